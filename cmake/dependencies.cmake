@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# The libraries of the host and of the tests; all come as Debian packages (./dev setup installs them). A missing
+# one is named with its package.
+function(ddhost_require FOUND WHAT PACKAGE)
+  if(NOT ${FOUND})
+    message(FATAL_ERROR "${WHAT} was not found. On Debian: apt-get install ${PACKAGE} (or run ./dev setup).")
+  endif()
+endfunction()
+
+find_package(Threads REQUIRED)
+
+find_package(Boost 1.74 QUIET)
+ddhost_require(Boost_FOUND "Boost 1.74 or newer (Boost.DLL)" libboost-dev)
+
+find_package(nlohmann_json 3.10 QUIET)
+ddhost_require(nlohmann_json_FOUND "nlohmann-json 3.10 or newer" nlohmann-json3-dev)
+
+find_package(spdlog 1.9 QUIET)
+ddhost_require(spdlog_FOUND "spdlog 1.9 or newer" libspdlog-dev)
+
+find_package(CLI11 2.1 QUIET)
+ddhost_require(CLI11_FOUND "CLI11 2.1 or newer" libcli11-dev)
+
+# ddhost::onednn makes the matrix products of LibTorch models; without it (DDHOST_ONEDNN_FOUND false) they are LibTorch's
+# own. Not through oneDNN's CMake package: Debian's asks for OpenCL. Files that use it must not see LibTorch's include
+# folder, which holds another dnnl.h: use an object library of its own.
+set(DDHOST_ONEDNN_FOUND FALSE)
+find_library(DDHOST_ONEDNN_LIBRARY dnnl)
+find_path(DDHOST_ONEDNN_INCLUDE dnnl.hpp)
+if(DDHOST_ONEDNN_LIBRARY AND DDHOST_ONEDNN_INCLUDE)
+  set(DDHOST_ONEDNN_FOUND TRUE)
+  add_library(ddhost_onednn SHARED IMPORTED GLOBAL)
+  add_library(ddhost::onednn ALIAS ddhost_onednn)
+  set_target_properties(ddhost_onednn PROPERTIES IMPORTED_LOCATION "${DDHOST_ONEDNN_LIBRARY}"
+                        INTERFACE_INCLUDE_DIRECTORIES "${DDHOST_ONEDNN_INCLUDE}")
+endif()
+
+if(DDHOST_TESTS)
+  find_path(DDHOST_CATCH2_INCLUDE catch2/catch.hpp)
+  ddhost_require(DDHOST_CATCH2_INCLUDE "Catch2 version 2 (catch2/catch.hpp)" catch2)
+endif()

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# ddhost::torch: LibTorch for model plugins, as a plain imported target for libc10 and libtorch_cpu. LibTorch's own
+# CMake package is not used: it asks for a CUDA toolkit when the library was built with CUDA, and links
+# libtorch_cuda, which doubles the start-up time of a CPU run.
+#
+# Looked for, in this order: DDHOST_LIBTORCH (variable, then environment), .deps/libtorch-wheel/torch (what ./dev setup
+# makes), CMAKE_PREFIX_PATH. Sets DDHOST_TORCH_FOUND, and DDH_TORCH_VERSION as in ddh_build (21100 = 2.11.0).
+set(DDHOST_TORCH_FOUND FALSE)
+set(ddhost_torch_hints "")
+if(DDHOST_LIBTORCH)
+  list(APPEND ddhost_torch_hints "${DDHOST_LIBTORCH}")
+endif()
+if(DEFINED ENV{DDHOST_LIBTORCH} AND NOT "$ENV{DDHOST_LIBTORCH}" STREQUAL "")
+  list(APPEND ddhost_torch_hints "$ENV{DDHOST_LIBTORCH}")
+endif()
+list(APPEND ddhost_torch_hints "${PROJECT_SOURCE_DIR}/.deps/libtorch-wheel/torch")
+foreach(prefix IN LISTS CMAKE_PREFIX_PATH)
+  # .../share/cmake/Torch is what torch.utils.cmake_prefix_path and many guides give.
+  list(APPEND ddhost_torch_hints "${prefix}" "${prefix}/torch" "${prefix}/../.." "${prefix}/../../..")
+endforeach()
+
+foreach(hint IN LISTS ddhost_torch_hints)
+  if(EXISTS "${hint}/include/ATen/ATen.h" AND EXISTS "${hint}/lib/libtorch_cpu.so" AND EXISTS "${hint}/lib/libc10.so")
+    get_filename_component(DDHOST_TORCH_ROOT "${hint}" REALPATH)
+    set(DDHOST_TORCH_FOUND TRUE)
+    break()
+  endif()
+endforeach()
+
+if(NOT DDHOST_TORCH_FOUND)
+  message(WARNING "LibTorch was not found, so models/ is left out and no model can be trained. Run ./dev setup, or give a "
+                  "LibTorch of your own: -DDDHOST_LIBTORCH=/path/to/libtorch (the folder with include/ and lib/).")
+  return()
+endif()
+
+# The version header moved in 2.9.
+set(ddhost_torch_version_text "")
+foreach(header torch/headeronly/version.h torch/csrc/api/include/torch/version.h)
+  if(EXISTS "${DDHOST_TORCH_ROOT}/include/${header}")
+    file(STRINGS "${DDHOST_TORCH_ROOT}/include/${header}" lines REGEX "define TORCH_VERSION_(MAJOR|MINOR|PATCH) ")
+    string(APPEND ddhost_torch_version_text "${lines};")
+  endif()
+endforeach()
+foreach(part MAJOR MINOR PATCH)
+  if(NOT ddhost_torch_version_text MATCHES "TORCH_VERSION_${part} ([0-9]+)")
+    message(FATAL_ERROR "LibTorch in ${DDHOST_TORCH_ROOT} does not tell its version (torch/version.h); "
+                        "give another one with -DDDHOST_LIBTORCH=...")
+  endif()
+  set(ddhost_torch_${part} ${CMAKE_MATCH_1})
+endforeach()
+math(EXPR DDH_TORCH_VERSION "${ddhost_torch_MAJOR} * 10000 + ${ddhost_torch_MINOR} * 100 + ${ddhost_torch_PATCH}")
+message(STATUS "LibTorch ${ddhost_torch_MAJOR}.${ddhost_torch_MINOR}.${ddhost_torch_PATCH} in ${DDHOST_TORCH_ROOT}")
+
+foreach(name c10 torch_cpu)
+  add_library(ddhost_${name} SHARED IMPORTED)
+  set_target_properties(ddhost_${name} PROPERTIES IMPORTED_LOCATION "${DDHOST_TORCH_ROOT}/lib/lib${name}.so")
+endforeach()
+
+add_library(ddhost_torch INTERFACE)
+add_library(ddhost::torch ALIAS ddhost_torch)
+target_include_directories(ddhost_torch SYSTEM INTERFACE "${DDHOST_TORCH_ROOT}/include"
+                           "${DDHOST_TORCH_ROOT}/include/torch/csrc/api/include")
+target_compile_definitions(ddhost_torch INTERFACE DDH_TORCH_VERSION=${DDH_TORCH_VERSION})
+# LibTorch is named directly, and kept when a plugin uses only inline parts of c10. Its own needs (CUDA run-time
+# libraries, for a build with CUDA) are its own affair at link time.
+target_link_libraries(ddhost_torch INTERFACE ddhost_torch_cpu ddhost_c10)
+target_link_options(ddhost_torch INTERFACE -Wl,--unresolved-symbols=ignore-in-shared-libs)
+# The wheel's libraries find their CUDA run-time parts through their own rpath where pip laid them side by side; these
+# folders help where they lie elsewhere in the same tree.
+foreach(folder "${DDHOST_TORCH_ROOT}/lib" "${DDHOST_TORCH_ROOT}/../nvidia/cu13/lib"
+        "${DDHOST_TORCH_ROOT}/../nvidia/cuda_runtime/lib" "${DDHOST_TORCH_ROOT}/../nvidia/cuda_cupti/lib")
+  if(IS_DIRECTORY "${folder}")
+    get_filename_component(folder "${folder}" REALPATH)
+    target_link_options(ddhost_torch INTERFACE "-Wl,-rpath,${folder}")
+  endif()
+endforeach()

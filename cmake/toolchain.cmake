@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# How everything is compiled and linked: set once here, never in a folder.
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "Debug, Release, RelWithDebInfo" FORCE)
+endif()
+# Assertions stay on in the default build: they cost nothing beside the matrix products.
+set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g")
+set(CMAKE_C_FLAGS_RELWITHDEBINFO "-O2 -g")
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_C_STANDARD 11)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_C_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}")
+
+find_program(DDHOST_CCACHE ccache)
+if(DDHOST_CCACHE)
+  # Precompiled headers hit the cache only with this sloppiness.
+  set(launcher "${CMAKE_COMMAND};-E;env;CCACHE_SLOPPINESS=pch_defines,time_macros;${DDHOST_CCACHE}")
+  set(CMAKE_C_COMPILER_LAUNCHER "${launcher}")
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${launcher}")
+endif()
+
+# mold where it handles what our plugins ask of a linker, else the compiler's own choice.
+include(CheckCXXSourceCompiles)
+if(NOT DEFINED CACHE{DDHOST_HAVE_MOLD})
+  set(CMAKE_REQUIRED_FLAGS "-shared -fPIC")
+  set(CMAKE_REQUIRED_LINK_OPTIONS -fuse-ld=mold
+      "-Wl,--version-script,${CMAKE_CURRENT_LIST_DIR}/../sdk/cmake/ddh_plugin.map" -Wl,-z,defs -Wl,--exclude-libs,ALL
+      -Wl,--unresolved-symbols=ignore-in-shared-libs -Wl,--build-id)
+  check_cxx_source_compiles("extern \"C\" int ddh_plugin_entry_1() { return 0; }" DDHOST_HAVE_MOLD)
+  unset(CMAKE_REQUIRED_FLAGS)
+  unset(CMAKE_REQUIRED_LINK_OPTIONS)
+endif()
+if(DDHOST_HAVE_MOLD)
+  add_link_options(-fuse-ld=mold)
+endif()
+
+if(DDHOST_SANITIZE)
+  # -O1: instrumented code takes twice as long to compile at -O2, and the tests hardly gain.
+  set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1")
+  set(CMAKE_C_FLAGS_RELWITHDEBINFO "-O1 -g1")
+  add_compile_options(-fsanitize=${DDHOST_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${DDHOST_SANITIZE})
+endif()
+
+# Numeric kernels: fast, and the same bits at every vector width (docs/numerics.md). Never -ffast-math.
+add_library(ddhost_kernels_flags INTERFACE)
+add_library(ddhost::kernels_flags ALIAS ddhost_kernels_flags)
+target_compile_options(ddhost_kernels_flags INTERFACE -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math)

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// checkpoint/export.hpp: the model's parameters as one safetensors file, written by all ranks at once.
+#pragma once
+
+#include <string>
+
+#include "ddh/ddh.h"
+#include "services/comm.hpp"
+
+namespace ddhost {
+
+// Every rank writes what it owns (replica 0) at its final place; the file gets its name when it is whole. Every rank
+// throws ddh::Error when one of them fails, and the half-written file is removed. [collective]
+void export_params(const std::string& path, const ddh_model_desc& model, ddh_inst* strategy,
+                   const ddh_strategy& strategy_table, const Comm& comm);
+
+}  // namespace ddhost

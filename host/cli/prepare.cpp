@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// cli/prepare.cpp: plugins, configuration and folders of a run.
+#include "cli/prepare.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <thread>
+
+#include "ddh/kind/comm.h"
+#include "ddh/sdk/plugin.hpp"
+#include "launch/launch.hpp"
+
+namespace fs = std::filesystem;
+
+namespace ddhost {
+namespace {
+
+struct Role {
+  int32_t kind;
+  Plugin RunPlan::*plugin;
+};
+constexpr Role kRoles[] = {{DDH_KIND_MODEL, &RunPlan::model},
+                           {DDH_KIND_STRATEGY, &RunPlan::strategy},
+                           {DDH_KIND_OPTIMIZER, &RunPlan::optimizer},
+                           {DDH_KIND_COMM, &RunPlan::comm}};
+
+Plugin find_plugin(const UserConfig& user, const Config& config, Registry& registry, int32_t kind) {
+  const std::string key = kind_name(kind) + ".plugin";
+  const Wish* wish = user.find(key);
+  return registry.find(kind, config.text(key), wish == nullptr ? fs::current_path() : wish->base);
+}
+
+// So that the effective configuration means the same plugin from any folder.
+void name_plugin_by_full_path(Config& config, const Plugin& plugin) {
+  const std::string key = kind_name(plugin.desc->kind) + ".plugin";
+  const Config::Value given = *config.find(key);
+  if (parse_choice(given.value.get<std::string>()).is_path)
+    config.set(key, plugin.file.string() + ":" + plugin.id(), given.source);
+}
+
+void check_threads(const RunPlan& plan) {
+  if (!plan.ranks_are_threads || plan.world_size == 1) return;
+  for (const Role& role : kRoles) {
+    const Plugin& plugin = plan.*role.plugin;
+    if (plugin.has_cap(DDH_CAP_IN_PROCESS)) continue;
+    ddh::fail(DDH_FAILED_PRECONDITION, kind_name(role.kind), " '", plugin.id(),
+              "' can't serve several ranks in one process, as comm '", plan.comm.id(),
+              "' would have it; choose another --comm or --nproc 1");
+  }
+}
+
+// "runs/gpt-zero3", or the first of -2, -3 ... that does not exist.
+fs::path free_folder(const fs::path& wanted) {
+  fs::path candidate = wanted;
+  for (int n = 2; fs::exists(candidate); ++n) candidate = wanted.string() + ddh::str("-", n);
+  return candidate;
+}
+
+void choose_run_folder(RunPlan& plan) {
+  std::string name = plan.config.text("run.name");
+  if (name.empty()) {
+    name = plan.model.id() + "-" + plan.strategy.id();
+    plan.config.set("run.name", name, "derived");
+  }
+  if (plan.config.text("run.dir").empty()) {
+    if (name.find('/') != std::string::npos)
+      ddh::fail(DDH_INVALID_ARGUMENT, "run.name = \"", name, "\" is not a plain name; give the folder as run.dir");
+    plan.config.set("run.dir", free_folder(fs::current_path() / "runs" / name).string(), "derived");
+  }
+  plan.run_dir = plan.config.text("run.dir");
+}
+
+// Writes a byte and takes it away again: tells a full disk and missing rights before a long run does.
+void try_to_write(const fs::path& folder, const std::string& what) {
+  const std::string file = (folder / ddh::str(".ddhost-", ::getpid())).string();
+  const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  const bool written = fd >= 0 && ::write(fd, "x", 1) == 1;
+  const int error = errno;
+  if (fd >= 0) ::close(fd);
+  if (fd >= 0) ::unlink(file.c_str());
+  if (!written)
+    ddh::fail(DDH_PERMISSION_DENIED, what, ": nothing can be written in '", folder.string(), "' (",
+              std::strerror(error), "); choose another place");
+}
+
+}  // namespace
+
+void share_cores(int world_size) {
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const std::string share = std::to_string(std::max(1, cores / world_size));
+  for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"})
+    ::setenv(name, share.c_str(), /*overwrite=*/0);
+}
+
+int wanted_world_size(const UserConfig& user) {
+  const Config config(user, host_sections(), /*plugin_sections=*/false);
+  const bool given = !config.find("run.nproc")->value.is_null();
+  return resolve_world_size(given ? std::optional(config.get<int64_t>("run.nproc")) : std::nullopt);
+}
+
+RunPlan make_plan(const UserConfig& user, Registry& registry, int world_size) {
+  const Config choices(user, host_sections(), /*plugin_sections=*/false);
+  RunPlan plan;
+  plan.world_size = world_size;
+  std::vector<Section> sections = host_sections();
+  for (const Role& role : kRoles) {
+    Plugin& plugin = plan.*role.plugin;
+    plugin = find_plugin(user, choices, registry, role.kind);
+    const std::string kind = kind_name(role.kind);
+    add_plugin_options(sections, kind, plugin.desc->config_schema, kind + " '" + plugin.id() + "'");
+  }
+  plan.config = Config(user, sections);
+  for (const Role& role : kRoles) name_plugin_by_full_path(plan.config, plan.*role.plugin);
+  if (plan.config.find("run.nproc")->value.is_null()) plan.config.set("run.nproc", world_size, "derived");
+  plan.ranks_per_node = static_cast<int>(plan.config.get<int64_t>("run.ranks_per_node"));
+  plan.ranks_are_threads = plan.comm.has_cap(DDH_CAP_RANKS_ARE_THREADS);
+  check_threads(plan);
+  choose_run_folder(plan);
+  return plan;
+}
+
+void make_run_folder(RunPlan& plan) {
+  const fs::path weights = plan.config.text("train.save_final");
+  if (fs::is_directory(weights))
+    ddh::fail(DDH_INVALID_ARGUMENT, "train.save_final '", weights.string(), "' is a folder; give a file name");
+  // In the run's own folder the file may go to what is only made below.
+  if (!weights.empty() && weights.parent_path() != plan.run_dir)
+    try_to_write(weights.parent_path(), "train.save_final '" + weights.string() + "'");
+  if (plan.config.find("run.dir")->source == "derived") {
+    // Another run may have taken the name since the plan was made.
+    plan.run_dir = free_folder(plan.run_dir);
+    plan.config.set("run.dir", plan.run_dir.string(), "derived");
+  }
+  std::error_code ec;
+  fs::create_directories(plan.run_dir, ec);
+  if (ec || !fs::is_directory(plan.run_dir))
+    ddh::fail(DDH_PERMISSION_DENIED, "run.dir '", plan.run_dir.string(),
+              "' can't be made: ", ec ? ec.message() : "a file is in its place", "; choose another folder");
+  if (fs::exists(plan.run_dir / "metrics.jsonl"))
+    ddh::fail(DDH_ALREADY_EXISTS, "run.dir '", plan.run_dir.string(),
+              "' already holds a run (metrics.jsonl); choose another folder, or leave run.dir out to get a new one");
+  try_to_write(plan.run_dir, "run.dir");
+}
+
+}  // namespace ddhost

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// cli/prepare.hpp: the steps between the command line and the start of the ranks.
+#pragma once
+
+#include <iosfwd>
+
+#include "config/config.hpp"
+#include "plugin/registry.hpp"
+#include "run/plan.hpp"
+
+namespace ddhost {
+
+// Gives every rank its share of the cores (OMP_NUM_THREADS and its like), unless the user has set them. Before any
+// library with a thread pool is loaded.
+void share_cores(int world_size);
+
+// Number of ranks that the user asks for; everything of the host's own sections is checked on the way.
+int wanted_world_size(const UserConfig& user);
+
+// Finds and loads the plugins, completes the configuration, decides the run's folder (which is not made yet).
+RunPlan make_plan(const UserConfig& user, Registry& registry, int world_size);
+
+// Makes the run's folder and tries to write there, and where the final weights go.
+void make_run_folder(RunPlan& plan);
+
+}  // namespace ddhost

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// config/config.cpp: merging, checking and typed reading of the configuration.
+#include "config/config.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "config/nearest.hpp"
+#include "ddh/sdk/plugin.hpp"
+
+namespace fs = std::filesystem;
+
+namespace ddhost {
+namespace {
+
+std::string head_of(const std::string& key) { return key.substr(0, key.find('.')); }
+std::string tail_of(const std::string& key) {
+  const size_t dot = key.find('.');
+  return dot == std::string::npos ? "" : key.substr(dot + 1);
+}
+
+// "in 'gpt.json'", "on the command line", "by --nproc"
+std::string where(const Wish& wish) {
+  const char* word = wish.from_file ? "in " : wish.source.rfind("--", 0) == 0 ? "by " : "on ";
+  return word + wish.source;
+}
+
+std::string absolute_text(const std::string& path, const fs::path& base) {
+  if (path.empty()) return path;
+  return (base / path).lexically_normal().string();
+}
+
+Json with_absolute_paths(const Option& option, Json value, const fs::path& base) {
+  if (!option.is_path) return value;
+  if (value.is_string()) value = absolute_text(value.get<std::string>(), base);
+  if (value.is_array())
+    for (Json& item : value)
+      if (item.is_string()) item = absolute_text(item.get<std::string>(), base);
+  return value;
+}
+
+const Section* find_section(const std::vector<Section>& sections, const std::string& name) {
+  const auto at = std::find_if(sections.begin(), sections.end(), [&](const Section& s) { return s.name == name; });
+  return at == sections.end() ? nullptr : &*at;
+}
+
+[[noreturn]] void unknown_section(const Wish& wish, const std::vector<Section>& sections) {
+  std::vector<std::string> names;
+  std::string list, same_name;
+  for (const Section& section : sections) {
+    names.push_back(section.name);
+    list += (list.empty() ? "" : ", ") + section.name;
+    if (section.schema.find(wish.key) != nullptr) same_name = section.name + "." + wish.key;
+  }
+  const std::string near = nearest(head_of(wish.key), names);
+  if (!same_name.empty())
+    ddh::fail(DDH_INVALID_ARGUMENT, "unknown key '", wish.key, "' ", where(wish), "; did you mean '", same_name, "'?");
+  if (!near.empty())
+    ddh::fail(DDH_INVALID_ARGUMENT, "unknown section '", head_of(wish.key), "' ", where(wish), "; did you mean '", near,
+              "'?");
+  ddh::fail(DDH_INVALID_ARGUMENT, "unknown section '", head_of(wish.key), "' ", where(wish), "; the sections are ",
+            list);
+}
+
+[[noreturn]] void unknown_key(const Wish& wish, const Section& section, const std::vector<Section>& sections) {
+  std::vector<std::string> here, everywhere;
+  std::string list;
+  for (const Section& other : sections)
+    for (const Option& option : other.schema.options) everywhere.push_back(other.name + "." + option.name);
+  for (const Option& option : section.schema.options) {
+    here.push_back(section.name + "." + option.name);
+    list += (list.empty() ? "" : ", ") + option.name;
+  }
+  for (const Alias& alias : section.schema.aliases) here.push_back(section.name + "." + alias.name);
+  std::string near = nearest(wish.key, here);
+  if (near.empty()) {
+    // The right name in the wrong section: model.lr for optimizer.lr.
+    for (const std::string& key : everywhere)
+      if (tail_of(key) == tail_of(wish.key)) near = key;
+  }
+  if (near.empty()) near = nearest(wish.key, everywhere);
+  if (!near.empty())
+    ddh::fail(DDH_INVALID_ARGUMENT, "unknown key '", wish.key, "' ", where(wish), "; did you mean '", near, "'?");
+  ddh::fail(DDH_INVALID_ARGUMENT, "unknown key '", wish.key, "' ", where(wish), "; '", section.name, "' takes ", list);
+}
+
+// A word that reads as JSON but where only a string is meant: run.name=2024.
+Json value_for(const Option& option, const Wish& wish) {
+  const bool only_text = option.takes("string") && option.types.size() == 1;
+  if (!wish.from_file && only_text && !wish.value.is_string()) return wish.text;
+  return wish.value;
+}
+
+}  // namespace
+
+Config::Config(const UserConfig& user, const std::vector<Section>& sections, bool plugin_sections) {
+  for (const Section& section : sections)
+    for (const Option& option : section.schema.options) set(section.name + "." + option.name, option.preset, "default");
+  for (const Wish& wish : user.wishes()) apply(wish, sections, plugin_sections);
+  for (const Section& section : sections) {
+    for (const Option& option : section.schema.options) {
+      const std::string key = section.name + "." + option.name;
+      if (at(key).value.is_null() && !option.takes("null"))
+        ddh::fail(DDH_INVALID_ARGUMENT, key, " has no default; give it (", option.description, ")");
+    }
+  }
+}
+
+void Config::apply(const Wish& wish, const std::vector<Section>& sections, bool plugin_sections) {
+  const Section* section = find_section(sections, head_of(wish.key));
+  const std::string name = tail_of(wish.key);
+  if (section == nullptr || (name.empty() && wish.key.back() != '.')) unknown_section(wish, sections);
+  if (name.empty()) return;  // an empty section of a file
+  const Option* option = section->schema.find(name);
+  const Alias* alias = option == nullptr ? section->schema.find_alias(name) : nullptr;
+  if (option == nullptr && alias == nullptr) {
+    if (!plugin_sections && is_plugin_section(section->name)) return;
+    unknown_key(wish, *section, sections);
+  }
+  if (option != nullptr) {
+    const Json value = checked_value(*option, value_for(*option, wish), wish.key, where(wish));
+    set(wish.key, with_absolute_paths(*option, value, wish.base), wish.source);
+    return;
+  }
+  const std::string key = section->name + "." + alias->key;
+  if (!wish.value.is_number())
+    ddh::fail(DDH_INVALID_ARGUMENT, wish.key, " = ", wish.value.dump(), " ", where(wish),
+              " is not a number; it stands for ", key, " = ", alias->scale, " * ", wish.key);
+  set(key,
+      checked_value(*section->schema.find(alias->key), wish.value.get<double>() * alias->scale, key,
+                    where(wish) + " (as " + wish.key + ")"),
+      wish.source + " (as " + wish.key + ")");
+}
+
+void Config::set(const std::string& key, Json value, const std::string& source) {
+  const auto [at, is_new] = values_.insert_or_assign(key, Value{std::move(value), source});
+  if (is_new) order_.push_back(at->first);
+}
+
+const Config::Value* Config::find(std::string_view key) const {
+  const auto at = values_.find(key);
+  return at == values_.end() ? nullptr : &at->second;
+}
+
+const Config::Value& Config::at(std::string_view key) const {
+  const Value* value = find(key);
+  if (value == nullptr)
+    ddh::fail(DDH_NOT_FOUND, "there is no config key '", key, "'; a key that is read must be in a schema");
+  return *value;
+}
+
+namespace {
+[[noreturn]] void wrong_type(std::string_view key, const Json& value, const char* wanted) {
+  ddh::fail(DDH_INVALID_ARGUMENT, "config key '", key, "' is ", value.dump(), ", not ", wanted);
+}
+}  // namespace
+
+template <>
+int64_t Config::get<int64_t>(std::string_view key) const {
+  const Json& value = at(key).value;
+  if (value.is_boolean()) return value.get<bool>() ? 1 : 0;
+  if (!value.is_number_integer()) wrong_type(key, value, "an integer");
+  return value.get<int64_t>();
+}
+
+template <>
+double Config::get<double>(std::string_view key) const {
+  const Json& value = at(key).value;
+  if (!value.is_number()) wrong_type(key, value, "a number");
+  return value.get<double>();
+}
+
+template <>
+bool Config::get<bool>(std::string_view key) const {
+  const Json& value = at(key).value;
+  if (!value.is_boolean()) wrong_type(key, value, "true or false");
+  return value.get<bool>();
+}
+
+const std::string& Config::text(std::string_view key) const {
+  const Json& value = at(key).value;
+  if (!value.is_string()) wrong_type(key, value, "a string");
+  return value.get_ref<const std::string&>();
+}
+
+template <>
+std::string Config::get<std::string>(std::string_view key) const {
+  return text(key);
+}
+
+template <>
+std::vector<double> Config::get<std::vector<double>>(std::string_view key) const {
+  const Json& value = at(key).value;
+  std::vector<double> numbers;
+  if (!value.is_array()) wrong_type(key, value, "an array of numbers");
+  for (const Json& item : value) {
+    if (!item.is_number()) wrong_type(key, value, "an array of numbers");
+    numbers.push_back(item.get<double>());
+  }
+  return numbers;
+}
+
+Json Config::nested(bool values) const {
+  Json root = Json::object();
+  for (const std::string& key : order_) {
+    Json* node = &root;
+    size_t begin = 0;
+    for (size_t dot = key.find('.'); dot != std::string::npos; dot = key.find('.', begin)) {
+      node = &(*node)[key.substr(begin, dot - begin)];
+      begin = dot + 1;
+    }
+    const Value& value = at(key);
+    (*node)[key.substr(begin)] = values ? value.value : Json(value.source);
+  }
+  return root;
+}
+
+Json Config::effective() const { return nested(true); }
+Json Config::sources() const { return nested(false); }
+
+}  // namespace ddhost

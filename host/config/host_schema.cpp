@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// config/host_schema.cpp: the host's own options. Plugins are named here as defaults only.
+#include "config/host_schema.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "ddh/sdk/plugin.hpp"
+
+namespace ddhost {
+namespace {
+
+struct SectionText {
+  const char* name;
+  const char* schema;
+};
+
+constexpr const char* kRun = R"json({"properties": {
+  "name": {"type": "string", "default": "", "description": "name of the run; empty: <model>-<strategy>"},
+  "dir": {"type": "string", "default": "", "x-path": true,
+    "description": "folder for metrics.jsonl, config and log; empty: runs/<name>, with -2, -3 ... when it exists"},
+  "seed": {"type": "integer", "default": 1337, "minimum": 0, "description": "initial weights, sample order, dropout"},
+  "nproc": {"type": ["integer", "null"], "default": null, "minimum": 1, "maximum": 1024,
+    "description": "number of ranks; null: the GPUs of this machine, else 2"},
+  "ranks_per_node": {"type": "integer", "default": 0, "minimum": 0, "maximum": 1024,
+    "description": "simulated nodes of so many ranks; 0: one node"},
+  "sample_tokens": {"type": "integer", "default": 160, "minimum": 0, "maximum": 1000000,
+    "description": "length of the text sampled from the trained model at the run's end; 0: none"},
+  "sample_prompt": {"type": "string", "default": "", "description": "what the sampled text begins with"},
+  "quiet": {"type": "boolean", "default": false, "description": "print warnings and errors only"}
+}})json";
+
+constexpr const char* kData = R"json({"properties": {
+  "path": {"type": "string", "default": "", "x-path": true, "description": "training data: a file or a folder"},
+  "val_path": {"type": "string", "default": "", "x-path": true,
+    "description": "data for evaluation; empty: the part of data.path that val_fraction cuts off its end"},
+  "val_fraction": {"type": "number", "default": 0.1, "minimum": 0, "maximum": 0.9,
+    "description": "part of data.path that is kept for evaluation when val_path is empty"},
+  "micro_batch": {"type": "integer", "default": 12, "minimum": 1, "maximum": 1048576, "x-unit": "samples",
+    "description": "samples per rank and micro-batch"},
+  "order": {"type": "string", "default": "", "x-path": true,
+    "description": "file of int64 sample indices to use in turn; empty: a permutation by (seed, epoch)"}
+}})json";
+
+constexpr const char* kTrain = R"json({"properties": {
+  "steps": {"type": "integer", "default": 200, "minimum": 0, "description": "updates of the parameters"},
+  "grad_accum_steps": {"type": "integer", "default": 1, "minimum": 1, "maximum": 1048576,
+    "description": "micro-batches per step and rank"},
+  "clip_norm": {"type": "number", "default": 1.0, "minimum": 0, "description": "largest gradient norm; 0: no clipping"},
+  "reduce_order": {"type": "string", "enum": ["rank_first", "micro_first"], "default": "rank_first",
+    "description": "gradients are summed over the ranks first and then over micro-batches, or the other way round"},
+  "reduce_block": {"type": "integer", "default": 0, "minimum": 0, "maximum": 1024, "x-unit": "ranks",
+    "description": "ranks are summed in order within blocks of so many, then the blocks; 0: one block of all"},
+  "skip_nonfinite": {"type": "boolean", "default": true, "description": "skip a step whose gradients hold nan or inf"},
+  "init_from": {"type": "string", "default": "", "x-path": true, "description": "safetensors file of initial weights"},
+  "save_final": {"type": "string", "default": "", "x-path": true,
+    "description": "safetensors file for the final weights; empty: none"},
+  "eval_every": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "steps",
+    "description": "evaluate after so many steps; 0: never"},
+  "eval_batches": {"type": "integer", "default": 20, "minimum": 1, "description": "micro-batches per rank and evaluation"}
+}})json";
+
+constexpr const char* kPrecision = R"json({"properties": {
+  "compute": {"type": "string", "enum": ["fp32", "bf16", "fp16"], "default": "fp32",
+    "description": "data type of forward and backward; masters and optimizer state are fp32"}
+}})json";
+
+// lr(step) follows nanoGPT: linear warm-up, then the curve down to the smallest rate.
+constexpr const char* kSchedule = R"json({"properties": {
+  "type": {"type": "string", "enum": ["constant", "linear", "cosine"], "default": "cosine",
+    "description": "course of the learning rate after the warm-up"},
+  "warmup_steps": {"type": "integer", "default": 10, "minimum": 0, "x-unit": "steps", "description": "linear rise to lr"},
+  "decay_steps": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "steps",
+    "description": "step at which the smallest rate is reached, warm-up included; 0: train.steps"},
+  "min_lr_ratio": {"type": "number", "default": 0.1, "minimum": 0, "maximum": 1, "description": "smallest rate / lr"}
+}})json";
+
+constexpr const char* kComm = R"json({"properties": {
+  "plugin": {"type": "string", "default": "shm", "description": "transport between ranks: name, path or path:id"},
+  "windows": {"type": "string", "enum": ["auto", "copy"], "default": "auto",
+    "description": "auto: shared pages where the transport has them; copy: always private copies"},
+  "poison": {"type": "boolean", "default": false, "description": "fill released parameter memory with nan (for tests)"}
+}})json";
+
+constexpr const char* kMonitor = R"json({"properties": {
+  "every": {"type": "integer", "default": 1, "minimum": 1, "x-unit": "steps",
+    "description": "a line in metrics.jsonl every so many steps"},
+  "progress": {"type": "string", "enum": ["auto", "on", "off"], "default": "auto",
+    "description": "the progress line; auto: only on a terminal"}
+}})json";
+
+constexpr std::array<SectionText, 11> kSections = {{
+    {"run", kRun},
+    {"data", kData},
+    {"model", R"json({"properties": {
+      "plugin": {"type": "string", "default": "gpt", "description": "the model: name, path or path:id"}}})json"},
+    {"train", kTrain},
+    {"precision", kPrecision},
+    {"strategy", R"json({"properties": {
+      "plugin": {"type": "string", "default": "ddp", "description": "the strategy: name, path or path:id"}}})json"},
+    {"optimizer", R"json({"properties": {
+      "plugin": {"type": "string", "default": "adamw", "description": "the optimizer: name, path or path:id"}}})json"},
+    {"schedule", kSchedule},
+    {"comm", kComm},
+    {"device", R"json({"properties": {
+      "plugin": {"type": "string", "enum": ["cpu"], "default": "cpu", "description": "where the ranks compute"}}})json"},
+    {"monitor", kMonitor},
+}};
+
+constexpr std::array<std::string_view, 4> kPluginSections = {"model", "strategy", "optimizer", "comm"};
+
+}  // namespace
+
+std::vector<Section> host_sections() {
+  std::vector<Section> sections;
+  for (const SectionText& text : kSections)
+    sections.push_back({text.name, parse_schema(text.schema, "section '" + std::string(text.name) + "'")});
+  return sections;
+}
+
+void add_plugin_options(std::vector<Section>& sections, const std::string& section, const char* schema_text,
+                        const std::string& owner) {
+  const auto at = std::find_if(sections.begin(), sections.end(), [&](const Section& s) { return s.name == section; });
+  if (at == sections.end()) ddh::fail(DDH_INTERNAL, "there is no section '", section, "' for ", owner);
+  const Schema more = parse_schema(schema_text, owner);
+  for (const Option& option : more.options) {
+    if (at->schema.find(option.name) != nullptr)
+      ddh::fail(DDH_INVALID_ARGUMENT, owner, " has an option '", option.name, "', which in section '", section,
+                "' is the host's; rename it in the plugin");
+    at->schema.options.push_back(option);
+  }
+  at->schema.aliases.insert(at->schema.aliases.end(), more.aliases.begin(), more.aliases.end());
+}
+
+bool is_plugin_section(std::string_view section) {
+  return std::find(kPluginSections.begin(), kPluginSections.end(), section) != kPluginSections.end();
+}
+
+}  // namespace ddhost

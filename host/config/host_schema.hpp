@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// config/host_schema.hpp: the options of the sections that the host owns, and the default plugin of each kind.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config/schema.hpp"
+
+namespace ddhost {
+
+struct Section {
+  std::string name;  // "train"
+  Schema schema;
+};
+
+// All sections of a config, in the order in which they are printed, with the host's own options. The sections of
+// plugins (strategy, model, optimizer, comm) hold `plugin` here; add_plugin_options adds what the plugin takes.
+std::vector<Section> host_sections();
+
+// Puts a plugin's options into the section of its kind. `owner` names it in errors: "strategy 'zero1'".
+void add_plugin_options(std::vector<Section>& sections, const std::string& section, const char* schema_text,
+                        const std::string& owner);
+
+// Is this a section whose further options come from a plugin?
+bool is_plugin_section(std::string_view section);
+
+}  // namespace ddhost

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// config/schema.cpp: reading schemas and checking values.
+#include "config/schema.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "ddh/sdk/plugin.hpp"
+
+namespace ddhost {
+namespace {
+
+constexpr std::array kTypes = {"integer", "number", "string", "boolean", "array", "null"};
+constexpr std::array kKeywords = {"type",       "enum",        "minimum", "maximum",  "exclusiveMinimum",
+                                  "default",    "description", "items",   "minItems", "maxItems",
+                                  "properties", "x-unit",      "x-path",  "title"};
+
+// What an ill-formed schema is answered with: it is the plugin author's mistake, not the user's.
+[[noreturn]] void ill_formed(const std::string& owner, const std::string& what) {
+  ddh::fail(DDH_INVALID_ARGUMENT, "the config schema of ", owner, " is ill-formed: ", what, "; mend the plugin");
+}
+
+bool known_type(const std::string& type) { return std::find(kTypes.begin(), kTypes.end(), type) != kTypes.end(); }
+
+// A number without the noise of its binary form: "10", "0.1", "3e-04".
+std::string number_text(double value) { return ddh::str(value); }
+
+bool has_type(const Json& value, std::string_view type) {
+  if (type == "integer") {
+    if (value.is_number_integer()) return !value.is_number_unsigned() || value.get<uint64_t>() <= INT64_MAX;
+    return value.is_number_float() && std::nearbyint(value.get<double>()) == value.get<double>() &&
+           std::abs(value.get<double>()) <= 9007199254740992.0;  // 2^53: exact in a double
+  }
+  if (type == "number") return value.is_number();
+  if (type == "string") return value.is_string();
+  if (type == "boolean") return value.is_boolean();
+  if (type == "array") return value.is_array();
+  return type == "null" && value.is_null();
+}
+
+std::vector<std::string> read_types(const Json& node, const std::string& owner, const std::string& name) {
+  std::vector<std::string> types;
+  if (!node.contains("type")) ill_formed(owner, "'" + name + "' has no type");
+  const Json& type = node["type"];
+  if (type.is_string()) types.push_back(type.get<std::string>());
+  for (const Json& one : type.is_array() ? type : Json::array()) {
+    if (!one.is_string()) ill_formed(owner, "a type of '" + name + "' is not a string");
+    types.push_back(one.get<std::string>());
+  }
+  if (types.empty()) ill_formed(owner, "the type of '" + name + "' is neither a string nor a list of strings");
+  for (const std::string& one : types)
+    if (!known_type(one)) ill_formed(owner, "'" + name + "' has the unknown type '" + one + "'");
+  return types;
+}
+
+std::optional<double> read_number(const Json& node, const char* keyword, const std::string& owner,
+                                  const std::string& name) {
+  if (!node.contains(keyword)) return std::nullopt;
+  if (!node[keyword].is_number()) ill_formed(owner, ddh::str(keyword, " of '", name, "' is not a number"));
+  return node[keyword].get<double>();
+}
+
+std::optional<uint64_t> read_count(const Json& node, const char* keyword, const std::string& owner,
+                                   const std::string& name) {
+  const std::optional<double> number = read_number(node, keyword, owner, name);
+  if (!number) return std::nullopt;
+  if (*number < 0) ill_formed(owner, ddh::str(keyword, " of '", name, "' is negative"));
+  return static_cast<uint64_t>(*number);
+}
+
+std::string read_text(const Json& node, const char* keyword, const std::string& owner, const std::string& name) {
+  if (!node.contains(keyword)) return "";
+  if (!node[keyword].is_string()) ill_formed(owner, ddh::str(keyword, " of '", name, "' is not a string"));
+  return node[keyword].get<std::string>();
+}
+
+Option read_option(const Json& node, const std::string& owner, const std::string& name) {
+  for (const auto& [keyword, unused] : node.items())
+    if (std::find(kKeywords.begin(), kKeywords.end(), keyword) == kKeywords.end() && keyword.rfind("x-", 0) != 0)
+      ill_formed(owner, ddh::str("'", name, "' uses '", keyword, "', which is not in the subset that ddhost reads"));
+  Option option;
+  option.name = name;
+  option.types = read_types(node, owner, name);
+  option.minimum = read_number(node, "minimum", owner, name);
+  option.maximum = read_number(node, "maximum", owner, name);
+  option.above = read_number(node, "exclusiveMinimum", owner, name);
+  option.min_items = read_count(node, "minItems", owner, name);
+  option.max_items = read_count(node, "maxItems", owner, name);
+  option.unit = read_text(node, "x-unit", owner, name);
+  option.description = read_text(node, "description", owner, name);
+  if (node.contains("items")) {
+    const std::vector<std::string> types =
+        node["items"].is_object() ? read_types(node["items"], owner, name + "[]") : std::vector<std::string>{};
+    if (types.size() != 1) ill_formed(owner, "items of '" + name + "' must be an object with one type");
+    option.item_type = types[0];
+  }
+  if (node.contains("enum")) {
+    option.legal = node["enum"];
+    if (!option.legal.is_array() || option.legal.empty()) ill_formed(owner, "enum of '" + name + "' is not a list");
+  }
+  if (node.contains("x-path")) {
+    if (!node["x-path"].is_boolean()) ill_formed(owner, "x-path of '" + name + "' is neither true nor false");
+    option.is_path = node["x-path"].get<bool>();
+  }
+  if (node.contains("default"))
+    option.preset = checked_value(option, node["default"], name, "in the schema of " + owner);
+  return option;
+}
+
+void read_properties(const Json& node, const std::string& owner, const std::string& prefix, Schema& schema) {
+  if (!node.contains("properties")) return;
+  if (!node["properties"].is_object()) ill_formed(owner, "properties is not an object");
+  for (const auto& [key, child] : node["properties"].items()) {
+    const std::string name = prefix + key;
+    if (!child.is_object()) ill_formed(owner, "'" + name + "' is not an object");
+    if (child.value("type", Json()) == Json("object")) {
+      read_properties(child, owner, name + ".", schema);
+    } else {
+      schema.options.push_back(read_option(child, owner, name));
+    }
+  }
+}
+
+void read_aliases(const Json& root, const std::string& owner, Schema& schema) {
+  if (!root.contains("x-aliases")) return;
+  if (!root["x-aliases"].is_object()) ill_formed(owner, "x-aliases is not an object");
+  for (const auto& [name, target] : root["x-aliases"].items()) {
+    if (!target.is_object()) ill_formed(owner, "the alias '" + name + "' is not an object");
+    Alias alias;
+    alias.name = name;
+    alias.key = read_text(target, "key", owner, name);
+    alias.scale = read_number(target, "scale", owner, name).value_or(1.0);
+    if (schema.find(alias.key) == nullptr)
+      ill_formed(owner, "the alias '" + name + "' stands for '" + alias.key + "', which is no option");
+    schema.aliases.push_back(std::move(alias));
+  }
+}
+
+[[noreturn]] void refuse(const Option& option, const Json& value, const std::string& key, const std::string& where,
+                         const std::string& why) {
+  const std::string legal = option.legal_text();
+  ddh::fail(DDH_INVALID_ARGUMENT, key, " = ", value.dump(), " ", where, " ", why, "; it takes ", option.type_text(),
+            legal.empty() ? "" : ", ", legal);
+}
+
+void check_range(const Option& option, const Json& value, const std::string& key, const std::string& where) {
+  const double number = value.get<double>();
+  const bool inside = (!option.minimum || number >= *option.minimum) &&
+                      (!option.maximum || number <= *option.maximum) && (!option.above || number > *option.above);
+  if (!inside) refuse(option, value, key, where, "is out of range");
+}
+
+void check_array(const Option& option, const Json& value, const std::string& key, const std::string& where) {
+  const bool count_fits = (!option.min_items || value.size() >= *option.min_items) &&
+                          (!option.max_items || value.size() <= *option.max_items);
+  if (!count_fits) refuse(option, value, key, where, ddh::str("has ", value.size(), " items"));
+  if (option.item_type.empty()) return;
+  for (const Json& item : value)
+    if (!has_type(item, option.item_type)) refuse(option, value, key, where, "holds " + item.dump());
+}
+
+}  // namespace
+
+bool Option::takes(std::string_view type) const { return std::find(types.begin(), types.end(), type) != types.end(); }
+
+std::string Option::type_text() const {
+  std::string text;
+  for (const std::string& type : types) text += (text.empty() ? "" : " or ") + type;
+  if (!item_type.empty()) text += " of " + item_type;
+  return text;
+}
+
+std::string Option::legal_text() const {
+  std::string text;
+  if (!legal.is_null()) {
+    for (const Json& value : legal) {
+      text += text.empty() ? "one of " : ", ";
+      text += value.is_string() ? value.get<std::string>() : value.dump();
+    }
+  } else if (above) {
+    text = "above " + number_text(*above);
+    if (maximum) text += ", at most " + number_text(*maximum);
+  } else if (minimum && maximum) {
+    text = number_text(*minimum) + " to " + number_text(*maximum);
+  } else if (minimum) {
+    text = "at least " + number_text(*minimum);
+  } else if (maximum) {
+    text = "at most " + number_text(*maximum);
+  }
+  if (min_items && max_items && *min_items == *max_items) {
+    text += ddh::str(text.empty() ? "" : ", ", *min_items, " items");
+  } else if (min_items || max_items) {
+    text += ddh::str(text.empty() ? "" : ", ", min_items.value_or(0), " or more items");
+    if (max_items) text += ddh::str(", at most ", *max_items);
+  }
+  return text;
+}
+
+const Option* Schema::find(std::string_view name) const {
+  const auto at = std::find_if(options.begin(), options.end(), [&](const Option& o) { return o.name == name; });
+  return at == options.end() ? nullptr : &*at;
+}
+
+const Alias* Schema::find_alias(std::string_view name) const {
+  const auto at = std::find_if(aliases.begin(), aliases.end(), [&](const Alias& a) { return a.name == name; });
+  return at == aliases.end() ? nullptr : &*at;
+}
+
+Schema parse_schema(const char* text, const std::string& owner) {
+  Schema schema;
+  if (text == nullptr || *text == '\0') return schema;
+  const Json root = Json::parse(text, nullptr, /*allow_exceptions=*/false, /*ignore_comments=*/true);
+  if (root.is_discarded()) ill_formed(owner, "it is not valid JSON");
+  if (!root.is_object()) ill_formed(owner, "it is not a JSON object");
+  read_properties(root, owner, "", schema);
+  read_aliases(root, owner, schema);
+  return schema;
+}
+
+Json checked_value(const Option& option, Json value, const std::string& key, const std::string& where) {
+  const bool type_fits = std::any_of(option.types.begin(), option.types.end(),
+                                     [&](const std::string& type) { return has_type(value, type); });
+  if (!type_fits) refuse(option, value, key, where, "has the wrong type");
+  // 2e3 for an integer: the getters see 2000.
+  if (value.is_number_float() && option.takes("integer") && !option.takes("number"))
+    value = static_cast<int64_t>(value.get<double>());
+  if (value.is_number_float() && !std::isfinite(value.get<double>()))
+    refuse(option, value, key, where, "is not finite");
+  if (!option.legal.is_null() && std::find(option.legal.begin(), option.legal.end(), value) == option.legal.end())
+    refuse(option, value, key, where, "is not a legal value");
+  if (value.is_number()) check_range(option, value, key, where);
+  if (value.is_array()) check_array(option, value, key, where);
+  return value;
+}
+
+}  // namespace ddhost

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// config/schema.hpp: the options of one config section, read from a JSON Schema (the subset of docs/configuration.md),
+// and the check of one value against them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/json.hpp"
+
+namespace ddhost {
+
+// One option of a section. Options of nested objects have dotted names: "betas.first".
+struct Option {
+  std::string name;                // without the section
+  std::vector<std::string> types;  // "integer", "number", "string", "boolean", "array", "null"; never empty
+  Json legal;                      // array of the legal values, or null: any
+  Json preset;                     // the default, or null: none, the user must give it
+  std::optional<double> minimum, maximum, above;  // above = exclusiveMinimum
+  std::optional<uint64_t> min_items, max_items;
+  std::string item_type;  // of an array's items; empty: any
+  std::string unit;       // x-unit: "bytes"
+  std::string description;
+  bool is_path = false;  // x-path: made absolute
+
+  [[nodiscard]] bool takes(std::string_view type) const;
+  [[nodiscard]] std::string type_text() const;   // "integer or null"
+  [[nodiscard]] std::string legal_text() const;  // "0 to 10", "one of fp32, bf16", "" = any
+};
+
+// Another name of an option, in another unit: DeepSpeed counts elements where ddhost counts bytes.
+struct Alias {
+  std::string name;  // "reduce_bucket_size"
+  std::string key;   // "bucket_bytes"
+  double scale = 1;  // value of key = scale * value of name
+};
+
+struct Schema {
+  std::vector<Option> options;  // in the order of the schema
+  std::vector<Alias> aliases;
+
+  [[nodiscard]] const Option* find(std::string_view name) const;
+  [[nodiscard]] const Alias* find_alias(std::string_view name) const;
+};
+
+// Reads a schema; `owner` names it in errors ("strategy 'zero1'"). nullptr or "" gives an empty schema.
+Schema parse_schema(const char* text, const std::string& owner);
+
+// `value` as the option takes it (an integral 2e3 becomes 2000), or Error that names `key` and `where` it was given
+// ("on the command line").
+Json checked_value(const Option& option, Json value, const std::string& key, const std::string& where);
+
+}  // namespace ddhost

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// config/user_config.cpp: reading the config file and the key=value words.
+#include "config/user_config.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+
+#include "ddh/sdk/plugin.hpp"
+
+namespace fs = std::filesystem;
+
+namespace ddhost {
+namespace {
+
+std::string read_file(const fs::path& file) {
+  if (fs::is_directory(file))
+    ddh::fail(DDH_INVALID_ARGUMENT, "config file '", file.string(), "' is a folder; give a JSON file");
+  errno = 0;
+  std::ifstream in(file, std::ios::binary);
+  if (!in)
+    ddh::fail(errno == EACCES ? DDH_PERMISSION_DENIED : DDH_NOT_FOUND, "config file '", file.string(),
+              "' can't be opened: ", std::strerror(errno), "; check the path given to --config");
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+struct Place {
+  size_t line = 1, column = 1;
+};
+
+// Where the byte is, counted as editors do. `byte` counts from 1 and is the last one that was read.
+Place place_of(const std::string& text, size_t byte) {
+  Place place;
+  for (size_t i = 0; i + 1 < byte && i < text.size(); ++i) {
+    ++place.column;
+    if (text[i] == '\n') place = {place.line + 1, 1};
+  }
+  return place;
+}
+
+// The library's explanation without its own numbering and position.
+std::string reason_of(const Json::parse_error& error) {
+  const std::string text = error.what();
+  const size_t at = text.find(": ");
+  return at == std::string::npos ? text : text.substr(at + 2);
+}
+
+Json parse_file(const fs::path& file) {
+  const std::string text = read_file(file);
+  if (text.find_first_not_of(" \t\r\n") == std::string::npos)
+    ddh::fail(DDH_INVALID_ARGUMENT, "config file '", file.string(), "' is empty; write at least {}");
+  try {
+    return Json::parse(text, nullptr, /*allow_exceptions=*/true, /*ignore_comments=*/true);
+  } catch (const Json::parse_error& error) {
+    const Place place = place_of(text, error.byte);
+    ddh::fail(DDH_INVALID_ARGUMENT, "config file '", file.string(), "', line ", place.line, ", column ", place.column,
+              ": not valid JSON (", reason_of(error), ")");
+  }
+}
+
+}  // namespace
+
+Override parse_override(const std::string& text) {
+  const size_t at = text.find('=');
+  if (at == std::string::npos || at == 0)
+    ddh::fail(DDH_INVALID_ARGUMENT, "'", text,
+              "' on the command line is neither a command, a flag nor key=value; write for example "
+              "train.steps=100");
+  return {text.substr(0, at), text.substr(at + 1), "the command line"};
+}
+
+UserConfig UserConfig::read(const fs::path& file, const std::vector<Override>& overrides) {
+  UserConfig user;
+  if (!file.empty()) user.add_file(file);
+  for (const Override& over : overrides) {
+    Json value = Json::parse(over.text, nullptr, /*allow_exceptions=*/false);
+    if (value.is_discarded()) value = over.text;
+    user.wishes_.push_back({over.key, std::move(value), over.text, false, over.source, fs::current_path()});
+  }
+  return user;
+}
+
+void UserConfig::add_file(const fs::path& file) {
+  const Json root = parse_file(file);
+  if (!root.is_object())
+    ddh::fail(DDH_INVALID_ARGUMENT, "config file '", file.string(), "' holds no JSON object; write {\"train\": {...}}");
+  for (const auto& [section, content] : root.items()) {
+    if (!content.is_object())
+      ddh::fail(DDH_INVALID_ARGUMENT, "'", section, "' in '", file.string(), "' is ", content.dump(),
+                ", not a section; write \"", section, "\": {\"key\": value}");
+    add_object(content, section, file);
+  }
+}
+
+void UserConfig::add_object(const Json& object, const std::string& prefix, const fs::path& file) {
+  // An empty section still counts: its name is checked.
+  if (object.empty())
+    wishes_.push_back({prefix + ".", Json(), "", true, "'" + file.string() + "'", fs::absolute(file).parent_path()});
+  for (const auto& [name, value] : object.items()) {
+    const std::string key = prefix + "." + name;
+    if (value.is_object()) {
+      add_object(value, key, file);
+    } else {
+      wishes_.push_back({key, value, "", true, "'" + file.string() + "'", fs::absolute(file).parent_path()});
+    }
+  }
+}
+
+const Wish* UserConfig::find(std::string_view key) const {
+  const auto at = std::find_if(wishes_.rbegin(), wishes_.rend(), [&](const Wish& w) { return w.key == key; });
+  return at == wishes_.rend() ? nullptr : &*at;
+}
+
+}  // namespace ddhost

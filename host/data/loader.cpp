@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/loader.hpp"
+
+#include "ddh/sdk/plugin.hpp"
+
+namespace ddhost {
+
+Batch make_batch(ddh_inst* model, const ddh_model& table, int32_t program, int64_t step, uint64_t micro_batch,
+                 const std::vector<int64_t>& samples) {
+  const ddh_batch_args args{
+      sizeof(ddh_batch_args), program, step, static_cast<int32_t>(micro_batch), static_cast<uint32_t>(samples.size()),
+      samples.data()};
+  ddh_batch* batch = nullptr;
+  ddh_batch_info info{};
+  info.struct_size = sizeof info;
+  ddh::call(table.batch_create, model, &args, &batch, &info);
+  return {model, &table, batch, info};
+}
+
+Loader::Loader(ddh_inst* model, const ddh_model& table, const Sampler& sampler, Range range)
+    : model_(model), table_(table), sampler_(sampler), range_(range), worker_([this] { work(); }) {}
+
+Loader::~Loader() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  worker_.join();
+}
+
+Batch Loader::next(Clock& clock) {
+  const ClockSpan span(clock, DDH_SPAN_DATA);
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return !ready_.empty() || failure_ != nullptr; });
+  if (ready_.empty()) std::rethrow_exception(failure_);
+  Batch batch = std::move(ready_.front());
+  ready_.pop_front();
+  lock.unlock();
+  changed_.notify_all();
+  return batch;
+}
+
+void Loader::work() {
+  try {
+    for (int64_t step = range_.first_step; step <= range_.last_step; ++step) {
+      for (uint64_t m = 0; m < range_.grad_accum_steps; ++m) {
+        Batch batch = make_batch(model_, table_, range_.program, step, m, sampler_.samples(step, m, range_.rank));
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [this] { return stop_ || ready_.size() < kAhead; });
+        if (stop_) return;
+        ready_.push_back(std::move(batch));
+        lock.unlock();
+        changed_.notify_all();
+      }
+    }
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    failure_ = std::current_exception();
+    changed_.notify_all();
+  }
+}
+
+}  // namespace ddhost

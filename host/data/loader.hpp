@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// data/loader.hpp: batches ahead of time. One worker thread per rank asks the model for the batches that the sampler
+// names, a few before they are needed.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "data/sampler.hpp"
+#include "ddh/ddh.h"
+#include "services/clock.hpp"
+
+namespace ddhost {
+
+// A model's batch with its facts; destroyed through the model.
+class Batch {
+ public:
+  Batch() = default;
+  Batch(ddh_inst* model, const ddh_model* table, ddh_batch* batch, ddh_batch_info info)
+      : model_(model), table_(table), batch_(batch), info_(info) {}
+  Batch(Batch&& other) noexcept
+      : model_(other.model_), table_(other.table_), batch_(std::exchange(other.batch_, nullptr)), info_(other.info_) {}
+  Batch& operator=(Batch&& other) noexcept {
+    std::swap(model_, other.model_);
+    std::swap(table_, other.table_);
+    std::swap(batch_, other.batch_);
+    std::swap(info_, other.info_);
+    return *this;
+  }
+  ~Batch() {
+    if (batch_ != nullptr) table_->batch_destroy(model_, batch_);
+  }
+  [[nodiscard]] ddh_batch* get() const { return batch_; }
+  [[nodiscard]] const ddh_batch_info& info() const { return info_; }
+
+ private:
+  ddh_inst* model_ = nullptr;
+  const ddh_model* table_ = nullptr;
+  ddh_batch* batch_ = nullptr;
+  ddh_batch_info info_{};
+};
+
+// Makes one batch, on the calling thread.
+Batch make_batch(ddh_inst* model, const ddh_model& table, int32_t program, int64_t step, uint64_t micro_batch,
+                 const std::vector<int64_t>& samples);
+
+class Loader {
+ public:
+  struct Range {
+    int32_t program;
+    int64_t first_step, last_step;  // both taken
+    uint64_t grad_accum_steps;
+    uint64_t rank;
+  };
+  Loader(ddh_inst* model, const ddh_model& table, const Sampler& sampler, Range range);
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+  ~Loader();
+
+  // The next batch, in order of step and micro-batch. Rethrows what went wrong in the worker.
+  Batch next(Clock& clock);
+
+ private:
+  void work();
+
+  static constexpr size_t kAhead = 2;  // batches
+  ddh_inst* model_;
+  const ddh_model& table_;
+  const Sampler& sampler_;
+  const Range range_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Batch> ready_;
+  std::exception_ptr failure_;
+  bool stop_ = false;
+  std::thread worker_;
+};
+
+}  // namespace ddhost

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// host/device/cpu/flatops.hpp: ddh.flatops/1 of the CPU device: every operation runs inline.
+#pragma once
+
+#include "ddh/host/flatops.h"
+
+namespace ddhost::cpu {
+
+// A constant table; its functions ignore `h` and the stream.
+[[nodiscard]] const ddh_flatops& flatops();
+
+}  // namespace ddhost::cpu

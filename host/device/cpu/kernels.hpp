@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// host/device/cpu/kernels.hpp: operations over flat ranges in host memory. Each gives the same bits at every vector
+// width and however a range is cut. Arrays may be the same or apart, never shifted against each other.
+#pragma once
+
+#include <cstdint>
+
+#include "ddh/abi.h"
+
+namespace ddhost::cpu {
+
+// What a pass works on before the next pass follows: 16 KiB per fp32 array, so that the second pass finds it in L1.
+// A multiple of the 64-element grid.
+inline constexpr uint64_t kChunkNumel = 4096;
+
+// dst[i] = value, rounded to dtype. dtypes F32, BF16, F16, F64; the others only with value 0. Else Error UNIMPLEMENTED.
+void fill(void* dst, int32_t dtype, uint64_t numel, double value);
+
+// dst[i] = src[i], rounded to nearest even, NaN stays NaN; between F32, BF16 and F16. Else Error UNIMPLEMENTED.
+void cast(void* dst, int32_t dst_dtype, const void* src, int32_t src_dtype, uint64_t numel);
+
+void scale(float* dst, uint64_t numel, float factor);                // dst[i] *= factor
+void add(float* dst, const float* src, uint64_t numel);              // dst[i] += src[i]
+void copy(float* dst, const float* src, uint64_t numel);             // dst[i] = src[i]
+[[nodiscard]] bool any_nonfinite(const float* src, uint64_t numel);  // an infinity or a NaN
+
+// How the sources of a sum are grouped: in order within blocks of `reduce_block` sources, then the blocks in order.
+// 0: one block. A sum starts from its first source, so that -0 stays -0.
+struct SumSources {
+  const float* const* srcs;
+  uint32_t n_srcs;  // at least 1
+  uint32_t reduce_block;
+};
+
+// dst[i] = sum over k of srcs[k][offset + i], or dst[i] += it. dst may be one of the places it is read from. One to
+// four sources take one pass; more take passes over chunks in L1.
+void ordered_sum(float* dst, const SumSources& sources, uint64_t offset, uint64_t numel, bool accumulate);
+
+// dsts[j][offset + i] = the same sum, for every j; each destination may be a source.
+void ordered_sum_to_all(float* const* dsts, uint32_t n_dsts, const SumSources& sources, uint64_t offset,
+                        uint64_t numel);
+
+// Calls body(begin, numel) for the chunks of [0, numel): a sum and its squares, chunk by chunk.
+template <class Body>
+void for_each_chunk(uint64_t numel, Body&& body) {
+  for (uint64_t begin = 0; begin < numel; begin += kChunkNumel)
+    body(begin, numel - begin < kChunkNumel ? numel - begin : kChunkNumel);
+}
+
+}  // namespace ddhost::cpu

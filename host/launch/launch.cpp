@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// launch/launch.cpp: ranks as processes. One loop of the launcher serves the store, notices the end of ranks and the
+// user's signals, and leaves only when every rank has been waited for.
+#include "launch/launch.hpp"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <iostream>
+#include <optional>
+
+#include "ddh/sdk/plugin.hpp"
+#include "launch/kv_socket.hpp"
+#include "launch/signals.hpp"
+#include "launch/threads.hpp"
+#include "launch/verdict.hpp"
+
+namespace fs = std::filesystem;
+
+namespace ddhost {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Child {
+  pid_t pid = 0;
+  bool running = false;
+};
+
+void flush_output() {
+  std::cout.flush();
+  std::cerr.flush();
+  std::fflush(nullptr);
+}
+
+std::string signal_text(int number) { return ddh::str("signal ", number, " (", ::strsignal(number), ")"); }
+
+class Supervisor {
+ public:
+  Supervisor(const LaunchArgs& args, Progress& progress, SignalWatch& signals, std::vector<Fd> sockets)
+      : args_(args), progress_(progress), signals_(signals), kv_(std::move(sockets)) {}
+  // Whatever happens here, no rank stays behind.
+  ~Supervisor() {
+    kill_all();
+    for (Child& child : children_)
+      if (child.running) ::waitpid(child.pid, nullptr, 0);
+  }
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
+
+  void add(pid_t pid) { children_.push_back({pid, true}); }
+  // A rank inherits this object: the sockets and processes in it are not its own.
+  void forget_in_rank() {
+    children_.clear();
+    kv_ = KvServer({});
+  }
+
+  Outcome run() {
+    reap();
+    while (std::any_of(children_.begin(), children_.end(), [](const Child& c) { return c.running; })) {
+      wait_for_news();
+      if (deadline_ && Clock::now() >= *deadline_) {
+        end_.killed_after_stop = end_.stop_signal != 0;
+        kill_all();
+        deadline_.reset();
+      }
+    }
+    return verdict(end_, progress_, args_.world_size);
+  }
+
+ private:
+  void wait_for_news() {
+    std::vector<pollfd> set = kv_.poll_set();
+    set.push_back({signals_.fd(), POLLIN, 0});
+    int timeout = kv_.timeout_ms();
+    if (deadline_) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline_ - Clock::now()).count();
+      const int mine = static_cast<int>(std::max<int64_t>(left, 0));
+      timeout = timeout < 0 ? mine : std::min(timeout, mine);
+    }
+    if (::poll(set.data(), set.size(), timeout) < 0) {
+      if (errno == EINTR) return;
+      ddh::fail(DDH_INTERNAL, "the launcher can't wait for its ranks: ", std::strerror(errno));
+    }
+    set.pop_back();
+    kv_.serve(set);
+    for (const int signal : signals_.take()) {
+      if (signal != SIGCHLD) stop(signal);
+    }
+    reap();
+  }
+
+  void stop(int signal) {
+    if (end_.stop_signal != 0) {
+      end_.killed_after_stop = true;
+      kill_all();
+      return;
+    }
+    end_.stop_signal = signal;
+    progress_.request_stop();
+    announce_stop();
+    set_deadline(args_.stop_limit);
+  }
+
+  void reap() {
+    for (size_t rank = 0; rank < children_.size(); ++rank) {
+      int status = 0;
+      if (!children_[rank].running || ::waitpid(children_[rank].pid, &status, WNOHANG) != children_[rank].pid) continue;
+      children_[rank].running = false;
+      if (status != 0) failed(static_cast<int>(rank), status);
+    }
+  }
+
+  void failed(int rank, int status) {
+    end_.failed = true;
+    if (!killing_ && end_.death.empty() && !has_own_failure(progress_, args_.world_size)) {
+      const std::string who = ddh::str("rank ", rank, " (pid ", children_[static_cast<size_t>(rank)].pid, ")");
+      const std::string where = ddh::str(" at step ", progress_.step(rank), "; the run has ended");
+      if (WIFSIGNALED(status))
+        end_.death = who + " was killed by " + signal_text(WTERMSIG(status)) + where;
+      else if (progress_.failure(rank).order == 0)
+        end_.death = ddh::str(who, " ended with exit code ", WEXITSTATUS(status), " and no reason", where);
+    }
+    kv_.abort(ddh::str("rank ", rank, " has ended with an error"));
+    set_deadline(args_.grace);
+  }
+
+  void set_deadline(std::chrono::milliseconds from_now) {
+    const auto candidate = Clock::now() + from_now;
+    if (!deadline_ || candidate < *deadline_) deadline_ = candidate;
+  }
+
+  void kill_all() {
+    killing_ = true;
+    for (const Child& child : children_)
+      if (child.running) ::kill(child.pid, SIGKILL);
+  }
+
+  const LaunchArgs& args_;
+  Progress& progress_;
+  SignalWatch& signals_;
+  KvServer kv_;
+  std::vector<Child> children_;
+  RunEnd end_;
+  bool killing_ = false;
+  std::optional<Clock::time_point> deadline_;
+};
+
+[[noreturn]] void rank_process(const LaunchArgs& args, int rank, const RankFunction& rank_function, pid_t launcher,
+                               SignalWatch& signals, Fd socket, Progress& progress, uint64_t run_id) {
+  // A launcher that is killed takes its ranks along; one that died before this line too.
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != launcher) ::_exit(1);
+  signals.leave_to_launcher();
+  KvClient kv(std::move(socket));
+  RankSeat seat = make_seat(args, rank, kv, progress, run_id);
+  const int rc = run_seat(rank_function, seat);
+  flush_output();
+  ::_exit(rc);
+}
+
+Outcome launch_processes(const LaunchArgs& args, const RankFunction& rank_function) {
+  Progress progress(args.world_size);
+  const uint64_t run_id = make_run_id();
+  std::vector<Fd> servers, clients;
+  for (int rank = 0; rank < args.world_size; ++rank) {
+    SocketPair pair = make_socket_pair();
+    servers.push_back(std::move(pair.server));
+    clients.push_back(std::move(pair.client));
+  }
+  SignalWatch signals;
+  Supervisor supervisor(args, progress, signals, std::move(servers));
+  const pid_t launcher = ::getpid();
+  for (int rank = 0; rank < args.world_size; ++rank) {
+    flush_output();
+    const pid_t pid = ::fork();
+    if (pid < 0)
+      ddh::fail(DDH_RESOURCE_EXHAUSTED, "no process for rank ", rank, ": ", std::strerror(errno),
+                "; start fewer ranks");
+    if (pid == 0) {
+      Fd mine = std::move(clients[static_cast<size_t>(rank)]);
+      clients.clear();
+      supervisor.forget_in_rank();
+      rank_process(args, rank, rank_function, launcher, signals, std::move(mine), progress, run_id);
+    }
+    supervisor.add(pid);
+  }
+  clients.clear();
+  return supervisor.run();
+}
+
+}  // namespace
+
+Outcome launch(const LaunchArgs& args, const RankFunction& rank_function) {
+  if (args.world_size < 1) ddh::fail(DDH_INVALID_ARGUMENT, "a run of ", args.world_size, " ranks; start at least 1");
+  // A closed pipe behind stdout or a limit on file sizes is an error code where it happens, not the end of the process.
+  for (const int signal : {SIGPIPE, SIGXFSZ}) ::signal(signal, SIG_IGN);
+  return args.threads ? launch_threads(args, rank_function) : launch_processes(args, rank_function);
+}
+
+int resolve_world_size(std::optional<int64_t> nproc) {
+  if (nproc && (*nproc < 1 || *nproc > kMaxRanks))
+    ddh::fail(DDH_OUT_OF_RANGE, "run.nproc (--nproc) is ", *nproc, "; start 1 to ", kMaxRanks, " ranks");
+  if (nproc) return static_cast<int>(*nproc);
+  int gpus = 0;
+  std::error_code ec;
+  for (fs::directory_iterator at("/dev", ec), end; !ec && at != end; at.increment(ec)) {
+    const std::string name = at->path().filename().string();
+    if (name.size() > 6 && name.rfind("nvidia", 0) == 0 && name.find_first_not_of("0123456789", 6) == std::string::npos)
+      ++gpus;
+  }
+  return gpus > 0 ? std::min(gpus, kMaxRanks) : 2;
+}
+
+}  // namespace ddhost

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// launch/launch.hpp: starts the ranks, as processes or as threads, and carries their end.
+//
+//   const Outcome end = launch(args, [&](RankSeat& seat) { return run_rank(plan, seat); });
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "launch/kv.hpp"
+#include "launch/progress.hpp"
+
+namespace ddhost {
+
+// What a rank gets from the launcher. Valid while the rank's function runs.
+struct RankSeat {
+  int rank;
+  int world_size;
+  int local_rank;  // within its node
+  int node;
+  Kv& kv;
+  Progress& progress;
+  uint64_t run_id;  // the same on all ranks, different for every run
+};
+
+// Runs one rank: returns its exit code (0 = success), or throws ddh::Error. DDH_UNAVAILABLE, DDH_ABORTED and
+// DDH_CANCELLED mean that another rank is the cause.
+using RankFunction = std::function<int(RankSeat&)>;
+
+struct LaunchArgs {
+  int world_size = 1;
+  int ranks_per_node = 0;                       // 0 = all on one node
+  bool threads = false;                         // ranks are threads of this process
+  std::chrono::milliseconds grace{2000};        // after a rank failed, for the others to end by themselves
+  std::chrono::milliseconds stop_limit{10000};  // after Ctrl-C, for all ranks to end
+};
+
+struct Outcome {
+  int exit_code = 0;     // 0; 1; 130 after SIGINT, 143 after SIGTERM
+  std::string sentence;  // why it is not 0; empty: nothing to say
+};
+
+// Returns when every rank has ended. Call it before any thread exists. In processes mode the function never returns in
+// the children. Where threads don't end within the limits, it prints the sentence and ends the process.
+Outcome launch(const LaunchArgs& args, const RankFunction& rank_function);
+
+constexpr int kMaxRanks = 1024;
+
+// Ranks for run.nproc: the number itself; without one, the number of GPUs of this machine, else 2.
+int resolve_world_size(std::optional<int64_t> nproc);
+
+// One line on stderr: "ddhost: <sentence>".
+void print_sentence(const std::string& sentence);
+
+}  // namespace ddhost

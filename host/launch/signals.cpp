@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// launch/signals.cpp: signalfd and the signal mask.
+#include "launch/signals.hpp"
+
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "ddh/sdk/plugin.hpp"
+
+namespace ddhost {
+
+SignalWatch::SignalWatch() : before_{} {
+  sigset_t watched;
+  sigemptyset(&watched);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&watched, signal);
+  fd_ = Fd(::signalfd(-1, &watched, SFD_NONBLOCK | SFD_CLOEXEC));
+  if (fd_.get() < 0) ddh::fail(DDH_RESOURCE_EXHAUSTED, "no signal descriptor: ", std::strerror(errno));
+  ::pthread_sigmask(SIG_BLOCK, &watched, &before_);
+}
+
+SignalWatch::~SignalWatch() {
+  static_cast<void>(take());  // a second Ctrl-C that came late must not end the process now
+  ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
+std::vector<int> SignalWatch::take() const {
+  std::vector<int> signals;
+  signalfd_siginfo info;
+  while (::read(fd_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info))
+    signals.push_back(static_cast<int>(info.ssi_signo));
+  return signals;
+}
+
+void SignalWatch::leave_to_launcher() {
+  fd_.reset();
+  for (const int signal : {SIGINT, SIGHUP}) ::signal(signal, SIG_IGN);
+  ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
+}  // namespace ddhost

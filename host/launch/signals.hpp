@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// launch/signals.hpp: Ctrl-C, termination and the end of children as something that poll() sees.
+#pragma once
+
+#include <csignal>
+#include <vector>
+
+#include "launch/kv_socket.hpp"
+
+namespace ddhost {
+
+// While it lives, SIGINT, SIGTERM, SIGHUP and SIGCHLD don't interrupt this thread, nor those that it starts.
+class SignalWatch {
+ public:
+  SignalWatch();
+  SignalWatch(const SignalWatch&) = delete;
+  SignalWatch& operator=(const SignalWatch&) = delete;
+  ~SignalWatch();
+  [[nodiscard]] int fd() const { return fd_.get(); }
+  // The signals that have come since.
+  [[nodiscard]] std::vector<int> take() const;
+  // In a rank: the terminal's signals are the launcher's business, all others work as usual.
+  void leave_to_launcher();
+
+ private:
+  Fd fd_;
+  sigset_t before_;
+};
+
+}  // namespace ddhost

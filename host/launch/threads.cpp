@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// launch/threads.cpp: ranks as threads. The launching thread waits for them and for the user's signals.
+#include "launch/threads.hpp"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <iostream>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "ddh/sdk/plugin.hpp"
+#include "launch/kv_socket.hpp"
+#include "launch/signals.hpp"
+#include "launch/verdict.hpp"
+
+namespace ddhost {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// What the threads share.
+struct World {
+  explicit World(int world_size) : progress(world_size), ended_event(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+    if (ended_event.get() < 0) ddh::fail(DDH_RESOURCE_EXHAUSTED, "no event descriptor: ", std::strerror(errno));
+  }
+  Progress progress;
+  KvLocal kv;
+  Fd ended_event;  // raised by each rank at its end
+  std::atomic<int> running{0};
+  std::atomic<bool> failed{false};
+};
+
+void rank_thread(World& world, const LaunchArgs& args, int rank, const RankFunction& rank_function, uint64_t run_id) {
+  RankSeat seat = make_seat(args, rank, world.kv, world.progress, run_id);
+  if (run_seat(rank_function, seat) != 0) {
+    world.failed = true;
+    world.kv.abort(ddh::str("rank ", rank, " has ended with an error"));
+  }
+  --world.running;
+  const uint64_t one = 1;
+  static_cast<void>(!::write(world.ended_event.get(), &one, sizeof one));
+}
+
+// Threads can't be killed: where they don't end, the process does.
+[[noreturn]] void end_process(const Outcome& outcome) {
+  print_sentence(outcome.sentence.empty() ? "ranks did not end; the run has ended" : outcome.sentence);
+  std::cout.flush();
+  std::fflush(nullptr);
+  ::_exit(outcome.exit_code == 0 ? 1 : outcome.exit_code);
+}
+
+RunEnd wait_for_threads(World& world, const LaunchArgs& args, const SignalWatch& signals) {
+  RunEnd end;
+  std::optional<Clock::time_point> deadline;
+  const auto set_deadline = [&](std::chrono::milliseconds from_now) {
+    if (!deadline || Clock::now() + from_now < *deadline) deadline = Clock::now() + from_now;
+  };
+  bool failure_seen = false;
+  while (world.running > 0) {
+    pollfd set[] = {{signals.fd(), POLLIN, 0}, {world.ended_event.get(), POLLIN, 0}};
+    int timeout = -1;
+    if (deadline) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now()).count();
+      timeout = static_cast<int>(std::max<int64_t>(left, 0));
+    }
+    ::poll(set, 2, timeout);
+    uint64_t count = 0;
+    static_cast<void>(!::read(world.ended_event.get(), &count, sizeof count));
+    for (const int signal : signals.take()) {
+      if (signal == SIGCHLD) continue;
+      if (end.stop_signal != 0) set_deadline(std::chrono::milliseconds{0});
+      if (end.stop_signal == 0) {
+        end.stop_signal = signal;
+        world.progress.request_stop();
+        announce_stop();
+        set_deadline(args.stop_limit);
+      }
+    }
+    end.failed = world.failed;
+    if (end.failed && !failure_seen) set_deadline(args.grace);
+    failure_seen = end.failed;
+    if (deadline && Clock::now() >= *deadline && world.running > 0) {
+      end.killed_after_stop = end.stop_signal != 0;
+      end_process(verdict(end, world.progress, args.world_size));
+    }
+  }
+  end.failed = world.failed;
+  return end;
+}
+
+}  // namespace
+
+Outcome launch_threads(const LaunchArgs& args, const RankFunction& rank_function) {
+  World world(args.world_size);
+  const uint64_t run_id = make_run_id();
+  const SignalWatch signals;
+  std::vector<std::jthread> threads;
+  world.running = args.world_size;
+  for (int rank = 0; rank < args.world_size; ++rank) {
+    try {
+      threads.emplace_back([&, rank] { rank_thread(world, args, rank, rank_function, run_id); });
+    } catch (const std::system_error& error) {
+      end_process({1, ddh::str("no thread for rank ", rank, ": ", error.what(), "; start fewer ranks")});
+    }
+  }
+  const RunEnd end = wait_for_threads(world, args, signals);
+  threads.clear();
+  return verdict(end, world.progress, args.world_size);
+}
+
+}  // namespace ddhost

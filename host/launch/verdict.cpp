@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// launch/verdict.cpp: the first failure wins; a rank that only noticed a peer's end is not the cause.
+#include "launch/verdict.hpp"
+
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <new>
+
+#include "ddh/sdk/plugin.hpp"
+
+namespace ddhost {
+namespace {
+
+struct Cause {
+  int rank = -1;
+  Progress::Failure failure;
+};
+
+// The earliest failure, own ones before those caused by a peer.
+Cause first_cause(const Progress& progress, int world_size) {
+  Cause cause;
+  for (int rank = 0; rank < world_size; ++rank) {
+    const Progress::Failure failure = progress.failure(rank);
+    if (failure.order == 0) continue;
+    const bool better_kind = cause.failure.caused_by_peer && !failure.caused_by_peer;
+    const bool same_kind = cause.failure.caused_by_peer == failure.caused_by_peer;
+    if (cause.rank < 0 || better_kind || (same_kind && failure.order < cause.failure.order)) cause = {rank, failure};
+  }
+  return cause;
+}
+
+// Bad input fails every rank alike: then the rank's number says nothing.
+bool all_say(const std::string& sentence, const Progress& progress, int world_size) {
+  int same = 0;
+  for (int rank = 0; rank < world_size; ++rank) {
+    const Progress::Failure failure = progress.failure(rank);
+    if (failure.sentence == sentence) ++same;
+    if (failure.order != 0 && !failure.caused_by_peer && failure.sentence != sentence) return false;
+  }
+  return same > 1 || world_size == 1;
+}
+
+bool is_peers_fault(ddh_rc code) { return code == DDH_UNAVAILABLE || code == DDH_ABORTED || code == DDH_CANCELLED; }
+
+}  // namespace
+
+bool has_own_failure(const Progress& progress, int world_size) {
+  const Cause cause = first_cause(progress, world_size);
+  return cause.rank >= 0 && !cause.failure.caused_by_peer;
+}
+
+Outcome verdict(const RunEnd& end, const Progress& progress, int world_size) {
+  Outcome outcome;
+  if (end.failed) outcome = {1, "a rank ended with an error and gave no reason; the run has ended"};
+  const Cause cause = first_cause(progress, world_size);
+  if (!end.death.empty()) {
+    outcome = {1, end.death};
+  } else if (cause.rank >= 0) {
+    const bool alike = all_say(cause.failure.sentence, progress, world_size);
+    outcome = {1, alike ? cause.failure.sentence : ddh::str("rank ", cause.rank, ": ", cause.failure.sentence)};
+  }
+  if (end.stop_signal == 0) return outcome;
+  // Ranks that noticed the stop of others, or died of the same signal, did what they were asked for.
+  if (!has_own_failure(progress, world_size)) outcome.sentence.clear();
+  if (end.killed_after_stop) outcome.sentence = "the ranks did not end by themselves and were killed";
+  outcome.exit_code = 128 + end.stop_signal;
+  return outcome;
+}
+
+int run_seat(const RankFunction& rank_function, RankSeat& seat) {
+  const auto failed = [&](const std::string& sentence, bool caused_by_peer) {
+    seat.progress.set_failure(seat.rank, sentence, caused_by_peer);
+    return 1;
+  };
+  try {
+    const int rc = rank_function(seat);
+    if (rc != 0) failed(ddh::str("ended with exit code ", rc, " at step ", seat.progress.step(seat.rank)), false);
+    return rc;
+  } catch (const ddh::Error& error) {
+    return failed(error.what(), is_peers_fault(error.code()));
+  } catch (const std::bad_alloc&) {
+    return failed("out of memory; use a smaller model, batch or more ranks", false);
+  } catch (const std::exception& error) {
+    return failed(ddh::str("unexpected error: ", error.what()), false);
+  } catch (...) {
+    return failed("unexpected error of an unknown type", false);
+  }
+}
+
+RankSeat make_seat(const LaunchArgs& args, int rank, Kv& kv, Progress& progress, uint64_t run_id) {
+  const int per_node = args.ranks_per_node > 0 ? args.ranks_per_node : args.world_size;
+  return {rank, args.world_size, rank % per_node, rank / per_node, kv, progress, run_id};
+}
+
+uint64_t make_run_id() {
+  uint64_t id = 0;
+  if (::getrandom(&id, sizeof id, 0) == static_cast<ssize_t>(sizeof id) && id != 0) return id;
+  const auto now = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
+  return (now << 16) ^ static_cast<uint64_t>(::getpid());
+}
+
+void print_sentence(const std::string& sentence) {
+  std::fprintf(stderr, "ddhost: %s\n", sentence.c_str());
+  std::fflush(stderr);
+}
+
+void announce_stop() { print_sentence("stopping after the current step; once more (Ctrl-C) ends the ranks at once"); }
+
+}  // namespace ddhost

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// launch/verdict.hpp: how ranks end, and which one was the cause.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "launch/launch.hpp"
+
+namespace ddhost {
+
+// How a run came to its end, as the launcher saw it.
+struct RunEnd {
+  int stop_signal = 0;             // the first SIGINT, SIGTERM or SIGHUP; 0: none
+  bool killed_after_stop = false;  // ranks did not end in time, or a second signal came
+  std::string death;               // a rank died without a word, and no rank had failed before
+  bool failed = false;             // any rank ended with something else than 0
+};
+
+Outcome verdict(const RunEnd& end, const Progress& progress, int world_size);
+
+// Has a rank failed by itself, not because of another?
+bool has_own_failure(const Progress& progress, int world_size);
+
+// Runs the rank's function to its exit code. No exception leaves; its sentence goes to the progress page.
+int run_seat(const RankFunction& rank_function, RankSeat& seat);
+
+// The place of a rank among simulated nodes.
+RankSeat make_seat(const LaunchArgs& args, int rank, Kv& kv, Progress& progress, uint64_t run_id);
+uint64_t make_run_id();
+
+void announce_stop();
+
+}  // namespace ddhost

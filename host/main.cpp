@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ddhost: trains a model on several ranks. Reads as the list of its steps; each lives in the folder of its name.
+#include <exception>
+#include <iostream>
+
+#include "cli/command_line.hpp"
+#include "cli/prepare.hpp"
+#include "ddh/sdk/plugin.hpp"
+#include "launch/launch.hpp"
+#include "plugin/commands.hpp"
+#include "run/rank.hpp"
+#include "services/interfaces.hpp"
+
+namespace {
+
+using namespace ddhost;
+
+int train(const CommandLine& line, Registry& registry) {
+  const UserConfig user = UserConfig::read(line.config_file, line.overrides);
+  const int world_size = wanted_world_size(user);
+  share_cores(world_size);
+  RunPlan plan = make_plan(user, registry, world_size);
+  for (const std::string& warning : registry.warnings()) print_sentence("warning: " + warning);
+  if (line.dry_run) {
+    std::cout << plan.config.effective().dump(2) << '\n';
+    return 0;
+  }
+  make_run_folder(plan);
+  const LaunchArgs args{plan.world_size, plan.ranks_per_node, plan.ranks_are_threads};
+  const Outcome outcome = launch(args, [&plan](const RankSeat& seat) { return run_rank(plan, seat); });
+  if (!outcome.sentence.empty()) print_sentence(outcome.sentence);
+  return outcome.exit_code;
+}
+
+int run_command(const CommandLine& line) {
+  Registry registry(&host_interface, executable_folder());
+  switch (line.command) {
+    case Command::kList:
+      return list_plugins(registry, std::cout);
+    case Command::kInspect:
+      return inspect_plugin(registry, line.inspect_file, std::cout);
+    case Command::kTrain:
+      break;
+  }
+  return train(line, registry);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run_command(parse_command_line(argc, argv));
+  } catch (const ddhost::CommandLineExit& end) {
+    return end.code;
+  } catch (const std::exception& error) {
+    ddhost::print_sentence(error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "monitor/monitor.hpp"
+
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+
+namespace ddhost {
+namespace {
+
+constexpr std::chrono::milliseconds kRedraw{100};  // a terminal needs no more
+
+std::string duration_text(double seconds) {
+  char text[32];
+  const auto s = static_cast<long long>(seconds + 0.5);
+  if (s >= 3600) {
+    std::snprintf(text, sizeof text, "%lldh%02lldm", s / 3600, s / 60 % 60);
+  } else {
+    std::snprintf(text, sizeof text, "%lldm%02llds", s / 60, s % 60);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string json_number(double value) {
+  if (!std::isfinite(value)) return "null";
+  char text[40];
+  std::snprintf(text, sizeof text, "%.17g", value);
+  return text;
+}
+
+Monitor::Monitor(RankServices& services, const std::string& run_dir, std::string items_name)
+    : services_(services),
+      items_name_(std::move(items_name)),
+      metrics_path_(run_dir + "/metrics.jsonl"),
+      every_(services.config.get<int64_t>("monitor.every")),
+      last_step_(services.config.get<int64_t>("train.steps")) {
+  if (services.seat.rank != 0) return;
+  metrics_.reset(std::fopen(metrics_path_.c_str(), "w"));
+  if (metrics_ == nullptr) {
+    ddh::fail(DDH_PERMISSION_DENIED, "cannot write '", metrics_path_, "': ", std::strerror(errno),
+              "; give another run.dir");
+  }
+  const auto progress = services.config.get<std::string>("monitor.progress");
+  const bool quiet = services.config.get<bool>("run.quiet");
+  progress_ = !quiet && (progress == "on" || (progress == "auto" && isatty(STDERR_FILENO) != 0));
+}
+
+Monitor::~Monitor() { finish_line(); }
+
+void Monitor::step_begin(int64_t step) {
+  services_.seat.progress.set_step(services_.seat.rank, step);
+  step_start_ = Clock::now();
+}
+
+void Monitor::step_end(const ddh_step_block& block, const StepOutcome& outcome) {
+  const double step_ms = std::chrono::duration<double, std::milli>(Clock::now() - step_start_).count();
+  total_ms_ += step_ms;
+  ++steps_timed_;
+  if (metrics_ == nullptr) return;
+  const double loss = outcome.world.sum[0] / outcome.world.count[0];
+  const double items_per_s = outcome.world.items / step_ms * 1e3;
+  if (!outcome.nonfinite.empty()) {
+    finish_line();
+    services_.log->warn("step {}: {}; {}", block.step, outcome.nonfinite,
+                        block.skip != 0 ? "the step is skipped" : "train.skip_nonfinite is off, so it is applied");
+  }
+  if (block.step % every_ == 0 || block.step == last_step_ || outcome.stop) {
+    write_line(ddh::str("{\"step\":", block.step, ",\"loss\":", json_number(loss),
+                        ",\"grad_norm\":", json_number(block.grad_norm), ",\"lr\":", json_number(block.lr),
+                        ",\"step_ms\":", json_number(step_ms), ",\"", items_name_,
+                        "_per_s\":", json_number(items_per_s), ",\"skipped\":", block.skip != 0 ? "true" : "false",
+                        ",\"loss_scale\":", json_number(block.loss_scale), "}"));
+  }
+  smooth_ms_ = smooth_ms_ == 0 ? step_ms : 0.9 * smooth_ms_ + 0.1 * step_ms;
+  show_progress(block, loss, step_ms, items_per_s);
+}
+
+void Monitor::evaluated(int64_t step, double val_loss) {
+  if (metrics_ == nullptr) return;
+  write_line(ddh::str("{\"step\":", step, ",\"val_loss\":", json_number(val_loss), "}"));
+  finish_line();
+  services_.log->info("step {}: validation loss {:.4f}", step, val_loss);
+}
+
+void Monitor::write_summary(const std::string& json) {
+  if (metrics_ == nullptr) return;
+  write_line("{\"summary\":" + json + "}");
+}
+
+void Monitor::write_line(const std::string& line) {
+  const bool written = std::fputs(line.c_str(), metrics_.get()) >= 0 && std::fputc('\n', metrics_.get()) != EOF &&
+                       std::fflush(metrics_.get()) == 0;
+  if (!written)
+    ddh::fail(DDH_RESOURCE_EXHAUSTED, "cannot write '", metrics_path_, "': ", std::strerror(errno),
+              "; free some space or give another run.dir");
+}
+
+void Monitor::show_progress(const ddh_step_block& block, double loss, double step_ms, double items_per_s) {
+  const bool last = block.step == last_step_;
+  const Clock::time_point now = Clock::now();
+  if (!progress_ || (!last && now - last_shown_ < kRedraw)) return;
+  last_shown_ = now;
+  const double eta_s = smooth_ms_ * static_cast<double>(last_step_ - block.step) / 1e3;
+  std::fprintf(stderr, "\rstep %lld/%lld  loss %.4f  lr %.3g  norm %.3f  %.0f %s/s  %.1f ms  eta %s \033[K",
+               static_cast<long long>(block.step), static_cast<long long>(last_step_), loss, block.lr, block.grad_norm,
+               items_per_s, items_name_.c_str(), step_ms, duration_text(eta_s).c_str());
+  std::fflush(stderr);
+  line_open_ = true;
+}
+
+void Monitor::finish_line() {
+  if (line_open_) std::fputc('\n', stderr);
+  line_open_ = false;
+}
+
+}  // namespace ddhost

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// monitor/monitor.hpp: what a run shows while it runs: metrics.jsonl, the progress line, warnings. Rank 0's does the
+// writing; the others' keep the launcher informed of their step.
+#pragma once
+
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "services/interfaces.hpp"
+
+namespace ddhost {
+
+// A number as JSON: 17 digits, null where it is not finite.
+std::string json_number(double value);
+
+class Monitor {
+ public:
+  // `items_name`: what is counted per second ("tokens"). Throws ddh::Error when metrics.jsonl can't be opened.
+  Monitor(RankServices& services, const std::string& run_dir, std::string items_name);
+  ~Monitor();
+  Monitor(const Monitor&) = delete;
+  Monitor& operator=(const Monitor&) = delete;
+
+  void step_begin(int64_t step);
+  void step_end(const ddh_step_block& block, const StepOutcome& outcome);
+  void evaluated(int64_t step, double val_loss);
+  // The last object of metrics.jsonl: {"summary": ...}; `json` is an object's text.
+  void write_summary(const std::string& json);
+  // Ends the progress line, so that other output can follow.
+  void finish_line();
+
+  [[nodiscard]] double mean_step_ms() const {
+    return steps_timed_ == 0 ? 0 : total_ms_ / static_cast<double>(steps_timed_);
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct FileCloser {
+    void operator()(std::FILE* f) const { std::fclose(f); }
+  };
+  void write_line(const std::string& line);
+  void show_progress(const ddh_step_block& block, double loss, double step_ms, double items_per_s);
+
+  RankServices& services_;
+  const std::string items_name_;
+  std::string metrics_path_;
+  std::unique_ptr<std::FILE, FileCloser> metrics_;  // rank 0 only
+  bool progress_ = false;
+  bool line_open_ = false;
+  int64_t every_ = 1;
+  int64_t last_step_ = 0;
+  Clock::time_point step_start_;
+  Clock::time_point last_shown_{};
+  double total_ms_ = 0;
+  int64_t steps_timed_ = 0;
+  double smooth_ms_ = 0;
+};
+
+}  // namespace ddhost

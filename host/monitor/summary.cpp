@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "monitor/summary.hpp"
+
+#include <sys/resource.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "monitor/version.hpp"
+
+namespace ddhost {
+namespace {
+
+RankSummary own_summary(RankServices& services) {
+  RankSummary mine;
+  for (size_t tag = 0; tag < kTagCount; ++tag) mine.memory[tag] = services.memory.usage(static_cast<int32_t>(tag));
+  mine.time_ms = services.clock.split_ms();
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  mine.peak_rss_bytes = static_cast<uint64_t>(usage.ru_maxrss) * 1024;
+  return mine;
+}
+
+template <class... Args>
+void line(std::string& out, const char* format, Args... args) {
+  char text[256];
+  std::snprintf(text, sizeof text, format, args...);
+  out += text;
+}
+
+}  // namespace
+
+Summary::Summary(RankServices& services, const ddh_plan& plan)
+    : ranks_(static_cast<size_t>(services.seat.world_size)), plan_(plan), counters_(services.clock.counters()) {
+  const RankSummary mine = own_summary(services);
+  services.comm->all_gather_bytes(&mine, ranks_.data(), sizeof mine, "summary");
+}
+
+uint64_t Summary::unique_bytes(size_t tag) const {
+  uint64_t bytes = 0;
+  for (const RankSummary& r : ranks_) bytes += r.memory[tag].unique_peak_bytes;
+  return bytes;
+}
+
+std::string Summary::text() const {
+  std::string out = "memory, bytes (now / peak by rank, addressable; unique: what the machine pays for all ranks)\n";
+  line(out, "  %-6s", "");
+  for (size_t r = 0; r < ranks_.size(); ++r) line(out, "  %27s", ("rank " + std::to_string(r)).c_str());
+  line(out, "  %15s\n", "unique");
+  for (size_t tag = 0; tag < kTagCount; ++tag) {
+    line(out, "  %-6s", kTagNames[tag]);
+    for (const RankSummary& r : ranks_) {
+      line(out, "  %13llu/%13llu", static_cast<unsigned long long>(r.memory[tag].now_bytes),
+           static_cast<unsigned long long>(r.memory[tag].peak_bytes));
+    }
+    line(out, "  %15llu\n", static_cast<unsigned long long>(unique_bytes(tag)));
+  }
+  out += "time, % of the loop\n";
+  line(out, "  %-8s", "");
+  for (const char* name : kSpanNames) line(out, "  %8s", name);
+  out += "\n";
+  for (size_t r = 0; r < ranks_.size(); ++r) {
+    double total = 0;
+    for (const double ms : ranks_[r].time_ms) total += ms;
+    line(out, "  rank %-3zu", r);
+    for (const double ms : ranks_[r].time_ms) line(out, "  %8.1f", total > 0 ? 100 * ms / total : 0.0);
+    out += "\n";
+  }
+  return out;
+}
+
+std::string Summary::json(const RankServices& services, int64_t last_step, double mean_step_ms) const {
+  nlohmann::ordered_json out;
+  out["steps"] = last_step;
+  out["mean_step_ms"] = mean_step_ms;
+  out["world_size"] = services.seat.world_size;
+  for (const RankSummary& r : ranks_) {
+    nlohmann::ordered_json memory, time;
+    for (size_t tag = 0; tag < kTagCount; ++tag) {
+      memory[kTagNames[tag]] = {{"now", r.memory[tag].now_bytes},
+                                {"peak", r.memory[tag].peak_bytes},
+                                {"unique_peak", r.memory[tag].unique_peak_bytes}};
+    }
+    for (size_t kind = 0; kind < kSpanKinds; ++kind) time[kSpanNames[kind]] = r.time_ms[kind];
+    out["ranks"].push_back({{"memory_bytes", memory}, {"time_ms", time}, {"peak_rss_bytes", r.peak_rss_bytes}});
+  }
+  for (size_t tag = 0; tag < kTagCount; ++tag) out["unique_peak_bytes"][kTagNames[tag]] = unique_bytes(tag);
+  out["plan_bytes"] = {{"param", plan_.param_bytes},
+                       {"grad", plan_.grad_bytes},
+                       {"optim", plan_.optim_bytes},
+                       {"comm", plan_.comm_bytes}};
+  out["plan_calls"] = {{"reduce", plan_.reduce_calls}, {"publish", plan_.publish_calls}};
+  out["counters"] = counters_;
+  out["versions"] = {{"ddhost", kVersion},
+                     {"abi", std::to_string(DDH_ABI_MAJOR) + "." + std::to_string(DDH_ABI_MINOR)}};
+  return out.dump();
+}
+
+}  // namespace ddhost

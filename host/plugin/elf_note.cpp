@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// plugin/elf_note.cpp: reads ELF headers by hand. Every offset is checked against the file, because a torn file is one
+// of the things this is for: mapping it would end in SIGBUS.
+#include "plugin/elf_note.hpp"
+
+#include <elf.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <string_view>
+
+#include "config/json.hpp"
+#include "ddh/sdk/plugin.hpp"
+
+namespace fs = std::filesystem;
+
+namespace ddhost {
+namespace {
+
+#if defined(__x86_64__)
+constexpr uint16_t kMachine = EM_X86_64;
+#elif defined(__aarch64__)
+constexpr uint16_t kMachine = EM_AARCH64;
+#else
+#error "name this machine's ELF constant here"
+#endif
+
+const char* machine_name(uint16_t machine) {
+  switch (machine) {
+    case EM_X86_64:
+      return "x86-64";
+    case EM_AARCH64:
+      return "aarch64";
+    case EM_386:
+      return "32-bit x86";
+    case EM_ARM:
+      return "32-bit ARM";
+    case EM_RISCV:
+      return "RISC-V";
+    case EM_PPC64:
+      return "PowerPC";
+    case EM_S390:
+      return "s390";
+    default:
+      return "another kind of processor";
+  }
+}
+
+// Thrown inside this file when an offset points behind the end.
+struct Torn {};
+
+class Image {
+ public:
+  explicit Image(std::string bytes) : bytes_(std::move(bytes)) {}
+
+  template <class T>
+  [[nodiscard]] T at(uint64_t offset) const {
+    T value;
+    std::memcpy(&value, span(offset, sizeof value).data(), sizeof value);
+    return value;
+  }
+  [[nodiscard]] std::string_view span(uint64_t offset, uint64_t bytes) const {
+    if (offset > bytes_.size() || bytes > bytes_.size() - offset) throw Torn{};
+    return std::string_view(bytes_).substr(offset, bytes);
+  }
+  [[nodiscard]] std::string text(uint64_t offset) const {
+    if (offset >= bytes_.size()) throw Torn{};
+    const size_t end = bytes_.find('\0', offset);
+    if (end == std::string::npos) throw Torn{};
+    return bytes_.substr(offset, end - offset);
+  }
+  [[nodiscard]] uint64_t size() const { return bytes_.size(); }
+
+ private:
+  std::string bytes_;
+};
+
+std::vector<Elf64_Phdr> program_headers(const Image& image, const Elf64_Ehdr& header) {
+  std::vector<Elf64_Phdr> list;
+  for (uint16_t i = 0; i < header.e_phnum; ++i)
+    list.push_back(image.at<Elf64_Phdr>(header.e_phoff + uint64_t{i} * sizeof(Elf64_Phdr)));
+  for (const Elf64_Phdr& part : list)
+    if (part.p_type == PT_LOAD) static_cast<void>(image.span(part.p_offset, part.p_filesz));
+  return list;
+}
+
+// Offset in the file of a virtual address.
+uint64_t file_offset(const std::vector<Elf64_Phdr>& parts, uint64_t address) {
+  for (const Elf64_Phdr& part : parts)
+    if (part.p_type == PT_LOAD && address >= part.p_vaddr && address - part.p_vaddr < part.p_filesz)
+      return part.p_offset + (address - part.p_vaddr);
+  throw Torn{};
+}
+
+std::vector<std::string> read_needed(const Image& image, const std::vector<Elf64_Phdr>& parts) {
+  std::vector<uint64_t> offsets;
+  uint64_t strings = 0;
+  for (const Elf64_Phdr& part : parts) {
+    if (part.p_type != PT_DYNAMIC) continue;
+    for (uint64_t at = part.p_offset; at < part.p_offset + part.p_filesz; at += sizeof(Elf64_Dyn)) {
+      const auto entry = image.at<Elf64_Dyn>(at);
+      if (entry.d_tag == DT_NULL) break;
+      if (entry.d_tag == DT_NEEDED) offsets.push_back(entry.d_un.d_val);
+      if (entry.d_tag == DT_STRTAB) strings = entry.d_un.d_ptr;
+    }
+  }
+  std::vector<std::string> needed;
+  for (const uint64_t offset : offsets) needed.push_back(image.text(file_offset(parts, strings) + offset));
+  return needed;
+}
+
+uint32_t number(const Json& json, const char* key) {
+  return json.contains(key) && json[key].is_number_unsigned() ? json[key].get<uint32_t>() : 0;
+}
+
+std::optional<PluginNote> parse_note(std::string_view description) {
+  const Json json = Json::parse(description.substr(0, description.find('\0')), nullptr, false);
+  if (!json.is_object() || !json.contains("abi") || !json["abi"].is_string()) return std::nullopt;
+  PluginNote note;
+  std::istringstream abi(json["abi"].get<std::string>());
+  char dot = 0;
+  abi >> note.abi_major >> dot >> note.abi_minor;
+  note.min_host_minor = number(json, "min_host_minor");
+  note.torch_version = number(json, "torch");
+  note.cuda_version = number(json, "cuda");
+  note.nccl_version = number(json, "nccl");
+  if (json.contains("headers") && json["headers"].is_string()) note.headers = json["headers"].get<std::string>();
+  if (!json.contains("plugins") || !json["plugins"].is_string()) return note;
+  std::istringstream plugins(json["plugins"].get<std::string>());
+  for (std::string word; std::getline(plugins, word, ',');) {
+    const size_t colon = word.find(':');
+    if (colon != std::string::npos) note.plugins.push_back({word.substr(0, colon), word.substr(colon + 1)});
+  }
+  return note;
+}
+
+std::optional<PluginNote> read_note(const Image& image, const std::vector<Elf64_Phdr>& parts) {
+  for (const Elf64_Phdr& part : parts) {
+    if (part.p_type != PT_NOTE) continue;
+    const uint64_t align = part.p_align == 8 ? 8 : 4;
+    const uint64_t end = part.p_offset + part.p_filesz;
+    uint64_t at = part.p_offset;
+    while (at + sizeof(Elf64_Nhdr) <= end) {
+      const auto head = image.at<Elf64_Nhdr>(at);
+      const uint64_t name_at = at + sizeof head;
+      // Names are padded to the segment's alignment.
+      const uint64_t text_at = at + (sizeof head + head.n_namesz + align - 1) / align * align;
+      if (head.n_namesz == 7 && head.n_type == 1 && image.text(name_at) == "ddhost")
+        return parse_note(image.span(text_at, head.n_descsz));
+      at = text_at + (uint64_t{head.n_descsz} + align - 1) / align * align;
+    }
+  }
+  return std::nullopt;
+}
+
+std::string read_bytes(const fs::path& file) {
+  std::error_code ec;
+  if (!fs::exists(file, ec)) ddh::fail(DDH_NOT_FOUND, "there is no file '", file.string(), "'");
+  if (!fs::is_regular_file(file, ec)) ddh::fail(DDH_INVALID_ARGUMENT, "'", file.string(), "' is not a file");
+  errno = 0;
+  std::ifstream in(file, std::ios::binary);
+  if (!in) ddh::fail(DDH_PERMISSION_DENIED, "'", file.string(), "' can't be read: ", std::strerror(errno));
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+// Fills facts, or says in facts.problem why not.
+void examine(const Image& image, ElfFacts& facts) {
+  if (image.size() == 0) {
+    facts.problem = "is empty";
+    return;
+  }
+  if (image.size() < SELFMAG || image.span(0, SELFMAG) != ELFMAG) {
+    facts.problem = "is not an ELF file, so not a shared library";
+    return;
+  }
+  const auto ident = image.at<std::array<unsigned char, EI_NIDENT>>(0);
+  if (ident[EI_CLASS] != ELFCLASS64 || ident[EI_DATA] != ELFDATA2LSB) {
+    facts.problem = "is for another machine (not 64-bit little-endian); build it here";
+    return;
+  }
+  const auto header = image.at<Elf64_Ehdr>(0);
+  if (header.e_machine != kMachine) {
+    facts.problem = ddh::str("is for another machine (", machine_name(header.e_machine), ", this one is ",
+                             machine_name(kMachine), "); build it here");
+    return;
+  }
+  if (header.e_type != ET_DYN) {
+    facts.problem = "is an ELF file but not a shared library; link it with -shared";
+    return;
+  }
+  const std::vector<Elf64_Phdr> parts = program_headers(image, header);
+  static_cast<void>(image.span(header.e_shoff, uint64_t{header.e_shnum} * header.e_shentsize));
+  facts.note = read_note(image, parts);
+  facts.needed = read_needed(image, parts);
+}
+
+}  // namespace
+
+ElfFacts read_elf(const fs::path& file) {
+  const Image image(read_bytes(file));
+  ElfFacts facts;
+  try {
+    examine(image, facts);
+  } catch (const Torn&) {
+    facts.problem = "is truncated or damaged (its headers point behind its end); build or copy it again";
+  }
+  return facts;
+}
+
+std::string torch_version_text(uint32_t version) {
+  if (version == 0) return "none";
+  return ddh::str(version / 10000, ".", version / 100 % 100, ".", version % 100);
+}
+std::string cuda_version_text(uint32_t version) {
+  if (version == 0) return "none";
+  return ddh::str(version / 1000, ".", version % 1000 / 10);
+}
+std::string nccl_version_text(uint32_t version) { return torch_version_text(version); }
+
+}  // namespace ddhost

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// plugin/instance.hpp: one instance of a plugin, for one rank.
+#pragma once
+
+#include <string>
+
+#include "plugin/library.hpp"
+
+namespace ddhost {
+
+class Instance {
+ public:
+  Instance() = default;
+  // Calls the plugin's create; `host` must outlive the instance. Error: its sentence, with the plugin's name in front;
+  // also when create throws, which it must not.
+  Instance(const Plugin& plugin, const ddh_host& host);
+  Instance(Instance&& other) noexcept;
+  Instance& operator=(Instance&& other) noexcept;
+  Instance(const Instance&) = delete;
+  Instance& operator=(const Instance&) = delete;
+  ~Instance();
+
+  [[nodiscard]] ddh_inst* get() const { return inst_; }
+  [[nodiscard]] const Plugin& plugin() const { return plugin_; }
+
+  // The table for an interface id, nullptr when absent. Error: shorter than `min_size`.
+  template <class Table>
+  [[nodiscard]] const Table* find(const char* id, uint32_t min_size) const {
+    return static_cast<const Table*>(raw(id, min_size));
+  }
+  // The same, but absent is an Error.
+  template <class Table>
+  [[nodiscard]] const Table& require(const char* id, uint32_t min_size) const {
+    return *static_cast<const Table*>(required(id, min_size));
+  }
+
+ private:
+  [[nodiscard]] const void* raw(const char* id, uint32_t min_size) const;
+  [[nodiscard]] const void* required(const char* id, uint32_t min_size) const;
+
+  Plugin plugin_;
+  ddh_inst* inst_ = nullptr;
+};
+
+}  // namespace ddhost

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// plugin/registry.cpp: the search for plugins.
+#include "plugin/registry.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <set>
+#include <sstream>
+
+#include "config/nearest.hpp"
+#include "ddh/sdk/plugin.hpp"
+#include "plugin/elf_note.hpp"
+
+namespace fs = std::filesystem;
+
+namespace ddhost {
+namespace {
+
+std::string article(const std::string& word) {
+  return (std::string("aeiou").find(word[0]) == std::string::npos ? "a " : "an ") + word;
+}
+
+// "the optimizer 'adamw' and the optimizer 'sgd'"
+std::string contents_of(const ddh_module& module) {
+  std::string text;
+  for (uint32_t i = 0; i < module.n_desc; ++i)
+    text += ddh::str(i == 0 ? "" : " and ", "the ", kind_name(module.desc[i]->kind), " '", module.desc[i]->id, "'");
+  return text;
+}
+
+std::vector<fs::path> libraries_in(const fs::path& folder) {
+  std::vector<fs::path> files;
+  std::error_code ec;
+  for (fs::directory_iterator at(folder, ec), end; !ec && at != end; at.increment(ec))
+    if (at->path().extension() == ".so" && at->is_regular_file(ec)) files.push_back(at->path());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+// What a file says of its plugins without being loaded; nothing where it can't be read.
+std::vector<NotePlugin> announced(const fs::path& file) {
+  try {
+    const std::optional<PluginNote> note = read_elf(file).note;
+    return note ? note->plugins : std::vector<NotePlugin>{};
+  } catch (const ddh::Error&) {
+    return {};
+  }
+}
+
+}  // namespace
+
+Choice parse_choice(const std::string& text) {
+  Choice choice;
+  const size_t colon = text.rfind(".so:");
+  if (colon != std::string::npos) {
+    choice = {text.substr(0, colon + 3), text.substr(colon + 4), true};
+  } else {
+    const bool ends_in_so = text.size() > 3 && text.compare(text.size() - 3, 3, ".so") == 0;
+    choice = {text, "", ends_in_so || text.find('/') != std::string::npos};
+  }
+  return choice;
+}
+
+fs::path executable_folder() { return fs::read_symlink("/proc/self/exe").parent_path(); }
+
+Registry::Registry(InterfaceLookup host, fs::path exe_folder) : lookup_(host), exe_folder_(std::move(exe_folder)) {
+  folders_ = {exe_folder_ / "plugins", (exe_folder_ / "../lib/ddhost/plugins").lexically_normal()};
+  const char* more = std::getenv("DDHOST_PLUGIN_PATH");
+  std::istringstream list(more == nullptr ? "" : more);
+  for (std::string folder; std::getline(list, folder, ':');)
+    if (!folder.empty()) folders_.push_back(fs::absolute(folder).lexically_normal());
+}
+
+fs::path Registry::locate(const std::string& path, const fs::path& base) const {
+  const fs::path beside_user = fs::absolute(base / path).lexically_normal();
+  const fs::path beside_exe = (exe_folder_ / path).lexically_normal();
+  std::error_code ec;
+  if (fs::exists(beside_user, ec)) return beside_user;
+  if (fs::exists(beside_exe, ec)) return beside_exe;
+  ddh::fail(DDH_NOT_FOUND, "there is no plugin file '", path, "' (looked for ", beside_user.string(),
+            beside_user == beside_exe ? "" : " and " + beside_exe.string(), "); check the path, or see `ddhost list`");
+}
+
+std::vector<fs::path> Registry::all_files() const {
+  std::vector<fs::path> files;
+  std::set<fs::path> seen;
+  for (const fs::path& folder : folders_)
+    for (const fs::path& file : libraries_in(folder))
+      if (seen.insert(fs::weakly_canonical(file)).second) files.push_back(file);
+  return files;
+}
+
+const Library& Registry::load(const fs::path& file) {
+  const fs::path key = fs::weakly_canonical(file);
+  const auto at = loaded_.find(key);
+  if (at != loaded_.end()) return at->second;
+  return loaded_.emplace(key, Library::load(key, lookup_)).first->second;
+}
+
+Plugin Registry::find(int32_t kind, const std::string& text, const fs::path& base) {
+  if (text.empty())
+    ddh::fail(DDH_INVALID_ARGUMENT, kind_name(kind), ".plugin is empty; give a name or a path, see `ddhost list`");
+  const Choice choice = parse_choice(text);
+  if (!choice.is_path) return find_by_name(kind, choice.file);
+  return pick(load(locate(choice.file, base)), kind, choice.id);
+}
+
+Plugin Registry::pick(const Library& library, int32_t kind, const std::string& id) const {
+  const ddh_module& module = library.module();
+  std::vector<const ddh_desc*> matches;
+  for (uint32_t i = 0; i < module.n_desc; ++i)
+    if (module.desc[i]->kind == kind && (id.empty() || id == module.desc[i]->id)) matches.push_back(module.desc[i]);
+  if (matches.size() == 1) return {&module, matches[0], library.file()};
+  const std::string contents = contents_of(module);
+  const std::string file = library.file().string();
+  if (matches.empty() && !id.empty())
+    ddh::fail(DDH_NOT_FOUND, "'", file, "' holds no ", kind_name(kind), " '", id, "' but ", contents);
+  if (matches.empty())
+    ddh::fail(DDH_INVALID_ARGUMENT, "'", file, "' holds ", contents, ", not ", article(kind_name(kind)), "; use --",
+              kind_name(module.desc[0]->kind), " for it");
+  ddh::fail(DDH_INVALID_ARGUMENT, "'", file, "' holds ", contents, "; choose one as ",
+            library.file().filename().string(), ":", matches[0]->id);
+}
+
+Plugin Registry::find_by_name(int32_t kind, const std::string& name) {
+  std::vector<fs::path> candidates;
+  for (const fs::path& folder : folders_)
+    if (fs::exists(folder / (name + ".so"))) candidates.push_back(folder / (name + ".so"));
+  // A library with several plugins says so in its note, which is read without loading it.
+  std::vector<std::string> known;
+  std::string wrong_kind;
+  for (const fs::path& file : all_files()) {
+    for (const NotePlugin& plugin : announced(file)) {
+      const bool right_kind = plugin.kind == kind_name(kind);
+      if (right_kind) known.push_back(plugin.id);
+      if (plugin.id != name) continue;
+      if (right_kind) return pick(load(file), kind, name);
+      wrong_kind = ddh::str("'", name, "' is ", article(plugin.kind), ", not ", article(kind_name(kind)), " (",
+                            file.string(), "); use --", plugin.kind, " ", name);
+    }
+  }
+  // A file of that name without a note, or with another id inside: what it holds, or why it can't be used.
+  if (wrong_kind.empty() && !candidates.empty()) return pick(load(candidates[0]), kind, "");
+  if (!wrong_kind.empty()) ddh::fail(DDH_INVALID_ARGUMENT, wrong_kind);
+  std::string list, searched;
+  for (const std::string& id : known) list += (list.empty() ? "" : ", ") + id;
+  for (const fs::path& folder : folders_) searched += (searched.empty() ? "" : ", ") + folder.string();
+  const std::string near = nearest(name, known);
+  ddh::fail(DDH_NOT_FOUND, "there is no ", kind_name(kind), " '", name, "'",
+            near.empty() ? "" : "; did you mean '" + near + "'?",
+            list.empty() ? "; none was found" : "; there are: " + list, " (searched ", searched, ")");
+}
+
+std::vector<std::string> Registry::warnings() const {
+  std::vector<std::string> all;
+  for (const auto& [file, library] : loaded_)
+    all.insert(all.end(), library.warnings().begin(), library.warnings().end());
+  return all;
+}
+
+}  // namespace ddhost

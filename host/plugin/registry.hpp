@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// plugin/registry.hpp: finds plugins by path or by name, and loads each library once.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "plugin/library.hpp"
+
+namespace ddhost {
+
+class Registry {
+ public:
+  // Looks for bare names in <exe_folder>/plugins, <exe_folder>/../lib/ddhost/plugins and $DDHOST_PLUGIN_PATH.
+  Registry(InterfaceLookup host, std::filesystem::path exe_folder);
+
+  // Finds and loads: `choice` is "zero3", "path/to/x.so" or "path/to/x.so:id". A relative path is tried against `base`,
+  // then against the folder of the executable. Error: not found (and what there is), wrong kind (and what it is).
+  Plugin find(int32_t kind, const std::string& choice, const std::filesystem::path& base);
+
+  // The file behind a path choice, or Error.
+  [[nodiscard]] std::filesystem::path locate(const std::string& path, const std::filesystem::path& base) const;
+  // Every *.so of the search folders, sorted by name within a folder.
+  [[nodiscard]] std::vector<std::filesystem::path> all_files() const;
+
+  const Library& load(const std::filesystem::path& file);
+  [[nodiscard]] InterfaceLookup lookup() const { return lookup_; }
+  [[nodiscard]] const std::vector<std::filesystem::path>& folders() const { return folders_; }
+  // What loading had to say that was no error.
+  [[nodiscard]] std::vector<std::string> warnings() const;
+
+ private:
+  Plugin find_by_name(int32_t kind, const std::string& name);
+  Plugin pick(const Library& library, int32_t kind, const std::string& id) const;
+
+  InterfaceLookup lookup_;
+  std::filesystem::path exe_folder_;
+  std::vector<std::filesystem::path> folders_;
+  std::map<std::filesystem::path, Library> loaded_;
+};
+
+// Splits "x.so:id" into file and id ("" = none given).
+struct Choice {
+  std::string file, id;
+  bool is_path = false;
+};
+Choice parse_choice(const std::string& text);
+
+std::filesystem::path executable_folder();
+
+}  // namespace ddhost

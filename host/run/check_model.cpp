@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/check_model.hpp"
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "ddh/sdk/plugin.hpp"
+
+namespace ddhost {
+namespace {
+
+void check_params(const ddh_model_desc& model) {
+  std::set<std::string> names;
+  for (uint32_t p = 0; p < model.n_params; ++p) {
+    const ddh_param_desc& param = *model.params[p];
+    if (!names.insert(param.name).second)
+      ddh::fail(DDH_ALREADY_EXISTS, "the model has two parameters named '", param.name, "'");
+    uint64_t numel = 1;
+    for (uint32_t d = 0; d < param.n_dims; ++d) {
+      if (param.shape[d] <= 0)
+        ddh::fail(DDH_INVALID_ARGUMENT, "parameter '", param.name, "' has a dimension of ", param.shape[d]);
+      numel *= static_cast<uint64_t>(param.shape[d]);
+    }
+    if (numel != param.numel)
+      ddh::fail(DDH_INVALID_ARGUMENT, "parameter '", param.name, "': numel is ", param.numel, ", its shape has ",
+                numel);
+    if (param.owner_unit < 0 || static_cast<uint32_t>(param.owner_unit) >= model.n_units) {
+      ddh::fail(DDH_OUT_OF_RANGE, "parameter '", param.name, "' is owned by unit ", param.owner_unit, " of ",
+                model.n_units);
+    }
+  }
+}
+
+// A parameter's owner is the first unit of every program that uses it: so its gradient is final after the owner's
+// backward.
+void check_program(const ddh_model_desc& model, const ddh_program_desc& program, uint32_t max_metrics) {
+  if (program.n_units == 0) ddh::fail(DDH_INVALID_ARGUMENT, "program '", program.name, "' has no units");
+  if (program.n_metrics > max_metrics) {
+    ddh::fail(DDH_OUT_OF_RANGE, "program '", program.name, "' has ", program.n_metrics, " metrics, at most ",
+              max_metrics, " are carried");
+  }
+  std::vector<bool> seen(model.n_params, false);
+  for (uint32_t i = 0; i < program.n_units; ++i) {
+    const int32_t u = program.units[i];
+    if (u < 0 || static_cast<uint32_t>(u) >= model.n_units) {
+      ddh::fail(DDH_OUT_OF_RANGE, "program '", program.name, "' uses unit ", u, " of ", model.n_units);
+    }
+    for (uint32_t k = 0; k < model.units[u]->n_params; ++k) {
+      const auto p = static_cast<size_t>(model.units[u]->params[k]);
+      if (!seen[p] && model.params[p]->owner_unit != u && program.kind != DDH_PROGRAM_EVAL) {
+        ddh::fail(DDH_INVALID_ARGUMENT, "unit '", model.units[u]->name, "' uses parameter '", model.params[p]->name,
+                  "' before its owner in program '", program.name, "'; the owner must be the first unit that uses it");
+      }
+      seen[p] = true;
+    }
+  }
+}
+
+}  // namespace
+
+void check_model(const ddh_model_desc& model, uint32_t max_metrics) {
+  if (model.n_params == 0 || model.n_units == 0 || model.n_programs == 0) {
+    ddh::fail(DDH_INVALID_ARGUMENT, "model '", model.name, "' describes no parameters, units or programs");
+  }
+  if (model.n_programs > 64)
+    ddh::fail(DDH_OUT_OF_RANGE, "model '", model.name, "' has ", model.n_programs, " programs, at most 64 are carried");
+  check_params(model);
+  for (uint32_t u = 0; u < model.n_units; ++u) {
+    for (uint32_t k = 0; k < model.units[u]->n_params; ++k) {
+      const int32_t p = model.units[u]->params[k];
+      if (p < 0 || static_cast<uint32_t>(p) >= model.n_params) {
+        ddh::fail(DDH_OUT_OF_RANGE, "unit '", model.units[u]->name, "' uses parameter ", p, " of ", model.n_params);
+      }
+    }
+  }
+  for (uint32_t g = 0; g < model.n_programs; ++g) check_program(model, *model.programs[g], max_metrics);
+}
+
+int32_t find_program(const ddh_model_desc& model, int32_t kind) {
+  for (uint32_t g = 0; g < model.n_programs; ++g) {
+    if (model.programs[g]->kind == kind) return static_cast<int32_t>(g);
+  }
+  return -1;
+}
+
+}  // namespace ddhost

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// run/check_model.hpp: what a model's description must satisfy before anything is built on it.
+#pragma once
+
+#include "ddh/ddh.h"
+
+namespace ddhost {
+
+// Throws ddh::Error naming the unit, parameter or program that breaks a rule of ddh/kind/model.h.
+void check_model(const ddh_model_desc& model, uint32_t max_metrics);
+
+// The first program of a kind, or -1.
+int32_t find_program(const ddh_model_desc& model, int32_t kind);
+
+}  // namespace ddhost

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/engine.hpp"
+
+#include <array>
+
+#include "ddh/sdk/plugin.hpp"
+#include "services/step.hpp"
+
+namespace ddhost {
+
+void Engine::step_begin(int32_t program, int64_t step) {
+  const ddh_step_begin_args args{sizeof(ddh_step_begin_args), program, step};
+  ddh::call(s_.step_begin, strategy_, &args);
+}
+
+void Engine::run(const OpList& list, int32_t program, int64_t step, uint64_t micro_batch, ddh_batch* batch,
+                 double seed_scale) {
+  for (size_t i = 0; i < list.ops().size(); ++i) {
+    const ddh_unit_use use = list.use(program, micro_batch, i);
+    const bool backward = use.phase == DDH_PHASE_BACKWARD;
+    ddh_unit_view view{};
+    view.struct_size = sizeof view;
+    ddh::call(s_.acquire, strategy_, &use, &view);
+
+    const ddh_unit_call unit_call{sizeof(ddh_unit_call),
+                                  program,
+                                  use.unit,
+                                  use.position,
+                                  use.micro_batch,
+                                  use.phase,
+                                  step,
+                                  batch,
+                                  &view,
+                                  seed_scale,
+                                  nullptr};
+    {
+      const ClockSpan span(clock_, backward ? DDH_SPAN_BACKWARD : DDH_SPAN_FORWARD);
+      ddh::call(backward ? m_.backward : m_.forward, model_, &unit_call);
+    }
+    if (backward) ddh::call(s_.grads_ready, strategy_, &use);
+    ddh::call(s_.release, strategy_, &use);
+  }
+}
+
+void Engine::add_metrics(int32_t program, uint64_t micro_batch, uint32_t n_metrics, double* sums, double* counts) {
+  std::array<double, kMaxMetrics> sum{}, count{};
+  ddh::call(m_.metrics, model_, program, static_cast<int32_t>(micro_batch), sum.data(), count.data());
+  for (uint32_t i = 0; i < n_metrics; ++i) {
+    sums[i] += sum[i];
+    counts[i] += count[i];
+  }
+}
+
+void Engine::step() { ddh::call(s_.step, strategy_); }
+
+}  // namespace ddhost

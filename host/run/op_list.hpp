@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// run/op_list.hpp: a program as the host executes it: units forward, then in reverse for the backward.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ddh/ddh.h"
+
+namespace ddhost {
+
+struct Op {
+  int32_t unit;
+  int32_t position;  // in the program's unit list
+  int32_t phase;     // DDH_PHASE_*
+};
+
+class OpList {
+ public:
+  // The ops of `micro_batches` micro-batches one after the other.
+  OpList(const ddh_model_desc& model, int32_t program, uint64_t micro_batches) {
+    const ddh_program_desc& p = *model.programs[program];
+    const bool backward = p.kind != DDH_PROGRAM_EVAL;
+    const auto n = static_cast<int32_t>(p.n_units);
+    for (int32_t i = 0; i < n; ++i) ops_.push_back({p.units[i], i, backward ? DDH_PHASE_FORWARD : DDH_PHASE_EVAL});
+    if (backward) {
+      for (int32_t i = n; i-- > 0;) ops_.push_back({p.units[i], i, DDH_PHASE_BACKWARD});
+    }
+    for (uint64_t m = 0; m < micro_batches; ++m) {
+      for (const Op& op : ops_) units_.push_back(op.unit);
+    }
+  }
+
+  // Of one micro-batch.
+  [[nodiscard]] const std::vector<Op>& ops() const { return ops_; }
+
+  // One use of a unit, with all units that come after it in the step.
+  [[nodiscard]] ddh_unit_use use(int32_t program, uint64_t micro_batch, size_t op_index) const {
+    const Op& op = ops_[op_index];
+    const size_t after = micro_batch * ops_.size() + op_index + 1;
+    ddh_unit_use use{};
+    use.struct_size = sizeof use;
+    use.program = program;
+    use.unit = op.unit;
+    use.position = op.position;
+    use.micro_batch = static_cast<int32_t>(micro_batch);
+    use.phase = op.phase;
+    use.next = units_.data() + after;
+    use.n_next = static_cast<uint32_t>(units_.size() - after);
+    return use;
+  }
+
+ private:
+  std::vector<Op> ops_;
+  std::vector<int32_t> units_;  // of all micro-batches, in order of use
+};
+
+}  // namespace ddhost

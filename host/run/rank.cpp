@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/rank.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "checkpoint/export.hpp"
+#include "monitor/summary.hpp"
+#include "plugin/instance.hpp"
+#include "run/check_model.hpp"
+#include "run/check_world.hpp"
+#include "run/evaluate.hpp"
+#include "run/rank_log.hpp"
+
+namespace ddhost {
+namespace {
+
+// The steps of a rank. Members are made by the step of the same place and end in reverse (end).
+class Rank {
+ public:
+  Rank(const RunPlan& plan, const RankSeat& seat)
+      : plan_(plan),
+        services_(seat, plan.config, make_rank_log(plan, seat)),
+        comm_seat_(services_, "comm:" + plan.comm.id()),
+        model_seat_(services_, "model:" + plan.model.id()),
+        optimizer_seat_(services_, "optimizer:" + plan.optimizer.id()),
+        strategy_seat_(services_, "strategy:" + plan.strategy.id()) {}
+  Rank(const Rank&) = delete;
+  Rank& operator=(const Rank&) = delete;
+  ~Rank() { end(); }
+
+  void run() {
+    try {
+      join_world();
+      describe_model();
+      make_optimizer();
+      make_strategy();
+      start_training();
+      train();
+      save();
+      report();
+      leave_world();
+    } catch (const std::exception& e) {
+      if (comm_table_ != nullptr) comm_table_->abort(comm_.get(), e.what());
+      throw;
+    }
+  }
+
+ private:
+  const Config& config() const { return services_.config; }
+  bool is_first() const { return services_.seat.rank == 0; }
+
+  void join_world() {
+    comm_ = Instance(plan_.comm, comm_seat_.host());
+    const auto& table = comm_.require<ddh_comm_backend>(DDH_COMM_BACKEND_IFACE, DDH_COMM_BACKEND_MIN_SIZE);
+    const auto block = static_cast<uint32_t>(config().get<int64_t>("train.reduce_block"));
+    const uint32_t reduce_block = block == 0 ? static_cast<uint32_t>(services_.seat.world_size) : block;
+    const ddh_comm_init init{sizeof(ddh_comm_init), services_.seat.rank, services_.seat.world_size, reduce_block,
+                             services_.seat.run_id};
+    ddh::call(table.init, comm_.get(), &init);
+    comm_table_ = &table;
+    const auto* shared = comm_.find<ddh_comm_shared>(DDH_COMM_SHARED_IFACE, DDH_COMM_SHARED_MIN_SIZE);
+    services_.comm = std::make_unique<Comm>(comm_.get(), comm_table_, shared, services_.clock);
+    services_.windows = std::make_unique<Windows>(*services_.comm, services_.memory,
+                                                  WindowSettings{config().get<std::string>("comm.windows") == "copy",
+                                                                 config().get<bool>("comm.poison"), reduce_block});
+    check_same_everywhere(plan_, *services_.comm);
+  }
+
+  void describe_model() {
+    model_ = Instance(plan_.model, model_seat_.host());
+    model_table_ = &model_.require<ddh_model>(DDH_MODEL_IFACE, DDH_MODEL_MIN_SIZE);
+    ddh::call(model_table_->describe, model_.get(), &model_desc_);
+    check_model(*model_desc_, kMaxMetrics);
+    train_program_ = find_program(*model_desc_, DDH_PROGRAM_TRAIN);
+    if (train_program_ < 0) ddh::fail(DDH_FAILED_PRECONDITION, "model '", model_desc_->name, "' has no train program");
+    services_.params =
+        std::make_unique<ParamInit>(*model_desc_, static_cast<uint64_t>(config().get<int64_t>("run.seed")),
+                                    config().get<std::string>("train.init_from"));
+  }
+
+  void make_optimizer() {
+    optimizer_ = Instance(plan_.optimizer, optimizer_seat_.host());
+    const auto& table = optimizer_.require<ddh_optimizer>(DDH_OPTIMIZER_IFACE, DDH_OPTIMIZER_MIN_SIZE);
+    ddh::call(table.attach, optimizer_.get(), model_desc_);
+    services_.step = std::make_unique<Step>(
+        *services_.comm, *services_.windows, *model_desc_,
+        StepSettings{config().get<double>("train.clip_norm"), config().get<bool>("train.skip_nonfinite")});
+    services_.step->set_optimizer(optimizer_.get(), &table);
+  }
+
+  void make_strategy() {
+    if (config().get<std::string>("precision.compute") != "fp32") {
+      ddh::fail(DDH_FAILED_PRECONDITION, "precision.compute=", config().get<std::string>("precision.compute"),
+                " is not offered by this version; use precision.compute=fp32");
+    }
+    strategy_ = Instance(plan_.strategy, strategy_seat_.host());
+    strategy_table_ = &strategy_.require<ddh_strategy>(DDH_STRATEGY_IFACE, DDH_STRATEGY_MIN_SIZE);
+    const bool rank_first = config().get<std::string>("train.reduce_order") == "rank_first";
+    const ddh_attach_args args{sizeof(ddh_attach_args),
+                               services_.seat.rank,
+                               services_.seat.world_size,
+                               static_cast<uint32_t>(config().get<int64_t>("train.grad_accum_steps")),
+                               model_desc_,
+                               services_.comm->world(),
+                               rank_first ? DDH_RANK_FIRST : DDH_MICRO_FIRST,
+                               DDH_F32};
+    ddh::call(strategy_table_->attach, strategy_.get(), &args);
+    memory_plan_.struct_size = sizeof memory_plan_;
+    ddh::call(strategy_table_->plan, strategy_.get(), &memory_plan_);
+  }
+
+  void start_training() {
+    if (model_table_->prepare != nullptr) ddh::call(model_table_->prepare, model_.get());
+    ddh::call(strategy_table_->materialize, strategy_.get());
+    if (!is_first()) return;
+    std::ofstream(plan_.run_dir / "config.json") << config().effective().dump(2) << '\n';
+    uint64_t numel = 0;
+    for (uint32_t p = 0; p < model_desc_->n_params; ++p) numel += model_desc_->params[p]->numel;
+    services_.log->info("{}: {} parameters, {} on {} ranks over {}; {}", model_desc_->name, numel, plan_.strategy.id(),
+                        services_.seat.world_size, plan_.comm.id(), plan_.run_dir.string());
+  }
+
+  void train() {
+    monitor_ = std::make_unique<Monitor>(services_, plan_.run_dir.string(),
+                                         model_desc_->programs[train_program_]->sample_unit);
+    engine_ = std::make_unique<Engine>(strategy_.get(), *strategy_table_, model_.get(), *model_table_, services_.clock);
+    last_step_ = train_loop(setup(), *monitor_);
+    monitor_->finish_line();
+  }
+
+  void save() {
+    const std::string path = config().get<std::string>("train.save_final");
+    if (path.empty()) return;
+    export_params(path, *model_desc_, strategy_.get(), *strategy_table_, *services_.comm);
+    if (is_first()) services_.log->info("weights after step {}: {}", last_step_, path);
+  }
+
+  void report() {
+    const Summary summary(services_, memory_plan_);
+    const std::string text = sample();
+    monitor_->write_summary(summary.json(services_, last_step_, monitor_->mean_step_ms()));
+    if (!is_first() || config().get<bool>("run.quiet")) return;
+    if (!text.empty()) std::printf("--- a sample from the trained model ---\n%s\n---\n", text.c_str());
+    std::printf("%s", summary.text().c_str());
+    std::fflush(stdout);
+  }
+
+  std::string sample() {
+    const auto* sampler = model_.find<ddh_sampler>(DDH_SAMPLER_IFACE, DDH_SAMPLER_MIN_SIZE);
+    TrainSetup s = setup();
+    return services_.seat.progress.stop_requested() ? "" : sample_text(s, sampler, last_step_);
+  }
+
+  void leave_world() { ddh::call(comm_table_->finalize, comm_.get()); }
+
+  TrainSetup setup() {
+    return {services_,
+            *engine_,
+            *model_desc_,
+            model_.get(),
+            *model_table_,
+            train_program_,
+            find_program(*model_desc_, DDH_PROGRAM_EVAL)};
+  }
+
+  // Plugins before the services they use; windows before the transport whose memory they map.
+  void end() {
+    monitor_.reset();
+    strategy_ = Instance();
+    optimizer_ = Instance();
+    model_ = Instance();
+    services_.step.reset();
+    services_.windows.reset();
+    services_.comm.reset();
+    comm_ = Instance();
+  }
+
+  const RunPlan& plan_;
+  RankServices services_;
+  PluginSeat comm_seat_, model_seat_, optimizer_seat_, strategy_seat_;
+  Instance comm_, model_, optimizer_, strategy_;
+  const ddh_comm_backend* comm_table_ = nullptr;
+  const ddh_model* model_table_ = nullptr;
+  const ddh_strategy* strategy_table_ = nullptr;
+  const ddh_model_desc* model_desc_ = nullptr;
+  ddh_plan memory_plan_{};
+  int32_t train_program_ = -1;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Monitor> monitor_;
+  int64_t last_step_ = 0;
+};
+
+}  // namespace
+
+int run_rank(const RunPlan& plan, const RankSeat& seat) {
+  Rank(plan, seat).run();
+  return 0;
+}
+
+}  // namespace ddhost

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/train_loop.hpp"
+
+#include <cmath>
+
+#include "run/evaluate.hpp"
+#include "run/lr_schedule.hpp"
+
+namespace ddhost {
+namespace {
+
+Sampler make_sampler(const TrainSetup& setup) {
+  const Config& config = setup.services.config;
+  const SampleCut cut{static_cast<uint64_t>(config.get<int64_t>("data.micro_batch")),
+                      static_cast<uint64_t>(setup.services.seat.world_size),
+                      static_cast<uint64_t>(config.get<int64_t>("train.grad_accum_steps"))};
+  return {setup.model.programs[setup.train_program]->n_samples, static_cast<uint64_t>(config.get<int64_t>("run.seed")),
+          cut, config.get<std::string>("data.order")};
+}
+
+// Backward differentiates seed_scale * SUM of losses. A power of two near 1 / (samples of a step) keeps gradients near
+// their final size and costs no rounding; the rest of the mean is in inv_scale.
+double seed_scale_for(const SampleCut& cut) {
+  return std::exp2(-std::round(std::log2(static_cast<double>(cut.per_step()))));
+}
+
+}  // namespace
+
+int64_t train_loop(TrainSetup setup, Monitor& monitor) {
+  RankServices& services = setup.services;
+  const Config& config = services.config;
+  const int32_t program = setup.train_program;
+  const auto accum = static_cast<uint64_t>(config.get<int64_t>("train.grad_accum_steps"));
+  const int64_t last_step = config.get<int64_t>("train.steps"), eval_every = config.get<int64_t>("train.eval_every");
+  const uint32_t n_metrics = setup.model.programs[program]->n_metrics;
+
+  const LrSchedule lr(config);
+  const Sampler sampler = make_sampler(setup);
+  const double seed_scale = seed_scale_for(sampler.cut());
+  const OpList ops(setup.model, program, accum);
+  Loader loader(setup.model_inst, setup.model_table, sampler,
+                {program, 1, last_step, accum, static_cast<uint64_t>(services.seat.rank)});
+
+  services.clock.restart();
+  for (int64_t step = 1; step <= last_step; ++step) {
+    monitor.step_begin(step);
+    services.step->begin(step, program, lr.at(step), seed_scale);
+    setup.engine.step_begin(program, step);
+
+    MetricSums metrics;
+    for (uint64_t m = 0; m < accum; ++m) {
+      const Batch batch = loader.next(services.clock);
+      setup.engine.run(ops, program, step, m, batch, seed_scale);
+      setup.engine.add_metrics(program, m, n_metrics, metrics.sum.data(), metrics.count.data());
+      setup.engine.discard(m);
+      metrics.items += static_cast<double>(batch.info().items);
+    }
+    services.step->set_metrics(metrics, services.seat.progress.stop_requested());
+    setup.engine.step();
+
+    monitor.step_end(services.step->block(), services.step->outcome());
+    if (services.step->outcome().stop) return step;
+    if (eval_every > 0 && step % eval_every == 0) monitor.evaluated(step, evaluate(setup, step));
+  }
+  return last_step;
+}
+
+}  // namespace ddhost

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// run/train_loop.hpp: the loop over steps. It knows no scheme, no model and no optimizer.
+#pragma once
+
+#include "monitor/monitor.hpp"
+#include "run/engine.hpp"
+#include "services/interfaces.hpp"
+
+namespace ddhost {
+
+// What the loop needs of a rank that is ready to train.
+struct TrainSetup {
+  RankServices& services;
+  Engine& engine;
+  const ddh_model_desc& model;
+  ddh_inst* model_inst;
+  const ddh_model& model_table;
+  int32_t train_program;
+  int32_t eval_program;  // -1: the model has none
+};
+
+// Runs train.steps steps, fewer when the run is asked to stop. Returns the last step that was made.
+int64_t train_loop(TrainSetup setup, Monitor& monitor);
+
+}  // namespace ddhost

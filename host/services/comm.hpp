@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// services/comm.hpp: the run's transport as the host's own code uses it, over the plugin's C tables.
+#pragma once
+
+#include <string>
+
+#include "ddh/ddh.h"
+#include "ddh/sdk/plugin.hpp"
+#include "services/clock.hpp"
+
+namespace ddhost {
+
+class Comm {
+ public:
+  // `inst` is an initialized transport and outlives this object.
+  Comm(ddh_inst* inst, const ddh_comm_backend* backend, const ddh_comm_shared* shared, Clock& clock)
+      : inst_(inst), backend_(backend), shared_(shared), clock_(clock) {
+    world_ = backend_->world(inst_);
+    group_info(world_, &rank_, &world_size_, nullptr);
+  }
+
+  [[nodiscard]] int32_t rank() const { return rank_; }
+  [[nodiscard]] int32_t world_size() const { return world_size_; }
+  [[nodiscard]] ddh_group* world() const { return world_; }
+  [[nodiscard]] ddh_group* group_or_world(ddh_group* group) const { return group != nullptr ? group : world_; }
+  [[nodiscard]] ddh_inst* inst() const { return inst_; }
+  [[nodiscard]] const ddh_comm_backend* backend() const { return backend_; }
+  [[nodiscard]] const ddh_comm_shared* shared() const { return shared_; }  // null: ranks share no memory
+  [[nodiscard]] Clock& clock() const { return clock_; }
+
+  void group_info(ddh_group* group, int32_t* rank, int32_t* size, uint32_t* caps) const {
+    int32_t rank_out = 0, size_out = 0;
+    uint32_t caps_out = 0;
+    ddh::call(backend_->group_info, inst_, group, &rank_out, &size_out, &caps_out);
+    if (rank != nullptr) *rank = rank_out;
+    if (size != nullptr) *size = size_out;
+    if (caps != nullptr) *caps = caps_out;
+  }
+
+  // Every rank's `bytes` at `mine`, in rank order, into `all`.
+  void all_gather_bytes(const void* mine, void* all, uint64_t bytes, const char* label) const {
+    const ClockSpan span(clock_, DDH_SPAN_COMM);
+    ddh_coll c{};
+    c.struct_size = sizeof c;
+    c.dtype = DDH_U8;
+    c.send = mine;
+    c.recv = all;
+    c.count = bytes;
+    c.group = world_;
+    c.label = label;
+    ddh::call(backend_->all_gather, inst_, &c);
+  }
+  void broadcast_bytes(void* data, uint64_t bytes, int32_t root, const char* label) const {
+    const ClockSpan span(clock_, DDH_SPAN_COMM);
+    ddh_coll c{};
+    c.struct_size = sizeof c;
+    c.dtype = DDH_U8;
+    c.root = root;
+    c.send = data;
+    c.recv = data;
+    c.count = bytes;
+    c.group = world_;
+    c.label = label;
+    ddh::call(backend_->broadcast, inst_, &c);
+  }
+  void barrier() const {
+    const ClockSpan span(clock_, DDH_SPAN_COMM);
+    ddh::call(backend_->barrier, inst_, world_);
+  }
+
+ private:
+  ddh_inst* inst_;
+  const ddh_comm_backend* backend_;
+  const ddh_comm_shared* shared_;
+  Clock& clock_;
+  ddh_group* world_ = nullptr;
+  int32_t rank_ = 0, world_size_ = 1;
+};
+
+}  // namespace ddhost

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Tables of log, config, alloc, kv, metrics, params and optim, and the list of all interfaces.
+#include "services/interfaces.hpp"
+
+#include "device/cpu/flatops.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <string_view>
+
+namespace ddhost {
+namespace {
+
+using ddh::guard;
+using detail::required;
+using detail::seat_of;
+using detail::services_of;
+
+const ddh_log kLogTable = {sizeof(ddh_log), 0, [](void* h, int32_t level, const char* text) noexcept {
+                             const auto to = level <= DDH_LOG_DEBUG  ? spdlog::level::debug
+                                             : level == DDH_LOG_INFO ? spdlog::level::info
+                                             : level == DDH_LOG_WARN ? spdlog::level::warn
+                                                                     : spdlog::level::err;
+                             services_of(h).log->log(to, "{}: {}", seat_of(h).name, text);
+                           }};
+
+// ---- config --------------------------------------------------------------------------------------------------------
+
+constexpr uint64_t kMaxChoiceBytes = 256;
+
+const char* agree(RankServices& s, const std::string& key, const std::string& mine) {
+  std::array<char, kMaxChoiceBytes> choice{};
+  if (mine.size() >= choice.size())
+    ddh::fail(DDH_OUT_OF_RANGE, "the choice for '", key, "' has ", mine.size(), " bytes, at most 255 fit");
+  mine.copy(choice.data(), mine.size());
+  required(s.comm, "ddh.config agree").broadcast_bytes(choice.data(), choice.size(), 0, key.c_str());
+  s.config.set(key, std::string(choice.data()), "measured");
+  return s.config.text(key).c_str();
+}
+
+ddh_rc get_f64s(void* h, const char* key, double* out, uint32_t cap, uint32_t* n, ddh_err* err) noexcept {
+  return guard(err, [&] {
+    const auto values = services_of(h).config.get<std::vector<double>>(key);
+    std::copy_n(values.begin(), std::min<size_t>(cap, values.size()), out);
+    *n = static_cast<uint32_t>(values.size());
+  });
+}
+
+int64_t integer_or_flag(const Config& config, const char* key) {
+  const Config::Value* value = config.find(key);
+  return value != nullptr && value->value.is_boolean() ? static_cast<int64_t>(config.get<bool>(key))
+                                                       : config.get<int64_t>(key);
+}
+
+const ddh_config kConfigTable = {
+    sizeof(ddh_config),
+    0,
+    [](void* h, const char* key, int64_t* out, ddh_err* err) noexcept {
+      return guard(err, [&] { *out = integer_or_flag(services_of(h).config, key); });
+    },
+    [](void* h, const char* key, double* out, ddh_err* err) noexcept {
+      return guard(err, [&] { *out = services_of(h).config.get<double>(key); });
+    },
+    [](void* h, const char* key, const char** out, ddh_err* err) noexcept {
+      return guard(err, [&] { *out = services_of(h).config.text(key).c_str(); });
+    },
+    get_f64s,
+    [](void* h, const char* key, const char* mine, const char** out, ddh_err* err) noexcept {
+      return guard(err, [&] { *out = agree(services_of(h), key, mine); });
+    },
+};
+
+// ---- alloc ---------------------------------------------------------------------------------------------------------
+
+const ddh_alloc kAllocTable = {
+    sizeof(ddh_alloc),
+    0,
+    [](void* h, const ddh_alloc_args* args, void** out, ddh_err* err) noexcept {
+      return guard(err, [&] { *out = services_of(h).memory.allocate(args->tag, args->bytes, args->name); });
+    },
+    [](void* h, void* p) noexcept { services_of(h).memory.release(p); },
+    [](void* h, int32_t tag, int64_t bytes) noexcept {
+      guard(nullptr, [&] { services_of(h).memory.account(tag, bytes, false); });
+    },
+    [](void* h, int32_t tag, uint64_t* now_bytes, uint64_t* peak_bytes, ddh_err* err) noexcept {
+      return guard(err, [&] {
+        const TagUsage usage = services_of(h).memory.usage(tag);
+        *now_bytes = usage.now_bytes;
+        *peak_bytes = usage.peak_bytes;
+      });
+    },
+};
+
+// ---- kv ------------------------------------------------------------------------------------------------------------
+
+const ddh_kv kKvTable = {
+    sizeof(ddh_kv),
+    0,
+    [](void* h, const char* key, const void* value, uint64_t bytes, ddh_err* err) noexcept {
+      return guard(err, [&] {
+        services_of(h).seat.kv.set(seat_of(h).name + "/" + key, std::string(static_cast<const char*>(value), bytes));
+      });
+    },
+    [](void* h, const char* key, void* value, uint64_t* bytes, uint32_t timeout_ms, ddh_err* err) noexcept {
+      return guard(err, [&] {
+        const std::string got =
+            services_of(h).seat.kv.get(seat_of(h).name + "/" + key, std::chrono::milliseconds(timeout_ms));
+        const uint64_t capacity = std::exchange(*bytes, got.size());
+        if (got.size() > capacity)
+          ddh::fail(DDH_OUT_OF_RANGE, "the value of '", key, "' has ", got.size(), " bytes, there is room for ",
+                    capacity);
+        got.copy(static_cast<char*>(value), got.size());
+      });
+    },
+};
+
+// ---- metrics, params
+// -------------------------------------------------------------------------------------------------
+
+const ddh_metrics kMetricsTable = {
+    sizeof(ddh_metrics),
+    0,
+    [](void* h, const char* name, uint64_t add) noexcept {
+      guard(nullptr, [&] { services_of(h).clock.count(name, add); });
+    },
+    [](void* h, int32_t kind, const char*) noexcept { guard(nullptr, [&] { services_of(h).clock.begin(kind); }); },
+    [](void* h) noexcept { guard(nullptr, [&] { services_of(h).clock.end(); }); },
+};
+
+const ddh_params kParamsTable = {
+    sizeof(ddh_params),
+    0,
+    [](void* h, int32_t param, uint64_t offset, uint64_t numel, float* dst, ddh_err* err) noexcept {
+      return guard(err, [&] { required(services_of(h).params, "ddh.params").init_range(param, offset, numel, dst); });
+    },
+};
+
+// ---- optim
+// -----------------------------------------------------------------------------------------------------------
+
+Step& step_of(void* h) { return required(services_of(h).step, "ddh.optim"); }
+
+const ddh_optim kOptimTable = {
+    sizeof(ddh_optim),
+    0,
+    [](void* h) noexcept -> uint32_t {
+      uint32_t n = 0;
+      guard(nullptr, [&] { n = step_of(h).optimizer().slot_count(step_of(h).optimizer_inst()); });
+      return n;
+    },
+    [](void* h, uint32_t index, ddh_slot_desc* out, ddh_err* err) noexcept {
+      return guard(err, [&] { ddh::call(step_of(h).optimizer().slot, step_of(h).optimizer_inst(), index, out); });
+    },
+    [](void* h, int32_t param) noexcept -> int32_t {
+      int32_t needs = DDH_NEEDS_NOTHING;
+      guard(nullptr, [&] { needs = step_of(h).optimizer().needs(step_of(h).optimizer_inst(), param); });
+      return needs;
+    },
+    [](void* h, const float* grad, const ddh_range* ranges, uint32_t n_ranges, ddh_err* err) noexcept {
+      return guard(err, [&] {
+        const uint64_t end = n_ranges == 0 ? 0 : ranges[n_ranges - 1].flat_offset + ranges[n_ranges - 1].numel;
+        step_of(h).add_gradient(grad, 0, end, {ranges, n_ranges});
+      });
+    },
+    [](void* h, const ddh_step_block** out, ddh_err* err) noexcept {
+      return guard(err, [&] { *out = &step_of(h).decide(); });
+    },
+    [](void* h, const ddh_optim_shard* shard, ddh_stream_t* stream, ddh_err* err) noexcept {
+      return guard(err, [&] { step_of(h).update(*shard, stream); });
+    },
+};
+
+}  // namespace
+
+const void* host_interface(const char* id) {
+  struct Entry {
+    std::string_view id;
+    const void* table;
+  };
+  static const std::array<Entry, 12> kAll = {{{DDH_LOG_IFACE, &kLogTable},
+                                              {DDH_CONFIG_IFACE, &kConfigTable},
+                                              {DDH_ALLOC_IFACE, &kAllocTable},
+                                              {DDH_STREAM_IFACE, &detail::kStreamTable},
+                                              {DDH_COPY_IFACE, &detail::kCopyTable},
+                                              {DDH_FLATOPS_IFACE, &cpu::flatops()},
+                                              {DDH_COMM_IFACE, &detail::kCommTable},
+                                              {DDH_WINDOW_IFACE, &detail::kWindowTable},
+                                              {DDH_OPTIM_IFACE, &kOptimTable},
+                                              {DDH_KV_IFACE, &kKvTable},
+                                              {DDH_METRICS_IFACE, &kMetricsTable},
+                                              {DDH_PARAMS_IFACE, &kParamsTable}}};
+  for (const Entry& entry : kAll) {
+    if (entry.id == id) return entry.table;
+  }
+  return nullptr;
+}
+
+PluginSeat::PluginSeat(RankServices& rank_services, std::string plugin_name)
+    : services(rank_services),
+      name(std::move(plugin_name)),
+      host_{sizeof(ddh_host), DDH_ABI_MAJOR, DDH_ABI_MINOR, this,
+            [](void*, const char* id) noexcept -> const void* { return host_interface(id); }} {}
+
+}  // namespace ddhost

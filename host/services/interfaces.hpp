@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// services/interfaces.hpp: the tables that plugins get from the host. They are the same for all ranks; what differs is
+// `h`, which points at a PluginSeat.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "config/config.hpp"
+#include "ddh/ddh.h"
+#include "launch/launch.hpp"
+#include "services/clock.hpp"
+#include "services/comm.hpp"
+#include "services/memory.hpp"
+#include "services/param_init.hpp"
+#include "services/step.hpp"
+#include "services/windows.hpp"
+
+namespace spdlog {
+class logger;
+}
+
+namespace ddhost {
+
+// What the services of one rank stand on. Members appear in this order as the rank starts; a service that is asked for
+// too early answers DDH_FAILED_PRECONDITION.
+struct RankServices {
+  RankServices(const RankSeat& rank_seat, Config rank_config, std::shared_ptr<spdlog::logger> logger)
+      : seat(rank_seat), config(std::move(rank_config)), log(std::move(logger)) {}
+
+  const RankSeat& seat;
+  Config config;  // this rank's copy: agree writes into it
+  std::shared_ptr<spdlog::logger> log;
+  Memory memory;
+  Clock clock;
+  std::unique_ptr<Comm> comm;
+  std::unique_ptr<Windows> windows;
+  std::unique_ptr<ParamInit> params;
+  std::unique_ptr<Step> step;
+};
+
+// What `h` points at: the rank, and which plugin is calling. Has a stable address while its plugin lives.
+class PluginSeat {
+ public:
+  PluginSeat(RankServices& rank_services, std::string plugin_name);
+  PluginSeat(const PluginSeat&) = delete;
+  PluginSeat& operator=(const PluginSeat&) = delete;
+
+  [[nodiscard]] const ddh_host& host() const { return host_; }
+  RankServices& services;
+  const std::string name;  // "strategy:zero1": in front of log lines, prefix of kv keys
+
+ private:
+  ddh_host host_;
+};
+
+// The table for an interface id, or nullptr. Needs no rank.
+const void* host_interface(const char* id);
+
+namespace detail {
+
+inline PluginSeat& seat_of(void* h) { return *static_cast<PluginSeat*>(h); }
+inline RankServices& services_of(void* h) { return seat_of(h).services; }
+
+template <class T>
+T& required(const std::unique_ptr<T>& service, const char* name) {
+  if (service == nullptr) {
+    ddh::fail(DDH_FAILED_PRECONDITION, name, " is not there yet; use it from attach or materialize on, not in create");
+  }
+  return *service;
+}
+
+extern const ddh_comm kCommTable;
+extern const ddh_window kWindowTable;
+extern const ddh_stream kStreamTable;
+extern const ddh_copy kCopyTable;
+
+}  // namespace detail
+}  // namespace ddhost

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/step.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
+namespace ddhost {
+
+// What a rank tells the others once per step.
+struct Step::Payload {
+  ExactSum::Words squares;
+  MetricSums metrics;
+  GradientNorm::Place nonfinite;
+  int64_t stop;
+};
+
+void Step::begin(int64_t step, int32_t program, double lr, double seed_scale) {
+  program_ = program;
+  norm_.clear();
+  decided_ = false;
+  block_ = {sizeof(ddh_step_block), 0, step, lr, 1.0, seed_scale, 1.0, 1.0, 0.0};
+  outcome_ = {};
+}
+
+const ddh_step_block& Step::decide() {
+  if (decided_) ddh::fail(DDH_FAILED_PRECONDITION, "the strategy called decide twice in step ", block_.step);
+  // Every rank is through with its backward when it gets here, so the all_gather below shows that no view is in use.
+  windows_.all_closed();
+  const Payload mine{norm_.sum().words(), mine_, norm_.first_nonfinite(), stop_requested_ ? 1 : 0};
+  std::vector<Payload> all(static_cast<size_t>(comm_.world_size()));
+  comm_.all_gather_bytes(&mine, all.data(), sizeof mine, "decide");
+  merge(all);
+
+  const double count = outcome_.world.count[0];
+  block_.inv_scale = count > 0 ? 1.0 / (block_.seed_scale * count) : 0.0;
+  block_.grad_norm = std::sqrt(norm_.sum().total()) * block_.inv_scale;
+  if (settings_.clip_norm > 0) block_.clip_factor = std::min(1.0, settings_.clip_norm / (block_.grad_norm + 1e-6));
+  block_.skip = norm_.sum().nonfinite() && settings_.skip_nonfinite ? 1 : 0;
+  if (block_.skip == 0) count_updates();
+  decided_ = true;
+  return block_;
+}
+
+// Sums over the ranks in rank order, the same on every rank.
+void Step::merge(const std::vector<Payload>& all) {
+  norm_.clear();
+  GradientNorm::Place first;
+  for (const Payload& p : all) {
+    norm_.sum().merge(p.squares.data());
+    for (size_t m = 0; m < kMaxMetrics; ++m) {
+      outcome_.world.sum[m] += p.metrics.sum[m];
+      outcome_.world.count[m] += p.metrics.count[m];
+    }
+    outcome_.world.items += p.metrics.items;
+    outcome_.stop = outcome_.stop || p.stop != 0;
+    const bool earlier = first.param < 0 || std::tie(p.nonfinite.param, p.nonfinite.param_offset) <
+                                                std::tie(first.param, first.param_offset);
+    if (p.nonfinite.param >= 0 && earlier) first = p.nonfinite;
+  }
+  if (first.param < 0) return;
+  const ddh_param_desc& param = *model_.params[first.param];
+  outcome_.nonfinite =
+      ddh::str("the gradient of parameter '", param.name, "' (unit '", model_.units[param.owner_unit]->name,
+               "') is not finite from element ", first.param_offset, " on");
+}
+
+void Step::count_updates() {
+  const uint8_t* trainable = model_.programs[program_]->trainable;
+  for (uint32_t p = 0; p < model_.n_params; ++p) {
+    const bool frozen = (model_.params[p]->attributes & DDH_PARAM_FROZEN) != 0;
+    if (!frozen && (trainable == nullptr || trainable[p] != 0)) ++param_steps_[p];
+  }
+}
+
+void Step::update(const ddh_optim_shard& shard, ddh_stream_t* stream) {
+  if (!decided_) ddh::fail(DDH_FAILED_PRECONDITION, "the strategy called update before decide in step ", block_.step);
+  if (block_.skip != 0) return;
+  const ClockSpan span(comm_.clock(), DDH_SPAN_OPTIM);
+  const ddh_update_args args{sizeof(ddh_update_args), 0, &shard, &block_, param_steps_.data(), stream};
+  ddh::call(optimizer_->update, optimizer_inst_, &args);
+}
+
+}  // namespace ddhost

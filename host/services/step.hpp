@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// services/step.hpp: the scalars of a step: norm, clip factor, skip, learning rate, step counts. Behind ddh.optim.
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "ddh/ddh.h"
+#include "numerics/gradient_norm.hpp"
+#include "services/windows.hpp"
+
+namespace ddhost {
+
+// Sums and counts of up to this many metrics are agreed on in one step.
+inline constexpr size_t kMaxMetrics = 8;
+struct MetricSums {
+  std::array<double, kMaxMetrics> sum{};
+  std::array<double, kMaxMetrics> count{};
+  double items = 0;  // tokens, images
+};
+
+struct StepSettings {
+  double clip_norm = 0;  // 0 = off
+  bool skip_nonfinite = true;
+};
+
+// What all ranks know after decide.
+struct StepOutcome {
+  MetricSums world;       // summed over the ranks in rank order
+  bool stop = false;      // a rank was asked to stop
+  std::string nonfinite;  // "parameter 'x' (unit 'h.3') on rank 1"; empty: all gradients are finite
+};
+
+class Step final : public NormSink {
+ public:
+  Step(const Comm& comm, Windows& windows, const ddh_model_desc& model, StepSettings settings)
+      : comm_(comm), windows_(windows), model_(model), settings_(settings), param_steps_(model.n_params, 0) {}
+
+  void set_optimizer(ddh_inst* inst, const ddh_optimizer* table) {
+    optimizer_inst_ = inst;
+    optimizer_ = table;
+  }
+  [[nodiscard]] const ddh_optimizer& optimizer() const { return *optimizer_; }
+  [[nodiscard]] ddh_inst* optimizer_inst() const { return optimizer_inst_; }
+
+  void begin(int64_t step, int32_t program, double lr, double seed_scale);
+  // This rank's share of the step's metrics; before decide.
+  void set_metrics(const MetricSums& mine, bool stop_requested) {
+    mine_ = mine;
+    stop_requested_ = stop_requested;
+  }
+
+  void add_gradient(const float* grad, uint64_t begin, uint64_t numel, std::span<const ddh_range> ranges) override {
+    norm_.add(grad, begin, numel, ranges);
+  }
+  const ddh_step_block& decide();
+  void update(const ddh_optim_shard& shard, ddh_stream_t* stream);
+
+  [[nodiscard]] const ddh_step_block& block() const { return block_; }
+  [[nodiscard]] const StepOutcome& outcome() const { return outcome_; }
+  [[nodiscard]] const std::vector<int64_t>& param_steps() const { return param_steps_; }
+
+ private:
+  struct Payload;
+  void merge(const std::vector<Payload>& all);
+  void count_updates();
+
+  const Comm& comm_;
+  Windows& windows_;
+  const ddh_model_desc& model_;
+  const StepSettings settings_;
+  ddh_inst* optimizer_inst_ = nullptr;
+  const ddh_optimizer* optimizer_ = nullptr;
+
+  int32_t program_ = 0;
+  GradientNorm norm_;
+  MetricSums mine_;
+  bool stop_requested_ = false;
+  bool decided_ = false;
+  ddh_step_block block_{};
+  StepOutcome outcome_;
+  std::vector<int64_t> param_steps_;  // updates of each parameter so far
+};
+
+}  // namespace ddhost

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/windows.hpp"
+
+#include <algorithm>
+
+namespace ddhost {
+
+Segments::Segments(const uint64_t* segment_numel, int32_t rank, int32_t group_size)
+    : numel(segment_numel, segment_numel + group_size) {
+  for (int32_t r = 0; r < group_size; ++r) {
+    if (r == rank) my_offset = total;
+    total += numel[static_cast<size_t>(r)];
+  }
+  my_numel = numel[static_cast<size_t>(rank)];
+}
+
+uint32_t Windows::caps(ddh_group* group) const {
+  uint32_t caps = 0;
+  comm_.group_info(comm_.group_or_world(group), nullptr, nullptr, &caps);
+  const bool shared = comm_.shared() != nullptr && !settings_.copy;
+  return shared ? caps : caps & ~DDH_COMM_SHARED_VIEW;
+}
+
+ddh_window_t* Windows::create(const ddh_window_args& args) {
+  const bool shared = (caps(args.group) & DDH_COMM_SHARED_VIEW) != 0;
+  windows_.push_back(shared ? make_shared_window(comm_, memory_, args)
+                            : make_copy_window(comm_, memory_, args, settings_.poison));
+  return windows_.back().get();
+}
+
+ddh_exchange_t* Windows::create_exchange(const ddh_exchange_args& args) {
+  const bool shared = (caps(args.group) & DDH_COMM_SHARED_VIEW) != 0;
+  exchanges_.push_back(shared ? make_shared_exchange(comm_, memory_, args, settings_.reduce_block)
+                              : make_copy_exchange(comm_, memory_, args));
+  return exchanges_.back().get();
+}
+
+void Windows::destroy(ddh_window_t* w) {
+  std::erase_if(windows_, [w](const auto& mine) { return mine.get() == w; });
+}
+
+void Windows::destroy(ddh_exchange_t* x) {
+  std::erase_if(exchanges_, [x](const auto& mine) { return mine.get() == x; });
+}
+
+}  // namespace ddhost

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// services/windows.hpp: windows and exchanges (ddh/host/window.h has the contract and the table of handshakes) in two
+// ways: over pages that all ranks map (windows_shared.cpp), and over collectives (windows_copy.cpp).
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ddh/ddh.h"
+#include "services/comm.hpp"
+#include "services/memory.hpp"
+
+namespace ddhost {
+
+// Takes the gradients that are final for the norm of the step.
+class NormSink {
+ public:
+  virtual ~NormSink() = default;
+  // The parts of `ranges` that lie in [begin, begin + numel) of a flat buffer; grad[i] is element begin + i.
+  virtual void add_gradient(const float* grad, uint64_t begin, uint64_t numel, std::span<const ddh_range> ranges) = 0;
+};
+
+// How a flat space is cut, from the point of one rank.
+struct Segments {
+  std::vector<uint64_t> numel;  // per rank of the group
+  uint64_t my_offset = 0, my_numel = 0, total = 0;
+  Segments(const uint64_t* segment_numel, int32_t rank, int32_t group_size);
+};
+
+}  // namespace ddhost
+
+// The types behind the opaque handles of ddh/host/window.h.
+struct ddh_window_t {
+  virtual ~ddh_window_t() = default;
+  virtual void* segment() = 0;
+  virtual void write_begin() = 0;
+  virtual void commit() = 0;
+  virtual void* open(void* backing) = 0;
+  virtual void close() = 0;
+  // All ranks are known to have closed the current epoch (the agreement of a step stands for it).
+  virtual void all_closed() = 0;
+};
+
+struct ddh_exchange_t {
+  virtual ~ddh_exchange_t() = default;
+  virtual float* buffer() = 0;
+  virtual void write_begin() = 0;
+  virtual void ready() = 0;
+  virtual void reduce(const ddh_reduce_args& args, ddhost::NormSink& norm) = 0;
+  virtual void wait() = 0;
+};
+
+namespace ddhost {
+
+struct WindowSettings {
+  bool copy = false;      // never share pages, even where the transport could
+  bool poison = false;    // fill released views with NaN
+  uint32_t reduce_block;  // ranks per block of the ordered sum
+};
+
+std::unique_ptr<ddh_window_t> make_shared_window(const Comm& comm, Memory& memory, const ddh_window_args& args);
+std::unique_ptr<ddh_exchange_t> make_shared_exchange(const Comm& comm, Memory& memory, const ddh_exchange_args& args,
+                                                     uint32_t reduce_block);
+std::unique_ptr<ddh_window_t> make_copy_window(const Comm& comm, Memory& memory, const ddh_window_args& args,
+                                               bool poison);
+std::unique_ptr<ddh_exchange_t> make_copy_exchange(const Comm& comm, Memory& memory, const ddh_exchange_args& args);
+
+// Makes windows and exchanges in the way that transport and settings allow, and owns them.
+class Windows {
+ public:
+  Windows(const Comm& comm, Memory& memory, WindowSettings settings)
+      : comm_(comm), memory_(memory), settings_(settings) {}
+
+  [[nodiscard]] uint32_t caps(ddh_group* group) const;
+  ddh_window_t* create(const ddh_window_args& args);
+  void destroy(ddh_window_t* w);
+  ddh_exchange_t* create_exchange(const ddh_exchange_args& args);
+  void destroy(ddh_exchange_t* x);
+
+  // Every rank has ended its backward: no view of a current epoch is open anywhere.
+  void all_closed() {
+    for (const auto& w : windows_) w->all_closed();
+  }
+  [[nodiscard]] const Comm& comm() const { return comm_; }
+
+ private:
+  const Comm& comm_;
+  Memory& memory_;
+  WindowSettings settings_;
+  std::vector<std::unique_ptr<ddh_window_t>> windows_;
+  std::vector<std::unique_ptr<ddh_exchange_t>> exchanges_;
+};
+
+}  // namespace ddhost

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// gpt/config.hpp: the shape of a GPT and the names of its sizes.
+//
+// Letters used in this folder: B samples of a micro-batch, T context, C width, H heads, D = C / H, V vocabulary, N = B T.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "ddh/sdk/plugin.hpp"
+
+namespace gpt {
+
+struct Config {
+  int64_t n_layer, n_head, width;
+  int64_t context;  // T, and rows of the position table
+  int64_t vocab;    // V
+  bool bias;        // of linear layers and layer norms
+  bool tied;        // head = token embedding
+  bool tanh_gelu;   // GPT-2's gelu_new; else the exact erf form
+  double dropout;
+  uint64_t seed;
+
+  // Options of section model; `data_vocab`: what the data asks for. Throws ddh::Error.
+  Config(const ddh::Host& host, int64_t data_vocab);
+};
+
+extern const char* const kSchema;  // JSON Schema of section model
+
+// What section model says of the context, without a Config (the data is cut by it).
+int64_t context_of(const ddh::Host& host);
+
+}  // namespace gpt

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+namespace gpt {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr int64_t kTokenFileVocab = 50304;  // GPT-2's 50257, padded to a multiple of 64
+
+// What a run without data.path trains on.
+std::string default_text(const ddh::Host& host) {
+  std::vector<fs::path> places;
+  if (const char* data = std::getenv("DDHOST_DATA")) places.emplace_back(fs::path(data) / "shakespeare/input.txt");
+  std::error_code ignored;
+  const fs::path program = fs::read_symlink("/proc/self/exe", ignored).parent_path();
+  places.push_back(program / "../../shared/data/shakespeare/input.txt");
+  places.push_back(program / "data/shakespeare.txt");
+  places.emplace_back("/usr/share/common-licenses/GPL-3");
+  for (const fs::path& place : places) {
+    if (!fs::is_regular_file(place, ignored)) continue;
+    host.log(DDH_LOG_INFO, "no data.path given: training on ", place.lexically_normal().string());
+    return place.string();
+  }
+  ddh::fail(DDH_NOT_FOUND,
+            "no data.path given and no text found; give data.path=FILE (a text, or uint16 tokens in a .bin)");
+}
+
+std::string read_file(const std::string& path) {
+  std::error_code error;
+  if (!fs::exists(path, error)) ddh::fail(DDH_NOT_FOUND, "data file '", path, "' does not exist; give data.path=FILE");
+  if (!fs::is_regular_file(path, error))
+    ddh::fail(DDH_INVALID_ARGUMENT, "'", path, "' is no file; data.path names a text or a .bin of tokens");
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  if (in) text << in.rdbuf();
+  if (!in) ddh::fail(DDH_PERMISSION_DENIED, "cannot read data file '", path, "': ", std::strerror(errno));
+  return text.str();
+}
+
+void require_length(const TokenSpan& span, const char* part, const std::string& path, int64_t context) {
+  if (span.numel >= static_cast<uint64_t>(context) + 2) return;
+  ddh::fail(DDH_INVALID_ARGUMENT, "'", path, "' is too short: its ", part, " part has ", span.numel,
+            " tokens, model.context=", context, " needs at least ", context + 2,
+            "; give a longer file or a smaller model.context");
+}
+
+uint64_t train_numel(uint64_t numel, double val_fraction) {
+  return static_cast<uint64_t>((1 - val_fraction) * static_cast<double>(numel));
+}
+
+}  // namespace
+
+// A read-only file mapping of uint16 tokens.
+struct Tokens::Mapping {
+  explicit Mapping(const std::string& path) {
+    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+      ddh::fail(DDH_NOT_FOUND, "cannot open token file '", path, "': ", std::strerror(errno), "; give data.path=FILE");
+    struct stat info {};
+    if (fstat(fd, &info) == 0) bytes = static_cast<uint64_t>(info.st_size);
+    if (bytes > 0) base = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
+    close(fd);
+    if (base == MAP_FAILED) base = nullptr;
+    if (bytes % sizeof(uint16_t) != 0 || base == nullptr) {
+      if (base != nullptr) munmap(base, bytes);
+      ddh::fail(DDH_DATA_LOSS, "token file '", path, "' has ", bytes,
+                " bytes; it must hold uint16 tokens, 2 bytes each");
+    }
+  }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  ~Mapping() { munmap(base, bytes); }
+  [[nodiscard]] TokenSpan span() const { return {static_cast<const uint16_t*>(base), bytes / sizeof(uint16_t)}; }
+  void* base = nullptr;
+  uint64_t bytes = 0;
+};
+
+Tokens::Tokens(const ddh::Host& host, int64_t context) {
+  std::string path = host.text("data.path");
+  const std::string val_path = host.text("data.val_path");
+  if (path.empty()) path = default_text(host);
+  const double val_fraction = val_path.empty() ? host.f64("data.val_fraction") : 0;
+  if (fs::path(path).extension() == ".bin") {
+    map_tokens(path, val_path, val_fraction);
+  } else {
+    read_text(path, val_path, val_fraction);
+  }
+  require_length(train_, "training", path, context);
+  if (val_.numel > 0) require_length(val_, "validation", val_path.empty() ? path : val_path, context);
+}
+
+Tokens::~Tokens() = default;
+
+void Tokens::read_text(const std::string& path, const std::string& val_path, double val_fraction) {
+  const std::string text = read_file(path);
+  if (text.empty()) ddh::fail(DDH_INVALID_ARGUMENT, "data file '", path, "' is empty; give a text");
+  const std::string val_text = val_path.empty() ? "" : read_file(val_path);
+  std::set<unsigned char> distinct(text.begin(), text.end());
+  distinct.insert(val_text.begin(), val_text.end());
+  characters_.assign(distinct.begin(), distinct.end());
+  vocab_ = static_cast<int64_t>(characters_.size());
+  std::array<uint16_t, 256> id{};
+  for (size_t i = 0; i < characters_.size(); ++i)
+    id[static_cast<unsigned char>(characters_[i])] = static_cast<uint16_t>(i);
+  for (const char c : text) text_ids_.push_back(id[static_cast<unsigned char>(c)]);
+  for (const char c : val_text) val_text_ids_.push_back(id[static_cast<unsigned char>(c)]);
+  const uint64_t cut = train_numel(text_ids_.size(), val_fraction);
+  train_ = {text_ids_.data(), cut};
+  val_ = {text_ids_.data() + cut, text_ids_.size() - cut};
+  if (!val_path.empty()) val_ = {val_text_ids_.data(), val_text_ids_.size()};
+}
+
+void Tokens::map_tokens(const std::string& path, const std::string& val_path, double val_fraction) {
+  mappings_.push_back(std::make_unique<Mapping>(path));
+  const TokenSpan all = mappings_.back()->span();
+  const uint64_t cut = train_numel(all.numel, val_fraction);
+  train_ = {all.ids, cut};
+  val_ = {all.ids + cut, all.numel - cut};
+  if (!val_path.empty()) {
+    mappings_.push_back(std::make_unique<Mapping>(val_path));
+    val_ = mappings_.back()->span();
+  }
+  vocab_ = kTokenFileVocab;
+}
+
+std::vector<int64_t> Tokens::encode(const std::string& text) const {
+  std::vector<int64_t> ids;
+  if (characters_.empty()) {
+    std::istringstream in(text);
+    for (int64_t id = 0; in >> id;) ids.push_back(id);
+    return ids;
+  }
+  for (const char c : text) {
+    const size_t at = characters_.find(c);
+    if (at != std::string::npos) ids.push_back(static_cast<int64_t>(at));
+  }
+  return ids;
+}
+
+std::string Tokens::decode(const std::vector<int64_t>& ids) const {
+  std::string text;
+  for (const int64_t id : ids) {
+    if (characters_.empty()) {
+      text += (text.empty() ? "" : " ") + std::to_string(id);
+    } else if (static_cast<size_t>(id) < characters_.size()) {
+      text += characters_[static_cast<size_t>(id)];
+    }
+  }
+  return text;
+}
+
+}  // namespace gpt

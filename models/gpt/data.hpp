@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// gpt/data.hpp: a stream of token ids, from a text file (characters) or a file of uint16 tokens (memory-mapped), cut into a
+// training part and a part for evaluation. A sample is named by the index of its first token.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ddh/sdk/plugin.hpp"
+
+namespace gpt {
+
+// Ids of one part of the data; data lives as long as the Tokens object.
+struct TokenSpan {
+  const uint16_t* ids = nullptr;
+  uint64_t numel = 0;
+  // Samples of `context` tokens and the token after each.
+  [[nodiscard]] uint64_t samples(int64_t context) const { return numel - static_cast<uint64_t>(context); }
+};
+
+class Tokens {
+ public:
+  // Reads data.path (and data.val_path); "" takes the first text that is at hand, and logs which. Throws ddh::Error: missing,
+  // empty, unreadable, fewer than context + 2 tokens in a part.
+  Tokens(const ddh::Host& host, int64_t context);
+  Tokens(const Tokens&) = delete;
+  Tokens& operator=(const Tokens&) = delete;
+  ~Tokens();
+
+  [[nodiscard]] TokenSpan train() const { return train_; }
+  [[nodiscard]] TokenSpan val() const { return val_; }
+  // Rows that the embedding needs: distinct characters, or 50304 for token files.
+  [[nodiscard]] int64_t vocab() const { return vocab_; }
+
+  // Text to ids; characters that the data lacks are left out. And back: characters, or "17 204 3" for token files.
+  [[nodiscard]] std::vector<int64_t> encode(const std::string& text) const;
+  [[nodiscard]] std::string decode(const std::vector<int64_t>& ids) const;
+
+ private:
+  struct Mapping;
+  void read_text(const std::string& path, const std::string& val_path, double val_fraction);
+  void map_tokens(const std::string& path, const std::string& val_path, double val_fraction);
+
+  TokenSpan train_, val_;
+  int64_t vocab_ = 0;
+  std::string characters_;  // id -> byte; empty for token files
+  std::vector<uint16_t> text_ids_, val_text_ids_;
+  std::vector<std::unique_ptr<Mapping>> mappings_;
+};
+
+}  // namespace gpt

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Token and position embeddings.
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/sum.h>
+#include <ATen/ops/zeros.h>
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "dropout.hpp"
+#include "layers.hpp"
+#include "view.hpp"
+
+namespace gpt {
+
+at::Tensor token_embedding(const UnitContext& u) {
+  const int64_t C = u.config.width, N = u.batch.B * u.batch.T;
+  at::Tensor x = at::empty({N, C}, at::kFloat);
+  const int64_t* ids = u.batch.ids.const_data_ptr<int64_t>();
+  const float* table = data(param(u.view, 0));
+  auto* out = x.mutable_data_ptr<float>();
+  for (int64_t n = 0; n < N; ++n) std::memcpy(out + n * C, table + ids[n] * C, static_cast<size_t>(C) * sizeof(float));
+  return x;
+}
+
+// The gradient of a row is the sum over its tokens in the order of the batch, complete before it is added to the buffer.
+void token_embedding_backward(const UnitContext& u, const at::Tensor& dx) {
+  const ddh_param_view& wte = param(u.view, 0);
+  if (wte.grad == nullptr) return;
+  const int64_t C = u.config.width, N = u.batch.B * u.batch.T;
+  const int64_t* ids = u.batch.ids.const_data_ptr<int64_t>();
+  const auto* from = dx.const_data_ptr<float>();
+  std::vector<int64_t> order(static_cast<size_t>(N));
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return ids[a] < ids[b]; });
+  if (!adds(wte)) std::memset(wte.grad, 0, wte.numel * sizeof(float));
+  std::vector<float> row(static_cast<size_t>(C));
+  for (size_t i = 0; i < order.size();) {
+    const int64_t id = ids[order[i]];
+    std::fill(row.begin(), row.end(), 0.0F);
+    for (; i < order.size() && ids[order[i]] == id; ++i) {
+      for (int64_t c = 0; c < C; ++c) row[static_cast<size_t>(c)] += from[order[i] * C + c];
+    }
+    float* to = grad(wte) + id * C;
+    for (int64_t c = 0; c < C; ++c) to[c] += row[static_cast<size_t>(c)];
+  }
+}
+
+at::Tensor position_embedding(const UnitContext& u, at::Tensor x) {
+  const int64_t B = u.batch.B, T = u.batch.T, C = u.config.width;
+  if (B > 0) x.view({B, T, C}).add_(at::from_blob(param(u.view, 0).data, {T, C}, at::kFloat));
+  return dropout(u, Site::kEmbedding, std::move(x));
+}
+
+void position_embedding_backward(const UnitContext& u, at::Tensor& dx) {
+  const int64_t B = u.batch.B, T = u.batch.T, C = u.config.width;
+  dx = dropout(u, Site::kEmbedding, std::move(dx));
+  const ddh_param_view& wpe = param(u.view, 0);
+  if (wpe.grad == nullptr) return;
+  at::Tensor gradient = at::zeros({u.config.context, C}, at::kFloat);
+  if (B > 0) at::sum_out(*std::make_unique<at::Tensor>(gradient.narrow(0, 0, T)), dx.view({B, T, C}), 0);
+  give(wpe, gradient);
+}
+
+}  // namespace gpt

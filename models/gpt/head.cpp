@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The head: final layer norm, logits against the (tied) embedding, cross-entropy. The logits exist once: their gradient
+// takes their place.
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/logsumexp.h>
+#include <cmath>
+
+#include "layers.hpp"
+#include "linear.hpp"
+#include "view.hpp"
+
+namespace gpt {
+namespace {
+
+constexpr uint32_t kLnF = 0;
+constexpr int64_t kIgnore = -100;         // a target that does not count
+constexpr int64_t kChunkNumel = 1 << 16;  // logits that are worked on at a time: a part of the second-level cache
+
+// The last parameter of the view: the tied embedding, or the head's own weight. (V, C)
+const ddh_param_view& head_weight(const UnitContext& u) { return param(u.view, u.view.n_params - 1); }
+
+// body(first row, rows) over chunks of the logits.
+template <class Body>
+void for_row_chunks(const at::Tensor& logits, Body&& body) {
+  const int64_t N = logits.size(0), rows = std::max<int64_t>(1, kChunkNumel / logits.size(1));
+  for (int64_t n = 0; n < N; n += rows) body(n, std::min(rows, N - n));
+}
+
+}  // namespace
+
+double head(const UnitContext& u, const at::Tensor& x, HeadSaved& saved) {
+  const int64_t N = x.size(0), V = u.config.vocab;
+  saved.x = x;
+  std::tie(saved.y, saved.mean, saved.rstd) = layer_norm(u, kLnF, x);
+  saved.logits = at::empty({N, V}, at::kFloat);
+  u.products.forward({N, u.config.width, V}, saved.y.const_data_ptr<float>(), data(head_weight(u)), nullptr,
+                     saved.logits.mutable_data_ptr<float>());
+  saved.log_sum_exp = at::empty({N}, at::kFloat);
+  for_row_chunks(saved.logits, [&](int64_t first, int64_t rows) {
+    saved.log_sum_exp.narrow(0, first, rows).copy_(at::logsumexp(saved.logits.narrow(0, first, rows), 1));
+  });
+  const int64_t* targets = u.batch.targets.const_data_ptr<int64_t>();
+  const auto *logits = saved.logits.const_data_ptr<float>(), *lse = saved.log_sum_exp.const_data_ptr<float>();
+  double loss = 0;
+  for (int64_t n = 0; n < N; ++n) {
+    if (targets[n] != kIgnore) loss += static_cast<double>(lse[n]) - static_cast<double>(logits[n * V + targets[n]]);
+  }
+  return loss;
+}
+
+at::Tensor head_backward(const UnitContext& u, double seed_scale, HeadSaved& saved) {
+  const int64_t N = saved.x.size(0), V = u.config.vocab, C = u.config.width;
+  const auto seed = static_cast<float>(seed_scale);
+  const int64_t* targets = u.batch.targets.const_data_ptr<int64_t>();
+  for_row_chunks(saved.logits, [&](int64_t first, int64_t rows) {
+    at::Tensor d = saved.logits.narrow(0, first, rows);
+    d.sub_(saved.log_sum_exp.narrow(0, first, rows).unsqueeze(1)).exp_().mul_(seed);
+    auto* at = d.mutable_data_ptr<float>();
+    for (int64_t n = 0; n < rows; ++n) {
+      if (targets[first + n] == kIgnore) {
+        std::fill(at + n * V, at + (n + 1) * V, 0.0F);
+      } else {
+        at[n * V + targets[first + n]] -= seed;
+      }
+    }
+  });
+  const ops::LinearShape shape{N, C, V};
+  const ddh_param_view& w = head_weight(u);
+  const auto* d_logits = saved.logits.const_data_ptr<float>();
+  if (w.grad != nullptr) u.products.backward_weight(shape, d_logits, saved.y.const_data_ptr<float>(), grad(w), adds(w));
+  at::Tensor dy = at::empty_like(saved.y);
+  u.products.backward_input(shape, d_logits, data(w), dy.mutable_data_ptr<float>());
+  return layer_norm_backward(u, kLnF, dy, saved.x, saved.mean, saved.rstd);
+}
+
+}  // namespace gpt

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// gpt/layers.hpp: forward and backward of the units of a GPT, written out by hand over ATen and ops::Products. Gradients of
+// weights go straight into the strategy's buffers; nothing is recorded by autograd.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "../ops/products.hpp"
+#include "config.hpp"
+#include "ddh/sdk/model.hpp"
+
+namespace gpt {
+
+// A micro-batch on its way through the model.
+struct GptBatch {
+  at::Tensor ids;      // (B, T) int64
+  at::Tensor targets;  // (B, T) int64; -100 = does not count
+  std::vector<int64_t> samples;
+  int64_t counted_targets = 0;
+  int64_t B = 0, T = 0;
+};
+
+// Where dropout draws from: a mask depends on these, the unit and the element alone.
+struct DropoutKey {
+  uint64_t seed;
+  int64_t step;
+  int64_t unit;
+};
+
+struct UnitContext {
+  const Config& config;
+  ops::Products& products;
+  const GptBatch& batch;
+  const ddh_unit_view& view;
+  DropoutKey dropout;
+  bool training;  // dropout acts
+};
+
+// What a block keeps for its backward; N = B T.
+struct BlockSaved {
+  at::Tensor x, mean_1, rstd_1, y_1;  // input (N, C); statistics (N, 1); normed input (N, C)
+  at::Tensor qkv;                     // (B, T, 3, H, D)
+  at::Tensor attended, log_sum_exp;   // (B, H, T, D), (B, H, T)
+  at::Tensor probabilities;           // (B, H, T, T), with attention dropout only
+  at::Tensor x_mid, mean_2, rstd_2, y_2;
+  at::Tensor fc, act;  // (N, 4 C)
+};
+
+struct HeadSaved {
+  at::Tensor x, mean, rstd, y;
+  at::Tensor logits, log_sum_exp;  // (N, V), (N)
+};
+
+at::Tensor token_embedding(const UnitContext& u);  // (N, C)
+void token_embedding_backward(const UnitContext& u, const at::Tensor& dx);
+at::Tensor position_embedding(const UnitContext& u, at::Tensor x);       // adds to x
+void position_embedding_backward(const UnitContext& u, at::Tensor& dx);  // dx becomes the gradient of its input
+at::Tensor block(const UnitContext& u, const at::Tensor& x, BlockSaved& saved);
+at::Tensor block_backward(const UnitContext& u, at::Tensor dx, BlockSaved& saved);
+// Returns the sum of the losses of the counted targets.
+double head(const UnitContext& u, const at::Tensor& x, HeadSaved& saved);
+at::Tensor head_backward(const UnitContext& u, double seed_scale, HeadSaved& saved);
+
+}  // namespace gpt

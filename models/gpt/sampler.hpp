@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// gpt/sampler.hpp: text from the model, one token for each run of the eval program. Deterministic by seed, so that every rank
+// draws the same.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <vector>
+
+#include "config.hpp"
+#include "layers.hpp"
+
+namespace gpt {
+
+class Sampler {
+ public:
+  void begin(std::vector<int64_t> prompt, uint32_t length, uint64_t seed, const Config& config);
+  // The last `context` tokens as a batch of one; nullptr when `length` tokens have been drawn.
+  std::unique_ptr<GptBatch> next();
+  // Logits (N, V) of an eval run; they are used when a batch of this sampler is on its way.
+  void see(const at::Tensor& logits);
+  [[nodiscard]] const std::vector<int64_t>& ids() const { return ids_; }
+
+ private:
+  int64_t draw(const at::Tensor& logits);  // (V)
+
+  std::vector<int64_t> ids_;
+  int64_t context_ = 0;
+  uint32_t remaining_ = 0;
+  uint64_t seed_ = 0, draws_ = 0;
+  bool waiting_ = false;  // for the logits of a batch
+};
+
+}  // namespace gpt

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * ddh/abi.h: the base of the ddhost plugin ABI. Read this header first.
+ *
+ * A plugin is a shared library that exports one function, ddh_plugin_entry_1. The host calls it once
+ * per load and gets a module: descriptors of the plugins in the library, and functions that create,
+ * query and destroy their instances. An instance belongs to one rank; N ranks may live in one process,
+ * so nothing here is global and every call carries its instance.
+ *
+ *   loaded --create--> created --(attach, kind specific)--> attached --...--> destroyed
+ *
+ * Words used in the tags of every function pointer:
+ *   [main]            called on the rank's main thread, one call at a time
+ *   [step]            like [main], and only inside a step (between step_begin and step)
+ *   [worker]          called on the rank's data thread, beside [main]
+ *   [any]             callable from every thread
+ *   [collective]      every rank of the group makes the call, in the same order
+ *   [stream-ordered]  returns before the work is done; the work is ordered by the given stream
+ *   [may-block]       may wait for another rank or for a device
+ *
+ * Rules of growth (docs/compatibility.md has the long form):
+ *   1. Each struct begins with struct_size, set by the side that allocates it, and grows at its end only.
+ *      No tail padding. T_MIN_SIZE is its size at first release and never changes. A reader takes a newer
+ *      field only after DDH_HAS; what is missing means the old behaviour; 0 or NULL is always that default.
+ *   2. Interfaces are tables of function pointers, fetched by name and revision ("ddh.comm/1"). Slots are
+ *      appended within a revision; any other change is a new revision. NULL = absent.
+ *   3. Only fixed-width integers, float, double and pointers cross. No exception, no bool, no long, no enum.
+ *   4. Constants are never renumbered; an unknown value gets DDH_UNIMPLEMENTED.
+ *   5. Who allocates frees. A pointer argument is borrowed for the call unless its comment says otherwise.
+ *   6. Strings are NUL-terminated UTF-8. Sizes are bytes where the name says bytes, elements where it says numel.
+ */
+#ifndef DDH_ABI_H
+#define DDH_ABI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ddh/checksum.h"
+
+#define DDH_ABI_MAJOR 1
+#define DDH_ABI_MINOR 0
+
+#ifdef __cplusplus
+#define DDH_NX noexcept
+#define DDH_EXTERN_C extern "C"
+#else
+#define DDH_NX
+#define DDH_EXTERN_C
+#endif
+
+/* Size of a struct up to and including a field, and the checks built on it. */
+#define DDH_END(T, field) (offsetof(T, field) + sizeof(((T*)0)->field))
+#define DDH_HAS(p, T, field) ((p)->struct_size >= DDH_END(T, field))
+#define DDH_CAN(p, T, slot) (DDH_HAS(p, T, slot) && (p)->slot != NULL)
+
+/* ---- Result codes ------------------------------------------------------------------------------- */
+
+typedef int32_t ddh_rc;
+#define DDH_OK 0
+#define DDH_CANCELLED 1           /* the run was asked to stop */
+#define DDH_INVALID_ARGUMENT 3    /* the caller's fault */
+#define DDH_DEADLINE_EXCEEDED 4   /* a wait ran out of time */
+#define DDH_NOT_FOUND 5           /* no such id, file, key */
+#define DDH_ALREADY_EXISTS 6      /* a duplicate */
+#define DDH_PERMISSION_DENIED 7   /* the system said no */
+#define DDH_RESOURCE_EXHAUSTED 8  /* memory, disk, handles */
+#define DDH_FAILED_PRECONDITION 9 /* not in this state, not with this configuration */
+#define DDH_ABORTED 10            /* another rank ended the run */
+#define DDH_OUT_OF_RANGE 11       /* an index or a value */
+#define DDH_UNIMPLEMENTED 12      /* unknown constant, absent slot */
+#define DDH_INTERNAL 13           /* a bug */
+#define DDH_UNAVAILABLE 14        /* a peer or device is gone */
+#define DDH_DATA_LOSS 15          /* torn or damaged data */
+
+#define DDH_ERR_WORLD_FATAL 1u /* ddh_err.flags: the run can't go on, on any rank */
+
+/* Where a failing call leaves its sentence. Caller-owned: no allocation, nothing to destroy.
+ * `msg` holds msg_cap bytes; the callee writes at most msg_cap - 1 and a NUL, and sets msg_len.
+ * A sentence names the thing, says why, and how to mend it. */
+typedef struct ddh_err {
+  uint32_t struct_size;
+  int32_t code;          /* the ddh_rc that the call returned */
+  int32_t native_domain; /* 0 none, 1 errno, 2 CUDA, 3 NCCL, 4 MPI */
+  int32_t native_code;
+  uint32_t flags; /* DDH_ERR_* */
+  uint32_t msg_cap;
+  uint64_t msg_len;
+  char* msg;
+} ddh_err;
+#define DDH_ERR_MIN_SIZE 40u
+
+/* Fills `err` (which may be NULL) and returns `code`: `return ddh_fail(err, DDH_NOT_FOUND, "...");` */
+static inline ddh_rc ddh_fail(ddh_err* err, ddh_rc code, const char* sentence) {
+  if (err != NULL && err->struct_size >= DDH_ERR_MIN_SIZE) {
+    uint32_t n = 0;
+    err->code = code;
+    if (err->msg != NULL && err->msg_cap > 0) {
+      while (sentence[n] != '\0' && n + 1 < err->msg_cap) {
+        err->msg[n] = sentence[n];
+        ++n;
+      }
+      err->msg[n] = '\0';
+    }
+    err->msg_len = n;
+  }
+  return code;
+}
+
+/* ---- Data types and memory tags ------------------------------------------------------------------ */
+
+#define DDH_F32 1
+#define DDH_BF16 2
+#define DDH_F16 3
+#define DDH_F64 4
+#define DDH_I32 5
+#define DDH_I64 6
+#define DDH_U8 7
+#define DDH_U16 8
+
+/* Bytes of one element, 0 for an unknown dtype. */
+static inline uint64_t ddh_dtype_bytes(int32_t dtype) {
+  switch (dtype) {
+    case DDH_F32: case DDH_I32: return 4;
+    case DDH_BF16: case DDH_F16: case DDH_U16: return 2;
+    case DDH_F64: case DDH_I64: return 8;
+    case DDH_U8: return 1;
+    default: return 0;
+  }
+}
+
+/* What an allocation is for. Memory is reported by these. */
+#define DDH_TAG_PARAM 0 /* parameters, their masters and low-precision copies */
+#define DDH_TAG_GRAD 1
+#define DDH_TAG_OPTIM 2 /* optimizer slots */
+#define DDH_TAG_ACT 3   /* activations and the model's scratch memory */
+#define DDH_TAG_COMM 4  /* staging buffers of transports */
+#define DDH_TAG_DATA 5  /* batches */
+
+/* ---- The host as a plugin sees it --------------------------------------------------------------- */
+
+/* The root, frozen for ever. get_interface returns a constant table that lives as long as the host, or
+ * NULL when the host lacks it; `h` is the first argument of every function in those tables. [any] */
+typedef struct ddh_host {
+  uint32_t struct_size;
+  uint16_t abi_major, abi_minor;
+  void* h;
+  const void* (*get_interface)(void* h, const char* id)DDH_NX;
+} ddh_host;
+#define DDH_HOST_MIN_SIZE 24u
+
+/* ---- What a library says of itself --------------------------------------------------------------- */
+
+#define DDH_KIND_STRATEGY 1
+#define DDH_KIND_MODEL 2
+#define DDH_KIND_OPTIMIZER 3
+#define DDH_KIND_COMM 4
+#define DDH_KIND_DEVICE 5
+
+/* ddh_desc.caps that hold for every kind. Kind-specific bits begin at bit 16. */
+#define DDH_CAP_IN_PROCESS 1u /* several ranks of one process may each have an instance */
+
+/* How the library was built; 0 = does not link it. Also in the ELF note, readable without dlopen. */
+typedef struct ddh_build {
+  uint32_t struct_size;
+  uint16_t abi_major, abi_minor; /* of the headers it was built with */
+  uint32_t min_host_minor;       /* lowest host minor that serves it */
+  uint32_t torch_version;        /* 21100 = 2.11.0 */
+  uint32_t cuda_version;         /* 13000 = 13.0 */
+  uint32_t nccl_version;
+  uint64_t header_checksum; /* DDH_HEADER_CHECKSUM */
+} ddh_build;
+#define DDH_BUILD_MIN_SIZE 32u
+
+/* One plugin. All pointers are static. */
+typedef struct ddh_desc {
+  uint32_t struct_size;
+  int32_t kind;             /* DDH_KIND_* */
+  const char* id;           /* what users type: lower case, digits, '_' */
+  const char* version;      /* of the plugin, "1.2.3" */
+  const char* summary;      /* one line */
+  const char* const* needs; /* host interfaces it can't do without, NULL-terminated; NULL = none */
+  const char* const* wants; /* host interfaces it uses when present */
+  const char* config_schema; /* JSON Schema (subset: docs/configuration.md) of its options; NULL = takes none */
+  uint64_t caps;             /* DDH_CAP_* and the bits of its kind */
+} ddh_desc;
+#define DDH_DESC_MIN_SIZE 64u
+
+typedef struct ddh_inst ddh_inst; /* an instance; the plugin's own type behind it */
+
+typedef struct ddh_create {
+  uint32_t struct_size;
+  uint32_t reserved0;
+  const ddh_host* host; /* this rank's host; lives longer than the instance */
+  const char* id;       /* which plugin of the library */
+} ddh_create;
+#define DDH_CREATE_MIN_SIZE 24u
+
+typedef struct ddh_module {
+  uint32_t struct_size;
+  uint32_t n_desc;
+  const ddh_desc* const* desc;
+  const ddh_build* build;
+  /* Makes an instance and reads its options. No collective, no large allocation. [main] */
+  ddh_rc (*create)(const ddh_create* args, ddh_inst** out, ddh_err* err)DDH_NX;
+  /* The instance's tables: "ddh.strategy/1" and so on. NULL = absent. Valid until destroy. [any] */
+  const void* (*get_interface)(ddh_inst* inst, const char* id)DDH_NX;
+  /* Ends the instance. Never fails; not a collective. [main] */
+  void (*destroy)(ddh_inst* inst)DDH_NX;
+} ddh_module;
+#define DDH_MODULE_MIN_SIZE 48u
+
+/* The only exported symbol. Cheap: no device, no thread, no file. [main] */
+typedef ddh_rc (*ddh_plugin_entry_fn)(const ddh_host* host, const ddh_module** out, ddh_err* err) DDH_NX;
+#define DDH_ENTRY_SYMBOL "ddh_plugin_entry_1"
+
+/* ---- Entry, negotiation and the ELF note: used through DDH_PLUGIN -------------------------------- */
+
+static inline void ddh_append_(char* text, uint32_t cap, const char* more) {
+  uint32_t n = 0;
+  while (n < cap && text[n] != '\0') ++n;
+  while (*more != '\0' && n + 1 < cap) text[n++] = *more++;
+  if (n < cap) text[n] = '\0';
+}
+
+/* Checks that this host can serve every plugin of the module; on failure the sentence names what is missing. */
+static inline ddh_rc ddh_negotiate(const ddh_host* host, const ddh_module* module, ddh_err* err) {
+  char text[256];
+  uint32_t i;
+  const char* const* need;
+  if (host == NULL || host->struct_size < DDH_HOST_MIN_SIZE || host->abi_major != DDH_ABI_MAJOR)
+    return ddh_fail(err, DDH_FAILED_PRECONDITION,
+                    "the plugin speaks another major version of the ddhost ABI; rebuild it with this host's SDK");
+  if (host->abi_minor < module->build->min_host_minor)
+    return ddh_fail(err, DDH_FAILED_PRECONDITION,
+                    "the plugin needs a newer host (minor version of the ABI); update ddhost or rebuild the plugin");
+  for (i = 0; i < module->n_desc; ++i) {
+    need = module->desc[i]->needs;
+    for (; need != NULL && *need != NULL; ++need) {
+      if (host->get_interface(host->h, *need) != NULL) continue;
+      text[0] = '\0';
+      ddh_append_(text, sizeof text, "plugin '");
+      ddh_append_(text, sizeof text, module->desc[i]->id);
+      ddh_append_(text, sizeof text, "' needs the host interface '");
+      ddh_append_(text, sizeof text, *need);
+      ddh_append_(text, sizeof text, "', which this host lacks; update ddhost");
+      return ddh_fail(err, DDH_FAILED_PRECONDITION, text);
+    }
+  }
+  return DDH_OK;
+}
+
+#ifndef DDH_ENTRY_NAME /* set it to link a plugin statically: -DDDH_ENTRY_NAME=ddh_entry_zero1 */
+#define DDH_ENTRY_NAME ddh_plugin_entry_1
+#endif
+#ifndef DDH_MIN_HOST_MINOR
+#define DDH_MIN_HOST_MINOR 0
+#endif
+#ifndef DDH_TORCH_VERSION
+#define DDH_TORCH_VERSION 0
+#endif
+#ifndef DDH_CUDA_VERSION
+#define DDH_CUDA_VERSION 0
+#endif
+#ifndef DDH_NCCL_VERSION
+#define DDH_NCCL_VERSION 0
+#endif
+
+#define DDH_STR_(x) #x
+#define DDH_STR(x) DDH_STR_(x)
+
+#define DDH_BUILD_INIT                                                                            \
+  {sizeof(ddh_build), DDH_ABI_MAJOR,    DDH_ABI_MINOR,    DDH_MIN_HOST_MINOR, DDH_TORCH_VERSION, \
+   DDH_CUDA_VERSION,  DDH_NCCL_VERSION, DDH_HEADER_CHECKSUM}
+
+/* The same facts as JSON in an ELF note (name "ddhost", type 1), for `ddhost inspect` and for the loader's
+ * error text when dlopen fails. PLUGINS is a literal such as "strategy:zero1" or "optimizer:adamw,optimizer:sgd". */
+#define DDH_NOTE_JSON(PLUGINS)                                                                              \
+  "{\"abi\":\"" DDH_STR(DDH_ABI_MAJOR) "." DDH_STR(DDH_ABI_MINOR) "\",\"min_host_minor\":" DDH_STR(         \
+      DDH_MIN_HOST_MINOR) ",\"plugins\":\"" PLUGINS "\",\"torch\":" DDH_STR(DDH_TORCH_VERSION) ",\"cuda\":" \
+  DDH_STR(DDH_CUDA_VERSION) ",\"nccl\":" DDH_STR(DDH_NCCL_VERSION) ",\"headers\":\"" DDH_HEADER_CHECKSUM_TEXT "\"}"
+
+#define DDH_NOTE(PLUGINS)                                                                  \
+  __attribute__((used, section(".note.ddhost"), aligned(4))) static const struct {         \
+    uint32_t namesz, descsz, type;                                                         \
+    char name[8];                                                                          \
+    char desc[sizeof(DDH_NOTE_JSON(PLUGINS))];                                             \
+  } ddh_elf_note_ = {7, sizeof(DDH_NOTE_JSON(PLUGINS)), 1, "ddhost", DDH_NOTE_JSON(PLUGINS)}
+
+/* Defines the entry point and the note of a library whose `static const ddh_module` is MODULE. */
+#define DDH_PLUGIN(MODULE, PLUGINS)                                                                       \
+  DDH_NOTE(PLUGINS);                                                                                      \
+  DDH_EXTERN_C __attribute__((visibility("default"))) ddh_rc DDH_ENTRY_NAME(                              \
+      const ddh_host* host, const ddh_module** out, ddh_err* err) DDH_NX;                                 \
+  ddh_rc DDH_ENTRY_NAME(const ddh_host* host, const ddh_module** out, ddh_err* err) DDH_NX {              \
+    ddh_rc rc = ddh_negotiate(host, &(MODULE), err);                                                      \
+    if (rc != DDH_OK) return rc;                                                                          \
+    *out = &(MODULE);                                                                                     \
+    return DDH_OK;                                                                                        \
+  }                                                                                                       \
+  typedef int ddh_plugin_needs_a_semicolon_
+
+#endif

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * ddh/checksum.h: FNV-1a 64 over all other headers of this folder in order of path, written by
+ * `./dev checksum` and verified by a test. It tells a plugin built from changed headers of the same version. */
+#ifndef DDH_CHECKSUM_H
+#define DDH_CHECKSUM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define DDH_HEADER_CHECKSUM UINT64_C(0x64762138a613bc78)
+#define DDH_HEADER_CHECKSUM_TEXT "64762138a613bc78"
+#endif

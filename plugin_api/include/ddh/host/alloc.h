@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * ddh/host/alloc.h: "ddh.alloc/1", tagged memory. Tensors come from here and from windows alone, so that
+ * memory by tag is a fact. Blocks are 256-byte aligned. */
+#ifndef DDH_HOST_ALLOC_H
+#define DDH_HOST_ALLOC_H
+
+#include "ddh/abi.h"
+
+#define DDH_ALLOC_IFACE "ddh.alloc/1"
+
+/* Where memory lives. */
+#define DDH_MEM_HOST 0
+#define DDH_MEM_DEVICE 1 /* of the run's device; the host's memory where the device is the CPU */
+#define DDH_MEM_PINNED 2
+
+#define DDH_ALLOC_ZERO 1u /* filled with zero */
+
+typedef struct ddh_alloc_args {
+  uint32_t struct_size;
+  int32_t tag;      /* DDH_TAG_* */
+  uint64_t bytes;   /* 0 gives a valid pointer that must not be read */
+  int32_t memory;   /* DDH_MEM_* */
+  uint32_t flags;   /* DDH_ALLOC_* */
+  const char* name; /* for messages: "zero1 optimizer slots of h.3" */
+} ddh_alloc_args;
+#define DDH_ALLOC_ARGS_MIN_SIZE 32u
+
+typedef struct ddh_alloc {
+  uint32_t struct_size;
+  uint32_t reserved0;
+  /* DDH_RESOURCE_EXHAUSTED: no memory; the sentence names tag, bytes and `name`. The caller owns *out. [any] */
+  ddh_rc (*allocate)(void* h, const ddh_alloc_args* args, void** out, ddh_err* err)DDH_NX;
+  /* NULL is ignored. [any] */
+  void (*release)(void* h, void* p)DDH_NX;
+  /* Counts memory that another allocator holds for this rank (LibTorch's activations): bytes may be negative. [any] */
+  void (*account)(void* h, int32_t tag, int64_t bytes)DDH_NX;
+  /* Bytes now and at the highest moment since the start, of this rank. [any] */
+  ddh_rc (*usage)(void* h, int32_t tag, uint64_t* now_bytes, uint64_t* peak_bytes, ddh_err* err)DDH_NX;
+} ddh_alloc;
+#define DDH_ALLOC_MIN_SIZE 40u
+
+#endif

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * ddh/host/comm.h: "ddh.comm/1", collectives between the ranks of a group, whatever the transport.
+ *
+ * Per group, calls are matched by their order: every rank makes the same calls with the same counts. Sums are
+ * taken in rank order inside blocks of train.reduce_block ranks, then over the blocks in order, where the
+ * transport has DDH_COMM_ORDERED_SUM; then equal inputs give equal bits on every rank and at every run.
+ * The args struct is the same one that a transport plugin gets (ddh/kind/comm.h). */
+#ifndef DDH_HOST_COMM_H
+#define DDH_HOST_COMM_H
+
+#include "ddh/abi.h"
+#include "ddh/host/stream.h"
+
+#define DDH_COMM_IFACE "ddh.comm/1"
+
+typedef struct ddh_group ddh_group; /* an ordered set of ranks */
+
+/* Reductions. */
+#define DDH_SUM 1
+#define DDH_MAX 2
+#define DDH_MIN 3
+
+/* Capabilities of a transport for a group. */
+#define DDH_COMM_SHARED_VIEW 1u    /* ranks map the same pages: windows need no copies, gradients can be read in place */
+#define DDH_COMM_ORDERED_SUM 2u    /* sums are taken in rank order */
+#define DDH_COMM_STREAM_ORDERED 4u /* collectives return before they are done */
+
+/* One collective. In place is allowed: all_reduce with send == recv; reduce_scatter with recv inside send at this
+ * rank's piece; all_gather with send inside recv at this rank's piece. Other overlaps are not.
+ *   all_reduce      send, recv: count elements
+ *   reduce_scatter  send: all pieces in rank order; recv: this rank's piece
+ *   all_gather      send: this rank's piece; recv: all pieces in rank order
+ *   broadcast       send (read at root only), recv: count elements
+ *   all_to_all      send, recv: count elements for (from) each rank
+ *   send, recv      one buffer of count elements, peer = root
+ * A piece is `count` elements, or counts[rank] where `counts` is given (uneven or empty pieces). */
+typedef struct ddh_coll {
+  uint32_t struct_size;
+  int32_t dtype; /* sums: F32, F64, BF16 (each contribution rounded once, the sum in fp32), I32, I64; moves: all */
+  int32_t op;    /* DDH_SUM, DDH_MAX, DDH_MIN */
+  int32_t root;
+  const void* send;
+  void* recv;
+  uint64_t count;
+  const uint64_t* counts; /* one per rank of the group, or NULL */
+  ddh_group* group;       /* NULL = all ranks */
+  ddh_stream_t* stream;
+  const char* label; /* for messages and traces: "zero3 gather h.3"; may be NULL */
+} ddh_coll;
+#define DDH_COLL_MIN_SIZE 72u
+
+typedef struct ddh_comm {
+  uint32_t struct_size;
+  uint32_t reserved0;
+  /* The group of a mesh dimension: "world", or "dp" (data parallel; the same ranks today). Owned by the host. [any] */
+  ddh_rc (*group)(void* h, const char* dimension, ddh_group** out, ddh_err* err)DDH_NX;
+  /* A group of the given world ranks, ascending; every member calls, nobody else. Owned by the host. [main] [collective] */
+  ddh_rc (*group_create)(void* h, const char* name, const int32_t* ranks, uint32_t n, ddh_group** out, ddh_err* err)DDH_NX;
+  /* This rank's place in the group and the group's size; NULL group = all ranks. [any] */
+  ddh_rc (*group_info)(void* h, ddh_group* group, int32_t* rank, int32_t* size, uint32_t* caps, ddh_err* err)DDH_NX;
+  /* DDH_UNAVAILABLE: a peer is gone, the sentence names it. DDH_ABORTED: another rank ended the run.
+   * [main] [collective] [stream-ordered] [may-block] */
+  ddh_rc (*all_reduce)(void* h, const ddh_coll* args, ddh_err* err)DDH_NX;
+  ddh_rc (*reduce_scatter)(void* h, const ddh_coll* args, ddh_err* err)DDH_NX;
+  ddh_rc (*all_gather)(void* h, const ddh_coll* args, ddh_err* err)DDH_NX;
+  ddh_rc (*broadcast)(void* h, const ddh_coll* args, ddh_err* err)DDH_NX;
+  ddh_rc (*all_to_all)(void* h, const ddh_coll* args, ddh_err* err)DDH_NX;
+  /* Point to point: the two peers call, in the same order. [main] [stream-ordered] [may-block] */
+  ddh_rc (*send)(void* h, const ddh_coll* args, ddh_err* err)DDH_NX;
+  ddh_rc (*recv)(void* h, const ddh_coll* args, ddh_err* err)DDH_NX;
+  /* Returns when every rank of the group has called. [main] [collective] [may-block] */
+  ddh_rc (*barrier)(void* h, ddh_group* group, ddh_err* err)DDH_NX;
+} ddh_comm;
+#define DDH_COMM_MIN_SIZE 96u
+
+#endif

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * ddh/host/metrics.h: "ddh.metrics/1", counters and time spans of this rank. */
+#ifndef DDH_HOST_METRICS_H
+#define DDH_HOST_METRICS_H
+
+#include "ddh/abi.h"
+
+#define DDH_METRICS_IFACE "ddh.metrics/1"
+
+/* What a span's time counts as in the split that a run prints. */
+#define DDH_SPAN_OTHER 0
+#define DDH_SPAN_DATA 1
+#define DDH_SPAN_FORWARD 2
+#define DDH_SPAN_BACKWARD 3
+#define DDH_SPAN_COMM 4
+#define DDH_SPAN_OPTIM 5
+
+typedef struct ddh_metrics {
+  uint32_t struct_size;
+  uint32_t reserved0;
+  /* Adds to a named counter, made at first use; its sum stands in the run's summary. [any] */
+  void (*count)(void* h, const char* name, uint64_t add)DDH_NX;
+  /* Opens and closes a span; spans nest, and time counts for the innermost. `kind` is DDH_SPAN_*. [main] */
+  void (*span_begin)(void* h, int32_t kind, const char* name)DDH_NX;
+  void (*span_end)(void* h)DDH_NX;
+} ddh_metrics;
+#define DDH_METRICS_MIN_SIZE 32u
+
+#endif

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * ddh/host/optim.h: "ddh.optim/1", the run's optimizer as a strategy sees it, and the scalars of a step.
+ *
+ * A step has two phases. Phase 1: the strategy reduces gradients (ddh/host/window.h does the squares on the way,
+ * or add_gradient does) and calls decide, which agrees over all ranks on norm, clip factor and skip. Phase 2: the
+ * strategy calls update on what it owns. Learning rate, step counts and skip are the host's. */
+#ifndef DDH_HOST_OPTIM_H
+#define DDH_HOST_OPTIM_H
+
+#include "ddh/abi.h"
+#include "ddh/host/stream.h"
+
+#define DDH_OPTIM_IFACE "ddh.optim/1"
+
+/* A piece of one parameter inside a flat buffer of a strategy. numel never crosses the parameter's end.
+ * Frozen for ever (it comes in arrays), so it has no struct_size. */
+typedef struct ddh_range {
+  int32_t param; /* index in ddh_model_desc.params */
+  uint32_t reserved0;
+  uint64_t param_offset; /* first element, counted from the parameter's start; a multiple of 64 */
+  uint64_t flat_offset;  /* first element, counted from the start of the buffers it comes with */
+  uint64_t numel;
+} ddh_range;
+
+/* The scalars of a step. The host owns it; decide fills it. */
+typedef struct ddh_step_block {
+  uint32_t struct_size;
+  int32_t skip;       /* 1: a gradient is not finite and train.skip_nonfinite holds; update does nothing */
+  int64_t step;       /* counts from 1 */
+  double lr;
+  double loss_scale;  /* 1 without loss scaling */
+  double seed_scale;  /* what backward was seeded with: a power of two */
+  double inv_scale;   /* a gradient times this is the gradient of the mean loss */
+  double clip_factor; /* at most 1 */
+  double grad_norm;   /* of the mean loss's gradient, before clipping; NaN or infinite where a gradient is */
+} ddh_step_block;
+#define DDH_STEP_BLOCK_MIN_SIZE 64u
+
+/* One state array of an optimizer. */
+#define DDH_SLOT_PER_ELEMENT 1 /* as many elements as the parameter */
+#define DDH_SLOT_PER_PARAM 2   /* one element for each parameter */
+typedef struct ddh_slot_desc {
+  uint32_t struct_size;
+  int32_t dtype;
+  const char* name; /* "exp_avg": part of the names in a checkpoint */
+  int32_t extent;   /* DDH_SLOT_* */
+  uint32_t reserved0;
+} ddh_slot_desc;
+#define DDH_SLOT_DESC_MIN_SIZE 24u
+
+/* What an optimizer needs of a parameter's cut; docs/design.md. */
+#define DDH_NEEDS_NOTHING 0     /* element by element: any cut is right */
+#define DDH_NEEDS_PARAM_NORM 1  /* scalars over the whole parameter, in phases */
+#define DDH_NEEDS_WHOLE_PARAM 2 /* the whole parameter on one rank */
+
+/* Flat buffers of one shard: element i of every buffer belongs to flat_offset i of the ranges. */
+typedef struct ddh_optim_shard {
+  uint32_t struct_size;
+  uint32_t n_ranges;
+  const ddh_range* ranges;
+  float* master;         /* fp32 parameters, read and written */
+  void* lowp;            /* low-precision copy to write, or NULL */
+  int32_t lowp_dtype;    /* DDH_BF16, DDH_F16; 0 with lowp == NULL */
+  uint32_t n_grads;      /* gradient sources; their sum in order is the gradient */
+  const float* const* grads;
+  void* const* slots; /* one per slot of the optimizer, PER_ELEMENT ones at flat_offset 0 */
+  uint32_t n_slots;
+  uint32_t reserved0;
+} ddh_optim_shard;
+#define DDH_OPTIM_SHARD_MIN_SIZE 64u
+
+typedef struct ddh_optim {
+  uint32_t struct_size;
+  uint32_t reserved0;
+  /* The state arrays that the strategy allocates (zero-filled) for what it owns. [main] */
+  uint32_t (*slot_count)(void* h)DDH_NX;
+  ddh_rc (*slot)(void* h, uint32_t index, ddh_slot_desc* out, ddh_err* err)DDH_NX;
+  /* DDH_NEEDS_* of a parameter; asked before the layout is made. [main] */
+  int32_t (*needs)(void* h, int32_t param)DDH_NX;
+  /* Adds reduced gradients to the norm of this step: each 64-element block of the model by exactly one rank. Also
+   * notes the first non-finite value and its parameter. `grad` is indexed by the ranges' flat_offset. [step] */
+  ddh_rc (*add_gradient)(void* h, const float* grad, const ddh_range* ranges, uint32_t n_ranges, ddh_err* err)DDH_NX;
+  /* Ends phase 1: exact sum of the squares over ranks, then norm, clip factor and skip, equal on every rank. The block
+   * stays valid until the next step begins. [step] [collective] [may-block] */
+  ddh_rc (*decide)(void* h, const ddh_step_block** out, ddh_err* err)DDH_NX;
+  /* Phase 2 on one shard: unscale, clip, update, cast. Obeys skip. [step] [stream-ordered] */
+  ddh_rc (*update)(void* h, const ddh_optim_shard* shard, ddh_stream_t* stream, ddh_err* err)DDH_NX;
+} ddh_optim;
+#define DDH_OPTIM_MIN_SIZE 56u
+
+#endif

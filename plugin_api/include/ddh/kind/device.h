@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * ddh/kind/device.h: "ddh.device/1", memory, streams, copies and flat operations of an accelerator.
+ *
+ * The host's services ddh.alloc, ddh.stream, ddh.copy and ddh.flatops stand on one device per rank. The CPU is built
+ * in and has the same table. A device plugin says "no device" from open, never at load. */
+#ifndef DDH_KIND_DEVICE_H
+#define DDH_KIND_DEVICE_H
+
+#include "ddh/abi.h"
+#include "ddh/host/alloc.h"
+#include "ddh/host/copy.h"
+#include "ddh/host/flatops.h"
+#include "ddh/host/stream.h"
+
+#define DDH_DEVICE_IFACE "ddh.device/1"
+
+typedef struct ddh_device_info {
+  uint32_t struct_size;
+  int32_t index;        /* of this machine's devices of the kind */
+  uint64_t total_bytes; /* of its memory */
+  uint64_t free_bytes;
+  char name[64];
+} ddh_device_info;
+#define DDH_DEVICE_INFO_MIN_SIZE 88u
+
+/* The tables take the device's own `context` as their first argument `h`. */
+typedef struct ddh_device {
+  uint32_t struct_size;
+  uint32_t reserved0;
+  /* How many devices this machine has. [any] */
+  ddh_rc (*count)(ddh_inst* self, int32_t* out, ddh_err* err)DDH_NX;
+  /* Takes device `index` for this rank. DDH_UNAVAILABLE: there is none, and why. [main] */
+  ddh_rc (*open)(ddh_inst* self, int32_t index, void** context, ddh_err* err)DDH_NX;
+  ddh_rc (*info)(ddh_inst* self, void* context, ddh_device_info* out, ddh_err* err)DDH_NX;
+  void (*close)(ddh_inst* self, void* context)DDH_NX; /* [main] */
+  /* Raw memory in DDH_MEM_DEVICE or DDH_MEM_PINNED; the host counts it. [any] */
+  ddh_rc (*allocate)(void* context, uint64_t bytes, int32_t memory, void** out, ddh_err* err)DDH_NX;
+  void (*release)(void* context, void* p, int32_t memory)DDH_NX;
+  const ddh_stream* stream; /* constant tables, valid while the context is open */
+  const ddh_copy* copy;
+  const ddh_flatops* flatops;
+} ddh_device;
+#define DDH_DEVICE_MIN_SIZE 80u
+
+#endif

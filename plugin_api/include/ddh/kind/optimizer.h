@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * ddh/kind/optimizer.h: "ddh.optimizer/1", the update of flat ranges.
+ *
+ *   created --attach--> attached --update*--> destroyed
+ *
+ * Strategies call it through ddh.optim; it never learns how parameters are cut. The same elements get the same bits
+ * whatever ranges they come in. */
+#ifndef DDH_KIND_OPTIMIZER_H
+#define DDH_KIND_OPTIMIZER_H
+
+#include "ddh/abi.h"
+#include "ddh/host/optim.h"
+#include "ddh/kind/model.h"
+
+#define DDH_OPTIMIZER_IFACE "ddh.optimizer/1"
+
+typedef struct ddh_update_args {
+  uint32_t struct_size;
+  uint32_t reserved0;
+  const ddh_optim_shard* shard;
+  const ddh_step_block* block; /* the gradient is inv_scale * clip_factor * (sum of the sources) */
+  const int64_t* param_steps;  /* per parameter of the model: updates so far, this one included (1 at the first) */
+  ddh_stream_t* stream;
+} ddh_update_args;
+#define DDH_UPDATE_ARGS_MIN_SIZE 40u
+
+typedef struct ddh_optimizer {
+  uint32_t struct_size;
+  uint32_t reserved0;
+  /* Learns the parameters (names, shapes, attributes) before the layout is made. `model` outlives the instance. [main] */
+  ddh_rc (*attach)(ddh_inst* self, const ddh_model_desc* model, ddh_err* err)DDH_NX;
+  uint32_t (*slot_count)(ddh_inst* self)DDH_NX; /* [any] */
+  ddh_rc (*slot)(ddh_inst* self, uint32_t index, ddh_slot_desc* out, ddh_err* err)DDH_NX; /* [any] */
+  int32_t (*needs)(ddh_inst* self, int32_t param)DDH_NX;                                  /* DDH_NEEDS_*. [any] */
+  /* One pass: sum of sources, unscale, clip, update, master, low-precision copy. Does nothing when block->skip. Elements
+   * between ranges are not touched. [step] [stream-ordered] */
+  ddh_rc (*update)(ddh_inst* self, const ddh_update_args* args, ddh_err* err)DDH_NX;
+} ddh_optimizer;
+#define DDH_OPTIMIZER_MIN_SIZE 48u
+
+#endif

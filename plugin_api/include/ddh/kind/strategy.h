@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * ddh/kind/strategy.h: "ddh.strategy/1", where parameters, gradients and optimizer state live and when they move.
+ *
+ *   created --attach--> attached --materialize--> ready --(step_begin, {acquire, release, grads_ready}*, step)*--> destroyed
+ *                          \--plan, at any time
+ *
+ * A strategy sees parameters as flat ranges and the world through host services; it knows neither the model's
+ * computation nor the transport nor the device. Rules that make every strategy give the same bits (docs/numerics.md):
+ *   - Layout: parameters start on 64-element boundaries of a flat space; padding is zero and stays zero; cuts are on
+ *     the 64-element grid.
+ *   - The gradient of a (unit, micro-batch) is complete before it is summed. DDH_RANK_FIRST: over the ranks, then
+ *     one fp32 addition per micro-batch. DDH_MICRO_FIRST: one addition per use and micro-batch on each rank, then
+ *     over the ranks.
+ *   - Strategies SUM. Scale, clip, skip and learning rate come with ddh.optim's decide and update. */
+#ifndef DDH_KIND_STRATEGY_H
+#define DDH_KIND_STRATEGY_H
+
+#include "ddh/abi.h"
+#include "ddh/host/comm.h"
+#include "ddh/kind/model.h"
+
+#define DDH_STRATEGY_IFACE "ddh.strategy/1"
+
+/* ddh_desc.caps of strategies. */
+#define DDH_CAP_SHARDS_OPTIM (UINT64_C(1) << 16)
+#define DDH_CAP_SHARDS_GRAD (UINT64_C(1) << 17)
+#define DDH_CAP_SHARDS_PARAM (UINT64_C(1) << 18)
+#define DDH_CAP_OFFLOADS (UINT64_C(1) << 19)
+
+#define DDH_RANK_FIRST 1
+#define DDH_MICRO_FIRST 2
+
+typedef struct ddh_attach_args {
+  uint32_t struct_size;
+  int32_t rank;
+  int32_t world_size;
+  uint32_t grad_accum_steps;
+  const ddh_model_desc* model; /* lives longer than the instance */
+  ddh_group* group;            /* the data-parallel group */
+  int32_t reduce_order;        /* DDH_RANK_FIRST, DDH_MICRO_FIRST */
+  int32_t compute_dtype;       /* what views show */
+} ddh_attach_args;
+#define DDH_ATTACH_ARGS_MIN_SIZE 40u
+
+/* What a rank will hold at the highest moment of a step, addressable, to the byte; and what it will ask of comm
+ * in one step of the first train program (logical calls, all micro-batches). */
+typedef struct ddh_plan {
+  uint32_t struct_size;
+  uint32_t reserved0;
+  uint64_t param_bytes;
+  uint64_t grad_bytes;
+  uint64_t optim_bytes;
+  uint64_t comm_bytes;
+  uint64_t reduce_calls;  /* exchange_reduce, reduce_scatter, all_reduce */
+  uint64_t publish_calls; /* window commits, all_gather */
+} ddh_plan;
+#define DDH_PLAN_MIN_SIZE 56u
+
+/* One use of a unit. `next` are the units that the host will acquire after it, nearest first: what to prefetch. */
+typedef struct ddh_unit_use {
+  uint32_t struct_size;
+  int32_t program;
+  int32_t unit;
+  int32_t position;
+  int32_t micro_batch;
+  int32_t phase; /* DDH_PHASE_* */
+  const int32_t* next;
+  uint32_t n_next;
+  uint32_t reserved0;
+  ddh_stream_t* stream;
+} ddh_unit_use;
+#define DDH_UNIT_USE_MIN_SIZE 48u
+
+typedef struct ddh_step_begin_args {
+  uint32_t struct_size;
+  int32_t program;
+  int64_t step;
+} ddh_step_begin_args;
+#define DDH_STEP_BEGIN_ARGS_MIN_SIZE 16u
+
+/* A piece of state in terms of logical tensors: enough to save, load, reshard, export, compare. */
+#define DDH_STATE_PARAM 1 /* the fp32 value (master) */
+#define DDH_STATE_SLOT 2  /* an optimizer slot */
+typedef struct ddh_state_entry {
+  uint32_t struct_size;
+  int32_t param;
+  int32_t kind; /* DDH_STATE_* */
+  int32_t slot; /* index of the optimizer's slot */
+  int32_t dtype;
+  int32_t memory;         /* DDH_MEM_* */
+  uint64_t offset, numel; /* elements inside the parameter */
+  void* data;             /* valid until the next call of the strategy */
+  int32_t replica_index;  /* 0 writes; other ranks hold the same values */
+  int32_t replica_count;
+} ddh_state_entry;
+#define DDH_STATE_ENTRY_MIN_SIZE 56u
+
+typedef struct ddh_strategy {
+  uint32_t struct_size;
+  uint32_t reserved0;
+  /* Learns model, world and settings; makes its layout; allocates nothing large. DDH_FAILED_PRECONDITION: it can't
+   * honour a setting, and the sentence says which. [main] */
+  ddh_rc (*attach)(ddh_inst* self, const ddh_attach_args* args, ddh_err* err)DDH_NX;
+  /* After attach, before or after materialize. Allocates nothing. [main] */
+  ddh_rc (*plan)(ddh_inst* self, ddh_plan* out, ddh_err* err)DDH_NX;
+  /* Allocates, and initializes parameters through ddh.params. [main] [collective] [may-block] */
+  ddh_rc (*materialize)(ddh_inst* self, ddh_err* err)DDH_NX;
+  /* A step of a program begins: no gradient has been written. [main] [collective] */
+  ddh_rc (*step_begin)(ddh_inst* self, const ddh_step_begin_args* args, ddh_err* err)DDH_NX;
+  /* Makes a unit's parameters visible, and in DDH_PHASE_BACKWARD its gradients writable. The view (struct_size set by
+   * the caller) stays valid until the matching release. [step] [collective] [stream-ordered] [may-block] */
+  ddh_rc (*acquire)(ddh_inst* self, const ddh_unit_use* use, ddh_unit_view* out, ddh_err* err)DDH_NX;
+  /* The view is not used any more. [step] [collective] [stream-ordered] */
+  ddh_rc (*release)(ddh_inst* self, const ddh_unit_use* use, ddh_err* err)DDH_NX;
+  /* The gradients of the parameters that this unit owns are complete for this micro-batch; their memory is the
+   * strategy's until the next acquire in backward. Between the unit's backward and its release.
+   * [step] [collective] [stream-ordered] [may-block] */
+  ddh_rc (*grads_ready)(ddh_inst* self, const ddh_unit_use* use, ddh_err* err)DDH_NX;
+  /* All micro-batches are through: finish the reduction, decide, update, publish. [step] [collective] [may-block] */
+  ddh_rc (*step)(ddh_inst* self, ddh_err* err)DDH_NX;
+  /* The pieces of state that this rank holds. *n: capacity in, number out; entries == NULL asks the number.
+   * Each entry has `stride` bytes. [main] */
+  ddh_rc (*state)(ddh_inst* self, ddh_state_entry* entries, uint64_t stride, uint32_t* n, ddh_err* err)DDH_NX;
+  /* Entries were overwritten (a load): make it so everywhere. [main] [collective] */
+  ddh_rc (*state_commit)(ddh_inst* self, ddh_err* err)DDH_NX;
+  /* Another rank failed: give up waits, free nothing shared. May be NULL. [any] */
+  void (*abort)(ddh_inst* self, const char* reason)DDH_NX;
+  /* The world was rebuilt: forget pending communication of older generations. May be NULL. [main] [collective] */
+  ddh_rc (*reset)(ddh_inst* self, uint64_t generation, ddh_err* err)DDH_NX;
+} ddh_strategy;
+#define DDH_STRATEGY_MIN_SIZE 104u
+
+#endif

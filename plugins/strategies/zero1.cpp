@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// zero1: optimizer state sharded, parameters and gradients replicated.
+//
+// Each of N ranks owns      all parameters, all gradients, 1/N of the optimizer state
+// Bytes per rank            8 P + 8 P/N with AdamW; + 4 P/N with accumulation in rank_first order. Where ranks share
+//                           pages the parameters exist once per host: 4 P + N 4 P + 8 P for N ranks together
+// Moved per rank and step   reduce_scatter of P gradients, all_gather of P parameters: 2 (N-1)/N 4 P sent
+// Collectives per step      one reduction for each unit (and micro-batch in rank_first order), one publish for each
+// unit P: parameters of the model, each padded to 64 elements. Source: Rajbhandari et al., ZeRO, SC 2020 (P_os).
+//
+// Against ddp: a sum stays on the rank whose segment it is; that rank alone updates the segment, in a window that all
+// see.
+#include <optional>
+
+#include "ddh/sdk/optim_state.hpp"
+#include "ddh/sdk/strategy.hpp"
+#include "ddh/sdk/window.hpp"
+
+namespace {
+
+class Zero1 final : public ddh::Strategy {
+ public:
+  using Strategy::Strategy;
+
+  void attach(const ddh_attach_args& args) override {
+    ddh::require_fp32(args, "zero1");
+    ddh::require_elementwise(host, *args.model, "zero1");
+    args_ = args;
+    layout_ = ddh::ModelLayout(*args.model, args.world_size);
+    views_ = ddh::UnitViews(*args.model, layout_);
+    accumulates_ = args.grad_accum_steps > 1 && args.reduce_order == DDH_RANK_FIRST;
+  }
+
+  void plan(ddh_plan& out) override {
+    const uint64_t slot_bytes = ddh::OptimState::bytes_per_element(host);
+    for (const ddh::FlatSpace& space : layout_.spaces) {
+      out.param_bytes += space.bytes();
+      if (!space.trained()) continue;
+      out.grad_bytes += space.bytes() + (accumulates_ ? space.segment_bytes(args_.rank) : 0);
+      out.optim_bytes += space.cut.segment_numel[static_cast<size_t>(args_.rank)] * slot_bytes;
+      out.reduce_calls += accumulates_ ? args_.grad_accum_steps : 1;
+      out.publish_calls += 1;
+    }
+  }
+
+  void materialize() override {
+    for (const ddh::FlatSpace& space : layout_.spaces) {
+      State& s = states_.emplace_back(ddh::Window(host, args_.group, space, DDH_WINDOW_PERMANENT));
+      s.segment_ranges = space.segment_ranges(args_.rank);
+      s.params.write_begin();
+      ddh::init_segment(host, s.segment_ranges, s.params.segment());
+      s.params.commit();
+      if (!space.trained()) continue;
+      s.grads.emplace(host, args_.group, space.name, space.numel);
+      s.optim.emplace(host, space.name, s.segment_ranges, segment_numel(space));
+      if (accumulates_) s.sum = ddh::Buffer(host, DDH_TAG_GRAD, space.segment_bytes(args_.rank), space.name);
+    }
+  }
+
+  void acquire(const ddh_unit_use& use, ddh_unit_view& out) override {
+    for (const size_t s : layout_.unit_uses[static_cast<size_t>(use.unit)]) states_[s].view = states_[s].params.open();
+    views_.fill(
+        use, version_, [&](size_t s) { return states_[s].view; }, [&](size_t s) { return writable_grads(s); }, out);
+  }
+
+  void release(const ddh_unit_use& use) override {
+    for (const size_t s : layout_.unit_uses[static_cast<size_t>(use.unit)]) states_[s].params.close();
+  }
+
+  void grads_ready(const ddh_unit_use& use) override {
+    const bool last = static_cast<uint32_t>(use.micro_batch) + 1 == args_.grad_accum_steps;
+    if (args_.reduce_order == DDH_MICRO_FIRST && !last) return;
+    for (const size_t s : layout_.trained_spaces(use.unit, use.program)) {
+      states_[s].grads->ready();
+      states_[s].phase = Phase::kReady;
+      views_.forget_gradients(layout_.spaces[s]);
+    }
+  }
+
+  void step() override {
+    for (size_t s = 0; s < states_.size(); ++s) {
+      if (states_[s].phase == Phase::kReady) reduce(s, DDH_REDUCE_NORM);
+    }
+    const ddh_step_block* block = nullptr;
+    ddh::call(host.optim->decide, host.h, &block);
+    for (size_t i = 0; i < states_.size(); ++i) {
+      State& s = states_[i];
+      if (s.phase != Phase::kReduced) continue;
+      s.params.write_begin();
+      s.optim->update(s.params.segment(),
+                      accumulates_ ? s.sum.f32() : s.grads->buffer() + segment_offset(layout_.spaces[i]));
+      s.params.commit();
+      s.phase = Phase::kIdle;
+      s.reductions = 0;
+    }
+    ++version_;
+  }
+
+  std::vector<ddh_state_entry> state() override {
+    std::vector<ddh_state_entry> out;
+    for (State& s : states_) {
+      ddh::append_state(out, s.segment_ranges, DDH_STATE_PARAM, 0, s.params.segment(), 0, 1);
+      if (s.optim) s.optim->append_state_entries(out, 0, 1);
+    }
+    return out;
+  }
+
+  void state_commit() override {
+    for (State& s : states_) {
+      s.params.write_begin();
+      s.params.commit();
+    }
+    ++version_;
+  }
+
+ private:
+  // What a gradient buffer holds: nothing yet; this rank is writing; complete here; summed over the ranks.
+  enum class Phase { kIdle, kWriting, kReady, kReduced };
+
+  struct State {
+    explicit State(ddh::Window window) : params(std::move(window)) {}
+    ddh::Window params;
+    float* view = nullptr;  // while open
+    std::vector<ddh_range> segment_ranges;
+    std::optional<ddh::Exchange> grads;
+    std::optional<ddh::OptimState> optim;  // of this rank's segment
+    ddh::Buffer sum;                       // of earlier micro-batches, this rank's segment
+    Phase phase = Phase::kIdle;
+    uint32_t reductions = 0;  // in this step
+  };
+
+  [[nodiscard]] uint64_t segment_numel(const ddh::FlatSpace& space) const {
+    return space.cut.segment_numel[static_cast<size_t>(args_.rank)];
+  }
+  [[nodiscard]] uint64_t segment_offset(const ddh::FlatSpace& space) const {
+    return space.cut.segment_offset[static_cast<size_t>(args_.rank)];
+  }
+
+  float* writable_grads(size_t index) {
+    State& s = states_[index];
+    if (s.phase == Phase::kReady) reduce(index, 0);  // the micro-batch before
+    if (s.phase != Phase::kWriting) s.grads->write_begin();
+    s.phase = Phase::kWriting;
+    return s.grads->buffer();
+  }
+
+  void reduce(size_t index, uint32_t flags) {
+    State& s = states_[index];
+    if (s.reductions > 0) flags |= DDH_REDUCE_ADD;
+    s.grads->reduce(layout_.spaces[index], accumulates_ ? s.sum.f32() : nullptr, s.segment_ranges, flags);
+    s.phase = Phase::kReduced;
+    ++s.reductions;
+  }
+
+  ddh_attach_args args_{};
+  ddh::ModelLayout layout_;
+  ddh::UnitViews views_;
+  std::vector<State> states_;  // one per flat space
+  bool accumulates_ = false;
+  uint64_t version_ = 1;
+};
+
+constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE, DDH_WINDOW_IFACE, DDH_OPTIM_IFACE, DDH_PARAMS_IFACE, nullptr};
+
+}  // namespace
+
+DDH_CXX_PLUGIN(Zero1, strategy, "zero1", "0.1.0", "optimizer state sharded (ZeRO stage 1)", nullptr, kNeeds,
+               DDH_CAP_IN_PROCESS | DDH_CAP_SHARDS_OPTIM);

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// zero2: gradients and optimizer state sharded, parameters replicated.
+//
+// Each of N ranks owns      all parameters, 1/N of the gradients and of the optimizer state
+// Bytes per rank            4 P + 12 P/N with AdamW, and in flight: two gradient buffers of the largest unit, and full
+//                           gradients of tied parameters. In micro_first order with accumulation: + 4 P instead
+// Moved per rank and step   reduce_scatter of P gradients each micro-batch, all_gather of P parameters: 2 (N-1)/N 4 P sent
+// Collectives per step      one reduction for each unit and micro-batch, one publish for each unit
+// P: parameters of the model, each padded to 64 elements. Source: Rajbhandari et al., ZeRO, SC 2020 (P_os+g).
+//
+// Against zero1: a unit's full gradients are there from its backward to their reduction only; what stays is the segment.
+#include <optional>
+
+#include "ddh/sdk/grad_ring.hpp"
+#include "ddh/sdk/optim_state.hpp"
+#include "ddh/sdk/strategy.hpp"
+
+namespace {
+
+class Zero2 final : public ddh::Strategy {
+ public:
+  using Strategy::Strategy;
+
+  void attach(const ddh_attach_args& args) override {
+    ddh::require_fp32(args, "zero2");
+    ddh::require_elementwise(host, *args.model, "zero2");
+    args_ = args;
+    layout_ = ddh::ModelLayout(*args.model, args.world_size);
+    views_ = ddh::UnitViews(*args.model, layout_);
+    grads_ = ddh::GradRing(layout_, args_);
+  }
+
+  void plan(ddh_plan& out) override {
+    const uint64_t slot_bytes = ddh::OptimState::bytes_per_element(host);
+    for (const ddh::FlatSpace& space : layout_.spaces) {
+      out.param_bytes += space.bytes();
+      if (!space.trained()) continue;
+      out.optim_bytes += space.cut.segment_numel[static_cast<size_t>(args_.rank)] * slot_bytes;
+      out.reduce_calls += args_.reduce_order == DDH_RANK_FIRST ? args_.grad_accum_steps : 1;
+      out.publish_calls += 1;
+    }
+    out.grad_bytes = grads_.bytes();
+  }
+
+  void materialize() override {
+    for (const ddh::FlatSpace& space : layout_.spaces) {
+      State& s = states_.emplace_back(ddh::Window(host, args_.group, space, DDH_WINDOW_PERMANENT));
+      s.ranges = space.segment_ranges(args_.rank);
+      s.params.write_begin();
+      ddh::init_segment(host, s.ranges, s.params.segment());
+      s.params.commit();
+      if (!space.trained()) continue;
+      s.optim.emplace(host, space.name, s.ranges, space.cut.segment_numel[static_cast<size_t>(args_.rank)]);
+    }
+    grads_.materialize(host);
+  }
+
+  void acquire(const ddh_unit_use& use, ddh_unit_view& out) override {
+    for (const size_t s : layout_.unit_uses[static_cast<size_t>(use.unit)]) states_[s].view = states_[s].params.open();
+    views_.fill(
+        use, version_, [&](size_t s) { return states_[s].view; }, [&](size_t s) { return grads_.writable(s); }, out);
+  }
+
+  void release(const ddh_unit_use& use) override {
+    for (const size_t s : layout_.unit_uses[static_cast<size_t>(use.unit)]) states_[s].params.close();
+  }
+
+  void grads_ready(const ddh_unit_use& use) override {
+    const bool last = static_cast<uint32_t>(use.micro_batch) + 1 == args_.grad_accum_steps;
+    if (args_.reduce_order == DDH_MICRO_FIRST && !last) return;
+    for (const size_t s : layout_.trained_spaces(use.unit, use.program)) {
+      grads_.ready(s, last);
+      views_.forget_gradients(layout_.spaces[s]);
+    }
+  }
+
+  void step() override {
+    grads_.reduce_all();
+    const ddh_step_block* block = nullptr;
+    ddh::call(host.optim->decide, host.h, &block);
+    for (size_t s = 0; s < states_.size(); ++s) {
+      if (grads_.segment(s) == nullptr) continue;
+      states_[s].params.write_begin();
+      states_[s].optim->update(states_[s].params.segment(), grads_.segment(s));
+      states_[s].params.commit();
+    }
+    grads_.step_done();
+    ++version_;
+  }
+
+  std::vector<ddh_state_entry> state() override {
+    std::vector<ddh_state_entry> out;
+    for (State& s : states_) {
+      ddh::append_state(out, s.ranges, DDH_STATE_PARAM, 0, s.params.segment(), 0, 1);
+      if (s.optim) s.optim->append_state_entries(out, 0, 1);
+    }
+    return out;
+  }
+
+  void state_commit() override {
+    for (State& s : states_) {
+      s.params.write_begin();
+      s.params.commit();
+    }
+    ++version_;
+  }
+
+ private:
+  struct State {
+    explicit State(ddh::Window window) : params(std::move(window)) {}
+    ddh::Window params;
+    float* view = nullptr;          // while open
+    std::vector<ddh_range> ranges;  // of this rank's segment
+    std::optional<ddh::OptimState> optim;
+  };
+
+  ddh_attach_args args_{};
+  ddh::ModelLayout layout_;
+  ddh::UnitViews views_;
+  std::vector<State> states_;  // per space
+  ddh::GradRing grads_;
+  uint64_t version_ = 1;
+};
+
+constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE, DDH_WINDOW_IFACE, DDH_OPTIM_IFACE, DDH_PARAMS_IFACE, nullptr};
+
+}  // namespace
+
+DDH_CXX_PLUGIN(Zero2, strategy, "zero2", "0.1.0", "gradients and optimizer state sharded (ZeRO stage 2)", nullptr,
+               kNeeds, DDH_CAP_IN_PROCESS | DDH_CAP_SHARDS_OPTIM | DDH_CAP_SHARDS_GRAD);

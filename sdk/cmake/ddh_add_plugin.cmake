@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# ddh_add_plugin(NAME zero1 SOURCES zero1.cpp [LIBS ddhost::torch ...] [OUTPUT_DIRECTORY dir])
+#
+# Makes NAME.so, a ddhost plugin, in <build>/plugins (or OUTPUT_DIRECTORY), with the link rules that let plugins of
+# different makers live in one process:
+#   hidden visibility + version script   exactly one exported symbol, ddh_plugin_entry_1 (checked after the link)
+#   -fno-gnu-unique                      no symbol is merged across libraries (GNU)
+#   -Wl,-z,defs                          what is missing is an error now, not at load
+#   --exclude-libs,ALL                   static libraries stay private
+#   --build-id                           the ranks compare builds at start
+# -ffast-math is refused: loading such a library would switch the host's threads to flush-to-zero.
+# The same file serves this tree and the installed package: find_package(ddhost-sdk).
+include_guard(GLOBAL)
+set(DDH_CMAKE_DIR "${CMAKE_CURRENT_LIST_DIR}")
+
+function(ddh_add_plugin)
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;OUTPUT_DIRECTORY" "SOURCES;LIBS")
+  if(arg_UNPARSED_ARGUMENTS OR NOT arg_NAME OR NOT arg_SOURCES)
+    message(FATAL_ERROR "ddh_add_plugin(NAME name SOURCES files... [LIBS targets...] [OUTPUT_DIRECTORY dir]); "
+                        "got: ${ARGN}")
+  endif()
+  set(installed FALSE) # with ddhost itself; what has a folder of its own is for tests
+  if(NOT arg_OUTPUT_DIRECTORY)
+    set(arg_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/plugins")
+    if(PROJECT_NAME STREQUAL "ddhost")
+      set(installed TRUE)
+    endif()
+  endif()
+  set(target "ddh_plugin_${arg_NAME}")
+
+  add_library(${target} MODULE ${arg_SOURCES})
+  set_target_properties(${target} PROPERTIES
+    PREFIX "" OUTPUT_NAME "${arg_NAME}" SUFFIX ".so"
+    LIBRARY_OUTPUT_DIRECTORY "${arg_OUTPUT_DIRECTORY}"
+    C_VISIBILITY_PRESET hidden CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
+    POSITION_INDEPENDENT_CODE ON
+    LINK_DEPENDS "${DDH_CMAKE_DIR}/ddh_plugin.map")
+  target_compile_features(${target} PRIVATE cxx_std_20)
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fno-gnu-unique>)
+  target_link_libraries(${target} PRIVATE ddhost::sdk $<TARGET_NAME_IF_EXISTS:ddhost::warnings> ${arg_LIBS})
+  target_link_options(${target} PRIVATE "-Wl,--version-script,${DDH_CMAKE_DIR}/ddh_plugin.map" -Wl,-z,defs
+                      -Wl,--exclude-libs,ALL -Wl,--build-id)
+
+  add_custom_command(TARGET ${target} POST_BUILD VERBATIM
+    COMMAND ${CMAKE_COMMAND} "-DNM=${CMAKE_NM}" "-DFILE=$<TARGET_FILE:${target}>"
+            -P "${DDH_CMAKE_DIR}/ddh_check_plugin.cmake")
+  # At the end of the folder, when options of the target and of its sources are all set.
+  cmake_language(EVAL CODE "cmake_language(DEFER CALL ddh_refuse_fast_math [[${target}]])")
+  if(installed)
+    install(TARGETS ${target} LIBRARY DESTINATION lib/ddhost/plugins)
+  endif()
+endfunction()
+
+# Stops the configure step when a plugin is compiled with -ffast-math or what implies it.
+function(ddh_refuse_fast_math target)
+  string(TOUPPER "${CMAKE_BUILD_TYPE}" type)
+  get_directory_property(folder_options COMPILE_OPTIONS)
+  get_target_property(target_options ${target} COMPILE_OPTIONS)
+  set(flags "${CMAKE_C_FLAGS} ${CMAKE_CXX_FLAGS} ${CMAKE_C_FLAGS_${type}} ${CMAKE_CXX_FLAGS_${type}} "
+            "${folder_options} ${target_options}")
+  get_target_property(sources ${target} SOURCES)
+  foreach(source IN LISTS sources)
+    get_source_file_property(options "${source}" COMPILE_OPTIONS)
+    get_source_file_property(more "${source}" COMPILE_FLAGS)
+    string(APPEND flags " ${options} ${more}")
+  endforeach()
+  if("${flags}" MATCHES "-(ffast-math|Ofast|funsafe-math-optimizations)")
+    message(FATAL_ERROR "${target}: -${CMAKE_MATCH_1} is refused in plugins: loading the library would switch the host's "
+                        "threads to flush-to-zero. Take the parts that you need, such as -fno-math-errno.")
+  endif()
+endfunction()

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# cmake -DNM=nm -DFILE=x.so -P ddh_check_plugin.cmake: fails unless x.so defines exactly one dynamic symbol, the entry.
+execute_process(COMMAND "${NM}" -D --defined-only "${FILE}" OUTPUT_VARIABLE text RESULT_VARIABLE rc ERROR_VARIABLE why)
+if(NOT rc EQUAL 0)
+  message(FATAL_ERROR "nm can't read ${FILE}: ${why}")
+endif()
+string(STRIP "${text}" text)
+string(REPLACE "\n" ";" lines "${text}")
+list(LENGTH lines count)
+if(NOT count EQUAL 1 OR NOT text MATCHES " T ddh_plugin_entry_1$")
+  file(REMOVE "${FILE}") # so that the next build tries again
+  message(FATAL_ERROR "a plugin exports ddh_plugin_entry_1 and nothing else; ${FILE} exports ${count} symbols:\n${text}\n"
+                      "End the source with DDH_CXX_PLUGIN or DDH_PLUGIN, and export nothing by hand.")
+endif()
+# The start-up object that -ffast-math links in sets flush-to-zero for the whole process.
+execute_process(COMMAND "${NM}" "${FILE}" OUTPUT_VARIABLE text ERROR_QUIET)
+if(text MATCHES " set_fast_math")
+  file(REMOVE "${FILE}")
+  message(FATAL_ERROR "${FILE} was linked with -ffast-math, which switches the host's threads to flush-to-zero; drop it.")
+endif()

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// solo: the smallest strategy. One rank, everything kept, nothing sent.
+#include "ddh/sdk/optim_state.hpp"
+#include "ddh/sdk/strategy.hpp"
+
+namespace {
+
+class Solo final : public ddh::Strategy {
+ public:
+  using Strategy::Strategy;
+
+  void attach(const ddh_attach_args& args) override {
+    if (args.world_size != 1 || args.grad_accum_steps != 1)
+      ddh::fail(DDH_FAILED_PRECONDITION,
+                "solo trains on one rank without accumulation; use --nproc 1, or --strategy ddp");
+    ddh::require_fp32(args, "solo");
+    layout_ = ddh::ModelLayout(*args.model, 1);
+    views_ = ddh::UnitViews(*args.model, layout_);
+  }
+
+  void plan(ddh_plan& out) override {
+    for (const ddh::FlatSpace& space : layout_.spaces) {
+      out.param_bytes += space.bytes();
+      out.grad_bytes += space.bytes();
+      out.optim_bytes += space.numel * ddh::OptimState::bytes_per_element(host);
+    }
+  }
+
+  void materialize() override {
+    for (const ddh::FlatSpace& space : layout_.spaces) {
+      const std::vector<ddh_range> ranges = space.ranges(0, space.numel);
+      states_.push_back({ddh::Buffer(host, DDH_TAG_PARAM, space.bytes(), space.name),
+                         ddh::Buffer(host, DDH_TAG_GRAD, space.bytes(), space.name), ranges,
+                         ddh::OptimState(host, space.name, ranges, space.numel), false});
+      for (const ddh_range& r : ranges)
+        ddh::call(host.params->init_range, host.h, r.param, 0, r.numel, states_.back().params.f32() + r.flat_offset);
+    }
+  }
+
+  void acquire(const ddh_unit_use& use, ddh_unit_view& out) override {
+    views_.fill(
+        use, version_, [&](size_t s) { return states_[s].params.f32(); },
+        [&](size_t s) { return states_[s].grads.f32(); }, out);
+  }
+  void release(const ddh_unit_use&) override {}
+
+  void grads_ready(const ddh_unit_use& use) override {
+    for (const size_t s : layout_.trained_spaces(use.unit, use.program)) states_[s].ready = true;
+  }
+
+  void step() override {
+    const auto each_ready = [&](auto&& body) {
+      for (State& s : states_)
+        if (s.ready) body(s);
+    };
+    each_ready([&](State& s) {
+      ddh::call(host.optim->add_gradient, host.h, s.grads.f32(), s.ranges.data(),
+                static_cast<uint32_t>(s.ranges.size()));
+    });
+    const ddh_step_block* block = nullptr;
+    ddh::call(host.optim->decide, host.h, &block);
+    each_ready([&](State& s) { s.optim.update(s.params.f32(), s.grads.f32()); });
+    for (size_t i = 0; i < states_.size(); ++i) {
+      states_[i].ready = false;
+      views_.forget_gradients(layout_.spaces[i]);
+    }
+    ++version_;
+  }
+
+  std::vector<ddh_state_entry> state() override {
+    std::vector<ddh_state_entry> out;
+    for (const State& s : states_) {
+      ddh::append_state(out, s.ranges, DDH_STATE_PARAM, 0, s.params.f32(), 0, 1);
+      s.optim.append_state_entries(out, 0, 1);
+    }
+    return out;
+  }
+  void state_commit() override { ++version_; }
+
+ private:
+  struct State {
+    ddh::Buffer params, grads;
+    std::vector<ddh_range> ranges;
+    ddh::OptimState optim;
+    bool ready;  // the gradients of this step are complete
+  };
+  ddh::ModelLayout layout_;
+  ddh::UnitViews views_;
+  std::vector<State> states_;  // one per flat space
+  uint64_t version_ = 1;
+};
+
+constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE, DDH_OPTIM_IFACE, DDH_PARAMS_IFACE, nullptr};
+
+}  // namespace
+
+DDH_CXX_PLUGIN(Solo, strategy, "solo", "0.1.0", "one rank, nothing cut", nullptr, kNeeds, DDH_CAP_IN_PROCESS);

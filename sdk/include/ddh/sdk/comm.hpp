@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ddh/sdk/comm.hpp: the C++ base of a transport; each virtual is the slot of that name in ddh/kind/comm.h, which
+// documents it. A transport whose ranks see the same memory derives from CommShared, every other from CommBackend.
+// Failures are thrown; DDH_UNAVAILABLE and DDH_ABORTED are marked as fatal for the world.
+#pragma once
+
+#include "ddh/sdk/plugin.hpp"
+
+namespace ddh {
+inline namespace v1 DDH_HIDDEN {
+
+class CommBackend : public Instance {
+ public:
+  using Instance::Instance;
+  virtual void init(const ddh_comm_init& args) = 0;
+  [[nodiscard]] virtual ddh_group* world() = 0;
+  [[nodiscard]] virtual ddh_group* group_create(const char* name, const int32_t* ranks, uint32_t n) = 0;
+  virtual void group_info(ddh_group* group, int32_t& rank, int32_t& size, uint32_t& caps) = 0;
+  virtual void all_reduce(const ddh_coll& args) = 0;
+  virtual void reduce_scatter(const ddh_coll& args) = 0;
+  virtual void all_gather(const ddh_coll& args) = 0;
+  virtual void broadcast(const ddh_coll& args) = 0;
+  virtual void all_to_all(const ddh_coll& args) = 0;
+  virtual void send(const ddh_coll& args) = 0;
+  virtual void recv(const ddh_coll& args) = 0;
+  virtual void barrier(ddh_group* group) = 0;
+  virtual void abort(const char* reason) = 0;
+  virtual void finalize() = 0;
+
+  [[nodiscard]] const void* interface(std::string_view id) const override;
+};
+
+class CommShared : public CommBackend {
+ public:
+  using CommBackend::CommBackend;
+  [[nodiscard]] virtual ddh_region* region_create(ddh_group* group, const char* name, uint64_t bytes, void*& base) = 0;
+  virtual void region_destroy(ddh_region* region) = 0;
+  [[nodiscard]] virtual uint32_t marks_create(ddh_group* group, uint32_t n) = 0;
+  virtual void mark_set(ddh_group* group, uint32_t mark, uint64_t value) = 0;
+  virtual void mark_wait(ddh_group* group, int32_t peer, uint32_t mark, uint64_t value, const char* what) = 0;
+
+  [[nodiscard]] const void* interface(std::string_view id) const override;
+};
+
+namespace detail {
+// guard(), and the flag that tells the host when no rank can go on.
+template <class Body>
+ddh_rc comm_guard(ddh_err* err, Body&& body) noexcept {
+  const ddh_rc rc = guard(err, std::forward<Body>(body));
+  const bool fatal = rc == DDH_UNAVAILABLE || rc == DDH_ABORTED;
+  if (fatal && err != nullptr && err->struct_size >= DDH_ERR_MIN_SIZE) err->flags |= DDH_ERR_WORLD_FATAL;
+  return rc;
+}
+
+template <void (CommBackend::*Collective)(const ddh_coll&)>
+ddh_rc comm_collective(ddh_inst* i, const ddh_coll* args, ddh_err* err) noexcept {
+  return comm_guard(err, [&] {
+    if (args == nullptr || args->struct_size < DDH_COLL_MIN_SIZE)
+      fail(DDH_INVALID_ARGUMENT, "a collective needs a ddh_coll whose struct_size is set");
+    (self_as<CommBackend>(i).*Collective)(*args);
+  });
+}
+}  // namespace detail
+
+inline const void* CommBackend::interface(std::string_view id) const {
+  static const ddh_comm_backend table = {
+      sizeof(ddh_comm_backend),
+      0,
+      [](ddh_inst* i, const ddh_comm_init* args, ddh_err* err) noexcept {
+        return detail::comm_guard(err, [&] { self_as<CommBackend>(i).init(*args); });
+      },
+      [](ddh_inst* i) noexcept { return self_as<CommBackend>(i).world(); },
+      [](ddh_inst* i, const char* name, const int32_t* ranks, uint32_t n, ddh_group** out, ddh_err* err) noexcept {
+        return detail::comm_guard(err, [&] { *out = self_as<CommBackend>(i).group_create(name, ranks, n); });
+      },
+      [](ddh_inst* i, ddh_group* group, int32_t* rank, int32_t* size, uint32_t* caps, ddh_err* err) noexcept {
+        return detail::comm_guard(err, [&] { self_as<CommBackend>(i).group_info(group, *rank, *size, *caps); });
+      },
+      detail::comm_collective<&CommBackend::all_reduce>,
+      detail::comm_collective<&CommBackend::reduce_scatter>,
+      detail::comm_collective<&CommBackend::all_gather>,
+      detail::comm_collective<&CommBackend::broadcast>,
+      detail::comm_collective<&CommBackend::all_to_all>,
+      detail::comm_collective<&CommBackend::send>,
+      detail::comm_collective<&CommBackend::recv>,
+      [](ddh_inst* i, ddh_group* group, ddh_err* err) noexcept {
+        return detail::comm_guard(err, [&] { self_as<CommBackend>(i).barrier(group); });
+      },
+      [](ddh_inst* i, const char* reason) noexcept {
+        guard(nullptr, [&] { self_as<CommBackend>(i).abort(reason); });
+      },
+      nullptr,
+      [](ddh_inst* i, ddh_err* err) noexcept {
+        return detail::comm_guard(err, [&] { self_as<CommBackend>(i).finalize(); });
+      },
+  };
+  return id == DDH_COMM_BACKEND_IFACE ? &table : nullptr;
+}
+
+inline const void* CommShared::interface(std::string_view id) const {
+  static const ddh_comm_shared table = {
+      sizeof(ddh_comm_shared),
+      0,
+      [](ddh_inst* i, ddh_group* group, const char* name, uint64_t bytes, void** base, ddh_region** out,
+         ddh_err* err) noexcept {
+        return detail::comm_guard(err,
+                                  [&] { *out = self_as<CommShared>(i).region_create(group, name, bytes, *base); });
+      },
+      [](ddh_inst* i, ddh_region* region) noexcept {
+        guard(nullptr, [&] { self_as<CommShared>(i).region_destroy(region); });
+      },
+      [](ddh_inst* i, ddh_group* group, uint32_t n, uint32_t* first, ddh_err* err) noexcept {
+        return detail::comm_guard(err, [&] { *first = self_as<CommShared>(i).marks_create(group, n); });
+      },
+      [](ddh_inst* i, ddh_group* group, uint32_t mark, uint64_t value) noexcept {
+        guard(nullptr, [&] { self_as<CommShared>(i).mark_set(group, mark, value); });
+      },
+      [](ddh_inst* i, ddh_group* group, int32_t peer, uint32_t mark, uint64_t value, const char* what,
+         ddh_err* err) noexcept {
+        return detail::comm_guard(err, [&] { self_as<CommShared>(i).mark_wait(group, peer, mark, value, what); });
+      },
+  };
+  return id == DDH_COMM_SHARED_IFACE ? &table : CommBackend::interface(id);
+}
+
+}  // namespace DDH_HIDDEN
+}  // namespace ddh

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ddh/sdk/grad_ring.hpp: gradients that exist in full only from their unit's backward to their reduction. A ring of a few
+// full-size buffers serves one unit after the other; what stays is this rank's segment of the sums.
+//
+// Spaces that several units use (tied weights) have a buffer of their own, which lives from the first use to the last; so
+// has every space when gradients of micro-batches are added up before the ranks' are (DDH_MICRO_FIRST).
+#pragma once
+
+#include <deque>
+
+#include "ddh/sdk/window.hpp"
+
+namespace ddh {
+inline namespace v1 DDH_HIDDEN {
+
+class GradRing {
+ public:
+  // One unit writes while the one before is being summed.
+  static constexpr size_t kRingSize = 2;
+
+  GradRing() = default;
+  // Numbers only; materialize allocates.
+  GradRing(const ModelLayout& layout, const ddh_attach_args& args)
+      : layout_(&layout), args_(args), spaces_(layout.spaces.size()) {
+    const bool keeps_micro_sums = args.grad_accum_steps > 1 && args.reduce_order == DDH_MICRO_FIRST;
+    for (size_t s = 0; s < spaces_.size(); ++s) {
+      const FlatSpace& space = layout.spaces[s];
+      if (!space.trained()) continue;
+      spaces_[s].has_own_buffer = space.shared || keeps_micro_sums;
+      if (spaces_[s].has_own_buffer) continue;
+      ring_numel_ = std::max(ring_numel_, space.numel);
+      ring_size_ = std::min(ring_size_ + 1, kRingSize);
+    }
+  }
+
+  // Segments, buffers of their own, and the ring.
+  [[nodiscard]] uint64_t bytes() const {
+    uint64_t bytes = ring_size_ * ring_numel_ * sizeof(float);
+    for (size_t s = 0; s < spaces_.size(); ++s) {
+      const FlatSpace& space = layout_->spaces[s];
+      if (space.trained()) bytes += space.segment_bytes(args_.rank) + (spaces_[s].has_own_buffer ? space.bytes() : 0);
+    }
+    return bytes;
+  }
+
+  void materialize(const Host& host) {
+    for (size_t s = 0; s < spaces_.size(); ++s) {
+      const FlatSpace& space = layout_->spaces[s];
+      if (!space.trained()) continue;
+      spaces_[s].ranges = space.segment_ranges(args_.rank);
+      spaces_[s].segment =
+          Buffer(host, DDH_TAG_GRAD, space.segment_bytes(args_.rank), str("gradient segment of ", space.name));
+      if (spaces_[s].has_own_buffer) {
+        buffers_.emplace_back(Exchange(host, args_.group, space.name, space.numel));
+        spaces_[s].buffer = &buffers_.back();
+      }
+    }
+    for (size_t k = 0; k < ring_size_; ++k) {
+      buffers_.emplace_back(Exchange(host, args_.group, str("gradient ring ", k), ring_numel_));
+      ring_.push_back(&buffers_.back());
+    }
+  }
+
+  // Full-size memory for a space's gradients, kept until reduced. Sums first what the buffer still holds.
+  float* writable(size_t space) {
+    Space& s = spaces_[space];
+    if (!s.has_own_buffer && (s.buffer == nullptr || s.buffer->space != space))
+      s.buffer = ring_[ring_next_++ % ring_.size()];
+    Held& held = *s.buffer;
+    reduce(held);
+    if (held.space != space) {
+      held.exchange.write_begin();
+      zero_padding(layout_->spaces[space], held.exchange.buffer());
+      held.space = space;
+    }
+    return held.exchange.buffer();
+  }
+
+  // The gradients of a space are complete. `last`: of the step, so that their sum counts in the norm.
+  void ready(size_t space, bool last) {
+    Held& held = *spaces_[space].buffer;
+    held.exchange.ready();
+    held.is_ready = true;
+    held.is_last = last;
+  }
+
+  // Sums all that is ready.
+  void reduce_all() {
+    for (Held& held : buffers_) reduce(held);
+  }
+
+  // After reduce_all: this rank's segment of the sums, or nullptr where the step had none.
+  [[nodiscard]] const float* segment(size_t space) const {
+    return spaces_[space].reductions > 0 ? spaces_[space].segment.f32() : nullptr;
+  }
+  void step_done() {
+    for (Space& s : spaces_) s.reductions = 0;
+  }
+
+ private:
+  static constexpr size_t kNobody = SIZE_MAX;
+
+  // A full-size buffer and what it holds.
+  struct Held {
+    explicit Held(Exchange x) : exchange(std::move(x)) {}
+    Exchange exchange;
+    size_t space = kNobody;
+    bool is_ready = false;  // complete on this rank, not yet summed
+    bool is_last = false;
+  };
+  struct Space {
+    bool has_own_buffer = false;
+    Held* buffer = nullptr;         // its own, or the one of the ring that it had last
+    std::vector<ddh_range> ranges;  // of this rank's segment
+    Buffer segment;
+    uint32_t reductions = 0;  // in this step
+  };
+
+  void reduce(Held& held) {
+    if (!held.is_ready) return;
+    Space& s = spaces_[held.space];
+    const uint32_t flags = (s.reductions > 0 ? DDH_REDUCE_ADD : 0) | (held.is_last ? DDH_REDUCE_NORM : 0);
+    held.exchange.reduce(layout_->spaces[held.space], s.segment.f32(), s.ranges, flags);
+    ++s.reductions;
+    held.space = kNobody;
+    held.is_ready = false;
+  }
+
+  const ModelLayout* layout_ = nullptr;
+  ddh_attach_args args_{};
+  std::vector<Space> spaces_;
+  uint64_t ring_numel_ = 0;  // the largest space that uses the ring
+  size_t ring_size_ = 0;
+  std::deque<Held> buffers_;  // deque: elements stay in place
+  std::vector<Held*> ring_;
+  size_t ring_next_ = 0;
+};
+
+}  // namespace DDH_HIDDEN
+}  // namespace ddh

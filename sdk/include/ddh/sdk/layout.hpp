@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ddh/sdk/layout.hpp: shard arithmetic. How parameters lie in flat spaces, how a flat space is cut into one segment per
+// rank, and how the views that units get point into them. No memory, no communication: numbers only.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "ddh/sdk/plugin.hpp"
+
+namespace ddh {
+inline namespace v1 DDH_HIDDEN {
+
+// Parameters start, and shards are cut, on this grid (elements): a cache line of floats times four, and the block of
+// the exact norm.
+inline constexpr uint64_t kGrid = 64;
+
+inline constexpr uint64_t round_up_to_grid(uint64_t numel) { return (numel + kGrid - 1) / kGrid * kGrid; }
+
+struct PlacedParam {
+  int32_t param;
+  uint64_t offset;  // first element in the flat space, a multiple of kGrid
+  uint64_t numel;   // without padding
+};
+
+// One segment per rank of a flat space: contiguous, in rank order, as even as the grid allows.
+struct Cut {
+  Cut() = default;
+  Cut(uint64_t numel, int32_t world_size) {
+    const uint64_t blocks = numel / kGrid, ranks = static_cast<uint64_t>(world_size);
+    for (uint64_t r = 0; r < ranks; ++r) {
+      segment_offset.push_back(r == 0 ? 0 : segment_offset.back() + segment_numel.back());
+      segment_numel.push_back((blocks / ranks + (r < blocks % ranks ? 1 : 0)) * kGrid);
+    }
+  }
+  std::vector<uint64_t> segment_numel, segment_offset;  // per rank
+};
+
+// The flat space of one layout group: the parameters of one unit that the same programs train (or none).
+struct FlatSpace {
+  int32_t unit = 0;
+  uint64_t trained_by = 0;  // bit g: program g trains these parameters
+  bool shared = false;      // other units use some of it too (tied weights)
+  std::string name;         // "h.3"
+  std::vector<PlacedParam> params;
+  uint64_t numel = 0;  // padded
+  Cut cut;
+
+  [[nodiscard]] bool trained() const { return trained_by != 0; }
+  [[nodiscard]] bool trained_in(int32_t program) const { return (trained_by >> program & 1) != 0; }
+  [[nodiscard]] uint64_t bytes() const { return numel * sizeof(float); }
+  [[nodiscard]] uint64_t segment_bytes(int32_t rank) const {
+    return cut.segment_numel[static_cast<size_t>(rank)] * sizeof(float);
+  }
+
+  // The pieces of parameters inside [offset, offset + numel), with flat_offset counted from `offset`.
+  [[nodiscard]] std::vector<ddh_range> ranges(uint64_t offset, uint64_t range_numel) const {
+    std::vector<ddh_range> out;
+    for (const PlacedParam& p : params) {
+      const uint64_t first = std::max(p.offset, offset);
+      const uint64_t last = std::min(p.offset + p.numel, offset + range_numel);
+      if (first < last) out.push_back({p.param, 0, first - p.offset, first - offset, last - first});
+    }
+    return out;
+  }
+  [[nodiscard]] std::vector<ddh_range> segment_ranges(int32_t rank) const {
+    const auto r = static_cast<size_t>(rank);
+    return ranges(cut.segment_offset[r], cut.segment_numel[r]);
+  }
+};
+
+// The layout of a whole model: which flat spaces there are, where each parameter lies, what each unit uses.
+class ModelLayout {
+ public:
+  ModelLayout() = default;
+  ModelLayout(const ddh_model_desc& model, int32_t world_size) : place(model.n_params), unit_uses(model.n_units) {
+    for (uint32_t p = 0; p < model.n_params; ++p) place_param(model, static_cast<int32_t>(p));
+    for (FlatSpace& space : spaces) space.cut = Cut(space.numel, world_size);
+    for (uint32_t u = 0; u < model.n_units; ++u) {
+      for (uint32_t i = 0; i < model.units[u]->n_params; ++i) {
+        const size_t space = place[static_cast<size_t>(model.units[u]->params[i])].space;
+        std::vector<size_t>& uses = unit_uses[u];
+        if (std::find(uses.begin(), uses.end(), space) == uses.end()) uses.push_back(space);
+        if (spaces[space].unit != static_cast<int32_t>(u)) spaces[space].shared = true;
+      }
+    }
+  }
+
+  struct Place {
+    size_t space = 0;
+    uint64_t offset = 0;
+  };
+  std::vector<FlatSpace> spaces;
+  std::vector<Place> place;                    // per parameter
+  std::vector<std::vector<size_t>> unit_uses;  // per unit: the spaces it reads
+
+  // The spaces of a unit's own parameters that a program trains: what grads_ready is about.
+  [[nodiscard]] std::vector<size_t> trained_spaces(int32_t unit, int32_t program) const {
+    std::vector<size_t> out;
+    for (size_t s = 0; s < spaces.size(); ++s) {
+      if (spaces[s].unit == unit && spaces[s].trained_in(program)) out.push_back(s);
+    }
+    return out;
+  }
+
+ private:
+  static uint64_t trained_by(const ddh_model_desc& model, int32_t param) {
+    if ((model.params[param]->attributes & DDH_PARAM_FROZEN) != 0) return 0;
+    uint64_t programs = 0;
+    for (uint32_t g = 0; g < model.n_programs; ++g) {
+      const ddh_program_desc& program = *model.programs[g];
+      const bool trains = program.trainable == nullptr || program.trainable[param] != 0;
+      if (program.kind != DDH_PROGRAM_EVAL && trains) programs |= uint64_t{1} << g;
+    }
+    return programs;
+  }
+
+  void place_param(const ddh_model_desc& model, int32_t param) {
+    const int32_t unit = model.params[param]->owner_unit;
+    const uint64_t programs = trained_by(model, param);
+    const auto same = [&](const FlatSpace& s) { return s.unit == unit && s.trained_by == programs; };
+    auto space = std::find_if(spaces.begin(), spaces.end(), same);
+    if (space == spaces.end()) {
+      FlatSpace fresh;
+      fresh.unit = unit;
+      fresh.trained_by = programs;
+      fresh.name = str(model.units[unit]->name, programs == 0 ? " (frozen)" : "");
+      space = spaces.insert(spaces.end(), std::move(fresh));
+    }
+    place[static_cast<size_t>(param)] = {static_cast<size_t>(space - spaces.begin()), space->numel};
+    space->params.push_back({param, space->numel, model.params[param]->numel});
+    space->numel += round_up_to_grid(model.params[param]->numel);
+  }
+};
+
+// Builds the views that acquire hands out, and keeps account of which gradients have been written.
+class UnitViews {
+ public:
+  UnitViews() = default;
+  UnitViews(const ddh_model_desc& model, const ModelLayout& layout)
+      : model_(&model), layout_(&layout), views_(model.n_units), written_(model.n_params, false) {
+    for (uint32_t u = 0; u < model.n_units; ++u) views_[u].resize(model.units[u]->n_params);
+  }
+
+  // `data(space)` and `grad(space)` give the base of a flat space (grad: of its gradients; called in backward for
+  // trained parameters alone).
+  template <class Data, class Grad>
+  void fill(const ddh_unit_use& use, uint64_t version, Data&& data, Grad&& grad, ddh_unit_view& out) {
+    const ddh_unit_desc& unit = *model_->units[use.unit];
+    for (uint32_t i = 0; i < unit.n_params; ++i) {
+      const auto p = static_cast<size_t>(unit.params[i]);
+      const ModelLayout::Place at = layout_->place[p];
+      ddh_param_view& view = views_[static_cast<size_t>(use.unit)][i];
+      view = {unit.params[i], DDH_F32, data(at.space) + at.offset, nullptr, 0, 0, model_->params[p]->numel,
+              nullptr,        nullptr};
+      if (use.phase != DDH_PHASE_BACKWARD || !layout_->spaces[at.space].trained_in(use.program)) continue;
+      view.grad = grad(at.space) + at.offset;
+      view.grad_dtype = DDH_F32;
+      view.grad_mode = written_[p] ? DDH_GRAD_ADD : DDH_GRAD_WRITE;
+      written_[p] = true;
+    }
+    out.n_params = unit.n_params;
+    out.params = views_[static_cast<size_t>(use.unit)].data();
+    out.param_stride = sizeof(ddh_param_view);
+    out.version = version;
+  }
+
+  // The next write of these gradients begins afresh.
+  void forget_gradients(const FlatSpace& space) {
+    for (const PlacedParam& p : space.params) written_[static_cast<size_t>(p.param)] = false;
+  }
+
+ private:
+  const ddh_model_desc* model_ = nullptr;
+  const ModelLayout* layout_ = nullptr;
+  std::vector<std::vector<ddh_param_view>> views_;  // per unit
+  std::vector<bool> written_;                       // per parameter
+};
+
+// State entries of one flat segment: fp32 values and per-element slots of the parameters that lie in it.
+inline void append_state(std::vector<ddh_state_entry>& out, const std::vector<ddh_range>& ranges, int32_t kind,
+                         int32_t slot, float* base, int32_t replica_index, int32_t replica_count) {
+  for (const ddh_range& r : ranges) {
+    out.push_back({sizeof(ddh_state_entry), r.param, kind, slot, DDH_F32, DDH_MEM_DEVICE, r.param_offset, r.numel,
+                   base + r.flat_offset, replica_index, replica_count});
+  }
+}
+
+}  // namespace DDH_HIDDEN
+}  // namespace ddh

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ddh/sdk/optimizer.hpp: the C++ base of an optimizer; each virtual is the slot of that name in ddh/kind/optimizer.h,
+// which documents it. Failures are thrown. Below it, what element-wise optimizers share.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <span>
+#include <vector>
+
+#include "ddh/sdk/plugin.hpp"
+#include "ddh/sdk/simd.hpp"
+
+namespace ddh {
+inline namespace v1 DDH_HIDDEN {
+
+class Optimizer : public Instance {
+ public:
+  using Instance::Instance;
+  virtual void attach(const ddh_model_desc& model) = 0;
+  // The state arrays; the descriptors and their names live as long as the instance.
+  [[nodiscard]] virtual std::span<const ddh_slot_desc> slots() const noexcept = 0;
+  [[nodiscard]] virtual int32_t needs(int32_t) const noexcept { return DDH_NEEDS_NOTHING; }
+  // Not called when the step is skipped.
+  virtual void update(const ddh_update_args& args) = 0;
+
+  [[nodiscard]] const void* interface(std::string_view id) const override;
+};
+
+inline const void* Optimizer::interface(std::string_view id) const {
+  static const ddh_optimizer table = {
+      sizeof(ddh_optimizer),
+      0,
+      [](ddh_inst* i, const ddh_model_desc* model, ddh_err* err) noexcept {
+        return guard(err, [&] { self_as<Optimizer>(i).attach(*model); });
+      },
+      [](ddh_inst* i) noexcept { return static_cast<uint32_t>(self_as<Optimizer>(i).slots().size()); },
+      [](ddh_inst* i, uint32_t index, ddh_slot_desc* out, ddh_err* err) noexcept {
+        return guard(err, [&] {
+          const auto slots = self_as<Optimizer>(i).slots();
+          if (index >= slots.size())
+            fail(DDH_OUT_OF_RANGE, "optimizer slot ", index, " does not exist; there are ", slots.size());
+          ddh_slot_desc slot = slots[index];
+          slot.struct_size = out->struct_size;
+          std::memcpy(out, &slot, std::min<size_t>(out->struct_size, sizeof slot));
+        });
+      },
+      [](ddh_inst* i, int32_t param) noexcept { return self_as<Optimizer>(i).needs(param); },
+      [](ddh_inst* i, const ddh_update_args* args, ddh_err* err) noexcept {
+        return guard(err, [&] {
+          if (args->block->skip == 0) self_as<Optimizer>(i).update(*args);
+        });
+      },
+  };
+  return id == DDH_OPTIMIZER_IFACE ? &table : nullptr;
+}
+
+// What the sum of the gradient sources is multiplied with: one rounding, the same for every cut and every scheme.
+inline float gradient_scale(const ddh_step_block& block) {
+  return static_cast<float>(block.inv_scale * block.clip_factor);
+}
+
+// Per parameter of the model: 1 where weight decay applies. With `groups`, not where the model marks NO_DECAY.
+inline std::vector<uint8_t> decaying_params(const ddh_model_desc& model, bool groups) {
+  std::vector<uint8_t> decays(model.n_params, 1);
+  for (uint32_t i = 0; groups && i < model.n_params; ++i)
+    decays[i] = (model.params[i]->attributes & DDH_PARAM_NO_DECAY) == 0;
+  return decays;
+}
+
+// Refuses a shard that this optimizer can't update.
+inline void check_shard(const ddh_optim_shard& shard, uint32_t n_slots) {
+  if (shard.n_grads == 0) fail(DDH_INVALID_ARGUMENT, "a shard came without gradient; pass at least one source");
+  if (shard.n_slots != n_slots)
+    fail(DDH_INVALID_ARGUMENT, "a shard came with ", shard.n_slots, " optimizer slots, the optimizer has ", n_slots,
+         "; allocate what slot_count and slot say");
+  if (shard.lowp != nullptr && shard.lowp_dtype != DDH_BF16 && shard.lowp_dtype != DDH_F16)
+    fail(DDH_UNIMPLEMENTED, "no low-precision copy in dtype ", shard.lowp_dtype, "; use bf16 or fp16");
+}
+
+namespace detail {
+struct AddSources {
+  DDH_SIMD_BODY void run(float* dst, const float* a, const float* b, uint64_t numel) {
+    DDH_SIMD_LOOP
+    for (uint64_t i = 0; i < numel; ++i) dst[i] = a[i] + b[i];
+  }
+};
+}  // namespace detail
+
+// Calls apply(offset, numel, g0, g1) for pieces of a range: element `offset + i` of the shard's buffers has the
+// gradient g0[i] + g1[i], or g0[i] where g1 is null. Further sources are summed in order, piece by piece in the first
+// cache.
+template <class Apply>
+void for_each_piece(const ddh_optim_shard& shard, const ddh_range& range, Apply&& apply) {
+  constexpr uint64_t kPiece = 2048;
+  const uint64_t begin = range.flat_offset;
+  const uint32_t n = shard.n_grads;
+  if (n <= 2) {
+    apply(begin, range.numel, shard.grads[0] + begin, n == 2 ? shard.grads[1] + begin : nullptr);
+    return;
+  }
+  alignas(64) std::array<float, kPiece> sum;
+  for (uint64_t done = 0; done < range.numel; done += kPiece) {
+    const uint64_t at = begin + done;
+    const uint64_t numel = std::min(kPiece, range.numel - done);
+    const float* partial = shard.grads[0] + at;
+    for (uint32_t source = 1; source + 1 < n; ++source) {
+      Kernel<detail::AddSources>::run(sum.data(), partial, shard.grads[source] + at, numel);
+      partial = sum.data();
+    }
+    apply(at, numel, partial, shard.grads[n - 1] + at);
+  }
+}
+
+}  // namespace DDH_HIDDEN
+}  // namespace ddh

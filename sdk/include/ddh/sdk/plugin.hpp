@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ddh/sdk/plugin.hpp: the C++ side of ddh/abi.h. A plugin derives a class from Strategy, Optimizer, Model or
+// CommBackend (see the headers of that name), throws ddh::Error where something fails, and ends its file with
+// DDH_CXX_PLUGIN.
+//
+// Everything is header-only in a hidden, versioned namespace: two plugins built with different SDKs never share code.
+#pragma once
+
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <new>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "ddh/ddh.h"
+
+#define DDH_HIDDEN __attribute__((visibility("hidden")))
+
+namespace ddh {
+inline namespace v1 DDH_HIDDEN {
+
+// Concatenates its arguments: str("rank ", 3) == "rank 3".
+template <class... Parts>
+std::string str(const Parts&... parts) {
+  std::ostringstream out;
+  (out << ... << parts);
+  return out.str();
+}
+
+// A failure that crosses the boundary as code + sentence.
+class Error : public std::runtime_error {
+ public:
+  Error(ddh_rc code, const std::string& sentence) : std::runtime_error(sentence), code_(code) {}
+  [[nodiscard]] ddh_rc code() const { return code_; }
+
+ private:
+  ddh_rc code_;
+};
+
+// Throws Error: fail(DDH_NOT_FOUND, "no file '", path, "'; give data.path").
+template <class... Parts>
+[[noreturn]] void fail(ddh_rc code, const Parts&... parts) {
+  throw Error(code, str(parts...));
+}
+
+// Runs `body` at the boundary: no exception leaves, every one becomes a code and a sentence in `err`.
+template <class Body>
+ddh_rc guard(ddh_err* err, Body&& body) noexcept {
+  try {
+    body();
+    return DDH_OK;
+  } catch (const Error& e) {
+    return ddh_fail(err, e.code(), e.what());
+  } catch (const std::bad_alloc&) {
+    return ddh_fail(err, DDH_RESOURCE_EXHAUSTED, "out of memory; use a smaller model, batch or more ranks");
+  } catch (const std::exception& e) {
+    return ddh_fail(err, DDH_INTERNAL, e.what());
+  } catch (...) {
+    return ddh_fail(err, DDH_INTERNAL, "unknown exception");
+  }
+}
+
+// A ddh_err with room for a sentence; check() turns a failed call into an Error.
+class ErrorBuffer {
+ public:
+  ErrorBuffer() : err_{sizeof(ddh_err), 0, 0, 0, 0, sizeof text_, 0, text_} { text_[0] = '\0'; }
+  ErrorBuffer(const ErrorBuffer&) = delete;
+  ErrorBuffer& operator=(const ErrorBuffer&) = delete;
+  ddh_err* get() { return &err_; }
+  [[nodiscard]] const char* text() const { return text_; }
+  void check(ddh_rc rc) const {
+    if (rc != DDH_OK) throw Error(rc, text_[0] != '\0' ? text_ : str("call failed with code ", rc));
+  }
+
+ private:
+  ddh_err err_;
+  char text_[1024];
+};
+
+// Calls a table's function with a trailing ddh_err* and throws Error on failure:
+//   call(comm->barrier, h, group);
+template <class Function, class... Args>
+void call(Function function, Args&&... args) {
+  ErrorBuffer err;
+  err.check(function(std::forward<Args>(args)..., err.get()));
+}
+
+// This rank's host. Tables that the host lacks are null; what the descriptor `needs` is never null.
+class Host {
+ public:
+  explicit Host(const ddh_host* host)
+      : h(host->h),
+        log_(table<ddh_log>(host, DDH_LOG_IFACE)),
+        config(table<ddh_config>(host, DDH_CONFIG_IFACE)),
+        alloc(table<ddh_alloc>(host, DDH_ALLOC_IFACE)),
+        stream(table<ddh_stream>(host, DDH_STREAM_IFACE)),
+        copy(table<ddh_copy>(host, DDH_COPY_IFACE)),
+        flatops(table<ddh_flatops>(host, DDH_FLATOPS_IFACE)),
+        comm(table<ddh_comm>(host, DDH_COMM_IFACE)),
+        window(table<ddh_window>(host, DDH_WINDOW_IFACE)),
+        optim(table<ddh_optim>(host, DDH_OPTIM_IFACE)),
+        kv(table<ddh_kv>(host, DDH_KV_IFACE)),
+        metrics(table<ddh_metrics>(host, DDH_METRICS_IFACE)),
+        params(table<ddh_params>(host, DDH_PARAMS_IFACE)) {}
+
+  template <class... Parts>
+  void log(int32_t level, const Parts&... parts) const {
+    if (log_ != nullptr) log_->write(h, level, str(parts...).c_str());
+  }
+
+  // Values of the effective configuration; throw Error when the key or the type is wrong.
+  [[nodiscard]] int64_t i64(const char* key) const { return get<int64_t>(config->get_i64, key); }
+  [[nodiscard]] double f64(const char* key) const { return get<double>(config->get_f64, key); }
+  [[nodiscard]] bool flag(const char* key) const { return i64(key) != 0; }
+  [[nodiscard]] std::string text(const char* key) const { return get<const char*>(config->get_str, key); }
+
+ private:
+  template <class T>
+  static const T* table(const ddh_host* host, const char* id) {
+    return static_cast<const T*>(host->get_interface(host->h, id));
+  }
+  template <class T, class Getter>
+  T get(Getter getter, const char* key) const {
+    T value{};
+    call(getter, h, key, &value);
+    return value;
+  }
+
+ public:
+  void* const h;  // first argument of every table function
+
+ private:
+  const ddh_log* const log_;
+
+ public:
+  const ddh_config* const config;
+  const ddh_alloc* const alloc;
+  const ddh_stream* const stream;
+  const ddh_copy* const copy;
+  const ddh_flatops* const flatops;
+  const ddh_comm* const comm;
+  const ddh_window* const window;
+  const ddh_optim* const optim;
+  const ddh_kv* const kv;
+  const ddh_metrics* const metrics;
+  const ddh_params* const params;
+};
+
+// Tagged memory from ddh.alloc, released with the object.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(const Host& host, int32_t tag, uint64_t bytes, const std::string& name, uint32_t flags = DDH_ALLOC_ZERO)
+      : host_(&host), bytes_(bytes) {
+    const ddh_alloc_args args{sizeof(ddh_alloc_args), tag, bytes, DDH_MEM_DEVICE, flags, name.c_str()};
+    call(host.alloc->allocate, host.h, &args, &data_);
+  }
+  Buffer(Buffer&& other) noexcept { swap(other); }
+  Buffer& operator=(Buffer&& other) noexcept {
+    Buffer(std::move(other)).swap(*this);
+    return *this;
+  }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  ~Buffer() {
+    if (data_ != nullptr) host_->alloc->release(host_->h, data_);
+  }
+  [[nodiscard]] void* data() const { return data_; }
+  [[nodiscard]] float* f32() const { return static_cast<float*>(data_); }
+  [[nodiscard]] uint64_t bytes() const { return bytes_; }
+
+ private:
+  void swap(Buffer& other) noexcept {
+    std::swap(host_, other.host_);
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+  }
+  const Host* host_ = nullptr;
+  void* data_ = nullptr;
+  uint64_t bytes_ = 0;
+};
+
+// Time of the enclosing scope, counted under one of DDH_SPAN_*.
+class Span {
+ public:
+  Span(const Host& host, int32_t kind, const char* name) : host_(host) {
+    if (host_.metrics != nullptr) host_.metrics->span_begin(host_.h, kind, name);
+  }
+  Span(const Span&) = delete;
+  Span& operator=(const Span&) = delete;
+  ~Span() {
+    if (host_.metrics != nullptr) host_.metrics->span_end(host_.h);
+  }
+
+ private:
+  const Host& host_;
+};
+
+// Base of every C++ plugin instance; ddh_inst* is a pointer to it.
+class Instance {
+ public:
+  explicit Instance(const ddh_create& create) : host(create.host) {}
+  Instance(const Instance&) = delete;
+  Instance& operator=(const Instance&) = delete;
+  virtual ~Instance() = default;
+  // The table for an interface id, or nullptr.
+  [[nodiscard]] virtual const void* interface(std::string_view id) const = 0;
+
+  const Host host;
+};
+
+template <class T>
+T& self_as(ddh_inst* inst) {
+  return static_cast<T&>(*reinterpret_cast<Instance*>(inst));
+}
+
+template <class T>
+ddh_rc create_instance(const ddh_create* args, ddh_inst** out, ddh_err* err) noexcept {
+  return guard(
+      err, [&] { *out = reinterpret_cast<ddh_inst*>(static_cast<Instance*>(std::make_unique<T>(*args).release())); });
+}
+inline const void* instance_interface(ddh_inst* inst, const char* id) noexcept {
+  return reinterpret_cast<Instance*>(inst)->interface(id);
+}
+inline void destroy_instance(ddh_inst* inst) noexcept {
+  std::unique_ptr<Instance>(reinterpret_cast<Instance*>(inst)).reset();
+}
+
+}  // namespace DDH_HIDDEN
+}  // namespace ddh
+
+// Ends the file of a plugin: CLASS is the instance type, KIND one of the words below, ID what users type, NEEDS a
+// braced NULL-terminated list of host interfaces.
+//   DDH_CXX_PLUGIN(Zero1, strategy, "zero1", "1.0.0", "optimizer state sharded", kSchema, kNeeds, caps);
+#define DDH_KIND_OF_strategy DDH_KIND_STRATEGY
+#define DDH_KIND_OF_model DDH_KIND_MODEL
+#define DDH_KIND_OF_optimizer DDH_KIND_OPTIMIZER
+#define DDH_KIND_OF_comm DDH_KIND_COMM
+#define DDH_KIND_OF_device DDH_KIND_DEVICE
+#define DDH_CXX_PLUGIN(CLASS, KIND, ID, VERSION, SUMMARY, SCHEMA, NEEDS, CAPS)                                \
+  static const ddh_build ddh_build_ = DDH_BUILD_INIT;                                                         \
+  static const ddh_desc ddh_desc_ = {                                                                         \
+      sizeof(ddh_desc), DDH_KIND_OF_##KIND, ID, VERSION, SUMMARY, NEEDS, nullptr, SCHEMA, CAPS};              \
+  static const ddh_desc* const ddh_descs_[] = {&ddh_desc_};                                                   \
+  static const ddh_module ddh_module_ = {                                                                     \
+      sizeof(ddh_module),   1, ddh_descs_, &ddh_build_, ddh::create_instance<CLASS>, ddh::instance_interface, \
+      ddh::destroy_instance};                                                                                 \
+  DDH_PLUGIN(ddh_module_, #KIND ":" ID)

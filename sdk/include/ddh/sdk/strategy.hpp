@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ddh/sdk/strategy.hpp: the C++ base of a strategy; each virtual is the slot of that name in ddh/kind/strategy.h, which
+// documents it. Failures are thrown.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "ddh/sdk/plugin.hpp"
+
+namespace ddh {
+inline namespace v1 DDH_HIDDEN {
+
+class Strategy : public Instance {
+ public:
+  using Instance::Instance;
+  virtual void attach(const ddh_attach_args& args) = 0;
+  virtual void plan(ddh_plan& out) = 0;
+  virtual void materialize() = 0;
+  virtual void step_begin(const ddh_step_begin_args&) {}
+  virtual void acquire(const ddh_unit_use& use, ddh_unit_view& out) = 0;
+  virtual void release(const ddh_unit_use& use) = 0;
+  virtual void grads_ready(const ddh_unit_use& use) = 0;
+  virtual void step() = 0;
+  virtual std::vector<ddh_state_entry> state() = 0;
+  virtual void state_commit() = 0;
+
+  [[nodiscard]] const void* interface(std::string_view id) const override;
+};
+
+namespace detail {
+inline void copy_state(const std::vector<ddh_state_entry>& state, ddh_state_entry* entries, uint64_t stride,
+                       uint32_t* n) {
+  const auto count = static_cast<uint32_t>(state.size());
+  if (entries != nullptr) {
+    if (*n < count) fail(DDH_OUT_OF_RANGE, "room for ", *n, " state entries, there are ", count);
+    auto* at = reinterpret_cast<char*>(entries);
+    for (const ddh_state_entry& entry : state) {
+      std::memcpy(at, &entry, std::min<size_t>(stride, sizeof entry));
+      at += stride;
+    }
+  }
+  *n = count;
+}
+}  // namespace detail
+
+inline const void* Strategy::interface(std::string_view id) const {
+  static const ddh_strategy table = {
+      sizeof(ddh_strategy),
+      0,
+      [](ddh_inst* i, const ddh_attach_args* args, ddh_err* err) noexcept {
+        return guard(err, [&] { self_as<Strategy>(i).attach(*args); });
+      },
+      [](ddh_inst* i, ddh_plan* out, ddh_err* err) noexcept {
+        return guard(err, [&] {
+          ddh_plan mine{};
+          self_as<Strategy>(i).plan(mine);
+          mine.struct_size = out->struct_size;
+          std::memcpy(out, &mine, std::min<size_t>(out->struct_size, sizeof mine));
+        });
+      },
+      [](ddh_inst* i, ddh_err* err) noexcept { return guard(err, [&] { self_as<Strategy>(i).materialize(); }); },
+      [](ddh_inst* i, const ddh_step_begin_args* args, ddh_err* err) noexcept {
+        return guard(err, [&] { self_as<Strategy>(i).step_begin(*args); });
+      },
+      [](ddh_inst* i, const ddh_unit_use* use, ddh_unit_view* out, ddh_err* err) noexcept {
+        return guard(err, [&] { self_as<Strategy>(i).acquire(*use, *out); });
+      },
+      [](ddh_inst* i, const ddh_unit_use* use, ddh_err* err) noexcept {
+        return guard(err, [&] { self_as<Strategy>(i).release(*use); });
+      },
+      [](ddh_inst* i, const ddh_unit_use* use, ddh_err* err) noexcept {
+        return guard(err, [&] { self_as<Strategy>(i).grads_ready(*use); });
+      },
+      [](ddh_inst* i, ddh_err* err) noexcept { return guard(err, [&] { self_as<Strategy>(i).step(); }); },
+      [](ddh_inst* i, ddh_state_entry* entries, uint64_t stride, uint32_t* n, ddh_err* err) noexcept {
+        return guard(err, [&] { detail::copy_state(self_as<Strategy>(i).state(), entries, stride, n); });
+      },
+      [](ddh_inst* i, ddh_err* err) noexcept { return guard(err, [&] { self_as<Strategy>(i).state_commit(); }); },
+      nullptr,
+      nullptr,
+  };
+  return id == DDH_STRATEGY_IFACE ? &table : nullptr;
+}
+
+}  // namespace DDH_HIDDEN
+}  // namespace ddh

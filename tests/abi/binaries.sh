@@ -1,0 +1,37 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# binaries.sh <source folder> <build folder>: every plugin exports one symbol; the host and every plugin but models link
+# neither LibTorch nor CUDA nor NCCL.
+set -euo pipefail
+cd "$2"
+failed=0
+fail() {
+  echo "FAILED: $*"
+  failed=1
+}
+shopt -s nullglob
+plugins=(plugins/*.so)
+((${#plugins[@]} > 0)) || fail "there are no plugins in $2/plugins"
+for plugin in "${plugins[@]}"; do
+  symbols=$(nm -D --defined-only "$plugin" | awk '{ print $NF }')
+  [[ $symbols == ddh_plugin_entry_1 ]] || fail "$plugin exports: $symbols"
+  sections=$(readelf -S --wide "$plugin")
+  [[ $sections == *.note.ddhost* ]] || fail "$plugin has no note"
+done
+free_of_frameworks() {
+  local found
+  found=$(ldd "$1" | grep -Ei 'torch|c10|cuda|cudart|nccl' || true)
+  [[ -z $found ]] || fail "$1 links $found"
+}
+free_of_frameworks ddhost
+free=0
+for plugin in "${plugins[@]}"; do
+  # The note tells the kind: only models may link LibTorch.
+  if grep -qa '"plugins":"model:' "$plugin"; then continue; fi
+  free_of_frameworks "$plugin"
+  free=$((free + 1))
+done
+((free >= 3)) || fail "only $free plugins besides models: are the strategies built?"
+echo "${#plugins[@]} plugins, $free of them checked to be free of frameworks"
+exit "$failed"

@@ -1,0 +1,44 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# examples_train.sh <source folder> <build folder>: the C example is built with the one line that its first comment
+# shows, and trains to the same bits as plugins/ddp.so in both orders of sums; the solo example equals ddp on one rank.
+set -euo pipefail
+source=$1 build=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+fail() {
+  echo "FAILED: $*"
+  exit 1
+}
+line=$(sed -nE 's/^ \*   (gcc .*)$/\1/p' "$source/sdk/examples/ddp_in_c/ddp_in_c.c")
+[[ $line == *"-o ddp_in_c.so"* ]] || fail "the C example shows no gcc line"
+(cd "$source" && bash -c "${line/-o ddp_in_c.so/-o $work/ddp_in_c.so}")
+g++ -std=c++20 -O2 -fPIC -shared -fvisibility=hidden "-I$source/plugin_api/include" "-I$source/sdk/include" \
+  -o "$work/solo.so" "$source/sdk/examples/solo/solo.cpp"
+
+train() { # strategy, name, settings...
+  local strategy=$1 name=$2
+  shift 2
+  "$build/ddhost" --strategy "$strategy" --model "$build/tests/plugins/toy.so" "run.dir=$work/$name" train.steps=6 \
+    --save-final "$work/$name.safetensors" "$@" >"$work/$name.log" 2>&1 || {
+    cat "$work/$name.log"
+    fail "$strategy $*"
+  }
+  grep -oE '"(loss|grad_norm)":[^,}]*' "$work/$name/metrics.jsonl" >"$work/$name.numbers" || true
+  (($(wc -l <"$work/$name.numbers") >= 12)) || fail "$name: no numbers in metrics.jsonl"
+}
+equal() { # name, name
+  cmp "$work/$1.numbers" "$work/$2.numbers" || fail "loss or grad_norm of $1 and $2 differ"
+  cmp "$work/$1.safetensors" "$work/$2.safetensors" || fail "the parameters of $1 and $2 differ"
+  echo "$1 = $2"
+}
+for order in rank_first micro_first; do
+  settings=(--nproc 2 train.grad_accum_steps=2 "train.reduce_order=$order")
+  train "$build/plugins/ddp.so" "ddp_$order" "${settings[@]}"
+  train "$work/ddp_in_c.so" "c_$order" "${settings[@]}"
+  equal "ddp_$order" "c_$order"
+done
+train "$build/plugins/ddp.so" ddp_one --nproc 1
+train "$work/solo.so" solo_one --nproc 1
+equal ddp_one solo_one

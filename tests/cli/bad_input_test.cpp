@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Bad input gets one sentence that names the thing and the cure, a non-zero exit, and nothing lost: no hang, no core.
+#include <sys/resource.h>
+
+#include <catch2/catch.hpp>
+#include <fstream>
+
+#include "support/ddhost_process.hpp"
+
+using namespace ddhost::test;
+
+namespace {
+
+struct Ended {
+  int code;
+  std::string err, command;
+};
+
+Ended run(std::vector<std::string> args) {
+  const TempFolder folder;
+  args.push_back("run.dir=" + folder.file("run"));
+  Process process(args);
+  const int code = process.wait(std::chrono::seconds(30));
+  return {code, process.err(), process.command()};
+}
+
+// It ended by itself, not by a signal, with one sentence that holds all the words.
+void check_refused(const Ended& ended, const std::vector<std::string>& words) {
+  INFO(ended.command << "\nexit " << ended.code << "\n" << ended.err);
+  CHECK(ended.code > 0);
+  CHECK(ended.code < 128);
+  for (const std::string& word : words) CHECK_THAT(ended.err, Catch::Contains(word));
+  CHECK(std::count(ended.err.begin(), ended.err.end(), '\n') <= 2);
+}
+
+std::vector<std::string> toy(std::vector<std::string> more) {
+  std::vector<std::string> args = {"--model", toy_model(), "--nproc", "2", "train.steps=3", "run.quiet=true"};
+  args.insert(args.end(), more.begin(), more.end());
+  return args;
+}
+std::string fake(const std::string& name) { return std::string(DDHOST_BUILD_DIR) + "/tests/fakes/" + name + ".so"; }
+std::string plugin(const std::string& name) { return std::string(DDHOST_BUILD_DIR) + "/plugins/" + name + ".so"; }
+
+}  // namespace
+
+TEST_CASE("the control: good input ends with 0", "[cli]") { CHECK(run(toy({})).code == 0); }
+
+TEST_CASE("a plugin that is missing, no library, or cut short is named", "[cli]") {
+  const TempFolder folder;
+  check_refused(run(toy({"--strategy", "no/such.so"})), {"no/such.so"});
+  check_refused(run(toy({"--strategy", "zero33"})), {"zero33", "zero3"});
+  std::ofstream(folder.file("text.so")) << "this is not a shared library";
+  check_refused(run(toy({"--strategy", folder.file("text.so")})), {"text.so", "ELF"});
+  const std::string whole = read_text(plugin("zero1"));
+  std::ofstream(folder.file("torn.so"), std::ios::binary) << whole.substr(0, whole.size() / 2);
+  check_refused(run(toy({"--strategy", folder.file("torn.so")})), {"torn.so"});
+  std::ofstream(folder.file("empty.so"));
+  check_refused(run(toy({"--strategy", folder.file("empty.so")})), {"empty.so"});
+}
+
+TEST_CASE("a plugin of another kind is refused and said to be what it is", "[cli]") {
+  check_refused(run(toy({"--strategy", plugin("adamw")})), {"adamw", "optimizer", "strategy"});
+  check_refused(run(toy({"--optimizer", plugin("zero1")})), {"zero1", "strategy", "optimizer"});
+}
+
+TEST_CASE("an unknown key is refused with the nearest name", "[cli]") {
+  check_refused(run(toy({"train.stepz=5"})), {"train.stepz", "train.steps"});
+  check_refused(run(toy({"--strategy", "zero3", "strategy.prefetch_unit=5"})),
+                {"strategy.prefetch_unit", "prefetch_units"});
+  check_refused(run(toy({"trian.steps=5"})), {"trian", "train"});
+}
+
+TEST_CASE("a value of the wrong type or out of range is refused with what is legal", "[cli]") {
+  check_refused(run(toy({"train.steps=many"})), {"train.steps", "many", "integer"});
+  check_refused(run(toy({"data.micro_batch=0"})), {"data.micro_batch", "1"});
+  check_refused(run(toy({"optimizer.lr=-1"})), {"optimizer.lr", "-1"});
+  check_refused(run(toy({"schedule.type=sine"})), {"schedule.type", "sine", "cosine"});
+  check_refused(run(toy({"precision.compute=bf16"})), {"precision.compute", "fp32"});
+}
+
+TEST_CASE("a config file that is missing or no JSON is named with the place", "[cli]") {
+  const TempFolder folder;
+  check_refused(run(toy({"--config", folder.file("none.json")})), {"none.json"});
+  std::ofstream(folder.file("bad.json")) << "{\n  \"train\": {\"steps\": 3,}\n}\n";
+  check_refused(run(toy({"--config", folder.file("bad.json")})), {"bad.json", "2"});
+}
+
+TEST_CASE("a number of ranks that can't be is refused", "[cli]") {
+  check_refused(run({"--model", toy_model(), "--nproc", "-1"}), {"nproc"});
+  check_refused(run({"--model", toy_model(), "--nproc", "0"}), {"nproc"});
+  check_refused(run({"--model", toy_model(), "--nproc", "99999"}), {"nproc", "1024"});
+  check_refused(run({"--model", toy_model(), "--nproc", "two"}), {"nproc"});
+}
+
+TEST_CASE("more ranks than the data allows is refused", "[cli]") {
+  check_refused(run(toy({"model.samples=7", "data.micro_batch=4"})), {"7 samples", "fewer ranks"});
+}
+
+TEST_CASE("an output that can't be written is refused before the training", "[cli]") {
+  Process in_file({"--model", toy_model(), "run.dir=/dev/null/run"});
+  check_refused({in_file.wait(), in_file.err(), in_file.command()}, {"/dev/null/run"});
+  check_refused(run(toy({"--save-final", "/no/such/folder/x.safetensors"})), {"/no/such/folder"});
+}
+
+TEST_CASE("no memory for shared windows is a sentence at the start", "[cli]") {
+  const TempFolder folder;
+  std::vector<std::string> args =
+      toy({"--strategy", "zero1", "model.width=512", "model.hidden=2048", "run.dir=" + folder.file("run")});
+  Process process(args, [] {
+    const rlimit limit{1 << 20, 1 << 20};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  });
+  check_refused({process.wait(), process.err(), process.command()}, {"bytes"});
+}
+
+TEST_CASE("initial weights of another model are refused by name and shape", "[cli]") {
+  const TempFolder folder;
+  const std::string file = folder.file("w.safetensors");
+  REQUIRE(run(toy({"--save-final", file})).code == 0);
+  CHECK(run(toy({"train.init_from=" + file})).code == 0);
+  check_refused(run(toy({"train.init_from=" + file, "model.width=6"})), {"embedding", "[31, 5]", "[31, 6]"});
+  check_refused(run(toy({"train.init_from=" + file, "model.layers=4"})), {"layers.3"});
+}

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The law of the house: the same run gives the same bits under every strategy and transport. Losses, gradient norms and
+// final parameters are compared as text and bytes.
+#include <catch2/catch.hpp>
+#include <map>
+
+#include "support/ddhost_process.hpp"
+
+using namespace ddhost::test;
+
+namespace {
+
+struct Result {
+  std::string command;
+  RunRecord record;
+  std::string loss, grad_norm, weights;
+};
+
+// One strategy in one of the ways that a transport may serve it.
+struct Way {
+  const char* strategy;
+  const char* comm;
+  std::vector<std::string> options;
+};
+
+Result run(const Way& way, int world, const std::vector<std::string>& options) {
+  const TempFolder folder;
+  std::vector<std::string> args = {"--strategy",
+                                   way.strategy,
+                                   "--comm",
+                                   way.comm,
+                                   "--model",
+                                   toy_model(),
+                                   "--nproc",
+                                   std::to_string(world),
+                                   "--save-final",
+                                   folder.file("final.safetensors"),
+                                   "run.dir=" + folder.file("run"),
+                                   "run.quiet=true",
+                                   "train.steps=20",
+                                   "optimizer.lr=0.01"};
+  args.insert(args.end(), way.options.begin(), way.options.end());
+  args.insert(args.end(), options.begin(), options.end());
+  Process process(args);
+  const int code = process.wait();
+  INFO(process.command() << "\n" << process.err());
+  REQUIRE(code == 0);
+  Result result{process.command(), read_run(folder.path() / "run"), "", "",
+                read_text(folder.file("final.safetensors"))};
+  REQUIRE(result.record.steps.size() == 20);
+  REQUIRE(result.weights.size() > 1000);
+  result.loss = result.record.column("loss");
+  result.grad_norm = result.record.column("grad_norm");
+  return result;
+}
+
+const std::vector<Way> kWays = {
+    {"ddp", "loop", {}},
+    {"ddp", "shm", {}},
+    {"ddp", "loop", {"comm.windows=copy"}},
+    {"zero1", "loop", {}},
+    {"zero1", "shm", {}},
+    {"zero1", "loop", {"comm.windows=copy", "comm.poison=true"}},
+    {"zero2", "loop", {}},
+    {"zero2", "shm", {}},
+    {"zero2", "loop", {"comm.windows=copy", "comm.poison=true"}},
+    {"zero3", "loop", {}},
+    {"zero3", "shm", {}},
+    {"zero3", "loop", {"comm.windows=copy", "comm.poison=true"}},
+    {"zero3", "shm", {"comm.windows=copy", "comm.poison=true", "strategy.prefetch_units=0"}},
+    {"zero3", "shm", {"strategy.prefetch_units=3"}},
+};
+
+const Way kDdp = {"ddp", "shm", {}}, kZero1 = {"zero1", "shm", {}}, kZero3 = {"zero3", "shm", {}};
+
+// Every way against ddp on loop. A difference prints the two commands.
+void check_all_equal(int world, const std::vector<std::string>& options) {
+  const Result reference = run(kWays[0], world, options);
+  for (size_t i = 1; i < kWays.size(); ++i) {
+    const Result other = run(kWays[i], world, options);
+    INFO("reference: " << reference.command << "\nother:     " << other.command);
+    CHECK(other.loss == reference.loss);
+    CHECK(other.grad_norm == reference.grad_norm);
+    CHECK((other.weights == reference.weights));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("every strategy gives the same bits: plain", "[equivalence]") { check_all_equal(GENERATE(1, 2, 3, 4), {}); }
+
+TEST_CASE("every strategy gives the same bits: accumulation, ranks first", "[equivalence]") {
+  check_all_equal(GENERATE(2, 3), {"train.grad_accum_steps=3", "train.reduce_order=rank_first", "data.micro_batch=3"});
+}
+
+TEST_CASE("every strategy gives the same bits: accumulation, micro-batches first", "[equivalence]") {
+  check_all_equal(GENERATE(2, 3), {"train.grad_accum_steps=3", "train.reduce_order=micro_first", "data.micro_batch=3"});
+}
+
+TEST_CASE("every strategy gives the same bits: tight clipping with momentum and more ranks than blocks",
+          "[equivalence]") {
+  check_all_equal(GENERATE(4, 8),
+                  {"--optimizer", "sgd", "optimizer.momentum=0.9", "train.clip_norm=0.05", "data.micro_batch=2"});
+}
+
+TEST_CASE("every strategy gives the same bits: blocks of two ranks in the order of sums", "[equivalence]") {
+  check_all_equal(4, {"train.reduce_block=2", "data.micro_batch=5"});
+}
+
+TEST_CASE("every strategy skips the step whose gradient holds a NaN, and goes on alike", "[equivalence]") {
+  check_all_equal(2, {"model.nan_at_step=5"});
+  const Result result = run(kZero3, 2, {"model.nan_at_step=5"});
+  for (const auto& step : result.record.steps) {
+    CHECK(step.at("skipped").get<bool>() == (step.at("step") == 5));
+    CHECK(step.at("grad_norm").is_null() == (step.at("step") == 5));
+    CHECK(step.at("loss").is_number());
+  }
+}
+
+TEST_CASE("two runs give the same file", "[equivalence]") {
+  const Result first = run(kZero3, 3, {}), second = run(kZero3, 3, {});
+  CHECK(first.loss == second.loss);
+  CHECK((first.weights == second.weights));
+}
+
+TEST_CASE("the loss falls, and the world size changes it by rounding alone", "[equivalence]") {
+  const Result one = run(kDdp, 1, {"data.micro_batch=12"});
+  CHECK(one.record.steps.back().at("loss").get<double>() < 0.98 * one.record.steps.front().at("loss").get<double>());
+  for (const int world : {2, 3, 4}) {
+    const Result other = run(kZero3, world, {"data.micro_batch=" + std::to_string(12 / world)});
+    for (size_t i = 0; i < one.record.steps.size(); ++i) {
+      const double expected = one.record.steps[i].at("loss");
+      CHECK(other.record.steps[i].at("loss").get<double>() == Approx(expected).epsilon(1e-5));
+    }
+  }
+}
+
+namespace {
+
+// Bytes of the toy model's parameters, each padded to 64 elements: vocab 31, width 5, hidden 9, three layers.
+uint64_t padded(uint64_t numel) { return (numel + 63) / 64 * 64 * 4; }
+const uint64_t kTrainedBytes =
+    padded(31 * 5) + 3 * (2 * padded(9 * 5) + padded(9) + padded(1) + padded(3)) + padded(31);
+const uint64_t kFrozenBytes = 3 * padded(5);
+
+uint64_t peak(const Result& result, size_t rank, const char* tag) {
+  return result.record.summary.at("ranks").at(rank).at("memory_bytes").at(tag).at("peak");
+}
+
+}  // namespace
+
+TEST_CASE("memory by tag equals the strategy's plan to the byte", "[memory]") {
+  const auto options = GENERATE(std::vector<std::string>{}, std::vector<std::string>{"train.grad_accum_steps=2"},
+                                std::vector<std::string>{"train.grad_accum_steps=2", "train.reduce_order=micro_first"});
+  for (const Way& way : kWays) {
+    const Result result = run(way, 2, options);
+    INFO(result.command);
+    const auto& plan = result.record.summary.at("plan_bytes");
+    for (const char* tag : {"param", "grad", "optim"}) {
+      INFO(tag);
+      CHECK(peak(result, 0, tag) == plan.at(tag).get<uint64_t>());
+    }
+  }
+}
+
+TEST_CASE("ddp holds 16 bytes and zero1 8 + 8/N bytes for each padded parameter", "[memory]") {
+  for (const int world : {1, 2}) {
+    const auto N = static_cast<uint64_t>(world);
+    const Result ddp = run(kDdp, world, {}), zero1 = run(kZero1, world, {});
+    uint64_t zero1_optim = 0, unique = 0;
+    for (size_t r = 0; r < N; ++r) {
+      CHECK(peak(ddp, r, "param") == kTrainedBytes + kFrozenBytes);
+      CHECK(peak(ddp, r, "grad") == kTrainedBytes);
+      CHECK(peak(ddp, r, "optim") == 2 * kTrainedBytes);
+      CHECK(peak(zero1, r, "param") == kTrainedBytes + kFrozenBytes);
+      CHECK(peak(zero1, r, "grad") == kTrainedBytes);
+      zero1_optim += peak(zero1, r, "optim");
+    }
+    CHECK(zero1_optim == 2 * kTrainedBytes);
+    for (const char* tag : {"param", "grad", "optim"}) {
+      unique += zero1.record.summary.at("unique_peak_bytes").at(tag).get<uint64_t>();
+    }
+    CHECK(unique == kTrainedBytes + kFrozenBytes + N * kTrainedBytes + 2 * kTrainedBytes);  // 4 + 4 N + 8 bytes
+  }
+}
+
+TEST_CASE("zero3 keeps 16/N bytes for each padded parameter and what is in flight", "[memory]") {
+  const Result result = run(kZero3, 2, {});
+  uint64_t segments = 0;
+  for (size_t r = 0; r < 2; ++r) {
+    const auto& memory = result.record.summary.at("ranks").at(r).at("memory_bytes");
+    segments += memory.at("param").at("now").get<uint64_t>();
+  }
+  CHECK(segments == kTrainedBytes + kFrozenBytes);
+  const uint64_t layer = 2 * padded(9 * 5) + padded(9) + padded(1) + padded(3);
+  const uint64_t grads = peak(result, 0, "grad") + peak(result, 1, "grad");
+  CHECK(grads == kTrainedBytes + 2 * (padded(31 * 5) + 2 * layer));  // segments; tied gradient and ring, on each rank
+}
+
+TEST_CASE("collectives per step equal the strategy's plan", "[counts]") {
+  for (const Way& way : kWays) {
+    for (const char* accum : {"1", "3"}) {
+      const Result result = run(way, 2, {std::string("train.grad_accum_steps=") + accum});
+      INFO(result.command);
+      const auto& counters = result.record.summary.at("counters");
+      const auto& plan = result.record.summary.at("plan_calls");
+      CHECK(counters.value("comm.reduce", 0) == 20 * plan.at("reduce").get<int>());
+      CHECK(counters.value("comm.publish", 0) == 20 * plan.at("publish").get<int>());
+    }
+  }
+}

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// toy: a model in plain C++ for tests of everything but models. It has what schemes stumble over: uneven sizes, a
+// one-element parameter, a frozen one, one that never gets a gradient, tied weights, fewer elements than ranks.
+//
+//   x = E[token];  per layer: x += gain * W2 tanh(W1 x + b1) + frozen;  logits = x E^T + bias;  loss = cross-entropy
+#include <cmath>
+#include <map>
+#include <vector>
+
+#include "ddh/sdk/model.hpp"
+
+namespace {
+
+using Vector = std::vector<float>;
+
+struct Batch {
+  std::vector<int32_t> tokens, targets;  // (B)
+};
+Batch& batch_of(ddh_batch* batch) { return *reinterpret_cast<Batch*>(batch); }
+
+uint64_t hash(uint64_t x) {
+  x = (x + 0x9E3779B97F4A7C15) * 0xBF58476D1CE4E5B9;
+  x = (x ^ x >> 27) * 0x94D049BB133111EB;
+  return x ^ x >> 31;
+}
+
+// Stores or adds a complete gradient, as the view asks.
+void give(const ddh_param_view& view, const Vector& gradient) {
+  if (view.grad == nullptr) return;
+  auto* to = static_cast<float*>(view.grad);
+  for (size_t i = 0; i < gradient.size(); ++i)
+    to[i] = view.grad_mode == DDH_GRAD_ADD ? to[i] + gradient[i] : gradient[i];
+}
+const float* data(const ddh_param_view& view) { return static_cast<const float*>(view.data); }
+
+class Toy final : public ddh::Model {
+ public:
+  explicit Toy(const ddh_create& create)
+      : Model(create),
+        layers_(static_cast<int32_t>(host.i64("model.layers"))),
+        width_(static_cast<size_t>(host.i64("model.width"))),
+        hidden_(static_cast<size_t>(host.i64("model.hidden"))),
+        vocab_(static_cast<size_t>(host.i64("model.vocab"))),
+        nan_at_step_(host.i64("model.nan_at_step")),
+        desc_("toy") {
+    const auto V = static_cast<int64_t>(vocab_), C = static_cast<int64_t>(width_), H = static_cast<int64_t>(hidden_);
+    const ddh::ModelDesc::Init normal{DDH_INIT_NORMAL, 0, 0.3}, one{DDH_INIT_CONSTANT, 1, 0}, zero{DDH_INIT_ZERO, 0, 0};
+    const int32_t embedding = desc_.add_param(0, "embedding", {V, C}, normal, 0, {"head.weight"});
+    std::vector<int32_t> order = {desc_.add_unit("embed", {embedding})};
+    for (int32_t l = 0; l < layers_; ++l) {
+      const std::string prefix = ddh::str("layers.", l, ".");
+      const int32_t unit = l + 1;
+      order.push_back(desc_.add_unit(
+          ddh::str("layer ", l),
+          {desc_.add_param(unit, prefix + "w1", {H, C}, normal),
+           desc_.add_param(unit, prefix + "b1", {H}, zero, DDH_PARAM_NO_DECAY),
+           desc_.add_param(unit, prefix + "w2", {C, H}, normal),
+           desc_.add_param(unit, prefix + "gain", {1}, one, DDH_PARAM_NO_DECAY),
+           desc_.add_param(unit, prefix + "frozen", {C}, {DDH_INIT_UNIFORM, -0.1, 0.1}, DDH_PARAM_FROZEN),
+           desc_.add_param(unit, prefix + "unused", {3}, one)}));
+    }
+    const int32_t bias = desc_.add_param(layers_ + 1, "bias", {V}, zero, DDH_PARAM_NO_DECAY);
+    order.push_back(desc_.add_unit("head", {bias, embedding}));
+    const auto n_samples = static_cast<uint64_t>(host.i64("model.samples"));
+    desc_.add_program({DDH_PROGRAM_TRAIN, "train", order, {"loss"}, n_samples, "samples", {}});
+    desc_.add_program({DDH_PROGRAM_EVAL, "eval", order, {"loss"}, n_samples, "samples", {}});
+  }
+
+  const ddh_model_desc& describe() override { return desc_.get(); }
+
+  ddh_batch* batch_create(const ddh_batch_args& args, ddh_batch_info& info) override {
+    auto batch = std::make_unique<Batch>();
+    for (uint32_t i = 0; i < args.n_samples; ++i) {
+      const uint64_t h = hash(static_cast<uint64_t>(args.samples[i]));
+      batch->tokens.push_back(static_cast<int32_t>(h % vocab_));
+      batch->targets.push_back(static_cast<int32_t>((h >> 32) % 3 == 0 ? (h >> 40) % vocab_ : (h + 1) % vocab_));
+    }
+    info.items = args.n_samples;
+    info.loss_count = args.n_samples;
+    return reinterpret_cast<ddh_batch*>(batch.release());
+  }
+  void batch_destroy(ddh_batch* batch) noexcept override { std::unique_ptr<Batch>(&batch_of(batch)).reset(); }
+
+  void forward(const ddh_unit_call& c) override {
+    Context& context = contexts_[c.micro_batch];
+    if (c.unit == 0) {
+      embed(c, context);
+    } else if (c.unit <= layers_) {
+      layer_forward(c, context);
+    } else {
+      head_forward(c, context);
+    }
+  }
+  void backward(const ddh_unit_call& c) override {
+    Context& context = contexts_.at(c.micro_batch);
+    if (c.unit == 0) {
+      embed_backward(c, context);
+    } else if (c.unit <= layers_) {
+      layer_backward(c, context);
+    } else {
+      head_backward(c, context);
+    }
+  }
+
+  void metrics(int32_t, int32_t micro_batch, double* sums, double* counts) override {
+    sums[0] = contexts_.at(micro_batch).loss_sum;
+    counts[0] = contexts_.at(micro_batch).count;
+  }
+  void discard(int32_t micro_batch) noexcept override { contexts_.erase(micro_batch); }
+
+ private:
+  struct Context {
+    std::vector<Vector> inputs;  // per layer, (B, C); the last: input of the head
+    std::vector<Vector> hidden;  // per layer, (B, H)
+    Vector probabilities;        // (B, V)
+    Vector gradient;             // of the current unit's output, (B, C)
+    double loss_sum = 0, count = 0;
+  };
+  static size_t rows(const ddh_unit_call& c) { return batch_of(c.batch).tokens.size(); }
+  const ddh_param_view& view(const ddh_unit_call& c, uint32_t i) const { return *ddh_view_param(c.view, i); }
+
+  void embed(const ddh_unit_call& c, Context& context) const {
+    context = {};
+    Vector x(rows(c) * width_);
+    for (size_t b = 0; b < rows(c); ++b) {
+      const float* row = data(view(c, 0)) + static_cast<size_t>(batch_of(c.batch).tokens[b]) * width_;
+      std::copy(row, row + width_, x.begin() + static_cast<std::ptrdiff_t>(b * width_));
+    }
+    context.inputs.push_back(std::move(x));
+  }
+
+  void embed_backward(const ddh_unit_call& c, const Context& context) const {
+    Vector gradient(vocab_ * width_, 0.0F);
+    for (size_t b = 0; b < rows(c); ++b) {
+      const auto token = static_cast<size_t>(batch_of(c.batch).tokens[b]);
+      for (size_t k = 0; k < width_; ++k) gradient[token * width_ + k] += context.gradient[b * width_ + k];
+    }
+    give(view(c, 0), gradient);
+  }
+
+  void layer_forward(const ddh_unit_call& c, Context& context) const {
+    const float *w1 = data(view(c, 0)), *b1 = data(view(c, 1)), *w2 = data(view(c, 2)), *gain = data(view(c, 3)),
+                *frozen = data(view(c, 4));
+    const Vector& x = context.inputs.back();
+    Vector hidden(rows(c) * hidden_), out = x;
+    for (size_t b = 0; b < rows(c); ++b) {
+      for (size_t h = 0; h < hidden_; ++h) {
+        float sum = b1[h];
+        for (size_t k = 0; k < width_; ++k) sum += w1[h * width_ + k] * x[b * width_ + k];
+        hidden[b * hidden_ + h] = std::tanh(sum);
+      }
+      for (size_t k = 0; k < width_; ++k) {
+        float sum = 0;
+        for (size_t h = 0; h < hidden_; ++h) sum += w2[k * hidden_ + h] * hidden[b * hidden_ + h];
+        out[b * width_ + k] += gain[0] * sum + frozen[k];
+      }
+    }
+    context.hidden.push_back(std::move(hidden));
+    context.inputs.push_back(std::move(out));
+  }
+
+  void layer_backward(const ddh_unit_call& c, Context& context) const {
+    const float *w1 = data(view(c, 0)), *w2 = data(view(c, 2)), *gain = data(view(c, 3));
+    context.inputs.pop_back();  // this layer's output
+    const Vector& x = context.inputs.back();
+    const Vector& hidden = context.hidden.back();
+    Vector g_w1(hidden_ * width_), g_b1(hidden_), g_w2(width_ * hidden_), g_gain(1), g_x = context.gradient;
+    for (size_t b = 0; b < rows(c); ++b) {
+      Vector g_hidden(hidden_);
+      for (size_t k = 0; k < width_; ++k) {
+        const float g = context.gradient[b * width_ + k];
+        float sum = 0;
+        for (size_t h = 0; h < hidden_; ++h) {
+          sum += w2[k * hidden_ + h] * hidden[b * hidden_ + h];
+          g_w2[k * hidden_ + h] += gain[0] * g * hidden[b * hidden_ + h];
+          g_hidden[h] += gain[0] * g * w2[k * hidden_ + h];
+        }
+        g_gain[0] += g * sum;
+      }
+      for (size_t h = 0; h < hidden_; ++h) {
+        const float t = hidden[b * hidden_ + h], g = g_hidden[h] * (1 - t * t);
+        g_b1[h] += g;
+        for (size_t k = 0; k < width_; ++k) {
+          g_w1[h * width_ + k] += g * x[b * width_ + k];
+          g_x[b * width_ + k] += g * w1[h * width_ + k];
+        }
+      }
+    }
+    give(view(c, 0), g_w1);
+    give(view(c, 1), g_b1);
+    give(view(c, 2), g_w2);
+    give(view(c, 3), g_gain);
+    give(view(c, 5), Vector(3, 0.0F));
+    context.hidden.pop_back();
+    context.gradient = std::move(g_x);
+  }
+
+  void head_forward(const ddh_unit_call& c, Context& context) const {
+    const float *bias = data(view(c, 0)), *embedding = data(view(c, 1));
+    const Vector& x = context.inputs.back();
+    context.probabilities.assign(rows(c) * vocab_, 0.0F);
+    for (size_t b = 0; b < rows(c); ++b) {
+      float* row = &context.probabilities[b * vocab_];
+      double total = 0;
+      for (size_t v = 0; v < vocab_; ++v) {
+        float sum = bias[v];
+        for (size_t k = 0; k < width_; ++k) sum += x[b * width_ + k] * embedding[v * width_ + k];
+        row[v] = std::exp(sum);
+        total += row[v];
+      }
+      for (size_t v = 0; v < vocab_; ++v) row[v] = static_cast<float>(row[v] / total);
+      context.loss_sum -= std::log(static_cast<double>(row[batch_of(c.batch).targets[b]]));
+    }
+    context.count = static_cast<double>(rows(c));
+  }
+
+  void head_backward(const ddh_unit_call& c, Context& context) const {
+    const float* embedding = data(view(c, 1));
+    const Vector& x = context.inputs.back();
+    Vector g_bias(vocab_), g_embedding(vocab_ * width_), g_x(rows(c) * width_);
+    for (size_t b = 0; b < rows(c); ++b) {
+      for (size_t v = 0; v < vocab_; ++v) {
+        const float hit = static_cast<size_t>(batch_of(c.batch).targets[b]) == v ? 1.0F : 0.0F;
+        const float g = (context.probabilities[b * vocab_ + v] - hit) * static_cast<float>(c.seed_scale);
+        g_bias[v] += g;
+        for (size_t k = 0; k < width_; ++k) {
+          g_embedding[v * width_ + k] += g * x[b * width_ + k];
+          g_x[b * width_ + k] += g * embedding[v * width_ + k];
+        }
+      }
+    }
+    if (c.step == nan_at_step_) g_bias[0] = std::nanf("");
+    give(view(c, 0), g_bias);
+    give(view(c, 1), g_embedding);
+    context.gradient = std::move(g_x);
+  }
+
+  const int32_t layers_;
+  const size_t width_, hidden_, vocab_;
+  const int64_t nan_at_step_;
+  ddh::ModelDesc desc_;
+  std::map<int32_t, Context> contexts_;  // per micro-batch
+};
+
+constexpr const char* kSchema = R"({"properties": {
+  "layers": {"type": "integer", "default": 3, "minimum": 1, "maximum": 100, "description": "hidden layers"},
+  "width": {"type": "integer", "default": 5, "minimum": 1, "description": "elements of a state"},
+  "hidden": {"type": "integer", "default": 9, "minimum": 1, "description": "elements of a hidden layer"},
+  "vocab": {"type": "integer", "default": 31, "minimum": 2, "description": "tokens"},
+  "samples": {"type": "integer", "default": 4096, "minimum": 1, "description": "size of the sample space"},
+  "nan_at_step": {"type": "integer", "default": 0, "description": "step whose gradient holds a NaN; 0: none"}}})";
+constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
+
+}  // namespace
+
+DDH_CXX_PLUGIN(Toy, model, "toy", "0.1.0", "a small model for tests, without LibTorch", kSchema, kNeeds,
+               DDH_CAP_IN_PROCESS);

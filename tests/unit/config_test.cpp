@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The effective configuration: layers, unknown keys, files, typed reads.
+#include "config/config.hpp"
+
+#include <catch2/catch.hpp>
+#include <fstream>
+
+#include "ddh/sdk/plugin.hpp"
+#include "support/ddhost_process.hpp"
+#include "support/throws.hpp"
+
+using namespace ddhost;
+using ddhost::test::sentence_of;
+using ddhost::test::TempFolder;
+
+namespace {
+
+constexpr const char* kPluginSchema = R"({"properties": {
+  "bucket_bytes": {"type": "integer", "default": 1024, "minimum": 0},
+  "betas": {"type": "array", "items": {"type": "number"}, "default": [0.9, 0.95]},
+  "table": {"type": "string", "default": "", "x-path": true}},
+  "x-aliases": {"reduce_bucket_size": {"key": "bucket_bytes", "scale": 4}}})";
+
+std::vector<Section> sections() {
+  std::vector<Section> all = host_sections();
+  add_plugin_options(all, "strategy", kPluginSchema, "strategy 'test'");
+  return all;
+}
+
+UserConfig from_words(const std::vector<std::string>& words) {
+  std::vector<Override> overrides;
+  for (const std::string& word : words) overrides.push_back(parse_override(word));
+  return UserConfig::read("", overrides);
+}
+Config with(const std::vector<std::string>& words) { return {from_words(words), sections()}; }
+std::string refusal(const std::vector<std::string>& words) {
+  return sentence_of([&] { with(words); });
+}
+
+std::string write(const TempFolder& folder, const std::string& text) {
+  std::ofstream(folder.file("c.json")) << text;
+  return folder.file("c.json");
+}
+std::string refused_file(const std::string& text) {
+  const TempFolder folder;
+  const std::string file = write(folder, text);
+  return sentence_of([&] { Config(UserConfig::read(file, {}), sections()); });
+}
+
+}  // namespace
+
+TEST_CASE("defaults give way to the file, the file to the command line", "[config]") {
+  const TempFolder folder;
+  const std::string file = write(folder, R"({"train": {"steps": 7, "clip_norm": 2} /* a comment */})");
+  const Config config(UserConfig::read(file, {parse_override("train.steps=9")}), sections());
+  CHECK(config.get<int64_t>("train.steps") == 9);
+  CHECK(config.get<double>("train.clip_norm") == 2.0);
+  CHECK(config.get<int64_t>("run.seed") == 1337);
+  CHECK(config.find("train.steps")->source == "the command line");
+  CHECK_THAT(config.find("train.clip_norm")->source, Catch::Contains("c.json"));
+  CHECK(config.find("run.seed")->source == "default");
+}
+
+TEST_CASE("words are read as JSON where they parse, as text elsewhere", "[config]") {
+  const Config config =
+      with({"run.name=2024", "train.steps=1e3", "run.quiet=true", "strategy.betas=[0.8, 0.9]", "schedule.type=linear"});
+  CHECK(config.text("run.name") == "2024");
+  CHECK(config.get<int64_t>("train.steps") == 1000);
+  CHECK(config.get<bool>("run.quiet"));
+  CHECK(config.get<std::vector<double>>("strategy.betas") == std::vector<double>{0.8, 0.9});
+  CHECK(config.text("schedule.type") == "linear");
+}
+
+TEST_CASE("a mistyped key is refused with the nearest name and where it stands", "[config]") {
+  CHECK(refusal({"train.stepz=5"}) == "unknown key 'train.stepz' on the command line; did you mean 'train.steps'?");
+  CHECK_THAT(refused_file(R"({"train": {"stepz": 5}})"),
+             Catch::Contains("c.json") && Catch::Contains("did you mean 'train.steps'?"));
+  CHECK_THAT(refusal({"strategy.bucket_byte=5"}), Catch::Contains("did you mean 'strategy.bucket_bytes'?"));
+}
+
+TEST_CASE("a key without or in the wrong section is sent to the right one", "[config]") {
+  CHECK_THAT(refusal({"steps=5"}), Catch::Contains("did you mean 'train.steps'?"));
+  CHECK_THAT(refusal({"model.seed=5"}), Catch::Contains("did you mean 'run.seed'?"));
+  CHECK_THAT(refusal({"trian.steps=5"}), Catch::Contains("'trian'") && Catch::Contains("did you mean 'train'?"));
+  CHECK_THAT(refusal({"strategy.qqqqqqqq=5"}), Catch::Contains("takes plugin, bucket_bytes"));
+}
+
+TEST_CASE("wrong values are refused from both places", "[config]") {
+  CHECK_THAT(refusal({"train.steps=many"}), Catch::Contains("train.steps") && Catch::Contains("integer"));
+  CHECK_THAT(refusal({"data.micro_batch=0"}), Catch::Contains("data.micro_batch") && Catch::Contains("1 to"));
+  CHECK_THAT(refused_file(R"({"precision": {"compute": "fp8"}})"), Catch::Contains("one of fp32, bf16, fp16"));
+  CHECK_THAT(refusal({"run.nproc=0"}), Catch::Contains("run.nproc"));
+}
+
+TEST_CASE("an alias is converted to the unit of its key and checked there", "[config]") {
+  CHECK(with({"strategy.reduce_bucket_size=500"}).get<int64_t>("strategy.bucket_bytes") == 2000);
+  CHECK_THAT(refusal({"strategy.reduce_bucket_size=-1"}), Catch::Contains("strategy.bucket_bytes"));
+  CHECK_THAT(refusal({"strategy.reduce_bucket_size=big"}), Catch::Contains("not a number"));
+}
+
+TEST_CASE("paths of a file are relative to it, paths of words to the current folder", "[config]") {
+  const TempFolder folder;
+  const std::string file = write(folder, R"({"strategy": {"table": "../t.bin"}, "data": {"path": "/abs/d.txt"}})");
+  const Config config(UserConfig::read(file, {parse_override("data.order=order.bin")}), sections());
+  CHECK(config.text("strategy.table") == (folder.path().parent_path() / "t.bin").string());
+  CHECK(config.text("data.path") == "/abs/d.txt");
+  CHECK(config.text("data.order") == (std::filesystem::current_path() / "order.bin").string());
+  CHECK(config.text("train.init_from").empty());
+}
+
+TEST_CASE("a file that is missing, empty or no JSON is refused with the place", "[config]") {
+  CHECK_THAT(sentence_of([] { UserConfig::read("/no/such.json", {}); }), Catch::Contains("/no/such.json"));
+  CHECK_THAT(refused_file(""), Catch::Contains("empty"));
+  CHECK_THAT(refused_file("{\n  \"train\": {\"steps\": 3,}\n}\n"), Catch::Contains("line 2, column 24"));
+  CHECK_THAT(refused_file("[1, 2]"), Catch::Contains("no JSON object"));
+  CHECK_THAT(refused_file(R"({"train": 5})"), Catch::Contains("'train'") && Catch::Contains("not a section"));
+  CHECK_THAT(refused_file(R"({"trian": {}})"), Catch::Contains("did you mean 'train'?"));
+}
+
+TEST_CASE("before plugins are known their options are passed over, the host's are checked", "[config]") {
+  const auto early = [](const std::string& word) {
+    return sentence_of([&] { Config(from_words({word}), host_sections(), false); });
+  };
+  CHECK(early("strategy.anything=1").empty());
+  CHECK_FALSE(early("train.anything=1").empty());
+}
+
+TEST_CASE("a plugin may not take a name that the host uses in its section", "[config]") {
+  std::vector<Section> all = host_sections();
+  CHECK_THAT(sentence_of([&] {
+               add_plugin_options(all, "comm", R"({"properties": {"windows": {"type": "integer", "default": 1}}})",
+                                  "comm 'odd'");
+             }),
+             Catch::Contains("comm 'odd'") && Catch::Contains("windows"));
+}
+
+TEST_CASE("an option without default must be given", "[config]") {
+  std::vector<Section> all = host_sections();
+  add_plugin_options(all, "model", R"({"properties": {"size": {"type": "string", "description": "how big"}}})", "m");
+  CHECK_THAT(sentence_of([&] { Config(UserConfig(), all); }), Catch::Contains("model.size"));
+  CHECK(Config(from_words({"model.size=xl"}), all).text("model.size") == "xl");
+}
+
+TEST_CASE("the effective configuration is a config file that gives the same configuration", "[config]") {
+  const Config config = with({"train.steps=5", "strategy.betas=[0.5]", "run.nproc=3"});
+  const TempFolder folder;
+  const std::string file = write(folder, config.effective().dump());
+  const Config again(UserConfig::read(file, {}), sections());
+  CHECK(again.effective() == config.effective());
+  CHECK(config.sources()["train"]["steps"] == "the command line");
+}
+
+TEST_CASE("typed reads refuse unknown keys and other types", "[config]") {
+  const Config config = with({});
+  CHECK_THAT(sentence_of([&] { static_cast<void>(config.get<int64_t>("train.nothing")); }),
+             Catch::Contains("train.nothing"));
+  CHECK_THAT(sentence_of([&] { static_cast<void>(config.get<int64_t>("run.name")); }), Catch::Contains("an integer"));
+  CHECK(config.get<double>("train.steps") == 200.0);
+  CHECK(config.get<int64_t>("run.quiet") == 0);
+}
+
+TEST_CASE("a word without '=' is refused", "[config]") {
+  CHECK_THAT(sentence_of([] { parse_override("train.steps"); }), Catch::Contains("key=value"));
+  CHECK_THAT(sentence_of([] { parse_override("=5"); }), Catch::Contains("key=value"));
+  CHECK(parse_override("a.b=c=d").text == "c=d");
+}

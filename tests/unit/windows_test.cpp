@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The handshakes of windows and exchanges over shared pages, with ranks that sleep at the worst places: nobody overwrites
+// what another rank still reads, and nobody reads what is not written yet. The transport here is a few atomics.
+#include "services/windows.hpp"
+
+#include <array>
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <thread>
+
+using namespace ddhost;
+
+namespace {
+
+constexpr int kRanks = 3;
+constexpr size_t kMarks = 64;
+
+// Memory and marks of a world of threads.
+struct World {
+  std::mutex mutex;
+  std::map<uint64_t, std::vector<char>> regions;  // by order of creation
+  std::array<std::array<std::atomic<uint64_t>, kMarks>, kRanks> marks{};
+};
+
+struct RankTransport {
+  World* world;
+  int32_t rank;
+  uint64_t regions_made = 0;
+  uint32_t marks_made = 0;
+};
+RankTransport& transport(ddh_inst* inst) { return *reinterpret_cast<RankTransport*>(inst); }
+
+ddh_comm_backend make_backend() {
+  ddh_comm_backend t{};
+  t.struct_size = sizeof t;
+  t.world = [](ddh_inst* i) noexcept { return reinterpret_cast<ddh_group*>(transport(i).world); };
+  t.group_info = [](ddh_inst* i, ddh_group*, int32_t* rank, int32_t* size, uint32_t* caps,
+                    ddh_err*) noexcept -> ddh_rc {
+    *rank = transport(i).rank;
+    *size = kRanks;
+    *caps = DDH_COMM_SHARED_VIEW | DDH_COMM_ORDERED_SUM;
+    return DDH_OK;
+  };
+  return t;
+}
+
+ddh_comm_shared make_shared() {
+  ddh_comm_shared t{};
+  t.struct_size = sizeof t;
+  t.region_create = [](ddh_inst* i, ddh_group*, const char*, uint64_t bytes, void** base, ddh_region**,
+                       ddh_err*) noexcept -> ddh_rc {
+    RankTransport& r = transport(i);
+    const std::lock_guard lock(r.world->mutex);
+    std::vector<char>& region = r.world->regions[r.regions_made++];
+    if (region.empty()) region.resize(bytes);
+    *base = region.data();
+    return DDH_OK;
+  };
+  t.region_destroy = [](ddh_inst*, ddh_region*) noexcept {};
+  t.marks_create = [](ddh_inst* i, ddh_group*, uint32_t n, uint32_t* first, ddh_err*) noexcept -> ddh_rc {
+    *first = transport(i).marks_made;
+    transport(i).marks_made += n;
+    return DDH_OK;
+  };
+  t.mark_set = [](ddh_inst* i, ddh_group*, uint32_t mark, uint64_t value) noexcept {
+    transport(i).world->marks[static_cast<size_t>(transport(i).rank)][mark].store(value, std::memory_order_release);
+  };
+  t.mark_wait = [](ddh_inst* i, ddh_group*, int32_t peer, uint32_t mark, uint64_t value, const char*,
+                   ddh_err*) noexcept -> ddh_rc {
+    const auto& at = transport(i).world->marks[static_cast<size_t>(peer)][mark];
+    while (at.load(std::memory_order_acquire) < value) std::this_thread::yield();
+    return DDH_OK;
+  };
+  return t;
+}
+
+struct Rank {
+  Rank(World& world, int32_t rank) : transport{&world, rank} {}
+  RankTransport transport;
+  ddh_comm_backend backend = make_backend();
+  ddh_comm_shared shared = make_shared();
+  Clock clock;
+  Memory memory;
+  Comm comm{reinterpret_cast<ddh_inst*>(&transport), &backend, &shared, clock};
+  Windows windows{comm, memory, {false, false, kRanks}};
+};
+
+void in_world(const std::function<void(Rank&)>& body) {
+  World world;
+  std::vector<std::thread> threads;
+  for (int32_t r = 0; r < kRanks; ++r) {
+    threads.emplace_back([&, r] {
+      Rank rank(world, r);
+      body(rank);
+    });
+  }
+  for (std::thread& t : threads) t.join();
+}
+
+void sleep_when(bool condition) {
+  if (condition) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+}
+
+struct NoNorm final : NormSink {
+  void add_gradient(const float*, uint64_t, uint64_t, std::span<const ddh_range>) override {}
+};
+
+constexpr uint64_t kSegments[kRanks] = {128, 64, 0};  // uneven, and one rank without a segment
+constexpr uint64_t kTotal = 192;
+
+ddh_window_args window_args(uint32_t flags) {
+  return {sizeof(ddh_window_args), DDH_F32, nullptr, kSegments, "w", DDH_TAG_PARAM, flags};
+}
+
+}  // namespace
+
+TEST_CASE("a reader sees whole epochs only, whoever is late") {
+  const int late = GENERATE(0, 1, 2), place = GENERATE(0, 1, 2);
+  std::atomic<int> wrong{0};
+  in_world([&](Rank& rank) {
+    ddh_window_t* w = rank.windows.create(window_args(DDH_WINDOW_PERMANENT));
+    const bool is_late = rank.comm.rank() == late;
+    for (int epoch = 1; epoch <= 20; ++epoch) {
+      w->write_begin();
+      sleep_when(is_late && place == 0);  // before writing: nobody may open yet
+      std::fill_n(static_cast<float*>(w->segment()), kSegments[rank.comm.rank()], static_cast<float>(epoch));
+      w->commit();
+      const auto* view = static_cast<const float*>(w->open(nullptr));
+      for (uint64_t i = 0; i < kTotal; ++i) wrong += view[i] != static_cast<float>(epoch);
+      sleep_when(is_late && place == 1);  // while reading: nobody may write yet
+      for (uint64_t i = 0; i < kTotal; ++i) wrong += view[i] != static_cast<float>(epoch);
+      w->close();
+      sleep_when(is_late && place == 2);  // between close and the next write
+    }
+  });
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("a window that is open can't be written, and close needs an open") {
+  std::atomic<int> refused{0};
+  in_world([&](Rank& rank) {
+    ddh_window_t* w = rank.windows.create(window_args(0));
+    w->write_begin();
+    w->commit();
+    w->open(nullptr);
+    try {
+      w->write_begin();
+    } catch (const ddh::Error& e) {
+      refused += std::string(e.what()).find("'w'") != std::string::npos;
+    }
+    w->close();
+    try {
+      w->close();
+    } catch (const ddh::Error&) {
+      ++refused;
+    }
+  });
+  CHECK(refused == 2 * kRanks);
+}
+
+TEST_CASE("memory counts the segment always, and the rest of the view while it is open, as an alias") {
+  std::atomic<int> wrong{0};
+  in_world([&](Rank& rank) {
+    const uint64_t own = kSegments[rank.comm.rank()] * sizeof(float);
+    ddh_window_t* w = rank.windows.create(window_args(0));
+    w->write_begin();
+    w->commit();
+    wrong += rank.memory.usage(DDH_TAG_PARAM).now_bytes != own;
+    w->open(nullptr);
+    w->open(nullptr);
+    wrong += rank.memory.usage(DDH_TAG_PARAM).now_bytes != kTotal * sizeof(float);
+    w->close();
+    wrong += rank.memory.usage(DDH_TAG_PARAM).now_bytes != kTotal * sizeof(float);
+    w->close();
+    wrong += rank.memory.usage(DDH_TAG_PARAM).now_bytes != own;
+    wrong += rank.memory.usage(DDH_TAG_PARAM).unique_peak_bytes != own;
+    rank.windows.destroy(w);
+    wrong += rank.memory.usage(DDH_TAG_PARAM).now_bytes != 0;
+  });
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("gradients are summed in rank order from complete buffers, generation after generation") {
+  const int late = GENERATE(0, 1, 2), place = GENERATE(0, 1, 2);
+  const bool to_all = GENERATE(false, true);
+  std::atomic<int> wrong{0};
+  in_world([&](Rank& rank) {
+    NoNorm norm;
+    ddh_exchange_t* x = rank.windows.create_exchange({sizeof(ddh_exchange_args), 0, nullptr, kTotal, "x"});
+    const auto me = static_cast<size_t>(rank.comm.rank());
+    const bool is_late = rank.comm.rank() == late;
+    const uint64_t offset = me == 0 ? 0 : me == 1 ? 128 : 192;
+    for (int generation = 1; generation <= 20; ++generation) {
+      const auto value = [&](size_t r) {
+        return static_cast<float>(generation) * (r == 0 ? 1e8F : r == 1 ? 1.0F : -1e8F);
+      };
+      x->write_begin();
+      sleep_when(is_late && place == 0);
+      std::fill_n(x->buffer(), kTotal, value(me));
+      x->ready();
+      sleep_when(is_late && place == 1);  // peers wait for my sum, or go on to write_begin
+      const uint32_t flags = to_all ? DDH_REDUCE_TO_ALL : 0;
+      x->reduce({sizeof(ddh_reduce_args), flags, kSegments, nullptr, nullptr, 0, 0}, norm);
+      sleep_when(is_late && place == 2);
+      const float expected = (value(0) + value(1)) + value(2);
+      if (to_all) x->wait();
+      const uint64_t first = to_all ? 0 : offset, count = to_all ? kTotal : kSegments[me];
+      for (uint64_t i = first; i < first + count; ++i) wrong += x->buffer()[i] != expected;
+    }
+  });
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("further micro-batches add to the sum of the earlier ones") {
+  std::atomic<int> wrong{0};
+  in_world([&](Rank& rank) {
+    NoNorm norm;
+    ddh_exchange_t* x = rank.windows.create_exchange({sizeof(ddh_exchange_args), 0, nullptr, kTotal, "x"});
+    std::vector<float> sum(kSegments[rank.comm.rank()] + 1);
+    for (int micro = 1; micro <= 3; ++micro) {
+      x->write_begin();
+      std::fill_n(x->buffer(), kTotal, static_cast<float>(micro));
+      x->ready();
+      const uint32_t flags = micro > 1 ? DDH_REDUCE_ADD : 0;
+      x->reduce({sizeof(ddh_reduce_args), flags, kSegments, sum.data(), nullptr, 0, 0}, norm);
+    }
+    for (uint64_t i = 0; i < kSegments[rank.comm.rank()]; ++i) wrong += sum[i] != kRanks * (1 + 2 + 3);
+  });
+  CHECK(wrong == 0);
+}
