@@ -13,12 +13,13 @@ struct Size {
   bool bias;
 };
 // The character models of nanoGPT (CPU and GPU settings) and the four of GPT-2 (Radford et al. 2019).
-constexpr std::array<Size, 6> kSizes = {{{"0.8M", 4, 4, 128, 64, false},
+constexpr std::array<Size, 7> kSizes = {{{"0.8M", 4, 4, 128, 64, false},
                                          {"10.8M", 6, 6, 384, 256, false},
                                          {"gpt2", 12, 12, 768, 1024, true},
                                          {"gpt2-medium", 24, 16, 1024, 1024, true},
                                          {"gpt2-large", 36, 20, 1280, 1024, true},
-                                         {"gpt2-xl", 48, 25, 1600, 1024, true}}};
+                                         {"gpt2-xl", 48, 25, 1600, 1024, true},
+                                         {"custom", 0, 0, 0, 0, false}}};
 
 const Size& size_of(const ddh::Host& host) {
   const std::string name = host.text("model.size");
@@ -30,6 +31,7 @@ const Size& size_of(const ddh::Host& host) {
 
 int64_t given_or(const ddh::Host& host, const char* key, int64_t from_size) {
   const int64_t given = host.i64(key);
+  if (given == 0 && from_size == 0) ddh::fail(DDH_INVALID_ARGUMENT, "model.size=custom needs ", key, "; give it");
   return given > 0 ? given : from_size;
 }
 
@@ -42,12 +44,21 @@ Config::Config(const ddh::Host& host, int64_t data_vocab)
       n_head(given_or(host, "model.n_head", size_of(host).n_head)),
       width(given_or(host, "model.n_embd", size_of(host).width)),
       context(context_of(host)),
+      positions(given_or(host, "model.block_size", context_of(host))),
       vocab(given_or(host, "model.vocab", data_vocab)),
       bias(host.text("model.bias") == "auto" ? size_of(host).bias : host.text("model.bias") == "on"),
       tied(host.flag("model.tied")),
       tanh_gelu(host.text("model.activation") == "gelu_tanh"),
       dropout(host.f64("model.dropout")),
       seed(static_cast<uint64_t>(host.i64("run.seed"))) {
+  if (positions < context) {
+    ddh::fail(DDH_INVALID_ARGUMENT, "model.block_size=", positions, " is less than the context of ", context,
+              " tokens; raise it or lower model.context");
+  }
+  if (host.text("precision.compute") != "fp32") {
+    ddh::fail(DDH_UNIMPLEMENTED, "gpt computes in fp32, not in ", host.text("precision.compute"),
+              "; set precision.compute=fp32");
+  }
   if (width % n_head != 0) {
     ddh::fail(DDH_INVALID_ARGUMENT, "model.n_embd=", width, " is not a multiple of model.n_head=", n_head,
               "; change one of them");
@@ -56,13 +67,15 @@ Config::Config(const ddh::Host& host, int64_t data_vocab)
 
 const char* const kSchema = R"({"type": "object", "properties": {
   "size": {"type": "string", "default": "0.8M",
-    "enum": ["0.8M", "10.8M", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"],
-    "description": "layers, heads, width and context of a known model; the options below change single numbers"},
+    "enum": ["0.8M", "10.8M", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "custom"],
+    "description": "layers, heads, width and context of a known model; the options below change single numbers, and give all of them for custom"},
   "n_layer": {"type": "integer", "default": 0, "minimum": 0, "description": "transformer blocks; 0: from size"},
   "n_head": {"type": "integer", "default": 0, "minimum": 0, "description": "attention heads; 0: from size"},
   "n_embd": {"type": "integer", "default": 0, "minimum": 0, "description": "width of the residual stream; 0: from size"},
   "context": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "tokens",
-    "description": "tokens of a sample and rows of the position table; 0: from size", "x-affects": "memory"},
+    "description": "tokens of a sample; 0: from size", "x-affects": "memory"},
+  "block_size": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "tokens",
+    "description": "rows of the position table; 0: as context"},
   "vocab": {"type": "integer", "default": 0, "minimum": 0,
     "description": "rows of the token embedding; 0: the characters of a text, 50304 for token files"},
   "bias": {"type": "string", "default": "auto", "enum": ["auto", "on", "off"],

@@ -50,7 +50,7 @@ void token_embedding_backward(const UnitContext& u, const at::Tensor& dx) {
 
 at::Tensor position_embedding(const UnitContext& u, at::Tensor x) {
   const int64_t B = u.batch.B, T = u.batch.T, C = u.config.width;
-  if (B > 0) x.view({B, T, C}).add_(at::from_blob(param(u.view, 0).data, {T, C}, at::kFloat));
+  x.view({B, T, C}).add_(at::from_blob(param(u.view, 0).data, {T, C}, at::kFloat));
   return dropout(u, Site::kEmbedding, std::move(x));
 }
 
@@ -59,8 +59,9 @@ void position_embedding_backward(const UnitContext& u, at::Tensor& dx) {
   dx = dropout(u, Site::kEmbedding, std::move(dx));
   const ddh_param_view& wpe = param(u.view, 0);
   if (wpe.grad == nullptr) return;
-  at::Tensor gradient = at::zeros({u.config.context, C}, at::kFloat);
-  if (B > 0) at::sum_out(*std::make_unique<at::Tensor>(gradient.narrow(0, 0, T)), dx.view({B, T, C}), 0);
+  at::Tensor gradient = at::zeros({u.config.positions, C}, at::kFloat);
+  at::Tensor rows = gradient.narrow(0, 0, T);
+  at::sum_out(rows, dx.view({B, T, C}), 0);
   give(wpe, gradient);
 }
 

@@ -1,22 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// gpt: GPT-2 and nanoGPT's variants, unit by unit. Sources: Radford et al. 2019; the layouts and defaults of nanoGPT, with
-// the parameter names of Hugging Face and linear weights as [out, in].
-//
-// Units: wte, wpe, h.0 .. h.(L-1), head. A tied head borrows wte, which is a unit of its own so that the position table is
-// not gathered with it.
+#include "gpt.hpp"
+
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/InferenceMode.h>
 
 #include <cmath>
 #include <cstdlib>
-#include <map>
 
-#include "data.hpp"
-#include "ddh/sdk/torch/activations.hpp"
-#include "layers.hpp"
-#include "sampler.hpp"
 #include "view.hpp"
 
 namespace gpt {
@@ -24,227 +15,218 @@ namespace {
 
 constexpr int32_t kWte = 0, kWpe = 1;
 constexpr int32_t kTrainProgram = 0;
+constexpr int64_t kMeasuredRows = 256;  // at most, of the product that chooses the library
 
 GptBatch& batch_of(ddh_batch* batch) { return *reinterpret_cast<GptBatch*>(batch); }
 
-class Gpt final : public ddh::Model {
- public:
-  explicit Gpt(const ddh_create& create)
-      : Model(create), tokens_(host, context_of(host)), config_(host, tokens_.vocab()), desc_(describe_name()) {
-    ddh::ActivationAllocator::install();
-    if (std::getenv("OMP_NUM_THREADS") == nullptr) at::set_num_threads(1);
-    build_description();
-    choose_products(host.text("model.matmul"));
+int64_t batch_bytes(const GptBatch& batch) { return 2 * batch.B * batch.T * static_cast<int64_t>(sizeof(int64_t)); }
+
+std::unique_ptr<GptBatch> empty_batch(int64_t B, int64_t T) {
+  auto batch = std::make_unique<GptBatch>();
+  batch->B = B;
+  batch->T = T;
+  batch->ids = at::empty({B, T}, at::kLong);
+  batch->targets = at::empty({B, T}, at::kLong);
+  batch->counted_targets = B * T;
+  return batch;
+}
+
+void give_zeros(const ddh_unit_view& view) {
+  for (uint32_t i = 0; i < view.n_params; ++i) {
+    const ddh_param_view& p = param(view, i);
+    if (p.grad != nullptr && !adds(p)) std::fill_n(grad(p), p.numel, 0.0F);
   }
-
-  const ddh_model_desc& describe() override { return desc_.get(); }
-
-  // One block's first layer decides which library is quicker, on rank 0 for all.
-  void prepare() override {
-    if (host.text("model.matmul") != "auto") return;
-    const int64_t rows = std::min<int64_t>(host.i64("data.micro_batch") * config_.context, 256);
-    std::string mine = "onednn";
-    int32_t rank = 0;
-    ddh::call(host.comm->group_info, host.h, nullptr, &rank, nullptr, nullptr);
-    if (rank == 0) mine = ops::quicker_products({rows, config_.width, 4 * config_.width});
-    const char* agreed = nullptr;
-    ddh::call(host.config->agree, host.h, "model.matmul", mine.c_str(), &agreed);
-    choose_products(agreed);
-  }
-
-  ddh_batch* batch_create(const ddh_batch_args& args, ddh_batch_info& info) override {
-    const TokenSpan span = args.program == kTrainProgram ? tokens_.train() : tokens_.val();
-    auto batch = std::make_unique<GptBatch>();
-    batch->B = args.n_samples;
-    batch->T = config_.context;
-    batch->samples.assign(args.samples, args.samples + args.n_samples);
-    batch->ids = at::empty({batch->B, batch->T}, at::kLong);
-    batch->targets = at::empty({batch->B, batch->T}, at::kLong);
-    for (int64_t b = 0; b < batch->B; ++b) copy_sample(span, args.samples[b], *batch, b);
-    batch->counted_targets = batch->B * batch->T;
-    info.items = static_cast<uint64_t>(batch->B * batch->T);
-    info.loss_count = static_cast<double>(batch->counted_targets);
-    host.alloc->account(host.h, DDH_TAG_DATA, batch_bytes(*batch));
-    return reinterpret_cast<ddh_batch*>(batch.release());
-  }
-
-  void batch_destroy(ddh_batch* batch) noexcept override {
-    host.alloc->account(host.h, DDH_TAG_DATA, -batch_bytes(batch_of(batch)));
-    std::unique_ptr<GptBatch>(&batch_of(batch)).reset();
-  }
-
-  void forward(const ddh_unit_call& c) override {
-    const ddh::ActivationScope scope(host);
-    const c10::InferenceMode no_autograd;
-    Context& context = contexts_[c.micro_batch];
-    if (c.unit == kWte) context.reset(config_.n_layer);
-    if (batch_of(c.batch).B == 0) return;
-    const UnitContext u = unit_context(c);
-    if (c.unit == kWte) {
-      context.x = token_embedding(u);
-    } else if (c.unit == kWpe) {
-      context.x = position_embedding(u, std::move(context.x));
-    } else if (c.unit < head_unit()) {
-      BlockSaved& saved = context.blocks[static_cast<size_t>(c.unit - kWpe - 1)];
-      context.x = block(u, context.x, saved);
-      if (c.phase == DDH_PHASE_EVAL) saved = {};
-    } else {
-      context.loss_sum = head(u, context.x, context.head);
-      context.loss_count = static_cast<double>(u.batch.counted_targets);
-      if (c.phase == DDH_PHASE_EVAL) sampler_.see(context.head.logits);
-    }
-  }
-
-  void backward(const ddh_unit_call& c) override {
-    const ddh::ActivationScope scope(host);
-    const c10::InferenceMode no_autograd;
-    if (batch_of(c.batch).B == 0) return give_zeros(*c.view);
-    Context& context = contexts_.at(c.micro_batch);
-    const UnitContext u = unit_context(c);
-    if (c.unit == head_unit()) {
-      context.x = head_backward(u, c.seed_scale, context.head);
-      context.head = {};
-    } else if (c.unit > kWpe) {
-      BlockSaved& saved = context.blocks[static_cast<size_t>(c.unit - kWpe - 1)];
-      context.x = block_backward(u, std::move(context.x), saved);
-      saved = {};
-    } else if (c.unit == kWpe) {
-      position_embedding_backward(u, context.x);
-    } else {
-      token_embedding_backward(u, context.x);
-      context.x = at::Tensor();
-    }
-  }
-
-  void metrics(int32_t, int32_t micro_batch, double* sums, double* counts) override {
-    sums[0] = contexts_.at(micro_batch).loss_sum;
-    counts[0] = contexts_.at(micro_batch).loss_count;
-  }
-
-  void discard(int32_t micro_batch) noexcept override {
-    const ddh::ActivationScope scope(host);
-    contexts_.erase(micro_batch);
-  }
-
-  [[nodiscard]] bool has_sampler() const override { return true; }
-  void sampler_begin(const char* prompt, uint32_t length, uint64_t seed) override {
-    sampler_.begin(tokens_.encode(prompt), length, seed, config_);
-  }
-  ddh_batch* sampler_next() override {
-    std::unique_ptr<GptBatch> batch = sampler_.next();
-    if (batch != nullptr) host.alloc->account(host.h, DDH_TAG_DATA, batch_bytes(*batch));
-    return reinterpret_cast<ddh_batch*>(batch.release());
-  }
-  const char* sampler_text() override {
-    text_ = tokens_.decode(sampler_.ids());
-    return text_.c_str();
-  }
-
- private:
-  // What a micro-batch keeps from forward to backward.
-  struct Context {
-    at::Tensor x;  // output of the last unit; in backward its gradient
-    std::vector<BlockSaved> blocks;
-    HeadSaved head;
-    double loss_sum = 0, loss_count = 0;
-    void reset(int64_t n_layer) {
-      *this = {};
-      blocks.resize(static_cast<size_t>(n_layer));
-    }
-  };
-
-  [[nodiscard]] int32_t head_unit() const { return static_cast<int32_t>(config_.n_layer) + 2; }
-  static int64_t batch_bytes(const GptBatch& batch) {
-    return 2 * batch.B * batch.T * static_cast<int64_t>(sizeof(int64_t));
-  }
-
-  std::string describe_name() const { return ddh::str("gpt ", host.text("model.size")); }
-
-  UnitContext unit_context(const ddh_unit_call& c) {
-    return {config_, *products_, batch_of(c.batch), *c.view, {config_.seed, c.step, c.unit}, c.phase != DDH_PHASE_EVAL};
-  }
-
-  void choose_products(const std::string& name) {
-    products_ = name == "aten" ? ops::make_aten_products() : ops::make_onednn_products();
-  }
-
-  void copy_sample(const TokenSpan& span, int64_t start, GptBatch& batch, int64_t b) const {
-    auto* ids = batch.ids.mutable_data_ptr<int64_t>() + b * batch.T;
-    auto* targets = batch.targets.mutable_data_ptr<int64_t>() + b * batch.T;
-    for (int64_t t = 0; t <= batch.T; ++t) {
-      const int64_t id = span.ids[start + t];
-      if (id >= config_.vocab) {
-        ddh::fail(DDH_OUT_OF_RANGE, "token ", id, " at position ", start + t,
-                  " of the data is beyond model.vocab=", config_.vocab, "; set model.vocab to at least ", id + 1);
-      }
-      if (t < batch.T) ids[t] = id;
-      if (t > 0) targets[t - 1] = id;
-    }
-  }
-
-  static void give_zeros(const ddh_unit_view& view) {
-    for (uint32_t i = 0; i < view.n_params; ++i) {
-      const ddh_param_view& p = param(view, i);
-      if (p.grad != nullptr && !adds(p)) std::fill_n(grad(p), p.numel, 0.0F);
-    }
-  }
-
-  void build_description() {
-    const int64_t C = config_.width, L = config_.n_layer;
-    const ddh::ModelDesc::Init narrow{DDH_INIT_NORMAL, 0, 0.02};
-    const ddh::ModelDesc::Init residual{DDH_INIT_NORMAL, 0, 0.02 / std::sqrt(2.0 * static_cast<double>(L))};
-    std::vector<std::string> tied;
-    if (config_.tied) tied = {"lm_head.weight"};
-    const int32_t wte =
-        desc_.add_param(kWte, "transformer.wte.weight", {config_.vocab, C}, narrow, DDH_PARAM_SPARSE_GRAD, tied);
-    std::vector<int32_t> order = {desc_.add_unit("wte", {wte})};
-    order.push_back(
-        desc_.add_unit("wpe", {desc_.add_param(kWpe, "transformer.wpe.weight", {config_.context, C}, narrow)}));
-    for (int64_t l = 0; l < L; ++l) {
-      const auto unit = static_cast<int32_t>(l) + 2;
-      const std::string prefix = ddh::str("transformer.h.", l, ".");
-      std::vector<int32_t> params;
-      add_layer(params, unit, prefix + "ln_1", {C}, {DDH_INIT_CONSTANT, 1, 0});
-      add_layer(params, unit, prefix + "attn.c_attn", {3 * C, C}, narrow);
-      add_layer(params, unit, prefix + "attn.c_proj", {C, C}, residual);
-      add_layer(params, unit, prefix + "ln_2", {C}, {DDH_INIT_CONSTANT, 1, 0});
-      add_layer(params, unit, prefix + "mlp.c_fc", {4 * C, C}, narrow);
-      add_layer(params, unit, prefix + "mlp.c_proj", {C, 4 * C}, residual);
-      order.push_back(desc_.add_unit(ddh::str("h.", l), params));
-    }
-    std::vector<int32_t> head;
-    add_layer(head, head_unit(), "transformer.ln_f", {C}, {DDH_INIT_CONSTANT, 1, 0});
-    head.push_back(config_.tied ? wte : desc_.add_param(head_unit(), "lm_head.weight", {config_.vocab, C}, narrow));
-    order.push_back(desc_.add_unit("head", head));
-    desc_.add_program(
-        {DDH_PROGRAM_TRAIN, "train", order, {"loss"}, tokens_.train().samples(config_.context), "tokens", {}});
-    if (tokens_.val().numel > 0) {
-      desc_.add_program(
-          {DDH_PROGRAM_EVAL, "eval", order, {"loss"}, tokens_.val().samples(config_.context), "tokens", {}});
-    }
-  }
-
-  // A weight, and a bias where the model has biases.
-  void add_layer(std::vector<int32_t>& params, int32_t unit, const std::string& name, const std::vector<int64_t>& shape,
-                 ddh::ModelDesc::Init init) {
-    const uint32_t attributes = shape.size() < 2 ? DDH_PARAM_NO_DECAY : 0;
-    params.push_back(desc_.add_param(unit, name + ".weight", shape, init, attributes));
-    if (config_.bias) params.push_back(desc_.add_param(unit, name + ".bias", {shape[0]}, {}, DDH_PARAM_NO_DECAY));
-  }
-
-  const Tokens tokens_;
-  const Config config_;
-  ddh::ModelDesc desc_;
-  std::unique_ptr<ops::Products> products_;
-  std::map<int32_t, Context> contexts_;  // per micro-batch
-  Sampler sampler_;
-  std::string text_;
-};
-
-constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, DDH_ALLOC_IFACE, DDH_COMM_IFACE, nullptr};
+}
 
 }  // namespace
-}  // namespace gpt
 
-DDH_CXX_PLUGIN(gpt::Gpt, model, "gpt", "0.1.0", "GPT-2 and nanoGPT's variants on text or token files", gpt::kSchema,
-               gpt::kNeeds, DDH_CAP_IN_PROCESS);
+const char* const kNeeds[] = {DDH_CONFIG_IFACE, DDH_ALLOC_IFACE, DDH_COMM_IFACE, nullptr};
+
+Gpt::Gpt(const ddh_create& create)
+    : Model(create),
+      tokens_(host, context_of(host)),
+      config_(host, tokens_.vocab()),
+      desc_(ddh::str("gpt ", host.text("model.size"))) {
+  ddh::ActivationAllocator::install();
+  if (std::getenv("OMP_NUM_THREADS") == nullptr) at::set_num_threads(1);
+  build_description();
+  choose_products(host.text("model.matmul"));
+}
+
+// One block's first layer decides which library is quicker, on rank 0 for all.
+void Gpt::prepare() {
+  if (host.text("model.matmul") != "auto") return;
+  const int64_t rows = std::min(host.i64("data.micro_batch") * config_.context, kMeasuredRows);
+  std::string mine = "onednn";
+  int32_t rank = 0;
+  ddh::call(host.comm->group_info, host.h, nullptr, &rank, nullptr, nullptr);
+  if (rank == 0) mine = ops::quicker_products({rows, config_.width, 4 * config_.width});
+  const char* agreed = nullptr;
+  ddh::call(host.config->agree, host.h, "model.matmul", mine.c_str(), &agreed);
+  choose_products(agreed);
+}
+
+ddh_batch* Gpt::give_away(std::unique_ptr<GptBatch> batch) {
+  host.alloc->account(host.h, DDH_TAG_DATA, batch_bytes(*batch));
+  return reinterpret_cast<ddh_batch*>(batch.release());
+}
+
+ddh_batch* Gpt::batch_create(const ddh_batch_args& args, ddh_batch_info& info) {
+  const TokenSpan span = args.program == kTrainProgram ? tokens_.train() : tokens_.val();
+  std::unique_ptr<GptBatch> batch = empty_batch(args.n_samples, config_.context);
+  batch->samples.assign(args.samples, args.samples + args.n_samples);
+  for (int64_t b = 0; b < batch->B; ++b) copy_sample(span, args.samples[b], *batch, b);
+  info.items = static_cast<uint64_t>(batch->B * batch->T);
+  info.loss_count = static_cast<double>(batch->counted_targets);
+  return give_away(std::move(batch));
+}
+
+ddh_batch* Gpt::batch_of_ids(const std::vector<int64_t>& ids, const std::vector<int64_t>& targets, int64_t B) {
+  const auto N = static_cast<int64_t>(ids.size());
+  std::unique_ptr<GptBatch> batch = empty_batch(B, B > 0 ? N / B : 0);
+  for (int64_t b = 0; b < B; ++b) batch->samples.push_back(b);
+  std::copy(ids.begin(), ids.end(), batch->ids.mutable_data_ptr<int64_t>());
+  std::copy(targets.begin(), targets.end(), batch->targets.mutable_data_ptr<int64_t>());
+  batch->counted_targets = N - std::count(targets.begin(), targets.end(), kIgnoredTarget);
+  return give_away(std::move(batch));
+}
+
+void Gpt::batch_destroy(ddh_batch* batch) noexcept {
+  host.alloc->account(host.h, DDH_TAG_DATA, -batch_bytes(batch_of(batch)));
+  std::unique_ptr<GptBatch>(&batch_of(batch)).reset();
+}
+
+void Gpt::forward(const ddh_unit_call& c) {
+  const ddh::ActivationScope scope(host);
+  const c10::InferenceMode no_autograd;
+  Context& context = contexts_[c.micro_batch];
+  const bool recompute = c.phase == DDH_PHASE_RECOMPUTE;  // context.x is a gradient then
+  if (c.unit == kWte && !recompute) context.reset(config_.n_layer);
+  if (batch_of(c.batch).B == 0) return;
+  const UnitContext u = unit_context(c);
+  if (c.unit == kWte || c.unit == kWpe) {
+    if (recompute) return;  // nothing is kept of these
+    context.x = c.unit == kWte ? token_embedding(u) : position_embedding(u, std::move(context.x));
+  } else if (c.unit < head_unit()) {
+    BlockSaved& saved = context.blocks[static_cast<size_t>(c.unit - kWpe - 1)];
+    at::Tensor y = block(u, recompute ? saved.x : context.x, saved);
+    if (!recompute) context.x = std::move(y);
+    if (c.phase == DDH_PHASE_EVAL) saved = {};
+  } else {
+    context.loss_sum = head(u, recompute ? context.head.x : context.x, context.head);
+    context.loss_count = static_cast<double>(u.batch.counted_targets);
+    if (c.phase == DDH_PHASE_EVAL) sampler_.see(context.head.logits);
+  }
+}
+
+void Gpt::backward(const ddh_unit_call& c) {
+  const ddh::ActivationScope scope(host);
+  const c10::InferenceMode no_autograd;
+  if (batch_of(c.batch).B == 0) return give_zeros(*c.view);
+  Context& context = contexts_.at(c.micro_batch);
+  const UnitContext u = unit_context(c);
+  if (c.unit == head_unit()) {
+    context.x = head_backward(u, c.seed_scale, context.head);
+    context.head = {};
+  } else if (c.unit > kWpe) {
+    BlockSaved& saved = context.blocks[static_cast<size_t>(c.unit - kWpe - 1)];
+    context.x = block_backward(u, std::move(context.x), saved);
+    saved = {};
+  } else if (c.unit == kWpe) {
+    position_embedding_backward(u, context.x);
+  } else {
+    token_embedding_backward(u, context.x);
+    context.x = at::Tensor();
+  }
+}
+
+void Gpt::metrics(int32_t, int32_t micro_batch, double* sums, double* counts) {
+  sums[0] = contexts_.at(micro_batch).loss_sum;
+  counts[0] = contexts_.at(micro_batch).loss_count;
+}
+
+void Gpt::discard(int32_t micro_batch) noexcept {
+  const ddh::ActivationScope scope(host);
+  contexts_.erase(micro_batch);
+}
+
+void Gpt::sampler_begin(const char* prompt, uint32_t length, uint64_t seed) {
+  sampler_.begin(tokens_.encode(prompt), length, seed, config_);
+}
+
+ddh_batch* Gpt::sampler_next() {
+  std::unique_ptr<GptBatch> batch = sampler_.next();
+  return batch != nullptr ? give_away(std::move(batch)) : nullptr;
+}
+
+const char* Gpt::sampler_text() {
+  text_ = tokens_.decode(sampler_.ids());
+  return text_.c_str();
+}
+
+UnitContext Gpt::unit_context(const ddh_unit_call& c) {
+  return {config_, *products_, batch_of(c.batch), *c.view, {config_.seed, c.step, c.unit}, c.phase != DDH_PHASE_EVAL};
+}
+
+void Gpt::choose_products(const std::string& name) {
+  products_ = name == "aten" ? ops::make_aten_products() : ops::make_onednn_products();
+}
+
+void Gpt::copy_sample(const TokenSpan& span, int64_t start, GptBatch& batch, int64_t b) const {
+  auto* ids = batch.ids.mutable_data_ptr<int64_t>() + b * batch.T;
+  auto* targets = batch.targets.mutable_data_ptr<int64_t>() + b * batch.T;
+  for (int64_t t = 0; t <= batch.T; ++t) {
+    const int64_t id = span.ids[start + t];
+    if (id >= config_.vocab) {
+      ddh::fail(DDH_OUT_OF_RANGE, "token ", id, " at position ", start + t,
+                " of the data is beyond model.vocab=", config_.vocab, "; set model.vocab to at least ", id + 1);
+    }
+    if (t < batch.T) ids[t] = id;
+    if (t > 0) targets[t - 1] = id;
+  }
+}
+
+void Gpt::build_description() {
+  const int64_t C = config_.width, L = config_.n_layer;
+  const ddh::ModelDesc::Init narrow{DDH_INIT_NORMAL, 0, 0.02};
+  const ddh::ModelDesc::Init residual{DDH_INIT_NORMAL, 0, 0.02 / std::sqrt(2.0 * static_cast<double>(L))};
+  std::vector<std::string> tied;
+  if (config_.tied) tied = {"lm_head.weight"};
+  const int32_t wte =
+      desc_.add_param(kWte, "transformer.wte.weight", {config_.vocab, C}, narrow, DDH_PARAM_SPARSE_GRAD, tied);
+  std::vector<int32_t> order = {desc_.add_unit("wte", {wte})};
+  order.push_back(
+      desc_.add_unit("wpe", {desc_.add_param(kWpe, "transformer.wpe.weight", {config_.positions, C}, narrow)}));
+  for (int64_t l = 0; l < L; ++l) {
+    const auto unit = static_cast<int32_t>(l) + 2;
+    const std::string prefix = ddh::str("transformer.h.", l, ".");
+    std::vector<int32_t> params;
+    add_layer(params, unit, prefix + "ln_1", {C}, {DDH_INIT_CONSTANT, 1, 0});
+    add_layer(params, unit, prefix + "attn.c_attn", {3 * C, C}, narrow);
+    add_layer(params, unit, prefix + "attn.c_proj", {C, C}, residual);
+    add_layer(params, unit, prefix + "ln_2", {C}, {DDH_INIT_CONSTANT, 1, 0});
+    add_layer(params, unit, prefix + "mlp.c_fc", {4 * C, C}, narrow);
+    add_layer(params, unit, prefix + "mlp.c_proj", {C, 4 * C}, residual);
+    order.push_back(desc_.add_unit(ddh::str("h.", l), params));
+  }
+  std::vector<int32_t> head;
+  add_layer(head, head_unit(), "transformer.ln_f", {C}, {DDH_INIT_CONSTANT, 1, 0});
+  head.push_back(config_.tied ? wte : desc_.add_param(head_unit(), "lm_head.weight", {config_.vocab, C}, narrow));
+  order.push_back(desc_.add_unit("head", head));
+  desc_.add_program(
+      {DDH_PROGRAM_TRAIN, "train", order, {"loss"}, tokens_.train().samples(config_.context), "tokens", {}});
+  if (tokens_.val().numel > 0) {
+    desc_.add_program(
+        {DDH_PROGRAM_EVAL, "eval", order, {"loss"}, tokens_.val().samples(config_.context), "tokens", {}});
+  }
+}
+
+// A weight, and a bias where the model has biases.
+void Gpt::add_layer(std::vector<int32_t>& params, int32_t unit, const std::string& name, const std::vector<int64_t>& shape,
+               ddh::ModelDesc::Init init) {
+  const uint32_t attributes = shape.size() < 2 ? DDH_PARAM_NO_DECAY : 0;
+  params.push_back(desc_.add_param(unit, name + ".weight", shape, init, attributes));
+  if (config_.bias) params.push_back(desc_.add_param(unit, name + ".bias", {shape[0]}, {}, DDH_PARAM_NO_DECAY));
+}
+
+}  // namespace gpt

@@ -15,7 +15,6 @@ namespace gpt {
 namespace {
 
 constexpr uint32_t kLnF = 0;
-constexpr int64_t kIgnore = -100;         // a target that does not count
 constexpr int64_t kChunkNumel = 1 << 16;  // logits that are worked on at a time: a part of the second-level cache
 
 // The last parameter of the view: the tied embedding, or the head's own weight. (V, C)
@@ -45,7 +44,7 @@ double head(const UnitContext& u, const at::Tensor& x, HeadSaved& saved) {
   const auto *logits = saved.logits.const_data_ptr<float>(), *lse = saved.log_sum_exp.const_data_ptr<float>();
   double loss = 0;
   for (int64_t n = 0; n < N; ++n) {
-    if (targets[n] != kIgnore) loss += static_cast<double>(lse[n]) - static_cast<double>(logits[n * V + targets[n]]);
+    if (targets[n] != kIgnoredTarget) loss += static_cast<double>(lse[n]) - static_cast<double>(logits[n * V + targets[n]]);
   }
   return loss;
 }
@@ -59,7 +58,7 @@ at::Tensor head_backward(const UnitContext& u, double seed_scale, HeadSaved& sav
     d.sub_(saved.log_sum_exp.narrow(0, first, rows).unsqueeze(1)).exp_().mul_(seed);
     auto* at = d.mutable_data_ptr<float>();
     for (int64_t n = 0; n < rows; ++n) {
-      if (targets[first + n] == kIgnore) {
+      if (targets[first + n] == kIgnoredTarget) {
         std::fill(at + n * V, at + (n + 1) * V, 0.0F);
       } else {
         at[n * V + targets[first + n]] -= seed;

@@ -14,10 +14,12 @@
 
 namespace gpt {
 
+inline constexpr int64_t kIgnoredTarget = -100;  // does not count
+
 // A micro-batch on its way through the model.
 struct GptBatch {
   at::Tensor ids;      // (B, T) int64
-  at::Tensor targets;  // (B, T) int64; -100 = does not count
+  at::Tensor targets;  // (B, T) int64
   std::vector<int64_t> samples;
   int64_t counted_targets = 0;
   int64_t B = 0, T = 0;

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// gpt/gpt.hpp: GPT-2 and nanoGPT's variants, unit by unit. Sources: Radford et al. 2019; the layouts and defaults of
+// nanoGPT, with the parameter names of Hugging Face and linear weights as [out, in].
+//
+// Units: wte, wpe, h.0 .. h.(L-1), head. A tied head borrows wte, which is a unit of its own so that the position table is
+// not gathered with it.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data.hpp"
+#include "ddh/sdk/torch/activations.hpp"
+#include "layers.hpp"
+#include "sampler.hpp"
+
+namespace gpt {
+
+class DDH_HIDDEN Gpt final : public ddh::Model {
+ public:
+  explicit Gpt(const ddh_create& create);
+
+  const ddh_model_desc& describe() override { return desc_.get(); }
+  void prepare() override;
+  ddh_batch* batch_create(const ddh_batch_args& args, ddh_batch_info& info) override;
+  void batch_destroy(ddh_batch* batch) noexcept override;
+  void forward(const ddh_unit_call& c) override;
+  void backward(const ddh_unit_call& c) override;
+  void metrics(int32_t program, int32_t micro_batch, double* sums, double* counts) override;
+  void discard(int32_t micro_batch) noexcept override;
+
+  [[nodiscard]] bool has_sampler() const override { return true; }
+  void sampler_begin(const char* prompt, uint32_t length, uint64_t seed) override;
+  ddh_batch* sampler_next() override;
+  const char* sampler_text() override;
+
+  // A batch of given ids and targets (-100 = does not count), (B, T) each, T up to the rows of the position table.
+  ddh_batch* batch_of_ids(const std::vector<int64_t>& ids, const std::vector<int64_t>& targets, int64_t B);
+  // Logits (B T, V) of a micro-batch between its forward and its backward.
+  [[nodiscard]] const at::Tensor& logits(int32_t micro_batch) const { return contexts_.at(micro_batch).head.logits; }
+
+ private:
+  // What a micro-batch keeps from forward to backward.
+  struct Context {
+    at::Tensor x;  // output of the last unit; in backward its gradient
+    std::vector<BlockSaved> blocks;
+    HeadSaved head;
+    double loss_sum = 0, loss_count = 0;
+    void reset(int64_t n_layer) {
+      *this = {};
+      blocks.resize(static_cast<size_t>(n_layer));
+    }
+  };
+
+  [[nodiscard]] int32_t head_unit() const { return static_cast<int32_t>(config_.n_layer) + 2; }
+  UnitContext unit_context(const ddh_unit_call& c);
+  void choose_products(const std::string& name);
+  ddh_batch* give_away(std::unique_ptr<GptBatch> batch);
+  void copy_sample(const TokenSpan& span, int64_t start, GptBatch& batch, int64_t b) const;
+  void build_description();
+  void add_layer(std::vector<int32_t>& params, int32_t unit, const std::string& name,
+                 const std::vector<int64_t>& shape, ddh::ModelDesc::Init init);
+
+  const Tokens tokens_;
+  const Config config_;
+  ddh::ModelDesc desc_;
+  std::unique_ptr<ops::Products> products_;
+  std::map<int32_t, Context> contexts_;  // per micro-batch
+  Sampler sampler_;
+  std::string text_;
+};
+
+extern const char* const kNeeds[];
+
+}  // namespace gpt

@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The entry of the gpt plugin.
+#include "gpt.hpp"
+
+DDH_CXX_PLUGIN(gpt::Gpt, model, "gpt", "0.1.0", "GPT-2 and nanoGPT's variants on text or token files", gpt::kSchema,
+               gpt::kNeeds, DDH_CAP_IN_PROCESS);

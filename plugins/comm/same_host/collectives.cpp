@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The collectives of a group. Where the buffers lie in regions that all ranks map, data is read and written in place; else it
+// goes through staging, a chunk for each round.
+#include <algorithm>
+#include <cstring>
+
+#include "ddh/sdk/plugin.hpp"
+#include "group.hpp"
+
+namespace same_host {
+namespace {
+
+enum Kind : uint32_t { kAllReduce = 1, kReduceScatter, kAllGather, kBroadcast, kAllToAll, kBarrier };
+
+std::byte* bytes(void* p) { return static_cast<std::byte*>(p); }
+const std::byte* bytes(const void* p) { return static_cast<const std::byte*>(p); }
+
+// memcpy that allows nothing to copy, and a buffer onto itself.
+void copy_bytes(std::byte* to, const std::byte* from, uint64_t n) {
+  if (n > 0 && to != from) std::memcpy(to, from, n);
+}
+
+uint64_t element_bytes(const ddh_coll& c) {
+  const uint64_t size = ddh_dtype_bytes(c.dtype);
+  if (size == 0) ddh::fail(DDH_UNIMPLEMENTED, "dtype ", c.dtype, " is unknown to this transport");
+  return size;
+}
+
+void require_reducible(const ddh_coll& c) {
+  if (!can_reduce(c.dtype, c.op)) {
+    ddh::fail(DDH_UNIMPLEMENTED, "a reduction with op ", c.op, " over dtype ", c.dtype,
+              " is not offered; use SUM, MAX or MIN of F32, F64, BF16, I32 or I64");
+  }
+}
+
+// [begin, end) of equal parts of `count` elements, cut at multiples of 16 elements.
+std::pair<uint64_t, uint64_t> part(uint64_t count, int32_t index, int32_t parts) {
+  const uint64_t unit = 16, blocks = (count + unit - 1) / unit, n = static_cast<uint64_t>(parts),
+                 i = static_cast<uint64_t>(index);
+  return {std::min(count, blocks * i / n * unit), std::min(count, blocks * (i + 1) / n * unit)};
+}
+
+}  // namespace
+
+// Pieces of all ranks one after the other, in bytes.
+struct Group::Pieces {
+  std::vector<uint64_t> size, offset;
+  uint64_t largest = 0;
+  Pieces(const ddh_coll& c, int32_t ranks) {
+    uint64_t at = 0;
+    for (int32_t r = 0; r < ranks; ++r) {
+      offset.push_back(at);
+      size.push_back((c.counts != nullptr ? c.counts[r] : c.count) * element_bytes(c));
+      at += size.back();
+      largest = std::max(largest, size.back());
+    }
+  }
+};
+
+void Group::barrier() {
+  ddh_coll c{};
+  consume(begin_call(c, kBarrier, nullptr, 0));
+}
+
+void Group::all_gather(const ddh_coll& c) { gather_pieces(c, kAllGather, Pieces(c, layout_.size)); }
+
+void Group::broadcast(const ddh_coll& c) {
+  if (c.root < 0 || c.root >= layout_.size)
+    ddh::fail(DDH_OUT_OF_RANGE, "root ", c.root, " of a group of ", layout_.size);
+  Pieces pieces(c, layout_.size);
+  for (int32_t r = 0; r < layout_.size; ++r) {
+    if (r != c.root) pieces.size[static_cast<size_t>(r)] = 0;
+    pieces.offset[static_cast<size_t>(r)] = 0;
+  }
+  gather_pieces(c, kBroadcast, pieces);
+}
+
+// Every rank's piece to every rank, at its offset.
+void Group::gather_pieces(const ddh_coll& c, uint32_t kind, const Pieces& pieces) {
+  const auto me = static_cast<size_t>(settings_.rank);
+  const auto n = static_cast<size_t>(layout_.size);
+  const bool small = pieces.largest <= kInlineBytes;
+  const uint64_t round = begin_call(c, kind, c.send, small ? pieces.size[me] : 0);
+  const bool in_regions = [&] {
+    for (size_t r = 0; r < n; ++r) {
+      if (pieces.size[r] > 0 && call_slot(static_cast<int32_t>(r), round).call.send_region == 0) return false;
+    }
+    return true;
+  }();
+  if (small || in_regions) {
+    for (size_t r = 0; r < n; ++r) {
+      const CallSlot& theirs = call_slot(static_cast<int32_t>(r), round);
+      const std::byte* from = small                ? theirs.payload.data()
+                              : pieces.size[r] > 0 ? resolve(theirs.call.send_region, theirs.call.send_offset)
+                                                   : nullptr;
+      copy_bytes(bytes(c.recv) + pieces.offset[r], r == me ? bytes(c.send) : from, pieces.size[r]);
+    }
+    consume(round);
+    if (!small) wait_all(kConsumed, round, "readers of my piece");  // the caller may overwrite it now
+    return;
+  }
+  consume(round);
+  for (uint64_t at = 0; at < pieces.largest; at += layout_.staging_bytes) {
+    const uint64_t r_chunk = begin_round("staging");
+    const auto length = [&](size_t r) {
+      return at < pieces.size[r] ? std::min(layout_.staging_bytes, pieces.size[r] - at) : 0;
+    };
+    copy_bytes(staging(settings_.rank, r_chunk), bytes(c.send) + at, length(me));
+    publish(r_chunk, "pieces of peers");
+    for (size_t r = 0; r < n; ++r) {
+      const std::byte* from = r == me ? bytes(c.send) + at : staging(static_cast<int32_t>(r), r_chunk);
+      copy_bytes(bytes(c.recv) + pieces.offset[r] + at, from, length(r));
+    }
+    consume(r_chunk);
+  }
+}
+
+void Group::all_reduce(const ddh_coll& c) {
+  require_reducible(c);
+  const uint64_t size = c.count * element_bytes(c);
+  const bool small = size <= kInlineBytes;
+  const uint64_t round = begin_call(c, kAllReduce, c.send, small ? size : 0);
+  if (small) {
+    std::vector<const void*> sources;
+    for (int32_t r = 0; r < layout_.size; ++r) sources.push_back(call_slot(r, round).payload.data());
+    ordered_reduce({c.dtype, c.op, settings_.reduce_block, static_cast<uint32_t>(sources.size()), sources.data(), 1,
+                    &c.recv, c.count});
+    return consume(round);
+  }
+  if (all_send_in_regions(round) && all_recv_in_regions(round)) return reduce_in_place(c, round, c.count);
+  consume(round);
+  reduce_staged(c, c.count);
+}
+
+// Each rank sums its part where the buffers lie, and writes the result into everybody's.
+void Group::reduce_in_place(const ddh_coll& c, uint64_t round, uint64_t count) {
+  const auto [begin, end] = part(count, settings_.rank, layout_.size);
+  const uint64_t offset = begin * element_bytes(c);
+  std::vector<const void*> sources;
+  std::vector<void*> destinations;
+  for (int32_t r = 0; r < layout_.size; ++r) {
+    const Call& theirs = call_slot(r, round).call;
+    sources.push_back(resolve(theirs.send_region, theirs.send_offset) + offset);
+    destinations.push_back(resolve(theirs.recv_region, theirs.recv_offset) + offset);
+  }
+  const auto n = static_cast<uint32_t>(sources.size());
+  ordered_reduce({c.dtype, c.op, settings_.reduce_block, n, sources.data(), n, destinations.data(), end - begin});
+  consume(round);
+  wait_all(kConsumed, round, "sums of peers");
+}
+
+// Chunk by chunk: everybody stages, sums its part of all stagings into its own, and copies the parts of the others.
+void Group::reduce_staged(const ddh_coll& c, uint64_t count) {
+  const uint64_t size = element_bytes(c), chunk = layout_.staging_bytes / size;
+  for (uint64_t at = 0; at < count; at += chunk) {
+    const uint64_t n = std::min(chunk, count - at), round = begin_round("staging");
+    copy_bytes(staging(settings_.rank, round), bytes(c.send) + at * size, n * size);
+    publish(round, "contributions of peers");
+    const auto [begin, end] = part(n, settings_.rank, layout_.size);
+    std::vector<const void*> sources;
+    for (int32_t r = 0; r < layout_.size; ++r) sources.push_back(staging(r, round) + begin * size);
+    void* mine = staging(settings_.rank, round) + begin * size;
+    ordered_reduce({c.dtype, c.op, settings_.reduce_block, static_cast<uint32_t>(sources.size()), sources.data(), 1,
+                    &mine, end - begin});
+    mark_raise(line(settings_.rank, kSummed), round);
+    wait_all(kSummed, round, "sums of peers");
+    for (int32_t r = 0; r < layout_.size; ++r) {
+      const auto [first, last] = part(n, r, layout_.size);
+      copy_bytes(bytes(c.recv) + (at + first) * size, staging(r, round) + first * size, (last - first) * size);
+    }
+    consume(round);
+  }
+}
+
+void Group::reduce_scatter(const ddh_coll& c) {
+  require_reducible(c);
+  const Pieces pieces(c, layout_.size);
+  const auto me = static_cast<size_t>(settings_.rank);
+  const uint64_t size = element_bytes(c), round = begin_call(c, kReduceScatter, nullptr, 0);
+  std::vector<const void*> sources(static_cast<size_t>(layout_.size));
+  const auto reduce = [&](uint64_t n_bytes, void* to) {
+    ordered_reduce({c.dtype, c.op, settings_.reduce_block, static_cast<uint32_t>(sources.size()), sources.data(), 1,
+                    &to, n_bytes / size});
+  };
+  if (all_send_in_regions(round)) {
+    for (size_t r = 0; r < sources.size(); ++r) {
+      const Call& theirs = call_slot(static_cast<int32_t>(r), round).call;
+      sources[r] = resolve(theirs.send_region, theirs.send_offset) + pieces.offset[me];
+    }
+    reduce(pieces.size[me], c.recv);
+    consume(round);
+    return wait_all(kConsumed, round, "readers of my contribution");
+  }
+  consume(round);
+  // Staging holds one equal share for each destination.
+  const uint64_t share = layout_.staging_bytes / static_cast<uint64_t>(layout_.size) / 64 * 64;
+  for (uint64_t at = 0; at < pieces.largest; at += share) {
+    const uint64_t r_chunk = begin_round("staging");
+    const auto length = [&](size_t r) { return at < pieces.size[r] ? std::min(share, pieces.size[r] - at) : 0; };
+    for (size_t r = 0; r < sources.size(); ++r) {
+      copy_bytes(staging(settings_.rank, r_chunk) + r * share, bytes(c.send) + pieces.offset[r] + at, length(r));
+    }
+    publish(r_chunk, "contributions of peers");
+    for (size_t r = 0; r < sources.size(); ++r) sources[r] = staging(static_cast<int32_t>(r), r_chunk) + me * share;
+    reduce(length(me), bytes(c.recv) + at);
+    consume(r_chunk);
+  }
+}
+
+void Group::all_to_all(const ddh_coll& c) {
+  const Pieces pieces(c, layout_.size);
+  consume(begin_call(c, kAllToAll, nullptr, 0));
+  const auto n = static_cast<size_t>(layout_.size), me = static_cast<size_t>(settings_.rank);
+  const uint64_t piece = c.count * element_bytes(c), share = layout_.staging_bytes / n / 64 * 64;
+  for (uint64_t at = 0; at < piece; at += share) {
+    const uint64_t length = std::min(share, piece - at), round = begin_round("staging");
+    for (size_t r = 0; r < n; ++r)
+      copy_bytes(staging(settings_.rank, round) + r * share, bytes(c.send) + r * piece + at, length);
+    publish(round, "pieces of peers");
+    for (size_t r = 0; r < n; ++r)
+      copy_bytes(bytes(c.recv) + r * piece + at, staging(static_cast<int32_t>(r), round) + me * share, length);
+    consume(round);
+  }
+}
+
+// Point to point: a chunk is in the sender's channel until the receiver has taken it.
+void Group::send(const ddh_coll& c) {
+  const auto peer = static_cast<size_t>(c.root);
+  if (c.root < 0 || c.root >= layout_.size || c.root == settings_.rank)
+    ddh::fail(DDH_OUT_OF_RANGE, "peer ", c.root, " of a group of ", layout_.size);
+  const uint64_t size = c.count * element_bytes(c);
+  const uint32_t sent_to = kInternalMarks + static_cast<uint32_t>(c.root);
+  const uint32_t taken_from = kInternalMarks + static_cast<uint32_t>(layout_.size + settings_.rank);
+  for (uint64_t at = 0; at < size; at += layout_.staging_bytes) {
+    std::memcpy(channel(settings_.rank), bytes(c.send) + at, std::min(layout_.staging_bytes, size - at));
+    mark_raise(line(settings_.rank, sent_to), ++sent_[peer]);
+    wait(line(c.root, taken_from), sent_[peer], c.root, "the receiver");
+  }
+}
+
+void Group::recv(const ddh_coll& c) {
+  const auto peer = static_cast<size_t>(c.root);
+  if (c.root < 0 || c.root >= layout_.size || c.root == settings_.rank)
+    ddh::fail(DDH_OUT_OF_RANGE, "peer ", c.root, " of a group of ", layout_.size);
+  const uint64_t size = c.count * element_bytes(c);
+  const uint32_t sent_to = kInternalMarks + static_cast<uint32_t>(settings_.rank);
+  const uint32_t taken_from = kInternalMarks + static_cast<uint32_t>(layout_.size + c.root);
+  for (uint64_t at = 0; at < size; at += layout_.staging_bytes) {
+    wait(line(c.root, sent_to), ++taken_[peer], c.root, "the sender");
+    std::memcpy(bytes(c.recv) + at, channel(c.root), std::min(layout_.staging_bytes, size - at));
+    mark_raise(line(settings_.rank, taken_from), taken_[peer]);
+  }
+}
+
+}  // namespace same_host

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "group.hpp"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+
+#include "ddh/sdk/plugin.hpp"
+
+namespace same_host {
+namespace {
+
+constexpr const char* kKinds[] = {"nothing",    "all_reduce", "reduce_scatter", "all_gather",  "broadcast",
+                                  "all_to_all", "barrier",    "region_create",  "group_create"};
+
+}  // namespace
+
+Group::Group(Memory& memory, const Rendezvous& rendezvous, GroupSettings settings, Group* world)
+    : memory_(memory),
+      settings_(std::move(settings)),
+      world_(world),
+      layout_(static_cast<int32_t>(settings_.world_ranks.size()), settings_.staging_bytes),
+      spin_(SpinPolicy::choose(settings_.spin_us, layout_.size)),
+      sent_(settings_.world_ranks.size(), 0),
+      taken_(settings_.world_ranks.size(), 0) {
+  const std::string what = ddh::str("the control block of group '", settings_.name, "'");
+  std::unique_ptr<Offer> offer;
+  if (settings_.rank == 0) {
+    Created made = memory_.create(what, layout_.bytes);
+    mapping_ = std::move(made.mapping);
+    offer = std::move(made.offer);
+    rendezvous.set(settings_.name, offer->ticket());
+  } else {
+    mapping_ = memory_.attach(rendezvous.get(settings_.name), what, layout_.bytes);
+  }
+  pid(settings_.rank).store(getpid());
+  barrier();  // all are attached: the offer may go
+}
+
+MarkLine& Group::line(int32_t rank, uint32_t index) const {
+  auto* lines = reinterpret_cast<MarkLine*>(mapping_->base() + layout_.marks_offset);
+  return lines[static_cast<uint64_t>(rank) * layout_.lines_per_rank + index];
+}
+MarkLine& Group::user_line(int32_t rank, uint32_t mark) const {
+  return line(rank, kInternalMarks + 2 * static_cast<uint32_t>(layout_.size) + mark);
+}
+CallSlot& Group::call_slot(int32_t rank, uint64_t round) const {
+  auto* slots = reinterpret_cast<CallSlot*>(mapping_->base() + layout_.calls_offset);
+  return slots[static_cast<uint64_t>(rank) * 2 + (round & 1)];
+}
+std::byte* Group::staging(int32_t rank, uint64_t round) const {
+  return mapping_->base() + layout_.staging_offset +
+         (static_cast<uint64_t>(rank) * 2 + (round & 1)) * layout_.staging_bytes;
+}
+std::byte* Group::channel(int32_t rank) const {
+  return mapping_->base() + layout_.channels_offset + static_cast<uint64_t>(rank) * layout_.staging_bytes;
+}
+std::atomic<int64_t>& Group::pid(int32_t rank) const {
+  return reinterpret_cast<std::atomic<int64_t>*>(mapping_->base() + layout_.pids_offset)[rank];
+}
+
+// ---- Waiting -------------------------------------------------------------------------------------------------------
+
+void Group::wait(MarkLine& mark, uint64_t value, int32_t peer, const char* what) {
+  same_host::mark_wait(mark, value, spin_, [&] { check_peer(peer, what); });
+}
+
+void Group::wait_all(uint32_t internal_mark, uint64_t value, const char* what) {
+  for (int32_t peer = 0; peer < layout_.size; ++peer) {
+    if (peer != settings_.rank) wait(line(peer, internal_mark), value, peer, what);
+  }
+}
+
+void Group::check_peer(int32_t peer, const char* what) {
+  for (const Group* group : {static_cast<const Group*>(this), static_cast<const Group*>(world_)}) {
+    if (group == nullptr || group->control().aborted.load(std::memory_order_acquire) != 2) continue;
+    ddh::fail(DDH_ABORTED, "rank ", group->control().abort_rank, " gave up: ", group->control().abort_reason.data());
+  }
+  const int32_t theirs = settings_.world_ranks[static_cast<size_t>(peer)];
+  const int64_t their_pid = pid(peer).load();
+  if (!memory_.died(theirs, their_pid)) return;
+  ddh::fail(DDH_UNAVAILABLE, "rank ", theirs, " (pid ", their_pid, ") died while rank ",
+            settings_.world_ranks[static_cast<size_t>(settings_.rank)], " waited for ", what);
+}
+
+void Group::mark_wait(int32_t peer, uint32_t mark, uint64_t value, const char* what) {
+  wait(user_line(peer, mark), value, peer, what);
+}
+
+void Group::abort(const char* reason) {
+  uint32_t expected = 0;
+  if (!control().aborted.compare_exchange_strong(expected, 1)) return;  // the first reason counts
+  control().abort_rank = settings_.world_ranks[static_cast<size_t>(settings_.rank)];
+  std::snprintf(control().abort_reason.data(), kReasonBytes, "%s", reason);
+  control().aborted.store(2, std::memory_order_release);
+  wake_everybody();
+}
+
+void Group::wake_everybody() {
+  for (int32_t r = 0; r < layout_.size; ++r) {
+    for (uint32_t i = 0; i < layout_.lines_per_rank; ++i) mark_wake(line(r, i));
+  }
+}
+
+// ---- Rounds ----------------------------------------------------------------------------------------------------------
+
+uint64_t Group::begin_round(const char* what) {
+  const uint64_t round = ++round_;
+  if (round > 2) wait_all(kConsumed, round - 2, what);
+  return round;
+}
+
+void Group::publish(uint64_t round, const char* what) {
+  mark_raise(line(settings_.rank, kPublished), round);
+  wait_all(kPublished, round, what);
+}
+
+// Describes the call, with a payload that fits, and waits until every rank has.
+uint64_t Group::begin_call(const ddh_coll& c, uint32_t kind, const void* payload, uint64_t payload_bytes) {
+  const char* label = c.label != nullptr ? c.label : kKinds[kind];
+  const uint64_t round = begin_round(label);
+  CallSlot& slot = call_slot(settings_.rank, round);
+  uint64_t hash = 0;
+  for (int32_t r = 0; c.counts != nullptr && r < layout_.size; ++r) hash = hash * 0x100000001b3 + c.counts[r] + 1;
+  slot.call = {kind, c.dtype, c.op, c.root, c.counts != nullptr ? 0 : c.count, hash, 0, 0, 0, 0};
+  locate(c.send, slot.call.send_region, slot.call.send_offset);
+  locate(c.recv, slot.call.recv_region, slot.call.recv_offset);
+  if (payload_bytes > 0) std::memcpy(slot.payload.data(), payload, payload_bytes);
+  publish(round, label);
+  check_same_call(round, label);
+  return round;
+}
+
+void Group::check_same_call(uint64_t round, const char* label) const {
+  const Call& mine = call_slot(settings_.rank, round).call;
+  for (int32_t r = 0; r < layout_.size; ++r) {
+    const Call& theirs = call_slot(r, round).call;
+    if (theirs.kind == mine.kind && theirs.dtype == mine.dtype && theirs.op == mine.op && theirs.root == mine.root &&
+        theirs.count == mine.count && theirs.counts_hash == mine.counts_hash) {
+      continue;
+    }
+    const auto text = [](const Call& c) {
+      return ddh::str(kKinds[c.kind < std::size(kKinds) ? c.kind : 0], " of ", c.count, " elements, dtype ", c.dtype,
+                      ", op ", c.op, ", root ", c.root, c.counts_hash != 0 ? ", with counts" : "");
+    };
+    ddh::fail(DDH_FAILED_PRECONDITION, "collective ", round, " of group '", settings_.name, "' (", label,
+              ") differs: rank ", settings_.world_ranks[static_cast<size_t>(settings_.rank)], " called ", text(mine),
+              "; rank ", settings_.world_ranks[static_cast<size_t>(r)], " called ", text(theirs),
+              "; every rank must make the same calls in the same order");
+  }
+}
+
+// ---- Regions and marks -------------------------------------------------------------------------------------------------
+
+Region* Group::region_create(const std::string& name, uint64_t bytes) {
+  struct Message {
+    Ticket ticket;
+    int32_t code;
+    char text[400];
+  };
+  static_assert(sizeof(Message) <= kInlineBytes);
+  const std::string what = ddh::str("region '", name, "'");
+  auto region = std::make_unique<Region>();
+  region->name = name;
+  std::unique_ptr<Offer> offer;
+  const auto attempt = [](auto&& body) {
+    Message m{};
+    try {
+      body(m);
+    } catch (const ddh::Error& e) {
+      m.code = e.code();
+      std::snprintf(m.text, sizeof m.text, "%s", e.what());
+    }
+    return m;
+  };
+  const auto check = [&](const Message& mine) {
+    ddh_coll c{};
+    c.label = what.c_str();
+    const uint64_t round = begin_call(c, 7, &mine, sizeof mine);
+    std::vector<Message> all(static_cast<size_t>(layout_.size));
+    for (int32_t r = 0; r < layout_.size; ++r) {
+      std::memcpy(&all[static_cast<size_t>(r)], call_slot(r, round).payload.data(), sizeof(Message));
+    }
+    consume(round);
+    for (const Message& m : all) {
+      if (m.code != 0) ddh::fail(m.code, m.text);
+    }
+    return all[0].ticket;
+  };
+  const Ticket ticket = check(attempt([&](Message& m) {
+    if (settings_.rank != 0) return;
+    Created made = memory_.create(what, bytes);
+    region->mapping = std::move(made.mapping);
+    offer = std::move(made.offer);
+    m.ticket = offer->ticket();
+  }));
+  check(attempt([&](Message&) {
+    if (settings_.rank != 0) region->mapping = memory_.attach(ticket, what, bytes);
+  }));
+  regions_.push_back(std::move(region));
+  return regions_.back().get();
+}
+
+void Group::region_destroy(Region* region) {
+  for (auto& mine : regions_) {
+    if (mine.get() == region) mine.reset();  // its number stays taken, alike on every rank
+  }
+}
+
+uint32_t Group::marks_create(uint32_t n) {
+  if (n > kUserMarks - marks_used_) {
+    ddh::fail(DDH_RESOURCE_EXHAUSTED, "group '", settings_.name, "' has ", kUserMarks, " marks and ", marks_used_,
+              " are in use; ", n, " more don't fit: use fewer windows (larger units)");
+  }
+  marks_used_ += n;
+  return marks_used_ - n;
+}
+
+std::byte* Group::resolve(uint64_t region, uint64_t offset) const {
+  return regions_[region - 1]->mapping->base() + offset;
+}
+
+void Group::locate(const void* p, uint64_t& region, uint64_t& offset) const {
+  const auto* at = static_cast<const std::byte*>(p);
+  for (size_t i = 0; i < regions_.size(); ++i) {
+    if (regions_[i] == nullptr) continue;
+    const Mapping& m = *regions_[i]->mapping;
+    if (at < m.base() || at >= m.base() + m.bytes()) continue;
+    region = i + 1;
+    offset = static_cast<uint64_t>(at - m.base());
+    return;
+  }
+}
+
+bool Group::all_send_in_regions(uint64_t round) const {
+  for (int32_t r = 0; r < layout_.size; ++r) {
+    if (call_slot(r, round).call.send_region == 0) return false;
+  }
+  return true;
+}
+bool Group::all_recv_in_regions(uint64_t round) const {
+  for (int32_t r = 0; r < layout_.size; ++r) {
+    if (call_slot(r, round).call.recv_region == 0) return false;
+  }
+  return true;
+}
+
+}  // namespace same_host

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A group of ranks on one host: its common memory, its marks, and collectives on them.
+//
+// Every collective runs in rounds. In a round a rank writes into its half of staging (round & 1), raises kPublished, waits
+// for its peers, reads theirs, and raises kConsumed. A half is written again two rounds later, after every peer has
+// consumed it, so no barrier is needed. Small payloads travel in the first round, with the description of the call.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "control.hpp"
+#include "ddh/kind/comm.h"
+#include "memory.hpp"
+#include "ordered_sum.hpp"
+
+namespace same_host {
+
+struct GroupSettings {
+  std::string name;
+  std::vector<int32_t> world_ranks;  // of the members, ascending
+  int32_t rank = 0;                  // within the group
+  uint32_t reduce_block = 1;
+  int64_t spin_us = 20;
+  uint64_t staging_bytes = 1 << 20;
+};
+
+// Memory that all ranks of a group map.
+struct Region {
+  std::string name;
+  std::unique_ptr<Mapping> mapping;
+};
+
+class Group {
+ public:
+  // How ranks exchange a ticket before they share memory: rank 0 of the group sets, the others get.
+  struct Rendezvous {
+    std::function<void(const std::string& key, const Ticket&)> set;
+    std::function<Ticket(const std::string& key)> get;
+  };
+  // [collective] `world`: the group of all ranks, whose abort ends waits of this one too; nullptr when it is this one.
+  Group(Memory& memory, const Rendezvous& rendezvous, GroupSettings settings, Group* world);
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  [[nodiscard]] int32_t rank() const { return settings_.rank; }
+  [[nodiscard]] int32_t size() const { return layout_.size; }
+
+  void all_reduce(const ddh_coll& c);
+  void reduce_scatter(const ddh_coll& c);
+  void all_gather(const ddh_coll& c);
+  void broadcast(const ddh_coll& c);
+  void all_to_all(const ddh_coll& c);
+  void send(const ddh_coll& c);
+  void recv(const ddh_coll& c);
+  void barrier();
+
+  // [collective] A failure on one rank is thrown on all.
+  Region* region_create(const std::string& name, uint64_t bytes);
+  void region_destroy(Region* region);
+
+  // [collective] Reserves n marks; throws when there are no more.
+  uint32_t marks_create(uint32_t n);
+  void mark_set(uint32_t mark, uint64_t value) { mark_raise(user_line(settings_.rank, mark), value); }
+  void mark_wait(int32_t peer, uint32_t mark, uint64_t value, const char* what);
+
+  void abort(const char* reason);
+
+ private:
+  // A collective in terms of bytes; see collectives.cpp.
+  struct Pieces;
+  struct Shared;
+
+  [[nodiscard]] MarkLine& line(int32_t rank, uint32_t index) const;
+  [[nodiscard]] MarkLine& user_line(int32_t rank, uint32_t mark) const;
+  [[nodiscard]] CallSlot& call_slot(int32_t rank, uint64_t round) const;
+  [[nodiscard]] std::byte* staging(int32_t rank, uint64_t round) const;
+  [[nodiscard]] std::byte* channel(int32_t rank) const;
+  [[nodiscard]] Control& control() const { return *reinterpret_cast<Control*>(mapping_->base()); }
+  [[nodiscard]] std::atomic<int64_t>& pid(int32_t rank) const;
+
+  void wait(MarkLine& line, uint64_t value, int32_t peer, const char* what);
+  void wait_all(uint32_t internal_mark, uint64_t value, const char* what);
+  void check_peer(int32_t peer, const char* what);  // throws when waiting is pointless
+  void wake_everybody();
+
+  // A round: begin waits until my half may be written, publish hands it over and waits for the others'.
+  uint64_t begin_round(const char* what);
+  void publish(uint64_t round, const char* what);
+  void consume(uint64_t round) { mark_raise(line(settings_.rank, kConsumed), round); }
+  uint64_t begin_call(const ddh_coll& c, uint32_t kind, const void* payload, uint64_t payload_bytes);
+  void check_same_call(uint64_t round, const char* label) const;
+
+  // A peer's buffer, when it lies in a region.
+  [[nodiscard]] std::byte* resolve(uint64_t region, uint64_t offset) const;
+  void locate(const void* p, uint64_t& region, uint64_t& offset) const;
+  [[nodiscard]] bool all_send_in_regions(uint64_t round) const;
+  [[nodiscard]] bool all_recv_in_regions(uint64_t round) const;
+
+  void gather_pieces(const ddh_coll& c, uint32_t kind, const Pieces& pieces);
+  void reduce_staged(const ddh_coll& c, uint64_t count);
+  void reduce_in_place(const ddh_coll& c, uint64_t round, uint64_t count);
+
+  Memory& memory_;
+  const GroupSettings settings_;
+  Group* const world_;
+  const ControlLayout layout_;
+  const SpinPolicy spin_;
+  std::unique_ptr<Mapping> mapping_;
+  std::vector<std::unique_ptr<Region>> regions_;  // by number; null = destroyed
+  uint64_t round_ = 0;
+  uint32_t marks_used_ = 0;
+  std::vector<uint64_t> sent_, taken_;  // chunks, per peer
+};
+
+}  // namespace same_host

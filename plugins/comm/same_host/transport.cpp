@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport.hpp"
+
+#include <algorithm>
+
+namespace same_host {
+namespace {
+
+constexpr uint32_t kJoinTimeoutMs = 120'000;
+
+}  // namespace
+
+Transport::Transport(const ddh_create& create, std::unique_ptr<Memory> memory)
+    : CommShared(create), memory_(std::move(memory)) {}
+
+void Transport::init(const ddh_comm_init& args) {
+  init_ = args;
+  GroupSettings settings;
+  settings.name = ddh::str("world ", args.run_id);
+  for (int32_t r = 0; r < args.world_size; ++r) settings.world_ranks.push_back(r);
+  settings.rank = args.rank;
+  settings.reduce_block = args.reduce_block;
+  make_group(std::move(settings));
+}
+
+Group& Transport::make_group(GroupSettings settings) {
+  settings.spin_us = host.i64("comm.spin_us");
+  settings.staging_bytes = static_cast<uint64_t>(host.i64("comm.staging_bytes"));
+  const Group::Rendezvous rendezvous{[this](const std::string& key, const Ticket& ticket) {
+                                       ddh::call(host.kv->set, host.h, key.c_str(), &ticket, sizeof ticket);
+                                     },
+                                     [this](const std::string& key) {
+                                       Ticket ticket{};
+                                       uint64_t bytes = sizeof ticket;
+                                       ddh::call(host.kv->get, host.h, key.c_str(), &ticket, &bytes, kJoinTimeoutMs);
+                                       return ticket;
+                                     }};
+  Group* const world = groups_.empty() ? nullptr : groups_.front().get();
+  groups_.push_back(std::make_unique<Group>(*memory_, rendezvous, std::move(settings), world));
+  return *groups_.back();
+}
+
+ddh_group* Transport::group_create(const char* name, const int32_t* ranks, uint32_t n) {
+  GroupSettings settings;
+  settings.name = ddh::str(name, ' ', init_.run_id);
+  settings.world_ranks.assign(ranks, ranks + n);
+  const auto me = std::find(settings.world_ranks.begin(), settings.world_ranks.end(), init_.rank);
+  const bool ascending = std::is_sorted(settings.world_ranks.begin(), settings.world_ranks.end());
+  if (me == settings.world_ranks.end() || !ascending || settings.world_ranks.back() >= init_.world_size) {
+    ddh::fail(DDH_INVALID_ARGUMENT, "group '", name, "' needs ascending ranks below ", init_.world_size, " with rank ",
+              init_.rank, " among them");
+  }
+  settings.rank = static_cast<int32_t>(me - settings.world_ranks.begin());
+  settings.reduce_block = std::max<uint32_t>(1, std::min(init_.reduce_block, n));
+  return handle(make_group(std::move(settings)));
+}
+
+void Transport::group_info(ddh_group* group, int32_t& rank, int32_t& size, uint32_t& caps) {
+  rank = of(group).rank();
+  size = of(group).size();
+  caps = DDH_COMM_SHARED_VIEW | DDH_COMM_ORDERED_SUM;
+}
+
+void Transport::abort(const char* reason) {
+  if (!groups_.empty()) groups_.front()->abort(reason);
+}
+
+// A region handle names its group too, so that destroy needs nothing else.
+struct RegionHandle {
+  Group* group;
+  Region* region;
+};
+
+ddh_region* Transport::region_create(ddh_group* group, const char* name, uint64_t bytes, void*& base) {
+  auto made = std::make_unique<RegionHandle>();
+  *made = {&of(group), of(group).region_create(name, bytes)};
+  base = made->region->mapping->base();
+  return reinterpret_cast<ddh_region*>(made.release());
+}
+
+void Transport::region_destroy(ddh_region* region) {
+  if (region == nullptr) return;
+  const std::unique_ptr<RegionHandle> mine(reinterpret_cast<RegionHandle*>(region));
+  mine->group->region_destroy(mine->region);
+}
+
+}  // namespace same_host

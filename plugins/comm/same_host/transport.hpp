@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The transport plugin of ranks on one host, over whichever Memory its derived class brings.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "ddh/sdk/comm.hpp"
+#include "group.hpp"
+
+namespace same_host {
+
+class Transport : public ddh::CommShared {
+ public:
+  Transport(const ddh_create& create, std::unique_ptr<Memory> memory);
+
+  void init(const ddh_comm_init& args) override;
+  ddh_group* world() override { return handle(*groups_.at(0)); }
+  ddh_group* group_create(const char* name, const int32_t* ranks, uint32_t n) override;
+  void group_info(ddh_group* group, int32_t& rank, int32_t& size, uint32_t& caps) override;
+  void all_reduce(const ddh_coll& args) override { of(args.group).all_reduce(args); }
+  void reduce_scatter(const ddh_coll& args) override { of(args.group).reduce_scatter(args); }
+  void all_gather(const ddh_coll& args) override { of(args.group).all_gather(args); }
+  void broadcast(const ddh_coll& args) override { of(args.group).broadcast(args); }
+  void all_to_all(const ddh_coll& args) override { of(args.group).all_to_all(args); }
+  void send(const ddh_coll& args) override { of(args.group).send(args); }
+  void recv(const ddh_coll& args) override { of(args.group).recv(args); }
+  void barrier(ddh_group* group) override { of(group).barrier(); }
+  void abort(const char* reason) override;
+  void finalize() override { groups_.at(0)->barrier(); }
+
+  ddh_region* region_create(ddh_group* group, const char* name, uint64_t bytes, void*& base) override;
+  void region_destroy(ddh_region* region) override;
+  uint32_t marks_create(ddh_group* group, uint32_t n) override { return of(group).marks_create(n); }
+  void mark_set(ddh_group* group, uint32_t mark, uint64_t value) override { of(group).mark_set(mark, value); }
+  void mark_wait(ddh_group* group, int32_t peer, uint32_t mark, uint64_t value, const char* what) override {
+    of(group).mark_wait(peer, mark, value, what);
+  }
+
+ private:
+  static Group& of(ddh_group* group) { return *reinterpret_cast<Group*>(group); }
+  static ddh_group* handle(Group& group) { return reinterpret_cast<ddh_group*>(&group); }
+  Group& make_group(GroupSettings settings);
+
+  std::unique_ptr<Memory> memory_;
+  ddh_comm_init init_{};
+  std::vector<std::unique_ptr<Group>> groups_;  // the first is the world
+};
+
+// JSON Schema of the options of both transports.
+inline constexpr const char* kSchema = R"({"properties": {
+  "spin_us": {"type": "integer", "default": 20, "minimum": 0, "maximum": 1000000, "x-unit": "us",
+    "description": "how long a wait spins before it sleeps; ranks that share a core hardly spin at all"},
+  "staging_bytes": {"type": "integer", "default": 1048576, "minimum": 65536, "maximum": 1073741824, "x-unit": "bytes",
+    "description": "staging of a rank for collectives whose buffers are not in shared pages, twice", "x-affects": "memory"}}})";
+
+}  // namespace same_host

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// tests/golden/gpt_fixture.hpp: a GPT linked into the test, with weights in the Hugging Face layout.
+#pragma once
+
+#include <fstream>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "../../models/gpt/gpt.hpp"
+#include "support/model_driver.hpp"
+
+DDH_EXTERN_C ddh_rc ddh_entry_gpt(const ddh_host* host, const ddh_module** out, ddh_err* err) DDH_NX;
+
+namespace ddhost::test {
+
+// A text file of 100 bytes, where a test needs data that it never reads; removed with the object.
+class SmallText {
+ public:
+  explicit SmallText(const std::string& name, const std::string& text = std::string(100, 'a') + "bcd")
+      : path_(std::filesystem::temp_directory_path() / (name + "-" + std::to_string(getpid()) + ".txt")) {
+    std::ofstream(path_) << text;
+  }
+  SmallText(const SmallText&) = delete;
+  SmallText& operator=(const SmallText&) = delete;
+  ~SmallText() {
+    std::error_code ignored;
+    std::filesystem::remove(path_, ignored);
+  }
+  [[nodiscard]] std::string path() const { return path_.string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// Weights that Hugging Face stores as [in, out] and this model as [out, in].
+inline bool is_transposed(const std::string& name) {
+  for (const char* end : {"attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight"}) {
+    if (name.ends_with(end)) return true;
+  }
+  return false;
+}
+
+// (rows, columns) -> (columns, rows)
+inline std::vector<float> transpose(const std::vector<float>& from, size_t rows, size_t columns) {
+  std::vector<float> to(from.size());
+  for (size_t r = 0; r < rows; ++r) {
+    for (size_t c = 0; c < columns; ++c) to[c * rows + r] = from[r * columns + c];
+  }
+  return to;
+}
+
+// A tensor of Hugging Face's layout as this model stores it; `shape` is this model's.
+inline std::vector<float> from_hf(const std::string& name, const std::vector<int64_t>& shape,
+                                  std::vector<float> values) {
+  if (!is_transposed(name)) return values;
+  return transpose(values, static_cast<size_t>(shape[1]), static_cast<size_t>(shape[0]));
+}
+
+inline gpt::Gpt& gpt_of(ModelDriver& model) { return ddh::self_as<gpt::Gpt>(model.inst()); }
+
+// Targets as Hugging Face takes them from labels (B, T): shifted by one, nothing at the end.
+inline std::vector<int64_t> shifted(const std::vector<int64_t>& labels, size_t B) {
+  std::vector<int64_t> targets(labels.size(), gpt::kIgnoredTarget);
+  const size_t T = labels.size() / B;
+  for (size_t i = 0; i < labels.size(); ++i) {
+    if ((i + 1) % T != 0) targets[i] = labels[i + 1];
+  }
+  return targets;
+}
+
+}  // namespace ddhost::test
