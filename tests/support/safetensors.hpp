@@ -57,7 +57,8 @@ inline GoldenFile read_safetensors(const std::string& path) {
   std::string header(header_bytes, '\0');
   in.read(header.data(), static_cast<std::streamsize>(header_bytes));
   GoldenFile file;
-  for (const auto& [name, item] : nlohmann::json::parse(header).items()) {
+  const nlohmann::json items = nlohmann::json::parse(header);
+  for (const auto& [name, item] : items.items()) {
     if (name == "__metadata__") {
       for (const auto& [key, value] : item.items()) {
         const auto text = value.get<std::string>();

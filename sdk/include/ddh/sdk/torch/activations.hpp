@@ -70,9 +70,9 @@ class ActivationAllocator final : public c10::Allocator {
     if (n == 0) return {nullptr, nullptr, &release, c10::Device(c10::DeviceType::CPU)};
     Header* header = take(size_class(n));
     ActivationScope::add(static_cast<int64_t>(header->bytes));
-    return {header + 1, header, &release, c10::Device(c10::DeviceType::CPU)};
+    return {header + 1, header + 1, &release, c10::Device(c10::DeviceType::CPU)};
   }
-  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }  // data is not the context
+  c10::DeleterFnPtr raw_deleter() const override { return &release; }
   void copy_data(void* dest, const void* src, size_t count) const override { default_copy_data(dest, src, count); }
 
  private:
@@ -127,9 +127,9 @@ class ActivationAllocator final : public c10::Allocator {
     return reinterpret_cast<void*>(aligned);
   }
 
-  static void release(void* context) {
-    if (context == nullptr) return;
-    auto* header = static_cast<Header*>(context);
+  static void release(void* data) {
+    if (data == nullptr) return;
+    auto* header = static_cast<Header*>(data) - 1;
     ActivationScope::add(-static_cast<int64_t>(header->bytes));
     ActivationAllocator& self = *header->owner;
     const std::lock_guard lock(self.mutex_);
