@@ -85,8 +85,8 @@ const char* const kSchema = R"({"type": "object", "properties": {
   "dropout": {"type": "number", "default": 0.0, "minimum": 0, "maximum": 0.9,
     "description": "of embeddings, attention and residual branches; the mask depends on seed, step, unit and sample alone"},
   "tied": {"type": "boolean", "default": true, "description": "the head uses the token embedding"},
-  "matmul": {"type": "string", "default": "auto", "enum": ["auto", "onednn", "aten"],
-    "description": "library of the matrix products; auto: the quicker one by a measurement on rank 0", "x-affects": "numerics"}
+  "matmul": {"type": "string", "default": "auto", "enum": ["auto", "onednn", "onednn_gemm", "aten"],
+    "description": "library of the matrix products; auto: the quickest by a measurement on rank 0", "x-affects": "numerics"}
 }})";
 
 }  // namespace gpt

@@ -17,9 +17,9 @@ struct Config {
   int64_t context;    // T
   int64_t positions;  // rows of the position table, at least T
   int64_t vocab;      // V
-  bool bias;        // of linear layers and layer norms
-  bool tied;        // head = token embedding
-  bool tanh_gelu;   // GPT-2's gelu_new; else the exact erf form
+  bool bias;          // of linear layers and layer norms
+  bool tied;          // head = token embedding
+  bool tanh_gelu;     // GPT-2's gelu_new; else the exact erf form
   double dropout;
   uint64_t seed;
 

@@ -60,7 +60,7 @@ void Gpt::prepare() {
   std::string mine = "onednn";
   int32_t rank = 0;
   ddh::call(host.comm->group_info, host.h, nullptr, &rank, nullptr, nullptr);
-  if (rank == 0) mine = ops::quicker_products({rows, config_.width, 4 * config_.width});
+  if (rank == 0) mine = ops::quickest_products({rows, config_.width, 4 * config_.width});
   const char* agreed = nullptr;
   ddh::call(host.config->agree, host.h, "model.matmul", mine.c_str(), &agreed);
   choose_products(agreed);
@@ -169,7 +169,7 @@ UnitContext Gpt::unit_context(const ddh_unit_call& c) {
 }
 
 void Gpt::choose_products(const std::string& name) {
-  products_ = name == "aten" ? ops::make_aten_products() : ops::make_onednn_products();
+  products_ = ops::make_products(name == "auto" ? "onednn" : name);  // auto: until prepare
 }
 
 void Gpt::copy_sample(const TokenSpan& span, int64_t start, GptBatch& batch, int64_t b) const {
@@ -222,8 +222,8 @@ void Gpt::build_description() {
 }
 
 // A weight, and a bias where the model has biases.
-void Gpt::add_layer(std::vector<int32_t>& params, int32_t unit, const std::string& name, const std::vector<int64_t>& shape,
-               ddh::ModelDesc::Init init) {
+void Gpt::add_layer(std::vector<int32_t>& params, int32_t unit, const std::string& name,
+                    const std::vector<int64_t>& shape, ddh::ModelDesc::Init init) {
   const uint32_t attributes = shape.size() < 2 ? DDH_PARAM_NO_DECAY : 0;
   params.push_back(desc_.add_param(unit, name + ".weight", shape, init, attributes));
   if (config_.bias) params.push_back(desc_.add_param(unit, name + ".bias", {shape[0]}, {}, DDH_PARAM_NO_DECAY));

@@ -61,8 +61,8 @@ class DDH_HIDDEN Gpt final : public ddh::Model {
   ddh_batch* give_away(std::unique_ptr<GptBatch> batch);
   void copy_sample(const TokenSpan& span, int64_t start, GptBatch& batch, int64_t b) const;
   void build_description();
-  void add_layer(std::vector<int32_t>& params, int32_t unit, const std::string& name,
-                 const std::vector<int64_t>& shape, ddh::ModelDesc::Init init);
+  void add_layer(std::vector<int32_t>& params, int32_t unit, const std::string& name, const std::vector<int64_t>& shape,
+                 ddh::ModelDesc::Init init);
 
   const Tokens tokens_;
   const Config config_;

@@ -44,7 +44,8 @@ double head(const UnitContext& u, const at::Tensor& x, HeadSaved& saved) {
   const auto *logits = saved.logits.const_data_ptr<float>(), *lse = saved.log_sum_exp.const_data_ptr<float>();
   double loss = 0;
   for (int64_t n = 0; n < N; ++n) {
-    if (targets[n] != kIgnoredTarget) loss += static_cast<double>(lse[n]) - static_cast<double>(logits[n * V + targets[n]]);
+    if (targets[n] != kIgnoredTarget)
+      loss += static_cast<double>(lse[n]) - static_cast<double>(logits[n * V + targets[n]]);
   }
   return loss;
 }

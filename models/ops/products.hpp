@@ -28,13 +28,20 @@ class Products {
   virtual void backward_input(LinearShape s, const float* dy, const float* w, float* dx) = 0;
   // dw = dy^T x, or with `add` dw += the complete product, one fp32 addition for each element.
   virtual void backward_weight(LinearShape s, const float* dy, const float* x, float* dw, bool add) = 0;
+  // Memory that it keeps between calls.
+  [[nodiscard]] virtual uint64_t scratch_bytes() const { return 0; }
 };
 
-// oneDNN, which keeps to the widest vectors of every processor; and ATen's own choice (MKL in the wheels).
+// oneDNN's matmul primitives; oneDNN with its gemm for the gradients and the weight as the left factor in the forward, which
+// needs no packing of weights; ATen's own choice (MKL in the wheels).
 std::unique_ptr<Products> make_onednn_products();
+std::unique_ptr<Products> make_onednn_gemm_products();
 std::unique_ptr<Products> make_aten_products();
 
-// "onednn" or "aten": the quicker one for a layer of this shape on this machine, by a measurement of a few milliseconds.
-std::string quicker_products(LinearShape shape);
+// By the names "onednn", "onednn_gemm", "aten"; nullptr for another name.
+std::unique_ptr<Products> make_products(const std::string& name);
+
+// The name of the quickest for a layer of this shape on this machine, by a measurement of some milliseconds.
+std::string quickest_products(LinearShape shape);
 
 }  // namespace ops

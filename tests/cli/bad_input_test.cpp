@@ -64,6 +64,52 @@ TEST_CASE("a plugin of another kind is refused and said to be what it is", "[cli
   check_refused(run(toy({"--optimizer", plugin("zero1")})), {"zero1", "strategy", "optimizer"});
 }
 
+TEST_CASE("a plugin with a fault of its own is refused with what is wrong", "[cli]") {
+  check_refused(run(toy({"--strategy", fake("plain")})), {"plain.so", "ddh_plugin_entry_1"});
+  check_refused(run(toy({"--strategy", fake("other_major")})), {"other_major.so"});
+  check_refused(run(toy({"--strategy", fake("needs_missing")})), {"needs_missing", "ddh.telepathy/1"});
+  check_refused(run(toy({"--strategy", fake("newer_minor")})), {"newer_minor", "newer"});
+  check_refused(run(toy({"--strategy", fake("same_id_twice")})), {"same_id_twice.so", "left"});
+  check_refused(run(toy({"--strategy", fake("two")})), {"left", "right"});
+  check_refused(run(toy({"--strategy", fake("links_gone")})), {"links_gone.so", "torch_gone"});
+  check_refused(run(toy({"--strategy", fake("flushes_to_zero")})), {"flushes_to_zero.so"});
+}
+
+TEST_CASE("a plugin whose create fails or throws ends the run with its sentence", "[cli]") {
+  check_refused(run(toy({"--strategy", fake("create_fails")})), {"create_fails", "the tide is out"});
+  check_refused(run(toy({"--strategy", fake("create_throws")})), {"throws", "ouch"});
+  check_refused(run(toy({"--strategy", fake("entry_throws")})), {"entry_throws.so", "threw"});
+}
+
+TEST_CASE("inspect tells what a library is, and why it can't be loaded", "[cli]") {
+  const auto inspect = [](const std::string& file) {
+    Process process({"inspect", file});
+    const int code = process.wait();
+    return std::make_pair(code, process.out() + process.err());
+  };
+  const auto [good_code, good] = inspect(plugin("zero3"));
+  CHECK(good_code == 0);
+  CHECK_THAT(good, Catch::Contains("zero3") && Catch::Contains("strategy") && Catch::Contains("prefetch_units"));
+  const auto [bad_code, bad] = inspect(fake("links_gone"));
+  CHECK(bad_code == 1);
+  CHECK_THAT(bad, Catch::Contains("links_gone") && Catch::Contains("torch_gone"));
+}
+
+TEST_CASE("list names every plugin, and dry-run prints a config that is accepted again", "[cli]") {
+  Process list({"list"});
+  CHECK(list.wait() == 0);
+  for (const char* id : {"ddp", "zero1", "zero3", "adamw", "sgd", "loop", "shm"})
+    CHECK_THAT(list.out(), Catch::Contains(id));
+  Process dry({"--model", toy_model(), "--strategy", "zero3", "train.steps=7", "--dry-run"});
+  CHECK(dry.wait() == 0);
+  const TempFolder folder;
+  std::ofstream(folder.file("again.json")) << dry.out();
+  Process again({"--config", folder.file("again.json"), "--dry-run"});
+  CHECK(again.wait() == 0);
+  CHECK(nlohmann::json::parse(again.out()) == nlohmann::json::parse(dry.out()));
+  CHECK(nlohmann::json::parse(dry.out()).at("train").at("steps") == 7);
+}
+
 TEST_CASE("an unknown key is refused with the nearest name", "[cli]") {
   check_refused(run(toy({"train.stepz=5"})), {"train.stepz", "train.steps"});
   check_refused(run(toy({"--strategy", "zero3", "strategy.prefetch_unit=5"})),

@@ -20,9 +20,8 @@ std::string some_text() {
 }
 
 ModelDriver::Options options(const SmallText& text, const std::string& dropout = "0.0") {
-  return {{"model.size", "custom"},   {"model.n_layer", "2"},      {"model.n_head", "2"},
-          {"model.n_embd", "16"},     {"model.context", "8"},      {"model.dropout", dropout},
-          {"data.path", text.path()}, {"model.matmul", "onednn"}};
+  return {{"model.size", "custom"}, {"model.n_layer", "2"},     {"model.n_head", "2"},      {"model.n_embd", "16"},
+          {"model.context", "8"},   {"model.dropout", dropout}, {"data.path", text.path()}, {"model.matmul", "onednn"}};
 }
 
 void fill(ModelDriver& model) {
@@ -120,7 +119,8 @@ TEST_CASE("the gradient of a GPT with dropout is the slope of its loss") {
     const std::vector<float> at = model.value(i);
     const auto shifted_loss = [&](double by) {
       for (size_t k = 0; k < at.size(); ++k)
-        model.value(i)[k] = static_cast<float>(static_cast<double>(at[k]) + by * static_cast<double>(gradient[i][k]) / norm);
+        model.value(i)[k] =
+            static_cast<float>(static_cast<double>(at[k]) + by * static_cast<double>(gradient[i][k]) / norm);
       return loss();
     };
     const double slope = (shifted_loss(h) - shifted_loss(-h)) / (2 * h);

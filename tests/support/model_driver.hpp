@@ -99,14 +99,16 @@ class FakeHost {
     return t;
   }
   static const ddh_alloc& alloc_table() {
-    static const ddh_alloc t = {
-        sizeof(ddh_alloc), 0, nullptr, nullptr,
-        [](void* h, int32_t tag, int64_t bytes) noexcept {
-          const auto i = static_cast<size_t>(tag);
-          self(h).bytes_[i] += bytes;
-          self(h).peak_bytes_[i] = std::max(self(h).peak_bytes_[i], self(h).bytes_[i]);
-        },
-        nullptr};
+    static const ddh_alloc t = {sizeof(ddh_alloc),
+                                0,
+                                nullptr,
+                                nullptr,
+                                [](void* h, int32_t tag, int64_t bytes) noexcept {
+                                  const auto i = static_cast<size_t>(tag);
+                                  self(h).bytes_[i] += bytes;
+                                  self(h).peak_bytes_[i] = std::max(self(h).peak_bytes_[i], self(h).bytes_[i]);
+                                },
+                                nullptr};
     return t;
   }
   static const ddh_comm& comm_table() {
@@ -187,6 +189,8 @@ class ModelDriver {
 
   // Between two calls the parameters move elsewhere and NaN stands in the old place, as a scheme that frees them may do.
   bool move_params = false;
+  // NaN stands in the gradients before a backward that writes them. Off where time is measured.
+  bool poison_grads = true;
   // Each unit is run once more before its backward.
   bool recompute = false;
 
@@ -197,11 +201,7 @@ class ModelDriver {
   Batch create_batch(const std::vector<int64_t>& samples, int32_t program = 0, int64_t step = 1,
                      int32_t micro_batch = 0) {
     Batch out;
-    const ddh_batch_args args{sizeof(ddh_batch_args),
-                              program,
-                              step,
-                              micro_batch,
-                              static_cast<uint32_t>(samples.size()),
+    const ddh_batch_args args{sizeof(ddh_batch_args), program, step, micro_batch, static_cast<uint32_t>(samples.size()),
                               samples.data()};
     ddh::call(table_->batch_create, inst_, &args, &out.batch, &out.info);
     return out;
@@ -218,7 +218,9 @@ class ModelDriver {
   void backward(ddh_batch* batch, double seed_scale, int32_t program = 0, int64_t step = 1, int32_t micro_batch = 0) {
     if (micro_batch == 0) {
       written_.assign(grads_.size(), false);
-      for (auto& grad : grads_) std::fill(grad.begin(), grad.end(), kNan);
+      for (auto& grad : grads_) {
+        if (poison_grads) std::fill(grad.begin(), grad.end(), kNan);
+      }
     }
     for (uint32_t i = desc_->programs[program]->n_units; i-- > 0;) {
       if (recompute) run(batch, program, step, micro_batch, i, DDH_PHASE_RECOMPUTE, 1);
@@ -289,6 +291,7 @@ class ModelDriver {
     if (phase == DDH_PHASE_BACKWARD) {
       for (uint32_t i = 0; i < unit.n_params; ++i) written_[static_cast<size_t>(unit.params[i])] = true;
     }
+    if (!move_params) return;
     for (auto& old : moved) graveyard_.push_back(std::move(old));
     for (auto& old : graveyard_) std::fill(old.begin(), old.end(), kNan);
     if (graveyard_.size() > 256) graveyard_.clear();

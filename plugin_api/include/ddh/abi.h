@@ -120,11 +120,20 @@ static inline ddh_rc ddh_fail(ddh_err* err, ddh_rc code, const char* sentence) {
 /* Bytes of one element, 0 for an unknown dtype. */
 static inline uint64_t ddh_dtype_bytes(int32_t dtype) {
   switch (dtype) {
-    case DDH_F32: case DDH_I32: return 4;
-    case DDH_BF16: case DDH_F16: case DDH_U16: return 2;
-    case DDH_F64: case DDH_I64: return 8;
-    case DDH_U8: return 1;
-    default: return 0;
+    case DDH_F32:
+    case DDH_I32:
+      return 4;
+    case DDH_BF16:
+    case DDH_F16:
+    case DDH_U16:
+      return 2;
+    case DDH_F64:
+    case DDH_I64:
+      return 8;
+    case DDH_U8:
+      return 1;
+    default:
+      return 0;
   }
 }
 
@@ -174,12 +183,12 @@ typedef struct ddh_build {
 /* One plugin. All pointers are static. */
 typedef struct ddh_desc {
   uint32_t struct_size;
-  int32_t kind;             /* DDH_KIND_* */
-  const char* id;           /* what users type: lower case, digits, '_' */
-  const char* version;      /* of the plugin, "1.2.3" */
-  const char* summary;      /* one line */
-  const char* const* needs; /* host interfaces it can't do without, NULL-terminated; NULL = none */
-  const char* const* wants; /* host interfaces it uses when present */
+  int32_t kind;              /* DDH_KIND_* */
+  const char* id;            /* what users type: lower case, digits, '_' */
+  const char* version;       /* of the plugin, "1.2.3" */
+  const char* summary;       /* one line */
+  const char* const* needs;  /* host interfaces it can't do without, NULL-terminated; NULL = none */
+  const char* const* wants;  /* host interfaces it uses when present */
   const char* config_schema; /* JSON Schema (subset: docs/configuration.md) of its options; NULL = takes none */
   uint64_t caps;             /* DDH_CAP_* and the bits of its kind */
 } ddh_desc;
@@ -201,11 +210,11 @@ typedef struct ddh_module {
   const ddh_desc* const* desc;
   const ddh_build* build;
   /* Makes an instance and reads its options. No collective, no large allocation. [main] */
-  ddh_rc (*create)(const ddh_create* args, ddh_inst** out, ddh_err* err)DDH_NX;
+  ddh_rc (*create)(const ddh_create* args, ddh_inst** out, ddh_err* err) DDH_NX;
   /* The instance's tables: "ddh.strategy/1" and so on. NULL = absent. Valid until destroy. [any] */
   const void* (*get_interface)(ddh_inst* inst, const char* id)DDH_NX;
   /* Ends the instance. Never fails; not a collective. [main] */
-  void (*destroy)(ddh_inst* inst)DDH_NX;
+  void (*destroy)(ddh_inst* inst) DDH_NX;
 } ddh_module;
 #define DDH_MODULE_MIN_SIZE 48u
 
@@ -268,35 +277,37 @@ static inline ddh_rc ddh_negotiate(const ddh_host* host, const ddh_module* modul
 #define DDH_STR_(x) #x
 #define DDH_STR(x) DDH_STR_(x)
 
-#define DDH_BUILD_INIT                                                                            \
-  {sizeof(ddh_build), DDH_ABI_MAJOR,    DDH_ABI_MINOR,    DDH_MIN_HOST_MINOR, DDH_TORCH_VERSION, \
-   DDH_CUDA_VERSION,  DDH_NCCL_VERSION, DDH_HEADER_CHECKSUM}
+#define DDH_BUILD_INIT                                                                                        \
+  {                                                                                                           \
+    sizeof(ddh_build), DDH_ABI_MAJOR, DDH_ABI_MINOR, DDH_MIN_HOST_MINOR, DDH_TORCH_VERSION, DDH_CUDA_VERSION, \
+        DDH_NCCL_VERSION, DDH_HEADER_CHECKSUM                                                                 \
+  }
 
 /* The same facts as JSON in an ELF note (name "ddhost", type 1), for `ddhost inspect` and for the loader's
  * error text when dlopen fails. PLUGINS is a literal such as "strategy:zero1" or "optimizer:adamw,optimizer:sgd". */
-#define DDH_NOTE_JSON(PLUGINS)                                                                              \
+#define DDH_NOTE_JSON(PLUGINS) \
   "{\"abi\":\"" DDH_STR(DDH_ABI_MAJOR) "." DDH_STR(DDH_ABI_MINOR) "\",\"min_host_minor\":" DDH_STR(         \
       DDH_MIN_HOST_MINOR) ",\"plugins\":\"" PLUGINS "\",\"torch\":" DDH_STR(DDH_TORCH_VERSION) ",\"cuda\":" \
   DDH_STR(DDH_CUDA_VERSION) ",\"nccl\":" DDH_STR(DDH_NCCL_VERSION) ",\"headers\":\"" DDH_HEADER_CHECKSUM_TEXT "\"}"
 
-#define DDH_NOTE(PLUGINS)                                                                  \
-  __attribute__((used, section(".note.ddhost"), aligned(4))) static const struct {         \
-    uint32_t namesz, descsz, type;                                                         \
-    char name[8];                                                                          \
-    char desc[sizeof(DDH_NOTE_JSON(PLUGINS))];                                             \
+#define DDH_NOTE(PLUGINS)                                                          \
+  __attribute__((used, section(".note.ddhost"), aligned(4))) static const struct { \
+    uint32_t namesz, descsz, type;                                                 \
+    char name[8];                                                                  \
+    char desc[sizeof(DDH_NOTE_JSON(PLUGINS))];                                     \
   } ddh_elf_note_ = {7, sizeof(DDH_NOTE_JSON(PLUGINS)), 1, "ddhost", DDH_NOTE_JSON(PLUGINS)}
 
 /* Defines the entry point and the note of a library whose `static const ddh_module` is MODULE. */
-#define DDH_PLUGIN(MODULE, PLUGINS)                                                                       \
-  DDH_NOTE(PLUGINS);                                                                                      \
-  DDH_EXTERN_C __attribute__((visibility("default"))) ddh_rc DDH_ENTRY_NAME(                              \
-      const ddh_host* host, const ddh_module** out, ddh_err* err) DDH_NX;                                 \
-  ddh_rc DDH_ENTRY_NAME(const ddh_host* host, const ddh_module** out, ddh_err* err) DDH_NX {              \
-    ddh_rc rc = ddh_negotiate(host, &(MODULE), err);                                                      \
-    if (rc != DDH_OK) return rc;                                                                          \
-    *out = &(MODULE);                                                                                     \
-    return DDH_OK;                                                                                        \
-  }                                                                                                       \
+#define DDH_PLUGIN(MODULE, PLUGINS)                                                          \
+  DDH_NOTE(PLUGINS);                                                                         \
+  DDH_EXTERN_C __attribute__((visibility("default"))) ddh_rc DDH_ENTRY_NAME(                 \
+      const ddh_host* host, const ddh_module** out, ddh_err* err) DDH_NX;                    \
+  ddh_rc DDH_ENTRY_NAME(const ddh_host* host, const ddh_module** out, ddh_err* err) DDH_NX { \
+    ddh_rc rc = ddh_negotiate(host, &(MODULE), err);                                         \
+    if (rc != DDH_OK) return rc;                                                             \
+    *out = &(MODULE);                                                                        \
+    return DDH_OK;                                                                           \
+  }                                                                                          \
   typedef int ddh_plugin_needs_a_semicolon_
 
 #endif

@@ -30,13 +30,13 @@ typedef struct ddh_alloc {
   uint32_t struct_size;
   uint32_t reserved0;
   /* DDH_RESOURCE_EXHAUSTED: no memory; the sentence names tag, bytes and `name`. The caller owns *out. [any] */
-  ddh_rc (*allocate)(void* h, const ddh_alloc_args* args, void** out, ddh_err* err)DDH_NX;
+  ddh_rc (*allocate)(void* h, const ddh_alloc_args* args, void** out, ddh_err* err) DDH_NX;
   /* NULL is ignored. [any] */
-  void (*release)(void* h, void* p)DDH_NX;
+  void (*release)(void* h, void* p) DDH_NX;
   /* Counts memory that another allocator holds for this rank (LibTorch's activations): bytes may be negative. [any] */
-  void (*account)(void* h, int32_t tag, int64_t bytes)DDH_NX;
+  void (*account)(void* h, int32_t tag, int64_t bytes) DDH_NX;
   /* Bytes now and at the highest moment since the start, of this rank. [any] */
-  ddh_rc (*usage)(void* h, int32_t tag, uint64_t* now_bytes, uint64_t* peak_bytes, ddh_err* err)DDH_NX;
+  ddh_rc (*usage)(void* h, int32_t tag, uint64_t* now_bytes, uint64_t* peak_bytes, ddh_err* err) DDH_NX;
 } ddh_alloc;
 #define DDH_ALLOC_MIN_SIZE 40u
 

@@ -22,8 +22,8 @@ typedef struct ddh_group ddh_group; /* an ordered set of ranks */
 #define DDH_MIN 3
 
 /* Capabilities of a transport for a group. */
-#define DDH_COMM_SHARED_VIEW 1u    /* ranks map the same pages: windows need no copies, gradients can be read in place */
-#define DDH_COMM_ORDERED_SUM 2u    /* sums are taken in rank order */
+#define DDH_COMM_SHARED_VIEW 1u /* ranks map the same pages: windows need no copies, gradients can be read in place */
+#define DDH_COMM_ORDERED_SUM 2u /* sums are taken in rank order */
 #define DDH_COMM_STREAM_ORDERED 4u /* collectives return before they are done */
 
 /* One collective. In place is allowed: all_reduce with send == recv; reduce_scatter with recv inside send at this
@@ -54,23 +54,24 @@ typedef struct ddh_comm {
   uint32_t struct_size;
   uint32_t reserved0;
   /* The group of a mesh dimension: "world", or "dp" (data parallel; the same ranks today). Owned by the host. [any] */
-  ddh_rc (*group)(void* h, const char* dimension, ddh_group** out, ddh_err* err)DDH_NX;
+  ddh_rc (*group)(void* h, const char* dimension, ddh_group** out, ddh_err* err) DDH_NX;
   /* A group of the given world ranks, ascending; every member calls, nobody else. Owned by the host. [main] [collective] */
-  ddh_rc (*group_create)(void* h, const char* name, const int32_t* ranks, uint32_t n, ddh_group** out, ddh_err* err)DDH_NX;
+  ddh_rc (*group_create)(void* h, const char* name, const int32_t* ranks, uint32_t n, ddh_group** out,
+                         ddh_err* err) DDH_NX;
   /* This rank's place in the group and the group's size; NULL group = all ranks. [any] */
-  ddh_rc (*group_info)(void* h, ddh_group* group, int32_t* rank, int32_t* size, uint32_t* caps, ddh_err* err)DDH_NX;
+  ddh_rc (*group_info)(void* h, ddh_group* group, int32_t* rank, int32_t* size, uint32_t* caps, ddh_err* err) DDH_NX;
   /* DDH_UNAVAILABLE: a peer is gone, the sentence names it. DDH_ABORTED: another rank ended the run.
    * [main] [collective] [stream-ordered] [may-block] */
-  ddh_rc (*all_reduce)(void* h, const ddh_coll* args, ddh_err* err)DDH_NX;
-  ddh_rc (*reduce_scatter)(void* h, const ddh_coll* args, ddh_err* err)DDH_NX;
-  ddh_rc (*all_gather)(void* h, const ddh_coll* args, ddh_err* err)DDH_NX;
-  ddh_rc (*broadcast)(void* h, const ddh_coll* args, ddh_err* err)DDH_NX;
-  ddh_rc (*all_to_all)(void* h, const ddh_coll* args, ddh_err* err)DDH_NX;
+  ddh_rc (*all_reduce)(void* h, const ddh_coll* args, ddh_err* err) DDH_NX;
+  ddh_rc (*reduce_scatter)(void* h, const ddh_coll* args, ddh_err* err) DDH_NX;
+  ddh_rc (*all_gather)(void* h, const ddh_coll* args, ddh_err* err) DDH_NX;
+  ddh_rc (*broadcast)(void* h, const ddh_coll* args, ddh_err* err) DDH_NX;
+  ddh_rc (*all_to_all)(void* h, const ddh_coll* args, ddh_err* err) DDH_NX;
   /* Point to point: the two peers call, in the same order. [main] [stream-ordered] [may-block] */
-  ddh_rc (*send)(void* h, const ddh_coll* args, ddh_err* err)DDH_NX;
-  ddh_rc (*recv)(void* h, const ddh_coll* args, ddh_err* err)DDH_NX;
+  ddh_rc (*send)(void* h, const ddh_coll* args, ddh_err* err) DDH_NX;
+  ddh_rc (*recv)(void* h, const ddh_coll* args, ddh_err* err) DDH_NX;
   /* Returns when every rank of the group has called. [main] [collective] [may-block] */
-  ddh_rc (*barrier)(void* h, ddh_group* group, ddh_err* err)DDH_NX;
+  ddh_rc (*barrier)(void* h, ddh_group* group, ddh_err* err) DDH_NX;
 } ddh_comm;
 #define DDH_COMM_MIN_SIZE 96u
 

@@ -16,16 +16,16 @@ typedef struct ddh_config {
   uint32_t reserved0;
   /* Reads one value. DDH_NOT_FOUND: no such key. DDH_INVALID_ARGUMENT: another type (an integer reads as f64).
    * A boolean reads as 0 or 1. [any] */
-  ddh_rc (*get_i64)(void* h, const char* key, int64_t* out, ddh_err* err)DDH_NX;
-  ddh_rc (*get_f64)(void* h, const char* key, double* out, ddh_err* err)DDH_NX;
+  ddh_rc (*get_i64)(void* h, const char* key, int64_t* out, ddh_err* err) DDH_NX;
+  ddh_rc (*get_f64)(void* h, const char* key, double* out, ddh_err* err) DDH_NX;
   /* `out` is owned by the host and stays until the instance is destroyed. [any] */
-  ddh_rc (*get_str)(void* h, const char* key, const char** out, ddh_err* err)DDH_NX;
+  ddh_rc (*get_str)(void* h, const char* key, const char** out, ddh_err* err) DDH_NX;
   /* Numbers of an array, at most `cap` of them; *n gets the array's length. [any] */
-  ddh_rc (*get_f64s)(void* h, const char* key, double* out, uint32_t cap, uint32_t* n, ddh_err* err)DDH_NX;
+  ddh_rc (*get_f64s)(void* h, const char* key, double* out, uint32_t cap, uint32_t* n, ddh_err* err) DDH_NX;
   /* Writes a choice that was made by measuring (a matrix library, a path) into the effective configuration, as
    * a string. Rank 0's choice counts and every rank gets it back in `out` (as get_str). Before the first step,
    * in the same order on every rank. [main] [collective] */
-  ddh_rc (*agree)(void* h, const char* key, const char* mine, const char** out, ddh_err* err)DDH_NX;
+  ddh_rc (*agree)(void* h, const char* key, const char* mine, const char** out, ddh_err* err) DDH_NX;
 } ddh_config;
 #define DDH_CONFIG_MIN_SIZE 48u
 

@@ -15,7 +15,7 @@ typedef struct ddh_copy {
   /* Copies `bytes` from src (in src_memory, DDH_MEM_*) to dst. The ranges don't overlap and both stay valid until
    * the stream has passed the copy. DDH_UNIMPLEMENTED: no path between the two places. [main] [stream-ordered] */
   ddh_rc (*copy)(void* h, void* dst, int32_t dst_memory, const void* src, int32_t src_memory, uint64_t bytes,
-                 ddh_stream_t* stream, ddh_err* err)DDH_NX;
+                 ddh_stream_t* stream, ddh_err* err) DDH_NX;
 } ddh_copy;
 #define DDH_COPY_MIN_SIZE 16u
 

@@ -15,19 +15,21 @@ typedef struct ddh_flatops {
   uint32_t struct_size;
   uint32_t reserved0;
   /* dst[i] = value (rounded to dtype); dtypes F32, BF16, F16, F64, and 0 for the others. */
-  ddh_rc (*fill)(void* h, void* dst, int32_t dtype, uint64_t numel, double value, ddh_stream_t* s, ddh_err* err)DDH_NX;
+  ddh_rc (*fill)(void* h, void* dst, int32_t dtype, uint64_t numel, double value, ddh_stream_t* s, ddh_err* err) DDH_NX;
   /* dst[i] = src[i], rounded to nearest even; between F32, BF16 and F16. */
   ddh_rc (*cast)(void* h, void* dst, int32_t dst_dtype, const void* src, int32_t src_dtype, uint64_t numel,
-                 ddh_stream_t* s, ddh_err* err)DDH_NX;
+                 ddh_stream_t* s, ddh_err* err) DDH_NX;
   /* dst[i] = dst[i] * factor, F32. */
-  ddh_rc (*scale)(void* h, float* dst, uint64_t numel, double factor, ddh_stream_t* s, ddh_err* err)DDH_NX;
+  ddh_rc (*scale)(void* h, float* dst, uint64_t numel, double factor, ddh_stream_t* s, ddh_err* err) DDH_NX;
   /* dst[i] = dst[i] + src[i], F32. */
-  ddh_rc (*add)(void* h, float* dst, const float* src, uint64_t numel, ddh_stream_t* s, ddh_err* err)DDH_NX;
+  ddh_rc (*add)(void* h, float* dst, const float* src, uint64_t numel, ddh_stream_t* s, ddh_err* err) DDH_NX;
   /* *out = sum of squares in double: 64-element blocks in the fixed order of docs/numerics.md, blocks in order. The
    * result is there when the stream has passed. */
-  ddh_rc (*sum_of_squares)(void* h, const float* src, uint64_t numel, double* out, ddh_stream_t* s, ddh_err* err)DDH_NX;
+  ddh_rc (*sum_of_squares)(void* h, const float* src, uint64_t numel, double* out, ddh_stream_t* s,
+                           ddh_err* err) DDH_NX;
   /* *out = 1 when an element is infinite or NaN, else 0; F32. */
-  ddh_rc (*any_nonfinite)(void* h, const float* src, uint64_t numel, int32_t* out, ddh_stream_t* s, ddh_err* err)DDH_NX;
+  ddh_rc (*any_nonfinite)(void* h, const float* src, uint64_t numel, int32_t* out, ddh_stream_t* s,
+                          ddh_err* err) DDH_NX;
 } ddh_flatops;
 #define DDH_FLATOPS_MIN_SIZE 56u
 

@@ -13,10 +13,10 @@ typedef struct ddh_kv {
   uint32_t struct_size;
   uint32_t reserved0;
   /* Stores `bytes` of value (at most 1 MiB), replacing an older one. [any] */
-  ddh_rc (*set)(void* h, const char* key, const void* value, uint64_t bytes, ddh_err* err)DDH_NX;
+  ddh_rc (*set)(void* h, const char* key, const void* value, uint64_t bytes, ddh_err* err) DDH_NX;
   /* Waits for the key and copies its value: *bytes is the capacity going in, the size coming out.
    * DDH_DEADLINE_EXCEEDED after timeout_ms; DDH_OUT_OF_RANGE when the capacity is too small. [any] [may-block] */
-  ddh_rc (*get)(void* h, const char* key, void* value, uint64_t* bytes, uint32_t timeout_ms, ddh_err* err)DDH_NX;
+  ddh_rc (*get)(void* h, const char* key, void* value, uint64_t* bytes, uint32_t timeout_ms, ddh_err* err) DDH_NX;
 } ddh_kv;
 #define DDH_KV_MIN_SIZE 24u
 

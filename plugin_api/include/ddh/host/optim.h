@@ -26,8 +26,8 @@ typedef struct ddh_range {
 /* The scalars of a step. The host owns it; decide fills it. */
 typedef struct ddh_step_block {
   uint32_t struct_size;
-  int32_t skip;       /* 1: a gradient is not finite and train.skip_nonfinite holds; update does nothing */
-  int64_t step;       /* counts from 1 */
+  int32_t skip; /* 1: a gradient is not finite and train.skip_nonfinite holds; update does nothing */
+  int64_t step; /* counts from 1 */
   double lr;
   double loss_scale;  /* 1 without loss scaling */
   double seed_scale;  /* what backward was seeded with: a power of two */
@@ -59,10 +59,10 @@ typedef struct ddh_optim_shard {
   uint32_t struct_size;
   uint32_t n_ranges;
   const ddh_range* ranges;
-  float* master;         /* fp32 parameters, read and written */
-  void* lowp;            /* low-precision copy to write, or NULL */
-  int32_t lowp_dtype;    /* DDH_BF16, DDH_F16; 0 with lowp == NULL */
-  uint32_t n_grads;      /* gradient sources; their sum in order is the gradient */
+  float* master;      /* fp32 parameters, read and written */
+  void* lowp;         /* low-precision copy to write, or NULL */
+  int32_t lowp_dtype; /* DDH_BF16, DDH_F16; 0 with lowp == NULL */
+  uint32_t n_grads;   /* gradient sources; their sum in order is the gradient */
   const float* const* grads;
   void* const* slots; /* one per slot of the optimizer, PER_ELEMENT ones at flat_offset 0 */
   uint32_t n_slots;
@@ -74,18 +74,18 @@ typedef struct ddh_optim {
   uint32_t struct_size;
   uint32_t reserved0;
   /* The state arrays that the strategy allocates (zero-filled) for what it owns. [main] */
-  uint32_t (*slot_count)(void* h)DDH_NX;
-  ddh_rc (*slot)(void* h, uint32_t index, ddh_slot_desc* out, ddh_err* err)DDH_NX;
+  uint32_t (*slot_count)(void* h) DDH_NX;
+  ddh_rc (*slot)(void* h, uint32_t index, ddh_slot_desc* out, ddh_err* err) DDH_NX;
   /* DDH_NEEDS_* of a parameter; asked before the layout is made. [main] */
-  int32_t (*needs)(void* h, int32_t param)DDH_NX;
+  int32_t (*needs)(void* h, int32_t param) DDH_NX;
   /* Adds reduced gradients to the norm of this step: each 64-element block of the model by exactly one rank. Also
    * notes the first non-finite value and its parameter. `grad` is indexed by the ranges' flat_offset. [step] */
-  ddh_rc (*add_gradient)(void* h, const float* grad, const ddh_range* ranges, uint32_t n_ranges, ddh_err* err)DDH_NX;
+  ddh_rc (*add_gradient)(void* h, const float* grad, const ddh_range* ranges, uint32_t n_ranges, ddh_err* err) DDH_NX;
   /* Ends phase 1: exact sum of the squares over ranks, then norm, clip factor and skip, equal on every rank. The block
    * stays valid until the next step begins. [step] [collective] [may-block] */
-  ddh_rc (*decide)(void* h, const ddh_step_block** out, ddh_err* err)DDH_NX;
+  ddh_rc (*decide)(void* h, const ddh_step_block** out, ddh_err* err) DDH_NX;
   /* Phase 2 on one shard: unscale, clip, update, cast. Obeys skip. [step] [stream-ordered] */
-  ddh_rc (*update)(void* h, const ddh_optim_shard* shard, ddh_stream_t* stream, ddh_err* err)DDH_NX;
+  ddh_rc (*update)(void* h, const ddh_optim_shard* shard, ddh_stream_t* stream, ddh_err* err) DDH_NX;
 } ddh_optim;
 #define DDH_OPTIM_MIN_SIZE 56u
 

@@ -18,16 +18,16 @@ typedef struct ddh_stream {
   uint32_t struct_size;
   uint32_t reserved0;
   /* The caller owns *out and destroys it before the instance ends. [main] */
-  ddh_rc (*create)(void* h, const char* name, ddh_stream_t** out, ddh_err* err)DDH_NX;
-  void (*destroy)(void* h, ddh_stream_t* stream)DDH_NX;
-  ddh_rc (*event_create)(void* h, ddh_event_t** out, ddh_err* err)DDH_NX;
-  void (*event_destroy)(void* h, ddh_event_t* event)DDH_NX;
+  ddh_rc (*create)(void* h, const char* name, ddh_stream_t** out, ddh_err* err) DDH_NX;
+  void (*destroy)(void* h, ddh_stream_t* stream) DDH_NX;
+  ddh_rc (*event_create)(void* h, ddh_event_t** out, ddh_err* err) DDH_NX;
+  void (*event_destroy)(void* h, ddh_event_t* event) DDH_NX;
   /* The event completes when the work queued on `stream` so far is done. [main] [stream-ordered] */
-  ddh_rc (*record)(void* h, ddh_event_t* event, ddh_stream_t* stream, ddh_err* err)DDH_NX;
+  ddh_rc (*record)(void* h, ddh_event_t* event, ddh_stream_t* stream, ddh_err* err) DDH_NX;
   /* Work queued on `stream` after this call waits for the event. [main] [stream-ordered] */
-  ddh_rc (*wait)(void* h, ddh_stream_t* stream, ddh_event_t* event, ddh_err* err)DDH_NX;
+  ddh_rc (*wait)(void* h, ddh_stream_t* stream, ddh_event_t* event, ddh_err* err) DDH_NX;
   /* Waits on the host until the stream is empty; errors of its work appear here. [main] [may-block] */
-  ddh_rc (*synchronize)(void* h, ddh_stream_t* stream, ddh_err* err)DDH_NX;
+  ddh_rc (*synchronize)(void* h, ddh_stream_t* stream, ddh_err* err) DDH_NX;
   /* The runtime's own handle (cudaStream_t) or NULL for an inline stream. [any] */
   void* (*native)(void* h, ddh_stream_t* stream)DDH_NX;
 } ddh_stream;

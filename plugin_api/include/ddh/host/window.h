@@ -50,7 +50,7 @@ typedef struct ddh_exchange_args {
   uint32_t struct_size;
   uint32_t reserved0;
   ddh_group* group;
-  uint64_t numel;   /* capacity of each rank's buffer, fp32 */
+  uint64_t numel; /* capacity of each rank's buffer, fp32 */
   const char* name;
 } ddh_exchange_args;
 #define DDH_EXCHANGE_ARGS_MIN_SIZE 32u
@@ -64,7 +64,7 @@ typedef struct ddh_reduce_args {
   uint32_t flags;                /* DDH_REDUCE_* */
   const uint64_t* segment_numel; /* how the buffer is cut, one per rank; the sum at most the capacity */
   float* dst;                    /* this rank's segment: own memory, or NULL = its place in the exchange buffer */
-  const ddh_range* ranges;       /* what the segment holds, flat_offset from the segment's start (names a non-finite value) */
+  const ddh_range* ranges; /* what the segment holds, flat_offset from the segment's start (names a non-finite value) */
   uint32_t n_ranges;
   uint32_t reserved0;
 } ddh_reduce_args;
@@ -75,39 +75,39 @@ typedef struct ddh_window {
   uint32_t reserved0;
   /* Makes a window, zero-filled, at epoch 0 (nothing committed). Its memory counts under `tag`: the segment, and the
    * rest of the view while it is open (always, when PERMANENT). The caller owns *out. [main] [collective] [may-block] */
-  ddh_rc (*create)(void* h, const ddh_window_args* args, ddh_window_t** out, ddh_err* err)DDH_NX;
+  ddh_rc (*create)(void* h, const ddh_window_args* args, ddh_window_t** out, ddh_err* err) DDH_NX;
   /* Every rank destroys its handle; no call on the window follows on any rank. NULL is ignored. [main] */
-  void (*destroy)(void* h, ddh_window_t* w)DDH_NX;
+  void (*destroy)(void* h, ddh_window_t* w) DDH_NX;
   /* This rank's segment. Write only between write_begin and commit; read at any time. Valid until destroy. [main] */
   void* (*segment)(void* h, ddh_window_t* w)DDH_NX;
   /* Waits until every rank has closed the current epoch. [main] [may-block] */
-  ddh_rc (*write_begin)(void* h, ddh_window_t* w, ddh_stream_t* stream, ddh_err* err)DDH_NX;
+  ddh_rc (*write_begin)(void* h, ddh_window_t* w, ddh_stream_t* stream, ddh_err* err) DDH_NX;
   /* My segment of the next epoch is written. A mark, not a barrier. [main] [stream-ordered] */
-  ddh_rc (*commit)(void* h, ddh_window_t* w, ddh_stream_t* stream, ddh_err* err)DDH_NX;
+  ddh_rc (*commit)(void* h, ddh_window_t* w, ddh_stream_t* stream, ddh_err* err) DDH_NX;
   /* Waits for the newest epoch that this rank has committed, of all ranks, and gives the full view in *view: valid on
    * `stream` until close. `backing` holds all segments on transports that copy; ignored (may be NULL) where pages are
    * shared or the window is PERMANENT. Opens nest. [main] [may-block] [collective] unless SHARED_VIEW */
-  ddh_rc (*open)(void* h, ddh_window_t* w, void* backing, ddh_stream_t* stream, void** view, ddh_err* err)DDH_NX;
+  ddh_rc (*open)(void* h, ddh_window_t* w, void* backing, ddh_stream_t* stream, void** view, ddh_err* err) DDH_NX;
   /* I read no more of this epoch. [main] [stream-ordered] */
-  ddh_rc (*close)(void* h, ddh_window_t* w, ddh_stream_t* stream, ddh_err* err)DDH_NX;
+  ddh_rc (*close)(void* h, ddh_window_t* w, ddh_stream_t* stream, ddh_err* err) DDH_NX;
 
   /* Makes an exchange; each rank's buffer is zero-filled and counts under DDH_TAG_GRAD. [main] [collective] [may-block] */
-  ddh_rc (*exchange_create)(void* h, const ddh_exchange_args* args, ddh_exchange_t** out, ddh_err* err)DDH_NX;
-  void (*exchange_destroy)(void* h, ddh_exchange_t* x)DDH_NX;
+  ddh_rc (*exchange_create)(void* h, const ddh_exchange_args* args, ddh_exchange_t** out, ddh_err* err) DDH_NX;
+  void (*exchange_destroy)(void* h, ddh_exchange_t* x) DDH_NX;
   /* This rank's buffer. Valid until destroy. [main] */
   float* (*exchange_buffer)(void* h, ddh_exchange_t* x)DDH_NX;
   /* Waits until every rank is done with what the buffer held. Its content is undefined then. [main] [may-block] */
-  ddh_rc (*exchange_write_begin)(void* h, ddh_exchange_t* x, ddh_stream_t* stream, ddh_err* err)DDH_NX;
+  ddh_rc (*exchange_write_begin)(void* h, ddh_exchange_t* x, ddh_stream_t* stream, ddh_err* err) DDH_NX;
   /* My buffer is complete. A mark, not a barrier. [main] [stream-ordered] */
-  ddh_rc (*exchange_ready)(void* h, ddh_exchange_t* x, ddh_stream_t* stream, ddh_err* err)DDH_NX;
+  ddh_rc (*exchange_ready)(void* h, ddh_exchange_t* x, ddh_stream_t* stream, ddh_err* err) DDH_NX;
   /* Sums this rank's segment over the ranks, in the order of ddh/host/comm.h. Once per generation.
    * [main] [collective] [stream-ordered] [may-block] */
   ddh_rc (*exchange_reduce)(void* h, ddh_exchange_t* x, const ddh_reduce_args* args, ddh_stream_t* stream,
-                            ddh_err* err)DDH_NX;
+                            ddh_err* err) DDH_NX;
   /* After a reduce with TO_ALL: returns when the whole buffer holds the sums. [main] [may-block] */
-  ddh_rc (*exchange_wait)(void* h, ddh_exchange_t* x, ddh_stream_t* stream, ddh_err* err)DDH_NX;
+  ddh_rc (*exchange_wait)(void* h, ddh_exchange_t* x, ddh_stream_t* stream, ddh_err* err) DDH_NX;
   /* DDH_COMM_* of the group as windows see them: SHARED_VIEW also depends on comm.windows. [main] */
-  uint32_t (*caps)(void* h, ddh_group* group)DDH_NX;
+  uint32_t (*caps)(void* h, ddh_group* group) DDH_NX;
 } ddh_window;
 #define DDH_WINDOW_MIN_SIZE 128u
 

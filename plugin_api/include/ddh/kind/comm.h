@@ -32,29 +32,30 @@ typedef struct ddh_comm_backend {
   uint32_t struct_size;
   uint32_t reserved0;
   /* Joins the world; peers find each other through ddh.kv. [main] [collective] [may-block] */
-  ddh_rc (*init)(ddh_inst* self, const ddh_comm_init* args, ddh_err* err)DDH_NX;
+  ddh_rc (*init)(ddh_inst* self, const ddh_comm_init* args, ddh_err* err) DDH_NX;
   /* The group of all ranks, after init. [any] */
   ddh_group* (*world)(ddh_inst* self)DDH_NX;
   /* Members only, ranks ascending; destroyed with the instance. [main] [collective] [may-block] */
   ddh_rc (*group_create)(ddh_inst* self, const char* name, const int32_t* ranks, uint32_t n, ddh_group** out,
-                         ddh_err* err)DDH_NX;
-  ddh_rc (*group_info)(ddh_inst* self, ddh_group* group, int32_t* rank, int32_t* size, uint32_t* caps, ddh_err* err)DDH_NX;
+                         ddh_err* err) DDH_NX;
+  ddh_rc (*group_info)(ddh_inst* self, ddh_group* group, int32_t* rank, int32_t* size, uint32_t* caps,
+                       ddh_err* err) DDH_NX;
   /* As in ddh.comm/1; `group` is never NULL here. NULL slot = not offered.
    * [main] [collective] [stream-ordered] [may-block] */
-  ddh_rc (*all_reduce)(ddh_inst* self, const ddh_coll* args, ddh_err* err)DDH_NX;
-  ddh_rc (*reduce_scatter)(ddh_inst* self, const ddh_coll* args, ddh_err* err)DDH_NX;
-  ddh_rc (*all_gather)(ddh_inst* self, const ddh_coll* args, ddh_err* err)DDH_NX;
-  ddh_rc (*broadcast)(ddh_inst* self, const ddh_coll* args, ddh_err* err)DDH_NX;
-  ddh_rc (*all_to_all)(ddh_inst* self, const ddh_coll* args, ddh_err* err)DDH_NX;
-  ddh_rc (*send)(ddh_inst* self, const ddh_coll* args, ddh_err* err)DDH_NX;
-  ddh_rc (*recv)(ddh_inst* self, const ddh_coll* args, ddh_err* err)DDH_NX;
-  ddh_rc (*barrier)(ddh_inst* self, ddh_group* group, ddh_err* err)DDH_NX;
+  ddh_rc (*all_reduce)(ddh_inst* self, const ddh_coll* args, ddh_err* err) DDH_NX;
+  ddh_rc (*reduce_scatter)(ddh_inst* self, const ddh_coll* args, ddh_err* err) DDH_NX;
+  ddh_rc (*all_gather)(ddh_inst* self, const ddh_coll* args, ddh_err* err) DDH_NX;
+  ddh_rc (*broadcast)(ddh_inst* self, const ddh_coll* args, ddh_err* err) DDH_NX;
+  ddh_rc (*all_to_all)(ddh_inst* self, const ddh_coll* args, ddh_err* err) DDH_NX;
+  ddh_rc (*send)(ddh_inst* self, const ddh_coll* args, ddh_err* err) DDH_NX;
+  ddh_rc (*recv)(ddh_inst* self, const ddh_coll* args, ddh_err* err) DDH_NX;
+  ddh_rc (*barrier)(ddh_inst* self, ddh_group* group, ddh_err* err) DDH_NX;
   /* This rank has failed: waits of all ranks end with DDH_ABORTED and this sentence. Also from another thread. [any] */
-  void (*abort)(ddh_inst* self, const char* reason)DDH_NX;
+  void (*abort)(ddh_inst* self, const char* reason) DDH_NX;
   /* Rebuilds the world after an abort. May be NULL. [main] [collective] */
-  ddh_rc (*reset)(ddh_inst* self, uint64_t generation, ddh_err* err)DDH_NX;
+  ddh_rc (*reset)(ddh_inst* self, uint64_t generation, ddh_err* err) DDH_NX;
   /* Orderly end: after it no peer touches this rank's memory. [main] [collective] */
-  ddh_rc (*finalize)(ddh_inst* self, ddh_err* err)DDH_NX;
+  ddh_rc (*finalize)(ddh_inst* self, ddh_err* err) DDH_NX;
 } ddh_comm_backend;
 #define DDH_COMM_BACKEND_MIN_SIZE 128u
 
@@ -68,17 +69,17 @@ typedef struct ddh_comm_shared {
   /* One zero-filled region of `bytes`, backed from the start (DDH_RESOURCE_EXHAUSTED now, never a fault later).
    * *base is this rank's address of it, page-aligned. [main] [collective] [may-block] */
   ddh_rc (*region_create)(ddh_inst* self, ddh_group* group, const char* name, uint64_t bytes, void** base,
-                          ddh_region** out, ddh_err* err)DDH_NX;
+                          ddh_region** out, ddh_err* err) DDH_NX;
   /* Ends this rank's mapping; the pages go when the last rank has. [main] */
-  void (*region_destroy)(ddh_inst* self, ddh_region* region)DDH_NX;
+  void (*region_destroy)(ddh_inst* self, ddh_region* region) DDH_NX;
   /* Reserves `n` marks per rank of the group, at 0; *first numbers them alike on every rank. [main] [collective] */
-  ddh_rc (*marks_create)(ddh_inst* self, ddh_group* group, uint32_t n, uint32_t* first, ddh_err* err)DDH_NX;
+  ddh_rc (*marks_create)(ddh_inst* self, ddh_group* group, uint32_t n, uint32_t* first, ddh_err* err) DDH_NX;
   /* Raises my mark to `value`, never down. [main] */
-  void (*mark_set)(ddh_inst* self, ddh_group* group, uint32_t mark, uint64_t value)DDH_NX;
+  void (*mark_set)(ddh_inst* self, ddh_group* group, uint32_t mark, uint64_t value) DDH_NX;
   /* Waits until the mark of group rank `peer` is at least `value`. `what` names the wait for the error text.
    * [main] [may-block] */
   ddh_rc (*mark_wait)(ddh_inst* self, ddh_group* group, int32_t peer, uint32_t mark, uint64_t value, const char* what,
-                      ddh_err* err)DDH_NX;
+                      ddh_err* err) DDH_NX;
 } ddh_comm_shared;
 #define DDH_COMM_SHARED_MIN_SIZE 48u
 

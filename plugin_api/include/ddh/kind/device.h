@@ -29,14 +29,14 @@ typedef struct ddh_device {
   uint32_t struct_size;
   uint32_t reserved0;
   /* How many devices this machine has. [any] */
-  ddh_rc (*count)(ddh_inst* self, int32_t* out, ddh_err* err)DDH_NX;
+  ddh_rc (*count)(ddh_inst* self, int32_t* out, ddh_err* err) DDH_NX;
   /* Takes device `index` for this rank. DDH_UNAVAILABLE: there is none, and why. [main] */
-  ddh_rc (*open)(ddh_inst* self, int32_t index, void** context, ddh_err* err)DDH_NX;
-  ddh_rc (*info)(ddh_inst* self, void* context, ddh_device_info* out, ddh_err* err)DDH_NX;
-  void (*close)(ddh_inst* self, void* context)DDH_NX; /* [main] */
+  ddh_rc (*open)(ddh_inst* self, int32_t index, void** context, ddh_err* err) DDH_NX;
+  ddh_rc (*info)(ddh_inst* self, void* context, ddh_device_info* out, ddh_err* err) DDH_NX;
+  void (*close)(ddh_inst* self, void* context) DDH_NX; /* [main] */
   /* Raw memory in DDH_MEM_DEVICE or DDH_MEM_PINNED; the host counts it. [any] */
-  ddh_rc (*allocate)(void* context, uint64_t bytes, int32_t memory, void** out, ddh_err* err)DDH_NX;
-  void (*release)(void* context, void* p, int32_t memory)DDH_NX;
+  ddh_rc (*allocate)(void* context, uint64_t bytes, int32_t memory, void** out, ddh_err* err) DDH_NX;
+  void (*release)(void* context, void* p, int32_t memory) DDH_NX;
   const ddh_stream* stream; /* constant tables, valid while the context is open */
   const ddh_copy* copy;
   const ddh_flatops* flatops;

@@ -112,9 +112,9 @@ typedef struct ddh_model_desc {
 
 typedef struct ddh_param_view {
   int32_t param;
-  int32_t dtype;     /* of data: the compute dtype */
-  void* data;        /* numel elements, row-major */
-  void* grad;        /* where this use's gradient goes; NULL: not trained, or not in backward */
+  int32_t dtype; /* of data: the compute dtype */
+  void* data;    /* numel elements, row-major */
+  void* grad;    /* where this use's gradient goes; NULL: not trained, or not in backward */
   int32_t grad_dtype;
   int32_t grad_mode; /* DDH_GRAD_* */
   uint64_t numel;
@@ -144,9 +144,9 @@ typedef struct ddh_batch ddh_batch;
 typedef struct ddh_batch_args {
   uint32_t struct_size;
   int32_t program;
-  int64_t step;       /* counts from 1 */
-  int32_t micro_batch; /* counts from 0 */
-  uint32_t n_samples;  /* may be 0 */
+  int64_t step;           /* counts from 1 */
+  int32_t micro_batch;    /* counts from 0 */
+  uint32_t n_samples;     /* may be 0 */
   const int64_t* samples; /* global sample indices, chosen by the host */
 } ddh_batch_args;
 #define DDH_BATCH_ARGS_MIN_SIZE 32u
@@ -184,22 +184,22 @@ typedef struct ddh_model {
   uint32_t struct_size;
   uint32_t reserved0;
   /* Reads the data's size where needed and gives the description, the same at every call and on every rank. [main] */
-  ddh_rc (*describe)(ddh_inst* self, const ddh_model_desc** out, ddh_err* err)DDH_NX;
+  ddh_rc (*describe)(ddh_inst* self, const ddh_model_desc** out, ddh_err* err) DDH_NX;
   /* Last chance to choose by measuring (ddh.config agree). May be NULL. [main] [collective] */
-  ddh_rc (*prepare)(ddh_inst* self, ddh_err* err)DDH_NX;
+  ddh_rc (*prepare)(ddh_inst* self, ddh_err* err) DDH_NX;
   /* Fetches the named samples. The host calls ahead of time; the caller owns *out. [worker] */
   ddh_rc (*batch_create)(ddh_inst* self, const ddh_batch_args* args, ddh_batch** out, ddh_batch_info* info,
-                         ddh_err* err)DDH_NX;
-  void (*batch_destroy)(ddh_inst* self, ddh_batch* batch)DDH_NX; /* [any] */
+                         ddh_err* err) DDH_NX;
+  void (*batch_destroy)(ddh_inst* self, ddh_batch* batch) DDH_NX; /* [any] */
   /* Runs one unit on the outputs of the one before. [step] [stream-ordered] */
-  ddh_rc (*forward)(ddh_inst* self, const ddh_unit_call* call, ddh_err* err)DDH_NX;
+  ddh_rc (*forward)(ddh_inst* self, const ddh_unit_call* call, ddh_err* err) DDH_NX;
   /* Gradients into the view, and the gradient of the unit's input for the unit before. [step] [stream-ordered] */
-  ddh_rc (*backward)(ddh_inst* self, const ddh_unit_call* call, ddh_err* err)DDH_NX;
+  ddh_rc (*backward)(ddh_inst* self, const ddh_unit_call* call, ddh_err* err) DDH_NX;
   /* Sums and counts of a micro-batch whose forward is done; n_metrics each. [step] [may-block] */
   ddh_rc (*metrics)(ddh_inst* self, int32_t program, int32_t micro_batch, double* sums, double* counts,
-                    ddh_err* err)DDH_NX;
+                    ddh_err* err) DDH_NX;
   /* Drops what is kept for a micro-batch: after its backward, after an eval forward, after an error. [main] */
-  void (*discard)(ddh_inst* self, int32_t micro_batch)DDH_NX;
+  void (*discard)(ddh_inst* self, int32_t micro_batch) DDH_NX;
 } ddh_model;
 #define DDH_MODEL_MIN_SIZE 72u
 
@@ -209,10 +209,10 @@ typedef struct ddh_sampler {
   uint32_t struct_size;
   uint32_t reserved0;
   /* Starts a sample of `length` items after `prompt` (may be ""). [main] */
-  ddh_rc (*begin)(ddh_inst* self, const char* prompt, uint32_t length, uint64_t seed, ddh_err* err)DDH_NX;
+  ddh_rc (*begin)(ddh_inst* self, const char* prompt, uint32_t length, uint64_t seed, ddh_err* err) DDH_NX;
   /* The next batch for the eval program, owned by the caller; *out = NULL at the end. Before it draws the next item,
    * it reads the outputs of the batch before. [main] */
-  ddh_rc (*next)(ddh_inst* self, ddh_batch** out, ddh_err* err)DDH_NX;
+  ddh_rc (*next)(ddh_inst* self, ddh_batch** out, ddh_err* err) DDH_NX;
   /* The whole text so far, prompt included; owned by the model until the next call. [main] */
   const char* (*text)(ddh_inst* self)DDH_NX;
 } ddh_sampler;

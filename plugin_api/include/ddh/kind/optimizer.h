@@ -29,13 +29,13 @@ typedef struct ddh_optimizer {
   uint32_t struct_size;
   uint32_t reserved0;
   /* Learns the parameters (names, shapes, attributes) before the layout is made. `model` outlives the instance. [main] */
-  ddh_rc (*attach)(ddh_inst* self, const ddh_model_desc* model, ddh_err* err)DDH_NX;
-  uint32_t (*slot_count)(ddh_inst* self)DDH_NX; /* [any] */
-  ddh_rc (*slot)(ddh_inst* self, uint32_t index, ddh_slot_desc* out, ddh_err* err)DDH_NX; /* [any] */
-  int32_t (*needs)(ddh_inst* self, int32_t param)DDH_NX;                                  /* DDH_NEEDS_*. [any] */
+  ddh_rc (*attach)(ddh_inst* self, const ddh_model_desc* model, ddh_err* err) DDH_NX;
+  uint32_t (*slot_count)(ddh_inst* self) DDH_NX;                                           /* [any] */
+  ddh_rc (*slot)(ddh_inst* self, uint32_t index, ddh_slot_desc* out, ddh_err* err) DDH_NX; /* [any] */
+  int32_t (*needs)(ddh_inst* self, int32_t param) DDH_NX;                                  /* DDH_NEEDS_*. [any] */
   /* One pass: sum of sources, unscale, clip, update, master, low-precision copy. Does nothing when block->skip. Elements
    * between ranges are not touched. [step] [stream-ordered] */
-  ddh_rc (*update)(ddh_inst* self, const ddh_update_args* args, ddh_err* err)DDH_NX;
+  ddh_rc (*update)(ddh_inst* self, const ddh_update_args* args, ddh_err* err) DDH_NX;
 } ddh_optimizer;
 #define DDH_OPTIMIZER_MIN_SIZE 48u
 

@@ -101,33 +101,33 @@ typedef struct ddh_strategy {
   uint32_t reserved0;
   /* Learns model, world and settings; makes its layout; allocates nothing large. DDH_FAILED_PRECONDITION: it can't
    * honour a setting, and the sentence says which. [main] */
-  ddh_rc (*attach)(ddh_inst* self, const ddh_attach_args* args, ddh_err* err)DDH_NX;
+  ddh_rc (*attach)(ddh_inst* self, const ddh_attach_args* args, ddh_err* err) DDH_NX;
   /* After attach, before or after materialize. Allocates nothing. [main] */
-  ddh_rc (*plan)(ddh_inst* self, ddh_plan* out, ddh_err* err)DDH_NX;
+  ddh_rc (*plan)(ddh_inst* self, ddh_plan* out, ddh_err* err) DDH_NX;
   /* Allocates, and initializes parameters through ddh.params. [main] [collective] [may-block] */
-  ddh_rc (*materialize)(ddh_inst* self, ddh_err* err)DDH_NX;
+  ddh_rc (*materialize)(ddh_inst* self, ddh_err* err) DDH_NX;
   /* A step of a program begins: no gradient has been written. [main] [collective] */
-  ddh_rc (*step_begin)(ddh_inst* self, const ddh_step_begin_args* args, ddh_err* err)DDH_NX;
+  ddh_rc (*step_begin)(ddh_inst* self, const ddh_step_begin_args* args, ddh_err* err) DDH_NX;
   /* Makes a unit's parameters visible, and in DDH_PHASE_BACKWARD its gradients writable. The view (struct_size set by
    * the caller) stays valid until the matching release. [step] [collective] [stream-ordered] [may-block] */
-  ddh_rc (*acquire)(ddh_inst* self, const ddh_unit_use* use, ddh_unit_view* out, ddh_err* err)DDH_NX;
+  ddh_rc (*acquire)(ddh_inst* self, const ddh_unit_use* use, ddh_unit_view* out, ddh_err* err) DDH_NX;
   /* The view is not used any more. [step] [collective] [stream-ordered] */
-  ddh_rc (*release)(ddh_inst* self, const ddh_unit_use* use, ddh_err* err)DDH_NX;
+  ddh_rc (*release)(ddh_inst* self, const ddh_unit_use* use, ddh_err* err) DDH_NX;
   /* The gradients of the parameters that this unit owns are complete for this micro-batch; their memory is the
    * strategy's until the next acquire in backward. Between the unit's backward and its release.
    * [step] [collective] [stream-ordered] [may-block] */
-  ddh_rc (*grads_ready)(ddh_inst* self, const ddh_unit_use* use, ddh_err* err)DDH_NX;
+  ddh_rc (*grads_ready)(ddh_inst* self, const ddh_unit_use* use, ddh_err* err) DDH_NX;
   /* All micro-batches are through: finish the reduction, decide, update, publish. [step] [collective] [may-block] */
-  ddh_rc (*step)(ddh_inst* self, ddh_err* err)DDH_NX;
+  ddh_rc (*step)(ddh_inst* self, ddh_err* err) DDH_NX;
   /* The pieces of state that this rank holds. *n: capacity in, number out; entries == NULL asks the number.
    * Each entry has `stride` bytes. [main] */
-  ddh_rc (*state)(ddh_inst* self, ddh_state_entry* entries, uint64_t stride, uint32_t* n, ddh_err* err)DDH_NX;
+  ddh_rc (*state)(ddh_inst* self, ddh_state_entry* entries, uint64_t stride, uint32_t* n, ddh_err* err) DDH_NX;
   /* Entries were overwritten (a load): make it so everywhere. [main] [collective] */
-  ddh_rc (*state_commit)(ddh_inst* self, ddh_err* err)DDH_NX;
+  ddh_rc (*state_commit)(ddh_inst* self, ddh_err* err) DDH_NX;
   /* Another rank failed: give up waits, free nothing shared. May be NULL. [any] */
-  void (*abort)(ddh_inst* self, const char* reason)DDH_NX;
+  void (*abort)(ddh_inst* self, const char* reason) DDH_NX;
   /* The world was rebuilt: forget pending communication of older generations. May be NULL. [main] [collective] */
-  ddh_rc (*reset)(ddh_inst* self, uint64_t generation, ddh_err* err)DDH_NX;
+  ddh_rc (*reset)(ddh_inst* self, uint64_t generation, ddh_err* err) DDH_NX;
 } ddh_strategy;
 #define DDH_STRATEGY_MIN_SIZE 104u
 

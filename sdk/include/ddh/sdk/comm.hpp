@@ -87,9 +87,7 @@ inline const void* CommBackend::interface(std::string_view id) const {
       [](ddh_inst* i, ddh_group* group, ddh_err* err) noexcept {
         return detail::comm_guard(err, [&] { self_as<CommBackend>(i).barrier(group); });
       },
-      [](ddh_inst* i, const char* reason) noexcept {
-        guard(nullptr, [&] { self_as<CommBackend>(i).abort(reason); });
-      },
+      [](ddh_inst* i, const char* reason) noexcept { guard(nullptr, [&] { self_as<CommBackend>(i).abort(reason); }); },
       nullptr,
       [](ddh_inst* i, ddh_err* err) noexcept {
         return detail::comm_guard(err, [&] { self_as<CommBackend>(i).finalize(); });
@@ -104,8 +102,7 @@ inline const void* CommShared::interface(std::string_view id) const {
       0,
       [](ddh_inst* i, ddh_group* group, const char* name, uint64_t bytes, void** base, ddh_region** out,
          ddh_err* err) noexcept {
-        return detail::comm_guard(err,
-                                  [&] { *out = self_as<CommShared>(i).region_create(group, name, bytes, *base); });
+        return detail::comm_guard(err, [&] { *out = self_as<CommShared>(i).region_create(group, name, bytes, *base); });
       },
       [](ddh_inst* i, ddh_region* region) noexcept {
         guard(nullptr, [&] { self_as<CommShared>(i).region_destroy(region); });
