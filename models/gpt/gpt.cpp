@@ -15,7 +15,7 @@ namespace {
 
 constexpr int32_t kWte = 0, kWpe = 1;
 constexpr int32_t kTrainProgram = 0;
-constexpr int64_t kMeasuredRows = 256;  // at most, of the product that chooses the library
+constexpr int64_t kMeasuredRows = 128;  // at most, of the product that chooses the library
 
 GptBatch& batch_of(ddh_batch* batch) { return *reinterpret_cast<GptBatch*>(batch); }
 

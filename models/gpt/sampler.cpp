@@ -4,7 +4,7 @@
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/zeros.h>
 
-#include <random>
+#include "../ops/counter_rng.hpp"
 
 namespace gpt {
 namespace {
@@ -49,8 +49,7 @@ void Sampler::see(const at::Tensor& logits) {
 int64_t Sampler::draw(const at::Tensor& logits) {
   const auto [values, indices] = logits.topk(std::min(kTopK, logits.size(0)));
   const at::Tensor p = at::softmax(values.to(at::kDouble).div(kTemperature), 0);
-  std::mt19937_64 engine(seed_ + draws_++);
-  double left = std::uniform_real_distribution<double>()(engine);
+  double left = ops::draw_uniform(seed_, draws_++);
   for (int64_t i = 0; i < p.size(0); ++i) {
     left -= p.const_data_ptr<double>()[i];
     if (left <= 0) return indices.const_data_ptr<int64_t>()[i];

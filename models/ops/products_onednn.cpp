@@ -110,8 +110,10 @@ void transpose_add(const float* x, int64_t rows, int64_t columns, const float* b
     for (; c + 4 <= columns; c += 4) {
       Four v[4];
       for (int i = 0; i < 4; ++i) v[i] = *reinterpret_cast<const Four*>(x + (r + i) * columns + c) + b[i];
-      const Four a0 = __builtin_shuffle(v[0], v[1], Pick{0, 4, 1, 5}), a1 = __builtin_shuffle(v[0], v[1], Pick{2, 6, 3, 7});
-      const Four a2 = __builtin_shuffle(v[2], v[3], Pick{0, 4, 1, 5}), a3 = __builtin_shuffle(v[2], v[3], Pick{2, 6, 3, 7});
+      const Four a0 = __builtin_shuffle(v[0], v[1], Pick{0, 4, 1, 5}),
+                 a1 = __builtin_shuffle(v[0], v[1], Pick{2, 6, 3, 7});
+      const Four a2 = __builtin_shuffle(v[2], v[3], Pick{0, 4, 1, 5}),
+                 a3 = __builtin_shuffle(v[2], v[3], Pick{2, 6, 3, 7});
       float* to = y + c * y_stride + r;
       *reinterpret_cast<Four*>(to) = __builtin_shuffle(a0, a2, Pick{0, 1, 4, 5});
       *reinterpret_cast<Four*>(to + y_stride) = __builtin_shuffle(a0, a2, Pick{2, 3, 6, 7});

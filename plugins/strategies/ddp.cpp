@@ -3,11 +3,12 @@
 // ddp: data parallelism with everything replicated.
 //
 // Each of N ranks owns      all parameters, all gradients, all optimizer state
-// Bytes per rank            16 P: 4 parameters, 4 gradients, 8 AdamW slots; + 4 P/N with accumulation in rank_first
-// order Moved per rank and step   all_reduce of P gradients = reduce_scatter + all_gather: 2 (N-1)/N 4 P sent; nothing
-// else Collectives per step      one all_reduce for each unit; in rank_first order one reduction for each further
-// micro-batch P: parameters of the model, each padded to 64 elements. Source: Li et al., PyTorch Distributed, VLDB
-// 2020.
+// Bytes per rank            16 P: 4 parameters, 4 gradients, 8 AdamW slots;
+//                           + 4 P/N with accumulation in rank_first order
+// Moved per rank and step   all_reduce of P gradients = reduce_scatter + all_gather: 2 (N-1)/N 4 P sent
+// Collectives per step      one all_reduce for each unit; in rank_first order one reduction for each further
+//                           micro-batch
+// P: parameters of the model, each padded to 64 elements. Source: Li et al., PyTorch Distributed, VLDB 2020.
 //
 // Gradients go straight into exchange buffers that peers can read. Each rank sums its segment of them and leaves the
 // sum with everyone; then all ranks make the same update of everything.

@@ -7,7 +7,8 @@
 //                           pages the parameters exist once per host: 4 P + N 4 P + 8 P for N ranks together
 // Moved per rank and step   reduce_scatter of P gradients, all_gather of P parameters: 2 (N-1)/N 4 P sent
 // Collectives per step      one reduction for each unit (and micro-batch in rank_first order), one publish for each
-// unit P: parameters of the model, each padded to 64 elements. Source: Rajbhandari et al., ZeRO, SC 2020 (P_os).
+//                           unit
+// P: parameters of the model, each padded to 64 elements. Source: Rajbhandari et al., ZeRO, SC 2020 (P_os).
 //
 // Against ddp: a sum stays on the rank whose segment it is; that rank alone updates the segment, in a window that all
 // see.

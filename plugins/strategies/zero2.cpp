@@ -5,11 +5,13 @@
 // Each of N ranks owns      all parameters, 1/N of the gradients and of the optimizer state
 // Bytes per rank            4 P + 12 P/N with AdamW, and in flight: two gradient buffers of the largest unit, and full
 //                           gradients of tied parameters. In micro_first order with accumulation: + 4 P instead
-// Moved per rank and step   reduce_scatter of P gradients each micro-batch, all_gather of P parameters: 2 (N-1)/N 4 P sent
+// Moved per rank and step   reduce_scatter of P gradients for each micro-batch, all_gather of P parameters:
+//                           2 (N-1)/N 4 P sent
 // Collectives per step      one reduction for each unit and micro-batch, one publish for each unit
 // P: parameters of the model, each padded to 64 elements. Source: Rajbhandari et al., ZeRO, SC 2020 (P_os+g).
 //
-// Against zero1: a unit's full gradients are there from its backward to their reduction only; what stays is the segment.
+// Against zero1: a unit's full gradients are there from its backward to their reduction only; what stays is the
+// rank's segment.
 #include <optional>
 
 #include "ddh/sdk/grad_ring.hpp"

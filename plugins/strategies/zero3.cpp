@@ -6,15 +6,13 @@
 // Bytes per rank            16 P/N with AdamW, and in flight: the parameters of a unit and of those prefetched; two
 //                           gradient buffers of the largest unit; full gradients of tied parameters, which live from
 //                           the head's backward to the embedding's. In micro_first order with accumulation: + 4 P
-//                           instead
-// Moved per rank and step   all_gather of P parameters for forward and again for backward, reduce_scatter of P
-// gradients,
-//                           each micro-batch: 3 (N-1)/N 4 P sent. Where ranks share pages a gather moves nothing
+//                           instead of the buffers
+// Moved per rank and step   for each micro-batch all_gather of P parameters for forward and again for backward, and
+//                           reduce_scatter of P gradients: 3 (N-1)/N 4 P sent; shared pages need no gather
 // Collectives per step      one reduction for each unit and micro-batch, one publish for each unit
 // P: parameters of the model, each padded to 64 elements. Source: Rajbhandari et al., ZeRO, SC 2020 (P_os+g+p).
 //
-// Against zero1: a unit's full parameters are there from acquire to release only, and its full gradients from acquire
-// to reduction; what stays is the rank's segment.
+// Against zero2: a unit's full parameters are there from acquire to release only; what stays is the rank's segment.
 #include <optional>
 #include <set>
 

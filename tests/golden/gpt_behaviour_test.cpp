@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <filesystem>
+#include <thread>
 
 #include "golden/gpt_fixture.hpp"
 #include "support/golden_fill.hpp"
@@ -19,9 +20,10 @@ std::string some_text() {
   return text;
 }
 
-ModelDriver::Options options(const SmallText& text, const std::string& dropout = "0.0") {
+ModelDriver::Options options(const SmallText& text, const std::string& dropout = "0.0",
+                             const std::string& matmul = "onednn") {
   return {{"model.size", "custom"}, {"model.n_layer", "2"},     {"model.n_head", "2"},      {"model.n_embd", "16"},
-          {"model.context", "8"},   {"model.dropout", dropout}, {"data.path", text.path()}, {"model.matmul", "onednn"}};
+          {"model.context", "8"},   {"model.dropout", dropout}, {"data.path", text.path()}, {"model.matmul", matmul}};
 }
 
 void fill(ModelDriver& model) {
@@ -38,7 +40,8 @@ std::vector<std::vector<float>> gradients(ModelDriver& model) {
 
 TEST_CASE("a second micro-batch adds its complete gradient once") {
   const SmallText text("gpt-accumulate", some_text());
-  ModelDriver model(ddh_entry_gpt, options(text));
+  const std::string matmul = GENERATE("onednn", "onednn_gemm", "aten");
+  ModelDriver model(ddh_entry_gpt, options(text, "0.0", matmul));
   fill(model);
   model.train_step({3, 50});
   const auto first = gradients(model);
@@ -127,6 +130,29 @@ TEST_CASE("the gradient of a GPT with dropout is the slope of its loss") {
     model.value(i) = at;
     REQUIRE(slope == Approx(norm).epsilon(2e-2).margin(2e-4));
   }
+}
+
+TEST_CASE("ranks on threads of one process compute the same bits as one alone") {
+  const SmallText text("gpt-threads", some_text());
+  const auto run = [&] {
+    ModelDriver model(ddh_entry_gpt, options(text, "0.1", "onednn_gemm"));
+    fill(model);
+    for (int64_t step = 1; step <= 5; ++step) model.train_step({3, 50, 120}, step);
+    return gradients(model);
+  };
+  const auto alone = run();
+  std::vector<std::vector<std::vector<float>>> results(3);
+  std::vector<std::thread> ranks;
+  for (auto& result : results) ranks.emplace_back([&run, &result] { result = run(); });
+  for (std::thread& rank : ranks) rank.join();
+  for (const auto& result : results) REQUIRE(result == alone);
+}
+
+TEST_CASE("the choice of the matrix library is measured and written into the configuration") {
+  const SmallText text("gpt-auto", some_text());
+  const ModelDriver model(ddh_entry_gpt, options(text, "0.0", "auto"));
+  const std::string chosen = model.host().option("model.matmul");
+  REQUIRE((chosen == "onednn" || chosen == "onednn_gemm" || chosen == "aten"));
 }
 
 TEST_CASE("the sampler draws the same text at every run") {

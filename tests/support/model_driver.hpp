@@ -37,6 +37,11 @@ class FakeHost {
   [[nodiscard]] int64_t bytes(int32_t tag) const { return bytes_.at(static_cast<size_t>(tag)); }
   [[nodiscard]] int64_t peak_bytes(int32_t tag) const { return peak_bytes_.at(static_cast<size_t>(tag)); }
 
+  [[nodiscard]] const std::string& option(const char* key) const {
+    const auto at = options_.find(key);
+    if (at == options_.end()) ddh::fail(DDH_NOT_FOUND, "the test gives no option '", key, "'");
+    return at->second;
+  }
   void set_default(const std::string& key, const std::string& value) { options_.emplace(key, value); }
   // Defaults from a plugin's JSON Schema, as "<section>.<key>"; what is given already stays.
   void add_defaults(const std::string& section, const char* schema) {
@@ -50,11 +55,6 @@ class FakeHost {
 
  private:
   static FakeHost& self(void* h) { return *static_cast<FakeHost*>(h); }
-  const std::string& option(const char* key) const {
-    const auto at = options_.find(key);
-    if (at == options_.end()) ddh::fail(DDH_NOT_FOUND, "the test gives no option '", key, "'");
-    return at->second;
-  }
   static const void* table(void*, const char* id) noexcept {
     const std::string_view name = id;
     if (name == DDH_LOG_IFACE) return &log_table();

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The whole program against a reference training run: nanoGPT's character model on real text, with the reference's initial
+// weights and order of samples, on two ranks that share each step's 12 sequences.
+#include <catch2/catch.hpp>
+#include <fstream>
+#include <map>
+
+#include "support/ddhost_process.hpp"
+#include "support/golden_data.hpp"
+#include "support/golden_fill.hpp"
+#include "support/safetensors.hpp"
+
+using namespace ddhost::test;
+
+namespace {
+
+constexpr uint64_t kTrainTokens = 1'003'854;
+constexpr int64_t kLayers = 4, kWidth = 128, kVocab = 65, kContext = 64;
+
+GoldenTensor tensor(const std::string& name, std::vector<int64_t> shape) {
+  uint64_t numel = 1;
+  for (const int64_t n : shape) numel *= static_cast<uint64_t>(n);
+  std::vector<float> values(numel, 1.0F);
+  if (shape.size() > 1) {
+    const double deviation = name.ends_with("c_proj.weight") ? 0.02 / std::sqrt(2.0 * kLayers) : 0.02;
+    values = golden_uni(name, numel, deviation * std::sqrt(3.0));
+  }
+  const auto* bytes = reinterpret_cast<const char*>(values.data());
+  return {"F32", std::move(shape), {bytes, bytes + values.size() * sizeof(float)}};
+}
+
+void write_initial_weights(const std::string& path) {
+  std::map<std::string, GoldenTensor> tensors;
+  const auto add = [&](const std::string& name, const std::vector<int64_t>& shape) {
+    tensors[name] = tensor(name, shape);
+  };
+  add("transformer.wte.weight", {kVocab, kWidth});
+  add("transformer.wpe.weight", {kContext, kWidth});
+  for (int64_t l = 0; l < kLayers; ++l) {
+    const std::string prefix = "transformer.h." + std::to_string(l) + ".";
+    add(prefix + "ln_1.weight", {kWidth});
+    add(prefix + "attn.c_attn.weight", {3 * kWidth, kWidth});
+    add(prefix + "attn.c_proj.weight", {kWidth, kWidth});
+    add(prefix + "ln_2.weight", {kWidth});
+    add(prefix + "mlp.c_fc.weight", {4 * kWidth, kWidth});
+    add(prefix + "mlp.c_proj.weight", {kWidth, 4 * kWidth});
+  }
+  add("transformer.ln_f.weight", {kWidth});
+  write_safetensors(path, tensors);
+}
+
+void write_order(const std::string& path, int steps) {
+  std::ofstream out(path, std::ios::binary);
+  for (int it = 0; it < steps; ++it) {
+    const std::vector<int64_t> starts = golden_ints("batch." + std::to_string(it), kTrainTokens - kContext, 12);
+    out.write(reinterpret_cast<const char*>(starts.data()),
+              static_cast<std::streamsize>(starts.size() * sizeof(int64_t)));
+  }
+}
+
+RunRecord train(const TempFolder& folder, const std::string& text, const char* strategy, int steps) {
+  const std::string run_dir = folder.file(strategy);
+  Process process({"--strategy", strategy, "--nproc", "2", "data.path=" + text,
+                   "data.order=" + folder.file("order.bin"), "train.init_from=" + folder.file("init.safetensors"),
+                   "data.micro_batch=6", "model.size=0.8M", "train.steps=" + std::to_string(steps), "optimizer.lr=1e-3",
+                   "optimizer.betas=[0.9,0.99]", "optimizer.weight_decay=0.1", "schedule.warmup_steps=100",
+                   "schedule.decay_steps=2000", "run.dir=" + run_dir, "run.sample_tokens=0", "run.quiet=true"});
+  const int code = process.wait(std::chrono::seconds(280));
+  INFO(process.command() << "\n" << process.err());
+  REQUIRE(code == 0);
+  return read_run(run_dir);
+}
+
+}  // namespace
+
+TEST_CASE("two ranks under zero3 follow the reference run for 200 steps, and ddp and zero1 give its very digits") {
+  const auto text = find_data("shakespeare/input.txt");
+  const auto curve_path = find_data("golden/nanogpt_char_curve.json");
+  if (!text || !curve_path) return;
+  const nlohmann::json curve = nlohmann::json::parse(std::ifstream(*curve_path));
+  const TempFolder folder;
+  write_initial_weights(folder.file("init.safetensors"));
+  write_order(folder.file("order.bin"), 200);
+
+  const RunRecord zero3 = train(folder, *text, "zero3", 200);
+  REQUIRE(zero3.steps.size() == 200);
+  for (size_t it = 0; it < 200; ++it) {
+    CAPTURE(it);
+    CHECK(zero3.steps[it].at("loss").get<double>() == Approx(curve.at("loss").at(it).get<double>()).epsilon(1e-4));
+    CHECK(zero3.steps[it].at("grad_norm").get<double>() ==
+          Approx(curve.at("grad_norm").at(it).get<double>()).epsilon(1e-2));
+    CHECK(zero3.steps[it].at("lr").get<double>() == Approx(curve.at("lr").at(it).get<double>()).epsilon(1e-8));
+  }
+  for (const char* strategy : {"ddp", "zero1", "zero2"}) {
+    const RunRecord other = train(folder, *text, strategy, 30);
+    REQUIRE(other.steps.size() == 30);
+    for (size_t it = 0; it < 30; ++it) {
+      CHECK(other.steps[it].at("loss") == zero3.steps[it].at("loss"));
+      CHECK(other.steps[it].at("grad_norm") == zero3.steps[it].at("grad_norm"));
+    }
+  }
+}
