@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cross-check of the plugin boundary: the 0.8M GPT with loaded plugins and with the same plugins linked, alternating.
+
+    python3 benchmarks/boundary_vs_linked.py [--pairs 5] [--steps 200]
+"""
+import argparse
+import json
+import pathlib
+import statistics
+import subprocess
+import tempfile
+
+BUILD = pathlib.Path(__file__).resolve().parent.parent / "build"
+
+
+def median_ms(command, folder):
+    run_dir = pathlib.Path(tempfile.mkdtemp(dir=folder)) / "run"
+    subprocess.run([*command, f"run.dir={run_dir}"], check=True, capture_output=True)
+    rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    return statistics.median(r["step_ms"] for r in rows if r.get("step", 0) > 5 and "step_ms" in r)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=200)
+    args = parser.parse_args()
+    options = ["model.size=0.8M", "data.micro_batch=6", f"train.steps={args.steps}", "run.nproc=2", "run.sample_tokens=0",
+               "run.quiet=true"]
+    loaded, linked = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(args.pairs):
+            loaded.append(median_ms([str(BUILD / "ddhost"), "--strategy", "zero1", *options], folder))
+            linked.append(median_ms([str(BUILD / "boundary_bench"), *options], folder))
+    ratios = [a / b for a, b in zip(loaded, linked)]
+    print(f"0.8M GPT, 2 ranks: loaded {statistics.median(loaded):.2f} ms, linked {statistics.median(linked):.2f} ms a step; "
+          f"ratio {statistics.median(ratios):.4f} ({min(ratios):.4f} .. {max(ratios):.4f}), {args.pairs} pairs")
+
+
+if __name__ == "__main__":
+    main()
