@@ -68,7 +68,7 @@ Config::Config(const ddh::Host& host, int64_t data_vocab)
 const char* const kSchema = R"({"type": "object", "properties": {
   "size": {"type": "string", "default": "0.8M",
     "enum": ["0.8M", "10.8M", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "custom"],
-    "description": "layers, heads, width and context of a known model; the options below change single numbers, and give all of them for custom"},
+    "description": "layers, heads, width, context of a known model; the next options change single ones; custom has none"},
   "n_layer": {"type": "integer", "default": 0, "minimum": 0, "description": "transformer blocks; 0: from size"},
   "n_head": {"type": "integer", "default": 0, "minimum": 0, "description": "attention heads; 0: from size"},
   "n_embd": {"type": "integer", "default": 0, "minimum": 0, "description": "width of the residual stream; 0: from size"},
@@ -83,10 +83,11 @@ const char* const kSchema = R"({"type": "object", "properties": {
   "activation": {"type": "string", "default": "gelu", "enum": ["gelu", "gelu_tanh"],
     "description": "gelu: exact; gelu_tanh: GPT-2's approximation"},
   "dropout": {"type": "number", "default": 0.0, "minimum": 0, "maximum": 0.9,
-    "description": "of embeddings, attention and residual branches; the mask depends on seed, step, unit and sample alone"},
+    "description": "of embeddings, attention and residual branches; masks depend on seed, step, unit and sample alone"},
   "tied": {"type": "boolean", "default": true, "description": "the head uses the token embedding"},
   "matmul": {"type": "string", "default": "auto", "enum": ["auto", "onednn", "onednn_gemm", "aten"],
-    "description": "library of the matrix products; auto: the quickest by a measurement on rank 0", "x-affects": "numerics"}
+    "description": "library of the matrix products; auto: the quickest by a measurement on rank 0",
+    "x-affects": "numerics"}
 }})";
 
 }  // namespace gpt

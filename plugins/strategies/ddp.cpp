@@ -14,9 +14,9 @@
 // sum with everyone; then all ranks make the same update of everything.
 #include <optional>
 
+#include "ddh/sdk/full_grads.hpp"
 #include "ddh/sdk/optim_state.hpp"
 #include "ddh/sdk/strategy.hpp"
-#include "ddh/sdk/window.hpp"
 
 namespace {
 
@@ -29,7 +29,7 @@ class Ddp final : public ddh::Strategy {
     args_ = args;
     layout_ = ddh::ModelLayout(*args.model, args.world_size);
     views_ = ddh::UnitViews(*args.model, layout_);
-    accumulates_ = args.grad_accum_steps > 1 && args.reduce_order == DDH_RANK_FIRST;
+    grads_ = ddh::FullGrads(layout_, args_, DDH_REDUCE_TO_ALL);
   }
 
   void plan(ddh_plan& out) override {
@@ -37,10 +37,10 @@ class Ddp final : public ddh::Strategy {
     for (const ddh::FlatSpace& space : layout_.spaces) {
       out.param_bytes += space.bytes();
       if (!space.trained()) continue;
-      out.grad_bytes += space.bytes() + (accumulates_ ? space.segment_bytes(args_.rank) : 0);
       out.optim_bytes += space.numel * slot_bytes;
-      out.reduce_calls += accumulates_ ? args_.grad_accum_steps : 1;
+      out.reduce_calls += args_.reduce_order == DDH_RANK_FIRST ? args_.grad_accum_steps : 1;
     }
+    out.grad_bytes = grads_.bytes();
   }
 
   void materialize() override {
@@ -49,16 +49,14 @@ class Ddp final : public ddh::Strategy {
       s.params = ddh::Buffer(host, DDH_TAG_PARAM, space.bytes(), ddh::str("ddp parameters of ", space.name));
       ddh::init_segment(host, space.ranges(0, space.numel), s.params.f32());
       if (!space.trained()) continue;
-      s.segment_ranges = space.segment_ranges(args_.rank);
-      s.grads.emplace(host, args_.group, space.name, space.numel);
       s.optim.emplace(host, space.name, space.ranges(0, space.numel), space.numel);
-      if (accumulates_) s.sum = ddh::Buffer(host, DDH_TAG_GRAD, space.segment_bytes(args_.rank), space.name);
     }
+    grads_.materialize(host);
   }
 
   void acquire(const ddh_unit_use& use, ddh_unit_view& out) override {
     views_.fill(
-        use, version_, [&](size_t s) { return states_[s].params.f32(); }, [&](size_t s) { return writable_grads(s); },
+        use, version_, [&](size_t s) { return states_[s].params.f32(); }, [&](size_t s) { return grads_.writable(s); },
         out);
   }
 
@@ -68,25 +66,19 @@ class Ddp final : public ddh::Strategy {
     const bool last = static_cast<uint32_t>(use.micro_batch) + 1 == args_.grad_accum_steps;
     if (args_.reduce_order == DDH_MICRO_FIRST && !last) return;
     for (const size_t s : layout_.trained_spaces(use.unit, use.program)) {
-      states_[s].grads->ready();
-      states_[s].phase = Phase::kReady;
+      grads_.ready(s, last);
       views_.forget_gradients(layout_.spaces[s]);
     }
   }
 
   void step() override {
-    for (size_t s = 0; s < states_.size(); ++s) {
-      if (states_[s].phase == Phase::kReady) reduce(s, DDH_REDUCE_NORM | DDH_REDUCE_TO_ALL);
-    }
+    grads_.reduce_all();
     const ddh_step_block* block = nullptr;
     ddh::call(host.optim->decide, host.h, &block);
-    for (State& s : states_) {
-      if (s.phase != Phase::kReduced) continue;
-      s.grads->wait();
-      s.optim->update(s.params.f32(), s.grads->buffer());
-      s.phase = Phase::kIdle;
-      s.reductions = 0;
+    for (size_t s = 0; s < states_.size(); ++s) {
+      if (const float* grad = grads_.all(s)) states_[s].optim->update(states_[s].params.f32(), grad);
     }
+    grads_.step_done();
     ++version_;
   }
 
@@ -104,40 +96,16 @@ class Ddp final : public ddh::Strategy {
   void state_commit() override { ++version_; }
 
  private:
-  // What a gradient buffer holds: nothing yet; this rank is writing; complete here; summed over the ranks.
-  enum class Phase { kIdle, kWriting, kReady, kReduced };
-
   struct State {
     ddh::Buffer params;
-    std::vector<ddh_range> segment_ranges;
-    std::optional<ddh::Exchange> grads;
     std::optional<ddh::OptimState> optim;
-    ddh::Buffer sum;  // of earlier micro-batches, this rank's segment
-    Phase phase = Phase::kIdle;
-    uint32_t reductions = 0;  // in this step
   };
-
-  float* writable_grads(size_t index) {
-    State& s = states_[index];
-    if (s.phase == Phase::kReady) reduce(index, 0);  // the micro-batch before
-    if (s.phase != Phase::kWriting) s.grads->write_begin();
-    s.phase = Phase::kWriting;
-    return s.grads->buffer();
-  }
-
-  void reduce(size_t index, uint32_t flags) {
-    State& s = states_[index];
-    if (s.reductions > 0) flags |= DDH_REDUCE_ADD;
-    s.grads->reduce(layout_.spaces[index], accumulates_ ? s.sum.f32() : nullptr, s.segment_ranges, flags);
-    s.phase = Phase::kReduced;
-    ++s.reductions;
-  }
 
   ddh_attach_args args_{};
   ddh::ModelLayout layout_;
   ddh::UnitViews views_;
-  std::vector<State> states_;  // one per flat space
-  bool accumulates_ = false;
+  std::vector<State> states_;  // per space
+  ddh::FullGrads grads_;
   uint64_t version_ = 1;
 };
 

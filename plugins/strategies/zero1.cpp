@@ -14,9 +14,9 @@
 // see.
 #include <optional>
 
+#include "ddh/sdk/full_grads.hpp"
 #include "ddh/sdk/optim_state.hpp"
 #include "ddh/sdk/strategy.hpp"
-#include "ddh/sdk/window.hpp"
 
 namespace {
 
@@ -30,7 +30,7 @@ class Zero1 final : public ddh::Strategy {
     args_ = args;
     layout_ = ddh::ModelLayout(*args.model, args.world_size);
     views_ = ddh::UnitViews(*args.model, layout_);
-    accumulates_ = args.grad_accum_steps > 1 && args.reduce_order == DDH_RANK_FIRST;
+    grads_ = ddh::FullGrads(layout_, args_, /*to_all=*/0);
   }
 
   void plan(ddh_plan& out) override {
@@ -38,31 +38,30 @@ class Zero1 final : public ddh::Strategy {
     for (const ddh::FlatSpace& space : layout_.spaces) {
       out.param_bytes += space.bytes();
       if (!space.trained()) continue;
-      out.grad_bytes += space.bytes() + (accumulates_ ? space.segment_bytes(args_.rank) : 0);
       out.optim_bytes += space.cut.segment_numel[static_cast<size_t>(args_.rank)] * slot_bytes;
-      out.reduce_calls += accumulates_ ? args_.grad_accum_steps : 1;
+      out.reduce_calls += args_.reduce_order == DDH_RANK_FIRST ? args_.grad_accum_steps : 1;
       out.publish_calls += 1;
     }
+    out.grad_bytes = grads_.bytes();
   }
 
   void materialize() override {
     for (const ddh::FlatSpace& space : layout_.spaces) {
       State& s = states_.emplace_back(ddh::Window(host, args_.group, space, DDH_WINDOW_PERMANENT));
-      s.segment_ranges = space.segment_ranges(args_.rank);
+      s.ranges = space.segment_ranges(args_.rank);
       s.params.write_begin();
-      ddh::init_segment(host, s.segment_ranges, s.params.segment());
+      ddh::init_segment(host, s.ranges, s.params.segment());
       s.params.commit();
       if (!space.trained()) continue;
-      s.grads.emplace(host, args_.group, space.name, space.numel);
-      s.optim.emplace(host, space.name, s.segment_ranges, segment_numel(space));
-      if (accumulates_) s.sum = ddh::Buffer(host, DDH_TAG_GRAD, space.segment_bytes(args_.rank), space.name);
+      s.optim.emplace(host, space.name, s.ranges, space.cut.segment_numel[static_cast<size_t>(args_.rank)]);
     }
+    grads_.materialize(host);
   }
 
   void acquire(const ddh_unit_use& use, ddh_unit_view& out) override {
     for (const size_t s : layout_.unit_uses[static_cast<size_t>(use.unit)]) states_[s].view = states_[s].params.open();
     views_.fill(
-        use, version_, [&](size_t s) { return states_[s].view; }, [&](size_t s) { return writable_grads(s); }, out);
+        use, version_, [&](size_t s) { return states_[s].view; }, [&](size_t s) { return grads_.writable(s); }, out);
   }
 
   void release(const ddh_unit_use& use) override {
@@ -73,35 +72,29 @@ class Zero1 final : public ddh::Strategy {
     const bool last = static_cast<uint32_t>(use.micro_batch) + 1 == args_.grad_accum_steps;
     if (args_.reduce_order == DDH_MICRO_FIRST && !last) return;
     for (const size_t s : layout_.trained_spaces(use.unit, use.program)) {
-      states_[s].grads->ready();
-      states_[s].phase = Phase::kReady;
+      grads_.ready(s, last);
       views_.forget_gradients(layout_.spaces[s]);
     }
   }
 
   void step() override {
-    for (size_t s = 0; s < states_.size(); ++s) {
-      if (states_[s].phase == Phase::kReady) reduce(s, DDH_REDUCE_NORM);
-    }
+    grads_.reduce_all();
     const ddh_step_block* block = nullptr;
     ddh::call(host.optim->decide, host.h, &block);
-    for (size_t i = 0; i < states_.size(); ++i) {
-      State& s = states_[i];
-      if (s.phase != Phase::kReduced) continue;
-      s.params.write_begin();
-      s.optim->update(s.params.segment(),
-                      accumulates_ ? s.sum.f32() : s.grads->buffer() + segment_offset(layout_.spaces[i]));
-      s.params.commit();
-      s.phase = Phase::kIdle;
-      s.reductions = 0;
+    for (size_t s = 0; s < states_.size(); ++s) {
+      if (grads_.segment(s) == nullptr) continue;
+      states_[s].params.write_begin();
+      states_[s].optim->update(states_[s].params.segment(), grads_.segment(s));
+      states_[s].params.commit();
     }
+    grads_.step_done();
     ++version_;
   }
 
   std::vector<ddh_state_entry> state() override {
     std::vector<ddh_state_entry> out;
     for (State& s : states_) {
-      ddh::append_state(out, s.segment_ranges, DDH_STATE_PARAM, 0, s.params.segment(), 0, 1);
+      ddh::append_state(out, s.ranges, DDH_STATE_PARAM, 0, s.params.segment(), 0, 1);
       if (s.optim) s.optim->append_state_entries(out, 0, 1);
     }
     return out;
@@ -116,49 +109,19 @@ class Zero1 final : public ddh::Strategy {
   }
 
  private:
-  // What a gradient buffer holds: nothing yet; this rank is writing; complete here; summed over the ranks.
-  enum class Phase { kIdle, kWriting, kReady, kReduced };
-
   struct State {
     explicit State(ddh::Window window) : params(std::move(window)) {}
     ddh::Window params;
-    float* view = nullptr;  // while open
-    std::vector<ddh_range> segment_ranges;
-    std::optional<ddh::Exchange> grads;
-    std::optional<ddh::OptimState> optim;  // of this rank's segment
-    ddh::Buffer sum;                       // of earlier micro-batches, this rank's segment
-    Phase phase = Phase::kIdle;
-    uint32_t reductions = 0;  // in this step
+    float* view = nullptr;          // while open
+    std::vector<ddh_range> ranges;  // of this rank's segment
+    std::optional<ddh::OptimState> optim;
   };
-
-  [[nodiscard]] uint64_t segment_numel(const ddh::FlatSpace& space) const {
-    return space.cut.segment_numel[static_cast<size_t>(args_.rank)];
-  }
-  [[nodiscard]] uint64_t segment_offset(const ddh::FlatSpace& space) const {
-    return space.cut.segment_offset[static_cast<size_t>(args_.rank)];
-  }
-
-  float* writable_grads(size_t index) {
-    State& s = states_[index];
-    if (s.phase == Phase::kReady) reduce(index, 0);  // the micro-batch before
-    if (s.phase != Phase::kWriting) s.grads->write_begin();
-    s.phase = Phase::kWriting;
-    return s.grads->buffer();
-  }
-
-  void reduce(size_t index, uint32_t flags) {
-    State& s = states_[index];
-    if (s.reductions > 0) flags |= DDH_REDUCE_ADD;
-    s.grads->reduce(layout_.spaces[index], accumulates_ ? s.sum.f32() : nullptr, s.segment_ranges, flags);
-    s.phase = Phase::kReduced;
-    ++s.reductions;
-  }
 
   ddh_attach_args args_{};
   ddh::ModelLayout layout_;
   ddh::UnitViews views_;
-  std::vector<State> states_;  // one per flat space
-  bool accumulates_ = false;
+  std::vector<State> states_;  // per space
+  ddh::FullGrads grads_;
   uint64_t version_ = 1;
 };
 

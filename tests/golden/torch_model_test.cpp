@@ -11,6 +11,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "ddh/sdk/torch/activations.hpp"
 #include "support/golden_fill.hpp"
 #include "support/model_driver.hpp"
 
@@ -82,6 +83,30 @@ TEST_CASE("moving parameters and recompute change no bit of a gradient") {
   const auto plain = gradients(false, "false");
   REQUIRE(gradients(true, "false") == plain);
   REQUIRE(gradients(true, "true") == plain);
+}
+
+TEST_CASE("the activation allocator keeps its pages and counts what a rank holds") {
+  ddh::ActivationAllocator::install();
+  FakeHost fake({});
+  const ddh::Host host(fake.get());
+  c10::Allocator& allocator = *c10::GetCPUAllocator();
+  for (const size_t bytes : {size_t{1}, size_t{100}, size_t{4096}, size_t{3} << 20, size_t{40} << 20}) {
+    CAPTURE(bytes);
+    const void* first = nullptr;
+    {
+      const ddh::ActivationScope scope(host);
+      c10::DataPtr block = allocator.allocate(bytes);
+      first = block.get();
+      REQUIRE(reinterpret_cast<uintptr_t>(first) % 64 == 0);
+      std::memset(block.get(), 1, bytes);
+    }
+    REQUIRE(fake.bytes(DDH_TAG_ACT) == 0);
+    REQUIRE(fake.peak_bytes(DDH_TAG_ACT) >= (bytes < 64 * 1024 ? 0 : static_cast<int64_t>(bytes)));
+    void* raw = allocator.raw_allocate(bytes);  // LibTorch's oneDNN operators take memory this way
+    REQUIRE(raw == first);
+    allocator.raw_deallocate(raw);
+  }
+  REQUIRE(allocator.allocate(0).get() == nullptr);
 }
 
 TEST_CASE("an autograd model takes an empty batch and evaluates without a graph") {
