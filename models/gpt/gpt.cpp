@@ -57,7 +57,7 @@ Gpt::Gpt(const ddh_create& create)
 void Gpt::prepare() {
   if (host.text("model.matmul") != "auto") return;
   const int64_t rows = std::min(host.i64("data.micro_batch") * config_.context, kMeasuredRows);
-  std::string mine = "onednn";
+  std::string mine = "aten";
   int32_t rank = 0;
   ddh::call(host.comm->group_info, host.h, nullptr, &rank, nullptr, nullptr);
   if (rank == 0) mine = ops::quickest_products({rows, config_.width, 4 * config_.width});
@@ -169,7 +169,11 @@ UnitContext Gpt::unit_context(const ddh_unit_call& c) {
 }
 
 void Gpt::choose_products(const std::string& name) {
-  products_ = ops::make_products(name == "auto" ? "onednn" : name);  // auto: until prepare
+  products_ = ops::make_products(name == "auto" ? "aten" : name);  // auto: until prepare
+  if (products_ == nullptr) {
+    ddh::fail(DDH_FAILED_PRECONDITION, "model.matmul=", name,
+              ": gpt was built without oneDNN; install libdnnl-dev and build again, or set model.matmul=aten");
+  }
 }
 
 void Gpt::copy_sample(const TokenSpan& span, int64_t start, GptBatch& batch, int64_t b) const {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace ops {
 
@@ -38,7 +39,9 @@ std::unique_ptr<Products> make_onednn_products();
 std::unique_ptr<Products> make_onednn_gemm_products();
 std::unique_ptr<Products> make_aten_products();
 
-// By the names "onednn", "onednn_gemm", "aten"; nullptr for another name.
+// Those of "onednn_gemm", "onednn" and "aten" that this build has.
+std::vector<std::string> product_names();
+// nullptr for a name that this build lacks.
 std::unique_ptr<Products> make_products(const std::string& name);
 
 // The name of the one to use for a layer of this shape on this machine, by a measurement of some milliseconds: onednn_gemm

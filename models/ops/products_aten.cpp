@@ -60,9 +60,19 @@ double milliseconds_of(Products& products, LinearShape s) {
 
 std::unique_ptr<Products> make_aten_products() { return std::make_unique<AtenProducts>(); }
 
+std::vector<std::string> product_names() {
+#ifdef DDHOST_HAVE_ONEDNN
+  return {"onednn_gemm", "onednn", "aten"};
+#else
+  return {"aten"};
+#endif
+}
+
 std::unique_ptr<Products> make_products(const std::string& name) {
+#ifdef DDHOST_HAVE_ONEDNN
   if (name == "onednn") return make_onednn_products();
   if (name == "onednn_gemm") return make_onednn_gemm_products();
+#endif
   if (name == "aten") return make_aten_products();
   return nullptr;
 }
@@ -73,7 +83,7 @@ std::string quickest_products(LinearShape shape) {
   constexpr double kClearly = 0.75;
   std::string quickest;
   double least = 0;
-  for (const char* name : {"onednn_gemm", "onednn", "aten"}) {
+  for (const std::string& name : product_names()) {
     const double took = milliseconds_of(*make_products(name), shape);
     if (quickest.empty() || took < kClearly * least) {
       least = took;

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Data that the GPT can't train on: each refused in one sentence that names the file and the cure.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <fstream>
+
+#include "support/ddhost_process.hpp"
+
+using namespace ddhost::test;
+
+namespace {
+
+void check_refused(std::vector<std::string> args, const std::vector<std::string>& words) {
+  const TempFolder folder;
+  args.insert(args.end(),
+              {"--model", "gpt", "--nproc", "2", "train.steps=2", "run.quiet=true", "run.dir=" + folder.file("run")});
+  Process process(args);
+  const int code = process.wait(std::chrono::seconds(60));
+  INFO(process.command() << "\nexit " << code << "\n" << process.err());
+  CHECK(code > 0);
+  CHECK(code < 128);
+  const std::string err = process.err();
+  for (const std::string& word : words) CHECK_THAT(err, Catch::Contains(word));
+  CHECK(std::count(err.begin(), err.end(), '\n') <= 2);
+}
+
+}  // namespace
+
+TEST_CASE("a text that is missing, empty or too short is refused", "[cli]") {
+  const TempFolder folder;
+  check_refused({"data.path=" + folder.file("none.txt")}, {"none.txt", "does not exist"});
+  check_refused({"data.path=" + folder.path().string()}, {folder.path().string()});
+  std::ofstream(folder.file("empty.txt"));
+  check_refused({"data.path=" + folder.file("empty.txt")}, {"empty.txt", "empty"});
+  std::ofstream(folder.file("short.txt")) << "to be, or not to be";
+  check_refused({"data.path=" + folder.file("short.txt")}, {"short.txt", "too short", "model.context"});
+}
+
+TEST_CASE("a token file with half a token or a token beyond the vocabulary is refused", "[cli]") {
+  const TempFolder folder;
+  std::ofstream(folder.file("odd.bin"), std::ios::binary) << std::string(1001, 'x');
+  check_refused({"data.path=" + folder.file("odd.bin")}, {"odd.bin", "1001"});
+  std::ofstream(folder.file("wide.bin"), std::ios::binary) << std::string(4000, '\xee');
+  check_refused({"data.path=" + folder.file("wide.bin"), "model.vocab=1000"}, {"61166", "model.vocab"});
+}
+
+TEST_CASE("a model that can't be is refused", "[cli]") {
+  check_refused({"model.n_head=5"}, {"n_head", "n_embd"});
+  check_refused({"model.size=gpt3"}, {"gpt3", "gpt2-xl"});
+}
