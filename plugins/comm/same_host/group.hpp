@@ -48,6 +48,8 @@ class Group {
 
   [[nodiscard]] int32_t rank() const { return settings_.rank; }
   [[nodiscard]] int32_t size() const { return layout_.size; }
+  // Marks, staging and channel: a rank's share of what the group needs besides regions.
+  [[nodiscard]] uint64_t control_bytes_per_rank() const { return layout_.bytes / static_cast<uint64_t>(layout_.size); }
 
   void all_reduce(const ddh_coll& c);
   void reduce_scatter(const ddh_coll& c);

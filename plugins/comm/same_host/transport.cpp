@@ -37,6 +37,8 @@ Group& Transport::make_group(GroupSettings settings) {
                                      }};
   Group* const world = groups_.empty() ? nullptr : groups_.front().get();
   groups_.push_back(std::make_unique<Group>(*memory_, rendezvous, std::move(settings), world));
+  const int64_t own_bytes = static_cast<int64_t>(groups_.back()->control_bytes_per_rank());
+  if (host.alloc != nullptr) host.alloc->account(host.h, DDH_TAG_COMM, own_bytes);
   return *groups_.back();
 }
 
