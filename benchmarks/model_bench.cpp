@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Milliseconds of forward and backward of the GPT sizes, one rank, one thread: no strategy, no optimizer.
-//   model_bench [size=gpt2] [context=64] [micro_batch=1] [matmul=onednn] [steps=12]
+//   model_bench [size=gpt2] [context=64] [micro_batch=1] [matmul=auto] [steps=12]
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -24,7 +24,7 @@ static double median(std::vector<double> v) {
 
 int main(int argc, char** argv) {
   std::map<std::string, std::string> args = {
-      {"size", "gpt2"}, {"context", "64"}, {"micro_batch", "1"}, {"matmul", "onednn"}, {"steps", "12"}};
+      {"size", "gpt2"}, {"context", "64"}, {"micro_batch", "1"}, {"matmul", "auto"}, {"steps", "12"}};
   for (int i = 1; i < argc; ++i) {
     const std::string arg = argv[i];
     const size_t at = arg.find('=');
