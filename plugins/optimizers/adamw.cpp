@@ -167,5 +167,5 @@ class AdamW final : public ddh::Optimizer {
 
 }  // namespace
 
-DDH_CXX_PLUGIN(AdamW, optimizer, "adamw", "1.0.0", "Adam with decoupled weight decay", kSchema, kNeeds,
+DDH_CXX_PLUGIN(AdamW, optimizer, "adamw", "0.1.0", "Adam with decoupled weight decay", kSchema, kNeeds,
                DDH_CAP_IN_PROCESS);

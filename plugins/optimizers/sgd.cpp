@@ -172,4 +172,4 @@ class Sgd final : public ddh::Optimizer {
 
 }  // namespace
 
-DDH_CXX_PLUGIN(Sgd, optimizer, "sgd", "1.0.0", "gradient descent with momentum", kSchema, kNeeds, DDH_CAP_IN_PROCESS);
+DDH_CXX_PLUGIN(Sgd, optimizer, "sgd", "0.1.0", "gradient descent with momentum", kSchema, kNeeds, DDH_CAP_IN_PROCESS);
