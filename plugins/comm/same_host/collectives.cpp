@@ -209,6 +209,9 @@ void Group::reduce_scatter(const ddh_coll& c) {
 }
 
 void Group::all_to_all(const ddh_coll& c) {
+  if (c.counts != nullptr) {
+    ddh::fail(DDH_INVALID_ARGUMENT, "all_to_all takes equal pieces of `count` elements; leave `counts` NULL");
+  }
   const Pieces pieces(c, layout_.size);
   consume(begin_call(c, kAllToAll, nullptr, 0));
   const auto n = static_cast<size_t>(layout_.size), me = static_cast<size_t>(settings_.rank);
@@ -224,33 +227,64 @@ void Group::all_to_all(const ddh_coll& c) {
   }
 }
 
-// Point to point: a chunk is in the sender's channel until the receiver has taken it.
+// Point to point: a chunk is in the sender's channel until the receiver has taken it. Before the chunk stands what the
+// sender sends, and what the receiver expects, so that both find out when the two differ.
+struct Group::Message {
+  uint64_t sent_count, expected_count;
+  int32_t sent_dtype, expected_dtype;
+};
+
+namespace {
+constexpr uint64_t kMessageBytes = 64;  // in front of a chunk
+}
+
+void Group::check_message(const ddh_coll& c, const Message& m, int32_t sender, int32_t receiver) const {
+  static_assert(sizeof(Message) <= kMessageBytes);
+  if (m.sent_count == m.expected_count && m.sent_dtype == m.expected_dtype) return;
+  const auto world_rank = [&](int32_t r) { return settings_.world_ranks[static_cast<size_t>(r)]; };
+  ddh::fail(DDH_FAILED_PRECONDITION, c.label != nullptr ? c.label : "a message", ": rank ", world_rank(sender),
+            " sends ", m.sent_count, " elements of dtype ", m.sent_dtype, ", rank ", world_rank(receiver), " expects ",
+            m.expected_count, " of dtype ", m.expected_dtype);
+}
+
 void Group::send(const ddh_coll& c) {
   const auto peer = static_cast<size_t>(c.root);
   if (c.root < 0 || c.root >= layout_.size || c.root == settings_.rank)
     ddh::fail(DDH_OUT_OF_RANGE, "peer ", c.root, " of a group of ", layout_.size);
-  const uint64_t size = c.count * element_bytes(c);
+  const uint64_t size = c.count * element_bytes(c), chunk = layout_.staging_bytes - kMessageBytes;
   const uint32_t sent_to = kInternalMarks + static_cast<uint32_t>(c.root);
   const uint32_t taken_from = kInternalMarks + static_cast<uint32_t>(layout_.size + settings_.rank);
-  for (uint64_t at = 0; at < size; at += layout_.staging_bytes) {
-    std::memcpy(channel(settings_.rank), bytes(c.send) + at, std::min(layout_.staging_bytes, size - at));
+  uint64_t at = 0;
+  do {
+    *reinterpret_cast<Message*>(channel(settings_.rank)) = {c.count, c.count, c.dtype, c.dtype};
+    copy_bytes(channel(settings_.rank) + kMessageBytes, bytes(c.send) + at, std::min(chunk, size - at));
     mark_raise(line(settings_.rank, sent_to), ++sent_[peer]);
     wait(line(c.root, taken_from), sent_[peer], c.root, "the receiver");
-  }
+    check_message(c, *reinterpret_cast<const Message*>(channel(settings_.rank)), settings_.rank, c.root);
+    at += chunk;
+  } while (at < size);
 }
 
 void Group::recv(const ddh_coll& c) {
   const auto peer = static_cast<size_t>(c.root);
   if (c.root < 0 || c.root >= layout_.size || c.root == settings_.rank)
     ddh::fail(DDH_OUT_OF_RANGE, "peer ", c.root, " of a group of ", layout_.size);
-  const uint64_t size = c.count * element_bytes(c);
+  const uint64_t size = c.count * element_bytes(c), chunk = layout_.staging_bytes - kMessageBytes;
   const uint32_t sent_to = kInternalMarks + static_cast<uint32_t>(settings_.rank);
   const uint32_t taken_from = kInternalMarks + static_cast<uint32_t>(layout_.size + c.root);
-  for (uint64_t at = 0; at < size; at += layout_.staging_bytes) {
+  uint64_t at = 0;
+  do {
     wait(line(c.root, sent_to), ++taken_[peer], c.root, "the sender");
-    std::memcpy(bytes(c.recv) + at, channel(c.root), std::min(layout_.staging_bytes, size - at));
+    auto& message = *reinterpret_cast<Message*>(channel(c.root));
+    message.expected_count = c.count;
+    message.expected_dtype = c.dtype;
+    const Message seen = message;  // the sender may write there again once it is taken
+    if (seen.sent_count == c.count && seen.sent_dtype == c.dtype)
+      copy_bytes(bytes(c.recv) + at, channel(c.root) + kMessageBytes, std::min(chunk, size - at));
     mark_raise(line(settings_.rank, taken_from), taken_[peer]);
-  }
+    check_message(c, seen, c.root, settings_.rank);
+    at += chunk;
+  } while (at < size);
 }
 
 }  // namespace same_host

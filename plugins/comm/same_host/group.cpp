@@ -63,7 +63,10 @@ std::atomic<int64_t>& Group::pid(int32_t rank) const {
 // ---- Waiting -------------------------------------------------------------------------------------------------------
 
 void Group::wait(MarkLine& mark, uint64_t value, int32_t peer, const char* what) {
-  same_host::mark_wait(mark, value, spin_, [&] { check_peer(peer, what); });
+  Fault fault;
+  same_host::mark_wait(
+      mark, value, spin_, [&] { return (fault = find_fault(peer, what)).code != DDH_OK; },
+      [&] { ddh::fail(fault.code, fault.sentence); });
 }
 
 void Group::wait_all(uint32_t internal_mark, uint64_t value, const char* what) {
@@ -72,19 +75,25 @@ void Group::wait_all(uint32_t internal_mark, uint64_t value, const char* what) {
   }
 }
 
-void Group::check_peer(int32_t peer, const char* what) {
-  for (const Group* group : {static_cast<const Group*>(this), static_cast<const Group*>(world_)}) {
+Group::Fault Group::find_fault(int32_t awaited, const char* what) const {
+  for (const Group* group : {this, static_cast<const Group*>(world_)}) {
     if (group == nullptr || group->control().aborted.load(std::memory_order_acquire) != 2) continue;
-    ddh::fail(DDH_ABORTED, "rank ", group->control().abort_rank, " gave up: ", group->control().abort_reason.data());
+    return {DDH_ABORTED,
+            ddh::str("rank ", group->control().abort_rank, " gave up: ", group->control().abort_reason.data())};
   }
-  const int32_t theirs = settings_.world_ranks[static_cast<size_t>(peer)];
-  const int64_t their_pid = pid(peer).load();
-  if (!memory_.died(theirs, their_pid)) return;
-  ddh::fail(DDH_UNAVAILABLE, "rank ", theirs, " (pid ", their_pid, ") died while rank ",
-            settings_.world_ranks[static_cast<size_t>(settings_.rank)], " waited for ", what);
+  // The awaited rank may itself wait for one that is dead.
+  for (int32_t i = 0; i < layout_.size; ++i) {
+    const int32_t peer = (awaited + i) % layout_.size, theirs = settings_.world_ranks[static_cast<size_t>(peer)];
+    if (peer == settings_.rank || !memory_.died(theirs, pid(peer).load())) continue;
+    return {DDH_UNAVAILABLE,
+            ddh::str("rank ", theirs, " (pid ", pid(peer).load(), ") died while rank ",
+                     settings_.world_ranks[static_cast<size_t>(settings_.rank)], " waited for ", what)};
+  }
+  return {};
 }
 
 void Group::mark_wait(int32_t peer, uint32_t mark, uint64_t value, const char* what) {
+  if (peer < 0 || peer >= layout_.size) ddh::fail(DDH_OUT_OF_RANGE, "peer ", peer, " of a group of ", layout_.size);
   wait(user_line(peer, mark), value, peer, what);
 }
 
@@ -154,18 +163,20 @@ void Group::check_same_call(uint64_t round, const char* label) const {
 // ---- Regions and marks -------------------------------------------------------------------------------------------------
 
 Region* Group::region_create(const std::string& name, uint64_t bytes) {
-  struct Message {
+  struct Outcome {
     Ticket ticket;
+    uint64_t bytes;
     int32_t code;
     char text[400];
   };
-  static_assert(sizeof(Message) <= kInlineBytes);
+  static_assert(sizeof(Outcome) <= kInlineBytes);
   const std::string what = ddh::str("region '", name, "'");
   auto region = std::make_unique<Region>();
   region->name = name;
   std::unique_ptr<Offer> offer;
-  const auto attempt = [](auto&& body) {
-    Message m{};
+  const auto attempt = [bytes](auto&& body) {
+    Outcome m{};
+    m.bytes = bytes;
     try {
       body(m);
     } catch (const ddh::Error& e) {
@@ -174,28 +185,31 @@ Region* Group::region_create(const std::string& name, uint64_t bytes) {
     }
     return m;
   };
-  const auto check = [&](const Message& mine) {
+  const auto check = [&](const Outcome& mine) {
     ddh_coll c{};
     c.label = what.c_str();
     const uint64_t round = begin_call(c, 7, &mine, sizeof mine);
-    std::vector<Message> all(static_cast<size_t>(layout_.size));
+    std::vector<Outcome> all(static_cast<size_t>(layout_.size));
     for (int32_t r = 0; r < layout_.size; ++r) {
-      std::memcpy(&all[static_cast<size_t>(r)], call_slot(r, round).payload.data(), sizeof(Message));
+      std::memcpy(&all[static_cast<size_t>(r)], call_slot(r, round).payload.data(), sizeof(Outcome));
     }
     consume(round);
-    for (const Message& m : all) {
-      if (m.code != 0) ddh::fail(m.code, m.text);
+    for (size_t r = 0; r < all.size(); ++r) {
+      if (all[r].code != 0) ddh::fail(all[r].code, all[r].text);
+      if (all[r].bytes == all[0].bytes) continue;
+      ddh::fail(DDH_FAILED_PRECONDITION, what, ": rank ", settings_.world_ranks[0], " asks for ", all[0].bytes,
+                " bytes, rank ", settings_.world_ranks[r], " for ", all[r].bytes, "; every rank must ask for the same");
     }
     return all[0].ticket;
   };
-  const Ticket ticket = check(attempt([&](Message& m) {
+  const Ticket ticket = check(attempt([&](Outcome& m) {
     if (settings_.rank != 0) return;
     Created made = memory_.create(what, bytes);
     region->mapping = std::move(made.mapping);
     offer = std::move(made.offer);
     m.ticket = offer->ticket();
   }));
-  check(attempt([&](Message&) {
+  check(attempt([&](Outcome&) {
     if (settings_.rank != 0) region->mapping = memory_.attach(ticket, what, bytes);
   }));
   regions_.push_back(std::move(region));

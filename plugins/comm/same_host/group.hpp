@@ -46,6 +46,7 @@ class Group {
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
+  [[nodiscard]] const std::string& name() const { return settings_.name; }
   [[nodiscard]] int32_t rank() const { return settings_.rank; }
   [[nodiscard]] int32_t size() const { return layout_.size; }
   // Marks, staging and channel: a rank's share of what the group needs besides regions.
@@ -86,7 +87,12 @@ class Group {
 
   void wait(MarkLine& line, uint64_t value, int32_t peer, const char* what);
   void wait_all(uint32_t internal_mark, uint64_t value, const char* what);
-  void check_peer(int32_t peer, const char* what);  // throws when waiting is pointless
+  struct Fault {
+    ddh_rc code = DDH_OK;
+    std::string sentence;
+  };
+  // Why waiting for a rank is pointless; DDH_OK when it is not.
+  [[nodiscard]] Fault find_fault(int32_t awaited, const char* what) const;
   void wake_everybody();
 
   // A round: begin waits until my half may be written, publish hands it over and waits for the others'.
@@ -101,6 +107,10 @@ class Group {
   void locate(const void* p, uint64_t& region, uint64_t& offset) const;
   [[nodiscard]] bool all_send_in_regions(uint64_t round) const;
   [[nodiscard]] bool all_recv_in_regions(uint64_t round) const;
+
+  // A message of one rank to another, seen from either side.
+  struct Message;
+  void check_message(const ddh_coll& c, const Message& message, int32_t sender, int32_t receiver) const;
 
   void gather_pieces(const ddh_coll& c, uint32_t kind, const Pieces& pieces);
   void reduce_staged(const ddh_coll& c, uint64_t count);

@@ -40,11 +40,14 @@ inline bool mark_reached(const MarkLine& line, uint64_t value) {
   return line.value.load(std::memory_order_acquire) >= value;
 }
 
-// Waits for the mark. `on_delay` runs after every sleep without success and throws when waiting has become pointless.
-template <class OnDelay>
-void mark_wait(MarkLine& line, uint64_t value, SpinPolicy policy, OnDelay&& on_delay) {
+// Waits for the mark. `find_fault` runs after every sleep without success; when it is true, and the mark was not raised
+// meanwhile (a peer may raise it and end), `fail` is called, which throws.
+template <class FindFault, class Fail>
+void mark_wait(MarkLine& line, uint64_t value, SpinPolicy policy, FindFault&& find_fault, Fail&& fail) {
   if (mark_reached(line, value) || mark_spin(line, value, policy)) return;
-  while (!mark_sleep(line, value)) on_delay();
+  while (!mark_sleep(line, value)) {
+    if (find_fault() && !mark_reached(line, value)) fail();
+  }
 }
 
 }  // namespace same_host

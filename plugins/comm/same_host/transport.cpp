@@ -44,8 +44,14 @@ Group& Transport::make_group(GroupSettings settings) {
 
 ddh_group* Transport::group_create(const char* name, const int32_t* ranks, uint32_t n) {
   GroupSettings settings;
-  settings.name = ddh::str(name, ' ', init_.run_id);
   settings.world_ranks.assign(ranks, ranks + n);
+  // The members meet by this name: groups that differ in members or were made again under one name are apart.
+  settings.name = ddh::str(name, ' ', init_.run_id, " of");
+  for (const int32_t rank : settings.world_ranks) settings.name += ddh::str(' ', rank);
+  const auto made_before = std::count_if(groups_.begin(), groups_.end(), [&](const std::unique_ptr<Group>& group) {
+    return group->name().starts_with(settings.name + ", ");
+  });
+  settings.name += ddh::str(", ", made_before);
   const auto me = std::find(settings.world_ranks.begin(), settings.world_ranks.end(), init_.rank);
   const bool ascending = std::is_sorted(settings.world_ranks.begin(), settings.world_ranks.end());
   if (me == settings.world_ranks.end() || !ascending || settings.world_ranks.back() >= init_.world_size) {
