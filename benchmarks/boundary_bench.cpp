@@ -66,7 +66,7 @@ int run_linked(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) overrides.push_back(parse_override(argv[i]));
   share_cores(2);
   RunPlan plan = plan_of(overrides);  // the options' schemas come from the loaded libraries
-  const ProbeHost probe(&host_interface);
+  const ProbeHost probe(&host_interface, MissingInterfaces::kRefuse);
   plan.strategy = linked(ddh_entry_zero1, probe);
   plan.optimizer = linked(ddh_entry_adamw, probe);
   plan.comm = linked(ddh_entry_shm, probe);

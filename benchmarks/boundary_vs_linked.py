@@ -31,7 +31,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(args.pairs):
             loaded.append(median_ms([str(BUILD / "ddhost"), "--strategy", "zero1", *options], folder))
-            linked.append(median_ms([str(BUILD / "boundary_bench"), *options], folder))
+            linked.append(median_ms([str(BUILD / "benchmarks/boundary_bench"), *options], folder))
     ratios = [a / b for a, b in zip(loaded, linked)]
     print(f"0.8M GPT, 2 ranks: loaded {statistics.median(loaded):.2f} ms, linked {statistics.median(linked):.2f} ms a step; "
           f"ratio {statistics.median(ratios):.4f} ({min(ratios):.4f} .. {max(ratios):.4f}), {args.pairs} pairs")

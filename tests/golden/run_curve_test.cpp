@@ -101,3 +101,22 @@ TEST_CASE("two ranks under zero3 follow the reference run for 200 steps, and ddp
     }
   }
 }
+
+TEST_CASE("two ranks under zero1 follow the reference run for 2,000 steps", "[.long]") {
+  const auto text = find_data("shakespeare/input.txt");
+  const auto curve_path = find_data("golden/nanogpt_char_curve.json");
+  if (!text || !curve_path) return;
+  const nlohmann::json curve = nlohmann::json::parse(std::ifstream(*curve_path));
+  const TempFolder folder;
+  write_initial_weights(folder.file("init.safetensors"));
+  write_order(folder.file("order.bin"), 2000);
+  const RunRecord run = train(folder, *text, "zero1", 2000);
+  REQUIRE(run.steps.size() == 2000);
+  double worst = 0;
+  for (size_t it = 0; it < 2000; ++it) {
+    const double ours = run.steps[it].at("loss").get<double>(), reference = curve.at("loss").at(it).get<double>();
+    worst = std::max(worst, std::abs(ours - reference) / reference);
+  }
+  WARN("largest relative difference of a step's loss: " << worst);
+  CHECK(worst < 1e-4);
+}
