@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "checkpoint/safetensors.hpp"
+#include "device/cpu/kernels.hpp"
 
 namespace ddhost {
 namespace {
@@ -80,6 +81,40 @@ std::vector<ddh_state_entry> state_of(ddh_inst* strategy, const ddh_strategy& ta
   return entries;
 }
 
+void check_entry(const ddh_state_entry& e, const ddh_model_desc& model) {
+  const bool is_param = e.param >= 0 && static_cast<uint32_t>(e.param) < model.n_params;
+  const bool is_readable = e.data != nullptr && (e.dtype == DDH_F32 || e.dtype == DDH_BF16 || e.dtype == DDH_F16);
+  if (is_param && is_readable && e.offset <= model.params[e.param]->numel &&
+      e.numel <= model.params[e.param]->numel - e.offset) {
+    return;
+  }
+  ddh::fail(DDH_INTERNAL, "the strategy describes its state wrongly: elements ", e.offset, " to ", e.offset + e.numel,
+            " of parameter ", e.param, ", dtype ", e.dtype, "; report this to the strategy's author");
+}
+
+// In fp32, whatever the rank keeps.
+void write_values(const File& file, uint64_t file_offset, const ddh_state_entry& e) {
+  if (e.dtype == DDH_F32) return file.write_at(file_offset, e.data, e.numel * sizeof(float));
+  std::array<float, cpu::kChunkNumel> values{};
+  cpu::for_each_chunk(e.numel, [&](uint64_t begin, uint64_t numel) {
+    const char* from = static_cast<const char*>(e.data) + begin * ddh_dtype_bytes(e.dtype);
+    cpu::cast(values.data(), DDH_F32, from, e.dtype, numel);
+    file.write_at(file_offset + begin * sizeof(float), values.data(), numel * sizeof(float));
+  });
+}
+
+// A hole would be read as zeros by whoever loads the file.
+void check_complete(const Comm& comm, const ddh_model_desc& model, uint64_t mine) {
+  std::vector<uint64_t> written(static_cast<size_t>(comm.world_size()));
+  comm.all_gather_bytes(&mine, written.data(), sizeof mine, "export: count");
+  uint64_t total = 0, expected = 0;
+  for (const uint64_t n : written) total += n;
+  for (uint32_t p = 0; p < model.n_params; ++p) expected += model.params[p]->numel;
+  if (total == expected) return;
+  ddh::fail(DDH_INTERNAL, "the strategy described ", total, " of ", expected,
+            " elements of the parameters; the file is not written; report this to the strategy's author");
+}
+
 }  // namespace
 
 void export_params(const std::string& path, const ddh_model_desc& model, ddh_inst* strategy,
@@ -91,6 +126,7 @@ void export_params(const std::string& path, const ddh_model_desc& model, ddh_ins
   }
   const SafetensorsPlan plan(items, {{"format", "pt"}});
   const std::string part = path + ".part";
+  uint64_t mine = 0;  // elements that this rank has written
   try {
     together(comm, "export: make the file", [&] {
       if (comm.rank() != 0) return;
@@ -102,11 +138,13 @@ void export_params(const std::string& path, const ddh_model_desc& model, ddh_ins
       const File file(part, O_WRONLY);
       for (const ddh_state_entry& e : state_of(strategy, strategy_table)) {
         if (e.kind != DDH_STATE_PARAM || e.replica_index != 0) continue;
-        file.write_at(plan.file_offsets[static_cast<size_t>(e.param)] + e.offset * sizeof(float), e.data,
-                      e.numel * sizeof(float));
+        check_entry(e, model);
+        write_values(file, plan.file_offsets[static_cast<size_t>(e.param)] + e.offset * sizeof(float), e);
+        mine += e.numel;
       }
       file.sync();
     });
+    check_complete(comm, model, mine);
     together(comm, "export: name the file", [&] {
       if (comm.rank() == 0 && std::rename(part.c_str(), path.c_str()) != 0) {
         ddh::fail(DDH_PERMISSION_DENIED, "cannot rename '", part, "' to '", path, "': ", std::strerror(errno));

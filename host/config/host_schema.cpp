@@ -63,7 +63,24 @@ constexpr const char* kTrain = R"json({"properties": {
 
 constexpr const char* kPrecision = R"json({"properties": {
   "compute": {"type": "string", "enum": ["fp32", "bf16", "fp16"], "default": "fp32",
-    "description": "data type of forward and backward; masters and optimizer state are fp32"}
+    "description": "data type of forward and backward; masters and optimizer state are fp32"},
+  "loss_scale": {"type": "number", "default": 0, "minimum": 0,
+    "description": "a fixed factor of the loss, a power of two; 0: 1, and with fp16 found while training"},
+  "initial_scale_power": {"type": "integer", "default": 16, "minimum": 0, "maximum": 64,
+    "description": "the scale begins at 2 to this"},
+  "loss_scale_window": {"type": "integer", "default": 1000, "minimum": 1, "x-unit": "steps",
+    "description": "the scale rises after so many steps without overflow"},
+  "loss_scale_factor": {"type": "number", "default": 2, "minimum": 2, "maximum": 65536,
+    "description": "by what the scale rises and falls"},
+  "min_loss_scale": {"type": "number", "default": 1, "exclusiveMinimum": 0, "description": "smallest scale"},
+  "hysteresis": {"type": "integer", "default": 2, "minimum": 1,
+    "description": "the scale falls at this overflow; earlier ones are let pass"},
+  "consecutive_hysteresis": {"type": "boolean", "default": false,
+    "description": "count overflows anew after each good step, not only after a rise"},
+  "loss_scale_at_min": {"type": "string", "enum": ["raise", "keep"], "default": "raise",
+    "description": "an overflow at the smallest scale ends the run, or is skipped like others"},
+  "loss_scale_growth": {"type": "string", "enum": ["deepspeed", "torch"], "default": "deepspeed",
+    "description": "deepspeed: the first rise is one step after the window; torch: at its end"}
 }})json";
 
 // lr(step) follows nanoGPT: linear warm-up, then the curve down to the smallest rate.

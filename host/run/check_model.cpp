@@ -84,4 +84,15 @@ int32_t find_program(const ddh_model_desc& model, int32_t kind) {
   return -1;
 }
 
+int32_t compute_dtype(const Config& config, const Plugin& model) {
+  const auto name = config.get<std::string>("precision.compute");
+  if (name == "fp32") return DDH_F32;
+  const bool is_bf16 = name == "bf16";
+  if (!model.has_cap(is_bf16 ? DDH_CAP_COMPUTE_BF16 : DDH_CAP_COMPUTE_F16)) {
+    ddh::fail(DDH_FAILED_PRECONDITION, "model '", model.id(), "' does not compute in ", name,
+              "; use precision.compute=fp32", is_bf16 || !model.has_cap(DDH_CAP_COMPUTE_BF16) ? "" : " or bf16");
+  }
+  return is_bf16 ? DDH_BF16 : DDH_F16;
+}
+
 }  // namespace ddhost

@@ -3,12 +3,17 @@
 // run/check_model.hpp: what a model's description must satisfy before anything is built on it.
 #pragma once
 
+#include "config/config.hpp"
 #include "ddh/ddh.h"
+#include "plugin/registry.hpp"
 
 namespace ddhost {
 
 // Throws ddh::Error naming the unit, parameter or program that breaks a rule of ddh/kind/model.h.
 void check_model(const ddh_model_desc& model, uint32_t max_metrics);
+
+// The dtype of precision.compute. Throws when the model does not compute in it.
+int32_t compute_dtype(const Config& config, const Plugin& model);
 
 // The first program of a kind, or -1.
 int32_t find_program(const ddh_model_desc& model, int32_t kind);

@@ -93,10 +93,6 @@ class Rank {
   }
 
   void make_strategy() {
-    if (config().get<std::string>("precision.compute") != "fp32") {
-      ddh::fail(DDH_FAILED_PRECONDITION, "precision.compute=", config().get<std::string>("precision.compute"),
-                " is not offered by this version; use precision.compute=fp32");
-    }
     strategy_ = Instance(plan_.strategy, strategy_seat_.host());
     strategy_table_ = &strategy_.require<ddh_strategy>(DDH_STRATEGY_IFACE, DDH_STRATEGY_MIN_SIZE);
     const bool rank_first = config().get<std::string>("train.reduce_order") == "rank_first";
@@ -107,7 +103,7 @@ class Rank {
                                model_desc_,
                                services_.comm->world(),
                                rank_first ? DDH_RANK_FIRST : DDH_MICRO_FIRST,
-                               DDH_F32};
+                               compute_dtype(config(), plan_.model)};
     ddh::call(strategy_table_->attach, strategy_.get(), &args);
     memory_plan_.struct_size = sizeof memory_plan_;
     ddh::call(strategy_table_->plan, strategy_.get(), &memory_plan_);

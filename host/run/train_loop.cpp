@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "run/evaluate.hpp"
+#include "run/loss_scale.hpp"
 #include "run/lr_schedule.hpp"
 
 namespace ddhost {
@@ -20,8 +21,15 @@ Sampler make_sampler(const TrainSetup& setup) {
 
 // Backward differentiates seed_scale * SUM of losses. A power of two near 1 / (samples of a step) keeps gradients near
 // their final size and costs no rounding; the rest of the mean is in inv_scale.
-double seed_scale_for(const SampleCut& cut) {
-  return std::exp2(-std::round(std::log2(static_cast<double>(cut.per_step()))));
+double seed_scale_for(const SampleCut& cut, double loss_scale) {
+  return loss_scale * std::exp2(-std::round(std::log2(static_cast<double>(cut.per_step()))));
+}
+
+void require_success_possible(bool possible, const StepOutcome& outcome, const ddh_step_block& block) {
+  if (possible) return;
+  ddh::fail(DDH_FAILED_PRECONDITION, "step ", block.step, ": ", outcome.nonfinite,
+            ", and the loss scale is at its smallest (", block.loss_scale,
+            "): lower optimizer.lr, set precision.compute=bf16, or go on with ", "precision.loss_scale_at_min=keep");
 }
 
 }  // namespace
@@ -36,7 +44,7 @@ int64_t train_loop(TrainSetup setup, Monitor& monitor) {
 
   const LrSchedule lr(config);
   const Sampler sampler = make_sampler(setup);
-  const double seed_scale = seed_scale_for(sampler.cut());
+  LossScale loss_scale(LossScaleSettings::from(config));
   const OpList ops(setup.model, program, accum);
   Loader loader(setup.model_inst, setup.model_table, sampler,
                 {program, 1, last_step, accum, static_cast<uint64_t>(services.seat.rank)});
@@ -44,7 +52,8 @@ int64_t train_loop(TrainSetup setup, Monitor& monitor) {
   services.clock.restart();
   for (int64_t step = 1; step <= last_step; ++step) {
     monitor.step_begin(step);
-    services.step->begin(step, program, lr.at(step), seed_scale);
+    const double seed_scale = seed_scale_for(sampler.cut(), loss_scale.value());
+    services.step->begin(step, program, lr.at(step), seed_scale, loss_scale.value());
     setup.engine.step_begin(program, step);
 
     MetricSums metrics;
@@ -58,8 +67,11 @@ int64_t train_loop(TrainSetup setup, Monitor& monitor) {
     services.step->set_metrics(metrics, services.seat.progress.stop_requested());
     setup.engine.step();
 
-    monitor.step_end(services.step->block(), services.step->outcome());
-    if (services.step->outcome().stop) return step;
+    const ddh_step_block& block = services.step->block();
+    const StepOutcome& outcome = services.step->outcome();
+    monitor.step_end(block, outcome);
+    require_success_possible(loss_scale.step_done(!outcome.nonfinite.empty()), outcome, block);
+    if (outcome.stop) return step;
     if (eval_every > 0 && step % eval_every == 0) monitor.evaluated(step, evaluate(setup, step));
   }
   return last_step;

@@ -15,11 +15,11 @@ struct Step::Payload {
   int64_t stop;
 };
 
-void Step::begin(int64_t step, int32_t program, double lr, double seed_scale) {
+void Step::begin(int64_t step, int32_t program, double lr, double seed_scale, double loss_scale) {
   program_ = program;
   norm_.clear();
   decided_ = false;
-  block_ = {sizeof(ddh_step_block), 0, step, lr, 1.0, seed_scale, 1.0, 1.0, 0.0};
+  block_ = {sizeof(ddh_step_block), 0, step, lr, loss_scale, seed_scale, 1.0, 1.0, 0.0};
   outcome_ = {};
 }
 

@@ -45,7 +45,7 @@ class Step final : public NormSink {
   [[nodiscard]] const ddh_optimizer& optimizer() const { return *optimizer_; }
   [[nodiscard]] ddh_inst* optimizer_inst() const { return optimizer_inst_; }
 
-  void begin(int64_t step, int32_t program, double lr, double seed_scale);
+  void begin(int64_t step, int32_t program, double lr, double seed_scale, double loss_scale);
   // This rank's share of the step's metrics; before decide.
   void set_metrics(const MetricSums& mine, bool stop_requested) {
     mine_ = mine;

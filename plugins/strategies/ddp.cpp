@@ -8,12 +8,11 @@
 // Moved per rank and step   all_reduce of P gradients = reduce_scatter + all_gather: 2 (N-1)/N 4 P sent
 // Collectives per step      one all_reduce for each unit; in rank_first order one reduction for each further
 //                           micro-batch
+// In bf16 and fp16          parameters take half, and 4 P for the master come to the optimizer state
 // P: parameters of the model, each padded to 64 elements. Source: Li et al., PyTorch Distributed, VLDB 2020.
 //
 // Gradients go straight into exchange buffers that peers can read. Each rank sums its segment of them and leaves the
 // sum with everyone; then all ranks make the same update of everything.
-#include <optional>
-
 #include "ddh/sdk/full_grads.hpp"
 #include "ddh/sdk/optim_state.hpp"
 #include "ddh/sdk/strategy.hpp"
@@ -25,19 +24,17 @@ class Ddp final : public ddh::Strategy {
   using Strategy::Strategy;
 
   void attach(const ddh_attach_args& args) override {
-    ddh::require_fp32(args, "ddp");
     args_ = args;
-    layout_ = ddh::ModelLayout(*args.model, args.world_size);
+    layout_ = ddh::ModelLayout(*args.model, args.world_size, args.compute_dtype);
     views_ = ddh::UnitViews(*args.model, layout_);
     grads_ = ddh::FullGrads(layout_, args_, DDH_REDUCE_TO_ALL);
   }
 
   void plan(ddh_plan& out) override {
-    const uint64_t slot_bytes = ddh::OptimState::bytes_per_element(host);
     for (const ddh::FlatSpace& space : layout_.spaces) {
-      out.param_bytes += space.bytes();
+      out.param_bytes += space.value_bytes();
+      out.optim_bytes += ddh::OptimState::bytes(host, space, space.numel);
       if (!space.trained()) continue;
-      out.optim_bytes += space.numel * slot_bytes;
       out.reduce_calls += args_.reduce_order == DDH_RANK_FIRST ? args_.grad_accum_steps : 1;
     }
     out.grad_bytes = grads_.bytes();
@@ -45,18 +42,17 @@ class Ddp final : public ddh::Strategy {
 
   void materialize() override {
     for (const ddh::FlatSpace& space : layout_.spaces) {
-      State& s = states_.emplace_back();
-      s.params = ddh::Buffer(host, DDH_TAG_PARAM, space.bytes(), ddh::str("ddp parameters of ", space.name));
-      ddh::init_segment(host, space.ranges(0, space.numel), s.params.f32());
-      if (!space.trained()) continue;
-      s.optim.emplace(host, space.name, space.ranges(0, space.numel), space.numel);
+      State& s = states_.emplace_back(
+          State{ddh::Buffer(host, DDH_TAG_PARAM, space.value_bytes(), ddh::str("ddp parameters of ", space.name)),
+                ddh::OptimState(host, space, space.ranges(0, space.numel), space.numel)});
+      s.optim.init(s.params.data());
     }
     grads_.materialize(host);
   }
 
   void acquire(const ddh_unit_use& use, ddh_unit_view& out) override {
     views_.fill(
-        use, version_, [&](size_t s) { return states_[s].params.f32(); }, [&](size_t s) { return grads_.writable(s); },
+        use, version_, [&](size_t s) { return states_[s].params.data(); }, [&](size_t s) { return grads_.writable(s); },
         out);
   }
 
@@ -76,7 +72,7 @@ class Ddp final : public ddh::Strategy {
     const ddh_step_block* block = nullptr;
     ddh::call(host.optim->decide, host.h, &block);
     for (size_t s = 0; s < states_.size(); ++s) {
-      if (const float* grad = grads_.all(s)) states_[s].optim->update(states_[s].params.f32(), grad);
+      if (const float* grad = grads_.all(s)) states_[s].optim.update(states_[s].params.data(), grad);
     }
     grads_.step_done();
     ++version_;
@@ -84,21 +80,19 @@ class Ddp final : public ddh::Strategy {
 
   std::vector<ddh_state_entry> state() override {
     std::vector<ddh_state_entry> out;
-    for (size_t i = 0; i < states_.size(); ++i) {
-      const ddh::FlatSpace& space = layout_.spaces[i];
-      ddh::append_state(out, space.ranges(0, space.numel), DDH_STATE_PARAM, 0, states_[i].params.f32(), args_.rank,
-                        args_.world_size);
-      if (states_[i].optim) states_[i].optim->append_state_entries(out, args_.rank, args_.world_size);
-    }
+    for (State& s : states_) s.optim.append_state(out, s.params.data(), {args_.rank, args_.world_size});
     return out;
   }
 
-  void state_commit() override { ++version_; }
+  void state_commit() override {
+    for (State& s : states_) s.optim.refresh(s.params.data());
+    ++version_;
+  }
 
  private:
   struct State {
     ddh::Buffer params;
-    std::optional<ddh::OptimState> optim;
+    ddh::OptimState optim;
   };
 
   ddh_attach_args args_{};
@@ -109,7 +103,8 @@ class Ddp final : public ddh::Strategy {
   uint64_t version_ = 1;
 };
 
-constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE, DDH_WINDOW_IFACE, DDH_OPTIM_IFACE, DDH_PARAMS_IFACE, nullptr};
+constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE, DDH_FLATOPS_IFACE, DDH_WINDOW_IFACE,
+                                  DDH_OPTIM_IFACE, DDH_PARAMS_IFACE,  nullptr};
 
 }  // namespace
 

@@ -8,12 +8,11 @@
 // Moved per rank and step   reduce_scatter of P gradients for each micro-batch, all_gather of P parameters:
 //                           2 (N-1)/N 4 P sent
 // Collectives per step      one reduction for each unit and micro-batch, one publish for each unit
+// In bf16 and fp16          parameters take half, and 4 P/N for the master come to the optimizer state
 // P: parameters of the model, each padded to 64 elements. Source: Rajbhandari et al., ZeRO, SC 2020 (P_os+g).
 //
 // Against zero1: a unit's full gradients are there from its backward to their reduction only; what stays is the
 // rank's segment.
-#include <optional>
-
 #include "ddh/sdk/grad_ring.hpp"
 #include "ddh/sdk/optim_state.hpp"
 #include "ddh/sdk/strategy.hpp"
@@ -25,20 +24,18 @@ class Zero2 final : public ddh::Strategy {
   using Strategy::Strategy;
 
   void attach(const ddh_attach_args& args) override {
-    ddh::require_fp32(args, "zero2");
     ddh::require_elementwise(host, *args.model, "zero2");
     args_ = args;
-    layout_ = ddh::ModelLayout(*args.model, args.world_size);
+    layout_ = ddh::ModelLayout(*args.model, args.world_size, args.compute_dtype);
     views_ = ddh::UnitViews(*args.model, layout_);
     grads_ = ddh::GradRing(layout_, args_);
   }
 
   void plan(ddh_plan& out) override {
-    const uint64_t slot_bytes = ddh::OptimState::bytes_per_element(host);
     for (const ddh::FlatSpace& space : layout_.spaces) {
-      out.param_bytes += space.bytes();
+      out.param_bytes += space.value_bytes();
+      out.optim_bytes += ddh::OptimState::bytes(host, space, space.segment_numel(args_.rank));
       if (!space.trained()) continue;
-      out.optim_bytes += space.cut.segment_numel[static_cast<size_t>(args_.rank)] * slot_bytes;
       out.reduce_calls += args_.reduce_order == DDH_RANK_FIRST ? args_.grad_accum_steps : 1;
       out.publish_calls += 1;
     }
@@ -47,13 +44,12 @@ class Zero2 final : public ddh::Strategy {
 
   void materialize() override {
     for (const ddh::FlatSpace& space : layout_.spaces) {
-      State& s = states_.emplace_back(ddh::Window(host, args_.group, space, DDH_WINDOW_PERMANENT));
-      s.ranges = space.segment_ranges(args_.rank);
+      State& s = states_.emplace_back(
+          State{ddh::Window(host, args_.group, space, DDH_WINDOW_PERMANENT),
+                ddh::OptimState(host, space, space.segment_ranges(args_.rank), space.segment_numel(args_.rank))});
       s.params.write_begin();
-      ddh::init_segment(host, s.ranges, s.params.segment());
+      s.optim.init(s.params.segment());
       s.params.commit();
-      if (!space.trained()) continue;
-      s.optim.emplace(host, space.name, s.ranges, space.cut.segment_numel[static_cast<size_t>(args_.rank)]);
     }
     grads_.materialize(host);
   }
@@ -84,7 +80,7 @@ class Zero2 final : public ddh::Strategy {
     for (size_t s = 0; s < states_.size(); ++s) {
       if (grads_.segment(s) == nullptr) continue;
       states_[s].params.write_begin();
-      states_[s].optim->update(states_[s].params.segment(), grads_.segment(s));
+      states_[s].optim.update(states_[s].params.segment(), grads_.segment(s));
       states_[s].params.commit();
     }
     grads_.step_done();
@@ -93,16 +89,14 @@ class Zero2 final : public ddh::Strategy {
 
   std::vector<ddh_state_entry> state() override {
     std::vector<ddh_state_entry> out;
-    for (State& s : states_) {
-      ddh::append_state(out, s.ranges, DDH_STATE_PARAM, 0, s.params.segment(), 0, 1);
-      if (s.optim) s.optim->append_state_entries(out, 0, 1);
-    }
+    for (State& s : states_) s.optim.append_state(out, s.params.segment(), {});
     return out;
   }
 
   void state_commit() override {
     for (State& s : states_) {
       s.params.write_begin();
+      s.optim.refresh(s.params.segment());
       s.params.commit();
     }
     ++version_;
@@ -110,11 +104,9 @@ class Zero2 final : public ddh::Strategy {
 
  private:
   struct State {
-    explicit State(ddh::Window window) : params(std::move(window)) {}
     ddh::Window params;
-    float* view = nullptr;          // while open
-    std::vector<ddh_range> ranges;  // of this rank's segment
-    std::optional<ddh::OptimState> optim;
+    ddh::OptimState optim;  // of this rank's segment
+    void* view = nullptr;   // while open
   };
 
   ddh_attach_args args_{};
@@ -125,7 +117,8 @@ class Zero2 final : public ddh::Strategy {
   uint64_t version_ = 1;
 };
 
-constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE, DDH_WINDOW_IFACE, DDH_OPTIM_IFACE, DDH_PARAMS_IFACE, nullptr};
+constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE, DDH_FLATOPS_IFACE, DDH_WINDOW_IFACE,
+                                  DDH_OPTIM_IFACE, DDH_PARAMS_IFACE,  nullptr};
 
 }  // namespace
 

@@ -10,12 +10,11 @@
 // Moved per rank and step   for each micro-batch all_gather of P parameters for forward and again for backward, and
 //                           reduce_scatter of P gradients: 3 (N-1)/N 4 P sent; shared pages need no gather
 // Collectives per step      one reduction for each unit and micro-batch, one publish for each unit
+// In bf16 and fp16          parameters take half, and 4 P/N for the master come to the optimizer state
 // P: parameters of the model, each padded to 64 elements. Source: Rajbhandari et al., ZeRO, SC 2020 (P_os+g+p).
 //
 // Against zero2: a unit's full parameters are there from acquire to release only; what stays is the rank's segment.
-#include <optional>
 #include <set>
-
 #include "ddh/sdk/grad_ring.hpp"
 #include "ddh/sdk/optim_state.hpp"
 #include "ddh/sdk/strategy.hpp"
@@ -28,25 +27,23 @@ class Zero3 final : public ddh::Strategy {
       : Strategy(create), prefetch_units_(static_cast<uint32_t>(host.i64("strategy.prefetch_units"))) {}
 
   void attach(const ddh_attach_args& args) override {
-    ddh::require_fp32(args, "zero3");
     ddh::require_elementwise(host, *args.model, "zero3");
     args_ = args;
-    layout_ = ddh::ModelLayout(*args.model, args.world_size);
+    layout_ = ddh::ModelLayout(*args.model, args.world_size, args.compute_dtype);
     views_ = ddh::UnitViews(*args.model, layout_);
     gathers_by_copy_ = (host.window->caps(host.h, args.group) & DDH_COMM_SHARED_VIEW) == 0;
     grads_ = ddh::GradRing(layout_, args_);
     for (const ddh::FlatSpace& space : layout_.spaces) {
-      if (!space.shared) view_slot_numel_ = std::max(view_slot_numel_, space.numel);
+      if (!space.shared) view_slot_bytes_ = std::max(view_slot_bytes_, space.value_bytes());
     }
   }
 
   void plan(ddh_plan& out) override {
-    const uint64_t slot_bytes = ddh::OptimState::bytes_per_element(host);
     for (const ddh::FlatSpace& space : layout_.spaces) {
-      const uint64_t segment_bytes = space.segment_bytes(args_.rank);
-      out.param_bytes += segment_bytes + (gathers_by_copy_ && space.shared ? space.bytes() : 0);
+      out.param_bytes += space.value_segment_bytes(args_.rank);
+      if (gathers_by_copy_ && space.shared) out.param_bytes += space.value_bytes();
+      out.optim_bytes += ddh::OptimState::bytes(host, space, space.segment_numel(args_.rank));
       if (!space.trained()) continue;
-      out.optim_bytes += segment_bytes / sizeof(float) * slot_bytes;
       out.reduce_calls += args_.reduce_order == DDH_RANK_FIRST ? args_.grad_accum_steps : 1;
       out.publish_calls += 1;
     }
@@ -57,14 +54,13 @@ class Zero3 final : public ddh::Strategy {
   void materialize() override {
     for (size_t i = 0; i < layout_.spaces.size(); ++i) {
       const ddh::FlatSpace& space = layout_.spaces[i];
-      State& s = states_.emplace_back(ddh::Window(host, args_.group, space, 0));
-      s.ranges = space.segment_ranges(args_.rank);
+      State& s = states_.emplace_back(
+          State{ddh::Window(host, args_.group, space, 0),
+                ddh::OptimState(host, space, space.segment_ranges(args_.rank), space.segment_numel(args_.rank))});
       s.params.write_begin();
-      ddh::init_segment(host, s.ranges, s.params.segment());
+      s.optim.init(s.params.segment());
       s.params.commit();
-      if (gathers_by_copy_ && space.shared) s.own_backing = view_buffer(space.numel);
-      if (!space.trained()) continue;
-      s.optim.emplace(host, space.name, s.ranges, space.cut.segment_numel[static_cast<size_t>(args_.rank)]);
+      if (gathers_by_copy_ && space.shared) s.own_backing = view_buffer(space.value_bytes());
     }
     grads_.materialize(host);
   }
@@ -104,7 +100,7 @@ class Zero3 final : public ddh::Strategy {
     for (size_t s = 0; s < states_.size(); ++s) {
       if (grads_.segment(s) == nullptr) continue;
       states_[s].params.write_begin();
-      states_[s].optim->update(states_[s].params.segment(), grads_.segment(s));
+      states_[s].optim.update(states_[s].params.segment(), grads_.segment(s));
       states_[s].params.commit();
     }
     grads_.step_done();
@@ -113,16 +109,14 @@ class Zero3 final : public ddh::Strategy {
 
   std::vector<ddh_state_entry> state() override {
     std::vector<ddh_state_entry> out;
-    for (State& s : states_) {
-      ddh::append_state(out, s.ranges, DDH_STATE_PARAM, 0, s.params.segment(), 0, 1);
-      if (s.optim) s.optim->append_state_entries(out, 0, 1);
-    }
+    for (State& s : states_) s.optim.append_state(out, s.params.segment(), {});
     return out;
   }
 
   void state_commit() override {
     for (State& s : states_) {
       s.params.write_begin();
+      s.optim.refresh(s.params.segment());
       s.params.commit();
     }
     ++version_;
@@ -132,17 +126,15 @@ class Zero3 final : public ddh::Strategy {
   static constexpr size_t kNone = SIZE_MAX;
 
   struct State {
-    explicit State(ddh::Window window) : params(std::move(window)) {}
     ddh::Window params;
-    float* view = nullptr;          // while open
-    size_t backing = kNone;         // index in backings_ while open on a transport that copies
-    size_t own_backing = kNone;     // of a shared space
-    std::vector<ddh_range> ranges;  // of this rank's segment
-    std::optional<ddh::OptimState> optim;
+    ddh::OptimState optim;       // of this rank's segment
+    void* view = nullptr;        // while open
+    size_t backing = kNone;      // index in backings_ while open on a transport that copies
+    size_t own_backing = kNone;  // of a shared space
   };
 
-  size_t view_buffer(uint64_t numel) {
-    backings_.emplace_back(host, DDH_TAG_PARAM, numel * sizeof(float), "zero3 gathered parameters");
+  size_t view_buffer(uint64_t bytes) {
+    backings_.emplace_back(host, DDH_TAG_PARAM, bytes, "zero3 gathered parameters");
     return backings_.size() - 1;
   }
 
@@ -162,7 +154,7 @@ class Zero3 final : public ddh::Strategy {
     s.backing = kNone;
   }
   size_t take_backing() {
-    if (free_backings_.empty()) return view_buffer(view_slot_numel_);
+    if (free_backings_.empty()) return view_buffer(view_slot_bytes_);
     const size_t slot = free_backings_.back();
     free_backings_.pop_back();
     return slot;
@@ -192,8 +184,8 @@ class Zero3 final : public ddh::Strategy {
     return peak;
   }
   uint64_t in_flight_bytes(const ddh::FlatSpace& space) const {
-    if (!gathers_by_copy_) return space.bytes() - space.segment_bytes(args_.rank);
-    return space.shared ? 0 : view_slot_numel_ * sizeof(float);  // shared ones have a buffer of their own
+    if (!gathers_by_copy_) return space.value_bytes() - space.value_segment_bytes(args_.rank);
+    return space.shared ? 0 : view_slot_bytes_;  // shared ones have a buffer of their own
   }
 
   const uint32_t prefetch_units_;
@@ -201,7 +193,7 @@ class Zero3 final : public ddh::Strategy {
   ddh::ModelLayout layout_;
   ddh::UnitViews views_;
   bool gathers_by_copy_ = false;
-  uint64_t view_slot_numel_ = 0;  // the largest space that is not shared
+  uint64_t view_slot_bytes_ = 0;  // of the largest space that is not shared
   std::vector<State> states_;     // per space
   ddh::GradRing grads_;
   std::vector<ddh::Buffer> backings_;
@@ -212,8 +204,8 @@ class Zero3 final : public ddh::Strategy {
 constexpr const char* kSchema = R"({"type": "object", "properties": {
   "prefetch_units": {"type": "integer", "default": 1, "minimum": 0, "maximum": 64,
     "description": "how many units to gather ahead of the one in use", "x-affects": "memory"}}})";
-constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE, DDH_CONFIG_IFACE, DDH_WINDOW_IFACE,
-                                  DDH_OPTIM_IFACE, DDH_PARAMS_IFACE, nullptr};
+constexpr const char* kNeeds[] = {
+    DDH_ALLOC_IFACE, DDH_CONFIG_IFACE, DDH_FLATOPS_IFACE, DDH_WINDOW_IFACE, DDH_OPTIM_IFACE, DDH_PARAMS_IFACE, nullptr};
 
 }  // namespace
 

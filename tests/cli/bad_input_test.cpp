@@ -122,7 +122,8 @@ TEST_CASE("a value of the wrong type or out of range is refused with what is leg
   check_refused(run(toy({"data.micro_batch=0"})), {"data.micro_batch", "1"});
   check_refused(run(toy({"optimizer.lr=-1"})), {"optimizer.lr", "-1"});
   check_refused(run(toy({"schedule.type=sine"})), {"schedule.type", "sine", "cosine"});
-  check_refused(run(toy({"precision.compute=bf16"})), {"precision.compute", "fp32"});
+  check_refused(run(toy({"precision.compute=fp8"})), {"precision.compute", "fp8", "bf16"});
+  check_refused(run(toy({"precision.loss_scale=3"})), {"precision.loss_scale", "3", "power of two"});
 }
 
 TEST_CASE("a config file that is missing or no JSON is named with the place", "[cli]") {

@@ -4,10 +4,13 @@
 // one-element parameter, a frozen one, one that never gets a gradient, tied weights, fewer elements than ranks.
 //
 //   x = E[token];  per layer: x += gain * W2 tanh(W1 x + b1) + frozen;  logits = x E^T + bias;  loss = cross-entropy
+//
+// In a low precision, what a unit hands on (states forward, their gradients backward) is rounded to it; sums are fp32.
 #include <cmath>
 #include <map>
 #include <vector>
 
+#include "ddh/sdk/lowp.hpp"
 #include "ddh/sdk/model.hpp"
 
 namespace {
@@ -32,7 +35,22 @@ void give(const ddh_param_view& view, const Vector& gradient) {
   for (size_t i = 0; i < gradient.size(); ++i)
     to[i] = view.grad_mode == DDH_GRAD_ADD ? to[i] + gradient[i] : gradient[i];
 }
-const float* data(const ddh_param_view& view) { return static_cast<const float*>(view.data); }
+Vector values(const ddh_param_view& view) {
+  Vector out(view.numel);
+  const auto* low = static_cast<const uint16_t*>(view.data);
+  for (size_t i = 0; i < out.size(); ++i) {
+    out[i] = view.dtype == DDH_F32    ? static_cast<const float*>(view.data)[i]
+             : view.dtype == DDH_BF16 ? ddh::Bf16::to_f32(low[i])
+                                      : ddh::F16::to_f32(low[i]);
+  }
+  return out;
+}
+void round_to(int32_t dtype, Vector& x) {
+  for (float& value : x) {
+    if (dtype == DDH_BF16) value = ddh::Bf16::to_f32(ddh::Bf16::from_f32(value));
+    if (dtype == DDH_F16) value = ddh::F16::to_f32(ddh::F16::from_f32(value));
+  }
+}
 
 class Toy final : public ddh::Model {
  public:
@@ -122,10 +140,11 @@ class Toy final : public ddh::Model {
 
   void embed(const ddh_unit_call& c, Context& context) const {
     context = {};
+    const Vector embedding = values(view(c, 0));
     Vector x(rows(c) * width_);
     for (size_t b = 0; b < rows(c); ++b) {
-      const float* row = data(view(c, 0)) + static_cast<size_t>(batch_of(c.batch).tokens[b]) * width_;
-      std::copy(row, row + width_, x.begin() + static_cast<std::ptrdiff_t>(b * width_));
+      const size_t row = static_cast<size_t>(batch_of(c.batch).tokens[b]) * width_;
+      for (size_t k = 0; k < width_; ++k) x[b * width_ + k] = embedding[row + k];
     }
     context.inputs.push_back(std::move(x));
   }
@@ -140,8 +159,8 @@ class Toy final : public ddh::Model {
   }
 
   void layer_forward(const ddh_unit_call& c, Context& context) const {
-    const float *w1 = data(view(c, 0)), *b1 = data(view(c, 1)), *w2 = data(view(c, 2)), *gain = data(view(c, 3)),
-                *frozen = data(view(c, 4));
+    const Vector w1 = values(view(c, 0)), b1 = values(view(c, 1)), w2 = values(view(c, 2)), gain = values(view(c, 3)),
+                 frozen = values(view(c, 4));
     const Vector& x = context.inputs.back();
     Vector hidden(rows(c) * hidden_), out = x;
     for (size_t b = 0; b < rows(c); ++b) {
@@ -156,12 +175,13 @@ class Toy final : public ddh::Model {
         out[b * width_ + k] += gain[0] * sum + frozen[k];
       }
     }
+    round_to(view(c, 0).dtype, out);
     context.hidden.push_back(std::move(hidden));
     context.inputs.push_back(std::move(out));
   }
 
   void layer_backward(const ddh_unit_call& c, Context& context) const {
-    const float *w1 = data(view(c, 0)), *w2 = data(view(c, 2)), *gain = data(view(c, 3));
+    const Vector w1 = values(view(c, 0)), w2 = values(view(c, 2)), gain = values(view(c, 3));
     context.inputs.pop_back();  // this layer's output
     const Vector& x = context.inputs.back();
     const Vector& hidden = context.hidden.back();
@@ -193,11 +213,12 @@ class Toy final : public ddh::Model {
     give(view(c, 3), g_gain);
     give(view(c, 5), Vector(3, 0.0F));
     context.hidden.pop_back();
+    round_to(view(c, 0).dtype, g_x);
     context.gradient = std::move(g_x);
   }
 
   void head_forward(const ddh_unit_call& c, Context& context) const {
-    const float *bias = data(view(c, 0)), *embedding = data(view(c, 1));
+    const Vector bias = values(view(c, 0)), embedding = values(view(c, 1));
     const Vector& x = context.inputs.back();
     context.probabilities.assign(rows(c) * vocab_, 0.0F);
     for (size_t b = 0; b < rows(c); ++b) {
@@ -216,7 +237,7 @@ class Toy final : public ddh::Model {
   }
 
   void head_backward(const ddh_unit_call& c, Context& context) const {
-    const float* embedding = data(view(c, 1));
+    const Vector embedding = values(view(c, 1));
     const Vector& x = context.inputs.back();
     Vector g_bias(vocab_), g_embedding(vocab_ * width_), g_x(rows(c) * width_);
     for (size_t b = 0; b < rows(c); ++b) {
@@ -233,6 +254,7 @@ class Toy final : public ddh::Model {
     if (c.step == nan_at_step_) g_bias[0] = std::nanf("");
     give(view(c, 0), g_bias);
     give(view(c, 1), g_embedding);
+    round_to(view(c, 0).dtype, g_x);
     context.gradient = std::move(g_x);
   }
 
@@ -255,4 +277,4 @@ constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
 }  // namespace
 
 DDH_CXX_PLUGIN(Toy, model, "toy", "0.1.0", "a small model for tests, without LibTorch", kSchema, kNeeds,
-               DDH_CAP_IN_PROCESS);
+               DDH_CAP_IN_PROCESS | DDH_CAP_COMPUTE_BF16 | DDH_CAP_COMPUTE_F16);

@@ -59,7 +59,7 @@ TEST_CASE("segments cover a flat space in rank order and differ by at most one g
 
 TEST_CASE("parameters start on the grid and those that are not trained lie apart") {
   const Model model;
-  const ddh::ModelLayout layout(model.desc, 2);
+  const ddh::ModelLayout layout(model.desc, 2, DDH_F32);
   REQUIRE(layout.spaces.size() == 3);
   const ddh::FlatSpace& first = layout.spaces[0];
   CHECK(first.trained_in(0));
@@ -76,7 +76,7 @@ TEST_CASE("parameters start on the grid and those that are not trained lie apart
 TEST_CASE("ranges of all segments list every element of every parameter once") {
   const auto world = GENERATE(1, 2, 3, 5, 8);
   const Model model;
-  const ddh::ModelLayout layout(model.desc, world);
+  const ddh::ModelLayout layout(model.desc, world, DDH_F32);
   for (const ddh::FlatSpace& space : layout.spaces) {
     std::vector<std::vector<int>> seen;
     for (const ddh_param_desc& p : model.params) seen.emplace_back(p.numel, 0);
@@ -95,7 +95,7 @@ TEST_CASE("ranges of all segments list every element of every parameter once") {
 
 TEST_CASE("the second use of a tied parameter adds to the first one's gradient, and frozen parameters have none") {
   const Model model;
-  const ddh::ModelLayout layout(model.desc, 1);
+  const ddh::ModelLayout layout(model.desc, 1, DDH_F32);
   ddh::UnitViews views(model.desc, layout);
   float data[1024] = {}, grad[1024] = {};
   const auto fill = [&](int32_t unit) {

@@ -8,6 +8,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DDH_HEADER_CHECKSUM UINT64_C(0x5a4244c52ab720e0)
-#define DDH_HEADER_CHECKSUM_TEXT "5a4244c52ab720e0"
+#define DDH_HEADER_CHECKSUM UINT64_C(0x4f402f905da0b3a8)
+#define DDH_HEADER_CHECKSUM_TEXT "4f402f905da0b3a8"
 #endif

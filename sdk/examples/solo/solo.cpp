@@ -14,33 +14,31 @@ class Solo final : public ddh::Strategy {
     if (args.world_size != 1 || args.grad_accum_steps != 1)
       ddh::fail(DDH_FAILED_PRECONDITION,
                 "solo trains on one rank without accumulation; use --nproc 1, or --strategy ddp");
-    ddh::require_fp32(args, "solo");
-    layout_ = ddh::ModelLayout(*args.model, 1);
+    layout_ = ddh::ModelLayout(*args.model, 1, args.compute_dtype);
     views_ = ddh::UnitViews(*args.model, layout_);
   }
 
   void plan(ddh_plan& out) override {
     for (const ddh::FlatSpace& space : layout_.spaces) {
-      out.param_bytes += space.bytes();
-      out.grad_bytes += space.bytes();
-      out.optim_bytes += space.numel * ddh::OptimState::bytes_per_element(host);
+      out.param_bytes += space.value_bytes();
+      out.grad_bytes += space.grad_bytes();
+      out.optim_bytes += ddh::OptimState::bytes(host, space, space.numel);
     }
   }
 
   void materialize() override {
     for (const ddh::FlatSpace& space : layout_.spaces) {
       const std::vector<ddh_range> ranges = space.ranges(0, space.numel);
-      states_.push_back({ddh::Buffer(host, DDH_TAG_PARAM, space.bytes(), space.name),
-                         ddh::Buffer(host, DDH_TAG_GRAD, space.bytes(), space.name), ranges,
-                         ddh::OptimState(host, space.name, ranges, space.numel), false});
-      for (const ddh_range& r : ranges)
-        ddh::call(host.params->init_range, host.h, r.param, 0, r.numel, states_.back().params.f32() + r.flat_offset);
+      states_.push_back({ddh::Buffer(host, DDH_TAG_PARAM, space.value_bytes(), space.name),
+                         ddh::Buffer(host, DDH_TAG_GRAD, space.grad_bytes(), space.name), ranges,
+                         ddh::OptimState(host, space, ranges, space.numel), false});
+      states_.back().optim.init(states_.back().params.data());
     }
   }
 
   void acquire(const ddh_unit_use& use, ddh_unit_view& out) override {
     views_.fill(
-        use, version_, [&](size_t s) { return states_[s].params.f32(); },
+        use, version_, [&](size_t s) { return states_[s].params.data(); },
         [&](size_t s) { return states_[s].grads.f32(); }, out);
   }
   void release(const ddh_unit_use&) override {}
@@ -60,7 +58,7 @@ class Solo final : public ddh::Strategy {
     });
     const ddh_step_block* block = nullptr;
     ddh::call(host.optim->decide, host.h, &block);
-    each_ready([&](State& s) { s.optim.update(s.params.f32(), s.grads.f32()); });
+    each_ready([&](State& s) { s.optim.update(s.params.data(), s.grads.f32()); });
     for (size_t i = 0; i < states_.size(); ++i) {
       states_[i].ready = false;
       views_.forget_gradients(layout_.spaces[i]);
@@ -70,13 +68,13 @@ class Solo final : public ddh::Strategy {
 
   std::vector<ddh_state_entry> state() override {
     std::vector<ddh_state_entry> out;
-    for (const State& s : states_) {
-      ddh::append_state(out, s.ranges, DDH_STATE_PARAM, 0, s.params.f32(), 0, 1);
-      s.optim.append_state_entries(out, 0, 1);
-    }
+    for (const State& s : states_) s.optim.append_state(out, s.params.data(), {});
     return out;
   }
-  void state_commit() override { ++version_; }
+  void state_commit() override {
+    for (State& s : states_) s.optim.refresh(s.params.data());
+    ++version_;
+  }
 
  private:
   struct State {
@@ -91,7 +89,7 @@ class Solo final : public ddh::Strategy {
   uint64_t version_ = 1;
 };
 
-constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE, DDH_OPTIM_IFACE, DDH_PARAMS_IFACE, nullptr};
+constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE, DDH_FLATOPS_IFACE, DDH_OPTIM_IFACE, DDH_PARAMS_IFACE, nullptr};
 
 }  // namespace
 

@@ -20,6 +20,10 @@
 #define DDH_MODEL_IFACE "ddh.model/1"
 #define DDH_SAMPLER_IFACE "ddh.sampler/1"
 
+/* ddh_desc.caps of models: the compute dtypes, besides fp32, that its units take (ddh_param_view.dtype). */
+#define DDH_CAP_COMPUTE_BF16 (UINT64_C(1) << 16)
+#define DDH_CAP_COMPUTE_F16 (UINT64_C(1) << 17)
+
 /* ---- What a model says of itself, before any tensor exists. Owned by the model until destroy ----------- */
 
 #define DDH_PARAM_NO_DECAY 1u    /* no weight decay: biases, norms */

@@ -26,7 +26,7 @@ class FullGrads {
   [[nodiscard]] uint64_t bytes() const {
     uint64_t bytes = 0;
     for (const FlatSpace& space : layout_->spaces) {
-      if (space.trained()) bytes += space.bytes() + (accumulates_ ? space.segment_bytes(args_.rank) : 0);
+      if (space.trained()) bytes += space.grad_bytes() + (accumulates_ ? space.grad_segment_bytes(args_.rank) : 0);
     }
     return bytes;
   }
@@ -39,7 +39,7 @@ class FullGrads {
       spaces_[i].exchange.emplace(host, args_.group, space.name, space.numel);
       if (accumulates_) {
         spaces_[i].sum =
-            Buffer(host, DDH_TAG_GRAD, space.segment_bytes(args_.rank), str("gradient sums of ", space.name));
+            Buffer(host, DDH_TAG_GRAD, space.grad_segment_bytes(args_.rank), str("gradient sums of ", space.name));
       }
     }
   }

@@ -39,7 +39,8 @@ class GradRing {
     uint64_t bytes = ring_size_ * ring_numel_ * sizeof(float);
     for (size_t s = 0; s < spaces_.size(); ++s) {
       const FlatSpace& space = layout_->spaces[s];
-      if (space.trained()) bytes += space.segment_bytes(args_.rank) + (spaces_[s].has_own_buffer ? space.bytes() : 0);
+      if (space.trained())
+        bytes += space.grad_segment_bytes(args_.rank) + (spaces_[s].has_own_buffer ? space.grad_bytes() : 0);
     }
     return bytes;
   }
@@ -50,7 +51,7 @@ class GradRing {
       if (!space.trained()) continue;
       spaces_[s].ranges = space.segment_ranges(args_.rank);
       spaces_[s].segment =
-          Buffer(host, DDH_TAG_GRAD, space.segment_bytes(args_.rank), str("gradient segment of ", space.name));
+          Buffer(host, DDH_TAG_GRAD, space.grad_segment_bytes(args_.rank), str("gradient segment of ", space.name));
       if (spaces_[s].has_own_buffer) {
         buffers_.emplace_back(Exchange(host, args_.group, space.name, space.numel));
         spaces_[s].buffer = &buffers_.back();

@@ -42,6 +42,7 @@ struct FlatSpace {
   int32_t unit = 0;
   uint64_t trained_by = 0;  // bit g: program g trains these parameters
   bool shared = false;      // other units use some of it too (tied weights)
+  int32_t dtype = DDH_F32;  // of the values that units see; gradients are fp32
   std::string name;         // "h.3"
   std::vector<PlacedParam> params;
   uint64_t numel = 0;  // padded
@@ -49,10 +50,13 @@ struct FlatSpace {
 
   [[nodiscard]] bool trained() const { return trained_by != 0; }
   [[nodiscard]] bool trained_in(int32_t program) const { return (trained_by >> program & 1) != 0; }
-  [[nodiscard]] uint64_t bytes() const { return numel * sizeof(float); }
-  [[nodiscard]] uint64_t segment_bytes(int32_t rank) const {
-    return cut.segment_numel[static_cast<size_t>(rank)] * sizeof(float);
+  [[nodiscard]] uint64_t segment_numel(int32_t rank) const { return cut.segment_numel[static_cast<size_t>(rank)]; }
+  [[nodiscard]] uint64_t value_bytes() const { return numel * ddh_dtype_bytes(dtype); }
+  [[nodiscard]] uint64_t value_segment_bytes(int32_t rank) const {
+    return segment_numel(rank) * ddh_dtype_bytes(dtype);
   }
+  [[nodiscard]] uint64_t grad_bytes() const { return numel * sizeof(float); }
+  [[nodiscard]] uint64_t grad_segment_bytes(int32_t rank) const { return segment_numel(rank) * sizeof(float); }
 
   // The pieces of parameters inside [offset, offset + numel), with flat_offset counted from `offset`.
   [[nodiscard]] std::vector<ddh_range> ranges(uint64_t offset, uint64_t range_numel) const {
@@ -74,9 +78,13 @@ struct FlatSpace {
 class ModelLayout {
  public:
   ModelLayout() = default;
-  ModelLayout(const ddh_model_desc& model, int32_t world_size) : place(model.n_params), unit_uses(model.n_units) {
+  ModelLayout(const ddh_model_desc& model, int32_t world_size, int32_t compute_dtype)
+      : place(model.n_params), unit_uses(model.n_units) {
     for (uint32_t p = 0; p < model.n_params; ++p) place_param(model, static_cast<int32_t>(p));
-    for (FlatSpace& space : spaces) space.cut = Cut(space.numel, world_size);
+    for (FlatSpace& space : spaces) {
+      space.dtype = compute_dtype;
+      space.cut = Cut(space.numel, world_size);
+    }
     for (uint32_t u = 0; u < model.n_units; ++u) {
       for (uint32_t i = 0; i < model.units[u]->n_params; ++i) {
         const size_t space = place[static_cast<size_t>(model.units[u]->params[i])].space;
@@ -143,7 +151,7 @@ class UnitViews {
     for (uint32_t u = 0; u < model.n_units; ++u) views_[u].resize(model.units[u]->n_params);
   }
 
-  // `data(space)` and `grad(space)` give the base of a flat space (grad: of its gradients; called in backward for
+  // `data(space)` gives the base of a flat space's values, `grad(space)` of its fp32 gradients (called in backward for
   // trained parameters alone).
   template <class Data, class Grad>
   void fill(const ddh_unit_use& use, uint64_t version, Data&& data, Grad&& grad, ddh_unit_view& out) {
@@ -151,9 +159,10 @@ class UnitViews {
     for (uint32_t i = 0; i < unit.n_params; ++i) {
       const auto p = static_cast<size_t>(unit.params[i]);
       const ModelLayout::Place at = layout_->place[p];
+      const int32_t dtype = layout_->spaces[at.space].dtype;
+      auto* const values = static_cast<char*>(static_cast<void*>(data(at.space))) + at.offset * ddh_dtype_bytes(dtype);
       ddh_param_view& view = views_[static_cast<size_t>(use.unit)][i];
-      view = {unit.params[i], DDH_F32, data(at.space) + at.offset, nullptr, 0, 0, model_->params[p]->numel,
-              nullptr,        nullptr};
+      view = {unit.params[i], dtype, values, nullptr, 0, 0, model_->params[p]->numel, nullptr, nullptr};
       if (use.phase != DDH_PHASE_BACKWARD || !layout_->spaces[at.space].trained_in(use.program)) continue;
       view.grad = grad(at.space) + at.offset;
       view.grad_dtype = DDH_F32;
@@ -178,12 +187,17 @@ class UnitViews {
   std::vector<bool> written_;                       // per parameter
 };
 
-// State entries of one flat segment: fp32 values and per-element slots of the parameters that lie in it.
+// One of how many ranks that hold the same state.
+struct Replica {
+  int32_t index = 0, count = 1;
+};
+
+// State entries of one flat range: values or per-element slots of the parameters that lie in it.
 inline void append_state(std::vector<ddh_state_entry>& out, const std::vector<ddh_range>& ranges, int32_t kind,
-                         int32_t slot, float* base, int32_t replica_index, int32_t replica_count) {
+                         int32_t slot, int32_t dtype, void* base, Replica replica) {
   for (const ddh_range& r : ranges) {
-    out.push_back({sizeof(ddh_state_entry), r.param, kind, slot, DDH_F32, DDH_MEM_DEVICE, r.param_offset, r.numel,
-                   base + r.flat_offset, replica_index, replica_count});
+    out.push_back({sizeof(ddh_state_entry), r.param, kind, slot, dtype, DDH_MEM_DEVICE, r.param_offset, r.numel,
+                   static_cast<char*>(base) + r.flat_offset * ddh_dtype_bytes(dtype), replica.index, replica.count});
   }
 }
 

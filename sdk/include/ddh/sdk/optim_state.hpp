@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/sdk/optim_state.hpp: the optimizer's slots for one flat range of parameters, and the call that updates it.
+// ddh/sdk/optim_state.hpp: what a rank keeps of a flat range beside the values that units see: the optimizer's slots, and
+// the fp32 master where the values are of a low precision. First values, the update, and the entries of a checkpoint.
 #pragma once
+
+#include <array>
 
 #include "ddh/sdk/layout.hpp"
 
@@ -10,23 +13,50 @@ inline namespace v1 DDH_HIDDEN {
 
 class OptimState {
  public:
-  // Slots for `numel` elements (padding included), of which `ranges` are parameters.
-  OptimState(const Host& host, const std::string& name, std::vector<ddh_range> ranges, uint64_t numel)
-      : host_(&host), ranges_(std::move(ranges)) {
+  // For `numel` elements of a space (padding included), of which `ranges` are parameters. Parameters that no program
+  // trains have neither slots nor master.
+  OptimState(const Host& host, const FlatSpace& space, std::vector<ddh_range> ranges, uint64_t numel)
+      : host_(&host), ranges_(std::move(ranges)), dtype_(space.dtype), trained_(space.trained()) {
+    if (!trained_) return;
+    if (dtype_ != DDH_F32) master_ = Buffer(host, DDH_TAG_OPTIM, numel * sizeof(float), str("master of ", space.name));
     for (uint32_t i = 0; i < host.optim->slot_count(host.h); ++i) {
-      slots_.emplace_back(host, DDH_TAG_OPTIM, numel * slot_bytes(host, i), str("optimizer slot of ", name));
+      slots_.emplace_back(host, DDH_TAG_OPTIM, numel * slot_bytes(host, i), str("optimizer slot of ", space.name));
     }
   }
 
-  // Phase 2 of a step: one pass over master, gradient and slots.
-  void update(float* master, const float* grad) {
+  // Bytes under DDH_TAG_OPTIM for `numel` elements of a space.
+  static uint64_t bytes(const Host& host, const FlatSpace& space, uint64_t numel) {
+    if (!space.trained()) return 0;
+    uint64_t per_element = space.dtype != DDH_F32 ? sizeof(float) : 0;
+    for (uint32_t i = 0; i < host.optim->slot_count(host.h); ++i) per_element += slot_bytes(host, i);
+    return numel * per_element;
+  }
+
+  // First values of the parameters.
+  void init(void* values) {
+    for (const ddh_range& r : ranges_) {
+      if (float* to = master_values(values)) {
+        call(host_->params->init_range, host_->h, r.param, r.param_offset, r.numel, to + r.flat_offset);
+      } else {
+        init_low_precision(r, values);
+      }
+    }
+    refresh(values);
+  }
+
+  // Phase 2 of a step: one pass over master, gradient and slots, which also writes the values.
+  void update(void* values, const float* grad) {
     std::vector<void*> slots;
     for (const Buffer& slot : slots_) slots.push_back(slot.data());
     ddh_optim_shard shard{};
     shard.struct_size = sizeof shard;
     shard.n_ranges = static_cast<uint32_t>(ranges_.size());
     shard.ranges = ranges_.data();
-    shard.master = master;
+    shard.master = master_values(values);
+    if (has_master()) {
+      shard.lowp = values;
+      shard.lowp_dtype = dtype_;
+    }
     shard.n_grads = 1;
     shard.grads = &grad;
     shard.slots = slots.data();
@@ -34,21 +64,44 @@ class OptimState {
     call(host_->optim->update, host_->h, &shard, nullptr);
   }
 
-  void append_state_entries(std::vector<ddh_state_entry>& out, int32_t replica_index, int32_t replica_count) const {
+  // The master was written from outside (a load): the values follow.
+  void refresh(void* values) {
+    if (!has_master()) return;
+    for (const ddh_range& r : ranges_) cast(at(values, r.flat_offset), master_.f32() + r.flat_offset, r.numel);
+  }
+
+  // Values (the master where there is one) and slots.
+  void append_state(std::vector<ddh_state_entry>& out, void* values, Replica replica) const {
+    const bool low = has_master();
+    ddh::append_state(out, ranges_, DDH_STATE_PARAM, 0, low ? DDH_F32 : dtype_, low ? master_.data() : values, replica);
     for (size_t i = 0; i < slots_.size(); ++i) {
-      append_state(out, ranges_, DDH_STATE_SLOT, static_cast<int32_t>(i), slots_[i].f32(), replica_index,
-                   replica_count);
+      ddh::append_state(out, ranges_, DDH_STATE_SLOT, static_cast<int32_t>(i), DDH_F32, slots_[i].data(), replica);
     }
   }
 
-  // Bytes that the optimizer keeps for one element.
-  static uint64_t bytes_per_element(const Host& host) {
-    uint64_t bytes = 0;
-    for (uint32_t i = 0; i < host.optim->slot_count(host.h); ++i) bytes += slot_bytes(host, i);
-    return bytes;
+ private:
+  [[nodiscard]] bool has_master() const { return trained_ && dtype_ != DDH_F32; }
+  // fp32 values to update; nullptr where there are none.
+  [[nodiscard]] float* master_values(void* values) const {
+    if (has_master()) return master_.f32();
+    return dtype_ == DDH_F32 ? static_cast<float*>(values) : nullptr;
+  }
+  void* at(void* values, uint64_t offset) const {
+    return static_cast<char*>(values) + offset * ddh_dtype_bytes(dtype_);
+  }
+  void cast(void* to, const float* from, uint64_t numel) const {
+    call(host_->flatops->cast, host_->h, to, dtype_, from, DDH_F32, numel, nullptr);
   }
 
- private:
+  void init_low_precision(const ddh_range& r, void* values) const {
+    std::array<float, 64 * kGrid> piece{};
+    for (uint64_t done = 0; done < r.numel; done += piece.size()) {
+      const uint64_t numel = std::min<uint64_t>(piece.size(), r.numel - done);
+      call(host_->params->init_range, host_->h, r.param, r.param_offset + done, numel, piece.data());
+      cast(at(values, r.flat_offset + done), piece.data(), numel);
+    }
+  }
+
   static uint64_t slot_bytes(const Host& host, uint32_t index) {
     ddh_slot_desc desc{};
     desc.struct_size = sizeof desc;
@@ -63,6 +116,9 @@ class OptimState {
 
   const Host* host_;
   std::vector<ddh_range> ranges_;
+  int32_t dtype_;
+  bool trained_;
+  Buffer master_;
   std::vector<Buffer> slots_;
 };
 
@@ -72,12 +128,6 @@ inline void require_elementwise(const Host& host, const ddh_model_desc& model, c
     if (host.optim->needs(host.h, static_cast<int32_t>(p)) == DDH_NEEDS_NOTHING) continue;
     fail(DDH_FAILED_PRECONDITION, strategy, " cuts parameters into ranges, but the optimizer needs '",
          model.params[p]->name, "' as a whole; choose an optimizer that works element by element");
-  }
-}
-
-inline void require_fp32(const ddh_attach_args& args, const char* strategy) {
-  if (args.compute_dtype != DDH_F32) {
-    fail(DDH_FAILED_PRECONDITION, strategy, " computes in fp32; set precision.compute=fp32");
   }
 }
 

@@ -12,7 +12,7 @@ inline namespace v1 DDH_HIDDEN {
 class Window {
  public:
   Window(const Host& host, ddh_group* group, const FlatSpace& space, uint32_t flags) : host_(&host) {
-    const ddh_window_args args{sizeof(ddh_window_args), DDH_F32,       group, space.cut.segment_numel.data(),
+    const ddh_window_args args{sizeof(ddh_window_args), space.dtype,   group, space.cut.segment_numel.data(),
                                space.name.c_str(),      DDH_TAG_PARAM, flags};
     call(host.window->create, host.h, &args, &window_);
   }
@@ -20,13 +20,14 @@ class Window {
   Window& operator=(Window&&) = delete;
   ~Window() { host_->window->destroy(host_->h, window_); }
 
-  [[nodiscard]] float* segment() const { return static_cast<float*>(host_->window->segment(host_->h, window_)); }
+  // Of the space's dtype, as the view is.
+  [[nodiscard]] void* segment() const { return host_->window->segment(host_->h, window_); }
   void write_begin() { call(host_->window->write_begin, host_->h, window_, kInline); }
   void commit() { call(host_->window->commit, host_->h, window_, kInline); }
-  float* open(void* backing = nullptr) {
+  void* open(void* backing = nullptr) {
     void* view = nullptr;
     call(host_->window->open, host_->h, window_, backing, kInline, &view);
-    return static_cast<float*>(view);
+    return view;
   }
   void close() { call(host_->window->close, host_->h, window_, kInline); }
 
@@ -74,13 +75,6 @@ inline void zero_padding(const FlatSpace& space, float* base) {
   for (const PlacedParam& p : space.params) {
     const uint64_t end = p.offset + p.numel;
     std::fill(base + end, base + p.offset + round_up_to_grid(p.numel), 0.0F);
-  }
-}
-
-// First values of the parameters that lie in a segment.
-inline void init_segment(const Host& host, const std::vector<ddh_range>& ranges, float* base) {
-  for (const ddh_range& r : ranges) {
-    call(host.params->init_range, host.h, r.param, r.param_offset, r.numel, base + r.flat_offset);
   }
 }
 
