@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // ddhost: trains a model on several ranks. Reads as the list of its steps; each lives in the folder of its name.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <csignal>
 #include <exception>
 #include <iostream>
 
@@ -30,7 +34,21 @@ int train(const CommandLine& line, Registry& registry) {
   const LaunchArgs args{plan.world_size, plan.ranks_per_node, plan.ranks_are_threads};
   const Outcome outcome = launch(args, [&plan](const RankSeat& seat) { return run_rank(plan, seat); });
   if (!outcome.sentence.empty()) print_sentence(outcome.sentence);
+  if (outcome.exit_code != 0) leave_unused_folder(plan);
   return outcome.exit_code;
+}
+
+// Failures of writing are error codes where they happen, and no file of ours ever takes the number of stdout.
+void prepare_process() {
+  for (const int signal : {SIGPIPE, SIGXFSZ}) ::signal(signal, SIG_IGN);
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd)
+    if (::fcntl(fd, F_GETFD) < 0 && ::open("/dev/null", O_RDWR) < 0) return;
+}
+
+int flushed(int exit_code) {
+  if (exit_code != 0 || std::cout.flush()) return exit_code;
+  print_sentence("stdout can't be written; its reader is gone or its disk is full");
+  return 1;
 }
 
 int run_command(const CommandLine& line) {
@@ -50,7 +68,8 @@ int run_command(const CommandLine& line) {
 
 int main(int argc, char** argv) {
   try {
-    return run_command(parse_command_line(argc, argv));
+    prepare_process();
+    return flushed(run_command(parse_command_line(argc, argv)));
   } catch (const ddhost::CommandLineExit& end) {
     return end.code;
   } catch (const std::exception& error) {

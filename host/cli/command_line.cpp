@@ -8,6 +8,7 @@
 #include <array>
 #include <iostream>
 
+#include "config/host_schema.hpp"
 #include "ddh/sdk/plugin.hpp"
 
 namespace ddhost {
@@ -35,7 +36,7 @@ constexpr const char* kFooter = R"(Commands:
   ddhost inspect FILE.so                   what a plugin is, needs and takes
 
 Every key of the configuration can be given as key=value: train.steps=100 optimizer.lr=3e-4 run.dir=runs/first
-`ddhost --dry-run` prints them all with their values.)";
+`ddhost --dry-run` prints them all with their values, `ddhost train --help` the flags.)";
 
 // `train` may be left out.
 std::vector<std::string> with_command(int argc, const char* const* argv) {
@@ -51,13 +52,27 @@ std::vector<std::string> with_command(int argc, const char* const* argv) {
   throw CommandLineExit{2};
 }
 
+// A flag without a value takes the next word, which is an option of the configuration more often than a file name.
+void check_flag_value(const std::string& flag, const std::string& value) {
+  const size_t dot = value.find('.'), equals = value.find('=');
+  const std::vector<Section> sections = host_sections();
+  const bool is_option =
+      dot < equals && equals != std::string::npos &&
+      std::any_of(sections.begin(), sections.end(), [&](const Section& s) { return s.name == value.substr(0, dot); });
+  if (value.empty() || is_option)
+    ddh::fail(DDH_INVALID_ARGUMENT, flag, " has no value", is_option ? " before '" + value + "'" : "", "; give one");
+}
+
 std::vector<Override> collect(const std::array<std::string, kFlags.size()>& values, const CLI::App& train,
                               const std::vector<std::string>& words) {
   std::vector<Override> overrides;
   for (const std::string& word : words) overrides.push_back(parse_override(word));
   // Flags win over words.
-  for (size_t i = 0; i < kFlags.size(); ++i)
-    if (train.count(kFlags[i].name) > 0) overrides.push_back({kFlags[i].key, values[i], kFlags[i].name});
+  for (size_t i = 0; i < kFlags.size(); ++i) {
+    if (train.count(kFlags[i].name) == 0) continue;
+    check_flag_value(kFlags[i].name, values[i]);
+    overrides.push_back({kFlags[i].key, values[i], kFlags[i].name});
+  }
   return overrides;
 }
 
@@ -96,6 +111,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   } catch (const ddh::Error& error) {
     end_with_usage_error(error.what());
   }
+  if (train->count("--config") > 0 && (config_file.empty() || config_file.find('=') != std::string::npos))
+    end_with_usage_error("--config has no file");
   line.config_file = config_file;
   if (list->parsed()) line.command = Command::kList;
   if (inspect->parsed()) line.command = Command::kInspect;

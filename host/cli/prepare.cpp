@@ -56,10 +56,10 @@ void check_threads(const RunPlan& plan) {
   }
 }
 
-// "runs/gpt-zero3", or the first of -2, -3 ... that does not exist.
+// "runs/gpt-zero3", or the first of -2, -3 ... that holds no run.
 fs::path free_folder(const fs::path& wanted) {
   fs::path candidate = wanted;
-  for (int n = 2; fs::exists(candidate); ++n) candidate = wanted.string() + ddh::str("-", n);
+  for (int n = 2; fs::exists(candidate / "metrics.jsonl"); ++n) candidate = wanted.string() + ddh::str("-", n);
   return candidate;
 }
 
@@ -70,11 +70,23 @@ void choose_run_folder(RunPlan& plan) {
     plan.config.set("run.name", name, "derived");
   }
   if (plan.config.text("run.dir").empty()) {
-    if (name.find('/') != std::string::npos)
+    if (name.find('/') != std::string::npos || name == "." || name == "..")
       ddh::fail(DDH_INVALID_ARGUMENT, "run.name = \"", name, "\" is not a plain name; give the folder as run.dir");
     plan.config.set("run.dir", free_folder(fs::current_path() / "runs" / name).string(), "derived");
   }
   plan.run_dir = plan.config.text("run.dir");
+}
+
+// Makes metrics.jsonl, by which a folder belongs to a run; false when it is there already.
+bool claim(const fs::path& folder) {
+  const fs::path file = folder / "metrics.jsonl";
+  const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  if (fd < 0 && errno == EEXIST) return false;
+  if (fd < 0)
+    ddh::fail(DDH_PERMISSION_DENIED, "cannot make '", file.string(), "': ", std::strerror(errno),
+              "; choose another run.dir");
+  ::close(fd);
+  return true;
 }
 
 // Writes a byte and takes it away again: tells a full disk and missing rights before a long run does.
@@ -117,9 +129,16 @@ RunPlan make_plan(const UserConfig& user, Registry& registry, int world_size) {
     add_plugin_options(sections, kind, plugin.desc->config_schema, kind + " '" + plugin.id() + "'");
   }
   plan.config = Config(user, sections);
+  if (plan.config.find("optimizer.lr") == nullptr) {
+    ddh::fail(DDH_FAILED_PRECONDITION, "optimizer '", plan.optimizer.id(),
+              "' publishes no option 'lr', from which the host makes the learning rate of a step; mend the plugin");
+  }
   for (const Role& role : kRoles) name_plugin_by_full_path(plan.config, plan.*role.plugin);
   if (plan.config.find("run.nproc")->value.is_null()) plan.config.set("run.nproc", world_size, "derived");
   plan.ranks_per_node = static_cast<int>(plan.config.get<int64_t>("run.ranks_per_node"));
+  if (plan.ranks_per_node > 0 && plan.world_size % plan.ranks_per_node != 0)
+    ddh::fail(DDH_INVALID_ARGUMENT, "run.ranks_per_node=", plan.ranks_per_node, " does not divide the ",
+              plan.world_size, " ranks into equal nodes; change it or --nproc");
   plan.ranks_are_threads = plan.comm.has_cap(DDH_CAP_RANKS_ARE_THREADS);
   check_threads(plan);
   choose_run_folder(plan);
@@ -128,25 +147,34 @@ RunPlan make_plan(const UserConfig& user, Registry& registry, int world_size) {
 
 void make_run_folder(RunPlan& plan) {
   const fs::path weights = plan.config.text("train.save_final");
-  if (fs::is_directory(weights))
+  std::error_code ec;
+  if (fs::is_directory(weights, ec))
     ddh::fail(DDH_INVALID_ARGUMENT, "train.save_final '", weights.string(), "' is a folder; give a file name");
+  if (!weights.empty() && fs::exists(fs::symlink_status(weights, ec)))
+    ddh::fail(DDH_ALREADY_EXISTS, "train.save_final '", weights.string(),
+              "' exists already and is not overwritten; give another name or remove it");
   // In the run's own folder the file may go to what is only made below.
   if (!weights.empty() && weights.parent_path() != plan.run_dir)
     try_to_write(weights.parent_path(), "train.save_final '" + weights.string() + "'");
-  if (plan.config.find("run.dir")->source == "derived") {
-    // Another run may have taken the name since the plan was made.
-    plan.run_dir = free_folder(plan.run_dir);
-    plan.config.set("run.dir", plan.run_dir.string(), "derived");
-  }
-  std::error_code ec;
   fs::create_directories(plan.run_dir, ec);
   if (ec || !fs::is_directory(plan.run_dir))
     ddh::fail(DDH_PERMISSION_DENIED, "run.dir '", plan.run_dir.string(),
               "' can't be made: ", ec ? ec.message() : "a file is in its place", "; choose another folder");
-  if (fs::exists(plan.run_dir / "metrics.jsonl"))
-    ddh::fail(DDH_ALREADY_EXISTS, "run.dir '", plan.run_dir.string(),
-              "' already holds a run (metrics.jsonl); choose another folder, or leave run.dir out to get a new one");
   try_to_write(plan.run_dir, "run.dir");
+  if (!claim(plan.run_dir)) {
+    if (plan.config.find("run.dir")->source != "derived")
+      ddh::fail(DDH_ALREADY_EXISTS, "run.dir '", plan.run_dir.string(),
+                "' already holds a run (metrics.jsonl); choose another folder, or leave run.dir out to get a new one");
+    plan.config.set("run.dir", free_folder(plan.run_dir).string(), "derived");  // another run was quicker
+    plan.run_dir = plan.config.text("run.dir");
+    return make_run_folder(plan);
+  }
+}
+
+void leave_unused_folder(const RunPlan& plan) {
+  const fs::path metrics = plan.run_dir / "metrics.jsonl";
+  std::error_code ec;
+  if (fs::file_size(metrics, ec) == 0 && !ec) fs::remove(metrics, ec);
 }
 
 }  // namespace ddhost

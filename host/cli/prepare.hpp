@@ -24,4 +24,7 @@ RunPlan make_plan(const UserConfig& user, Registry& registry, int world_size);
 // Makes the run's folder and tries to write there, and where the final weights go.
 void make_run_folder(RunPlan& plan);
 
+// After a run that failed before its first step: its folder belongs to nobody, so that the mended run may use it.
+void leave_unused_folder(const RunPlan& plan);
+
 }  // namespace ddhost

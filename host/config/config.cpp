@@ -110,8 +110,13 @@ Config::Config(const UserConfig& user, const std::vector<Section>& sections, boo
 void Config::apply(const Wish& wish, const std::vector<Section>& sections, bool plugin_sections) {
   const Section* section = find_section(sections, head_of(wish.key));
   const std::string name = tail_of(wish.key);
-  if (section == nullptr || (name.empty() && wish.key.back() != '.')) unknown_section(wish, sections);
-  if (name.empty()) return;  // an empty section of a file
+  if (section != nullptr && name.empty()) {
+    if (wish.from_file && wish.value.is_null() && wish.key == section->name + ".") return;  // an empty section
+    ddh::fail(DDH_INVALID_ARGUMENT, "'", section->name, "' ", where(wish),
+              " is a section; name one of its keys, such as ", section->name, ".", section->schema.options.front().name,
+              "=...");
+  }
+  if (section == nullptr) unknown_section(wish, sections);
   const Option* option = section->schema.find(name);
   const Alias* alias = option == nullptr ? section->schema.find_alias(name) : nullptr;
   if (option == nullptr && alias == nullptr) {

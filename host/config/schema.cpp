@@ -24,8 +24,12 @@ constexpr std::array kKeywords = {"type",       "enum",        "minimum", "maxim
 
 bool known_type(const std::string& type) { return std::find(kTypes.begin(), kTypes.end(), type) != kTypes.end(); }
 
-// A number without the noise of its binary form: "10", "0.1", "3e-04".
-std::string number_text(double value) { return ddh::str(value); }
+// A number without the noise of its binary form: "10", "0.1", "0.0003".
+std::string number_text(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.12g", value);
+  return text;
+}
 
 bool has_type(const Json& value, std::string_view type) {
   if (type == "integer") {

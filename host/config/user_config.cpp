@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "config/read_json.hpp"
 #include "ddh/sdk/plugin.hpp"
 
 namespace fs = std::filesystem;
@@ -41,23 +42,27 @@ Place place_of(const std::string& text, size_t byte) {
   return place;
 }
 
-// The library's explanation without its own numbering and position.
-std::string reason_of(const Json::parse_error& error) {
-  const std::string text = error.what();
-  const size_t at = text.find(": ");
-  return at == std::string::npos ? text : text.substr(at + 2);
-}
-
 Json parse_file(const fs::path& file) {
   const std::string text = read_file(file);
   if (text.find_first_not_of(" \t\r\n") == std::string::npos)
     ddh::fail(DDH_INVALID_ARGUMENT, "config file '", file.string(), "' is empty; write at least {}");
   try {
-    return Json::parse(text, nullptr, /*allow_exceptions=*/true, /*ignore_comments=*/true);
-  } catch (const Json::parse_error& error) {
+    return read_json(text);
+  } catch (const JsonError& error) {
     const Place place = place_of(text, error.byte);
-    ddh::fail(DDH_INVALID_ARGUMENT, "config file '", file.string(), "', line ", place.line, ", column ", place.column,
-              ": not valid JSON (", reason_of(error), ")");
+    const std::string where = error.byte == 0 ? "" : ddh::str(", line ", place.line, ", column ", place.column);
+    ddh::fail(DDH_INVALID_ARGUMENT, "config file '", file.string(), "'", where, ": ", error.what(), "; mend the file");
+  }
+}
+
+// A word of the command line as JSON where it is some, else as text.
+Json parse_word(const Override& over) {
+  const bool is_nested = !over.text.empty() && (over.text.front() == '{' || over.text.front() == '[');
+  try {
+    return read_json(over.text);
+  } catch (const JsonError& error) {
+    if (is_nested) ddh::fail(DDH_INVALID_ARGUMENT, "the value of '", over.key, "': ", error.what());
+    return over.text;
   }
 }
 
@@ -76,9 +81,7 @@ UserConfig UserConfig::read(const fs::path& file, const std::vector<Override>& o
   UserConfig user;
   if (!file.empty()) user.add_file(file);
   for (const Override& over : overrides) {
-    Json value = Json::parse(over.text, nullptr, /*allow_exceptions=*/false);
-    if (value.is_discarded()) value = over.text;
-    user.wishes_.push_back({over.key, std::move(value), over.text, false, over.source, fs::current_path()});
+    user.wishes_.push_back({over.key, parse_word(over), over.text, false, over.source, fs::current_path()});
   }
   return user;
 }

@@ -202,8 +202,6 @@ Outcome launch_processes(const LaunchArgs& args, const RankFunction& rank_functi
 
 Outcome launch(const LaunchArgs& args, const RankFunction& rank_function) {
   if (args.world_size < 1) ddh::fail(DDH_INVALID_ARGUMENT, "a run of ", args.world_size, " ranks; start at least 1");
-  // A closed pipe behind stdout or a limit on file sizes is an error code where it happens, not the end of the process.
-  for (const int signal : {SIGPIPE, SIGXFSZ}) ::signal(signal, SIG_IGN);
   return args.threads ? launch_threads(args, rank_function) : launch_processes(args, rank_function);
 }
 

@@ -16,7 +16,11 @@ namespace ddhost {
 SignalWatch::SignalWatch() : before_{} {
   sigset_t watched;
   sigemptyset(&watched);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&watched, signal);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) {
+    struct sigaction now {};
+    ::sigaction(signal, nullptr, &now);
+    if (signal == SIGCHLD || now.sa_handler != SIG_IGN) sigaddset(&watched, signal);  // nohup stays in force
+  }
   fd_ = Fd(::signalfd(-1, &watched, SFD_NONBLOCK | SFD_CLOEXEC));
   if (fd_.get() < 0) ddh::fail(DDH_RESOURCE_EXHAUSTED, "no signal descriptor: ", std::strerror(errno));
   ::pthread_sigmask(SIG_BLOCK, &watched, &before_);

@@ -6,7 +6,9 @@
 
 #include <cerrno>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 namespace ddhost {
 namespace {
@@ -47,7 +49,9 @@ Monitor::Monitor(RankServices& services, const std::string& run_dir, std::string
   }
   const auto progress = services.config.get<std::string>("monitor.progress");
   const bool quiet = services.config.get<bool>("run.quiet");
-  progress_ = !quiet && (progress == "on" || (progress == "auto" && isatty(STDERR_FILENO) != 0));
+  const char* terminal = std::getenv("TERM");
+  const bool can_redraw = isatty(STDERR_FILENO) != 0 && terminal != nullptr && std::string_view(terminal) != "dumb";
+  progress_ = !quiet && (progress == "on" || (progress == "auto" && can_redraw));
 }
 
 Monitor::~Monitor() { finish_line(); }
@@ -93,11 +97,13 @@ void Monitor::write_summary(const std::string& json) {
 }
 
 void Monitor::write_line(const std::string& line) {
+  const long whole = std::ftell(metrics_.get());
   const bool written = std::fputs(line.c_str(), metrics_.get()) >= 0 && std::fputc('\n', metrics_.get()) != EOF &&
                        std::fflush(metrics_.get()) == 0;
-  if (!written)
-    ddh::fail(DDH_RESOURCE_EXHAUSTED, "cannot write '", metrics_path_, "': ", std::strerror(errno),
-              "; free some space or give another run.dir");
+  if (written) return;
+  if (::ftruncate(fileno(metrics_.get()), whole) != 0) services_.log->warn("'{}' ends in half a line", metrics_path_);
+  ddh::fail(DDH_RESOURCE_EXHAUSTED, "cannot write '", metrics_path_, "': ", std::strerror(errno),
+            "; free some space or give another run.dir");
 }
 
 void Monitor::show_progress(const ddh_step_block& block, double loss, double step_ms, double items_per_s) {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // plugin/list.cpp: `ddhost list`.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <iomanip>
 #include <map>
@@ -12,11 +15,32 @@
 
 namespace ddhost {
 
+namespace {
+
+// A damaged library can end the process that loads it: a child tries first.
+void require_loadable(const std::filesystem::path& file, Registry& registry) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    try {
+      registry.load(file);
+    } catch (const std::exception&) {  // the parent gets the same sentence
+    }
+    ::_exit(0);
+  }
+  int status = 0;
+  if (child > 0 && ::waitpid(child, &status, 0) == child && WIFSIGNALED(status))
+    ddh::fail(DDH_DATA_LOSS, "'", file.string(), "' is damaged: loading it ends with signal ", WTERMSIG(status),
+              "; build or copy it again");
+}
+
+}  // namespace
+
 int list_plugins(Registry& registry, std::ostream& out) {
   std::vector<Plugin> plugins;
   std::vector<std::string> broken;
   for (const std::filesystem::path& file : registry.all_files()) {
     try {
+      require_loadable(file, registry);
       const Library& library = registry.load(file);
       for (uint32_t i = 0; i < library.module().n_desc; ++i)
         plugins.push_back({&library.module(), library.module().desc[i], library.file()});

@@ -87,7 +87,7 @@ std::vector<fs::path> Registry::all_files() const {
   std::set<fs::path> seen;
   for (const fs::path& folder : folders_)
     for (const fs::path& file : libraries_in(folder))
-      if (seen.insert(fs::weakly_canonical(file)).second) files.push_back(file);
+      if (std::error_code ec; seen.insert(fs::weakly_canonical(file, ec)).second) files.push_back(file);
   return files;
 }
 
@@ -126,7 +126,7 @@ Plugin Registry::pick(const Library& library, int32_t kind, const std::string& i
 Plugin Registry::find_by_name(int32_t kind, const std::string& name) {
   std::vector<fs::path> candidates;
   for (const fs::path& folder : folders_)
-    if (fs::exists(folder / (name + ".so"))) candidates.push_back(folder / (name + ".so"));
+    if (std::error_code ec; fs::exists(folder / (name + ".so"), ec)) candidates.push_back(folder / (name + ".so"));
   // A library with several plugins says so in its note, which is read without loading it.
   std::vector<std::string> known;
   std::string wrong_kind;
@@ -148,7 +148,7 @@ Plugin Registry::find_by_name(int32_t kind, const std::string& name) {
   for (const fs::path& folder : folders_) searched += (searched.empty() ? "" : ", ") + folder.string();
   const std::string near = nearest(name, known);
   ddh::fail(DDH_NOT_FOUND, "there is no ", kind_name(kind), " '", name, "'",
-            near.empty() ? "" : "; did you mean '" + near + "'?",
+            near.empty() ? "" : " (did you mean '" + near + "'?)",
             list.empty() ? "; none was found" : "; there are: " + list, " (searched ", searched, ")");
 }
 

@@ -10,6 +10,8 @@
 namespace ddhost {
 namespace {
 
+constexpr uint64_t kMaxNumel = uint64_t{1} << 44;  // 64 TiB in fp32
+
 void check_params(const ddh_model_desc& model) {
   std::set<std::string> names;
   for (uint32_t p = 0; p < model.n_params; ++p) {
@@ -20,7 +22,8 @@ void check_params(const ddh_model_desc& model) {
     for (uint32_t d = 0; d < param.n_dims; ++d) {
       if (param.shape[d] <= 0)
         ddh::fail(DDH_INVALID_ARGUMENT, "parameter '", param.name, "' has a dimension of ", param.shape[d]);
-      numel *= static_cast<uint64_t>(param.shape[d]);
+      if (__builtin_mul_overflow(numel, static_cast<uint64_t>(param.shape[d]), &numel) || numel > kMaxNumel)
+        ddh::fail(DDH_OUT_OF_RANGE, "parameter '", param.name, "' has more than 2^44 elements; make the model smaller");
     }
     if (numel != param.numel)
       ddh::fail(DDH_INVALID_ARGUMENT, "parameter '", param.name, "': numel is ", param.numel, ", its shape has ",
@@ -35,6 +38,14 @@ void check_params(const ddh_model_desc& model) {
 // A parameter's owner is the first unit of every program that uses it: so its gradient is final after the owner's
 // backward.
 void check_program(const ddh_model_desc& model, const ddh_program_desc& program, uint32_t max_metrics) {
+  if (program.kind == DDH_PROGRAM_UPDATE || program.optimizer != 0) {
+    ddh::fail(DDH_UNIMPLEMENTED, "program '", program.name,
+              "' is an update, or has an optimizer of its own, which this version does not run yet");
+  }
+  if (program.kind == DDH_PROGRAM_TRAIN && program.n_metrics == 0) {
+    ddh::fail(DDH_INVALID_ARGUMENT, "program '", program.name,
+              "' has no metric; its first one is the loss, whose count ", "divides the gradient");
+  }
   if (program.n_units == 0) ddh::fail(DDH_INVALID_ARGUMENT, "program '", program.name, "' has no units");
   if (program.n_metrics > max_metrics) {
     ddh::fail(DDH_OUT_OF_RANGE, "program '", program.name, "' has ", program.n_metrics, " metrics, at most ",

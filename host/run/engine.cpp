@@ -37,7 +37,7 @@ void Engine::run(const OpList& list, int32_t program, int64_t step, uint64_t mic
       const ClockSpan span(clock_, backward ? DDH_SPAN_BACKWARD : DDH_SPAN_FORWARD);
       ddh::call(backward ? m_.backward : m_.forward, model_, &unit_call);
     }
-    if (backward) ddh::call(s_.grads_ready, strategy_, &use);
+    if (list.ops()[i].is_last_backward) ddh::call(s_.grads_ready, strategy_, &use);
     ddh::call(s_.release, strategy_, &use);
   }
 }

@@ -2,36 +2,69 @@
 #include "run/evaluate.hpp"
 
 #include <array>
-#include <limits>
 
 namespace ddhost {
 
-double evaluate(TrainSetup& setup, int64_t step) {
-  if (setup.eval_program < 0) return std::numeric_limits<double>::quiet_NaN();
-  const RankServices& services = setup.services;
-  const auto batches = static_cast<uint64_t>(services.config.get<int64_t>("train.eval_batches"));
-  const SampleCut cut{static_cast<uint64_t>(services.config.get<int64_t>("data.micro_batch")),
-                      static_cast<uint64_t>(services.seat.world_size), batches};
-  const Sampler sampler(setup.model.programs[setup.eval_program]->n_samples, 0, cut, "");
-  const OpList ops(setup.model, setup.eval_program, 1);
-  const uint32_t n_metrics = setup.model.programs[setup.eval_program]->n_metrics;
+namespace {
 
+const ddh_program_desc& eval_program(const TrainSetup& setup) {
+  if (setup.eval_program >= 0) return *setup.model.programs[setup.eval_program];
+  ddh::fail(DDH_FAILED_PRECONDITION, "model '", setup.model.name, "' has no eval program; set train.eval_every=0");
+}
+
+// All ranks make the same number of passes, so they must agree.
+bool stop_wanted(const TrainSetup& setup) {
+  return setup.services.comm->any(setup.services.seat.progress.stop_requested(), "stop");
+}
+
+SampleCut eval_cut(const TrainSetup& setup) {
+  const Config& config = setup.services.config;
+  return {static_cast<uint64_t>(config.get<int64_t>("data.micro_batch")),
+          static_cast<uint64_t>(setup.services.seat.world_size),
+          static_cast<uint64_t>(config.get<int64_t>("train.eval_batches"))};
+}
+
+Sampler eval_sampler(const TrainSetup& setup) {
+  const uint64_t n_samples = eval_program(setup).n_samples;
+  const SampleCut cut = eval_cut(setup);
+  if (n_samples >= cut.micro_batch * cut.world_size) return {n_samples, 0, cut, ""};
+  ddh::fail(DDH_FAILED_PRECONDITION, "the evaluation data has ", n_samples, " samples, fewer than one micro-batch of ",
+            cut.micro_batch, " on each of ", cut.world_size,
+            " ranks; raise data.val_fraction, give data.val_path, or set train.eval_every=0");
+}
+
+}  // namespace
+
+Evaluation::Evaluation(const TrainSetup& setup)
+    : setup_(setup),
+      batches_(eval_cut(setup).grad_accum_steps),
+      sampler_(eval_sampler(setup)),
+      ops_(setup.model, setup.eval_program, 1) {}
+
+double Evaluation::mean_loss(int64_t step) const {
+  const auto rank = static_cast<uint64_t>(setup_.services.seat.rank);
+  const uint32_t n_metrics = setup_.model.programs[setup_.eval_program]->n_metrics;
   MetricSums mine;
-  for (uint64_t b = 0; b < batches; ++b) {
-    const Batch batch = make_batch(setup.model_inst, setup.model_table, setup.eval_program, step, b,
-                                   sampler.samples(1, b, static_cast<uint64_t>(services.seat.rank)));
-    setup.engine.run(ops, setup.eval_program, step, 0, batch, 1.0);
-    setup.engine.add_metrics(setup.eval_program, 0, n_metrics, mine.sum.data(), mine.count.data());
-    setup.engine.discard(0);
+  for (uint64_t b = 0; b < batches_ && !stop_wanted(setup_); ++b) {
+    const Batch batch =
+        make_batch(setup_.model_inst, setup_.model_table, setup_.eval_program, step, b, sampler_.samples(1, b, rank));
+    setup_.engine.run(ops_, setup_.eval_program, step, 0, batch, 1.0);
+    setup_.engine.add_metrics(setup_.eval_program, 0, n_metrics, mine.sum.data(), mine.count.data());
+    setup_.engine.discard(0);
   }
-  std::vector<MetricSums> all(static_cast<size_t>(services.seat.world_size));
-  services.comm->all_gather_bytes(&mine, all.data(), sizeof mine, "evaluate");
+  std::vector<MetricSums> all(static_cast<size_t>(setup_.services.seat.world_size));
+  setup_.services.comm->all_gather_bytes(&mine, all.data(), sizeof mine, "evaluate");
   double sum = 0, count = 0;
-  for (const MetricSums& rank : all) {
-    sum += rank.sum[0];
-    count += rank.count[0];
+  for (const MetricSums& one : all) {
+    sum += one.sum[0];
+    count += one.count[0];
   }
   return sum / count;
+}
+
+void check_sample_prompt(const Config& config, ddh_inst* model, const ddh_sampler* sampler) {
+  if (sampler == nullptr || config.get<int64_t>("run.sample_tokens") == 0) return;
+  ddh::call(sampler->begin, model, config.text("run.sample_prompt").c_str(), 0U, uint64_t{0});
 }
 
 std::string sample_text(TrainSetup& setup, const ddh_sampler* sampler, int64_t step) {
@@ -41,7 +74,7 @@ std::string sample_text(TrainSetup& setup, const ddh_sampler* sampler, int64_t s
   ddh::call(sampler->begin, setup.model_inst, config.text("run.sample_prompt").c_str(), length,
             static_cast<uint64_t>(config.get<int64_t>("run.seed")));
   const OpList ops(setup.model, setup.eval_program, 1);
-  for (;;) {
+  while (!stop_wanted(setup)) {
     ddh_batch* batch = nullptr;
     ddh::call(sampler->next, setup.model_inst, &batch);
     if (batch == nullptr) break;

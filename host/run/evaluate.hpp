@@ -5,13 +5,29 @@
 
 #include <string>
 
+#include "data/sampler.hpp"
+#include "run/op_list.hpp"
 #include "run/train_loop.hpp"
 
 namespace ddhost {
 
-// Mean of metric 0 over train.eval_batches micro-batches per rank, always the same samples. Equal on every rank.
-// [collective]
-double evaluate(TrainSetup& setup, int64_t step);
+// The eval program over train.eval_batches micro-batches per rank, always the same samples.
+class Evaluation {
+ public:
+  // Throws where the model or its data can't be evaluated: before the first step, not after hours.
+  explicit Evaluation(const TrainSetup& setup);
+  // Mean of metric 0, equal on every rank. [collective]
+  [[nodiscard]] double mean_loss(int64_t step) const;
+
+ private:
+  TrainSetup setup_;
+  uint64_t batches_;
+  Sampler sampler_;
+  OpList ops_;
+};
+
+// Refuses a prompt that the model can't read, before the training.
+void check_sample_prompt(const Config& config, ddh_inst* model, const ddh_sampler* sampler);
 
 // Text that the model makes, or "" when it has no sampler. Every rank computes it. [collective]
 std::string sample_text(TrainSetup& setup, const ddh_sampler* sampler, int64_t step);

@@ -3,6 +3,7 @@
 // run/op_list.hpp: a program as the host executes it: units forward, then in reverse for the backward.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -12,8 +13,9 @@ namespace ddhost {
 
 struct Op {
   int32_t unit;
-  int32_t position;  // in the program's unit list
-  int32_t phase;     // DDH_PHASE_*
+  int32_t position;       // in the program's unit list
+  int32_t phase;          // DDH_PHASE_*
+  bool is_last_backward;  // of the unit in a micro-batch: its own gradients are complete after it
 };
 
 class OpList {
@@ -23,9 +25,13 @@ class OpList {
     const ddh_program_desc& p = *model.programs[program];
     const bool backward = p.kind != DDH_PROGRAM_EVAL;
     const auto n = static_cast<int32_t>(p.n_units);
-    for (int32_t i = 0; i < n; ++i) ops_.push_back({p.units[i], i, backward ? DDH_PHASE_FORWARD : DDH_PHASE_EVAL});
+    const auto occurs_before = [&p](int32_t at) {
+      return std::find(p.units, p.units + at, p.units[at]) != p.units + at;
+    };
+    for (int32_t i = 0; i < n; ++i)
+      ops_.push_back({p.units[i], i, backward ? DDH_PHASE_FORWARD : DDH_PHASE_EVAL, false});
     if (backward) {
-      for (int32_t i = n; i-- > 0;) ops_.push_back({p.units[i], i, DDH_PHASE_BACKWARD});
+      for (int32_t i = n; i-- > 0;) ops_.push_back({p.units[i], i, DDH_PHASE_BACKWARD, !occurs_before(i)});
     }
     for (uint64_t m = 0; m < micro_batches; ++m) {
       for (const Op& op : ops_) units_.push_back(op.unit);

@@ -111,6 +111,7 @@ class Rank {
 
   void start_training() {
     if (model_table_->prepare != nullptr) ddh::call(model_table_->prepare, model_.get());
+    check_sample_prompt(config(), model_.get(), model_.find<ddh_sampler>(DDH_SAMPLER_IFACE, DDH_SAMPLER_MIN_SIZE));
     ddh::call(strategy_table_->materialize, strategy_.get());
     if (!is_first()) return;
     std::ofstream(plan_.run_dir / "config.json") << config().effective().dump(2) << '\n';
@@ -124,7 +125,7 @@ class Rank {
     monitor_ = std::make_unique<Monitor>(services_, plan_.run_dir.string(),
                                          model_desc_->programs[train_program_]->sample_unit);
     engine_ = std::make_unique<Engine>(strategy_.get(), *strategy_table_, model_.get(), *model_table_, services_.clock);
-    last_step_ = train_loop(setup(), *monitor_);
+    train_end_ = train_loop(setup(), *monitor_);
     monitor_->finish_line();
   }
 
@@ -132,13 +133,13 @@ class Rank {
     const std::string path = config().get<std::string>("train.save_final");
     if (path.empty()) return;
     export_params(path, *model_desc_, strategy_.get(), *strategy_table_, *services_.comm);
-    if (is_first()) services_.log->info("weights after step {}: {}", last_step_, path);
+    if (is_first()) services_.log->info("weights after step {}: {}", train_end_.last_step, path);
   }
 
   void report() {
     const Summary summary(services_, memory_plan_);
+    monitor_->write_summary(summary.json(services_, train_end_.last_step, monitor_->mean_step_ms()));
     const std::string text = sample();
-    monitor_->write_summary(summary.json(services_, last_step_, monitor_->mean_step_ms()));
     if (!is_first() || config().get<bool>("run.quiet")) return;
     if (!text.empty()) std::printf("--- a sample from the trained model ---\n%s\n---\n", text.c_str());
     std::printf("%s", summary.text().c_str());
@@ -148,7 +149,7 @@ class Rank {
   std::string sample() {
     const auto* sampler = model_.find<ddh_sampler>(DDH_SAMPLER_IFACE, DDH_SAMPLER_MIN_SIZE);
     TrainSetup s = setup();
-    return services_.seat.progress.stop_requested() ? "" : sample_text(s, sampler, last_step_);
+    return train_end_.stopped ? "" : sample_text(s, sampler, train_end_.last_step);
   }
 
   void leave_world() { ddh::call(comm_table_->finalize, comm_.get()); }
@@ -187,7 +188,7 @@ class Rank {
   int32_t train_program_ = -1;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Monitor> monitor_;
-  int64_t last_step_ = 0;
+  TrainEnd train_end_{};
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "run/train_loop.hpp"
 
 #include <cmath>
+#include <optional>
 
 #include "run/evaluate.hpp"
 #include "run/loss_scale.hpp"
@@ -25,6 +26,13 @@ double seed_scale_for(const SampleCut& cut, double loss_scale) {
   return loss_scale * std::exp2(-std::round(std::log2(static_cast<double>(cut.per_step()))));
 }
 
+// The gradient is divided by the one and scaled for the other.
+void require_same_count(double counted, double announced) {
+  if (counted == announced) return;
+  ddh::fail(DDH_INTERNAL, "the model's batches announced ", announced, " targets of the loss, its metric 0 counted ",
+            counted, "; mend the model");
+}
+
 void require_success_possible(bool possible, const StepOutcome& outcome, const ddh_step_block& block) {
   if (possible) return;
   ddh::fail(DDH_FAILED_PRECONDITION, "step ", block.step, ": ", outcome.nonfinite,
@@ -34,7 +42,7 @@ void require_success_possible(bool possible, const StepOutcome& outcome, const d
 
 }  // namespace
 
-int64_t train_loop(TrainSetup setup, Monitor& monitor) {
+TrainEnd train_loop(TrainSetup setup, Monitor& monitor) {
   RankServices& services = setup.services;
   const Config& config = services.config;
   const int32_t program = setup.train_program;
@@ -46,6 +54,8 @@ int64_t train_loop(TrainSetup setup, Monitor& monitor) {
   const Sampler sampler = make_sampler(setup);
   LossScale loss_scale(LossScaleSettings::from(config));
   const OpList ops(setup.model, program, accum);
+  const std::optional<Evaluation> evaluation =
+      eval_every > 0 ? std::optional<Evaluation>(std::in_place, setup) : std::nullopt;
   Loader loader(setup.model_inst, setup.model_table, sampler,
                 {program, 1, last_step, accum, static_cast<uint64_t>(services.seat.rank)});
 
@@ -57,13 +67,16 @@ int64_t train_loop(TrainSetup setup, Monitor& monitor) {
     setup.engine.step_begin(program, step);
 
     MetricSums metrics;
+    double announced_count = 0;
     for (uint64_t m = 0; m < accum; ++m) {
       const Batch batch = loader.next(services.clock);
       setup.engine.run(ops, program, step, m, batch, seed_scale);
       setup.engine.add_metrics(program, m, n_metrics, metrics.sum.data(), metrics.count.data());
       setup.engine.discard(m);
       metrics.items += static_cast<double>(batch.info().items);
+      announced_count += batch.info().loss_count;
     }
+    require_same_count(metrics.count[0], announced_count);
     services.step->set_metrics(metrics, services.seat.progress.stop_requested());
     setup.engine.step();
 
@@ -71,10 +84,10 @@ int64_t train_loop(TrainSetup setup, Monitor& monitor) {
     const StepOutcome& outcome = services.step->outcome();
     monitor.step_end(block, outcome);
     require_success_possible(loss_scale.step_done(!outcome.nonfinite.empty()), outcome, block);
-    if (outcome.stop) return step;
-    if (eval_every > 0 && step % eval_every == 0) monitor.evaluated(step, evaluate(setup, step));
+    if (outcome.stop) return {step, true};
+    if (evaluation && step % eval_every == 0) monitor.evaluated(step, evaluation->mean_loss(step));
   }
-  return last_step;
+  return {last_step, false};
 }
 
 }  // namespace ddhost

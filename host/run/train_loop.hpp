@@ -20,7 +20,12 @@ struct TrainSetup {
   int32_t eval_program;  // -1: the model has none
 };
 
-// Runs train.steps steps, fewer when the run is asked to stop. Returns the last step that was made.
-int64_t train_loop(TrainSetup setup, Monitor& monitor);
+struct TrainEnd {
+  int64_t last_step;
+  bool stopped;  // the run was asked to; the same on every rank
+};
+
+// Runs train.steps steps, fewer when the run is asked to stop.
+TrainEnd train_loop(TrainSetup setup, Monitor& monitor);
 
 }  // namespace ddhost

@@ -3,7 +3,9 @@
 // services/comm.hpp: the run's transport as the host's own code uses it, over the plugin's C tables.
 #pragma once
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "ddh/ddh.h"
 #include "ddh/sdk/plugin.hpp"
@@ -28,6 +30,14 @@ class Comm {
   [[nodiscard]] const ddh_comm_backend* backend() const { return backend_; }
   [[nodiscard]] const ddh_comm_shared* shared() const { return shared_; }  // null: ranks share no memory
   [[nodiscard]] Clock& clock() const { return clock_; }
+
+  // True on every rank when `mine` is on one of them. [collective]
+  [[nodiscard]] bool any(bool mine, const char* label) const {
+    const uint8_t flag = mine ? 1 : 0;
+    std::vector<uint8_t> all(static_cast<size_t>(world_size_));
+    all_gather_bytes(&flag, all.data(), sizeof flag, label);
+    return std::find(all.begin(), all.end(), 1) != all.end();
+  }
 
   void group_info(ddh_group* group, int32_t* rank, int32_t* size, uint32_t* caps) const {
     int32_t rank_out = 0, size_out = 0;

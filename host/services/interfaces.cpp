@@ -163,7 +163,8 @@ const ddh_optim kOptimTable = {
     },
     [](void* h, const float* grad, const ddh_range* ranges, uint32_t n_ranges, ddh_err* err) noexcept {
       return guard(err, [&] {
-        const uint64_t end = n_ranges == 0 ? 0 : ranges[n_ranges - 1].flat_offset + ranges[n_ranges - 1].numel;
+        uint64_t end = 0;
+        for (uint32_t i = 0; i < n_ranges; ++i) end = std::max(end, ranges[i].flat_offset + ranges[i].numel);
         step_of(h).add_gradient(grad, 0, end, {ranges, n_ranges});
       });
     },
@@ -171,7 +172,8 @@ const ddh_optim kOptimTable = {
       return guard(err, [&] { *out = &step_of(h).decide(); });
     },
     [](void* h, const ddh_optim_shard* shard, ddh_stream_t* stream, ddh_err* err) noexcept {
-      return guard(err, [&] { step_of(h).update(*shard, stream); });
+      return guard(
+          err, [&] { step_of(h).update(detail::checked(shard, DDH_OPTIM_SHARD_MIN_SIZE, "ddh_optim_shard"), stream); });
     },
 };
 
@@ -203,6 +205,7 @@ const void* host_interface(const char* id) {
 PluginSeat::PluginSeat(RankServices& rank_services, std::string plugin_name)
     : services(rank_services),
       name(std::move(plugin_name)),
+      is_model(name.starts_with("model:")),
       host_{sizeof(ddh_host), DDH_ABI_MAJOR, DDH_ABI_MINOR, this,
             [](void*, const char* id) noexcept -> const void* { return host_interface(id); }} {}
 

@@ -39,6 +39,7 @@ struct RankServices {
   std::unique_ptr<Windows> windows;
   std::unique_ptr<ParamInit> params;
   std::unique_ptr<Step> step;
+  ddh_group* model_group = nullptr;  // owned by the transport
 };
 
 // What `h` points at: the rank, and which plugin is calling. Has a stable address while its plugin lives.
@@ -51,6 +52,7 @@ class PluginSeat {
   [[nodiscard]] const ddh_host& host() const { return host_; }
   RankServices& services;
   const std::string name;  // "strategy:zero1": in front of log lines, prefix of kv keys
+  const bool is_model;
 
  private:
   ddh_host host_;
@@ -70,6 +72,15 @@ T& required(const std::unique_ptr<T>& service, const char* name) {
     ddh::fail(DDH_FAILED_PRECONDITION, name, " is not there yet; use it from attach or materialize on, not in create");
   }
   return *service;
+}
+
+// A plugin's arguments as this host's struct; refuses one that is shorter than its first version was.
+template <class T>
+T checked(const T* args, uint32_t min_size, const char* name) {
+  if (args->struct_size < min_size) {
+    ddh::fail(DDH_INVALID_ARGUMENT, name, ".struct_size is ", args->struct_size, ", the least is ", min_size);
+  }
+  return ddh::copy_of(*args);
 }
 
 extern const ddh_comm kCommTable;

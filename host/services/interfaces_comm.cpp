@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Tables of ddh.comm and ddh.window: checks, counters, and the way to the transport.
-#include <algorithm>
 #include <cstring>
+#include <numeric>
+#include <vector>
 
 #include "services/interfaces.hpp"
 
@@ -14,6 +15,17 @@ using ddh::guard;
 Comm& comm_of(void* h) { return required(services_of(h).comm, "ddh.comm"); }
 Windows& windows_of(void* h) { return required(services_of(h).windows, "ddh.window"); }
 
+// A model's collectives never mix with the strategy's: it has a group of its own, made when it first asks.
+ddh_group* model_group(void* h) {
+  RankServices& s = services_of(h);
+  if (s.model_group != nullptr) return s.model_group;
+  std::vector<int32_t> ranks(static_cast<size_t>(comm_of(h).world_size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  ddh::call(comm_of(h).backend()->group_create, comm_of(h).inst(), "model", ranks.data(),
+            static_cast<uint32_t>(ranks.size()), &s.model_group);
+  return s.model_group;
+}
+
 using Collective = ddh_rc (*)(ddh_inst*, const ddh_coll*, ddh_err*) noexcept;
 
 // One collective through the transport: logical calls and bytes are counted here, transport bytes by the plugin.
@@ -23,12 +35,9 @@ ddh_rc run(void* h, const char* name, Collective function, const ddh_coll* args,
     if (function == nullptr) {
       ddh::fail(DDH_UNIMPLEMENTED, "this transport has no ", name, "; choose another with --comm");
     }
-    if (args->struct_size < DDH_COLL_MIN_SIZE)
-      ddh::fail(DDH_INVALID_ARGUMENT, "ddh_coll.struct_size is ", args->struct_size);
-    ddh_coll c{};
-    std::memcpy(&c, args, std::min<size_t>(args->struct_size, sizeof c));
+    ddh_coll c = checked(args, DDH_COLL_MIN_SIZE, "ddh_coll");
     c.struct_size = sizeof c;
-    c.group = comm.group_or_world(args->group);
+    if (c.group == nullptr) c.group = seat_of(h).is_model ? model_group(h) : comm.world();
     const ClockSpan span(comm.clock(), DDH_SPAN_COMM);
     ddh::call(function, comm.inst(), &c);
     comm.clock().count(ddh::str("comm.", name), 1);
@@ -54,7 +63,7 @@ const ddh_comm kCommTable = {
         if (name != "world" && name != "dp") {
           ddh::fail(DDH_NOT_FOUND, "the mesh has no dimension '", name, "'; there are 'world' and 'dp'");
         }
-        *out = comm_of(h).world();
+        *out = seat_of(h).is_model ? model_group(h) : comm_of(h).world();
       });
     },
     [](void* h, const char* name, const int32_t* ranks, uint32_t n, ddh_group** out, ddh_err* err) noexcept {
@@ -98,10 +107,13 @@ const ddh_window kWindowTable = {
     0,
     [](void* h, const ddh_window_args* args, ddh_window_t** out, ddh_err* err) noexcept {
       return guard(err, [&] {
-        if (ddh_dtype_bytes(args->dtype) == 0)
-          ddh::fail(DDH_UNIMPLEMENTED, "dtype ", args->dtype, " of a window is unknown to this host");
-        check_tag(args->tag);
-        *out = windows_of(h).create(*args);
+        const ddh_window_args mine = checked(args, DDH_WINDOW_ARGS_MIN_SIZE, "ddh_window_args");
+        if (ddh_dtype_bytes(mine.dtype) == 0)
+          ddh::fail(DDH_UNIMPLEMENTED, "dtype ", mine.dtype, " of a window is unknown to this host");
+        if ((mine.flags & ~DDH_WINDOW_PERMANENT) != 0)
+          ddh::fail(DDH_UNIMPLEMENTED, "flags ", mine.flags, " of a window are unknown to this host");
+        check_tag(mine.tag);
+        *out = windows_of(h).create(mine);
       });
     },
     [](void* h, ddh_window_t* w) noexcept { guard(nullptr, [&] { windows_of(h).destroy(w); }); },
@@ -118,7 +130,9 @@ const ddh_window kWindowTable = {
     },
     [](void*, ddh_window_t* w, ddh_stream_t*, ddh_err* err) noexcept { return guard(err, [&] { w->close(); }); },
     [](void* h, const ddh_exchange_args* args, ddh_exchange_t** out, ddh_err* err) noexcept {
-      return guard(err, [&] { *out = windows_of(h).create_exchange(*args); });
+      return guard(err, [&] {
+        *out = windows_of(h).create_exchange(checked(args, DDH_EXCHANGE_ARGS_MIN_SIZE, "ddh_exchange_args"));
+      });
     },
     [](void* h, ddh_exchange_t* x) noexcept { guard(nullptr, [&] { windows_of(h).destroy(x); }); },
     [](void*, ddh_exchange_t* x) noexcept { return x->buffer(); },
@@ -129,7 +143,7 @@ const ddh_window kWindowTable = {
     [](void* h, ddh_exchange_t* x, const ddh_reduce_args* args, ddh_stream_t*, ddh_err* err) noexcept {
       return guard(err, [&] {
         RankServices& s = services_of(h);
-        x->reduce(*args, required(s.step, "ddh.optim"));
+        x->reduce(checked(args, DDH_REDUCE_ARGS_MIN_SIZE, "ddh_reduce_args"), required(s.step, "ddh.optim"));
         s.clock.count("comm.reduce", 1);
       });
     },

@@ -92,10 +92,13 @@ void ParamInit::draw(const ddh_param_desc& param, uint64_t offset, uint64_t nume
       }
       return;
     case DDH_INIT_NORMAL:
-      for (uint64_t i = 0; i < numel; i += 2) {
-        const auto [first, second] = rng.normal_pair((offset + i) / 2);
-        dst[i] = static_cast<float>(param.init_a) + static_cast<float>(param.init_b) * first;
-        if (i + 1 < numel) dst[i + 1] = static_cast<float>(param.init_a) + static_cast<float>(param.init_b) * second;
+      for (uint64_t at = offset / 2 * 2; at < offset + numel; at += 2) {
+        const auto [first, second] = rng.normal_pair(at / 2);
+        const auto value = [&](float normal) {
+          return static_cast<float>(param.init_a) + static_cast<float>(param.init_b) * normal;
+        };
+        if (at >= offset) dst[at - offset] = value(first);
+        if (at + 1 < offset + numel) dst[at + 1 - offset] = value(second);
       }
       return;
     default:

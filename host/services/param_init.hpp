@@ -17,7 +17,7 @@ class ParamInit {
   // sentence when the file is damaged, lacks a parameter or has another shape.
   ParamInit(const ddh_model_desc& model, uint64_t seed, const std::string& init_from);
 
-  // Elements [offset, offset + numel) of a parameter. offset is even (pairs of normals are drawn together).
+  // Elements [offset, offset + numel) of a parameter.
   void init_range(int32_t param, uint64_t offset, uint64_t numel, float* dst) const;
 
  private:

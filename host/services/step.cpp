@@ -13,6 +13,7 @@ struct Step::Payload {
   MetricSums metrics;
   GradientNorm::Place nonfinite;
   int64_t stop;
+  int64_t has_open_window;
 };
 
 void Step::begin(int64_t step, int32_t program, double lr, double seed_scale, double loss_scale) {
@@ -25,12 +26,14 @@ void Step::begin(int64_t step, int32_t program, double lr, double seed_scale, do
 
 const ddh_step_block& Step::decide() {
   if (decided_) ddh::fail(DDH_FAILED_PRECONDITION, "the strategy called decide twice in step ", block_.step);
-  // Every rank is through with its backward when it gets here, so the all_gather below shows that no view is in use.
-  windows_.all_closed();
-  const Payload mine{norm_.sum().words(), mine_, norm_.first_nonfinite(), stop_requested_ ? 1 : 0};
+  const Payload mine{norm_.sum().words(), mine_, norm_.first_nonfinite(), stop_requested_ ? 1 : 0,
+                     windows_.any_open() ? 1 : 0};
   std::vector<Payload> all(static_cast<size_t>(comm_.world_size()));
   comm_.all_gather_bytes(&mine, all.data(), sizeof mine, "decide");
   merge(all);
+  // Every rank has got here: where none holds a view, all epochs are closed, and writes need no handshake.
+  if (std::none_of(all.begin(), all.end(), [](const Payload& p) { return p.has_open_window != 0; }))
+    windows_.all_closed();
 
   const double count = outcome_.world.count[0];
   block_.inv_scale = count > 0 ? 1.0 / (block_.seed_scale * count) : 0.0;

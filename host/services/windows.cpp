@@ -14,6 +14,17 @@ Segments::Segments(const uint64_t* segment_numel, int32_t rank, int32_t group_si
   my_numel = numel[static_cast<size_t>(rank)];
 }
 
+void require_reducible(const ddh_reduce_args& args, const std::string& exchange) {
+  constexpr uint32_t kKnown = DDH_REDUCE_ADD | DDH_REDUCE_NORM | DDH_REDUCE_TO_ALL;
+  if ((args.flags & ~kKnown) != 0)
+    ddh::fail(DDH_UNIMPLEMENTED, "flags ", args.flags, " of a reduction of exchange '", exchange,
+              "' are unknown to this host");
+  if ((args.flags & DDH_REDUCE_ADD) != 0 && args.dst == nullptr) {
+    ddh::fail(DDH_INVALID_ARGUMENT, "a reduction of exchange '", exchange,
+              "' adds onto its own source; give a dst of its own with DDH_REDUCE_ADD");
+  }
+}
+
 uint32_t Windows::caps(ddh_group* group) const {
   uint32_t caps = 0;
   comm_.group_info(comm_.group_or_world(group), nullptr, nullptr, &caps);

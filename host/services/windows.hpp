@@ -40,6 +40,7 @@ struct ddh_window_t {
   virtual void commit() = 0;
   virtual void* open(void* backing) = 0;
   virtual void close() = 0;
+  [[nodiscard]] virtual bool is_open() const = 0;
   // All ranks are known to have closed the current epoch (the agreement of a step stands for it).
   virtual void all_closed() = 0;
 };
@@ -64,6 +65,9 @@ struct WindowSettings {
 std::unique_ptr<ddh_window_t> make_shared_window(const Comm& comm, Memory& memory, const ddh_window_args& args);
 std::unique_ptr<ddh_exchange_t> make_shared_exchange(const Comm& comm, Memory& memory, const ddh_exchange_args& args,
                                                      uint32_t reduce_block);
+// Throws where the flags of a reduction contradict each other.
+void require_reducible(const ddh_reduce_args& args, const std::string& exchange);
+
 std::unique_ptr<ddh_window_t> make_copy_window(const Comm& comm, Memory& memory, const ddh_window_args& args,
                                                bool poison);
 std::unique_ptr<ddh_exchange_t> make_copy_exchange(const Comm& comm, Memory& memory, const ddh_exchange_args& args);
@@ -80,7 +84,13 @@ class Windows {
   ddh_exchange_t* create_exchange(const ddh_exchange_args& args);
   void destroy(ddh_exchange_t* x);
 
-  // Every rank has ended its backward: no view of a current epoch is open anywhere.
+  [[nodiscard]] bool any_open() const {
+    for (const auto& w : windows_) {
+      if (w->is_open()) return true;
+    }
+    return false;
+  }
+  // No rank holds a view open: writes need not wait for the marks of the current epochs.
   void all_closed() {
     for (const auto& w : windows_) w->all_closed();
   }

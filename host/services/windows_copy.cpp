@@ -86,6 +86,7 @@ class CopyWindow final : public ddh_window_t {
     if (poison_) std::memset(view_, 0xFF, segments_.total * element_bytes_);  // every float a NaN
     view_ = nullptr;
   }
+  [[nodiscard]] bool is_open() const override { return opens_ > 0; }
   void all_closed() override {}
 
  private:
@@ -132,6 +133,7 @@ class CopyExchange final : public ddh_exchange_t {
     if (segments.total > numel_) {
       ddh::fail(DDH_OUT_OF_RANGE, "a reduction of ", segments.total, " elements in exchange '", name_, "' of ", numel_);
     }
+    require_reducible(args, name_);
     const ClockSpan span(comm_.clock(), DDH_SPAN_COMM);
     float* const mine = buffer() + segments.my_offset;
     ddh_coll c = pieces(comm_, group_, DDH_F32, segments, name_);

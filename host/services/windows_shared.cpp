@@ -103,9 +103,8 @@ class SharedWindow final : public ddh_window_t {
     if (--opens_ == 0 && !permanent_) account_rest(-1);
   }
 
-  void all_closed() override {
-    if (opens_ == 0) closed_by_all_ = epoch_;
-  }
+  [[nodiscard]] bool is_open() const override { return opens_ > 0; }
+  void all_closed() override { closed_by_all_ = epoch_; }
 
  private:
   enum : uint32_t { kCommitted, kClosed };
@@ -185,6 +184,7 @@ class SharedExchange final : public ddh_exchange_t {
     }
     const auto n = static_cast<uint32_t>(buffers.size());
     const cpu::SumSources sum{sources.data(), n, reduce_block_};
+    require_reducible(args, shared_.name());
     const bool add = (args.flags & DDH_REDUCE_ADD) != 0, to_all = (args.flags & DDH_REDUCE_TO_ALL) != 0;
     const bool straight_to_all = to_all && !add && args.dst == nullptr;
     float* const dst = args.dst != nullptr ? args.dst : buffer() + segments.my_offset;

@@ -26,8 +26,14 @@ constexpr int64_t kTokenFileVocab = 50304;  // GPT-2's 50257, padded to a multip
 // What a run without data.path trains on.
 std::string default_text(const ddh::Host& host) {
   std::vector<fs::path> places;
-  if (const char* data = std::getenv("DDHOST_DATA")) places.emplace_back(fs::path(data) / "shakespeare/input.txt");
   std::error_code ignored;
+  if (const char* data = std::getenv("DDHOST_DATA"); data != nullptr && *data != '\0') {
+    places.emplace_back(fs::path(data) / "shakespeare/input.txt");
+    if (!fs::is_regular_file(places.back(), ignored)) {
+      ddh::fail(DDH_NOT_FOUND, "DDHOST_DATA=", data,
+                " holds no shakespeare/input.txt; correct or unset it, or give data.path=FILE");
+    }
+  }
   const fs::path program = fs::read_symlink("/proc/self/exe", ignored).parent_path();
   places.push_back(program / "../../shared/data/shakespeare/input.txt");
   places.push_back(program / "data/shakespeare.txt");
@@ -71,7 +77,8 @@ struct Tokens::Mapping {
   explicit Mapping(const std::string& path) {
     const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-      ddh::fail(DDH_NOT_FOUND, "cannot open token file '", path, "': ", std::strerror(errno), "; give data.path=FILE");
+      ddh::fail(DDH_NOT_FOUND, "cannot open token file '", path, "': ", std::strerror(errno),
+                "; check data.path and data.val_path");
     struct stat info {};
     if (fstat(fd, &info) == 0) bytes = static_cast<uint64_t>(info.st_size);
     if (bytes > 0) base = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);

@@ -48,7 +48,6 @@ Gpt::Gpt(const ddh_create& create)
       config_(host, tokens_.vocab()),
       desc_(ddh::str("gpt ", host.text("model.size"))) {
   ddh::ActivationAllocator::install();
-  if (std::getenv("OMP_NUM_THREADS") == nullptr) at::set_num_threads(1);
   build_description();
   choose_products(host.text("model.matmul"));
 }
@@ -151,7 +150,13 @@ void Gpt::discard(int32_t micro_batch) noexcept {
 }
 
 void Gpt::sampler_begin(const char* prompt, uint32_t length, uint64_t seed) {
-  sampler_.begin(tokens_.encode(prompt), length, seed, config_);
+  const std::vector<int64_t> ids = tokens_.encode(prompt);
+  for (const int64_t id : ids) {
+    if (id >= 0 && id < config_.vocab) continue;
+    ddh::fail(DDH_OUT_OF_RANGE, "run.sample_prompt holds token ", id, "; the model's tokens are 0 to ",
+              config_.vocab - 1);
+  }
+  sampler_.begin(ids, length, seed, config_);
 }
 
 ddh_batch* Gpt::sampler_next() {

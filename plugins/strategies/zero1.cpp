@@ -25,7 +25,7 @@ class Zero1 final : public ddh::Strategy {
 
   void attach(const ddh_attach_args& args) override {
     ddh::require_elementwise(host, *args.model, "zero1");
-    args_ = args;
+    args_ = ddh::copy_of(args);
     layout_ = ddh::ModelLayout(*args.model, args.world_size, args.compute_dtype);
     views_ = ddh::UnitViews(*args.model, layout_);
     grads_ = ddh::FullGrads(layout_, args_, /*to_all=*/0);

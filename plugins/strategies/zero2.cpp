@@ -25,7 +25,7 @@ class Zero2 final : public ddh::Strategy {
 
   void attach(const ddh_attach_args& args) override {
     ddh::require_elementwise(host, *args.model, "zero2");
-    args_ = args;
+    args_ = ddh::copy_of(args);
     layout_ = ddh::ModelLayout(*args.model, args.world_size, args.compute_dtype);
     views_ = ddh::UnitViews(*args.model, layout_);
     grads_ = ddh::GradRing(layout_, args_);

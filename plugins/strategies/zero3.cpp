@@ -28,7 +28,7 @@ class Zero3 final : public ddh::Strategy {
 
   void attach(const ddh_attach_args& args) override {
     ddh::require_elementwise(host, *args.model, "zero3");
-    args_ = args;
+    args_ = ddh::copy_of(args);
     layout_ = ddh::ModelLayout(*args.model, args.world_size, args.compute_dtype);
     views_ = ddh::UnitViews(*args.model, layout_);
     gathers_by_copy_ = (host.window->caps(host.h, args.group) & DDH_COMM_SHARED_VIEW) == 0;
@@ -67,20 +67,22 @@ class Zero3 final : public ddh::Strategy {
 
   void acquire(const ddh_unit_use& use, ddh_unit_view& out) override {
     open_unit(use.unit);
+    for (const size_t s : layout_.unit_uses[static_cast<size_t>(use.unit)]) ++states_[s].uses;
     for (uint32_t i = 0; i < std::min(prefetch_units_, use.n_next); ++i) open_unit(use.next[i]);
     views_.fill(
         use, version_, [&](size_t s) { return states_[s].view; }, [&](size_t s) { return grads_.writable(s); }, out);
   }
 
-  // Closes all that the next units don't need.
+  // Closes all that neither an acquired unit nor the next ones need.
   void release(const ddh_unit_use& use) override {
+    for (const size_t s : layout_.unit_uses[static_cast<size_t>(use.unit)]) --states_[s].uses;
     std::set<size_t> keep;
     for (uint32_t i = 0; i < std::min(prefetch_units_, use.n_next); ++i) {
       const std::vector<size_t>& uses = layout_.unit_uses[static_cast<size_t>(use.next[i])];
       keep.insert(uses.begin(), uses.end());
     }
     for (size_t s = 0; s < states_.size(); ++s) {
-      if (states_[s].view != nullptr && keep.count(s) == 0) close(s);
+      if (states_[s].view != nullptr && states_[s].uses == 0 && keep.count(s) == 0) close(s);
     }
   }
 
@@ -129,6 +131,7 @@ class Zero3 final : public ddh::Strategy {
     ddh::Window params;
     ddh::OptimState optim;       // of this rank's segment
     void* view = nullptr;        // while open
+    uint32_t uses = 0;           // acquires without their release
     size_t backing = kNone;      // index in backings_ while open on a transport that copies
     size_t own_backing = kNone;  // of a shared space
   };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The ABI's headers as text: every function-pointer slot says which thread calls it. A slot without a comment of its
-// own belongs to the comment above the slots before it.
+// The ABI's headers as text: every function-pointer slot says which thread calls it. Only a comment that begins with
+// "Each" speaks for more than the slot below it.
 #include <array>
 #include <catch2/catch.hpp>
 #include <filesystem>
@@ -33,7 +33,7 @@ std::vector<Slot> slots_of(const std::string& text) {
   std::string above;  // the last comment, in this struct or right above it
   std::string head;
   bool in_struct = false;
-  bool slot_since_comment = false;
+  bool slot_since_comment = false, speaks_for_many = false;
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find('\n', at), text.size());
     const std::string line = text.substr(at, end - at);
@@ -43,6 +43,7 @@ std::vector<Slot> slots_of(const std::string& text) {
       const std::string comment = text.substr(open, close - open);
       if (head.empty()) head = comment;
       above = slot_since_comment || !in_struct ? comment : above + comment;
+      speaks_for_many = comment.starts_with("/* Each");
       slot_since_comment = false;
       at = std::min(text.find('\n', close), text.size()) + 1;
       continue;
@@ -60,6 +61,7 @@ std::vector<Slot> slots_of(const std::string& text) {
       const std::string wide = head.find("All: [") != std::string::npos ? head.substr(head.find("All: [")) : "";
       slots.push_back({line, above + text.substr(stop, line_end - stop) + wide});
       slot_since_comment = true;
+      if (!speaks_for_many) above.clear();
       at = line_end + 1;
       continue;
     }
@@ -94,10 +96,12 @@ TEST_CASE("every function pointer of the ABI carries a thread tag") {
 
 TEST_CASE("a slot without a tag is found") {
   const auto slots = slots_of(
-      "/* head */\ntypedef struct t {\n  /* Does it. [main] */\n  int (*a)(void);\n  int (*b)(void);\n"
-      "  /* Does more. */\n  int (*c)(void);\n} t;\n");
-  REQUIRE(slots.size() == 3);
+      "/* head */\ntypedef struct t {\n  /* Each does it. [main] */\n  int (*a)(void);\n  int (*b)(void);\n"
+      "  /* Does more. */\n  int (*c)(void);\n  /* One. [any] */\n  int (*d)(void);\n  int (*e)(void);\n} t;\n");
+  REQUIRE(slots.size() == 5);
   CHECK(has_thread_tag(slots[0].comments));
   CHECK(has_thread_tag(slots[1].comments));
   CHECK_FALSE(has_thread_tag(slots[2].comments));
+  CHECK(has_thread_tag(slots[3].comments));
+  CHECK_FALSE(has_thread_tag(slots[4].comments));
 }

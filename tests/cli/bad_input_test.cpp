@@ -169,3 +169,58 @@ TEST_CASE("initial weights of another model are refused by name and shape", "[cl
   check_refused(run(toy({"train.init_from=" + file, "model.width=6"})), {"embedding", "[31, 5]", "[31, 6]"});
   check_refused(run(toy({"train.init_from=" + file, "model.layers=4"})), {"layers.3"});
 }
+
+TEST_CASE("weights never take the place of what is there", "[cli]") {
+  const TempFolder folder;
+  std::ofstream(folder.file("text.txt")) << "precious";
+  check_refused(run(toy({"--save-final", folder.file("text.txt")})), {"text.txt", "another name"});
+  CHECK(read_text(folder.file("text.txt")) == "precious");
+  std::filesystem::create_symlink(folder.file("nowhere"), folder.file("link"));
+  check_refused(run(toy({"--save-final", folder.file("link")})), {"link", "another name"});
+  check_refused(run(toy({"--save-final", folder.path().string()})), {"folder"});
+}
+
+TEST_CASE("a run that fails before its first step leaves its folder to the mended one", "[cli]") {
+  const TempFolder folder;
+  const auto train_in = [&](std::vector<std::string> more) {
+    more.push_back("run.dir=" + folder.file("r"));
+    Process process(toy(more));
+    return Ended{process.wait(), process.err(), process.command()};
+  };
+  check_refused(train_in({"data.order=" + folder.file("none")}), {"none", "data.order"});
+  CHECK(train_in({}).code == 0);
+  check_refused(train_in({}), {"already holds a run"});
+}
+
+TEST_CASE("evaluation that can't be is refused before the training", "[cli]") {
+  check_refused(run(toy({"train.eval_every=1", "model.eval_samples=3", "data.micro_batch=2"})),
+                {"evaluation", "3 samples", "data.val_path"});
+}
+
+TEST_CASE("JSON that would lose settings or has no end of levels is refused", "[cli]") {
+  const TempFolder folder;
+  std::ofstream(folder.file("twice.json")) << R"({"train": {"steps": 1}, "train": {"clip_norm": 2}})";
+  check_refused(run(toy({"--config", folder.file("twice.json")})), {"twice.json", "'train'", "twice"});
+  std::string deep;
+  for (int i = 0; i < 100'000; ++i) deep += "{\"a\":";
+  std::ofstream(folder.file("deep.json")) << deep;
+  check_refused(run(toy({"--config", folder.file("deep.json")})), {"deep.json", "levels"});
+  check_refused(run(toy({"optimizer.betas=" + std::string(60'000, '[')})), {"optimizer.betas", "levels"});
+}
+
+TEST_CASE("a flag without its value, a section without its key and an impossible node are refused", "[cli]") {
+  check_refused(run(toy({"--save-final", "train.steps=1"})), {"--save-final", "train.steps=1"});
+  check_refused(run(toy({"--strategy="})), {"--strategy"});
+  check_refused(run(toy({"train=3"})), {"'train'", "section"});
+  check_refused(run(toy({"train.=3"})), {"'train'", "section"});
+  check_refused(run(toy({"--ranks-per-node", "3"})), {"ranks_per_node", "3", "2 ranks"});
+}
+
+TEST_CASE("output that nobody takes is a failure", "[cli]") {
+  const TempFolder folder;
+  Process process({"--dry-run", "--model", toy_model()}, [] {
+    const int full = open("/dev/full", O_WRONLY);
+    dup2(full, STDOUT_FILENO);
+  });
+  check_refused({process.wait(), process.err(), process.command()}, {"stdout"});
+}

@@ -91,11 +91,18 @@ void check_all_equal(int world, const std::vector<std::string>& options) {
 TEST_CASE("every strategy gives the same bits: plain", "[equivalence]") { check_all_equal(GENERATE(1, 2, 3, 4), {}); }
 
 TEST_CASE("every strategy gives the same bits: accumulation, ranks first", "[equivalence]") {
-  check_all_equal(GENERATE(2, 3), {"train.grad_accum_steps=3", "train.reduce_order=rank_first", "data.micro_batch=3"});
+  check_all_equal(GENERATE(1, 2, 3, 4),
+                  {"train.grad_accum_steps=3", "train.reduce_order=rank_first", "data.micro_batch=3"});
 }
 
 TEST_CASE("every strategy gives the same bits: accumulation, micro-batches first", "[equivalence]") {
-  check_all_equal(GENERATE(2, 3), {"train.grad_accum_steps=3", "train.reduce_order=micro_first", "data.micro_batch=3"});
+  check_all_equal(GENERATE(1, 2, 3, 4),
+                  {"train.grad_accum_steps=3", "train.reduce_order=micro_first", "data.micro_batch=3"});
+}
+
+TEST_CASE("every strategy gives the same bits: a unit that occurs three times", "[equivalence]") {
+  check_all_equal(GENERATE(1, 2, 3), {"model.repeat=2"});
+  check_all_equal(2, {"model.repeat=1", "train.grad_accum_steps=2", "train.reduce_order=micro_first"});
 }
 
 TEST_CASE("every strategy gives the same bits: tight clipping with momentum and more ranks than blocks",
@@ -185,9 +192,10 @@ uint64_t peak(const Result& result, size_t rank, const char* tag) {
 }  // namespace
 
 TEST_CASE("memory by tag equals the strategy's plan to the byte", "[memory]") {
-  const auto options = GENERATE(std::vector<std::string>{}, std::vector<std::string>{"train.grad_accum_steps=2"},
-                                std::vector<std::string>{"train.grad_accum_steps=2", "train.reduce_order=micro_first"},
-                                std::vector<std::string>{"precision.compute=bf16"});
+  const auto options =
+      GENERATE(std::vector<std::string>{}, std::vector<std::string>{"train.grad_accum_steps=2"},
+               std::vector<std::string>{"train.grad_accum_steps=2", "train.reduce_order=micro_first"},
+               std::vector<std::string>{"precision.compute=bf16"}, std::vector<std::string>{"model.repeat=1"});
   for (const Way& way : kWays) {
     const Result result = run(way, 2, options);
     INFO(result.command);

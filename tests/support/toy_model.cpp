@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // toy: a model in plain C++ for tests of everything but models. It has what schemes stumble over: uneven sizes, a
-// one-element parameter, a frozen one, one that never gets a gradient, tied weights, fewer elements than ranks.
+// one-element parameter, a frozen one, one that never gets a gradient, tied weights, fewer elements than ranks, by option a
+// unit that occurs twice.
 //
 //   x = E[token];  per layer: x += gain * W2 tanh(W1 x + b1) + frozen;  logits = x E^T + bias;  loss = cross-entropy
 //
@@ -78,11 +79,19 @@ class Toy final : public ddh::Model {
            desc_.add_param(unit, prefix + "frozen", {C}, {DDH_INIT_UNIFORM, -0.1, 0.1}, DDH_PARAM_FROZEN),
            desc_.add_param(unit, prefix + "unused", {3}, one)}));
     }
+    order.insert(order.begin() + 1, static_cast<size_t>(host.i64("model.repeat")), 1);
     const int32_t bias = desc_.add_param(layers_ + 1, "bias", {V}, zero, DDH_PARAM_NO_DECAY);
     order.push_back(desc_.add_unit("head", {bias, embedding}));
     const auto n_samples = static_cast<uint64_t>(host.i64("model.samples"));
     desc_.add_program({DDH_PROGRAM_TRAIN, "train", order, {"loss"}, n_samples, "samples", {}});
-    desc_.add_program({DDH_PROGRAM_EVAL, "eval", order, {"loss"}, n_samples, "samples", {}});
+    const int64_t eval_samples = host.i64("model.eval_samples");
+    desc_.add_program({DDH_PROGRAM_EVAL,
+                       "eval",
+                       order,
+                       {"loss"},
+                       eval_samples > 0 ? static_cast<uint64_t>(eval_samples) : n_samples,
+                       "samples",
+                       {}});
   }
 
   const ddh_model_desc& describe() override { return desc_.get(); }
@@ -270,6 +279,8 @@ constexpr const char* kSchema = R"({"properties": {
   "width": {"type": "integer", "default": 5, "minimum": 1, "description": "elements of a state"},
   "hidden": {"type": "integer", "default": 9, "minimum": 1, "description": "elements of a hidden layer"},
   "vocab": {"type": "integer", "default": 31, "minimum": 2, "description": "tokens"},
+  "repeat": {"type": "integer", "default": 0, "minimum": 0, "description": "further occurrences of the first layer"},
+  "eval_samples": {"type": "integer", "default": 0, "minimum": 0, "description": "those of evaluation; 0: all"},
   "samples": {"type": "integer", "default": 4096, "minimum": 1, "description": "size of the sample space"},
   "nan_at_step": {"type": "integer", "default": 0, "description": "step whose gradient holds a NaN; 0: none"}}})";
 constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};

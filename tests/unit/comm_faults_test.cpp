@@ -222,6 +222,7 @@ TEST_CASE("a region larger than the machine is refused on every rank, and the wo
 
 TEST_CASE("a limit on file sizes refuses a region instead of killing the rank") {
   require_world(kShm, 2, [](CommRank& c) {
+    signal(SIGXFSZ, SIG_IGN);  // as the host does for all of a run
     const rlimit limit{8 << 20, 8 << 20};
     setrlimit(RLIMIT_FSIZE, &limit);
     const Failure f = failure_of([&] { c.region<char>("limited", 64 << 20, c.world()); });

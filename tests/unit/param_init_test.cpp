@@ -41,6 +41,7 @@ TEST_CASE("initial values don't depend on how a parameter is cut") {
   const OneParam p(kind, 0.5, 2.0);
   const std::vector<float> whole = p.draw(7, kNumel);
   CHECK(whole == p.draw(7, 64));
+  CHECK(whole == p.draw(7, 7));
   CHECK(whole == p.draw(7, 64 * 333));
   CHECK(whole != p.draw(8, kNumel));
 }

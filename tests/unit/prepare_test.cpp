@@ -50,6 +50,8 @@ TEST_CASE("a derived run folder gets a new suffix when it exists", "[prepare]") 
 TEST_CASE("a run folder that was asked for is taken, but never a second time", "[prepare]") {
   const TempFolder folder;
   CHECK(refusal(plan_for(folder.path() / "a" / "b", "the command line")).empty());
+  CHECK_THAT(refusal(plan_for(folder.path() / "a" / "b", "the command line")), Catch::Contains("already holds a run"));
+  leave_unused_folder(plan_for(folder.path() / "a" / "b", "the command line"));
   CHECK(refusal(plan_for(folder.path() / "a" / "b", "the command line")).empty());
   std::ofstream(folder.path() / "a" / "b" / "metrics.jsonl") << "{}\n";
   CHECK_THAT(refusal(plan_for(folder.path() / "a" / "b", "the command line")), Catch::Contains("already holds a run"));
@@ -68,10 +70,11 @@ TEST_CASE("places that can't be written are found before the run", "[prepare]") 
   CHECK(refusal(plan_for(folder.file("run"), "derived", folder.file("run/w.safetensors"))).empty());
 }
 
-TEST_CASE("trying to write leaves nothing behind", "[prepare]") {
+TEST_CASE("trying to write leaves nothing behind but the mark that the folder is taken", "[prepare]") {
   const TempFolder folder;
   CHECK(refusal(plan_for(folder.file("run"), "derived")).empty());
-  CHECK(fs::is_empty(folder.file("run")));
+  CHECK(fs::file_size(folder.file("run/metrics.jsonl")) == 0);
+  CHECK(std::distance(fs::directory_iterator(folder.file("run")), fs::directory_iterator()) == 1);
 }
 
 TEST_CASE("cores are shared between ranks unless the user has decided", "[prepare]") {

@@ -209,9 +209,14 @@ Region* Group::region_create(const std::string& name, uint64_t bytes) {
     offer = std::move(made.offer);
     m.ticket = offer->ticket();
   }));
-  check(attempt([&](Outcome&) {
-    if (settings_.rank != 0) region->mapping = memory_.attach(ticket, what, bytes);
-  }));
+  try {
+    check(attempt([&](Outcome&) {
+      if (settings_.rank != 0) region->mapping = memory_.attach(ticket, what, bytes);
+    }));
+  } catch (...) {
+    kept_offers_.push_back(std::move(offer));  // a peer may still be attaching
+    throw;
+  }
   regions_.push_back(std::move(region));
   return regions_.back().get();
 }

@@ -123,6 +123,7 @@ class Group {
   const SpinPolicy spin_;
   std::unique_ptr<Mapping> mapping_;
   std::vector<std::unique_ptr<Region>> regions_;  // by number; null = destroyed
+  std::vector<std::unique_ptr<Offer>> kept_offers_;
   uint64_t round_ = 0;
   uint32_t marks_used_ = 0;
   std::vector<uint64_t> sent_, taken_;  // chunks, per peer

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "memory_limits.hpp"
 #include "transport.hpp"
 
 namespace same_host {
@@ -15,7 +16,8 @@ namespace {
 class Pages {
  public:
   Pages(const std::string& what, uint64_t bytes) : bytes_(bytes) {
-    void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    require_memory(what, bytes);
+    void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     if (p == MAP_FAILED) {
       ddh::fail(DDH_RESOURCE_EXHAUSTED, "no memory for ", what, " of ", bytes, " bytes: ", std::strerror(errno),
                 "; use a smaller model or batch");

@@ -66,16 +66,10 @@ class ProcessMemory final : public Memory {
     require_memory(what, bytes);
     Fd fd(memfd_create("ddhost", MFD_CLOEXEC));
     if (fd.get() < 0) ddh::fail(DDH_RESOURCE_EXHAUSTED, "cannot make ", what, ": ", std::strerror(errno));
-    // A size limit of the process (ulimit -f) would else kill it without a word.
-    struct sigaction ignore {
-    }, before{};
-    ignore.sa_handler = SIG_IGN;
-    sigaction(SIGXFSZ, &ignore, &before);
     int rc = 0;
     do {
       rc = fallocate(fd.get(), 0, 0, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
     } while (rc == EINTR);
-    sigaction(SIGXFSZ, &before, nullptr);
     if (rc != 0) {
       ddh::fail(DDH_RESOURCE_EXHAUSTED, "no shared memory for ", what, " of ", bytes, " bytes: ", std::strerror(rc),
                 "; use fewer ranks, a smaller model, or raise the limit (ulimit -f, the container's memory)");

@@ -2,6 +2,7 @@
 #include "transport.hpp"
 
 #include <algorithm>
+#include <functional>
 
 namespace same_host {
 namespace {
@@ -14,18 +15,18 @@ Transport::Transport(const ddh_create& create, std::unique_ptr<Memory> memory)
     : CommShared(create), memory_(std::move(memory)) {}
 
 void Transport::init(const ddh_comm_init& args) {
-  init_ = args;
+  init_ = ddh::copy_of(args);
   GroupSettings settings;
   settings.name = ddh::str("world ", args.run_id);
   for (int32_t r = 0; r < args.world_size; ++r) settings.world_ranks.push_back(r);
   settings.rank = args.rank;
   settings.reduce_block = args.reduce_block;
-  make_group(std::move(settings));
+  world_.store(&make_group(std::move(settings)));
 }
 
 Group& Transport::make_group(GroupSettings settings) {
   settings.spin_us = host.i64("comm.spin_us");
-  settings.staging_bytes = static_cast<uint64_t>(host.i64("comm.staging_bytes"));
+  settings.staging_bytes = ControlLayout::align(static_cast<uint64_t>(host.i64("comm.staging_bytes")));
   const Group::Rendezvous rendezvous{[this](const std::string& key, const Ticket& ticket) {
                                        ddh::call(host.kv->set, host.h, key.c_str(), &ticket, sizeof ticket);
                                      },
@@ -35,8 +36,7 @@ Group& Transport::make_group(GroupSettings settings) {
                                        ddh::call(host.kv->get, host.h, key.c_str(), &ticket, &bytes, kJoinTimeoutMs);
                                        return ticket;
                                      }};
-  Group* const world = groups_.empty() ? nullptr : groups_.front().get();
-  groups_.push_back(std::make_unique<Group>(*memory_, rendezvous, std::move(settings), world));
+  groups_.push_back(std::make_unique<Group>(*memory_, rendezvous, std::move(settings), world_.load()));
   const int64_t own_bytes = static_cast<int64_t>(groups_.back()->control_bytes_per_rank());
   if (host.alloc != nullptr) host.alloc->account(host.h, DDH_TAG_COMM, own_bytes);
   return *groups_.back();
@@ -53,8 +53,10 @@ ddh_group* Transport::group_create(const char* name, const int32_t* ranks, uint3
   });
   settings.name += ddh::str(", ", made_before);
   const auto me = std::find(settings.world_ranks.begin(), settings.world_ranks.end(), init_.rank);
-  const bool ascending = std::is_sorted(settings.world_ranks.begin(), settings.world_ranks.end());
-  if (me == settings.world_ranks.end() || !ascending || settings.world_ranks.back() >= init_.world_size) {
+  const auto not_ascending =
+      std::adjacent_find(settings.world_ranks.begin(), settings.world_ranks.end(), std::greater_equal<>());
+  if (me == settings.world_ranks.end() || not_ascending != settings.world_ranks.end() ||
+      settings.world_ranks.front() < 0 || settings.world_ranks.back() >= init_.world_size) {
     ddh::fail(DDH_INVALID_ARGUMENT, "group '", name, "' needs ascending ranks below ", init_.world_size, " with rank ",
               init_.rank, " among them");
   }
@@ -70,7 +72,7 @@ void Transport::group_info(ddh_group* group, int32_t& rank, int32_t& size, uint3
 }
 
 void Transport::abort(const char* reason) {
-  if (!groups_.empty()) groups_.front()->abort(reason);
+  if (Group* const world = world_.load()) world->abort(reason);
 }
 
 // A region handle names its group too, so that destroy needs nothing else.

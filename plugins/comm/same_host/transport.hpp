@@ -3,6 +3,7 @@
 // The transport plugin of ranks on one host, over whichever Memory its derived class brings.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -16,7 +17,7 @@ class Transport : public ddh::CommShared {
   Transport(const ddh_create& create, std::unique_ptr<Memory> memory);
 
   void init(const ddh_comm_init& args) override;
-  ddh_group* world() override { return handle(*groups_.at(0)); }
+  ddh_group* world() override { return handle(*world_.load()); }
   ddh_group* group_create(const char* name, const int32_t* ranks, uint32_t n) override;
   void group_info(ddh_group* group, int32_t& rank, int32_t& size, uint32_t& caps) override;
   void all_reduce(const ddh_coll& args) override { of(args.group).all_reduce(args); }
@@ -28,7 +29,7 @@ class Transport : public ddh::CommShared {
   void recv(const ddh_coll& args) override { of(args.group).recv(args); }
   void barrier(ddh_group* group) override { of(group).barrier(); }
   void abort(const char* reason) override;
-  void finalize() override { groups_.at(0)->barrier(); }
+  void finalize() override { world_.load()->barrier(); }
 
   ddh_region* region_create(ddh_group* group, const char* name, uint64_t bytes, void*& base) override;
   void region_destroy(ddh_region* region) override;
@@ -45,7 +46,8 @@ class Transport : public ddh::CommShared {
 
   std::unique_ptr<Memory> memory_;
   ddh_comm_init init_{};
-  std::vector<std::unique_ptr<Group>> groups_;  // the first is the world
+  std::vector<std::unique_ptr<Group>> groups_;
+  std::atomic<Group*> world_{nullptr};  // abort may come from any thread
 };
 
 // JSON Schema of the options of both transports.

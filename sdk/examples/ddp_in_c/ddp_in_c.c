@@ -93,7 +93,8 @@ static ddh_rc lay_out(ddh_inst* s, ddh_err* err) {
 
 static ddh_rc attach(ddh_inst* s, const ddh_attach_args* args, ddh_err* err) {
   ddh_slot_desc slot;
-  s->args = *args;
+  /* The host's struct may be shorter than these headers': what it lacks stays zero. */
+  memcpy(&s->args, args, args->struct_size < sizeof s->args ? args->struct_size : sizeof s->args);
   s->model = args->model;
   if (args->compute_dtype != DDH_F32)
     return ddh_fail(err, DDH_FAILED_PRECONDITION, "ddp_in_c computes in fp32; set precision.compute=fp32");

@@ -53,21 +53,23 @@ typedef struct ddh_coll {
 typedef struct ddh_comm {
   uint32_t struct_size;
   uint32_t reserved0;
-  /* The group of a mesh dimension: "world", or "dp" (data parallel; the same ranks today). Owned by the host. [any] */
+  /* The group of a mesh dimension: "world", or "dp" (data parallel; the same ranks today). Owned by the host.
+   * A model gets one of its own, so that its collectives never mix with the strategy's: its first call here, or first
+   * collective with a NULL group, is [collective]. [main] */
   ddh_rc (*group)(void* h, const char* dimension, ddh_group** out, ddh_err* err) DDH_NX;
   /* A group of the given world ranks, ascending; every member calls, nobody else. Owned by the host. [main] [collective] */
   ddh_rc (*group_create)(void* h, const char* name, const int32_t* ranks, uint32_t n, ddh_group** out,
                          ddh_err* err) DDH_NX;
   /* This rank's place in the group and the group's size; NULL group = all ranks. [any] */
   ddh_rc (*group_info)(void* h, ddh_group* group, int32_t* rank, int32_t* size, uint32_t* caps, ddh_err* err) DDH_NX;
-  /* DDH_UNAVAILABLE: a peer is gone, the sentence names it. DDH_ABORTED: another rank ended the run.
+  /* Each: DDH_UNAVAILABLE: a peer is gone, the sentence names it. DDH_ABORTED: another rank ended the run.
    * [main] [collective] [stream-ordered] [may-block] */
   ddh_rc (*all_reduce)(void* h, const ddh_coll* args, ddh_err* err) DDH_NX;
   ddh_rc (*reduce_scatter)(void* h, const ddh_coll* args, ddh_err* err) DDH_NX;
   ddh_rc (*all_gather)(void* h, const ddh_coll* args, ddh_err* err) DDH_NX;
   ddh_rc (*broadcast)(void* h, const ddh_coll* args, ddh_err* err) DDH_NX;
   ddh_rc (*all_to_all)(void* h, const ddh_coll* args, ddh_err* err) DDH_NX;
-  /* Point to point: the two peers call, in the same order. [main] [stream-ordered] [may-block] */
+  /* Each: point to point, the two peers call, in the same order. [main] [stream-ordered] [may-block] */
   ddh_rc (*send)(void* h, const ddh_coll* args, ddh_err* err) DDH_NX;
   ddh_rc (*recv)(void* h, const ddh_coll* args, ddh_err* err) DDH_NX;
   /* Returns when every rank of the group has called. [main] [collective] [may-block] */

@@ -21,7 +21,7 @@ typedef struct ddh_metrics {
   uint32_t reserved0;
   /* Adds to a named counter, made at first use; its sum stands in the run's summary. [any] */
   void (*count)(void* h, const char* name, uint64_t add) DDH_NX;
-  /* Opens and closes a span; spans nest, and time counts for the innermost. `kind` is DDH_SPAN_*. [main] */
+  /* Each opens, or closes, a span; spans nest, and time counts for the innermost. `kind` is DDH_SPAN_*. [main] */
   void (*span_begin)(void* h, int32_t kind, const char* name) DDH_NX;
   void (*span_end)(void* h) DDH_NX;
 } ddh_metrics;

@@ -75,6 +75,7 @@ typedef struct ddh_optim {
   uint32_t reserved0;
   /* The state arrays that the strategy allocates (zero-filled) for what it owns. [main] */
   uint32_t (*slot_count)(void* h) DDH_NX;
+  /* Describes slot `index`. DDH_OUT_OF_RANGE: there are fewer. Its name lives as long as the run. [main] */
   ddh_rc (*slot)(void* h, uint32_t index, ddh_slot_desc* out, ddh_err* err) DDH_NX;
   /* DDH_NEEDS_* of a parameter; asked before the layout is made. [main] */
   int32_t (*needs)(void* h, int32_t param) DDH_NX;

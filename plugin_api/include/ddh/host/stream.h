@@ -19,8 +19,11 @@ typedef struct ddh_stream {
   uint32_t reserved0;
   /* The caller owns *out and destroys it before the instance ends. [main] */
   ddh_rc (*create)(void* h, const char* name, ddh_stream_t** out, ddh_err* err) DDH_NX;
+  /* Waits for the work queued so far, then ends the stream. NULL is ignored. [main] [may-block] */
   void (*destroy)(void* h, ddh_stream_t* stream) DDH_NX;
+  /* An event that counts as complete until it is recorded. The caller owns *out. [main] */
   ddh_rc (*event_create)(void* h, ddh_event_t** out, ddh_err* err) DDH_NX;
+  /* Waits that are queued keep what they need. NULL is ignored. [main] */
   void (*event_destroy)(void* h, ddh_event_t* event) DDH_NX;
   /* The event completes when the work queued on `stream` so far is done. [main] [stream-ordered] */
   ddh_rc (*record)(void* h, ddh_event_t* event, ddh_stream_t* stream, ddh_err* err) DDH_NX;

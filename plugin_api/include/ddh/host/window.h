@@ -20,6 +20,7 @@
  *   | the same, after a          | r, into every p    | p: wait to | ready(g+1) of every rank   | done(g+1) of every rank  |
  *   | reduce with TO_ALL         |                    | write_begin| (reduce)                   | (wait)                   |
  *
+ * Where ddh.optim decide finds that no rank holds a view, it stands for closed(e) of all windows.
  * e counts commits, g counts generations of an exchange; both run apart for each object. */
 #ifndef DDH_HOST_WINDOW_H
 #define DDH_HOST_WINDOW_H
@@ -55,7 +56,7 @@ typedef struct ddh_exchange_args {
 } ddh_exchange_args;
 #define DDH_EXCHANGE_ARGS_MIN_SIZE 32u
 
-#define DDH_REDUCE_ADD 1u    /* dst += sum (else dst = sum): gradients of further micro-batches */
+#define DDH_REDUCE_ADD 1u    /* dst += sum (else dst = sum): gradients of further micro-batches; dst is not NULL */
 #define DDH_REDUCE_NORM 2u   /* the result is final: its squares count in this step's norm */
 #define DDH_REDUCE_TO_ALL 4u /* the result also lands in every rank's exchange buffer (all_reduce) */
 
@@ -93,6 +94,7 @@ typedef struct ddh_window {
 
   /* Makes an exchange; each rank's buffer is zero-filled and counts under DDH_TAG_GRAD. [main] [collective] [may-block] */
   ddh_rc (*exchange_create)(void* h, const ddh_exchange_args* args, ddh_exchange_t** out, ddh_err* err) DDH_NX;
+  /* Every rank destroys its handle, after its last reduce and wait. NULL is ignored. [main] */
   void (*exchange_destroy)(void* h, ddh_exchange_t* x) DDH_NX;
   /* This rank's buffer. Valid until destroy. [main] */
   float* (*exchange_buffer)(void* h, ddh_exchange_t* x)DDH_NX;

@@ -38,9 +38,10 @@ typedef struct ddh_comm_backend {
   /* Members only, ranks ascending; destroyed with the instance. [main] [collective] [may-block] */
   ddh_rc (*group_create)(ddh_inst* self, const char* name, const int32_t* ranks, uint32_t n, ddh_group** out,
                          ddh_err* err) DDH_NX;
+  /* This rank's place in a group, its size, and its DDH_COMM_*. [any] */
   ddh_rc (*group_info)(ddh_inst* self, ddh_group* group, int32_t* rank, int32_t* size, uint32_t* caps,
                        ddh_err* err) DDH_NX;
-  /* As in ddh.comm/1; `group` is never NULL here. NULL slot = not offered.
+  /* Each as in ddh.comm/1; `group` is never NULL here. NULL slot = not offered.
    * [main] [collective] [stream-ordered] [may-block] */
   ddh_rc (*all_reduce)(ddh_inst* self, const ddh_coll* args, ddh_err* err) DDH_NX;
   ddh_rc (*reduce_scatter)(ddh_inst* self, const ddh_coll* args, ddh_err* err) DDH_NX;

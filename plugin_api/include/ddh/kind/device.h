@@ -32,10 +32,12 @@ typedef struct ddh_device {
   ddh_rc (*count)(ddh_inst* self, int32_t* out, ddh_err* err) DDH_NX;
   /* Takes device `index` for this rank. DDH_UNAVAILABLE: there is none, and why. [main] */
   ddh_rc (*open)(ddh_inst* self, int32_t index, void** context, ddh_err* err) DDH_NX;
+  /* What an open device is. [any] */
   ddh_rc (*info)(ddh_inst* self, void* context, ddh_device_info* out, ddh_err* err) DDH_NX;
   void (*close)(ddh_inst* self, void* context) DDH_NX; /* [main] */
   /* Raw memory in DDH_MEM_DEVICE or DDH_MEM_PINNED; the host counts it. [any] */
   ddh_rc (*allocate)(void* context, uint64_t bytes, int32_t memory, void** out, ddh_err* err) DDH_NX;
+  /* Takes back what allocate gave, with the same kind of memory. NULL is ignored. [any] */
   void (*release)(void* context, void* p, int32_t memory) DDH_NX;
   const ddh_stream* stream; /* constant tables, valid while the context is open */
   const ddh_copy* copy;

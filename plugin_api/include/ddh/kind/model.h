@@ -159,7 +159,7 @@ typedef struct ddh_batch_info {
   uint32_t struct_size;
   uint32_t reserved0;
   uint64_t items;    /* in the program's sample_unit: tokens of this batch */
-  double loss_count; /* what the loss's sum is divided by: targets that count */
+  double loss_count; /* what the loss's sum is divided by: targets that count; equals the count of metric 0 */
 } ddh_batch_info;
 #define DDH_BATCH_INFO_MIN_SIZE 24u
 

@@ -4,6 +4,7 @@
  *
  *   created --attach--> attached --update*--> destroyed
  *
+ * Its config schema has a number option "lr": the host makes a step's learning rate from it (ddh_step_block.lr).
  * Strategies call it through ddh.optim; it never learns how parameters are cut. The same elements get the same bits
  * whatever ranges they come in. */
 #ifndef DDH_KIND_OPTIMIZER_H

@@ -16,13 +16,11 @@ inline namespace v1 DDH_HIDDEN {
 
 class GradRing {
  public:
-  // One unit writes while the one before is being summed.
-  static constexpr size_t kRingSize = 2;
-
   GradRing() = default;
   // Numbers only; materialize allocates.
   GradRing(const ModelLayout& layout, const ddh_attach_args& args)
       : layout_(&layout), args_(args), spaces_(layout.spaces.size()) {
+    size_t ring_users = 0;
     const bool keeps_micro_sums = args.grad_accum_steps > 1 && args.reduce_order == DDH_MICRO_FIRST;
     for (size_t s = 0; s < spaces_.size(); ++s) {
       const FlatSpace& space = layout.spaces[s];
@@ -30,8 +28,10 @@ class GradRing {
       spaces_[s].has_own_buffer = space.shared || keeps_micro_sums;
       if (spaces_[s].has_own_buffer) continue;
       ring_numel_ = std::max(ring_numel_, space.numel);
-      ring_size_ = std::min(ring_size_ + 1, kRingSize);
+      ++ring_users;
     }
+    // One unit writes, into all of its spaces, while a buffer of the one before is being summed.
+    ring_size_ = std::min(ring_users, std::max<size_t>(2, most_spaces_of_a_unit()));
   }
 
   // Segments, buffers of their own, and the ring.
@@ -117,6 +117,12 @@ class GradRing {
     Buffer segment;
     uint32_t reductions = 0;  // in this step
   };
+
+  [[nodiscard]] size_t most_spaces_of_a_unit() const {
+    size_t most = 0;
+    for (const std::vector<size_t>& uses : layout_->unit_uses) most = std::max(most, uses.size());
+    return most;
+  }
 
   void reduce(Held& held) {
     if (!held.is_ready) return;

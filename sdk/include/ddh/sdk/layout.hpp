@@ -41,7 +41,7 @@ struct Cut {
 struct FlatSpace {
   int32_t unit = 0;
   uint64_t trained_by = 0;  // bit g: program g trains these parameters
-  bool shared = false;      // other units use some of it too (tied weights)
+  bool shared = false;      // used more than once in a pass: tied weights, a unit that occurs twice
   int32_t dtype = DDH_F32;  // of the values that units see; gradients are fp32
   std::string name;         // "h.3"
   std::vector<PlacedParam> params;
@@ -90,7 +90,8 @@ class ModelLayout {
         const size_t space = place[static_cast<size_t>(model.units[u]->params[i])].space;
         std::vector<size_t>& uses = unit_uses[u];
         if (std::find(uses.begin(), uses.end(), space) == uses.end()) uses.push_back(space);
-        if (spaces[space].unit != static_cast<int32_t>(u)) spaces[space].shared = true;
+        if (spaces[space].unit != static_cast<int32_t>(u) || occurs_twice(model, static_cast<int32_t>(u)))
+          spaces[space].shared = true;
       }
     }
   }
@@ -113,6 +114,14 @@ class ModelLayout {
   }
 
  private:
+  static bool occurs_twice(const ddh_model_desc& model, int32_t unit) {
+    for (uint32_t g = 0; g < model.n_programs; ++g) {
+      const ddh_program_desc& program = *model.programs[g];
+      if (std::count(program.units, program.units + program.n_units, unit) > 1) return true;
+    }
+    return false;
+  }
+
   static uint64_t trained_by(const ddh_model_desc& model, int32_t param) {
     if ((model.params[param]->attributes & DDH_PARAM_FROZEN) != 0) return 0;
     uint64_t programs = 0;

@@ -185,6 +185,14 @@ class Buffer {
   uint64_t bytes_ = 0;
 };
 
+// A copy of a struct that may be of an older, shorter version than this build's, or of a newer one: what it lacks is zero.
+template <class T>
+T copy_of(const T& args) {
+  T out{};
+  std::memcpy(&out, &args, std::min<size_t>(args.struct_size, sizeof out));
+  return out;
+}
+
 // Time of the enclosing scope, counted under one of DDH_SPAN_*.
 class Span {
  public:

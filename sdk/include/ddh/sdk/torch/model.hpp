@@ -30,11 +30,7 @@ inline namespace v1 DDH_HIDDEN {
 
 class TorchModel : public Model {
  public:
-  explicit TorchModel(const ddh_create& create) : Model(create) {
-    ActivationAllocator::install();
-    // One thread per rank, unless the user says otherwise.
-    if (std::getenv("OMP_NUM_THREADS") == nullptr) at::set_num_threads(1);
-  }
+  explicit TorchModel(const ddh_create& create) : Model(create) { ActivationAllocator::install(); }
 
   void forward(const ddh_unit_call& c) final {
     const ActivationScope scope(host);

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// config/read_json.hpp: JSON as people write it: comments allowed, what would be lost in silence refused.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+#include "config/json.hpp"
+
+namespace ddhost {
+
+// What is wrong with a text, in words of ours.
+struct JsonError : std::runtime_error {
+  JsonError(const std::string& reason, size_t error_byte) : std::runtime_error(reason), byte(error_byte) {}
+  size_t byte;  // counts from 1; 0: unknown
+};
+
+// Throws JsonError: not JSON, a key twice in one object, more than 64 levels, a number beyond a double.
+Json read_json(const std::string& text);
+
+}  // namespace ddhost
