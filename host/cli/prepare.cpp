@@ -16,6 +16,7 @@
 #include "ddh/kind/comm.h"
 #include "ddh/sdk/plugin.hpp"
 #include "launch/launch.hpp"
+#include "schedule/schedule.hpp"
 
 namespace fs = std::filesystem;
 
@@ -117,6 +118,7 @@ RunPlan make_plan(const UserConfig& user, Registry& registry, int world_size) {
     add_plugin_options(sections, kind, plugin.desc->config_schema, kind + " '" + plugin.id() + "'");
   }
   plan.config = Config(user, sections);
+  complete_schedule(plan.config);
   for (const Role& role : kRoles) name_plugin_by_full_path(plan.config, plan.*role.plugin);
   if (plan.config.find("run.nproc")->value.is_null()) plan.config.set("run.nproc", world_size, "derived");
   plan.ranks_per_node = static_cast<int>(plan.config.get<int64_t>("run.ranks_per_node"));

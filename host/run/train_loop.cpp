@@ -5,7 +5,7 @@
 
 #include "run/evaluate.hpp"
 #include "run/loss_scale.hpp"
-#include "run/lr_schedule.hpp"
+#include "schedule/schedule.hpp"
 
 namespace ddhost {
 namespace {
@@ -42,7 +42,8 @@ int64_t train_loop(TrainSetup setup, Monitor& monitor) {
   const int64_t last_step = config.get<int64_t>("train.steps"), eval_every = config.get<int64_t>("train.eval_every");
   const uint32_t n_metrics = setup.model.programs[program]->n_metrics;
 
-  const LrSchedule lr(config);
+  const bool evaluates = eval_every > 0 && setup.eval_program >= 0;
+  const std::unique_ptr<Schedule> schedule = make_schedule(config, evaluates);
   const Sampler sampler = make_sampler(setup);
   LossScale loss_scale(LossScaleSettings::from(config));
   const OpList ops(setup.model, program, accum);
@@ -53,7 +54,7 @@ int64_t train_loop(TrainSetup setup, Monitor& monitor) {
   for (int64_t step = 1; step <= last_step; ++step) {
     monitor.step_begin(step);
     const double seed_scale = seed_scale_for(sampler.cut(), loss_scale.value());
-    services.step->begin(step, program, lr.at(step), seed_scale, loss_scale.value());
+    services.step->begin(step, program, schedule->lr(step), seed_scale, loss_scale.value());
     setup.engine.step_begin(program, step);
 
     MetricSums metrics;
@@ -71,8 +72,13 @@ int64_t train_loop(TrainSetup setup, Monitor& monitor) {
     const StepOutcome& outcome = services.step->outcome();
     monitor.step_end(block, outcome);
     require_success_possible(loss_scale.step_done(!outcome.nonfinite.empty()), outcome, block);
+    schedule->step_done({block.skip != 0, outcome.world.sum[0] / outcome.world.count[0]});
     if (outcome.stop) return step;
-    if (eval_every > 0 && step % eval_every == 0) monitor.evaluated(step, evaluate(setup, step));
+    if (eval_every > 0 && step % eval_every == 0) {
+      const double val_loss = evaluate(setup, step);
+      monitor.evaluated(step, val_loss);
+      schedule->evaluated(val_loss);
+    }
   }
   return last_step;
 }
