@@ -16,6 +16,7 @@
 #include "ddh/kind/comm.h"
 #include "ddh/sdk/plugin.hpp"
 #include "launch/launch.hpp"
+#include "schedule/schedule.hpp"
 
 namespace fs = std::filesystem;
 
@@ -133,6 +134,7 @@ RunPlan make_plan(const UserConfig& user, Registry& registry, int world_size) {
     ddh::fail(DDH_FAILED_PRECONDITION, "optimizer '", plan.optimizer.id(),
               "' publishes no option 'lr', from which the host makes the learning rate of a step; mend the plugin");
   }
+  complete_schedule(plan.config);
   for (const Role& role : kRoles) name_plugin_by_full_path(plan.config, plan.*role.plugin);
   if (plan.config.find("run.nproc")->value.is_null()) plan.config.set("run.nproc", world_size, "derived");
   plan.ranks_per_node = static_cast<int>(plan.config.get<int64_t>("run.ranks_per_node"));

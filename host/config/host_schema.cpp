@@ -7,6 +7,7 @@
 #include <array>
 
 #include "ddh/sdk/plugin.hpp"
+#include "schedule/section.hpp"
 
 namespace ddhost {
 namespace {
@@ -83,16 +84,6 @@ constexpr const char* kPrecision = R"json({"properties": {
     "description": "deepspeed: the first rise is one step after the window; torch: at its end"}
 }})json";
 
-// lr(step) follows nanoGPT: linear warm-up, then the curve down to the smallest rate.
-constexpr const char* kSchedule = R"json({"properties": {
-  "type": {"type": "string", "enum": ["constant", "linear", "cosine"], "default": "cosine",
-    "description": "course of the learning rate after the warm-up"},
-  "warmup_steps": {"type": "integer", "default": 10, "minimum": 0, "x-unit": "steps", "description": "linear rise to lr"},
-  "decay_steps": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "steps",
-    "description": "step at which the smallest rate is reached, warm-up included; 0: train.steps"},
-  "min_lr_ratio": {"type": "number", "default": 0.1, "minimum": 0, "maximum": 1, "description": "smallest rate / lr"}
-}})json";
-
 constexpr const char* kComm = R"json({"properties": {
   "plugin": {"type": "string", "default": "shm", "description": "transport between ranks: name, path or path:id"},
   "windows": {"type": "string", "enum": ["auto", "copy"], "default": "auto",
@@ -107,7 +98,7 @@ constexpr const char* kMonitor = R"json({"properties": {
     "description": "the progress line; auto: only on a terminal"}
 }})json";
 
-constexpr std::array<SectionText, 11> kSections = {{
+const std::array<SectionText, 11> kSections = {{
     {"run", kRun},
     {"data", kData},
     {"model", R"json({"properties": {
@@ -118,7 +109,7 @@ constexpr std::array<SectionText, 11> kSections = {{
       "plugin": {"type": "string", "default": "ddp", "description": "the strategy: name, path or path:id"}}})json"},
     {"optimizer", R"json({"properties": {
       "plugin": {"type": "string", "default": "adamw", "description": "the optimizer: name, path or path:id"}}})json"},
-    {"schedule", kSchedule},
+    {"schedule", kScheduleSection},
     {"comm", kComm},
     {"device", R"json({"properties": {
       "plugin": {"type": "string", "enum": ["cpu"], "default": "cpu", "description": "where the ranks compute"}}})json"},

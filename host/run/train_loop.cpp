@@ -6,7 +6,7 @@
 
 #include "run/evaluate.hpp"
 #include "run/loss_scale.hpp"
-#include "run/lr_schedule.hpp"
+#include "schedule/schedule.hpp"
 
 namespace ddhost {
 namespace {
@@ -50,7 +50,7 @@ TrainEnd train_loop(TrainSetup setup, Monitor& monitor) {
   const int64_t last_step = config.get<int64_t>("train.steps"), eval_every = config.get<int64_t>("train.eval_every");
   const uint32_t n_metrics = setup.model.programs[program]->n_metrics;
 
-  const LrSchedule lr(config);
+  const std::unique_ptr<Schedule> schedule = make_schedule(config, /*evaluates=*/eval_every > 0);
   const Sampler sampler = make_sampler(setup);
   LossScale loss_scale(LossScaleSettings::from(config));
   const OpList ops(setup.model, program, accum);
@@ -63,7 +63,7 @@ TrainEnd train_loop(TrainSetup setup, Monitor& monitor) {
   for (int64_t step = 1; step <= last_step; ++step) {
     monitor.step_begin(step);
     const double seed_scale = seed_scale_for(sampler.cut(), loss_scale.value());
-    services.step->begin(step, program, lr.at(step), seed_scale, loss_scale.value());
+    services.step->begin(step, program, schedule->lr(step), seed_scale, loss_scale.value());
     setup.engine.step_begin(program, step);
 
     MetricSums metrics;
@@ -84,8 +84,13 @@ TrainEnd train_loop(TrainSetup setup, Monitor& monitor) {
     const StepOutcome& outcome = services.step->outcome();
     monitor.step_end(block, outcome);
     require_success_possible(loss_scale.step_done(!outcome.nonfinite.empty()), outcome, block);
+    schedule->step_done({block.skip != 0, outcome.world.sum[0] / outcome.world.count[0]});
     if (outcome.stop) return {step, true};
-    if (evaluation && step % eval_every == 0) monitor.evaluated(step, evaluation->mean_loss(step));
+    if (evaluation && step % eval_every == 0) {
+      const double val_loss = evaluation->mean_loss(step);
+      monitor.evaluated(step, val_loss);
+      schedule->evaluated(val_loss);
+    }
   }
   return {last_step, false};
 }

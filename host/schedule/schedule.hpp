@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// schedule/schedule.hpp: the learning rate of every step. The train loop asks for it before a step and tells how the step
+// and the evaluations went; all that it tells is the same on every rank, so the rates are too.
+//
+//   schedule->lr(step) ... schedule->step_done({skipped, loss}) ... schedule->evaluated(loss)
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "config/config.hpp"
+
+namespace ddhost {
+
+// How a step ended, as all ranks know it.
+struct StepReport {
+  bool skipped = false;  // no parameter was updated
+  double loss = 0;       // mean over all ranks and micro-batches
+};
+
+// What a schedule remembers between steps, for a checkpoint. Empty: the rate follows from the step alone.
+using ScheduleState = std::map<std::string, double>;
+
+class Schedule {
+ public:
+  Schedule() = default;
+  Schedule(const Schedule&) = delete;
+  Schedule& operator=(const Schedule&) = delete;
+  virtual ~Schedule() = default;
+
+  [[nodiscard]] virtual double lr(int64_t step) const = 0;  // counts from 1
+  virtual void step_done(const StepReport& report) = 0;     // once per step, after its update
+  virtual void evaluated(double loss) = 0;                  // after an evaluation
+
+  [[nodiscard]] virtual ScheduleState state() const = 0;
+  // Error when `state` is of another kind of schedule.
+  virtual void restore(const ScheduleState& state) = 0;
+};
+
+// The schedule of section `schedule`; Error: an option that schedule.type has no use for, or options that contradict each
+// other. `evaluates`: evaluated() will be called in this run; else the losses of the steps stand in.
+std::unique_ptr<Schedule> make_schedule(const Config& config, bool evaluates);
+
+// Makes the section explicit, after the same checks: schedule.type by its own name, and the fixed defaults of that type.
+// What follows another key (decay_steps: train.steps) stays null.
+void complete_schedule(Config& config);
+
+}  // namespace ddhost
