@@ -22,7 +22,7 @@ struct CapName {
   uint64_t bit;
   const char* text;
 };
-constexpr std::array<CapName, 9> kCaps = {{
+constexpr std::array<CapName, 10> kCaps = {{
     {0, DDH_CAP_IN_PROCESS, "several ranks in one process"},
     {DDH_KIND_COMM, DDH_CAP_RANKS_ARE_THREADS, "ranks are threads"},
     {DDH_KIND_COMM, DDH_CAP_SINGLE_HOST, "one machine only"},
@@ -32,6 +32,7 @@ constexpr std::array<CapName, 9> kCaps = {{
     {DDH_KIND_STRATEGY, DDH_CAP_OFFLOADS, "offloads"},
     {DDH_KIND_MODEL, DDH_CAP_COMPUTE_BF16, "computes in bf16"},
     {DDH_KIND_MODEL, DDH_CAP_COMPUTE_F16, "computes in fp16"},
+    {DDH_KIND_MODEL, DDH_CAP_RECOMPUTE, "recomputes activations"},
 }};
 
 std::ostream& label(std::ostream& out, const char* name) { return out << "  " << std::left << std::setw(10) << name; }

@@ -106,4 +106,12 @@ int32_t compute_dtype(const Config& config, const Plugin& model) {
   return is_bf16 ? DDH_BF16 : DDH_F16;
 }
 
+uint32_t recompute_every(const Config& config, const Plugin& model) {
+  const auto every = static_cast<uint32_t>(config.get<int64_t>("train.recompute"));
+  if (every > 0 && !model.has_cap(DDH_CAP_RECOMPUTE)) {
+    ddh::fail(DDH_FAILED_PRECONDITION, "model '", model.id(), "' can't run a forward twice; set train.recompute=0");
+  }
+  return every;
+}
+
 }  // namespace ddhost

@@ -15,6 +15,9 @@ void check_model(const ddh_model_desc& model, uint32_t max_metrics);
 // The dtype of precision.compute. Throws when the model does not compute in it.
 int32_t compute_dtype(const Config& config, const Plugin& model);
 
+// train.recompute. Throws when the model can't run a forward twice.
+uint32_t recompute_every(const Config& config, const Plugin& model);
+
 // The first program of a kind, or -1.
 int32_t find_program(const ddh_model_desc& model, int32_t kind);
 

@@ -32,7 +32,9 @@ void Engine::run(const OpList& list, int32_t program, int64_t step, uint64_t mic
                                   batch,
                                   &view,
                                   seed_scale,
-                                  nullptr};
+                                  nullptr,
+                                  list.ops()[i].is_recomputed ? DDH_CALL_RECOMPUTED : 0,
+                                  0};
     {
       const ClockSpan span(clock_, backward ? DDH_SPAN_BACKWARD : DDH_SPAN_FORWARD);
       ddh::call(backward ? m_.backward : m_.forward, model_, &unit_call);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// run/op_list.hpp: a program as the host executes it: units forward, then in reverse for the backward.
+// run/op_list.hpp: a program as the host executes it: units forward, then in reverse for the backward, with a second
+// forward before it where activations are not kept.
 #pragma once
 
 #include <algorithm>
@@ -16,22 +17,29 @@ struct Op {
   int32_t position;       // in the program's unit list
   int32_t phase;          // DDH_PHASE_*
   bool is_last_backward;  // of the unit in a micro-batch: its own gradients are complete after it
+  bool is_recomputed;     // a forward that runs again before its backward
 };
 
 class OpList {
  public:
-  // The ops of `micro_batches` micro-batches one after the other.
-  OpList(const ddh_model_desc& model, int32_t program, uint64_t micro_batches) {
+  // The ops of `micro_batches` micro-batches one after the other. `recompute_every`: as in ddh_attach_args.
+  OpList(const ddh_model_desc& model, int32_t program, uint64_t micro_batches, uint32_t recompute_every = 0) {
     const ddh_program_desc& p = *model.programs[program];
     const bool backward = p.kind != DDH_PROGRAM_EVAL;
     const auto n = static_cast<int32_t>(p.n_units);
     const auto occurs_before = [&p](int32_t at) {
       return std::find(p.units, p.units + at, p.units[at]) != p.units + at;
     };
+    const auto recomputed = [&](int32_t at) {
+      return backward && recompute_every > 0 && (static_cast<uint32_t>(at) + 1) % recompute_every == 0;
+    };
     for (int32_t i = 0; i < n; ++i)
-      ops_.push_back({p.units[i], i, backward ? DDH_PHASE_FORWARD : DDH_PHASE_EVAL, false});
+      ops_.push_back({p.units[i], i, backward ? DDH_PHASE_FORWARD : DDH_PHASE_EVAL, false, recomputed(i)});
     if (backward) {
-      for (int32_t i = n; i-- > 0;) ops_.push_back({p.units[i], i, DDH_PHASE_BACKWARD, !occurs_before(i)});
+      for (int32_t i = n; i-- > 0;) {
+        if (recomputed(i)) ops_.push_back({p.units[i], i, DDH_PHASE_RECOMPUTE, false, false});
+        ops_.push_back({p.units[i], i, DDH_PHASE_BACKWARD, !occurs_before(i), false});
+      }
     }
     for (uint64_t m = 0; m < micro_batches; ++m) {
       for (const Op& op : ops_) units_.push_back(op.unit);

@@ -103,7 +103,9 @@ class Rank {
                                model_desc_,
                                services_.comm->world(),
                                rank_first ? DDH_RANK_FIRST : DDH_MICRO_FIRST,
-                               compute_dtype(config(), plan_.model)};
+                               compute_dtype(config(), plan_.model),
+                               recompute_every(config(), plan_.model),
+                               0};
     ddh::call(strategy_table_->attach, strategy_.get(), &args);
     memory_plan_.struct_size = sizeof memory_plan_;
     ddh::call(strategy_table_->plan, strategy_.get(), &memory_plan_);

@@ -53,7 +53,7 @@ TrainEnd train_loop(TrainSetup setup, Monitor& monitor) {
   const std::unique_ptr<Schedule> schedule = make_schedule(config, /*evaluates=*/eval_every > 0);
   const Sampler sampler = make_sampler(setup);
   LossScale loss_scale(LossScaleSettings::from(config));
-  const OpList ops(setup.model, program, accum);
+  const OpList ops(setup.model, program, accum, static_cast<uint32_t>(config.get<int64_t>("train.recompute")));
   const std::optional<Evaluation> evaluation =
       eval_every > 0 ? std::optional<Evaluation>(std::in_place, setup) : std::nullopt;
   Loader loader(setup.model_inst, setup.model_table, sampler,

@@ -170,7 +170,11 @@ class Zero3 final : public ddh::Strategy {
       const ddh_program_desc& program = *args_.model->programs[p];
       std::vector<int32_t> order(program.units, program.units + program.n_units);
       if (program.kind != DDH_PROGRAM_EVAL) {
-        for (uint32_t i = program.n_units; i-- > 0;) order.push_back(program.units[i]);
+        for (uint32_t i = program.n_units; i-- > 0;) {
+          order.push_back(program.units[i]);
+          const bool recomputed = args_.recompute_every > 0 && (i + 1) % args_.recompute_every == 0;
+          if (recomputed) order.push_back(program.units[i]);
+        }
         if (args_.grad_accum_steps > 1) order.insert(order.end(), order.begin(), order.begin() + program.n_units);
       }
       for (size_t i = 0; i < order.size(); ++i) {

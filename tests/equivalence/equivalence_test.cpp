@@ -105,6 +105,18 @@ TEST_CASE("every strategy gives the same bits: a unit that occurs three times", 
   check_all_equal(2, {"model.repeat=1", "train.grad_accum_steps=2", "train.reduce_order=micro_first"});
 }
 
+TEST_CASE("recomputed activations change no bit, under every strategy", "[equivalence]") {
+  const int world = GENERATE(1, 3);
+  const Result kept = run(kWays[0], world, {"train.grad_accum_steps=2"});
+  for (const char* every : {"1", "2"}) {
+    const std::vector<std::string> options = {std::string("train.recompute=") + every, "train.grad_accum_steps=2"};
+    check_all_equal(world, options);
+    const Result recomputed = run(kWays[0], world, options);
+    CHECK(recomputed.loss == kept.loss);
+    CHECK((recomputed.weights == kept.weights));
+  }
+}
+
 TEST_CASE("every strategy gives the same bits: tight clipping with momentum and more ranks than blocks",
           "[equivalence]") {
   check_all_equal(GENERATE(4, 8),
@@ -195,7 +207,8 @@ TEST_CASE("memory by tag equals the strategy's plan to the byte", "[memory]") {
   const auto options =
       GENERATE(std::vector<std::string>{}, std::vector<std::string>{"train.grad_accum_steps=2"},
                std::vector<std::string>{"train.grad_accum_steps=2", "train.reduce_order=micro_first"},
-               std::vector<std::string>{"precision.compute=bf16"}, std::vector<std::string>{"model.repeat=1"});
+               std::vector<std::string>{"precision.compute=bf16"}, std::vector<std::string>{"model.repeat=1"},
+               std::vector<std::string>{"train.recompute=1"});
   for (const Way& way : kWays) {
     const Result result = run(way, 2, options);
     INFO(result.command);

@@ -148,6 +148,7 @@ class Toy final : public ddh::Model {
   const ddh_param_view& view(const ddh_unit_call& c, uint32_t i) const { return *ddh_view_param(c.view, i); }
 
   void embed(const ddh_unit_call& c, Context& context) const {
+    if (c.phase == DDH_PHASE_RECOMPUTE) return;  // it keeps nothing
     context = {};
     const Vector embedding = values(view(c, 0));
     Vector x(rows(c) * width_);
@@ -170,7 +171,8 @@ class Toy final : public ddh::Model {
   void layer_forward(const ddh_unit_call& c, Context& context) const {
     const Vector w1 = values(view(c, 0)), b1 = values(view(c, 1)), w2 = values(view(c, 2)), gain = values(view(c, 3)),
                  frozen = values(view(c, 4));
-    const Vector& x = context.inputs.back();
+    const bool again = c.phase == DDH_PHASE_RECOMPUTE;
+    const Vector& x = context.inputs[context.inputs.size() - (again ? 2 : 1)];
     Vector hidden(rows(c) * hidden_), out = x;
     for (size_t b = 0; b < rows(c); ++b) {
       for (size_t h = 0; h < hidden_; ++h) {
@@ -185,6 +187,11 @@ class Toy final : public ddh::Model {
       }
     }
     round_to(view(c, 0).dtype, out);
+    if (again) {
+      context.hidden.back() = std::move(hidden);
+      return;
+    }
+    if ((c.flags & DDH_CALL_RECOMPUTED) != 0) hidden.clear();
     context.hidden.push_back(std::move(hidden));
     context.inputs.push_back(std::move(out));
   }
@@ -240,8 +247,10 @@ class Toy final : public ddh::Model {
         total += row[v];
       }
       for (size_t v = 0; v < vocab_; ++v) row[v] = static_cast<float>(row[v] / total);
-      context.loss_sum -= std::log(static_cast<double>(row[batch_of(c.batch).targets[b]]));
+      if (c.phase != DDH_PHASE_RECOMPUTE)
+        context.loss_sum -= std::log(static_cast<double>(row[batch_of(c.batch).targets[b]]));
     }
+    if ((c.flags & DDH_CALL_RECOMPUTED) != 0) context.probabilities.clear();
     context.count = static_cast<double>(rows(c));
   }
 
@@ -288,4 +297,4 @@ constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
 }  // namespace
 
 DDH_CXX_PLUGIN(Toy, model, "toy", "0.1.0", "a small model for tests, without LibTorch", kSchema, kNeeds,
-               DDH_CAP_IN_PROCESS | DDH_CAP_COMPUTE_BF16 | DDH_CAP_COMPUTE_F16);
+               DDH_CAP_IN_PROCESS | DDH_CAP_COMPUTE_BF16 | DDH_CAP_COMPUTE_F16 | DDH_CAP_RECOMPUTE);

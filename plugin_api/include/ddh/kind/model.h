@@ -23,6 +23,8 @@
 /* ddh_desc.caps of models: the compute dtypes, besides fp32, that its units take (ddh_param_view.dtype). */
 #define DDH_CAP_COMPUTE_BF16 (UINT64_C(1) << 16)
 #define DDH_CAP_COMPUTE_F16 (UINT64_C(1) << 17)
+/* Its forward may run a second time before backward (DDH_CALL_RECOMPUTED, DDH_PHASE_RECOMPUTE). */
+#define DDH_CAP_RECOMPUTE (UINT64_C(1) << 18)
 
 /* ---- What a model says of itself, before any tensor exists. Owned by the model until destroy ----------- */
 
@@ -166,7 +168,10 @@ typedef struct ddh_batch_info {
 #define DDH_PHASE_FORWARD 1
 #define DDH_PHASE_BACKWARD 2
 #define DDH_PHASE_EVAL 3      /* a forward that no backward follows: keep nothing */
-#define DDH_PHASE_RECOMPUTE 4 /* a second forward before backward: buffers don't change */
+#define DDH_PHASE_RECOMPUTE 4 /* a second forward before backward: same values, buffers and metrics don't change */
+
+/* This forward runs again before its backward: keep the unit's input alone. */
+#define DDH_CALL_RECOMPUTED 1u
 
 /* One unit, one micro-batch. Activations between units stay inside the model, keyed by (micro_batch, position). */
 typedef struct ddh_unit_call {
@@ -181,8 +186,10 @@ typedef struct ddh_unit_call {
   const ddh_unit_view* view;
   double seed_scale; /* backward differentiates seed_scale times the SUM of the losses */
   ddh_stream_t* stream;
+  uint32_t flags; /* DDH_CALL_* */
+  uint32_t reserved0;
 } ddh_unit_call;
-#define DDH_UNIT_CALL_MIN_SIZE 64u
+#define DDH_UNIT_CALL_MIN_SIZE 72u
 
 typedef struct ddh_model {
   uint32_t struct_size;

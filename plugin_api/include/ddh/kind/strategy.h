@@ -40,8 +40,10 @@ typedef struct ddh_attach_args {
   ddh_group* group;            /* the data-parallel group */
   int32_t reduce_order;        /* DDH_RANK_FIRST, DDH_MICRO_FIRST */
   int32_t compute_dtype;       /* what views show */
+  uint32_t recompute_every;    /* every so many units run their forward again before their backward; 0: none */
+  uint32_t reserved0;
 } ddh_attach_args;
-#define DDH_ATTACH_ARGS_MIN_SIZE 40u
+#define DDH_ATTACH_ARGS_MIN_SIZE 48u
 
 /* What a rank will hold at the highest moment of a step, addressable, to the byte; and what it will ask of comm
  * in one step of the first train program (logical calls, all micro-batches). */
