@@ -2,7 +2,8 @@
 #
 # Tests of numeric kernels. The optimizers are linked in under entry names of their own.
 set(kernel_flags -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math)
-foreach(name adamw sgd)
+set(optimizers adagrad adam adamw lion sgd)
+foreach(name ${optimizers})
   add_library(ddhost_linked_${name} OBJECT ${PROJECT_SOURCE_DIR}/plugins/optimizers/${name}.cpp)
   target_compile_options(ddhost_linked_${name} PRIVATE ${kernel_flags})
   target_compile_definitions(ddhost_linked_${name} PRIVATE DDH_ENTRY_NAME=ddh_entry_${name})
@@ -11,5 +12,6 @@ endforeach()
 set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/kernels_test.cpp PROPERTIES COMPILE_OPTIONS "${kernel_flags}")
 ddhost_add_test(NAME unit_kernels LABELS unit LIBS ddhost_core
   SOURCES ${CMAKE_CURRENT_LIST_DIR}/kernels_test.cpp ${CMAKE_CURRENT_LIST_DIR}/exact_norm_test.cpp)
-ddhost_add_test(NAME unit_optimizers LABELS unit LIBS ddhost_linked_adamw ddhost_linked_sgd
+list(TRANSFORM optimizers PREPEND ddhost_linked_)
+ddhost_add_test(NAME unit_optimizers LABELS unit LIBS ${optimizers}
   SOURCES ${CMAKE_CURRENT_LIST_DIR}/optimizer_test.cpp)

@@ -69,6 +69,20 @@ inline std::vector<uint8_t> decaying_params(const ddh_model_desc& model, bool gr
   return decays;
 }
 
+// Two decay rates of moments from the configuration.
+struct Betas {
+  double first = 0, second = 0;
+};
+inline Betas betas(const Host& host, const char* key) {
+  std::array<double, 2> values{};
+  uint32_t n = 0;
+  call(host.config->get_f64s, host.h, key, values.data(), 2u, &n);
+  if (n != 2) fail(DDH_INVALID_ARGUMENT, key, " has ", n, " numbers; give two, such as [0.9, 0.999]");
+  for (const double beta : values)
+    if (!(beta >= 0 && beta < 1)) fail(DDH_INVALID_ARGUMENT, key, " holds ", beta, "; both lie in [0, 1)");
+  return {values[0], values[1]};
+}
+
 // Refuses a shard that this optimizer can't update.
 inline void check_shard(const ddh_optim_shard& shard, uint32_t n_slots) {
   if (shard.n_grads == 0) fail(DDH_INVALID_ARGUMENT, "a shard came without gradient; pass at least one source");
