@@ -175,6 +175,11 @@ const ddh_optim kOptimTable = {
       return guard(
           err, [&] { step_of(h).update(detail::checked(shard, DDH_OPTIM_SHARD_MIN_SIZE, "ddh_optim_shard"), stream); });
     },
+    [](void* h, const ddh_optim_shard* shard, int32_t replica_index, int32_t replica_count, ddh_stream_t* stream,
+       ddh_err* err) noexcept {
+      return guard(err, [&] { step_of(h).prepare(*shard, replica_index, replica_count, stream); });
+    },
+    [](void* h, ddh_err* err) noexcept { return guard(err, [&] { step_of(h).sum_norms(); }); },
 };
 
 }  // namespace

@@ -27,7 +27,7 @@ class Zero3 final : public ddh::Strategy {
       : Strategy(create), prefetch_units_(static_cast<uint32_t>(host.i64("strategy.prefetch_units"))) {}
 
   void attach(const ddh_attach_args& args) override {
-    ddh::require_elementwise(host, *args.model, "zero3");
+    ddh::refuse_whole_params(host, *args.model, "zero3");
     args_ = ddh::copy_of(args);
     layout_ = ddh::ModelLayout(*args.model, args.world_size, args.compute_dtype);
     views_ = ddh::UnitViews(*args.model, layout_);
@@ -99,6 +99,10 @@ class Zero3 final : public ddh::Strategy {
     grads_.reduce_all();
     const ddh_step_block* block = nullptr;
     ddh::call(host.optim->decide, host.h, &block);
+    for (size_t s = 0; s < states_.size(); ++s) {
+      if (const float* grad = grads_.segment(s)) states_[s].optim.prepare(states_[s].params.segment(), grad, {});
+    }
+    ddh::sum_norms(host);
     for (size_t s = 0; s < states_.size(); ++s) {
       if (grads_.segment(s) == nullptr) continue;
       states_[s].params.write_begin();

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes optimizer_reference.inc: trajectories of the optimizers in fp64, and how far the same runs in fp32 stray from
-them. torch's own optimizers where it has them; Lion as its authors publish it. Run with torch 2.11:
+them. torch's own optimizers where it has them; Lion and Lamb as their papers state them. Run with torch 2.11:
 python make_optimizer_reference.py > optimizer_reference.inc
 
 Parameters and gradients come from value(): fp32 numbers made of integers, so that tests make the same ones."""
@@ -27,6 +27,30 @@ class Lion(torch.optim.Optimizer):
                 m.mul_(beta2).add_(p.grad, alpha=1 - beta2)
 
 
+class Lamb(torch.optim.Optimizer):
+    """Algorithm 2 of You et al. 2020, with DeepSpeed's limits of the trust ratio."""
+
+    def __init__(self, params, **options):
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            for p in group["params"]:
+                state = self.state[p]
+                m = state.setdefault("exp_avg", torch.zeros_like(p))
+                v = state.setdefault("exp_avg_sq", torch.zeros_like(p))
+                t = state["step"] = state.get("step", 0) + 1
+                m.mul_(beta1).add_(p.grad, alpha=1 - beta1)
+                v.mul_(beta2).addcmul_(p.grad, p.grad, value=1 - beta2)
+                bias1, bias2 = (1 - beta1**t, 1 - beta2**t) if group["bias_correction"] else (1, 1)
+                u = m / bias1 / ((v / bias2).sqrt() + group["eps"]) + group["weight_decay"] * p
+                p_norm, u_norm = p.norm().item(), u.norm().item()
+                trust = p_norm / u_norm if p_norm > 0 and u_norm > 0 else 1
+                p.sub_(group["lr"] * min(max(trust, group["min_coeff"]), group["max_coeff"]) * u)
+
+
 # What makes the optimizer, and its slots in our order under its names.
 OPTIMIZERS = {
     "adamw": (torch.optim.AdamW, ["exp_avg", "exp_avg_sq"]),
@@ -34,6 +58,7 @@ OPTIMIZERS = {
     "sgd": (torch.optim.SGD, ["momentum_buffer"]),
     "adagrad": (torch.optim.Adagrad, ["sum"]),
     "lion": (Lion, ["exp_avg"]),
+    "lamb": (Lamb, ["exp_avg", "exp_avg_sq"]),
 }
 CASES = [  # optimizer, lr, options, shapes
     ("adamw", 1e-3, dict(betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01), SHAPES),
@@ -47,6 +72,12 @@ CASES = [  # optimizer, lr, options, shapes
     ("lion", 1e-2, dict(betas=(0.95, 0.98), weight_decay=0.0), SHAPES),
     ("adagrad", 1e-2, dict(lr_decay=0.0, eps=1e-10, initial_accumulator_value=0.0, weight_decay=0.0), SHAPES),
     ("adagrad", 0.05, dict(lr_decay=0.1, eps=1e-6, initial_accumulator_value=0.5, weight_decay=0.01), SHAPES),
+    ("lamb", 1e-2, dict(betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, bias_correction=True, max_coeff=10.0,
+                        min_coeff=0.01), SHAPES),
+    ("lamb", 0.05, dict(betas=(0.8, 0.95), eps=1e-6, weight_decay=0.1, bias_correction=True, max_coeff=0.6,
+                        min_coeff=0.5), SHAPES),
+    ("lamb", 0.05, dict(betas=(0.8, 0.95), eps=1e-6, weight_decay=0.1, bias_correction=False, max_coeff=10.0,
+                        min_coeff=0.01), SHAPES),
 ]
 
 

@@ -115,6 +115,14 @@ TEST_CASE("every strategy gives the same bits: blocks of two ranks in the order 
   check_all_equal(4, {"train.reduce_block=2", "data.micro_batch=5"});
 }
 
+TEST_CASE("every strategy gives the same bits: an optimizer that keeps one number per element", "[equivalence]") {
+  check_all_equal(GENERATE(1, 2, 3), {"--optimizer", "lion", "train.clip_norm=0.5", "optimizer.weight_decay=0.1"});
+}
+
+TEST_CASE("every strategy gives the same bits: an optimizer that needs the norm of each parameter", "[equivalence]") {
+  check_all_equal(GENERATE(1, 2, 3), {"--optimizer", "lamb", "optimizer.weight_decay=0.1", "model.nan_at_step=5"});
+}
+
 TEST_CASE("every strategy skips the step whose gradient holds a NaN, and goes on alike", "[equivalence]") {
   check_all_equal(2, {"model.nan_at_step=5"});
   const Result result = run(kZero3, 2, {"model.nan_at_step=5"});

@@ -2,7 +2,7 @@
 #
 # Tests of numeric kernels. The optimizers are linked in under entry names of their own.
 set(kernel_flags -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math)
-set(optimizers adagrad adam adamw lion sgd)
+set(optimizers adagrad adam adamw lamb lion sgd)
 foreach(name ${optimizers})
   add_library(ddhost_linked_${name} OBJECT ${PROJECT_SOURCE_DIR}/plugins/optimizers/${name}.cpp)
   target_compile_options(ddhost_linked_${name} PRIVATE ${kernel_flags})
@@ -13,5 +13,5 @@ set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/kernels_test.cpp PROPERTIE
 ddhost_add_test(NAME unit_kernels LABELS unit LIBS ddhost_core
   SOURCES ${CMAKE_CURRENT_LIST_DIR}/kernels_test.cpp ${CMAKE_CURRENT_LIST_DIR}/exact_norm_test.cpp)
 list(TRANSFORM optimizers PREPEND ddhost_linked_)
-ddhost_add_test(NAME unit_optimizers LABELS unit LIBS ${optimizers}
+ddhost_add_test(NAME unit_optimizers LABELS unit LIBS ddhost_core ${optimizers}
   SOURCES ${CMAKE_CURRENT_LIST_DIR}/optimizer_test.cpp)

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ddh/sdk/plugin.hpp"
+#include "numerics/exact_norm.hpp"
 
 namespace ddhost::test {
 
@@ -19,8 +20,8 @@ class OptimizerFixture {
  public:
   // `options` hold every key that the plugin reads, without "optimizer.".
   OptimizerFixture(ddh_plugin_entry_fn entry, Numbers options, const std::vector<uint64_t>& numels,
-                   const std::vector<uint32_t>& attributes = {})
-      : options_(std::move(options)) {
+                   const std::vector<uint32_t>& attributes = {}, std::vector<std::vector<int64_t>> shapes = {})
+      : options_(std::move(options)), shapes_(std::move(shapes)) {
     host_ = {sizeof(ddh_host), DDH_ABI_MAJOR, DDH_ABI_MINOR, this, [](void*, const char* id) noexcept -> const void* {
                return std::string_view(id) == DDH_CONFIG_IFACE ? &config_table() : nullptr;
              }};
@@ -46,11 +47,37 @@ class OptimizerFixture {
   }
   void update(const ddh_optim_shard& shard, const ddh_step_block& block,
               const std::vector<int64_t>& param_steps) const {
-    const ddh_update_args args{sizeof(ddh_update_args), 0, &shard, &block, param_steps.data(), nullptr};
+    ddh_update_args args{sizeof(ddh_update_args), 0, &shard, &block, param_steps.data(), nullptr, nullptr};
+    const std::vector<double> sums = block.skip != 0 ? std::vector<double>() : param_sums(args);
+    if (!sums.empty()) args.param_sums = sums.data();
     ddh::call(table_->update, inst_, &args);
   }
 
  private:
+  // prepare on every range, and the sums over the ranges of each parameter.
+  [[nodiscard]] std::vector<double> param_sums(const ddh_update_args& args) const {
+    const uint32_t count = table_->sum_count(inst_);
+    std::vector<ExactSum> sums(count * params_.size());
+    for (uint32_t r = 0; count > 0 && r < args.shard->n_ranges; ++r) {
+      const ddh_range& range = args.shard->ranges[r];
+      ddh_optim_shard piece = *args.shard;
+      piece.ranges = &range;
+      piece.n_ranges = 1;
+      ddh_update_args piece_args = args;
+      piece_args.shard = &piece;
+      std::vector<std::vector<float>> values(count, std::vector<float>(range.numel));
+      std::vector<float*> pointers;
+      for (auto& v : values) pointers.push_back(v.data());
+      const ddh_prepare_args call{sizeof(ddh_prepare_args), count, &piece_args, pointers.data()};
+      ddh::call(table_->prepare, inst_, &call);
+      for (uint32_t k = 0; k < count; ++k)
+        sums[static_cast<size_t>(range.param) * count + k].add_range(values[k].data(), range.numel);
+    }
+    std::vector<double> totals;
+    for (const ExactSum& sum : sums) totals.push_back(sum.total());
+    return totals;
+  }
+
   static const ddh_config& config_table() {
     static const ddh_config table = {
         sizeof(ddh_config),
@@ -86,6 +113,10 @@ class OptimizerFixture {
       params_[i].name = "w";
       params_[i].numel = numels[i];
       params_[i].attributes = attributes.empty() ? 0 : attributes[i];
+      if (!shapes_.empty()) {
+        params_[i].shape = shapes_[i].data();
+        params_[i].n_dims = static_cast<uint32_t>(shapes_[i].size());
+      }
       param_pointers_.push_back(&params_[i]);
     }
     model_.struct_size = sizeof model_;
@@ -93,7 +124,8 @@ class OptimizerFixture {
     model_.params = param_pointers_.data();
   }
 
-  Numbers options_;
+  const Numbers options_;
+  const std::vector<std::vector<int64_t>> shapes_;
   ddh_host host_{};
   const ddh_module* module_ = nullptr;
   ddh_inst* inst_ = nullptr;

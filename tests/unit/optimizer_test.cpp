@@ -9,7 +9,7 @@
 #include "ddh/sdk/lowp.hpp"
 #include "optimizer_fixture.hpp"
 
-#define DDHOST_OPTIMIZERS(X) X(adagrad) X(adam) X(adamw) X(lion) X(sgd)
+#define DDHOST_OPTIMIZERS(X) X(adagrad) X(adam) X(adamw) X(lamb) X(lion) X(sgd)
 #define DDHOST_DECLARE(name) extern "C" ddh_rc ddh_entry_##name(const ddh_host*, const ddh_module**, ddh_err*) noexcept;
 DDHOST_OPTIMIZERS(DDHOST_DECLARE)
 
@@ -103,7 +103,7 @@ TEST_CASE("optimizers follow the fp64 trajectory and stray no further than torch
   for (const Case& c : reference_cases()) {
     INFO(c.optimizer << " lr " << c.lr << " at " << &c - reference_cases().data());
     const std::vector<uint64_t> numels = numels_of(c);
-    const OptimizerFixture optimizer(entry_of(c.optimizer), options_of(c), numels);
+    const OptimizerFixture optimizer(entry_of(c.optimizer), options_of(c), numels, {}, c.shapes);
     Shard shard(numels, optimizer.slot_count(), 1);
     const auto fill = [&](std::vector<float>& values, int64_t step) {
       for (size_t t = 0; t < numels.size(); ++t)
@@ -294,6 +294,26 @@ TEST_CASE("lion moves every element by the learning rate, and not where nothing 
   CHECK(std::isnan(shard.master[3]));
 }
 
+TEST_CASE("lamb moves each parameter by its own length, within the limits of the trust ratio") {
+  const std::vector<uint64_t> numels = {64, 64, 64, 64};
+  Numbers options = options_of(first_case("lamb"));
+  options["max_coeff"] = {3.0};
+  const OptimizerFixture optimizer(ddh_entry_lamb, options, numels);
+  Shard shard(numels, 2, 1);
+  const std::vector<float> starts = {2.0f, 5.0f, 0.0f, 1e-6f};
+  for (size_t t = 0; t < starts.size(); ++t)
+    for (size_t i = 0; i < 64; ++i) {
+      shard.master[64 * t + i] = starts[t];
+      shard.grads[0][64 * t + i] = 0.25f;
+    }
+  optimizer.update(shard.view(), step_block(1, 0.1), {1, 1, 1, 1});
+  // The first direction of Adam is 1 everywhere, so the trust ratio is the parameter's value.
+  CHECK(shard.master[0] == Approx(2.0 - 0.1 * 2.0).epsilon(1e-6));
+  CHECK(shard.master[64] == Approx(5.0 - 0.1 * 3.0).epsilon(1e-6));
+  CHECK(shard.master[128] == Approx(-0.1).epsilon(1e-6));  // zero length: ratio 1
+  CHECK(shard.master[192] == Approx(1e-6 - 0.1 * 0.01).epsilon(1e-6));
+}
+
 TEST_CASE("adagrad's sums begin anew at a parameter's first update") {
   const std::vector<uint64_t> numels = {64};
   Numbers options = options_of(first_case("adagrad"));
@@ -331,6 +351,9 @@ TEST_CASE("options that make no sense are refused with a sentence") {
   Numbers adamw = adamw_options();
   adamw["betas"] = {0.9, 1.0};
   CHECK_THROWS_WITH(OptimizerFixture(ddh_entry_adamw, adamw, {1}), Catch::Contains("optimizer.betas"));
+  Numbers lamb = options_of(first_case("lamb"));
+  lamb["min_coeff"] = {20.0};
+  CHECK_THROWS_WITH(OptimizerFixture(ddh_entry_lamb, lamb, {1}), Catch::Contains("optimizer.min_coeff"));
   const OptimizerFixture optimizer(ddh_entry_adamw, adamw_options(), {64});
   Shard shard({64}, 1, 1);
   CHECK_THROWS_WITH(optimizer.update(shard.view(), step_block(1, 0.1), {1}), Catch::Contains("optimizer slots"));

@@ -58,6 +58,8 @@ class Solo final : public ddh::Strategy {
     });
     const ddh_step_block* block = nullptr;
     ddh::call(host.optim->decide, host.h, &block);
+    each_ready([&](State& s) { s.optim.prepare(s.params.data(), s.grads.f32(), {}); });
+    ddh::sum_norms(host);
     each_ready([&](State& s) { s.optim.update(s.params.data(), s.grads.f32()); });
     for (size_t i = 0; i < states_.size(); ++i) {
       states_[i].ready = false;

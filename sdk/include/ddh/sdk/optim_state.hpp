@@ -21,6 +21,7 @@ class OptimState {
     if (dtype_ != DDH_F32) master_ = Buffer(host, DDH_TAG_OPTIM, numel * sizeof(float), str("master of ", space.name));
     for (uint32_t i = 0; i < host.optim->slot_count(host.h); ++i) {
       slots_.emplace_back(host, DDH_TAG_OPTIM, numel * slot_bytes(host, i), str("optimizer slot of ", space.name));
+      slot_pointers_.push_back(slots_.back().data());
     }
   }
 
@@ -44,23 +45,17 @@ class OptimState {
     refresh(values);
   }
 
+  // Before update, with the same values and gradients: what norms of whole parameters stand on; for most optimizers
+  // nothing. sum_norms follows, once for all states.
+  void prepare(void* values, const float* grad, Replica replica) {
+    if (!DDH_CAN(host_->optim, ddh_optim, prepare)) return;
+    const ddh_optim_shard shard = shard_of(values, &grad);
+    call(host_->optim->prepare, host_->h, &shard, replica.index, replica.count, nullptr);
+  }
+
   // Phase 2 of a step: one pass over master, gradient and slots, which also writes the values.
   void update(void* values, const float* grad) {
-    std::vector<void*> slots;
-    for (const Buffer& slot : slots_) slots.push_back(slot.data());
-    ddh_optim_shard shard{};
-    shard.struct_size = sizeof shard;
-    shard.n_ranges = static_cast<uint32_t>(ranges_.size());
-    shard.ranges = ranges_.data();
-    shard.master = master_values(values);
-    if (has_master()) {
-      shard.lowp = values;
-      shard.lowp_dtype = dtype_;
-    }
-    shard.n_grads = 1;
-    shard.grads = &grad;
-    shard.slots = slots.data();
-    shard.n_slots = static_cast<uint32_t>(slots.size());
+    const ddh_optim_shard shard = shard_of(values, &grad);
     call(host_->optim->update, host_->h, &shard, nullptr);
   }
 
@@ -80,6 +75,23 @@ class OptimState {
   }
 
  private:
+  // As the optimizer gets it; valid while `grad` points at the gradients.
+  ddh_optim_shard shard_of(void* values, const float* const* grad) {
+    ddh_optim_shard shard{};
+    shard.struct_size = sizeof shard;
+    shard.n_ranges = static_cast<uint32_t>(ranges_.size());
+    shard.ranges = ranges_.data();
+    shard.master = master_values(values);
+    if (has_master()) {
+      shard.lowp = values;
+      shard.lowp_dtype = dtype_;
+    }
+    shard.n_grads = 1;
+    shard.grads = grad;
+    shard.slots = slot_pointers_.data();
+    shard.n_slots = static_cast<uint32_t>(slot_pointers_.size());
+    return shard;
+  }
   [[nodiscard]] bool has_master() const { return trained_ && dtype_ != DDH_F32; }
   // fp32 values to update; nullptr where there are none.
   [[nodiscard]] float* master_values(void* values) const {
@@ -120,14 +132,20 @@ class OptimState {
   bool trained_;
   Buffer master_;
   std::vector<Buffer> slots_;
+  std::vector<void*> slot_pointers_;
 };
 
+// After prepare on every state of this step, before the updates: the norms of whole parameters, over all ranks.
+inline void sum_norms(const Host& host) {
+  if (DDH_CAN(host.optim, ddh_optim, sum_norms)) call(host.optim->sum_norms, host.h);
+}
+
 // Refuses, with a sentence, what a strategy that cuts parameters anywhere can't honour.
-inline void require_elementwise(const Host& host, const ddh_model_desc& model, const char* strategy) {
+inline void refuse_whole_params(const Host& host, const ddh_model_desc& model, const char* strategy) {
   for (uint32_t p = 0; p < model.n_params; ++p) {
-    if (host.optim->needs(host.h, static_cast<int32_t>(p)) == DDH_NEEDS_NOTHING) continue;
+    if (host.optim->needs(host.h, static_cast<int32_t>(p)) != DDH_NEEDS_WHOLE_PARAM) continue;
     fail(DDH_FAILED_PRECONDITION, strategy, " cuts parameters into ranges, but the optimizer needs '",
-         model.params[p]->name, "' as a whole; choose an optimizer that works element by element");
+         model.params[p]->name, "' as a whole; choose another optimizer");
   }
 }
 

@@ -24,6 +24,9 @@ class Optimizer : public Instance {
   [[nodiscard]] virtual int32_t needs(int32_t) const noexcept { return DDH_NEEDS_NOTHING; }
   // Not called when the step is skipped.
   virtual void update(const ddh_update_args& args) = 0;
+  // For DDH_NEEDS_PARAM_NORM: how many sums of squares over a parameter, and the values to square.
+  [[nodiscard]] virtual uint32_t sum_count() const noexcept { return 0; }
+  virtual void prepare(const ddh_prepare_args&) {}
 
   [[nodiscard]] const void* interface(std::string_view id) const override;
 };
@@ -51,6 +54,10 @@ inline const void* Optimizer::interface(std::string_view id) const {
         return guard(err, [&] {
           if (args->block->skip == 0) self_as<Optimizer>(i).update(*args);
         });
+      },
+      [](ddh_inst* i) noexcept { return self_as<Optimizer>(i).sum_count(); },
+      [](ddh_inst* i, const ddh_prepare_args* args, ddh_err* err) noexcept {
+        return guard(err, [&] { self_as<Optimizer>(i).prepare(*args); });
       },
   };
   return id == DDH_OPTIMIZER_IFACE ? &table : nullptr;
