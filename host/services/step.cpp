@@ -20,7 +20,12 @@ void Step::set_optimizer(ddh_inst* inst, const ddh_optimizer* table) {
   optimizer_inst_ = inst;
   optimizer_ = table;
   std::vector<int32_t> needs(model_.n_params);
-  for (uint32_t p = 0; p < model_.n_params; ++p) needs[p] = table->needs(inst, static_cast<int32_t>(p));
+  for (uint32_t p = 0; p < model_.n_params; ++p) {
+    needs[p] = table->needs(inst, static_cast<int32_t>(p));
+    if (needs[p] < DDH_NEEDS_NOTHING || needs[p] > DDH_NEEDS_WHOLE_PARAM)
+      ddh::fail(DDH_UNIMPLEMENTED, "the optimizer has the need ", needs[p], " for parameter '", model_.params[p]->name,
+                "', which this host does not know; update ddhost, or choose another optimizer");
+  }
   param_sums_ = ParamSums(model_, inst, *table, needs);
   const auto is_cuttable = [](int32_t need) { return need == DDH_NEEDS_NOTHING; };
   needs_ = std::all_of(needs.begin(), needs.end(), is_cuttable) ? std::vector<int32_t>() : std::move(needs);

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes optimizer_reference.inc: trajectories of the optimizers in fp64, and how far the same runs in fp32 stray from
-them. torch's own optimizers where it has them; Lion and Lamb as their papers state them. Run with torch 2.11:
+them. torch's own optimizers where it has them; Lion, Lamb and Muon as published. Run with torch 2.11:
 python make_optimizer_reference.py > optimizer_reference.inc
 
 Parameters and gradients come from value(): fp32 numbers made of integers, so that tests make the same ones."""
 import torch
 
 SHAPES = [(1,), (7,), (67,)]
+MATRICES = [(5, 8), (7,), (9, 4), (3, 2, 4)]
 STEPS = 10
 
 
@@ -51,6 +52,58 @@ class Lamb(torch.optim.Optimizer):
                 p.sub_(group["lr"] * min(max(trust, group["min_coeff"]), group["max_coeff"]) * u)
 
 
+class Muon(torch.optim.Optimizer):
+    """Jordan et al. 2024 in the form of torch.optim.Muon, which multiplies in bf16; AdamW for what is no matrix."""
+
+    def __init__(self, params, *, adamw_lr, adamw_betas, adamw_eps, adamw_weight_decay, **options):
+        params = list(params)
+        super().__init__([p for p in params if p.dim() > 1], options)
+        self.adamw = torch.optim.AdamW([p for p in params if p.dim() < 2], lr=adamw_lr, betas=adamw_betas,
+                                       eps=adamw_eps, weight_decay=adamw_weight_decay)
+
+    @staticmethod
+    def orthogonalized(x, group):
+        a, b, c = group["ns_coefficients"]
+        x = x / x.norm().clamp(min=group["eps"])
+        for _ in range(group["ns_steps"]):
+            gram = x @ x.T
+            x = a * x + (b * gram + c * gram @ gram) @ x
+        return x
+
+    @torch.no_grad()
+    def step(self):
+        self.adamw.step()
+        self.state.update(self.adamw.state)
+        for group in self.param_groups:
+            for p in group["params"]:
+                g = p.grad.flatten(1)
+                rows, columns = g.shape
+                m = self.state[p].setdefault("momentum_buffer", torch.zeros_like(g))
+                m.lerp_(g, 1 - group["momentum"])
+                d = g.lerp(m, group["momentum"]) if group["nesterov"] else m
+                o = self.orthogonalized(d, group) if rows <= columns else self.orthogonalized(d.T, group).T
+                scale = {"original": max(1, rows / columns)**0.5, "match_rms_adamw": 0.2 * max(rows, columns)**0.5,
+                         "none": 1}[group["adjust_lr_fn"]]
+                p.mul_(1 - group["lr"] * group["weight_decay"])
+                p.sub_(group["lr"] * scale * o.reshape(p.shape))
+
+
+def check_muon():
+    """Ours and torch's own differ by no more than its bf16."""
+    options = dict(momentum=0.95, nesterov=True, weight_decay=0.1, ns_steps=5, ns_coefficients=(3.4445, -4.775, 2.0315),
+                   eps=1e-7, adjust_lr_fn="match_rms_adamw")
+    ours, theirs = (torch.nn.Parameter(filled(0, 0, (24, 40), torch.float32)) for _ in range(2))
+    adamw = dict(adamw_lr=1e-3, adamw_betas=(0.9, 0.95), adamw_eps=1e-10, adamw_weight_decay=0.0)
+    optimizers = (Muon([ours, torch.nn.Parameter(torch.zeros(1))], lr=0.02, **adamw, **options),
+                  torch.optim.Muon([theirs], lr=0.02, **options))
+    start = ours.detach().clone()
+    for step in range(1, STEPS + 1):
+        ours.grad = theirs.grad = torch.randn(24, 40, generator=torch.Generator().manual_seed(step))
+        for optimizer in optimizers:
+            optimizer.step()
+    assert (ours - theirs).norm() < 0.02 * (ours - start).norm()
+
+
 # What makes the optimizer, and its slots in our order under its names.
 OPTIMIZERS = {
     "adamw": (torch.optim.AdamW, ["exp_avg", "exp_avg_sq"]),
@@ -59,6 +112,7 @@ OPTIMIZERS = {
     "adagrad": (torch.optim.Adagrad, ["sum"]),
     "lion": (Lion, ["exp_avg"]),
     "lamb": (Lamb, ["exp_avg", "exp_avg_sq"]),
+    "muon": (Muon, ["momentum_buffer", "exp_avg", "exp_avg_sq"]),
 }
 CASES = [  # optimizer, lr, options, shapes
     ("adamw", 1e-3, dict(betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01), SHAPES),
@@ -78,6 +132,12 @@ CASES = [  # optimizer, lr, options, shapes
                         min_coeff=0.5), SHAPES),
     ("lamb", 0.05, dict(betas=(0.8, 0.95), eps=1e-6, weight_decay=0.1, bias_correction=False, max_coeff=10.0,
                         min_coeff=0.01), SHAPES),
+    ("muon", 0.02, dict(momentum=0.95, nesterov=True, weight_decay=0.0, ns_steps=5,
+                        ns_coefficients=(3.4445, -4.775, 2.0315), eps=1e-7, adjust_lr_fn="original", adamw_lr=3e-4,
+                        adamw_betas=(0.9, 0.95), adamw_eps=1e-10, adamw_weight_decay=0.0), MATRICES),
+    ("muon", 0.01, dict(momentum=0.8, nesterov=False, weight_decay=0.1, ns_steps=3,
+                        ns_coefficients=(3.0, -3.2, 1.2), eps=1e-7, adjust_lr_fn="match_rms_adamw", adamw_lr=1e-3,
+                        adamw_betas=(0.8, 0.95), adamw_eps=1e-6, adamw_weight_decay=0.01), MATRICES),
 ]
 
 
@@ -125,13 +185,16 @@ def option(value):
     return numbers([float(x) for x in (value if isinstance(value, (tuple, list)) else [value])])
 
 
+check_muon()
 print("// Made by make_optimizer_reference.py with torch", torch.__version__.split("+")[0])
 for kind, lr, options, shapes in CASES:
     exact, single = (run(kind, lr, options, shapes, dtype) for dtype in (torch.float64, torch.float32))
     error = max(((a[0] - b[0]).abs() / (a[0].abs() + lr)).max().item() for a, b in zip(exact.values(), single.values()))
     slots = [max((a - b).abs().max().item() for a, b in zip(e, s))
              for e, s in zip(zip(*[v[1:] for v in exact.values()]), zip(*[v[1:] for v in single.values()]))]
-    print(f'{{"{kind}", {lr}, {{' + ", ".join(f'{{"{k}", {option(v)}}}' for k, v in options.items()) + "},")
+    texts = {k: v for k, v in options.items() if isinstance(v, str)}
+    print(f'{{"{kind}", {lr}, {{' + ", ".join(f'{{"{k}", {option(v)}}}' for k, v in options.items() if k not in texts) +
+          "}, {" + ", ".join(f'{{"{k}", "{v}"}}' for k, v in texts.items()) + "},")
     print(f" {{{', '.join(numbers(shape) for shape in shapes)}}},")
     print(f" {error!r}, {numbers(slots)}, {{")
     for step, arrays in exact.items():

@@ -15,15 +15,19 @@
 namespace ddhost::test {
 
 using Numbers = std::map<std::string, std::vector<double>>;
+using Texts = std::map<std::string, std::string>;
 
 class OptimizerFixture {
  public:
   // `options` hold every key that the plugin reads, without "optimizer.".
   OptimizerFixture(ddh_plugin_entry_fn entry, Numbers options, const std::vector<uint64_t>& numels,
-                   const std::vector<uint32_t>& attributes = {}, std::vector<std::vector<int64_t>> shapes = {})
-      : options_(std::move(options)), shapes_(std::move(shapes)) {
+                   const std::vector<uint32_t>& attributes = {}, std::vector<std::vector<int64_t>> shapes = {},
+                   Texts texts = {})
+      : options_(std::move(options)), texts_(std::move(texts)), shapes_(std::move(shapes)) {
     host_ = {sizeof(ddh_host), DDH_ABI_MAJOR, DDH_ABI_MINOR, this, [](void*, const char* id) noexcept -> const void* {
-               return std::string_view(id) == DDH_CONFIG_IFACE ? &config_table() : nullptr;
+               const std::string_view name = id;
+               if (name == DDH_ALLOC_IFACE) return &alloc_table();
+               return name == DDH_CONFIG_IFACE ? &config_table() : nullptr;
              }};
     ddh::call(entry, &host_, &module_);
     const ddh_create create{sizeof(ddh_create), 0, &host_, module_->desc[0]->id};
@@ -39,6 +43,10 @@ class OptimizerFixture {
   }
 
   [[nodiscard]] uint32_t slot_count() const { return table_->slot_count(inst_); }
+  [[nodiscard]] int32_t needs(int32_t param) const { return table_->needs(inst_, param); }
+  [[nodiscard]] bool slot_used(uint32_t index, int32_t param) const {
+    return table_->slot_used(inst_, index, param) != 0;
+  }
   [[nodiscard]] ddh_slot_desc slot(uint32_t index) const {
     ddh_slot_desc out{};
     out.struct_size = sizeof out;
@@ -88,7 +96,14 @@ class OptimizerFixture {
         [](void* h, const char* key, double* out, ddh_err* err) noexcept {
           return ddh::guard(err, [&] { *out = find(h, key).at(0); });
         },
-        nullptr,
+        [](void* h, const char* key, const char** out, ddh_err* err) noexcept {
+          return ddh::guard(err, [&] {
+            const auto& texts = static_cast<OptimizerFixture*>(h)->texts_;
+            const auto at = texts.find(std::string(key).substr(std::string_view("optimizer.").size()));
+            if (at == texts.end()) ddh::fail(DDH_NOT_FOUND, "no text ", key);
+            *out = at->second.c_str();
+          });
+        },
         [](void* h, const char* key, double* out, uint32_t cap, uint32_t* n, ddh_err* err) noexcept {
           return ddh::guard(err, [&] {
             const auto& numbers = find(h, key);
@@ -96,6 +111,19 @@ class OptimizerFixture {
             std::copy_n(numbers.begin(), std::min<size_t>(cap, numbers.size()), out);
           });
         },
+        nullptr,
+    };
+    return table;
+  }
+  static const ddh_alloc& alloc_table() {
+    static const ddh_alloc table = {
+        sizeof(ddh_alloc),
+        0,
+        [](void*, const ddh_alloc_args* args, void** out, ddh_err* err) noexcept {
+          return ddh::guard(err, [&] { *out = ::operator new (args->bytes, std::align_val_t{64}); });
+        },
+        [](void*, void* p) noexcept { ::operator delete (p, std::align_val_t{64}); },
+        nullptr,
         nullptr,
     };
     return table;
@@ -125,6 +153,7 @@ class OptimizerFixture {
   }
 
   const Numbers options_;
+  const Texts texts_;
   const std::vector<std::vector<int64_t>> shapes_;
   ddh_host host_{};
   const ddh_module* module_ = nullptr;

@@ -9,7 +9,7 @@
 #include "ddh/sdk/lowp.hpp"
 #include "optimizer_fixture.hpp"
 
-#define DDHOST_OPTIMIZERS(X) X(adagrad) X(adam) X(adamw) X(lamb) X(lion) X(sgd)
+#define DDHOST_OPTIMIZERS(X) X(adagrad) X(adam) X(adamw) X(lamb) X(lion) X(muon) X(sgd)
 #define DDHOST_DECLARE(name) extern "C" ddh_rc ddh_entry_##name(const ddh_host*, const ddh_module**, ddh_err*) noexcept;
 DDHOST_OPTIMIZERS(DDHOST_DECLARE)
 
@@ -19,6 +19,7 @@ using ddhost::test::Numbers;
 using ddhost::test::OptimizerFixture;
 using ddhost::test::Shard;
 using ddhost::test::step_block;
+using ddhost::test::Texts;
 
 struct Kept {
   int64_t step;
@@ -28,6 +29,7 @@ struct Case {
   std::string optimizer;
   double lr;
   Numbers options;
+  Texts texts;
   std::vector<std::vector<int64_t>> shapes;
   double peer_fp32_error;  // max |dp| / (|p| + lr) of the same run in fp32, by torch
   std::vector<double> peer_fp32_slot_errors;
@@ -51,7 +53,13 @@ float reference_value(uint64_t tensor, uint64_t step, uint64_t i) {
 Numbers options_of(const Case& c) {
   Numbers options = c.options;
   options["decay_groups"] = {1};
+  options["lr"] = {c.lr};
   return options;
+}
+Texts texts_of(const Case& c) {
+  Texts texts = c.texts;
+  texts["adamw_params"] = "*embed*";
+  return texts;
 }
 ddh_plugin_entry_fn entry_of(const std::string& id) {
 #define DDHOST_ENTRY(name) {#name, ddh_entry_##name},
@@ -103,7 +111,7 @@ TEST_CASE("optimizers follow the fp64 trajectory and stray no further than torch
   for (const Case& c : reference_cases()) {
     INFO(c.optimizer << " lr " << c.lr << " at " << &c - reference_cases().data());
     const std::vector<uint64_t> numels = numels_of(c);
-    const OptimizerFixture optimizer(entry_of(c.optimizer), options_of(c), numels, {}, c.shapes);
+    const OptimizerFixture optimizer(entry_of(c.optimizer), options_of(c), numels, {}, c.shapes, texts_of(c));
     Shard shard(numels, optimizer.slot_count(), 1);
     const auto fill = [&](std::vector<float>& values, int64_t step) {
       for (size_t t = 0; t < numels.size(); ++t)
@@ -149,7 +157,7 @@ TEST_CASE("an optimizer gives the same bits however its elements are cut into ra
   for (const Case& c : reference_cases())
     for (const uint32_t n_grads : {1u, 2u, 3u, 5u}) {
       INFO(c.optimizer << " with " << n_grads << " gradient sources");
-      const OptimizerFixture optimizer(entry_of(c.optimizer), options_of(c), numels);
+      const OptimizerFixture optimizer(entry_of(c.optimizer), options_of(c), numels, {}, {}, texts_of(c));
       Shard whole = random_shard(numels, optimizer.slot_count(), n_grads);
       Shard cut = whole;
       std::mt19937 random(7);
@@ -210,7 +218,7 @@ TEST_CASE("the low-precision copy is the rounded master") {
   const std::vector<uint64_t> numels = {333};
   for (const Case& c : reference_cases()) {
     INFO(c.optimizer);
-    const OptimizerFixture optimizer(entry_of(c.optimizer), options_of(c), numels);
+    const OptimizerFixture optimizer(entry_of(c.optimizer), options_of(c), numels, {}, {{9, 37}}, texts_of(c));
     Shard bf16 = random_shard(numels, optimizer.slot_count(), 2);
     Shard f16 = bf16;
     optimizer.update(bf16.view(DDH_BF16), step_block(1, 0.01), {1});
@@ -342,6 +350,39 @@ TEST_CASE("slots are named, and sgd without momentum has none") {
   plain["momentum"] = {0.0};
   plain["nesterov"] = {0.0};
   CHECK(OptimizerFixture(ddh_entry_sgd, plain, {1}).slot_count() == 0);
+}
+
+TEST_CASE("muon wants matrices whole and leaves vectors, sparse gradients and listed names to adamw") {
+  const Case& c = first_case("muon");
+  Texts texts = texts_of(c);
+  const auto muon = [&](const std::vector<uint32_t>& attributes) {
+    return std::make_unique<OptimizerFixture>(ddh_entry_muon, options_of(c), std::vector<uint64_t>{12, 12, 24},
+                                              attributes, std::vector<std::vector<int64_t>>{{3, 4}, {12}, {2, 3, 4}},
+                                              texts);
+  };
+  const auto optimizer = muon({0, 0, 0});
+  CHECK(optimizer->needs(0) == DDH_NEEDS_WHOLE_PARAM);
+  CHECK(optimizer->needs(1) == DDH_NEEDS_NOTHING);
+  CHECK(optimizer->needs(2) == DDH_NEEDS_WHOLE_PARAM);
+  CHECK((optimizer->slot_used(0, 0) && !optimizer->slot_used(1, 0) && !optimizer->slot_used(2, 0)));
+  CHECK((!optimizer->slot_used(0, 1) && optimizer->slot_used(1, 1) && optimizer->slot_used(2, 1)));
+  CHECK(muon({DDH_PARAM_SPARSE_GRAD, 0, 0})->needs(0) == DDH_NEEDS_NOTHING);
+  for (const auto& [patterns, needs] : {std::pair{"*", DDH_NEEDS_NOTHING},
+                                        {"x,w", DDH_NEEDS_NOTHING},
+                                        {"x,?", DDH_NEEDS_NOTHING},
+                                        {"x,ww", DDH_NEEDS_WHOLE_PARAM},
+                                        {"", DDH_NEEDS_WHOLE_PARAM}}) {
+    texts["adamw_params"] = patterns;  // the fixture's parameters are all called w
+    CHECK(muon({0, 0, 0})->needs(0) == needs);
+  }
+}
+
+TEST_CASE("muon refuses a piece of a matrix") {
+  const Case& c = first_case("muon");
+  const OptimizerFixture optimizer(ddh_entry_muon, options_of(c), {128}, {}, {{2, 64}}, texts_of(c));
+  Shard shard({128}, 3, 1);
+  shard.ranges[0].numel = 64;
+  CHECK_THROWS_WITH(optimizer.update(shard.view(), step_block(1, 0.1), {1}), Catch::Contains("64 of 128"));
 }
 
 TEST_CASE("options that make no sense are refused with a sentence") {

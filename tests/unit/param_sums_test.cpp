@@ -257,6 +257,13 @@ TEST_CASE("a piece of a parameter that the optimizer needs as a whole is refused
   g_need_of_param_2 = DDH_NEEDS_PARAM_NORM;
 }
 
+TEST_CASE("a need that this host does not know is refused") {
+  g_need_of_param_2 = 3;
+  CHECK_THROWS_WITH(after_decide([](Step&, const ddh_optim_shard&) {}),
+                    Catch::Contains("the need 3 for parameter 'vector'"));
+  g_need_of_param_2 = DDH_NEEDS_PARAM_NORM;
+}
+
 TEST_CASE("an optimizer that needs norms but offers no sums is refused") {
   const Model model;
   ddh_optimizer optimizer = make_optimizer();

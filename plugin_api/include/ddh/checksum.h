@@ -8,6 +8,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DDH_HEADER_CHECKSUM UINT64_C(0xd534c4f31404628d)
-#define DDH_HEADER_CHECKSUM_TEXT "d534c4f31404628d"
+#define DDH_HEADER_CHECKSUM UINT64_C(0x77d817c2ff2b35ec)
+#define DDH_HEADER_CHECKSUM_TEXT "77d817c2ff2b35ec"
 #endif

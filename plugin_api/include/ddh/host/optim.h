@@ -71,7 +71,7 @@ typedef struct ddh_optim_shard {
   int32_t lowp_dtype; /* DDH_BF16, DDH_F16; 0 with lowp == NULL */
   uint32_t n_grads;   /* gradient sources; their sum in order is the gradient */
   const float* const* grads;
-  void* const* slots; /* one per slot of the optimizer, PER_ELEMENT ones at flat_offset 0 */
+  void* const* slots; /* one per slot of the optimizer, PER_ELEMENT ones at flat_offset 0; NULL: see slot_used */
   uint32_t n_slots;
   uint32_t reserved0;
 } ddh_optim_shard;
@@ -105,7 +105,9 @@ typedef struct ddh_optim {
    * DDH_FAILED_PRECONDITION: the ranks' shares don't make up a whole parameter; names it.
    * [step] [collective] [may-block] */
   ddh_rc (*sum_norms)(void* h, ddh_err* err) DDH_NX;
+  /* 0: the parameter does without slot `index`, which may be NULL in a shard of such parameters alone; else 1. [main] */
+  int32_t (*slot_used)(void* h, uint32_t index, int32_t param) DDH_NX;
 } ddh_optim;
-#define DDH_OPTIM_MIN_SIZE 56u
+#define DDH_OPTIM_MIN_SIZE 80u
 
 #endif

@@ -30,13 +30,13 @@ typedef struct ddh_update_args {
   /* Sums over whole parameters, sum_count for each parameter of the model; NULL in prepare and without sums. */
   const double* param_sums;
 } ddh_update_args;
-#define DDH_UPDATE_ARGS_MIN_SIZE 40u
+#define DDH_UPDATE_ARGS_MIN_SIZE 48u
 
 typedef struct ddh_prepare_args {
   uint32_t struct_size;
   uint32_t sum_count;            /* arrays in `values` */
   const ddh_update_args* update; /* as update will get it, but cut into pieces: one range on the 64-element grid */
-  float* const* values;          /* to fill: element i of each belongs to element i of the range */
+  float* const* values;          /* the host's, to fill: element i of each belongs to element i of the range */
 } ddh_prepare_args;
 #define DDH_PREPARE_ARGS_MIN_SIZE 24u
 
@@ -56,7 +56,9 @@ typedef struct ddh_optimizer {
   /* On every element of every parameter with DDH_NEEDS_PARAM_NORM, once before its update: the update up to the norms.
    * May write slots, not the master. Not called when sum_count is 0 or the step is skipped. [step] [stream-ordered] */
   ddh_rc (*prepare)(ddh_inst* self, const ddh_prepare_args* args, ddh_err* err) DDH_NX;
+  /* 0: no call reads or writes slot `index` of this parameter, so that it need not exist; else 1. NULL = all 1. [any] */
+  int32_t (*slot_used)(ddh_inst* self, uint32_t index, int32_t param) DDH_NX;
 } ddh_optimizer;
-#define DDH_OPTIMIZER_MIN_SIZE 48u
+#define DDH_OPTIMIZER_MIN_SIZE 72u
 
 #endif

@@ -20,7 +20,9 @@ class OptimState {
     if (!trained_) return;
     if (dtype_ != DDH_F32) master_ = Buffer(host, DDH_TAG_OPTIM, numel * sizeof(float), str("master of ", space.name));
     for (uint32_t i = 0; i < host.optim->slot_count(host.h); ++i) {
-      slots_.emplace_back(host, DDH_TAG_OPTIM, numel * slot_bytes(host, i), str("optimizer slot of ", space.name));
+      const uint64_t bytes = slot_bytes(host, space, i);
+      slots_.push_back(bytes == 0 ? Buffer()
+                                  : Buffer(host, DDH_TAG_OPTIM, numel * bytes, str("optimizer slot of ", space.name)));
       slot_pointers_.push_back(slots_.back().data());
     }
   }
@@ -29,7 +31,7 @@ class OptimState {
   static uint64_t bytes(const Host& host, const FlatSpace& space, uint64_t numel) {
     if (!space.trained()) return 0;
     uint64_t per_element = space.dtype != DDH_F32 ? sizeof(float) : 0;
-    for (uint32_t i = 0; i < host.optim->slot_count(host.h); ++i) per_element += slot_bytes(host, i);
+    for (uint32_t i = 0; i < host.optim->slot_count(host.h); ++i) per_element += slot_bytes(host, space, i);
     return numel * per_element;
   }
 
@@ -48,7 +50,6 @@ class OptimState {
   // Before update, with the same values and gradients: what norms of whole parameters stand on; for most optimizers
   // nothing. sum_norms follows, once for all states.
   void prepare(void* values, const float* grad, Replica replica) {
-    if (!DDH_CAN(host_->optim, ddh_optim, prepare)) return;
     const ddh_optim_shard shard = shard_of(values, &grad);
     call(host_->optim->prepare, host_->h, &shard, replica.index, replica.count, nullptr);
   }
@@ -70,6 +71,7 @@ class OptimState {
     const bool low = has_master();
     ddh::append_state(out, ranges_, DDH_STATE_PARAM, 0, low ? DDH_F32 : dtype_, low ? master_.data() : values, replica);
     for (size_t i = 0; i < slots_.size(); ++i) {
+      if (slots_[i].data() == nullptr) continue;
       ddh::append_state(out, ranges_, DDH_STATE_SLOT, static_cast<int32_t>(i), DDH_F32, slots_[i].data(), replica);
     }
   }
@@ -114,7 +116,10 @@ class OptimState {
     }
   }
 
-  static uint64_t slot_bytes(const Host& host, uint32_t index) {
+  // For an element of a space; 0 where none of its parameters uses the slot.
+  static uint64_t slot_bytes(const Host& host, const FlatSpace& space, uint32_t index) {
+    const auto uses = [&](const PlacedParam& p) { return host.optim->slot_used(host.h, index, p.param) != 0; };
+    if (std::none_of(space.params.begin(), space.params.end(), uses)) return 0;
     ddh_slot_desc desc{};
     desc.struct_size = sizeof desc;
     call(host.optim->slot, host.h, index, &desc);
@@ -136,17 +141,14 @@ class OptimState {
 };
 
 // After prepare on every state of this step, before the updates: the norms of whole parameters, over all ranks.
-inline void sum_norms(const Host& host) {
-  if (DDH_CAN(host.optim, ddh_optim, sum_norms)) call(host.optim->sum_norms, host.h);
-}
+inline void sum_norms(const Host& host) { call(host.optim->sum_norms, host.h); }
 
-// Refuses, with a sentence, what a strategy that cuts parameters anywhere can't honour.
-inline void refuse_whole_params(const Host& host, const ddh_model_desc& model, const char* strategy) {
-  for (uint32_t p = 0; p < model.n_params; ++p) {
-    if (host.optim->needs(host.h, static_cast<int32_t>(p)) != DDH_NEEDS_WHOLE_PARAM) continue;
-    fail(DDH_FAILED_PRECONDITION, strategy, " cuts parameters into ranges, but the optimizer needs '",
-         model.params[p]->name, "' as a whole; choose another optimizer");
-  }
+// Per parameter: whether the optimizer needs it whole, for the layout.
+inline std::vector<bool> whole_params(const Host& host, const ddh_model_desc& model) {
+  std::vector<bool> whole(model.n_params);
+  for (uint32_t p = 0; p < model.n_params; ++p)
+    whole[p] = host.optim->needs(host.h, static_cast<int32_t>(p)) == DDH_NEEDS_WHOLE_PARAM;
+  return whole;
 }
 
 }  // namespace DDH_HIDDEN

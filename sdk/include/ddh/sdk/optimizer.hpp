@@ -27,6 +27,7 @@ class Optimizer : public Instance {
   // For DDH_NEEDS_PARAM_NORM: how many sums of squares over a parameter, and the values to square.
   [[nodiscard]] virtual uint32_t sum_count() const noexcept { return 0; }
   virtual void prepare(const ddh_prepare_args&) {}
+  [[nodiscard]] virtual bool slot_used(uint32_t, int32_t) const noexcept { return true; }
 
   [[nodiscard]] const void* interface(std::string_view id) const override;
 };
@@ -58,6 +59,9 @@ inline const void* Optimizer::interface(std::string_view id) const {
       [](ddh_inst* i) noexcept { return self_as<Optimizer>(i).sum_count(); },
       [](ddh_inst* i, const ddh_prepare_args* args, ddh_err* err) noexcept {
         return guard(err, [&] { self_as<Optimizer>(i).prepare(*args); });
+      },
+      [](ddh_inst* i, uint32_t index, int32_t param) noexcept -> int32_t {
+        return self_as<Optimizer>(i).slot_used(index, param) ? 1 : 0;
       },
   };
   return id == DDH_OPTIMIZER_IFACE ? &table : nullptr;
