@@ -61,6 +61,22 @@ class Comm {
     c.label = label;
     ddh::call(backend_->all_gather, inst_, &c);
   }
+  // The sum over the ranks of each of `count` integers, in place, with wrap-around.
+  void all_reduce_i64(int64_t* values, uint64_t count, const char* label) const {
+    const ClockSpan span(clock_, DDH_SPAN_COMM);
+    if (backend_->all_reduce == nullptr)
+      ddh::fail(DDH_UNIMPLEMENTED, "this transport has no all_reduce; choose another with --comm");
+    ddh_coll c{};
+    c.struct_size = sizeof c;
+    c.dtype = DDH_I64;
+    c.op = DDH_SUM;
+    c.send = values;
+    c.recv = values;
+    c.count = count;
+    c.group = world_;
+    c.label = label;
+    ddh::call(backend_->all_reduce, inst_, &c);
+  }
   void broadcast_bytes(void* data, uint64_t bytes, int32_t root, const char* label) const {
     const ClockSpan span(clock_, DDH_SPAN_COMM);
     ddh_coll c{};

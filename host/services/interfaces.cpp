@@ -175,6 +175,25 @@ const ddh_optim kOptimTable = {
       return guard(
           err, [&] { step_of(h).update(detail::checked(shard, DDH_OPTIM_SHARD_MIN_SIZE, "ddh_optim_shard"), stream); });
     },
+    [](void* h, const ddh_optim_shard* shard, int32_t replica_index, int32_t replica_count, ddh_stream_t* stream,
+       ddh_err* err) noexcept {
+      return guard(err, [&] {
+        if (replica_count < 1 || replica_index < 0 || replica_index >= replica_count)
+          ddh::fail(DDH_OUT_OF_RANGE, "replica ", replica_index, " of ", replica_count, " makes no sense; give 0 of 1");
+        step_of(h).prepare(detail::checked(shard, DDH_OPTIM_SHARD_MIN_SIZE, "ddh_optim_shard"), replica_index,
+                           replica_count, stream);
+      });
+    },
+    [](void* h, ddh_err* err) noexcept { return guard(err, [&] { step_of(h).sum_norms(); }); },
+    [](void* h, uint32_t index, int32_t param) noexcept -> int32_t {
+      int32_t used = 1;
+      guard(nullptr, [&] {
+        const ddh_optimizer* table = &step_of(h).optimizer();
+        if (DDH_CAN(table, ddh_optimizer, slot_used))
+          used = table->slot_used(step_of(h).optimizer_inst(), index, param);
+      });
+      return used;
+    },
 };
 
 }  // namespace

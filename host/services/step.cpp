@@ -16,9 +16,25 @@ struct Step::Payload {
   int64_t has_open_window;
 };
 
+void Step::set_optimizer(ddh_inst* inst, const ddh_optimizer* table) {
+  optimizer_inst_ = inst;
+  optimizer_ = table;
+  std::vector<int32_t> needs(model_.n_params);
+  for (uint32_t p = 0; p < model_.n_params; ++p) {
+    needs[p] = table->needs(inst, static_cast<int32_t>(p));
+    if (needs[p] < DDH_NEEDS_NOTHING || needs[p] > DDH_NEEDS_WHOLE_PARAM)
+      ddh::fail(DDH_UNIMPLEMENTED, "the optimizer has the need ", needs[p], " for parameter '", model_.params[p]->name,
+                "', which this host does not know; update ddhost, or choose another optimizer");
+  }
+  param_sums_ = ParamSums(model_, inst, *table, needs);
+  const auto is_cuttable = [](int32_t need) { return need == DDH_NEEDS_NOTHING; };
+  needs_ = std::all_of(needs.begin(), needs.end(), is_cuttable) ? std::vector<int32_t>() : std::move(needs);
+}
+
 void Step::begin(int64_t step, int32_t program, double lr, double seed_scale, double loss_scale) {
   program_ = program;
   norm_.clear();
+  param_sums_.clear();
   decided_ = false;
   block_ = {sizeof(ddh_step_block), 0, step, lr, loss_scale, seed_scale, 1.0, 1.0, 0.0};
   outcome_ = {};
@@ -76,12 +92,48 @@ void Step::count_updates() {
   }
 }
 
-void Step::update(const ddh_optim_shard& shard, ddh_stream_t* stream) {
-  if (!decided_) ddh::fail(DDH_FAILED_PRECONDITION, "the strategy called update before decide in step ", block_.step);
-  if (block_.skip != 0) return;
+void Step::require_decided(const char* call) const {
+  if (!decided_)
+    ddh::fail(DDH_FAILED_PRECONDITION, "the strategy called ", call, " before decide in step ", block_.step);
+}
+
+void Step::prepare(const ddh_optim_shard& shard, int32_t replica_index, int32_t replica_count, ddh_stream_t* stream) {
+  require_decided("prepare");
+  if (block_.skip != 0 || !param_sums_.needed()) return;
   const ClockSpan span(comm_.clock(), DDH_SPAN_OPTIM);
-  const ddh_update_args args{sizeof(ddh_update_args), 0, &shard, &block_, param_steps_.data(), stream};
+  const ddh_update_args args{sizeof(ddh_update_args), 0, &shard, &block_, param_steps_.data(), stream, nullptr};
+  param_sums_.prepare(args, {replica_index, replica_count});
+}
+
+void Step::sum_norms() {
+  require_decided("sum_norms");
+  if (block_.skip == 0 && param_sums_.needed()) param_sums_.agree(comm_);
+}
+
+void Step::update(const ddh_optim_shard& shard, ddh_stream_t* stream) {
+  require_decided("update");
+  if (block_.skip != 0) return;
+  if (!needs_.empty()) check_needs(shard);
+  const ClockSpan span(comm_.clock(), DDH_SPAN_OPTIM);
+  const ddh_update_args args{sizeof(ddh_update_args), 0, &shard, &block_, param_steps_.data(), stream,
+                             param_sums_.totals()};
   ddh::call(optimizer_->update, optimizer_inst_, &args);
+}
+
+// A strategy that ignores the optimizer's needs gets a sentence, never a wrong number.
+void Step::check_needs(const ddh_optim_shard& shard) const {
+  for (uint32_t r = 0; r < shard.n_ranges; ++r) {
+    const ddh_range& range = shard.ranges[r];
+    const ddh_param_desc& param = *model_.params[range.param];
+    const int32_t need = needs_.at(static_cast<size_t>(range.param));
+    if (need == DDH_NEEDS_WHOLE_PARAM && range.numel != param.numel)
+      ddh::fail(DDH_FAILED_PRECONDITION, "the optimizer needs parameter '", param.name,
+                "' as a whole, but the strategy gave it ", range.numel, " of its ", param.numel,
+                " elements; choose another strategy or optimizer");
+    if (need == DDH_NEEDS_PARAM_NORM && !param_sums_.ready(range.param))
+      ddh::fail(DDH_FAILED_PRECONDITION, "the optimizer needs the norm of parameter '", param.name,
+                "', but the strategy updates it without prepare and sum_norms; choose another strategy or optimizer");
+  }
 }
 
 }  // namespace ddhost

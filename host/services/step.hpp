@@ -9,6 +9,7 @@
 
 #include "ddh/ddh.h"
 #include "numerics/gradient_norm.hpp"
+#include "services/param_sums.hpp"
 #include "services/windows.hpp"
 
 namespace ddhost {
@@ -38,10 +39,8 @@ class Step final : public NormSink {
   Step(const Comm& comm, Windows& windows, const ddh_model_desc& model, StepSettings settings)
       : comm_(comm), windows_(windows), model_(model), settings_(settings), param_steps_(model.n_params, 0) {}
 
-  void set_optimizer(ddh_inst* inst, const ddh_optimizer* table) {
-    optimizer_inst_ = inst;
-    optimizer_ = table;
-  }
+  // `table` and `inst` outlive this object; the optimizer is attached to the model.
+  void set_optimizer(ddh_inst* inst, const ddh_optimizer* table);
   [[nodiscard]] const ddh_optimizer& optimizer() const { return *optimizer_; }
   [[nodiscard]] ddh_inst* optimizer_inst() const { return optimizer_inst_; }
 
@@ -56,6 +55,8 @@ class Step final : public NormSink {
     norm_.add(grad, begin, numel, ranges);
   }
   const ddh_step_block& decide();
+  void prepare(const ddh_optim_shard& shard, int32_t replica_index, int32_t replica_count, ddh_stream_t* stream);
+  void sum_norms();
   void update(const ddh_optim_shard& shard, ddh_stream_t* stream);
 
   [[nodiscard]] const ddh_step_block& block() const { return block_; }
@@ -66,6 +67,8 @@ class Step final : public NormSink {
   struct Payload;
   void merge(const std::vector<Payload>& all);
   void count_updates();
+  void require_decided(const char* call) const;
+  void check_needs(const ddh_optim_shard& shard) const;
 
   const Comm& comm_;
   Windows& windows_;
@@ -73,6 +76,8 @@ class Step final : public NormSink {
   const StepSettings settings_;
   ddh_inst* optimizer_inst_ = nullptr;
   const ddh_optimizer* optimizer_ = nullptr;
+  std::vector<int32_t> needs_;  // per parameter; empty: the optimizer works element by element
+  ParamSums param_sums_;
 
   int32_t program_ = 0;
   GradientNorm norm_;

@@ -25,7 +25,7 @@ class Ddp final : public ddh::Strategy {
 
   void attach(const ddh_attach_args& args) override {
     args_ = ddh::copy_of(args);
-    layout_ = ddh::ModelLayout(*args.model, args.world_size, args.compute_dtype);
+    layout_ = ddh::ModelLayout(*args.model, args.world_size, args.compute_dtype, ddh::whole_params(host, *args.model));
     views_ = ddh::UnitViews(*args.model, layout_);
     grads_ = ddh::FullGrads(layout_, args_, DDH_REDUCE_TO_ALL);
   }
@@ -71,6 +71,11 @@ class Ddp final : public ddh::Strategy {
     grads_.reduce_all();
     const ddh_step_block* block = nullptr;
     ddh::call(host.optim->decide, host.h, &block);
+    const ddh::Replica replica{args_.rank, args_.world_size};
+    for (size_t s = 0; s < states_.size(); ++s) {
+      if (const float* grad = grads_.all(s)) states_[s].optim.prepare(states_[s].params.data(), grad, replica);
+    }
+    ddh::sum_norms(host);
     for (size_t s = 0; s < states_.size(); ++s) {
       if (const float* grad = grads_.all(s)) states_[s].optim.update(states_[s].params.data(), grad);
     }

@@ -24,9 +24,8 @@ class Zero1 final : public ddh::Strategy {
   using Strategy::Strategy;
 
   void attach(const ddh_attach_args& args) override {
-    ddh::require_elementwise(host, *args.model, "zero1");
     args_ = ddh::copy_of(args);
-    layout_ = ddh::ModelLayout(*args.model, args.world_size, args.compute_dtype);
+    layout_ = ddh::ModelLayout(*args.model, args.world_size, args.compute_dtype, ddh::whole_params(host, *args.model));
     views_ = ddh::UnitViews(*args.model, layout_);
     grads_ = ddh::FullGrads(layout_, args_, /*to_all=*/0);
   }
@@ -77,6 +76,10 @@ class Zero1 final : public ddh::Strategy {
     grads_.reduce_all();
     const ddh_step_block* block = nullptr;
     ddh::call(host.optim->decide, host.h, &block);
+    for (size_t s = 0; s < states_.size(); ++s) {
+      if (const float* grad = grads_.segment(s)) states_[s].optim.prepare(states_[s].params.segment(), grad, {});
+    }
+    ddh::sum_norms(host);
     for (size_t s = 0; s < states_.size(); ++s) {
       if (grads_.segment(s) == nullptr) continue;
       states_[s].params.write_begin();

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # examples_train.sh <source folder> <build folder>: the C example is built with the one line that its first comment
-# shows, and trains to the same bits as plugins/ddp.so in both orders of sums; the solo example equals ddp on one rank.
+# shows, and trains to the same bits as plugins/ddp.so in both orders of sums and with optimizers that need more than
+# ranges; the solo example equals ddp on one rank.
 set -euo pipefail
 source=$1 build=$2
 work=$(mktemp -d)
@@ -39,6 +40,14 @@ for order in rank_first micro_first; do
   train "$work/ddp_in_c.so" "c_$order" "${settings[@]}"
   equal "ddp_$order" "c_$order"
 done
-train "$build/plugins/ddp.so" ddp_one --nproc 1
-train "$work/solo.so" solo_one --nproc 1
-equal ddp_one solo_one
+# Optimizers that need norms of parameters, or whole ones.
+for optimizer in lamb muon; do
+  train "$build/plugins/ddp.so" "ddp_$optimizer" --nproc 2 --optimizer "$optimizer"
+  train "$work/ddp_in_c.so" "c_$optimizer" --nproc 2 --optimizer "$optimizer"
+  equal "ddp_$optimizer" "c_$optimizer"
+done
+for optimizer in adamw lamb muon; do
+  train "$build/plugins/ddp.so" "ddp_one_$optimizer" --nproc 1 --optimizer "$optimizer"
+  train "$work/solo.so" "solo_one_$optimizer" --nproc 1 --optimizer "$optimizer"
+  equal "ddp_one_$optimizer" "solo_one_$optimizer"
+done

@@ -72,6 +72,9 @@ const std::vector<Way> kWays = {
     {"zero3", "shm", {"strategy.prefetch_units=3"}},
 };
 
+// Matrices of 350 elements, which any strategy would cut.
+const char* const kManyBlocks = "model.hidden=70";
+
 const Way kDdp = {"ddp", "shm", {}}, kZero1 = {"zero1", "shm", {}}, kZero3 = {"zero3", "shm", {}};
 
 // Every way against ddp on loop. A difference prints the two commands.
@@ -125,6 +128,31 @@ TEST_CASE("every strategy gives the same bits: tight clipping with momentum and 
 
 TEST_CASE("every strategy gives the same bits: blocks of two ranks in the order of sums", "[equivalence]") {
   check_all_equal(4, {"train.reduce_block=2", "data.micro_batch=5"});
+}
+
+TEST_CASE("every strategy gives the same bits: an optimizer that keeps one number per element", "[equivalence]") {
+  check_all_equal(GENERATE(1, 2, 3), {"--optimizer", "lion", "train.clip_norm=0.5", "optimizer.weight_decay=0.1"});
+}
+
+TEST_CASE("every strategy gives the same bits: an optimizer that needs the norm of each parameter", "[equivalence]") {
+  check_all_equal(GENERATE(1, 2, 3),
+                  {"--optimizer", "lamb", "optimizer.weight_decay=0.1", "model.nan_at_step=5", kManyBlocks});
+}
+
+TEST_CASE("every strategy gives the same bits: an optimizer that needs matrices whole, and two for the rest",
+          "[equivalence]") {
+  check_all_equal(GENERATE(1, 2, 3),
+                  {"--optimizer", "muon", "train.clip_norm=0.5", "model.nan_at_step=5", kManyBlocks});
+}
+
+TEST_CASE("every strategy gives the same bits: norms and whole matrices over bf16 values", "[equivalence]") {
+  check_all_equal(2, {"--optimizer", GENERATE("lamb", "muon"), "precision.compute=bf16", kManyBlocks});
+}
+
+TEST_CASE("every strategy gives the same bits: whole matrices, accumulation and more ranks than matrices",
+          "[equivalence]") {
+  check_all_equal(8, {"--optimizer", "muon", kManyBlocks, "train.grad_accum_steps=2", "data.micro_batch=2",
+                      GENERATE("train.reduce_order=rank_first", "train.reduce_order=micro_first")});
 }
 
 TEST_CASE("every strategy skips the step whose gradient holds a NaN, and goes on alike", "[equivalence]") {
@@ -208,7 +236,8 @@ TEST_CASE("memory by tag equals the strategy's plan to the byte", "[memory]") {
       GENERATE(std::vector<std::string>{}, std::vector<std::string>{"train.grad_accum_steps=2"},
                std::vector<std::string>{"train.grad_accum_steps=2", "train.reduce_order=micro_first"},
                std::vector<std::string>{"precision.compute=bf16"}, std::vector<std::string>{"model.repeat=1"},
-               std::vector<std::string>{"train.recompute=1"});
+               std::vector<std::string>{"train.recompute=1"},
+               std::vector<std::string>{"--optimizer", "muon", "train.grad_accum_steps=2"});
   for (const Way& way : kWays) {
     const Result result = run(way, 2, options);
     INFO(result.command);
@@ -254,10 +283,20 @@ TEST_CASE("zero3 keeps 16/N bytes for each padded parameter and what is in fligh
   CHECK(grads == kTrainedBytes + 2 * (padded(31 * 5) + 2 * layer));  // segments; tied gradient and ring, on each rank
 }
 
+TEST_CASE("muon keeps one number for each element of a matrix and two for the rest", "[memory]") {
+  const uint64_t matrices = 3 * 2 * padded(9 * 5);  // the embedding is adamw's
+  for (const Way& way : {kDdp, kZero3}) {
+    const Result result = run(way, 2, {"--optimizer", "muon"});
+    uint64_t bytes = 0;
+    for (size_t r = 0; r < 2; ++r) bytes += peak(result, r, "optim");
+    CHECK(bytes == (way.strategy == kDdp.strategy ? 2 : 1) * (2 * kTrainedBytes - matrices));
+  }
+}
+
 TEST_CASE("collectives per step equal the strategy's plan", "[counts]") {
   for (const Way& way : kWays) {
-    for (const char* accum : {"1", "3"}) {
-      const Result result = run(way, 2, {std::string("train.grad_accum_steps=") + accum});
+    for (const auto& [accum, optimizer] : {std::pair{"1", "adamw"}, {"3", "adamw"}, {"1", "muon"}}) {
+      const Result result = run(way, 2, {"--optimizer", optimizer, std::string("train.grad_accum_steps=") + accum});
       INFO(result.command);
       const auto& counters = result.record.summary.at("counters");
       const auto& plan = result.record.summary.at("plan_calls");

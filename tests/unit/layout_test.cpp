@@ -93,6 +93,52 @@ TEST_CASE("ranges of all segments list every element of every parameter once") {
   }
 }
 
+TEST_CASE("parameters that must stay whole have a space of their own, cut at their borders") {
+  const auto world = GENERATE(1, 2, 3, 5, 8);
+  const Model model;
+  const ddh::ModelLayout layout(model.desc, world, DDH_F32, {true, false, true, true, true});
+  REQUIRE(layout.spaces.size() ==
+          4);  // first, first whole, second whole, frozen: nobody updates that, so it may be cut
+  for (const ddh::FlatSpace& space : layout.spaces) {
+    uint64_t at = 0;
+    std::vector<size_t> pieces(5, 0);
+    for (int32_t r = 0; r < world; ++r) {
+      CHECK(space.cut.segment_offset[static_cast<size_t>(r)] == at);
+      at += space.segment_numel(r);
+      for (const ddh_range& range : space.segment_ranges(r)) {
+        ++pieces[static_cast<size_t>(range.param)];
+        if (space.whole) CHECK(range.numel == model.params[range.param].numel);
+      }
+    }
+    CHECK(at == space.numel);
+    for (const ddh::PlacedParam& p : space.params) {
+      CHECK(layout.place[static_cast<size_t>(p.param)].offset == p.offset);
+      CHECK(p.offset % ddh::kGrid == 0);
+      if (space.whole) CHECK(pieces[static_cast<size_t>(p.param)] == 1);
+    }
+  }
+  CHECK(layout.spaces[layout.place[0].space].whole);
+  CHECK_FALSE(layout.spaces[layout.place[1].space].whole);
+  CHECK(layout.place[2].space == layout.place[0].space);
+  CHECK(layout.place[3].space != layout.place[0].space);
+  CHECK_FALSE(layout.spaces[layout.place[4].space].whole);
+  CHECK(layout.unit_uses[1].size() == 2);
+}
+
+TEST_CASE("whole parameters are dealt to the ranks over the whole model, the largest first") {
+  const Model model;  // padded: 64, 64, 192, and in the second unit 64
+  const ddh::ModelLayout two(model.desc, 2, DDH_F32, {true, true, true, true, false});
+  const ddh::FlatSpace& first = two.spaces[two.place[0].space];
+  CHECK(first.segment_numel(0) == 192);  // parameter 2 alone; all others to the rank that has less
+  CHECK(first.segment_numel(1) == 128);
+  CHECK(two.place[2].offset == 0);
+  CHECK(two.place[0].offset == 192);
+  CHECK(two.place[1].offset == 256);
+  const ddh::FlatSpace& second = two.spaces[two.place[3].space];
+  CHECK(second.segment_numel(0) == 0);
+  CHECK(second.segment_numel(1) == 64);
+}
+
 TEST_CASE("the second use of a tied parameter adds to the first one's gradient, and frozen parameters have none") {
   const Model model;
   const ddh::ModelLayout layout(model.desc, 1, DDH_F32);

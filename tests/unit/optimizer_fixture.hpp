@@ -10,19 +10,24 @@
 #include <vector>
 
 #include "ddh/sdk/plugin.hpp"
+#include "numerics/exact_norm.hpp"
 
 namespace ddhost::test {
 
 using Numbers = std::map<std::string, std::vector<double>>;
+using Texts = std::map<std::string, std::string>;
 
 class OptimizerFixture {
  public:
   // `options` hold every key that the plugin reads, without "optimizer.".
   OptimizerFixture(ddh_plugin_entry_fn entry, Numbers options, const std::vector<uint64_t>& numels,
-                   const std::vector<uint32_t>& attributes = {})
-      : options_(std::move(options)) {
+                   const std::vector<uint32_t>& attributes = {}, std::vector<std::vector<int64_t>> shapes = {},
+                   Texts texts = {})
+      : options_(std::move(options)), texts_(std::move(texts)), shapes_(std::move(shapes)) {
     host_ = {sizeof(ddh_host), DDH_ABI_MAJOR, DDH_ABI_MINOR, this, [](void*, const char* id) noexcept -> const void* {
-               return std::string_view(id) == DDH_CONFIG_IFACE ? &config_table() : nullptr;
+               const std::string_view name = id;
+               if (name == DDH_ALLOC_IFACE) return &alloc_table();
+               return name == DDH_CONFIG_IFACE ? &config_table() : nullptr;
              }};
     ddh::call(entry, &host_, &module_);
     const ddh_create create{sizeof(ddh_create), 0, &host_, module_->desc[0]->id};
@@ -38,6 +43,10 @@ class OptimizerFixture {
   }
 
   [[nodiscard]] uint32_t slot_count() const { return table_->slot_count(inst_); }
+  [[nodiscard]] int32_t needs(int32_t param) const { return table_->needs(inst_, param); }
+  [[nodiscard]] bool slot_used(uint32_t index, int32_t param) const {
+    return table_->slot_used(inst_, index, param) != 0;
+  }
   [[nodiscard]] ddh_slot_desc slot(uint32_t index) const {
     ddh_slot_desc out{};
     out.struct_size = sizeof out;
@@ -46,11 +55,37 @@ class OptimizerFixture {
   }
   void update(const ddh_optim_shard& shard, const ddh_step_block& block,
               const std::vector<int64_t>& param_steps) const {
-    const ddh_update_args args{sizeof(ddh_update_args), 0, &shard, &block, param_steps.data(), nullptr};
+    ddh_update_args args{sizeof(ddh_update_args), 0, &shard, &block, param_steps.data(), nullptr, nullptr};
+    const std::vector<double> sums = block.skip != 0 ? std::vector<double>() : param_sums(args);
+    if (!sums.empty()) args.param_sums = sums.data();
     ddh::call(table_->update, inst_, &args);
   }
 
  private:
+  // prepare on every range, and the sums over the ranges of each parameter.
+  [[nodiscard]] std::vector<double> param_sums(const ddh_update_args& args) const {
+    const uint32_t count = table_->sum_count(inst_);
+    std::vector<ExactSum> sums(count * params_.size());
+    for (uint32_t r = 0; count > 0 && r < args.shard->n_ranges; ++r) {
+      const ddh_range& range = args.shard->ranges[r];
+      ddh_optim_shard piece = *args.shard;
+      piece.ranges = &range;
+      piece.n_ranges = 1;
+      ddh_update_args piece_args = args;
+      piece_args.shard = &piece;
+      std::vector<std::vector<float>> values(count, std::vector<float>(range.numel));
+      std::vector<float*> pointers;
+      for (auto& v : values) pointers.push_back(v.data());
+      const ddh_prepare_args call{sizeof(ddh_prepare_args), count, &piece_args, pointers.data()};
+      ddh::call(table_->prepare, inst_, &call);
+      for (uint32_t k = 0; k < count; ++k)
+        sums[static_cast<size_t>(range.param) * count + k].add_range(values[k].data(), range.numel);
+    }
+    std::vector<double> totals;
+    for (const ExactSum& sum : sums) totals.push_back(sum.total());
+    return totals;
+  }
+
   static const ddh_config& config_table() {
     static const ddh_config table = {
         sizeof(ddh_config),
@@ -61,7 +96,14 @@ class OptimizerFixture {
         [](void* h, const char* key, double* out, ddh_err* err) noexcept {
           return ddh::guard(err, [&] { *out = find(h, key).at(0); });
         },
-        nullptr,
+        [](void* h, const char* key, const char** out, ddh_err* err) noexcept {
+          return ddh::guard(err, [&] {
+            const auto& texts = static_cast<OptimizerFixture*>(h)->texts_;
+            const auto at = texts.find(std::string(key).substr(std::string_view("optimizer.").size()));
+            if (at == texts.end()) ddh::fail(DDH_NOT_FOUND, "no text ", key);
+            *out = at->second.c_str();
+          });
+        },
         [](void* h, const char* key, double* out, uint32_t cap, uint32_t* n, ddh_err* err) noexcept {
           return ddh::guard(err, [&] {
             const auto& numbers = find(h, key);
@@ -69,6 +111,19 @@ class OptimizerFixture {
             std::copy_n(numbers.begin(), std::min<size_t>(cap, numbers.size()), out);
           });
         },
+        nullptr,
+    };
+    return table;
+  }
+  static const ddh_alloc& alloc_table() {
+    static const ddh_alloc table = {
+        sizeof(ddh_alloc),
+        0,
+        [](void*, const ddh_alloc_args* args, void** out, ddh_err* err) noexcept {
+          return ddh::guard(err, [&] { *out = ::operator new (args->bytes, std::align_val_t{64}); });
+        },
+        [](void*, void* p) noexcept { ::operator delete (p, std::align_val_t{64}); },
+        nullptr,
         nullptr,
     };
     return table;
@@ -86,6 +141,10 @@ class OptimizerFixture {
       params_[i].name = "w";
       params_[i].numel = numels[i];
       params_[i].attributes = attributes.empty() ? 0 : attributes[i];
+      if (!shapes_.empty()) {
+        params_[i].shape = shapes_[i].data();
+        params_[i].n_dims = static_cast<uint32_t>(shapes_[i].size());
+      }
       param_pointers_.push_back(&params_[i]);
     }
     model_.struct_size = sizeof model_;
@@ -93,7 +152,9 @@ class OptimizerFixture {
     model_.params = param_pointers_.data();
   }
 
-  Numbers options_;
+  const Numbers options_;
+  const Texts texts_;
+  const std::vector<std::vector<int64_t>> shapes_;
   ddh_host host_{};
   const ddh_module* module_ = nullptr;
   ddh_inst* inst_ = nullptr;

@@ -9,8 +9,9 @@
 #include "ddh/sdk/lowp.hpp"
 #include "optimizer_fixture.hpp"
 
-extern "C" ddh_rc ddh_entry_adamw(const ddh_host*, const ddh_module**, ddh_err*) noexcept;
-extern "C" ddh_rc ddh_entry_sgd(const ddh_host*, const ddh_module**, ddh_err*) noexcept;
+#define DDHOST_OPTIMIZERS(X) X(adagrad) X(adam) X(adamw) X(lamb) X(lion) X(muon) X(sgd)
+#define DDHOST_DECLARE(name) extern "C" ddh_rc ddh_entry_##name(const ddh_host*, const ddh_module**, ddh_err*) noexcept;
+DDHOST_OPTIMIZERS(DDHOST_DECLARE)
 
 namespace {
 
@@ -18,6 +19,7 @@ using ddhost::test::Numbers;
 using ddhost::test::OptimizerFixture;
 using ddhost::test::Shard;
 using ddhost::test::step_block;
+using ddhost::test::Texts;
 
 struct Kept {
   int64_t step;
@@ -25,10 +27,12 @@ struct Kept {
 };
 struct Case {
   std::string optimizer;
-  double lr, beta1, beta2, eps, weight_decay, momentum, dampening;
-  bool nesterov;
-  double torch_fp32_error;  // max |dp| / (|p| + lr) of torch's own fp32 run
-  std::vector<double> torch_fp32_slot_errors;
+  double lr;
+  Numbers options;
+  Texts texts;
+  std::vector<std::vector<int64_t>> shapes;
+  double peer_fp32_error;  // max |dp| / (|p| + lr) of the same run in fp32, by torch
+  std::vector<double> peer_fp32_slot_errors;
   std::vector<Kept> kept;
 };
 const std::vector<Case>& reference_cases() {
@@ -37,8 +41,6 @@ const std::vector<Case>& reference_cases() {
   };
   return cases;
 }
-
-const std::vector<uint64_t> kReferenceNumels = {1, 7, 67};
 
 // As in make_optimizer_reference.py.
 float reference_value(uint64_t tensor, uint64_t step, uint64_t i) {
@@ -49,18 +51,41 @@ float reference_value(uint64_t tensor, uint64_t step, uint64_t i) {
 }
 
 Numbers options_of(const Case& c) {
-  if (c.optimizer == "adamw")
-    return {{"betas", {c.beta1, c.beta2}}, {"eps", {c.eps}}, {"weight_decay", {c.weight_decay}}, {"decay_groups", {1}}};
-  return {{"momentum", {c.momentum}},
-          {"dampening", {c.dampening}},
-          {"nesterov", {c.nesterov ? 1.0 : 0.0}},
-          {"weight_decay", {c.weight_decay}},
-          {"decay_groups", {1}}};
+  Numbers options = c.options;
+  options["decay_groups"] = {1};
+  options["lr"] = {c.lr};
+  return options;
 }
-ddh_plugin_entry_fn entry_of(const std::string& id) { return id == "adamw" ? ddh_entry_adamw : ddh_entry_sgd; }
+Texts texts_of(const Case& c) {
+  Texts texts = c.texts;
+  texts["adamw_params"] = "*embed*";
+  return texts;
+}
+ddh_plugin_entry_fn entry_of(const std::string& id) {
+#define DDHOST_ENTRY(name) {#name, ddh_entry_##name},
+  static const std::map<std::string, ddh_plugin_entry_fn> entries = {DDHOST_OPTIMIZERS(DDHOST_ENTRY)};
+  return entries.at(id);
+}
+const Case& last_case(const std::string& id) {
+  const auto& cases = reference_cases();
+  return *std::find_if(cases.rbegin(), cases.rend(), [&](const Case& c) { return c.optimizer == id; });
+}
+const Case& first_case(const std::string& id) {
+  const auto& cases = reference_cases();
+  return *std::find_if(cases.begin(), cases.end(), [&](const Case& c) { return c.optimizer == id; });
+}
 
-Numbers adamw_options() { return options_of(reference_cases().front()); }
-Numbers sgd_options() { return options_of(reference_cases().back()); }
+Numbers adamw_options() { return options_of(first_case("adamw")); }
+Numbers sgd_options() { return options_of(last_case("sgd")); }
+
+std::vector<uint64_t> numels_of(const Case& c) {
+  std::vector<uint64_t> numels;
+  for (const auto& shape : c.shapes) {
+    numels.push_back(1);
+    for (const int64_t extent : shape) numels.back() *= static_cast<uint64_t>(extent);
+  }
+  return numels;
+}
 
 void fill_random(std::vector<float>& values, uint32_t seed) {
   std::mt19937 random(seed);
@@ -82,21 +107,23 @@ Shard random_shard(const std::vector<uint64_t>& numels, uint32_t n_slots, uint32
 
 }  // namespace
 
-TEST_CASE("optimizers follow torch's fp64 trajectory and stray no further than torch's own fp32") {
+TEST_CASE("optimizers follow the fp64 trajectory and stray no further than torch does in fp32") {
   for (const Case& c : reference_cases()) {
-    INFO(c.optimizer << " lr " << c.lr << " momentum " << c.momentum);
-    const OptimizerFixture optimizer(entry_of(c.optimizer), options_of(c), kReferenceNumels);
-    Shard shard(kReferenceNumels, optimizer.slot_count(), 1);
-    for (size_t t = 0; t < kReferenceNumels.size(); ++t)
-      for (uint64_t i = 0; i < kReferenceNumels[t]; ++i)
-        shard.master[shard.ranges[t].flat_offset + i] = reference_value(t, 0, i);
+    INFO(c.optimizer << " lr " << c.lr << " at " << &c - reference_cases().data());
+    const std::vector<uint64_t> numels = numels_of(c);
+    const OptimizerFixture optimizer(entry_of(c.optimizer), options_of(c), numels, {}, c.shapes, texts_of(c));
+    Shard shard(numels, optimizer.slot_count(), 1);
+    const auto fill = [&](std::vector<float>& values, int64_t step) {
+      for (size_t t = 0; t < numels.size(); ++t)
+        for (uint64_t i = 0; i < numels[t]; ++i)
+          values[shard.ranges[t].flat_offset + i] = reference_value(t, static_cast<uint64_t>(step), i);
+    };
+    fill(shard.master, 0);
     double error = 0;
     std::vector<double> slot_errors(optimizer.slot_count(), 0);
     for (int64_t step = 1; step <= 10; ++step) {
-      for (size_t t = 0; t < kReferenceNumels.size(); ++t)
-        for (uint64_t i = 0; i < kReferenceNumels[t]; ++i)
-          shard.grads[0][shard.ranges[t].flat_offset + i] = reference_value(t, static_cast<uint64_t>(step), i);
-      optimizer.update(shard.view(), step_block(step, c.lr), {step, step, step});
+      fill(shard.grads[0], step);
+      optimizer.update(shard.view(), step_block(step, c.lr), std::vector<int64_t>(numels.size(), step));
       for (const Kept& kept : c.kept) {
         if (kept.step != step) continue;
         REQUIRE(kept.arrays.size() == 1 + optimizer.slot_count());
@@ -114,21 +141,23 @@ TEST_CASE("optimizers follow torch's fp64 trajectory and stray no further than t
     }
     // The largest gradient is just below 1. torch fuses multiply and add on some paths, we nowhere (equal bits at every
     // width), so ours may stray three times as far as its fp32 run, and by one rounding where that hits exactly.
-    CAPTURE(error, c.torch_fp32_error);
+    CAPTURE(error, c.peer_fp32_error);
     CHECK(error <= 1e-6);
-    CHECK(error <= std::max(3 * c.torch_fp32_error, 6e-8));
+    CHECK(error <= std::max(3 * c.peer_fp32_error, 6e-8));
     for (size_t s = 0; s < slot_errors.size(); ++s) {
+      CAPTURE(s);
       CHECK(slot_errors[s] <= 1e-6);
-      CHECK(slot_errors[s] <= std::max(3 * c.torch_fp32_slot_errors[s], 6e-8));
+      CHECK(slot_errors[s] <= std::max(3 * c.peer_fp32_slot_errors[s], 6e-8));
     }
   }
 }
 
 TEST_CASE("an optimizer gives the same bits however its elements are cut into ranges") {
   const std::vector<uint64_t> numels = {5000, 1, 129, 64};
-  for (const auto& [entry, options] : {std::pair{&ddh_entry_adamw, adamw_options()}, {&ddh_entry_sgd, sgd_options()}})
+  for (const Case& c : reference_cases())
     for (const uint32_t n_grads : {1u, 2u, 3u, 5u}) {
-      const OptimizerFixture optimizer(entry, options, numels);
+      INFO(c.optimizer << " with " << n_grads << " gradient sources");
+      const OptimizerFixture optimizer(entry_of(c.optimizer), options_of(c), numels, {}, {}, texts_of(c));
       Shard whole = random_shard(numels, optimizer.slot_count(), n_grads);
       Shard cut = whole;
       std::mt19937 random(7);
@@ -187,8 +216,9 @@ TEST_CASE("a skipped step changes nothing and a step leaves padding alone") {
 
 TEST_CASE("the low-precision copy is the rounded master") {
   const std::vector<uint64_t> numels = {333};
-  for (const auto& [entry, options] : {std::pair{&ddh_entry_adamw, adamw_options()}, {&ddh_entry_sgd, sgd_options()}}) {
-    const OptimizerFixture optimizer(entry, options, numels);
+  for (const Case& c : reference_cases()) {
+    INFO(c.optimizer);
+    const OptimizerFixture optimizer(entry_of(c.optimizer), options_of(c), numels, {}, {{9, 37}}, texts_of(c));
     Shard bf16 = random_shard(numels, optimizer.slot_count(), 2);
     Shard f16 = bf16;
     optimizer.update(bf16.view(DDH_BF16), step_block(1, 0.01), {1});
@@ -243,6 +273,69 @@ TEST_CASE("each parameter's own step count enters its bias correction") {
   CHECK(shard.master[64] == Approx(-0.1 * m / std::sqrt(v)).epsilon(1e-5));
 }
 
+TEST_CASE("adam decays in the gradient where adamw decays the parameter") {
+  const std::vector<uint64_t> numels = {64};
+  Numbers options = adamw_options();
+  options["weight_decay"] = {0.5};
+  for (const std::string id : {"adam", "adamw"}) {
+    const OptimizerFixture optimizer(entry_of(id), options, numels);
+    Shard shard(numels, 2, 1);
+    for (float& p : shard.master) p = 2.0f;
+    optimizer.update(shard.view(), step_block(1, 0.1), {1});
+    // Gradients are zero. L2 makes one of 1, whose first update is lr; decoupled decay takes lr weight_decay p.
+    CHECK(shard.master[0] == Approx(id == "adam" ? 2.0 - 0.1 : 2.0 - 0.1 * 0.5 * 2.0).epsilon(1e-6));
+    CHECK(shard.slots[0][0] == Approx(id == "adam" ? 0.1 : 0.0));
+  }
+}
+
+TEST_CASE("lion moves every element by the learning rate, and not where nothing pulls") {
+  const std::vector<uint64_t> numels = {64};
+  const OptimizerFixture optimizer(ddh_entry_lion, options_of(last_case("lion")), numels);
+  Shard shard(numels, 1, 1);
+  shard.grads[0][0] = 1e-30f;
+  shard.grads[0][1] = -1e30f;
+  shard.grads[0][3] = std::nanf("");
+  optimizer.update(shard.view(), step_block(1, 0.25), {1});
+  CHECK(shard.master[0] == -0.25f);
+  CHECK(shard.master[1] == 0.25f);
+  CHECK(shard.master[2] == 0.0f);
+  CHECK(std::isnan(shard.master[3]));
+}
+
+TEST_CASE("lamb moves each parameter by its own length, within the limits of the trust ratio") {
+  const std::vector<uint64_t> numels = {64, 64, 64, 64};
+  Numbers options = options_of(first_case("lamb"));
+  options["max_coeff"] = {3.0};
+  const OptimizerFixture optimizer(ddh_entry_lamb, options, numels);
+  Shard shard(numels, 2, 1);
+  const std::vector<float> starts = {2.0f, 5.0f, 0.0f, 1e-6f};
+  for (size_t t = 0; t < starts.size(); ++t)
+    for (size_t i = 0; i < 64; ++i) {
+      shard.master[64 * t + i] = starts[t];
+      shard.grads[0][64 * t + i] = 0.25f;
+    }
+  optimizer.update(shard.view(), step_block(1, 0.1), {1, 1, 1, 1});
+  // The first direction of Adam is 1 everywhere, so the trust ratio is the parameter's value.
+  CHECK(shard.master[0] == Approx(2.0 - 0.1 * 2.0).epsilon(1e-6));
+  CHECK(shard.master[64] == Approx(5.0 - 0.1 * 3.0).epsilon(1e-6));
+  CHECK(shard.master[128] == Approx(-0.1).epsilon(1e-6));  // zero length: ratio 1
+  CHECK(shard.master[192] == Approx(1e-6 - 0.1 * 0.01).epsilon(1e-6));
+}
+
+TEST_CASE("adagrad's sums begin anew at a parameter's first update") {
+  const std::vector<uint64_t> numels = {64};
+  Numbers options = options_of(first_case("adagrad"));
+  options["initial_accumulator_value"] = {9.0};
+  const OptimizerFixture optimizer(ddh_entry_adagrad, options, numels);
+  Shard shard(numels, 1, 1);
+  for (float& g : shard.grads[0]) g = 4.0f;
+  optimizer.update(shard.view(), step_block(1, 1.0), {1});
+  CHECK(shard.slots[0][0] == 25.0f);
+  CHECK(shard.master[0] == Approx(-4.0 / 5.0));
+  optimizer.update(shard.view(), step_block(2, 1.0), {2});
+  CHECK(shard.slots[0][0] == 41.0f);
+}
+
 TEST_CASE("slots are named, and sgd without momentum has none") {
   const OptimizerFixture adamw(ddh_entry_adamw, adamw_options(), {1});
   REQUIRE(adamw.slot_count() == 2);
@@ -259,6 +352,39 @@ TEST_CASE("slots are named, and sgd without momentum has none") {
   CHECK(OptimizerFixture(ddh_entry_sgd, plain, {1}).slot_count() == 0);
 }
 
+TEST_CASE("muon wants matrices whole and leaves vectors, sparse gradients and listed names to adamw") {
+  const Case& c = first_case("muon");
+  Texts texts = texts_of(c);
+  const auto muon = [&](const std::vector<uint32_t>& attributes) {
+    return std::make_unique<OptimizerFixture>(ddh_entry_muon, options_of(c), std::vector<uint64_t>{12, 12, 24},
+                                              attributes, std::vector<std::vector<int64_t>>{{3, 4}, {12}, {2, 3, 4}},
+                                              texts);
+  };
+  const auto optimizer = muon({0, 0, 0});
+  CHECK(optimizer->needs(0) == DDH_NEEDS_WHOLE_PARAM);
+  CHECK(optimizer->needs(1) == DDH_NEEDS_NOTHING);
+  CHECK(optimizer->needs(2) == DDH_NEEDS_WHOLE_PARAM);
+  CHECK((optimizer->slot_used(0, 0) && !optimizer->slot_used(1, 0) && !optimizer->slot_used(2, 0)));
+  CHECK((!optimizer->slot_used(0, 1) && optimizer->slot_used(1, 1) && optimizer->slot_used(2, 1)));
+  CHECK(muon({DDH_PARAM_SPARSE_GRAD, 0, 0})->needs(0) == DDH_NEEDS_NOTHING);
+  for (const auto& [patterns, needs] : {std::pair{"*", DDH_NEEDS_NOTHING},
+                                        {"x,w", DDH_NEEDS_NOTHING},
+                                        {"x,?", DDH_NEEDS_NOTHING},
+                                        {"x,ww", DDH_NEEDS_WHOLE_PARAM},
+                                        {"", DDH_NEEDS_WHOLE_PARAM}}) {
+    texts["adamw_params"] = patterns;  // the fixture's parameters are all called w
+    CHECK(muon({0, 0, 0})->needs(0) == needs);
+  }
+}
+
+TEST_CASE("muon refuses a piece of a matrix") {
+  const Case& c = first_case("muon");
+  const OptimizerFixture optimizer(ddh_entry_muon, options_of(c), {128}, {}, {{2, 64}}, texts_of(c));
+  Shard shard({128}, 3, 1);
+  shard.ranges[0].numel = 64;
+  CHECK_THROWS_WITH(optimizer.update(shard.view(), step_block(1, 0.1), {1}), Catch::Contains("64 of 128"));
+}
+
 TEST_CASE("options that make no sense are refused with a sentence") {
   Numbers sgd = sgd_options();
   sgd["momentum"] = {0.0};
@@ -266,6 +392,9 @@ TEST_CASE("options that make no sense are refused with a sentence") {
   Numbers adamw = adamw_options();
   adamw["betas"] = {0.9, 1.0};
   CHECK_THROWS_WITH(OptimizerFixture(ddh_entry_adamw, adamw, {1}), Catch::Contains("optimizer.betas"));
+  Numbers lamb = options_of(first_case("lamb"));
+  lamb["min_coeff"] = {20.0};
+  CHECK_THROWS_WITH(OptimizerFixture(ddh_entry_lamb, lamb, {1}), Catch::Contains("optimizer.min_coeff"));
   const OptimizerFixture optimizer(ddh_entry_adamw, adamw_options(), {64});
   Shard shard({64}, 1, 1);
   CHECK_THROWS_WITH(optimizer.update(shard.view(), step_block(1, 0.1), {1}), Catch::Contains("optimizer slots"));

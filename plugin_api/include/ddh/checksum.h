@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DDH_HEADER_CHECKSUM UINT64_C(0x1c6230aafb407dfc)
-#define DDH_HEADER_CHECKSUM_TEXT "1c6230aafb407dfc"
+#define DDH_HEADER_CHECKSUM UINT64_C(0xc8a9a2717a41d9a5)
+#define DDH_HEADER_CHECKSUM_TEXT "c8a9a2717a41d9a5"
+#define DDH_HEADER_CHECKSUM UINT64_C(0x77d817c2ff2b35ec)
+#define DDH_HEADER_CHECKSUM_TEXT "77d817c2ff2b35ec"
 #endif

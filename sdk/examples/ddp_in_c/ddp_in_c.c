@@ -261,6 +261,9 @@ static ddh_rc step(ddh_inst* s, ddh_err* err) {
   shard.grads = &grads;
   shard.slots = s->slots;
   shard.n_slots = s->n_slots;
+  /* For optimizers that need norms of parameters; for others it does nothing. */
+  TRY(s->optim->prepare(s->h, &shard, s->args.rank, s->args.world_size, NULL, err));
+  TRY(s->optim->sum_norms(s->h, err));
   TRY(s->optim->update(s->h, &shard, NULL, err));
   ++s->version;
   return DDH_OK;

@@ -14,7 +14,7 @@ class Solo final : public ddh::Strategy {
     if (args.world_size != 1 || args.grad_accum_steps != 1)
       ddh::fail(DDH_FAILED_PRECONDITION,
                 "solo trains on one rank without accumulation; use --nproc 1, or --strategy ddp");
-    layout_ = ddh::ModelLayout(*args.model, 1, args.compute_dtype);
+    layout_ = ddh::ModelLayout(*args.model, 1, args.compute_dtype, ddh::whole_params(host, *args.model));
     views_ = ddh::UnitViews(*args.model, layout_);
   }
 
@@ -58,6 +58,8 @@ class Solo final : public ddh::Strategy {
     });
     const ddh_step_block* block = nullptr;
     ddh::call(host.optim->decide, host.h, &block);
+    each_ready([&](State& s) { s.optim.prepare(s.params.data(), s.grads.f32(), {}); });
+    ddh::sum_norms(host);
     each_ready([&](State& s) { s.optim.update(s.params.data(), s.grads.f32()); });
     for (size_t i = 0; i < states_.size(); ++i) {
       states_[i].ready = false;

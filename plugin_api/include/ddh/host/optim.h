@@ -4,7 +4,14 @@
  *
  * A step has two phases. Phase 1: the strategy reduces gradients (ddh/host/window.h does the squares on the way,
  * or add_gradient does) and calls decide, which agrees over all ranks on norm, clip factor and skip. Phase 2: the
- * strategy calls update on what it owns. Learning rate, step counts and skip are the host's. */
+ * strategy calls update on what it owns. Learning rate, step counts and skip are the host's.
+ *
+ * Optimizers that need the norm of a whole parameter (DDH_NEEDS_PARAM_NORM) get it between the phases:
+ *
+ *   decide --> prepare on each shard --> sum_norms, once --> update on each shard
+ *
+ * A strategy may always make these calls: for other optimizers they do nothing and send nothing. The host refuses
+ * an update whose needs were not met. */
 #ifndef DDH_HOST_OPTIM_H
 #define DDH_HOST_OPTIM_H
 
@@ -52,7 +59,7 @@ typedef struct ddh_slot_desc {
 /* What an optimizer needs of a parameter's cut; docs/design.md. */
 #define DDH_NEEDS_NOTHING 0     /* element by element: any cut is right */
 #define DDH_NEEDS_PARAM_NORM 1  /* scalars over the whole parameter, in phases */
-#define DDH_NEEDS_WHOLE_PARAM 2 /* the whole parameter on one rank */
+#define DDH_NEEDS_WHOLE_PARAM 2 /* the whole parameter in one range */
 
 /* Flat buffers of one shard: element i of every buffer belongs to flat_offset i of the ranges. */
 typedef struct ddh_optim_shard {
@@ -64,7 +71,7 @@ typedef struct ddh_optim_shard {
   int32_t lowp_dtype; /* DDH_BF16, DDH_F16; 0 with lowp == NULL */
   uint32_t n_grads;   /* gradient sources; their sum in order is the gradient */
   const float* const* grads;
-  void* const* slots; /* one per slot of the optimizer, PER_ELEMENT ones at flat_offset 0 */
+  void* const* slots; /* one per slot of the optimizer, PER_ELEMENT ones at flat_offset 0; NULL: see slot_used */
   uint32_t n_slots;
   uint32_t reserved0;
 } ddh_optim_shard;
@@ -85,9 +92,22 @@ typedef struct ddh_optim {
   /* Ends phase 1: exact sum of the squares over ranks, then norm, clip factor and skip, equal on every rank. The block
    * stays valid until the next step begins. [step] [collective] [may-block] */
   ddh_rc (*decide)(void* h, const ddh_step_block** out, ddh_err* err) DDH_NX;
-  /* Phase 2 on one shard: unscale, clip, update, cast. Obeys skip. [step] [stream-ordered] */
+  /* Phase 2 on one shard: unscale, clip, update, cast. Obeys skip. DDH_FAILED_PRECONDITION: before decide, or a
+   * parameter comes in pieces or without its norms although the optimizer needs them. [step] [stream-ordered] */
   ddh_rc (*update)(void* h, const ddh_optim_shard* shard, ddh_stream_t* stream, ddh_err* err) DDH_NX;
+  /* On each shard that update will get, as update will get it: the part of the update before the norms, which writes
+   * slots and never the master, and this shard's share of them. Where other ranks hold the same shard, replica_index of
+   * replica_count tells which of them this is, so that each element counts once; else 0 of 1. Obeys skip.
+   * DDH_FAILED_PRECONDITION: before decide. [step] [stream-ordered] */
+  ddh_rc (*prepare)(void* h, const ddh_optim_shard* shard, int32_t replica_index, int32_t replica_count,
+                    ddh_stream_t* stream, ddh_err* err) DDH_NX;
+  /* Once, after the last prepare: exact sums over all ranks for all parameters, equal on every rank whatever the cut.
+   * DDH_FAILED_PRECONDITION: the ranks' shares don't make up a whole parameter; names it.
+   * [step] [collective] [may-block] */
+  ddh_rc (*sum_norms)(void* h, ddh_err* err) DDH_NX;
+  /* 0: the parameter does without slot `index`, which may be NULL in a shard of such parameters alone; else 1. [main] */
+  int32_t (*slot_used)(void* h, uint32_t index, int32_t param) DDH_NX;
 } ddh_optim;
-#define DDH_OPTIM_MIN_SIZE 56u
+#define DDH_OPTIM_MIN_SIZE 80u
 
 #endif

@@ -2,11 +2,15 @@
  *
  * ddh/kind/optimizer.h: "ddh.optimizer/1", the update of flat ranges.
  *
- *   created --attach--> attached --update*--> destroyed
+ *   created --attach--> attached --(update | prepare* update)*--> destroyed
  *
  * Its config schema has a number option "lr": the host makes a step's learning rate from it (ddh_step_block.lr).
  * Strategies call it through ddh.optim; it never learns how parameters are cut. The same elements get the same bits
- * whatever ranges they come in. */
+ * whatever ranges they come in.
+ *
+ * An optimizer that scales by the norm of a whole parameter (LAMB) says DDH_NEEDS_PARAM_NORM and works in two passes:
+ * prepare writes the values whose squares it wants summed; the host squares and sums them over all ranks without
+ * rounding; update reads the sums. */
 #ifndef DDH_KIND_OPTIMIZER_H
 #define DDH_KIND_OPTIMIZER_H
 
@@ -23,8 +27,18 @@ typedef struct ddh_update_args {
   const ddh_step_block* block; /* the gradient is inv_scale * clip_factor * (sum of the sources) */
   const int64_t* param_steps;  /* per parameter of the model: updates so far, this one included (1 at the first) */
   ddh_stream_t* stream;
+  /* Sums over whole parameters, sum_count for each parameter of the model; NULL in prepare and without sums. */
+  const double* param_sums;
 } ddh_update_args;
-#define DDH_UPDATE_ARGS_MIN_SIZE 40u
+#define DDH_UPDATE_ARGS_MIN_SIZE 48u
+
+typedef struct ddh_prepare_args {
+  uint32_t struct_size;
+  uint32_t sum_count;            /* arrays in `values` */
+  const ddh_update_args* update; /* as update will get it, but cut into pieces: one range on the 64-element grid */
+  float* const* values;          /* the host's, to fill: element i of each belongs to element i of the range */
+} ddh_prepare_args;
+#define DDH_PREPARE_ARGS_MIN_SIZE 24u
 
 typedef struct ddh_optimizer {
   uint32_t struct_size;
@@ -37,7 +51,14 @@ typedef struct ddh_optimizer {
   /* One pass: sum of sources, unscale, clip, update, master, low-precision copy. Does nothing when block->skip. Elements
    * between ranges are not touched. [step] [stream-ordered] */
   ddh_rc (*update)(ddh_inst* self, const ddh_update_args* args, ddh_err* err) DDH_NX;
+  /* How many sums of squares over a parameter update needs; NULL = 0. [any] */
+  uint32_t (*sum_count)(ddh_inst* self) DDH_NX;
+  /* On every element of every parameter with DDH_NEEDS_PARAM_NORM, once before its update: the update up to the norms.
+   * May write slots, not the master. Not called when sum_count is 0 or the step is skipped. [step] [stream-ordered] */
+  ddh_rc (*prepare)(ddh_inst* self, const ddh_prepare_args* args, ddh_err* err) DDH_NX;
+  /* 0: no call reads or writes slot `index` of this parameter, so that it need not exist; else 1. NULL = all 1. [any] */
+  int32_t (*slot_used)(ddh_inst* self, uint32_t index, int32_t param) DDH_NX;
 } ddh_optimizer;
-#define DDH_OPTIMIZER_MIN_SIZE 48u
+#define DDH_OPTIMIZER_MIN_SIZE 72u
 
 #endif

@@ -24,9 +24,13 @@ struct PlacedParam {
   uint64_t numel;   // without padding
 };
 
-// One segment per rank of a flat space: contiguous, in rank order, as even as the grid allows.
+// One segment per rank of a flat space: contiguous, in rank order; as even as the grid allows, or as given.
 struct Cut {
   Cut() = default;
+  explicit Cut(std::vector<uint64_t> numel) : segment_numel(std::move(numel)) {
+    for (size_t r = 0; r < segment_numel.size(); ++r)
+      segment_offset.push_back(r == 0 ? 0 : segment_offset.back() + segment_numel[r - 1]);
+  }
   Cut(uint64_t numel, int32_t world_size) {
     const uint64_t blocks = numel / kGrid, ranks = static_cast<uint64_t>(world_size);
     for (uint64_t r = 0; r < ranks; ++r) {
@@ -37,10 +41,12 @@ struct Cut {
   std::vector<uint64_t> segment_numel, segment_offset;  // per rank
 };
 
-// The flat space of one layout group: the parameters of one unit that the same programs train (or none).
+// The flat space of one layout group: the parameters of one unit that the same programs train (or none), and that the
+// optimizer needs whole, or not.
 struct FlatSpace {
   int32_t unit = 0;
   uint64_t trained_by = 0;  // bit g: program g trains these parameters
+  bool whole = false;       // segments end where parameters end
   bool shared = false;      // used more than once in a pass: tied weights, a unit that occurs twice
   int32_t dtype = DDH_F32;  // of the values that units see; gradients are fp32
   std::string name;         // "h.3"
@@ -78,12 +84,18 @@ struct FlatSpace {
 class ModelLayout {
  public:
   ModelLayout() = default;
-  ModelLayout(const ddh_model_desc& model, int32_t world_size, int32_t compute_dtype)
+  // `whole`: per parameter, whether it must stay on one rank; empty: any may be cut.
+  ModelLayout(const ddh_model_desc& model, int32_t world_size, int32_t compute_dtype,
+              const std::vector<bool>& whole = {})
       : place(model.n_params), unit_uses(model.n_units) {
-    for (uint32_t p = 0; p < model.n_params; ++p) place_param(model, static_cast<int32_t>(p));
+    for (uint32_t p = 0; p < model.n_params; ++p) {
+      join_space(model, static_cast<int32_t>(p), !whole.empty() && whole[p]);
+    }
+    const std::vector<int32_t> owners = deal_whole_params(world_size);
     for (FlatSpace& space : spaces) {
       space.dtype = compute_dtype;
-      space.cut = Cut(space.numel, world_size);
+      place_params(space, owners);
+      space.cut = space.whole ? cut_at_owners(space, owners, world_size) : Cut(space.numel, world_size);
     }
     for (uint32_t u = 0; u < model.n_units; ++u) {
       for (uint32_t i = 0; i < model.units[u]->n_params; ++i) {
@@ -133,21 +145,63 @@ class ModelLayout {
     return programs;
   }
 
-  void place_param(const ddh_model_desc& model, int32_t param) {
+  void join_space(const ddh_model_desc& model, int32_t param, bool needed_whole) {
     const int32_t unit = model.params[param]->owner_unit;
     const uint64_t programs = trained_by(model, param);
-    const auto same = [&](const FlatSpace& s) { return s.unit == unit && s.trained_by == programs; };
+    const bool whole = needed_whole && programs != 0;  // nobody updates what is not trained
+    const auto same = [&](const FlatSpace& s) {
+      return s.unit == unit && s.trained_by == programs && s.whole == whole;
+    };
     auto space = std::find_if(spaces.begin(), spaces.end(), same);
     if (space == spaces.end()) {
       FlatSpace fresh;
       fresh.unit = unit;
       fresh.trained_by = programs;
-      fresh.name = str(model.units[unit]->name, programs == 0 ? " (frozen)" : "");
+      fresh.whole = whole;
+      fresh.name = str(model.units[unit]->name, programs == 0 ? " (frozen)" : whole ? " (whole)" : "");
       space = spaces.insert(spaces.end(), std::move(fresh));
     }
-    place[static_cast<size_t>(param)] = {static_cast<size_t>(space - spaces.begin()), space->numel};
-    space->params.push_back({param, space->numel, model.params[param]->numel});
-    space->numel += round_up_to_grid(model.params[param]->numel);
+    place[static_cast<size_t>(param)].space = static_cast<size_t>(space - spaces.begin());
+    space->params.push_back({param, 0, model.params[param]->numel});
+  }
+
+  // An owner for each parameter that must stay whole, balanced over the model: the largest first, each to the rank that
+  // has the least so far (the lower one of equals). -1 for the others.
+  [[nodiscard]] std::vector<int32_t> deal_whole_params(int32_t world_size) const {
+    std::vector<PlacedParam> all;
+    for (const FlatSpace& space : spaces) {
+      if (space.whole) all.insert(all.end(), space.params.begin(), space.params.end());
+    }
+    std::sort(all.begin(), all.end(), [](const PlacedParam& a, const PlacedParam& b) {
+      return a.numel != b.numel ? a.numel > b.numel : a.param < b.param;
+    });
+    std::vector<int32_t> owners(place.size(), -1);
+    std::vector<uint64_t> load(static_cast<size_t>(world_size), 0);
+    for (const PlacedParam& p : all) {
+      const auto least = std::min_element(load.begin(), load.end());
+      *least += round_up_to_grid(p.numel);
+      owners[static_cast<size_t>(p.param)] = static_cast<int32_t>(least - load.begin());
+    }
+    return owners;
+  }
+
+  // By owner, then in the model's order, each from the grid on.
+  void place_params(FlatSpace& space, const std::vector<int32_t>& owners) {
+    const auto owner = [&](const PlacedParam& p) { return owners[static_cast<size_t>(p.param)]; };
+    std::stable_sort(space.params.begin(), space.params.end(),
+                     [&](const PlacedParam& a, const PlacedParam& b) { return owner(a) < owner(b); });
+    for (PlacedParam& p : space.params) {
+      p.offset = space.numel;
+      place[static_cast<size_t>(p.param)].offset = p.offset;
+      space.numel += round_up_to_grid(p.numel);
+    }
+  }
+  static Cut cut_at_owners(const FlatSpace& space, const std::vector<int32_t>& owners, int32_t world_size) {
+    std::vector<uint64_t> numel(static_cast<size_t>(world_size), 0);
+    for (const PlacedParam& p : space.params) {
+      numel[static_cast<size_t>(owners[static_cast<size_t>(p.param)])] += round_up_to_grid(p.numel);
+    }
+    return Cut(std::move(numel));
   }
 };
 

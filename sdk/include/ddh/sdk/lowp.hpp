@@ -67,5 +67,16 @@ struct NoLowp {
   DDH_SIMD_BODY void store(uint16_t*, uint64_t, float) {}
 };
 
+// Calls body(Store()) with the format of a copy: Bf16 or F16, or NoLowp where there is none.
+template <class Body>
+void with_lowp(const void* lowp, int32_t dtype, Body&& body) {
+  if (lowp == nullptr)
+    body(NoLowp());
+  else if (dtype == DDH_BF16)
+    body(Bf16());
+  else
+    body(F16());
+}
+
 }  // namespace DDH_HIDDEN
 }  // namespace ddh

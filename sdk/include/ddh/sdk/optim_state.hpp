@@ -20,7 +20,10 @@ class OptimState {
     if (!trained_) return;
     if (dtype_ != DDH_F32) master_ = Buffer(host, DDH_TAG_OPTIM, numel * sizeof(float), str("master of ", space.name));
     for (uint32_t i = 0; i < host.optim->slot_count(host.h); ++i) {
-      slots_.emplace_back(host, DDH_TAG_OPTIM, numel * slot_bytes(host, i), str("optimizer slot of ", space.name));
+      const uint64_t bytes = slot_bytes(host, space, i);
+      slots_.push_back(bytes == 0 ? Buffer()
+                                  : Buffer(host, DDH_TAG_OPTIM, numel * bytes, str("optimizer slot of ", space.name)));
+      slot_pointers_.push_back(slots_.back().data());
     }
   }
 
@@ -28,7 +31,7 @@ class OptimState {
   static uint64_t bytes(const Host& host, const FlatSpace& space, uint64_t numel) {
     if (!space.trained()) return 0;
     uint64_t per_element = space.dtype != DDH_F32 ? sizeof(float) : 0;
-    for (uint32_t i = 0; i < host.optim->slot_count(host.h); ++i) per_element += slot_bytes(host, i);
+    for (uint32_t i = 0; i < host.optim->slot_count(host.h); ++i) per_element += slot_bytes(host, space, i);
     return numel * per_element;
   }
 
@@ -44,23 +47,16 @@ class OptimState {
     refresh(values);
   }
 
+  // Before update, with the same values and gradients: what norms of whole parameters stand on; for most optimizers
+  // nothing. sum_norms follows, once for all states.
+  void prepare(void* values, const float* grad, Replica replica) {
+    const ddh_optim_shard shard = shard_of(values, &grad);
+    call(host_->optim->prepare, host_->h, &shard, replica.index, replica.count, nullptr);
+  }
+
   // Phase 2 of a step: one pass over master, gradient and slots, which also writes the values.
   void update(void* values, const float* grad) {
-    std::vector<void*> slots;
-    for (const Buffer& slot : slots_) slots.push_back(slot.data());
-    ddh_optim_shard shard{};
-    shard.struct_size = sizeof shard;
-    shard.n_ranges = static_cast<uint32_t>(ranges_.size());
-    shard.ranges = ranges_.data();
-    shard.master = master_values(values);
-    if (has_master()) {
-      shard.lowp = values;
-      shard.lowp_dtype = dtype_;
-    }
-    shard.n_grads = 1;
-    shard.grads = &grad;
-    shard.slots = slots.data();
-    shard.n_slots = static_cast<uint32_t>(slots.size());
+    const ddh_optim_shard shard = shard_of(values, &grad);
     call(host_->optim->update, host_->h, &shard, nullptr);
   }
 
@@ -75,11 +71,29 @@ class OptimState {
     const bool low = has_master();
     ddh::append_state(out, ranges_, DDH_STATE_PARAM, 0, low ? DDH_F32 : dtype_, low ? master_.data() : values, replica);
     for (size_t i = 0; i < slots_.size(); ++i) {
+      if (slots_[i].data() == nullptr) continue;
       ddh::append_state(out, ranges_, DDH_STATE_SLOT, static_cast<int32_t>(i), DDH_F32, slots_[i].data(), replica);
     }
   }
 
  private:
+  // As the optimizer gets it; valid while `grad` points at the gradients.
+  ddh_optim_shard shard_of(void* values, const float* const* grad) {
+    ddh_optim_shard shard{};
+    shard.struct_size = sizeof shard;
+    shard.n_ranges = static_cast<uint32_t>(ranges_.size());
+    shard.ranges = ranges_.data();
+    shard.master = master_values(values);
+    if (has_master()) {
+      shard.lowp = values;
+      shard.lowp_dtype = dtype_;
+    }
+    shard.n_grads = 1;
+    shard.grads = grad;
+    shard.slots = slot_pointers_.data();
+    shard.n_slots = static_cast<uint32_t>(slot_pointers_.size());
+    return shard;
+  }
   [[nodiscard]] bool has_master() const { return trained_ && dtype_ != DDH_F32; }
   // fp32 values to update; nullptr where there are none.
   [[nodiscard]] float* master_values(void* values) const {
@@ -102,7 +116,10 @@ class OptimState {
     }
   }
 
-  static uint64_t slot_bytes(const Host& host, uint32_t index) {
+  // For an element of a space; 0 where none of its parameters uses the slot.
+  static uint64_t slot_bytes(const Host& host, const FlatSpace& space, uint32_t index) {
+    const auto uses = [&](const PlacedParam& p) { return host.optim->slot_used(host.h, index, p.param) != 0; };
+    if (std::none_of(space.params.begin(), space.params.end(), uses)) return 0;
     ddh_slot_desc desc{};
     desc.struct_size = sizeof desc;
     call(host.optim->slot, host.h, index, &desc);
@@ -120,15 +137,18 @@ class OptimState {
   bool trained_;
   Buffer master_;
   std::vector<Buffer> slots_;
+  std::vector<void*> slot_pointers_;
 };
 
-// Refuses, with a sentence, what a strategy that cuts parameters anywhere can't honour.
-inline void require_elementwise(const Host& host, const ddh_model_desc& model, const char* strategy) {
-  for (uint32_t p = 0; p < model.n_params; ++p) {
-    if (host.optim->needs(host.h, static_cast<int32_t>(p)) == DDH_NEEDS_NOTHING) continue;
-    fail(DDH_FAILED_PRECONDITION, strategy, " cuts parameters into ranges, but the optimizer needs '",
-         model.params[p]->name, "' as a whole; choose an optimizer that works element by element");
-  }
+// After prepare on every state of this step, before the updates: the norms of whole parameters, over all ranks.
+inline void sum_norms(const Host& host) { call(host.optim->sum_norms, host.h); }
+
+// Per parameter: whether the optimizer needs it whole, for the layout.
+inline std::vector<bool> whole_params(const Host& host, const ddh_model_desc& model) {
+  std::vector<bool> whole(model.n_params);
+  for (uint32_t p = 0; p < model.n_params; ++p)
+    whole[p] = host.optim->needs(host.h, static_cast<int32_t>(p)) == DDH_NEEDS_WHOLE_PARAM;
+  return whole;
 }
 
 }  // namespace DDH_HIDDEN

@@ -24,6 +24,10 @@ class Optimizer : public Instance {
   [[nodiscard]] virtual int32_t needs(int32_t) const noexcept { return DDH_NEEDS_NOTHING; }
   // Not called when the step is skipped.
   virtual void update(const ddh_update_args& args) = 0;
+  // For DDH_NEEDS_PARAM_NORM: how many sums of squares over a parameter, and the values to square.
+  [[nodiscard]] virtual uint32_t sum_count() const noexcept { return 0; }
+  virtual void prepare(const ddh_prepare_args&) {}
+  [[nodiscard]] virtual bool slot_used(uint32_t, int32_t) const noexcept { return true; }
 
   [[nodiscard]] const void* interface(std::string_view id) const override;
 };
@@ -52,6 +56,13 @@ inline const void* Optimizer::interface(std::string_view id) const {
           if (args->block->skip == 0) self_as<Optimizer>(i).update(*args);
         });
       },
+      [](ddh_inst* i) noexcept { return self_as<Optimizer>(i).sum_count(); },
+      [](ddh_inst* i, const ddh_prepare_args* args, ddh_err* err) noexcept {
+        return guard(err, [&] { self_as<Optimizer>(i).prepare(*args); });
+      },
+      [](ddh_inst* i, uint32_t index, int32_t param) noexcept -> int32_t {
+        return self_as<Optimizer>(i).slot_used(index, param) ? 1 : 0;
+      },
   };
   return id == DDH_OPTIMIZER_IFACE ? &table : nullptr;
 }
@@ -67,6 +78,20 @@ inline std::vector<uint8_t> decaying_params(const ddh_model_desc& model, bool gr
   for (uint32_t i = 0; groups && i < model.n_params; ++i)
     decays[i] = (model.params[i]->attributes & DDH_PARAM_NO_DECAY) == 0;
   return decays;
+}
+
+// Two decay rates of moments from the configuration.
+struct Betas {
+  double first = 0, second = 0;
+};
+inline Betas betas(const Host& host, const char* key) {
+  std::array<double, 2> values{};
+  uint32_t n = 0;
+  call(host.config->get_f64s, host.h, key, values.data(), 2u, &n);
+  if (n != 2) fail(DDH_INVALID_ARGUMENT, key, " has ", n, " numbers; give two, such as [0.9, 0.999]");
+  for (const double beta : values)
+    if (!(beta >= 0 && beta < 1)) fail(DDH_INVALID_ARGUMENT, key, " holds ", beta, "; both lie in [0, 1)");
+  return {values[0], values[1]};
 }
 
 // Refuses a shard that this optimizer can't update.

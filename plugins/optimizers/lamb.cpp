@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// lamb: Adam's direction, per parameter as long as the parameter is (You et al. 2020, "Large Batch Optimization for Deep
+// Learning: Training BERT in 76 minutes", algorithm 2), with the bias correction inside the direction, as in the paper
+// and in NVIDIA's LAMB:
+//
+//   m = beta1 m + (1 - beta1) g          v = beta2 v + (1 - beta2) g^2
+//   u = m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps) + weight_decay p          t = updates of this parameter
+//   p -= lr trust u          trust = |p| / |u|, held in [min_coeff, max_coeff]; 1 where |p| or |u| is 0
+//
+// State: two fp32 numbers per parameter. Two passes, for the norms are of whole parameters: prepare moves m and v and
+// shows p and u, 28 bytes per parameter; update computes u again, 16 bytes.
+#include <cmath>
+
+#include "ddh/sdk/lowp.hpp"
+#include "ddh/sdk/optimizer.hpp"
+
+namespace {
+
+constexpr const char* kSchema = R"({
+  "type": "object",
+  "properties": {
+    "lr": {"type": "number", "minimum": 0, "default": 1e-3,
+           "description": "learning rate; the schedule multiplies it"},
+    "betas": {"type": "array", "items": {"type": "number", "minimum": 0}, "minItems": 2,
+              "maxItems": 2, "default": [0.9, 0.999], "description": "decay of the first and second moment"},
+    "eps": {"type": "number", "minimum": 0, "default": 1e-8, "description": "added to the denominator"},
+    "weight_decay": {"type": "number", "minimum": 0, "default": 0, "description": "share of p in the direction"},
+    "bias_correction": {"type": "boolean", "default": true, "description": "divide the moments by 1 - beta^t"},
+    "max_coeff": {"type": "number", "exclusiveMinimum": 0, "default": 10, "description": "largest trust ratio"},
+    "min_coeff": {"type": "number", "minimum": 0, "default": 0.01, "description": "smallest trust ratio"},
+    "decay_groups": {"type": "boolean", "default": true,
+                     "description": "true: parameters that the model marks as no_decay get none; false: all decay"}
+  }
+})";
+constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
+
+// The scalars of one parameter's update.
+struct Scalars {
+  float grad_scale;  // unscale and clip
+  float decay;
+  float beta2;
+  float weight1;         // 1 - beta1
+  float weight2;         // 1 - beta2
+  float inv_bias1;       // 1 / (1 - beta1^t)
+  float inv_sqrt_bias2;  // 1 / sqrt(1 - beta2^t)
+  float eps;
+  float step_size;  // lr * trust; in update alone
+};
+
+// One piece: numel elements of every array. grad_b and lowp may be null.
+struct Piece {
+  float* param;
+  float* exp_avg;
+  float* exp_avg_sq;
+  const float* grad_a;
+  const float* grad_b;
+  uint16_t* lowp;
+  uint64_t numel;
+};
+
+DDH_SIMD_INLINE float direction(float p, float m, float v, const Scalars& s) {
+  return (m * s.inv_bias1) / (std::sqrt(v) * s.inv_sqrt_bias2 + s.eps) + s.decay * p;
+}
+
+template <bool kTwoSources>
+DDH_SIMD_INLINE void prepare_loop(const Piece& piece, const Scalars& scalars, float* shown_param, float* shown_update) {
+  const Scalars s = scalars;
+  const float* const p = piece.param;
+  float* const m = piece.exp_avg;
+  float* const v = piece.exp_avg_sq;
+  const float* const a = piece.grad_a;
+  const float* const b = piece.grad_b;
+  const uint64_t numel = piece.numel;
+  DDH_SIMD_LOOP
+  for (uint64_t i = 0; i < numel; ++i) {
+    const float sum = kTwoSources ? a[i] + b[i] : a[i];
+    const float g = sum * s.grad_scale;
+    const float m1 = m[i] + s.weight1 * (g - m[i]);
+    const float v1 = s.beta2 * v[i] + (s.weight2 * g) * g;
+    m[i] = m1;
+    v[i] = v1;
+    shown_param[i] = p[i];
+    shown_update[i] = direction(p[i], m1, v1, s);
+  }
+}
+
+struct Prepare {
+  DDH_SIMD_BODY void run(const Piece& piece, const Scalars& scalars, float* shown_param, float* shown_update) {
+    if (piece.grad_b != nullptr)
+      prepare_loop<true>(piece, scalars, shown_param, shown_update);
+    else
+      prepare_loop<false>(piece, scalars, shown_param, shown_update);
+  }
+};
+
+template <class Store>
+struct Update {
+  DDH_SIMD_BODY void run(const Piece& piece, const Scalars& scalars) {
+    const Scalars s = scalars;
+    float* const p = piece.param;
+    const float* const m = piece.exp_avg;
+    const float* const v = piece.exp_avg_sq;
+    uint16_t* const lowp = piece.lowp;
+    const uint64_t numel = piece.numel;
+    DDH_SIMD_LOOP
+    for (uint64_t i = 0; i < numel; ++i) {
+      const float p1 = p[i] - s.step_size * direction(p[i], m[i], v[i], s);
+      p[i] = p1;
+      Store::store(lowp, i, p1);
+    }
+  }
+};
+
+class Lamb final : public ddh::Optimizer {
+ public:
+  explicit Lamb(const ddh_create& create)
+      : Optimizer(create),
+        betas_(ddh::betas(host, "optimizer.betas")),
+        eps_(host.f64("optimizer.eps")),
+        weight_decay_(host.f64("optimizer.weight_decay")),
+        bias_correction_(host.flag("optimizer.bias_correction")),
+        max_coeff_(host.f64("optimizer.max_coeff")),
+        min_coeff_(host.f64("optimizer.min_coeff")),
+        decay_groups_(host.flag("optimizer.decay_groups")) {
+    if (min_coeff_ > max_coeff_)
+      ddh::fail(DDH_INVALID_ARGUMENT, "optimizer.min_coeff is ", min_coeff_, " and optimizer.max_coeff ", max_coeff_,
+                "; the trust ratio lies between them, so give a smaller min_coeff");
+  }
+
+  void attach(const ddh_model_desc& model) override { decays_ = ddh::decaying_params(model, decay_groups_); }
+  [[nodiscard]] std::span<const ddh_slot_desc> slots() const noexcept override { return kSlots; }
+  [[nodiscard]] int32_t needs(int32_t) const noexcept override { return DDH_NEEDS_PARAM_NORM; }
+  [[nodiscard]] uint32_t sum_count() const noexcept override { return kSums; }
+
+  void prepare(const ddh_prepare_args& args) override {
+    const ddh_optim_shard& shard = *args.update->shard;
+    ddh::check_shard(shard, static_cast<uint32_t>(kSlots.size()));
+    const ddh_range& range = shard.ranges[0];
+    const Scalars scalars = scalars_of(*args.update, range.param);
+    ddh::for_each_piece(shard, range, [&](uint64_t at, uint64_t numel, const float* a, const float* b) {
+      const uint64_t done = at - range.flat_offset;
+      ddh::Kernel<Prepare>::run(piece(shard, at, numel, a, b), scalars, args.values[kParam] + done,
+                                args.values[kUpdate] + done);
+    });
+  }
+
+  void update(const ddh_update_args& args) override {
+    const ddh_optim_shard& shard = *args.shard;
+    ddh::check_shard(shard, static_cast<uint32_t>(kSlots.size()));
+    if (args.param_sums == nullptr)
+      ddh::fail(DDH_FAILED_PRECONDITION, "lamb needs sums over whole parameters, but the update came without");
+    for (uint32_t r = 0; r < shard.n_ranges; ++r) {
+      const ddh_range& range = shard.ranges[r];
+      Scalars scalars = scalars_of(args, range.param);
+      scalars.step_size = static_cast<float>(args.block->lr * trust(args.param_sums + kSums * range.param));
+      const Piece whole = piece(shard, range.flat_offset, range.numel, nullptr, nullptr);
+      ddh::with_lowp(shard.lowp, shard.lowp_dtype,
+                     [&](auto store) { ddh::Kernel<Update<decltype(store)>>::run(whole, scalars); });
+    }
+  }
+
+ private:
+  enum : size_t { kParam, kUpdate, kSums };  // the values whose squares are summed
+
+  [[nodiscard]] double trust(const double* sums) const {
+    const double param = std::sqrt(sums[kParam]), update = std::sqrt(sums[kUpdate]);
+    if (param == 0 || update == 0) return 1;
+    const double ratio = param / update;
+    return ratio > max_coeff_ ? max_coeff_ : ratio < min_coeff_ ? min_coeff_ : ratio;  // a NaN stays one
+  }
+
+  static Piece piece(const ddh_optim_shard& shard, uint64_t at, uint64_t numel, const float* a, const float* b) {
+    auto* const lowp = static_cast<uint16_t*>(shard.lowp);
+    return {shard.master + at,
+            static_cast<float*>(shard.slots[0]) + at,
+            static_cast<float*>(shard.slots[1]) + at,
+            a,
+            b,
+            lowp == nullptr ? nullptr : lowp + at,
+            numel};
+  }
+
+  [[nodiscard]] Scalars scalars_of(const ddh_update_args& args, int32_t param) const {
+    const auto t = static_cast<double>(args.param_steps[param]);
+    Scalars s{};
+    s.grad_scale = ddh::gradient_scale(*args.block);
+    s.decay = decays_.at(static_cast<size_t>(param)) != 0 ? static_cast<float>(weight_decay_) : 0.0f;
+    s.beta2 = static_cast<float>(betas_.second);
+    s.weight1 = static_cast<float>(1.0 - betas_.first);
+    s.weight2 = static_cast<float>(1.0 - betas_.second);
+    s.inv_bias1 = bias_correction_ ? static_cast<float>(1.0 / (1.0 - std::pow(betas_.first, t))) : 1.0f;
+    s.inv_sqrt_bias2 = bias_correction_ ? static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(betas_.second, t))) : 1.0f;
+    s.eps = static_cast<float>(eps_);
+    return s;
+  }
+
+  static constexpr std::array<ddh_slot_desc, 2> kSlots{{
+      {sizeof(ddh_slot_desc), DDH_F32, "exp_avg", DDH_SLOT_PER_ELEMENT, 0},
+      {sizeof(ddh_slot_desc), DDH_F32, "exp_avg_sq", DDH_SLOT_PER_ELEMENT, 0},
+  }};
+
+  const ddh::Betas betas_;
+  const double eps_;
+  const double weight_decay_;
+  const bool bias_correction_;
+  const double max_coeff_;
+  const double min_coeff_;
+  const bool decay_groups_;
+  std::vector<uint8_t> decays_;  // per parameter of the model
+};
+
+}  // namespace
+
+DDH_CXX_PLUGIN(Lamb, optimizer, "lamb", "0.1.0", "Adam scaled by the norm of each parameter", kSchema, kNeeds,
+               DDH_CAP_IN_PROCESS);

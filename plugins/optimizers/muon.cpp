@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// muon: momentum, orthogonalized, for matrices (Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural
+// networks"), in the form of torch.optim.Muon; adamw for the rest:
+//
+//   m  = momentum m + (1 - momentum) g          d = (1 - momentum) g + momentum m (nesterov), or m
+//   O  = Newton-Schulz of d (newton_schulz.hpp)
+//   p -= lr weight_decay p                      p -= lr scale O
+//
+// scale: sqrt(max(1, rows / columns)) (adjust_lr_fn=original), or 0.2 sqrt(max(rows, columns)) (match_rms_adamw). What has
+// more than two dimensions is a matrix of its first by all others. Vectors, sparse gradients, and the names that
+// adamw_params lists (embeddings, heads) are updated by adamw with options of its own.
+//
+// A matrix must be whole on its rank. State: one fp32 number per element of a matrix, two for the rest. torch
+// multiplies in bf16, this in fp32.
+#include <fnmatch.h>
+
+#include <sstream>
+
+#include "adam.hpp"
+#include "newton_schulz.hpp"
+
+namespace {
+
+constexpr const char* kSchema = R"json({
+  "type": "object",
+  "properties": {
+    "lr": {"type": "number", "minimum": 0, "default": 0.02,
+           "description": "learning rate of matrices; the schedule multiplies it, and adamw_lr with it"},
+    "momentum": {"type": "number", "minimum": 0, "maximum": 1, "default": 0.95, "description": "decay of the momentum"},
+    "nesterov": {"type": "boolean", "default": true, "description": "look ahead along the momentum"},
+    "weight_decay": {"type": "number", "minimum": 0, "default": 0, "description": "decoupled, of matrices"},
+    "ns_steps": {"type": "integer", "minimum": 1, "maximum": 100, "default": 5,
+                 "description": "steps of the Newton-Schulz iteration"},
+    "ns_coefficients": {"type": "array", "items": {"type": "number"}, "minItems": 3, "maxItems": 3,
+                        "default": [3.4445, -4.7750, 2.0315], "description": "of its polynomial"},
+    "eps": {"type": "number", "exclusiveMinimum": 0, "default": 1e-7,
+            "description": "a shorter momentum is divided by this"},
+    "adjust_lr_fn": {"type": "string", "enum": ["original", "match_rms_adamw", "none"], "default": "original",
+                     "description": "scale by shape: sqrt(max(1, rows/columns)), 0.2 sqrt(max(rows, columns)), 1"},
+    "adamw_params": {"type": "string", "default": "*embed*,*wte*,*wpe*,*lm_head*,head.*",
+                     "description": "names of matrices that adamw updates: patterns with * and ?, commas between"},
+    "adamw_lr": {"type": "number", "minimum": 0, "default": 3e-4, "description": "adamw: learning rate"},
+    "adamw_betas": {"type": "array", "items": {"type": "number", "minimum": 0}, "minItems": 2, "maxItems": 2,
+                    "default": [0.9, 0.95], "description": "adamw: decay of the first and second moment"},
+    "adamw_eps": {"type": "number", "minimum": 0, "default": 1e-10, "description": "adamw: added to the denominator"},
+    "adamw_weight_decay": {"type": "number", "minimum": 0, "default": 0, "description": "adamw: decoupled weight decay"},
+    "decay_groups": {"type": "boolean", "default": true,
+                     "description": "true: parameters that the model marks as no_decay get none; false: all decay"}
+  },
+  "x-aliases": {"muon_lr": {"key": "lr"}, "adam_lr": {"key": "adamw_lr"}}
+})json";
+constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE, DDH_CONFIG_IFACE, nullptr};
+
+// numel elements of a matrix from `param` on. grad_b and lowp may be null.
+struct Piece {
+  float* param;
+  float* momentum;
+  const float* grad_a;
+  const float* grad_b;
+  uint16_t* lowp;
+  float* direction;
+  uint64_t numel;
+};
+
+// Moves the momentum and shows the direction: the momentum, or `ahead` of the way from it to the gradient.
+template <bool kTwoSources>
+DDH_SIMD_INLINE void momentum_loop(const Piece& piece, float grad_scale, float weight, float ahead) {
+  float* const m = piece.momentum;
+  float* const d = piece.direction;
+  const float* const a = piece.grad_a;
+  const float* const b = piece.grad_b;
+  const uint64_t numel = piece.numel;
+  DDH_SIMD_LOOP
+  for (uint64_t i = 0; i < numel; ++i) {
+    const float sum = kTwoSources ? a[i] + b[i] : a[i];
+    const float g = sum * grad_scale;
+    const float m1 = m[i] + weight * (g - m[i]);
+    m[i] = m1;
+    d[i] = m1 + ahead * (g - m1);
+  }
+}
+
+struct Momentum {
+  DDH_SIMD_BODY void run(const Piece& piece, float grad_scale, float weight, float ahead) {
+    if (piece.grad_b != nullptr)
+      momentum_loop<true>(piece, grad_scale, weight, ahead);
+    else
+      momentum_loop<false>(piece, grad_scale, weight, ahead);
+  }
+};
+
+template <class Store>
+struct Move {
+  DDH_SIMD_BODY void run(const Piece& piece, float keep, float step_size) {
+    float* const p = piece.param;
+    const float* const d = piece.direction;
+    uint16_t* const lowp = piece.lowp;
+    const uint64_t numel = piece.numel;
+    DDH_SIMD_LOOP
+    for (uint64_t i = 0; i < numel; ++i) {
+      const float p1 = p[i] * keep - step_size * d[i];
+      p[i] = p1;
+      Store::store(lowp, i, p1);
+    }
+  }
+};
+
+bool matches(const std::string& patterns, const char* name) {
+  std::istringstream list(patterns);
+  for (std::string pattern; std::getline(list, pattern, ',');)
+    if (fnmatch(pattern.c_str(), name, 0) == 0) return true;
+  return false;
+}
+
+class Muon final : public ddh::Optimizer {
+ public:
+  explicit Muon(const ddh_create& create)
+      : Optimizer(create),
+        lr_(host.f64("optimizer.lr")),
+        momentum_(host.f64("optimizer.momentum")),
+        nesterov_(host.flag("optimizer.nesterov")),
+        weight_decay_(host.f64("optimizer.weight_decay")),
+        steps_(host.i64("optimizer.ns_steps")),
+        eps_(host.f64("optimizer.eps")),
+        adjust_(host.text("optimizer.adjust_lr_fn")),
+        adamw_params_(host.text("optimizer.adamw_params")),
+        adamw_lr_(host.f64("optimizer.adamw_lr")),
+        adamw_{ddh::betas(host, "optimizer.adamw_betas"), host.f64("optimizer.adamw_eps"),
+               host.f64("optimizer.adamw_weight_decay")},
+        decay_groups_(host.flag("optimizer.decay_groups")) {
+    std::array<double, 3> c{};
+    uint32_t n = 0;
+    ddh::call(host.config->get_f64s, host.h, "optimizer.ns_coefficients", c.data(), 3u, &n);
+    if (n != 3) ddh::fail(DDH_INVALID_ARGUMENT, "optimizer.ns_coefficients has ", n, " numbers; give three");
+    coefficients_ = {static_cast<float>(c[0]), static_cast<float>(c[1]), static_cast<float>(c[2])};
+    if (lr_ == 0 && adamw_lr_ > 0)
+      ddh::fail(DDH_INVALID_ARGUMENT, "optimizer.lr is 0 and optimizer.adamw_lr ", adamw_lr_,
+                ", but the schedule moves both by lr; give it a value");
+  }
+
+  void attach(const ddh_model_desc& model) override {
+    decays_ = ddh::decaying_params(model, decay_groups_);
+    shapes_.assign(model.n_params, {0, 0});
+    uint64_t matrices = 0, elements = 0;
+    for (uint32_t p = 0; p < model.n_params; ++p) {
+      const ddh_param_desc& param = *model.params[p];
+      const bool by_adamw = param.n_dims < 2 || (param.attributes & DDH_PARAM_SPARSE_GRAD) != 0 || param.numel == 0 ||
+                            matches(adamw_params_, param.name);
+      if (by_adamw) continue;
+      const auto rows = static_cast<uint64_t>(param.shape[0]);
+      shapes_[p] = {rows, param.numel / rows};
+      ++matrices;
+      elements += param.numel;
+    }
+    host.log(DDH_LOG_INFO, matrices, " of ", model.n_params, " parameters are matrices for muon (", elements,
+             " elements); adamw updates the others");
+  }
+
+  [[nodiscard]] std::span<const ddh_slot_desc> slots() const noexcept override { return kSlots; }
+  [[nodiscard]] bool slot_used(uint32_t index, int32_t param) const noexcept override {
+    return is_matrix(param) == (index == kMomentum);
+  }
+  [[nodiscard]] int32_t needs(int32_t param) const noexcept override {
+    return is_matrix(param) ? DDH_NEEDS_WHOLE_PARAM : DDH_NEEDS_NOTHING;
+  }
+
+  void update(const ddh_update_args& args) override {
+    const ddh_optim_shard& shard = *args.shard;
+    ddh::check_shard(shard, static_cast<uint32_t>(kSlots.size()));
+    for (uint32_t r = 0; r < shard.n_ranges; ++r) {
+      const ddh_range& range = shard.ranges[r];
+      if (is_matrix(range.param))
+        update_matrix(args, range);
+      else
+        update_other(args, range);
+    }
+  }
+
+ private:
+  enum : uint32_t { kMomentum, kExpAvg, kExpAvgSq };
+
+  [[nodiscard]] bool is_matrix(int32_t param) const noexcept { return shapes_[static_cast<size_t>(param)].rows != 0; }
+  [[nodiscard]] bool decays(int32_t param) const { return decays_[static_cast<size_t>(param)] != 0; }
+
+  void update_other(const ddh_update_args& args, const ddh_range& range) const {
+    const ddh_optim_shard& shard = *args.shard;
+    const double lr = lr_ > 0 ? args.block->lr * (adamw_lr_ / lr_) : 0.0;
+    const adam::Scalars scalars =
+        adam::scalars_of(adamw_, *args.block, lr, args.param_steps[range.param], decays(range.param));
+    adam::update_range<adam::Decay::decoupled>(shard, range, static_cast<float*>(shard.slots[kExpAvg]),
+                                               static_cast<float*>(shard.slots[kExpAvgSq]), scalars);
+  }
+
+  void update_matrix(const ddh_update_args& args, const ddh_range& range) {
+    const ddh_optim_shard& shard = *args.shard;
+    const newton_schulz::Shape shape = shapes_[static_cast<size_t>(range.param)];
+    if (range.param_offset != 0 || range.numel != shape.rows * shape.columns)
+      ddh::fail(DDH_FAILED_PRECONDITION, "muon got ", range.numel, " of ", shape.rows * shape.columns,
+                " elements of a matrix; it needs whole ones");
+    const uint64_t scratch = newton_schulz::scratch_numel(shape.small(), shape.large());
+    const uint64_t bytes = (range.numel + scratch) * sizeof(float);
+    if (workspace_.bytes() < bytes) {
+      workspace_ = ddh::Buffer();  // first the old one goes
+      workspace_ = ddh::Buffer(host, DDH_TAG_ACT, bytes, "workspace of muon", 0);
+    }
+    float* const direction = workspace_.f32() + scratch;
+    auto* const momentum = static_cast<float*>(shard.slots[kMomentum]);
+    auto* const lowp = static_cast<uint16_t*>(shard.lowp);
+    const auto weight = static_cast<float>(1.0 - momentum_);
+    ddh::for_each_piece(shard, range, [&](uint64_t at, uint64_t numel, const float* a, const float* b) {
+      const Piece piece{nullptr, momentum + at, a, b, nullptr, direction + (at - range.flat_offset), numel};
+      ddh::Kernel<Momentum>::run(piece, ddh::gradient_scale(*args.block), weight, nesterov_ ? weight : 0.0f);
+    });
+    newton_schulz::orthogonalize(direction, shape, coefficients_, steps_, eps_, workspace_.f32());
+    const double decay = decays(range.param) ? weight_decay_ : 0.0;
+    const uint64_t at = range.flat_offset;
+    const Piece piece{shard.master + at, nullptr,    nullptr, nullptr, lowp == nullptr ? nullptr : lowp + at,
+                      direction,         range.numel};
+    ddh::with_lowp(lowp, shard.lowp_dtype, [&](auto store) {
+      ddh::Kernel<Move<decltype(store)>>::run(piece, static_cast<float>(1.0 - args.block->lr * decay),
+                                              static_cast<float>(args.block->lr * scale_of(shape)));
+    });
+  }
+
+  [[nodiscard]] double scale_of(const newton_schulz::Shape& shape) const {
+    const auto rows = static_cast<double>(shape.rows), columns = static_cast<double>(shape.columns);
+    if (adjust_ == "original") return std::sqrt(std::max(1.0, rows / columns));
+    if (adjust_ == "match_rms_adamw") return 0.2 * std::sqrt(std::max(rows, columns));
+    return 1.0;
+  }
+
+  static constexpr std::array<ddh_slot_desc, 3> kSlots{{
+      {sizeof(ddh_slot_desc), DDH_F32, "momentum_buffer", DDH_SLOT_PER_ELEMENT, 0},
+      {sizeof(ddh_slot_desc), DDH_F32, "exp_avg", DDH_SLOT_PER_ELEMENT, 0},
+      {sizeof(ddh_slot_desc), DDH_F32, "exp_avg_sq", DDH_SLOT_PER_ELEMENT, 0},
+  }};
+
+  const double lr_, momentum_;
+  const bool nesterov_;
+  const double weight_decay_;
+  const int64_t steps_;
+  const double eps_;
+  const std::string adjust_, adamw_params_;
+  const double adamw_lr_;
+  const adam::Options adamw_;
+  const bool decay_groups_;
+  newton_schulz::Coefficients coefficients_{};
+  std::vector<uint8_t> decays_;               // per parameter of the model
+  std::vector<newton_schulz::Shape> shapes_;  // per parameter; 0 rows: adamw's
+  ddh::Buffer workspace_;
+};
+
+}  // namespace
+
+DDH_CXX_PLUGIN(Muon, optimizer, "muon", "0.1.0", "orthogonalized momentum for matrices, adamw for the rest", kSchema,
+               kNeeds, DDH_CAP_IN_PROCESS);
