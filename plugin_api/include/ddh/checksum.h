@@ -8,6 +8,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DDH_HEADER_CHECKSUM UINT64_C(0x5e8f7739031e2fa5)
-#define DDH_HEADER_CHECKSUM_TEXT "5e8f7739031e2fa5"
+#define DDH_HEADER_CHECKSUM UINT64_C(0x5146e310fdad6868)
+#define DDH_HEADER_CHECKSUM_TEXT "5146e310fdad6868"
 #endif
