@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/sdk/tier/checksum.hpp: a 64-bit checksum of a block of bytes, at the speed of memory. It is there to notice damage, not an
-// adversary. The same number on every machine and at every vector width.
+// ddh/sdk/tier/checksum.hpp: a 64-bit checksum of a block of bytes, at the speed of memory. It is there to notice damage,
+// not an adversary. The same number on every machine and at every vector width.
 //
 // 64 lanes of 32 bits each take every 64th word: lane = (lane ^ word) * odd; lane ^= lane >> 15. Every step is one to
 // one, so a change of a single word always changes its lane; the shift brings high bits down, so that no two flips of

@@ -59,15 +59,52 @@ class IoEngine {
   virtual void register_buffers(std::span<const iovec>) {}
 };
 
+namespace detail {
+// A thread that gets no signals: they are the main thread's.
+template <class Body>
+std::thread quiet_thread(Body&& body) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread thread(std::forward<Body>(body));
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return thread;
+}
+
+// What came of the operations, from the thread that sees them end to the one that waits.
+class IoResults {
+ public:
+  explicit IoResults(uint32_t depth) : results_(depth), done_(depth, true) {}
+  void begin(uint32_t tag) {
+    const std::lock_guard lock(mutex_);
+    done_[tag] = false;
+  }
+  void end(uint32_t tag, int64_t bytes) {
+    {
+      const std::lock_guard lock(mutex_);
+      results_[tag] = {bytes, std::chrono::steady_clock::now()};
+      done_[tag] = true;
+    }
+    op_ends_.notify_all();
+  }
+  IoEngine::Result wait(uint32_t tag) {
+    std::unique_lock lock(mutex_);
+    op_ends_.wait(lock, [&] { return done_[tag]; });
+    return results_[tag];
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable op_ends_;
+  std::vector<IoEngine::Result> results_;  // per tag
+  std::vector<bool> done_;
+};
+}  // namespace detail
+
 class ThreadIo final : public IoEngine {
  public:
-  ThreadIo(int fd, uint32_t depth) : fd_(fd), results_(depth), done_(depth, true) {
-    // Signals are the main thread's.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    for (std::thread& t : threads_) t = std::thread([this] { work(); });
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  ThreadIo(int fd, uint32_t depth) : fd_(fd), results_(depth) {
+    for (std::thread& t : threads_) t = detail::quiet_thread([this] { work(); });
   }
   ThreadIo(const ThreadIo&) = delete;
   ThreadIo& operator=(const ThreadIo&) = delete;
@@ -82,18 +119,14 @@ class ThreadIo final : public IoEngine {
   [[nodiscard]] std::string name() const override { return "pread"; }
 
   void start(uint32_t tag, const IoOp& op) override {
+    results_.begin(tag);
     {
       const std::lock_guard lock(mutex_);
       queue_.push_back({tag, op});
-      done_[tag] = false;
     }
     work_comes_.notify_one();
   }
-  Result finish(uint32_t tag) override {
-    std::unique_lock lock(mutex_);
-    op_ends_.wait(lock, [&] { return done_[tag]; });
-    return results_[tag];
-  }
+  Result finish(uint32_t tag) override { return results_.wait(tag); }
 
  private:
   void work() {
@@ -104,34 +137,28 @@ class ThreadIo final : public IoEngine {
       const auto [tag, op] = queue_.front();
       queue_.pop_front();
       lock.unlock();
-      ssize_t n = 0;
-      do {
-        n = op.is_write ? pwrite(fd_, op.buffer, op.bytes, static_cast<off_t>(op.offset))
-                        : pread(fd_, op.buffer, op.bytes, static_cast<off_t>(op.offset));
-      } while (n < 0 && errno == EINTR);
-      const Result result{n < 0 ? -errno : n, std::chrono::steady_clock::now()};
+      const ssize_t n = op.is_write ? pwrite(fd_, op.buffer, op.bytes, static_cast<off_t>(op.offset))
+                                    : pread(fd_, op.buffer, op.bytes, static_cast<off_t>(op.offset));
+      results_.end(tag, n < 0 ? -errno : n);
       lock.lock();
-      results_[tag] = result;
-      done_[tag] = true;
-      op_ends_.notify_all();
     }
   }
 
   const int fd_;
+  detail::IoResults results_;
   std::mutex mutex_;
-  std::condition_variable work_comes_, op_ends_;
+  std::condition_variable work_comes_;
   std::deque<std::pair<uint32_t, IoOp>> queue_;
-  std::vector<Result> results_;  // per tag
-  std::vector<bool> done_;
   bool ends_ = false;
   std::array<std::thread, 2> threads_;  // one reads while the other writes
 };
 
 #ifdef DDH_WITH_LIBURING
+// A thread of its own sees operations end, so that it is known when.
 class UringIo final : public IoEngine {
  public:
-  UringIo(int fd, uint32_t depth) : fd_(fd), results_(depth), done_(depth, true) {
-    const int rc = io_uring_queue_init(depth, &ring_, 0);
+  UringIo(int fd, uint32_t depth) : fd_(fd), results_(depth) {
+    const int rc = io_uring_queue_init(depth + 1, &ring_, 0);
     if (rc < 0) fail(DDH_UNAVAILABLE, std::strerror(-rc));
     io_uring_probe* probe = io_uring_get_probe_ring(&ring_);
     const bool can = probe != nullptr && io_uring_opcode_supported(probe, IORING_OP_READ) != 0 &&
@@ -141,10 +168,18 @@ class UringIo final : public IoEngine {
       io_uring_queue_exit(&ring_);
       fail(DDH_UNAVAILABLE, "this kernel's is too old (Linux 5.6 has what it takes)");
     }
+    reaper_ = detail::quiet_thread([this] { reap(); });
   }
   UringIo(const UringIo&) = delete;
   UringIo& operator=(const UringIo&) = delete;
-  ~UringIo() override { io_uring_queue_exit(&ring_); }
+  ~UringIo() override {
+    io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
+    io_uring_prep_nop(sqe);
+    sqe->user_data = kEnd;
+    submit();
+    reaper_.join();
+    io_uring_queue_exit(&ring_);
+  }
   [[nodiscard]] std::string name() const override {
     return registered_.empty() ? "io_uring" : "io_uring with registered buffers";
   }
@@ -156,7 +191,7 @@ class UringIo final : public IoEngine {
   }
 
   void start(uint32_t tag, const IoOp& op) override {
-    reap();
+    results_.begin(tag);
     io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
     if (sqe == nullptr) fail(DDH_INTERNAL, "the submission queue of io_uring is full");
     const auto bytes = static_cast<unsigned>(op.bytes);
@@ -170,33 +205,29 @@ class UringIo final : public IoEngine {
     else
       io_uring_prep_read(sqe, fd_, op.buffer, bytes, op.offset);
     sqe->user_data = tag;
-    done_[tag] = false;
+    const int rc = submit();
+    if (rc < 0) fail(DDH_UNAVAILABLE, "io_uring takes no more work: ", std::strerror(-rc));
+  }
+  Result finish(uint32_t tag) override { return results_.wait(tag); }
+
+ private:
+  static constexpr uint64_t kEnd = UINT64_MAX;
+
+  int submit() {
     int rc = 0;
     do {
       rc = io_uring_submit(&ring_);
     } while (rc == -EINTR || rc == -EAGAIN || rc == -EBUSY);
-    if (rc < 0) fail(DDH_UNAVAILABLE, "io_uring takes no more work: ", std::strerror(-rc));
+    return rc;
   }
-
-  Result finish(uint32_t tag) override {
-    while (!done_[tag]) {
-      io_uring_cqe* cqe = nullptr;
-      const int rc = io_uring_wait_cqe(&ring_, &cqe);
-      if (rc == -EINTR) continue;
-      if (rc < 0) fail(DDH_UNAVAILABLE, "io_uring gives no results: ", std::strerror(-rc));
-      reap();
-    }
-    return results_[tag];
-  }
-
- private:
   void reap() {
-    io_uring_cqe* cqe = nullptr;
-    while (io_uring_peek_cqe(&ring_, &cqe) == 0 && cqe != nullptr) {
-      const auto tag = static_cast<size_t>(cqe->user_data);
-      results_[tag] = {cqe->res, std::chrono::steady_clock::now()};
-      done_[tag] = true;
+    for (uint64_t tag = 0; tag != kEnd;) {
+      io_uring_cqe* cqe = nullptr;
+      if (io_uring_wait_cqe(&ring_, &cqe) < 0) continue;  // interrupted
+      tag = cqe->user_data;
+      const int64_t result = cqe->res;
       io_uring_cqe_seen(&ring_, cqe);
+      if (tag != kEnd) results_.end(static_cast<uint32_t>(tag), result);
     }
   }
   [[nodiscard]] int registered_index(const IoOp& op) const {
@@ -210,9 +241,9 @@ class UringIo final : public IoEngine {
 
   const int fd_;
   io_uring ring_{};
-  std::vector<Result> results_;  // per tag
-  std::vector<bool> done_;
+  detail::IoResults results_;
   std::vector<iovec> registered_;
+  std::thread reaper_;
 };
 #endif
 

@@ -52,6 +52,8 @@ class Tier {
   // may be used again.
   virtual void wait(Handle handle) = 0;
   [[nodiscard]] virtual Traffic traffic() const = 0;
+  // The tensor's memory, quiet and up to date, where the tier is memory; else nullptr.
+  virtual float* memory(size_t) { return nullptr; }
 
   [[nodiscard]] uint64_t tile_bytes() const { return tile_bytes_; }
   static constexpr uint64_t round_up(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }

@@ -17,7 +17,7 @@
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
-// One tensor's part of a tile: its place on a tier, or memory that stays.
+// One tensor's part of a tile: its place on a tier, or memory that stays. A tile's parts on tiers come first.
 struct TilePart {
   Tier* tier = nullptr;  // nullptr: `resident` is the memory
   size_t tensor = 0;
