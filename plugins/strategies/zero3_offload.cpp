@@ -15,7 +15,7 @@
 //                           offload_param 4 P/N more of each, and 4 P/N read at each gather: twice a micro-batch
 // Collectives per step      as zero3; with offload_param an all_gather for each gather instead of the publish
 // P: parameters of the model, each padded to 64 elements. Sources: Ren et al., ZeRO-Offload, ATC 2021; Rajbhandari et
-// al., ZeRO-Infinity, SC 2021. The update is never delayed: the bits are zero3's.
+// al., ZeRO-Infinity, SC 2021. Computes in fp32. The update is never delayed: the bits are zero3's.
 //
 // Against zero3: step() goes over tiles instead of segments, so that one is updated while the next is read and the last
 // one written; and a segment that is away comes by a read, which begins with the prefetch, and an all_gather.
