@@ -36,6 +36,21 @@ if(DDHOST_ONEDNN_LIBRARY AND DDHOST_ONEDNN_INCLUDE)
                         INTERFACE_INCLUDE_DIRECTORIES "${DDHOST_ONEDNN_INCLUDE}")
 endif()
 
+# ddhost::uring gives ddh/sdk/tier/file_io.hpp its io_uring; without it the target is empty and files are read with pread.
+# Linked statically, so that a plugin loads where the library is not installed.
+find_library(DDHOST_URING_LIBRARY NAMES liburing.a uring)
+find_path(DDHOST_URING_INCLUDE liburing.h)
+add_library(ddhost_uring INTERFACE)
+add_library(ddhost::uring ALIAS ddhost_uring)
+if(DDHOST_URING_LIBRARY AND DDHOST_URING_INCLUDE)
+  target_compile_definitions(ddhost_uring INTERFACE DDH_WITH_LIBURING)
+  target_include_directories(ddhost_uring SYSTEM INTERFACE "${DDHOST_URING_INCLUDE}")
+  target_link_libraries(ddhost_uring INTERFACE "${DDHOST_URING_LIBRARY}")
+else()
+  message(STATUS "liburing was not found: offloading to files will use pread (Debian: apt-get install liburing-dev)")
+endif()
+target_link_libraries(ddhost_uring INTERFACE Threads::Threads)
+
 if(DDHOST_TESTS)
   find_path(DDHOST_CATCH2_INCLUDE catch2/catch.hpp)
   ddhost_require(DDHOST_CATCH2_INCLUDE "Catch2 version 2 (catch2/catch.hpp)" catch2)

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
@@ -83,7 +84,8 @@ std::vector<ddh_state_entry> state_of(ddh_inst* strategy, const ddh_strategy& ta
 
 void check_entry(const ddh_state_entry& e, const ddh_model_desc& model) {
   const bool is_param = e.param >= 0 && static_cast<uint32_t>(e.param) < model.n_params;
-  const bool is_readable = e.data != nullptr && (e.dtype == DDH_F32 || e.dtype == DDH_BF16 || e.dtype == DDH_F16);
+  const bool is_there = e.data != nullptr || e.memory == DDH_MEM_FILE;
+  const bool is_readable = is_there && (e.dtype == DDH_F32 || e.dtype == DDH_BF16 || e.dtype == DDH_F16);
   if (is_param && is_readable && e.offset <= model.params[e.param]->numel &&
       e.numel <= model.params[e.param]->numel - e.offset) {
     return;
@@ -101,6 +103,23 @@ void write_values(const File& file, uint64_t file_offset, const ddh_state_entry&
     cpu::cast(values.data(), DDH_F32, from, e.dtype, numel);
     file.write_at(file_offset + begin * sizeof(float), values.data(), numel * sizeof(float));
   });
+}
+
+// One entry; what has no pointer comes through a buffer, piece by piece.
+void write_entry(const File& file, uint64_t file_offset, const ddh_state_entry& entry, uint32_t index,
+                 ddh_inst* strategy, const ddh_strategy& table) {
+  if (entry.data != nullptr) return write_values(file, file_offset, entry);
+  if (!DDH_CAN(&table, ddh_strategy, state_read))
+    ddh::fail(DDH_UNIMPLEMENTED, "the strategy has state without a pointer, but no state_read; mend the plugin");
+  constexpr uint64_t kPieceNumel = uint64_t{4} << 20;
+  std::vector<char> values(std::min(kPieceNumel, entry.numel) * ddh_dtype_bytes(entry.dtype));
+  ddh_state_entry piece = entry;
+  piece.data = values.data();
+  for (uint64_t done = 0; done < entry.numel; done += piece.numel) {
+    piece.numel = std::min(kPieceNumel, entry.numel - done);
+    ddh::call(table.state_read, strategy, index, done, piece.numel, piece.data);
+    write_values(file, file_offset + done * sizeof(float), piece);
+  }
 }
 
 // A hole would be read as zeros by whoever loads the file.
@@ -136,10 +155,13 @@ void export_params(const std::string& path, const ddh_model_desc& model, ddh_ins
     });
     together(comm, "export: write", [&] {
       const File file(part, O_WRONLY);
-      for (const ddh_state_entry& e : state_of(strategy, strategy_table)) {
+      const std::vector<ddh_state_entry> entries = state_of(strategy, strategy_table);
+      for (size_t i = 0; i < entries.size(); ++i) {
+        const ddh_state_entry& e = entries[i];
         if (e.kind != DDH_STATE_PARAM || e.replica_index != 0) continue;
         check_entry(e, model);
-        write_values(file, plan.file_offsets[static_cast<size_t>(e.param)] + e.offset * sizeof(float), e);
+        write_entry(file, plan.file_offsets[static_cast<size_t>(e.param)] + e.offset * sizeof(float), e,
+                    static_cast<uint32_t>(i), strategy, strategy_table);
         mine += e.numel;
       }
       file.sync();

@@ -129,6 +129,11 @@ void Config::apply(const Wish& wish, const std::vector<Section>& sections, bool 
     return;
   }
   const std::string key = section->name + "." + alias->key;
+  if (alias->scale == 1.0) {  // another name, no other unit
+    const Option& meant = *section->schema.find(alias->key);
+    const Json value = checked_value(meant, value_for(meant, wish), key, where(wish) + " (as " + wish.key + ")");
+    return set(key, with_absolute_paths(meant, value, wish.base), wish.source + " (as " + wish.key + ")");
+  }
   if (!wish.value.is_number())
     ddh::fail(DDH_INVALID_ARGUMENT, wish.key, " = ", wish.value.dump(), " ", where(wish),
               " is not a number; it stands for ", key, " = ", alias->scale, " * ", wish.key);

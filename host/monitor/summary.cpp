@@ -88,7 +88,8 @@ std::string Summary::json(const RankServices& services, int64_t last_step, doubl
   out["plan_bytes"] = {{"param", plan_.param_bytes},
                        {"grad", plan_.grad_bytes},
                        {"optim", plan_.optim_bytes},
-                       {"comm", plan_.comm_bytes}};
+                       {"comm", plan_.comm_bytes},
+                       {"file", plan_.file_bytes}};
   out["plan_calls"] = {{"reduce", plan_.reduce_calls}, {"publish", plan_.publish_calls}};
   out["counters"] = counters_;
   out["versions"] = {{"ddhost", kVersion},

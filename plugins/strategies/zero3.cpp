@@ -15,6 +15,7 @@
 //
 // Against zero2: a unit's full parameters are there from acquire to release only; what stays is the rank's segment.
 #include <set>
+#include "ddh/sdk/gathered_params.hpp"
 #include "ddh/sdk/grad_ring.hpp"
 #include "ddh/sdk/optim_state.hpp"
 #include "ddh/sdk/strategy.hpp"
@@ -30,60 +31,45 @@ class Zero3 final : public ddh::Strategy {
     args_ = ddh::copy_of(args);
     layout_ = ddh::ModelLayout(*args.model, args.world_size, args.compute_dtype, ddh::whole_params(host, *args.model));
     views_ = ddh::UnitViews(*args.model, layout_);
-    gathers_by_copy_ = (host.window->caps(host.h, args.group) & DDH_COMM_SHARED_VIEW) == 0;
+    params_ = ddh::GatheredParams(host, layout_, args_.group, args_.rank);
     grads_ = ddh::GradRing(layout_, args_);
-    for (const ddh::FlatSpace& space : layout_.spaces) {
-      if (!space.shared) view_slot_bytes_ = std::max(view_slot_bytes_, space.value_bytes());
-    }
   }
 
   void plan(ddh_plan& out) override {
     for (const ddh::FlatSpace& space : layout_.spaces) {
-      out.param_bytes += space.value_segment_bytes(args_.rank);
-      if (gathers_by_copy_ && space.shared) out.param_bytes += space.value_bytes();
       out.optim_bytes += ddh::OptimState::bytes(host, space, space.segment_numel(args_.rank));
       if (!space.trained()) continue;
       out.reduce_calls += args_.reduce_order == DDH_RANK_FIRST ? args_.grad_accum_steps : 1;
       out.publish_calls += 1;
     }
     out.grad_bytes = grads_.bytes();
-    out.param_bytes += peak_in_flight_bytes();
+    ddh::GatheredParams dry(host, layout_, args_.group, args_.rank);
+    out.param_bytes =
+        dry.resting_bytes() + ddh::peak_open_bytes(
+                                  args_, dry, [this](const auto& use, auto& params) { open(use, params); },
+                                  [this](const auto& use, auto& params) { close(use, params); });
   }
 
   void materialize() override {
-    for (size_t i = 0; i < layout_.spaces.size(); ++i) {
-      const ddh::FlatSpace& space = layout_.spaces[i];
-      State& s = states_.emplace_back(
-          State{ddh::Window(host, args_.group, space, 0),
-                ddh::OptimState(host, space, space.segment_ranges(args_.rank), space.segment_numel(args_.rank))});
-      s.params.write_begin();
-      s.optim.init(s.params.segment());
-      s.params.commit();
-      if (gathers_by_copy_ && space.shared) s.own_backing = view_buffer(space.value_bytes());
+    params_.materialize();
+    for (size_t s = 0; s < layout_.spaces.size(); ++s) {
+      const ddh::FlatSpace& space = layout_.spaces[s];
+      optim_.emplace_back(host, space, space.segment_ranges(args_.rank), space.segment_numel(args_.rank));
+      ddh::Window& window = params_.window(s);
+      window.write_begin();
+      optim_[s].init(window.segment());
+      window.commit();
     }
     grads_.materialize(host);
   }
 
   void acquire(const ddh_unit_use& use, ddh_unit_view& out) override {
-    open_unit(use.unit);
-    for (const size_t s : layout_.unit_uses[static_cast<size_t>(use.unit)]) ++states_[s].uses;
-    for (uint32_t i = 0; i < std::min(prefetch_units_, use.n_next); ++i) open_unit(use.next[i]);
+    open(use, params_);
     views_.fill(
-        use, version_, [&](size_t s) { return states_[s].view; }, [&](size_t s) { return grads_.writable(s); }, out);
+        use, version_, [&](size_t s) { return params_.view(s); }, [&](size_t s) { return grads_.writable(s); }, out);
   }
 
-  // Closes all that neither an acquired unit nor the next ones need.
-  void release(const ddh_unit_use& use) override {
-    for (const size_t s : layout_.unit_uses[static_cast<size_t>(use.unit)]) --states_[s].uses;
-    std::set<size_t> keep;
-    for (uint32_t i = 0; i < std::min(prefetch_units_, use.n_next); ++i) {
-      const std::vector<size_t>& uses = layout_.unit_uses[static_cast<size_t>(use.next[i])];
-      keep.insert(uses.begin(), uses.end());
-    }
-    for (size_t s = 0; s < states_.size(); ++s) {
-      if (states_[s].view != nullptr && states_[s].uses == 0 && keep.count(s) == 0) close(s);
-    }
-  }
+  void release(const ddh_unit_use& use) override { close(use, params_); }
 
   void grads_ready(const ddh_unit_use& use) override {
     const bool last = static_cast<uint32_t>(use.micro_batch) + 1 == args_.grad_accum_steps;
@@ -98,15 +84,16 @@ class Zero3 final : public ddh::Strategy {
     grads_.reduce_all();
     const ddh_step_block* block = nullptr;
     ddh::call(host.optim->decide, host.h, &block);
-    for (size_t s = 0; s < states_.size(); ++s) {
-      if (const float* grad = grads_.segment(s)) states_[s].optim.prepare(states_[s].params.segment(), grad, {});
+    for (size_t s = 0; s < optim_.size(); ++s) {
+      if (const float* grad = grads_.segment(s)) optim_[s].prepare(params_.window(s).segment(), grad, {});
     }
     ddh::sum_norms(host);
-    for (size_t s = 0; s < states_.size(); ++s) {
+    for (size_t s = 0; s < optim_.size(); ++s) {
       if (grads_.segment(s) == nullptr) continue;
-      states_[s].params.write_begin();
-      states_[s].optim.update(states_[s].params.segment(), grads_.segment(s));
-      states_[s].params.commit();
+      ddh::Window& window = params_.window(s);
+      window.write_begin();
+      optim_[s].update(window.segment(), grads_.segment(s));
+      window.commit();
     }
     grads_.step_done();
     ++version_;
@@ -114,100 +101,43 @@ class Zero3 final : public ddh::Strategy {
 
   std::vector<ddh_state_entry> state() override {
     std::vector<ddh_state_entry> out;
-    for (State& s : states_) s.optim.append_state(out, s.params.segment(), {});
+    for (size_t s = 0; s < optim_.size(); ++s) optim_[s].append_state(out, params_.window(s).segment(), {});
     return out;
   }
 
   void state_commit() override {
-    for (State& s : states_) {
-      s.params.write_begin();
-      s.optim.refresh(s.params.segment());
-      s.params.commit();
+    for (size_t s = 0; s < optim_.size(); ++s) {
+      params_.window(s).write_begin();
+      optim_[s].refresh(params_.window(s).segment());
+      params_.window(s).commit();
     }
     ++version_;
   }
 
  private:
-  static constexpr size_t kNone = SIZE_MAX;
-
-  struct State {
-    ddh::Window params;
-    ddh::OptimState optim;       // of this rank's segment
-    void* view = nullptr;        // while open
-    uint32_t uses = 0;           // acquires without their release
-    size_t backing = kNone;      // index in backings_ while open on a transport that copies
-    size_t own_backing = kNone;  // of a shared space
-  };
-
-  size_t view_buffer(uint64_t bytes) {
-    backings_.emplace_back(host, DDH_TAG_PARAM, bytes, "zero3 gathered parameters");
-    return backings_.size() - 1;
+  // This unit and the next ones.
+  void open(const ddh_unit_use& use, ddh::GatheredParams& params) const {
+    params.open(layout_.unit_uses[static_cast<size_t>(use.unit)]);
+    for (uint32_t i = 0; i < std::min(prefetch_units_, use.n_next); ++i)
+      params.open(layout_.unit_uses[static_cast<size_t>(use.next[i])]);
   }
-
-  void open_unit(int32_t unit) {
-    for (const size_t index : layout_.unit_uses[static_cast<size_t>(unit)]) {
-      State& s = states_[index];
-      if (s.view != nullptr) continue;
-      if (gathers_by_copy_) s.backing = s.own_backing != kNone ? s.own_backing : take_backing();
-      s.view = s.params.open(s.backing == kNone ? nullptr : backings_[s.backing].data());
+  // All that the next ones don't need.
+  void close(const ddh_unit_use& use, ddh::GatheredParams& params) const {
+    std::set<size_t> keep;
+    for (uint32_t i = 0; i < std::min(prefetch_units_, use.n_next); ++i) {
+      const std::vector<size_t>& uses = layout_.unit_uses[static_cast<size_t>(use.next[i])];
+      keep.insert(uses.begin(), uses.end());
     }
-  }
-  void close(size_t index) {
-    State& s = states_[index];
-    s.params.close();
-    s.view = nullptr;
-    if (s.backing != kNone && s.backing != s.own_backing) free_backings_.push_back(s.backing);
-    s.backing = kNone;
-  }
-  size_t take_backing() {
-    if (free_backings_.empty()) return view_buffer(view_slot_bytes_);
-    const size_t slot = free_backings_.back();
-    free_backings_.pop_back();
-    return slot;
-  }
-
-  // The highest sum, over the steps of every program, of what is open beyond this rank's segments.
-  uint64_t peak_in_flight_bytes() const {
-    uint64_t peak = 0;
-    for (uint32_t p = 0; p < args_.model->n_programs; ++p) {
-      const ddh_program_desc& program = *args_.model->programs[p];
-      std::vector<int32_t> order(program.units, program.units + program.n_units);
-      if (program.kind != DDH_PROGRAM_EVAL) {
-        for (uint32_t i = program.n_units; i-- > 0;) {
-          order.push_back(program.units[i]);
-          const bool recomputed = args_.recompute_every > 0 && (i + 1) % args_.recompute_every == 0;
-          if (recomputed) order.push_back(program.units[i]);
-        }
-        if (args_.grad_accum_steps > 1) order.insert(order.end(), order.begin(), order.begin() + program.n_units);
-      }
-      for (size_t i = 0; i < order.size(); ++i) {
-        std::set<size_t> open;
-        for (size_t j = i; j <= std::min<size_t>(i + prefetch_units_, order.size() - 1); ++j) {
-          const std::vector<size_t>& uses = layout_.unit_uses[static_cast<size_t>(order[j])];
-          open.insert(uses.begin(), uses.end());
-        }
-        uint64_t bytes = 0;
-        for (const size_t s : open) bytes += in_flight_bytes(layout_.spaces[s]);
-        peak = std::max(peak, bytes);
-      }
-    }
-    return peak;
-  }
-  uint64_t in_flight_bytes(const ddh::FlatSpace& space) const {
-    if (!gathers_by_copy_) return space.value_bytes() - space.value_segment_bytes(args_.rank);
-    return space.shared ? 0 : view_slot_bytes_;  // shared ones have a buffer of their own
+    params.close_except(keep);
   }
 
   const uint32_t prefetch_units_;
   ddh_attach_args args_{};
   ddh::ModelLayout layout_;
   ddh::UnitViews views_;
-  bool gathers_by_copy_ = false;
-  uint64_t view_slot_bytes_ = 0;  // of the largest space that is not shared
-  std::vector<State> states_;     // per space
+  ddh::GatheredParams params_;
+  std::vector<ddh::OptimState> optim_;  // per space, of this rank's segment
   ddh::GradRing grads_;
-  std::vector<ddh::Buffer> backings_;
-  std::vector<size_t> free_backings_;
   uint64_t version_ = 1;
 };
 

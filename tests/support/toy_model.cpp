@@ -64,7 +64,8 @@ class Toy final : public ddh::Model {
         nan_at_step_(host.i64("model.nan_at_step")),
         desc_("toy") {
     const auto V = static_cast<int64_t>(vocab_), C = static_cast<int64_t>(width_), H = static_cast<int64_t>(hidden_);
-    const ddh::ModelDesc::Init normal{DDH_INIT_NORMAL, 0, 0.3}, one{DDH_INIT_CONSTANT, 1, 0}, zero{DDH_INIT_ZERO, 0, 0};
+    const ddh::ModelDesc::Init normal{DDH_INIT_NORMAL, 0, host.f64("model.deviation")}, one{DDH_INIT_CONSTANT, 1, 0},
+        zero{DDH_INIT_ZERO, 0, 0};
     const int32_t embedding = desc_.add_param(0, "embedding", {V, C}, normal, 0, {"head.weight"});
     std::vector<int32_t> order = {desc_.add_unit("embed", {embedding})};
     for (int32_t l = 0; l < layers_; ++l) {
@@ -290,6 +291,7 @@ constexpr const char* kSchema = R"({"properties": {
   "vocab": {"type": "integer", "default": 31, "minimum": 2, "description": "tokens"},
   "repeat": {"type": "integer", "default": 0, "minimum": 0, "description": "further occurrences of the first layer"},
   "eval_samples": {"type": "integer", "default": 0, "minimum": 0, "description": "those of evaluation; 0: all"},
+  "deviation": {"type": "number", "default": 0.3, "minimum": 0, "description": "of the first weights"},
   "samples": {"type": "integer", "default": 4096, "minimum": 1, "description": "size of the sample space"},
   "nan_at_step": {"type": "integer", "default": 0, "description": "step whose gradient holds a NaN; 0: none"}}})";
 constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};

@@ -20,7 +20,8 @@ constexpr const char* kPluginSchema = R"({"properties": {
   "bucket_bytes": {"type": "integer", "default": 1024, "minimum": 0},
   "betas": {"type": "array", "items": {"type": "number"}, "default": [0.9, 0.95]},
   "table": {"type": "string", "default": "", "x-path": true}},
-  "x-aliases": {"reduce_bucket_size": {"key": "bucket_bytes", "scale": 4}}})";
+  "x-aliases": {"reduce_bucket_size": {"key": "bucket_bytes", "scale": 4}, "old.table": {"key": "table"},
+    "old.bytes": {"key": "bucket_bytes"}}})";
 
 std::vector<Section> sections() {
   std::vector<Section> all = host_sections();
@@ -97,6 +98,15 @@ TEST_CASE("an alias is converted to the unit of its key and checked there", "[co
   CHECK(with({"strategy.reduce_bucket_size=500"}).get<int64_t>("strategy.bucket_bytes") == 2000);
   CHECK_THAT(refusal({"strategy.reduce_bucket_size=-1"}), Catch::Contains("strategy.bucket_bytes"));
   CHECK_THAT(refusal({"strategy.reduce_bucket_size=big"}), Catch::Contains("not a number"));
+}
+
+TEST_CASE("an alias without another unit is the option under another name, whatever its type", "[config]") {
+  const Config config = with({"strategy.old.table=t.bin", "strategy.old.bytes=4096"});
+  CHECK(config.text("strategy.table") == (std::filesystem::current_path() / "t.bin").string());
+  CHECK(config.get<int64_t>("strategy.bucket_bytes") == 4096);
+  CHECK_THAT(refusal({"strategy.old.bytes=big"}), Catch::Contains("strategy.bucket_bytes") &&
+                                                      Catch::Contains("strategy.old.bytes") &&
+                                                      Catch::Contains("integer"));
 }
 
 TEST_CASE("paths of a file are relative to it, paths of words to the current folder", "[config]") {

@@ -307,7 +307,7 @@ static ddh_rc state_commit(ddh_inst* s, ddh_err* err) {
 
 static const ddh_strategy kStrategy = {
     sizeof(ddh_strategy), 0,    attach, plan,         materialize, step_begin, acquire, release,
-    grads_ready,          step, state,  state_commit, NULL,        NULL};
+    grads_ready,          step, state,  state_commit, NULL,        NULL,       NULL,    NULL};
 
 /* ---- the library ----------------------------------------------------------------------------------------- */
 

@@ -13,6 +13,7 @@
 #define DDH_MEM_HOST 0
 #define DDH_MEM_DEVICE 1 /* of the run's device; the host's memory where the device is the CPU */
 #define DDH_MEM_PINNED 2
+#define DDH_MEM_FILE 3 /* none: on a file. In a ddh_state_entry alone, never allocated */
 
 #define DDH_ALLOC_ZERO 1u /* filled with zero */
 

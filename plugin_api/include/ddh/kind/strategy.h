@@ -56,8 +56,9 @@ typedef struct ddh_plan {
   uint64_t comm_bytes;
   uint64_t reduce_calls;  /* exchange_reduce, reduce_scatter, all_reduce */
   uint64_t publish_calls; /* window commits, all_gather */
+  uint64_t file_bytes;    /* on files, in no memory */
 } ddh_plan;
-#define DDH_PLAN_MIN_SIZE 56u
+#define DDH_PLAN_MIN_SIZE 64u
 
 /* One use of a unit. `next` are the units that the host will acquire after it, nearest first: what to prefetch. */
 typedef struct ddh_unit_use {
@@ -92,7 +93,7 @@ typedef struct ddh_state_entry {
   int32_t dtype;
   int32_t memory;         /* DDH_MEM_* */
   uint64_t offset, numel; /* elements inside the parameter */
-  void* data;             /* valid until the next call of the strategy */
+  void* data;             /* valid until the next call of the strategy; NULL in DDH_MEM_FILE: state_read, state_write */
   int32_t replica_index;  /* 0 writes; other ranks hold the same values */
   int32_t replica_count;
 } ddh_state_entry;
@@ -130,7 +131,13 @@ typedef struct ddh_strategy {
   void (*abort)(ddh_inst* self, const char* reason) DDH_NX;
   /* The world was rebuilt: forget pending communication of older generations. May be NULL. [main] [collective] */
   ddh_rc (*reset)(ddh_inst* self, uint64_t generation, ddh_err* err) DDH_NX;
+  /* Copies elements [offset, offset + numel) of an entry without a pointer, given by its place in what the last call of
+   * state told. May be NULL where every entry has one. [main] */
+  ddh_rc (*state_read)(ddh_inst* self, uint32_t entry, uint64_t offset, uint64_t numel, void* dst, ddh_err* err) DDH_NX;
+  /* The other way, for a load; state_commit follows. May be NULL as state_read. [main] */
+  ddh_rc (*state_write)(ddh_inst* self, uint32_t entry, uint64_t offset, uint64_t numel, const void* src,
+                        ddh_err* err) DDH_NX;
 } ddh_strategy;
-#define DDH_STRATEGY_MIN_SIZE 104u
+#define DDH_STRATEGY_MIN_SIZE 120u
 
 #endif

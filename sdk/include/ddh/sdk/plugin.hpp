@@ -155,9 +155,10 @@ class Host {
 class Buffer {
  public:
   Buffer() = default;
-  Buffer(const Host& host, int32_t tag, uint64_t bytes, const std::string& name, uint32_t flags = DDH_ALLOC_ZERO)
+  Buffer(const Host& host, int32_t tag, uint64_t bytes, const std::string& name, uint32_t flags = DDH_ALLOC_ZERO,
+         int32_t memory = DDH_MEM_DEVICE)
       : host_(&host), bytes_(bytes) {
-    const ddh_alloc_args args{sizeof(ddh_alloc_args), tag, bytes, DDH_MEM_DEVICE, flags, name.c_str()};
+    const ddh_alloc_args args{sizeof(ddh_alloc_args), tag, bytes, memory, flags, name.c_str()};
     call(host.alloc->allocate, host.h, &args, &data_);
   }
   Buffer(Buffer&& other) noexcept { swap(other); }

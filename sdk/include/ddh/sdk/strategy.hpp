@@ -25,8 +25,16 @@ class Strategy : public Instance {
   virtual void step() = 0;
   virtual std::vector<ddh_state_entry> state() = 0;
   virtual void state_commit() = 0;
+  // For strategies that have entries without a pointer.
+  virtual void state_read(uint32_t entry, uint64_t, uint64_t, void*) { no_such_entry(entry); }
+  virtual void state_write(uint32_t entry, uint64_t, uint64_t, const void*) { no_such_entry(entry); }
 
   [[nodiscard]] const void* interface(std::string_view id) const override;
+
+ private:
+  [[noreturn]] static void no_such_entry(uint32_t entry) {
+    fail(DDH_INVALID_ARGUMENT, "state entry ", entry, " has a pointer; use it");
+  }
 };
 
 namespace detail {
@@ -80,6 +88,12 @@ inline const void* Strategy::interface(std::string_view id) const {
       [](ddh_inst* i, ddh_err* err) noexcept { return guard(err, [&] { self_as<Strategy>(i).state_commit(); }); },
       nullptr,
       nullptr,
+      [](ddh_inst* i, uint32_t entry, uint64_t offset, uint64_t numel, void* dst, ddh_err* err) noexcept {
+        return guard(err, [&] { self_as<Strategy>(i).state_read(entry, offset, numel, dst); });
+      },
+      [](ddh_inst* i, uint32_t entry, uint64_t offset, uint64_t numel, const void* src, ddh_err* err) noexcept {
+        return guard(err, [&] { self_as<Strategy>(i).state_write(entry, offset, numel, src); });
+      },
   };
   return id == DDH_STRATEGY_IFACE ? &table : nullptr;
 }

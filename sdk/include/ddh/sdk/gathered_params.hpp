@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ddh/sdk/gathered_params.hpp: parameters of which a rank keeps its segment, and whose full view is open only for a while:
+// the prefetching unit window. Which spaces to open and close when is the scheme's policy; this is the mechanism.
+//
+// Before materialize it opens and closes in numbers only, so that a scheme finds its own peak by running its policy dry.
+#pragma once
+
+#include <optional>
+#include <set>
+
+#include "ddh/sdk/window.hpp"
+
+namespace ddh {
+inline namespace v1 DDH_HIDDEN {
+
+class GatheredParams {
+ public:
+  GatheredParams() = default;
+  // `group` shares the spaces; `rank`: this one's place in it.
+  GatheredParams(const Host& host, const ModelLayout& layout, ddh_group* group, int32_t rank)
+      : host_(&host),
+        layout_(&layout),
+        group_(group),
+        rank_(rank),
+        gathers_by_copy_((host.window->caps(host.h, group) & DDH_COMM_SHARED_VIEW) == 0) {
+    for (const FlatSpace& space : layout.spaces) {
+      states_.emplace_back();
+      if (!space.shared) slot_bytes_ = std::max(slot_bytes_, space.value_bytes());
+    }
+  }
+
+  // What is there at any time: the segments, and on a transport that copies a buffer for each shared space.
+  [[nodiscard]] uint64_t resting_bytes() const {
+    uint64_t bytes = 0;
+    for (const FlatSpace& space : layout_->spaces) {
+      bytes += space.value_segment_bytes(rank_) + (gathers_by_copy_ && space.shared ? space.value_bytes() : 0);
+    }
+    return bytes;
+  }
+  // The most that was open so far beyond resting_bytes.
+  [[nodiscard]] uint64_t peak_open_bytes() const { return peak_open_bytes_; }
+
+  void materialize() {
+    for (size_t s = 0; s < states_.size(); ++s) {
+      const FlatSpace& space = layout_->spaces[s];
+      states_[s].window.emplace(*host_, group_, space, 0U);
+      if (gathers_by_copy_ && space.shared) {
+        states_[s].own_buffer = Buffer(*host_, DDH_TAG_PARAM, space.value_bytes(), str("gathered ", space.name));
+      }
+    }
+  }
+
+  [[nodiscard]] Window& window(size_t space) { return *states_[space].window; }
+  [[nodiscard]] bool is_open(size_t space) const { return states_[space].is_open; }
+  [[nodiscard]] void* view(size_t space) const { return states_[space].view; }
+
+  // Opens what is not open yet. [collective] on a transport that copies: all ranks open in the same order.
+  void open(const std::vector<size_t>& spaces) {
+    for (const size_t s : spaces) {
+      if (!states_[s].is_open) open_one(s);
+    }
+  }
+  // Closes all spaces but those to keep.
+  void close_except(const std::set<size_t>& keep) {
+    for (size_t s = 0; s < states_.size(); ++s) {
+      if (states_[s].is_open && keep.count(s) == 0) close_one(s);
+    }
+  }
+
+ private:
+  struct State {
+    std::optional<Window> window;  // from materialize on
+    Buffer own_buffer;             // of a shared space, on a transport that copies
+    size_t slot = SIZE_MAX;        // index in slots_ while open there
+    void* view = nullptr;
+    bool is_open = false;
+  };
+
+  void open_one(size_t s) {
+    State& state = states_[s];
+    state.is_open = true;
+    count(s, +1);
+    if (!state.window) return;
+    void* backing = state.own_buffer.data();
+    if (gathers_by_copy_ && backing == nullptr) backing = slots_[state.slot = take_slot()].data();
+    state.view = state.window->open(backing);
+  }
+  void close_one(size_t s) {
+    State& state = states_[s];
+    state.is_open = false;
+    count(s, -1);
+    if (!state.window) return;
+    state.window->close();
+    state.view = nullptr;
+    if (state.slot != SIZE_MAX) free_slots_.push_back(state.slot);
+    state.slot = SIZE_MAX;
+  }
+
+  void count(size_t s, int sign) {
+    const FlatSpace& space = layout_->spaces[s];
+    uint64_t bytes = space.value_bytes() - space.value_segment_bytes(rank_);
+    if (gathers_by_copy_) bytes = space.shared ? 0 : slot_bytes_;
+    open_bytes_ = sign > 0 ? open_bytes_ + bytes : open_bytes_ - bytes;
+    peak_open_bytes_ = std::max(peak_open_bytes_, open_bytes_);
+  }
+  size_t take_slot() {
+    if (free_slots_.empty()) {
+      slots_.emplace_back(*host_, DDH_TAG_PARAM, slot_bytes_, "gathered parameters");
+      return slots_.size() - 1;
+    }
+    const size_t slot = free_slots_.back();
+    free_slots_.pop_back();
+    return slot;
+  }
+
+  const Host* host_ = nullptr;
+  const ModelLayout* layout_ = nullptr;
+  ddh_group* group_ = nullptr;
+  int32_t rank_ = 0;
+  bool gathers_by_copy_ = false;
+  std::vector<State> states_;  // per space
+  std::vector<Buffer> slots_;  // each of slot_bytes_
+  std::vector<size_t> free_slots_;
+  uint64_t slot_bytes_ = 0;  // of the largest space that is not shared
+  uint64_t open_bytes_ = 0, peak_open_bytes_ = 0;
+};
+
+// The uses of units in a step of a program with so many micro-batches, as the host makes them.
+struct UnitOrder {
+  std::vector<int32_t> units;
+  std::vector<int32_t> phases;  // DDH_PHASE_*
+  std::vector<int32_t> positions;
+
+  UnitOrder(const ddh_program_desc& program, const ddh_attach_args& args, uint32_t micro_batches) {
+    const bool trains = program.kind != DDH_PROGRAM_EVAL;
+    const auto add = [&](uint32_t i, int32_t phase) {
+      units.push_back(program.units[i]);
+      phases.push_back(phase);
+      positions.push_back(static_cast<int32_t>(i));
+    };
+    for (uint32_t m = 0; m < micro_batches; ++m) {
+      for (uint32_t i = 0; i < program.n_units; ++i) add(i, trains ? DDH_PHASE_FORWARD : DDH_PHASE_EVAL);
+      for (uint32_t i = program.n_units; trains && i-- > 0;) {
+        if (args.recompute_every > 0 && (i + 1) % args.recompute_every == 0) add(i, DDH_PHASE_RECOMPUTE);
+        add(i, DDH_PHASE_BACKWARD);
+      }
+    }
+  }
+  [[nodiscard]] ddh_unit_use use(int32_t program, size_t at) const {
+    ddh_unit_use use{};
+    use.struct_size = sizeof use;
+    use.program = program;
+    use.unit = units[at];
+    use.position = positions[at];
+    use.phase = phases[at];
+    use.next = units.data() + at + 1;
+    use.n_next = static_cast<uint32_t>(units.size() - at - 1);
+    return use;
+  }
+};
+
+// Runs acquire and release over the steps of every program on `params`, which must not be materialized.
+template <class Acquire, class Release>
+uint64_t peak_open_bytes(const ddh_attach_args& args, GatheredParams& params, Acquire&& acquire, Release&& release) {
+  for (uint32_t p = 0; p < args.model->n_programs; ++p) {
+    const UnitOrder order(*args.model->programs[p], args, std::min(2U, args.grad_accum_steps));
+    for (size_t i = 0; i < order.units.size(); ++i) {
+      const ddh_unit_use use = order.use(static_cast<int32_t>(p), i);
+      acquire(use, params);
+      release(use, params);
+    }
+    params.close_except({});
+  }
+  return params.peak_open_bytes();
+}
+
+}  // namespace DDH_HIDDEN
+}  // namespace ddh

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ddh/sdk/tier/tier.hpp: a slower, larger place for state, seen from a strategy. It holds tensors, each cut into tiles of
+// tile_bytes() (the last one may be shorter), which come and go as wholes, beside the work of the caller.
+//
+//   const size_t m = tier.add("exp_avg of h.3", DDH_TAG_OPTIM, bytes);   // for each tensor
+//   tier.reserve();                                                      // now or never: a full disk is an error here
+//   const Tier::Handle h = tier.begin_read(m, 0, buffer);
+//   ... work ...
+//   tier.wait(h);
+//
+// Tensors are zero until written. One owner, one thread.
+#pragma once
+
+#include <chrono>
+
+#include "ddh/sdk/plugin.hpp"
+
+namespace ddh {
+inline namespace v1 DDH_HIDDEN {
+
+class Tier {
+ public:
+  using Handle = uint64_t;
+  static constexpr Handle kDone = 0;  // nothing to wait for
+
+  // Buffers begin on such a boundary, tile_bytes() is a multiple of it, and a buffer has room for a tile's bytes rounded
+  // up to it.
+  static constexpr uint64_t kAlignment = 4096;
+
+  struct Traffic {
+    uint64_t read_bytes = 0, written_bytes = 0;
+    double busy_seconds = 0;  // at least one transfer was under way
+    double wait_seconds = 0;  // the caller stood still for one
+  };
+
+  explicit Tier(uint64_t tile_bytes) : tile_bytes_(tile_bytes) {
+    if (tile_bytes == 0 || tile_bytes % kAlignment != 0)
+      fail(DDH_INVALID_ARGUMENT, "a tile of ", tile_bytes, " bytes; give a multiple of ", kAlignment);
+  }
+  Tier(const Tier&) = delete;
+  Tier& operator=(const Tier&) = delete;
+  virtual ~Tier() = default;
+
+  // Room for a tensor; its number. `tag`: what its memory counts as where the tier is memory.
+  virtual size_t add(const std::string& name, int32_t tag, uint64_t bytes) = 0;
+  virtual void reserve() = 0;
+  // One tile between the tier and `buffer`, which stays valid and untouched until the wait.
+  virtual Handle begin_read(size_t tensor, uint64_t tile, void* buffer) = 0;
+  virtual Handle begin_write(size_t tensor, uint64_t tile, const void* buffer) = 0;
+  // Throws what went wrong. After a read the buffer holds the tile, for work on the default stream; after a write it
+  // may be used again.
+  virtual void wait(Handle handle) = 0;
+  [[nodiscard]] virtual Traffic traffic() const = 0;
+  // The tensor's memory, quiet and up to date, where the tier is memory; else nullptr.
+  virtual float* memory(size_t) { return nullptr; }
+
+  [[nodiscard]] uint64_t tile_bytes() const { return tile_bytes_; }
+  static constexpr uint64_t round_up(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+ private:
+  const uint64_t tile_bytes_;
+};
+
+}  // namespace DDH_HIDDEN
+}  // namespace ddh

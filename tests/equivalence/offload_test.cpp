@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// zero3_offload with states of many tiles: the bits of zero3 however they are cut and wherever they lie, the memory that was
+// planned, and a model that trains in less memory than its states take.
+#include <sys/stat.h>
+
+#include <catch2/catch.hpp>
+
+#include "support/ddhost_process.hpp"
+
+using namespace ddhost::test;
+
+namespace {
+
+using Options = std::vector<std::string>;
+
+// 8 KB to 20 KB of parameters in each unit of each rank: several tiles of 4096 bytes.
+const Options kSeveralTiles = {"model.width=40", "model.hidden=70", "train.steps=6", "optimizer.lr=0.01"};
+// 25 million parameters in units of one million.
+const Options kLarge = {"model.width=512",    "model.hidden=1024", "model.layers=24",   "model.deviation=0.02",
+                        "data.micro_batch=1", "train.steps=3",     "optimizer.lr=0.001"};
+
+struct Result {
+  int code = 0;
+  std::string out, err, loss, grad_norm, weights;
+  RunRecord record;
+};
+
+template <class Setup>
+Result run(const char* strategy, const Options& model, const Options& options, Setup&& setup) {
+  const TempFolder folder;
+  Options args = {"--strategy",
+                  strategy,
+                  "--model",
+                  toy_model(),
+                  "--nproc",
+                  "2",
+                  "--comm",
+                  "shm",
+                  "--save-final",
+                  folder.file("final.safetensors"),
+                  "run.dir=" + folder.file("run")};
+  args.insert(args.end(), model.begin(), model.end());
+  args.insert(args.end(), options.begin(), options.end());
+  Process process(args, setup);
+  Result result;
+  result.code = process.wait();
+  result.out = process.out();
+  result.err = process.err();
+  INFO(process.command() << "\n" << result.err);
+  if (result.code != 0) return result;
+  result.record = read_run(folder.path() / "run");
+  result.loss = result.record.column("loss");
+  result.grad_norm = result.record.column("grad_norm");
+  result.weights = read_text(folder.file("final.safetensors"));
+  return result;
+}
+Result run(const char* strategy, const Options& model, const Options& options = {}) {
+  return run(strategy, model, options, [] {});
+}
+
+std::string nvme_in(const TempFolder& folder) { return "strategy.nvme_path=" + folder.path().string(); }
+
+uint64_t counter(const Result& result, const char* name) {
+  return result.record.summary.at("counters").value(name, uint64_t{0});
+}
+uint64_t sum_over_ranks(const Result& result, const char* tag) {
+  uint64_t sum = 0;
+  for (const auto& rank : result.record.summary.at("ranks"))
+    sum += rank.at("memory_bytes").at(tag).at("peak").get<uint64_t>();
+  return sum;
+}
+
+}  // namespace
+
+TEST_CASE("offloaded in tiles, the bits are zero3's and the memory is the plan's", "[equivalence]") {
+  const Result reference = run("zero3", kSeveralTiles);
+  REQUIRE(reference.code == 0);
+  const TempFolder folder;
+  for (const char* place : {"cpu", "nvme"}) {
+    for (const char* params : {"none", "cpu", "nvme"}) {
+      for (const char* ratio : {"1", "0.4", "0"}) {
+        for (const char* frames : {"1", "3", "5"}) {
+          const Options options = {std::string("strategy.offload_optimizer.device=") + place,
+                                   std::string("strategy.offload_param.device=") + params,
+                                   std::string("strategy.offload_optimizer.ratio=") + ratio,
+                                   std::string("strategy.buffer_count=") + frames,
+                                   "strategy.buffer_bytes=4096",
+                                   nvme_in(folder)};
+          const Result other = run("zero3_offload", kSeveralTiles, options);
+          INFO(place << ", parameters " << params << ", ratio " << ratio << ", frames " << frames << "\n" << other.err);
+          REQUIRE(other.code == 0);
+          CHECK(other.loss == reference.loss);
+          CHECK(other.grad_norm == reference.grad_norm);
+          CHECK((other.weights == reference.weights));
+          const auto& rank = other.record.summary.at("ranks").at(0).at("memory_bytes");
+          for (const char* tag : {"param", "grad", "optim"})
+            CHECK(rank.at(tag).at("peak") == other.record.summary.at("plan_bytes").at(tag));
+        }
+      }
+    }
+  }
+  CHECK(std::filesystem::is_empty(folder.path()));
+}
+
+TEST_CASE("a ratio keeps its part of the optimizer state on the device, to a buffer", "[memory]") {
+  const TempFolder folder;
+  const auto file_bytes = [&](const char* ratio) {
+    const Result result = run("zero3_offload", kSeveralTiles,
+                              {"strategy.offload_optimizer.device=nvme", "strategy.buffer_bytes=4096", nvme_in(folder),
+                               std::string("strategy.offload_optimizer.ratio=") + ratio});
+    REQUIRE(result.code == 0);
+    return result.record.summary.at("plan_bytes").at("file").get<double>();
+  };
+  const double all = file_bytes("1");
+  CHECK(file_bytes("0") == 0);
+  CHECK(file_bytes("0.5") == Approx(all / 2).margin(2 * 4096));  // two slots
+  CHECK(file_bytes("0.25") == Approx(all / 4).margin(2 * 4096));
+}
+
+TEST_CASE("a step reads and writes each offloaded slot once, and the run says at what rate and what limits it",
+          "[counts]") {
+  const TempFolder folder;
+  const Result result =
+      run("zero3_offload", kSeveralTiles, {"strategy.offload_optimizer.device=nvme", nvme_in(folder)});
+  REQUIRE(result.code == 0);
+  const auto file = result.record.summary.at("plan_bytes").at("file").get<uint64_t>();  // of rank 0, as the counters
+  CHECK(counter(result, "offload.file_written_bytes") == 6 * file);
+  CHECK(counter(result, "offload.file_read_bytes") == 5 * file);  // nothing was there to be read in the first step
+  CHECK_THAT(result.out + result.err,
+             Catch::Contains("MB/s while it was busy") &&
+                 (Catch::Contains("the disk limits the run") || Catch::Contains("computation limits the run")));
+}
+
+namespace {
+
+// A group of processes with a limit on their memory, where one can be made.
+class ControlGroup {
+ public:
+  explicit ControlGroup(uint64_t limit_bytes) {
+    const std::string name = "/ddhost-test-" + std::to_string(getpid()), limit = std::to_string(limit_bytes);
+    if (read_text("/sys/fs/cgroup/cgroup.controllers").find("memory") != std::string::npos) {
+      write("/sys/fs/cgroup/cgroup.subtree_control", "+memory");
+      folder_ = "/sys/fs/cgroup" + name;
+      made_ = mkdir(folder_.c_str(), 0755) == 0 && write(folder_ + "/memory.max", limit);
+      if (made_) write(folder_ + "/memory.swap.max", "0");
+    } else if (std::filesystem::exists("/sys/fs/cgroup/memory/memory.limit_in_bytes")) {
+      folder_ = "/sys/fs/cgroup/memory" + name;
+      made_ = mkdir(folder_.c_str(), 0755) == 0 && write(folder_ + "/memory.limit_in_bytes", limit);
+      if (made_) write(folder_ + "/memory.memsw.limit_in_bytes", limit);
+    }
+  }
+  ControlGroup(const ControlGroup&) = delete;
+  ControlGroup& operator=(const ControlGroup&) = delete;
+  ~ControlGroup() {
+    for (int i = 0; made_ && rmdir(folder_.c_str()) != 0 && i < 100; ++i) usleep(20'000);
+  }
+  [[nodiscard]] bool made() const { return made_; }
+  void enter() const {  // the calling process
+    if (made_) write(folder_ + "/cgroup.procs", std::to_string(getpid()));
+  }
+
+ private:
+  static bool write(const std::string& path, const std::string& text) {
+    const int fd = open(path.c_str(), O_WRONLY);
+    if (fd < 0) return false;
+    const bool ok = ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+    close(fd);
+    return ok;
+  }
+  std::string folder_;
+  bool made_ = false;
+};
+
+uint64_t resident_peak(const Result& result) {
+  uint64_t bytes = 0;
+  for (const auto& rank : result.record.summary.at("ranks")) bytes += rank.at("peak_rss_bytes").get<uint64_t>();
+  return bytes;
+}
+
+}  // namespace
+
+TEST_CASE("a model whose states exceed the memory that the run may take trains from nvme, with zero3's bits",
+          "[memory]") {
+  constexpr uint64_t kLimit = uint64_t{288} << 20;
+  const TempFolder folder;
+  const Options offload = {"strategy.offload_optimizer.device=nvme", "strategy.offload_param.device=nvme",
+                           "strategy.buffer_bytes=1048576", nvme_in(folder)};
+  const Result reference = run("zero3", kLarge);
+  REQUIRE(reference.code == 0);
+  REQUIRE(sum_over_ranks(reference, "param") + sum_over_ranks(reference, "grad") + sum_over_ranks(reference, "optim") >
+          kLimit + (uint64_t{100} << 20));
+
+  const ControlGroup group(kLimit);
+  WARN((group.made() ? "the run's memory was limited by a control group"
+                     : "no control group can be made here: peak resident memory was compared"));
+  const Result limited = run("zero3_offload", kLarge, offload, [&] { group.enter(); });
+  INFO(limited.err);
+  REQUIRE(limited.code == 0);
+  CHECK(resident_peak(limited) < kLimit);
+  CHECK(limited.loss == reference.loss);
+  CHECK(limited.grad_norm == reference.grad_norm);
+  CHECK((limited.weights == reference.weights));
+
+  // The limit is one: zero3 does not fit.
+  CHECK(resident_peak(reference) > kLimit);
+  if (group.made()) CHECK(run("zero3", kLarge, {}, [&] { group.enter(); }).code != 0);
+}
