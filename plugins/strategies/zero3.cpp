@@ -117,12 +117,13 @@ class Zero3 final : public ddh::Strategy {
  private:
   // This unit and the next ones.
   void open(const ddh_unit_use& use, ddh::GatheredParams& params) const {
-    params.open(layout_.unit_uses[static_cast<size_t>(use.unit)]);
+    params.acquire(layout_.unit_uses[static_cast<size_t>(use.unit)]);
     for (uint32_t i = 0; i < std::min(prefetch_units_, use.n_next); ++i)
       params.open(layout_.unit_uses[static_cast<size_t>(use.next[i])]);
   }
   // All that the next ones don't need.
   void close(const ddh_unit_use& use, ddh::GatheredParams& params) const {
+    params.release(layout_.unit_uses[static_cast<size_t>(use.unit)]);
     std::set<size_t> keep;
     for (uint32_t i = 0; i < std::min(prefetch_units_, use.n_next); ++i) {
       const std::vector<size_t>& uses = layout_.unit_uses[static_cast<size_t>(use.next[i])];

@@ -56,7 +56,7 @@ class Zero3Offload final : public ddh::Strategy {
 
   void attach(const ddh_attach_args& args) override {
     require_fp32(args);
-    ddh::require_elementwise(host, *args.model, "zero3_offload");
+    require_elementwise(*args.model);
     require_host_device();
     args_ = ddh::copy_of(args);
     layout_ = ddh::ModelLayout(*args.model, args.world_size, args.compute_dtype);
@@ -195,6 +195,14 @@ class Zero3Offload final : public ddh::Strategy {
     std::vector<ddh_range> ranges;      // of this rank's segment
   };
 
+  // A tile is updated before the others are there, and cuts parameters anywhere.
+  void require_elementwise(const ddh_model_desc& model) const {
+    for (uint32_t p = 0; p < model.n_params; ++p) {
+      if (host.optim->needs(host.h, static_cast<int32_t>(p)) == DDH_NEEDS_NOTHING) continue;
+      ddh::fail(DDH_FAILED_PRECONDITION, "zero3_offload updates tile by tile, but the optimizer needs all of '",
+                model.params[p]->name, "'; choose an optimizer that works element by element, or --strategy zero3");
+    }
+  }
   static void require_fp32(const ddh_attach_args& args) {
     if (args.compute_dtype != DDH_F32)
       ddh::fail(DDH_FAILED_PRECONDITION, "zero3_offload computes in fp32; set precision.compute=fp32, or use zero3");

@@ -23,6 +23,7 @@ struct Way {
   const char* strategy;
   const char* comm;
   std::vector<std::string> options;
+  bool always = false;  // else with DDHOST_ALL_WAYS only
 };
 
 Result run(const Way& way, int world, const std::vector<std::string>& options) {
@@ -60,22 +61,34 @@ Result run(const Way& way, int world, const std::vector<std::string>& options) {
 const std::string kNvmePath = "strategy.nvme_path=" + std::filesystem::temp_directory_path().string();
 
 const std::vector<Way> kWays = {
-    {"ddp", "loop", {}},
+    {"ddp", "loop", {}, true},
     {"ddp", "shm", {}},
     {"ddp", "loop", {"comm.windows=copy"}},
     {"zero1", "loop", {}},
-    {"zero1", "shm", {}},
+    {"zero1", "shm", {}, true},
     {"zero1", "loop", {"comm.windows=copy", "comm.poison=true"}},
     {"zero2", "loop", {}},
     {"zero2", "shm", {}},
-    {"zero2", "loop", {"comm.windows=copy", "comm.poison=true"}},
+    {"zero2", "loop", {"comm.windows=copy", "comm.poison=true"}, true},
     {"zero3", "loop", {}},
-    {"zero3", "shm", {}},
+    {"zero3", "shm", {}, true},
     {"zero3", "loop", {"comm.windows=copy", "comm.poison=true"}},
-    {"zero3", "shm", {"comm.windows=copy", "comm.poison=true", "strategy.prefetch_units=0"}},
+    {"zero3", "shm", {"comm.windows=copy", "comm.poison=true", "strategy.prefetch_units=0"}, true},
     {"zero3", "shm", {"strategy.prefetch_units=3"}},
+    {"fsdp", "loop", {}, true},
+    {"fsdp", "shm", {"strategy.sharding_strategy=FULL_SHARD", "strategy.backward_prefetch=post"}},
+    {"fsdp", "loop", {"comm.windows=copy", "comm.poison=true", "strategy.limit_all_gathers=false"}},
+    {"fsdp", "shm", {"strategy.sharding_strategy=shard_grad_op"}},
+    {"fsdp", "loop", {"strategy.sharding_strategy=shard_grad_op", "comm.windows=copy", "comm.poison=true"}, true},
+    {"fsdp", "shm", {"strategy.sharding_strategy=no_shard"}, true},
+    {"fsdp", "loop", {"strategy.sharding_strategy=no_shard", "comm.windows=copy", "comm.poison=true"}},
+    {"fsdp",
+     "loop",
+     {"comm.windows=copy", "comm.poison=true", "strategy.auto_wrap_policy=size", "strategy.min_num_params=200",
+      "strategy.backward_prefetch=none", "strategy.forward_prefetch=false"}},
+    {"fsdp", "shm", {"strategy.auto_wrap_policy=none", "strategy.reshard_after_forward=false"}},
     {"zero3_offload", "shm", {"strategy.offload_optimizer.device=none"}},
-    {"zero3_offload", "loop", {"strategy.offload_optimizer.device=cpu"}},
+    {"zero3_offload", "loop", {"strategy.offload_optimizer.device=cpu"}, true},
     {"zero3_offload", "shm", {"strategy.offload_optimizer.device=nvme", kNvmePath}},
     {"zero3_offload",
      "loop",
@@ -86,7 +99,8 @@ const std::vector<Way> kWays = {
      {"strategy.offload_optimizer.device=cpu", "strategy.offload_param.device=cpu", "strategy.prefetch_units=3"}},
     {"zero3_offload",
      "shm",
-     {"strategy.offload_optimizer.device=nvme", "strategy.offload_param.device=nvme", kNvmePath}},
+     {"strategy.offload_optimizer.device=nvme", "strategy.offload_param.device=nvme", kNvmePath},
+     true},
     {"zero3_offload",
      "loop",
      {"strategy.offload_optimizer.device=none", "strategy.offload_param.device=nvme", kNvmePath,
@@ -98,25 +112,32 @@ const char* const kManyBlocks = "model.hidden=70";
 
 const Way kDdp = {"ddp", "shm", {}}, kZero1 = {"zero1", "shm", {}}, kZero3 = {"zero3", "shm", {}};
 
-// zero3_offload computes in fp32.
+// zero3_offload computes in fp32, and updates element by element.
 bool offers(const Way& way, const std::vector<std::string>& options) {
-  const bool low = std::any_of(options.begin(), options.end(), [](const std::string& option) {
-    return option.rfind("precision.compute=", 0) == 0 && option != "precision.compute=fp32";
+  const bool refused = std::any_of(options.begin(), options.end(), [](const std::string& option) {
+    return option == "lamb" || option == "muon" ||
+           (option.rfind("precision.compute=", 0) == 0 && option != "precision.compute=fp32");
   });
-  return !low || std::string(way.strategy) != "zero3_offload";
+  return !refused || std::string(way.strategy) != "zero3_offload";
 }
 
-// Every way against ddp on loop. A difference prints the two commands.
-void check_all_equal(int world, const std::vector<std::string>& options) {
+// The ways that this run takes: a selection, or with DDHOST_ALL_WAYS all of them.
+bool is_taken(const Way& way) { return way.always || std::getenv("DDHOST_ALL_WAYS") != nullptr; }
+
+// Every way against ddp on loop. A difference prints the two commands. Returns the number of cells.
+int check_all_equal(int world, const std::vector<std::string>& options) {
   const Result reference = run(kWays[0], world, options);
+  int cells = 1;
   for (size_t i = 1; i < kWays.size(); ++i) {
-    if (!offers(kWays[i], options)) continue;
+    if (!is_taken(kWays[i]) || !offers(kWays[i], options)) continue;
     const Result other = run(kWays[i], world, options);
+    ++cells;
     INFO("reference: " << reference.command << "\nother:     " << other.command);
     CHECK(other.loss == reference.loss);
     CHECK(other.grad_norm == reference.grad_norm);
     CHECK((other.weights == reference.weights));
   }
+  return cells;
 }
 
 }  // namespace
@@ -147,6 +168,29 @@ TEST_CASE("recomputed activations change no bit, under every strategy", "[equiva
     const Result recomputed = run(kWays[0], world, options);
     CHECK(recomputed.loss == kept.loss);
     CHECK((recomputed.weights == kept.weights));
+  }
+}
+
+TEST_CASE("shards inside nodes and replicas across them give the bits of sums in blocks", "[equivalence]") {
+  const auto options = GENERATE(std::vector<std::string>{}, std::vector<std::string>{"train.grad_accum_steps=3"},
+                                std::vector<std::string>{"--optimizer", "lamb", kManyBlocks},
+                                std::vector<std::string>{"precision.compute=bf16"});
+  std::vector<std::string> blocks = {"train.reduce_block=2", "run.ranks_per_node=2", "data.micro_batch=3"};
+  blocks.insert(blocks.end(), options.begin(), options.end());
+  const Result reference = run(kWays[0], 4, blocks);
+  for (const char* comm : {"loop", "shm"}) {
+    for (const char* windows : {"comm.windows=auto", "comm.windows=copy"}) {
+      const Result hybrid = run({"fsdp", comm, {"strategy.sharding_strategy=hybrid_shard", windows}}, 4, blocks);
+      INFO("reference: " << reference.command << "\nother:     " << hybrid.command);
+      CHECK(hybrid.loss == reference.loss);
+      CHECK(hybrid.grad_norm == reference.grad_norm);
+      CHECK((hybrid.weights == reference.weights));
+      const auto& plan = hybrid.record.summary.at("plan_bytes");
+      for (const char* tag : {"param", "grad", "optim"}) {
+        INFO(tag);
+        CHECK(hybrid.record.summary.at("ranks").at(0).at("memory_bytes").at(tag).at("peak") == plan.at(tag));
+      }
+    }
   }
 }
 
@@ -229,6 +273,31 @@ TEST_CASE("low precision changes the loss by its rounding alone", "[equivalence]
   CHECK(fp16.loss != fp32.loss);
 }
 
+// The whole matrix: run with DDHOST_ALL_WAYS by `./dev test --all`.
+TEST_CASE("the matrix of strategies, worlds, precisions and features holds no difference", "[.matrix]") {
+  const std::vector<std::vector<std::string>> features = {
+      {},
+      {"train.grad_accum_steps=3"},
+      {"train.grad_accum_steps=3", "train.reduce_order=micro_first"},
+      {"train.clip_norm=0.05"},
+      {"train.recompute=1"},
+      {"model.repeat=1", "train.recompute=2"},
+      {"model.nan_at_step=7"},
+      {"train.eval_every=4", "train.eval_batches=2"}};
+  int cells = 0;
+  for (const int world : {1, 2, 3, 4, 8}) {
+    for (const char* precision : {"fp32", "bf16", "fp16"}) {
+      for (std::vector<std::string> options : features) {
+        options.push_back(std::string("precision.compute=") + precision);
+        options.emplace_back("precision.initial_scale_power=20");
+        options.emplace_back("data.micro_batch=3");
+        cells += check_all_equal(world, options);
+      }
+    }
+  }
+  WARN(cells << " cells, all equal");
+}
+
 TEST_CASE("two runs give the same file", "[equivalence]") {
   const Result first = run(kZero3, 3, {}), second = run(kZero3, 3, {});
   CHECK(first.loss == second.loss);
@@ -269,6 +338,7 @@ TEST_CASE("memory by tag equals the strategy's plan to the byte", "[memory]") {
                std::vector<std::string>{"train.recompute=1"},
                std::vector<std::string>{"--optimizer", "muon", "train.grad_accum_steps=2"});
   for (const Way& way : kWays) {
+    if (!is_taken(way)) continue;
     if (!offers(way, options)) continue;
     const Result result = run(way, 2, options);
     INFO(result.command);
@@ -326,12 +396,15 @@ TEST_CASE("muon keeps one number for each element of a matrix and two for the re
 
 TEST_CASE("collectives per step equal the strategy's plan", "[counts]") {
   for (const Way& way : kWays) {
+    if (!is_taken(way)) continue;
     for (const auto& [accum, optimizer] : {std::pair{"1", "adamw"}, {"3", "adamw"}, {"1", "muon"}}) {
+      if (!offers(way, {optimizer})) continue;
       const Result result = run(way, 2, {"--optimizer", optimizer, std::string("train.grad_accum_steps=") + accum});
       INFO(result.command);
       const auto& counters = result.record.summary.at("counters");
       const auto& plan = result.record.summary.at("plan_calls");
-      CHECK(counters.value("comm.reduce", 0) == 20 * plan.at("reduce").get<int>());
+      CHECK(counters.value("comm.reduce", 0) + counters.value("comm.all_reduce", 0) ==
+            20 * plan.at("reduce").get<int>());
       CHECK(counters.value("comm.publish", 0) + counters.value("comm.all_gather", 0) ==
             20 * plan.at("publish").get<int>());
     }

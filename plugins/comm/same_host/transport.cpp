@@ -61,7 +61,7 @@ ddh_group* Transport::group_create(const char* name, const int32_t* ranks, uint3
               init_.rank, " among them");
   }
   settings.rank = static_cast<int32_t>(me - settings.world_ranks.begin());
-  settings.reduce_block = std::max<uint32_t>(1, std::min(init_.reduce_block, n));
+  settings.reduce_block = n;  // blocks are of the world's ranks
   return handle(make_group(std::move(settings)));
 }
 

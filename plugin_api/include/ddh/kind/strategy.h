@@ -103,7 +103,7 @@ typedef struct ddh_strategy {
   uint32_t struct_size;
   uint32_t reserved0;
   /* Learns model, world and settings; makes its layout; allocates nothing large. DDH_FAILED_PRECONDITION: it can't
-   * honour a setting, and the sentence says which. [main] */
+   * honour a setting, and the sentence says which. [main] [collective] [may-block] */
   ddh_rc (*attach)(ddh_inst* self, const ddh_attach_args* args, ddh_err* err) DDH_NX;
   /* After attach, before or after materialize. Allocates nothing. [main] */
   ddh_rc (*plan)(ddh_inst* self, ddh_plan* out, ddh_err* err) DDH_NX;

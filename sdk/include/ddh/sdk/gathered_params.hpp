@@ -55,16 +55,24 @@ class GatheredParams {
   [[nodiscard]] bool is_open(size_t space) const { return states_[space].is_open; }
   [[nodiscard]] void* view(size_t space) const { return states_[space].view; }
 
+  // Between acquire and release a space stays open; both nest.
+  void acquire(const std::vector<size_t>& spaces) {
+    open(spaces);
+    for (const size_t s : spaces) ++states_[s].acquired;
+  }
+  void release(const std::vector<size_t>& spaces) {
+    for (const size_t s : spaces) --states_[s].acquired;
+  }
   // Opens what is not open yet. [collective] on a transport that copies: all ranks open in the same order.
   void open(const std::vector<size_t>& spaces) {
     for (const size_t s : spaces) {
       if (!states_[s].is_open) open_one(s);
     }
   }
-  // Closes all spaces but those to keep.
+  // Closes all spaces but those that are acquired and those to keep.
   void close_except(const std::set<size_t>& keep) {
     for (size_t s = 0; s < states_.size(); ++s) {
-      if (states_[s].is_open && keep.count(s) == 0) close_one(s);
+      if (states_[s].is_open && states_[s].acquired == 0 && keep.count(s) == 0) close_one(s);
     }
   }
 
@@ -75,6 +83,7 @@ class GatheredParams {
     size_t slot = SIZE_MAX;        // index in slots_ while open there
     void* view = nullptr;
     bool is_open = false;
+    uint32_t acquired = 0;
   };
 
   void open_one(size_t s) {

@@ -14,12 +14,19 @@
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
+// The ranks that hold the same segments.
+struct ReplicaGroup {
+  ddh_group* group = nullptr;
+  Replica place;
+};
+
 class GradRing {
  public:
   GradRing() = default;
-  // Numbers only; materialize allocates.
-  GradRing(const ModelLayout& layout, const ddh_attach_args& args)
-      : layout_(&layout), args_(args), spaces_(layout.spaces.size()) {
+  // Numbers only; materialize allocates. `args.group` and `args.rank`: the ranks that share the segments. `replicas`:
+  // the ranks with this one's segment, where more than one group of them shares the model.
+  GradRing(const ModelLayout& layout, const ddh_attach_args& args, ReplicaGroup replicas = {})
+      : layout_(&layout), args_(args), replicas_(replicas), spaces_(layout.spaces.size()) {
     size_t ring_users = 0;
     const bool keeps_micro_sums = args.grad_accum_steps > 1 && args.reduce_order == DDH_MICRO_FIRST;
     for (size_t s = 0; s < spaces_.size(); ++s) {
@@ -36,7 +43,7 @@ class GradRing {
 
   // Segments, buffers of their own, and the ring.
   [[nodiscard]] uint64_t bytes() const {
-    uint64_t bytes = ring_size_ * ring_numel_ * sizeof(float);
+    uint64_t bytes = ring_size_ * ring_numel_ * sizeof(float) + (adds_replicas() ? largest_segment_bytes() : 0);
     for (size_t s = 0; s < spaces_.size(); ++s) {
       const FlatSpace& space = layout_->spaces[s];
       if (space.trained())
@@ -46,6 +53,8 @@ class GradRing {
   }
 
   void materialize(const Host& host) {
+    host_ = &host;
+    if (adds_replicas()) scratch_ = Buffer(host, DDH_TAG_GRAD, largest_segment_bytes(), "sum of a micro-batch");
     for (size_t s = 0; s < spaces_.size(); ++s) {
       const FlatSpace& space = layout_->spaces[s];
       if (!space.trained()) continue;
@@ -127,15 +136,53 @@ class GradRing {
   void reduce(Held& held) {
     if (!held.is_ready) return;
     Space& s = spaces_[held.space];
-    const uint32_t flags = (s.reductions > 0 ? DDH_REDUCE_ADD : 0) | (held.is_last ? DDH_REDUCE_NORM : 0);
-    held.exchange.reduce(layout_->spaces[held.space], s.segment.f32(), s.ranges, flags);
+    const FlatSpace& space = layout_->spaces[held.space];
+    if (replicas_.place.count > 1) {
+      reduce_with_replicas(held, s, space);
+    } else {
+      const uint32_t flags = (s.reductions > 0 ? DDH_REDUCE_ADD : 0) | (held.is_last ? DDH_REDUCE_NORM : 0);
+      held.exchange.reduce(space, s.segment.f32(), s.ranges, flags);
+    }
     ++s.reductions;
     held.space = kNobody;
     held.is_ready = false;
   }
 
+  // Among those who share the segments, then among the replicas, and only then onto earlier micro-batches.
+  void reduce_with_replicas(Held& held, Space& s, const FlatSpace& space) {
+    float* const sum = s.reductions > 0 ? scratch_.f32() : s.segment.f32();
+    held.exchange.reduce(space, sum, s.ranges, 0);
+    const uint64_t numel = space.segment_numel(args_.rank);
+    ddh_coll coll{};
+    coll.struct_size = sizeof coll;
+    coll.dtype = DDH_F32;
+    coll.op = DDH_SUM;
+    coll.send = coll.recv = sum;
+    coll.count = numel;
+    coll.group = replicas_.group;
+    coll.label = "sum over replicas";
+    call(host_->comm->all_reduce, host_->h, &coll);
+    if (s.reductions > 0) call(host_->flatops->add, host_->h, s.segment.f32(), sum, numel, nullptr);
+    if (!held.is_last || replicas_.place.index != 0) return;  // each element counts once in the norm
+    call(host_->optim->add_gradient, host_->h, s.segment.f32(), s.ranges.data(),
+         static_cast<uint32_t>(s.ranges.size()));
+  }
+  [[nodiscard]] bool adds_replicas() const {
+    return replicas_.place.count > 1 && args_.grad_accum_steps > 1 && args_.reduce_order == DDH_RANK_FIRST;
+  }
+  [[nodiscard]] uint64_t largest_segment_bytes() const {
+    uint64_t bytes = 0;
+    for (const FlatSpace& space : layout_->spaces) {
+      if (space.trained()) bytes = std::max(bytes, space.grad_segment_bytes(args_.rank));
+    }
+    return bytes;
+  }
+
+  const Host* host_ = nullptr;
   const ModelLayout* layout_ = nullptr;
   ddh_attach_args args_{};
+  ReplicaGroup replicas_;
+  Buffer scratch_;  // a micro-batch's sum, before it is added
   std::vector<Space> spaces_;
   uint64_t ring_numel_ = 0;  // the largest space that uses the ring
   size_t ring_size_ = 0;

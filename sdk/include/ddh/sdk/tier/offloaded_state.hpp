@@ -164,6 +164,7 @@ class OffloadedState {
   static uint32_t slots_of(const Host& host) {
     FlatSpace one;
     one.trained_by = 1;
+    one.params.push_back({0, 0, 1});
     return static_cast<uint32_t>(OptimState::bytes(host, one, 1) / sizeof(float));  // refuses slots of other kinds
   }
   [[nodiscard]] bool masters_away() const { return settings_.masters != Place::device; }

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// fsdp: fully sharded data parallelism with PyTorch's modes and names.
+//
+// A shard group of S ranks holds the model once; N/S of them hold replicas of each other.
+//   full_shard     S = N    each rank owns 1/N of parameters, gradients and optimizer state: zero3
+//   shard_grad_op  S = N    the same, and parameters stay gathered from their forward to their backward
+//   hybrid_shard   S = a node (run.ranks_per_node) or shard_size
+//   no_shard       S = 1    everything on every rank: ddp
+// Bytes per rank            16 P/S with AdamW, and in flight: the gathered parameters of a wrapped group and of the one
+//                           prefetched (shard_grad_op: of all between forward and backward); two gradient buffers of the
+//                           largest unit; full gradients of tied parameters. With replicas and accumulation in rank_first
+//                           order: + the largest segment
+// Moved per rank and step   as zero3 within the shard group (shard_grad_op: one all_gather for each micro-batch, not two),
+//                           and all_reduce of the segment among replicas: 2 (N/S-1)/(N/S) 4 P/S sent
+// Collectives per step      one reduction for each unit and micro-batch, with replicas one all_reduce each; one publish
+//                           for each unit
+// In bf16 and fp16          parameters take half, and 4 P/S for the master come to the optimizer state
+// P: parameters of the model, each padded to 64 elements. Source: Zhao et al., PyTorch FSDP, VLDB 2023.
+//
+// Against zero3: who shares the segments is a choice, and so is when views open and close.
+#include "ddh/sdk/gathered_params.hpp"
+#include "ddh/sdk/grad_ring.hpp"
+#include "ddh/sdk/optim_state.hpp"
+#include "ddh/sdk/strategy.hpp"
+
+namespace {
+
+enum class Mode { kFullShard, kShardGradOp, kNoShard, kHybridShard };
+enum class Prefetch { kPre, kPost, kNone };
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+class Fsdp final : public ddh::Strategy {
+ public:
+  explicit Fsdp(const ddh_create& create)
+      : Strategy(create),
+        forward_prefetch_(host.flag("strategy.forward_prefetch")),
+        prefetch_groups_(host.flag("strategy.limit_all_gathers") ? 1 : 2) {
+    const std::string mode = lower(host.text("strategy.sharding_strategy"));
+    mode_ = mode == "full_shard"      ? Mode::kFullShard
+            : mode == "shard_grad_op" ? Mode::kShardGradOp
+            : mode == "no_shard"      ? Mode::kNoShard
+                                      : Mode::kHybridShard;
+    const std::string prefetch = lower(host.text("strategy.backward_prefetch"));
+    backward_prefetch_ = prefetch.ends_with("pre")    ? Prefetch::kPre
+                         : prefetch.ends_with("post") ? Prefetch::kPost
+                                                      : Prefetch::kNone;
+    reshards_after_forward_ = mode_ != Mode::kShardGradOp && host.flag("strategy.reshard_after_forward");
+  }
+
+  void attach(const ddh_attach_args& args) override {
+    args_ = ddh::copy_of(args);
+    make_groups();
+    const ddh_model_desc& model = *args.model;
+    layout_ = ddh::ModelLayout(model, args_.world_size, args.compute_dtype, ddh::whole_params(host, model));
+    views_ = ddh::UnitViews(model, layout_);
+    params_ = ddh::GatheredParams(host, layout_, args_.group, args_.rank);
+    grads_ = ddh::GradRing(layout_, args_, replicas_);
+    wrap(model);
+  }
+
+  void plan(ddh_plan& out) override {
+    for (const ddh::FlatSpace& space : layout_.spaces) {
+      out.optim_bytes += ddh::OptimState::bytes(host, space, space.segment_numel(args_.rank));
+      if (!space.trained()) continue;
+      const uint64_t reductions = args_.reduce_order == DDH_RANK_FIRST ? args_.grad_accum_steps : 1;
+      out.reduce_calls += reductions * (replicas_.place.count > 1 ? 2 : 1);
+      out.publish_calls += 1;
+    }
+    out.grad_bytes = grads_.bytes();
+    ddh::GatheredParams dry(host, layout_, args_.group, args_.rank);
+    out.param_bytes =
+        dry.resting_bytes() + ddh::peak_open_bytes(
+                                  args_, dry, [this](const auto& use, auto& params) { open(use, params); },
+                                  [this](const auto& use, auto& params) { close(use, params); });
+  }
+
+  void materialize() override {
+    params_.materialize();
+    for (size_t s = 0; s < layout_.spaces.size(); ++s) {
+      const ddh::FlatSpace& space = layout_.spaces[s];
+      optim_.emplace_back(host, space, space.segment_ranges(args_.rank), space.segment_numel(args_.rank));
+      ddh::Window& window = params_.window(s);
+      window.write_begin();
+      optim_[s].init(window.segment());
+      window.commit();
+    }
+    grads_.materialize(host);
+  }
+
+  void acquire(const ddh_unit_use& use, ddh_unit_view& out) override {
+    open(use, params_);
+    views_.fill(
+        use, version_, [&](size_t s) { return params_.view(s); }, [&](size_t s) { return grads_.writable(s); }, out);
+  }
+
+  void release(const ddh_unit_use& use) override { close(use, params_); }
+
+  void grads_ready(const ddh_unit_use& use) override {
+    const bool last = static_cast<uint32_t>(use.micro_batch) + 1 == args_.grad_accum_steps;
+    if (args_.reduce_order == DDH_MICRO_FIRST && !last) return;
+    for (const size_t s : layout_.trained_spaces(use.unit, use.program)) {
+      grads_.ready(s, last);
+      views_.forget_gradients(layout_.spaces[s]);
+    }
+  }
+
+  void step() override {
+    grads_.reduce_all();
+    const ddh_step_block* block = nullptr;
+    ddh::call(host.optim->decide, host.h, &block);
+    for (size_t s = 0; s < optim_.size(); ++s) {
+      if (const float* grad = grads_.segment(s)) optim_[s].prepare(params_.window(s).segment(), grad, replicas_.place);
+    }
+    ddh::sum_norms(host);
+    for (size_t s = 0; s < optim_.size(); ++s) {
+      if (grads_.segment(s) == nullptr) continue;
+      ddh::Window& window = params_.window(s);
+      window.write_begin();
+      optim_[s].update(window.segment(), grads_.segment(s));
+      window.commit();
+    }
+    grads_.step_done();
+    ++version_;
+  }
+
+  std::vector<ddh_state_entry> state() override {
+    std::vector<ddh_state_entry> out;
+    for (size_t s = 0; s < optim_.size(); ++s) {
+      optim_[s].append_state(out, params_.window(s).segment(), replicas_.place);
+    }
+    return out;
+  }
+
+  void state_commit() override {
+    for (size_t s = 0; s < optim_.size(); ++s) {
+      params_.window(s).write_begin();
+      optim_[s].refresh(params_.window(s).segment());
+      params_.window(s).commit();
+    }
+    ++version_;
+  }
+
+ private:
+  // ---- Who shares ----------------------------------------------------------------------------------------------------
+
+  int32_t shard_size() const {
+    if (mode_ == Mode::kNoShard) return 1;
+    if (mode_ != Mode::kHybridShard) return args_.world_size;
+    const auto given = static_cast<int32_t>(host.i64("strategy.shard_size"));
+    const int32_t size = given > 0 ? given : static_cast<int32_t>(host.i64("run.ranks_per_node"));
+    if (size == 0 || args_.world_size % size != 0) {
+      ddh::fail(DDH_INVALID_ARGUMENT, "fsdp hybrid_shard needs nodes of equal size: strategy.shard_size=", given,
+                ", run.ranks_per_node=", host.i64("run.ranks_per_node"), " with ", args_.world_size,
+                " ranks; give one that divides the ranks");
+    }
+    const int64_t block = host.i64("train.reduce_block");
+    if (size != 1 && size != args_.world_size && block != size) {
+      ddh::fail(DDH_FAILED_PRECONDITION, "fsdp hybrid_shard sums within ", size,
+                " ranks first, and train.reduce_block is ", block, "; set train.reduce_block=", size);
+    }
+    return size;
+  }
+
+  // From here on args_ is about the shard group: its ranks are neighbours, replicas are shard_size apart.
+  void make_groups() {
+    const int32_t size = shard_size(), world = args_.world_size, rank = args_.rank;
+    if (size == world) return;
+    replicas_.place = {rank / size, world / size};
+    replicas_.group = size == 1 ? args_.group : make_group("fsdp replicas", rank % size, size, world / size);
+    args_.group = make_group("fsdp shard", rank / size * size, 1, size);
+    args_.rank = rank % size;
+    args_.world_size = size;
+  }
+  ddh_group* make_group(const char* name, int32_t first, int32_t stride, int32_t count) const {
+    std::vector<int32_t> ranks;
+    for (int32_t i = 0; i < count; ++i) ranks.push_back(first + i * stride);
+    ddh_group* group = nullptr;
+    ddh::call(host.comm->group_create, host.h, name, ranks.data(), static_cast<uint32_t>(count), &group);
+    return group;
+  }
+
+  // ---- What opens together, and when -----------------------------------------------------------------------------------
+
+  // Units are wrapped in the order in which they stand in the model.
+  void wrap(const ddh_model_desc& model) {
+    const std::string policy = lower(host.text("strategy.auto_wrap_policy"));
+    const auto min_numel = static_cast<uint64_t>(host.i64("strategy.min_num_params"));
+    uint64_t numel = 0;
+    for (uint32_t u = 0; u < model.n_units; ++u) {
+      const bool starts = u == 0 || policy == "unit" || (policy == "size" && numel >= min_numel);
+      if (starts) {
+        wrapped_.emplace_back();
+        numel = 0;
+      }
+      for (const ddh::FlatSpace& space : layout_.spaces)
+        numel += space.unit == static_cast<int32_t>(u) ? space.numel : 0;
+      for (const size_t s : layout_.unit_uses[u]) {
+        std::vector<size_t>& spaces = wrapped_.back();
+        if (std::find(spaces.begin(), spaces.end(), s) == spaces.end()) spaces.push_back(s);
+      }
+      group_of_unit_.push_back(wrapped_.size() - 1);
+    }
+  }
+  size_t group_of(int32_t unit) const { return group_of_unit_[static_cast<size_t>(unit)]; }
+
+  // The groups that come after this use's own, nearest first, as far as prefetching goes.
+  std::vector<size_t> next_groups(const ddh_unit_use& use) const {
+    std::vector<size_t> groups;
+    size_t last = group_of(use.unit);
+    for (uint32_t i = 0; i < use.n_next && groups.size() < prefetch_groups_; ++i) {
+      const size_t group = group_of(use.next[i]);
+      if (group != last) groups.push_back(group);
+      last = group;
+    }
+    return groups;
+  }
+  bool prefetches_before(const ddh_unit_use& use) const {
+    const bool forward = use.phase == DDH_PHASE_FORWARD || use.phase == DDH_PHASE_EVAL;
+    return forward ? forward_prefetch_ : backward_prefetch_ == Prefetch::kPre;
+  }
+  bool prefetches_after(const ddh_unit_use& use) const {
+    return use.phase == DDH_PHASE_BACKWARD && backward_prefetch_ == Prefetch::kPost;
+  }
+
+  void open(const ddh_unit_use& use, ddh::GatheredParams& params) const {
+    params.acquire(wrapped_[group_of(use.unit)]);
+    if (!prefetches_before(use)) return;
+    for (const size_t group : next_groups(use)) params.open(wrapped_[group]);
+  }
+
+  void close(const ddh_unit_use& use, ddh::GatheredParams& params) const {
+    params.release(wrapped_[group_of(use.unit)]);
+    std::set<size_t> keep;
+    const auto keep_group = [&](size_t group) { keep.insert(wrapped_[group].begin(), wrapped_[group].end()); };
+    if (use.n_next > 0 && group_of(use.next[0]) == group_of(use.unit)) keep_group(group_of(use.unit));
+    if (prefetches_before(use) || prefetches_after(use)) {
+      for (const size_t group : next_groups(use)) keep_group(group);
+    }
+    // Without resharding everything stays until the backward of its own unit.
+    if (!reshards_after_forward_ && use.phase != DDH_PHASE_EVAL) {
+      const ddh_program_desc& program = *args_.model->programs[use.program];
+      const int32_t end = use.phase == DDH_PHASE_BACKWARD ? use.position : static_cast<int32_t>(program.n_units);
+      for (int32_t i = 0; i < end; ++i) {
+        for (const size_t s : wrapped_[group_of(program.units[i])]) {
+          if (params.is_open(s)) keep.insert(s);
+        }
+      }
+    }
+    params.close_except(keep);
+    if (!prefetches_after(use)) return;
+    for (const size_t group : next_groups(use)) params.open(wrapped_[group]);
+  }
+
+  Mode mode_ = Mode::kFullShard;
+  Prefetch backward_prefetch_ = Prefetch::kPre;
+  const bool forward_prefetch_;
+  bool reshards_after_forward_ = true;
+  const size_t prefetch_groups_;
+  ddh_attach_args args_{};  // of the shard group
+  ddh::ReplicaGroup replicas_;
+  ddh::ModelLayout layout_;
+  ddh::UnitViews views_;
+  std::vector<std::vector<size_t>> wrapped_;  // per group: the spaces that open together
+  std::vector<size_t> group_of_unit_;
+  ddh::GatheredParams params_;
+  std::vector<ddh::OptimState> optim_;  // per space, of this rank's segment
+  ddh::GradRing grads_;
+  uint64_t version_ = 1;
+};
+
+constexpr const char* kSchema = R"({"type": "object", "properties": {
+  "sharding_strategy": {"type": "string", "default": "full_shard",
+    "enum": ["full_shard", "shard_grad_op", "no_shard", "hybrid_shard",
+      "FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD"],
+    "description": "what is sharded, and among whom"},
+  "shard_size": {"type": "integer", "default": 0, "minimum": 0, "maximum": 1024, "x-unit": "ranks",
+    "description": "hybrid_shard: ranks that share the model; 0: run.ranks_per_node"},
+  "auto_wrap_policy": {"type": "string", "default": "unit", "enum": ["unit", "size", "none"],
+    "description": "what is gathered together: each unit, neighbours up to min_num_params, everything",
+    "x-affects": "memory"},
+  "min_num_params": {"type": "integer", "default": 100000000, "minimum": 1, "x-unit": "elements",
+    "description": "auto_wrap_policy=size: a group takes units until it has so many"},
+  "backward_prefetch": {"type": "string", "default": "pre",
+    "enum": ["pre", "post", "none", "BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH"],
+    "description": "gather the next group before a unit's backward, after it, or when it is needed", "x-affects": "memory"},
+  "forward_prefetch": {"type": "boolean", "default": true,
+    "description": "gather the next group before a unit's forward", "x-affects": "memory"},
+  "limit_all_gathers": {"type": "boolean", "default": true,
+    "description": "one group ahead; false: two", "x-affects": "memory"},
+  "reshard_after_forward": {"type": "boolean", "default": true,
+    "description": "drop gathered parameters after forward; false: after backward, as shard_grad_op",
+    "x-affects": "memory"}
+}})";
+constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE,  DDH_CONFIG_IFACE, DDH_COMM_IFACE,   DDH_FLATOPS_IFACE,
+                                  DDH_WINDOW_IFACE, DDH_OPTIM_IFACE,  DDH_PARAMS_IFACE, nullptr};
+
+}  // namespace
+
+DDH_CXX_PLUGIN(Fsdp, strategy, "fsdp", "0.1.0", "fully sharded data parallel, with PyTorch's modes", kSchema, kNeeds,
+               DDH_CAP_IN_PROCESS | DDH_CAP_SHARDS_OPTIM | DDH_CAP_SHARDS_GRAD | DDH_CAP_SHARDS_PARAM);
