@@ -58,7 +58,7 @@ void measure_calls() {
 Plugin linked(ddh_plugin_entry_fn entry, const ProbeHost& probe) {
   const ddh_module* module = nullptr;
   ddh::call(entry, &probe.host(), &module);
-  return {module, module->desc[0], "linked"};
+  return {module, module->desc[0], "/proc/self/exe"};
 }
 
 int run_linked(int argc, char** argv) {

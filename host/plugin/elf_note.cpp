@@ -139,7 +139,9 @@ std::optional<PluginNote> parse_note(std::string_view description) {
   return note;
 }
 
-std::optional<PluginNote> read_note(const Image& image, const std::vector<Elf64_Phdr>& parts) {
+// What the note of this name and type says; nothing where there is none.
+std::optional<std::string_view> find_note(const Image& image, const std::vector<Elf64_Phdr>& parts,
+                                          std::string_view name, uint32_t type) {
   for (const Elf64_Phdr& part : parts) {
     if (part.p_type != PT_NOTE) continue;
     const uint64_t align = part.p_align == 8 ? 8 : 4;
@@ -150,8 +152,8 @@ std::optional<PluginNote> read_note(const Image& image, const std::vector<Elf64_
       const uint64_t name_at = at + sizeof head;
       // Names are padded to the segment's alignment.
       const uint64_t text_at = at + (sizeof head + head.n_namesz + align - 1) / align * align;
-      if (head.n_namesz == 7 && head.n_type == 1 && image.text(name_at) == "ddhost")
-        return parse_note(image.span(text_at, head.n_descsz));
+      if (head.n_namesz == name.size() + 1 && head.n_type == type && image.text(name_at) == name)
+        return image.span(text_at, head.n_descsz);
       at = text_at + (uint64_t{head.n_descsz} + align - 1) / align * align;
     }
   }
@@ -195,7 +197,8 @@ void examine(const Image& image, ElfFacts& facts) {
   }
   const std::vector<Elf64_Phdr> parts = program_headers(image, header);
   static_cast<void>(image.span(header.e_shoff, uint64_t{header.e_shnum} * header.e_shentsize));
-  facts.note = read_note(image, parts);
+  if (const auto text = find_note(image, parts, "ddhost", 1)) facts.note = parse_note(*text);
+  if (const auto id = find_note(image, parts, "GNU", NT_GNU_BUILD_ID)) facts.build_id = *id;
   facts.needed = read_needed(image, parts);
 }
 

@@ -28,6 +28,7 @@ struct ElfFacts {
   std::string problem;              // why no loader can take the file: "is not an ELF file"; empty: it may load
   std::vector<std::string> needed;  // DT_NEEDED
   std::optional<PluginNote> note;
+  std::string build_id;  // the linker's bytes; empty: none
 };
 
 // Error: the file is missing or can't be read.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "numerics/counter_rng.hpp"
+#include "plugin/elf_note.hpp"
 
 namespace ddhost {
 namespace {
@@ -17,7 +18,7 @@ using Digest = std::array<uint64_t, kThings.size()>;
 uint64_t digest_of(const Plugin& plugin) {
   return fnv1a(ddh::str(plugin.id(), ' ', plugin.desc->version, ' ', plugin.module->build->abi_major, '.',
                         plugin.module->build->abi_minor, ' ', plugin.module->build->header_checksum, ' ',
-                        plugin.module->build->torch_version));
+                        plugin.module->build->torch_version, ' ', read_elf(plugin.file).build_id));
 }
 
 Digest digest_of(const RunPlan& plan) {

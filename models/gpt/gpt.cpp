@@ -95,11 +95,21 @@ void Gpt::batch_destroy(ddh_batch* batch) noexcept {
   std::unique_ptr<GptBatch>(&batch_of(batch)).reset();
 }
 
+namespace {
+template <class Saved>
+Saved only_input(const Saved& saved) {
+  Saved out;
+  out.x = saved.x;
+  return out;
+}
+}  // namespace
+
 void Gpt::forward(const ddh_unit_call& c) {
   const ddh::ActivationScope scope(host);
   const c10::InferenceMode no_autograd;
   Context& context = contexts_[c.micro_batch];
   const bool recompute = c.phase == DDH_PHASE_RECOMPUTE;  // context.x is a gradient then
+  const bool keeps_input_alone = (c.flags & DDH_CALL_RECOMPUTED) != 0;
   if (c.unit == kWte && !recompute) context.reset(config_.n_layer);
   if (batch_of(c.batch).B == 0) return;
   const UnitContext u = unit_context(c);
@@ -110,10 +120,12 @@ void Gpt::forward(const ddh_unit_call& c) {
     BlockSaved& saved = context.blocks[static_cast<size_t>(c.unit - kWpe - 1)];
     at::Tensor y = block(u, recompute ? saved.x : context.x, saved);
     if (!recompute) context.x = std::move(y);
+    if (keeps_input_alone) saved = only_input<BlockSaved>(saved);
     if (c.phase == DDH_PHASE_EVAL) saved = {};
   } else {
     context.loss_sum = head(u, recompute ? context.head.x : context.x, context.head);
     context.loss_count = static_cast<double>(u.batch.counted_targets);
+    if (keeps_input_alone) context.head = only_input<HeadSaved>(context.head);
     if (c.phase == DDH_PHASE_EVAL) sampler_.see(context.head.logits);
   }
 }

@@ -59,13 +59,29 @@ void write_order(const std::string& path, int steps) {
   }
 }
 
-RunRecord train(const TempFolder& folder, const std::string& text, const char* strategy, int steps) {
+RunRecord train(const TempFolder& folder, const std::string& text, const char* strategy, int steps,
+                const std::vector<std::string>& more = {}) {
   const std::string run_dir = folder.file(strategy);
-  Process process({"--strategy", strategy, "--nproc", "2", "data.path=" + text,
-                   "data.order=" + folder.file("order.bin"), "train.init_from=" + folder.file("init.safetensors"),
-                   "data.micro_batch=6", "model.size=0.8M", "train.steps=" + std::to_string(steps), "optimizer.lr=1e-3",
-                   "optimizer.betas=[0.9,0.99]", "optimizer.weight_decay=0.1", "schedule.warmup_steps=100",
-                   "schedule.decay_steps=2000", "run.dir=" + run_dir, "run.sample_tokens=0", "run.quiet=true"});
+  std::vector<std::string> args = {"--strategy",
+                                   strategy,
+                                   "--nproc",
+                                   "2",
+                                   "data.path=" + text,
+                                   "data.order=" + folder.file("order.bin"),
+                                   "train.init_from=" + folder.file("init.safetensors"),
+                                   "data.micro_batch=6",
+                                   "model.size=0.8M",
+                                   "train.steps=" + std::to_string(steps),
+                                   "optimizer.lr=1e-3",
+                                   "optimizer.betas=[0.9,0.99]",
+                                   "optimizer.weight_decay=0.1",
+                                   "schedule.warmup_steps=100",
+                                   "schedule.decay_steps=2000",
+                                   "run.dir=" + run_dir,
+                                   "run.sample_tokens=0",
+                                   "run.quiet=true"};
+  args.insert(args.end(), more.begin(), more.end());
+  Process process(args);
   const int code = process.wait(std::chrono::seconds(280));
   INFO(process.command() << "\n" << process.err());
   REQUIRE(code == 0);
@@ -74,7 +90,7 @@ RunRecord train(const TempFolder& folder, const std::string& text, const char* s
 
 }  // namespace
 
-TEST_CASE("two ranks under zero3 follow the reference run for 200 steps, and ddp and zero1 give its very digits") {
+TEST_CASE("two ranks under zero3 follow the reference run for 200 steps, and all schemes give its very digits") {
   const auto text = find_data("shakespeare/input.txt");
   const auto curve_path = find_data("golden/nanogpt_char_curve.json");
   if (!text || !curve_path) return;
@@ -92,8 +108,18 @@ TEST_CASE("two ranks under zero3 follow the reference run for 200 steps, and ddp
           Approx(curve.at("grad_norm").at(it).get<double>()).epsilon(1e-2));
     CHECK(zero3.steps[it].at("lr").get<double>() == Approx(curve.at("lr").at(it).get<double>()).epsilon(1e-8));
   }
-  for (const char* strategy : {"ddp", "zero1", "zero2"}) {
-    const RunRecord other = train(folder, *text, strategy, 30);
+  struct Other {
+    const char* strategy;
+    std::vector<std::string> options;
+  };
+  const std::string nvme = "strategy.nvme_path=" + folder.path().string();
+  const std::vector<Other> others = {{"ddp", {}},
+                                     {"zero1", {}},
+                                     {"zero2", {"train.recompute=2"}},
+                                     {"zero3_offload", {"strategy.offload_optimizer.device=nvme", nvme}},
+                                     {"fsdp", {"train.recompute=1"}}};
+  for (const Other& o : others) {
+    const RunRecord other = train(folder, *text, o.strategy, 30, o.options);
     REQUIRE(other.steps.size() == 30);
     for (size_t it = 0; it < 30; ++it) {
       CHECK(other.steps[it].at("loss") == zero3.steps[it].at("loss"));

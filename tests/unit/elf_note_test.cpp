@@ -40,6 +40,13 @@ TEST_CASE("the libraries that a plugin asks for are read without loading it", "[
   CHECK(std::count(needed.begin(), needed.end(), "libtorch_gone.so") == 1);
 }
 
+TEST_CASE("two builds of one source are told apart by the linker's build id", "[elf]") {
+  const std::string one = read_elf(fake("good")).build_id;
+  CHECK(one.size() >= 8);
+  CHECK(one == read_elf(fake("good")).build_id);
+  CHECK(one != read_elf(fake("same_id_twice")).build_id);
+}
+
 TEST_CASE("a library without note has none", "[elf]") { CHECK_FALSE(read_elf(fake("plain")).note); }
 
 TEST_CASE("what is no shared library for this machine is said to be what it is", "[elf]") {
