@@ -286,7 +286,9 @@ class ModelDriver {
                                   batch,
                                   &view,
                                   seed_scale,
-                                  nullptr};
+                                  nullptr,
+                                  0,
+                                  0};
     ddh::call(phase == DDH_PHASE_BACKWARD ? table_->backward : table_->forward, inst_, &unit_call);
     if (phase == DDH_PHASE_BACKWARD) {
       for (uint32_t i = 0; i < unit.n_params; ++i) written_[static_cast<size_t>(unit.params[i])] = true;
