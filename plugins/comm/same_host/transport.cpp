@@ -75,23 +75,19 @@ void Transport::abort(const char* reason) {
   if (Group* const world = world_.load()) world->abort(reason);
 }
 
-// A region handle names its group too, so that destroy needs nothing else.
-struct RegionHandle {
-  Group* group;
-  Region* region;
-};
-
 ddh_region* Transport::region_create(ddh_group* group, const char* name, uint64_t bytes, void*& base) {
-  auto made = std::make_unique<RegionHandle>();
-  *made = {&of(group), of(group).region_create(name, bytes)};
-  base = made->region->mapping->base();
-  return reinterpret_cast<ddh_region*>(made.release());
+  regions_.push_back(std::make_unique<RegionHandle>(RegionHandle{&of(group), of(group).region_create(name, bytes)}));
+  base = regions_.back()->region->mapping->base();
+  return reinterpret_cast<ddh_region*>(regions_.back().get());
 }
 
 void Transport::region_destroy(ddh_region* region) {
-  if (region == nullptr) return;
-  const std::unique_ptr<RegionHandle> mine(reinterpret_cast<RegionHandle*>(region));
-  mine->group->region_destroy(mine->region);
+  const auto at = std::find_if(regions_.begin(), regions_.end(), [region](const std::unique_ptr<RegionHandle>& mine) {
+    return mine.get() == reinterpret_cast<RegionHandle*>(region);
+  });
+  if (at == regions_.end()) return;
+  (*at)->group->region_destroy((*at)->region);
+  regions_.erase(at);
 }
 
 }  // namespace same_host

@@ -40,6 +40,12 @@ class Transport : public ddh::CommShared {
   }
 
  private:
+  // What a ddh_region is: it names its group too, so that destroy needs nothing else.
+  struct RegionHandle {
+    Group* group;
+    Region* region;
+  };
+
   static Group& of(ddh_group* group) { return *reinterpret_cast<Group*>(group); }
   static ddh_group* handle(Group& group) { return reinterpret_cast<ddh_group*>(&group); }
   Group& make_group(GroupSettings settings);
@@ -47,6 +53,7 @@ class Transport : public ddh::CommShared {
   std::unique_ptr<Memory> memory_;
   ddh_comm_init init_{};
   std::vector<std::unique_ptr<Group>> groups_;
+  std::vector<std::unique_ptr<RegionHandle>> regions_;
   std::atomic<Group*> world_{nullptr};  // abort may come from any thread
 };
 
