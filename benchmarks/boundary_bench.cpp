@@ -12,6 +12,7 @@
 #include <iostream>
 
 #include "cli/prepare.hpp"
+#include "device/cpu/device.hpp"
 #include "launch/launch.hpp"
 #include "plugin/instance.hpp"
 #include "run/rank.hpp"
@@ -27,7 +28,7 @@ namespace {
 using namespace ddhost;
 
 RunPlan plan_of(const std::vector<Override>& overrides) {
-  Registry registry(&host_interface, DDHOST_BUILD_DIR);
+  Registry registry(&host_interface, DDHOST_BUILD_DIR, {&cpu::device_module()});
   const UserConfig user = UserConfig::read("", overrides);
   return make_plan(user, registry, wanted_world_size(user));
 }

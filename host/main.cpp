@@ -11,6 +11,7 @@
 #include "cli/command_line.hpp"
 #include "cli/prepare.hpp"
 #include "ddh/sdk/plugin.hpp"
+#include "device/cpu/device.hpp"
 #include "launch/launch.hpp"
 #include "plugin/commands.hpp"
 #include "run/rank.hpp"
@@ -52,7 +53,7 @@ int flushed(int exit_code) {
 }
 
 int run_command(const CommandLine& line) {
-  Registry registry(&host_interface, executable_folder());
+  Registry registry(&host_interface, executable_folder(), {&cpu::device_module()});
   switch (line.command) {
     case Command::kList:
       return list_plugins(registry, std::cout);

@@ -95,11 +95,11 @@ void check_entry(const ddh_state_entry& e, const ddh_model_desc& model) {
 }
 
 // In fp32, whatever the rank keeps.
-void write_values(const File& file, uint64_t file_offset, const ddh_state_entry& e) {
-  if (e.dtype == DDH_F32) return file.write_at(file_offset, e.data, e.numel * sizeof(float));
+void write_values(const File& file, uint64_t file_offset, const ddh_state_entry& e, const char* entry_values) {
+  if (e.dtype == DDH_F32) return file.write_at(file_offset, entry_values, e.numel * sizeof(float));
   std::array<float, cpu::kChunkNumel> values{};
   cpu::for_each_chunk(e.numel, [&](uint64_t begin, uint64_t numel) {
-    const char* from = static_cast<const char*>(e.data) + begin * ddh_dtype_bytes(e.dtype);
+    const char* from = entry_values + begin * ddh_dtype_bytes(e.dtype);
     cpu::cast(values.data(), DDH_F32, from, e.dtype, numel);
     file.write_at(file_offset + begin * sizeof(float), values.data(), numel * sizeof(float));
   });
@@ -107,8 +107,11 @@ void write_values(const File& file, uint64_t file_offset, const ddh_state_entry&
 
 // One entry; what has no pointer comes through a buffer, piece by piece.
 void write_entry(const File& file, uint64_t file_offset, const ddh_state_entry& entry, uint32_t index,
-                 ddh_inst* strategy, const ddh_strategy& table) {
-  if (entry.data != nullptr) return write_values(file, file_offset, entry);
+                 ddh_inst* strategy, const ddh_strategy& table, Staging& staging) {
+  if (entry.data != nullptr) {
+    const uint64_t bytes = entry.numel * ddh_dtype_bytes(entry.dtype);
+    return write_values(file, file_offset, entry, staging.readable(entry.data, bytes, nullptr));
+  }
   if (!DDH_CAN(&table, ddh_strategy, state_read))
     ddh::fail(DDH_UNIMPLEMENTED, "the strategy has state without a pointer, but no state_read; mend the plugin");
   constexpr uint64_t kPieceNumel = uint64_t{4} << 20;
@@ -118,7 +121,7 @@ void write_entry(const File& file, uint64_t file_offset, const ddh_state_entry& 
   for (uint64_t done = 0; done < entry.numel; done += piece.numel) {
     piece.numel = std::min(kPieceNumel, entry.numel - done);
     ddh::call(table.state_read, strategy, index, done, piece.numel, piece.data);
-    write_values(file, file_offset + done * sizeof(float), piece);
+    write_values(file, file_offset + done * sizeof(float), piece, values.data());
   }
 }
 
@@ -137,7 +140,7 @@ void check_complete(const Comm& comm, const ddh_model_desc& model, uint64_t mine
 }  // namespace
 
 void export_params(const std::string& path, const ddh_model_desc& model, ddh_inst* strategy,
-                   const ddh_strategy& strategy_table, const Comm& comm) {
+                   const ddh_strategy& strategy_table, const Comm& comm, Staging& staging) {
   std::vector<SafetensorsPlan::Item> items;
   for (uint32_t p = 0; p < model.n_params; ++p) {
     const ddh_param_desc& d = *model.params[p];
@@ -155,13 +158,14 @@ void export_params(const std::string& path, const ddh_model_desc& model, ddh_ins
     });
     together(comm, "export: write", [&] {
       const File file(part, O_WRONLY);
+      staging.device().synchronize(nullptr);  // the last updates
       const std::vector<ddh_state_entry> entries = state_of(strategy, strategy_table);
       for (size_t i = 0; i < entries.size(); ++i) {
         const ddh_state_entry& e = entries[i];
         if (e.kind != DDH_STATE_PARAM || e.replica_index != 0) continue;
         check_entry(e, model);
         write_entry(file, plan.file_offsets[static_cast<size_t>(e.param)] + e.offset * sizeof(float), e,
-                    static_cast<uint32_t>(i), strategy, strategy_table);
+                    static_cast<uint32_t>(i), strategy, strategy_table, staging);
         mine += e.numel;
       }
       file.sync();

@@ -7,12 +7,13 @@
 
 #include "ddh/ddh.h"
 #include "services/comm.hpp"
+#include "services/staging.hpp"
 
 namespace ddhost {
 
 // Every rank writes what it owns (replica 0) at its final place; the file gets its name when it is whole. Every rank
 // throws ddh::Error when one of them fails, and the half-written file is removed. [collective]
 void export_params(const std::string& path, const ddh_model_desc& model, ddh_inst* strategy,
-                   const ddh_strategy& strategy_table, const Comm& comm);
+                   const ddh_strategy& strategy_table, const Comm& comm, Staging& staging);
 
 }  // namespace ddhost

@@ -20,11 +20,12 @@ struct Flag {
   const char* help;
 };
 
-constexpr std::array<Flag, 7> kFlags = {{
+constexpr std::array<Flag, 8> kFlags = {{
     {"--strategy", "strategy.plugin", "strategy: a name such as zero3, a path, or path.so:id"},
     {"--model", "model.plugin", "model, as above"},
     {"--optimizer", "optimizer.plugin", "optimizer, as above"},
     {"--comm", "comm.plugin", "transport between the ranks, as above"},
+    {"--device", "device.plugin", "where the ranks compute: cpu, or as above"},
     {"--nproc", "run.nproc", "number of ranks; without it the number of GPUs, else 2"},
     {"--ranks-per-node", "run.ranks_per_node", "simulate nodes of so many ranks"},
     {"--save-final", "train.save_final", "write the final weights to this safetensors file"},

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "ddh/kind/comm.h"
+#include "ddh/kind/device.h"
 #include "ddh/sdk/plugin.hpp"
 #include "launch/launch.hpp"
 #include "schedule/schedule.hpp"
@@ -30,7 +31,8 @@ struct Role {
 constexpr Role kRoles[] = {{DDH_KIND_MODEL, &RunPlan::model},
                            {DDH_KIND_STRATEGY, &RunPlan::strategy},
                            {DDH_KIND_OPTIMIZER, &RunPlan::optimizer},
-                           {DDH_KIND_COMM, &RunPlan::comm}};
+                           {DDH_KIND_COMM, &RunPlan::comm},
+                           {DDH_KIND_DEVICE, &RunPlan::device}};
 
 Plugin find_plugin(const UserConfig& user, const Config& config, Registry& registry, int32_t kind) {
   const std::string key = kind_name(kind) + ".plugin";
@@ -55,6 +57,20 @@ void check_threads(const RunPlan& plan) {
               "' can't serve several ranks in one process, as comm '", plan.comm.id(),
               "' would have it; choose another --comm or --nproc 1");
   }
+}
+
+// On a device with memory of its own, who touches that memory does it in the order of streams.
+void check_device(const RunPlan& plan) {
+  if (plan.device.has_cap(DDH_CAP_HOST_MEMORY)) return;
+  for (const Plugin* plugin : {&plan.strategy, &plan.model}) {
+    if (plugin->has_cap(DDH_CAP_STREAM_ORDERED)) continue;
+    ddh::fail(DDH_FAILED_PRECONDITION, kind_name(plugin->desc->kind), " '", plugin->id(),
+              "' touches memory without streams, which device '", plan.device.id(),
+              "' can't serve; choose another, or --device cpu");
+  }
+  if (!plan.device.has_cap(DDH_CAP_HOST_REACHABLE))
+    ddh::fail(DDH_FAILED_PRECONDITION, "optimizer '", plan.optimizer.id(), "' computes on the host, which can't reach ",
+              "the memory of device '", plan.device.id(), "'; choose another --device");
 }
 
 // "runs/gpt-zero3", or the first of -2, -3 ... that holds no run.
@@ -143,6 +159,7 @@ RunPlan make_plan(const UserConfig& user, Registry& registry, int world_size) {
               plan.world_size, " ranks into equal nodes; change it or --nproc");
   plan.ranks_are_threads = plan.comm.has_cap(DDH_CAP_RANKS_ARE_THREADS);
   check_threads(plan);
+  check_device(plan);
   choose_run_folder(plan);
   return plan;
 }

@@ -115,11 +115,12 @@ const std::array<SectionText, 11> kSections = {{
     {"schedule", kScheduleSection},
     {"comm", kComm},
     {"device", R"json({"properties": {
-      "plugin": {"type": "string", "enum": ["cpu"], "default": "cpu", "description": "where the ranks compute"}}})json"},
+      "plugin": {"type": "string", "default": "cpu",
+        "description": "where the ranks compute: cpu (built in), or name, path or path:id"}}})json"},
     {"monitor", kMonitor},
 }};
 
-constexpr std::array<std::string_view, 4> kPluginSections = {"model", "strategy", "optimizer", "comm"};
+constexpr std::array<std::string_view, 5> kPluginSections = {"model", "strategy", "optimizer", "comm", "device"};
 
 }  // namespace
 

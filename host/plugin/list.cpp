@@ -36,7 +36,7 @@ void require_loadable(const std::filesystem::path& file, Registry& registry) {
 }  // namespace
 
 int list_plugins(Registry& registry, std::ostream& out) {
-  std::vector<Plugin> plugins;
+  std::vector<Plugin> plugins = registry.built_in();
   std::vector<std::string> broken;
   for (const std::filesystem::path& file : registry.all_files()) {
     try {

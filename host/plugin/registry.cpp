@@ -64,7 +64,8 @@ Choice parse_choice(const std::string& text) {
 
 fs::path executable_folder() { return fs::read_symlink("/proc/self/exe").parent_path(); }
 
-Registry::Registry(InterfaceLookup host, fs::path exe_folder) : lookup_(host), exe_folder_(std::move(exe_folder)) {
+Registry::Registry(InterfaceLookup host, fs::path exe_folder, std::vector<const ddh_module*> built_in)
+    : lookup_(host), exe_folder_(std::move(exe_folder)), built_in_(std::move(built_in)) {
   folders_ = {exe_folder_ / "plugins", (exe_folder_ / "../lib/ddhost/plugins").lexically_normal()};
   const char* more = std::getenv("DDHOST_PLUGIN_PATH");
   std::istringstream list(more == nullptr ? "" : more);
@@ -89,6 +90,14 @@ std::vector<fs::path> Registry::all_files() const {
     for (const fs::path& file : libraries_in(folder))
       if (std::error_code ec; seen.insert(fs::weakly_canonical(file, ec)).second) files.push_back(file);
   return files;
+}
+
+std::vector<Plugin> Registry::built_in() const {
+  const fs::path program = fs::read_symlink("/proc/self/exe");
+  std::vector<Plugin> all;
+  for (const ddh_module* module : built_in_)
+    for (uint32_t i = 0; i < module->n_desc; ++i) all.push_back({module, module->desc[i], program});
+  return all;
 }
 
 const Library& Registry::load(const fs::path& file) {
@@ -124,11 +133,15 @@ Plugin Registry::pick(const Library& library, int32_t kind, const std::string& i
 }
 
 Plugin Registry::find_by_name(int32_t kind, const std::string& name) {
+  std::vector<std::string> known;
+  for (const Plugin& plugin : built_in()) {
+    if (plugin.desc->kind == kind && plugin.id() == name) return plugin;
+    if (plugin.desc->kind == kind) known.push_back(plugin.id());
+  }
   std::vector<fs::path> candidates;
   for (const fs::path& folder : folders_)
     if (std::error_code ec; fs::exists(folder / (name + ".so"), ec)) candidates.push_back(folder / (name + ".so"));
   // A library with several plugins says so in its note, which is read without loading it.
-  std::vector<std::string> known;
   std::string wrong_kind;
   for (const fs::path& file : all_files()) {
     for (const NotePlugin& plugin : announced(file)) {

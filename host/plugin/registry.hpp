@@ -14,8 +14,9 @@ namespace ddhost {
 
 class Registry {
  public:
-  // Looks for bare names in <exe_folder>/plugins, <exe_folder>/../lib/ddhost/plugins and $DDHOST_PLUGIN_PATH.
-  Registry(InterfaceLookup host, std::filesystem::path exe_folder);
+  // Looks for bare names in `built_in`, <exe_folder>/plugins, <exe_folder>/../lib/ddhost/plugins and
+  // $DDHOST_PLUGIN_PATH.
+  Registry(InterfaceLookup host, std::filesystem::path exe_folder, std::vector<const ddh_module*> built_in = {});
 
   // Finds and loads: `choice` is "zero3", "path/to/x.so" or "path/to/x.so:id". A relative path is tried against `base`,
   // then against the folder of the executable. Error: not found (and what there is), wrong kind (and what it is).
@@ -25,6 +26,9 @@ class Registry {
   [[nodiscard]] std::filesystem::path locate(const std::string& path, const std::filesystem::path& base) const;
   // Every *.so of the search folders, sorted by name within a folder.
   [[nodiscard]] std::vector<std::filesystem::path> all_files() const;
+
+  // The plugins that come without a file.
+  [[nodiscard]] std::vector<Plugin> built_in() const;
 
   const Library& load(const std::filesystem::path& file);
   [[nodiscard]] InterfaceLookup lookup() const { return lookup_; }
@@ -38,6 +42,7 @@ class Registry {
 
   InterfaceLookup lookup_;
   std::filesystem::path exe_folder_;
+  std::vector<const ddh_module*> built_in_;
   std::vector<std::filesystem::path> folders_;
   std::map<std::filesystem::path, Library> loaded_;
 };

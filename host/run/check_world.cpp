@@ -11,8 +11,8 @@
 namespace ddhost {
 namespace {
 
-constexpr std::array<const char*, 6> kThings = {"strategy",    "model", "optimizer",
-                                                "comm plugin", "ABI",   "configuration"};
+constexpr std::array<const char*, 7> kThings = {"strategy",      "model", "optimizer",    "comm plugin",
+                                                "device plugin", "ABI",   "configuration"};
 using Digest = std::array<uint64_t, kThings.size()>;
 
 uint64_t digest_of(const Plugin& plugin) {
@@ -26,6 +26,7 @@ Digest digest_of(const RunPlan& plan) {
           digest_of(plan.model),
           digest_of(plan.optimizer),
           digest_of(plan.comm),
+          digest_of(plan.device),
           fnv1a(ddh::str(DDH_ABI_MAJOR, '.', DDH_ABI_MINOR, ' ', DDH_HEADER_CHECKSUM)),
           fnv1a(plan.config.effective().dump())};
 }

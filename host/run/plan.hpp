@@ -12,7 +12,7 @@ namespace ddhost {
 
 struct RunPlan {
   Config config;  // complete; a rank that writes into it (ddh.config agree) keeps its own copy
-  Plugin strategy, model, optimizer, comm;
+  Plugin strategy, model, optimizer, comm, device;
   int world_size = 1;
   int ranks_per_node = 0;          // 0 = all on one node
   bool ranks_are_threads = false;  // else one process each

@@ -24,6 +24,7 @@ class Rank {
   Rank(const RunPlan& plan, const RankSeat& seat)
       : plan_(plan),
         services_(seat, plan.config, make_rank_log(plan, seat)),
+        device_seat_(services_, "device:" + plan.device.id()),
         comm_seat_(services_, "comm:" + plan.comm.id()),
         model_seat_(services_, "model:" + plan.model.id()),
         optimizer_seat_(services_, "optimizer:" + plan.optimizer.id()),
@@ -34,6 +35,7 @@ class Rank {
 
   void run() {
     try {
+      open_device();
       join_world();
       describe_model();
       make_optimizer();
@@ -53,6 +55,15 @@ class Rank {
   const Config& config() const { return services_.config; }
   bool is_first() const { return services_.seat.rank == 0; }
 
+  void open_device() {
+    device_ = Instance(plan_.device, device_seat_.host());
+    const auto& table = device_.require<ddh_device>(DDH_DEVICE_IFACE, DDH_DEVICE_MIN_SIZE);
+    services_.device = std::make_unique<Device>(device_.get(), table, plan_.device.desc->caps, plan_.device.id(),
+                                                services_.seat.local_rank);
+    services_.memory.use(*services_.device);
+    services_.staging = std::make_unique<Staging>(services_.memory);
+  }
+
   void join_world() {
     comm_ = Instance(plan_.comm, comm_seat_.host());
     const auto& table = comm_.require<ddh_comm_backend>(DDH_COMM_BACKEND_IFACE, DDH_COMM_BACKEND_MIN_SIZE);
@@ -64,9 +75,10 @@ class Rank {
     comm_table_ = &table;
     const auto* shared = comm_.find<ddh_comm_shared>(DDH_COMM_SHARED_IFACE, DDH_COMM_SHARED_MIN_SIZE);
     services_.comm = std::make_unique<Comm>(comm_.get(), comm_table_, shared, services_.clock);
-    services_.windows = std::make_unique<Windows>(*services_.comm, services_.memory,
-                                                  WindowSettings{config().get<std::string>("comm.windows") == "copy",
-                                                                 config().get<bool>("comm.poison"), reduce_block});
+    const bool copy = config().get<std::string>("comm.windows") == "copy" || !services_.device->is_host_memory();
+    services_.windows =
+        std::make_unique<Windows>(*services_.comm, services_.memory, *services_.staging,
+                                  WindowSettings{copy, config().get<bool>("comm.poison"), reduce_block});
     check_same_everywhere(plan_, *services_.comm);
   }
 
@@ -87,7 +99,7 @@ class Rank {
     const auto& table = optimizer_.require<ddh_optimizer>(DDH_OPTIMIZER_IFACE, DDH_OPTIMIZER_MIN_SIZE);
     ddh::call(table.attach, optimizer_.get(), model_desc_);
     services_.step = std::make_unique<Step>(
-        *services_.comm, *services_.windows, *model_desc_,
+        *services_.comm, *services_.device, *services_.windows, *model_desc_,
         StepSettings{config().get<double>("train.clip_norm"), config().get<bool>("train.skip_nonfinite")});
     services_.step->set_optimizer(optimizer_.get(), &table);
   }
@@ -134,7 +146,7 @@ class Rank {
   void save() {
     const std::string path = config().get<std::string>("train.save_final");
     if (path.empty()) return;
-    export_params(path, *model_desc_, strategy_.get(), *strategy_table_, *services_.comm);
+    export_params(path, *model_desc_, strategy_.get(), *strategy_table_, *services_.comm, *services_.staging);
     if (is_first()) services_.log->info("weights after step {}: {}", train_end_.last_step, path);
   }
 
@@ -154,7 +166,10 @@ class Rank {
     return train_end_.stopped ? "" : sample_text(s, sampler, train_end_.last_step);
   }
 
-  void leave_world() { ddh::call(comm_table_->finalize, comm_.get()); }
+  void leave_world() {
+    services_.device->synchronize(nullptr);  // errors of its last work
+    ddh::call(comm_table_->finalize, comm_.get());
+  }
 
   TrainSetup setup() {
     return {services_,
@@ -166,8 +181,12 @@ class Rank {
             find_program(*model_desc_, DDH_PROGRAM_EVAL)};
   }
 
-  // Plugins before the services they use; windows before the transport whose memory they map.
+  // Plugins before the services they use; windows before the transport whose memory they map; the device last. After an
+  // error its work is waited for, so that none uses what goes.
   void end() {
+    ddh::ErrorBuffer ignored;
+    if (services_.device != nullptr)
+      services_.device->streams().synchronize(services_.device->context(), nullptr, ignored.get());
     monitor_.reset();
     strategy_ = Instance();
     optimizer_ = Instance();
@@ -176,12 +195,16 @@ class Rank {
     services_.windows.reset();
     services_.comm.reset();
     comm_ = Instance();
+    services_.staging.reset();
+    services_.memory.release_all();
+    services_.device.reset();
+    device_ = Instance();
   }
 
   const RunPlan& plan_;
   RankServices services_;
-  PluginSeat comm_seat_, model_seat_, optimizer_seat_, strategy_seat_;
-  Instance comm_, model_, optimizer_, strategy_;
+  PluginSeat device_seat_, comm_seat_, model_seat_, optimizer_seat_, strategy_seat_;
+  Instance device_, comm_, model_, optimizer_, strategy_;
   const ddh_comm_backend* comm_table_ = nullptr;
   const ddh_model* model_table_ = nullptr;
   const ddh_strategy* strategy_table_ = nullptr;

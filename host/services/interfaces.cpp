@@ -3,8 +3,6 @@
 // Tables of log, config, alloc, kv, metrics, params and optim, and the list of all interfaces.
 #include "services/interfaces.hpp"
 
-#include "device/cpu/flatops.hpp"
-
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -81,7 +79,9 @@ const ddh_alloc kAllocTable = {
     sizeof(ddh_alloc),
     0,
     [](void* h, const ddh_alloc_args* args, void** out, ddh_err* err) noexcept {
-      return guard(err, [&] { *out = services_of(h).memory.allocate(args->tag, args->bytes, args->name); });
+      return guard(err, [&] {
+        *out = services_of(h).memory.allocate(detail::checked(args, DDH_ALLOC_ARGS_MIN_SIZE, "ddh_alloc_args"));
+      });
     },
     [](void* h, void* p) noexcept { services_of(h).memory.release(p); },
     [](void* h, int32_t tag, int64_t bytes) noexcept {
@@ -132,11 +132,24 @@ const ddh_metrics kMetricsTable = {
     [](void* h) noexcept { guard(nullptr, [&] { services_of(h).clock.end(); }); },
 };
 
+void init_range(RankServices& s, int32_t param, uint64_t offset, uint64_t numel, float* dst) {
+  const ParamInit& params = required(s.params, "ddh.params");
+  const uint64_t bytes = numel * sizeof(float);
+  if (s.memory.is_host_memory(dst)) {
+    s.device->touch(dst, bytes, DDH_ACCESS_WRITE, "first values of parameters");
+    return params.init_range(param, offset, numel, dst);
+  }
+  void* const host = s.staging->begin(dst, bytes);
+  params.init_range(param, offset, numel, static_cast<float*>(host));
+  s.staging->store(dst, host, bytes, nullptr);
+  s.device->synchronize(nullptr);
+}
+
 const ddh_params kParamsTable = {
     sizeof(ddh_params),
     0,
     [](void* h, int32_t param, uint64_t offset, uint64_t numel, float* dst, ddh_err* err) noexcept {
-      return guard(err, [&] { required(services_of(h).params, "ddh.params").init_range(param, offset, numel, dst); });
+      return guard(err, [&] { init_range(services_of(h), param, offset, numel, dst); });
     },
 };
 
@@ -165,7 +178,8 @@ const ddh_optim kOptimTable = {
       return guard(err, [&] {
         uint64_t end = 0;
         for (uint32_t i = 0; i < n_ranges; ++i) end = std::max(end, ranges[i].flat_offset + ranges[i].numel);
-        step_of(h).add_gradient(grad, 0, end, {ranges, n_ranges});
+        const void* values = services_of(h).staging->readable(grad, end * sizeof(float), nullptr);
+        step_of(h).add_gradient(static_cast<const float*>(values), 0, end, {ranges, n_ranges});
       });
     },
     [](void* h, const ddh_step_block** out, ddh_err* err) noexcept {
@@ -208,7 +222,7 @@ const void* host_interface(const char* id) {
                                               {DDH_ALLOC_IFACE, &kAllocTable},
                                               {DDH_STREAM_IFACE, &detail::kStreamTable},
                                               {DDH_COPY_IFACE, &detail::kCopyTable},
-                                              {DDH_FLATOPS_IFACE, &cpu::flatops()},
+                                              {DDH_FLATOPS_IFACE, &detail::kFlatopsTable},
                                               {DDH_COMM_IFACE, &detail::kCommTable},
                                               {DDH_WINDOW_IFACE, &detail::kWindowTable},
                                               {DDH_OPTIM_IFACE, &kOptimTable},

@@ -13,8 +13,10 @@
 #include "launch/launch.hpp"
 #include "services/clock.hpp"
 #include "services/comm.hpp"
+#include "services/device.hpp"
 #include "services/memory.hpp"
 #include "services/param_init.hpp"
+#include "services/staging.hpp"
 #include "services/step.hpp"
 #include "services/windows.hpp"
 
@@ -33,7 +35,9 @@ struct RankServices {
   const RankSeat& seat;
   Config config;  // this rank's copy: agree writes into it
   std::shared_ptr<spdlog::logger> log;
+  std::unique_ptr<Device> device;
   Memory memory;
+  std::unique_ptr<Staging> staging;
   Clock clock;
   std::unique_ptr<Comm> comm;
   std::unique_ptr<Windows> windows;
@@ -87,6 +91,7 @@ extern const ddh_comm kCommTable;
 extern const ddh_window kWindowTable;
 extern const ddh_stream kStreamTable;
 extern const ddh_copy kCopyTable;
+extern const ddh_flatops kFlatopsTable;
 
 }  // namespace detail
 }  // namespace ddhost

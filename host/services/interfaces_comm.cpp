@@ -28,28 +28,66 @@ ddh_group* model_group(void* h) {
 
 using Collective = ddh_rc (*)(ddh_inst*, const ddh_coll*, ddh_err*) noexcept;
 
+constexpr uint64_t kLineBytes = 64;
+
+// How much of `count` a buffer of a collective holds.
+enum class Extent { kNothing, kPiece, kAllPieces };
+struct Shape {
+  const char* name;
+  Extent send, recv;
+};
+
+uint64_t bytes_of(Extent extent, const ddh_coll& c, int32_t rank, int32_t group_size) {
+  const uint64_t width = ddh_dtype_bytes(c.dtype);
+  if (extent == Extent::kNothing) return 0;
+  if (c.counts == nullptr) return c.count * width * (extent == Extent::kPiece ? 1 : static_cast<uint64_t>(group_size));
+  if (extent == Extent::kPiece) return c.counts[rank] * width;
+  return std::accumulate(c.counts, c.counts + group_size, uint64_t{0}) * width;
+}
+
+// The transport sees the host's memory: what lies on a device with memory of its own goes through staging.
+void call_staged(RankServices& s, const Shape& shape, Collective function, ddh_coll c) {
+  const bool send_away = !s.memory.is_host_memory(c.send), recv_away = !s.memory.is_host_memory(c.recv);
+  if (!send_away && !recv_away) return ddh::call(function, s.comm->inst(), &c);
+  int32_t rank = 0, size = 1;
+  s.comm->group_info(c.group, &rank, &size, nullptr);
+  const uint64_t send_bytes = send_away ? bytes_of(shape.send, c, rank, size) : 0;
+  const uint64_t recv_bytes = recv_away ? bytes_of(shape.recv, c, rank, size) : 0;
+  const uint64_t recv_offset = (send_bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
+  char* const host = s.staging->begin(nullptr, recv_offset + recv_bytes);
+  void* const device_recv = c.recv;
+  if (send_away) {
+    s.staging->fetch(host, c.send, send_bytes, c.stream);
+    c.send = host;
+  }
+  if (recv_away) c.recv = host + recv_offset;
+  ddh::call(function, s.comm->inst(), &c);
+  if (recv_away) s.staging->store(device_recv, c.recv, recv_bytes, c.stream);
+}
+
 // One collective through the transport: logical calls and bytes are counted here, transport bytes by the plugin.
-ddh_rc run(void* h, const char* name, Collective function, const ddh_coll* args, ddh_err* err) noexcept {
+ddh_rc run(void* h, const Shape& shape, Collective function, const ddh_coll* args, ddh_err* err) noexcept {
   return guard(err, [&] {
     const Comm& comm = comm_of(h);
     if (function == nullptr) {
-      ddh::fail(DDH_UNIMPLEMENTED, "this transport has no ", name, "; choose another with --comm");
+      ddh::fail(DDH_UNIMPLEMENTED, "this transport has no ", shape.name, "; choose another with --comm");
     }
     ddh_coll c = checked(args, DDH_COLL_MIN_SIZE, "ddh_coll");
     c.struct_size = sizeof c;
     if (c.group == nullptr) c.group = seat_of(h).is_model ? model_group(h) : comm.world();
     const ClockSpan span(comm.clock(), DDH_SPAN_COMM);
-    ddh::call(function, comm.inst(), &c);
-    comm.clock().count(ddh::str("comm.", name), 1);
-    if (c.counts == nullptr) comm.clock().count(ddh::str("comm.", name, "_bytes"), c.count * ddh_dtype_bytes(c.dtype));
+    call_staged(services_of(h), shape, function, c);
+    comm.clock().count(ddh::str("comm.", shape.name), 1);
+    if (c.counts == nullptr)
+      comm.clock().count(ddh::str("comm.", shape.name, "_bytes"), c.count * ddh_dtype_bytes(c.dtype));
   });
 }
 
 template <Collective ddh_comm_backend::*slot>
-ddh_rc collective(void* h, const char* name, const ddh_coll* args, ddh_err* err) noexcept {
+ddh_rc collective(void* h, const Shape& shape, const ddh_coll* args, ddh_err* err) noexcept {
   Collective function = nullptr;
   const ddh_rc rc = guard(err, [&] { function = comm_of(h).backend()->*slot; });
-  return rc == DDH_OK ? run(h, name, function, args, err) : rc;
+  return rc == DDH_OK ? run(h, shape, function, args, err) : rc;
 }
 
 }  // namespace
@@ -73,25 +111,28 @@ const ddh_comm kCommTable = {
       return guard(err, [&] { comm_of(h).group_info(comm_of(h).group_or_world(group), rank, size, caps); });
     },
     [](void* h, const ddh_coll* args, ddh_err* err) noexcept {
-      return collective<&ddh_comm_backend::all_reduce>(h, "all_reduce", args, err);
+      return collective<&ddh_comm_backend::all_reduce>(h, {"all_reduce", Extent::kPiece, Extent::kPiece}, args, err);
     },
     [](void* h, const ddh_coll* args, ddh_err* err) noexcept {
-      return collective<&ddh_comm_backend::reduce_scatter>(h, "reduce_scatter", args, err);
+      return collective<&ddh_comm_backend::reduce_scatter>(h, {"reduce_scatter", Extent::kAllPieces, Extent::kPiece},
+                                                           args, err);
     },
     [](void* h, const ddh_coll* args, ddh_err* err) noexcept {
-      return collective<&ddh_comm_backend::all_gather>(h, "all_gather", args, err);
+      return collective<&ddh_comm_backend::all_gather>(h, {"all_gather", Extent::kPiece, Extent::kAllPieces}, args,
+                                                       err);
     },
     [](void* h, const ddh_coll* args, ddh_err* err) noexcept {
-      return collective<&ddh_comm_backend::broadcast>(h, "broadcast", args, err);
+      return collective<&ddh_comm_backend::broadcast>(h, {"broadcast", Extent::kPiece, Extent::kPiece}, args, err);
     },
     [](void* h, const ddh_coll* args, ddh_err* err) noexcept {
-      return collective<&ddh_comm_backend::all_to_all>(h, "all_to_all", args, err);
+      return collective<&ddh_comm_backend::all_to_all>(h, {"all_to_all", Extent::kAllPieces, Extent::kAllPieces}, args,
+                                                       err);
     },
     [](void* h, const ddh_coll* args, ddh_err* err) noexcept {
-      return collective<&ddh_comm_backend::send>(h, "send", args, err);
+      return collective<&ddh_comm_backend::send>(h, {"send", Extent::kPiece, Extent::kNothing}, args, err);
     },
     [](void* h, const ddh_coll* args, ddh_err* err) noexcept {
-      return collective<&ddh_comm_backend::recv>(h, "recv", args, err);
+      return collective<&ddh_comm_backend::recv>(h, {"recv", Extent::kNothing, Extent::kPiece}, args, err);
     },
     [](void* h, ddh_group* group, ddh_err* err) noexcept {
       return guard(err, [&] {
@@ -118,17 +159,21 @@ const ddh_window kWindowTable = {
     },
     [](void* h, ddh_window_t* w) noexcept { guard(nullptr, [&] { windows_of(h).destroy(w); }); },
     [](void*, ddh_window_t* w) noexcept { return w->segment(); },
-    [](void*, ddh_window_t* w, ddh_stream_t*, ddh_err* err) noexcept { return guard(err, [&] { w->write_begin(); }); },
-    [](void* h, ddh_window_t* w, ddh_stream_t*, ddh_err* err) noexcept {
+    [](void*, ddh_window_t* w, ddh_stream_t* stream, ddh_err* err) noexcept {
+      return guard(err, [&] { w->write_begin(stream); });
+    },
+    [](void* h, ddh_window_t* w, ddh_stream_t* stream, ddh_err* err) noexcept {
       return guard(err, [&] {
-        w->commit();
+        w->commit(stream);
         services_of(h).clock.count("comm.publish", 1);
       });
     },
-    [](void*, ddh_window_t* w, void* backing, ddh_stream_t*, void** view, ddh_err* err) noexcept {
-      return guard(err, [&] { *view = w->open(backing); });
+    [](void*, ddh_window_t* w, void* backing, ddh_stream_t* stream, void** view, ddh_err* err) noexcept {
+      return guard(err, [&] { *view = w->open(backing, stream); });
     },
-    [](void*, ddh_window_t* w, ddh_stream_t*, ddh_err* err) noexcept { return guard(err, [&] { w->close(); }); },
+    [](void*, ddh_window_t* w, ddh_stream_t* stream, ddh_err* err) noexcept {
+      return guard(err, [&] { w->close(stream); });
+    },
     [](void* h, const ddh_exchange_args* args, ddh_exchange_t** out, ddh_err* err) noexcept {
       return guard(err, [&] {
         *out = windows_of(h).create_exchange(checked(args, DDH_EXCHANGE_ARGS_MIN_SIZE, "ddh_exchange_args"));
@@ -136,18 +181,22 @@ const ddh_window kWindowTable = {
     },
     [](void* h, ddh_exchange_t* x) noexcept { guard(nullptr, [&] { windows_of(h).destroy(x); }); },
     [](void*, ddh_exchange_t* x) noexcept { return x->buffer(); },
-    [](void*, ddh_exchange_t* x, ddh_stream_t*, ddh_err* err) noexcept {
-      return guard(err, [&] { x->write_begin(); });
+    [](void*, ddh_exchange_t* x, ddh_stream_t* stream, ddh_err* err) noexcept {
+      return guard(err, [&] { x->write_begin(stream); });
     },
-    [](void*, ddh_exchange_t* x, ddh_stream_t*, ddh_err* err) noexcept { return guard(err, [&] { x->ready(); }); },
-    [](void* h, ddh_exchange_t* x, const ddh_reduce_args* args, ddh_stream_t*, ddh_err* err) noexcept {
+    [](void*, ddh_exchange_t* x, ddh_stream_t* stream, ddh_err* err) noexcept {
+      return guard(err, [&] { x->ready(stream); });
+    },
+    [](void* h, ddh_exchange_t* x, const ddh_reduce_args* args, ddh_stream_t* stream, ddh_err* err) noexcept {
       return guard(err, [&] {
         RankServices& s = services_of(h);
-        x->reduce(checked(args, DDH_REDUCE_ARGS_MIN_SIZE, "ddh_reduce_args"), required(s.step, "ddh.optim"));
+        x->reduce(checked(args, DDH_REDUCE_ARGS_MIN_SIZE, "ddh_reduce_args"), required(s.step, "ddh.optim"), stream);
         s.clock.count("comm.reduce", 1);
       });
     },
-    [](void*, ddh_exchange_t* x, ddh_stream_t*, ddh_err* err) noexcept { return guard(err, [&] { x->wait(); }); },
+    [](void*, ddh_exchange_t* x, ddh_stream_t* stream, ddh_err* err) noexcept {
+      return guard(err, [&] { x->wait(stream); });
+    },
     [](void* h, ddh_group* group) noexcept -> uint32_t {
       uint32_t caps = 0;
       guard(nullptr, [&] { caps = windows_of(h).caps(group); });

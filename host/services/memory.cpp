@@ -1,25 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/memory.hpp"
 
-#include <sys/mman.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-
-#include "ddh/sdk/plugin.hpp"
 
 namespace ddhost {
-namespace {
-
-constexpr uint64_t kPageBytes = 4096;
-constexpr uint64_t kHugePageBytes = uint64_t{2} << 20;
-// Arrays a large power of two apart share cache ways: AdamW over four of them 128 MiB apart takes twice the time. An
-// untouched gap behind each large block keeps equal blocks off that spacing.
-constexpr uint64_t kLargeBytes = uint64_t{32} << 20;
-constexpr uint64_t kGapBytes = uint64_t{4} << 20;
-
-}  // namespace
 
 void check_tag(int32_t tag) {
   if (tag < 0 || static_cast<size_t>(tag) >= kTagCount) {
@@ -27,35 +11,70 @@ void check_tag(int32_t tag) {
   }
 }
 
-Memory::~Memory() {
-  for (const auto& [p, block] : blocks_) munmap(p, block.mapped_bytes);
+Device& Memory::device() const {
+  if (device_ == nullptr) ddh::fail(DDH_FAILED_PRECONDITION, "ddh.alloc is not there before the device is open");
+  return *device_;
 }
 
-void* Memory::allocate(int32_t tag, uint64_t bytes, const char* name) {
-  check_tag(tag);
-  const uint64_t pages = (std::max<uint64_t>(bytes, 1) + kPageBytes - 1) / kPageBytes * kPageBytes;
-  const uint64_t mapped = pages + (pages >= kLargeBytes ? kGapBytes : 0);
-  void* p = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (p == MAP_FAILED) {
-    ddh::fail(DDH_RESOURCE_EXHAUSTED, "no memory for ", bytes, " bytes of '", kTagNames[static_cast<size_t>(tag)],
-              "' (", name == nullptr ? "unnamed" : name, "): ", std::strerror(errno),
+void* Memory::allocate(int32_t tag, uint64_t bytes, const char* name, int32_t memory) {
+  return allocate(ddh_alloc_args{sizeof(ddh_alloc_args), tag, bytes, memory, DDH_ALLOC_ZERO, name});
+}
+
+void* Memory::allocate(const ddh_alloc_args& args) {
+  check_tag(args.tag);
+  if (args.memory < DDH_MEM_HOST || args.memory > DDH_MEM_PINNED)
+    ddh::fail(DDH_UNIMPLEMENTED, "memory kind ", args.memory, " is unknown to this host; use one of DDH_MEM_*");
+  ddh_alloc_args wanted = args;
+  wanted.bytes = std::max<uint64_t>(args.bytes, 1);
+  wanted.name = args.name == nullptr ? "unnamed" : args.name;
+  void* p = nullptr;
+  try {
+    p = args.memory == DDH_MEM_HOST ? host_pages_.allocate(wanted.bytes) : device().allocate(wanted);
+  } catch (const ddh::Error& e) {
+    if (e.code() != DDH_RESOURCE_EXHAUSTED) throw;
+    ddh::fail(DDH_RESOURCE_EXHAUSTED, "no memory for ", args.bytes, " bytes of '",
+              kTagNames[static_cast<size_t>(args.tag)], "' (", wanted.name, "): ", e.what(),
               "; use more ranks, a smaller model or a scheme that shards more");
   }
-  if (mapped >= kHugePageBytes) madvise(p, mapped, MADV_HUGEPAGE);  // streaming passes gain 6-12 %
   const std::lock_guard lock(mutex_);
-  blocks_.emplace(p, Block{tag, bytes, mapped});
-  add(tag, static_cast<int64_t>(bytes), false);
+  blocks_.emplace(static_cast<const char*>(p), Block{args.tag, args.bytes, args.memory});
+  add(args.tag, static_cast<int64_t>(args.bytes), false);
   return p;
 }
 
 void Memory::release(void* p) {
   if (p == nullptr) return;
+  Block block{};
+  {
+    const std::lock_guard lock(mutex_);
+    const auto it = blocks_.find(static_cast<const char*>(p));
+    if (it == blocks_.end()) return;
+    block = it->second;
+    add(block.tag, -static_cast<int64_t>(block.bytes), false);
+    blocks_.erase(it);
+  }
+  free_block(p, block);
+}
+
+void Memory::release_all() {
+  for (const auto& [p, block] : blocks_) free_block(const_cast<char*>(p), block);
+  blocks_.clear();
+}
+
+void Memory::free_block(void* p, const Block& block) {
+  if (block.memory == DDH_MEM_HOST)
+    host_pages_.release(p);
+  else
+    device_->release(p, block.memory);
+}
+
+bool Memory::is_host_memory(const void* p) const {
+  if (device().is_host_memory()) return true;
   const std::lock_guard lock(mutex_);
-  const auto it = blocks_.find(p);
-  if (it == blocks_.end()) return;
-  add(it->second.tag, -static_cast<int64_t>(it->second.bytes), false);
-  munmap(p, it->second.mapped_bytes);
-  blocks_.erase(it);
+  auto it = blocks_.upper_bound(static_cast<const char*>(p));
+  if (it == blocks_.begin()) return true;
+  --it;
+  return it->second.memory != DDH_MEM_DEVICE || static_cast<const char*>(p) >= it->first + it->second.bytes;
 }
 
 void Memory::account(int32_t tag, int64_t bytes, bool alias) {

@@ -6,11 +6,13 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <string>
-#include <unordered_map>
 
 #include "ddh/ddh.h"
+#include "device/cpu/pages.hpp"
+#include "services/device.hpp"
 
 namespace ddhost {
 
@@ -30,11 +32,21 @@ class Memory {
   Memory() = default;
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
-  ~Memory();  // releases what plugins left behind
+  ~Memory() { release_all(); }
 
-  // A 256-byte aligned, zero-filled block. Throws ddh::Error naming tag, bytes and `name`.
-  void* allocate(int32_t tag, uint64_t bytes, const char* name);
+  // Blocks of DDH_MEM_DEVICE and DDH_MEM_PINNED come from there. It outlives this object, or release_all is called.
+  void use(Device& device) { device_ = &device; }
+  // Throws ddh::Error before use().
+  [[nodiscard]] Device& device() const;
+
+  // A 256-byte aligned block, zero-filled. Throws ddh::Error naming tag, bytes and `name`.
+  void* allocate(int32_t tag, uint64_t bytes, const char* name, int32_t memory = DDH_MEM_DEVICE);
+  void* allocate(const ddh_alloc_args& args);
   void release(void* p);
+  void release_all();  // what plugins left behind
+
+  // May the host touch what lies at `p`: anything but blocks of a device that has memory of its own.
+  [[nodiscard]] bool is_host_memory(const void* p) const;
 
   // Memory held elsewhere. `alias`: a view of pages that some rank already counts as unique.
   void account(int32_t tag, int64_t bytes, bool alias);
@@ -45,12 +57,15 @@ class Memory {
   struct Block {
     int32_t tag;
     uint64_t bytes;
-    uint64_t mapped_bytes;
+    int32_t memory;  // DDH_MEM_*
   };
+  void free_block(void* p, const Block& block);
   void add(int32_t tag, int64_t bytes, bool alias);  // with mutex_ held
 
+  Device* device_ = nullptr;
+  cpu::Pages host_pages_;  // blocks of DDH_MEM_HOST
   mutable std::mutex mutex_;
-  std::unordered_map<void*, Block> blocks_;
+  std::map<const char*, Block> blocks_;
   std::array<TagUsage, kTagCount> usage_{};
 };
 

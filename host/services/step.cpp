@@ -5,6 +5,9 @@
 #include <cmath>
 #include <tuple>
 
+#include "ddh/sdk/stream.hpp"
+#include "services/shard_copy.hpp"
+
 namespace ddhost {
 
 // What a rank tells the others once per step.
@@ -101,8 +104,13 @@ void Step::prepare(const ddh_optim_shard& shard, int32_t replica_index, int32_t 
   require_decided("prepare");
   if (block_.skip != 0 || !param_sums_.needed()) return;
   const ClockSpan span(comm_.clock(), DDH_SPAN_OPTIM);
-  const ddh_update_args args{sizeof(ddh_update_args), 0, &shard, &block_, param_steps_.data(), stream, nullptr};
-  param_sums_.prepare(args, {replica_index, replica_count});
+  // The sums are the host's: it waits for them.
+  const ShardCopy mine(shard, *optimizer_, optimizer_inst_);
+  ddh::run_on_stream(device_.streams(), device_.context(), stream, mine.accesses(), "the optimizer's prepare", [&] {
+    const ddh_update_args args{sizeof(ddh_update_args), 0, &shard, &block_, param_steps_.data(), stream, nullptr};
+    param_sums_.prepare(args, {replica_index, replica_count});
+  });
+  device_.synchronize(stream);
 }
 
 void Step::sum_norms() {
@@ -115,9 +123,16 @@ void Step::update(const ddh_optim_shard& shard, ddh_stream_t* stream) {
   if (block_.skip != 0) return;
   if (!needs_.empty()) check_needs(shard);
   const ClockSpan span(comm_.clock(), DDH_SPAN_OPTIM);
-  const ddh_update_args args{sizeof(ddh_update_args), 0, &shard, &block_, param_steps_.data(), stream,
-                             param_sums_.totals()};
-  ddh::call(optimizer_->update, optimizer_inst_, &args);
+  ShardCopy mine(shard, *optimizer_, optimizer_inst_);
+  const ddh::Accesses accesses = mine.accesses();
+  ddh::run_on_stream(device_.streams(), device_.context(), stream, accesses, "the optimizer's update",
+                     [this, mine = std::move(mine), block = block_, steps = param_steps_, stream] {
+                       const ddh_optim_shard s = mine.shard();
+                       const ddh_update_args args{sizeof(ddh_update_args), 0, &s, &block, steps.data(), stream,
+                                                  param_sums_.totals()};
+                       ddh::call(optimizer_->update, optimizer_inst_, &args);
+                     });
+  if (param_sums_.needed()) device_.synchronize(stream);  // totals are of this step
 }
 
 // A strategy that ignores the optimizer's needs gets a sentence, never a wrong number.

@@ -36,8 +36,13 @@ struct StepOutcome {
 
 class Step final : public NormSink {
  public:
-  Step(const Comm& comm, Windows& windows, const ddh_model_desc& model, StepSettings settings)
-      : comm_(comm), windows_(windows), model_(model), settings_(settings), param_steps_(model.n_params, 0) {}
+  Step(const Comm& comm, Device& device, Windows& windows, const ddh_model_desc& model, StepSettings settings)
+      : comm_(comm),
+        device_(device),
+        windows_(windows),
+        model_(model),
+        settings_(settings),
+        param_steps_(model.n_params, 0) {}
 
   // `table` and `inst` outlive this object; the optimizer is attached to the model.
   void set_optimizer(ddh_inst* inst, const ddh_optimizer* table);
@@ -71,6 +76,7 @@ class Step final : public NormSink {
   void check_needs(const ddh_optim_shard& shard) const;
 
   const Comm& comm_;
+  Device& device_;
   Windows& windows_;
   const ddh_model_desc& model_;
   const StepSettings settings_;

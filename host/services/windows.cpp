@@ -35,14 +35,14 @@ uint32_t Windows::caps(ddh_group* group) const {
 ddh_window_t* Windows::create(const ddh_window_args& args) {
   const bool shared = (caps(args.group) & DDH_COMM_SHARED_VIEW) != 0;
   windows_.push_back(shared ? make_shared_window(comm_, memory_, args)
-                            : make_copy_window(comm_, memory_, args, settings_.poison));
+                            : make_copy_window(comm_, memory_, staging_, args, settings_.poison));
   return windows_.back().get();
 }
 
 ddh_exchange_t* Windows::create_exchange(const ddh_exchange_args& args) {
   const bool shared = (caps(args.group) & DDH_COMM_SHARED_VIEW) != 0;
   exchanges_.push_back(shared ? make_shared_exchange(comm_, memory_, args, settings_.reduce_block)
-                              : make_copy_exchange(comm_, memory_, args));
+                              : make_copy_exchange(comm_, memory_, staging_, args));
   return exchanges_.back().get();
 }
 

@@ -12,6 +12,7 @@
 #include "ddh/ddh.h"
 #include "services/comm.hpp"
 #include "services/memory.hpp"
+#include "services/staging.hpp"
 
 namespace ddhost {
 
@@ -32,14 +33,15 @@ struct Segments {
 
 }  // namespace ddhost
 
-// The types behind the opaque handles of ddh/host/window.h.
+// The types behind the opaque handles of ddh/host/window.h. Shared pages exist on devices alone whose streams run inline,
+// so that way ignores streams.
 struct ddh_window_t {
   virtual ~ddh_window_t() = default;
   virtual void* segment() = 0;
-  virtual void write_begin() = 0;
-  virtual void commit() = 0;
-  virtual void* open(void* backing) = 0;
-  virtual void close() = 0;
+  virtual void write_begin(ddh_stream_t* stream) = 0;
+  virtual void commit(ddh_stream_t* stream) = 0;
+  virtual void* open(void* backing, ddh_stream_t* stream) = 0;
+  virtual void close(ddh_stream_t* stream) = 0;
   [[nodiscard]] virtual bool is_open() const = 0;
   // All ranks are known to have closed the current epoch (the agreement of a step stands for it).
   virtual void all_closed() = 0;
@@ -48,16 +50,17 @@ struct ddh_window_t {
 struct ddh_exchange_t {
   virtual ~ddh_exchange_t() = default;
   virtual float* buffer() = 0;
-  virtual void write_begin() = 0;
-  virtual void ready() = 0;
-  virtual void reduce(const ddh_reduce_args& args, ddhost::NormSink& norm) = 0;
-  virtual void wait() = 0;
+  virtual void write_begin(ddh_stream_t* stream) = 0;
+  virtual void ready(ddh_stream_t* stream) = 0;
+  virtual void reduce(const ddh_reduce_args& args, ddhost::NormSink& norm, ddh_stream_t* stream) = 0;
+  virtual void wait(ddh_stream_t* stream) = 0;
 };
 
 namespace ddhost {
 
 struct WindowSettings {
-  bool copy = false;      // never share pages, even where the transport could
+  bool copy =
+      false;  // never share pages, even where the transport could; a must where the device has memory of its own
   bool poison = false;    // fill released views with NaN
   uint32_t reduce_block;  // ranks per block of the ordered sum
 };
@@ -68,15 +71,16 @@ std::unique_ptr<ddh_exchange_t> make_shared_exchange(const Comm& comm, Memory& m
 // Throws where the flags of a reduction contradict each other.
 void require_reducible(const ddh_reduce_args& args, const std::string& exchange);
 
-std::unique_ptr<ddh_window_t> make_copy_window(const Comm& comm, Memory& memory, const ddh_window_args& args,
-                                               bool poison);
-std::unique_ptr<ddh_exchange_t> make_copy_exchange(const Comm& comm, Memory& memory, const ddh_exchange_args& args);
+std::unique_ptr<ddh_window_t> make_copy_window(const Comm& comm, Memory& memory, Staging& staging,
+                                               const ddh_window_args& args, bool poison);
+std::unique_ptr<ddh_exchange_t> make_copy_exchange(const Comm& comm, Memory& memory, Staging& staging,
+                                                   const ddh_exchange_args& args);
 
 // Makes windows and exchanges in the way that transport and settings allow, and owns them.
 class Windows {
  public:
-  Windows(const Comm& comm, Memory& memory, WindowSettings settings)
-      : comm_(comm), memory_(memory), settings_(settings) {}
+  Windows(const Comm& comm, Memory& memory, Staging& staging, WindowSettings settings)
+      : comm_(comm), memory_(memory), staging_(staging), settings_(settings) {}
 
   [[nodiscard]] uint32_t caps(ddh_group* group) const;
   ddh_window_t* create(const ddh_window_args& args);
@@ -99,6 +103,7 @@ class Windows {
  private:
   const Comm& comm_;
   Memory& memory_;
+  Staging& staging_;
   WindowSettings settings_;
   std::vector<std::unique_ptr<ddh_window_t>> windows_;
   std::vector<std::unique_ptr<ddh_exchange_t>> exchanges_;

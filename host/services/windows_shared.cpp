@@ -75,7 +75,7 @@ class SharedWindow final : public ddh_window_t {
 
   void* segment() override { return reinterpret_cast<char*>(shared_.base()) + segments_.my_offset * element_bytes_; }
 
-  void write_begin() override {
+  void write_begin(ddh_stream_t*) override {
     if (opens_ > 0) {
       ddh::fail(DDH_FAILED_PRECONDITION, "window '", shared_.name(),
                 "' is written while its view is open; close it first");
@@ -86,9 +86,9 @@ class SharedWindow final : public ddh_window_t {
     closed_by_all_ = epoch_;
   }
 
-  void commit() override { shared_.set_mark(kCommitted, ++epoch_); }
+  void commit(ddh_stream_t*) override { shared_.set_mark(kCommitted, ++epoch_); }
 
-  void* open(void*) override {
+  void* open(void*, ddh_stream_t*) override {
     if (committed_by_all_ < epoch_) {
       shared_.wait_mark_of_all(kCommitted, epoch_, "publishing");
       committed_by_all_ = epoch_;
@@ -97,7 +97,7 @@ class SharedWindow final : public ddh_window_t {
     return shared_.base();
   }
 
-  void close() override {
+  void close(ddh_stream_t*) override {
     if (opens_ == 0)
       ddh::fail(DDH_FAILED_PRECONDITION, "window '", shared_.name(), "' is closed more often than opened");
     if (--opens_ == 0 && !permanent_) account_rest(-1);
@@ -145,15 +145,15 @@ class SharedExchange final : public ddh_exchange_t {
 
   float* buffer() override { return buffer_of(shared_.rank()); }
 
-  void write_begin() override {
+  void write_begin(ddh_stream_t*) override {
     if (done_by_all_ == generation_) return;
     shared_.wait_mark_of_all(kDone, generation_, "last use of gradients");
     done_by_all_ = generation_;
   }
 
-  void ready() override { shared_.set_mark(kReady, ++generation_); }
+  void ready(ddh_stream_t*) override { shared_.set_mark(kReady, ++generation_); }
 
-  void reduce(const ddh_reduce_args& args, NormSink& norm) override {
+  void reduce(const ddh_reduce_args& args, NormSink& norm, ddh_stream_t*) override {
     const Segments segments(args.segment_numel, shared_.rank(), shared_.group_size());
     if (segments.total > numel_) {
       ddh::fail(DDH_OUT_OF_RANGE, "a reduction of ", segments.total, " elements in exchange '", shared_.name(), "' of ",
@@ -167,7 +167,7 @@ class SharedExchange final : public ddh_exchange_t {
     shared_.set_mark(kDone, generation_);
   }
 
-  void wait() override { write_begin(); }
+  void wait(ddh_stream_t* stream) override { write_begin(stream); }
 
  private:
   enum : uint32_t { kReady, kDone };

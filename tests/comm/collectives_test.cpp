@@ -11,6 +11,7 @@
 #include <functional>
 
 #include "cli/prepare.hpp"
+#include "device/cpu/device.hpp"
 #include "launch/launch.hpp"
 #include "plugin/instance.hpp"
 #include "services/interfaces.hpp"
@@ -51,7 +52,7 @@ struct CommRank {
 
 Outcome run_world(const std::string& transport, int world, const std::function<void(CommRank&)>& body,
                   uint32_t reduce_block = 0) {
-  Registry registry(&host_interface, DDHOST_BUILD_DIR);
+  Registry registry(&host_interface, DDHOST_BUILD_DIR, {&cpu::device_module()});
   const UserConfig user =
       UserConfig::read("", {{"comm.plugin", transport, "test"},
                             {"model.plugin", std::string(DDHOST_BUILD_DIR) + "/tests/plugins/toy.so", "test"},

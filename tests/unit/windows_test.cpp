@@ -87,7 +87,8 @@ struct Rank {
   Clock clock;
   Memory memory;
   Comm comm{reinterpret_cast<ddh_inst*>(&transport), &backend, &shared, clock};
-  Windows windows{comm, memory, {false, false, kRanks}};
+  Staging staging{memory};
+  Windows windows{comm, memory, staging, {false, false, kRanks}};
 };
 
 void in_world(const std::function<void(Rank&)>& body) {
@@ -126,15 +127,15 @@ TEST_CASE("a reader sees whole epochs only, whoever is late") {
     ddh_window_t* w = rank.windows.create(window_args(DDH_WINDOW_PERMANENT));
     const bool is_late = rank.comm.rank() == late;
     for (int epoch = 1; epoch <= 20; ++epoch) {
-      w->write_begin();
+      w->write_begin(nullptr);
       sleep_when(is_late && place == 0);  // before writing: nobody may open yet
       std::fill_n(static_cast<float*>(w->segment()), kSegments[rank.comm.rank()], static_cast<float>(epoch));
-      w->commit();
-      const auto* view = static_cast<const float*>(w->open(nullptr));
+      w->commit(nullptr);
+      const auto* view = static_cast<const float*>(w->open(nullptr, nullptr));
       for (uint64_t i = 0; i < kTotal; ++i) wrong += view[i] != static_cast<float>(epoch);
       sleep_when(is_late && place == 1);  // while reading: nobody may write yet
       for (uint64_t i = 0; i < kTotal; ++i) wrong += view[i] != static_cast<float>(epoch);
-      w->close();
+      w->close(nullptr);
       sleep_when(is_late && place == 2);  // between close and the next write
     }
   });
@@ -145,17 +146,17 @@ TEST_CASE("a window that is open can't be written, and close needs an open") {
   std::atomic<int> refused{0};
   in_world([&](Rank& rank) {
     ddh_window_t* w = rank.windows.create(window_args(0));
-    w->write_begin();
-    w->commit();
-    w->open(nullptr);
+    w->write_begin(nullptr);
+    w->commit(nullptr);
+    w->open(nullptr, nullptr);
     try {
-      w->write_begin();
+      w->write_begin(nullptr);
     } catch (const ddh::Error& e) {
       refused += std::string(e.what()).find("'w'") != std::string::npos;
     }
-    w->close();
+    w->close(nullptr);
     try {
-      w->close();
+      w->close(nullptr);
     } catch (const ddh::Error&) {
       ++refused;
     }
@@ -168,15 +169,15 @@ TEST_CASE("memory counts the segment always, and the rest of the view while it i
   in_world([&](Rank& rank) {
     const uint64_t own = kSegments[rank.comm.rank()] * sizeof(float);
     ddh_window_t* w = rank.windows.create(window_args(0));
-    w->write_begin();
-    w->commit();
+    w->write_begin(nullptr);
+    w->commit(nullptr);
     wrong += rank.memory.usage(DDH_TAG_PARAM).now_bytes != own;
-    w->open(nullptr);
-    w->open(nullptr);
+    w->open(nullptr, nullptr);
+    w->open(nullptr, nullptr);
     wrong += rank.memory.usage(DDH_TAG_PARAM).now_bytes != kTotal * sizeof(float);
-    w->close();
+    w->close(nullptr);
     wrong += rank.memory.usage(DDH_TAG_PARAM).now_bytes != kTotal * sizeof(float);
-    w->close();
+    w->close(nullptr);
     wrong += rank.memory.usage(DDH_TAG_PARAM).now_bytes != own;
     wrong += rank.memory.usage(DDH_TAG_PARAM).unique_peak_bytes != own;
     rank.windows.destroy(w);
@@ -199,16 +200,16 @@ TEST_CASE("gradients are summed in rank order from complete buffers, generation 
       const auto value = [&](size_t r) {
         return static_cast<float>(generation) * (r == 0 ? 1e8F : r == 1 ? 1.0F : -1e8F);
       };
-      x->write_begin();
+      x->write_begin(nullptr);
       sleep_when(is_late && place == 0);
       std::fill_n(x->buffer(), kTotal, value(me));
-      x->ready();
+      x->ready(nullptr);
       sleep_when(is_late && place == 1);  // peers wait for my sum, or go on to write_begin
       const uint32_t flags = to_all ? DDH_REDUCE_TO_ALL : 0;
-      x->reduce({sizeof(ddh_reduce_args), flags, kSegments, nullptr, nullptr, 0, 0}, norm);
+      x->reduce({sizeof(ddh_reduce_args), flags, kSegments, nullptr, nullptr, 0, 0}, norm, nullptr);
       sleep_when(is_late && place == 2);
       const float expected = (value(0) + value(1)) + value(2);
-      if (to_all) x->wait();
+      if (to_all) x->wait(nullptr);
       const uint64_t first = to_all ? 0 : offset, count = to_all ? kTotal : kSegments[me];
       for (uint64_t i = first; i < first + count; ++i) wrong += x->buffer()[i] != expected;
     }
@@ -223,11 +224,11 @@ TEST_CASE("further micro-batches add to the sum of the earlier ones") {
     ddh_exchange_t* x = rank.windows.create_exchange({sizeof(ddh_exchange_args), 0, nullptr, kTotal, "x"});
     std::vector<float> sum(kSegments[rank.comm.rank()] + 1);
     for (int micro = 1; micro <= 3; ++micro) {
-      x->write_begin();
+      x->write_begin(nullptr);
       std::fill_n(x->buffer(), kTotal, static_cast<float>(micro));
-      x->ready();
+      x->ready(nullptr);
       const uint32_t flags = micro > 1 ? DDH_REDUCE_ADD : 0;
-      x->reduce({sizeof(ddh_reduce_args), flags, kSegments, sum.data(), nullptr, 0, 0}, norm);
+      x->reduce({sizeof(ddh_reduce_args), flags, kSegments, sum.data(), nullptr, 0, 0}, norm, nullptr);
     }
     for (uint64_t i = 0; i < kSegments[rank.comm.rank()]; ++i) wrong += sum[i] != kRanks * (1 + 2 + 3);
   });

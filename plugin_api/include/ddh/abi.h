@@ -167,6 +167,9 @@ typedef struct ddh_host {
 
 /* ddh_desc.caps that hold for every kind. Kind-specific bits begin at bit 16. */
 #define DDH_CAP_IN_PROCESS 1u /* several ranks of one process may each have an instance */
+/* Touches memory of the device only in work on streams: copies, flat operations, ddh_stream.run, kernels. Strategies
+ * and models without it run on devices with DDH_CAP_HOST_MEMORY alone. */
+#define DDH_CAP_STREAM_ORDERED 2u
 
 /* How the library was built; 0 = does not link it. Also in the ELF note, readable without dlopen. */
 typedef struct ddh_build {

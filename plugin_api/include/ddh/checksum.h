@@ -8,6 +8,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DDH_HEADER_CHECKSUM UINT64_C(0xd4eb39431a30e413)
-#define DDH_HEADER_CHECKSUM_TEXT "d4eb39431a30e413"
+#define DDH_HEADER_CHECKSUM UINT64_C(0xb7cd23e6b09a2bb7)
+#define DDH_HEADER_CHECKSUM_TEXT "b7cd23e6b09a2bb7"
 #endif

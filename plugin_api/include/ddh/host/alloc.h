@@ -12,10 +12,10 @@
 /* Where memory lives. */
 #define DDH_MEM_HOST 0
 #define DDH_MEM_DEVICE 1 /* of the run's device; the host's memory where the device is the CPU */
-#define DDH_MEM_PINNED 2
-#define DDH_MEM_FILE 3 /* none: on a file. In a ddh_state_entry alone, never allocated */
+#define DDH_MEM_PINNED 2 /* the host's memory, of the kind that copies of the device are fastest with */
+#define DDH_MEM_FILE 3   /* none: on a file. In a ddh_state_entry alone, never allocated */
 
-#define DDH_ALLOC_ZERO 1u /* filled with zero */
+#define DDH_ALLOC_ZERO 1u /* filled with zero when the call returns; without it the content is undefined */
 
 typedef struct ddh_alloc_args {
   uint32_t struct_size;
@@ -32,7 +32,7 @@ typedef struct ddh_alloc {
   uint32_t reserved0;
   /* DDH_RESOURCE_EXHAUSTED: no memory; the sentence names tag, bytes and `name`. The caller owns *out. [any] */
   ddh_rc (*allocate)(void* h, const ddh_alloc_args* args, void** out, ddh_err* err) DDH_NX;
-  /* NULL is ignored. [any] */
+  /* No queued work uses the block any more (ddh/host/stream.h). NULL is ignored. [any] */
   void (*release)(void* h, void* p) DDH_NX;
   /* Counts memory that another allocator holds for this rank (LibTorch's activations): bytes may be negative. [any] */
   void (*account)(void* h, int32_t tag, int64_t bytes) DDH_NX;

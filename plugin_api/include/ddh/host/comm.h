@@ -5,6 +5,8 @@
  * Per group, calls are matched by their order: every rank makes the same calls with the same counts. Sums are
  * taken in rank order inside blocks of train.reduce_block ranks, then over the blocks in order, where the
  * transport has DDH_COMM_ORDERED_SUM; then equal inputs give equal bits on every rank and at every run.
+ * Buffers are the host's memory or blocks of the device. Where the device has memory of its own the transport sees a
+ * copy in staging memory of the host (DDH_MEM_PINNED, tag comm), made in the order of `stream`; the call waits for it.
  * The args struct is the same one that a transport plugin gets (ddh/kind/comm.h). */
 #ifndef DDH_HOST_COMM_H
 #define DDH_HOST_COMM_H

@@ -13,7 +13,8 @@ typedef struct ddh_copy {
   uint32_t struct_size;
   uint32_t reserved0;
   /* Copies `bytes` from src (in src_memory, DDH_MEM_*) to dst. The ranges don't overlap and both stay valid until
-   * the stream has passed the copy. DDH_UNIMPLEMENTED: no path between the two places. [main] [stream-ordered] */
+   * the stream has passed the copy. DDH_UNIMPLEMENTED: no path between the two places. DDH_INVALID_ARGUMENT: a pointer
+   * lies in another kind of memory than said, where the device can tell. [main] [stream-ordered] */
   ddh_rc (*copy)(void* h, void* dst, int32_t dst_memory, const void* src, int32_t src_memory, uint64_t bytes,
                  ddh_stream_t* stream, ddh_err* err) DDH_NX;
 } ddh_copy;

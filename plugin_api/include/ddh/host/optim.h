@@ -87,7 +87,8 @@ typedef struct ddh_optim {
   /* DDH_NEEDS_* of a parameter; asked before the layout is made. [main] */
   int32_t (*needs)(void* h, int32_t param) DDH_NX;
   /* Adds reduced gradients to the norm of this step: each 64-element block of the model by exactly one rank. Also
-   * notes the first non-finite value and its parameter. `grad` is indexed by the ranges' flat_offset. [step] */
+   * notes the first non-finite value and its parameter. `grad` is indexed by the ranges' flat_offset; on the device,
+   * what the default stream has written there so far. [step] [may-block] */
   ddh_rc (*add_gradient)(void* h, const float* grad, const ddh_range* ranges, uint32_t n_ranges, ddh_err* err) DDH_NX;
   /* Ends phase 1: exact sum of the squares over ranks, then norm, clip factor and skip, equal on every rank. The block
    * stays valid until the next step begins. [step] [collective] [may-block] */

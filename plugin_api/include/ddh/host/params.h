@@ -13,7 +13,8 @@
 typedef struct ddh_params {
   uint32_t struct_size;
   uint32_t reserved0;
-  /* Writes `numel` fp32 values of parameter `param`, from element `offset` on. [main] */
+  /* Writes `numel` fp32 values of parameter `param`, from element `offset` on. `dst` is the host's memory or lies in a
+   * block or window of the device; the values are there when the call returns. [main] [may-block] */
   ddh_rc (*init_range)(void* h, int32_t param, uint64_t offset, uint64_t numel, float* dst, ddh_err* err) DDH_NX;
 } ddh_params;
 #define DDH_PARAMS_MIN_SIZE 16u

@@ -2,8 +2,12 @@
  *
  * ddh/kind/device.h: "ddh.device/1", memory, streams, copies and flat operations of an accelerator.
  *
- * The host's services ddh.alloc, ddh.stream, ddh.copy and ddh.flatops stand on one device per rank. The CPU is built
- * in and has the same table. A device plugin says "no device" from open, never at load. */
+ * The host's services ddh.alloc, ddh.stream, ddh.copy and ddh.flatops stand on one device per rank: number local_rank
+ * modulo count. The CPU is built in and has the same table. A device plugin says "no device" from open, never at load.
+ *
+ *   created --count, open--> open --(allocate, streams, copies, operations)*--> close --> destroyed
+ *
+ * The host opens the device before it makes any other plugin of the rank, and closes it after them. */
 #ifndef DDH_KIND_DEVICE_H
 #define DDH_KIND_DEVICE_H
 
@@ -15,6 +19,13 @@
 
 #define DDH_DEVICE_IFACE "ddh.device/1"
 
+/* ddh_desc.caps of devices. */
+/* Its memory is the host's and every stream runs inline: everyone may touch everything at any time (the CPU). */
+#define DDH_CAP_HOST_MEMORY (UINT64_C(1) << 16)
+/* Host functions in the order of a stream (ddh_stream.run) reach its memory. Optimizers, which compute on the host, need
+ * this or the bit above. */
+#define DDH_CAP_HOST_REACHABLE (UINT64_C(1) << 17)
+
 typedef struct ddh_device_info {
   uint32_t struct_size;
   int32_t index;        /* of this machine's devices of the kind */
@@ -24,7 +35,7 @@ typedef struct ddh_device_info {
 } ddh_device_info;
 #define DDH_DEVICE_INFO_MIN_SIZE 88u
 
-/* The tables take the device's own `context` as their first argument `h`. */
+/* The tables take the device's own `context` as their first argument `h`; their headers have the contract. */
 typedef struct ddh_device {
   uint32_t struct_size;
   uint32_t reserved0;
@@ -35,8 +46,9 @@ typedef struct ddh_device {
   /* What an open device is. [any] */
   ddh_rc (*info)(ddh_inst* self, void* context, ddh_device_info* out, ddh_err* err) DDH_NX;
   void (*close)(ddh_inst* self, void* context) DDH_NX; /* [main] */
-  /* Raw memory in DDH_MEM_DEVICE or DDH_MEM_PINNED; the host counts it. [any] */
-  ddh_rc (*allocate)(void* context, uint64_t bytes, int32_t memory, void** out, ddh_err* err) DDH_NX;
+  /* A block as ddh.alloc promises it, in DDH_MEM_DEVICE or DDH_MEM_PINNED, and at least one byte; the host checks the
+   * tag and counts. DDH_RESOURCE_EXHAUSTED: the sentence says why; the host adds what for. [any] */
+  ddh_rc (*allocate)(void* context, const ddh_alloc_args* args, void** out, ddh_err* err) DDH_NX;
   /* Takes back what allocate gave, with the same kind of memory. NULL is ignored. [any] */
   void (*release)(void* context, void* p, int32_t memory) DDH_NX;
   const ddh_stream* stream; /* constant tables, valid while the context is open */

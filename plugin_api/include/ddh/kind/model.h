@@ -202,7 +202,9 @@ typedef struct ddh_model {
   ddh_rc (*batch_create)(ddh_inst* self, const ddh_batch_args* args, ddh_batch** out, ddh_batch_info* info,
                          ddh_err* err) DDH_NX;
   void (*batch_destroy)(ddh_inst* self, ddh_batch* batch) DDH_NX; /* [any] */
-  /* Runs one unit on the outputs of the one before. [step] [stream-ordered] */
+  /* Runs one unit on the outputs of the one before. Work that it leaves on call->stream has its own copy of what it
+   * needs of `call` and of the view's entries, and holds the batch's data: batch_destroy may come before it has run.
+   * [step] [stream-ordered] */
   ddh_rc (*forward)(ddh_inst* self, const ddh_unit_call* call, ddh_err* err) DDH_NX;
   /* Gradients into the view, and the gradient of the unit's input for the unit before. [step] [stream-ordered] */
   ddh_rc (*backward)(ddh_inst* self, const ddh_unit_call* call, ddh_err* err) DDH_NX;

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// host/device/cpu/device.cpp: ddh.device/1 of the CPU.
+#include "device/cpu/device.hpp"
+
+#include <unistd.h>
+
+#include <cstring>
+#include <memory>
+#include <string_view>
+
+#include "ddh/kind/device.h"
+#include "ddh/sdk/plugin.hpp"
+#include "device/cpu/flatops.hpp"
+#include "device/cpu/pages.hpp"
+
+namespace ddhost::cpu {
+namespace {
+
+using ddh::guard;
+
+// Inline work is done when its call returns, so handles need only differ from NULL.
+const ddh_stream kStreams = {
+    sizeof(ddh_stream),
+    0,
+    [](void* h, const char*, ddh_stream_t** out, ddh_err*) noexcept -> ddh_rc {
+      *out = reinterpret_cast<ddh_stream_t*>(h);
+      return DDH_OK;
+    },
+    [](void*, ddh_stream_t*) noexcept {},
+    [](void* h, ddh_event_t** out, ddh_err*) noexcept -> ddh_rc {
+      *out = reinterpret_cast<ddh_event_t*>(h);
+      return DDH_OK;
+    },
+    [](void*, ddh_event_t*) noexcept {},
+    [](void*, ddh_event_t*, ddh_stream_t*, ddh_err*) noexcept -> ddh_rc { return DDH_OK; },
+    [](void*, ddh_stream_t*, ddh_event_t*, ddh_err*) noexcept -> ddh_rc { return DDH_OK; },
+    [](void*, ddh_stream_t*, ddh_err*) noexcept -> ddh_rc { return DDH_OK; },
+    [](void*, ddh_stream_t*) noexcept -> void* { return nullptr; },
+    [](void*, ddh_stream_t*, ddh_stream_fn fn, void* arg, const ddh_access*, uint32_t, const char*,
+       ddh_err* err) noexcept -> ddh_rc { return fn(arg, err); },
+    [](void*, const ddh_access*, uint32_t, const char*, ddh_err*) noexcept -> ddh_rc { return DDH_OK; },
+};
+
+const ddh_copy kCopy = {
+    sizeof(ddh_copy),
+    0,
+    [](void*, void* dst, int32_t, const void* src, int32_t, uint64_t bytes, ddh_stream_t*,
+       ddh_err*) noexcept -> ddh_rc {
+      if (bytes > 0) std::memcpy(dst, src, bytes);
+      return DDH_OK;
+    },
+};
+
+Pages& pages_of(void* context) { return *static_cast<Pages*>(context); }
+
+ddh_rc open(ddh_inst*, int32_t index, void** context, ddh_err* err) noexcept {
+  return guard(err, [&] {
+    if (index != 0) ddh::fail(DDH_UNAVAILABLE, "there is one device 'cpu', with index 0, not ", index);
+    *context = std::make_unique<Pages>().release();
+  });
+}
+
+ddh_rc info(ddh_inst*, void*, ddh_device_info* out, ddh_err* err) noexcept {
+  return guard(err, [&] {
+    const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+    ddh_device_info mine{sizeof(ddh_device_info), 0, page * static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)),
+                         page * static_cast<uint64_t>(sysconf(_SC_AVPHYS_PAGES)), "cpu"};
+    mine.struct_size = out->struct_size;
+    std::memcpy(out, &mine, std::min<size_t>(out->struct_size, sizeof mine));
+  });
+}
+
+const ddh_device& table() {
+  static const ddh_device device = {
+      sizeof(ddh_device),
+      0,
+      [](ddh_inst*, int32_t* out, ddh_err*) noexcept -> ddh_rc {
+        *out = 1;
+        return DDH_OK;
+      },
+      open,
+      info,
+      [](ddh_inst*, void* context) noexcept { std::unique_ptr<Pages>(&pages_of(context)).reset(); },
+      [](void* context, const ddh_alloc_args* args, void** out, ddh_err* err) noexcept {
+        return guard(err, [&] { *out = pages_of(context).allocate(args->bytes); });
+      },
+      [](void* context, void* p, int32_t) noexcept { guard(nullptr, [&] { pages_of(context).release(p); }); },
+      &kStreams,
+      &kCopy,
+      &flatops(),
+  };
+  return device;
+}
+
+constexpr ddh_build kBuild = DDH_BUILD_INIT;
+constexpr ddh_desc kDesc = {sizeof(ddh_desc),
+                            DDH_KIND_DEVICE,
+                            "cpu",
+                            DDHOST_VERSION,
+                            "the host's own memory, inline",
+                            nullptr,
+                            nullptr,
+                            nullptr,
+                            DDH_CAP_IN_PROCESS | DDH_CAP_HOST_MEMORY};
+constexpr const ddh_desc* kDescs[] = {&kDesc};
+
+}  // namespace
+
+const ddh_module& device_module() {
+  static const ddh_module module = {
+      sizeof(ddh_module),
+      1,
+      kDescs,
+      &kBuild,
+      // The device keeps nothing outside its contexts: its handle need only differ from NULL.
+      [](const ddh_create* args, ddh_inst** out, ddh_err*) noexcept -> ddh_rc {
+        *out = reinterpret_cast<ddh_inst*>(const_cast<ddh_create*>(args));
+        return DDH_OK;
+      },
+      [](ddh_inst*, const char* id) noexcept -> const void* {
+        return std::string_view(id) == DDH_DEVICE_IFACE ? &table() : nullptr;
+      },
+      [](ddh_inst*) noexcept {},
+  };
+  return module;
+}
+
+}  // namespace ddhost::cpu

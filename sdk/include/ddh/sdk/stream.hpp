@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ddh/sdk/stream.hpp: work of the host in the order of a stream (ddh_stream.run) as a C++ callable, and the list of what
+// it touches.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "ddh/sdk/plugin.hpp"
+
+namespace ddh {
+inline namespace v1 DDH_HIDDEN {
+
+// The places that a piece of work touches: Accesses().reads(src, n).writes(dst, n).
+class Accesses {
+ public:
+  Accesses& reads(const void* data, uint64_t bytes) { return add(data, bytes, DDH_ACCESS_READ); }
+  Accesses& writes(const void* data, uint64_t bytes) { return add(data, bytes, DDH_ACCESS_WRITE); }
+  Accesses& updates(const void* data, uint64_t bytes) { return add(data, bytes, DDH_ACCESS_READ | DDH_ACCESS_WRITE); }
+
+  [[nodiscard]] const ddh_access* data() const { return list_.data(); }
+  [[nodiscard]] uint32_t size() const { return static_cast<uint32_t>(list_.size()); }
+
+ private:
+  Accesses& add(const void* data, uint64_t bytes, uint32_t mode) {
+    if (bytes > 0) list_.push_back({data, bytes, mode, 0});
+    return *this;
+  }
+  std::vector<ddh_access> list_;
+};
+
+// Queues body() on a stream. It owns what it needs, for it may run after this call has returned, and throws where it
+// fails. `h` is the first argument of the table's functions.
+template <class Body>
+void run_on_stream(const ddh_stream& table, void* h, ddh_stream_t* stream, const Accesses& accesses, const char* name,
+                   Body body) {
+  struct Job {
+    Body body;
+    bool called = false;
+  };
+  const auto job = std::make_shared<Job>(Job{std::move(body)});
+  auto handed_over = std::make_unique<std::shared_ptr<Job>>(job);
+  const ddh_stream_fn function = [](void* arg, ddh_err* err) noexcept {
+    const std::unique_ptr<std::shared_ptr<Job>> mine(static_cast<std::shared_ptr<Job>*>(arg));
+    (*mine)->called = true;
+    return guard(err, [&] { (*mine)->body(); });
+  };
+  ErrorBuffer err;
+  const ddh_rc rc =
+      table.run(h, stream, function, handed_over.get(), accesses.data(), accesses.size(), name, err.get());
+  // After an error `called` tells who owns the job: an inline stream has run it, every other has not and won't.
+  if (rc == DDH_OK || job->called) (void)handed_over.release();
+  err.check(rc);
+}
+
+}  // namespace DDH_HIDDEN
+}  // namespace ddh
