@@ -296,10 +296,12 @@ constexpr const char* kSchema = R"({"type": "object", "properties": {
     "description": "drop gathered parameters after forward; false: after backward, as shard_grad_op",
     "x-affects": "memory"}
 }})";
-constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE,  DDH_CONFIG_IFACE, DDH_COMM_IFACE,   DDH_FLATOPS_IFACE,
-                                  DDH_WINDOW_IFACE, DDH_OPTIM_IFACE,  DDH_PARAMS_IFACE, nullptr};
+constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE,   DDH_CONFIG_IFACE, DDH_COMM_IFACE,
+                                  DDH_FLATOPS_IFACE, DDH_WINDOW_IFACE, DDH_OPTIM_IFACE,
+                                  DDH_PARAMS_IFACE,  DDH_STREAM_IFACE, nullptr};
 
 }  // namespace
 
 DDH_CXX_PLUGIN(Fsdp, strategy, "fsdp", "0.1.0", "fully sharded data parallel, with PyTorch's modes", kSchema, kNeeds,
-               DDH_CAP_IN_PROCESS | DDH_CAP_SHARDS_OPTIM | DDH_CAP_SHARDS_GRAD | DDH_CAP_SHARDS_PARAM);
+               DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP_SHARDS_OPTIM | DDH_CAP_SHARDS_GRAD |
+                   DDH_CAP_SHARDS_PARAM);

@@ -120,10 +120,10 @@ class Zero1 final : public ddh::Strategy {
   uint64_t version_ = 1;
 };
 
-constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE, DDH_FLATOPS_IFACE, DDH_WINDOW_IFACE,
-                                  DDH_OPTIM_IFACE, DDH_PARAMS_IFACE,  nullptr};
+constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE,  DDH_FLATOPS_IFACE, DDH_WINDOW_IFACE, DDH_OPTIM_IFACE,
+                                  DDH_PARAMS_IFACE, DDH_STREAM_IFACE,  nullptr};
 
 }  // namespace
 
 DDH_CXX_PLUGIN(Zero1, strategy, "zero1", "0.1.0", "optimizer state sharded (ZeRO stage 1)", nullptr, kNeeds,
-               DDH_CAP_IN_PROCESS | DDH_CAP_SHARDS_OPTIM);
+               DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP_SHARDS_OPTIM);

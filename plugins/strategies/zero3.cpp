@@ -145,10 +145,12 @@ class Zero3 final : public ddh::Strategy {
 constexpr const char* kSchema = R"({"type": "object", "properties": {
   "prefetch_units": {"type": "integer", "default": 1, "minimum": 0, "maximum": 64,
     "description": "how many units to gather ahead of the one in use", "x-affects": "memory"}}})";
-constexpr const char* kNeeds[] = {
-    DDH_ALLOC_IFACE, DDH_CONFIG_IFACE, DDH_FLATOPS_IFACE, DDH_WINDOW_IFACE, DDH_OPTIM_IFACE, DDH_PARAMS_IFACE, nullptr};
+constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE, DDH_CONFIG_IFACE, DDH_FLATOPS_IFACE, DDH_WINDOW_IFACE,
+                                  DDH_OPTIM_IFACE, DDH_PARAMS_IFACE, DDH_STREAM_IFACE,  nullptr};
 
 }  // namespace
 
 DDH_CXX_PLUGIN(Zero3, strategy, "zero3", "0.1.0", "parameters, gradients and optimizer state sharded (ZeRO stage 3)",
-               kSchema, kNeeds, DDH_CAP_IN_PROCESS | DDH_CAP_SHARDS_OPTIM | DDH_CAP_SHARDS_GRAD | DDH_CAP_SHARDS_PARAM);
+               kSchema, kNeeds,
+               DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP_SHARDS_OPTIM | DDH_CAP_SHARDS_GRAD |
+                   DDH_CAP_SHARDS_PARAM);

@@ -417,14 +417,14 @@ constexpr const char* kSchema = R"({"type": "object", "properties": {
   "x-aliases": {"offload_optimizer.nvme_path": {"key": "nvme_path"}, "offload_param.nvme_path": {"key": "nvme_path"},
     "offload_optimizer.buffer_count": {"key": "buffer_count"}, "offload_param.buffer_count": {"key": "buffer_count"},
     "offload_param.buffer_size": {"key": "buffer_bytes", "scale": 4}}})";
-constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE, DDH_CONFIG_IFACE, DDH_WINDOW_IFACE,
-                                  DDH_OPTIM_IFACE, DDH_PARAMS_IFACE, DDH_STREAM_IFACE,
-                                  DDH_COPY_IFACE,  DDH_COMM_IFACE,   nullptr};
+constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE,   DDH_CONFIG_IFACE, DDH_WINDOW_IFACE, DDH_OPTIM_IFACE,
+                                  DDH_PARAMS_IFACE,  DDH_STREAM_IFACE, DDH_COPY_IFACE,   DDH_COMM_IFACE,
+                                  DDH_FLATOPS_IFACE, nullptr};
 
 }  // namespace
 
 DDH_CXX_PLUGIN(Zero3Offload, strategy, "zero3_offload", "0.1.0",
                "zero3 with optimizer state and parameters in host memory or on disk (ZeRO-Offload, ZeRO-Infinity)",
                kSchema, kNeeds,
-               DDH_CAP_IN_PROCESS | DDH_CAP_SHARDS_OPTIM | DDH_CAP_SHARDS_GRAD | DDH_CAP_SHARDS_PARAM |
-                   DDH_CAP_OFFLOADS);
+               DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP_SHARDS_OPTIM | DDH_CAP_SHARDS_GRAD |
+                   DDH_CAP_SHARDS_PARAM | DDH_CAP_OFFLOADS);

@@ -7,12 +7,16 @@
 //   x = E[token];  per layer: x += gain * W2 tanh(W1 x + b1) + frozen;  logits = x E^T + bias;  loss = cross-entropy
 //
 // In a low precision, what a unit hands on (states forward, their gradients backward) is rounded to it; sums are fp32.
+//
+// It computes on the host in the order of the call's stream (ddh_stream.run), so it trains on every device whose memory
+// the host reaches. What is queued has copies of the call and of the view, and shares batch and activations.
 #include <cmath>
 #include <map>
 #include <vector>
 
 #include "ddh/sdk/lowp.hpp"
 #include "ddh/sdk/model.hpp"
+#include "ddh/sdk/stream.hpp"
 
 namespace {
 
@@ -21,7 +25,38 @@ using Vector = std::vector<float>;
 struct Batch {
   std::vector<int32_t> tokens, targets;  // (B)
 };
-Batch& batch_of(ddh_batch* batch) { return *reinterpret_cast<Batch*>(batch); }
+using BatchPtr = std::shared_ptr<const Batch>;
+BatchPtr& batch_of(ddh_batch* batch) { return *reinterpret_cast<BatchPtr*>(batch); }
+
+// What a unit's work needs of a ddh_unit_call.
+struct Call {
+  explicit Call(const ddh_unit_call& c)
+      : unit(c.unit), phase(c.phase), flags(c.flags), step(c.step), seed_scale(c.seed_scale), batch(batch_of(c.batch)) {
+    for (uint32_t i = 0; i < c.view->n_params; ++i) views.push_back(*ddh_view_param(c.view, i));
+  }
+  [[nodiscard]] size_t rows() const { return batch->tokens.size(); }
+
+  int32_t unit, phase;
+  uint32_t flags;
+  int64_t step;
+  double seed_scale;
+  BatchPtr batch;
+  std::vector<ddh_param_view> views;
+};
+
+ddh::Accesses accesses_of(const Call& c) {
+  ddh::Accesses out;
+  for (const ddh_param_view& view : c.views) {
+    out.reads(view.data, view.numel * ddh_dtype_bytes(view.dtype));
+    if (view.grad == nullptr) continue;
+    const uint64_t bytes = view.numel * sizeof(float);
+    if (view.grad_mode == DDH_GRAD_ADD)
+      out.updates(view.grad, bytes);
+    else
+      out.writes(view.grad, bytes);
+  }
+  return out;
+}
 
 uint64_t hash(uint64_t x) {
   x = (x + 0x9E3779B97F4A7C15) * 0xBF58476D1CE4E5B9;
@@ -98,7 +133,7 @@ class Toy final : public ddh::Model {
   const ddh_model_desc& describe() override { return desc_.get(); }
 
   ddh_batch* batch_create(const ddh_batch_args& args, ddh_batch_info& info) override {
-    auto batch = std::make_unique<Batch>();
+    auto batch = std::make_shared<Batch>();
     for (uint32_t i = 0; i < args.n_samples; ++i) {
       const uint64_t h = hash(static_cast<uint64_t>(args.samples[i]));
       batch->tokens.push_back(static_cast<int32_t>(h % vocab_));
@@ -106,34 +141,18 @@ class Toy final : public ddh::Model {
     }
     info.items = args.n_samples;
     info.loss_count = args.n_samples;
-    return reinterpret_cast<ddh_batch*>(batch.release());
+    return reinterpret_cast<ddh_batch*>(std::make_unique<BatchPtr>(std::move(batch)).release());
   }
-  void batch_destroy(ddh_batch* batch) noexcept override { std::unique_ptr<Batch>(&batch_of(batch)).reset(); }
+  void batch_destroy(ddh_batch* batch) noexcept override { std::unique_ptr<BatchPtr>(&batch_of(batch)).reset(); }
 
-  void forward(const ddh_unit_call& c) override {
-    Context& context = contexts_[c.micro_batch];
-    if (c.unit == 0) {
-      embed(c, context);
-    } else if (c.unit <= layers_) {
-      layer_forward(c, context);
-    } else {
-      head_forward(c, context);
-    }
-  }
-  void backward(const ddh_unit_call& c) override {
-    Context& context = contexts_.at(c.micro_batch);
-    if (c.unit == 0) {
-      embed_backward(c, context);
-    } else if (c.unit <= layers_) {
-      layer_backward(c, context);
-    } else {
-      head_backward(c, context);
-    }
-  }
+  void forward(const ddh_unit_call& c) override { queue(c, "forward", &Toy::run_forward); }
+  void backward(const ddh_unit_call& c) override { queue(c, "backward", &Toy::run_backward); }
 
   void metrics(int32_t, int32_t micro_batch, double* sums, double* counts) override {
-    sums[0] = contexts_.at(micro_batch).loss_sum;
-    counts[0] = contexts_.at(micro_batch).count;
+    ddh::call(host.stream->synchronize, host.h, stream_);
+    const Context& context = *contexts_.at(micro_batch);
+    sums[0] = context.loss_sum;
+    counts[0] = context.count;
   }
   void discard(int32_t micro_batch) noexcept override { contexts_.erase(micro_batch); }
 
@@ -145,31 +164,62 @@ class Toy final : public ddh::Model {
     Vector gradient;             // of the current unit's output, (B, C)
     double loss_sum = 0, count = 0;
   };
-  static size_t rows(const ddh_unit_call& c) { return batch_of(c.batch).tokens.size(); }
-  const ddh_param_view& view(const ddh_unit_call& c, uint32_t i) const { return *ddh_view_param(c.view, i); }
+  using Work = void (Toy::*)(const Call&, Context&) const;
 
-  void embed(const ddh_unit_call& c, Context& context) const {
+  void queue(const ddh_unit_call& c, const char* what, Work work) {
+    std::shared_ptr<Context>& context = contexts_[c.micro_batch];
+    if (context == nullptr) context = std::make_shared<Context>();
+    stream_ = c.stream;
+    const Call call(c);
+    const std::string name = ddh::str(what, " of unit ", c.unit);
+    ddh::run_on_stream(*host.stream, host.h, c.stream, accesses_of(call), name.c_str(),
+                       [this, work, call, shared = context] { (this->*work)(call, *shared); });
+  }
+
+  void run_forward(const Call& c, Context& context) const {
+    if (c.unit == 0) {
+      embed(c, context);
+    } else if (c.unit <= layers_) {
+      layer_forward(c, context);
+    } else {
+      head_forward(c, context);
+    }
+  }
+  void run_backward(const Call& c, Context& context) const {
+    if (c.unit == 0) {
+      embed_backward(c, context);
+    } else if (c.unit <= layers_) {
+      layer_backward(c, context);
+    } else {
+      head_backward(c, context);
+    }
+  }
+
+  static size_t rows(const Call& c) { return c.rows(); }
+  static const ddh_param_view& view(const Call& c, uint32_t i) { return c.views[i]; }
+
+  void embed(const Call& c, Context& context) const {
     if (c.phase == DDH_PHASE_RECOMPUTE) return;  // it keeps nothing
     context = {};
     const Vector embedding = values(view(c, 0));
     Vector x(rows(c) * width_);
     for (size_t b = 0; b < rows(c); ++b) {
-      const size_t row = static_cast<size_t>(batch_of(c.batch).tokens[b]) * width_;
+      const size_t row = static_cast<size_t>(c.batch->tokens[b]) * width_;
       for (size_t k = 0; k < width_; ++k) x[b * width_ + k] = embedding[row + k];
     }
     context.inputs.push_back(std::move(x));
   }
 
-  void embed_backward(const ddh_unit_call& c, const Context& context) const {
+  void embed_backward(const Call& c, Context& context) const {
     Vector gradient(vocab_ * width_, 0.0F);
     for (size_t b = 0; b < rows(c); ++b) {
-      const auto token = static_cast<size_t>(batch_of(c.batch).tokens[b]);
+      const auto token = static_cast<size_t>(c.batch->tokens[b]);
       for (size_t k = 0; k < width_; ++k) gradient[token * width_ + k] += context.gradient[b * width_ + k];
     }
     give(view(c, 0), gradient);
   }
 
-  void layer_forward(const ddh_unit_call& c, Context& context) const {
+  void layer_forward(const Call& c, Context& context) const {
     const Vector w1 = values(view(c, 0)), b1 = values(view(c, 1)), w2 = values(view(c, 2)), gain = values(view(c, 3)),
                  frozen = values(view(c, 4));
     const bool again = c.phase == DDH_PHASE_RECOMPUTE;
@@ -197,7 +247,7 @@ class Toy final : public ddh::Model {
     context.inputs.push_back(std::move(out));
   }
 
-  void layer_backward(const ddh_unit_call& c, Context& context) const {
+  void layer_backward(const Call& c, Context& context) const {
     const Vector w1 = values(view(c, 0)), w2 = values(view(c, 2)), gain = values(view(c, 3));
     context.inputs.pop_back();  // this layer's output
     const Vector& x = context.inputs.back();
@@ -234,7 +284,7 @@ class Toy final : public ddh::Model {
     context.gradient = std::move(g_x);
   }
 
-  void head_forward(const ddh_unit_call& c, Context& context) const {
+  void head_forward(const Call& c, Context& context) const {
     const Vector bias = values(view(c, 0)), embedding = values(view(c, 1));
     const Vector& x = context.inputs.back();
     context.probabilities.assign(rows(c) * vocab_, 0.0F);
@@ -248,20 +298,19 @@ class Toy final : public ddh::Model {
         total += row[v];
       }
       for (size_t v = 0; v < vocab_; ++v) row[v] = static_cast<float>(row[v] / total);
-      if (c.phase != DDH_PHASE_RECOMPUTE)
-        context.loss_sum -= std::log(static_cast<double>(row[batch_of(c.batch).targets[b]]));
+      if (c.phase != DDH_PHASE_RECOMPUTE) context.loss_sum -= std::log(static_cast<double>(row[c.batch->targets[b]]));
     }
     if ((c.flags & DDH_CALL_RECOMPUTED) != 0) context.probabilities.clear();
     context.count = static_cast<double>(rows(c));
   }
 
-  void head_backward(const ddh_unit_call& c, Context& context) const {
+  void head_backward(const Call& c, Context& context) const {
     const Vector embedding = values(view(c, 1));
     const Vector& x = context.inputs.back();
     Vector g_bias(vocab_), g_embedding(vocab_ * width_), g_x(rows(c) * width_);
     for (size_t b = 0; b < rows(c); ++b) {
       for (size_t v = 0; v < vocab_; ++v) {
-        const float hit = static_cast<size_t>(batch_of(c.batch).targets[b]) == v ? 1.0F : 0.0F;
+        const float hit = static_cast<size_t>(c.batch->targets[b]) == v ? 1.0F : 0.0F;
         const float g = (context.probabilities[b * vocab_ + v] - hit) * static_cast<float>(c.seed_scale);
         g_bias[v] += g;
         for (size_t k = 0; k < width_; ++k) {
@@ -281,7 +330,8 @@ class Toy final : public ddh::Model {
   const size_t width_, hidden_, vocab_;
   const int64_t nan_at_step_;
   ddh::ModelDesc desc_;
-  std::map<int32_t, Context> contexts_;  // per micro-batch
+  std::map<int32_t, std::shared_ptr<Context>> contexts_;  // per micro-batch
+  ddh_stream_t* stream_ = nullptr;                        // of the last call
 };
 
 constexpr const char* kSchema = R"({"properties": {
@@ -294,9 +344,10 @@ constexpr const char* kSchema = R"({"properties": {
   "deviation": {"type": "number", "default": 0.3, "minimum": 0, "description": "of the first weights"},
   "samples": {"type": "integer", "default": 4096, "minimum": 1, "description": "size of the sample space"},
   "nan_at_step": {"type": "integer", "default": 0, "description": "step whose gradient holds a NaN; 0: none"}}})";
-constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
+constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, DDH_STREAM_IFACE, nullptr};
 
 }  // namespace
 
 DDH_CXX_PLUGIN(Toy, model, "toy", "0.1.0", "a small model for tests, without LibTorch", kSchema, kNeeds,
-               DDH_CAP_IN_PROCESS | DDH_CAP_COMPUTE_BF16 | DDH_CAP_COMPUTE_F16 | DDH_CAP_RECOMPUTE);
+               DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP_COMPUTE_BF16 | DDH_CAP_COMPUTE_F16 |
+                   DDH_CAP_RECOMPUTE);

@@ -85,6 +85,8 @@ constexpr ddh_stream kStream = {sizeof(ddh_stream),
                                   LazyHost::self(h).do_until(LazyHost::self(h).done + LazyHost::self(h).queue.size());
                                   return DDH_OK;
                                 },
+                                nullptr,
+                                nullptr,
                                 nullptr};
 
 LazyHost::LazyHost() {

@@ -91,8 +91,10 @@ class Solo final : public ddh::Strategy {
   uint64_t version_ = 1;
 };
 
-constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE, DDH_FLATOPS_IFACE, DDH_OPTIM_IFACE, DDH_PARAMS_IFACE, nullptr};
+constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE,  DDH_FLATOPS_IFACE, DDH_OPTIM_IFACE,
+                                  DDH_PARAMS_IFACE, DDH_STREAM_IFACE,  nullptr};
 
 }  // namespace
 
-DDH_CXX_PLUGIN(Solo, strategy, "solo", "0.1.0", "one rank, nothing cut", nullptr, kNeeds, DDH_CAP_IN_PROCESS);
+DDH_CXX_PLUGIN(Solo, strategy, "solo", "0.1.0", "one rank, nothing cut", nullptr, kNeeds,
+               DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED);

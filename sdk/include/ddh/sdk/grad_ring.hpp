@@ -81,7 +81,7 @@ class GradRing {
     reduce(held);
     if (held.space != space) {
       held.exchange.write_begin();
-      zero_padding(layout_->spaces[space], held.exchange.buffer());
+      zero_padding(*host_, layout_->spaces[space], held.exchange.buffer());
       held.space = space;
     }
     return held.exchange.buffer();

@@ -4,8 +4,6 @@
 // the fp32 master where the values are of a low precision. First values, the update, and the entries of a checkpoint.
 #pragma once
 
-#include <array>
-
 #include "ddh/sdk/layout.hpp"
 
 namespace ddh {
@@ -108,12 +106,14 @@ class OptimState {
   }
 
   void init_low_precision(const ddh_range& r, void* values) const {
-    std::array<float, 64 * kGrid> piece{};
-    for (uint64_t done = 0; done < r.numel; done += piece.size()) {
-      const uint64_t numel = std::min<uint64_t>(piece.size(), r.numel - done);
-      call(host_->params->init_range, host_->h, r.param, r.param_offset + done, numel, piece.data());
-      cast(at(values, r.flat_offset + done), piece.data(), numel);
+    constexpr uint64_t kPieceNumel = 64 * kGrid;
+    const Buffer piece(*host_, DDH_TAG_COMM, kPieceNumel * sizeof(float), "first values on their way");
+    for (uint64_t done = 0; done < r.numel; done += kPieceNumel) {
+      const uint64_t numel = std::min(kPieceNumel, r.numel - done);
+      call(host_->params->init_range, host_->h, r.param, r.param_offset + done, numel, piece.f32());
+      cast(at(values, r.flat_offset + done), piece.f32(), numel);
     }
+    call(host_->stream->synchronize, host_->h, nullptr);  // before the piece is released
   }
 
   // For an element of a space; 0 where none of its parameters uses the slot.

@@ -70,11 +70,12 @@ class Exchange {
   ddh_exchange_t* exchange_ = nullptr;
 };
 
-// Zeroes what lies between parameters, where a buffer held another space before.
-inline void zero_padding(const FlatSpace& space, float* base) {
+// Zeroes what lies between parameters, where a buffer held another space before; on the default stream.
+inline void zero_padding(const Host& host, const FlatSpace& space, float* base) {
   for (const PlacedParam& p : space.params) {
-    const uint64_t end = p.offset + p.numel;
-    std::fill(base + end, base + p.offset + round_up_to_grid(p.numel), 0.0F);
+    const uint64_t padding = round_up_to_grid(p.numel) - p.numel;
+    if (padding == 0) continue;
+    call(host.flatops->fill, host.h, base + p.offset + p.numel, DDH_F32, padding, 0.0, nullptr);
   }
 }
 

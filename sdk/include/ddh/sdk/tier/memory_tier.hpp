@@ -36,16 +36,14 @@ class MemoryTier final : public Tier {
 
   Handle begin_read(size_t tensor, uint64_t tile, void* buffer) override {
     traffic_.read_bytes += bytes_of(tensor, tile);
+    wait_for_default();
     call(host_.copy->copy, host_.h, buffer, DDH_MEM_DEVICE, place_of(tensor, tile), DDH_MEM_PINNED,
          bytes_of(tensor, tile), stream_);
     return record(stream_);
   }
   Handle begin_write(size_t tensor, uint64_t tile, const void* buffer) override {
     traffic_.written_bytes += bytes_of(tensor, tile);
-    // After what the default stream has done to the buffer so far.
-    const Handle computed = record(nullptr);
-    call(host_.stream->wait, host_.h, stream_, events_[computed - 1]);
-    free_.push_back(computed);
+    wait_for_default();
     call(host_.copy->copy, host_.h, place_of(tensor, tile), DDH_MEM_PINNED, buffer, DDH_MEM_DEVICE,
          bytes_of(tensor, tile), stream_);
     return record(stream_);
@@ -74,6 +72,12 @@ class MemoryTier final : public Tier {
   }
   [[nodiscard]] char* place_of(size_t tensor, uint64_t tile) const {
     return static_cast<char*>(tensors_[tensor].block.data()) + tile * tile_bytes();
+  }
+  // The tier's stream goes on after what the default stream has done to the buffer so far.
+  void wait_for_default() {
+    const Handle computed = record(nullptr);
+    call(host_.stream->wait, host_.h, stream_, events_[computed - 1]);
+    free_.push_back(computed);
   }
   // An event behind the work of a stream; its handle.
   Handle record(ddh_stream_t* stream) {
