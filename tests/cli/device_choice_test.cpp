@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The choice of a device: by name, by path, and what one that is not like the host's memory can't serve.
+#include <catch2/catch.hpp>
+
+#include "support/ddhost_process.hpp"
+
+using namespace ddhost::test;
+using Catch::Contains;
+
+namespace {
+
+std::string fake(const std::string& name) { return std::string(DDHOST_BUILD_DIR) + "/tests/fakes/" + name + ".so"; }
+std::string plugin(const std::string& name) { return std::string(DDHOST_BUILD_DIR) + "/plugins/" + name + ".so"; }
+
+struct Ended {
+  int code;
+  std::string out, err;
+};
+Ended train(const std::vector<std::string>& more) {
+  const TempFolder folder;
+  std::vector<std::string> args = {"--model",       toy_model(), "--nproc", "2",
+                                   "train.steps=3", "--comm",    "loop",    "run.dir=" + folder.file("run")};
+  args.insert(args.end(), more.begin(), more.end());
+  Process process(args);
+  const int code = process.wait(std::chrono::seconds(60));
+  return {code, process.out(), process.err()};
+}
+
+}  // namespace
+
+TEST_CASE("a device is chosen by name or by path, and the CPU is built in", "[device]") {
+  Process list({"list"});
+  CHECK(list.wait() == 0);
+  CHECK_THAT(list.out(), Contains("device     cpu") && Contains("device     sim"));
+  CHECK(train({"--device", "cpu"}).code == 0);
+  CHECK(train({"--device", "sim", "device.jitter_us=50"}).code == 0);
+  CHECK(train({"device.plugin=" + plugin("sim")}).code == 0);
+}
+
+TEST_CASE("a device that is not there is refused with those that are", "[device]") {
+  const Ended ended = train({"--device", "simm"});
+  CHECK(ended.code == 1);
+  CHECK_THAT(ended.err, Contains("no device 'simm'") && Contains("did you mean 'sim'") && Contains("cpu, sim"));
+  CHECK_THAT(train({"--device", "zero1"}).err, Contains("'zero1' is a strategy, not a device"));
+  CHECK_THAT(train({"device.delay_us=5"}).err, Contains("device.delay_us"));  // an option of sim, not of cpu
+}
+
+TEST_CASE("what touches memory without streams is refused on a device with memory of its own", "[device]") {
+  const Ended ended = train({"--device", "sim", "--strategy", fake("good")});
+  CHECK(ended.code == 1);
+  CHECK_THAT(ended.err, Contains("strategy 'good'") && Contains("without streams") && Contains("--device cpu"));
+}
+
+TEST_CASE("a device whose memory is too small ends the run with a sentence", "[device]") {
+  const Ended ended = train({"--device", "sim", "--strategy", "ddp", "device.capacity_bytes=20000"});
+  CHECK(ended.code == 1);
+  CHECK_THAT(ended.err, Contains("no memory for") && Contains("device.capacity_bytes") && Contains("20000"));
+  CHECK(train({"--device", "sim", "--strategy", "zero1", "device.capacity_bytes=20000"}).code == 0);
+}
