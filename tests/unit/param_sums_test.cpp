@@ -12,6 +12,7 @@
 #include <random>
 #include <thread>
 
+#include "device/cpu/device.hpp"
 #include "services/step.hpp"
 
 using namespace ddhost;
@@ -173,9 +174,13 @@ void after_decide(Act&& act) {
   World world(1);
   RankTransport rank{&world, 0};
   Clock clock;
+  const auto& cpu = *static_cast<const ddh_device*>(cpu::device_module().get_interface(nullptr, DDH_DEVICE_IFACE));
+  Device device(nullptr, cpu, DDH_CAP_HOST_MEMORY, "cpu", 0);
   Memory memory;
+  memory.use(device);
+  Staging staging(memory);
   const Comm comm(reinterpret_cast<ddh_inst*>(&rank), &backend, nullptr, clock);
-  Windows windows(comm, memory, {false, false, 1});
+  Windows windows(comm, memory, staging, {false, false, 1});
   ddh_program_desc program{};
   const uint8_t trainable[] = {1, 1, 1, 1};
   program.trainable = trainable;
@@ -183,7 +188,7 @@ void after_decide(Act&& act) {
   ddh_model_desc desc = model.desc;
   desc.programs = programs;
   desc.n_programs = 1;
-  Step step(comm, windows, desc, {});
+  Step step(comm, device, windows, desc, {});
   step.set_optimizer(nullptr, &optimizer);
   step.begin(1, 0, 0.1, 1.0, 1.0);
   MetricSums metrics;
