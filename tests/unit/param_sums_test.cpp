@@ -29,6 +29,7 @@ ddh_optimizer make_optimizer() {
   t.needs = [](ddh_inst*, int32_t param) noexcept {
     return param == 3 ? DDH_NEEDS_NOTHING : param == 2 ? g_need_of_param_2 : DDH_NEEDS_PARAM_NORM;
   };
+  t.slot_count = [](ddh_inst*) noexcept { return 0U; };
   t.update = [](ddh_inst*, const ddh_update_args*, ddh_err*) noexcept -> ddh_rc { return DDH_OK; };
   t.sum_count = [](ddh_inst*) noexcept { return 2u; };
   t.prepare = [](ddh_inst*, const ddh_prepare_args* args, ddh_err*) noexcept -> ddh_rc {

@@ -1,23 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The peer: GPT-2 in eager PyTorch under DistributedDataParallel on gloo, with its best published flags.
-
-    torchrun --nproc_per_node 2 torch_ddp_gpt.py --size gpt2 --context 64 --micro-batch 1 --steps 12
-
-Fused AdamW, gradient_as_bucket_view, static_graph, one thread per rank, clip 1.0. Prints one JSON object: the milliseconds
-of every step after the warm-up, and the losses. Tokens are the same stream that ddhost gets (--tokens FILE, uint16).
-"""
+"""What the peers share: a GPT-2 in eager PyTorch, its batches, and the options of a timed run."""
 import argparse
 import json
 import math
-import os
 import time
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
-from torch.nn.parallel import DistributedDataParallel
 
 SIZES = {
     "0.8M": (4, 4, 128),
@@ -62,49 +53,46 @@ class Gpt(nn.Module):
         return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
 
 
-def main():
-    parser = argparse.ArgumentParser()
+def parse_options(description, schemes):
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--scheme", choices=schemes, required=True)
+    parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--size", choices=SIZES, default="gpt2")
     parser.add_argument("--context", type=int, default=64)
     parser.add_argument("--micro-batch", type=int, default=1)
     parser.add_argument("--vocab", type=int, default=50304)
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--warmup", type=int, default=3)
-    parser.add_argument("--tokens", required=True)
-    args = parser.parse_args()
+    parser.add_argument("--tokens", required=True, help="a file of uint16, the stream that ddhost gets")
+    return parser.parse_args()
 
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo")
-    rank, world = dist.get_rank(), dist.get_world_size()
+
+def make_model(options):
     torch.manual_seed(1337)
-    model = Gpt(*SIZES[args.size], args.vocab, args.context, bias=args.size == "gpt2")
-    ddp = DistributedDataParallel(model, gradient_as_bucket_view=True, static_graph=True)
+    return Gpt(*SIZES[options.size], options.vocab, options.context, bias=options.size == "gpt2")
+
+
+def decay_groups(model):
+    """Weight decay for matrices only."""
     decay = [p for p in model.parameters() if p.dim() >= 2]
     rest = [p for p in model.parameters() if p.dim() < 2]
-    groups = [{"params": decay, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=3e-4, betas=(0.9, 0.95), fused=True)
-    tokens = torch.from_numpy(np.fromfile(args.tokens, dtype=np.uint16).astype(np.int64))
+    return [{"params": decay, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}]
 
-    times, losses = [], []
+
+def timed_steps(options, rank, step):
+    """Calls step(ids, targets) -> loss tensor; prints milliseconds and losses of the steps after the warm-up."""
+    tokens = torch.from_numpy(np.fromfile(options.tokens, dtype=np.uint16).astype(np.int64))
     rng = np.random.default_rng(rank)
-    for step in range(args.warmup + args.steps):
-        starts = rng.integers(0, len(tokens) - args.context - 1, args.micro_batch)
-        ids = torch.stack([tokens[s : s + args.context] for s in starts])
-        targets = torch.stack([tokens[s + 1 : s + 1 + args.context] for s in starts])
+    times, losses = [], []
+    for i in range(options.warmup + options.steps):
+        starts = rng.integers(0, len(tokens) - options.context - 1, options.micro_batch)
+        ids = torch.stack([tokens[s : s + options.context] for s in starts])
+        targets = torch.stack([tokens[s + 1 : s + 1 + options.context] for s in starts])
         begin = time.perf_counter()
-        loss = ddp(ids, targets)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        if step >= args.warmup:
+        loss = step(ids, targets)
+        if i >= options.warmup:
             times.append(1e3 * (time.perf_counter() - begin))
             losses.append(loss.item())
     if rank == 0:
         assert all(math.isfinite(x) for x in losses)
-        print(json.dumps({"step_ms": times, "loss": losses, "world_size": world, "torch": torch.__version__}))
-    dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main()
+        print(json.dumps({"step_ms": times, "loss": losses}), flush=True)
