@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A device with memory of its own and late streams gives the bits of the CPU.
+#include "equivalence/ways.hpp"
+
+using namespace ddhost::test;
+
+namespace {
+
+// On a device with memory of its own and late streams, which ends the run at the first work that nothing orders. Transports
+// see staging memory there; the options of windows are as on the CPU's copying way.
+Way on_sim(const std::string& strategy, const char* comm) {
+  return {strategy,
+          comm,
+          {"--device", "sim", "device.delay_us=30", "device.jitter_us=100", "device.seed=5", "comm.poison=true"}};
+}
+
+}  // namespace
+
+TEST_CASE("a device with memory of its own gives the bits of the CPU under every strategy", "[equivalence][device]") {
+  const auto options =
+      GENERATE(Options{}, Options{"train.grad_accum_steps=2", "train.reduce_order=rank_first", "train.eval_every=7"},
+               Options{"train.grad_accum_steps=2", "train.reduce_order=micro_first"}, Options{"precision.compute=bf16"},
+               Options{"--optimizer", "lamb"});
+  const Result reference = run({"ddp", "loop", {"comm.windows=copy"}}, 3, options);
+  for (const std::string& strategy : taken_strategies({"zero3_offload"})) {
+    const Result other = run(on_sim(strategy, "loop"), 3, options);
+    check_same_bits(reference, other);
+    check_plan(other);
+  }
+}
+
+TEST_CASE("a device serves ranks that are processes, and prefetching strategies", "[equivalence][device]") {
+  Way way = on_sim("zero3", "shm");
+  way.options.push_back("strategy.prefetch_units=3");
+  const Result reference = run(kDdp, 2, {}), other = run(way, 2, {});
+  check_same_bits(reference, other);
+}
+
+TEST_CASE("collectives of a strategy's own go through staging on such a device", "[equivalence][device]") {
+  const Options options = {"train.grad_accum_steps=2", "train.reduce_block=2"};
+  Way way = on_sim("fsdp", "loop");
+  way.options.emplace_back("strategy.sharding_strategy=hybrid_shard");
+  way.options.emplace_back("strategy.shard_size=2");
+  const Result reference = run(kDdp, 4, options), other = run(way, 4, options);
+  check_same_bits(reference, other);
+}
+
+TEST_CASE("offloading to the host's memory is a true copy on a device with memory of its own",
+          "[equivalence][device]") {
+  Way way = on_sim("zero3_offload", "loop");
+  way.options.emplace_back(GENERATE("strategy.offload_param.device=none", "strategy.offload_param.device=cpu"));
+  for (const char* option : {"strategy.buffer_bytes=4096", "strategy.buffer_count=2"}) way.options.emplace_back(option);
+  const Options options = {"model.hidden=130"};
+  const Result reference = run(kDdp, 2, options), other = run(way, 2, options);
+  check_same_bits(reference, other);
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The same bits with optimizers that want more than elements: norms of parameters, whole matrices.
+#include "equivalence/ways.hpp"
+
+using namespace ddhost::test;
+
+TEST_CASE("every strategy gives the same bits: an optimizer that keeps one number per element", "[equivalence]") {
+  check_all_equal(GENERATE(1, 2, 3), {"--optimizer", "lion", "train.clip_norm=0.5", "optimizer.weight_decay=0.1"});
+}
+
+TEST_CASE("every strategy gives the same bits: an optimizer that needs the norm of each parameter", "[equivalence]") {
+  check_all_equal(GENERATE(1, 2, 3),
+                  {"--optimizer", "lamb", "optimizer.weight_decay=0.1", "model.nan_at_step=5", kManyBlocks});
+}
+
+TEST_CASE("every strategy gives the same bits: an optimizer that needs matrices whole, and two for the rest",
+          "[equivalence]") {
+  check_all_equal(GENERATE(1, 2, 3),
+                  {"--optimizer", "muon", "train.clip_norm=0.5", "model.nan_at_step=5", kManyBlocks});
+}
+
+TEST_CASE("every strategy gives the same bits: whole matrices, accumulation and more ranks than matrices",
+          "[equivalence]") {
+  check_all_equal(8, {"--optimizer", "muon", kManyBlocks, "train.grad_accum_steps=2", "data.micro_batch=2",
+                      GENERATE("train.reduce_order=rank_first", "train.reduce_order=micro_first")});
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "equivalence/ways.hpp"
+
+#include <algorithm>
+
+namespace ddhost::test {
+
+namespace {
+
+const std::vector<Way>& built_in_ways() {
+  static const std::string nvme = nvme_path();
+  static const std::vector<Way> kWays = {
+      kReference,
+      {"ddp", "shm", {}},
+      {"ddp", "loop", {"comm.windows=copy"}},
+      {"zero1", "loop", {}},
+      {"zero1", "shm", {}, true},
+      {"zero1", "loop", {"comm.windows=copy", "comm.poison=true"}},
+      {"zero2", "loop", {}},
+      {"zero2", "shm", {}},
+      {"zero2", "loop", {"comm.windows=copy", "comm.poison=true"}, true},
+      {"zero3", "loop", {}},
+      {"zero3", "shm", {}, true},
+      {"zero3", "loop", {"comm.windows=copy", "comm.poison=true"}},
+      {"zero3", "shm", {"comm.windows=copy", "comm.poison=true", "strategy.prefetch_units=0"}, true},
+      {"zero3", "shm", {"strategy.prefetch_units=3"}},
+      {"fsdp", "loop", {}, true},
+      {"fsdp", "shm", {"strategy.sharding_strategy=FULL_SHARD", "strategy.backward_prefetch=post"}},
+      {"fsdp", "loop", {"comm.windows=copy", "comm.poison=true", "strategy.limit_all_gathers=false"}},
+      {"fsdp", "shm", {"strategy.sharding_strategy=shard_grad_op"}},
+      {"fsdp", "loop", {"strategy.sharding_strategy=shard_grad_op", "comm.windows=copy", "comm.poison=true"}, true},
+      {"fsdp", "shm", {"strategy.sharding_strategy=no_shard"}, true},
+      {"fsdp", "loop", {"strategy.sharding_strategy=no_shard", "comm.windows=copy", "comm.poison=true"}},
+      {"fsdp",
+       "loop",
+       {"comm.windows=copy", "comm.poison=true", "strategy.auto_wrap_policy=size", "strategy.min_num_params=200",
+        "strategy.backward_prefetch=none", "strategy.forward_prefetch=false"}},
+      {"fsdp", "shm", {"strategy.auto_wrap_policy=none", "strategy.reshard_after_forward=false"}},
+      {"zero3_offload", "shm", {"strategy.offload_optimizer.device=none"}},
+      {"zero3_offload", "loop", {"strategy.offload_optimizer.device=cpu"}, true},
+      {"zero3_offload", "shm", {"strategy.offload_optimizer.device=nvme", nvme}},
+      {"zero3_offload",
+       "loop",
+       {"strategy.offload_optimizer.device=nvme", nvme, "comm.windows=copy", "comm.poison=true", "strategy.io=pread"}},
+      {"zero3_offload",
+       "shm",
+       {"strategy.offload_optimizer.device=cpu", "strategy.offload_param.device=cpu", "strategy.prefetch_units=3"}},
+      {"zero3_offload",
+       "shm",
+       {"strategy.offload_optimizer.device=nvme", "strategy.offload_param.device=nvme", nvme},
+       true},
+      {"zero3_offload",
+       "loop",
+       {"strategy.offload_optimizer.device=none", "strategy.offload_param.device=nvme", nvme,
+        "strategy.prefetch_units=0"}},
+  };
+  return kWays;
+}
+
+const char* given_strategy() { return std::getenv("DDHOST_STRATEGY"); }
+
+// Those of one strategy that says no more of itself.
+std::vector<Way> ways_of(const std::string& strategy) {
+  return {kReference,
+          {strategy, "loop", {}, true},
+          {strategy, "shm", {}, true},
+          {strategy, "loop", {"comm.windows=copy", "comm.poison=true"}, true},
+          {strategy, "shm", {"comm.windows=copy", "comm.poison=true"}, true}};
+}
+
+Options arguments(const Cell& cell, const std::string& final_file, const std::string& run_dir) {
+  Options args = {"--strategy",
+                  cell.way.strategy,
+                  "--comm",
+                  cell.way.comm,
+                  "--model",
+                  toy_model(),
+                  "--nproc",
+                  std::to_string(cell.world),
+                  "--save-final",
+                  final_file,
+                  "run.dir=" + run_dir,
+                  "run.quiet=true",
+                  "optimizer.lr=0.01",
+                  "train.steps=" + std::to_string(cell.steps)};
+  args.insert(args.end(), cell.way.options.begin(), cell.way.options.end());
+  args.insert(args.end(), cell.options.begin(), cell.options.end());
+  return args;
+}
+
+}  // namespace
+
+const std::string& nvme_path() {
+  static const std::string option = "strategy.nvme_path=" + std::filesystem::temp_directory_path().string();
+  return option;
+}
+
+Result attempt(const Cell& cell) {
+  const TempFolder folder;
+  Process process(arguments(cell, folder.file("final.safetensors"), folder.file("run")));
+  Result result;
+  result.cell = cell;
+  result.code = process.wait();
+  result.command = process.command();
+  result.err = process.err();
+  if (result.code != 0) return result;
+  result.record = read_run(folder.path() / "run");
+  result.weights = read_text(folder.file("final.safetensors"));
+  result.loss = result.record.column("loss");
+  result.grad_norm = result.record.column("grad_norm");
+  return result;
+}
+
+Result run(const Cell& cell) {
+  Result result = attempt(cell);
+  INFO(result.command << "\n" << result.err);
+  REQUIRE(result.code == 0);
+  REQUIRE(result.record.steps.size() == static_cast<size_t>(cell.steps));
+  REQUIRE(result.weights.size() > 1000);
+  return result;
+}
+Result run(const Way& way, int world, const Options& options, int steps) { return run({way, world, options, steps}); }
+
+std::string command_line(const Cell& cell) {
+  std::string line = ddhost_program();
+  for (const std::string& arg : arguments(cell, cell.way.strategy + ".safetensors", "runs/" + cell.way.strategy))
+    line += " " + arg;
+  return line;
+}
+
+std::vector<Way> taken_ways() {
+  std::vector<Way> out = given_strategy() != nullptr ? ways_of(given_strategy()) : built_in_ways();
+  if (std::getenv("DDHOST_ALL_WAYS") == nullptr)
+    out.erase(std::remove_if(out.begin(), out.end(), [](const Way& way) { return !way.always; }), out.end());
+  return out;
+}
+
+// zero3_offload computes in fp32, and updates element by element.
+bool offers(const Way& way, const Options& options) {
+  const bool refused = std::any_of(options.begin(), options.end(), [](const std::string& option) {
+    return option == "lamb" || option == "muon" ||
+           (option.rfind("precision.compute=", 0) == 0 && option != "precision.compute=fp32");
+  });
+  return !refused || way.strategy != "zero3_offload";
+}
+
+std::vector<std::string> taken_strategies(const std::vector<std::string>& except) {
+  if (given_strategy() != nullptr) return {given_strategy()};
+  std::vector<std::string> out;
+  for (const char* name : {"ddp", "zero1", "zero2", "zero3", "fsdp", "zero3_offload"}) {
+    if (std::find(except.begin(), except.end(), name) == except.end()) out.emplace_back(name);
+  }
+  return out;
+}
+
+bool same_bits(const Result& a, const Result& b) {
+  return a.loss == b.loss && a.grad_norm == b.grad_norm && a.weights == b.weights;
+}
+
+void check_same_bits(const Result& reference, const Result& other) {
+  INFO("reference: " << reference.command << "\nother:     " << other.command);
+  CHECK(other.loss == reference.loss);
+  CHECK(other.grad_norm == reference.grad_norm);
+  CHECK((other.weights == reference.weights));
+}
+
+int check_all_equal(int world, const Options& options) {
+  const Result reference = run(kReference, world, options);
+  int cells = 1;
+  const std::vector<Way> ways = taken_ways();
+  for (size_t i = 1; i < ways.size(); ++i) {  // the first is the reference
+    if (!offers(ways[i], options)) continue;
+    check_same_bits(reference, run(ways[i], world, options));
+    ++cells;
+  }
+  return cells;
+}
+
+uint64_t peak_bytes(const Result& result, size_t rank, const char* tag) {
+  return result.record.summary.at("ranks").at(rank).at("memory_bytes").at(tag).at("peak");
+}
+
+bool keeps_its_plan(const Result& result) {
+  const auto& plan = result.record.summary.at("plan_bytes");
+  return peak_bytes(result, 0, "param") == plan.at("param") && peak_bytes(result, 0, "grad") == plan.at("grad") &&
+         peak_bytes(result, 0, "optim") == plan.at("optim");
+}
+
+void check_plan(const Result& result) {
+  INFO(result.command);
+  const auto& plan = result.record.summary.at("plan_bytes");
+  for (const char* tag : {"param", "grad", "optim"}) {
+    INFO(tag);
+    CHECK(peak_bytes(result, 0, tag) == plan.at(tag).get<uint64_t>());
+  }
+}
+
+void check_counts(const Result& result) {
+  INFO(result.command);
+  const auto& counters = result.record.summary.at("counters");
+  const auto& plan = result.record.summary.at("plan_calls");
+  const int steps = result.cell.steps;
+  CHECK(counters.value("comm.reduce", 0) + counters.value("comm.all_reduce", 0) ==
+        steps * plan.at("reduce").get<int>());
+  CHECK(counters.value("comm.publish", 0) + counters.value("comm.all_gather", 0) ==
+        steps * plan.at("publish").get<int>());
+}
+
+}  // namespace ddhost::test
