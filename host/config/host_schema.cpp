@@ -67,7 +67,12 @@ constexpr const char* kTrain = R"json({"properties": {
 
 constexpr const char* kPrecision = R"json({"properties": {
   "compute": {"type": "string", "enum": ["fp32", "bf16", "fp16"], "default": "fp32",
+    "x-spellings": {"float32": "fp32", "torch.float32": "fp32", "bfloat16": "bf16", "torch.bfloat16": "bf16",
+      "float16": "fp16", "torch.float16": "fp16"},
     "description": "data type of forward and backward; masters and optimizer state are fp32"},
+  "reduce_dtype": {"type": "string", "enum": ["fp32", "bf16"], "default": "fp32",
+    "x-spellings": {"float32": "fp32", "torch.float32": "fp32", "bfloat16": "bf16", "torch.bfloat16": "bf16"},
+    "description": "what each rank's gradients are rounded to before they are summed over the ranks, in fp32"},
   "loss_scale": {"type": "number", "default": 0, "minimum": 0,
     "description": "a fixed factor of the loss, a power of two; 0: 1, and with fp16 found while training"},
   "initial_scale_power": {"type": "integer", "default": 16, "minimum": 0, "maximum": 64,

@@ -54,6 +54,7 @@ class Rank {
  private:
   const Config& config() const { return services_.config; }
   bool is_first() const { return services_.seat.rank == 0; }
+  bool sums_in_bf16() const { return config().get<std::string>("precision.reduce_dtype") == "bf16"; }
 
   void open_device() {
     device_ = Instance(plan_.device, device_seat_.host());
@@ -76,9 +77,9 @@ class Rank {
     const auto* shared = comm_.find<ddh_comm_shared>(DDH_COMM_SHARED_IFACE, DDH_COMM_SHARED_MIN_SIZE);
     services_.comm = std::make_unique<Comm>(comm_.get(), comm_table_, shared, services_.clock);
     const bool copy = config().get<std::string>("comm.windows") == "copy" || !services_.device->is_host_memory();
-    services_.windows =
-        std::make_unique<Windows>(*services_.comm, services_.memory, *services_.staging,
-                                  WindowSettings{copy, config().get<bool>("comm.poison"), reduce_block});
+    services_.windows = std::make_unique<Windows>(
+        *services_.comm, services_.memory, *services_.staging,
+        WindowSettings{copy, config().get<bool>("comm.poison"), reduce_block, sums_in_bf16()});
     check_same_everywhere(plan_, *services_.comm);
   }
 

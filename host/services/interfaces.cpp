@@ -176,6 +176,7 @@ const ddh_optim kOptimTable = {
     },
     [](void* h, const float* grad, const ddh_range* ranges, uint32_t n_ranges, ddh_err* err) noexcept {
       return guard(err, [&] {
+        step_of(h).check_own_sums();
         uint64_t end = 0;
         for (uint32_t i = 0; i < n_ranges; ++i) end = std::max(end, ranges[i].flat_offset + ranges[i].numel);
         const void* values = services_of(h).staging->readable(grad, end * sizeof(float), nullptr);

@@ -190,6 +190,7 @@ const ddh_window kWindowTable = {
     [](void* h, ddh_exchange_t* x, const ddh_reduce_args* args, ddh_stream_t* stream, ddh_err* err) noexcept {
       return guard(err, [&] {
         RankServices& s = services_of(h);
+        required(s.step, "ddh.optim").note_exchange();
         x->reduce(checked(args, DDH_REDUCE_ARGS_MIN_SIZE, "ddh_reduce_args"), required(s.step, "ddh.optim"), stream);
         s.clock.count("comm.reduce", 1);
       });

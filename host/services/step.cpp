@@ -95,6 +95,12 @@ void Step::count_updates() {
   }
 }
 
+void Step::check_own_sums() const {
+  if (settings_.rounds_sums && !has_exchange_)
+    ddh::fail(DDH_FAILED_PRECONDITION, "the strategy sums gradients without an exchange, so they are not rounded as ",
+              "precision.reduce_dtype=bf16 asks; set it to fp32, or choose another strategy");
+}
+
 void Step::require_decided(const char* call) const {
   if (!decided_)
     ddh::fail(DDH_FAILED_PRECONDITION, "the strategy called ", call, " before decide in step ", block_.step);

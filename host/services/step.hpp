@@ -25,6 +25,7 @@ struct MetricSums {
 struct StepSettings {
   double clip_norm = 0;  // 0 = off
   bool skip_nonfinite = true;
+  bool rounds_sums = false;  // precision.reduce_dtype=bf16: exchanges round what ranks give to a sum
 };
 
 // What all ranks know after decide.
@@ -59,6 +60,10 @@ class Step final : public NormSink {
   void add_gradient(const float* grad, uint64_t begin, uint64_t numel, std::span<const ddh_range> ranges) override {
     norm_.add(grad, begin, numel, ranges);
   }
+  // An exchange sums gradients in this step.
+  void note_exchange() { has_exchange_ = true; }
+  // The strategy has sums of its own. Throws where they can't have been made as the settings ask.
+  void check_own_sums() const;
   const ddh_step_block& decide();
   void prepare(const ddh_optim_shard& shard, int32_t replica_index, int32_t replica_count, ddh_stream_t* stream);
   void sum_norms();
@@ -90,6 +95,7 @@ class Step final : public NormSink {
   MetricSums mine_;
   bool stop_requested_ = false;
   bool decided_ = false;
+  bool has_exchange_ = false;
   ddh_step_block block_{};
   StepOutcome outcome_;
   std::vector<int64_t> param_steps_;  // updates of each parameter so far

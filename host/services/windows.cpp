@@ -41,8 +41,8 @@ ddh_window_t* Windows::create(const ddh_window_args& args) {
 
 ddh_exchange_t* Windows::create_exchange(const ddh_exchange_args& args) {
   const bool shared = (caps(args.group) & DDH_COMM_SHARED_VIEW) != 0;
-  exchanges_.push_back(shared ? make_shared_exchange(comm_, memory_, args, settings_.reduce_block)
-                              : make_copy_exchange(comm_, memory_, staging_, args));
+  exchanges_.push_back(shared ? make_shared_exchange(comm_, memory_, args, settings_)
+                              : make_copy_exchange(comm_, memory_, staging_, args, settings_.round_to_bf16));
   return exchanges_.back().get();
 }
 

@@ -61,20 +61,21 @@ namespace ddhost {
 struct WindowSettings {
   bool copy =
       false;  // never share pages, even where the transport could; a must where the device has memory of its own
-  bool poison = false;    // fill released views with NaN
-  uint32_t reduce_block;  // ranks per block of the ordered sum
+  bool poison = false;         // fill released views with NaN
+  uint32_t reduce_block;       // ranks per block of the ordered sum
+  bool round_to_bf16 = false;  // what each rank gives to a sum (precision.reduce_dtype)
 };
 
 std::unique_ptr<ddh_window_t> make_shared_window(const Comm& comm, Memory& memory, const ddh_window_args& args);
 std::unique_ptr<ddh_exchange_t> make_shared_exchange(const Comm& comm, Memory& memory, const ddh_exchange_args& args,
-                                                     uint32_t reduce_block);
+                                                     const WindowSettings& settings);
 // Throws where the flags of a reduction contradict each other.
 void require_reducible(const ddh_reduce_args& args, const std::string& exchange);
 
 std::unique_ptr<ddh_window_t> make_copy_window(const Comm& comm, Memory& memory, Staging& staging,
                                                const ddh_window_args& args, bool poison);
 std::unique_ptr<ddh_exchange_t> make_copy_exchange(const Comm& comm, Memory& memory, Staging& staging,
-                                                   const ddh_exchange_args& args);
+                                                   const ddh_exchange_args& args, bool round_to_bf16);
 
 // Makes windows and exchanges in the way that transport and settings allow, and owns them.
 class Windows {

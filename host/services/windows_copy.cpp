@@ -5,6 +5,7 @@
 // the host's memory: the buffers themselves on the CPU, staging elsewhere.
 #include <limits>
 
+#include "device/cpu/kernels.hpp"
 #include "services/windows.hpp"
 
 namespace ddhost {
@@ -145,11 +146,12 @@ class CopyWindow final : public ddh_window_t {
 
 class CopyExchange final : public ddh_exchange_t {
  public:
-  CopyExchange(const Comm& comm, Memory& memory, Staging& staging, const ddh_exchange_args& args)
+  CopyExchange(const Comm& comm, Memory& memory, Staging& staging, const ddh_exchange_args& args, bool round_to_bf16)
       : comm_(comm),
         staging_(staging),
         group_(args.group),
         numel_(args.numel),
+        round_to_bf16_(round_to_bf16),
         name_(args.name == nullptr ? "unnamed" : args.name),
         buffer_(memory, DDH_TAG_GRAD, args.numel * sizeof(float), name_.c_str()),
         ready_(memory.device()),
@@ -173,6 +175,8 @@ class CopyExchange final : public ddh_exchange_t {
     ready_.order(stream);
     auto* const host_all = reinterpret_cast<float*>(staging_.begin(buffer(), all_bytes));
     staging_.fetch(host_all, buffer(), all_bytes, stream);
+    // Transports return bf16 sums in bf16, so rounded values travel as fp32.
+    if (round_to_bf16_) cpu::round_to_bf16(host_all, segments.total);
     float* const host_mine = host_all + segments.my_offset;
     ddh_coll c = pieces(comm_, group_, DDH_F32, segments, name_);
     c.send = host_all;
@@ -218,6 +222,7 @@ class CopyExchange final : public ddh_exchange_t {
   Staging& staging_;
   ddh_group* const group_;
   const uint64_t numel_;
+  const bool round_to_bf16_;
   const std::string name_;
   Block buffer_;
   StreamMark ready_, reduced_;
@@ -231,8 +236,8 @@ std::unique_ptr<ddh_window_t> make_copy_window(const Comm& comm, Memory& memory,
 }
 
 std::unique_ptr<ddh_exchange_t> make_copy_exchange(const Comm& comm, Memory& memory, Staging& staging,
-                                                   const ddh_exchange_args& args) {
-  return std::make_unique<CopyExchange>(comm, memory, staging, args);
+                                                   const ddh_exchange_args& args, bool round_to_bf16) {
+  return std::make_unique<CopyExchange>(comm, memory, staging, args, round_to_bf16);
 }
 
 }  // namespace ddhost

@@ -129,13 +129,14 @@ class SharedWindow final : public ddh_window_t {
 
 class SharedExchange final : public ddh_exchange_t {
  public:
-  SharedExchange(const Comm& comm, Memory& memory, const ddh_exchange_args& args, uint32_t reduce_block,
+  SharedExchange(const Comm& comm, Memory& memory, const ddh_exchange_args& args, const WindowSettings& settings,
                  int32_t group_size)
       : memory_(memory),
         numel_(args.numel),
         // Each rank's buffer begins on a page of its own.
         stride_((args.numel * sizeof(float) + kPageBytes - 1) / kPageBytes * kPageBytes / sizeof(float)),
-        reduce_block_(reduce_block),
+        reduce_block_(settings.reduce_block),
+        round_to_bf16_(settings.round_to_bf16),
         shared_(comm, args.group, args.name, stride_ * sizeof(float) * static_cast<uint64_t>(group_size), 2) {
     memory_.account(DDH_TAG_GRAD, static_cast<int64_t>(numel_ * sizeof(float)), false);
   }
@@ -183,7 +184,7 @@ class SharedExchange final : public ddh_exchange_t {
       buffers.push_back(buffer_of(r) + segments.my_offset);
     }
     const auto n = static_cast<uint32_t>(buffers.size());
-    const cpu::SumSources sum{sources.data(), n, reduce_block_};
+    const cpu::SumSources sum{sources.data(), n, reduce_block_, round_to_bf16_};
     require_reducible(args, shared_.name());
     const bool add = (args.flags & DDH_REDUCE_ADD) != 0, to_all = (args.flags & DDH_REDUCE_TO_ALL) != 0;
     const bool straight_to_all = to_all && !add && args.dst == nullptr;
@@ -206,6 +207,7 @@ class SharedExchange final : public ddh_exchange_t {
   const uint64_t numel_;   // of one rank's buffer
   const uint64_t stride_;  // elements between two ranks' buffers
   const uint32_t reduce_block_;
+  const bool round_to_bf16_;  // while summing: each value is read once, by the rank whose segment it is
   SharedObject shared_;
   uint64_t generation_ = 0;   // that this rank has made ready
   uint64_t done_by_all_ = 0;  // generations that nobody reads any more
@@ -220,10 +222,10 @@ std::unique_ptr<ddh_window_t> make_shared_window(const Comm& comm, Memory& memor
 }
 
 std::unique_ptr<ddh_exchange_t> make_shared_exchange(const Comm& comm, Memory& memory, const ddh_exchange_args& args,
-                                                     uint32_t reduce_block) {
+                                                     const WindowSettings& settings) {
   int32_t size = 1;
   comm.group_info(comm.group_or_world(args.group), nullptr, &size, nullptr);
-  return std::make_unique<SharedExchange>(comm, memory, args, reduce_block, size);
+  return std::make_unique<SharedExchange>(comm, memory, args, settings, size);
 }
 
 }  // namespace ddhost

@@ -170,6 +170,37 @@ TEST_CASE("fill, scale, add and the search for a non-finite value") {
     }
 }
 
+TEST_CASE("a sum of rounded sources is the sum of their bf16 values, also on top of one of them") {
+  constexpr uint64_t kNumel = 5001;
+  for (const uint32_t n : {1u, 2u, 4u, 5u, 9u}) {
+    for (const uint32_t block : {0u, 2u}) {
+      std::vector<std::vector<float>> given, rounded;
+      for (uint32_t k = 0; k < n; ++k) {
+        given.push_back(numbers(kNumel, k));
+        rounded.push_back(given.back());
+        round_to_bf16(rounded.back().data(), kNumel);
+        for (uint64_t i = 0; i < kNumel; ++i)
+          CHECK(rounded[k][i] == ddh::Bf16::to_f32(ddh::Bf16::from_f32(given[k][i])));
+      }
+      std::vector<const float*> raw, exact;
+      for (uint32_t k = 0; k < n; ++k) raw.push_back(given[k].data()), exact.push_back(rounded[k].data());
+      std::vector<float> expected(kNumel);
+      ordered_sum(expected.data(), {exact.data(), n, block}, 0, kNumel, false);
+      const SumSources sources{raw.data(), n, block, /*round_to_bf16=*/true};
+      std::vector<std::vector<float>> everywhere = given;
+      std::vector<float*> dsts;
+      for (std::vector<float>& dst : everywhere) dsts.push_back(dst.data());
+      std::vector<const float*> srcs(dsts.begin(), dsts.end());
+      ordered_sum_to_all(dsts.data(), n, {srcs.data(), n, block, true}, 0, kNumel);
+      for (const std::vector<float>& dst : everywhere) CHECK(same_bits(dst, expected));
+      std::vector<float> total(kNumel, 1.0F), expected_total(kNumel, 1.0F);
+      ordered_sum(total.data(), sources, 0, kNumel, true);
+      add(expected_total.data(), expected.data(), kNumel);
+      CHECK(same_bits(total, expected_total));
+    }
+  }
+}
+
 TEST_CASE("sums over ranks keep the order of ranks within blocks, then of blocks") {
   constexpr uint64_t kOffset = 3, kNumel = 5001;
   for (uint32_t n = 1; n <= 11; ++n)

@@ -101,6 +101,18 @@ struct SumToAll {
   }
 };
 
+// dst = the source rounded to bf16, or dst += it.
+template <bool kAccumulate>
+struct SumRounded {
+  DDH_SIMD_BODY void run(float* dst, const float* src, uint64_t numel) {
+    DDH_SIMD_LOOP
+    for (uint64_t i = 0; i < numel; ++i) {
+      const float rounded = ddh::Bf16::to_f32(ddh::Bf16::from_f32(src[i]));
+      dst[i] = kAccumulate ? dst[i] + rounded : rounded;
+    }
+  }
+};
+
 // One pass over 1 to 4 sources; `pairs` only with four.
 template <bool kAccumulate>
 void sum_once(float* dst, const Sources4& srcs, uint32_t n, bool pairs, uint64_t numel) {
@@ -141,6 +153,11 @@ bool in_pairs(const SumSources& sources) { return sources.n_srcs == 4 && sources
 // dst = sources [begin, end) in order; each pass takes up to three more on top of the partial sum. dst is no source.
 void sum_in_order(float* dst, const SumSources& sources, uint32_t begin, uint32_t end, uint64_t offset,
                   uint64_t numel) {
+  if (sources.round_to_bf16) {
+    Kernel<SumRounded<false>>::run(dst, sources.srcs[begin] + offset, numel);
+    for (uint32_t k = begin + 1; k < end; ++k) Kernel<SumRounded<true>>::run(dst, sources.srcs[k] + offset, numel);
+    return;
+  }
   const float* partial = sources.srcs[begin] + offset;
   for (uint32_t next = begin + 1; next < end || partial != dst;) {
     Sources4 srcs{partial, nullptr, nullptr, nullptr};
@@ -232,6 +249,8 @@ void copy(float* dst, const float* src, uint64_t numel) {
   Kernel<Sum<1, false, false>>::run(dst, Sources4{src, nullptr, nullptr, nullptr}, numel);
 }
 
+void round_to_bf16(float* values, uint64_t numel) { Kernel<SumRounded<false>>::run(values, values, numel); }
+
 bool any_nonfinite(const float* src, uint64_t numel) {
   bool found = false;
   for_each_chunk(numel,
@@ -241,7 +260,7 @@ bool any_nonfinite(const float* src, uint64_t numel) {
 
 void ordered_sum(float* dst, const SumSources& sources, uint64_t offset, uint64_t numel, bool accumulate) {
   check(sources);
-  if (sources.n_srcs <= 4) {
+  if (sources.n_srcs <= 4 && !sources.round_to_bf16) {
     const Sources4 srcs = first_four(sources, offset);
     return accumulate ? sum_once<true>(dst, srcs, sources.n_srcs, in_pairs(sources), numel)
                       : sum_once<false>(dst, srcs, sources.n_srcs, in_pairs(sources), numel);
@@ -256,7 +275,7 @@ void ordered_sum(float* dst, const SumSources& sources, uint64_t offset, uint64_
 void ordered_sum_to_all(float* const* dsts, uint32_t n_dsts, const SumSources& sources, uint64_t offset,
                         uint64_t numel) {
   check(sources);
-  if (n_dsts == sources.n_srcs && n_dsts >= 2 && n_dsts <= 4) {
+  if (n_dsts == sources.n_srcs && n_dsts >= 2 && n_dsts <= 4 && !sources.round_to_bf16) {
     Dsts4 at{};
     for (uint32_t k = 0; k < n_dsts; ++k) at[k] = dsts[k] + offset;
     return sum_once_to_all(at, first_four(sources, offset), n_dsts, in_pairs(sources), numel);

@@ -23,6 +23,7 @@ void cast(void* dst, int32_t dst_dtype, const void* src, int32_t src_dtype, uint
 void scale(float* dst, uint64_t numel, float factor);                // dst[i] *= factor
 void add(float* dst, const float* src, uint64_t numel);              // dst[i] += src[i]
 void copy(float* dst, const float* src, uint64_t numel);             // dst[i] = src[i]
+void round_to_bf16(float* values, uint64_t numel);                   // to nearest even, in place
 [[nodiscard]] bool any_nonfinite(const float* src, uint64_t numel);  // an infinity or a NaN
 
 // How the sources of a sum are grouped: in order within blocks of `reduce_block` sources, then the blocks in order.
@@ -31,6 +32,7 @@ struct SumSources {
   const float* const* srcs;
   uint32_t n_srcs;  // at least 1
   uint32_t reduce_block;
+  bool round_to_bf16 = false;  // each source's values, before they are added
 };
 
 // dst[i] = sum over k of srcs[k][offset + i], or dst[i] += it. dst may be one of the places it is read from. One to

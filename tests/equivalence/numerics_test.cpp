@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Numerics that the host owns, whatever the strategy: dtype of the sum over ranks, clipping by value, uneven batches,
+// programs in turn, buffers. Each gives the same bits under every strategy, and does what it says.
+#include "equivalence/ways.hpp"
+
+#include <cstring>
+#include <fstream>
+#include <map>
+
+using namespace ddhost::test;
+
+namespace {
+
+constexpr int kSteps = 12;
+
+// Every taken way gives the bits of the reference, which is returned, and holds the memory that it planned.
+Result check_everywhere(int world, const Options& options) {
+  const Result reference = run(kReference, world, options, kSteps);
+  for (const Way& way : taken_ways()) {
+    if (!offers(way, options)) continue;
+    const Result other = run(way, world, options, kSteps);
+    check_same_bits(reference, other);
+    check_plan(other);
+  }
+  return reference;
+}
+
+Options joined(Options options, const Options& more) {
+  options.insert(options.end(), more.begin(), more.end());
+  return options;
+}
+
+}  // namespace
+
+// ---- What is summed over ranks ---------------------------------------------------------------------------------------
+
+TEST_CASE("gradients rounded to bf16 before they are summed: the same bits under every strategy", "[equivalence]") {
+  const int world = GENERATE(1, 3);
+  const Options options = GENERATE(Options{}, Options{"train.grad_accum_steps=3", "train.reduce_order=rank_first"},
+                                   Options{"train.grad_accum_steps=3", "train.reduce_order=micro_first"});
+  const Result bf16 = check_everywhere(world, joined(options, {"precision.reduce_dtype=bf16"})),
+               fp32 = run(kReference, world, options, kSteps);
+  CHECK(bf16.grad_norm != fp32.grad_norm);
+  for (size_t i = 0; i < fp32.record.steps.size(); ++i) {
+    const double expected = fp32.record.steps[i].at("loss");
+    CHECK(bf16.record.steps[i].at("loss").get<double>() == Approx(expected).epsilon(1e-2));
+  }
+}
+
+TEST_CASE("shards in nodes and replicas across them round each rank's gradient once", "[equivalence]") {
+  const Options options = {"precision.reduce_dtype=bf16", "train.reduce_block=2", "data.micro_batch=3",
+                           "train.grad_accum_steps=2"};
+  const Result reference = run(kReference, 4, options);
+  for (const char* windows : {"comm.windows=auto", "comm.windows=copy"}) {
+    const Way hybrid = {"fsdp", "loop", {"strategy.sharding_strategy=hybrid_shard", "strategy.shard_size=2", windows}};
+    check_same_bits(reference, run(hybrid, 4, options));
+  }
+}
