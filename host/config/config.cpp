@@ -98,6 +98,7 @@ Config::Config(const UserConfig& user, const std::vector<Section>& sections, boo
   for (const Section& section : sections)
     for (const Option& option : section.schema.options) set(section.name + "." + option.name, option.preset, "default");
   for (const Wish& wish : user.wishes()) apply(wish, sections, plugin_sections);
+  set_elsewhere(sections);
   for (const Section& section : sections) {
     for (const Option& option : section.schema.options) {
       const std::string key = section.name + "." + option.name;
@@ -123,6 +124,12 @@ void Config::apply(const Wish& wish, const std::vector<Section>& sections, bool 
     if (!plugin_sections && is_plugin_section(section->name)) return;
     unknown_key(wish, *section, sections);
   }
+  if (option != nullptr && !option->sets.empty()) {
+    const Json value = checked_value(*option, value_for(*option, wish), wish.key, where(wish));
+    borrowed_.erase(wish.key);
+    if (!value.is_null()) borrowed_[wish.key] = {option->sets, value, wish.source, where(wish)};
+    return;
+  }
   if (option != nullptr) {
     const Json value = checked_value(*option, value_for(*option, wish), wish.key, where(wish));
     set(wish.key, with_absolute_paths(*option, value, wish.base), wish.source);
@@ -141,6 +148,23 @@ void Config::apply(const Wish& wish, const std::vector<Section>& sections, bool 
       checked_value(*section->schema.find(alias->key), wish.value.get<double>() * alias->scale, key,
                     where(wish) + " (as " + wish.key + ")"),
       wish.source + " (as " + wish.key + ")");
+}
+
+// After all layers, so that a contradiction is one wherever it stands.
+void Config::set_elsewhere(const std::vector<Section>& sections) {
+  for (const auto& [key, wish] : borrowed_) {
+    const Section* section = find_section(sections, head_of(wish.target));
+    const Option* option = section == nullptr ? nullptr : section->schema.find(tail_of(wish.target));
+    if (option == nullptr)
+      ddh::fail(DDH_INVALID_ARGUMENT, key, " stands for '", wish.target, "', which is no option; mend the plugin");
+    const Json value = checked_value(*option, wish.value, wish.target, wish.where + " (as " + key + ")");
+    const Value& given = at(wish.target);
+    if (given.source != "default" && given.value != value)
+      ddh::fail(DDH_INVALID_ARGUMENT, key, " = ", wish.value.dump(), " ", wish.where, " stands for ", wish.target,
+                ", which is ", given.value.dump(), " by ", given.source, "; leave one of them out");
+    set(wish.target, value, wish.source + " (as " + key + ")");
+  }
+  borrowed_.clear();
 }
 
 void Config::set(const std::string& key, Json value, const std::string& source) {

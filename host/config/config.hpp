@@ -46,6 +46,15 @@ class Config {
   [[nodiscard]] const Value& at(std::string_view key) const;
   [[nodiscard]] Json nested(bool values) const;
   void apply(const Wish& wish, const std::vector<Section>& sections, bool plugin_sections);
+  void set_elsewhere(const std::vector<Section>& sections);
+
+  // A wish for an option with x-sets: `key` is set by the user, `target` takes the value.
+  struct Borrowed {
+    std::string target;
+    Json value;
+    std::string source, where;
+  };
+  std::map<std::string, Borrowed> borrowed_;  // by key; while the wishes are applied
 
   std::map<std::string, Value, std::less<>> values_;
   std::vector<std::string> order_;

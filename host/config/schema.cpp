@@ -108,6 +108,16 @@ Option read_option(const Json& node, const std::string& owner, const std::string
     if (!node["x-path"].is_boolean()) ill_formed(owner, "x-path of '" + name + "' is neither true nor false");
     option.is_path = node["x-path"].get<bool>();
   }
+  option.sets = read_text(node, "x-sets", owner, name);
+  if (node.contains("x-sets")) {
+    if (option.sets.find('.') == std::string::npos)
+      ill_formed(owner, "x-sets of '" + name + "' is not a key with its section");
+    if (!option.takes("null")) option.types.emplace_back("null");
+  }
+  if (node.contains("x-spellings")) {
+    option.spellings = node["x-spellings"];
+    if (!option.spellings.is_object()) ill_formed(owner, "x-spellings of '" + name + "' is not an object");
+  }
   if (node.contains("default"))
     option.preset = checked_value(option, node["default"], name, "in the schema of " + owner);
   return option;
@@ -224,6 +234,10 @@ Schema parse_schema(const char* text, const std::string& owner) {
 }
 
 Json checked_value(const Option& option, Json value, const std::string& key, const std::string& where) {
+  if (value.is_string() && option.spellings.is_object()) {
+    const auto word = option.spellings.find(value.get<std::string>());
+    if (word != option.spellings.end()) value = *word;
+  }
   const bool type_fits = std::any_of(option.types.begin(), option.types.end(),
                                      [&](const std::string& type) { return has_type(value, type); });
   if (!type_fits) refuse(option, value, key, where, "has the wrong type");

@@ -26,6 +26,8 @@ struct Option {
   std::string unit;       // x-unit: "bytes"
   std::string description;
   bool is_path = false;  // x-path: made absolute
+  std::string sets;      // x-sets: the key of another section that this stands for; it has no value of its own
+  Json spellings;        // x-spellings: further words for values, or null
 
   [[nodiscard]] bool takes(std::string_view type) const;
   [[nodiscard]] std::string type_text() const;   // "integer or null"

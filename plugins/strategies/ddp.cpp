@@ -108,10 +108,14 @@ class Ddp final : public ddh::Strategy {
   uint64_t version_ = 1;
 };
 
+constexpr const char* kSchema = R"({"type": "object", "properties": {
+  "reduce_dtype": {"type": "string", "x-sets": "precision.reduce_dtype",
+    "description": "another name of precision.reduce_dtype"}
+}})";
 constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE,  DDH_FLATOPS_IFACE, DDH_WINDOW_IFACE, DDH_OPTIM_IFACE,
                                   DDH_PARAMS_IFACE, DDH_STREAM_IFACE,  nullptr};
 
 }  // namespace
 
-DDH_CXX_PLUGIN(Ddp, strategy, "ddp", "0.1.0", "replicate everything; all_reduce gradients", nullptr, kNeeds,
+DDH_CXX_PLUGIN(Ddp, strategy, "ddp", "0.1.0", "replicate everything; all_reduce gradients", kSchema, kNeeds,
                DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED);

@@ -292,6 +292,13 @@ constexpr const char* kSchema = R"({"type": "object", "properties": {
     "description": "gather the next group before a unit's forward", "x-affects": "memory"},
   "limit_all_gathers": {"type": "boolean", "default": true,
     "description": "one group ahead; false: two", "x-affects": "memory"},
+  "mixed_precision": {"type": "object", "properties": {
+    "param_dtype": {"type": "string", "x-sets": "precision.compute", "description": "another name of precision.compute"},
+    "reduce_dtype": {"type": "string", "x-sets": "precision.reduce_dtype",
+      "description": "another name of precision.reduce_dtype"},
+    "buffer_dtype": {"type": ["string", "null"], "default": null, "enum": ["fp32", null],
+      "x-spellings": {"float32": "fp32", "torch.float32": "fp32"},
+      "description": "buffers keep the model's dtype, which is fp32: no other is offered"}}},
   "reshard_after_forward": {"type": "boolean", "default": true,
     "description": "drop gathered parameters after forward; false: after backward, as shard_grad_op",
     "x-affects": "memory"}

@@ -57,3 +57,23 @@ TEST_CASE("shards in nodes and replicas across them round each rank's gradient o
     check_same_bits(reference, run(hybrid, 4, options));
   }
 }
+
+TEST_CASE("dtypes under the strategies' own names are those of the run", "[equivalence]") {
+  const Result reference = run(kReference, 2, {"precision.compute=bf16", "precision.reduce_dtype=bf16"}, kSteps);
+  const Way fsdp = {
+      "fsdp",
+      "loop",
+      {"strategy.mixed_precision.param_dtype=torch.bfloat16", "strategy.mixed_precision.reduce_dtype=bfloat16",
+       "strategy.mixed_precision.buffer_dtype=float32"}};
+  check_same_bits(reference, run(fsdp, 2, {}, kSteps));
+  const Way ddp = {"ddp", "loop", {"strategy.reduce_dtype=bf16", "precision.compute=bf16"}};
+  check_same_bits(reference, run(ddp, 2, {}, kSteps));
+
+  const Result low_buffers = attempt({fsdp, 1, {"strategy.mixed_precision.buffer_dtype=bf16"}});
+  CHECK(low_buffers.code != 0);
+  CHECK_THAT(low_buffers.err,
+             Catch::Contains("strategy.mixed_precision.buffer_dtype") && Catch::Contains("one of fp32"));
+  const Result both = attempt({ddp, 1, {"precision.reduce_dtype=fp32"}});
+  CHECK(both.code != 0);
+  CHECK_THAT(both.err, Catch::Contains("leave one of them out"));
+}

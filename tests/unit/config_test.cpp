@@ -19,6 +19,8 @@ namespace {
 constexpr const char* kPluginSchema = R"({"properties": {
   "bucket_bytes": {"type": "integer", "default": 1024, "minimum": 0},
   "betas": {"type": "array", "items": {"type": "number"}, "default": [0.9, 0.95]},
+  "reduce_dtype": {"type": "string", "x-sets": "precision.reduce_dtype"},
+  "odd": {"type": "string", "x-sets": "precision.nothing"},
   "table": {"type": "string", "default": "", "x-path": true}},
   "x-aliases": {"reduce_bucket_size": {"key": "bucket_bytes", "scale": 4}, "old.table": {"key": "table"},
     "old.bytes": {"key": "bucket_bytes"}}})";
@@ -107,6 +109,30 @@ TEST_CASE("an alias without another unit is the option under another name, whate
   CHECK_THAT(refusal({"strategy.old.bytes=big"}), Catch::Contains("strategy.bucket_bytes") &&
                                                       Catch::Contains("strategy.old.bytes") &&
                                                       Catch::Contains("integer"));
+}
+
+TEST_CASE("an option may stand for a key of another section, in that key's words and with its check", "[config]") {
+  const Config config = with({"strategy.reduce_dtype=torch.bfloat16"});
+  CHECK(config.text("precision.reduce_dtype") == "bf16");
+  CHECK_THAT(config.find("precision.reduce_dtype")->source, Catch::Contains("strategy.reduce_dtype"));
+  CHECK(config.find("strategy.reduce_dtype")->value.is_null());
+  CHECK(with({"strategy.reduce_dtype=bfloat16", "precision.reduce_dtype=bf16"}).text("precision.reduce_dtype") ==
+        "bf16");
+  CHECK(with({"strategy.reduce_dtype=bf16", "strategy.reduce_dtype=fp32"}).text("precision.reduce_dtype") == "fp32");
+  CHECK_THAT(refusal({"strategy.reduce_dtype=fp8"}),
+             Catch::Contains("strategy.reduce_dtype") && Catch::Contains("one of fp32, bf16"));
+  CHECK_THAT(refusal({"strategy.odd=1.0.0"}),
+             Catch::Contains("precision.nothing") && Catch::Contains("mend the plugin"));
+}
+
+TEST_CASE("two names of one key that contradict each other are refused, in any order", "[config]") {
+  for (const auto& words : {std::vector<std::string>{"precision.reduce_dtype=fp32", "strategy.reduce_dtype=bf16"},
+                            std::vector<std::string>{"strategy.reduce_dtype=bf16", "precision.reduce_dtype=fp32"}}) {
+    CHECK(
+        refusal(words) ==
+        "strategy.reduce_dtype = \"bf16\" on the command line stands for precision.reduce_dtype, which is \"fp32\" by "
+        "the command line; leave one of them out");
+  }
 }
 
 TEST_CASE("paths of a file are relative to it, paths of words to the current folder", "[config]") {

@@ -35,6 +35,15 @@ TEST_CASE("a value of the right type and range passes unchanged", "[schema]") {
   CHECK(check(option_of(R"({"type": "array", "items": {"type": "number"}})"), "[1, 2.5]").size() == 2);
 }
 
+TEST_CASE("further words for a value are read as it", "[schema]") {
+  const Option option =
+      option_of(R"({"type": ["string", "null"], "enum": ["bf16", null], "x-spellings": {"torch.bfloat16": "bf16"}})");
+  CHECK(check(option, "\"torch.bfloat16\"") == "bf16");
+  CHECK(check(option, "\"bf16\"") == "bf16");
+  CHECK(check(option, "null").is_null());
+  CHECK_THAT(refusal(option, "\"torch.half\""), Catch::Contains("one of bf16"));
+}
+
 TEST_CASE("an integral floating-point number becomes an integer where one is wanted", "[schema]") {
   const Json value = check(option_of(R"({"type": "integer"})"), "2e3");
   CHECK(value.is_number_integer());
