@@ -15,6 +15,7 @@
 
 #include "ddh/kind/comm.h"
 #include "ddh/kind/device.h"
+#include "ddh/kind/optimizer.h"
 #include "ddh/sdk/plugin.hpp"
 #include "launch/launch.hpp"
 #include "schedule/schedule.hpp"
@@ -71,6 +72,19 @@ void check_device(const RunPlan& plan) {
   if (!plan.device.has_cap(DDH_CAP_HOST_REACHABLE))
     ddh::fail(DDH_FAILED_PRECONDITION, "optimizer '", plan.optimizer.id(), "' computes on the host, which can't reach ",
               "the memory of device '", plan.device.id(), "'; choose another --device");
+}
+
+// By norm or by value. The norm's default gives way, so that what a dry run prints is a config file.
+void settle_clipping(RunPlan& plan) {
+  const double value = plan.config.get<double>("train.clip_value"), norm = plan.config.get<double>("train.clip_norm");
+  if (value == 0) return;
+  if (!plan.optimizer.has_cap(DDH_CAP_CLIP_VALUE))
+    ddh::fail(DDH_FAILED_PRECONDITION, "optimizer '", plan.optimizer.id(), "' does not clip by value; leave out ",
+              "train.clip_value=", value, " or choose another optimizer");
+  if (norm > 0 && plan.config.find("train.clip_norm")->source != "default")
+    ddh::fail(DDH_INVALID_ARGUMENT, "train.clip_value=", value, " and train.clip_norm=", norm,
+              " exclude each other; leave one out");
+  plan.config.set("train.clip_norm", 0.0, "derived");
 }
 
 // "runs/gpt-zero3", or the first of -2, -3 ... that holds no run.
@@ -151,6 +165,7 @@ RunPlan make_plan(const UserConfig& user, Registry& registry, int world_size) {
               "' publishes no option 'lr', from which the host makes the learning rate of a step; mend the plugin");
   }
   complete_schedule(plan.config);
+  settle_clipping(plan);
   for (const Role& role : kRoles) name_plugin_by_full_path(plan.config, plan.*role.plugin);
   if (plan.config.find("run.nproc")->value.is_null()) plan.config.set("run.nproc", world_size, "derived");
   plan.ranks_per_node = static_cast<int>(plan.config.get<int64_t>("run.ranks_per_node"));

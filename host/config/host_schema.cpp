@@ -49,6 +49,8 @@ constexpr const char* kTrain = R"json({"properties": {
   "grad_accum_steps": {"type": "integer", "default": 1, "minimum": 1, "maximum": 1048576,
     "description": "micro-batches per step and rank"},
   "clip_norm": {"type": "number", "default": 1.0, "minimum": 0, "description": "largest gradient norm; 0: no clipping"},
+  "clip_value": {"type": "number", "default": 0, "minimum": 0,
+    "description": "largest magnitude of an element of the gradient, instead of clip_norm; 0: no clipping"},
   "recompute": {"type": "integer", "default": 0, "minimum": 0, "maximum": 1024, "x-unit": "units",
     "description": "every so many units drop their activations and run forward again before backward; 0: none, 1: all",
     "x-affects": "memory"},

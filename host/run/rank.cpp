@@ -101,7 +101,8 @@ class Rank {
     ddh::call(table.attach, optimizer_.get(), model_desc_);
     services_.step = std::make_unique<Step>(
         *services_.comm, *services_.device, *services_.windows, *model_desc_,
-        StepSettings{config().get<double>("train.clip_norm"), config().get<bool>("train.skip_nonfinite")});
+        StepSettings{config().get<double>("train.clip_norm"), config().get<double>("train.clip_value"),
+                     config().get<bool>("train.skip_nonfinite"), sums_in_bf16()});
     services_.step->set_optimizer(optimizer_.get(), &table);
   }
 

@@ -39,7 +39,8 @@ void Step::begin(int64_t step, int32_t program, double lr, double seed_scale, do
   norm_.clear();
   param_sums_.clear();
   decided_ = false;
-  block_ = {sizeof(ddh_step_block), 0, step, lr, loss_scale, seed_scale, 1.0, 1.0, 0.0};
+  has_exchange_ = false;
+  block_ = {sizeof(ddh_step_block), 0, step, lr, loss_scale, seed_scale, 1.0, 1.0, 0.0, settings_.clip_value};
   outcome_ = {};
 }
 

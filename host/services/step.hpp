@@ -23,7 +23,8 @@ struct MetricSums {
 };
 
 struct StepSettings {
-  double clip_norm = 0;  // 0 = off
+  double clip_norm = 0;   // 0 = off
+  double clip_value = 0;  // 0 = off
   bool skip_nonfinite = true;
   bool rounds_sums = false;  // precision.reduce_dtype=bf16: exchanges round what ranks give to a sum
 };

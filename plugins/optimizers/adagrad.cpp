@@ -104,13 +104,14 @@ class Adagrad final : public ddh::Optimizer {
     for (uint32_t r = 0; r < shard.n_ranges; ++r) {
       const int64_t t = args.param_steps[shard.ranges[r].param];
       const Scalars scalars = scalars_of(*args.block, shard.ranges[r].param, t);
-      ddh::for_each_piece(shard, shard.ranges[r], [&](uint64_t at, uint64_t numel, const float* a, const float* b) {
-        const Piece piece{shard.master + at, sum + at, a, b, lowp == nullptr ? nullptr : lowp + at, numel};
-        ddh::with_lowp(lowp, shard.lowp_dtype, [&](auto store) {
-          t == 1 ? ddh::Kernel<Update<decltype(store), true>>::run(piece, scalars)
-                 : ddh::Kernel<Update<decltype(store), false>>::run(piece, scalars);
-        });
-      });
+      ddh::for_each_piece(
+          *args.block, shard, shard.ranges[r], [&](uint64_t at, uint64_t numel, const float* a, const float* b) {
+            const Piece piece{shard.master + at, sum + at, a, b, lowp == nullptr ? nullptr : lowp + at, numel};
+            ddh::with_lowp(lowp, shard.lowp_dtype, [&](auto store) {
+              t == 1 ? ddh::Kernel<Update<decltype(store), true>>::run(piece, scalars)
+                     : ddh::Kernel<Update<decltype(store), false>>::run(piece, scalars);
+            });
+          });
     }
   }
 
@@ -140,4 +141,4 @@ class Adagrad final : public ddh::Optimizer {
 }  // namespace
 
 DDH_CXX_PLUGIN(Adagrad, optimizer, "adagrad", "0.1.0", "steps by the sum of squared gradients", kSchema, kNeeds,
-               DDH_CAP_IN_PROCESS);
+               DDH_CAP_IN_PROCESS | DDH_CAP_CLIP_VALUE);

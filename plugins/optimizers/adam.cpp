@@ -25,4 +25,5 @@ using Adam = adam::Plugin<adam::Decay::l2>;
 
 }  // namespace
 
-DDH_CXX_PLUGIN(Adam, optimizer, "adam", "0.1.0", "Adam with L2 weight decay", kSchema, kNeeds, DDH_CAP_IN_PROCESS);
+DDH_CXX_PLUGIN(Adam, optimizer, "adam", "0.1.0", "Adam with L2 weight decay", kSchema, kNeeds,
+               DDH_CAP_IN_PROCESS | DDH_CAP_CLIP_VALUE);

@@ -106,10 +106,10 @@ struct Update {
 
 // One range of a shard whose moments are slots `exp_avg` and `exp_avg_sq`.
 template <Decay kDecay>
-void update_range(const ddh_optim_shard& shard, const ddh_range& range, float* exp_avg, float* exp_avg_sq,
-                  const Scalars& scalars) {
+void update_range(const ddh_step_block& block, const ddh_optim_shard& shard, const ddh_range& range, float* exp_avg,
+                  float* exp_avg_sq, const Scalars& scalars) {
   auto* const lowp = static_cast<uint16_t*>(shard.lowp);
-  ddh::for_each_piece(shard, range, [&](uint64_t at, uint64_t numel, const float* a, const float* b) {
+  ddh::for_each_piece(block, shard, range, [&](uint64_t at, uint64_t numel, const float* a, const float* b) {
     const Piece piece{
         shard.master + at, exp_avg + at, exp_avg_sq + at, a, b, lowp == nullptr ? nullptr : lowp + at, numel};
     ddh::with_lowp(lowp, shard.lowp_dtype,
@@ -137,8 +137,8 @@ class Plugin final : public ddh::Optimizer {
       const ddh_range& range = shard.ranges[r];
       const Scalars scalars = scalars_of(options_, *args.block, args.block->lr, args.param_steps[range.param],
                                          decays_.at(static_cast<size_t>(range.param)) != 0);
-      update_range<kDecay>(shard, range, static_cast<float*>(shard.slots[0]), static_cast<float*>(shard.slots[1]),
-                           scalars);
+      update_range<kDecay>(*args.block, shard, range, static_cast<float*>(shard.slots[0]),
+                           static_cast<float*>(shard.slots[1]), scalars);
     }
   }
 

@@ -138,11 +138,12 @@ class Lamb final : public ddh::Optimizer {
     ddh::check_shard(shard, static_cast<uint32_t>(kSlots.size()));
     const ddh_range& range = shard.ranges[0];
     const Scalars scalars = scalars_of(*args.update, range.param);
-    ddh::for_each_piece(shard, range, [&](uint64_t at, uint64_t numel, const float* a, const float* b) {
-      const uint64_t done = at - range.flat_offset;
-      ddh::Kernel<Prepare>::run(piece(shard, at, numel, a, b), scalars, args.values[kParam] + done,
-                                args.values[kUpdate] + done);
-    });
+    ddh::for_each_piece(*args.update->block, shard, range,
+                        [&](uint64_t at, uint64_t numel, const float* a, const float* b) {
+                          const uint64_t done = at - range.flat_offset;
+                          ddh::Kernel<Prepare>::run(piece(shard, at, numel, a, b), scalars, args.values[kParam] + done,
+                                                    args.values[kUpdate] + done);
+                        });
   }
 
   void update(const ddh_update_args& args) override {
@@ -213,4 +214,4 @@ class Lamb final : public ddh::Optimizer {
 }  // namespace
 
 DDH_CXX_PLUGIN(Lamb, optimizer, "lamb", "0.1.0", "Adam scaled by the norm of each parameter", kSchema, kNeeds,
-               DDH_CAP_IN_PROCESS);
+               DDH_CAP_IN_PROCESS | DDH_CAP_CLIP_VALUE);

@@ -97,11 +97,12 @@ class Lion final : public ddh::Optimizer {
     auto* const lowp = static_cast<uint16_t*>(shard.lowp);
     for (uint32_t r = 0; r < shard.n_ranges; ++r) {
       const Scalars scalars = scalars_of(*args.block, shard.ranges[r].param);
-      ddh::for_each_piece(shard, shard.ranges[r], [&](uint64_t at, uint64_t numel, const float* a, const float* b) {
-        const Piece piece{shard.master + at, exp_avg + at, a, b, lowp == nullptr ? nullptr : lowp + at, numel};
-        ddh::with_lowp(lowp, shard.lowp_dtype,
-                       [&](auto store) { ddh::Kernel<Update<decltype(store)>>::run(piece, scalars); });
-      });
+      ddh::for_each_piece(
+          *args.block, shard, shard.ranges[r], [&](uint64_t at, uint64_t numel, const float* a, const float* b) {
+            const Piece piece{shard.master + at, exp_avg + at, a, b, lowp == nullptr ? nullptr : lowp + at, numel};
+            ddh::with_lowp(lowp, shard.lowp_dtype,
+                           [&](auto store) { ddh::Kernel<Update<decltype(store)>>::run(piece, scalars); });
+          });
     }
   }
 
@@ -130,4 +131,4 @@ class Lion final : public ddh::Optimizer {
 }  // namespace
 
 DDH_CXX_PLUGIN(Lion, optimizer, "lion", "0.1.0", "sign of an interpolated momentum", kSchema, kNeeds,
-               DDH_CAP_IN_PROCESS);
+               DDH_CAP_IN_PROCESS | DDH_CAP_CLIP_VALUE);

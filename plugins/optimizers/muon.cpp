@@ -188,7 +188,7 @@ class Muon final : public ddh::Optimizer {
     const double lr = lr_ > 0 ? args.block->lr * (adamw_lr_ / lr_) : 0.0;
     const adam::Scalars scalars =
         adam::scalars_of(adamw_, *args.block, lr, args.param_steps[range.param], decays(range.param));
-    adam::update_range<adam::Decay::decoupled>(shard, range, static_cast<float*>(shard.slots[kExpAvg]),
+    adam::update_range<adam::Decay::decoupled>(*args.block, shard, range, static_cast<float*>(shard.slots[kExpAvg]),
                                                static_cast<float*>(shard.slots[kExpAvgSq]), scalars);
   }
 
@@ -208,7 +208,7 @@ class Muon final : public ddh::Optimizer {
     auto* const momentum = static_cast<float*>(shard.slots[kMomentum]);
     auto* const lowp = static_cast<uint16_t*>(shard.lowp);
     const auto weight = static_cast<float>(1.0 - momentum_);
-    ddh::for_each_piece(shard, range, [&](uint64_t at, uint64_t numel, const float* a, const float* b) {
+    ddh::for_each_piece(*args.block, shard, range, [&](uint64_t at, uint64_t numel, const float* a, const float* b) {
       const Piece piece{nullptr, momentum + at, a, b, nullptr, direction + (at - range.flat_offset), numel};
       ddh::Kernel<Momentum>::run(piece, ddh::gradient_scale(*args.block), weight, nesterov_ ? weight : 0.0f);
     });
@@ -254,4 +254,4 @@ class Muon final : public ddh::Optimizer {
 }  // namespace
 
 DDH_CXX_PLUGIN(Muon, optimizer, "muon", "0.1.0", "orthogonalized momentum for matrices, adamw for the rest", kSchema,
-               kNeeds, DDH_CAP_IN_PROCESS);
+               kNeeds, DDH_CAP_IN_PROCESS | DDH_CAP_CLIP_VALUE);

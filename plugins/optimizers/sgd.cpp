@@ -124,7 +124,7 @@ class Sgd final : public ddh::Optimizer {
       const ddh_range& range = shard.ranges[r];
       const bool first = args.param_steps[range.param] == 1;
       const Scalars scalars = scalars_of(*args.block, range.param);
-      ddh::for_each_piece(shard, range, [&](uint64_t at, uint64_t numel, const float* a, const float* b) {
+      ddh::for_each_piece(*args.block, shard, range, [&](uint64_t at, uint64_t numel, const float* a, const float* b) {
         const Piece piece{shard.master + at,
                           buffer == nullptr ? nullptr : buffer + at,
                           a,
@@ -172,4 +172,5 @@ class Sgd final : public ddh::Optimizer {
 
 }  // namespace
 
-DDH_CXX_PLUGIN(Sgd, optimizer, "sgd", "0.1.0", "gradient descent with momentum", kSchema, kNeeds, DDH_CAP_IN_PROCESS);
+DDH_CXX_PLUGIN(Sgd, optimizer, "sgd", "0.1.0", "gradient descent with momentum", kSchema, kNeeds,
+               DDH_CAP_IN_PROCESS | DDH_CAP_CLIP_VALUE);

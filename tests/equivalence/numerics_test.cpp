@@ -77,3 +77,21 @@ TEST_CASE("dtypes under the strategies' own names are those of the run", "[equiv
   CHECK(both.code != 0);
   CHECK_THAT(both.err, Catch::Contains("leave one of them out"));
 }
+
+// ---- Clipping by value ------------------------------------------------------------------------------------------------
+
+TEST_CASE("gradients held to a value, element by element: the same bits under every strategy", "[equivalence]") {
+  const char* const optimizer = GENERATE("adamw", "sgd", "lamb", "muon");
+  const Options options = {"--optimizer", optimizer, kManyBlocks, "model.nan_at_step=5"};
+  const Result some = check_everywhere(2, joined(options, {"train.clip_value=0.003"}));
+  const Result none = run(kReference, 2, joined(options, {"train.clip_norm=0"}), kSteps);
+  CHECK((some.weights != none.weights));
+  CHECK(some.record.steps[0].at("grad_norm") == none.record.steps[0].at("grad_norm"));  // from before the clipping
+  CHECK((run(kReference, 2, joined(options, {"train.clip_value=1e9"}), kSteps).weights == none.weights));
+}
+
+TEST_CASE("clipping by value and by norm exclude each other", "[equivalence]") {
+  const Result both = attempt({kReference, 1, {"train.clip_value=0.1", "train.clip_norm=1"}});
+  CHECK(both.code != 0);
+  CHECK_THAT(both.err, Catch::Contains("train.clip_value=0.1 and train.clip_norm=1 exclude each other"));
+}

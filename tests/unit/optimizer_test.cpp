@@ -245,6 +245,46 @@ TEST_CASE("unscale and clip multiply the gradient once") {
   CHECK(same_bits(scaled.master, plain.master));
 }
 
+TEST_CASE("each optimizer holds the mean gradient to clip_value, whatever the number of sources") {
+  const std::vector<uint64_t> numels = {5000};
+  for (const Case& c : reference_cases()) {
+    for (const uint32_t n_grads : {1u, 2u, 4u}) {
+      INFO(c.optimizer << " with " << n_grads << " gradient sources");
+      const OptimizerFixture optimizer(entry_of(c.optimizer), options_of(c), numels, {}, {{50, 100}}, texts_of(c));
+      Shard bounded = random_shard(numels, optimizer.slot_count(), n_grads);
+      Shard plain = random_shard(numels, optimizer.slot_count(), 1);
+      plain.master = bounded.master;
+      plain.slots = bounded.slots;
+      for (size_t i = 0; i < numels[0]; ++i) {
+        float sum = bounded.grads[0][i];
+        for (uint32_t k = 1; k < n_grads; ++k) sum += bounded.grads[k][i];
+        plain.grads[0][i] = std::clamp(sum * 0.25f, -0.1f, 0.1f);
+      }
+      ddh_step_block block = step_block(1, 0.01);
+      block.inv_scale = 0.25;
+      block.clip_value = 0.1;
+      optimizer.update(bounded.view(), block, {1});
+      optimizer.update(plain.view(), step_block(1, 0.01), {1});
+      CHECK(same_bits(bounded.master, plain.master));
+      for (uint32_t slot = 0; slot < optimizer.slot_count(); ++slot)
+        CHECK(same_bits(bounded.slots[slot], plain.slots[slot]));
+    }
+  }
+}
+
+TEST_CASE("a step block from before clip_value has none") {
+  const std::vector<uint64_t> numels = {100};
+  const OptimizerFixture optimizer(ddh_entry_sgd, sgd_options(), numels);
+  Shard old = random_shard(numels, 1, 1);
+  Shard plain = old;
+  ddh_step_block block = step_block(1, 0.1);
+  block.struct_size = offsetof(ddh_step_block, clip_value);
+  block.clip_value = 1e-6;  // lies behind the end
+  optimizer.update(old.view(), block, {1});
+  optimizer.update(plain.view(), step_block(1, 0.1), {1});
+  CHECK(same_bits(old.master, plain.master));
+}
+
 TEST_CASE("parameters marked no_decay keep their size unless all decay") {
   const std::vector<uint64_t> numels = {64, 64};
   for (const bool groups : {true, false}) {

@@ -8,6 +8,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DDH_HEADER_CHECKSUM UINT64_C(0xb7cd23e6b09a2bb7)
-#define DDH_HEADER_CHECKSUM_TEXT "b7cd23e6b09a2bb7"
+#define DDH_HEADER_CHECKSUM UINT64_C(0xdabda50719668c2f)
+#define DDH_HEADER_CHECKSUM_TEXT "dabda50719668c2f"
 #endif

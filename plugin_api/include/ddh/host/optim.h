@@ -41,8 +41,9 @@ typedef struct ddh_step_block {
   double inv_scale;   /* a gradient times this is the gradient of the mean loss */
   double clip_factor; /* at most 1 */
   double grad_norm;   /* of the mean loss's gradient, before clipping; NaN or infinite where a gradient is */
+  double clip_value;  /* each element of the mean gradient is held in [-clip_value, clip_value]; 0: no bound */
 } ddh_step_block;
-#define DDH_STEP_BLOCK_MIN_SIZE 64u
+#define DDH_STEP_BLOCK_MIN_SIZE 72u
 
 /* One state array of an optimizer. */
 #define DDH_SLOT_PER_ELEMENT 1 /* as many elements as the parameter */

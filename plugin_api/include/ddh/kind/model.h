@@ -25,6 +25,8 @@
 #define DDH_CAP_COMPUTE_F16 (UINT64_C(1) << 17)
 /* Its forward may run a second time before backward (DDH_CALL_RECOMPUTED, DDH_PHASE_RECOMPUTE). */
 #define DDH_CAP_RECOMPUTE (UINT64_C(1) << 18)
+/* Takes batches without samples: its units run on them, and write gradients that are zero. */
+#define DDH_CAP_EMPTY_BATCH (UINT64_C(1) << 19)
 
 /* ---- What a model says of itself, before any tensor exists. Owned by the model until destroy ----------- */
 
@@ -152,7 +154,7 @@ typedef struct ddh_batch_args {
   int32_t program;
   int64_t step;           /* counts from 1 */
   int32_t micro_batch;    /* counts from 0 */
-  uint32_t n_samples;     /* may be 0 */
+  uint32_t n_samples;     /* 0 only with DDH_CAP_EMPTY_BATCH */
   const int64_t* samples; /* global sample indices, chosen by the host */
 } ddh_batch_args;
 #define DDH_BATCH_ARGS_MIN_SIZE 32u

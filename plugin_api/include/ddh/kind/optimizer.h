@@ -20,11 +20,15 @@
 
 #define DDH_OPTIMIZER_IFACE "ddh.optimizer/1"
 
+/* ddh_desc.caps of optimizers. Holds elements of the gradient to ddh_step_block.clip_value; without it the host refuses
+ * train.clip_value. */
+#define DDH_CAP_CLIP_VALUE (UINT64_C(1) << 16)
+
 typedef struct ddh_update_args {
   uint32_t struct_size;
   uint32_t reserved0;
   const ddh_optim_shard* shard;
-  const ddh_step_block* block; /* the gradient is inv_scale * clip_factor * (sum of the sources) */
+  const ddh_step_block* block; /* the gradient is inv_scale * clip_factor * (sum of the sources), held to clip_value */
   const int64_t* param_steps;  /* per parameter of the model: updates so far, this one included (1 at the first) */
   ddh_stream_t* stream;
   /* Sums over whole parameters, sum_count for each parameter of the model; NULL in prepare and without sums. */
@@ -48,8 +52,8 @@ typedef struct ddh_optimizer {
   uint32_t (*slot_count)(ddh_inst* self) DDH_NX;                                           /* [any] */
   ddh_rc (*slot)(ddh_inst* self, uint32_t index, ddh_slot_desc* out, ddh_err* err) DDH_NX; /* [any] */
   int32_t (*needs)(ddh_inst* self, int32_t param) DDH_NX;                                  /* DDH_NEEDS_*. [any] */
-  /* One pass: sum of sources, unscale, clip, update, master, low-precision copy. Does nothing when block->skip. Elements
-   * between ranges are not touched. [step] [stream-ordered] */
+  /* One pass: sum of sources, unscale, clip, bound, update, master, low-precision copy. Does nothing when block->skip.
+   * Elements between ranges are not touched. [step] [stream-ordered] */
   ddh_rc (*update)(ddh_inst* self, const ddh_update_args* args, ddh_err* err) DDH_NX;
   /* How many sums of squares over a parameter update needs; NULL = 0. [any] */
   uint32_t (*sum_count)(ddh_inst* self) DDH_NX;

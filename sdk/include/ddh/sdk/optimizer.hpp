@@ -67,9 +67,19 @@ inline const void* Optimizer::interface(std::string_view id) const {
   return id == DDH_OPTIMIZER_IFACE ? &table : nullptr;
 }
 
+// The largest magnitude of an element of the gradient; 0: no bound.
+inline double clip_value(const ddh_step_block& block) {
+  return DDH_HAS(&block, ddh_step_block, clip_value) ? block.clip_value : 0.0;
+}
+
 // What the sum of the gradient sources is multiplied with: one rounding, the same for every cut and every scheme.
-inline float gradient_scale(const ddh_step_block& block) {
+inline float unbounded_scale(const ddh_step_block& block) {
   return static_cast<float>(block.inv_scale * block.clip_factor);
+}
+
+// What the pieces of for_each_piece are multiplied with: those that are held to clip_value are scaled already.
+inline float gradient_scale(const ddh_step_block& block) {
+  return clip_value(block) > 0 ? 1.0f : unbounded_scale(block);
 }
 
 // Per parameter of the model: 1 where weight decay applies. With `groups`, not where the model marks NO_DECAY.
@@ -111,17 +121,29 @@ struct AddSources {
     for (uint64_t i = 0; i < numel; ++i) dst[i] = a[i] + b[i];
   }
 };
+
+// dst = scale src, held in [-limit, limit]; a NaN stays one.
+struct Bound {
+  DDH_SIMD_BODY void run(float* dst, const float* src, float scale, float limit, uint64_t numel) {
+    DDH_SIMD_LOOP
+    for (uint64_t i = 0; i < numel; ++i) {
+      const float g = src[i] * scale;
+      dst[i] = g > limit ? limit : g < -limit ? -limit : g;
+    }
+  }
+};
 }  // namespace detail
 
 // Calls apply(offset, numel, g0, g1) for pieces of a range: element `offset + i` of the shard's buffers has the
-// gradient g0[i] + g1[i], or g0[i] where g1 is null. Further sources are summed in order, piece by piece in the first
-// cache.
+// gradient g0[i] + g1[i], or g0[i] where g1 is null, times gradient_scale. Further sources are summed in order, piece by
+// piece in the first cache; there too elements are held to clip_value, so that loops know nothing of it.
 template <class Apply>
-void for_each_piece(const ddh_optim_shard& shard, const ddh_range& range, Apply&& apply) {
+void for_each_piece(const ddh_step_block& block, const ddh_optim_shard& shard, const ddh_range& range, Apply&& apply) {
   constexpr uint64_t kPiece = 2048;
   const uint64_t begin = range.flat_offset;
   const uint32_t n = shard.n_grads;
-  if (n <= 2) {
+  const auto limit = static_cast<float>(clip_value(block));
+  if (n <= 2 && limit == 0) {
     apply(begin, range.numel, shard.grads[0] + begin, n == 2 ? shard.grads[1] + begin : nullptr);
     return;
   }
@@ -129,12 +151,18 @@ void for_each_piece(const ddh_optim_shard& shard, const ddh_range& range, Apply&
   for (uint64_t done = 0; done < range.numel; done += kPiece) {
     const uint64_t at = begin + done;
     const uint64_t numel = std::min(kPiece, range.numel - done);
+    const uint32_t n_summed = limit > 0 ? n : n - 1;  // the last one is left to the loop, else
     const float* partial = shard.grads[0] + at;
-    for (uint32_t source = 1; source + 1 < n; ++source) {
+    for (uint32_t source = 1; source < n_summed; ++source) {
       Kernel<detail::AddSources>::run(sum.data(), partial, shard.grads[source] + at, numel);
       partial = sum.data();
     }
-    apply(at, numel, partial, shard.grads[n - 1] + at);
+    if (limit > 0) {
+      Kernel<detail::Bound>::run(sum.data(), partial, unbounded_scale(block), limit, numel);
+      apply(at, numel, static_cast<const float*>(sum.data()), static_cast<const float*>(nullptr));
+    } else {
+      apply(at, numel, partial, shard.grads[n - 1] + at);
+    }
   }
 }
 
