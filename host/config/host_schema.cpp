@@ -40,6 +40,8 @@ constexpr const char* kData = R"json({"properties": {
     "description": "part of data.path that is kept for evaluation when val_path is empty"},
   "micro_batch": {"type": "integer", "default": 12, "minimum": 1, "maximum": 1048576, "x-unit": "samples",
     "description": "samples per rank and micro-batch"},
+  "drop_last": {"type": ["boolean", "null"], "default": null,
+    "description": "samples of an epoch that fill no step: true leaves them out, false makes a smaller one; null: no seam"},
   "order": {"type": "string", "default": "", "x-path": true,
     "description": "file of int64 sample indices to use in turn; empty: a permutation by (seed, epoch)"}
 }})json";

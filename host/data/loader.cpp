@@ -17,8 +17,8 @@ Batch make_batch(ddh_inst* model, const ddh_model& table, int32_t program, int64
   return {model, &table, batch, info};
 }
 
-Loader::Loader(ddh_inst* model, const ddh_model& table, const Sampler& sampler, Range range)
-    : model_(model), table_(table), sampler_(sampler), range_(range), worker_([this] { work(); }) {}
+Loader::Loader(ddh_inst* model, const ddh_model& table, const TrainOrder& order, Range range)
+    : model_(model), table_(table), order_(order), range_(range), worker_([this] { work(); }) {}
 
 Loader::~Loader() {
   {
@@ -45,7 +45,7 @@ void Loader::work() {
   try {
     for (int64_t step = range_.first_step; step <= range_.last_step; ++step) {
       for (uint64_t m = 0; m < range_.grad_accum_steps; ++m) {
-        Batch batch = make_batch(model_, table_, range_.program, step, m, sampler_.samples(step, m, range_.rank));
+        Batch batch = make_batch(model_, table_, order_.program(step), step, m, order_.samples(step, m, range_.rank));
         std::unique_lock lock(mutex_);
         changed_.wait(lock, [this] { return stop_ || ready_.size() < kAhead; });
         if (stop_) return;

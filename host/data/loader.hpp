@@ -12,7 +12,7 @@
 #include <thread>
 #include <utility>
 
-#include "data/sampler.hpp"
+#include "data/train_order.hpp"
 #include "ddh/ddh.h"
 #include "services/clock.hpp"
 
@@ -53,12 +53,11 @@ Batch make_batch(ddh_inst* model, const ddh_model& table, int32_t program, int64
 class Loader {
  public:
   struct Range {
-    int32_t program;
     int64_t first_step, last_step;  // both taken
     uint64_t grad_accum_steps;
     uint64_t rank;
   };
-  Loader(ddh_inst* model, const ddh_model& table, const Sampler& sampler, Range range);
+  Loader(ddh_inst* model, const ddh_model& table, const TrainOrder& order, Range range);
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
   ~Loader();
@@ -72,7 +71,7 @@ class Loader {
   static constexpr size_t kAhead = 2;  // batches
   ddh_inst* model_;
   const ddh_model& table_;
-  const Sampler& sampler_;
+  const TrainOrder& order_;
   const Range range_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -10,6 +10,8 @@
 #include <cstring>
 #include <string_view>
 
+#include "config/json.hpp"
+
 namespace ddhost {
 namespace {
 
@@ -61,7 +63,7 @@ void Monitor::step_begin(int64_t step) {
   step_start_ = Clock::now();
 }
 
-void Monitor::step_end(const ddh_step_block& block, const StepOutcome& outcome) {
+void Monitor::step_end(const ddh_step_block& block, const StepOutcome& outcome, const std::string& program) {
   const double step_ms = std::chrono::duration<double, std::milli>(Clock::now() - step_start_).count();
   total_ms_ += step_ms;
   ++steps_timed_;
@@ -78,7 +80,8 @@ void Monitor::step_end(const ddh_step_block& block, const StepOutcome& outcome) 
                         ",\"grad_norm\":", json_number(block.grad_norm), ",\"lr\":", json_number(block.lr),
                         ",\"step_ms\":", json_number(step_ms), ",\"", items_name_,
                         "_per_s\":", json_number(items_per_s), ",\"skipped\":", block.skip != 0 ? "true" : "false",
-                        ",\"loss_scale\":", json_number(block.loss_scale), "}"));
+                        ",\"loss_scale\":", json_number(block.loss_scale),
+                        program.empty() ? "" : ",\"program\":" + Json(program).dump(), "}"));
   }
   smooth_ms_ = smooth_ms_ == 0 ? step_ms : 0.9 * smooth_ms_ + 0.1 * step_ms;
   show_progress(block, loss, step_ms, items_per_s);

@@ -25,7 +25,8 @@ class Monitor {
   Monitor& operator=(const Monitor&) = delete;
 
   void step_begin(int64_t step);
-  void step_end(const ddh_step_block& block, const StepOutcome& outcome);
+  // `program`: what the step trained, where programs take turns; else "".
+  void step_end(const ddh_step_block& block, const StepOutcome& outcome, const std::string& program);
   void evaluated(int64_t step, double val_loss);
   // The last object of metrics.jsonl: {"summary": ...}; `json` is an object's text.
   void write_summary(const std::string& json);

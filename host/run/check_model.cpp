@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/check_model.hpp"
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <vector>
@@ -93,6 +94,26 @@ int32_t find_program(const ddh_model_desc& model, int32_t kind) {
     if (model.programs[g]->kind == kind) return static_cast<int32_t>(g);
   }
   return -1;
+}
+
+std::vector<int32_t> train_programs(const Config& config, const ddh_model_desc& model) {
+  std::vector<int32_t> all, chosen;
+  std::string names;
+  for (uint32_t g = 0; g < model.n_programs; ++g) {
+    if (model.programs[g]->kind != DDH_PROGRAM_TRAIN) continue;
+    all.push_back(static_cast<int32_t>(g));
+    names += (names.empty() ? "" : ", ") + std::string(model.programs[g]->name);
+  }
+  if (all.empty()) ddh::fail(DDH_FAILED_PRECONDITION, "model '", model.name, "' has no train program");
+  for (const Json& name : config.find("train.programs")->value) {
+    const auto at =
+        std::find_if(all.begin(), all.end(), [&](int32_t g) { return name == std::string(model.programs[g]->name); });
+    if (at == all.end())
+      ddh::fail(DDH_INVALID_ARGUMENT, "train.programs names ", name.dump(), ", which is no train program of model '",
+                model.name, "'; it has ", names);
+    chosen.push_back(*at);
+  }
+  return chosen.empty() ? all : chosen;
 }
 
 int32_t compute_dtype(const Config& config, const Plugin& model) {

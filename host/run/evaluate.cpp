@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/evaluate.hpp"
 
+#include <algorithm>
 #include <array>
 
 namespace ddhost {
@@ -17,16 +18,30 @@ bool stop_wanted(const TrainSetup& setup) {
   return setup.services.comm->any(setup.services.seat.progress.stop_requested(), "stop");
 }
 
+bool takes_each_once(const TrainSetup& setup) { return epoch_end(setup.services.config) == EpochEnd::shorten; }
+
+// With data.drop_last=false no sample counts twice: there are no more micro-batches than the samples fill.
 SampleCut eval_cut(const TrainSetup& setup) {
   const Config& config = setup.services.config;
-  return {static_cast<uint64_t>(config.get<int64_t>("data.micro_batch")),
-          static_cast<uint64_t>(setup.services.seat.world_size),
-          static_cast<uint64_t>(config.get<int64_t>("train.eval_batches"))};
+  SampleCut cut{static_cast<uint64_t>(config.get<int64_t>("data.micro_batch")),
+                static_cast<uint64_t>(setup.services.seat.world_size),
+                static_cast<uint64_t>(config.get<int64_t>("train.eval_batches"))};
+  const uint64_t together = cut.micro_batch * cut.world_size;
+  const uint64_t needed = (eval_program(setup).n_samples + together - 1) / together;
+  if (takes_each_once(setup)) cut.grad_accum_steps = std::clamp<uint64_t>(needed, 1, cut.grad_accum_steps);
+  return cut;
 }
 
 Sampler eval_sampler(const TrainSetup& setup) {
   const uint64_t n_samples = eval_program(setup).n_samples;
   const SampleCut cut = eval_cut(setup);
+  if (takes_each_once(setup)) {
+    const Sampler sampler(n_samples, 0, cut, "", EpochEnd::shorten);
+    if (!sampler.has_empty(1) || setup.takes_empty_batches) return sampler;
+    ddh::fail(DDH_FAILED_PRECONDITION, "the ", n_samples,
+              " samples of the evaluation leave a micro-batch empty, which ", "model '", setup.model.name,
+              "' does not take; change train.eval_batches or data.micro_batch, or leave out ", "data.drop_last=false");
+  }
   if (n_samples >= cut.micro_batch * cut.world_size) return {n_samples, 0, cut, ""};
   ddh::fail(DDH_FAILED_PRECONDITION, "the evaluation data has ", n_samples, " samples, fewer than one micro-batch of ",
             cut.micro_batch, " on each of ", cut.world_size,

@@ -88,8 +88,7 @@ class Rank {
     model_table_ = &model_.require<ddh_model>(DDH_MODEL_IFACE, DDH_MODEL_MIN_SIZE);
     ddh::call(model_table_->describe, model_.get(), &model_desc_);
     check_model(*model_desc_, kMaxMetrics);
-    train_program_ = find_program(*model_desc_, DDH_PROGRAM_TRAIN);
-    if (train_program_ < 0) ddh::fail(DDH_FAILED_PRECONDITION, "model '", model_desc_->name, "' has no train program");
+    train_programs_ = train_programs(config(), *model_desc_);
     services_.params =
         std::make_unique<ParamInit>(*model_desc_, static_cast<uint64_t>(config().get<int64_t>("run.seed")),
                                     config().get<std::string>("train.init_from"));
@@ -139,7 +138,7 @@ class Rank {
 
   void train() {
     monitor_ = std::make_unique<Monitor>(services_, plan_.run_dir.string(),
-                                         model_desc_->programs[train_program_]->sample_unit);
+                                         model_desc_->programs[train_programs_.front()]->sample_unit);
     engine_ = std::make_unique<Engine>(strategy_.get(), *strategy_table_, model_.get(), *model_table_, services_.clock);
     train_end_ = train_loop(setup(), *monitor_);
     monitor_->finish_line();
@@ -179,8 +178,9 @@ class Rank {
             *model_desc_,
             model_.get(),
             *model_table_,
-            train_program_,
-            find_program(*model_desc_, DDH_PROGRAM_EVAL)};
+            train_programs_,
+            find_program(*model_desc_, DDH_PROGRAM_EVAL),
+            plan_.model.has_cap(DDH_CAP_EMPTY_BATCH)};
   }
 
   // Plugins before the services they use; windows before the transport whose memory they map; the device last. After an
@@ -212,7 +212,7 @@ class Rank {
   const ddh_strategy* strategy_table_ = nullptr;
   const ddh_model_desc* model_desc_ = nullptr;
   ddh_plan memory_plan_{};
-  int32_t train_program_ = -1;
+  std::vector<int32_t> train_programs_;  // in turn
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Monitor> monitor_;
   TrainEnd train_end_{};

@@ -2,6 +2,7 @@
 #include "run/train_loop.hpp"
 
 #include <cmath>
+#include <map>
 #include <optional>
 
 #include "run/evaluate.hpp"
@@ -11,19 +12,39 @@
 namespace ddhost {
 namespace {
 
-Sampler make_sampler(const TrainSetup& setup) {
+// What the steps train on. Refuses what the model can't take before anything is computed.
+TrainOrder make_order(const TrainSetup& setup) {
   const Config& config = setup.services.config;
   const SampleCut cut{static_cast<uint64_t>(config.get<int64_t>("data.micro_batch")),
                       static_cast<uint64_t>(setup.services.seat.world_size),
                       static_cast<uint64_t>(config.get<int64_t>("train.grad_accum_steps"))};
-  return {setup.model.programs[setup.train_program]->n_samples, static_cast<uint64_t>(config.get<int64_t>("run.seed")),
-          cut, config.get<std::string>("data.order")};
+  std::map<int32_t, Sampler> samplers;
+  for (const int32_t program : setup.train_programs) {
+    samplers.try_emplace(program, setup.model.programs[program]->n_samples,
+                         static_cast<uint64_t>(config.get<int64_t>("run.seed")), cut,
+                         config.get<std::string>("data.order"), epoch_end(config));
+  }
+  const TrainOrder order(setup.train_programs, std::move(samplers));
+  const int32_t empty = order.program_with_empty(config.get<int64_t>("train.steps"));
+  if (empty >= 0 && !setup.takes_empty_batches)
+    ddh::fail(DDH_FAILED_PRECONDITION, "the last step of an epoch of program '", setup.model.programs[empty]->name,
+              "' leaves a micro-batch without samples, which model '", setup.model.name,
+              "' does not take; use data.drop_last=true, fewer ranks or a smaller data.micro_batch");
+  return order;
+}
+
+std::map<int32_t, OpList> make_op_lists(const TrainSetup& setup, uint64_t grad_accum_steps) {
+  const auto recompute = static_cast<uint32_t>(setup.services.config.get<int64_t>("train.recompute"));
+  std::map<int32_t, OpList> lists;
+  for (const int32_t program : setup.train_programs)
+    lists.try_emplace(program, setup.model, program, grad_accum_steps, recompute);
+  return lists;
 }
 
 // Backward differentiates seed_scale * SUM of losses. A power of two near 1 / (samples of a step) keeps gradients near
 // their final size and costs no rounding; the rest of the mean is in inv_scale.
-double seed_scale_for(const SampleCut& cut, double loss_scale) {
-  return loss_scale * std::exp2(-std::round(std::log2(static_cast<double>(cut.per_step()))));
+double seed_scale_for(uint64_t n_samples, double loss_scale) {
+  return loss_scale * std::exp2(-std::round(std::log2(static_cast<double>(n_samples))));
 }
 
 // The gradient is divided by the one and scaled for the other.
@@ -42,18 +63,21 @@ void require_success_possible(bool possible, const StepOutcome& outcome, const d
 
 }  // namespace
 
+EpochEnd epoch_end(const Config& config) {
+  if (config.find("data.drop_last")->value.is_null()) return EpochEnd::join;
+  return config.get<bool>("data.drop_last") ? EpochEnd::drop : EpochEnd::shorten;
+}
+
 TrainEnd train_loop(TrainSetup setup, Monitor& monitor) {
   RankServices& services = setup.services;
   const Config& config = services.config;
-  const int32_t program = setup.train_program;
   const auto accum = static_cast<uint64_t>(config.get<int64_t>("train.grad_accum_steps"));
   const int64_t last_step = config.get<int64_t>("train.steps"), eval_every = config.get<int64_t>("train.eval_every");
-  const uint32_t n_metrics = setup.model.programs[program]->n_metrics;
 
   const std::unique_ptr<Schedule> schedule = make_schedule(config, /*evaluates=*/eval_every > 0);
-  const Sampler sampler = make_sampler(setup);
+  const TrainOrder order = make_order(setup);
   LossScale loss_scale(LossScaleSettings::from(config));
-  const OpList ops(setup.model, program, accum, static_cast<uint32_t>(config.get<int64_t>("train.recompute")));
+  const std::map<int32_t, OpList> op_lists = make_op_lists(setup, accum);
   const std::optional<Evaluation> evaluation =
       eval_every > 0 ? std::optional<Evaluation>(std::in_place, setup) : std::nullopt;
   Loader loader(setup.model_inst, setup.model_table, sampler,
@@ -61,8 +85,10 @@ TrainEnd train_loop(TrainSetup setup, Monitor& monitor) {
 
   services.clock.restart();
   for (int64_t step = 1; step <= last_step; ++step) {
+    const int32_t program = order.program(step);
+    const ddh_program_desc& described = *setup.model.programs[program];
     monitor.step_begin(step);
-    const double seed_scale = seed_scale_for(sampler.cut(), loss_scale.value());
+    const double seed_scale = seed_scale_for(order.count(step), loss_scale.value());
     services.step->begin(step, program, schedule->lr(step), seed_scale, loss_scale.value());
     setup.engine.step_begin(program, step);
 
@@ -70,8 +96,8 @@ TrainEnd train_loop(TrainSetup setup, Monitor& monitor) {
     double announced_count = 0;
     for (uint64_t m = 0; m < accum; ++m) {
       const Batch batch = loader.next(services.clock);
-      setup.engine.run(ops, program, step, m, batch, seed_scale);
-      setup.engine.add_metrics(program, m, n_metrics, metrics.sum.data(), metrics.count.data());
+      setup.engine.run(op_lists.at(program), program, step, m, batch, seed_scale);
+      setup.engine.add_metrics(program, m, described.n_metrics, metrics.sum.data(), metrics.count.data());
       setup.engine.discard(m);
       metrics.items += static_cast<double>(batch.info().items);
       announced_count += batch.info().loss_count;
@@ -82,7 +108,7 @@ TrainEnd train_loop(TrainSetup setup, Monitor& monitor) {
 
     const ddh_step_block& block = services.step->block();
     const StepOutcome& outcome = services.step->outcome();
-    monitor.step_end(block, outcome);
+    monitor.step_end(block, outcome, order.turns().size() > 1 ? described.name : "");
     require_success_possible(loss_scale.step_done(!outcome.nonfinite.empty()), outcome, block);
     schedule->step_done({block.skip != 0, outcome.world.sum[0] / outcome.world.count[0]});
     if (outcome.stop) return {step, true};

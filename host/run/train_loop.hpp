@@ -3,6 +3,9 @@
 // run/train_loop.hpp: the loop over steps. It knows no scheme, no model and no optimizer.
 #pragma once
 
+#include <vector>
+
+#include "data/sampler.hpp"
 #include "monitor/monitor.hpp"
 #include "run/engine.hpp"
 #include "services/interfaces.hpp"
@@ -16,14 +19,18 @@ struct TrainSetup {
   const ddh_model_desc& model;
   ddh_inst* model_inst;
   const ddh_model& model_table;
-  int32_t train_program;
-  int32_t eval_program;  // -1: the model has none
+  std::vector<int32_t> train_programs;  // in turn, one a step
+  int32_t eval_program;                 // -1: the model has none
+  bool takes_empty_batches;
 };
 
 struct TrainEnd {
   int64_t last_step;
   bool stopped;  // the run was asked to; the same on every rank
 };
+
+// data.drop_last.
+EpochEnd epoch_end(const Config& config);
 
 // Runs train.steps steps, fewer when the run is asked to stop.
 TrainEnd train_loop(TrainSetup setup, Monitor& monitor);

@@ -95,3 +95,44 @@ TEST_CASE("clipping by value and by norm exclude each other", "[equivalence]") {
   CHECK(both.code != 0);
   CHECK_THAT(both.err, Catch::Contains("train.clip_value=0.1 and train.clip_norm=1 exclude each other"));
 }
+
+// ---- Uneven batches ----------------------------------------------------------------------------------------------------
+
+TEST_CASE("ranks with fewer samples or none: the same bits under every strategy", "[equivalence]") {
+  // 20 samples an epoch; a step takes 18, so that the last one has 2, all of them rank 0's.
+  const Options options =
+      GENERATE(Options{"data.micro_batch=6"}, Options{"data.micro_batch=3", "train.grad_accum_steps=2"},
+               Options{"data.micro_batch=3", "train.grad_accum_steps=2", "train.reduce_order=micro_first"},
+               Options{"data.micro_batch=6", "train.recompute=1", "precision.compute=bf16"});
+  check_everywhere(
+      3, joined(options, {"model.samples=20", "data.drop_last=false", "model.ignore_every=3", "train.eval_every=5"}));
+}
+
+TEST_CASE("the mean is over the targets that count, however they are spread over ranks and micro-batches",
+          "[equivalence]") {
+  const Options shared = {"model.samples=20",   "data.drop_last=false", "model.ignore_every=3",
+                          "train.eval_every=4", "--optimizer",          "sgd"};
+  const Result one = run(kReference, 1, joined(shared, {"data.micro_batch=12"}));
+  const Result three = run(kReference, 3, joined(shared, {"data.micro_batch=4"}));
+  const Result accumulated = run(kReference, 2, joined(shared, {"data.micro_batch=3", "train.grad_accum_steps=2"}));
+  for (const Result* other : {&three, &accumulated}) {
+    for (size_t i = 0; i < one.record.steps.size(); ++i) {
+      // Sums in another order: some ten fp32 roundings a step.
+      for (const char* column : {"loss", "grad_norm"})
+        CHECK(other->record.steps[i].at(column).get<double>() ==
+              Approx(one.record.steps[i].at(column).get<double>()).epsilon(1e-5));
+    }
+  }
+}
+
+TEST_CASE("a model that takes no empty batch is told so before it trains", "[equivalence]") {
+  const std::string model = std::string(DDHOST_BUILD_DIR) + "/tests/plugins/toy_full.so";
+  const auto error_of = [&](const char* world) {
+    const TempFolder folder;
+    Process process({"--model", model, "--nproc", world, "run.dir=" + folder.file("run"), "train.steps=6",
+                     "run.quiet=true", "model.samples=20", "data.drop_last=false", "data.micro_batch=6"});
+    return process.wait() == 0 ? "" : process.err();
+  };
+  CHECK_THAT(error_of("3"), Catch::Contains("without samples") && Catch::Contains("data.drop_last=true"));
+  CHECK(error_of("2").empty());  // 12 and 8
+}

@@ -23,8 +23,10 @@ namespace {
 using Vector = std::vector<float>;
 
 struct Batch {
-  std::vector<int32_t> tokens, targets;  // (B)
+  std::vector<int32_t> tokens, targets;  // (B); a target of kIgnored counts nowhere
+  size_t n_counted = 0;                  // targets that count
 };
+constexpr int32_t kIgnored = -1;
 using BatchPtr = std::shared_ptr<const Batch>;
 BatchPtr& batch_of(ddh_batch* batch) { return *reinterpret_cast<BatchPtr*>(batch); }
 
@@ -137,10 +139,13 @@ class Toy final : public ddh::Model {
     for (uint32_t i = 0; i < args.n_samples; ++i) {
       const uint64_t h = hash(static_cast<uint64_t>(args.samples[i]));
       batch->tokens.push_back(static_cast<int32_t>(h % vocab_));
-      batch->targets.push_back(static_cast<int32_t>((h >> 32) % 3 == 0 ? (h >> 40) % vocab_ : (h + 1) % vocab_));
+      const auto target = static_cast<int32_t>((h >> 32) % 3 == 0 ? (h >> 40) % vocab_ : (h + 1) % vocab_);
+      const bool ignored = ignore_every_ > 0 && static_cast<uint64_t>(args.samples[i]) % ignore_every_ == 0;
+      batch->targets.push_back(ignored ? kIgnored : target);
+      batch->n_counted += ignored ? 0 : 1;
     }
     info.items = args.n_samples;
-    info.loss_count = args.n_samples;
+    info.loss_count = static_cast<double>(batch->n_counted);
     return reinterpret_cast<ddh_batch*>(std::make_unique<BatchPtr>(std::move(batch)).release());
   }
   void batch_destroy(ddh_batch* batch) noexcept override { std::unique_ptr<BatchPtr>(&batch_of(batch)).reset(); }
@@ -298,10 +303,12 @@ class Toy final : public ddh::Model {
         total += row[v];
       }
       for (size_t v = 0; v < vocab_; ++v) row[v] = static_cast<float>(row[v] / total);
-      if (c.phase != DDH_PHASE_RECOMPUTE) context.loss_sum -= std::log(static_cast<double>(row[c.batch->targets[b]]));
+      const int32_t target = c.batch->targets[b];
+      if (c.phase != DDH_PHASE_RECOMPUTE && target != kIgnored)
+        context.loss_sum -= std::log(static_cast<double>(row[target]));
     }
     if ((c.flags & DDH_CALL_RECOMPUTED) != 0) context.probabilities.clear();
-    context.count = static_cast<double>(rows(c));
+    context.count = static_cast<double>(c.batch->n_counted);
   }
 
   void head_backward(const Call& c, Context& context) const {
@@ -309,6 +316,7 @@ class Toy final : public ddh::Model {
     const Vector& x = context.inputs.back();
     Vector g_bias(vocab_), g_embedding(vocab_ * width_), g_x(rows(c) * width_);
     for (size_t b = 0; b < rows(c); ++b) {
+      if (c.batch->targets[b] == kIgnored) continue;
       for (size_t v = 0; v < vocab_; ++v) {
         const float hit = static_cast<size_t>(c.batch->targets[b]) == v ? 1.0F : 0.0F;
         const float g = (context.probabilities[b * vocab_ + v] - hit) * static_cast<float>(c.seed_scale);
@@ -346,8 +354,15 @@ constexpr const char* kSchema = R"({"properties": {
   "nan_at_step": {"type": "integer", "default": 0, "description": "step whose gradient holds a NaN; 0: none"}}})";
 constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, DDH_STREAM_IFACE, nullptr};
 
+// Built a second time without this one, to see it refused.
+#ifdef DDH_TOY_NEEDS_SAMPLES
+constexpr uint64_t kEmptyBatch = 0;
+#else
+constexpr uint64_t kEmptyBatch = DDH_CAP_EMPTY_BATCH;
+#endif
+
 }  // namespace
 
 DDH_CXX_PLUGIN(Toy, model, "toy", "0.1.0", "a small model for tests, without LibTorch", kSchema, kNeeds,
                DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP_COMPUTE_BF16 | DDH_CAP_COMPUTE_F16 |
-                   DDH_CAP_RECOMPUTE);
+                   DDH_CAP_RECOMPUTE | kEmptyBatch);

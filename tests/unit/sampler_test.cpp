@@ -9,6 +9,7 @@
 #include <fstream>
 #include <set>
 
+#include "data/train_order.hpp"
 #include "ddh/sdk/plugin.hpp"
 
 using namespace ddhost;
@@ -69,4 +70,51 @@ TEST_CASE("a sample order is read from a file and repeats") {
 
 TEST_CASE("fewer samples than the ranks take at once is refused") {
   CHECK_THROWS_WITH(Sampler(7, 0, {4, 2, 1}, ""), Catch::Contains("7 samples") && Catch::Contains("fewer ranks"));
+}
+
+TEST_CASE("an epoch's last step may be smaller: each sample once, the first ranks full, the last ones without any") {
+  const Sampler sampler(29, 7, {4, 2, 2}, "", EpochEnd::shorten);  // 16 a step: 16 and 13
+  for (const int64_t epoch : {0, 1}) {
+    std::set<int64_t> seen;
+    for (const int64_t step : {1, 2})
+      for (uint64_t m = 0; m < 2; ++m)
+        for (uint64_t r = 0; r < 2; ++r)
+          for (const int64_t s : sampler.samples(2 * epoch + step, m, r)) CHECK(seen.insert(s).second);
+    CHECK(seen.size() == 29);
+  }
+  CHECK(sampler.count(1) == 16);
+  CHECK(sampler.count(2) == 13);
+  CHECK(sampler.samples(2, 1, 0).size() == 4);
+  CHECK(sampler.samples(2, 1, 1).size() == 1);
+  CHECK_FALSE(sampler.has_empty(2));
+
+  const Sampler small(3, 7, {4, 2, 2}, "", EpochEnd::shorten);
+  CHECK(small.count(1) == 3);
+  CHECK(small.samples(1, 0, 0).size() == 3);
+  CHECK(small.samples(1, 0, 1).empty());
+  CHECK(small.has_empty(1));
+  const Sampler twelve(28, 7, {4, 2, 2}, "", EpochEnd::shorten);
+  CHECK_FALSE(twelve.has_empty(1));
+  CHECK(twelve.has_empty(2));
+  CHECK_THROWS_WITH(Sampler(0, 7, {1, 1, 1}, "", EpochEnd::shorten), Catch::Contains("no samples"));
+}
+
+TEST_CASE("an epoch's rest may be left out, another one each time") {
+  const Sampler sampler(29, 7, {4, 2, 2}, "", EpochEnd::drop);
+  const Permutation second_epoch(29, 7, 1);
+  CHECK(sampler.count(2) == 16);
+  for (uint64_t i = 0; i < 4; ++i) CHECK(sampler.samples(2, 0, 0)[i] == static_cast<int64_t>(second_epoch(i)));
+  CHECK_THROWS_WITH(Sampler(15, 0, {4, 2, 2}, "", EpochEnd::drop), Catch::Contains("drop_last"));
+}
+
+TEST_CASE("programs take turns, each through its own samples without a gap") {
+  const Sampler a(100, 1, {4, 1, 1}, ""), b(50, 2, {4, 1, 1}, "");
+  const TrainOrder order({0, 2, 0}, {{0, a}, {2, b}});
+  const std::vector<int32_t> programs = {0, 2, 0, 0, 2, 0, 0};
+  const std::vector<int64_t> own_steps = {1, 1, 2, 3, 2, 4, 5};
+  for (size_t i = 0; i < programs.size(); ++i) {
+    const auto step = static_cast<int64_t>(i) + 1;
+    CHECK(order.program(step) == programs[i]);
+    CHECK(order.samples(step, 0, 0) == (programs[i] == 0 ? a : b).samples(own_steps[i], 0, 0));
+  }
 }
