@@ -48,6 +48,8 @@ constexpr const char* kData = R"json({"properties": {
 
 constexpr const char* kTrain = R"json({"properties": {
   "steps": {"type": "integer", "default": 200, "minimum": 0, "description": "updates of the parameters"},
+  "programs": {"type": "array", "items": {"type": "string"}, "default": [],
+    "description": "train programs of the model that take turns, one a step; empty: all, in the model's order"},
   "grad_accum_steps": {"type": "integer", "default": 1, "minimum": 1, "maximum": 1048576,
     "description": "micro-batches per step and rank"},
   "clip_norm": {"type": "number", "default": 1.0, "minimum": 0, "description": "largest gradient norm; 0: no clipping"},

@@ -67,6 +67,7 @@ void check_program(const ddh_model_desc& model, const ddh_program_desc& program,
       seen[p] = true;
     }
   }
+  check_trained(model, program);
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ class Ddp final : public ddh::Strategy {
     for (const ddh::FlatSpace& space : layout_.spaces) {
       out.param_bytes += space.value_bytes();
       out.optim_bytes += ddh::OptimState::bytes(host, space, space.numel);
-      if (!space.trained()) continue;
+      if (!space.trained_in(ddh::first_train_program(*args_.model))) continue;
       out.reduce_calls += args_.reduce_order == DDH_RANK_FIRST ? args_.grad_accum_steps : 1;
     }
     out.grad_bytes = grads_.bytes();

@@ -66,7 +66,7 @@ class Fsdp final : public ddh::Strategy {
   void plan(ddh_plan& out) override {
     for (const ddh::FlatSpace& space : layout_.spaces) {
       out.optim_bytes += ddh::OptimState::bytes(host, space, space.segment_numel(args_.rank));
-      if (!space.trained()) continue;
+      if (!space.trained_in(ddh::first_train_program(*args_.model))) continue;
       const uint64_t reductions = args_.reduce_order == DDH_RANK_FIRST ? args_.grad_accum_steps : 1;
       out.reduce_calls += reductions * (replicas_.place.count > 1 ? 2 : 1);
       out.publish_calls += 1;

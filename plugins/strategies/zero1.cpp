@@ -34,7 +34,7 @@ class Zero1 final : public ddh::Strategy {
     for (const ddh::FlatSpace& space : layout_.spaces) {
       out.param_bytes += space.value_bytes();
       out.optim_bytes += ddh::OptimState::bytes(host, space, space.segment_numel(args_.rank));
-      if (!space.trained()) continue;
+      if (!space.trained_in(ddh::first_train_program(*args_.model))) continue;
       out.reduce_calls += args_.reduce_order == DDH_RANK_FIRST ? args_.grad_accum_steps : 1;
       out.publish_calls += 1;
     }

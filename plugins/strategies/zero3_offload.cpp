@@ -73,7 +73,7 @@ class Zero3Offload final : public ddh::Strategy {
     for (const ddh::FlatSpace& space : layout_.spaces) {
       if (!params_away_) out.param_bytes += space.value_segment_bytes(args_.rank);
       if (gathers_by_copy_ && space.shared) out.param_bytes += backing_bytes(space.numel);
-      if (!space.trained()) continue;
+      if (!space.trained_in(ddh::first_train_program(*args_.model))) continue;
       out.reduce_calls += args_.reduce_order == DDH_RANK_FIRST ? args_.grad_accum_steps : 1;
       if (!params_away_) out.publish_calls += 1;
     }

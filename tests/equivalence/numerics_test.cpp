@@ -136,3 +136,64 @@ TEST_CASE("a model that takes no empty batch is told so before it trains", "[equ
   CHECK_THAT(error_of("3"), Catch::Contains("without samples") && Catch::Contains("data.drop_last=true"));
   CHECK(error_of("2").empty());  // 12 and 8
 }
+
+// ---- Programs by turns -------------------------------------------------------------------------------------------------
+
+namespace {
+
+// Values of each tensor of a safetensors file, as bytes.
+std::map<std::string, std::string> tensors_of(const std::string& file) {
+  uint64_t header_bytes = 0;
+  std::memcpy(&header_bytes, file.data(), sizeof header_bytes);
+  const auto header = nlohmann::json::parse(file.substr(8, header_bytes));
+  std::map<std::string, std::string> out;
+  for (const auto& [name, tensor] : header.items()) {
+    if (name == "__metadata__") continue;
+    const uint64_t begin = tensor["data_offsets"][0], end = tensor["data_offsets"][1];
+    out[name] = file.substr(8 + header_bytes + begin, end - begin);
+  }
+  return out;
+}
+
+bool second_trains(const std::string& name) { return name == "embedding" || name == "bias" || name.ends_with(".gain"); }
+
+}  // namespace
+
+TEST_CASE("two programs by turns, with masks and orders of their own: the same bits under every strategy",
+          "[equivalence]") {
+  const Options options =
+      GENERATE(Options{}, Options{"train.grad_accum_steps=3", "data.micro_batch=3", "train.recompute=2"},
+               Options{"train.grad_accum_steps=2", "train.reduce_order=micro_first", "model.nan_at_step=5"},
+               Options{"--optimizer", "lamb", "precision.compute=bf16"}, Options{"--optimizer", "muon"},
+               Options{"train.programs=[\"train\", \"second\", \"second\"]", "data.drop_last=false", "model.samples=50",
+                       "data.micro_batch=7"});
+  const Result result = check_everywhere(2, joined(options, {"model.programs=2"}));
+  CHECK(result.record.steps[0].at("program") == "train");
+  CHECK(result.record.steps[1].at("program") == "second");
+}
+
+TEST_CASE("what a program's mask leaves out keeps its first values, bit for bit, under every strategy",
+          "[equivalence]") {
+  const Options options = {"model.programs=2", "train.programs=[\"second\"]", "optimizer.weight_decay=0.1",
+                           "train.recompute=1"};
+  const auto first = tensors_of(run(kReference, 1, options, 0).weights);
+  const Result result = check_everywhere(3, options);
+  CHECK_FALSE(result.record.steps[0].contains("program"));
+  for (const auto& [name, values] : tensors_of(result.weights)) {
+    INFO(name);
+    CHECK((values == first.at(name)) != second_trains(name));
+  }
+}
+
+TEST_CASE("two turns of one program are two steps of it", "[equivalence]") {
+  const Result turns = run(kReference, 2, {"model.programs=2", "train.programs=[\"second\"]"}, kSteps);
+  const Result same = run(kReference, 2, {"model.programs=2", "train.programs=[\"second\", \"second\"]"}, kSteps);
+  CHECK((turns.weights == same.weights));
+  CHECK(turns.loss == same.loss);
+}
+
+TEST_CASE("a program that the model lacks is refused with those that it has", "[equivalence]") {
+  const Result refused = attempt({kReference, 1, {"model.programs=2", "train.programs=[\"third\"]"}});
+  CHECK(refused.code != 0);
+  CHECK_THAT(refused.err, Catch::Contains("\"third\"") && Catch::Contains("it has train, second"));
+}

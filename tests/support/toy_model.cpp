@@ -10,6 +10,7 @@
 //
 // It computes on the host in the order of the call's stream (ddh_stream.run), so it trains on every device whose memory
 // the host reaches. What is queued has copies of the call and of the view, and shares batch and activations.
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <vector>
@@ -122,6 +123,7 @@ class Toy final : public ddh::Model {
     order.push_back(desc_.add_unit("head", {bias, embedding}));
     const auto n_samples = static_cast<uint64_t>(host.i64("model.samples"));
     desc_.add_program({DDH_PROGRAM_TRAIN, "train", order, {"loss"}, n_samples, "samples", {}});
+    if (host.i64("model.programs") > 1) add_second_program(order, n_samples);
     const int64_t eval_samples = host.i64("model.eval_samples");
     desc_.add_program({DDH_PROGRAM_EVAL,
                        "eval",

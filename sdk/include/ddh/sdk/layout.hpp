@@ -250,6 +250,13 @@ class UnitViews {
   std::vector<bool> written_;                       // per parameter
 };
 
+// What ddh_plan counts calls of.
+inline int32_t first_train_program(const ddh_model_desc& model) {
+  for (uint32_t g = 0; g < model.n_programs; ++g)
+    if (model.programs[g]->kind == DDH_PROGRAM_TRAIN) return static_cast<int32_t>(g);
+  return 0;
+}
+
 // One of how many ranks that hold the same state.
 struct Replica {
   int32_t index = 0, count = 1;
