@@ -12,6 +12,7 @@
 
 #include "checkpoint/safetensors.hpp"
 #include "device/cpu/kernels.hpp"
+#include "services/buffer_values.hpp"
 
 namespace ddhost {
 namespace {
@@ -137,6 +138,13 @@ void check_complete(const Comm& comm, const ddh_model_desc& model, uint64_t mine
             " elements of the parameters; the file is not written; report this to the strategy's author");
 }
 
+void write_buffers(const File& file, const ddh_model_desc& model, const SafetensorsPlan& plan, Staging& staging) {
+  for (uint32_t b = 0; b < model.n_buffers; ++b) {
+    const ddh_buffer_desc& buffer = *model.buffers[b];
+    file.write_at(plan.file_offsets[model.n_params + b], buffer_values(buffer, staging), bytes_of(buffer));
+  }
+}
+
 }  // namespace
 
 void export_params(const std::string& path, const ddh_model_desc& model, ddh_inst* strategy,
@@ -145,6 +153,10 @@ void export_params(const std::string& path, const ddh_model_desc& model, ddh_ins
   for (uint32_t p = 0; p < model.n_params; ++p) {
     const ddh_param_desc& d = *model.params[p];
     items.push_back({d.name, DDH_F32, {d.shape, d.shape + d.n_dims}});
+  }
+  for (uint32_t b = 0; b < model.n_buffers; ++b) {
+    const ddh_buffer_desc& d = *model.buffers[b];
+    items.push_back({d.name, d.dtype, {d.shape, d.shape + d.n_dims}});
   }
   const SafetensorsPlan plan(items, {{"format", "pt"}});
   const std::string part = path + ".part";
@@ -168,6 +180,7 @@ void export_params(const std::string& path, const ddh_model_desc& model, ddh_ins
                     static_cast<uint32_t>(i), strategy, strategy_table, staging);
         mine += e.numel;
       }
+      if (comm.rank() == 0) write_buffers(file, model, plan, staging);
       file.sync();
     });
     check_complete(comm, model, mine);

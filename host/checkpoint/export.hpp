@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// checkpoint/export.hpp: the model's parameters as one safetensors file, written by all ranks at once.
+// checkpoint/export.hpp: the model's parameters and buffers as one safetensors file, written by all ranks at once.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@
 
 namespace ddhost {
 
-// Every rank writes what it owns (replica 0) at its final place; the file gets its name when it is whole. Every rank
-// throws ddh::Error when one of them fails, and the half-written file is removed. [collective]
+// Every rank writes what it owns (replica 0) at its final place, and rank 0 its buffers; the file gets its name when it is
+// whole. Every rank throws ddh::Error when one of them fails, and the half-written file is removed. [collective]
 void export_params(const std::string& path, const ddh_model_desc& model, ddh_inst* strategy,
                    const ddh_strategy& strategy_table, const Comm& comm, Staging& staging);
 

@@ -58,6 +58,8 @@ constexpr const char* kTrain = R"json({"properties": {
   "recompute": {"type": "integer", "default": 0, "minimum": 0, "maximum": 1024, "x-unit": "units",
     "description": "every so many units drop their activations and run forward again before backward; 0: none, 1: all",
     "x-affects": "memory"},
+  "sync_buffers": {"type": "boolean", "default": true,
+    "description": "buffers of the model (running statistics) are rank 0's on all ranks at the begin of each step"},
   "reduce_order": {"type": "string", "enum": ["rank_first", "micro_first"], "default": "rank_first",
     "description": "gradients are summed over the ranks first and then over micro-batches, or the other way round"},
   "reduce_block": {"type": "integer", "default": 0, "minimum": 0, "maximum": 1024, "x-unit": "ranks",

@@ -36,6 +36,41 @@ void check_params(const ddh_model_desc& model) {
   }
 }
 
+void check_buffers(const ddh_model_desc& model) {
+  std::set<std::string> names;
+  for (uint32_t p = 0; p < model.n_params; ++p) names.insert(model.params[p]->name);
+  for (uint32_t b = 0; b < model.n_buffers; ++b) {
+    const ddh_buffer_desc& buffer = *model.buffers[b];
+    if (!names.insert(buffer.name).second)
+      ddh::fail(DDH_ALREADY_EXISTS, "the model has two parameters or buffers named '", buffer.name, "'");
+    if (ddh_dtype_bytes(buffer.dtype) == 0 || (buffer.data == nullptr && buffer.numel > 0))
+      ddh::fail(DDH_INVALID_ARGUMENT, "buffer '", buffer.name, "' has dtype ", buffer.dtype,
+                " or memory that this host does not know; mend the model");
+    uint64_t numel = 1;
+    for (uint32_t d = 0; d < buffer.n_dims; ++d) numel *= static_cast<uint64_t>(buffer.shape[d]);
+    if (numel != buffer.numel)
+      ddh::fail(DDH_INVALID_ARGUMENT, "buffer '", buffer.name, "': numel is ", buffer.numel, ", its shape has ", numel);
+    if (buffer.sync != DDH_SYNC_STEP && buffer.sync != DDH_SYNC_NEVER)
+      ddh::fail(DDH_UNIMPLEMENTED, "buffer '", buffer.name, "' is to be sent in way ", buffer.sync,
+                ", which this host does not offer; use DDH_SYNC_STEP or DDH_SYNC_NEVER");
+  }
+}
+
+// What a program trains has its gradient from the owner's backward: a program without the owner has none to give.
+void check_trained(const ddh_model_desc& model, const ddh_program_desc& program) {
+  if (program.kind != DDH_PROGRAM_TRAIN) return;
+  for (uint32_t p = 0; p < model.n_params; ++p) {
+    const ddh_param_desc& param = *model.params[p];
+    const bool frozen = (param.attributes & DDH_PARAM_FROZEN) != 0;
+    if (frozen || (program.trainable != nullptr && program.trainable[p] == 0)) continue;
+    if (std::find(program.units, program.units + program.n_units, param.owner_unit) != program.units + program.n_units)
+      continue;
+    ddh::fail(DDH_INVALID_ARGUMENT, "program '", program.name, "' trains parameter '", param.name,
+              "' but does not run ", "its unit '", model.units[param.owner_unit]->name,
+              "'; leave it out of the program's mask");
+  }
+}
+
 // A parameter's owner is the first unit of every program that uses it: so its gradient is final after the owner's
 // backward.
 void check_program(const ddh_model_desc& model, const ddh_program_desc& program, uint32_t max_metrics) {
@@ -79,6 +114,7 @@ void check_model(const ddh_model_desc& model, uint32_t max_metrics) {
   if (model.n_programs > 64)
     ddh::fail(DDH_OUT_OF_RANGE, "model '", model.name, "' has ", model.n_programs, " programs, at most 64 are carried");
   check_params(model);
+  check_buffers(model);
   for (uint32_t u = 0; u < model.n_units; ++u) {
     for (uint32_t k = 0; k < model.units[u]->n_params; ++k) {
       const int32_t p = model.units[u]->params[k];

@@ -127,6 +127,7 @@ class Rank {
   void start_training() {
     if (model_table_->prepare != nullptr) ddh::call(model_table_->prepare, model_.get());
     check_sample_prompt(config(), model_.get(), model_.find<ddh_sampler>(DDH_SAMPLER_IFACE, DDH_SAMPLER_MIN_SIZE));
+    services_.params->init_buffers(*services_.staging);
     ddh::call(strategy_table_->materialize, strategy_.get());
     if (!is_first()) return;
     std::ofstream(plan_.run_dir / "config.json") << config().effective().dump(2) << '\n';

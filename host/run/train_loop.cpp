@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 
+#include "run/buffers.hpp"
 #include "run/evaluate.hpp"
 #include "run/loss_scale.hpp"
 #include "schedule/schedule.hpp"
@@ -80,8 +81,10 @@ TrainEnd train_loop(TrainSetup setup, Monitor& monitor) {
   const std::map<int32_t, OpList> op_lists = make_op_lists(setup, accum);
   const std::optional<Evaluation> evaluation =
       eval_every > 0 ? std::optional<Evaluation>(std::in_place, setup) : std::nullopt;
-  Loader loader(setup.model_inst, setup.model_table, sampler,
-                {program, 1, last_step, accum, static_cast<uint64_t>(services.seat.rank)});
+  Loader loader(setup.model_inst, setup.model_table, order,
+                {1, last_step, accum, static_cast<uint64_t>(services.seat.rank)});
+
+  Buffers buffers(setup.model, services, config.get<bool>("train.sync_buffers"));
 
   services.clock.restart();
   for (int64_t step = 1; step <= last_step; ++step) {
@@ -91,6 +94,7 @@ TrainEnd train_loop(TrainSetup setup, Monitor& monitor) {
     const double seed_scale = seed_scale_for(order.count(step), loss_scale.value());
     services.step->begin(step, program, schedule->lr(step), seed_scale, loss_scale.value());
     setup.engine.step_begin(program, step);
+    buffers.sync();
 
     MetricSums metrics;
     double announced_count = 0;
@@ -113,6 +117,7 @@ TrainEnd train_loop(TrainSetup setup, Monitor& monitor) {
     schedule->step_done({block.skip != 0, outcome.world.sum[0] / outcome.world.count[0]});
     if (outcome.stop) return {step, true};
     if (evaluation && step % eval_every == 0) {
+      buffers.sync();  // the values that a file would hold
       const double val_loss = evaluation->mean_loss(step);
       monitor.evaluated(step, val_loss);
       schedule->evaluated(val_loss);

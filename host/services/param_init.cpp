@@ -10,6 +10,7 @@
 #include "ddh/sdk/plugin.hpp"
 #include "device/cpu/kernels.hpp"
 #include "numerics/counter_rng.hpp"
+#include "services/buffer_values.hpp"
 
 namespace ddhost {
 namespace {
@@ -47,6 +48,22 @@ void ParamInit::check_file(const std::string& path) const {
       ddh::fail(DDH_UNIMPLEMENTED, "tensor '", param.name, "' in '", path,
                 "' is neither F32 nor BF16 nor F16; convert the file");
     }
+  }
+  for (uint32_t b = 0; b < model_.n_buffers; ++b) {
+    const ddh_buffer_desc& buffer = *model_.buffers[b];
+    const SafetensorsFile::Tensor* tensor = file_->find(buffer.name);
+    const std::vector<int64_t> want(buffer.shape, buffer.shape + buffer.n_dims);
+    if (tensor == nullptr || tensor->shape != want || tensor->dtype != buffer.dtype)
+      ddh::fail(DDH_INVALID_ARGUMENT, "'", path, "' has no tensor '", buffer.name, "' of shape ",
+                shape_text(want.data(), want.size()),
+                " and the dtype that the model's buffer has; give a file of this model");
+  }
+}
+
+void ParamInit::init_buffers(Staging& staging) const {
+  for (uint32_t b = 0; file_ != nullptr && b < model_.n_buffers; ++b) {
+    const ddh_buffer_desc& buffer = *model_.buffers[b];
+    set_buffer_values(buffer, file_->find(buffer.name)->data, staging);
   }
 }
 

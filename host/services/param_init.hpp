@@ -11,14 +11,18 @@
 
 namespace ddhost {
 
+class Staging;
+
 class ParamInit {
  public:
-  // `init_from`: a safetensors file that holds every parameter, or "" to draw from `seed`. Throws ddh::Error with a
+  // `init_from`: a safetensors file that holds every parameter and buffer, or "" to draw from `seed`. Throws ddh::Error with a
   // sentence when the file is damaged, lacks a parameter or has another shape.
   ParamInit(const ddh_model_desc& model, uint64_t seed, const std::string& init_from);
 
   // Elements [offset, offset + numel) of a parameter.
   void init_range(int32_t param, uint64_t offset, uint64_t numel, float* dst) const;
+  // Buffers from the file; without one they keep what the model gave them.
+  void init_buffers(Staging& staging) const;
 
  private:
   void draw(const ddh_param_desc& param, uint64_t offset, uint64_t numel, float* dst) const;

@@ -30,6 +30,8 @@ class Staging {
   // of `stream` and valid until the next use.
   const char* readable(const void* p, uint64_t bytes, ddh_stream_t* stream);
 
+  // Whether the host may touch `p` as it is: all memory of the CPU, and what is not a device's block or window.
+  [[nodiscard]] bool is_here(const void* p) const { return memory_.is_host_memory(p); }
   [[nodiscard]] Device& device() const { return memory_.device(); }
 
  private:

@@ -197,3 +197,57 @@ TEST_CASE("a program that the model lacks is refused with those that it has", "[
   CHECK(refused.code != 0);
   CHECK_THAT(refused.err, Catch::Contains("\"third\"") && Catch::Contains("it has train, second"));
 }
+
+// ---- Buffers -----------------------------------------------------------------------------------------------------------
+
+namespace {
+
+std::string val_losses(const Result& result) {
+  std::string text;
+  for (const nlohmann::json& evaluation : result.record.evaluations) text += evaluation.at("val_loss").dump() + "\n";
+  return text;
+}
+int64_t forwards_of(const Result& result) {
+  int64_t forwards = 0;
+  std::memcpy(&forwards, tensors_of(result.weights).at("forwards").data(), sizeof forwards);
+  return forwards;
+}
+
+}  // namespace
+
+TEST_CASE("buffers are rank 0's in the file and in evaluations, under every strategy; recomputing leaves them alone",
+          "[equivalence]") {
+  const int world = GENERATE(1, 3);
+  const Options options = {"model.buffers=true", "train.eval_every=4", "train.eval_batches=2",
+                           "train.grad_accum_steps=2"};
+  const Result reference = run(kReference, world, options, kSteps);
+  CHECK(forwards_of(reference) == 24);
+  for (const Way& way : taken_ways()) {
+    const Result other = run(way, world, joined(options, {"train.recompute=1"}), kSteps);
+    INFO(other.command);
+    CHECK((other.weights == reference.weights));
+    CHECK(val_losses(other) == val_losses(reference));
+  }
+}
+
+TEST_CASE("without train.sync_buffers each rank evaluates with its own", "[equivalence]") {
+  const Options options = {"model.buffers=true", "train.eval_every=4"};
+  const Result synced = run(kReference, 2, options, kSteps),
+               apart = run(kReference, 2, joined(options, {"train.sync_buffers=false"}), kSteps);
+  REQUIRE(synced.record.evaluations.size() == 3);
+  CHECK(val_losses(synced) != val_losses(apart));
+  CHECK((synced.weights == apart.weights));  // rank 0 never takes another's
+}
+
+TEST_CASE("buffers come back from the file that a run begins with", "[equivalence]") {
+  const Result trained = run(kReference, 2, {"model.buffers=true"});
+  const TempFolder folder;
+  std::ofstream(folder.file("first.safetensors"), std::ios::binary) << trained.weights;
+  const std::string from = "train.init_from=" + folder.file("first.safetensors");
+  CHECK((run(kZero3, 3, {"model.buffers=true", from}, 0).weights == trained.weights));
+  const Result without = run(kReference, 1, {}, 0);
+  std::ofstream(folder.file("first.safetensors"), std::ios::binary) << without.weights;
+  const Result refused = attempt({kReference, 1, {"model.buffers=true", from}});
+  CHECK(refused.code != 0);
+  CHECK_THAT(refused.err, Catch::Contains("'running_mean'"));
+}

@@ -13,6 +13,8 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <memory>
+#include <string_view>
 #include <vector>
 
 #include "ddh/sdk/lowp.hpp"
@@ -100,6 +102,9 @@ class Toy final : public ddh::Model {
         hidden_(static_cast<size_t>(host.i64("model.hidden"))),
         vocab_(static_cast<size_t>(host.i64("model.vocab"))),
         nan_at_step_(host.i64("model.nan_at_step")),
+        ignore_every_(static_cast<uint64_t>(host.i64("model.ignore_every"))),
+        keeps_mean_(host.flag("model.buffers")),
+        running_(std::make_unique<Running>(Running{Vector(width_), 0})),
         desc_("toy") {
     const auto V = static_cast<int64_t>(vocab_), C = static_cast<int64_t>(width_), H = static_cast<int64_t>(hidden_);
     const ddh::ModelDesc::Init normal{DDH_INIT_NORMAL, 0, host.f64("model.deviation")}, one{DDH_INIT_CONSTANT, 1, 0},
@@ -121,6 +126,10 @@ class Toy final : public ddh::Model {
     order.insert(order.begin() + 1, static_cast<size_t>(host.i64("model.repeat")), 1);
     const int32_t bias = desc_.add_param(layers_ + 1, "bias", {V}, zero, DDH_PARAM_NO_DECAY);
     order.push_back(desc_.add_unit("head", {bias, embedding}));
+    if (keeps_mean_) {
+      desc_.add_buffer("running_mean", {C}, DDH_F32, running_->mean.data(), DDH_SYNC_STEP);
+      desc_.add_buffer("forwards", {1}, DDH_I64, &running_->forwards, DDH_SYNC_STEP);
+    }
     const auto n_samples = static_cast<uint64_t>(host.i64("model.samples"));
     desc_.add_program({DDH_PROGRAM_TRAIN, "train", order, {"loss"}, n_samples, "samples", {}});
     if (host.i64("model.programs") > 1) add_second_program(order, n_samples);
@@ -171,6 +180,32 @@ class Toy final : public ddh::Model {
     Vector gradient;             // of the current unit's output, (B, C)
     double loss_sum = 0, count = 0;
   };
+  // The layers from the last to the first, of which only the gains are trained; embedding and bias as well.
+  void add_second_program(std::vector<int32_t> order, uint64_t n_samples) {
+    std::reverse(order.begin() + 1, order.end() - 1);
+    const ddh_model_desc& described = desc_.get();
+    std::vector<uint8_t> trained(described.n_params, 0);
+    for (uint32_t p = 0; p < described.n_params; ++p) {
+      const std::string_view name = described.params[p]->name;
+      trained[p] = name == "embedding" || name == "bias" || name.ends_with(".gain") ? 1 : 0;
+    }
+    desc_.add_program(
+        {DDH_PROGRAM_TRAIN, "second", std::move(order), {"loss"}, n_samples / 2, "samples", std::move(trained)});
+  }
+  // What the head's input was like, each rank from its own samples; an evaluation takes it off.
+  struct Running {
+    Vector mean;
+    int64_t forwards;
+  };
+  void note_mean(const Vector& x, size_t rows) const {
+    if (rows == 0) return;
+    for (size_t k = 0; k < width_; ++k) {
+      float sum = 0;
+      for (size_t b = 0; b < rows; ++b) sum += x[b * width_ + k];
+      running_->mean[k] = 0.9F * running_->mean[k] + 0.1F * (sum / static_cast<float>(rows));
+    }
+    ++running_->forwards;
+  }
   using Work = void (Toy::*)(const Call&, Context&) const;
 
   void queue(const ddh_unit_call& c, const char* what, Work work) {
@@ -293,7 +328,10 @@ class Toy final : public ddh::Model {
 
   void head_forward(const Call& c, Context& context) const {
     const Vector bias = values(view(c, 0)), embedding = values(view(c, 1));
-    const Vector& x = context.inputs.back();
+    Vector x = context.inputs.back();
+    if (keeps_mean_ && c.phase == DDH_PHASE_FORWARD) note_mean(x, rows(c));
+    for (size_t i = 0; keeps_mean_ && c.phase == DDH_PHASE_EVAL && i < x.size(); ++i)
+      x[i] -= running_->mean[i % width_];
     context.probabilities.assign(rows(c) * vocab_, 0.0F);
     for (size_t b = 0; b < rows(c); ++b) {
       float* row = &context.probabilities[b * vocab_];
@@ -339,6 +377,9 @@ class Toy final : public ddh::Model {
   const int32_t layers_;
   const size_t width_, hidden_, vocab_;
   const int64_t nan_at_step_;
+  const uint64_t ignore_every_;  // 0: every target counts
+  const bool keeps_mean_;
+  const std::unique_ptr<Running> running_;  // the buffers
   ddh::ModelDesc desc_;
   std::map<int32_t, std::shared_ptr<Context>> contexts_;  // per micro-batch
   ddh_stream_t* stream_ = nullptr;                        // of the last call
@@ -352,6 +393,11 @@ constexpr const char* kSchema = R"({"properties": {
   "repeat": {"type": "integer", "default": 0, "minimum": 0, "description": "further occurrences of the first layer"},
   "eval_samples": {"type": "integer", "default": 0, "minimum": 0, "description": "those of evaluation; 0: all"},
   "deviation": {"type": "number", "default": 0.3, "minimum": 0, "description": "of the first weights"},
+  "buffers": {"type": "boolean", "default": false, "description": "keep a running mean, which an evaluation takes off"},
+  "programs": {"type": "integer", "default": 1, "minimum": 1, "maximum": 2,
+    "description": "2: a second one, in another order of units, that trains a part"},
+  "ignore_every": {"type": "integer", "default": 0, "minimum": 0,
+    "description": "the targets of samples whose index this divides do not count; 0: all count"},
   "samples": {"type": "integer", "default": 4096, "minimum": 1, "description": "size of the sample space"},
   "nan_at_step": {"type": "integer", "default": 0, "description": "step whose gradient holds a NaN; 0: none"}}})";
 constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, DDH_STREAM_IFACE, nullptr};

@@ -49,6 +49,22 @@ class ModelDesc {
               p.tied_pointers.data()};
     return static_cast<int32_t>(params_.size() - 1);
   }
+  // State without gradient; `data` has room for the shape and stays where it is. `sync`: DDH_SYNC_*.
+  void add_buffer(std::string name, std::vector<int64_t> shape, int32_t dtype, void* data, int32_t sync) {
+    Buffer& b = buffers_.emplace_back();
+    b.name = std::move(name);
+    b.shape = std::move(shape);
+    uint64_t numel = 1;
+    for (const int64_t n : b.shape) numel *= static_cast<uint64_t>(n);
+    b.desc = {sizeof(ddh_buffer_desc),
+              dtype,
+              b.name.c_str(),
+              b.shape.data(),
+              numel,
+              static_cast<uint32_t>(b.shape.size()),
+              sync,
+              data};
+  }
   // `params`: all that the unit reads, its own first. Returns the unit's index.
   int32_t add_unit(std::string name, std::vector<int32_t> params) {
     Unit& u = units_.emplace_back();
@@ -87,7 +103,8 @@ class ModelDesc {
 
   // Valid while this object lives and nothing is added.
   const ddh_model_desc& get() {
-    param_list_.clear(), unit_list_.clear(), program_list_.clear();
+    param_list_.clear(), unit_list_.clear(), program_list_.clear(), buffer_list_.clear();
+    for (const Buffer& b : buffers_) buffer_list_.push_back(&b.desc);
     for (const Param& p : params_) param_list_.push_back(&p.desc);
     for (const Unit& u : units_) unit_list_.push_back(&u.desc);
     for (const Program& p : programs_) program_list_.push_back(&p.desc);
@@ -95,10 +112,10 @@ class ModelDesc {
              static_cast<uint32_t>(params_.size()),
              param_list_.data(),
              unit_list_.data(),
-             nullptr,
+             buffer_list_.data(),
              program_list_.data(),
              static_cast<uint32_t>(units_.size()),
-             0,
+             static_cast<uint32_t>(buffers_.size()),
              static_cast<uint32_t>(programs_.size()),
              0,
              name_.c_str()};
@@ -113,6 +130,11 @@ class ModelDesc {
     std::vector<const char*> tied_pointers;
     ddh_param_desc desc;
   };
+  struct Buffer {
+    std::string name;
+    std::vector<int64_t> shape;
+    ddh_buffer_desc desc;
+  };
   struct Unit {
     std::string name;
     std::vector<int32_t> params;
@@ -125,9 +147,11 @@ class ModelDesc {
   };
   std::string name_;
   std::deque<Param> params_;  // deque: descriptions point into elements
+  std::deque<Buffer> buffers_;
   std::deque<Unit> units_;
   std::deque<Program> programs_;
   std::vector<const ddh_param_desc*> param_list_;
+  std::vector<const ddh_buffer_desc*> buffer_list_;
   std::vector<const ddh_unit_desc*> unit_list_;
   std::vector<const ddh_program_desc*> program_list_;
   ddh_model_desc desc_{};
