@@ -14,7 +14,12 @@ TEST_CASE("the matrix of strategies, worlds, precisions and features holds no di
                                          {"train.recompute=1"},
                                          {"model.repeat=1", "train.recompute=2"},
                                          {"model.nan_at_step=7"},
-                                         {"train.eval_every=4", "train.eval_batches=2"}};
+                                         {"train.eval_every=4", "train.eval_batches=2"},
+                                         {"precision.reduce_dtype=bf16"},
+                                         {"train.clip_value=0.003"},
+                                         {"model.samples=50", "data.drop_last=false", "model.ignore_every=3"},
+                                         {"model.programs=2", "train.grad_accum_steps=2"},
+                                         {"model.buffers=true", "train.eval_every=4", "train.recompute=2"}};
   int cells = 0;
   for (const int world : {1, 2, 3, 4, 8}) {
     for (const char* precision : {"fp32", "bf16", "fp16"}) {
