@@ -184,6 +184,13 @@ const char* Gpt::sampler_text() {
 }
 
 UnitContext Gpt::unit_context(const ddh_unit_call& c) {
+  for (uint32_t i = 0; i < c.view->n_params; ++i) {
+    const ddh_param_view& p = param(*c.view, i);
+    if (p.dtype == ops::dtype_of(config_.compute)) continue;
+    ddh::fail(DDH_INVALID_ARGUMENT, "the strategy shows parameter ", p.param, " in dtype ", p.dtype,
+              ", the gpt computes in ", host.text("precision.compute"),
+              "; set precision.compute to what the strategy shows");
+  }
   return {config_, *products_, batch_of(c.batch), *c.view, {config_.seed, c.step, c.unit}, c.phase != DDH_PHASE_EVAL};
 }
 
