@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Milliseconds of forward and backward of the GPT sizes, one rank, one thread: no strategy, no optimizer.
-//   model_bench [size=gpt2] [context=64] [micro_batch=1] [matmul=auto] [steps=12]
+//   model_bench [size=gpt2] [context=64] [micro_batch=1] [matmul=auto] [compute=fp32] [steps=12]
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -23,13 +23,14 @@ static double median(std::vector<double> v) {
 }
 
 int main(int argc, char** argv) {
-  std::map<std::string, std::string> args = {
-      {"size", "gpt2"}, {"context", "64"}, {"micro_batch", "1"}, {"matmul", "auto"}, {"steps", "12"}};
+  std::map<std::string, std::string> args = {{"size", "gpt2"},   {"context", "64"},   {"micro_batch", "1"},
+                                             {"matmul", "auto"}, {"compute", "fp32"}, {"steps", "12"}};
   for (int i = 1; i < argc; ++i) {
     const std::string arg = argv[i];
     const size_t at = arg.find('=');
     if (at == std::string::npos || args.count(arg.substr(0, at)) == 0) {
-      std::fprintf(stderr, "unknown argument '%s'; give size=, context=, micro_batch=, matmul=, steps=\n", argv[i]);
+      std::fprintf(stderr, "unknown argument '%s'; give size=, context=, micro_batch=, matmul=, compute=, steps=\n",
+                   argv[i]);
       return 2;
     }
     args[arg.substr(0, at)] = arg.substr(at + 1);
@@ -44,6 +45,7 @@ int main(int argc, char** argv) {
                                                   {"model.context", args["context"]},
                                                   {"model.vocab", characters ? "65" : "50304"},
                                                   {"model.matmul", args["matmul"]},
+                                                  {"precision.compute", args["compute"]},
                                                   {"data.path", text.string()},
                                                   {"data.micro_batch", args["micro_batch"]}});
   model.poison_grads = false;

@@ -55,37 +55,38 @@ void explicit_attention_backward(const UnitContext& u, const Qkv& h, const at::T
   d.k.copy_(at::matmul(d_scores.transpose(2, 3), h.q));
 }
 
-// (N, C) -> (N, C)
+// (N, C) -> (N, C), fp32
 at::Tensor attention(const UnitContext& u, const at::Tensor& y, BlockSaved& saved) {
   const int64_t B = u.batch.B, T = u.batch.T, C = u.config.width, H = u.config.n_head;
-  saved.qkv = linear(u, kAttn, y, 3 * C).view({B, T, 3, H, C / H});
-  const Qkv h(saved.qkv);
+  saved.qkv = linear(u, kAttn, y, 3 * C, u.config.compute).view({B, T, 3, H, C / H});
+  const Qkv h(widened(saved.qkv));
+  at::Tensor out;  // (B, H, T, D)
   if (has_attention_dropout(u)) {
-    saved.attended = explicit_attention(u, h, saved);
+    out = explicit_attention(u, h, saved);
   } else {
-    std::tie(saved.attended, saved.log_sum_exp) =
-        at::_scaled_dot_product_flash_attention_for_cpu(h.q, h.k, h.v, 0.0, true);
+    std::tie(out, saved.log_sum_exp) = at::_scaled_dot_product_flash_attention_for_cpu(h.q, h.k, h.v, 0.0, true);
   }
-  return linear(u, kAttnProj, saved.attended.transpose(1, 2).reshape({B * T, C}), C);
+  saved.attended = narrowed(u, out.transpose(1, 2).reshape({B * T, C}));
+  return linear(u, kAttnProj, saved.attended, C, at::kFloat);
 }
 
 at::Tensor attention_backward(const UnitContext& u, const at::Tensor& dy, const BlockSaved& saved) {
   const int64_t B = u.batch.B, T = u.batch.T, C = u.config.width, H = u.config.n_head;
-  const at::Tensor merged = saved.attended.transpose(1, 2).reshape({B * T, C});
-  const at::Tensor d_out = linear_backward(u, kAttnProj, dy, merged).view({B, T, H, C / H}).transpose(1, 2);
+  const auto heads = [&](const at::Tensor& merged) { return merged.view({B, T, H, C / H}).transpose(1, 2); };
+  const at::Tensor d_out = heads(linear_backward(u, kAttnProj, dy, saved.attended, at::kFloat));
   at::Tensor d_qkv = at::empty({B, T, 3, H, C / H}, at::kFloat);
-  const Qkv h(saved.qkv);
+  const Qkv h(widened(saved.qkv));
   Qkv d(d_qkv);
   if (saved.probabilities.defined()) {
     explicit_attention_backward(u, h, d_out, saved, d);
   } else {
     const auto [d_q, d_k, d_v] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-        d_out, h.q, h.k, h.v, saved.attended, saved.log_sum_exp, 0.0, true);
+        d_out, h.q, h.k, h.v, heads(widened(saved.attended)), saved.log_sum_exp, 0.0, true);
     d.q.copy_(d_q);
     d.k.copy_(d_k);
     d.v.copy_(d_v);
   }
-  return linear_backward(u, kAttn, d_qkv.view({B * T, 3 * C}), saved.y_1);
+  return linear_backward(u, kAttn, narrowed(u, d_qkv.view({B * T, 3 * C})), saved.y_1, at::kFloat);
 }
 
 c10::string_view gelu_form(const UnitContext& u) { return u.config.tanh_gelu ? "tanh" : "none"; }
@@ -98,18 +99,18 @@ at::Tensor block(const UnitContext& u, const at::Tensor& x, BlockSaved& saved) {
   std::tie(saved.y_1, saved.mean_1, saved.rstd_1) = layer_norm(u, kLn1, x);
   saved.x_mid = dropout(u, Site::kAttentionOut, attention(u, saved.y_1, saved)).add_(x);
   std::tie(saved.y_2, saved.mean_2, saved.rstd_2) = layer_norm(u, kLn2, saved.x_mid);
-  saved.fc = linear(u, kFc, saved.y_2, 4 * C);
+  saved.fc = linear(u, kFc, saved.y_2, 4 * C, u.config.compute);
   saved.act = at::gelu(saved.fc, gelu_form(u));
-  return dropout(u, Site::kMlpOut, linear(u, kMlpProj, saved.act, C)).add_(saved.x_mid);
+  return dropout(u, Site::kMlpOut, linear(u, kMlpProj, saved.act, C, at::kFloat)).add_(saved.x_mid);
 }
 
 at::Tensor block_backward(const UnitContext& u, at::Tensor dx, BlockSaved& saved) {
   const bool drops = u.training && u.config.dropout > 0;
-  const auto branch = [&](Site site) { return drops ? dropout(u, site, dx.clone()) : dx; };
+  const auto branch = [&](Site site) { return narrowed(u, drops ? dropout(u, site, dx.clone()) : dx); };
 
-  const at::Tensor d_act = linear_backward(u, kMlpProj, branch(Site::kMlpOut), saved.act);
+  const at::Tensor d_act = linear_backward(u, kMlpProj, branch(Site::kMlpOut), saved.act, u.config.compute);
   const at::Tensor d_fc = at::gelu_backward(d_act, saved.fc, gelu_form(u));
-  const at::Tensor d_y2 = linear_backward(u, kFc, d_fc, saved.y_2);
+  const at::Tensor d_y2 = linear_backward(u, kFc, d_fc, saved.y_2, at::kFloat);
   dx = layer_norm_backward(u, kLn2, d_y2, saved.x_mid, saved.mean_2, saved.rstd_2).add_(dx);
 
   const at::Tensor d_y1 = attention_backward(u, branch(Site::kAttentionOut), saved);

@@ -5,6 +5,8 @@
 // Letters used in this folder: B samples of a micro-batch, T context, C width, H heads, D = C / H, V vocabulary, N = B T.
 #pragma once
 
+#include <c10/core/ScalarType.h>
+
 #include <cstdint>
 #include <string>
 
@@ -22,6 +24,7 @@ struct Config {
   bool tanh_gelu;     // GPT-2's gelu_new; else the exact erf form
   double dropout;
   uint64_t seed;
+  at::ScalarType compute;  // of weights, and of what the products take
 
   // Options of section model; `data_vocab`: what the data asks for. Throws ddh::Error.
   Config(const ddh::Host& host, int64_t data_vocab);

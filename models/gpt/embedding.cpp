@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Token and position embeddings.
-#include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
+#include <ATen/ops/index_select.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/zeros.h>
 #include <algorithm>
@@ -16,13 +15,8 @@
 namespace gpt {
 
 at::Tensor token_embedding(const UnitContext& u) {
-  const int64_t C = u.config.width, N = u.batch.B * u.batch.T;
-  at::Tensor x = at::empty({N, C}, at::kFloat);
-  const int64_t* ids = u.batch.ids.const_data_ptr<int64_t>();
-  const float* table = data(param(u.view, 0));
-  auto* out = x.mutable_data_ptr<float>();
-  for (int64_t n = 0; n < N; ++n) std::memcpy(out + n * C, table + ids[n] * C, static_cast<size_t>(C) * sizeof(float));
-  return x;
+  const at::Tensor rows = table(param(u.view, 0), u.config.vocab, u.config.width);
+  return at::index_select(rows, 0, u.batch.ids.view(-1)).to(at::kFloat);
 }
 
 // The gradient of a row is the sum over its tokens in the order of the batch, complete before it is added to the buffer.
@@ -50,7 +44,7 @@ void token_embedding_backward(const UnitContext& u, const at::Tensor& dx) {
 
 at::Tensor position_embedding(const UnitContext& u, at::Tensor x) {
   const int64_t B = u.batch.B, T = u.batch.T, C = u.config.width;
-  x.view({B, T, C}).add_(at::from_blob(param(u.view, 0).data, {T, C}, at::kFloat));
+  x.view({B, T, C}).add_(table(param(u.view, 0), T, C));
   return dropout(u, Site::kEmbedding, std::move(x));
 }
 

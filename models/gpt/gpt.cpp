@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "../ops/matrix.hpp"
 #include "view.hpp"
 
 namespace gpt {
@@ -59,7 +60,8 @@ void Gpt::prepare() {
   std::string mine = "aten";
   int32_t rank = 0;
   ddh::call(host.comm->group_info, host.h, nullptr, &rank, nullptr, nullptr);
-  if (rank == 0) mine = ops::quickest_products({rows, config_.width, 4 * config_.width});
+  if (rank == 0)
+    mine = ops::quickest_products({rows, config_.width, 4 * config_.width}, ops::dtype_of(config_.compute));
   const char* agreed = nullptr;
   ddh::call(host.config->agree, host.h, "model.matmul", mine.c_str(), &agreed);
   choose_products(agreed);
@@ -182,11 +184,19 @@ const char* Gpt::sampler_text() {
 }
 
 UnitContext Gpt::unit_context(const ddh_unit_call& c) {
+  for (uint32_t i = 0; i < c.view->n_params; ++i) {
+    const ddh_param_view& p = param(*c.view, i);
+    if (p.dtype == ops::dtype_of(config_.compute)) continue;
+    ddh::fail(DDH_INVALID_ARGUMENT, "the strategy shows parameter ", p.param, " in dtype ", p.dtype,
+              ", the gpt computes in ", host.text("precision.compute"),
+              "; set precision.compute to what the strategy shows");
+  }
   return {config_, *products_, batch_of(c.batch), *c.view, {config_.seed, c.step, c.unit}, c.phase != DDH_PHASE_EVAL};
 }
 
 void Gpt::choose_products(const std::string& name) {
-  products_ = ops::make_products(name == "auto" ? "aten" : name);  // auto: until prepare
+  products_ =
+      ops::make_products(name == "auto" ? "aten" : name, ops::dtype_of(config_.compute));  // auto: until prepare
   if (products_ == nullptr) {
     ddh::fail(DDH_FAILED_PRECONDITION, "model.matmul=", name,
               ": gpt was built without oneDNN; install libdnnl-dev and build again, or set model.matmul=aten");

@@ -3,7 +3,6 @@
 // The head: final layer norm, logits against the (tied) embedding, cross-entropy. The logits exist once: their gradient
 // takes their place.
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/logsumexp.h>
 #include <cmath>
 
@@ -27,6 +26,29 @@ void for_row_chunks(const at::Tensor& logits, Body&& body) {
   for (int64_t n = 0; n < N; n += rows) body(n, std::min(rows, N - n));
 }
 
+// The gradient of the logits, in the compute dtype, at the front of their memory.
+at::Tensor logits_backward(const UnitContext& u, double seed_scale, const HeadSaved& saved) {
+  const int64_t N = saved.logits.size(0), V = u.config.vocab;
+  const at::Tensor front = ops::matrix(saved.logits.mutable_data_ptr(), N, V, ops::dtype_of(u.config.compute));
+  const auto seed = static_cast<float>(seed_scale);
+  const int64_t* targets = u.batch.targets.const_data_ptr<int64_t>();
+  for_row_chunks(saved.logits, [&](int64_t first, int64_t rows) {
+    at::Tensor d = saved.logits.narrow(0, first, rows);
+    d.sub_(saved.log_sum_exp.narrow(0, first, rows).unsqueeze(1)).exp_().mul_(seed);
+    auto* at = d.mutable_data_ptr<float>();
+    for (int64_t n = 0; n < rows; ++n) {
+      if (targets[first + n] == kIgnoredTarget) {
+        std::fill(at + n * V, at + (n + 1) * V, 0.0F);
+      } else {
+        at[n * V + targets[first + n]] -= seed;
+      }
+    }
+    // No logit beyond this chunk is touched, since a narrow row ends where its wide one lies, or before.
+    if (u.config.compute != at::kFloat) front.narrow(0, first, rows).copy_(narrowed(u, d));
+  });
+  return front;
+}
+
 }  // namespace
 
 double head(const UnitContext& u, const at::Tensor& x, HeadSaved& saved) {
@@ -34,7 +56,7 @@ double head(const UnitContext& u, const at::Tensor& x, HeadSaved& saved) {
   saved.x = x;
   std::tie(saved.y, saved.mean, saved.rstd) = layer_norm(u, kLnF, x);
   saved.logits = at::empty({N, V}, at::kFloat);
-  u.products.forward({N, u.config.width, V}, saved.y.const_data_ptr<float>(), data(head_weight(u)), nullptr,
+  u.products.forward({N, u.config.width, V}, saved.y.const_data_ptr(), head_weight(u).data, nullptr,
                      saved.logits.mutable_data_ptr<float>());
   saved.log_sum_exp = at::empty({N}, at::kFloat);
   for_row_chunks(saved.logits, [&](int64_t first, int64_t rows) {
@@ -52,26 +74,13 @@ double head(const UnitContext& u, const at::Tensor& x, HeadSaved& saved) {
 
 at::Tensor head_backward(const UnitContext& u, double seed_scale, HeadSaved& saved) {
   const int64_t N = saved.x.size(0), V = u.config.vocab, C = u.config.width;
-  const auto seed = static_cast<float>(seed_scale);
-  const int64_t* targets = u.batch.targets.const_data_ptr<int64_t>();
-  for_row_chunks(saved.logits, [&](int64_t first, int64_t rows) {
-    at::Tensor d = saved.logits.narrow(0, first, rows);
-    d.sub_(saved.log_sum_exp.narrow(0, first, rows).unsqueeze(1)).exp_().mul_(seed);
-    auto* at = d.mutable_data_ptr<float>();
-    for (int64_t n = 0; n < rows; ++n) {
-      if (targets[first + n] == kIgnoredTarget) {
-        std::fill(at + n * V, at + (n + 1) * V, 0.0F);
-      } else {
-        at[n * V + targets[first + n]] -= seed;
-      }
-    }
-  });
   const ops::LinearShape shape{N, C, V};
   const ddh_param_view& w = head_weight(u);
-  const auto* d_logits = saved.logits.const_data_ptr<float>();
-  if (w.grad != nullptr) u.products.backward_weight(shape, d_logits, saved.y.const_data_ptr<float>(), grad(w), adds(w));
-  at::Tensor dy = at::empty_like(saved.y);
-  u.products.backward_input(shape, d_logits, data(w), dy.mutable_data_ptr<float>());
+  const at::Tensor d_logits = logits_backward(u, seed_scale, saved);
+  if (w.grad != nullptr)
+    u.products.backward_weight(shape, d_logits.const_data_ptr(), saved.y.const_data_ptr(), grad(w), adds(w));
+  at::Tensor dy = at::empty({N, C}, at::kFloat);
+  u.products.backward_input(shape, d_logits.const_data_ptr(), w.data, dy.mutable_data_ptr<float>());
   return layer_norm_backward(u, kLnF, dy, saved.x, saved.mean, saved.rstd);
 }
 

@@ -2,6 +2,9 @@
 //
 // gpt/layers.hpp: forward and backward of the units of a GPT, written out by hand over ATen and ops::Products. Gradients of
 // weights go straight into the strategy's buffers; nothing is recorded by autograd.
+//
+// In bf16 and fp16 the residual stream and its gradient stay fp32, as do layer norms, attention, softmax and loss; weights,
+// and whatever a product takes, are of 16 bits.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -45,7 +48,7 @@ struct UnitContext {
 struct BlockSaved {
   at::Tensor x, mean_1, rstd_1, y_1;  // input (N, C); statistics (N, 1); normed input (N, C)
   at::Tensor qkv;                     // (B, T, 3, H, D)
-  at::Tensor attended, log_sum_exp;   // (B, H, T, D), (B, H, T)
+  at::Tensor attended, log_sum_exp;   // (N, C), (B, H, T)
   at::Tensor probabilities;           // (B, H, T, T), with attention dropout only
   at::Tensor x_mid, mean_2, rstd_2, y_2;
   at::Tensor fc, act;  // (N, 4 C)

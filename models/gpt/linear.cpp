@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "linear.hpp"
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/native_layer_norm.h>
 #include <ATen/ops/native_layer_norm_backward.h>
 
@@ -17,28 +16,29 @@ const ddh_param_view& bias_of(const UnitContext& u, uint32_t layer) { return par
 
 }  // namespace
 
-at::Tensor linear(const UnitContext& u, uint32_t layer, const at::Tensor& x, int64_t out) {
-  at::Tensor y = at::empty({x.size(0), out}, at::kFloat);
-  u.products.forward({x.size(0), x.size(1), out}, x.const_data_ptr<float>(), data(weight_of(u, layer)),
-                     u.config.bias ? data(bias_of(u, layer)) : nullptr, y.mutable_data_ptr<float>());
+at::Tensor linear(const UnitContext& u, uint32_t layer, const at::Tensor& x, int64_t out, at::ScalarType type) {
+  at::Tensor y = at::empty({x.size(0), out}, type);
+  u.products.forward({x.size(0), x.size(1), out}, x.const_data_ptr(), weight_of(u, layer).data,
+                     u.config.bias ? bias_of(u, layer).data : nullptr, ops::result(y));
   return y;
 }
 
-at::Tensor linear_backward(const UnitContext& u, uint32_t layer, const at::Tensor& dy, const at::Tensor& x) {
+at::Tensor linear_backward(const UnitContext& u, uint32_t layer, const at::Tensor& dy, const at::Tensor& x,
+                           at::ScalarType type) {
   const ddh_param_view& w = weight_of(u, layer);
   const ops::LinearShape shape{x.size(0), x.size(1), dy.size(1)};
-  const auto* from = dy.const_data_ptr<float>();
-  if (w.grad != nullptr) u.products.backward_weight(shape, from, x.const_data_ptr<float>(), grad(w), adds(w));
-  if (u.config.bias && bias_of(u, layer).grad != nullptr) give(bias_of(u, layer), dy.sum(0));
-  at::Tensor dx = at::empty_like(x);
-  u.products.backward_input(shape, from, data(w), dx.mutable_data_ptr<float>());
+  if (w.grad != nullptr) u.products.backward_weight(shape, dy.const_data_ptr(), x.const_data_ptr(), grad(w), adds(w));
+  if (u.config.bias && bias_of(u, layer).grad != nullptr) give(bias_of(u, layer), widened(dy).sum(0));
+  at::Tensor dx = at::empty(x.sizes(), type);
+  u.products.backward_input(shape, dy.const_data_ptr(), w.data, ops::result(dx));
   return dx;
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm(const UnitContext& u, uint32_t layer, const at::Tensor& x) {
   std::optional<at::Tensor> bias;
   if (u.config.bias) bias = vector(bias_of(u, layer));
-  return at::native_layer_norm(x, {u.config.width}, vector(weight_of(u, layer)), bias, kLayerNormEps);
+  auto [y, mean, rstd] = at::native_layer_norm(x, {u.config.width}, vector(weight_of(u, layer)), bias, kLayerNormEps);
+  return {narrowed(u, y), mean, rstd};
 }
 
 at::Tensor layer_norm_backward(const UnitContext& u, uint32_t layer, const at::Tensor& dy, const at::Tensor& x,

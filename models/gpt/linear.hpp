@@ -13,13 +13,19 @@ namespace gpt {
 
 inline constexpr double kLayerNormEps = 1e-5;
 
-// y (rows, out) = x (rows, in) w^T + b
-at::Tensor linear(const UnitContext& u, uint32_t layer, const at::Tensor& x, int64_t out);
-// Gradients of weight and bias into the view; returns the gradient of x (rows, in).
-at::Tensor linear_backward(const UnitContext& u, uint32_t layer, const at::Tensor& dy, const at::Tensor& x);
+// To what products take: the compute dtype; the same tensor in fp32.
+inline at::Tensor narrowed(const UnitContext& u, const at::Tensor& x) { return x.to(u.config.compute); }
+inline at::Tensor widened(const at::Tensor& x) { return x.to(at::kFloat); }
 
-// y, mean, 1 / deviation
+// y (rows, out) = x (rows, in) w^T + b, in `type`: the compute dtype, or fp32 where no product follows.
+at::Tensor linear(const UnitContext& u, uint32_t layer, const at::Tensor& x, int64_t out, at::ScalarType type);
+// Gradients of weight and bias into the view; returns the gradient of x (rows, in), in `type` as above.
+at::Tensor linear_backward(const UnitContext& u, uint32_t layer, const at::Tensor& dy, const at::Tensor& x,
+                           at::ScalarType type);
+
+// y in the compute dtype from x in fp32; mean, 1 / deviation
 std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm(const UnitContext& u, uint32_t layer, const at::Tensor& x);
+// All fp32.
 at::Tensor layer_norm_backward(const UnitContext& u, uint32_t layer, const at::Tensor& dy, const at::Tensor& x,
                                const at::Tensor& mean, const at::Tensor& rstd);
 

@@ -4,19 +4,22 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/from_blob.h>
-
+#include "../ops/matrix.hpp"
 #include "ddh/kind/model.h"
 
 namespace gpt {
 
 inline const ddh_param_view& param(const ddh_unit_view& view, uint32_t i) { return *ddh_view_param(&view, i); }
-inline const float* data(const ddh_param_view& p) { return static_cast<const float*>(p.data); }
 inline float* grad(const ddh_param_view& p) { return static_cast<float*>(p.grad); }
 inline bool adds(const ddh_param_view& p) { return p.grad_mode == DDH_GRAD_ADD; }
 
+// (rows, columns) in the view's dtype
+inline at::Tensor table(const ddh_param_view& p, int64_t rows, int64_t columns) {
+  return ops::matrix(p.data, rows, columns, p.dtype);
+}
+// A short vector, widened where it is of 16 bits.
 inline at::Tensor vector(const ddh_param_view& p) {
-  return at::from_blob(p.data, {static_cast<int64_t>(p.numel)}, at::kFloat);
+  return table(p, 1, static_cast<int64_t>(p.numel)).view(-1).to(at::kFloat);
 }
 
 // Stores or adds a complete gradient.

@@ -15,6 +15,9 @@ namespace ops {
 namespace {
 
 using Dims = dnnl::memory::dims;
+using Type = dnnl::memory::data_type;
+
+Type type_of(int32_t dtype) { return dtype == DDH_F32 ? Type::f32 : Type::bf16; }
 
 // One product c = a b (+ bias) (+ c) with the memory that it is called on.
 class Matmul {
@@ -22,10 +25,13 @@ class Matmul {
   struct Operand {
     Dims dims, strides;
   };
-  Matmul(const dnnl::engine& engine, const Operand& a, const Operand& b, const Operand& c, bool bias, bool add) {
-    const auto desc = [](const Operand& o) {
-      return dnnl::memory::desc(o.dims, dnnl::memory::data_type::f32, o.strides);
-    };
+  struct Types {
+    Type from, to;
+  };
+  Matmul(const dnnl::engine& engine, const Operand& a, const Operand& b, const Operand& c, Types types, bool bias,
+         bool add) {
+    const auto from = [&](const Operand& o) { return dnnl::memory::desc(o.dims, types.from, o.strides); };
+    const dnnl::memory::desc to(c.dims, types.to, c.strides);
     dnnl::primitive_attr attr;
     if (add) {
       dnnl::post_ops post;
@@ -33,8 +39,8 @@ class Matmul {
       attr.set_post_ops(post);
     }
     const Operand bias_row{{1, c.dims[1]}, {c.dims[1], 1}};
-    const auto d = bias ? dnnl::matmul::desc(desc(a), desc(b), desc(bias_row), desc(c))
-                        : dnnl::matmul::desc(desc(a), desc(b), desc(c));
+    const auto d =
+        bias ? dnnl::matmul::desc(from(a), from(b), from(bias_row), to) : dnnl::matmul::desc(from(a), from(b), to);
     const dnnl::matmul::primitive_desc pd(d, attr, engine);
     product_ = dnnl::matmul(pd);
     a_ = dnnl::memory(pd.src_desc(), engine, nullptr);
@@ -44,11 +50,11 @@ class Matmul {
     args_ = {{DNNL_ARG_SRC, a_}, {DNNL_ARG_WEIGHTS, b_}, {DNNL_ARG_DST, c_}};
     if (bias) args_.insert({DNNL_ARG_BIAS, bias_});
   }
-  void run(dnnl::stream& stream, const float* a, const float* b, const float* bias, float* c) {
-    a_.set_data_handle(const_cast<float*>(a));
-    b_.set_data_handle(const_cast<float*>(b));
+  void run(dnnl::stream& stream, const void* a, const void* b, const void* bias, void* c) {
+    a_.set_data_handle(const_cast<void*>(a));
+    b_.set_data_handle(const_cast<void*>(b));
     c_.set_data_handle(c);
-    if (bias != nullptr) bias_.set_data_handle(const_cast<float*>(bias));
+    if (bias != nullptr) bias_.set_data_handle(const_cast<void*>(bias));
     product_.execute(stream, args_);
     stream.wait();
   }
@@ -61,38 +67,43 @@ class Matmul {
 
 class OnednnProducts : public Products {
  public:
-  void forward(LinearShape s, const float* x, const float* w, const float* bias, float* y) override {
+  explicit OnednnProducts(int32_t dtype) : from_(type_of(dtype)) {}
+
+  void forward(LinearShape s, const void* x, const void* w, const void* bias, Result y) override {
     if (s.rows == 0) return;
-    get({0, s.rows, s.in, s.out, bias != nullptr}, [&] {
+    const Matmul::Types types{from_, type_of(y.dtype)};
+    get({0, s.rows, s.in, s.out, bias != nullptr, y.dtype}, [&] {
       return Matmul(engine_, {{s.rows, s.in}, {s.in, 1}}, {{s.in, s.out}, {1, s.in}}, {{s.rows, s.out}, {s.out, 1}},
-                    bias != nullptr, false);
-    }).run(stream_, x, w, bias, y);
+                    types, bias != nullptr, false);
+    }).run(stream_, x, w, bias, y.data);
   }
-  void backward_input(LinearShape s, const float* dy, const float* w, float* dx) override {
+  void backward_input(LinearShape s, const void* dy, const void* w, Result dx) override {
     if (s.rows == 0) return;
-    get({1, s.rows, s.in, s.out, 0}, [&] {
+    const Matmul::Types types{from_, type_of(dx.dtype)};
+    get({1, s.rows, s.in, s.out, 0, dx.dtype}, [&] {
       return Matmul(engine_, {{s.rows, s.out}, {s.out, 1}}, {{s.out, s.in}, {s.in, 1}}, {{s.rows, s.in}, {s.in, 1}},
-                    false, false);
-    }).run(stream_, dy, w, nullptr, dx);
+                    types, false, false);
+    }).run(stream_, dy, w, nullptr, dx.data);
   }
-  void backward_weight(LinearShape s, const float* dy, const float* x, float* dw, bool add) override {
+  void backward_weight(LinearShape s, const void* dy, const void* x, float* dw, bool add) override {
     if (s.rows == 0) {
       if (!add) std::fill(dw, dw + s.in * s.out, 0.0F);
       return;
     }
-    get({2, s.rows, s.in, s.out, add}, [&] {
+    get({2, s.rows, s.in, s.out, add, DDH_F32}, [&] {
       return Matmul(engine_, {{s.out, s.rows}, {1, s.out}}, {{s.rows, s.in}, {s.in, 1}}, {{s.out, s.in}, {s.in, 1}},
-                    false, add);
+                    {from_, Type::f32}, false, add);
     }).run(stream_, dy, x, nullptr, dw);
   }
 
  protected:
-  using Key = std::array<int64_t, 5>;  // which product, rows, in, out, bias or add
+  using Key = std::array<int64_t, 6>;  // which product, rows, in, out, bias or add, dtype of the result
   template <class Make>
   Matmul& get(const Key& key, Make&& make) {
     const auto it = matmuls_.find(key);
     return it != matmuls_.end() ? it->second : matmuls_.emplace(key, make()).first->second;
   }
+  const Type from_;
   dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream_{engine_};
   std::map<Key, Matmul> matmuls_;
@@ -133,33 +144,39 @@ void transpose_add(const float* x, int64_t rows, int64_t columns, const float* b
 // cache. Gradients by oneDNN's gemm. Faster than the primitives on some processors.
 class OnednnGemmProducts final : public OnednnProducts {
  public:
-  void forward(LinearShape s, const float* x, const float* w, const float* bias, float* y) override {
+  OnednnGemmProducts() : OnednnProducts(DDH_F32) {}
+
+  void forward(LinearShape s, const void* x, const void* weight, const void* bias_row, Result result) override {
     // Turning costs rows x out, packing the weight in x out.
-    if (s.rows >= s.in || s.rows == 0) return OnednnProducts::forward(s, x, w, bias, y);
+    if (s.rows >= s.in || s.rows == 0) return OnednnProducts::forward(s, x, weight, bias_row, result);
+    const auto *w = static_cast<const float*>(weight), *bias = static_cast<const float*>(bias_row);
+    auto* y = static_cast<float*>(result.data);
     const int64_t chunk = chunk_of(kTurnedNumel, s.rows);
     float* turned = scratch(std::min(chunk, s.out) * s.rows);  // (rows of w, s.rows)
     for (int64_t o = 0; o < s.out; o += chunk) {
       const int64_t n = std::min(chunk, s.out - o);
-      get({3, s.rows, s.in, n, 0}, [&] {
-        return Matmul(engine_, {{n, s.in}, {s.in, 1}}, {{s.in, s.rows}, {1, s.in}}, {{n, s.rows}, {s.rows, 1}}, false,
-                      false);
+      get({3, s.rows, s.in, n, 0, DDH_F32}, [&] {
+        return Matmul(engine_, {{n, s.in}, {s.in, 1}}, {{s.in, s.rows}, {1, s.in}}, {{n, s.rows}, {s.rows, 1}},
+                      {from_, Type::f32}, false, false);
       }).run(stream_, w + o * s.in, x, nullptr, turned);
       transpose_add(turned, n, s.rows, bias != nullptr ? bias + o : nullptr, y + o, s.out);
     }
   }
-  void backward_input(LinearShape s, const float* dy, const float* w, float* dx) override {
+  void backward_input(LinearShape s, const void* dy, const void* w, Result dx) override {
     if (s.rows == 0) return;
-    gemm('N', 'N', s.rows, s.in, s.out, dy, s.out, w, s.in, dx, s.in);
+    gemm('N', 'N', s.rows, s.in, s.out, static_cast<const float*>(dy), s.out, static_cast<const float*>(w), s.in,
+         static_cast<float*>(dx.data), s.in);
   }
   // The same chunks with and without `add`, so that the product has the same bits.
-  void backward_weight(LinearShape s, const float* dy, const float* x, float* dw, bool add) override {
+  void backward_weight(LinearShape s, const void* dy, const void* x, float* dw, bool add) override {
     if (s.rows == 0) return OnednnProducts::backward_weight(s, dy, x, dw, add);
     const int64_t chunk = chunk_of(kAddedNumel, s.in);
     float* product = add ? scratch(std::min(chunk, s.out) * s.in) : nullptr;
     for (int64_t o = 0; o < s.out; o += chunk) {
       const int64_t n = std::min(chunk, s.out - o);
       float* to = dw + o * s.in;
-      gemm('T', 'N', n, s.in, s.rows, dy + o, s.out, x, s.in, add ? product : to, s.in);
+      gemm('T', 'N', n, s.in, s.rows, static_cast<const float*>(dy) + o, s.out, static_cast<const float*>(x), s.in,
+           add ? product : to, s.in);
       for (int64_t i = 0; add && i < n * s.in; ++i) to[i] += product[i];
     }
   }
@@ -185,7 +202,7 @@ class OnednnGemmProducts final : public OnednnProducts {
 
 }  // namespace
 
-std::unique_ptr<Products> make_onednn_products() { return std::make_unique<OnednnProducts>(); }
+std::unique_ptr<Products> make_onednn_products(int32_t dtype) { return std::make_unique<OnednnProducts>(dtype); }
 std::unique_ptr<Products> make_onednn_gemm_products() { return std::make_unique<OnednnGemmProducts>(); }
 
 }  // namespace ops

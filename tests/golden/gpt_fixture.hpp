@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "../../models/gpt/gpt.hpp"
+#include "support/golden_data.hpp"
 #include "support/model_driver.hpp"
+#include "support/safetensors.hpp"
 
 DDH_EXTERN_C ddh_rc ddh_entry_gpt(const ddh_host* host, const ddh_module** out, ddh_err* err) DDH_NX;
 
@@ -59,6 +61,22 @@ inline std::vector<float> from_hf(const std::string& name, const std::vector<int
 }
 
 inline gpt::Gpt& gpt_of(ModelDriver& model) { return ddh::self_as<gpt::Gpt>(model.inst()); }
+
+// The shape of the reference golden/gpt2_tiny.safetensors.
+inline ModelDriver::Options tiny_gpt2(const SmallText& text, const char* activation, const char* matmul) {
+  return {{"model.size", "custom"},   {"model.n_layer", "2"},     {"model.n_head", "4"},
+          {"model.n_embd", "32"},     {"model.context", "20"},    {"model.vocab", "67"},
+          {"model.block_size", "24"}, {"model.bias", "on"},       {"data.path", text.path()},
+          {"data.val_path", ""},      {"data.val_fraction", "0"}, {"model.activation", activation},
+          {"model.matmul", matmul}};
+}
+
+inline void load_weights(ModelDriver& model, const GoldenFile& file) {
+  for (size_t i = 0; i < model.desc().n_params; ++i) {
+    const std::string name = model.name(i);
+    model.value(i) = from_hf(name, model.shape(i), file.at("w." + name).f32());
+  }
+}
 
 // Targets as Hugging Face takes them from labels (B, T): shifted by one, nothing at the end.
 inline std::vector<int64_t> shifted(const std::vector<int64_t>& labels, size_t B) {

@@ -35,21 +35,6 @@ std::vector<float> values_of(const at::Tensor& t) {
   return {t.const_data_ptr<float>(), t.const_data_ptr<float>() + t.numel()};
 }
 
-ModelDriver::Options tiny(const SmallText& text, const char* activation, const char* matmul) {
-  return {{"model.size", "custom"},   {"model.n_layer", "2"},     {"model.n_head", "4"},
-          {"model.n_embd", "32"},     {"model.context", "20"},    {"model.vocab", "67"},
-          {"model.block_size", "24"}, {"model.bias", "on"},       {"data.path", text.path()},
-          {"data.val_path", ""},      {"data.val_fraction", "0"}, {"model.activation", activation},
-          {"model.matmul", matmul}};
-}
-
-void load_weights(ModelDriver& model, const GoldenFile& file) {
-  for (size_t i = 0; i < model.desc().n_params; ++i) {
-    const std::string name = model.name(i);
-    model.value(i) = from_hf(name, model.shape(i), file.at("w." + name).f32());
-  }
-}
-
 }  // namespace
 
 TEST_CASE("the generator of the reference weights gives the numbers of its own check") {
@@ -70,7 +55,7 @@ TEST_CASE("a small GPT-2 has the reference's logits, loss and gradients") {
   const bool recompute = GENERATE(false, true);
   CAPTURE(matmul, move_params, recompute);
   const SmallText text("gpt2-tiny");
-  ModelDriver model(ddh_entry_gpt, tiny(text, "gelu_tanh", matmul.c_str()));
+  ModelDriver model(ddh_entry_gpt, tiny_gpt2(text, "gelu_tanh", matmul.c_str()));
   model.move_params = move_params;
   model.recompute = recompute;
   load_weights(model, file);
@@ -99,7 +84,7 @@ TEST_CASE("the exact GELU is another function than GPT-2's") {
   if (!path) return;
   const GoldenFile file = read_safetensors(*path);
   const SmallText text("gpt2-tiny-erf");
-  ModelDriver model(ddh_entry_gpt, tiny(text, "gelu", "aten"));
+  ModelDriver model(ddh_entry_gpt, tiny_gpt2(text, "gelu", "aten"));
   load_weights(model, file);
   ddh_batch* batch = gpt_of(model).batch_of_ids(file.at("input.ids").i64(), shifted(file.at("labels").i64(), 2), 2);
   model.forward(batch);

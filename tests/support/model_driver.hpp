@@ -6,10 +6,14 @@
 //   ModelDriver model(ddh_entry_gpt, {{"model.size", "0.8M"}, {"data.path", text}});
 //   model.value("transformer.wte.weight") = ...;
 //   double loss = model.train_step({0, 17, 4});   // mean; gradients are then in model.grad(name)
+//
+// With the option precision.compute=bf16 or fp16 the model sees rounded copies of the values, as strategies make them;
+// values change by value() alone then.
 #pragma once
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <memory>
@@ -18,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "ddh/sdk/lowp.hpp"
 #include "ddh/sdk/plugin.hpp"
 
 namespace ddhost::test {
@@ -178,9 +183,12 @@ class ModelDriver {
     }
     ddh::fail(DDH_NOT_FOUND, "the model has no parameter '", name, "'");
   }
-  std::vector<float>& value(size_t i) { return values_[i]; }
+  std::vector<float>& value(size_t i) {
+    rounded_is_old_ = true;
+    return values_[i];
+  }
   std::vector<float>& grad(size_t i) { return grads_[i]; }
-  std::vector<float>& value(const std::string& name) { return values_[index(name)]; }
+  std::vector<float>& value(const std::string& name) { return value(index(name)); }
   std::vector<float>& grad(const std::string& name) { return grads_[index(name)]; }
   [[nodiscard]] std::string name(size_t i) const { return desc_->params[i]->name; }
   [[nodiscard]] std::vector<int64_t> shape(size_t i) const {
@@ -259,15 +267,21 @@ class ModelDriver {
     const ddh_unit_desc& unit = *desc_->units[p.units[position]];
     std::vector<ddh_param_view> views(unit.n_params);
     std::vector<std::vector<float>> moved(unit.n_params);
+    const std::string& compute = host_.option("precision.compute");
+    const bool narrow = compute != "fp32";
+    if (narrow && rounded_is_old_) round_values(compute == "bf16");
     for (uint32_t i = 0; i < unit.n_params; ++i) {
       const auto param = static_cast<size_t>(unit.params[i]);
-      if (move_params) moved[i] = values_[param];
+      std::vector<float>& shown = narrow ? rounded_[param] : values_[param];
+      if (move_params) moved[i] = shown;
       const bool trained = phase == DDH_PHASE_BACKWARD &&
                            (p.trainable != nullptr ? p.trainable[param] != 0
                                                    : (desc_->params[param]->attributes & DDH_PARAM_FROZEN) == 0);
       views[i] = {unit.params[i],
-                  DDH_F32,
-                  move_params ? moved[i].data() : values_[param].data(),
+                  compute == "bf16" ? DDH_BF16
+                  : narrow          ? DDH_F16
+                                    : DDH_F32,
+                  move_params ? moved[i].data() : shown.data(),
                   trained ? grads_[param].data() : nullptr,
                   DDH_F32,
                   trained && written_[param] ? DDH_GRAD_ADD : DDH_GRAD_WRITE,
@@ -299,12 +313,27 @@ class ModelDriver {
     if (graveyard_.size() > 256) graveyard_.clear();
   }
 
+  // Two 16-bit values in the place of one of fp32.
+  void round_values(bool to_bf16) {
+    rounded_.resize(values_.size());
+    for (size_t p = 0; p < values_.size(); ++p) {
+      rounded_[p].resize((values_[p].size() + 1) / 2);
+      auto* to = reinterpret_cast<char*>(rounded_[p].data());
+      for (size_t i = 0; i < values_[p].size(); ++i) {
+        const uint16_t low = to_bf16 ? ddh::Bf16::from_f32(values_[p][i]) : ddh::F16::from_f32(values_[p][i]);
+        std::memcpy(to + 2 * i, &low, sizeof low);
+      }
+    }
+    rounded_is_old_ = false;
+  }
+
   FakeHost host_;
   const ddh_module* module_ = nullptr;
   ddh_inst* inst_ = nullptr;
   const ddh_model* table_ = nullptr;
   const ddh_model_desc* desc_ = nullptr;
-  std::vector<std::vector<float>> values_, grads_;
+  std::vector<std::vector<float>> values_, grads_, rounded_;
+  bool rounded_is_old_ = true;
   std::vector<bool> written_;
   std::vector<std::vector<float>> graveyard_;  // old places of moved parameters
 };

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ops/matrix.hpp: memory of a dtype of the ABI as a tensor of ATen.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/from_blob.h>
+
+#include "ddh/abi.h"
+#include "products.hpp"
+
+namespace ops {
+
+inline at::ScalarType scalar_type(int32_t dtype) {
+  return dtype == DDH_F32 ? at::kFloat : dtype == DDH_BF16 ? at::kBFloat16 : at::kHalf;
+}
+inline int32_t dtype_of(at::ScalarType type) {
+  return type == at::kFloat ? DDH_F32 : type == at::kBFloat16 ? DDH_BF16 : DDH_F16;
+}
+
+// A tensor as the place of a product.
+inline Result result(at::Tensor& t) { return {t.mutable_data_ptr(), dtype_of(t.scalar_type())}; }
+
+// Rows that lie `stride` elements apart; 0: one after another. Constness is the caller's to keep.
+inline at::Tensor matrix(const void* data, int64_t rows, int64_t columns, int32_t dtype, int64_t stride = 0) {
+  return at::from_blob(const_cast<void*>(data), {rows, columns}, {stride != 0 ? stride : columns, 1},
+                       scalar_type(dtype));
+}
+
+}  // namespace ops
