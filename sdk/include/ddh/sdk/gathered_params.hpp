@@ -184,16 +184,13 @@ struct UnitOrder {
   }
 };
 
-// A first one, one in the middle, and a last; one more where what the first leaves open changes the second.
-inline constexpr uint32_t kDryMicroBatches = 4;
-
 // Runs acquire and release over the steps of every program on `params`, which must not be materialized.
 template <class Acquire, class Release>
 uint64_t peak_open_bytes(const ddh_attach_args& args, GatheredParams& params, Acquire&& acquire, Release&& release) {
   for (uint32_t p = 0; p < args.model->n_programs; ++p) {
     const ddh_program_desc& program = *args.model->programs[p];
     const bool trains = program.kind != DDH_PROGRAM_EVAL;
-    const UnitOrder order(program, args, trains ? std::min(kDryMicroBatches, args.grad_accum_steps) : 1);
+    const UnitOrder order(program, args, trains ? std::min(2U, args.grad_accum_steps) : 1);
     for (size_t i = 0; i < order.units.size(); ++i) {
       const ddh_unit_use use = order.use(static_cast<int32_t>(p), i);
       acquire(use, params);
