@@ -6,8 +6,9 @@
 // Bytes per rank            16 P: 4 parameters, 4 gradients, 8 AdamW slots;
 //                           + 4 P/N with accumulation in rank_first order
 // Moved per rank and step   all_reduce of P gradients = reduce_scatter + all_gather: 2 (N-1)/N 4 P sent
-// Collectives per step      one all_reduce for each unit; in rank_first order one reduction for each further
-//                           micro-batch
+// Collectives per step      one all_reduce for each bucket; in rank_first order one reduction for each further
+//                           micro-batch. A bucket is a unit, or with bucket_bytes so many units, in the order of their
+//                           backward, as reach it; tied parameters are a bucket of their own
 // In bf16 and fp16          parameters take half, and 4 P for the master come to the optimizer state
 // P: parameters of the model, each padded to 64 elements. Source: Li et al., PyTorch Distributed, VLDB 2020.
 //
@@ -25,7 +26,10 @@ class Ddp final : public ddh::Strategy {
 
   void attach(const ddh_attach_args& args) override {
     args_ = ddh::copy_of(args);
-    layout_ = ddh::ModelLayout(*args.model, args.world_size, args.compute_dtype, ddh::whole_params(host, *args.model));
+    ddh::Grouping buckets;
+    buckets.bucket_bytes = static_cast<uint64_t>(host.i64("strategy.bucket_bytes"));
+    layout_ = ddh::ModelLayout(*args.model, args.world_size, args.compute_dtype, ddh::whole_params(host, *args.model),
+                               buckets);
     views_ = ddh::UnitViews(*args.model, layout_);
     grads_ = ddh::FullGrads(layout_, args_, DDH_REDUCE_TO_ALL);
   }
@@ -109,11 +113,13 @@ class Ddp final : public ddh::Strategy {
 };
 
 constexpr const char* kSchema = R"({"type": "object", "properties": {
+  "bucket_bytes": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "bytes",
+    "description": "units whose gradients are reduced together: as many as reach so much; 0: each alone"},
   "reduce_dtype": {"type": "string", "x-sets": "precision.reduce_dtype",
-    "description": "another name of precision.reduce_dtype"}
-}})";
-constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE,  DDH_FLATOPS_IFACE, DDH_WINDOW_IFACE, DDH_OPTIM_IFACE,
-                                  DDH_PARAMS_IFACE, DDH_STREAM_IFACE,  nullptr};
+    "description": "another name of precision.reduce_dtype"}},
+  "x-aliases": {"bucket_cap_mb": {"key": "bucket_bytes", "scale": 1048576}}})";
+constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE, DDH_CONFIG_IFACE, DDH_FLATOPS_IFACE, DDH_WINDOW_IFACE,
+                                  DDH_OPTIM_IFACE, DDH_PARAMS_IFACE, DDH_STREAM_IFACE,  nullptr};
 
 }  // namespace
 

@@ -6,8 +6,9 @@
 // Bytes per rank            8 P + 8 P/N with AdamW; + 4 P/N with accumulation in rank_first order. Where ranks share
 //                           pages the parameters exist once per host: 4 P + N 4 P + 8 P for N ranks together
 // Moved per rank and step   reduce_scatter of P gradients, all_gather of P parameters: 2 (N-1)/N 4 P sent
-// Collectives per step      one reduction for each unit (and micro-batch in rank_first order), one publish for each
-//                           unit
+// Collectives per step      one reduction for each bucket (and micro-batch in rank_first order), one publish for each
+//                           bucket. A bucket is a unit, or with reduce_bucket_bytes so many units, in the order of
+//                           their backward, as reach it; tied parameters are a bucket of their own
 // In bf16 and fp16          parameters take half, and 4 P/N for the master come to the optimizer state
 // P: parameters of the model, each padded to 64 elements. Source: Rajbhandari et al., ZeRO, SC 2020 (P_os).
 //
@@ -25,7 +26,8 @@ class Zero1 final : public ddh::Strategy {
 
   void attach(const ddh_attach_args& args) override {
     args_ = ddh::copy_of(args);
-    layout_ = ddh::ModelLayout(*args.model, args.world_size, args.compute_dtype, ddh::whole_params(host, *args.model));
+    layout_ = ddh::ModelLayout(*args.model, args.world_size, args.compute_dtype, ddh::whole_params(host, *args.model),
+                               buckets());
     views_ = ddh::UnitViews(*args.model, layout_);
     grads_ = ddh::FullGrads(layout_, args_, /*to_all=*/0);
   }
@@ -88,6 +90,9 @@ class Zero1 final : public ddh::Strategy {
     }
     grads_.step_done();
     ++version_;
+    if (host.flag("strategy.overlap_publish")) return;
+    for (State& s : states_) s.params.open();
+    for (State& s : states_) s.params.close();
   }
 
   std::vector<ddh_state_entry> state() override {
@@ -112,6 +117,22 @@ class Zero1 final : public ddh::Strategy {
     void* view = nullptr;   // while open
   };
 
+  ddh::Grouping buckets() const {
+    const int64_t reduce = host.i64("strategy.reduce_bucket_bytes"),
+                  gather = host.i64("strategy.allgather_bucket_bytes");
+    if (gather != 0 && gather != reduce) {
+      ddh::fail(DDH_INVALID_ARGUMENT, "strategy.allgather_bucket_bytes = ", gather,
+                " and strategy.reduce_bucket_bytes = ", reduce,
+                " differ, but what is reduced together is published together; give both the same number");
+    }
+    if (args_.rank == 0 && !host.flag("strategy.contiguous_gradients"))
+      host.log(DDH_LOG_WARN,
+               "contiguous_gradients=false changes nothing: models write gradients where they are reduced");
+    ddh::Grouping out;
+    out.bucket_bytes = static_cast<uint64_t>(reduce);
+    return out;
+  }
+
   ddh_attach_args args_{};
   ddh::ModelLayout layout_;
   ddh::UnitViews views_;
@@ -120,10 +141,28 @@ class Zero1 final : public ddh::Strategy {
   uint64_t version_ = 1;
 };
 
-constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE,  DDH_FLATOPS_IFACE, DDH_WINDOW_IFACE, DDH_OPTIM_IFACE,
-                                  DDH_PARAMS_IFACE, DDH_STREAM_IFACE,  nullptr};
+constexpr const char* kSchema = R"({"type": "object", "properties": {
+  "reduce_bucket_bytes": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "bytes",
+    "description": "units that are reduced, updated and published together: as many as reach so much; 0: each alone"},
+  "allgather_bucket_bytes": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "bytes",
+    "description": "the same buckets by the other name: 0, or what reduce_bucket_bytes is"},
+  "overlap_publish": {"type": "boolean", "default": true,
+    "description": "wait for the others' parameters when a unit needs them; false: at the end of the step"},
+  "contiguous_gradients": {"type": "boolean", "default": true,
+    "description": "gradients are written contiguously from the start: false changes nothing, and says so"},
+  "round_robin_gradients": {"type": "boolean", "default": false,
+    "description": "every bucket is cut over all ranks, which is what it aims at: changes nothing"},
+  "reduce_scatter": {"type": "boolean", "default": true, "enum": [true],
+    "description": "each rank sums its own segment; there is no other way"},
+  "allgather_partitions": {"type": "boolean", "default": true, "enum": [true],
+    "description": "parameters are published by a gather; there are no broadcasts"}},
+  "x-aliases": {"reduce_bucket_size": {"key": "reduce_bucket_bytes", "scale": 4},
+    "allgather_bucket_size": {"key": "allgather_bucket_bytes", "scale": 4},
+    "overlap_comm": {"key": "overlap_publish"}}})";
+constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE, DDH_CONFIG_IFACE, DDH_FLATOPS_IFACE, DDH_WINDOW_IFACE,
+                                  DDH_OPTIM_IFACE, DDH_PARAMS_IFACE, DDH_STREAM_IFACE,  nullptr};
 
 }  // namespace
 
-DDH_CXX_PLUGIN(Zero1, strategy, "zero1", "0.1.0", "optimizer state sharded (ZeRO stage 1)", nullptr, kNeeds,
+DDH_CXX_PLUGIN(Zero1, strategy, "zero1", "0.1.0", "optimizer state sharded (ZeRO stage 1)", kSchema, kNeeds,
                DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP_SHARDS_OPTIM);

@@ -13,7 +13,12 @@
 // In bf16 and fp16          parameters take half, and 4 P/N for the master come to the optimizer state
 // P: parameters of the model, each padded to 64 elements. Source: Rajbhandari et al., ZeRO, SC 2020 (P_os+g+p).
 //
-// Against zero2: a unit's full parameters are there from acquire to release only; what stays is the rank's segment.
+// persistence_bytes         small parameters stay gathered: 4 bytes for each element more; their gradients are full until
+//                           the last unit's backward. They are one flat space: one reduction and one publish for all
+// overlap_comm=false        one gradient buffer less; a unit's gradients are reduced before the next one's backward
+//
+// Against zero2: a unit's full parameters are there from acquire to release only; what stays is the rank's segment. What is
+// gathered ahead or kept for the next use is a matter of limits.
 #include <set>
 #include "ddh/sdk/gathered_params.hpp"
 #include "ddh/sdk/grad_ring.hpp"
@@ -24,15 +29,29 @@ namespace {
 
 class Zero3 final : public ddh::Strategy {
  public:
-  explicit Zero3(const ddh_create& create)
-      : Strategy(create), prefetch_units_(static_cast<uint32_t>(host.i64("strategy.prefetch_units"))) {}
+  explicit Zero3(const ddh_create& create) : Strategy(create) {
+    const auto bytes_or = [&](const char* key, uint64_t off) {
+      const int64_t given = host.i64(key);
+      return given > 0 ? static_cast<uint64_t>(given) : off;
+    };
+    const int64_t units = host.i64("strategy.prefetch_units");
+    prefetch_bytes_ = bytes_or("strategy.prefetch_bytes", kNoLimit);
+    prefetch_units_ = units >= 0 ? static_cast<uint32_t>(units) : prefetch_bytes_ == kNoLimit ? 1 : UINT32_MAX;
+    max_live_bytes_ = bytes_or("strategy.max_live_bytes", kNoLimit);
+    reuse_bytes_ = bytes_or("strategy.reuse_bytes", 0);
+    grouping_.persistent_bytes = bytes_or("strategy.persistence_bytes", 0);
+  }
 
   void attach(const ddh_attach_args& args) override {
     args_ = ddh::copy_of(args);
-    layout_ = ddh::ModelLayout(*args.model, args.world_size, args.compute_dtype, ddh::whole_params(host, *args.model));
+    layout_ = ddh::ModelLayout(*args.model, args.world_size, args.compute_dtype, ddh::whole_params(host, *args.model),
+                               grouping_);
     views_ = ddh::UnitViews(*args.model, layout_);
+    if (args_.rank == 0 && !host.flag("strategy.contiguous_gradients"))
+      host.log(DDH_LOG_WARN,
+               "contiguous_gradients=false changes nothing: models write gradients where they are reduced");
     params_ = ddh::GatheredParams(host, layout_, args_.group, args_.rank);
-    grads_ = ddh::GradRing(layout_, args_);
+    grads_ = ddh::GradRing(layout_, args_, {}, host.flag("strategy.overlap_comm"));
   }
 
   void plan(ddh_plan& out) override {
@@ -115,24 +134,58 @@ class Zero3 final : public ddh::Strategy {
   }
 
  private:
-  // This unit and the next ones.
-  void open(const ddh_unit_use& use, ddh::GatheredParams& params) const {
-    params.acquire(layout_.unit_uses[static_cast<size_t>(use.unit)]);
-    for (uint32_t i = 0; i < std::min(prefetch_units_, use.n_next); ++i)
-      params.open(layout_.unit_uses[static_cast<size_t>(use.next[i])]);
+  static constexpr uint64_t kNoLimit = UINT64_MAX;
+
+  // Sizes of views are counted in fp32, so that the limits mean the same units in every precision.
+  uint64_t view_bytes(size_t space) const {
+    return layout_.spaces[space].persistent ? 0 : layout_.spaces[space].numel * sizeof(float);
   }
-  // All that the next ones don't need.
+  const std::vector<size_t>& spaces_of(int32_t unit) const { return layout_.unit_uses[static_cast<size_t>(unit)]; }
+
+  // How many of the next units are to be there, whatever else is.
+  uint32_t units_ahead(const ddh_unit_use& use) const {
+    uint64_t bytes = 0;
+    uint32_t n = 0;
+    for (; n < std::min(prefetch_units_, use.n_next); ++n) {
+      for (const size_t s : spaces_of(use.next[n])) bytes += view_bytes(s);
+      if (bytes > prefetch_bytes_) break;
+    }
+    return n;
+  }
+
+  // This unit and the next ones, while there is room.
+  void open(const ddh_unit_use& use, ddh::GatheredParams& params) const {
+    params.acquire(spaces_of(use.unit));
+    for (uint32_t i = 0, ahead = units_ahead(use); i < ahead; ++i) {
+      uint64_t bytes = params.open_numel() * sizeof(float);
+      for (const size_t s : spaces_of(use.next[i])) bytes += params.is_open(s) ? 0 : view_bytes(s);
+      if (bytes > max_live_bytes_) return;
+      params.open(spaces_of(use.next[i]));
+    }
+  }
+
+  // Keeps what the next ones need and what is used again soon, the nearest first, while there is room beside the very
+  // next one; drops the rest.
   void close(const ddh_unit_use& use, ddh::GatheredParams& params) const {
-    params.release(layout_.unit_uses[static_cast<size_t>(use.unit)]);
+    params.release(spaces_of(use.unit));
+    const uint32_t ahead = units_ahead(use);
     std::set<size_t> keep;
-    for (uint32_t i = 0; i < std::min(prefetch_units_, use.n_next); ++i) {
-      const std::vector<size_t>& uses = layout_.unit_uses[static_cast<size_t>(use.next[i])];
-      keep.insert(uses.begin(), uses.end());
+    uint64_t live = 0, passed = 0;
+    for (uint32_t i = 0; i < use.n_next && (i < ahead || passed < reuse_bytes_); ++i) {
+      for (const size_t s : spaces_of(use.next[i])) {
+        passed += view_bytes(s);
+        if ((i > 0 && !params.is_open(s)) || keep.count(s) > 0) continue;
+        live += view_bytes(s);
+        if (i > 0 && live > max_live_bytes_) return params.close_except(keep);
+        keep.insert(s);
+      }
     }
     params.close_except(keep);
   }
 
-  const uint32_t prefetch_units_;
+  uint32_t prefetch_units_ = 1;
+  uint64_t prefetch_bytes_ = kNoLimit, max_live_bytes_ = kNoLimit, reuse_bytes_ = 0;
+  ddh::Grouping grouping_;
   ddh_attach_args args_{};
   ddh::ModelLayout layout_;
   ddh::UnitViews views_;
@@ -143,8 +196,25 @@ class Zero3 final : public ddh::Strategy {
 };
 
 constexpr const char* kSchema = R"({"type": "object", "properties": {
-  "prefetch_units": {"type": "integer", "default": 1, "minimum": 0, "maximum": 64,
-    "description": "how many units to gather ahead of the one in use", "x-affects": "memory"}}})";
+  "prefetch_units": {"type": "integer", "default": -1, "minimum": -1, "maximum": 64,
+    "description": "how many units to gather ahead of the one in use; -1: 1, or what prefetch_bytes allows",
+    "x-affects": "memory"},
+  "prefetch_bytes": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "bytes", "x-affects": "memory",
+    "description": "as many units ahead as have so much, 4 bytes for an element in every precision; 0: no such limit"},
+  "persistence_bytes": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "bytes", "x-affects": "memory",
+    "description": "parameters of at most so much, 4 bytes for an element, stay gathered; 0: none"},
+  "max_live_bytes": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "bytes", "x-affects": "memory",
+    "description": "gathered parameters, 4 bytes for an element, beyond which none are gathered ahead or kept; 0: no limit"},
+  "reuse_bytes": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "bytes", "x-affects": "memory",
+    "description": "keep a unit that is used again before so much of others, 4 bytes for an element; 0: none"},
+  "overlap_comm": {"type": "boolean", "default": true, "x-affects": "memory",
+    "description": "sum a unit's gradients while the next ones are computed; false: at once, with a buffer less"},
+  "contiguous_gradients": {"type": "boolean", "default": true,
+    "description": "gradients are written contiguously from the start: false changes nothing, and says so"}},
+  "x-aliases": {"stage3_prefetch_bucket_size": {"key": "prefetch_bytes", "scale": 4},
+    "stage3_param_persistence_threshold": {"key": "persistence_bytes", "scale": 4},
+    "stage3_max_live_parameters": {"key": "max_live_bytes", "scale": 4},
+    "stage3_max_reuse_distance": {"key": "reuse_bytes", "scale": 4}}})";
 constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE, DDH_CONFIG_IFACE, DDH_FLATOPS_IFACE, DDH_WINDOW_IFACE,
                                   DDH_OPTIM_IFACE, DDH_PARAMS_IFACE, DDH_STREAM_IFACE,  nullptr};
 

@@ -24,6 +24,8 @@ const std::vector<Way>& built_in_ways() {
       {"zero3", "loop", {"comm.windows=copy", "comm.poison=true"}},
       {"zero3", "shm", {"comm.windows=copy", "comm.poison=true", "strategy.prefetch_units=0"}, true},
       {"zero3", "shm", {"strategy.prefetch_units=3"}},
+      {"zero2", "shm", {"comm.windows=copy", "comm.poison=true", "strategy.reduce_bucket_bytes=1500"}},
+      {"zero3", "shm", {"comm.windows=copy", "strategy.persistence_bytes=36", "strategy.reuse_bytes=100000"}},
       {"fsdp", "loop", {}, true},
       {"fsdp", "shm", {"strategy.sharding_strategy=FULL_SHARD", "strategy.backward_prefetch=post"}},
       {"fsdp", "loop", {"comm.windows=copy", "comm.poison=true", "strategy.limit_all_gathers=false"}},

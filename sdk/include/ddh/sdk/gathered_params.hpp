@@ -26,15 +26,17 @@ class GatheredParams {
         gathers_by_copy_((host.window->caps(host.h, group) & DDH_COMM_SHARED_VIEW) == 0) {
     for (const FlatSpace& space : layout.spaces) {
       states_.emplace_back();
-      if (!space.shared) slot_bytes_ = std::max(slot_bytes_, space.value_bytes());
+      if (opens_in_slot(space)) slot_bytes_ = std::max(slot_bytes_, space.value_bytes());
     }
   }
 
-  // What is there at any time: the segments, and on a transport that copies a buffer for each shared space.
+  // What is there at any time: the segments, full views of persistent spaces, and on a transport that copies a buffer for
+  // each shared space.
   [[nodiscard]] uint64_t resting_bytes() const {
     uint64_t bytes = 0;
     for (const FlatSpace& space : layout_->spaces) {
-      bytes += space.value_segment_bytes(rank_) + (gathers_by_copy_ && space.shared ? space.value_bytes() : 0);
+      bytes += space.persistent ? space.value_bytes() : space.value_segment_bytes(rank_);
+      if (has_own_buffer(space)) bytes += space.value_bytes();
     }
     return bytes;
   }
@@ -44,8 +46,8 @@ class GatheredParams {
   void materialize() {
     for (size_t s = 0; s < states_.size(); ++s) {
       const FlatSpace& space = layout_->spaces[s];
-      states_[s].window.emplace(*host_, group_, space, 0U);
-      if (gathers_by_copy_ && space.shared) {
+      states_[s].window.emplace(*host_, group_, space, space.persistent ? DDH_WINDOW_PERMANENT : 0U);
+      if (has_own_buffer(space)) {
         states_[s].own_buffer = Buffer(*host_, DDH_TAG_PARAM, space.value_bytes(), str("gathered ", space.name));
       }
     }
@@ -53,6 +55,8 @@ class GatheredParams {
 
   [[nodiscard]] Window& window(size_t space) { return *states_[space].window; }
   [[nodiscard]] bool is_open(size_t space) const { return states_[space].is_open; }
+  // Elements of what is open, persistent spaces not counted.
+  [[nodiscard]] uint64_t open_numel() const { return open_numel_; }
   [[nodiscard]] void* view(size_t space) const { return states_[space].view; }
 
   // Between acquire and release a space stays open; both nest.
@@ -86,13 +90,21 @@ class GatheredParams {
     uint32_t acquired = 0;
   };
 
+  // Where a view is copied to: nowhere (shared pages, or the window's own memory), a buffer of the space, or a slot.
+  [[nodiscard]] bool has_own_buffer(const FlatSpace& space) const {
+    return gathers_by_copy_ && space.shared && !space.persistent;
+  }
+  [[nodiscard]] bool opens_in_slot(const FlatSpace& space) const {
+    return gathers_by_copy_ && !space.shared && !space.persistent;
+  }
+
   void open_one(size_t s) {
     State& state = states_[s];
     state.is_open = true;
     count(s, +1);
     if (!state.window) return;
     void* backing = state.own_buffer.data();
-    if (gathers_by_copy_ && backing == nullptr) backing = slots_[state.slot = take_slot()].data();
+    if (opens_in_slot(layout_->spaces[s])) backing = slots_[state.slot = take_slot()].data();
     state.view = state.window->open(backing);
   }
   void close_one(size_t s) {
@@ -108,8 +120,10 @@ class GatheredParams {
 
   void count(size_t s, int sign) {
     const FlatSpace& space = layout_->spaces[s];
+    if (space.persistent) return;
     uint64_t bytes = space.value_bytes() - space.value_segment_bytes(rank_);
     if (gathers_by_copy_) bytes = space.shared ? 0 : slot_bytes_;
+    open_numel_ += sign > 0 ? space.numel : uint64_t{0} - space.numel;
     open_bytes_ = sign > 0 ? open_bytes_ + bytes : open_bytes_ - bytes;
     peak_open_bytes_ = std::max(peak_open_bytes_, open_bytes_);
   }
@@ -131,8 +145,9 @@ class GatheredParams {
   std::vector<State> states_;  // per space
   std::vector<Buffer> slots_;  // each of slot_bytes_
   std::vector<size_t> free_slots_;
-  uint64_t slot_bytes_ = 0;  // of the largest space that is not shared
+  uint64_t slot_bytes_ = 0;  // of the largest space that opens in one
   uint64_t open_bytes_ = 0, peak_open_bytes_ = 0;
+  uint64_t open_numel_ = 0;
 };
 
 // The uses of units in a step of a program with so many micro-batches, as the host makes them.
@@ -173,7 +188,9 @@ struct UnitOrder {
 template <class Acquire, class Release>
 uint64_t peak_open_bytes(const ddh_attach_args& args, GatheredParams& params, Acquire&& acquire, Release&& release) {
   for (uint32_t p = 0; p < args.model->n_programs; ++p) {
-    const UnitOrder order(*args.model->programs[p], args, std::min(2U, args.grad_accum_steps));
+    const ddh_program_desc& program = *args.model->programs[p];
+    const bool trains = program.kind != DDH_PROGRAM_EVAL;
+    const UnitOrder order(program, args, trains ? std::min(2U, args.grad_accum_steps) : 1);
     for (size_t i = 0; i < order.units.size(); ++i) {
       const ddh_unit_use use = order.use(static_cast<int32_t>(p), i);
       acquire(use, params);

@@ -3,8 +3,8 @@
 // ddh/sdk/grad_ring.hpp: gradients that exist in full only from their unit's backward to their reduction. A ring of a few
 // full-size buffers serves one unit after the other; what stays is this rank's segment of the sums.
 //
-// Spaces that several units use (tied weights) have a buffer of their own, which lives from the first use to the last; so
-// has every space when gradients of micro-batches are added up before the ranks' are (DDH_MICRO_FIRST).
+// Spaces that are written for long have a buffer of their own: tied weights, small parameters of all units; every space,
+// when gradients of micro-batches are added up before the ranks' are (DDH_MICRO_FIRST).
 #pragma once
 
 #include <deque>
@@ -24,21 +24,21 @@ class GradRing {
  public:
   GradRing() = default;
   // Numbers only; materialize allocates. `args.group` and `args.rank`: the ranks that share the segments. `replicas`:
-  // the ranks with this one's segment, where more than one group of them shares the model.
-  GradRing(const ModelLayout& layout, const ddh_attach_args& args, ReplicaGroup replicas = {})
-      : layout_(&layout), args_(args), replicas_(replicas), spaces_(layout.spaces.size()) {
+  // the ranks with this one's segment, where more than one group of them shares the model. `overlap`: a buffer is summed
+  // when it is needed again, so that peers have time to finish theirs; else at once, and there is one less.
+  GradRing(const ModelLayout& layout, const ddh_attach_args& args, ReplicaGroup replicas = {}, bool overlap = true)
+      : layout_(&layout), args_(args), replicas_(replicas), overlap_(overlap), spaces_(layout.spaces.size()) {
     size_t ring_users = 0;
     const bool keeps_micro_sums = args.grad_accum_steps > 1 && args.reduce_order == DDH_MICRO_FIRST;
     for (size_t s = 0; s < spaces_.size(); ++s) {
       const FlatSpace& space = layout.spaces[s];
       if (!space.trained()) continue;
-      spaces_[s].has_own_buffer = space.shared || keeps_micro_sums;
+      spaces_[s].has_own_buffer = space.shared || space.persistent || keeps_micro_sums;
       if (spaces_[s].has_own_buffer) continue;
       ring_numel_ = std::max(ring_numel_, space.numel);
       ++ring_users;
     }
-    // One unit writes, into all of its spaces, while a buffer of the one before is being summed.
-    ring_size_ = std::min(ring_users, std::max<size_t>(2, most_spaces_of_a_unit()));
+    ring_size_ = std::min(ring_users, most_written_at_once() + (overlap ? 1 : 0));
   }
 
   // Segments, buffers of their own, and the ring.
@@ -75,8 +75,7 @@ class GradRing {
   // Full-size memory for a space's gradients, kept until reduced. Sums first what the buffer still holds.
   float* writable(size_t space) {
     Space& s = spaces_[space];
-    if (!s.has_own_buffer && (s.buffer == nullptr || s.buffer->space != space))
-      s.buffer = ring_[ring_next_++ % ring_.size()];
+    if (!s.has_own_buffer && (s.buffer == nullptr || s.buffer->space != space)) s.buffer = &next_of_ring();
     Held& held = *s.buffer;
     reduce(held);
     if (held.space != space) {
@@ -93,6 +92,7 @@ class GradRing {
     held.exchange.ready();
     held.is_ready = true;
     held.is_last = last;
+    if (!overlap_) reduce(held);
   }
 
   // Sums all that is ready.
@@ -127,10 +127,38 @@ class GradRing {
     uint32_t reductions = 0;  // in this step
   };
 
-  [[nodiscard]] size_t most_spaces_of_a_unit() const {
+  // The most spaces of the ring whose gradients are written at the same moment: from the backward of their first unit to
+  // that of their last.
+  [[nodiscard]] size_t most_written_at_once() const {
     size_t most = 0;
-    for (const std::vector<size_t>& uses : layout_->unit_uses) most = std::max(most, uses.size());
+    for (uint32_t g = 0; g < args_.model->n_programs; ++g) {
+      const ddh_program_desc& program = *args_.model->programs[g];
+      std::vector<size_t> written(program.n_units, 0);
+      for (size_t s = 0; s < spaces_.size(); ++s) {
+        if (spaces_[s].has_own_buffer || !layout_->spaces[s].trained_in(static_cast<int32_t>(g))) continue;
+        const auto uses_it = [&](int32_t unit) {
+          const std::vector<size_t>& uses = layout_->unit_uses[static_cast<size_t>(unit)];
+          return std::find(uses.begin(), uses.end(), s) != uses.end();
+        };
+        const int32_t* const end = program.units + program.n_units;
+        const int32_t* const first = std::find_if(program.units, end, uses_it);
+        for (const int32_t* at = end; at > first; --at) {
+          if (!uses_it(at[-1])) continue;
+          for (const int32_t* unit = first; unit < at; ++unit) ++written[static_cast<size_t>(unit - program.units)];
+          break;
+        }
+      }
+      if (!written.empty()) most = std::max(most, *std::max_element(written.begin(), written.end()));
+    }
     return most;
+  }
+
+  // The oldest of the ring that nobody is writing.
+  Held& next_of_ring() {
+    for (;;) {
+      Held& held = *ring_[ring_next_++ % ring_.size()];
+      if (held.space == kNobody || held.is_ready) return held;
+    }
   }
 
   void reduce(Held& held) {
@@ -182,6 +210,7 @@ class GradRing {
   const ModelLayout* layout_ = nullptr;
   ddh_attach_args args_{};
   ReplicaGroup replicas_;
+  bool overlap_ = true;
   Buffer scratch_;  // a micro-batch's sum, before it is added
   std::vector<Space> spaces_;
   uint64_t ring_numel_ = 0;  // the largest space that uses the ring

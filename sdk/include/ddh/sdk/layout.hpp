@@ -42,11 +42,12 @@ struct Cut {
 };
 
 // The flat space of one layout group: the parameters of one unit that the same programs train (or none), and that the
-// optimizer needs whole, or not.
+// optimizer needs whole, or not. A bucket is the flat space of several units.
 struct FlatSpace {
-  int32_t unit = 0;
+  int32_t unit = 0;         // of a bucket: the one whose backward is the last
   uint64_t trained_by = 0;  // bit g: program g trains these parameters
   bool whole = false;       // segments end where parameters end
+  bool persistent = false;  // small parameters whose full view is always there
   bool shared = false;      // used more than once in a pass: tied weights, a unit that occurs twice
   int32_t dtype = DDH_F32;  // of the values that units see; gradients are fp32
   std::string name;         // "h.3"
@@ -80,17 +81,27 @@ struct FlatSpace {
   }
 };
 
+// What lies in one flat space beyond a unit's own. Bytes are counted in fp32 (gradients), whatever the precision, so that
+// a setting means the same spaces in each.
+struct Grouping {
+  uint64_t bucket_bytes = 0;      // units are joined, in the order of their backward, until they have so much; 0: none
+  uint64_t persistent_bytes = 0;  // parameters of at most so much lie apart, those of all units together; 0: none
+};
+
 // The layout of a whole model: which flat spaces there are, where each parameter lies, what each unit uses.
 class ModelLayout {
  public:
   ModelLayout() = default;
   // `whole`: per parameter, whether it must stay on one rank; empty: any may be cut.
   ModelLayout(const ddh_model_desc& model, int32_t world_size, int32_t compute_dtype,
-              const std::vector<bool>& whole = {})
+              const std::vector<bool>& whole = {}, const Grouping& grouping = {})
       : place(model.n_params), unit_uses(model.n_units) {
     for (uint32_t p = 0; p < model.n_params; ++p) {
-      join_space(model, static_cast<int32_t>(p), !whole.empty() && whole[p]);
+      const bool persistent = model.params[p]->numel * sizeof(float) <= grouping.persistent_bytes;
+      join_space(model, static_cast<int32_t>(p), !whole.empty() && whole[p], persistent);
     }
+    find_shared(model);
+    fill_buckets(model, grouping);
     const std::vector<int32_t> owners = deal_whole_params(world_size);
     for (FlatSpace& space : spaces) {
       space.dtype = compute_dtype;
@@ -102,8 +113,6 @@ class ModelLayout {
         const size_t space = place[static_cast<size_t>(model.units[u]->params[i])].space;
         std::vector<size_t>& uses = unit_uses[u];
         if (std::find(uses.begin(), uses.end(), space) == uses.end()) uses.push_back(space);
-        if (spaces[space].unit != static_cast<int32_t>(u) || occurs_twice(model, static_cast<int32_t>(u)))
-          spaces[space].shared = true;
       }
     }
   }
@@ -116,7 +125,7 @@ class ModelLayout {
   std::vector<Place> place;                    // per parameter
   std::vector<std::vector<size_t>> unit_uses;  // per unit: the spaces it reads
 
-  // The spaces of a unit's own parameters that a program trains: what grads_ready is about.
+  // The spaces whose gradients are complete with those of this unit's own parameters: what grads_ready is about.
   [[nodiscard]] std::vector<size_t> trained_spaces(int32_t unit, int32_t program) const {
     std::vector<size_t> out;
     for (size_t s = 0; s < spaces.size(); ++s) {
@@ -145,12 +154,12 @@ class ModelLayout {
     return programs;
   }
 
-  void join_space(const ddh_model_desc& model, int32_t param, bool needed_whole) {
+  void join_space(const ddh_model_desc& model, int32_t param, bool needed_whole, bool persistent) {
     const int32_t unit = model.params[param]->owner_unit;
     const uint64_t programs = trained_by(model, param);
     const bool whole = needed_whole && programs != 0;  // nobody updates what is not trained
     const auto same = [&](const FlatSpace& s) {
-      return s.unit == unit && s.trained_by == programs && s.whole == whole;
+      return s.unit == unit && s.trained_by == programs && s.whole == whole && s.persistent == persistent;
     };
     auto space = std::find_if(spaces.begin(), spaces.end(), same);
     if (space == spaces.end()) {
@@ -158,11 +167,97 @@ class ModelLayout {
       fresh.unit = unit;
       fresh.trained_by = programs;
       fresh.whole = whole;
-      fresh.name = str(model.units[unit]->name, programs == 0 ? " (frozen)" : whole ? " (whole)" : "");
+      fresh.persistent = persistent;
+      fresh.name = str(model.units[unit]->name, persistent ? " (small)" : "",
+                       programs == 0 ? " (frozen)"
+                       : whole       ? " (whole)"
+                                     : "");
       space = spaces.insert(spaces.end(), std::move(fresh));
     }
     place[static_cast<size_t>(param)].space = static_cast<size_t>(space - spaces.begin());
     space->params.push_back({param, 0, model.params[param]->numel});
+  }
+
+  void find_shared(const ddh_model_desc& model) {
+    for (uint32_t u = 0; u < model.n_units; ++u) {
+      const bool twice = occurs_twice(model, static_cast<int32_t>(u));
+      for (uint32_t i = 0; i < model.units[u]->n_params; ++i) {
+        FlatSpace& space = spaces[place[static_cast<size_t>(model.units[u]->params[i])].space];
+        if (twice || space.unit != static_cast<int32_t>(u)) space.shared = true;
+      }
+    }
+  }
+
+  // Whether every program that trains two spaces alike runs `later`'s backward after `earlier`'s, or neither.
+  static bool in_backward_order(const ddh_model_desc& model, const FlatSpace& earlier, const FlatSpace& later) {
+    for (uint32_t g = 0; g < model.n_programs; ++g) {
+      if (!earlier.trained_in(static_cast<int32_t>(g))) continue;
+      const ddh_program_desc& program = *model.programs[g];
+      const int32_t* const end = program.units + program.n_units;
+      const int32_t *const a = std::find(program.units, end, earlier.unit), *const b = std::find(program.units, end,
+                                                                                                 later.unit);
+      if ((a == end) != (b == end) || (a != end && a <= b)) return false;
+    }
+    return true;
+  }
+
+  // Joins spaces to buckets: trained by the same programs, of the same kind, used once in a pass.
+  void fill_buckets(const ddh_model_desc& model, const Grouping& grouping) {
+    struct Open {
+      size_t space;
+      std::string first_name;
+    };
+    std::vector<Open> open;  // buckets that take more
+    std::vector<bool> seen(spaces.size(), false);
+    for (uint32_t g = 0; g < model.n_programs; ++g) {
+      const ddh_program_desc& program = *model.programs[g];
+      for (uint32_t i = program.n_units; i-- > 0;) {
+        for (const size_t s : trained_spaces(program.units[i], static_cast<int32_t>(g))) {
+          FlatSpace& space = spaces[s];
+          if (space.shared || seen[s]) continue;
+          seen[s] = true;
+          auto bucket = std::find_if(open.begin(), open.end(), [&](const Open& o) {
+            const FlatSpace& b = spaces[o.space];
+            return b.trained_by == space.trained_by && b.whole == space.whole && b.persistent == space.persistent &&
+                   in_backward_order(model, b, space);
+          });
+          if (bucket == open.end()) {
+            bucket = open.insert(open.end(), {s, space.name});
+          } else {
+            join_bucket(bucket->space, s, str(bucket->first_name, " to ", space.name));
+          }
+          const FlatSpace& filled = spaces[bucket->space];
+          if (!filled.persistent && padded_bytes(filled) >= grouping.bucket_bytes) open.erase(bucket);
+        }
+      }
+    }
+    drop_empty_spaces();
+  }
+  void join_bucket(size_t bucket, size_t space, std::string name) {
+    FlatSpace &to = spaces[bucket], &from = spaces[space];
+    to.params.insert(to.params.end(), from.params.begin(), from.params.end());
+    to.unit = from.unit;
+    to.name = std::move(name);
+    for (const PlacedParam& p : from.params) place[static_cast<size_t>(p.param)].space = bucket;
+    from.params.clear();
+  }
+  void drop_empty_spaces() {
+    std::vector<size_t> left;
+    for (size_t s = 0; s < spaces.size(); ++s) {
+      if (spaces[s].params.empty()) continue;
+      for (const PlacedParam& p : spaces[s].params) place[static_cast<size_t>(p.param)].space = left.size();
+      left.push_back(s);
+    }
+    for (size_t s = 0; s < left.size(); ++s) {
+      if (left[s] != s) spaces[s] = std::move(spaces[left[s]]);
+    }
+    spaces.resize(left.size());
+  }
+  // Of a space whose parameters are not placed yet.
+  static uint64_t padded_bytes(const FlatSpace& space) {
+    uint64_t numel = 0;
+    for (const PlacedParam& p : space.params) numel += round_up_to_grid(p.numel);
+    return numel * sizeof(float);
   }
 
   // An owner for each parameter that must stay whole, balanced over the model: the largest first, each to the rank that
