@@ -19,6 +19,7 @@
 //
 // Against zero3: step() goes over tiles instead of segments, so that one is updated while the next is read and the last
 // one written; and a segment that is away comes by a read, which begins with the prefetch, and an all_gather.
+#include <functional>
 #include <optional>
 #include <set>
 
@@ -37,15 +38,15 @@ class Zero3Offload final : public ddh::Strategy {
  public:
   explicit Zero3Offload(const ddh_create& create)
       : Strategy(create), prefetch_units_(static_cast<uint32_t>(host.i64("strategy.prefetch_units"))) {
-    settings_.masters = place_of(host.text("strategy.offload_param.device"));
-    settings_.slots = place_of(host.text("strategy.offload_optimizer.device"));
+    settings_.values = place_of(host.text("strategy.offload_param.device"));
+    settings_.state = place_of(host.text("strategy.offload_optimizer.device"));
     settings_.ratio = host.f64("strategy.offload_optimizer.ratio");
     settings_.tile_bytes = static_cast<uint64_t>(host.i64("strategy.buffer_bytes"));
     settings_.frames = static_cast<uint32_t>(host.i64("strategy.buffer_count"));
     settings_.folder = host.text("strategy.nvme_path");
     settings_.folder_option = "strategy.nvme_path";
     settings_.io = host.text("strategy.io");
-    params_away_ = settings_.masters != ddh::Place::device;
+    params_away_ = settings_.values != ddh::Place::device;
     if (settings_.tile_bytes % ddh::Tier::kAlignment != 0)
       ddh::fail(DDH_INVALID_ARGUMENT, "strategy.buffer_bytes=", settings_.tile_bytes, " is no multiple of ",
                 ddh::Tier::kAlignment, "; disks move whole blocks, give such a multiple");
@@ -55,16 +56,14 @@ class Zero3Offload final : public ddh::Strategy {
   Zero3Offload& operator=(const Zero3Offload&) = delete;
 
   void attach(const ddh_attach_args& args) override {
-    require_fp32(args);
-    require_elementwise(*args.model);
     require_host_device();
     args_ = ddh::copy_of(args);
-    layout_ = ddh::ModelLayout(*args.model, args.world_size, args.compute_dtype);
+    layout_ = ddh::ModelLayout(*args.model, args.world_size, args.compute_dtype, ddh::whole_params(host, *args.model));
     views_ = ddh::UnitViews(*args.model, layout_);
     gathers_by_copy_ = params_away_ || (host.window->caps(host.h, args.group) & DDH_COMM_SHARED_VIEW) == 0;
     grads_ = ddh::GradRing(layout_, args_);
     for (const ddh::FlatSpace& space : layout_.spaces) {
-      if (!space.shared) view_slot_numel_ = std::max(view_slot_numel_, space.numel);
+      if (!space.shared) view_slot_bytes_ = std::max(view_slot_bytes_, space.value_bytes());
     }
     offloaded_.emplace(host, layout_, args.rank, settings_);
   }
@@ -72,32 +71,26 @@ class Zero3Offload final : public ddh::Strategy {
   void plan(ddh_plan& out) override {
     for (const ddh::FlatSpace& space : layout_.spaces) {
       if (!params_away_) out.param_bytes += space.value_segment_bytes(args_.rank);
-      if (gathers_by_copy_ && space.shared) out.param_bytes += backing_bytes(space.numel);
+      if (gathers_by_copy_ && space.shared) out.param_bytes += backing_bytes(space.value_bytes());
       if (!space.trained()) continue;
       out.reduce_calls += args_.reduce_order == DDH_RANK_FIRST ? args_.grad_accum_steps : 1;
       if (!params_away_) out.publish_calls += 1;
     }
     if (params_away_) out.publish_calls = gathers_per_step();
     out.grad_bytes = grads_.bytes();
-    out.param_bytes += offloaded_->master_bytes() + peak_in_flight_bytes();
-    out.optim_bytes = offloaded_->slot_bytes();
+    out.param_bytes += offloaded_->value_bytes() + peak_in_flight_bytes();
+    out.optim_bytes = offloaded_->state_bytes();
     out.file_bytes = offloaded_->file_bytes();
   }
 
   void materialize() override {
     offloaded_->materialize();
-    if (params_away_) offloaded_->init_masters();
     for (const ddh::FlatSpace& space : layout_.spaces) {
       State& s = states_.emplace_back();
-      s.ranges = space.segment_ranges(args_.rank);
-      if (!params_away_) {
-        s.params.emplace(host, args_.group, space, 0);
-        s.params->write_begin();
-        init_segment(s);
-        s.params->commit();
-      }
-      if (gathers_by_copy_ && space.shared) s.own_backing = view_buffer(space.numel);
+      if (!params_away_) s.params.emplace(host, args_.group, space, 0);
+      if (gathers_by_copy_ && space.shared) s.own_backing = view_buffer(space.value_bytes());
     }
+    write_windows(every_, [&] { offloaded_->init(values_); });
     grads_.materialize(host);
   }
 
@@ -145,11 +138,12 @@ class Zero3Offload final : public ddh::Strategy {
     grads_.reduce_all();
     const ddh_step_block* block = nullptr;
     ddh::call(host.optim->decide, host.h, &block);
-    write_windows([&](State& s) { s.params->write_begin(); });
-    if (block->skip == 0)
-      offloaded_->update([&](size_t s) { return params_away_ ? nullptr : segment(states_[s]); },
-                         [&](size_t s) { return grads_.segment(s); });
-    write_windows([&](State& s) { s.params->commit(); });
+    const auto grad = [&](size_t s) { return grads_.segment(s); };
+    if (block->skip == 0) offloaded_->prepare(values_, grad);
+    ddh::sum_norms(host);
+    write_windows(grad, [&] {
+      if (block->skip == 0) offloaded_->update(values_, grad);
+    });
     grads_.step_done();
     count_traffic();
     ++version_;
@@ -158,11 +152,7 @@ class Zero3Offload final : public ddh::Strategy {
   std::vector<ddh_state_entry> state() override {
     std::vector<ddh_state_entry> out;
     offloaded_->forget_entries();
-    for (size_t s = 0; s < states_.size(); ++s) {
-      if (!params_away_)
-        ddh::append_state(out, states_[s].ranges, DDH_STATE_PARAM, 0, DDH_F32, segment(states_[s]), {});
-      offloaded_->append_state_entries(out, s);
-    }
+    for (size_t s = 0; s < states_.size(); ++s) offloaded_->append_state_entries(out, s, values_(s));
     return out;
   }
   void state_read(uint32_t entry, uint64_t offset, uint64_t numel, void* dst) override {
@@ -173,11 +163,7 @@ class Zero3Offload final : public ddh::Strategy {
   }
 
   void state_commit() override {
-    for (State& s : states_) {
-      if (!s.params) continue;
-      s.params->write_begin();
-      s.params->commit();
-    }
+    write_windows(every_, [&] { offloaded_->refresh(values_); });
     ++version_;
   }
 
@@ -187,61 +173,46 @@ class Zero3Offload final : public ddh::Strategy {
 
   struct State {
     std::optional<ddh::Window> params;  // unless they are away
-    float* view = nullptr;              // while open
+    char* view = nullptr;               // while open
     uint32_t uses = 0;                  // acquires without their release
     bool is_reading = false;            // this rank's segment is on its way; the others' come when it is there
     size_t backing = kNone;             // index in backings_ while open, where a gather copies
     size_t own_backing = kNone;         // of a shared space
-    std::vector<ddh_range> ranges;      // of this rank's segment
   };
-
-  // A tile is updated before the others are there, and cuts parameters anywhere.
-  void require_elementwise(const ddh_model_desc& model) const {
-    for (uint32_t p = 0; p < model.n_params; ++p) {
-      if (host.optim->needs(host.h, static_cast<int32_t>(p)) == DDH_NEEDS_NOTHING) continue;
-      ddh::fail(DDH_FAILED_PRECONDITION, "zero3_offload updates tile by tile, but the optimizer needs all of '",
-                model.params[p]->name, "'; choose an optimizer that works element by element, or --strategy zero3");
-    }
-  }
-  static void require_fp32(const ddh_attach_args& args) {
-    if (args.compute_dtype != DDH_F32)
-      ddh::fail(DDH_FAILED_PRECONDITION, "zero3_offload computes in fp32; set precision.compute=fp32, or use zero3");
-  }
-  static float* segment(const State& s) { return static_cast<float*>(s.params->segment()); }
-  void init_segment(const State& s) const {
-    for (const ddh_range& r : s.ranges)
-      ddh::call(host.params->init_range, host.h, r.param, r.param_offset, r.numel, segment(s) + r.flat_offset);
-  }
 
   // Frames of files are updated where they are read to, in the host's memory.
   void require_host_device() const {
-    const bool uses_files = settings_.masters == ddh::Place::nvme || settings_.slots == ddh::Place::nvme;
+    const bool uses_files = settings_.values == ddh::Place::nvme || settings_.state == ddh::Place::nvme;
     if (uses_files && host.text("device.plugin") != "cpu")
       ddh::fail(DDH_FAILED_PRECONDITION,
                 "zero3_offload updates what is on nvme in the host's memory; with device.plugin=",
                 host.text("device.plugin"), " offload to cpu");
   }
 
-  template <class Body>
-  void write_windows(Body&& body) {
-    for (size_t s = 0; s < states_.size(); ++s) {
-      if (!params_away_ && grads_.segment(s) != nullptr) body(states_[s]);
-    }
+  // Runs `body` with the windows of the chosen spaces open for writing, where there are windows.
+  template <class Chosen, class Body>
+  void write_windows(Chosen&& chosen, Body&& body) {
+    for (size_t s = 0; s < states_.size(); ++s)
+      if (states_[s].params && chosen(s)) states_[s].params->write_begin();
+    body();
+    for (size_t s = 0; s < states_.size(); ++s)
+      if (states_[s].params && chosen(s)) states_[s].params->commit();
   }
 
   // A full view's memory, and room to place this rank's segment on a boundary that a tier can read to.
-  uint64_t backing_bytes(uint64_t numel) const {
-    return numel * sizeof(float) + (params_away_ ? 2 * ddh::Tier::kAlignment : 0);
+  uint64_t backing_bytes(uint64_t value_bytes) const {
+    return value_bytes + (params_away_ ? 2 * ddh::Tier::kAlignment : 0);
   }
-  size_t view_buffer(uint64_t numel) {
-    backings_.emplace_back(host, DDH_TAG_PARAM, backing_bytes(numel), "zero3_offload gathered parameters");
+  size_t view_buffer(uint64_t value_bytes) {
+    backings_.emplace_back(host, DDH_TAG_PARAM, backing_bytes(value_bytes), "zero3_offload gathered parameters");
     return backings_.size() - 1;
   }
-  float* view_in(const ddh::Buffer& backing, const ddh::FlatSpace& space) const {
-    if (!params_away_) return backing.f32();
-    const uint64_t offset = space.cut.segment_offset[static_cast<size_t>(args_.rank)] * sizeof(float);
-    const uint64_t segment = reinterpret_cast<uintptr_t>(backing.data()) + offset;
-    return reinterpret_cast<float*>(static_cast<char*>(backing.data()) + (ddh::Tier::round_up(segment) - segment));
+  uint64_t segment_offset_bytes(const ddh::FlatSpace& space) const {
+    return space.cut.segment_offset[static_cast<size_t>(args_.rank)] * ddh_dtype_bytes(space.dtype);
+  }
+  char* view_in(const ddh::Buffer& backing, const ddh::FlatSpace& space) const {
+    const uint64_t segment = reinterpret_cast<uintptr_t>(backing.data()) + segment_offset_bytes(space);
+    return static_cast<char*>(backing.data()) + (ddh::Tier::round_up(segment) - segment);
   }
 
   void begin_open_unit(int32_t unit) {
@@ -250,12 +221,12 @@ class Zero3Offload final : public ddh::Strategy {
       if (s.view != nullptr) continue;
       if (gathers_by_copy_) s.backing = s.own_backing != kNone ? s.own_backing : take_backing();
       if (!params_away_) {
-        s.view = static_cast<float*>(s.params->open(s.backing == kNone ? nullptr : backings_[s.backing].data()));
+        s.view = static_cast<char*>(s.params->open(s.backing == kNone ? nullptr : backings_[s.backing].data()));
         continue;
       }
       const ddh::FlatSpace& space = layout_.spaces[index];
       s.view = view_in(backings_[s.backing], space);
-      offloaded_->begin_fetch(index, s.view + space.cut.segment_offset[static_cast<size_t>(args_.rank)]);
+      offloaded_->begin_fetch(index, s.view + segment_offset_bytes(space));
       s.is_reading = true;
     }
   }
@@ -267,8 +238,8 @@ class Zero3Offload final : public ddh::Strategy {
     const ddh::FlatSpace& space = layout_.spaces[index];
     ddh_coll c{};
     c.struct_size = sizeof c;
-    c.dtype = DDH_F32;
-    c.send = s.view + space.cut.segment_offset[static_cast<size_t>(args_.rank)];
+    c.dtype = space.dtype;
+    c.send = s.view + segment_offset_bytes(space);
     c.recv = s.view;
     c.counts = space.cut.segment_numel.data();
     c.group = args_.group;
@@ -284,7 +255,7 @@ class Zero3Offload final : public ddh::Strategy {
     s.backing = kNone;
   }
   size_t take_backing() {
-    if (free_backings_.empty()) return view_buffer(view_slot_numel_);
+    if (free_backings_.empty()) return view_buffer(view_slot_bytes_);
     const size_t slot = free_backings_.back();
     free_backings_.pop_back();
     return slot;
@@ -325,7 +296,7 @@ class Zero3Offload final : public ddh::Strategy {
   }
   uint64_t in_flight_bytes(const ddh::FlatSpace& space) const {
     if (!gathers_by_copy_) return space.value_bytes() - space.value_segment_bytes(args_.rank);
-    return space.shared ? 0 : backing_bytes(view_slot_numel_);  // shared ones have a buffer of their own
+    return space.shared ? 0 : backing_bytes(view_slot_bytes_);  // shared ones have a buffer of their own
   }
   // How often a space is opened in a step of the first train program.
   uint64_t gathers_per_step() const {
@@ -369,6 +340,11 @@ class Zero3Offload final : public ddh::Strategy {
              " % of their time: ", waited >= kDiskLimits ? "the disk limits the run" : "computation limits the run");
   }
 
+  // This rank's segment of a space, unless it is away.
+  const std::function<void*(size_t)> values_ = [this](size_t s) {
+    return states_[s].params ? states_[s].params->segment() : nullptr;
+  };
+  static constexpr auto every_ = [](size_t) { return true; };
   static constexpr double kDiskLimits = 0.1;  // share of the time: with less, a faster disk gains little
 
   struct Counted {
@@ -382,7 +358,7 @@ class Zero3Offload final : public ddh::Strategy {
   ddh::ModelLayout layout_;
   ddh::UnitViews views_;
   bool gathers_by_copy_ = false;
-  uint64_t view_slot_numel_ = 0;  // the largest space that is not shared
+  uint64_t view_slot_bytes_ = 0;  // of the largest space that is not shared
   std::vector<State> states_;     // per space
   ddh::GradRing grads_;
   std::vector<ddh::Buffer> backings_;

@@ -103,7 +103,7 @@ LazyHost::LazyHost() {
 class TickTier final : public Tier {
  public:
   TickTier() : Tier(4096) {}
-  size_t add(const std::string&, int32_t, uint64_t) override { return 0; }
+  size_t add_cut(const std::string&, int32_t, uint64_t, uint64_t) override { return 0; }
   void reserve() override {}
   Handle begin_read(size_t, uint64_t, void*) override { return begin(read_free_at_); }
   Handle begin_write(size_t, uint64_t, const void*) override { return begin(write_free_at_); }

@@ -17,12 +17,15 @@
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
-// One tensor's part of a tile: its place on a tier, or memory that stays. A tile's parts on tiers come first.
+// One tensor's part of a tile: its place on a tier, or memory that stays. A tile's parts on tiers come first. Pointers to
+// tiles are of type float* whatever the tensor's dtype.
 struct TilePart {
   Tier* tier = nullptr;  // nullptr: `resident` is the memory
   size_t tensor = 0;
   uint64_t tile = 0;
   float* resident = nullptr;
+  bool is_read = true;     // before the work; else its buffer holds anything then
+  bool is_written = true;  // after it
 };
 
 // The frames: one block of memory, cut into buffers that begin on Tier::kAlignment.
@@ -64,7 +67,7 @@ class TileFrames {
 };
 
 // Runs `work(i, memory)` for tiles 0 .. count - 1 in order: memory[t] is tensor t of tile i, read before and written
-// after where it lives on a tier. `parts(i)` gives a tile's tensors, at most as many as a frame has buffers.
+// after where it lives on a tier and its part says so. `parts(i)` gives a tile's tensors, at most as many as a frame has buffers.
 template <class Parts, class Work>
 void run_tiles(TileFrames& frames, size_t count, Parts&& parts, Work&& work) {
   const size_t n_frames = frames.frames();
@@ -82,7 +85,7 @@ void run_tiles(TileFrames& frames, size_t count, Parts&& parts, Work&& work) {
       const std::vector<TilePart> tile = parts(next_read);
       const auto f = static_cast<uint32_t>(next_read % n_frames);
       for (uint32_t t = 0; t < tile.size(); ++t)
-        if (tile[t].tier != nullptr)
+        if (tile[t].tier != nullptr && tile[t].is_read)
           frames.handle(f, t) = tile[t].tier->begin_read(tile[t].tensor, tile[t].tile, frames.buffer(f, t));
     }
     wait_for(i);
@@ -93,7 +96,7 @@ void run_tiles(TileFrames& frames, size_t count, Parts&& parts, Work&& work) {
       memory.push_back(tile[t].tier != nullptr ? frames.buffer(f, t) : tile[t].resident);
     work(i, memory);
     for (uint32_t t = 0; t < tile.size(); ++t)
-      if (tile[t].tier != nullptr)
+      if (tile[t].tier != nullptr && tile[t].is_written)
         frames.handle(f, t) = tile[t].tier->begin_write(tile[t].tensor, tile[t].tile, memory[t]);
   }
   while (next_written < count) wait_for(next_written++);
