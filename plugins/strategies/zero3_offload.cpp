@@ -41,15 +41,16 @@ class Zero3Offload final : public ddh::Strategy {
     settings_.values = place_of(host.text("strategy.offload_param.device"));
     settings_.state = place_of(host.text("strategy.offload_optimizer.device"));
     settings_.ratio = host.f64("strategy.offload_optimizer.ratio");
-    settings_.tile_bytes = static_cast<uint64_t>(host.i64("strategy.buffer_bytes"));
+    settings_.tile_bytes = ddh::Tier::round_up(static_cast<uint64_t>(host.i64("strategy.buffer_bytes")));
     settings_.frames = static_cast<uint32_t>(host.i64("strategy.buffer_count"));
     settings_.folder = host.text("strategy.nvme_path");
     settings_.folder_option = "strategy.nvme_path";
     settings_.io = host.text("strategy.io");
     params_away_ = settings_.values != ddh::Place::device;
-    if (settings_.tile_bytes % ddh::Tier::kAlignment != 0)
-      ddh::fail(DDH_INVALID_ARGUMENT, "strategy.buffer_bytes=", settings_.tile_bytes, " is no multiple of ",
-                ddh::Tier::kAlignment, "; disks move whole blocks, give such a multiple");
+    settings_.overlap = {host.flag("strategy.offload_optimizer.pipeline_read"),
+                         host.flag("strategy.offload_optimizer.pipeline_write")};
+    settings_.values_in_memory = static_cast<uint64_t>(host.i64("strategy.offload_param.max_in_cpu"));
+    refuse_what_changes_bits_or_waits();
   }
   ~Zero3Offload() override { report(); }
   Zero3Offload(const Zero3Offload&) = delete;
@@ -179,6 +180,18 @@ class Zero3Offload final : public ddh::Strategy {
     size_t backing = kNone;             // index in backings_ while open, where a gather copies
     size_t own_backing = kNone;         // of a shared space
   };
+
+  void refuse_what_changes_bits_or_waits() const {
+    if (host.flag("strategy.delayed_update"))
+      ddh::fail(DDH_FAILED_PRECONDITION,
+                "strategy.delayed_update=true would update with the gradients of the step before, ",
+                "and the bits would not be zero3's; set it to false");
+    for (const char* key : {"strategy.offload_optimizer.pin_memory", "strategy.offload_param.pin_memory"})
+      if (!host.flag(key))
+        ddh::fail(DDH_FAILED_PRECONDITION, key,
+                  "=false: copies from pageable memory can't go on beside the computation; ",
+                  "what is offloaded to cpu is always pinned, set it to true");
+  }
 
   // Frames of files are updated where they are read to, in the host's memory.
   void require_host_device() const {
@@ -378,21 +391,32 @@ constexpr const char* kSchema = R"({"type": "object", "properties": {
     "device": {"type": "string", "enum": ["none", "cpu", "nvme"], "default": "cpu",
       "description": "where the optimizer state lives: on the device, in pinned memory, on a file in nvme_path"},
     "ratio": {"type": "number", "default": 1.0, "minimum": 0, "maximum": 1,
-      "description": "the part of the optimizer state that is offloaded, in whole buffers"}}},
+      "description": "the part of the optimizer state that is offloaded, in whole buffers"},
+    "pipeline_read": {"type": "boolean", "default": true, "description": "read buffers ahead of the update"},
+    "pipeline_write": {"type": "boolean", "default": true, "description": "write buffers behind the update"},
+    "pin_memory": {"type": "boolean", "default": true, "description": "always so: false is refused"},
+    "fast_init": {"type": "boolean", "default": true,
+      "description": "always so, false changes nothing: state that was never written takes no transfer"}}},
   "offload_param": {"type": "object", "properties": {
     "device": {"type": "string", "enum": ["none", "cpu", "nvme"], "default": "none",
-      "description": "where the parameters live between uses of their unit"}}},
+      "description": "where the parameters live between uses of their unit"},
+    "max_in_cpu": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "elements", "x-affects": "memory",
+      "description": "with nvme: so many of this rank's parameters stay in pinned memory, by whole units"},
+    "pin_memory": {"type": "boolean", "default": true, "description": "always so: false is refused"}}},
+  "delayed_update": {"type": "boolean", "default": false,
+    "description": "false only: an update with older gradients would give other numbers"},
   "nvme_path": {"type": "string", "default": "", "x-path": true,
     "description": "a folder on a fast disk; needed for nvme. The files there have no name and go with the run"},
   "buffer_bytes": {"type": "integer", "default": 8388608, "minimum": 4096, "maximum": 1073741824, "x-unit": "bytes",
-    "description": "size of a buffer, and of what moves at a time: a multiple of 4096", "x-affects": "memory"},
+    "description": "size of a buffer, and of what moves at a time; rounded up to 4096", "x-affects": "memory"},
   "buffer_count": {"type": "integer", "default": 3, "minimum": 1, "maximum": 64,
     "description": "tiles under way: 3 read, update and write at once, more read further ahead", "x-affects": "memory"},
   "io": {"type": "string", "enum": ["auto", "uring", "pread"], "default": "auto",
     "description": "how files are read and written; auto: io_uring, else pread with a warning"}},
   "x-aliases": {"offload_optimizer.nvme_path": {"key": "nvme_path"}, "offload_param.nvme_path": {"key": "nvme_path"},
     "offload_optimizer.buffer_count": {"key": "buffer_count"}, "offload_param.buffer_count": {"key": "buffer_count"},
-    "offload_param.buffer_size": {"key": "buffer_bytes", "scale": 4}}})";
+    "offload_param.buffer_size": {"key": "buffer_bytes", "scale": 4},
+    "offload_optimizer.super_offload": {"key": "delayed_update"}}})";
 constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE,   DDH_CONFIG_IFACE, DDH_WINDOW_IFACE, DDH_OPTIM_IFACE,
                                   DDH_PARAMS_IFACE,  DDH_STREAM_IFACE, DDH_COPY_IFACE,   DDH_COMM_IFACE,
                                   DDH_FLATOPS_IFACE, nullptr};

@@ -89,14 +89,22 @@ ddh::ModelLayout one_space() {
 struct Fixture {
   explicit Fixture(double ratio) : state(h, layout, 0, settings(ratio)) {
     state.materialize();
-    state.init_masters();
+    state.init([](size_t) { return nullptr; });
     const std::vector<float> grads(layout.spaces[0].numel, 0.5F);
     for (int step = 0; step < 2; ++step)
       state.update([](size_t) { return nullptr; }, [&](size_t) { return grads.data(); });
-    state.append_state_entries(entries, 0);
+    state.append_state_entries(entries, 0, nullptr);
   }
   [[nodiscard]] ddh::OffloadSettings settings(double ratio) const {
-    return {ddh::Place::nvme, ddh::Place::nvme, ratio, 4096, 2, folder.path().string(), "strategy.nvme_path", "pread"};
+    ddh::OffloadSettings out;
+    out.values = out.state = ddh::Place::nvme;
+    out.ratio = ratio;
+    out.tile_bytes = 4096;
+    out.frames = 2;
+    out.folder = folder.path().string();
+    out.folder_option = "strategy.nvme_path";
+    out.io = "pread";
+    return out;
   }
   std::vector<float> values(uint32_t entry, uint64_t offset, uint64_t numel) {
     std::vector<float> out(numel);
@@ -151,7 +159,7 @@ TEST_CASE("what is written into an entry on a file stays, across tiles, and its 
   CHECK((f.values(0, 999, 3) == std::vector<float>{before[999], -7, -7}));
 
   const TileBuffer segment(f.layout.spaces[0].numel * 4 + 4096);
-  f.state.begin_fetch(0, reinterpret_cast<float*>(segment.data()));
+  f.state.begin_fetch(0, segment.data());
   f.state.finish_fetch(0);
   CHECK(std::memcmp(segment.data(), expected.data(), kNumel * 4) == 0);
   CHECK(sentence_of([&] { f.state.copy_entry(99, 0, 1, segment.data(), nullptr); }) ==

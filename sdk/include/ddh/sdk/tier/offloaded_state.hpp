@@ -28,6 +28,8 @@ struct OffloadSettings {
   double ratio = 1.0;  // of the state
   uint64_t tile_bytes = 0;
   uint32_t frames = 3;
+  TileOverlap overlap;
+  uint64_t values_in_memory = 0;  // with values on nvme: elements of the first segments that stay in pinned memory
   std::string folder, folder_option, io;
 };
 
@@ -40,26 +42,26 @@ class OffloadedState {
         n_slots_(host.optim->slot_count(host.h)),
         settings_(std::move(settings)) {
     list_spaces();
+    place_values();
     cut_into_tiles();
     size_t n_arrays = 0;
     for (const Space& s : spaces_) n_arrays = std::max(n_arrays, s.arrays.size());
     const size_t n_tiered = (values_away() ? 1 : 0) + (state_away() ? n_arrays : 0);
     const size_t n_frames = std::clamp<size_t>(tiles_.size(), 1, settings_.frames);
-    frames_ = TileFrames(static_cast<uint32_t>(n_frames), static_cast<uint32_t>(n_tiered), frame_bytes_);
+    frames_ =
+        TileFrames(static_cast<uint32_t>(n_frames), static_cast<uint32_t>(n_tiered), frame_bytes_, settings_.overlap);
   }
   OffloadedState(const OffloadedState&) = delete;
   OffloadedState& operator=(const OffloadedState&) = delete;
 
   // Bytes that materialize takes: of values and state in memory (frames are among the state), and on files.
-  [[nodiscard]] uint64_t value_bytes() const { return settings_.values == Place::cpu ? away_bytes(true, false) : 0; }
+  [[nodiscard]] uint64_t value_bytes() const { return value_bytes_on(Place::cpu); }
   [[nodiscard]] uint64_t state_bytes() const {
-    uint64_t bytes = frames_.bytes() + (settings_.state == Place::cpu ? away_bytes(false, true) : 0);
+    uint64_t bytes = frames_.bytes() + state_bytes_on(Place::cpu);
     for (const Space& s : spaces_) bytes += (s.numel - s.away_numel) * s.arrays.size() * sizeof(float);
     return bytes;
   }
-  [[nodiscard]] uint64_t file_bytes() const {
-    return away_bytes(settings_.values == Place::nvme, settings_.state == Place::nvme);
-  }
+  [[nodiscard]] uint64_t file_bytes() const { return value_bytes_on(Place::nvme) + state_bytes_on(Place::nvme); }
 
   void materialize() {
     add_tensors();
@@ -96,11 +98,12 @@ class OffloadedState {
     const uint64_t tile_bytes = s.tile_numel * ddh_dtype_bytes(s.dtype);
     for (uint64_t first = 0; first < s.numel; first += s.tile_numel) {
       const uint64_t t = first / s.tile_numel;
-      s.fetches.push_back(tier_of(settings_.values)->begin_read(s.values, t, static_cast<char*>(dst) + t * tile_bytes));
+      s.fetches.push_back(tier_of(s.place)->begin_read(s.values, t, static_cast<char*>(dst) + t * tile_bytes));
     }
   }
   void finish_fetch(size_t space) {
-    for (const Tier::Handle h : std::exchange(spaces_[space].fetches, {})) tier_of(settings_.values)->wait(h);
+    Space& s = spaces_[space];
+    for (const Tier::Handle h : std::exchange(s.fetches, {})) tier_of(s.place)->wait(h);
   }
 
   // Before an update, with the same arguments, where the optimizer needs norms of whole parameters: a pass of its own
@@ -146,7 +149,7 @@ class OffloadedState {
   void append_state_entries(std::vector<ddh_state_entry>& out, size_t space, void* values) {
     const Space& s = spaces_[space];
     if (!has_master(s) && values_away())
-      append_away(out, space, {DDH_STATE_PARAM, 0, s.dtype}, tier_of(settings_.values), s.values, s.numel);
+      append_away(out, space, {DDH_STATE_PARAM, 0, s.dtype}, tier_of(s.place), s.values, s.numel);
     else if (!has_master(s))
       append_state(out, ranges(space, 0, s.numel), DDH_STATE_PARAM, 0, s.dtype, values, {});
     for (size_t i = 0; i < s.arrays.size(); ++i) {
@@ -196,6 +199,7 @@ class OffloadedState {
     uint64_t tile_numel = 0;       // of each tile but the last
     uint64_t away_numel = 0;       // of the state: the first ones
     std::vector<int32_t> arrays;   // of the state: kMaster, where there is one, and the slots that are used
+    Place place = Place::device;   // of the values
     size_t values = 0;             // tensors of the tiers
     std::vector<size_t> tensors;   // per array
     std::vector<Buffer> resident;  // per array: what stays
@@ -250,6 +254,16 @@ class OffloadedState {
     }
   }
 
+  void place_values() {
+    uint64_t room = settings_.values_in_memory;
+    for (Space& s : spaces_) {
+      s.place = settings_.values;
+      if (s.place != Place::nvme || s.numel > room) continue;
+      s.place = Place::cpu;
+      room -= s.numel;
+    }
+  }
+
   // A tile of values, the smallest dtype, is a multiple of Tier::kAlignment too.
   void cut_into_tiles() {
     uint64_t smallest = sizeof(float), longest = 1, trained_numel = 0, away_numel = 0;
@@ -275,31 +289,36 @@ class OffloadedState {
       }
     }
   }
-  [[nodiscard]] uint64_t away_bytes(bool values, bool state) const {
+  [[nodiscard]] uint64_t value_bytes_on(Place place) const {
     uint64_t bytes = 0;
-    for (const Space& s : spaces_)
-      bytes += (values ? s.numel * ddh_dtype_bytes(s.dtype) : 0) +
-               (state ? s.away_numel * s.arrays.size() * sizeof(float) : 0);
+    for (const Space& s : spaces_) bytes += s.place == place ? s.numel * ddh_dtype_bytes(s.dtype) : 0;
     return bytes;
+  }
+  [[nodiscard]] uint64_t state_bytes_on(Place place) const {
+    uint64_t bytes = 0;
+    for (const Space& s : spaces_) bytes += s.away_numel * s.arrays.size() * sizeof(float);
+    return settings_.state == place ? bytes : 0;
   }
 
   void add_tensors() {
-    if (settings_.values == Place::nvme || settings_.state == Place::nvme) {
+    const auto uses = [&](Place place) {
+      const auto has_values = [place](const Space& s) { return s.place == place; };
+      return settings_.state == place || std::any_of(spaces_.begin(), spaces_.end(), has_values);
+    };
+    if (uses(Place::nvme)) {
       files_ = std::make_unique<FileTier>(
           host_,
           FileTierSettings{settings_.folder, settings_.folder_option, frame_bytes_, kTransfersUnderWay,
                            [this](int fd, uint32_t depth) { return make_io_engine(host_, settings_.io, fd, depth); }});
     }
-    if (settings_.values == Place::cpu || settings_.state == Place::cpu)
-      memory_ = std::make_unique<MemoryTier>(host_, frame_bytes_);
+    if (uses(Place::cpu)) memory_ = std::make_unique<MemoryTier>(host_, frame_bytes_);
     for (size_t i = 0; i < spaces_.size(); ++i) {
       Space& s = spaces_[i];
       const std::string& name = layout_.spaces[i].name;
       const uint64_t value_bytes = ddh_dtype_bytes(s.dtype);
       if (values_away())
-        s.values = tier_of(settings_.values)
-                       ->add_cut(str("parameters of ", name), DDH_TAG_PARAM, s.numel * value_bytes,
-                                 s.tile_numel * value_bytes);
+        s.values = tier_of(s.place)->add_cut(str("parameters of ", name), DDH_TAG_PARAM, s.numel * value_bytes,
+                                             s.tile_numel * value_bytes);
       for (const int32_t array : s.arrays) {
         const std::string what =
             array == kMaster ? str("master of ", name) : str("optimizer slot ", array, " of ", name);
@@ -346,7 +365,7 @@ class OffloadedState {
     const Space& s = spaces_[tile.space];
     const bool updates = pass == Pass::prepare || pass == Pass::update;
     const bool values_are_read = pass == Pass::init || (updates && !s.is_low);
-    TilePart values{values_away() ? tier_of(settings_.values) : nullptr,
+    TilePart values{values_away() ? tier_of(s.place) : nullptr,
                     s.values,
                     tile.index,
                     nullptr,
