@@ -50,10 +50,8 @@ TEST_CASE("parameters resharded to smaller groups after forward change no bit, a
                                 Options{"train.grad_accum_steps=2", "train.reduce_order=micro_first", "model.repeat=1"},
                                 Options{"precision.compute=bf16", "train.eval_every=2"});
   const Result reference = run(kReference, 4, options, kSteps);
-  for (const int k : {1, 2, 4}) {
-    check(reference, {reshard_to(k)}, 4);
-    check(reference, kCopies + Options{reshard_to(k)}, 4);
-  }
+  check(reference, {reshard_to(2)}, 4);
+  for (const int k : {1, 2, 4}) check(reference, kCopies + Options{reshard_to(k)}, 4);
   check(reference,
         kCopies + Options{reshard_to(2), "strategy.backward_prefetch=none", "strategy.auto_wrap_policy=size",
                           "strategy.min_num_params=200"},
@@ -96,12 +94,10 @@ TEST_CASE("what a rank owns can live in the host's memory under every mode: same
                Options{"precision.compute=bf16", "--optimizer", "lamb"},
                Options{"precision.compute=fp16", "--optimizer", "muon", kManyBlocks, "model.nan_at_step=3"});
   const Result reference = run(kReference, 4, options, kSteps);
-  for (const Options& device : {Options{}, kCopies, kSim}) {
-    const Options offload = device + Options{"strategy.cpu_offload=true"};
-    check(reference, offload, 4);
-    check(reference, offload + Options{"strategy.sharding_strategy=shard_grad_op"}, 4);
-    check(reference, offload + Options{"strategy.sharding_strategy=no_shard", "strategy.auto_wrap_policy=none"}, 4);
-  }
+  const Options offload = {"strategy.cpu_offload=true"};
+  for (const Options& device : {Options{}, kCopies, kSim}) check(reference, device + offload, 4);
+  check(reference, kCopies + offload + Options{"strategy.sharding_strategy=shard_grad_op"}, 4);
+  check(reference, offload + Options{"strategy.sharding_strategy=no_shard", "strategy.auto_wrap_policy=none"}, 4);
 }
 
 TEST_CASE("replicas of what lives in the host's memory stay replicas", "[equivalence]") {
