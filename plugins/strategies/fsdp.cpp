@@ -16,6 +16,8 @@
 // Collectives per step      one reduction for each unit and micro-batch, with replicas one all_reduce each; one publish
 //                           for each unit
 // In bf16 and fp16          parameters take half, and 4 P/S for the master come to the optimizer state
+// reshard_after_forward=k   with windows that copy: + 4 P/k, and one publish more for each unit and step
+// cpu_offload               16 P/S are pinned host memory; one all_gather for each gather and no publish
 // P: parameters of the model, each padded to 64 elements. Source: Zhao et al., PyTorch FSDP, VLDB 2023.
 //
 // Against zero3: who shares the segments is a choice, and so is when views open and close.

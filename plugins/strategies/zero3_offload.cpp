@@ -5,17 +5,21 @@
 //
 // Each of N ranks owns      as zero3: 1/N of the parameters, of the gradients and of the optimizer state
 // Bytes per rank            on the device, fp32 AdamW: 4 P/N of gradients, what zero3 has in flight, and the frames:
-//                           buffer_count * (slots, + 1 with offload_param) * buffer_bytes; what is not offloaded as in
-//                           zero3: 4 P/N of parameters, 8 P/N of optimizer state (of which `ratio` leaves)
+//                           buffer_count * (arrays of state, + 1 with offload_param) * buffer_bytes; what is not
+//                           offloaded as in zero3: 4 P/N of parameters, 8 P/N of optimizer state (of which `ratio` leaves)
 //                           on the tier: r 8 P/N, and with offload_param 4 P/N: in pinned memory with cpu (it counts as
 //                           optim and param), in one file with nvme (no memory)
 //                           with offload_param every open unit has its full parameters in a buffer of this rank's,
 //                           since pages of a window would stay: a host pays for N of them
+//                           an optimizer that needs whole parameters: frames as large as a unit's share of these
+// In bf16 and fp16          parameters take half, and 4 P/N for the master come to the optimizer state, also on the tier
 // Moved per rank and step   as zero3 between ranks; between tier and device r 8 P/N read and written in step(), with
-//                           offload_param 4 P/N more of each, and 4 P/N read at each gather: twice a micro-batch
+//                           offload_param 4 P/N more of each, and 4 P/N read at each gather: twice a micro-batch; in a
+//                           low precision r 12 P/N, and 2 P/N of parameters that are written alone
+//                           with norms of parameters the state once more read, and the slots once more written
 // Collectives per step      as zero3; with offload_param an all_gather for each gather instead of the publish
 // P: parameters of the model, each padded to 64 elements. Sources: Ren et al., ZeRO-Offload, ATC 2021; Rajbhandari et
-// al., ZeRO-Infinity, SC 2021. Computes in fp32. The update is never delayed: the bits are zero3's.
+// al., ZeRO-Infinity, SC 2021. The update is never delayed: the bits are zero3's.
 //
 // Against zero3: step() goes over tiles instead of segments, so that one is updated while the next is read and the last
 // one written; and a segment that is away comes by a read, which begins with the prefetch, and an all_gather.
