@@ -36,7 +36,12 @@ void Staging::wait() {
 }
 
 const char* Staging::readable(const void* p, uint64_t bytes, ddh_stream_t* stream) {
-  if (memory_.is_host_memory(p)) return static_cast<const char*>(p);
+  if (device().is_host_memory()) return static_cast<const char*>(p);
+  if (memory_.is_host_memory(p)) {  // pinned, perhaps: queued work may still write there
+    device().synchronize(stream);
+    device().touch(p, bytes, DDH_ACCESS_READ, "the host's reading of pinned memory");
+    return static_cast<const char*>(p);
+  }
   char* const host = begin(nullptr, bytes);
   fetch(host, p, bytes, stream);
   return host;

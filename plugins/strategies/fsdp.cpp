@@ -16,13 +16,17 @@
 // Collectives per step      one reduction for each unit and micro-batch, with replicas one all_reduce each; one publish
 //                           for each unit
 // In bf16 and fp16          parameters take half, and 4 P/S for the master come to the optimizer state
+// reshard_after_forward=k   with windows that copy: + 4 P/k, and one publish more for each unit and step
+// cpu_offload               16 P/S are pinned host memory; one all_gather for each gather and no publish
 // P: parameters of the model, each padded to 64 elements. Source: Zhao et al., PyTorch FSDP, VLDB 2023.
 //
 // Against zero3: who shares the segments is a choice, and so is when views open and close.
 #include "ddh/sdk/gathered_params.hpp"
 #include "ddh/sdk/grad_ring.hpp"
 #include "ddh/sdk/optim_state.hpp"
+#include "ddh/sdk/regrouped_params.hpp"
 #include "ddh/sdk/strategy.hpp"
+#include "ddh/sdk/tier/pinned_params.hpp"
 
 namespace {
 
@@ -39,7 +43,8 @@ class Fsdp final : public ddh::Strategy {
   explicit Fsdp(const ddh_create& create)
       : Strategy(create),
         forward_prefetch_(host.flag("strategy.forward_prefetch")),
-        prefetch_groups_(host.flag("strategy.limit_all_gathers") ? 1 : 2) {
+        prefetch_groups_(host.flag("strategy.limit_all_gathers") ? 1 : 2),
+        offloads_(host.flag("strategy.cpu_offload")) {
     const std::string mode = lower(host.text("strategy.sharding_strategy"));
     mode_ = mode == "full_shard"      ? Mode::kFullShard
             : mode == "shard_grad_op" ? Mode::kShardGradOp
@@ -50,6 +55,11 @@ class Fsdp final : public ddh::Strategy {
                          : prefetch.ends_with("post") ? Prefetch::kPost
                                                       : Prefetch::kNone;
     reshards_after_forward_ = mode_ != Mode::kShardGradOp && host.flag("strategy.reshard_after_forward");
+    // Only a number reads as one; a boolean does not.
+    double number = 0;
+    ddh::ErrorBuffer no_number;
+    if (host.config->get_f64(host.h, "strategy.reshard_after_forward", &number, no_number.get()) == DDH_OK)
+      reshard_size_ = static_cast<int32_t>(number);
   }
 
   void attach(const ddh_attach_args& args) override {
@@ -58,8 +68,9 @@ class Fsdp final : public ddh::Strategy {
     const ddh_model_desc& model = *args.model;
     layout_ = ddh::ModelLayout(model, args_.world_size, args.compute_dtype, ddh::whole_params(host, model));
     views_ = ddh::UnitViews(model, layout_);
-    params_ = ddh::GatheredParams(host, layout_, args_.group, args_.rank);
-    grads_ = ddh::GradRing(layout_, args_, replicas_);
+    make_reshard_group();
+    gathered_ = gathered();
+    grads_ = ddh::GradRing(layout_, args_, {.replicas = replicas_, .memory = memory()});
     wrap(model);
   }
 
@@ -69,36 +80,37 @@ class Fsdp final : public ddh::Strategy {
       if (!space.trained_in(ddh::first_train_program(*args_.model))) continue;
       const uint64_t reductions = args_.reduce_order == DDH_RANK_FIRST ? args_.grad_accum_steps : 1;
       out.reduce_calls += reductions * (replicas_.place.count > 1 ? 2 : 1);
-      out.publish_calls += 1;
+      if (!offloads_) out.publish_calls += 1;
     }
     out.grad_bytes = grads_.bytes();
-    ddh::GatheredParams dry(host, layout_, args_.group, args_.rank);
+    Gathered dry = gathered(), step = gathered();
     out.param_bytes =
-        dry.resting_bytes() + ddh::peak_open_bytes(
-                                  args_, dry, [this](const auto& use, auto& params) { open(use, params); },
-                                  [this](const auto& use, auto& params) { close(use, params); });
+        dry.params.resting_bytes() + ddh::peak_open_bytes(
+                                         args_, dry.params, [&](const auto& use, auto&) { open(use, dry); },
+                                         [&](const auto& use, auto&) { close(use, dry); });
+    run_dry(step);
+    if (offloads_) out.publish_calls = step.params.opens();
+    if (step.regrouped) out.publish_calls += step.regrouped->publishes();
   }
 
   void materialize() override {
-    params_.materialize();
+    gathered_.params.materialize();
     for (size_t s = 0; s < layout_.spaces.size(); ++s) {
       const ddh::FlatSpace& space = layout_.spaces[s];
-      optim_.emplace_back(host, space, space.segment_ranges(args_.rank), space.segment_numel(args_.rank));
-      ddh::Window& window = params_.window(s);
-      window.write_begin();
-      optim_[s].init(window.segment());
-      window.commit();
+      optim_.emplace_back(host, space, space.segment_ranges(args_.rank), space.segment_numel(args_.rank), memory());
+      write_segment(s, [&](void* segment) { optim_[s].init(segment); });
     }
     grads_.materialize(host);
   }
 
   void acquire(const ddh_unit_use& use, ddh_unit_view& out) override {
-    open(use, params_);
+    open(use, gathered_);
     views_.fill(
-        use, version_, [&](size_t s) { return params_.view(s); }, [&](size_t s) { return grads_.writable(s); }, out);
+        use, version_, [&](size_t s) { return gathered_.params.view(s); }, [&](size_t s) { return grads_.writable(s); },
+        out);
   }
 
-  void release(const ddh_unit_use& use) override { close(use, params_); }
+  void release(const ddh_unit_use& use) override { close(use, gathered_); }
 
   void grads_ready(const ddh_unit_use& use) override {
     const bool last = static_cast<uint32_t>(use.micro_batch) + 1 == args_.grad_accum_steps;
@@ -114,38 +126,70 @@ class Fsdp final : public ddh::Strategy {
     const ddh_step_block* block = nullptr;
     ddh::call(host.optim->decide, host.h, &block);
     for (size_t s = 0; s < optim_.size(); ++s) {
-      if (const float* grad = grads_.segment(s)) optim_[s].prepare(params_.window(s).segment(), grad, replicas_.place);
+      if (const float* grad = grads_.segment(s)) optim_[s].prepare(segment(s), grad, replicas_.place);
     }
     ddh::sum_norms(host);
     for (size_t s = 0; s < optim_.size(); ++s) {
       if (grads_.segment(s) == nullptr) continue;
-      ddh::Window& window = params_.window(s);
-      window.write_begin();
-      optim_[s].update(window.segment(), grads_.segment(s));
-      window.commit();
+      write_segment(s, [&](void* segment) { optim_[s].update(segment, grads_.segment(s)); });
     }
     grads_.step_done();
-    ++version_;
+    values_changed();
   }
 
   std::vector<ddh_state_entry> state() override {
     std::vector<ddh_state_entry> out;
-    for (size_t s = 0; s < optim_.size(); ++s) {
-      optim_[s].append_state(out, params_.window(s).segment(), replicas_.place);
-    }
+    for (size_t s = 0; s < optim_.size(); ++s) optim_[s].append_state(out, segment(s), replicas_.place);
     return out;
   }
 
   void state_commit() override {
     for (size_t s = 0; s < optim_.size(); ++s) {
-      params_.window(s).write_begin();
-      optim_[s].refresh(params_.window(s).segment());
-      params_.window(s).commit();
+      write_segment(s, [&](void* segment) { optim_[s].refresh(segment); });
     }
-    ++version_;
+    values_changed();
   }
 
  private:
+  // Full views, and what stands behind them where it is not a window alone.
+  struct Gathered {
+    std::unique_ptr<ddh::RegroupedParams> regrouped;
+    std::unique_ptr<ddh::PinnedParams> pinned;
+    ddh::GatheredParams params;
+  };
+
+  // ---- Where segments lie ------------------------------------------------------------------------------------------------
+
+  int32_t memory() const { return offloads_ ? DDH_MEM_PINNED : DDH_MEM_DEVICE; }
+  // In numbers only, until it is materialized.
+  Gathered gathered() const {
+    Gathered out;
+    ddh::ViewSource* source = nullptr;
+    if (offloads_)
+      source = (out.pinned = std::make_unique<ddh::PinnedParams>(host, layout_, args_.group, args_.rank)).get();
+    if (reshard_group_ != nullptr)
+      source = (out.regrouped = std::make_unique<ddh::RegroupedParams>(
+                    host, layout_, reshard_group_, ddh::Replica{args_.rank % reshard_size_, reshard_size_}))
+                   .get();
+    out.params = ddh::GatheredParams(host, layout_, args_.group, args_.rank, source);
+    return out;
+  }
+  void* segment(size_t s) {
+    return gathered_.pinned ? gathered_.pinned->segment(s) : gathered_.params.window(s).segment();
+  }
+  template <class Body>
+  void write_segment(size_t s, Body&& body) {
+    if (gathered_.pinned) return body(gathered_.pinned->segment(s));
+    ddh::Window& window = gathered_.params.window(s);
+    window.write_begin();
+    body(window.segment());
+    window.commit();
+  }
+  void values_changed() {
+    ++version_;
+    if (gathered_.regrouped) gathered_.regrouped->forget();
+  }
+
   // ---- Who shares ----------------------------------------------------------------------------------------------------
 
   int32_t shard_size() const {
@@ -168,13 +212,29 @@ class Fsdp final : public ddh::Strategy {
 
   // From here on args_ is about the shard group: its ranks are neighbours, replicas are shard_size apart.
   void make_groups() {
-    const int32_t size = shard_size(), world = args_.world_size, rank = args_.rank;
+    const int32_t size = shard_size(), world = args_.world_size, rank = world_rank_ = args_.rank;
     if (size == world) return;
     replicas_.place = {rank / size, world / size};
     replicas_.group = size == 1 ? args_.group : make_group("fsdp replicas", rank % size, size, world / size);
     args_.group = make_group("fsdp shard", rank / size * size, 1, size);
     args_.rank = rank % size;
     args_.world_size = size;
+  }
+  // reshard_after_forward as a number: groups of so many neighbours in the shard group.
+  void make_reshard_group() {
+    const int32_t size = args_.world_size, k = reshard_size_;
+    if (k == 0) return;
+    if (size % k != 0 || mode_ == Mode::kShardGradOp)
+      ddh::fail(DDH_INVALID_ARGUMENT, "strategy.reshard_after_forward=", k, " asks for groups of ", k,
+                " ranks in each of ", size,
+                mode_ == Mode::kShardGradOp ? ", but shard_grad_op keeps parameters whole; take full_shard"
+                                            : "; give a number that divides these");
+    if (offloads_ && k != 1 && k != size)
+      ddh::fail(DDH_FAILED_PRECONDITION, "strategy.reshard_after_forward=", k,
+                " keeps parameters on the device after forward and cpu_offload does not; set one of them to false");
+    reshards_after_forward_ = k != 1;
+    const bool moves = (host.window->caps(host.h, args_.group) & DDH_COMM_SHARED_VIEW) == 0;
+    if (k != 1 && k != size && moves) reshard_group_ = make_group("fsdp reshard", world_rank_ / k * k, 1, k);
   }
   ddh_group* make_group(const char* name, int32_t first, int32_t stride, int32_t count) const {
     std::vector<int32_t> ranks;
@@ -227,13 +287,16 @@ class Fsdp final : public ddh::Strategy {
     return use.phase == DDH_PHASE_BACKWARD && backward_prefetch_ == Prefetch::kPost;
   }
 
-  void open(const ddh_unit_use& use, ddh::GatheredParams& params) const {
+  void open(const ddh_unit_use& use, Gathered& gathered) const {
+    ddh::GatheredParams& params = gathered.params;
     params.acquire(wrapped_[group_of(use.unit)]);
     if (!prefetches_before(use)) return;
     for (const size_t group : next_groups(use)) params.open(wrapped_[group]);
   }
 
-  void close(const ddh_unit_use& use, ddh::GatheredParams& params) const {
+  void close(const ddh_unit_use& use, Gathered& gathered) const {
+    ddh::GatheredParams& params = gathered.params;
+    if (gathered.regrouped) gathered.regrouped->keep_closed(use.phase == DDH_PHASE_FORWARD);
     params.release(wrapped_[group_of(use.unit)]);
     std::set<size_t> keep;
     const auto keep_group = [&](size_t group) { keep.insert(wrapped_[group].begin(), wrapped_[group].end()); };
@@ -256,18 +319,35 @@ class Fsdp final : public ddh::Strategy {
     for (const size_t group : next_groups(use)) params.open(wrapped_[group]);
   }
 
+  // A step of the first train program, in numbers.
+  void run_dry(Gathered& gathered) const {
+    int32_t p = 0;
+    const auto n_programs = static_cast<int32_t>(args_.model->n_programs);
+    while (p < n_programs && args_.model->programs[p]->kind != DDH_PROGRAM_TRAIN) ++p;
+    if (p == n_programs) return;
+    const ddh::UnitOrder order(*args_.model->programs[p], args_, args_.grad_accum_steps);
+    for (size_t i = 0; i < order.units.size(); ++i) {
+      open(order.use(p, i), gathered);
+      close(order.use(p, i), gathered);
+    }
+  }
+
   Mode mode_ = Mode::kFullShard;
   Prefetch backward_prefetch_ = Prefetch::kPre;
   const bool forward_prefetch_;
   bool reshards_after_forward_ = true;
   const size_t prefetch_groups_;
+  const bool offloads_;
+  int32_t reshard_size_ = 0;  // 0: not given as a number
+  ddh_group* reshard_group_ = nullptr;
+  int32_t world_rank_ = 0;
   ddh_attach_args args_{};  // of the shard group
   ddh::ReplicaGroup replicas_;
   ddh::ModelLayout layout_;
   ddh::UnitViews views_;
   std::vector<std::vector<size_t>> wrapped_;  // per group: the spaces that open together
   std::vector<size_t> group_of_unit_;
-  ddh::GatheredParams params_;
+  Gathered gathered_;
   std::vector<ddh::OptimState> optim_;  // per space, of this rank's segment
   ddh::GradRing grads_;
   uint64_t version_ = 1;
@@ -299,16 +379,19 @@ constexpr const char* kSchema = R"({"type": "object", "properties": {
     "buffer_dtype": {"type": ["string", "null"], "default": null, "enum": ["fp32", null],
       "x-spellings": {"float32": "fp32", "torch.float32": "fp32"},
       "description": "buffers keep the model's dtype, which is fp32: no other is offered"}}},
-  "reshard_after_forward": {"type": "boolean", "default": true,
-    "description": "drop gathered parameters after forward; false: after backward, as shard_grad_op",
+  "reshard_after_forward": {"type": ["boolean", "integer"], "default": true, "minimum": 1, "x-unit": "ranks",
+    "description": "drop gathered parameters after forward; false or 1: after backward; a number: shard among so many",
+    "x-affects": "memory"},
+  "cpu_offload": {"type": "boolean", "default": false,
+    "description": "what this rank owns lives in pinned host memory and is updated there",
     "x-affects": "memory"}
-}})";
-constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE,   DDH_CONFIG_IFACE, DDH_COMM_IFACE,
-                                  DDH_FLATOPS_IFACE, DDH_WINDOW_IFACE, DDH_OPTIM_IFACE,
-                                  DDH_PARAMS_IFACE,  DDH_STREAM_IFACE, nullptr};
+}, "x-aliases": {"offload_params": {"key": "cpu_offload"}, "cpu_offload.offload_params": {"key": "cpu_offload"}}})";
+constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE,   DDH_CONFIG_IFACE, DDH_COMM_IFACE,  DDH_COPY_IFACE,
+                                  DDH_FLATOPS_IFACE, DDH_WINDOW_IFACE, DDH_OPTIM_IFACE, DDH_PARAMS_IFACE,
+                                  DDH_STREAM_IFACE,  nullptr};
 
 }  // namespace
 
 DDH_CXX_PLUGIN(Fsdp, strategy, "fsdp", "0.1.0", "fully sharded data parallel, with PyTorch's modes", kSchema, kNeeds,
                DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP_SHARDS_OPTIM | DDH_CAP_SHARDS_GRAD |
-                   DDH_CAP_SHARDS_PARAM);
+                   DDH_CAP_SHARDS_PARAM | DDH_CAP_OFFLOADS);

@@ -31,7 +31,7 @@ class Zero2 final : public ddh::Strategy {
     layout_ = ddh::ModelLayout(*args.model, args.world_size, args.compute_dtype, ddh::whole_params(host, *args.model),
                                buckets());
     views_ = ddh::UnitViews(*args.model, layout_);
-    grads_ = ddh::GradRing(layout_, args_, {}, host.flag("strategy.overlap_comm"));
+    grads_ = ddh::GradRing(layout_, args_, {.overlap = host.flag("strategy.overlap_comm")});
   }
 
   void plan(ddh_plan& out) override {

@@ -51,7 +51,7 @@ class Zero3 final : public ddh::Strategy {
       host.log(DDH_LOG_WARN,
                "contiguous_gradients=false changes nothing: models write gradients where they are reduced");
     params_ = ddh::GatheredParams(host, layout_, args_.group, args_.rank);
-    grads_ = ddh::GradRing(layout_, args_, {}, host.flag("strategy.overlap_comm"));
+    grads_ = ddh::GradRing(layout_, args_, {.overlap = host.flag("strategy.overlap_comm")});
   }
 
   void plan(ddh_plan& out) override {

@@ -23,7 +23,7 @@ TEST_CASE("a device with memory of its own gives the bits of the CPU under every
                Options{"train.grad_accum_steps=2", "train.reduce_order=micro_first"}, Options{"precision.compute=bf16"},
                Options{"--optimizer", "lamb"});
   const Result reference = run({"ddp", "loop", {"comm.windows=copy"}}, 3, options);
-  for (const std::string& strategy : taken_strategies({"zero3_offload"})) {
+  for (const std::string& strategy : taken_strategies()) {
     const Result other = run(on_sim(strategy, "loop"), 3, options);
     check_same_bits(reference, other);
     check_plan(other);
@@ -48,10 +48,25 @@ TEST_CASE("collectives of a strategy's own go through staging on such a device",
 
 TEST_CASE("offloading to the host's memory is a true copy on a device with memory of its own",
           "[equivalence][device]") {
-  Way way = on_sim("zero3_offload", "loop");
-  way.options.emplace_back(GENERATE("strategy.offload_param.device=none", "strategy.offload_param.device=cpu"));
-  for (const char* option : {"strategy.buffer_bytes=4096", "strategy.buffer_count=2"}) way.options.emplace_back(option);
-  const Options options = {"model.hidden=130"};
-  const Result reference = run(kDdp, 2, options), other = run(way, 2, options);
-  check_same_bits(reference, other);
+  const auto more = GENERATE(Options{}, Options{"precision.compute=bf16", "train.grad_accum_steps=2"},
+                             Options{"--optimizer", "lamb"});
+  Options options = {"model.width=20", "model.hidden=130"};  // several tiles
+  options.insert(options.end(), more.begin(), more.end());
+  const Result reference = run(kDdp, 2, options, 6);
+  for (const char* optimizer : {"none", "cpu"}) {
+    for (const char* params : {"none", "cpu"}) {
+      for (const char* ratio : {"1", "0.4"}) {
+        Way way = on_sim("zero3_offload", "loop");
+        for (const std::string& option :
+             {"strategy.offload_optimizer.device=" + std::string(optimizer),
+              "strategy.offload_param.device=" + std::string(params),
+              "strategy.offload_optimizer.ratio=" + std::string(ratio), std::string("strategy.buffer_bytes=4096"),
+              std::string("strategy.buffer_count=2")})
+          way.options.push_back(option);
+        const Result other = run(way, 2, options, 6);
+        check_same_bits(reference, other);
+        check_plan(other);
+      }
+    }
+  }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// zero3_offload with states of many tiles: the bits of zero3 however they are cut and wherever they lie, the memory that was
-// planned, and a model that trains in less memory than its states take.
+// zero3_offload with states of many tiles: the bits of zero3 however they are cut and wherever they lie, in every precision
+// and with every kind of optimizer, the memory that was planned, and a model that trains in less memory than its states take.
 #include <sys/stat.h>
 
 #include <catch2/catch.hpp>
@@ -59,6 +59,10 @@ Result run(const char* strategy, const Options& model, const Options& options = 
   return run(strategy, model, options, [] {});
 }
 
+Options operator+(Options a, const Options& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
 std::string nvme_in(const TempFolder& folder) { return "strategy.nvme_path=" + folder.path().string(); }
 
 uint64_t counter(const Result& result, const char* name) {
@@ -101,6 +105,106 @@ TEST_CASE("offloaded in tiles, the bits are zero3's and the memory is the plan's
     }
   }
   CHECK(std::filesystem::is_empty(folder.path()));
+}
+
+TEST_CASE("offloaded in a low precision, and with optimizers that need norms or whole parameters, the bits are ddp's",
+          "[equivalence]") {
+  const auto options =
+      GENERATE(Options{"precision.compute=bf16"},
+               Options{"precision.compute=fp16", "precision.initial_scale_power=30", "precision.hysteresis=1"},
+               Options{"--optimizer", "lamb", "model.nan_at_step=3"}, Options{"--optimizer", "muon"},
+               Options{"--optimizer", "lamb", "precision.compute=fp16", "precision.initial_scale_power=8"},
+               Options{"--optimizer", "muon", "precision.compute=bf16"});
+  const Result reference = run("ddp", kSeveralTiles, options);
+  REQUIRE(reference.code == 0);
+  const TempFolder folder;
+  for (const char* place : {"none", "cpu", "nvme"}) {
+    for (const char* params : {"none", "cpu", "nvme"}) {
+      // A part of the state stays on the device in the cells that have both.
+      const char* const ratio = params == std::string("cpu") ? "0.4" : "1";
+      const Result other = run("zero3_offload", kSeveralTiles,
+                               options + Options{std::string("strategy.offload_optimizer.device=") + place,
+                                                 std::string("strategy.offload_param.device=") + params,
+                                                 std::string("strategy.offload_optimizer.ratio=") + ratio,
+                                                 "strategy.buffer_bytes=4096", nvme_in(folder)});
+      INFO(place << ", parameters " << params << "\n" << other.err);
+      REQUIRE(other.code == 0);
+      CHECK(other.loss == reference.loss);
+      CHECK(other.grad_norm == reference.grad_norm);
+      CHECK((other.weights == reference.weights));
+      const auto& rank = other.record.summary.at("ranks").at(0).at("memory_bytes");
+      for (const char* tag : {"param", "grad", "optim"})
+        CHECK(rank.at(tag).at("peak") == other.record.summary.at("plan_bytes").at(tag));
+    }
+  }
+}
+
+TEST_CASE("in bf16 a step moves master and slots, and writes the parameters without reading them", "[counts]") {
+  const TempFolder folder;
+  const Options nvme = {"precision.compute=bf16", "strategy.offload_optimizer.device=nvme", nvme_in(folder)};
+  const Result states = run("zero3_offload", kSeveralTiles, nvme),
+               all = run("zero3_offload", kSeveralTiles, nvme + Options{"strategy.offload_param.device=nvme"});
+  REQUIRE(states.code == 0);
+  REQUIRE(all.code == 0);
+  const auto file = [](const Result& r) { return r.record.summary.at("plan_bytes").at("file").get<uint64_t>(); };
+  const uint64_t params = file(all) - file(states), master = file(states) / 3;
+  CHECK(params > master / 2);  // frozen ones too
+  CHECK(params < master / 2 + master / 10);
+  // Six steps, and the first values; slots are not read in the first step.
+  CHECK(counter(states, "offload.file_written_bytes") == 6 * file(states) + master);
+  CHECK(counter(states, "offload.file_read_bytes") == 6 * file(states) - 2 * master);
+  const uint64_t written = counter(all, "offload.file_written_bytes") - counter(states, "offload.file_written_bytes");
+  CHECK(written == 6 * (master / 2) + params);
+  // Two uses of each unit in a step and three of the tied one; an update that read them would make it three and four.
+  const uint64_t read = counter(all, "offload.file_read_bytes") - counter(states, "offload.file_read_bytes");
+  CHECK(read < 13 * params);
+  CHECK(read > 6 * params);
+}
+
+TEST_CASE("a part of the parameters can stay in memory while the others are on files", "[memory]") {
+  const TempFolder folder;
+  const auto result = [&](const char* max_in_cpu) {
+    return run("zero3_offload", kSeveralTiles,
+               {"strategy.offload_param.device=nvme", std::string("strategy.offload_param.max_in_cpu=") + max_in_cpu,
+                nvme_in(folder)});
+  };
+  const Result none = result("0"), some = result("6000"), all = result("1e9");
+  const auto file = [](const Result& r) { return r.record.summary.at("plan_bytes").at("file").get<uint64_t>(); };
+  const auto param = [](const Result& r) { return r.record.summary.at("plan_bytes").at("param").get<uint64_t>(); };
+  CHECK(file(all) == 0);
+  CHECK(file(some) < file(none));
+  CHECK(file(some) > 0);
+  for (const Result* r : {&some, &all}) {
+    CHECK(file(*r) + param(*r) == file(none) + param(none));
+    CHECK((r->weights == none.weights));
+    CHECK(r->record.summary.at("ranks").at(0).at("memory_bytes").at("param").at("peak") == param(*r));
+  }
+}
+
+TEST_CASE("DeepSpeed's offload sections are taken as they are, and what would change numbers is refused",
+          "[equivalence]") {
+  const TempFolder folder;
+  std::ofstream(folder.file("ds.json")) << R"({"strategy": {"plugin": "zero3_offload",
+    "offload_optimizer": {"device": "nvme", "nvme_path": ")"
+                                        << folder.path().string() << R"(", "pin_memory": true, "buffer_count": 4,
+      "fast_init": false, "pipeline_read": true, "pipeline_write": false, "ratio": 0.9, "super_offload": false},
+    "offload_param": {"device": "nvme", "nvme_path": ")"
+                                        << folder.path().string() << R"(", "pin_memory": true, "buffer_count": 5,
+      "buffer_size": 1e6, "max_in_cpu": 1e9}}})";
+  const Result reference = run("zero3", kSeveralTiles),
+               other = run("zero3_offload", kSeveralTiles, {"--config", folder.file("ds.json")});
+  INFO(other.err);
+  REQUIRE(other.code == 0);
+  CHECK(other.loss == reference.loss);
+  CHECK((other.weights == reference.weights));
+  const auto sentence = [](const char* option) {
+    const Result result = run("zero3_offload", kSeveralTiles, {option});
+    CHECK(result.code != 0);
+    return result.err;
+  };
+  CHECK_THAT(sentence("strategy.offload_optimizer.super_offload=true"), Catch::Contains("delayed_update=true"));
+  CHECK_THAT(sentence("strategy.delayed_update=true"), Catch::Contains("the bits would not be zero3's"));
+  CHECK_THAT(sentence("strategy.offload_param.pin_memory=false"), Catch::Contains("always pinned"));
 }
 
 TEST_CASE("a ratio keeps its part of the optimizer state on the device, to a buffer", "[memory]") {

@@ -38,6 +38,7 @@ const std::vector<Way>& built_in_ways() {
        {"comm.windows=copy", "comm.poison=true", "strategy.auto_wrap_policy=size", "strategy.min_num_params=200",
         "strategy.backward_prefetch=none", "strategy.forward_prefetch=false"}},
       {"fsdp", "shm", {"strategy.auto_wrap_policy=none", "strategy.reshard_after_forward=false"}},
+      {"fsdp", "shm", {"strategy.cpu_offload=true"}},
       {"zero3_offload", "shm", {"strategy.offload_optimizer.device=none"}},
       {"zero3_offload", "loop", {"strategy.offload_optimizer.device=cpu"}, true},
       {"zero3_offload", "shm", {"strategy.offload_optimizer.device=nvme", nvme}},
@@ -137,15 +138,6 @@ std::vector<Way> taken_ways() {
   return out;
 }
 
-// zero3_offload computes in fp32, and updates element by element.
-bool offers(const Way& way, const Options& options) {
-  const bool refused = std::any_of(options.begin(), options.end(), [](const std::string& option) {
-    return option == "lamb" || option == "muon" ||
-           (option.rfind("precision.compute=", 0) == 0 && option != "precision.compute=fp32");
-  });
-  return !refused || way.strategy != "zero3_offload";
-}
-
 std::vector<std::string> taken_strategies(const std::vector<std::string>& except) {
   if (given_strategy() != nullptr) return {given_strategy()};
   std::vector<std::string> out;
@@ -171,7 +163,6 @@ int check_all_equal(int world, const Options& options) {
   int cells = 1;
   const std::vector<Way> ways = taken_ways();
   for (size_t i = 1; i < ways.size(); ++i) {  // the first is the reference
-    if (!offers(ways[i], options)) continue;
     check_same_bits(reference, run(ways[i], world, options));
     ++cells;
   }

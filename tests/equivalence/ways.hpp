@@ -59,8 +59,6 @@ std::string command_line(const Cell& cell);
 
 // All ways that this program takes, the reference first; DDHOST_ALL_WAYS and DDHOST_STRATEGY choose.
 std::vector<Way> taken_ways();
-// Whether the strategy of `way` offers what `options` ask for.
-bool offers(const Way& way, const Options& options);
 // "ddp", "zero1", ... or what DDHOST_STRATEGY names, without those in `except`.
 std::vector<std::string> taken_strategies(const std::vector<std::string>& except = {});
 

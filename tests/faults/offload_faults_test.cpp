@@ -116,7 +116,6 @@ TEST_CASE("a disk without room, a missing folder and impossible options are sent
   CHECK_THAT(sentence_of_run({"strategy.nvme_path=" + folder.file("nowhere")}, nothing),
              Contains("cannot make a file in") && Contains("nowhere"));
   CHECK_THAT(sentence_of_run({"strategy.nvme_path="}, nothing), Contains("give strategy.nvme_path"));
-  CHECK_THAT(sentence_of_run({"strategy.buffer_bytes=5000"}, nothing),
-             Contains("strategy.buffer_bytes=5000") && Contains("multiple of 4096"));
+  CHECK_THAT(sentence_of_run({"strategy.buffer_bytes=1000"}, nothing), Contains("strategy.buffer_bytes = 1000"));
   CHECK_THAT(sentence_of_run({"strategy.offload_optimizer.device=tape"}, nothing), Contains("none, cpu, nvme"));
 }

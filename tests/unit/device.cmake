@@ -9,4 +9,4 @@ target_link_libraries(ddhost_linked_sim PUBLIC ddhost::sdk Threads::Threads PRIV
                                                                                     ddhost::kernels_flags)
 ddhost_add_test(NAME unit_sim LABELS unit LIBS ddhost_core ddhost_linked_sim
   SOURCES ${CMAKE_CURRENT_LIST_DIR}/sim_device_test.cpp ${CMAKE_CURRENT_LIST_DIR}/sim_mistakes_test.cpp
-          ${CMAKE_CURRENT_LIST_DIR}/windows_device_test.cpp)
+          ${CMAKE_CURRENT_LIST_DIR}/sim_offload_test.cpp ${CMAKE_CURRENT_LIST_DIR}/windows_device_test.cpp)

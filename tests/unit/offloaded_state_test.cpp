@@ -6,6 +6,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "ddh/sdk/lowp.hpp"
 #include "support/throws.hpp"
 #include "unit/tier_fixture.hpp"
 
@@ -20,6 +21,7 @@ struct CountingHost {
               const std::string_view name = id;
               if (name == DDH_ALLOC_IFACE) return &alloc();
               if (name == DDH_OPTIM_IFACE) return &optim();
+              if (name == DDH_FLATOPS_IFACE) return &flatops();
               return name == DDH_PARAMS_IFACE ? &params() : nullptr;
             }};
   }
@@ -44,11 +46,31 @@ struct CountingHost {
         }};
     return table;
   }
+  // fp32 to bf16, and zeros of bf16: what tiles of a low precision ask for.
+  static const ddh_flatops& flatops() {
+    static const ddh_flatops table = [] {
+      ddh_flatops t{};
+      t.struct_size = sizeof t;
+      t.fill = [](void*, void* dst, int32_t, uint64_t numel, double, ddh_stream_t*, ddh_err*) noexcept -> ddh_rc {
+        std::fill_n(static_cast<uint16_t*>(dst), numel, uint16_t{0});
+        return DDH_OK;
+      };
+      t.cast = [](void*, void* dst, int32_t, const void* src, int32_t, uint64_t numel, ddh_stream_t*,
+                  ddh_err*) noexcept -> ddh_rc {
+        for (uint64_t i = 0; i < numel; ++i)
+          static_cast<uint16_t*>(dst)[i] = ddh::Bf16::from_f32(static_cast<const float*>(src)[i]);
+        return DDH_OK;
+      };
+      return t;
+    }();
+    return table;
+  }
   static ddh_rc update(void*, const ddh_optim_shard* shard, ddh_stream_t*, ddh_err*) noexcept {
     for (uint32_t r = 0; r < shard->n_ranges; ++r) {
       const ddh_range& range = shard->ranges[r];
       for (uint64_t i = range.flat_offset; i < range.flat_offset + range.numel; ++i) {
         shard->master[i] += shard->grads[0][i];
+        if (shard->lowp != nullptr) static_cast<uint16_t*>(shard->lowp)[i] = ddh::Bf16::from_f32(shard->master[i]);
         for (uint32_t s = 0; s < 2; ++s) static_cast<float*>(shard->slots[s])[i] += static_cast<float>(s + 1);
       }
     }
@@ -74,8 +96,9 @@ struct CountingHost {
 
 constexpr uint64_t kNumel = 5000;  // five tiles of 1024 elements, and padding at the end
 
-ddh::ModelLayout one_space() {
+ddh::ModelLayout one_space(int32_t dtype) {
   ddh::FlatSpace space;
+  space.dtype = dtype;
   space.trained_by = 1;
   space.name = "h.0";
   space.params = {{0, 0, kNumel}};
@@ -87,16 +110,25 @@ ddh::ModelLayout one_space() {
 }
 
 struct Fixture {
-  explicit Fixture(double ratio) : state(h, layout, 0, settings(ratio)) {
+  explicit Fixture(double ratio, int32_t dtype = DDH_F32)
+      : layout(one_space(dtype)), state(h, layout, 0, settings(ratio)) {
     state.materialize();
-    state.init_masters();
+    state.init([](size_t) { return nullptr; });
     const std::vector<float> grads(layout.spaces[0].numel, 0.5F);
     for (int step = 0; step < 2; ++step)
       state.update([](size_t) { return nullptr; }, [&](size_t) { return grads.data(); });
-    state.append_state_entries(entries, 0);
+    state.append_state_entries(entries, 0, nullptr);
   }
   [[nodiscard]] ddh::OffloadSettings settings(double ratio) const {
-    return {ddh::Place::nvme, ddh::Place::nvme, ratio, 4096, 2, folder.path().string(), "strategy.nvme_path", "pread"};
+    ddh::OffloadSettings out;
+    out.values = out.state = ddh::Place::nvme;
+    out.ratio = ratio;
+    out.tile_bytes = 4096;
+    out.frames = 2;
+    out.folder = folder.path().string();
+    out.folder_option = "strategy.nvme_path";
+    out.io = "pread";
+    return out;
   }
   std::vector<float> values(uint32_t entry, uint64_t offset, uint64_t numel) {
     std::vector<float> out(numel);
@@ -110,7 +142,7 @@ struct Fixture {
   CountingHost counting;
   TempFolder folder;
   const ddh::Host h{&counting.host};
-  const ddh::ModelLayout layout = one_space();
+  const ddh::ModelLayout layout;
   ddh::OffloadedState state;
   std::vector<ddh_state_entry> entries;
 };
@@ -151,9 +183,45 @@ TEST_CASE("what is written into an entry on a file stays, across tiles, and its 
   CHECK((f.values(0, 999, 3) == std::vector<float>{before[999], -7, -7}));
 
   const TileBuffer segment(f.layout.spaces[0].numel * 4 + 4096);
-  f.state.begin_fetch(0, reinterpret_cast<float*>(segment.data()));
+  f.state.begin_fetch(0, segment.data());
   f.state.finish_fetch(0);
   CHECK(std::memcmp(segment.data(), expected.data(), kNumel * 4) == 0);
   CHECK(sentence_of([&] { f.state.copy_entry(99, 0, 1, segment.data(), nullptr); }) ==
         "state entry 99 has a pointer; use it");
+}
+
+TEST_CASE("in a low precision the entries are fp32 masters, and values follow a load of them, padding stays zero") {
+  for (const double ratio : {1.0, 0.5, 0.0}) {
+    INFO("ratio " << ratio);
+    Fixture f(ratio, DDH_BF16);
+    TileBuffer segment(f.layout.spaces[0].numel * 2 + 4096);
+    const auto wrong_values = [&](const auto& expected) {
+      segment.fill(0x5A);
+      f.state.begin_fetch(0, segment.data());
+      f.state.finish_fetch(0);
+      const auto* const got = reinterpret_cast<const uint16_t*>(segment.data());
+      uint64_t wrong = 0;
+      for (uint64_t i = 0; i < kNumel; ++i) wrong += got[i] == ddh::Bf16::from_f32(expected(i)) ? 0 : 1;
+      for (uint64_t i = kNumel; i < f.layout.spaces[0].numel; ++i) wrong += got[i] == 0 ? 0 : 1;
+      return wrong;
+    };
+    CHECK(wrong_values([](uint64_t i) { return static_cast<float>(i) + 1.0F; }) == 0);
+
+    uint64_t masters = 0;
+    for (uint32_t i = 0; i < f.entries.size(); ++i) {
+      const ddh_state_entry& e = f.entries[i];
+      if (e.kind != DDH_STATE_PARAM) continue;
+      CHECK(e.dtype == DDH_F32);
+      CHECK(f.values(i, 3, 1)[0] == static_cast<float>(e.offset + 3) + 1.0F);
+      masters += e.numel;
+      const std::vector<float> loaded(e.numel, -7.125F);
+      if (e.data != nullptr)
+        std::copy(loaded.begin(), loaded.end(), static_cast<float*>(e.data));
+      else
+        f.state.copy_entry(i, 0, e.numel, nullptr, loaded.data());
+    }
+    CHECK(masters == kNumel);
+    f.state.refresh([](size_t) { return nullptr; });
+    CHECK(wrong_values([](uint64_t) { return -7.125F; }) == 0);
+  }
 }

@@ -103,7 +103,7 @@ LazyHost::LazyHost() {
 class TickTier final : public Tier {
  public:
   TickTier() : Tier(4096) {}
-  size_t add(const std::string&, int32_t, uint64_t) override { return 0; }
+  size_t add_cut(const std::string&, int32_t, uint64_t, uint64_t) override { return 0; }
   void reserve() override {}
   Handle begin_read(size_t, uint64_t, void*) override { return begin(read_free_at_); }
   Handle begin_write(size_t, uint64_t, const void*) override { return begin(write_free_at_); }
@@ -121,11 +121,11 @@ class TickTier final : public Tier {
   std::vector<uint64_t> ends_;
 };
 
-uint64_t ticks_of(uint32_t n_frames, size_t tiles) {
+uint64_t ticks_of(uint32_t n_frames, size_t tiles, ddh::TileOverlap overlap = {}) {
   LazyHost host;
   const ddh::Host h(&host.host);
   TickTier tier;
-  TileFrames frames(n_frames, 1, 4096);
+  TileFrames frames(n_frames, 1, 4096, overlap);
   frames.materialize(h, DDH_TAG_OPTIM, DDH_MEM_PINNED);
   run_tiles(
       frames, tiles,
@@ -180,6 +180,15 @@ TEST_CASE("with three frames, reading, working and writing go on at once; with o
   }
   CHECK(ticks_of(2, 100) < 3 * 100);
   CHECK(ticks_of(2, 100) > 100 + 2);
+}
+
+TEST_CASE("reading ahead and writing behind can each be switched off") {
+  for (const uint32_t n_frames : {1U, 2U, 3U, 5U}) {
+    INFO(n_frames << " frames");
+    CHECK(ticks_of(n_frames, 20, {false, false}) == 3 * 20);
+    CHECK(ticks_of(n_frames, 20, {true, false}) == (n_frames == 1 ? 3 * 20 : 2 * 20 + 1));
+    CHECK(ticks_of(n_frames, 20, {false, true}) == (n_frames == 1 ? 3 * 20 : 2 * 20 + 1));
+  }
 }
 
 TEST_CASE("tiles on files are worked on with what they held, however many frames there are") {

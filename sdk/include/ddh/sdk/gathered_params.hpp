@@ -14,16 +14,37 @@
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
+// Another way to full views than through the windows alone; views are copies then.
+class ViewSource {
+ public:
+  ViewSource() = default;
+  ViewSource(const ViewSource&) = delete;
+  ViewSource& operator=(const ViewSource&) = delete;
+  virtual ~ViewSource() = default;
+  // It keeps the segments, and there are no windows.
+  [[nodiscard]] virtual bool keeps_segments() const = 0;
+  // Bytes under DDH_TAG_PARAM that materialize takes.
+  [[nodiscard]] virtual uint64_t resting_bytes() const = 0;
+  virtual void materialize() = 0;
+  // Fills `backing` with a space's full view; `window` is the space's, where there are windows. In a dry run both are
+  // nullptr. [collective]
+  virtual void open(size_t space, Window* window, void* backing) = 0;
+  // Before the view goes. [collective]
+  virtual void close(size_t space, Window* window, void* view) = 0;
+};
+
 class GatheredParams {
  public:
   GatheredParams() = default;
-  // `group` shares the spaces; `rank`: this one's place in it.
-  GatheredParams(const Host& host, const ModelLayout& layout, ddh_group* group, int32_t rank)
+  // `group` shares the spaces; `rank`: this one's place in it. `source` outlives this object.
+  GatheredParams(const Host& host, const ModelLayout& layout, ddh_group* group, int32_t rank,
+                 ViewSource* source = nullptr)
       : host_(&host),
         layout_(&layout),
         group_(group),
         rank_(rank),
-        gathers_by_copy_((host.window->caps(host.h, group) & DDH_COMM_SHARED_VIEW) == 0) {
+        source_(source),
+        gathers_by_copy_(source != nullptr || (host.window->caps(host.h, group) & DDH_COMM_SHARED_VIEW) == 0) {
     for (const FlatSpace& space : layout.spaces) {
       states_.emplace_back();
       if (opens_in_slot(space)) slot_bytes_ = std::max(slot_bytes_, space.value_bytes());
@@ -33,20 +54,24 @@ class GatheredParams {
   // What is there at any time: the segments, full views of persistent spaces, and on a transport that copies a buffer for
   // each shared space.
   [[nodiscard]] uint64_t resting_bytes() const {
-    uint64_t bytes = 0;
+    uint64_t bytes = source_ != nullptr ? source_->resting_bytes() : 0;
     for (const FlatSpace& space : layout_->spaces) {
-      bytes += space.persistent ? space.value_bytes() : space.value_segment_bytes(rank_);
+      if (has_windows()) bytes += space.persistent ? space.value_bytes() : space.value_segment_bytes(rank_);
       if (has_own_buffer(space)) bytes += space.value_bytes();
     }
     return bytes;
   }
+  // How often a view was opened that was not there.
+  [[nodiscard]] uint64_t opens() const { return opens_; }
   // The most that was open so far beyond resting_bytes.
   [[nodiscard]] uint64_t peak_open_bytes() const { return peak_open_bytes_; }
 
   void materialize() {
+    is_dry_ = false;
+    if (source_ != nullptr) source_->materialize();
     for (size_t s = 0; s < states_.size(); ++s) {
       const FlatSpace& space = layout_->spaces[s];
-      states_[s].window.emplace(*host_, group_, space, space.persistent ? DDH_WINDOW_PERMANENT : 0U);
+      if (has_windows()) states_[s].window.emplace(*host_, group_, space, space.persistent ? DDH_WINDOW_PERMANENT : 0U);
       if (has_own_buffer(space)) {
         states_[s].own_buffer = Buffer(*host_, DDH_TAG_PARAM, space.value_bytes(), str("gathered ", space.name));
       }
@@ -82,7 +107,7 @@ class GatheredParams {
 
  private:
   struct State {
-    std::optional<Window> window;  // from materialize on
+    std::optional<Window> window;  // from materialize on, unless the source keeps the segments
     Buffer own_buffer;             // of a shared space, on a transport that copies
     size_t slot = SIZE_MAX;        // index in slots_ while open there
     void* view = nullptr;
@@ -97,22 +122,33 @@ class GatheredParams {
   [[nodiscard]] bool opens_in_slot(const FlatSpace& space) const {
     return gathers_by_copy_ && !space.shared && !space.persistent;
   }
+  [[nodiscard]] bool has_windows() const { return source_ == nullptr || !source_->keeps_segments(); }
 
   void open_one(size_t s) {
     State& state = states_[s];
     state.is_open = true;
+    ++opens_;
     count(s, +1);
-    if (!state.window) return;
+    if (is_dry_ && source_ != nullptr) source_->open(s, nullptr, nullptr);
+    if (is_dry_) return;
     void* backing = state.own_buffer.data();
     if (opens_in_slot(layout_->spaces[s])) backing = slots_[state.slot = take_slot()].data();
-    state.view = state.window->open(backing);
+    if (source_ == nullptr) {
+      state.view = state.window->open(backing);
+      return;
+    }
+    state.view = backing;
+    source_->open(s, state.window ? &*state.window : nullptr, backing);
   }
   void close_one(size_t s) {
     State& state = states_[s];
     state.is_open = false;
     count(s, -1);
-    if (!state.window) return;
-    state.window->close();
+    if (source_ != nullptr)
+      source_->close(s, state.window ? &*state.window : nullptr, state.view);
+    else if (!is_dry_)
+      state.window->close();
+    if (is_dry_) return;
     state.view = nullptr;
     if (state.slot != SIZE_MAX) free_slots_.push_back(state.slot);
     state.slot = SIZE_MAX;
@@ -141,7 +177,10 @@ class GatheredParams {
   const ModelLayout* layout_ = nullptr;
   ddh_group* group_ = nullptr;
   int32_t rank_ = 0;
+  ViewSource* source_ = nullptr;
   bool gathers_by_copy_ = false;
+  bool is_dry_ = true;  // until materialize
+  uint64_t opens_ = 0;
   std::vector<State> states_;  // per space
   std::vector<Buffer> slots_;  // each of slot_bytes_
   std::vector<size_t> free_slots_;

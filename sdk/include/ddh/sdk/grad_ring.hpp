@@ -20,14 +20,22 @@ struct ReplicaGroup {
   Replica place;
 };
 
+struct GradRingOptions {
+  // The ranks with this one's segments, where more than one group of ranks shares the model.
+  ReplicaGroup replicas{};
+  // A buffer is summed when it is needed again, so that peers have time to finish theirs; else at once, and there is one
+  // buffer less.
+  bool overlap = true;
+  // DDH_MEM_* of the segments; pinned ones get each sum by a copy.
+  int32_t memory = DDH_MEM_DEVICE;
+};
+
 class GradRing {
  public:
   GradRing() = default;
-  // Numbers only; materialize allocates. `args.group` and `args.rank`: the ranks that share the segments. `replicas`:
-  // the ranks with this one's segment, where more than one group of them shares the model. `overlap`: a buffer is summed
-  // when it is needed again, so that peers have time to finish theirs; else at once, and there is one less.
-  GradRing(const ModelLayout& layout, const ddh_attach_args& args, ReplicaGroup replicas = {}, bool overlap = true)
-      : layout_(&layout), args_(args), replicas_(replicas), overlap_(overlap), spaces_(layout.spaces.size()) {
+  // Numbers only; materialize allocates. `args.group` and `args.rank`: the ranks that share the segments.
+  GradRing(const ModelLayout& layout, const ddh_attach_args& args, GradRingOptions options = {})
+      : layout_(&layout), args_(args), options_(options), spaces_(layout.spaces.size()) {
     size_t ring_users = 0;
     const bool keeps_micro_sums = args.grad_accum_steps > 1 && args.reduce_order == DDH_MICRO_FIRST;
     for (size_t s = 0; s < spaces_.size(); ++s) {
@@ -38,7 +46,7 @@ class GradRing {
       ring_numel_ = std::max(ring_numel_, space.numel);
       ++ring_users;
     }
-    ring_size_ = std::min(ring_users, most_written_at_once() + (overlap ? 1 : 0));
+    ring_size_ = std::min(ring_users, most_written_at_once() + (options.overlap ? 1 : 0));
   }
 
   // Segments, buffers of their own, and the ring.
@@ -59,8 +67,8 @@ class GradRing {
       const FlatSpace& space = layout_->spaces[s];
       if (!space.trained()) continue;
       spaces_[s].ranges = space.segment_ranges(args_.rank);
-      spaces_[s].segment =
-          Buffer(host, DDH_TAG_GRAD, space.grad_segment_bytes(args_.rank), str("gradient segment of ", space.name));
+      spaces_[s].segment = Buffer(host, DDH_TAG_GRAD, space.grad_segment_bytes(args_.rank),
+                                  str("gradient segment of ", space.name), DDH_ALLOC_ZERO, options_.memory);
       if (spaces_[s].has_own_buffer) {
         buffers_.emplace_back(Exchange(host, args_.group, space.name, space.numel));
         spaces_[s].buffer = &buffers_.back();
@@ -92,7 +100,7 @@ class GradRing {
     held.exchange.ready();
     held.is_ready = true;
     held.is_last = last;
-    if (!overlap_) reduce(held);
+    if (!options_.overlap) reduce(held);
   }
 
   // Sums all that is ready.
@@ -165,8 +173,8 @@ class GradRing {
     if (!held.is_ready) return;
     Space& s = spaces_[held.space];
     const FlatSpace& space = layout_->spaces[held.space];
-    if (replicas_.place.count > 1) {
-      reduce_with_replicas(held, s, space);
+    if (options_.replicas.place.count > 1 || is_pinned()) {
+      reduce_in_steps(held, s, space);
     } else {
       const uint32_t flags = (s.reductions > 0 ? DDH_REDUCE_ADD : 0) | (held.is_last ? DDH_REDUCE_NORM : 0);
       held.exchange.reduce(space, s.segment.f32(), s.ranges, flags);
@@ -177,26 +185,36 @@ class GradRing {
   }
 
   // Among those who share the segments, then among the replicas, and only then onto earlier micro-batches.
-  void reduce_with_replicas(Held& held, Space& s, const FlatSpace& space) {
-    float* const sum = s.reductions > 0 ? scratch_.f32() : s.segment.f32();
-    held.exchange.reduce(space, sum, s.ranges, 0);
+  void reduce_in_steps(Held& held, Space& s, const FlatSpace& space) {
     const uint64_t numel = space.segment_numel(args_.rank);
+    float* sum = s.reductions > 0 ? scratch_.f32() : s.segment.f32();
+    if (is_pinned()) sum = held.exchange.buffer() + space.cut.segment_offset[static_cast<size_t>(args_.rank)];
+    held.exchange.reduce(space, is_pinned() ? nullptr : sum, s.ranges, 0);
+    if (options_.replicas.place.count > 1) sum_over_replicas(sum, numel);
+    if (s.reductions > 0)
+      call(host_->flatops->add, host_->h, s.segment.f32(), sum, numel, nullptr);
+    else if (is_pinned())
+      call(host_->copy->copy, host_->h, s.segment.data(), options_.memory, sum, DDH_MEM_DEVICE, numel * sizeof(float),
+           nullptr);
+    if (!held.is_last || options_.replicas.place.index != 0) return;  // each element counts once in the norm
+    call(host_->optim->add_gradient, host_->h, s.segment.f32(), s.ranges.data(),
+         static_cast<uint32_t>(s.ranges.size()));
+  }
+  void sum_over_replicas(float* sum, uint64_t numel) {
     ddh_coll coll{};
     coll.struct_size = sizeof coll;
     coll.dtype = DDH_F32;
     coll.op = DDH_SUM;
     coll.send = coll.recv = sum;
     coll.count = numel;
-    coll.group = replicas_.group;
+    coll.group = options_.replicas.group;
     coll.label = "sum over replicas";
     call(host_->comm->all_reduce, host_->h, &coll);
-    if (s.reductions > 0) call(host_->flatops->add, host_->h, s.segment.f32(), sum, numel, nullptr);
-    if (!held.is_last || replicas_.place.index != 0) return;  // each element counts once in the norm
-    call(host_->optim->add_gradient, host_->h, s.segment.f32(), s.ranges.data(),
-         static_cast<uint32_t>(s.ranges.size()));
   }
+  [[nodiscard]] bool is_pinned() const { return options_.memory == DDH_MEM_PINNED; }
   [[nodiscard]] bool adds_replicas() const {
-    return replicas_.place.count > 1 && args_.grad_accum_steps > 1 && args_.reduce_order == DDH_RANK_FIRST;
+    return options_.replicas.place.count > 1 && !is_pinned() && args_.grad_accum_steps > 1 &&
+           args_.reduce_order == DDH_RANK_FIRST;
   }
   [[nodiscard]] uint64_t largest_segment_bytes() const {
     uint64_t bytes = 0;
@@ -209,8 +227,7 @@ class GradRing {
   const Host* host_ = nullptr;
   const ModelLayout* layout_ = nullptr;
   ddh_attach_args args_{};
-  ReplicaGroup replicas_;
-  bool overlap_ = true;
+  GradRingOptions options_;
   Buffer scratch_;  // a micro-batch's sum, before it is added
   std::vector<Space> spaces_;
   uint64_t ring_numel_ = 0;  // the largest space that uses the ring

@@ -357,11 +357,11 @@ struct Replica {
   int32_t index = 0, count = 1;
 };
 
-// State entries of one flat range: values or per-element slots of the parameters that lie in it.
+// State entries of one flat range: values or per-element slots of the parameters that lie in it, in DDH_MEM_*.
 inline void append_state(std::vector<ddh_state_entry>& out, const std::vector<ddh_range>& ranges, int32_t kind,
-                         int32_t slot, int32_t dtype, void* base, Replica replica) {
+                         int32_t slot, int32_t dtype, void* base, Replica replica, int32_t memory = DDH_MEM_DEVICE) {
   for (const ddh_range& r : ranges) {
-    out.push_back({sizeof(ddh_state_entry), r.param, kind, slot, dtype, DDH_MEM_DEVICE, r.param_offset, r.numel,
+    out.push_back({sizeof(ddh_state_entry), r.param, kind, slot, dtype, memory, r.param_offset, r.numel,
                    static_cast<char*>(base) + r.flat_offset * ddh_dtype_bytes(dtype), replica.index, replica.count});
   }
 }

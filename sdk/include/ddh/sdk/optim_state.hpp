@@ -12,15 +12,18 @@ inline namespace v1 DDH_HIDDEN {
 class OptimState {
  public:
   // For `numel` elements of a space (padding included), of which `ranges` are parameters. Parameters that no program
-  // trains have neither slots nor master.
-  OptimState(const Host& host, const FlatSpace& space, std::vector<ddh_range> ranges, uint64_t numel)
-      : host_(&host), ranges_(std::move(ranges)), dtype_(space.dtype), trained_(space.trained()) {
+  // trains have neither slots nor master. `memory`: DDH_MEM_* of these, and of the values.
+  OptimState(const Host& host, const FlatSpace& space, std::vector<ddh_range> ranges, uint64_t numel,
+             int32_t memory = DDH_MEM_DEVICE)
+      : host_(&host), ranges_(std::move(ranges)), dtype_(space.dtype), memory_(memory), trained_(space.trained()) {
     if (!trained_) return;
-    if (dtype_ != DDH_F32) master_ = Buffer(host, DDH_TAG_OPTIM, numel * sizeof(float), str("master of ", space.name));
+    const auto buffer = [&](const char* what, uint64_t bytes) {
+      return Buffer(host, DDH_TAG_OPTIM, numel * bytes, str(what, space.name), DDH_ALLOC_ZERO, memory);
+    };
+    if (dtype_ != DDH_F32) master_ = buffer("master of ", sizeof(float));
     for (uint32_t i = 0; i < host.optim->slot_count(host.h); ++i) {
       const uint64_t bytes = slot_bytes(host, space, i);
-      slots_.push_back(bytes == 0 ? Buffer()
-                                  : Buffer(host, DDH_TAG_OPTIM, numel * bytes, str("optimizer slot of ", space.name)));
+      slots_.push_back(bytes == 0 ? Buffer() : buffer("optimizer slot of ", bytes));
       slot_pointers_.push_back(slots_.back().data());
     }
   }
@@ -31,6 +34,21 @@ class OptimState {
     uint64_t per_element = space.dtype != DDH_F32 ? sizeof(float) : 0;
     for (uint32_t i = 0; i < host.optim->slot_count(host.h); ++i) per_element += slot_bytes(host, space, i);
     return numel * per_element;
+  }
+
+  // Of slot `index` for an element of a space; 0 where none of its parameters uses it. Refuses slots of other kinds.
+  static uint64_t slot_bytes(const Host& host, const FlatSpace& space, uint32_t index) {
+    const auto uses = [&](const PlacedParam& p) { return host.optim->slot_used(host.h, index, p.param) != 0; };
+    if (std::none_of(space.params.begin(), space.params.end(), uses)) return 0;
+    ddh_slot_desc desc{};
+    desc.struct_size = sizeof desc;
+    call(host.optim->slot, host.h, index, &desc);
+    if (desc.extent != DDH_SLOT_PER_ELEMENT || desc.dtype != DDH_F32) {
+      fail(DDH_FAILED_PRECONDITION,
+           "this strategy keeps fp32 optimizer slots of one element for each of the parameter's; slot '", desc.name,
+           "' is another; choose another optimizer");
+    }
+    return sizeof(float);
   }
 
   // First values of the parameters.
@@ -67,10 +85,12 @@ class OptimState {
   // Values (the master where there is one) and slots.
   void append_state(std::vector<ddh_state_entry>& out, void* values, Replica replica) const {
     const bool low = has_master();
-    ddh::append_state(out, ranges_, DDH_STATE_PARAM, 0, low ? DDH_F32 : dtype_, low ? master_.data() : values, replica);
+    ddh::append_state(out, ranges_, DDH_STATE_PARAM, 0, low ? DDH_F32 : dtype_, low ? master_.data() : values, replica,
+                      memory_);
     for (size_t i = 0; i < slots_.size(); ++i) {
       if (slots_[i].data() == nullptr) continue;
-      ddh::append_state(out, ranges_, DDH_STATE_SLOT, static_cast<int32_t>(i), DDH_F32, slots_[i].data(), replica);
+      ddh::append_state(out, ranges_, DDH_STATE_SLOT, static_cast<int32_t>(i), DDH_F32, slots_[i].data(), replica,
+                        memory_);
     }
   }
 
@@ -116,24 +136,10 @@ class OptimState {
     call(host_->stream->synchronize, host_->h, nullptr);  // before the piece is released
   }
 
-  // For an element of a space; 0 where none of its parameters uses the slot.
-  static uint64_t slot_bytes(const Host& host, const FlatSpace& space, uint32_t index) {
-    const auto uses = [&](const PlacedParam& p) { return host.optim->slot_used(host.h, index, p.param) != 0; };
-    if (std::none_of(space.params.begin(), space.params.end(), uses)) return 0;
-    ddh_slot_desc desc{};
-    desc.struct_size = sizeof desc;
-    call(host.optim->slot, host.h, index, &desc);
-    if (desc.extent != DDH_SLOT_PER_ELEMENT || desc.dtype != DDH_F32) {
-      fail(DDH_FAILED_PRECONDITION,
-           "this strategy keeps fp32 optimizer slots of one element for each of the parameter's; slot '", desc.name,
-           "' is another; choose another optimizer");
-    }
-    return sizeof(float);
-  }
-
   const Host* host_;
   std::vector<ddh_range> ranges_;
   int32_t dtype_;
+  int32_t memory_;
   bool trained_;
   Buffer master_;
   std::vector<Buffer> slots_;

@@ -50,14 +50,16 @@ class FileTier final : public Tier {
     if (fd_ >= 0) close(fd_);
   }
 
-  size_t add(const std::string& name, int32_t, uint64_t bytes) override {
-    tensors_.push_back({name, bytes, tiles_.size()});
-    tiles_.resize(tiles_.size() + (bytes + tile_bytes() - 1) / tile_bytes());
+  size_t add_cut(const std::string& name, int32_t, uint64_t bytes, uint64_t tensor_tile_bytes) override {
+    const uint64_t n_tiles = (bytes + tensor_tile_bytes - 1) / tensor_tile_bytes;
+    tensors_.push_back({name, bytes, tensor_tile_bytes, tiles_.size(), file_bytes_});
+    tiles_.resize(tiles_.size() + n_tiles);
+    file_bytes_ += n_tiles * round_up(tensor_tile_bytes);
     return tensors_.size() - 1;
   }
 
-  // Each tensor begins with a tile of its own.
-  [[nodiscard]] uint64_t file_bytes() const { return tiles_.size() * tile_bytes(); }
+  // Each tensor begins with a tile of its own, and all tiles of a tensor take the same room.
+  [[nodiscard]] uint64_t file_bytes() const { return file_bytes_; }
 
   void reserve() override {
     open_file();
@@ -135,8 +137,9 @@ class FileTier final : public Tier {
 
   struct Tensor {
     std::string name;
-    uint64_t bytes;
+    uint64_t bytes, tile_bytes;
     size_t first_tile;
+    uint64_t offset;  // in the file
   };
   struct TileRecord {
     uint64_t checksum = 0;
@@ -177,7 +180,8 @@ class FileTier final : public Tier {
   static double seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
   [[nodiscard]] size_t tile_index(const Op& op) const { return tensors_[op.tensor].first_tile + op.tile; }
   [[nodiscard]] uint64_t bytes_of(size_t tensor, uint64_t tile) const {
-    return std::min(tile_bytes(), tensors_[tensor].bytes - tile * tile_bytes());
+    const Tensor& t = tensors_[tensor];
+    return std::min(t.tile_bytes, t.bytes - tile * t.tile_bytes);
   }
 
   void open_file() {
@@ -212,7 +216,7 @@ class FileTier final : public Tier {
     if (reinterpret_cast<uintptr_t>(buffer) % kAlignment != 0)
       fail(DDH_INVALID_ARGUMENT, "a buffer of a file tier begins on a boundary of ", kAlignment, " bytes");
     Op op{is_write, tensor, tile, static_cast<char*>(buffer), bytes_of(tensor, tile), 0};
-    op.offset = tile_index(op) * tile_bytes();
+    op.offset = tensors_[tensor].offset + tile * round_up(tensors_[tensor].tile_bytes);
     if (free_tags_.empty()) make_tag_free();
     op.tag = free_tags_.back();
     free_tags_.pop_back();
@@ -287,7 +291,8 @@ class FileTier final : public Tier {
   std::unique_ptr<IoEngine> engine_;
   std::vector<Tensor> tensors_;
   std::vector<TileRecord> tiles_;  // of all tensors, in the order of the file
-  std::map<Handle, Op> ops_;       // begun and not waited for
+  uint64_t file_bytes_ = 0;
+  std::map<Handle, Op> ops_;  // begun and not waited for
   Handle last_handle_ = kDone;
   std::vector<uint32_t> free_tags_;
   Traffic traffic_;

@@ -24,8 +24,8 @@ class MemoryTier final : public Tier {
     host_.stream->destroy(host_.h, stream_);
   }
 
-  size_t add(const std::string& name, int32_t tag, uint64_t bytes) override {
-    tensors_.push_back({name, tag, bytes, {}});
+  size_t add_cut(const std::string& name, int32_t tag, uint64_t bytes, uint64_t tensor_tile_bytes) override {
+    tensors_.push_back({name, tag, bytes, tensor_tile_bytes, {}});
     return tensors_.size() - 1;
   }
   void reserve() override {
@@ -64,14 +64,15 @@ class MemoryTier final : public Tier {
   struct Tensor {
     std::string name;
     int32_t tag;
-    uint64_t bytes;
+    uint64_t bytes, tile_bytes;
     Buffer block;
   };
   [[nodiscard]] uint64_t bytes_of(size_t tensor, uint64_t tile) const {
-    return std::min(tile_bytes(), tensors_[tensor].bytes - tile * tile_bytes());
+    const Tensor& t = tensors_[tensor];
+    return std::min(t.tile_bytes, t.bytes - tile * t.tile_bytes);
   }
   [[nodiscard]] char* place_of(size_t tensor, uint64_t tile) const {
-    return static_cast<char*>(tensors_[tensor].block.data()) + tile * tile_bytes();
+    return static_cast<char*>(tensors_[tensor].block.data()) + tile * tensors_[tensor].tile_bytes;
   }
   // The tier's stream goes on after what the default stream has done to the buffer so far.
   void wait_for_default() {

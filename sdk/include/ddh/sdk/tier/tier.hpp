@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // ddh/sdk/tier/tier.hpp: a slower, larger place for state, seen from a strategy. It holds tensors, each cut into tiles of
-// tile_bytes() (the last one may be shorter), which come and go as wholes, beside the work of the caller.
+// tile_bytes() or of a size of its own (the last one may be shorter), which come and go as wholes, beside the work of
+// the caller.
 //
 //   const size_t m = tier.add("exp_avg of h.3", DDH_TAG_OPTIM, bytes);   // for each tensor
 //   tier.reserve();                                                      // now or never: a full disk is an error here
@@ -24,8 +25,8 @@ class Tier {
   using Handle = uint64_t;
   static constexpr Handle kDone = 0;  // nothing to wait for
 
-  // Buffers begin on such a boundary, tile_bytes() is a multiple of it, and a buffer has room for a tile's bytes rounded
-  // up to it.
+  // Buffers begin on such a boundary, tiles but the last of a tensor are multiples of it, and a buffer has room for a
+  // tile's bytes rounded up to it.
   static constexpr uint64_t kAlignment = 4096;
 
   struct Traffic {
@@ -42,8 +43,9 @@ class Tier {
   Tier& operator=(const Tier&) = delete;
   virtual ~Tier() = default;
 
-  // Room for a tensor; its number. `tag`: what its memory counts as where the tier is memory.
-  virtual size_t add(const std::string& name, int32_t tag, uint64_t bytes) = 0;
+  // Room for a tensor in tiles of so many bytes; its number. `tag`: what its memory counts as where the tier is memory.
+  virtual size_t add_cut(const std::string& name, int32_t tag, uint64_t bytes, uint64_t tensor_tile_bytes) = 0;
+  size_t add(const std::string& name, int32_t tag, uint64_t bytes) { return add_cut(name, tag, bytes, tile_bytes_); }
   virtual void reserve() = 0;
   // One tile between the tier and `buffer`, which stays valid and untouched until the wait.
   virtual Handle begin_read(size_t tensor, uint64_t tile, void* buffer) = 0;
