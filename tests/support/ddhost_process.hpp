@@ -122,7 +122,8 @@ class Process {
 
 // What a finished run left in its folder.
 struct RunRecord {
-  std::vector<nlohmann::json> steps;  // objects with "loss"
+  std::vector<nlohmann::json> steps;        // objects with "loss"
+  std::vector<nlohmann::json> evaluations;  // with "val_loss"
   nlohmann::json summary;
   std::string column(const char* key) const {  // one line per step, digits as written
     std::string text;
@@ -137,6 +138,7 @@ inline RunRecord read_run(const std::filesystem::path& run_dir) {
     const nlohmann::json object = nlohmann::json::parse(line);
     if (object.contains("summary")) record.summary = object["summary"];
     if (object.contains("loss")) record.steps.push_back(object);
+    if (object.contains("val_loss")) record.evaluations.push_back(object);
   }
   return record;
 }
