@@ -132,7 +132,7 @@ Result run(const Cell& cell) {
   }
   REQUIRE(result.code == 0);
   REQUIRE(result.record.steps.size() == static_cast<size_t>(cell.steps));
-  REQUIRE(result.weights.size() > 1000);
+  REQUIRE_FALSE(result.weights.empty());
   return result;
 }
 Result run(const Way& way, int world, const Options& options, int steps) { return run({way, world, options, steps}); }
