@@ -1,35 +1,112 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The whole matrix of strategies, worlds, transports, precisions and features.
+// The whole matrix: every strategy and mode, world, transport, precision and feature. A cell has the reference's bits, and
+// the memory and the calls that its strategy planned. The model (tests/support/toy_model.cpp) has tied, frozen, unused and
+// one-element parameters and units with fewer blocks than ranks; a feature says what a run does with it.
+#include <chrono>
+
 #include "equivalence/ways.hpp"
 
 using namespace ddhost::test;
 
-// The whole matrix: run with DDHOST_ALL_WAYS by `./dev test --all`.
-TEST_CASE("the matrix of strategies, worlds, precisions and features holds no difference", "[.matrix]") {
-  const std::vector<Options> features = {{},
-                                         {"train.grad_accum_steps=3"},
-                                         {"train.grad_accum_steps=3", "train.reduce_order=micro_first"},
-                                         {"train.clip_norm=0.05"},
-                                         {"train.recompute=1"},
-                                         {"model.repeat=1", "train.recompute=2"},
-                                         {"model.nan_at_step=7"},
-                                         {"train.eval_every=4", "train.eval_batches=2"},
-                                         {"precision.reduce_dtype=bf16"},
-                                         {"train.clip_value=0.003"},
-                                         {"model.samples=50", "data.drop_last=false", "model.ignore_every=3"},
-                                         {"model.programs=2", "train.grad_accum_steps=2"},
-                                         {"model.buffers=true", "train.eval_every=4", "train.recompute=2"}};
-  int cells = 0;
-  for (const int world : {1, 2, 3, 4, 8}) {
-    for (const char* precision : {"fp32", "bf16", "fp16"}) {
-      for (Options options : features) {
-        options.push_back(std::string("precision.compute=") + precision);
-        options.emplace_back("precision.initial_scale_power=20");
-        options.emplace_back("data.micro_batch=3");
-        cells += check_all_equal(world, options);
+namespace {
+
+constexpr int kSteps = 8;
+
+struct Feature {
+  const char* name;
+  Options options;
+  bool counted = true;  // calls are those of the plan; an evaluation makes more, a skipped step fewer
+};
+
+const std::vector<Feature> kFeatures = {
+    {"plain", {}},
+    {"accumulation", {"train.grad_accum_steps=3"}},
+    {"accumulation, micro-batches first", {"train.grad_accum_steps=3", "train.reduce_order=micro_first"}},
+    {"clip", {"train.clip_norm=0.05"}},
+    {"recompute", {"train.recompute=1"}},
+    {"a unit that occurs twice, every second recomputed", {"model.repeat=1", "train.recompute=2"}},
+    {"overflow at a step", {"model.nan_at_step=3"}, false},
+    {"evaluation between steps", {"train.eval_every=3", "train.eval_batches=2"}, false},
+    {"sums of rounded gradients", {"precision.reduce_dtype=bf16"}},
+    {"clip by value", {"train.clip_value=0.003"}},
+    {"uneven last steps, ignored targets", {"model.samples=50", "data.drop_last=false", "model.ignore_every=3"}},
+    {"two programs", {"model.programs=2", "train.grad_accum_steps=2"}, false},
+    {"buffers", {"model.buffers=true", "train.eval_every=3", "train.recompute=2"}, false},
+};
+
+struct Mode {
+  std::string strategy;
+  Options options;
+  bool sums_in_blocks = false;  // wants train.reduce_block, as the reference then has
+};
+
+std::vector<Mode> built_in_modes() {
+  return {
+      {"ddp", {}},
+      {"zero1", {}},
+      {"zero2", {}},
+      {"zero3", {}},
+      {"zero3_offload", {"strategy.offload_optimizer.device=cpu", "strategy.offload_param.device=cpu"}},
+      {"zero3_offload", {"strategy.offload_optimizer.device=nvme", "strategy.offload_param.device=nvme", nvme_path()}},
+      {"fsdp", {"strategy.sharding_strategy=FULL_SHARD"}},
+      {"fsdp", {"strategy.sharding_strategy=SHARD_GRAD_OP"}},
+      {"fsdp", {"strategy.sharding_strategy=NO_SHARD"}},
+      {"fsdp", {"strategy.sharding_strategy=HYBRID_SHARD"}, true},
+  };
+}
+
+// Two nodes where the ranks can be halved, else one.
+int node_of(int world) { return world % 2 == 0 && world > 2 ? world / 2 : world; }
+
+class Matrix {
+ public:
+  Matrix() {
+    const std::vector<std::string> strategies = taken_strategies();
+    modes_ = strategies.size() > 1 ? built_in_modes() : std::vector<Mode>{{strategies[0], {}}};
+  }
+
+  void compare(int world, const char* precision, const Feature& feature) {
+    Options options = {std::string("precision.compute=") + precision, "precision.initial_scale_power=16",
+                       "precision.hysteresis=1", "data.micro_batch=3"};
+    options.insert(options.end(), feature.options.begin(), feature.options.end());
+    Options in_blocks = options;
+    in_blocks.push_back("train.reduce_block=" + std::to_string(node_of(world)));
+    in_blocks.push_back("run.ranks_per_node=" + std::to_string(node_of(world)));
+    const Result reference = run(kReference, world, options, kSteps);
+    const Result reference_in_blocks = node_of(world) == world ? reference : run(kReference, world, in_blocks, kSteps);
+    for (const Mode& mode : modes_) {
+      for (const char* comm : {"loop", "shm"}) {
+        const Way way = {mode.strategy, comm, mode.options};
+        if (!offers(way, options)) continue;
+        const Result other = run(way, world, mode.sums_in_blocks ? in_blocks : options, kSteps);
+        INFO(feature.name << ", " << precision << ", " << world << " ranks");
+        check_same_bits(mode.sums_in_blocks ? reference_in_blocks : reference, other);
+        check_plan(other);
+        if (feature.counted) check_counts(other);
+        ++cells_;
       }
     }
   }
-  WARN(cells << " cells, all equal");
+
+  [[nodiscard]] int cells() const { return cells_; }
+
+ private:
+  std::vector<Mode> modes_;
+  int cells_ = 0;
+};
+
+}  // namespace
+
+// Run with DDHOST_ALL_WAYS by `./dev test --all`.
+TEST_CASE("the matrix of strategies, worlds, transports, precisions and features holds no difference", "[.matrix]") {
+  const auto begin = std::chrono::steady_clock::now();
+  Matrix matrix;
+  for (const int world : {1, 2, 3, 4, 8}) {
+    for (const char* precision : {"fp32", "bf16", "fp16"}) {
+      for (const Feature& feature : kFeatures) matrix.compare(world, precision, feature);
+    }
+  }
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  WARN(matrix.cells() << " cells in " << took.count() << " s");
 }

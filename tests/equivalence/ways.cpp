@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "equivalence/shrink.hpp"
+
 namespace ddhost::test {
 
 namespace {
@@ -60,6 +62,12 @@ const std::vector<Way>& built_in_ways() {
   return kWays;
 }
 
+// Shrinking takes seconds, and where much is wrong the first few cells tell it all.
+bool may_shrink() {
+  static int left = 3;
+  return left-- > 0;
+}
+
 const char* given_strategy() { return std::getenv("DDHOST_STRATEGY"); }
 
 // Those of one strategy that says no more of itself.
@@ -77,7 +85,7 @@ Options arguments(const Cell& cell, const std::string& final_file, const std::st
                   "--comm",
                   cell.way.comm,
                   "--model",
-                  toy_model(),
+                  cell.model,
                   "--nproc",
                   std::to_string(cell.world),
                   "--save-final",
@@ -111,15 +119,23 @@ Result attempt(const Cell& cell) {
   result.weights = read_text(folder.file("final.safetensors"));
   result.loss = result.record.column("loss");
   result.grad_norm = result.record.column("grad_norm");
+  for (const nlohmann::json& evaluation : result.record.evaluations)
+    result.val_loss += evaluation.at("val_loss").dump() + "\n";
   return result;
 }
 
 Result run(const Cell& cell) {
   Result result = attempt(cell);
   INFO(result.command << "\n" << result.err);
+  if (result.code > 0 && may_shrink()) {  // not where time ran out
+    FAIL("the run ends with " << result.code << "; the shortest one that does:\n"
+                              << command_line(shrink(cell, [&result](const Cell& smaller) {
+                                   return attempt(smaller).code == result.code;
+                                 })));
+  }
   REQUIRE(result.code == 0);
   REQUIRE(result.record.steps.size() == static_cast<size_t>(cell.steps));
-  REQUIRE(result.weights.size() > 1000);
+  REQUIRE_FALSE(result.weights.empty());
   return result;
 }
 Result run(const Way& way, int world, const Options& options, int steps) { return run({way, world, options, steps}); }
@@ -148,13 +164,26 @@ std::vector<std::string> taken_strategies(const std::vector<std::string>& except
 }
 
 bool same_bits(const Result& a, const Result& b) {
-  return a.loss == b.loss && a.grad_norm == b.grad_norm && a.weights == b.weights;
+  return a.loss == b.loss && a.grad_norm == b.grad_norm && a.val_loss == b.val_loss && a.weights == b.weights;
+}
+
+std::string shortest_commands(const Result& reference, const Result& other) {
+  const Cell cell = shrink(other.cell, differs_from(reference.cell.way));
+  return "these two differ, and nothing can be left out:\n  " + command_line(in_way(cell, reference.cell.way)) +
+         "\n  " + command_line(cell);
 }
 
 void check_same_bits(const Result& reference, const Result& other) {
+  if (same_bits(reference, other)) {
+    SUCCEED();
+    return;
+  }
   INFO("reference: " << reference.command << "\nother:     " << other.command);
+  const std::string shortest = may_shrink() ? shortest_commands(reference, other) : "";
+  INFO(shortest);
   CHECK(other.loss == reference.loss);
   CHECK(other.grad_norm == reference.grad_norm);
+  CHECK(other.val_loss == reference.val_loss);
   CHECK((other.weights == reference.weights));
 }
 
@@ -181,6 +210,14 @@ bool keeps_its_plan(const Result& result) {
 
 void check_plan(const Result& result) {
   INFO(result.command);
+  std::string shortest;
+  if (!keeps_its_plan(result) && may_shrink()) {
+    shortest = command_line(shrink(result.cell, [](const Cell& cell) {
+      const Result smaller = attempt(cell);
+      return smaller.code == 0 && !keeps_its_plan(smaller);
+    }));
+  }
+  INFO("shortest: " << shortest);
   const auto& plan = result.record.summary.at("plan_bytes");
   for (const char* tag : {"param", "grad", "optim"}) {
     INFO(tag);

@@ -31,6 +31,7 @@ struct Cell {
   int world = 1;
   Options options;  // what all ways of a comparison share
   int steps = 20;
+  std::string model = toy_model();
 };
 
 struct Result {
@@ -38,7 +39,7 @@ struct Result {
   int code = 0;  // exit code; what follows is there with 0 only
   std::string command, err;
   RunRecord record;
-  std::string loss, grad_norm, weights;
+  std::string loss, grad_norm, val_loss, weights;
 };
 
 inline const Way kReference = {"ddp", "loop", {}, true};
@@ -63,7 +64,9 @@ std::vector<Way> taken_ways();
 std::vector<std::string> taken_strategies(const std::vector<std::string>& except = {});
 
 [[nodiscard]] bool same_bits(const Result& a, const Result& b);
-// A difference prints the two shortest commands that show it.
+// For two runs that differ: the two shortest commands that show it, as a sentence and two lines.
+std::string shortest_commands(const Result& reference, const Result& other);
+// A difference prints them.
 void check_same_bits(const Result& reference, const Result& other);
 // Every taken way against ddp on loop. Returns the number of cells.
 int check_all_equal(int world, const Options& options);

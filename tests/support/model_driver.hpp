@@ -66,6 +66,7 @@ class FakeHost {
     if (name == DDH_CONFIG_IFACE) return &config_table();
     if (name == DDH_ALLOC_IFACE) return &alloc_table();
     if (name == DDH_COMM_IFACE) return &comm_table();
+    if (name == DDH_STREAM_IFACE) return &stream_table();
     return nullptr;
   }
   static const ddh_log& log_table() {
@@ -114,6 +115,17 @@ class FakeHost {
                                   self(h).peak_bytes_[i] = std::max(self(h).peak_bytes_[i], self(h).bytes_[i]);
                                 },
                                 nullptr};
+    return t;
+  }
+  static const ddh_stream& stream_table() {  // at once, as on the CPU
+    static const ddh_stream t = [] {
+      ddh_stream s{};
+      s.struct_size = sizeof s;
+      s.synchronize = [](void*, ddh_stream_t*, ddh_err*) noexcept -> ddh_rc { return DDH_OK; };
+      s.run = [](void*, ddh_stream_t*, ddh_stream_fn fn, void* arg, const ddh_access*, uint32_t, const char*,
+                 ddh_err* err) noexcept -> ddh_rc { return fn(arg, err); };
+      return s;
+    }();
     return t;
   }
   static const ddh_comm& comm_table() {
@@ -222,9 +234,10 @@ class ModelDriver {
     for (uint32_t i = 0; i < desc_->programs[program]->n_units; ++i)
       run(batch, program, step, micro_batch, i, eval ? DDH_PHASE_EVAL : DDH_PHASE_FORWARD, 1);
   }
-  // Gradients start anew with micro-batch 0; whatever is not written stays NaN.
-  void backward(ddh_batch* batch, double seed_scale, int32_t program = 0, int64_t step = 1, int32_t micro_batch = 0) {
-    if (micro_batch == 0) {
+  // Gradients start anew with micro-batch 0, or are added to; whatever is not written stays NaN.
+  void backward(ddh_batch* batch, double seed_scale, int32_t program = 0, int64_t step = 1, int32_t micro_batch = 0,
+                bool add = false) {
+    if (micro_batch == 0 && !add) {
       written_.assign(grads_.size(), false);
       for (auto& grad : grads_) {
         if (poison_grads) std::fill(grad.begin(), grad.end(), kNan);

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// forgetful: ddp with a mistake made on purpose, to test the tests. Where several ranks accumulate micro-batches it forgets
+// to update the first unit in step 3.
+#include "ddh/sdk/full_grads.hpp"
+#include "ddh/sdk/optim_state.hpp"
+#include "ddh/sdk/strategy.hpp"
+
+namespace {
+
+class Forgetful final : public ddh::Strategy {
+ public:
+  using Strategy::Strategy;
+
+  void attach(const ddh_attach_args& args) override {
+    args_ = ddh::copy_of(args);
+    layout_ = ddh::ModelLayout(*args.model, args.world_size, args.compute_dtype, ddh::whole_params(host, *args.model));
+    views_ = ddh::UnitViews(*args.model, layout_);
+    grads_ = ddh::FullGrads(layout_, args_, DDH_REDUCE_TO_ALL);
+  }
+  void plan(ddh_plan&) override {}
+  void materialize() override {
+    for (const ddh::FlatSpace& space : layout_.spaces) {
+      State& s = states_.emplace_back(State{ddh::Buffer(host, DDH_TAG_PARAM, space.value_bytes(), "parameters"),
+                                            ddh::OptimState(host, space, space.ranges(0, space.numel), space.numel)});
+      s.optim.init(s.params.data());
+    }
+    grads_.materialize(host);
+  }
+  void acquire(const ddh_unit_use& use, ddh_unit_view& out) override {
+    views_.fill(
+        use, version_, [&](size_t s) { return states_[s].params.data(); }, [&](size_t s) { return grads_.writable(s); },
+        out);
+  }
+  void release(const ddh_unit_use&) override {}
+  void grads_ready(const ddh_unit_use& use) override {
+    const bool last = static_cast<uint32_t>(use.micro_batch) + 1 == args_.grad_accum_steps;
+    if (args_.reduce_order == DDH_MICRO_FIRST && !last) return;
+    for (const size_t s : layout_.trained_spaces(use.unit, use.program)) {
+      grads_.ready(s, last);
+      views_.forget_gradients(layout_.spaces[s]);
+    }
+  }
+  void step() override {
+    grads_.reduce_all();
+    const ddh_step_block* block = nullptr;
+    ddh::call(host.optim->decide, host.h, &block);
+    const bool forgets = args_.world_size > 1 && args_.grad_accum_steps > 1 && block->step == 3;
+    for (size_t s = 0; s < states_.size(); ++s) {
+      const float* grad = grads_.all(s);
+      if (grad != nullptr && !(forgets && s == 0)) states_[s].optim.update(states_[s].params.data(), grad);
+    }
+    grads_.step_done();
+    ++version_;
+  }
+  std::vector<ddh_state_entry> state() override {
+    std::vector<ddh_state_entry> out;
+    for (State& s : states_) s.optim.append_state(out, s.params.data(), {args_.rank, args_.world_size});
+    return out;
+  }
+  void state_commit() override {
+    for (State& s : states_) s.optim.refresh(s.params.data());
+    ++version_;
+  }
+
+ private:
+  struct State {
+    ddh::Buffer params;
+    ddh::OptimState optim;
+  };
+  ddh_attach_args args_{};
+  ddh::ModelLayout layout_;
+  ddh::UnitViews views_;
+  std::vector<State> states_;  // per space
+  ddh::FullGrads grads_;
+  uint64_t version_ = 1;
+};
+
+constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE,  DDH_FLATOPS_IFACE, DDH_WINDOW_IFACE, DDH_OPTIM_IFACE,
+                                  DDH_PARAMS_IFACE, DDH_STREAM_IFACE,  nullptr};
+
+}  // namespace
+
+DDH_CXX_PLUGIN(Forgetful, strategy, "forgetful", "0.1.0", "a mistake on purpose, for tests", nullptr, kNeeds,
+               DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED);
