@@ -110,6 +110,8 @@ std::unique_ptr<Products> make_products(const std::string& name, int32_t dtype) 
 // The first of the list, unless another is clearly quicker: near ties would fall this way in one run and that way in the
 // next, and their bits differ.
 std::string quickest_products(LinearShape shape, int32_t dtype) {
+  const bool native_bf16 = dtype == DDH_BF16 && processor_has_bf16();
+  if (native_bf16 && make_native_products("onednn", dtype) != nullptr) return "onednn";
   constexpr double kClearly = 0.75;
   std::string quickest;
   double least = 0;
