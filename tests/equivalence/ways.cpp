@@ -128,10 +128,10 @@ Result run(const Cell& cell) {
   Result result = attempt(cell);
   INFO(result.command << "\n" << result.err);
   if (result.code > 0 && may_shrink()) {  // not where time ran out
+    const auto fails_so = [&result](const Cell& smaller) { return attempt(smaller).code == result.code; };
+    if (!fails_so(cell)) FAIL("the run ended with " << result.code << ", and not so when it was repeated");
     FAIL("the run ends with " << result.code << "; the shortest one that does:\n"
-                              << command_line(shrink(cell, [&result](const Cell& smaller) {
-                                   return attempt(smaller).code == result.code;
-                                 })));
+                              << command_line(shrink(cell, fails_so)));
   }
   REQUIRE(result.code == 0);
   REQUIRE(result.record.steps.size() == static_cast<size_t>(cell.steps));

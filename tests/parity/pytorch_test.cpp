@@ -185,7 +185,9 @@ TEST_CASE("what can't be is refused on all ranks, with a sentence and without a 
   const std::vector<Wrong> all = {
       {"fsdp", {"strategy.sharding_strategy=hybrid_shard"}, "nodes of equal size"},
       {"fsdp", {"strategy.sharding_strategy=hybrid_shard", "strategy.shard_size=2"}, "one that divides the ranks"},
-      {"zero3_offload", {"--optimizer", "muon"}, "the optimizer needs all of"},
+      {"zero3_offload",
+       {"strategy.offload_optimizer.device=nvme", "strategy.nvme_path=/no/such/folder"},
+       "/no/such/folder"},
       {"zero3", {"data.micro_batch=4000"}, "use fewer ranks"},
       {"zero3", {"train.init_from=/no/such/file"}, "/no/such/file"},
   };

@@ -156,7 +156,8 @@ class BareRun {
       count += n;
       if (!settings_.micro_first || m + 1 == settings_.accum) add_gradients(sums);
     }
-    ddh_step_block block{sizeof(ddh_step_block), 0, step_, settings_.lr, 1, seed_scale, 1 / (seed_scale * count), 1, 0};
+    ddh_step_block block{
+        sizeof(ddh_step_block), 0, step_, settings_.lr, 1, seed_scale, 1 / (seed_scale * count), 1, 0, 0};
     SumOfDoubles squares;
     for (uint32_t p = 0; p < sums.size(); ++p) {
       if (is_trained(p)) add_squares(sums[p], squares);
