@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// tiny_cnn: a small convolutional network on LibTorch's autograd, for tests: its gradients come from kernels of LibTorch, and its
-// parameters have four dimensions. Images are made up: 8 x 8 pixels of noise around one of three stripe patterns.
+// tiny_cnn: a small convolutional network on LibTorch's autograd, for tests: its gradients come from kernels of LibTorch,
+// and its parameters have four dimensions. Images are made up: 8 x 8 pixels of noise around one of three stripe patterns.
 //
 //   two blocks of conv 3x3, group norm, relu, max pool 2;  mean over what is left;  linear;  sum of cross-entropy
 #include <ATen/ops/conv2d.h>
