@@ -8,8 +8,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <optional>
 #include <thread>
 
@@ -78,6 +80,9 @@ void check_device(const RunPlan& plan) {
 void settle_clipping(RunPlan& plan) {
   const double value = plan.config.get<double>("train.clip_value"), norm = plan.config.get<double>("train.clip_norm");
   if (value == 0) return;
+  if (static_cast<float>(value) < std::numeric_limits<float>::min() || std::isinf(static_cast<float>(value)))
+    ddh::fail(DDH_INVALID_ARGUMENT, "train.clip_value=", value,
+              " is beyond fp32; give 0 or a number from 1e-37 to 1e38");
   if (!plan.optimizer.has_cap(DDH_CAP_CLIP_VALUE))
     ddh::fail(DDH_FAILED_PRECONDITION, "optimizer '", plan.optimizer.id(), "' does not clip by value; leave out ",
               "train.clip_value=", value, " or choose another optimizer");

@@ -148,6 +148,9 @@ void read_aliases(const Json& root, const std::string& owner, Schema& schema) {
     alias.scale = read_number(target, "scale", owner, name).value_or(1.0);
     if (schema.find(alias.key) == nullptr)
       ill_formed(owner, "the alias '" + name + "' stands for '" + alias.key + "', which is no option");
+    if (!schema.find(alias.key)->sets.empty())
+      ill_formed(owner,
+                 "the alias '" + name + "' stands for '" + alias.key + "', which has x-sets; give it x-sets too");
     schema.aliases.push_back(std::move(alias));
   }
 }

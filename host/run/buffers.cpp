@@ -11,12 +11,15 @@ Buffers::Buffers(const ddh_model_desc& model, RankServices& services, bool syncs
   if (!syncs || services.seat.world_size == 1) return;
   uint64_t bytes = 0;
   for (uint32_t b = 0; b < model.n_buffers; ++b) {
-    if (model.buffers[b]->sync != DDH_SYNC_STEP) continue;
+    if (model.buffers[b]->sync != DDH_SYNC_STEP || model.buffers[b]->numel == 0) continue;
     synced_.push_back(model.buffers[b]);
     bytes += bytes_of(*synced_.back());
   }
   message_.resize(bytes);
+  services_.memory.account(DDH_TAG_COMM, static_cast<int64_t>(bytes), /*alias=*/false);
 }
+
+Buffers::~Buffers() { services_.memory.account(DDH_TAG_COMM, -static_cast<int64_t>(message_.size()), /*alias=*/false); }
 
 void Buffers::sync() {
   if (message_.empty()) return;

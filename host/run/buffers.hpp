@@ -12,8 +12,11 @@ namespace ddhost {
 
 class Buffers {
  public:
-  // `syncs`: train.sync_buffers. Both outlive this object.
+  // `model` and `services` outlive this object. `syncs`: train.sync_buffers.
   Buffers(const ddh_model_desc& model, RankServices& services, bool syncs);
+  Buffers(const Buffers&) = delete;
+  Buffers& operator=(const Buffers&) = delete;
+  ~Buffers();
 
   // Rank 0's values of all buffers with DDH_SYNC_STEP on every rank. [collective]
   void sync();

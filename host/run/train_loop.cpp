@@ -16,6 +16,10 @@ namespace {
 // What the steps train on. Refuses what the model can't take before anything is computed.
 TrainOrder make_order(const TrainSetup& setup) {
   const Config& config = setup.services.config;
+  if (setup.train_programs.size() > 1 && !config.get<std::string>("data.order").empty())
+    ddh::fail(DDH_INVALID_ARGUMENT, "data.order='", config.get<std::string>("data.order"),
+              "' orders the samples of one ", "program, and this run trains ", setup.train_programs.size(),
+              "; leave it out, or name one in train.programs");
   const SampleCut cut{static_cast<uint64_t>(config.get<int64_t>("data.micro_batch")),
                       static_cast<uint64_t>(setup.services.seat.world_size),
                       static_cast<uint64_t>(config.get<int64_t>("train.grad_accum_steps"))};
@@ -48,6 +52,14 @@ double seed_scale_for(uint64_t n_samples, double loss_scale) {
   return loss_scale * std::exp2(-std::round(std::log2(static_cast<double>(n_samples))));
 }
 
+// Losses of several programs in turn say nothing about getting better.
+void require_one_loss(const TrainSetup& setup, const Schedule& schedule, bool evaluates) {
+  if (evaluates || setup.train_programs.size() < 2 || !schedule.reads_losses()) return;
+  ddh::fail(DDH_INVALID_ARGUMENT, "schedule.type=", setup.services.config.get<std::string>("schedule.type"),
+            " goes by one loss, and this run trains ", setup.train_programs.size(),
+            " programs in turn; set train.eval_every, or choose another schedule");
+}
+
 // The gradient is divided by the one and scaled for the other.
 void require_same_count(double counted, double announced) {
   if (counted == announced) return;
@@ -76,6 +88,7 @@ TrainEnd train_loop(TrainSetup setup, Monitor& monitor) {
   const int64_t last_step = config.get<int64_t>("train.steps"), eval_every = config.get<int64_t>("train.eval_every");
 
   const std::unique_ptr<Schedule> schedule = make_schedule(config, /*evaluates=*/eval_every > 0);
+  require_one_loss(setup, *schedule, eval_every > 0);
   const TrainOrder order = make_order(setup);
   LossScale loss_scale(LossScaleSettings::from(config));
   const std::map<int32_t, OpList> op_lists = make_op_lists(setup, accum);

@@ -28,6 +28,7 @@ class Plateau final : public Schedule {
   [[nodiscard]] double lr(int64_t /*step*/) const override { return lr_; }
   void step_done(const StepReport& report) override;
   void evaluated(double loss) override;
+  [[nodiscard]] bool reads_losses() const override { return true; }
   [[nodiscard]] ScheduleState state() const override;
   void restore(const ScheduleState& state) override;
 

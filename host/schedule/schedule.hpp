@@ -34,6 +34,7 @@ class Schedule {
   [[nodiscard]] virtual double lr(int64_t step) const = 0;  // counts from 1
   virtual void step_done(const StepReport& report) = 0;     // once per step, after its update
   virtual void evaluated(double loss) = 0;                  // after an evaluation
+  [[nodiscard]] virtual bool reads_losses() const { return false; }
 
   [[nodiscard]] virtual ScheduleState state() const = 0;
   // Error when `state` is of another kind of schedule.

@@ -53,6 +53,7 @@ void ParamInit::check_file(const std::string& path) const {
     const ddh_buffer_desc& buffer = *model_.buffers[b];
     const SafetensorsFile::Tensor* tensor = file_->find(buffer.name);
     const std::vector<int64_t> want(buffer.shape, buffer.shape + buffer.n_dims);
+    if (tensor == nullptr && buffer.sync == DDH_SYNC_NEVER) continue;  // it stays as the model made it
     if (tensor == nullptr || tensor->shape != want || tensor->dtype != buffer.dtype)
       ddh::fail(DDH_INVALID_ARGUMENT, "'", path, "' has no tensor '", buffer.name, "' of shape ",
                 shape_text(want.data(), want.size()),

@@ -15,8 +15,8 @@ class Staging;
 
 class ParamInit {
  public:
-  // `init_from`: a safetensors file that holds every parameter and buffer, or "" to draw from `seed`. Throws ddh::Error with a
-  // sentence when the file is damaged, lacks a parameter or has another shape.
+  // `init_from`: a safetensors file that holds every parameter, and every buffer but those with DDH_SYNC_NEVER, or "" to
+  // draw from `seed`. Throws ddh::Error with a sentence when the file is damaged, lacks one or has another shape.
   ParamInit(const ddh_model_desc& model, uint64_t seed, const std::string& init_from);
 
   // Elements [offset, offset + numel) of a parameter.

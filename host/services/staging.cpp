@@ -25,13 +25,15 @@ void Staging::fetch(void* host, const void* device_place, uint64_t bytes, ddh_st
 void Staging::store(void* device_place, const void* host, uint64_t bytes, ddh_stream_t* stream) {
   if (device().is_host_memory() || bytes == 0) return;
   device().copy(device_place, DDH_MEM_DEVICE, host, DDH_MEM_PINNED, bytes, stream);
-  last_stream_ = stream;
+  if (!stored_) stored_.emplace(device());
+  stored_->set(stream);
   storing_ = true;
 }
 
 void Staging::wait() {
   if (!storing_) return;
-  device().synchronize(last_stream_);
+  stored_->order(nullptr);
+  device().synchronize(nullptr);
   storing_ = false;
 }
 

@@ -5,6 +5,8 @@
 // (DDH_MEM_PINNED, tag comm).
 #pragma once
 
+#include <optional>
+
 #include "services/device.hpp"
 #include "services/memory.hpp"
 
@@ -38,8 +40,8 @@ class Staging {
   Memory& memory_;
   void* block_ = nullptr;
   uint64_t bytes_ = 0;
-  ddh_stream_t* last_stream_ = nullptr;
-  bool storing_ = false;  // a store may still read the block
+  std::optional<StreamMark> stored_;  // behind the last store, whose stream may be gone
+  bool storing_ = false;              // a store may still read the block
 };
 
 }  // namespace ddhost

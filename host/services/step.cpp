@@ -130,16 +130,20 @@ void Step::update(const ddh_optim_shard& shard, ddh_stream_t* stream) {
   if (block_.skip != 0) return;
   if (!needs_.empty()) check_needs(shard);
   const ClockSpan span(comm_.clock(), DDH_SPAN_OPTIM);
+  if (device_.is_host_memory()) return update_now(shard, block_, param_steps_, stream);
   ShardCopy mine(shard, *optimizer_, optimizer_inst_);
   const ddh::Accesses accesses = mine.accesses();
   ddh::run_on_stream(device_.streams(), device_.context(), stream, accesses, "the optimizer's update",
                      [this, mine = std::move(mine), block = block_, steps = param_steps_, stream] {
-                       const ddh_optim_shard s = mine.shard();
-                       const ddh_update_args args{sizeof(ddh_update_args), 0, &s, &block, steps.data(), stream,
-                                                  param_sums_.totals()};
-                       ddh::call(optimizer_->update, optimizer_inst_, &args);
+                       update_now(mine.shard(), block, steps, stream);
                      });
   if (param_sums_.needed()) device_.synchronize(stream);  // totals are of this step
+}
+
+void Step::update_now(const ddh_optim_shard& shard, const ddh_step_block& block, const std::vector<int64_t>& steps,
+                      ddh_stream_t* stream) const {
+  const ddh_update_args args{sizeof(ddh_update_args), 0, &shard, &block, steps.data(), stream, param_sums_.totals()};
+  ddh::call(optimizer_->update, optimizer_inst_, &args);
 }
 
 // A strategy that ignores the optimizer's needs gets a sentence, never a wrong number.

@@ -80,6 +80,8 @@ class Step final : public NormSink {
   void count_updates();
   void require_decided(const char* call) const;
   void check_needs(const ddh_optim_shard& shard) const;
+  void update_now(const ddh_optim_shard& shard, const ddh_step_block& block, const std::vector<int64_t>& steps,
+                  ddh_stream_t* stream) const;
 
   const Comm& comm_;
   Device& device_;

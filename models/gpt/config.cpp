@@ -94,7 +94,7 @@ const char* const kSchema = R"({"type": "object", "properties": {
     "description": "of embeddings, attention and residual branches; masks depend on seed, step, unit and sample alone"},
   "tied": {"type": "boolean", "default": true, "description": "the head uses the token embedding"},
   "matmul": {"type": "string", "default": "auto", "enum": ["auto", "onednn", "onednn_gemm", "aten"],
-    "description": "library of the matrix products; auto: the quickest by a measurement on rank 0",
+    "description": "library of the matrix products; auto: by a measurement on rank 0, in fp32 and where bf16 is not native",
     "x-affects": "numerics"}
 }})";
 

@@ -53,7 +53,7 @@ Gpt::Gpt(const ddh_create& create)
   choose_products(host.text("model.matmul"));
 }
 
-// One block's first layer decides which library is quicker, on rank 0 for all.
+// One block's widest layer decides which library is quicker, on rank 0 for all.
 void Gpt::prepare() {
   if (host.text("model.matmul") != "auto") return;
   const int64_t rows = std::min(host.i64("data.micro_batch") * config_.context, kMeasuredRows);

@@ -142,7 +142,7 @@ class Muon final : public ddh::Optimizer {
   void attach(const ddh_model_desc& model) override {
     decays_ = ddh::decaying_params(model, decay_groups_);
     shapes_.assign(model.n_params, {0, 0});
-    uint64_t matrices = 0, elements = 0;
+    uint64_t matrices = 0, elements = 0, workspace_numel = 0;
     for (uint32_t p = 0; p < model.n_params; ++p) {
       const ddh_param_desc& param = *model.params[p];
       const bool by_adamw = param.n_dims < 2 || (param.attributes & DDH_PARAM_SPARSE_GRAD) != 0 || param.numel == 0 ||
@@ -150,9 +150,14 @@ class Muon final : public ddh::Optimizer {
       if (by_adamw) continue;
       const auto rows = static_cast<uint64_t>(param.shape[0]);
       shapes_[p] = {rows, param.numel / rows};
+      workspace_numel =
+          std::max(workspace_numel, param.numel + newton_schulz::scratch_numel(shapes_[p].small(), shapes_[p].large()));
       ++matrices;
       elements += param.numel;
     }
+    if (workspace_numel > 0)
+      workspace_ =
+          ddh::Buffer(host, DDH_TAG_ACT, workspace_numel * sizeof(float), "workspace of muon", 0, DDH_MEM_HOST);
     host.log(DDH_LOG_INFO, matrices, " of ", model.n_params, " parameters are matrices for muon (", elements,
              " elements); adamw updates the others");
   }
@@ -199,11 +204,6 @@ class Muon final : public ddh::Optimizer {
       ddh::fail(DDH_FAILED_PRECONDITION, "muon got ", range.numel, " of ", shape.rows * shape.columns,
                 " elements of a matrix; it needs whole ones");
     const uint64_t scratch = newton_schulz::scratch_numel(shape.small(), shape.large());
-    const uint64_t bytes = (range.numel + scratch) * sizeof(float);
-    if (workspace_.bytes() < bytes) {
-      workspace_ = ddh::Buffer();  // first the old one goes
-      workspace_ = ddh::Buffer(host, DDH_TAG_ACT, bytes, "workspace of muon", 0);
-    }
     float* const direction = workspace_.f32() + scratch;
     auto* const momentum = static_cast<float*>(shard.slots[kMomentum]);
     auto* const lowp = static_cast<uint16_t*>(shard.lowp);
@@ -248,7 +248,7 @@ class Muon final : public ddh::Optimizer {
   newton_schulz::Coefficients coefficients_{};
   std::vector<uint8_t> decays_;               // per parameter of the model
   std::vector<newton_schulz::Shape> shapes_;  // per parameter; 0 rows: adamw's
-  ddh::Buffer workspace_;
+  ddh::Buffer workspace_;                     // for the largest matrix; made by attach: an update calls no service
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Data that the GPT can't train on: each refused in one sentence that names the file and the cure.
+// Data at the edge of what the GPT trains on: what it can't is refused in one sentence that names the file and the cure.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <fstream>
@@ -48,4 +48,22 @@ TEST_CASE("a token file with half a token or a token beyond the vocabulary is re
 TEST_CASE("a model that can't be is refused", "[cli]") {
   check_refused({"model.n_head=5"}, {"n_head", "n_embd"});
   check_refused({"model.size=gpt3"}, {"gpt3", "gpt2-xl"});
+}
+
+TEST_CASE("the short last step of an epoch trains, though a rank has no sample of it", "[cli]") {
+  const TempFolder folder;
+  std::ofstream(folder.file("text.txt")) << "to be, or not to be, that is";  // 28 tokens: 20 samples of 8
+  std::vector<std::string> losses;
+  for (const char* strategy : {"ddp", "zero3"}) {
+    const std::string run_dir = folder.file(strategy);
+    Process process({"--strategy", strategy, "--nproc", "2", "data.path=" + folder.file("text.txt"),
+                     "data.val_fraction=0", "data.drop_last=false", "data.micro_batch=9", "model.context=8",
+                     "train.steps=2", "run.sample_tokens=0", "run.quiet=true", "run.dir=" + run_dir});
+    const int code = process.wait(std::chrono::seconds(60));
+    INFO(process.command() << "\n" << process.err());
+    REQUIRE(code == 0);
+    losses.push_back(read_run(run_dir).column("loss"));
+  }
+  CHECK(std::count(losses[0].begin(), losses[0].end(), '\n') == 2);
+  CHECK(losses[0] == losses[1]);
 }

@@ -8,6 +8,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DDH_HEADER_CHECKSUM UINT64_C(0xdabda50719668c2f)
-#define DDH_HEADER_CHECKSUM_TEXT "dabda50719668c2f"
+#define DDH_HEADER_CHECKSUM UINT64_C(0x96d5bfa814d4e26d)
+#define DDH_HEADER_CHECKSUM_TEXT "96d5bfa814d4e26d"
 #endif

@@ -56,7 +56,7 @@ typedef struct ddh_param_desc {
 
 /* State without gradient (batch-norm statistics). */
 #define DDH_SYNC_STEP 1      /* rank 0's values go to all at each step's begin (by option) */
-#define DDH_SYNC_ON_CHANGE 2 /* after the model says so */
+#define DDH_SYNC_ON_CHANGE 2 /* after the model says so; no host offers it yet */
 #define DDH_SYNC_NEVER 3
 typedef struct ddh_buffer_desc {
   uint32_t struct_size;
@@ -86,10 +86,12 @@ typedef struct ddh_unit_desc {
  * Metric 0 of a program with a loss is "loss". */
 typedef struct ddh_program_desc {
   uint32_t struct_size;
-  int32_t kind;             /* DDH_PROGRAM_* */
-  const char* name;         /* "train", "eval" */
-  const int32_t* units;     /* n_units, in the order of the forward; a unit may occur twice */
-  const uint8_t* trainable; /* one per parameter of the model, 1 = trained here; NULL = all that are not frozen */
+  int32_t kind;         /* DDH_PROGRAM_* */
+  const char* name;     /* "train", "eval" */
+  const int32_t* units; /* n_units, in the order of the forward; a unit may occur twice */
+  const uint8_t*
+      trainable; /* one per parameter of the model, 1 = trained here: its owner is among units; NULL = all that
+                               are not frozen */
   const char* const* metrics;
   uint32_t n_units;
   uint32_t n_metrics;

@@ -53,7 +53,9 @@ typedef struct ddh_optimizer {
   ddh_rc (*slot)(ddh_inst* self, uint32_t index, ddh_slot_desc* out, ddh_err* err) DDH_NX; /* [any] */
   int32_t (*needs)(ddh_inst* self, int32_t param) DDH_NX;                                  /* DDH_NEEDS_*. [any] */
   /* One pass: sum of sources, unscale, clip, bound, update, master, low-precision copy. Does nothing when block->skip.
-   * Elements between ranges are not touched. [step] [stream-ordered] */
+   * Elements between ranges are not touched. On a device with queues it runs on the stream's thread, beside the main one:
+   * it calls no service of the host, and touches only what args name and the instance owns. So does prepare. [step]
+   * [stream-ordered] */
   ddh_rc (*update)(ddh_inst* self, const ddh_update_args* args, ddh_err* err) DDH_NX;
   /* How many sums of squares over a parameter update needs; NULL = 0. [any] */
   uint32_t (*sum_count)(ddh_inst* self) DDH_NX;

@@ -122,8 +122,8 @@ typedef struct ddh_strategy {
   ddh_rc (*grads_ready)(ddh_inst* self, const ddh_unit_use* use, ddh_err* err) DDH_NX;
   /* All micro-batches are through: finish the reduction, decide, update, publish. [step] [collective] [may-block] */
   ddh_rc (*step)(ddh_inst* self, ddh_err* err) DDH_NX;
-  /* The pieces of state that this rank holds. *n: capacity in, number out; entries == NULL asks the number.
-   * Each entry has `stride` bytes. [main] */
+  /* The pieces of state that this rank holds; work on streams of the strategy's own that touches them is done. *n: capacity
+   * in, number out; entries == NULL asks the number. Each entry has `stride` bytes. [main] */
   ddh_rc (*state)(ddh_inst* self, ddh_state_entry* entries, uint64_t stride, uint32_t* n, ddh_err* err) DDH_NX;
   /* Entries were overwritten (a load): make it so everywhere. [main] [collective] */
   ddh_rc (*state_commit)(ddh_inst* self, ddh_err* err) DDH_NX;

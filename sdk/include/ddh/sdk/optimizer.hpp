@@ -68,8 +68,8 @@ inline const void* Optimizer::interface(std::string_view id) const {
 }
 
 // The largest magnitude of an element of the gradient; 0: no bound.
-inline double clip_value(const ddh_step_block& block) {
-  return DDH_HAS(&block, ddh_step_block, clip_value) ? block.clip_value : 0.0;
+inline float clip_value(const ddh_step_block& block) {
+  return DDH_HAS(&block, ddh_step_block, clip_value) ? static_cast<float>(block.clip_value) : 0.0F;
 }
 
 // What the sum of the gradient sources is multiplied with: one rounding, the same for every cut and every scheme.
@@ -142,7 +142,7 @@ void for_each_piece(const ddh_step_block& block, const ddh_optim_shard& shard, c
   constexpr uint64_t kPiece = 2048;
   const uint64_t begin = range.flat_offset;
   const uint32_t n = shard.n_grads;
-  const auto limit = static_cast<float>(clip_value(block));
+  const float limit = clip_value(block);
   if (n <= 2 && limit == 0) {
     apply(begin, range.numel, shard.grads[0] + begin, n == 2 ? shard.grads[1] + begin : nullptr);
     return;
