@@ -30,16 +30,16 @@ namespace {
 class Zero3 final : public ddh::Strategy {
  public:
   explicit Zero3(const ddh_create& create) : Strategy(create) {
-    const auto bytes_or = [&](const char* key, uint64_t off) {
-      const int64_t given = host.i64(key);
-      return given > 0 ? static_cast<uint64_t>(given) : off;
+    const auto limit = [&](const char* key) {
+      const std::optional<int64_t> given = host.i64_if_given(key);
+      return given ? static_cast<uint64_t>(*given) : kNoLimit;
     };
-    const int64_t units = host.i64("strategy.prefetch_units");
-    prefetch_bytes_ = bytes_or("strategy.prefetch_bytes", kNoLimit);
-    prefetch_units_ = units >= 0 ? static_cast<uint32_t>(units) : prefetch_bytes_ == kNoLimit ? 1 : UINT32_MAX;
-    max_live_bytes_ = bytes_or("strategy.max_live_bytes", kNoLimit);
-    reuse_bytes_ = bytes_or("strategy.reuse_bytes", 0);
-    grouping_.persistent_bytes = bytes_or("strategy.persistence_bytes", 0);
+    const std::optional<int64_t> units = host.i64_if_given("strategy.prefetch_units");
+    prefetch_bytes_ = limit("strategy.prefetch_bytes");
+    prefetch_units_ = units ? static_cast<uint32_t>(*units) : prefetch_bytes_ == kNoLimit ? 1 : UINT32_MAX;
+    max_live_bytes_ = limit("strategy.max_live_bytes");
+    reuse_bytes_ = static_cast<uint64_t>(host.i64("strategy.reuse_bytes"));
+    grouping_.persistent_bytes = static_cast<uint64_t>(host.i64("strategy.persistence_bytes"));
   }
 
   void attach(const ddh_attach_args& args) override {
@@ -196,15 +196,17 @@ class Zero3 final : public ddh::Strategy {
 };
 
 constexpr const char* kSchema = R"({"type": "object", "properties": {
-  "prefetch_units": {"type": "integer", "default": -1, "minimum": -1, "maximum": 64,
-    "description": "how many units to gather ahead of the one in use; -1: 1, or what prefetch_bytes allows",
+  "prefetch_units": {"type": ["integer", "null"], "default": null, "minimum": 0, "maximum": 64,
+    "description": "how many units to gather ahead of the one in use; null: 1, or what prefetch_bytes allows",
     "x-affects": "memory"},
-  "prefetch_bytes": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "bytes", "x-affects": "memory",
-    "description": "as many units ahead as have so much, 4 bytes for an element in every precision; 0: no such limit"},
+  "prefetch_bytes": {"type": ["integer", "null"], "default": null, "minimum": 0, "x-unit": "bytes",
+    "x-affects": "memory",
+    "description": "as many units ahead as have so much, 4 bytes for an element in every precision; null: no limit"},
   "persistence_bytes": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "bytes", "x-affects": "memory",
     "description": "parameters of at most so much, 4 bytes for an element, stay gathered; 0: none"},
-  "max_live_bytes": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "bytes", "x-affects": "memory",
-    "description": "gathered parameters, 4 bytes for an element, beyond which none are gathered ahead or kept; 0: no limit"},
+  "max_live_bytes": {"type": ["integer", "null"], "default": null, "minimum": 0, "x-unit": "bytes",
+    "x-affects": "memory",
+    "description": "gathered parameters, 4 bytes for an element, beyond which none come ahead or stay; null: no limit"},
   "reuse_bytes": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "bytes", "x-affects": "memory",
     "description": "keep a unit that is used again before so much of others, 4 bytes for an element; 0: none"},
   "overlap_comm": {"type": "boolean", "default": true, "x-affects": "memory",

@@ -153,6 +153,7 @@ TEST_CASE("what zero3 gathers ahead and keeps changes no bit", "[options]") {
   const auto accumulation = GENERATE(from_range(kAccumulations));
   const Result reference = run("ddp", world, joined(kShared, accumulation));
   const std::vector<Options> settings = {
+      {"strategy.prefetch_bytes=0"},
       {"strategy.prefetch_bytes=1"},
       {"strategy.prefetch_bytes=4000"},
       {"strategy.prefetch_bytes=1000000"},
@@ -221,6 +222,19 @@ TEST_CASE("zero3 gathers as often as its limits say", "[options]") {
         zero3({"strategy.reuse_bytes=1000000", "strategy.prefetch_units=3", "strategy.max_live_bytes=1"});
     CHECK(gathers_per_step(none) == gathers_per_step(plain));  // the head is the very next unit
     CHECK(peak(none, "param") == peak(nothing_ahead, "param"));
+  }
+  SECTION("by DeepSpeed's 0, which is nothing, and by null, which is no limit") {
+    const Result ahead = zero3({"strategy.stage3_prefetch_bucket_size=0"});
+    CHECK(gathers_per_step(ahead) == gathers_per_step(nothing_ahead));
+    CHECK(peak(ahead, "param") == peak(nothing_ahead, "param"));
+    const Result live = zero3({"strategy.stage3_max_live_parameters=0", "strategy.stage3_max_reuse_distance=1e6",
+                               "strategy.prefetch_units=3"});
+    CHECK(gathers_per_step(live) == gathers_per_step(plain));  // the head is the very next unit
+    CHECK(peak(live, "param") == peak(nothing_ahead, "param"));
+    const Result none =
+        zero3({"strategy.prefetch_units=null", "strategy.prefetch_bytes=null", "strategy.max_live_bytes=null"});
+    CHECK(gathers_per_step(none) == gathers_per_step(plain));
+    CHECK(peak(none, "param") == peak(plain, "param"));
   }
 }
 
