@@ -11,13 +11,13 @@
 //                           prefetched (shard_grad_op: of all between forward and backward); two gradient buffers of the
 //                           largest unit; full gradients of tied parameters. With replicas and accumulation in rank_first
 //                           order: + the largest segment
-// Moved per rank and step   as zero3 within the shard group (shard_grad_op: one all_gather for each micro-batch, not two),
-//                           and all_reduce of the segment among replicas: 2 (N/S-1)/(N/S) 4 P/S sent
-// Collectives per step      one reduction for each unit and micro-batch, with replicas one all_reduce each; one publish
-//                           for each unit
+// Moved per rank and step   within the shard group as zero3, (2 A + R) (S-1)/S 4 P (shard_grad_op: A + R), and all_reduce
+//                           of the segment among M = N/S replicas for each reduction: R 2 (M-1)/M 4 P/S sent
+// Collectives per step      R reductions for each unit, with replicas an all_reduce after each; one publish for each unit
 // In bf16 and fp16          parameters take half, and 4 P/S for the master come to the optimizer state
 // reshard_after_forward=k   with windows that copy: + 4 P/k, and one publish more for each unit and step
 // cpu_offload               16 P/S are pinned host memory; one all_gather for each gather and no publish
+// R: reductions of a gradient in a step: one for each of A micro-batches in rank_first order, 1 in micro_first.
 // P: parameters of the model, each padded to 64 elements. Source: Zhao et al., PyTorch FSDP, VLDB 2023.
 //
 // Against zero3: who shares the segments is a choice, and so is when views open and close.

@@ -5,11 +5,12 @@
 // Each of N ranks owns      all parameters, all gradients, 1/N of the optimizer state
 // Bytes per rank            8 P + 8 P/N with AdamW; + 4 P/N with accumulation in rank_first order. Where ranks share
 //                           pages the parameters exist once per host: 4 P + N 4 P + 8 P for N ranks together
-// Moved per rank and step   reduce_scatter of P gradients, all_gather of P parameters: 2 (N-1)/N 4 P sent
-// Collectives per step      one reduction for each bucket (and micro-batch in rank_first order), one publish for each
-//                           bucket. A bucket is a unit, or with reduce_bucket_bytes so many units, in the order of
-//                           their backward, as reach it; tied parameters are a bucket of their own
+// Moved per rank and step   reduce_scatter of P gradients R times, all_gather of P parameters: (R+1) (N-1)/N 4 P sent
+// Collectives per step      R reductions and one publish for each bucket. A bucket is a unit, or with
+//                           reduce_bucket_bytes so many units, in the order of their backward, as reach it; tied
+//                           parameters are a bucket of their own
 // In bf16 and fp16          parameters take half, and 4 P/N for the master come to the optimizer state
+// R: reductions of a gradient in a step: one for each of A micro-batches in rank_first order, 1 in micro_first.
 // P: parameters of the model, each padded to 64 elements. Source: Rajbhandari et al., ZeRO, SC 2020 (P_os).
 //
 // Against ddp: a sum stays on the rank whose segment it is; that rank alone updates the segment, in a window that all

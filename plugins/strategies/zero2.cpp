@@ -6,12 +6,12 @@
 // Bytes per rank            4 P + 12 P/N with AdamW, and in flight: two gradient buffers of the largest bucket (one
 //                           with overlap_comm=false), and full gradients of tied parameters. In micro_first order
 //                           with accumulation: + 4 P instead
-// Moved per rank and step   reduce_scatter of P gradients for each micro-batch, all_gather of P parameters:
-//                           2 (N-1)/N 4 P sent
-// Collectives per step      one reduction for each bucket and micro-batch, one publish for each bucket. A bucket is a
-//                           unit, or with reduce_bucket_bytes so many units, in the order of their backward, as reach
-//                           it; tied parameters are a bucket of their own
+// Moved per rank and step   reduce_scatter of P gradients R times, all_gather of P parameters: (R+1) (N-1)/N 4 P sent
+// Collectives per step      R reductions and one publish for each bucket. A bucket is a unit, or with
+//                           reduce_bucket_bytes so many units, in the order of their backward, as reach it; tied
+//                           parameters are a bucket of their own
 // In bf16 and fp16          parameters take half, and 4 P/N for the master come to the optimizer state
+// R: reductions of a gradient in a step: one for each of A micro-batches in rank_first order, 1 in micro_first.
 // P: parameters of the model, each padded to 64 elements. Source: Rajbhandari et al., ZeRO, SC 2020 (P_os+g).
 //
 // Against zero1: a bucket's full gradients are there from its backward to their reduction only; what stays is the

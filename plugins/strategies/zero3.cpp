@@ -7,10 +7,12 @@
 //                           gradient buffers of the largest unit; full gradients of tied parameters, which live from
 //                           the head's backward to the embedding's. In micro_first order with accumulation: + 4 P
 //                           instead of the buffers
-// Moved per rank and step   for each micro-batch all_gather of P parameters for forward and again for backward, and
-//                           reduce_scatter of P gradients: 3 (N-1)/N 4 P sent; shared pages need no gather
-// Collectives per step      one reduction for each unit and micro-batch, one publish for each unit
+// Moved per rank and step   for each of A micro-batches all_gather of P parameters for forward and again for backward,
+//                           and reduce_scatter of P gradients R times: (2 A + R) (N-1)/N 4 P sent; shared pages need no
+//                           gather
+// Collectives per step      R reductions and one publish for each unit
 // In bf16 and fp16          parameters take half, and 4 P/N for the master come to the optimizer state
+// R: reductions of a gradient in a step: one for each of A micro-batches in rank_first order, 1 in micro_first.
 // P: parameters of the model, each padded to 64 elements. Source: Rajbhandari et al., ZeRO, SC 2020 (P_os+g+p).
 //
 // persistence_bytes         small parameters stay gathered: 4 bytes for each element more; their gradients are full until
