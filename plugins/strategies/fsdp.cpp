@@ -8,9 +8,12 @@
 //   hybrid_shard   S = a node (run.ranks_per_node) or shard_size
 //   no_shard       S = 1    everything on every rank: ddp
 // Bytes per rank            16 P/S with AdamW, and in flight: the gathered parameters of a wrapped group and of the one
-//                           prefetched (shard_grad_op: of all between forward and backward); two gradient buffers of the
-//                           largest unit; full gradients of tied parameters. With replicas and accumulation in rank_first
-//                           order: + the largest segment
+//                           prefetched (shard_grad_op: of all between forward and backward; shared pages: the other
+//                           ranks' (S-1)/S of them); two gradient buffers of the largest unit; full gradients of tied
+//                           parameters. With replicas and accumulation in rank_first order: + the largest segment
+// Where views are copies    (copied windows, cpu_offload) instead of these parameters + 4 T at all times and + k 4 L in
+//                           flight: T tied ones, k the most other flat spaces (units) that are open at once, L the
+//                           elements of the largest of them
 // Moved per rank and step   within the shard group as zero3, (2 A + R) (S-1)/S 4 P (shard_grad_op: A + R), and all_reduce
 //                           of the segment among M = N/S replicas for each reduction: R 2 (M-1)/M 4 P/S sent
 // Collectives per step      R reductions for each unit, with replicas an all_reduce after each; one publish for each unit

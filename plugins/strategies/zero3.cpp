@@ -3,10 +3,12 @@
 // zero3: parameters, gradients and optimizer state sharded.
 //
 // Each of N ranks owns      1/N of the parameters, of the gradients and of the optimizer state
-// Bytes per rank            16 P/N with AdamW, and in flight: the parameters of a unit and of those prefetched; two
-//                           gradient buffers of the largest unit; full gradients of tied parameters, which live from
-//                           the head's backward to the embedding's. In micro_first order with accumulation: + 4 P
-//                           instead of the buffers
+// Bytes per rank            16 P/N with AdamW, and in flight: the parameters of a unit and of those prefetched (shared
+//                           pages: the other ranks' (N-1)/N of them); two gradient buffers of the largest unit; full
+//                           gradients of tied parameters, which live from the head's backward to the embedding's. In
+//                           micro_first order with accumulation: + 4 P instead of the buffers
+// Where windows are copied  instead of these parameters + 4 T at all times and + k 4 L in flight: T tied ones, k the most
+//                           other flat spaces (units) that are open at once, L the elements of the largest of them
 // Moved per rank and step   for each of A micro-batches all_gather of P parameters for forward and again for backward,
 //                           and reduce_scatter of P gradients R times: (2 A + R) (N-1)/N 4 P sent; shared pages need no
 //                           gather
