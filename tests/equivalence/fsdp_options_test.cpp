@@ -66,6 +66,20 @@ TEST_CASE("resharding to groups inside a shard group of a node changes no bit", 
         8);
 }
 
+TEST_CASE("three and four replicas of nodes give the bits of sums in blocks, and memory and calls are planned",
+          "[equivalence]") {
+  const int world = GENERATE(6, 8);
+  const auto options =
+      GENERATE(Options{}, Options{"train.grad_accum_steps=3"},
+               Options{"train.grad_accum_steps=2", "train.reduce_order=micro_first", "--optimizer", "lamb"},
+               Options{"precision.compute=bf16", "precision.reduce_dtype=bf16"});
+  const Result reference =
+      run(kReference, world, options + Options{"train.reduce_block=2", "data.micro_batch=2"}, kSteps);
+  const Options hybrid = {"strategy.sharding_strategy=hybrid_shard", "strategy.shard_size=2"};
+  check(reference, hybrid, world);
+  check(reference, kCopies + hybrid, world);
+}
+
 TEST_CASE("a smaller group keeps the model once more, where views are copies", "[memory]") {
   const Result plain = run({"fsdp", "loop", kCopies}, 4, {}, kSteps),
                pairs = run({"fsdp", "loop", kCopies + Options{reshard_to(2)}}, 4, {}, kSteps),
