@@ -63,6 +63,7 @@ class Fsdp final : public ddh::Strategy {
     ddh::ErrorBuffer no_number;
     if (host.config->get_f64(host.h, "strategy.reshard_after_forward", &number, no_number.get()) == DDH_OK)
       reshard_size_ = static_cast<int32_t>(number);
+    refuse_what_changes_nothing();
   }
 
   void attach(const ddh_attach_args& args) override {
@@ -161,6 +162,19 @@ class Fsdp final : public ddh::Strategy {
     ddh::GatheredParams params;
   };
 
+  // Options of a mode that was not chosen.
+  void refuse_what_changes_nothing() const {
+    if (const int64_t size = host.i64("strategy.shard_size"); size > 0 && mode_ != Mode::kHybridShard)
+      ddh::fail(DDH_INVALID_ARGUMENT, "strategy.shard_size=", size,
+                " changes nothing with strategy.sharding_strategy=", host.text("strategy.sharding_strategy"),
+                "; take hybrid_shard, or leave shard_size out");
+    const std::optional<int64_t> numel = host.i64_if_given("strategy.min_num_params");
+    const std::string policy = host.text("strategy.auto_wrap_policy");
+    if (numel && policy != "size")
+      ddh::fail(DDH_INVALID_ARGUMENT, "strategy.min_num_params=", *numel,
+                " changes nothing with strategy.auto_wrap_policy=", policy, "; take size, or leave min_num_params out");
+  }
+
   // ---- Where segments lie ------------------------------------------------------------------------------------------------
 
   int32_t memory() const { return offloads_ ? DDH_MEM_PINNED : DDH_MEM_DEVICE; }
@@ -252,7 +266,7 @@ class Fsdp final : public ddh::Strategy {
   // Units are wrapped in the order in which they stand in the model.
   void wrap(const ddh_model_desc& model) {
     const std::string policy = lower(host.text("strategy.auto_wrap_policy"));
-    const auto min_numel = static_cast<uint64_t>(host.i64("strategy.min_num_params"));
+    const auto min_numel = static_cast<uint64_t>(host.i64_if_given("strategy.min_num_params").value_or(100'000'000));
     uint64_t numel = 0;
     for (uint32_t u = 0; u < model.n_units; ++u) {
       const bool starts = u == 0 || policy == "unit" || (policy == "size" && numel >= min_numel);
@@ -366,8 +380,8 @@ constexpr const char* kSchema = R"({"type": "object", "properties": {
   "auto_wrap_policy": {"type": "string", "default": "unit", "enum": ["unit", "size", "none"],
     "description": "what is gathered together: each unit, neighbours up to min_num_params, everything",
     "x-affects": "memory"},
-  "min_num_params": {"type": "integer", "default": 100000000, "minimum": 1, "x-unit": "elements",
-    "description": "auto_wrap_policy=size: a group takes units until it has so many"},
+  "min_num_params": {"type": ["integer", "null"], "default": null, "minimum": 1, "x-unit": "elements",
+    "description": "auto_wrap_policy=size: a group takes units until it has so many; null: 100 million"},
   "backward_prefetch": {"type": "string", "default": "pre",
     "enum": ["pre", "post", "none", "BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH"],
     "description": "gather the next group before a unit's backward, after it, or when it is needed", "x-affects": "memory"},

@@ -100,6 +100,19 @@ TEST_CASE("a number that fits no groups is refused with a sentence", "[equivalen
   CHECK_THAT(sentence_of({reshard_to(2), "strategy.cpu_offload=true"}), Contains("set one of them to false"));
 }
 
+TEST_CASE("an option of a mode that was not chosen is refused with a sentence", "[equivalence]") {
+  for (const char* mode : {"FULL_SHARD", "shard_grad_op", "no_shard"}) {
+    const std::string chosen = std::string("strategy.sharding_strategy=") + mode;
+    CHECK_THAT(sentence_of({"strategy.shard_size=2", chosen}),
+               Contains("strategy.shard_size=2 changes nothing with " + chosen) && Contains("take hybrid_shard"));
+  }
+  for (const char* policy : {"unit", "none"}) {
+    const std::string chosen = std::string("strategy.auto_wrap_policy=") + policy;
+    CHECK_THAT(sentence_of({"strategy.min_num_params=200", chosen}),
+               Contains("strategy.min_num_params=200 changes nothing with " + chosen) && Contains("take size"));
+  }
+}
+
 TEST_CASE("what a rank owns can live in the host's memory under every mode: same bits, planned memory and calls",
           "[equivalence]") {
   const auto options =
