@@ -27,6 +27,7 @@
 #include "ddh/sdk/gathered_params.hpp"
 #include "ddh/sdk/grad_ring.hpp"
 #include "ddh/sdk/optim_state.hpp"
+#include "ddh/sdk/stage_options.hpp"
 #include "ddh/sdk/strategy.hpp"
 
 namespace {
@@ -51,9 +52,7 @@ class Zero3 final : public ddh::Strategy {
     layout_ = ddh::ModelLayout(*args.model, args.world_size, args.compute_dtype, ddh::whole_params(host, *args.model),
                                grouping_);
     views_ = ddh::UnitViews(*args.model, layout_);
-    if (args_.rank == 0 && !host.flag("strategy.contiguous_gradients"))
-      host.log(DDH_LOG_WARN,
-               "contiguous_gradients=false changes nothing: models write gradients where they are reduced");
+    ddh::warn_of_idle(host, args_.rank, {ddh::kContiguousGradients});
     params_ = ddh::GatheredParams(host, layout_, args_.group, args_.rank);
     grads_ = ddh::GradRing(layout_, args_, {.overlap = host.flag("strategy.overlap_comm")});
   }
