@@ -22,13 +22,16 @@
 
 namespace {
 
+constexpr ddh::IdleFlag kOverlapComm = {
+    "overlap_comm", true, "full gradients are reduced at the step, or when a micro-batch writes their buffer again"};
+
 class Zero1 final : public ddh::Strategy {
  public:
   using Strategy::Strategy;
 
   void attach(const ddh_attach_args& args) override {
     args_ = ddh::copy_of(args);
-    ddh::warn_of_idle(host, args_.rank, {ddh::kContiguousGradients, ddh::kRoundRobinGradients});
+    ddh::warn_of_idle(host, args_.rank, {ddh::kContiguousGradients, ddh::kRoundRobinGradients, kOverlapComm});
     layout_ = ddh::ModelLayout(*args.model, args.world_size, args.compute_dtype, ddh::whole_params(host, *args.model),
                                ddh::bucket_options(host));
     views_ = ddh::UnitViews(*args.model, layout_);
@@ -133,6 +136,8 @@ constexpr const char* kSchema = R"({"type": "object", "properties": {
     "description": "units that are reduced, updated and published together: as many as reach so much; 0: each alone"},
   "allgather_bucket_bytes": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "bytes",
     "description": "the same buckets by the other name: 0, or what reduce_bucket_bytes is"},
+  "overlap_comm": {"type": "boolean", "default": true,
+    "description": "full gradients are reduced at the step or when their buffer is written again: false changes nothing"},
   "overlap_publish": {"type": "boolean", "default": true,
     "description": "wait for the others' parameters when a unit needs them; false: at the end of the step"},
   "contiguous_gradients": {"type": "boolean", "default": true,
@@ -144,8 +149,7 @@ constexpr const char* kSchema = R"({"type": "object", "properties": {
   "allgather_partitions": {"type": "boolean", "default": true, "enum": [true],
     "description": "parameters are published by a gather; there are no broadcasts"}},
   "x-aliases": {"reduce_bucket_size": {"key": "reduce_bucket_bytes", "scale": 4},
-    "allgather_bucket_size": {"key": "allgather_bucket_bytes", "scale": 4},
-    "overlap_comm": {"key": "overlap_publish"}}})";
+    "allgather_bucket_size": {"key": "allgather_bucket_bytes", "scale": 4}}})";
 constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE, DDH_CONFIG_IFACE, DDH_FLATOPS_IFACE, DDH_WINDOW_IFACE,
                                   DDH_OPTIM_IFACE, DDH_PARAMS_IFACE, DDH_STREAM_IFACE,  nullptr};
 

@@ -321,7 +321,8 @@ TEST_CASE("the spellings of PyTorch and DeepSpeed are taken, in their units", "[
                                        "strategy.overlap_comm=false", "strategy.reduce_scatter=true"});
   CHECK(zero1.at("reduce_bucket_bytes") == 2000000000);
   CHECK(zero1.at("allgather_bucket_bytes") == 2000000000);
-  CHECK(zero1.at("overlap_publish") == false);
+  CHECK(zero1.at("overlap_comm") == false);
+  CHECK(zero1.at("overlap_publish") == true);
   const auto zero2 = dry_run("zero2", {"strategy.reduce_bucket_size=1000", "strategy.overlap_comm=false",
                                        "strategy.round_robin_gradients=true", "strategy.allgather_partitions=true"});
   CHECK(zero2.at("reduce_bucket_bytes") == 4000);
@@ -334,6 +335,15 @@ TEST_CASE("the spellings of PyTorch and DeepSpeed are taken, in their units", "[
   CHECK(zero3.at("persistence_bytes") == 400000);
   CHECK(zero3.at("max_live_bytes") == 4000000000);
   CHECK(zero3.at("reuse_bytes") == 4000000000);
+}
+
+TEST_CASE("zero1 has nothing that overlap_comm could change, and says so", "[options]") {
+  const Result plain = run("zero1", 2, kCopies),
+               without = run("zero1", 2, joined(kCopies, {"strategy.overlap_comm=false"}));
+  check_same_bits(plain, without);
+  CHECK(without.record.summary.at("counters") == plain.record.summary.at("counters"));
+  CHECK_THAT(without.err, Catch::Contains("overlap_comm=false changes nothing"));
+  CHECK_THAT(plain.err, !Catch::Contains("overlap_comm"));
 }
 
 TEST_CASE("what can't be had is refused by a sentence, and what changes nothing says so once", "[options]") {
