@@ -18,7 +18,8 @@
 //                           of the segment among M = N/S replicas for each reduction: R 2 (M-1)/M 4 P/S sent
 // Collectives per step      R reductions for each unit, with replicas an all_reduce after each; one publish for each unit
 // In bf16 and fp16          parameters take half, and 4 P/S for the master come to the optimizer state
-// reshard_after_forward=k   with windows that copy: + 4 P/k, and one publish more for each unit and step
+// reshard_after_forward=k   with windows that copy: + 4 P/k, and a step has one publish more for each unit that is dropped
+//                           after its forward
 // cpu_offload               16 P/S are pinned host memory; one all_gather for each gather and no publish
 // R: reductions of a gradient in a step: one for each of A micro-batches in rank_first order, 1 in micro_first.
 // P: parameters of the model, each padded to 64 elements. Source: Zhao et al., PyTorch FSDP, VLDB 2023.
