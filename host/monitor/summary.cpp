@@ -11,14 +11,23 @@
 namespace ddhost {
 namespace {
 
-RankSummary own_summary(RankServices& services) {
+RankSummary own_summary(RankServices& services, const ddh_plan& plan) {
   RankSummary mine;
+  mine.plan = plan;
   for (size_t tag = 0; tag < kTagCount; ++tag) mine.memory[tag] = services.memory.usage(static_cast<int32_t>(tag));
   mine.time_ms = services.clock.split_ms();
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   mine.peak_rss_bytes = static_cast<uint64_t>(usage.ru_maxrss) * 1024;
   return mine;
+}
+
+nlohmann::ordered_json bytes_of(const ddh_plan& plan) {
+  return {{"param", plan.param_bytes},
+          {"grad", plan.grad_bytes},
+          {"optim", plan.optim_bytes},
+          {"comm", plan.comm_bytes},
+          {"file", plan.file_bytes}};
 }
 
 template <class... Args>
@@ -31,8 +40,8 @@ void line(std::string& out, const char* format, Args... args) {
 }  // namespace
 
 Summary::Summary(RankServices& services, const ddh_plan& plan)
-    : ranks_(static_cast<size_t>(services.seat.world_size)), plan_(plan), counters_(services.clock.counters()) {
-  const RankSummary mine = own_summary(services);
+    : ranks_(static_cast<size_t>(services.seat.world_size)), counters_(services.clock.counters()) {
+  const RankSummary mine = own_summary(services, plan);
   services.comm->all_gather_bytes(&mine, ranks_.data(), sizeof mine, "summary");
 }
 
@@ -82,15 +91,15 @@ std::string Summary::json(const RankServices& services, int64_t last_step, doubl
                                 {"unique_peak", r.memory[tag].unique_peak_bytes}};
     }
     for (size_t kind = 0; kind < kSpanKinds; ++kind) time[kSpanNames[kind]] = r.time_ms[kind];
-    out["ranks"].push_back({{"memory_bytes", memory}, {"time_ms", time}, {"peak_rss_bytes", r.peak_rss_bytes}});
+    out["ranks"].push_back({{"memory_bytes", memory},
+                            {"plan_bytes", bytes_of(r.plan)},
+                            {"time_ms", time},
+                            {"peak_rss_bytes", r.peak_rss_bytes}});
   }
   for (size_t tag = 0; tag < kTagCount; ++tag) out["unique_peak_bytes"][kTagNames[tag]] = unique_bytes(tag);
-  out["plan_bytes"] = {{"param", plan_.param_bytes},
-                       {"grad", plan_.grad_bytes},
-                       {"optim", plan_.optim_bytes},
-                       {"comm", plan_.comm_bytes},
-                       {"file", plan_.file_bytes}};
-  out["plan_calls"] = {{"reduce", plan_.reduce_calls}, {"publish", plan_.publish_calls}};
+  const ddh_plan& plan = ranks_.front().plan;
+  out["plan_bytes"] = bytes_of(plan);  // rank 0's, as its counters
+  out["plan_calls"] = {{"reduce", plan.reduce_calls}, {"publish", plan.publish_calls}};
   out["counters"] = counters_;
   out["versions"] = {{"ddhost", kVersion},
                      {"abi", std::to_string(DDH_ABI_MAJOR) + "." + std::to_string(DDH_ABI_MINOR)}};

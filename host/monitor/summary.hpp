@@ -15,6 +15,7 @@ namespace ddhost {
 
 // One rank's facts, exchanged as bytes.
 struct RankSummary {
+  ddh_plan plan{};
   std::array<TagUsage, kTagCount> memory{};
   std::array<double, kSpanKinds> time_ms{};
   uint64_t peak_rss_bytes = 0;
@@ -22,7 +23,7 @@ struct RankSummary {
 
 class Summary {
  public:
-  // Gathers the facts of all ranks. [collective]
+  // Gathers the facts of all ranks; `plan` is this one's. [collective]
   Summary(RankServices& services, const ddh_plan& plan);
 
   // For people: two tables.
@@ -33,7 +34,6 @@ class Summary {
  private:
   [[nodiscard]] uint64_t unique_bytes(size_t tag) const;  // of all ranks together
   std::vector<RankSummary> ranks_;
-  ddh_plan plan_;                             // rank 0's
   std::map<std::string, uint64_t> counters_;  // rank 0's
 };
 

@@ -5,11 +5,12 @@
 // Each of N ranks owns      all parameters, all gradients, all optimizer state
 // Bytes per rank            16 P: 4 parameters, 4 gradients, 8 AdamW slots;
 //                           + 4 P/N with accumulation in rank_first order
-// Moved per rank and step   all_reduce of P gradients = reduce_scatter + all_gather: 2 (N-1)/N 4 P sent
-// Collectives per step      one all_reduce for each bucket; in rank_first order one reduction for each further
-//                           micro-batch. A bucket is a unit, or with bucket_bytes so many units, in the order of their
-//                           backward, as reach it; tied parameters are a bucket of their own
+// Moved per rank and step   reduce_scatter of P gradients R times, all_gather of the last sums: (R+1) (N-1)/N 4 P sent
+// Collectives per step      R reductions for each bucket, of which the last is an all_reduce. A bucket is a unit, or with
+//                           bucket_bytes so many units, in the order of their backward, as reach it; tied parameters
+//                           are a bucket of their own
 // In bf16 and fp16          parameters take half, and 4 P for the master come to the optimizer state
+// R: reductions of a gradient in a step: one for each of A micro-batches in rank_first order, 1 in micro_first.
 // P: parameters of the model, each padded to 64 elements. Source: Li et al., PyTorch Distributed, VLDB 2020.
 //
 // Gradients go straight into exchange buffers that peers can read. Each rank sums its segment of them and leaves the

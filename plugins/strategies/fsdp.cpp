@@ -8,16 +8,20 @@
 //   hybrid_shard   S = a node (run.ranks_per_node) or shard_size
 //   no_shard       S = 1    everything on every rank: ddp
 // Bytes per rank            16 P/S with AdamW, and in flight: the gathered parameters of a wrapped group and of the one
-//                           prefetched (shard_grad_op: of all between forward and backward); two gradient buffers of the
-//                           largest unit; full gradients of tied parameters. With replicas and accumulation in rank_first
-//                           order: + the largest segment
-// Moved per rank and step   as zero3 within the shard group (shard_grad_op: one all_gather for each micro-batch, not two),
-//                           and all_reduce of the segment among replicas: 2 (N/S-1)/(N/S) 4 P/S sent
-// Collectives per step      one reduction for each unit and micro-batch, with replicas one all_reduce each; one publish
-//                           for each unit
+//                           prefetched (shard_grad_op: of all between forward and backward; shared pages: the other
+//                           ranks' (S-1)/S of them); two gradient buffers of the largest unit; full gradients of tied
+//                           parameters. With replicas and accumulation in rank_first order: + the largest segment
+// Where views are copies    (copied windows, cpu_offload) instead of these parameters + 4 T at all times and + k 4 L in
+//                           flight: T tied ones, k the most other flat spaces (units) that are open at once, L the
+//                           elements of the largest of them
+// Moved per rank and step   within the shard group as zero3, (2 A + R) (S-1)/S 4 P (shard_grad_op: A + R), and all_reduce
+//                           of the segment among M = N/S replicas for each reduction: R 2 (M-1)/M 4 P/S sent
+// Collectives per step      R reductions for each unit, with replicas an all_reduce after each; one publish for each unit
 // In bf16 and fp16          parameters take half, and 4 P/S for the master come to the optimizer state
-// reshard_after_forward=k   with windows that copy: + 4 P/k, and one publish more for each unit and step
+// reshard_after_forward=k   with windows that copy: + 4 P/k, and a step has one publish more for each unit that is dropped
+//                           after its forward
 // cpu_offload               16 P/S are pinned host memory; one all_gather for each gather and no publish
+// R: reductions of a gradient in a step: one for each of A micro-batches in rank_first order, 1 in micro_first.
 // P: parameters of the model, each padded to 64 elements. Source: Zhao et al., PyTorch FSDP, VLDB 2023.
 //
 // Against zero3: who shares the segments is a choice, and so is when views open and close.
@@ -60,6 +64,7 @@ class Fsdp final : public ddh::Strategy {
     ddh::ErrorBuffer no_number;
     if (host.config->get_f64(host.h, "strategy.reshard_after_forward", &number, no_number.get()) == DDH_OK)
       reshard_size_ = static_cast<int32_t>(number);
+    refuse_what_changes_nothing();
   }
 
   void attach(const ddh_attach_args& args) override {
@@ -158,6 +163,19 @@ class Fsdp final : public ddh::Strategy {
     ddh::GatheredParams params;
   };
 
+  // Options of a mode that was not chosen.
+  void refuse_what_changes_nothing() const {
+    if (const int64_t size = host.i64("strategy.shard_size"); size > 0 && mode_ != Mode::kHybridShard)
+      ddh::fail(DDH_INVALID_ARGUMENT, "strategy.shard_size=", size,
+                " changes nothing with strategy.sharding_strategy=", host.text("strategy.sharding_strategy"),
+                "; take hybrid_shard, or leave shard_size out");
+    const std::optional<int64_t> numel = host.i64_if_given("strategy.min_num_params");
+    const std::string policy = host.text("strategy.auto_wrap_policy");
+    if (numel && policy != "size")
+      ddh::fail(DDH_INVALID_ARGUMENT, "strategy.min_num_params=", *numel,
+                " changes nothing with strategy.auto_wrap_policy=", policy, "; take size, or leave min_num_params out");
+  }
+
   // ---- Where segments lie ------------------------------------------------------------------------------------------------
 
   int32_t memory() const { return offloads_ ? DDH_MEM_PINNED : DDH_MEM_DEVICE; }
@@ -249,7 +267,7 @@ class Fsdp final : public ddh::Strategy {
   // Units are wrapped in the order in which they stand in the model.
   void wrap(const ddh_model_desc& model) {
     const std::string policy = lower(host.text("strategy.auto_wrap_policy"));
-    const auto min_numel = static_cast<uint64_t>(host.i64("strategy.min_num_params"));
+    const auto min_numel = static_cast<uint64_t>(host.i64_if_given("strategy.min_num_params").value_or(100'000'000));
     uint64_t numel = 0;
     for (uint32_t u = 0; u < model.n_units; ++u) {
       const bool starts = u == 0 || policy == "unit" || (policy == "size" && numel >= min_numel);
@@ -363,8 +381,8 @@ constexpr const char* kSchema = R"({"type": "object", "properties": {
   "auto_wrap_policy": {"type": "string", "default": "unit", "enum": ["unit", "size", "none"],
     "description": "what is gathered together: each unit, neighbours up to min_num_params, everything",
     "x-affects": "memory"},
-  "min_num_params": {"type": "integer", "default": 100000000, "minimum": 1, "x-unit": "elements",
-    "description": "auto_wrap_policy=size: a group takes units until it has so many"},
+  "min_num_params": {"type": ["integer", "null"], "default": null, "minimum": 1, "x-unit": "elements",
+    "description": "auto_wrap_policy=size: a group takes units until it has so many; null: 100 million"},
   "backward_prefetch": {"type": "string", "default": "pre",
     "enum": ["pre", "post", "none", "BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH"],
     "description": "gather the next group before a unit's backward, after it, or when it is needed", "x-affects": "memory"},

@@ -5,20 +5,25 @@
 // Each of N ranks owns      all parameters, all gradients, 1/N of the optimizer state
 // Bytes per rank            8 P + 8 P/N with AdamW; + 4 P/N with accumulation in rank_first order. Where ranks share
 //                           pages the parameters exist once per host: 4 P + N 4 P + 8 P for N ranks together
-// Moved per rank and step   reduce_scatter of P gradients, all_gather of P parameters: 2 (N-1)/N 4 P sent
-// Collectives per step      one reduction for each bucket (and micro-batch in rank_first order), one publish for each
-//                           bucket. A bucket is a unit, or with reduce_bucket_bytes so many units, in the order of
-//                           their backward, as reach it; tied parameters are a bucket of their own
+// Moved per rank and step   reduce_scatter of P gradients R times, all_gather of P parameters: (R+1) (N-1)/N 4 P sent
+// Collectives per step      R reductions and one publish for each bucket. A bucket is a unit, or with
+//                           reduce_bucket_bytes so many units, in the order of their backward, as reach it; tied
+//                           parameters are a bucket of their own
 // In bf16 and fp16          parameters take half, and 4 P/N for the master come to the optimizer state
+// R: reductions of a gradient in a step: one for each of A micro-batches in rank_first order, 1 in micro_first.
 // P: parameters of the model, each padded to 64 elements. Source: Rajbhandari et al., ZeRO, SC 2020 (P_os).
 //
 // Against ddp: a sum stays on the rank whose segment it is; that rank alone updates the segment, in a window that all
 // see.
 #include "ddh/sdk/full_grads.hpp"
 #include "ddh/sdk/optim_state.hpp"
+#include "ddh/sdk/stage_options.hpp"
 #include "ddh/sdk/strategy.hpp"
 
 namespace {
+
+constexpr ddh::IdleFlag kOverlapComm = {
+    "overlap_comm", true, "full gradients are reduced at the step, or when a micro-batch writes their buffer again"};
 
 class Zero1 final : public ddh::Strategy {
  public:
@@ -26,8 +31,9 @@ class Zero1 final : public ddh::Strategy {
 
   void attach(const ddh_attach_args& args) override {
     args_ = ddh::copy_of(args);
+    ddh::warn_of_idle(host, args_.rank, {ddh::kContiguousGradients, ddh::kRoundRobinGradients, kOverlapComm});
     layout_ = ddh::ModelLayout(*args.model, args.world_size, args.compute_dtype, ddh::whole_params(host, *args.model),
-                               buckets());
+                               ddh::bucket_options(host));
     views_ = ddh::UnitViews(*args.model, layout_);
     grads_ = ddh::FullGrads(layout_, args_, /*to_all=*/0);
   }
@@ -117,22 +123,6 @@ class Zero1 final : public ddh::Strategy {
     void* view = nullptr;   // while open
   };
 
-  ddh::Grouping buckets() const {
-    const int64_t reduce = host.i64("strategy.reduce_bucket_bytes"),
-                  gather = host.i64("strategy.allgather_bucket_bytes");
-    if (gather != 0 && gather != reduce) {
-      ddh::fail(DDH_INVALID_ARGUMENT, "strategy.allgather_bucket_bytes = ", gather,
-                " and strategy.reduce_bucket_bytes = ", reduce,
-                " differ, but what is reduced together is published together; give both the same number");
-    }
-    if (args_.rank == 0 && !host.flag("strategy.contiguous_gradients"))
-      host.log(DDH_LOG_WARN,
-               "contiguous_gradients=false changes nothing: models write gradients where they are reduced");
-    ddh::Grouping out;
-    out.bucket_bytes = static_cast<uint64_t>(reduce);
-    return out;
-  }
-
   ddh_attach_args args_{};
   ddh::ModelLayout layout_;
   ddh::UnitViews views_;
@@ -146,19 +136,20 @@ constexpr const char* kSchema = R"({"type": "object", "properties": {
     "description": "units that are reduced, updated and published together: as many as reach so much; 0: each alone"},
   "allgather_bucket_bytes": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "bytes",
     "description": "the same buckets by the other name: 0, or what reduce_bucket_bytes is"},
+  "overlap_comm": {"type": "boolean", "default": true,
+    "description": "full gradients are reduced at the step or when their buffer is written again: false changes nothing"},
   "overlap_publish": {"type": "boolean", "default": true,
     "description": "wait for the others' parameters when a unit needs them; false: at the end of the step"},
   "contiguous_gradients": {"type": "boolean", "default": true,
     "description": "gradients are written contiguously from the start: false changes nothing, and says so"},
   "round_robin_gradients": {"type": "boolean", "default": false,
-    "description": "every bucket is cut over all ranks, which is what it aims at: changes nothing"},
+    "description": "every bucket is cut over all ranks, which is what it aims at: true changes nothing, and says so"},
   "reduce_scatter": {"type": "boolean", "default": true, "enum": [true],
     "description": "each rank sums its own segment; there is no other way"},
   "allgather_partitions": {"type": "boolean", "default": true, "enum": [true],
     "description": "parameters are published by a gather; there are no broadcasts"}},
   "x-aliases": {"reduce_bucket_size": {"key": "reduce_bucket_bytes", "scale": 4},
-    "allgather_bucket_size": {"key": "allgather_bucket_bytes", "scale": 4},
-    "overlap_comm": {"key": "overlap_publish"}}})";
+    "allgather_bucket_size": {"key": "allgather_bucket_bytes", "scale": 4}}})";
 constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE, DDH_CONFIG_IFACE, DDH_FLATOPS_IFACE, DDH_WINDOW_IFACE,
                                   DDH_OPTIM_IFACE, DDH_PARAMS_IFACE, DDH_STREAM_IFACE,  nullptr};
 

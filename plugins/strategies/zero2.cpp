@@ -6,18 +6,19 @@
 // Bytes per rank            4 P + 12 P/N with AdamW, and in flight: two gradient buffers of the largest bucket (one
 //                           with overlap_comm=false), and full gradients of tied parameters. In micro_first order
 //                           with accumulation: + 4 P instead
-// Moved per rank and step   reduce_scatter of P gradients for each micro-batch, all_gather of P parameters:
-//                           2 (N-1)/N 4 P sent
-// Collectives per step      one reduction for each bucket and micro-batch, one publish for each bucket. A bucket is a
-//                           unit, or with reduce_bucket_bytes so many units, in the order of their backward, as reach
-//                           it; tied parameters are a bucket of their own
+// Moved per rank and step   reduce_scatter of P gradients R times, all_gather of P parameters: (R+1) (N-1)/N 4 P sent
+// Collectives per step      R reductions and one publish for each bucket. A bucket is a unit, or with
+//                           reduce_bucket_bytes so many units, in the order of their backward, as reach it; tied
+//                           parameters are a bucket of their own
 // In bf16 and fp16          parameters take half, and 4 P/N for the master come to the optimizer state
+// R: reductions of a gradient in a step: one for each of A micro-batches in rank_first order, 1 in micro_first.
 // P: parameters of the model, each padded to 64 elements. Source: Rajbhandari et al., ZeRO, SC 2020 (P_os+g).
 //
 // Against zero1: a bucket's full gradients are there from its backward to their reduction only; what stays is the
 // rank's segment.
 #include "ddh/sdk/grad_ring.hpp"
 #include "ddh/sdk/optim_state.hpp"
+#include "ddh/sdk/stage_options.hpp"
 #include "ddh/sdk/strategy.hpp"
 
 namespace {
@@ -28,8 +29,9 @@ class Zero2 final : public ddh::Strategy {
 
   void attach(const ddh_attach_args& args) override {
     args_ = ddh::copy_of(args);
+    ddh::warn_of_idle(host, args_.rank, {ddh::kContiguousGradients, ddh::kRoundRobinGradients});
     layout_ = ddh::ModelLayout(*args.model, args.world_size, args.compute_dtype, ddh::whole_params(host, *args.model),
-                               buckets());
+                               ddh::bucket_options(host));
     views_ = ddh::UnitViews(*args.model, layout_);
     grads_ = ddh::GradRing(layout_, args_, {.overlap = host.flag("strategy.overlap_comm")});
   }
@@ -119,22 +121,6 @@ class Zero2 final : public ddh::Strategy {
     void* view = nullptr;   // while open
   };
 
-  ddh::Grouping buckets() const {
-    const int64_t reduce = host.i64("strategy.reduce_bucket_bytes"),
-                  gather = host.i64("strategy.allgather_bucket_bytes");
-    if (gather != 0 && gather != reduce) {
-      ddh::fail(DDH_INVALID_ARGUMENT, "strategy.allgather_bucket_bytes = ", gather,
-                " and strategy.reduce_bucket_bytes = ", reduce,
-                " differ, but what is reduced together is published together; give both the same number");
-    }
-    if (args_.rank == 0 && !host.flag("strategy.contiguous_gradients"))
-      host.log(DDH_LOG_WARN,
-               "contiguous_gradients=false changes nothing: models write gradients where they are reduced");
-    ddh::Grouping out;
-    out.bucket_bytes = static_cast<uint64_t>(reduce);
-    return out;
-  }
-
   ddh_attach_args args_{};
   ddh::ModelLayout layout_;
   ddh::UnitViews views_;
@@ -155,7 +141,7 @@ constexpr const char* kSchema = R"({"type": "object", "properties": {
   "contiguous_gradients": {"type": "boolean", "default": true,
     "description": "gradients are written contiguously from the start: false changes nothing, and says so"},
   "round_robin_gradients": {"type": "boolean", "default": false,
-    "description": "every bucket is cut over all ranks, which is what it aims at: changes nothing"},
+    "description": "every bucket is cut over all ranks, which is what it aims at: true changes nothing, and says so"},
   "reduce_scatter": {"type": "boolean", "default": true, "enum": [true],
     "description": "each rank sums its own segment; there is no other way"},
   "allgather_partitions": {"type": "boolean", "default": true, "enum": [true],

@@ -3,14 +3,18 @@
 // zero3: parameters, gradients and optimizer state sharded.
 //
 // Each of N ranks owns      1/N of the parameters, of the gradients and of the optimizer state
-// Bytes per rank            16 P/N with AdamW, and in flight: the parameters of a unit and of those prefetched; two
-//                           gradient buffers of the largest unit; full gradients of tied parameters, which live from
-//                           the head's backward to the embedding's. In micro_first order with accumulation: + 4 P
-//                           instead of the buffers
-// Moved per rank and step   for each micro-batch all_gather of P parameters for forward and again for backward, and
-//                           reduce_scatter of P gradients: 3 (N-1)/N 4 P sent; shared pages need no gather
-// Collectives per step      one reduction for each unit and micro-batch, one publish for each unit
+// Bytes per rank            16 P/N with AdamW, and in flight: the parameters of a unit and of those prefetched (shared
+//                           pages: the other ranks' (N-1)/N of them); two gradient buffers of the largest unit; full
+//                           gradients of tied parameters, which live from the head's backward to the embedding's. In
+//                           micro_first order with accumulation: + 4 P instead of the buffers
+// Where windows are copied  instead of these parameters + 4 T at all times and + k 4 L in flight: T tied ones, k the most
+//                           other flat spaces (units) that are open at once, L the elements of the largest of them
+// Moved per rank and step   for each of A micro-batches all_gather of P parameters for forward and again for backward,
+//                           and reduce_scatter of P gradients R times: (2 A + R) (N-1)/N 4 P sent; shared pages need no
+//                           gather
+// Collectives per step      R reductions and one publish for each unit
 // In bf16 and fp16          parameters take half, and 4 P/N for the master come to the optimizer state
+// R: reductions of a gradient in a step: one for each of A micro-batches in rank_first order, 1 in micro_first.
 // P: parameters of the model, each padded to 64 elements. Source: Rajbhandari et al., ZeRO, SC 2020 (P_os+g+p).
 //
 // persistence_bytes         small parameters stay gathered: 4 bytes for each element more; their gradients are full until
@@ -23,6 +27,7 @@
 #include "ddh/sdk/gathered_params.hpp"
 #include "ddh/sdk/grad_ring.hpp"
 #include "ddh/sdk/optim_state.hpp"
+#include "ddh/sdk/stage_options.hpp"
 #include "ddh/sdk/strategy.hpp"
 
 namespace {
@@ -30,16 +35,16 @@ namespace {
 class Zero3 final : public ddh::Strategy {
  public:
   explicit Zero3(const ddh_create& create) : Strategy(create) {
-    const auto bytes_or = [&](const char* key, uint64_t off) {
-      const int64_t given = host.i64(key);
-      return given > 0 ? static_cast<uint64_t>(given) : off;
+    const auto limit = [&](const char* key) {
+      const std::optional<int64_t> given = host.i64_if_given(key);
+      return given ? static_cast<uint64_t>(*given) : kNoLimit;
     };
-    const int64_t units = host.i64("strategy.prefetch_units");
-    prefetch_bytes_ = bytes_or("strategy.prefetch_bytes", kNoLimit);
-    prefetch_units_ = units >= 0 ? static_cast<uint32_t>(units) : prefetch_bytes_ == kNoLimit ? 1 : UINT32_MAX;
-    max_live_bytes_ = bytes_or("strategy.max_live_bytes", kNoLimit);
-    reuse_bytes_ = bytes_or("strategy.reuse_bytes", 0);
-    grouping_.persistent_bytes = bytes_or("strategy.persistence_bytes", 0);
+    const std::optional<int64_t> units = host.i64_if_given("strategy.prefetch_units");
+    prefetch_bytes_ = limit("strategy.prefetch_bytes");
+    prefetch_units_ = units ? static_cast<uint32_t>(*units) : prefetch_bytes_ == kNoLimit ? 1 : UINT32_MAX;
+    max_live_bytes_ = limit("strategy.max_live_bytes");
+    reuse_bytes_ = static_cast<uint64_t>(host.i64("strategy.reuse_bytes"));
+    grouping_.persistent_bytes = static_cast<uint64_t>(host.i64("strategy.persistence_bytes"));
   }
 
   void attach(const ddh_attach_args& args) override {
@@ -47,9 +52,7 @@ class Zero3 final : public ddh::Strategy {
     layout_ = ddh::ModelLayout(*args.model, args.world_size, args.compute_dtype, ddh::whole_params(host, *args.model),
                                grouping_);
     views_ = ddh::UnitViews(*args.model, layout_);
-    if (args_.rank == 0 && !host.flag("strategy.contiguous_gradients"))
-      host.log(DDH_LOG_WARN,
-               "contiguous_gradients=false changes nothing: models write gradients where they are reduced");
+    ddh::warn_of_idle(host, args_.rank, {ddh::kContiguousGradients});
     params_ = ddh::GatheredParams(host, layout_, args_.group, args_.rank);
     grads_ = ddh::GradRing(layout_, args_, {.overlap = host.flag("strategy.overlap_comm")});
   }
@@ -196,15 +199,17 @@ class Zero3 final : public ddh::Strategy {
 };
 
 constexpr const char* kSchema = R"({"type": "object", "properties": {
-  "prefetch_units": {"type": "integer", "default": -1, "minimum": -1, "maximum": 64,
-    "description": "how many units to gather ahead of the one in use; -1: 1, or what prefetch_bytes allows",
+  "prefetch_units": {"type": ["integer", "null"], "default": null, "minimum": 0, "maximum": 64,
+    "description": "how many units to gather ahead of the one in use; null: 1, or what prefetch_bytes allows",
     "x-affects": "memory"},
-  "prefetch_bytes": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "bytes", "x-affects": "memory",
-    "description": "as many units ahead as have so much, 4 bytes for an element in every precision; 0: no such limit"},
+  "prefetch_bytes": {"type": ["integer", "null"], "default": null, "minimum": 0, "x-unit": "bytes",
+    "x-affects": "memory",
+    "description": "as many units ahead as have so much, 4 bytes for an element in every precision; null: no limit"},
   "persistence_bytes": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "bytes", "x-affects": "memory",
     "description": "parameters of at most so much, 4 bytes for an element, stay gathered; 0: none"},
-  "max_live_bytes": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "bytes", "x-affects": "memory",
-    "description": "gathered parameters, 4 bytes for an element, beyond which none are gathered ahead or kept; 0: no limit"},
+  "max_live_bytes": {"type": ["integer", "null"], "default": null, "minimum": 0, "x-unit": "bytes",
+    "x-affects": "memory",
+    "description": "gathered parameters, 4 bytes for an element, beyond which none come ahead or stay; null: no limit"},
   "reuse_bytes": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "bytes", "x-affects": "memory",
     "description": "keep a unit that is used again before so much of others, 4 bytes for an element; 0: none"},
   "overlap_comm": {"type": "boolean", "default": true, "x-affects": "memory",

@@ -66,6 +66,20 @@ TEST_CASE("resharding to groups inside a shard group of a node changes no bit", 
         8);
 }
 
+TEST_CASE("three and four replicas of nodes give the bits of sums in blocks, and memory and calls are planned",
+          "[equivalence]") {
+  const int world = GENERATE(6, 8);
+  const auto options =
+      GENERATE(Options{}, Options{"train.grad_accum_steps=3"},
+               Options{"train.grad_accum_steps=2", "train.reduce_order=micro_first", "--optimizer", "lamb"},
+               Options{"precision.compute=bf16", "precision.reduce_dtype=bf16"});
+  const Result reference =
+      run(kReference, world, options + Options{"train.reduce_block=2", "data.micro_batch=2"}, kSteps);
+  const Options hybrid = {"strategy.sharding_strategy=hybrid_shard", "strategy.shard_size=2"};
+  check(reference, hybrid, world);
+  check(reference, kCopies + hybrid, world);
+}
+
 TEST_CASE("a smaller group keeps the model once more, where views are copies", "[memory]") {
   const Result plain = run({"fsdp", "loop", kCopies}, 4, {}, kSteps),
                pairs = run({"fsdp", "loop", kCopies + Options{reshard_to(2)}}, 4, {}, kSteps),
@@ -84,6 +98,19 @@ TEST_CASE("a number that fits no groups is refused with a sentence", "[equivalen
   CHECK_THAT(sentence_of({reshard_to(0)}), Contains("at least 1"));
   CHECK_THAT(sentence_of({reshard_to(2), "strategy.sharding_strategy=shard_grad_op"}), Contains("take full_shard"));
   CHECK_THAT(sentence_of({reshard_to(2), "strategy.cpu_offload=true"}), Contains("set one of them to false"));
+}
+
+TEST_CASE("an option of a mode that was not chosen is refused with a sentence", "[equivalence]") {
+  for (const char* mode : {"FULL_SHARD", "shard_grad_op", "no_shard"}) {
+    const std::string chosen = std::string("strategy.sharding_strategy=") + mode;
+    CHECK_THAT(sentence_of({"strategy.shard_size=2", chosen}),
+               Contains("strategy.shard_size=2 changes nothing with " + chosen) && Contains("take hybrid_shard"));
+  }
+  for (const char* policy : {"unit", "none"}) {
+    const std::string chosen = std::string("strategy.auto_wrap_policy=") + policy;
+    CHECK_THAT(sentence_of({"strategy.min_num_params=200", chosen}),
+               Contains("strategy.min_num_params=200 changes nothing with " + chosen) && Contains("take size"));
+  }
 }
 
 TEST_CASE("what a rank owns can live in the host's memory under every mode: same bits, planned memory and calls",

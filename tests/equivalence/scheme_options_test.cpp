@@ -153,6 +153,7 @@ TEST_CASE("what zero3 gathers ahead and keeps changes no bit", "[options]") {
   const auto accumulation = GENERATE(from_range(kAccumulations));
   const Result reference = run("ddp", world, joined(kShared, accumulation));
   const std::vector<Options> settings = {
+      {"strategy.prefetch_bytes=0"},
       {"strategy.prefetch_bytes=1"},
       {"strategy.prefetch_bytes=4000"},
       {"strategy.prefetch_bytes=1000000"},
@@ -221,6 +222,19 @@ TEST_CASE("zero3 gathers as often as its limits say", "[options]") {
         zero3({"strategy.reuse_bytes=1000000", "strategy.prefetch_units=3", "strategy.max_live_bytes=1"});
     CHECK(gathers_per_step(none) == gathers_per_step(plain));  // the head is the very next unit
     CHECK(peak(none, "param") == peak(nothing_ahead, "param"));
+  }
+  SECTION("by DeepSpeed's 0, which is nothing, and by null, which is no limit") {
+    const Result ahead = zero3({"strategy.stage3_prefetch_bucket_size=0"});
+    CHECK(gathers_per_step(ahead) == gathers_per_step(nothing_ahead));
+    CHECK(peak(ahead, "param") == peak(nothing_ahead, "param"));
+    const Result live = zero3({"strategy.stage3_max_live_parameters=0", "strategy.stage3_max_reuse_distance=1e6",
+                               "strategy.prefetch_units=3"});
+    CHECK(gathers_per_step(live) == gathers_per_step(plain));  // the head is the very next unit
+    CHECK(peak(live, "param") == peak(nothing_ahead, "param"));
+    const Result none =
+        zero3({"strategy.prefetch_units=null", "strategy.prefetch_bytes=null", "strategy.max_live_bytes=null"});
+    CHECK(gathers_per_step(none) == gathers_per_step(plain));
+    CHECK(peak(none, "param") == peak(plain, "param"));
   }
 }
 
@@ -307,7 +321,8 @@ TEST_CASE("the spellings of PyTorch and DeepSpeed are taken, in their units", "[
                                        "strategy.overlap_comm=false", "strategy.reduce_scatter=true"});
   CHECK(zero1.at("reduce_bucket_bytes") == 2000000000);
   CHECK(zero1.at("allgather_bucket_bytes") == 2000000000);
-  CHECK(zero1.at("overlap_publish") == false);
+  CHECK(zero1.at("overlap_comm") == false);
+  CHECK(zero1.at("overlap_publish") == true);
   const auto zero2 = dry_run("zero2", {"strategy.reduce_bucket_size=1000", "strategy.overlap_comm=false",
                                        "strategy.round_robin_gradients=true", "strategy.allgather_partitions=true"});
   CHECK(zero2.at("reduce_bucket_bytes") == 4000);
@@ -322,14 +337,31 @@ TEST_CASE("the spellings of PyTorch and DeepSpeed are taken, in their units", "[
   CHECK(zero3.at("reuse_bytes") == 4000000000);
 }
 
+TEST_CASE("zero1 has nothing that overlap_comm could change, and says so", "[options]") {
+  const Result plain = run("zero1", 2, kCopies),
+               without = run("zero1", 2, joined(kCopies, {"strategy.overlap_comm=false"}));
+  check_same_bits(plain, without);
+  CHECK(without.record.summary.at("counters") == plain.record.summary.at("counters"));
+  CHECK_THAT(without.err, Catch::Contains("overlap_comm=false changes nothing"));
+  CHECK_THAT(plain.err, !Catch::Contains("overlap_comm"));
+}
+
 TEST_CASE("what can't be had is refused by a sentence, and what changes nothing says so once", "[options]") {
   const char* strategy = GENERATE("zero1", "zero2");
   CHECK_THAT(refusal(strategy, {"strategy.reduce_bucket_size=1000", "strategy.allgather_bucket_size=2000"}),
              Catch::Contains("allgather_bucket_bytes = 8000") && Catch::Contains("reduce_bucket_bytes = 4000"));
   CHECK_THAT(refusal(strategy, {"strategy.reduce_scatter=false"}), Catch::Contains("reduce_scatter"));
   CHECK_THAT(refusal(strategy, {"strategy.reduce_bucket_size=-1"}), Catch::Contains("reduce_bucket_size"));
-  const Result result = run(strategy, 2, joined(kShared, {"strategy.contiguous_gradients=false"}));
-  const size_t first = result.err.find("contiguous_gradients");
-  CHECK(first != std::string::npos);
-  CHECK(result.err.find("contiguous_gradients", first + 1) == std::string::npos);
+  const auto times_said = [](const Result& result, const std::string& words) {
+    int times = 0;
+    for (size_t at = result.err.find(words); at != std::string::npos; at = result.err.find(words, at + 1)) ++times;
+    return times;
+  };
+  const Result plain = run(strategy, 2, kShared);
+  const Result result =
+      run(strategy, 2, joined(kShared, {"strategy.contiguous_gradients=false", "strategy.round_robin_gradients=true"}));
+  check_same_bits(plain, result);
+  CHECK(times_said(plain, "changes nothing") == 0);
+  CHECK(times_said(result, "contiguous_gradients=false changes nothing") == 1);
+  CHECK(times_said(result, "round_robin_gradients=true changes nothing") == 1);
 }

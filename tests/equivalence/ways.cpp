@@ -202,10 +202,22 @@ uint64_t peak_bytes(const Result& result, size_t rank, const char* tag) {
   return result.record.summary.at("ranks").at(rank).at("memory_bytes").at(tag).at("peak");
 }
 
+uint64_t planned_bytes(const Result& result, size_t rank, const char* tag) {
+  return result.record.summary.at("ranks").at(rank).at("plan_bytes").at(tag);
+}
+
+namespace {
+constexpr const char* kPlannedTags[] = {"param", "grad", "optim"};
+size_t ranks_of(const Result& result) { return result.record.summary.at("ranks").size(); }
+}  // namespace
+
 bool keeps_its_plan(const Result& result) {
-  const auto& plan = result.record.summary.at("plan_bytes");
-  return peak_bytes(result, 0, "param") == plan.at("param") && peak_bytes(result, 0, "grad") == plan.at("grad") &&
-         peak_bytes(result, 0, "optim") == plan.at("optim");
+  for (size_t rank = 0; rank < ranks_of(result); ++rank) {
+    for (const char* tag : kPlannedTags) {
+      if (peak_bytes(result, rank, tag) != planned_bytes(result, rank, tag)) return false;
+    }
+  }
+  return true;
 }
 
 void check_plan(const Result& result) {
@@ -218,10 +230,12 @@ void check_plan(const Result& result) {
     }));
   }
   INFO("shortest: " << shortest);
-  const auto& plan = result.record.summary.at("plan_bytes");
-  for (const char* tag : {"param", "grad", "optim"}) {
-    INFO(tag);
-    CHECK(peak_bytes(result, 0, tag) == plan.at(tag).get<uint64_t>());
+  REQUIRE(ranks_of(result) == static_cast<size_t>(result.cell.world));
+  for (size_t rank = 0; rank < ranks_of(result); ++rank) {
+    for (const char* tag : kPlannedTags) {
+      INFO("rank " << rank << ", " << tag);
+      CHECK(peak_bytes(result, rank, tag) == planned_bytes(result, rank, tag));
+    }
   }
 }
 

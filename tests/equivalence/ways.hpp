@@ -72,7 +72,8 @@ void check_same_bits(const Result& reference, const Result& other);
 int check_all_equal(int world, const Options& options);
 
 uint64_t peak_bytes(const Result& result, size_t rank, const char* tag);
-// Memory by tag is the strategy's own estimate, peak included.
+uint64_t planned_bytes(const Result& result, size_t rank, const char* tag);
+// Memory by tag is the strategy's own estimate on every rank, peak included.
 [[nodiscard]] bool keeps_its_plan(const Result& result);
 void check_plan(const Result& result);
 // So are the calls of collectives and of windows.

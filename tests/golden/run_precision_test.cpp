@@ -88,6 +88,7 @@ TEST_CASE("every strategy gives a GPT the same bits in low precision, with recom
   CHECK(bits(train(*text, "zero2", 10, {compute, "train.recompute=2"})) == expected);
   CHECK(bits(train(*text, "zero3", 10, {compute})) == expected);
   CHECK(bits(train(*text, "fsdp", 10, {compute, "train.recompute=1"})) == expected);
+  CHECK(bits(train(*text, "zero3_offload", 10, {compute, "train.recompute=1"})) == expected);
 }
 
 TEST_CASE("a loss scale that begins too large skips steps, falls and trains on") {

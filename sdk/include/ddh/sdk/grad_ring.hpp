@@ -26,7 +26,7 @@ struct GradRingOptions {
   // A buffer is summed when it is needed again, so that peers have time to finish theirs; else at once, and there is one
   // buffer less.
   bool overlap = true;
-  // DDH_MEM_* of the segments; pinned ones get each sum by a copy.
+  // DDH_MEM_* of the segments; pinned ones get a step's first sum by a copy, and further ones are added there.
   int32_t memory = DDH_MEM_DEVICE;
 };
 

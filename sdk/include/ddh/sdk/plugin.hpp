@@ -11,6 +11,7 @@
 #include <exception>
 #include <memory>
 #include <new>
+#include <optional>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -115,6 +116,15 @@ class Host {
 
   // Values of the effective configuration; throw Error when the key or the type is wrong.
   [[nodiscard]] int64_t i64(const char* key) const { return get<int64_t>(config->get_i64, key); }
+  // Of an option that may be null, which is nothing.
+  [[nodiscard]] std::optional<int64_t> i64_if_given(const char* key) const {
+    int64_t value = 0;
+    ErrorBuffer none;
+    const ddh_rc rc = config->get_i64(h, key, &value, none.get());
+    if (rc == DDH_INVALID_ARGUMENT) return std::nullopt;
+    none.check(rc);
+    return value;
+  }
   [[nodiscard]] double f64(const char* key) const { return get<double>(config->get_f64, key); }
   [[nodiscard]] bool flag(const char* key) const { return i64(key) != 0; }
   [[nodiscard]] std::string text(const char* key) const { return get<const char*>(config->get_str, key); }
