@@ -98,6 +98,8 @@ Config::Config(const UserConfig& user, const std::vector<Section>& sections, boo
   for (const Section& section : sections)
     for (const Option& option : section.schema.options) set(section.name + "." + option.name, option.preset, "default");
   for (const Wish& wish : user.wishes()) apply(wish, sections, plugin_sections);
+  refuse_contradictions();
+  named_.clear();
   set_elsewhere(sections);
   for (const Section& section : sections) {
     for (const Option& option : section.schema.options) {
@@ -132,22 +134,38 @@ void Config::apply(const Wish& wish, const std::vector<Section>& sections, bool 
   }
   if (option != nullptr) {
     const Json value = checked_value(*option, value_for(*option, wish), wish.key, where(wish));
-    set(wish.key, with_absolute_paths(*option, value, wish.base), wish.source);
-    return;
+    return take(wish, wish.key, with_absolute_paths(*option, value, wish.base));
   }
   const std::string key = section->name + "." + alias->key;
-  if (alias->scale == 1.0) {  // another name, no other unit
-    const Option& meant = *section->schema.find(alias->key);
-    const Json value = checked_value(meant, value_for(meant, wish), key, where(wish) + " (as " + wish.key + ")");
-    return set(key, with_absolute_paths(meant, value, wish.base), wish.source + " (as " + wish.key + ")");
-  }
+  const Option& meant = *section->schema.find(alias->key);
+  const std::string here = where(wish) + " (as " + wish.key + ")";
+  if (alias->scale == 1.0)  // another name, no other unit
+    return take(wish, key,
+                with_absolute_paths(meant, checked_value(meant, value_for(meant, wish), key, here), wish.base));
   if (!wish.value.is_number())
     ddh::fail(DDH_INVALID_ARGUMENT, wish.key, " = ", wish.value.dump(), " ", where(wish),
               " is not a number; it stands for ", key, " = ", alias->scale, " * ", wish.key);
-  set(key,
-      checked_value(*section->schema.find(alias->key), wish.value.get<double>() * alias->scale, key,
-                    where(wish) + " (as " + wish.key + ")"),
-      wish.source + " (as " + wish.key + ")");
+  take(wish, key, checked_value(meant, wish.value.get<double>() * alias->scale, key, here));
+}
+
+void Config::take(const Wish& wish, const std::string& key, Json value) {
+  Named named{key, wish.key, wish.from_file, value, ddh::str(wish.key, " = ", wish.value.dump(), " ", where(wish))};
+  const auto same_name = [&](const Named& n) { return n.name == named.name && n.from_file == named.from_file; };
+  const auto before = std::find_if(named_.begin(), named_.end(), same_name);
+  if (before == named_.end())
+    named_.push_back(std::move(named));
+  else
+    *before = std::move(named);
+  set(key, std::move(value), wish.key == key ? wish.source : wish.source + " (as " + wish.key + ")");
+}
+
+// Names have no order that a user sees, so none of them can win; the command line's do win over the file's.
+void Config::refuse_contradictions() const {
+  for (auto b = named_.begin(); b != named_.end(); ++b)
+    for (auto a = named_.begin(); a != b; ++a)
+      if (a->key == b->key && a->from_file == b->from_file && a->value != b->value)
+        ddh::fail(DDH_INVALID_ARGUMENT, a->said, " and ", b->said, " are two names of ", a->key,
+                  "; leave one of them out, or give both the same value");
 }
 
 // After all layers, so that a contradiction is one wherever it stands.

@@ -46,6 +46,9 @@ class Config {
   [[nodiscard]] const Value& at(std::string_view key) const;
   [[nodiscard]] Json nested(bool values) const;
   void apply(const Wish& wish, const std::vector<Section>& sections, bool plugin_sections);
+  // The value of a key, given under the wish's name.
+  void take(const Wish& wish, const std::string& key, Json value);
+  void refuse_contradictions() const;
   void set_elsewhere(const std::vector<Section>& sections);
 
   // A wish for an option with x-sets: `key` is set by the user, `target` takes the value.
@@ -55,6 +58,15 @@ class Config {
     std::string source, where;
   };
   std::map<std::string, Borrowed> borrowed_;  // by key; while the wishes are applied
+
+  // What one name says of a key in one layer: the last time it was given.
+  struct Named {
+    std::string key, name;
+    bool from_file;
+    Json value;        // of the key
+    std::string said;  // for messages
+  };
+  std::vector<Named> named_;  // while the wishes are applied
 
   std::map<std::string, Value, std::less<>> values_;
   std::vector<std::string> order_;

@@ -27,6 +27,7 @@
 #include <optional>
 #include <set>
 
+#include "ddh/sdk/gathered_params.hpp"
 #include "ddh/sdk/grad_ring.hpp"
 #include "ddh/sdk/optim_state.hpp"
 #include "ddh/sdk/strategy.hpp"
@@ -279,14 +280,9 @@ class Zero3Offload final : public ddh::Strategy {
   }
 
   // The units in the order of a step's uses.
-  static std::vector<int32_t> uses_of(const ddh_program_desc& program, uint32_t micro_batches) {
-    std::vector<int32_t> order;
+  std::vector<int32_t> uses_of(const ddh_program_desc& program, uint32_t micro_batches) const {
     const bool trains = program.kind != DDH_PROGRAM_EVAL;
-    for (uint32_t m = 0; m < (trains ? micro_batches : 1); ++m) {
-      order.insert(order.end(), program.units, program.units + program.n_units);
-      for (uint32_t i = trains ? program.n_units : 0; i-- > 0;) order.push_back(program.units[i]);
-    }
-    return order;
+    return ddh::UnitOrder(program, args_, trains ? micro_batches : 1).units;
   }
   // Spaces of order[begin] and the uses behind it, `count` in all or as many as there are.
   std::set<size_t> spaces_of(const std::vector<int32_t>& order, size_t begin, size_t count) const {

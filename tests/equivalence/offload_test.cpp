@@ -192,7 +192,7 @@ TEST_CASE("DeepSpeed's offload sections are taken as they are, and what would ch
                                         << folder.path().string() << R"(", "pin_memory": true, "buffer_count": 4,
       "fast_init": false, "pipeline_read": true, "pipeline_write": false, "ratio": 0.9, "super_offload": false},
     "offload_param": {"device": "nvme", "nvme_path": ")"
-                                        << folder.path().string() << R"(", "pin_memory": true, "buffer_count": 5,
+                                        << folder.path().string() << R"(", "pin_memory": true, "buffer_count": 4,
       "buffer_size": 1e6, "max_in_cpu": 1e9}}})";
   const Result reference = run("zero3", kSeveralTiles),
                other = run("zero3_offload", kSeveralTiles, {"--config", folder.file("ds.json")});
@@ -200,11 +200,16 @@ TEST_CASE("DeepSpeed's offload sections are taken as they are, and what would ch
   REQUIRE(other.code == 0);
   CHECK(other.loss == reference.loss);
   CHECK((other.weights == reference.weights));
-  const auto sentence = [](const char* option) {
-    const Result result = run("zero3_offload", kSeveralTiles, {option});
+  const auto sentence = [](const char* option, const char* another = "strategy.plugin=zero3_offload") {
+    const Result result = run("zero3_offload", kSeveralTiles, {option, another});
     CHECK(result.code != 0);
     return result.err;
   };
+  CHECK_THAT(sentence("strategy.offload_optimizer.nvme_path=/a", "strategy.offload_param.nvme_path=/b"),
+             Catch::Contains("two names of strategy.nvme_path"));
+  CHECK_THAT(
+      sentence("strategy.offload_optimizer.buffer_count=4", "strategy.offload_param.buffer_count=5"),
+      Catch::Contains("offload_optimizer.buffer_count = 4") && Catch::Contains("offload_param.buffer_count = 5"));
   CHECK_THAT(sentence("strategy.offload_optimizer.super_offload=true"), Catch::Contains("delayed_update=true"));
   CHECK_THAT(sentence("strategy.delayed_update=true"), Catch::Contains("the bits would not be zero3's"));
   CHECK_THAT(sentence("strategy.offload_param.pin_memory=false"), Catch::Contains("always pinned"));

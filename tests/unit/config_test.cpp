@@ -135,6 +135,31 @@ TEST_CASE("two names of one key that contradict each other are refused, in any o
   }
 }
 
+TEST_CASE("aliases that contradict their key or each other in one layer are refused, naming both", "[config]") {
+  CHECK(
+      refusal({"strategy.reduce_bucket_size=500", "strategy.old.bytes=4096"}) ==
+      "strategy.reduce_bucket_size = 500 on the command line and strategy.old.bytes = 4096 on the command line are two "
+      "names of strategy.bucket_bytes; leave one of them out, or give both the same value");
+  CHECK_THAT(refusal({"strategy.old.table=/a", "strategy.table=/b"}),
+             Catch::Contains("strategy.old.table = \"/a\"") && Catch::Contains("strategy.table = \"/b\""));
+  CHECK_THAT(refused_file(R"({"strategy": {"table": "a.bin", "old": {"table": "b.bin"}}})"),
+             Catch::Contains("strategy.old.table = \"b.bin\" in ") && Catch::Contains("c.json") &&
+                 Catch::Contains("strategy.table = \"a.bin\" in "));
+}
+
+TEST_CASE("names of one key that agree are taken, one name given twice is its last value, and words win over the file",
+          "[config]") {
+  CHECK(with({"strategy.reduce_bucket_size=500", "strategy.bucket_bytes=2e3"}).get<int64_t>("strategy.bucket_bytes") ==
+        2000);
+  CHECK(with({"strategy.old.bytes=1", "strategy.old.bytes=2"}).get<int64_t>("strategy.bucket_bytes") == 2);
+  CHECK(with({"strategy.old.bytes=1", "strategy.bucket_bytes=2", "strategy.old.bytes=2"})
+            .get<int64_t>("strategy.bucket_bytes") == 2);
+  const TempFolder folder;
+  const std::string file = write(folder, R"({"strategy": {"reduce_bucket_size": 500}})");
+  const Config config(UserConfig::read(file, {parse_override("strategy.old.bytes=4096")}), sections());
+  CHECK(config.get<int64_t>("strategy.bucket_bytes") == 4096);
+}
+
 TEST_CASE("paths of a file are relative to it, paths of words to the current folder", "[config]") {
   const TempFolder folder;
   const std::string file = write(folder, R"({"strategy": {"table": "../t.bin"}, "data": {"path": "/abs/d.txt"}})");

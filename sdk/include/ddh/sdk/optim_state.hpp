@@ -9,6 +9,19 @@
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
+// First values of parameters that have no master: `values`, of a low precision, from r.flat_offset on.
+inline void init_rounded(const Host& host, const ddh_range& r, int32_t dtype, void* values) {
+  constexpr uint64_t kPieceNumel = 64 * kGrid;
+  const Buffer piece(host, DDH_TAG_COMM, kPieceNumel * sizeof(float), "first values on their way");
+  char* const to = static_cast<char*>(values) + r.flat_offset * ddh_dtype_bytes(dtype);
+  for (uint64_t done = 0; done < r.numel; done += kPieceNumel) {
+    const uint64_t numel = std::min(kPieceNumel, r.numel - done);
+    call(host.params->init_range, host.h, r.param, r.param_offset + done, numel, piece.f32());
+    call(host.flatops->cast, host.h, to + done * ddh_dtype_bytes(dtype), dtype, piece.f32(), DDH_F32, numel, nullptr);
+  }
+  call(host.stream->synchronize, host.h, nullptr);  // before the piece is released
+}
+
 class OptimState {
  public:
   // For `numel` elements of a space (padding included), of which `ranges` are parameters. Parameters that no program
@@ -57,7 +70,7 @@ class OptimState {
       if (float* to = master_values(values)) {
         call(host_->params->init_range, host_->h, r.param, r.param_offset, r.numel, to + r.flat_offset);
       } else {
-        init_low_precision(r, values);
+        init_rounded(*host_, r, dtype_, values);
       }
     }
     refresh(values);
@@ -123,17 +136,6 @@ class OptimState {
   }
   void cast(void* to, const float* from, uint64_t numel) const {
     call(host_->flatops->cast, host_->h, to, dtype_, from, DDH_F32, numel, nullptr);
-  }
-
-  void init_low_precision(const ddh_range& r, void* values) const {
-    constexpr uint64_t kPieceNumel = 64 * kGrid;
-    const Buffer piece(*host_, DDH_TAG_COMM, kPieceNumel * sizeof(float), "first values on their way");
-    for (uint64_t done = 0; done < r.numel; done += kPieceNumel) {
-      const uint64_t numel = std::min(kPieceNumel, r.numel - done);
-      call(host_->params->init_range, host_->h, r.param, r.param_offset + done, numel, piece.f32());
-      cast(at(values, r.flat_offset + done), piece.f32(), numel);
-    }
-    call(host_->stream->synchronize, host_->h, nullptr);  // before the piece is released
   }
 
   const Host* host_;

@@ -82,7 +82,7 @@ class OffloadedState {
       const Space& s = spaces_[tile.space];
       for (const ddh_range& r : ranges_of(tile)) {
         if (s.is_low && !s.trained) {
-          init_rounded(r, s.dtype, a.values);
+          init_rounded(host_, r, s.dtype, a.values);
           continue;
         }
         float* const to = (s.is_low ? a.state[0] : static_cast<float*>(a.values)) + r.flat_offset;
@@ -423,17 +423,6 @@ class OffloadedState {
     if (!has_master(s)) return;
     for (const ddh_range& r : ranges_of(tile))
       cast(at(a.values, s.dtype, r.flat_offset), s.dtype, a.state[0] + r.flat_offset, r.numel);
-  }
-  // First values of parameters that have no master.
-  void init_rounded(const ddh_range& r, int32_t dtype, void* values) const {
-    constexpr uint64_t kPieceNumel = 64 * kGrid;
-    const Buffer piece(host_, DDH_TAG_COMM, kPieceNumel * sizeof(float), "first values on their way");
-    for (uint64_t done = 0; done < r.numel; done += kPieceNumel) {
-      const uint64_t numel = std::min(kPieceNumel, r.numel - done);
-      call(host_.params->init_range, host_.h, r.param, r.param_offset + done, numel, piece.f32());
-      cast(at(values, dtype, r.flat_offset + done), dtype, piece.f32(), numel);
-    }
-    call(host_.stream->synchronize, host_.h, nullptr);  // before the piece is released
   }
   // A buffer that was not read holds another tile's values where this one has padding.
   void zero_gaps(const Tile& tile, const std::vector<ddh_range>& pieces, void* values) const {
