@@ -41,10 +41,9 @@ TEST_CASE("gradients rounded to bf16 before they are summed: the same bits under
   const Result bf16 = check_everywhere(world, joined(options, {"precision.reduce_dtype=bf16"})),
                fp32 = run(kReference, world, options, kSteps);
   CHECK(bf16.grad_norm != fp32.grad_norm);
-  for (size_t i = 0; i < fp32.record.steps.size(); ++i) {
-    const double expected = fp32.record.steps[i].at("loss");
-    CHECK(bf16.record.steps[i].at("loss").get<double>() == Approx(expected).epsilon(1e-2));
-  }
+  // Three times the largest that was measured: 4.8e-6 of a loss, 2.1e-4 of what it falls by, which is 0.026 and more.
+  CHECK(loss_distance(bf16, fp32) < 1.5e-5);
+  CHECK(fall_distance(bf16, fp32) < 6.3e-4);
 }
 
 TEST_CASE("shards in nodes and replicas across them round each rank's gradient once", "[equivalence]") {

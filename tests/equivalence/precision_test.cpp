@@ -33,11 +33,11 @@ TEST_CASE("every strategy gives the same bits: fp16, whose scale is found by ove
 TEST_CASE("low precision changes the loss by its rounding alone", "[equivalence]") {
   const Result fp32 = run(kZero1, 2, {}), bf16 = run(kZero1, 2, {"precision.compute=bf16"}),
                fp16 = run(kZero1, 2, {"precision.compute=fp16", "precision.initial_scale_power=4"});
-  for (size_t i = 0; i < fp32.record.steps.size(); ++i) {
-    const double expected = fp32.record.steps[i].at("loss");
-    CHECK(bf16.record.steps[i].at("loss").get<double>() == Approx(expected).epsilon(1e-2));
-    CHECK(fp16.record.steps[i].at("loss").get<double>() == Approx(expected).epsilon(1e-3));
-  }
+  // Three times what was measured: 2.8e-4 and 2.9e-5 of a loss; 1.2e-2 and 5.9e-4 of what it falls by, which is 0.047.
+  CHECK(loss_distance(bf16, fp32) < 9e-4);
+  CHECK(loss_distance(fp16, fp32) < 9e-5);
+  CHECK(fall_distance(bf16, fp32) < 3.5e-2);
+  CHECK(fall_distance(fp16, fp32) < 1.8e-3);
   CHECK(bf16.loss != fp32.loss);
   CHECK(fp16.loss != fp32.loss);
 }

@@ -2,6 +2,7 @@
 #include "equivalence/ways.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "equivalence/shrink.hpp"
 
@@ -197,6 +198,26 @@ int check_all_equal(int world, const Options& options) {
   }
   return cells;
 }
+
+namespace {
+double loss_of(const nlohmann::json& step) { return step.at("loss").get<double>(); }
+double fall_of(const Result& result) {
+  return loss_of(result.record.steps.front()) - loss_of(result.record.steps.back());
+}
+}  // namespace
+
+double loss_distance(const Result& result, const Result& from) {
+  double largest = 0;
+  for (size_t i = 0; i < from.record.steps.size(); ++i) {
+    const double expected = loss_of(from.record.steps[i]);
+    const double distance = std::abs(loss_of(result.record.steps[i]) / expected - 1);
+    if (std::isnan(distance)) return distance;
+    largest = std::max(largest, distance);
+  }
+  return largest;
+}
+
+double fall_distance(const Result& result, const Result& from) { return std::abs(fall_of(result) / fall_of(from) - 1); }
 
 uint64_t peak_bytes(const Result& result, size_t rank, const char* tag) {
   return result.record.summary.at("ranks").at(rank).at("memory_bytes").at(tag).at("peak");

@@ -71,6 +71,11 @@ void check_same_bits(const Result& reference, const Result& other);
 // Every taken way against ddp on loop. Returns the number of cells.
 int check_all_equal(int world, const Options& options);
 
+// For runs that differ by roundings: the largest relative difference of a step's loss, and that of what the loss fell by from
+// the first step to the last.
+double loss_distance(const Result& result, const Result& from);
+double fall_distance(const Result& result, const Result& from);
+
 uint64_t peak_bytes(const Result& result, size_t rank, const char* tag);
 uint64_t planned_bytes(const Result& result, size_t rank, const char* tag);
 // Memory by tag is the strategy's own estimate on every rank, peak included.
