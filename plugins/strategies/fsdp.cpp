@@ -339,15 +339,8 @@ class Fsdp final : public ddh::Strategy {
 
   // A step of the first train program, in numbers.
   void run_dry(Gathered& gathered) const {
-    int32_t p = 0;
-    const auto n_programs = static_cast<int32_t>(args_.model->n_programs);
-    while (p < n_programs && args_.model->programs[p]->kind != DDH_PROGRAM_TRAIN) ++p;
-    if (p == n_programs) return;
-    const ddh::UnitOrder order(*args_.model->programs[p], args_, args_.grad_accum_steps);
-    for (size_t i = 0; i < order.units.size(); ++i) {
-      open(order.use(p, i), gathered);
-      close(order.use(p, i), gathered);
-    }
+    ddh::run_train_step(
+        args_, [&](const auto& use) { open(use, gathered); }, [&](const auto& use) { close(use, gathered); });
   }
 
   Mode mode_ = Mode::kFullShard;

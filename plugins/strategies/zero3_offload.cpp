@@ -11,6 +11,7 @@
 //                           optim and param), in one file with nvme (no memory)
 //                           with offload_param every open unit has its full parameters in a buffer of this rank's,
 //                           since pages of a window would stay: a host pays for N of them
+//                           persistence_bytes and overlap_comm as in zero3
 //                           an optimizer that needs whole parameters: frames as large as a unit's share of these
 // In bf16 and fp16          parameters take half, and 4 P/N for the master come to the optimizer state, also on the tier
 // Moved per rank and step   as zero3 between ranks; between tier and device r 8 P/N read and written in step(), with
@@ -25,12 +26,12 @@
 // one written; and a segment that is away comes by a read, which begins with the prefetch, and an all_gather.
 #include <functional>
 #include <optional>
-#include <set>
 
-#include "ddh/sdk/gathered_params.hpp"
 #include "ddh/sdk/grad_ring.hpp"
-#include "ddh/sdk/optim_state.hpp"
+#include "ddh/sdk/prefetch_policy.hpp"
+#include "ddh/sdk/stage_options.hpp"
 #include "ddh/sdk/strategy.hpp"
+#include "ddh/sdk/tier/fetched_params.hpp"
 #include "ddh/sdk/tier/offloaded_state.hpp"
 
 namespace {
@@ -41,8 +42,7 @@ ddh::Place place_of(const std::string& name) {
 
 class Zero3Offload final : public ddh::Strategy {
  public:
-  explicit Zero3Offload(const ddh_create& create)
-      : Strategy(create), prefetch_units_(static_cast<uint32_t>(host.i64("strategy.prefetch_units"))) {
+  explicit Zero3Offload(const ddh_create& create) : Strategy(create), policy_(host) {
     settings_.values = place_of(host.text("strategy.offload_param.device"));
     settings_.state = place_of(host.text("strategy.offload_optimizer.device"));
     settings_.ratio = host.f64("strategy.offload_optimizer.ratio");
@@ -64,38 +64,36 @@ class Zero3Offload final : public ddh::Strategy {
   void attach(const ddh_attach_args& args) override {
     require_host_device();
     args_ = ddh::copy_of(args);
-    layout_ = ddh::ModelLayout(*args.model, args.world_size, args.compute_dtype, ddh::whole_params(host, *args.model));
+    layout_ = ddh::ModelLayout(*args.model, args.world_size, args.compute_dtype, ddh::whole_params(host, *args.model),
+                               policy_.grouping());
     views_ = ddh::UnitViews(*args.model, layout_);
-    gathers_by_copy_ = params_away_ || (host.window->caps(host.h, args.group) & DDH_COMM_SHARED_VIEW) == 0;
-    grads_ = ddh::GradRing(layout_, args_);
-    for (const ddh::FlatSpace& space : layout_.spaces) {
-      if (!space.shared) view_slot_bytes_ = std::max(view_slot_bytes_, space.value_bytes());
-    }
+    ddh::warn_of_idle(host, args_.rank, {ddh::kContiguousGradients});
     offloaded_.emplace(host, layout_, args.rank, settings_);
+    gathered_ = gathered();
+    grads_ = ddh::GradRing(layout_, args_, {.overlap = host.flag("strategy.overlap_comm")});
   }
 
   void plan(ddh_plan& out) override {
     for (const ddh::FlatSpace& space : layout_.spaces) {
-      if (!params_away_) out.param_bytes += space.value_segment_bytes(args_.rank);
-      if (gathers_by_copy_ && space.shared) out.param_bytes += backing_bytes(space.value_bytes());
       if (!space.trained_in(ddh::first_train_program(*args_.model))) continue;
       out.reduce_calls += args_.reduce_order == DDH_RANK_FIRST ? args_.grad_accum_steps : 1;
       if (!params_away_) out.publish_calls += 1;
     }
-    if (params_away_) out.publish_calls = gathers_per_step();
+    const auto open = [this](const auto& use, auto& params) { policy_.open(use, params); };
+    const auto close = [this](const auto& use, auto& params) { policy_.close(use, params); };
+    Gathered dry = gathered(), step = gathered();
+    out.param_bytes = dry.params.resting_bytes() + ddh::peak_open_bytes(args_, dry.params, open, close);
+    ddh::run_train_step(
+        args_, [&](const auto& use) { open(use, step.params); }, [&](const auto& use) { close(use, step.params); });
+    if (step.source) out.publish_calls = step.source->gathers();
     out.grad_bytes = grads_.bytes();
-    out.param_bytes += offloaded_->value_bytes() + peak_in_flight_bytes();
     out.optim_bytes = offloaded_->state_bytes();
     out.file_bytes = offloaded_->file_bytes();
   }
 
   void materialize() override {
     offloaded_->materialize();
-    for (const ddh::FlatSpace& space : layout_.spaces) {
-      State& s = states_.emplace_back();
-      if (!params_away_) s.params.emplace(host, args_.group, space, 0);
-      if (gathers_by_copy_ && space.shared) s.own_backing = view_buffer(space.value_bytes());
-    }
+    gathered_.params.materialize();
     write_windows(every_, [&] { offloaded_->init(values_); });
     grads_.materialize(host);
   }
@@ -108,28 +106,13 @@ class Zero3Offload final : public ddh::Strategy {
   }
 
   void acquire(const ddh_unit_use& use, ddh_unit_view& out) override {
-    begin_open_unit(use.unit);
-    for (uint32_t i = 0; i < std::min(prefetch_units_, use.n_next); ++i) begin_open_unit(use.next[i]);
-    for (const size_t s : layout_.unit_uses[static_cast<size_t>(use.unit)]) {
-      finish_open(s);
-      ++states_[s].uses;
-    }
+    policy_.open(use, gathered_.params);
     views_.fill(
-        use, version_, [&](size_t s) { return states_[s].view; }, [&](size_t s) { return grads_.writable(s); }, out);
+        use, version_, [&](size_t s) { return gathered_.params.view(s); }, [&](size_t s) { return grads_.writable(s); },
+        out);
   }
 
-  // Closes all that neither an acquired unit nor the next ones need.
-  void release(const ddh_unit_use& use) override {
-    for (const size_t s : layout_.unit_uses[static_cast<size_t>(use.unit)]) --states_[s].uses;
-    std::set<size_t> keep;
-    for (uint32_t i = 0; i < std::min(prefetch_units_, use.n_next); ++i) {
-      const std::vector<size_t>& uses = layout_.unit_uses[static_cast<size_t>(use.next[i])];
-      keep.insert(uses.begin(), uses.end());
-    }
-    for (size_t s = 0; s < states_.size(); ++s) {
-      if (states_[s].view != nullptr && states_[s].uses == 0 && keep.count(s) == 0) close(s);
-    }
-  }
+  void release(const ddh_unit_use& use) override { policy_.close(use, gathered_.params); }
 
   void grads_ready(const ddh_unit_use& use) override {
     const bool last = static_cast<uint32_t>(use.micro_batch) + 1 == args_.grad_accum_steps;
@@ -158,7 +141,7 @@ class Zero3Offload final : public ddh::Strategy {
   std::vector<ddh_state_entry> state() override {
     std::vector<ddh_state_entry> out;
     offloaded_->forget_entries();
-    for (size_t s = 0; s < states_.size(); ++s) offloaded_->append_state_entries(out, s, values_(s));
+    for (size_t s = 0; s < layout_.spaces.size(); ++s) offloaded_->append_state_entries(out, s, values_(s));
     return out;
   }
   void state_read(uint32_t entry, uint64_t offset, uint64_t numel, void* dst) override {
@@ -175,16 +158,20 @@ class Zero3Offload final : public ddh::Strategy {
 
  private:
   using Clock = std::chrono::steady_clock;
-  static constexpr size_t kNone = SIZE_MAX;
 
-  struct State {
-    std::optional<ddh::Window> params;  // unless they are away
-    char* view = nullptr;               // while open
-    uint32_t uses = 0;                  // acquires without their release
-    bool is_reading = false;            // this rank's segment is on its way; the others' come when it is there
-    size_t backing = kNone;             // index in backings_ while open, where a gather copies
-    size_t own_backing = kNone;         // of a shared space
+  // Full views, and what stands behind them where segments are away.
+  struct Gathered {
+    std::unique_ptr<ddh::FetchedParams> source;
+    ddh::GatheredParams params;
   };
+  // In numbers only, until it is materialized.
+  Gathered gathered() {
+    Gathered out;
+    if (params_away_)
+      out.source = std::make_unique<ddh::FetchedParams>(host, layout_, args_.group, args_.rank, *offloaded_);
+    out.params = ddh::GatheredParams(host, layout_, args_.group, args_.rank, out.source.get());
+    return out;
+  }
 
   void refuse_what_changes_bits_or_waits() const {
     if (host.flag("strategy.delayed_update"))
@@ -196,6 +183,11 @@ class Zero3Offload final : public ddh::Strategy {
         ddh::fail(DDH_FAILED_PRECONDITION, key,
                   "=false: copies from pageable memory can't go on beside the computation; ",
                   "what is offloaded to cpu is always pinned, set it to true");
+    if (params_away_ && policy_.grouping().persistent_bytes > 0)
+      ddh::fail(DDH_FAILED_PRECONDITION, "strategy.persistence_bytes=", policy_.grouping().persistent_bytes,
+                " keeps small parameters gathered, and strategy.offload_param.device=",
+                host.text("strategy.offload_param.device"),
+                " lets none rest on the device; set one of them to 0 or none");
   }
 
   // Frames of files are updated where they are read to, in the host's memory.
@@ -210,120 +202,12 @@ class Zero3Offload final : public ddh::Strategy {
   // Runs `body` with the windows of the chosen spaces open for writing, where there are windows.
   template <class Chosen, class Body>
   void write_windows(Chosen&& chosen, Body&& body) {
-    for (size_t s = 0; s < states_.size(); ++s)
-      if (states_[s].params && chosen(s)) states_[s].params->write_begin();
+    if (params_away_) return body();
+    for (size_t s = 0; s < layout_.spaces.size(); ++s)
+      if (chosen(s)) gathered_.params.window(s).write_begin();
     body();
-    for (size_t s = 0; s < states_.size(); ++s)
-      if (states_[s].params && chosen(s)) states_[s].params->commit();
-  }
-
-  // A full view's memory, and room to place this rank's segment on a boundary that a tier can read to.
-  uint64_t backing_bytes(uint64_t value_bytes) const {
-    return value_bytes + (params_away_ ? 2 * ddh::Tier::kAlignment : 0);
-  }
-  size_t view_buffer(uint64_t value_bytes) {
-    backings_.emplace_back(host, DDH_TAG_PARAM, backing_bytes(value_bytes), "zero3_offload gathered parameters");
-    return backings_.size() - 1;
-  }
-  uint64_t segment_offset_bytes(const ddh::FlatSpace& space) const {
-    return space.cut.segment_offset[static_cast<size_t>(args_.rank)] * ddh_dtype_bytes(space.dtype);
-  }
-  char* view_in(const ddh::Buffer& backing, const ddh::FlatSpace& space) const {
-    const uint64_t segment = reinterpret_cast<uintptr_t>(backing.data()) + segment_offset_bytes(space);
-    return static_cast<char*>(backing.data()) + (ddh::Tier::round_up(segment) - segment);
-  }
-
-  void begin_open_unit(int32_t unit) {
-    for (const size_t index : layout_.unit_uses[static_cast<size_t>(unit)]) {
-      State& s = states_[index];
-      if (s.view != nullptr) continue;
-      if (gathers_by_copy_) s.backing = s.own_backing != kNone ? s.own_backing : take_backing();
-      if (!params_away_) {
-        s.view = static_cast<char*>(s.params->open(s.backing == kNone ? nullptr : backings_[s.backing].data()));
-        continue;
-      }
-      const ddh::FlatSpace& space = layout_.spaces[index];
-      s.view = view_in(backings_[s.backing], space);
-      offloaded_->begin_fetch(index, s.view + segment_offset_bytes(space));
-      s.is_reading = true;
-    }
-  }
-  void finish_open(size_t index) {
-    State& s = states_[index];
-    if (!std::exchange(s.is_reading, false)) return;
-    const ddh::Span span(host, DDH_SPAN_COMM, "fetch");
-    offloaded_->finish_fetch(index);
-    const ddh::FlatSpace& space = layout_.spaces[index];
-    ddh_coll c{};
-    c.struct_size = sizeof c;
-    c.dtype = space.dtype;
-    c.send = s.view + segment_offset_bytes(space);
-    c.recv = s.view;
-    c.counts = space.cut.segment_numel.data();
-    c.group = args_.group;
-    c.label = space.name.c_str();
-    ddh::call(host.comm->all_gather, host.h, &c);
-  }
-  void close(size_t index) {
-    State& s = states_[index];
-    if (s.params) s.params->close();
-    if (std::exchange(s.is_reading, false)) offloaded_->finish_fetch(index);
-    s.view = nullptr;
-    if (s.backing != kNone && s.backing != s.own_backing) free_backings_.push_back(s.backing);
-    s.backing = kNone;
-  }
-  size_t take_backing() {
-    if (free_backings_.empty()) return view_buffer(view_slot_bytes_);
-    const size_t slot = free_backings_.back();
-    free_backings_.pop_back();
-    return slot;
-  }
-
-  // The units in the order of a step's uses.
-  std::vector<int32_t> uses_of(const ddh_program_desc& program, uint32_t micro_batches) const {
-    const bool trains = program.kind != DDH_PROGRAM_EVAL;
-    return ddh::UnitOrder(program, args_, trains ? micro_batches : 1).units;
-  }
-  // Spaces of order[begin] and the uses behind it, `count` in all or as many as there are.
-  std::set<size_t> spaces_of(const std::vector<int32_t>& order, size_t begin, size_t count) const {
-    std::set<size_t> spaces;
-    for (size_t j = begin; j < std::min(begin + count, order.size()); ++j) {
-      const std::vector<size_t>& uses = layout_.unit_uses[static_cast<size_t>(order[j])];
-      spaces.insert(uses.begin(), uses.end());
-    }
-    return spaces;
-  }
-
-  // The highest sum, over the steps of every program, of what is open beyond this rank's segments.
-  uint64_t peak_in_flight_bytes() const {
-    uint64_t peak = 0;
-    for (uint32_t p = 0; p < args_.model->n_programs; ++p) {
-      const std::vector<int32_t> order = uses_of(*args_.model->programs[p], std::min(args_.grad_accum_steps, 2U));
-      for (size_t i = 0; i < order.size(); ++i) {
-        uint64_t bytes = 0;
-        for (const size_t s : spaces_of(order, i, prefetch_units_ + 1)) bytes += in_flight_bytes(layout_.spaces[s]);
-        peak = std::max(peak, bytes);
-      }
-    }
-    return peak;
-  }
-  uint64_t in_flight_bytes(const ddh::FlatSpace& space) const {
-    if (!gathers_by_copy_) return space.value_bytes() - space.value_segment_bytes(args_.rank);
-    return space.shared ? 0 : backing_bytes(view_slot_bytes_);  // shared ones have a buffer of their own
-  }
-  // How often a space is opened in a step of the first train program.
-  uint64_t gathers_per_step() const {
-    uint32_t p = 0;
-    while (p < args_.model->n_programs && args_.model->programs[p]->kind != DDH_PROGRAM_TRAIN) ++p;
-    if (p == args_.model->n_programs) return 0;
-    const std::vector<int32_t> order = uses_of(*args_.model->programs[p], args_.grad_accum_steps);
-    uint64_t gathers = 0;
-    std::set<size_t> kept;  // by the release of the use before
-    for (size_t i = 0; i < order.size(); ++i) {
-      for (const size_t s : spaces_of(order, i, prefetch_units_ + 1)) gathers += kept.count(s) == 0 ? 1 : 0;
-      kept = spaces_of(order, i + 1, prefetch_units_);
-    }
-    return gathers;
+    for (size_t s = 0; s < layout_.spaces.size(); ++s)
+      if (chosen(s)) gathered_.params.window(s).commit();
   }
 
   void count_traffic() {
@@ -355,7 +239,7 @@ class Zero3Offload final : public ddh::Strategy {
 
   // This rank's segment of a space, unless it is away.
   const std::function<void*(size_t)> values_ = [this](size_t s) {
-    return states_[s].params ? states_[s].params->segment() : nullptr;
+    return params_away_ ? nullptr : gathered_.params.window(s).segment();
   };
   static constexpr auto every_ = [](size_t) { return true; };
   static constexpr double kDiskLimits = 0.1;  // share of the time: with less, a faster disk gains little
@@ -364,18 +248,14 @@ class Zero3Offload final : public ddh::Strategy {
     uint64_t file_read = 0, file_written = 0, memory_read = 0, memory_written = 0;
   };
 
-  const uint32_t prefetch_units_;
+  const ddh::PrefetchPolicy policy_;
   ddh::OffloadSettings settings_;
   bool params_away_ = false;
   ddh_attach_args args_{};
   ddh::ModelLayout layout_;
   ddh::UnitViews views_;
-  bool gathers_by_copy_ = false;
-  uint64_t view_slot_bytes_ = 0;  // of the largest space that is not shared
-  std::vector<State> states_;     // per space
+  Gathered gathered_;
   ddh::GradRing grads_;
-  std::vector<ddh::Buffer> backings_;
-  std::vector<size_t> free_backings_;
   std::optional<ddh::OffloadedState> offloaded_;  // after what it reads to
   uint64_t version_ = 1;
   std::optional<Clock::time_point> first_step_begun_;
@@ -384,9 +264,11 @@ class Zero3Offload final : public ddh::Strategy {
   Counted counted_;
 };
 
-constexpr const char* kSchema = R"({"type": "object", "properties": {
-  "prefetch_units": {"type": "integer", "default": 1, "minimum": 0, "maximum": 64,
-    "description": "how many units to gather ahead of the one in use", "x-affects": "memory"},
+constexpr const char* kSchema = R"({"type": "object", "properties": {)" DDH_PREFETCH_OPTIONS R"(,
+  "overlap_comm": {"type": "boolean", "default": true, "x-affects": "memory",
+    "description": "sum a unit's gradients while the next ones are computed; false: at once, with a buffer less"},
+  "contiguous_gradients": {"type": "boolean", "default": true,
+    "description": "gradients are written contiguously from the start: false changes nothing, and says so"},
   "offload_optimizer": {"type": "object", "properties": {
     "device": {"type": "string", "enum": ["none", "cpu", "nvme"], "default": "cpu",
       "description": "where the optimizer state lives: on the device, in pinned memory, on a file in nvme_path"},
@@ -413,7 +295,9 @@ constexpr const char* kSchema = R"({"type": "object", "properties": {
     "description": "tiles under way: 3 read, update and write at once, more read further ahead", "x-affects": "memory"},
   "io": {"type": "string", "enum": ["auto", "uring", "pread"], "default": "auto",
     "description": "how files are read and written; auto: io_uring, else pread with a warning"}},
-  "x-aliases": {"offload_optimizer.nvme_path": {"key": "nvme_path"}, "offload_param.nvme_path": {"key": "nvme_path"},
+  "x-aliases": {)" DDH_PREFETCH_ALIASES R"(,
+    "offload_optimizer.nvme_path": {"key": "nvme_path"},
+    "offload_param.nvme_path": {"key": "nvme_path"},
     "offload_optimizer.buffer_count": {"key": "buffer_count"}, "offload_param.buffer_count": {"key": "buffer_count"},
     "offload_param.buffer_size": {"key": "buffer_bytes", "scale": 4},
     "offload_optimizer.super_offload": {"key": "delayed_update"}}})";

@@ -26,12 +26,34 @@ class ViewSource {
   // Bytes under DDH_TAG_PARAM that materialize takes.
   [[nodiscard]] virtual uint64_t resting_bytes() const = 0;
   virtual void materialize() = 0;
-  // Fills `backing` with a space's full view; `window` is the space's, where there are windows. In a dry run both are
-  // nullptr. [collective]
-  virtual void open(size_t space, Window* window, void* backing) = 0;
+  // Room that a view of so many bytes takes, and where the view begins in it.
+  [[nodiscard]] virtual uint64_t backing_bytes(uint64_t view_bytes) const { return view_bytes; }
+  [[nodiscard]] virtual void* view_in(size_t, void* backing) const { return backing; }
+  // Fills `view` with a space's full view, or begins to; `window` is the space's, where there are windows. In a dry run
+  // both are nullptr. [collective]
+  virtual void open(size_t space, Window* window, void* view) = 0;
+  // Ends what open has begun, before the view's first use. A view that closes unused is not finished. [collective]
+  virtual void finish_open(size_t, void*) {}
   // Before the view goes. [collective]
   virtual void close(size_t space, Window* window, void* view) = 0;
 };
+
+// This rank's place in a full view.
+inline void* segment_in(const FlatSpace& space, int32_t rank, void* view) {
+  return static_cast<char*>(view) + space.cut.segment_offset[static_cast<size_t>(rank)] * ddh_dtype_bytes(space.dtype);
+}
+// All segments into every rank's full view, in which its own lies in place already. [collective]
+inline void gather_segments(const Host& host, ddh_group* group, const FlatSpace& space, int32_t rank, void* view) {
+  ddh_coll c{};
+  c.struct_size = sizeof c;
+  c.dtype = space.dtype;
+  c.send = segment_in(space, rank, view);
+  c.recv = view;
+  c.counts = space.cut.segment_numel.data();
+  c.group = group;
+  c.label = space.name.c_str();
+  call(host.comm->all_gather, host.h, &c);
+}
 
 class GatheredParams {
  public:
@@ -57,7 +79,7 @@ class GatheredParams {
     uint64_t bytes = source_ != nullptr ? source_->resting_bytes() : 0;
     for (const FlatSpace& space : layout_->spaces) {
       if (has_windows()) bytes += space.persistent ? space.value_bytes() : space.value_segment_bytes(rank_);
-      if (has_own_buffer(space)) bytes += space.value_bytes();
+      if (has_own_buffer(space)) bytes += backing_bytes(space.value_bytes());
     }
     return bytes;
   }
@@ -73,21 +95,26 @@ class GatheredParams {
       const FlatSpace& space = layout_->spaces[s];
       if (has_windows()) states_[s].window.emplace(*host_, group_, space, space.persistent ? DDH_WINDOW_PERMANENT : 0U);
       if (has_own_buffer(space)) {
-        states_[s].own_buffer = Buffer(*host_, DDH_TAG_PARAM, space.value_bytes(), str("gathered ", space.name));
+        states_[s].own_buffer =
+            Buffer(*host_, DDH_TAG_PARAM, backing_bytes(space.value_bytes()), str("gathered ", space.name));
       }
     }
   }
 
+  [[nodiscard]] const ModelLayout& layout() const { return *layout_; }
   [[nodiscard]] Window& window(size_t space) { return *states_[space].window; }
   [[nodiscard]] bool is_open(size_t space) const { return states_[space].is_open; }
   // Elements of what is open, persistent spaces not counted.
   [[nodiscard]] uint64_t open_numel() const { return open_numel_; }
   [[nodiscard]] void* view(size_t space) const { return states_[space].view; }
 
-  // Between acquire and release a space stays open; both nest.
+  // Between acquire and release a space stays open, and its view is whole; both nest. [collective] as open is.
   void acquire(const std::vector<size_t>& spaces) {
     open(spaces);
-    for (const size_t s : spaces) ++states_[s].acquired;
+    for (const size_t s : spaces) {
+      ++states_[s].acquired;
+      if (std::exchange(states_[s].is_begun, false)) source_->finish_open(s, states_[s].view);
+    }
   }
   void release(const std::vector<size_t>& spaces) {
     for (const size_t s : spaces) --states_[s].acquired;
@@ -112,6 +139,7 @@ class GatheredParams {
     size_t slot = SIZE_MAX;        // index in slots_ while open there
     void* view = nullptr;
     bool is_open = false;
+    bool is_begun = false;  // by the source, which has not been told to finish
     uint32_t acquired = 0;
   };
 
@@ -122,11 +150,15 @@ class GatheredParams {
   [[nodiscard]] bool opens_in_slot(const FlatSpace& space) const {
     return gathers_by_copy_ && !space.shared && !space.persistent;
   }
+  [[nodiscard]] uint64_t backing_bytes(uint64_t view_bytes) const {
+    return source_ != nullptr ? source_->backing_bytes(view_bytes) : view_bytes;
+  }
   [[nodiscard]] bool has_windows() const { return source_ == nullptr || !source_->keeps_segments(); }
 
   void open_one(size_t s) {
     State& state = states_[s];
     state.is_open = true;
+    state.is_begun = source_ != nullptr;
     ++opens_;
     count(s, +1);
     if (is_dry_ && source_ != nullptr) source_->open(s, nullptr, nullptr);
@@ -137,12 +169,12 @@ class GatheredParams {
       state.view = state.window->open(backing);
       return;
     }
-    state.view = backing;
-    source_->open(s, state.window ? &*state.window : nullptr, backing);
+    state.view = source_->view_in(s, backing);
+    source_->open(s, state.window ? &*state.window : nullptr, state.view);
   }
   void close_one(size_t s) {
     State& state = states_[s];
-    state.is_open = false;
+    state.is_open = state.is_begun = false;
     count(s, -1);
     if (source_ != nullptr)
       source_->close(s, state.window ? &*state.window : nullptr, state.view);
@@ -158,14 +190,14 @@ class GatheredParams {
     const FlatSpace& space = layout_->spaces[s];
     if (space.persistent) return;
     uint64_t bytes = space.value_bytes() - space.value_segment_bytes(rank_);
-    if (gathers_by_copy_) bytes = space.shared ? 0 : slot_bytes_;
+    if (gathers_by_copy_) bytes = space.shared ? 0 : backing_bytes(slot_bytes_);
     open_numel_ += sign > 0 ? space.numel : uint64_t{0} - space.numel;
     open_bytes_ = sign > 0 ? open_bytes_ + bytes : open_bytes_ - bytes;
     peak_open_bytes_ = std::max(peak_open_bytes_, open_bytes_);
   }
   size_t take_slot() {
     if (free_slots_.empty()) {
-      slots_.emplace_back(*host_, DDH_TAG_PARAM, slot_bytes_, "gathered parameters");
+      slots_.emplace_back(*host_, DDH_TAG_PARAM, backing_bytes(slot_bytes_), "gathered parameters");
       return slots_.size() - 1;
     }
     const size_t slot = free_slots_.back();
@@ -182,7 +214,7 @@ class GatheredParams {
   bool is_dry_ = true;  // until materialize
   uint64_t opens_ = 0;
   std::vector<State> states_;  // per space
-  std::vector<Buffer> slots_;  // each of slot_bytes_
+  std::vector<Buffer> slots_;  // each with room for a view of slot_bytes_
   std::vector<size_t> free_slots_;
   uint64_t slot_bytes_ = 0;  // of the largest space that opens in one
   uint64_t open_bytes_ = 0, peak_open_bytes_ = 0;
@@ -238,6 +270,20 @@ uint64_t peak_open_bytes(const ddh_attach_args& args, GatheredParams& params, Ac
     params.close_except({});
   }
   return params.peak_open_bytes();
+}
+
+// Calls acquire and release as a step of the first train program does; without one not at all.
+template <class Acquire, class Release>
+void run_train_step(const ddh_attach_args& args, Acquire&& acquire, Release&& release) {
+  int32_t p = 0;
+  const auto n_programs = static_cast<int32_t>(args.model->n_programs);
+  while (p < n_programs && args.model->programs[p]->kind != DDH_PROGRAM_TRAIN) ++p;
+  if (p == n_programs) return;
+  const UnitOrder order(*args.model->programs[p], args, args.grad_accum_steps);
+  for (size_t i = 0; i < order.units.size(); ++i) {
+    acquire(order.use(p, i));
+    release(order.use(p, i));
+  }
 }
 
 }  // namespace DDH_HIDDEN

@@ -33,21 +33,11 @@ class PinnedParams final : public ViewSource {
   // For work on the default stream; no view of the space is being opened.
   [[nodiscard]] void* segment(size_t space) { return tier_.memory(space); }
 
-  void open(size_t index, Window*, void* backing) override {
-    if (backing == nullptr) return;
+  void open(size_t index, Window*, void* view) override {
+    if (view == nullptr) return;
     const FlatSpace& space = layout_.spaces[index];
-    const uint64_t offset = space.cut.segment_offset[static_cast<size_t>(rank_)] * ddh_dtype_bytes(space.dtype);
-    char* const mine = static_cast<char*>(backing) + offset;
-    if (space.value_segment_bytes(rank_) > 0) tier_.wait(tier_.begin_read(index, 0, mine));
-    ddh_coll c{};
-    c.struct_size = sizeof c;
-    c.dtype = space.dtype;
-    c.send = mine;
-    c.recv = backing;
-    c.counts = space.cut.segment_numel.data();
-    c.group = group_;
-    c.label = space.name.c_str();
-    call(host_.comm->all_gather, host_.h, &c);
+    if (space.value_segment_bytes(rank_) > 0) tier_.wait(tier_.begin_read(index, 0, segment_in(space, rank_, view)));
+    gather_segments(host_, group_, space, rank_, view);
   }
   void close(size_t, Window*, void*) override {}
 
