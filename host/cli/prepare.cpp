@@ -79,6 +79,9 @@ void check_device(const RunPlan& plan) {
 // By norm or by value. The norm's default gives way, so that what a dry run prints is a config file.
 void settle_clipping(RunPlan& plan) {
   const double value = plan.config.get<double>("train.clip_value"), norm = plan.config.get<double>("train.clip_norm");
+  if (norm > 0 && norm < std::numeric_limits<float>::min())
+    ddh::fail(DDH_INVALID_ARGUMENT, "train.clip_norm=", norm,
+              " clips every gradient to nothing; give 0 (no clipping) or a ", "larger number");
   if (value == 0) return;
   if (static_cast<float>(value) < std::numeric_limits<float>::min() || std::isinf(static_cast<float>(value)))
     ddh::fail(DDH_INVALID_ARGUMENT, "train.clip_value=", value,

@@ -46,7 +46,9 @@ class SimDevice {
     module_->destroy(inst_);
   }
   void close() {
-    if (context != nullptr) table->close(inst_, std::exchange(context, nullptr));
+    if (context == nullptr) return;
+    for (ddh_event_t* event : std::exchange(events_, {})) table->stream->event_destroy(context, event);
+    table->close(inst_, std::exchange(context, nullptr));
   }
 
   float* allocate(const char* name, uint64_t numel, int32_t memory = DDH_MEM_DEVICE, uint32_t flags = DDH_ALLOC_ZERO) {
