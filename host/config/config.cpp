@@ -99,8 +99,8 @@ Config::Config(const UserConfig& user, const std::vector<Section>& sections, boo
     for (const Option& option : section.schema.options) set(section.name + "." + option.name, option.preset, "default");
   for (const Wish& wish : user.wishes()) apply(wish, sections, plugin_sections);
   refuse_contradictions();
-  named_.clear();
   set_elsewhere(sections);
+  named_.clear();
   for (const Section& section : sections) {
     for (const Option& option : section.schema.options) {
       const std::string key = section.name + "." + option.name;
@@ -129,7 +129,7 @@ void Config::apply(const Wish& wish, const std::vector<Section>& sections, bool 
   if (option != nullptr && !option->sets.empty()) {
     const Json value = checked_value(*option, value_for(*option, wish), wish.key, where(wish));
     borrowed_.erase(wish.key);
-    if (!value.is_null()) borrowed_[wish.key] = {option->sets, value, wish.source, where(wish)};
+    if (!value.is_null()) borrowed_[wish.key] = {option->sets, value, wish.source, where(wish), wish.from_file};
     return;
   }
   if (option != nullptr) {
@@ -142,10 +142,12 @@ void Config::apply(const Wish& wish, const std::vector<Section>& sections, bool 
   if (alias->scale == 1.0)  // another name, no other unit
     return take(wish, key,
                 with_absolute_paths(meant, checked_value(meant, value_for(meant, wish), key, here), wish.base));
+  if (wish.value.is_null() && meant.takes("null")) return take(wish, key, wish.value);
   if (!wish.value.is_number())
     ddh::fail(DDH_INVALID_ARGUMENT, wish.key, " = ", wish.value.dump(), " ", where(wish),
               " is not a number; it stands for ", key, " = ", alias->scale, " * ", wish.key);
-  take(wish, key, checked_value(meant, wish.value.get<double>() * alias->scale, key, here));
+  const double exact = wish.value.get<double>() * alias->scale;
+  take(wish, key, checked_value(meant, meant.takes("number") ? exact : std::round(exact), key, here));
 }
 
 void Config::take(const Wish& wish, const std::string& key, Json value) {
@@ -168,7 +170,8 @@ void Config::refuse_contradictions() const {
                   "; leave one of them out, or give both the same value");
 }
 
-// After all layers, so that a contradiction is one wherever it stands.
+// After all layers: the key itself may be given too. On the command line it wins over another name in the file; in one
+// layer neither does.
 void Config::set_elsewhere(const std::vector<Section>& sections) {
   for (const auto& [key, wish] : borrowed_) {
     const Section* section = find_section(sections, head_of(wish.target));
@@ -176,10 +179,15 @@ void Config::set_elsewhere(const std::vector<Section>& sections) {
     if (option == nullptr)
       ddh::fail(DDH_INVALID_ARGUMENT, key, " stands for '", wish.target, "', which is no option; mend the plugin");
     const Json value = checked_value(*option, wish.value, wish.target, wish.where + " (as " + key + ")");
-    const Value& given = at(wish.target);
-    if (given.source != "default" && given.value != value)
+    const auto given = [&](bool from_file) {
+      return std::find_if(named_.begin(), named_.end(),
+                          [&](const Named& n) { return n.key == wish.target && n.from_file == from_file; });
+    };
+    const auto beside = given(wish.from_file);
+    if (beside != named_.end() && beside->value != value)
       ddh::fail(DDH_INVALID_ARGUMENT, key, " = ", wish.value.dump(), " ", wish.where, " stands for ", wish.target,
-                ", which is ", given.value.dump(), " by ", given.source, "; leave one of them out");
+                ", which is ", beside->value.dump(), " by ", wish.source, "; leave one of them out");
+    if (wish.from_file && given(false) != named_.end()) continue;  // the command line wins
     set(wish.target, value, wish.source + " (as " + key + ")");
   }
   borrowed_.clear();

@@ -56,6 +56,7 @@ class Config {
     std::string target;
     Json value;
     std::string source, where;
+    bool from_file;
   };
   std::map<std::string, Borrowed> borrowed_;  // by key; while the wishes are applied
 

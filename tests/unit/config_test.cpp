@@ -135,6 +135,20 @@ TEST_CASE("two names of one key that contradict each other are refused, in any o
   }
 }
 
+TEST_CASE("a key on the command line wins over its other name in the file, and the other way round", "[config]") {
+  const TempFolder folder;
+  const std::string other = write(folder, R"({"strategy": {"reduce_dtype": "bf16"}})");
+  const Config by_key(UserConfig::read(other, {parse_override("precision.reduce_dtype=fp32")}), sections());
+  CHECK(by_key.text("precision.reduce_dtype") == "fp32");
+  const std::string key = write(folder, R"({"precision": {"reduce_dtype": "fp32"}})");
+  const Config by_other(UserConfig::read(key, {parse_override("strategy.reduce_dtype=bf16")}), sections());
+  CHECK(by_other.text("precision.reduce_dtype") == "bf16");
+}
+
+TEST_CASE("a name in another unit that makes no whole number is rounded", "[config]") {
+  CHECK(with({"strategy.reduce_bucket_size=0.3"}).get<int64_t>("strategy.bucket_bytes") == 1);
+}
+
 TEST_CASE("aliases that contradict their key or each other in one layer are refused, naming both", "[config]") {
   CHECK(
       refusal({"strategy.reduce_bucket_size=500", "strategy.old.bytes=4096"}) ==
