@@ -40,7 +40,7 @@ class Ddp final : public ddh::Strategy {
       out.param_bytes += space.value_bytes();
       out.optim_bytes += ddh::OptimState::bytes(host, space, space.numel);
       if (!space.trained_in(ddh::first_train_program(*args_.model))) continue;
-      out.reduce_calls += args_.reduce_order == DDH_RANK_FIRST ? args_.grad_accum_steps : 1;
+      out.reduce_calls += ddh::reductions_per_step(args_);
     }
     out.grad_bytes = grads_.bytes();
   }
@@ -63,19 +63,11 @@ class Ddp final : public ddh::Strategy {
 
   void release(const ddh_unit_use&) override {}
 
-  void grads_ready(const ddh_unit_use& use) override {
-    const bool last = static_cast<uint32_t>(use.micro_batch) + 1 == args_.grad_accum_steps;
-    if (args_.reduce_order == DDH_MICRO_FIRST && !last) return;
-    for (const size_t s : layout_.trained_spaces(use.unit, use.program)) {
-      grads_.ready(s, last);
-      views_.forget_gradients(layout_.spaces[s]);
-    }
-  }
+  void grads_ready(const ddh_unit_use& use) override { ddh::hand_over(use, args_, layout_, views_, grads_); }
 
   void step() override {
     grads_.reduce_all();
-    const ddh_step_block* block = nullptr;
-    ddh::call(host.optim->decide, host.h, &block);
+    ddh::decide(host);
     const ddh::Replica replica{args_.rank, args_.world_size};
     for (size_t s = 0; s < states_.size(); ++s) {
       if (const float* grad = grads_.all(s)) states_[s].optim.prepare(states_[s].params.data(), grad, replica);

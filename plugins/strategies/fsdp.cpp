@@ -83,7 +83,7 @@ class Fsdp final : public ddh::Strategy {
     for (const ddh::FlatSpace& space : layout_.spaces) {
       out.optim_bytes += ddh::OptimState::bytes(host, space, space.segment_numel(args_.rank));
       if (!space.trained_in(ddh::first_train_program(*args_.model))) continue;
-      const uint64_t reductions = args_.reduce_order == DDH_RANK_FIRST ? args_.grad_accum_steps : 1;
+      const uint64_t reductions = ddh::reductions_per_step(args_);
       out.reduce_calls += reductions * (replicas_.place.count > 1 ? 2 : 1);
       if (!offloads_) out.publish_calls += 1;
     }
@@ -117,19 +117,11 @@ class Fsdp final : public ddh::Strategy {
 
   void release(const ddh_unit_use& use) override { close(use, gathered_); }
 
-  void grads_ready(const ddh_unit_use& use) override {
-    const bool last = static_cast<uint32_t>(use.micro_batch) + 1 == args_.grad_accum_steps;
-    if (args_.reduce_order == DDH_MICRO_FIRST && !last) return;
-    for (const size_t s : layout_.trained_spaces(use.unit, use.program)) {
-      grads_.ready(s, last);
-      views_.forget_gradients(layout_.spaces[s]);
-    }
-  }
+  void grads_ready(const ddh_unit_use& use) override { ddh::hand_over(use, args_, layout_, views_, grads_); }
 
   void step() override {
     grads_.reduce_all();
-    const ddh_step_block* block = nullptr;
-    ddh::call(host.optim->decide, host.h, &block);
+    ddh::decide(host);
     for (size_t s = 0; s < optim_.size(); ++s) {
       if (const float* grad = grads_.segment(s)) optim_[s].prepare(segment(s), grad, replicas_.place);
     }

@@ -95,7 +95,7 @@ TEST_CASE("a smaller group keeps the model once more, where views are copies", "
 TEST_CASE("a number that fits no groups is refused with a sentence", "[equivalence]") {
   CHECK_THAT(sentence_of({reshard_to(3)}), Contains("strategy.reshard_after_forward=3") && Contains("divides"));
   CHECK_THAT(sentence_of({reshard_to(8)}), Contains("groups of 8 ranks in each of 4"));
-  CHECK_THAT(sentence_of({reshard_to(0)}), Contains("at least 1"));
+  CHECK_THAT(sentence_of({reshard_to(0)}), Contains("1 to 1048576"));
   CHECK_THAT(sentence_of({reshard_to(2), "strategy.sharding_strategy=shard_grad_op"}), Contains("take full_shard"));
   CHECK_THAT(sentence_of({reshard_to(2), "strategy.cpu_offload=true"}), Contains("set one of them to false"));
 }

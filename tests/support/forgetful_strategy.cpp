@@ -33,19 +33,11 @@ class Forgetful final : public ddh::Strategy {
         out);
   }
   void release(const ddh_unit_use&) override {}
-  void grads_ready(const ddh_unit_use& use) override {
-    const bool last = static_cast<uint32_t>(use.micro_batch) + 1 == args_.grad_accum_steps;
-    if (args_.reduce_order == DDH_MICRO_FIRST && !last) return;
-    for (const size_t s : layout_.trained_spaces(use.unit, use.program)) {
-      grads_.ready(s, last);
-      views_.forget_gradients(layout_.spaces[s]);
-    }
-  }
+  void grads_ready(const ddh_unit_use& use) override { ddh::hand_over(use, args_, layout_, views_, grads_); }
   void step() override {
     grads_.reduce_all();
-    const ddh_step_block* block = nullptr;
-    ddh::call(host.optim->decide, host.h, &block);
-    const bool forgets = args_.world_size > 1 && args_.grad_accum_steps > 1 && block->step == 3;
+    const ddh_step_block& block = ddh::decide(host);
+    const bool forgets = args_.world_size > 1 && args_.grad_accum_steps > 1 && block.step == 3;
     for (size_t s = 0; s < states_.size(); ++s) {
       const float* grad = grads_.all(s);
       if (grad != nullptr && !(forgets && s == 0)) states_[s].optim.update(states_[s].params.data(), grad);

@@ -56,8 +56,7 @@ class Solo final : public ddh::Strategy {
       ddh::call(host.optim->add_gradient, host.h, s.grads.f32(), s.ranges.data(),
                 static_cast<uint32_t>(s.ranges.size()));
     });
-    const ddh_step_block* block = nullptr;
-    ddh::call(host.optim->decide, host.h, &block);
+    ddh::decide(host);
     each_ready([&](State& s) { s.optim.prepare(s.params.data(), s.grads.f32(), {}); });
     ddh::sum_norms(host);
     each_ready([&](State& s) { s.optim.update(s.params.data(), s.grads.f32()); });

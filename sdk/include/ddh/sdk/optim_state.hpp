@@ -148,6 +148,14 @@ class OptimState {
   std::vector<void*> slot_pointers_;
 };
 
+// After the gradients are summed: their norm and the clip factor, over all ranks, and whether the step is skipped. It
+// stays valid until the next step begins; a strategy need not look at it: prepare and update do.
+inline const ddh_step_block& decide(const Host& host) {
+  const ddh_step_block* block = nullptr;
+  call(host.optim->decide, host.h, &block);
+  return *block;
+}
+
 // After prepare on every state of this step, before the updates: the norms of whole parameters, over all ranks.
 inline void sum_norms(const Host& host) { call(host.optim->sum_norms, host.h); }
 
