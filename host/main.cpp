@@ -27,6 +27,7 @@ int train(const CommandLine& line, Registry& registry) {
   share_cores(world_size);
   RunPlan plan = make_plan(user, registry, world_size);
   for (const std::string& warning : registry.warnings()) print_sentence("warning: " + warning);
+  for (const std::string& warning : plan.config.warnings()) print_sentence("warning: " + warning);
   if (line.dry_run) {
     std::cout << plan.config.effective().dump(2) << '\n';
     return 0;

@@ -85,6 +85,13 @@ const Section* find_section(const std::vector<Section>& sections, const std::str
   ddh::fail(DDH_INVALID_ARGUMENT, "unknown key '", wish.key, "' ", where(wish), "; '", section.name, "' takes ", list);
 }
 
+// "offload_param." where there is an option "offload_param.device".
+bool holds_options(const Section& section, const std::string& prefix) {
+  return !prefix.empty() && prefix.back() == '.' &&
+         std::any_of(section.schema.options.begin(), section.schema.options.end(),
+                     [&](const Option& option) { return option.name.rfind(prefix, 0) == 0; });
+}
+
 // A word that reads as JSON but where only a string is meant: run.name=2024.
 Json value_for(const Option& option, const Wish& wish) {
   const bool only_text = option.takes("string") && option.types.size() == 1;
@@ -106,6 +113,7 @@ Config::Config(const UserConfig& user, const std::vector<Section>& sections, boo
       const std::string key = section.name + "." + option.name;
       if (at(key).value.is_null() && !option.takes("null"))
         ddh::fail(DDH_INVALID_ARGUMENT, key, " has no default; give it (", option.description, ")");
+      warn_of_idle(key, option);
     }
   }
 }
@@ -120,6 +128,7 @@ void Config::apply(const Wish& wish, const std::vector<Section>& sections, bool 
               "=...");
   }
   if (section == nullptr) unknown_section(wish, sections);
+  if (wish.from_file && wish.value.is_null() && holds_options(*section, name)) return;  // an empty object inside
   const Option* option = section->schema.find(name);
   const Alias* alias = option == nullptr ? section->schema.find_alias(name) : nullptr;
   if (option == nullptr && alias == nullptr) {
@@ -191,6 +200,12 @@ void Config::set_elsewhere(const std::vector<Section>& sections) {
     set(wish.target, value, wish.source + " (as " + key + ")");
   }
   borrowed_.clear();
+}
+
+void Config::warn_of_idle(const std::string& key, const Option& option) {
+  const Value& given = at(key);
+  if (!option.idle.empty() && given.value != option.preset)
+    warnings_.push_back(ddh::str(key, "=", given.value.dump(), " changes nothing: ", option.idle));
 }
 
 void Config::set(const std::string& key, Json value, const std::string& source) {

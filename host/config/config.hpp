@@ -36,6 +36,9 @@ class Config {
   [[nodiscard]] const std::string& text(std::string_view key) const;
   [[nodiscard]] const Value* find(std::string_view key) const;
 
+  // One sentence for each option that was given another value than its default, of which it makes no difference.
+  [[nodiscard]] const std::vector<std::string>& warnings() const { return warnings_; }
+
   // Sets a value that the host found out itself; a new key is allowed.
   void set(const std::string& key, Json value, const std::string& source);
 
@@ -50,6 +53,7 @@ class Config {
   void take(const Wish& wish, const std::string& key, Json value);
   void refuse_contradictions() const;
   void set_elsewhere(const std::vector<Section>& sections);
+  void warn_of_idle(const std::string& key, const Option& option);
 
   // A wish for an option with x-sets: `key` is set by the user, `target` takes the value.
   struct Borrowed {
@@ -71,6 +75,7 @@ class Config {
 
   std::map<std::string, Value, std::less<>> values_;
   std::vector<std::string> order_;
+  std::vector<std::string> warnings_;
 };
 
 template <>

@@ -108,6 +108,7 @@ Option read_option(const Json& node, const std::string& owner, const std::string
     if (!node["x-path"].is_boolean()) ill_formed(owner, "x-path of '" + name + "' is neither true nor false");
     option.is_path = node["x-path"].get<bool>();
   }
+  option.idle = read_text(node, "x-idle", owner, name);
   option.sets = read_text(node, "x-sets", owner, name);
   if (node.contains("x-sets")) {
     if (option.sets.find('.') == std::string::npos)
@@ -237,8 +238,8 @@ Schema parse_schema(const char* text, const std::string& owner) {
 }
 
 Json checked_value(const Option& option, Json value, const std::string& key, const std::string& where) {
-  if (value.is_string() && option.spellings.is_object()) {
-    const auto word = option.spellings.find(value.get<std::string>());
+  if ((value.is_string() || value.is_null()) && option.spellings.is_object()) {
+    const auto word = option.spellings.find(value.is_null() ? "null" : value.get<std::string>());
     if (word != option.spellings.end()) value = *word;
   }
   const bool type_fits = std::any_of(option.types.begin(), option.types.end(),

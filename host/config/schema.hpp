@@ -27,7 +27,8 @@ struct Option {
   std::string description;
   bool is_path = false;  // x-path: made absolute
   std::string sets;      // x-sets: the key of another section that this stands for; it has no value of its own
-  Json spellings;        // x-spellings: further words for values, or null
+  Json spellings;        // x-spellings: further words for values, "null" among them, or null
+  std::string idle;      // x-idle: why every value means the default; empty: they differ
 
   [[nodiscard]] bool takes(std::string_view type) const;
   [[nodiscard]] std::string type_text() const;   // "integer or null"

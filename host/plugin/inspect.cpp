@@ -71,6 +71,13 @@ void print_table(std::ostream& out, const std::vector<std::array<std::string, 5>
   }
 }
 
+std::array<std::string, 5> alias_row(const std::string& kind, const Alias& alias, const Option& option) {
+  const std::string name = kind + "." + alias.name, key = kind + "." + alias.key;
+  if (alias.scale == 1.0) return {name, option.type_text(), "", "", "another name of " + key};
+  return {name, option.takes("null") ? "number or null" : "number", "", "",
+          ddh::str("another name: ", key, " = ", alias.scale, " * this")};
+}
+
 bool print_options(std::ostream& out, const ddh_desc& desc) {
   const std::string kind = kind_name(desc.kind);
   try {
@@ -85,9 +92,7 @@ bool print_options(std::ostream& out, const ddh_desc& desc) {
       rows.push_back({kind + "." + option.name, option.type_text(),
                       has_default ? option.preset.dump() : "(must be given)", range, option.description});
     }
-    for (const Alias& alias : schema.aliases)
-      rows.push_back({kind + "." + alias.name, "number", "", "",
-                      ddh::str("another name: ", kind, ".", alias.key, " = ", alias.scale, " * this")});
+    for (const Alias& alias : schema.aliases) rows.push_back(alias_row(kind, alias, *schema.find(alias.key)));
     print_table(out, rows);
     return true;
   } catch (const ddh::Error& error) {

@@ -29,10 +29,10 @@ class Zero2 final : public ddh::Strategy {
 
   void attach(const ddh_attach_args& args) override {
     args_ = ddh::copy_of(args);
-    ddh::warn_of_idle(host, args_.rank, {ddh::kContiguousGradients, ddh::kRoundRobinGradients});
     layout_ = ddh::ModelLayout(*args.model, args.world_size, args.compute_dtype, ddh::whole_params(host, *args.model),
                                ddh::bucket_options(host));
     views_ = ddh::UnitViews(*args.model, layout_);
+    overlap_publish_ = host.flag("strategy.overlap_publish");
     grads_ = ddh::GradRing(layout_, args_, {.overlap = host.flag("strategy.overlap_comm")});
   }
 
@@ -41,7 +41,7 @@ class Zero2 final : public ddh::Strategy {
       out.param_bytes += space.value_bytes();
       out.optim_bytes += ddh::OptimState::bytes(host, space, space.segment_numel(args_.rank));
       if (!space.trained_in(ddh::first_train_program(*args_.model))) continue;
-      out.reduce_calls += args_.reduce_order == DDH_RANK_FIRST ? args_.grad_accum_steps : 1;
+      out.reduce_calls += ddh::reductions_per_step(args_);
       out.publish_calls += 1;
     }
     out.grad_bytes = grads_.bytes();
@@ -69,19 +69,11 @@ class Zero2 final : public ddh::Strategy {
     for (const size_t s : layout_.unit_uses[static_cast<size_t>(use.unit)]) states_[s].params.close();
   }
 
-  void grads_ready(const ddh_unit_use& use) override {
-    const bool last = static_cast<uint32_t>(use.micro_batch) + 1 == args_.grad_accum_steps;
-    if (args_.reduce_order == DDH_MICRO_FIRST && !last) return;
-    for (const size_t s : layout_.trained_spaces(use.unit, use.program)) {
-      grads_.ready(s, last);
-      views_.forget_gradients(layout_.spaces[s]);
-    }
-  }
+  void grads_ready(const ddh_unit_use& use) override { ddh::hand_over(use, args_, layout_, views_, grads_); }
 
   void step() override {
     grads_.reduce_all();
-    const ddh_step_block* block = nullptr;
-    ddh::call(host.optim->decide, host.h, &block);
+    ddh::decide(host);
     for (size_t s = 0; s < states_.size(); ++s) {
       if (const float* grad = grads_.segment(s)) states_[s].optim.prepare(states_[s].params.segment(), grad, {});
     }
@@ -94,7 +86,7 @@ class Zero2 final : public ddh::Strategy {
     }
     grads_.step_done();
     ++version_;
-    if (host.flag("strategy.overlap_publish")) return;
+    if (overlap_publish_) return;
     for (State& s : states_) s.params.open();
     for (State& s : states_) s.params.close();
   }
@@ -127,27 +119,14 @@ class Zero2 final : public ddh::Strategy {
   std::vector<State> states_;  // per space
   ddh::GradRing grads_;
   uint64_t version_ = 1;
+  bool overlap_publish_ = true;
 };
 
 constexpr const char* kSchema = R"({"type": "object", "properties": {
-  "reduce_bucket_bytes": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "bytes", "x-affects": "memory",
-    "description": "units that are reduced, updated and published together: as many as reach so much; 0: each alone"},
-  "allgather_bucket_bytes": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "bytes",
-    "description": "the same buckets by the other name: 0, or what reduce_bucket_bytes is"},
   "overlap_comm": {"type": "boolean", "default": true, "x-affects": "memory",
     "description": "sum a bucket's gradients while the next ones are computed; false: at once, with a buffer less"},
-  "overlap_publish": {"type": "boolean", "default": true,
-    "description": "wait for the others' parameters when a unit needs them; false: at the end of the step"},
-  "contiguous_gradients": {"type": "boolean", "default": true,
-    "description": "gradients are written contiguously from the start: false changes nothing, and says so"},
-  "round_robin_gradients": {"type": "boolean", "default": false,
-    "description": "every bucket is cut over all ranks, which is what it aims at: true changes nothing, and says so"},
-  "reduce_scatter": {"type": "boolean", "default": true, "enum": [true],
-    "description": "each rank sums its own segment; there is no other way"},
-  "allgather_partitions": {"type": "boolean", "default": true, "enum": [true],
-    "description": "parameters are published by a gather; there are no broadcasts"}},
-  "x-aliases": {"reduce_bucket_size": {"key": "reduce_bucket_bytes", "scale": 4},
-    "allgather_bucket_size": {"key": "allgather_bucket_bytes", "scale": 4}}})";
+)" DDH_BUCKET_OPTIONS "," DDH_STAGE_OPTIONS("2") R"(},
+  "x-aliases": {)" DDH_BUCKET_ALIASES R"(}})";
 constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE, DDH_CONFIG_IFACE, DDH_FLATOPS_IFACE, DDH_WINDOW_IFACE,
                                   DDH_OPTIM_IFACE, DDH_PARAMS_IFACE, DDH_STREAM_IFACE,  nullptr};
 

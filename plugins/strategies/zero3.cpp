@@ -40,7 +40,6 @@ class Zero3 final : public ddh::Strategy {
     layout_ = ddh::ModelLayout(*args.model, args.world_size, args.compute_dtype, ddh::whole_params(host, *args.model),
                                policy_.grouping());
     views_ = ddh::UnitViews(*args.model, layout_);
-    ddh::warn_of_idle(host, args_.rank, {ddh::kContiguousGradients});
     params_ = ddh::GatheredParams(host, layout_, args_.group, args_.rank);
     grads_ = ddh::GradRing(layout_, args_, {.overlap = host.flag("strategy.overlap_comm")});
   }
@@ -49,7 +48,7 @@ class Zero3 final : public ddh::Strategy {
     for (const ddh::FlatSpace& space : layout_.spaces) {
       out.optim_bytes += ddh::OptimState::bytes(host, space, space.segment_numel(args_.rank));
       if (!space.trained_in(ddh::first_train_program(*args_.model))) continue;
-      out.reduce_calls += args_.reduce_order == DDH_RANK_FIRST ? args_.grad_accum_steps : 1;
+      out.reduce_calls += ddh::reductions_per_step(args_);
       out.publish_calls += 1;
     }
     out.grad_bytes = grads_.bytes();
@@ -81,19 +80,11 @@ class Zero3 final : public ddh::Strategy {
 
   void release(const ddh_unit_use& use) override { policy_.close(use, params_); }
 
-  void grads_ready(const ddh_unit_use& use) override {
-    const bool last = static_cast<uint32_t>(use.micro_batch) + 1 == args_.grad_accum_steps;
-    if (args_.reduce_order == DDH_MICRO_FIRST && !last) return;
-    for (const size_t s : layout_.trained_spaces(use.unit, use.program)) {
-      grads_.ready(s, last);
-      views_.forget_gradients(layout_.spaces[s]);
-    }
-  }
+  void grads_ready(const ddh_unit_use& use) override { ddh::hand_over(use, args_, layout_, views_, grads_); }
 
   void step() override {
     grads_.reduce_all();
-    const ddh_step_block* block = nullptr;
-    ddh::call(host.optim->decide, host.h, &block);
+    ddh::decide(host);
     for (size_t s = 0; s < optim_.size(); ++s) {
       if (const float* grad = grads_.segment(s)) optim_[s].prepare(params_.window(s).segment(), grad, {});
     }
@@ -135,11 +126,10 @@ class Zero3 final : public ddh::Strategy {
   uint64_t version_ = 1;
 };
 
-constexpr const char* kSchema = R"({"type": "object", "properties": {)" DDH_PREFETCH_OPTIONS R"(,
+constexpr const char* kSchema = R"({"type": "object", "properties": {
   "overlap_comm": {"type": "boolean", "default": true, "x-affects": "memory",
     "description": "sum a unit's gradients while the next ones are computed; false: at once, with a buffer less"},
-  "contiguous_gradients": {"type": "boolean", "default": true,
-    "description": "gradients are written contiguously from the start: false changes nothing, and says so"}},
+)" DDH_STAGE_OPTIONS("3") "," DDH_STAGE3_IDLE_OPTIONS "," DDH_PREFETCH_OPTIONS R"(},
   "x-aliases": {)" DDH_PREFETCH_ALIASES R"(}})";
 constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE, DDH_CONFIG_IFACE, DDH_FLATOPS_IFACE, DDH_WINDOW_IFACE,
                                   DDH_OPTIM_IFACE, DDH_PARAMS_IFACE, DDH_STREAM_IFACE,  nullptr};

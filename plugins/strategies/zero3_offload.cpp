@@ -67,7 +67,6 @@ class Zero3Offload final : public ddh::Strategy {
     layout_ = ddh::ModelLayout(*args.model, args.world_size, args.compute_dtype, ddh::whole_params(host, *args.model),
                                policy_.grouping());
     views_ = ddh::UnitViews(*args.model, layout_);
-    ddh::warn_of_idle(host, args_.rank, {ddh::kContiguousGradients});
     offloaded_.emplace(host, layout_, args.rank, settings_);
     gathered_ = gathered();
     grads_ = ddh::GradRing(layout_, args_, {.overlap = host.flag("strategy.overlap_comm")});
@@ -76,7 +75,7 @@ class Zero3Offload final : public ddh::Strategy {
   void plan(ddh_plan& out) override {
     for (const ddh::FlatSpace& space : layout_.spaces) {
       if (!space.trained_in(ddh::first_train_program(*args_.model))) continue;
-      out.reduce_calls += args_.reduce_order == DDH_RANK_FIRST ? args_.grad_accum_steps : 1;
+      out.reduce_calls += ddh::reductions_per_step(args_);
       if (!params_away_) out.publish_calls += 1;
     }
     const auto open = [this](const auto& use, auto& params) { policy_.open(use, params); };
@@ -114,24 +113,16 @@ class Zero3Offload final : public ddh::Strategy {
 
   void release(const ddh_unit_use& use) override { policy_.close(use, gathered_.params); }
 
-  void grads_ready(const ddh_unit_use& use) override {
-    const bool last = static_cast<uint32_t>(use.micro_batch) + 1 == args_.grad_accum_steps;
-    if (args_.reduce_order == DDH_MICRO_FIRST && !last) return;
-    for (const size_t s : layout_.trained_spaces(use.unit, use.program)) {
-      grads_.ready(s, last);
-      views_.forget_gradients(layout_.spaces[s]);
-    }
-  }
+  void grads_ready(const ddh_unit_use& use) override { ddh::hand_over(use, args_, layout_, views_, grads_); }
 
   void step() override {
     grads_.reduce_all();
-    const ddh_step_block* block = nullptr;
-    ddh::call(host.optim->decide, host.h, &block);
+    const ddh_step_block& block = ddh::decide(host);
     const auto grad = [&](size_t s) { return grads_.segment(s); };
-    if (block->skip == 0) offloaded_->prepare(values_, grad);
+    if (block.skip == 0) offloaded_->prepare(values_, grad);
     ddh::sum_norms(host);
     write_windows(grad, [&] {
-      if (block->skip == 0) offloaded_->update(values_, grad);
+      if (block.skip == 0) offloaded_->update(values_, grad);
     });
     grads_.step_done();
     count_traffic();
@@ -264,13 +255,13 @@ class Zero3Offload final : public ddh::Strategy {
   Counted counted_;
 };
 
-constexpr const char* kSchema = R"({"type": "object", "properties": {)" DDH_PREFETCH_OPTIONS R"(,
+constexpr const char* kSchema = R"({"type": "object", "properties": {
   "overlap_comm": {"type": "boolean", "default": true, "x-affects": "memory",
     "description": "sum a unit's gradients while the next ones are computed; false: at once, with a buffer less"},
-  "contiguous_gradients": {"type": "boolean", "default": true,
-    "description": "gradients are written contiguously from the start: false changes nothing, and says so"},
+)" DDH_STAGE_OPTIONS("3") "," DDH_STAGE3_IDLE_OPTIONS "," DDH_PREFETCH_OPTIONS R"(,
   "offload_optimizer": {"type": "object", "properties": {
     "device": {"type": "string", "enum": ["none", "cpu", "nvme"], "default": "cpu",
+      "x-spellings": {"null": "none"},
       "description": "where the optimizer state lives: on the device, in pinned memory, on a file in nvme_path"},
     "ratio": {"type": "number", "default": 1.0, "minimum": 0, "maximum": 1,
       "description": "the part of the optimizer state that is offloaded, in whole buffers"},
@@ -278,9 +269,10 @@ constexpr const char* kSchema = R"({"type": "object", "properties": {)" DDH_PREF
     "pipeline_write": {"type": "boolean", "default": true, "description": "write buffers behind the update"},
     "pin_memory": {"type": "boolean", "default": true, "description": "always so: false is refused"},
     "fast_init": {"type": "boolean", "default": true,
-      "description": "always so, false changes nothing: state that was never written takes no transfer"}}},
+      "x-idle": "state that was never written takes no transfer", "description": "always so"}}},
   "offload_param": {"type": "object", "properties": {
     "device": {"type": "string", "enum": ["none", "cpu", "nvme"], "default": "none",
+      "x-spellings": {"null": "none"},
       "description": "where the parameters live between uses of their unit"},
     "max_in_cpu": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "elements", "x-affects": "memory",
       "description": "with nvme: so many of this rank's parameters stay in pinned memory, by whole units"},
@@ -296,6 +288,7 @@ constexpr const char* kSchema = R"({"type": "object", "properties": {)" DDH_PREF
   "io": {"type": "string", "enum": ["auto", "uring", "pread"], "default": "auto",
     "description": "how files are read and written; auto: io_uring, else pread with a warning"}},
   "x-aliases": {)" DDH_PREFETCH_ALIASES R"(,
+    "offload_optimizer": {"key": "offload_optimizer.device"}, "offload_param": {"key": "offload_param.device"},
     "offload_optimizer.nvme_path": {"key": "nvme_path"},
     "offload_param.nvme_path": {"key": "nvme_path"},
     "offload_optimizer.buffer_count": {"key": "buffer_count"}, "offload_param.buffer_count": {"key": "buffer_count"},

@@ -337,6 +337,35 @@ TEST_CASE("the spellings of PyTorch and DeepSpeed are taken, in their units", "[
   CHECK(zero3.at("reuse_bytes") == 4000000000);
 }
 
+TEST_CASE("sections of DeepSpeed's are taken as they are, and what has no meaning here says so", "[options]") {
+  const TempFolder folder;
+  const std::string file = folder.file("stage3.json");
+  std::ofstream(file) << R"({"strategy": {"stage": 3, "contiguous_gradients": true, "overlap_comm": true,
+    "reduce_scatter": true, "reduce_bucket_size": 5e8, "allgather_partitions": true, "allgather_bucket_size": 5e8,
+    "stage3_prefetch_bucket_size": 1e7, "stage3_max_live_parameters": 1e9, "stage3_max_reuse_distance": 1e9,
+    "sub_group_size": 1e9, "stage3_gather_16bit_weights_on_model_save": true,
+    "offload_optimizer": {"device": "cpu", "pin_memory": true, "ratio": 0.3, "fast_init": false},
+    "offload_param": null}})";
+  const Result reference = run("zero3", 2, kShared),
+               result = run("zero3_offload", 2, joined(kShared, {"--config", file}));
+  check_same_bits(reference, result);
+  for (const char* key : {"reduce_bucket_size=", "allgather_bucket_size=", "sub_group_size=", "fast_init=false",
+                          "stage3_gather_16bit_weights_on_model_save=true"})
+    CHECK_THAT(result.err, Catch::Contains(key));
+  CHECK_THAT(result.err, !Catch::Contains("contiguous_gradients"));
+  const auto devices = [](const Options& words) {
+    const auto taken = dry_run("zero3_offload", words);
+    return std::pair{taken.at("offload_optimizer").at("device").get<std::string>(),
+                     taken.at("offload_param").at("device").get<std::string>()};
+  };
+  CHECK(devices({}) == std::pair<std::string, std::string>{"cpu", "none"});
+  CHECK(devices({"strategy.offload_optimizer=nvme", "strategy.offload_param=cpu"}) ==
+        std::pair<std::string, std::string>{"nvme", "cpu"});
+  CHECK(devices({"strategy.offload_optimizer=null"}) == std::pair<std::string, std::string>{"none", "none"});
+  CHECK_THAT(refusal("zero2", {"strategy.stage=3"}),
+             Catch::Contains("strategy.stage = 3") && Catch::Contains("one of 2"));
+}
+
 TEST_CASE("zero1 has nothing that overlap_comm could change, and says so", "[options]") {
   const Result plain = run("zero1", 2, kCopies),
                without = run("zero1", 2, joined(kCopies, {"strategy.overlap_comm=false"}));

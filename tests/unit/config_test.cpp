@@ -21,9 +21,12 @@ constexpr const char* kPluginSchema = R"({"properties": {
   "betas": {"type": "array", "items": {"type": "number"}, "default": [0.9, 0.95]},
   "reduce_dtype": {"type": "string", "x-sets": "precision.reduce_dtype"},
   "odd": {"type": "string", "x-sets": "precision.nothing"},
-  "table": {"type": "string", "default": "", "x-path": true}},
+  "table": {"type": "string", "default": "", "x-path": true},
+  "count": {"type": ["integer", "null"], "default": null, "x-idle": "nothing is counted"},
+  "inner": {"type": "object", "properties": {
+    "place": {"type": "string", "enum": ["none", "disk"], "default": "disk", "x-spellings": {"null": "none"}}}}},
   "x-aliases": {"reduce_bucket_size": {"key": "bucket_bytes", "scale": 4}, "old.table": {"key": "table"},
-    "old.bytes": {"key": "bucket_bytes"}}})";
+    "inner": {"key": "inner.place"}, "old.bytes": {"key": "bucket_bytes"}}})";
 
 std::vector<Section> sections() {
   std::vector<Section> all = host_sections();
@@ -172,6 +175,33 @@ TEST_CASE("names of one key that agree are taken, one name given twice is its la
   const std::string file = write(folder, R"({"strategy": {"reduce_bucket_size": 500}})");
   const Config config(UserConfig::read(file, {parse_override("strategy.old.bytes=4096")}), sections());
   CHECK(config.get<int64_t>("strategy.bucket_bytes") == 4096);
+}
+
+TEST_CASE("an option that makes no difference says so where it is given", "[config]") {
+  CHECK(with({}).warnings().empty());
+  CHECK(with({"strategy.count=null"}).warnings().empty());
+  CHECK(with({"strategy.count=7"}).warnings() ==
+        std::vector<std::string>{"strategy.count=7 changes nothing: nothing is counted"});
+}
+
+TEST_CASE("null is a word that a schema may give a meaning", "[config]") {
+  CHECK(with({}).text("strategy.inner.place") == "disk");
+  CHECK(with({"strategy.inner=null"}).text("strategy.inner.place") == "none");
+  CHECK(with({"strategy.inner.place=none"}).text("strategy.inner.place") == "none");
+  CHECK_THAT(refusal({"strategy.table=null", "strategy.inner=tape"}), Catch::Contains("one of none, disk"));
+}
+
+TEST_CASE("an empty object inside a section gives nothing, and must be one that is there", "[config]") {
+  const TempFolder folder;
+  const Config config(UserConfig::read(write(folder, R"({"strategy": {"inner": {}}})"), {}), sections());
+  CHECK(config.text("strategy.inner.place") == "disk");
+  CHECK_THAT(refused_file(R"({"strategy": {"outer": {}}})"), Catch::Contains("unknown key 'strategy.outer.'"));
+}
+
+TEST_CASE("a key that a file gives twice, once with a dot, is refused", "[config]") {
+  for (const char* text : {R"({"strategy": {"inner": {"place": "disk"}, "inner.place": "none"}})",
+                           R"({"strategy": {"inner.place": "none", "inner": {"place": "disk"}}})"})
+    CHECK_THAT(refused_file(text), Catch::Contains("'strategy.inner.place' is twice in"));
 }
 
 TEST_CASE("paths of a file are relative to it, paths of words to the current folder", "[config]") {
