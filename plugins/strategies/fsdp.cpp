@@ -37,11 +37,6 @@ namespace {
 enum class Mode { kFullShard, kShardGradOp, kNoShard, kHybridShard };
 enum class Prefetch { kPre, kPost, kNone };
 
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return text;
-}
-
 class Fsdp final : public ddh::Strategy {
  public:
   explicit Fsdp(const ddh_create& create)
@@ -49,15 +44,13 @@ class Fsdp final : public ddh::Strategy {
         forward_prefetch_(host.flag("strategy.forward_prefetch")),
         prefetch_groups_(host.flag("strategy.limit_all_gathers") ? 1 : 2),
         offloads_(host.flag("strategy.cpu_offload")) {
-    const std::string mode = lower(host.text("strategy.sharding_strategy"));
+    const std::string mode = host.text("strategy.sharding_strategy");
     mode_ = mode == "full_shard"      ? Mode::kFullShard
             : mode == "shard_grad_op" ? Mode::kShardGradOp
             : mode == "no_shard"      ? Mode::kNoShard
                                       : Mode::kHybridShard;
-    const std::string prefetch = lower(host.text("strategy.backward_prefetch"));
-    backward_prefetch_ = prefetch.ends_with("pre")    ? Prefetch::kPre
-                         : prefetch.ends_with("post") ? Prefetch::kPost
-                                                      : Prefetch::kNone;
+    const std::string prefetch = host.text("strategy.backward_prefetch");
+    backward_prefetch_ = prefetch == "pre" ? Prefetch::kPre : prefetch == "post" ? Prefetch::kPost : Prefetch::kNone;
     reshards_after_forward_ = mode_ != Mode::kShardGradOp && host.flag("strategy.reshard_after_forward");
     // Only a number reads as one; a boolean does not.
     double number = 0;
@@ -258,7 +251,7 @@ class Fsdp final : public ddh::Strategy {
 
   // Units are wrapped in the order in which they stand in the model.
   void wrap(const ddh_model_desc& model) {
-    const std::string policy = lower(host.text("strategy.auto_wrap_policy"));
+    const std::string policy = host.text("strategy.auto_wrap_policy");
     const auto min_numel = static_cast<uint64_t>(host.i64_if_given("strategy.min_num_params").value_or(100'000'000));
     uint64_t numel = 0;
     for (uint32_t u = 0; u < model.n_units; ++u) {
@@ -358,18 +351,21 @@ class Fsdp final : public ddh::Strategy {
 
 constexpr const char* kSchema = R"({"type": "object", "properties": {
   "sharding_strategy": {"type": "string", "default": "full_shard",
-    "enum": ["full_shard", "shard_grad_op", "no_shard", "hybrid_shard",
-      "FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD"],
+    "enum": ["full_shard", "shard_grad_op", "no_shard", "hybrid_shard"],
+    "x-spellings": {"FULL_SHARD": "full_shard", "SHARD_GRAD_OP": "shard_grad_op", "NO_SHARD": "no_shard",
+      "HYBRID_SHARD": "hybrid_shard"},
     "description": "what is sharded, and among whom"},
   "shard_size": {"type": "integer", "default": 0, "minimum": 0, "maximum": 1024, "x-unit": "ranks",
     "description": "hybrid_shard: ranks that share the model; 0: run.ranks_per_node"},
   "auto_wrap_policy": {"type": "string", "default": "unit", "enum": ["unit", "size", "none"],
+    "x-spellings": {"TRANSFORMER_BASED_WRAP": "unit", "SIZE_BASED_WRAP": "size", "NO_WRAP": "none"},
     "description": "what is gathered together: each unit, neighbours up to min_num_params, everything",
     "x-affects": "memory"},
   "min_num_params": {"type": ["integer", "null"], "default": null, "minimum": 1, "x-unit": "elements",
     "description": "auto_wrap_policy=size: a group takes units until it has so many; null: 100 million"},
   "backward_prefetch": {"type": "string", "default": "pre",
-    "enum": ["pre", "post", "none", "BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH"],
+    "enum": ["pre", "post", "none"],
+    "x-spellings": {"BACKWARD_PRE": "pre", "BACKWARD_POST": "post", "NO_PREFETCH": "none"},
     "description": "gather the next group before a unit's backward, after it, or when it is needed", "x-affects": "memory"},
   "forward_prefetch": {"type": "boolean", "default": true,
     "description": "gather the next group before a unit's forward", "x-affects": "memory"},

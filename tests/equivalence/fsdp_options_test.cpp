@@ -101,7 +101,7 @@ TEST_CASE("a number that fits no groups is refused with a sentence", "[equivalen
 }
 
 TEST_CASE("an option of a mode that was not chosen is refused with a sentence", "[equivalence]") {
-  for (const char* mode : {"FULL_SHARD", "shard_grad_op", "no_shard"}) {
+  for (const char* mode : {"full_shard", "shard_grad_op", "no_shard"}) {
     const std::string chosen = std::string("strategy.sharding_strategy=") + mode;
     CHECK_THAT(sentence_of({"strategy.shard_size=2", chosen}),
                Contains("strategy.shard_size=2 changes nothing with " + chosen) && Contains("take hybrid_shard"));

@@ -335,6 +335,16 @@ TEST_CASE("the spellings of PyTorch and DeepSpeed are taken, in their units", "[
   CHECK(zero3.at("persistence_bytes") == 400000);
   CHECK(zero3.at("max_live_bytes") == 4000000000);
   CHECK(zero3.at("reuse_bytes") == 4000000000);
+  const auto fsdp = dry_run(
+      "fsdp", {"strategy.sharding_strategy=SHARD_GRAD_OP", "strategy.backward_prefetch=NO_PREFETCH",
+               "strategy.auto_wrap_policy=SIZE_BASED_WRAP", "strategy.min_num_params=1e6",
+               "strategy.cpu_offload.offload_params=true", "strategy.mixed_precision.buffer_dtype=torch.float32"});
+  CHECK(fsdp.at("sharding_strategy") == "shard_grad_op");
+  CHECK(fsdp.at("backward_prefetch") == "none");
+  CHECK(fsdp.at("auto_wrap_policy") == "size");
+  CHECK(fsdp.at("min_num_params") == 1000000);
+  CHECK(fsdp.at("cpu_offload") == true);
+  CHECK(fsdp.at("mixed_precision").at("buffer_dtype") == "fp32");
 }
 
 TEST_CASE("sections of DeepSpeed's are taken as they are, and what has no meaning here says so", "[options]") {
