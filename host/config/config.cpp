@@ -155,8 +155,10 @@ void Config::apply(const Wish& wish, const std::vector<Section>& sections, bool 
   if (!wish.value.is_number())
     ddh::fail(DDH_INVALID_ARGUMENT, wish.key, " = ", wish.value.dump(), " ", where(wish),
               " is not a number; it stands for ", key, " = ", alias->scale, " * ", wish.key);
+  // Away from zero: a little is not nothing, and less than nothing stays out of range.
   const double exact = wish.value.get<double>() * alias->scale;
-  take(wish, key, checked_value(meant, meant.takes("number") ? exact : std::round(exact), key, here));
+  const double whole = exact < 0 ? std::floor(exact) : std::ceil(exact);
+  take(wish, key, checked_value(meant, meant.takes("number") ? exact : whole, key, here));
 }
 
 void Config::take(const Wish& wish, const std::string& key, Json value) {

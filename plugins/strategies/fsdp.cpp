@@ -5,12 +5,12 @@
 // A shard group of S ranks holds the model once; N/S of them hold replicas of each other.
 //   full_shard     S = N    each rank owns 1/N of parameters, gradients and optimizer state: zero3
 //   shard_grad_op  S = N    the same, and parameters stay gathered from their forward to their backward
-//   hybrid_shard   S = a node (run.ranks_per_node) or shard_size
+//   hybrid_shard   S = a node (run.ranks_per_node) or shard_size; hybrid_shard_zero2 keeps parameters as shard_grad_op does
 //   no_shard       S = 1    everything on every rank: ddp
 // Bytes per rank            16 P/S with AdamW, and in flight: the gathered parameters of a wrapped group and of the one
 //                           prefetched (shard_grad_op: of all between forward and backward; shared pages: the other
-//                           ranks' (S-1)/S of them); two gradient buffers of the largest unit; full gradients of tied
-//                           parameters. With replicas and accumulation in rank_first order: + the largest segment
+//                           ranks' (S-1)/S of them); two gradient buffers of the largest unit, as in zero2; full gradients
+//                           of tied parameters. With replicas and accumulation in rank_first order: + the largest segment
 // Where views are copies    (copied windows, cpu_offload) instead of these parameters + 4 T at all times and + k 4 L in
 //                           flight: T tied ones, k the most other flat spaces (units) that are open at once, L the
 //                           elements of the largest of them
@@ -34,7 +34,7 @@
 
 namespace {
 
-enum class Mode { kFullShard, kShardGradOp, kNoShard, kHybridShard };
+enum class Sharing { kAll, kNode, kNobody };
 enum class Prefetch { kPre, kPost, kNone };
 
 class Fsdp final : public ddh::Strategy {
@@ -45,13 +45,11 @@ class Fsdp final : public ddh::Strategy {
         prefetch_groups_(host.flag("strategy.limit_all_gathers") ? 1 : 2),
         offloads_(host.flag("strategy.cpu_offload")) {
     const std::string mode = host.text("strategy.sharding_strategy");
-    mode_ = mode == "full_shard"      ? Mode::kFullShard
-            : mode == "shard_grad_op" ? Mode::kShardGradOp
-            : mode == "no_shard"      ? Mode::kNoShard
-                                      : Mode::kHybridShard;
+    sharing_ = mode == "no_shard" ? Sharing::kNobody : mode.starts_with("hybrid") ? Sharing::kNode : Sharing::kAll;
+    keeps_params_ = mode == "shard_grad_op" || mode == "hybrid_shard_zero2";
     const std::string prefetch = host.text("strategy.backward_prefetch");
     backward_prefetch_ = prefetch == "pre" ? Prefetch::kPre : prefetch == "post" ? Prefetch::kPost : Prefetch::kNone;
-    reshards_after_forward_ = mode_ != Mode::kShardGradOp && host.flag("strategy.reshard_after_forward");
+    reshards_after_forward_ = !keeps_params_ && host.flag("strategy.reshard_after_forward");
     // Only a number reads as one; a boolean does not.
     double number = 0;
     ddh::ErrorBuffer no_number;
@@ -150,7 +148,7 @@ class Fsdp final : public ddh::Strategy {
 
   // Options of a mode that was not chosen.
   void refuse_what_changes_nothing() const {
-    if (const int64_t size = host.i64("strategy.shard_size"); size > 0 && mode_ != Mode::kHybridShard)
+    if (const int64_t size = host.i64("strategy.shard_size"); size > 0 && sharing_ != Sharing::kNode)
       ddh::fail(DDH_INVALID_ARGUMENT, "strategy.shard_size=", size,
                 " changes nothing with strategy.sharding_strategy=", host.text("strategy.sharding_strategy"),
                 "; take hybrid_shard, or leave shard_size out");
@@ -196,8 +194,8 @@ class Fsdp final : public ddh::Strategy {
   // ---- Who shares ----------------------------------------------------------------------------------------------------
 
   int32_t shard_size() const {
-    if (mode_ == Mode::kNoShard) return 1;
-    if (mode_ != Mode::kHybridShard) return args_.world_size;
+    if (sharing_ == Sharing::kNobody) return 1;
+    if (sharing_ == Sharing::kAll) return args_.world_size;
     const auto given = static_cast<int32_t>(host.i64("strategy.shard_size"));
     const int32_t size = given > 0 ? given : static_cast<int32_t>(host.i64("run.ranks_per_node"));
     if (size == 0 || args_.world_size % size != 0) {
@@ -227,11 +225,11 @@ class Fsdp final : public ddh::Strategy {
   void make_reshard_group() {
     const int32_t size = args_.world_size, k = reshard_size_;
     if (k == 0) return;
-    if (size % k != 0 || mode_ == Mode::kShardGradOp)
+    if (size % k != 0 || (keeps_params_ && k != 1))
       ddh::fail(DDH_INVALID_ARGUMENT, "strategy.reshard_after_forward=", k, " asks for groups of ", k,
                 " ranks in each of ", size,
-                mode_ == Mode::kShardGradOp ? ", but shard_grad_op keeps parameters whole; take full_shard"
-                                            : "; give a number that divides these");
+                keeps_params_ ? ", but this sharding_strategy keeps parameters whole; take full_shard or hybrid_shard"
+                              : "; give a number that divides these");
     if (offloads_ && k != 1 && k != size)
       ddh::fail(DDH_FAILED_PRECONDITION, "strategy.reshard_after_forward=", k,
                 " keeps parameters on the device after forward and cpu_offload does not; set one of them to false");
@@ -328,7 +326,8 @@ class Fsdp final : public ddh::Strategy {
         args_, [&](const auto& use) { open(use, gathered); }, [&](const auto& use) { close(use, gathered); });
   }
 
-  Mode mode_ = Mode::kFullShard;
+  Sharing sharing_ = Sharing::kAll;
+  bool keeps_params_ = false;  // from forward to backward, by the mode
   Prefetch backward_prefetch_ = Prefetch::kPre;
   const bool forward_prefetch_;
   bool reshards_after_forward_ = true;
@@ -351,9 +350,10 @@ class Fsdp final : public ddh::Strategy {
 
 constexpr const char* kSchema = R"({"type": "object", "properties": {
   "sharding_strategy": {"type": "string", "default": "full_shard",
-    "enum": ["full_shard", "shard_grad_op", "no_shard", "hybrid_shard"],
+    "enum": ["full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "hybrid_shard_zero2"],
     "x-spellings": {"FULL_SHARD": "full_shard", "SHARD_GRAD_OP": "shard_grad_op", "NO_SHARD": "no_shard",
-      "HYBRID_SHARD": "hybrid_shard"},
+      "HYBRID_SHARD": "hybrid_shard", "HYBRID_SHARD_ZERO2": "hybrid_shard_zero2",
+      "_HYBRID_SHARD_ZERO2": "hybrid_shard_zero2"},
     "description": "what is sharded, and among whom"},
   "shard_size": {"type": "integer", "default": 0, "minimum": 0, "maximum": 1024, "x-unit": "ranks",
     "description": "hybrid_shard: ranks that share the model; 0: run.ranks_per_node"},

@@ -5,7 +5,8 @@
 // Each of N ranks owns      all parameters, 1/N of the gradients and of the optimizer state
 // Bytes per rank            4 P + 12 P/N with AdamW, and in flight: two gradient buffers of the largest bucket (one
 //                           with overlap_comm=false), and full gradients of tied parameters. In micro_first order
-//                           with accumulation: + 4 P instead
+//                           with accumulation: + 4 P instead. An optimizer that needs whole parameters has two flat
+//                           spaces in a unit: three buffers (two), and twice the collectives
 // Moved per rank and step   reduce_scatter of P gradients R times, all_gather of P parameters: (R+1) (N-1)/N 4 P sent
 // Collectives per step      R reductions and one publish for each bucket. A bucket is a unit, or with
 //                           reduce_bucket_bytes so many units, in the order of their backward, as reach it; tied
@@ -123,7 +124,7 @@ class Zero2 final : public ddh::Strategy {
 };
 
 constexpr const char* kSchema = R"({"type": "object", "properties": {
-  "overlap_comm": {"type": "boolean", "default": true, "x-affects": "memory",
+  "overlap_comm": {"type": "boolean", "default": true, "x-spellings": {"null": true}, "x-affects": "memory",
     "description": "sum a bucket's gradients while the next ones are computed; false: at once, with a buffer less"},
 )" DDH_BUCKET_OPTIONS "," DDH_STAGE_OPTIONS("2") R"(},
   "x-aliases": {)" DDH_BUCKET_ALIASES R"(}})";

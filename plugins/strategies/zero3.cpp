@@ -4,9 +4,9 @@
 //
 // Each of N ranks owns      1/N of the parameters, of the gradients and of the optimizer state
 // Bytes per rank            16 P/N with AdamW, and in flight: the parameters of a unit and of those prefetched (shared
-//                           pages: the other ranks' (N-1)/N of them); two gradient buffers of the largest unit; full
-//                           gradients of tied parameters, which live from the head's backward to the embedding's. In
-//                           micro_first order with accumulation: + 4 P instead of the buffers
+//                           pages: the other ranks' (N-1)/N of them); two gradient buffers of the largest unit (as in zero2,
+//                           three where whole parameters are needed); full gradients of tied parameters, in a buffer of
+//                           their own. In micro_first order with accumulation: + 4 P instead of the buffers
 // Where windows are copied  instead of these parameters + 4 T at all times and + k 4 L in flight: T tied ones, k the most
 //                           other flat spaces (units) that are open at once, L the elements of the largest of them
 // Moved per rank and step   for each of A micro-batches all_gather of P parameters for forward and again for backward,
@@ -17,8 +17,8 @@
 // R: reductions of a gradient in a step: one for each of A micro-batches in rank_first order, 1 in micro_first.
 // P: parameters of the model, each padded to 64 elements. Source: Rajbhandari et al., ZeRO, SC 2020 (P_os+g+p).
 //
-// persistence_bytes         small parameters stay gathered: 4 bytes for each element more; their gradients are full until
-//                           the last unit's backward. They are one flat space: one reduction and one publish for all
+// persistence_bytes         small parameters stay gathered: 4 (N-1)/N bytes for each element more (half in 16 bits), and 4
+//                           for a full gradient. They are one flat space: one reduction and one publish for all
 // overlap_comm=false        one gradient buffer less; a unit's gradients are reduced before the next one's backward
 //
 // Against zero2: a unit's full parameters are there from acquire to release only; what stays is the rank's segment. What is
@@ -127,7 +127,7 @@ class Zero3 final : public ddh::Strategy {
 };
 
 constexpr const char* kSchema = R"({"type": "object", "properties": {
-  "overlap_comm": {"type": "boolean", "default": true, "x-affects": "memory",
+  "overlap_comm": {"type": "boolean", "default": true, "x-spellings": {"null": true}, "x-affects": "memory",
     "description": "sum a unit's gradients while the next ones are computed; false: at once, with a buffer less"},
 )" DDH_STAGE_OPTIONS("3") "," DDH_STAGE3_IDLE_OPTIONS "," DDH_PREFETCH_OPTIONS R"(},
   "x-aliases": {)" DDH_PREFETCH_ALIASES R"(}})";

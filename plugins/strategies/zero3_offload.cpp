@@ -5,8 +5,9 @@
 //
 // Each of N ranks owns      as zero3: 1/N of the parameters, of the gradients and of the optimizer state
 // Bytes per rank            on the device, fp32 AdamW: 4 P/N of gradients, what zero3 has in flight, and the frames:
-//                           buffer_count * (arrays of state, + 1 with offload_param) * buffer_bytes; what is not
-//                           offloaded as in zero3: 4 P/N of parameters, 8 P/N of optimizer state (of which `ratio` leaves)
+//                           buffer_count * (arrays of state that is offloaded, + 1 with offload_param) * buffer_bytes,
+//                           each no longer than the longest segment; what is not offloaded as in zero3: 4 P/N of
+//                           parameters, 8 P/N of optimizer state (of which `ratio` leaves)
 //                           on the tier: r 8 P/N, and with offload_param 4 P/N: in pinned memory with cpu (it counts as
 //                           optim and param), in one file with nvme (no memory)
 //                           with offload_param every open unit has its full parameters in a buffer of this rank's,
@@ -169,11 +170,11 @@ class Zero3Offload final : public ddh::Strategy {
       ddh::fail(DDH_FAILED_PRECONDITION,
                 "strategy.delayed_update=true would update with the gradients of the step before, ",
                 "and the bits would not be zero3's; set it to false");
-    for (const char* key : {"strategy.offload_optimizer.pin_memory", "strategy.offload_param.pin_memory"})
-      if (!host.flag(key))
-        ddh::fail(DDH_FAILED_PRECONDITION, key,
-                  "=false: copies from pageable memory can't go on beside the computation; ",
-                  "what is offloaded to cpu is always pinned, set it to true");
+    for (const std::string section : {"strategy.offload_optimizer", "strategy.offload_param"})
+      if (host.text((section + ".device").c_str()) != "none" && !host.flag((section + ".pin_memory").c_str()))
+        ddh::fail(DDH_FAILED_PRECONDITION, section,
+                  ".pin_memory=false: copies from pageable memory can't go on beside the computation; ",
+                  "what is offloaded is always pinned, set it to true");
     if (params_away_ && policy_.grouping().persistent_bytes > 0)
       ddh::fail(DDH_FAILED_PRECONDITION, "strategy.persistence_bytes=", policy_.grouping().persistent_bytes,
                 " keeps small parameters gathered, and strategy.offload_param.device=",
@@ -256,7 +257,7 @@ class Zero3Offload final : public ddh::Strategy {
 };
 
 constexpr const char* kSchema = R"({"type": "object", "properties": {
-  "overlap_comm": {"type": "boolean", "default": true, "x-affects": "memory",
+  "overlap_comm": {"type": "boolean", "default": true, "x-spellings": {"null": true}, "x-affects": "memory",
     "description": "sum a unit's gradients while the next ones are computed; false: at once, with a buffer less"},
 )" DDH_STAGE_OPTIONS("3") "," DDH_STAGE3_IDLE_OPTIONS "," DDH_PREFETCH_OPTIONS R"(,
   "offload_optimizer": {"type": "object", "properties": {
@@ -267,7 +268,8 @@ constexpr const char* kSchema = R"({"type": "object", "properties": {
       "description": "the part of the optimizer state that is offloaded, in whole buffers"},
     "pipeline_read": {"type": "boolean", "default": true, "description": "read buffers ahead of the update"},
     "pipeline_write": {"type": "boolean", "default": true, "description": "write buffers behind the update"},
-    "pin_memory": {"type": "boolean", "default": true, "description": "always so: false is refused"},
+    "pin_memory": {"type": "boolean", "default": true,
+      "description": "always so: false is refused where something is offloaded"},
     "fast_init": {"type": "boolean", "default": true,
       "x-idle": "state that was never written takes no transfer", "description": "always so"}}},
   "offload_param": {"type": "object", "properties": {
@@ -276,7 +278,8 @@ constexpr const char* kSchema = R"({"type": "object", "properties": {
       "description": "where the parameters live between uses of their unit"},
     "max_in_cpu": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "elements", "x-affects": "memory",
       "description": "with nvme: so many of this rank's parameters stay in pinned memory, by whole units"},
-    "pin_memory": {"type": "boolean", "default": true, "description": "always so: false is refused"}}},
+    "pin_memory": {"type": "boolean", "default": true,
+      "description": "always so: false is refused where something is offloaded"}}},
   "delayed_update": {"type": "boolean", "default": false,
     "description": "false only: an update with older gradients would give other numbers"},
   "nvme_path": {"type": "string", "default": "", "x-path": true,

@@ -75,7 +75,8 @@ TEST_CASE("three and four replicas of nodes give the bits of sums in blocks, and
                Options{"precision.compute=bf16", "precision.reduce_dtype=bf16"});
   const Result reference =
       run(kReference, world, options + Options{"train.reduce_block=2", "data.micro_batch=2"}, kSteps);
-  const Options hybrid = {"strategy.sharding_strategy=hybrid_shard", "strategy.shard_size=2"};
+  const auto* mode = GENERATE("hybrid_shard", "hybrid_shard_zero2");
+  const Options hybrid = {std::string("strategy.sharding_strategy=") + mode, "strategy.shard_size=2"};
   check(reference, hybrid, world);
   check(reference, kCopies + hybrid, world);
 }
@@ -97,6 +98,8 @@ TEST_CASE("a number that fits no groups is refused with a sentence", "[equivalen
   CHECK_THAT(sentence_of({reshard_to(8)}), Contains("groups of 8 ranks in each of 4"));
   CHECK_THAT(sentence_of({reshard_to(0)}), Contains("1 to 1048576"));
   CHECK_THAT(sentence_of({reshard_to(2), "strategy.sharding_strategy=shard_grad_op"}), Contains("take full_shard"));
+  CHECK(attempt({{"fsdp", "loop", {reshard_to(1), "strategy.sharding_strategy=shard_grad_op"}}, 4, {}, kSteps}).code ==
+        0);
   CHECK_THAT(sentence_of({reshard_to(2), "strategy.cpu_offload=true"}), Contains("set one of them to false"));
 }
 

@@ -16,6 +16,9 @@ using Options = std::vector<std::string>;
 
 // 8 KB to 20 KB of parameters in each unit of each rank: several tiles of 4096 bytes.
 const Options kSeveralTiles = {"model.width=40", "model.hidden=70", "train.steps=6", "optimizer.lr=0.01"};
+// 1.1 million parameters, in spaces that are large beside the rounding of each to whole blocks of a file.
+const Options kWide = {"model.width=320", "model.hidden=560", "model.deviation=0.02", "train.steps=6"};
+constexpr uint64_t kRounding = 8 * 4096;
 // 25 million parameters in units of one million.
 const Options kLarge = {"model.width=512",    "model.hidden=1024", "model.layers=24",   "model.deviation=0.02",
                         "data.micro_batch=1", "train.steps=3",     "optimizer.lr=0.001"};
@@ -145,19 +148,19 @@ TEST_CASE("offloaded in a low precision, and with optimizers that need norms or 
 TEST_CASE("in bf16 a step moves master and slots, and writes the parameters without reading them", "[counts]") {
   const TempFolder folder;
   const Options nvme = {"precision.compute=bf16", "strategy.offload_optimizer.device=nvme", nvme_in(folder)};
-  const Result states = run("zero3_offload", kSeveralTiles, nvme),
-               all = run("zero3_offload", kSeveralTiles, nvme + Options{"strategy.offload_param.device=nvme"});
+  const Result states = run("zero3_offload", kWide, nvme),
+               all = run("zero3_offload", kWide, nvme + Options{"strategy.offload_param.device=nvme"});
   REQUIRE(states.code == 0);
   REQUIRE(all.code == 0);
   const auto file = [](const Result& r) { return r.record.summary.at("plan_bytes").at("file").get<uint64_t>(); };
   const uint64_t params = file(all) - file(states), master = file(states) / 3;
-  CHECK(params > master / 2);  // frozen ones too
-  CHECK(params < master / 2 + master / 10);
+  CHECK(params + kRounding > master / 2);  // frozen ones too
+  CHECK(params < master / 2 + master / 100 + kRounding);
   // Six steps, and the first values; slots are not read in the first step.
   CHECK(counter(states, "offload.file_written_bytes") == 6 * file(states) + master);
   CHECK(counter(states, "offload.file_read_bytes") == 6 * file(states) - 2 * master);
   const uint64_t written = counter(all, "offload.file_written_bytes") - counter(states, "offload.file_written_bytes");
-  CHECK(written == 6 * (master / 2) + params);
+  CHECK(written == Approx(6 * (master / 2) + params).epsilon(0).margin(6 * kRounding));
   // Two uses of each unit in a step and three of the tied one; an update that read them would make it three and four.
   const uint64_t read = counter(all, "offload.file_read_bytes") - counter(states, "offload.file_read_bytes");
   CHECK(read < 13 * params);
@@ -167,18 +170,18 @@ TEST_CASE("in bf16 a step moves master and slots, and writes the parameters with
 TEST_CASE("a part of the parameters can stay in memory while the others are on files", "[memory]") {
   const TempFolder folder;
   const auto result = [&](const char* max_in_cpu) {
-    return run("zero3_offload", kSeveralTiles,
+    return run("zero3_offload", kWide,
                {"strategy.offload_param.device=nvme", std::string("strategy.offload_param.max_in_cpu=") + max_in_cpu,
                 nvme_in(folder)});
   };
-  const Result none = result("0"), some = result("6000"), all = result("1e9");
+  const Result none = result("0"), some = result("200000"), all = result("1e9");
   const auto file = [](const Result& r) { return r.record.summary.at("plan_bytes").at("file").get<uint64_t>(); };
   const auto param = [](const Result& r) { return r.record.summary.at("plan_bytes").at("param").get<uint64_t>(); };
   CHECK(file(all) == 0);
   CHECK(file(some) < file(none));
   CHECK(file(some) > 0);
   for (const Result* r : {&some, &all}) {
-    CHECK(file(*r) + param(*r) == file(none) + param(none));
+    CHECK(file(*r) + param(*r) == Approx(file(none) + param(none)).epsilon(0).margin(kRounding));
     CHECK((r->weights == none.weights));
     CHECK(r->record.summary.at("ranks").at(0).at("memory_bytes").at("param").at("peak") == param(*r));
   }
@@ -212,7 +215,8 @@ TEST_CASE("DeepSpeed's offload sections are taken as they are, and what would ch
       Catch::Contains("offload_optimizer.buffer_count = 4") && Catch::Contains("offload_param.buffer_count = 5"));
   CHECK_THAT(sentence("strategy.offload_optimizer.super_offload=true"), Catch::Contains("delayed_update=true"));
   CHECK_THAT(sentence("strategy.delayed_update=true"), Catch::Contains("the bits would not be zero3's"));
-  CHECK_THAT(sentence("strategy.offload_param.pin_memory=false"), Catch::Contains("always pinned"));
+  CHECK_THAT(sentence("strategy.offload_param.pin_memory=false", "strategy.offload_param.device=cpu"),
+             Catch::Contains("always pinned"));
 }
 
 TEST_CASE("a ratio keeps its part of the optimizer state on the device, to a buffer", "[memory]") {

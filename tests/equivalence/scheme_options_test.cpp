@@ -353,14 +353,14 @@ TEST_CASE("sections of DeepSpeed's are taken as they are, and what has no meanin
   std::ofstream(file) << R"({"strategy": {"stage": 3, "contiguous_gradients": true, "overlap_comm": true,
     "reduce_scatter": true, "reduce_bucket_size": 5e8, "allgather_partitions": true, "allgather_bucket_size": 5e8,
     "stage3_prefetch_bucket_size": 1e7, "stage3_max_live_parameters": 1e9, "stage3_max_reuse_distance": 1e9,
-    "sub_group_size": 1e9, "stage3_gather_16bit_weights_on_model_save": true,
+    "sub_group_size": 0, "round_robin_gradients": true, "stage3_gather_16bit_weights_on_model_save": true,
     "offload_optimizer": {"device": "cpu", "pin_memory": true, "ratio": 0.3, "fast_init": false},
-    "offload_param": null}})";
+    "offload_param": {"device": "none", "pin_memory": false}}})";
   const Result reference = run("zero3", 2, kShared),
                result = run("zero3_offload", 2, joined(kShared, {"--config", file}));
   check_same_bits(reference, result);
   for (const char* key : {"reduce_bucket_size=", "allgather_bucket_size=", "sub_group_size=", "fast_init=false",
-                          "stage3_gather_16bit_weights_on_model_save=true"})
+                          "round_robin_gradients=true", "stage3_gather_16bit_weights_on_model_save=true"})
     CHECK_THAT(result.err, Catch::Contains(key));
   CHECK_THAT(result.err, !Catch::Contains("contiguous_gradients"));
   const auto devices = [](const Options& words) {
@@ -371,7 +371,12 @@ TEST_CASE("sections of DeepSpeed's are taken as they are, and what has no meanin
   CHECK(devices({}) == std::pair<std::string, std::string>{"cpu", "none"});
   CHECK(devices({"strategy.offload_optimizer=nvme", "strategy.offload_param=cpu"}) ==
         std::pair<std::string, std::string>{"nvme", "cpu"});
-  CHECK(devices({"strategy.offload_optimizer=null"}) == std::pair<std::string, std::string>{"none", "none"});
+  CHECK(devices({"strategy.offload_optimizer=null", "strategy.offload_param=null"}) ==
+        std::pair<std::string, std::string>{"none", "none"});
+  for (const char* strategy : {"zero1", "zero2", "zero3", "zero3_offload"})
+    CHECK(dry_run(strategy, {"strategy.overlap_comm=null"}).at("overlap_comm") == true);
+  CHECK_THAT(refusal("zero3_offload", {"strategy.offload_optimizer.pin_memory=false"}),
+             Catch::Contains("strategy.offload_optimizer.pin_memory=false"));
   CHECK_THAT(refusal("zero2", {"strategy.stage=3"}),
              Catch::Contains("strategy.stage = 3") && Catch::Contains("one of 2"));
 }

@@ -148,8 +148,10 @@ TEST_CASE("a key on the command line wins over its other name in the file, and t
   CHECK(by_other.text("precision.reduce_dtype") == "bf16");
 }
 
-TEST_CASE("a name in another unit that makes no whole number is rounded", "[config]") {
-  CHECK(with({"strategy.reduce_bucket_size=0.3"}).get<int64_t>("strategy.bucket_bytes") == 1);
+TEST_CASE("a name in another unit that makes no whole number is rounded away from zero", "[config]") {
+  CHECK(with({"strategy.reduce_bucket_size=0.1"}).get<int64_t>("strategy.bucket_bytes") == 1);
+  CHECK(with({"strategy.reduce_bucket_size=1.1"}).get<int64_t>("strategy.bucket_bytes") == 5);
+  CHECK_THAT(refusal({"strategy.reduce_bucket_size=-0.1"}), Catch::Contains("out of range"));
 }
 
 TEST_CASE("aliases that contradict their key or each other in one layer are refused, naming both", "[config]") {

@@ -104,6 +104,7 @@ class GatheredParams {
   [[nodiscard]] const ModelLayout& layout() const { return *layout_; }
   [[nodiscard]] Window& window(size_t space) { return *states_[space].window; }
   [[nodiscard]] bool is_open(size_t space) const { return states_[space].is_open; }
+  [[nodiscard]] size_t n_open() const { return n_open_; }
   // Elements of what is open, persistent spaces not counted.
   [[nodiscard]] uint64_t open_numel() const { return open_numel_; }
   [[nodiscard]] void* view(size_t space) const { return states_[space].view; }
@@ -160,6 +161,7 @@ class GatheredParams {
     state.is_open = true;
     state.is_begun = source_ != nullptr;
     ++opens_;
+    ++n_open_;
     count(s, +1);
     if (is_dry_ && source_ != nullptr) source_->open(s, nullptr, nullptr);
     if (is_dry_) return;
@@ -175,6 +177,7 @@ class GatheredParams {
   void close_one(size_t s) {
     State& state = states_[s];
     state.is_open = state.is_begun = false;
+    --n_open_;
     count(s, -1);
     if (source_ != nullptr)
       source_->close(s, state.window ? &*state.window : nullptr, state.view);
@@ -219,6 +222,7 @@ class GatheredParams {
   uint64_t slot_bytes_ = 0;  // of the largest space that opens in one
   uint64_t open_bytes_ = 0, peak_open_bytes_ = 0;
   uint64_t open_numel_ = 0;
+  size_t n_open_ = 0;
 };
 
 // The uses of units in a step of a program with so many micro-batches, as the host makes them.

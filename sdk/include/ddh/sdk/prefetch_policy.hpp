@@ -41,17 +41,21 @@ class PrefetchPolicy {
   void close(const ddh_unit_use& use, GatheredParams& params) const {
     const ModelLayout& layout = params.layout();
     params.release(layout.unit_uses[static_cast<size_t>(use.unit)]);
-    const uint32_t ahead = units_ahead(use, layout);
     std::set<size_t> keep;
     uint64_t live = 0, passed = 0;
-    for (uint32_t i = 0; i < use.n_next && (i < ahead || passed < reuse_bytes_); ++i) {
-      for (const size_t s : layout.unit_uses[static_cast<size_t>(use.next[i])]) {
-        const uint64_t bytes = view_bytes(layout.spaces[s]);
-        passed += bytes;
+    size_t n_kept = 0;  // of those that are open
+    for (uint32_t i = 0; i < use.n_next; ++i) {
+      const std::vector<size_t>& spaces = layout.unit_uses[static_cast<size_t>(use.next[i])];
+      const uint64_t before = passed;
+      passed += unit_bytes(layout, spaces);
+      if (!is_ahead(i, passed) && before >= reuse_bytes_) break;
+      if (i > 0 && n_kept == params.n_open()) break;
+      for (const size_t s : spaces) {
         if ((i > 0 && !params.is_open(s)) || keep.count(s) > 0) continue;
-        live += bytes;
+        live += view_bytes(layout.spaces[s]);
         if (i > 0 && live > max_live_bytes_) return params.close_except(keep);
         keep.insert(s);
+        n_kept += params.is_open(s) ? 1 : 0;
       }
     }
     params.close_except(keep);
@@ -63,20 +67,22 @@ class PrefetchPolicy {
   // Sizes of views are counted in fp32, so that the limits mean the same units in every precision.
   static uint64_t view_bytes(const FlatSpace& space) { return space.persistent ? 0 : space.numel * sizeof(float); }
 
-  // How many of the next units are to be there, whatever else is.
-  [[nodiscard]] uint32_t units_ahead(const ddh_unit_use& use, const ModelLayout& layout) const {
+  static uint64_t unit_bytes(const ModelLayout& layout, const std::vector<size_t>& spaces) {
     uint64_t bytes = 0;
-    uint32_t n = 0;
-    for (; n < std::min(prefetch_units_, use.n_next); ++n) {
-      for (const size_t s : layout.unit_uses[static_cast<size_t>(use.next[n])]) bytes += view_bytes(layout.spaces[s]);
-      if (bytes > prefetch_bytes_) break;
-    }
-    return n;
+    for (const size_t s : spaces) bytes += view_bytes(layout.spaces[s]);
+    return bytes;
+  }
+  // Whether the i-th next unit is to be there, whatever else is; `passed`: bytes up to and with it.
+  [[nodiscard]] bool is_ahead(uint32_t i, uint64_t passed) const {
+    return i < prefetch_units_ && passed <= prefetch_bytes_;
   }
   void open_ahead(const ddh_unit_use& use, GatheredParams& params) const {
     const ModelLayout& layout = params.layout();
-    for (uint32_t i = 0, ahead = units_ahead(use, layout); i < ahead; ++i) {
+    uint64_t passed = 0;
+    for (uint32_t i = 0; i < use.n_next && params.n_open() < layout.spaces.size(); ++i) {
       const std::vector<size_t>& spaces = layout.unit_uses[static_cast<size_t>(use.next[i])];
+      passed += unit_bytes(layout, spaces);
+      if (!is_ahead(i, passed)) return;
       uint64_t bytes = params.open_numel() * sizeof(float);
       for (const size_t s : spaces) bytes += params.is_open(s) ? 0 : view_bytes(layout.spaces[s]);
       if (bytes > max_live_bytes_) return;

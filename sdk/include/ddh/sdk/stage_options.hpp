@@ -58,8 +58,11 @@ inline Grouping bucket_options(const Host& host) {
   R"("x-idle": "a unit's gradients are reduced together", "description": "taken, and without a meaning here"},)" \
   R"("allgather_bucket_size": {"type": ["number", "null"], "default": null, "minimum": 0, "x-unit": "elements",)" \
   R"("x-idle": "a unit's parameters are gathered together", "description": "taken, and without a meaning here"},)" \
-  R"("sub_group_size": {"type": ["number", "null"], "default": null, "minimum": 1, "x-unit": "elements",)" \
+  R"("sub_group_size": {"type": ["number", "null"], "default": null, "minimum": 0, "x-unit": "elements",)" \
   R"("x-idle": "the update goes over the state once, in pieces that fit the caches or the buffers",)" \
+  R"("description": "taken, and without a meaning here"},)" \
+  R"("round_robin_gradients": {"type": "boolean", "default": false,)" \
+  R"("x-idle": "every unit is cut over all ranks, which is what it aims at",)" \
   R"("description": "taken, and without a meaning here"},)" \
   R"("stage3_gather_16bit_weights_on_model_save": {"type": ["boolean", "null"], "default": null,)" \
   R"("x-idle": "final weights are written whole, in fp32", "description": "taken, and without a meaning here"})"

@@ -79,5 +79,18 @@ inline void zero_padding(const Host& host, const FlatSpace& space, float* base) 
   }
 }
 
+// What grads_ready does: the gradients that this use of a unit has made final go to `grads`, to be summed; in micro_first
+// order only the last micro-batch's, onto which the others were added.
+template <class Grads>
+void hand_over(const ddh_unit_use& use, const ddh_attach_args& args, const ModelLayout& layout, UnitViews& views,
+               Grads& grads) {
+  const bool last = static_cast<uint32_t>(use.micro_batch) + 1 == args.grad_accum_steps;
+  if (args.reduce_order == DDH_MICRO_FIRST && !last) return;
+  for (const size_t s : layout.trained_spaces(use.unit, use.program)) {
+    grads.ready(s, last);
+    views.forget_gradients(layout.spaces[s]);
+  }
+}
+
 }  // namespace DDH_HIDDEN
 }  // namespace ddh

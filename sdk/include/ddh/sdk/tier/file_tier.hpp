@@ -54,11 +54,11 @@ class FileTier final : public Tier {
     const uint64_t n_tiles = (bytes + tensor_tile_bytes - 1) / tensor_tile_bytes;
     tensors_.push_back({name, bytes, tensor_tile_bytes, tiles_.size(), file_bytes_});
     tiles_.resize(tiles_.size() + n_tiles);
-    file_bytes_ += n_tiles * round_up(tensor_tile_bytes);
+    file_bytes_ += round_up(bytes);
     return tensors_.size() - 1;
   }
 
-  // Each tensor begins with a tile of its own, and all tiles of a tensor take the same room.
+  // Each tensor takes its bytes, rounded up to kAlignment.
   [[nodiscard]] uint64_t file_bytes() const { return file_bytes_; }
 
   void reserve() override {
@@ -95,7 +95,7 @@ class FileTier final : public Tier {
       std::memset(buffer, 0, bytes_of(tensor, tile));
       return kDone;
     }
-    traffic_.read_bytes += bytes_of(tensor, tile);
+    traffic_.read_bytes += round_up(bytes_of(tensor, tile));
     return begin(false, tensor, tile, buffer);
   }
 
@@ -104,7 +104,7 @@ class FileTier final : public Tier {
     if (record.writer != kDone) settle(record.writer);
     record.written = true;
     record.checksum = checksum64(buffer, bytes_of(tensor, tile));
-    traffic_.written_bytes += bytes_of(tensor, tile);
+    traffic_.written_bytes += round_up(bytes_of(tensor, tile));
     record.writer = begin(true, tensor, tile, const_cast<void*>(buffer));
     return record.writer;
   }
@@ -216,7 +216,7 @@ class FileTier final : public Tier {
     if (reinterpret_cast<uintptr_t>(buffer) % kAlignment != 0)
       fail(DDH_INVALID_ARGUMENT, "a buffer of a file tier begins on a boundary of ", kAlignment, " bytes");
     Op op{is_write, tensor, tile, static_cast<char*>(buffer), bytes_of(tensor, tile), 0};
-    op.offset = tensors_[tensor].offset + tile * round_up(tensors_[tensor].tile_bytes);
+    op.offset = tensors_[tensor].offset + tile * tensors_[tensor].tile_bytes;
     if (free_tags_.empty()) make_tag_free();
     op.tag = free_tags_.back();
     free_tags_.pop_back();

@@ -29,7 +29,8 @@ struct OffloadSettings {
   uint64_t tile_bytes = 0;
   uint32_t frames = 3;
   TileOverlap overlap;
-  uint64_t values_in_memory = 0;  // with values on nvme: elements of the first segments that stay in pinned memory
+  uint64_t values_in_memory =
+      0;  // with values on nvme: so many elements stay in pinned memory: segments in order, those that still fit
   std::string folder, folder_option, io;
 };
 
@@ -68,6 +69,8 @@ class OffloadedState {
     frames_.materialize(host_, DDH_TAG_OPTIM, files_ ? DDH_MEM_PINNED : DDH_MEM_DEVICE);
     if (memory_) memory_->reserve();
     if (!files_) return;
+    if (files_->file_bytes() != file_bytes())
+      fail(DDH_INTERNAL, "the file takes ", files_->file_bytes(), " bytes, and ", file_bytes(), " were planned");
     files_->reserve();
     files_->register_buffers(frames_.registrable());
     host_.log(DDH_LOG_INFO, file_bytes(), " bytes of states are in '", settings_.folder, "', by ", files_->io_name(),
@@ -289,14 +292,16 @@ class OffloadedState {
       }
     }
   }
+  // Of a tensor on a tier.
+  static uint64_t room(Place place, uint64_t bytes) { return place == Place::nvme ? Tier::round_up(bytes) : bytes; }
   [[nodiscard]] uint64_t value_bytes_on(Place place) const {
     uint64_t bytes = 0;
-    for (const Space& s : spaces_) bytes += s.place == place ? s.numel * ddh_dtype_bytes(s.dtype) : 0;
+    for (const Space& s : spaces_) bytes += s.place == place ? room(place, s.numel * ddh_dtype_bytes(s.dtype)) : 0;
     return bytes;
   }
   [[nodiscard]] uint64_t state_bytes_on(Place place) const {
     uint64_t bytes = 0;
-    for (const Space& s : spaces_) bytes += s.away_numel * s.arrays.size() * sizeof(float);
+    for (const Space& s : spaces_) bytes += s.arrays.size() * room(place, s.away_numel * sizeof(float));
     return settings_.state == place ? bytes : 0;
   }
 

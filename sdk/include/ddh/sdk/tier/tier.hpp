@@ -30,9 +30,9 @@ class Tier {
   static constexpr uint64_t kAlignment = 4096;
 
   struct Traffic {
-    uint64_t read_bytes = 0, written_bytes = 0;
-    double busy_seconds = 0;  // at least one transfer was under way
-    double wait_seconds = 0;  // the caller stood still for one
+    uint64_t read_bytes = 0, written_bytes = 0;  // a file's in whole blocks
+    double busy_seconds = 0;                     // at least one transfer was under way
+    double wait_seconds = 0;                     // the caller stood still for one
   };
 
   explicit Tier(uint64_t tile_bytes) : tile_bytes_(tile_bytes) {
