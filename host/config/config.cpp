@@ -63,7 +63,8 @@ const Section* find_section(const std::vector<Section>& sections, const std::str
             list);
 }
 
-[[noreturn]] void unknown_key(const Wish& wish, const Section& section, const std::vector<Section>& sections) {
+[[noreturn]] void unknown_key(Wish wish, const Section& section, const std::vector<Section>& sections) {
+  if (wish.key.back() == '.') wish.key.pop_back();  // an empty object
   std::vector<std::string> here, everywhere;
   std::string list;
   for (const Section& other : sections)
@@ -85,17 +86,25 @@ const Section* find_section(const std::vector<Section>& sections, const std::str
   ddh::fail(DDH_INVALID_ARGUMENT, "unknown key '", wish.key, "' ", where(wish), "; '", section.name, "' takes ", list);
 }
 
-// "offload_param." where there is an option "offload_param.device".
-bool holds_options(const Section& section, const std::string& prefix) {
-  return !prefix.empty() && prefix.back() == '.' &&
-         std::any_of(section.schema.options.begin(), section.schema.options.end(),
-                     [&](const Option& option) { return option.name.rfind(prefix, 0) == 0; });
+// "offload_param" or "offload_param." where there is no such option, and one named "offload_param.device".
+bool holds_options(const Section& section, const std::string& name) {
+  if (section.schema.find(name) != nullptr || section.schema.find_alias(name) != nullptr) return false;
+  const std::string prefix = name.back() == '.' ? name : name + ".";
+  const auto lies_inside = [&](const auto& named) { return named.name.rfind(prefix, 0) == 0; };
+  return std::any_of(section.schema.options.begin(), section.schema.options.end(), lies_inside) ||
+         std::any_of(section.schema.aliases.begin(), section.schema.aliases.end(), lies_inside);
+}
+
+// Null where the option does not take it, and gives it no meaning of its own.
+bool is_not_given(const Option& option, const Json& value) {
+  const bool has_meaning = option.spellings.is_object() && option.spellings.contains("null");
+  return value.is_null() && !option.takes("null") && !has_meaning && !option.preset.is_null();
 }
 
 // A word that reads as JSON but where only a string is meant: run.name=2024.
 Json value_for(const Option& option, const Wish& wish) {
   const bool only_text = option.takes("string") && option.types.size() == 1;
-  if (!wish.from_file && only_text && !wish.value.is_string()) return wish.text;
+  if (!wish.from_file && only_text && !wish.value.is_string() && !wish.value.is_null()) return wish.text;
   return wish.value;
 }
 
@@ -128,12 +137,17 @@ void Config::apply(const Wish& wish, const std::vector<Section>& sections, bool 
               "=...");
   }
   if (section == nullptr) unknown_section(wish, sections);
-  if (wish.from_file && wish.value.is_null() && holds_options(*section, name)) return;  // an empty object inside
+  if (wish.value.is_null() && holds_options(*section, name)) return;  // an object inside: empty, or null
   const Option* option = section->schema.find(name);
   const Alias* alias = option == nullptr ? section->schema.find_alias(name) : nullptr;
   if (option == nullptr && alias == nullptr) {
     if (!plugin_sections && is_plugin_section(section->name)) return;
     unknown_key(wish, *section, sections);
+  }
+  const Option& meant = option != nullptr ? *option : *section->schema.find(alias->key);
+  if (is_not_given(meant, wish.value)) {  // in a file nothing is said; on the command line the file is taken back
+    if (!wish.from_file) take(wish, section->name + "." + meant.name, meant.preset);
+    return;
   }
   if (option != nullptr && !option->sets.empty()) {
     const Json value = checked_value(*option, value_for(*option, wish), wish.key, where(wish));
@@ -146,7 +160,6 @@ void Config::apply(const Wish& wish, const std::vector<Section>& sections, bool 
     return take(wish, wish.key, with_absolute_paths(*option, value, wish.base));
   }
   const std::string key = section->name + "." + alias->key;
-  const Option& meant = *section->schema.find(alias->key);
   const std::string here = where(wish) + " (as " + wish.key + ")";
   if (alias->scale == 1.0)  // another name, no other unit
     return take(wish, key,
@@ -154,7 +167,8 @@ void Config::apply(const Wish& wish, const std::vector<Section>& sections, bool 
   if (wish.value.is_null() && meant.takes("null")) return take(wish, key, wish.value);
   if (!wish.value.is_number())
     ddh::fail(DDH_INVALID_ARGUMENT, wish.key, " = ", wish.value.dump(), " ", where(wish),
-              " is not a number; it stands for ", key, " = ", alias->scale, " * ", wish.key);
+              " is not a number; it stands for ", key, " = ", number_text(alias->scale), " * ", wish.key,
+              wish.value == Json("auto") ? "; leave it out for the default" : "");
   // Away from zero: a little is not nothing, and less than nothing stays out of range.
   const double exact = wish.value.get<double>() * alias->scale;
   const double whole = exact < 0 ? std::floor(exact) : std::ceil(exact);
@@ -190,9 +204,9 @@ void Config::set_elsewhere(const std::vector<Section>& sections) {
     if (option == nullptr)
       ddh::fail(DDH_INVALID_ARGUMENT, key, " stands for '", wish.target, "', which is no option; mend the plugin");
     const Json value = checked_value(*option, wish.value, wish.target, wish.where + " (as " + key + ")");
-    const auto given = [&](bool from_file) {
+    const auto given = [&, &target = wish.target](bool from_file) {
       return std::find_if(named_.begin(), named_.end(),
-                          [&](const Named& n) { return n.key == wish.target && n.from_file == from_file; });
+                          [&](const Named& n) { return n.key == target && n.from_file == from_file; });
     };
     const auto beside = given(wish.from_file);
     if (beside != named_.end() && beside->value != value)
@@ -207,7 +221,9 @@ void Config::set_elsewhere(const std::vector<Section>& sections) {
 void Config::warn_of_idle(const std::string& key, const Option& option) {
   const Value& given = at(key);
   if (!option.idle.empty() && given.value != option.preset)
-    warnings_.push_back(ddh::str(key, "=", given.value.dump(), " changes nothing: ", option.idle));
+    warnings_.push_back(
+        ddh::str(key, "=", given.value.is_number_float() ? number_text(given.value.get<double>()) : given.value.dump(),
+                 " changes nothing: ", option.idle));
 }
 
 void Config::set(const std::string& key, Json value, const std::string& source) {

@@ -24,18 +24,11 @@ constexpr std::array kKeywords = {"type",       "enum",        "minimum", "maxim
 
 bool known_type(const std::string& type) { return std::find(kTypes.begin(), kTypes.end(), type) != kTypes.end(); }
 
-// A number without the noise of its binary form: "10", "0.1", "0.0003".
-std::string number_text(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.12g", value);
-  return text;
-}
-
 bool has_type(const Json& value, std::string_view type) {
   if (type == "integer") {
     if (value.is_number_integer()) return !value.is_number_unsigned() || value.get<uint64_t>() <= INT64_MAX;
     return value.is_number_float() && std::nearbyint(value.get<double>()) == value.get<double>() &&
-           std::abs(value.get<double>()) <= 9007199254740992.0;  // 2^53: exact in a double
+           std::abs(value.get<double>()) < 0x1p63;
   }
   if (type == "number") return value.is_number();
   if (type == "string") return value.is_string();
@@ -159,8 +152,10 @@ void read_aliases(const Json& root, const std::string& owner, Schema& schema) {
 [[noreturn]] void refuse(const Option& option, const Json& value, const std::string& key, const std::string& where,
                          const std::string& why) {
   const std::string legal = option.legal_text();
+  const bool has_one_value = option.legal.is_array() && option.legal.size() == 1;
   ddh::fail(DDH_INVALID_ARGUMENT, key, " = ", value.dump(), " ", where, " ", why, "; it takes ", option.type_text(),
-            legal.empty() ? "" : ", ", legal);
+            legal.empty() ? "" : ", ", legal, has_one_value ? " (" + option.description + ")" : "",
+            value == Json("auto") ? "; leave it out for the default" : "");
 }
 
 void check_range(const Option& option, const Json& value, const std::string& key, const std::string& where) {
@@ -180,6 +175,15 @@ void check_array(const Option& option, const Json& value, const std::string& key
 }
 
 }  // namespace
+
+std::string number_text(double value) {
+  char text[32];
+  for (const int digits : {12, 17}) {
+    std::snprintf(text, sizeof text, "%.*g", digits, value);
+    if (std::strtod(text, nullptr) == value) break;
+  }
+  return text;
+}
 
 bool Option::takes(std::string_view type) const { return std::find(types.begin(), types.end(), type) != types.end(); }
 

@@ -35,6 +35,9 @@ struct Option {
   [[nodiscard]] std::string legal_text() const;  // "0 to 10", "one of fp32, bf16", "" = any
 };
 
+// A number that reads back as itself, without the noise of its binary form: "10", "0.1", "1048576", "1e+30".
+std::string number_text(double value);
+
 // Another name of an option, in another unit: DeepSpeed counts elements where ddhost counts bytes.
 struct Alias {
   std::string name;  // "reduce_bucket_size"

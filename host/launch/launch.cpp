@@ -100,15 +100,12 @@ class Supervisor {
   }
 
   void stop(int signal) {
-    if (end_.stop_signal != 0) {
-      end_.killed_after_stop = true;
-      kill_all();
-      return;
-    }
-    end_.stop_signal = signal;
-    progress_.request_stop();
-    announce_stop();
-    set_deadline(args_.stop_limit);
+    const bool is_first = end_.stop_signal == 0;
+    note_stop(end_, signal, progress_, args_.echo);
+    if (is_first) set_deadline(args_.stop_limit);
+    if (!end_.killed_by_signal) return;
+    end_.killed_after_stop = true;
+    kill_all();
   }
 
   void reap() {

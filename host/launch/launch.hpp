@@ -37,6 +37,7 @@ struct LaunchArgs {
   bool threads = false;                         // ranks are threads of this process
   std::chrono::milliseconds grace{2000};        // after a rank failed, for the others to end by themselves
   std::chrono::milliseconds stop_limit{10000};  // after Ctrl-C, for all ranks to end
+  std::chrono::milliseconds echo{1000};  // so soon after a signal a second one is the same, sent to group and process
 };
 
 struct Outcome {

@@ -42,6 +42,10 @@ std::vector<int> SignalWatch::take() const {
 void SignalWatch::leave_to_launcher() {
   fd_.reset();
   for (const int signal : {SIGINT, SIGHUP}) ::signal(signal, SIG_IGN);
+  struct sigaction hand_on {};
+  hand_on.sa_handler = [](int) { ::kill(::getppid(), SIGTERM); };
+  hand_on.sa_flags = SA_RESTART;
+  ::sigaction(SIGTERM, &hand_on, nullptr);
   ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 

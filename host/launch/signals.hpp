@@ -20,7 +20,8 @@ class SignalWatch {
   [[nodiscard]] int fd() const { return fd_.get(); }
   // The signals that have come since.
   [[nodiscard]] std::vector<int> take() const;
-  // In a rank: the terminal's signals are the launcher's business, all others work as usual.
+  // In a rank: what ends runs is the launcher's business. The terminal tells it too; SIGTERM, which batch systems send to
+  // every process, is handed on to it.
   void leave_to_launcher();
 
  private:

@@ -77,13 +77,10 @@ RunEnd wait_for_threads(World& world, const LaunchArgs& args, const SignalWatch&
     static_cast<void>(!::read(world.ended_event.get(), &count, sizeof count));
     for (const int signal : signals.take()) {
       if (signal == SIGCHLD) continue;
-      if (end.stop_signal != 0) set_deadline(std::chrono::milliseconds{0});
-      if (end.stop_signal == 0) {
-        end.stop_signal = signal;
-        world.progress.request_stop();
-        announce_stop();
-        set_deadline(args.stop_limit);
-      }
+      const bool is_first = end.stop_signal == 0;
+      note_stop(end, signal, world.progress, args.echo);
+      if (is_first) set_deadline(args.stop_limit);
+      if (end.killed_by_signal) set_deadline(std::chrono::milliseconds{0});
     }
     end.failed = world.failed;
     if (end.failed && !failure_seen) set_deadline(args.grace);

@@ -67,7 +67,9 @@ Outcome verdict(const RunEnd& end, const Progress& progress, int world_size) {
   if (end.stop_signal == 0) return outcome;
   // Ranks that noticed the stop of others, or died of the same signal, did what they were asked for.
   if (!has_own_failure(progress, world_size)) outcome.sentence.clear();
-  if (end.killed_after_stop) outcome.sentence = "the ranks did not end by themselves and were killed";
+  if (end.killed_after_stop)
+    outcome.sentence = end.killed_by_signal ? "a second signal ended the ranks, some of them within a step"
+                                            : "the ranks did not end by themselves in time and were killed";
   outcome.exit_code = 128 + end.stop_signal;
   return outcome;
 }
@@ -109,6 +111,16 @@ void print_sentence(const std::string& sentence) {
   std::fflush(stderr);
 }
 
-void announce_stop() { print_sentence("stopping after the current step; once more (Ctrl-C) ends the ranks at once"); }
+void note_stop(RunEnd& end, int signal, Progress& progress, std::chrono::milliseconds echo) {
+  const auto now = std::chrono::steady_clock::now();
+  if (end.stop_signal != 0) {
+    end.killed_by_signal |= now - end.stopped_at >= echo;
+    return;
+  }
+  end.stop_signal = signal;
+  end.stopped_at = now;
+  progress.request_stop();
+  print_sentence("stopping after the current step; once more (Ctrl-C) ends the ranks at once");
+}
 
 }  // namespace ddhost

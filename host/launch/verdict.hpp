@@ -3,6 +3,7 @@
 // launch/verdict.hpp: how ranks end, and which one was the cause.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 
@@ -12,7 +13,9 @@ namespace ddhost {
 
 // How a run came to its end, as the launcher saw it.
 struct RunEnd {
-  int stop_signal = 0;             // the first SIGINT, SIGTERM or SIGHUP; 0: none
+  int stop_signal = 0;  // the first SIGINT, SIGTERM or SIGHUP; 0: none
+  std::chrono::steady_clock::time_point stopped_at;
+  bool killed_by_signal = false;   // a second one came
   bool killed_after_stop = false;  // ranks did not end in time, or a second signal came
   std::string death;               // a rank died without a word, and no rank had failed before
   bool failed = false;             // any rank ended with something else than 0
@@ -30,6 +33,7 @@ int run_seat(const RankFunction& rank_function, RankSeat& seat);
 RankSeat make_seat(const LaunchArgs& args, int rank, Kv& kv, Progress& progress, uint64_t run_id);
 uint64_t make_run_id();
 
-void announce_stop();
+// Notes a signal that ends runs; the ranks are to be killed where killed_by_signal is set then.
+void note_stop(RunEnd& end, int signal, Progress& progress, std::chrono::milliseconds echo);
 
 }  // namespace ddhost

@@ -19,7 +19,7 @@ constexpr std::chrono::milliseconds kRedraw{100};  // a terminal needs no more
 
 std::string duration_text(double seconds) {
   char text[32];
-  const auto s = static_cast<long long>(seconds + 0.5);
+  const auto s = std::llround(seconds);
   if (s >= 3600) {
     std::snprintf(text, sizeof text, "%lldh%02lldm", s / 3600, s / 60 % 60);
   } else {

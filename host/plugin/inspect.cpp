@@ -75,7 +75,7 @@ std::array<std::string, 5> alias_row(const std::string& kind, const Alias& alias
   const std::string name = kind + "." + alias.name, key = kind + "." + alias.key;
   if (alias.scale == 1.0) return {name, option.type_text(), "", "", "another name of " + key};
   return {name, option.takes("null") ? "number or null" : "number", "", "",
-          ddh::str("another name: ", key, " = ", alias.scale, " * this")};
+          ddh::str("another name: ", key, " = ", number_text(alias.scale), " * this")};
 }
 
 bool print_options(std::ostream& out, const ddh_desc& desc) {

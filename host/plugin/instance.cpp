@@ -39,7 +39,8 @@ Instance::Instance(const Plugin& plugin, const ddh_host& host) : plugin_(plugin)
     ddh::fail(DDH_INTERNAL, name_of(plugin), " made no instance; mend '", plugin.file.string(), "'");
 }
 
-Instance::Instance(Instance&& other) noexcept : plugin_(other.plugin_), inst_(std::exchange(other.inst_, nullptr)) {}
+Instance::Instance(Instance&& other) noexcept
+    : plugin_(std::move(other.plugin_)), inst_(std::exchange(other.inst_, nullptr)) {}
 
 Instance& Instance::operator=(Instance&& other) noexcept {
   std::swap(plugin_, other.plugin_);

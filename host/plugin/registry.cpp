@@ -74,8 +74,8 @@ Registry::Registry(InterfaceLookup host, fs::path exe_folder, std::vector<const 
 }
 
 fs::path Registry::locate(const std::string& path, const fs::path& base) const {
-  const fs::path beside_user = fs::absolute(base / path).lexically_normal();
-  const fs::path beside_exe = (exe_folder_ / path).lexically_normal();
+  fs::path beside_user = fs::absolute(base / path).lexically_normal();
+  fs::path beside_exe = (exe_folder_ / path).lexically_normal();
   std::error_code ec;
   if (fs::exists(beside_user, ec)) return beside_user;
   if (fs::exists(beside_exe, ec)) return beside_exe;

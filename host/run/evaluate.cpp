@@ -36,7 +36,7 @@ Sampler eval_sampler(const TrainSetup& setup) {
   const uint64_t n_samples = eval_program(setup).n_samples;
   const SampleCut cut = eval_cut(setup);
   if (takes_each_once(setup)) {
-    const Sampler sampler(n_samples, 0, cut, "", EpochEnd::shorten);
+    Sampler sampler(n_samples, 0, cut, "", EpochEnd::shorten);
     if (!sampler.has_empty(1) || setup.takes_empty_batches) return sampler;
     ddh::fail(DDH_FAILED_PRECONDITION, "the ", n_samples,
               " samples of the evaluation leave a micro-batch empty, which ", "model '", setup.model.name,

@@ -29,7 +29,7 @@ TrainOrder make_order(const TrainSetup& setup) {
                          static_cast<uint64_t>(config.get<int64_t>("run.seed")), cut,
                          config.get<std::string>("data.order"), epoch_end(config));
   }
-  const TrainOrder order(setup.train_programs, std::move(samplers));
+  TrainOrder order(setup.train_programs, std::move(samplers));
   const int32_t empty = order.program_with_empty(config.get<int64_t>("train.steps"));
   if (empty >= 0 && !setup.takes_empty_batches)
     ddh::fail(DDH_FAILED_PRECONDITION, "the last step of an epoch of program '", setup.model.programs[empty]->name,

@@ -218,18 +218,18 @@ const void* host_interface(const char* id) {
     std::string_view id;
     const void* table;
   };
-  static const std::array<Entry, 12> kAll = {{{DDH_LOG_IFACE, &kLogTable},
-                                              {DDH_CONFIG_IFACE, &kConfigTable},
-                                              {DDH_ALLOC_IFACE, &kAllocTable},
-                                              {DDH_STREAM_IFACE, &detail::kStreamTable},
-                                              {DDH_COPY_IFACE, &detail::kCopyTable},
-                                              {DDH_FLATOPS_IFACE, &detail::kFlatopsTable},
-                                              {DDH_COMM_IFACE, &detail::kCommTable},
-                                              {DDH_WINDOW_IFACE, &detail::kWindowTable},
-                                              {DDH_OPTIM_IFACE, &kOptimTable},
-                                              {DDH_KV_IFACE, &kKvTable},
-                                              {DDH_METRICS_IFACE, &kMetricsTable},
-                                              {DDH_PARAMS_IFACE, &kParamsTable}}};
+  static constexpr std::array<Entry, 12> kAll = {{{DDH_LOG_IFACE, &kLogTable},
+                                                  {DDH_CONFIG_IFACE, &kConfigTable},
+                                                  {DDH_ALLOC_IFACE, &kAllocTable},
+                                                  {DDH_STREAM_IFACE, &detail::kStreamTable},
+                                                  {DDH_COPY_IFACE, &detail::kCopyTable},
+                                                  {DDH_FLATOPS_IFACE, &detail::kFlatopsTable},
+                                                  {DDH_COMM_IFACE, &detail::kCommTable},
+                                                  {DDH_WINDOW_IFACE, &detail::kWindowTable},
+                                                  {DDH_OPTIM_IFACE, &kOptimTable},
+                                                  {DDH_KV_IFACE, &kKvTable},
+                                                  {DDH_METRICS_IFACE, &kMetricsTable},
+                                                  {DDH_PARAMS_IFACE, &kParamsTable}}};
   for (const Entry& entry : kAll) {
     if (entry.id == id) return entry.table;
   }

@@ -154,7 +154,8 @@ class Lamb final : public ddh::Optimizer {
     for (uint32_t r = 0; r < shard.n_ranges; ++r) {
       const ddh_range& range = shard.ranges[r];
       Scalars scalars = scalars_of(args, range.param);
-      scalars.step_size = static_cast<float>(args.block->lr * trust(args.param_sums + kSums * range.param));
+      scalars.step_size =
+          static_cast<float>(args.block->lr * trust(args.param_sums + kSums * static_cast<size_t>(range.param)));
       const Piece whole = piece(shard, range.flat_offset, range.numel, nullptr, nullptr);
       ddh::with_lowp(shard.lowp, shard.lowp_dtype,
                      [&](auto store) { ddh::Kernel<Update<decltype(store)>>::run(whole, scalars); });

@@ -199,13 +199,14 @@ class Fsdp final : public ddh::Strategy {
     const auto given = static_cast<int32_t>(host.i64("strategy.shard_size"));
     const int32_t size = given > 0 ? given : static_cast<int32_t>(host.i64("run.ranks_per_node"));
     if (size == 0 || args_.world_size % size != 0) {
-      ddh::fail(DDH_INVALID_ARGUMENT, "fsdp hybrid_shard needs nodes of equal size: strategy.shard_size=", given,
+      ddh::fail(DDH_INVALID_ARGUMENT, "fsdp ", host.text("strategy.sharding_strategy"),
+                " needs nodes of equal size: strategy.shard_size=", given,
                 ", run.ranks_per_node=", host.i64("run.ranks_per_node"), " with ", args_.world_size,
                 " ranks; give one that divides the ranks");
     }
     const int64_t block = host.i64("train.reduce_block");
     if (size != 1 && size != args_.world_size && block != size) {
-      ddh::fail(DDH_FAILED_PRECONDITION, "fsdp hybrid_shard sums within ", size,
+      ddh::fail(DDH_FAILED_PRECONDITION, "fsdp ", host.text("strategy.sharding_strategy"), " sums within ", size,
                 " ranks first, and train.reduce_block is ", block, "; set train.reduce_block=", size);
     }
     return size;
@@ -365,7 +366,7 @@ constexpr const char* kSchema = R"({"type": "object", "properties": {
     "description": "auto_wrap_policy=size: a group takes units until it has so many; null: 100 million"},
   "backward_prefetch": {"type": "string", "default": "pre",
     "enum": ["pre", "post", "none"],
-    "x-spellings": {"BACKWARD_PRE": "pre", "BACKWARD_POST": "post", "NO_PREFETCH": "none"},
+    "x-spellings": {"BACKWARD_PRE": "pre", "BACKWARD_POST": "post", "NO_PREFETCH": "none", "null": "none"},
     "description": "gather the next group before a unit's backward, after it, or when it is needed", "x-affects": "memory"},
   "forward_prefetch": {"type": "boolean", "default": true,
     "description": "gather the next group before a unit's forward", "x-affects": "memory"},

@@ -125,8 +125,8 @@ constexpr const char* kSchema = R"({"type": "object", "properties": {
   "overlap_comm": {"type": "boolean", "default": true, "x-spellings": {"null": true},
     "x-idle": "full gradients are reduced at the step, or when a micro-batch writes their buffer again",
     "description": "taken, and without a meaning here"},
-)" DDH_BUCKET_OPTIONS "," DDH_STAGE_OPTIONS("1") R"(},
-  "x-aliases": {)" DDH_BUCKET_ALIASES R"(}})";
+)" DDH_BUCKET_OPTIONS "," DDH_STAGE_OPTIONS("1") "," DDH_NO_OFFLOAD_OPTIONS R"(},
+  "x-aliases": {)" DDH_BUCKET_ALIASES "," DDH_OFFLOAD_ALIASES R"(}})";
 constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE, DDH_CONFIG_IFACE, DDH_FLATOPS_IFACE, DDH_WINDOW_IFACE,
                                   DDH_OPTIM_IFACE, DDH_PARAMS_IFACE, DDH_STREAM_IFACE,  nullptr};
 

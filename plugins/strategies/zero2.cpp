@@ -126,8 +126,8 @@ class Zero2 final : public ddh::Strategy {
 constexpr const char* kSchema = R"({"type": "object", "properties": {
   "overlap_comm": {"type": "boolean", "default": true, "x-spellings": {"null": true}, "x-affects": "memory",
     "description": "sum a bucket's gradients while the next ones are computed; false: at once, with a buffer less"},
-)" DDH_BUCKET_OPTIONS "," DDH_STAGE_OPTIONS("2") R"(},
-  "x-aliases": {)" DDH_BUCKET_ALIASES R"(}})";
+)" DDH_BUCKET_OPTIONS "," DDH_STAGE_OPTIONS("2") "," DDH_NO_OFFLOAD_OPTIONS R"(},
+  "x-aliases": {)" DDH_BUCKET_ALIASES "," DDH_OFFLOAD_ALIASES R"(}})";
 constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE, DDH_CONFIG_IFACE, DDH_FLATOPS_IFACE, DDH_WINDOW_IFACE,
                                   DDH_OPTIM_IFACE, DDH_PARAMS_IFACE, DDH_STREAM_IFACE,  nullptr};
 

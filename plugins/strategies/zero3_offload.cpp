@@ -69,6 +69,7 @@ class Zero3Offload final : public ddh::Strategy {
                                policy_.grouping());
     views_ = ddh::UnitViews(*args.model, layout_);
     offloaded_.emplace(host, layout_, args.rank, settings_);
+    if (args.rank == 0) warn_of_idle();
     gathered_ = gathered();
     grads_ = ddh::GradRing(layout_, args_, {.overlap = host.flag("strategy.overlap_comm")});
   }
@@ -168,7 +169,8 @@ class Zero3Offload final : public ddh::Strategy {
   void refuse_what_changes_bits_or_waits() const {
     if (host.flag("strategy.delayed_update"))
       ddh::fail(DDH_FAILED_PRECONDITION,
-                "strategy.delayed_update=true would update with the gradients of the step before, ",
+                "strategy.delayed_update=true (or offload_optimizer.super_offload) would update with the gradients of "
+                "the step before, ",
                 "and the bits would not be zero3's; set it to false");
     for (const std::string section : {"strategy.offload_optimizer", "strategy.offload_param"})
       if (host.text((section + ".device").c_str()) != "none" && !host.flag((section + ".pin_memory").c_str()))
@@ -180,6 +182,19 @@ class Zero3Offload final : public ddh::Strategy {
                 " keeps small parameters gathered, and strategy.offload_param.device=",
                 host.text("strategy.offload_param.device"),
                 " lets none rest on the device; set one of them to 0 or none");
+  }
+
+  // Options of a place that was not chosen.
+  void warn_of_idle() const {
+    const auto warn_if = [&](bool idle, const char* option, const char* without) {
+      if (idle) host.log(DDH_LOG_WARN, "strategy.", option, " changes nothing without ", without);
+    };
+    const bool uses_files = settings_.values == ddh::Place::nvme || settings_.state == ddh::Place::nvme;
+    warn_if(settings_.state == ddh::Place::device && settings_.ratio != 1, "offload_optimizer.ratio",
+            "offload_optimizer.device=cpu or nvme");
+    warn_if(settings_.values != ddh::Place::nvme && settings_.values_in_memory > 0, "offload_param.max_in_cpu",
+            "offload_param.device=nvme");
+    warn_if(!uses_files && !settings_.folder.empty(), "nvme_path", "a device=nvme");
   }
 
   // Frames of files are updated where they are read to, in the host's memory.
@@ -223,7 +238,7 @@ class Zero3Offload final : public ddh::Strategy {
     const double waited = seconds > 0 ? (all.wait_seconds - before.wait_seconds) / seconds : 0;
     const double busy = all.busy_seconds - before.busy_seconds;
     const uint64_t read = all.read_bytes - before.read_bytes, written = all.written_bytes - before.written_bytes;
-    host.log(DDH_LOG_INFO, "nvme: ", read, " bytes read, ", written, " written, ",
+    host.log(DDH_LOG_INFO, "nvme, in the steps: ", read, " bytes read, ", written, " written, ",
              busy > 0 ? static_cast<uint64_t>(static_cast<double>(read + written) / busy / 1e6) : 0,
              " MB/s while it was busy; the steps waited for it ", static_cast<int>(100 * waited + 0.5),
              " % of their time: ", waited >= kDiskLimits ? "the disk limits the run" : "computation limits the run");
@@ -290,8 +305,7 @@ constexpr const char* kSchema = R"({"type": "object", "properties": {
     "description": "tiles under way: 3 read, update and write at once, more read further ahead", "x-affects": "memory"},
   "io": {"type": "string", "enum": ["auto", "uring", "pread"], "default": "auto",
     "description": "how files are read and written; auto: io_uring, else pread with a warning"}},
-  "x-aliases": {)" DDH_PREFETCH_ALIASES R"(,
-    "offload_optimizer": {"key": "offload_optimizer.device"}, "offload_param": {"key": "offload_param.device"},
+  "x-aliases": {)" DDH_PREFETCH_ALIASES "," DDH_OFFLOAD_ALIASES R"(,
     "offload_optimizer.nvme_path": {"key": "nvme_path"},
     "offload_param.nvme_path": {"key": "nvme_path"},
     "offload_optimizer.buffer_count": {"key": "buffer_count"}, "offload_param.buffer_count": {"key": "buffer_count"},

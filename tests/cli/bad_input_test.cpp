@@ -127,6 +127,8 @@ TEST_CASE("a value of the wrong type or out of range is refused with what is leg
   check_refused(run(toy({"schedule.type=linear", "schedule.patience=3"})), {"schedule.patience", "linear"});
   check_refused(run(toy({"precision.compute=fp8"})), {"precision.compute", "fp8", "bf16"});
   check_refused(run(toy({"precision.loss_scale=3"})), {"precision.loss_scale", "3", "power of two"});
+  check_refused(run(toy({"precision.loss_scale=1e6"})), {"precision.loss_scale=1000000", "use 1048576"});
+  check_refused(run(toy({"precision.loss_scale=1.5e-5"})), {"precision.loss_scale", "use 1.52587890625e-05"});
 }
 
 TEST_CASE("a config file that is missing or no JSON is named with the place", "[cli]") {

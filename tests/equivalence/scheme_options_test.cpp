@@ -377,6 +377,12 @@ TEST_CASE("sections of DeepSpeed's are taken as they are, and what has no meanin
     CHECK(dry_run(strategy, {"strategy.overlap_comm=null"}).at("overlap_comm") == true);
   CHECK_THAT(refusal("zero3_offload", {"strategy.offload_optimizer.pin_memory=false"}),
              Catch::Contains("strategy.offload_optimizer.pin_memory=false"));
+  for (const char* strategy : {"zero1", "zero2", "zero3"}) {
+    CHECK(dry_run(strategy, {"strategy.offload_optimizer=null", "strategy.offload_param.device=none"})
+              .at("offload_optimizer")
+              .at("device") == "none");
+    CHECK_THAT(refusal(strategy, {"strategy.offload_param.device=cpu"}), Catch::Contains("zero3_offload"));
+  }
   CHECK_THAT(refusal("zero2", {"strategy.stage=3"}),
              Catch::Contains("strategy.stage = 3") && Catch::Contains("one of 2"));
 }

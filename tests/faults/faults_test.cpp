@@ -103,6 +103,21 @@ TEST_CASE("Ctrl-C ends all ranks after the current step, with its own exit code"
   CHECK(record.summary.at("steps").get<int64_t>() >= record.steps.back().at("step").get<int64_t>());
 }
 
+// As `timeout` and batch systems do it: ranks died within a step, and the summary was lost.
+TEST_CASE("SIGTERM to the program and to its whole group ends the run after the current step", "[faults]") {
+  const TempFolder folder;
+  Process process(long_run(folder, "zero3"));
+  const std::vector<pid_t> ranks = wait_for_steps(process, folder);
+  REQUIRE(ranks.size() == 3);
+  REQUIRE(kill(process.pid(), SIGTERM) == 0);
+  REQUIRE(kill(-process.pid(), SIGTERM) == 0);
+  CHECK(process.wait(20s) == 143);
+  CHECK_THAT(process.err(), !Catch::Contains("killed") && !Catch::Contains("second signal"));
+  CHECK(gone(ranks));
+  const RunRecord record = read_run(folder.path() / "run");
+  CHECK(record.summary.at("steps").get<int64_t>() >= record.steps.back().at("step").get<int64_t>());
+}
+
 TEST_CASE("ranks don't outlive a launcher that is killed", "[faults]") {
   const TempFolder folder;
   Process process(long_run(folder, "ddp"));

@@ -22,6 +22,7 @@ constexpr const char* kPluginSchema = R"({"properties": {
   "reduce_dtype": {"type": "string", "x-sets": "precision.reduce_dtype"},
   "odd": {"type": "string", "x-sets": "precision.nothing"},
   "table": {"type": "string", "default": "", "x-path": true},
+  "one": {"type": "integer", "default": 1, "enum": [1], "description": "there is but one"},
   "count": {"type": ["integer", "null"], "default": null, "x-idle": "nothing is counted"},
   "inner": {"type": "object", "properties": {
     "place": {"type": "string", "enum": ["none", "disk"], "default": "disk", "x-spellings": {"null": "none"}}}}},
@@ -195,9 +196,38 @@ TEST_CASE("null is a word that a schema may give a meaning", "[config]") {
 
 TEST_CASE("an empty object inside a section gives nothing, and must be one that is there", "[config]") {
   const TempFolder folder;
-  const Config config(UserConfig::read(write(folder, R"({"strategy": {"inner": {}}})"), {}), sections());
-  CHECK(config.text("strategy.inner.place") == "disk");
-  CHECK_THAT(refused_file(R"({"strategy": {"outer": {}}})"), Catch::Contains("unknown key 'strategy.outer.'"));
+  for (const char* text :
+       {R"({"strategy": {"inner": {}}})", R"({"strategy": {"old": {}}})", R"({"strategy": {"old": null}})"}) {
+    const Config config(UserConfig::read(write(folder, text), {}), sections());
+    CHECK(config.text("strategy.inner.place") == "disk");
+  }
+  CHECK_THAT(refused_file(R"({"strategy": {"outer": {}}})"), Catch::Contains("unknown key 'strategy.outer' in"));
+}
+
+TEST_CASE("null says nothing in a file, and takes the file back on the command line", "[config]") {
+  const TempFolder folder;
+  const std::string nothing =
+      write(folder, R"({"train": {"steps": null}, "strategy": {"old": {"table": null}, "table": "t"}})");
+  const Config defaults(UserConfig::read(nothing, {}), sections());
+  CHECK(defaults.find("train.steps")->source == "default");
+  CHECK(defaults.text("strategy.table") == folder.file("t"));
+  const std::string something = write(folder, R"({"strategy": {"bucket_bytes": 7, "table": "t"}})");
+  const Config back(UserConfig::read(something, {parse_override("strategy.reduce_bucket_size=null"),
+                                                 parse_override("strategy.table=null")}),
+                    sections());
+  CHECK(back.get<int64_t>("strategy.bucket_bytes") == 1024);
+  CHECK(back.text("strategy.table").empty());
+}
+
+TEST_CASE("a large whole number is one in any notation", "[config]") {
+  CHECK(with({"strategy.bucket_bytes=1e16"}).get<int64_t>("strategy.bucket_bytes") == 10000000000000000);
+  CHECK_THAT(refusal({"strategy.bucket_bytes=1e19"}), Catch::Contains("wrong type"));
+}
+
+TEST_CASE("what has one value says why, and auto is no value", "[config]") {
+  CHECK_THAT(refusal({"strategy.one=2"}), Catch::Contains("one of 1 (there is but one)"));
+  CHECK_THAT(refusal({"strategy.bucket_bytes=auto"}), Catch::Contains("leave it out for the default"));
+  CHECK_THAT(refusal({"strategy.reduce_bucket_size=auto"}), Catch::Contains("leave it out for the default"));
 }
 
 TEST_CASE("a key that a file gives twice, once with a dot, is refused", "[config]") {

@@ -83,7 +83,7 @@ TEST_CASE("a folder that is missing, no folder, or not given is a sentence") {
   TierFixture f(4096);
   const auto sentence_with = [&](const std::string& folder) {
     return sentence_of([&] {
-      ddh::FileTier tier(f.host, {folder, "strategy.nvme_path", 4096, 4, nullptr});
+      ddh::FileTier tier(f.host, {folder, "strategy.nvme_path", 4096, 4, true, nullptr});
       tier.reserve();
     });
   };

@@ -184,6 +184,7 @@ TEST_CASE("ranks that ignore an interrupt are killed after the limit", "[launch]
 TEST_CASE("a second interrupt ends the ranks at once", "[launch]") {
   LaunchArgs args = ranks(2);
   args.stop_limit = 60s;
+  args.echo = 0ms;
   const auto begin = Clock::now();
   const pid_t launcher = getpid();
   const Outcome end = launch(args, [&](RankSeat& seat) {
@@ -195,7 +196,28 @@ TEST_CASE("a second interrupt ends the ranks at once", "[launch]") {
     return sleep_for_ever(seat);
   });
   CHECK(end.exit_code == 130);
+  CHECK_THAT(end.sentence, Catch::Contains("a second signal"));
   CHECK(Clock::now() - begin < 10s);
+}
+
+// `timeout` and batch systems signal the process and its group: runs lost their last step and their summary.
+TEST_CASE("a signal that comes to the launcher twice and to every rank is one", "[launch]") {
+  for (const bool threads : {false, true}) {
+    const SharedPage shared;
+    const pid_t launcher = getpid();
+    const Outcome end = launch(ranks(2, threads), [&](RankSeat& seat) {
+      if (seat.rank == 0)
+        for (int i = 0; i < 2; ++i) kill(launcher, SIGTERM);
+      if (!threads) raise(SIGTERM);
+      while (!seat.progress.stop_requested()) std::this_thread::sleep_for(1ms);
+      std::this_thread::sleep_for(50ms);
+      shared->sum += 1;
+      return 0;
+    });
+    CHECK(end.exit_code == 143);
+    CHECK(end.sentence.empty());
+    CHECK(shared->sum == 2);
+  }
 }
 
 TEST_CASE("a launcher that is killed takes its ranks along", "[launch]") {

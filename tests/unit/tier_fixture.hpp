@@ -46,8 +46,9 @@ struct DDH_HIDDEN TierFixture {
       : TierFixture(tile_bytes, depth,
                     [this, io](int fd, uint32_t tags) { return ddh::make_io_engine(host, io, fd, tags); }) {}
   TierFixture(uint64_t tile_bytes, uint32_t depth, ddh::IoEngineMaker make_io)
-      : tier(std::make_unique<ddh::FileTier>(host, ddh::FileTierSettings{folder.path().string(), "strategy.nvme_path",
-                                                                         tile_bytes, depth, std::move(make_io)})) {}
+      : tier(std::make_unique<ddh::FileTier>(
+            host, ddh::FileTierSettings{folder.path().string(), "strategy.nvme_path", tile_bytes, depth, true,
+                                        std::move(make_io)})) {}
   void write(size_t tensor, uint64_t tile, const std::string& bytes) const {
     const TileBuffer buffer(bytes.size());
     std::memcpy(buffer.data(), bytes.data(), bytes.size());

@@ -84,8 +84,8 @@ class Kernel<Body, R (*)(Args...)> {
 
   // One level's function, for tests; the processor must have the level.
   static Function at(SimdLevel level) {
-    constexpr std::array<Function, kSimdLevels> table{base, avx2, avx512};
-    return table[static_cast<size_t>(level)];
+    constexpr std::array<Function, kSimdLevels> kTable{base, avx2, avx512};
+    return kTable[static_cast<size_t>(level)];
   }
 
  private:

@@ -28,7 +28,7 @@ inline Grouping bucket_options(const Host& host) {
 // In the schemas of all stages.
 #define DDH_STAGE_OPTIONS(stage) \
   R"("stage": {"type": "integer", "default": )" stage R"(, "enum": [)" stage R"(],)" \
-  R"("description": "DeepSpeed's number of this scheme"},)" \
+  R"("description": "DeepSpeed's number of this scheme: for another take zero1, zero2 or zero3"},)" \
   R"("contiguous_gradients": {"type": "boolean", "default": true,)" \
   R"("x-idle": "models write gradients where they are reduced",)" \
   R"("description": "gradients are written contiguously from the start"},)" \
@@ -36,6 +36,15 @@ inline Grouping bucket_options(const Host& host) {
   R"("description": "each rank sums its own segment; there is no other way"},)" \
   R"("allgather_partitions": {"type": "boolean", "default": true, "enum": [true],)" \
   R"("description": "parameters are published by a gather; there are no broadcasts"})"
+
+// In those of the stages that offload nothing.
+#define DDH_NO_OFFLOAD_OPTIONS \
+  R"("offload_optimizer": {"type": "object", "properties": {"device": {"type": "string", "default": "none",)" \
+  R"("enum": ["none"], "x-spellings": {"null": "none"}, "description": "it is zero3_offload that offloads"}}},)" \
+  R"("offload_param": {"type": "object", "properties": {"device": {"type": "string", "default": "none",)" \
+  R"("enum": ["none"], "x-spellings": {"null": "none"}, "description": "it is zero3_offload that offloads"}}})"
+#define DDH_OFFLOAD_ALIASES \
+  R"("offload_optimizer": {"key": "offload_optimizer.device"}, "offload_param": {"key": "offload_param.device"})"
 
 // What stages 1 and 2 have in common, beside overlap_comm, and its other names.
 #define DDH_BUCKET_OPTIONS \

@@ -32,6 +32,7 @@ struct FileTierSettings {
   std::string folder_option;  // what to change when the folder won't do: "strategy.nvme_path"
   uint64_t tile_bytes = 0;
   uint32_t depth = 32;    // transfers under way at a time
+  bool warns = true;      // of a folder that serves badly; one rank does it for all
   IoEngineMaker make_io;  // make_io_engine for the real ones
 };
 
@@ -194,6 +195,7 @@ class FileTier final : public Tier {
       fail(errno == ENOENT ? DDH_NOT_FOUND : DDH_PERMISSION_DENIED, "cannot make a file in '", folder,
            "': ", std::strerror(errno), "; give a folder on a fast disk with ", settings_.folder_option);
     }
+    if (!settings_.warns) return;
     struct statfs fs {};
     if (fstatfs(fd_, &fs) == 0 && fs.f_type == TMPFS_MAGIC)
       host_.log(DDH_LOG_WARN, "'", folder,

@@ -313,7 +313,7 @@ class OffloadedState {
     if (uses(Place::nvme)) {
       files_ = std::make_unique<FileTier>(
           host_,
-          FileTierSettings{settings_.folder, settings_.folder_option, frame_bytes_, kTransfersUnderWay,
+          FileTierSettings{settings_.folder, settings_.folder_option, frame_bytes_, kTransfersUnderWay, rank_ == 0,
                            [this](int fd, uint32_t depth) { return make_io_engine(host_, settings_.io, fd, depth); }});
     }
     if (uses(Place::cpu)) memory_ = std::make_unique<MemoryTier>(host_, frame_bytes_);

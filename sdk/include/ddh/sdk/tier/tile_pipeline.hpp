@@ -54,7 +54,9 @@ class TileFrames {
   }
   void materialize(const Host& host, int32_t tag, int32_t memory) {
     if (tensors_ == 0) return;
-    block_ = Buffer(host, tag, bytes(), "frames of the offload pipeline", DDH_ALLOC_ZERO, memory);
+    block_ = Buffer(host, tag, bytes(),
+                    "frames of the offload pipeline, as many and as large as buffer_count and buffer_bytes say",
+                    DDH_ALLOC_ZERO, memory);
     base_ = reinterpret_cast<char*>(Tier::round_up(reinterpret_cast<uintptr_t>(block_.data())));
   }
   [[nodiscard]] float* buffer(uint32_t frame, uint32_t tensor) const {
