@@ -25,6 +25,7 @@
 //
 // Against zero3: step() goes over tiles instead of segments, so that one is updated while the next is read and the last
 // one written; and a segment that is away comes by a read, which begins with the prefetch, and an all_gather.
+#include <cmath>
 #include <functional>
 #include <optional>
 
@@ -95,7 +96,7 @@ class Zero3Offload final : public ddh::Strategy {
   void materialize() override {
     offloaded_->materialize();
     gathered_.params.materialize();
-    write_windows(every_, [&] { offloaded_->init(values_); });
+    write_windows(kEvery, [&] { offloaded_->init(values_); });
     grads_.materialize(host);
   }
 
@@ -145,7 +146,7 @@ class Zero3Offload final : public ddh::Strategy {
   }
 
   void state_commit() override {
-    write_windows(every_, [&] { offloaded_->refresh(values_); });
+    write_windows(kEvery, [&] { offloaded_->refresh(values_); });
     ++version_;
   }
 
@@ -239,8 +240,8 @@ class Zero3Offload final : public ddh::Strategy {
     const double busy = all.busy_seconds - before.busy_seconds;
     const uint64_t read = all.read_bytes - before.read_bytes, written = all.written_bytes - before.written_bytes;
     host.log(DDH_LOG_INFO, "nvme, in the steps: ", read, " bytes read, ", written, " written, ",
-             busy > 0 ? static_cast<uint64_t>(static_cast<double>(read + written) / busy / 1e6) : 0,
-             " MB/s while it was busy; the steps waited for it ", static_cast<int>(100 * waited + 0.5),
+             busy > 0 ? std::lround(static_cast<double>(read + written) / busy / 1e6) : 0,
+             " MB/s while it was busy; the steps waited for it ", std::lround(100 * waited),
              " % of their time: ", waited >= kDiskLimits ? "the disk limits the run" : "computation limits the run");
   }
 
@@ -248,7 +249,7 @@ class Zero3Offload final : public ddh::Strategy {
   const std::function<void*(size_t)> values_ = [this](size_t s) {
     return params_away_ ? nullptr : gathered_.params.window(s).segment();
   };
-  static constexpr auto every_ = [](size_t) { return true; };
+  static constexpr auto kEvery = [](size_t) { return true; };
   static constexpr double kDiskLimits = 0.1;  // share of the time: with less, a faster disk gains little
 
   struct Counted {

@@ -50,14 +50,15 @@ class TileFrames {
   [[nodiscard]] TileOverlap overlap() const { return overlap_; }
   // What materialize takes, for a plan.
   [[nodiscard]] uint64_t bytes() const {
-    return tensors_ == 0 ? 0 : frames_ * tensors_ * tile_bytes_ + Tier::kAlignment;
+    return tensors_ == 0 ? 0 : uint64_t{frames_} * tensors_ * tile_bytes_ + Tier::kAlignment;
   }
   void materialize(const Host& host, int32_t tag, int32_t memory) {
     if (tensors_ == 0) return;
     block_ = Buffer(host, tag, bytes(),
                     "frames of the offload pipeline, as many and as large as buffer_count and buffer_bytes say",
                     DDH_ALLOC_ZERO, memory);
-    base_ = reinterpret_cast<char*>(Tier::round_up(reinterpret_cast<uintptr_t>(block_.data())));
+    const auto address = reinterpret_cast<uintptr_t>(block_.data());
+    base_ = static_cast<char*>(block_.data()) + (Tier::round_up(address) - address);
   }
   [[nodiscard]] float* buffer(uint32_t frame, uint32_t tensor) const {
     return reinterpret_cast<float*>(base_ + (uint64_t{frame} * tensors_ + tensor) * tile_bytes_);
