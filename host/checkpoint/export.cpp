@@ -40,7 +40,10 @@ class File {
     }
   }
   void reserve(uint64_t bytes) const {
-    const int rc = posix_fallocate(fd_, 0, static_cast<off_t>(bytes));
+    int rc = 0;
+    do {
+      rc = posix_fallocate(fd_, 0, static_cast<off_t>(bytes));
+    } while (rc == EINTR);
     if (rc != 0) {
       errno = rc;
       fail_write();

@@ -86,19 +86,18 @@ const Section* find_section(const std::vector<Section>& sections, const std::str
   ddh::fail(DDH_INVALID_ARGUMENT, "unknown key '", wish.key, "' ", where(wish), "; '", section.name, "' takes ", list);
 }
 
-// "offload_param" or "offload_param." where there is no such option, and one named "offload_param.device".
-bool holds_options(const Section& section, const std::string& name) {
-  if (section.schema.find(name) != nullptr || section.schema.find_alias(name) != nullptr) return false;
+// "offload_param" or "offload_param." where there is "offload_param.device".
+bool has_options_below(const Section& section, const std::string& name) {
   const std::string prefix = name.back() == '.' ? name : name + ".";
-  const auto lies_inside = [&](const auto& named) { return named.name.rfind(prefix, 0) == 0; };
-  return std::any_of(section.schema.options.begin(), section.schema.options.end(), lies_inside) ||
-         std::any_of(section.schema.aliases.begin(), section.schema.aliases.end(), lies_inside);
+  const auto lies_below = [&](const auto& named) { return named.name.rfind(prefix, 0) == 0; };
+  return std::any_of(section.schema.options.begin(), section.schema.options.end(), lies_below) ||
+         std::any_of(section.schema.aliases.begin(), section.schema.aliases.end(), lies_below);
 }
 
-// Null where the option does not take it, and gives it no meaning of its own.
+// Null where the option has no meaning of its own for it.
 bool is_not_given(const Option& option, const Json& value) {
-  const bool has_meaning = option.spellings.is_object() && option.spellings.contains("null");
-  return value.is_null() && !option.takes("null") && !has_meaning && !option.preset.is_null();
+  const bool has_word = option.spellings.is_object() && option.spellings.contains("null");
+  return value.is_null() && !has_word && option.takes("null") == option.preset.is_null();
 }
 
 // A word that reads as JSON but where only a string is meant: run.name=2024.
@@ -137,7 +136,7 @@ void Config::apply(const Wish& wish, const std::vector<Section>& sections, bool 
               "=...");
   }
   if (section == nullptr) unknown_section(wish, sections);
-  if (wish.value.is_null() && holds_options(*section, name)) return;  // an object inside: empty, or null
+  if (apply_to_object(wish, *section, name, sections)) return;
   const Option* option = section->schema.find(name);
   const Alias* alias = option == nullptr ? section->schema.find_alias(name) : nullptr;
   if (option == nullptr && alias == nullptr) {
@@ -145,14 +144,13 @@ void Config::apply(const Wish& wish, const std::vector<Section>& sections, bool 
     unknown_key(wish, *section, sections);
   }
   const Option& meant = option != nullptr ? *option : *section->schema.find(alias->key);
-  if (is_not_given(meant, wish.value)) {  // in a file nothing is said; on the command line the file is taken back
-    if (!wish.from_file) take(wish, section->name + "." + meant.name, meant.preset);
+  if (is_not_given(meant, wish.value)) {
+    if (!wish.from_file) take_back(wish, *section, meant, sections);
     return;
   }
   if (option != nullptr && !option->sets.empty()) {
     const Json value = checked_value(*option, value_for(*option, wish), wish.key, where(wish));
-    borrowed_.erase(wish.key);
-    if (!value.is_null()) borrowed_[wish.key] = {option->sets, value, wish.source, where(wish), wish.from_file};
+    borrowed_[wish.key] = {option->sets, value, wish.source, where(wish), wish.from_file};
     return;
   }
   if (option != nullptr) {
@@ -173,6 +171,35 @@ void Config::apply(const Wish& wish, const std::vector<Section>& sections, bool 
   const double exact = wish.value.get<double>() * alias->scale;
   const double whole = exact < 0 ? std::floor(exact) : std::ceil(exact);
   take(wish, key, checked_value(meant, meant.takes("number") ? exact : whole, key, here));
+}
+
+// `{}` and null for "offload_param" where there is "offload_param.device": whether the wish was such a one.
+bool Config::apply_to_object(const Wish& wish, const Section& section, const std::string& name,
+                             const std::vector<Section>& sections) {
+  const bool is_empty_word = !wish.from_file && wish.value.is_object() && wish.value.empty();
+  if (is_empty_word && has_options_below(section, name)) return true;
+  const bool has_value = section.schema.find(name) != nullptr || section.schema.find_alias(name) != nullptr;
+  if (!wish.value.is_null() || has_value || !has_options_below(section, name)) return false;
+  if (wish.from_file) return true;
+  if (name.back() == '.') return false;
+  for (const Option& option : section.schema.options)
+    if (option.name.rfind(name + ".", 0) == 0) take_back(wish, section, option, sections);
+  for (const Alias& alias : section.schema.aliases)
+    if (alias.name.rfind(name + ".", 0) == 0) take_back(wish, section, *section.schema.find(alias.key), sections);
+  return true;
+}
+
+void Config::take_back(const Wish& wish, const Section& section, const Option& option,
+                       const std::vector<Section>& sections) {
+  const std::string key = option.sets.empty() ? section.name + "." + option.name : option.sets;
+  std::erase_if(named_, [&](const Named& n) { return n.key == key && (n.from_file || n.name == wish.key); });
+  std::erase_if(borrowed_,
+                [&](const auto& b) { return b.second.target == key && (b.second.from_file || b.first == wish.key); });
+  const auto other = std::find_if(named_.begin(), named_.end(), [&](const Named& n) { return n.key == key; });
+  if (other != named_.end()) return set(key, other->value, wish.source);
+  const Section* target = find_section(sections, head_of(key));
+  const Option* preset_of = target == nullptr ? nullptr : target->schema.find(tail_of(key));
+  if (preset_of != nullptr) set(key, preset_of->preset, "default");
 }
 
 void Config::take(const Wish& wish, const std::string& key, Json value) {

@@ -49,8 +49,12 @@ class Config {
   [[nodiscard]] const Value& at(std::string_view key) const;
   [[nodiscard]] Json nested(bool values) const;
   void apply(const Wish& wish, const std::vector<Section>& sections, bool plugin_sections);
+  bool apply_to_object(const Wish& wish, const Section& section, const std::string& name,
+                       const std::vector<Section>& sections);
   // The value of a key, given under the wish's name.
   void take(const Wish& wish, const std::string& key, Json value);
+  // Null on the command line: what the file says of the option, under any name, does not count, nor this name's own word.
+  void take_back(const Wish& wish, const Section& section, const Option& option, const std::vector<Section>& sections);
   void refuse_contradictions() const;
   void set_elsewhere(const std::vector<Section>& sections);
   void warn_of_idle(const std::string& key, const Option& option);

@@ -59,7 +59,8 @@ Json parse_file(const fs::path& file) {
 Json parse_word(const Override& over) {
   const bool is_nested = !over.text.empty() && (over.text.front() == '{' || over.text.front() == '[');
   try {
-    return read_json(over.text);
+    Json value = read_json(over.text);
+    return value.is_null() && over.source.rfind("--", 0) == 0 ? Json(over.text) : value;  // a flag's word is a name
   } catch (const JsonError& error) {
     if (is_nested) ddh::fail(DDH_INVALID_ARGUMENT, "the value of '", over.key, "': ", error.what());
     return over.text;
@@ -91,10 +92,10 @@ void UserConfig::add_file(const fs::path& file) {
   if (!root.is_object())
     ddh::fail(DDH_INVALID_ARGUMENT, "config file '", file.string(), "' holds no JSON object; write {\"train\": {...}}");
   for (const auto& [section, content] : root.items()) {
-    if (!content.is_object())
+    if (!content.is_object() && !content.is_null())
       ddh::fail(DDH_INVALID_ARGUMENT, "'", section, "' in '", file.string(), "' is ", content.dump(),
                 ", not a section; write \"", section, "\": {\"key\": value}");
-    add_object(content, section, file);
+    add_object(content.is_null() ? Json::object() : content, section, file);
   }
 }
 

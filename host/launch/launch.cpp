@@ -93,15 +93,18 @@ class Supervisor {
     }
     set.pop_back();
     kv_.serve(set);
-    for (const int signal : signals_.take()) {
-      if (signal != SIGCHLD) stop(signal);
+    for (const SignalWatch::Signal& signal : signals_.take()) {
+      if (signal.number != SIGCHLD) stop(signal);
     }
     reap();
   }
 
-  void stop(int signal) {
+  void stop(const SignalWatch::Signal& signal) {
     const bool is_first = end_.stop_signal == 0;
-    note_stop(end_, signal, progress_, args_.echo);
+    const auto sent_it = [&](const Child& child) { return child.pid == signal.sender; };
+    const bool handed_on = signal.number == SIGTERM && std::any_of(children_.begin(), children_.end(), sent_it);
+    if (handed_on && !is_first) return;  // the same one, late
+    note_stop(end_, signal.number, progress_, args_.echo);
     if (is_first) set_deadline(args_.stop_limit);
     if (!end_.killed_by_signal) return;
     end_.killed_after_stop = true;

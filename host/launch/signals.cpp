@@ -31,11 +31,11 @@ SignalWatch::~SignalWatch() {
   ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 
-std::vector<int> SignalWatch::take() const {
-  std::vector<int> signals;
+std::vector<SignalWatch::Signal> SignalWatch::take() const {
+  std::vector<Signal> signals;
   signalfd_siginfo info;
   while (::read(fd_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info))
-    signals.push_back(static_cast<int>(info.ssi_signo));
+    signals.push_back({static_cast<int>(info.ssi_signo), static_cast<pid_t>(info.ssi_pid)});
   return signals;
 }
 

@@ -3,6 +3,8 @@
 // launch/signals.hpp: Ctrl-C, termination and the end of children as something that poll() sees.
 #pragma once
 
+#include <sys/types.h>
+
 #include <csignal>
 #include <vector>
 
@@ -18,8 +20,12 @@ class SignalWatch {
   SignalWatch& operator=(const SignalWatch&) = delete;
   ~SignalWatch();
   [[nodiscard]] int fd() const { return fd_.get(); }
+  struct Signal {
+    int number;
+    pid_t sender;
+  };
   // The signals that have come since.
-  [[nodiscard]] std::vector<int> take() const;
+  [[nodiscard]] std::vector<Signal> take() const;
   // In a rank: what ends runs is the launcher's business. The terminal tells it too; SIGTERM, which batch systems send to
   // every process, is handed on to it.
   void leave_to_launcher();

@@ -75,7 +75,7 @@ RunEnd wait_for_threads(World& world, const LaunchArgs& args, const SignalWatch&
     ::poll(set, 2, timeout);
     uint64_t count = 0;
     static_cast<void>(!::read(world.ended_event.get(), &count, sizeof count));
-    for (const int signal : signals.take()) {
+    for (const auto& [signal, sender] : signals.take()) {
       if (signal == SIGCHLD) continue;
       const bool is_first = end.stop_signal == 0;
       note_stop(end, signal, world.progress, args.echo);

@@ -15,7 +15,7 @@ double power_of_two(const Config& config, const char* key) {
   const auto value = config.get<double>(key);
   int exponent = 0;
   if (value <= 0 || std::frexp(value, &exponent) != 0.5) {
-    const double nearest = value > 0 ? std::exp2(std::round(std::log2(value))) : 1.0;
+    const double nearest = value > 0 ? std::exp2(std::min(std::round(std::log2(value)), 1023.0)) : 1.0;
     ddh::fail(DDH_INVALID_ARGUMENT, key, "=", number_text(value), " is not a power of two; use ", number_text(nearest));
   }
   return value;

@@ -22,12 +22,13 @@ constexpr const char* kPluginSchema = R"({"properties": {
   "reduce_dtype": {"type": "string", "x-sets": "precision.reduce_dtype"},
   "odd": {"type": "string", "x-sets": "precision.nothing"},
   "table": {"type": "string", "default": "", "x-path": true},
+  "limit": {"type": ["integer", "null"], "default": null},
   "one": {"type": "integer", "default": 1, "enum": [1], "description": "there is but one"},
   "count": {"type": ["integer", "null"], "default": null, "x-idle": "nothing is counted"},
   "inner": {"type": "object", "properties": {
     "place": {"type": "string", "enum": ["none", "disk"], "default": "disk", "x-spellings": {"null": "none"}}}}},
   "x-aliases": {"reduce_bucket_size": {"key": "bucket_bytes", "scale": 4}, "old.table": {"key": "table"},
-    "inner": {"key": "inner.place"}, "old.bytes": {"key": "bucket_bytes"}}})";
+    "inner": {"key": "inner.place"}, "old_limit": {"key": "limit"}, "old.bytes": {"key": "bucket_bytes"}}})";
 
 std::vector<Section> sections() {
   std::vector<Section> all = host_sections();
@@ -217,6 +218,30 @@ TEST_CASE("null says nothing in a file, and takes the file back on the command l
                     sections());
   CHECK(back.get<int64_t>("strategy.bucket_bytes") == 1024);
   CHECK(back.text("strategy.table").empty());
+  CHECK(back.find("strategy.table")->source == "default");
+}
+
+TEST_CASE("null on the command line contradicts nothing, and reaches what an option stands for", "[config]") {
+  CHECK(with({"strategy.reduce_bucket_size=7", "strategy.bucket_bytes=null"}).get<int64_t>("strategy.bucket_bytes") ==
+        28);
+  CHECK(with({"strategy.bucket_bytes=7", "strategy.bucket_bytes=null"}).get<int64_t>("strategy.bucket_bytes") == 1024);
+  CHECK(with({"strategy.reduce_dtype=bf16", "precision.reduce_dtype=null"}).text("precision.reduce_dtype") == "bf16");
+  const TempFolder folder;
+  const std::string file =
+      write(folder, R"({"precision": {"reduce_dtype": "bf16"}, "strategy": {"old": {"table": "t"}}})");
+  const Config config(
+      UserConfig::read(file, {parse_override("strategy.reduce_dtype=null"), parse_override("strategy.old=null")}),
+      sections());
+  CHECK(config.text("precision.reduce_dtype") == "fp32");
+  CHECK(config.text("strategy.table").empty());
+  CHECK_THAT(refusal({"strategy.old.=null"}), Catch::Contains("unknown key 'strategy.old'"));
+  CHECK(with({"strategy.inner={}"}).text("strategy.inner.place") == "disk");
+}
+
+TEST_CASE("names that say null beside one with a value contradict nothing", "[config]") {
+  const TempFolder folder;
+  const std::string file = write(folder, R"({"strategy": {"limit": 5, "old_limit": null}, "optimizer": null})");
+  CHECK(Config(UserConfig::read(file, {}), sections()).get<int64_t>("strategy.limit") == 5);
 }
 
 TEST_CASE("a large whole number is one in any notation", "[config]") {

@@ -220,6 +220,22 @@ TEST_CASE("a signal that comes to the launcher twice and to every rank is one", 
   }
 }
 
+TEST_CASE("a rank that hands on a signal late does not make it a second one", "[launch]") {
+  LaunchArgs args = ranks(2);
+  args.stop_limit = 60s;
+  args.echo = 0ms;
+  const pid_t launcher = getpid();
+  const Outcome end = launch(args, [&](RankSeat& seat) {
+    if (seat.rank == 0) kill(launcher, SIGTERM);
+    while (!seat.progress.stop_requested()) std::this_thread::sleep_for(1ms);
+    raise(SIGTERM);
+    std::this_thread::sleep_for(100ms);
+    return 0;
+  });
+  CHECK(end.exit_code == 143);
+  CHECK(end.sentence.empty());
+}
+
 TEST_CASE("a launcher that is killed takes its ranks along", "[launch]") {
   const SharedPage shared;
   const pid_t launcher = fork();

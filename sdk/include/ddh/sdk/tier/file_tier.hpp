@@ -71,8 +71,9 @@ class FileTier final : public Tier {
     } while (rc == EINTR);
     if (rc == EOPNOTSUPP) {
       if (ftruncate(fd_, static_cast<off_t>(file_bytes())) != 0) rc = errno;
-      host_.log(DDH_LOG_WARN, "the file system of '", settings_.folder,
-                "' can't reserve room: if it fills up, the run ends when it writes there");
+      if (settings_.warns)
+        host_.log(DDH_LOG_WARN, "the file system of '", settings_.folder,
+                  "' can't reserve room: if it fills up, the run ends when it writes there");
     }
     if (rc != 0 && rc != EOPNOTSUPP) {
       struct statvfs room {};
