@@ -106,9 +106,7 @@ class Supervisor {
     if (handed_on && !is_first) return;  // the same one, late
     note_stop(end_, signal.number, progress_, args_.echo);
     if (is_first) set_deadline(args_.stop_limit);
-    if (!end_.killed_by_signal) return;
-    end_.killed_after_stop = true;
-    kill_all();
+    if (end_.killed_by_signal) kill_all();
   }
 
   void reap() {

@@ -67,9 +67,10 @@ Outcome verdict(const RunEnd& end, const Progress& progress, int world_size) {
   if (end.stop_signal == 0) return outcome;
   // Ranks that noticed the stop of others, or died of the same signal, did what they were asked for.
   if (!has_own_failure(progress, world_size)) outcome.sentence.clear();
-  if (end.killed_after_stop)
-    outcome.sentence = end.killed_by_signal ? "a second signal ended the ranks, some of them within a step"
-                                            : "the ranks did not end by themselves in time and were killed";
+  if (end.killed_by_signal)
+    outcome.sentence = "a second signal ended the ranks, some of them within a step";
+  else if (end.killed_after_stop)
+    outcome.sentence = "the ranks did not end by themselves in time and were killed";
   outcome.exit_code = 128 + end.stop_signal;
   return outcome;
 }

@@ -16,7 +16,7 @@ struct RunEnd {
   int stop_signal = 0;  // the first SIGINT, SIGTERM or SIGHUP; 0: none
   std::chrono::steady_clock::time_point stopped_at;
   bool killed_by_signal = false;   // a second one came
-  bool killed_after_stop = false;  // ranks did not end in time, or a second signal came
+  bool killed_after_stop = false;  // ranks did not end in time
   std::string death;               // a rank died without a word, and no rank had failed before
   bool failed = false;             // any rank ended with something else than 0
 };

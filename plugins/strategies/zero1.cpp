@@ -122,7 +122,7 @@ class Zero1 final : public ddh::Strategy {
 };
 
 constexpr const char* kSchema = R"({"type": "object", "properties": {
-  "overlap_comm": {"type": "boolean", "default": true, "x-spellings": {"null": true},
+  "overlap_comm": {"type": "boolean", "default": true,
     "x-idle": "full gradients are reduced at the step, or when a micro-batch writes their buffer again",
     "description": "taken, and without a meaning here"},
 )" DDH_BUCKET_OPTIONS "," DDH_STAGE_OPTIONS("1") "," DDH_NO_OFFLOAD_OPTIONS R"(},

@@ -124,7 +124,7 @@ class Zero2 final : public ddh::Strategy {
 };
 
 constexpr const char* kSchema = R"({"type": "object", "properties": {
-  "overlap_comm": {"type": "boolean", "default": true, "x-spellings": {"null": true}, "x-affects": "memory",
+  "overlap_comm": {"type": "boolean", "default": true, "x-affects": "memory",
     "description": "sum a bucket's gradients while the next ones are computed; false: at once, with a buffer less"},
 )" DDH_BUCKET_OPTIONS "," DDH_STAGE_OPTIONS("2") "," DDH_NO_OFFLOAD_OPTIONS R"(},
   "x-aliases": {)" DDH_BUCKET_ALIASES "," DDH_OFFLOAD_ALIASES R"(}})";

@@ -127,7 +127,7 @@ class Zero3 final : public ddh::Strategy {
 };
 
 constexpr const char* kSchema = R"({"type": "object", "properties": {
-  "overlap_comm": {"type": "boolean", "default": true, "x-spellings": {"null": true}, "x-affects": "memory",
+  "overlap_comm": {"type": "boolean", "default": true, "x-affects": "memory",
     "description": "sum a unit's gradients while the next ones are computed; false: at once, with a buffer less"},
 )" DDH_STAGE_OPTIONS("3") "," DDH_STAGE3_IDLE_OPTIONS "," DDH_NO_OFFLOAD_OPTIONS "," DDH_PREFETCH_OPTIONS R"(},
   "x-aliases": {)" DDH_PREFETCH_ALIASES "," DDH_OFFLOAD_ALIASES R"(}})";

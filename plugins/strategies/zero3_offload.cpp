@@ -273,7 +273,7 @@ class Zero3Offload final : public ddh::Strategy {
 };
 
 constexpr const char* kSchema = R"({"type": "object", "properties": {
-  "overlap_comm": {"type": "boolean", "default": true, "x-spellings": {"null": true}, "x-affects": "memory",
+  "overlap_comm": {"type": "boolean", "default": true, "x-affects": "memory",
     "description": "sum a unit's gradients while the next ones are computed; false: at once, with a buffer less"},
 )" DDH_STAGE_OPTIONS("3") "," DDH_STAGE3_IDLE_OPTIONS "," DDH_PREFETCH_OPTIONS R"(,
   "offload_optimizer": {"type": "object", "properties": {
@@ -290,7 +290,6 @@ constexpr const char* kSchema = R"({"type": "object", "properties": {
       "x-idle": "state that was never written takes no transfer", "description": "always so"}}},
   "offload_param": {"type": "object", "properties": {
     "device": {"type": "string", "enum": ["none", "cpu", "nvme"], "default": "none",
-      "x-spellings": {"null": "none"},
       "description": "where the parameters live between uses of their unit"},
     "max_in_cpu": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "elements", "x-affects": "memory",
       "description": "with nvme: so many of this rank's parameters stay in pinned memory, by whole units"},

@@ -40,9 +40,9 @@ inline Grouping bucket_options(const Host& host) {
 // In those of the stages that offload nothing.
 #define DDH_NO_OFFLOAD_OPTIONS \
   R"("offload_optimizer": {"type": "object", "properties": {"device": {"type": "string", "default": "none",)" \
-  R"("enum": ["none"], "x-spellings": {"null": "none"}, "description": "it is zero3_offload that offloads"}}},)" \
+  R"("enum": ["none"], "description": "it is zero3_offload that offloads"}}},)" \
   R"("offload_param": {"type": "object", "properties": {"device": {"type": "string", "default": "none",)" \
-  R"("enum": ["none"], "x-spellings": {"null": "none"}, "description": "it is zero3_offload that offloads"}}})"
+  R"("enum": ["none"], "description": "it is zero3_offload that offloads"}}})"
 #define DDH_OFFLOAD_ALIASES \
   R"("offload_optimizer": {"key": "offload_optimizer.device"}, "offload_param": {"key": "offload_param.device"})"
 
