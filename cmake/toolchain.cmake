@@ -32,7 +32,7 @@ if(NOT DEFINED CACHE{DDHOST_HAVE_MOLD})
   set(CMAKE_REQUIRED_LINK_OPTIONS -fuse-ld=mold
       "-Wl,--version-script,${CMAKE_CURRENT_LIST_DIR}/../sdk/cmake/ddh_plugin.map" -Wl,-z,defs -Wl,--exclude-libs,ALL
       -Wl,--unresolved-symbols=ignore-in-shared-libs -Wl,--build-id)
-  check_cxx_source_compiles("extern \"C\" int ddh_plugin_entry_1() { return 0; }" DDHOST_HAVE_MOLD)
+  check_cxx_source_compiles("extern \"C\" int ddh_plugin_entry_0() { return 0; }" DDHOST_HAVE_MOLD)
   unset(CMAKE_REQUIRED_FLAGS)
   unset(CMAKE_REQUIRED_LINK_OPTIONS)
 endif()

@@ -78,7 +78,7 @@ void together(const Comm& comm, const char* label, Body&& body) {
   }
 }
 
-std::vector<ddh_state_entry> state_of(ddh_inst* strategy, const ddh_strategy& table) {
+std::vector<ddh_state_entry> state_of(ddh_inst* strategy, const ddh_strategy_api& table) {
   uint32_t n = 0;
   ddh::call(table.state, strategy, nullptr, sizeof(ddh_state_entry), &n);
   std::vector<ddh_state_entry> entries(n);
@@ -111,12 +111,12 @@ void write_values(const File& file, uint64_t file_offset, const ddh_state_entry&
 
 // One entry; what has no pointer comes through a buffer, piece by piece.
 void write_entry(const File& file, uint64_t file_offset, const ddh_state_entry& entry, uint32_t index,
-                 ddh_inst* strategy, const ddh_strategy& table, Staging& staging) {
+                 ddh_inst* strategy, const ddh_strategy_api& table, Staging& staging) {
   if (entry.data != nullptr) {
     const uint64_t bytes = entry.numel * ddh_dtype_bytes(entry.dtype);
     return write_values(file, file_offset, entry, staging.readable(entry.data, bytes, nullptr));
   }
-  if (!DDH_CAN(&table, ddh_strategy, state_read))
+  if (!DDH_CAN(&table, ddh_strategy_api, state_read))
     ddh::fail(DDH_UNIMPLEMENTED, "the strategy has state without a pointer, but no state_read; mend the plugin");
   constexpr uint64_t kPieceNumel = uint64_t{4} << 20;
   std::vector<char> values(std::min(kPieceNumel, entry.numel) * ddh_dtype_bytes(entry.dtype));
@@ -151,7 +151,7 @@ void write_buffers(const File& file, const ddh_model_desc& model, const Safetens
 }  // namespace
 
 void export_params(const std::string& path, const ddh_model_desc& model, ddh_inst* strategy,
-                   const ddh_strategy& strategy_table, const Comm& comm, Staging& staging) {
+                   const ddh_strategy_api& strategy_table, const Comm& comm, Staging& staging) {
   std::vector<SafetensorsPlan::Item> items;
   for (uint32_t p = 0; p < model.n_params; ++p) {
     const ddh_param_desc& d = *model.params[p];

@@ -14,6 +14,6 @@ namespace ddhost {
 // Every rank writes what it owns (replica 0) at its final place, and rank 0 its buffers; the file gets its name when it is
 // whole. Every rank throws ddh::Error when one of them fails, and the half-written file is removed. [collective]
 void export_params(const std::string& path, const ddh_model_desc& model, ddh_inst* strategy,
-                   const ddh_strategy& strategy_table, const Comm& comm, Staging& staging);
+                   const ddh_strategy_api& strategy_table, const Comm& comm, Staging& staging);
 
 }  // namespace ddhost

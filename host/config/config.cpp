@@ -321,6 +321,18 @@ std::vector<double> Config::get<std::vector<double>>(std::string_view key) const
   return numbers;
 }
 
+template <>
+std::vector<std::string> Config::get<std::vector<std::string>>(std::string_view key) const {
+  const Json& value = at(key).value;
+  std::vector<std::string> texts;
+  if (!value.is_array()) wrong_type(key, value, "an array of strings");
+  for (const Json& item : value) {
+    if (!item.is_string()) wrong_type(key, value, "an array of strings");
+    texts.push_back(item.get<std::string>());
+  }
+  return texts;
+}
+
 Json Config::nested(bool values) const {
   Json root = Json::object();
   for (const std::string& key : order_) {

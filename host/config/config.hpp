@@ -92,5 +92,7 @@ template <>
 std::string Config::get<std::string>(std::string_view key) const;
 template <>
 std::vector<double> Config::get<std::vector<double>>(std::string_view key) const;
+template <>
+std::vector<std::string> Config::get<std::vector<std::string>>(std::string_view key) const;
 
 }  // namespace ddhost

@@ -5,11 +5,15 @@
 
 namespace ddhost {
 
-Batch make_batch(ddh_inst* model, const ddh_model& table, int32_t program, int64_t step, uint64_t micro_batch,
+Batch make_batch(ddh_inst* model, const ddh_model_api& table, const BatchPlace& place,
                  const std::vector<int64_t>& samples) {
-  const ddh_batch_args args{
-      sizeof(ddh_batch_args), program, step, static_cast<int32_t>(micro_batch), static_cast<uint32_t>(samples.size()),
-      samples.data()};
+  const ddh_batch_args args{sizeof(ddh_batch_args),
+                            place.program,
+                            place.step,
+                            static_cast<int32_t>(place.micro_batch),
+                            static_cast<uint32_t>(samples.size()),
+                            samples.data(),
+                            place.global_micro_batch};
   ddh_batch* batch = nullptr;
   ddh_batch_info info{};
   info.struct_size = sizeof info;
@@ -17,7 +21,7 @@ Batch make_batch(ddh_inst* model, const ddh_model& table, int32_t program, int64
   return {model, &table, batch, info};
 }
 
-Loader::Loader(ddh_inst* model, const ddh_model& table, const TrainOrder& order, Range range)
+Loader::Loader(ddh_inst* model, const ddh_model_api& table, const TrainOrder& order, Range range)
     : model_(model), table_(table), order_(order), range_(range), worker_([this] { work(); }) {}
 
 Loader::~Loader() {
@@ -45,7 +49,9 @@ void Loader::work() {
   try {
     for (int64_t step = range_.first_step; step <= range_.last_step; ++step) {
       for (uint64_t m = 0; m < range_.grad_accum_steps; ++m) {
-        Batch batch = make_batch(model_, table_, order_.program(step), step, m, order_.samples(step, m, range_.rank));
+        const auto global = static_cast<int64_t>(m * range_.world_size + range_.rank);
+        Batch batch =
+            make_batch(model_, table_, {order_.program(step), step, m, global}, order_.samples(step, m, range_.rank));
         std::unique_lock lock(mutex_);
         changed_.wait(lock, [this] { return stop_ || ready_.size() < kAhead; });
         if (stop_) return;

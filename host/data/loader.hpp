@@ -22,7 +22,7 @@ namespace ddhost {
 class Batch {
  public:
   Batch() = default;
-  Batch(ddh_inst* model, const ddh_model* table, ddh_batch* batch, ddh_batch_info info)
+  Batch(ddh_inst* model, const ddh_model_api* table, ddh_batch* batch, ddh_batch_info info)
       : model_(model), table_(table), batch_(batch), info_(info) {}
   Batch(Batch&& other) noexcept
       : model_(other.model_), table_(other.table_), batch_(std::exchange(other.batch_, nullptr)), info_(other.info_) {}
@@ -41,13 +41,21 @@ class Batch {
 
  private:
   ddh_inst* model_ = nullptr;
-  const ddh_model* table_ = nullptr;
+  const ddh_model_api* table_ = nullptr;
   ddh_batch* batch_ = nullptr;
   ddh_batch_info info_{};
 };
 
+// Which batch: of a program's step, of this rank, and its place among those of all ranks.
+struct BatchPlace {
+  int32_t program;
+  int64_t step;
+  uint64_t micro_batch;
+  int64_t global_micro_batch;
+};
+
 // Makes one batch, on the calling thread.
-Batch make_batch(ddh_inst* model, const ddh_model& table, int32_t program, int64_t step, uint64_t micro_batch,
+Batch make_batch(ddh_inst* model, const ddh_model_api& table, const BatchPlace& place,
                  const std::vector<int64_t>& samples);
 
 class Loader {
@@ -55,9 +63,9 @@ class Loader {
   struct Range {
     int64_t first_step, last_step;  // both taken
     uint64_t grad_accum_steps;
-    uint64_t rank;
+    uint64_t rank, world_size;
   };
-  Loader(ddh_inst* model, const ddh_model& table, const TrainOrder& order, Range range);
+  Loader(ddh_inst* model, const ddh_model_api& table, const TrainOrder& order, Range range);
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
   ~Loader();
@@ -70,7 +78,7 @@ class Loader {
 
   static constexpr size_t kAhead = 2;  // batches
   ddh_inst* model_;
-  const ddh_model& table_;
+  const ddh_model_api& table_;
   const TrainOrder& order_;
   const Range range_;
   std::mutex mutex_;

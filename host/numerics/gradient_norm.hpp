@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <span>
 
-#include "ddh/host/optim.h"
+#include "ddh/service/optim.h"
 #include "numerics/exact_norm.hpp"
 
 namespace ddhost {

@@ -15,11 +15,11 @@ std::string name_of(const Plugin& plugin) { return kind_name(plugin.desc->kind) 
 
 }  // namespace
 
-Instance::Instance(const Plugin& plugin, const ddh_host& host) : plugin_(plugin) {
+Instance::Instance(const Plugin& plugin, const ddh_host& host, const std::string& section) : plugin_(plugin) {
   // Not noexcept on this side, so that a create that throws in spite of the rules is caught.
   using Create = ddh_rc (*)(const ddh_create*, ddh_inst**, ddh_err*);
   const Create create = plugin.module->create;
-  const ddh_create args{sizeof(ddh_create), 0, &host, plugin.desc->id};
+  const ddh_create args{sizeof(ddh_create), 0, &host, plugin.desc->id, section.c_str()};
   ddh::ErrorBuffer err;
   ddh_rc rc = DDH_OK;
   try {

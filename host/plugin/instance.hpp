@@ -14,7 +14,8 @@ class Instance {
   Instance() = default;
   // Calls the plugin's create; `host` must outlive the instance. Error: its sentence, with the plugin's name in front;
   // also when create throws, which it must not.
-  Instance(const Plugin& plugin, const ddh_host& host);
+  // `section`: of its options, "strategy".
+  Instance(const Plugin& plugin, const ddh_host& host, const std::string& section);
   Instance(Instance&& other) noexcept;
   Instance& operator=(Instance&& other) noexcept;
   Instance(const Instance&) = delete;

@@ -13,33 +13,45 @@ void Engine::step_begin(int32_t program, int64_t step) {
   ddh::call(s_.step_begin, strategy_, &args);
 }
 
-void Engine::run(const OpList& list, int32_t program, int64_t step, uint64_t micro_batch, ddh_batch* batch,
-                 double seed_scale) {
-  for (size_t i = 0; i < list.ops().size(); ++i) {
-    const ddh_unit_use use = list.use(program, micro_batch, i);
+namespace {
+
+uint32_t call_flags(uint32_t op_flags) {
+  uint32_t flags = 0;
+  if ((op_flags & DDH_OP_RECOMPUTED) != 0) flags |= DDH_CALL_RECOMPUTED;
+  if ((op_flags & DDH_OP_FORWARD_ONLY) != 0) flags |= DDH_CALL_FORWARD_ONLY;
+  if ((op_flags & DDH_OP_INPUT_GRAD_ONLY) != 0) flags |= DDH_CALL_INPUT_GRAD_ONLY;
+  return flags;
+}
+
+}  // namespace
+
+void Engine::run(const ProgramOps& ops, const MicroBatch& micro, ddh_batch* batch, double seed_scale) {
+  for (size_t i = 0; i < ops.ops().size(); ++i) {
+    const ddh_unit_use use = ops.use(static_cast<uint32_t>(micro.index), i);
     const bool backward = use.phase == DDH_PHASE_BACKWARD;
     ddh_unit_view view{};
     view.struct_size = sizeof view;
     ddh::call(s_.acquire, strategy_, &use, &view);
 
     const ddh_unit_call unit_call{sizeof(ddh_unit_call),
-                                  program,
+                                  use.program,
                                   use.unit,
                                   use.position,
                                   use.micro_batch,
                                   use.phase,
-                                  step,
+                                  micro.step,
                                   batch,
                                   &view,
                                   seed_scale,
                                   nullptr,
-                                  list.ops()[i].is_recomputed ? DDH_CALL_RECOMPUTED : 0,
-                                  0};
+                                  call_flags(use.flags),
+                                  0,
+                                  micro.global_index};
     {
       const ClockSpan span(clock_, backward ? DDH_SPAN_BACKWARD : DDH_SPAN_FORWARD);
       ddh::call(backward ? m_.backward : m_.forward, model_, &unit_call);
     }
-    if (list.ops()[i].is_last_backward) ddh::call(s_.grads_ready, strategy_, &use);
+    if ((use.flags & DDH_OP_GRADS_READY) != 0) ddh::call(s_.grads_ready, strategy_, &use);
     ddh::call(s_.release, strategy_, &use);
   }
 }

@@ -51,19 +51,18 @@ Sampler eval_sampler(const TrainSetup& setup) {
 }  // namespace
 
 Evaluation::Evaluation(const TrainSetup& setup)
-    : setup_(setup),
-      batches_(eval_cut(setup).grad_accum_steps),
-      sampler_(eval_sampler(setup)),
-      ops_(setup.model, setup.eval_program, 1) {}
+    : setup_(setup), batches_(eval_cut(setup).grad_accum_steps), sampler_(eval_sampler(setup)) {}
 
 double Evaluation::mean_loss(int64_t step) const {
   const auto rank = static_cast<uint64_t>(setup_.services.seat.rank);
   const uint32_t n_metrics = setup_.model.programs[setup_.eval_program]->n_metrics;
   MetricSums mine;
   for (uint64_t b = 0; b < batches_ && !stop_wanted(setup_); ++b) {
-    const Batch batch =
-        make_batch(setup_.model_inst, setup_.model_table, setup_.eval_program, step, b, sampler_.samples(1, b, rank));
-    setup_.engine.run(ops_, setup_.eval_program, step, 0, batch, 1.0);
+    const Batch batch = make_batch(setup_.model_inst, setup_.model_table,
+                                   {setup_.eval_program, step, b, setup_.services.comm->global_micro_batch(b)},
+                                   sampler_.samples(1, b, rank));
+    const MicroBatch micro{step, 0, setup_.services.comm->global_micro_batch(b)};
+    setup_.engine.run(setup_.programs.of(setup_.eval_program), micro, batch, 1.0);
     setup_.engine.add_metrics(setup_.eval_program, 0, n_metrics, mine.sum.data(), mine.count.data());
     setup_.engine.discard(0);
   }
@@ -77,24 +76,28 @@ double Evaluation::mean_loss(int64_t step) const {
   return sum / count;
 }
 
-void check_sample_prompt(const Config& config, ddh_inst* model, const ddh_sampler* sampler) {
-  if (sampler == nullptr || config.get<int64_t>("run.sample_tokens") == 0) return;
-  ddh::call(sampler->begin, model, config.text("run.sample_prompt").c_str(), 0U, uint64_t{0});
+void check_sample_prompt(const Config& config, ddh_inst* model, const ddh_sampler_api* sampler, int32_t program) {
+  if (sampler == nullptr || program < 0 || config.get<int64_t>("run.sample_tokens") == 0) return;
+  const std::string prompt = config.text("run.sample_prompt");
+  const ddh_sample_args args{sizeof(ddh_sample_args), 0, prompt.c_str(), 0, 1.0, 0, program, -1};
+  ddh::call(sampler->begin, model, &args);
 }
 
-std::string sample_text(TrainSetup& setup, const ddh_sampler* sampler, int64_t step) {
+std::string sample_text(TrainSetup& setup, const ddh_sampler_api* sampler, int64_t step) {
   const Config& config = setup.services.config;
   const auto length = static_cast<uint32_t>(config.get<int64_t>("run.sample_tokens"));
   if (sampler == nullptr || setup.eval_program < 0 || length == 0) return "";
-  ddh::call(sampler->begin, setup.model_inst, config.text("run.sample_prompt").c_str(), length,
-            static_cast<uint64_t>(config.get<int64_t>("run.seed")));
-  const OpList ops(setup.model, setup.eval_program, 1);
+  const std::string prompt = config.text("run.sample_prompt");
+  const ddh_sample_args args{
+      sizeof(ddh_sample_args), length, prompt.c_str(), static_cast<uint64_t>(config.get<int64_t>("run.seed")), 1.0, 0,
+      setup.eval_program,      -1};
+  ddh::call(sampler->begin, setup.model_inst, &args);
   while (!stop_wanted(setup)) {
     ddh_batch* batch = nullptr;
     ddh::call(sampler->next, setup.model_inst, &batch);
     if (batch == nullptr) break;
     const Batch owned(setup.model_inst, &setup.model_table, batch, {});
-    setup.engine.run(ops, setup.eval_program, step, 0, owned, 1.0);
+    setup.engine.run(setup.programs.of(setup.eval_program), MicroBatch{step, 0, 0}, owned, 1.0);
   }
   setup.engine.discard(0);
   return sampler->text(setup.model_inst);

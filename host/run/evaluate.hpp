@@ -6,7 +6,7 @@
 #include <string>
 
 #include "data/sampler.hpp"
-#include "run/op_list.hpp"
+#include "run/run_programs.hpp"
 #include "run/train_loop.hpp"
 
 namespace ddhost {
@@ -23,13 +23,12 @@ class Evaluation {
   TrainSetup setup_;
   uint64_t batches_;
   Sampler sampler_;
-  OpList ops_;
 };
 
 // Refuses a prompt that the model can't read, before the training.
-void check_sample_prompt(const Config& config, ddh_inst* model, const ddh_sampler* sampler);
+void check_sample_prompt(const Config& config, ddh_inst* model, const ddh_sampler_api* sampler, int32_t program);
 
 // Text that the model makes, or "" when it has no sampler. Every rank computes it. [collective]
-std::string sample_text(TrainSetup& setup, const ddh_sampler* sampler, int64_t step);
+std::string sample_text(TrainSetup& setup, const ddh_sampler_api* sampler, int64_t step);
 
 }  // namespace ddhost

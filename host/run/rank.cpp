@@ -3,6 +3,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -54,11 +55,15 @@ class Rank {
  private:
   const Config& config() const { return services_.config; }
   bool is_first() const { return services_.seat.rank == 0; }
+  uint32_t reduce_block() const {
+    return std::max(1U, static_cast<uint32_t>(config().get<int64_t>("train.reduce_block")));
+  }
+  int32_t ranks_per_node() const { return plan_.ranks_per_node > 0 ? plan_.ranks_per_node : services_.seat.world_size; }
   bool sums_in_bf16() const { return config().get<std::string>("precision.reduce_dtype") == "bf16"; }
 
   void open_device() {
-    device_ = Instance(plan_.device, device_seat_.host());
-    const auto& table = device_.require<ddh_device>(DDH_DEVICE_IFACE, DDH_DEVICE_MIN_SIZE);
+    device_ = Instance(plan_.device, device_seat_.host(), "device");
+    const auto& table = device_.require<ddh_device_api>(DDH_DEVICE_IFACE, DDH_DEVICE_MIN_SIZE);
     services_.device = std::make_unique<Device>(device_.get(), table, plan_.device.desc->caps, plan_.device.id(),
                                                 services_.seat.local_rank);
     services_.memory.use(*services_.device);
@@ -66,37 +71,45 @@ class Rank {
   }
 
   void join_world() {
-    comm_ = Instance(plan_.comm, comm_seat_.host());
-    const auto& table = comm_.require<ddh_comm_backend>(DDH_COMM_BACKEND_IFACE, DDH_COMM_BACKEND_MIN_SIZE);
-    const auto block = static_cast<uint32_t>(config().get<int64_t>("train.reduce_block"));
-    const uint32_t reduce_block = block == 0 ? static_cast<uint32_t>(services_.seat.world_size) : block;
-    const ddh_comm_init init{sizeof(ddh_comm_init), services_.seat.rank, services_.seat.world_size, reduce_block,
-                             services_.seat.run_id};
+    comm_ = Instance(plan_.comm, comm_seat_.host(), "comm");
+    const auto& table = comm_.require<ddh_comm_backend_api>(DDH_COMM_BACKEND_IFACE, DDH_COMM_BACKEND_MIN_SIZE);
+    const ddh_comm_init init{sizeof(ddh_comm_init),
+                             services_.seat.rank,
+                             services_.seat.world_size,
+                             reduce_block(),
+                             services_.seat.run_id,
+                             services_.seat.node,
+                             services_.seat.local_rank,
+                             ranks_per_node(),
+                             0};
     ddh::call(table.init, comm_.get(), &init);
     comm_table_ = &table;
-    const auto* shared = comm_.find<ddh_comm_shared>(DDH_COMM_SHARED_IFACE, DDH_COMM_SHARED_MIN_SIZE);
+    const auto* shared = comm_.find<ddh_comm_shared_api>(DDH_COMM_SHARED_IFACE, DDH_COMM_SHARED_MIN_SIZE);
     services_.comm = std::make_unique<Comm>(comm_.get(), comm_table_, shared, services_.clock);
     const bool copy = config().get<std::string>("comm.windows") == "copy" || !services_.device->is_host_memory();
     services_.windows = std::make_unique<Windows>(
         *services_.comm, services_.memory, *services_.staging,
-        WindowSettings{copy, config().get<bool>("comm.poison"), reduce_block, sums_in_bf16()});
+        WindowSettings{copy, config().get<bool>("comm.poison"), reduce_block(), sums_in_bf16()});
     check_same_everywhere(plan_, *services_.comm);
   }
 
   void describe_model() {
-    model_ = Instance(plan_.model, model_seat_.host());
-    model_table_ = &model_.require<ddh_model>(DDH_MODEL_IFACE, DDH_MODEL_MIN_SIZE);
+    model_ = Instance(plan_.model, model_seat_.host(), "model");
+    model_table_ = &model_.require<ddh_model_api>(DDH_MODEL_IFACE, DDH_MODEL_MIN_SIZE);
     ddh::call(model_table_->describe, model_.get(), &model_desc_);
     check_model(*model_desc_, kMaxMetrics);
     train_programs_ = train_programs(config(), *model_desc_);
+    programs_ = std::make_unique<RunPrograms>(
+        *model_desc_, train_programs_, static_cast<uint32_t>(config().get<int64_t>("train.grad_accum_steps")),
+        recompute_every(config(), plan_.model), config().get<int64_t>("train.update_every") > 0);
     services_.params =
         std::make_unique<ParamInit>(*model_desc_, static_cast<uint64_t>(config().get<int64_t>("run.seed")),
                                     config().get<std::string>("train.init_from"));
   }
 
   void make_optimizer() {
-    optimizer_ = Instance(plan_.optimizer, optimizer_seat_.host());
-    const auto& table = optimizer_.require<ddh_optimizer>(DDH_OPTIMIZER_IFACE, DDH_OPTIMIZER_MIN_SIZE);
+    optimizer_ = Instance(plan_.optimizer, optimizer_seat_.host(), "optimizer");
+    const auto& table = optimizer_.require<ddh_optimizer_api>(DDH_OPTIMIZER_IFACE, DDH_OPTIMIZER_MIN_SIZE);
     ddh::call(table.attach, optimizer_.get(), model_desc_);
     services_.step = std::make_unique<Step>(
         *services_.comm, *services_.device, *services_.windows, *model_desc_,
@@ -106,8 +119,8 @@ class Rank {
   }
 
   void make_strategy() {
-    strategy_ = Instance(plan_.strategy, strategy_seat_.host());
-    strategy_table_ = &strategy_.require<ddh_strategy>(DDH_STRATEGY_IFACE, DDH_STRATEGY_MIN_SIZE);
+    strategy_ = Instance(plan_.strategy, strategy_seat_.host(), "strategy");
+    strategy_table_ = &strategy_.require<ddh_strategy_api>(DDH_STRATEGY_IFACE, DDH_STRATEGY_MIN_SIZE);
     const bool rank_first = config().get<std::string>("train.reduce_order") == "rank_first";
     const ddh_attach_args args{sizeof(ddh_attach_args),
                                services_.seat.rank,
@@ -117,7 +130,13 @@ class Rank {
                                services_.comm->world(),
                                rank_first ? DDH_RANK_FIRST : DDH_MICRO_FIRST,
                                compute_dtype(config(), plan_.model),
-                               recompute_every(config(), plan_.model),
+                               programs_->described().data(),
+                               sizeof(ddh_run_program),
+                               static_cast<uint32_t>(programs_->described().size()),
+                               reduce_block(),
+                               services_.seat.node,
+                               services_.seat.local_rank,
+                               ranks_per_node(),
                                0};
     ddh::call(strategy_table_->attach, strategy_.get(), &args);
     memory_plan_.struct_size = sizeof memory_plan_;
@@ -126,7 +145,8 @@ class Rank {
 
   void start_training() {
     if (model_table_->prepare != nullptr) ddh::call(model_table_->prepare, model_.get());
-    check_sample_prompt(config(), model_.get(), model_.find<ddh_sampler>(DDH_SAMPLER_IFACE, DDH_SAMPLER_MIN_SIZE));
+    check_sample_prompt(config(), model_.get(), model_.find<ddh_sampler_api>(DDH_SAMPLER_IFACE, DDH_SAMPLER_MIN_SIZE),
+                        eval_program());
     services_.params->init_buffers(*services_.staging);
     ddh::call(strategy_table_->materialize, strategy_.get());
     if (!is_first()) return;
@@ -163,7 +183,7 @@ class Rank {
   }
 
   std::string sample() {
-    const auto* sampler = model_.find<ddh_sampler>(DDH_SAMPLER_IFACE, DDH_SAMPLER_MIN_SIZE);
+    const auto* sampler = model_.find<ddh_sampler_api>(DDH_SAMPLER_IFACE, DDH_SAMPLER_MIN_SIZE);
     TrainSetup s = setup();
     return train_end_.stopped ? "" : sample_text(s, sampler, train_end_.last_step);
   }
@@ -173,15 +193,12 @@ class Rank {
     ddh::call(comm_table_->finalize, comm_.get());
   }
 
+  int32_t eval_program() const { return eval_program_of(*model_desc_, train_programs_.front()); }
+
   TrainSetup setup() {
-    return {services_,
-            *engine_,
-            *model_desc_,
-            model_.get(),
-            *model_table_,
-            train_programs_,
-            find_program(*model_desc_, DDH_PROGRAM_EVAL),
-            plan_.model.has_cap(DDH_CAP_EMPTY_BATCH)};
+    return {services_,       *engine_,       *model_desc_,
+            model_.get(),    *model_table_,  *programs_,
+            train_programs_, eval_program(), plan_.model.has_cap(DDH_CAP_EMPTY_BATCH)};
   }
 
   // Plugins before the services they use; windows before the transport whose memory they map; the device last. After an
@@ -208,12 +225,13 @@ class Rank {
   RankServices services_;
   PluginSeat device_seat_, comm_seat_, model_seat_, optimizer_seat_, strategy_seat_;
   Instance device_, comm_, model_, optimizer_, strategy_;
-  const ddh_comm_backend* comm_table_ = nullptr;
-  const ddh_model* model_table_ = nullptr;
-  const ddh_strategy* strategy_table_ = nullptr;
+  const ddh_comm_backend_api* comm_table_ = nullptr;
+  const ddh_model_api* model_table_ = nullptr;
+  const ddh_strategy_api* strategy_table_ = nullptr;
   const ddh_model_desc* model_desc_ = nullptr;
   ddh_plan memory_plan_{};
   std::vector<int32_t> train_programs_;  // in turn
+  std::unique_ptr<RunPrograms> programs_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Monitor> monitor_;
   TrainEnd train_end_{};

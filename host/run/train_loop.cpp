@@ -38,14 +38,6 @@ TrainOrder make_order(const TrainSetup& setup) {
   return order;
 }
 
-std::map<int32_t, OpList> make_op_lists(const TrainSetup& setup, uint64_t grad_accum_steps) {
-  const auto recompute = static_cast<uint32_t>(setup.services.config.get<int64_t>("train.recompute"));
-  std::map<int32_t, OpList> lists;
-  for (const int32_t program : setup.train_programs)
-    lists.try_emplace(program, setup.model, program, grad_accum_steps, recompute);
-  return lists;
-}
-
 // Backward differentiates seed_scale * SUM of losses. A power of two near 1 / (samples of a step) keeps gradients near
 // their final size and costs no rounding; the rest of the mean is in inv_scale.
 double seed_scale_for(uint64_t n_samples, double loss_scale) {
@@ -91,11 +83,11 @@ TrainEnd train_loop(TrainSetup setup, Monitor& monitor) {
   require_one_loss(setup, *schedule, eval_every > 0);
   const TrainOrder order = make_order(setup);
   LossScale loss_scale(LossScaleSettings::from(config));
-  const std::map<int32_t, OpList> op_lists = make_op_lists(setup, accum);
   const std::optional<Evaluation> evaluation =
       eval_every > 0 ? std::optional<Evaluation>(std::in_place, setup) : std::nullopt;
   Loader loader(setup.model_inst, setup.model_table, order,
-                {1, last_step, accum, static_cast<uint64_t>(services.seat.rank)});
+                {1, last_step, accum, static_cast<uint64_t>(services.seat.rank),
+                 static_cast<uint64_t>(services.seat.world_size)});
 
   Buffers buffers(setup.model, services, config.get<bool>("train.sync_buffers"));
 
@@ -113,7 +105,7 @@ TrainEnd train_loop(TrainSetup setup, Monitor& monitor) {
     double announced_count = 0;
     for (uint64_t m = 0; m < accum; ++m) {
       const Batch batch = loader.next(services.clock);
-      setup.engine.run(op_lists.at(program), program, step, m, batch, seed_scale);
+      setup.engine.run(setup.programs.of(program), {step, m, services.comm->global_micro_batch(m)}, batch, seed_scale);
       setup.engine.add_metrics(program, m, described.n_metrics, metrics.sum.data(), metrics.count.data());
       setup.engine.discard(m);
       metrics.items += static_cast<double>(batch.info().items);

@@ -18,9 +18,10 @@ struct TrainSetup {
   Engine& engine;
   const ddh_model_desc& model;
   ddh_inst* model_inst;
-  const ddh_model& model_table;
+  const ddh_model_api& model_table;
+  const RunPrograms& programs;
   std::vector<int32_t> train_programs;  // in turn, one a step
-  int32_t eval_program;                 // -1: the model has none
+  int32_t eval_program;                 // of the first of them; -1: none
   bool takes_empty_batches;
 };
 

@@ -16,7 +16,7 @@ namespace ddhost {
 class Comm {
  public:
   // `inst` is an initialized transport and outlives this object.
-  Comm(ddh_inst* inst, const ddh_comm_backend* backend, const ddh_comm_shared* shared, Clock& clock)
+  Comm(ddh_inst* inst, const ddh_comm_backend_api* backend, const ddh_comm_shared_api* shared, Clock& clock)
       : inst_(inst), backend_(backend), shared_(shared), clock_(clock) {
     world_ = backend_->world(inst_);
     group_info(world_, &rank_, &world_size_, nullptr);
@@ -24,11 +24,15 @@ class Comm {
 
   [[nodiscard]] int32_t rank() const { return rank_; }
   [[nodiscard]] int32_t world_size() const { return world_size_; }
+  // The place of this rank's micro-batch `index` of a step among those of all ranks.
+  [[nodiscard]] int64_t global_micro_batch(uint64_t index) const {
+    return static_cast<int64_t>(index) * world_size_ + rank_;
+  }
   [[nodiscard]] ddh_group* world() const { return world_; }
   [[nodiscard]] ddh_group* group_or_world(ddh_group* group) const { return group != nullptr ? group : world_; }
   [[nodiscard]] ddh_inst* inst() const { return inst_; }
-  [[nodiscard]] const ddh_comm_backend* backend() const { return backend_; }
-  [[nodiscard]] const ddh_comm_shared* shared() const { return shared_; }  // null: ranks share no memory
+  [[nodiscard]] const ddh_comm_backend_api* backend() const { return backend_; }
+  [[nodiscard]] const ddh_comm_shared_api* shared() const { return shared_; }  // null: ranks share no memory
   [[nodiscard]] Clock& clock() const { return clock_; }
 
   // True on every rank when `mine` is on one of them. [collective]
@@ -97,8 +101,8 @@ class Comm {
 
  private:
   ddh_inst* inst_;
-  const ddh_comm_backend* backend_;
-  const ddh_comm_shared* shared_;
+  const ddh_comm_backend_api* backend_;
+  const ddh_comm_shared_api* shared_;
   Clock& clock_;
   ddh_group* world_ = nullptr;
   int32_t rank_ = 0, world_size_ = 1;

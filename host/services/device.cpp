@@ -17,7 +17,7 @@ uint32_t size_of(const Table* table) {
 
 }  // namespace
 
-Device::Device(ddh_inst* inst, const ddh_device& table, uint64_t caps, std::string name, int32_t local_rank)
+Device::Device(ddh_inst* inst, const ddh_device_api& table, uint64_t caps, std::string name, int32_t local_rank)
     : inst_(inst), table_(table), caps_(caps), name_(std::move(name)) {
   require_table(name_, DDH_STREAM_IFACE, table.stream, size_of(table.stream), DDH_STREAM_MIN_SIZE);
   require_table(name_, DDH_COPY_IFACE, table.copy, size_of(table.copy), DDH_COPY_MIN_SIZE);

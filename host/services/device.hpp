@@ -14,7 +14,7 @@ class Device {
  public:
   // Opens device number local_rank modulo count. `inst` is an instance of a device plugin `name` with the given `caps`
   // and outlives this object.
-  Device(ddh_inst* inst, const ddh_device& table, uint64_t caps, std::string name, int32_t local_rank);
+  Device(ddh_inst* inst, const ddh_device_api& table, uint64_t caps, std::string name, int32_t local_rank);
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
   ~Device();
@@ -25,17 +25,17 @@ class Device {
 
   // What ddh.stream, ddh.copy and ddh.flatops hand on to; `context` is the first argument.
   [[nodiscard]] void* context() const { return context_; }
-  [[nodiscard]] const ddh_stream& streams() const { return *table_.stream; }
-  [[nodiscard]] const ddh_copy& copies() const { return *table_.copy; }
-  [[nodiscard]] const ddh_flatops& flatops() const { return *table_.flatops; }
+  [[nodiscard]] const ddh_stream_api& streams() const { return *table_.stream; }
+  [[nodiscard]] const ddh_copy_api& copies() const { return *table_.copy; }
+  [[nodiscard]] const ddh_flatops_api& flatops() const { return *table_.flatops; }
 
   void* allocate(const ddh_alloc_args& args);
   void release(void* p, int32_t memory) noexcept { table_.release(context_, p, memory); }
 
-  void copy(void* dst, int32_t dst_memory, const void* src, int32_t src_memory, uint64_t bytes, ddh_stream_t* stream) {
+  void copy(void* dst, int32_t dst_memory, const void* src, int32_t src_memory, uint64_t bytes, ddh_stream* stream) {
     ddh::call(copies().copy, context_, dst, dst_memory, src, src_memory, bytes, stream);
   }
-  void synchronize(ddh_stream_t* stream) { ddh::call(streams().synchronize, context_, stream); }
+  void synchronize(ddh_stream* stream) { ddh::call(streams().synchronize, context_, stream); }
   // The caller itself touches [data, data + bytes) of host memory now (DDH_ACCESS_*).
   void touch(const void* data, uint64_t bytes, uint32_t mode, const char* name) {
     const ddh_access access{data, bytes, mode, 0};
@@ -44,7 +44,7 @@ class Device {
 
  private:
   ddh_inst* const inst_;
-  const ddh_device& table_;
+  const ddh_device_api& table_;
   const uint64_t caps_;
   const std::string name_;
   void* context_ = nullptr;
@@ -60,12 +60,12 @@ class StreamMark {
   StreamMark& operator=(const StreamMark&) = delete;
   ~StreamMark() { device_.streams().event_destroy(device_.context(), event_); }
 
-  void set(ddh_stream_t* stream) { ddh::call(device_.streams().record, device_.context(), event_, stream); }
-  void order(ddh_stream_t* stream) { ddh::call(device_.streams().wait, device_.context(), stream, event_); }
+  void set(ddh_stream* stream) { ddh::call(device_.streams().record, device_.context(), event_, stream); }
+  void order(ddh_stream* stream) { ddh::call(device_.streams().wait, device_.context(), stream, event_); }
 
  private:
   Device& device_;
-  ddh_event_t* event_ = nullptr;
+  ddh_event* event_ = nullptr;
 };
 
 }  // namespace ddhost

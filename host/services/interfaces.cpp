@@ -19,26 +19,27 @@ using detail::required;
 using detail::seat_of;
 using detail::services_of;
 
-const ddh_log kLogTable = {sizeof(ddh_log), 0, [](void* h, int32_t level, const char* text) noexcept {
-                             const auto to = level <= DDH_LOG_DEBUG  ? spdlog::level::debug
-                                             : level == DDH_LOG_INFO ? spdlog::level::info
-                                             : level == DDH_LOG_WARN ? spdlog::level::warn
-                                                                     : spdlog::level::err;
-                             services_of(h).log->log(to, "{}: {}", seat_of(h).name, text);
-                           }};
+const ddh_log_api kLogTable = {sizeof(ddh_log_api), 0, [](void* h, int32_t level, const char* text) noexcept {
+                                 const auto to = level <= DDH_LOG_DEBUG  ? spdlog::level::debug
+                                                 : level == DDH_LOG_INFO ? spdlog::level::info
+                                                 : level == DDH_LOG_WARN ? spdlog::level::warn
+                                                                         : spdlog::level::err;
+                                 services_of(h).log->log(to, "{}: {}", seat_of(h).name, text);
+                               }};
 
 // ---- config --------------------------------------------------------------------------------------------------------
 
 constexpr uint64_t kMaxChoiceBytes = 256;
 
-const char* agree(RankServices& s, const std::string& key, const std::string& mine) {
+const char* agree(PluginSeat& seat, const std::string& key, const std::string& mine) {
+  RankServices& s = seat.services;
   std::array<char, kMaxChoiceBytes> choice{};
   if (mine.size() >= choice.size())
     ddh::fail(DDH_OUT_OF_RANGE, "the choice for '", key, "' has ", mine.size(), " bytes, at most 255 fit");
   mine.copy(choice.data(), mine.size());
   required(s.comm, "ddh.config agree").broadcast_bytes(choice.data(), choice.size(), 0, key.c_str());
   s.config.set(key, std::string(choice.data()), "measured");
-  return s.config.text(key).c_str();
+  return seat.keep(s.config.text(key));
 }
 
 ddh_rc get_f64s(void* h, const char* key, double* out, uint32_t cap, uint32_t* n, ddh_err* err) noexcept {
@@ -55,8 +56,8 @@ int64_t integer_or_flag(const Config& config, const char* key) {
                                                        : config.get<int64_t>(key);
 }
 
-const ddh_config kConfigTable = {
-    sizeof(ddh_config),
+const ddh_config_api kConfigTable = {
+    sizeof(ddh_config_api),
     0,
     [](void* h, const char* key, int64_t* out, ddh_err* err) noexcept {
       return guard(err, [&] { *out = integer_or_flag(services_of(h).config, key); });
@@ -65,18 +66,25 @@ const ddh_config kConfigTable = {
       return guard(err, [&] { *out = services_of(h).config.get<double>(key); });
     },
     [](void* h, const char* key, const char** out, ddh_err* err) noexcept {
-      return guard(err, [&] { *out = services_of(h).config.text(key).c_str(); });
+      return guard(err, [&] { *out = seat_of(h).keep(services_of(h).config.text(key)); });
     },
     get_f64s,
     [](void* h, const char* key, const char* mine, const char** out, ddh_err* err) noexcept {
-      return guard(err, [&] { *out = agree(services_of(h), key, mine); });
+      return guard(err, [&] { *out = agree(seat_of(h), key, mine); });
+    },
+    [](void* h, const char* key, const char** out, uint32_t cap, uint32_t* n, ddh_err* err) noexcept {
+      return guard(err, [&] {
+        const std::vector<const char*> values = seat_of(h).strings(key);
+        std::copy_n(values.begin(), std::min<size_t>(cap, values.size()), out);
+        *n = static_cast<uint32_t>(values.size());
+      });
     },
 };
 
 // ---- alloc ---------------------------------------------------------------------------------------------------------
 
-const ddh_alloc kAllocTable = {
-    sizeof(ddh_alloc),
+const ddh_alloc_api kAllocTable = {
+    sizeof(ddh_alloc_api),
     0,
     [](void* h, const ddh_alloc_args* args, void** out, ddh_err* err) noexcept {
       return guard(err, [&] {
@@ -98,8 +106,8 @@ const ddh_alloc kAllocTable = {
 
 // ---- kv ------------------------------------------------------------------------------------------------------------
 
-const ddh_kv kKvTable = {
-    sizeof(ddh_kv),
+const ddh_kv_api kKvTable = {
+    sizeof(ddh_kv_api),
     0,
     [](void* h, const char* key, const void* value, uint64_t bytes, ddh_err* err) noexcept {
       return guard(err, [&] {
@@ -122,8 +130,8 @@ const ddh_kv kKvTable = {
 // ---- metrics, params
 // -------------------------------------------------------------------------------------------------
 
-const ddh_metrics kMetricsTable = {
-    sizeof(ddh_metrics),
+const ddh_metrics_api kMetricsTable = {
+    sizeof(ddh_metrics_api),
     0,
     [](void* h, const char* name, uint64_t add) noexcept {
       guard(nullptr, [&] { services_of(h).clock.count(name, add); });
@@ -145,8 +153,8 @@ void init_range(RankServices& s, int32_t param, uint64_t offset, uint64_t numel,
   s.device->synchronize(nullptr);
 }
 
-const ddh_params kParamsTable = {
-    sizeof(ddh_params),
+const ddh_params_api kParamsTable = {
+    sizeof(ddh_params_api),
     0,
     [](void* h, int32_t param, uint64_t offset, uint64_t numel, float* dst, ddh_err* err) noexcept {
       return guard(err, [&] { init_range(services_of(h), param, offset, numel, dst); });
@@ -158,8 +166,8 @@ const ddh_params kParamsTable = {
 
 Step& step_of(void* h) { return required(services_of(h).step, "ddh.optim"); }
 
-const ddh_optim kOptimTable = {
-    sizeof(ddh_optim),
+const ddh_optim_api kOptimTable = {
+    sizeof(ddh_optim_api),
     0,
     [](void* h) noexcept -> uint32_t {
       uint32_t n = 0;
@@ -186,11 +194,11 @@ const ddh_optim kOptimTable = {
     [](void* h, const ddh_step_block** out, ddh_err* err) noexcept {
       return guard(err, [&] { *out = &step_of(h).decide(); });
     },
-    [](void* h, const ddh_optim_shard* shard, ddh_stream_t* stream, ddh_err* err) noexcept {
+    [](void* h, const ddh_optim_shard* shard, ddh_stream* stream, ddh_err* err) noexcept {
       return guard(
           err, [&] { step_of(h).update(detail::checked(shard, DDH_OPTIM_SHARD_MIN_SIZE, "ddh_optim_shard"), stream); });
     },
-    [](void* h, const ddh_optim_shard* shard, int32_t replica_index, int32_t replica_count, ddh_stream_t* stream,
+    [](void* h, const ddh_optim_shard* shard, int32_t replica_index, int32_t replica_count, ddh_stream* stream,
        ddh_err* err) noexcept {
       return guard(err, [&] {
         if (replica_count < 1 || replica_index < 0 || replica_index >= replica_count)
@@ -203,8 +211,8 @@ const ddh_optim kOptimTable = {
     [](void* h, uint32_t index, int32_t param) noexcept -> int32_t {
       int32_t used = 1;
       guard(nullptr, [&] {
-        const ddh_optimizer* table = &step_of(h).optimizer();
-        if (DDH_CAN(table, ddh_optimizer, slot_used))
+        const ddh_optimizer_api* table = &step_of(h).optimizer();
+        if (DDH_CAN(table, ddh_optimizer_api, slot_used))
           used = table->slot_used(step_of(h).optimizer_inst(), index, param);
       });
       return used;
@@ -234,6 +242,17 @@ const void* host_interface(const char* id) {
     if (entry.id == id) return entry.table;
   }
   return nullptr;
+}
+
+const char* PluginSeat::keep(const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  return kept_.insert(text).first->c_str();
+}
+
+std::vector<const char*> PluginSeat::strings(const char* key) {
+  std::vector<const char*> out;
+  for (const std::string& text : services.config.get<std::vector<std::string>>(key)) out.push_back(keep(text));
+  return out;
 }
 
 PluginSeat::PluginSeat(RankServices& rank_services, std::string plugin_name)

@@ -6,7 +6,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "config/config.hpp"
 #include "ddh/ddh.h"
@@ -58,7 +61,14 @@ class PluginSeat {
   const std::string name;  // "strategy:zero1": in front of log lines, prefix of kv keys
   const bool is_model;
 
+  // A copy of `text` that lives as long as the seat: what a plugin was given stays valid. [any]
+  const char* keep(const std::string& text);
+  // The strings of an array of the configuration, kept. [any]
+  std::vector<const char*> strings(const char* key);
+
  private:
+  std::mutex mutex_;
+  std::set<std::string> kept_;  // a set: elements stay in place
   ddh_host host_;
 };
 
@@ -87,11 +97,11 @@ T checked(const T* args, uint32_t min_size, const char* name) {
   return ddh::copy_of(*args);
 }
 
-extern const ddh_comm kCommTable;
-extern const ddh_window kWindowTable;
-extern const ddh_stream kStreamTable;
-extern const ddh_copy kCopyTable;
-extern const ddh_flatops kFlatopsTable;
+extern const ddh_comm_api kCommTable;
+extern const ddh_window_api kWindowTable;
+extern const ddh_stream_api kStreamTable;
+extern const ddh_copy_api kCopyTable;
+extern const ddh_flatops_api kFlatopsTable;
 
 }  // namespace detail
 }  // namespace ddhost

@@ -83,7 +83,7 @@ ddh_rc run(void* h, const Shape& shape, Collective function, const ddh_coll* arg
   });
 }
 
-template <Collective ddh_comm_backend::*slot>
+template <Collective ddh_comm_backend_api::*slot>
 ddh_rc collective(void* h, const Shape& shape, const ddh_coll* args, ddh_err* err) noexcept {
   Collective function = nullptr;
   const ddh_rc rc = guard(err, [&] { function = comm_of(h).backend()->*slot; });
@@ -92,8 +92,8 @@ ddh_rc collective(void* h, const Shape& shape, const ddh_coll* args, ddh_err* er
 
 }  // namespace
 
-const ddh_comm kCommTable = {
-    sizeof(ddh_comm),
+const ddh_comm_api kCommTable = {
+    sizeof(ddh_comm_api),
     0,
     [](void* h, const char* dimension, ddh_group** out, ddh_err* err) noexcept {
       return guard(err, [&] {
@@ -111,28 +111,29 @@ const ddh_comm kCommTable = {
       return guard(err, [&] { comm_of(h).group_info(comm_of(h).group_or_world(group), rank, size, caps); });
     },
     [](void* h, const ddh_coll* args, ddh_err* err) noexcept {
-      return collective<&ddh_comm_backend::all_reduce>(h, {"all_reduce", Extent::kPiece, Extent::kPiece}, args, err);
+      return collective<&ddh_comm_backend_api::all_reduce>(h, {"all_reduce", Extent::kPiece, Extent::kPiece}, args,
+                                                           err);
     },
     [](void* h, const ddh_coll* args, ddh_err* err) noexcept {
-      return collective<&ddh_comm_backend::reduce_scatter>(h, {"reduce_scatter", Extent::kAllPieces, Extent::kPiece},
+      return collective<&ddh_comm_backend_api::reduce_scatter>(
+          h, {"reduce_scatter", Extent::kAllPieces, Extent::kPiece}, args, err);
+    },
+    [](void* h, const ddh_coll* args, ddh_err* err) noexcept {
+      return collective<&ddh_comm_backend_api::all_gather>(h, {"all_gather", Extent::kPiece, Extent::kAllPieces}, args,
+                                                           err);
+    },
+    [](void* h, const ddh_coll* args, ddh_err* err) noexcept {
+      return collective<&ddh_comm_backend_api::broadcast>(h, {"broadcast", Extent::kPiece, Extent::kPiece}, args, err);
+    },
+    [](void* h, const ddh_coll* args, ddh_err* err) noexcept {
+      return collective<&ddh_comm_backend_api::all_to_all>(h, {"all_to_all", Extent::kAllPieces, Extent::kAllPieces},
                                                            args, err);
     },
     [](void* h, const ddh_coll* args, ddh_err* err) noexcept {
-      return collective<&ddh_comm_backend::all_gather>(h, {"all_gather", Extent::kPiece, Extent::kAllPieces}, args,
-                                                       err);
+      return collective<&ddh_comm_backend_api::send>(h, {"send", Extent::kPiece, Extent::kNothing}, args, err);
     },
     [](void* h, const ddh_coll* args, ddh_err* err) noexcept {
-      return collective<&ddh_comm_backend::broadcast>(h, {"broadcast", Extent::kPiece, Extent::kPiece}, args, err);
-    },
-    [](void* h, const ddh_coll* args, ddh_err* err) noexcept {
-      return collective<&ddh_comm_backend::all_to_all>(h, {"all_to_all", Extent::kAllPieces, Extent::kAllPieces}, args,
-                                                       err);
-    },
-    [](void* h, const ddh_coll* args, ddh_err* err) noexcept {
-      return collective<&ddh_comm_backend::send>(h, {"send", Extent::kPiece, Extent::kNothing}, args, err);
-    },
-    [](void* h, const ddh_coll* args, ddh_err* err) noexcept {
-      return collective<&ddh_comm_backend::recv>(h, {"recv", Extent::kNothing, Extent::kPiece}, args, err);
+      return collective<&ddh_comm_backend_api::recv>(h, {"recv", Extent::kNothing, Extent::kPiece}, args, err);
     },
     [](void* h, ddh_group* group, ddh_err* err) noexcept {
       return guard(err, [&] {
@@ -143,10 +144,10 @@ const ddh_comm kCommTable = {
     },
 };
 
-const ddh_window kWindowTable = {
-    sizeof(ddh_window),
+const ddh_window_api kWindowTable = {
+    sizeof(ddh_window_api),
     0,
-    [](void* h, const ddh_window_args* args, ddh_window_t** out, ddh_err* err) noexcept {
+    [](void* h, const ddh_window_args* args, ddh_window** out, ddh_err* err) noexcept {
       return guard(err, [&] {
         const ddh_window_args mine = checked(args, DDH_WINDOW_ARGS_MIN_SIZE, "ddh_window_args");
         if (ddh_dtype_bytes(mine.dtype) == 0)
@@ -157,37 +158,37 @@ const ddh_window kWindowTable = {
         *out = windows_of(h).create(mine);
       });
     },
-    [](void* h, ddh_window_t* w) noexcept { guard(nullptr, [&] { windows_of(h).destroy(w); }); },
-    [](void*, ddh_window_t* w) noexcept { return w->segment(); },
-    [](void*, ddh_window_t* w, ddh_stream_t* stream, ddh_err* err) noexcept {
+    [](void* h, ddh_window* w) noexcept { guard(nullptr, [&] { windows_of(h).destroy(w); }); },
+    [](void*, ddh_window* w) noexcept { return w->segment(); },
+    [](void*, ddh_window* w, ddh_stream* stream, ddh_err* err) noexcept {
       return guard(err, [&] { w->write_begin(stream); });
     },
-    [](void* h, ddh_window_t* w, ddh_stream_t* stream, ddh_err* err) noexcept {
+    [](void* h, ddh_window* w, ddh_stream* stream, ddh_err* err) noexcept {
       return guard(err, [&] {
         w->commit(stream);
         services_of(h).clock.count("comm.publish", 1);
       });
     },
-    [](void*, ddh_window_t* w, void* backing, ddh_stream_t* stream, void** view, ddh_err* err) noexcept {
+    [](void*, ddh_window* w, void* backing, ddh_stream* stream, void** view, ddh_err* err) noexcept {
       return guard(err, [&] { *view = w->open(backing, stream); });
     },
-    [](void*, ddh_window_t* w, ddh_stream_t* stream, ddh_err* err) noexcept {
+    [](void*, ddh_window* w, ddh_stream* stream, ddh_err* err) noexcept {
       return guard(err, [&] { w->close(stream); });
     },
-    [](void* h, const ddh_exchange_args* args, ddh_exchange_t** out, ddh_err* err) noexcept {
+    [](void* h, const ddh_exchange_args* args, ddh_exchange** out, ddh_err* err) noexcept {
       return guard(err, [&] {
         *out = windows_of(h).create_exchange(checked(args, DDH_EXCHANGE_ARGS_MIN_SIZE, "ddh_exchange_args"));
       });
     },
-    [](void* h, ddh_exchange_t* x) noexcept { guard(nullptr, [&] { windows_of(h).destroy(x); }); },
-    [](void*, ddh_exchange_t* x) noexcept { return x->buffer(); },
-    [](void*, ddh_exchange_t* x, ddh_stream_t* stream, ddh_err* err) noexcept {
+    [](void* h, ddh_exchange* x) noexcept { guard(nullptr, [&] { windows_of(h).destroy(x); }); },
+    [](void*, ddh_exchange* x) noexcept { return x->buffer(); },
+    [](void*, ddh_exchange* x, ddh_stream* stream, ddh_err* err) noexcept {
       return guard(err, [&] { x->write_begin(stream); });
     },
-    [](void*, ddh_exchange_t* x, ddh_stream_t* stream, ddh_err* err) noexcept {
+    [](void*, ddh_exchange* x, ddh_stream* stream, ddh_err* err) noexcept {
       return guard(err, [&] { x->ready(stream); });
     },
-    [](void* h, ddh_exchange_t* x, const ddh_reduce_args* args, ddh_stream_t* stream, ddh_err* err) noexcept {
+    [](void* h, ddh_exchange* x, const ddh_reduce_args* args, ddh_stream* stream, ddh_err* err) noexcept {
       return guard(err, [&] {
         RankServices& s = services_of(h);
         required(s.step, "ddh.optim").note_exchange();
@@ -195,7 +196,7 @@ const ddh_window kWindowTable = {
         s.clock.count("comm.reduce", 1);
       });
     },
-    [](void*, ddh_exchange_t* x, ddh_stream_t* stream, ddh_err* err) noexcept {
+    [](void*, ddh_exchange* x, ddh_stream* stream, ddh_err* err) noexcept {
       return guard(err, [&] { x->wait(stream); });
     },
     [](void* h, ddh_group* group) noexcept -> uint32_t {

@@ -24,52 +24,53 @@ ddh_rc forward(void* h, Args... args, ddh_err* err) noexcept {
 
 template <auto slot, class... Args>
 ddh_rc stream_call(void* h, Args... args, ddh_err* err) noexcept {
-  return forward<ddh_stream, &Device::streams, slot, Args...>(h, args..., err);
+  return forward<ddh_stream_api, &Device::streams, slot, Args...>(h, args..., err);
 }
 template <auto slot, class... Args>
 ddh_rc flat_call(void* h, Args... args, ddh_err* err) noexcept {
-  return forward<ddh_flatops, &Device::flatops, slot, Args...>(h, args..., err);
+  return forward<ddh_flatops_api, &Device::flatops, slot, Args...>(h, args..., err);
 }
 
 }  // namespace
 
-const ddh_stream kStreamTable = {
-    sizeof(ddh_stream),
+const ddh_stream_api kStreamTable = {
+    sizeof(ddh_stream_api),
     0,
-    stream_call<&ddh_stream::create, const char*, ddh_stream_t**>,
-    [](void* h, ddh_stream_t* stream) noexcept {
+    stream_call<&ddh_stream_api::create, const char*, ddh_stream**>,
+    [](void* h, ddh_stream* stream) noexcept {
       if (const Device* d = open_device(h, nullptr)) d->streams().destroy(d->context(), stream);
     },
-    stream_call<&ddh_stream::event_create, ddh_event_t**>,
-    [](void* h, ddh_event_t* event) noexcept {
+    stream_call<&ddh_stream_api::event_create, ddh_event**>,
+    [](void* h, ddh_event* event) noexcept {
       if (const Device* d = open_device(h, nullptr)) d->streams().event_destroy(d->context(), event);
     },
-    stream_call<&ddh_stream::record, ddh_event_t*, ddh_stream_t*>,
-    stream_call<&ddh_stream::wait, ddh_stream_t*, ddh_event_t*>,
-    stream_call<&ddh_stream::synchronize, ddh_stream_t*>,
-    [](void* h, ddh_stream_t* stream) noexcept -> void* {
+    stream_call<&ddh_stream_api::record, ddh_event*, ddh_stream*>,
+    stream_call<&ddh_stream_api::wait, ddh_stream*, ddh_event*>,
+    stream_call<&ddh_stream_api::synchronize, ddh_stream*>,
+    [](void* h, ddh_stream* stream) noexcept -> void* {
       const Device* d = open_device(h, nullptr);
       return d == nullptr ? nullptr : d->streams().native(d->context(), stream);
     },
-    stream_call<&ddh_stream::run, ddh_stream_t*, ddh_stream_fn, void*, const ddh_access*, uint32_t, const char*>,
-    stream_call<&ddh_stream::touch, const ddh_access*, uint32_t, const char*>,
+    stream_call<&ddh_stream_api::run, ddh_stream*, ddh_stream_fn, void*, const ddh_access*, uint32_t, const char*>,
+    stream_call<&ddh_stream_api::touch, const ddh_access*, uint32_t, const char*>,
 };
 
-const ddh_copy kCopyTable = {
-    sizeof(ddh_copy),
+const ddh_copy_api kCopyTable = {
+    sizeof(ddh_copy_api),
     0,
-    forward<ddh_copy, &Device::copies, &ddh_copy::copy, void*, int32_t, const void*, int32_t, uint64_t, ddh_stream_t*>,
+    forward<ddh_copy_api, &Device::copies, &ddh_copy_api::copy, void*, int32_t, const void*, int32_t, uint64_t,
+            ddh_stream*>,
 };
 
-const ddh_flatops kFlatopsTable = {
-    sizeof(ddh_flatops),
+const ddh_flatops_api kFlatopsTable = {
+    sizeof(ddh_flatops_api),
     0,
-    flat_call<&ddh_flatops::fill, void*, int32_t, uint64_t, double, ddh_stream_t*>,
-    flat_call<&ddh_flatops::cast, void*, int32_t, const void*, int32_t, uint64_t, ddh_stream_t*>,
-    flat_call<&ddh_flatops::scale, float*, uint64_t, double, ddh_stream_t*>,
-    flat_call<&ddh_flatops::add, float*, const float*, uint64_t, ddh_stream_t*>,
-    flat_call<&ddh_flatops::sum_of_squares, const float*, uint64_t, double*, ddh_stream_t*>,
-    flat_call<&ddh_flatops::any_nonfinite, const float*, uint64_t, int32_t*, ddh_stream_t*>,
+    flat_call<&ddh_flatops_api::fill, void*, int32_t, uint64_t, double, ddh_stream*>,
+    flat_call<&ddh_flatops_api::cast, void*, int32_t, const void*, int32_t, uint64_t, ddh_stream*>,
+    flat_call<&ddh_flatops_api::scale, float*, uint64_t, double, ddh_stream*>,
+    flat_call<&ddh_flatops_api::add, float*, const float*, uint64_t, ddh_stream*>,
+    flat_call<&ddh_flatops_api::sum_of_squares, const float*, uint64_t, double*, ddh_stream*>,
+    flat_call<&ddh_flatops_api::any_nonfinite, const float*, uint64_t, int32_t*, ddh_stream*>,
 };
 
 }  // namespace ddhost::detail

@@ -5,13 +5,13 @@
 
 namespace ddhost {
 
-ParamSums::ParamSums(const ddh_model_desc& model, ddh_inst* optimizer, const ddh_optimizer& table,
+ParamSums::ParamSums(const ddh_model_desc& model, ddh_inst* optimizer, const ddh_optimizer_api& table,
                      const std::vector<int32_t>& needs)
     : model_(&model), optimizer_(optimizer), table_(&table), place_(needs.size(), -1) {
-  if (DDH_CAN(table_, ddh_optimizer, sum_count)) sum_count_ = table.sum_count(optimizer);
+  if (DDH_CAN(table_, ddh_optimizer_api, sum_count)) sum_count_ = table.sum_count(optimizer);
   for (size_t p = 0; p < needs.size(); ++p) {
     if (needs[p] != DDH_NEEDS_PARAM_NORM) continue;
-    if (sum_count_ == 0 || !DDH_CAN(table_, ddh_optimizer, prepare))
+    if (sum_count_ == 0 || !DDH_CAN(table_, ddh_optimizer_api, prepare))
       ddh::fail(DDH_FAILED_PRECONDITION, "the optimizer says that it needs the norm of parameter '",
                 model.params[p]->name, "', but offers no sum_count and prepare; mend the plugin");
     place_[p] = static_cast<int32_t>(params_.size());

@@ -21,7 +21,7 @@ class ParamSums {
  public:
   ParamSums() = default;
   // `needs`: DDH_NEEDS_* of each parameter. The others outlive this object.
-  ParamSums(const ddh_model_desc& model, ddh_inst* optimizer, const ddh_optimizer& table,
+  ParamSums(const ddh_model_desc& model, ddh_inst* optimizer, const ddh_optimizer_api& table,
             const std::vector<int32_t>& needs);
 
   [[nodiscard]] bool needed() const { return !params_.empty(); }
@@ -47,7 +47,7 @@ class ParamSums {
 
   const ddh_model_desc* model_ = nullptr;
   ddh_inst* optimizer_ = nullptr;
-  const ddh_optimizer* table_ = nullptr;
+  const ddh_optimizer_api* table_ = nullptr;
   uint32_t sum_count_ = 0;
   bool agreed_ = false;
   std::vector<Param> params_;

@@ -5,7 +5,7 @@
 
 namespace ddhost {
 
-ShardCopy::ShardCopy(const ddh_optim_shard& shard, const ddh_optimizer& optimizer, ddh_inst* optimizer_inst)
+ShardCopy::ShardCopy(const ddh_optim_shard& shard, const ddh_optimizer_api& optimizer, ddh_inst* optimizer_inst)
     : shard_(shard),
       ranges_(shard.ranges, shard.ranges + shard.n_ranges),
       grads_(shard.grads, shard.grads + shard.n_grads),

@@ -13,7 +13,7 @@ namespace ddhost {
 
 class ShardCopy {
  public:
-  ShardCopy(const ddh_optim_shard& shard, const ddh_optimizer& optimizer, ddh_inst* optimizer_inst);
+  ShardCopy(const ddh_optim_shard& shard, const ddh_optimizer_api& optimizer, ddh_inst* optimizer_inst);
 
   // Points into this object.
   [[nodiscard]] ddh_optim_shard shard() const;

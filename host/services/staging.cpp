@@ -15,14 +15,14 @@ char* Staging::begin(void* at, uint64_t bytes) {
   return static_cast<char*>(block_);
 }
 
-void Staging::fetch(void* host, const void* device_place, uint64_t bytes, ddh_stream_t* stream) {
+void Staging::fetch(void* host, const void* device_place, uint64_t bytes, ddh_stream* stream) {
   if (device().is_host_memory() || bytes == 0) return;
   device().copy(host, DDH_MEM_PINNED, device_place, DDH_MEM_DEVICE, bytes, stream);
   device().synchronize(stream);
   device().touch(host, bytes, DDH_ACCESS_READ | DDH_ACCESS_WRITE, "the host's use of staging memory");
 }
 
-void Staging::store(void* device_place, const void* host, uint64_t bytes, ddh_stream_t* stream) {
+void Staging::store(void* device_place, const void* host, uint64_t bytes, ddh_stream* stream) {
   if (device().is_host_memory() || bytes == 0) return;
   device().copy(device_place, DDH_MEM_DEVICE, host, DDH_MEM_PINNED, bytes, stream);
   if (!stored_) stored_.emplace(device());
@@ -37,7 +37,7 @@ void Staging::wait() {
   storing_ = false;
 }
 
-const char* Staging::readable(const void* p, uint64_t bytes, ddh_stream_t* stream) {
+const char* Staging::readable(const void* p, uint64_t bytes, ddh_stream* stream) {
   if (device().is_host_memory()) return static_cast<const char*>(p);
   if (memory_.is_host_memory(p)) {  // pinned, perhaps: queued work may still write there
     device().synchronize(stream);

@@ -24,13 +24,13 @@ class Staging {
   // `at` itself.
   char* begin(void* at, uint64_t bytes);
   // host = device, done on return. Pointers of one use; on host memory they are the same and nothing happens.
-  void fetch(void* host, const void* device, uint64_t bytes, ddh_stream_t* stream);
+  void fetch(void* host, const void* device, uint64_t bytes, ddh_stream* stream);
   // device = host, in the order of the stream; before the host writes there again, wait.
-  void store(void* device, const void* host, uint64_t bytes, ddh_stream_t* stream);
+  void store(void* device, const void* host, uint64_t bytes, ddh_stream* stream);
   void wait();
   // The values at `p` for the caller to read: `p` itself where that is the host's memory, else a copy, made in the order
   // of `stream` and valid until the next use.
-  const char* readable(const void* p, uint64_t bytes, ddh_stream_t* stream);
+  const char* readable(const void* p, uint64_t bytes, ddh_stream* stream);
 
   // Whether the host may touch `p` as it is: all memory of the CPU, and what is not a device's block or window.
   [[nodiscard]] bool is_here(const void* p) const { return memory_.is_host_memory(p); }

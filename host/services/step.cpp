@@ -19,7 +19,7 @@ struct Step::Payload {
   int64_t has_open_window;
 };
 
-void Step::set_optimizer(ddh_inst* inst, const ddh_optimizer* table) {
+void Step::set_optimizer(ddh_inst* inst, const ddh_optimizer_api* table) {
   optimizer_inst_ = inst;
   optimizer_ = table;
   std::vector<int32_t> needs(model_.n_params);
@@ -107,7 +107,7 @@ void Step::require_decided(const char* call) const {
     ddh::fail(DDH_FAILED_PRECONDITION, "the strategy called ", call, " before decide in step ", block_.step);
 }
 
-void Step::prepare(const ddh_optim_shard& shard, int32_t replica_index, int32_t replica_count, ddh_stream_t* stream) {
+void Step::prepare(const ddh_optim_shard& shard, int32_t replica_index, int32_t replica_count, ddh_stream* stream) {
   require_decided("prepare");
   if (block_.skip != 0 || !param_sums_.needed()) return;
   const ClockSpan span(comm_.clock(), DDH_SPAN_OPTIM);
@@ -125,7 +125,7 @@ void Step::sum_norms() {
   if (block_.skip == 0 && param_sums_.needed()) param_sums_.agree(comm_);
 }
 
-void Step::update(const ddh_optim_shard& shard, ddh_stream_t* stream) {
+void Step::update(const ddh_optim_shard& shard, ddh_stream* stream) {
   require_decided("update");
   if (block_.skip != 0) return;
   if (!needs_.empty()) check_needs(shard);
@@ -141,7 +141,7 @@ void Step::update(const ddh_optim_shard& shard, ddh_stream_t* stream) {
 }
 
 void Step::update_now(const ddh_optim_shard& shard, const ddh_step_block& block, const std::vector<int64_t>& steps,
-                      ddh_stream_t* stream) const {
+                      ddh_stream* stream) const {
   const ddh_update_args args{sizeof(ddh_update_args), 0, &shard, &block, steps.data(), stream, param_sums_.totals()};
   ddh::call(optimizer_->update, optimizer_inst_, &args);
 }

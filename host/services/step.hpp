@@ -47,8 +47,8 @@ class Step final : public NormSink {
         param_steps_(model.n_params, 0) {}
 
   // `table` and `inst` outlive this object; the optimizer is attached to the model.
-  void set_optimizer(ddh_inst* inst, const ddh_optimizer* table);
-  [[nodiscard]] const ddh_optimizer& optimizer() const { return *optimizer_; }
+  void set_optimizer(ddh_inst* inst, const ddh_optimizer_api* table);
+  [[nodiscard]] const ddh_optimizer_api& optimizer() const { return *optimizer_; }
   [[nodiscard]] ddh_inst* optimizer_inst() const { return optimizer_inst_; }
 
   void begin(int64_t step, int32_t program, double lr, double seed_scale, double loss_scale);
@@ -66,9 +66,9 @@ class Step final : public NormSink {
   // The strategy has sums of its own. Throws where they can't have been made as the settings ask.
   void check_own_sums() const;
   const ddh_step_block& decide();
-  void prepare(const ddh_optim_shard& shard, int32_t replica_index, int32_t replica_count, ddh_stream_t* stream);
+  void prepare(const ddh_optim_shard& shard, int32_t replica_index, int32_t replica_count, ddh_stream* stream);
   void sum_norms();
-  void update(const ddh_optim_shard& shard, ddh_stream_t* stream);
+  void update(const ddh_optim_shard& shard, ddh_stream* stream);
 
   [[nodiscard]] const ddh_step_block& block() const { return block_; }
   [[nodiscard]] const StepOutcome& outcome() const { return outcome_; }
@@ -81,7 +81,7 @@ class Step final : public NormSink {
   void require_decided(const char* call) const;
   void check_needs(const ddh_optim_shard& shard) const;
   void update_now(const ddh_optim_shard& shard, const ddh_step_block& block, const std::vector<int64_t>& steps,
-                  ddh_stream_t* stream) const;
+                  ddh_stream* stream) const;
 
   const Comm& comm_;
   Device& device_;
@@ -89,7 +89,7 @@ class Step final : public NormSink {
   const ddh_model_desc& model_;
   const StepSettings settings_;
   ddh_inst* optimizer_inst_ = nullptr;
-  const ddh_optimizer* optimizer_ = nullptr;
+  const ddh_optimizer_api* optimizer_ = nullptr;
   std::vector<int32_t> needs_;  // per parameter; empty: the optimizer works element by element
   ParamSums param_sums_;
 

@@ -32,25 +32,25 @@ uint32_t Windows::caps(ddh_group* group) const {
   return shared ? caps : caps & ~DDH_COMM_SHARED_VIEW;
 }
 
-ddh_window_t* Windows::create(const ddh_window_args& args) {
+ddh_window* Windows::create(const ddh_window_args& args) {
   const bool shared = (caps(args.group) & DDH_COMM_SHARED_VIEW) != 0;
   windows_.push_back(shared ? make_shared_window(comm_, memory_, args)
                             : make_copy_window(comm_, memory_, staging_, args, settings_.poison));
   return windows_.back().get();
 }
 
-ddh_exchange_t* Windows::create_exchange(const ddh_exchange_args& args) {
+ddh_exchange* Windows::create_exchange(const ddh_exchange_args& args) {
   const bool shared = (caps(args.group) & DDH_COMM_SHARED_VIEW) != 0;
   exchanges_.push_back(shared ? make_shared_exchange(comm_, memory_, args, settings_)
                               : make_copy_exchange(comm_, memory_, staging_, args, settings_.round_to_bf16));
   return exchanges_.back().get();
 }
 
-void Windows::destroy(ddh_window_t* w) {
+void Windows::destroy(ddh_window* w) {
   std::erase_if(windows_, [w](const auto& mine) { return mine.get() == w; });
 }
 
-void Windows::destroy(ddh_exchange_t* x) {
+void Windows::destroy(ddh_exchange* x) {
   std::erase_if(exchanges_, [x](const auto& mine) { return mine.get() == x; });
 }
 

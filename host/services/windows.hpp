@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// services/windows.hpp: windows and exchanges (ddh/host/window.h has the contract and the table of handshakes) in two
+// services/windows.hpp: windows and exchanges (ddh/service/window.h has the contract and the table of handshakes) in two
 // ways: over pages that all ranks map (windows_shared.cpp), and over collectives (windows_copy.cpp).
 #pragma once
 
@@ -33,27 +33,27 @@ struct Segments {
 
 }  // namespace ddhost
 
-// The types behind the opaque handles of ddh/host/window.h. Shared pages exist on devices alone whose streams run inline,
+// The types behind the opaque handles of ddh/service/window.h. Shared pages exist on devices alone whose streams run inline,
 // so that way ignores streams.
-struct ddh_window_t {
-  virtual ~ddh_window_t() = default;
+struct ddh_window {
+  virtual ~ddh_window() = default;
   virtual void* segment() = 0;
-  virtual void write_begin(ddh_stream_t* stream) = 0;
-  virtual void commit(ddh_stream_t* stream) = 0;
-  virtual void* open(void* backing, ddh_stream_t* stream) = 0;
-  virtual void close(ddh_stream_t* stream) = 0;
+  virtual void write_begin(ddh_stream* stream) = 0;
+  virtual void commit(ddh_stream* stream) = 0;
+  virtual void* open(void* backing, ddh_stream* stream) = 0;
+  virtual void close(ddh_stream* stream) = 0;
   [[nodiscard]] virtual bool is_open() const = 0;
   // All ranks are known to have closed the current epoch (the agreement of a step stands for it).
   virtual void all_closed() = 0;
 };
 
-struct ddh_exchange_t {
-  virtual ~ddh_exchange_t() = default;
+struct ddh_exchange {
+  virtual ~ddh_exchange() = default;
   virtual float* buffer() = 0;
-  virtual void write_begin(ddh_stream_t* stream) = 0;
-  virtual void ready(ddh_stream_t* stream) = 0;
-  virtual void reduce(const ddh_reduce_args& args, ddhost::NormSink& norm, ddh_stream_t* stream) = 0;
-  virtual void wait(ddh_stream_t* stream) = 0;
+  virtual void write_begin(ddh_stream* stream) = 0;
+  virtual void ready(ddh_stream* stream) = 0;
+  virtual void reduce(const ddh_reduce_args& args, ddhost::NormSink& norm, ddh_stream* stream) = 0;
+  virtual void wait(ddh_stream* stream) = 0;
 };
 
 namespace ddhost {
@@ -66,16 +66,16 @@ struct WindowSettings {
   bool round_to_bf16 = false;  // what each rank gives to a sum (precision.reduce_dtype)
 };
 
-std::unique_ptr<ddh_window_t> make_shared_window(const Comm& comm, Memory& memory, const ddh_window_args& args);
-std::unique_ptr<ddh_exchange_t> make_shared_exchange(const Comm& comm, Memory& memory, const ddh_exchange_args& args,
-                                                     const WindowSettings& settings);
+std::unique_ptr<ddh_window> make_shared_window(const Comm& comm, Memory& memory, const ddh_window_args& args);
+std::unique_ptr<ddh_exchange> make_shared_exchange(const Comm& comm, Memory& memory, const ddh_exchange_args& args,
+                                                   const WindowSettings& settings);
 // Throws where the flags of a reduction contradict each other.
 void require_reducible(const ddh_reduce_args& args, const std::string& exchange);
 
-std::unique_ptr<ddh_window_t> make_copy_window(const Comm& comm, Memory& memory, Staging& staging,
-                                               const ddh_window_args& args, bool poison);
-std::unique_ptr<ddh_exchange_t> make_copy_exchange(const Comm& comm, Memory& memory, Staging& staging,
-                                                   const ddh_exchange_args& args, bool round_to_bf16);
+std::unique_ptr<ddh_window> make_copy_window(const Comm& comm, Memory& memory, Staging& staging,
+                                             const ddh_window_args& args, bool poison);
+std::unique_ptr<ddh_exchange> make_copy_exchange(const Comm& comm, Memory& memory, Staging& staging,
+                                                 const ddh_exchange_args& args, bool round_to_bf16);
 
 // Makes windows and exchanges in the way that transport and settings allow, and owns them.
 class Windows {
@@ -84,10 +84,10 @@ class Windows {
       : comm_(comm), memory_(memory), staging_(staging), settings_(settings) {}
 
   [[nodiscard]] uint32_t caps(ddh_group* group) const;
-  ddh_window_t* create(const ddh_window_args& args);
-  void destroy(ddh_window_t* w);
-  ddh_exchange_t* create_exchange(const ddh_exchange_args& args);
-  void destroy(ddh_exchange_t* x);
+  ddh_window* create(const ddh_window_args& args);
+  void destroy(ddh_window* w);
+  ddh_exchange* create_exchange(const ddh_exchange_args& args);
+  void destroy(ddh_exchange* x);
 
   [[nodiscard]] bool any_open() const {
     for (const auto& w : windows_) {
@@ -106,8 +106,8 @@ class Windows {
   Memory& memory_;
   Staging& staging_;
   WindowSettings settings_;
-  std::vector<std::unique_ptr<ddh_window_t>> windows_;
-  std::vector<std::unique_ptr<ddh_exchange_t>> exchanges_;
+  std::vector<std::unique_ptr<ddh_window>> windows_;
+  std::vector<std::unique_ptr<ddh_exchange>> exchanges_;
 };
 
 }  // namespace ddhost

@@ -43,7 +43,7 @@ Segments segments_of(const Comm& comm, ddh_group* group, const uint64_t* segment
   return {segment_numel, rank, size};
 }
 
-class CopyWindow final : public ddh_window_t {
+class CopyWindow final : public ddh_window {
  public:
   CopyWindow(const Comm& comm, Memory& memory, Staging& staging, const ddh_window_args& args, bool poison)
       : comm_(comm),
@@ -61,18 +61,18 @@ class CopyWindow final : public ddh_window_t {
 
   void* segment() override { return own_.data() + (permanent_ ? my_offset_bytes() : 0); }
 
-  void write_begin(ddh_stream_t* stream) override {
+  void write_begin(ddh_stream* stream) override {
     if (opens_ > 0) {
       ddh::fail(DDH_FAILED_PRECONDITION, "window '", name_, "' is written while its view is open; close it first");
     }
     closed_.order(stream);
   }
-  void commit(ddh_stream_t* stream) override {
+  void commit(ddh_stream* stream) override {
     ++epoch_;
     committed_.set(stream);
   }
 
-  void* open(void* backing, ddh_stream_t* stream) override {
+  void* open(void* backing, ddh_stream* stream) override {
     if (!permanent_ && backing == nullptr) {
       ddh::fail(DDH_INVALID_ARGUMENT, "window '", name_,
                 "' needs a backing on this transport; give one that holds all segments");
@@ -88,7 +88,7 @@ class CopyWindow final : public ddh_window_t {
     return view_;
   }
 
-  void close(ddh_stream_t* stream) override {
+  void close(ddh_stream* stream) override {
     if (opens_ == 0) ddh::fail(DDH_FAILED_PRECONDITION, "window '", name_, "' is closed more often than opened");
     --opens_;
     // Behind the other closes too: the mark stands for all readers.
@@ -102,7 +102,7 @@ class CopyWindow final : public ddh_window_t {
  private:
   [[nodiscard]] uint64_t my_offset_bytes() const { return segments_.my_offset * element_bytes_; }
 
-  void gather(ddh_stream_t* stream) {
+  void gather(ddh_stream* stream) {
     const ClockSpan span(comm_.clock(), DDH_SPAN_COMM);
     const uint64_t my_bytes = segments_.my_numel * element_bytes_, all_bytes = segments_.total * element_bytes_;
     char* const host_view = staging_.begin(view_, all_bytes);
@@ -119,7 +119,7 @@ class CopyWindow final : public ddh_window_t {
     comm_.clock().count("comm.window_gather_bytes", all_bytes);
   }
 
-  void forget_view(ddh_stream_t* stream) {
+  void forget_view(ddh_stream* stream) {
     const bool has_nan = dtype_ == DDH_F32 || dtype_ == DDH_BF16 || dtype_ == DDH_F16 || dtype_ == DDH_F64;
     if (poison_ && has_nan) {
       const Device& device = staging_.device();
@@ -144,7 +144,7 @@ class CopyWindow final : public ddh_window_t {
   uint32_t opens_ = 0;
 };
 
-class CopyExchange final : public ddh_exchange_t {
+class CopyExchange final : public ddh_exchange {
  public:
   CopyExchange(const Comm& comm, Memory& memory, Staging& staging, const ddh_exchange_args& args, bool round_to_bf16)
       : comm_(comm),
@@ -158,13 +158,13 @@ class CopyExchange final : public ddh_exchange_t {
         reduced_(memory.device()) {}
 
   float* buffer() override { return reinterpret_cast<float*>(buffer_.data()); }
-  void write_begin(ddh_stream_t* stream) override { reduced_.order(stream); }
-  void ready(ddh_stream_t* stream) override { ready_.set(stream); }
-  void wait(ddh_stream_t* stream) override { reduced_.order(stream); }
+  void write_begin(ddh_stream* stream) override { reduced_.order(stream); }
+  void ready(ddh_stream* stream) override { ready_.set(stream); }
+  void wait(ddh_stream* stream) override { reduced_.order(stream); }
 
   // On the host: the sum of my segment, its squares, and for TO_ALL the sums of all. On the device: adding to `dst`, so
   // that it happens in the order of the stream.
-  void reduce(const ddh_reduce_args& args, NormSink& norm, ddh_stream_t* stream) override {
+  void reduce(const ddh_reduce_args& args, NormSink& norm, ddh_stream* stream) override {
     const Segments segments = segments_of(comm_, group_, args.segment_numel);
     if (segments.total > numel_) {
       ddh::fail(DDH_OUT_OF_RANGE, "a reduction of ", segments.total, " elements in exchange '", name_, "' of ", numel_);
@@ -204,7 +204,7 @@ class CopyExchange final : public ddh_exchange_t {
  private:
   // `mine`, and `host_mine` with it, hold the new sum. Puts it, or the total with what was there, into dst; a total that
   // is needed further also back into `mine` and `host_mine`.
-  void settle(uint32_t flags, float* dst, float* mine, float* host_mine, uint64_t numel, ddh_stream_t* stream) {
+  void settle(uint32_t flags, float* dst, float* mine, float* host_mine, uint64_t numel, ddh_stream* stream) {
     Device& device = staging_.device();
     const uint64_t bytes = numel * sizeof(float);
     if (numel == 0) return;
@@ -230,13 +230,13 @@ class CopyExchange final : public ddh_exchange_t {
 
 }  // namespace
 
-std::unique_ptr<ddh_window_t> make_copy_window(const Comm& comm, Memory& memory, Staging& staging,
-                                               const ddh_window_args& args, bool poison) {
+std::unique_ptr<ddh_window> make_copy_window(const Comm& comm, Memory& memory, Staging& staging,
+                                             const ddh_window_args& args, bool poison) {
   return std::make_unique<CopyWindow>(comm, memory, staging, args, poison);
 }
 
-std::unique_ptr<ddh_exchange_t> make_copy_exchange(const Comm& comm, Memory& memory, Staging& staging,
-                                                   const ddh_exchange_args& args, bool round_to_bf16) {
+std::unique_ptr<ddh_exchange> make_copy_exchange(const Comm& comm, Memory& memory, Staging& staging,
+                                                 const ddh_exchange_args& args, bool round_to_bf16) {
   return std::make_unique<CopyExchange>(comm, memory, staging, args, round_to_bf16);
 }
 

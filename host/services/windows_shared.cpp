@@ -54,7 +54,7 @@ class SharedObject {
   uint32_t first_mark_ = 0;
 };
 
-class SharedWindow final : public ddh_window_t {
+class SharedWindow final : public ddh_window {
  public:
   SharedWindow(const Comm& comm, Memory& memory, const ddh_window_args& args, int32_t rank, int32_t group_size)
       : memory_(memory),
@@ -75,7 +75,7 @@ class SharedWindow final : public ddh_window_t {
 
   void* segment() override { return reinterpret_cast<char*>(shared_.base()) + segments_.my_offset * element_bytes_; }
 
-  void write_begin(ddh_stream_t*) override {
+  void write_begin(ddh_stream*) override {
     if (opens_ > 0) {
       ddh::fail(DDH_FAILED_PRECONDITION, "window '", shared_.name(),
                 "' is written while its view is open; close it first");
@@ -86,9 +86,9 @@ class SharedWindow final : public ddh_window_t {
     closed_by_all_ = epoch_;
   }
 
-  void commit(ddh_stream_t*) override { shared_.set_mark(kCommitted, ++epoch_); }
+  void commit(ddh_stream*) override { shared_.set_mark(kCommitted, ++epoch_); }
 
-  void* open(void*, ddh_stream_t*) override {
+  void* open(void*, ddh_stream*) override {
     if (committed_by_all_ < epoch_) {
       shared_.wait_mark_of_all(kCommitted, epoch_, "publishing");
       committed_by_all_ = epoch_;
@@ -97,7 +97,7 @@ class SharedWindow final : public ddh_window_t {
     return shared_.base();
   }
 
-  void close(ddh_stream_t*) override {
+  void close(ddh_stream*) override {
     if (opens_ == 0)
       ddh::fail(DDH_FAILED_PRECONDITION, "window '", shared_.name(), "' is closed more often than opened");
     if (--opens_ == 0 && !permanent_) account_rest(-1);
@@ -127,7 +127,7 @@ class SharedWindow final : public ddh_window_t {
   uint32_t opens_ = 0;
 };
 
-class SharedExchange final : public ddh_exchange_t {
+class SharedExchange final : public ddh_exchange {
  public:
   SharedExchange(const Comm& comm, Memory& memory, const ddh_exchange_args& args, const WindowSettings& settings,
                  int32_t group_size)
@@ -146,15 +146,15 @@ class SharedExchange final : public ddh_exchange_t {
 
   float* buffer() override { return buffer_of(shared_.rank()); }
 
-  void write_begin(ddh_stream_t*) override {
+  void write_begin(ddh_stream*) override {
     if (done_by_all_ == generation_) return;
     shared_.wait_mark_of_all(kDone, generation_, "last use of gradients");
     done_by_all_ = generation_;
   }
 
-  void ready(ddh_stream_t*) override { shared_.set_mark(kReady, ++generation_); }
+  void ready(ddh_stream*) override { shared_.set_mark(kReady, ++generation_); }
 
-  void reduce(const ddh_reduce_args& args, NormSink& norm, ddh_stream_t*) override {
+  void reduce(const ddh_reduce_args& args, NormSink& norm, ddh_stream*) override {
     const Segments segments(args.segment_numel, shared_.rank(), shared_.group_size());
     if (segments.total > numel_) {
       ddh::fail(DDH_OUT_OF_RANGE, "a reduction of ", segments.total, " elements in exchange '", shared_.name(), "' of ",
@@ -168,7 +168,7 @@ class SharedExchange final : public ddh_exchange_t {
     shared_.set_mark(kDone, generation_);
   }
 
-  void wait(ddh_stream_t* stream) override { write_begin(stream); }
+  void wait(ddh_stream* stream) override { write_begin(stream); }
 
  private:
   enum : uint32_t { kReady, kDone };
@@ -215,14 +215,14 @@ class SharedExchange final : public ddh_exchange_t {
 
 }  // namespace
 
-std::unique_ptr<ddh_window_t> make_shared_window(const Comm& comm, Memory& memory, const ddh_window_args& args) {
+std::unique_ptr<ddh_window> make_shared_window(const Comm& comm, Memory& memory, const ddh_window_args& args) {
   int32_t rank = 0, size = 1;
   comm.group_info(comm.group_or_world(args.group), &rank, &size, nullptr);
   return std::make_unique<SharedWindow>(comm, memory, args, rank, size);
 }
 
-std::unique_ptr<ddh_exchange_t> make_shared_exchange(const Comm& comm, Memory& memory, const ddh_exchange_args& args,
-                                                     const WindowSettings& settings) {
+std::unique_ptr<ddh_exchange> make_shared_exchange(const Comm& comm, Memory& memory, const ddh_exchange_args& args,
+                                                   const WindowSettings& settings) {
   int32_t size = 1;
   comm.group_info(comm.group_or_world(args.group), nullptr, &size, nullptr);
   return std::make_unique<SharedExchange>(comm, memory, args, settings, size);

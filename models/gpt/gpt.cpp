@@ -163,14 +163,14 @@ void Gpt::discard(int32_t micro_batch) noexcept {
   contexts_.erase(micro_batch);
 }
 
-void Gpt::sampler_begin(const char* prompt, uint32_t length, uint64_t seed) {
-  const std::vector<int64_t> ids = tokens_.encode(prompt);
+void Gpt::sampler_begin(const ddh_sample_args& args) {
+  const std::vector<int64_t> ids = tokens_.encode(args.prompt);
   for (const int64_t id : ids) {
     if (id >= 0 && id < config_.vocab) continue;
     ddh::fail(DDH_OUT_OF_RANGE, "run.sample_prompt holds token ", id, "; the model's tokens are 0 to ",
               config_.vocab - 1);
   }
-  sampler_.begin(ids, length, seed, config_);
+  sampler_.begin(ids, args.length, args.seed, config_);
 }
 
 ddh_batch* Gpt::sampler_next() {
@@ -244,11 +244,21 @@ void Gpt::build_description() {
   add_layer(head, head_unit(), "transformer.ln_f", {C}, {DDH_INIT_CONSTANT, 1, 0});
   head.push_back(config_.tied ? wte : desc_.add_param(head_unit(), "lm_head.weight", {config_.vocab, C}, narrow));
   order.push_back(desc_.add_unit("head", head));
-  desc_.add_program(
-      {DDH_PROGRAM_TRAIN, "train", order, {"loss"}, tokens_.train().samples(config_.context), "tokens", {}});
-  if (tokens_.val().numel > 0) {
-    desc_.add_program(
-        {DDH_PROGRAM_EVAL, "eval", order, {"loss"}, tokens_.val().samples(config_.context), "tokens", {}});
+  const bool evaluates = tokens_.val().numel > 0;
+  desc_.add_program({.kind = DDH_PROGRAM_TRAIN,
+                     .name = "train",
+                     .units = order,
+                     .metrics = {"loss"},
+                     .n_samples = tokens_.train().samples(config_.context),
+                     .sample_unit = "tokens",
+                     .eval_program = evaluates ? "eval" : ""});
+  if (evaluates) {
+    desc_.add_program({.kind = DDH_PROGRAM_EVAL,
+                       .name = "eval",
+                       .units = order,
+                       .metrics = {"loss"},
+                       .n_samples = tokens_.val().samples(config_.context),
+                       .sample_unit = "tokens"});
   }
 }
 

@@ -33,7 +33,7 @@ class DDH_HIDDEN Gpt final : public ddh::Model {
   void discard(int32_t micro_batch) noexcept override;
 
   [[nodiscard]] bool has_sampler() const override { return true; }
-  void sampler_begin(const char* prompt, uint32_t length, uint64_t seed) override;
+  void sampler_begin(const ddh_sample_args& args) override;
   ddh_batch* sampler_next() override;
   const char* sampler_text() override;
 

@@ -26,11 +26,10 @@ class Ddp final : public ddh::Strategy {
   using Strategy::Strategy;
 
   void attach(const ddh_attach_args& args) override {
-    args_ = ddh::copy_of(args);
+    args_ = args;
     ddh::Grouping buckets;
     buckets.bucket_bytes = static_cast<uint64_t>(host.i64("strategy.bucket_bytes"));
-    layout_ = ddh::ModelLayout(*args.model, args.world_size, args.compute_dtype, ddh::whole_params(host, *args.model),
-                               buckets);
+    layout_ = ddh::ModelLayout(args_, ddh::whole_params(host, *args.model), buckets);
     views_ = ddh::UnitViews(*args.model, layout_);
     grads_ = ddh::FullGrads(layout_, args_, DDH_REDUCE_TO_ALL);
   }
@@ -39,7 +38,7 @@ class Ddp final : public ddh::Strategy {
     for (const ddh::FlatSpace& space : layout_.spaces) {
       out.param_bytes += space.value_bytes();
       out.optim_bytes += ddh::OptimState::bytes(host, space, space.numel);
-      if (!space.trained_in(ddh::first_train_program(*args_.model))) continue;
+      if (!space.trained_in(layout_.first_program())) continue;
       out.reduce_calls += ddh::reductions_per_step(args_);
     }
     out.grad_bytes = grads_.bytes();
@@ -117,4 +116,4 @@ constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE, DDH_CONFIG_IFACE, DDH_FLATOPS
 }  // namespace
 
 DDH_CXX_PLUGIN(Ddp, strategy, "ddp", "0.1.0", "replicate everything; all_reduce gradients", kSchema, kNeeds,
-               DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED);
+               DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED, 0, DDH_FEATURES_ALL);

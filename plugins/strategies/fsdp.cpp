@@ -59,10 +59,10 @@ class Fsdp final : public ddh::Strategy {
   }
 
   void attach(const ddh_attach_args& args) override {
-    args_ = ddh::copy_of(args);
+    args_ = args;
     make_groups();
     const ddh_model_desc& model = *args.model;
-    layout_ = ddh::ModelLayout(model, args_.world_size, args.compute_dtype, ddh::whole_params(host, model));
+    layout_ = ddh::ModelLayout(args_, ddh::whole_params(host, model));
     views_ = ddh::UnitViews(model, layout_);
     make_reshard_group();
     gathered_ = gathered();
@@ -73,17 +73,16 @@ class Fsdp final : public ddh::Strategy {
   void plan(ddh_plan& out) override {
     for (const ddh::FlatSpace& space : layout_.spaces) {
       out.optim_bytes += ddh::OptimState::bytes(host, space, space.segment_numel(args_.rank));
-      if (!space.trained_in(ddh::first_train_program(*args_.model))) continue;
+      if (!space.trained_in(layout_.first_program())) continue;
       const uint64_t reductions = ddh::reductions_per_step(args_);
       out.reduce_calls += reductions * (replicas_.place.count > 1 ? 2 : 1);
       if (!offloads_) out.publish_calls += 1;
     }
     out.grad_bytes = grads_.bytes();
     Gathered dry = gathered(), step = gathered();
-    out.param_bytes =
-        dry.params.resting_bytes() + ddh::peak_open_bytes(
-                                         args_, dry.params, [&](const auto& use, auto&) { open(use, dry); },
-                                         [&](const auto& use, auto&) { close(use, dry); });
+    out.param_bytes = dry.params.resting_bytes() + ddh::peak_open_bytes(
+                                                       dry.params, [&](const auto& use, auto&) { open(use, dry); },
+                                                       [&](const auto& use, auto&) { close(use, dry); });
     run_dry(step);
     if (offloads_) out.publish_calls = step.params.opens();
     if (step.regrouped) out.publish_calls += step.regrouped->publishes();
@@ -197,14 +196,14 @@ class Fsdp final : public ddh::Strategy {
     if (sharing_ == Sharing::kNobody) return 1;
     if (sharing_ == Sharing::kAll) return args_.world_size;
     const auto given = static_cast<int32_t>(host.i64("strategy.shard_size"));
-    const int32_t size = given > 0 ? given : static_cast<int32_t>(host.i64("run.ranks_per_node"));
+    const int32_t size = given > 0 ? given : args_.ranks_per_node;
     if (size == 0 || args_.world_size % size != 0) {
       ddh::fail(DDH_INVALID_ARGUMENT, "fsdp ", host.text("strategy.sharding_strategy"),
                 " needs nodes of equal size: strategy.shard_size=", given,
-                ", run.ranks_per_node=", host.i64("run.ranks_per_node"), " with ", args_.world_size,
+                ", run.ranks_per_node=", args_.ranks_per_node, " with ", args_.world_size,
                 " ranks; give one that divides the ranks");
     }
-    const int64_t block = host.i64("train.reduce_block");
+    const auto block = static_cast<int32_t>(args_.reduce_block);
     if (size != 1 && size != args_.world_size && block != size) {
       ddh::fail(DDH_FAILED_PRECONDITION, "fsdp ", host.text("strategy.sharding_strategy"), " sums within ", size,
                 " ranks first, and train.reduce_block is ", block, "; set train.reduce_block=", size);
@@ -308,10 +307,8 @@ class Fsdp final : public ddh::Strategy {
     }
     // Without resharding everything stays until the backward of its own unit.
     if (!reshards_after_forward_ && use.phase != DDH_PHASE_EVAL) {
-      const ddh_program_desc& program = *args_.model->programs[use.program];
-      const int32_t end = use.phase == DDH_PHASE_BACKWARD ? use.position : static_cast<int32_t>(program.n_units);
-      for (int32_t i = 0; i < end; ++i) {
-        for (const size_t s : wrapped_[group_of(program.units[i])]) {
+      for (const int32_t unit : backwards_after(use)) {
+        for (const size_t s : wrapped_[group_of(unit)]) {
           if (params.is_open(s)) keep.insert(s);
         }
       }
@@ -321,10 +318,23 @@ class Fsdp final : public ddh::Strategy {
     for (const size_t group : next_groups(use)) params.open(wrapped_[group]);
   }
 
+  // The units whose backward in this micro-batch is still to come.
+  std::vector<int32_t> backwards_after(const ddh_unit_use& use) const {
+    std::vector<int32_t> units;
+    const auto program = std::find_if(layout_.programs.begin(), layout_.programs.end(),
+                                      [&](const ddh::RunProgram& p) { return p.program == use.program; });
+    bool is_after = false;
+    for (const ddh_op& op : program->ops) {
+      if (is_after && op.phase == DDH_PHASE_BACKWARD) units.push_back(op.unit);
+      is_after = is_after || (op.position == use.position && op.phase == use.phase);
+    }
+    return units;
+  }
+
   // A step of the first train program, in numbers.
   void run_dry(Gathered& gathered) const {
     ddh::run_train_step(
-        args_, [&](const auto& use) { open(use, gathered); }, [&](const auto& use) { close(use, gathered); });
+        layout_, [&](const auto& use) { open(use, gathered); }, [&](const auto& use) { close(use, gathered); });
   }
 
   Sharing sharing_ = Sharing::kAll;
@@ -395,4 +405,5 @@ constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE,   DDH_CONFIG_IFACE, DDH_COMM_
 
 DDH_CXX_PLUGIN(Fsdp, strategy, "fsdp", "0.1.0", "fully sharded data parallel, with PyTorch's modes", kSchema, kNeeds,
                DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP_SHARDS_OPTIM | DDH_CAP_SHARDS_GRAD |
-                   DDH_CAP_SHARDS_PARAM | DDH_CAP_OFFLOADS);
+                   DDH_CAP_SHARDS_PARAM | DDH_CAP_OFFLOADS,
+               0, DDH_FEATURES_ALL);

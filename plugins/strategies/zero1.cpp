@@ -27,9 +27,8 @@ class Zero1 final : public ddh::Strategy {
   using Strategy::Strategy;
 
   void attach(const ddh_attach_args& args) override {
-    args_ = ddh::copy_of(args);
-    layout_ = ddh::ModelLayout(*args.model, args.world_size, args.compute_dtype, ddh::whole_params(host, *args.model),
-                               ddh::bucket_options(host));
+    args_ = args;
+    layout_ = ddh::ModelLayout(args_, ddh::whole_params(host, *args.model), ddh::bucket_options(host));
     views_ = ddh::UnitViews(*args.model, layout_);
     overlap_publish_ = host.flag("strategy.overlap_publish");
     grads_ = ddh::FullGrads(layout_, args_, /*to_all=*/0);
@@ -39,7 +38,7 @@ class Zero1 final : public ddh::Strategy {
     for (const ddh::FlatSpace& space : layout_.spaces) {
       out.param_bytes += space.value_bytes();
       out.optim_bytes += ddh::OptimState::bytes(host, space, space.segment_numel(args_.rank));
-      if (!space.trained_in(ddh::first_train_program(*args_.model))) continue;
+      if (!space.trained_in(layout_.first_program())) continue;
       out.reduce_calls += ddh::reductions_per_step(args_);
       out.publish_calls += 1;
     }
@@ -133,4 +132,4 @@ constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE, DDH_CONFIG_IFACE, DDH_FLATOPS
 }  // namespace
 
 DDH_CXX_PLUGIN(Zero1, strategy, "zero1", "0.1.0", "optimizer state sharded (ZeRO stage 1)", kSchema, kNeeds,
-               DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP_SHARDS_OPTIM);
+               DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP_SHARDS_OPTIM, 0, DDH_FEATURES_ALL);

@@ -36,9 +36,8 @@ class Zero3 final : public ddh::Strategy {
   explicit Zero3(const ddh_create& create) : Strategy(create), policy_(host) {}
 
   void attach(const ddh_attach_args& args) override {
-    args_ = ddh::copy_of(args);
-    layout_ = ddh::ModelLayout(*args.model, args.world_size, args.compute_dtype, ddh::whole_params(host, *args.model),
-                               policy_.grouping());
+    args_ = args;
+    layout_ = ddh::ModelLayout(args_, ddh::whole_params(host, *args.model), policy_.grouping());
     views_ = ddh::UnitViews(*args.model, layout_);
     params_ = ddh::GatheredParams(host, layout_, args_.group, args_.rank);
     grads_ = ddh::GradRing(layout_, args_, {.overlap = host.flag("strategy.overlap_comm")});
@@ -47,7 +46,7 @@ class Zero3 final : public ddh::Strategy {
   void plan(ddh_plan& out) override {
     for (const ddh::FlatSpace& space : layout_.spaces) {
       out.optim_bytes += ddh::OptimState::bytes(host, space, space.segment_numel(args_.rank));
-      if (!space.trained_in(ddh::first_train_program(*args_.model))) continue;
+      if (!space.trained_in(layout_.first_program())) continue;
       out.reduce_calls += ddh::reductions_per_step(args_);
       out.publish_calls += 1;
     }
@@ -55,7 +54,7 @@ class Zero3 final : public ddh::Strategy {
     ddh::GatheredParams dry(host, layout_, args_.group, args_.rank);
     out.param_bytes =
         dry.resting_bytes() + ddh::peak_open_bytes(
-                                  args_, dry, [this](const auto& use, auto& params) { policy_.open(use, params); },
+                                  dry, [this](const auto& use, auto& params) { policy_.open(use, params); },
                                   [this](const auto& use, auto& params) { policy_.close(use, params); });
   }
 
@@ -139,4 +138,5 @@ constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE, DDH_CONFIG_IFACE, DDH_FLATOPS
 DDH_CXX_PLUGIN(Zero3, strategy, "zero3", "0.1.0", "parameters, gradients and optimizer state sharded (ZeRO stage 3)",
                kSchema, kNeeds,
                DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP_SHARDS_OPTIM | DDH_CAP_SHARDS_GRAD |
-                   DDH_CAP_SHARDS_PARAM);
+                   DDH_CAP_SHARDS_PARAM,
+               0, DDH_FEATURES_ALL);

@@ -65,9 +65,8 @@ class Zero3Offload final : public ddh::Strategy {
 
   void attach(const ddh_attach_args& args) override {
     require_host_device();
-    args_ = ddh::copy_of(args);
-    layout_ = ddh::ModelLayout(*args.model, args.world_size, args.compute_dtype, ddh::whole_params(host, *args.model),
-                               policy_.grouping());
+    args_ = args;
+    layout_ = ddh::ModelLayout(args_, ddh::whole_params(host, *args.model), policy_.grouping());
     views_ = ddh::UnitViews(*args.model, layout_);
     offloaded_.emplace(host, layout_, args.rank, settings_);
     if (args.rank == 0) warn_of_idle();
@@ -77,16 +76,16 @@ class Zero3Offload final : public ddh::Strategy {
 
   void plan(ddh_plan& out) override {
     for (const ddh::FlatSpace& space : layout_.spaces) {
-      if (!space.trained_in(ddh::first_train_program(*args_.model))) continue;
+      if (!space.trained_in(layout_.first_program())) continue;
       out.reduce_calls += ddh::reductions_per_step(args_);
       if (!params_away_) out.publish_calls += 1;
     }
     const auto open = [this](const auto& use, auto& params) { policy_.open(use, params); };
     const auto close = [this](const auto& use, auto& params) { policy_.close(use, params); };
     Gathered dry = gathered(), step = gathered();
-    out.param_bytes = dry.params.resting_bytes() + ddh::peak_open_bytes(args_, dry.params, open, close);
+    out.param_bytes = dry.params.resting_bytes() + ddh::peak_open_bytes(dry.params, open, close);
     ddh::run_train_step(
-        args_, [&](const auto& use) { open(use, step.params); }, [&](const auto& use) { close(use, step.params); });
+        layout_, [&](const auto& use) { open(use, step.params); }, [&](const auto& use) { close(use, step.params); });
     if (step.source) out.publish_calls = step.source->gathers();
     out.grad_bytes = grads_.bytes();
     out.optim_bytes = offloaded_->state_bytes();
@@ -321,4 +320,5 @@ DDH_CXX_PLUGIN(Zero3Offload, strategy, "zero3_offload", "0.1.0",
                "zero3 with optimizer state and parameters in host memory or on disk (ZeRO-Offload, ZeRO-Infinity)",
                kSchema, kNeeds,
                DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP_SHARDS_OPTIM | DDH_CAP_SHARDS_GRAD |
-                   DDH_CAP_SHARDS_PARAM | DDH_CAP_OFFLOADS);
+                   DDH_CAP_SHARDS_PARAM | DDH_CAP_OFFLOADS,
+               0, DDH_FEATURES_ALL);

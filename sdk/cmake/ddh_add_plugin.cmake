@@ -4,7 +4,7 @@
 #
 # Makes NAME.so, a ddhost plugin, in <build>/plugins (or OUTPUT_DIRECTORY), with the link rules that let plugins of
 # different makers live in one process:
-#   hidden visibility + version script   exactly one exported symbol, ddh_plugin_entry_1 (checked after the link)
+#   hidden visibility + version script   exactly one exported symbol, ddh_plugin_entry_0 (checked after the link)
 #   -fno-gnu-unique                      no symbol is merged across libraries (GNU)
 #   -Wl,-z,defs                          what is missing is an error now, not at load
 #   --exclude-libs,ALL                   static libraries stay private

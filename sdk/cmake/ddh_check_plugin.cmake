@@ -8,9 +8,9 @@ endif()
 string(STRIP "${text}" text)
 string(REPLACE "\n" ";" lines "${text}")
 list(LENGTH lines count)
-if(NOT count EQUAL 1 OR NOT text MATCHES " T ddh_plugin_entry_1$")
+if(NOT count EQUAL 1 OR NOT text MATCHES " T ddh_plugin_entry_0$")
   file(REMOVE "${FILE}") # so that the next build tries again
-  message(FATAL_ERROR "a plugin exports ddh_plugin_entry_1 and nothing else; ${FILE} exports ${count} symbols:\n${text}\n"
+  message(FATAL_ERROR "a plugin exports ddh_plugin_entry_0 and nothing else; ${FILE} exports ${count} symbols:\n${text}\n"
                       "End the source with DDH_CXX_PLUGIN or DDH_PLUGIN, and export nothing by hand.")
 endif()
 # The start-up object that -ffast-math links in sets flush-to-zero for the whole process.

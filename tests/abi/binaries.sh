@@ -15,7 +15,7 @@ plugins=(plugins/*.so)
 ((${#plugins[@]} > 0)) || fail "there are no plugins in $2/plugins"
 for plugin in "${plugins[@]}"; do
   symbols=$(nm -D --defined-only "$plugin" | awk '{ print $NF }')
-  [[ $symbols == ddh_plugin_entry_1 ]] || fail "$plugin exports: $symbols"
+  [[ $symbols == ddh_plugin_entry_0 ]] || fail "$plugin exports: $symbols"
   sections=$(readelf -S --wide "$plugin")
   [[ $sections == *.note.ddhost* ]] || fail "$plugin has no note"
 done

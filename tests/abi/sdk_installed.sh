@@ -42,9 +42,9 @@ refuses fast_math 'ffast-math is refused in plugins'
 project fast_math_at_link 'target_link_options(ddh_plugin_bad PRIVATE -ffast-math)'
 refuses fast_math_at_link 'was linked with -ffast-math'
 # shellcheck disable=SC2016 # variables of CMake
-project second_symbol 'file(WRITE ${CMAKE_BINARY_DIR}/second.map "{ global: ddh_plugin_entry_1; second; local: *; };")
+project second_symbol 'file(WRITE ${CMAKE_BINARY_DIR}/second.map "{ global: ddh_plugin_entry_0; second; local: *; };")
 file(WRITE ${CMAKE_BINARY_DIR}/second.c
   "__attribute__((visibility(\"default\"))) int second(void); int second(void) { return 2; }")
 target_sources(ddh_plugin_bad PRIVATE ${CMAKE_BINARY_DIR}/second.c)
 set_property(TARGET ddh_plugin_bad PROPERTY LINK_OPTIONS -Wl,--version-script,${CMAKE_BINARY_DIR}/second.map)'
-refuses second_symbol 'a plugin exports ddh_plugin_entry_1 and nothing else'
+refuses second_symbol 'a plugin exports ddh_plugin_entry_0 and nothing else'

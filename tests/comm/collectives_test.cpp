@@ -26,26 +26,26 @@ struct CommRank {
       : services(rank_seat, plan.config,
                  std::make_shared<spdlog::logger>("", std::make_shared<spdlog::sinks::null_sink_mt>())),
         seat(services, "comm:test"),
-        instance(plan.comm, seat.host()),
-        table(instance.require<ddh_comm_backend>(DDH_COMM_BACKEND_IFACE, DDH_COMM_BACKEND_MIN_SIZE)),
-        shared(instance.require<ddh_comm_shared>(DDH_COMM_SHARED_IFACE, DDH_COMM_SHARED_MIN_SIZE)),
+        instance(plan.comm, seat.host(), "comm"),
+        table(instance.require<ddh_comm_backend_api>(DDH_COMM_BACKEND_IFACE, DDH_COMM_BACKEND_MIN_SIZE)),
+        shared(instance.require<ddh_comm_shared_api>(DDH_COMM_SHARED_IFACE, DDH_COMM_SHARED_MIN_SIZE)),
         rank(rank_seat.rank),
         world(rank_seat.world_size) {
-    const ddh_comm_init init{sizeof init, rank, world, reduce_block, rank_seat.run_id};
+    const ddh_comm_init init{sizeof init, rank, world, reduce_block, rank_seat.run_id, 0, rank, world, 0};
     ddh::call(table.init, instance.get(), &init);
     group = table.world(instance.get());
   }
   using Collective = ddh_rc (*)(ddh_inst*, const ddh_coll*, ddh_err*) noexcept;
   void call(Collective collective, const void* send, void* recv, uint64_t count, int32_t dtype = DDH_F32,
             int32_t op = DDH_SUM, const uint64_t* counts = nullptr, int32_t root = 0) {
-    const ddh_coll c{sizeof c, dtype, op, root, send, recv, count, counts, group, nullptr, "test"};
+    const ddh_coll c{sizeof c, dtype, op, root, send, recv, count, counts, group, nullptr, "test", nullptr, nullptr};
     ddh::call(collective, instance.get(), &c);
   }
   RankServices services;
   PluginSeat seat;
   Instance instance;
-  const ddh_comm_backend& table;
-  const ddh_comm_shared& shared;
+  const ddh_comm_backend_api& table;
+  const ddh_comm_shared_api& shared;
   const int32_t rank, world;
   ddh_group* group = nullptr;
 };

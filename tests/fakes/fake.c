@@ -27,11 +27,20 @@
 #endif
 
 static const char* const needs[] = {FAKE_NEED, NULL};
-static const ddh_desc desc = {sizeof(ddh_desc), FAKE_KIND,         FAKE_ID, "1.0.0", "does nothing", needs, NULL,
-                              FAKE_SCHEMA,      DDH_CAP_IN_PROCESS};
+static const ddh_desc desc = {sizeof(ddh_desc), FAKE_KIND,          FAKE_ID, "1.0.0", "does nothing", needs, NULL,
+                              FAKE_SCHEMA,      DDH_CAP_IN_PROCESS, 0,       0};
 #ifdef FAKE_SECOND_ID
-static const ddh_desc second = {
-    sizeof(ddh_desc), FAKE_KIND, FAKE_SECOND_ID, "1.0.0", "does nothing too", NULL, NULL, NULL, DDH_CAP_IN_PROCESS};
+static const ddh_desc second = {sizeof(ddh_desc),
+                                FAKE_KIND,
+                                FAKE_SECOND_ID,
+                                "1.0.0",
+                                "does nothing too",
+                                NULL,
+                                NULL,
+                                NULL,
+                                DDH_CAP_IN_PROCESS,
+                                0,
+                                0};
 static const ddh_desc* const descs[] = {&desc, &second};
 #define PLUGINS FAKE_WORD ":" FAKE_ID "," FAKE_WORD ":" FAKE_SECOND_ID
 #else

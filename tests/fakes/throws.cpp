@@ -13,7 +13,8 @@ void destroy(ddh_inst*) noexcept {}
 
 using Create = ddh_rc (*)(const ddh_create*, ddh_inst**, ddh_err*) noexcept;
 
-const ddh_desc kDesc = {sizeof(ddh_desc), DDH_KIND_STRATEGY, "throws", "1.0.0", "throws", nullptr, nullptr, nullptr, 0};
+const ddh_desc kDesc = {sizeof(ddh_desc), DDH_KIND_STRATEGY, "throws", "1.0.0", "throws", nullptr,
+                        nullptr,          nullptr,           0,        0,       0};
 const ddh_desc* const kDescs[] = {&kDesc};
 const ddh_build kBuild = DDH_BUILD_INIT;
 const ddh_module kModule = {
@@ -22,9 +23,9 @@ const ddh_module kModule = {
 
 }  // namespace
 
-extern "C" __attribute__((visibility("default"))) ddh_rc ddh_plugin_entry_1(const ddh_host*, const ddh_module** out,
+extern "C" __attribute__((visibility("default"))) ddh_rc ddh_plugin_entry_0(const ddh_host*, const ddh_module** out,
                                                                             ddh_err*);
-ddh_rc ddh_plugin_entry_1(const ddh_host*, const ddh_module** out, ddh_err*) {
+ddh_rc ddh_plugin_entry_0(const ddh_host*, const ddh_module** out, ddh_err*) {
 #ifdef FAKE_ENTRY_THROWS
   throw std::runtime_error("ouch");
 #endif

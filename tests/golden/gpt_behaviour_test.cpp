@@ -160,7 +160,8 @@ TEST_CASE("the sampler draws the same text at every run") {
   ModelDriver model(ddh_entry_gpt, options(text));
   fill(model);
   const auto draw = [&](uint64_t seed) {
-    ddh::call(model.sampler()->begin, model.inst(), "abc", 20U, seed);
+    const ddh_sample_args sample{sizeof(ddh_sample_args), 20, "abc", seed, 1.0, 0, 1, -1};
+    ddh::call(model.sampler()->begin, model.inst(), &sample);
     while (true) {
       ddh_batch* batch = nullptr;
       ddh::call(model.sampler()->next, model.inst(), &batch);

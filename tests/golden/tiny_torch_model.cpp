@@ -29,7 +29,7 @@ class DDH_HIDDEN TinyTorch final : public ddh::TorchModel {
     const int32_t unused = desc_.add_param(1, "unused", {3}, normal);
     const std::vector<int32_t> order = {desc_.add_unit("embed", {e}), desc_.add_unit("layer", {w, b, gain, unused}),
                                         desc_.add_unit("head", {e})};
-    desc_.add_program({DDH_PROGRAM_TRAIN, "train", order, {"loss"}, 100, "samples", {}});
+    desc_.add_program({DDH_PROGRAM_TRAIN, "train", order, {"loss"}, 100, "samples", {}, 0, {}, "eval"});
     desc_.add_program({DDH_PROGRAM_EVAL, "eval", order, {"loss"}, 100, "samples", {}});
     set_recompute(host.flag("model.recompute"));
   }

@@ -17,7 +17,7 @@ namespace ddhost::test {
 inline ddh_plugin_entry_fn entry_of(const std::string& path) {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) ddh::fail(DDH_NOT_FOUND, "cannot load '", path, "': ", dlerror());
-  return reinterpret_cast<ddh_plugin_entry_fn>(dlsym(library, "ddh_plugin_entry_1"));
+  return reinterpret_cast<ddh_plugin_entry_fn>(dlsym(library, "ddh_plugin_entry_0"));
 }
 
 // Doubles summed without rounding (Shewchuk 1997: partial sums that do not overlap), rounded once.
@@ -72,9 +72,9 @@ class BareOptimizer {
       : host_(std::move(options)), steps_(model.n_params) {
     ddh::call(entry, host_.get(), &module_);
     host_.add_defaults("optimizer", module_->desc[0]->config_schema);
-    const ddh_create create{sizeof(ddh_create), 0, host_.get(), module_->desc[0]->id};
+    const ddh_create create{sizeof(ddh_create), 0, host_.get(), module_->desc[0]->id, "optimizer"};
     ddh::call(module_->create, &create, &inst_);
-    table_ = static_cast<const ddh_optimizer*>(module_->get_interface(inst_, DDH_OPTIMIZER_IFACE));
+    table_ = static_cast<const ddh_optimizer_api*>(module_->get_interface(inst_, DDH_OPTIMIZER_IFACE));
     ddh::call(table_->attach, inst_, &model);
     for (uint32_t p = 0; p < model.n_params; ++p)
       slots_.emplace_back(table_->slot_count(inst_), std::vector<float>(model.params[p]->numel));
@@ -110,7 +110,7 @@ class BareOptimizer {
   FakeHost host_;
   const ddh_module* module_ = nullptr;
   ddh_inst* inst_ = nullptr;
-  const ddh_optimizer* table_ = nullptr;
+  const ddh_optimizer_api* table_ = nullptr;
   std::vector<std::vector<std::vector<float>>> slots_;  // per parameter and slot
   std::vector<int64_t> steps_;
 };

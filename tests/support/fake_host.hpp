@@ -125,17 +125,17 @@ class FakeHost {
     return *typed;
   }
 
-  static const ddh_log& log_table() {
-    static const ddh_log table = {sizeof(ddh_log), 0, [](void* h, int32_t, const char* text) noexcept {
-                                    const std::lock_guard lock(self(h).mutex_);
-                                    self(h).lines_.emplace_back(text);
-                                  }};
+  static const ddh_log_api& log_table() {
+    static const ddh_log_api table = {sizeof(ddh_log_api), 0, [](void* h, int32_t, const char* text) noexcept {
+                                        const std::lock_guard lock(self(h).mutex_);
+                                        self(h).lines_.emplace_back(text);
+                                      }};
     return table;
   }
 
-  static const ddh_config& config_table() {
-    static const ddh_config table = {
-        sizeof(ddh_config),
+  static const ddh_config_api& config_table() {
+    static const ddh_config_api table = {
+        sizeof(ddh_config_api),
         0,
         [](void* h, const char* key, int64_t* out, ddh_err* err) noexcept {
           return ddh::guard(err, [&] { *out = self(h).value<int64_t>(key); });
@@ -154,13 +154,14 @@ class FakeHost {
           });
         },
         nullptr,
+        nullptr,
     };
     return table;
   }
 
-  static const ddh_kv& kv_table() {
-    static const ddh_kv table = {
-        sizeof(ddh_kv),
+  static const ddh_kv_api& kv_table() {
+    static const ddh_kv_api table = {
+        sizeof(ddh_kv_api),
         0,
         [](void* h, const char* key, const void* value, uint64_t bytes, ddh_err* err) noexcept {
           return ddh::guard(err, [&] { self(h).kv_->set(key, value, bytes); });

@@ -14,7 +14,7 @@ class Forgetful final : public ddh::Strategy {
 
   void attach(const ddh_attach_args& args) override {
     args_ = ddh::copy_of(args);
-    layout_ = ddh::ModelLayout(*args.model, args.world_size, args.compute_dtype, ddh::whole_params(host, *args.model));
+    layout_ = ddh::ModelLayout(args, ddh::whole_params(host, *args.model));
     views_ = ddh::UnitViews(*args.model, layout_);
     grads_ = ddh::FullGrads(layout_, args_, DDH_REDUCE_TO_ALL);
   }

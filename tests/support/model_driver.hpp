@@ -69,15 +69,15 @@ class FakeHost {
     if (name == DDH_STREAM_IFACE) return &stream_table();
     return nullptr;
   }
-  static const ddh_log& log_table() {
-    static const ddh_log t = {sizeof(ddh_log), 0, [](void* h, int32_t, const char* text) noexcept {
-                                self(h).log_ += std::string(text) + "\n";
-                              }};
+  static const ddh_log_api& log_table() {
+    static const ddh_log_api t = {sizeof(ddh_log_api), 0, [](void* h, int32_t, const char* text) noexcept {
+                                    self(h).log_ += std::string(text) + "\n";
+                                  }};
     return t;
   }
-  static const ddh_config& config_table() {
-    static const ddh_config t = {
-        sizeof(ddh_config),
+  static const ddh_config_api& config_table() {
+    static const ddh_config_api t = {
+        sizeof(ddh_config_api),
         0,
         [](void* h, const char* key, int64_t* out, ddh_err* err) noexcept {
           return ddh::guard(err, [&] {
@@ -104,33 +104,33 @@ class FakeHost {
     };
     return t;
   }
-  static const ddh_alloc& alloc_table() {
-    static const ddh_alloc t = {sizeof(ddh_alloc),
-                                0,
-                                nullptr,
-                                nullptr,
-                                [](void* h, int32_t tag, int64_t bytes) noexcept {
-                                  const auto i = static_cast<size_t>(tag);
-                                  self(h).bytes_[i] += bytes;
-                                  self(h).peak_bytes_[i] = std::max(self(h).peak_bytes_[i], self(h).bytes_[i]);
-                                },
-                                nullptr};
+  static const ddh_alloc_api& alloc_table() {
+    static const ddh_alloc_api t = {sizeof(ddh_alloc_api),
+                                    0,
+                                    nullptr,
+                                    nullptr,
+                                    [](void* h, int32_t tag, int64_t bytes) noexcept {
+                                      const auto i = static_cast<size_t>(tag);
+                                      self(h).bytes_[i] += bytes;
+                                      self(h).peak_bytes_[i] = std::max(self(h).peak_bytes_[i], self(h).bytes_[i]);
+                                    },
+                                    nullptr};
     return t;
   }
-  static const ddh_stream& stream_table() {  // at once, as on the CPU
-    static const ddh_stream t = [] {
-      ddh_stream s{};
+  static const ddh_stream_api& stream_table() {  // at once, as on the CPU
+    static const ddh_stream_api t = [] {
+      ddh_stream_api s{};
       s.struct_size = sizeof s;
-      s.synchronize = [](void*, ddh_stream_t*, ddh_err*) noexcept -> ddh_rc { return DDH_OK; };
-      s.run = [](void*, ddh_stream_t*, ddh_stream_fn fn, void* arg, const ddh_access*, uint32_t, const char*,
+      s.synchronize = [](void*, ddh_stream*, ddh_err*) noexcept -> ddh_rc { return DDH_OK; };
+      s.run = [](void*, ddh_stream*, ddh_stream_fn fn, void* arg, const ddh_access*, uint32_t, const char*,
                  ddh_err* err) noexcept -> ddh_rc { return fn(arg, err); };
       return s;
     }();
     return t;
   }
-  static const ddh_comm& comm_table() {
-    static const ddh_comm t = [] {
-      ddh_comm c{};
+  static const ddh_comm_api& comm_table() {
+    static const ddh_comm_api t = [] {
+      ddh_comm_api c{};
       c.struct_size = sizeof c;
       c.group_info = [](void*, ddh_group*, int32_t* rank, int32_t* size, uint32_t* caps, ddh_err*) noexcept -> ddh_rc {
         if (rank != nullptr) *rank = 0;
@@ -162,9 +162,9 @@ class ModelDriver {
     host_.set_default("run.seed", "1337");
     host_.set_default("precision.compute", "fp32");
     host_.add_defaults("model", module_->desc[0]->config_schema);
-    const ddh_create create{sizeof(ddh_create), 0, host_.get(), module_->desc[0]->id};
+    const ddh_create create{sizeof(ddh_create), 0, host_.get(), module_->desc[0]->id, "model"};
     ddh::call(module_->create, &create, &inst_);
-    table_ = static_cast<const ddh_model*>(module_->get_interface(inst_, DDH_MODEL_IFACE));
+    table_ = static_cast<const ddh_model_api*>(module_->get_interface(inst_, DDH_MODEL_IFACE));
     try {
       ddh::call(table_->describe, inst_, &desc_);
       ddh::call(table_->prepare, inst_);
@@ -183,10 +183,10 @@ class ModelDriver {
 
   [[nodiscard]] const ddh_model_desc& desc() const { return *desc_; }
   [[nodiscard]] ddh_inst* inst() const { return inst_; }
-  [[nodiscard]] const ddh_model& table() const { return *table_; }
+  [[nodiscard]] const ddh_model_api& table() const { return *table_; }
   [[nodiscard]] const FakeHost& host() const { return host_; }
-  [[nodiscard]] const ddh_sampler* sampler() const {
-    return static_cast<const ddh_sampler*>(module_->get_interface(inst_, DDH_SAMPLER_IFACE));
+  [[nodiscard]] const ddh_sampler_api* sampler() const {
+    return static_cast<const ddh_sampler_api*>(module_->get_interface(inst_, DDH_SAMPLER_IFACE));
   }
 
   [[nodiscard]] size_t index(const std::string& name) const {
@@ -221,8 +221,9 @@ class ModelDriver {
   Batch create_batch(const std::vector<int64_t>& samples, int32_t program = 0, int64_t step = 1,
                      int32_t micro_batch = 0) {
     Batch out;
-    const ddh_batch_args args{sizeof(ddh_batch_args), program, step, micro_batch, static_cast<uint32_t>(samples.size()),
-                              samples.data()};
+    const ddh_batch_args args{
+        sizeof(ddh_batch_args), program,    step, micro_batch, static_cast<uint32_t>(samples.size()),
+        samples.data(),         micro_batch};
     ddh::call(table_->batch_create, inst_, &args, &out.batch, &out.info);
     return out;
   }
@@ -315,7 +316,8 @@ class ModelDriver {
                                   seed_scale,
                                   nullptr,
                                   0,
-                                  0};
+                                  0,
+                                  micro_batch};
     ddh::call(phase == DDH_PHASE_BACKWARD ? table_->backward : table_->forward, inst_, &unit_call);
     if (phase == DDH_PHASE_BACKWARD) {
       for (uint32_t i = 0; i < unit.n_params; ++i) written_[static_cast<size_t>(unit.params[i])] = true;
@@ -343,7 +345,7 @@ class ModelDriver {
   FakeHost host_;
   const ddh_module* module_ = nullptr;
   ddh_inst* inst_ = nullptr;
-  const ddh_model* table_ = nullptr;
+  const ddh_model_api* table_ = nullptr;
   const ddh_model_desc* desc_ = nullptr;
   std::vector<std::vector<float>> values_, grads_, rounded_;
   bool rounded_is_old_ = true;

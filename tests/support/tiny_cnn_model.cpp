@@ -46,7 +46,7 @@ class DDH_HIDDEN TinyCnn final : public ddh::TorchModel {
     }
     order.push_back(desc_.add_unit("head", {desc_.add_param(kBlocks, "head.weight", {kClasses, kChannels[2]}, normal),
                                             desc_.add_param(kBlocks, "head.bias", {kClasses}, zero)}));
-    desc_.add_program({DDH_PROGRAM_TRAIN, "train", order, {"loss"}, 4096, "samples", {}});
+    desc_.add_program({DDH_PROGRAM_TRAIN, "train", order, {"loss"}, 4096, "samples", {}, 0, {}, "eval"});
     desc_.add_program({DDH_PROGRAM_EVAL, "eval", order, {"loss"}, 4096, "samples", {}});
   }
   const ddh_model_desc& describe() override { return desc_.get(); }

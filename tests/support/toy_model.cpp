@@ -131,7 +131,7 @@ class Toy final : public ddh::Model {
       desc_.add_buffer("forwards", {1}, DDH_I64, &running_->forwards, DDH_SYNC_STEP);
     }
     const auto n_samples = static_cast<uint64_t>(host.i64("model.samples"));
-    desc_.add_program({DDH_PROGRAM_TRAIN, "train", order, {"loss"}, n_samples, "samples", {}});
+    desc_.add_program({DDH_PROGRAM_TRAIN, "train", order, {"loss"}, n_samples, "samples", {}, 0, {}, "eval"});
     if (host.i64("model.programs") > 1) add_second_program(order, n_samples);
     const int64_t eval_samples = host.i64("model.eval_samples");
     desc_.add_program({DDH_PROGRAM_EVAL,
@@ -189,8 +189,16 @@ class Toy final : public ddh::Model {
       const std::string_view name = described.params[p]->name;
       trained[p] = name == "embedding" || name == "bias" || name.ends_with(".gain") ? 1 : 0;
     }
-    desc_.add_program(
-        {DDH_PROGRAM_TRAIN, "second", std::move(order), {"loss"}, n_samples / 2, "samples", std::move(trained)});
+    desc_.add_program({DDH_PROGRAM_TRAIN,
+                       "second",
+                       std::move(order),
+                       {"loss"},
+                       n_samples / 2,
+                       "samples",
+                       std::move(trained),
+                       0,
+                       {},
+                       "eval"});
   }
   // What the head's input was like, each rank from its own samples; an evaluation takes it off.
   struct Running {
@@ -382,7 +390,7 @@ class Toy final : public ddh::Model {
   const std::unique_ptr<Running> running_;  // the buffers
   ddh::ModelDesc desc_;
   std::map<int32_t, std::shared_ptr<Context>> contexts_;  // per micro-batch
-  ddh_stream_t* stream_ = nullptr;                        // of the last call
+  ddh_stream* stream_ = nullptr;                          // of the last call
 };
 
 constexpr const char* kSchema = R"({"properties": {

@@ -6,6 +6,7 @@
 
 #include "ddh/sdk/layout.hpp"
 #include "ddh/sdk/model.hpp"
+#include "support/attach_args.hpp"
 
 namespace {
 
@@ -38,7 +39,7 @@ struct Model {
     ddh::Grouping grouping;
     grouping.bucket_bytes = bucket_bytes;
     grouping.persistent_bytes = persistent_bytes;
-    return {desc.get(), 3, DDH_F32, whole, grouping};
+    return ddh::ModelLayout(ddhost::test::AttachArgs(desc.get(), 3).get(), whole, grouping);
   }
 };
 

@@ -36,14 +36,21 @@ class CommRank {
            std::shared_ptr<FakeKv> kv)
       : rank(my_rank),
         size(world_size),
-        init_args_{sizeof(ddh_comm_init), my_rank, world_size,
-                   options.reduce_block == 0 ? static_cast<uint32_t>(world_size) : options.reduce_block, run_id},
+        init_args_{sizeof(ddh_comm_init),
+                   my_rank,
+                   world_size,
+                   options.reduce_block == 0 ? static_cast<uint32_t>(world_size) : options.reduce_block,
+                   run_id,
+                   0,
+                   my_rank,
+                   world_size,
+                   0},
         host_({{"comm.spin_us", options.spin_us}, {"comm.staging_bytes", options.staging_bytes}}, std::move(kv)) {
     ddh::call(entry, host_.get(), &module_);
-    const ddh_create create{sizeof(ddh_create), 0, host_.get(), module_->desc[0]->id};
+    const ddh_create create{sizeof(ddh_create), 0, host_.get(), module_->desc[0]->id, "comm"};
     ddh::call(module_->create, &create, &inst);
-    backend = static_cast<const ddh_comm_backend*>(module_->get_interface(inst, DDH_COMM_BACKEND_IFACE));
-    shared = static_cast<const ddh_comm_shared*>(module_->get_interface(inst, DDH_COMM_SHARED_IFACE));
+    backend = static_cast<const ddh_comm_backend_api*>(module_->get_interface(inst, DDH_COMM_BACKEND_IFACE));
+    shared = static_cast<const ddh_comm_shared_api*>(module_->get_interface(inst, DDH_COMM_SHARED_IFACE));
   }
   CommRank(const CommRank&) = delete;
   CommRank& operator=(const CommRank&) = delete;
@@ -95,8 +102,8 @@ class CommRank {
 
   const int32_t rank, size;
   ddh_inst* inst = nullptr;
-  const ddh_comm_backend* backend = nullptr;
-  const ddh_comm_shared* shared = nullptr;
+  const ddh_comm_backend_api* backend = nullptr;
+  const ddh_comm_shared_api* shared = nullptr;
 
  private:
   const ddh_comm_init init_args_;

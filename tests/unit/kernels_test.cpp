@@ -254,7 +254,7 @@ TEST_CASE("a sum starts from its first source, so a negative zero stays one") {
 }
 
 TEST_CASE("the flat operations table reports errors with a sentence") {
-  const ddh_flatops& table = flatops();
+  const ddh_flatops_api& table = flatops();
   std::vector<float> x = {1, 2, 3};
   double squares = 0;
   int32_t bad = 7;

@@ -2,10 +2,13 @@
 //
 // Shard arithmetic of the SDK: flat spaces, cuts, ranges, views.
 #include "ddh/sdk/layout.hpp"
+#include "support/attach_args.hpp"
 
 #include <catch2/catch.hpp>
 
 namespace {
+
+using ddhost::test::AttachArgs;
 
 // Two units; the second borrows the first one's first parameter. Sizes are uneven on purpose.
 struct Model {
@@ -59,7 +62,7 @@ TEST_CASE("segments cover a flat space in rank order and differ by at most one g
 
 TEST_CASE("parameters start on the grid and those that are not trained lie apart") {
   const Model model;
-  const ddh::ModelLayout layout(model.desc, 2, DDH_F32);
+  const ddh::ModelLayout layout(AttachArgs(model.desc, 2).get());
   REQUIRE(layout.spaces.size() == 3);
   const ddh::FlatSpace& first = layout.spaces[0];
   CHECK(first.trained_in(0));
@@ -76,7 +79,7 @@ TEST_CASE("parameters start on the grid and those that are not trained lie apart
 TEST_CASE("ranges of all segments list every element of every parameter once") {
   const auto world = GENERATE(1, 2, 3, 5, 8);
   const Model model;
-  const ddh::ModelLayout layout(model.desc, world, DDH_F32);
+  const ddh::ModelLayout layout(AttachArgs(model.desc, world).get());
   for (const ddh::FlatSpace& space : layout.spaces) {
     std::vector<std::vector<int>> seen;
     for (const ddh_param_desc& p : model.params) seen.emplace_back(p.numel, 0);
@@ -96,7 +99,7 @@ TEST_CASE("ranges of all segments list every element of every parameter once") {
 TEST_CASE("parameters that must stay whole have a space of their own, cut at their borders") {
   const auto world = GENERATE(1, 2, 3, 5, 8);
   const Model model;
-  const ddh::ModelLayout layout(model.desc, world, DDH_F32, {true, false, true, true, true});
+  const ddh::ModelLayout layout(AttachArgs(model.desc, world).get(), {true, false, true, true, true});
   REQUIRE(layout.spaces.size() ==
           4);  // first, first whole, second whole, frozen: nobody updates that, so it may be cut
   for (const ddh::FlatSpace& space : layout.spaces) {
@@ -127,7 +130,7 @@ TEST_CASE("parameters that must stay whole have a space of their own, cut at the
 
 TEST_CASE("whole parameters are dealt to the ranks over the whole model, the largest first") {
   const Model model;  // padded: 64, 64, 192, and in the second unit 64
-  const ddh::ModelLayout two(model.desc, 2, DDH_F32, {true, true, true, true, false});
+  const ddh::ModelLayout two(AttachArgs(model.desc, 2).get(), {true, true, true, true, false});
   const ddh::FlatSpace& first = two.spaces[two.place[0].space];
   CHECK(first.segment_numel(0) == 192);  // parameter 2 alone; all others to the rank that has less
   CHECK(first.segment_numel(1) == 128);
@@ -141,7 +144,7 @@ TEST_CASE("whole parameters are dealt to the ranks over the whole model, the lar
 
 TEST_CASE("the second use of a tied parameter adds to the first one's gradient, and frozen parameters have none") {
   const Model model;
-  const ddh::ModelLayout layout(model.desc, 1, DDH_F32);
+  const ddh::ModelLayout layout(AttachArgs(model.desc, 1).get());
   ddh::UnitViews views(model.desc, layout);
   float data[1024] = {}, grad[1024] = {};
   const auto fill = [&](int32_t unit) {

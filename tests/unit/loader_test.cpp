@@ -61,7 +61,7 @@ TEST_CASE("a good library is loaded and described", "[loader]") {
 
 TEST_CASE("every bad library is refused with its file and the reason", "[loader]") {
   const std::map<std::string, std::string> reasons = {
-      {"plain", "does not export ddh_plugin_entry_1"},
+      {"plain", "does not export ddh_plugin_entry_0"},
       {"other_major", "version 2 of the ddhost ABI"},
       {"other_major_note", "version 2 of the ddhost ABI"},
       {"newer_minor", "needs a newer host"},
@@ -101,7 +101,7 @@ TEST_CASE("a create that fails or throws becomes a sentence with the plugin's na
   const auto create = [&](const std::string& name) {
     const Library library = Library::load(fake(name), no_interfaces);
     const Plugin plugin{&library.module(), library.module().desc[0], library.file()};
-    return sentence_of([&] { Instance(plugin, host.host()); });
+    return sentence_of([&] { Instance(plugin, host.host(), "strategy"); });
   };
   CHECK(create("create_fails") == "strategy 'create_fails': the tide is out; wait for the moon");
   CHECK_THAT(create("create_throws"), Catch::Contains("'throws'") && Catch::Contains("ouch"));
@@ -111,7 +111,7 @@ TEST_CASE("a create that fails or throws becomes a sentence with the plugin's na
 TEST_CASE("tables of an instance are checked for their size", "[loader]") {
   const ProbeHost host(no_interfaces, MissingInterfaces::kRefuse);
   const Library library = Library::load(fake("good"), no_interfaces);
-  const Instance instance({&library.module(), library.module().desc[0], library.file()}, host.host());
+  const Instance instance({&library.module(), library.module().desc[0], library.file()}, host.host(), "strategy");
   CHECK(instance.find<char>("ddh.none/1", 8) == nullptr);
   CHECK_THAT(sentence_of([&] { static_cast<void>(instance.require<char>("ddh.none/1", 8)); }),
              Catch::Contains("lacks the interface ddh.none/1"));

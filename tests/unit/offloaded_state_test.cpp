@@ -25,21 +25,21 @@ struct CountingHost {
               return name == DDH_PARAMS_IFACE ? &params() : nullptr;
             }};
   }
-  static const ddh_alloc& alloc() {
-    static const ddh_alloc table = {sizeof(ddh_alloc),
-                                    0,
-                                    [](void*, const ddh_alloc_args* args, void** out, ddh_err*) noexcept -> ddh_rc {
-                                      *out = std::calloc(args->bytes + 1, 1);
-                                      return DDH_OK;
-                                    },
-                                    [](void*, void* p) noexcept { std::free(p); },
-                                    nullptr,
-                                    nullptr};
+  static const ddh_alloc_api& alloc() {
+    static const ddh_alloc_api table = {sizeof(ddh_alloc_api),
+                                        0,
+                                        [](void*, const ddh_alloc_args* args, void** out, ddh_err*) noexcept -> ddh_rc {
+                                          *out = std::calloc(args->bytes + 1, 1);
+                                          return DDH_OK;
+                                        },
+                                        [](void*, void* p) noexcept { std::free(p); },
+                                        nullptr,
+                                        nullptr};
     return table;
   }
-  static const ddh_params& params() {
-    static const ddh_params table = {
-        sizeof(ddh_params), 0,
+  static const ddh_params_api& params() {
+    static const ddh_params_api table = {
+        sizeof(ddh_params_api), 0,
         [](void*, int32_t, uint64_t offset, uint64_t numel, float* dst, ddh_err*) noexcept -> ddh_rc {
           for (uint64_t i = 0; i < numel; ++i) dst[i] = static_cast<float>(offset + i);
           return DDH_OK;
@@ -47,15 +47,15 @@ struct CountingHost {
     return table;
   }
   // fp32 to bf16, and zeros of bf16: what tiles of a low precision ask for.
-  static const ddh_flatops& flatops() {
-    static const ddh_flatops table = [] {
-      ddh_flatops t{};
+  static const ddh_flatops_api& flatops() {
+    static const ddh_flatops_api table = [] {
+      ddh_flatops_api t{};
       t.struct_size = sizeof t;
-      t.fill = [](void*, void* dst, int32_t, uint64_t numel, double, ddh_stream_t*, ddh_err*) noexcept -> ddh_rc {
+      t.fill = [](void*, void* dst, int32_t, uint64_t numel, double, ddh_stream*, ddh_err*) noexcept -> ddh_rc {
         std::fill_n(static_cast<uint16_t*>(dst), numel, uint16_t{0});
         return DDH_OK;
       };
-      t.cast = [](void*, void* dst, int32_t, const void* src, int32_t, uint64_t numel, ddh_stream_t*,
+      t.cast = [](void*, void* dst, int32_t, const void* src, int32_t, uint64_t numel, ddh_stream*,
                   ddh_err*) noexcept -> ddh_rc {
         for (uint64_t i = 0; i < numel; ++i)
           static_cast<uint16_t*>(dst)[i] = ddh::Bf16::from_f32(static_cast<const float*>(src)[i]);
@@ -65,7 +65,7 @@ struct CountingHost {
     }();
     return table;
   }
-  static ddh_rc update(void*, const ddh_optim_shard* shard, ddh_stream_t*, ddh_err*) noexcept {
+  static ddh_rc update(void*, const ddh_optim_shard* shard, ddh_stream*, ddh_err*) noexcept {
     for (uint32_t r = 0; r < shard->n_ranges; ++r) {
       const ddh_range& range = shard->ranges[r];
       for (uint64_t i = range.flat_offset; i < range.flat_offset + range.numel; ++i) {
@@ -76,9 +76,9 @@ struct CountingHost {
     }
     return DDH_OK;
   }
-  static const ddh_optim& optim() {
-    static const ddh_optim table = [] {
-      ddh_optim t{};
+  static const ddh_optim_api& optim() {
+    static const ddh_optim_api table = [] {
+      ddh_optim_api t{};
       t.struct_size = sizeof t;
       t.slot_count = [](void*) noexcept -> uint32_t { return 2; };
       t.slot = [](void*, uint32_t, ddh_slot_desc* out, ddh_err*) noexcept -> ddh_rc {

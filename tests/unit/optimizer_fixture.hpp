@@ -30,9 +30,9 @@ class OptimizerFixture {
                return name == DDH_CONFIG_IFACE ? &config_table() : nullptr;
              }};
     ddh::call(entry, &host_, &module_);
-    const ddh_create create{sizeof(ddh_create), 0, &host_, module_->desc[0]->id};
+    const ddh_create create{sizeof(ddh_create), 0, &host_, module_->desc[0]->id, "optimizer"};
     ddh::call(module_->create, &create, &inst_);
-    table_ = static_cast<const ddh_optimizer*>(module_->get_interface(inst_, DDH_OPTIMIZER_IFACE));
+    table_ = static_cast<const ddh_optimizer_api*>(module_->get_interface(inst_, DDH_OPTIMIZER_IFACE));
     describe(numels, attributes);
     ddh::call(table_->attach, inst_, &model_);
   }
@@ -86,9 +86,9 @@ class OptimizerFixture {
     return totals;
   }
 
-  static const ddh_config& config_table() {
-    static const ddh_config table = {
-        sizeof(ddh_config),
+  static const ddh_config_api& config_table() {
+    static const ddh_config_api table = {
+        sizeof(ddh_config_api),
         0,
         [](void* h, const char* key, int64_t* out, ddh_err* err) noexcept {
           return ddh::guard(err, [&] { *out = static_cast<int64_t>(find(h, key).at(0)); });
@@ -112,12 +112,13 @@ class OptimizerFixture {
           });
         },
         nullptr,
+        nullptr,
     };
     return table;
   }
-  static const ddh_alloc& alloc_table() {
-    static const ddh_alloc table = {
-        sizeof(ddh_alloc),
+  static const ddh_alloc_api& alloc_table() {
+    static const ddh_alloc_api table = {
+        sizeof(ddh_alloc_api),
         0,
         [](void*, const ddh_alloc_args* args, void** out, ddh_err* err) noexcept {
           return ddh::guard(err, [&] { *out = ::operator new (args->bytes, std::align_val_t{64}); });
@@ -158,7 +159,7 @@ class OptimizerFixture {
   ddh_host host_{};
   const ddh_module* module_ = nullptr;
   ddh_inst* inst_ = nullptr;
-  const ddh_optimizer* table_ = nullptr;
+  const ddh_optimizer_api* table_ = nullptr;
   std::vector<ddh_param_desc> params_;
   std::vector<const ddh_param_desc*> param_pointers_;
   ddh_model_desc model_{};

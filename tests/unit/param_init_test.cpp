@@ -21,7 +21,7 @@ struct OneParam {
   const ddh_param_desc* params[1] = {&param};
   ddh_model_desc model{};
   OneParam(int32_t kind, double a, double b) {
-    param = {sizeof param, DDH_F32, "weight", &shape, kNumel, 1, 0, 0, kind, a, b, nullptr};
+    param = {sizeof param, DDH_F32, "weight", &shape, kNumel, 1, 0, 0, kind, a, b, nullptr, 0, 0, 0, 0, 0};
     model.struct_size = sizeof model;
     model.n_params = 1;
     model.params = params;

@@ -23,8 +23,8 @@ const std::vector<uint64_t> kNumels = {10000, 1, 129, 64};
 
 // An optimizer that asks for the squares of master and gradient.
 int32_t g_need_of_param_2 = DDH_NEEDS_PARAM_NORM;
-ddh_optimizer make_optimizer() {
-  ddh_optimizer t{};
+ddh_optimizer_api make_optimizer() {
+  ddh_optimizer_api t{};
   t.struct_size = sizeof t;
   t.needs = [](ddh_inst*, int32_t param) noexcept {
     return param == 3 ? DDH_NEEDS_NOTHING : param == 2 ? g_need_of_param_2 : DDH_NEEDS_PARAM_NORM;
@@ -75,8 +75,8 @@ struct RankTransport {
 };
 RankTransport& transport(ddh_inst* inst) { return *reinterpret_cast<RankTransport*>(inst); }
 
-ddh_comm_backend make_backend() {
-  ddh_comm_backend t{};
+ddh_comm_backend_api make_backend() {
+  ddh_comm_backend_api t{};
   t.struct_size = sizeof t;
   t.world = [](ddh_inst* i) noexcept { return reinterpret_cast<ddh_group*>(transport(i).world); };
   t.group_info = [](ddh_inst* i, ddh_group*, int32_t* rank, int32_t* size, uint32_t* caps,
@@ -135,8 +135,8 @@ struct Values {
 
 std::vector<double> sums_of(int32_t world_size, uint64_t blocks, bool replicated) {
   const Model model;
-  const ddh_optimizer optimizer = make_optimizer();
-  const ddh_comm_backend backend = make_backend();
+  const ddh_optimizer_api optimizer = make_optimizer();
+  const ddh_comm_backend_api backend = make_backend();
   Values values;
   World world(world_size);
   std::vector<std::vector<double>> results(static_cast<size_t>(world_size));
@@ -170,12 +170,12 @@ std::vector<double> sums_of(int32_t world_size, uint64_t blocks, bool replicated
 template <class Act>
 void after_decide(Act&& act) {
   const Model model;
-  const ddh_optimizer optimizer = make_optimizer();
-  const ddh_comm_backend backend = make_backend();
+  const ddh_optimizer_api optimizer = make_optimizer();
+  const ddh_comm_backend_api backend = make_backend();
   World world(1);
   RankTransport rank{&world, 0};
   Clock clock;
-  const auto& cpu = *static_cast<const ddh_device*>(cpu::device_module().get_interface(nullptr, DDH_DEVICE_IFACE));
+  const auto& cpu = *static_cast<const ddh_device_api*>(cpu::device_module().get_interface(nullptr, DDH_DEVICE_IFACE));
   Device device(nullptr, cpu, DDH_CAP_HOST_MEMORY, "cpu", 0);
   Memory memory;
   memory.use(device);
@@ -272,7 +272,7 @@ TEST_CASE("a need that this host does not know is refused") {
 
 TEST_CASE("an optimizer that needs norms but offers no sums is refused") {
   const Model model;
-  ddh_optimizer optimizer = make_optimizer();
+  ddh_optimizer_api optimizer = make_optimizer();
   optimizer.prepare = nullptr;
   CHECK_THROWS_WITH(ParamSums(model.desc, nullptr, optimizer, {1, 1, 1, 0}), Catch::Contains("mend the plugin"));
 }

@@ -61,13 +61,13 @@ TEST_CASE("a call returns before its work, which is done in the order of the str
 
 TEST_CASE("streams run side by side, and an event makes one wait for the other", "[sim]") {
   SimDevice sim;
-  ddh_stream_t* const slow = sim.stream("slow");
+  ddh_stream* const slow = sim.stream("slow");
   std::atomic<bool> go = false, slow_done = false, seen = false, early = false;
   sim.run(slow, {}, "wait for the test", [&] {
     while (!go) std::this_thread::yield();
     slow_done = true;
   });
-  ddh_event_t* const event = sim.event();
+  ddh_event* const event = sim.event();
   sim.wait(nullptr, event);  // never recorded: nothing to wait for
   sim.run(nullptr, {}, "before the event", [&] { early = !slow_done; });
   sim.synchronize(nullptr);
@@ -83,7 +83,7 @@ TEST_CASE("streams run side by side, and an event makes one wait for the other",
 TEST_CASE("a stream that ends has done all its work", "[sim]") {
   SimDevice sim({.delay_us = 1000, .jitter_us = 1000, .seed = 3});
   float* const x = sim.allocate("x", 64);
-  ddh_stream_t* const stream = sim.stream("short");
+  ddh_stream* const stream = sim.stream("short");
   for (int i = 1; i <= 5; ++i) sim.fill(x, 64, i, stream);
   sim.table->stream->destroy(sim.context, stream);
   CHECK(sim.read(x, 64)[63] == 5);
@@ -127,20 +127,20 @@ TEST_CASE("flat operations give the bits of the CPU", "[sim]") {
   SimDevice sim;
   const std::vector<float> a = numbers(1037, 1), b = numbers(1037, 2);
   const uint64_t n = a.size();
-  CHECK(same_on_both(sim, a, b, [n](const ddh_flatops& f, void* h, float* dst, const float* src) {
+  CHECK(same_on_both(sim, a, b, [n](const ddh_flatops_api& f, void* h, float* dst, const float* src) {
     ddh::call(f.add, h, dst, src, n, nullptr);
   }));
-  CHECK(same_on_both(sim, a, b, [n](const ddh_flatops& f, void* h, float* dst, const float*) {
+  CHECK(same_on_both(sim, a, b, [n](const ddh_flatops_api& f, void* h, float* dst, const float*) {
     ddh::call(f.scale, h, dst, n, 1.0 / 3, nullptr);
   }));
   for (const int32_t dtype : {DDH_F32, DDH_BF16, DDH_F16}) {
-    CHECK(same_on_both(sim, a, b, [n, dtype](const ddh_flatops& f, void* h, float* dst, const float* src) {
+    CHECK(same_on_both(sim, a, b, [n, dtype](const ddh_flatops_api& f, void* h, float* dst, const float* src) {
       ddh::call(f.cast, h, dst, dtype, src, DDH_F32, n, nullptr);
       ddh::call(f.cast, h, dst + n / 2 + 1, DDH_F32, src, dtype, n / 4, nullptr);
       ddh::call(f.fill, h, dst, dtype, uint64_t{5}, 0.1, nullptr);
     }));
   }
-  CHECK(same_on_both(sim, a, b, [n](const ddh_flatops& f, void* h, float* dst, const float* src) {
+  CHECK(same_on_both(sim, a, b, [n](const ddh_flatops_api& f, void* h, float* dst, const float* src) {
     ddh::call(f.sum_of_squares, h, src + 4, n - 4, reinterpret_cast<double*>(dst), nullptr);
     ddh::call(f.any_nonfinite, h, src + 4, n - 4, reinterpret_cast<int32_t*>(dst) + 2, nullptr);
     ddh::call(f.any_nonfinite, h, src, n, reinterpret_cast<int32_t*>(dst) + 3, nullptr);

@@ -34,9 +34,9 @@ class SimDevice {
                {"device.quarantine_bytes", options.quarantine_bytes}},
               std::make_shared<FakeKv>()) {
     ddh::call(ddh_entry_sim, host_.get(), &module_);
-    const ddh_create create{sizeof(ddh_create), 0, host_.get(), "sim"};
+    const ddh_create create{sizeof(ddh_create), 0, host_.get(), "sim", "device"};
     ddh::call(module_->create, &create, &inst_);
-    table = static_cast<const ddh_device*>(module_->get_interface(inst_, DDH_DEVICE_IFACE));
+    table = static_cast<const ddh_device_api*>(module_->get_interface(inst_, DDH_DEVICE_IFACE));
     ddh::call(table->open, inst_, 0, &context);
   }
   SimDevice(const SimDevice&) = delete;
@@ -47,7 +47,7 @@ class SimDevice {
   }
   void close() {
     if (context == nullptr) return;
-    for (ddh_event_t* event : std::exchange(events_, {})) table->stream->event_destroy(context, event);
+    for (ddh_event* event : std::exchange(events_, {})) table->stream->event_destroy(context, event);
     table->close(inst_, std::exchange(context, nullptr));
   }
 
@@ -59,29 +59,28 @@ class SimDevice {
   }
   void release(void* p, int32_t memory = DDH_MEM_DEVICE) { table->release(context, p, memory); }
 
-  ddh_stream_t* stream(const char* name) {
-    ddh_stream_t* out = nullptr;
+  ddh_stream* stream(const char* name) {
+    ddh_stream* out = nullptr;
     ddh::call(table->stream->create, context, name, &out);
     return out;
   }
-  ddh_event_t* event() {
-    ddh_event_t* out = nullptr;
+  ddh_event* event() {
+    ddh_event* out = nullptr;
     ddh::call(table->stream->event_create, context, &out);
     events_.push_back(out);
     return out;
   }
-  void record(ddh_event_t* event, ddh_stream_t* stream) { ddh::call(table->stream->record, context, event, stream); }
-  void wait(ddh_stream_t* stream, ddh_event_t* event) { ddh::call(table->stream->wait, context, stream, event); }
-  void synchronize(ddh_stream_t* stream) { ddh::call(table->stream->synchronize, context, stream); }
+  void record(ddh_event* event, ddh_stream* stream) { ddh::call(table->stream->record, context, event, stream); }
+  void wait(ddh_stream* stream, ddh_event* event) { ddh::call(table->stream->wait, context, stream, event); }
+  void synchronize(ddh_stream* stream) { ddh::call(table->stream->synchronize, context, stream); }
 
-  void fill(float* dst, uint64_t numel, double value, ddh_stream_t* stream) {
+  void fill(float* dst, uint64_t numel, double value, ddh_stream* stream) {
     ddh::call(table->flatops->fill, context, dst, DDH_F32, numel, value, stream);
   }
-  void add(float* dst, const float* src, uint64_t numel, ddh_stream_t* stream) {
+  void add(float* dst, const float* src, uint64_t numel, ddh_stream* stream) {
     ddh::call(table->flatops->add, context, dst, src, numel, stream);
   }
-  void copy(float* dst, int32_t dst_memory, const float* src, int32_t src_memory, uint64_t numel,
-            ddh_stream_t* stream) {
+  void copy(float* dst, int32_t dst_memory, const float* src, int32_t src_memory, uint64_t numel, ddh_stream* stream) {
     ddh::call(table->copy->copy, context, dst, dst_memory, src, src_memory, numel * sizeof(float), stream);
   }
   void touch(const float* data, uint64_t numel, const char* name) {
@@ -89,11 +88,11 @@ class SimDevice {
     ddh::call(table->stream->touch, context, accesses.data(), accesses.size(), name);
   }
   template <class Body>
-  void run(ddh_stream_t* stream, const ddh::Accesses& accesses, const char* name, Body body) {
+  void run(ddh_stream* stream, const ddh::Accesses& accesses, const char* name, Body body) {
     ddh::run_on_stream(*table->stream, context, stream, accesses, name, std::move(body));
   }
   // The values that a block of the device holds when `stream` has passed.
-  std::vector<float> read(const float* src, uint64_t numel, ddh_stream_t* stream = nullptr) {
+  std::vector<float> read(const float* src, uint64_t numel, ddh_stream* stream = nullptr) {
     std::vector<float> out(numel);
     copy(out.data(), DDH_MEM_HOST, src, DDH_MEM_DEVICE, numel, stream);
     synchronize(stream);
@@ -102,14 +101,14 @@ class SimDevice {
   [[nodiscard]] ddh_inst* inst() const { return inst_; }
   [[nodiscard]] std::vector<std::string> log() const { return host_.log(); }
 
-  const ddh_device* table = nullptr;
+  const ddh_device_api* table = nullptr;
   void* context = nullptr;
 
  private:
   FakeHost host_;
   const ddh_module* module_ = nullptr;
   ddh_inst* inst_ = nullptr;
-  std::vector<ddh_event_t*> events_;
+  std::vector<ddh_event*> events_;
 };
 
 }  // namespace ddhost::test

@@ -21,12 +21,12 @@ TEST_CASE("mistake: a missing event between two streams", "[sim]") {
   SimDevice sim(any_delay());
   float* const x = sim.allocate("weights", 64);
   float* const y = sim.allocate("sums", 64);
-  ddh_stream_t* const compute = sim.stream("compute");
+  ddh_stream* const compute = sim.stream("compute");
   sim.fill(x, 64, 1, compute);
   CHECK_THAT(sentence_of([&] { sim.add(y, x, 64, nullptr); }),
              Contains("'add' on stream 'default' reads 'weights'") &&
                  Contains("'fill' (operation 1 of stream 'compute') writes") && Contains("record an event"));
-  ddh_event_t* const event = sim.event();
+  ddh_event* const event = sim.event();
   sim.record(event, compute);
   sim.wait(nullptr, event);
   sim.add(y, x, 64, nullptr);
@@ -36,8 +36,8 @@ TEST_CASE("mistake: a missing event between two streams", "[sim]") {
 TEST_CASE("mistake: an event that was recorded too early", "[sim]") {
   SimDevice sim(any_delay());
   float* const x = sim.allocate("weights", 64);
-  ddh_stream_t* const compute = sim.stream("compute");
-  ddh_event_t* const event = sim.event();
+  ddh_stream* const compute = sim.stream("compute");
+  ddh_event* const event = sim.event();
   sim.record(event, compute);
   sim.fill(x, 64, 1, compute);
   sim.wait(nullptr, event);
@@ -48,7 +48,7 @@ TEST_CASE("mistake: memory is written while another stream still reads it", "[si
   SimDevice sim(any_delay());
   float* const x = sim.allocate("weights", 64);
   float* const y = sim.allocate("sums", 64);
-  ddh_stream_t* const compute = sim.stream("compute");
+  ddh_stream* const compute = sim.stream("compute");
   sim.add(y, x, 64, compute);
   CHECK_THAT(sentence_of([&] { sim.fill(x, 64, 0, nullptr); }),
              Contains("'fill' on stream 'default' writes 'weights'") && Contains("of stream 'compute') reads"));
@@ -58,7 +58,7 @@ TEST_CASE("mistake: memory is written while another stream still reads it", "[si
 TEST_CASE("streams may use different parts of one block without an event", "[sim]") {
   SimDevice sim(any_delay());
   float* const x = sim.allocate("buffer", 128);
-  ddh_stream_t* const compute = sim.stream("compute");
+  ddh_stream* const compute = sim.stream("compute");
   sim.fill(x, 64, 1, compute);
   sim.fill(x + 64, 64, 2, nullptr);
   CHECK_THAT(sentence_of([&] { sim.fill(x + 63, 2, 3, nullptr); }),
@@ -69,10 +69,10 @@ TEST_CASE("streams may use different parts of one block without an event", "[sim
 TEST_CASE("order is carried over a chain of streams, and over the host", "[sim]") {
   SimDevice sim(any_delay());
   float* const x = sim.allocate("x", 64);
-  ddh_stream_t* const a = sim.stream("a");
-  ddh_stream_t* const b = sim.stream("b");
-  ddh_event_t* const first = sim.event();
-  ddh_event_t* const second = sim.event();
+  ddh_stream* const a = sim.stream("a");
+  ddh_stream* const b = sim.stream("b");
+  ddh_event* const first = sim.event();
+  ddh_event* const second = sim.event();
   sim.fill(x, 64, 1, a);
   sim.record(first, a);
   sim.wait(b, first);
@@ -176,7 +176,7 @@ TEST_CASE("mistake: work beyond the end of a block", "[sim]") {
 TEST_CASE("work that is refused never runs, and what follows does", "[sim]") {
   SimDevice sim;
   float* const x = sim.allocate("weights", 64);
-  ddh_stream_t* const other = sim.stream("other");
+  ddh_stream* const other = sim.stream("other");
   sim.fill(x, 64, 1, other);
   bool ran = false;
   CHECK_THROWS(sim.run(nullptr, ddh::Accesses().reads(x, 4), "print", [&] { ran = true; }));
@@ -187,7 +187,7 @@ TEST_CASE("work that is refused never runs, and what follows does", "[sim]") {
 TEST_CASE("without the check mistakes pass", "[sim]") {
   SimDevice sim({.delay_us = 20'000, .check = false});
   float* const x = sim.allocate("weights", 64);
-  ddh_stream_t* const other = sim.stream("other");
+  ddh_stream* const other = sim.stream("other");
   sim.fill(x, 64, 1, other);
   CHECK_NOTHROW(sim.fill(x, 64, 2, nullptr));
   sim.release(x);  // waits for both, so that the poison comes last

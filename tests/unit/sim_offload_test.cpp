@@ -22,7 +22,7 @@ class SimHost {
   explicit SimHost(SimDevice& device) : device_(device) {
     raw_ = {sizeof(ddh_host), DDH_ABI_MAJOR, DDH_ABI_MINOR, device.context,
             [](void* h, const char* id) noexcept -> const void* { return table_of(h, id); }};
-    tables() = {device.table, {sizeof(ddh_alloc), 0, allocate, release, nullptr, nullptr}};
+    tables() = {device.table, {sizeof(ddh_alloc_api), 0, allocate, release, nullptr, nullptr}};
     host = std::make_unique<ddh::Host>(&raw_);
   }
   SimHost(const SimHost&) = delete;
@@ -32,8 +32,8 @@ class SimHost {
 
  private:
   struct Tables {
-    const ddh_device* device;
-    ddh_alloc alloc;
+    const ddh_device_api* device;
+    ddh_alloc_api alloc;
   };
   static Tables& tables() {
     static Tables current{};

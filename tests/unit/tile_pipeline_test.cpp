@@ -41,53 +41,53 @@ struct LazyHost {
   uint64_t done = 0;
 };
 
-constexpr ddh_alloc kAlloc = {sizeof(ddh_alloc),
-                              0,
-                              [](void*, const ddh_alloc_args* args, void** out, ddh_err*) noexcept -> ddh_rc {
-                                *out = std::calloc(args->bytes + 1, 1);
-                                return DDH_OK;
-                              },
-                              [](void*, void* p) noexcept { std::free(p); },
-                              nullptr,
-                              nullptr};
-constexpr ddh_copy kCopy = {sizeof(ddh_copy), 0,
-                            [](void* h, void* dst, int32_t, const void* src, int32_t, uint64_t bytes,
-                               ddh_stream_t* stream, ddh_err*) noexcept -> ddh_rc {
-                              if (stream == nullptr) return DDH_INVALID_ARGUMENT;  // the tier has a stream of its own
-                              LazyHost::self(h).queue.push_back({dst, src, bytes});
-                              return DDH_OK;
-                            }};
-// Only the tier's stream has work; an event is the number of copies before it.
-constexpr ddh_stream kStream = {sizeof(ddh_stream),
-                                0,
-                                [](void* h, const char*, ddh_stream_t** out, ddh_err*) noexcept -> ddh_rc {
-                                  *out = static_cast<ddh_stream_t*>(h);
-                                  return DDH_OK;
-                                },
-                                [](void*, ddh_stream_t*) noexcept {},
-                                [](void*, ddh_event_t** out, ddh_err*) noexcept -> ddh_rc {
-                                  *out = reinterpret_cast<ddh_event_t*>(new uint64_t(0));
-                                  return DDH_OK;
-                                },
-                                [](void*, ddh_event_t* event) noexcept { delete reinterpret_cast<uint64_t*>(event); },
-                                [](void* h, ddh_event_t* event, ddh_stream_t* stream, ddh_err*) noexcept -> ddh_rc {
-                                  LazyHost& host = LazyHost::self(h);
-                                  *reinterpret_cast<uint64_t*>(event) =
-                                      stream == nullptr ? 0 : host.done + host.queue.size();
-                                  return DDH_OK;
-                                },
-                                [](void* h, ddh_stream_t* stream, ddh_event_t* event, ddh_err*) noexcept -> ddh_rc {
+constexpr ddh_alloc_api kAlloc = {sizeof(ddh_alloc_api),
+                                  0,
+                                  [](void*, const ddh_alloc_args* args, void** out, ddh_err*) noexcept -> ddh_rc {
+                                    *out = std::calloc(args->bytes + 1, 1);
+                                    return DDH_OK;
+                                  },
+                                  [](void*, void* p) noexcept { std::free(p); },
+                                  nullptr,
+                                  nullptr};
+constexpr ddh_copy_api kCopy = {sizeof(ddh_copy_api), 0,
+                                [](void* h, void* dst, int32_t, const void* src, int32_t, uint64_t bytes,
+                                   ddh_stream* stream, ddh_err*) noexcept -> ddh_rc {
                                   if (stream == nullptr)
-                                    LazyHost::self(h).do_until(*reinterpret_cast<uint64_t*>(event));
+                                    return DDH_INVALID_ARGUMENT;  // the tier has a stream of its own
+                                  LazyHost::self(h).queue.push_back({dst, src, bytes});
                                   return DDH_OK;
-                                },
-                                [](void* h, ddh_stream_t*, ddh_err*) noexcept -> ddh_rc {
-                                  LazyHost::self(h).do_until(LazyHost::self(h).done + LazyHost::self(h).queue.size());
-                                  return DDH_OK;
-                                },
-                                nullptr,
-                                nullptr,
-                                nullptr};
+                                }};
+// Only the tier's stream has work; an event is the number of copies before it.
+constexpr ddh_stream_api kStream = {
+    sizeof(ddh_stream_api),
+    0,
+    [](void* h, const char*, ddh_stream** out, ddh_err*) noexcept -> ddh_rc {
+      *out = static_cast<ddh_stream*>(h);
+      return DDH_OK;
+    },
+    [](void*, ddh_stream*) noexcept {},
+    [](void*, ddh_event** out, ddh_err*) noexcept -> ddh_rc {
+      *out = reinterpret_cast<ddh_event*>(new uint64_t(0));
+      return DDH_OK;
+    },
+    [](void*, ddh_event* event) noexcept { delete reinterpret_cast<uint64_t*>(event); },
+    [](void* h, ddh_event* event, ddh_stream* stream, ddh_err*) noexcept -> ddh_rc {
+      LazyHost& host = LazyHost::self(h);
+      *reinterpret_cast<uint64_t*>(event) = stream == nullptr ? 0 : host.done + host.queue.size();
+      return DDH_OK;
+    },
+    [](void* h, ddh_stream* stream, ddh_event* event, ddh_err*) noexcept -> ddh_rc {
+      if (stream == nullptr) LazyHost::self(h).do_until(*reinterpret_cast<uint64_t*>(event));
+      return DDH_OK;
+    },
+    [](void* h, ddh_stream*, ddh_err*) noexcept -> ddh_rc {
+      LazyHost::self(h).do_until(LazyHost::self(h).done + LazyHost::self(h).queue.size());
+      return DDH_OK;
+    },
+    nullptr,
+    nullptr,
+    nullptr};
 
 LazyHost::LazyHost() {
   host = {sizeof(ddh_host), DDH_ABI_MAJOR, DDH_ABI_MINOR, this, [](void*, const char* id) noexcept -> const void* {

@@ -26,8 +26,8 @@ ddh_rc move_piece(ddh_inst* inst, const ddh_coll* c, ddh_err*) noexcept {
   return DDH_OK;
 }
 
-ddh_comm_backend make_backend() {
-  ddh_comm_backend t{};
+ddh_comm_backend_api make_backend() {
+  ddh_comm_backend_api t{};
   t.struct_size = sizeof t;
   t.world = [](ddh_inst* i) noexcept { return reinterpret_cast<ddh_group*>(i); };
   t.group_info = [](ddh_inst*, ddh_group*, int32_t* rank, int32_t* size, uint32_t* caps, ddh_err*) noexcept -> ddh_rc {
@@ -53,7 +53,7 @@ struct Rank {
   SimDevice plugin{{.delay_us = 200}};
   Device device{plugin.inst(), *plugin.table, DDH_CAP_HOST_REACHABLE, "sim", 0};
   Alone alone;
-  ddh_comm_backend backend = make_backend();
+  ddh_comm_backend_api backend = make_backend();
   Clock clock;
   Memory memory;
   Comm comm{reinterpret_cast<ddh_inst*>(&alone), &backend, nullptr, clock};
@@ -73,15 +73,15 @@ struct Rank {
   Rank(const Rank&) = delete;
   Rank& operator=(const Rank&) = delete;
 
-  ddh_stream_t* stream(const char* name) {
-    ddh_stream_t* out = nullptr;
+  ddh_stream* stream(const char* name) {
+    ddh_stream* out = nullptr;
     ddh::call(device.streams().create, device.context(), name, &out);
     return out;
   }
-  void fill(void* dst, double value, ddh_stream_t* stream) {
+  void fill(void* dst, double value, ddh_stream* stream) {
     ddh::call(device.flatops().fill, device.context(), dst, DDH_F32, kNumel, value, stream);
   }
-  std::vector<float> read(const void* src, ddh_stream_t* stream) {
+  std::vector<float> read(const void* src, ddh_stream* stream) {
     std::vector<float> out(kNumel);
     device.copy(out.data(), DDH_MEM_HOST, src, DDH_MEM_DEVICE, kNumel * sizeof(float), stream);
     device.synchronize(stream);
@@ -94,11 +94,11 @@ struct Rank {
 TEST_CASE("a window orders its writer and its readers on other streams", "[windows][sim]") {
   const uint32_t flags = GENERATE(0u, DDH_WINDOW_PERMANENT);
   Rank rank;
-  ddh_stream_t* const writer = rank.stream("writer");
-  ddh_stream_t* const reader = rank.stream("reader");
-  ddh_stream_t* const second = rank.stream("second reader");
+  ddh_stream* const writer = rank.stream("writer");
+  ddh_stream* const reader = rank.stream("reader");
+  ddh_stream* const second = rank.stream("second reader");
   const ddh_window_args args{sizeof args, DDH_F32, nullptr, &kNumel, "h.0", DDH_TAG_PARAM, flags};
-  ddh_window_t* const w = rank.windows->create(args);
+  ddh_window* const w = rank.windows->create(args);
   void* const backing = rank.memory.allocate(DDH_TAG_PARAM, kNumel * sizeof(float), "backing");
   for (int epoch = 1; epoch <= 2; ++epoch) {
     w->write_begin(writer);
@@ -118,10 +118,10 @@ TEST_CASE("a window orders its writer and its readers on other streams", "[windo
 
 TEST_CASE("an exchange orders gradients, their sum and the next ones, on three streams", "[windows][sim]") {
   Rank rank;
-  ddh_stream_t* const backward = rank.stream("backward");
-  ddh_stream_t* const comm = rank.stream("comm");
+  ddh_stream* const backward = rank.stream("backward");
+  ddh_stream* const comm = rank.stream("comm");
   const ddh_exchange_args args{sizeof args, 0, nullptr, kNumel, "h.0"};
-  ddh_exchange_t* const x = rank.windows->create_exchange(args);
+  ddh_exchange* const x = rank.windows->create_exchange(args);
   void* const sum = rank.memory.allocate(DDH_TAG_GRAD, kNumel * sizeof(float), "sum");
   Norm norm;
   for (int micro = 1; micro <= 3; ++micro) {

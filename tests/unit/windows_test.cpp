@@ -35,8 +35,8 @@ struct RankTransport {
 };
 RankTransport& transport(ddh_inst* inst) { return *reinterpret_cast<RankTransport*>(inst); }
 
-ddh_comm_backend make_backend() {
-  ddh_comm_backend t{};
+ddh_comm_backend_api make_backend() {
+  ddh_comm_backend_api t{};
   t.struct_size = sizeof t;
   t.world = [](ddh_inst* i) noexcept { return reinterpret_cast<ddh_group*>(transport(i).world); };
   t.group_info = [](ddh_inst* i, ddh_group*, int32_t* rank, int32_t* size, uint32_t* caps,
@@ -49,8 +49,8 @@ ddh_comm_backend make_backend() {
   return t;
 }
 
-ddh_comm_shared make_shared() {
-  ddh_comm_shared t{};
+ddh_comm_shared_api make_shared() {
+  ddh_comm_shared_api t{};
   t.struct_size = sizeof t;
   t.region_create = [](ddh_inst* i, ddh_group*, const char*, uint64_t bytes, void** base, ddh_region**,
                        ddh_err*) noexcept -> ddh_rc {
@@ -82,8 +82,8 @@ ddh_comm_shared make_shared() {
 struct Rank {
   Rank(World& world, int32_t rank) : transport{&world, rank} {}
   RankTransport transport;
-  ddh_comm_backend backend = make_backend();
-  ddh_comm_shared shared = make_shared();
+  ddh_comm_backend_api backend = make_backend();
+  ddh_comm_shared_api shared = make_shared();
   Clock clock;
   Memory memory;
   Comm comm{reinterpret_cast<ddh_inst*>(&transport), &backend, &shared, clock};
@@ -124,7 +124,7 @@ TEST_CASE("a reader sees whole epochs only, whoever is late") {
   const int late = GENERATE(0, 1, 2), place = GENERATE(0, 1, 2);
   std::atomic<int> wrong{0};
   in_world([&](Rank& rank) {
-    ddh_window_t* w = rank.windows.create(window_args(DDH_WINDOW_PERMANENT));
+    ddh_window* w = rank.windows.create(window_args(DDH_WINDOW_PERMANENT));
     const bool is_late = rank.comm.rank() == late;
     for (int epoch = 1; epoch <= 20; ++epoch) {
       w->write_begin(nullptr);
@@ -145,7 +145,7 @@ TEST_CASE("a reader sees whole epochs only, whoever is late") {
 TEST_CASE("a window that is open can't be written, and close needs an open") {
   std::atomic<int> refused{0};
   in_world([&](Rank& rank) {
-    ddh_window_t* w = rank.windows.create(window_args(0));
+    ddh_window* w = rank.windows.create(window_args(0));
     w->write_begin(nullptr);
     w->commit(nullptr);
     w->open(nullptr, nullptr);
@@ -168,7 +168,7 @@ TEST_CASE("memory counts the segment always, and the rest of the view while it i
   std::atomic<int> wrong{0};
   in_world([&](Rank& rank) {
     const uint64_t own = kSegments[rank.comm.rank()] * sizeof(float);
-    ddh_window_t* w = rank.windows.create(window_args(0));
+    ddh_window* w = rank.windows.create(window_args(0));
     w->write_begin(nullptr);
     w->commit(nullptr);
     wrong += rank.memory.usage(DDH_TAG_PARAM).now_bytes != own;
@@ -192,7 +192,7 @@ TEST_CASE("gradients are summed in rank order from complete buffers, generation 
   std::atomic<int> wrong{0};
   in_world([&](Rank& rank) {
     NoNorm norm;
-    ddh_exchange_t* x = rank.windows.create_exchange({sizeof(ddh_exchange_args), 0, nullptr, kTotal, "x"});
+    ddh_exchange* x = rank.windows.create_exchange({sizeof(ddh_exchange_args), 0, nullptr, kTotal, "x"});
     const auto me = static_cast<size_t>(rank.comm.rank());
     const bool is_late = rank.comm.rank() == late;
     const uint64_t offset = me == 0 ? 0 : me == 1 ? 128 : 192;
@@ -221,7 +221,7 @@ TEST_CASE("further micro-batches add to the sum of the earlier ones") {
   std::atomic<int> wrong{0};
   in_world([&](Rank& rank) {
     NoNorm norm;
-    ddh_exchange_t* x = rank.windows.create_exchange({sizeof(ddh_exchange_args), 0, nullptr, kTotal, "x"});
+    ddh_exchange* x = rank.windows.create_exchange({sizeof(ddh_exchange_args), 0, nullptr, kTotal, "x"});
     std::vector<float> sum(kSegments[rank.comm.rank()] + 1);
     for (int micro = 1; micro <= 3; ++micro) {
       x->write_begin(nullptr);

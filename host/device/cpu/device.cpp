@@ -20,33 +20,32 @@ namespace {
 using ddh::guard;
 
 // Inline work is done when its call returns, so handles need only differ from NULL.
-const ddh_stream kStreams = {
-    sizeof(ddh_stream),
+const ddh_stream_api kStreams = {
+    sizeof(ddh_stream_api),
     0,
-    [](void* h, const char*, ddh_stream_t** out, ddh_err*) noexcept -> ddh_rc {
-      *out = reinterpret_cast<ddh_stream_t*>(h);
+    [](void* h, const char*, ddh_stream** out, ddh_err*) noexcept -> ddh_rc {
+      *out = reinterpret_cast<ddh_stream*>(h);
       return DDH_OK;
     },
-    [](void*, ddh_stream_t*) noexcept {},
-    [](void* h, ddh_event_t** out, ddh_err*) noexcept -> ddh_rc {
-      *out = reinterpret_cast<ddh_event_t*>(h);
+    [](void*, ddh_stream*) noexcept {},
+    [](void* h, ddh_event** out, ddh_err*) noexcept -> ddh_rc {
+      *out = reinterpret_cast<ddh_event*>(h);
       return DDH_OK;
     },
-    [](void*, ddh_event_t*) noexcept {},
-    [](void*, ddh_event_t*, ddh_stream_t*, ddh_err*) noexcept -> ddh_rc { return DDH_OK; },
-    [](void*, ddh_stream_t*, ddh_event_t*, ddh_err*) noexcept -> ddh_rc { return DDH_OK; },
-    [](void*, ddh_stream_t*, ddh_err*) noexcept -> ddh_rc { return DDH_OK; },
-    [](void*, ddh_stream_t*) noexcept -> void* { return nullptr; },
-    [](void*, ddh_stream_t*, ddh_stream_fn fn, void* arg, const ddh_access*, uint32_t, const char*,
+    [](void*, ddh_event*) noexcept {},
+    [](void*, ddh_event*, ddh_stream*, ddh_err*) noexcept -> ddh_rc { return DDH_OK; },
+    [](void*, ddh_stream*, ddh_event*, ddh_err*) noexcept -> ddh_rc { return DDH_OK; },
+    [](void*, ddh_stream*, ddh_err*) noexcept -> ddh_rc { return DDH_OK; },
+    [](void*, ddh_stream*) noexcept -> void* { return nullptr; },
+    [](void*, ddh_stream*, ddh_stream_fn fn, void* arg, const ddh_access*, uint32_t, const char*,
        ddh_err* err) noexcept -> ddh_rc { return fn(arg, err); },
     [](void*, const ddh_access*, uint32_t, const char*, ddh_err*) noexcept -> ddh_rc { return DDH_OK; },
 };
 
-const ddh_copy kCopy = {
-    sizeof(ddh_copy),
+const ddh_copy_api kCopy = {
+    sizeof(ddh_copy_api),
     0,
-    [](void*, void* dst, int32_t, const void* src, int32_t, uint64_t bytes, ddh_stream_t*,
-       ddh_err*) noexcept -> ddh_rc {
+    [](void*, void* dst, int32_t, const void* src, int32_t, uint64_t bytes, ddh_stream*, ddh_err*) noexcept -> ddh_rc {
       if (bytes > 0) std::memcpy(dst, src, bytes);
       return DDH_OK;
     },
@@ -71,9 +70,9 @@ ddh_rc info(ddh_inst*, void*, ddh_device_info* out, ddh_err* err) noexcept {
   });
 }
 
-const ddh_device& table() {
-  static const ddh_device device = {
-      sizeof(ddh_device),
+const ddh_device_api& table() {
+  static const ddh_device_api device = {
+      sizeof(ddh_device_api),
       0,
       [](ddh_inst*, int32_t* out, ddh_err*) noexcept -> ddh_rc {
         *out = 1;
@@ -102,7 +101,9 @@ constexpr ddh_desc kDesc = {sizeof(ddh_desc),
                             nullptr,
                             nullptr,
                             nullptr,
-                            DDH_CAP_IN_PROCESS | DDH_CAP_HOST_MEMORY};
+                            DDH_CAP_IN_PROCESS | DDH_CAP_HOST_MEMORY,
+                            0,
+                            0};
 constexpr const ddh_desc* kDescs[] = {&kDesc};
 
 }  // namespace

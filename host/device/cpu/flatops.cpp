@@ -9,25 +9,25 @@
 
 namespace ddhost::cpu {
 
-const ddh_flatops& flatops() {
-  static const ddh_flatops table = {
-      sizeof(ddh_flatops),
+const ddh_flatops_api& flatops() {
+  static const ddh_flatops_api table = {
+      sizeof(ddh_flatops_api),
       0,
-      [](void*, void* dst, int32_t dtype, uint64_t numel, double value, ddh_stream_t*, ddh_err* err) noexcept {
+      [](void*, void* dst, int32_t dtype, uint64_t numel, double value, ddh_stream*, ddh_err* err) noexcept {
         return ddh::guard(err, [&] { fill(dst, dtype, numel, value); });
       },
-      [](void*, void* dst, int32_t dst_dtype, const void* src, int32_t src_dtype, uint64_t numel, ddh_stream_t*,
+      [](void*, void* dst, int32_t dst_dtype, const void* src, int32_t src_dtype, uint64_t numel, ddh_stream*,
          ddh_err* err) noexcept { return ddh::guard(err, [&] { cast(dst, dst_dtype, src, src_dtype, numel); }); },
-      [](void*, float* dst, uint64_t numel, double factor, ddh_stream_t*, ddh_err* err) noexcept {
+      [](void*, float* dst, uint64_t numel, double factor, ddh_stream*, ddh_err* err) noexcept {
         return ddh::guard(err, [&] { scale(dst, numel, static_cast<float>(factor)); });
       },
-      [](void*, float* dst, const float* src, uint64_t numel, ddh_stream_t*, ddh_err* err) noexcept {
+      [](void*, float* dst, const float* src, uint64_t numel, ddh_stream*, ddh_err* err) noexcept {
         return ddh::guard(err, [&] { add(dst, src, numel); });
       },
-      [](void*, const float* src, uint64_t numel, double* out, ddh_stream_t*, ddh_err* err) noexcept {
+      [](void*, const float* src, uint64_t numel, double* out, ddh_stream*, ddh_err* err) noexcept {
         return ddh::guard(err, [&] { *out = sum_of_squares(src, numel); });
       },
-      [](void*, const float* src, uint64_t numel, int32_t* out, ddh_stream_t*, ddh_err* err) noexcept {
+      [](void*, const float* src, uint64_t numel, int32_t* out, ddh_stream*, ddh_err* err) noexcept {
         return ddh::guard(err, [&] { *out = any_nonfinite(src, numel) ? 1 : 0; });
       },
   };

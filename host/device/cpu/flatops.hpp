@@ -3,11 +3,11 @@
 // host/device/cpu/flatops.hpp: ddh.flatops/1 of the CPU device: every operation runs inline.
 #pragma once
 
-#include "ddh/host/flatops.h"
+#include "ddh/service/flatops.h"
 
 namespace ddhost::cpu {
 
 // A constant table; its functions ignore `h` and the stream.
-[[nodiscard]] const ddh_flatops& flatops();
+[[nodiscard]] const ddh_flatops_api& flatops();
 
 }  // namespace ddhost::cpu

@@ -2,18 +2,25 @@
  *
  * ddh/abi.h: the base of the ddhost plugin ABI. Read this header first.
  *
- * A plugin is a shared library that exports one function, ddh_plugin_entry_1. The host calls it once
+ * Version 0: until the freeze at 1.0 a host loads only plugins that were built with its own headers
+ * (DDH_HEADER_CHECKSUM). docs/compatibility.md says what is promised from 1.0 on.
+ *
+ * A plugin is a shared library that exports one function, ddh_plugin_entry_0. The host calls it once
  * per load and gets a module: descriptors of the plugins in the library, and functions that create,
  * query and destroy their instances. An instance belongs to one rank; N ranks may live in one process,
  * so nothing here is global and every call carries its instance.
  *
  *   loaded --create--> created --(attach, kind specific)--> attached --...--> destroyed
  *
+ * Names: `ddh_x_api` is a table of functions, `ddh_x` a struct of data or an opaque handle. An interface id ends in
+ * its revision: "ddh.comm/1". Revision 0 marks a draft, which may still change after 1.0.
+ *
  * Words used in the tags of every function pointer:
  *   [main]            called on the rank's main thread, one call at a time
- *   [step]            like [main], and only inside a step (between step_begin and step)
- *   [worker]          called on the rank's data thread, beside [main]
- *   [any]             callable from every thread
+ *   [step]            like [main], and only between a program's first acquire and the end of its last call: in a
+ *                     training step between step_begin and step, and in an evaluation
+ *   [serial]          callable from every thread of the rank, one call at a time
+ *   [any]             callable from every thread, also while other calls run, calls of the same slot included
  *   [collective]      every rank of the group makes the call, in the same order
  *   [stream-ordered]  returns before the work is done; the work is ordered by the given stream
  *   [may-block]       may wait for another rank or for a device
@@ -22,10 +29,15 @@
  *   1. Each struct begins with struct_size, set by the side that allocates it, and grows at its end only.
  *      No tail padding. T_MIN_SIZE is its size at first release and never changes. A reader takes a newer
  *      field only after DDH_HAS; what is missing means the old behaviour; 0 or NULL is always that default.
+ *      Bytes beyond the struct that the reader knows must be zero, and so must `reserved` fields: a reader
+ *      that finds others answers DDH_UNIMPLEMENTED.
  *   2. Interfaces are tables of function pointers, fetched by name and revision ("ddh.comm/1"). Slots are
- *      appended within a revision; any other change is a new revision. NULL = absent.
+ *      appended within a revision; any other change is a new revision. NULL = absent, which is allowed only
+ *      where the slot's comment says "may be NULL".
  *   3. Only fixed-width integers, float, double and pointers cross. No exception, no bool, no long, no enum.
- *   4. Constants are never renumbered; an unknown value gets DDH_UNIMPLEMENTED.
+ *   4. Constants are never renumbered; an unknown value gets DDH_UNIMPLEMENTED. Values from DDH_VENDOR_FIRST on,
+ *      capability bits from DDH_CAP_VENDOR_FIRST on, and interface ids that do not begin with "ddh." (use a reversed
+ *      domain name: "org.example.quantize/1") are never given a meaning by this project.
  *   5. Who allocates frees. A pointer argument is borrowed for the call unless its comment says otherwise.
  *   6. Strings are NUL-terminated UTF-8. Sizes are bytes where the name says bytes, elements where it says numel.
  */
@@ -37,8 +49,8 @@
 
 #include "ddh/checksum.h"
 
-#define DDH_ABI_MAJOR 1
-#define DDH_ABI_MINOR 0
+#define DDH_ABI_MAJOR 0
+#define DDH_ABI_MINOR 2
 
 #ifdef __cplusplus
 #define DDH_NX noexcept
@@ -52,6 +64,12 @@
 #define DDH_END(T, field) (offsetof(T, field) + sizeof(((T*)0)->field))
 #define DDH_HAS(p, T, field) ((p)->struct_size >= DDH_END(T, field))
 #define DDH_CAN(p, T, slot) (DDH_HAS(p, T, slot) && (p)->slot != NULL)
+
+/* The first value that vendors may define: of kinds, dtypes, tags and result codes. */
+#define DDH_VENDOR_FIRST 0x40000000
+
+/* Elements of the grid on which parameters start in a flat space and on which shards are cut. */
+#define DDH_GRID 64
 
 /* ---- Result codes ------------------------------------------------------------------------------- */
 
@@ -76,7 +94,7 @@ typedef int32_t ddh_rc;
 
 /* Where a failing call leaves its sentence. Caller-owned: no allocation, nothing to destroy.
  * `msg` holds msg_cap bytes; the callee writes at most msg_cap - 1 and a NUL, and sets msg_len.
- * A sentence names the thing, says why, and how to mend it. */
+ * A sentence names the thing, says why, and how to fix it. */
 typedef struct ddh_err {
   uint32_t struct_size;
   int32_t code;          /* the ddh_rc that the call returned */
@@ -165,11 +183,23 @@ typedef struct ddh_host {
 #define DDH_KIND_COMM 4
 #define DDH_KIND_DEVICE 5
 
-/* ddh_desc.caps that hold for every kind. Kind-specific bits begin at bit 16. */
+/* ddh_desc.caps that hold for every kind. Kind-specific bits begin at bit 16, a vendor's at bit 48. The host refuses
+ * other bits that it does not know. */
+#define DDH_CAP_VENDOR_FIRST (UINT64_C(1) << 48)
 #define DDH_CAP_IN_PROCESS 1u /* several ranks of one process may each have an instance */
 /* Touches memory of the device only in work on streams: copies, flat operations, ddh_stream.run, kernels. Strategies
  * and models without it run on devices with DDH_CAP_HOST_MEMORY alone. */
 #define DDH_CAP_STREAM_ORDERED 2u
+
+/* ddh_desc.uses and ddh_desc.understands: what a partner must know of, or give wrong results. A plugin sets the bit in
+ * `uses` where it makes use of the feature, and in `understands` where it was written with it in mind. The host refuses a
+ * run in which a model or an optimizer uses a feature that the strategy does not understand, and every bit that the host
+ * does not know. */
+#define DDH_FEATURE_POSITIONS (UINT64_C(1) << 0)    /* model: ddh_program_desc.position_flags */
+#define DDH_FEATURE_UPDATES (UINT64_C(1) << 1)      /* model: programs of DDH_PROGRAM_UPDATE */
+#define DDH_FEATURE_PARAM_DTYPES (UINT64_C(1) << 2) /* model: ddh_param_desc.compute_dtype */
+#define DDH_FEATURE_OPTIMIZERS (UINT64_C(1) << 3)   /* model: ddh_program_desc.optimizer beyond 0 */
+#define DDH_FEATURES_ALL UINT64_C(0xF)
 
 /* How the library was built; 0 = does not link it. Also in the ELF note, readable without dlopen. */
 typedef struct ddh_build {
@@ -194,8 +224,10 @@ typedef struct ddh_desc {
   const char* const* wants;  /* host interfaces it uses when present */
   const char* config_schema; /* JSON Schema (subset: docs/configuration.md) of its options; NULL = takes none */
   uint64_t caps;             /* DDH_CAP_* and the bits of its kind */
+  uint64_t uses;             /* DDH_FEATURE_* */
+  uint64_t understands;      /* DDH_FEATURE_* */
 } ddh_desc;
-#define DDH_DESC_MIN_SIZE 64u
+#define DDH_DESC_MIN_SIZE 80u
 
 typedef struct ddh_inst ddh_inst; /* an instance; the plugin's own type behind it */
 
@@ -204,8 +236,9 @@ typedef struct ddh_create {
   uint32_t reserved0;
   const ddh_host* host; /* this rank's host; lives longer than the instance */
   const char* id;       /* which plugin of the library */
+  const char* section;  /* where its options stand: "optimizer" for the key "optimizer.lr" */
 } ddh_create;
-#define DDH_CREATE_MIN_SIZE 24u
+#define DDH_CREATE_MIN_SIZE 32u
 
 typedef struct ddh_module {
   uint32_t struct_size;
@@ -223,7 +256,7 @@ typedef struct ddh_module {
 
 /* The only exported symbol. Cheap: no device, no thread, no file. [main] */
 typedef ddh_rc (*ddh_plugin_entry_fn)(const ddh_host* host, const ddh_module** out, ddh_err* err) DDH_NX;
-#define DDH_ENTRY_SYMBOL "ddh_plugin_entry_1"
+#define DDH_ENTRY_SYMBOL "ddh_plugin_entry_0"
 
 /* ---- Entry, negotiation and the ELF note: used through DDH_PLUGIN -------------------------------- */
 
@@ -262,7 +295,7 @@ static inline ddh_rc ddh_negotiate(const ddh_host* host, const ddh_module* modul
 }
 
 #ifndef DDH_ENTRY_NAME /* set it to link a plugin statically: -DDDH_ENTRY_NAME=ddh_entry_zero1 */
-#define DDH_ENTRY_NAME ddh_plugin_entry_1
+#define DDH_ENTRY_NAME ddh_plugin_entry_0
 #endif
 #ifndef DDH_MIN_HOST_MINOR
 #define DDH_MIN_HOST_MINOR 0
@@ -293,12 +326,16 @@ static inline ddh_rc ddh_negotiate(const ddh_host* host, const ddh_module* modul
       DDH_MIN_HOST_MINOR) ",\"plugins\":\"" PLUGINS "\",\"torch\":" DDH_STR(DDH_TORCH_VERSION) ",\"cuda\":" \
   DDH_STR(DDH_CUDA_VERSION) ",\"nccl\":" DDH_STR(DDH_NCCL_VERSION) ",\"headers\":\"" DDH_HEADER_CHECKSUM_TEXT "\"}"
 
+#if defined(__ELF__)
 #define DDH_NOTE(PLUGINS)                                                          \
   __attribute__((used, section(".note.ddhost"), aligned(4))) static const struct { \
     uint32_t namesz, descsz, type;                                                 \
     char name[8];                                                                  \
     char desc[sizeof(DDH_NOTE_JSON(PLUGINS))];                                     \
   } ddh_elf_note_ = {7, sizeof(DDH_NOTE_JSON(PLUGINS)), 1, "ddhost", DDH_NOTE_JSON(PLUGINS)}
+#else /* another format of libraries has no such note: such a plugin is looked at by loading it */
+#define DDH_NOTE(PLUGINS) typedef int ddh_no_elf_note_
+#endif
 
 /* Defines the entry point and the note of a library whose `static const ddh_module` is MODULE. */
 #define DDH_PLUGIN(MODULE, PLUGINS)                                                          \

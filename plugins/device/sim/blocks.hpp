@@ -9,7 +9,7 @@
 #include <map>
 #include <string>
 
-#include "ddh/host/alloc.h"
+#include "ddh/service/alloc.h"
 
 namespace sim {
 

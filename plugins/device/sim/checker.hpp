@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "ddh/host/stream.h"
+#include "ddh/service/stream.h"
 
 namespace sim {
 

@@ -21,8 +21,8 @@ using ddh::Accesses;
 using ddh::guard;
 
 Context& context_of(void* h) { return *static_cast<Context*>(h); }
-Queue* queue_of(ddh_stream_t* stream) { return reinterpret_cast<Queue*>(stream); }
-Event& event_of(ddh_event_t* event) { return *reinterpret_cast<Event*>(event); }
+Queue* queue_of(ddh_stream* stream) { return reinterpret_cast<Queue*>(stream); }
+Event& event_of(ddh_event* event) { return *reinterpret_cast<Event*>(event); }
 
 Accesses list_of(const ddh_access* accesses, uint32_t n) {
   Accesses out;
@@ -34,32 +34,32 @@ Accesses list_of(const ddh_access* accesses, uint32_t n) {
   return out;
 }
 
-const ddh_stream kStreams = {
-    sizeof(ddh_stream),
+const ddh_stream_api kStreams = {
+    sizeof(ddh_stream_api),
     0,
-    [](void* h, const char* name, ddh_stream_t** out, ddh_err* err) noexcept {
-      return guard(err, [&] { *out = reinterpret_cast<ddh_stream_t*>(context_of(h).create_stream(name)); });
+    [](void* h, const char* name, ddh_stream** out, ddh_err* err) noexcept {
+      return guard(err, [&] { *out = reinterpret_cast<ddh_stream*>(context_of(h).create_stream(name)); });
     },
-    [](void* h, ddh_stream_t* stream) noexcept {
+    [](void* h, ddh_stream* stream) noexcept {
       guard(nullptr, [&] { context_of(h).destroy_stream(queue_of(stream)); });
     },
-    [](void*, ddh_event_t** out, ddh_err* err) noexcept {
-      return guard(err, [&] { *out = reinterpret_cast<ddh_event_t*>(std::make_unique<Event>().release()); });
+    [](void*, ddh_event** out, ddh_err* err) noexcept {
+      return guard(err, [&] { *out = reinterpret_cast<ddh_event*>(std::make_unique<Event>().release()); });
     },
-    [](void*, ddh_event_t* event) noexcept {
+    [](void*, ddh_event* event) noexcept {
       if (event != nullptr) std::unique_ptr<Event>(&event_of(event)).reset();
     },
-    [](void* h, ddh_event_t* event, ddh_stream_t* stream, ddh_err* err) noexcept {
+    [](void* h, ddh_event* event, ddh_stream* stream, ddh_err* err) noexcept {
       return guard(err, [&] { context_of(h).record(event_of(event), queue_of(stream)); });
     },
-    [](void* h, ddh_stream_t* stream, ddh_event_t* event, ddh_err* err) noexcept {
+    [](void* h, ddh_stream* stream, ddh_event* event, ddh_err* err) noexcept {
       return guard(err, [&] { context_of(h).wait(queue_of(stream), event_of(event)); });
     },
-    [](void* h, ddh_stream_t* stream, ddh_err* err) noexcept {
+    [](void* h, ddh_stream* stream, ddh_err* err) noexcept {
       return guard(err, [&] { context_of(h).synchronize(queue_of(stream)); });
     },
-    [](void*, ddh_stream_t*) noexcept -> void* { return nullptr; },
-    [](void* h, ddh_stream_t* stream, ddh_stream_fn fn, void* arg, const ddh_access* accesses, uint32_t n,
+    [](void*, ddh_stream*) noexcept -> void* { return nullptr; },
+    [](void* h, ddh_stream* stream, ddh_stream_fn fn, void* arg, const ddh_access* accesses, uint32_t n,
        const char* name, ddh_err* err) noexcept {
       return guard(err, [&] {
         context_of(h).submit(queue_of(stream), name, list_of(accesses, n), [fn, arg] { ddh::call(fn, arg); });
@@ -70,25 +70,25 @@ const ddh_stream kStreams = {
     },
 };
 
-const ddh_copy kCopy = {
-    sizeof(ddh_copy),
+const ddh_copy_api kCopy = {
+    sizeof(ddh_copy_api),
     0,
-    [](void* h, void* dst, int32_t dst_memory, const void* src, int32_t src_memory, uint64_t bytes,
-       ddh_stream_t* stream, ddh_err* err) noexcept {
+    [](void* h, void* dst, int32_t dst_memory, const void* src, int32_t src_memory, uint64_t bytes, ddh_stream* stream,
+       ddh_err* err) noexcept {
       return guard(err, [&] { context_of(h).copy(dst, dst_memory, src, src_memory, bytes, queue_of(stream)); });
     },
 };
 
-const ddh_flatops kFlatops = {
-    sizeof(ddh_flatops),
+const ddh_flatops_api kFlatops = {
+    sizeof(ddh_flatops_api),
     0,
-    [](void* h, void* dst, int32_t dtype, uint64_t numel, double value, ddh_stream_t* s, ddh_err* err) noexcept {
+    [](void* h, void* dst, int32_t dtype, uint64_t numel, double value, ddh_stream* s, ddh_err* err) noexcept {
       return guard(err, [&] {
         context_of(h).submit_flat(queue_of(s), "fill", Accesses().writes(dst, numel * ddh_dtype_bytes(dtype)),
                                   flat::fill(dst, dtype, numel, value));
       });
     },
-    [](void* h, void* dst, int32_t dst_dtype, const void* src, int32_t src_dtype, uint64_t numel, ddh_stream_t* s,
+    [](void* h, void* dst, int32_t dst_dtype, const void* src, int32_t src_dtype, uint64_t numel, ddh_stream* s,
        ddh_err* err) noexcept {
       return guard(err, [&] {
         const uint64_t dst_bytes = numel * ddh_dtype_bytes(dst_dtype), src_bytes = numel * ddh_dtype_bytes(src_dtype);
@@ -96,27 +96,27 @@ const ddh_flatops kFlatops = {
                                   flat::cast(dst, dst_dtype, src, src_dtype, numel));
       });
     },
-    [](void* h, float* dst, uint64_t numel, double factor, ddh_stream_t* s, ddh_err* err) noexcept {
+    [](void* h, float* dst, uint64_t numel, double factor, ddh_stream* s, ddh_err* err) noexcept {
       return guard(err, [&] {
         context_of(h).submit_flat(queue_of(s), "scale", Accesses().updates(dst, numel * sizeof(float)),
                                   flat::scale(dst, numel, static_cast<float>(factor)));
       });
     },
-    [](void* h, float* dst, const float* src, uint64_t numel, ddh_stream_t* s, ddh_err* err) noexcept {
+    [](void* h, float* dst, const float* src, uint64_t numel, ddh_stream* s, ddh_err* err) noexcept {
       return guard(err, [&] {
         const uint64_t bytes = numel * sizeof(float);
         context_of(h).submit_flat(queue_of(s), "add", Accesses().reads(src, bytes).updates(dst, bytes),
                                   flat::add(dst, src, numel));
       });
     },
-    [](void* h, const float* src, uint64_t numel, double* out, ddh_stream_t* s, ddh_err* err) noexcept {
+    [](void* h, const float* src, uint64_t numel, double* out, ddh_stream* s, ddh_err* err) noexcept {
       return guard(err, [&] {
         context_of(h).submit(queue_of(s), "sum_of_squares",
                              Accesses().reads(src, numel * sizeof(float)).writes(out, sizeof *out),
                              flat::sum_of_squares(src, numel, out));
       });
     },
-    [](void* h, const float* src, uint64_t numel, int32_t* out, ddh_stream_t* s, ddh_err* err) noexcept {
+    [](void* h, const float* src, uint64_t numel, int32_t* out, ddh_stream* s, ddh_err* err) noexcept {
       return guard(err, [&] {
         context_of(h).submit(queue_of(s), "any_nonfinite",
                              Accesses().reads(src, numel * sizeof(float)).writes(out, sizeof *out),
@@ -148,8 +148,8 @@ class Sim final : public ddh::Instance {
 };
 
 const void* Sim::interface(std::string_view id) const {
-  static const ddh_device table = {
-      sizeof(ddh_device),
+  static const ddh_device_api table = {
+      sizeof(ddh_device_api),
       0,
       [](ddh_inst*, int32_t* out, ddh_err*) noexcept -> ddh_rc {
         *out = 1;

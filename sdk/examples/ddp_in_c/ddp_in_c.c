@@ -38,11 +38,11 @@ typedef struct unit_state {
 
 struct ddh_inst {
   void* h; /* first argument of every service of the host */
-  const ddh_alloc* alloc;
-  const ddh_comm* comm;
-  const ddh_flatops* flatops;
-  const ddh_optim* optim;
-  const ddh_params* init;
+  const ddh_alloc_api* alloc;
+  const ddh_comm_api* comm;
+  const ddh_flatops_api* flatops;
+  const ddh_optim_api* optim;
+  const ddh_params_api* init;
   ddh_attach_args args;
   const ddh_model_desc* model;
   param_state* params;
@@ -61,9 +61,11 @@ static int accumulates(const ddh_inst* s) {
 }
 
 static int trained_in(const ddh_inst* s, int32_t param, int32_t program) {
-  const uint8_t* mask = s->model->programs[program]->trainable;
-  if ((s->model->params[param]->attributes & DDH_PARAM_FROZEN) != 0) return 0;
-  return mask == NULL || mask[param] != 0;
+  for (uint32_t i = 0; i < s->args.n_programs; ++i) {
+    const ddh_run_program* p = ddh_attach_program(&s->args, i);
+    if (p->program == program) return p->trains != NULL && p->trains[param] != 0;
+  }
+  return 0;
 }
 
 /* ---- attach, plan, materialize ---------------------------------------------------------------------- */
@@ -81,7 +83,7 @@ static ddh_rc lay_out(ddh_inst* s, ddh_err* err) {
     for (uint32_t p = 0; p < m->n_params; ++p) {
       if (m->params[p]->owner_unit != (int32_t)u) continue;
       s->params[p].offset = s->numel;
-      s->numel += (m->params[p]->numel + 63) / 64 * 64;
+      s->numel += (m->params[p]->numel + DDH_GRID - 1) / DDH_GRID * DDH_GRID;
     }
     unit->numel = s->numel - unit->offset;
     unit->views = calloc(m->units[u]->n_params, sizeof *unit->views);
@@ -121,16 +123,14 @@ static int unit_is_trained_in(const ddh_inst* s, int32_t unit, int32_t program) 
 static ddh_rc plan(ddh_inst* s, ddh_plan* out, ddh_err* err) {
   const uint64_t bytes = s->numel * sizeof(float);
   const uint32_t per_unit = s->args.reduce_order == DDH_RANK_FIRST ? s->args.grad_accum_steps : 1;
-  uint32_t program = 0;
+  const int32_t program = s->args.n_programs == 0 ? -1 : ddh_attach_program(&s->args, 0)->program;
   (void)err;
   out->param_bytes = bytes;
   out->grad_bytes = accumulates(s) ? 2 * bytes : bytes;
   out->optim_bytes = s->n_slots * bytes;
   out->comm_bytes = out->reduce_calls = out->publish_calls = 0;
-  while (program < s->model->n_programs && s->model->programs[program]->kind != DDH_PROGRAM_TRAIN) ++program;
-  if (program == s->model->n_programs) return DDH_OK;
   for (uint32_t u = 0; u < s->model->n_units; ++u)
-    if (unit_is_trained_in(s, (int32_t)u, (int32_t)program)) out->reduce_calls += per_unit;
+    if (unit_is_trained_in(s, (int32_t)u, program)) out->reduce_calls += per_unit;
   return DDH_OK;
 }
 
@@ -179,7 +179,8 @@ static ddh_rc acquire(ddh_inst* s, const ddh_unit_use* use, ddh_unit_view* out, 
     views[i].dtype = DDH_F32;
     views[i].data = s->values + state->offset;
     views[i].numel = s->model->params[p]->numel;
-    if (use->phase != DDH_PHASE_BACKWARD || !trained_in(s, p, use->program)) continue;
+    if (use->phase != DDH_PHASE_BACKWARD || (use->flags & DDH_OP_INPUT_GRAD_ONLY) != 0) continue;
+    if (!trained_in(s, p, use->program)) continue;
     views[i].grad = s->grads + state->offset;
     views[i].grad_dtype = DDH_F32;
     views[i].grad_mode = state->written ? DDH_GRAD_ADD : DDH_GRAD_WRITE;
@@ -305,9 +306,22 @@ static ddh_rc state_commit(ddh_inst* s, ddh_err* err) {
   return DDH_OK;
 }
 
-static const ddh_strategy kStrategy = {
-    sizeof(ddh_strategy), 0,    attach, plan,         materialize, step_begin, acquire, release,
-    grads_ready,          step, state,  state_commit, NULL,        NULL,       NULL,    NULL};
+static const ddh_strategy_api kStrategy = {sizeof(ddh_strategy_api),
+                                           0,
+                                           attach,
+                                           plan,
+                                           materialize,
+                                           step_begin,
+                                           acquire,
+                                           release,
+                                           grads_ready,
+                                           step,
+                                           state,
+                                           state_commit,
+                                           NULL,
+                                           NULL,
+                                           NULL,
+                                           NULL};
 
 /* ---- the library ----------------------------------------------------------------------------------------- */
 
@@ -354,7 +368,9 @@ static const ddh_desc kDesc = {sizeof(ddh_desc),
                                kNeeds,
                                NULL,
                                NULL,
-                               DDH_CAP_IN_PROCESS};
+                               DDH_CAP_IN_PROCESS,
+                               0,
+                               DDH_FEATURE_POSITIONS | DDH_FEATURE_UPDATES};
 static const ddh_desc* const kDescs[] = {&kDesc};
 static const ddh_module kModule = {sizeof(ddh_module), 1, kDescs, &kBuild, create, get_interface, destroy};
 DDH_PLUGIN(kModule, "strategy:ddp_in_c");

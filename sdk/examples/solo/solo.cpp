@@ -14,7 +14,7 @@ class Solo final : public ddh::Strategy {
     if (args.world_size != 1 || args.grad_accum_steps != 1)
       ddh::fail(DDH_FAILED_PRECONDITION,
                 "solo trains on one rank without accumulation; use --nproc 1, or --strategy ddp");
-    layout_ = ddh::ModelLayout(*args.model, 1, args.compute_dtype, ddh::whole_params(host, *args.model));
+    layout_ = ddh::ModelLayout(args, ddh::whole_params(host, *args.model));
     views_ = ddh::UnitViews(*args.model, layout_);
   }
 

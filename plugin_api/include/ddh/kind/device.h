@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ddh/kind/device.h: "ddh.device/1", memory, streams, copies and flat operations of an accelerator.
+ * ddh/kind/device.h: "ddh.device/0", memory, streams, copies and flat operations of an accelerator.
  *
  * The host's services ddh.alloc, ddh.stream, ddh.copy and ddh.flatops stand on one device per rank: number local_rank
  * modulo count. The CPU is built in and has the same table. A device plugin says "no device" from open, never at load.
@@ -12,12 +12,12 @@
 #define DDH_KIND_DEVICE_H
 
 #include "ddh/abi.h"
-#include "ddh/host/alloc.h"
-#include "ddh/host/copy.h"
-#include "ddh/host/flatops.h"
-#include "ddh/host/stream.h"
+#include "ddh/service/alloc.h"
+#include "ddh/service/copy.h"
+#include "ddh/service/flatops.h"
+#include "ddh/service/stream.h"
 
-#define DDH_DEVICE_IFACE "ddh.device/1"
+#define DDH_DEVICE_IFACE "ddh.device/0"
 
 /* ddh_desc.caps of devices. */
 /* Its memory is the host's and every stream runs inline: everyone may touch everything at any time (the CPU). */
@@ -36,7 +36,7 @@ typedef struct ddh_device_info {
 #define DDH_DEVICE_INFO_MIN_SIZE 88u
 
 /* The tables take the device's own `context` as their first argument `h`; their headers have the contract. */
-typedef struct ddh_device {
+typedef struct ddh_device_api {
   uint32_t struct_size;
   uint32_t reserved0;
   /* How many devices this machine has. [any] */
@@ -51,10 +51,10 @@ typedef struct ddh_device {
   ddh_rc (*allocate)(void* context, const ddh_alloc_args* args, void** out, ddh_err* err) DDH_NX;
   /* Takes back what allocate gave, with the same kind of memory. NULL is ignored. [any] */
   void (*release)(void* context, void* p, int32_t memory) DDH_NX;
-  const ddh_stream* stream; /* constant tables, valid while the context is open */
-  const ddh_copy* copy;
-  const ddh_flatops* flatops;
-} ddh_device;
+  const ddh_stream_api* stream; /* constant tables, valid while the context is open */
+  const ddh_copy_api* copy;
+  const ddh_flatops_api* flatops;
+} ddh_device_api;
 #define DDH_DEVICE_MIN_SIZE 80u
 
 #endif

@@ -4,7 +4,8 @@
  *
  *   created --attach--> attached --(update | prepare* update)*--> destroyed
  *
- * Its config schema has a number option "lr": the host makes a step's learning rate from it (ddh_step_block.lr).
+ * Its config schema has a number option "lr": the host makes a step's learning rate from it (ddh_step_block.lr). A run
+ * may have several instances, each with a section of options and slots of its own (ddh_create.section).
  * Strategies call it through ddh.optim; it never learns how parameters are cut. The same elements get the same bits
  * whatever ranges they come in.
  *
@@ -15,8 +16,8 @@
 #define DDH_KIND_OPTIMIZER_H
 
 #include "ddh/abi.h"
-#include "ddh/host/optim.h"
 #include "ddh/kind/model.h"
+#include "ddh/service/optim.h"
 
 #define DDH_OPTIMIZER_IFACE "ddh.optimizer/1"
 
@@ -29,8 +30,8 @@ typedef struct ddh_update_args {
   uint32_t reserved0;
   const ddh_optim_shard* shard;
   const ddh_step_block* block; /* the gradient is inv_scale * clip_factor * (sum of the sources), held to clip_value */
-  const int64_t* param_steps;  /* per parameter of the model: updates so far, this one included (1 at the first) */
-  ddh_stream_t* stream;
+  const int64_t* param_steps; /* per parameter of the model: updates by this instance, this one included (1 at first) */
+  ddh_stream* stream;
   /* Sums over whole parameters, sum_count for each parameter of the model; NULL in prepare and without sums. */
   const double* param_sums;
 } ddh_update_args;
@@ -44,7 +45,7 @@ typedef struct ddh_prepare_args {
 } ddh_prepare_args;
 #define DDH_PREPARE_ARGS_MIN_SIZE 24u
 
-typedef struct ddh_optimizer {
+typedef struct ddh_optimizer_api {
   uint32_t struct_size;
   uint32_t reserved0;
   /* Learns the parameters (names, shapes, attributes) before the layout is made. `model` outlives the instance. [main] */
@@ -64,7 +65,7 @@ typedef struct ddh_optimizer {
   ddh_rc (*prepare)(ddh_inst* self, const ddh_prepare_args* args, ddh_err* err) DDH_NX;
   /* 0: no call reads or writes slot `index` of this parameter, so that it need not exist; else 1. NULL = all 1. [any] */
   int32_t (*slot_used)(ddh_inst* self, uint32_t index, int32_t param) DDH_NX;
-} ddh_optimizer;
+} ddh_optimizer_api;
 #define DDH_OPTIMIZER_MIN_SIZE 72u
 
 #endif

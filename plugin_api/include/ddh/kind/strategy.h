@@ -9,16 +9,17 @@
  * computation nor the transport nor the device. Rules that make every strategy give the same bits (docs/numerics.md):
  *   - Layout: parameters start on 64-element boundaries of a flat space; padding is zero and stays zero; cuts are on
  *     the 64-element grid.
- *   - The gradient of a (unit, micro-batch) is complete before it is summed. DDH_RANK_FIRST: over the ranks, then
- *     one fp32 addition per micro-batch. DDH_MICRO_FIRST: one addition per use and micro-batch on each rank, then
- *     over the ranks.
+ *   - The gradient of a (unit, micro-batch) is complete before it is summed. DDH_RANK_FIRST: one left fold over the
+ *     global micro-batches (micro-batch m of rank r has the place m * world_size + r), in blocks of reduce_block of them:
+ *     the sum over the ranks starts from what is accumulated. DDH_MICRO_FIRST: one addition per use and micro-batch on
+ *     each rank, then over the ranks.
  *   - Strategies SUM. Scale, clip, skip and learning rate come with ddh.optim's decide and update. */
 #ifndef DDH_KIND_STRATEGY_H
 #define DDH_KIND_STRATEGY_H
 
 #include "ddh/abi.h"
-#include "ddh/host/comm.h"
 #include "ddh/kind/model.h"
+#include "ddh/service/comm.h"
 
 #define DDH_STRATEGY_IFACE "ddh.strategy/1"
 
@@ -31,6 +32,35 @@
 #define DDH_RANK_FIRST 1
 #define DDH_MICRO_FIRST 2
 
+/* One use of a unit in a micro-batch: the host calls acquire, the model's forward or backward, and release. */
+#define DDH_OP_GRADS_READY 1u     /* grads_ready follows: the gradients of the unit's own parameters are complete */
+#define DDH_OP_RECOMPUTED 2u      /* this forward runs again before its backward */
+#define DDH_OP_FORWARD_ONLY 4u    /* of a training program: no backward follows, the unit keeps no activations */
+#define DDH_OP_INPUT_GRAD_ONLY 8u /* this backward gives the gradient of the unit's input alone */
+typedef struct ddh_op {
+  uint32_t struct_size;
+  int32_t unit;
+  int32_t position; /* in the program's unit list */
+  int32_t phase;    /* DDH_PHASE_* */
+  uint32_t flags;   /* DDH_OP_* */
+  uint32_t reserved0;
+} ddh_op;
+#define DDH_OP_MIN_SIZE 24u
+
+/* A program that this run executes. The list is the host's one truth about order: no reader derives it anew. */
+typedef struct ddh_run_program {
+  uint32_t struct_size;
+  int32_t program;    /* index in ddh_model_desc.programs */
+  const ddh_op* ops;  /* of one micro-batch, in the order of the calls */
+  uint64_t op_stride; /* bytes between two ops */
+  uint32_t n_ops;
+  uint32_t micro_batches; /* that follow one another: of a training program in a step; of others 1 */
+  const uint8_t* trains; /* one per parameter of the model, 1 = updated by this program's steps; NULL: trains nothing */
+} ddh_run_program;
+#define DDH_RUN_PROGRAM_MIN_SIZE 40u
+
+/* The state of all programs in the list exists from materialize to destroy; programs that are not in it are never run,
+ * and need none. */
 typedef struct ddh_attach_args {
   uint32_t struct_size;
   int32_t rank;
@@ -39,14 +69,30 @@ typedef struct ddh_attach_args {
   const ddh_model_desc* model; /* lives longer than the instance */
   ddh_group* group;            /* the data-parallel group */
   int32_t reduce_order;        /* DDH_RANK_FIRST, DDH_MICRO_FIRST */
-  int32_t compute_dtype;       /* what views show */
-  uint32_t recompute_every;    /* every so many units run their forward again before their backward; 0: none */
+  int32_t compute_dtype;       /* what views show, where a parameter has no compute_dtype of its own */
+  const ddh_run_program*
+      programs;            /* lives longer than the instance; training programs first, in the order of their turns */
+  uint64_t program_stride; /* bytes between two of them */
+  uint32_t n_programs;
+  uint32_t reduce_block; /* micro-batches of a block of the ordered sum; at least 1 */
+  int32_t node;          /* of this rank; nodes hold ranks_per_node consecutive ranks */
+  int32_t local_rank;    /* in its node */
+  int32_t ranks_per_node;
   uint32_t reserved0;
 } ddh_attach_args;
-#define DDH_ATTACH_ARGS_MIN_SIZE 48u
+#define DDH_ATTACH_ARGS_MIN_SIZE 80u
+
+/* The i-th program of the run, and the i-th op of a program. */
+static inline const ddh_run_program* ddh_attach_program(const ddh_attach_args* args, uint32_t i) {
+  return (const ddh_run_program*)(const void*)((const char*)(const void*)args->programs + args->program_stride * i);
+}
+static inline const ddh_op* ddh_program_op(const ddh_run_program* program, uint32_t i) {
+  return (const ddh_op*)(const void*)((const char*)(const void*)program->ops + program->op_stride * i);
+}
 
 /* What a rank will hold at the highest moment of a step, addressable, to the byte; and what it will ask of comm
- * in one step of the first train program (logical calls, all micro-batches). */
+ * in one step of the first program of the run (logical calls, all micro-batches). Messages that do not come in every
+ * step, such as a publish every 100 steps, count as if they came in this one. */
 typedef struct ddh_plan {
   uint32_t struct_size;
   uint32_t reserved0;
@@ -60,7 +106,8 @@ typedef struct ddh_plan {
 } ddh_plan;
 #define DDH_PLAN_MIN_SIZE 64u
 
-/* One use of a unit. `next` are the units that the host will acquire after it, nearest first: what to prefetch. */
+/* One use of a unit. `next` are the units that the host will acquire after it, nearest first, to the end of the step or
+ * of the pass: what to prefetch. */
 typedef struct ddh_unit_use {
   uint32_t struct_size;
   int32_t program;
@@ -70,8 +117,8 @@ typedef struct ddh_unit_use {
   int32_t phase; /* DDH_PHASE_* */
   const int32_t* next;
   uint32_t n_next;
-  uint32_t reserved0;
-  ddh_stream_t* stream;
+  uint32_t flags; /* DDH_OP_* */
+  ddh_stream* stream;
 } ddh_unit_use;
 #define DDH_UNIT_USE_MIN_SIZE 48u
 
@@ -94,12 +141,12 @@ typedef struct ddh_state_entry {
   int32_t memory;         /* DDH_MEM_* */
   uint64_t offset, numel; /* elements inside the parameter */
   void* data;             /* valid until the next call of the strategy; NULL in DDH_MEM_FILE: state_read, state_write */
-  int32_t replica_index;  /* 0 writes; other ranks hold the same values */
+  int32_t replica_index;  /* 0 writes; other ranks hold the same values, and all replicas of an entry are equal */
   int32_t replica_count;
 } ddh_state_entry;
 #define DDH_STATE_ENTRY_MIN_SIZE 56u
 
-typedef struct ddh_strategy {
+typedef struct ddh_strategy_api {
   uint32_t struct_size;
   uint32_t reserved0;
   /* Learns model, world and settings; makes its layout; allocates nothing large. DDH_FAILED_PRECONDITION: it can't
@@ -109,7 +156,7 @@ typedef struct ddh_strategy {
   ddh_rc (*plan)(ddh_inst* self, ddh_plan* out, ddh_err* err) DDH_NX;
   /* Allocates, and initializes parameters through ddh.params. [main] [collective] [may-block] */
   ddh_rc (*materialize)(ddh_inst* self, ddh_err* err) DDH_NX;
-  /* A step of a program begins: no gradient has been written. [main] [collective] */
+  /* A step of a training program begins: no gradient has been written. [main] [collective] */
   ddh_rc (*step_begin)(ddh_inst* self, const ddh_step_begin_args* args, ddh_err* err) DDH_NX;
   /* Makes a unit's parameters visible, and in DDH_PHASE_BACKWARD its gradients writable. The view (struct_size set by
    * the caller) stays valid until the matching release. [step] [collective] [stream-ordered] [may-block] */
@@ -120,24 +167,21 @@ typedef struct ddh_strategy {
    * strategy's until the next acquire in backward. Between the unit's backward and its release.
    * [step] [collective] [stream-ordered] [may-block] */
   ddh_rc (*grads_ready)(ddh_inst* self, const ddh_unit_use* use, ddh_err* err) DDH_NX;
-  /* All micro-batches are through: finish the reduction, decide, update, publish. [step] [collective] [may-block] */
+  /* All micro-batches are through: finish the reduction, call ddh.optim decide once, update, publish.
+   * [step] [collective] [may-block] */
   ddh_rc (*step)(ddh_inst* self, ddh_err* err) DDH_NX;
   /* The pieces of state that this rank holds; work on streams of the strategy's own that touches them is done. *n: capacity
    * in, number out; entries == NULL asks the number. Each entry has `stride` bytes. [main] */
   ddh_rc (*state)(ddh_inst* self, ddh_state_entry* entries, uint64_t stride, uint32_t* n, ddh_err* err) DDH_NX;
   /* Entries were overwritten (a load): make it so everywhere. [main] [collective] */
   ddh_rc (*state_commit)(ddh_inst* self, ddh_err* err) DDH_NX;
-  /* Another rank failed: give up waits, free nothing shared. May be NULL. [any] */
-  void (*abort)(ddh_inst* self, const char* reason) DDH_NX;
-  /* The world was rebuilt: forget pending communication of older generations. May be NULL. [main] [collective] */
-  ddh_rc (*reset)(ddh_inst* self, uint64_t generation, ddh_err* err) DDH_NX;
   /* Copies elements [offset, offset + numel) of an entry without a pointer, given by its place in what the last call of
    * state told. May be NULL where every entry has one. [main] */
   ddh_rc (*state_read)(ddh_inst* self, uint32_t entry, uint64_t offset, uint64_t numel, void* dst, ddh_err* err) DDH_NX;
   /* The other way, for a load; state_commit follows. May be NULL as state_read. [main] */
   ddh_rc (*state_write)(ddh_inst* self, uint32_t entry, uint64_t offset, uint64_t numel, const void* src,
                         ddh_err* err) DDH_NX;
-} ddh_strategy;
-#define DDH_STRATEGY_MIN_SIZE 120u
+} ddh_strategy_api;
+#define DDH_STRATEGY_MIN_SIZE 104u
 
 #endif

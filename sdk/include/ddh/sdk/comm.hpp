@@ -58,17 +58,17 @@ ddh_rc comm_collective(ddh_inst* i, const ddh_coll* args, ddh_err* err) noexcept
   return comm_guard(err, [&] {
     if (args == nullptr || args->struct_size < DDH_COLL_MIN_SIZE)
       fail(DDH_INVALID_ARGUMENT, "a collective needs a ddh_coll whose struct_size is set");
-    (self_as<CommBackend>(i).*Collective)(*args);
+    (self_as<CommBackend>(i).*Collective)(copy_of(*args));
   });
 }
 }  // namespace detail
 
 inline const void* CommBackend::interface(std::string_view id) const {
-  static const ddh_comm_backend table = {
-      sizeof(ddh_comm_backend),
+  static const ddh_comm_backend_api table = {
+      sizeof(ddh_comm_backend_api),
       0,
       [](ddh_inst* i, const ddh_comm_init* args, ddh_err* err) noexcept {
-        return detail::comm_guard(err, [&] { self_as<CommBackend>(i).init(*args); });
+        return detail::comm_guard(err, [&] { self_as<CommBackend>(i).init(copy_of(*args)); });
       },
       [](ddh_inst* i) noexcept { return self_as<CommBackend>(i).world(); },
       [](ddh_inst* i, const char* name, const int32_t* ranks, uint32_t n, ddh_group** out, ddh_err* err) noexcept {
@@ -88,7 +88,6 @@ inline const void* CommBackend::interface(std::string_view id) const {
         return detail::comm_guard(err, [&] { self_as<CommBackend>(i).barrier(group); });
       },
       [](ddh_inst* i, const char* reason) noexcept { guard(nullptr, [&] { self_as<CommBackend>(i).abort(reason); }); },
-      nullptr,
       [](ddh_inst* i, ddh_err* err) noexcept {
         return detail::comm_guard(err, [&] { self_as<CommBackend>(i).finalize(); });
       },
@@ -97,8 +96,8 @@ inline const void* CommBackend::interface(std::string_view id) const {
 }
 
 inline const void* CommShared::interface(std::string_view id) const {
-  static const ddh_comm_shared table = {
-      sizeof(ddh_comm_shared),
+  static const ddh_comm_shared_api table = {
+      sizeof(ddh_comm_shared_api),
       0,
       [](ddh_inst* i, ddh_group* group, const char* name, uint64_t bytes, void** base, ddh_region** out,
          ddh_err* err) noexcept {

@@ -225,69 +225,48 @@ class GatheredParams {
   size_t n_open_ = 0;
 };
 
-// The uses of units in a step of a program with so many micro-batches, as the host makes them.
-struct UnitOrder {
-  std::vector<int32_t> units;
-  std::vector<int32_t> phases;  // DDH_PHASE_*
-  std::vector<int32_t> positions;
-
-  UnitOrder(const ddh_program_desc& program, const ddh_attach_args& args, uint32_t micro_batches) {
-    const bool trains = program.kind != DDH_PROGRAM_EVAL;
-    const auto add = [&](uint32_t i, int32_t phase) {
-      units.push_back(program.units[i]);
-      phases.push_back(phase);
-      positions.push_back(static_cast<int32_t>(i));
-    };
-    for (uint32_t m = 0; m < micro_batches; ++m) {
-      for (uint32_t i = 0; i < program.n_units; ++i) add(i, trains ? DDH_PHASE_FORWARD : DDH_PHASE_EVAL);
-      for (uint32_t i = program.n_units; trains && i-- > 0;) {
-        if (args.recompute_every > 0 && (i + 1) % args.recompute_every == 0) add(i, DDH_PHASE_RECOMPUTE);
-        add(i, DDH_PHASE_BACKWARD);
-      }
-    }
-  }
-  [[nodiscard]] ddh_unit_use use(int32_t program, size_t at) const {
+// Calls use_unit(ddh_unit_use) for the uses of `micro_batches` micro-batches of a program, as the host makes them.
+template <class UseUnit>
+void run_uses(const RunProgram& program, uint32_t micro_batches, UseUnit&& use_unit) {
+  const std::vector<int32_t> units = program.units(micro_batches);
+  for (size_t at = 0; at < units.size(); ++at) {
+    const ddh_op& op = program.ops[at % program.ops.size()];
     ddh_unit_use use{};
     use.struct_size = sizeof use;
-    use.program = program;
-    use.unit = units[at];
-    use.position = positions[at];
-    use.phase = phases[at];
+    use.program = program.program;
+    use.unit = op.unit;
+    use.position = op.position;
+    use.micro_batch = static_cast<int32_t>(at / program.ops.size());
+    use.phase = op.phase;
+    use.flags = op.flags;
     use.next = units.data() + at + 1;
     use.n_next = static_cast<uint32_t>(units.size() - at - 1);
-    return use;
+    use_unit(use);
   }
-};
+}
 
-// Runs acquire and release over the steps of every program on `params`, which must not be materialized.
+// Runs acquire and release over the steps of every program of the run on `params`, which must not be materialized.
 template <class Acquire, class Release>
-uint64_t peak_open_bytes(const ddh_attach_args& args, GatheredParams& params, Acquire&& acquire, Release&& release) {
-  for (uint32_t p = 0; p < args.model->n_programs; ++p) {
-    const ddh_program_desc& program = *args.model->programs[p];
-    const bool trains = program.kind != DDH_PROGRAM_EVAL;
-    const UnitOrder order(program, args, trains ? std::min(2U, args.grad_accum_steps) : 1);
-    for (size_t i = 0; i < order.units.size(); ++i) {
-      const ddh_unit_use use = order.use(static_cast<int32_t>(p), i);
+uint64_t peak_open_bytes(GatheredParams& params, Acquire&& acquire, Release&& release) {
+  for (const RunProgram& program : params.layout().programs) {
+    run_uses(program, std::min(2U, program.micro_batches), [&](const ddh_unit_use& use) {
       acquire(use, params);
       release(use, params);
-    }
+    });
     params.close_except({});
   }
   return params.peak_open_bytes();
 }
 
-// Calls acquire and release as a step of the first train program does; without one not at all.
+// Calls acquire and release as a step of the run's first program does.
 template <class Acquire, class Release>
-void run_train_step(const ddh_attach_args& args, Acquire&& acquire, Release&& release) {
-  int32_t p = 0;
-  const auto n_programs = static_cast<int32_t>(args.model->n_programs);
-  while (p < n_programs && args.model->programs[p]->kind != DDH_PROGRAM_TRAIN) ++p;
-  if (p == n_programs) return;
-  const UnitOrder order(*args.model->programs[p], args, args.grad_accum_steps);
-  for (size_t i = 0; i < order.units.size(); ++i) {
-    acquire(order.use(p, i));
-    release(order.use(p, i));
-  }
+void run_train_step(const ModelLayout& layout, Acquire&& acquire, Release&& release) {
+  if (layout.programs.empty()) return;
+  const RunProgram& program = layout.programs.front();
+  run_uses(program, program.micro_batches, [&](const ddh_unit_use& use) {
+    acquire(use);
+    release(use);
+  });
 }
 
 }  // namespace DDH_HIDDEN

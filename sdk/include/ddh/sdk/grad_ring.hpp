@@ -139,22 +139,17 @@ class GradRing {
   // that of their last.
   [[nodiscard]] size_t most_written_at_once() const {
     size_t most = 0;
-    for (uint32_t g = 0; g < args_.model->n_programs; ++g) {
-      const ddh_program_desc& program = *args_.model->programs[g];
-      std::vector<size_t> written(program.n_units, 0);
+    for (const RunProgram& program : layout_->programs) {
+      std::vector<size_t> written(program.ops.size(), 0);  // per op
       for (size_t s = 0; s < spaces_.size(); ++s) {
-        if (spaces_[s].has_own_buffer || !layout_->spaces[s].trained_in(static_cast<int32_t>(g))) continue;
-        const auto uses_it = [&](int32_t unit) {
-          const std::vector<size_t>& uses = layout_->unit_uses[static_cast<size_t>(unit)];
-          return std::find(uses.begin(), uses.end(), s) != uses.end();
+        if (spaces_[s].has_own_buffer || !layout_->spaces[s].trained_in(program.program)) continue;
+        const auto writes_it = [&](const ddh_op& op) {
+          const std::vector<size_t>& uses = layout_->unit_uses[static_cast<size_t>(op.unit)];
+          return gives_gradients(op.phase, op.flags) && std::find(uses.begin(), uses.end(), s) != uses.end();
         };
-        const int32_t* const end = program.units + program.n_units;
-        const int32_t* const first = std::find_if(program.units, end, uses_it);
-        for (const int32_t* at = end; at > first; --at) {
-          if (!uses_it(at[-1])) continue;
-          for (const int32_t* unit = first; unit < at; ++unit) ++written[static_cast<size_t>(unit - program.units)];
-          break;
-        }
+        const auto first = std::find_if(program.ops.begin(), program.ops.end(), writes_it);
+        const auto last = std::find_if(program.ops.rbegin(), program.ops.rend(), writes_it).base();
+        for (auto op = first; op < last; ++op) ++written[static_cast<size_t>(op - program.ops.begin())];
       }
       if (!written.empty()) most = std::max(most, *std::max_element(written.begin(), written.end()));
     }

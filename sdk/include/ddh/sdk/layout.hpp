@@ -7,14 +7,14 @@
 #include <algorithm>
 #include <vector>
 
-#include "ddh/sdk/plugin.hpp"
+#include "ddh/sdk/run_program.hpp"
 
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
 // Parameters start, and shards are cut, on this grid (elements): a cache line of floats times four, and the block of
 // the exact norm.
-inline constexpr uint64_t kGrid = 64;
+inline constexpr uint64_t kGrid = DDH_GRID;
 
 inline constexpr uint64_t round_up_to_grid(uint64_t numel) { return (numel + kGrid - 1) / kGrid * kGrid; }
 
@@ -41,11 +41,11 @@ struct Cut {
   std::vector<uint64_t> segment_numel, segment_offset;  // per rank
 };
 
-// The flat space of one layout group: the parameters of one unit that the same programs train (or none), and that the
-// optimizer needs whole, or not. A bucket is the flat space of several units.
+// The flat space of one layout group: the parameters of one unit that the same programs train (or none), that views show in
+// the same dtype, and that the optimizer needs whole, or not. A bucket is the flat space of several units.
 struct FlatSpace {
   int32_t unit = 0;         // of a bucket: the one whose backward is the last
-  uint64_t trained_by = 0;  // bit g: program g trains these parameters
+  uint64_t trained_by = 0;  // bit g: program g, if the run has it, trains these
   bool whole = false;       // segments end where parameters end
   bool persistent = false;  // small parameters whose full view is always there
   bool shared = false;      // used more than once in a pass: tied weights, a unit that occurs twice
@@ -92,21 +92,21 @@ struct Grouping {
 class ModelLayout {
  public:
   ModelLayout() = default;
-  // `whole`: per parameter, whether it must stay on one rank; empty: any may be cut.
-  ModelLayout(const ddh_model_desc& model, int32_t world_size, int32_t compute_dtype,
-              const std::vector<bool>& whole = {}, const Grouping& grouping = {})
-      : place(model.n_params), unit_uses(model.n_units) {
+  // For the model and the programs of a run, cut among args.world_size ranks. `whole`: per parameter, whether it must stay
+  // on one rank; empty: any may be cut.
+  explicit ModelLayout(const ddh_attach_args& args, const std::vector<bool>& whole = {}, const Grouping& grouping = {})
+      : programs(run_programs(args)), place(args.model->n_params), unit_uses(args.model->n_units) {
+    const ddh_model_desc& model = *args.model;
     for (uint32_t p = 0; p < model.n_params; ++p) {
       const bool persistent = model.params[p]->numel * sizeof(float) <= grouping.persistent_bytes;
-      join_space(model, static_cast<int32_t>(p), !whole.empty() && whole[p], persistent);
+      join_space(args, static_cast<int32_t>(p), !whole.empty() && whole[p], persistent);
     }
     find_shared(model);
-    fill_buckets(model, grouping);
-    const std::vector<int32_t> owners = deal_whole_params(world_size);
+    fill_buckets(grouping);
+    const std::vector<int32_t> owners = deal_whole_params(args.world_size);
     for (FlatSpace& space : spaces) {
-      space.dtype = compute_dtype;
       place_params(space, owners);
-      space.cut = space.whole ? cut_at_owners(space, owners, world_size) : Cut(space.numel, world_size);
+      space.cut = space.whole ? cut_at_owners(space, owners, args.world_size) : Cut(space.numel, args.world_size);
     }
     for (uint32_t u = 0; u < model.n_units; ++u) {
       for (uint32_t i = 0; i < model.units[u]->n_params; ++i) {
@@ -121,9 +121,13 @@ class ModelLayout {
     size_t space = 0;
     uint64_t offset = 0;
   };
+  std::vector<RunProgram> programs;
   std::vector<FlatSpace> spaces;
   std::vector<Place> place;                    // per parameter
   std::vector<std::vector<size_t>> unit_uses;  // per unit: the spaces it reads
+
+  // What ddh_plan counts calls of.
+  [[nodiscard]] int32_t first_program() const { return programs.empty() ? 0 : programs.front().program; }
 
   // The spaces whose gradients are complete with those of this unit's own parameters: what grads_ready is about.
   [[nodiscard]] std::vector<size_t> trained_spaces(int32_t unit, int32_t program) const {
@@ -135,43 +139,37 @@ class ModelLayout {
   }
 
  private:
-  static bool occurs_twice(const ddh_model_desc& model, int32_t unit) {
-    for (uint32_t g = 0; g < model.n_programs; ++g) {
-      const ddh_program_desc& program = *model.programs[g];
-      if (std::count(program.units, program.units + program.n_units, unit) > 1) return true;
+  [[nodiscard]] uint64_t trained_by(int32_t param) const {
+    uint64_t bits = 0;
+    for (const RunProgram& program : programs) {
+      if (program.trains(param)) bits |= uint64_t{1} << program.program;
     }
-    return false;
+    return bits;
   }
 
-  static uint64_t trained_by(const ddh_model_desc& model, int32_t param) {
-    if ((model.params[param]->attributes & DDH_PARAM_FROZEN) != 0) return 0;
-    uint64_t programs = 0;
-    for (uint32_t g = 0; g < model.n_programs; ++g) {
-      const ddh_program_desc& program = *model.programs[g];
-      const bool trains = program.trainable == nullptr || program.trainable[param] != 0;
-      if (program.kind != DDH_PROGRAM_EVAL && trains) programs |= uint64_t{1} << g;
-    }
-    return programs;
-  }
-
-  void join_space(const ddh_model_desc& model, int32_t param, bool needed_whole, bool persistent) {
-    const int32_t unit = model.params[param]->owner_unit;
-    const uint64_t programs = trained_by(model, param);
-    const bool whole = needed_whole && programs != 0;  // nobody updates what is not trained
+  void join_space(const ddh_attach_args& args, int32_t param, bool needed_whole, bool persistent) {
+    const ddh_model_desc& model = *args.model;
+    const int32_t unit = model.params[param]->owner_unit, own_dtype = model.params[param]->compute_dtype;
+    const int32_t dtype = own_dtype != 0 ? own_dtype : args.compute_dtype;
+    const uint64_t trainers = trained_by(param);
+    const bool whole = needed_whole && trainers != 0;  // nobody updates what is not trained
     const auto same = [&](const FlatSpace& s) {
-      return s.unit == unit && s.trained_by == programs && s.whole == whole && s.persistent == persistent;
+      return s.unit == unit && s.trained_by == trainers && s.whole == whole && s.persistent == persistent &&
+             s.dtype == dtype;
     };
     auto space = std::find_if(spaces.begin(), spaces.end(), same);
     if (space == spaces.end()) {
       FlatSpace fresh;
       fresh.unit = unit;
-      fresh.trained_by = programs;
+      fresh.trained_by = trainers;
+      fresh.dtype = dtype;
       fresh.whole = whole;
       fresh.persistent = persistent;
       fresh.name = str(model.units[unit]->name, persistent ? " (small)" : "",
-                       programs == 0 ? " (frozen)"
+                       trainers == 0 ? " (frozen)"
                        : whole       ? " (whole)"
-                                     : "");
+                                     : "",
+                       dtype != args.compute_dtype ? " (fp32)" : "");
       space = spaces.insert(spaces.end(), std::move(fresh));
     }
     place[static_cast<size_t>(param)].space = static_cast<size_t>(space - spaces.begin());
@@ -180,7 +178,9 @@ class ModelLayout {
 
   void find_shared(const ddh_model_desc& model) {
     for (uint32_t u = 0; u < model.n_units; ++u) {
-      const bool twice = occurs_twice(model, static_cast<int32_t>(u));
+      const bool twice = std::any_of(programs.begin(), programs.end(), [u](const RunProgram& program) {
+        return program.has_twice(static_cast<int32_t>(u));
+      });
       for (uint32_t i = 0; i < model.units[u]->n_params; ++i) {
         FlatSpace& space = spaces[place[static_cast<size_t>(model.units[u]->params[i])].space];
         if (twice || space.unit != static_cast<int32_t>(u)) space.shared = true;
@@ -189,37 +189,34 @@ class ModelLayout {
   }
 
   // Whether every program that trains two spaces alike runs `later`'s backward after `earlier`'s, or neither.
-  static bool in_backward_order(const ddh_model_desc& model, const FlatSpace& earlier, const FlatSpace& later) {
-    for (uint32_t g = 0; g < model.n_programs; ++g) {
-      if (!earlier.trained_in(static_cast<int32_t>(g))) continue;
-      const ddh_program_desc& program = *model.programs[g];
-      const int32_t* const end = program.units + program.n_units;
-      const int32_t *const a = std::find(program.units, end, earlier.unit), *const b = std::find(program.units, end,
-                                                                                                 later.unit);
-      if ((a == end) != (b == end) || (a != end && a <= b)) return false;
+  [[nodiscard]] bool in_backward_order(const FlatSpace& earlier, const FlatSpace& later) const {
+    for (const RunProgram& program : programs) {
+      if (!earlier.trained_in(program.program)) continue;
+      const std::ptrdiff_t a = program.ready_at(earlier.unit), b = program.ready_at(later.unit);
+      if ((a < 0) != (b < 0) || (a >= 0 && a >= b)) return false;
     }
     return true;
   }
 
   // Joins spaces to buckets: trained by the same programs, of the same kind, used once in a pass.
-  void fill_buckets(const ddh_model_desc& model, const Grouping& grouping) {
+  void fill_buckets(const Grouping& grouping) {
     struct Open {
       size_t space;
       std::string first_name;
     };
     std::vector<Open> open;  // buckets that take more
     std::vector<bool> seen(spaces.size(), false);
-    for (uint32_t g = 0; g < model.n_programs; ++g) {
-      const ddh_program_desc& program = *model.programs[g];
-      for (uint32_t i = program.n_units; i-- > 0;) {
-        for (const size_t s : trained_spaces(program.units[i], static_cast<int32_t>(g))) {
+    for (const RunProgram& program : programs) {
+      for (const ddh_op& op : program.ops) {
+        if ((op.flags & DDH_OP_GRADS_READY) == 0) continue;
+        for (const size_t s : trained_spaces(op.unit, program.program)) {
           FlatSpace& space = spaces[s];
           if (space.shared || seen[s]) continue;
           seen[s] = true;
           auto bucket = std::find_if(open.begin(), open.end(), [&](const Open& o) {
             const FlatSpace& b = spaces[o.space];
             return b.trained_by == space.trained_by && b.whole == space.whole && b.persistent == space.persistent &&
-                   in_backward_order(model, b, space);
+                   b.dtype == space.dtype && in_backward_order(b, space);
           });
           if (bucket == open.end()) {
             bucket = open.insert(open.end(), {s, space.name});
@@ -321,7 +318,7 @@ class UnitViews {
       auto* const values = static_cast<char*>(static_cast<void*>(data(at.space))) + at.offset * ddh_dtype_bytes(dtype);
       ddh_param_view& view = views_[static_cast<size_t>(use.unit)][i];
       view = {unit.params[i], dtype, values, nullptr, 0, 0, model_->params[p]->numel, nullptr, nullptr};
-      if (use.phase != DDH_PHASE_BACKWARD || !layout_->spaces[at.space].trained_in(use.program)) continue;
+      if (!gives_gradients(use.phase, use.flags) || !layout_->spaces[at.space].trained_in(use.program)) continue;
       view.grad = grad(at.space) + at.offset;
       view.grad_dtype = DDH_F32;
       view.grad_mode = written_[p] ? DDH_GRAD_ADD : DDH_GRAD_WRITE;
@@ -344,13 +341,6 @@ class UnitViews {
   std::vector<std::vector<ddh_param_view>> views_;  // per unit
   std::vector<bool> written_;                       // per parameter
 };
-
-// What ddh_plan counts calls of.
-inline int32_t first_train_program(const ddh_model_desc& model) {
-  for (uint32_t g = 0; g < model.n_programs; ++g)
-    if (model.programs[g]->kind == DDH_PROGRAM_TRAIN) return static_cast<int32_t>(g);
-  return 0;
-}
 
 // One of how many ranks that hold the same state.
 struct Replica {

@@ -13,6 +13,17 @@
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
+struct ParamInit {
+  int32_t kind = DDH_INIT_ZERO;
+  double a = 0, b = 0;
+  double low = 0, high = 0;  // bounds of DDH_INIT_TRUNC_NORMAL
+};
+struct ParamOptions {
+  double lr_scale = 0;        // 0 = 1
+  int32_t compute_dtype = 0;  // 0 = the run's
+  int32_t dtype = DDH_F32;    // in a file of weights
+};
+
 // A model's description with the memory behind it. Add params, then units, then programs; then get().
 class ModelDesc {
  public:
@@ -20,13 +31,11 @@ class ModelDesc {
   ModelDesc(const ModelDesc&) = delete;
   ModelDesc& operator=(const ModelDesc&) = delete;
 
-  struct Init {
-    int32_t kind = DDH_INIT_ZERO;
-    double a = 0, b = 0;
-  };
+  using Init = ParamInit;
+
   // Returns the parameter's index.
   int32_t add_param(int32_t owner_unit, std::string name, std::vector<int64_t> shape, Init init,
-                    uint32_t attributes = 0, std::vector<std::string> tied_names = {}) {
+                    uint32_t attributes = 0, std::vector<std::string> tied_names = {}, ParamOptions options = {}) {
     Param& p = params_.emplace_back();
     p.name = std::move(name);
     p.shape = std::move(shape);
@@ -36,7 +45,7 @@ class ModelDesc {
     uint64_t numel = 1;
     for (const int64_t n : p.shape) numel *= static_cast<uint64_t>(n);
     p.desc = {sizeof(ddh_param_desc),
-              DDH_F32,
+              options.dtype,
               p.name.c_str(),
               p.shape.data(),
               numel,
@@ -46,11 +55,18 @@ class ModelDesc {
               init.kind,
               init.a,
               init.b,
-              p.tied_pointers.data()};
+              p.tied_pointers.data(),
+              init.low,
+              init.high,
+              options.lr_scale,
+              options.compute_dtype,
+              0};
     return static_cast<int32_t>(params_.size() - 1);
   }
-  // State without gradient; `data` has room for the shape and stays where it is. `sync`: DDH_SYNC_*.
-  void add_buffer(std::string name, std::vector<int64_t> shape, int32_t dtype, void* data, int32_t sync) {
+  // State without gradient; `data` has room for the shape and stays where it is. `sync`: DDH_SYNC_*; `fold_decay`: of
+  // DDH_SYNC_FOLD. Returns the buffer's index.
+  uint32_t add_buffer(std::string name, std::vector<int64_t> shape, int32_t dtype, void* data, int32_t sync,
+                      double fold_decay = 0) {
     Buffer& b = buffers_.emplace_back();
     b.name = std::move(name);
     b.shape = std::move(shape);
@@ -63,7 +79,9 @@ class ModelDesc {
               numel,
               static_cast<uint32_t>(b.shape.size()),
               sync,
-              data};
+              data,
+              fold_decay};
+    return static_cast<uint32_t>(buffers_.size() - 1);
   }
   // `params`: all that the unit reads, its own first. Returns the unit's index.
   int32_t add_unit(std::string name, std::vector<int32_t> params) {
@@ -80,12 +98,17 @@ class ModelDesc {
     std::vector<std::string> metrics;
     uint64_t n_samples;
     std::string sample_unit;
-    std::vector<uint8_t> trainable;  // per parameter; empty = all that are not frozen
+    std::vector<uint8_t> trainable{};  // per parameter; empty = all that are not frozen
+    int32_t optimizer = 0;
+    std::vector<uint32_t> position_flags{};  // DDH_POSITION_* of each place in units; empty = all 0
+    std::string eval_program{};              // of a training program; empty = none
+    std::vector<std::string> reported{};     // what derive gives; empty = sum / count of each metric
   };
   int32_t add_program(ProgramSpec spec) {
     Program& p = programs_.emplace_back();
     p.spec = std::move(spec);
     for (const std::string& metric : p.spec.metrics) p.metrics.push_back(metric.c_str());
+    for (const std::string& name : p.spec.reported) p.reported.push_back(name.c_str());
     p.desc = {sizeof(ddh_program_desc),
               p.spec.kind,
               p.spec.name.c_str(),
@@ -96,8 +119,11 @@ class ModelDesc {
               static_cast<uint32_t>(p.metrics.size()),
               p.spec.n_samples,
               p.spec.sample_unit.c_str(),
-              0,
-              0};
+              p.spec.optimizer,
+              static_cast<uint32_t>(p.reported.size()),
+              p.spec.position_flags.empty() ? nullptr : p.spec.position_flags.data(),
+              p.spec.eval_program.empty() ? nullptr : p.spec.eval_program.c_str(),
+              p.reported.data()};
     return static_cast<int32_t>(programs_.size() - 1);
   }
 
@@ -142,7 +168,7 @@ class ModelDesc {
   };
   struct Program {
     ProgramSpec spec;
-    std::vector<const char*> metrics;
+    std::vector<const char*> metrics, reported;
     ddh_program_desc desc;
   };
   std::string name_;
@@ -169,9 +195,20 @@ class Model : public Instance {
   virtual void metrics(int32_t program, int32_t micro_batch, double* sums, double* counts) = 0;
   virtual void discard(int32_t micro_batch) noexcept = 0;
 
+  // Of programs with `reported`.
+  virtual void derive(int32_t /*program*/, const double* /*sums*/, const double* /*counts*/, double* /*values*/) {
+    fail(DDH_INTERNAL, "the model reports derived metrics and does not override derive");
+  }
+  // Of buffers with DDH_SYNC_FOLD; false: nothing from this micro-batch.
+  virtual bool contribution(uint32_t /*buffer*/, int32_t /*program*/, int32_t /*micro_batch*/, void* /*out*/) {
+    return false;
+  }
+  // False: this model makes no estimates.
+  virtual bool estimate(const ddh_estimate_args& /*args*/, ddh_estimate& /*out*/) { return false; }
+
   // The optional sampler; a model that has one answers true and overrides the rest.
   [[nodiscard]] virtual bool has_sampler() const { return false; }
-  virtual void sampler_begin(const char* /*prompt*/, uint32_t /*length*/, uint64_t /*seed*/) {}
+  virtual void sampler_begin(const ddh_sample_args& /*args*/) {}
   virtual ddh_batch* sampler_next() { return nullptr; }
   virtual const char* sampler_text() { return ""; }
 
@@ -179,33 +216,52 @@ class Model : public Instance {
 };
 
 inline const void* Model::interface(std::string_view id) const {
-  static const ddh_model model_table = {
-      sizeof(ddh_model),
+  static const ddh_model_api model_table = {
+      sizeof(ddh_model_api),
       0,
       [](ddh_inst* i, const ddh_model_desc** out, ddh_err* err) noexcept {
         return guard(err, [&] { *out = &self_as<Model>(i).describe(); });
       },
       [](ddh_inst* i, ddh_err* err) noexcept { return guard(err, [&] { self_as<Model>(i).prepare(); }); },
       [](ddh_inst* i, const ddh_batch_args* args, ddh_batch** out, ddh_batch_info* info, ddh_err* err) noexcept {
-        return guard(err, [&] { *out = self_as<Model>(i).batch_create(*args, *info); });
+        return guard(err, [&] {
+          ddh_batch_info mine{};
+          *out = self_as<Model>(i).batch_create(copy_of(*args), mine);
+          copy_out(mine, *info);
+        });
       },
       [](ddh_inst* i, ddh_batch* batch) noexcept { self_as<Model>(i).batch_destroy(batch); },
       [](ddh_inst* i, const ddh_unit_call* unit_call, ddh_err* err) noexcept {
-        return guard(err, [&] { self_as<Model>(i).forward(*unit_call); });
+        return guard(err, [&] { self_as<Model>(i).forward(copy_of(*unit_call)); });
       },
       [](ddh_inst* i, const ddh_unit_call* unit_call, ddh_err* err) noexcept {
-        return guard(err, [&] { self_as<Model>(i).backward(*unit_call); });
+        return guard(err, [&] { self_as<Model>(i).backward(copy_of(*unit_call)); });
       },
       [](ddh_inst* i, int32_t program, int32_t micro_batch, double* sums, double* counts, ddh_err* err) noexcept {
         return guard(err, [&] { self_as<Model>(i).metrics(program, micro_batch, sums, counts); });
       },
       [](ddh_inst* i, int32_t micro_batch) noexcept { self_as<Model>(i).discard(micro_batch); },
+      [](ddh_inst* i, int32_t program, const double* sums, const double* counts, double* values,
+         ddh_err* err) noexcept {
+        return guard(err, [&] { self_as<Model>(i).derive(program, sums, counts, values); });
+      },
+      [](ddh_inst* i, uint32_t buffer, int32_t program, int32_t micro_batch, void* out, int32_t* given,
+         ddh_err* err) noexcept {
+        return guard(err, [&] { *given = self_as<Model>(i).contribution(buffer, program, micro_batch, out) ? 1 : 0; });
+      },
+      [](ddh_inst* i, const ddh_estimate_args* args, ddh_estimate* out, ddh_err* err) noexcept {
+        return guard(err, [&] {
+          ddh_estimate mine{};
+          if (!self_as<Model>(i).estimate(copy_of(*args), mine)) fail(DDH_NOT_FOUND, "this model makes no estimates");
+          copy_out(mine, *out);
+        });
+      },
   };
-  static const ddh_sampler sampler_table = {
-      sizeof(ddh_sampler),
+  static const ddh_sampler_api sampler_table = {
+      sizeof(ddh_sampler_api),
       0,
-      [](ddh_inst* i, const char* prompt, uint32_t length, uint64_t seed, ddh_err* err) noexcept {
-        return guard(err, [&] { self_as<Model>(i).sampler_begin(prompt, length, seed); });
+      [](ddh_inst* i, const ddh_sample_args* args, ddh_err* err) noexcept {
+        return guard(err, [&] { self_as<Model>(i).sampler_begin(copy_of(*args)); });
       },
       [](ddh_inst* i, ddh_batch** out, ddh_err* err) noexcept {
         return guard(err, [&] { *out = self_as<Model>(i).sampler_next(); });

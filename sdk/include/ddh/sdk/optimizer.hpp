@@ -33,8 +33,8 @@ class Optimizer : public Instance {
 };
 
 inline const void* Optimizer::interface(std::string_view id) const {
-  static const ddh_optimizer table = {
-      sizeof(ddh_optimizer),
+  static const ddh_optimizer_api table = {
+      sizeof(ddh_optimizer_api),
       0,
       [](ddh_inst* i, const ddh_model_desc* model, ddh_err* err) noexcept {
         return guard(err, [&] { self_as<Optimizer>(i).attach(*model); });

@@ -96,18 +96,18 @@ class Host {
  public:
   explicit Host(const ddh_host* host)
       : h(host->h),
-        log_(table<ddh_log>(host, DDH_LOG_IFACE)),
-        config(table<ddh_config>(host, DDH_CONFIG_IFACE)),
-        alloc(table<ddh_alloc>(host, DDH_ALLOC_IFACE)),
-        stream(table<ddh_stream>(host, DDH_STREAM_IFACE)),
-        copy(table<ddh_copy>(host, DDH_COPY_IFACE)),
-        flatops(table<ddh_flatops>(host, DDH_FLATOPS_IFACE)),
-        comm(table<ddh_comm>(host, DDH_COMM_IFACE)),
-        window(table<ddh_window>(host, DDH_WINDOW_IFACE)),
-        optim(table<ddh_optim>(host, DDH_OPTIM_IFACE)),
-        kv(table<ddh_kv>(host, DDH_KV_IFACE)),
-        metrics(table<ddh_metrics>(host, DDH_METRICS_IFACE)),
-        params(table<ddh_params>(host, DDH_PARAMS_IFACE)) {}
+        log_(table<ddh_log_api>(host, DDH_LOG_IFACE)),
+        config(table<ddh_config_api>(host, DDH_CONFIG_IFACE)),
+        alloc(table<ddh_alloc_api>(host, DDH_ALLOC_IFACE)),
+        stream(table<ddh_stream_api>(host, DDH_STREAM_IFACE)),
+        copy(table<ddh_copy_api>(host, DDH_COPY_IFACE)),
+        flatops(table<ddh_flatops_api>(host, DDH_FLATOPS_IFACE)),
+        comm(table<ddh_comm_api>(host, DDH_COMM_IFACE)),
+        window(table<ddh_window_api>(host, DDH_WINDOW_IFACE)),
+        optim(table<ddh_optim_api>(host, DDH_OPTIM_IFACE)),
+        kv(table<ddh_kv_api>(host, DDH_KV_IFACE)),
+        metrics(table<ddh_metrics_api>(host, DDH_METRICS_IFACE)),
+        params(table<ddh_params_api>(host, DDH_PARAMS_IFACE)) {}
 
   template <class... Parts>
   void log(int32_t level, const Parts&... parts) const {
@@ -145,20 +145,20 @@ class Host {
   void* const h;  // first argument of every table function
 
  private:
-  const ddh_log* const log_;
+  const ddh_log_api* const log_;
 
  public:
-  const ddh_config* const config;
-  const ddh_alloc* const alloc;
-  const ddh_stream* const stream;
-  const ddh_copy* const copy;
-  const ddh_flatops* const flatops;
-  const ddh_comm* const comm;
-  const ddh_window* const window;
-  const ddh_optim* const optim;
-  const ddh_kv* const kv;
-  const ddh_metrics* const metrics;
-  const ddh_params* const params;
+  const ddh_config_api* const config;
+  const ddh_alloc_api* const alloc;
+  const ddh_stream_api* const stream;
+  const ddh_copy_api* const copy;
+  const ddh_flatops_api* const flatops;
+  const ddh_comm_api* const comm;
+  const ddh_window_api* const window;
+  const ddh_optim_api* const optim;
+  const ddh_kv_api* const kv;
+  const ddh_metrics_api* const metrics;
+  const ddh_params_api* const params;
 };
 
 // Tagged memory from ddh.alloc, released with the object.
@@ -204,6 +204,14 @@ T copy_of(const T& args) {
   return out;
 }
 
+// Hands a result to a caller whose struct may be shorter or longer than this build's: what does not fit is left out, what
+// this build does not know stays as it is. `out.struct_size` is the caller's.
+template <class T>
+void copy_out(T mine, T& out) {
+  mine.struct_size = out.struct_size;
+  std::memcpy(&out, &mine, std::min<size_t>(out.struct_size, sizeof mine));
+}
+
 // Time of the enclosing scope, counted under one of DDH_SPAN_*.
 class Span {
  public:
@@ -233,6 +241,11 @@ class Instance {
   const Host host;
 };
 
+// What follows CAPS in DDH_CXX_PLUGIN.
+struct Features {
+  uint64_t uses = 0, understands = 0;
+};
+
 template <class T>
 T& self_as(ddh_inst* inst) {
   return static_cast<T&>(*reinterpret_cast<Instance*>(inst));
@@ -254,17 +267,27 @@ inline void destroy_instance(ddh_inst* inst) noexcept {
 }  // namespace ddh
 
 // Ends the file of a plugin: CLASS is the instance type, KIND one of the words below, ID what users type, NEEDS a
-// braced NULL-terminated list of host interfaces.
-//   DDH_CXX_PLUGIN(Zero1, strategy, "zero1", "1.0.0", "optimizer state sharded", kSchema, kNeeds, caps);
+// NULL-terminated list of host interfaces. After CAPS may follow the features (DDH_FEATURE_*) that it uses and those that it
+// understands; none by default.
+//   DDH_CXX_PLUGIN(Zero1, strategy, "zero1", "1.0.0", "optimizer state sharded", kSchema, kNeeds, caps, 0, features);
 #define DDH_KIND_OF_strategy DDH_KIND_STRATEGY
 #define DDH_KIND_OF_model DDH_KIND_MODEL
 #define DDH_KIND_OF_optimizer DDH_KIND_OPTIMIZER
 #define DDH_KIND_OF_comm DDH_KIND_COMM
 #define DDH_KIND_OF_device DDH_KIND_DEVICE
-#define DDH_CXX_PLUGIN(CLASS, KIND, ID, VERSION, SUMMARY, SCHEMA, NEEDS, CAPS)                                \
+#define DDH_CXX_PLUGIN(CLASS, KIND, ID, VERSION, SUMMARY, SCHEMA, NEEDS, CAPS, ...)                           \
   static const ddh_build ddh_build_ = DDH_BUILD_INIT;                                                         \
-  static const ddh_desc ddh_desc_ = {                                                                         \
-      sizeof(ddh_desc), DDH_KIND_OF_##KIND, ID, VERSION, SUMMARY, NEEDS, nullptr, SCHEMA, CAPS};              \
+  static const ddh_desc ddh_desc_ = {sizeof(ddh_desc),                                                        \
+                                     DDH_KIND_OF_##KIND,                                                      \
+                                     ID,                                                                      \
+                                     VERSION,                                                                 \
+                                     SUMMARY,                                                                 \
+                                     NEEDS,                                                                   \
+                                     nullptr,                                                                 \
+                                     SCHEMA,                                                                  \
+                                     CAPS,                                                                    \
+                                     ddh::Features{__VA_ARGS__}.uses,                                         \
+                                     ddh::Features{__VA_ARGS__}.understands};                                 \
   static const ddh_desc* const ddh_descs_[] = {&ddh_desc_};                                                   \
   static const ddh_module ddh_module_ = {                                                                     \
       sizeof(ddh_module),   1, ddh_descs_, &ddh_build_, ddh::create_instance<CLASS>, ddh::instance_interface, \

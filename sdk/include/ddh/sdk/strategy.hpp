@@ -54,40 +54,41 @@ inline void copy_state(const std::vector<ddh_state_entry>& state, ddh_state_entr
 }  // namespace detail
 
 inline const void* Strategy::interface(std::string_view id) const {
-  static const ddh_strategy table = {
-      sizeof(ddh_strategy),
+  static const ddh_strategy_api table = {
+      sizeof(ddh_strategy_api),
       0,
       [](ddh_inst* i, const ddh_attach_args* args, ddh_err* err) noexcept {
-        return guard(err, [&] { self_as<Strategy>(i).attach(*args); });
+        return guard(err, [&] { self_as<Strategy>(i).attach(copy_of(*args)); });
       },
       [](ddh_inst* i, ddh_plan* out, ddh_err* err) noexcept {
         return guard(err, [&] {
           ddh_plan mine{};
           self_as<Strategy>(i).plan(mine);
-          mine.struct_size = out->struct_size;
-          std::memcpy(out, &mine, std::min<size_t>(out->struct_size, sizeof mine));
+          copy_out(mine, *out);
         });
       },
       [](ddh_inst* i, ddh_err* err) noexcept { return guard(err, [&] { self_as<Strategy>(i).materialize(); }); },
       [](ddh_inst* i, const ddh_step_begin_args* args, ddh_err* err) noexcept {
-        return guard(err, [&] { self_as<Strategy>(i).step_begin(*args); });
+        return guard(err, [&] { self_as<Strategy>(i).step_begin(copy_of(*args)); });
       },
       [](ddh_inst* i, const ddh_unit_use* use, ddh_unit_view* out, ddh_err* err) noexcept {
-        return guard(err, [&] { self_as<Strategy>(i).acquire(*use, *out); });
+        return guard(err, [&] {
+          ddh_unit_view mine{};
+          self_as<Strategy>(i).acquire(copy_of(*use), mine);
+          copy_out(mine, *out);
+        });
       },
       [](ddh_inst* i, const ddh_unit_use* use, ddh_err* err) noexcept {
-        return guard(err, [&] { self_as<Strategy>(i).release(*use); });
+        return guard(err, [&] { self_as<Strategy>(i).release(copy_of(*use)); });
       },
       [](ddh_inst* i, const ddh_unit_use* use, ddh_err* err) noexcept {
-        return guard(err, [&] { self_as<Strategy>(i).grads_ready(*use); });
+        return guard(err, [&] { self_as<Strategy>(i).grads_ready(copy_of(*use)); });
       },
       [](ddh_inst* i, ddh_err* err) noexcept { return guard(err, [&] { self_as<Strategy>(i).step(); }); },
       [](ddh_inst* i, ddh_state_entry* entries, uint64_t stride, uint32_t* n, ddh_err* err) noexcept {
         return guard(err, [&] { detail::copy_state(self_as<Strategy>(i).state(), entries, stride, n); });
       },
       [](ddh_inst* i, ddh_err* err) noexcept { return guard(err, [&] { self_as<Strategy>(i).state_commit(); }); },
-      nullptr,
-      nullptr,
       [](ddh_inst* i, uint32_t entry, uint64_t offset, uint64_t numel, void* dst, ddh_err* err) noexcept {
         return guard(err, [&] { self_as<Strategy>(i).state_read(entry, offset, numel, dst); });
       },

@@ -33,7 +33,7 @@ class Accesses {
 // Queues body() on a stream. It owns what it needs, for it may run after this call has returned, and throws where it
 // fails. `h` is the first argument of the table's functions.
 template <class Body>
-void run_on_stream(const ddh_stream& table, void* h, ddh_stream_t* stream, const Accesses& accesses, const char* name,
+void run_on_stream(const ddh_stream_api& table, void* h, ddh_stream* stream, const Accesses& accesses, const char* name,
                    Body body) {
   struct Job {
     Body body;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/sdk/window.hpp: windows and exchanges (ddh/host/window.h) as objects, one per flat space.
+// ddh/sdk/window.hpp: windows and exchanges (ddh/service/window.h) as objects, one per flat space.
 #pragma once
 
 #include "ddh/sdk/layout.hpp"
@@ -32,9 +32,9 @@ class Window {
   void close() { call(host_->window->close, host_->h, window_, kInline); }
 
  private:
-  static constexpr ddh_stream_t* kInline = nullptr;
+  static constexpr ddh_stream* kInline = nullptr;
   const Host* host_;
-  ddh_window_t* window_ = nullptr;
+  ddh_window* window_ = nullptr;
 };
 
 // Full-size gradient buffers, one per rank, and their sums over ranks.
@@ -65,9 +65,9 @@ class Exchange {
   void wait() { call(host_->window->exchange_wait, host_->h, exchange_, kInline); }
 
  private:
-  static constexpr ddh_stream_t* kInline = nullptr;
+  static constexpr ddh_stream* kInline = nullptr;
   const Host* host_;
-  ddh_exchange_t* exchange_ = nullptr;
+  ddh_exchange* exchange_ = nullptr;
 };
 
 // Zeroes what lies between parameters, where a buffer held another space before; on the default stream.

@@ -20,7 +20,7 @@ class MemoryTier final : public Tier {
     if (stream_ == nullptr) return;
     ErrorBuffer ignored;  // a failure of the device has been told elsewhere
     host_.stream->synchronize(host_.h, stream_, ignored.get());
-    for (ddh_event_t* event : events_) host_.stream->event_destroy(host_.h, event);
+    for (ddh_event* event : events_) host_.stream->event_destroy(host_.h, event);
     host_.stream->destroy(host_.h, stream_);
   }
 
@@ -81,9 +81,9 @@ class MemoryTier final : public Tier {
     free_.push_back(computed);
   }
   // An event behind the work of a stream; its handle.
-  Handle record(ddh_stream_t* stream) {
+  Handle record(ddh_stream* stream) {
     if (free_.empty()) {
-      ddh_event_t* event = nullptr;
+      ddh_event* event = nullptr;
       call(host_.stream->event_create, host_.h, &event);
       events_.push_back(event);
       free_.push_back(events_.size());
@@ -95,9 +95,9 @@ class MemoryTier final : public Tier {
   }
 
   const Host& host_;
-  ddh_stream_t* stream_ = nullptr;
+  ddh_stream* stream_ = nullptr;
   std::vector<Tensor> tensors_;
-  std::vector<ddh_event_t*> events_;  // handle - 1
+  std::vector<ddh_event*> events_;  // handle - 1
   std::vector<Handle> free_;
   Traffic traffic_;
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ddh/host/window.h: "ddh.window/1", how shards become visible to all ranks and how gradients are summed.
+ * ddh/service/window.h: "ddh.window/1", how shards become visible to all ranks and how gradients are summed.
  *
  * A WINDOW is a flat buffer made of one segment per rank of a group. Each rank writes its own segment; all may see
  * the whole. Where ranks share pages (DDH_COMM_SHARED_VIEW) the full view always exists, once per host, and
@@ -27,17 +27,17 @@
  * reduce go through staging memory of the host (DDH_MEM_PINNED, tag comm), which is all that the transport sees. They
  * wait for the stream then. Calls on different streams are ordered by the window: open sees what the stream of the
  * commit had written, write_begin waits for the streams of the closes. */
-#ifndef DDH_HOST_WINDOW_H
-#define DDH_HOST_WINDOW_H
+#ifndef DDH_SERVICE_WINDOW_H
+#define DDH_SERVICE_WINDOW_H
 
 #include "ddh/abi.h"
-#include "ddh/host/comm.h"
-#include "ddh/host/optim.h"
+#include "ddh/service/comm.h"
+#include "ddh/service/optim.h"
 
 #define DDH_WINDOW_IFACE "ddh.window/1"
 
-typedef struct ddh_window_t ddh_window_t;
-typedef struct ddh_exchange_t ddh_exchange_t;
+typedef struct ddh_window ddh_window;
+typedef struct ddh_exchange ddh_exchange;
 
 #define DDH_WINDOW_PERMANENT 1u /* the full view stays allocated; open needs no backing on any transport */
 
@@ -61,7 +61,7 @@ typedef struct ddh_exchange_args {
 } ddh_exchange_args;
 #define DDH_EXCHANGE_ARGS_MIN_SIZE 32u
 
-#define DDH_REDUCE_ADD 1u    /* dst += sum (else dst = sum): gradients of further micro-batches; dst is not NULL */
+#define DDH_REDUCE_ADD 1u    /* the sum starts from dst (else from rank 0): further micro-batches; dst is not NULL */
 #define DDH_REDUCE_NORM 2u   /* the result is final: its squares count in this step's norm */
 #define DDH_REDUCE_TO_ALL 4u /* the result also lands in every rank's exchange buffer (all_reduce) */
 
@@ -76,46 +76,47 @@ typedef struct ddh_reduce_args {
 } ddh_reduce_args;
 #define DDH_REDUCE_ARGS_MIN_SIZE 40u
 
-typedef struct ddh_window {
+typedef struct ddh_window_api {
   uint32_t struct_size;
   uint32_t reserved0;
   /* Makes a window, zero-filled, at epoch 0 (nothing committed). Its memory counts under `tag`: the segment, and the
    * rest of the view while it is open (always, when PERMANENT). The caller owns *out. [main] [collective] [may-block] */
-  ddh_rc (*create)(void* h, const ddh_window_args* args, ddh_window_t** out, ddh_err* err) DDH_NX;
+  ddh_rc (*create)(void* h, const ddh_window_args* args, ddh_window** out, ddh_err* err) DDH_NX;
   /* Every rank destroys its handle; no call on the window follows on any rank. NULL is ignored. [main] */
-  void (*destroy)(void* h, ddh_window_t* w) DDH_NX;
+  void (*destroy)(void* h, ddh_window* w) DDH_NX;
   /* This rank's segment. Write only between write_begin and commit; read at any time. Valid until destroy. [main] */
-  void* (*segment)(void* h, ddh_window_t* w)DDH_NX;
+  void* (*segment)(void* h, ddh_window* w)DDH_NX;
   /* Waits until every rank has closed the current epoch. [main] [may-block] */
-  ddh_rc (*write_begin)(void* h, ddh_window_t* w, ddh_stream_t* stream, ddh_err* err) DDH_NX;
+  ddh_rc (*write_begin)(void* h, ddh_window* w, ddh_stream* stream, ddh_err* err) DDH_NX;
   /* My segment of the next epoch is written. A mark, not a barrier. [main] [stream-ordered] */
-  ddh_rc (*commit)(void* h, ddh_window_t* w, ddh_stream_t* stream, ddh_err* err) DDH_NX;
+  ddh_rc (*commit)(void* h, ddh_window* w, ddh_stream* stream, ddh_err* err) DDH_NX;
   /* Waits for the newest epoch that this rank has committed, of all ranks, and gives the full view in *view: valid on
    * `stream` until close. `backing` holds all segments on transports that copy; ignored (may be NULL) where pages are
    * shared or the window is PERMANENT. Opens nest. [main] [may-block] [collective] unless SHARED_VIEW */
-  ddh_rc (*open)(void* h, ddh_window_t* w, void* backing, ddh_stream_t* stream, void** view, ddh_err* err) DDH_NX;
+  ddh_rc (*open)(void* h, ddh_window* w, void* backing, ddh_stream* stream, void** view, ddh_err* err) DDH_NX;
   /* I read no more of this epoch. [main] [stream-ordered] */
-  ddh_rc (*close)(void* h, ddh_window_t* w, ddh_stream_t* stream, ddh_err* err) DDH_NX;
+  ddh_rc (*close)(void* h, ddh_window* w, ddh_stream* stream, ddh_err* err) DDH_NX;
 
   /* Makes an exchange; each rank's buffer is zero-filled and counts under DDH_TAG_GRAD. [main] [collective] [may-block] */
-  ddh_rc (*exchange_create)(void* h, const ddh_exchange_args* args, ddh_exchange_t** out, ddh_err* err) DDH_NX;
+  ddh_rc (*exchange_create)(void* h, const ddh_exchange_args* args, ddh_exchange** out, ddh_err* err) DDH_NX;
   /* Every rank destroys its handle, after its last reduce and wait. NULL is ignored. [main] */
-  void (*exchange_destroy)(void* h, ddh_exchange_t* x) DDH_NX;
+  void (*exchange_destroy)(void* h, ddh_exchange* x) DDH_NX;
   /* This rank's buffer. Valid until destroy. [main] */
-  float* (*exchange_buffer)(void* h, ddh_exchange_t* x)DDH_NX;
+  float* (*exchange_buffer)(void* h, ddh_exchange* x)DDH_NX;
   /* Waits until every rank is done with what the buffer held. Its content is undefined then. [main] [may-block] */
-  ddh_rc (*exchange_write_begin)(void* h, ddh_exchange_t* x, ddh_stream_t* stream, ddh_err* err) DDH_NX;
+  ddh_rc (*exchange_write_begin)(void* h, ddh_exchange* x, ddh_stream* stream, ddh_err* err) DDH_NX;
   /* My buffer is complete. A mark, not a barrier. [main] [stream-ordered] */
-  ddh_rc (*exchange_ready)(void* h, ddh_exchange_t* x, ddh_stream_t* stream, ddh_err* err) DDH_NX;
-  /* Sums this rank's segment over the ranks, in the order of ddh/host/comm.h. Once per generation.
+  ddh_rc (*exchange_ready)(void* h, ddh_exchange* x, ddh_stream* stream, ddh_err* err) DDH_NX;
+  /* Sums this rank's segment over the ranks, in the order of ddh/service/comm.h. With DDH_REDUCE_ADD the fold starts from
+   * what dst holds; with precision.reduce_dtype=bf16 contributions are rounded, what dst holds is not. Once per generation.
    * [main] [collective] [stream-ordered] [may-block] */
-  ddh_rc (*exchange_reduce)(void* h, ddh_exchange_t* x, const ddh_reduce_args* args, ddh_stream_t* stream,
+  ddh_rc (*exchange_reduce)(void* h, ddh_exchange* x, const ddh_reduce_args* args, ddh_stream* stream,
                             ddh_err* err) DDH_NX;
   /* After a reduce with TO_ALL: returns when the whole buffer holds the sums. [main] [may-block] */
-  ddh_rc (*exchange_wait)(void* h, ddh_exchange_t* x, ddh_stream_t* stream, ddh_err* err) DDH_NX;
+  ddh_rc (*exchange_wait)(void* h, ddh_exchange* x, ddh_stream* stream, ddh_err* err) DDH_NX;
   /* DDH_COMM_* of the group as windows see them: SHARED_VIEW also depends on comm.windows. [main] */
   uint32_t (*caps)(void* h, ddh_group* group) DDH_NX;
-} ddh_window;
+} ddh_window_api;
 #define DDH_WINDOW_MIN_SIZE 128u
 
 #endif

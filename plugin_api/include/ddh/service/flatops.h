@@ -1,37 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ddh/host/flatops.h: "ddh.flatops/1", operations over flat ranges on the run's device, so that a strategy
+ * ddh/service/flatops.h: "ddh.flatops/1", operations over flat ranges on the run's device, so that a strategy
  * needs neither LibTorch nor a CUDA runtime. Results don't depend on the width of the machine's vectors.
  * Arrays lie in DDH_MEM_DEVICE or DDH_MEM_PINNED, results (`out`) in the host's memory.
  * All: [main] [stream-ordered]; DDH_UNIMPLEMENTED for a dtype that the operation lacks. */
-#ifndef DDH_HOST_FLATOPS_H
-#define DDH_HOST_FLATOPS_H
+#ifndef DDH_SERVICE_FLATOPS_H
+#define DDH_SERVICE_FLATOPS_H
 
 #include "ddh/abi.h"
-#include "ddh/host/stream.h"
+#include "ddh/service/stream.h"
 
 #define DDH_FLATOPS_IFACE "ddh.flatops/1"
 
-typedef struct ddh_flatops {
+typedef struct ddh_flatops_api {
   uint32_t struct_size;
   uint32_t reserved0;
   /* dst[i] = value (rounded to dtype); dtypes F32, BF16, F16, F64, and 0 for the others. */
-  ddh_rc (*fill)(void* h, void* dst, int32_t dtype, uint64_t numel, double value, ddh_stream_t* s, ddh_err* err) DDH_NX;
+  ddh_rc (*fill)(void* h, void* dst, int32_t dtype, uint64_t numel, double value, ddh_stream* s, ddh_err* err) DDH_NX;
   /* dst[i] = src[i], rounded to nearest even; between F32, BF16 and F16. */
   ddh_rc (*cast)(void* h, void* dst, int32_t dst_dtype, const void* src, int32_t src_dtype, uint64_t numel,
-                 ddh_stream_t* s, ddh_err* err) DDH_NX;
+                 ddh_stream* s, ddh_err* err) DDH_NX;
   /* dst[i] = dst[i] * factor, F32. */
-  ddh_rc (*scale)(void* h, float* dst, uint64_t numel, double factor, ddh_stream_t* s, ddh_err* err) DDH_NX;
+  ddh_rc (*scale)(void* h, float* dst, uint64_t numel, double factor, ddh_stream* s, ddh_err* err) DDH_NX;
   /* dst[i] = dst[i] + src[i], F32. */
-  ddh_rc (*add)(void* h, float* dst, const float* src, uint64_t numel, ddh_stream_t* s, ddh_err* err) DDH_NX;
+  ddh_rc (*add)(void* h, float* dst, const float* src, uint64_t numel, ddh_stream* s, ddh_err* err) DDH_NX;
   /* *out = sum of squares in double: 64-element blocks in the fixed order of docs/numerics.md, blocks in order. The
    * result is there when the stream has passed. */
-  ddh_rc (*sum_of_squares)(void* h, const float* src, uint64_t numel, double* out, ddh_stream_t* s,
-                           ddh_err* err) DDH_NX;
+  ddh_rc (*sum_of_squares)(void* h, const float* src, uint64_t numel, double* out, ddh_stream* s, ddh_err* err) DDH_NX;
   /* *out = 1 when an element is infinite or NaN, else 0; F32. */
-  ddh_rc (*any_nonfinite)(void* h, const float* src, uint64_t numel, int32_t* out, ddh_stream_t* s,
-                          ddh_err* err) DDH_NX;
-} ddh_flatops;
+  ddh_rc (*any_nonfinite)(void* h, const float* src, uint64_t numel, int32_t* out, ddh_stream* s, ddh_err* err) DDH_NX;
+} ddh_flatops_api;
 #define DDH_FLATOPS_MIN_SIZE 56u
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ddh/host/log.h: "ddh.log/1", the run's log. Plugins never print. */
-#ifndef DDH_HOST_LOG_H
-#define DDH_HOST_LOG_H
+ * ddh/service/log.h: "ddh.log/1", the run's log. Plugins never print. */
+#ifndef DDH_SERVICE_LOG_H
+#define DDH_SERVICE_LOG_H
 
 #include "ddh/abi.h"
 
@@ -13,12 +13,12 @@
 #define DDH_LOG_WARN 3
 #define DDH_LOG_ERROR 4
 
-typedef struct ddh_log {
+typedef struct ddh_log_api {
   uint32_t struct_size;
   uint32_t reserved0;
   /* Writes one finished line, with rank and plugin put in front. `text` is copied. [any] */
   void (*write)(void* h, int32_t level, const char* text) DDH_NX;
-} ddh_log;
+} ddh_log_api;
 #define DDH_LOG_MIN_SIZE 16u
 
 #endif

@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ddh/host/comm.h: "ddh.comm/1", collectives between the ranks of a group, whatever the transport.
+ * ddh/service/comm.h: "ddh.comm/1", collectives between the ranks of a group, whatever the transport.
  *
- * Per group, calls are matched by their order: every rank makes the same calls with the same counts. Sums are
- * taken in rank order inside blocks of train.reduce_block ranks, then over the blocks in order, where the
- * transport has DDH_COMM_ORDERED_SUM; then equal inputs give equal bits on every rank and at every run.
+ * Per group, calls are matched by their order: every rank makes the same calls with the same counts. A rank makes one
+ * call at a time; which of its threads makes it does not matter ([serial]: autograd's backward runs on threads of its
+ * own). Where the transport has DDH_COMM_ORDERED_SUM, a sum is a left fold in rank order over blocks of
+ * ddh_attach_args.reduce_block ranks: acc = ((initial + block_0) + block_1) + ..., and inside a block also in rank order;
+ * equal inputs then give equal bits on every rank and at every run. Without that capability a transport may sum in any
+ * order, and the run promises no equal bits.
  * Buffers are the host's memory or blocks of the device. Where the device has memory of its own the transport sees a
  * copy in staging memory of the host (DDH_MEM_PINNED, tag comm), made in the order of `stream`; the call waits for it.
  * The args struct is the same one that a transport plugin gets (ddh/kind/comm.h). */
-#ifndef DDH_HOST_COMM_H
-#define DDH_HOST_COMM_H
+#ifndef DDH_SERVICE_COMM_H
+#define DDH_SERVICE_COMM_H
 
 #include "ddh/abi.h"
-#include "ddh/host/stream.h"
+#include "ddh/service/stream.h"
 
 #define DDH_COMM_IFACE "ddh.comm/1"
 
@@ -27,6 +30,7 @@ typedef struct ddh_group ddh_group; /* an ordered set of ranks */
 #define DDH_COMM_SHARED_VIEW 1u /* ranks map the same pages: windows need no copies, gradients can be read in place */
 #define DDH_COMM_ORDERED_SUM 2u /* sums are taken in rank order */
 #define DDH_COMM_STREAM_ORDERED 4u /* collectives return before they are done */
+#define DDH_COMM_INITIAL 8u        /* ddh_coll.initial is honoured; else a call that gives it is refused */
 
 /* One collective. In place is allowed: all_reduce with send == recv; reduce_scatter with recv inside send at this
  * rank's piece; all_gather with send inside recv at this rank's piece. Other overlaps are not.
@@ -34,12 +38,14 @@ typedef struct ddh_group ddh_group; /* an ordered set of ranks */
  *   reduce_scatter  send: all pieces in rank order; recv: this rank's piece
  *   all_gather      send: this rank's piece; recv: all pieces in rank order
  *   broadcast       send (read at root only), recv: count elements
- *   all_to_all      send, recv: count elements for (from) each rank
+ *   all_to_all      send: a piece for each rank, in rank order; recv: a piece from each rank, in rank order
  *   send, recv      one buffer of count elements, peer = root
- * A piece is `count` elements, or counts[rank] where `counts` is given (uneven or empty pieces). */
+ * A piece is `count` elements, or counts[rank] where `counts` is given (uneven or empty pieces). For all_to_all `counts`
+ * are the pieces that this rank sends and `recv_counts` those that it receives: both are given, or neither. What rank a
+ * sends to rank b must be what b receives from a; a transport refuses a difference and names both ranks. */
 typedef struct ddh_coll {
   uint32_t struct_size;
-  int32_t dtype; /* sums: F32, F64, BF16 (each contribution rounded once, the sum in fp32), I32, I64; moves: all */
+  int32_t dtype; /* sums: F32, F64, BF16 (added in fp32, the result rounded to nearest even), I32, I64; moves: all */
   int32_t op;    /* DDH_SUM, DDH_MAX, DDH_MIN */
   int32_t root;
   const void* send;
@@ -47,12 +53,16 @@ typedef struct ddh_coll {
   uint64_t count;
   const uint64_t* counts; /* one per rank of the group, or NULL */
   ddh_group* group;       /* NULL = all ranks */
-  ddh_stream_t* stream;
-  const char* label; /* for messages and traces: "zero3 gather h.3"; may be NULL */
+  ddh_stream* stream;
+  const char* label;           /* for messages and traces: "zero3 gather h.3"; may be NULL */
+  const uint64_t* recv_counts; /* all_to_all: one per rank of the group, or NULL */
+  /* Sums of F32: what the fold starts from, or NULL: the first contribution. As many elements as `recv`, and may be
+   * `recv`. For all_reduce equal on every rank. */
+  const void* initial;
 } ddh_coll;
-#define DDH_COLL_MIN_SIZE 72u
+#define DDH_COLL_MIN_SIZE 88u
 
-typedef struct ddh_comm {
+typedef struct ddh_comm_api {
   uint32_t struct_size;
   uint32_t reserved0;
   /* The group of a mesh dimension: "world", or "dp" (data parallel; the same ranks today). Owned by the host.
@@ -65,18 +75,18 @@ typedef struct ddh_comm {
   /* This rank's place in the group and the group's size; NULL group = all ranks. [any] */
   ddh_rc (*group_info)(void* h, ddh_group* group, int32_t* rank, int32_t* size, uint32_t* caps, ddh_err* err) DDH_NX;
   /* Each: DDH_UNAVAILABLE: a peer is gone, the sentence names it. DDH_ABORTED: another rank ended the run.
-   * [main] [collective] [stream-ordered] [may-block] */
+   * [serial] [collective] [stream-ordered] [may-block] */
   ddh_rc (*all_reduce)(void* h, const ddh_coll* args, ddh_err* err) DDH_NX;
   ddh_rc (*reduce_scatter)(void* h, const ddh_coll* args, ddh_err* err) DDH_NX;
   ddh_rc (*all_gather)(void* h, const ddh_coll* args, ddh_err* err) DDH_NX;
   ddh_rc (*broadcast)(void* h, const ddh_coll* args, ddh_err* err) DDH_NX;
   ddh_rc (*all_to_all)(void* h, const ddh_coll* args, ddh_err* err) DDH_NX;
-  /* Each: point to point, the two peers call, in the same order. [main] [stream-ordered] [may-block] */
+  /* Each: point to point, the two peers call, in the same order. [serial] [stream-ordered] [may-block] */
   ddh_rc (*send)(void* h, const ddh_coll* args, ddh_err* err) DDH_NX;
   ddh_rc (*recv)(void* h, const ddh_coll* args, ddh_err* err) DDH_NX;
-  /* Returns when every rank of the group has called. [main] [collective] [may-block] */
+  /* Returns when every rank of the group has called. [serial] [collective] [may-block] */
   ddh_rc (*barrier)(void* h, ddh_group* group, ddh_err* err) DDH_NX;
-} ddh_comm;
+} ddh_comm_api;
 #define DDH_COMM_MIN_SIZE 96u
 
 #endif

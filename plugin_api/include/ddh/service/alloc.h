@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ddh/host/alloc.h: "ddh.alloc/1", tagged memory. Tensors come from here and from windows alone, so that
+ * ddh/service/alloc.h: "ddh.alloc/1", tagged memory. Tensors come from here and from windows alone, so that
  * memory by tag is a fact. Blocks are 256-byte aligned. */
-#ifndef DDH_HOST_ALLOC_H
-#define DDH_HOST_ALLOC_H
+#ifndef DDH_SERVICE_ALLOC_H
+#define DDH_SERVICE_ALLOC_H
 
 #include "ddh/abi.h"
 
@@ -27,18 +27,18 @@ typedef struct ddh_alloc_args {
 } ddh_alloc_args;
 #define DDH_ALLOC_ARGS_MIN_SIZE 32u
 
-typedef struct ddh_alloc {
+typedef struct ddh_alloc_api {
   uint32_t struct_size;
   uint32_t reserved0;
   /* DDH_RESOURCE_EXHAUSTED: no memory; the sentence names tag, bytes and `name`. The caller owns *out. [any] */
   ddh_rc (*allocate)(void* h, const ddh_alloc_args* args, void** out, ddh_err* err) DDH_NX;
-  /* No queued work uses the block any more (ddh/host/stream.h). NULL is ignored. [any] */
+  /* No queued work uses the block any more (ddh/service/stream.h). NULL is ignored. [any] */
   void (*release)(void* h, void* p) DDH_NX;
   /* Counts memory that another allocator holds for this rank (LibTorch's activations): bytes may be negative. [any] */
   void (*account)(void* h, int32_t tag, int64_t bytes) DDH_NX;
   /* Bytes now and at the highest moment since the start, of this rank. [any] */
   ddh_rc (*usage)(void* h, int32_t tag, uint64_t* now_bytes, uint64_t* peak_bytes, ddh_err* err) DDH_NX;
-} ddh_alloc;
+} ddh_alloc_api;
 #define DDH_ALLOC_MIN_SIZE 40u
 
 #endif

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ddh/host/copy.h: "ddh.copy/1", copies between the places of DDH_MEM_*. */
-#ifndef DDH_HOST_COPY_H
-#define DDH_HOST_COPY_H
+ * ddh/service/copy.h: "ddh.copy/1", copies between the places of DDH_MEM_*. */
+#ifndef DDH_SERVICE_COPY_H
+#define DDH_SERVICE_COPY_H
 
 #include "ddh/abi.h"
-#include "ddh/host/stream.h"
+#include "ddh/service/stream.h"
 
 #define DDH_COPY_IFACE "ddh.copy/1"
 
-typedef struct ddh_copy {
+typedef struct ddh_copy_api {
   uint32_t struct_size;
   uint32_t reserved0;
   /* Copies `bytes` from src (in src_memory, DDH_MEM_*) to dst. The ranges don't overlap and both stay valid until
    * the stream has passed the copy. DDH_UNIMPLEMENTED: no path between the two places. DDH_INVALID_ARGUMENT: a pointer
    * lies in another kind of memory than said, where the device can tell. [main] [stream-ordered] */
   ddh_rc (*copy)(void* h, void* dst, int32_t dst_memory, const void* src, int32_t src_memory, uint64_t bytes,
-                 ddh_stream_t* stream, ddh_err* err) DDH_NX;
-} ddh_copy;
+                 ddh_stream* stream, ddh_err* err) DDH_NX;
+} ddh_copy_api;
 #define DDH_COPY_MIN_SIZE 16u
 
 #endif

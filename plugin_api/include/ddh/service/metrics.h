@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ddh/host/metrics.h: "ddh.metrics/1", counters and time spans of this rank. */
-#ifndef DDH_HOST_METRICS_H
-#define DDH_HOST_METRICS_H
+ * ddh/service/metrics.h: "ddh.metrics/1", counters and time spans of this rank. */
+#ifndef DDH_SERVICE_METRICS_H
+#define DDH_SERVICE_METRICS_H
 
 #include "ddh/abi.h"
 
@@ -16,7 +16,7 @@
 #define DDH_SPAN_COMM 4
 #define DDH_SPAN_OPTIM 5
 
-typedef struct ddh_metrics {
+typedef struct ddh_metrics_api {
   uint32_t struct_size;
   uint32_t reserved0;
   /* Adds to a named counter, made at first use; its sum stands in the run's summary. [any] */
@@ -24,7 +24,7 @@ typedef struct ddh_metrics {
   /* Each opens, or closes, a span; spans nest, and time counts for the innermost. `kind` is DDH_SPAN_*. [main] */
   void (*span_begin)(void* h, int32_t kind, const char* name) DDH_NX;
   void (*span_end)(void* h) DDH_NX;
-} ddh_metrics;
+} ddh_metrics_api;
 #define DDH_METRICS_MIN_SIZE 32u
 
 #endif

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ddh/host/kv.h: "ddh.kv/1", the store through which ranks find each other. Small values; not for data.
+ * ddh/service/kv.h: "ddh.kv/1", the store through which ranks find each other. Small values; not for data.
  * Keys get the plugin kind as prefix, so that plugins don't meet by accident. */
-#ifndef DDH_HOST_KV_H
-#define DDH_HOST_KV_H
+#ifndef DDH_SERVICE_KV_H
+#define DDH_SERVICE_KV_H
 
 #include "ddh/abi.h"
 
 #define DDH_KV_IFACE "ddh.kv/1"
 
-typedef struct ddh_kv {
+typedef struct ddh_kv_api {
   uint32_t struct_size;
   uint32_t reserved0;
   /* Stores `bytes` of value (at most 1 MiB), replacing an older one. [any] */
@@ -17,7 +17,7 @@ typedef struct ddh_kv {
   /* Waits for the key and copies its value: *bytes is the capacity going in, the size coming out.
    * DDH_DEADLINE_EXCEEDED after timeout_ms; DDH_OUT_OF_RANGE when the capacity is too small. [any] [may-block] */
   ddh_rc (*get)(void* h, const char* key, void* value, uint64_t* bytes, uint32_t timeout_ms, ddh_err* err) DDH_NX;
-} ddh_kv;
+} ddh_kv_api;
 #define DDH_KV_MIN_SIZE 24u
 
 #endif

@@ -1,24 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ddh/host/config.h: "ddh.config/1", typed reads of the effective configuration.
+ * ddh/service/config.h: "ddh.config/1", typed reads of the effective configuration.
  *
  * The host has checked the values against the schemas and filled the defaults, so a key that a schema
- * names is always there. Keys are full: "model.n_layer", "data.path", "train.steps". Paths are absolute. */
-#ifndef DDH_HOST_CONFIG_H
-#define DDH_HOST_CONFIG_H
+ * names is always there. Keys are full: "model.n_layer", "data.path". Paths are absolute.
+ *
+ * A plugin reads the options of its own section (ddh_create.section), and these keys of the host, which are promised:
+ *   all kinds    run.seed, run.name, run.dir
+ *   models       data.path, data.val_path, data.val_fraction, data.micro_batch, precision.compute
+ * Every other key answers DDH_PERMISSION_DENIED. What else a plugin needs to know is in the arguments of its calls. */
+#ifndef DDH_SERVICE_CONFIG_H
+#define DDH_SERVICE_CONFIG_H
 
 #include "ddh/abi.h"
 
 #define DDH_CONFIG_IFACE "ddh.config/1"
 
-typedef struct ddh_config {
+typedef struct ddh_config_api {
   uint32_t struct_size;
   uint32_t reserved0;
   /* Each reads one value. DDH_NOT_FOUND: no such key. DDH_INVALID_ARGUMENT: another type (an integer reads as f64).
    * A boolean reads as 0 or 1. [any] */
   ddh_rc (*get_i64)(void* h, const char* key, int64_t* out, ddh_err* err) DDH_NX;
   ddh_rc (*get_f64)(void* h, const char* key, double* out, ddh_err* err) DDH_NX;
-  /* `out` is owned by the host and stays until the instance is destroyed. [any] */
+  /* `out` is owned by the host and stays until the instance is destroyed, also when `agree` replaces the value. [any] */
   ddh_rc (*get_str)(void* h, const char* key, const char** out, ddh_err* err) DDH_NX;
   /* Numbers of an array, at most `cap` of them; *n gets the array's length. [any] */
   ddh_rc (*get_f64s)(void* h, const char* key, double* out, uint32_t cap, uint32_t* n, ddh_err* err) DDH_NX;
@@ -26,7 +31,9 @@ typedef struct ddh_config {
    * a string. Rank 0's choice counts and every rank gets it back in `out` (as get_str). Before the first step,
    * in the same order on every rank. [main] [collective] */
   ddh_rc (*agree)(void* h, const char* key, const char* mine, const char** out, ddh_err* err) DDH_NX;
-} ddh_config;
-#define DDH_CONFIG_MIN_SIZE 48u
+  /* Strings of an array, at most `cap` of them, owned as those of get_str; *n gets the array's length. [any] */
+  ddh_rc (*get_strs)(void* h, const char* key, const char** out, uint32_t cap, uint32_t* n, ddh_err* err) DDH_NX;
+} ddh_config_api;
+#define DDH_CONFIG_MIN_SIZE 56u
 
 #endif
