@@ -43,7 +43,7 @@ void measure_calls() {
                         std::make_shared<spdlog::logger>("", std::make_shared<spdlog::sinks::null_sink_mt>()));
   const PluginSeat plugin_seat(services, "optimizer");
   const Instance optimizer(plan.optimizer, plugin_seat.host());
-  const auto& table = optimizer.require<ddh_optimizer_api>(DDH_OPTIMIZER_IFACE, DDH_OPTIMIZER_MIN_SIZE);
+  const auto& table = optimizer.require<ddh_optimizer_api>(DDH_OPTIMIZER_IFACE, DDH_OPTIMIZER_API_MIN_SIZE);
   uint64_t sum = 0;
   const auto begin = std::chrono::steady_clock::now();
   for (int i = 0; i < kCalls; ++i) sum += table.slot_count(optimizer.get());

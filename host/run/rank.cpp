@@ -63,7 +63,7 @@ class Rank {
 
   void open_device() {
     device_ = Instance(plan_.device, device_seat_.host(), "device");
-    const auto& table = device_.require<ddh_device_api>(DDH_DEVICE_IFACE, DDH_DEVICE_MIN_SIZE);
+    const auto& table = device_.require<ddh_device_api>(DDH_DEVICE_IFACE, DDH_DEVICE_API_MIN_SIZE);
     services_.device = std::make_unique<Device>(device_.get(), table, plan_.device.desc->caps, plan_.device.id(),
                                                 services_.seat.local_rank);
     services_.memory.use(*services_.device);
@@ -72,7 +72,7 @@ class Rank {
 
   void join_world() {
     comm_ = Instance(plan_.comm, comm_seat_.host(), "comm");
-    const auto& table = comm_.require<ddh_comm_backend_api>(DDH_COMM_BACKEND_IFACE, DDH_COMM_BACKEND_MIN_SIZE);
+    const auto& table = comm_.require<ddh_comm_backend_api>(DDH_COMM_BACKEND_IFACE, DDH_COMM_BACKEND_API_MIN_SIZE);
     const ddh_comm_init init{sizeof(ddh_comm_init),
                              services_.seat.rank,
                              services_.seat.world_size,
@@ -84,7 +84,7 @@ class Rank {
                              0};
     ddh::call(table.init, comm_.get(), &init);
     comm_table_ = &table;
-    const auto* shared = comm_.find<ddh_comm_shared_api>(DDH_COMM_SHARED_IFACE, DDH_COMM_SHARED_MIN_SIZE);
+    const auto* shared = comm_.find<ddh_comm_shared_api>(DDH_COMM_SHARED_IFACE, DDH_COMM_SHARED_API_MIN_SIZE);
     services_.comm = std::make_unique<Comm>(comm_.get(), comm_table_, shared, services_.clock);
     const bool copy = config().get<std::string>("comm.windows") == "copy" || !services_.device->is_host_memory();
     services_.windows = std::make_unique<Windows>(
@@ -95,7 +95,7 @@ class Rank {
 
   void describe_model() {
     model_ = Instance(plan_.model, model_seat_.host(), "model");
-    model_table_ = &model_.require<ddh_model_api>(DDH_MODEL_IFACE, DDH_MODEL_MIN_SIZE);
+    model_table_ = &model_.require<ddh_model_api>(DDH_MODEL_IFACE, DDH_MODEL_API_MIN_SIZE);
     ddh::call(model_table_->describe, model_.get(), &model_desc_);
     check_model(*model_desc_, kMaxMetrics);
     train_programs_ = train_programs(config(), *model_desc_);
@@ -109,7 +109,7 @@ class Rank {
 
   void make_optimizer() {
     optimizer_ = Instance(plan_.optimizer, optimizer_seat_.host(), "optimizer");
-    const auto& table = optimizer_.require<ddh_optimizer_api>(DDH_OPTIMIZER_IFACE, DDH_OPTIMIZER_MIN_SIZE);
+    const auto& table = optimizer_.require<ddh_optimizer_api>(DDH_OPTIMIZER_IFACE, DDH_OPTIMIZER_API_MIN_SIZE);
     ddh::call(table.attach, optimizer_.get(), model_desc_);
     services_.step = std::make_unique<Step>(
         *services_.comm, *services_.device, *services_.windows, *model_desc_,
@@ -120,7 +120,7 @@ class Rank {
 
   void make_strategy() {
     strategy_ = Instance(plan_.strategy, strategy_seat_.host(), "strategy");
-    strategy_table_ = &strategy_.require<ddh_strategy_api>(DDH_STRATEGY_IFACE, DDH_STRATEGY_MIN_SIZE);
+    strategy_table_ = &strategy_.require<ddh_strategy_api>(DDH_STRATEGY_IFACE, DDH_STRATEGY_API_MIN_SIZE);
     const bool rank_first = config().get<std::string>("train.reduce_order") == "rank_first";
     const ddh_attach_args args{sizeof(ddh_attach_args),
                                services_.seat.rank,
@@ -145,8 +145,8 @@ class Rank {
 
   void start_training() {
     if (model_table_->prepare != nullptr) ddh::call(model_table_->prepare, model_.get());
-    check_sample_prompt(config(), model_.get(), model_.find<ddh_sampler_api>(DDH_SAMPLER_IFACE, DDH_SAMPLER_MIN_SIZE),
-                        eval_program());
+    check_sample_prompt(config(), model_.get(),
+                        model_.find<ddh_sampler_api>(DDH_SAMPLER_IFACE, DDH_SAMPLER_API_MIN_SIZE), eval_program());
     services_.params->init_buffers(*services_.staging);
     ddh::call(strategy_table_->materialize, strategy_.get());
     if (!is_first()) return;
@@ -183,7 +183,7 @@ class Rank {
   }
 
   std::string sample() {
-    const auto* sampler = model_.find<ddh_sampler_api>(DDH_SAMPLER_IFACE, DDH_SAMPLER_MIN_SIZE);
+    const auto* sampler = model_.find<ddh_sampler_api>(DDH_SAMPLER_IFACE, DDH_SAMPLER_API_MIN_SIZE);
     TrainSetup s = setup();
     return train_end_.stopped ? "" : sample_text(s, sampler, train_end_.last_step);
   }

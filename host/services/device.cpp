@@ -19,9 +19,9 @@ uint32_t size_of(const Table* table) {
 
 Device::Device(ddh_inst* inst, const ddh_device_api& table, uint64_t caps, std::string name, int32_t local_rank)
     : inst_(inst), table_(table), caps_(caps), name_(std::move(name)) {
-  require_table(name_, DDH_STREAM_IFACE, table.stream, size_of(table.stream), DDH_STREAM_MIN_SIZE);
-  require_table(name_, DDH_COPY_IFACE, table.copy, size_of(table.copy), DDH_COPY_MIN_SIZE);
-  require_table(name_, DDH_FLATOPS_IFACE, table.flatops, size_of(table.flatops), DDH_FLATOPS_MIN_SIZE);
+  require_table(name_, DDH_STREAM_IFACE, table.stream, size_of(table.stream), DDH_STREAM_API_MIN_SIZE);
+  require_table(name_, DDH_COPY_IFACE, table.copy, size_of(table.copy), DDH_COPY_API_MIN_SIZE);
+  require_table(name_, DDH_FLATOPS_IFACE, table.flatops, size_of(table.flatops), DDH_FLATOPS_API_MIN_SIZE);
   int32_t count = 0;
   ddh::call(table.count, inst, &count);
   if (count < 1)

@@ -20,7 +20,7 @@ struct Slot {
 };
 
 bool has_thread_tag(const std::string& comments) {
-  constexpr std::array kTags{"[main]", "[step]", "[worker]", "[any]"};
+  constexpr std::array kTags{"[main]", "[step]", "[serial]", "[any]"};
   for (const char* tag : kTags) {
     if (comments.find(tag) != std::string::npos) return true;
   }

@@ -63,7 +63,7 @@ typedef struct ddh_comm_backend_api {
   /* Orderly end: after it no peer touches this rank's memory. [main] [collective] */
   ddh_rc (*finalize)(ddh_inst* self, ddh_err* err) DDH_NX;
 } ddh_comm_backend_api;
-#define DDH_COMM_BACKEND_MIN_SIZE 120u
+#define DDH_COMM_BACKEND_API_MIN_SIZE 120u
 
 typedef struct ddh_region ddh_region;
 
@@ -87,6 +87,6 @@ typedef struct ddh_comm_shared_api {
   ddh_rc (*mark_wait)(ddh_inst* self, ddh_group* group, int32_t peer, uint32_t mark, uint64_t value, const char* what,
                       ddh_err* err) DDH_NX;
 } ddh_comm_shared_api;
-#define DDH_COMM_SHARED_MIN_SIZE 48u
+#define DDH_COMM_SHARED_API_MIN_SIZE 48u
 
 #endif

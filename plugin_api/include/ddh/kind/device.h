@@ -55,6 +55,6 @@ typedef struct ddh_device_api {
   const ddh_copy_api* copy;
   const ddh_flatops_api* flatops;
 } ddh_device_api;
-#define DDH_DEVICE_MIN_SIZE 80u
+#define DDH_DEVICE_API_MIN_SIZE 80u
 
 #endif

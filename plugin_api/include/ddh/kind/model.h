@@ -280,7 +280,7 @@ typedef struct ddh_model_api {
   /* Estimates; the host shows them in plans and makes FLOP/s of them. May be NULL. [main] */
   ddh_rc (*estimate)(ddh_inst* self, const ddh_estimate_args* args, ddh_estimate* out, ddh_err* err) DDH_NX;
 } ddh_model_api;
-#define DDH_MODEL_MIN_SIZE 96u
+#define DDH_MODEL_API_MIN_SIZE 96u
 
 typedef struct ddh_sample_args {
   uint32_t struct_size;
@@ -307,6 +307,6 @@ typedef struct ddh_sampler_api {
   /* The whole text so far, prompt included; owned by the model until the next call. [main] */
   const char* (*text)(ddh_inst* self)DDH_NX;
 } ddh_sampler_api;
-#define DDH_SAMPLER_MIN_SIZE 32u
+#define DDH_SAMPLER_API_MIN_SIZE 32u
 
 #endif

@@ -66,6 +66,6 @@ typedef struct ddh_optimizer_api {
   /* 0: no call reads or writes slot `index` of this parameter, so that it need not exist; else 1. NULL = all 1. [any] */
   int32_t (*slot_used)(ddh_inst* self, uint32_t index, int32_t param) DDH_NX;
 } ddh_optimizer_api;
-#define DDH_OPTIMIZER_MIN_SIZE 72u
+#define DDH_OPTIMIZER_API_MIN_SIZE 72u
 
 #endif

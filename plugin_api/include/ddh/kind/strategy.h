@@ -182,6 +182,6 @@ typedef struct ddh_strategy_api {
   ddh_rc (*state_write)(ddh_inst* self, uint32_t entry, uint64_t offset, uint64_t numel, const void* src,
                         ddh_err* err) DDH_NX;
 } ddh_strategy_api;
-#define DDH_STRATEGY_MIN_SIZE 104u
+#define DDH_STRATEGY_API_MIN_SIZE 104u
 
 #endif

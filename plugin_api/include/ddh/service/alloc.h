@@ -39,6 +39,6 @@ typedef struct ddh_alloc_api {
   /* Bytes now and at the highest moment since the start, of this rank. [any] */
   ddh_rc (*usage)(void* h, int32_t tag, uint64_t* now_bytes, uint64_t* peak_bytes, ddh_err* err) DDH_NX;
 } ddh_alloc_api;
-#define DDH_ALLOC_MIN_SIZE 40u
+#define DDH_ALLOC_API_MIN_SIZE 40u
 
 #endif

@@ -87,6 +87,6 @@ typedef struct ddh_comm_api {
   /* Returns when every rank of the group has called. [serial] [collective] [may-block] */
   ddh_rc (*barrier)(void* h, ddh_group* group, ddh_err* err) DDH_NX;
 } ddh_comm_api;
-#define DDH_COMM_MIN_SIZE 96u
+#define DDH_COMM_API_MIN_SIZE 96u
 
 #endif

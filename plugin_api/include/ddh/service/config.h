@@ -34,6 +34,6 @@ typedef struct ddh_config_api {
   /* Strings of an array, at most `cap` of them, owned as those of get_str; *n gets the array's length. [any] */
   ddh_rc (*get_strs)(void* h, const char* key, const char** out, uint32_t cap, uint32_t* n, ddh_err* err) DDH_NX;
 } ddh_config_api;
-#define DDH_CONFIG_MIN_SIZE 56u
+#define DDH_CONFIG_API_MIN_SIZE 56u
 
 #endif

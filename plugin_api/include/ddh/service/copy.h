@@ -18,6 +18,6 @@ typedef struct ddh_copy_api {
   ddh_rc (*copy)(void* h, void* dst, int32_t dst_memory, const void* src, int32_t src_memory, uint64_t bytes,
                  ddh_stream* stream, ddh_err* err) DDH_NX;
 } ddh_copy_api;
-#define DDH_COPY_MIN_SIZE 16u
+#define DDH_COPY_API_MIN_SIZE 16u
 
 #endif

@@ -30,6 +30,6 @@ typedef struct ddh_flatops_api {
   /* *out = 1 when an element is infinite or NaN, else 0; F32. */
   ddh_rc (*any_nonfinite)(void* h, const float* src, uint64_t numel, int32_t* out, ddh_stream* s, ddh_err* err) DDH_NX;
 } ddh_flatops_api;
-#define DDH_FLATOPS_MIN_SIZE 56u
+#define DDH_FLATOPS_API_MIN_SIZE 56u
 
 #endif

@@ -18,6 +18,6 @@ typedef struct ddh_kv_api {
    * DDH_DEADLINE_EXCEEDED after timeout_ms; DDH_OUT_OF_RANGE when the capacity is too small. [any] [may-block] */
   ddh_rc (*get)(void* h, const char* key, void* value, uint64_t* bytes, uint32_t timeout_ms, ddh_err* err) DDH_NX;
 } ddh_kv_api;
-#define DDH_KV_MIN_SIZE 24u
+#define DDH_KV_API_MIN_SIZE 24u
 
 #endif

@@ -19,6 +19,6 @@ typedef struct ddh_log_api {
   /* Writes one finished line, with rank and plugin put in front. `text` is copied. [any] */
   void (*write)(void* h, int32_t level, const char* text) DDH_NX;
 } ddh_log_api;
-#define DDH_LOG_MIN_SIZE 16u
+#define DDH_LOG_API_MIN_SIZE 16u
 
 #endif

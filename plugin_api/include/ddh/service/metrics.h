@@ -25,6 +25,6 @@ typedef struct ddh_metrics_api {
   void (*span_begin)(void* h, int32_t kind, const char* name) DDH_NX;
   void (*span_end)(void* h) DDH_NX;
 } ddh_metrics_api;
-#define DDH_METRICS_MIN_SIZE 32u
+#define DDH_METRICS_API_MIN_SIZE 32u
 
 #endif

@@ -119,6 +119,6 @@ typedef struct ddh_optim_api {
    * shard of such parameters alone; else 1. [main] */
   int32_t (*slot_used)(void* h, uint32_t index, int32_t param) DDH_NX;
 } ddh_optim_api;
-#define DDH_OPTIM_MIN_SIZE 80u
+#define DDH_OPTIM_API_MIN_SIZE 80u
 
 #endif

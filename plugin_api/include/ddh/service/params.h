@@ -17,6 +17,6 @@ typedef struct ddh_params_api {
    * block or window of the device; the values are there when the call returns. [main] [may-block] */
   ddh_rc (*init_range)(void* h, int32_t param, uint64_t offset, uint64_t numel, float* dst, ddh_err* err) DDH_NX;
 } ddh_params_api;
-#define DDH_PARAMS_MIN_SIZE 16u
+#define DDH_PARAMS_API_MIN_SIZE 16u
 
 #endif

@@ -70,6 +70,6 @@ typedef struct ddh_stream_api {
    * refuses when queued work may still be using them. Others answer DDH_OK. [main] */
   ddh_rc (*touch)(void* h, const ddh_access* accesses, uint32_t n_accesses, const char* name, ddh_err* err) DDH_NX;
 } ddh_stream_api;
-#define DDH_STREAM_MIN_SIZE 88u
+#define DDH_STREAM_API_MIN_SIZE 88u
 
 #endif

@@ -117,6 +117,6 @@ typedef struct ddh_window_api {
   /* DDH_COMM_* of the group as windows see them: SHARED_VIEW also depends on comm.windows. [main] */
   uint32_t (*caps)(void* h, ddh_group* group) DDH_NX;
 } ddh_window_api;
-#define DDH_WINDOW_MIN_SIZE 128u
+#define DDH_WINDOW_API_MIN_SIZE 128u
 
 #endif
