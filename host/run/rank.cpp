@@ -178,7 +178,9 @@ class Rank {
   void save() {
     const std::string path = config().get<std::string>("train.save_final");
     if (path.empty()) return;
-    export_params(path, *model_desc_, strategy_.get(), *strategy_table_, *services_.comm, *services_.staging);
+    for (const std::string& warning :
+         export_params(path, *model_desc_, strategy_.get(), *strategy_table_, *services_.comm, *services_.staging))
+      services_.log->warn("{}", warning);
     if (is_first()) services_.log->info("weights after step {}: {}", train_end_.last_step, path);
   }
 
