@@ -98,23 +98,40 @@ void check_entry(const ddh_state_entry& e, const ddh_model_desc& model) {
             " of parameter ", e.param, ", dtype ", e.dtype, "; report this to the strategy's author");
 }
 
-// In fp32, whatever the rank keeps.
-void write_values(const File& file, uint64_t file_offset, const ddh_state_entry& e, const char* entry_values) {
-  if (e.dtype == DDH_F32) return file.write_at(file_offset, entry_values, e.numel * sizeof(float));
-  std::array<float, cpu::kChunkNumel> values{};
+// A parameter in the file.
+struct Tensor {
+  uint64_t offset;  // bytes, of its first element
+  int32_t dtype;    // as the model stores it
+  bool overflows = false;
+};
+
+// Of `values`, which are finite, some are too large for fp16.
+bool overflows_f16(const float* values, const void* rounded, uint64_t numel) {
+  std::array<float, cpu::kChunkNumel> back{};
+  cpu::cast(back.data(), DDH_F32, rounded, DDH_F16, numel);
+  return cpu::any_nonfinite(back.data(), numel) && !cpu::any_nonfinite(values, numel);
+}
+
+// In the tensor's dtype, whatever the rank keeps: rounded to nearest even.
+void write_values(const File& file, Tensor& tensor, uint64_t first, const ddh_state_entry& e,
+                  const char* entry_values) {
+  const uint64_t bytes = ddh_dtype_bytes(tensor.dtype), at = tensor.offset + first * bytes;
+  if (e.dtype == tensor.dtype) return file.write_at(at, entry_values, e.numel * bytes);
+  std::array<float, cpu::kChunkNumel> values{}, rounded{};
   cpu::for_each_chunk(e.numel, [&](uint64_t begin, uint64_t numel) {
-    const char* from = entry_values + begin * ddh_dtype_bytes(e.dtype);
-    cpu::cast(values.data(), DDH_F32, from, e.dtype, numel);
-    file.write_at(file_offset + begin * sizeof(float), values.data(), numel * sizeof(float));
+    cpu::cast(values.data(), DDH_F32, entry_values + begin * ddh_dtype_bytes(e.dtype), e.dtype, numel);
+    cpu::cast(rounded.data(), tensor.dtype, values.data(), DDH_F32, numel);
+    if (tensor.dtype == DDH_F16 && overflows_f16(values.data(), rounded.data(), numel)) tensor.overflows = true;
+    file.write_at(at + begin * bytes, rounded.data(), numel * bytes);
   });
 }
 
 // One entry; what has no pointer comes through a buffer, piece by piece.
-void write_entry(const File& file, uint64_t file_offset, const ddh_state_entry& entry, uint32_t index,
-                 ddh_inst* strategy, const ddh_strategy_api& table, Staging& staging) {
+void write_entry(const File& file, Tensor& tensor, const ddh_state_entry& entry, uint32_t index, ddh_inst* strategy,
+                 const ddh_strategy_api& table, Staging& staging) {
   if (entry.data != nullptr) {
     const uint64_t bytes = entry.numel * ddh_dtype_bytes(entry.dtype);
-    return write_values(file, file_offset, entry, staging.readable(entry.data, bytes, nullptr));
+    return write_values(file, tensor, entry.offset, entry, staging.readable(entry.data, bytes, nullptr));
   }
   if (!DDH_CAN(&table, ddh_strategy_api, state_read))
     ddh::fail(DDH_UNIMPLEMENTED, "the strategy has state without a pointer, but no state_read; mend the plugin");
@@ -125,7 +142,7 @@ void write_entry(const File& file, uint64_t file_offset, const ddh_state_entry& 
   for (uint64_t done = 0; done < entry.numel; done += piece.numel) {
     piece.numel = std::min(kPieceNumel, entry.numel - done);
     ddh::call(table.state_read, strategy, index, done, piece.numel, piece.data);
-    write_values(file, file_offset + done * sizeof(float), piece, values.data());
+    write_values(file, tensor, entry.offset + done, piece, values.data());
   }
 }
 
@@ -150,12 +167,12 @@ void write_buffers(const File& file, const ddh_model_desc& model, const Safetens
 
 }  // namespace
 
-void export_params(const std::string& path, const ddh_model_desc& model, ddh_inst* strategy,
-                   const ddh_strategy_api& strategy_table, const Comm& comm, Staging& staging) {
+std::vector<std::string> export_params(const std::string& path, const ddh_model_desc& model, ddh_inst* strategy,
+                                       const ddh_strategy_api& strategy_table, const Comm& comm, Staging& staging) {
   std::vector<SafetensorsPlan::Item> items;
   for (uint32_t p = 0; p < model.n_params; ++p) {
     const ddh_param_desc& d = *model.params[p];
-    items.push_back({d.name, DDH_F32, {d.shape, d.shape + d.n_dims}});
+    items.push_back({d.name, d.dtype, {d.shape, d.shape + d.n_dims}});
   }
   for (uint32_t b = 0; b < model.n_buffers; ++b) {
     const ddh_buffer_desc& d = *model.buffers[b];
@@ -164,6 +181,7 @@ void export_params(const std::string& path, const ddh_model_desc& model, ddh_ins
   const SafetensorsPlan plan(items, {{"format", "pt"}});
   const std::string part = path + ".part";
   uint64_t mine = 0;  // elements that this rank has written
+  std::vector<std::string> warnings;
   try {
     together(comm, "export: make the file", [&] {
       if (comm.rank() != 0) return;
@@ -175,13 +193,20 @@ void export_params(const std::string& path, const ddh_model_desc& model, ddh_ins
       const File file(part, O_WRONLY);
       staging.device().synchronize(nullptr);  // the last updates
       const std::vector<ddh_state_entry> entries = state_of(strategy, strategy_table);
+      std::vector<Tensor> tensors;
+      for (uint32_t p = 0; p < model.n_params; ++p) tensors.push_back({plan.file_offsets[p], model.params[p]->dtype});
       for (size_t i = 0; i < entries.size(); ++i) {
         const ddh_state_entry& e = entries[i];
         if (e.kind != DDH_STATE_PARAM || e.replica_index != 0) continue;
         check_entry(e, model);
-        write_entry(file, plan.file_offsets[static_cast<size_t>(e.param)] + e.offset * sizeof(float), e,
-                    static_cast<uint32_t>(i), strategy, strategy_table, staging);
+        write_entry(file, tensors[static_cast<size_t>(e.param)], e, static_cast<uint32_t>(i), strategy, strategy_table,
+                    staging);
         mine += e.numel;
+      }
+      for (uint32_t p = 0; p < model.n_params; ++p) {
+        if (tensors[p].overflows)
+          warnings.push_back(ddh::str("parameter '", model.params[p]->name, "' holds values beyond fp16, in which '",
+                                      path, "' stores it: they are infinite there"));
       }
       if (comm.rank() == 0) write_buffers(file, model, plan, staging);
       file.sync();
@@ -196,6 +221,7 @@ void export_params(const std::string& path, const ddh_model_desc& model, ddh_ins
     if (comm.rank() == 0) std::remove(part.c_str());
     throw;
   }
+  return warnings;
 }
 
 }  // namespace ddhost

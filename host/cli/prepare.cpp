@@ -15,6 +15,7 @@
 #include <optional>
 #include <thread>
 
+#include "config/optimizer_sections.hpp"
 #include "ddh/kind/comm.h"
 #include "ddh/kind/device.h"
 #include "ddh/kind/optimizer.h"
@@ -27,34 +28,41 @@ namespace fs = std::filesystem;
 namespace ddhost {
 namespace {
 
+// A plugin of the run, and the section of its options.
 struct Role {
   int32_t kind;
-  Plugin RunPlan::*plugin;
+  std::string section;
+  Plugin* plugin;
 };
-constexpr Role kRoles[] = {{DDH_KIND_MODEL, &RunPlan::model},
-                           {DDH_KIND_STRATEGY, &RunPlan::strategy},
-                           {DDH_KIND_OPTIMIZER, &RunPlan::optimizer},
-                           {DDH_KIND_COMM, &RunPlan::comm},
-                           {DDH_KIND_DEVICE, &RunPlan::device}};
+std::vector<Role> roles_of(RunPlan& plan) {
+  const auto role = [](int32_t kind, Plugin& plugin) { return Role{kind, kind_name(kind), &plugin}; };
+  std::vector<Role> roles = {role(DDH_KIND_MODEL, plan.model), role(DDH_KIND_STRATEGY, plan.strategy)};
+  for (RunPlan::Optimizer& optimizer : plan.optimizers)
+    roles.push_back({DDH_KIND_OPTIMIZER, optimizer.section, &optimizer.plugin});
+  roles.push_back(role(DDH_KIND_COMM, plan.comm));
+  roles.push_back(role(DDH_KIND_DEVICE, plan.device));
+  return roles;
+}
 
-Plugin find_plugin(const UserConfig& user, const Config& config, Registry& registry, int32_t kind) {
-  const std::string key = kind_name(kind) + ".plugin";
+Plugin find_plugin(const UserConfig& user, const Config& config, Registry& registry, const Role& role) {
+  const std::string key = role.section + ".plugin";
   const Wish* wish = user.find(key);
-  return registry.find(kind, config.text(key), wish == nullptr ? fs::current_path() : wish->base);
+  return registry.find(role.kind, config.text(key), wish == nullptr ? fs::current_path() : wish->base);
 }
 
 // So that the effective configuration means the same plugin from any folder.
-void name_plugin_by_full_path(Config& config, const Plugin& plugin) {
-  const std::string key = kind_name(plugin.desc->kind) + ".plugin";
+void name_plugin_by_full_path(Config& config, const Role& role) {
+  const Plugin& plugin = *role.plugin;
+  const std::string key = role.section + ".plugin";
   const Config::Value given = *config.find(key);
   if (parse_choice(given.value.get<std::string>()).is_path)
     config.set(key, plugin.file.string() + ":" + plugin.id(), given.source);
 }
 
-void check_threads(const RunPlan& plan) {
+void check_threads(RunPlan& plan) {
   if (!plan.ranks_are_threads || plan.world_size == 1) return;
-  for (const Role& role : kRoles) {
-    const Plugin& plugin = plan.*role.plugin;
+  for (const Role& role : roles_of(plan)) {
+    const Plugin& plugin = *role.plugin;
     if (plugin.has_cap(DDH_CAP_IN_PROCESS)) continue;
     ddh::fail(DDH_FAILED_PRECONDITION, kind_name(role.kind), " '", plugin.id(),
               "' can't serve several ranks in one process, as comm '", plan.comm.id(),
@@ -72,8 +80,9 @@ void check_device(const RunPlan& plan) {
               "' can't serve; choose another, or --device cpu");
   }
   if (!plan.device.has_cap(DDH_CAP_HOST_REACHABLE))
-    ddh::fail(DDH_FAILED_PRECONDITION, "optimizer '", plan.optimizer.id(), "' computes on the host, which can't reach ",
-              "the memory of device '", plan.device.id(), "'; choose another --device");
+    ddh::fail(DDH_FAILED_PRECONDITION, "optimizer '", plan.optimizers.front().plugin.id(),
+              "' computes on the host, which can't reach ", "the memory of device '", plan.device.id(),
+              "'; choose another --device");
 }
 
 // By norm or by value. The norm's default gives way, so that what a dry run prints is a config file.
@@ -86,9 +95,11 @@ void settle_clipping(RunPlan& plan) {
   if (static_cast<float>(value) < std::numeric_limits<float>::min() || std::isinf(static_cast<float>(value)))
     ddh::fail(DDH_INVALID_ARGUMENT, "train.clip_value=", value,
               " is beyond fp32; give 0 or a number from 1e-37 to 1e38");
-  if (!plan.optimizer.has_cap(DDH_CAP_CLIP_VALUE))
-    ddh::fail(DDH_FAILED_PRECONDITION, "optimizer '", plan.optimizer.id(), "' does not clip by value; leave out ",
+  for (const RunPlan::Optimizer& optimizer : plan.optimizers) {
+    if (optimizer.plugin.has_cap(DDH_CAP_CLIP_VALUE)) continue;
+    ddh::fail(DDH_FAILED_PRECONDITION, "optimizer '", optimizer.plugin.id(), "' does not clip by value; leave out ",
               "train.clip_value=", value, " or choose another optimizer");
+  }
   if (norm > 0 && plan.config.find("train.clip_norm")->source != "default")
     ddh::fail(DDH_INVALID_ARGUMENT, "train.clip_value=", value, " and train.clip_norm=", norm,
               " exclude each other; leave one out");
@@ -151,30 +162,32 @@ void share_cores(int world_size) {
 }
 
 int wanted_world_size(const UserConfig& user) {
-  const Config config(user, host_sections(), /*plugin_sections=*/false);
+  const Config config(user, run_sections(user), /*plugin_sections=*/false);
   const bool given = !config.find("run.nproc")->value.is_null();
   return resolve_world_size(given ? std::optional(config.get<int64_t>("run.nproc")) : std::nullopt);
 }
 
 RunPlan make_plan(const UserConfig& user, Registry& registry, int world_size) {
-  const Config choices(user, host_sections(), /*plugin_sections=*/false);
+  const Config choices(user, run_sections(user), /*plugin_sections=*/false);
   RunPlan plan;
   plan.world_size = world_size;
-  std::vector<Section> sections = host_sections();
-  for (const Role& role : kRoles) {
-    Plugin& plugin = plan.*role.plugin;
-    plugin = find_plugin(user, choices, registry, role.kind);
-    const std::string kind = kind_name(role.kind);
-    add_plugin_options(sections, kind, plugin.desc->config_schema, kind + " '" + plugin.id() + "'");
+  std::vector<Section> sections = run_sections(user);
+  for (const std::string& section : optimizer_sections(user)) plan.optimizers.push_back({section, {}});
+  for (const Role& role : roles_of(plan)) {
+    Plugin& plugin = *role.plugin;
+    plugin = find_plugin(user, choices, registry, role);
+    add_plugin_options(sections, role.section, plugin.desc->config_schema,
+                       kind_name(role.kind) + " '" + plugin.id() + "'");
   }
   plan.config = Config(user, sections);
-  if (plan.config.find("optimizer.lr") == nullptr) {
-    ddh::fail(DDH_FAILED_PRECONDITION, "optimizer '", plan.optimizer.id(),
+  for (const RunPlan::Optimizer& optimizer : plan.optimizers) {
+    if (plan.config.find(optimizer.section + ".lr") != nullptr) continue;
+    ddh::fail(DDH_FAILED_PRECONDITION, "optimizer '", optimizer.plugin.id(),
               "' publishes no option 'lr', from which the host makes the learning rate of a step; mend the plugin");
   }
   complete_schedule(plan.config);
   settle_clipping(plan);
-  for (const Role& role : kRoles) name_plugin_by_full_path(plan.config, plan.*role.plugin);
+  for (const Role& role : roles_of(plan)) name_plugin_by_full_path(plan.config, role);
   if (plan.config.find("run.nproc")->value.is_null()) plan.config.set("run.nproc", world_size, "derived");
   plan.ranks_per_node = static_cast<int>(plan.config.get<int64_t>("run.ranks_per_node"));
   if (plan.ranks_per_node > 0 && plan.world_size % plan.ranks_per_node != 0)

@@ -46,6 +46,9 @@ const Section* find_section(const std::vector<Section>& sections, const std::str
 }
 
 [[noreturn]] void unknown_section(const Wish& wish, const std::vector<Section>& sections) {
+  if (head_of(wish.key).starts_with(kFurtherOptimizer))
+    ddh::fail(DDH_INVALID_ARGUMENT, "section '", head_of(wish.key), "' ", where(wish),
+              " belongs to no optimizer of the run; name it in train.optimizers, after 'optimizer'");
   std::vector<std::string> names;
   std::string list, same_name;
   for (const Section& section : sections) {

@@ -50,6 +50,8 @@ constexpr const char* kTrain = R"json({"properties": {
   "steps": {"type": "integer", "default": 200, "minimum": 0, "description": "updates of the parameters"},
   "programs": {"type": "array", "items": {"type": "string"}, "default": [],
     "description": "train programs of the model that take turns, one a step; empty: all, in the model's order"},
+  "optimizers": {"type": "array", "items": {"type": "string"}, "default": ["optimizer"], "minItems": 1, "maxItems": 64,
+    "description": "sections of the optimizers that the model's programs name: optimizer, then optimizer_<name>"},
   "grad_accum_steps": {"type": "integer", "default": 1, "minimum": 1, "maximum": 1048576,
     "description": "micro-batches per step and rank"},
   "clip_norm": {"type": "number", "default": 1.0, "minimum": 0, "description": "largest gradient norm; 0: no clipping"},
@@ -161,7 +163,8 @@ void add_plugin_options(std::vector<Section>& sections, const std::string& secti
 }
 
 bool is_plugin_section(std::string_view section) {
-  return std::find(kPluginSections.begin(), kPluginSections.end(), section) != kPluginSections.end();
+  return section.starts_with(kFurtherOptimizer) ||
+         std::find(kPluginSections.begin(), kPluginSections.end(), section) != kPluginSections.end();
 }
 
 }  // namespace ddhost

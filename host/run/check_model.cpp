@@ -2,11 +2,13 @@
 #include "run/check_model.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "ddh/sdk/plugin.hpp"
+#include "run/check_programs.hpp"
 
 namespace ddhost {
 namespace {
@@ -29,6 +31,15 @@ void check_params(const ddh_model_desc& model) {
     if (numel != param.numel)
       ddh::fail(DDH_INVALID_ARGUMENT, "parameter '", param.name, "': numel is ", param.numel, ", its shape has ",
                 numel);
+    if (param.dtype != DDH_F32 && param.dtype != DDH_BF16 && param.dtype != DDH_F16)
+      ddh::fail(DDH_UNIMPLEMENTED, "parameter '", param.name, "' is stored in dtype ", param.dtype,
+                "; files of weights hold F32, BF16 or F16");
+    if (param.compute_dtype != 0 && param.compute_dtype != DDH_F32)
+      ddh::fail(DDH_UNIMPLEMENTED, "parameter '", param.name, "' has compute dtype ", param.compute_dtype,
+                "; give 0 (the run's) or DDH_F32");
+    if (!std::isfinite(param.lr_scale) || param.lr_scale < 0)
+      ddh::fail(DDH_INVALID_ARGUMENT, "parameter '", param.name, "' has lr_scale ", param.lr_scale,
+                "; give a finite factor above 0, or 0 for 1");
     if (param.owner_unit < 0 || static_cast<uint32_t>(param.owner_unit) >= model.n_units) {
       ddh::fail(DDH_OUT_OF_RANGE, "parameter '", param.name, "' is owned by unit ", param.owner_unit, " of ",
                 model.n_units);
@@ -60,28 +71,16 @@ void check_buffers(const ddh_model_desc& model) {
   }
 }
 
-// What a program trains has its gradient from the owner's backward: a program without the owner has none to give.
-void check_trained(const ddh_model_desc& model, const ddh_program_desc& program) {
-  if (program.kind != DDH_PROGRAM_TRAIN) return;
-  for (uint32_t p = 0; p < model.n_params; ++p) {
-    const ddh_param_desc& param = *model.params[p];
-    const bool frozen = (param.attributes & DDH_PARAM_FROZEN) != 0;
-    if (frozen || (program.trainable != nullptr && program.trainable[p] == 0)) continue;
-    if (std::find(program.units, program.units + program.n_units, param.owner_unit) != program.units + program.n_units)
-      continue;
-    ddh::fail(DDH_INVALID_ARGUMENT, "program '", program.name, "' trains parameter '", param.name,
-              "' but does not run ", "its unit '", model.units[param.owner_unit]->name,
-              "'; leave it out of the program's mask");
-  }
-}
-
 // A parameter's owner is the first unit of every program that uses it: so its gradient is final after the owner's
 // backward.
 void check_program(const ddh_model_desc& model, const ddh_program_desc& program, uint32_t max_metrics) {
-  if (program.kind == DDH_PROGRAM_UPDATE || program.optimizer != 0) {
-    ddh::fail(DDH_UNIMPLEMENTED, "program '", program.name,
-              "' is an update, or has an optimizer of its own, which this version does not run yet");
-  }
+  if (program.kind != DDH_PROGRAM_TRAIN && program.kind != DDH_PROGRAM_EVAL && program.kind != DDH_PROGRAM_UPDATE)
+    ddh::fail(DDH_UNIMPLEMENTED, "program '", program.name, "' is of kind ", program.kind,
+              ", which this host does not know; update ddhost");
+  if (program.optimizer < 0)
+    ddh::fail(DDH_OUT_OF_RANGE, "program '", program.name, "' has optimizer ", program.optimizer,
+              "; it is an index in train.optimizers");
+  check_update(program);
   if (program.kind == DDH_PROGRAM_TRAIN && program.n_metrics == 0) {
     ddh::fail(DDH_INVALID_ARGUMENT, "program '", program.name,
               "' has no metric; its first one is the loss, whose count ", "divides the gradient");
@@ -99,19 +98,20 @@ void check_program(const ddh_model_desc& model, const ddh_program_desc& program,
     }
     for (uint32_t k = 0; k < model.units[u]->n_params; ++k) {
       const auto p = static_cast<size_t>(model.units[u]->params[k]);
-      if (!seen[p] && model.params[p]->owner_unit != u && program.kind != DDH_PROGRAM_EVAL) {
+      if (!seen[p] && model.params[p]->owner_unit != u && program.kind == DDH_PROGRAM_TRAIN) {
         ddh::fail(DDH_INVALID_ARGUMENT, "unit '", model.units[u]->name, "' uses parameter '", model.params[p]->name,
                   "' before its owner in program '", program.name, "'; the owner must be the first unit that uses it");
       }
       seen[p] = true;
     }
   }
+  check_positions(model, program);
   check_trained(model, program);
 }
 
 }  // namespace
 
-void check_model(const ddh_model_desc& model, uint32_t max_metrics) {
+void check_model(const ddh_model_desc& model, uint32_t max_metrics, uint64_t uses) {
   if (model.n_params == 0 || model.n_units == 0 || model.n_programs == 0) {
     ddh::fail(DDH_INVALID_ARGUMENT, "model '", model.name, "' describes no parameters, units or programs");
   }
@@ -128,6 +128,7 @@ void check_model(const ddh_model_desc& model, uint32_t max_metrics) {
     }
   }
   for (uint32_t g = 0; g < model.n_programs; ++g) check_program(model, *model.programs[g], max_metrics);
+  check_features(model, uses);
 }
 
 int32_t find_program(const ddh_model_desc& model, int32_t kind) {

@@ -21,10 +21,17 @@ uint64_t digest_of(const Plugin& plugin) {
                         plugin.module->build->torch_version, ' ', read_elf(plugin.file).build_id));
 }
 
+uint64_t digest_of(const std::vector<RunPlan::Optimizer>& optimizers) {
+  std::string text;
+  for (const RunPlan::Optimizer& optimizer : optimizers)
+    text += ddh::str(optimizer.section, ' ', digest_of(optimizer.plugin), ' ');
+  return fnv1a(text);
+}
+
 Digest digest_of(const RunPlan& plan) {
   return {digest_of(plan.strategy),
           digest_of(plan.model),
-          digest_of(plan.optimizer),
+          digest_of(plan.optimizers),
           digest_of(plan.comm),
           digest_of(plan.device),
           fnv1a(ddh::str(DDH_ABI_MAJOR, '.', DDH_ABI_MINOR, ' ', DDH_HEADER_CHECKSUM)),

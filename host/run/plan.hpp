@@ -4,6 +4,8 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "config/config.hpp"
 #include "plugin/library.hpp"
@@ -12,7 +14,13 @@ namespace ddhost {
 
 struct RunPlan {
   Config config;  // complete; a rank that writes into it (ddh.config agree) keeps its own copy
-  Plugin strategy, model, optimizer, comm, device;
+  Plugin strategy, model, comm, device;
+  // In the order of train.optimizers: ddh_program_desc.optimizer is an index.
+  struct Optimizer {
+    std::string section;  // of its options: "optimizer", "optimizer_kg"
+    Plugin plugin;
+  };
+  std::vector<Optimizer> optimizers;
   int world_size = 1;
   int ranks_per_node = 0;          // 0 = all on one node
   bool ranks_are_threads = false;  // else one process each

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <deque>
 #include <filesystem>
 #include <fstream>
 
@@ -12,6 +13,7 @@
 #include "monitor/summary.hpp"
 #include "plugin/instance.hpp"
 #include "run/check_model.hpp"
+#include "run/check_programs.hpp"
 #include "run/check_world.hpp"
 #include "run/evaluate.hpp"
 #include "run/rank_log.hpp"
@@ -28,7 +30,6 @@ class Rank {
         device_seat_(services_, "device:" + plan.device.id()),
         comm_seat_(services_, "comm:" + plan.comm.id()),
         model_seat_(services_, "model:" + plan.model.id()),
-        optimizer_seat_(services_, "optimizer:" + plan.optimizer.id()),
         strategy_seat_(services_, "strategy:" + plan.strategy.id()) {}
   Rank(const Rank&) = delete;
   Rank& operator=(const Rank&) = delete;
@@ -39,7 +40,7 @@ class Rank {
       open_device();
       join_world();
       describe_model();
-      make_optimizer();
+      make_optimizers();
       make_strategy();
       start_training();
       train();
@@ -97,8 +98,11 @@ class Rank {
     model_ = Instance(plan_.model, model_seat_.host(), "model");
     model_table_ = &model_.require<ddh_model_api>(DDH_MODEL_IFACE, DDH_MODEL_API_MIN_SIZE);
     ddh::call(model_table_->describe, model_.get(), &model_desc_);
-    check_model(*model_desc_, kMaxMetrics);
+    check_model(*model_desc_, kMaxMetrics, plan_.model.desc->uses);
     train_programs_ = train_programs(config(), *model_desc_);
+    for (const std::string& section :
+         unused_optimizers(*model_desc_, train_programs_, config().get<std::vector<std::string>>("train.optimizers")))
+      if (is_first()) services_.log->warn("no program of the run uses optimizer '{}' of train.optimizers", section);
     programs_ = std::make_unique<RunPrograms>(
         *model_desc_, train_programs_, static_cast<uint32_t>(config().get<int64_t>("train.grad_accum_steps")),
         recompute_every(config(), plan_.model), config().get<int64_t>("train.update_every") > 0);
@@ -107,15 +111,21 @@ class Rank {
                                     config().get<std::string>("train.init_from"));
   }
 
-  void make_optimizer() {
-    optimizer_ = Instance(plan_.optimizer, optimizer_seat_.host(), "optimizer");
-    const auto& table = optimizer_.require<ddh_optimizer_api>(DDH_OPTIMIZER_IFACE, DDH_OPTIMIZER_API_MIN_SIZE);
-    ddh::call(table.attach, optimizer_.get(), model_desc_);
+  void make_optimizers() {
+    std::vector<OptimizerRef> refs;
+    for (const RunPlan::Optimizer& given : plan_.optimizers) {
+      optimizer_seats_.emplace_back(services_, given.section + ":" + given.plugin.id());
+      optimizers_.emplace_back(given.plugin, optimizer_seats_.back().host(), given.section);
+      const Instance& optimizer = optimizers_.back();
+      const auto& table = optimizer.require<ddh_optimizer_api>(DDH_OPTIMIZER_IFACE, DDH_OPTIMIZER_API_MIN_SIZE);
+      ddh::call(table.attach, optimizer.get(), model_desc_);
+      refs.push_back({optimizer.get(), &table, given.section});
+    }
     services_.step = std::make_unique<Step>(
         *services_.comm, *services_.device, *services_.windows, *model_desc_,
         StepSettings{config().get<double>("train.clip_norm"), config().get<double>("train.clip_value"),
                      config().get<bool>("train.skip_nonfinite"), sums_in_bf16()});
-    services_.step->set_optimizer(optimizer_.get(), &table);
+    services_.step->set_optimizers(refs, programs_->described());
   }
 
   void make_strategy() {
@@ -168,7 +178,9 @@ class Rank {
   void save() {
     const std::string path = config().get<std::string>("train.save_final");
     if (path.empty()) return;
-    export_params(path, *model_desc_, strategy_.get(), *strategy_table_, *services_.comm, *services_.staging);
+    for (const std::string& warning :
+         export_params(path, *model_desc_, strategy_.get(), *strategy_table_, *services_.comm, *services_.staging))
+      services_.log->warn("{}", warning);
     if (is_first()) services_.log->info("weights after step {}: {}", train_end_.last_step, path);
   }
 
@@ -209,7 +221,7 @@ class Rank {
       services_.device->streams().synchronize(services_.device->context(), nullptr, ignored.get());
     monitor_.reset();
     strategy_ = Instance();
-    optimizer_ = Instance();
+    optimizers_.clear();
     model_ = Instance();
     services_.step.reset();
     services_.windows.reset();
@@ -223,8 +235,10 @@ class Rank {
 
   const RunPlan& plan_;
   RankServices services_;
-  PluginSeat device_seat_, comm_seat_, model_seat_, optimizer_seat_, strategy_seat_;
-  Instance device_, comm_, model_, optimizer_, strategy_;
+  PluginSeat device_seat_, comm_seat_, model_seat_, strategy_seat_;
+  std::deque<PluginSeat> optimizer_seats_;  // elements stay in place
+  Instance device_, comm_, model_, strategy_;
+  std::deque<Instance> optimizers_;  // in the order of train.optimizers
   const ddh_comm_backend_api* comm_table_ = nullptr;
   const ddh_model_api* model_table_ = nullptr;
   const ddh_strategy_api* strategy_table_ = nullptr;

@@ -25,8 +25,8 @@ ProgramOps::ProgramOps(const ddh_model_desc& model, int32_t program, uint32_t mi
         op.flags = DDH_OP_FORWARD_ONLY;
       else if (recompute_every > 0 && (i + 1) % recompute_every == 0)
         op.flags = DDH_OP_RECOMPUTED;
+      if ((position_flags(p, i) & DDH_POSITION_INPUT_GRAD_ONLY) != 0) op.flags |= DDH_OP_INPUT_GRAD_ONLY;
     }
-    if ((position_flags(p, i) & DDH_POSITION_INPUT_GRAD_ONLY) != 0) op.flags |= DDH_OP_INPUT_GRAD_ONLY;
     ops_.push_back(op);
   }
   if (trains) {

@@ -8,6 +8,7 @@
 #include "run/buffers.hpp"
 #include "run/evaluate.hpp"
 #include "run/loss_scale.hpp"
+#include "run/update_programs.hpp"
 #include "schedule/schedule.hpp"
 
 namespace ddhost {
@@ -45,8 +46,8 @@ double seed_scale_for(uint64_t n_samples, double loss_scale) {
 }
 
 // Losses of several programs in turn say nothing about getting better.
-void require_one_loss(const TrainSetup& setup, const Schedule& schedule, bool evaluates) {
-  if (evaluates || setup.train_programs.size() < 2 || !schedule.reads_losses()) return;
+void require_one_loss(const TrainSetup& setup, const Schedules& schedules, bool evaluates) {
+  if (evaluates || setup.train_programs.size() < 2 || !schedules.reads_losses()) return;
   ddh::fail(DDH_INVALID_ARGUMENT, "schedule.type=", setup.services.config.get<std::string>("schedule.type"),
             " goes by one loss, and this run trains ", setup.train_programs.size(),
             " programs in turn; set train.eval_every, or choose another schedule");
@@ -79,12 +80,13 @@ TrainEnd train_loop(TrainSetup setup, Monitor& monitor) {
   const auto accum = static_cast<uint64_t>(config.get<int64_t>("train.grad_accum_steps"));
   const int64_t last_step = config.get<int64_t>("train.steps"), eval_every = config.get<int64_t>("train.eval_every");
 
-  const std::unique_ptr<Schedule> schedule = make_schedule(config, /*evaluates=*/eval_every > 0);
-  require_one_loss(setup, *schedule, eval_every > 0);
+  Schedules schedules(config, /*evaluates=*/eval_every > 0);
+  require_one_loss(setup, schedules, eval_every > 0);
   const TrainOrder order = make_order(setup);
   LossScale loss_scale(LossScaleSettings::from(config));
   const std::optional<Evaluation> evaluation =
       eval_every > 0 ? std::optional<Evaluation>(std::in_place, setup) : std::nullopt;
+  const UpdatePrograms updates(setup);
   Loader loader(setup.model_inst, setup.model_table, order,
                 {1, last_step, accum, static_cast<uint64_t>(services.seat.rank),
                  static_cast<uint64_t>(services.seat.world_size)});
@@ -97,7 +99,7 @@ TrainEnd train_loop(TrainSetup setup, Monitor& monitor) {
     const ddh_program_desc& described = *setup.model.programs[program];
     monitor.step_begin(step);
     const double seed_scale = seed_scale_for(order.count(step), loss_scale.value());
-    services.step->begin(step, program, schedule->lr(step), seed_scale, loss_scale.value());
+    services.step->begin(step, program, schedules.lr(described.optimizer, step), seed_scale, loss_scale.value());
     setup.engine.step_begin(program, step);
     buffers.sync();
 
@@ -119,13 +121,14 @@ TrainEnd train_loop(TrainSetup setup, Monitor& monitor) {
     const StepOutcome& outcome = services.step->outcome();
     monitor.step_end(block, outcome, order.turns().size() > 1 ? described.name : "");
     require_success_possible(loss_scale.step_done(!outcome.nonfinite.empty()), outcome, block);
-    schedule->step_done({block.skip != 0, outcome.world.sum[0] / outcome.world.count[0]});
+    schedules.step_done({block.skip != 0, outcome.world.sum[0] / outcome.world.count[0]});
     if (outcome.stop) return {step, true};
+    updates.step_done(step);
     if (evaluation && step % eval_every == 0) {
       buffers.sync();  // the values that a file would hold
       const double val_loss = evaluation->mean_loss(step);
       monitor.evaluated(step, val_loss);
-      schedule->evaluated(val_loss);
+      schedules.evaluated(val_loss);
     }
   }
   return {last_step, false};

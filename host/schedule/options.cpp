@@ -21,8 +21,8 @@ bool is_reference(const OptionUse& use) { return use.preset != nullptr && use.pr
 
 }  // namespace
 
-ScheduleOptions::ScheduleOptions(const Config& config, bool evaluates)
-    : config_(config), type_(type_of(config)), evaluates_(evaluates) {
+ScheduleOptions::ScheduleOptions(const Config& config, bool evaluates, const std::string& optimizer)
+    : config_(config), type_(type_of(config)), evaluates_(evaluates), lr_key_(optimizer + ".lr") {
   refuse_unused();
 }
 
@@ -44,6 +44,11 @@ const OptionUse* ScheduleOptions::use(const std::string& name) const {
   return at == type_.options.end() ? nullptr : &*at;
 }
 
+std::string ScheduleOptions::key_behind(const OptionUse& option) const {
+  const std::string key = option.preset + 1;
+  return key == "optimizer.lr" ? lr_key_ : key;
+}
+
 const OptionUse& ScheduleOptions::used(const std::string& name) const {
   const OptionUse* found = use(name);
   if (found == nullptr) ddh::fail(DDH_INTERNAL, "schedule.type = ", type_.name, " does not list its option ", name);
@@ -63,7 +68,7 @@ Json ScheduleOptions::value(const std::string& name) const {
     ddh::fail(DDH_INVALID_ARGUMENT, "schedule.type = ", type_.name, " has no default for schedule.", name,
               "; give one");
   if (!is_reference(option)) return Json::parse(option.preset);
-  const std::string key = option.preset + 1, section = "schedule.";
+  const std::string key = key_behind(option), section = "schedule.";
   return key.rfind(section, 0) == 0 ? this->value(key.substr(section.size())) : Json(config_.get<double>(key));
 }
 
@@ -74,7 +79,7 @@ std::string ScheduleOptions::told(const std::string& name) const {
     return ddh::str(key, " = ", value.value.dump(), " from ", value.source);
   }
   const OptionUse& option = used(name);
-  return ddh::str(key, " = ", value(name).get<double>(), " (", is_reference(option) ? option.preset + 1 : "default",
+  return ddh::str(key, " = ", value(name).get<double>(), " (", is_reference(option) ? key_behind(option) : "default",
                   ")");
 }
 
@@ -83,8 +88,9 @@ void ScheduleOptions::refuse(const std::string& name, const std::string& why) co
 }
 
 void complete_schedule(Config& config) {
-  const ScheduleOptions options(config, config.get<int64_t>("train.eval_every") > 0);
-  (void)options.type().make(options);
+  const bool evaluates = config.get<int64_t>("train.eval_every") > 0;
+  const ScheduleOptions options(config, evaluates, "optimizer");
+  (void)Schedules(config, evaluates);  // its checks
   const Config::Value wanted = *config.find("schedule.type");
   if (wanted.value != options.type().name)
     config.set("schedule.type", options.type().name,

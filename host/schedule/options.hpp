@@ -14,7 +14,8 @@ namespace ddhost {
 
 class ScheduleOptions;
 
-// An option that a type uses, and what holds when it is not given: JSON text, "@key" for the value of another key,
+// An option that a type uses, and what holds when it is not given: JSON text, "@key" for the value of another key
+// ("@optimizer.lr": the learning rate of the optimizer whose schedule it is),
 // nullptr where it must be given.
 struct OptionUse {
   const char* name;  // without "schedule."
@@ -33,11 +34,12 @@ const std::vector<ScheduleType>& schedule_types();
 class ScheduleOptions {
  public:
   // Error: an option was given that the type does not use.
-  ScheduleOptions(const Config& config, bool evaluates);
+  // `optimizer`: the section whose learning rate takes the course.
+  ScheduleOptions(const Config& config, bool evaluates, const std::string& optimizer);
 
   [[nodiscard]] const ScheduleType& type() const { return type_; }
   [[nodiscard]] bool evaluates() const { return evaluates_; }
-  [[nodiscard]] double optimizer_lr() const { return config_.get<double>("optimizer.lr"); }
+  [[nodiscard]] double optimizer_lr() const { return config_.get<double>(lr_key_); }
 
   [[nodiscard]] bool given(const std::string& name) const;  // by the user
   [[nodiscard]] double number(const std::string& name) const { return value(name).get<double>(); }
@@ -55,9 +57,13 @@ class ScheduleOptions {
   [[nodiscard]] Json value(const std::string& name) const;
   void refuse_unused() const;
 
+  // The key that an option refers to.
+  [[nodiscard]] std::string key_behind(const OptionUse& option) const;
+
   const Config& config_;
   const ScheduleType& type_;
   bool evaluates_;
+  const std::string lr_key_;
 };
 
 }  // namespace ddhost

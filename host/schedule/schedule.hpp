@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "config/config.hpp"
 
@@ -42,8 +43,31 @@ class Schedule {
 };
 
 // The schedule of section `schedule`; Error: an option that schedule.type has no use for, or options that contradict each
-// other. `evaluates`: evaluated() will be called in this run; else the losses of the steps stand in.
-std::unique_ptr<Schedule> make_schedule(const Config& config, bool evaluates);
+// other. `evaluates`: evaluated() will be called in this run; else the losses of the steps stand in. `optimizer`: the
+// section whose lr takes the course.
+std::unique_ptr<Schedule> make_schedule(const Config& config, bool evaluates,
+                                        const std::string& optimizer = "optimizer");
+
+// One schedule for each optimizer of the run: the same course, each from its own learning rate. All of them hear of every
+// step, whichever optimizer it used.
+class Schedules {
+ public:
+  Schedules(const Config& config, bool evaluates);
+
+  [[nodiscard]] double lr(int32_t optimizer, int64_t step) const {
+    return all_.at(static_cast<size_t>(optimizer))->lr(step);
+  }
+  void step_done(const StepReport& report) {
+    for (const auto& schedule : all_) schedule->step_done(report);
+  }
+  void evaluated(double loss) {
+    for (const auto& schedule : all_) schedule->evaluated(loss);
+  }
+  [[nodiscard]] bool reads_losses() const { return all_.front()->reads_losses(); }
+
+ private:
+  std::vector<std::unique_ptr<Schedule>> all_;  // in the order of train.optimizers
+};
 
 // Makes the section explicit, after the same checks: schedule.type by its own name, and the fixed defaults of that type.
 // What follows another key (decay_steps: train.steps) stays null.

@@ -119,9 +119,14 @@ const std::vector<ScheduleType>& schedule_types() {
   return types;
 }
 
-std::unique_ptr<Schedule> make_schedule(const Config& config, bool evaluates) {
-  const ScheduleOptions options(config, evaluates);
+std::unique_ptr<Schedule> make_schedule(const Config& config, bool evaluates, const std::string& optimizer) {
+  const ScheduleOptions options(config, evaluates, optimizer);
   return options.type().make(options);
+}
+
+Schedules::Schedules(const Config& config, bool evaluates) {
+  for (const auto& optimizer : config.get<std::vector<std::string>>("train.optimizers"))
+    all_.push_back(make_schedule(config, evaluates, optimizer));
 }
 
 }  // namespace ddhost

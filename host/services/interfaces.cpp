@@ -165,21 +165,22 @@ const ddh_params_api kParamsTable = {
 // -----------------------------------------------------------------------------------------------------------
 
 Step& step_of(void* h) { return required(services_of(h).step, "ddh.optim"); }
+const Optimizers& optimizers_of(void* h) { return step_of(h).optimizers(); }
 
 const ddh_optim_api kOptimTable = {
     sizeof(ddh_optim_api),
     0,
     [](void* h) noexcept -> uint32_t {
       uint32_t n = 0;
-      guard(nullptr, [&] { n = step_of(h).optimizer().slot_count(step_of(h).optimizer_inst()); });
+      guard(nullptr, [&] { n = optimizers_of(h).slot_count(); });
       return n;
     },
     [](void* h, uint32_t index, ddh_slot_desc* out, ddh_err* err) noexcept {
-      return guard(err, [&] { ddh::call(step_of(h).optimizer().slot, step_of(h).optimizer_inst(), index, out); });
+      return guard(err, [&] { ddh::copy_out(optimizers_of(h).slot(index), *out); });
     },
     [](void* h, int32_t param) noexcept -> int32_t {
       int32_t needs = DDH_NEEDS_NOTHING;
-      guard(nullptr, [&] { needs = step_of(h).optimizer().needs(step_of(h).optimizer_inst(), param); });
+      guard(nullptr, [&] { needs = optimizers_of(h).needs(param); });
       return needs;
     },
     [](void* h, const float* grad, const ddh_range* ranges, uint32_t n_ranges, ddh_err* err) noexcept {
@@ -210,11 +211,7 @@ const ddh_optim_api kOptimTable = {
     [](void* h, ddh_err* err) noexcept { return guard(err, [&] { step_of(h).sum_norms(); }); },
     [](void* h, uint32_t index, int32_t param) noexcept -> int32_t {
       int32_t used = 1;
-      guard(nullptr, [&] {
-        const ddh_optimizer_api* table = &step_of(h).optimizer();
-        if (DDH_CAN(table, ddh_optimizer_api, slot_used))
-          used = table->slot_used(step_of(h).optimizer_inst(), index, param);
-      });
+      guard(nullptr, [&] { used = optimizers_of(h).slot_used(index, param) ? 1 : 0; });
       return used;
     },
 };

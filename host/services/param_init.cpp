@@ -21,10 +21,52 @@ std::string shape_text(const int64_t* shape, size_t n_dims) {
   return text + "]";
 }
 
+// The part of a normal that lies within the bounds of DDH_INIT_TRUNC_NORMAL.
+double part_within(const ddh_param_desc& param) {
+  const auto below = [&](double x) { return 0.5 * std::erfc(-(x - param.init_a) / (param.init_b * std::sqrt(2.0))); };
+  return below(param.init_high) - below(param.init_low);
+}
+
+constexpr double kLeastPart = 1.0 / 64;  // so that few values are drawn more than some hundred times
+
+void check_truncated(const ddh_param_desc& param) {
+  const bool is_finite = std::isfinite(param.init_a) && std::isfinite(param.init_b) && std::isfinite(param.init_low) &&
+                         std::isfinite(param.init_high);
+  if (!is_finite || param.init_b <= 0 || param.init_low >= param.init_high)
+    ddh::fail(DDH_INVALID_ARGUMENT, "parameter '", param.name, "' is drawn from a normal of mean ", param.init_a,
+              " and deviation ", param.init_b, " within [", param.init_low, ", ", param.init_high,
+              "]; give finite numbers, a deviation above 0 and low < high");
+  if (part_within(param) < kLeastPart)
+    ddh::fail(DDH_INVALID_ARGUMENT, "parameter '", param.name, "': only ", part_within(param), " of a normal of mean ",
+              param.init_a, " and deviation ", param.init_b, " lies within [", param.init_low, ", ", param.init_high,
+              "]; widen the bounds, or use DDH_INIT_UNIFORM");
+}
+
+// Element i goes by the pairs of normals i, i + numel, i + 2 numel ... of its stream and takes the first value that lies
+// within the bounds: no other element shows in it. Bounds and values are compared in fp32's own values.
+float truncated_normal(const CounterRng& rng, const ddh_param_desc& param, uint64_t i) {
+  const auto mean = static_cast<float>(param.init_a), deviation = static_cast<float>(param.init_b);
+  const auto is_within = [&](float x) {
+    return static_cast<double>(x) >= param.init_low && static_cast<double>(x) <= param.init_high;
+  };
+  constexpr uint64_t kMostPairs = 1 << 13;  // (1 - kLeastPart) to the power of twice as many is 1e-112
+  for (uint64_t pair = 0; pair < kMostPairs; ++pair) {
+    const auto [first, second] = rng.normal_pair(i + pair * param.numel);
+    for (const float normal : {first, second}) {
+      const float value = mean + deviation * normal;
+      if (is_within(value)) return value;
+    }
+  }
+  ddh::fail(DDH_OUT_OF_RANGE, "no fp32 value of parameter '", param.name, "' was found within [", param.init_low, ", ",
+            param.init_high, "]; widen the bounds");
+}
+
 }  // namespace
 
 ParamInit::ParamInit(const ddh_model_desc& model, uint64_t seed, const std::string& init_from)
     : model_(model), seed_(seed) {
+  for (uint32_t p = 0; p < model.n_params; ++p)
+    if (model.params[p]->init_kind == DDH_INIT_TRUNC_NORMAL) check_truncated(*model.params[p]);
   if (init_from.empty()) return;
   file_ = std::make_unique<SafetensorsFile>(init_from);
   check_file(init_from);
@@ -64,7 +106,8 @@ void ParamInit::check_file(const std::string& path) const {
 void ParamInit::init_buffers(Staging& staging) const {
   for (uint32_t b = 0; file_ != nullptr && b < model_.n_buffers; ++b) {
     const ddh_buffer_desc& buffer = *model_.buffers[b];
-    set_buffer_values(buffer, file_->find(buffer.name)->data, staging);
+    const SafetensorsFile::Tensor* tensor = file_->find(buffer.name);
+    if (tensor != nullptr) set_buffer_values(buffer, tensor->data, staging);  // else check_file let it pass
   }
 }
 
@@ -118,6 +161,9 @@ void ParamInit::draw(const ddh_param_desc& param, uint64_t offset, uint64_t nume
         if (at >= offset) dst[at - offset] = value(first);
         if (at + 1 < offset + numel) dst[at + 1 - offset] = value(second);
       }
+      return;
+    case DDH_INIT_TRUNC_NORMAL:
+      for (uint64_t i = 0; i < numel; ++i) dst[i] = truncated_normal(rng, param, offset + i);
       return;
     default:
       ddh::fail(DDH_UNIMPLEMENTED, "parameter '", param.name, "' has init kind ", param.init_kind,

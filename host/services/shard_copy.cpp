@@ -5,17 +5,12 @@
 
 namespace ddhost {
 
-ShardCopy::ShardCopy(const ddh_optim_shard& shard, const ddh_optimizer_api& optimizer, ddh_inst* optimizer_inst)
+ShardCopy::ShardCopy(const ddh_optim_shard& shard, const std::vector<ddh_slot_desc>& slots)
     : shard_(shard),
       ranges_(shard.ranges, shard.ranges + shard.n_ranges),
       grads_(shard.grads, shard.grads + shard.n_grads),
       slots_(shard.slots, shard.slots + shard.n_slots) {
-  for (uint32_t i = 0; i < std::min(shard.n_slots, optimizer.slot_count(optimizer_inst)); ++i) {
-    ddh_slot_desc desc{};
-    desc.struct_size = sizeof desc;
-    ddh::call(optimizer.slot, optimizer_inst, i, &desc);
-    slot_kinds_.push_back({ddh_dtype_bytes(desc.dtype), desc.extent == DDH_SLOT_PER_ELEMENT});
-  }
+  for (const ddh_slot_desc& slot : slots) slot_bytes_.push_back(ddh_dtype_bytes(slot.dtype));
 }
 
 ddh_optim_shard ShardCopy::shard() const {
@@ -44,13 +39,8 @@ ddh::Accesses ShardCopy::accesses() const {
     out.writes(at(shard_.lowp, element_bytes), numel * element_bytes);
   }
   for (const float* grad : grads_) out.reads(at(grad, sizeof(float)), numel * sizeof(float));
-  for (size_t i = 0; i < slot_kinds_.size(); ++i) {
-    const Slot& slot = slot_kinds_[i];
-    if (slots_[i] == nullptr) continue;
-    if (slot.per_element)
-      out.updates(at(slots_[i], slot.element_bytes), numel * slot.element_bytes);
-    else
-      out.updates(slots_[i], ranges_.size() * slot.element_bytes);
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    if (slots_[i] != nullptr) out.updates(at(slots_[i], slot_bytes_[i]), numel * slot_bytes_[i]);
   }
   return out;
 }

@@ -13,7 +13,8 @@ namespace ddhost {
 
 class ShardCopy {
  public:
-  ShardCopy(const ddh_optim_shard& shard, const ddh_optimizer_api& optimizer, ddh_inst* optimizer_inst);
+  // `slots`: those of the optimizer, each of one element for each of the parameter's.
+  ShardCopy(const ddh_optim_shard& shard, const std::vector<ddh_slot_desc>& slots);
 
   // Points into this object.
   [[nodiscard]] ddh_optim_shard shard() const;
@@ -21,15 +22,11 @@ class ShardCopy {
   [[nodiscard]] ddh::Accesses accesses() const;
 
  private:
-  struct Slot {
-    uint64_t element_bytes;
-    bool per_element;
-  };
   ddh_optim_shard shard_;
   std::vector<ddh_range> ranges_;
   std::vector<const float*> grads_;
   std::vector<void*> slots_;
-  std::vector<Slot> slot_kinds_;
+  std::vector<uint64_t> slot_bytes_;  // of an element
 };
 
 }  // namespace ddhost

@@ -19,25 +19,15 @@ struct Step::Payload {
   int64_t has_open_window;
 };
 
-void Step::set_optimizer(ddh_inst* inst, const ddh_optimizer_api* table) {
-  optimizer_inst_ = inst;
-  optimizer_ = table;
-  std::vector<int32_t> needs(model_.n_params);
-  for (uint32_t p = 0; p < model_.n_params; ++p) {
-    needs[p] = table->needs(inst, static_cast<int32_t>(p));
-    if (needs[p] < DDH_NEEDS_NOTHING || needs[p] > DDH_NEEDS_WHOLE_PARAM)
-      ddh::fail(DDH_UNIMPLEMENTED, "the optimizer has the need ", needs[p], " for parameter '", model_.params[p]->name,
-                "', which this host does not know; update ddhost, or choose another optimizer");
-  }
-  param_sums_ = ParamSums(model_, inst, *table, needs);
-  const auto is_cuttable = [](int32_t need) { return need == DDH_NEEDS_NOTHING; };
-  needs_ = std::all_of(needs.begin(), needs.end(), is_cuttable) ? std::vector<int32_t>() : std::move(needs);
+void Step::set_optimizers(const std::vector<OptimizerRef>& optimizers, std::span<const ddh_run_program> programs) {
+  optimizers_ = std::make_unique<Optimizers>(model_, optimizers, programs);
 }
 
 void Step::begin(int64_t step, int32_t program, double lr, double seed_scale, double loss_scale) {
   program_ = program;
+  optimizer_ = &optimizers_->of_program(program);
   norm_.clear();
-  param_sums_.clear();
+  optimizer_->sums.clear();
   decided_ = false;
   has_exchange_ = false;
   block_ = {sizeof(ddh_step_block), 0, step, lr, loss_scale, seed_scale, 1.0, 1.0, 0.0, settings_.clip_value};
@@ -89,11 +79,8 @@ void Step::merge(const std::vector<Payload>& all) {
 }
 
 void Step::count_updates() {
-  const uint8_t* trainable = model_.programs[program_]->trainable;
-  for (uint32_t p = 0; p < model_.n_params; ++p) {
-    const bool frozen = (model_.params[p]->attributes & DDH_PARAM_FROZEN) != 0;
-    if (!frozen && (trainable == nullptr || trainable[p] != 0)) ++param_steps_[p];
-  }
+  const std::span<const uint8_t> trained = optimizers_->trained_by(program_);
+  for (size_t p = 0; p < trained.size(); ++p) optimizer_->param_steps[p] += trained[p];
 }
 
 void Step::check_own_sums() const {
@@ -107,43 +94,52 @@ void Step::require_decided(const char* call) const {
     ddh::fail(DDH_FAILED_PRECONDITION, "the strategy called ", call, " before decide in step ", block_.step);
 }
 
-void Step::prepare(const ddh_optim_shard& shard, int32_t replica_index, int32_t replica_count, ddh_stream* stream) {
+void Step::prepare(const ddh_optim_shard& given, int32_t replica_index, int32_t replica_count, ddh_stream* stream) {
   require_decided("prepare");
-  if (block_.skip != 0 || !param_sums_.needed()) return;
+  if (block_.skip != 0 || !optimizer_->sums.needed()) return;
+  const ddh_optim_shard shard = optimizers_->shard_for(*optimizer_, program_, given);
   const ClockSpan span(comm_.clock(), DDH_SPAN_OPTIM);
   // The sums are the host's: it waits for them.
-  const ShardCopy mine(shard, *optimizer_, optimizer_inst_);
+  const ShardCopy mine(shard, optimizer_->slots);
   ddh::run_on_stream(device_.streams(), device_.context(), stream, mine.accesses(), "the optimizer's prepare", [&] {
-    const ddh_update_args args{sizeof(ddh_update_args), 0, &shard, &block_, param_steps_.data(), stream, nullptr};
-    param_sums_.prepare(args, {replica_index, replica_count});
+    lr_scales_.for_each(shard, block_, [&](const ddh_optim_shard& part, const ddh_step_block& block) {
+      const ddh_update_args args{sizeof(ddh_update_args),        0,      &part,  &block,
+                                 optimizer_->param_steps.data(), stream, nullptr};
+      optimizer_->sums.prepare(args, {replica_index, replica_count});
+    });
   });
   device_.synchronize(stream);
 }
 
 void Step::sum_norms() {
   require_decided("sum_norms");
-  if (block_.skip == 0 && param_sums_.needed()) param_sums_.agree(comm_);
+  if (block_.skip == 0 && optimizer_->sums.needed()) optimizer_->sums.agree(comm_);
 }
 
-void Step::update(const ddh_optim_shard& shard, ddh_stream* stream) {
+void Step::update(const ddh_optim_shard& given, ddh_stream* stream) {
   require_decided("update");
   if (block_.skip != 0) return;
-  if (!needs_.empty()) check_needs(shard);
+  const ddh_optim_shard shard = optimizers_->shard_for(*optimizer_, program_, given);
+  if (optimizer_->needs_something) check_needs(shard);
   const ClockSpan span(comm_.clock(), DDH_SPAN_OPTIM);
-  if (device_.is_host_memory()) return update_now(shard, block_, param_steps_, stream);
-  ShardCopy mine(shard, *optimizer_, optimizer_inst_);
+  if (device_.is_host_memory()) return update_now(*optimizer_, shard, block_, optimizer_->param_steps, stream);
+  ShardCopy mine(shard, optimizer_->slots);
   const ddh::Accesses accesses = mine.accesses();
-  ddh::run_on_stream(device_.streams(), device_.context(), stream, accesses, "the optimizer's update",
-                     [this, mine = std::move(mine), block = block_, steps = param_steps_, stream] {
-                       update_now(mine.shard(), block, steps, stream);
-                     });
-  if (param_sums_.needed()) device_.synchronize(stream);  // totals are of this step
+  ddh::run_on_stream(
+      device_.streams(), device_.context(), stream, accesses, "the optimizer's update",
+      [this, optimizer = optimizer_, mine = std::move(mine), block = block_, steps = optimizer_->param_steps, stream] {
+        update_now(*optimizer, mine.shard(), block, steps, stream);
+      });
+  if (optimizer_->sums.needed()) device_.synchronize(stream);  // totals are of this step
 }
 
-void Step::update_now(const ddh_optim_shard& shard, const ddh_step_block& block, const std::vector<int64_t>& steps,
-                      ddh_stream* stream) const {
-  const ddh_update_args args{sizeof(ddh_update_args), 0, &shard, &block, steps.data(), stream, param_sums_.totals()};
-  ddh::call(optimizer_->update, optimizer_inst_, &args);
+void Step::update_now(const Optimizers::Instance& optimizer, const ddh_optim_shard& shard, const ddh_step_block& block,
+                      const std::vector<int64_t>& steps, ddh_stream* stream) const {
+  lr_scales_.for_each(shard, block, [&](const ddh_optim_shard& part, const ddh_step_block& scaled) {
+    const ddh_update_args args{sizeof(ddh_update_args), 0, &part, &scaled, steps.data(), stream,
+                               optimizer.sums.totals()};
+    ddh::call(optimizer.table->update, optimizer.inst, &args);
+  });
 }
 
 // A strategy that ignores the optimizer's needs gets a sentence, never a wrong number.
@@ -151,12 +147,12 @@ void Step::check_needs(const ddh_optim_shard& shard) const {
   for (uint32_t r = 0; r < shard.n_ranges; ++r) {
     const ddh_range& range = shard.ranges[r];
     const ddh_param_desc& param = *model_.params[range.param];
-    const int32_t need = needs_.at(static_cast<size_t>(range.param));
+    const int32_t need = optimizer_->needs.at(static_cast<size_t>(range.param));
     if (need == DDH_NEEDS_WHOLE_PARAM && range.numel != param.numel)
       ddh::fail(DDH_FAILED_PRECONDITION, "the optimizer needs parameter '", param.name,
                 "' as a whole, but the strategy gave it ", range.numel, " of its ", param.numel,
                 " elements; choose another strategy or optimizer");
-    if (need == DDH_NEEDS_PARAM_NORM && !param_sums_.ready(range.param))
+    if (need == DDH_NEEDS_PARAM_NORM && !optimizer_->sums.ready(range.param))
       ddh::fail(DDH_FAILED_PRECONDITION, "the optimizer needs the norm of parameter '", param.name,
                 "', but the strategy updates it without prepare and sum_norms; choose another strategy or optimizer");
   }

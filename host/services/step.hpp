@@ -4,12 +4,14 @@
 #pragma once
 
 #include <array>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "ddh/ddh.h"
 #include "numerics/gradient_norm.hpp"
-#include "services/param_sums.hpp"
+#include "services/lr_scales.hpp"
+#include "services/optimizers.hpp"
 #include "services/windows.hpp"
 
 namespace ddhost {
@@ -39,17 +41,11 @@ struct StepOutcome {
 class Step final : public NormSink {
  public:
   Step(const Comm& comm, Device& device, Windows& windows, const ddh_model_desc& model, StepSettings settings)
-      : comm_(comm),
-        device_(device),
-        windows_(windows),
-        model_(model),
-        settings_(settings),
-        param_steps_(model.n_params, 0) {}
+      : comm_(comm), device_(device), windows_(windows), model_(model), settings_(settings), lr_scales_(model) {}
 
-  // `table` and `inst` outlive this object; the optimizer is attached to the model.
-  void set_optimizer(ddh_inst* inst, const ddh_optimizer_api* table);
-  [[nodiscard]] const ddh_optimizer_api& optimizer() const { return *optimizer_; }
-  [[nodiscard]] ddh_inst* optimizer_inst() const { return optimizer_inst_; }
+  // Before the first step; see Optimizers.
+  void set_optimizers(const std::vector<OptimizerRef>& optimizers, std::span<const ddh_run_program> programs);
+  [[nodiscard]] const Optimizers& optimizers() const { return *optimizers_; }
 
   void begin(int64_t step, int32_t program, double lr, double seed_scale, double loss_scale);
   // This rank's share of the step's metrics; before decide.
@@ -72,7 +68,6 @@ class Step final : public NormSink {
 
   [[nodiscard]] const ddh_step_block& block() const { return block_; }
   [[nodiscard]] const StepOutcome& outcome() const { return outcome_; }
-  [[nodiscard]] const std::vector<int64_t>& param_steps() const { return param_steps_; }
 
  private:
   struct Payload;
@@ -80,20 +75,19 @@ class Step final : public NormSink {
   void count_updates();
   void require_decided(const char* call) const;
   void check_needs(const ddh_optim_shard& shard) const;
-  void update_now(const ddh_optim_shard& shard, const ddh_step_block& block, const std::vector<int64_t>& steps,
-                  ddh_stream* stream) const;
+  void update_now(const Optimizers::Instance& optimizer, const ddh_optim_shard& shard, const ddh_step_block& block,
+                  const std::vector<int64_t>& steps, ddh_stream* stream) const;
 
   const Comm& comm_;
   Device& device_;
   Windows& windows_;
   const ddh_model_desc& model_;
   const StepSettings settings_;
-  ddh_inst* optimizer_inst_ = nullptr;
-  const ddh_optimizer_api* optimizer_ = nullptr;
-  std::vector<int32_t> needs_;  // per parameter; empty: the optimizer works element by element
-  ParamSums param_sums_;
+  const LrScales lr_scales_;
+  std::unique_ptr<Optimizers> optimizers_;
 
   int32_t program_ = 0;
+  Optimizers::Instance* optimizer_ = nullptr;  // of the step's program
   GradientNorm norm_;
   MetricSums mine_;
   bool stop_requested_ = false;
@@ -101,7 +95,6 @@ class Step final : public NormSink {
   bool has_exchange_ = false;
   ddh_step_block block_{};
   StepOutcome outcome_;
-  std::vector<int64_t> param_steps_;  // updates of each parameter so far
 };
 
 }  // namespace ddhost

@@ -86,11 +86,11 @@ class Adagrad final : public ddh::Optimizer {
  public:
   explicit Adagrad(const ddh_create& create)
       : Optimizer(create),
-        lr_decay_(host.f64("optimizer.lr_decay")),
-        eps_(host.f64("optimizer.eps")),
-        initial_(host.f64("optimizer.initial_accumulator_value")),
-        weight_decay_(host.f64("optimizer.weight_decay")),
-        decay_groups_(host.flag("optimizer.decay_groups")) {}
+        lr_decay_(options.f64("lr_decay")),
+        eps_(options.f64("eps")),
+        initial_(options.f64("initial_accumulator_value")),
+        weight_decay_(options.f64("weight_decay")),
+        decay_groups_(options.flag("decay_groups")) {}
 
   void attach(const ddh_model_desc& model) override { decays_ = ddh::decaying_params(model, decay_groups_); }
 

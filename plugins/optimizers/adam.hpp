@@ -123,8 +123,8 @@ class Plugin final : public ddh::Optimizer {
  public:
   explicit Plugin(const ddh_create& create)
       : Optimizer(create),
-        options_{ddh::betas(host, "optimizer.betas"), host.f64("optimizer.eps"), host.f64("optimizer.weight_decay")},
-        decay_groups_(host.flag("optimizer.decay_groups")) {}
+        options_{ddh::betas(options, "betas"), options.f64("eps"), options.f64("weight_decay")},
+        decay_groups_(options.flag("decay_groups")) {}
 
   void attach(const ddh_model_desc& model) override { decays_ = ddh::decaying_params(model, decay_groups_); }
 

@@ -116,16 +116,16 @@ class Lamb final : public ddh::Optimizer {
  public:
   explicit Lamb(const ddh_create& create)
       : Optimizer(create),
-        betas_(ddh::betas(host, "optimizer.betas")),
-        eps_(host.f64("optimizer.eps")),
-        weight_decay_(host.f64("optimizer.weight_decay")),
-        bias_correction_(host.flag("optimizer.bias_correction")),
-        max_coeff_(host.f64("optimizer.max_coeff")),
-        min_coeff_(host.f64("optimizer.min_coeff")),
-        decay_groups_(host.flag("optimizer.decay_groups")) {
+        betas_(ddh::betas(options, "betas")),
+        eps_(options.f64("eps")),
+        weight_decay_(options.f64("weight_decay")),
+        bias_correction_(options.flag("bias_correction")),
+        max_coeff_(options.f64("max_coeff")),
+        min_coeff_(options.f64("min_coeff")),
+        decay_groups_(options.flag("decay_groups")) {
     if (min_coeff_ > max_coeff_)
-      ddh::fail(DDH_INVALID_ARGUMENT, "optimizer.min_coeff is ", min_coeff_, " and optimizer.max_coeff ", max_coeff_,
-                "; the trust ratio lies between them, so give a smaller min_coeff");
+      ddh::fail(DDH_INVALID_ARGUMENT, options.key("min_coeff"), " is ", min_coeff_, " and ", options.key("max_coeff"),
+                " ", max_coeff_, "; the trust ratio lies between them, so give a smaller min_coeff");
   }
 
   void attach(const ddh_model_desc& model) override { decays_ = ddh::decaying_params(model, decay_groups_); }

@@ -82,9 +82,9 @@ class Lion final : public ddh::Optimizer {
  public:
   explicit Lion(const ddh_create& create)
       : Optimizer(create),
-        betas_(ddh::betas(host, "optimizer.betas")),
-        weight_decay_(host.f64("optimizer.weight_decay")),
-        decay_groups_(host.flag("optimizer.decay_groups")) {}
+        betas_(ddh::betas(options, "betas")),
+        weight_decay_(options.f64("weight_decay")),
+        decay_groups_(options.flag("decay_groups")) {}
 
   void attach(const ddh_model_desc& model) override { decays_ = ddh::decaying_params(model, decay_groups_); }
 

@@ -117,25 +117,21 @@ class Muon final : public ddh::Optimizer {
  public:
   explicit Muon(const ddh_create& create)
       : Optimizer(create),
-        lr_(host.f64("optimizer.lr")),
-        momentum_(host.f64("optimizer.momentum")),
-        nesterov_(host.flag("optimizer.nesterov")),
-        weight_decay_(host.f64("optimizer.weight_decay")),
-        steps_(host.i64("optimizer.ns_steps")),
-        eps_(host.f64("optimizer.eps")),
-        adjust_(host.text("optimizer.adjust_lr_fn")),
-        adamw_params_(host.text("optimizer.adamw_params")),
-        adamw_lr_(host.f64("optimizer.adamw_lr")),
-        adamw_{ddh::betas(host, "optimizer.adamw_betas"), host.f64("optimizer.adamw_eps"),
-               host.f64("optimizer.adamw_weight_decay")},
-        decay_groups_(host.flag("optimizer.decay_groups")) {
-    std::array<double, 3> c{};
-    uint32_t n = 0;
-    ddh::call(host.config->get_f64s, host.h, "optimizer.ns_coefficients", c.data(), 3u, &n);
-    if (n != 3) ddh::fail(DDH_INVALID_ARGUMENT, "optimizer.ns_coefficients has ", n, " numbers; give three");
+        lr_(options.f64("lr")),
+        momentum_(options.f64("momentum")),
+        nesterov_(options.flag("nesterov")),
+        weight_decay_(options.f64("weight_decay")),
+        steps_(options.i64("ns_steps")),
+        eps_(options.f64("eps")),
+        adjust_(options.text("adjust_lr_fn")),
+        adamw_params_(options.text("adamw_params")),
+        adamw_lr_(options.f64("adamw_lr")),
+        adamw_{ddh::betas(options, "adamw_betas"), options.f64("adamw_eps"), options.f64("adamw_weight_decay")},
+        decay_groups_(options.flag("decay_groups")) {
+    const auto c = options.f64s<3>("ns_coefficients");
     coefficients_ = {static_cast<float>(c[0]), static_cast<float>(c[1]), static_cast<float>(c[2])};
     if (lr_ == 0 && adamw_lr_ > 0)
-      ddh::fail(DDH_INVALID_ARGUMENT, "optimizer.lr is 0 and optimizer.adamw_lr ", adamw_lr_,
+      ddh::fail(DDH_INVALID_ARGUMENT, options.key("lr"), " is 0 and ", options.key("adamw_lr"), " ", adamw_lr_,
                 ", but the schedule moves both by lr; give it a value");
   }
 

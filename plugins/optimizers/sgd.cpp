@@ -98,14 +98,15 @@ class Sgd final : public ddh::Optimizer {
  public:
   explicit Sgd(const ddh_create& create)
       : Optimizer(create),
-        momentum_(host.f64("optimizer.momentum")),
-        dampening_(host.f64("optimizer.dampening")),
-        weight_decay_(host.f64("optimizer.weight_decay")),
-        decay_groups_(host.flag("optimizer.decay_groups")) {
-    const bool nesterov = host.flag("optimizer.nesterov");
+        momentum_(options.f64("momentum")),
+        dampening_(options.f64("dampening")),
+        weight_decay_(options.f64("weight_decay")),
+        decay_groups_(options.flag("decay_groups")) {
+    const bool nesterov = options.flag("nesterov");
     if (nesterov && (momentum_ <= 0 || dampening_ != 0))
-      ddh::fail(DDH_INVALID_ARGUMENT, "optimizer.nesterov needs momentum and no dampening, but momentum is ", momentum_,
-                " and dampening ", dampening_, "; set optimizer.momentum above 0 and optimizer.dampening to 0");
+      ddh::fail(DDH_INVALID_ARGUMENT, options.key("nesterov"), " needs momentum and no dampening, but momentum is ",
+                momentum_, " and dampening ", dampening_, "; set ", options.key("momentum"), " above 0 and ",
+                options.key("dampening"), " to 0");
     mode_ = nesterov ? Mode::nesterov : momentum_ > 0 ? Mode::momentum : Mode::plain;
   }
 

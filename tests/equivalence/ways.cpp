@@ -85,8 +85,7 @@ Options arguments(const Cell& cell, const std::string& final_file, const std::st
                   cell.way.strategy,
                   "--comm",
                   cell.way.comm,
-                  "--model",
-                  cell.model,
+                  "model.plugin=" + cell.model,  // options may name another, later
                   "--nproc",
                   std::to_string(cell.world),
                   "--save-final",

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // toy: a model in plain C++ for tests of everything but models. It has what schemes stumble over: uneven sizes, a
-// one-element parameter, a frozen one, one that never gets a gradient, tied weights, fewer elements than ranks, by option a
-// unit that occurs twice.
+// one-element parameter, a frozen one, one that never gets a gradient, tied weights, fewer elements than ranks; by option
+// (toy_desc.hpp) a unit that occurs twice, flags of positions, an update program, parameters of another dtype.
 //
 //   x = E[token];  per layer: x += gain * W2 tanh(W1 x + b1) + frozen;  logits = x E^T + bias;  loss = cross-entropy
 //
@@ -14,12 +14,13 @@
 #include <cmath>
 #include <map>
 #include <memory>
-#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ddh/sdk/lowp.hpp"
 #include "ddh/sdk/model.hpp"
 #include "ddh/sdk/stream.hpp"
+#include "toy_desc.hpp"
 
 namespace {
 
@@ -36,12 +37,18 @@ BatchPtr& batch_of(ddh_batch* batch) { return *reinterpret_cast<BatchPtr*>(batch
 // What a unit's work needs of a ddh_unit_call.
 struct Call {
   explicit Call(const ddh_unit_call& c)
-      : unit(c.unit), phase(c.phase), flags(c.flags), step(c.step), seed_scale(c.seed_scale), batch(batch_of(c.batch)) {
+      : program(c.program),
+        unit(c.unit),
+        phase(c.phase),
+        flags(c.flags),
+        step(c.step),
+        seed_scale(c.seed_scale),
+        batch(batch_of(c.batch)) {
     for (uint32_t i = 0; i < c.view->n_params; ++i) views.push_back(*ddh_view_param(c.view, i));
   }
   [[nodiscard]] size_t rows() const { return batch->tokens.size(); }
 
-  int32_t unit, phase;
+  int32_t program, unit, phase;
   uint32_t flags;
   int64_t step;
   double seed_scale;
@@ -97,50 +104,14 @@ class Toy final : public ddh::Model {
  public:
   explicit Toy(const ddh_create& create)
       : Model(create),
-        layers_(static_cast<int32_t>(host.i64("model.layers"))),
-        width_(static_cast<size_t>(host.i64("model.width"))),
-        hidden_(static_cast<size_t>(host.i64("model.hidden"))),
-        vocab_(static_cast<size_t>(host.i64("model.vocab"))),
-        nan_at_step_(host.i64("model.nan_at_step")),
-        ignore_every_(static_cast<uint64_t>(host.i64("model.ignore_every"))),
-        keeps_mean_(host.flag("model.buffers")),
-        running_(std::make_unique<Running>(Running{Vector(width_), 0})),
+        o_(options),
+        layers_(static_cast<int32_t>(o_.layers)),
+        width_(o_.width),
+        hidden_(o_.hidden),
+        vocab_(o_.vocab),
+        state_(std::make_unique<State>(State{Vector(width_), 0, Vector(width_), Vector(width_), 0})),
         desc_("toy") {
-    const auto V = static_cast<int64_t>(vocab_), C = static_cast<int64_t>(width_), H = static_cast<int64_t>(hidden_);
-    const ddh::ModelDesc::Init normal{DDH_INIT_NORMAL, 0, host.f64("model.deviation")}, one{DDH_INIT_CONSTANT, 1, 0},
-        zero{DDH_INIT_ZERO, 0, 0};
-    const int32_t embedding = desc_.add_param(0, "embedding", {V, C}, normal, 0, {"head.weight"});
-    std::vector<int32_t> order = {desc_.add_unit("embed", {embedding})};
-    for (int32_t l = 0; l < layers_; ++l) {
-      const std::string prefix = ddh::str("layers.", l, ".");
-      const int32_t unit = l + 1;
-      order.push_back(desc_.add_unit(
-          ddh::str("layer ", l),
-          {desc_.add_param(unit, prefix + "w1", {H, C}, normal),
-           desc_.add_param(unit, prefix + "b1", {H}, zero, DDH_PARAM_NO_DECAY),
-           desc_.add_param(unit, prefix + "w2", {C, H}, normal),
-           desc_.add_param(unit, prefix + "gain", {1}, one, DDH_PARAM_NO_DECAY),
-           desc_.add_param(unit, prefix + "frozen", {C}, {DDH_INIT_UNIFORM, -0.1, 0.1}, DDH_PARAM_FROZEN),
-           desc_.add_param(unit, prefix + "unused", {3}, one)}));
-    }
-    order.insert(order.begin() + 1, static_cast<size_t>(host.i64("model.repeat")), 1);
-    const int32_t bias = desc_.add_param(layers_ + 1, "bias", {V}, zero, DDH_PARAM_NO_DECAY);
-    order.push_back(desc_.add_unit("head", {bias, embedding}));
-    if (keeps_mean_) {
-      desc_.add_buffer("running_mean", {C}, DDH_F32, running_->mean.data(), DDH_SYNC_STEP);
-      desc_.add_buffer("forwards", {1}, DDH_I64, &running_->forwards, DDH_SYNC_STEP);
-    }
-    const auto n_samples = static_cast<uint64_t>(host.i64("model.samples"));
-    desc_.add_program({DDH_PROGRAM_TRAIN, "train", order, {"loss"}, n_samples, "samples", {}, 0, {}, "eval"});
-    if (host.i64("model.programs") > 1) add_second_program(order, n_samples);
-    const int64_t eval_samples = host.i64("model.eval_samples");
-    desc_.add_program({DDH_PROGRAM_EVAL,
-                       "eval",
-                       order,
-                       {"loss"},
-                       eval_samples > 0 ? static_cast<uint64_t>(eval_samples) : n_samples,
-                       "samples",
-                       {}});
+    ddhost::test::describe_toy(o_, {state_->mean.data(), &state_->forwards, state_->table.data()}, desc_);
   }
 
   const ddh_model_desc& describe() override { return desc_.get(); }
@@ -151,7 +122,7 @@ class Toy final : public ddh::Model {
       const uint64_t h = hash(static_cast<uint64_t>(args.samples[i]));
       batch->tokens.push_back(static_cast<int32_t>(h % vocab_));
       const auto target = static_cast<int32_t>((h >> 32) % 3 == 0 ? (h >> 40) % vocab_ : (h + 1) % vocab_);
-      const bool ignored = ignore_every_ > 0 && static_cast<uint64_t>(args.samples[i]) % ignore_every_ == 0;
+      const bool ignored = o_.ignore_every > 0 && static_cast<uint64_t>(args.samples[i]) % o_.ignore_every == 0;
       batch->targets.push_back(ignored ? kIgnored : target);
       batch->n_counted += ignored ? 0 : 1;
     }
@@ -177,42 +148,28 @@ class Toy final : public ddh::Model {
     std::vector<Vector> inputs;  // per layer, (B, C); the last: input of the head
     std::vector<Vector> hidden;  // per layer, (B, H)
     Vector probabilities;        // (B, V)
+    Vector encoded;              // (B, C), until the embedding has added it
+    Vector encoder_hidden;       // (B, C), for the encoder's backward, where it has one
     Vector gradient;             // of the current unit's output, (B, C)
     double loss_sum = 0, count = 0;
   };
-  // The layers from the last to the first, of which only the gains are trained; embedding and bias as well.
-  void add_second_program(std::vector<int32_t> order, uint64_t n_samples) {
-    std::reverse(order.begin() + 1, order.end() - 1);
-    const ddh_model_desc& described = desc_.get();
-    std::vector<uint8_t> trained(described.n_params, 0);
-    for (uint32_t p = 0; p < described.n_params; ++p) {
-      const std::string_view name = described.params[p]->name;
-      trained[p] = name == "embedding" || name == "bias" || name.ends_with(".gain") ? 1 : 0;
-    }
-    desc_.add_program({DDH_PROGRAM_TRAIN,
-                       "second",
-                       std::move(order),
-                       {"loss"},
-                       n_samples / 2,
-                       "samples",
-                       std::move(trained),
-                       0,
-                       {},
-                       "eval"});
-  }
-  // What the head's input was like, each rank from its own samples; an evaluation takes it off.
-  struct Running {
-    Vector mean;
+  // What the model keeps from step to step.
+  struct State {
+    Vector mean;  // what the head's input was like, each rank from its own samples; an evaluation takes it off
     int64_t forwards;
+    // A part of the mean state after the layers, over all samples, which the embedding adds: updates renew it.
+    Vector table;
+    Vector table_sum;  // of the samples of an update so far
+    uint64_t table_samples;
   };
   void note_mean(const Vector& x, size_t rows) const {
     if (rows == 0) return;
     for (size_t k = 0; k < width_; ++k) {
       float sum = 0;
       for (size_t b = 0; b < rows; ++b) sum += x[b * width_ + k];
-      running_->mean[k] = 0.9F * running_->mean[k] + 0.1F * (sum / static_cast<float>(rows));
+      state_->mean[k] = 0.9F * state_->mean[k] + 0.1F * (sum / static_cast<float>(rows));
     }
-    ++running_->forwards;
+    ++state_->forwards;
   }
   using Work = void (Toy::*)(const Call&, Context&) const;
 
@@ -231,6 +188,9 @@ class Toy final : public ddh::Model {
       embed(c, context);
     } else if (c.unit <= layers_) {
       layer_forward(c, context);
+      if (c.program == o_.update_program() && c.unit == layers_) renew_table(c, context.inputs.back());
+    } else if (c.unit == o_.encoder_unit()) {
+      encode(c, context);
     } else {
       head_forward(c, context);
     }
@@ -240,6 +200,8 @@ class Toy final : public ddh::Model {
       embed_backward(c, context);
     } else if (c.unit <= layers_) {
       layer_backward(c, context);
+    } else if (c.unit == o_.encoder_unit()) {
+      encode_backward(c, context);
     } else {
       head_backward(c, context);
     }
@@ -250,14 +212,50 @@ class Toy final : public ddh::Model {
 
   void embed(const Call& c, Context& context) const {
     if (c.phase == DDH_PHASE_RECOMPUTE) return;  // it keeps nothing
-    context = {};
-    const Vector embedding = values(view(c, 0));
+    if (!o_.has_encoder()) context = {};
+    const Vector embedding = values(view(c, 0)), encoded = std::exchange(context.encoded, {});
     Vector x(rows(c) * width_);
     for (size_t b = 0; b < rows(c); ++b) {
       const size_t row = static_cast<size_t>(c.batch->tokens[b]) * width_;
-      for (size_t k = 0; k < width_; ++k) x[b * width_ + k] = embedding[row + k];
+      for (size_t k = 0; k < width_; ++k) {
+        x[b * width_ + k] = embedding[row + k] + state_->table[k];
+        if (!encoded.empty()) x[b * width_ + k] += encoded[b * width_ + k];
+      }
     }
     context.inputs.push_back(std::move(x));
+  }
+
+  // Frozen, from the tokens alone: no gradient goes through it.
+  void encode(const Call& c, Context& context) const {
+    const bool again = c.phase == DDH_PHASE_RECOMPUTE;
+    if (!again) context = {};
+    const Vector weight = values(view(c, 0));
+    Vector out(rows(c) * width_);
+    for (size_t b = 0; b < rows(c); ++b) {
+      const size_t row = static_cast<size_t>(c.batch->tokens[b]) * width_;
+      for (size_t k = 0; k < width_; ++k) out[b * width_ + k] = std::tanh(weight[row + k]);
+    }
+    const bool is_kept = c.phase != DDH_PHASE_EVAL && (c.flags & (DDH_CALL_FORWARD_ONLY | DDH_CALL_RECOMPUTED)) == 0;
+    if (is_kept) context.encoder_hidden = out;
+    if (!again) context.encoded = std::move(out);
+  }
+  void encode_backward(const Call& c, Context& context) const {
+    if (context.encoder_hidden.size() != rows(c) * width_)
+      ddh::fail(DDH_INTERNAL, "the toy's encoder has a backward and kept nothing for it");
+    context.encoder_hidden.clear();
+  }
+
+  // In the order of the samples, so that it does not matter how they are cut into micro-batches.
+  void renew_table(const Call& c, const Vector& x) const {
+    for (size_t b = 0; b < rows(c); ++b) {
+      for (size_t k = 0; k < width_; ++k) state_->table_sum[k] += x[b * width_ + k];
+    }
+    state_->table_samples += rows(c);
+    if (state_->table_samples < o_.update_samples) return;
+    for (size_t k = 0; k < width_; ++k)
+      state_->table[k] = 0.1F * (state_->table_sum[k] / static_cast<float>(o_.update_samples));
+    state_->table_sum.assign(width_, 0.0F);
+    state_->table_samples = 0;
   }
 
   void embed_backward(const Call& c, Context& context) const {
@@ -299,6 +297,11 @@ class Toy final : public ddh::Model {
 
   void layer_backward(const Call& c, Context& context) const {
     const Vector w1 = values(view(c, 0)), w2 = values(view(c, 2)), gain = values(view(c, 3));
+    const bool gives = (c.flags & DDH_CALL_INPUT_GRAD_ONLY) == 0;
+    for (const ddh_param_view& v : c.views) {
+      if (!gives && v.grad != nullptr)
+        ddh::fail(DDH_INTERNAL, "a view has room for a gradient where the input's alone is asked for");
+    }
     context.inputs.pop_back();  // this layer's output
     const Vector& x = context.inputs.back();
     const Vector& hidden = context.hidden.back();
@@ -310,7 +313,7 @@ class Toy final : public ddh::Model {
         float sum = 0;
         for (size_t h = 0; h < hidden_; ++h) {
           sum += w2[k * hidden_ + h] * hidden[b * hidden_ + h];
-          g_w2[k * hidden_ + h] += gain[0] * g * hidden[b * hidden_ + h];
+          if (gives) g_w2[k * hidden_ + h] += gain[0] * g * hidden[b * hidden_ + h];
           g_hidden[h] += gain[0] * g * w2[k * hidden_ + h];
         }
         g_gain[0] += g * sum;
@@ -319,7 +322,7 @@ class Toy final : public ddh::Model {
         const float t = hidden[b * hidden_ + h], g = g_hidden[h] * (1 - t * t);
         g_b1[h] += g;
         for (size_t k = 0; k < width_; ++k) {
-          g_w1[h * width_ + k] += g * x[b * width_ + k];
+          if (gives) g_w1[h * width_ + k] += g * x[b * width_ + k];
           g_x[b * width_ + k] += g * w1[h * width_ + k];
         }
       }
@@ -337,9 +340,9 @@ class Toy final : public ddh::Model {
   void head_forward(const Call& c, Context& context) const {
     const Vector bias = values(view(c, 0)), embedding = values(view(c, 1));
     Vector x = context.inputs.back();
-    if (keeps_mean_ && c.phase == DDH_PHASE_FORWARD) note_mean(x, rows(c));
-    for (size_t i = 0; keeps_mean_ && c.phase == DDH_PHASE_EVAL && i < x.size(); ++i)
-      x[i] -= running_->mean[i % width_];
+    if (o_.keeps_mean && c.phase == DDH_PHASE_FORWARD) note_mean(x, rows(c));
+    for (size_t i = 0; o_.keeps_mean && c.phase == DDH_PHASE_EVAL && i < x.size(); ++i)
+      x[i] -= state_->mean[i % width_];
     context.probabilities.assign(rows(c) * vocab_, 0.0F);
     for (size_t b = 0; b < rows(c); ++b) {
       float* row = &context.probabilities[b * vocab_];
@@ -375,39 +378,22 @@ class Toy final : public ddh::Model {
         }
       }
     }
-    if (c.step == nan_at_step_) g_bias[0] = std::nanf("");
+    if (c.step == o_.nan_at_step) g_bias[0] = std::nanf("");
     give(view(c, 0), g_bias);
     give(view(c, 1), g_embedding);
-    round_to(view(c, 0).dtype, g_x);
+    round_to(view(c, 1).dtype, g_x);
     context.gradient = std::move(g_x);
   }
 
+  const ddhost::test::ToyOptions o_;
   const int32_t layers_;
   const size_t width_, hidden_, vocab_;
-  const int64_t nan_at_step_;
-  const uint64_t ignore_every_;  // 0: every target counts
-  const bool keeps_mean_;
-  const std::unique_ptr<Running> running_;  // the buffers
+  const std::unique_ptr<State> state_;
   ddh::ModelDesc desc_;
   std::map<int32_t, std::shared_ptr<Context>> contexts_;  // per micro-batch
   ddh_stream* stream_ = nullptr;                          // of the last call
 };
 
-constexpr const char* kSchema = R"({"properties": {
-  "layers": {"type": "integer", "default": 3, "minimum": 1, "maximum": 100, "description": "hidden layers"},
-  "width": {"type": "integer", "default": 5, "minimum": 1, "description": "elements of a state"},
-  "hidden": {"type": "integer", "default": 9, "minimum": 1, "description": "elements of a hidden layer"},
-  "vocab": {"type": "integer", "default": 31, "minimum": 2, "description": "tokens"},
-  "repeat": {"type": "integer", "default": 0, "minimum": 0, "description": "further occurrences of the first layer"},
-  "eval_samples": {"type": "integer", "default": 0, "minimum": 0, "description": "those of evaluation; 0: all"},
-  "deviation": {"type": "number", "default": 0.3, "minimum": 0, "description": "of the first weights"},
-  "buffers": {"type": "boolean", "default": false, "description": "keep a running mean, which an evaluation takes off"},
-  "programs": {"type": "integer", "default": 1, "minimum": 1, "maximum": 2,
-    "description": "2: a second one, in another order of units, that trains a part"},
-  "ignore_every": {"type": "integer", "default": 0, "minimum": 0,
-    "description": "the targets of samples whose index this divides do not count; 0: all count"},
-  "samples": {"type": "integer", "default": 4096, "minimum": 1, "description": "size of the sample space"},
-  "nan_at_step": {"type": "integer", "default": 0, "description": "step whose gradient holds a NaN; 0: none"}}})";
 constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, DDH_STREAM_IFACE, nullptr};
 
 // Built a second time without this one, to see it refused.
@@ -416,9 +402,17 @@ constexpr uint64_t kEmptyBatch = 0;
 #else
 constexpr uint64_t kEmptyBatch = DDH_CAP_EMPTY_BATCH;
 #endif
+// And with these, for the options that need them: strategies that do not understand them train the plain toy.
+#ifdef DDH_TOY_FEATURES
+constexpr uint64_t kUses = DDH_FEATURES_ALL;
+#else
+constexpr uint64_t kUses = 0;
+#endif
 
 }  // namespace
 
-DDH_CXX_PLUGIN(Toy, model, "toy", "0.1.0", "a small model for tests, without LibTorch", kSchema, kNeeds,
+DDH_CXX_PLUGIN(Toy, model, "toy", "0.1.0", "a small model for tests, without LibTorch", ddhost::test::kToySchema,
+               kNeeds,
                DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP_COMPUTE_BF16 | DDH_CAP_COMPUTE_F16 |
-                   DDH_CAP_RECOMPUTE | kEmptyBatch);
+                   DDH_CAP_RECOMPUTE | kEmptyBatch,
+               kUses);

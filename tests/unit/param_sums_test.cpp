@@ -190,7 +190,9 @@ void after_decide(Act&& act) {
   desc.programs = programs;
   desc.n_programs = 1;
   Step step(comm, device, windows, desc, {});
-  step.set_optimizer(nullptr, &optimizer);
+  ddh_run_program run_program{};
+  run_program.trains = trainable;
+  step.set_optimizers({{nullptr, &optimizer, "optimizer"}}, {&run_program, 1});
   step.begin(1, 0, 0.1, 1.0, 1.0);
   MetricSums metrics;
   metrics.count[0] = 1;

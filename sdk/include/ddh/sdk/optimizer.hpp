@@ -94,13 +94,11 @@ inline std::vector<uint8_t> decaying_params(const ddh_model_desc& model, bool gr
 struct Betas {
   double first = 0, second = 0;
 };
-inline Betas betas(const Host& host, const char* key) {
-  std::array<double, 2> values{};
-  uint32_t n = 0;
-  call(host.config->get_f64s, host.h, key, values.data(), 2u, &n);
-  if (n != 2) fail(DDH_INVALID_ARGUMENT, key, " has ", n, " numbers; give two, such as [0.9, 0.999]");
+inline Betas betas(const SectionOptions& options, std::string_view name) {
+  const auto values = options.f64s<2>(name);
   for (const double beta : values)
-    if (!(beta >= 0 && beta < 1)) fail(DDH_INVALID_ARGUMENT, key, " holds ", beta, "; both lie in [0, 1)");
+    if (!(beta >= 0 && beta < 1))
+      fail(DDH_INVALID_ARGUMENT, options.key(name), " holds ", beta, "; both lie in [0, 1)");
   return {values[0], values[1]};
 }
 

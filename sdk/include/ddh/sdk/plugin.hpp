@@ -7,6 +7,7 @@
 // Everything is header-only in a hidden, versioned namespace: two plugins built with different SDKs never share code.
 #pragma once
 
+#include <array>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -161,6 +162,35 @@ class Host {
   const ddh_params_api* const params;
 };
 
+// The options of one instance: a plugin names its own keys alone, since it may stand in several sections.
+class SectionOptions {
+ public:
+  SectionOptions(const Host& host, std::string section) : host_(host), section_(std::move(section)) {}
+
+  // "optimizer_kg.lr" of "lr", also for sentences.
+  [[nodiscard]] std::string key(std::string_view name) const { return section_ + "." + std::string(name); }
+  [[nodiscard]] int64_t i64(std::string_view name) const { return host_.i64(key(name).c_str()); }
+  [[nodiscard]] std::optional<int64_t> i64_if_given(std::string_view name) const {
+    return host_.i64_if_given(key(name).c_str());
+  }
+  [[nodiscard]] double f64(std::string_view name) const { return host_.f64(key(name).c_str()); }
+  [[nodiscard]] bool flag(std::string_view name) const { return host_.flag(key(name).c_str()); }
+  [[nodiscard]] std::string text(std::string_view name) const { return host_.text(key(name).c_str()); }
+  // An array of exactly N numbers.
+  template <size_t N>
+  [[nodiscard]] std::array<double, N> f64s(std::string_view name) const {
+    std::array<double, N> values{};
+    uint32_t n = 0;
+    call(host_.config->get_f64s, host_.h, key(name).c_str(), values.data(), static_cast<uint32_t>(N), &n);
+    if (n != N) fail(DDH_INVALID_ARGUMENT, key(name), " has ", n, " numbers; give ", N);
+    return values;
+  }
+
+ private:
+  const Host& host_;
+  const std::string section_;
+};
+
 // Tagged memory from ddh.alloc, released with the object.
 class Buffer {
  public:
@@ -231,7 +261,8 @@ class Span {
 // Base of every C++ plugin instance; ddh_inst* is a pointer to it.
 class Instance {
  public:
-  explicit Instance(const ddh_create& create) : host(create.host) {}
+  explicit Instance(const ddh_create& create)
+      : host(create.host), options(host, create.section == nullptr ? "" : create.section) {}
   Instance(const Instance&) = delete;
   Instance& operator=(const Instance&) = delete;
   virtual ~Instance() = default;
@@ -239,6 +270,7 @@ class Instance {
   [[nodiscard]] virtual const void* interface(std::string_view id) const = 0;
 
   const Host host;
+  const SectionOptions options;  // its own; those of other sections are read through `host`
 };
 
 // What follows CAPS in DDH_CXX_PLUGIN.

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config/optimizer_sections.hpp"
+
+#include <algorithm>
+
+#include "ddh/sdk/plugin.hpp"
+
+namespace ddhost {
+namespace {
+
+constexpr const char* kFirst = "optimizer";
+
+void check_names(const std::vector<std::string>& names) {
+  if (names.front() != kFirst)
+    ddh::fail(DDH_INVALID_ARGUMENT, "train.optimizers begins with '", names.front(),
+              "'; the first optimizer's section is always 'optimizer', further ones follow it");
+  for (size_t i = 1; i < names.size(); ++i) {
+    const std::string& name = names[i];
+    if (std::find(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(i), name) !=
+        names.begin() + static_cast<std::ptrdiff_t>(i))
+      ddh::fail(DDH_ALREADY_EXISTS, "train.optimizers names '", name,
+                "' twice; each optimizer has a section of its own");
+    const bool is_plain = name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string::npos;
+    if (is_plain && name.starts_with(kFurtherOptimizer) && name.size() > kFurtherOptimizer.size()) continue;
+    ddh::fail(
+        DDH_INVALID_ARGUMENT, "train.optimizers names '", name,
+        "', which is no section of an optimizer; call it optimizer_ and a word of lower case letters, digits and _");
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> optimizer_sections(const UserConfig& user) {
+  const Wish* wish = user.find("train.optimizers");
+  std::vector<std::string> names;
+  const bool is_list = wish != nullptr && wish->value.is_array() && !wish->value.empty();
+  if (!is_list || !std::all_of(wish->value.begin(), wish->value.end(), [](const Json& v) { return v.is_string(); }))
+    return {kFirst};  // not given, or refused by the schema
+  for (const Json& name : wish->value) names.push_back(name.get<std::string>());
+  check_names(names);
+  return names;
+}
+
+std::vector<Section> run_sections(const UserConfig& user) {
+  std::vector<Section> sections = host_sections();
+  const std::vector<std::string> names = optimizer_sections(user);
+  const auto first =
+      std::find_if(sections.begin(), sections.end(), [](const Section& section) { return section.name == kFirst; });
+  std::vector<Section> further;
+  for (size_t i = 1; i < names.size(); ++i) further.push_back({names[i], first->schema});
+  sections.insert(first + 1, further.begin(), further.end());
+  return sections;
+}
+
+}  // namespace ddhost

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// config/optimizer_sections.hpp: the sections of the run's optimizers. The first is "optimizer"; a further one is
+// "optimizer_<name>", and is there where train.optimizers names it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config/host_schema.hpp"
+#include "config/user_config.hpp"
+
+namespace ddhost {
+
+// What train.optimizers names, before the configuration is checked. Error: a name twice, or no legal one.
+std::vector<std::string> optimizer_sections(const UserConfig& user);
+
+// host_sections, and one for each further optimizer of the run.
+std::vector<Section> run_sections(const UserConfig& user);
+
+}  // namespace ddhost

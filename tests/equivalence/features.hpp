@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// tests/equivalence/features.hpp: the toy model built with all features (DDH_FEATURE_*) in its descriptor, which the options of
+// toy_desc.hpp need.
+#pragma once
+
+#include "equivalence/ways.hpp"
+
+namespace ddhost::test {
+
+inline std::string features_model() { return std::string(DDHOST_BUILD_DIR) + "/tests/plugins/toy_features.so"; }
+
+inline Options joined(Options a, const Options& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+// Options of a run with that model.
+inline Options featured(const Options& options) { return joined({"model.plugin=" + features_model()}, options); }
+
+// On a device with memory of its own and late streams.
+inline Way on_sim(const std::string& strategy) {
+  return {strategy, "loop", {"--device", "sim", "device.delay_us=30", "device.jitter_us=100", "device.seed=5"}};
+}
+
+// Bytes of a parameter of so many elements, padded to 64.
+inline uint64_t padded(uint64_t numel) { return (numel + 63) / 64 * 64 * sizeof(float); }
+
+}  // namespace ddhost::test
