@@ -12,7 +12,7 @@
 namespace ddhost {
 
 // Throws ddh::Error naming the unit, parameter or program that breaks a rule of ddh/kind/model.h.
-void check_model(const ddh_model_desc& model, uint32_t max_metrics);
+void check_model(const ddh_model_desc& model);
 
 // The dtype of precision.compute. Throws when the model does not compute in it.
 int32_t compute_dtype(const Config& config, const Plugin& model);

@@ -20,9 +20,11 @@
 #include "ddh/sdk/lowp.hpp"
 #include "ddh/sdk/model.hpp"
 #include "ddh/sdk/stream.hpp"
+#include "toy_extras.hpp"
 
 namespace {
 
+using toy::hash;
 using Vector = std::vector<float>;
 
 struct Batch {
@@ -63,12 +65,6 @@ ddh::Accesses accesses_of(const Call& c) {
   return out;
 }
 
-uint64_t hash(uint64_t x) {
-  x = (x + 0x9E3779B97F4A7C15) * 0xBF58476D1CE4E5B9;
-  x = (x ^ x >> 27) * 0x94D049BB133111EB;
-  return x ^ x >> 31;
-}
-
 // Stores or adds a complete gradient, as the view asks.
 void give(const ddh_param_view& view, const Vector& gradient) {
   if (view.grad == nullptr) return;
@@ -104,6 +100,10 @@ class Toy final : public ddh::Model {
         nan_at_step_(host.i64("model.nan_at_step")),
         ignore_every_(static_cast<uint64_t>(host.i64("model.ignore_every"))),
         keeps_mean_(host.flag("model.buffers")),
+        folds_mean_(host.text("model.buffer_sync") == "fold"),
+        samples_text_(host.flag("model.sampler")),
+        further_(static_cast<size_t>(host.i64("model.metrics")), host.flag("model.derived"),
+                 host.text("model.metric_name")),
         running_(std::make_unique<Running>(Running{Vector(width_), 0})),
         desc_("toy") {
     const auto V = static_cast<int64_t>(vocab_), C = static_cast<int64_t>(width_), H = static_cast<int64_t>(hidden_);
@@ -127,24 +127,21 @@ class Toy final : public ddh::Model {
     const int32_t bias = desc_.add_param(layers_ + 1, "bias", {V}, zero, DDH_PARAM_NO_DECAY);
     order.push_back(desc_.add_unit("head", {bias, embedding}));
     if (keeps_mean_) {
-      desc_.add_buffer("running_mean", {C}, DDH_F32, running_->mean.data(), DDH_SYNC_STEP);
-      desc_.add_buffer("forwards", {1}, DDH_I64, &running_->forwards, DDH_SYNC_STEP);
+      const int32_t sync = folds_mean_ ? DDH_SYNC_FOLD : DDH_SYNC_STEP;
+      desc_.add_buffer("running_mean", {C}, DDH_F32, running_->mean.data(), sync, folds_mean_ ? kDecay : 0);
+      desc_.add_buffer("forwards", {1}, DDH_I64, &running_->forwards, sync, folds_mean_ ? 1 : 0);
     }
     const auto n_samples = static_cast<uint64_t>(host.i64("model.samples"));
-    desc_.add_program({DDH_PROGRAM_TRAIN, "train", order, {"loss"}, n_samples, "samples", {}, 0, {}, "eval"});
+    add_program(DDH_PROGRAM_TRAIN, "train", order, n_samples, {}, host.text("model.eval_name"));
     if (host.i64("model.programs") > 1) add_second_program(order, n_samples);
-    const int64_t eval_samples = host.i64("model.eval_samples");
-    desc_.add_program({DDH_PROGRAM_EVAL,
-                       "eval",
-                       order,
-                       {"loss"},
-                       eval_samples > 0 ? static_cast<uint64_t>(eval_samples) : n_samples,
-                       "samples",
-                       {}});
+    const auto eval_samples = static_cast<uint64_t>(host.i64("model.eval_samples"));
+    add_program(DDH_PROGRAM_EVAL, "eval", order, eval_samples > 0 ? eval_samples : n_samples);
+    if (host.i64("model.evals") > 1) add_program(DDH_PROGRAM_EVAL, "second eval", order, n_samples / 2);
   }
 
   const ddh_model_desc& describe() override { return desc_.get(); }
 
+  // By several threads at once: it reads nothing but what the constructor set.
   ddh_batch* batch_create(const ddh_batch_args& args, ddh_batch_info& info) override {
     auto batch = std::make_shared<Batch>();
     for (uint32_t i = 0; i < args.n_samples; ++i) {
@@ -168,9 +165,41 @@ class Toy final : public ddh::Model {
     ddh::call(host.stream->synchronize, host.h, stream_);
     const Context& context = *contexts_.at(micro_batch);
     sums[0] = context.loss_sum;
-    counts[0] = context.count;
+    std::copy(context.further.begin(), context.further.end(), sums + 1);
+    std::fill_n(counts, 1 + further_.size(), context.count);
+  }
+  void derive(int32_t, const double* sums, const double* counts, double* values) override {
+    further_.derive(sums, counts, values);
+  }
+  bool contribution(uint32_t buffer, int32_t, int32_t micro_batch, void* out) override {
+    ddh::call(host.stream->synchronize, host.h, stream_);
+    const Context& context = *contexts_.at(micro_batch);
+    if (context.mean.empty()) return false;
+    if (buffer == 0)
+      std::copy(context.mean.begin(), context.mean.end(), static_cast<float*>(out));
+    else
+      *static_cast<int64_t*>(out) = 1;
+    return true;
+  }
+  bool estimate(const ddh_estimate_args& args, ddh_estimate& out) override {
+    const ddh_program_desc& program = *desc_.get().programs[args.program];
+    out = toy::estimate({layers_, width_, hidden_, vocab_}, program.units[args.position], args.n_samples);
+    return true;
   }
   void discard(int32_t micro_batch) noexcept override { contexts_.erase(micro_batch); }
+
+  [[nodiscard]] bool has_sampler() const override { return samples_text_; }
+  void sampler_begin(const ddh_sample_args& args) override { sampler_.begin(args, vocab_); }
+  ddh_batch* sampler_next() override {
+    if (!sampler_.is_at_start()) {
+      ddh::call(host.stream->synchronize, host.h, stream_);
+      sampler_.draw(contexts_.at(0)->probabilities);
+    }
+    if (sampler_.next() == nullptr) return nullptr;
+    const Batch batch{{*sampler_.next()}, {kIgnored}, 0};
+    return reinterpret_cast<ddh_batch*>(std::make_unique<BatchPtr>(std::make_shared<Batch>(batch)).release());
+  }
+  const char* sampler_text() override { return sampler_.text(); }
 
  private:
   struct Context {
@@ -179,7 +208,24 @@ class Toy final : public ddh::Model {
     Vector probabilities;        // (B, V)
     Vector gradient;             // of the current unit's output, (B, C)
     double loss_sum = 0, count = 0;
+    std::vector<double> further;  // sums of the metrics after the loss
+    Vector mean;                  // (C), what the micro-batch contributes to the running mean; empty: nothing
+    toy::ActBytes bytes;
   };
+  void add_program(int32_t kind, const char* name, std::vector<int32_t> order, uint64_t n_samples,
+                   std::vector<uint8_t> trained = {}, std::string eval_name = {}) {
+    desc_.add_program({kind,
+                       name,
+                       std::move(order),
+                       further_.names(),
+                       n_samples,
+                       "samples",
+                       std::move(trained),
+                       0,
+                       {},
+                       std::move(eval_name),
+                       further_.reported()});
+  }
   // The layers from the last to the first, of which only the gains are trained; embedding and bias as well.
   void add_second_program(std::vector<int32_t> order, uint64_t n_samples) {
     std::reverse(order.begin() + 1, order.end() - 1);
@@ -189,30 +235,26 @@ class Toy final : public ddh::Model {
       const std::string_view name = described.params[p]->name;
       trained[p] = name == "embedding" || name == "bias" || name.ends_with(".gain") ? 1 : 0;
     }
-    desc_.add_program({DDH_PROGRAM_TRAIN,
-                       "second",
-                       std::move(order),
-                       {"loss"},
-                       n_samples / 2,
-                       "samples",
-                       std::move(trained),
-                       0,
-                       {},
-                       "eval"});
+    add_program(DDH_PROGRAM_TRAIN, "second", std::move(order), n_samples / 2, std::move(trained),
+                host.i64("model.evals") > 1 ? "second eval" : "eval");
   }
-  // What the head's input was like, each rank from its own samples; an evaluation takes it off.
+  // What the head's input was like; an evaluation takes it off. Folded by the host over all ranks, or by this rank over its
+  // own micro-batches.
+  static constexpr double kDecay = 0.9;
   struct Running {
     Vector mean;
     int64_t forwards;
   };
-  void note_mean(const Vector& x, size_t rows) const {
+  void note_mean(const Vector& x, size_t rows, Context& context) const {
     if (rows == 0) return;
+    context.mean.resize(width_);
     for (size_t k = 0; k < width_; ++k) {
       float sum = 0;
       for (size_t b = 0; b < rows; ++b) sum += x[b * width_ + k];
-      running_->mean[k] = 0.9F * running_->mean[k] + 0.1F * (sum / static_cast<float>(rows));
+      context.mean[k] = 0.1F * (sum / static_cast<float>(rows));
+      if (!folds_mean_) running_->mean[k] = 0.9F * running_->mean[k] + context.mean[k];
     }
-    ++running_->forwards;
+    if (!folds_mean_) ++running_->forwards;
   }
   using Work = void (Toy::*)(const Call&, Context&) const;
 
@@ -337,10 +379,11 @@ class Toy final : public ddh::Model {
   void head_forward(const Call& c, Context& context) const {
     const Vector bias = values(view(c, 0)), embedding = values(view(c, 1));
     Vector x = context.inputs.back();
-    if (keeps_mean_ && c.phase == DDH_PHASE_FORWARD) note_mean(x, rows(c));
+    if (keeps_mean_ && c.phase == DDH_PHASE_FORWARD) note_mean(x, rows(c), context);
     for (size_t i = 0; keeps_mean_ && c.phase == DDH_PHASE_EVAL && i < x.size(); ++i)
       x[i] -= running_->mean[i % width_];
     context.probabilities.assign(rows(c) * vocab_, 0.0F);
+    context.further.resize(further_.size());
     for (size_t b = 0; b < rows(c); ++b) {
       float* row = &context.probabilities[b * vocab_];
       double total = 0;
@@ -352,11 +395,14 @@ class Toy final : public ddh::Model {
       }
       for (size_t v = 0; v < vocab_; ++v) row[v] = static_cast<float>(row[v] / total);
       const int32_t target = c.batch->targets[b];
-      if (c.phase != DDH_PHASE_RECOMPUTE && target != kIgnored)
-        context.loss_sum -= std::log(static_cast<double>(row[target]));
+      if (c.phase == DDH_PHASE_RECOMPUTE || target == kIgnored) continue;
+      context.loss_sum -= std::log(static_cast<double>(row[target]));
+      further_.add(row, vocab_, static_cast<size_t>(target), context.further);
     }
     if ((c.flags & DDH_CALL_RECOMPUTED) != 0) context.probabilities.clear();
     context.count = static_cast<double>(c.batch->n_counted);
+    context.bytes = {};
+    context.bytes = toy::ActBytes(host, context.inputs, context.hidden, context.probabilities);
   }
 
   void head_backward(const Call& c, Context& context) const {
@@ -386,11 +432,14 @@ class Toy final : public ddh::Model {
   const size_t width_, hidden_, vocab_;
   const int64_t nan_at_step_;
   const uint64_t ignore_every_;  // 0: every target counts
-  const bool keeps_mean_;
+  const bool keeps_mean_, folds_mean_;
+  const bool samples_text_;
+  const toy::FurtherMetrics further_;
   const std::unique_ptr<Running> running_;  // the buffers
   ddh::ModelDesc desc_;
   std::map<int32_t, std::shared_ptr<Context>> contexts_;  // per micro-batch
   ddh_stream* stream_ = nullptr;                          // of the last call
+  toy::Sampler sampler_;
 };
 
 constexpr const char* kSchema = R"({"properties": {
@@ -402,6 +451,14 @@ constexpr const char* kSchema = R"({"properties": {
   "eval_samples": {"type": "integer", "default": 0, "minimum": 0, "description": "those of evaluation; 0: all"},
   "deviation": {"type": "number", "default": 0.3, "minimum": 0, "description": "of the first weights"},
   "buffers": {"type": "boolean", "default": false, "description": "keep a running mean, which an evaluation takes off"},
+  "buffer_sync": {"type": "string", "default": "fold", "enum": ["fold", "step"],
+    "description": "fold: of all ranks, by the host; step: rank 0's"},
+  "metrics": {"type": "integer", "default": 0, "minimum": 0, "description": "further metrics: p1, p2 ..."},
+  "metric_name": {"type": "string", "default": "p1", "description": "name of the first of them"},
+  "eval_name": {"type": "string", "default": "eval", "description": "what evaluates the first program; empty: nothing"},
+  "evals": {"type": "integer", "default": 1, "minimum": 1, "maximum": 2, "description": "2: the second has its own"},
+  "derived": {"type": "boolean", "default": false, "description": "report perplexity and F1"},
+  "sampler": {"type": "boolean", "default": false, "description": "make tokens at the end of a run"},
   "programs": {"type": "integer", "default": 1, "minimum": 1, "maximum": 2,
     "description": "2: a second one, in another order of units, that trains a part"},
   "ignore_every": {"type": "integer", "default": 0, "minimum": 0,

@@ -192,8 +192,9 @@ void after_decide(Act&& act) {
   Step step(comm, device, windows, desc, {});
   step.set_optimizer(nullptr, &optimizer);
   step.begin(1, 0, 0.1, 1.0, 1.0);
-  MetricSums metrics;
-  metrics.count[0] = 1;
+  MicroMetrics metrics;
+  metrics.begin(1, 1);
+  metrics.counts(0)[0] = 1;
   step.set_metrics(metrics, false);
   step.decide();
   Values values;
