@@ -29,6 +29,12 @@ constexpr const char* kRun = R"json({"properties": {
   "sample_tokens": {"type": "integer", "default": 160, "minimum": 0, "maximum": 1000000,
     "description": "length of the text sampled from the trained model at the run's end; 0: none"},
   "sample_prompt": {"type": "string", "default": "", "description": "what the sampled text begins with"},
+  "sample_temperature": {"type": "number", "default": 1, "minimum": 0,
+    "description": "divides the logits before an item is drawn; 0: always the most likely one"},
+  "sample_top_k": {"type": "integer", "default": 0, "minimum": 0, "maximum": 2147483647,
+    "description": "draw from so many of the most likely items; 0: from all"},
+  "sample_condition": {"type": ["integer", "null"], "default": null, "minimum": 0,
+    "description": "index of a sample of the eval program (an image, points) to make the text for; null: none"},
   "quiet": {"type": "boolean", "default": false, "description": "print warnings and errors only"}
 }})json";
 
@@ -61,7 +67,7 @@ constexpr const char* kTrain = R"json({"properties": {
     "description": "every so many units drop their activations and run forward again before backward; 0: none, 1: all",
     "x-affects": "memory"},
   "sync_buffers": {"type": "boolean", "default": true,
-    "description": "buffers of the model (running statistics) are rank 0's on all ranks at the begin of each step"},
+    "description": "buffers with DDH_SYNC_STEP are rank 0's on all ranks at the begin of each step"},
   "reduce_order": {"type": "string", "enum": ["rank_first", "micro_first"], "default": "rank_first",
     "description": "gradients are summed over the ranks first and then over micro-batches, or the other way round"},
   "reduce_block": {"type": "integer", "default": 1, "minimum": 0, "maximum": 1024, "x-unit": "ranks",
@@ -74,7 +80,8 @@ constexpr const char* kTrain = R"json({"properties": {
     "description": "safetensors file for the final weights; empty: none"},
   "eval_every": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "steps",
     "description": "evaluate after so many steps; 0: never"},
-  "eval_batches": {"type": "integer", "default": 20, "minimum": 1, "description": "micro-batches per rank and evaluation"}
+  "eval_batches": {"type": "integer", "default": 20, "minimum": 1,
+    "description": "micro-batches of all ranks together in an evaluation"}
 }})json";
 
 constexpr const char* kPrecision = R"json({"properties": {

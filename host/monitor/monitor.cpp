@@ -2,6 +2,7 @@
 #include "monitor/monitor.hpp"
 
 #include <spdlog/spdlog.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -26,6 +27,36 @@ std::string duration_text(double seconds) {
     std::snprintf(text, sizeof text, "%lldm%02llds", s / 60, s % 60);
   }
   return text;
+}
+
+// As fields of an object, each after a comma.
+std::string json_fields(std::span<const ReportedValue> values, const std::string& prefix) {
+  std::string out;
+  for (const ReportedValue& v : values)
+    out += "," + Json(prefix + std::string(v.name)).dump() + ":" + json_number(v.value);
+  return out;
+}
+
+std::string json_program(std::string_view program) {
+  return program.empty() ? "" : ",\"program\":" + Json(program).dump();
+}
+
+// "  accuracy 0.8125", as many as fit into `room` columns; the first value has been shown.
+std::string further_values(std::span<const ReportedValue> values, size_t room) {
+  std::string out;
+  for (size_t i = 1; i < values.size(); ++i) {
+    char number[32];
+    std::snprintf(number, sizeof number, "%.4g", values[i].value);
+    const std::string one = ddh::str("  ", values[i].name, " ", number);
+    if (out.size() + one.size() > room) break;
+    out += one;
+  }
+  return out;
+}
+
+size_t terminal_columns() {
+  winsize size{};
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
 }  // namespace
@@ -63,12 +94,15 @@ void Monitor::step_begin(int64_t step) {
   step_start_ = Clock::now();
 }
 
-void Monitor::step_end(const ddh_step_block& block, const StepOutcome& outcome, const std::string& program) {
+void Monitor::step_end(const ddh_step_block& block, const StepOutcome& outcome, const StepFacts& facts) {
   const double step_ms = std::chrono::duration<double, std::milli>(Clock::now() - step_start_).count();
   total_ms_ += step_ms;
   ++steps_timed_;
+  if (facts.is_of_first_program) {
+    samples_done_ += facts.samples;
+    ms_for_them_ += step_ms;
+  }
   if (metrics_ == nullptr) return;
-  const double loss = outcome.world.sum[0] / outcome.world.count[0];
   const double items_per_s = outcome.world.items / step_ms * 1e3;
   if (!outcome.nonfinite.empty()) {
     finish_line();
@@ -76,22 +110,23 @@ void Monitor::step_end(const ddh_step_block& block, const StepOutcome& outcome, 
                         block.skip != 0 ? "the step is skipped" : "train.skip_nonfinite is off, so it is applied");
   }
   if (block.step % every_ == 0 || block.step == last_step_ || outcome.stop) {
-    write_line(ddh::str("{\"step\":", block.step, ",\"loss\":", json_number(loss),
+    write_line(ddh::str("{\"step\":", block.step, json_fields(facts.values, ""),
                         ",\"grad_norm\":", json_number(block.grad_norm), ",\"lr\":", json_number(block.lr),
                         ",\"step_ms\":", json_number(step_ms), ",\"", items_name_,
                         "_per_s\":", json_number(items_per_s), ",\"skipped\":", block.skip != 0 ? "true" : "false",
-                        ",\"loss_scale\":", json_number(block.loss_scale),
-                        program.empty() ? "" : ",\"program\":" + Json(program).dump(), "}"));
+                        ",\"loss_scale\":", json_number(block.loss_scale), json_program(facts.program), "}"));
   }
   smooth_ms_ = smooth_ms_ == 0 ? step_ms : 0.9 * smooth_ms_ + 0.1 * step_ms;
-  show_progress(block, loss, step_ms, items_per_s);
+  show_progress(block, facts.values, step_ms, items_per_s);
 }
 
-void Monitor::evaluated(int64_t step, double val_loss) {
+void Monitor::evaluated(int64_t step, std::span<const ReportedValue> values, std::string_view program) {
+  constexpr size_t kLogColumns = 160;
   if (metrics_ == nullptr) return;
-  write_line(ddh::str("{\"step\":", step, ",\"val_loss\":", json_number(val_loss), "}"));
+  write_line(ddh::str("{\"step\":", step, json_fields(values, "val_"), json_program(program), "}"));
   finish_line();
-  services_.log->info("step {}: validation loss {:.4f}", step, val_loss);
+  services_.log->info("step {}: {}validation {} {:.4f}{}", step, program.empty() ? "" : ddh::str(program, ": "),
+                      values[0].name, values[0].value, further_values(values, kLogColumns));
 }
 
 void Monitor::write_summary(const std::string& json) {
@@ -109,15 +144,19 @@ void Monitor::write_line(const std::string& line) {
             "; free some space or give another run.dir");
 }
 
-void Monitor::show_progress(const ddh_step_block& block, double loss, double step_ms, double items_per_s) {
+void Monitor::show_progress(const ddh_step_block& block, std::span<const ReportedValue> values, double step_ms,
+                            double items_per_s) {
   const bool last = block.step == last_step_;
   const Clock::time_point now = Clock::now();
   if (!progress_ || (!last && now - last_shown_ < kRedraw)) return;
   last_shown_ = now;
   const double eta_s = smooth_ms_ * static_cast<double>(last_step_ - block.step) / 1e3;
-  std::fprintf(stderr, "\rstep %lld/%lld  loss %.4f  lr %.3g  norm %.3f  %.0f %s/s  %.1f ms  eta %s \033[K",
-               static_cast<long long>(block.step), static_cast<long long>(last_step_), loss, block.lr, block.grad_norm,
-               items_per_s, items_name_.c_str(), step_ms, duration_text(eta_s).c_str());
+  char text[256];
+  std::snprintf(text, sizeof text, "step %lld/%lld  loss %.4f  lr %.3g  norm %.3f  %.0f %.40s/s  %.1f ms  eta %s",
+                static_cast<long long>(block.step), static_cast<long long>(last_step_), values[0].value, block.lr,
+                block.grad_norm, items_per_s, items_name_.c_str(), step_ms, duration_text(eta_s).c_str());
+  const size_t columns = terminal_columns(), used = std::string_view(text).size() + 1;
+  std::fprintf(stderr, "\r%s%s \033[K", text, further_values(values, columns > used ? columns - used : 0).c_str());
   std::fflush(stderr);
   line_open_ = true;
 }

@@ -7,7 +7,9 @@
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "services/interfaces.hpp"
 
@@ -15,6 +17,14 @@ namespace ddhost {
 
 // A number as JSON: 17 digits, null where it is not finite.
 std::string json_number(double value);
+
+// What a step computed, besides the scalars of its block.
+struct StepFacts {
+  std::span<const ReportedValue> values;  // the first is the loss
+  std::string_view program;               // what it ran, where training programs take turns; else ""
+  uint64_t samples;                       // of all ranks
+  bool is_of_first_program;               // the one whose speed the summary tells
+};
 
 class Monitor {
  public:
@@ -25,9 +35,9 @@ class Monitor {
   Monitor& operator=(const Monitor&) = delete;
 
   void step_begin(int64_t step);
-  // `program`: what the step trained, where programs take turns; else "".
-  void step_end(const ddh_step_block& block, const StepOutcome& outcome, const std::string& program);
-  void evaluated(int64_t step, double val_loss);
+  void step_end(const ddh_step_block& block, const StepOutcome& outcome, const StepFacts& facts);
+  // `program`: as in StepFacts.
+  void evaluated(int64_t step, std::span<const ReportedValue> values, std::string_view program);
   // The last object of metrics.jsonl: {"summary": ...}; `json` is an object's text.
   void write_summary(const std::string& json);
   // Ends the progress line, so that other output can follow.
@@ -36,6 +46,9 @@ class Monitor {
   [[nodiscard]] double mean_step_ms() const {
     return steps_timed_ == 0 ? 0 : total_ms_ / static_cast<double>(steps_timed_);
   }
+  // Of the first training program so far.
+  [[nodiscard]] uint64_t samples_done() const { return samples_done_; }
+  [[nodiscard]] double seconds_for_them() const { return ms_for_them_ / 1e3; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -43,7 +56,8 @@ class Monitor {
     void operator()(std::FILE* f) const { std::fclose(f); }
   };
   void write_line(const std::string& line);
-  void show_progress(const ddh_step_block& block, double loss, double step_ms, double items_per_s);
+  void show_progress(const ddh_step_block& block, std::span<const ReportedValue> values, double step_ms,
+                     double items_per_s);
 
   RankServices& services_;
   const std::string items_name_;
@@ -58,6 +72,8 @@ class Monitor {
   double total_ms_ = 0;
   int64_t steps_timed_ = 0;
   double smooth_ms_ = 0;
+  uint64_t samples_done_ = 0;
+  double ms_for_them_ = 0;
 };
 
 }  // namespace ddhost

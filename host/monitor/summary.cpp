@@ -3,6 +3,7 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -51,6 +52,29 @@ uint64_t Summary::unique_bytes(size_t tag) const {
   return bytes;
 }
 
+void Summary::set_work(const WorkEstimate& estimate, WorkDone done) {
+  estimate_ = estimate;
+  done_ = std::move(done);
+}
+
+double Summary::flops_per_s() const {
+  const double flops = (estimate_->forward_flops + estimate_->backward_flops) / estimate_->n_samples;
+  return done_.seconds > 0 ? flops * static_cast<double>(done_.samples) / done_.seconds : 0;
+}
+
+std::string Summary::work_text() const {
+  std::string out;
+  if (!estimate_) return out;
+  uint64_t peak = 0;
+  for (const RankSummary& r : ranks_) peak = std::max(peak, r.memory[DDH_TAG_ACT].peak_bytes);
+  line(out, "work of program '%.80s', as the model estimates it\n", done_.program.c_str());
+  line(out, "  %.4g GFLOP/s on all ranks, %.4g on each\n", flops_per_s() / 1e9,
+       flops_per_s() / 1e9 / static_cast<double>(ranks_.size()));
+  line(out, "  activations of a micro-batch: %llu bytes estimated without recomputation, %llu at the peak of a rank\n",
+       static_cast<unsigned long long>(estimate_->activation_bytes), static_cast<unsigned long long>(peak));
+  return out;
+}
+
 std::string Summary::text() const {
   std::string out = "memory, bytes (now / peak by rank, addressable; unique: what the machine pays for all ranks)\n";
   line(out, "  %-6s", "");
@@ -75,7 +99,7 @@ std::string Summary::text() const {
     for (const double ms : ranks_[r].time_ms) line(out, "  %8.1f", total > 0 ? 100 * ms / total : 0.0);
     out += "\n";
   }
-  return out;
+  return out + work_text();
 }
 
 std::string Summary::json(const RankServices& services, int64_t last_step, double mean_step_ms) const {
@@ -100,6 +124,14 @@ std::string Summary::json(const RankServices& services, int64_t last_step, doubl
   const ddh_plan& plan = ranks_.front().plan;
   out["plan_bytes"] = bytes_of(plan);  // rank 0's, as its counters
   out["plan_calls"] = {{"reduce", plan.reduce_calls}, {"publish", plan.publish_calls}};
+  if (estimate_)
+    out["estimate"] = {{"program", done_.program},
+                       {"micro_batch", estimate_->n_samples},
+                       {"forward_flops", estimate_->forward_flops},
+                       {"backward_flops", estimate_->backward_flops},
+                       {"activation_bytes", estimate_->activation_bytes},
+                       {"flops_per_s", flops_per_s()},
+                       {"flops_per_s_of_a_rank", flops_per_s() / static_cast<double>(ranks_.size())}};
   out["counters"] = counters_;
   out["versions"] = {{"ddhost", kVersion},
                      {"abi", std::to_string(DDH_ABI_MAJOR) + "." + std::to_string(DDH_ABI_MINOR)}};

@@ -65,15 +65,15 @@ void check_buffers(const ddh_model_desc& model) {
     if (numel != buffer.numel)
       ddh::fail(DDH_INVALID_ARGUMENT, "buffer '", buffer.name, "': numel is ", buffer.numel, ", its shape has ", numel,
                 "; mend the model");
-    if (buffer.sync != DDH_SYNC_STEP && buffer.sync != DDH_SYNC_NEVER)
-      ddh::fail(DDH_UNIMPLEMENTED, "buffer '", buffer.name, "' is to be sent in way ", buffer.sync,
-                ", which this host does not offer; use DDH_SYNC_STEP or DDH_SYNC_NEVER");
+    if (buffer.sync != DDH_SYNC_STEP && buffer.sync != DDH_SYNC_NEVER && buffer.sync != DDH_SYNC_FOLD)
+      ddh::fail(DDH_UNIMPLEMENTED, "buffer '", buffer.name, "' is to be kept equal in way ", buffer.sync,
+                ", which this host does not offer; use DDH_SYNC_STEP, DDH_SYNC_NEVER or DDH_SYNC_FOLD");
   }
 }
 
 // A parameter's owner is the first unit of every program that uses it: so its gradient is final after the owner's
 // backward.
-void check_program(const ddh_model_desc& model, const ddh_program_desc& program, uint32_t max_metrics) {
+void check_program(const ddh_model_desc& model, const ddh_program_desc& program) {
   if (program.kind != DDH_PROGRAM_TRAIN && program.kind != DDH_PROGRAM_EVAL && program.kind != DDH_PROGRAM_UPDATE)
     ddh::fail(DDH_UNIMPLEMENTED, "program '", program.name, "' is of kind ", program.kind,
               ", which this host does not know; update ddhost");
@@ -81,15 +81,7 @@ void check_program(const ddh_model_desc& model, const ddh_program_desc& program,
     ddh::fail(DDH_OUT_OF_RANGE, "program '", program.name, "' has optimizer ", program.optimizer,
               "; it is an index in train.optimizers");
   check_update(program);
-  if (program.kind == DDH_PROGRAM_TRAIN && program.n_metrics == 0) {
-    ddh::fail(DDH_INVALID_ARGUMENT, "program '", program.name,
-              "' has no metric; its first one is the loss, whose count ", "divides the gradient");
-  }
   if (program.n_units == 0) ddh::fail(DDH_INVALID_ARGUMENT, "program '", program.name, "' has no units");
-  if (program.n_metrics > max_metrics) {
-    ddh::fail(DDH_OUT_OF_RANGE, "program '", program.name, "' has ", program.n_metrics, " metrics, at most ",
-              max_metrics, " are carried");
-  }
   std::vector<bool> seen(model.n_params, false);
   for (uint32_t i = 0; i < program.n_units; ++i) {
     const int32_t u = program.units[i];
@@ -111,7 +103,7 @@ void check_program(const ddh_model_desc& model, const ddh_program_desc& program,
 
 }  // namespace
 
-void check_model(const ddh_model_desc& model, uint32_t max_metrics, uint64_t uses) {
+void check_model(const ddh_model_desc& model, uint64_t uses) {
   if (model.n_params == 0 || model.n_units == 0 || model.n_programs == 0) {
     ddh::fail(DDH_INVALID_ARGUMENT, "model '", model.name, "' describes no parameters, units or programs");
   }
@@ -127,7 +119,7 @@ void check_model(const ddh_model_desc& model, uint32_t max_metrics, uint64_t use
       }
     }
   }
-  for (uint32_t g = 0; g < model.n_programs; ++g) check_program(model, *model.programs[g], max_metrics);
+  for (uint32_t g = 0; g < model.n_programs; ++g) check_program(model, *model.programs[g]);
   check_features(model, uses);
 }
 

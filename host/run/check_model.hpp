@@ -13,7 +13,7 @@ namespace ddhost {
 
 // Throws ddh::Error naming the unit, parameter or program that breaks a rule of ddh/kind/model.h. `uses`: ddh_desc.uses of
 // its plugin.
-void check_model(const ddh_model_desc& model, uint32_t max_metrics, uint64_t uses);
+void check_model(const ddh_model_desc& model, uint64_t uses);
 
 // The dtype of precision.compute. Throws when the model does not compute in it.
 int32_t compute_dtype(const Config& config, const Plugin& model);

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/engine.hpp"
 
-#include <array>
-
 #include "ddh/sdk/plugin.hpp"
-#include "services/step.hpp"
 
 namespace ddhost {
 
@@ -56,13 +53,8 @@ void Engine::run(const ProgramOps& ops, const MicroBatch& micro, ddh_batch* batc
   }
 }
 
-void Engine::add_metrics(int32_t program, uint64_t micro_batch, uint32_t n_metrics, double* sums, double* counts) {
-  std::array<double, kMaxMetrics> sum{}, count{};
-  ddh::call(m_.metrics, model_, program, static_cast<int32_t>(micro_batch), sum.data(), count.data());
-  for (uint32_t i = 0; i < n_metrics; ++i) {
-    sums[i] += sum[i];
-    counts[i] += count[i];
-  }
+void Engine::metrics(int32_t program, uint64_t micro_batch, double* sums, double* counts) {
+  ddh::call(m_.metrics, model_, program, static_cast<int32_t>(micro_batch), sums, counts);
 }
 
 void Engine::step() { ddh::call(s_.step, strategy_); }

@@ -29,8 +29,8 @@ class Engine {
     run(ops, micro, batch.get(), seed_scale);
   }
   void run(const ProgramOps& ops, const MicroBatch& micro, ddh_batch* batch, double seed_scale);
-  // Sums and counts of a micro-batch, added to the given arrays of n_metrics.
-  void add_metrics(int32_t program, uint64_t micro_batch, uint32_t n_metrics, double* sums, double* counts);
+  // Sums and counts of a micro-batch, into arrays of the program's n_metrics.
+  void metrics(int32_t program, uint64_t micro_batch, double* sums, double* counts);
   void discard(uint64_t micro_batch) { m_.discard(model_, static_cast<int32_t>(micro_batch)); }
   void step();
 

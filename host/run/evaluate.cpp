@@ -1,106 +1,81 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/evaluate.hpp"
 
-#include <algorithm>
-#include <array>
-
 namespace ddhost {
 
 namespace {
 
-const ddh_program_desc& eval_program(const TrainSetup& setup) {
-  if (setup.eval_program >= 0) return *setup.model.programs[setup.eval_program];
-  ddh::fail(DDH_FAILED_PRECONDITION, "model '", setup.model.name, "' has no eval program; set train.eval_every=0");
-}
-
-// All ranks make the same number of passes, so they must agree.
-bool stop_wanted(const TrainSetup& setup) {
-  return setup.services.comm->any(setup.services.seat.progress.stop_requested(), "stop");
-}
-
 bool takes_each_once(const TrainSetup& setup) { return epoch_end(setup.services.config) == EpochEnd::shorten; }
 
-// With data.drop_last=false no sample counts twice: there are no more micro-batches than the samples fill.
-SampleCut eval_cut(const TrainSetup& setup) {
+const ddh_program_desc& described(const TrainSetup& setup, int32_t program) { return *setup.model.programs[program]; }
+
+// All micro-batches in a row, as one rank would take them. With data.drop_last=false no sample counts twice: there are
+// no more micro-batches than the samples fill.
+SampleCut eval_cut(const TrainSetup& setup, int32_t program) {
   const Config& config = setup.services.config;
-  SampleCut cut{static_cast<uint64_t>(config.get<int64_t>("data.micro_batch")),
-                static_cast<uint64_t>(setup.services.seat.world_size),
+  SampleCut cut{static_cast<uint64_t>(config.get<int64_t>("data.micro_batch")), 1,
                 static_cast<uint64_t>(config.get<int64_t>("train.eval_batches"))};
-  const uint64_t together = cut.micro_batch * cut.world_size;
-  const uint64_t needed = (eval_program(setup).n_samples + together - 1) / together;
+  const uint64_t needed = (described(setup, program).n_samples + cut.micro_batch - 1) / cut.micro_batch;
   if (takes_each_once(setup)) cut.grad_accum_steps = std::clamp<uint64_t>(needed, 1, cut.grad_accum_steps);
   return cut;
 }
 
-Sampler eval_sampler(const TrainSetup& setup) {
-  const uint64_t n_samples = eval_program(setup).n_samples;
-  const SampleCut cut = eval_cut(setup);
-  if (takes_each_once(setup)) {
-    Sampler sampler(n_samples, 0, cut, "", EpochEnd::shorten);
-    if (!sampler.has_empty(1) || setup.takes_empty_batches) return sampler;
-    ddh::fail(DDH_FAILED_PRECONDITION, "the ", n_samples,
-              " samples of the evaluation leave a micro-batch empty, which ", "model '", setup.model.name,
-              "' does not take; change train.eval_batches or data.micro_batch, or leave out ", "data.drop_last=false");
-  }
-  if (n_samples >= cut.micro_batch * cut.world_size) return {n_samples, 0, cut, ""};
-  ddh::fail(DDH_FAILED_PRECONDITION, "the evaluation data has ", n_samples, " samples, fewer than one micro-batch of ",
-            cut.micro_batch, " on each of ", cut.world_size,
-            " ranks; raise data.val_fraction, give data.val_path, or set train.eval_every=0");
+Sampler eval_sampler(const TrainSetup& setup, int32_t program) {
+  const ddh_program_desc& p = described(setup, program);
+  if (p.n_metrics == 0)
+    ddh::fail(DDH_FAILED_PRECONDITION, "program '", p.name, "' has no metrics, so an evaluation would tell nothing; ",
+              "set train.eval_every=0");
+  const SampleCut cut = eval_cut(setup, program);
+  const bool each_once = takes_each_once(setup);
+  if (p.n_samples == 0 || (!each_once && p.n_samples < cut.micro_batch))
+    ddh::fail(DDH_FAILED_PRECONDITION, "the evaluation data of program '", p.name, "' has ", p.n_samples,
+              " samples, fewer than one micro-batch of ", cut.micro_batch,
+              "; raise data.val_fraction, give data.val_path, lower data.micro_batch, or set train.eval_every=0");
+  return {p.n_samples, 0, cut, "", each_once ? EpochEnd::shorten : EpochEnd::join};
 }
 
 }  // namespace
 
-Evaluation::Evaluation(const TrainSetup& setup)
-    : setup_(setup), batches_(eval_cut(setup).grad_accum_steps), sampler_(eval_sampler(setup)) {}
+Evaluation::Evaluation(const TrainSetup& setup, int32_t program)
+    : setup_(setup),
+      program_(program),
+      turns_{eval_cut(setup, program).grad_accum_steps, static_cast<uint64_t>(setup.services.seat.world_size)},
+      sampler_(eval_sampler(setup, program)) {}
 
-double Evaluation::mean_loss(int64_t step) const {
-  const auto rank = static_cast<uint64_t>(setup_.services.seat.rank);
-  const uint32_t n_metrics = setup_.model.programs[setup_.eval_program]->n_metrics;
-  MetricSums mine;
-  for (uint64_t b = 0; b < batches_ && !stop_wanted(setup_); ++b) {
-    const Batch batch = make_batch(setup_.model_inst, setup_.model_table,
-                                   {setup_.eval_program, step, b, setup_.services.comm->global_micro_batch(b)},
-                                   sampler_.samples(1, b, rank));
-    const MicroBatch micro{step, 0, setup_.services.comm->global_micro_batch(b)};
-    setup_.engine.run(setup_.programs.of(setup_.eval_program), micro, batch, 1.0);
-    setup_.engine.add_metrics(setup_.eval_program, 0, n_metrics, mine.sum.data(), mine.count.data());
-    setup_.engine.discard(0);
-  }
-  std::vector<MetricSums> all(static_cast<size_t>(setup_.services.seat.world_size));
-  setup_.services.comm->all_gather_bytes(&mine, all.data(), sizeof mine, "evaluate");
-  double sum = 0, count = 0;
-  for (const MetricSums& one : all) {
-    sum += one.sum[0];
-    count += one.count[0];
-  }
-  return sum / count;
+void Evaluation::run_pass(int64_t step, uint64_t pass) {
+  const EvalTurns::Turn turn = turns_.turn(pass, static_cast<uint64_t>(setup_.services.seat.rank));
+  const auto place = static_cast<int64_t>(turn.micro_batch);
+  const Batch batch = make_batch(setup_.model_inst, setup_.model_table, {program_, step, pass, place},
+                                 sampler_.samples(1, turn.micro_batch, 0));
+  setup_.engine.run(setup_.programs.of(program_), {step, 0, place}, batch, 1.0);
+  if (turn.counts) setup_.engine.metrics(program_, 0, metrics_.sums(pass), metrics_.counts(pass));
+  setup_.engine.discard(0);
 }
 
-void check_sample_prompt(const Config& config, ddh_inst* model, const ddh_sampler_api* sampler, int32_t program) {
-  if (sampler == nullptr || program < 0 || config.get<int64_t>("run.sample_tokens") == 0) return;
-  const std::string prompt = config.text("run.sample_prompt");
-  const ddh_sample_args args{sizeof(ddh_sample_args), 0, prompt.c_str(), 0, 1.0, 0, program, -1};
-  ddh::call(sampler->begin, model, &args);
+const std::vector<ReportedValue>* Evaluation::run(int64_t step) {
+  metrics_.begin(described(setup_, program_).n_metrics, turns_.passes());
+  for (uint64_t pass = 0; pass < turns_.passes(); ++pass) {
+    if (stop_wanted(setup_)) return nullptr;
+    run_pass(step, pass);
+  }
+  const std::span<const double> rows = metrics_.rows();
+  gathered_.resize(rows.size() * turns_.world_size);
+  setup_.services.comm->all_gather_bytes(rows.data(), gathered_.data(), rows.size_bytes(), "evaluate");
+  metrics_.fold(gathered_.data(), rows.size(), turns_.world_size, folded_);
+  report(setup_.model_inst, setup_.model_table, setup_.model, program_, folded_, reported_);
+  return &reported_;
 }
 
-std::string sample_text(TrainSetup& setup, const ddh_sampler_api* sampler, int64_t step) {
-  const Config& config = setup.services.config;
-  const auto length = static_cast<uint32_t>(config.get<int64_t>("run.sample_tokens"));
-  if (sampler == nullptr || setup.eval_program < 0 || length == 0) return "";
-  const std::string prompt = config.text("run.sample_prompt");
-  const ddh_sample_args args{
-      sizeof(ddh_sample_args), length, prompt.c_str(), static_cast<uint64_t>(config.get<int64_t>("run.seed")), 1.0, 0,
-      setup.eval_program,      -1};
-  ddh::call(sampler->begin, setup.model_inst, &args);
-  while (!stop_wanted(setup)) {
-    ddh_batch* batch = nullptr;
-    ddh::call(sampler->next, setup.model_inst, &batch);
-    if (batch == nullptr) break;
-    const Batch owned(setup.model_inst, &setup.model_table, batch, {});
-    setup.engine.run(setup.programs.of(setup.eval_program), MicroBatch{step, 0, 0}, owned, 1.0);
+std::vector<int32_t> eval_programs(const TrainSetup& setup) {
+  std::vector<int32_t> out;
+  for (const int32_t program : setup.train_programs) {
+    const int32_t eval = eval_program_of(setup.model, program);
+    if (eval < 0)
+      ddh::fail(DDH_FAILED_PRECONDITION, "program '", described(setup, program).name, "' of model '", setup.model.name,
+                "' names no program that evaluates it; name one in the model, or set train.eval_every=0");
+    if (std::find(out.begin(), out.end(), eval) == out.end()) out.push_back(eval);
   }
-  setup.engine.discard(0);
-  return sampler->text(setup.model_inst);
+  return out;
 }
 
 }  // namespace ddhost

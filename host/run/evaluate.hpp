@@ -1,34 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// run/evaluate.hpp: the eval program: mean loss over held-out samples, and text from the model.
+// run/evaluate.hpp: an eval program over held-out samples. The micro-batches of the whole world are numbered and dealt out
+// to the ranks in turn; each holds the same samples in every world, and their metrics are folded in the order of their
+// numbers. So an evaluation has the same bits for every number of ranks.
 #pragma once
 
-#include <string>
+#include <algorithm>
+#include <optional>
+#include <vector>
 
 #include "data/sampler.hpp"
+#include "run/reports.hpp"
 #include "run/run_programs.hpp"
 #include "run/train_loop.hpp"
 
 namespace ddhost {
 
-// The eval program over train.eval_batches micro-batches per rank, always the same samples.
+// Which of the micro-batches 0 .. count-1 a rank runs. All ranks make the same number of passes, since acquire is
+// collective: a rank for which none is left runs the last one again, and does not count it.
+struct EvalTurns {
+  uint64_t count, world_size;
+  struct Turn {
+    uint64_t micro_batch;
+    bool counts;
+  };
+  [[nodiscard]] uint64_t passes() const { return (count + world_size - 1) / world_size; }
+  [[nodiscard]] Turn turn(uint64_t pass, uint64_t rank) const {
+    const uint64_t place = pass * world_size + rank;
+    return {std::min(place, count - 1), place < count};
+  }
+};
+
+// One eval program over train.eval_batches micro-batches, always the same samples.
 class Evaluation {
  public:
   // Throws where the model or its data can't be evaluated: before the first step, not after hours.
-  explicit Evaluation(const TrainSetup& setup);
-  // Mean of metric 0, equal on every rank. [collective]
-  [[nodiscard]] double mean_loss(int64_t step) const;
+  Evaluation(const TrainSetup& setup, int32_t program);
+  [[nodiscard]] int32_t program() const { return program_; }
+  // What the program reports, equal on every rank and valid until the next call; nothing where the run was asked to stop
+  // meanwhile. [collective]
+  [[nodiscard]] const std::vector<ReportedValue>* run(int64_t step);
 
  private:
+  void run_pass(int64_t step, uint64_t pass);
+
   TrainSetup setup_;
-  uint64_t batches_;
-  Sampler sampler_;
+  const int32_t program_;
+  const EvalTurns turns_;
+  const Sampler sampler_;
+  MicroMetrics metrics_;          // a row for each pass
+  std::vector<double> gathered_;  // the rows of all ranks
+  FoldedMetrics folded_;
+  std::vector<ReportedValue> reported_;
 };
 
-// Refuses a prompt that the model can't read, before the training.
-void check_sample_prompt(const Config& config, ddh_inst* model, const ddh_sampler_api* sampler, int32_t program);
-
-// Text that the model makes, or "" when it has no sampler. Every rank computes it. [collective]
-std::string sample_text(TrainSetup& setup, const ddh_sampler_api* sampler, int64_t step);
+// The distinct programs that evaluate the training programs of this run, in the order of their turns. Throws where one
+// names none.
+std::vector<int32_t> eval_programs(const TrainSetup& setup);
 
 }  // namespace ddhost

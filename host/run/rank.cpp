@@ -8,6 +8,7 @@
 #include <deque>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 #include "checkpoint/export.hpp"
 #include "monitor/summary.hpp"
@@ -15,8 +16,10 @@
 #include "run/check_model.hpp"
 #include "run/check_programs.hpp"
 #include "run/check_world.hpp"
-#include "run/evaluate.hpp"
+#include "run/estimate.hpp"
 #include "run/rank_log.hpp"
+#include "run/reports.hpp"
+#include "run/sample.hpp"
 
 namespace ddhost {
 namespace {
@@ -98,7 +101,8 @@ class Rank {
     model_ = Instance(plan_.model, model_seat_.host(), "model");
     model_table_ = &model_.require<ddh_model_api>(DDH_MODEL_IFACE, DDH_MODEL_API_MIN_SIZE);
     ddh::call(model_table_->describe, model_.get(), &model_desc_);
-    check_model(*model_desc_, kMaxMetrics, plan_.model.desc->uses);
+    check_model(*model_desc_, plan_.model.desc->uses);
+    check_outputs(*model_desc_, *model_table_);
     train_programs_ = train_programs(config(), *model_desc_);
     for (const std::string& section :
          unused_optimizers(*model_desc_, train_programs_, config().get<std::vector<std::string>>("train.optimizers")))
@@ -155,8 +159,10 @@ class Rank {
 
   void start_training() {
     if (model_table_->prepare != nullptr) ddh::call(model_table_->prepare, model_.get());
-    check_sample_prompt(config(), model_.get(),
-                        model_.find<ddh_sampler_api>(DDH_SAMPLER_IFACE, DDH_SAMPLER_API_MIN_SIZE), eval_program());
+    check_sample(config(), *model_desc_, model_.get(),
+                 model_.find<ddh_sampler_api>(DDH_SAMPLER_IFACE, DDH_SAMPLER_API_MIN_SIZE), eval_program());
+    estimate_ = estimate_program(model_.get(), *model_table_, programs_->of(train_programs_.front()),
+                                 static_cast<uint32_t>(config().get<int64_t>("data.micro_batch")));
     services_.params->init_buffers(*services_.staging);
     ddh::call(strategy_table_->materialize, strategy_.get());
     if (!is_first()) return;
@@ -185,7 +191,10 @@ class Rank {
   }
 
   void report() {
-    const Summary summary(services_, memory_plan_);
+    Summary summary(services_, memory_plan_);
+    if (estimate_)
+      summary.set_work(*estimate_, {model_desc_->programs[train_programs_.front()]->name, monitor_->samples_done(),
+                                    monitor_->seconds_for_them()});
     monitor_->write_summary(summary.json(services_, train_end_.last_step, monitor_->mean_step_ms()));
     const std::string text = sample();
     if (!is_first() || config().get<bool>("run.quiet")) return;
@@ -244,7 +253,8 @@ class Rank {
   const ddh_strategy_api* strategy_table_ = nullptr;
   const ddh_model_desc* model_desc_ = nullptr;
   ddh_plan memory_plan_{};
-  std::vector<int32_t> train_programs_;  // in turn
+  std::optional<WorkEstimate> estimate_;  // of the first training program
+  std::vector<int32_t> train_programs_;   // in turn
   std::unique_ptr<RunPrograms> programs_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Monitor> monitor_;

@@ -2,8 +2,8 @@
 #include "run/train_loop.hpp"
 
 #include <cmath>
+#include <limits>
 #include <map>
-#include <optional>
 
 #include "run/buffers.hpp"
 #include "run/evaluate.hpp"
@@ -46,18 +46,45 @@ double seed_scale_for(uint64_t n_samples, double loss_scale) {
 }
 
 // Losses of several programs in turn say nothing about getting better.
-void require_one_loss(const TrainSetup& setup, const Schedules& schedules, bool evaluates) {
-  if (evaluates || setup.train_programs.size() < 2 || !schedules.reads_losses()) return;
-  ddh::fail(DDH_INVALID_ARGUMENT, "schedule.type=", setup.services.config.get<std::string>("schedule.type"),
-            " goes by one loss, and this run trains ", setup.train_programs.size(),
-            " programs in turn; set train.eval_every, or choose another schedule");
+void require_one_loss(const TrainSetup& setup, const Schedules& schedules, const std::vector<Evaluation>& evaluations) {
+  if (!schedules.reads_losses()) return;
+  const std::string type = setup.services.config.get<std::string>("schedule.type");
+  if (evaluations.empty() && setup.train_programs.size() > 1)
+    ddh::fail(DDH_INVALID_ARGUMENT, "schedule.type=", type, " goes by one loss, and this run trains ",
+              setup.train_programs.size(), " programs in turn; set train.eval_every, or choose another schedule");
+  if (evaluations.size() > 1)
+    ddh::fail(DDH_INVALID_ARGUMENT, "schedule.type=", type, " goes by one loss, and this run evaluates ",
+              evaluations.size(), " programs; name one in train.programs, or choose another schedule");
+  if (evaluations.empty()) return;
+  const ddh_program_desc& program = *setup.model.programs[evaluations.front().program()];
+  if (loss_place(program) < 0)
+    ddh::fail(DDH_INVALID_ARGUMENT, "schedule.type=", type, " goes by the loss, which program '", program.name,
+              "' does not report; set train.eval_every=0, or choose another schedule");
 }
 
 // The gradient is divided by the one and scaled for the other.
 void require_same_count(double counted, double announced) {
   if (counted == announced) return;
-  ddh::fail(DDH_INTERNAL, "the model's batches announced ", announced, " targets of the loss, its metric 0 counted ",
-            counted, "; mend the model");
+  ddh::fail(DDH_INTERNAL, "a batch of the model announced ", announced, " targets of the loss, its metric 0 counted ",
+            counted, "; fix the model");
+}
+
+// What a schedule reads of an evaluation; require_one_loss has seen to it that there is one where it does.
+double loss_of(const ddh_program_desc& program, const std::vector<ReportedValue>& values) {
+  const int32_t place = loss_place(program);
+  return place < 0 ? std::numeric_limits<double>::quiet_NaN() : values[static_cast<size_t>(place)].value;
+}
+
+// Every program that evaluates one of this run's, by the values that a file of weights would hold.
+void evaluate_all(const TrainSetup& setup, std::vector<Evaluation>& evaluations, int64_t step, Monitor& monitor,
+                  Schedules& schedules) {
+  for (Evaluation& evaluation : evaluations) {
+    const std::vector<ReportedValue>* const values = evaluation.run(step);
+    if (values == nullptr) return;
+    const ddh_program_desc& program = *setup.model.programs[evaluation.program()];
+    monitor.evaluated(step, *values, setup.train_programs.size() > 1 ? program.name : "");
+    schedules.evaluated(loss_of(program, *values));
+  }
 }
 
 void require_success_possible(bool possible, const StepOutcome& outcome, const ddh_step_block& block) {
@@ -69,10 +96,37 @@ void require_success_possible(bool possible, const StepOutcome& outcome, const d
 
 }  // namespace
 
+bool stop_wanted(const TrainSetup& setup) {
+  return setup.services.comm->any(setup.services.seat.progress.stop_requested(), "stop");
+}
+
 EpochEnd epoch_end(const Config& config) {
   if (config.find("data.drop_last")->value.is_null()) return EpochEnd::join;
   return config.get<bool>("data.drop_last") ? EpochEnd::drop : EpochEnd::shorten;
 }
+
+namespace {
+
+// Runs micro-batch `m` of a step and notes its metrics and its contributions to buffers.
+void run_micro_batch(TrainSetup& setup, const ProgramOps& ops, const MicroBatch& micro, const Batch& batch,
+                     double seed_scale, MicroMetrics& metrics, Buffers& buffers) {
+  const uint64_t m = micro.index;
+  setup.engine.run(ops, micro, batch, seed_scale);
+  setup.engine.metrics(ops.program(), m, metrics.sums(m), metrics.counts(m));
+  require_same_count(metrics.counts(m)[0], batch.info().loss_count);
+  metrics.items(m) = static_cast<double>(batch.info().items);
+  buffers.collect(ops.program(), m);
+  setup.engine.discard(m);
+}
+
+std::vector<Evaluation> make_evaluations(const TrainSetup& setup) {
+  std::vector<Evaluation> out;
+  if (setup.services.config.get<int64_t>("train.eval_every") == 0) return out;
+  for (const int32_t program : eval_programs(setup)) out.emplace_back(setup, program);
+  return out;
+}
+
+}  // namespace
 
 TrainEnd train_loop(TrainSetup setup, Monitor& monitor) {
   RankServices& services = setup.services;
@@ -81,17 +135,18 @@ TrainEnd train_loop(TrainSetup setup, Monitor& monitor) {
   const int64_t last_step = config.get<int64_t>("train.steps"), eval_every = config.get<int64_t>("train.eval_every");
 
   Schedules schedules(config, /*evaluates=*/eval_every > 0);
-  require_one_loss(setup, schedules, eval_every > 0);
   const TrainOrder order = make_order(setup);
   LossScale loss_scale(LossScaleSettings::from(config));
-  const std::optional<Evaluation> evaluation =
-      eval_every > 0 ? std::optional<Evaluation>(std::in_place, setup) : std::nullopt;
+  std::vector<Evaluation> evaluations = make_evaluations(setup);
+  require_one_loss(setup, schedules, evaluations);
   const UpdatePrograms updates(setup);
   Loader loader(setup.model_inst, setup.model_table, order,
                 {1, last_step, accum, static_cast<uint64_t>(services.seat.rank),
                  static_cast<uint64_t>(services.seat.world_size)});
-
-  Buffers buffers(setup.model, services, config.get<bool>("train.sync_buffers"));
+  Buffers buffers(setup.model_inst, setup.model_table, setup.model, services, accum,
+                  config.get<bool>("train.sync_buffers"));
+  MicroMetrics metrics;
+  std::vector<ReportedValue> values;
 
   services.clock.restart();
   for (int64_t step = 1; step <= last_step; ++step) {
@@ -103,32 +158,29 @@ TrainEnd train_loop(TrainSetup setup, Monitor& monitor) {
     setup.engine.step_begin(program, step);
     buffers.sync();
 
-    MetricSums metrics;
-    double announced_count = 0;
+    metrics.begin(described.n_metrics, accum);
     for (uint64_t m = 0; m < accum; ++m) {
       const Batch batch = loader.next(services.clock);
-      setup.engine.run(setup.programs.of(program), {step, m, services.comm->global_micro_batch(m)}, batch, seed_scale);
-      setup.engine.add_metrics(program, m, described.n_metrics, metrics.sum.data(), metrics.count.data());
-      setup.engine.discard(m);
-      metrics.items += static_cast<double>(batch.info().items);
-      announced_count += batch.info().loss_count;
+      run_micro_batch(setup, setup.programs.of(program), {step, m, services.comm->global_micro_batch(m)}, batch,
+                      seed_scale, metrics, buffers);
     }
-    require_same_count(metrics.count[0], announced_count);
     services.step->set_metrics(metrics, services.seat.progress.stop_requested());
     setup.engine.step();
+    buffers.fold();
 
     const ddh_step_block& block = services.step->block();
     const StepOutcome& outcome = services.step->outcome();
-    monitor.step_end(block, outcome, order.turns().size() > 1 ? described.name : "");
+    report(setup.model_inst, setup.model_table, setup.model, program, outcome.world, values);
+    monitor.step_end(block, outcome,
+                     {values, order.turns().size() > 1 ? described.name : "", order.count(step),
+                      program == setup.train_programs.front()});
     require_success_possible(loss_scale.step_done(!outcome.nonfinite.empty()), outcome, block);
-    schedules.step_done({block.skip != 0, outcome.world.sum[0] / outcome.world.count[0]});
+    schedules.step_done({block.skip != 0, values.front().value});
     if (outcome.stop) return {step, true};
     updates.step_done(step);
-    if (evaluation && step % eval_every == 0) {
+    if (eval_every > 0 && step % eval_every == 0) {
       buffers.sync();  // the values that a file would hold
-      const double val_loss = evaluation->mean_loss(step);
-      monitor.evaluated(step, val_loss);
-      schedules.evaluated(val_loss);
+      evaluate_all(setup, evaluations, step, monitor, schedules);
     }
   }
   return {last_step, false};

@@ -21,7 +21,7 @@ struct TrainSetup {
   const ddh_model_api& model_table;
   const RunPrograms& programs;
   std::vector<int32_t> train_programs;  // in turn, one a step
-  int32_t eval_program;                 // of the first of them; -1: none
+  int32_t eval_program;                 // of the first of them, which samples too; -1: none
   bool takes_empty_batches;
 };
 
@@ -29,6 +29,9 @@ struct TrainEnd {
   int64_t last_step;
   bool stopped;  // the run was asked to; the same on every rank
 };
+
+// Whether a rank was asked to stop; the same on every rank. [collective]
+bool stop_wanted(const TrainSetup& setup);
 
 // data.drop_last.
 EpochEnd epoch_end(const Config& config);

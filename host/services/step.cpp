@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <tuple>
 
 #include "ddh/sdk/stream.hpp"
@@ -10,10 +11,9 @@
 
 namespace ddhost {
 
-// What a rank tells the others once per step.
+// What a rank tells the others once per step, in front of its rows of metrics.
 struct Step::Payload {
   ExactSum::Words squares;
-  MetricSums metrics;
   GradientNorm::Place nonfinite;
   int64_t stop;
   int64_t has_open_window;
@@ -29,23 +29,24 @@ void Step::begin(int64_t step, int32_t program, double lr, double seed_scale, do
   norm_.clear();
   optimizer_->sums.clear();
   decided_ = false;
+  mine_ = nullptr;
   has_exchange_ = false;
   block_ = {sizeof(ddh_step_block), 0, step, lr, loss_scale, seed_scale, 1.0, 1.0, 0.0, settings_.clip_value};
-  outcome_ = {};
+  outcome_.stop = false;
+  outcome_.nonfinite.clear();
 }
 
 const ddh_step_block& Step::decide() {
-  if (decided_) ddh::fail(DDH_FAILED_PRECONDITION, "the strategy called decide twice in step ", block_.step);
-  const Payload mine{norm_.sum().words(), mine_, norm_.first_nonfinite(), stop_requested_ ? 1 : 0,
-                     windows_.any_open() ? 1 : 0};
-  std::vector<Payload> all(static_cast<size_t>(comm_.world_size()));
-  comm_.all_gather_bytes(&mine, all.data(), sizeof mine, "decide");
-  merge(all);
-  // Every rank has got here: where none holds a view, all epochs are closed, and writes need no handshake.
-  if (std::none_of(all.begin(), all.end(), [](const Payload& p) { return p.has_open_window != 0; }))
-    windows_.all_closed();
+  if (decided_)
+    ddh::fail(DDH_FAILED_PRECONDITION, "the strategy called decide twice in step ", block_.step,
+              "; call it once, from step");
+  if (mine_ == nullptr)
+    ddh::fail(DDH_FAILED_PRECONDITION, "the strategy called decide before the last backward of step ", block_.step,
+              ", when the number of targets is not known yet; call it from step");
+  exchange({norm_.sum().words(), norm_.first_nonfinite(), stop_requested_ ? 1 : 0, windows_.any_open() ? 1 : 0});
+  merge();
 
-  const double count = outcome_.world.count[0];
+  const double count = outcome_.world.counts.at(0);
   block_.inv_scale = count > 0 ? 1.0 / (block_.seed_scale * count) : 0.0;
   block_.grad_norm = std::sqrt(norm_.sum().total()) * block_.inv_scale;
   if (settings_.clip_norm > 0) block_.clip_factor = std::min(1.0, settings_.clip_norm / (block_.grad_norm + 1e-6));
@@ -55,22 +56,41 @@ const ddh_step_block& Step::decide() {
   return block_;
 }
 
-// Sums over the ranks in rank order, the same on every rank.
-void Step::merge(const std::vector<Payload>& all) {
+// One message of the same size on every rank: the payload, then the rows of metrics.
+void Step::exchange(const Payload& mine) {
+  static_assert(std::is_trivially_copyable_v<Payload> && sizeof(Payload) % sizeof(double) == 0);
+  const std::span<const double> rows = mine_->rows();
+  sent_.resize(sizeof(Payload) / sizeof(double) + rows.size());
+  std::memcpy(sent_.data(), &mine, sizeof mine);
+  std::copy(rows.begin(), rows.end(), sent_.begin() + sizeof(Payload) / sizeof(double));
+  received_.resize(sent_.size() * static_cast<size_t>(comm_.world_size()));
+  comm_.all_gather_bytes(sent_.data(), received_.data(), sent_.size() * sizeof(double), "decide");
+}
+
+Step::Payload Step::payload_of(int32_t rank) const {
+  Payload out;
+  std::memcpy(static_cast<void*>(&out), &received_[static_cast<size_t>(rank) * sent_.size()], sizeof out);
+  return out;
+}
+
+// The same on every rank, from the same bytes.
+void Step::merge() {
   norm_.clear();
   GradientNorm::Place first;
-  for (const Payload& p : all) {
+  bool any_window_open = false;
+  for (int32_t r = 0; r < comm_.world_size(); ++r) {
+    const Payload p = payload_of(r);
     norm_.sum().merge(p.squares.data());
-    for (size_t m = 0; m < kMaxMetrics; ++m) {
-      outcome_.world.sum[m] += p.metrics.sum[m];
-      outcome_.world.count[m] += p.metrics.count[m];
-    }
-    outcome_.world.items += p.metrics.items;
+    any_window_open = any_window_open || p.has_open_window != 0;
     outcome_.stop = outcome_.stop || p.stop != 0;
     const bool earlier = first.param < 0 || std::tie(p.nonfinite.param, p.nonfinite.param_offset) <
                                                 std::tie(first.param, first.param_offset);
     if (p.nonfinite.param >= 0 && earlier) first = p.nonfinite;
   }
+  mine_->fold(&received_[sizeof(Payload) / sizeof(double)], sent_.size(), static_cast<uint64_t>(comm_.world_size()),
+              outcome_.world);
+  // Every rank has got here: where none holds a view, all epochs are closed, and writes need no handshake.
+  if (!any_window_open) windows_.all_closed();
   if (first.param < 0) return;
   const ddh_param_desc& param = *model_.params[first.param];
   outcome_.nonfinite =

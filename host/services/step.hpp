@@ -3,7 +3,6 @@
 // services/step.hpp: the scalars of a step: norm, clip factor, skip, learning rate, step counts. Behind ddh.optim.
 #pragma once
 
-#include <array>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,18 +10,11 @@
 #include "ddh/ddh.h"
 #include "numerics/gradient_norm.hpp"
 #include "services/lr_scales.hpp"
+#include "services/micro_metrics.hpp"
 #include "services/optimizers.hpp"
 #include "services/windows.hpp"
 
 namespace ddhost {
-
-// Sums and counts of up to this many metrics are agreed on in one step.
-inline constexpr size_t kMaxMetrics = 8;
-struct MetricSums {
-  std::array<double, kMaxMetrics> sum{};
-  std::array<double, kMaxMetrics> count{};
-  double items = 0;  // tokens, images
-};
 
 struct StepSettings {
   double clip_norm = 0;   // 0 = off
@@ -33,7 +25,7 @@ struct StepSettings {
 
 // What all ranks know after decide.
 struct StepOutcome {
-  MetricSums world;       // summed over the ranks in rank order
+  FoldedMetrics world;    // of all ranks
   bool stop = false;      // a rank was asked to stop
   std::string nonfinite;  // "parameter 'x' (unit 'h.3') on rank 1"; empty: all gradients are finite
 };
@@ -48,9 +40,9 @@ class Step final : public NormSink {
   [[nodiscard]] const Optimizers& optimizers() const { return *optimizers_; }
 
   void begin(int64_t step, int32_t program, double lr, double seed_scale, double loss_scale);
-  // This rank's share of the step's metrics; before decide.
-  void set_metrics(const MetricSums& mine, bool stop_requested) {
-    mine_ = mine;
+  // This rank's metrics of the step, which stay as they are until decide has read them.
+  void set_metrics(const MicroMetrics& mine, bool stop_requested) {
+    mine_ = &mine;
     stop_requested_ = stop_requested;
   }
 
@@ -71,7 +63,9 @@ class Step final : public NormSink {
 
  private:
   struct Payload;
-  void merge(const std::vector<Payload>& all);
+  void exchange(const Payload& mine);
+  [[nodiscard]] Payload payload_of(int32_t rank) const;
+  void merge();
   void count_updates();
   void require_decided(const char* call) const;
   void check_needs(const ddh_optim_shard& shard) const;
@@ -89,7 +83,8 @@ class Step final : public NormSink {
   int32_t program_ = 0;
   Optimizers::Instance* optimizer_ = nullptr;  // of the step's program
   GradientNorm norm_;
-  MetricSums mine_;
+  const MicroMetrics* mine_ = nullptr;
+  std::vector<double> sent_, received_;  // payload and rows of metrics, of this rank and of all; kept between steps
   bool stop_requested_ = false;
   bool decided_ = false;
   bool has_exchange_ = false;

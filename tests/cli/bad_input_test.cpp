@@ -198,8 +198,34 @@ TEST_CASE("a run that fails before its first step leaves its folder to the mende
 }
 
 TEST_CASE("evaluation that can't be is refused before the training", "[cli]") {
-  check_refused(run(toy({"train.eval_every=1", "model.eval_samples=3", "data.micro_batch=2"})),
-                {"evaluation", "3 samples", "data.val_path"});
+  check_refused(run(toy({"train.eval_every=1", "model.eval_samples=3", "data.micro_batch=4"})),
+                {"evaluation", "'eval'", "3 samples", "data.val_path"});
+  check_refused(run(toy({"train.eval_every=1", "model.eval_name="})),
+                {"'train'", "names no program that evaluates it", "train.eval_every=0"});
+  CHECK(run(toy({"model.eval_name="})).code == 0);
+  check_refused(run(toy({"model.eval_name=exam"})), {"'train'", "'exam', which is no eval program"});
+  check_refused(run(toy({"model.eval_name=train"})), {"'train', which is no eval program"});
+}
+
+TEST_CASE("names of metrics that can't stand in metrics.jsonl are refused", "[cli]") {
+  check_refused(run(toy({"model.metrics=2", "model.metric_name=p2"})), {"'train'", "metric 'p2' twice"});
+  check_refused(run(toy({"model.metrics=2", "model.metric_name=grad_norm"})), {"'grad_norm'", "metrics.jsonl"});
+  check_refused(run(toy({"model.metrics=2", "model.metric_name="})), {"metric 1", "has no name"});
+  check_refused(run(toy({"model.metrics=5000"})), {"5001 metrics", "4096"});
+}
+
+TEST_CASE("options of the sampler that can't be are refused before the training", "[cli]") {
+  check_refused(run(toy({"run.sample_temperature=-1"})), {"run.sample_temperature", "-1"});
+  check_refused(run(toy({"run.sample_top_k=-1"})), {"run.sample_top_k", "-1"});
+  check_refused(run(toy({"model.sampler=true", "run.sample_condition=4096"})),
+                {"run.sample_condition=4096", "'eval'", "4096"});
+  check_refused(run(toy({"model.sampler=true", "run.sample_prompt=?"})), {"can't read the prompt '?'"});
+}
+
+TEST_CASE("a schedule that reads the loss is refused where several programs are evaluated", "[cli]") {
+  check_refused(run(toy({"schedule.type=plateau", "train.eval_every=1", "model.programs=2", "model.evals=2"})),
+                {"schedule.type=plateau", "evaluates 2 programs"});
+  CHECK(run(toy({"schedule.type=plateau", "train.eval_every=1", "model.programs=2"})).code == 0);
 }
 
 TEST_CASE("JSON that would lose settings or has no end of levels is refused", "[cli]") {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // tests/equivalence/ways.hpp: the law of the house as a tool. A cell is one run of the program: a strategy in one of the ways
-// that a transport may serve it, a world, options. Cells that differ only in their way must give the same bits: losses and
-// gradient norms compared as text, final parameters as bytes.
+// that a transport may serve it, a world, options. Cells that differ only in their way must give the same bits: metrics
+// and gradient norms compared as text, final parameters and buffers as bytes.
 //
 // With DDHOST_STRATEGY=name, path.so or path.so:id in the environment that one strategy is compared with ddp, in place of
 // those that are built in. So the same test programs judge a strategy of anybody's.
@@ -39,7 +39,9 @@ struct Result {
   int code = 0;  // exit code; what follows is there with 0 only
   std::string command, err;
   RunRecord record;
-  std::string loss, grad_norm, val_loss, weights;
+  std::string loss, grad_norm, weights;
+  std::string metrics;      // all that the model reports of steps, the loss among it
+  std::string evaluations;  // all rows of evaluations
 };
 
 inline const Way kReference = {"ddp", "loop", {}, true};

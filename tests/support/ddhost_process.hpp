@@ -123,7 +123,7 @@ class Process {
 // What a finished run left in its folder.
 struct RunRecord {
   std::vector<nlohmann::json> steps;        // objects with "loss"
-  std::vector<nlohmann::json> evaluations;  // objects with "val_loss"
+  std::vector<nlohmann::json> evaluations;  // objects with values of an eval program
   nlohmann::json summary;
   std::string column(const char* key) const {  // one line per step, digits as written
     std::string text;
@@ -136,9 +136,10 @@ inline RunRecord read_run(const std::filesystem::path& run_dir) {
   std::ifstream in(run_dir / "metrics.jsonl");
   for (std::string line; std::getline(in, line);) {
     const nlohmann::json object = nlohmann::json::parse(line);
-    if (object.contains("summary")) record.summary = object["summary"];
-    if (object.contains("loss")) record.steps.push_back(object);
-    if (object.contains("val_loss")) record.evaluations.push_back(object);
+    if (object.contains("summary"))
+      record.summary = object["summary"];
+    else
+      (object.contains("loss") ? record.steps : record.evaluations).push_back(object);
   }
   return record;
 }

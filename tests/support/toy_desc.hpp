@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ddh/sdk/model.hpp"
+#include "toy_extras.hpp"
 
 namespace ddhost::test {
 
@@ -29,9 +30,16 @@ struct ToyOptions {
         frozen_layer(given.i64("frozen_layer")),
         deviation(given.f64("deviation")),
         lr_scale(given.f64("lr_scale")),
+        metrics(static_cast<size_t>(given.i64("metrics"))),
+        evals(given.i64("evals")),
         keeps_mean(given.flag("buffers")),
+        folds_mean(given.text("buffer_sync") == "fold"),
+        derived(given.flag("derived")),
+        samples_text(given.flag("sampler")),
         input_grad_only(given.flag("input_grad_only")),
         fp32_params(given.flag("fp32_params")),
+        metric_name(given.text("metric_name")),
+        eval_name(given.text("eval_name")),
         encoder(given.text("encoder")),
         stored(given.text("stored")) {}
 
@@ -39,7 +47,7 @@ struct ToyOptions {
   // Indices of units and programs; -1: there is none.
   [[nodiscard]] int32_t encoder_unit() const { return has_encoder() ? static_cast<int32_t>(layers) + 2 : -1; }
   [[nodiscard]] int32_t update_program() const {
-    return update_samples > 0 ? static_cast<int32_t>(programs > 1 ? 3 : 2) : -1;
+    return update_samples > 0 ? static_cast<int32_t>(programs + evals) : -1;
   }
 
   int64_t layers;
@@ -49,8 +57,10 @@ struct ToyOptions {
   uint64_t ignore_every;                           // 0: every target counts
   int64_t nan_at_step, frozen_layer;
   double deviation, lr_scale;
-  bool keeps_mean, input_grad_only, fp32_params;
-  std::string encoder, stored;
+  size_t metrics;  // beside the loss
+  int64_t evals;   // eval programs
+  bool keeps_mean, folds_mean, derived, samples_text, input_grad_only, fp32_params;
+  std::string metric_name, eval_name, encoder, stored;
 };
 
 // Memory of the buffers.
@@ -98,7 +108,8 @@ inline std::vector<uint32_t> flags_of(const ToyOptions& o, const std::vector<int
 }
 
 // The layers from the last to the first, of which only the gains are trained; embedding and bias as well.
-inline void add_second_program(const ToyOptions& o, std::vector<int32_t> order, ddh::ModelDesc& desc) {
+inline void add_second_program(const ToyOptions& o, std::vector<int32_t> order, const ::toy::FurtherMetrics& metrics,
+                               ddh::ModelDesc& desc) {
   std::reverse(order.begin() + (o.has_encoder() ? 2 : 1), order.end() - 1);
   const ddh_model_desc& described = desc.get();
   std::vector<uint8_t> trained(described.n_params, 0);
@@ -110,18 +121,48 @@ inline void add_second_program(const ToyOptions& o, std::vector<int32_t> order, 
   desc.add_program({DDH_PROGRAM_TRAIN,
                     "second",
                     std::move(order),
-                    {"loss"},
+                    metrics.names(),
                     o.samples / 2,
                     "samples",
                     std::move(trained),
                     static_cast<int32_t>(o.optimizers) - 1,
                     flags,
-                    "eval"});
+                    o.evals > 1 ? "second eval" : "eval",
+                    metrics.reported()});
+}
+
+inline void add_programs(const ToyOptions& o, std::vector<int32_t> order, const ::toy::FurtherMetrics& metrics,
+                         ddh::ModelDesc& desc) {
+  const auto add_eval = [&](const char* name, uint64_t samples) {
+    desc.add_program({.kind = DDH_PROGRAM_EVAL,
+                      .name = name,
+                      .units = order,
+                      .metrics = metrics.names(),
+                      .n_samples = samples,
+                      .sample_unit = "samples",
+                      .reported = metrics.reported()});
+  };
+  desc.add_program({.kind = DDH_PROGRAM_TRAIN,
+                    .name = "train",
+                    .units = order,
+                    .metrics = metrics.names(),
+                    .n_samples = o.samples,
+                    .sample_unit = "samples",
+                    .position_flags = flags_of(o, order),
+                    .eval_program = o.eval_name,
+                    .reported = metrics.reported()});
+  if (o.programs > 1) add_second_program(o, order, metrics, desc);
+  add_eval("eval", o.eval_samples > 0 ? o.eval_samples : o.samples);
+  if (o.evals > 1) add_eval("second eval", o.samples / 2);
+  if (o.update_samples == 0) return;
+  order.pop_back();  // the head
+  desc.add_program({DDH_PROGRAM_UPDATE, "renew", order, {}, o.update_samples, "samples"});
 }
 
 }  // namespace toy
 
-inline void describe_toy(const ToyOptions& o, const ToyState& state, ddh::ModelDesc& desc) {
+inline void describe_toy(const ToyOptions& o, const ToyState& state, const ::toy::FurtherMetrics& metrics,
+                         ddh::ModelDesc& desc) {
   const auto V = static_cast<int64_t>(o.vocab), C = static_cast<int64_t>(o.width);
   const auto layers = static_cast<int32_t>(o.layers);
   const toy::Init normal{DDH_INIT_NORMAL, 0, o.deviation}, zero{DDH_INIT_ZERO, 0, 0};
@@ -137,18 +178,12 @@ inline void describe_toy(const ToyOptions& o, const ToyState& state, ddh::ModelD
     order.insert(order.begin(), desc.add_unit("encoder", {weight}));
   }
   if (o.keeps_mean) {
-    desc.add_buffer("running_mean", {C}, DDH_F32, state.mean, DDH_SYNC_STEP);
-    desc.add_buffer("forwards", {1}, DDH_I64, state.forwards, DDH_SYNC_STEP);
+    const int32_t sync = o.folds_mean ? DDH_SYNC_FOLD : DDH_SYNC_STEP;
+    desc.add_buffer("running_mean", {C}, DDH_F32, state.mean, sync, o.folds_mean ? 0.9 : 0);
+    desc.add_buffer("forwards", {1}, DDH_I64, state.forwards, sync, o.folds_mean ? 1 : 0);
   }
   if (o.update_samples > 0) desc.add_buffer("table", {C}, DDH_F32, state.table, DDH_SYNC_NEVER);
-  desc.add_program(
-      {DDH_PROGRAM_TRAIN, "train", order, {"loss"}, o.samples, "samples", {}, 0, toy::flags_of(o, order), "eval"});
-  if (o.programs > 1) toy::add_second_program(o, order, desc);
-  desc.add_program(
-      {DDH_PROGRAM_EVAL, "eval", order, {"loss"}, o.eval_samples > 0 ? o.eval_samples : o.samples, "samples"});
-  if (o.update_samples == 0) return;
-  order.pop_back();  // the head
-  desc.add_program({DDH_PROGRAM_UPDATE, "renew", order, {}, o.update_samples, "samples"});
+  toy::add_programs(o, std::move(order), metrics, desc);
 }
 
 inline constexpr const char* kToySchema = R"({"properties": {
@@ -160,6 +195,14 @@ inline constexpr const char* kToySchema = R"({"properties": {
   "eval_samples": {"type": "integer", "default": 0, "minimum": 0, "description": "those of evaluation; 0: all"},
   "deviation": {"type": "number", "default": 0.3, "minimum": 0, "description": "of the first weights"},
   "buffers": {"type": "boolean", "default": false, "description": "keep a running mean, which an evaluation takes off"},
+  "buffer_sync": {"type": "string", "default": "fold", "enum": ["fold", "step"],
+    "description": "fold: of all ranks, by the host; step: rank 0's"},
+  "metrics": {"type": "integer", "default": 0, "minimum": 0, "description": "further metrics: p1, p2 ..."},
+  "metric_name": {"type": "string", "default": "p1", "description": "name of the first of them"},
+  "eval_name": {"type": "string", "default": "eval", "description": "what evaluates the first program; empty: nothing"},
+  "evals": {"type": "integer", "default": 1, "minimum": 1, "maximum": 2, "description": "2: the second has its own"},
+  "derived": {"type": "boolean", "default": false, "description": "report perplexity and F1"},
+  "sampler": {"type": "boolean", "default": false, "description": "make tokens at the end of a run"},
   "programs": {"type": "integer", "default": 1, "minimum": 1, "maximum": 2,
     "description": "2: a second one, in another order of units, that trains a part"},
   "optimizers": {"type": "integer", "default": 1, "minimum": 1, "maximum": 3,

@@ -21,9 +21,11 @@
 #include "ddh/sdk/model.hpp"
 #include "ddh/sdk/stream.hpp"
 #include "toy_desc.hpp"
+#include "toy_extras.hpp"
 
 namespace {
 
+using toy::hash;
 using Vector = std::vector<float>;
 
 struct Batch {
@@ -70,12 +72,6 @@ ddh::Accesses accesses_of(const Call& c) {
   return out;
 }
 
-uint64_t hash(uint64_t x) {
-  x = (x + 0x9E3779B97F4A7C15) * 0xBF58476D1CE4E5B9;
-  x = (x ^ x >> 27) * 0x94D049BB133111EB;
-  return x ^ x >> 31;
-}
-
 // Stores or adds a complete gradient, as the view asks.
 void give(const ddh_param_view& view, const Vector& gradient) {
   if (view.grad == nullptr) return;
@@ -109,13 +105,15 @@ class Toy final : public ddh::Model {
         width_(o_.width),
         hidden_(o_.hidden),
         vocab_(o_.vocab),
+        further_(o_.metrics, o_.derived, o_.metric_name),
         state_(std::make_unique<State>(State{Vector(width_), 0, Vector(width_), Vector(width_), 0})),
         desc_("toy") {
-    ddhost::test::describe_toy(o_, {state_->mean.data(), &state_->forwards, state_->table.data()}, desc_);
+    ddhost::test::describe_toy(o_, {state_->mean.data(), &state_->forwards, state_->table.data()}, further_, desc_);
   }
 
   const ddh_model_desc& describe() override { return desc_.get(); }
 
+  // By several threads at once: it reads nothing but what the constructor set.
   ddh_batch* batch_create(const ddh_batch_args& args, ddh_batch_info& info) override {
     auto batch = std::make_shared<Batch>();
     for (uint32_t i = 0; i < args.n_samples; ++i) {
@@ -139,9 +137,41 @@ class Toy final : public ddh::Model {
     ddh::call(host.stream->synchronize, host.h, stream_);
     const Context& context = *contexts_.at(micro_batch);
     sums[0] = context.loss_sum;
-    counts[0] = context.count;
+    std::copy(context.further.begin(), context.further.end(), sums + 1);
+    std::fill_n(counts, 1 + further_.size(), context.count);
+  }
+  void derive(int32_t, const double* sums, const double* counts, double* values) override {
+    further_.derive(sums, counts, values);
+  }
+  bool contribution(uint32_t buffer, int32_t, int32_t micro_batch, void* out) override {
+    ddh::call(host.stream->synchronize, host.h, stream_);
+    const Context& context = *contexts_.at(micro_batch);
+    if (context.mean.empty()) return false;
+    if (buffer == 0)
+      std::copy(context.mean.begin(), context.mean.end(), static_cast<float*>(out));
+    else
+      *static_cast<int64_t*>(out) = 1;
+    return true;
+  }
+  bool estimate(const ddh_estimate_args& args, ddh_estimate& out) override {
+    const ddh_program_desc& program = *desc_.get().programs[args.program];
+    out = toy::estimate({layers_, width_, hidden_, vocab_}, program.units[args.position], args.n_samples);
+    return true;
   }
   void discard(int32_t micro_batch) noexcept override { contexts_.erase(micro_batch); }
+
+  [[nodiscard]] bool has_sampler() const override { return o_.samples_text; }
+  void sampler_begin(const ddh_sample_args& args) override { sampler_.begin(args, vocab_); }
+  ddh_batch* sampler_next() override {
+    if (!sampler_.is_at_start()) {
+      ddh::call(host.stream->synchronize, host.h, stream_);
+      sampler_.draw(contexts_.at(0)->probabilities);
+    }
+    if (sampler_.next() == nullptr) return nullptr;
+    const Batch batch{{*sampler_.next()}, {kIgnored}, 0};
+    return reinterpret_cast<ddh_batch*>(std::make_unique<BatchPtr>(std::make_shared<Batch>(batch)).release());
+  }
+  const char* sampler_text() override { return sampler_.text(); }
 
  private:
   struct Context {
@@ -152,24 +182,31 @@ class Toy final : public ddh::Model {
     Vector encoder_hidden;       // (B, C), for the encoder's backward, where it has one
     Vector gradient;             // of the current unit's output, (B, C)
     double loss_sum = 0, count = 0;
+    std::vector<double> further;  // sums of the metrics after the loss
+    Vector mean;                  // (C), what the micro-batch contributes to the running mean; empty: nothing
+    toy::ActBytes bytes;
   };
   // What the model keeps from step to step.
   struct State {
-    Vector mean;  // what the head's input was like, each rank from its own samples; an evaluation takes it off
+    // What the head's input was like; an evaluation takes it off. Folded by the host over all ranks, or by this rank over
+    // its own micro-batches.
+    Vector mean;
     int64_t forwards;
     // A part of the mean state after the layers, over all samples, which the embedding adds: updates renew it.
     Vector table;
     Vector table_sum;  // of the samples of an update so far
     uint64_t table_samples;
   };
-  void note_mean(const Vector& x, size_t rows) const {
+  void note_mean(const Vector& x, size_t rows, Context& context) const {
     if (rows == 0) return;
+    context.mean.resize(width_);
     for (size_t k = 0; k < width_; ++k) {
       float sum = 0;
       for (size_t b = 0; b < rows; ++b) sum += x[b * width_ + k];
-      state_->mean[k] = 0.9F * state_->mean[k] + 0.1F * (sum / static_cast<float>(rows));
+      context.mean[k] = 0.1F * (sum / static_cast<float>(rows));
+      if (!o_.folds_mean) state_->mean[k] = 0.9F * state_->mean[k] + context.mean[k];
     }
-    ++state_->forwards;
+    if (!o_.folds_mean) ++state_->forwards;
   }
   using Work = void (Toy::*)(const Call&, Context&) const;
 
@@ -340,10 +377,11 @@ class Toy final : public ddh::Model {
   void head_forward(const Call& c, Context& context) const {
     const Vector bias = values(view(c, 0)), embedding = values(view(c, 1));
     Vector x = context.inputs.back();
-    if (o_.keeps_mean && c.phase == DDH_PHASE_FORWARD) note_mean(x, rows(c));
+    if (o_.keeps_mean && c.phase == DDH_PHASE_FORWARD) note_mean(x, rows(c), context);
     for (size_t i = 0; o_.keeps_mean && c.phase == DDH_PHASE_EVAL && i < x.size(); ++i)
       x[i] -= state_->mean[i % width_];
     context.probabilities.assign(rows(c) * vocab_, 0.0F);
+    context.further.resize(further_.size());
     for (size_t b = 0; b < rows(c); ++b) {
       float* row = &context.probabilities[b * vocab_];
       double total = 0;
@@ -355,11 +393,14 @@ class Toy final : public ddh::Model {
       }
       for (size_t v = 0; v < vocab_; ++v) row[v] = static_cast<float>(row[v] / total);
       const int32_t target = c.batch->targets[b];
-      if (c.phase != DDH_PHASE_RECOMPUTE && target != kIgnored)
-        context.loss_sum -= std::log(static_cast<double>(row[target]));
+      if (c.phase == DDH_PHASE_RECOMPUTE || target == kIgnored) continue;
+      context.loss_sum -= std::log(static_cast<double>(row[target]));
+      further_.add(row, vocab_, static_cast<size_t>(target), context.further);
     }
     if ((c.flags & DDH_CALL_RECOMPUTED) != 0) context.probabilities.clear();
     context.count = static_cast<double>(c.batch->n_counted);
+    context.bytes = {};
+    context.bytes = toy::ActBytes(host, context.inputs, context.hidden, context.probabilities);
   }
 
   void head_backward(const Call& c, Context& context) const {
@@ -388,10 +429,12 @@ class Toy final : public ddh::Model {
   const ddhost::test::ToyOptions o_;
   const int32_t layers_;
   const size_t width_, hidden_, vocab_;
+  const toy::FurtherMetrics further_;
   const std::unique_ptr<State> state_;
   ddh::ModelDesc desc_;
   std::map<int32_t, std::shared_ptr<Context>> contexts_;  // per micro-batch
   ddh_stream* stream_ = nullptr;                          // of the last call
+  toy::Sampler sampler_;
 };
 
 constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, DDH_STREAM_IFACE, nullptr};

@@ -194,8 +194,9 @@ void after_decide(Act&& act) {
   run_program.trains = trainable;
   step.set_optimizers({{nullptr, &optimizer, "optimizer"}}, {&run_program, 1});
   step.begin(1, 0, 0.1, 1.0, 1.0);
-  MetricSums metrics;
-  metrics.count[0] = 1;
+  MicroMetrics metrics;
+  metrics.begin(1, 1);
+  metrics.counts(0)[0] = 1;
   step.set_metrics(metrics, false);
   step.decide();
   Values values;

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a run reports does not depend on the number of ranks: at one global batch and micro-batch size, the loss, every
+// metric, the evaluations and the buffers of a model have the same bits for every ranks x micro-batches per rank.
+#include <cmath>
+
+#include "equivalence/ways.hpp"
+
+using namespace ddhost::test;
+
+namespace {
+
+// 24 micro-batches in a step of the whole world, of 2 samples each.
+constexpr int kGlobal = 24;
+constexpr int kWorlds[] = {1, 2, 3, 4, 6, 8, 12};
+// Sums of gradients over the ranks still depend on the world; then so do the norm, and all values from step 2 on. With
+// true, the runs below train, and all of it is compared.
+constexpr bool kSumsDependOnNoWorld = false;
+constexpr int kSteps = 3;
+
+Options joined(Options options, const Options& more) {
+  options.insert(options.end(), more.begin(), more.end());
+  return options;
+}
+
+Result run_in(const Way& way, int world, const Options& options) {
+  Options all = {"data.micro_batch=2", "train.grad_accum_steps=" + std::to_string(kGlobal / world),
+                 "train.eval_every=1", "train.eval_batches=7",
+                 "model.buffers=true", "model.ignore_every=3"};
+  if (!kSumsDependOnNoWorld) all = joined(all, {"optimizer.lr=0", "optimizer.weight_decay=0"});
+  return run(way, world, joined(all, options), kSteps);
+}
+
+// The parameters of runs that don't train are equal anyway, so that the weights hold the buffers to equality.
+void check_same_reports(const Result& reference, const Result& other) {
+  INFO("reference: " << reference.command << "\nother:     " << other.command);
+  CHECK(other.metrics == reference.metrics);
+  CHECK(other.evaluations == reference.evaluations);
+  CHECK((other.weights == reference.weights));
+  if (kSumsDependOnNoWorld) CHECK(other.grad_norm == reference.grad_norm);
+}
+
+void check_worlds(const Way& way, const Options& options) {
+  const Result reference = run_in(kReference, 1, options);
+  REQUIRE(reference.record.evaluations.size() >= kSteps);
+  for (const int world : kWorlds) check_same_reports(reference, run_in(way, world, options));
+}
+
+}  // namespace
+
+TEST_CASE("metrics, evaluations and buffers have the same bits for every ranks x accumulation", "[equivalence]") {
+  check_worlds(kReference, {"model.metrics=10"});
+}
+
+TEST_CASE("derived metrics, and batches that are not full, have the same bits for every ranks x accumulation",
+          "[equivalence]") {
+  // An epoch has 90 samples: a step of 48, and one of 42.
+  check_worlds({"zero3", "loop", {}}, {"model.derived=true", "model.samples=90", "data.drop_last=false"});
+}
+
+TEST_CASE(
+    "two programs by turns, each with an evaluation of its own, have the same bits for every ranks x accumulation",
+    "[equivalence]") {
+  check_worlds({"zero1", "shm", {}}, {"model.metrics=2", "model.programs=2", "model.evals=2"});
+}
+
+TEST_CASE("every strategy reports the same for every ranks x accumulation", "[.worlds]") {
+  const Options options = GENERATE(Options{"model.metrics=10"}, Options{"model.derived=true", "precision.compute=bf16"},
+                                   Options{"model.metrics=3", "train.recompute=1", "comm.windows=copy"});
+  for (const std::string& strategy : taken_strategies()) {
+    for (const char* comm : {"loop", "shm"}) check_worlds({strategy, comm, {}}, options);
+  }
+}
+
+TEST_CASE("each training program is evaluated by the one that it names, once, and rows say which", "[equivalence]") {
+  const Options options = {"model.programs=2", "train.eval_every=2", "train.eval_batches=3", "data.micro_batch=2",
+                           "train.programs=[\"train\", \"second\", \"second\"]"};
+  const Result one = run(kReference, 2, options, 4);
+  REQUIRE(one.record.evaluations.size() == 2);
+  for (const nlohmann::json& row : one.record.evaluations) CHECK(row.at("program") == "eval");
+  const Result two = run(kReference, 2, joined(options, {"model.evals=2"}), 4);
+  REQUIRE(two.record.evaluations.size() == 4);
+  for (size_t i = 0; i < 4; ++i) {
+    const nlohmann::json& row = two.record.evaluations[i];
+    CHECK(row.at("step") == (i < 2 ? 2 : 4));
+    CHECK(row.at("program") == (i % 2 == 0 ? "eval" : "second eval"));
+    if (i % 2 == 0) CHECK(row == one.record.evaluations[i / 2]);
+  }
+  CHECK(two.record.evaluations[0].at("val_loss") != two.record.evaluations[1].at("val_loss"));  // other samples
+}
+
+TEST_CASE("rows hold all that a program reports, under the names that it gave", "[equivalence]") {
+  const Options options = {"train.eval_every=1", "data.micro_batch=5"};
+  const Result plain = run(kReference, 2, joined(options, {"model.metrics=12"}), 2);
+  for (const nlohmann::json& row : plain.record.steps) {
+    for (int i = 1; i <= 12; ++i) CHECK(row.at("p" + std::to_string(i)).get<double>() > 0);
+  }
+  for (const nlohmann::json& row : plain.record.evaluations) {
+    CHECK(row.at("val_loss").get<double>() > 0);
+    for (int i = 1; i <= 12; ++i) CHECK(row.at("val_p" + std::to_string(i)).get<double>() > 0);
+    CHECK_FALSE(row.contains("program"));
+  }
+  const Result derived = run(kReference, 2, joined(options, {"model.derived=true"}), 2);
+  for (const nlohmann::json& row : derived.record.steps) {
+    CHECK(row.at("perplexity").get<double>() == std::exp(row.at("loss").get<double>()));
+    CHECK(row.contains("f1"));
+    CHECK_FALSE(row.contains("tp"));
+  }
+  for (const nlohmann::json& row : derived.record.evaluations)
+    CHECK(row.at("val_perplexity").get<double>() == std::exp(row.at("val_loss").get<double>()));
+}
+
+TEST_CASE("an evaluation counts data once where data.drop_last=false, whatever the world", "[equivalence]") {
+  // 23 samples: five micro-batches of 4 and one of 3, though 20 are asked for.
+  const Options options = {"train.eval_every=1",   "data.micro_batch=4", "model.eval_samples=23",
+                           "data.drop_last=false", "optimizer.lr=0",     "optimizer.weight_decay=0"};
+  const Result one = run(kReference, 1, options, 1);
+  const Result whole = run(kReference, 1, joined(options, {"data.micro_batch=23"}), 1);
+  const auto val_loss = [](const Result& r) { return r.record.evaluations.at(0).at("val_loss").get<double>(); };
+  CHECK(val_loss(one) == Approx(val_loss(whole)).epsilon(1e-12));
+  for (const int world : {2, 3, 4, 8}) CHECK(run(kReference, world, options, 1).evaluations == one.evaluations);
+}
+
+TEST_CASE("the summary tells the speed by the model's estimate, and activations beside what was measured",
+          "[equivalence]") {
+  const Result result = run(kReference, 2, {"data.micro_batch=3", "train.grad_accum_steps=2"}, 4);
+  const nlohmann::json& summary = result.record.summary;
+  const nlohmann::json& estimate = summary.at("estimate");
+  CHECK(estimate.at("program") == "train");
+  // Three layers of 5 x 9 twice, and the head of 5 x 31; two operations for each product, three samples.
+  const double forward = 3 * 2 * (3 * 2 * 45 + 155);
+  CHECK(estimate.at("forward_flops") == forward);
+  CHECK(estimate.at("backward_flops") == 2 * forward);
+  const double seconds = summary.at("mean_step_ms").get<double>() / 1e3;
+  CHECK(estimate.at("flops_per_s").get<double>() == Approx(2 * 2 * 3 * forward / seconds));  // 2 ranks of 2
+  CHECK(estimate.at("flops_per_s_of_a_rank").get<double>() == Approx(2 * 3 * forward / seconds));
+  CHECK(estimate.at("activation_bytes") == summary.at("ranks").at(0).at("memory_bytes").at("act").at("peak"));
+}
