@@ -91,7 +91,7 @@ void run(uint64_t numel) {
   });
   const float* srcs[] = {f32(1), f32(4)};
   float* dsts[] = {f32(1), f32(4)};
-  const ddhost::cpu::SumSources sources{srcs, 2, 0};
+  const ddhost::cpu::SumSources sources{srcs, 2, 1};
   measure("sum of two", numel, 12, [&] { ddhost::cpu::ordered_sum(f32(5), sources, 0, numel, false); });
   measure("sum of two, both written", numel, 16, [&] { ddhost::cpu::ordered_sum_to_all(dsts, 2, sources, 0, numel); });
   measure("sum of two and its norm", numel, 12, [&] {

@@ -30,6 +30,12 @@ void Staging::store(void* device_place, const void* host, uint64_t bytes, ddh_st
   storing_ = true;
 }
 
+void Staging::claim(void* at, uint64_t bytes, ddh_stream* stream) {
+  if (device().is_host_memory() || bytes == 0) return;
+  device().synchronize(stream);
+  device().touch(at, bytes, DDH_ACCESS_READ | DDH_ACCESS_WRITE, "the host's sum in pinned memory");
+}
+
 void Staging::wait() {
   if (!storing_) return;
   stored_->order(nullptr);

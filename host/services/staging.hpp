@@ -27,6 +27,8 @@ class Staging {
   void fetch(void* host, const void* device, uint64_t bytes, ddh_stream* stream);
   // device = host, in the order of the stream; before the host writes there again, wait.
   void store(void* device, const void* host, uint64_t bytes, ddh_stream* stream);
+  // The host itself reads and writes [at, at + bytes) of its own memory, pinned perhaps, behind the work of the stream.
+  void claim(void* at, uint64_t bytes, ddh_stream* stream);
   void wait();
   // The values at `p` for the caller to read: `p` itself where that is the host's memory, else a copy, made in the order
   // of `stream` and valid until the next use.

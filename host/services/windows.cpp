@@ -25,6 +25,13 @@ void require_reducible(const ddh_reduce_args& args, const std::string& exchange)
   }
 }
 
+uint32_t reduce_block_in(const Comm& comm, ddh_group* group, const WindowSettings& settings) {
+  if (comm.group_or_world(group) == comm.world()) return settings.reduce_block;
+  int32_t size = 1;
+  comm.group_info(group, nullptr, &size, nullptr);
+  return static_cast<uint32_t>(size);
+}
+
 uint32_t Windows::caps(ddh_group* group) const {
   uint32_t caps = 0;
   comm_.group_info(comm_.group_or_world(group), nullptr, nullptr, &caps);
@@ -42,7 +49,7 @@ ddh_window* Windows::create(const ddh_window_args& args) {
 ddh_exchange* Windows::create_exchange(const ddh_exchange_args& args) {
   const bool shared = (caps(args.group) & DDH_COMM_SHARED_VIEW) != 0;
   exchanges_.push_back(shared ? make_shared_exchange(comm_, memory_, args, settings_)
-                              : make_copy_exchange(comm_, memory_, staging_, args, settings_.round_to_bf16));
+                              : make_copy_exchange(comm_, memory_, staging_, args, settings_));
   return exchanges_.back().get();
 }
 

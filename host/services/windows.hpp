@@ -62,7 +62,7 @@ struct WindowSettings {
   bool copy =
       false;  // never share pages, even where the transport could; a must where the device has memory of its own
   bool poison = false;         // fill released views with NaN
-  uint32_t reduce_block;       // ranks per block of the ordered sum
+  uint32_t reduce_block;       // ranks per block of the ordered sum over all ranks; a smaller group is one block
   bool round_to_bf16 = false;  // what each rank gives to a sum (precision.reduce_dtype)
 };
 
@@ -75,7 +75,9 @@ void require_reducible(const ddh_reduce_args& args, const std::string& exchange)
 std::unique_ptr<ddh_window> make_copy_window(const Comm& comm, Memory& memory, Staging& staging,
                                              const ddh_window_args& args, bool poison);
 std::unique_ptr<ddh_exchange> make_copy_exchange(const Comm& comm, Memory& memory, Staging& staging,
-                                                 const ddh_exchange_args& args, bool round_to_bf16);
+                                                 const ddh_exchange_args& args, const WindowSettings& settings);
+// Ranks per block of a sum in this group: what a transport with DDH_COMM_ORDERED_SUM takes too.
+uint32_t reduce_block_in(const Comm& comm, ddh_group* group, const WindowSettings& settings);
 
 // Makes windows and exchanges in the way that transport and settings allow, and owns them.
 class Windows {

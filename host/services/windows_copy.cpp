@@ -3,7 +3,12 @@
 // Windows and exchanges over collectives, for transports whose ranks share no memory: open is an all_gather, reduce a
 // reduce_scatter. Writes need no handshake between ranks, since a view is a copy. What the transport sends and receives is
 // the host's memory: the buffers themselves on the CPU, staging elsewhere.
+//
+// A reduction that adds (DDH_REDUCE_ADD) starts from this rank's dst, which no other rank has. Staging is larger by the
+// segment then. A transport without DDH_COMM_INITIAL sends the pieces themselves (all_to_all), and the host sums them: that
+// takes a block of the host's memory as large as the segments of all ranks together (tag comm).
 #include <limits>
+#include <optional>
 
 #include "device/cpu/kernels.hpp"
 #include "services/windows.hpp"
@@ -14,8 +19,8 @@ namespace {
 // A block of tagged memory.
 class Block {
  public:
-  Block(Memory& memory, int32_t tag, uint64_t bytes, const char* name)
-      : memory_(memory), data_(memory.allocate(tag, bytes, name)) {}
+  Block(Memory& memory, int32_t tag, uint64_t bytes, const char* name, int32_t kind = DDH_MEM_DEVICE)
+      : memory_(memory), data_(memory.allocate(tag, bytes, name, kind)) {}
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
   ~Block() { memory_.release(data_); }
@@ -146,24 +151,27 @@ class CopyWindow final : public ddh_window {
 
 class CopyExchange final : public ddh_exchange {
  public:
-  CopyExchange(const Comm& comm, Memory& memory, Staging& staging, const ddh_exchange_args& args, bool round_to_bf16)
+  CopyExchange(const Comm& comm, Memory& memory, Staging& staging, const ddh_exchange_args& args,
+               const WindowSettings& settings)
       : comm_(comm),
+        memory_(memory),
         staging_(staging),
         group_(args.group),
         numel_(args.numel),
-        round_to_bf16_(round_to_bf16),
+        reduce_block_(reduce_block_in(comm, args.group, settings)),
+        round_to_bf16_(settings.round_to_bf16),
         name_(args.name == nullptr ? "unnamed" : args.name),
         buffer_(memory, DDH_TAG_GRAD, args.numel * sizeof(float), name_.c_str()),
         ready_(memory.device()),
-        reduced_(memory.device()) {}
+        reduced_(memory.device()) {
+    comm.group_info(comm.group_or_world(group_), nullptr, nullptr, &caps_);
+  }
 
   float* buffer() override { return reinterpret_cast<float*>(buffer_.data()); }
   void write_begin(ddh_stream* stream) override { reduced_.order(stream); }
   void ready(ddh_stream* stream) override { ready_.set(stream); }
   void wait(ddh_stream* stream) override { reduced_.order(stream); }
 
-  // On the host: the sum of my segment, its squares, and for TO_ALL the sums of all. On the device: adding to `dst`, so
-  // that it happens in the order of the stream.
   void reduce(const ddh_reduce_args& args, NormSink& norm, ddh_stream* stream) override {
     const Segments segments = segments_of(comm_, group_, args.segment_numel);
     if (segments.total > numel_) {
@@ -172,60 +180,95 @@ class CopyExchange final : public ddh_exchange {
     require_reducible(args, name_);
     const ClockSpan span(comm_.clock(), DDH_SPAN_COMM);
     const uint64_t all_bytes = segments.total * sizeof(float), my_bytes = segments.my_numel * sizeof(float);
+    const bool add = (args.flags & DDH_REDUCE_ADD) != 0;
+    float* const dst = args.dst != nullptr ? args.dst : buffer() + segments.my_offset;
     ready_.order(stream);
-    auto* const host_all = reinterpret_cast<float*>(staging_.begin(buffer(), all_bytes));
-    staging_.fetch(host_all, buffer(), all_bytes, stream);
+    const bool dst_here = staging_.is_here(dst);
+    const uint64_t start_bytes = add && !dst_here ? my_bytes : 0;
+    auto* const all = reinterpret_cast<float*>(staging_.begin(buffer(), all_bytes + start_bytes));
+    // The sum on the host: dst itself, else its copy behind the contribution, else in the contribution's place.
+    float* const sum = dst_here ? dst : all + (add ? segments.total : segments.my_offset);
+    staging_.fetch(all, buffer(), all_bytes, stream);
+    if (dst_here)
+      staging_.claim(dst, my_bytes, stream);
+    else if (add)
+      staging_.fetch(sum, dst, my_bytes, stream);
     // Transports return bf16 sums in bf16, so rounded values travel as fp32.
-    if (round_to_bf16_) cpu::round_to_bf16(host_all, segments.total);
-    float* const host_mine = host_all + segments.my_offset;
-    ddh_coll c = pieces(comm_, group_, DDH_F32, segments, name_);
-    c.send = host_all;
-    c.recv = host_mine;
-    ddh::call(comm_.backend()->reduce_scatter, comm_.inst(), &c);
-
-    float* const mine = buffer() + segments.my_offset;
-    float* const dst = args.dst != nullptr ? args.dst : mine;
-    staging_.store(mine, host_mine, my_bytes, stream);
-    settle(args.flags, dst, mine, host_mine, segments.my_numel, stream);
-    if ((args.flags & DDH_REDUCE_NORM) != 0) {
-      const float* const sum = host_mine == mine ? dst : host_mine;
-      norm.add_gradient(sum, 0, segments.my_numel, {args.ranges, args.n_ranges});
-    }
+    if (round_to_bf16_) cpu::round_to_bf16(all, segments.total);
+    sum_over_ranks(segments, all, sum, add);
+    if (!dst_here) staging_.store(dst, sum, my_bytes, stream);
+    if ((args.flags & DDH_REDUCE_NORM) != 0) norm.add_gradient(sum, 0, segments.my_numel, {args.ranges, args.n_ranges});
     if ((args.flags & DDH_REDUCE_TO_ALL) != 0) {
       staging_.wait();
-      c.send = host_mine;
-      c.recv = host_all;
+      ddh_coll c = pieces(comm_, group_, DDH_F32, segments, name_);
+      c.send = sum;
+      c.recv = all;
       ddh::call(comm_.backend()->all_gather, comm_.inst(), &c);
-      staging_.store(buffer(), host_all, all_bytes, stream);
+      staging_.store(buffer(), all, all_bytes, stream);
     }
     reduced_.set(stream);
   }
 
  private:
-  // `mine`, and `host_mine` with it, hold the new sum. Puts it, or the total with what was there, into dst; a total that
-  // is needed further also back into `mine` and `host_mine`.
-  void settle(uint32_t flags, float* dst, float* mine, float* host_mine, uint64_t numel, ddh_stream* stream) {
-    Device& device = staging_.device();
-    const uint64_t bytes = numel * sizeof(float);
-    if (numel == 0) return;
-    if ((flags & DDH_REDUCE_ADD) == 0) {
-      if (dst != mine) device.copy(dst, DDH_MEM_DEVICE, mine, DDH_MEM_DEVICE, bytes, stream);
-      return;
+  // sum = my segment of `all`, over the ranks; `from_sum`: the fold starts from what `sum` holds.
+  void sum_over_ranks(const Segments& segments, float* all, float* sum, bool from_sum) {
+    ddh_coll c = pieces(comm_, group_, DDH_F32, segments, name_);
+    c.send = all;
+    c.recv = sum;
+    if (from_sum && (caps_ & DDH_COMM_INITIAL) == 0) return add_over_ranks(segments, c, sum);
+    c.initial = from_sum ? sum : nullptr;
+    reduce_scatter(c);
+  }
+
+  // The same for a transport that can't start a sum from a value. `c` has what is sent.
+  void add_over_ranks(const Segments& segments, ddh_coll c, float* sum) {
+    if ((caps_ & DDH_COMM_ORDERED_SUM) == 0) {  // no order is promised
+      auto* const mine = const_cast<float*>(static_cast<const float*>(c.send)) + segments.my_offset;
+      c.recv = mine;
+      reduce_scatter(c);
+      return cpu::add(sum, mine, segments.my_numel);
     }
-    ddh::call(device.flatops().add, device.context(), dst, mine, numel, stream);
-    if ((flags & DDH_REDUCE_TO_ALL) != 0 && dst != mine)
-      device.copy(mine, DDH_MEM_DEVICE, dst, DDH_MEM_DEVICE, bytes, stream);
-    if ((flags & (DDH_REDUCE_NORM | DDH_REDUCE_TO_ALL)) != 0) staging_.fetch(host_mine, dst, bytes, stream);
+    if (comm_.backend()->all_to_all == nullptr) {
+      ddh::fail(DDH_UNIMPLEMENTED, "exchange '", name_, "' adds micro-batches up, and this transport has neither sums ",
+                "that start from a value (DDH_COMM_INITIAL) nor all_to_all; set train.reduce_order=micro_first, or ",
+                "choose another with --comm");
+    }
+    const auto n = segments.numel.size();
+    const std::vector<uint64_t> from_each(n, segments.my_numel);
+    if (received_numel_ < n * segments.my_numel) {
+      received_.reset();
+      received_.emplace(memory_, DDH_TAG_COMM, n * segments.my_numel * sizeof(float), "pieces of gradients",
+                        DDH_MEM_PINNED);
+      received_numel_ = n * segments.my_numel;
+    }
+    auto* const received = reinterpret_cast<float*>(received_->data());
+    c.recv = received;
+    c.recv_counts = from_each.data();
+    ddh::call(comm_.backend()->all_to_all, comm_.inst(), &c);
+    std::vector<const float*> sources;
+    for (size_t r = 0; r < n; ++r) sources.push_back(received + r * segments.my_numel);
+    cpu::ordered_sum(sum, {sources.data(), static_cast<uint32_t>(n), reduce_block_}, 0, segments.my_numel, true);
+  }
+
+  void reduce_scatter(const ddh_coll& c) {
+    if (comm_.backend()->reduce_scatter == nullptr)
+      ddh::fail(DDH_UNIMPLEMENTED, "this transport has no reduce_scatter; choose another with --comm");
+    ddh::call(comm_.backend()->reduce_scatter, comm_.inst(), &c);
   }
 
   const Comm& comm_;
+  Memory& memory_;
   Staging& staging_;
   ddh_group* const group_;
   const uint64_t numel_;
+  const uint32_t reduce_block_;
   const bool round_to_bf16_;
   const std::string name_;
   Block buffer_;
   StreamMark ready_, reduced_;
+  uint32_t caps_ = 0;  // of the transport
+  std::optional<Block> received_;
+  uint64_t received_numel_ = 0;
 };
 
 }  // namespace
@@ -236,8 +279,8 @@ std::unique_ptr<ddh_window> make_copy_window(const Comm& comm, Memory& memory, S
 }
 
 std::unique_ptr<ddh_exchange> make_copy_exchange(const Comm& comm, Memory& memory, Staging& staging,
-                                                 const ddh_exchange_args& args, bool round_to_bf16) {
-  return std::make_unique<CopyExchange>(comm, memory, staging, args, round_to_bf16);
+                                                 const ddh_exchange_args& args, const WindowSettings& settings) {
+  return std::make_unique<CopyExchange>(comm, memory, staging, args, settings);
 }
 
 }  // namespace ddhost

@@ -135,7 +135,7 @@ class SharedExchange final : public ddh_exchange {
         numel_(args.numel),
         // Each rank's buffer begins on a page of its own.
         stride_((args.numel * sizeof(float) + kPageBytes - 1) / kPageBytes * kPageBytes / sizeof(float)),
-        reduce_block_(settings.reduce_block),
+        reduce_block_(reduce_block_in(comm, args.group, settings)),
         round_to_bf16_(settings.round_to_bf16),
         shared_(comm, args.group, args.name, stride_ * sizeof(float) * static_cast<uint64_t>(group_size), 2) {
     memory_.account(DDH_TAG_GRAD, static_cast<int64_t>(numel_ * sizeof(float)), false);

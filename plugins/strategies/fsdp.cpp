@@ -10,7 +10,7 @@
 // Bytes per rank            16 P/S with AdamW, and in flight: the gathered parameters of a wrapped group and of the one
 //                           prefetched (shard_grad_op: of all between forward and backward; shared pages: the other
 //                           ranks' (S-1)/S of them); two gradient buffers of the largest unit, as in zero2; full gradients
-//                           of tied parameters. With replicas and accumulation in rank_first order: + the largest segment
+//                           of tied parameters
 // Where views are copies    (copied windows, cpu_offload) instead of these parameters + 4 T at all times and + k 4 L in
 //                           flight: T tied ones, k the most other flat spaces (units) that are open at once, L the
 //                           elements of the largest of them

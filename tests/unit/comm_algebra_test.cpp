@@ -88,16 +88,19 @@ A apply(int32_t op, A a, A b) {
   return op == DDH_SUM ? a + b : op == DDH_MAX ? std::max(a, b) : std::min(a, b);
 }
 
-// The sum's law: rank order inside a block, then the blocks in order.
+// What a fold starts from at an index of this rank's result: no contribution of any rank.
+float start_value(uint64_t index) { return contribution<float>(99, index); }
+
+// The sum's law: rank order inside a block, then the blocks in order, onto `start` where there is one.
 template <class T>
-T reduced(int32_t op, int32_t size, uint32_t block, uint64_t index) {
+T reduced(int32_t op, int32_t size, uint32_t block, uint64_t index, const float* start = nullptr) {
   using Acc = typename Type<T>::Acc;
-  Acc total{};
+  Acc total = start != nullptr ? static_cast<Acc>(*start) : Acc{};
   for (int32_t first = 0; first < size; first += static_cast<int32_t>(block)) {
     Acc in_block = load(contribution<T>(first, index));
     const int32_t end = std::min(size, first + static_cast<int32_t>(block));
     for (int32_t r = first + 1; r < end; ++r) in_block = apply<Acc>(op, in_block, load(contribution<T>(r, index)));
-    total = first == 0 ? in_block : apply<Acc>(op, total, in_block);
+    total = first == 0 && start == nullptr ? in_block : apply<Acc>(op, total, in_block);
   }
   return store<T>(total);
 }
@@ -150,6 +153,15 @@ class Case {
       same(recv[i], reduced<T>(op, c_.size, block_, first_ + i), "reduce_scatter", i);
     if (!shape_.in_place) unchanged(total_);
   }
+  // Sums that start from a value, which stands in the place of the result or apart.
+  void sums_from_a_value(bool apart) {
+    if (!shape_.uneven) {
+      fill(a_, shape_.total);
+      sum_from_a_value(c_.backend->all_reduce, "all_reduce", shape_.total, 0, a_, apart);
+    }
+    fill(a_, total_);
+    sum_from_a_value(c_.backend->reduce_scatter, "reduce_scatter", counts_[me_], first_, a_ + first_, apart);
+  }
   void all_gather() {
     T* send = shape_.in_place ? a_ + first_ : b_;
     for (uint64_t i = 0; i < counts_[me_]; ++i) send[i] = contribution<T>(c_.rank, i);
@@ -167,6 +179,31 @@ class Case {
     c_.run(c_.backend->broadcast, c);
     for (uint64_t i = 0; i < shape_.total; ++i) same(recv[i], contribution<T>(root, i), "broadcast", i);
   }
+  // Rank a sends rank b (3 a + 5 b) % 7 parts of a piece: some pieces are empty, none is like another.
+  void uneven_all_to_all() {
+    const uint64_t part = shape_.total / n_ / 7;
+    const auto numel = [part](size_t from, size_t to) { return (3 * from + 5 * to) % 7 * part + (from + to) % 2; };
+    std::vector<uint64_t> sent, got;
+    uint64_t sent_total = 0, got_total = 0;
+    for (size_t r = 0; r < n_; ++r) {
+      sent.push_back(numel(me_, r));
+      got.push_back(numel(r, me_));
+      sent_total += sent.back();
+      got_total += got.back();
+    }
+    std::vector<T> out(sent_total), in(got_total);
+    fill(out.data(), sent_total);
+    ddh_coll c = c_.coll(Type<T>::kDtype, out.data(), in.data(), 0, sent.data());
+    c.recv_counts = got.data();
+    c_.run(c_.backend->all_to_all, c);
+    uint64_t at = 0;
+    for (size_t from = 0; from < n_; ++from) {
+      uint64_t offset = 0;  // of what `from` sends to me
+      for (size_t to = 0; to < me_; ++to) offset += numel(from, to);
+      for (uint64_t i = 0; i < numel(from, me_); ++i, ++at)
+        same(in[at], contribution<T>(static_cast<int32_t>(from), offset + i), "uneven all_to_all", at);
+    }
+  }
   void all_to_all() {
     const uint64_t piece = shape_.total / n_;
     fill(a_, piece * n_);
@@ -180,6 +217,23 @@ class Case {
   [[nodiscard]] const uint64_t* counts() const { return shape_.uneven ? counts_.data() : nullptr; }
   void fill(T* to, uint64_t n) const {
     for (uint64_t i = 0; i < n; ++i) to[i] = contribution<T>(c_.rank, i);
+  }
+  // `in_place`: where the result goes when it is not apart from what is sent.
+  void sum_from_a_value(CommRank::Collective collective, const char* name, uint64_t count, uint64_t first, T* in_place,
+                        bool apart) {
+    T* const recv = shape_.in_place ? in_place : b_;
+    std::vector<T> values(count + 1);
+    T* const initial = apart || shape_.in_place ? values.data() : recv;
+    for (uint64_t i = 0; i < count; ++i) initial[i] = static_cast<T>(start_value(first + i));
+    ddh_coll c = c_.coll(Type<T>::kDtype, a_, recv, count, name[0] == 'a' ? nullptr : counts());
+    c.initial = initial;
+    c_.run(collective, c);
+    for (uint64_t i = 0; i < count; ++i) {
+      const float start = start_value(first + i);
+      same(recv[i], reduced<T>(DDH_SUM, c_.size, block_, first + i, &start), name, i);
+    }
+    for (uint64_t i = 0; initial != recv && i < count; ++i)
+      same(initial[i], static_cast<T>(start_value(first + i)), "the start value afterwards", i);
   }
   void unchanged(uint64_t n) const {
     for (uint64_t i = 0; i < n; ++i) same(a_[i], contribution<T>(c_.rank, i), "the contribution afterwards", i);
@@ -210,8 +264,12 @@ void all_collectives(CommRank& c, Shape shape, uint32_t block, std::byte* region
     if (!shape.uneven) test.all_reduce(op);
     test.reduce_scatter(op);
   }
+  if constexpr (std::is_same_v<T, float>) {
+    test.sums_from_a_value(true);
+    test.sums_from_a_value(false);
+  }
   test.all_gather();
-  if (shape.uneven) return;
+  if (shape.uneven) return test.uneven_all_to_all();
   test.broadcast(0);
   test.broadcast(c.size - 1);
   if (!shape.in_place) test.all_to_all();
@@ -257,7 +315,7 @@ TEST_CASE("large collectives go through staging in many chunks and give the same
 
 TEST_CASE("sums follow blocks of reduce_block ranks") {
   const TransportUnderTest& transport = GENERATE(kLoop, kShm);
-  const auto [size, block] = GENERATE(std::pair{4, 2u}, std::pair{3, 2u}, std::pair{8, 4u});
+  const auto [size, block] = GENERATE(std::pair{4, 1u}, std::pair{4, 2u}, std::pair{3, 2u}, std::pair{8, 4u});
   require_world(transport, size,
                 [block = block](CommRank& c) {
                   algebra(c, block, {65, 1000});
@@ -269,6 +327,103 @@ TEST_CASE("the order of the reference matters, so that the tests above can fail"
   int differs = 0;
   for (uint64_t i = 0; i < 1000; ++i) differs += reduced<float>(DDH_SUM, 4, 4, i) != reduced<float>(DDH_SUM, 4, 2, i);
   CHECK(differs > 100);
+}
+
+TEST_CASE("a group of some ranks is one block of its own") {
+  const TransportUnderTest& transport = GENERATE(kLoop, kShm);
+  require_world(transport, 4,
+                [](CommRank& c) {
+                  const std::vector<int32_t> ranks = {0, 1, 3};
+                  if (c.rank == 2) return;
+                  ddh_coll args = c.coll(DDH_F32, nullptr, nullptr, 1);
+                  args.group = c.group("three", ranks);
+                  for (uint64_t i = 0; i < 200; ++i) {
+                    const float mine = contribution<float>(c.rank, i), start = start_value(i);
+                    float sum = contribution<float>(0, i), total = 0;
+                    for (const int32_t r : {1, 3}) sum += contribution<float>(r, i);
+                    args.send = &mine;
+                    args.recv = &total;
+                    args.initial = &start;
+                    c.run(c.backend->all_reduce, args);
+                    expect(total == start + sum, "from a value, at ", i, ": ", total, " for ", start + sum);
+                    args.initial = nullptr;
+                    c.run(c.backend->all_reduce, args);
+                    expect(total == sum, "at ", i, ": ", total, " for ", sum);
+                  }
+                },
+                {.reduce_block = 1});
+}
+
+TEST_CASE("a start value of a sum is refused where it has no meaning") {
+  const TransportUnderTest& transport = GENERATE(kLoop, kShm);
+  require_world(transport, 2, [](CommRank& c) {
+    uint32_t caps = 0;
+    int32_t rank = 0, size = 0;
+    ddh::call(c.backend->group_info, c.inst, c.world(), &rank, &size, &caps);
+    expect((caps & DDH_COMM_INITIAL) != 0, "caps ", caps);
+    std::vector<double> x(2), start(2);
+    for (const auto& [dtype, op] : {std::pair{DDH_F64, DDH_SUM}, {DDH_I32, DDH_SUM}, {DDH_F32, DDH_MAX}}) {
+      for (const auto collective : {c.backend->all_reduce, c.backend->reduce_scatter}) {
+        ddh_coll args = c.coll(dtype, x.data(), x.data(), 1);
+        args.op = op;
+        args.initial = start.data();
+        const Failure f = failure_of([&] { c.run(collective, args); });
+        expect(f.code == DDH_UNIMPLEMENTED && f.names("SUM of F32"), f.code, " ", f.sentence);
+      }
+    }
+    c.barrier();
+  });
+}
+
+TEST_CASE("an all_reduce that starts from a value on some ranks alone is refused on all") {
+  const TransportUnderTest& transport = GENERATE(kLoop, kShm);
+  require_world(transport, 3, [](CommRank& c) {
+    float x = 1, start = 1;
+    ddh_coll args = c.coll(DDH_F32, &x, &x, 1);
+    if (c.rank == 1) args.initial = &start;
+    const Failure f = failure_of([&] { c.run(c.backend->all_reduce, args); });
+    expect(f.code == DDH_FAILED_PRECONDITION && f.names("with a start value") && f.names("rank 1"), f.sentence);
+  });
+}
+
+TEST_CASE("an all_to_all whose ranks expect other counts is refused on every rank, by the names of both") {
+  const TransportUnderTest& transport = GENERATE(kLoop, kShm);
+  require_world(transport, 3, [](CommRank& c) {
+    // Rank 2 sends rank 1 four elements, and rank 1 expects five of it.
+    std::vector<uint64_t> sent = {1, 2, 3}, got(3, static_cast<uint64_t>(c.rank) + 1);
+    if (c.rank == 2) sent[1] = 4;
+    if (c.rank == 1) got[2] = 5;
+    std::vector<float> out(16), in(16);
+    ddh_coll args = c.coll(DDH_F32, out.data(), in.data(), 0, sent.data());
+    args.recv_counts = got.data();
+    const Failure f = failure_of([&] { c.run(c.backend->all_to_all, args); });
+    expect(f.code == DDH_FAILED_PRECONDITION && f.names("rank 2 sends 4") && f.names("rank 1, which expects 5"),
+           f.sentence);
+    c.barrier();  // the world goes on
+    args.recv_counts = nullptr;
+    const Failure alone = failure_of([&] { c.run(c.backend->all_to_all, args); });
+    expect(alone.code == DDH_INVALID_ARGUMENT && alone.names("give both"), alone.sentence);
+    ddh_coll equal = c.coll(DDH_F32, out.data(), in.data(), 1);
+    if (c.rank == 0) equal.counts = sent.data(), equal.recv_counts = got.data();
+    const Failure mixed = failure_of([&] { c.run(c.backend->all_to_all, equal); });
+    expect(mixed.code == DDH_FAILED_PRECONDITION && mixed.names("with counts"), mixed.sentence);
+  });
+}
+
+TEST_CASE("each collective may come from another thread of the rank") {
+  const TransportUnderTest& transport = GENERATE(kLoop, kShm);
+  require_world(transport, 3, [](CommRank& c) {
+    const std::vector<uint64_t> sizes = {1, 700, 20'000};
+    std::vector<std::string> failures;
+    for (int call = 0; call < 6; ++call) {
+      std::thread([&] {
+        failures.push_back(
+            outcome_of([&] { algebra(c, static_cast<uint32_t>(c.size), {sizes[static_cast<size_t>(call) % 3]}); }));
+      }).join();
+      failures.push_back(outcome_of([&] { algebra(c, static_cast<uint32_t>(c.size), {65}); }));
+    }
+    for (const std::string& failure : failures) expect(failure.empty(), failure);
+  });
 }
 
 TEST_CASE("a NaN of any rank stays in sum, maximum and minimum") {

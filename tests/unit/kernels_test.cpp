@@ -172,8 +172,8 @@ TEST_CASE("fill, scale, add and the search for a non-finite value") {
 
 TEST_CASE("a sum of rounded sources is the sum of their bf16 values, also on top of one of them") {
   constexpr uint64_t kNumel = 5001;
-  for (const uint32_t n : {1u, 2u, 4u, 5u, 9u}) {
-    for (const uint32_t block : {0u, 2u}) {
+  for (const uint32_t n : {1u, 2u, 3u, 4u, 5u, 9u}) {
+    for (const uint32_t block : {1u, 2u, 4u, 7u}) {
       std::vector<std::vector<float>> given, rounded;
       for (uint32_t k = 0; k < n; ++k) {
         given.push_back(numbers(kNumel, k));
@@ -193,38 +193,56 @@ TEST_CASE("a sum of rounded sources is the sum of their bf16 values, also on top
       std::vector<const float*> srcs(dsts.begin(), dsts.end());
       ordered_sum_to_all(dsts.data(), n, {srcs.data(), n, block, true}, 0, kNumel);
       for (const std::vector<float>& dst : everywhere) CHECK(same_bits(dst, expected));
-      std::vector<float> total(kNumel, 1.0F), expected_total(kNumel, 1.0F);
+      // What the sum starts from keeps its low bits.
+      std::vector<float> total(kNumel, 1.000001F), expected_total = total;
       ordered_sum(total.data(), sources, 0, kNumel, true);
-      add(expected_total.data(), expected.data(), kNumel);
+      ordered_sum(expected_total.data(), {exact.data(), n, block}, 0, kNumel, true);
       CHECK(same_bits(total, expected_total));
     }
   }
+  const float nothing = 0;
+  const float* srcs[] = {&nothing};
+  float kept = 1.000001F;
+  ordered_sum(&kept, {srcs, 1, 1, true}, 0, 1, true);
+  CHECK(kept == 1.000001F);
 }
 
-TEST_CASE("sums over ranks keep the order of ranks within blocks, then of blocks") {
+namespace {
+
+// The law of sums, element by element: `start` is what the fold begins with, or nullptr.
+float sum_by_law(const std::vector<std::vector<float>>& ranks, uint32_t block, uint64_t i, const float* start) {
+  float total = start != nullptr ? *start : 0;
+  for (uint32_t begin = 0; begin < ranks.size(); begin += block) {
+    float part = ranks[begin][i];
+    for (uint32_t k = begin + 1; k < std::min<size_t>(ranks.size(), begin + block); ++k) part += ranks[k][i];
+    total = begin == 0 && start == nullptr ? part : total + part;
+  }
+  return total;
+}
+
+}  // namespace
+
+TEST_CASE("sums over ranks keep the order of ranks within blocks, then of blocks, and start from what is accumulated") {
   constexpr uint64_t kOffset = 3, kNumel = 5001;
   for (uint32_t n = 1; n <= 11; ++n)
-    for (const uint32_t block : {0u, 1u, 2u, 3u, 4u, 8u, 16u}) {
+    for (const uint32_t block : {1u, 2u, 3u, 4u, 5u, 8u, 16u}) {
+      INFO(n << " ranks in blocks of " << block);
       std::vector<std::vector<float>> ranks;
       std::vector<const float*> srcs;
       for (uint32_t k = 0; k < n; ++k) ranks.push_back(numbers(kOffset + kNumel, 100 + k));
       for (const auto& rank : ranks) srcs.push_back(rank.data());
-      std::vector<float> expected(kNumel);
+      const std::vector<float> base = numbers(kNumel, 5);
+      std::vector<float> expected(kNumel), expected_on_base(kNumel);
       for (uint64_t i = 0; i < kNumel; ++i) {
-        const uint32_t width = block == 0 ? n : block;
-        for (uint32_t begin = 0; begin < n; begin += width) {
-          float part = ranks[begin][kOffset + i];
-          for (uint32_t k = begin + 1; k < std::min(n, begin + width); ++k) part += ranks[k][kOffset + i];
-          expected[i] = begin == 0 ? part : expected[i] + part;
-        }
+        expected[i] = sum_by_law(ranks, block, kOffset + i, nullptr);
+        expected_on_base[i] = sum_by_law(ranks, block, kOffset + i, &base[i]);
       }
       const SumSources sources{srcs.data(), n, block};
-      std::vector<float> got(kNumel), base = numbers(kNumel, 5), added = base;
+      std::vector<float> got(kNumel), on_base = base;
       ordered_sum(got.data(), sources, kOffset, kNumel, false);
       CHECK(same_bits(got, expected));
-      ordered_sum(added.data(), sources, kOffset, kNumel, true);
-      for (uint64_t i = 0; i < kNumel; ++i) base[i] += expected[i];
-      CHECK(same_bits(added, base));
+      ordered_sum(on_base.data(), sources, kOffset, kNumel, true);
+      CHECK(same_bits(on_base, expected_on_base));
 
       auto in_place = ranks;  // the result over the last source
       srcs.clear();
@@ -240,16 +258,38 @@ TEST_CASE("sums over ranks keep the order of ranks within blocks, then of blocks
         CHECK(std::memcmp(rank.data() + kOffset, expected.data(), kNumel * sizeof(float)) == 0);
     }
   float out = 0;
-  CHECK_THROWS_AS(ordered_sum(&out, {nullptr, 0, 0}, 0, 1, false), ddh::Error);
+  const float* const srcs[] = {&out};
+  CHECK_THROWS_AS(ordered_sum(&out, {nullptr, 0, 1}, 0, 1, false), ddh::Error);
+  CHECK_THROWS_AS(ordered_sum(&out, {srcs, 1, 0}, 0, 1, false), ddh::Error);
+}
+
+TEST_CASE("one micro-batch after the other and all ranks at once are the same sum, however they are spread") {
+  constexpr uint64_t kNumel = 300;
+  std::vector<std::vector<float>> grads;  // of 12 global micro-batches
+  for (uint32_t g = 0; g < 12; ++g) grads.push_back(numbers(kNumel, 40 + g));
+  const auto sum = [&](uint32_t n_ranks, uint32_t block) {
+    std::vector<float> total(kNumel);
+    for (uint32_t g = 0; g < grads.size(); g += n_ranks) {
+      std::vector<const float*> srcs;
+      for (uint32_t r = 0; r < n_ranks; ++r) srcs.push_back(grads[g + r].data());
+      ordered_sum(total.data(), {srcs.data(), n_ranks, block}, 0, kNumel, g > 0);
+    }
+    return total;
+  };
+  for (const uint32_t n_ranks : {2u, 3u, 4u, 6u, 12u}) CHECK(same_bits(sum(n_ranks, 1), sum(1, 1)));
+  for (const uint32_t n_ranks : {4u, 6u, 12u}) CHECK(same_bits(sum(n_ranks, 2), sum(2, 2)));
+  CHECK_FALSE(same_bits(sum(4, 2), sum(4, 1)));
 }
 
 TEST_CASE("a sum starts from its first source, so a negative zero stays one") {
   const float zero = -0.0f;
   const float* srcs[] = {&zero, &zero, &zero, &zero, &zero};
   for (uint32_t n = 1; n <= 5; ++n) {
-    float out = 1;
-    ordered_sum(&out, {srcs, n, 0}, 0, 1, false);
-    CHECK(std::signbit(out));
+    for (const uint32_t block : {1u, 2u, 8u}) {
+      float out = 1;
+      ordered_sum(&out, {srcs, n, block}, 0, 1, false);
+      CHECK(std::signbit(out));
+    }
   }
 }
 

@@ -17,6 +17,7 @@ namespace {
 
 // A transport for a world of one, which touches what it is given at once.
 struct Alone {
+  uint32_t caps = DDH_COMM_ORDERED_SUM | DDH_COMM_INITIAL;
   int calls = 0;
 };
 
@@ -25,17 +26,26 @@ ddh_rc move_piece(ddh_inst* inst, const ddh_coll* c, ddh_err*) noexcept {
   if (c->recv != c->send) std::memmove(c->recv, c->send, c->counts[0] * ddh_dtype_bytes(c->dtype));
   return DDH_OK;
 }
+ddh_rc sum_piece(ddh_inst* inst, const ddh_coll* c, ddh_err* err) noexcept {
+  if (c->initial == nullptr) return move_piece(inst, c, err);
+  ++reinterpret_cast<Alone*>(inst)->calls;
+  for (uint64_t i = 0; i < c->counts[0]; ++i)
+    static_cast<float*>(c->recv)[i] = static_cast<const float*>(c->initial)[i] + static_cast<const float*>(c->send)[i];
+  return DDH_OK;
+}
 
 ddh_comm_backend_api make_backend() {
   ddh_comm_backend_api t{};
   t.struct_size = sizeof t;
   t.world = [](ddh_inst* i) noexcept { return reinterpret_cast<ddh_group*>(i); };
-  t.group_info = [](ddh_inst*, ddh_group*, int32_t* rank, int32_t* size, uint32_t* caps, ddh_err*) noexcept -> ddh_rc {
-    *rank = 0, *size = 1, *caps = DDH_COMM_ORDERED_SUM;
+  t.group_info = [](ddh_inst* i, ddh_group*, int32_t* rank, int32_t* size, uint32_t* caps,
+                    ddh_err*) noexcept -> ddh_rc {
+    *rank = 0, *size = 1, *caps = reinterpret_cast<Alone*>(i)->caps;
     return DDH_OK;
   };
   t.all_gather = move_piece;
-  t.reduce_scatter = move_piece;
+  t.reduce_scatter = sum_piece;
+  t.all_to_all = move_piece;
   return t;
 }
 
@@ -116,13 +126,16 @@ TEST_CASE("a window orders its writer and its readers on other streams", "[windo
   CHECK_THAT(sentence_of([&] { rank.fill(w->segment(), 0, reader); }), Catch::Contains("nothing orders"));
 }
 
-TEST_CASE("an exchange orders gradients, their sum and the next ones, on three streams", "[windows][sim]") {
+TEST_CASE("an exchange orders gradients, their sum and the next ones, on three streams, whatever the transport offers",
+          "[windows][sim]") {
   Rank rank;
+  rank.alone.caps = GENERATE(DDH_COMM_ORDERED_SUM | DDH_COMM_INITIAL, DDH_COMM_ORDERED_SUM, 0u);
+  const int32_t memory = GENERATE(DDH_MEM_DEVICE, DDH_MEM_PINNED);
   ddh_stream* const backward = rank.stream("backward");
   ddh_stream* const comm = rank.stream("comm");
   const ddh_exchange_args args{sizeof args, 0, nullptr, kNumel, "h.0"};
   ddh_exchange* const x = rank.windows->create_exchange(args);
-  void* const sum = rank.memory.allocate(DDH_TAG_GRAD, kNumel * sizeof(float), "sum");
+  void* const sum = rank.memory.allocate(DDH_TAG_GRAD, kNumel * sizeof(float), "sum", memory);
   Norm norm;
   for (int micro = 1; micro <= 3; ++micro) {
     x->write_begin(backward);
@@ -133,10 +146,41 @@ TEST_CASE("an exchange orders gradients, their sum and the next ones, on three s
   }
   x->wait(nullptr);
   CHECK(rank.read(x->buffer(), nullptr)[5] == 6);
-  CHECK(rank.read(sum, comm)[5] == 6);
+  if (memory == DDH_MEM_DEVICE)
+    CHECK(rank.read(sum, comm)[5] == 6);
+  else
+    CHECK(static_cast<const float*>(sum)[5] == 6);
   REQUIRE(norm.seen.size() == kNumel);
   CHECK(norm.seen[5] == 6);
   CHECK(rank.alone.calls == 4);  // three sums, one gather
+}
+
+TEST_CASE("adding a micro-batch needs no more staging where the sum lies in the host's memory, else the segment once",
+          "[windows][sim]") {
+  Rank rank;
+  const int32_t memory = GENERATE(DDH_MEM_DEVICE, DDH_MEM_PINNED);
+  const ddh_exchange_args args{sizeof args, 0, nullptr, kNumel, "h.0"};
+  ddh_exchange* const x = rank.windows->create_exchange(args);
+  auto* const sum = static_cast<float*>(rank.memory.allocate(DDH_TAG_GRAD, kNumel * sizeof(float), "sum", memory));
+  Norm norm;
+  const auto reduce = [&](uint32_t flags) {
+    x->write_begin(nullptr);
+    rank.fill(x->buffer(), 1, nullptr);
+    x->ready(nullptr);
+    x->reduce({sizeof(ddh_reduce_args), flags, &kNumel, sum, nullptr, 0, 0}, norm, nullptr);
+    return rank.memory.usage(DDH_TAG_COMM).now_bytes;
+  };
+  constexpr uint64_t kBytes = kNumel * sizeof(float);
+  CHECK(reduce(0) == kBytes);
+  CHECK(reduce(DDH_REDUCE_ADD) == (memory == DDH_MEM_DEVICE ? 2 * kBytes : kBytes));
+  rank.alone.caps = DDH_COMM_ORDERED_SUM;  // the host sums, and holds the pieces of all ranks
+  CHECK_THAT(sentence_of([&] {
+               ddh_exchange* const other = rank.windows->create_exchange(args);
+               rank.backend.all_to_all = nullptr;
+               other->ready(nullptr);
+               other->reduce({sizeof(ddh_reduce_args), DDH_REDUCE_ADD, &kNumel, sum, nullptr, 0, 0}, norm, nullptr);
+             }),
+             Catch::Contains("DDH_COMM_INITIAL") && Catch::Contains("train.reduce_order=micro_first"));
 }
 
 TEST_CASE("staging grows to the largest use, and counts under comm", "[windows][sim]") {

@@ -80,7 +80,7 @@ ddh_comm_shared_api make_shared() {
 }
 
 struct Rank {
-  Rank(World& world, int32_t rank) : transport{&world, rank} {}
+  Rank(World& world, int32_t rank, uint32_t block) : transport{&world, rank}, reduce_block(block) {}
   RankTransport transport;
   ddh_comm_backend_api backend = make_backend();
   ddh_comm_shared_api shared = make_shared();
@@ -88,15 +88,16 @@ struct Rank {
   Memory memory;
   Comm comm{reinterpret_cast<ddh_inst*>(&transport), &backend, &shared, clock};
   Staging staging{memory};
-  Windows windows{comm, memory, staging, {false, false, kRanks}};
+  const uint32_t reduce_block;
+  Windows windows{comm, memory, staging, {false, false, reduce_block}};
 };
 
-void in_world(const std::function<void(Rank&)>& body) {
+void in_world(const std::function<void(Rank&)>& body, uint32_t reduce_block = 1) {
   World world;
   std::vector<std::thread> threads;
   for (int32_t r = 0; r < kRanks; ++r) {
     threads.emplace_back([&, r] {
-      Rank rank(world, r);
+      Rank rank(world, r, reduce_block);
       body(rank);
     });
   }
@@ -217,20 +218,89 @@ TEST_CASE("gradients are summed in rank order from complete buffers, generation 
   CHECK(wrong == 0);
 }
 
-TEST_CASE("further micro-batches add to the sum of the earlier ones") {
+TEST_CASE("further micro-batches go on with the sum of the earlier ones, block after block") {
+  const uint32_t block = GENERATE(1u, 3u);
+  const bool to_all = GENERATE(false, true);
+  // Of micro-batch m and rank r: every order of these sums gives another result.
+  const auto value = [](int m, int r) {
+    return std::array{1e8F, 1.25F, -1e8F, 3.5F, 0.7F, -2e7F, 11.0F, 2e7F, 0.3F}[static_cast<size_t>(3 * m + r)];
+  };
+  float expected = 0;
+  for (int m = 0; m < 3; ++m) {
+    const float in_block = (value(m, 0) + value(m, 1)) + value(m, 2);
+    if (block == 3)
+      expected = m == 0 ? in_block : expected + in_block;
+    else
+      for (int r = 0; r < kRanks; ++r) expected = m == 0 && r == 0 ? value(m, r) : expected + value(m, r);
+  }
   std::atomic<int> wrong{0};
-  in_world([&](Rank& rank) {
-    NoNorm norm;
-    ddh_exchange* x = rank.windows.create_exchange({sizeof(ddh_exchange_args), 0, nullptr, kTotal, "x"});
-    std::vector<float> sum(kSegments[rank.comm.rank()] + 1);
-    for (int micro = 1; micro <= 3; ++micro) {
-      x->write_begin(nullptr);
-      std::fill_n(x->buffer(), kTotal, static_cast<float>(micro));
-      x->ready(nullptr);
-      const uint32_t flags = micro > 1 ? DDH_REDUCE_ADD : 0;
-      x->reduce({sizeof(ddh_reduce_args), flags, kSegments, sum.data(), nullptr, 0, 0}, norm, nullptr);
-    }
-    for (uint64_t i = 0; i < kSegments[rank.comm.rank()]; ++i) wrong += sum[i] != kRanks * (1 + 2 + 3);
-  });
+  in_world(
+      [&](Rank& rank) {
+        NoNorm norm;
+        ddh_exchange* x = rank.windows.create_exchange({sizeof(ddh_exchange_args), 0, nullptr, kTotal, "x"});
+        std::vector<float> sum(kSegments[rank.comm.rank()] + 1);
+        for (int micro = 0; micro < 3; ++micro) {
+          x->write_begin(nullptr);
+          std::fill_n(x->buffer(), kTotal, value(micro, rank.comm.rank()));
+          x->ready(nullptr);
+          const uint32_t flags = (micro > 0 ? DDH_REDUCE_ADD : 0) | (to_all && micro == 2 ? DDH_REDUCE_TO_ALL : 0);
+          x->reduce({sizeof(ddh_reduce_args), flags, kSegments, sum.data(), nullptr, 0, 0}, norm, nullptr);
+        }
+        for (uint64_t i = 0; i < kSegments[rank.comm.rank()]; ++i) wrong += sum[i] != expected;
+        if (!to_all) return;
+        x->wait(nullptr);
+        for (uint64_t i = 0; i < kTotal; ++i) wrong += x->buffer()[i] != expected;
+      },
+      block);
   CHECK(wrong == 0);
+}
+
+TEST_CASE("time of a span on another thread counts there, and its end ends no span of the main thread") {
+  Clock clock;
+  clock.restart();
+  clock.begin(DDH_SPAN_BACKWARD);
+  std::thread([&] {
+    const ClockSpan span(clock, DDH_SPAN_COMM);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }).join();
+  std::thread([&] { clock.end(); }).join();  // has no span: changes nothing
+  CHECK(clock.split_ms()[DDH_SPAN_COMM] >= 20);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  CHECK(clock.split_ms()[DDH_SPAN_BACKWARD] >= 20);
+
+  std::atomic<int> step{0};
+  const auto wait_for = [&](int value) {
+    while (step < value) std::this_thread::yield();
+  };
+  std::thread other([&] {
+    clock.begin(DDH_SPAN_COMM);
+    step = 1;
+    wait_for(2);
+    clock.end();  // its own, though the main thread's began later
+    step = 3;
+  });
+  wait_for(1);
+  clock.begin(DDH_SPAN_OPTIM);
+  step = 2;
+  other.join();
+  const double comm_before = clock.split_ms()[DDH_SPAN_COMM], optim_before = clock.split_ms()[DDH_SPAN_OPTIM];
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  CHECK(clock.split_ms()[DDH_SPAN_COMM] == comm_before);
+  CHECK(clock.split_ms()[DDH_SPAN_OPTIM] >= optim_before + 5);
+  clock.end();
+  clock.end();
+
+  // Spans of several threads at once leave nothing open.
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&] {
+      for (int i = 0; i < 2000; ++i) {
+        const ClockSpan outer(clock, DDH_SPAN_COMM), inner(clock, DDH_SPAN_OPTIM);
+      }
+    });
+  for (std::thread& t : threads) t.join();
+  const double backward = clock.split_ms()[DDH_SPAN_BACKWARD];
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  CHECK(clock.split_ms()[DDH_SPAN_BACKWARD] == backward);
+  CHECK(clock.split_ms()[DDH_SPAN_OTHER] >= 5);
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include "ddh/sdk/lowp.hpp"
 #include "ddh/sdk/plugin.hpp"
@@ -60,39 +61,57 @@ struct AnyNonfinite {
   }
 };
 
-// Sum of kSources arrays in order; kPairs (four sources): (a + b) + (c + d).
-template <uint32_t kSources, bool kPairs>
-DDH_SIMD_INLINE float sum_of(const float* a, const float* b, const float* c, const float* d, uint64_t i) {
-  if constexpr (kSources == 1) return a[i];
-  if constexpr (kSources == 2) return a[i] + b[i];
-  if constexpr (kSources == 3) return (a[i] + b[i]) + c[i];
-  if constexpr (kSources == 4 && kPairs) return (a[i] + b[i]) + (c[i] + d[i]);
-  if constexpr (kSources == 4 && !kPairs) return ((a[i] + b[i]) + c[i]) + d[i];
-}
-
 using Sources4 = std::array<const float*, 4>;
 using Dsts4 = std::array<float*, 4>;
 
-template <uint32_t kSources, bool kPairs, bool kAccumulate>
+// The parts of a sum of up to four sources, k of them at element i. Recursions, since a body of SIMD holds no call.
+template <uint32_t k, bool kRound>
+DDH_SIMD_INLINE float source_at(const float* a, const float* b, const float* c, const float* d, uint64_t i) {
+  const float* const source = k == 0 ? a : k == 1 ? b : k == 2 ? c : d;
+  return kRound ? ddh::Bf16::to_f32(ddh::Bf16::from_f32(source[i])) : source[i];
+}
+// Sources [kBegin, kEnd) in order.
+template <uint32_t kBegin, uint32_t kEnd, bool kRound>
+DDH_SIMD_INLINE float block_sum(const float* a, const float* b, const float* c, const float* d, uint64_t i) {
+  const float last = source_at<kEnd - 1, kRound>(a, b, c, d, i);
+  if constexpr (kEnd - kBegin == 1) {
+    return last;
+  } else {
+    return block_sum<kBegin, kEnd - 1, kRound>(a, b, c, d, i) + last;
+  }
+}
+// Sources [0, kEnd) in blocks of kBlock, onto `start` where there is one.
+template <uint32_t kEnd, uint32_t kBlock, bool kFromStart, bool kRound>
+DDH_SIMD_INLINE float sum_of(float start, const float* a, const float* b, const float* c, const float* d, uint64_t i) {
+  constexpr uint32_t kBegin = (kEnd - 1) / kBlock * kBlock;
+  const float last = block_sum<kBegin, kEnd, kRound>(a, b, c, d, i);
+  if constexpr (kBegin > 0) {
+    return sum_of<kBegin, kBlock, kFromStart, kRound>(start, a, b, c, d, i) + last;
+  } else if constexpr (kFromStart) {
+    return start + last;
+  } else {
+    return last;
+  }
+}
+
+template <uint32_t kSources, uint32_t kBlock, bool kFromDst, bool kRound>
 struct Sum {
   DDH_SIMD_BODY void run(float* dst, const Sources4& srcs, uint64_t numel) {
     const float *a = srcs[0], *b = srcs[1], *c = srcs[2], *d = srcs[3];
     DDH_SIMD_LOOP
-    for (uint64_t i = 0; i < numel; ++i) {
-      const float sum = sum_of<kSources, kPairs>(a, b, c, d, i);
-      dst[i] = kAccumulate ? dst[i] + sum : sum;
-    }
+    for (uint64_t i = 0; i < numel; ++i)
+      dst[i] = sum_of<kSources, kBlock, kFromDst, kRound>(kFromDst ? dst[i] : 0, a, b, c, d, i);
   }
 };
 
-template <uint32_t kSources, bool kPairs>
+template <uint32_t kSources, uint32_t kBlock>
 struct SumToAll {
   DDH_SIMD_BODY void run(const Dsts4& dsts, const Sources4& srcs, uint64_t numel) {
     const float *a = srcs[0], *b = srcs[1], *c = srcs[2], *d = srcs[3];
     float *p = dsts[0], *q = dsts[1], *r = dsts[2], *s = dsts[3];
     DDH_SIMD_LOOP
     for (uint64_t i = 0; i < numel; ++i) {
-      const float sum = sum_of<kSources, kPairs>(a, b, c, d, i);
+      const float sum = sum_of<kSources, kBlock, false, false>(0, a, b, c, d, i);
       p[i] = sum;
       q[i] = sum;
       if constexpr (kSources > 2) r[i] = sum;
@@ -101,90 +120,75 @@ struct SumToAll {
   }
 };
 
-// dst = the source rounded to bf16, or dst += it.
-template <bool kAccumulate>
-struct SumRounded {
-  DDH_SIMD_BODY void run(float* dst, const float* src, uint64_t numel) {
-    DDH_SIMD_LOOP
-    for (uint64_t i = 0; i < numel; ++i) {
-      const float rounded = ddh::Bf16::to_f32(ddh::Bf16::from_f32(src[i]));
-      dst[i] = kAccumulate ? dst[i] + rounded : rounded;
+// Calls body(n, block) with both as constants: 1 to 4 sources, `block` at most n.
+template <class Body>
+void with_constants(uint32_t n, uint32_t block, Body&& body) {
+  const auto with_block = [&]<uint32_t kSources>() {
+    [&]<uint32_t... k>(std::integer_sequence<uint32_t, k...>) {
+      static_cast<void>(((block == k + 1 && (body.template operator()<kSources, k + 1>(), true)) || ...));
     }
-  }
-};
-
-// One pass over 1 to 4 sources; `pairs` only with four.
-template <bool kAccumulate>
-void sum_once(float* dst, const Sources4& srcs, uint32_t n, bool pairs, uint64_t numel) {
+    (std::make_integer_sequence<uint32_t, kSources>());
+  };
   switch (n) {
     case 1:
-      return Kernel<Sum<1, false, kAccumulate>>::run(dst, srcs, numel);
+      return with_block.template operator()<1>();
     case 2:
-      return Kernel<Sum<2, false, kAccumulate>>::run(dst, srcs, numel);
+      return with_block.template operator()<2>();
     case 3:
-      return Kernel<Sum<3, false, kAccumulate>>::run(dst, srcs, numel);
+      return with_block.template operator()<3>();
     default:
-      return pairs ? Kernel<Sum<4, true, kAccumulate>>::run(dst, srcs, numel)
-                   : Kernel<Sum<4, false, kAccumulate>>::run(dst, srcs, numel);
+      return with_block.template operator()<4>();
   }
 }
 
-void sum_once_to_all(const Dsts4& dsts, const Sources4& srcs, uint32_t n, bool pairs, uint64_t numel) {
-  switch (n) {
-    case 2:
-      return Kernel<SumToAll<2, false>>::run(dsts, srcs, numel);
-    case 3:
-      return Kernel<SumToAll<3, false>>::run(dsts, srcs, numel);
-    default:
-      return pairs ? Kernel<SumToAll<4, true>>::run(dsts, srcs, numel)
-                   : Kernel<SumToAll<4, false>>::run(dsts, srcs, numel);
-  }
+// One pass: dst = 1 to 4 sources in blocks, or the same fold onto dst.
+void sum_once(float* dst, const Sources4& srcs, uint32_t n, uint32_t block, bool from_dst, bool round, uint64_t numel) {
+  with_constants(n, std::min(block, n), [&]<uint32_t kSources, uint32_t kBlock>() {
+    const auto run = [&]<bool kFromDst, bool kRound>() {
+      Kernel<Sum<kSources, kBlock, kFromDst, kRound>>::run(dst, srcs, numel);
+    };
+    if (from_dst)
+      round ? run.template operator()<true, true>() : run.template operator()<true, false>();
+    else
+      round ? run.template operator()<false, true>() : run.template operator()<false, false>();
+  });
 }
 
-Sources4 first_four(const SumSources& sources, uint64_t offset) {
+// Up to four sources from number `begin` on.
+Sources4 four_from(const SumSources& sources, uint32_t begin, uint64_t offset) {
   Sources4 srcs{};
-  for (uint32_t k = 0; k < std::min(sources.n_srcs, 4u); ++k) srcs[k] = sources.srcs[k] + offset;
+  for (uint32_t k = begin; k < std::min(sources.n_srcs, begin + 4); ++k) srcs[k - begin] = sources.srcs[k] + offset;
   return srcs;
 }
 
-// Blocks of two in four sources: the only grouping of up to four sources that is not their plain order.
-bool in_pairs(const SumSources& sources) { return sources.n_srcs == 4 && sources.reduce_block == 2; }
-
-// dst = sources [begin, end) in order; each pass takes up to three more on top of the partial sum. dst is no source.
-void sum_in_order(float* dst, const SumSources& sources, uint32_t begin, uint32_t end, uint64_t offset,
-                  uint64_t numel) {
-  if (sources.round_to_bf16) {
-    Kernel<SumRounded<false>>::run(dst, sources.srcs[begin] + offset, numel);
-    for (uint32_t k = begin + 1; k < end; ++k) Kernel<SumRounded<true>>::run(dst, sources.srcs[k] + offset, numel);
-    return;
-  }
-  const float* partial = sources.srcs[begin] + offset;
-  for (uint32_t next = begin + 1; next < end || partial != dst;) {
-    Sources4 srcs{partial, nullptr, nullptr, nullptr};
-    uint32_t n = 1;
-    while (n < 4 && next < end) srcs[n++] = sources.srcs[next++] + offset;
-    sum_once<false>(dst, srcs, n, false, numel);
-    partial = dst;
+// Folds sources [begin, end) onto dst, or into it, in passes of whole blocks, which have at most four sources. dst is no source.
+void fold(float* dst, const SumSources& sources, uint32_t begin, uint32_t end, uint32_t block, bool from_dst,
+          uint64_t offset, uint64_t numel) {
+  const uint32_t per_pass = 4 / block * block;
+  for (uint32_t k = begin; k < end; k += per_pass) {
+    const uint32_t n = std::min(per_pass, end - k);
+    sum_once(dst, four_from(sources, k, offset), n, block, from_dst || k > begin, sources.round_to_bf16, numel);
   }
 }
 
-// dst = the whole grouped sum of at most kChunkNumel elements. dst is no source.
-void sum_chunk(float* dst, const SumSources& sources, uint64_t offset, uint64_t numel) {
-  const uint32_t n = sources.n_srcs;
-  const uint32_t block = sources.reduce_block == 0 ? n : std::min(sources.reduce_block, n);
-  sum_in_order(dst, sources, 0, block, offset, numel);
-  if (block == n) return;
+// The whole sum of at most kChunkNumel elements. dst is no source.
+void fold_chunk(float* dst, const SumSources& sources, bool from_dst, uint64_t offset, uint64_t numel) {
+  const uint32_t n = sources.n_srcs, block = sources.reduce_block;
+  if (block <= 4) return fold(dst, sources, 0, n, block, from_dst, offset, numel);
   alignas(64) std::array<float, kChunkNumel> part;
-  for (uint32_t begin = block; begin < n;) {
+  for (uint32_t begin = 0; begin < n;) {
     const uint32_t end = begin + std::min(block, n - begin);
-    sum_in_order(part.data(), sources, begin, end, offset, numel);
-    add(dst, part.data(), numel);
+    const bool straight = begin == 0 && !from_dst;
+    fold(straight ? dst : part.data(), sources, begin, end, 1, false, offset, numel);
+    if (!straight) add(dst, part.data(), numel);
     begin = end;
   }
 }
 
 void check(const SumSources& sources) {
   if (sources.n_srcs == 0) ddh::fail(DDH_INVALID_ARGUMENT, "a sum over ranks has no source; pass at least one");
+  if (sources.reduce_block == 0)
+    ddh::fail(DDH_INVALID_ARGUMENT, "blocks of a sum over ranks have no source; set reduce_block to 1 or more");
 }
 
 }  // namespace
@@ -242,14 +246,16 @@ void cast(void* dst, int32_t dst_dtype, const void* src, int32_t src_dtype, uint
 void scale(float* dst, uint64_t numel, float factor) { Kernel<Scale>::run(dst, factor, numel); }
 
 void add(float* dst, const float* src, uint64_t numel) {
-  Kernel<Sum<1, false, true>>::run(dst, Sources4{src, nullptr, nullptr, nullptr}, numel);
+  Kernel<Sum<1, 1, true, false>>::run(dst, Sources4{src}, numel);
 }
 
 void copy(float* dst, const float* src, uint64_t numel) {
-  Kernel<Sum<1, false, false>>::run(dst, Sources4{src, nullptr, nullptr, nullptr}, numel);
+  Kernel<Sum<1, 1, false, false>>::run(dst, Sources4{src}, numel);
 }
 
-void round_to_bf16(float* values, uint64_t numel) { Kernel<SumRounded<false>>::run(values, values, numel); }
+void round_to_bf16(float* values, uint64_t numel) {
+  Kernel<Sum<1, 1, false, true>>::run(values, Sources4{values}, numel);
+}
 
 bool any_nonfinite(const float* src, uint64_t numel) {
   bool found = false;
@@ -260,15 +266,18 @@ bool any_nonfinite(const float* src, uint64_t numel) {
 
 void ordered_sum(float* dst, const SumSources& sources, uint64_t offset, uint64_t numel, bool accumulate) {
   check(sources);
-  if (sources.n_srcs <= 4 && !sources.round_to_bf16) {
-    const Sources4 srcs = first_four(sources, offset);
-    return accumulate ? sum_once<true>(dst, srcs, sources.n_srcs, in_pairs(sources), numel)
-                      : sum_once<false>(dst, srcs, sources.n_srcs, in_pairs(sources), numel);
+  if (sources.n_srcs <= 4) {
+    return sum_once(dst, four_from(sources, 0, offset), sources.n_srcs, sources.reduce_block, accumulate,
+                    sources.round_to_bf16, numel);
+  }
+  if (accumulate) {  // dst is no source then
+    return for_each_chunk(
+        numel, [&](uint64_t begin, uint64_t n) { fold_chunk(dst + begin, sources, true, offset + begin, n); });
   }
   alignas(64) std::array<float, kChunkNumel> sum;
   for_each_chunk(numel, [&](uint64_t begin, uint64_t n) {
-    sum_chunk(sum.data(), sources, offset + begin, n);
-    accumulate ? add(dst + begin, sum.data(), n) : copy(dst + begin, sum.data(), n);
+    fold_chunk(sum.data(), sources, false, offset + begin, n);
+    copy(dst + begin, sum.data(), n);
   });
 }
 
@@ -278,7 +287,10 @@ void ordered_sum_to_all(float* const* dsts, uint32_t n_dsts, const SumSources& s
   if (n_dsts == sources.n_srcs && n_dsts >= 2 && n_dsts <= 4 && !sources.round_to_bf16) {
     Dsts4 at{};
     for (uint32_t k = 0; k < n_dsts; ++k) at[k] = dsts[k] + offset;
-    return sum_once_to_all(at, first_four(sources, offset), n_dsts, in_pairs(sources), numel);
+    const Sources4 srcs = four_from(sources, 0, offset);
+    return with_constants(n_dsts, std::min(sources.reduce_block, n_dsts), [&]<uint32_t kSources, uint32_t kBlock>() {
+      if constexpr (kSources > 1) Kernel<SumToAll<kSources, kBlock>>::run(at, srcs, numel);
+    });
   }
   alignas(64) std::array<float, kChunkNumel> sum;
   for_each_chunk(numel, [&](uint64_t begin, uint64_t n) {

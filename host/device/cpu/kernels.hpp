@@ -26,17 +26,18 @@ void copy(float* dst, const float* src, uint64_t numel);             // dst[i] =
 void round_to_bf16(float* values, uint64_t numel);                   // to nearest even, in place
 [[nodiscard]] bool any_nonfinite(const float* src, uint64_t numel);  // an infinity or a NaN
 
-// How the sources of a sum are grouped: in order within blocks of `reduce_block` sources, then the blocks in order.
-// 0: one block. A sum starts from its first source, so that -0 stays -0.
+// How the sources of a sum are grouped: in order within blocks of `reduce_block` sources, then the blocks in order. A sum
+// that starts from nothing begins with its first source, so that -0 stays -0.
 struct SumSources {
   const float* const* srcs;
-  uint32_t n_srcs;  // at least 1
-  uint32_t reduce_block;
-  bool round_to_bf16 = false;  // each source's values, before they are added
+  uint32_t n_srcs;             // at least 1
+  uint32_t reduce_block;       // at least 1
+  bool round_to_bf16 = false;  // each source's values, before they are added; never what a sum starts from
 };
 
-// dst[i] = sum over k of srcs[k][offset + i], or dst[i] += it. dst may be one of the places it is read from. One to
-// four sources take one pass; more take passes over chunks in L1.
+// dst[i] = sum over k of srcs[k][offset + i]; dst may be one of the places it is read from. `accumulate`: the sum starts
+// from dst, ((dst + block 0) + block 1) + ..., and dst is no source. One to four sources take one pass; more take passes
+// over chunks in L1.
 void ordered_sum(float* dst, const SumSources& sources, uint64_t offset, uint64_t numel, bool accumulate);
 
 // dsts[j][offset + i] = the same sum, for every j; each destination may be a source.

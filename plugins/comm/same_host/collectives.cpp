@@ -11,8 +11,6 @@
 namespace same_host {
 namespace {
 
-enum Kind : uint32_t { kAllReduce = 1, kReduceScatter, kAllGather, kBroadcast, kAllToAll, kBarrier };
-
 std::byte* bytes(void* p) { return static_cast<std::byte*>(p); }
 const std::byte* bytes(const void* p) { return static_cast<const std::byte*>(p); }
 
@@ -32,6 +30,15 @@ void require_reducible(const ddh_coll& c) {
     ddh::fail(DDH_UNIMPLEMENTED, "a reduction with op ", c.op, " over dtype ", c.dtype,
               " is not offered; use SUM, MAX or MIN of F32, F64, BF16, I32 or I64");
   }
+  if (c.initial != nullptr && (c.dtype != DDH_F32 || c.op != DDH_SUM)) {
+    ddh::fail(DDH_UNIMPLEMENTED, "a reduction with op ", c.op, " over dtype ", c.dtype,
+              " can't start from a value; give `initial` with SUM of F32 only");
+  }
+}
+
+// What the fold starts from, `at` bytes into this rank's result.
+const void* initial_at(const ddh_coll& c, uint64_t at) {
+  return c.initial == nullptr ? nullptr : static_cast<const std::byte*>(c.initial) + at;
 }
 
 // [begin, end) of equal parts of `count` elements, cut at multiples of 16 elements.
@@ -47,11 +54,12 @@ std::pair<uint64_t, uint64_t> part(uint64_t count, int32_t index, int32_t parts)
 struct Group::Pieces {
   std::vector<uint64_t> size, offset;
   uint64_t largest = 0;
-  Pieces(const ddh_coll& c, int32_t ranks) {
+  Pieces(const ddh_coll& c, int32_t ranks) : Pieces(c, ranks, c.counts) {}
+  Pieces(const ddh_coll& c, int32_t ranks, const uint64_t* counts) {
     uint64_t at = 0;
     for (int32_t r = 0; r < ranks; ++r) {
       offset.push_back(at);
-      size.push_back((c.counts != nullptr ? c.counts[r] : c.count) * element_bytes(c));
+      size.push_back((counts != nullptr ? counts[r] : c.count) * element_bytes(c));
       at += size.back();
       largest = std::max(largest, size.back());
     }
@@ -125,7 +133,7 @@ void Group::all_reduce(const ddh_coll& c) {
     std::vector<const void*> sources;
     for (int32_t r = 0; r < layout_.size; ++r) sources.push_back(call_slot(r, round).payload.data());
     ordered_reduce({c.dtype, c.op, settings_.reduce_block, static_cast<uint32_t>(sources.size()), sources.data(), 1,
-                    &c.recv, c.count});
+                    &c.recv, c.count, c.initial});
     return consume(round);
   }
   if (all_send_in_regions(round) && all_recv_in_regions(round)) return reduce_in_place(c, round, c.count);
@@ -145,7 +153,8 @@ void Group::reduce_in_place(const ddh_coll& c, uint64_t round, uint64_t count) {
     destinations.push_back(resolve(theirs.recv_region, theirs.recv_offset) + offset);
   }
   const auto n = static_cast<uint32_t>(sources.size());
-  ordered_reduce({c.dtype, c.op, settings_.reduce_block, n, sources.data(), n, destinations.data(), end - begin});
+  ordered_reduce({c.dtype, c.op, settings_.reduce_block, n, sources.data(), n, destinations.data(), end - begin,
+                  initial_at(c, offset)});
   consume(round);
   wait_all(kConsumed, round, "sums of peers");
 }
@@ -162,7 +171,7 @@ void Group::reduce_staged(const ddh_coll& c, uint64_t count) {
     for (int32_t r = 0; r < layout_.size; ++r) sources.push_back(staging(r, round) + begin * size);
     void* mine = staging(settings_.rank, round) + begin * size;
     ordered_reduce({c.dtype, c.op, settings_.reduce_block, static_cast<uint32_t>(sources.size()), sources.data(), 1,
-                    &mine, end - begin});
+                    &mine, end - begin, initial_at(c, (at + begin) * size)});
     mark_raise(line(settings_.rank, kSummed), round);
     wait_all(kSummed, round, "sums of peers");
     for (int32_t r = 0; r < layout_.size; ++r) {
@@ -179,16 +188,17 @@ void Group::reduce_scatter(const ddh_coll& c) {
   const auto me = static_cast<size_t>(settings_.rank);
   const uint64_t size = element_bytes(c), round = begin_call(c, kReduceScatter, nullptr, 0);
   std::vector<const void*> sources(static_cast<size_t>(layout_.size));
-  const auto reduce = [&](uint64_t n_bytes, void* to) {
+  const auto reduce = [&](uint64_t at, uint64_t n_bytes) {
+    void* to = bytes(c.recv) + at;
     ordered_reduce({c.dtype, c.op, settings_.reduce_block, static_cast<uint32_t>(sources.size()), sources.data(), 1,
-                    &to, n_bytes / size});
+                    &to, n_bytes / size, initial_at(c, at)});
   };
   if (all_send_in_regions(round)) {
     for (size_t r = 0; r < sources.size(); ++r) {
       const Call& theirs = call_slot(static_cast<int32_t>(r), round).call;
       sources[r] = resolve(theirs.send_region, theirs.send_offset) + pieces.offset[me];
     }
-    reduce(pieces.size[me], c.recv);
+    reduce(0, pieces.size[me]);
     consume(round);
     return wait_all(kConsumed, round, "readers of my contribution");
   }
@@ -203,26 +213,64 @@ void Group::reduce_scatter(const ddh_coll& c) {
     }
     publish(r_chunk, "contributions of peers");
     for (size_t r = 0; r < sources.size(); ++r) sources[r] = staging(static_cast<int32_t>(r), r_chunk) + me * share;
-    reduce(length(me), bytes(c.recv) + at);
+    reduce(at, length(me));
     consume(r_chunk);
   }
 }
 
-void Group::all_to_all(const ddh_coll& c) {
-  if (c.counts != nullptr) {
-    ddh::fail(DDH_INVALID_ARGUMENT, "all_to_all takes equal pieces of `count` elements; leave `counts` NULL");
+// Every rank's counts and recv_counts, through staging: what a sends to b must be what b expects from a. All ranks see the
+// same table, so that all of them refuse it. Returns the largest piece of any rank, in bytes.
+uint64_t Group::agree_on_pieces(const ddh_coll& c) {
+  const auto n = static_cast<size_t>(layout_.size);
+  const uint64_t row = n * sizeof(uint64_t);
+  if (2 * row > layout_.staging_bytes)
+    ddh::fail(DDH_RESOURCE_EXHAUSTED, "all_to_all with counts among ", n,
+              " ranks needs comm.staging_bytes of at least ", 2 * row);
+  const uint64_t round = begin_round("staging");
+  std::byte* const mine = staging(settings_.rank, round);
+  std::memcpy(mine, c.counts, row);
+  std::memcpy(mine + row, c.recv_counts, row);
+  publish(round, "counts of peers");
+  const auto count = [&](size_t rank, uint64_t which, size_t peer) {
+    return reinterpret_cast<const uint64_t*>(staging(static_cast<int32_t>(rank), round) + which * row)[peer];
+  };
+  uint64_t largest = 0;
+  std::string difference;
+  for (size_t from = 0; from < n && difference.empty(); ++from) {
+    for (size_t to = 0; to < n; ++to) {
+      const uint64_t sent = count(from, 0, to), expected = count(to, 1, from);
+      largest = std::max(largest, sent);
+      if (sent == expected) continue;
+      difference = ddh::str(c.label != nullptr ? c.label : "all_to_all", ": rank ", settings_.world_ranks[from],
+                            " sends ", sent, " elements to rank ", settings_.world_ranks[to], ", which expects ",
+                            expected, "; counts of the one must be recv_counts of the other");
+      break;
+    }
   }
-  const Pieces pieces(c, layout_.size);
+  consume(round);
+  if (!difference.empty()) ddh::fail(DDH_FAILED_PRECONDITION, difference);
+  return largest * element_bytes(c);
+}
+
+void Group::all_to_all(const ddh_coll& c) {
+  if ((c.counts != nullptr) != (c.recv_counts != nullptr))
+    ddh::fail(DDH_INVALID_ARGUMENT, "all_to_all has `counts` or `recv_counts` alone; give both, or neither");
+  const Pieces sent(c, layout_.size, c.counts), got(c, layout_.size, c.recv_counts);
   consume(begin_call(c, kAllToAll, nullptr, 0));
+  const uint64_t largest = c.counts != nullptr ? agree_on_pieces(c) : sent.largest;
   const auto n = static_cast<size_t>(layout_.size), me = static_cast<size_t>(settings_.rank);
-  const uint64_t piece = c.count * element_bytes(c), share = layout_.staging_bytes / n / 64 * 64;
-  for (uint64_t at = 0; at < piece; at += share) {
-    const uint64_t length = std::min(share, piece - at), round = begin_round("staging");
+  const uint64_t share = layout_.staging_bytes / n / 64 * 64;
+  for (uint64_t at = 0; at < largest; at += share) {
+    const uint64_t round = begin_round("staging");
+    const auto length = [&](const Pieces& pieces, size_t r) {
+      return at < pieces.size[r] ? std::min(share, pieces.size[r] - at) : 0;
+    };
     for (size_t r = 0; r < n; ++r)
-      copy_bytes(staging(settings_.rank, round) + r * share, bytes(c.send) + r * piece + at, length);
+      copy_bytes(staging(settings_.rank, round) + r * share, bytes(c.send) + sent.offset[r] + at, length(sent, r));
     publish(round, "pieces of peers");
     for (size_t r = 0; r < n; ++r)
-      copy_bytes(bytes(c.recv) + r * piece + at, staging(static_cast<int32_t>(r), round) + me * share, length);
+      copy_bytes(bytes(c.recv) + got.offset[r] + at, staging(static_cast<int32_t>(r), round) + me * share,
+                 length(got, r));
     consume(round);
   }
 }

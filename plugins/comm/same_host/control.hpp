@@ -27,14 +27,26 @@ enum InternalMark : uint32_t {
   kInternalMarks
 };
 
+enum CallKind : uint32_t {
+  kNoCall,
+  kAllReduce,
+  kReduceScatter,
+  kAllGather,
+  kBroadcast,
+  kAllToAll,
+  kBarrier,
+  kRegionCreate,
+};
+
 // What a rank is doing, so that ranks that do different things find out.
 struct Call {
-  uint32_t kind;  // 0 = none
+  uint32_t kind;  // CallKind
   int32_t dtype, op, root;
   uint64_t count;
-  uint64_t counts_hash;  // of counts[], 0 = none
+  uint64_t counts_hash;  // of counts[], 0 = none; all_to_all, whose counts differ by rank: 1
   // Where its buffers are, when they lie in a region that all can see: region number + 1, and the offset there.
   uint64_t send_region, send_offset, recv_region, recv_offset;
+  uint32_t has_initial;  // all_reduce: the sum starts from a value
 };
 
 struct alignas(64) CallSlot {

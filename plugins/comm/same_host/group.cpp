@@ -11,8 +11,9 @@
 namespace same_host {
 namespace {
 
-constexpr const char* kKinds[] = {"nothing",    "all_reduce", "reduce_scatter", "all_gather",  "broadcast",
-                                  "all_to_all", "barrier",    "region_create",  "group_create"};
+// By CallKind.
+constexpr const char* kKinds[] = {"nothing",   "all_reduce", "reduce_scatter", "all_gather",
+                                  "broadcast", "all_to_all", "barrier",        "region_create"};
 
 }  // namespace
 
@@ -132,7 +133,9 @@ uint64_t Group::begin_call(const ddh_coll& c, uint32_t kind, const void* payload
   CallSlot& slot = call_slot(settings_.rank, round);
   uint64_t hash = 0;
   for (int32_t r = 0; c.counts != nullptr && r < layout_.size; ++r) hash = hash * 0x100000001b3 + c.counts[r] + 1;
-  slot.call = {kind, c.dtype, c.op, c.root, c.counts != nullptr ? 0 : c.count, hash, 0, 0, 0, 0};
+  if (kind == kAllToAll) hash = c.counts != nullptr ? 1 : 0;
+  const uint32_t has_initial = kind == kAllReduce && c.initial != nullptr ? 1 : 0;
+  slot.call = {kind, c.dtype, c.op, c.root, c.counts != nullptr ? 0 : c.count, hash, 0, 0, 0, 0, has_initial};
   locate(c.send, slot.call.send_region, slot.call.send_offset);
   locate(c.recv, slot.call.recv_region, slot.call.recv_offset);
   if (payload_bytes > 0) std::memcpy(slot.payload.data(), payload, payload_bytes);
@@ -146,12 +149,14 @@ void Group::check_same_call(uint64_t round, const char* label) const {
   for (int32_t r = 0; r < layout_.size; ++r) {
     const Call& theirs = call_slot(r, round).call;
     if (theirs.kind == mine.kind && theirs.dtype == mine.dtype && theirs.op == mine.op && theirs.root == mine.root &&
-        theirs.count == mine.count && theirs.counts_hash == mine.counts_hash) {
+        theirs.count == mine.count && theirs.counts_hash == mine.counts_hash &&
+        theirs.has_initial == mine.has_initial) {
       continue;
     }
     const auto text = [](const Call& c) {
       return ddh::str(kKinds[c.kind < std::size(kKinds) ? c.kind : 0], " of ", c.count, " elements, dtype ", c.dtype,
-                      ", op ", c.op, ", root ", c.root, c.counts_hash != 0 ? ", with counts" : "");
+                      ", op ", c.op, ", root ", c.root, c.counts_hash != 0 ? ", with counts" : "",
+                      c.has_initial != 0 ? ", with a start value" : "");
     };
     ddh::fail(DDH_FAILED_PRECONDITION, "collective ", round, " of group '", settings_.name, "' (", label,
               ") differs: rank ", settings_.world_ranks[static_cast<size_t>(settings_.rank)], " called ", text(mine),
@@ -188,7 +193,7 @@ Region* Group::region_create(const std::string& name, uint64_t bytes) {
   const auto check = [&](const Outcome& mine) {
     ddh_coll c{};
     c.label = what.c_str();
-    const uint64_t round = begin_call(c, 7, &mine, sizeof mine);
+    const uint64_t round = begin_call(c, kRegionCreate, &mine, sizeof mine);
     std::vector<Outcome> all(static_cast<size_t>(layout_.size));
     for (int32_t r = 0; r < layout_.size; ++r) {
       std::memcpy(&all[static_cast<size_t>(r)], call_slot(r, round).payload.data(), sizeof(Outcome));

@@ -23,7 +23,7 @@ struct GroupSettings {
   std::string name;
   std::vector<int32_t> world_ranks;  // of the members, ascending
   int32_t rank = 0;                  // within the group
-  uint32_t reduce_block = 1;
+  uint32_t reduce_block = 1;         // at least 1
   int64_t spin_us = 20;
   uint64_t staging_bytes = 1 << 20;
 };
@@ -113,6 +113,7 @@ class Group {
   void check_message(const ddh_coll& c, const Message& message, int32_t sender, int32_t receiver) const;
 
   void gather_pieces(const ddh_coll& c, uint32_t kind, const Pieces& pieces);
+  uint64_t agree_on_pieces(const ddh_coll& c);
   void reduce_staged(const ddh_coll& c, uint64_t count);
   void reduce_in_place(const ddh_coll& c, uint64_t round, uint64_t count);
 

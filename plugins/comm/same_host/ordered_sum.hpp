@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Sum, maximum and minimum over ranks in one fixed order: rank order inside blocks of `block` ranks, then the blocks
-// in order. The order, and so every bit of the result, depends on nothing else: not on vector width, chunk or rank.
+// in order, onto what the fold starts from. The order, and so every bit of the result, depends on nothing else: not on
+// vector width, chunk or rank.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +12,13 @@ namespace same_host {
 struct OrderedReduce {
   int32_t dtype;              // F32, F64, BF16 (summed in fp32, rounded once), I32, I64 (wrap around)
   int32_t op;                 // DDH_SUM, DDH_MAX, DDH_MIN; a NaN in any rank stays
-  uint32_t block;             // ranks per block
+  uint32_t block;             // ranks per block; at least 1
   uint32_t n_sources;         // one per rank, in rank order
   const void* const* source;  // a destination may be one of the sources, at the same address
   uint32_t n_destinations;
   void* const* destination;  // each gets the result
   uint64_t count;            // elements
+  const void* initial;       // what the fold starts from, or nullptr: the first source; may be a destination
 };
 
 [[nodiscard]] bool can_reduce(int32_t dtype, int32_t op);

@@ -16,6 +16,8 @@ Transport::Transport(const ddh_create& create, std::unique_ptr<Memory> memory)
 
 void Transport::init(const ddh_comm_init& args) {
   init_ = ddh::copy_of(args);
+  if (args.reduce_block == 0)
+    ddh::fail(DDH_INVALID_ARGUMENT, "reduce_block is 0: blocks of a sum have at least 1 rank; give 1 for none");
   GroupSettings settings;
   settings.name = ddh::str("world ", args.run_id);
   for (int32_t r = 0; r < args.world_size; ++r) settings.world_ranks.push_back(r);
@@ -61,14 +63,14 @@ ddh_group* Transport::group_create(const char* name, const int32_t* ranks, uint3
               init_.rank, " among them");
   }
   settings.rank = static_cast<int32_t>(me - settings.world_ranks.begin());
-  settings.reduce_block = n;  // blocks are of the world's ranks
+  settings.reduce_block = n;  // one block: those of reduce_block ranks are the world's
   return handle(make_group(std::move(settings)));
 }
 
 void Transport::group_info(ddh_group* group, int32_t& rank, int32_t& size, uint32_t& caps) {
   rank = of(group).rank();
   size = of(group).size();
-  caps = DDH_COMM_SHARED_VIEW | DDH_COMM_ORDERED_SUM;
+  caps = DDH_COMM_SHARED_VIEW | DDH_COMM_ORDERED_SUM | DDH_COMM_INITIAL;
 }
 
 void Transport::abort(const char* reason) {

@@ -40,7 +40,6 @@ struct ddh_inst {
   void* h; /* first argument of every service of the host */
   const ddh_alloc_api* alloc;
   const ddh_comm_api* comm;
-  const ddh_flatops_api* flatops;
   const ddh_optim_api* optim;
   const ddh_params_api* init;
   ddh_attach_args args;
@@ -95,11 +94,18 @@ static ddh_rc lay_out(ddh_inst* s, ddh_err* err) {
 
 static ddh_rc attach(ddh_inst* s, const ddh_attach_args* args, ddh_err* err) {
   ddh_slot_desc slot;
+  int32_t rank = 0, size = 0;
+  uint32_t caps = 0;
   /* The host's struct may be shorter than these headers': what it lacks stays zero. */
   memcpy(&s->args, args, args->struct_size < sizeof s->args ? args->struct_size : sizeof s->args);
   s->model = args->model;
   if (args->compute_dtype != DDH_F32)
     return ddh_fail(err, DDH_FAILED_PRECONDITION, "ddp_in_c computes in fp32; set precision.compute=fp32");
+  TRY(s->comm->group_info(s->h, args->group, &rank, &size, &caps, err));
+  if (accumulates(s) && (caps & DDH_COMM_INITIAL) == 0)
+    return ddh_fail(err, DDH_FAILED_PRECONDITION,
+                    "ddp_in_c adds up micro-batches in sums that start from a value, which this transport has not "
+                    "(DDH_COMM_INITIAL); set train.reduce_order=micro_first");
   s->n_slots = s->optim->slot_count(s->h);
   if (s->n_slots > MAX_SLOTS)
     return ddh_fail(err, DDH_FAILED_PRECONDITION, "ddp_in_c keeps up to 8 optimizer slots; choose another optimizer");
@@ -205,20 +211,20 @@ static ddh_rc grads_ready(ddh_inst* s, const ddh_unit_use* use, ddh_err* err) {
   if (!unit_is_trained_in(s, use->unit, use->program)) return DDH_OK;
 
   float* grads = s->grads + unit->offset;
-  float* first_sum = s->sums != NULL ? s->sums + unit->offset : grads; /* where the first reduction lands */
+  float* total = s->sums != NULL ? s->sums + unit->offset : grads;
   ddh_coll sum;
   memset(&sum, 0, sizeof sum);
   sum.struct_size = sizeof sum;
   sum.dtype = DDH_F32;
   sum.op = DDH_SUM;
   sum.send = grads;
-  sum.recv = unit->reductions == 0 ? first_sum : grads;
+  sum.recv = total;
+  sum.initial = unit->reductions == 0 ? NULL : total; /* a further micro-batch: the sum starts from the earlier ones */
   sum.count = unit->numel;
   sum.group = s->args.group;
   sum.stream = use->stream;
   sum.label = s->model->units[use->unit]->name;
   TRY(s->comm->all_reduce(s->h, &sum, err));
-  if (unit->reductions > 0) TRY(s->flatops->add(s->h, first_sum, grads, unit->numel, use->stream, err));
   ++unit->reductions;
 
   for (uint32_t p = 0; p < s->model->n_params; ++p) {
@@ -325,8 +331,7 @@ static const ddh_strategy_api kStrategy = {sizeof(ddh_strategy_api),
 
 /* ---- the library ----------------------------------------------------------------------------------------- */
 
-static const char* const kNeeds[] = {DDH_ALLOC_IFACE, DDH_COMM_IFACE,   DDH_FLATOPS_IFACE,
-                                     DDH_OPTIM_IFACE, DDH_PARAMS_IFACE, NULL};
+static const char* const kNeeds[] = {DDH_ALLOC_IFACE, DDH_COMM_IFACE, DDH_OPTIM_IFACE, DDH_PARAMS_IFACE, NULL};
 
 static ddh_rc create(const ddh_create* args, ddh_inst** out, ddh_err* err) {
   const ddh_host* host = args->host;
@@ -335,7 +340,6 @@ static ddh_rc create(const ddh_create* args, ddh_inst** out, ddh_err* err) {
   s->h = host->h;
   s->alloc = host->get_interface(host->h, DDH_ALLOC_IFACE);
   s->comm = host->get_interface(host->h, DDH_COMM_IFACE);
-  s->flatops = host->get_interface(host->h, DDH_FLATOPS_IFACE);
   s->optim = host->get_interface(host->h, DDH_OPTIM_IFACE);
   s->init = host->get_interface(host->h, DDH_PARAMS_IFACE);
   *out = s;

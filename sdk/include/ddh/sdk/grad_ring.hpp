@@ -26,7 +26,7 @@ struct GradRingOptions {
   // A buffer is summed when it is needed again, so that peers have time to finish theirs; else at once, and there is one
   // buffer less.
   bool overlap = true;
-  // DDH_MEM_* of the segments; pinned ones get a step's first sum by a copy, and further ones are added there.
+  // DDH_MEM_* of the segments; the host sums into pinned ones where they lie.
   int32_t memory = DDH_MEM_DEVICE;
 };
 
@@ -51,7 +51,7 @@ class GradRing {
 
   // Segments, buffers of their own, and the ring.
   [[nodiscard]] uint64_t bytes() const {
-    uint64_t bytes = ring_size_ * ring_numel_ * sizeof(float) + (adds_replicas() ? largest_segment_bytes() : 0);
+    uint64_t bytes = ring_size_ * ring_numel_ * sizeof(float);
     for (size_t s = 0; s < spaces_.size(); ++s) {
       const FlatSpace& space = layout_->spaces[s];
       if (space.trained())
@@ -62,7 +62,6 @@ class GradRing {
 
   void materialize(const Host& host) {
     host_ = &host;
-    if (adds_replicas()) scratch_ = Buffer(host, DDH_TAG_GRAD, largest_segment_bytes(), "sum of a micro-batch");
     for (size_t s = 0; s < spaces_.size(); ++s) {
       const FlatSpace& space = layout_->spaces[s];
       if (!space.trained()) continue;
@@ -168,62 +167,53 @@ class GradRing {
     if (!held.is_ready) return;
     Space& s = spaces_[held.space];
     const FlatSpace& space = layout_->spaces[held.space];
-    if (options_.replicas.place.count > 1 || is_pinned()) {
-      reduce_in_steps(held, s, space);
-    } else {
-      const uint32_t flags = (s.reductions > 0 ? DDH_REDUCE_ADD : 0) | (held.is_last ? DDH_REDUCE_NORM : 0);
-      held.exchange.reduce(space, s.segment.f32(), s.ranges, flags);
-    }
+    const uint32_t add = s.reductions > 0 ? DDH_REDUCE_ADD : 0, norm = held.is_last ? DDH_REDUCE_NORM : 0;
+    if (options_.replicas.place.count == 1)
+      held.exchange.reduce(space, s.segment.f32(), s.ranges, add | norm);
+    else
+      reduce_in_steps(held, s, space, add != 0);
     ++s.reductions;
     held.space = kNobody;
     held.is_ready = false;
   }
 
-  // Among those who share the segments, then among the replicas, and only then onto earlier micro-batches.
-  void reduce_in_steps(Held& held, Space& s, const FlatSpace& space) {
-    const uint64_t numel = space.segment_numel(args_.rank);
-    float* sum = s.reductions > 0 ? scratch_.f32() : s.segment.f32();
-    if (is_pinned()) sum = held.exchange.buffer() + space.cut.segment_offset[static_cast<size_t>(args_.rank)];
-    held.exchange.reduce(space, is_pinned() ? nullptr : sum, s.ranges, 0);
-    if (options_.replicas.place.count > 1) sum_over_replicas(sum, numel);
-    if (s.reductions > 0)
-      call(host_->flatops->add, host_->h, s.segment.f32(), sum, numel, nullptr);
-    else if (is_pinned())
-      call(host_->copy->copy, host_->h, s.segment.data(), options_.memory, sum, DDH_MEM_DEVICE, numel * sizeof(float),
-           nullptr);
-    if (!held.is_last || options_.replicas.place.index != 0) return;  // each element counts once in the norm
+  // Among those who share the segments, then among the replicas. Replica 0 brings what is accumulated into the first of the
+  // two, so that the second is ((accumulated + sum of shard group 0) + sum of shard group 1) + ..., on every replica.
+  void reduce_in_steps(Held& held, Space& s, const FlatSpace& space, bool adds) {
+    const bool is_first = options_.replicas.place.index == 0;
+    if (adds && replicas_share_blocks()) {
+      held.exchange.reduce(space, nullptr, s.ranges, 0);
+      const float* const mine = held.exchange.buffer() + space.cut.segment_offset[static_cast<size_t>(args_.rank)];
+      sum_over_replicas(mine, s.segment.f32(), s.segment.f32(), space);
+    } else {
+      held.exchange.reduce(space, s.segment.f32(), s.ranges, adds && is_first ? DDH_REDUCE_ADD : 0);
+      sum_over_replicas(s.segment.f32(), s.segment.f32(), nullptr, space);
+    }
+    if (!held.is_last || !is_first) return;  // each element counts once in the norm
     call(host_->optim->add_gradient, host_->h, s.segment.f32(), s.ranges.data(),
          static_cast<uint32_t>(s.ranges.size()));
   }
-  void sum_over_replicas(float* sum, uint64_t numel) {
+  void sum_over_replicas(const float* send, float* recv, const float* initial, const FlatSpace& space) {
     ddh_coll coll{};
     coll.struct_size = sizeof coll;
     coll.dtype = DDH_F32;
     coll.op = DDH_SUM;
-    coll.send = coll.recv = sum;
-    coll.count = numel;
+    coll.send = send;
+    coll.recv = recv;
+    coll.initial = initial;
+    coll.count = space.segment_numel(args_.rank);
     coll.group = options_.replicas.group;
     coll.label = "sum over replicas";
     call(host_->comm->all_reduce, host_->h, &coll);
   }
-  [[nodiscard]] bool is_pinned() const { return options_.memory == DDH_MEM_PINNED; }
-  [[nodiscard]] bool adds_replicas() const {
-    return options_.replicas.place.count > 1 && !is_pinned() && args_.grad_accum_steps > 1 &&
-           args_.reduce_order == DDH_RANK_FIRST;
-  }
-  [[nodiscard]] uint64_t largest_segment_bytes() const {
-    uint64_t bytes = 0;
-    for (const FlatSpace& space : layout_->spaces) {
-      if (space.trained()) bytes = std::max(bytes, space.grad_segment_bytes(args_.rank));
-    }
-    return bytes;
-  }
+  // Replicas of one rank each, summed in blocks of several: what is accumulated belongs in front of the first block, not
+  // into it.
+  [[nodiscard]] bool replicas_share_blocks() const { return args_.world_size == 1 && args_.reduce_block > 1; }
 
   const Host* host_ = nullptr;
   const ModelLayout* layout_ = nullptr;
   ddh_attach_args args_{};
   GradRingOptions options_;
-  Buffer scratch_;  // a micro-batch's sum, before it is added
   std::vector<Space> spaces_;
   uint64_t ring_numel_ = 0;  // the largest space that uses the ring
   size_t ring_size_ = 0;
