@@ -78,56 +78,58 @@ void together(const Comm& comm, const char* label, Body&& body) {
   }
 }
 
-std::vector<ddh_state_entry> state_of(ddh_inst* strategy, const ddh_strategy_api& table) {
-  uint32_t n = 0;
-  ddh::call(table.state, strategy, nullptr, sizeof(ddh_state_entry), &n);
-  std::vector<ddh_state_entry> entries(n);
-  ddh::call(table.state, strategy, entries.data(), sizeof(ddh_state_entry), &n);
-  return entries;
-}
+// Writes one entry in fp32, whatever the rank keeps. Values that are not finite never get into a file.
+class EntryWriter {
+ public:
+  EntryWriter(const File& file, const StateSource& source, Staging& staging, const std::string& nonfinite_reason)
+      : file_(file), source_(source), staging_(staging), nonfinite_reason_(nonfinite_reason) {}
 
-void check_entry(const ddh_state_entry& e, const ddh_model_desc& model) {
-  const bool is_param = e.param >= 0 && static_cast<uint32_t>(e.param) < model.n_params;
-  const bool is_there = e.data != nullptr || e.memory == DDH_MEM_FILE;
-  const bool is_readable = is_there && (e.dtype == DDH_F32 || e.dtype == DDH_BF16 || e.dtype == DDH_F16);
-  if (is_param && is_readable && e.offset <= model.params[e.param]->numel &&
-      e.numel <= model.params[e.param]->numel - e.offset) {
-    return;
+  // `index`: of the entry in the list. What has no pointer comes through a buffer, piece by piece.
+  void write(uint64_t file_offset, const ddh_state_entry& entry, uint32_t index) const {
+    const uint64_t width = ddh_dtype_bytes(entry.dtype);
+    if (entry.data != nullptr)
+      return write_values(file_offset, entry, staging_.readable(entry.data, entry.numel * width, nullptr));
+    if (!DDH_CAN(&source_.table, ddh_strategy_api, state_read))
+      source_.strategy.caller().blame(PluginCall::kState, {},
+                                      "has entries without a pointer, but there is no state_read");
+    constexpr uint64_t kPieceNumel = uint64_t{4} << 20;
+    std::vector<char> values(std::min(kPieceNumel, entry.numel) * width);
+    ddh_state_entry piece = entry;
+    piece.data = values.data();
+    for (uint64_t done = 0; done < entry.numel; done += piece.numel) {
+      piece.numel = std::min(kPieceNumel, entry.numel - done);
+      piece.offset = entry.offset + done;
+      source_.strategy.call(PluginCall::kStateRead, source_.table.state_read, index, done, piece.numel, piece.data);
+      write_values(file_offset + done * sizeof(float), piece, values.data());
+    }
   }
-  ddh::fail(DDH_INTERNAL, "the strategy describes its state wrongly: elements ", e.offset, " to ", e.offset + e.numel,
-            " of parameter ", e.param, ", dtype ", e.dtype, "; report this to the strategy's author");
-}
 
-// In fp32, whatever the rank keeps.
-void write_values(const File& file, uint64_t file_offset, const ddh_state_entry& e, const char* entry_values) {
-  if (e.dtype == DDH_F32) return file.write_at(file_offset, entry_values, e.numel * sizeof(float));
-  std::array<float, cpu::kChunkNumel> values{};
-  cpu::for_each_chunk(e.numel, [&](uint64_t begin, uint64_t numel) {
-    const char* from = entry_values + begin * ddh_dtype_bytes(e.dtype);
-    cpu::cast(values.data(), DDH_F32, from, e.dtype, numel);
-    file.write_at(file_offset + begin * sizeof(float), values.data(), numel * sizeof(float));
-  });
-}
+ private:
+  void write_values(uint64_t file_offset, const ddh_state_entry& e, const char* entry_values) const {
+    if (e.dtype == DDH_F32) {
+      require_finite(e, 0, reinterpret_cast<const float*>(entry_values), e.numel);
+      return file_.write_at(file_offset, entry_values, e.numel * sizeof(float));
+    }
+    std::array<float, cpu::kChunkNumel> values{};
+    cpu::for_each_chunk(e.numel, [&](uint64_t begin, uint64_t numel) {
+      const char* from = entry_values + begin * ddh_dtype_bytes(e.dtype);
+      cpu::cast(values.data(), DDH_F32, from, e.dtype, numel);
+      require_finite(e, begin, values.data(), numel);
+      file_.write_at(file_offset + begin * sizeof(float), values.data(), numel * sizeof(float));
+    });
+  }
+  void require_finite(const ddh_state_entry& e, uint64_t begin, const float* values, uint64_t numel) const {
+    const std::optional<uint64_t> at = first_nonfinite(values, numel);
+    if (!at) return;
+    ddh::fail(DDH_DATA_LOSS, "the weights are not written: parameter ", param_text(source_.model, e.param),
+              " is not finite from element ", e.offset + begin + *at, " on: ", nonfinite_reason_);
+  }
 
-// One entry; what has no pointer comes through a buffer, piece by piece.
-void write_entry(const File& file, uint64_t file_offset, const ddh_state_entry& entry, uint32_t index,
-                 ddh_inst* strategy, const ddh_strategy_api& table, Staging& staging) {
-  if (entry.data != nullptr) {
-    const uint64_t bytes = entry.numel * ddh_dtype_bytes(entry.dtype);
-    return write_values(file, file_offset, entry, staging.readable(entry.data, bytes, nullptr));
-  }
-  if (!DDH_CAN(&table, ddh_strategy_api, state_read))
-    ddh::fail(DDH_UNIMPLEMENTED, "the strategy has state without a pointer, but no state_read; mend the plugin");
-  constexpr uint64_t kPieceNumel = uint64_t{4} << 20;
-  std::vector<char> values(std::min(kPieceNumel, entry.numel) * ddh_dtype_bytes(entry.dtype));
-  ddh_state_entry piece = entry;
-  piece.data = values.data();
-  for (uint64_t done = 0; done < entry.numel; done += piece.numel) {
-    piece.numel = std::min(kPieceNumel, entry.numel - done);
-    ddh::call(table.state_read, strategy, index, done, piece.numel, piece.data);
-    write_values(file, file_offset + done * sizeof(float), piece, values.data());
-  }
-}
+  const File& file_;
+  const StateSource& source_;
+  Staging& staging_;
+  const std::string& nonfinite_reason_;
+};
 
 // A hole would be read as zeros by whoever loads the file.
 void check_complete(const Comm& comm, const ddh_model_desc& model, uint64_t mine) {
@@ -150,8 +152,9 @@ void write_buffers(const File& file, const ddh_model_desc& model, const Safetens
 
 }  // namespace
 
-void export_params(const std::string& path, const ddh_model_desc& model, ddh_inst* strategy,
-                   const ddh_strategy_api& strategy_table, const Comm& comm, Staging& staging) {
+void export_params(const std::string& path, const StateSource& source, const Comm& comm, Staging& staging,
+                   const std::string& nonfinite_reason) {
+  const ddh_model_desc& model = source.model;
   std::vector<SafetensorsPlan::Item> items;
   for (uint32_t p = 0; p < model.n_params; ++p) {
     const ddh_param_desc& d = *model.params[p];
@@ -174,13 +177,13 @@ void export_params(const std::string& path, const ddh_model_desc& model, ddh_ins
     together(comm, "export: write", [&] {
       const File file(part, O_WRONLY);
       staging.device().synchronize(nullptr);  // the last updates
-      const std::vector<ddh_state_entry> entries = state_of(strategy, strategy_table);
+      const std::vector<ddh_state_entry> entries = state_entries(source);
+      const EntryWriter writer(file, source, staging, nonfinite_reason);
       for (size_t i = 0; i < entries.size(); ++i) {
         const ddh_state_entry& e = entries[i];
         if (e.kind != DDH_STATE_PARAM || e.replica_index != 0) continue;
-        check_entry(e, model);
-        write_entry(file, plan.file_offsets[static_cast<size_t>(e.param)] + e.offset * sizeof(float), e,
-                    static_cast<uint32_t>(i), strategy, strategy_table, staging);
+        writer.write(plan.file_offsets[static_cast<size_t>(e.param)] + e.offset * sizeof(float), e,
+                     static_cast<uint32_t>(i));
         mine += e.numel;
       }
       if (comm.rank() == 0) write_buffers(file, model, plan, staging);

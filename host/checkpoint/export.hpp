@@ -5,15 +5,16 @@
 
 #include <string>
 
-#include "ddh/ddh.h"
+#include "checkpoint/state_entries.hpp"
 #include "services/comm.hpp"
 #include "services/staging.hpp"
 
 namespace ddhost {
 
 // Every rank writes what it owns (replica 0) at its final place, and rank 0 its buffers; the file gets its name when it is
-// whole. Every rank throws ddh::Error when one of them fails, and the half-written file is removed. [collective]
-void export_params(const std::string& path, const ddh_model_desc& model, ddh_inst* strategy,
-                   const ddh_strategy_api& strategy_table, const Comm& comm, Staging& staging);
+// whole. Every rank throws ddh::Error when one of them fails, and the half-written file is removed. Values that are not
+// finite are such a failure, for which `nonfinite_reason` says who made them so. [collective]
+void export_params(const std::string& path, const StateSource& source, const Comm& comm, Staging& staging,
+                   const std::string& nonfinite_reason);
 
 }  // namespace ddhost

@@ -15,6 +15,7 @@
 #include <optional>
 #include <thread>
 
+#include "cli/load_guard.hpp"
 #include "ddh/kind/comm.h"
 #include "ddh/kind/device.h"
 #include "ddh/kind/optimizer.h"
@@ -40,6 +41,7 @@ constexpr Role kRoles[] = {{DDH_KIND_MODEL, &RunPlan::model},
 Plugin find_plugin(const UserConfig& user, const Config& config, Registry& registry, int32_t kind) {
   const std::string key = kind_name(kind) + ".plugin";
   const Wish* wish = user.find(key);
+  const LoadGuard guard(ddh::str("loading ", kind_name(kind), " '", config.text(key), "'"), watchdog_limits(config));
   return registry.find(kind, config.text(key), wish == nullptr ? fs::current_path() : wish->base);
 }
 

@@ -29,6 +29,10 @@ constexpr const char* kRun = R"json({"properties": {
   "sample_tokens": {"type": "integer", "default": 160, "minimum": 0, "maximum": 1000000,
     "description": "length of the text sampled from the trained model at the run's end; 0: none"},
   "sample_prompt": {"type": "string", "default": "", "description": "what the sampled text begins with"},
+  "watchdog": {"type": "number", "default": 10, "minimum": 0, "maximum": 1000000, "x-unit": "s",
+    "description": "name the rank, plugin and call that the others wait for after so long, then after twice as long; 0: off"},
+  "watchdog_abort": {"type": "number", "default": 300, "minimum": 0, "maximum": 1000000, "x-unit": "s",
+    "description": "end the run when one call of a plugin lasts longer; 0: never"},
   "quiet": {"type": "boolean", "default": false, "description": "print warnings and errors only"}
 }})json";
 

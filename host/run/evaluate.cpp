@@ -58,9 +58,9 @@ double Evaluation::mean_loss(int64_t step) const {
   const uint32_t n_metrics = setup_.model.programs[setup_.eval_program]->n_metrics;
   MetricSums mine;
   for (uint64_t b = 0; b < batches_ && !stop_wanted(setup_); ++b) {
-    const Batch batch = make_batch(setup_.model_inst, setup_.model_table,
-                                   {setup_.eval_program, step, b, setup_.services.comm->global_micro_batch(b)},
-                                   sampler_.samples(1, b, rank));
+    const Batch batch = make_batch(
+        setup_.model_inst, setup_.model_table, setup_.model_callers.main, setup_.model_callers.main,
+        {setup_.eval_program, step, b, setup_.services.comm->global_micro_batch(b)}, sampler_.samples(1, b, rank));
     const MicroBatch micro{step, 0, setup_.services.comm->global_micro_batch(b)};
     setup_.engine.run(setup_.programs.of(setup_.eval_program), micro, batch, 1.0);
     setup_.engine.add_metrics(setup_.eval_program, 0, n_metrics, mine.sum.data(), mine.count.data());
@@ -76,11 +76,11 @@ double Evaluation::mean_loss(int64_t step) const {
   return sum / count;
 }
 
-void check_sample_prompt(const Config& config, ddh_inst* model, const ddh_sampler_api* sampler, int32_t program) {
+void check_sample_prompt(const Config& config, const Instance& model, const ddh_sampler_api* sampler, int32_t program) {
   if (sampler == nullptr || program < 0 || config.get<int64_t>("run.sample_tokens") == 0) return;
   const std::string prompt = config.text("run.sample_prompt");
   const ddh_sample_args args{sizeof(ddh_sample_args), 0, prompt.c_str(), 0, 1.0, 0, program, -1};
-  ddh::call(sampler->begin, model, &args);
+  model.call(PluginCall::kSampleBegin, sampler->begin, &args);
 }
 
 std::string sample_text(TrainSetup& setup, const ddh_sampler_api* sampler, int64_t step) {
@@ -91,16 +91,19 @@ std::string sample_text(TrainSetup& setup, const ddh_sampler_api* sampler, int64
   const ddh_sample_args args{
       sizeof(ddh_sample_args), length, prompt.c_str(), static_cast<uint64_t>(config.get<int64_t>("run.seed")), 1.0, 0,
       setup.eval_program,      -1};
-  ddh::call(sampler->begin, setup.model_inst, &args);
+  const PluginCaller& call = setup.model_callers.main;
+  call(PluginCall::kSampleBegin, sampler->begin, setup.model_inst, &args);
   while (!stop_wanted(setup)) {
     ddh_batch* batch = nullptr;
-    ddh::call(sampler->next, setup.model_inst, &batch);
+    call(PluginCall::kSampleNext, sampler->next, setup.model_inst, &batch);
     if (batch == nullptr) break;
-    const Batch owned(setup.model_inst, &setup.model_table, batch, {});
+    const Batch owned(setup.model_inst, &setup.model_table, call, batch, {});
     setup.engine.run(setup.programs.of(setup.eval_program), MicroBatch{step, 0, 0}, owned, 1.0);
   }
   setup.engine.discard(0);
-  return sampler->text(setup.model_inst);
+  const PluginCaller::Entered entered = call.enter(PluginCall::kSampleText);
+  const char* const text = sampler->text(setup.model_inst);
+  return text == nullptr ? "" : text;
 }
 
 }  // namespace ddhost

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "data/sampler.hpp"
+#include "plugin/instance.hpp"
 #include "run/run_programs.hpp"
 #include "run/train_loop.hpp"
 
@@ -26,7 +27,7 @@ class Evaluation {
 };
 
 // Refuses a prompt that the model can't read, before the training.
-void check_sample_prompt(const Config& config, ddh_inst* model, const ddh_sampler_api* sampler, int32_t program);
+void check_sample_prompt(const Config& config, const Instance& model, const ddh_sampler_api* sampler, int32_t program);
 
 // Text that the model makes, or "" when it has no sampler. Every rank computes it. [collective]
 std::string sample_text(TrainSetup& setup, const ddh_sampler_api* sampler, int64_t step);

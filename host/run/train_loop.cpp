@@ -85,7 +85,7 @@ TrainEnd train_loop(TrainSetup setup, Monitor& monitor) {
   LossScale loss_scale(LossScaleSettings::from(config));
   const std::optional<Evaluation> evaluation =
       eval_every > 0 ? std::optional<Evaluation>(std::in_place, setup) : std::nullopt;
-  Loader loader(setup.model_inst, setup.model_table, order,
+  Loader loader(setup.model_inst, setup.model_table, setup.model_callers, order,
                 {1, last_step, accum, static_cast<uint64_t>(services.seat.rank),
                  static_cast<uint64_t>(services.seat.world_size)});
 

@@ -21,8 +21,8 @@ ddh_group* model_group(void* h) {
   if (s.model_group != nullptr) return s.model_group;
   std::vector<int32_t> ranks(static_cast<size_t>(comm_of(h).world_size()));
   std::iota(ranks.begin(), ranks.end(), 0);
-  ddh::call(comm_of(h).backend()->group_create, comm_of(h).inst(), "model", ranks.data(),
-            static_cast<uint32_t>(ranks.size()), &s.model_group);
+  comm_of(h).call(PluginCall::kGroupCreate, comm_of(h).backend()->group_create, "model", ranks.data(),
+                  static_cast<uint32_t>(ranks.size()), &s.model_group);
   return s.model_group;
 }
 
@@ -48,7 +48,7 @@ uint64_t bytes_of(Extent extent, const ddh_coll& c, int32_t rank, int32_t group_
 // The transport sees the host's memory: what lies on a device with memory of its own goes through staging.
 void call_staged(RankServices& s, const Shape& shape, Collective function, ddh_coll c) {
   const bool send_away = !s.memory.is_host_memory(c.send), recv_away = !s.memory.is_host_memory(c.recv);
-  if (!send_away && !recv_away) return ddh::call(function, s.comm->inst(), &c);
+  if (!send_away && !recv_away) return s.comm->call(PluginCall::kCollective, function, &c);
   int32_t rank = 0, size = 1;
   s.comm->group_info(c.group, &rank, &size, nullptr);
   const uint64_t send_bytes = send_away ? bytes_of(shape.send, c, rank, size) : 0;
@@ -61,7 +61,7 @@ void call_staged(RankServices& s, const Shape& shape, Collective function, ddh_c
     c.send = host;
   }
   if (recv_away) c.recv = host + recv_offset;
-  ddh::call(function, s.comm->inst(), &c);
+  s.comm->call(PluginCall::kCollective, function, &c);
   if (recv_away) s.staging->store(device_recv, c.recv, recv_bytes, c.stream);
 }
 
@@ -105,7 +105,9 @@ const ddh_comm_api kCommTable = {
       });
     },
     [](void* h, const char* name, const int32_t* ranks, uint32_t n, ddh_group** out, ddh_err* err) noexcept {
-      return guard(err, [&] { ddh::call(comm_of(h).backend()->group_create, comm_of(h).inst(), name, ranks, n, out); });
+      return guard(err, [&] {
+        comm_of(h).call(PluginCall::kGroupCreate, comm_of(h).backend()->group_create, name, ranks, n, out);
+      });
     },
     [](void* h, ddh_group* group, int32_t* rank, int32_t* size, uint32_t* caps, ddh_err* err) noexcept {
       return guard(err, [&] { comm_of(h).group_info(comm_of(h).group_or_world(group), rank, size, caps); });
@@ -139,7 +141,7 @@ const ddh_comm_api kCommTable = {
       return guard(err, [&] {
         const Comm& comm = comm_of(h);
         const ClockSpan span(comm.clock(), DDH_SPAN_COMM);
-        ddh::call(comm.backend()->barrier, comm.inst(), comm.group_or_world(group));
+        comm.call(PluginCall::kBarrier, comm.backend()->barrier, comm.group_or_world(group));
       });
     },
 };

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "ddh/sdk/stream.hpp"
+#include "services/check_optim.hpp"
 #include "services/shard_copy.hpp"
 
 namespace ddhost {
@@ -17,11 +18,13 @@ struct Step::Payload {
   GradientNorm::Place nonfinite;
   int64_t stop;
   int64_t has_open_window;
+  uint64_t counted;  // StepAccount::gradients
 };
 
-void Step::set_optimizer(ddh_inst* inst, const ddh_optimizer_api* table) {
+void Step::set_optimizer(ddh_inst* inst, const ddh_optimizer_api* table, const PluginCaller& caller) {
   optimizer_inst_ = inst;
   optimizer_ = table;
+  call_ = caller;
   std::vector<int32_t> needs(model_.n_params);
   for (uint32_t p = 0; p < model_.n_params; ++p) {
     needs[p] = table->needs(inst, static_cast<int32_t>(p));
@@ -29,7 +32,7 @@ void Step::set_optimizer(ddh_inst* inst, const ddh_optimizer_api* table) {
       ddh::fail(DDH_UNIMPLEMENTED, "the optimizer has the need ", needs[p], " for parameter '", model_.params[p]->name,
                 "', which this host does not know; update ddhost, or choose another optimizer");
   }
-  param_sums_ = ParamSums(model_, inst, *table, needs);
+  param_sums_ = ParamSums(model_, inst, *table, needs, caller);
   const auto is_cuttable = [](int32_t need) { return need == DDH_NEEDS_NOTHING; };
   needs_ = std::all_of(needs.begin(), needs.end(), is_cuttable) ? std::vector<int32_t>() : std::move(needs);
 }
@@ -38,6 +41,8 @@ void Step::begin(int64_t step, int32_t program, double lr, double seed_scale, do
   program_ = program;
   norm_.clear();
   param_sums_.clear();
+  account_.begin(program);
+  refusal_.clear();
   decided_ = false;
   has_exchange_ = false;
   block_ = {sizeof(ddh_step_block), 0, step, lr, loss_scale, seed_scale, 1.0, 1.0, 0.0, settings_.clip_value};
@@ -46,10 +51,12 @@ void Step::begin(int64_t step, int32_t program, double lr, double seed_scale, do
 
 const ddh_step_block& Step::decide() {
   if (decided_) ddh::fail(DDH_FAILED_PRECONDITION, "the strategy called decide twice in step ", block_.step);
-  const Payload mine{norm_.sum().words(), mine_, norm_.first_nonfinite(), stop_requested_ ? 1 : 0,
-                     windows_.any_open() ? 1 : 0};
+  const Payload mine{norm_.sum().words(),         mine_,
+                     norm_.first_nonfinite(),     stop_requested_ ? 1 : 0,
+                     windows_.any_open() ? 1 : 0, account_.gradients()};
   std::vector<Payload> all(static_cast<size_t>(comm_.world_size()));
   comm_.all_gather_bytes(&mine, all.data(), sizeof mine, "decide");
+  check_gradients(all);
   merge(all);
   // Every rank has got here: where none holds a view, all epochs are closed, and writes need no handshake.
   if (std::none_of(all.begin(), all.end(), [](const Payload& p) { return p.has_open_window != 0; }))
@@ -63,6 +70,25 @@ const ddh_step_block& Step::decide() {
   if (block_.skip == 0) count_updates();
   decided_ = true;
   return block_;
+}
+
+// Every rank sees the same sum, so all of them come to the detailed exchange, or none.
+void Step::check_gradients(const std::vector<Payload>& all) const {
+  uint64_t counted = 0;
+  for (const Payload& p : all) counted += p.counted;
+  if (counted == account_.expected_gradients()) return;
+  const std::vector<Cover::Param>& mine = account_.gradient_cover().params();
+  std::vector<Cover::Param> every(mine.size() * all.size()), sum(mine.size());
+  comm_.all_gather_bytes(mine.data(), every.data(), mine.size() * sizeof(Cover::Param), "counted gradients");
+  for (size_t i = 0; i < every.size(); ++i) sum[i % mine.size()] += every[i];
+  account_.fail_gradients(sum);
+}
+
+void Step::require_done() const {
+  if (!refusal_.empty()) ddh::fail(DDH_FAILED_PRECONDITION, "the strategy went on after a refusal: ", refusal_);
+  if (!decided_)
+    ddh::fail(DDH_FAILED_PRECONDITION, "returned without ddh.optim decide in step ", block_.step,
+              "; fix the strategy: it calls decide once in every step");
 }
 
 // Sums over the ranks in rank order, the same on every rank.
@@ -109,6 +135,7 @@ void Step::require_decided(const char* call) const {
 
 void Step::prepare(const ddh_optim_shard& shard, int32_t replica_index, int32_t replica_count, ddh_stream* stream) {
   require_decided("prepare");
+  check_shard_of(shard);
   if (block_.skip != 0 || !param_sums_.needed()) return;
   const ClockSpan span(comm_.clock(), DDH_SPAN_OPTIM);
   // The sums are the host's: it waits for them.
@@ -127,23 +154,32 @@ void Step::sum_norms() {
 
 void Step::update(const ddh_optim_shard& shard, ddh_stream* stream) {
   require_decided("update");
+  check_shard_of(shard);
   if (block_.skip != 0) return;
+  account_.add_update({shard.ranges, shard.n_ranges});
   if (!needs_.empty()) check_needs(shard);
   const ClockSpan span(comm_.clock(), DDH_SPAN_OPTIM);
-  if (device_.is_host_memory()) return update_now(shard, block_, param_steps_, stream);
+  if (device_.is_host_memory()) return update_now(shard, block_, param_steps_, stream, call_);
   ShardCopy mine(shard, *optimizer_, optimizer_inst_);
   const ddh::Accesses accesses = mine.accesses();
   ddh::run_on_stream(device_.streams(), device_.context(), stream, accesses, "the optimizer's update",
                      [this, mine = std::move(mine), block = block_, steps = param_steps_, stream] {
-                       update_now(mine.shard(), block, steps, stream);
+                       update_now(mine.shard(), block, steps, stream, call_.unrecorded());
                      });
   if (param_sums_.needed()) device_.synchronize(stream);  // totals are of this step
 }
 
 void Step::update_now(const ddh_optim_shard& shard, const ddh_step_block& block, const std::vector<int64_t>& steps,
-                      ddh_stream* stream) const {
+                      ddh_stream* stream, const PluginCaller& call) const {
   const ddh_update_args args{sizeof(ddh_update_args), 0, &shard, &block, steps.data(), stream, param_sums_.totals()};
-  ddh::call(optimizer_->update, optimizer_inst_, &args);
+  call(PluginCall::kUpdate, optimizer_->update, optimizer_inst_, &args);
+}
+
+void Step::check_shard_of(const ddh_optim_shard& shard) const {
+  check_shard(shard, model_, account_, optimizer_->slot_count(optimizer_inst_), [&](uint32_t slot, int32_t param) {
+    return !DDH_CAN(optimizer_, ddh_optimizer_api, slot_used) ||
+           optimizer_->slot_used(optimizer_inst_, slot, param) != 0;
+  });
 }
 
 // A strategy that ignores the optimizer's needs gets a sentence, never a wrong number.

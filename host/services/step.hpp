@@ -10,6 +10,7 @@
 #include "ddh/ddh.h"
 #include "numerics/gradient_norm.hpp"
 #include "services/param_sums.hpp"
+#include "services/step_account.hpp"
 #include "services/windows.hpp"
 
 namespace ddhost {
@@ -44,10 +45,12 @@ class Step final : public NormSink {
         windows_(windows),
         model_(model),
         settings_(settings),
+        account_(model),
         param_steps_(model.n_params, 0) {}
 
   // `table` and `inst` outlive this object; the optimizer is attached to the model.
-  void set_optimizer(ddh_inst* inst, const ddh_optimizer_api* table);
+  void set_optimizer(ddh_inst* inst, const ddh_optimizer_api* table,
+                     const PluginCaller& caller = PluginCaller("the optimizer"));
   [[nodiscard]] const ddh_optimizer_api& optimizer() const { return *optimizer_; }
   [[nodiscard]] ddh_inst* optimizer_inst() const { return optimizer_inst_; }
 
@@ -59,6 +62,7 @@ class Step final : public NormSink {
   }
 
   void add_gradient(const float* grad, uint64_t begin, uint64_t numel, std::span<const ddh_range> ranges) override {
+    account_.add_gradient(begin, numel, ranges);
     norm_.add(grad, begin, numel, ranges);
   }
   // An exchange sums gradients in this step.
@@ -70,6 +74,15 @@ class Step final : public NormSink {
   void sum_norms();
   void update(const ddh_optim_shard& shard, ddh_stream* stream);
 
+  // After the strategy's step returned without an error: throws unless it decided, and where it went on after a refusal.
+  void require_done() const;
+  [[nodiscard]] const StepAccount& account() const { return account_; }
+  [[nodiscard]] const PluginCaller& optimizer_caller() const { return call_; }
+  // A call of ddh.optim was refused; the first one of a step is kept.
+  void note_refusal(const std::string& sentence) {
+    if (refusal_.empty()) refusal_ = sentence;
+  }
+
   [[nodiscard]] const ddh_step_block& block() const { return block_; }
   [[nodiscard]] const StepOutcome& outcome() const { return outcome_; }
   [[nodiscard]] const std::vector<int64_t>& param_steps() const { return param_steps_; }
@@ -79,9 +92,11 @@ class Step final : public NormSink {
   void merge(const std::vector<Payload>& all);
   void count_updates();
   void require_decided(const char* call) const;
+  void check_gradients(const std::vector<Payload>& all) const;
   void check_needs(const ddh_optim_shard& shard) const;
+  void check_shard_of(const ddh_optim_shard& shard) const;
   void update_now(const ddh_optim_shard& shard, const ddh_step_block& block, const std::vector<int64_t>& steps,
-                  ddh_stream* stream) const;
+                  ddh_stream* stream, const PluginCaller& call) const;
 
   const Comm& comm_;
   Device& device_;
@@ -90,11 +105,14 @@ class Step final : public NormSink {
   const StepSettings settings_;
   ddh_inst* optimizer_inst_ = nullptr;
   const ddh_optimizer_api* optimizer_ = nullptr;
+  PluginCaller call_;           // of the optimizer
   std::vector<int32_t> needs_;  // per parameter; empty: the optimizer works element by element
   ParamSums param_sums_;
 
   int32_t program_ = 0;
   GradientNorm norm_;
+  StepAccount account_;
+  std::string refusal_;
   MetricSums mine_;
   bool stop_requested_ = false;
   bool decided_ = false;

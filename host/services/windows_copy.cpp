@@ -111,7 +111,7 @@ class CopyWindow final : public ddh_window {
     c.send = in_place ? segment() : host_view + my_offset_bytes();
     c.recv = host_view;
     if (!in_place) staging_.fetch(host_view + my_offset_bytes(), segment(), my_bytes, stream);
-    ddh::call(comm_.backend()->all_gather, comm_.inst(), &c);
+    comm_.call(PluginCall::kAllGather, comm_.backend()->all_gather, &c);
     staging_.store(view_, host_view, all_bytes, stream);
     committed_.set(stream);  // for opens on other streams
     gathered_epoch_ = epoch_;
@@ -123,8 +123,8 @@ class CopyWindow final : public ddh_window {
     const bool has_nan = dtype_ == DDH_F32 || dtype_ == DDH_BF16 || dtype_ == DDH_F16 || dtype_ == DDH_F64;
     if (poison_ && has_nan) {
       const Device& device = staging_.device();
-      ddh::call(device.flatops().fill, device.context(), view_, dtype_, segments_.total,
-                std::numeric_limits<double>::quiet_NaN(), stream);
+      device.call()(PluginCall::kDeviceWork, device.flatops().fill, device.context(), view_, dtype_, segments_.total,
+                    std::numeric_limits<double>::quiet_NaN(), stream);
     }
     view_ = nullptr;
   }
@@ -181,7 +181,7 @@ class CopyExchange final : public ddh_exchange {
     ddh_coll c = pieces(comm_, group_, DDH_F32, segments, name_);
     c.send = host_all;
     c.recv = host_mine;
-    ddh::call(comm_.backend()->reduce_scatter, comm_.inst(), &c);
+    comm_.call(PluginCall::kReduceScatter, comm_.backend()->reduce_scatter, &c);
 
     float* const mine = buffer() + segments.my_offset;
     float* const dst = args.dst != nullptr ? args.dst : mine;
@@ -195,7 +195,7 @@ class CopyExchange final : public ddh_exchange {
       staging_.wait();
       c.send = host_mine;
       c.recv = host_all;
-      ddh::call(comm_.backend()->all_gather, comm_.inst(), &c);
+      comm_.call(PluginCall::kAllGather, comm_.backend()->all_gather, &c);
       staging_.store(buffer(), host_all, all_bytes, stream);
     }
     reduced_.set(stream);
@@ -212,7 +212,7 @@ class CopyExchange final : public ddh_exchange {
       if (dst != mine) device.copy(dst, DDH_MEM_DEVICE, mine, DDH_MEM_DEVICE, bytes, stream);
       return;
     }
-    ddh::call(device.flatops().add, device.context(), dst, mine, numel, stream);
+    device.call()(PluginCall::kDeviceWork, device.flatops().add, device.context(), dst, mine, numel, stream);
     if ((flags & DDH_REDUCE_TO_ALL) != 0 && dst != mine)
       device.copy(mine, DDH_MEM_DEVICE, dst, DDH_MEM_DEVICE, bytes, stream);
     if ((flags & (DDH_REDUCE_NORM | DDH_REDUCE_TO_ALL)) != 0) staging_.fetch(host_mine, dst, bytes, stream);
