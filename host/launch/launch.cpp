@@ -44,6 +44,11 @@ void flush_output() {
 
 std::string signal_text(int number) { return ddh::str("signal ", number, " (", ::strsignal(number), ")"); }
 
+// A signal that a process brings upon itself.
+bool is_fault(int number) {
+  return number == SIGSEGV || number == SIGBUS || number == SIGFPE || number == SIGILL || number == SIGABRT;
+}
+
 class Supervisor {
  public:
   Supervisor(const LaunchArgs& args, Progress& progress, SignalWatch& signals, std::vector<Fd> sockets)
@@ -142,19 +147,26 @@ class Supervisor {
     end_.failed = true;
     if (!killing_ && end_.death.empty() && !has_own_failure(progress_, args_.world_size)) {
       const std::string who = ddh::str("rank ", rank, " (pid ", children_[static_cast<size_t>(rank)].pid, ")");
-      const std::string place = progress_.place(rank);
-      const std::string where =
-          ddh::str(place.empty() ? "" : " in ", place, " at step ", progress_.step(rank), "; the run has ended");
+      const std::string where = places(rank);
+      const std::string end = ddh::str(" at step ", progress_.step(rank), "; the run has ended");
       if (WIFSIGNALED(status))
-        end_.death = who + " was killed by " + signal_text(WTERMSIG(status)) + where;
+        end_.death = who + " was killed by " + signal_text(WTERMSIG(status)) + where + end +
+                     (!where.empty() && is_fault(WTERMSIG(status)) ? "; fix the plugin" : "");
       else if (WEXITSTATUS(status) == 0)
-        end_.death = who + " ended without finishing the run (exit code 0)" + where +
+        end_.death = who + " ended without finishing the run (exit code 0)" + where + end +
                      "; a plugin must not end the process, fix it";
       else if (progress_.failure(rank).order == 0)
-        end_.death = ddh::str(who, " ended with exit code ", WEXITSTATUS(status), " and no reason", where);
+        end_.death = ddh::str(who, " ended with exit code ", WEXITSTATUS(status), " and no reason", where, end);
     }
     kv_.abort(ddh::str("rank ", rank, " has ended with an error"));
     set_deadline(args_.grace);
+  }
+
+  // " in step of strategy 'x'"; which of the rank's threads ended it is not known.
+  [[nodiscard]] std::string places(int rank) const {
+    const std::string main = progress_.place(rank), data = progress_.place(rank, RankThread::kData);
+    if (main.empty() && data.empty()) return "";
+    return ddh::str(" in ", main, main.empty() || data.empty() ? "" : ", its data thread in ", data);
   }
 
   void set_deadline(std::chrono::milliseconds from_now) {
