@@ -9,6 +9,7 @@
 #include <iostream>
 
 #include "cli/command_line.hpp"
+#include "cli/load_guard.hpp"
 #include "cli/prepare.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "device/cpu/device.hpp"
@@ -33,7 +34,8 @@ int train(const CommandLine& line, Registry& registry) {
     return 0;
   }
   make_run_folder(plan);
-  const LaunchArgs args{plan.world_size, plan.ranks_per_node, plan.ranks_are_threads};
+  LaunchArgs args{plan.world_size, plan.ranks_per_node, plan.ranks_are_threads};
+  args.watchdog = watchdog_limits(plan.config);
   const Outcome outcome = launch(args, [&plan](const RankSeat& seat) { return run_rank(plan, seat); });
   if (!outcome.sentence.empty()) print_sentence(outcome.sentence);
   if (outcome.exit_code != 0) leave_unused_folder(plan);

@@ -78,97 +78,132 @@ void together(const Comm& comm, const char* label, Body&& body) {
   }
 }
 
-std::vector<ddh_state_entry> state_of(ddh_inst* strategy, const ddh_strategy_api& table) {
-  uint32_t n = 0;
-  ddh::call(table.state, strategy, nullptr, sizeof(ddh_state_entry), &n);
-  std::vector<ddh_state_entry> entries(n);
-  ddh::call(table.state, strategy, entries.data(), sizeof(ddh_state_entry), &n);
-  return entries;
-}
+// Writes one entry in fp32, whatever the rank keeps. Values that are not finite never get into a file.
+class EntryWriter {
+ public:
+  EntryWriter(const File& file, const StateSource& source, Staging& staging, const std::string& nonfinite_reason)
+      : file_(file), source_(source), staging_(staging), nonfinite_reason_(nonfinite_reason) {}
 
-void check_entry(const ddh_state_entry& e, const ddh_model_desc& model) {
-  const bool is_param = e.param >= 0 && static_cast<uint32_t>(e.param) < model.n_params;
-  const bool is_there = e.data != nullptr || e.memory == DDH_MEM_FILE;
-  const bool is_readable = is_there && (e.dtype == DDH_F32 || e.dtype == DDH_BF16 || e.dtype == DDH_F16);
-  if (is_param && is_readable && e.offset <= model.params[e.param]->numel &&
-      e.numel <= model.params[e.param]->numel - e.offset) {
-    return;
+  // `index`: of the entry in the list. What has no pointer comes through a buffer, piece by piece.
+  void write(uint64_t file_offset, const ddh_state_entry& entry, uint32_t index) const {
+    const uint64_t width = ddh_dtype_bytes(entry.dtype);
+    if (entry.data != nullptr)
+      return write_values(file_offset, entry, staging_.readable(entry.data, entry.numel * width, nullptr));
+    if (!DDH_CAN(&source_.table, ddh_strategy_api, state_read))
+      source_.strategy.caller().blame(PluginCall::kState, {},
+                                      "has entries without a pointer, but there is no state_read");
+    constexpr uint64_t kPieceNumel = uint64_t{4} << 20;
+    std::vector<char> values(std::min(kPieceNumel, entry.numel) * width);
+    ddh_state_entry piece = entry;
+    piece.data = values.data();
+    for (uint64_t done = 0; done < entry.numel; done += piece.numel) {
+      piece.numel = std::min(kPieceNumel, entry.numel - done);
+      piece.offset = entry.offset + done;
+      source_.strategy.call(PluginCall::kStateRead, source_.table.state_read, index, done, piece.numel, piece.data);
+      write_values(file_offset + done * sizeof(float), piece, values.data());
+    }
   }
-  ddh::fail(DDH_INTERNAL, "the strategy describes its state wrongly: elements ", e.offset, " to ", e.offset + e.numel,
-            " of parameter ", e.param, ", dtype ", e.dtype, "; report this to the strategy's author");
-}
 
-// A parameter in the file.
-struct Tensor {
-  uint64_t offset;  // bytes, of its first element
-  int32_t dtype;    // as the model stores it
-  bool overflows = false;
-};
+  // A parameter in the file.
+  struct Tensor {
+    uint64_t offset;  // bytes, of its first element
+    int32_t dtype;    // as the model stores it
+    bool overflows = false;
+  };
 
-// Of `values`, which are finite, some are too large for fp16.
-bool overflows_f16(const float* values, const void* rounded, uint64_t numel) {
-  std::array<float, cpu::kChunkNumel> back{};
-  cpu::cast(back.data(), DDH_F32, rounded, DDH_F16, numel);
-  return cpu::any_nonfinite(back.data(), numel) && !cpu::any_nonfinite(values, numel);
-}
-
-// In the tensor's dtype, whatever the rank keeps: rounded to nearest even.
-void write_values(const File& file, Tensor& tensor, uint64_t first, const ddh_state_entry& e,
-                  const char* entry_values) {
-  const uint64_t bytes = ddh_dtype_bytes(tensor.dtype), at = tensor.offset + first * bytes;
-  if (e.dtype == tensor.dtype) return file.write_at(at, entry_values, e.numel * bytes);
-  std::array<float, cpu::kChunkNumel> values{}, rounded{};
-  cpu::for_each_chunk(e.numel, [&](uint64_t begin, uint64_t numel) {
-    cpu::cast(values.data(), DDH_F32, entry_values + begin * ddh_dtype_bytes(e.dtype), e.dtype, numel);
-    cpu::cast(rounded.data(), tensor.dtype, values.data(), DDH_F32, numel);
-    if (tensor.dtype == DDH_F16 && overflows_f16(values.data(), rounded.data(), numel)) tensor.overflows = true;
-    file.write_at(at + begin * bytes, rounded.data(), numel * bytes);
-  });
-}
-
-// One entry; what has no pointer comes through a buffer, piece by piece.
-void write_entry(const File& file, Tensor& tensor, const ddh_state_entry& entry, uint32_t index, ddh_inst* strategy,
-                 const ddh_strategy_api& table, Staging& staging) {
-  if (entry.data != nullptr) {
-    const uint64_t bytes = entry.numel * ddh_dtype_bytes(entry.dtype);
-    return write_values(file, tensor, entry.offset, entry, staging.readable(entry.data, bytes, nullptr));
+  // Of `values`, which are finite, some are too large for fp16.
+  bool overflows_f16(const float* values, const void* rounded, uint64_t numel) {
+    std::array<float, cpu::kChunkNumel> back{};
+    cpu::cast(back.data(), DDH_F32, rounded, DDH_F16, numel);
+    return cpu::any_nonfinite(back.data(), numel) && !cpu::any_nonfinite(values, numel);
   }
-  if (!DDH_CAN(&table, ddh_strategy_api, state_read))
-    ddh::fail(DDH_UNIMPLEMENTED, "the strategy has state without a pointer, but no state_read; mend the plugin");
-  constexpr uint64_t kPieceNumel = uint64_t{4} << 20;
-  std::vector<char> values(std::min(kPieceNumel, entry.numel) * ddh_dtype_bytes(entry.dtype));
-  ddh_state_entry piece = entry;
-  piece.data = values.data();
-  for (uint64_t done = 0; done < entry.numel; done += piece.numel) {
-    piece.numel = std::min(kPieceNumel, entry.numel - done);
-    ddh::call(table.state_read, strategy, index, done, piece.numel, piece.data);
-    write_values(file, tensor, entry.offset + done, piece, values.data());
-  }
-}
 
-// A hole would be read as zeros by whoever loads the file.
-void check_complete(const Comm& comm, const ddh_model_desc& model, uint64_t mine) {
-  std::vector<uint64_t> written(static_cast<size_t>(comm.world_size()));
-  comm.all_gather_bytes(&mine, written.data(), sizeof mine, "export: count");
-  uint64_t total = 0, expected = 0;
-  for (const uint64_t n : written) total += n;
-  for (uint32_t p = 0; p < model.n_params; ++p) expected += model.params[p]->numel;
-  if (total == expected) return;
-  ddh::fail(DDH_INTERNAL, "the strategy described ", total, " of ", expected,
-            " elements of the parameters; the file is not written; report this to the strategy's author");
-}
+  // Writes entries in the tensors' dtypes, whatever the rank keeps. Values that are not finite never get into a file.
+  class EntryWriter {
+   public:
+    EntryWriter(const File& file, const StateSource& source, Staging& staging, const std::string& nonfinite_reason)
+        : file_(file), source_(source), staging_(staging), nonfinite_reason_(nonfinite_reason) {}
 
-void write_buffers(const File& file, const ddh_model_desc& model, const SafetensorsPlan& plan, Staging& staging) {
-  for (uint32_t b = 0; b < model.n_buffers; ++b) {
-    const ddh_buffer_desc& buffer = *model.buffers[b];
-    file.write_at(plan.file_offsets[model.n_params + b], buffer_values(buffer, staging), bytes_of(buffer));
+    // `index`: of the entry in the list. What has no pointer comes through a buffer, piece by piece.
+    void write(Tensor& tensor, const ddh_state_entry& entry, uint32_t index) const {
+      const uint64_t width = ddh_dtype_bytes(entry.dtype);
+      if (entry.data != nullptr)
+        return write_values(tensor, entry, staging_.readable(entry.data, entry.numel * width, nullptr));
+      if (!DDH_CAN(&source_.table, ddh_strategy_api, state_read))
+        source_.strategy.caller().blame(PluginCall::kState, {},
+                                        "has entries without a pointer, but there is no state_read");
+      constexpr uint64_t kPieceNumel = uint64_t{4} << 20;
+      std::vector<char> values(std::min(kPieceNumel, entry.numel) * width);
+      ddh_state_entry piece = entry;
+      piece.data = values.data();
+      for (uint64_t done = 0; done < entry.numel; done += piece.numel) {
+        piece.numel = std::min(kPieceNumel, entry.numel - done);
+        piece.offset = entry.offset + done;
+        source_.strategy.call(PluginCall::kStateRead, source_.table.state_read, index, done, piece.numel, piece.data);
+        write_values(tensor, piece, values.data());
+      }
+    }
+
+   private:
+    // Rounded to nearest even where the tensor's dtype is shorter.
+    void write_values(Tensor& tensor, const ddh_state_entry& e, const char* entry_values) const {
+      const uint64_t bytes = ddh_dtype_bytes(tensor.dtype), at = tensor.offset + e.offset * bytes;
+      std::array<float, cpu::kChunkNumel> values{}, rounded{};
+      cpu::for_each_chunk(e.numel, [&](uint64_t begin, uint64_t numel) {
+        const char* const from = entry_values + begin * ddh_dtype_bytes(e.dtype);
+        const void* to_write = from;
+        const float* as_floats = reinterpret_cast<const float*>(from);
+        if (e.dtype != DDH_F32) {
+          cpu::cast(values.data(), DDH_F32, from, e.dtype, numel);
+          as_floats = values.data();
+        }
+        require_finite(e, begin, as_floats, numel);
+        if (e.dtype != tensor.dtype) {
+          cpu::cast(rounded.data(), tensor.dtype, as_floats, DDH_F32, numel);
+          to_write = rounded.data();
+          if (tensor.dtype == DDH_F16 && overflows_f16(as_floats, rounded.data(), numel)) tensor.overflows = true;
+        }
+        file_.write_at(at + begin * bytes, to_write, numel * bytes);
+      });
+    }
+    void require_finite(const ddh_state_entry& e, uint64_t begin, const float* values, uint64_t numel) const {
+      const std::optional<uint64_t> at = first_nonfinite(values, numel);
+      if (!at) return;
+      ddh::fail(DDH_DATA_LOSS, "the weights are not written: parameter ", param_text(source_.model, e.param),
+                " is not finite from element ", e.offset + begin + *at, " on: ", nonfinite_reason_);
+    }
+
+    const File& file_;
+    const StateSource& source_;
+    Staging& staging_;
+    const std::string& nonfinite_reason_;
+  };
+
+  // A hole would be read as zeros by whoever loads the file.
+  void check_complete(const Comm& comm, const ddh_model_desc& model, uint64_t mine) {
+    std::vector<uint64_t> written(static_cast<size_t>(comm.world_size()));
+    comm.all_gather_bytes(&mine, written.data(), sizeof mine, "export: count");
+    uint64_t total = 0, expected = 0;
+    for (const uint64_t n : written) total += n;
+    for (uint32_t p = 0; p < model.n_params; ++p) expected += model.params[p]->numel;
+    if (total == expected) return;
+    ddh::fail(DDH_INTERNAL, "the strategy described ", total, " of ", expected,
+              " elements of the parameters; the file is not written; report this to the strategy's author");
   }
-}
+
+  void write_buffers(const File& file, const ddh_model_desc& model, const SafetensorsPlan& plan, Staging& staging) {
+    for (uint32_t b = 0; b < model.n_buffers; ++b) {
+      const ddh_buffer_desc& buffer = *model.buffers[b];
+      file.write_at(plan.file_offsets[model.n_params + b], buffer_values(buffer, staging), bytes_of(buffer));
+    }
+  }
 
 }  // namespace
 
-std::vector<std::string> export_params(const std::string& path, const ddh_model_desc& model, ddh_inst* strategy,
-                                       const ddh_strategy_api& strategy_table, const Comm& comm, Staging& staging) {
+std::vector<std::string>
+export_params(const std::string& path, const StateSource& source, const Comm& comm, Staging& staging,
+              const std::string& nonfinite_reason) {
+  const ddh_model_desc& model = source.model;
   std::vector<SafetensorsPlan::Item> items;
   for (uint32_t p = 0; p < model.n_params; ++p) {
     const ddh_param_desc& d = *model.params[p];
@@ -192,15 +227,14 @@ std::vector<std::string> export_params(const std::string& path, const ddh_model_
     together(comm, "export: write", [&] {
       const File file(part, O_WRONLY);
       staging.device().synchronize(nullptr);  // the last updates
-      const std::vector<ddh_state_entry> entries = state_of(strategy, strategy_table);
+      const std::vector<ddh_state_entry> entries = state_entries(source);
+      const EntryWriter writer(file, source, staging, nonfinite_reason);
       std::vector<Tensor> tensors;
       for (uint32_t p = 0; p < model.n_params; ++p) tensors.push_back({plan.file_offsets[p], model.params[p]->dtype});
       for (size_t i = 0; i < entries.size(); ++i) {
         const ddh_state_entry& e = entries[i];
         if (e.kind != DDH_STATE_PARAM || e.replica_index != 0) continue;
-        check_entry(e, model);
-        write_entry(file, tensors[static_cast<size_t>(e.param)], e, static_cast<uint32_t>(i), strategy, strategy_table,
-                    staging);
+        writer.write(tensors[static_cast<size_t>(e.param)], e, static_cast<uint32_t>(i));
         mine += e.numel;
       }
       for (uint32_t p = 0; p < model.n_params; ++p) {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ddh/ddh.h"
+#include "checkpoint/state_entries.hpp"
 #include "services/comm.hpp"
 #include "services/staging.hpp"
 
@@ -14,9 +14,10 @@ namespace ddhost {
 
 // Every rank writes what it owns (replica 0) at its final place, and rank 0 its buffers; the file gets its name when it is
 // whole. Parameters are stored in the dtype that the model says (ddh_param_desc.dtype). Every rank throws ddh::Error when
-// one of them fails, and the half-written file is removed. [collective] Gives this rank's warnings: what the stored dtype can't hold.
-[[nodiscard]] std::vector<std::string> export_params(const std::string& path, const ddh_model_desc& model,
-                                                     ddh_inst* strategy, const ddh_strategy_api& strategy_table,
-                                                     const Comm& comm, Staging& staging);
+// one of them fails, and the half-written file is removed. Values that are not finite are such a failure, for which
+// `nonfinite_reason` says who made them so. Gives this rank's warnings: what the stored dtype can't hold. [collective]
+[[nodiscard]] std::vector<std::string> export_params(const std::string& path, const StateSource& source,
+                                                     const Comm& comm, Staging& staging,
+                                                     const std::string& nonfinite_reason);
 
 }  // namespace ddhost

@@ -15,6 +15,7 @@
 #include <optional>
 #include <thread>
 
+#include "cli/load_guard.hpp"
 #include "config/optimizer_sections.hpp"
 #include "ddh/kind/comm.h"
 #include "ddh/kind/device.h"
@@ -47,6 +48,8 @@ std::vector<Role> roles_of(RunPlan& plan) {
 Plugin find_plugin(const UserConfig& user, const Config& config, Registry& registry, const Role& role) {
   const std::string key = role.section + ".plugin";
   const Wish* wish = user.find(key);
+  const LoadGuard guard(ddh::str("loading ", kind_name(role.kind), " '", config.text(key), "'"),
+                        watchdog_limits(config));
   return registry.find(role.kind, config.text(key), wish == nullptr ? fs::current_path() : wish->base);
 }
 

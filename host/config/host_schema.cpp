@@ -35,6 +35,10 @@ constexpr const char* kRun = R"json({"properties": {
     "description": "draw from so many of the most likely items; 0: from all"},
   "sample_condition": {"type": ["integer", "null"], "default": null, "minimum": 0,
     "description": "index of a sample of the eval program (an image, points) to make the text for; null: none"},
+  "watchdog": {"type": "number", "default": 10, "minimum": 0, "maximum": 1000000, "x-unit": "s",
+    "description": "name the rank, plugin and call that the others wait for after so long, then after twice as long; 0: off"},
+  "watchdog_abort": {"type": "number", "default": 300, "minimum": 0, "maximum": 1000000, "x-unit": "s",
+    "description": "end the run when one call of a plugin lasts longer; 0: never"},
   "quiet": {"type": "boolean", "default": false, "description": "print warnings and errors only"}
 }})json";
 

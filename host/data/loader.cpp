@@ -1,12 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data/loader.hpp"
 
-#include "ddh/sdk/plugin.hpp"
+#include <unistd.h>
+
+#include <cmath>
 
 namespace ddhost {
+namespace {
 
-Batch make_batch(ddh_inst* model, const ddh_model_api& table, const BatchPlace& place,
-                 const std::vector<int64_t>& samples) {
+void check_info(const PluginCaller& caller, const ddh_batch* batch, const ddh_batch_info& info) {
+  if (batch == nullptr) caller.blame(PluginCall::kBatchCreate, {}, "gave no batch");
+  if (!std::isfinite(info.loss_count) || info.loss_count < 0)
+    caller.blame(PluginCall::kBatchCreate, {}, "says that ", info.loss_count,
+                 " targets of the loss count (loss_count), which is no number of targets");
+}
+
+}  // namespace
+
+Batch make_batch(ddh_inst* model, const ddh_model_api& table, const PluginCaller& caller, const PluginCaller& main,
+                 const BatchPlace& place, const std::vector<int64_t>& samples) {
   const ddh_batch_args args{sizeof(ddh_batch_args),
                             place.program,
                             place.step,
@@ -17,12 +29,14 @@ Batch make_batch(ddh_inst* model, const ddh_model_api& table, const BatchPlace& 
   ddh_batch* batch = nullptr;
   ddh_batch_info info{};
   info.struct_size = sizeof info;
-  ddh::call(table.batch_create, model, &args, &batch, &info);
-  return {model, &table, batch, info};
+  caller(PluginCall::kBatchCreate, table.batch_create, model, &args, &batch, &info);
+  check_info(caller, batch, info);
+  return {model, &table, main, batch, info};
 }
 
-Loader::Loader(ddh_inst* model, const ddh_model_api& table, const TrainOrder& order, Range range)
-    : model_(model), table_(table), order_(order), range_(range), worker_([this] { work(); }) {}
+Loader::Loader(ddh_inst* model, const ddh_model_api& table, const BatchCallers& callers, const TrainOrder& order,
+               Range range)
+    : model_(model), table_(table), callers_(callers), order_(order), range_(range), worker_([this] { work(); }) {}
 
 Loader::~Loader() {
   {
@@ -46,12 +60,13 @@ Batch Loader::next(Clock& clock) {
 }
 
 void Loader::work() {
+  callers_.data.note_thread(::gettid());
   try {
     for (int64_t step = range_.first_step; step <= range_.last_step; ++step) {
       for (uint64_t m = 0; m < range_.grad_accum_steps; ++m) {
         const auto global = static_cast<int64_t>(m * range_.world_size + range_.rank);
-        Batch batch =
-            make_batch(model_, table_, {order_.program(step), step, m, global}, order_.samples(step, m, range_.rank));
+        Batch batch = make_batch(model_, table_, callers_.data, callers_.main, {order_.program(step), step, m, global},
+                                 order_.samples(step, m, range_.rank));
         std::unique_lock lock(mutex_);
         changed_.wait(lock, [this] { return stop_ || ready_.size() < kAhead; });
         if (stop_) return;

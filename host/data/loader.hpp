@@ -14,6 +14,7 @@
 
 #include "data/train_order.hpp"
 #include "ddh/ddh.h"
+#include "plugin/plugin_caller.hpp"
 #include "services/clock.hpp"
 
 namespace ddhost {
@@ -22,19 +23,27 @@ namespace ddhost {
 class Batch {
  public:
   Batch() = default;
-  Batch(ddh_inst* model, const ddh_model_api* table, ddh_batch* batch, ddh_batch_info info)
-      : model_(model), table_(table), batch_(batch), info_(info) {}
+  // `caller`: of the thread that destroys it.
+  Batch(ddh_inst* model, const ddh_model_api* table, const PluginCaller& caller, ddh_batch* batch, ddh_batch_info info)
+      : model_(model), table_(table), caller_(caller), batch_(batch), info_(info) {}
   Batch(Batch&& other) noexcept
-      : model_(other.model_), table_(other.table_), batch_(std::exchange(other.batch_, nullptr)), info_(other.info_) {}
+      : model_(other.model_),
+        table_(other.table_),
+        caller_(other.caller_),
+        batch_(std::exchange(other.batch_, nullptr)),
+        info_(other.info_) {}
   Batch& operator=(Batch&& other) noexcept {
     std::swap(model_, other.model_);
     std::swap(table_, other.table_);
+    std::swap(caller_, other.caller_);
     std::swap(batch_, other.batch_);
     std::swap(info_, other.info_);
     return *this;
   }
   ~Batch() {
-    if (batch_ != nullptr) table_->batch_destroy(model_, batch_);
+    if (batch_ == nullptr) return;
+    const PluginCaller::Entered entered = caller_.enter(PluginCall::kBatchDestroy);
+    table_->batch_destroy(model_, batch_);
   }
   [[nodiscard]] ddh_batch* get() const { return batch_; }
   [[nodiscard]] const ddh_batch_info& info() const { return info_; }
@@ -42,6 +51,7 @@ class Batch {
  private:
   ddh_inst* model_ = nullptr;
   const ddh_model_api* table_ = nullptr;
+  PluginCaller caller_;
   ddh_batch* batch_ = nullptr;
   ddh_batch_info info_{};
 };
@@ -54,9 +64,14 @@ struct BatchPlace {
   int64_t global_micro_batch;
 };
 
-// Makes one batch, on the calling thread.
-Batch make_batch(ddh_inst* model, const ddh_model_api& table, const BatchPlace& place,
-                 const std::vector<int64_t>& samples);
+// How a model is asked for batches: on the thread that prepares them, and on the main thread.
+struct BatchCallers {
+  PluginCaller data, main;
+};
+
+// Makes one batch, on the calling thread, which is `caller`'s; it is destroyed on the main thread.
+Batch make_batch(ddh_inst* model, const ddh_model_api& table, const PluginCaller& caller, const PluginCaller& main,
+                 const BatchPlace& place, const std::vector<int64_t>& samples);
 
 class Loader {
  public:
@@ -65,7 +80,8 @@ class Loader {
     uint64_t grad_accum_steps;
     uint64_t rank, world_size;
   };
-  Loader(ddh_inst* model, const ddh_model_api& table, const TrainOrder& order, Range range);
+  Loader(ddh_inst* model, const ddh_model_api& table, const BatchCallers& callers, const TrainOrder& order,
+         Range range);
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
   ~Loader();
@@ -79,6 +95,7 @@ class Loader {
   static constexpr size_t kAhead = 2;  // batches
   ddh_inst* model_;
   const ddh_model_api& table_;
+  const BatchCallers callers_;
   const TrainOrder& order_;
   const Range range_;
   std::mutex mutex_;

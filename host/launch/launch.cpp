@@ -44,10 +44,19 @@ void flush_output() {
 
 std::string signal_text(int number) { return ddh::str("signal ", number, " (", ::strsignal(number), ")"); }
 
+// A signal that a process brings upon itself.
+bool is_fault(int number) {
+  return number == SIGSEGV || number == SIGBUS || number == SIGFPE || number == SIGILL || number == SIGABRT;
+}
+
 class Supervisor {
  public:
   Supervisor(const LaunchArgs& args, Progress& progress, SignalWatch& signals, std::vector<Fd> sockets)
-      : args_(args), progress_(progress), signals_(signals), kv_(std::move(sockets)) {}
+      : args_(args),
+        progress_(progress),
+        signals_(signals),
+        kv_(std::move(sockets)),
+        watchdog_(progress, args.world_size, args.watchdog) {}
   // Whatever happens here, no rank stays behind.
   ~Supervisor() {
     kill_all();
@@ -68,6 +77,7 @@ class Supervisor {
     reap();
     while (std::any_of(children_.begin(), children_.end(), [](const Child& c) { return c.running; })) {
       wait_for_news();
+      watch();
       if (deadline_ && Clock::now() >= *deadline_) {
         end_.killed_after_stop = end_.stop_signal != 0;
         kill_all();
@@ -82,11 +92,12 @@ class Supervisor {
     std::vector<pollfd> set = kv_.poll_set();
     set.push_back({signals_.fd(), POLLIN, 0});
     int timeout = kv_.timeout_ms();
-    if (deadline_) {
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline_ - Clock::now()).count();
-      const int mine = static_cast<int>(std::max<int64_t>(left, 0));
+    const auto at_most = [&timeout](std::chrono::milliseconds limit) {
+      const int mine = static_cast<int>(std::max<int64_t>(limit.count(), 0));
       timeout = timeout < 0 ? mine : std::min(timeout, mine);
-    }
+    };
+    if (deadline_) at_most(std::chrono::ceil<std::chrono::milliseconds>(*deadline_ - Clock::now()));
+    if (watchdog_.interval()) at_most(*watchdog_.interval());
     if (::poll(set.data(), set.size(), timeout) < 0) {
       if (errno == EINTR) return;
       ddh::fail(DDH_INTERNAL, "the launcher can't wait for its ranks: ", std::strerror(errno));
@@ -110,26 +121,52 @@ class Supervisor {
   }
 
   void reap() {
-    for (size_t rank = 0; rank < children_.size(); ++rank) {
+    for (size_t r = 0; r < children_.size(); ++r) {
+      Child& child = children_[r];
+      const int rank = static_cast<int>(r);
       int status = 0;
-      if (!children_[rank].running || ::waitpid(children_[rank].pid, &status, WNOHANG) != children_[rank].pid) continue;
-      children_[rank].running = false;
-      if (status != 0) failed(static_cast<int>(rank), status);
+      while (child.running && ::waitpid(child.pid, &status, WNOHANG | WUNTRACED | WCONTINUED) == child.pid) {
+        if (WIFSTOPPED(status) || WIFCONTINUED(status)) {
+          watchdog_.set_state(rank, WIFSTOPPED(status) ? Watchdog::RankState::kStopped : Watchdog::RankState::kRunning);
+          continue;
+        }
+        child.running = false;
+        watchdog_.set_state(rank, Watchdog::RankState::kEnded);
+        if (status != 0 || !progress_.is_complete(rank)) failed(rank, status);
+      }
     }
+  }
+
+  void watch() {
+    if (end_.failed || killing_ || !note_watchdog(end_, watchdog_)) return;
+    kv_.abort("the watchdog has ended the run");
+    set_deadline(std::chrono::milliseconds{0});
   }
 
   void failed(int rank, int status) {
     end_.failed = true;
     if (!killing_ && end_.death.empty() && !has_own_failure(progress_, args_.world_size)) {
       const std::string who = ddh::str("rank ", rank, " (pid ", children_[static_cast<size_t>(rank)].pid, ")");
-      const std::string where = ddh::str(" at step ", progress_.step(rank), "; the run has ended");
+      const std::string where = places(rank);
+      const std::string end = ddh::str(" at step ", progress_.step(rank), "; the run has ended");
       if (WIFSIGNALED(status))
-        end_.death = who + " was killed by " + signal_text(WTERMSIG(status)) + where;
+        end_.death = who + " was killed by " + signal_text(WTERMSIG(status)) + where + end +
+                     (!where.empty() && is_fault(WTERMSIG(status)) ? "; fix the plugin" : "");
+      else if (WEXITSTATUS(status) == 0)
+        end_.death = who + " ended without finishing the run (exit code 0)" + where + end +
+                     "; a plugin must not end the process, fix it";
       else if (progress_.failure(rank).order == 0)
-        end_.death = ddh::str(who, " ended with exit code ", WEXITSTATUS(status), " and no reason", where);
+        end_.death = ddh::str(who, " ended with exit code ", WEXITSTATUS(status), " and no reason", where, end);
     }
     kv_.abort(ddh::str("rank ", rank, " has ended with an error"));
     set_deadline(args_.grace);
+  }
+
+  // " in step of strategy 'x'"; which of the rank's threads ended it is not known.
+  [[nodiscard]] std::string places(int rank) const {
+    const std::string main = progress_.place(rank), data = progress_.place(rank, RankThread::kData);
+    if (main.empty() && data.empty()) return "";
+    return ddh::str(" in ", main, main.empty() || data.empty() ? "" : ", its data thread in ", data);
   }
 
   void set_deadline(std::chrono::milliseconds from_now) {
@@ -147,6 +184,7 @@ class Supervisor {
   Progress& progress_;
   SignalWatch& signals_;
   KvServer kv_;
+  Watchdog watchdog_;
   std::vector<Child> children_;
   RunEnd end_;
   bool killing_ = false;
@@ -161,6 +199,7 @@ class Supervisor {
   signals.leave_to_launcher();
   KvClient kv(std::move(socket));
   RankSeat seat = make_seat(args, rank, kv, progress, run_id);
+  progress.lane(rank).set_thread(::gettid());
   const int rc = run_seat(rank_function, seat);
   flush_output();
   ::_exit(rc);

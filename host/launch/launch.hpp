@@ -13,6 +13,7 @@
 
 #include "launch/kv.hpp"
 #include "launch/progress.hpp"
+#include "launch/watchdog.hpp"
 
 namespace ddhost {
 
@@ -25,6 +26,8 @@ struct RankSeat {
   Kv& kv;
   Progress& progress;
   uint64_t run_id;  // the same on all ranks, different for every run
+
+  [[nodiscard]] RankRecord record() const { return {&progress, rank}; }
 };
 
 // Runs one rank: returns its exit code (0 = success), or throws ddh::Error. DDH_UNAVAILABLE, DDH_ABORTED and
@@ -38,6 +41,7 @@ struct LaunchArgs {
   std::chrono::milliseconds grace{2000};        // after a rank failed, for the others to end by themselves
   std::chrono::milliseconds stop_limit{10000};  // after Ctrl-C, for all ranks to end
   std::chrono::milliseconds echo{1000};  // so soon after a signal a second one is the same, sent to group and process
+  WatchdogLimits watchdog{};
 };
 
 struct Outcome {

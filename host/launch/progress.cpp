@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -16,6 +17,30 @@
 namespace ddhost {
 namespace {
 constexpr size_t kPage = 4096;
+
+// Fills a C string without allocating.
+class Text {
+ public:
+  Text(char* text, size_t capacity) : at_(text), left_(capacity) {
+    if (left_ > 0) *at_ = '\0';
+  }
+  void add(const char* more) {
+    for (; *more != '\0' && left_ > 1; ++more, --left_) *at_++ = *more;
+    if (left_ > 0) *at_ = '\0';
+  }
+  void add(int32_t number) {
+    std::array<char, 12> digits{};
+    size_t first = digits.size() - 1;
+    for (uint32_t n = static_cast<uint32_t>(number < 0 ? 0 : number); first > 0 && (n > 0 || digits[first] == '\0');
+         n /= 10)
+      digits[--first] = static_cast<char>('0' + n % 10);
+    add(&digits[first]);
+  }
+
+ private:
+  char* at_;
+  size_t left_;
+};
 }  // namespace
 
 // The first page.
@@ -24,23 +49,41 @@ struct Progress::World {
   std::atomic<uint32_t> failures{0};
 };
 
-// One page per rank, so that ranks never share a cache line.
+// The names of the model's units, one after the other, for sentences; those that do not fit go by number.
+struct Progress::Units {
+  std::atomic<uint32_t> claimed{0};
+  std::atomic<uint32_t> count{0};  // names that are complete
+  char names[16 * kPage - 64] = {};
+};
+
+// Pages of its own, so that ranks never share a cache line.
 struct alignas(kPage) Progress::Rank {
+  static constexpr size_t kPlugins = 24;
+  static constexpr size_t kNameBytes = 96;
+
   std::atomic<int64_t> step{0};
+  std::atomic<uint32_t> complete{0};
   std::atomic<uint32_t> claimed{0};  // the first failure of the rank takes the slot
   std::atomic<uint32_t> order{0};    // not 0: the slot is complete
   uint32_t caused_by_peer = 0;
   char sentence[kPage - 64] = {};
+  struct alignas(64) Lane {
+    CallLane calls;
+  };
+  Lane lanes[kRankThreads];
+  std::atomic<uint32_t> n_plugins{0};
+  char plugins[kPlugins][kNameBytes] = {};
 };
 
 Progress::Progress(int world_size) : world_size_(world_size) {
   static_assert(std::atomic<int64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
-  static_assert(sizeof(Rank) == kPage && sizeof(World) <= kPage);
-  bytes_ = kPage * (static_cast<size_t>(world_size) + 1);
+  static_assert(std::atomic<uint64_t>::is_always_lock_free && sizeof(Rank) % kPage == 0 && sizeof(World) <= kPage);
+  bytes_ = kPage + sizeof(Units) + sizeof(Rank) * static_cast<size_t>(world_size);
   pages_ = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (pages_ == MAP_FAILED)
     ddh::fail(DDH_RESOURCE_EXHAUSTED, "no memory for the progress of ", world_size, " ranks: ", std::strerror(errno));
   new (pages_) World;
+  new (&units()) Units;
   for (int rank = 0; rank < world_size; ++rank) new (&at(rank)) Rank;
 }
 
@@ -48,10 +91,12 @@ Progress::~Progress() { ::munmap(pages_, bytes_); }
 
 Progress::Rank& Progress::at(int rank) const {
   if (rank < 0 || rank >= world_size_) ddh::fail(DDH_OUT_OF_RANGE, "rank ", rank, " of ", world_size_);
-  return *reinterpret_cast<Rank*>(static_cast<char*>(pages_) + kPage * (static_cast<size_t>(rank) + 1));
+  return *reinterpret_cast<Rank*>(static_cast<char*>(pages_) + kPage + sizeof(Units) +
+                                  sizeof(Rank) * static_cast<size_t>(rank));
 }
 
 Progress::World& Progress::world() const { return *static_cast<World*>(pages_); }
+Progress::Units& Progress::units() const { return *reinterpret_cast<Units*>(static_cast<char*>(pages_) + kPage); }
 
 void Progress::set_step(int rank, int64_t step) { at(rank).step.store(step, std::memory_order_relaxed); }
 int64_t Progress::step(int rank) const { return at(rank).step.load(std::memory_order_relaxed); }
@@ -70,6 +115,90 @@ Progress::Failure Progress::failure(int rank) const {
   const uint32_t order = slot.order.load(std::memory_order_acquire);
   if (order == 0) return {};
   return {slot.sentence, slot.caused_by_peer != 0, order};
+}
+
+void Progress::set_complete(int rank) { at(rank).complete.store(1, std::memory_order_release); }
+bool Progress::is_complete(int rank) const { return at(rank).complete.load(std::memory_order_acquire) != 0; }
+
+CallLane& Progress::lane(int rank, RankThread thread) const {
+  return at(rank).lanes[static_cast<size_t>(thread)].calls;
+}
+
+uint8_t Progress::add_plugin(int rank, std::string_view name) {
+  Rank& page = at(rank);
+  const std::string_view shown = name.substr(0, Rank::kNameBytes - 1);
+  const uint32_t count = page.n_plugins.load(std::memory_order_relaxed);
+  for (uint32_t i = 0; i < count; ++i)
+    if (shown == page.plugins[i]) return static_cast<uint8_t>(i);
+  if (count == Rank::kPlugins) return UINT8_MAX;
+  std::memcpy(page.plugins[count], shown.data(), shown.size());
+  page.n_plugins.store(count + 1, std::memory_order_release);
+  return static_cast<uint8_t>(count);
+}
+
+void Progress::set_unit_names(const char* const* names, size_t count) {
+  Units& to = units();
+  if (to.claimed.exchange(1) != 0) return;
+  size_t used = 0;
+  uint32_t kept = 0;
+  for (; kept < count; ++kept) {
+    const size_t bytes = std::strlen(names[kept]) + 1;
+    if (bytes > sizeof to.names - used) break;
+    std::memcpy(to.names + used, names[kept], bytes);
+    used += bytes;
+  }
+  to.count.store(kept, std::memory_order_release);
+}
+
+void Progress::write_call(int rank, const CallFrame& frame, char* text, size_t capacity) const {
+  Text out(text, capacity);
+  out.add(call_name(frame.call));
+  if (frame.unit >= 0) {
+    const Units& known = units();
+    out.add(" of unit ");
+    if (static_cast<uint32_t>(frame.unit) < known.count.load(std::memory_order_acquire)) {
+      const char* name = known.names;
+      for (int32_t i = 0; i < frame.unit; ++i) name += std::strlen(name) + 1;
+      out.add("'");
+      out.add(name);
+      out.add("'");
+    } else {
+      out.add(frame.unit);
+    }
+  }
+  const Rank& page = at(rank);
+  out.add(" of ");
+  out.add(frame.plugin < page.n_plugins.load(std::memory_order_acquire) ? page.plugins[frame.plugin] : "a plugin");
+}
+
+void Progress::write_place(int rank, RankThread thread, char* text, size_t capacity) const {
+  const CallLane& calls = lane(rank, thread);
+  const CallFrame outer = calls.frame(0);
+  CallFrame inner = outer;
+  for (size_t depth = 1; depth < CallLane::kDepth && calls.frame(depth).serial != 0; ++depth)
+    inner = calls.frame(depth);
+  Text out(text, capacity);
+  if (outer.serial == 0) return;
+  std::array<char, 384> one{};
+  write_call(rank, inner, one.data(), one.size());
+  out.add(one.data());
+  if (inner == outer) return;
+  write_call(rank, outer, one.data(), one.size());
+  out.add(" (in ");
+  out.add(one.data());
+  out.add(")");
+}
+
+std::string Progress::place(int rank, RankThread thread) const {
+  std::array<char, 800> text{};
+  write_place(rank, thread, text.data(), text.size());
+  return text.data();
+}
+
+std::string Progress::call_text(int rank, const CallFrame& frame) const {
+  std::array<char, 384> text{};
+  write_call(rank, frame, text.data(), text.size());
+  return text.data();
 }
 
 void Progress::request_stop() { world().stop.store(1, std::memory_order_relaxed); }

@@ -1,14 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// launch/progress.hpp: one page per rank that all ranks and the launcher see: how far a rank is, why it failed, and
-// whether the run is asked to stop. It survives the rank, so the launcher can name a dead rank's last step.
+// launch/progress.hpp: pages of each rank that all ranks and the launcher see: how far a rank is, in which call of which
+// plugin, why it failed, and whether the run is asked to stop. They survive the rank, so the launcher can name a dead rank's
+// last step and call.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
+
+#include "launch/call_record.hpp"
 
 namespace ddhost {
+
+// The threads of a rank whose calls are recorded.
+enum class RankThread : uint8_t { kMain, kData };
+inline constexpr size_t kRankThreads = 2;
 
 class Progress {
  public:
@@ -30,6 +38,25 @@ class Progress {
   };
   [[nodiscard]] Failure failure(int rank) const;
 
+  // The rank has done all that it had to do. A rank that ends without this has failed, whatever its exit code.
+  void set_complete(int rank);
+  [[nodiscard]] bool is_complete(int rank) const;
+
+  [[nodiscard]] CallLane& lane(int rank, RankThread thread = RankThread::kMain) const;
+  // Keeps a plugin's name ("strategy 'zero1'") for sentences about its calls; its number in CallFrame. A name that the rank
+  // has given already keeps its number; where there is no room the number stands for "a plugin".
+  uint8_t add_plugin(int rank, std::string_view name);
+  // The units of the model, equal on all ranks: the first rank's call counts.
+  void set_unit_names(const char* const* names, size_t count);
+
+  // Where a thread of a rank is: "update of optimizer 'x' (in step of strategy 'y')", "" in no plugin. Writes at most
+  // `capacity` bytes with the NUL; safe in signal handlers.
+  void write_place(int rank, RankThread thread, char* text, size_t capacity) const;
+  // One call: "acquire of unit 'h.3' of strategy 'y'". Safe in signal handlers.
+  void write_call(int rank, const CallFrame& frame, char* text, size_t capacity) const;
+  [[nodiscard]] std::string place(int rank, RankThread thread = RankThread::kMain) const;
+  [[nodiscard]] std::string call_text(int rank, const CallFrame& frame) const;
+
   // Asks all ranks to finish the current step and end. A rank reads it once per step and agrees with the others.
   void request_stop();
   [[nodiscard]] bool stop_requested() const;
@@ -37,12 +64,20 @@ class Progress {
  private:
   struct World;
   struct Rank;
+  struct Units;
   [[nodiscard]] Rank& at(int rank) const;
   [[nodiscard]] World& world() const;
+  [[nodiscard]] Units& units() const;
 
   void* pages_ = nullptr;
   size_t bytes_ = 0;
   int world_size_ = 0;
+};
+
+// The record of one rank, for whoever makes its plugins; without `progress` none is kept.
+struct RankRecord {
+  Progress* progress = nullptr;
+  int rank = 0;
 };
 
 }  // namespace ddhost

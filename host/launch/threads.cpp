@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "ddh/sdk/plugin.hpp"
+#include "launch/exit_guard.hpp"
 #include "launch/kv_socket.hpp"
 #include "launch/signals.hpp"
 #include "launch/verdict.hpp"
@@ -39,8 +41,32 @@ struct World {
   std::atomic<bool> failed{false};
 };
 
+// What the calling thread is doing, where it is one of a rank; for a signal handler.
+struct ThreadPlaces {
+  const Progress& progress;
+  int world_size;
+  static void describe(const void* self, char* text, size_t capacity) {
+    const auto& places = *static_cast<const ThreadPlaces*>(self);
+    const pid_t me = ::gettid();
+    for (int rank = 0; rank < places.world_size; ++rank) {
+      for (const RankThread thread : {RankThread::kMain, RankThread::kData}) {
+        if (places.progress.lane(rank, thread).thread() != me) continue;
+        std::array<char, 24> who{};
+        std::snprintf(who.data(), who.size(), "rank %d was in ", rank);
+        const size_t used = std::min(std::strlen(who.data()), capacity - 1);
+        std::memcpy(text, who.data(), used);
+        places.progress.write_place(rank, thread, text + used, capacity - used);
+        if (text[used] == '\0') std::strncpy(text + used, "no plugin", capacity - used - 1);
+        return;
+      }
+    }
+    std::strncpy(text, "a thread of a plugin's own was running", capacity - 1);
+  }
+};
+
 void rank_thread(World& world, const LaunchArgs& args, int rank, const RankFunction& rank_function, uint64_t run_id) {
   RankSeat seat = make_seat(args, rank, world.kv, world.progress, run_id);
+  world.progress.lane(rank).set_thread(::gettid());
   if (run_seat(rank_function, seat) != 0) {
     world.failed = true;
     world.kv.abort(ddh::str("rank ", rank, " has ended with an error"));
@@ -65,12 +91,14 @@ RunEnd wait_for_threads(World& world, const LaunchArgs& args, const SignalWatch&
     if (!deadline || Clock::now() + from_now < *deadline) deadline = Clock::now() + from_now;
   };
   bool failure_seen = false;
+  Watchdog watchdog(world.progress, args.world_size, args.watchdog);
   while (world.running > 0) {
     pollfd set[] = {{signals.fd(), POLLIN, 0}, {world.ended_event.get(), POLLIN, 0}};
-    int timeout = -1;
+    int timeout = watchdog.interval() ? static_cast<int>(watchdog.interval()->count()) : -1;
     if (deadline) {
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now()).count();
-      timeout = static_cast<int>(std::max<int64_t>(left, 0));
+      const int mine = static_cast<int>(std::max<int64_t>(left, 0));
+      timeout = timeout < 0 ? mine : std::min(timeout, mine);
     }
     ::poll(set, 2, timeout);
     uint64_t count = 0;
@@ -83,6 +111,7 @@ RunEnd wait_for_threads(World& world, const LaunchArgs& args, const SignalWatch&
       if (end.killed_by_signal) set_deadline(std::chrono::milliseconds{0});
     }
     end.failed = world.failed;
+    if (!end.failed && note_watchdog(end, watchdog)) end_process(verdict(end, world.progress, args.world_size));
     if (end.failed && !failure_seen) set_deadline(args.grace);
     failure_seen = end.failed;
     if (deadline && Clock::now() >= *deadline && world.running > 0) {
@@ -100,6 +129,8 @@ Outcome launch_threads(const LaunchArgs& args, const RankFunction& rank_function
   World world(args.world_size);
   const uint64_t run_id = make_run_id();
   const SignalWatch signals;
+  const ThreadPlaces places{world.progress, args.world_size};
+  const ExitGuard guard(&ThreadPlaces::describe, &places);
   std::vector<std::jthread> threads;
   world.running = args.world_size;
   for (int rank = 0; rank < args.world_size; ++rank) {

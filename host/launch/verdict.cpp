@@ -66,7 +66,7 @@ Outcome verdict(const RunEnd& end, const Progress& progress, int world_size) {
   }
   if (end.stop_signal == 0) return outcome;
   // Ranks that noticed the stop of others, or died of the same signal, did what they were asked for.
-  if (!has_own_failure(progress, world_size)) outcome.sentence.clear();
+  if (!has_own_failure(progress, world_size) && !end.hung) outcome.sentence.clear();
   if (end.killed_by_signal)
     outcome.sentence = "a second signal ended the ranks, some of them within a step";
   else if (end.killed_after_stop)
@@ -82,7 +82,10 @@ int run_seat(const RankFunction& rank_function, RankSeat& seat) {
   };
   try {
     const int rc = rank_function(seat);
-    if (rc != 0) failed(ddh::str("ended with exit code ", rc, " at step ", seat.progress.step(seat.rank)), false);
+    if (rc == 0)
+      seat.progress.set_complete(seat.rank);
+    else
+      failed(ddh::str("ended with exit code ", rc, " at step ", seat.progress.step(seat.rank)), false);
     return rc;
   } catch (const ddh::Error& error) {
     return failed(error.what(), is_peers_fault(error.code()));
@@ -93,6 +96,15 @@ int run_seat(const RankFunction& rank_function, RankSeat& seat) {
   } catch (...) {
     return failed("unexpected error of an unknown type", false);
   }
+}
+
+bool note_watchdog(RunEnd& end, Watchdog& watchdog) {
+  const Watchdog::News news = watchdog.look(Watchdog::Clock::now());
+  for (const std::string& notice : news.notices) print_sentence(notice);
+  if (news.end.empty()) return false;
+  end.failed = end.hung = true;
+  end.death = news.end;
+  return true;
 }
 
 RankSeat make_seat(const LaunchArgs& args, int rank, Kv& kv, Progress& progress, uint64_t run_id) {

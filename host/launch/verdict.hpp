@@ -8,6 +8,7 @@
 #include <string>
 
 #include "launch/launch.hpp"
+#include "launch/watchdog.hpp"
 
 namespace ddhost {
 
@@ -17,7 +18,8 @@ struct RunEnd {
   std::chrono::steady_clock::time_point stopped_at;
   bool killed_by_signal = false;   // a second one came
   bool killed_after_stop = false;  // ranks did not end in time
-  std::string death;               // a rank died without a word, and no rank had failed before
+  std::string death;               // a rank died without a word, or hung, and no rank had failed before
+  bool hung = false;               // the watchdog ended the run
   bool failed = false;             // any rank ended with something else than 0
 };
 
@@ -32,6 +34,9 @@ int run_seat(const RankFunction& rank_function, RankSeat& seat);
 // The place of a rank among simulated nodes.
 RankSeat make_seat(const LaunchArgs& args, int rank, Kv& kv, Progress& progress, uint64_t run_id);
 uint64_t make_run_id();
+
+// Says what a watchdog has seen; true where it ends the run, with the reason in end.death.
+bool note_watchdog(RunEnd& end, Watchdog& watchdog);
 
 // Notes a signal that ends runs; the ranks are to be killed where killed_by_signal is set then.
 void note_stop(RunEnd& end, int signal, Progress& progress, std::chrono::milliseconds echo);

@@ -15,45 +15,52 @@ std::string name_of(const Plugin& plugin) { return kind_name(plugin.desc->kind) 
 
 }  // namespace
 
-Instance::Instance(const Plugin& plugin, const ddh_host& host, const std::string& section) : plugin_(plugin) {
+Instance::Instance(const Plugin& plugin, const ddh_host& host, const std::string& section, const RankRecord& record)
+    : plugin_(plugin),
+      name_(std::make_unique<const std::string>(name_of(plugin))),
+      record_(record),
+      caller_(name_->c_str(), record) {
   // Not noexcept on this side, so that a create that throws in spite of the rules is caught.
   using Create = ddh_rc (*)(const ddh_create*, ddh_inst**, ddh_err*);
   const Create create = plugin.module->create;
   const ddh_create args{sizeof(ddh_create), 0, &host, plugin.desc->id, section.c_str()};
-  ddh::ErrorBuffer err;
-  ddh_rc rc = DDH_OK;
+  ddh_inst* made = nullptr;
   try {
-    rc = create(&args, &inst_, err.get());
+    caller_(PluginCall::kCreate, create, &args, &made);
+  } catch (const ddh::Error&) {
+    throw;
   } catch (const std::exception& error) {
-    ddh::fail(DDH_INTERNAL, name_of(plugin), " threw from create (", error.what(), "); mend '", plugin.file.string(),
-              "'");
+    caller_.blame(PluginCall::kCreate, {}, "threw an exception (", error.what(), ")");
   } catch (...) {
-    ddh::fail(DDH_INTERNAL, name_of(plugin), " threw from create; mend '", plugin.file.string(), "'");
+    caller_.blame(PluginCall::kCreate, {}, "threw an exception of an unknown type");
   }
-  if (rc != DDH_OK) {
-    inst_ = nullptr;
-    ddh::fail(rc, name_of(plugin), ": ",
-              err.text()[0] != '\0' ? std::string(err.text()) : ddh::str("create failed with code ", rc));
-  }
-  if (inst_ == nullptr)
-    ddh::fail(DDH_INTERNAL, name_of(plugin), " made no instance; mend '", plugin.file.string(), "'");
+  if (made == nullptr) caller_.blame(PluginCall::kCreate, {}, "made no instance");
+  inst_ = made;
 }
 
-Instance::Instance(Instance&& other) noexcept
-    : plugin_(std::move(other.plugin_)), inst_(std::exchange(other.inst_, nullptr)) {}
+Instance::Instance(Instance&& other) noexcept { *this = std::move(other); }
 
 Instance& Instance::operator=(Instance&& other) noexcept {
   std::swap(plugin_, other.plugin_);
+  std::swap(name_, other.name_);
+  std::swap(record_, other.record_);
+  std::swap(caller_, other.caller_);
   std::swap(inst_, other.inst_);
   return *this;
 }
 
 Instance::~Instance() {
-  if (inst_ != nullptr) plugin_.module->destroy(inst_);
+  if (inst_ == nullptr) return;
+  const PluginCaller::Entered entered = caller_.enter(PluginCall::kDestroy);
+  plugin_.module->destroy(inst_);
 }
 
 const void* Instance::raw(const char* id, uint32_t min_size) const {
-  const void* table = plugin_.module->get_interface(inst_, id);
+  const void* table = nullptr;
+  {
+    const PluginCaller::Entered entered = caller_.enter(PluginCall::kGetInterface);
+    table = plugin_.module->get_interface(inst_, id);
+  }
   if (table == nullptr) return nullptr;
   uint32_t size = 0;  // every table begins with its struct_size
   std::memcpy(&size, table, sizeof size);

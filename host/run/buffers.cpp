@@ -28,9 +28,9 @@ void fold_into(const ddh_buffer_desc& buffer, const void* contribution, void* va
   });
 }
 
-Buffers::Buffers(ddh_inst* model, const ddh_model_api& table, const ddh_model_desc& desc, RankServices& services,
-                 uint64_t micro_batches, bool syncs)
-    : model_(model), table_(table), services_(services), micro_batches_(micro_batches) {
+Buffers::Buffers(const PluginCaller& call, ddh_inst* model, const ddh_model_api& table, const ddh_model_desc& desc,
+                 RankServices& services, uint64_t micro_batches, bool syncs)
+    : call_(call), model_(model), table_(table), services_(services), micro_batches_(micro_batches) {
   uint64_t synced_bytes = 0, largest = 0;
   for (uint32_t b = 0; b < desc.n_buffers; ++b) {
     const ddh_buffer_desc& buffer = *desc.buffers[b];
@@ -83,8 +83,8 @@ void Buffers::collect(int32_t program, uint64_t micro_batch) {
   char* const row = mine_.data() + micro_batch * row_bytes_;
   for (const Folded& buffer : folded_) {
     int32_t given = 0;
-    ddh::call(table_.contribution, model_, buffer.index, program, static_cast<int32_t>(micro_batch),
-              static_cast<void*>(row + buffer.offset + kFlagBytes), &given);
+    call_(PluginCall::kContribution, table_.contribution, model_, buffer.index, program,
+          static_cast<int32_t>(micro_batch), static_cast<void*>(row + buffer.offset + kFlagBytes), &given);
     row[buffer.offset] = given != 0 ? 1 : 0;
   }
 }

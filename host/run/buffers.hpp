@@ -17,8 +17,8 @@ void fold_into(const ddh_buffer_desc& buffer, const void* contribution, void* va
 class Buffers {
  public:
   // `desc`, `table` and `services` outlive this object. `micro_batches`: of a step and rank. `syncs`: train.sync_buffers.
-  Buffers(ddh_inst* model, const ddh_model_api& table, const ddh_model_desc& desc, RankServices& services,
-          uint64_t micro_batches, bool syncs);
+  Buffers(const PluginCaller& call, ddh_inst* model, const ddh_model_api& table, const ddh_model_desc& desc,
+          RankServices& services, uint64_t micro_batches, bool syncs);
   Buffers(const Buffers&) = delete;
   Buffers& operator=(const Buffers&) = delete;
   ~Buffers();
@@ -41,6 +41,7 @@ class Buffers {
   void fold_one(const Folded& buffer, char* values) const;
   void account(int64_t sign);
 
+  const PluginCaller call_;  // of the model, on the main thread
   ddh_inst* model_;
   const ddh_model_api& table_;
   RankServices& services_;

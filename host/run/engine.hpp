@@ -5,7 +5,10 @@
 
 #include "data/loader.hpp"
 #include "ddh/ddh.h"
+#include "plugin/instance.hpp"
+#include "run/check_view.hpp"
 #include "run/run_programs.hpp"
+#include "run/step_checks.hpp"
 #include "services/clock.hpp"
 
 namespace ddhost {
@@ -19,9 +22,18 @@ struct MicroBatch {
 
 class Engine {
  public:
-  Engine(ddh_inst* strategy, const ddh_strategy_api& strategy_table, ddh_inst* model, const ddh_model_api& model_table,
+  // All outlive this object; `views` and `checks` look at what the strategy gives and does.
+  Engine(const Instance& strategy, const ddh_strategy_api& strategy_table, const Instance& model,
+         const ddh_model_api& model_table, const ddh_model_desc& model_desc, const ViewCheck& views, StepChecks& checks,
          Clock& clock)
-      : strategy_(strategy), s_(strategy_table), model_(model), m_(model_table), clock_(clock) {}
+      : strategy_(strategy),
+        s_(strategy_table),
+        model_(model),
+        m_(model_table),
+        desc_(model_desc),
+        views_(views),
+        checks_(checks),
+        clock_(clock) {}
 
   void step_begin(int32_t program, int64_t step);
   // All ops of one micro-batch.
@@ -31,14 +43,20 @@ class Engine {
   void run(const ProgramOps& ops, const MicroBatch& micro, ddh_batch* batch, double seed_scale);
   // Sums and counts of a micro-batch, into arrays of the program's n_metrics.
   void metrics(int32_t program, uint64_t micro_batch, double* sums, double* counts);
-  void discard(uint64_t micro_batch) { m_.discard(model_, static_cast<int32_t>(micro_batch)); }
+  void discard(uint64_t micro_batch) {
+    const PluginCaller::Entered entered = model_.caller().enter(PluginCall::kDiscard);
+    m_.discard(model_.get(), static_cast<int32_t>(micro_batch));
+  }
   void step();
 
  private:
-  ddh_inst* strategy_;
+  const Instance& strategy_;
   const ddh_strategy_api& s_;
-  ddh_inst* model_;
+  const Instance& model_;
   const ddh_model_api& m_;
+  const ddh_model_desc& desc_;
+  const ViewCheck& views_;
+  StepChecks& checks_;
   Clock& clock_;
 };
 

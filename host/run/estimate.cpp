@@ -9,24 +9,26 @@ namespace ddhost {
 namespace {
 
 // False: the model makes no estimates.
-bool ask(ddh_inst* model, const ddh_model_api& table, const ddh_estimate_args& args, ddh_estimate& out) {
+bool ask(const Instance& model, const ddh_model_api& table, const ddh_estimate_args& args, ddh_estimate& out) {
   out = {};
   out.struct_size = sizeof out;
-  ddh::ErrorBuffer why;
-  const ddh_rc rc = table.estimate(model, &args, &out, why.get());
-  if (rc == DDH_NOT_FOUND) return false;
-  why.check(rc);
+  try {
+    model.call(PluginCall::kEstimate, table.estimate, &args, &out);
+  } catch (const ddh::Error& error) {
+    if (error.code() == DDH_NOT_FOUND) return false;
+    throw;
+  }
   const auto is_cost = [](double flops) { return std::isfinite(flops) && flops >= 0; };
   if (!is_cost(out.forward_flops) || !is_cost(out.backward_flops))
-    ddh::fail(DDH_INVALID_ARGUMENT, "the model estimates ", out.forward_flops, " and ", out.backward_flops,
-              " operations for position ", args.position, " of program ", args.program,
-              "; they must be finite and not negative");
+    model.caller().blame(PluginCall::kEstimate, {}, "estimates ", out.forward_flops, " and ", out.backward_flops,
+                         " operations for position ", args.position, " of program ", args.program,
+                         "; they must be finite and not negative");
   return true;
 }
 
 }  // namespace
 
-std::optional<WorkEstimate> estimate_program(ddh_inst* model, const ddh_model_api& table, const ProgramOps& ops,
+std::optional<WorkEstimate> estimate_program(const Instance& model, const ddh_model_api& table, const ProgramOps& ops,
                                              uint32_t n_samples) {
   if (table.estimate == nullptr) return std::nullopt;
   WorkEstimate sum;

@@ -45,8 +45,9 @@ Evaluation::Evaluation(const TrainSetup& setup, int32_t program)
 void Evaluation::run_pass(int64_t step, uint64_t pass) {
   const EvalTurns::Turn turn = turns_.turn(pass, static_cast<uint64_t>(setup_.services.seat.rank));
   const auto place = static_cast<int64_t>(turn.micro_batch);
-  const Batch batch = make_batch(setup_.model_inst, setup_.model_table, {program_, step, pass, place},
-                                 sampler_.samples(1, turn.micro_batch, 0));
+  const Batch batch =
+      make_batch(setup_.model_inst, setup_.model_table, setup_.model_callers.main, setup_.model_callers.main,
+                 {program_, step, pass, place}, sampler_.samples(1, turn.micro_batch, 0));
   setup_.engine.run(setup_.programs.of(program_), {step, 0, place}, batch, 1.0);
   if (turn.counts) setup_.engine.metrics(program_, 0, metrics_.sums(pass), metrics_.counts(pass));
   setup_.engine.discard(0);
@@ -62,7 +63,7 @@ const std::vector<ReportedValue>* Evaluation::run(int64_t step) {
   gathered_.resize(rows.size() * turns_.world_size);
   setup_.services.comm->all_gather_bytes(rows.data(), gathered_.data(), rows.size_bytes(), "evaluate");
   metrics_.fold(gathered_.data(), rows.size(), turns_.world_size, folded_);
-  report(setup_.model_inst, setup_.model_table, setup_.model, program_, folded_, reported_);
+  report(setup_.model_callers.main, setup_.model_inst, setup_.model_table, setup_.model, program_, folded_, reported_);
   return &reported_;
 }
 

@@ -13,6 +13,7 @@
 #include "checkpoint/export.hpp"
 #include "monitor/summary.hpp"
 #include "plugin/instance.hpp"
+#include "run/check_description.hpp"
 #include "run/check_model.hpp"
 #include "run/check_programs.hpp"
 #include "run/check_world.hpp"
@@ -20,6 +21,7 @@
 #include "run/rank_log.hpp"
 #include "run/reports.hpp"
 #include "run/sample.hpp"
+#include "services/check_optim.hpp"
 
 namespace ddhost {
 namespace {
@@ -58,6 +60,9 @@ class Rank {
 
  private:
   const Config& config() const { return services_.config; }
+  Instance make(const Plugin& plugin, const PluginSeat& seat, const char* section) const {
+    return {plugin, seat.host(), section, services_.seat.record()};
+  }
   bool is_first() const { return services_.seat.rank == 0; }
   uint32_t reduce_block() const {
     return std::max(1U, static_cast<uint32_t>(config().get<int64_t>("train.reduce_block")));
@@ -66,16 +71,16 @@ class Rank {
   bool sums_in_bf16() const { return config().get<std::string>("precision.reduce_dtype") == "bf16"; }
 
   void open_device() {
-    device_ = Instance(plan_.device, device_seat_.host(), "device");
+    device_ = make(plan_.device, device_seat_, "device");
     const auto& table = device_.require<ddh_device_api>(DDH_DEVICE_IFACE, DDH_DEVICE_API_MIN_SIZE);
     services_.device = std::make_unique<Device>(device_.get(), table, plan_.device.desc->caps, plan_.device.id(),
-                                                services_.seat.local_rank);
+                                                services_.seat.local_rank, device_.caller());
     services_.memory.use(*services_.device);
     services_.staging = std::make_unique<Staging>(services_.memory);
   }
 
   void join_world() {
-    comm_ = Instance(plan_.comm, comm_seat_.host(), "comm");
+    comm_ = make(plan_.comm, comm_seat_, "comm");
     const auto& table = comm_.require<ddh_comm_backend_api>(DDH_COMM_BACKEND_IFACE, DDH_COMM_BACKEND_API_MIN_SIZE);
     const ddh_comm_init init{sizeof(ddh_comm_init),
                              services_.seat.rank,
@@ -86,10 +91,10 @@ class Rank {
                              services_.seat.local_rank,
                              ranks_per_node(),
                              0};
-    ddh::call(table.init, comm_.get(), &init);
+    comm_.call(PluginCall::kInit, table.init, &init);
     comm_table_ = &table;
     const auto* shared = comm_.find<ddh_comm_shared_api>(DDH_COMM_SHARED_IFACE, DDH_COMM_SHARED_API_MIN_SIZE);
-    services_.comm = std::make_unique<Comm>(comm_.get(), comm_table_, shared, services_.clock);
+    services_.comm = std::make_unique<Comm>(comm_.get(), comm_table_, shared, services_.clock, comm_.caller());
     const bool copy = config().get<std::string>("comm.windows") == "copy" || !services_.device->is_host_memory();
     services_.windows = std::make_unique<Windows>(
         *services_.comm, services_.memory, *services_.staging,
@@ -98,11 +103,15 @@ class Rank {
   }
 
   void describe_model() {
-    model_ = Instance(plan_.model, model_seat_.host(), "model");
+    model_ = make(plan_.model, model_seat_, "model");
     model_table_ = &model_.require<ddh_model_api>(DDH_MODEL_IFACE, DDH_MODEL_API_MIN_SIZE);
-    ddh::call(model_table_->describe, model_.get(), &model_desc_);
-    check_model(*model_desc_, plan_.model.desc->uses);
-    check_outputs(*model_desc_, *model_table_);
+    model_.call(PluginCall::kDescribe, model_table_->describe, &model_desc_);
+    model_.caller().checked(PluginCall::kDescribe, [&] {
+      check_description(model_desc_);
+      check_model(*model_desc_, plan_.model.desc->uses);
+      check_outputs(*model_desc_, *model_table_);
+    });
+    name_units();
     train_programs_ = train_programs(config(), *model_desc_);
     for (const std::string& section :
          unused_optimizers(*model_desc_, train_programs_, config().get<std::vector<std::string>>("train.optimizers")))
@@ -115,15 +124,22 @@ class Rank {
                                     config().get<std::string>("train.init_from"));
   }
 
+  void name_units() const {
+    std::vector<const char*> names;
+    for (uint32_t u = 0; u < model_desc_->n_units; ++u) names.push_back(model_desc_->units[u]->name);
+    services_.seat.progress.set_unit_names(names.data(), names.size());
+  }
+
   void make_optimizers() {
     std::vector<OptimizerRef> refs;
     for (const RunPlan::Optimizer& given : plan_.optimizers) {
       optimizer_seats_.emplace_back(services_, given.section + ":" + given.plugin.id());
-      optimizers_.emplace_back(given.plugin, optimizer_seats_.back().host(), given.section);
+      optimizers_.push_back(make(given.plugin, optimizer_seats_.back(), given.section.c_str()));
       const Instance& optimizer = optimizers_.back();
       const auto& table = optimizer.require<ddh_optimizer_api>(DDH_OPTIMIZER_IFACE, DDH_OPTIMIZER_API_MIN_SIZE);
-      ddh::call(table.attach, optimizer.get(), model_desc_);
-      refs.push_back({optimizer.get(), &table, given.section});
+      optimizer.call(PluginCall::kAttach, table.attach, model_desc_);
+      check_slots(optimizer.get(), table, optimizer.caller());
+      refs.push_back({optimizer.get(), &table, given.section, optimizer.caller()});
     }
     services_.step = std::make_unique<Step>(
         *services_.comm, *services_.device, *services_.windows, *model_desc_,
@@ -133,7 +149,7 @@ class Rank {
   }
 
   void make_strategy() {
-    strategy_ = Instance(plan_.strategy, strategy_seat_.host(), "strategy");
+    strategy_ = make(plan_.strategy, strategy_seat_, "strategy");
     strategy_table_ = &strategy_.require<ddh_strategy_api>(DDH_STRATEGY_IFACE, DDH_STRATEGY_API_MIN_SIZE);
     const bool rank_first = config().get<std::string>("train.reduce_order") == "rank_first";
     const ddh_attach_args args{sizeof(ddh_attach_args),
@@ -152,19 +168,20 @@ class Rank {
                                services_.seat.local_rank,
                                ranks_per_node(),
                                0};
-    ddh::call(strategy_table_->attach, strategy_.get(), &args);
+    strategy_.call(PluginCall::kAttach, strategy_table_->attach, &args);
     memory_plan_.struct_size = sizeof memory_plan_;
-    ddh::call(strategy_table_->plan, strategy_.get(), &memory_plan_);
+    strategy_.call(PluginCall::kPlan, strategy_table_->plan, &memory_plan_);
   }
 
   void start_training() {
-    if (model_table_->prepare != nullptr) ddh::call(model_table_->prepare, model_.get());
-    check_sample(config(), *model_desc_, model_.get(),
+    if (model_table_->prepare != nullptr) model_.call(PluginCall::kPrepare, model_table_->prepare);
+    check_sample(config(), *model_desc_, model_,
                  model_.find<ddh_sampler_api>(DDH_SAMPLER_IFACE, DDH_SAMPLER_API_MIN_SIZE), eval_program());
-    estimate_ = estimate_program(model_.get(), *model_table_, programs_->of(train_programs_.front()),
+    estimate_ = estimate_program(model_, *model_table_, programs_->of(train_programs_.front()),
                                  static_cast<uint32_t>(config().get<int64_t>("data.micro_batch")));
     services_.params->init_buffers(*services_.staging);
-    ddh::call(strategy_table_->materialize, strategy_.get());
+    strategy_.call(PluginCall::kMaterialize, strategy_table_->materialize);
+    checks_ = std::make_unique<StepChecks>(state_source(), *services_.step, *services_.comm, *services_.staging);
     if (!is_first()) return;
     std::ofstream(plan_.run_dir / "config.json") << config().effective().dump(2) << '\n';
     uint64_t numel = 0;
@@ -176,7 +193,9 @@ class Rank {
   void train() {
     monitor_ = std::make_unique<Monitor>(services_, plan_.run_dir.string(),
                                          model_desc_->programs[train_programs_.front()]->sample_unit);
-    engine_ = std::make_unique<Engine>(strategy_.get(), *strategy_table_, model_.get(), *model_table_, services_.clock);
+    views_ = std::make_unique<ViewCheck>(*model_desc_, compute_dtype(config(), plan_.model));
+    engine_ = std::make_unique<Engine>(strategy_, *strategy_table_, model_, *model_table_, *model_desc_, *views_,
+                                       *checks_, services_.clock);
     train_end_ = train_loop(setup(), *monitor_);
     monitor_->finish_line();
   }
@@ -185,7 +204,7 @@ class Rank {
     const std::string path = config().get<std::string>("train.save_final");
     if (path.empty()) return;
     for (const std::string& warning :
-         export_params(path, *model_desc_, strategy_.get(), *strategy_table_, *services_.comm, *services_.staging))
+         export_params(path, state_source(), *services_.comm, *services_.staging, checks_->blame_for_nonfinite()))
       services_.log->warn("{}", warning);
     if (is_first()) services_.log->info("weights after step {}: {}", train_end_.last_step, path);
   }
@@ -211,15 +230,19 @@ class Rank {
 
   void leave_world() {
     services_.device->synchronize(nullptr);  // errors of its last work
-    ddh::call(comm_table_->finalize, comm_.get());
+    comm_.call(PluginCall::kFinalize, comm_table_->finalize);
   }
+
+  StateSource state_source() const { return {strategy_, *strategy_table_, *model_desc_}; }
 
   int32_t eval_program() const { return eval_program_of(*model_desc_, train_programs_.front()); }
 
   TrainSetup setup() {
-    return {services_,       *engine_,       *model_desc_,
-            model_.get(),    *model_table_,  *programs_,
-            train_programs_, eval_program(), plan_.model.has_cap(DDH_CAP_EMPTY_BATCH)};
+    return {services_,      *engine_,
+            *model_desc_,   model_.get(),
+            *model_table_,  {model_.caller_on(RankThread::kData), model_.caller()},
+            *programs_,     train_programs_,
+            eval_program(), plan_.model.has_cap(DDH_CAP_EMPTY_BATCH)};
   }
 
   // Plugins before the services they use; windows before the transport whose memory they map; the device last. After an
@@ -229,6 +252,7 @@ class Rank {
     if (services_.device != nullptr)
       services_.device->streams().synchronize(services_.device->context(), nullptr, ignored.get());
     monitor_.reset();
+    checks_.reset();
     strategy_ = Instance();
     optimizers_.clear();
     model_ = Instance();
@@ -256,6 +280,8 @@ class Rank {
   std::optional<WorkEstimate> estimate_;  // of the first training program
   std::vector<int32_t> train_programs_;   // in turn
   std::unique_ptr<RunPrograms> programs_;
+  std::unique_ptr<StepChecks> checks_;
+  std::unique_ptr<ViewCheck> views_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Monitor> monitor_;
   TrainEnd train_end_{};

@@ -107,12 +107,13 @@ int32_t loss_place(const ddh_program_desc& program) {
   return at == names.end() ? -1 : static_cast<int32_t>(at - names.begin());
 }
 
-void report(ddh_inst* model, const ddh_model_api& table, const ddh_model_desc& desc, int32_t program,
-            const FoldedMetrics& folded, std::vector<ReportedValue>& out) {
+void report(const PluginCaller& call, ddh_inst* model, const ddh_model_api& table, const ddh_model_desc& desc,
+            int32_t program, const FoldedMetrics& folded, std::vector<ReportedValue>& out) {
   const ddh_program_desc& p = *desc.programs[program];
   const bool is_derived = p.n_reported > 0;
   std::vector<double> values(is_derived ? p.n_reported : 0);
-  if (is_derived) ddh::call(table.derive, model, program, folded.sums.data(), folded.counts.data(), values.data());
+  if (is_derived)
+    call(PluginCall::kDerive, table.derive, model, program, folded.sums.data(), folded.counts.data(), values.data());
   out.clear();
   for (uint32_t i = 0; i < (is_derived ? p.n_reported : p.n_metrics); ++i) {
     if (is_derived)

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ddh/ddh.h"
+#include "plugin/plugin_caller.hpp"
 #include "services/micro_metrics.hpp"
 
 namespace ddhost {
@@ -19,8 +20,8 @@ std::vector<std::string_view> reported_names(const ddh_program_desc& program);
 int32_t loss_place(const ddh_program_desc& program);
 
 // What a program reports. Where it has derived values the model makes them, else each is sum / count. Fills `out`.
-void report(ddh_inst* model, const ddh_model_api& table, const ddh_model_desc& desc, int32_t program,
-            const FoldedMetrics& folded, std::vector<ReportedValue>& out);
+void report(const PluginCaller& call, ddh_inst* model, const ddh_model_api& table, const ddh_model_desc& desc,
+            int32_t program, const FoldedMetrics& folded, std::vector<ReportedValue>& out);
 
 // Throws ddh::Error naming the program or buffer whose outputs break a rule of ddh/kind/model.h: names of metrics and of the
 // evaluating program, derived values without `derive`, folded buffers without `contribution`.

@@ -21,8 +21,8 @@ uint32_t length_of(const Config& config) { return static_cast<uint32_t>(config.g
 
 }  // namespace
 
-void check_sample(const Config& config, const ddh_model_desc& desc, ddh_inst* model, const ddh_sampler_api* sampler,
-                  int32_t program) {
+void check_sample(const Config& config, const ddh_model_desc& desc, const Instance& model,
+                  const ddh_sampler_api* sampler, int32_t program) {
   if (sampler == nullptr || program < 0 || length_of(config) == 0) return;
   const std::string prompt = config.text("run.sample_prompt");
   const ddh_sample_args args = sample_args(config, prompt, 0, program);
@@ -30,7 +30,7 @@ void check_sample(const Config& config, const ddh_model_desc& desc, ddh_inst* mo
   if (args.condition >= 0 && static_cast<uint64_t>(args.condition) >= n_samples)
     ddh::fail(DDH_OUT_OF_RANGE, "run.sample_condition=", args.condition, " is no sample of program '",
               desc.programs[program]->name, "', which has ", n_samples, "; give one below that, or null");
-  ddh::call(sampler->begin, model, &args);
+  model.call(PluginCall::kSampleBegin, sampler->begin, &args);
 }
 
 std::string sample_text(TrainSetup& setup, const ddh_sampler_api* sampler, int64_t step) {
@@ -38,16 +38,19 @@ std::string sample_text(TrainSetup& setup, const ddh_sampler_api* sampler, int64
   if (sampler == nullptr || setup.eval_program < 0 || length_of(config) == 0) return "";
   const std::string prompt = config.text("run.sample_prompt");
   const ddh_sample_args args = sample_args(config, prompt, length_of(config), setup.eval_program);
-  ddh::call(sampler->begin, setup.model_inst, &args);
+  const PluginCaller& call = setup.model_callers.main;
+  call(PluginCall::kSampleBegin, sampler->begin, setup.model_inst, &args);
   while (!stop_wanted(setup)) {
     ddh_batch* batch = nullptr;
-    ddh::call(sampler->next, setup.model_inst, &batch);
+    call(PluginCall::kSampleNext, sampler->next, setup.model_inst, &batch);
     if (batch == nullptr) break;
-    const Batch owned(setup.model_inst, &setup.model_table, batch, {});
+    const Batch owned(setup.model_inst, &setup.model_table, call, batch, {});
     setup.engine.run(setup.programs.of(setup.eval_program), MicroBatch{step, 0, 0}, owned, 1.0);
   }
   setup.engine.discard(0);
-  return sampler->text(setup.model_inst);
+  const PluginCaller::Entered entered = call.enter(PluginCall::kSampleText);
+  const char* const text = sampler->text(setup.model_inst);
+  return text == nullptr ? "" : text;
 }
 
 }  // namespace ddhost

@@ -5,13 +5,14 @@
 
 #include <string>
 
+#include "plugin/instance.hpp"
 #include "run/train_loop.hpp"
 
 namespace ddhost {
 
 // Refuses a prompt, or a condition, that the model can't read, before the training. `program`: the eval program, or -1.
-void check_sample(const Config& config, const ddh_model_desc& desc, ddh_inst* model, const ddh_sampler_api* sampler,
-                  int32_t program);
+void check_sample(const Config& config, const ddh_model_desc& desc, const Instance& model,
+                  const ddh_sampler_api* sampler, int32_t program);
 
 // What the model makes, or "" when it has no sampler. Every rank computes it. [collective]
 std::string sample_text(TrainSetup& setup, const ddh_sampler_api* sampler, int64_t step);

@@ -140,10 +140,10 @@ TrainEnd train_loop(TrainSetup setup, Monitor& monitor) {
   std::vector<Evaluation> evaluations = make_evaluations(setup);
   require_one_loss(setup, schedules, evaluations);
   const UpdatePrograms updates(setup);
-  Loader loader(setup.model_inst, setup.model_table, order,
+  Loader loader(setup.model_inst, setup.model_table, setup.model_callers, order,
                 {1, last_step, accum, static_cast<uint64_t>(services.seat.rank),
                  static_cast<uint64_t>(services.seat.world_size)});
-  Buffers buffers(setup.model_inst, setup.model_table, setup.model, services, accum,
+  Buffers buffers(setup.model_callers.main, setup.model_inst, setup.model_table, setup.model, services, accum,
                   config.get<bool>("train.sync_buffers"));
   MicroMetrics metrics;
   std::vector<ReportedValue> values;
@@ -170,7 +170,7 @@ TrainEnd train_loop(TrainSetup setup, Monitor& monitor) {
 
     const ddh_step_block& block = services.step->block();
     const StepOutcome& outcome = services.step->outcome();
-    report(setup.model_inst, setup.model_table, setup.model, program, outcome.world, values);
+    report(setup.model_callers.main, setup.model_inst, setup.model_table, setup.model, program, outcome.world, values);
     monitor.step_end(block, outcome,
                      {values, order.turns().size() > 1 ? described.name : "", order.count(step),
                       program == setup.train_programs.front()});

@@ -19,6 +19,7 @@ struct TrainSetup {
   const ddh_model_desc& model;
   ddh_inst* model_inst;
   const ddh_model_api& model_table;
+  BatchCallers model_callers;
   const RunPrograms& programs;
   std::vector<int32_t> train_programs;  // in turn, one a step
   int32_t eval_program;                 // of the first of them, which samples too; -1: none

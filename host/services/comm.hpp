@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ddh/ddh.h"
-#include "ddh/sdk/plugin.hpp"
+#include "plugin/plugin_caller.hpp"
 #include "services/clock.hpp"
 
 namespace ddhost {
@@ -16,8 +16,9 @@ namespace ddhost {
 class Comm {
  public:
   // `inst` is an initialized transport and outlives this object.
-  Comm(ddh_inst* inst, const ddh_comm_backend_api* backend, const ddh_comm_shared_api* shared, Clock& clock)
-      : inst_(inst), backend_(backend), shared_(shared), clock_(clock) {
+  Comm(ddh_inst* inst, const ddh_comm_backend_api* backend, const ddh_comm_shared_api* shared, Clock& clock,
+       const PluginCaller& caller = PluginCaller("the transport"))
+      : inst_(inst), backend_(backend), shared_(shared), clock_(clock), call_(caller) {
     world_ = backend_->world(inst_);
     group_info(world_, &rank_, &world_size_, nullptr);
   }
@@ -34,6 +35,11 @@ class Comm {
   [[nodiscard]] const ddh_comm_backend_api* backend() const { return backend_; }
   [[nodiscard]] const ddh_comm_shared_api* shared() const { return shared_; }  // null: ranks share no memory
   [[nodiscard]] Clock& clock() const { return clock_; }
+  // The way to every function of its tables.
+  template <class Function, class... Args>
+  void call(PluginCall call, Function function, Args&&... args) const {
+    call_(call, function, inst_, std::forward<Args>(args)...);
+  }
 
   // True on every rank when `mine` is on one of them. [collective]
   [[nodiscard]] bool any(bool mine, const char* label) const {
@@ -46,7 +52,7 @@ class Comm {
   void group_info(ddh_group* group, int32_t* rank, int32_t* size, uint32_t* caps) const {
     int32_t rank_out = 0, size_out = 0;
     uint32_t caps_out = 0;
-    ddh::call(backend_->group_info, inst_, group, &rank_out, &size_out, &caps_out);
+    call(PluginCall::kGroupInfo, backend_->group_info, group, &rank_out, &size_out, &caps_out);
     if (rank != nullptr) *rank = rank_out;
     if (size != nullptr) *size = size_out;
     if (caps != nullptr) *caps = caps_out;
@@ -63,7 +69,7 @@ class Comm {
     c.count = bytes;
     c.group = world_;
     c.label = label;
-    ddh::call(backend_->all_gather, inst_, &c);
+    call(PluginCall::kAllGather, backend_->all_gather, &c);
   }
   // The sum over the ranks of each of `count` integers, in place, with wrap-around.
   void all_reduce_i64(int64_t* values, uint64_t count, const char* label) const {
@@ -79,7 +85,7 @@ class Comm {
     c.count = count;
     c.group = world_;
     c.label = label;
-    ddh::call(backend_->all_reduce, inst_, &c);
+    call(PluginCall::kAllReduce, backend_->all_reduce, &c);
   }
   void broadcast_bytes(void* data, uint64_t bytes, int32_t root, const char* label) const {
     const ClockSpan span(clock_, DDH_SPAN_COMM);
@@ -92,11 +98,11 @@ class Comm {
     c.count = bytes;
     c.group = world_;
     c.label = label;
-    ddh::call(backend_->broadcast, inst_, &c);
+    call(PluginCall::kBroadcast, backend_->broadcast, &c);
   }
   void barrier() const {
     const ClockSpan span(clock_, DDH_SPAN_COMM);
-    ddh::call(backend_->barrier, inst_, world_);
+    call(PluginCall::kBarrier, backend_->barrier, world_);
   }
 
  private:
@@ -104,6 +110,7 @@ class Comm {
   const ddh_comm_backend_api* backend_;
   const ddh_comm_shared_api* shared_;
   Clock& clock_;
+  PluginCaller call_;
   ddh_group* world_ = nullptr;
   int32_t rank_ = 0, world_size_ = 1;
 };

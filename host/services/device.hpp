@@ -6,7 +6,7 @@
 #include <string>
 
 #include "ddh/ddh.h"
-#include "ddh/sdk/plugin.hpp"
+#include "plugin/plugin_caller.hpp"
 
 namespace ddhost {
 
@@ -14,7 +14,8 @@ class Device {
  public:
   // Opens device number local_rank modulo count. `inst` is an instance of a device plugin `name` with the given `caps`
   // and outlives this object.
-  Device(ddh_inst* inst, const ddh_device_api& table, uint64_t caps, std::string name, int32_t local_rank);
+  Device(ddh_inst* inst, const ddh_device_api& table, uint64_t caps, std::string name, int32_t local_rank,
+         const PluginCaller& caller = PluginCaller("the device"));
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
   ~Device();
@@ -30,16 +31,18 @@ class Device {
   [[nodiscard]] const ddh_flatops_api& flatops() const { return *table_.flatops; }
 
   void* allocate(const ddh_alloc_args& args);
+  // The way to every function of its tables.
+  [[nodiscard]] const PluginCaller& call() const { return call_; }
   void release(void* p, int32_t memory) noexcept { table_.release(context_, p, memory); }
 
   void copy(void* dst, int32_t dst_memory, const void* src, int32_t src_memory, uint64_t bytes, ddh_stream* stream) {
-    ddh::call(copies().copy, context_, dst, dst_memory, src, src_memory, bytes, stream);
+    call_(PluginCall::kCopy, copies().copy, context_, dst, dst_memory, src, src_memory, bytes, stream);
   }
-  void synchronize(ddh_stream* stream) { ddh::call(streams().synchronize, context_, stream); }
+  void synchronize(ddh_stream* stream) { call_(PluginCall::kSynchronize, streams().synchronize, context_, stream); }
   // The caller itself touches [data, data + bytes) of host memory now (DDH_ACCESS_*).
   void touch(const void* data, uint64_t bytes, uint32_t mode, const char* name) {
     const ddh_access access{data, bytes, mode, 0};
-    ddh::call(streams().touch, context_, &access, 1u, name);
+    call_(PluginCall::kDeviceWork, streams().touch, context_, &access, 1u, name);
   }
 
  private:
@@ -47,6 +50,7 @@ class Device {
   const ddh_device_api& table_;
   const uint64_t caps_;
   const std::string name_;
+  const PluginCaller call_;
   void* context_ = nullptr;
 };
 
@@ -54,14 +58,18 @@ class Device {
 class StreamMark {
  public:
   explicit StreamMark(Device& device) : device_(device) {
-    ddh::call(device.streams().event_create, device.context(), &event_);
+    device.call()(PluginCall::kDeviceWork, device.streams().event_create, device.context(), &event_);
   }
   StreamMark(const StreamMark&) = delete;
   StreamMark& operator=(const StreamMark&) = delete;
   ~StreamMark() { device_.streams().event_destroy(device_.context(), event_); }
 
-  void set(ddh_stream* stream) { ddh::call(device_.streams().record, device_.context(), event_, stream); }
-  void order(ddh_stream* stream) { ddh::call(device_.streams().wait, device_.context(), stream, event_); }
+  void set(ddh_stream* stream) {
+    device_.call()(PluginCall::kDeviceWork, device_.streams().record, device_.context(), event_, stream);
+  }
+  void order(ddh_stream* stream) {
+    device_.call()(PluginCall::kDeviceWork, device_.streams().wait, device_.context(), stream, event_);
+  }
 
  private:
   Device& device_;

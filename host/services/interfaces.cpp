@@ -167,6 +167,20 @@ const ddh_params_api kParamsTable = {
 Step& step_of(void* h) { return required(services_of(h).step, "ddh.optim"); }
 const Optimizers& optimizers_of(void* h) { return step_of(h).optimizers(); }
 
+// A call that belongs to a step. A strategy that goes on after it was refused is found when its step returns.
+template <class Body>
+ddh_rc in_step(void* h, ddh_err* err, Body&& body) noexcept {
+  return guard(err, [&] {
+    Step& step = step_of(h);
+    try {
+      body(step);
+    } catch (const std::exception& error) {
+      step.note_refusal(error.what());
+      throw;
+    }
+  });
+}
+
 const ddh_optim_api kOptimTable = {
     sizeof(ddh_optim_api),
     0,
@@ -184,31 +198,34 @@ const ddh_optim_api kOptimTable = {
       return needs;
     },
     [](void* h, const float* grad, const ddh_range* ranges, uint32_t n_ranges, ddh_err* err) noexcept {
-      return guard(err, [&] {
-        step_of(h).check_own_sums();
+      return in_step(h, err, [&](Step& step) {
+        step.check_own_sums();
+        step.account().check_ranges(ranges, n_ranges);
+        if (grad == nullptr && n_ranges > 0) ddh::fail(DDH_INVALID_ARGUMENT, "add_gradient got no gradient (NULL)");
         uint64_t end = 0;
         for (uint32_t i = 0; i < n_ranges; ++i) end = std::max(end, ranges[i].flat_offset + ranges[i].numel);
         const void* values = services_of(h).staging->readable(grad, end * sizeof(float), nullptr);
-        step_of(h).add_gradient(static_cast<const float*>(values), 0, end, {ranges, n_ranges});
+        step.add_gradient(static_cast<const float*>(values), 0, end, {ranges, n_ranges});
       });
     },
     [](void* h, const ddh_step_block** out, ddh_err* err) noexcept {
-      return guard(err, [&] { *out = &step_of(h).decide(); });
+      return in_step(h, err, [&](Step& step) { *out = &step.decide(); });
     },
     [](void* h, const ddh_optim_shard* shard, ddh_stream* stream, ddh_err* err) noexcept {
-      return guard(
-          err, [&] { step_of(h).update(detail::checked(shard, DDH_OPTIM_SHARD_MIN_SIZE, "ddh_optim_shard"), stream); });
+      return in_step(h, err, [&](Step& step) {
+        step.update(detail::checked(shard, DDH_OPTIM_SHARD_MIN_SIZE, "ddh_optim_shard"), stream);
+      });
     },
     [](void* h, const ddh_optim_shard* shard, int32_t replica_index, int32_t replica_count, ddh_stream* stream,
        ddh_err* err) noexcept {
-      return guard(err, [&] {
+      return in_step(h, err, [&](Step& step) {
         if (replica_count < 1 || replica_index < 0 || replica_index >= replica_count)
           ddh::fail(DDH_OUT_OF_RANGE, "replica ", replica_index, " of ", replica_count, " makes no sense; give 0 of 1");
-        step_of(h).prepare(detail::checked(shard, DDH_OPTIM_SHARD_MIN_SIZE, "ddh_optim_shard"), replica_index,
-                           replica_count, stream);
+        step.prepare(detail::checked(shard, DDH_OPTIM_SHARD_MIN_SIZE, "ddh_optim_shard"), replica_index, replica_count,
+                     stream);
       });
     },
-    [](void* h, ddh_err* err) noexcept { return guard(err, [&] { step_of(h).sum_norms(); }); },
+    [](void* h, ddh_err* err) noexcept { return in_step(h, err, [](Step& step) { step.sum_norms(); }); },
     [](void* h, uint32_t index, int32_t param) noexcept -> int32_t {
       int32_t used = 1;
       guard(nullptr, [&] { used = optimizers_of(h).slot_used(index, param) ? 1 : 0; });

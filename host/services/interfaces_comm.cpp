@@ -21,8 +21,8 @@ ddh_group* model_group(void* h) {
   if (s.model_group != nullptr) return s.model_group;
   std::vector<int32_t> ranks(static_cast<size_t>(comm_of(h).world_size()));
   std::iota(ranks.begin(), ranks.end(), 0);
-  ddh::call(comm_of(h).backend()->group_create, comm_of(h).inst(), "model", ranks.data(),
-            static_cast<uint32_t>(ranks.size()), &s.model_group);
+  comm_of(h).call(PluginCall::kGroupCreate, comm_of(h).backend()->group_create, "model", ranks.data(),
+                  static_cast<uint32_t>(ranks.size()), &s.model_group);
   return s.model_group;
 }
 
@@ -54,7 +54,7 @@ uint64_t round_up_to_line(uint64_t bytes) { return (bytes + kLineBytes - 1) / kL
 void call_staged(RankServices& s, const Shape& shape, Collective function, ddh_coll c) {
   const auto is_away = [&](const void* p) { return p != nullptr && !s.memory.is_host_memory(p); };
   const bool send_away = is_away(c.send), recv_away = is_away(c.recv), initial_away = is_away(c.initial);
-  if (!send_away && !recv_away && !initial_away) return ddh::call(function, s.comm->inst(), &c);
+  if (!send_away && !recv_away && !initial_away) return s.comm->call(PluginCall::kCollective, function, &c);
   int32_t rank = 0, size = 1;
   s.comm->group_info(c.group, &rank, &size, nullptr);
   const uint64_t* const recv_counts = c.recv_counts != nullptr ? c.recv_counts : c.counts;
@@ -75,7 +75,7 @@ void call_staged(RankServices& s, const Shape& shape, Collective function, ddh_c
     s.staging->fetch(at, c.initial, recv_bytes, c.stream);
     c.initial = at;
   }
-  ddh::call(function, s.comm->inst(), &c);
+  s.comm->call(PluginCall::kCollective, function, &c);
   if (recv_away) s.staging->store(device_recv, c.recv, recv_bytes, c.stream);
 }
 
@@ -135,7 +135,9 @@ const ddh_comm_api kCommTable = {
       });
     },
     [](void* h, const char* name, const int32_t* ranks, uint32_t n, ddh_group** out, ddh_err* err) noexcept {
-      return guard(err, [&] { ddh::call(comm_of(h).backend()->group_create, comm_of(h).inst(), name, ranks, n, out); });
+      return guard(err, [&] {
+        comm_of(h).call(PluginCall::kGroupCreate, comm_of(h).backend()->group_create, name, ranks, n, out);
+      });
     },
     [](void* h, ddh_group* group, int32_t* rank, int32_t* size, uint32_t* caps, ddh_err* err) noexcept {
       return guard(err, [&] { comm_of(h).group_info(comm_of(h).group_or_world(group), rank, size, caps); });
@@ -169,7 +171,7 @@ const ddh_comm_api kCommTable = {
       return guard(err, [&] {
         const Comm& comm = comm_of(h);
         const ClockSpan span(comm.clock(), DDH_SPAN_COMM);
-        ddh::call(comm.backend()->barrier, comm.inst(), comm.group_or_world(group));
+        comm.call(PluginCall::kBarrier, comm.backend()->barrier, comm.group_or_world(group));
       });
     },
 };

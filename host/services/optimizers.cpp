@@ -5,6 +5,7 @@
 
 #include "config/host_schema.hpp"
 #include "ddh/sdk/plugin.hpp"
+#include "services/check_optim.hpp"
 
 namespace ddhost {
 namespace {
@@ -28,6 +29,7 @@ void Optimizers::add(const OptimizerRef& ref, int32_t index, std::span<const ddh
   o.inst = ref.inst;
   o.table = ref.table;
   o.section = ref.section;
+  o.call = ref.call;
   o.updates.assign(model_.n_params, 0);
   o.needs.assign(model_.n_params, DDH_NEEDS_NOTHING);
   o.param_steps.assign(model_.n_params, 0);
@@ -44,12 +46,12 @@ void Optimizers::add(const OptimizerRef& ref, int32_t index, std::span<const ddh
                 "', which this host does not know; update ddhost, or choose another optimizer");
     o.needs_something = o.needs_something || o.needs[p] != DDH_NEEDS_NOTHING;
   }
-  o.sums = ParamSums(model_, ref.inst, *ref.table, o.needs);
+  o.sums = ParamSums(model_, ref.inst, *ref.table, o.needs, ref.call);
   o.first_slot = slot_count();
   for (uint32_t i = 0; i < ref.table->slot_count(ref.inst); ++i) {
     ddh_slot_desc desc{};
     desc.struct_size = sizeof desc;
-    ddh::call(ref.table->slot, ref.inst, i, &desc);
+    ref.call(PluginCall::kSlot, ref.table->slot, ref.inst, i, &desc);
     if (desc.extent != DDH_SLOT_PER_ELEMENT || ddh_dtype_bytes(desc.dtype) == 0)
       ddh::fail(DDH_UNIMPLEMENTED, "slot '", desc.name, "' of the optimizer of section '", ref.section, "' has extent ",
                 desc.extent, " and dtype ", desc.dtype,
@@ -102,27 +104,22 @@ std::span<const uint8_t> Optimizers::trained_by(int32_t program) const {
 }
 
 ddh_optim_shard Optimizers::shard_for(const Instance& o, int32_t program, const ddh_optim_shard& shard) const {
-  if (shard.n_slots != slot_count())
-    ddh::fail(DDH_INVALID_ARGUMENT, "the strategy gave a shard with ", shard.n_slots, " optimizer slots, the run has ",
-              slot_count(), "; allocate what slot_count and slot of ddh.optim say");
+  if (shard.n_ranges > 0) check_shard_pointers(shard, slot_count());
   const std::span<const uint8_t> trained = trained_by(program);
   for (uint32_t r = 0; r < shard.n_ranges; ++r) {
     const int32_t param = shard.ranges[r].param;
-    if (param < 0 || static_cast<uint32_t>(param) >= model_.n_params)
-      ddh::fail(DDH_OUT_OF_RANGE, "the strategy gave a range of parameter ", param, " of ", model_.n_params);
     if (trained[static_cast<size_t>(param)] == 0)
       ddh::fail(DDH_FAILED_PRECONDITION, "the strategy updates parameter '", model_.params[param]->name,
                 "', which program '", model_.programs[program]->name, "' does not train; choose another strategy");
   }
-  for (uint32_t i = 0; i < o.slots.size(); ++i) {
+  for (uint32_t i = 0; shard.n_ranges > 0 && i < o.slots.size(); ++i) {
     if (shard.slots[o.first_slot + i] != nullptr) continue;
     for (uint32_t r = 0; r < shard.n_ranges; ++r)
-      if (uses(o, i, shard.ranges[r].param))
-        ddh::fail(DDH_FAILED_PRECONDITION, "the strategy gave no memory for slot '", o.slots[i].name,
-                  "' of parameter '", model_.params[shard.ranges[r].param]->name, "'; choose another strategy");
+      if (shard.ranges[r].numel > 0 && uses(o, i, shard.ranges[r].param))
+        fail_missing_slot(model_, o.first_slot + i, shard.ranges[r].param);
   }
   ddh_optim_shard out = shard;
-  out.slots = o.slots.empty() ? nullptr : shard.slots + o.first_slot;
+  out.slots = o.slots.empty() || shard.slots == nullptr ? nullptr : shard.slots + o.first_slot;
   out.n_slots = static_cast<uint32_t>(o.slots.size());
   return out;
 }

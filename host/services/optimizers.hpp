@@ -20,6 +20,7 @@ struct OptimizerRef {
   ddh_inst* inst;
   const ddh_optimizer_api* table;
   std::string section;
+  PluginCaller call = PluginCaller("the optimizer");
 };
 
 class Optimizers {
@@ -28,6 +29,7 @@ class Optimizers {
     ddh_inst* inst;
     const ddh_optimizer_api* table;
     std::string section;
+    PluginCaller call;
     std::vector<uint8_t> updates;  // per parameter: a program of the run trains it with this instance
     std::vector<int32_t> needs;    // per parameter, DDH_NEEDS_*; NOTHING where it updates none
     bool needs_something = false;

@@ -6,8 +6,8 @@
 namespace ddhost {
 
 ParamSums::ParamSums(const ddh_model_desc& model, ddh_inst* optimizer, const ddh_optimizer_api& table,
-                     const std::vector<int32_t>& needs)
-    : model_(&model), optimizer_(optimizer), table_(&table), place_(needs.size(), -1) {
+                     const std::vector<int32_t>& needs, const PluginCaller& caller)
+    : model_(&model), optimizer_(optimizer), table_(&table), call_(caller), place_(needs.size(), -1) {
   if (DDH_CAN(table_, ddh_optimizer_api, sum_count)) sum_count_ = table.sum_count(optimizer);
   for (size_t p = 0; p < needs.size(); ++p) {
     if (needs[p] != DDH_NEEDS_PARAM_NORM) continue;
@@ -50,7 +50,7 @@ void ParamSums::prepare(const ddh_update_args& args, Replica replica) {
     for (uint64_t done = 0; done < range.numel; done += kPiece, ++turn) {
       const uint64_t numel = std::min(kPiece, range.numel - done);
       piece = {range.param, 0, range.param_offset + done, range.flat_offset + done, numel};
-      ddh::call(table_->prepare, optimizer_, &call);
+      call_(PluginCall::kPrepare, table_->prepare, optimizer_, &call);
       if (turn % replica.count != replica.index) continue;
       param.numel += static_cast<int64_t>(numel);
       for (uint32_t k = 0; k < sum_count_; ++k) param.sums[k].add_range(values_[k].data(), numel);

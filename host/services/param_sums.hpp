@@ -22,7 +22,7 @@ class ParamSums {
   ParamSums() = default;
   // `needs`: DDH_NEEDS_* of each parameter. The others outlive this object.
   ParamSums(const ddh_model_desc& model, ddh_inst* optimizer, const ddh_optimizer_api& table,
-            const std::vector<int32_t>& needs);
+            const std::vector<int32_t>& needs, const PluginCaller& caller = PluginCaller("the optimizer"));
 
   [[nodiscard]] bool needed() const { return !params_.empty(); }
   void clear();
@@ -48,6 +48,7 @@ class ParamSums {
   const ddh_model_desc* model_ = nullptr;
   ddh_inst* optimizer_ = nullptr;
   const ddh_optimizer_api* table_ = nullptr;
+  PluginCaller call_;
   uint32_t sum_count_ = 0;
   bool agreed_ = false;
   std::vector<Param> params_;

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "ddh/sdk/stream.hpp"
+#include "services/check_optim.hpp"
 #include "services/shard_copy.hpp"
 
 namespace ddhost {
@@ -17,6 +18,7 @@ struct Step::Payload {
   GradientNorm::Place nonfinite;
   int64_t stop;
   int64_t has_open_window;
+  uint64_t counted;  // StepAccount::gradients
 };
 
 void Step::set_optimizers(const std::vector<OptimizerRef>& optimizers, std::span<const ddh_run_program> programs) {
@@ -28,6 +30,8 @@ void Step::begin(int64_t step, int32_t program, double lr, double seed_scale, do
   optimizer_ = &optimizers_->of_program(program);
   norm_.clear();
   optimizer_->sums.clear();
+  account_.begin(program, optimizers_->trained_by(program));
+  refusal_.clear();
   decided_ = false;
   mine_ = nullptr;
   has_exchange_ = false;
@@ -43,7 +47,9 @@ const ddh_step_block& Step::decide() {
   if (mine_ == nullptr)
     ddh::fail(DDH_FAILED_PRECONDITION, "the strategy called decide before the last backward of step ", block_.step,
               ", when the number of targets is not known yet; call it from step");
-  exchange({norm_.sum().words(), norm_.first_nonfinite(), stop_requested_ ? 1 : 0, windows_.any_open() ? 1 : 0});
+  exchange({norm_.sum().words(), norm_.first_nonfinite(), stop_requested_ ? 1 : 0, windows_.any_open() ? 1 : 0,
+            account_.gradients()});
+  check_gradients();
   merge();
 
   const double count = outcome_.world.counts.at(0);
@@ -71,6 +77,25 @@ Step::Payload Step::payload_of(int32_t rank) const {
   Payload out;
   std::memcpy(static_cast<void*>(&out), &received_[static_cast<size_t>(rank) * sent_.size()], sizeof out);
   return out;
+}
+
+// Every rank sees the same sum, so all of them come to the detailed exchange, or none.
+void Step::check_gradients() const {
+  uint64_t counted = 0;
+  for (int32_t r = 0; r < comm_.world_size(); ++r) counted += payload_of(r).counted;
+  if (counted == account_.expected_gradients()) return;
+  const std::vector<Cover::Param>& mine = account_.gradient_cover().params();
+  std::vector<Cover::Param> every(mine.size() * static_cast<size_t>(comm_.world_size())), sum(mine.size());
+  comm_.all_gather_bytes(mine.data(), every.data(), mine.size() * sizeof(Cover::Param), "counted gradients");
+  for (size_t i = 0; i < every.size(); ++i) sum[i % mine.size()] += every[i];
+  account_.fail_gradients(sum);
+}
+
+void Step::require_done() const {
+  if (!refusal_.empty()) ddh::fail(DDH_FAILED_PRECONDITION, "the strategy went on after a refusal: ", refusal_);
+  if (!decided_)
+    ddh::fail(DDH_FAILED_PRECONDITION, "returned without ddh.optim decide in step ", block_.step,
+              "; fix the strategy: it calls decide once in every step");
 }
 
 // The same on every rank, from the same bytes.
@@ -116,6 +141,7 @@ void Step::require_decided(const char* call) const {
 
 void Step::prepare(const ddh_optim_shard& given, int32_t replica_index, int32_t replica_count, ddh_stream* stream) {
   require_decided("prepare");
+  account_.check_ranges(given.ranges, given.n_ranges);
   if (block_.skip != 0 || !optimizer_->sums.needed()) return;
   const ddh_optim_shard shard = optimizers_->shard_for(*optimizer_, program_, given);
   const ClockSpan span(comm_.clock(), DDH_SPAN_OPTIM);
@@ -138,27 +164,30 @@ void Step::sum_norms() {
 
 void Step::update(const ddh_optim_shard& given, ddh_stream* stream) {
   require_decided("update");
+  account_.check_ranges(given.ranges, given.n_ranges);
   if (block_.skip != 0) return;
+  account_.add_update({given.ranges, given.n_ranges});
   const ddh_optim_shard shard = optimizers_->shard_for(*optimizer_, program_, given);
   if (optimizer_->needs_something) check_needs(shard);
   const ClockSpan span(comm_.clock(), DDH_SPAN_OPTIM);
-  if (device_.is_host_memory()) return update_now(*optimizer_, shard, block_, optimizer_->param_steps, stream);
+  if (device_.is_host_memory())
+    return update_now(*optimizer_, shard, block_, optimizer_->param_steps, stream, optimizer_->call);
   ShardCopy mine(shard, optimizer_->slots);
   const ddh::Accesses accesses = mine.accesses();
   ddh::run_on_stream(
       device_.streams(), device_.context(), stream, accesses, "the optimizer's update",
       [this, optimizer = optimizer_, mine = std::move(mine), block = block_, steps = optimizer_->param_steps, stream] {
-        update_now(*optimizer, mine.shard(), block, steps, stream);
+        update_now(*optimizer, mine.shard(), block, steps, stream, optimizer->call.unrecorded());
       });
   if (optimizer_->sums.needed()) device_.synchronize(stream);  // totals are of this step
 }
 
 void Step::update_now(const Optimizers::Instance& optimizer, const ddh_optim_shard& shard, const ddh_step_block& block,
-                      const std::vector<int64_t>& steps, ddh_stream* stream) const {
+                      const std::vector<int64_t>& steps, ddh_stream* stream, const PluginCaller& call) const {
   lr_scales_.for_each(shard, block, [&](const ddh_optim_shard& part, const ddh_step_block& scaled) {
     const ddh_update_args args{sizeof(ddh_update_args), 0, &part, &scaled, steps.data(), stream,
                                optimizer.sums.totals()};
-    ddh::call(optimizer.table->update, optimizer.inst, &args);
+    call(PluginCall::kUpdate, optimizer.table->update, optimizer.inst, &args);
   });
 }
 

@@ -12,6 +12,7 @@
 #include "services/lr_scales.hpp"
 #include "services/micro_metrics.hpp"
 #include "services/optimizers.hpp"
+#include "services/step_account.hpp"
 #include "services/windows.hpp"
 
 namespace ddhost {
@@ -33,7 +34,13 @@ struct StepOutcome {
 class Step final : public NormSink {
  public:
   Step(const Comm& comm, Device& device, Windows& windows, const ddh_model_desc& model, StepSettings settings)
-      : comm_(comm), device_(device), windows_(windows), model_(model), settings_(settings), lr_scales_(model) {}
+      : comm_(comm),
+        device_(device),
+        windows_(windows),
+        model_(model),
+        settings_(settings),
+        lr_scales_(model),
+        account_(model) {}
 
   // Before the first step; see Optimizers.
   void set_optimizers(const std::vector<OptimizerRef>& optimizers, std::span<const ddh_run_program> programs);
@@ -47,6 +54,7 @@ class Step final : public NormSink {
   }
 
   void add_gradient(const float* grad, uint64_t begin, uint64_t numel, std::span<const ddh_range> ranges) override {
+    account_.add_gradient(begin, numel, ranges);
     norm_.add(grad, begin, numel, ranges);
   }
   // An exchange sums gradients in this step.
@@ -58,6 +66,14 @@ class Step final : public NormSink {
   void sum_norms();
   void update(const ddh_optim_shard& shard, ddh_stream* stream);
 
+  // After the strategy's step returned without an error: throws unless it decided, and where it went on after a refusal.
+  void require_done() const;
+  [[nodiscard]] const StepAccount& account() const { return account_; }
+  // A call of ddh.optim was refused; the first one of a step is kept.
+  void note_refusal(const std::string& sentence) {
+    if (refusal_.empty()) refusal_ = sentence;
+  }
+
   [[nodiscard]] const ddh_step_block& block() const { return block_; }
   [[nodiscard]] const StepOutcome& outcome() const { return outcome_; }
 
@@ -68,9 +84,10 @@ class Step final : public NormSink {
   void merge();
   void count_updates();
   void require_decided(const char* call) const;
+  void check_gradients() const;
   void check_needs(const ddh_optim_shard& shard) const;
   void update_now(const Optimizers::Instance& optimizer, const ddh_optim_shard& shard, const ddh_step_block& block,
-                  const std::vector<int64_t>& steps, ddh_stream* stream) const;
+                  const std::vector<int64_t>& steps, ddh_stream* stream, const PluginCaller& call) const;
 
   const Comm& comm_;
   Device& device_;
@@ -83,6 +100,8 @@ class Step final : public NormSink {
   int32_t program_ = 0;
   Optimizers::Instance* optimizer_ = nullptr;  // of the step's program
   GradientNorm norm_;
+  StepAccount account_;
+  std::string refusal_;
   const MicroMetrics* mine_ = nullptr;
   std::vector<double> sent_, received_;  // payload and rows of metrics, of this rank and of all; kept between steps
   bool stop_requested_ = false;

@@ -116,7 +116,7 @@ class CopyWindow final : public ddh_window {
     c.send = in_place ? segment() : host_view + my_offset_bytes();
     c.recv = host_view;
     if (!in_place) staging_.fetch(host_view + my_offset_bytes(), segment(), my_bytes, stream);
-    ddh::call(comm_.backend()->all_gather, comm_.inst(), &c);
+    comm_.call(PluginCall::kAllGather, comm_.backend()->all_gather, &c);
     staging_.store(view_, host_view, all_bytes, stream);
     committed_.set(stream);  // for opens on other streams
     gathered_epoch_ = epoch_;
@@ -128,8 +128,8 @@ class CopyWindow final : public ddh_window {
     const bool has_nan = dtype_ == DDH_F32 || dtype_ == DDH_BF16 || dtype_ == DDH_F16 || dtype_ == DDH_F64;
     if (poison_ && has_nan) {
       const Device& device = staging_.device();
-      ddh::call(device.flatops().fill, device.context(), view_, dtype_, segments_.total,
-                std::numeric_limits<double>::quiet_NaN(), stream);
+      device.call()(PluginCall::kDeviceWork, device.flatops().fill, device.context(), view_, dtype_, segments_.total,
+                    std::numeric_limits<double>::quiet_NaN(), stream);
     }
     view_ = nullptr;
   }
@@ -203,7 +203,7 @@ class CopyExchange final : public ddh_exchange {
       ddh_coll c = pieces(comm_, group_, DDH_F32, segments, name_);
       c.send = sum;
       c.recv = all;
-      ddh::call(comm_.backend()->all_gather, comm_.inst(), &c);
+      comm_.call(PluginCall::kAllGather, comm_.backend()->all_gather, &c);
       staging_.store(buffer(), all, all_bytes, stream);
     }
     reduced_.set(stream);
@@ -244,7 +244,7 @@ class CopyExchange final : public ddh_exchange {
     auto* const received = reinterpret_cast<float*>(received_->data());
     c.recv = received;
     c.recv_counts = from_each.data();
-    ddh::call(comm_.backend()->all_to_all, comm_.inst(), &c);
+    comm_.call(PluginCall::kCollective, comm_.backend()->all_to_all, &c);
     std::vector<const float*> sources;
     for (size_t r = 0; r < n; ++r) sources.push_back(received + r * segments.my_numel);
     cpu::ordered_sum(sum, {sources.data(), static_cast<uint32_t>(n), reduce_block_}, 0, segments.my_numel, true);
@@ -253,7 +253,7 @@ class CopyExchange final : public ddh_exchange {
   void reduce_scatter(const ddh_coll& c) {
     if (comm_.backend()->reduce_scatter == nullptr)
       ddh::fail(DDH_UNIMPLEMENTED, "this transport has no reduce_scatter; choose another with --comm");
-    ddh::call(comm_.backend()->reduce_scatter, comm_.inst(), &c);
+    comm_.call(PluginCall::kReduceScatter, comm_.backend()->reduce_scatter, &c);
   }
 
   const Comm& comm_;

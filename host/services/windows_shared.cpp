@@ -18,9 +18,9 @@ class SharedObject {
   SharedObject(const Comm& comm, ddh_group* group, const char* name, uint64_t bytes, uint32_t n_marks)
       : comm_(comm), group_(comm.group_or_world(group)), name_(name == nullptr ? "unnamed" : name) {
     comm.group_info(group_, &rank_, &group_size_, nullptr);
-    ddh::call(comm.shared()->region_create, comm.inst(), group_, name_.c_str(), std::max(bytes, kPageBytes), &base_,
-              &region_);
-    ddh::call(comm.shared()->marks_create, comm.inst(), group_, n_marks, &first_mark_);
+    comm.call(PluginCall::kRegionCreate, comm.shared()->region_create, group_, name_.c_str(),
+              std::max(bytes, kPageBytes), &base_, &region_);
+    comm.call(PluginCall::kMarksCreate, comm.shared()->marks_create, group_, n_marks, &first_mark_);
   }
   SharedObject(const SharedObject&) = delete;
   SharedObject& operator=(const SharedObject&) = delete;
@@ -38,7 +38,8 @@ class SharedObject {
     const std::string label = ddh::str(what, " of ", name_);
     for (int32_t peer = 0; peer < group_size_; ++peer) {
       if (peer == rank_) continue;
-      ddh::call(comm_.shared()->mark_wait, comm_.inst(), group_, peer, first_mark_ + mark, value, label.c_str());
+      comm_.call(PluginCall::kMarkWait, comm_.shared()->mark_wait, group_, peer, first_mark_ + mark, value,
+                 label.c_str());
     }
   }
   [[nodiscard]] const std::string& name() const { return name_; }

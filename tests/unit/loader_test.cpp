@@ -103,7 +103,7 @@ TEST_CASE("a create that fails or throws becomes a sentence with the plugin's na
     const Plugin plugin{&library.module(), library.module().desc[0], library.file()};
     return sentence_of([&] { Instance(plugin, host.host(), "strategy"); });
   };
-  CHECK(create("create_fails") == "strategy 'create_fails': the tide is out; wait for the moon");
+  CHECK(create("create_fails") == "strategy 'create_fails', create: the tide is out; wait for the moon");
   CHECK_THAT(create("create_throws"), Catch::Contains("'throws'") && Catch::Contains("ouch"));
   CHECK(create("good").empty());
 }

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/exit_guard.hpp"
+
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+
+namespace ddhost {
+namespace {
+
+constexpr std::array<int, 5> kSignals = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+
+void put(const char* text) { static_cast<void>(!::write(STDERR_FILENO, text, std::strlen(text))); }
+
+}  // namespace
+
+// Handlers of a process have no argument, so what they need stands here.
+struct ExitGuard::State {
+  std::atomic<Describe> describe{nullptr};  // not null: a guard lives
+  std::atomic<const void*> context{nullptr};
+  std::array<struct sigaction, kSignals.size()> before{};
+};
+
+ExitGuard::State& ExitGuard::state() {
+  static State state;
+  return state;
+}
+
+void ExitGuard::say(const char* what) {
+  State& s = state();
+  std::array<char, 1024> place{};
+  s.describe.load()(s.context.load(), place.data(), place.size());
+  put("ddhost: ");
+  put(what);
+  put(" while ");
+  put(place[0] == '\0' ? "no plugin was called" : place.data());
+  put("; the run has ended; fix the plugin\n");
+}
+
+void ExitGuard::at_exit() {
+  if (state().describe.load() == nullptr) return;
+  say("exit() was called by a plugin");
+  ::_exit(1);
+}
+
+void ExitGuard::at_signal(int number) {
+  if (state().describe.load() != nullptr) {
+    std::array<char, 24> what = {"killed by signal "};
+    size_t at = std::strlen(what.data());
+    if (number >= 10) what[at++] = static_cast<char>('0' + number / 10);
+    what[at] = static_cast<char>('0' + number % 10);
+    say(what.data());
+  }
+  ::raise(number);  // the handler is reset: now it ends the process
+}
+
+ExitGuard::ExitGuard(Describe describe, const void* context) {
+  static const int registered = std::atexit(&ExitGuard::at_exit);
+  static_cast<void>(registered);
+  State& s = state();
+  s.context = context;
+  s.describe = describe;
+  struct sigaction mine {};
+  mine.sa_handler = &ExitGuard::at_signal;
+  mine.sa_flags = static_cast<int>(SA_RESETHAND);
+  for (size_t i = 0; i < kSignals.size(); ++i) {
+    ::sigaction(kSignals[i], nullptr, &s.before[i]);
+    if (s.before[i].sa_handler == SIG_DFL) ::sigaction(kSignals[i], &mine, nullptr);  // sanitizers keep their own
+  }
+}
+
+ExitGuard::~ExitGuard() {
+  State& s = state();
+  s.describe = nullptr;
+  for (size_t i = 0; i < kSignals.size(); ++i)
+    if (s.before[i].sa_handler == SIG_DFL) ::sigaction(kSignals[i], &s.before[i], nullptr);
+}
+
+}  // namespace ddhost

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/watchdog.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "ddh/sdk/plugin.hpp"
+
+namespace ddhost {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr uint32_t kStoppedSerial = 1;
+
+milliseconds age_of(std::chrono::steady_clock::time_point since, std::chrono::steady_clock::time_point now) {
+  return std::chrono::duration_cast<milliseconds>(now - since);
+}
+
+std::string numbers(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (i == 8) return ddh::str(text, " and ", ranks.size() - i, " more");
+    text += ddh::str(i == 0 ? "" : ", ", ranks[i]);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string seconds_text(milliseconds time) {
+  const int64_t ms = time.count();
+  return ms >= 10000 || ms % 1000 == 0 ? ddh::str(ms / 1000, " s") : ddh::str(ms / 1000, ".", ms % 1000 / 100, " s");
+}
+
+std::string abort_reason(const WatchdogLimits& limits) {
+  return ddh::str("; the run has ended (run.watchdog_abort=", seconds_text(limits.abort),
+                  "); fix the plugin, or raise run.watchdog_abort (0: wait for ever)");
+}
+
+Watchdog::Watchdog(const Progress& progress, int world_size, WatchdogLimits limits)
+    : progress_(progress), limits_(limits), ranks_(static_cast<size_t>(world_size)) {}
+
+std::optional<milliseconds> Watchdog::interval() const {
+  if (limits_.notice.count() == 0) return std::nullopt;
+  return std::clamp(limits_.notice / 5, milliseconds{20}, milliseconds{1000});
+}
+
+milliseconds Watchdog::limit_of(const CallFrame& frame) const {
+  return limits_.notice * (is_preparation(frame.call) ? kPreparationFactor : 1);
+}
+
+void Watchdog::follow(Watched& watched, const CallFrame& now_in, Clock::time_point now) const {
+  if (watched.frame == now_in) return;
+  watched = {now_in, now, limit_of(now_in)};
+}
+
+// In a call that ends when other ranks come: it is not the cause.
+bool Watchdog::waits(int rank) const {
+  const CallLane& lane = progress_.lane(rank);
+  for (size_t depth = 0; depth < CallLane::kDepth; ++depth)
+    if (waits_for_ranks(lane.frame(depth).call)) return true;
+  return false;
+}
+
+bool Watchdog::has_ended(int rank) const {
+  return ranks_[static_cast<size_t>(rank)].state == RankState::kEnded || progress_.is_complete(rank);
+}
+
+std::vector<Watchdog::Suspect> Watchdog::suspects(Clock::time_point now) {
+  std::vector<Suspect> out;
+  for (size_t r = 0; r < ranks_.size(); ++r) {
+    Rank& rank = ranks_[r];
+    const int number = static_cast<int>(r);
+    const bool stopped = rank.state == RankState::kStopped;
+    follow(rank.stop, stopped ? CallFrame{kStoppedSerial} : CallFrame{}, now);
+    for (size_t t = 0; t < kRankThreads; ++t)
+      follow(rank.threads[t], progress_.lane(number, static_cast<RankThread>(t)).frame(0), now);
+    if (has_ended(number)) continue;
+    if (stopped) {
+      const std::string place = progress_.place(number);
+      const std::string where = place.empty() ? "" : ", in " + place;
+      out.push_back({number, &rank.stop, ddh::str("rank ", number, " is stopped by a signal", where, ", for "),
+                     age_of(rank.stop.since, now), limits_.notice});
+      continue;
+    }
+    for (size_t t = 0; t < kRankThreads; ++t) {
+      Watched& watched = rank.threads[t];
+      const auto thread = static_cast<RankThread>(t);
+      if (watched.frame.serial == 0 || (thread == RankThread::kMain && waits(number))) continue;
+      out.push_back({number, &watched,
+                     ddh::str("rank ", number, " has been in ", progress_.place(number, thread), " for "),
+                     age_of(watched.since, now), limit_of(watched.frame)});
+    }
+  }
+  return out;
+}
+
+// "; ranks 0, 2 wait for it in step of strategy 'x'".
+std::string Watchdog::waiting(int except) const {
+  std::map<std::string, std::vector<int>> by_place;
+  for (size_t r = 0; r < ranks_.size(); ++r) {
+    const int rank = static_cast<int>(r);
+    if (rank == except || ranks_[r].state != RankState::kRunning || !waits(rank)) continue;
+    by_place[progress_.place(rank)].push_back(rank);
+  }
+  std::string text;
+  for (const auto& [place, ranks] : by_place)
+    text += ddh::str("; ", numbers(ranks), ranks.size() == 1 ? " waits for it in " : " wait for it in ", place);
+  return text;
+}
+
+void Watchdog::judge(News& news, Suspect& suspect) const {
+  const std::string sentence = suspect.sentence + seconds_text(suspect.age) + waiting(suspect.rank);
+  if (limits_.abort.count() > 0 && suspect.age >= limits_.abort) {
+    news.end = sentence + abort_reason(limits_);
+    return;
+  }
+  if (suspect.age < suspect.watched->next_notice) return;
+  while (suspect.watched->next_notice <= suspect.age) suspect.watched->next_notice *= 2;
+  news.notices.push_back(sentence);
+}
+
+// No rank is in a call of its own: each waits for the others, or for a rank that is in no plugin.
+void Watchdog::judge_waits(News& news, Clock::time_point now) {
+  int oldest = -1, free = -1;
+  milliseconds age{0};
+  for (size_t r = 0; r < ranks_.size(); ++r) {
+    const int rank = static_cast<int>(r);
+    if (has_ended(rank)) continue;
+    if (!waits(rank)) {
+      free = rank;
+      continue;
+    }
+    const milliseconds mine = age_of(ranks_[r].threads[0].since, now);
+    if (oldest >= 0 && mine <= age) continue;
+    oldest = rank;
+    age = mine;
+  }
+  if (oldest < 0) return;
+  Watched& watched = ranks_[static_cast<size_t>(oldest)].threads[0];
+  if (age < limit_of(watched.frame)) return;
+  const std::string what =
+      free < 0 ? "; every rank waits for another one, as after calls that not all of them made" + waiting(oldest)
+               : ddh::str("; it waits for rank ", free, ", which is in no call of a plugin (the host's own work)");
+  const std::string sentence =
+      ddh::str("rank ", oldest, " has been in ", progress_.place(oldest), " for ", seconds_text(age), what);
+  const bool may_end = free < 0 && limits_.abort.count() > 0;
+  if (may_end && age >= limits_.abort) {
+    news.end = sentence + abort_reason(limits_);
+    return;
+  }
+  if (age < watched.next_notice) return;
+  while (watched.next_notice <= age) watched.next_notice *= 2;
+  news.notices.push_back(sentence);
+}
+
+Watchdog::News Watchdog::look(Clock::time_point now) {
+  News news;
+  if (limits_.notice.count() == 0) return news;
+  std::vector<Suspect> all = suspects(now);
+  for (Suspect& suspect : all) {
+    if (suspect.age >= suspect.limit || (limits_.abort.count() > 0 && suspect.age >= limits_.abort))
+      judge(news, suspect);
+    if (!news.end.empty()) return news;
+  }
+  if (all.empty()) judge_waits(news, now);
+  return news;
+}
+
+}  // namespace ddhost

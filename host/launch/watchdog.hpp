@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// launch/watchdog.hpp: names the rank, the plugin and the call that the others wait for. It reads the ranks' records, so it
+// also sees ranks that loop, hang or are stopped. The launcher asks it every now and then; it has no thread.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launch/progress.hpp"
+
+namespace ddhost {
+
+// Calls that prepare the run (create, attach ...) may take so many times as long before there is a notice.
+inline constexpr int kPreparationFactor = 3;
+
+// A notice limit of 0 switches the watchdog off.
+struct WatchdogLimits {
+  std::chrono::milliseconds notice{0};  // run.watchdog: so long, and then after twice as long each time
+  std::chrono::milliseconds abort{0};   // run.watchdog_abort; 0: never
+};
+
+// "12 s".
+std::string seconds_text(std::chrono::milliseconds time);
+// What follows the sentence about a call that lasted too long.
+std::string abort_reason(const WatchdogLimits& limits);
+
+class Watchdog {
+ public:
+  using Clock = std::chrono::steady_clock;
+  enum class RankState : uint8_t { kRunning, kStopped, kEnded };
+
+  // `progress` outlives the object.
+  Watchdog(const Progress& progress, int world_size, WatchdogLimits limits);
+
+  // How long the launcher may wait before it asks again; nothing: the watchdog is off.
+  [[nodiscard]] std::optional<std::chrono::milliseconds> interval() const;
+  void set_state(int rank, RankState state) { ranks_[static_cast<size_t>(rank)].state = state; }
+  struct News {
+    std::vector<std::string> notices;
+    std::string end;  // not empty: the run ends with this sentence
+  };
+  News look(Clock::time_point now);
+
+ private:
+  // One thread's outermost call, since when it is seen, and how often that was told.
+  struct Watched {
+    CallFrame frame;
+    Clock::time_point since;
+    std::chrono::milliseconds next_notice{0};
+  };
+  struct Rank {
+    RankState state = RankState::kRunning;
+    Watched threads[kRankThreads];
+    Watched stop;  // the frame stands for being stopped
+  };
+  // A call that lasts.
+  struct Suspect {
+    int rank;
+    Watched* watched;
+    std::string sentence;  // without the time
+    std::chrono::milliseconds age;
+    std::chrono::milliseconds limit;
+  };
+
+  void follow(Watched& watched, const CallFrame& now_in, Clock::time_point now) const;
+  [[nodiscard]] std::chrono::milliseconds limit_of(const CallFrame& frame) const;
+  [[nodiscard]] bool waits(int rank) const;
+  [[nodiscard]] bool has_ended(int rank) const;
+  [[nodiscard]] std::vector<Suspect> suspects(Clock::time_point now);
+  [[nodiscard]] std::string waiting(int except) const;
+  void judge(News& news, Suspect& suspect) const;
+  void judge_waits(News& news, Clock::time_point now);
+
+  const Progress& progress_;
+  const WatchdogLimits limits_;
+  std::vector<Rank> ranks_;
+};
+
+}  // namespace ddhost

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Gradients that are counted twice or never, updates that are missing or come twice, steps without decide, and optimizers
+// that leave no numbers: all ended with success once.
+#include "support/bad_run.hpp"
+
+using namespace ddhost::test;
+
+TEST_CASE("a step without decide is refused, on one rank and on all", "[misbehaving]") {
+  check_named(run_bad(bad_strategy("step", "no_decide", {"strategy.step=2"})),
+              {"strategy 'bad', step", "without ddh.optim decide in step 2", "fix the strategy"});
+  check_named(run_bad(bad_strategy("step", "no_decide", {"strategy.step=2", "strategy.rank=1"})),
+              {"rank 1: strategy 'bad', step", "without ddh.optim decide"});
+}
+
+TEST_CASE("a gradient counts once over all ranks", "[misbehaving]") {
+  const char* const comm = GENERATE("shm", "loop");
+  check_named(run_bad(bad_strategy("step", "gradient_twice", {"--comm", comm})),
+              {"strategy 'bad', step", "over all ranks", "elements of the gradient of parameter", "counts once"});
+  check_named(run_bad(bad_strategy("step", "gradient_twice", {"--comm", comm, "strategy.rank=1"})),
+              {"strategy 'bad', step", "over all ranks", "counts once"});
+  check_named(run_bad(bad_strategy("step", "gradient_never", {"--comm", comm})),
+              {"strategy 'bad', step", "the gradient of parameter", "was never counted", "fix the strategy"});
+}
+
+TEST_CASE("a range that is of no parameter, or goes beyond one, is refused at once", "[misbehaving]") {
+  check_named(run_bad(bad_strategy("step", "wrong_param")), {"strategy 'bad', step", "names parameter 99"});
+  check_named(run_bad(bad_strategy("step", "beyond_end")), {"strategy 'bad', step", "goes beyond"});
+}
+
+TEST_CASE("a strategy that goes on after a refusal does not get away with it", "[misbehaving]") {
+  check_named(run_bad(bad_strategy("step", "ignores_refusal", {"strategy.rank=1"})),
+              {"rank 1: strategy 'bad', step", "went on after a refusal", "names parameter 99"});
+}
+
+TEST_CASE("each step updates what a rank holds, once", "[misbehaving]") {
+  check_named(run_bad(bad_strategy("step", "update_missing", {"strategy.step=2"})),
+              {"strategy 'bad', step", "updated 0 of the", "elements of parameter", "fix the strategy"});
+  check_named(run_bad(bad_strategy("step", "update_missing", {"strategy.step=2", "strategy.rank=1"})),
+              {"rank 1: strategy 'bad', step", "updated 0 of the"});
+  check_named(run_bad(bad_strategy("step", "update_twice")), {"strategy 'bad', step", "a second time in one step"});
+  check_named(run_bad(bad_strategy("step", "null_slot")), {"strategy 'bad', step", "no memory (NULL) for slot 0"});
+}
+
+TEST_CASE("an optimizer that leaves no numbers is named, not the gradient", "[misbehaving]") {
+  check_named(run_bad(bad_optimizer("update", "nan")),
+              {"is not finite from element", "optimizer 'bad_optimizer', update, made it so", "every gradient"});
+  // Later than the first steps: the next gradient shows it.
+  check_named(run_bad(bad_optimizer("update", "nan", {"train.steps=20", "optimizer.step=9"})),
+              {"is not finite from element", "optimizer 'bad_optimizer', update, made it so"});
+}
+
+TEST_CASE("weights that are not finite are never written", "[misbehaving]") {
+  const TempFolder folder;
+  const std::string file = folder.file("weights.safetensors");
+  check_named(run_bad(bad_optimizer("update", "nan",
+                                    {"--model", bad_plugin("bad_model"), "train.steps=5", "optimizer.step=5",
+                                     "train.save_final=" + file})),
+              {"the weights are not written", "'weight'", "optimizer 'bad_optimizer', update, made it so"});
+  CHECK(std::filesystem::is_empty(folder.path()));
+}

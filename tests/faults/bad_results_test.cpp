@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What plugins hand back is checked before it is used: views, descriptions, batches, metrics, slots, state.
+#include "support/bad_run.hpp"
+
+using namespace ddhost::test;
+
+namespace {
+
+struct Case {
+  const char* fault;
+  const char* word;
+};
+
+}  // namespace
+
+TEST_CASE("a view that can't be is refused with the unit and what is wrong", "[misbehaving]") {
+  const auto [fault, word] = GENERATE(values<Case>({{"stride_0", "param_stride 0"},
+                                                    {"stride_8", "param_stride 8"},
+                                                    {"n_params_0", "of 0 parameters"},
+                                                    {"null_params", "whose params are at"},
+                                                    {"null_data", "without data (NULL) of parameter"},
+                                                    {"odd_data", "is no multiple of 4"},
+                                                    {"wrong_param", "in place 0, where"},
+                                                    {"wrong_numel", "elements of parameter"},
+                                                    {"wrong_dtype", "with dtype 6"},
+                                                    {"null_grad", "without a gradient (NULL)"},
+                                                    {"grad_in_forward", "which this call does not train"},
+                                                    {"wrong_mode", "mode 9"}}));
+  check_named(run_bad(bad_strategy("acquire", fault, {"strategy.rank=1", "strategy.step=2"})),
+              {"rank 1: strategy 'bad', acquire of unit", "gave a view", word, "fix the plugin"});
+}
+
+TEST_CASE("a model's description that can't be read is refused with what is wrong", "[misbehaving]") {
+  const auto [fault, word] = GENERATE(values<Case>({{"null_params", "1 parameters at NULL"},
+                                                    {"n_params_0", "uses parameter 0 of 0"},
+                                                    {"null_param", "parameter 0 of the model is NULL"},
+                                                    {"small_struct", "struct_size 8"},
+                                                    {"null_name", "parameter 0 of the model has no name"},
+                                                    {"null_shape", "has no shape"},
+                                                    {"wrong_owner", "owned by unit 7"},
+                                                    {"null_unit_list", "lists 1 parameters at NULL"},
+                                                    {"wrong_unit_param", "uses parameter 9 of 1"},
+                                                    {"wrong_program_unit", "uses unit -1 of 1"},
+                                                    {"null_metrics", "has 1 metrics at NULL"},
+                                                    {"null_metric", "a metric without a name"},
+                                                    {"null_model_name", "the model has no name"}}));
+  check_named(run_bad(bad_model("describe", fault)), {"model 'bad_model', describe", word});
+}
+
+TEST_CASE("batches and metrics with counts that are none are refused", "[misbehaving]") {
+  check_named(run_bad(bad_model("batch_create", "null_batch")), {"model 'bad_model', batch_create", "gave no batch"});
+  check_named(run_bad(bad_model("batch_create", "nan_count")), {"model 'bad_model', batch_create", "loss_count"});
+  check_named(run_bad(bad_model("batch_create", "negative_count")), {"model 'bad_model', batch_create", "-1"});
+  check_named(run_bad(bad_model("metrics", "nan_count")), {"model 'bad_model', metrics", "metric 0 (loss)", "nan"});
+  check_named(run_bad(bad_model("metrics", "negative_count")), {"model 'bad_model', metrics", "the count -2"});
+}
+
+TEST_CASE("slots of an optimizer that this host does not know are refused", "[misbehaving]") {
+  check_named(run_bad(bad_optimizer("slot", "null_name")), {"optimizer 'bad_optimizer', slot", "no name"});
+  check_named(run_bad(bad_optimizer("slot", "wrong_dtype")), {"optimizer 'bad_optimizer', slot", "dtype 99"});
+  check_named(run_bad(bad_optimizer("slot", "wrong_extent")), {"optimizer 'bad_optimizer', slot", "extent 77"});
+}
+
+TEST_CASE("state that can't be is refused before the first step", "[misbehaving]") {
+  const auto [fault, word] = GENERATE(values<Case>({{"missing_entry", "must each be there once"},
+                                                    {"null_data", "has no data (NULL)"},
+                                                    {"wrong_param", "names parameter 99"},
+                                                    {"wrong_replica", "is replica"},
+                                                    {"more_than_asked", "entries and then gave"}}));
+  check_named(run_bad(bad_strategy("state", fault)), {"strategy 'bad', state", word, "fix the plugin"});
+}
