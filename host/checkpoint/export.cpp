@@ -78,17 +78,31 @@ void together(const Comm& comm, const char* label, Body&& body) {
   }
 }
 
-// Writes one entry in fp32, whatever the rank keeps. Values that are not finite never get into a file.
+// A parameter in the file.
+struct Tensor {
+  uint64_t offset;  // bytes, of its first element
+  int32_t dtype;    // as the model stores it
+  bool overflows = false;
+};
+
+// Of `values`, which are finite, some are too large for fp16.
+bool overflows_f16(const float* values, const void* rounded, uint64_t numel) {
+  std::array<float, cpu::kChunkNumel> back{};
+  cpu::cast(back.data(), DDH_F32, rounded, DDH_F16, numel);
+  return cpu::any_nonfinite(back.data(), numel) && !cpu::any_nonfinite(values, numel);
+}
+
+// Writes entries in the tensors' dtypes, whatever the rank keeps. Values that are not finite never get into a file.
 class EntryWriter {
  public:
   EntryWriter(const File& file, const StateSource& source, Staging& staging, const std::string& nonfinite_reason)
       : file_(file), source_(source), staging_(staging), nonfinite_reason_(nonfinite_reason) {}
 
   // `index`: of the entry in the list. What has no pointer comes through a buffer, piece by piece.
-  void write(uint64_t file_offset, const ddh_state_entry& entry, uint32_t index) const {
+  void write(Tensor& tensor, const ddh_state_entry& entry, uint32_t index) const {
     const uint64_t width = ddh_dtype_bytes(entry.dtype);
     if (entry.data != nullptr)
-      return write_values(file_offset, entry, staging_.readable(entry.data, entry.numel * width, nullptr));
+      return write_values(tensor, entry, staging_.readable(entry.data, entry.numel * width, nullptr));
     if (!DDH_CAN(&source_.table, ddh_strategy_api, state_read))
       source_.strategy.caller().blame(PluginCall::kState, {},
                                       "has entries without a pointer, but there is no state_read");
@@ -100,109 +114,68 @@ class EntryWriter {
       piece.numel = std::min(kPieceNumel, entry.numel - done);
       piece.offset = entry.offset + done;
       source_.strategy.call(PluginCall::kStateRead, source_.table.state_read, index, done, piece.numel, piece.data);
-      write_values(file_offset + done * sizeof(float), piece, values.data());
+      write_values(tensor, piece, values.data());
     }
   }
 
-  // A parameter in the file.
-  struct Tensor {
-    uint64_t offset;  // bytes, of its first element
-    int32_t dtype;    // as the model stores it
-    bool overflows = false;
-  };
-
-  // Of `values`, which are finite, some are too large for fp16.
-  bool overflows_f16(const float* values, const void* rounded, uint64_t numel) {
-    std::array<float, cpu::kChunkNumel> back{};
-    cpu::cast(back.data(), DDH_F32, rounded, DDH_F16, numel);
-    return cpu::any_nonfinite(back.data(), numel) && !cpu::any_nonfinite(values, numel);
-  }
-
-  // Writes entries in the tensors' dtypes, whatever the rank keeps. Values that are not finite never get into a file.
-  class EntryWriter {
-   public:
-    EntryWriter(const File& file, const StateSource& source, Staging& staging, const std::string& nonfinite_reason)
-        : file_(file), source_(source), staging_(staging), nonfinite_reason_(nonfinite_reason) {}
-
-    // `index`: of the entry in the list. What has no pointer comes through a buffer, piece by piece.
-    void write(Tensor& tensor, const ddh_state_entry& entry, uint32_t index) const {
-      const uint64_t width = ddh_dtype_bytes(entry.dtype);
-      if (entry.data != nullptr)
-        return write_values(tensor, entry, staging_.readable(entry.data, entry.numel * width, nullptr));
-      if (!DDH_CAN(&source_.table, ddh_strategy_api, state_read))
-        source_.strategy.caller().blame(PluginCall::kState, {},
-                                        "has entries without a pointer, but there is no state_read");
-      constexpr uint64_t kPieceNumel = uint64_t{4} << 20;
-      std::vector<char> values(std::min(kPieceNumel, entry.numel) * width);
-      ddh_state_entry piece = entry;
-      piece.data = values.data();
-      for (uint64_t done = 0; done < entry.numel; done += piece.numel) {
-        piece.numel = std::min(kPieceNumel, entry.numel - done);
-        piece.offset = entry.offset + done;
-        source_.strategy.call(PluginCall::kStateRead, source_.table.state_read, index, done, piece.numel, piece.data);
-        write_values(tensor, piece, values.data());
+ private:
+  // Rounded to nearest even where the tensor's dtype is shorter.
+  void write_values(Tensor& tensor, const ddh_state_entry& e, const char* entry_values) const {
+    const uint64_t bytes = ddh_dtype_bytes(tensor.dtype), at = tensor.offset + e.offset * bytes;
+    std::array<float, cpu::kChunkNumel> values{}, rounded{};
+    cpu::for_each_chunk(e.numel, [&](uint64_t begin, uint64_t numel) {
+      const char* const from = entry_values + begin * ddh_dtype_bytes(e.dtype);
+      const void* to_write = from;
+      const float* as_floats = reinterpret_cast<const float*>(from);
+      if (e.dtype != DDH_F32) {
+        cpu::cast(values.data(), DDH_F32, from, e.dtype, numel);
+        as_floats = values.data();
       }
-    }
-
-   private:
-    // Rounded to nearest even where the tensor's dtype is shorter.
-    void write_values(Tensor& tensor, const ddh_state_entry& e, const char* entry_values) const {
-      const uint64_t bytes = ddh_dtype_bytes(tensor.dtype), at = tensor.offset + e.offset * bytes;
-      std::array<float, cpu::kChunkNumel> values{}, rounded{};
-      cpu::for_each_chunk(e.numel, [&](uint64_t begin, uint64_t numel) {
-        const char* const from = entry_values + begin * ddh_dtype_bytes(e.dtype);
-        const void* to_write = from;
-        const float* as_floats = reinterpret_cast<const float*>(from);
-        if (e.dtype != DDH_F32) {
-          cpu::cast(values.data(), DDH_F32, from, e.dtype, numel);
-          as_floats = values.data();
-        }
-        require_finite(e, begin, as_floats, numel);
-        if (e.dtype != tensor.dtype) {
-          cpu::cast(rounded.data(), tensor.dtype, as_floats, DDH_F32, numel);
-          to_write = rounded.data();
-          if (tensor.dtype == DDH_F16 && overflows_f16(as_floats, rounded.data(), numel)) tensor.overflows = true;
-        }
-        file_.write_at(at + begin * bytes, to_write, numel * bytes);
-      });
-    }
-    void require_finite(const ddh_state_entry& e, uint64_t begin, const float* values, uint64_t numel) const {
-      const std::optional<uint64_t> at = first_nonfinite(values, numel);
-      if (!at) return;
-      ddh::fail(DDH_DATA_LOSS, "the weights are not written: parameter ", param_text(source_.model, e.param),
-                " is not finite from element ", e.offset + begin + *at, " on: ", nonfinite_reason_);
-    }
-
-    const File& file_;
-    const StateSource& source_;
-    Staging& staging_;
-    const std::string& nonfinite_reason_;
-  };
-
-  // A hole would be read as zeros by whoever loads the file.
-  void check_complete(const Comm& comm, const ddh_model_desc& model, uint64_t mine) {
-    std::vector<uint64_t> written(static_cast<size_t>(comm.world_size()));
-    comm.all_gather_bytes(&mine, written.data(), sizeof mine, "export: count");
-    uint64_t total = 0, expected = 0;
-    for (const uint64_t n : written) total += n;
-    for (uint32_t p = 0; p < model.n_params; ++p) expected += model.params[p]->numel;
-    if (total == expected) return;
-    ddh::fail(DDH_INTERNAL, "the strategy described ", total, " of ", expected,
-              " elements of the parameters; the file is not written; report this to the strategy's author");
+      require_finite(e, begin, as_floats, numel);
+      if (e.dtype != tensor.dtype) {
+        cpu::cast(rounded.data(), tensor.dtype, as_floats, DDH_F32, numel);
+        to_write = rounded.data();
+        if (tensor.dtype == DDH_F16 && overflows_f16(as_floats, rounded.data(), numel)) tensor.overflows = true;
+      }
+      file_.write_at(at + begin * bytes, to_write, numel * bytes);
+    });
+  }
+  void require_finite(const ddh_state_entry& e, uint64_t begin, const float* values, uint64_t numel) const {
+    const std::optional<uint64_t> at = first_nonfinite(values, numel);
+    if (!at) return;
+    ddh::fail(DDH_DATA_LOSS, "the weights are not written: parameter ", param_text(source_.model, e.param),
+              " is not finite from element ", e.offset + begin + *at, " on: ", nonfinite_reason_);
   }
 
-  void write_buffers(const File& file, const ddh_model_desc& model, const SafetensorsPlan& plan, Staging& staging) {
-    for (uint32_t b = 0; b < model.n_buffers; ++b) {
-      const ddh_buffer_desc& buffer = *model.buffers[b];
-      file.write_at(plan.file_offsets[model.n_params + b], buffer_values(buffer, staging), bytes_of(buffer));
-    }
+  const File& file_;
+  const StateSource& source_;
+  Staging& staging_;
+  const std::string& nonfinite_reason_;
+};
+
+// A hole would be read as zeros by whoever loads the file.
+void check_complete(const Comm& comm, const ddh_model_desc& model, uint64_t mine) {
+  std::vector<uint64_t> written(static_cast<size_t>(comm.world_size()));
+  comm.all_gather_bytes(&mine, written.data(), sizeof mine, "export: count");
+  uint64_t total = 0, expected = 0;
+  for (const uint64_t n : written) total += n;
+  for (uint32_t p = 0; p < model.n_params; ++p) expected += model.params[p]->numel;
+  if (total == expected) return;
+  ddh::fail(DDH_INTERNAL, "the strategy described ", total, " of ", expected,
+            " elements of the parameters; the file is not written; report this to the strategy's author");
+}
+
+void write_buffers(const File& file, const ddh_model_desc& model, const SafetensorsPlan& plan, Staging& staging) {
+  for (uint32_t b = 0; b < model.n_buffers; ++b) {
+    const ddh_buffer_desc& buffer = *model.buffers[b];
+    file.write_at(plan.file_offsets[model.n_params + b], buffer_values(buffer, staging), bytes_of(buffer));
   }
+}
 
 }  // namespace
 
-std::vector<std::string>
-export_params(const std::string& path, const StateSource& source, const Comm& comm, Staging& staging,
-              const std::string& nonfinite_reason) {
+std::vector<std::string> export_params(const std::string& path, const StateSource& source, const Comm& comm,
+                                       Staging& staging, const std::string& nonfinite_reason) {
   const ddh_model_desc& model = source.model;
   std::vector<SafetensorsPlan::Item> items;
   for (uint32_t p = 0; p < model.n_params; ++p) {

@@ -69,6 +69,8 @@ class Step final : public NormSink {
   // After the strategy's step returned without an error: throws unless it decided, and where it went on after a refusal.
   void require_done() const;
   [[nodiscard]] const StepAccount& account() const { return account_; }
+  // The optimizer of the last step.
+  [[nodiscard]] const PluginCaller& optimizer_caller() const { return optimizer_->call; }
   // A call of ddh.optim was refused; the first one of a step is kept.
   void note_refusal(const std::string& sentence) {
     if (refusal_.empty()) refusal_ = sentence;
