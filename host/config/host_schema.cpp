@@ -73,7 +73,7 @@ constexpr const char* kTrain = R"json({"properties": {
   "sync_buffers": {"type": "boolean", "default": true,
     "description": "buffers with DDH_SYNC_STEP are rank 0's on all ranks at the begin of each step"},
   "reduce_order": {"type": "string", "enum": ["rank_first", "micro_first"], "default": "rank_first",
-    "description": "gradients are summed over the ranks first and then over micro-batches, or the other way round"},
+    "description": "the micro-batches of all ranks are one sum in a fixed order, or each rank adds its own first"},
   "reduce_block": {"type": "integer", "default": 1, "minimum": 0, "maximum": 1024, "x-unit": "ranks",
     "description": "the micro-batches of this many ranks are added up first, then to the sum of the step; 0: as 1"},
   "update_every": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "steps",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One rank under every strategy is nothing but model and optimizer: the bits of a loop that has neither host nor strategy.
+// One rank under every strategy, and any number of ranks, are nothing but model and optimizer: the bits of a loop that has
+// neither host nor strategy.
 #include "equivalence/ways.hpp"
 #include "support/bare_run.hpp"
 #include "support/golden_fill.hpp"
@@ -98,6 +99,30 @@ TEST_CASE("one rank under every strategy has the bits of model and optimizer alo
     const Result result = run(way, 1, options, kSteps);
     INFO(result.command);
     CHECK(result.loss == expected.loss);
+    CHECK(result.grad_norm == expected.grad_norm);
+    check_weights(result, bare);
+  }
+}
+
+TEST_CASE("several ranks have the bits of one loop over all their micro-batches, in blocks too", "[equivalence]") {
+  constexpr size_t kAll = 12;
+  const size_t block = GENERATE(1, 2, 4);
+  const TempFolder folder;
+  Case c{"adamw", {}, {0.01, 0.25, 3, kAll, false, block}};
+  BareRun bare(entry_of(toy_model()), {}, entry_of(plugin(c.optimizer)), {{"optimizer.lr", "0.01"}}, c.settings);
+  write_first_values(folder.file("first.safetensors"), bare.model);
+  const std::vector<int64_t> order = golden_ints("order", 4096, kSteps * c.settings.micro_batch * kAll);
+  write_order(folder.file("order"), order);
+  const Columns expected = train(bare, order, c.settings);
+  for (const auto& [way, world] :
+       {std::pair{kReference, 4}, {kZero3, 12}, {Way{"zero1", "loop", {"comm.windows=copy"}}, 4}}) {
+    c.settings.accum = kAll / static_cast<size_t>(world);
+    Options options = options_of(c);
+    options.push_back("train.init_from=" + folder.file("first.safetensors"));
+    options.push_back("data.order=" + folder.file("order"));
+    options.push_back("train.reduce_block=" + std::to_string(block));
+    const Result result = run(way, world, options, kSteps);
+    INFO(result.command);
     CHECK(result.grad_norm == expected.grad_norm);
     check_weights(result, bare);
   }

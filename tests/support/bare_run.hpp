@@ -8,6 +8,7 @@
 #include <dlfcn.h>
 
 #include <cmath>
+#include <utility>
 
 #include "support/model_driver.hpp"
 
@@ -119,9 +120,11 @@ struct BareSettings {
   double lr = 0.01, clip_norm = 1;
   size_t micro_batch = 12, accum = 1;
   bool micro_first = false;
+  size_t reduce_block = 1;  // micro-batches that are added up first, then to the sum of the step
 };
 
-// One rank's training. Values are in model.value(i).
+// Training on one rank, or what any number of ranks computes together: `accum` micro-batches of all ranks, one after the
+// other. Values are in model.value(i).
 class BareRun {
  public:
   struct StepResult {
@@ -142,7 +145,7 @@ class BareRun {
     const double per_step = static_cast<double>(settings_.micro_batch * settings_.accum);
     const double seed_scale = std::exp2(-std::round(std::log2(per_step)));
     double loss_sum = 0, count = 0;
-    std::vector<std::vector<float>> sums;
+    std::vector<std::vector<float>> sums, block_sums;
     for (size_t m = 0; m < settings_.accum; ++m) {
       const auto first = samples.begin() + static_cast<std::ptrdiff_t>(m * settings_.micro_batch);
       ModelDriver::Batch batch =
@@ -154,7 +157,11 @@ class BareRun {
       model.destroy_batch(batch);
       loss_sum += sum;
       count += n;
-      if (!settings_.micro_first || m + 1 == settings_.accum) add_gradients(sums);
+      const bool last = m + 1 == settings_.accum;
+      if (settings_.micro_first && !last) continue;
+      add(block_sums, gradients());
+      if (settings_.micro_first || last || (m + 1) % settings_.reduce_block == 0)
+        add(sums, std::exchange(block_sums, {}));
     }
     ddh_step_block block{
         sizeof(ddh_step_block), 0, step_, settings_.lr, 1, seed_scale, 1 / (seed_scale * count), 1, 0, 0};
@@ -175,17 +182,19 @@ class BareRun {
   [[nodiscard]] bool is_trained(uint32_t p) const {
     return (model.desc().params[p]->attributes & DDH_PARAM_FROZEN) == 0;
   }
-  void add_gradients(std::vector<std::vector<float>>& sums) {
-    const bool first = sums.empty();
-    sums.resize(model.desc().n_params);
-    for (uint32_t p = 0; p < sums.size(); ++p) {
-      const std::vector<float>& grad = model.grad(p);
-      if (first) {
-        sums[p] = grad;
-      } else {
-        for (size_t i = 0; i < grad.size(); ++i) sums[p][i] += grad[i];
-      }
+  [[nodiscard]] std::vector<std::vector<float>> gradients() {
+    std::vector<std::vector<float>> out;
+    for (uint32_t p = 0; p < model.desc().n_params; ++p) out.push_back(model.grad(p));
+    return out;
+  }
+  // The first is taken as it is: 0 + -0 would be 0.
+  static void add(std::vector<std::vector<float>>& sums, const std::vector<std::vector<float>>& more) {
+    if (sums.empty()) {
+      sums = more;
+      return;
     }
+    for (size_t p = 0; p < sums.size(); ++p)
+      for (size_t i = 0; i < sums[p].size(); ++i) sums[p][i] += more[p][i];
   }
 
   BareOptimizer optimizer_;
