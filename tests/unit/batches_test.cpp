@@ -4,6 +4,8 @@
 // thread sanitizer this finds what batch_create shares.
 #include <array>
 #include <catch2/catch.hpp>
+#include <latch>
+#include <numeric>
 #include <thread>
 
 #include "support/bare_run.hpp"
@@ -14,11 +16,13 @@ using namespace ddhost::test;
 
 namespace {
 
-constexpr size_t kThreads = 4, kBatches = 200;
+constexpr size_t kThreads = 4, kBatches = 400;
 
+// Many, so that threads meet inside of batch_create.
 std::vector<int64_t> samples_of(size_t i) {
-  const auto first = static_cast<int64_t>(17 * i % 4000);
-  return {first, first + 1, first + 5};
+  std::vector<int64_t> out(200);
+  std::iota(out.begin(), out.end(), static_cast<int64_t>(17 * i % 3000));
+  return out;
 }
 
 // The loss tells batches apart.
@@ -35,9 +39,11 @@ TEST_CASE("batches made by several threads at once are those that one thread mak
   ModelDriver model(entry_of(toy_model()), {});
   for (uint32_t p = 0; p < model.desc().n_params; ++p) model.value(p) = golden_fill(model.name(p), model.shape(p));
   std::array<std::vector<ModelDriver::Batch>, kThreads> made;
+  std::latch all_here(kThreads);
   std::vector<std::thread> threads;
   for (size_t t = 0; t < kThreads; ++t) {
-    threads.emplace_back([&model, &batches = made[t], t] {
+    threads.emplace_back([&model, &all_here, &batches = made[t], t] {
+      all_here.arrive_and_wait();
       for (size_t i = t; i < kBatches; i += kThreads) batches.push_back(model.create_batch(samples_of(i)));
     });
   }
