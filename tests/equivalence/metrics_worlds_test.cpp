@@ -110,6 +110,17 @@ TEST_CASE("rows hold all that a program reports, under the names that it gave", 
     CHECK(row.at("val_perplexity").get<double>() == std::exp(row.at("val_loss").get<double>()));
 }
 
+TEST_CASE("memory for the contributions to folded buffers is counted", "[equivalence]") {
+  const int world = GENERATE(1, 2);
+  const Options options = {"model.width=2000", "model.hidden=1", "model.layers=1", "train.grad_accum_steps=3"};
+  const Result without = run(kReference, world, options, 2),
+               with = run(kReference, world, joined(options, {"model.buffers=true"}), 2);
+  // A micro-batch's row holds 2000 floats and a count, each after a flag of 8 bytes; this rank's rows, those of all ranks,
+  // and the largest buffer.
+  const auto row = static_cast<uint64_t>(8 + 2000 * 4 + 8 + 8), ranks = static_cast<uint64_t>(world);
+  CHECK(peak_bytes(with, 0, "comm") - peak_bytes(without, 0, "comm") == 3 * row * (1 + ranks) + 2000 * 4);
+}
+
 TEST_CASE("an evaluation counts data once where data.drop_last=false, whatever the world", "[equivalence]") {
   // 23 samples: five micro-batches of 4 and one of 3, though 20 are asked for.
   const Options options = {"train.eval_every=1",   "data.micro_batch=4", "model.eval_samples=23",

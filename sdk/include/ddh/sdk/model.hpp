@@ -188,7 +188,10 @@ class Model : public Instance {
   using Instance::Instance;
   virtual const ddh_model_desc& describe() = 0;
   virtual void prepare() {}
+  // By several threads at once, beside every other call: what it reads doesn't change after `prepare`, what it writes is the
+  // batch's own, or is under a lock.
   virtual ddh_batch* batch_create(const ddh_batch_args& args, ddh_batch_info& info) = 0;
+  // By any thread too.
   virtual void batch_destroy(ddh_batch* batch) noexcept = 0;
   virtual void forward(const ddh_unit_call& unit_call) = 0;
   virtual void backward(const ddh_unit_call& unit_call) = 0;
@@ -201,9 +204,9 @@ class Model : public Instance {
   }
   // Of buffers with DDH_SYNC_FOLD; false: nothing from this micro-batch.
   virtual bool contribution(uint32_t /*buffer*/, int32_t /*program*/, int32_t /*micro_batch*/, void* /*out*/) {
-    return false;
+    fail(DDH_INTERNAL, "the model has folded buffers and does not override contribution");
   }
-  // False: this model makes no estimates.
+  // False: this model makes no estimates (the table answers DDH_NOT_FOUND).
   virtual bool estimate(const ddh_estimate_args& /*args*/, ddh_estimate& /*out*/) { return false; }
 
   // The optional sampler; a model that has one answers true and overrides the rest.
