@@ -28,7 +28,7 @@ class Ddp final : public ddh::Strategy {
   void attach(const ddh_attach_args& args) override {
     args_ = args;
     ddh::Grouping buckets;
-    buckets.bucket_bytes = static_cast<uint64_t>(host.i64("strategy.bucket_bytes"));
+    buckets.bucket_bytes = static_cast<uint64_t>(options.i64("bucket_bytes"));
     layout_ = ddh::ModelLayout(args_, ddh::whole_params(host, *args.model), buckets);
     views_ = ddh::UnitViews(*args.model, layout_);
     grads_ = ddh::FullGrads(layout_, args_, DDH_REDUCE_TO_ALL);

@@ -41,19 +41,19 @@ class Fsdp final : public ddh::Strategy {
  public:
   explicit Fsdp(const ddh_create& create)
       : Strategy(create),
-        forward_prefetch_(host.flag("strategy.forward_prefetch")),
-        prefetch_groups_(host.flag("strategy.limit_all_gathers") ? 1 : 2),
-        offloads_(host.flag("strategy.cpu_offload")) {
-    const std::string mode = host.text("strategy.sharding_strategy");
+        forward_prefetch_(options.flag("forward_prefetch")),
+        prefetch_groups_(options.flag("limit_all_gathers") ? 1 : 2),
+        offloads_(options.flag("cpu_offload")) {
+    const std::string mode = options.text("sharding_strategy");
     sharing_ = mode == "no_shard" ? Sharing::kNobody : mode.starts_with("hybrid") ? Sharing::kNode : Sharing::kAll;
     keeps_params_ = mode == "shard_grad_op" || mode == "hybrid_shard_zero2";
-    const std::string prefetch = host.text("strategy.backward_prefetch");
+    const std::string prefetch = options.text("backward_prefetch");
     backward_prefetch_ = prefetch == "pre" ? Prefetch::kPre : prefetch == "post" ? Prefetch::kPost : Prefetch::kNone;
-    reshards_after_forward_ = !keeps_params_ && host.flag("strategy.reshard_after_forward");
+    reshards_after_forward_ = !keeps_params_ && options.flag("reshard_after_forward");
     // Only a number reads as one; a boolean does not.
     double number = 0;
     ddh::ErrorBuffer no_number;
-    if (host.config->get_f64(host.h, "strategy.reshard_after_forward", &number, no_number.get()) == DDH_OK)
+    if (host.config->get_f64(host.h, options.key("reshard_after_forward").c_str(), &number, no_number.get()) == DDH_OK)
       reshard_size_ = static_cast<int32_t>(number);
     refuse_what_changes_nothing();
   }
@@ -147,12 +147,12 @@ class Fsdp final : public ddh::Strategy {
 
   // Options of a mode that was not chosen.
   void refuse_what_changes_nothing() const {
-    if (const int64_t size = host.i64("strategy.shard_size"); size > 0 && sharing_ != Sharing::kNode)
+    if (const int64_t size = options.i64("shard_size"); size > 0 && sharing_ != Sharing::kNode)
       ddh::fail(DDH_INVALID_ARGUMENT, "strategy.shard_size=", size,
-                " changes nothing with strategy.sharding_strategy=", host.text("strategy.sharding_strategy"),
+                " changes nothing with strategy.sharding_strategy=", options.text("sharding_strategy"),
                 "; take hybrid_shard, or leave shard_size out");
-    const std::optional<int64_t> numel = host.i64_if_given("strategy.min_num_params");
-    const std::string policy = host.text("strategy.auto_wrap_policy");
+    const std::optional<int64_t> numel = options.i64_if_given("min_num_params");
+    const std::string policy = options.text("auto_wrap_policy");
     if (numel && policy != "size")
       ddh::fail(DDH_INVALID_ARGUMENT, "strategy.min_num_params=", *numel,
                 " changes nothing with strategy.auto_wrap_policy=", policy, "; take size, or leave min_num_params out");
@@ -195,17 +195,17 @@ class Fsdp final : public ddh::Strategy {
   int32_t shard_size() const {
     if (sharing_ == Sharing::kNobody) return 1;
     if (sharing_ == Sharing::kAll) return args_.world_size;
-    const auto given = static_cast<int32_t>(host.i64("strategy.shard_size"));
+    const auto given = static_cast<int32_t>(options.i64("shard_size"));
     const int32_t size = given > 0 ? given : args_.ranks_per_node;
     if (size == 0 || args_.world_size % size != 0) {
-      ddh::fail(DDH_INVALID_ARGUMENT, "fsdp ", host.text("strategy.sharding_strategy"),
+      ddh::fail(DDH_INVALID_ARGUMENT, "fsdp ", options.text("sharding_strategy"),
                 " needs nodes of equal size: strategy.shard_size=", given,
                 ", run.ranks_per_node=", args_.ranks_per_node, " with ", args_.world_size,
                 " ranks; give one that divides the ranks");
     }
     const auto block = static_cast<int32_t>(args_.reduce_block);
     if (size != 1 && size != args_.world_size && block != size) {
-      ddh::fail(DDH_FAILED_PRECONDITION, "fsdp ", host.text("strategy.sharding_strategy"), " sums within ", size,
+      ddh::fail(DDH_FAILED_PRECONDITION, "fsdp ", options.text("sharding_strategy"), " sums within ", size,
                 " ranks first, and train.reduce_block is ", block, "; set train.reduce_block=", size);
     }
     return size;
@@ -249,8 +249,8 @@ class Fsdp final : public ddh::Strategy {
 
   // Units are wrapped in the order in which they stand in the model.
   void wrap(const ddh_model_desc& model) {
-    const std::string policy = host.text("strategy.auto_wrap_policy");
-    const auto min_numel = static_cast<uint64_t>(host.i64_if_given("strategy.min_num_params").value_or(100'000'000));
+    const std::string policy = options.text("auto_wrap_policy");
+    const auto min_numel = static_cast<uint64_t>(options.i64_if_given("min_num_params").value_or(100'000'000));
     uint64_t numel = 0;
     for (uint32_t u = 0; u < model.n_units; ++u) {
       const bool starts = u == 0 || policy == "unit" || (policy == "size" && numel >= min_numel);

@@ -28,9 +28,9 @@ class Zero1 final : public ddh::Strategy {
 
   void attach(const ddh_attach_args& args) override {
     args_ = args;
-    layout_ = ddh::ModelLayout(args_, ddh::whole_params(host, *args.model), ddh::bucket_options(host));
+    layout_ = ddh::ModelLayout(args_, ddh::whole_params(host, *args.model), ddh::bucket_options(options));
     views_ = ddh::UnitViews(*args.model, layout_);
-    overlap_publish_ = host.flag("strategy.overlap_publish");
+    overlap_publish_ = options.flag("overlap_publish");
     grads_ = ddh::FullGrads(layout_, args_, /*to_all=*/0);
   }
 

@@ -30,10 +30,10 @@ class Zero2 final : public ddh::Strategy {
 
   void attach(const ddh_attach_args& args) override {
     args_ = args;
-    layout_ = ddh::ModelLayout(args_, ddh::whole_params(host, *args.model), ddh::bucket_options(host));
+    layout_ = ddh::ModelLayout(args_, ddh::whole_params(host, *args.model), ddh::bucket_options(options));
     views_ = ddh::UnitViews(*args.model, layout_);
-    overlap_publish_ = host.flag("strategy.overlap_publish");
-    grads_ = ddh::GradRing(layout_, args_, {.overlap = host.flag("strategy.overlap_comm")});
+    overlap_publish_ = options.flag("overlap_publish");
+    grads_ = ddh::GradRing(layout_, args_, {.overlap = options.flag("overlap_comm")});
   }
 
   void plan(ddh_plan& out) override {

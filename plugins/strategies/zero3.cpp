@@ -33,14 +33,14 @@ namespace {
 
 class Zero3 final : public ddh::Strategy {
  public:
-  explicit Zero3(const ddh_create& create) : Strategy(create), policy_(host) {}
+  explicit Zero3(const ddh_create& create) : Strategy(create), policy_(options) {}
 
   void attach(const ddh_attach_args& args) override {
     args_ = args;
     layout_ = ddh::ModelLayout(args_, ddh::whole_params(host, *args.model), policy_.grouping());
     views_ = ddh::UnitViews(*args.model, layout_);
     params_ = ddh::GatheredParams(host, layout_, args_.group, args_.rank);
-    grads_ = ddh::GradRing(layout_, args_, {.overlap = host.flag("strategy.overlap_comm")});
+    grads_ = ddh::GradRing(layout_, args_, {.overlap = options.flag("overlap_comm")});
   }
 
   void plan(ddh_plan& out) override {

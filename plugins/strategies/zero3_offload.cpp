@@ -44,19 +44,19 @@ ddh::Place place_of(const std::string& name) {
 
 class Zero3Offload final : public ddh::Strategy {
  public:
-  explicit Zero3Offload(const ddh_create& create) : Strategy(create), policy_(host) {
-    settings_.values = place_of(host.text("strategy.offload_param.device"));
-    settings_.state = place_of(host.text("strategy.offload_optimizer.device"));
-    settings_.ratio = host.f64("strategy.offload_optimizer.ratio");
-    settings_.tile_bytes = ddh::Tier::round_up(static_cast<uint64_t>(host.i64("strategy.buffer_bytes")));
-    settings_.frames = static_cast<uint32_t>(host.i64("strategy.buffer_count"));
-    settings_.folder = host.text("strategy.nvme_path");
+  explicit Zero3Offload(const ddh_create& create) : Strategy(create), policy_(options) {
+    settings_.values = place_of(options.text("offload_param.device"));
+    settings_.state = place_of(options.text("offload_optimizer.device"));
+    settings_.ratio = options.f64("offload_optimizer.ratio");
+    settings_.tile_bytes = ddh::Tier::round_up(static_cast<uint64_t>(options.i64("buffer_bytes")));
+    settings_.frames = static_cast<uint32_t>(options.i64("buffer_count"));
+    settings_.folder = options.text("nvme_path");
     settings_.folder_option = "strategy.nvme_path";
-    settings_.io = host.text("strategy.io");
+    settings_.io = options.text("io");
     params_away_ = settings_.values != ddh::Place::device;
-    settings_.overlap = {host.flag("strategy.offload_optimizer.pipeline_read"),
-                         host.flag("strategy.offload_optimizer.pipeline_write")};
-    settings_.values_in_memory = static_cast<uint64_t>(host.i64("strategy.offload_param.max_in_cpu"));
+    settings_.overlap = {options.flag("offload_optimizer.pipeline_read"),
+                         options.flag("offload_optimizer.pipeline_write")};
+    settings_.values_in_memory = static_cast<uint64_t>(options.i64("offload_param.max_in_cpu"));
     refuse_what_changes_bits_or_waits();
   }
   ~Zero3Offload() override { report(); }
@@ -71,7 +71,7 @@ class Zero3Offload final : public ddh::Strategy {
     offloaded_.emplace(host, layout_, args.rank, settings_);
     if (args.rank == 0) warn_of_idle();
     gathered_ = gathered();
-    grads_ = ddh::GradRing(layout_, args_, {.overlap = host.flag("strategy.overlap_comm")});
+    grads_ = ddh::GradRing(layout_, args_, {.overlap = options.flag("overlap_comm")});
   }
 
   void plan(ddh_plan& out) override {
@@ -167,7 +167,7 @@ class Zero3Offload final : public ddh::Strategy {
   }
 
   void refuse_what_changes_bits_or_waits() const {
-    if (host.flag("strategy.delayed_update"))
+    if (options.flag("delayed_update"))
       ddh::fail(DDH_FAILED_PRECONDITION,
                 "strategy.delayed_update=true (or offload_optimizer.super_offload) would update with the gradients of "
                 "the step before, ",
@@ -180,8 +180,7 @@ class Zero3Offload final : public ddh::Strategy {
     if (params_away_ && policy_.grouping().persistent_bytes > 0)
       ddh::fail(DDH_FAILED_PRECONDITION, "strategy.persistence_bytes=", policy_.grouping().persistent_bytes,
                 " keeps small parameters gathered, and strategy.offload_param.device=",
-                host.text("strategy.offload_param.device"),
-                " lets none rest on the device; set one of them to 0 or none");
+                options.text("offload_param.device"), " lets none rest on the device; set one of them to 0 or none");
   }
 
   // Options of a place that was not chosen.

@@ -87,3 +87,19 @@ TEST_CASE("a model that uses a feature without declaring it is refused by the fe
   check_refused(run("toy", {"model.fp32_params=true"}), {"compute dtype", "DDH_FEATURE_PARAM_DTYPES"});
   check_refused(run("toy", {"model.programs=2", "model.optimizers=2", kTwo}), {"'second'", "DDH_FEATURE_OPTIMIZERS"});
 }
+
+TEST_CASE("what a dry run prints of several optimizers is a config that means the same", "[cli]") {
+  const auto dry_run = [](std::vector<std::string> more) {
+    more.insert(more.begin(), "--dry-run");
+    Process process(more);
+    REQUIRE(process.wait(std::chrono::seconds(30)) == 0);
+    return process.out();
+  };
+  const TempFolder folder;
+  const std::string model = std::string(DDHOST_BUILD_DIR) + "/tests/plugins/toy_features.so";
+  const std::string first = dry_run({"--model", model, "--nproc", "2", "run.dir=" + folder.file("run"), kTwo,
+                                     "optimizer_kg.plugin=sgd", "optimizer_kg.momentum=0.9"});
+  CHECK(nlohmann::json::parse(first).at("optimizer_kg").at("momentum") == 0.9);
+  std::ofstream(folder.file("config.json")) << first;
+  CHECK(dry_run({"--config", folder.file("config.json")}) == first);
+}

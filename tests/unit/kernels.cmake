@@ -16,4 +16,4 @@ ddhost_add_test(NAME unit_kernels LABELS unit LIBS ddhost_core
           ${CMAKE_CURRENT_LIST_DIR}/newton_schulz_test.cpp)
 list(TRANSFORM optimizers PREPEND ddhost_linked_)
 ddhost_add_test(NAME unit_optimizers LABELS unit LIBS ddhost_core ${optimizers}
-  SOURCES ${CMAKE_CURRENT_LIST_DIR}/optimizer_test.cpp)
+  SOURCES ${CMAKE_CURRENT_LIST_DIR}/optimizer_test.cpp ${CMAKE_CURRENT_LIST_DIR}/optimizer_instances_test.cpp)

@@ -42,6 +42,8 @@ class OptimizerFixture {
     if (inst_ != nullptr) module_->destroy(inst_);
   }
 
+  [[nodiscard]] ddh_inst* inst() const { return inst_; }
+  [[nodiscard]] const ddh_optimizer_api& table() const { return *table_; }
   [[nodiscard]] uint32_t slot_count() const { return table_->slot_count(inst_); }
   [[nodiscard]] int32_t needs(int32_t param) const { return table_->needs(inst_, param); }
   [[nodiscard]] bool slot_used(uint32_t index, int32_t param) const {

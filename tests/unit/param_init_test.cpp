@@ -111,8 +111,8 @@ TEST_CASE("bounds of a truncated normal that make no sense are refused by the pa
 namespace {
 
 // A file with one tensor "weight" of zeros and, by name, a buffer of two floats.
-void write_file(const std::string& path, const char* buffer) {
-  std::vector<SafetensorsPlan::Item> items = {{"weight", DDH_F32, {static_cast<int64_t>(kNumel)}}};
+void write_file(const std::string& path, const char* buffer, int32_t dtype = DDH_F32) {
+  std::vector<SafetensorsPlan::Item> items = {{"weight", dtype, {static_cast<int64_t>(kNumel)}}};
   if (buffer != nullptr) items.push_back({buffer, DDH_F32, {2}});
   const SafetensorsPlan plan(items, {});
   std::string bytes = plan.header;
@@ -150,4 +150,18 @@ TEST_CASE("a buffer that a file may lack keeps the model's values, and takes the
   write_file(file, nullptr);
   buffer.sync = DDH_SYNC_STEP;
   CHECK_THROWS_WITH(ParamInit(p.model, 1, file), Catch::Contains("no tensor 'table'"));
+}
+
+TEST_CASE("a parameter comes from a file of F32, BF16 or F16; another dtype is refused by name") {
+  const test::TempFolder folder;
+  const std::string file = folder.file("first.safetensors");
+  const OneParam p(DDH_INIT_CONSTANT, 1, 0);
+  for (const int32_t dtype : {DDH_F32, DDH_BF16, DDH_F16}) {
+    write_file(file, nullptr, dtype);
+    std::vector<float> values(kNumel, 9);
+    ParamInit(p.model, 1, file).init_range(0, 0, kNumel, values.data());
+    CHECK(values == std::vector<float>(kNumel, 0.0F));
+  }
+  write_file(file, nullptr, DDH_F64);
+  CHECK_THROWS_WITH(ParamInit(p.model, 1, file), Catch::Contains("'weight'") && Catch::Contains("convert the file"));
 }

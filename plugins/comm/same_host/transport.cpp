@@ -27,8 +27,8 @@ void Transport::init(const ddh_comm_init& args) {
 }
 
 Group& Transport::make_group(GroupSettings settings) {
-  settings.spin_us = host.i64("comm.spin_us");
-  settings.staging_bytes = ControlLayout::align(static_cast<uint64_t>(host.i64("comm.staging_bytes")));
+  settings.spin_us = options.i64("spin_us");
+  settings.staging_bytes = ControlLayout::align(static_cast<uint64_t>(options.i64("staging_bytes")));
   const Group::Rendezvous rendezvous{[this](const std::string& key, const Ticket& ticket) {
                                        ddh::call(host.kv->set, host.h, key.c_str(), &ticket, sizeof ticket);
                                      },

@@ -13,17 +13,17 @@ inline namespace v1 DDH_HIDDEN {
 
 class PrefetchPolicy {
  public:
-  explicit PrefetchPolicy(const Host& host) {
-    const auto limit = [&](const char* key) {
-      const std::optional<int64_t> given = host.i64_if_given(key);
+  explicit PrefetchPolicy(const SectionOptions& options) {
+    const auto limit = [&](const char* name) {
+      const std::optional<int64_t> given = options.i64_if_given(name);
       return given ? static_cast<uint64_t>(*given) : kNoLimit;
     };
-    const std::optional<int64_t> units = host.i64_if_given("strategy.prefetch_units");
-    prefetch_bytes_ = limit("strategy.prefetch_bytes");
+    const std::optional<int64_t> units = options.i64_if_given("prefetch_units");
+    prefetch_bytes_ = limit("prefetch_bytes");
     prefetch_units_ = units ? static_cast<uint32_t>(*units) : prefetch_bytes_ == kNoLimit ? 1 : UINT32_MAX;
-    max_live_bytes_ = limit("strategy.max_live_bytes");
-    reuse_bytes_ = static_cast<uint64_t>(host.i64("strategy.reuse_bytes"));
-    grouping_.persistent_bytes = static_cast<uint64_t>(host.i64("strategy.persistence_bytes"));
+    max_live_bytes_ = limit("max_live_bytes");
+    reuse_bytes_ = static_cast<uint64_t>(options.i64("reuse_bytes"));
+    grouping_.persistent_bytes = static_cast<uint64_t>(options.i64("persistence_bytes"));
   }
 
   // For the layout: what stays gathered lies apart.

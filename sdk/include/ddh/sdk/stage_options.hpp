@@ -8,12 +8,12 @@
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
-// strategy.reduce_bucket_bytes, which strategy.allgather_bucket_bytes may only repeat.
-inline Grouping bucket_options(const Host& host) {
-  const int64_t reduce = host.i64("strategy.reduce_bucket_bytes"), gather = host.i64("strategy.allgather_bucket_bytes");
+// reduce_bucket_bytes, which allgather_bucket_bytes may only repeat.
+inline Grouping bucket_options(const SectionOptions& options) {
+  const int64_t reduce = options.i64("reduce_bucket_bytes"), gather = options.i64("allgather_bucket_bytes");
   if (gather != 0 && gather != reduce) {
-    fail(DDH_INVALID_ARGUMENT, "strategy.allgather_bucket_bytes = ", gather,
-         " and strategy.reduce_bucket_bytes = ", reduce,
+    fail(DDH_INVALID_ARGUMENT, options.key("allgather_bucket_bytes"), " = ", gather, " and ",
+         options.key("reduce_bucket_bytes"), " = ", reduce,
          " differ, but what is reduced together is published together; give both the same number");
   }
   Grouping out;
