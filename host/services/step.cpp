@@ -156,8 +156,8 @@ void Step::update(const ddh_optim_shard& shard, ddh_stream* stream) {
   require_decided("update");
   check_shard_of(shard);
   if (block_.skip != 0) return;
-  account_.add_update({shard.ranges, shard.n_ranges});
   if (!needs_.empty()) check_needs(shard);
+  account_.add_update({shard.ranges, shard.n_ranges});
   const ClockSpan span(comm_.clock(), DDH_SPAN_OPTIM);
   if (device_.is_host_memory()) return update_now(shard, block_, param_steps_, stream, call_);
   ShardCopy mine(shard, *optimizer_, optimizer_inst_);
