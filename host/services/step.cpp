@@ -25,6 +25,7 @@ void Step::set_optimizer(ddh_inst* inst, const ddh_optimizer_api* table, const P
   optimizer_inst_ = inst;
   optimizer_ = table;
   call_ = caller;
+  const PluginCaller::Entered entered = caller.enter(PluginCall::kNeeds);
   std::vector<int32_t> needs(model_.n_params);
   for (uint32_t p = 0; p < model_.n_params; ++p) {
     needs[p] = table->needs(inst, static_cast<int32_t>(p));
