@@ -155,9 +155,22 @@ void Watchdog::judge_waits(News& news, Clock::time_point now) {
   news.notices.push_back(sentence);
 }
 
+// Where nobody has asked for long, this process was stopped itself (Ctrl-Z), and the ranks with it: that time does not count.
+void Watchdog::forget_pause(Clock::time_point now) {
+  constexpr int kMissedLooks = 10;
+  const milliseconds gap = last_look_ ? age_of(*last_look_, now) : milliseconds{0};
+  last_look_ = now;
+  if (gap < kMissedLooks * *interval()) return;
+  for (Rank& rank : ranks_) {
+    for (Watched& watched : rank.threads) watched.since += gap;
+    rank.stop.since += gap;
+  }
+}
+
 Watchdog::News Watchdog::look(Clock::time_point now) {
   News news;
   if (limits_.notice.count() == 0) return news;
+  forget_pause(now);
   std::vector<Suspect> all = suspects(now);
   for (Suspect& suspect : all) {
     if (suspect.age >= suspect.limit || (limits_.abort.count() > 0 && suspect.age >= limits_.abort))

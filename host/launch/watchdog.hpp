@@ -65,6 +65,7 @@ class Watchdog {
     std::chrono::milliseconds limit;
   };
 
+  void forget_pause(Clock::time_point now);
   void follow(Watched& watched, const CallFrame& now_in, Clock::time_point now) const;
   [[nodiscard]] std::chrono::milliseconds limit_of(const CallFrame& frame) const;
   [[nodiscard]] bool waits(int rank) const;
@@ -77,6 +78,7 @@ class Watchdog {
   const Progress& progress_;
   const WatchdogLimits limits_;
   std::vector<Rank> ranks_;
+  std::optional<Clock::time_point> last_look_;
 };
 
 }  // namespace ddhost

@@ -53,7 +53,10 @@ class Rank {
       report();
       leave_world();
     } catch (const std::exception& e) {
-      if (comm_table_ != nullptr) comm_table_->abort(comm_.get(), e.what());
+      if (comm_table_ != nullptr) {
+        const PluginCaller::Entered entered = comm_.caller().enter(PluginCall::kAbort);
+        comm_table_->abort(comm_.get(), e.what());
+      }
       throw;
     }
   }

@@ -37,6 +37,7 @@ void Optimizers::add(const OptimizerRef& ref, int32_t index, std::span<const ddh
     if (program.trains == nullptr || model_.programs[program.program]->optimizer != index) continue;
     for (uint32_t p = 0; p < model_.n_params; ++p) o.updates[p] |= program.trains[p];
   }
+  const PluginCaller::Entered entered = ref.call.enter(PluginCall::kNeeds);
   for (uint32_t p = 0; p < model_.n_params; ++p) {
     if (o.updates[p] == 0) continue;
     o.needs[p] = ref.table->needs(ref.inst, static_cast<int32_t>(p));

@@ -166,9 +166,9 @@ void Step::update(const ddh_optim_shard& given, ddh_stream* stream) {
   require_decided("update");
   account_.check_ranges(given.ranges, given.n_ranges);
   if (block_.skip != 0) return;
-  account_.add_update({given.ranges, given.n_ranges});
   const ddh_optim_shard shard = optimizers_->shard_for(*optimizer_, program_, given);
   if (optimizer_->needs_something) check_needs(shard);
+  account_.add_update({shard.ranges, shard.n_ranges});
   const ClockSpan span(comm_.clock(), DDH_SPAN_OPTIM);
   if (device_.is_host_memory())
     return update_now(*optimizer_, shard, block_, optimizer_->param_steps, stream, optimizer_->call);

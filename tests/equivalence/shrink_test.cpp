@@ -13,7 +13,7 @@ const std::string kForgetful = std::string(DDHOST_BUILD_DIR) + "/tests/plugins/f
 
 }  // namespace
 
-TEST_CASE("a strategy that forgets an update is found, and the command shrinks to what shows it", "[shrink]") {
+TEST_CASE("a strategy that forgets a gradient is found, and the command shrinks to what shows it", "[shrink]") {
   const Way way = {kForgetful, "shm", {"comm.windows=copy", "comm.poison=true"}};
   const Options options = {"--optimizer",         "sgd",
                            "train.clip_norm=0.5", "train.grad_accum_steps=3",

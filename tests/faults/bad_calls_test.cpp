@@ -35,7 +35,8 @@ TEST_CASE("what a plugin leaves in an error is never read past its end", "[misbe
   const BadEnd too_long = run_bad(bad_strategy("acquire", "long"));
   check_named(too_long, {"strategy 'bad', acquire of unit 'embed': short\n"});
   const BadEnd binary = run_bad(bad_strategy("acquire", "binary"));
-  check_named(binary, {": a?" "?(?z\n"});
+  check_named(binary, {": a?"
+                       "?(?z\n"});
 }
 
 TEST_CASE("a plugin that calls exit(0) does not finish the run", "[misbehaving]") {

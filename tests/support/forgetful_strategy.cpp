@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// forgetful: ddp with a mistake made on purpose, to test the tests. Where several ranks accumulate micro-batches it forgets
-// to update the first unit in step 3.
+// forgetful: ddp with a mistake made on purpose, to test the tests. Where several ranks accumulate micro-batches it updates
+// the first unit without its gradient in step 3, which the host can't see: every element is counted, and updated.
 #include "ddh/sdk/full_grads.hpp"
 #include "ddh/sdk/optim_state.hpp"
 #include "ddh/sdk/strategy.hpp"
@@ -40,7 +40,9 @@ class Forgetful final : public ddh::Strategy {
     const bool forgets = args_.world_size > 1 && args_.grad_accum_steps > 1 && block.step == 3;
     for (size_t s = 0; s < states_.size(); ++s) {
       const float* grad = grads_.all(s);
-      if (grad != nullptr && !(forgets && s == 0)) states_[s].optim.update(states_[s].params.data(), grad);
+      if (grad == nullptr) continue;
+      const std::vector<float> nothing(forgets && s == 0 ? layout_.spaces[s].numel : 0);
+      states_[s].optim.update(states_[s].params.data(), nothing.empty() ? grad : nothing.data());
     }
     grads_.step_done();
     ++version_;

@@ -189,6 +189,10 @@ void after_decide(Act&& act) {
   ddh_model_desc desc = model.desc;
   desc.programs = programs;
   desc.n_programs = 1;
+  ddh_unit_desc unit{};
+  unit.name = "all";
+  const ddh_unit_desc* units[] = {&unit};
+  desc.units = units;
   Step step(comm, device, windows, desc, {});
   ddh_run_program run_program{};
   run_program.trains = trainable;
@@ -198,14 +202,16 @@ void after_decide(Act&& act) {
   metrics.begin(1, 1);
   metrics.counts(0)[0] = 1;
   step.set_metrics(metrics, false);
-  step.decide();
   Values values;
+  step.add_gradient(values.grad.data(), 0, values.grad.size(), values.ranges);
+  step.decide();
   const float* grads[] = {values.grad.data()};
   ddh_optim_shard shard{};
   shard.struct_size = sizeof shard;
   shard.n_ranges = static_cast<uint32_t>(values.ranges.size());
   shard.ranges = values.ranges.data();
   shard.master = values.master.data();
+  shard.n_grads = 1;
   shard.grads = grads;
   act(step, shard);
 }
