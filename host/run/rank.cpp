@@ -14,6 +14,7 @@
 #include "run/check_model.hpp"
 #include "run/check_world.hpp"
 #include "run/evaluate.hpp"
+#include "run/model_copy.hpp"
 #include "run/rank_log.hpp"
 
 namespace ddhost {
@@ -97,6 +98,8 @@ class Rank {
     model_ = Instance(plan_.model, model_seat_.host(), "model");
     model_table_ = &model_.require<ddh_model_api>(DDH_MODEL_IFACE, DDH_MODEL_API_MIN_SIZE);
     ddh::call(model_table_->describe, model_.get(), &model_desc_);
+    model_copy_ = ModelCopy(model_desc_);
+    model_desc_ = model_copy_.get();
     check_model(*model_desc_, kMaxMetrics);
     train_programs_ = train_programs(config(), *model_desc_);
     programs_ = std::make_unique<RunPrograms>(
@@ -141,6 +144,7 @@ class Rank {
     ddh::call(strategy_table_->attach, strategy_.get(), &args);
     memory_plan_.struct_size = sizeof memory_plan_;
     ddh::call(strategy_table_->plan, strategy_.get(), &memory_plan_);
+    memory_plan_ = ddh::copy_of(memory_plan_);
   }
 
   void start_training() {
@@ -228,6 +232,7 @@ class Rank {
   const ddh_comm_backend_api* comm_table_ = nullptr;
   const ddh_model_api* model_table_ = nullptr;
   const ddh_strategy_api* strategy_table_ = nullptr;
+  ModelCopy model_copy_;
   const ddh_model_desc* model_desc_ = nullptr;
   ddh_plan memory_plan_{};
   std::vector<int32_t> train_programs_;  // in turn
