@@ -63,8 +63,10 @@ done >"$work/names"
   while read -r kind name field rest; do
     case $kind in
       S) printf '  printf("%s: %%u bytes\\n", (unsigned)sizeof(%s));\n' "$name" "$name" ;;
-      F) printf '  printf("%s.%s: offset %%u, %%u bytes: %s\\n", (unsigned)offsetof(%s, %s), (unsigned)sizeof(((%s*)0)->%s));\n' \
-           "$name" "$field" "$rest" "$name" "$field" "$name" "$field" ;;
+      F)
+        printf '  printf("%s.%s: offset %%u, %%u bytes: %s\\n",' "$name" "$field" "$rest"
+        printf ' (unsigned)offsetof(%s, %s), (unsigned)sizeof(((%s*)0)->%s));\n' "$name" "$field" "$name" "$field"
+        ;;
       C) printf '  printf("%s = %%lld\\n", (long long)(%s));\n' "$name" "$name" ;;
     esac
   done <"$work/names"
