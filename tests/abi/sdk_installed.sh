@@ -81,9 +81,16 @@ if [[ -e $prefix/lib/ddhost/plugins/gpt.so ]]; then
   mkdir "$work/with_torch"
   cat >"$work/with_torch/CMakeLists.txt" <<'TEXT'
 cmake_minimum_required(VERSION 3.22)
-project(with_torch LANGUAGES C CXX)
+project(with_torch LANGUAGES CXX)
 find_package(ddhost-sdk 0.1 REQUIRED COMPONENTS torch)
-ddh_add_plugin(NAME with_torch SOURCES ../examples/ddp_in_c/ddp_in_c.c LIBS ddhost::torch)
+ddh_add_plugin(NAME with_torch SOURCES ../examples/solo/solo.cpp uses_torch.cpp LIBS ddhost::torch)
+TEXT
+  cat >"$work/with_torch/uses_torch.cpp" <<'TEXT'
+#include <ATen/Parallel.h>
+__attribute__((constructor)) static void use_torch() {
+  volatile int threads = at::get_num_threads();
+  static_cast<void>(threads);
+}
 TEXT
   quiet "${configure[@]}" "-DDDHOST_LIBTORCH=$torch" -S "$work/with_torch" -B "$work/with_torch/build"
   quiet cmake --build "$work/with_torch/build"
