@@ -17,6 +17,9 @@ set(CMAKE_C_EXTENSIONS OFF)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}")
 
+# What is installed names no folder of this machine, neither in debug information nor in assertions.
+add_compile_options("-ffile-prefix-map=${PROJECT_SOURCE_DIR}=." "-ffile-prefix-map=${PROJECT_BINARY_DIR}=./build")
+
 find_program(DDHOST_CCACHE ccache)
 if(DDHOST_CCACHE)
   # Precompiled headers hit the cache only with this sloppiness.

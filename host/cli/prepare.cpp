@@ -22,6 +22,7 @@
 #include "ddh/kind/optimizer.h"
 #include "ddh/sdk/plugin.hpp"
 #include "launch/launch.hpp"
+#include "plugin/capabilities.hpp"
 #include "schedule/schedule.hpp"
 
 namespace fs = std::filesystem;
@@ -199,6 +200,7 @@ RunPlan make_plan(const UserConfig& user, Registry& registry, int world_size) {
   plan.ranks_are_threads = plan.comm.has_cap(DDH_CAP_RANKS_ARE_THREADS);
   check_threads(plan);
   check_device(plan);
+  for (const Plugin* partner : {&plan.model, &plan.optimizer}) check_features(*partner, plan.strategy);
   choose_run_folder(plan);
   return plan;
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <span>
 
 #include "ddh/sdk/plugin.hpp"
 
@@ -13,13 +14,28 @@ namespace ddhost {
 namespace {
 
 constexpr std::array kTypes = {"integer", "number", "string", "boolean", "array", "null"};
-constexpr std::array kKeywords = {"type",       "enum",        "minimum", "maximum",  "exclusiveMinimum",
-                                  "default",    "description", "items",   "minItems", "maxItems",
-                                  "properties", "x-unit",      "x-path",  "title"};
+// The language of schemas grows by versions (docs/configuration.md): a schema says in x-schema which one it needs.
+constexpr int64_t kSchemaVersion = 1;
+constexpr std::array kKeywords = {"type",     "enum",     "minimum", "maximum",     "exclusiveMinimum", "default",
+                                  "title",    "items",    "x-unit",  "x-path",      "description",      "x-sets",
+                                  "minItems", "maxItems", "x-idle",  "x-spellings", "x-affects"};
+constexpr std::array kRootKeywords = {"type", "title", "description", "properties", "x-aliases", "x-schema"};
+constexpr std::array kObjectKeywords = {"type", "title", "description", "properties"};
 
 // What an ill-formed schema is answered with: it is the plugin author's mistake, not the user's.
 [[noreturn]] void ill_formed(const std::string& owner, const std::string& what) {
-  ddh::fail(DDH_INVALID_ARGUMENT, "the config schema of ", owner, " is ill-formed: ", what, "; mend the plugin");
+  ddh::fail(DDH_INVALID_ARGUMENT, "the config schema of ", owner, " is ill-formed: ", what, "; fix the plugin");
+}
+
+// Keywords of others carry a reversed domain name ("x-org.example.colour") and are passed over.
+void check_keywords(const Json& node, std::span<const char* const> known, const std::string& owner,
+                    const std::string& where) {
+  for (const auto& [keyword, unused] : node.items()) {
+    const bool is_foreign = keyword.starts_with("x-") && keyword.find('.') != std::string::npos;
+    if (is_foreign || std::find(known.begin(), known.end(), keyword) != known.end()) continue;
+    ill_formed(owner, ddh::str(where, " uses '", keyword, "', which version ", kSchemaVersion,
+                               " of the schema language does not have there, the newest that this ddhost knows"));
+  }
 }
 
 bool known_type(const std::string& type) { return std::find(kTypes.begin(), kTypes.end(), type) != kTypes.end(); }
@@ -74,9 +90,7 @@ std::string read_text(const Json& node, const char* keyword, const std::string& 
 }
 
 Option read_option(const Json& node, const std::string& owner, const std::string& name) {
-  for (const auto& [keyword, unused] : node.items())
-    if (std::find(kKeywords.begin(), kKeywords.end(), keyword) == kKeywords.end() && keyword.rfind("x-", 0) != 0)
-      ill_formed(owner, ddh::str("'", name, "' uses '", keyword, "', which is not in the subset that ddhost reads"));
+  check_keywords(node, kKeywords, owner, "'" + name + "'");
   Option option;
   option.name = name;
   option.types = read_types(node, owner, name);
@@ -124,11 +138,21 @@ void read_properties(const Json& node, const std::string& owner, const std::stri
     const std::string name = prefix + key;
     if (!child.is_object()) ill_formed(owner, "'" + name + "' is not an object");
     if (child.value("type", Json()) == Json("object")) {
+      check_keywords(child, kObjectKeywords, owner, "'" + name + "'");
       read_properties(child, owner, name + ".", schema);
     } else {
       schema.options.push_back(read_option(child, owner, name));
     }
   }
+}
+
+void check_version(const Json& root, const std::string& owner) {
+  if (!root.contains("x-schema")) return;
+  if (!root["x-schema"].is_number_integer() || root["x-schema"] < 1)
+    ill_formed(owner, "x-schema is not a whole number from 1 on");
+  if (root["x-schema"] > kSchemaVersion)
+    ddh::fail(DDH_FAILED_PRECONDITION, "the config schema of ", owner, " needs version ", root["x-schema"].dump(),
+              " of the schema language, this ddhost knows version ", kSchemaVersion, "; update ddhost");
 }
 
 void read_aliases(const Json& root, const std::string& owner, Schema& schema) {
@@ -236,6 +260,8 @@ Schema parse_schema(const char* text, const std::string& owner) {
   const Json root = Json::parse(text, nullptr, /*allow_exceptions=*/false, /*ignore_comments=*/true);
   if (root.is_discarded()) ill_formed(owner, "it is not valid JSON");
   if (!root.is_object()) ill_formed(owner, "it is not a JSON object");
+  check_version(root, owner);
+  check_keywords(root, kRootKeywords, owner, "it");
   read_properties(root, owner, "", schema);
   read_aliases(root, owner, schema);
   return schema;

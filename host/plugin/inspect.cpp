@@ -8,52 +8,30 @@
 #include <vector>
 
 #include "config/schema.hpp"
-#include "ddh/kind/comm.h"
-#include "ddh/kind/strategy.h"
 #include "ddh/sdk/plugin.hpp"
+#include "plugin/capabilities.hpp"
 #include "plugin/commands.hpp"
 #include "plugin/elf_note.hpp"
+#include "plugin/probe.hpp"
 
 namespace ddhost {
 namespace {
 
-struct CapName {
-  int32_t kind;  // 0: every kind
-  uint64_t bit;
-  const char* text;
-};
-constexpr std::array<CapName, 10> kCaps = {{
-    {0, DDH_CAP_IN_PROCESS, "several ranks in one process"},
-    {DDH_KIND_COMM, DDH_CAP_RANKS_ARE_THREADS, "ranks are threads"},
-    {DDH_KIND_COMM, DDH_CAP_SINGLE_HOST, "one machine only"},
-    {DDH_KIND_STRATEGY, DDH_CAP_SHARDS_OPTIM, "shards optimizer state"},
-    {DDH_KIND_STRATEGY, DDH_CAP_SHARDS_GRAD, "shards gradients"},
-    {DDH_KIND_STRATEGY, DDH_CAP_SHARDS_PARAM, "shards parameters"},
-    {DDH_KIND_STRATEGY, DDH_CAP_OFFLOADS, "offloads"},
-    {DDH_KIND_MODEL, DDH_CAP_COMPUTE_BF16, "computes in bf16"},
-    {DDH_KIND_MODEL, DDH_CAP_COMPUTE_F16, "computes in fp16"},
-    {DDH_KIND_MODEL, DDH_CAP_RECOMPUTE, "recomputes activations"},
-}};
+std::ostream& label(std::ostream& out, const char* name) { return out << "  " << std::left << std::setw(13) << name; }
 
-std::ostream& label(std::ostream& out, const char* name) { return out << "  " << std::left << std::setw(10) << name; }
-
-std::string caps_text(const ddh_desc& desc) {
-  std::string text;
-  for (const CapName& cap : kCaps)
-    if ((cap.kind == 0 || cap.kind == desc.kind) && (desc.caps & cap.bit) != 0)
-      text += (text.empty() ? "" : ", ") + std::string(cap.text);
-  return text.empty() ? "none" : text;
+std::string with_mark(const std::string& interface_id) {
+  return interface_id + (is_draft(interface_id) ? " (draft)" : "");
 }
 
 // Prints a list of interfaces; returns whether the host has them all.
-bool print_interfaces(std::ostream& out, const char* name, const char* const* ids, InterfaceLookup lookup,
+bool print_interfaces(std::ostream& out, const char* name, const std::vector<std::string>& ids, InterfaceLookup lookup,
                       const char* absent) {
   bool all = true;
   std::string text;
-  for (; ids != nullptr && *ids != nullptr; ++ids) {
-    const bool there = lookup != nullptr && lookup(*ids) != nullptr;
+  for (const std::string& id : ids) {
+    const bool there = lookup != nullptr && lookup(id.c_str()) != nullptr;
     all = all && there;
-    text += (text.empty() ? "" : ", ") + std::string(*ids) + (there ? "" : absent);
+    text += (text.empty() ? "" : ", ") + with_mark(id) + (there ? "" : absent);
   }
   label(out, name) << (text.empty() ? "none" : text) << '\n';
   return all;
@@ -78,10 +56,11 @@ std::array<std::string, 5> alias_row(const std::string& kind, const Alias& alias
           ddh::str("another name: ", key, " = ", number_text(alias.scale), " * this")};
 }
 
-bool print_options(std::ostream& out, const ddh_desc& desc) {
-  const std::string kind = kind_name(desc.kind);
+bool print_options(std::ostream& out, const PluginFacts& plugin) {
+  const std::string kind = kind_name(plugin.kind);
   try {
-    const Schema schema = parse_schema(desc.config_schema, kind + " '" + desc.id + "'");
+    const Schema schema =
+        parse_schema(plugin.config_schema ? plugin.config_schema->c_str() : nullptr, kind + " '" + plugin.id + "'");
     label(out, "options") << (schema.options.empty() ? "none" : "") << '\n';
     if (schema.options.empty()) return true;
     std::vector<std::array<std::string, 5>> rows = {{"key", "type", "default", "range", "description"}};
@@ -112,12 +91,15 @@ void print_abi(std::ostream& out, int major, uint32_t min_minor, uint32_t minor)
                     << " or newer; this host has " << DDH_ABI_MAJOR << '.' << DDH_ABI_MINOR << '\n';
 }
 
-bool print_plugin(std::ostream& out, const ddh_desc& desc, InterfaceLookup lookup) {
-  out << kind_name(desc.kind) << " '" << desc.id << "' " << desc.version << ": " << desc.summary << '\n';
-  const bool served = print_interfaces(out, "needs", desc.needs, lookup, " (NOT OFFERED by this host)");
-  print_interfaces(out, "wants", desc.wants, lookup, " (not offered by this host)");
-  label(out, "caps") << caps_text(desc) << '\n';
-  const bool readable = print_options(out, desc);
+bool print_plugin(std::ostream& out, const PluginFacts& plugin, InterfaceLookup lookup) {
+  out << kind_name(plugin.kind) << " '" << plugin.id << "' " << plugin.version << ": " << plugin.summary << '\n';
+  label(out, "offers") << with_mark(interface_of(plugin.kind)) << '\n';
+  const bool served = print_interfaces(out, "needs", plugin.needs, lookup, " (NOT OFFERED by this host)");
+  print_interfaces(out, "wants", plugin.wants, lookup, " (not offered by this host)");
+  label(out, "caps") << caps_text(plugin.kind, plugin.caps) << '\n';
+  label(out, "uses") << features_text(plugin.uses) << '\n';
+  label(out, "understands") << features_text(plugin.understands) << '\n';
+  const bool readable = print_options(out, plugin);
   if (!served) out << "  this host can't run it: update ddhost\n";
   return served && readable;
 }
@@ -154,15 +136,13 @@ int inspect_plugin(const Registry& registry, const std::string& choice, std::ost
   const ElfFacts facts = read_elf(file);
   out << file.string() << '\n';
   try {
-    const Library library = Library::load(file, registry.lookup(), MissingInterfaces::kPretend);
-    const ddh_build& build = *library.module().build;
-    print_abi(out, build.abi_major, build.min_host_minor, build.abi_minor);
-    print_versions(out, build.torch_version, build.cuda_version, build.nccl_version);
+    const LibraryFacts library = probe(file, registry.lookup(), MissingInterfaces::kPretend);
+    print_abi(out, library.abi_major, library.min_host_minor, library.abi_minor);
+    print_versions(out, library.torch_version, library.cuda_version, library.nccl_version);
     print_needed(out, facts);
     bool usable = true;
-    for (uint32_t i = 0; i < library.module().n_desc; ++i)
-      usable = print_plugin(out, *library.module().desc[i], registry.lookup()) && usable;
-    for (const std::string& warning : library.warnings()) out << "warning: " << warning << '\n';
+    for (const PluginFacts& plugin : library.plugins) usable = print_plugin(out, plugin, registry.lookup()) && usable;
+    for (const std::string& warning : library.warnings) out << "warning: " << warning << '\n';
     return usable ? 0 : 1;
   } catch (const ddh::Error& error) {
     out << "can't be used: " << error.what() << '\n';

@@ -67,6 +67,11 @@ const void* Instance::raw(const char* id, uint32_t min_size) const {
   if (size < min_size)
     ddh::fail(DDH_FAILED_PRECONDITION, name_of(plugin_), " gives a table ", id, " of ", size, " bytes, at least ",
               min_size, " are needed; rebuild '", plugin_.file.string(), "' with this host's plugin_api");
+  uint32_t reserved = 0;  // and then a reserved field
+  if (size >= 2 * sizeof size) std::memcpy(&reserved, static_cast<const char*>(table) + sizeof size, sizeof reserved);
+  if (reserved != 0)
+    ddh::fail(DDH_UNIMPLEMENTED, name_of(plugin_), " gives a table ", id, " whose reserved0 is ", reserved,
+              "; it must be 0: fix '", plugin_.file.string(), "'");
   return table;
 }
 

@@ -18,6 +18,7 @@
 #include "run/check_programs.hpp"
 #include "run/check_world.hpp"
 #include "run/estimate.hpp"
+#include "run/model_copy.hpp"
 #include "run/rank_log.hpp"
 #include "run/reports.hpp"
 #include "run/sample.hpp"
@@ -111,6 +112,8 @@ class Rank {
     model_.call(PluginCall::kDescribe, model_table_->describe, &model_desc_);
     model_.caller().checked(PluginCall::kDescribe, [&] {
       check_description(model_desc_);
+      model_copy_ = ModelCopy(model_desc_);
+      model_desc_ = model_copy_.get();
       check_model(*model_desc_, plan_.model.desc->uses);
       check_outputs(*model_desc_, *model_table_);
     });
@@ -136,7 +139,7 @@ class Rank {
   void make_optimizers() {
     std::vector<OptimizerRef> refs;
     for (const RunPlan::Optimizer& given : plan_.optimizers) {
-      optimizer_seats_.emplace_back(services_, given.section + ":" + given.plugin.id());
+      optimizer_seats_.emplace_back(services_, given.section + ":" + given.plugin.id(), given.section);
       optimizers_.push_back(make(given.plugin, optimizer_seats_.back(), given.section.c_str()));
       const Instance& optimizer = optimizers_.back();
       const auto& table = optimizer.require<ddh_optimizer_api>(DDH_OPTIMIZER_IFACE, DDH_OPTIMIZER_API_MIN_SIZE);
@@ -174,6 +177,7 @@ class Rank {
     strategy_.call(PluginCall::kAttach, strategy_table_->attach, &args);
     memory_plan_.struct_size = sizeof memory_plan_;
     strategy_.call(PluginCall::kPlan, strategy_table_->plan, &memory_plan_);
+    memory_plan_ = ddh::copy_of(memory_plan_);
   }
 
   void start_training() {
@@ -278,6 +282,7 @@ class Rank {
   const ddh_comm_backend_api* comm_table_ = nullptr;
   const ddh_model_api* model_table_ = nullptr;
   const ddh_strategy_api* strategy_table_ = nullptr;
+  ModelCopy model_copy_;
   const ddh_model_desc* model_desc_ = nullptr;
   ddh_plan memory_plan_{};
   std::optional<WorkEstimate> estimate_;  // of the first training program

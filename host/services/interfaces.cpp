@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tables of log, config, alloc, kv, metrics, params and optim, and the list of all interfaces.
+// Tables of log, alloc, kv, metrics, params and optim, and the list of all interfaces.
 #include "services/interfaces.hpp"
 
 #include <spdlog/spdlog.h>
@@ -27,69 +27,13 @@ const ddh_log_api kLogTable = {sizeof(ddh_log_api), 0, [](void* h, int32_t level
                                  services_of(h).log->log(to, "{}: {}", seat_of(h).name, text);
                                }};
 
-// ---- config --------------------------------------------------------------------------------------------------------
-
-constexpr uint64_t kMaxChoiceBytes = 256;
-
-const char* agree(PluginSeat& seat, const std::string& key, const std::string& mine) {
-  RankServices& s = seat.services;
-  std::array<char, kMaxChoiceBytes> choice{};
-  if (mine.size() >= choice.size())
-    ddh::fail(DDH_OUT_OF_RANGE, "the choice for '", key, "' has ", mine.size(), " bytes, at most 255 fit");
-  mine.copy(choice.data(), mine.size());
-  required(s.comm, "ddh.config agree").broadcast_bytes(choice.data(), choice.size(), 0, key.c_str());
-  s.config.set(key, std::string(choice.data()), "measured");
-  return seat.keep(s.config.text(key));
-}
-
-ddh_rc get_f64s(void* h, const char* key, double* out, uint32_t cap, uint32_t* n, ddh_err* err) noexcept {
-  return guard(err, [&] {
-    const auto values = services_of(h).config.get<std::vector<double>>(key);
-    std::copy_n(values.begin(), std::min<size_t>(cap, values.size()), out);
-    *n = static_cast<uint32_t>(values.size());
-  });
-}
-
-int64_t integer_or_flag(const Config& config, const char* key) {
-  const Config::Value* value = config.find(key);
-  return value != nullptr && value->value.is_boolean() ? static_cast<int64_t>(config.get<bool>(key))
-                                                       : config.get<int64_t>(key);
-}
-
-const ddh_config_api kConfigTable = {
-    sizeof(ddh_config_api),
-    0,
-    [](void* h, const char* key, int64_t* out, ddh_err* err) noexcept {
-      return guard(err, [&] { *out = integer_or_flag(services_of(h).config, key); });
-    },
-    [](void* h, const char* key, double* out, ddh_err* err) noexcept {
-      return guard(err, [&] { *out = services_of(h).config.get<double>(key); });
-    },
-    [](void* h, const char* key, const char** out, ddh_err* err) noexcept {
-      return guard(err, [&] { *out = seat_of(h).keep(services_of(h).config.text(key)); });
-    },
-    get_f64s,
-    [](void* h, const char* key, const char* mine, const char** out, ddh_err* err) noexcept {
-      return guard(err, [&] { *out = agree(seat_of(h), key, mine); });
-    },
-    [](void* h, const char* key, const char** out, uint32_t cap, uint32_t* n, ddh_err* err) noexcept {
-      return guard(err, [&] {
-        const std::vector<const char*> values = seat_of(h).strings(key);
-        std::copy_n(values.begin(), std::min<size_t>(cap, values.size()), out);
-        *n = static_cast<uint32_t>(values.size());
-      });
-    },
-};
-
 // ---- alloc ---------------------------------------------------------------------------------------------------------
 
 const ddh_alloc_api kAllocTable = {
     sizeof(ddh_alloc_api),
     0,
     [](void* h, const ddh_alloc_args* args, void** out, ddh_err* err) noexcept {
-      return guard(err, [&] {
-        *out = services_of(h).memory.allocate(detail::checked(args, DDH_ALLOC_ARGS_MIN_SIZE, "ddh_alloc_args"));
-      });
+      return guard(err, [&] { *out = services_of(h).memory.allocate(detail::checked(args)); });
     },
     [](void* h, void* p) noexcept { services_of(h).memory.release(p); },
     [](void* h, int32_t tag, int64_t bytes) noexcept {
@@ -181,6 +125,12 @@ ddh_rc in_step(void* h, ddh_err* err, Body&& body) noexcept {
   });
 }
 
+ddh_optim_shard checked_shard(const ddh_optim_shard* shard) {
+  const ddh_optim_shard mine = detail::checked(shard);
+  detail::check_ranges(mine.ranges, mine.n_ranges);
+  return mine;
+}
+
 const ddh_optim_api kOptimTable = {
     sizeof(ddh_optim_api),
     0,
@@ -199,6 +149,7 @@ const ddh_optim_api kOptimTable = {
     },
     [](void* h, const float* grad, const ddh_range* ranges, uint32_t n_ranges, ddh_err* err) noexcept {
       return in_step(h, err, [&](Step& step) {
+        detail::check_ranges(ranges, n_ranges);
         step.check_own_sums();
         step.account().check_ranges(ranges, n_ranges);
         if (grad == nullptr && n_ranges > 0) ddh::fail(DDH_INVALID_ARGUMENT, "add_gradient got no gradient (NULL)");
@@ -212,17 +163,14 @@ const ddh_optim_api kOptimTable = {
       return in_step(h, err, [&](Step& step) { *out = &step.decide(); });
     },
     [](void* h, const ddh_optim_shard* shard, ddh_stream* stream, ddh_err* err) noexcept {
-      return in_step(h, err, [&](Step& step) {
-        step.update(detail::checked(shard, DDH_OPTIM_SHARD_MIN_SIZE, "ddh_optim_shard"), stream);
-      });
+      return in_step(h, err, [&](Step& step) { step.update(checked_shard(shard), stream); });
     },
     [](void* h, const ddh_optim_shard* shard, int32_t replica_index, int32_t replica_count, ddh_stream* stream,
        ddh_err* err) noexcept {
       return in_step(h, err, [&](Step& step) {
         if (replica_count < 1 || replica_index < 0 || replica_index >= replica_count)
           ddh::fail(DDH_OUT_OF_RANGE, "replica ", replica_index, " of ", replica_count, " makes no sense; give 0 of 1");
-        step.prepare(detail::checked(shard, DDH_OPTIM_SHARD_MIN_SIZE, "ddh_optim_shard"), replica_index, replica_count,
-                     stream);
+        step.prepare(checked_shard(shard), replica_index, replica_count, stream);
       });
     },
     [](void* h, ddh_err* err) noexcept { return in_step(h, err, [](Step& step) { step.sum_norms(); }); },
@@ -235,13 +183,20 @@ const ddh_optim_api kOptimTable = {
 
 }  // namespace
 
+void detail::check_ranges(const ddh_range* ranges, uint32_t n_ranges) {
+  for (uint32_t i = 0; i < n_ranges; ++i)
+    if (ranges[i].reserved0 != 0)
+      ddh::fail(DDH_UNIMPLEMENTED, "ddh_range.reserved0 is ", ranges[i].reserved0, " in range ", i,
+                "; it is reserved and must be 0");
+}
+
 const void* host_interface(const char* id) {
   struct Entry {
     std::string_view id;
     const void* table;
   };
   static constexpr std::array<Entry, 12> kAll = {{{DDH_LOG_IFACE, &kLogTable},
-                                                  {DDH_CONFIG_IFACE, &kConfigTable},
+                                                  {DDH_CONFIG_IFACE, &detail::kConfigTable},
                                                   {DDH_ALLOC_IFACE, &kAllocTable},
                                                   {DDH_STREAM_IFACE, &detail::kStreamTable},
                                                   {DDH_COPY_IFACE, &detail::kCopyTable},
@@ -258,21 +213,12 @@ const void* host_interface(const char* id) {
   return nullptr;
 }
 
-const char* PluginSeat::keep(const std::string& text) {
-  const std::lock_guard lock(mutex_);
-  return kept_.insert(text).first->c_str();
-}
-
-std::vector<const char*> PluginSeat::strings(const char* key) {
-  std::vector<const char*> out;
-  for (const std::string& text : services.config.get<std::vector<std::string>>(key)) out.push_back(keep(text));
-  return out;
-}
-
-PluginSeat::PluginSeat(RankServices& rank_services, std::string plugin_name)
+PluginSeat::PluginSeat(RankServices& rank_services, std::string plugin_name, const std::string& options_section)
     : services(rank_services),
       name(std::move(plugin_name)),
-      is_model(name.starts_with("model:")),
+      kind(name.substr(0, name.find(':'))),
+      section(options_section.empty() ? kind : options_section),
+      is_model(kind == "model"),
       host_{sizeof(ddh_host), DDH_ABI_MAJOR, DDH_ABI_MINOR, this,
             [](void*, const char* id) noexcept -> const void* { return host_interface(id); }} {}
 

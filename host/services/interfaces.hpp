@@ -52,19 +52,23 @@ struct RankServices {
 // What `h` points at: the rank, and which plugin is calling. Has a stable address while its plugin lives.
 class PluginSeat {
  public:
-  PluginSeat(RankServices& rank_services, std::string plugin_name);
+  // `options_section`: where its options stand; empty: the section of its kind.
+  PluginSeat(RankServices& rank_services, std::string plugin_name, const std::string& options_section = "");
   PluginSeat(const PluginSeat&) = delete;
   PluginSeat& operator=(const PluginSeat&) = delete;
 
   [[nodiscard]] const ddh_host& host() const { return host_; }
   RankServices& services;
-  const std::string name;  // "strategy:zero1": in front of log lines, prefix of kv keys
+  const std::string name;     // "strategy:zero1": in front of log lines, prefix of kv keys
+  const std::string kind;     // "strategy"
+  const std::string section;  // "strategy": of its options
   const bool is_model;
+
+  // Refuses a key that is neither an option of the plugin's own nor promised in ddh/service/config.h. [any]
+  void require_readable(const char* key) const;
 
   // A copy of `text` that lives as long as the seat: what a plugin was given stays valid. [any]
   const char* keep(const std::string& text);
-  // The strings of an array of the configuration, kept. [any]
-  std::vector<const char*> strings(const char* key);
 
  private:
   std::mutex mutex_;
@@ -88,15 +92,16 @@ T& required(const std::unique_ptr<T>& service, const char* name) {
   return *service;
 }
 
-// A plugin's arguments as this host's struct; refuses one that is shorter than its first version was.
+// A plugin's arguments as this host's struct; refuses NULL, what is too short, and what this host does not know.
 template <class T>
-T checked(const T* args, uint32_t min_size, const char* name) {
-  if (args->struct_size < min_size) {
-    ddh::fail(DDH_INVALID_ARGUMENT, name, ".struct_size is ", args->struct_size, ", the least is ", min_size);
-  }
-  return ddh::copy_of(*args);
+T checked(const T* args) {
+  return ddh::copy_of(args);
 }
 
+// The same of the ranges of a shard or of a reduction, which are frozen: only their reserved field is left to check.
+void check_ranges(const ddh_range* ranges, uint32_t n_ranges);
+
+extern const ddh_config_api kConfigTable;
 extern const ddh_comm_api kCommTable;
 extern const ddh_window_api kWindowTable;
 extern const ddh_stream_api kStreamTable;

@@ -101,7 +101,7 @@ ddh_rc run(void* h, const Shape& shape, Collective function, const ddh_coll* arg
     if (function == nullptr) {
       ddh::fail(DDH_UNIMPLEMENTED, "this transport has no ", shape.name, "; choose another with --comm");
     }
-    ddh_coll c = checked(args, DDH_COLL_MIN_SIZE, "ddh_coll");
+    ddh_coll c = checked(args);
     c.struct_size = sizeof c;
     if (c.group == nullptr) c.group = seat_of(h).is_model ? model_group(h) : comm.world();
     check_arguments(comm, shape, c);
@@ -181,7 +181,7 @@ const ddh_window_api kWindowTable = {
     0,
     [](void* h, const ddh_window_args* args, ddh_window** out, ddh_err* err) noexcept {
       return guard(err, [&] {
-        const ddh_window_args mine = checked(args, DDH_WINDOW_ARGS_MIN_SIZE, "ddh_window_args");
+        const ddh_window_args mine = checked(args);
         if (ddh_dtype_bytes(mine.dtype) == 0)
           ddh::fail(DDH_UNIMPLEMENTED, "dtype ", mine.dtype, " of a window is unknown to this host");
         if ((mine.flags & ~DDH_WINDOW_PERMANENT) != 0)
@@ -208,9 +208,7 @@ const ddh_window_api kWindowTable = {
       return guard(err, [&] { w->close(stream); });
     },
     [](void* h, const ddh_exchange_args* args, ddh_exchange** out, ddh_err* err) noexcept {
-      return guard(err, [&] {
-        *out = windows_of(h).create_exchange(checked(args, DDH_EXCHANGE_ARGS_MIN_SIZE, "ddh_exchange_args"));
-      });
+      return guard(err, [&] { *out = windows_of(h).create_exchange(checked(args)); });
     },
     [](void* h, ddh_exchange* x) noexcept { guard(nullptr, [&] { windows_of(h).destroy(x); }); },
     [](void*, ddh_exchange* x) noexcept { return x->buffer(); },
@@ -224,7 +222,9 @@ const ddh_window_api kWindowTable = {
       return guard(err, [&] {
         RankServices& s = services_of(h);
         required(s.step, "ddh.optim").note_exchange();
-        x->reduce(checked(args, DDH_REDUCE_ARGS_MIN_SIZE, "ddh_reduce_args"), required(s.step, "ddh.optim"), stream);
+        const ddh_reduce_args mine = checked(args);
+        check_ranges(mine.ranges, mine.n_ranges);
+        x->reduce(mine, required(s.step, "ddh.optim"), stream);
         s.clock.count("comm.reduce", 1);
       });
     },

@@ -9,9 +9,15 @@
 #   -Wl,-z,defs                          what is missing is an error now, not at load
 #   --exclude-libs,ALL                   static libraries stay private
 #   --build-id                           the ranks compare builds at start
+# and with the flags under which a kernel gives the same bits at every width of vectors (ddh/sdk/simd.hpp).
 # -ffast-math is refused: loading such a library would switch the host's threads to flush-to-zero.
+# A plugin that links ddhost::torch finds LibTorch, once installed, in lib/ of the folder that DDHOST_LIBTORCH names when
+# it is loaded, or in <prefix>/lib/ddhost/libtorch/lib (a link to a LibTorch will do).
 # The same file serves this tree and the installed package: find_package(ddhost-sdk).
 include_guard(GLOBAL)
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "Debug, Release, RelWithDebInfo" FORCE)
+endif()
 set(DDH_CMAKE_DIR "${CMAKE_CURRENT_LIST_DIR}")
 
 function(ddh_add_plugin)
@@ -37,10 +43,15 @@ function(ddh_add_plugin)
     POSITION_INDEPENDENT_CODE ON
     LINK_DEPENDS "${DDH_CMAKE_DIR}/ddh_plugin.map")
   target_compile_features(${target} PRIVATE cxx_std_20)
-  target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fno-gnu-unique>)
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fno-gnu-unique> -ffp-contract=off
+                         -fno-math-errno -fno-trapping-math $<$<NOT:$<CONFIG:Debug>>:-O3>)
   target_link_libraries(${target} PRIVATE ddhost::sdk $<TARGET_NAME_IF_EXISTS:ddhost::warnings> ${arg_LIBS})
   target_link_options(${target} PRIVATE "-Wl,--version-script,${DDH_CMAKE_DIR}/ddh_plugin.map" -Wl,-z,defs
                       -Wl,--exclude-libs,ALL -Wl,--build-id)
+
+  if("ddhost::torch" IN_LIST arg_LIBS)
+    set_target_properties(${target} PROPERTIES INSTALL_RPATH "$ORIGIN/../libtorch/lib")
+  endif()
 
   add_custom_command(TARGET ${target} POST_BUILD VERBATIM
     COMMAND ${CMAKE_COMMAND} "-DNM=${CMAKE_NM}" "-DFILE=$<TARGET_FILE:${target}>"

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// abi/header_checksum.cpp: the checksum of the ABI's headers, FNV-1a 64 over their bytes in order of path, without
-// checksum.h itself.
+// abi/header_checksum.cpp: the checksum of the ABI's headers, FNV-1a 64 over their code in order of path, without
+// checksum.h itself. Comments and white space do not count: another wording is no other ABI.
 //   header_checksum <include folder>           fails when ddh/checksum.h holds another value
 //   header_checksum <include folder> --write   rewrites ddh/checksum.h (what ./dev checksum calls)
 #include <algorithm>
+#include <cctype>
 #include <cinttypes>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -23,6 +25,45 @@ std::string read(const fs::path& file) {
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
 }
 
+bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+
+// The end of the comment, string or character that begins at `at`; `at` itself where none does.
+size_t skip(const std::string& text, size_t at) {
+  const auto behind = [&](const char* end, size_t from) {
+    const size_t found = text.find(end, from);
+    return found == std::string::npos ? text.size() : found + std::strlen(end);
+  };
+  if (text.compare(at, 2, "/*") == 0) return behind("*/", at + 2);
+  if (text.compare(at, 2, "//") == 0) return behind("\n", at);
+  if (text[at] != '"' && text[at] != '\'') return at;
+  size_t end = at + 1;
+  while (end < text.size() && text[end] != text[at]) end += text[end] == '\\' ? 2U : 1U;
+  return std::min(end + 1, text.size());
+}
+
+// Without comments, and without white space but between two words.
+std::string code_of(const std::string& text) {
+  std::string code;
+  bool gap = false;
+  const auto add = [&](const std::string& part) {
+    if (gap && !code.empty() && is_word(code.back()) && is_word(part[0])) code += ' ';
+    gap = false;
+    code += part;
+  };
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = skip(text, at);
+    if (end > at && text[at] != '/') {
+      add(text.substr(at, end - at));
+    } else if (end > at || std::isspace(static_cast<unsigned char>(text[at])) != 0) {
+      gap = true;
+    } else {
+      add(text.substr(at, 1));
+    }
+    at = std::max(end, at + 1);
+  }
+  return code;
+}
+
 std::string checksum_of(const fs::path& include) {
   std::vector<std::string> names;
   for (const fs::directory_entry& entry : fs::recursive_directory_iterator(include)) {
@@ -32,7 +73,7 @@ std::string checksum_of(const fs::path& include) {
   std::sort(names.begin(), names.end());
   uint64_t hash = UINT64_C(14695981039346656037);
   for (const std::string& name : names) {
-    for (const char byte : read(include / name))
+    for (const char byte : code_of(read(include / name)))
       hash = (hash ^ static_cast<unsigned char>(byte)) * UINT64_C(1099511628211);
   }
   char text[17];

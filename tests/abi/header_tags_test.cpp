@@ -94,6 +94,24 @@ TEST_CASE("every function pointer of the ABI carries a thread tag") {
   CHECK(n_slots > 100);
 }
 
+TEST_CASE("the first comment of a header says whether it is a draft, as the revisions of its interfaces do") {
+  size_t n_interfaces = 0;
+  for (const fs::path& header : headers()) {
+    std::ifstream in(header);
+    const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+    const std::string head = text.substr(0, text.find("*/"));
+    INFO(header.string());
+    for (size_t at = text.find("_IFACE \"ddh."); at != std::string::npos; at = text.find("_IFACE \"ddh.", at + 1)) {
+      const size_t revision = text.find('/', at) + 1;
+      const bool is_draft = text.substr(revision, 2) == "0\"";
+      CHECK((head.find("Draft: it may still change after 1.0.") != std::string::npos) == is_draft);
+      CHECK((head.find("To be frozen at 1.0.") != std::string::npos) == !is_draft);
+      ++n_interfaces;
+    }
+  }
+  CHECK(n_interfaces >= 18);
+}
+
 TEST_CASE("a slot without a tag is found") {
   const auto slots = slots_of(
       "/* head */\ntypedef struct t {\n  /* Each does it. [main] */\n  int (*a)(void);\n  int (*b)(void);\n"

@@ -1,29 +1,113 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# sdk_installed.sh <source folder> <build folder>: sdk/examples is built as a stranger would, from an installed prefix
-# alone; and ddh_add_plugin refuses -ffast-math and a second exported symbol.
+# sdk_installed.sh <source folder> <build folder>: an installed prefix is enough for a stranger. Its examples, and a model,
+# are built and trained from it alone; nothing in it names the checkout; LibTorch is found as documented; and
+# ddh_add_plugin refuses -ffast-math and a second exported symbol.
 set -euo pipefail
 source=$1 build=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+prefix=$work/prefix
+fail() { echo "FAILED: $*"; exit 1; }
 # CMake's log goes where a failure shows it.
-quiet() { "$@" >"$work/log" 2>&1 || { cat "$work/log"; echo "FAILED: $*"; exit 1; }; }
+quiet() { "$@" >"$work/log" 2>&1 || { cat "$work/log"; fail "$*"; }; }
+unset DDHOST_LIBTORCH LD_LIBRARY_PATH # what a stranger's shell does not have
 
-quiet cmake --install "$build" --prefix "$work/prefix"
-cp -r "$source/sdk/examples" "$work/examples"
-configure=(cmake -G Ninja "-DCMAKE_PREFIX_PATH=$work/prefix")
+quiet cmake --install "$build" --prefix "$prefix"
+for file in bin/ddhost share/doc/ddhost/{LICENSE,README.md,CHANGELOG.md,docs/compatibility.md} \
+  share/ddhost/examples/ddp_in_c/ddp_in_c.c include/ddh/ddh.h include/ddh/sdk/structs.hpp; do
+  [[ -s $prefix/$file ]] || fail "the prefix has no $file"
+done
+leaks=$(grep -rlF -e "$source" -e "$build" "$prefix" || true)
+[[ -z $leaks ]] || fail "these name the checkout: $leaks"
+mv "$prefix" "$work/moved" && prefix=$work/moved # from any place
+configure=(cmake -G Ninja "-DCMAKE_PREFIX_PATH=$prefix")
+
+# The examples, and a model that a stranger might have written.
+cp -r "$prefix/share/ddhost/examples" "$work/examples"
+cp "$source/tests/support/toy_model.cpp" "$work/examples/"
+echo 'ddh_add_plugin(NAME toy SOURCES toy_model.cpp)' >>"$work/examples/CMakeLists.txt"
 quiet "${configure[@]}" -S "$work/examples" -B "$work/build"
+grep -q '^CMAKE_BUILD_TYPE:.*=RelWithDebInfo' "$work/build/CMakeCache.txt" || fail "plugins are built without a build type"
+for flag in -ffp-contract=off -fno-math-errno -fno-trapping-math -O3; do
+  [[ $(grep -c -- " $flag" "$work/build/build.ninja") -ge 3 ]] || fail "plugins are built without $flag"
+done
 quiet cmake --build "$work/build" -j2
-for plugin in "$work"/build/plugins/*.so; do echo "built $(basename "$plugin")"; done
+train() { # ranks, strategy
+  quiet "$prefix/bin/ddhost" --strategy "$2" --model "$work/build/plugins/toy.so" --nproc "$1" train.steps=3 \
+    "run.dir=$work/runs/$1-$(basename "$2")"
+  echo "trained with $(basename "$2") on $1"
+}
+for plugin in "$work"/build/plugins/*.so; do
+  [[ $plugin == */toy.so ]] || train 1 "$plugin"
+done
+train 2 "$work/build/plugins/ddp_in_c.so"
+train 2 zero3
+
+# Versions: of 0.x another minor is another interface.
+mkdir "$work/versions"
+cat >"$work/versions/CMakeLists.txt" <<'TEXT'
+cmake_minimum_required(VERSION 3.22)
+project(versions LANGUAGES CXX)
+foreach(version 0.1 0.1.0 0.2 1.0)
+  find_package(ddhost-sdk ${version} QUIET)
+  message(STATUS "version ${version}: ${ddhost-sdk_FOUND}")
+endforeach()
+TEXT
+quiet "${configure[@]}" -S "$work/versions" -B "$work/versions/build"
+[[ $(grep -o 'version [0-9.]*: [01]' "$work/log" | tr '\n' ' ') == \
+  "version 0.1: 1 version 0.1.0: 1 version 0.2: 0 version 1.0: 0 " ]] || {
+  cat "$work/log"
+  fail "find_package takes the wrong versions"
+}
+
+# LibTorch: given by DDHOST_LIBTORCH, or as a link in the prefix.
+if [[ -e $prefix/lib/ddhost/plugins/gpt.so ]]; then
+  runpath() { readelf -d "$1" | sed -nE 's/.*\((RUNPATH|RPATH)\).*\[(.*)\]/\2/p'; }
+  gpt=$prefix/lib/ddhost/plugins/gpt.so
+  torch=$(dirname "$(ldd "$build/plugins/gpt.so" | sed -nE 's/.*libtorch_cpu.so => ([^ ]*) .*/\1/p')")
+  torch=$(dirname "$torch")
+  # shellcheck disable=SC2016 # the loader's own variable
+  [[ $(runpath "$gpt") == '$ORIGIN/../libtorch/lib' ]] || fail "the installed gpt.so has RUNPATH $(runpath "$gpt")"
+  "$prefix/bin/ddhost" inspect gpt >"$work/log" && fail "gpt.so was loaded without a LibTorch"
+  grep -q 'set DDHOST_LIBTORCH' "$work/log" || { cat "$work/log"; fail "the cure is not named"; }
+  DDHOST_LIBTORCH=$work/none "$prefix/bin/ddhost" inspect gpt >"$work/log" && fail "a wrong DDHOST_LIBTORCH was taken"
+  grep -q 'DDHOST_LIBTORCH=.* does not hold' "$work/log" || { cat "$work/log"; fail "a wrong DDHOST_LIBTORCH is not named"; }
+  quiet env DDHOST_LIBTORCH="$torch" "$prefix/bin/ddhost" inspect gpt
+  ln -s "$torch" "$prefix/lib/ddhost/libtorch"
+  quiet "$prefix/bin/ddhost" inspect gpt
+
+  mkdir "$work/with_torch"
+  cat >"$work/with_torch/CMakeLists.txt" <<'TEXT'
+cmake_minimum_required(VERSION 3.22)
+project(with_torch LANGUAGES CXX)
+find_package(ddhost-sdk 0.1 REQUIRED COMPONENTS torch)
+ddh_add_plugin(NAME with_torch SOURCES ../examples/solo/solo.cpp uses_torch.cpp LIBS ddhost::torch)
+TEXT
+  cat >"$work/with_torch/uses_torch.cpp" <<'TEXT'
+#include <ATen/Parallel.h>
+__attribute__((constructor)) static void use_torch() {
+  volatile int threads = at::get_num_threads();
+  static_cast<void>(threads);
+}
+TEXT
+  quiet "${configure[@]}" "-DDDHOST_LIBTORCH=$torch" -S "$work/with_torch" -B "$work/with_torch/build"
+  quiet cmake --build "$work/with_torch/build"
+  quiet "$prefix/bin/ddhost" inspect "$work/with_torch/build/plugins/with_torch.so"
+  grep -q 'libtorch_cpu.so' "$work/log" || { cat "$work/log"; fail "ddhost::torch is not linked"; }
+  grep -qE 'LibTorch +[1-9]' "$work/log" || { cat "$work/log"; fail "the note tells no LibTorch"; }
+  echo "LibTorch in $torch was found"
+else
+  echo "built without LibTorch: gpt.so and ddhost::torch were not tried"
+fi
 
 refuses() { # folder, words of the refusal
   "${configure[@]}" -S "$work/$1" -B "$work/$1/build" >"$work/log" 2>&1 &&
-    cmake --build "$work/$1/build" >>"$work/log" 2>&1 && { echo "FAILED: $1 was built"; exit 1; }
+    cmake --build "$work/$1/build" >>"$work/log" 2>&1 && fail "$1 was built"
   [[ $(tr -s '\n ' ' ' <"$work/log") == *"$2"* ]] || {
     cat "$work/log"
-    echo "FAILED: $1 was refused for another reason"
-    exit 1
+    fail "$1 was refused for another reason"
   }
   echo "refused $1"
 }

@@ -26,9 +26,35 @@
 #define FAKE_CHECKSUM DDH_HEADER_CHECKSUM
 #endif
 
+#ifndef FAKE_CAPS
+#define FAKE_CAPS DDH_CAP_IN_PROCESS
+#endif
+#ifndef FAKE_USES
+#define FAKE_USES 0
+#endif
+#ifndef FAKE_UNDERSTANDS
+#define FAKE_UNDERSTANDS 0
+#endif
+#ifdef FAKE_TAIL
+#define FAKE_TAIL_BYTES 8
+#else
+#define FAKE_TAIL 0
+#define FAKE_TAIL_BYTES 0
+#endif
+#ifdef FAKE_NO_BUILD /* the entry reads it, and crashes */
+#define FAKE_BUILD NULL
+#else
+#define FAKE_BUILD &build
+#endif
+
 static const char* const needs[] = {FAKE_NEED, NULL};
-static const ddh_desc desc = {sizeof(ddh_desc), FAKE_KIND,          FAKE_ID, "1.0.0", "does nothing", needs, NULL,
-                              FAKE_SCHEMA,      DDH_CAP_IN_PROCESS, 0,       0};
+/* A descriptor of a newer version: what stands behind the known part is FAKE_TAIL. */
+static const struct {
+  ddh_desc known;
+  uint64_t tail;
+} desc = {{sizeof(ddh_desc) + FAKE_TAIL_BYTES, FAKE_KIND, FAKE_ID, "1.0.0", "does nothing", needs, NULL, FAKE_SCHEMA,
+           FAKE_CAPS, FAKE_USES, FAKE_UNDERSTANDS},
+          FAKE_TAIL};
 #ifdef FAKE_SECOND_ID
 static const ddh_desc second = {sizeof(ddh_desc),
                                 FAKE_KIND,
@@ -41,10 +67,10 @@ static const ddh_desc second = {sizeof(ddh_desc),
                                 DDH_CAP_IN_PROCESS,
                                 0,
                                 0};
-static const ddh_desc* const descs[] = {&desc, &second};
+static const ddh_desc* const descs[] = {&desc.known, &second};
 #define PLUGINS FAKE_WORD ":" FAKE_ID "," FAKE_WORD ":" FAKE_SECOND_ID
 #else
-static const ddh_desc* const descs[] = {&desc};
+static const ddh_desc* const descs[] = {&desc.known};
 #define PLUGINS FAKE_WORD ":" FAKE_ID
 #endif
 
@@ -70,10 +96,12 @@ static int same(const char* a, const char* b) {
 static const void* get_interface(ddh_inst* inst, const char* id) { return same(id, "ddh.short/1") ? inst : NULL; }
 static void destroy(ddh_inst* inst) { (void)inst; }
 
+#ifndef FAKE_NO_BUILD
 static const ddh_build build = {sizeof(ddh_build), DDH_ABI_MAJOR,    DDH_ABI_MINOR,    DDH_MIN_HOST_MINOR,
                                 DDH_TORCH_VERSION, DDH_CUDA_VERSION, DDH_NCCL_VERSION, FAKE_CHECKSUM};
+#endif
 static const ddh_module module = {
-    FAKE_MODULE_SIZE, sizeof descs / sizeof descs[0], descs, &build, create, get_interface, destroy};
+    FAKE_MODULE_SIZE, sizeof descs / sizeof descs[0], descs, FAKE_BUILD, create, get_interface, destroy};
 
 DDH_PLUGIN(module, PLUGINS);
 
@@ -81,6 +109,20 @@ DDH_PLUGIN(module, PLUGINS);
 #include <xmmintrin.h>
 /* What crtfastm.o of -ffast-math does. */
 __attribute__((constructor)) static void flush_to_zero(void) { _mm_setcsr(_mm_getcsr() | 0x8040); }
+#endif
+#ifdef FAKE_CONSTRUCTOR_EXITS
+#include <stdlib.h>
+__attribute__((constructor)) static void end_the_process(void) { exit(0); }
+#endif
+#ifdef FAKE_CONSTRUCTOR_LOOPS
+#include <unistd.h>
+__attribute__((constructor)) static void loop(void) {
+  for (;;) pause();
+}
+#endif
+#ifdef FAKE_CONSTRUCTOR_PRINTS
+#include <stdio.h>
+__attribute__((constructor)) static void print(void) { puts("a library that talks"); }
 #endif
 #ifdef FAKE_LINKS_GONE
 extern int ddh_gone(void);

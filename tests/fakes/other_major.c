@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A plugin of the next major version of the ABI: another symbol, and (FAKE_NOTE) a note that says so. */
+ * A plugin of another major version of the ABI (FAKE_ENTRY): another symbol, and (FAKE_NOTE) a note that says so. */
 #include <stdint.h>
 
-__attribute__((visibility("default"))) int32_t ddh_plugin_entry_2(void);
-int32_t ddh_plugin_entry_2(void) { return 0; }
+#ifndef FAKE_ENTRY
+#define FAKE_ENTRY ddh_plugin_entry_2
+#endif
+
+__attribute__((visibility("default"))) int32_t FAKE_ENTRY(void);
+int32_t FAKE_ENTRY(void) { return 0; }
 
 #ifdef FAKE_NOTE
 #define TEXT "{\"abi\":\"2.3\",\"plugins\":\"strategy:future\",\"torch\":30100}"

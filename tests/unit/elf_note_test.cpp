@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 #include <fstream>
 
+#include "ddh/abi.h"
 #include "support/ddhost_process.hpp"
 #include "support/throws.hpp"
 
@@ -28,7 +29,7 @@ TEST_CASE("the note names plugins, ABI and versions", "[elf]") {
   const ElfFacts facts = read_elf(fake("two"));
   CHECK(facts.problem.empty());
   REQUIRE(facts.note);
-  CHECK(facts.note->abi_major == 1);
+  CHECK(facts.note->abi_major == DDH_ABI_MAJOR);
   REQUIRE(facts.note->plugins.size() == 2);
   CHECK(facts.note->plugins[1].kind == "strategy");
   CHECK(facts.note->plugins[1].id == "right");

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Loading, choosing and listing plugins; what bad libraries are answered with.
+#include <array>
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <sstream>
 
+#include "plugin/capabilities.hpp"
+#include "plugin/check_module.hpp"
 #include "plugin/commands.hpp"
 #include "plugin/float_state.hpp"
 #include "plugin/instance.hpp"
+#include "plugin/probe.hpp"
 #include "plugin/registry.hpp"
 #include "support/ddhost_process.hpp"
 #include "support/throws.hpp"
@@ -19,6 +23,11 @@ using namespace ddhost::test;
 namespace {
 
 const void* no_interfaces(const char*) { return nullptr; }
+
+const void* any_interface(const char*) {
+  static constexpr std::array<char, 256> kTable{};
+  return kTable.data();
+}
 
 std::string fake(const std::string& name) { return std::string(DDHOST_BUILD_DIR) + "/tests/fakes/" + name + ".so"; }
 std::string refusal(const std::string& name) {
@@ -64,11 +73,17 @@ TEST_CASE("every bad library is refused with its file and the reason", "[loader]
       {"plain", "does not export ddh_plugin_entry_0"},
       {"other_major", "version 2 of the ddhost ABI"},
       {"other_major_note", "version 2 of the ddhost ABI"},
+      {"first_draft", "was built for the first draft of the ABI (version 1.0)"},
+      {"other_headers", "was built with other headers of the ABI than this host (their checksum is 0000000000000007"},
+      {"tail_set", "ddh_desc is of a newer version: byte 80 is set"},
+      {"unknown_kind", "'unknown_kind', which is of kind 9, unknown to this host"},
+      {"unknown_cap", "strategy 'unknown_cap' with capability bits 0x0000010000000000"},
+      {"unknown_use", "strategy 'unknown_use', which uses the features 0x0000000200000000"},
       {"newer_minor", "needs a newer host"},
       {"needs_missing", "'ddh.telepathy/1'"},
       {"same_id_twice", "'left' twice"},
       {"illegal_id", "illegal id"},
-      {"short_module", "ill-formed module"},
+      {"short_module", "ill-formed module: ddh_module.struct_size is 8, the least is 48"},
       {"entry_throws", "threw an exception from its entry"},
       {"links_gone", "libtorch_gone.so: cannot open shared object file"},
   };
@@ -90,10 +105,40 @@ TEST_CASE("a library that switches to flush-to-zero is undone and reported", "[l
   CHECK_THAT(library.warnings()[0], Catch::Contains("-ffast-math"));
 }
 
-TEST_CASE("other headers of the same version are a warning", "[loader]") {
-  const Library library = Library::load(fake("other_headers"), no_interfaces);
-  REQUIRE(library.warnings().size() == 1);
-  CHECK_THAT(library.warnings()[0], Catch::Contains("other headers"));
+TEST_CASE("other headers are refused until the freeze, and worth a warning from then on", "[loader]") {
+  using Kind = HeaderVerdict::Kind;
+  CHECK(judge_headers(0, 2, 2, 7, 7).kind == Kind::kFine);
+  CHECK(judge_headers(1, 4, 4, 7, 7).kind == Kind::kFine);
+  for (const int minor : {0, 2, 9}) CHECK(judge_headers(0, 2, minor, 7, 8).kind == Kind::kRefuse);
+  CHECK_THAT(judge_headers(0, 2, 2, 7, 8).sentence, Catch::Contains("0000000000000007") &&
+                                                        Catch::Contains("0000000000000008") &&
+                                                        Catch::Contains("rebuild it with this host's SDK"));
+  const HeaderVerdict same_version = judge_headers(1, 4, 4, 7, 8);
+  CHECK(same_version.kind == Kind::kWarn);
+  CHECK_THAT(same_version.sentence, Catch::Contains("other headers of the same ABI version 1.4"));
+  CHECK(judge_headers(1, 4, 3, 7, 8).kind == Kind::kFine);  // an older version has other headers
+}
+
+TEST_CASE("what a vendor defines is left alone, and so is a newer descriptor that asks for nothing", "[loader]") {
+  for (const char* name : {"tail_zero", "vendor_kind", "vendor_cap", "understands_more"}) {
+    INFO(name);
+    CHECK(refusal(name).empty());
+  }
+}
+
+TEST_CASE("a feature that the strategy does not understand keeps the two apart", "[loader]") {
+  const auto plugin_of = [](const std::string& name) {
+    const Library library = Library::load(fake(name), any_interface);
+    return Plugin{&library.module(), library.module().desc[0], library.file()};
+  };
+  const Plugin model = plugin_of("uses_updates");
+  const auto meets = [&](const char* strategy) {
+    return sentence_of([&] { check_features(model, plugin_of(strategy)); });
+  };
+  CHECK_THAT(meets("good"), Catch::Contains("model 'uses_updates' uses update programs, several optimizers, which "
+                                            "strategy 'good' does not understand"));
+  CHECK_THAT(meets("understands_updates"), Catch::Contains("model 'uses_updates' uses several optimizers, which"));
+  CHECK(sentence_of([&] { check_features(plugin_of("good"), plugin_of("good")); }).empty());
 }
 
 TEST_CASE("a create that fails or throws becomes a sentence with the plugin's name", "[loader]") {
@@ -167,23 +212,63 @@ TEST_CASE("DDHOST_PLUGIN_PATH is searched too", "[loader]") {
 }
 
 TEST_CASE("list shows plugins, duplicates and what can't be used", "[loader]") {
-  const Home home({"good", "two", "plain"});
+  const Home home({"good", "two", "plain", "entry_crashes", "constructor_exits", "constructor_prints"});
   fs::copy(fake("good"), home.folder.path() / "plugins" / "z_copy.so");
-  Registry registry = home.registry();
+  const Registry registry = home.registry();
   std::ostringstream out;
   CHECK(list_plugins(registry, out) == 0);
   CHECK_THAT(out.str(), Catch::Contains("strategy   left") && Catch::Contains("strategy   right"));
   CHECK_THAT(out.str(), Catch::Contains("[duplicate in") && Catch::Contains("z_copy.so"));
   CHECK_THAT(out.str(), Catch::Contains("not usable: ") && Catch::Contains("plain.so"));
+  CHECK_THAT(out.str(), Catch::Contains("entry_crashes.so' is damaged: loading it ends with signal 11"));
+  CHECK_THAT(out.str(), Catch::Contains("constructor_exits.so' ended the process that loaded it (exit code 0)"));
+  CHECK_THAT(out.str(), Catch::Contains("strategy   constructor_prints") && !Catch::Contains("talks"));
+}
+
+TEST_CASE("a library that never returns is given up after the limit", "[loader]") {
+  CHECK_THAT(sentence_of([] {
+               probe(fake("constructor_loops"), no_interfaces, MissingInterfaces::kRefuse,
+                     std::chrono::milliseconds(300));
+             }),
+             Catch::Contains("constructor_loops.so' was still being loaded after 0.3 s"));
+}
+
+TEST_CASE("a probe tells what a load would", "[loader]") {
+  const LibraryFacts facts = probe(fake("two"), no_interfaces, MissingInterfaces::kRefuse);
+  REQUIRE(facts.plugins.size() == 2);
+  CHECK(facts.plugins[0].id == "left");
+  CHECK(facts.plugins[0].config_schema.value_or("").find("bucket_bytes") != std::string::npos);
+  CHECK_FALSE(facts.plugins[1].config_schema.has_value());
+  CHECK(facts.plugins[1].caps == DDH_CAP_IN_PROCESS);
+  CHECK(facts.abi_minor == DDH_ABI_MINOR);
+  const Home home({"flushes_to_zero"});  // a copy: this process may have loaded the other one, which runs nothing again
+  CHECK(probe(home.folder.path() / "plugins/flushes_to_zero.so", no_interfaces, MissingInterfaces::kRefuse)
+            .warnings.size() == 1);
+  CHECK_THAT(sentence_of([] { probe(fake("plain"), no_interfaces, MissingInterfaces::kRefuse); }),
+             Catch::Contains("plain.so' is a shared library but no ddhost plugin"));
 }
 
 TEST_CASE("inspect shows a plugin's options, needs and versions", "[loader]") {
   const Report good = inspect("good");
   CHECK(good.code == 0);
   for (const char* word :
-       {"strategy 'good' 1.0.0", "built with 1.0", "several ranks in one process", "strategy.bucket_bytes", "1024",
+       {"strategy 'good' 1.0.0", "built with 0.2", "several ranks in one process", "strategy.bucket_bytes", "1024",
         "at least 0 bytes", "size of a bucket", "reduce_bucket_size"})
     CHECK_THAT(good.text, Catch::Contains(word));
+}
+
+TEST_CASE("inspect marks drafts and tells features", "[loader]") {
+  const Report draft = inspect("understands_updates");
+  CHECK_THAT(draft.text, Catch::Contains("ddh.strategy/1\n") && Catch::Contains("ddh.stream/0 (draft)"));
+  CHECK_THAT(draft.text, Catch::Contains("understands  update programs\n"));
+  const Report model = inspect("uses_updates");
+  CHECK_THAT(model.text, Catch::Contains("uses         update programs, several optimizers\n"));
+}
+
+TEST_CASE("inspect outlives a library that crashes", "[loader]") {
+  const Report crashed = inspect("entry_crashes");
+  CHECK(crashed.code == 1);
+  CHECK_THAT(crashed.text, Catch::Contains("signal 11") && Catch::Contains("what its note says"));
 }
 
 TEST_CASE("inspect tells what keeps a plugin from being used, and what is known all the same", "[loader]") {

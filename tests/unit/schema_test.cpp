@@ -88,6 +88,19 @@ TEST_CASE("an ill-formed schema is the plugin's fault and says where", "[schema]
   CHECK_THAT(parse(R"({"properties": {}, "x-aliases": {"y": {"key": "x"}}})"), Catch::Contains("no option"));
 }
 
+TEST_CASE("the language of schemas has versions", "[schema]") {
+  const auto parse = [](const char* text) { return sentence_of([&] { parse_schema(text, "strategy 'odd'"); }); };
+  CHECK(parse(R"({"x-schema": 1, "properties": {}})").empty());
+  CHECK_THAT(
+      parse(R"({"x-schema": 2, "properties": {"x": {"type": "colour"}}})"),
+      Catch::Contains("strategy 'odd' needs version 2 of the schema language") && Catch::Contains("update ddhost"));
+  CHECK_THAT(parse(R"({"x-schema": 0})"), Catch::Contains("x-schema"));
+  for (const char* text : {R"({"patternProperties": {}})", R"({"properties": {"a": {"type": "object", "x-units": 1}}})",
+                           R"({"properties": {"x": {"type": "integer", "x-units": "bytes"}}})"})
+    CHECK_THAT(parse(text), Catch::Contains("version 1 of the schema language"));
+  CHECK(parse(R"({"properties": {"x": {"type": "integer", "x-org.example.colour": "red"}}})").empty());
+}
+
 TEST_CASE("no schema means no options", "[schema]") {
   CHECK(parse_schema(nullptr, "x").options.empty());
   CHECK(parse_schema("", "x").options.empty());

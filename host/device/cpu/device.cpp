@@ -63,10 +63,9 @@ ddh_rc open(ddh_inst*, int32_t index, void** context, ddh_err* err) noexcept {
 ddh_rc info(ddh_inst*, void*, ddh_device_info* out, ddh_err* err) noexcept {
   return guard(err, [&] {
     const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-    ddh_device_info mine{sizeof(ddh_device_info), 0, page * static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)),
-                         page * static_cast<uint64_t>(sysconf(_SC_AVPHYS_PAGES)), "cpu"};
-    mine.struct_size = out->struct_size;
-    std::memcpy(out, &mine, std::min<size_t>(out->struct_size, sizeof mine));
+    const ddh_device_info mine{sizeof(ddh_device_info), 0, page * static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)),
+                               page * static_cast<uint64_t>(sysconf(_SC_AVPHYS_PAGES)), "cpu"};
+    ddh::copy_out(mine, *out);
   });
 }
 
@@ -82,7 +81,7 @@ const ddh_device_api& table() {
       info,
       [](ddh_inst*, void* context) noexcept { std::unique_ptr<Pages>(&pages_of(context)).reset(); },
       [](void* context, const ddh_alloc_args* args, void** out, ddh_err* err) noexcept {
-        return guard(err, [&] { *out = pages_of(context).allocate(args->bytes); });
+        return guard(err, [&] { *out = pages_of(context).allocate(ddh::copy_of(args).bytes); });
       },
       [](void* context, void* p, int32_t) noexcept { guard(nullptr, [&] { pages_of(context).release(p); }); },
       &kStreams,

@@ -13,7 +13,8 @@
  *   loaded --create--> created --(attach, kind specific)--> attached --...--> destroyed
  *
  * Names: `ddh_x_api` is a table of functions, `ddh_x` a struct of data or an opaque handle. An interface id ends in
- * its revision: "ddh.comm/1". Revision 0 marks a draft, which may still change after 1.0.
+ * its revision: "ddh.comm/1". Revision 0 marks a draft, which may still change after 1.0; the first comment of each
+ * header says whether it is one. This header is to be frozen at 1.0.
  *
  * Words used in the tags of every function pointer:
  *   [main]            called on the rank's main thread, one call at a time
@@ -193,8 +194,8 @@ typedef struct ddh_host {
 
 /* ddh_desc.uses and ddh_desc.understands: what a partner must know of, or give wrong results. A plugin sets the bit in
  * `uses` where it makes use of the feature, and in `understands` where it was written with it in mind. The host refuses a
- * run in which a model or an optimizer uses a feature that the strategy does not understand, and every bit that the host
- * does not know. */
+ * run in which a model or an optimizer uses a feature that the strategy does not understand, and every bit of `uses` that
+ * the host does not know; bits of `understands` that it does not know do no harm. */
 #define DDH_FEATURE_POSITIONS (UINT64_C(1) << 0)    /* model: ddh_program_desc.position_flags */
 #define DDH_FEATURE_UPDATES (UINT64_C(1) << 1)      /* model: programs of DDH_PROGRAM_UPDATE */
 #define DDH_FEATURE_PARAM_DTYPES (UINT64_C(1) << 2) /* model: ddh_param_desc.compute_dtype */

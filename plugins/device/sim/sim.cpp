@@ -160,15 +160,14 @@ const void* Sim::interface(std::string_view id) const {
       },
       [](ddh_inst*, void* context, ddh_device_info* out, ddh_err* err) noexcept {
         return guard(err, [&] {
-          ddh_device_info mine{sizeof(ddh_device_info), 0, context_of(context).capacity_bytes(),
-                               context_of(context).free_bytes(), "sim"};
-          mine.struct_size = out->struct_size;
-          std::memcpy(out, &mine, std::min<size_t>(out->struct_size, sizeof mine));
+          const ddh_device_info mine{sizeof(ddh_device_info), 0, context_of(context).capacity_bytes(),
+                                     context_of(context).free_bytes(), "sim"};
+          ddh::copy_out(mine, *out);
         });
       },
       [](ddh_inst*, void* context) noexcept { std::unique_ptr<Context>(&context_of(context)).reset(); },
       [](void* context, const ddh_alloc_args* args, void** out, ddh_err* err) noexcept {
-        return guard(err, [&] { *out = context_of(context).allocate(*args); });
+        return guard(err, [&] { *out = context_of(context).allocate(ddh::copy_of(args)); });
       },
       [](void* context, void* p, int32_t) noexcept { guard(nullptr, [&] { context_of(context).release(p); }); },
       &kStreams,

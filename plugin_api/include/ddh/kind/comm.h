@@ -7,7 +7,8 @@
  *
  * A wait never outlives a peer: when one is gone the call returns DDH_UNAVAILABLE and names it. The launcher ends the
  * ranks of a machine when one of them dies; a transport across machines notices a dead peer by its own means (a closed
- * connection, a heartbeat). tests/comm/collectives_test is a conformance test: DDHOST_COMM=./mine.so runs it. */
+ * connection, a heartbeat). tests/comm/collectives_test is a conformance test: DDHOST_COMM=./mine.so runs it.
+ * Draft: it may still change after 1.0. */
 #ifndef DDH_KIND_COMM_H
 #define DDH_KIND_COMM_H
 

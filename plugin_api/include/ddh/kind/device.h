@@ -7,7 +7,8 @@
  *
  *   created --count, open--> open --(allocate, streams, copies, operations)*--> close --> destroyed
  *
- * The host opens the device before it makes any other plugin of the rank, and closes it after them. */
+ * The host opens the device before it makes any other plugin of the rank, and closes it after them.
+ * Draft: it may still change after 1.0. */
 #ifndef DDH_KIND_DEVICE_H
 #define DDH_KIND_DEVICE_H
 

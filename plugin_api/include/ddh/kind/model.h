@@ -11,7 +11,8 @@
  *
  * A parameter belongs to one owner unit, the first of every program that uses it; further units may use it (tied
  * weights). Its gradient is final after the backward of its owner. Parameters that a program doesn't train have no
- * gradient there. A unit writes a gradient for every trained parameter of its view, zero where nothing arrived. */
+ * gradient there. A unit writes a gradient for every trained parameter of its view, zero where nothing arrived.
+ * To be frozen at 1.0. */
 #ifndef DDH_KIND_MODEL_H
 #define DDH_KIND_MODEL_H
 

@@ -11,7 +11,8 @@
  *
  * An optimizer that scales by the norm of a whole parameter (LAMB) says DDH_NEEDS_PARAM_NORM and works in two passes:
  * prepare writes the values whose squares it wants summed; the host squares and sums them over all ranks without
- * rounding; update reads the sums. */
+ * rounding; update reads the sums.
+ * To be frozen at 1.0. */
 #ifndef DDH_KIND_OPTIMIZER_H
 #define DDH_KIND_OPTIMIZER_H
 

@@ -13,7 +13,8 @@
  *     global micro-batches (micro-batch m of rank r has the place m * world_size + r), in blocks of reduce_block of them:
  *     the sum over the ranks starts from what is accumulated. DDH_MICRO_FIRST: one addition per use and micro-batch on
  *     each rank, then over the ranks.
- *   - Strategies SUM. Scale, clip, skip and learning rate come with ddh.optim's decide and update. */
+ *   - Strategies SUM. Scale, clip, skip and learning rate come with ddh.optim's decide and update.
+ * To be frozen at 1.0. */
 #ifndef DDH_KIND_STRATEGY_H
 #define DDH_KIND_STRATEGY_H
 

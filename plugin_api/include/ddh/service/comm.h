@@ -10,7 +10,8 @@
  * order, and the run promises no equal bits.
  * Buffers are the host's memory or blocks of the device. Where the device has memory of its own the transport sees a
  * copy in staging memory of the host (DDH_MEM_PINNED, tag comm), made in the order of `stream`; the call waits for it.
- * The args struct is the same one that a transport plugin gets (ddh/kind/comm.h). */
+ * The args struct is the same one that a transport plugin gets (ddh/kind/comm.h).
+ * To be frozen at 1.0. */
 #ifndef DDH_SERVICE_COMM_H
 #define DDH_SERVICE_COMM_H
 

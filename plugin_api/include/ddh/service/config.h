@@ -8,7 +8,9 @@
  * A plugin reads the options of its own section (ddh_create.section), and these keys of the host, which are promised:
  *   all kinds    run.seed, run.name, run.dir
  *   models       data.path, data.val_path, data.val_fraction, data.micro_batch, precision.compute
- * Every other key answers DDH_PERMISSION_DENIED. What else a plugin needs to know is in the arguments of its calls. */
+ *   strategies   device.plugin
+ * Every other key answers DDH_PERMISSION_DENIED. What else a plugin needs to know is in the arguments of its calls.
+ * To be frozen at 1.0. */
 #ifndef DDH_SERVICE_CONFIG_H
 #define DDH_SERVICE_CONFIG_H
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ddh/service/copy.h: "ddh.copy/1", copies between the places of DDH_MEM_*. */
+ * ddh/service/copy.h: "ddh.copy/1", copies between the places of DDH_MEM_*.
+ * To be frozen at 1.0. */
 #ifndef DDH_SERVICE_COPY_H
 #define DDH_SERVICE_COPY_H
 

@@ -3,7 +3,8 @@
  * ddh/service/flatops.h: "ddh.flatops/1", operations over flat ranges on the run's device, so that a strategy
  * needs neither LibTorch nor a CUDA runtime. Results don't depend on the width of the machine's vectors.
  * Arrays lie in DDH_MEM_DEVICE or DDH_MEM_PINNED, results (`out`) in the host's memory.
- * All: [main] [stream-ordered]; DDH_UNIMPLEMENTED for a dtype that the operation lacks. */
+ * All: [main] [stream-ordered]; DDH_UNIMPLEMENTED for a dtype that the operation lacks.
+ * To be frozen at 1.0. */
 #ifndef DDH_SERVICE_FLATOPS_H
 #define DDH_SERVICE_FLATOPS_H
 

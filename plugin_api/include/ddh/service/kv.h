@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * ddh/service/kv.h: "ddh.kv/1", the store through which ranks find each other. Small values; not for data.
- * Keys get the plugin kind as prefix, so that plugins don't meet by accident. */
+ * Keys get the plugin kind as prefix, so that plugins don't meet by accident.
+ * To be frozen at 1.0. */
 #ifndef DDH_SERVICE_KV_H
 #define DDH_SERVICE_KV_H
 

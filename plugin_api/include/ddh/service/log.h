@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ddh/service/log.h: "ddh.log/1", the run's log. Plugins never print. */
+ * ddh/service/log.h: "ddh.log/1", the run's log. Plugins never print.
+ * To be frozen at 1.0. */
 #ifndef DDH_SERVICE_LOG_H
 #define DDH_SERVICE_LOG_H
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ddh/service/metrics.h: "ddh.metrics/1", counters and time spans of this rank. */
+ * ddh/service/metrics.h: "ddh.metrics/1", counters and time spans of this rank.
+ * To be frozen at 1.0. */
 #ifndef DDH_SERVICE_METRICS_H
 #define DDH_SERVICE_METRICS_H
 

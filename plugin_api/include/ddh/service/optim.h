@@ -17,7 +17,8 @@
  *   decide --> prepare on each shard --> sum_norms, once --> update on each shard
  *
  * A strategy may always make these calls: for other optimizers they do nothing and send nothing. The host refuses
- * an update whose needs were not met. */
+ * an update whose needs were not met.
+ * To be frozen at 1.0. */
 #ifndef DDH_SERVICE_OPTIM_H
 #define DDH_SERVICE_OPTIM_H
 

@@ -2,7 +2,8 @@
  *
  * ddh/service/params.h: "ddh.params/1", the first values of parameters, range by range, so that the full model
  * never has to fit on a rank. Values depend on (run.seed, parameter name, element) alone, or come from the
- * file that train.init_from names; neither rank nor world size changes them. */
+ * file that train.init_from names; neither rank nor world size changes them.
+ * To be frozen at 1.0. */
 #ifndef DDH_SERVICE_PARAMS_H
 #define DDH_SERVICE_PARAMS_H
 

@@ -13,7 +13,8 @@
  *   release of a block        waits for nothing: the caller has synchronized with all work on it
  *
  * A device may check these rules; then a call that breaks one returns DDH_FAILED_PRECONDITION, and the sentence names
- * the memory, both pieces of work and their streams. */
+ * the memory, both pieces of work and their streams.
+ * Draft: it may still change after 1.0. */
 #ifndef DDH_SERVICE_STREAM_H
 #define DDH_SERVICE_STREAM_H
 

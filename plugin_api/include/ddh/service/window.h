@@ -26,7 +26,8 @@
  * On a device without DDH_CAP_HOST_MEMORY pages are never shared: segments and buffers lie on the device, and open and
  * reduce go through staging memory of the host (DDH_MEM_PINNED, tag comm), which is all that the transport sees. They
  * wait for the stream then. Calls on different streams are ordered by the window: open sees what the stream of the
- * commit had written, write_begin waits for the streams of the closes. */
+ * commit had written, write_begin waits for the streams of the closes.
+ * To be frozen at 1.0. */
 #ifndef DDH_SERVICE_WINDOW_H
 #define DDH_SERVICE_WINDOW_H
 

@@ -32,6 +32,22 @@ class Optimizer : public Instance {
   [[nodiscard]] const void* interface(std::string_view id) const override;
 };
 
+namespace detail {
+// The arguments of an update as this build's structs, all of them checked.
+struct UpdateCopy {
+  explicit UpdateCopy(const ddh_update_args* given)
+      : args(copy_of(given)), shard(copy_of(args.shard)), block(copy_of(args.block)) {
+    args.shard = &shard;
+    args.block = &block;
+  }
+  UpdateCopy(const UpdateCopy&) = delete;
+  UpdateCopy& operator=(const UpdateCopy&) = delete;
+  ddh_update_args args;
+  ddh_optim_shard shard;
+  ddh_step_block block;
+};
+}  // namespace detail
+
 inline const void* Optimizer::interface(std::string_view id) const {
   static const ddh_optimizer_api table = {
       sizeof(ddh_optimizer_api),
@@ -45,20 +61,24 @@ inline const void* Optimizer::interface(std::string_view id) const {
           const auto slots = self_as<Optimizer>(i).slots();
           if (index >= slots.size())
             fail(DDH_OUT_OF_RANGE, "optimizer slot ", index, " does not exist; there are ", slots.size());
-          ddh_slot_desc slot = slots[index];
-          slot.struct_size = out->struct_size;
-          std::memcpy(out, &slot, std::min<size_t>(out->struct_size, sizeof slot));
+          copy_out(slots[index], *out);
         });
       },
       [](ddh_inst* i, int32_t param) noexcept { return self_as<Optimizer>(i).needs(param); },
       [](ddh_inst* i, const ddh_update_args* args, ddh_err* err) noexcept {
         return guard(err, [&] {
-          if (args->block->skip == 0) self_as<Optimizer>(i).update(*args);
+          const detail::UpdateCopy mine(args);
+          if (mine.block.skip == 0) self_as<Optimizer>(i).update(mine.args);
         });
       },
       [](ddh_inst* i) noexcept { return self_as<Optimizer>(i).sum_count(); },
       [](ddh_inst* i, const ddh_prepare_args* args, ddh_err* err) noexcept {
-        return guard(err, [&] { self_as<Optimizer>(i).prepare(*args); });
+        return guard(err, [&] {
+          ddh_prepare_args mine = copy_of(args);
+          const detail::UpdateCopy update(mine.update);
+          mine.update = &update.args;
+          self_as<Optimizer>(i).prepare(mine);
+        });
       },
       [](ddh_inst* i, uint32_t index, int32_t param) noexcept -> int32_t {
         return self_as<Optimizer>(i).slot_used(index, param) ? 1 : 0;

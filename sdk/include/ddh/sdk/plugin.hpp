@@ -7,6 +7,7 @@
 // Everything is header-only in a hidden, versioned namespace: two plugins built with different SDKs never share code.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <exception>
@@ -20,8 +21,7 @@
 #include <utility>
 
 #include "ddh/ddh.h"
-
-#define DDH_HIDDEN __attribute__((visibility("hidden")))
+#include "ddh/sdk/structs.hpp"
 
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
@@ -226,18 +226,57 @@ class Buffer {
   uint64_t bytes_ = 0;
 };
 
-// A copy of a struct that may be of an older, shorter version than this build's, or of a newer one: what it lacks is zero.
+namespace detail {
+// The checks of copy_of that need no type. `args` holds `given` bytes, of which this build knows `known`.
+inline void check_size(const void* args, uint32_t given, size_t known, uint32_t min_size, const char* name) {
+  if (given < min_size)
+    fail(DDH_INVALID_ARGUMENT, name, ".struct_size is ", given, ", the least is ", min_size, "; set it to sizeof(",
+         name, ")");
+  if (given > kMaxStructBytes)
+    fail(DDH_INVALID_ARGUMENT, name, ".struct_size is ", given, ", which no version has; set it to sizeof(", name, ")");
+  const auto* bytes = static_cast<const unsigned char*>(args);
+  for (size_t i = known; i < given; ++i)
+    if (bytes[i] != 0)
+      fail(DDH_UNIMPLEMENTED, name, " is of a newer version: byte ", i, " is set, and this build knows ", known,
+           " bytes of it; update ddhost, or build both sides with the same SDK");
+}
+inline void check_bits(const void* args, const KnownBits& known, const char* name) {
+  uint32_t value = 0;
+  std::memcpy(&value, static_cast<const char*>(args) + known.offset, sizeof value);
+  if ((value & ~known.bits) == 0) return;
+  if (known.bits == 0) fail(DDH_UNIMPLEMENTED, name, ".", known.field, " is ", value, "; it is reserved and must be 0");
+  fail(DDH_UNIMPLEMENTED, name, ".", known.field, " is ", value, ", of which the bits ", value & ~known.bits,
+       " are unknown to this build; update ddhost, or leave them out");
+}
+}  // namespace detail
+
+// A copy of a struct that may be of an older, shorter version than this build's, or of a newer one: what it lacks is zero,
+// and its struct_size is this build's. Error: it is too short, has something set that this build does not know, or uses
+// what is reserved.
 template <class T>
 T copy_of(const T& args) {
+  using Rule = StructRule<T>;
+  detail::check_size(&args, args.struct_size, sizeof(T), Rule::min_size, Rule::name);
   T out{};
   std::memcpy(&out, &args, std::min<size_t>(args.struct_size, sizeof out));
+  out.struct_size = sizeof out;
+  for (const KnownBits& known : Rule::known_bits) detail::check_bits(&out, known, Rule::name);
   return out;
+}
+template <class T>
+T copy_of(const T* args) {
+  if (args == nullptr) fail(DDH_INVALID_ARGUMENT, "a ", StructRule<T>::name, " is NULL; pass one");
+  return copy_of(*args);
 }
 
 // Hands a result to a caller whose struct may be shorter or longer than this build's: what does not fit is left out, what
-// this build does not know stays as it is. `out.struct_size` is the caller's.
+// this build does not know stays as it is. `out.struct_size` is the caller's. Error: the caller has not set it.
 template <class T>
 void copy_out(T mine, T& out) {
+  using Rule = StructRule<T>;
+  if (out.struct_size < Rule::min_size || out.struct_size > kMaxStructBytes)
+    fail(DDH_INVALID_ARGUMENT, Rule::name, ".struct_size is ", out.struct_size, " where a result is wanted; set it to ",
+         "sizeof(", Rule::name, ") before the call");
   mine.struct_size = out.struct_size;
   std::memcpy(&out, &mine, std::min<size_t>(out.struct_size, sizeof mine));
 }
@@ -285,8 +324,9 @@ T& self_as(ddh_inst* inst) {
 
 template <class T>
 ddh_rc create_instance(const ddh_create* args, ddh_inst** out, ddh_err* err) noexcept {
-  return guard(
-      err, [&] { *out = reinterpret_cast<ddh_inst*>(static_cast<Instance*>(std::make_unique<T>(*args).release())); });
+  return guard(err, [&] {
+    *out = reinterpret_cast<ddh_inst*>(static_cast<Instance*>(std::make_unique<T>(copy_of(args)).release()));
+  });
 }
 inline const void* instance_interface(ddh_inst* inst, const char* id) noexcept {
   return reinterpret_cast<Instance*>(inst)->interface(id);

@@ -43,9 +43,14 @@ inline void copy_state(const std::vector<ddh_state_entry>& state, ddh_state_entr
   const auto count = static_cast<uint32_t>(state.size());
   if (entries != nullptr) {
     if (*n < count) fail(DDH_OUT_OF_RANGE, "room for ", *n, " state entries, there are ", count);
+    if (stride < DDH_STATE_ENTRY_MIN_SIZE)
+      fail(DDH_INVALID_ARGUMENT, "state entries of ", stride, " bytes are wanted, the least is ",
+           DDH_STATE_ENTRY_MIN_SIZE, "; set stride to sizeof(ddh_state_entry)");
     auto* at = reinterpret_cast<char*>(entries);
     for (const ddh_state_entry& entry : state) {
       std::memcpy(at, &entry, std::min<size_t>(stride, sizeof entry));
+      const auto written = static_cast<uint32_t>(std::min<size_t>(stride, sizeof entry));
+      std::memcpy(at, &written, sizeof written);  // struct_size is the first field
       at += stride;
     }
   }

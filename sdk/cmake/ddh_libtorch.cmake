@@ -4,8 +4,12 @@
 # CMake package is not used: it asks for a CUDA toolkit when the library was built with CUDA, and links
 # libtorch_cuda, which doubles the start-up time of a CPU run.
 #
-# Looked for, in this order: DDHOST_LIBTORCH (variable, then environment), .deps/libtorch-wheel/torch (what ./dev setup
-# makes), CMAKE_PREFIX_PATH. Sets DDHOST_TORCH_FOUND, and DDH_TORCH_VERSION as in ddh_build (21100 = 2.11.0).
+# Looked for, in this order: DDHOST_LIBTORCH (variable, then environment), .deps/libtorch-wheel/torch of ddhost's checkout
+# (what ./dev setup makes), CMAKE_PREFIX_PATH. Sets DDHOST_TORCH_FOUND, and DDH_TORCH_VERSION as in ddh_build (21100 =
+# 2.11.0). The same file serves this tree and the installed package: find_package(ddhost-sdk COMPONENTS torch).
+#
+# In a build folder a plugin finds LibTorch by its RUNPATH, as CMake does it for every library. What is installed has no path
+# of this machine: ddh_add_plugin says where it looks.
 set(DDHOST_TORCH_FOUND FALSE)
 set(ddhost_torch_hints "")
 if(DDHOST_LIBTORCH)
@@ -14,7 +18,9 @@ endif()
 if(DEFINED ENV{DDHOST_LIBTORCH} AND NOT "$ENV{DDHOST_LIBTORCH}" STREQUAL "")
   list(APPEND ddhost_torch_hints "$ENV{DDHOST_LIBTORCH}")
 endif()
-list(APPEND ddhost_torch_hints "${PROJECT_SOURCE_DIR}/.deps/libtorch-wheel/torch")
+if(PROJECT_NAME STREQUAL "ddhost")
+  list(APPEND ddhost_torch_hints "${PROJECT_SOURCE_DIR}/.deps/libtorch-wheel/torch")
+endif()
 foreach(prefix IN LISTS CMAKE_PREFIX_PATH)
   # .../share/cmake/Torch is what torch.utils.cmake_prefix_path and many guides give.
   list(APPEND ddhost_torch_hints "${prefix}" "${prefix}/torch" "${prefix}/../.." "${prefix}/../../..")
@@ -29,8 +35,13 @@ foreach(hint IN LISTS ddhost_torch_hints)
 endforeach()
 
 if(NOT DDHOST_TORCH_FOUND)
-  message(WARNING "LibTorch was not found, so models/ is left out and no model can be trained. Run ./dev setup, or give a "
-                  "LibTorch of your own: -DDDHOST_LIBTORCH=/path/to/libtorch (the folder with include/ and lib/).")
+  set(ddhost_torch_cure "give one with -DDDHOST_LIBTORCH=/path/to/libtorch (the folder with include/ and lib/)")
+  if(PROJECT_NAME STREQUAL "ddhost")
+    message(WARNING "LibTorch was not found, so models/ is left out and no model can be trained. Run ./dev setup, or "
+                    "${ddhost_torch_cure}.")
+  else()
+    message(STATUS "LibTorch was not found; ${ddhost_torch_cure}")
+  endif()
   return()
 endif()
 
@@ -66,12 +77,3 @@ target_compile_definitions(ddhost_torch INTERFACE DDH_TORCH_VERSION=${DDH_TORCH_
 # libraries, for a build with CUDA) are its own affair at link time.
 target_link_libraries(ddhost_torch INTERFACE ddhost_torch_cpu ddhost_c10)
 target_link_options(ddhost_torch INTERFACE -Wl,--unresolved-symbols=ignore-in-shared-libs)
-# The wheel's libraries find their CUDA run-time parts through their own rpath where pip laid them side by side; these
-# folders help where they lie elsewhere in the same tree.
-foreach(folder "${DDHOST_TORCH_ROOT}/lib" "${DDHOST_TORCH_ROOT}/../nvidia/cu13/lib"
-        "${DDHOST_TORCH_ROOT}/../nvidia/cuda_runtime/lib" "${DDHOST_TORCH_ROOT}/../nvidia/cuda_cupti/lib")
-  if(IS_DIRECTORY "${folder}")
-    get_filename_component(folder "${folder}" REALPATH)
-    target_link_options(ddhost_torch INTERFACE "-Wl,-rpath,${folder}")
-  endif()
-endforeach()

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// plugin/capabilities.hpp: the capability bits, features and interfaces of the ABI in words, and which of them this host
+// knows.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "plugin/library.hpp"
+
+namespace ddhost {
+
+// The bits of ddh_desc.caps that this host knows for a kind, those of vendors included.
+uint64_t known_caps(int32_t kind);
+// "shards gradients, offloads"; "none".
+std::string caps_text(int32_t kind, uint64_t caps);
+// "update programs, several optimizers"; "none".
+std::string features_text(uint64_t features);
+
+// Refuses a model or an optimizer that makes use of a feature which the strategy was not written with in mind: it would give
+// wrong results.
+void check_features(const Plugin& user, const Plugin& strategy);
+
+// Revision 0: the interface may still change after 1.0.
+bool is_draft(std::string_view interface_id);
+// The interface that a plugin of the kind offers: "ddh.strategy/1"; "" for an unknown kind.
+std::string interface_of(int32_t kind);
+
+}  // namespace ddhost

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plugin/check_module.hpp"
+
+#include <cinttypes>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "ddh/sdk/plugin.hpp"
+#include "plugin/capabilities.hpp"
+#include "plugin/library.hpp"
+
+namespace fs = std::filesystem;
+
+namespace ddhost {
+namespace {
+
+std::string hex(uint64_t value) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016" PRIx64, value);
+  return text;
+}
+
+bool legal_id(const char* id) {
+  if (id == nullptr || *id == '\0' || std::strlen(id) > 64) return false;
+  return std::strspn(id, "abcdefghijklmnopqrstuvwxyz0123456789_") == std::strlen(id);
+}
+
+// The sentence of a struct that does not pass ddh::copy_of goes behind the file's name.
+template <class T>
+void require_well_formed(const fs::path& file, const T* given, const std::string& what) {
+  try {
+    static_cast<void>(ddh::copy_of(given));
+  } catch (const ddh::Error& error) {
+    refuse_plugin(file, ddh::str("has an ill-formed ", what, ": ", error.what()));
+  }
+}
+
+void check_bits(const fs::path& file, const ddh_desc& desc) {
+  const std::string name = kind_name(desc.kind) + " '" + desc.id + "'";
+  if (const uint64_t unknown = desc.caps & ~known_caps(desc.kind); unknown != 0)
+    refuse_plugin(file, ddh::str("offers the ", name, " with capability bits 0x", hex(unknown),
+                                 " that this host does not know; update ddhost, or take bits from "
+                                 "DDH_CAP_VENDOR_FIRST on for your own"));
+  if (const uint64_t unknown = desc.uses & ~DDH_FEATURES_ALL; unknown != 0)
+    refuse_plugin(file, ddh::str("offers the ", name, ", which uses the features 0x", hex(unknown),
+                                 " that this host does not know; update ddhost"));
+}
+
+void check_descriptor(const fs::path& file, const ddh_module& module, uint32_t index) {
+  const ddh_desc* desc = module.desc[index];
+  require_well_formed(file, desc, ddh::str("descriptor ", index));
+  if (!legal_id(desc->id))
+    refuse_plugin(file, ddh::str("has an illegal id in descriptor ", index, "; use lower case, digits and '_'"));
+  if (desc->version == nullptr || desc->summary == nullptr)
+    refuse_plugin(file, ddh::str("gives no version or no summary for '", desc->id, "'"));
+  if (desc->kind < DDH_VENDOR_FIRST) {  // a vendor's kinds are for others: nothing is asked of them
+    if (interface_of(desc->kind).empty())
+      refuse_plugin(file, ddh::str("offers '", desc->id, "', which is of ", kind_name(desc->kind),
+                                   ", unknown to this host; update ddhost, or take a kind from DDH_VENDOR_FIRST on "
+                                   "for your own"));
+    check_bits(file, *desc);
+  }
+  for (uint32_t i = 0; i < index; ++i)
+    if (module.desc[i]->kind == desc->kind && std::strcmp(module.desc[i]->id, desc->id) == 0)
+      refuse_plugin(file, ddh::str("offers the ", kind_name(desc->kind), " '", desc->id, "' twice"));
+}
+
+std::string warning_or_refuse(const fs::path& file, const HeaderVerdict& verdict) {
+  if (verdict.kind == HeaderVerdict::Kind::kRefuse) refuse_plugin(file, verdict.sentence);
+  return verdict.kind == HeaderVerdict::Kind::kWarn ? ddh::str("plugin '", file.string(), "' ", verdict.sentence) : "";
+}
+
+}  // namespace
+
+void refuse_plugin(const fs::path& file, const std::string& why) {
+  ddh::fail(DDH_FAILED_PRECONDITION, "plugin '", file.string(), "' ", why);
+}
+
+void refuse_major(const fs::path& file, int major) {
+  if (DDH_ABI_MAJOR == 0 && major == 1)
+    refuse_plugin(
+        file,
+        "was built for the first draft of the ABI (version 1.0), which no host loads any more; rebuild it with "
+        "this host's SDK");
+  refuse_plugin(file, ddh::str("was built for version ", major, " of the ddhost ABI, this host speaks version ",
+                               DDH_ABI_MAJOR, "; rebuild it with this host's SDK"));
+}
+
+HeaderVerdict judge_headers(int host_major, int host_minor, int minor, uint64_t checksum, uint64_t host_checksum) {
+  if (checksum == host_checksum) return {};
+  const std::string sums = ddh::str(" (their checksum is ", hex(checksum), ", this host's ", hex(host_checksum), ")");
+  if (host_major == 0)
+    return {HeaderVerdict::Kind::kRefuse,
+            "was built with other headers of the ABI than this host" + sums +
+                ", which must be the same until the freeze at 1.0; rebuild it with this host's SDK"};
+  if (minor != host_minor) return {};
+  return {HeaderVerdict::Kind::kWarn, ddh::str("was built with other headers of the same ABI version ", host_major, ".",
+                                               minor, sums, "; rebuild it with this host's SDK if it misbehaves")};
+}
+
+void check_note(const fs::path& file, const PluginNote& note) {
+  if (note.abi_major != DDH_ABI_MAJOR) refuse_major(file, note.abi_major);
+  const uint64_t checksum = std::strtoull(note.headers.c_str(), nullptr, 16);
+  static_cast<void>(warning_or_refuse(
+      file, judge_headers(DDH_ABI_MAJOR, DDH_ABI_MINOR, note.abi_minor, checksum, DDH_HEADER_CHECKSUM)));
+}
+
+std::string check_module(const fs::path& file, const ddh_module& module) {
+  require_well_formed(file, &module, "module");
+  require_well_formed(file, module.build, "build");
+  const ddh_build& build = *module.build;
+  if (build.abi_major != DDH_ABI_MAJOR) refuse_major(file, build.abi_major);
+  std::string warning = warning_or_refuse(
+      file, judge_headers(DDH_ABI_MAJOR, DDH_ABI_MINOR, build.abi_minor, build.header_checksum, DDH_HEADER_CHECKSUM));
+  if (build.min_host_minor > DDH_ABI_MINOR)
+    refuse_plugin(file, ddh::str("needs ABI ", DDH_ABI_MAJOR, ".", build.min_host_minor, ", this host has ",
+                                 DDH_ABI_MAJOR, ".", DDH_ABI_MINOR, "; update ddhost"));
+  if (module.n_desc == 0 || module.desc == nullptr) refuse_plugin(file, "holds no plugin");
+  if (module.create == nullptr || module.get_interface == nullptr || module.destroy == nullptr)
+    refuse_plugin(file, "lacks create, get_interface or destroy");
+  for (uint32_t i = 0; i < module.n_desc; ++i) check_descriptor(file, module, i);
+  return warning;
+}
+
+}  // namespace ddhost

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// plugin/probe.hpp: looks at a library without running any of its code in this process: a child loads it and sends what it
+// found. `ddhost list` and `ddhost inspect` stand on it; a run loads its few libraries in-process.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plugin/library.hpp"
+
+namespace ddhost {
+
+// The contents of a ddh_desc.
+struct PluginFacts {
+  int32_t kind = 0;
+  std::string id, version, summary;
+  std::vector<std::string> needs, wants;
+  std::optional<std::string> config_schema;
+  uint64_t caps = 0, uses = 0, understands = 0;
+};
+
+// The contents of a ddh_module.
+struct LibraryFacts {
+  int abi_major = 0;
+  uint32_t abi_minor = 0, min_host_minor = 0;
+  uint32_t torch_version = 0, cuda_version = 0, nccl_version = 0;
+  std::vector<PluginFacts> plugins;
+  std::vector<std::string> warnings;
+};
+
+PluginFacts facts_of(const ddh_desc& desc);
+
+// How long a library may take to load: LibTorch takes a second, from a cold disk several.
+constexpr std::chrono::milliseconds kProbeLimit = std::chrono::seconds(20);
+
+// What is in the library. Error: why it can't be used, as from Library::load; or that loading it crashed, ended the process
+// or took longer than `limit`.
+LibraryFacts probe(const std::filesystem::path& file, InterfaceLookup lookup, MissingInterfaces missing,
+                   std::chrono::milliseconds limit = kProbeLimit);
+
+}  // namespace ddhost
