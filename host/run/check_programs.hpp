@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// run/check_programs.hpp: what the programs of a model must satisfy beyond their shape: flags of positions, what a training
-// program's steps can update, update programs, the optimizers that programs name, and the features that the model's plugin
-// must declare for them.
+// run/check_programs.hpp: what the programs of a model must satisfy beyond their shape: flags of positions, what a
+// training program's steps can update, update programs, the optimizers that programs name, and the features that the
+// model's plugin must declare for them.
 #pragma once
 
 #include <cstdint>

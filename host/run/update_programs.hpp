@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// run/update_programs.hpp: the update programs of a model, every train.update_every steps: forward alone over all samples,
-// the same on every rank, to renew state that the model keeps.
+// run/update_programs.hpp: the update programs of a model, every train.update_every steps: forward alone over all
+// samples, the same on every rank, to renew state that the model keeps.
 #pragma once
 
 #include <vector>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// services/optimizers.hpp: the run's optimizer instances. Strategies see one list of slots over all of them; a step uses the
-// instance that its program names.
+// services/optimizers.hpp: the run's optimizer instances. Strategies see one list of slots over all of them; a step
+// uses the instance that its program names.
 #pragma once
 
 #include <deque>
@@ -14,8 +14,8 @@
 
 namespace ddhost {
 
-// An instance that is attached to the model, by its section: "optimizer", "optimizer_kg". What it points at outlives the
-// steps.
+// An instance that is attached to the model, by its section: "optimizer", "optimizer_kg". What it points at outlives
+// the steps.
 struct OptimizerRef {
   ddh_inst* inst;
   const ddh_optimizer_api* table;
@@ -57,8 +57,8 @@ class Optimizers {
   // One per parameter: 1 where a step of the program updates it.
   [[nodiscard]] std::span<const uint8_t> trained_by(int32_t program) const;
 
-  // A strategy's shard with the slots of one instance. Error: it has another number of slots, a slot without memory that the
-  // instance needs, or a parameter that the program does not train.
+  // A strategy's shard with the slots of one instance. Error: it has another number of slots, a slot without memory
+  // that the instance needs, or a parameter that the program does not train.
   [[nodiscard]] ddh_optim_shard shard_for(const Instance& instance, int32_t program,
                                           const ddh_optim_shard& shard) const;
 

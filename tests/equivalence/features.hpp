@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// tests/equivalence/features.hpp: the toy model built with all features (DDH_FEATURE_*) in its descriptor, which the options of
-// toy_desc.hpp need.
+// tests/equivalence/features.hpp: the toy model built with all features (DDH_FEATURE_*) in its descriptor, which the
+// options of toy_desc.hpp need.
 #pragma once
 
 #include "equivalence/ways.hpp"

@@ -71,7 +71,7 @@ TEST_CASE("two optimizers on a device with memory of its own, also offloaded", "
     check_same_bits(reference, run(on_sim(strategy), 2, kTwoAdams));
 }
 
-// ---- Factors on the learning rate -------------------------------------------------------------------------------------------
+// ---- Factors on the learning rate ---------------------------------------------------------------------------------
 
 TEST_CASE("parameters with factors on the learning rate: the same bits under every strategy", "[equivalence]") {
   const auto optimizer = GENERATE(Options{"optimizer.weight_decay=0.1"}, Options{"--optimizer", "lamb"},

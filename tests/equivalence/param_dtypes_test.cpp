@@ -96,6 +96,7 @@ TEST_CASE("a run begins with a file of another dtype than the model's, and gives
   for (const auto& [name, tensor] : narrow.tensors) {
     if (!is_matrix(name)) continue;
     std::vector<uint16_t> held(tensor.numel());
+    REQUIRE(tensor.bytes.size() == held.size() * sizeof(uint16_t));
     std::memcpy(held.data(), tensor.bytes.data(), tensor.bytes.size());
     const std::vector<float> values = widened.at(name).f32();
     for (size_t i = 0; i < held.size(); ++i) REQUIRE(values[i] == ddh::Bf16::to_f32(held[i]));

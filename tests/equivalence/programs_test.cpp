@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What programs say of themselves: positions without a backward of their own, update programs, and programs that a run leaves
-// out.
+// What programs say of themselves: positions without a backward of their own, update programs, and programs that a run
+// leaves out.
 #include "equivalence/features.hpp"
 
 using namespace ddhost::test;
@@ -20,7 +20,7 @@ int publishes(const Result& result) { return result.record.summary.at("plan_call
 
 }  // namespace
 
-// ---- Flags of positions --------------------------------------------------------------------------------------------------
+// ---- Flags of positions -------------------------------------------------------------------------------------------
 
 TEST_CASE("a forward-only unit, and one that gives its input's gradient alone: the bits of plain frozen ones",
           "[equivalence]") {
@@ -59,7 +59,7 @@ TEST_CASE("a forward-only unit is gathered once in a step, where gathers are cou
   CHECK(publishes(forward_only) == publishes(frozen) - 1);
 }
 
-// ---- State of the programs of a run ---------------------------------------------------------------------------------------
+// ---- State of the programs of a run -------------------------------------------------------------------------------
 
 TEST_CASE("a program that train.programs leaves out has no state", "[equivalence][memory]") {
   const Options only_second = {"model.programs=2", "train.programs=[\"second\"]"};
@@ -81,7 +81,7 @@ TEST_CASE("the state of all programs of a run exists from the begin to the end",
   }
 }
 
-// ---- Update programs -------------------------------------------------------------------------------------------------------
+// ---- Update programs ----------------------------------------------------------------------------------------------
 
 namespace {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The step of a rank with several optimizers and with factors on the learning rate, by real plugins: each update is the one that
-// the plugin makes when it is called alone.
+// The step of a rank with several optimizers and with factors on the learning rate, by real plugins: each update is the
+// one that the plugin makes when it is called alone.
 #include <catch2/catch.hpp>
 #include <cstring>
 

@@ -11,8 +11,8 @@ using namespace ddhost;
 
 namespace {
 
-// A letter for each op: the unit's number and f (forward), b (backward), r (second forward), e (evaluation); then what its
-// flags say: ! gradients are ready, ~ runs again, / forward only, - the input's gradient alone.
+// A letter for each op: the unit's number and f (forward), b (backward), r (second forward), e (evaluation); then what
+// its flags say: ! gradients are ready, ~ runs again, / forward only, - the input's gradient alone.
 std::string text(const ProgramOps& program) {
   std::string out;
   for (const ddh_op& op : program.ops()) {
