@@ -41,11 +41,6 @@
 #define FAKE_TAIL 0
 #define FAKE_TAIL_BYTES 0
 #endif
-#ifdef FAKE_NO_BUILD /* the entry reads it, and crashes */
-#define FAKE_BUILD NULL
-#else
-#define FAKE_BUILD &build
-#endif
 
 static const char* const needs[] = {FAKE_NEED, NULL};
 /* A descriptor of a newer version: what stands behind the known part is FAKE_TAIL. */
@@ -96,14 +91,24 @@ static int same(const char* a, const char* b) {
 static const void* get_interface(ddh_inst* inst, const char* id) { return same(id, "ddh.short/1") ? inst : NULL; }
 static void destroy(ddh_inst* inst) { (void)inst; }
 
-#ifndef FAKE_NO_BUILD
 static const ddh_build build = {sizeof(ddh_build), DDH_ABI_MAJOR,    DDH_ABI_MINOR,    DDH_MIN_HOST_MINOR,
                                 DDH_TORCH_VERSION, DDH_CUDA_VERSION, DDH_NCCL_VERSION, FAKE_CHECKSUM};
-#endif
 static const ddh_module module = {
-    FAKE_MODULE_SIZE, sizeof descs / sizeof descs[0], descs, FAKE_BUILD, create, get_interface, destroy};
+    FAKE_MODULE_SIZE, sizeof descs / sizeof descs[0], descs, &build, create, get_interface, destroy};
 
+#ifdef FAKE_ENTRY_CRASHES
+#include <stdlib.h>
+DDH_NOTE(PLUGINS);
+__attribute__((visibility("default"))) ddh_rc DDH_ENTRY_NAME(const ddh_host* host, const ddh_module** out,
+                                                             ddh_err* err);
+ddh_rc DDH_ENTRY_NAME(const ddh_host* host, const ddh_module** out, ddh_err* err) {
+  (void)host, (void)err;
+  *out = &module;
+  abort();
+}
+#else
 DDH_PLUGIN(module, PLUGINS);
+#endif
 
 #ifdef FAKE_FLUSHES_TO_ZERO
 #include <xmmintrin.h>
