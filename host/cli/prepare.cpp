@@ -200,7 +200,8 @@ RunPlan make_plan(const UserConfig& user, Registry& registry, int world_size) {
   plan.ranks_are_threads = plan.comm.has_cap(DDH_CAP_RANKS_ARE_THREADS);
   check_threads(plan);
   check_device(plan);
-  for (const Plugin* partner : {&plan.model, &plan.optimizer}) check_features(*partner, plan.strategy);
+  check_features(plan.model, plan.strategy);
+  for (const RunPlan::Optimizer& optimizer : plan.optimizers) check_features(optimizer.plugin, plan.strategy);
   choose_run_folder(plan);
   return plan;
 }
