@@ -13,8 +13,6 @@ using namespace ddhost::test;
 namespace {
 
 constexpr int kMicroBatches = 24, kSteps = 5;
-// Whether loss and metrics of a step are folded over the global micro-batches too.
-constexpr bool kLossIsFolded = false;
 
 struct Spread {
   Way way;
@@ -37,7 +35,7 @@ void check_same_sums(const Result& reference, const Result& other) {
   INFO("reference: " << reference.command << "\nother:     " << other.command);
   CHECK(other.grad_norm == reference.grad_norm);
   CHECK((other.weights == reference.weights));
-  if (kLossIsFolded) CHECK(other.loss == reference.loss);
+  CHECK(other.loss == reference.loss);
   check_plan(other);
 }
 
