@@ -8,6 +8,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DDH_HEADER_CHECKSUM UINT64_C(0xdb901342112dc4b5)
-#define DDH_HEADER_CHECKSUM_TEXT "db901342112dc4b5"
+#define DDH_HEADER_CHECKSUM UINT64_C(0xcc2fa0d3b58447d6)
+#define DDH_HEADER_CHECKSUM_TEXT "cc2fa0d3b58447d6"
 #endif
