@@ -12,7 +12,7 @@
 
 namespace ddhost {
 
-// One staging block of a rank, for one use at a time; grows to the largest. The main thread's alone.
+// One staging block of a rank; grows to the largest use. One use at a time, by the thread that makes the rank's call.
 class Staging {
  public:
   explicit Staging(Memory& memory) : memory_(memory) {}

@@ -40,6 +40,11 @@ for order in rank_first micro_first; do
   train "$work/ddp_in_c.so" "c_$order" "${settings[@]}"
   equal "ddp_$order" "c_$order"
 done
+# Blocks of ranks under accumulation: the sum of a further micro-batch starts from the earlier ones.
+settings=(--nproc 4 train.grad_accum_steps=3 data.micro_batch=2 train.reduce_block=2)
+train "$build/plugins/ddp.so" ddp_blocks "${settings[@]}"
+train "$work/ddp_in_c.so" c_blocks "${settings[@]}"
+equal ddp_blocks c_blocks
 # Optimizers that need norms of parameters, or whole ones.
 for optimizer in lamb muon; do
   train "$build/plugins/ddp.so" "ddp_$optimizer" --nproc 2 --optimizer "$optimizer"

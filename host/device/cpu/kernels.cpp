@@ -161,7 +161,8 @@ Sources4 four_from(const SumSources& sources, uint32_t begin, uint64_t offset) {
   return srcs;
 }
 
-// Folds sources [begin, end) onto dst, or into it, in passes of whole blocks, which have at most four sources. dst is no source.
+// Folds sources [begin, end) onto dst, or into it, in passes of whole blocks, which have at most four sources. dst is no
+// source.
 void fold(float* dst, const SumSources& sources, uint32_t begin, uint32_t end, uint32_t block, bool from_dst,
           uint64_t offset, uint64_t numel) {
   const uint32_t per_pass = 4 / block * block;

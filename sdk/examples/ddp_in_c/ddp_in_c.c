@@ -325,8 +325,6 @@ static const ddh_strategy_api kStrategy = {sizeof(ddh_strategy_api),
                                            state,
                                            state_commit,
                                            NULL,
-                                           NULL,
-                                           NULL,
                                            NULL};
 
 /* ---- the library ----------------------------------------------------------------------------------------- */

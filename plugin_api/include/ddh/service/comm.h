@@ -3,11 +3,11 @@
  * ddh/service/comm.h: "ddh.comm/1", collectives between the ranks of a group, whatever the transport.
  *
  * Per group, calls are matched by their order: every rank makes the same calls with the same counts. A rank makes one
- * call at a time; which of its threads makes it does not matter ([serial]: autograd's backward runs on threads of its
- * own). Where the transport has DDH_COMM_ORDERED_SUM, a sum is a left fold in rank order over blocks of
- * ddh_attach_args.reduce_block ranks: acc = ((initial + block_0) + block_1) + ..., and inside a block also in rank order;
- * equal inputs then give equal bits on every rank and at every run. Without that capability a transport may sum in any
- * order, and the run promises no equal bits.
+ * call at a time, those of ddh.window included; which of its threads makes it does not matter ([serial]: autograd's
+ * backward runs on threads of its own). Where the transport has DDH_COMM_ORDERED_SUM, a sum is a left fold in rank order
+ * over blocks of ddh_attach_args.reduce_block ranks: acc = ((initial + block_0) + block_1) + ..., and inside a block also
+ * in rank order; a group of group_create is one block. Equal inputs then give equal bits on every rank and at every run.
+ * Without that capability a transport may sum in any order, and the run promises no equal bits.
  * Buffers are the host's memory or blocks of the device. Where the device has memory of its own the transport sees a
  * copy in staging memory of the host (DDH_MEM_PINNED, tag comm), made in the order of `stream`; the call waits for it.
  * The args struct is the same one that a transport plugin gets (ddh/kind/comm.h).

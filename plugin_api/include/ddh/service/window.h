@@ -70,7 +70,7 @@ typedef struct ddh_reduce_args {
   uint32_t struct_size;
   uint32_t flags;                /* DDH_REDUCE_* */
   const uint64_t* segment_numel; /* how the buffer is cut, one per rank; the sum at most the capacity */
-  float* dst;                    /* this rank's segment: own memory, or NULL = its place in the exchange buffer */
+  float* dst; /* this rank's segment: memory of the device or of the host, or NULL = its place in the exchange buffer */
   const ddh_range* ranges; /* what the segment holds, flat_offset from the segment's start (names a non-finite value) */
   uint32_t n_ranges;
   uint32_t reserved0;
