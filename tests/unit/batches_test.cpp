@@ -16,12 +16,12 @@ using namespace ddhost::test;
 
 namespace {
 
-constexpr size_t kThreads = 4, kBatches = 400;
+constexpr size_t kThreads = 4, kBatches = 40, kRounds = 40;
 
-// Many, so that threads meet inside of batch_create.
+// So many that threads meet inside of batch_create, on few cores too.
 std::vector<int64_t> samples_of(size_t i) {
-  std::vector<int64_t> out(200);
-  std::iota(out.begin(), out.end(), static_cast<int64_t>(17 * i % 3000));
+  std::vector<int64_t> out(5000);
+  std::iota(out.begin(), out.end(), static_cast<int64_t>(17 * i));
   return out;
 }
 
@@ -36,7 +36,7 @@ double loss_of(ModelDriver& model, const ModelDriver::Batch& batch) {
 }  // namespace
 
 TEST_CASE("batches made by several threads at once are those that one thread makes", "[batches]") {
-  ModelDriver model(entry_of(toy_model()), {});
+  ModelDriver model(entry_of(toy_model()), {{"model.ignore_every", "3"}});
   for (uint32_t p = 0; p < model.desc().n_params; ++p) model.value(p) = golden_fill(model.name(p), model.shape(p));
   std::array<std::vector<ModelDriver::Batch>, kThreads> made;
   std::latch all_here(kThreads);
@@ -44,7 +44,11 @@ TEST_CASE("batches made by several threads at once are those that one thread mak
   for (size_t t = 0; t < kThreads; ++t) {
     threads.emplace_back([&model, &all_here, &batches = made[t], t] {
       all_here.arrive_and_wait();
-      for (size_t i = t; i < kBatches; i += kThreads) batches.push_back(model.create_batch(samples_of(i)));
+      for (size_t round = 0; round < kRounds; ++round) {
+        for (ModelDriver::Batch& batch : batches) model.destroy_batch(batch);
+        batches.clear();
+        for (size_t i = t; i < kBatches; i += kThreads) batches.push_back(model.create_batch(samples_of(i)));
+      }
     });
   }
   for (std::thread& thread : threads) thread.join();
