@@ -101,6 +101,7 @@ class FakeHost {
         [](void* h, const char* key, const char* mine, const char** out, ddh_err* err) noexcept {
           return ddh::guard(err, [&] { *out = (self(h).options_[key] = mine).c_str(); });
         },
+        nullptr,
     };
     return t;
   }
