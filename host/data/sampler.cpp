@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "ddh/sdk/counter_rng.hpp"
 #include "ddh/sdk/plugin.hpp"
-#include "numerics/counter_rng.hpp"
 
 namespace ddhost {
 namespace {
@@ -37,7 +37,7 @@ std::vector<int64_t> read_order(const std::string& path, uint64_t n_samples) {
 
 Permutation::Permutation(uint64_t n, uint64_t seed, uint64_t epoch)
     : n_(n), half_bits_((static_cast<uint32_t>(std::bit_width(n > 1 ? n - 1 : 1)) + 1) / 2) {
-  const CounterRng rng(seed, "sample order");
+  const ddh::CounterRng rng(seed, "sample order");
   for (uint64_t k = 0; k < 4; ++k) keys_[k] = rng.bits(epoch * 4 + k);
 }
 
@@ -45,7 +45,7 @@ uint64_t Permutation::shuffle_bits(uint64_t x) const {
   const uint64_t mask = (uint64_t{1} << half_bits_) - 1;
   uint64_t left = x >> half_bits_, right = x & mask;
   for (const uint64_t key : keys_) {
-    const uint64_t mixed = left ^ (mix64(right ^ key) & mask);
+    const uint64_t mixed = left ^ (ddh::mix64(right ^ key) & mask);
     left = right;
     right = mixed;
   }

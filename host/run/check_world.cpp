@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "numerics/counter_rng.hpp"
+#include "ddh/sdk/counter_rng.hpp"
 #include "plugin/elf_note.hpp"
 
 namespace ddhost {
@@ -16,9 +16,9 @@ constexpr std::array<const char*, 7> kThings = {"strategy",      "model", "optim
 using Digest = std::array<uint64_t, kThings.size()>;
 
 uint64_t digest_of(const Plugin& plugin) {
-  return fnv1a(ddh::str(plugin.id(), ' ', plugin.desc->version, ' ', plugin.module->build->abi_major, '.',
-                        plugin.module->build->abi_minor, ' ', plugin.module->build->header_checksum, ' ',
-                        plugin.module->build->torch_version, ' ', read_elf(plugin.file).build_id));
+  return ddh::fnv1a(ddh::str(plugin.id(), ' ', plugin.desc->version, ' ', plugin.module->build->abi_major, '.',
+                             plugin.module->build->abi_minor, ' ', plugin.module->build->header_checksum, ' ',
+                             plugin.module->build->torch_version, ' ', read_elf(plugin.file).build_id));
 }
 
 uint64_t digest_of(const std::vector<RunPlan::Optimizer>& optimizers) {
@@ -34,8 +34,8 @@ Digest digest_of(const RunPlan& plan) {
           digest_of(plan.optimizers),
           digest_of(plan.comm),
           digest_of(plan.device),
-          fnv1a(ddh::str(DDH_ABI_MAJOR, '.', DDH_ABI_MINOR, ' ', DDH_HEADER_CHECKSUM)),
-          fnv1a(plan.config.effective().dump())};
+          ddh::fnv1a(ddh::str(DDH_ABI_MAJOR, '.', DDH_ABI_MINOR, ' ', DDH_HEADER_CHECKSUM)),
+          ddh::fnv1a(plan.config.effective().dump())};
 }
 
 }  // namespace

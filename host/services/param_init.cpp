@@ -7,9 +7,9 @@
 #include <numbers>
 #include <string_view>
 
+#include "ddh/sdk/counter_rng.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "device/cpu/kernels.hpp"
-#include "numerics/counter_rng.hpp"
 #include "services/buffer_values.hpp"
 
 namespace ddhost {
@@ -139,7 +139,7 @@ void ParamInit::init_range(int32_t index, uint64_t offset, uint64_t numel, float
 }
 
 void ParamInit::draw(const ddh_param_desc& param, uint64_t offset, uint64_t numel, float* dst) const {
-  const CounterRng rng(seed_, param.name);
+  const ddh::CounterRng rng(seed_, param.name);
   switch (param.init_kind) {
     case DDH_INIT_ZERO:
       std::fill_n(dst, numel, 0.0F);

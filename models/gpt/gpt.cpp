@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "../ops/choice.hpp"
 #include "../ops/matrix.hpp"
 #include "view.hpp"
 
@@ -16,7 +17,7 @@ namespace {
 
 constexpr int32_t kWte = 0, kWpe = 1;
 constexpr int32_t kTrainProgram = 0;
-constexpr int64_t kMeasuredRows = 128;  // at most, of the product that chooses the library
+constexpr int64_t kMeasuredRows = 128;  // at most, of the product that stands for all
 
 GptBatch& batch_of(ddh_batch* batch) { return *reinterpret_cast<GptBatch*>(batch); }
 
@@ -53,18 +54,39 @@ Gpt::Gpt(const ddh_create& create)
   choose_products(host.text("model.matmul"));
 }
 
-// One block's widest layer decides which library is quicker, on rank 0 for all.
+// A block's widest layer stands for all. Rank 0 chooses for all, whose processors may differ.
 void Gpt::prepare() {
-  if (host.text("model.matmul") != "auto") return;
-  const int64_t rows = std::min(host.i64("data.micro_batch") * config_.context, kMeasuredRows);
-  std::string mine = "aten";
+  const std::string wish = host.text("model.matmul");
+  const bool measures = wish == "measure";
   int32_t rank = 0;
   ddh::call(host.comm->group_info, host.h, nullptr, &rank, nullptr, nullptr);
-  if (rank == 0)
-    mine = ops::quickest_products({rows, config_.width, 4 * config_.width}, ops::dtype_of(config_.compute));
-  const char* agreed = nullptr;
-  ddh::call(host.config->agree, host.h, "model.matmul", mine.c_str(), &agreed);
-  choose_products(agreed);
+  std::string mine = wish, reason;
+  if (measures || wish == "auto") {
+    const int64_t rows = std::min(host.i64("data.micro_batch") * config_.context, kMeasuredRows);
+    const ops::LinearShape shape{rows, config_.width, 4 * config_.width};
+    mine = ops::chosen_products(shape, ops::dtype_of(config_.compute), ops::this_processor());
+    reason = ddh::str(": model.matmul=", wish, ", by the table for ", ops::this_processor().text(), ", ",
+                      host.text("precision.compute"), " and layers of ", shape.in, " x ", shape.out,
+                      measures ? "" : "; model.matmul=measure prints times");
+    if (measures && rank == 0) log_measurement(shape);
+    const char* agreed = nullptr;
+    ddh::call(host.config->agree, host.h, "model.matmul", mine.c_str(), &agreed);
+    mine = agreed;
+    choose_products(mine);
+  }
+  if (rank == 0) host.log(DDH_LOG_INFO, "matrix products by ", mine, reason);
+}
+
+void Gpt::log_measurement(const ops::LinearShape& shape) const {
+  const std::vector<ops::Measured> measured = ops::measure_products(shape, ops::dtype_of(config_.compute));
+  std::string times;
+  const ops::Measured* quickest = measured.data();
+  for (const ops::Measured& library : measured) {
+    times += ddh::str(times.empty() ? "" : ", ", library.name, " ", library.milliseconds, " ms");
+    if (library.milliseconds < quickest->milliseconds) quickest = &library;
+  }
+  host.log(DDH_LOG_INFO, "measured forward and gradients of ", shape.rows, " rows, ", shape.in, " x ", shape.out, ": ",
+           times, "; the quickest is ", quickest->name);
 }
 
 ddh_batch* Gpt::give_away(std::unique_ptr<GptBatch> batch) {
@@ -75,7 +97,6 @@ ddh_batch* Gpt::give_away(std::unique_ptr<GptBatch> batch) {
 ddh_batch* Gpt::batch_create(const ddh_batch_args& args, ddh_batch_info& info) {
   const TokenSpan span = args.program == kTrainProgram ? tokens_.train() : tokens_.val();
   std::unique_ptr<GptBatch> batch = empty_batch(args.n_samples, config_.context);
-  batch->samples.assign(args.samples, args.samples + args.n_samples);
   for (int64_t b = 0; b < batch->B; ++b) copy_sample(span, args.samples[b], *batch, b);
   info.items = static_cast<uint64_t>(batch->B * batch->T);
   info.loss_count = static_cast<double>(batch->counted_targets);
@@ -85,7 +106,6 @@ ddh_batch* Gpt::batch_create(const ddh_batch_args& args, ddh_batch_info& info) {
 ddh_batch* Gpt::batch_of_ids(const std::vector<int64_t>& ids, const std::vector<int64_t>& targets, int64_t B) {
   const auto N = static_cast<int64_t>(ids.size());
   std::unique_ptr<GptBatch> batch = empty_batch(B, B > 0 ? N / B : 0);
-  for (int64_t b = 0; b < B; ++b) batch->samples.push_back(b);
   std::copy(ids.begin(), ids.end(), batch->ids.mutable_data_ptr<int64_t>());
   std::copy(targets.begin(), targets.end(), batch->targets.mutable_data_ptr<int64_t>());
   batch->counted_targets = N - std::count(targets.begin(), targets.end(), kIgnoredTarget);
@@ -111,7 +131,7 @@ void Gpt::forward(const ddh_unit_call& c) {
   const c10::InferenceMode no_autograd;
   Context& context = contexts_[c.micro_batch];
   const bool recompute = c.phase == DDH_PHASE_RECOMPUTE;  // context.x is a gradient then
-  const bool keeps_input_alone = (c.flags & DDH_CALL_RECOMPUTED) != 0;
+  const bool keeps_input_alone = c.phase == DDH_PHASE_FORWARD && (c.flags & DDH_CALL_RECOMPUTED) != 0;
   if (c.unit == kWte && !recompute) context.reset(config_.n_layer);
   if (batch_of(c.batch).B == 0) return;
   const UnitContext u = unit_context(c);
@@ -164,13 +184,16 @@ void Gpt::discard(int32_t micro_batch) noexcept {
 }
 
 void Gpt::sampler_begin(const ddh_sample_args& args) {
+  if (args.condition >= 0)
+    ddh::fail(DDH_INVALID_ARGUMENT, "the gpt goes by a prompt alone, not by sample ", args.condition,
+              "; leave run.sample_condition out");
   const std::vector<int64_t> ids = tokens_.encode(args.prompt);
   for (const int64_t id : ids) {
     if (id >= 0 && id < config_.vocab) continue;
-    ddh::fail(DDH_OUT_OF_RANGE, "run.sample_prompt holds token ", id, "; the model's tokens are 0 to ",
+    ddh::fail(DDH_INVALID_ARGUMENT, "run.sample_prompt holds token ", id, "; the model's tokens are 0 to ",
               config_.vocab - 1);
   }
-  sampler_.begin(ids, args.length, args.seed, config_);
+  sampler_.begin(ids, args, config_);
 }
 
 ddh_batch* Gpt::sampler_next() {
@@ -191,12 +214,13 @@ UnitContext Gpt::unit_context(const ddh_unit_call& c) {
               ", the gpt computes in ", host.text("precision.compute"),
               "; set precision.compute to what the strategy shows");
   }
-  return {config_, *products_, batch_of(c.batch), *c.view, {config_.seed, c.step, c.unit}, c.phase != DDH_PHASE_EVAL};
+  const ddh::DropoutKey key{config_.seed, c.step, c.global_micro_batch, c.position, 0};
+  return {config_, *products_, batch_of(c.batch), *c.view, key, c.phase != DDH_PHASE_EVAL};
 }
 
 void Gpt::choose_products(const std::string& name) {
-  products_ =
-      ops::make_products(name == "auto" ? "aten" : name, ops::dtype_of(config_.compute));  // auto: until prepare
+  const bool later = name == "auto" || name == "measure";  // in prepare
+  products_ = ops::make_products(later ? "aten" : name, ops::dtype_of(config_.compute));
   if (products_ == nullptr) {
     ddh::fail(DDH_FAILED_PRECONDITION, "model.matmul=", name,
               ": gpt was built without oneDNN; install libdnnl-dev and build again, or set model.matmul=aten");

@@ -31,6 +31,7 @@ class DDH_HIDDEN Gpt final : public ddh::Model {
   void backward(const ddh_unit_call& c) override;
   void metrics(int32_t program, int32_t micro_batch, double* sums, double* counts) override;
   void discard(int32_t micro_batch) noexcept override;
+  bool estimate(const ddh_estimate_args& args, ddh_estimate& out) override;
 
   [[nodiscard]] bool has_sampler() const override { return true; }
   void sampler_begin(const ddh_sample_args& args) override;
@@ -58,6 +59,7 @@ class DDH_HIDDEN Gpt final : public ddh::Model {
   [[nodiscard]] int32_t head_unit() const { return static_cast<int32_t>(config_.n_layer) + 2; }
   UnitContext unit_context(const ddh_unit_call& c);
   void choose_products(const std::string& name);
+  void log_measurement(const ops::LinearShape& shape) const;
   ddh_batch* give_away(std::unique_ptr<GptBatch> batch);
   void copy_sample(const TokenSpan& span, int64_t start, GptBatch& batch, int64_t b) const;
   void build_description();

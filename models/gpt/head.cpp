@@ -6,6 +6,7 @@
 #include <ATen/ops/logsumexp.h>
 #include <cmath>
 
+#include "ddh/sdk/torch/pieces.hpp"
 #include "layers.hpp"
 #include "linear.hpp"
 #include "view.hpp"
@@ -19,17 +20,31 @@ constexpr int64_t kChunkNumel = 1 << 16;  // logits that are worked on at a time
 // The last parameter of the view: the tied embedding, or the head's own weight. (V, C)
 const ddh_param_view& head_weight(const UnitContext& u) { return param(u.view, u.view.n_params - 1); }
 
-// body(first row, rows) over chunks of the logits.
+// Chunks of the logits' rows.
+int64_t chunk_rows(const at::Tensor& logits) { return std::max<int64_t>(1, kChunkNumel / logits.size(1)); }
+
+// body(first row, rows) over chunks of the logits, each on one thread.
 template <class Body>
-void for_row_chunks(const at::Tensor& logits, Body&& body) {
-  const int64_t N = logits.size(0), rows = std::max<int64_t>(1, kChunkNumel / logits.size(1));
-  for (int64_t n = 0; n < N; n += rows) body(n, std::min(rows, N - n));
+void for_row_chunks(const at::Tensor& logits, const Body& body) {
+  const int64_t N = logits.size(0), rows = chunk_rows(logits);
+  ddh::for_pieces((N + rows - 1) / rows, [&](int64_t i) { body(i * rows, std::min(rows, N - i * rows)); });
 }
 
-// The gradient of the logits, in the compute dtype, at the front of their memory.
+// The logits' gradient in 16 bits, at the front of the logits' memory. One chunk after another: no logit beyond the chunk is
+// overwritten, since a narrow row ends where its wide one lies, or before.
+at::Tensor narrowed_in_place(const UnitContext& u, const at::Tensor& logits) {
+  const int64_t N = logits.size(0), rows = chunk_rows(logits);
+  const at::Tensor front = ops::matrix(logits.mutable_data_ptr(), N, logits.size(1), ops::dtype_of(u.config.compute));
+  for (int64_t n = 0; n < N; n += rows) {
+    const int64_t count = std::min(rows, N - n);
+    front.narrow(0, n, count).copy_(narrowed(u, logits.narrow(0, n, count)));
+  }
+  return front;
+}
+
+// The gradient of the logits, in the compute dtype and in their memory.
 at::Tensor logits_backward(const UnitContext& u, double seed_scale, const HeadSaved& saved) {
-  const int64_t N = saved.logits.size(0), V = u.config.vocab;
-  const at::Tensor front = ops::matrix(saved.logits.mutable_data_ptr(), N, V, ops::dtype_of(u.config.compute));
+  const int64_t V = u.config.vocab;
   const auto seed = static_cast<float>(seed_scale);
   const int64_t* targets = u.batch.targets.const_data_ptr<int64_t>();
   for_row_chunks(saved.logits, [&](int64_t first, int64_t rows) {
@@ -43,10 +58,8 @@ at::Tensor logits_backward(const UnitContext& u, double seed_scale, const HeadSa
         at[n * V + targets[first + n]] -= seed;
       }
     }
-    // No logit beyond this chunk is touched, since a narrow row ends where its wide one lies, or before.
-    if (u.config.compute != at::kFloat) front.narrow(0, first, rows).copy_(narrowed(u, d));
   });
-  return front;
+  return u.config.compute == at::kFloat ? saved.logits : narrowed_in_place(u, saved.logits);
 }
 
 }  // namespace

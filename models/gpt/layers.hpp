@@ -13,6 +13,7 @@
 
 #include "../ops/products.hpp"
 #include "config.hpp"
+#include "ddh/sdk/dropout.hpp"
 #include "ddh/sdk/model.hpp"
 
 namespace gpt {
@@ -23,24 +24,16 @@ inline constexpr int64_t kIgnoredTarget = -100;  // does not count
 struct GptBatch {
   at::Tensor ids;      // (B, T) int64
   at::Tensor targets;  // (B, T) int64
-  std::vector<int64_t> samples;
   int64_t counted_targets = 0;
   int64_t B = 0, T = 0;
 };
 
-// Where dropout draws from: a mask depends on these, the unit and the element alone.
-struct DropoutKey {
-  uint64_t seed;
-  int64_t step;
-  int64_t unit;
-};
-
-struct UnitContext {
+struct DDH_HIDDEN UnitContext {
   const Config& config;
   ops::Products& products;
   const GptBatch& batch;
   const ddh_unit_view& view;
-  DropoutKey dropout;
+  ddh::DropoutKey dropout;
   bool training;  // dropout acts
 };
 

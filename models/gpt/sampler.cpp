@@ -4,22 +4,20 @@
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/zeros.h>
 
-#include "../ops/counter_rng.hpp"
+#include "ddh/sdk/counter_rng.hpp"
 
 namespace gpt {
-namespace {
-
-constexpr double kTemperature = 0.8;
-constexpr int64_t kTopK = 40;
-
-}  // namespace
-
-void Sampler::begin(std::vector<int64_t> prompt, uint32_t length, uint64_t seed, const Config& config) {
+void Sampler::begin(std::vector<int64_t> prompt, const ddh_sample_args& args, const Config& config) {
+  if (!(args.temperature >= 0) || args.top_k < 0)
+    ddh::fail(DDH_INVALID_ARGUMENT, "sampling takes a temperature and a top_k of 0 or more, not ", args.temperature,
+              " and ", args.top_k);
   ids_ = std::move(prompt);
   if (ids_.empty()) ids_.push_back(0);
   context_ = config.context;
-  remaining_ = length;
-  seed_ = seed;
+  remaining_ = args.length;
+  seed_ = args.seed;
+  temperature_ = args.temperature;
+  top_k_ = args.top_k;
   draws_ = 0;
   waiting_ = false;
 }
@@ -30,7 +28,6 @@ std::unique_ptr<GptBatch> Sampler::next() {
   const int64_t n = std::min(static_cast<int64_t>(ids_.size()), context_);
   batch->B = 1;
   batch->T = n;
-  batch->samples = {0};
   batch->ids = at::empty({1, n}, at::kLong);
   batch->targets = at::zeros({1, n}, at::kLong);
   batch->counted_targets = n;
@@ -47,9 +44,13 @@ void Sampler::see(const at::Tensor& logits) {
 }
 
 int64_t Sampler::draw(const at::Tensor& logits) {
-  const auto [values, indices] = logits.topk(std::min(kTopK, logits.size(0)));
-  const at::Tensor p = at::softmax(values.to(at::kDouble).div(kTemperature), 0);
-  double left = ops::draw_uniform(seed_, draws_++);
+  const int64_t V = logits.size(0);
+  if (temperature_ == 0) return logits.argmax().item<int64_t>();
+  const auto [values, indices] = logits.topk(top_k_ > 0 ? std::min(top_k_, V) : V);
+  // Before the division: a small temperature makes the others -inf, not the largest.
+  const at::Tensor below = values.to(at::kDouble).sub(values.select(0, 0).to(at::kDouble));
+  const at::Tensor p = at::softmax(below.div(temperature_), 0);
+  double left = ddh::CounterRng(seed_, "sample").uniform(draws_++);
   for (int64_t i = 0; i < p.size(0); ++i) {
     left -= p.const_data_ptr<double>()[i];
     if (left <= 0) return indices.const_data_ptr<int64_t>()[i];

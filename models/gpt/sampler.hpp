@@ -16,7 +16,8 @@ namespace gpt {
 
 class Sampler {
  public:
-  void begin(std::vector<int64_t> prompt, uint32_t length, uint64_t seed, const Config& config);
+  // Length, seed, temperature and top_k are those of `args`.
+  void begin(std::vector<int64_t> prompt, const ddh_sample_args& args, const Config& config);
   // The last `context` tokens as a batch of one; nullptr when `length` tokens have been drawn.
   std::unique_ptr<GptBatch> next();
   // Logits (N, V) of an eval run; they are used when a batch of this sampler is on its way.
@@ -30,6 +31,8 @@ class Sampler {
   int64_t context_ = 0;
   uint32_t remaining_ = 0;
   uint64_t seed_ = 0, draws_ = 0;
+  double temperature_ = 0;
+  int64_t top_k_ = 0;
   bool waiting_ = false;  // for the logits of a batch
 };
 

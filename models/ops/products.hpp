@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,8 +15,13 @@
 
 namespace ops {
 
+// Elements from one row to the next; 0: rows lie one after another. y_stride is dy's too, x_stride dx's, w_stride dw's.
 struct LinearShape {
   int64_t rows, in, out;
+  int64_t x_stride = 0, w_stride = 0, y_stride = 0;
+  [[nodiscard]] int64_t ldx() const { return x_stride != 0 ? x_stride : in; }
+  [[nodiscard]] int64_t ldw() const { return w_stride != 0 ? w_stride : in; }
+  [[nodiscard]] int64_t ldy() const { return y_stride != 0 ? y_stride : out; }
 };
 
 // Where a product goes: fp32, or the operands' dtype.
@@ -26,7 +32,8 @@ struct Result {
   int32_t dtype;
 };
 
-// Not thread-safe: one object per rank. Same bits at every call with one thread.
+// Not thread-safe: one object per rank. Same bits at every call; those of make_products depend on the number of threads
+// neither, those of a library alone do.
 class Products {
  public:
   Products() = default;
@@ -55,14 +62,14 @@ std::unique_ptr<Products> make_aten_products(int32_t dtype);
 // 16-bit operands of any format on any processor: widened, block by block of the weight, for products of fp32.
 std::unique_ptr<Products> make_widened_products(std::unique_ptr<Products> of_fp32, int32_t dtype);
 
+// The products of a library cut into pieces, by the shape alone; a piece is computed by one thread. `make` gives that
+// library's products, for each thread its own.
+std::unique_ptr<Products> make_pieced_products(std::function<std::unique_ptr<Products>()> make, int32_t dtype);
+
 // Those of "onednn_gemm", "onednn" and "aten" that this build has.
 std::vector<std::string> product_names();
-// In bf16 by the processor's own instructions where it has them and the library knows them; what is left is widened. nullptr
-// for a name that this build lacks.
+// In bf16 by the processor's own instructions where it has them and the library knows them; what is left is widened. In
+// pieces, so that no bit depends on the number of threads. nullptr for a name that this build lacks.
 std::unique_ptr<Products> make_products(const std::string& name, int32_t dtype);
-
-// The name of the one to use for a layer of this shape on this machine, by a measurement of some milliseconds: onednn_gemm
-// unless another is clearly quicker. In native bf16 nothing is measured: oneDNN is as quick as ATen and writes fp32 unrounded.
-std::string quickest_products(LinearShape shape, int32_t dtype);
 
 }  // namespace ops

@@ -72,32 +72,36 @@ class OnednnProducts : public Products {
   void forward(LinearShape s, const void* x, const void* w, const void* bias, Result y) override {
     if (s.rows == 0) return;
     const Matmul::Types types{from_, type_of(y.dtype)};
-    get({0, s.rows, s.in, s.out, bias != nullptr, y.dtype}, [&] {
-      return Matmul(engine_, {{s.rows, s.in}, {s.in, 1}}, {{s.in, s.out}, {1, s.in}}, {{s.rows, s.out}, {s.out, 1}},
-                    types, bias != nullptr, false);
+    get({0, s, bias != nullptr, y.dtype}, [&] {
+      return Matmul(engine_, {{s.rows, s.in}, {s.ldx(), 1}}, {{s.in, s.out}, {1, s.ldw()}},
+                    {{s.rows, s.out}, {s.ldy(), 1}}, types, bias != nullptr, false);
     }).run(stream_, x, w, bias, y.data);
   }
   void backward_input(LinearShape s, const void* dy, const void* w, Result dx) override {
     if (s.rows == 0) return;
     const Matmul::Types types{from_, type_of(dx.dtype)};
-    get({1, s.rows, s.in, s.out, 0, dx.dtype}, [&] {
-      return Matmul(engine_, {{s.rows, s.out}, {s.out, 1}}, {{s.out, s.in}, {s.in, 1}}, {{s.rows, s.in}, {s.in, 1}},
-                    types, false, false);
+    get({1, s, 0, dx.dtype}, [&] {
+      return Matmul(engine_, {{s.rows, s.out}, {s.ldy(), 1}}, {{s.out, s.in}, {s.ldw(), 1}},
+                    {{s.rows, s.in}, {s.ldx(), 1}}, types, false, false);
     }).run(stream_, dy, w, nullptr, dx.data);
   }
   void backward_weight(LinearShape s, const void* dy, const void* x, float* dw, bool add) override {
     if (s.rows == 0) {
-      if (!add) std::fill(dw, dw + s.in * s.out, 0.0F);
+      for (int64_t o = 0; !add && o < s.out; ++o) std::fill_n(dw + o * s.ldw(), s.in, 0.0F);
       return;
     }
-    get({2, s.rows, s.in, s.out, add, DDH_F32}, [&] {
-      return Matmul(engine_, {{s.out, s.rows}, {1, s.out}}, {{s.rows, s.in}, {s.in, 1}}, {{s.out, s.in}, {s.in, 1}},
-                    {from_, Type::f32}, false, add);
+    get({2, s, add, DDH_F32}, [&] {
+      return Matmul(engine_, {{s.out, s.rows}, {1, s.ldy()}}, {{s.rows, s.in}, {s.ldx(), 1}},
+                    {{s.out, s.in}, {s.ldw(), 1}}, {from_, Type::f32}, false, add);
     }).run(stream_, dy, x, nullptr, dw);
   }
 
  protected:
-  using Key = std::array<int64_t, 6>;  // which product, rows, in, out, bias or add, dtype of the result
+  // A product: which one, its shape, bias or add, dtype of the result.
+  struct Key : std::array<int64_t, 9> {
+    Key(int64_t which, const LinearShape& s, int64_t more, int32_t dtype)
+        : std::array<int64_t, 9>{which, s.rows, s.in, s.out, s.ldx(), s.ldw(), s.ldy(), more, dtype} {}
+  };
   template <class Make>
   Matmul& get(const Key& key, Make&& make) {
     const auto it = matmuls_.find(key);
@@ -155,17 +159,17 @@ class OnednnGemmProducts final : public OnednnProducts {
     float* turned = scratch(std::min(chunk, s.out) * s.rows);  // (rows of w, s.rows)
     for (int64_t o = 0; o < s.out; o += chunk) {
       const int64_t n = std::min(chunk, s.out - o);
-      get({3, s.rows, s.in, n, 0, DDH_F32}, [&] {
-        return Matmul(engine_, {{n, s.in}, {s.in, 1}}, {{s.in, s.rows}, {1, s.in}}, {{n, s.rows}, {s.rows, 1}},
+      get({3, {s.rows, s.in, n, s.x_stride, s.w_stride}, 0, DDH_F32}, [&] {
+        return Matmul(engine_, {{n, s.in}, {s.ldw(), 1}}, {{s.in, s.rows}, {1, s.ldx()}}, {{n, s.rows}, {s.rows, 1}},
                       {from_, Type::f32}, false, false);
-      }).run(stream_, w + o * s.in, x, nullptr, turned);
-      transpose_add(turned, n, s.rows, bias != nullptr ? bias + o : nullptr, y + o, s.out);
+      }).run(stream_, w + o * s.ldw(), x, nullptr, turned);
+      transpose_add(turned, n, s.rows, bias != nullptr ? bias + o : nullptr, y + o, s.ldy());
     }
   }
   void backward_input(LinearShape s, const void* dy, const void* w, Result dx) override {
     if (s.rows == 0) return;
-    gemm('N', 'N', s.rows, s.in, s.out, static_cast<const float*>(dy), s.out, static_cast<const float*>(w), s.in,
-         static_cast<float*>(dx.data), s.in);
+    gemm('N', 'N', s.rows, s.in, s.out, static_cast<const float*>(dy), s.ldy(), static_cast<const float*>(w), s.ldw(),
+         static_cast<float*>(dx.data), s.ldx());
   }
   // The same chunks with and without `add`, so that the product has the same bits.
   void backward_weight(LinearShape s, const void* dy, const void* x, float* dw, bool add) override {
@@ -174,10 +178,12 @@ class OnednnGemmProducts final : public OnednnProducts {
     float* product = add ? scratch(std::min(chunk, s.out) * s.in) : nullptr;
     for (int64_t o = 0; o < s.out; o += chunk) {
       const int64_t n = std::min(chunk, s.out - o);
-      float* to = dw + o * s.in;
-      gemm('T', 'N', n, s.in, s.rows, static_cast<const float*>(dy) + o, s.out, static_cast<const float*>(x), s.in,
-           add ? product : to, s.in);
-      for (int64_t i = 0; add && i < n * s.in; ++i) to[i] += product[i];
+      float* to = dw + o * s.ldw();
+      gemm('T', 'N', n, s.in, s.rows, static_cast<const float*>(dy) + o, s.ldy(), static_cast<const float*>(x), s.ldx(),
+           add ? product : to, add ? s.in : s.ldw());
+      for (int64_t i = 0; add && i < n; ++i) {
+        for (int64_t k = 0; k < s.in; ++k) to[i * s.ldw() + k] += product[i * s.in + k];
+      }
     }
   }
   [[nodiscard]] uint64_t scratch_bytes() const override { return scratch_.size() * sizeof(float); }

@@ -20,11 +20,12 @@ class WidenedProducts final : public Products {
   WidenedProducts(std::unique_ptr<Products> of_fp32, int32_t dtype) : of_fp32_(std::move(of_fp32)), dtype_(dtype) {}
 
   void forward(LinearShape s, const void* x, const void* w, const void* bias, Result y) override {
-    const at::Tensor wide_x = widened(x, s.rows, s.in);
-    const at::Tensor weight = matrix(w, s.out, s.in, dtype_), out = matrix(y.data, s.rows, s.out, y.dtype);
-    const at::Tensor wide_bias = bias != nullptr ? widened(bias, 1, s.out) : at::Tensor();
+    const at::Tensor wide_x = widened(x, s.rows, s.in, s.x_stride);
+    const at::Tensor weight = matrix(w, s.out, s.in, dtype_, s.w_stride),
+                     out = matrix(y.data, s.rows, s.out, y.dtype, s.y_stride);
+    const at::Tensor wide_bias = bias != nullptr ? widened(bias, 1, s.out, 0) : at::Tensor();
     for_blocks(s, [&](int64_t first, int64_t n) {
-      const at::Tensor wide_w = weight.narrow(0, first, n).to(at::kFloat);
+      const at::Tensor wide_w = dense(weight.narrow(0, first, n));
       at::Tensor part = at::empty({s.rows, n}, at::kFloat);
       of_fp32_->forward({s.rows, s.in, n}, wide_x.const_data_ptr(), wide_w.const_data_ptr(),
                         bias != nullptr ? wide_bias.const_data_ptr<float>() + first : nullptr,
@@ -33,10 +34,11 @@ class WidenedProducts final : public Products {
     });
   }
   void backward_input(LinearShape s, const void* dy, const void* w, Result dx) override {
-    const at::Tensor weight = matrix(w, s.out, s.in, dtype_), from = matrix(dy, s.rows, s.out, dtype_);
+    const at::Tensor weight = matrix(w, s.out, s.in, dtype_, s.w_stride),
+                     from = matrix(dy, s.rows, s.out, dtype_, s.y_stride);
     at::Tensor sum, part = at::empty({s.rows, s.in}, at::kFloat);
     for_blocks(s, [&](int64_t first, int64_t n) {
-      const at::Tensor wide_w = weight.narrow(0, first, n).to(at::kFloat), wide_dy = columns(from, first, n);
+      const at::Tensor wide_w = dense(weight.narrow(0, first, n)), wide_dy = dense(from.narrow(1, first, n));
       of_fp32_->backward_input({s.rows, s.in, n}, wide_dy.const_data_ptr(), wide_w.const_data_ptr(),
                                part.mutable_data_ptr<float>());
       if (first == 0) {
@@ -45,14 +47,15 @@ class WidenedProducts final : public Products {
         sum.add_(part);
       }
     });
-    matrix(dx.data, s.rows, s.in, dx.dtype).copy_(sum);
+    matrix(dx.data, s.rows, s.in, dx.dtype, s.x_stride).copy_(sum);
   }
   void backward_weight(LinearShape s, const void* dy, const void* x, float* dw, bool add) override {
-    const at::Tensor wide_x = widened(x, s.rows, s.in), from = matrix(dy, s.rows, s.out, dtype_);
+    const at::Tensor wide_x = widened(x, s.rows, s.in, s.x_stride),
+                     from = matrix(dy, s.rows, s.out, dtype_, s.y_stride);
     for_blocks(s, [&](int64_t first, int64_t n) {
-      const at::Tensor wide_dy = columns(from, first, n);
-      of_fp32_->backward_weight({s.rows, s.in, n}, wide_dy.const_data_ptr(), wide_x.const_data_ptr(), dw + first * s.in,
-                                add);
+      const at::Tensor wide_dy = dense(from.narrow(1, first, n));
+      of_fp32_->backward_weight({s.rows, s.in, n, 0, s.w_stride}, wide_dy.const_data_ptr(), wide_x.const_data_ptr(),
+                                dw + first * s.ldw(), add);
     });
   }
   [[nodiscard]] uint64_t scratch_bytes() const override { return of_fp32_->scratch_bytes(); }
@@ -63,11 +66,11 @@ class WidenedProducts final : public Products {
     const int64_t rows = std::max(kLeastRows, kBlockNumel / s.in / kLeastRows * kLeastRows);
     for (int64_t first = 0; first < s.out; first += rows) body(first, std::min(rows, s.out - first));
   }
-  [[nodiscard]] at::Tensor widened(const void* data, int64_t rows, int64_t columns) const {
-    return matrix(data, rows, columns, dtype_).to(at::kFloat);
+  [[nodiscard]] at::Tensor widened(const void* data, int64_t rows, int64_t columns, int64_t stride) const {
+    return dense(matrix(data, rows, columns, dtype_, stride));
   }
-  static at::Tensor columns(const at::Tensor& from, int64_t first, int64_t n) {
-    return from.narrow(1, first, n).to(at::kFloat, false, false, at::MemoryFormat::Contiguous);
+  static at::Tensor dense(const at::Tensor& from) {
+    return from.to(at::kFloat, false, false, at::MemoryFormat::Contiguous);
   }
 
   const std::unique_ptr<Products> of_fp32_;

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "../../models/ops/choice.hpp"
 #include "golden/gpt_fixture.hpp"
 #include "support/golden_fill.hpp"
 #include "support/throws.hpp"
@@ -82,21 +83,27 @@ TEST_CASE("a batch without samples has zero gradients and no loss") {
   model.destroy_batch(batch);
 }
 
-TEST_CASE("dropout depends on step and sample alone") {
+TEST_CASE("dropout depends on the step and on the micro-batch's place among all ranks' alone") {
   const SmallText text("gpt-dropout", some_text());
   ModelDriver model(ddh_entry_gpt, options(text, "0.2"));
   fill(model);
+  model.global_micro_batch = 3;
   const double loss = model.train_step({3, 50}, 5);
   const auto expected = gradients(model);
-  REQUIRE(model.train_step({3, 50}, 6) != loss);
+  CHECK(model.train_step({3, 50}, 6) != loss);
+  model.global_micro_batch = 2;
+  CHECK(model.train_step({3, 50}, 5) != loss);
 
+  model.global_micro_batch = 3;
   model.recompute = true;
-  REQUIRE(model.train_step({3, 50}, 5) == loss);
-  REQUIRE(gradients(model) == expected);
+  CHECK(model.train_step({3, 50}, 5) == loss);
+  CHECK(gradients(model) == expected);
 
-  // Each sample alone: the same masks, so the same mean.
-  const double mean = (model.train_step({3}, 5) + model.train_step({50}, 5)) / 2;
-  REQUIRE(mean == Approx(loss).epsilon(1e-6));
+  auto second = model.create_batch({3, 50}, 0, 5, 1);  // of this rank
+  model.forward(second.batch, 0, 5, 1);
+  CHECK(model.metric(0, 1).first / second.info.loss_count == loss);
+  model.discard(1);
+  model.destroy_batch(second);
 }
 
 TEST_CASE("the gradient of a GPT with dropout is the slope of its loss") {
@@ -148,19 +155,25 @@ TEST_CASE("ranks on threads of one process compute the same bits as one alone") 
   for (const auto& result : results) REQUIRE(result == alone);
 }
 
-TEST_CASE("the choice of the matrix library is measured and written into the configuration") {
+TEST_CASE("the choice of the matrix library comes from the table, stands in the log and in the configuration") {
   const SmallText text("gpt-auto", some_text());
-  const ModelDriver model(ddh_entry_gpt, options(text, "0.0", "auto"));
-  const std::string chosen = model.host().option("model.matmul");
-  REQUIRE((chosen == "onednn" || chosen == "onednn_gemm" || chosen == "aten"));
+  const std::string expected = ops::chosen_products({8, 16, 64}, DDH_F32, ops::this_processor());
+  const ModelDriver model(ddh_entry_gpt, options(text, "0.0", "auto")),
+      measuring(ddh_entry_gpt, options(text, "0.0", "measure"));
+  CHECK(model.host().option("model.matmul") == expected);
+  CHECK_THAT(model.host().log(), Catch::Contains("matrix products by " + expected) && Catch::Contains("by the table"));
+  CHECK_THAT(model.host().log(), !Catch::Contains(" ms"));
+  CHECK(measuring.host().option("model.matmul") == expected);
+  for (const std::string& name : ops::product_names()) CHECK_THAT(measuring.host().log(), Catch::Contains(name + " "));
+  CHECK_THAT(measuring.host().log(), Catch::Contains("the quickest is"));
 }
 
-TEST_CASE("the sampler draws the same text at every run") {
+TEST_CASE("the sampler goes by seed, temperature and top_k alone") {
   const SmallText text("gpt-sampler", some_text());
   ModelDriver model(ddh_entry_gpt, options(text));
   fill(model);
-  const auto draw = [&](uint64_t seed) {
-    const ddh_sample_args sample{sizeof(ddh_sample_args), 20, "abc", seed, 1.0, 0, 1, -1};
+  const auto draw = [&](uint64_t seed, double temperature, int32_t top_k, int64_t condition = -1) {
+    const ddh_sample_args sample{sizeof(ddh_sample_args), 20, "abc", seed, temperature, top_k, 1, condition};
     ddh::call(model.sampler()->begin, model.inst(), &sample);
     while (true) {
       ddh_batch* batch = nullptr;
@@ -172,11 +185,72 @@ TEST_CASE("the sampler draws the same text at every run") {
     }
     return std::string(model.sampler()->text(model.inst()));
   };
-  const std::string first = draw(1);
+  const std::string first = draw(1, 1.0, 0);
   REQUIRE(first.size() == 23);
-  REQUIRE(first.substr(0, 3) == "abc");
-  REQUIRE(draw(1) == first);
-  REQUIRE(draw(2) != first);
+  CHECK(first.substr(0, 3) == "abc");
+  CHECK(draw(1, 1.0, 0) == first);
+  CHECK(draw(2, 1.0, 0) != first);
+  const std::string likely = draw(1, 0, 0);
+  CHECK(likely != first);
+  CHECK(draw(2, 0, 5) == likely);
+  CHECK(draw(1, 1.0, 1) == likely);
+  CHECK(draw(1, 1e-6, 0) == likely);
+  CHECK(draw(1, 3.0, 0) != first);
+  CHECK_THAT(sentence_of([&] { draw(1, -1.0, 0); }), Catch::Contains("temperature"));
+  CHECK_THAT(sentence_of([&] { draw(1, 1.0, 0, 4); }), Catch::Contains("by a prompt alone"));
+}
+
+TEST_CASE("batches are made by several threads at once as by one") {
+  const SmallText text("gpt-loaders", some_text());
+  ModelDriver model(ddh_entry_gpt, options(text));
+  const auto ids = [&](int64_t sample) {
+    auto batch = model.create_batch({sample, 2 * sample});
+    const at::Tensor& tensor = reinterpret_cast<gpt::GptBatch*>(batch.batch)->ids;
+    std::vector<int64_t> out(tensor.const_data_ptr<int64_t>(), tensor.const_data_ptr<int64_t>() + tensor.numel());
+    model.destroy_batch(batch);
+    return out;
+  };
+  std::vector<std::vector<int64_t>> expected;
+  for (int64_t i = 0; i < 200; ++i) expected.push_back(ids(i));
+  std::vector<std::vector<std::vector<int64_t>>> got(4);
+  std::vector<std::thread> loaders;
+  for (auto& mine : got)
+    loaders.emplace_back([&] {
+      for (int64_t i = 0; i < 200; ++i) mine.push_back(ids(i));
+    });
+  for (std::thread& loader : loaders) loader.join();
+  for (const auto& mine : got) CHECK(mine == expected);
+  CHECK(model.host().bytes(DDH_TAG_DATA) == 0);
+}
+
+TEST_CASE("the estimate of activations is what a forward keeps, and FLOPs are those of the products") {
+  const SmallText text("gpt-estimate", some_text());
+  const std::string compute = GENERATE("fp32", "bf16"), dropout = GENERATE("0.0", "0.1");
+  CAPTURE(compute, dropout);
+  ModelDriver::Options given = options(text, dropout);
+  given["precision.compute"] = compute;
+  given["model.n_embd"] = "64";
+  given["model.context"] = "32";
+  ModelDriver model(ddh_entry_gpt, given);
+  fill(model);
+  double estimated = 0, forward = 0, backward = 0;
+  for (int32_t position = 0; position < 5; ++position) {
+    const ddh_estimate_args args{sizeof(ddh_estimate_args), 0, position, 4};
+    ddh_estimate out{sizeof(ddh_estimate), 0, 0, 0, 0};
+    ddh::call(model.table().estimate, model.inst(), &args, &out);
+    estimated += static_cast<double>(out.activation_bytes);
+    forward += out.forward_flops, backward += out.backward_flops;
+  }
+  auto batch = model.create_batch({3, 50, 100, 7});
+  model.forward(batch.batch);
+  const auto kept = static_cast<double>(model.host().bytes(DDH_TAG_ACT));
+  CHECK(kept > 0.95 * estimated);
+  CHECK(kept < 1.3 * estimated);  // block sizes of the allocator lose up to a quarter
+  model.discard();
+  model.destroy_batch(batch);
+  const double tokens = 4 * 32, C = 64, V = static_cast<double>(model.shape(0)[0]);
+  CHECK(forward == 2 * tokens * (2 * 12 * C * C + C * V) + 2 * 4 * tokens * 32 * C);
+  CHECK(backward > 2 * forward);
 }
 
 TEST_CASE("data that cannot be used gets a sentence") {

@@ -62,7 +62,8 @@ TEST_CASE("a small GPT-2 has the reference's logits, loss and gradients") {
 
   ddh_batch* batch = gpt_of(model).batch_of_ids(file.at("input.ids").i64(), shifted(file.at("labels").i64(), 2), 2);
   model.forward(batch);
-  REQUIRE(largest_difference(values_of(gpt_of(model).logits(0)), file.at("logits").f32()) < 1e-5);
+  if (!recompute)  // else they are dropped
+    REQUIRE(largest_difference(values_of(gpt_of(model).logits(0)), file.at("logits").f32()) < 1e-5);
   const auto [sum, count] = model.metric();
   REQUIRE(count == 2 * 19 - 4);  // 5 labels are masked, one of them falls off the front
   REQUIRE(sum / count == Approx(static_cast<double>(file.at("loss").f32()[0])).epsilon(1e-6));

@@ -2,12 +2,16 @@
 //
 // The matrix products of linear layers against sums in double, and the promise that an added gradient is a complete product.
 #include "../../models/ops/products.hpp"
+#include <omp.h>
 
 #include <algorithm>
 #include <array>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <tuple>
 
+#include "../../models/ops/choice.hpp"
+#include "../../models/ops/column_sums.hpp"
 #include "ddh/sdk/lowp.hpp"
 #include "support/golden_fill.hpp"
 
@@ -188,4 +192,82 @@ TEST_CASE("the products of no rows are nothing and a zero gradient") {
   products->backward_weight(s, &nothing, &nothing, dw.data(), false);
   REQUIRE(dw == std::vector<float>(12, 0.0F));
   REQUIRE(nothing == 7);
+}
+
+namespace {
+
+// The result of `compute` with 1, 2 and 3 threads.
+template <class Compute>
+void check_threads(const Compute& compute) {
+  const int before = omp_get_max_threads();
+  omp_set_num_threads(1);
+  const auto expected = compute();
+  for (const int threads : {2, 3}) {
+    omp_set_num_threads(threads);
+    CAPTURE(threads);
+    CHECK(compute() == expected);
+  }
+  omp_set_num_threads(before);
+}
+
+}  // namespace
+
+TEST_CASE("the number of threads changes no bit of a product") {
+  const std::string name = GENERATE(from_range(ops::product_names()));
+  const int32_t dtype = GENERATE(from_range(kDtypes));
+  // Shapes for which the libraries' own threads do.
+  const ops::LinearShape s = GENERATE(ops::LinearShape{64, 768, 2304}, ops::LinearShape{64, 3072, 768},
+                                      ops::LinearShape{2048, 16, 64}, ops::LinearShape{24, 32, 96});
+  CAPTURE(name, dtype, s.rows, s.in, s.out);
+  const Case c(s, dtype);
+  check_threads([&] {
+    const auto products = ops::make_products(name, dtype);
+    Place y(dtype, s.rows, s.out), dx(dtype, s.rows, s.in);
+    std::vector<float> dw(size(s.out, s.in));
+    products->forward(s, c.x.data(), c.w.data(), c.bias.data(), y.result());
+    products->backward_input(s, c.dy.data(), c.w.data(), dx.result());
+    products->backward_weight(s, c.dy.data(), c.x.data(), dw.data(), false);
+    return std::tuple(y, dx, dw);
+  });
+}
+
+TEST_CASE("sums over rows are right, and the number of threads changes no bit of them") {
+  const int64_t rows = GENERATE(1, 63, 64, 300), columns = GENERATE(1, 130, 768);
+  CAPTURE(rows, columns);
+  const auto dy = golden_uni("dy", size(rows, columns)), x = golden_uni("x", size(rows, columns));
+  const auto mean = golden_uni("mean", static_cast<size_t>(rows)), rstd = golden_uni("rstd", static_cast<size_t>(rows));
+  const auto compute = [&] {
+    std::vector<float> sums(static_cast<size_t>(columns)), d_weight(sums.size()), d_bias(sums.size());
+    ops::column_sums(dy.data(), rows, columns, sums.data());
+    ops::layer_norm_weight_backward({dy.data(), x.data(), mean.data(), rstd.data(), rows, columns}, d_weight.data(),
+                                    d_bias.data());
+    return std::tuple(sums, d_weight, d_bias);
+  };
+  check_threads(compute);
+  const auto [sums, d_weight, d_bias] = compute();
+  CHECK(d_bias == sums);
+  for (size_t c = 0; c < sums.size(); ++c) {
+    double sum = 0, weighted = 0;
+    for (size_t r = 0; r < static_cast<size_t>(rows); ++r) {
+      const size_t i = r * static_cast<size_t>(columns) + c;
+      const auto d = static_cast<double>(dy[i]);
+      sum += d;
+      weighted += d * (static_cast<double>(x[i]) - static_cast<double>(mean[r])) * static_cast<double>(rstd[r]);
+    }
+    REQUIRE(static_cast<double>(sums[c]) == Approx(sum).margin(1e-4));
+    REQUIRE(static_cast<double>(d_weight[c]) == Approx(weighted).margin(1e-4));
+  }
+}
+
+TEST_CASE("the choice among the libraries goes by processor, dtype and shape, and takes no time") {
+  const ops::LinearShape s{64, 768, 3072};
+  const ops::Processor intel{"GenuineIntel", true, true, false}, native{"GenuineIntel", true, true, true},
+      arm{"", false, false, false};
+  const std::vector<std::string> built = ops::product_names();
+  const bool has_onednn = std::find(built.begin(), built.end(), "onednn") != built.end();
+  CHECK(ops::chosen_products(s, DDH_F32, intel) == (has_onednn ? "onednn_gemm" : "aten"));
+  CHECK(ops::chosen_products(s, DDH_BF16, native) == (has_onednn ? "onednn" : "aten"));
+  CHECK(ops::chosen_products(s, DDH_BF16, intel) == ops::chosen_products(s, DDH_F32, intel));  // widened
+  CHECK(ops::chosen_products(s, DDH_F16, native) == ops::chosen_products(s, DDH_F32, native));
+  CHECK(ops::chosen_products(s, DDH_F32, arm) == "aten");
 }

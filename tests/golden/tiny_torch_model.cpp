@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The smallest model on TorchModel, with what its base must carry: tied weights, a frozen parameter, one that gets no
-// gradient, a layer whose backward reads its weight.
-//   x = E[token];  x = tanh(x W^T + b) * gain;  loss = sum of cross-entropy of x E^T
+// gradient, a layer whose backward reads its weight, dropout, and a second tensor, of integers, beside the first.
+//   x = E[token]^2;  x = dropout(tanh(x W^T + b) * gain);  loss = sum of cross-entropy of x E^T
+// Program "tuned" trains w and b alone: its first unit runs forward only, the head gives the gradient of its input alone.
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/linear.h>
@@ -31,7 +32,14 @@ class DDH_HIDDEN TinyTorch final : public ddh::TorchModel {
                                         desc_.add_unit("head", {e})};
     desc_.add_program({DDH_PROGRAM_TRAIN, "train", order, {"loss"}, 100, "samples", {}, 0, {}, "eval"});
     desc_.add_program({DDH_PROGRAM_EVAL, "eval", order, {"loss"}, 100, "samples", {}});
-    set_recompute(host.flag("model.recompute"));
+    desc_.add_program({.kind = DDH_PROGRAM_TRAIN,
+                       .name = "tuned",
+                       .units = order,
+                       .metrics = {"loss"},
+                       .n_samples = 100,
+                       .sample_unit = "samples",
+                       .trainable = {0, 1, 1, 0, 0},
+                       .position_flags = {DDH_POSITION_FORWARD_ONLY, 0, DDH_POSITION_INPUT_GRAD_ONLY}});
   }
   const ddh_model_desc& describe() override { return desc_.get(); }
   ddh_batch* batch_create(const ddh_batch_args& args, ddh_batch_info& info) override {
@@ -50,11 +58,18 @@ class DDH_HIDDEN TinyTorch final : public ddh::TorchModel {
   }
 
  protected:
-  at::Tensor run_unit(const UnitRun& run, const std::vector<at::Tensor>& p, const at::Tensor& x) override {
+  ddh::Tensors run_unit(const UnitRun& run, const std::vector<at::Tensor>& p, const ddh::Tensors& x) override {
     const Batch& batch = *reinterpret_cast<const Batch*>(run.batch);
-    if (run.unit == 0) return at::embedding(p[0], batch.tokens);
-    if (run.unit == 1) return at::tanh(at::linear(x, p[0], p[1])).mul(p[2]);
-    const at::Tensor loss = at::cross_entropy_loss(at::linear(x, p[0]), batch.targets, {}, /*reduction sum*/ 2);
+    if (run.unit == 0) {
+      const at::Tensor rows = at::embedding(p[0], batch.tokens);
+      return {rows.mul(rows), batch.targets};
+    }
+    if (run.unit == 1) {
+      const at::Tensor y = at::tanh(at::linear(x[0], p[0], p[1])).mul(p[2]);
+      return {dropout(run, y, host.f64("model.dropout")), x[1]};
+    }
+    const at::Tensor logits = at::linear(x[0], p[0]).to(at::kFloat);
+    const at::Tensor loss = at::cross_entropy_loss(logits, x[1], {}, /*reduction sum*/ 2);
     report(run, 0, loss.item<double>(), static_cast<double>(batch.tokens.size(0)));
     return loss;
   }
@@ -64,9 +79,11 @@ class DDH_HIDDEN TinyTorch final : public ddh::TorchModel {
 };
 
 constexpr const char* kSchema =
-    R"({"properties": {"recompute": {"type": "boolean", "default": false, "description": "run units again"}}})";
+    R"({"properties": {"dropout": {"type": "number", "default": 0.0, "description": "of the layer"}}})";
 constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, DDH_ALLOC_IFACE, nullptr};
 
 }  // namespace
 
-DDH_CXX_PLUGIN(TinyTorch, model, "tiny", "1.0.0", "the smallest TorchModel", kSchema, kNeeds, DDH_CAP_IN_PROCESS);
+DDH_CXX_PLUGIN(TinyTorch, model, "tiny", "1.0.0", "the smallest TorchModel", kSchema, kNeeds,
+               DDH_CAP_IN_PROCESS | DDH_CAP_COMPUTE_BF16 | DDH_CAP_COMPUTE_F16 | DDH_CAP_RECOMPUTE |
+                   DDH_CAP_EMPTY_BATCH);

@@ -10,12 +10,14 @@
 #include <ATen/ops/tensor.h>
 
 #include <catch2/catch.hpp>
+#include <cmath>
 
 #include "ddh/sdk/torch/activations.hpp"
 #include "support/golden_fill.hpp"
 #include "support/model_driver.hpp"
 
 DDH_EXTERN_C ddh_rc ddh_entry_tiny_torch(const ddh_host* host, const ddh_module** out, ddh_err* err) DDH_NX;
+DDH_EXTERN_C ddh_rc ddh_entry_tiny_cnn(const ddh_host* host, const ddh_module** out, ddh_err* err) DDH_NX;
 
 using namespace ddhost::test;
 
@@ -40,7 +42,7 @@ std::map<std::string, std::vector<float>> reference(ModelDriver& model) {
   }
   std::vector<int64_t> tokens, targets;
   for (const int64_t s : kSamples) tokens.push_back(s % 7), targets.push_back(s / 7 % 7);
-  const at::Tensor x = at::embedding(p["e"], at::tensor(tokens, at::kLong));
+  const at::Tensor rows = at::embedding(p["e"], at::tensor(tokens, at::kLong)), x = rows.mul(rows);
   const at::Tensor y = at::tanh(at::linear(x, p["w"], p["b"])).mul(p["gain"]);
   const at::Tensor loss = at::cross_entropy_loss(at::linear(y, p["e"]), at::tensor(targets, at::kLong), {}, 2);
   loss.div(static_cast<double>(kSamples.size())).backward();
@@ -52,12 +54,11 @@ std::map<std::string, std::vector<float>> reference(ModelDriver& model) {
 }  // namespace
 
 TEST_CASE("a model cut into units has the gradients of the whole graph, wherever its parameters move") {
-  const bool moves = GENERATE(false, true), host_recomputes = GENERATE(false, true);
-  const std::string recompute = GENERATE("false", "true");
-  CAPTURE(moves, host_recomputes, recompute);
-  ModelDriver model(ddh_entry_tiny_torch, {{"model.recompute", recompute}});
+  const bool moves = GENERATE(false, true), recompute = GENERATE(false, true);
+  CAPTURE(moves, recompute);
+  ModelDriver model(ddh_entry_tiny_torch, {});
   model.move_params = moves;
-  model.recompute = host_recomputes;
+  model.recompute = recompute;
   fill(model);
   const auto expected = reference(model);
   const double loss = model.train_step(kSamples);
@@ -72,17 +73,151 @@ TEST_CASE("a model cut into units has the gradients of the whole graph, wherever
   REQUIRE(model.host().bytes(DDH_TAG_ACT) == 0);
 }
 
-TEST_CASE("moving parameters and recompute change no bit of a gradient") {
-  const auto gradients = [](bool moves, const char* recompute) {
-    ModelDriver model(ddh_entry_tiny_torch, {{"model.recompute", recompute}});
+TEST_CASE("moving parameters and recompute change no bit of a gradient, in any dtype, with dropout") {
+  const std::string compute = GENERATE("fp32", "bf16", "fp16");
+  const auto gradients = [&](bool moves, bool recompute) {
+    ModelDriver model(ddh_entry_tiny_torch, {{"precision.compute", compute}, {"model.dropout", "0.3"}});
     model.move_params = moves;
+    model.recompute = recompute;
     fill(model);
     model.train_step(kSamples);
     return std::vector<std::vector<float>>{model.grad("e"), model.grad("w"), model.grad("b")};
   };
-  const auto plain = gradients(false, "false");
-  REQUIRE(gradients(true, "false") == plain);
-  REQUIRE(gradients(true, "true") == plain);
+  const auto plain = gradients(false, false);
+  CHECK(gradients(true, false) == plain);
+  CHECK(gradients(true, true) == plain);
+  CHECK(gradients(false, true) == plain);
+}
+
+TEST_CASE("16-bit parameters have gradients of fp32 within roundings, and a second micro-batch adds them once") {
+  const std::string compute = GENERATE("bf16", "fp16");
+  ModelDriver model(ddh_entry_tiny_torch, {{"precision.compute", compute}});
+  fill(model);
+  const auto expected = reference(model);
+  model.train_step(kSamples);
+  const double roundoff = compute == "bf16" ? 0x1p-8 : 0x1p-11;
+  for (const char* name : {"w", "b"}) {
+    double difference = 0, length = 0;
+    for (size_t k = 0; k < model.grad(name).size(); ++k) {
+      const auto got = static_cast<double>(model.grad(name)[k]), wanted = static_cast<double>(expected.at(name)[k]);
+      difference += (got - wanted) * (got - wanted), length += wanted * wanted;
+    }
+    CAPTURE(compute, name);
+    CHECK(std::sqrt(difference / length) < 4 * roundoff);
+    CHECK(difference > 0);
+  }
+  const auto once = model.grad("w");
+  auto a = model.create_batch(kSamples, 0, 1, 0), b = model.create_batch(kSamples, 0, 1, 1);
+  for (int32_t m = 0; m < 2; ++m) {
+    const auto& batch = m == 0 ? a : b;
+    model.forward(batch.batch, 0, 1, m);
+    model.backward(batch.batch, 1.0 / static_cast<double>(kSamples.size()), 0, 1, m);
+    model.discard(m);
+  }
+  for (size_t k = 0; k < once.size(); ++k) REQUIRE(model.grad("w")[k] == once[k] + once[k]);
+  model.destroy_batch(a), model.destroy_batch(b);
+}
+
+TEST_CASE("a forward that runs again, or has no backward, keeps less") {
+  const auto kept = [](bool recompute, int32_t program) {
+    ModelDriver model(ddh_entry_tiny_torch, {});
+    model.recompute = recompute;
+    fill(model);
+    auto batch = model.create_batch(kSamples, program);
+    model.forward(batch.batch, program);
+    const int64_t bytes = model.host().bytes(DDH_TAG_ACT);
+    model.discard();
+    model.destroy_batch(batch);
+    return bytes;
+  };
+  const int64_t all = kept(false, 0), inputs_alone = kept(true, 0), evaluation = kept(false, 1), tuned = kept(false, 2);
+  CHECK(10 * inputs_alone < 7 * all);
+  CHECK(tuned < all);
+  CHECK(evaluation < inputs_alone);
+}
+
+TEST_CASE("frozen ends of a program change no gradient between them, and get none") {
+  const bool recompute = GENERATE(false, true);
+  ModelDriver model(ddh_entry_tiny_torch, {});
+  model.recompute = recompute;
+  fill(model);
+  model.train_step(kSamples);
+  const auto w = model.grad("w"), b = model.grad("b");
+  constexpr int32_t kTuned = 2;
+  auto batch = model.create_batch(kSamples, kTuned);
+  model.forward(batch.batch, kTuned);
+  model.backward(batch.batch, 1 / batch.info.loss_count, kTuned);
+  CHECK(model.grad("w") == w);
+  CHECK(model.grad("b") == b);
+  CHECK(std::isnan(model.grad("e")[0]));
+  model.discard();
+  model.destroy_batch(batch);
+  CHECK(model.host().bytes(DDH_TAG_ACT) == 0);
+}
+
+TEST_CASE("dropout goes by the micro-batch's place among all, not by its place on the rank") {
+  const auto loss = [](int32_t micro_batch, int64_t global) {
+    ModelDriver model(ddh_entry_tiny_torch, {{"model.dropout", "0.3"}});
+    model.global_micro_batch = global;
+    fill(model);
+    auto batch = model.create_batch(kSamples, 0, 1, micro_batch);
+    model.forward(batch.batch, 0, 1, micro_batch);
+    const double sum = model.metric(0, micro_batch).first;
+    model.discard(micro_batch);
+    model.destroy_batch(batch);
+    return sum;
+  };
+  CHECK(loss(0, 2) == loss(2, 2));
+  CHECK(loss(0, 2) == loss(1, 2));
+  CHECK(loss(0, 1) != loss(0, 2));
+}
+
+TEST_CASE("a batch norm contributes momentum times its statistics, once, and never writes its buffers") {
+  ModelDriver model(ddh_entry_tiny_cnn, {});
+  model.recompute = true;
+  fill(model);
+  const ddh_model_desc& desc = model.desc();
+  REQUIRE(desc.n_buffers == 6);
+  const auto contribution = [&](uint32_t i, std::vector<float>& out) {
+    int32_t given = 0;
+    out.assign(desc.buffers[i]->numel, -1);
+    ddh::call(model.table().contribution, model.inst(), i, 0, 0, out.data(), &given);
+    return given != 0;
+  };
+  auto batch = model.create_batch({1, 2, 3, 4});
+  model.forward(batch.batch);
+  std::vector<float> mean, variance, again;
+  REQUIRE(contribution(0, mean));
+  REQUIRE(contribution(1, variance));
+  CHECK(std::string(desc.buffers[0]->name) == "blocks.0.norm.running_mean");
+  CHECK(desc.buffers[0]->fold_decay == 0.9);
+  int32_t given = 0;
+  int64_t batches = 0;
+  ddh::call(model.table().contribution, model.inst(), 2U, 0, 0, static_cast<void*>(&batches), &given);
+  CHECK((given == 1 && batches == 1));
+  model.backward(batch.batch, 1);  // every unit runs again
+  REQUIRE(contribution(0, again));
+  CHECK(again == mean);
+  for (const float v : variance) CHECK(v > 0);
+  for (uint32_t i = 0; i < 4; ++i) CHECK(static_cast<const float*>(desc.buffers[0]->data)[i] == 0);
+  model.discard();
+
+  // With these as running statistics an evaluation of the same images is another than with none.
+  const auto evaluated = [&] {
+    model.forward(batch.batch, 1);
+    const double sum = model.metric(1).first;
+    const bool gives = contribution(0, again);
+    CHECK_FALSE(gives);
+    model.discard();
+    return sum;
+  };
+  const double before = evaluated();
+  for (uint32_t i = 0; i < 4; ++i) {
+    static_cast<float*>(desc.buffers[0]->data)[i] = 10 * mean[i];
+    static_cast<float*>(desc.buffers[1]->data)[i] = 10 * variance[i];
+  }
+  CHECK(evaluated() != before);
+  model.destroy_batch(batch);
 }
 
 TEST_CASE("the activation allocator keeps its pages and counts what a rank holds") {

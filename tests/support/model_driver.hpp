@@ -17,6 +17,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -111,6 +112,7 @@ class FakeHost {
                                     nullptr,
                                     nullptr,
                                     [](void* h, int32_t tag, int64_t bytes) noexcept {
+                                      const std::lock_guard lock(self(h).mutex_);
                                       const auto i = static_cast<size_t>(tag);
                                       self(h).bytes_[i] += bytes;
                                       self(h).peak_bytes_[i] = std::max(self(h).peak_bytes_[i], self(h).bytes_[i]);
@@ -145,6 +147,7 @@ class FakeHost {
   }
 
   Options options_;
+  std::mutex mutex_;  // of what follows
   ddh_host host_{};
   std::string log_;
   std::array<int64_t, 6> bytes_{}, peak_bytes_{};  // by tag
@@ -214,6 +217,8 @@ class ModelDriver {
   bool poison_grads = true;
   // Each unit is run once more before its backward.
   bool recompute = false;
+  // Place of a micro-batch among those of all ranks; -1: as on one rank.
+  int64_t global_micro_batch = -1;
 
   struct Batch {
     ddh_batch* batch = nullptr;
@@ -223,12 +228,20 @@ class ModelDriver {
                      int32_t micro_batch = 0) {
     Batch out;
     const ddh_batch_args args{
-        sizeof(ddh_batch_args), program,    step, micro_batch, static_cast<uint32_t>(samples.size()),
-        samples.data(),         micro_batch};
+        sizeof(ddh_batch_args), program, step, micro_batch, static_cast<uint32_t>(samples.size()), samples.data(),
+        global_of(micro_batch)};
     ddh::call(table_->batch_create, inst_, &args, &out.batch, &out.info);
     return out;
   }
   void destroy_batch(Batch& batch) { table_->batch_destroy(inst_, std::exchange(batch.batch, nullptr)); }
+
+  // DDH_CALL_* of an operation, as the host makes them.
+  [[nodiscard]] uint32_t flags_of(const ddh_program_desc& p, uint32_t position, int32_t phase) const {
+    const uint32_t own = p.position_flags != nullptr ? p.position_flags[position] : 0;
+    if ((own & DDH_POSITION_FORWARD_ONLY) != 0) return DDH_CALL_FORWARD_ONLY;
+    return ((own & DDH_POSITION_INPUT_GRAD_ONLY) != 0 ? DDH_CALL_INPUT_GRAD_ONLY : 0U) |
+           (recompute && phase == DDH_PHASE_FORWARD ? DDH_CALL_RECOMPUTED : 0U);
+  }
 
   // Runs the units of a program in order.
   void forward(ddh_batch* batch, int32_t program = 0, int64_t step = 1, int32_t micro_batch = 0) {
@@ -246,6 +259,7 @@ class ModelDriver {
       }
     }
     for (uint32_t i = desc_->programs[program]->n_units; i-- > 0;) {
+      if ((flags_of(*desc_->programs[program], i, DDH_PHASE_BACKWARD) & DDH_CALL_FORWARD_ONLY) != 0) continue;
       if (recompute) run(batch, program, step, micro_batch, i, DDH_PHASE_RECOMPUTE, 1);
       run(batch, program, step, micro_batch, i, DDH_PHASE_BACKWARD, seed_scale);
     }
@@ -276,6 +290,10 @@ class ModelDriver {
  private:
   static constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
+  [[nodiscard]] int64_t global_of(int32_t micro_batch) const {
+    return global_micro_batch >= 0 ? global_micro_batch : micro_batch;
+  }
+
   void run(ddh_batch* batch, int32_t program, int64_t step, int32_t micro_batch, uint32_t position, int32_t phase,
            double seed_scale) {
     const ddh_program_desc& p = *desc_->programs[program];
@@ -290,6 +308,7 @@ class ModelDriver {
       std::vector<float>& shown = narrow ? rounded_[param] : values_[param];
       if (move_params) moved[i] = shown;
       const bool trained = phase == DDH_PHASE_BACKWARD &&
+                           (flags_of(p, position, phase) & DDH_CALL_INPUT_GRAD_ONLY) == 0 &&
                            (p.trainable != nullptr ? p.trainable[param] != 0
                                                    : (desc_->params[param]->attributes & DDH_PARAM_FROZEN) == 0);
       views[i] = {unit.params[i],
@@ -316,9 +335,9 @@ class ModelDriver {
                                   &view,
                                   seed_scale,
                                   nullptr,
+                                  flags_of(p, position, phase),
                                   0,
-                                  0,
-                                  micro_batch};
+                                  global_of(micro_batch)};
     ddh::call(phase == DDH_PHASE_BACKWARD ? table_->backward : table_->forward, inst_, &unit_call);
     if (phase == DDH_PHASE_BACKWARD) {
       for (uint32_t i = 0; i < unit.n_params; ++i) written_[static_cast<size_t>(unit.params[i])] = true;

@@ -3,11 +3,12 @@
 // tiny_cnn: a small convolutional network on LibTorch's autograd, for tests: its gradients come from kernels of LibTorch,
 // and its parameters have four dimensions. Images are made up: 8 x 8 pixels of noise around one of three stripe patterns.
 //
-//   two blocks of conv 3x3, group norm, relu, max pool 2;  mean over what is left;  linear;  sum of cross-entropy
+//   two blocks of conv 3x3, batch norm, relu, max pool 2;  mean over what is left;  linear;  sum of cross-entropy
+//
+// The running statistics of the batch norms are folded buffers.
 #include <ATen/ops/conv2d.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/group_norm.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/max_pool2d.h>
 #include <ATen/ops/mean.h>
@@ -33,7 +34,10 @@ uint64_t hash(uint64_t x) {
 
 class DDH_HIDDEN TinyCnn final : public ddh::TorchModel {
  public:
-  explicit TinyCnn(const ddh_create& create) : TorchModel(create), desc_("tiny_cnn") {
+  explicit TinyCnn(const ddh_create& create)
+      : TorchModel(create, ddh::Host(create.host).flag("model.all_threads") ? ddh::TorchThreads::kAll
+                                                                            : ddh::TorchThreads::kOne),
+        desc_("tiny_cnn") {
     const ddh::ModelDesc::Init normal{DDH_INIT_NORMAL, 0, 0.3}, one{DDH_INIT_CONSTANT, 1, 0}, zero{DDH_INIT_ZERO, 0, 0};
     std::vector<int32_t> order;
     for (int32_t u = 0; u < kBlocks; ++u) {
@@ -43,6 +47,14 @@ class DDH_HIDDEN TinyCnn final : public ddh::TorchModel {
                                      {desc_.add_param(u, prefix + "conv.weight", {out, in, 3, 3}, normal),
                                       desc_.add_param(u, prefix + "norm.weight", {out}, one, DDH_PARAM_NO_DECAY),
                                       desc_.add_param(u, prefix + "norm.bias", {out}, zero, DDH_PARAM_NO_DECAY)}));
+      Statistics& s = statistics_[static_cast<size_t>(u)];
+      s.mean.assign(static_cast<size_t>(out), 0), s.variance.assign(static_cast<size_t>(out), 1);
+      const auto add = [&](const char* name, std::vector<int64_t> shape, int32_t dtype, void* data, double decay) {
+        return desc_.add_buffer(prefix + "norm." + name, std::move(shape), dtype, data, DDH_SYNC_FOLD, decay);
+      };
+      s.buffers = {add("running_mean", {out}, DDH_F32, s.mean.data(), 1 - kMomentum),
+                   add("running_var", {out}, DDH_F32, s.variance.data(), 1 - kMomentum),
+                   static_cast<int64_t>(add("num_batches_tracked", {}, DDH_I64, &s.batches, 1))};
     }
     order.push_back(desc_.add_unit("head", {desc_.add_param(kBlocks, "head.weight", {kClasses, kChannels[2]}, normal),
                                             desc_.add_param(kBlocks, "head.bias", {kClasses}, zero)}));
@@ -78,13 +90,15 @@ class DDH_HIDDEN TinyCnn final : public ddh::TorchModel {
   }
 
  protected:
-  at::Tensor run_unit(const UnitRun& run, const std::vector<at::Tensor>& p, const at::Tensor& x) override {
+  ddh::Tensors run_unit(const UnitRun& run, const std::vector<at::Tensor>& p, const ddh::Tensors& x) override {
     const Batch& batch = *reinterpret_cast<const Batch*>(run.batch);
     if (run.unit < kBlocks) {
-      const at::Tensor convolved = at::conv2d(run.unit == 0 ? batch.images : x, p[0], {}, /*stride=*/1, /*padding=*/1);
-      return at::max_pool2d(at::relu(at::group_norm(convolved, /*groups=*/2, p[1], p[2])), 2);
+      const at::Tensor images = run.unit == 0 ? batch.images.to(p[0].scalar_type()) : x[0];
+      const at::Tensor convolved = at::conv2d(images, p[0], {}, /*stride=*/1, /*padding=*/1);
+      const Statistics& s = statistics_[static_cast<size_t>(run.unit)];
+      return at::max_pool2d(at::relu(batch_norm(run, convolved, p[1], p[2], s.buffers, kMomentum)), 2);
     }
-    const at::Tensor logits = at::linear(x.mean({2, 3}), p[0], p[1]);
+    const at::Tensor logits = at::linear(x[0].mean({2, 3}), p[0], p[1]).to(at::kFloat);
     const at::Tensor loss = at::cross_entropy_loss(logits, batch.targets, {}, /*reduction sum*/ 2);
     report(run, 0, loss.item<double>(), static_cast<double>(batch.targets.size(0)));
     return loss;
@@ -92,12 +106,22 @@ class DDH_HIDDEN TinyCnn final : public ddh::TorchModel {
 
  private:
   static constexpr int32_t kBlocks = 2;
+  static constexpr double kMomentum = 0.1;
+  struct Statistics {
+    std::vector<float> mean, variance;
+    int64_t batches = 0;
+    BatchNormBuffers buffers;
+  };
+  std::array<Statistics, kBlocks> statistics_;
   ddh::ModelDesc desc_;
 };
 
+constexpr const char* kSchema =
+    R"({"type": "object", "properties": {"all_threads": {"type": "boolean", "default": false,
+  "description": "all threads of a rank; the bits depend on their number then", "x-affects": "numerics"}}})";
 constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, DDH_ALLOC_IFACE, nullptr};
 
 }  // namespace
 
-DDH_CXX_PLUGIN(TinyCnn, model, "tiny_cnn", "0.1.0", "a small convolutional network, for tests", nullptr, kNeeds,
-               DDH_CAP_IN_PROCESS);
+DDH_CXX_PLUGIN(TinyCnn, model, "tiny_cnn", "0.1.0", "a small convolutional network, for tests", kSchema, kNeeds,
+               DDH_CAP_IN_PROCESS | DDH_CAP_COMPUTE_BF16 | DDH_CAP_COMPUTE_F16 | DDH_CAP_RECOMPUTE);

@@ -23,6 +23,11 @@ inline namespace v1 DDH_HIDDEN {
 
 // Counts the calling thread's tensors for a rank while it lives. Every entry of a model into LibTorch has one.
 class ActivationScope {
+  struct Count {
+    const Host* host = nullptr;
+    int64_t pending_bytes = 0;
+  };
+
  public:
   explicit ActivationScope(const Host& host) : before_(current()) { current() = {&host, 0}; }
   ActivationScope(const ActivationScope&) = delete;
@@ -31,6 +36,28 @@ class ActivationScope {
     flush();
     current() = before_;
   }
+
+  // Whose tensors the calling thread counts; nullptr: nobody's.
+  static const Host* counted_host() { return current().host; }
+  // Counts the tensors of a thread that helps for `host`, as long as it lives. Where that thread counts for it already, this
+  // does nothing.
+  class Joined {
+   public:
+    explicit Joined(const Host* host) : before_(current()), joins_(host != current().host) {
+      if (joins_) current() = {host, 0};
+    }
+    Joined(const Joined&) = delete;
+    Joined& operator=(const Joined&) = delete;
+    ~Joined() {
+      if (!joins_) return;
+      flush();
+      current() = before_;
+    }
+
+   private:
+    const Count before_;
+    const bool joins_;
+  };
 
   static void add(int64_t bytes) {
     Count& c = current();
@@ -41,17 +68,13 @@ class ActivationScope {
 
  private:
   static constexpr int64_t kFlushBytes = 64 * 1024;  // the peak is exact to this
-  struct Count {
-    const Host* host = nullptr;
-    int64_t pending_bytes = 0;
-  };
   static Count& current() {
     static thread_local Count count;
     return count;
   }
   static void flush() {
     Count& c = current();
-    if (c.pending_bytes != 0) c.host->alloc->account(c.host->h, DDH_TAG_ACT, c.pending_bytes);
+    if (c.host != nullptr && c.pending_bytes != 0) c.host->alloc->account(c.host->h, DDH_TAG_ACT, c.pending_bytes);
     c.pending_bytes = 0;
   }
   const Count before_;

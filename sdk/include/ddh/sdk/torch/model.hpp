@@ -3,7 +3,7 @@
 // ddh/sdk/torch/model.hpp: the base of a model whose backward is autograd's. The model writes describe, its batches, and one
 // function for the forward of a unit; this class cuts the graph at unit boundaries and keeps what lies between them.
 //
-//   at::Tensor MyModel::run_unit(const UnitRun& run, const std::vector<at::Tensor>& p, const at::Tensor& x) {
+//   ddh::Tensors MyModel::run_unit(const UnitRun& run, const std::vector<at::Tensor>& p, const ddh::Tensors& x) {
 //     return run.unit == 0 ? at::linear(batch(run).x, p[0]) : ...;      // the last unit returns the SUM of the losses
 //   }
 //
@@ -12,10 +12,13 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/batch_norm.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include <cstdlib>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <utility>
@@ -23,48 +26,72 @@
 
 #include "ddh/sdk/model.hpp"
 #include "ddh/sdk/torch/activations.hpp"
+#include "ddh/sdk/torch/dropout.hpp"
 #include "ddh/sdk/torch/unit_params.hpp"
 
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
+// What goes from one unit to the next: any number of tensors of any dtype. One tensor converts to it.
+struct Tensors : std::vector<at::Tensor> {
+  using std::vector<at::Tensor>::vector;
+  Tensors(at::Tensor one) { push_back(std::move(one)); }
+};
+
+// Threads of a rank. ATen's operators and the libraries behind them cut many sums by the number of threads, convolutions'
+// gradients for one, so with kAll bits depend on it.
+enum class TorchThreads { kOne, kAll };
+
 class TorchModel : public Model {
  public:
-  explicit TorchModel(const ddh_create& create) : Model(create) { ActivationAllocator::install(); }
+  explicit TorchModel(const ddh_create& create, TorchThreads threads = TorchThreads::kOne)
+      : Model(create), threads_(threads) {
+    ActivationAllocator::install();
+    settle_threads();
+  }
 
   void forward(const ddh_unit_call& c) final {
     const ActivationScope scope(host);
+    settle_threads();
     MicroBatch& micro = micro_batches_[c.micro_batch];
-    if (c.position == 0 && c.phase != DDH_PHASE_RECOMPUTE) micro = {};
-    if (c.phase == DDH_PHASE_RECOMPUTE) return run_again(c, micro);
-    const bool keeps = c.phase == DDH_PHASE_FORWARD;
+    if (c.phase == DDH_PHASE_RECOMPUTE) return run(c, micro.boundaries.at(c.position), true);
+    if (c.position == 0) micro = {};
+    const bool keeps = c.phase == DDH_PHASE_FORWARD && (c.flags & DDH_CALL_FORWARD_ONLY) == 0;
     Boundary boundary;
-    if (c.position > 0) boundary.input = micro.carry.detach().set_requires_grad(keeps && differentiable(micro.carry));
-    {
-      const at::AutoGradMode grad(keeps && !recompute_);
-      run(c, boundary);
-    }
-    micro.carry = boundary.output.detach();
+    for (const at::Tensor& carried : micro.carry)
+      boundary.inputs.push_back(carried.detach().set_requires_grad(keeps && carried.requires_grad()));
+    // With a graph where it runs again too: without one, operators may take other kernels, and other bits.
+    run(c, boundary, keeps);
+    micro.carry.clear();
+    for (const at::Tensor& output : boundary.outputs)
+      micro.carry.push_back(output.detach().set_requires_grad(output.requires_grad()));
     if (!keeps) return;
-    if (recompute_) boundary.output = at::Tensor();
+    if ((c.flags & DDH_CALL_RECOMPUTED) != 0) boundary.outputs.clear();
     micro.boundaries[c.position] = std::move(boundary);
   }
 
   void backward(const ddh_unit_call& c) final {
     const ActivationScope scope(host);
+    settle_threads();
     MicroBatch& micro = micro_batches_.at(c.micro_batch);
-    if (!micro.boundaries.at(c.position).output.defined()) run_again(c, micro);
-    const Boundary boundary = std::move(micro.boundaries.extract(c.position).mapped());
-    const bool last = static_cast<uint32_t>(c.position) + 1 == program(c).n_units;
-    const at::Tensor gradient =
-        last ? at::full(boundary.output.sizes(), c.seed_scale, boundary.output.options()) : std::move(micro.carry);
+    auto kept = micro.boundaries.extract(c.position);
+    if (kept.empty() || kept.mapped().outputs.empty())
+      fail(DDH_INTERNAL, "backward of position ", c.position, " without a forward that kept its graph");
+    const Boundary boundary = std::move(kept.mapped());
+    if (static_cast<uint32_t>(c.position) + 1 == program(c).n_units)
+      micro.carry = at::full({}, c.seed_scale, boundary.outputs.at(0).options());
+    std::vector<at::Tensor> roots, gradients;
+    for (size_t i = 0; i < boundary.outputs.size() && i < micro.carry.size(); ++i) {
+      if (!boundary.outputs[i].requires_grad() || !micro.carry[i].defined()) continue;
+      roots.push_back(boundary.outputs[i]);
+      gradients.push_back(micro.carry[i].view_as(boundary.outputs[i]));
+    }
+    micro.carry.clear();
     UnitParams& params = params_of(c);
     const BoundParams bound(params, *c.view);
-    if (boundary.output.requires_grad() && gradient.defined()) {
-      torch::autograd::backward({boundary.output}, {gradient});
-      params.check_gradients(*c.view);
-    }
-    micro.carry = boundary.input.defined() ? boundary.input.grad() : at::Tensor();
+    if (!roots.empty()) torch::autograd::backward(roots, gradients);
+    params.take_gradients(*c.view);
+    for (const at::Tensor& input : boundary.inputs) micro.carry.push_back(input.grad());
   }
 
   void metrics(int32_t program_index, int32_t micro_batch, double* sums, double* counts) final {
@@ -76,6 +103,14 @@ class TorchModel : public Model {
     }
   }
 
+  bool contribution(uint32_t buffer, int32_t /*program*/, int32_t micro_batch, void* out) final {
+    const auto& given = micro_batches_.at(micro_batch).contributions;
+    const auto at = given.find(buffer);
+    if (at == given.end()) return false;
+    std::memcpy(out, at->second.const_data_ptr(), at->second.nbytes());
+    return true;
+  }
+
   void discard(int32_t micro_batch) noexcept final {
     const ActivationScope scope(host);
     micro_batches_.erase(micro_batch);
@@ -84,69 +119,120 @@ class TorchModel : public Model {
  protected:
   struct UnitRun {
     int32_t program, unit, position, micro_batch;
-    int64_t step;
+    int64_t step, global_micro_batch;
     bool training;     // dropout acts
-    bool first_run;    // buffers may change
+    bool first_run;    // false: a recomputed forward
     ddh_batch* batch;  // the model's own type behind it
   };
-  // Forward of one unit, of the parameters in the order of its view; `input` is the output of the unit before, undefined at
-  // the program's start. The last unit of a program with a backward returns the sum of the losses, a scalar.
-  virtual at::Tensor run_unit(const UnitRun& run, const std::vector<at::Tensor>& params, const at::Tensor& input) = 0;
+  // Forward of one unit, of the parameters in the order of its view; `inputs` are the outputs of the unit before, none at
+  // the program's start. The last unit of a program with a backward returns the sum of the losses, a scalar. An input may be
+  // handed on as it is; none is changed in place.
+  virtual Tensors run_unit(const UnitRun& run, const std::vector<at::Tensor>& params, const Tensors& inputs) = 0;
 
   // From inside run_unit: sum and count of a metric of this micro-batch.
   void report(const UnitRun& run, uint32_t metric, double sum, double count) {
     micro_batches_.at(run.micro_batch).metrics[metric] = {sum, count};
   }
 
-  // Keep unit inputs alone and run each unit once more in its backward: less memory, a third more work.
-  void set_recompute(bool on) { recompute_ = on; }
+  // From inside run_unit: dropout by counter, the same in a recomputed forward and on every number of ranks. `site` tells
+  // the dropouts of a unit apart.
+  at::Tensor dropout(const UnitRun& run, const at::Tensor& x, double probability, uint64_t site = 0) const {
+    if (!run.training || probability == 0) return x;
+    const DropoutKey key{static_cast<uint64_t>(host.i64("run.seed")), run.step, run.global_micro_batch, run.position,
+                         site};
+    return ddh::dropout(Dropout(probability, key), x);
+  }
+
+  // From inside run_unit: what this micro-batch contributes to a buffer of DDH_SYNC_FOLD, in the buffer's shape and dtype.
+  void contribute(const UnitRun& run, uint32_t buffer, const at::Tensor& value) {
+    if (run.training && run.first_run)
+      micro_batches_.at(run.micro_batch).contributions[buffer] = value.detach().contiguous();
+  }
+
+  // Buffers of a batch norm: F32 with fold_decay 1 - momentum, (channels) each; `batches`: I64 with fold_decay 1.
+  struct BatchNormBuffers {
+    uint32_t mean, variance;
+    int64_t batches = -1;  // none
+  };
+  // Normalizes by the micro-batch's own statistics and contributes them, or in an evaluation by the running ones.
+  at::Tensor batch_norm(const UnitRun& run, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                        const BatchNormBuffers& buffers, double momentum = 0.1, double eps = 1e-5) {
+    if (!run.training)
+      return at::batch_norm(x, weight, bias, buffer(buffers.mean), buffer(buffers.variance), false, momentum, eps,
+                            false);
+    if (x.size(0) == 0) return x;
+    // Beginning with zero, what ATen makes of them is momentum * statistic.
+    const at::Tensor mean = at::zeros({x.size(1)}, at::kFloat), variance = at::zeros({x.size(1)}, at::kFloat);
+    at::Tensor y = at::batch_norm(x, weight, bias, mean, variance, true, momentum, eps, false);
+    contribute(run, buffers.mean, mean);
+    contribute(run, buffers.variance, variance);
+    if (buffers.batches >= 0) contribute(run, static_cast<uint32_t>(buffers.batches), at::ones({}, at::kLong));
+    return y;
+  }
+  // A buffer of the description; its memory is the model's.
+  at::Tensor buffer(uint32_t index) {
+    const ddh_buffer_desc& b = *describe().buffers[index];
+    return at::from_blob(b.data, at::IntArrayRef(b.shape, b.n_dims), scalar_type_of(b.dtype));
+  }
+
+  // Whether a program trains a parameter.
+  bool trains(int32_t program_index, int32_t param) {
+    const ddh_program_desc& p = *describe().programs[program_index];
+    if (p.kind != DDH_PROGRAM_TRAIN) return false;
+    if ((describe().params[param]->attributes & DDH_PARAM_FROZEN) != 0) return false;
+    return p.trainable == nullptr || p.trainable[param] != 0;
+  }
 
  private:
   // What is kept at a position of the program from forward to backward.
   struct Boundary {
-    at::Tensor input;   // a leaf
-    at::Tensor output;  // end of the unit's graph; undefined: to be recomputed
+    Tensors inputs;   // leaves
+    Tensors outputs;  // ends of the unit's graph; none: to be recomputed
   };
   struct MicroBatch {
-    at::Tensor carry;  // forward: output of the last unit; backward: its gradient
+    Tensors carry;  // forward: outputs of the last unit; backward: their gradients, undefined where there is none
     std::map<int32_t, Boundary> boundaries;
     std::map<uint32_t, std::pair<double, double>> metrics;
+    std::map<uint32_t, at::Tensor> contributions;  // by buffer
+  };
+  struct ParamsKey {
+    int32_t program, unit;
+    bool input_grad_only;
+    auto operator<=>(const ParamsKey&) const = default;
   };
 
-  static bool differentiable(const at::Tensor& t) { return t.is_floating_point(); }
   const ddh_program_desc& program(const ddh_unit_call& c) { return *describe().programs[c.program]; }
 
+  // The number of threads belongs to the calling thread.
+  void settle_threads() const {
+    if (threads_ == TorchThreads::kOne && at::get_num_threads() != 1) at::set_num_threads(1);
+  }
+
   UnitParams& params_of(const ddh_unit_call& c) {
-    std::unique_ptr<UnitParams>& params = params_[{c.program, c.unit}];
+    const bool input_grad_only = (c.flags & DDH_CALL_INPUT_GRAD_ONLY) != 0;
+    std::unique_ptr<UnitParams>& params = params_[{c.program, c.unit, input_grad_only}];
     if (params == nullptr) {
       const ddh_model_desc& model = describe();
-      const ddh_program_desc& p = program(c);
-      std::vector<uint8_t> trained(model.n_params, p.kind != DDH_PROGRAM_EVAL ? 1 : 0);
-      for (uint32_t i = 0; i < model.n_params; ++i) {
-        if (p.trainable != nullptr && p.trainable[i] == 0) trained[i] = 0;
-        if ((model.params[i]->attributes & DDH_PARAM_FROZEN) != 0) trained[i] = 0;
-      }
-      params = std::make_unique<UnitParams>(model, c.unit, trained);
+      std::vector<uint8_t> trained(model.n_params, 0);
+      for (uint32_t i = 0; i < model.n_params; ++i)
+        trained[i] = !input_grad_only && trains(c.program, static_cast<int32_t>(i)) ? 1 : 0;
+      params = std::make_unique<UnitParams>(model, c.unit, trained, *c.view);
     }
     return *params;
   }
 
-  void run(const ddh_unit_call& c, Boundary& boundary) {
+  void run(const ddh_unit_call& c, Boundary& boundary, bool with_graph) {
+    const at::AutoGradMode grad(with_graph);
     UnitParams& params = params_of(c);
     const BoundParams bound(params, *c.view);
-    boundary.output = run_unit({c.program, c.unit, c.position, c.micro_batch, c.step, c.phase != DDH_PHASE_EVAL,
-                                c.phase == DDH_PHASE_FORWARD, c.batch},
-                               params.leaves(), boundary.input);
+    boundary.outputs = run_unit({c.program, c.unit, c.position, c.micro_batch, c.step, c.global_micro_batch,
+                                 c.phase != DDH_PHASE_EVAL, c.phase != DDH_PHASE_RECOMPUTE, c.batch},
+                                params.leaves(), boundary.inputs);
   }
 
-  void run_again(const ddh_unit_call& c, MicroBatch& micro) {
-    const at::AutoGradMode grad(true);
-    run(c, micro.boundaries.at(c.position));
-  }
-
-  bool recompute_ = false;
+  const TorchThreads threads_;
   std::map<int32_t, MicroBatch> micro_batches_;
-  std::map<std::pair<int32_t, int32_t>, std::unique_ptr<UnitParams>> params_;  // by program and unit
+  std::map<ParamsKey, std::unique_ptr<UnitParams>> params_;
 };
 
 }  // namespace DDH_HIDDEN

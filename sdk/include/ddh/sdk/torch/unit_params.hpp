@@ -18,18 +18,34 @@
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
+inline at::ScalarType scalar_type_of(int32_t dtype) {
+  switch (dtype) {
+    case DDH_F32:
+      return at::kFloat;
+    case DDH_BF16:
+      return at::kBFloat16;
+    case DDH_F16:
+      return at::kHalf;
+    case DDH_I64:
+      return at::kLong;
+    default:
+      fail(DDH_UNIMPLEMENTED, "TorchModel knows no dtype ", dtype, "; use fp32, bf16, fp16 or int64");
+  }
+}
+
 class UnitParams {
  public:
-  // `trained`: one per parameter of the model, 1 = trained by the program that this object serves.
-  UnitParams(const ddh_model_desc& model, int32_t unit, const std::vector<uint8_t>& trained) {
+  // `trained`: one per parameter of the model, 1 = trained where this object serves. Leaves have the dtypes of `view`.
+  UnitParams(const ddh_model_desc& model, int32_t unit, const std::vector<uint8_t>& trained,
+             const ddh_unit_view& view) {
     const ddh_unit_desc& desc = *model.units[unit];
     for (uint32_t i = 0; i < desc.n_params; ++i) {
       const ddh_param_desc& param = *model.params[desc.params[i]];
-      const auto numel = static_cast<int64_t>(param.numel);
+      const at::ScalarType type = scalar_type_of(ddh_view_param(&view, i)->dtype);
       names_.emplace_back(param.name);
       // A leaf of its right shape on one byte that is never read; bind() gives the memory.
-      leaves_.push_back(at::from_blob(&nothing_, at::IntArrayRef(param.shape, param.n_dims), at::kFloat));
-      leaves_.back().storage().unsafeGetStorageImpl()->set_nbytes(static_cast<size_t>(numel) * sizeof(float));
+      leaves_.push_back(at::from_blob(&nothing_, at::IntArrayRef(param.shape, param.n_dims), type));
+      leaves_.back().storage().unsafeGetStorageImpl()->set_nbytes(param.numel * at::elementSize(type));
       leaves_.back().set_requires_grad(trained[static_cast<size_t>(desc.params[i])] != 0);
     }
   }
@@ -38,29 +54,34 @@ class UnitParams {
 
   [[nodiscard]] const std::vector<at::Tensor>& leaves() const { return leaves_; }
 
-  // Until unbind() the leaves show the view's values, and in backward their gradients are the view's buffers. A buffer to be
-  // written is zero from here on, so that a parameter which nothing reaches has gradient zero.
+  // Until unbind() the leaves show the view's values. In backward the gradients of fp32 leaves are the view's buffers, and
+  // a buffer to be written is zero from here on, so that a parameter which nothing reaches has gradient zero.
   void bind(const ddh_unit_view& view) {
     for (uint32_t i = 0; i < leaves_.size(); ++i) {
       const ddh_param_view& p = *ddh_view_param(&view, i);
-      if (p.dtype != DDH_F32 || (p.grad != nullptr && p.grad_dtype != DDH_F32)) {
-        fail(DDH_UNIMPLEMENTED, "parameter '", names_[i], "' is not shown in fp32; set precision.compute=fp32");
+      if (scalar_type_of(p.dtype) != leaves_[i].scalar_type() || (p.grad != nullptr && p.grad_dtype != DDH_F32)) {
+        fail(DDH_INTERNAL, "the strategy shows parameter '", names_[i],
+             "' in another dtype than before, or its gradient not in fp32; correct the strategy");
       }
       point(i, p.data);
-      if (p.grad == nullptr || !leaves_[i].requires_grad()) continue;
+      if (!takes_gradient(p, i)) continue;
       if (p.grad_mode == DDH_GRAD_WRITE) std::fill_n(static_cast<float*>(p.grad), p.numel, 0.0F);
-      leaves_[i].mutable_grad() = at::from_blob(p.grad, leaves_[i].sizes(), at::kFloat);
+      if (p.dtype == DDH_F32) leaves_[i].mutable_grad() = buffer(p, i);
     }
   }
 
-  // Throws when autograd put a gradient elsewhere than into the view's buffer.
-  void check_gradients(const ddh_unit_view& view) const {
+  // After autograd's backward. Gradients of 16-bit leaves come in 16 bits, complete for this use: they are widened and added
+  // once. Throws when autograd put a gradient of fp32 elsewhere than into the view's buffer.
+  void take_gradients(const ddh_unit_view& view) {
     for (uint32_t i = 0; i < leaves_.size(); ++i) {
       const ddh_param_view& p = *ddh_view_param(&view, i);
-      if (p.grad == nullptr || !leaves_[i].requires_grad()) continue;
-      if (leaves_[i].grad().const_data_ptr() != p.grad)
+      if (!takes_gradient(p, i)) continue;
+      if (p.dtype != DDH_F32) {
+        if (leaves_[i].grad().defined()) buffer(p, i).add_(leaves_[i].grad().to(at::kFloat));
+      } else if (leaves_[i].grad().const_data_ptr() != p.grad) {
         fail(DDH_INTERNAL, "autograd replaced the gradient of '", names_[i],
              "'; a backward must not use create_graph or sparse gradients");
+      }
     }
   }
 
@@ -72,6 +93,12 @@ class UnitParams {
   }
 
  private:
+  [[nodiscard]] bool takes_gradient(const ddh_param_view& p, uint32_t i) const {
+    return p.grad != nullptr && leaves_[i].requires_grad();
+  }
+  [[nodiscard]] at::Tensor buffer(const ddh_param_view& p, uint32_t i) const {
+    return at::from_blob(p.grad, leaves_[i].sizes(), at::kFloat);
+  }
   void point(uint32_t i, void* data) {
     leaves_[i].storage().unsafeGetStorageImpl()->set_data_ptr_noswap({data, c10::Device(c10::DeviceType::CPU)});
   }

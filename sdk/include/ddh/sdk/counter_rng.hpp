@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// numerics/counter_rng.hpp: random numbers by place: value i of a named stream, without the values before it. So ranks
-// draw just their ranges, and neither world size nor order changes a number.
+// ddh/sdk/counter_rng.hpp: random numbers by place: value i of a named stream, without the values before it. So ranks draw
+// just their ranges, and neither world size nor order changes a number.
 #pragma once
 
 #include <cmath>
@@ -10,7 +10,10 @@
 #include <string_view>
 #include <utility>
 
-namespace ddhost {
+#include "ddh/sdk/plugin.hpp"
+
+namespace ddh {
+inline namespace v1 DDH_HIDDEN {
 
 // The finaliser of splitmix64 (Steele, Lea, Flood 2014): a bijection that passes statistical tests on counters.
 inline constexpr uint64_t mix64(uint64_t x) {
@@ -48,4 +51,5 @@ class CounterRng {
   uint64_t key_;
 };
 
-}  // namespace ddhost
+}  // namespace DDH_HIDDEN
+}  // namespace ddh

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ops/column_sums.hpp: sums over the rows of a matrix, as gradients of biases and of layer norms need them. ATen cuts some of
+// these by the number of threads. Here each column is summed by one thread: runs of 64 rows in order, then the runs.
+#pragma once
+
+#include <cstdint>
+
+namespace ops {
+
+// out[c] = sum of x[r][c]; x (rows, columns).
+void column_sums(const float* x, int64_t rows, int64_t columns, float* out);
+
+// Gradients of a layer norm's weight and bias (columns): d_weight[c] = sum of dy[r][c] (x[r][c] - mean[r]) rstd[r],
+// d_bias[c] = sum of dy[r][c]. d_bias may be nullptr.
+struct LayerNormRows {
+  const float *dy, *x;       // (rows, columns)
+  const float *mean, *rstd;  // (rows)
+  int64_t rows, columns;
+};
+void layer_norm_weight_backward(const LayerNormRows& in, float* d_weight, float* d_bias);
+
+}  // namespace ops

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ops/one_thread.hpp: keeps libraries of products on the calling thread. They read the number of threads where they plan a
+// product, in a parallel region too, and choose kernels and cuts by it.
+#pragma once
+
+#include <omp.h>
+
+extern "C" {
+// MKL's, where LibTorch has one.
+__attribute__((weak)) int MKL_Set_Num_Threads_Local(int n);
+}
+
+namespace ops {
+
+// MKL uses one thread while it lives; LibTorch's own loops use all.
+class OneMklThread {
+ public:
+  OneMklThread() : before_(MKL_Set_Num_Threads_Local != nullptr ? MKL_Set_Num_Threads_Local(1) : 0) {}
+  OneMklThread(const OneMklThread&) = delete;
+  OneMklThread& operator=(const OneMklThread&) = delete;
+  ~OneMklThread() {
+    if (MKL_Set_Num_Threads_Local != nullptr) MKL_Set_Num_Threads_Local(before_);
+  }
+
+ private:
+  const int before_;  // 0: what MKL takes by itself
+};
+
+// Every library does.
+class OneThread {
+ public:
+  OneThread() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+  ~OneThread() { omp_set_num_threads(before_); }
+
+ private:
+  const OneMklThread mkl_;
+  const int before_;
+};
+
+}  // namespace ops

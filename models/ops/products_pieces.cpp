@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Products cut into pieces, by the shape alone. A library that runs a product on several threads may cut the sum itself, or
+// choose other kernels, by their number: oneDNN, its gemm and MKL all do so for some shapes. So each piece is computed by
+// one thread. A piece is a range of rows or of columns of the result, never a part of a sum.
+#include <algorithm>
+#include <vector>
+
+#include "ddh/sdk/torch/pieces.hpp"
+#include "matrix.hpp"
+#include "one_thread.hpp"
+#include "products.hpp"
+
+namespace ops {
+namespace {
+
+// Ranges of one dimension of a product's result.
+class Cut {
+ public:
+  // `numel`: length of the dimension; `multiplications` of the whole product.
+  Cut(int64_t numel, int64_t multiplications, int32_t dtype) : numel_(numel) {
+    // Some tenths of a millisecond for a piece, beside microseconds for its calls; in 16 bits it takes a quarter of the time.
+    constexpr int64_t kPiece = int64_t{1} << 25, kTiny = int64_t{1} << 23, kMostPieces = 64, kGrid = 64;
+    if (dtype != DDH_F32) multiplications /= 4;
+    int64_t pieces = std::clamp<int64_t>(multiplications / kPiece, multiplications < kTiny ? 1 : 2, kMostPieces);
+    pieces = std::min(pieces, std::max<int64_t>(1, numel / kGrid));
+    length_ = (numel + pieces - 1) / pieces;
+    if (pieces > 1) length_ = (length_ + kGrid - 1) / kGrid * kGrid;
+  }
+  [[nodiscard]] int64_t pieces() const { return numel_ == 0 ? 1 : (numel_ + length_ - 1) / length_; }
+  [[nodiscard]] int64_t first(int64_t piece) const { return piece * length_; }
+  [[nodiscard]] int64_t count(int64_t piece) const { return std::min(length_, numel_ - first(piece)); }
+
+ private:
+  int64_t numel_, length_;
+};
+
+class PiecedProducts final : public Products {
+ public:
+  PiecedProducts(std::function<std::unique_ptr<Products>()> make, int32_t dtype)
+      : make_(std::move(make)), dtype_(dtype) {}
+
+  // Rows where there are many, else columns: weights are read once then.
+  void forward(LinearShape s, const void* x, const void* w, const void* bias, Result y) override {
+    const bool rows = s.rows >= s.out;
+    const Cut cut(rows ? s.rows : s.out, s.rows * s.in * s.out, dtype_);
+    for_each(cut, [&](Products& products, int64_t at, int64_t n) {
+      if (rows) {
+        products.forward({n, s.in, s.out, s.x_stride, s.w_stride, s.y_stride}, operand(x, at * s.ldx()), w, bias,
+                         place(y, at * s.ldy()));
+      } else {
+        products.forward({s.rows, s.in, n, s.x_stride, s.w_stride, s.ldy()}, x, operand(w, at * s.ldw()),
+                         bias != nullptr ? operand(bias, at) : nullptr, place(y, at));
+      }
+    });
+  }
+  void backward_input(LinearShape s, const void* dy, const void* w, Result dx) override {
+    const bool rows = s.rows >= s.in;
+    const Cut cut(rows ? s.rows : s.in, s.rows * s.in * s.out, dtype_);
+    for_each(cut, [&](Products& products, int64_t at, int64_t n) {
+      if (rows) {
+        products.backward_input({n, s.in, s.out, s.x_stride, s.w_stride, s.y_stride}, operand(dy, at * s.ldy()), w,
+                                place(dx, at * s.ldx()));
+      } else {
+        products.backward_input({s.rows, n, s.out, s.ldx(), s.ldw(), s.y_stride}, dy, operand(w, at), place(dx, at));
+      }
+    });
+  }
+  // Columns of dy are laid one after another first: oneDNN's quick kernels want a dense factor.
+  void backward_weight(LinearShape s, const void* dy, const void* x, float* dw, bool add) override {
+    const Cut cut(s.out, s.rows * s.in * s.out, dtype_);
+    for_each(cut, [&](Products& products, int64_t at, int64_t n) {
+      at::Tensor part;
+      if (n < s.ldy()) part = matrix(operand(dy, at), s.rows, n, dtype_, s.ldy()).contiguous();
+      products.backward_weight({s.rows, s.in, n, s.x_stride, s.w_stride, 0},
+                               part.defined() ? part.const_data_ptr() : dy, x, dw + at * s.ldw(), add);
+    });
+  }
+  [[nodiscard]] uint64_t scratch_bytes() const override {
+    uint64_t bytes = 0;
+    for (const auto& products : of_thread_) bytes += products->scratch_bytes();
+    return bytes;
+  }
+
+ private:
+  template <class Body>
+  void for_each(const Cut& cut, const Body& body) {
+    while (of_thread_.size() < static_cast<size_t>(at::get_num_threads())) of_thread_.push_back(make_());
+    ddh::for_pieces(cut.pieces(), [&](int64_t i) {
+      const OneThread one;
+      body(*of_thread_[static_cast<size_t>(at::get_thread_num())], cut.first(i), cut.count(i));
+    });
+  }
+  [[nodiscard]] const void* operand(const void* data, int64_t elements) const {
+    return static_cast<const char*>(data) + elements * (dtype_ == DDH_F32 ? 4 : 2);
+  }
+  static Result place(Result result, int64_t elements) {
+    return {static_cast<char*>(result.data) + elements * (result.dtype == DDH_F32 ? 4 : 2), result.dtype};
+  }
+
+  const std::function<std::unique_ptr<Products>()> make_;
+  const int32_t dtype_;
+  std::vector<std::unique_ptr<Products>> of_thread_;
+};
+
+}  // namespace
+
+std::unique_ptr<Products> make_pieced_products(std::function<std::unique_ptr<Products>()> make, int32_t dtype) {
+  return std::make_unique<PiecedProducts>(std::move(make), dtype);
+}
+
+}  // namespace ops

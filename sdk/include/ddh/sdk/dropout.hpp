@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ddh/sdk/dropout.hpp: dropout by counter. Whether an element is dropped depends on its place in the run alone: seed, step,
+// the micro-batch's place among those of all ranks, position in the program, site within the unit, element. So masks depend
+// neither on the number of ranks nor on the strategy, and a recomputed forward and the backward have the same ones.
+#pragma once
+
+#include <cstdint>
+
+#include "ddh/sdk/counter_rng.hpp"
+
+namespace ddh {
+inline namespace v1 DDH_HIDDEN {
+
+struct DropoutKey {
+  uint64_t seed = 0;               // run.seed
+  int64_t step = 0;                // ddh_unit_call.step
+  int64_t global_micro_batch = 0;  // ddh_unit_call.global_micro_batch
+  int64_t position = 0;            // ddh_unit_call.position
+  uint64_t site = 0;               // which of the dropouts of a unit
+};
+
+class Dropout {
+ public:
+  // Drops with `probability`, in [0, 1); what is kept is multiplied by 1 / (1 - probability).
+  Dropout(double probability, const DropoutKey& key)
+      : scale_(static_cast<float>(1 / (1 - probability))),
+        threshold_(static_cast<uint32_t>(probability * 0x1p32)),
+        stream_(stream_of(key)) {}
+
+  // 0, or the factor of what is kept.
+  [[nodiscard]] float factor(uint64_t element) const {
+    return static_cast<uint32_t>(stream_.bits(element) >> 32) < threshold_ ? 0.0F : scale_;
+  }
+  // x[i] *= factor(first + i); what is dropped becomes 0 whatever it was.
+  void apply(float* x, uint64_t first, uint64_t numel) const {
+    for (uint64_t i = 0; i < numel; ++i) {
+      const float f = factor(first + i);
+      x[i] = f == 0 ? 0.0F : x[i] * f;
+    }
+  }
+  void fill(float* factors, uint64_t first, uint64_t numel) const {
+    for (uint64_t i = 0; i < numel; ++i) factors[i] = factor(first + i);
+  }
+
+ private:
+  static CounterRng stream_of(const DropoutKey& key) {
+    uint64_t stream = key.seed;
+    for (const uint64_t part : {static_cast<uint64_t>(key.step), static_cast<uint64_t>(key.global_micro_batch),
+                                static_cast<uint64_t>(key.position), key.site})
+      stream = CounterRng(stream, "dropout").bits(part);
+    return {stream, "dropout"};
+  }
+  const float scale_;
+  const uint32_t threshold_;
+  const CounterRng stream_;
+};
+
+}  // namespace DDH_HIDDEN
+}  // namespace ddh

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The number of threads of a rank changes no bit of a run, and ranks draw the same dropout however micro-batches lie on them.
+#include <cstdlib>
+#include <fstream>
+
+#include "equivalence/ways.hpp"
+
+using namespace ddhost::test;
+
+namespace {
+
+// Environment of the runs while it lives. The program leaves alone what is set.
+class Threads {
+ public:
+  explicit Threads(int n) {
+    for (const char* name : kNames) setenv(name, std::to_string(n).c_str(), 1);
+  }
+  Threads(const Threads&) = delete;
+  Threads& operator=(const Threads&) = delete;
+  ~Threads() {
+    for (const char* name : kNames) unsetenv(name);
+  }
+
+ private:
+  static constexpr const char* kNames[] = {"OMP_NUM_THREADS", "MKL_NUM_THREADS"};
+};
+
+void check_threads(const Options& options, int steps, const std::string& model) {
+  const auto with = [&](int threads) {
+    const Threads set(threads);
+    return run({kReference, 1, options, steps, model});
+  };
+  const Result one = with(1);
+  for (const int threads : {2, 3}) {
+    const Result other = with(threads);
+    INFO(one.command << " with 1 and " << threads << " threads\n" << one.grad_norm << "\n" << other.grad_norm);
+    CHECK(same_bits(one, other));
+  }
+}
+
+// A text for a GPT, gone with the object.
+class Text {
+ public:
+  Text() {
+    std::ofstream out(folder_.file("text.txt"));
+    for (uint64_t i = 0; i < 6000; ++i) out << static_cast<char>('a' + (i * i / 7 + i / 3) % 26);
+  }
+  [[nodiscard]] std::string option() const { return "data.path=" + folder_.file("text.txt"); }
+
+ private:
+  const TempFolder folder_;
+};
+
+Options joined(Options options, const Options& more) {
+  options.insert(options.end(), more.begin(), more.end());
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE("the number of threads changes no bit of a GPT", "[equivalence][torch]") {
+  const Text text;
+  const std::string compute = GENERATE("fp32", "bf16", "fp16");
+  const Options shared = {text.option(), "precision.compute=" + compute, "run.sample_tokens=0"};
+  // Odd sizes, where vectors end in the middle; biases, dropout and the other activation.
+  check_threads(
+      joined(shared, {"model.size=custom", "model.n_layer=2", "model.n_head=3", "model.n_embd=33", "model.context=19",
+                      "data.micro_batch=5", "model.bias=on", "model.dropout=0.1", "model.activation=gelu_tanh"}),
+      4, "gpt");
+  check_threads(joined(shared, {"model.size=0.8M", "data.micro_batch=12"}), 3, "gpt");
+}
+
+TEST_CASE("the number of threads changes no bit of a convolutional network on autograd", "[equivalence][torch]") {
+  const std::string model = std::string(DDHOST_BUILD_DIR) + "/tests/plugins/tiny_cnn.so";
+  check_threads({"precision.compute=" + std::string(GENERATE("fp32", "bf16")), "data.micro_batch=48"}, 5, model);
+}
+
+// The sums of losses are rounded in another order on other worlds; other masks would change the third digit.
+TEST_CASE("dropout does not depend on how micro-batches lie on ranks", "[equivalence][torch]") {
+  const Text text;
+  const auto loss = [&](int world, int micro_batches) {
+    return run({kReference,
+                world,
+                {text.option(), "run.sample_tokens=0", "model.size=custom", "model.n_layer=2", "model.n_head=2",
+                 "model.n_embd=32", "model.context=16", "model.dropout=0.1", "data.micro_batch=2",
+                 "train.grad_accum_steps=" + std::to_string(micro_batches)},
+                1,
+                "gpt"})
+        .record.steps[0]
+        .at("loss")
+        .get<double>();
+  };
+  const double one = loss(1, 4);
+  CHECK(loss(2, 2) == Approx(one).epsilon(1e-14));
+  CHECK(loss(4, 1) == Approx(one).epsilon(1e-14));
+}
