@@ -25,7 +25,7 @@ uint64_t digest_of(const std::vector<RunPlan::Optimizer>& optimizers) {
   std::string text;
   for (const RunPlan::Optimizer& optimizer : optimizers)
     text += ddh::str(optimizer.section, ' ', digest_of(optimizer.plugin), ' ');
-  return fnv1a(text);
+  return ddh::fnv1a(text);
 }
 
 Digest digest_of(const RunPlan& plan) {
