@@ -44,7 +44,7 @@ void check_truncated(const ddh_param_desc& param) {
 
 // Element i goes by the pairs of normals i, i + numel, i + 2 numel ... of its stream and takes the first value that lies
 // within the bounds: no other element shows in it. Bounds and values are compared in fp32's own values.
-float truncated_normal(const CounterRng& rng, const ddh_param_desc& param, uint64_t i) {
+float truncated_normal(const ddh::CounterRng& rng, const ddh_param_desc& param, uint64_t i) {
   const auto mean = static_cast<float>(param.init_a), deviation = static_cast<float>(param.init_b);
   const auto is_within = [&](float x) {
     return static_cast<double>(x) >= param.init_low && static_cast<double>(x) <= param.init_high;
