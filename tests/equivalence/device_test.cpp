@@ -21,6 +21,7 @@ TEST_CASE("a device with memory of its own gives the bits of the CPU under every
   const auto options =
       GENERATE(Options{}, Options{"train.grad_accum_steps=2", "train.reduce_order=rank_first", "train.eval_every=7"},
                Options{"train.grad_accum_steps=2", "train.reduce_order=micro_first"}, Options{"precision.compute=bf16"},
+               Options{"model.buffers=true", "model.derived=true", "train.eval_every=5", "train.grad_accum_steps=2"},
                Options{"--optimizer", "lamb"});
   const Result reference = run({"ddp", "loop", {"comm.windows=copy"}}, 3, options);
   for (const std::string& strategy : taken_strategies()) {
