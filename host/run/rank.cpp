@@ -71,7 +71,6 @@ class Rank {
   uint32_t reduce_block() const {
     return std::max(1U, static_cast<uint32_t>(config().get<int64_t>("train.reduce_block")));
   }
-  int32_t ranks_per_node() const { return plan_.ranks_per_node > 0 ? plan_.ranks_per_node : services_.seat.world_size; }
   bool sums_in_bf16() const { return config().get<std::string>("precision.reduce_dtype") == "bf16"; }
 
   void open_device() {
@@ -93,7 +92,7 @@ class Rank {
                              services_.seat.run_id,
                              services_.seat.node,
                              services_.seat.local_rank,
-                             ranks_per_node(),
+                             plan_.ranks_per_node,
                              0};
     comm_.call(PluginCall::kInit, table.init, &init);
     comm_table_ = &table;
@@ -172,7 +171,7 @@ class Rank {
                                reduce_block(),
                                services_.seat.node,
                                services_.seat.local_rank,
-                               ranks_per_node(),
+                               plan_.ranks_per_node,
                                0};
     strategy_.call(PluginCall::kAttach, strategy_table_->attach, &args);
     memory_plan_.struct_size = sizeof memory_plan_;

@@ -79,13 +79,26 @@ class OneRank {
   // Up to decide, with a mean over one target.
   void begin(int64_t step, int32_t program, double lr) {
     step_->begin(step, program, lr, 1.0, 1.0);
-    MetricSums metrics;
-    metrics.count[0] = 1;
-    step_->set_metrics(metrics, false);
+    count_gradients(program);
+    metrics_.begin(1, 1);
+    metrics_.counts(0)[0] = 1;
+    step_->set_metrics(metrics_, false);
     step_->decide();
   }
 
  private:
+  // Zeros, for every element that the program trains: decide asks for each of them once.
+  void count_gradients(int32_t program) {
+    const std::span<const uint8_t> trained = step_->optimizers().trained_by(program);
+    for (uint32_t p = 0; p < model_.n_params; ++p) {
+      if (trained[p] == 0) continue;
+      const std::vector<float> zeros(model_.params[p]->numel);
+      const ddh_range range{static_cast<int32_t>(p), 0, 0, 0, zeros.size()};
+      step_->add_gradient(zeros.data(), 0, zeros.size(), {&range, 1});
+    }
+  }
+
+  MicroMetrics metrics_;
   std::vector<Program> programs_;
   std::vector<ddh_param_desc> params_;
   std::vector<const ddh_param_desc*> param_pointers_;

@@ -26,11 +26,11 @@ typedef struct ddh_comm_init {
   uint32_t struct_size;
   int32_t rank;
   int32_t world_size;
-  uint32_t reduce_block; /* ranks per block of the ordered sum; at least 1 */
-  uint64_t run_id;       /* the same on all ranks, different for every run */
-  int32_t node;          /* of this rank; nodes hold ranks_per_node consecutive ranks */
-  int32_t local_rank;    /* in its node */
-  int32_t ranks_per_node;
+  uint32_t reduce_block;  /* ranks per block of the ordered sum; at least 1 */
+  uint64_t run_id;        /* the same on all ranks, different for every run */
+  int32_t node;           /* of this rank; nodes hold ranks_per_node consecutive ranks */
+  int32_t local_rank;     /* in its node */
+  int32_t ranks_per_node; /* 0: all ranks are on one node */
   uint32_t reserved0;
 } ddh_comm_init;
 #define DDH_COMM_INIT_MIN_SIZE 40u

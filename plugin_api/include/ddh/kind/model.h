@@ -118,7 +118,9 @@ typedef struct ddh_program_desc {
   const char* const* metrics;
   uint32_t n_units;
   uint32_t n_metrics;
-  uint64_t n_samples;      /* size of its sample space: indices 0 .. n_samples-1 */
+  /* Size of its sample space: indices 0 .. n_samples-1. The model splits its data into training and evaluation programs
+   * (data.val_path, data.val_fraction); the host chooses indices and cuts them among ranks and micro-batches. */
+  uint64_t n_samples;
   const char* sample_unit; /* what metrics.jsonl counts per second: "tokens", "images" */
   int32_t optimizer;       /* which of the run's optimizer instances (train.optimizers) updates what it trains */
   uint32_t n_reported;     /* names in `reported`; 0 = each metric is reported as sum / count under its own name */
@@ -278,7 +280,8 @@ typedef struct ddh_model_api {
    * folded. [step] [may-block] */
   ddh_rc (*contribution)(ddh_inst* self, uint32_t buffer, int32_t program, int32_t micro_batch, void* out,
                          int32_t* given, ddh_err* err) DDH_NX;
-  /* Estimates; the host shows them in plans and makes FLOP/s of them. May be NULL. [main] */
+  /* Estimates; the host makes FLOP/s of them and shows activations beside what was measured. DDH_NOT_FOUND: the model
+   * makes none. May be NULL. [main] */
   ddh_rc (*estimate)(ddh_inst* self, const ddh_estimate_args* args, ddh_estimate* out, ddh_err* err) DDH_NX;
 } ddh_model_api;
 #define DDH_MODEL_API_MIN_SIZE 96u

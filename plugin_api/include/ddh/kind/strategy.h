@@ -75,10 +75,10 @@ typedef struct ddh_attach_args {
       programs;            /* lives longer than the instance; training programs first, in the order of their turns */
   uint64_t program_stride; /* bytes between two of them */
   uint32_t n_programs;
-  uint32_t reduce_block; /* micro-batches of a block of the ordered sum; at least 1 */
-  int32_t node;          /* of this rank; nodes hold ranks_per_node consecutive ranks */
-  int32_t local_rank;    /* in its node */
-  int32_t ranks_per_node;
+  uint32_t reduce_block;  /* micro-batches of a block of the ordered sum; at least 1 */
+  int32_t node;           /* of this rank; nodes hold ranks_per_node consecutive ranks */
+  int32_t local_rank;     /* in its node */
+  int32_t ranks_per_node; /* 0: all ranks are on one node */
   uint32_t reserved0;
 } ddh_attach_args;
 #define DDH_ATTACH_ARGS_MIN_SIZE 80u

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ddh/service/alloc.h: "ddh.alloc/1", tagged memory. Tensors come from here and from windows alone, so that
- * memory by tag is a fact. Blocks are 256-byte aligned.
+ * ddh/service/alloc.h: "ddh.alloc/1", tagged memory. Strategies take all tensors from here and from windows,
+ * so that memory by tag is counted, not estimated. A model may use an allocator of its own and says what it holds with
+ * `account`. Blocks are 256-byte aligned.
  * To be frozen at 1.0. */
 #ifndef DDH_SERVICE_ALLOC_H
 #define DDH_SERVICE_ALLOC_H

@@ -45,7 +45,7 @@ typedef struct ddh_step_block {
   double lr;
   double loss_scale;  /* 1 without loss scaling */
   double seed_scale;  /* what backward was seeded with: a power of two */
-  double inv_scale;   /* a gradient times this is the gradient of the mean loss */
+  double inv_scale;   /* a gradient times this is the gradient of the mean loss over the targets of all ranks */
   double clip_factor; /* at most 1 */
   double grad_norm;   /* of the mean loss's gradient, before clipping; NaN or infinite where a gradient is */
   double clip_value;  /* each element of the mean gradient is held in [-clip_value, clip_value]; 0: no bound */
