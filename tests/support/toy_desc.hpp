@@ -118,17 +118,9 @@ inline void add_second_program(const ToyOptions& o, std::vector<int32_t> order, 
     trained[p] = name == "embedding" || name == "bias" || name.ends_with(".gain") ? 1 : 0;
   }
   const std::vector<uint32_t> flags = flags_of(o, order);
-  desc.add_program({DDH_PROGRAM_TRAIN,
-                    "second",
-                    std::move(order),
-                    metrics.names(),
-                    o.samples / 2,
-                    "samples",
-                    std::move(trained),
-                    static_cast<int32_t>(o.optimizers) - 1,
-                    flags,
-                    o.evals > 1 ? "second eval" : "eval",
-                    metrics.reported()});
+  desc.add_program({DDH_PROGRAM_TRAIN, "second", std::move(order), metrics.names(), o.samples / 2, "samples",
+                    std::move(trained), static_cast<int32_t>(o.optimizers) - 1, flags,
+                    o.evals > 1 ? "second eval" : "eval", metrics.reported()});
 }
 
 inline void add_programs(const ToyOptions& o, std::vector<int32_t> order, const ::toy::FurtherMetrics& metrics,
