@@ -9,34 +9,35 @@ namespace ddhost {
 namespace {
 
 // False: the model makes no estimates.
-bool ask(const Instance& model, const ddh_model_api& table, const ddh_estimate_args& args, ddh_estimate& out) {
+bool ask(const PluginCaller& call, ddh_inst* model, const ddh_model_api& table, const ddh_estimate_args& args,
+         ddh_estimate& out) {
   out = {};
   out.struct_size = sizeof out;
   try {
-    model.call(PluginCall::kEstimate, table.estimate, &args, &out);
+    call(PluginCall::kEstimate, table.estimate, model, &args, &out);
   } catch (const ddh::Error& error) {
     if (error.code() == DDH_NOT_FOUND) return false;
     throw;
   }
   const auto is_cost = [](double flops) { return std::isfinite(flops) && flops >= 0; };
   if (!is_cost(out.forward_flops) || !is_cost(out.backward_flops))
-    model.caller().blame(PluginCall::kEstimate, {}, "estimates ", out.forward_flops, " and ", out.backward_flops,
-                         " operations for position ", args.position, " of program ", args.program,
-                         "; they must be finite and not negative");
+    call.blame(PluginCall::kEstimate, {}, "estimates ", out.forward_flops, " and ", out.backward_flops,
+               " operations for position ", args.position, " of program ", args.program,
+               "; they must be finite and not negative");
   return true;
 }
 
 }  // namespace
 
-std::optional<WorkEstimate> estimate_program(const Instance& model, const ddh_model_api& table, const ProgramOps& ops,
-                                             uint32_t n_samples) {
+std::optional<WorkEstimate> estimate_program(const PluginCaller& call, ddh_inst* model, const ddh_model_api& table,
+                                             const ProgramOps& ops, uint32_t n_samples) {
   if (table.estimate == nullptr) return std::nullopt;
   WorkEstimate sum;
   sum.n_samples = n_samples;
   for (const ddh_op& op : ops.ops()) {
     if (op.phase == DDH_PHASE_RECOMPUTE) continue;
     ddh_estimate one{};
-    if (!ask(model, table, {sizeof(ddh_estimate_args), ops.program(), op.position, n_samples}, one))
+    if (!ask(call, model, table, {sizeof(ddh_estimate_args), ops.program(), op.position, n_samples}, one))
       return std::nullopt;
     if (op.phase == DDH_PHASE_BACKWARD) {
       sum.backward_flops += one.backward_flops;

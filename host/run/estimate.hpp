@@ -6,14 +6,14 @@
 #include <optional>
 
 #include "monitor/summary.hpp"
-#include "plugin/instance.hpp"
+#include "plugin/plugin_caller.hpp"
 #include "run/run_programs.hpp"
 
 namespace ddhost {
 
 // Of one micro-batch of `n_samples`. A second forward counts as no work: it makes no progress. Nothing where the model
 // makes no estimates (its table has none, or it answers DDH_NOT_FOUND).
-std::optional<WorkEstimate> estimate_program(const Instance& model, const ddh_model_api& table, const ProgramOps& ops,
-                                             uint32_t n_samples);
+std::optional<WorkEstimate> estimate_program(const PluginCaller& call, ddh_inst* model, const ddh_model_api& table,
+                                             const ProgramOps& ops, uint32_t n_samples);
 
 }  // namespace ddhost

@@ -183,7 +183,7 @@ class Rank {
     if (model_table_->prepare != nullptr) model_.call(PluginCall::kPrepare, model_table_->prepare);
     check_sample(config(), *model_desc_, model_,
                  model_.find<ddh_sampler_api>(DDH_SAMPLER_IFACE, DDH_SAMPLER_API_MIN_SIZE), eval_program());
-    estimate_ = estimate_program(model_, *model_table_, programs_->of(train_programs_.front()),
+    estimate_ = estimate_program(model_.caller(), model_.get(), *model_table_, programs_->of(train_programs_.front()),
                                  static_cast<uint32_t>(config().get<int64_t>("data.micro_batch")));
     services_.params->init_buffers(*services_.staging);
     strategy_.call(PluginCall::kMaterialize, strategy_table_->materialize);

@@ -40,9 +40,4 @@ void check_shard_pointers(const ddh_optim_shard& shard, uint32_t slot_count) {
     refuse("a low-precision copy of dtype ", shard.lowp_dtype, ", which is neither DDH_BF16 nor DDH_F16");
 }
 
-void fail_missing_slot(const ddh_model_desc& model, uint32_t slot, int32_t param) {
-  ddh::fail(DDH_INVALID_ARGUMENT, "a shard for the optimizer has no memory (NULL) for slot ", slot,
-            ", which parameter ", param_text(model, param), " uses; fix the strategy");
-}
-
 }  // namespace ddhost

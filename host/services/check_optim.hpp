@@ -14,6 +14,5 @@ void check_slots(ddh_inst* optimizer, const ddh_optimizer_api& table, const Plug
 
 // The pointers of a shard that holds something. `slot_count`: over all instances.
 void check_shard_pointers(const ddh_optim_shard& shard, uint32_t slot_count);
-[[noreturn]] void fail_missing_slot(const ddh_model_desc& model, uint32_t slot, int32_t param);
 
 }  // namespace ddhost

@@ -117,7 +117,8 @@ ddh_optim_shard Optimizers::shard_for(const Instance& o, int32_t program, const 
     if (shard.slots[o.first_slot + i] != nullptr) continue;
     for (uint32_t r = 0; r < shard.n_ranges; ++r)
       if (shard.ranges[r].numel > 0 && uses(o, i, shard.ranges[r].param))
-        fail_missing_slot(model_, o.first_slot + i, shard.ranges[r].param);
+        ddh::fail(DDH_INVALID_ARGUMENT, "a shard for the optimizer has no memory (NULL) for slot '", o.slots[i].name,
+                  "', which parameter '", model_.params[shard.ranges[r].param]->name, "' uses; fix the strategy");
   }
   ddh_optim_shard out = shard;
   out.slots = o.slots.empty() || shard.slots == nullptr ? nullptr : shard.slots + o.first_slot;

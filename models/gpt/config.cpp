@@ -91,7 +91,7 @@ const char* const kSchema = R"({"type": "object", "properties": {
   "activation": {"type": "string", "default": "gelu", "enum": ["gelu", "gelu_tanh"],
     "description": "gelu: exact; gelu_tanh: GPT-2's approximation"},
   "dropout": {"type": "number", "default": 0.0, "minimum": 0, "maximum": 0.9,
-    "description": "of embeddings, attention and residual branches; masks depend on seed, step, micro-batch, unit and element alone"},
+    "description": "of embeddings, attention and residual branches; masks go by seed, step, micro-batch, unit, element"},
   "tied": {"type": "boolean", "default": true, "description": "the head uses the token embedding"},
   "matmul": {"type": "string", "default": "auto", "enum": ["auto", "measure", "onednn", "onednn_gemm", "aten"],
     "description": "library of the matrix products; auto: by shape, precision and processor, from a table in the model; measure: the same, and prints what each takes",

@@ -38,7 +38,7 @@ std::string refusal(const Spec& spec, uint64_t uses = DDH_FEATURES_ALL) {
   desc.add_unit("last", {2, 0});
   desc.add_program({spec.kind, "program", spec.units, spec.metrics, spec.n_samples, "samples", spec.trainable,
                     spec.optimizer, spec.flags});
-  return sentence_of([&] { check_model(desc.get(), 8, uses); });
+  return sentence_of([&] { check_model(desc.get(), uses); });
 }
 
 }  // namespace

@@ -38,7 +38,8 @@ struct Costs {
     };
   }
   std::optional<WorkEstimate> ask(uint32_t recompute_every = 0) {
-    return estimate_program(nullptr, table, ProgramOps(desc.get(), 0, 1, recompute_every), 4);
+    return estimate_program(PluginCaller("the model"), nullptr, table, ProgramOps(desc.get(), 0, 1, recompute_every),
+                            4);
   }
 };
 

@@ -116,11 +116,11 @@ TEST_CASE("a program without derived values reports sum / count, one with them w
   model.add(DDH_PROGRAM_EVAL, {"loss", "hits"}, {"loss", "score"});  // of the same name, which report doesn't mind
   const FoldedMetrics folded_metrics{{6, 10}, {3, 4}, 0};
   std::vector<ReportedValue> values;
-  report(nullptr, model.table, model.desc.get(), 0, folded_metrics, values);
+  report(PluginCaller("the model"), nullptr, model.table, model.desc.get(), 0, folded_metrics, values);
   REQUIRE(values.size() == 2);
   CHECK((values[0].name == "loss" && values[0].value == 2));
   CHECK((values[1].name == "hits" && values[1].value == 2.5));
-  report(nullptr, model.table, model.desc.get(), 1, folded_metrics, values);
+  report(PluginCaller("the model"), nullptr, model.table, model.desc.get(), 1, folded_metrics, values);
   REQUIRE(values.size() == 2);
   CHECK((values[0].name == "loss" && values[0].value == 12));
   CHECK((values[1].name == "score" && values[1].value == 14));

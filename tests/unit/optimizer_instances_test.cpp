@@ -220,5 +220,5 @@ TEST_CASE("a strategy that leaves out a slot, or updates what the program does n
   values.slot_pointers[3] = nullptr;
   CHECK_THROWS_WITH(rank.step().update(shard, nullptr), Catch::Contains("'kg.exp_avg_sq'"));
   shard.n_slots = 2;
-  CHECK_THROWS_WITH(rank.step().update(shard, nullptr), Catch::Contains("2 optimizer slots, the run has 4"));
+  CHECK_THROWS_WITH(rank.step().update(shard, nullptr), Catch::Contains("2 slots, and the optimizer keeps 4"));
 }

@@ -20,7 +20,7 @@ struct Model {
   const ddh_unit_desc* units[1] = {&unit};
   ddh_program_desc programs[2]{};
   const ddh_program_desc* program_pointers[2] = {&programs[0], &programs[1]};
-  const uint8_t first_only[3] = {1, 0, 0};
+  const uint8_t first_only[3] = {1, 0, 0}, both[3] = {1, 1, 0};
   ddh_model_desc desc{};
   Model() {
     const char* names[] = {"a", "b", "c"};
@@ -59,8 +59,8 @@ Cover::Param sum(const StepAccount& a, const StepAccount& b, int32_t param) {
 TEST_CASE("pieces on any ranks add up to the whole, whatever the cut and the order", "[account]") {
   const Model model;
   StepAccount rank_0(model.desc), rank_1(model.desc);
-  rank_0.begin(0);
-  rank_1.begin(0);
+  rank_0.begin(0, model.both);
+  rank_1.begin(0, model.both);
   count(rank_0, 0, 640, 360);
   count(rank_1, 0, 0, 64);
   count(rank_0, 1, 0, 128);
@@ -74,7 +74,7 @@ TEST_CASE("pieces on any ranks add up to the whole, whatever the cut and the ord
 TEST_CASE("chunks of a flat buffer count what of the ranges lies in them", "[account]") {
   const Model model;
   StepAccount account(model.desc);
-  account.begin(0);
+  account.begin(0, model.both);
   const ddh_range ranges[] = {{0, 0, 0, 0, 1000}, {1, 0, 0, 1024, 130}};
   for (uint64_t begin = 0; begin < 1200; begin += 256) account.add_gradient(begin, 256, ranges);
   CHECK(account.gradients() == account.expected_gradients());
@@ -84,7 +84,7 @@ TEST_CASE("twice, never, and twice instead of another are three sentences", "[ac
   const Model model;
   const auto refused = [&](auto&& act) {
     StepAccount account(model.desc);
-    account.begin(0);
+    account.begin(0, model.both);
     act(account);
     CHECK(account.gradients() != account.expected_gradients());
     return sentence_of([&] { account.fail_gradients(account.gradient_cover().params()); });
@@ -108,13 +108,13 @@ TEST_CASE("twice, never, and twice instead of another are three sentences", "[ac
 TEST_CASE("parameters that the step's program does not train are neither counted nor updated", "[account]") {
   const Model model;
   StepAccount account(model.desc);
-  account.begin(1);
+  account.begin(1, model.first_only);
   count(account, 0, 0, 1000);
   CHECK(account.gradients() == account.expected_gradients());
   CHECK_THAT(sentence_of([&] { count(account, 1, 0, 64); }), Catch::Contains("'b'") && Catch::Contains("'first'"));
   const ddh_range frozen{2, 0, 0, 0, 1};
   CHECK_THAT(sentence_of([&] { account.add_update({&frozen, 1}); }), Catch::Contains("'c'"));
-  account.begin(0);
+  account.begin(0, model.both);
   CHECK(account.gradients() == 0);
 }
 
@@ -124,7 +124,7 @@ TEST_CASE("a rank updates what it holds, all of it, once", "[account]") {
   held.add(0, 0, 512);
   held.add(1, 0, 130);
   StepAccount account(model.desc);
-  account.begin(0);
+  account.begin(0, model.both);
   const ddh_range first{0, 0, 0, 0, 512}, other{0, 0, 448, 0, 512}, second{1, 0, 0, 0, 130};
   account.add_update({&first, 1});
   CHECK_THAT(sentence_of([&] { account.check_updates(held); }),
@@ -132,7 +132,7 @@ TEST_CASE("a rank updates what it holds, all of it, once", "[account]") {
   account.add_update({&second, 1});
   CHECK(sentence_of([&] { account.check_updates(held); }).empty());
   CHECK_THAT(sentence_of([&] { account.add_update({&second, 1}); }), Catch::Contains("a second time"));
-  account.begin(0);
+  account.begin(0, model.both);
   account.add_update({&other, 1});
   CHECK_THAT(sentence_of([&] { account.check_updates(held); }), Catch::Contains("other elements than the 512"));
 }
@@ -140,7 +140,7 @@ TEST_CASE("a rank updates what it holds, all of it, once", "[account]") {
 TEST_CASE("ranges beyond a parameter, also those that wrap around, are refused", "[account]") {
   const Model model;
   StepAccount account(model.desc);
-  account.begin(0);
+  account.begin(0, model.both);
   for (const ddh_range& range : {ddh_range{3, 0, 0, 0, 1}, ddh_range{-1, 0, 0, 0, 1}, ddh_range{0, 0, 1001, 0, 0},
                                  ddh_range{0, 0, 64, 0, UINT64_MAX}, ddh_range{1, 0, 64, 0, 67}})
     CHECK_FALSE(sentence_of([&] { account.check_range(range); }).empty());
