@@ -2,10 +2,13 @@
 //
 // Products cut into pieces, by the shape alone. A library that runs a product on several threads may cut the sum itself, or
 // choose other kernels, by their number: oneDNN, its gemm and MKL all do so for some shapes. So each piece is computed by
-// one thread. A piece is a range of rows or of columns of the result, never a part of a sum.
+// one thread. A piece is a range of rows or of columns of the result, or of the sum: such parts are added in order.
+#include <ATen/ops/empty.h>
+
 #include <algorithm>
 #include <vector>
 
+#include "choice.hpp"
 #include "ddh/sdk/torch/pieces.hpp"
 #include "matrix.hpp"
 #include "one_thread.hpp"
@@ -14,20 +17,25 @@
 namespace ops {
 namespace {
 
-// Ranges of one dimension of a product's result.
+constexpr int64_t kMostPieces = 64;
+constexpr int64_t kMostParts = 16;  // of a sum: each has a result of its own
+
+// Ranges of one dimension of a product.
 class Cut {
  public:
   // `numel`: length of the dimension; `multiplications` of the whole product.
-  Cut(int64_t numel, int64_t multiplications, int32_t dtype) : numel_(numel) {
-    // Some tenths of a millisecond for a piece, beside microseconds for its calls; in 16 bits it takes a quarter of the time.
-    constexpr int64_t kPiece = int64_t{1} << 25, kTiny = int64_t{1} << 23, kMostPieces = 64, kGrid = 64;
-    if (dtype != DDH_F32) multiplications /= 4;
-    int64_t pieces = std::clamp<int64_t>(multiplications / kPiece, multiplications < kTiny ? 1 : 2, kMostPieces);
+  Cut(int64_t numel, int64_t multiplications, bool native_bf16, int64_t most) : numel_(numel) {
+    // Some tenths of a millisecond for a piece, beside microseconds for its calls. Native bf16 takes less time, and oneDNN's
+    // quick kernels take whole matrices alone.
+    constexpr int64_t kPiece = int64_t{1} << 26, kTiny = int64_t{1} << 23, kGrid = 64;
+    if (native_bf16) multiplications /= 32;
+    int64_t pieces = std::clamp<int64_t>(multiplications / kPiece, multiplications < kTiny ? 1 : 2, most);
     pieces = std::min(pieces, std::max<int64_t>(1, numel / kGrid));
     length_ = (numel + pieces - 1) / pieces;
     if (pieces > 1) length_ = (length_ + kGrid - 1) / kGrid * kGrid;
   }
   [[nodiscard]] int64_t pieces() const { return numel_ == 0 ? 1 : (numel_ + length_ - 1) / length_; }
+  [[nodiscard]] int64_t index(int64_t first) const { return first / length_; }
   [[nodiscard]] int64_t first(int64_t piece) const { return piece * length_; }
   [[nodiscard]] int64_t count(int64_t piece) const { return std::min(length_, numel_ - first(piece)); }
 
@@ -38,12 +46,12 @@ class Cut {
 class PiecedProducts final : public Products {
  public:
   PiecedProducts(std::function<std::unique_ptr<Products>()> make, int32_t dtype)
-      : make_(std::move(make)), dtype_(dtype) {}
+      : make_(std::move(make)), dtype_(dtype), native_bf16_(dtype == DDH_BF16 && this_processor().bf16) {}
 
   // Rows where there are many, else columns: weights are read once then.
   void forward(LinearShape s, const void* x, const void* w, const void* bias, Result y) override {
     const bool rows = s.rows >= s.out;
-    const Cut cut(rows ? s.rows : s.out, s.rows * s.in * s.out, dtype_);
+    const Cut cut(rows ? s.rows : s.out, s.rows * s.in * s.out, native_bf16_, kMostPieces);
     for_each(cut, [&](Products& products, int64_t at, int64_t n) {
       if (rows) {
         products.forward({n, s.in, s.out, s.x_stride, s.w_stride, s.y_stride}, operand(x, at * s.ldx()), w, bias,
@@ -54,9 +62,15 @@ class PiecedProducts final : public Products {
       }
     });
   }
+  // Ranges of rows where there are many, else of columns, or of a sum that is longer than these: the weight is read once.
   void backward_input(LinearShape s, const void* dy, const void* w, Result dx) override {
+    const int64_t multiplications = s.rows * s.in * s.out;
+    if (s.rows < s.in && s.in < s.out) {
+      const Cut parts(s.out, multiplications, native_bf16_, kMostParts);
+      if (parts.pieces() > 1) return add_parts(s, parts, dy, w, dx);
+    }
     const bool rows = s.rows >= s.in;
-    const Cut cut(rows ? s.rows : s.in, s.rows * s.in * s.out, dtype_);
+    const Cut cut(rows ? s.rows : s.in, multiplications, native_bf16_, kMostPieces);
     for_each(cut, [&](Products& products, int64_t at, int64_t n) {
       if (rows) {
         products.backward_input({n, s.in, s.out, s.x_stride, s.w_stride, s.y_stride}, operand(dy, at * s.ldy()), w,
@@ -66,14 +80,21 @@ class PiecedProducts final : public Products {
       }
     });
   }
-  // Columns of dy are laid one after another first: oneDNN's quick kernels want a dense factor.
+  // The longer side of the gradient. oneDNN's 16-bit kernels want a dense factor: columns of dy are laid one after another.
   void backward_weight(LinearShape s, const void* dy, const void* x, float* dw, bool add) override {
-    const Cut cut(s.out, s.rows * s.in * s.out, dtype_);
+    const bool rows = s.out >= s.in;
+    const Cut cut(rows ? s.out : s.in, s.rows * s.in * s.out, native_bf16_, kMostPieces);
     for_each(cut, [&](Products& products, int64_t at, int64_t n) {
-      at::Tensor part;
-      if (n < s.ldy()) part = matrix(operand(dy, at), s.rows, n, dtype_, s.ldy()).contiguous();
-      products.backward_weight({s.rows, s.in, n, s.x_stride, s.w_stride, 0},
-                               part.defined() ? part.const_data_ptr() : dy, x, dw + at * s.ldw(), add);
+      if (!rows) {
+        products.backward_weight({s.rows, n, s.out, s.ldx(), s.ldw(), s.y_stride}, dy, operand(x, at), dw + at, add);
+      } else if (dtype_ != DDH_F32 && n < s.ldy()) {
+        const at::Tensor part = matrix(operand(dy, at), s.rows, n, dtype_, s.ldy()).contiguous();
+        products.backward_weight({s.rows, s.in, n, s.x_stride, s.w_stride, 0}, part.const_data_ptr(), x,
+                                 dw + at * s.ldw(), add);
+      } else {
+        products.backward_weight({s.rows, s.in, n, s.x_stride, s.w_stride, s.ldy()}, operand(dy, at), x,
+                                 dw + at * s.ldw(), add);
+      }
     });
   }
   [[nodiscard]] uint64_t scratch_bytes() const override {
@@ -91,6 +112,23 @@ class PiecedProducts final : public Products {
       body(*of_thread_[static_cast<size_t>(at::get_thread_num())], cut.first(i), cut.count(i));
     });
   }
+  // dx = sum over the parts of dy's columns and w's rows.
+  void add_parts(LinearShape s, const Cut& cut, const void* dy, const void* w, Result dx) {
+    const int64_t numel = s.rows * s.in;
+    at::Tensor parts = at::empty({cut.pieces(), numel}, at::kFloat);
+    auto* sums = parts.mutable_data_ptr<float>();
+    for_each(cut, [&](Products& products, int64_t at, int64_t n) {
+      products.backward_input({s.rows, s.in, n, 0, s.w_stride, s.ldy()}, operand(dy, at), operand(w, at * s.ldw()),
+                              sums + cut.index(at) * numel);
+    });
+    ddh::for_ranges(numel, [&](int64_t first, int64_t n) {
+      for (int64_t p = 1; p < cut.pieces(); ++p) {
+        for (int64_t i = first; i < first + n; ++i) sums[i] += sums[p * numel + i];
+      }
+    });
+    matrix(dx.data, s.rows, s.in, dx.dtype, s.x_stride).copy_(parts.select(0, 0).view({s.rows, s.in}));
+  }
+
   [[nodiscard]] const void* operand(const void* data, int64_t elements) const {
     return static_cast<const char*>(data) + elements * (dtype_ == DDH_F32 ? 4 : 2);
   }
@@ -100,6 +138,7 @@ class PiecedProducts final : public Products {
 
   const std::function<std::unique_ptr<Products>()> make_;
   const int32_t dtype_;
+  const bool native_bf16_;
   std::vector<std::unique_ptr<Products>> of_thread_;
 };
 
