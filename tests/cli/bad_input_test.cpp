@@ -210,7 +210,7 @@ TEST_CASE("evaluation that can't be is refused before the training", "[cli]") {
 TEST_CASE("names of metrics that can't stand in metrics.jsonl are refused", "[cli]") {
   check_refused(run(toy({"model.metrics=2", "model.metric_name=p2"})), {"'train'", "metric 'p2' twice"});
   check_refused(run(toy({"model.metrics=2", "model.metric_name=grad_norm"})), {"'grad_norm'", "metrics.jsonl"});
-  check_refused(run(toy({"model.metrics=2", "model.metric_name="})), {"metric 1", "has no name"});
+  check_refused(run(toy({"model.metrics=2", "model.metric_name="})), {"'train'", "a metric without a name"});
   check_refused(run(toy({"model.metrics=5000"})), {"5001 metrics", "4096"});
 }
 

@@ -39,7 +39,8 @@ TEST_CASE("each step updates what a rank holds, once", "[misbehaving]") {
   check_named(run_bad(bad_strategy("step", "update_missing", {"strategy.step=2", "strategy.rank=1"})),
               {"rank 1: strategy 'bad', step", "updated 0 of the"});
   check_named(run_bad(bad_strategy("step", "update_twice")), {"strategy 'bad', step", "a second time in one step"});
-  check_named(run_bad(bad_strategy("step", "null_slot")), {"strategy 'bad', step", "no memory (NULL) for slot 'exp_avg'"});
+  check_named(run_bad(bad_strategy("step", "null_slot")),
+              {"strategy 'bad', step", "no memory (NULL) for slot 'exp_avg'"});
 }
 
 TEST_CASE("an optimizer that leaves no numbers is named, not the gradient", "[misbehaving]") {

@@ -29,6 +29,15 @@ ddh_comm_backend_api make_backend() {
   return t;
 }
 
+// Keeps no slots and needs nothing.
+ddh_optimizer_api make_optimizer() {
+  ddh_optimizer_api t{};
+  t.struct_size = sizeof t;
+  t.slot_count = [](ddh_inst*) noexcept -> uint32_t { return 0; };
+  t.needs = [](ddh_inst*, int32_t) noexcept -> int32_t { return DDH_NEEDS_NOTHING; };
+  return t;
+}
+
 // A rank between its backward and its update, for a model of two parameters.
 class OneRank {
  public:
@@ -53,6 +62,7 @@ class OneRank {
                                                   WindowSettings{false, false, 1});
     services_.step = std::make_unique<Step>(*services_.comm, *services_.device, *services_.windows, desc_,
                                             StepSettings{0, 0, true, false});
+    services_.step->set_optimizers({{nullptr, &optimizer_, "optimizer"}}, {&run_, 1});
     metrics_.begin(1, 2);
     metrics_.counts(0)[0] = 3;
     metrics_.counts(1)[0] = 5;
@@ -77,6 +87,9 @@ class OneRank {
   ddh_program_desc program_{};
   const ddh_program_desc* program_pointers_[1] = {&program_};
   ddh_model_desc desc_{};
+  const uint8_t trains_[2] = {0, 0};  // decide asks for no gradient
+  const ddh_run_program run_{sizeof(ddh_run_program), 0, nullptr, sizeof(ddh_op), 0, 1, trains_};
+  const ddh_optimizer_api optimizer_ = make_optimizer();
   const ddh_comm_backend_api backend_ = make_backend();
   KvLocal kv_;
   Progress progress_{1};
