@@ -94,7 +94,7 @@ const char* const kSchema = R"({"type": "object", "properties": {
     "description": "of embeddings, attention and residual branches; masks go by seed, step, micro-batch, unit, element"},
   "tied": {"type": "boolean", "default": true, "description": "the head uses the token embedding"},
   "matmul": {"type": "string", "default": "auto", "enum": ["auto", "measure", "onednn", "onednn_gemm", "aten"],
-    "description": "library of the matrix products; auto: by shape, precision and CPU, from a table; measure: auto, and prints times",
+    "description": "library of matrix products; auto: from a table; measure: auto, and prints the time of each",
     "x-affects": "numerics"}
 }})";
 
