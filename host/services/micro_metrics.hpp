@@ -38,7 +38,7 @@ class MicroMetrics {
   [[nodiscard]] uint64_t micro_batches() const { return micro_batches_; }
   [[nodiscard]] double* sums(uint64_t micro_batch) { return &rows_[micro_batch * row_size()]; }
   [[nodiscard]] double* counts(uint64_t micro_batch) { return sums(micro_batch) + n_metrics_; }
-  [[nodiscard]] double& items(uint64_t micro_batch) { return sums(micro_batch)[2 * n_metrics_]; }
+  [[nodiscard]] double& items(uint64_t micro_batch) { return sums(micro_batch)[uint64_t{2} * n_metrics_]; }
   // What ranks exchange: micro_batches rows.
   [[nodiscard]] std::span<const double> rows() const { return rows_; }
 
@@ -54,7 +54,7 @@ class MicroMetrics {
           out.sums[i] += row[i];
           out.counts[i] += row[n_metrics_ + i];
         }
-        out.items += row[2 * n_metrics_];
+        out.items += row[uint64_t{2} * n_metrics_];
       }
     }
   }
