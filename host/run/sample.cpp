@@ -24,7 +24,7 @@ uint32_t length_of(const Config& config) { return static_cast<uint32_t>(config.g
 void check_sample(const Config& config, const ddh_model_desc& desc, const Instance& model,
                   const ddh_sampler_api* sampler, int32_t program) {
   if (sampler == nullptr || program < 0 || length_of(config) == 0) return;
-  const std::string prompt = config.text("run.sample_prompt");
+  const std::string& prompt = config.text("run.sample_prompt");
   const ddh_sample_args args = sample_args(config, prompt, 0, program);
   const uint64_t n_samples = desc.programs[program]->n_samples;
   if (args.condition >= 0 && static_cast<uint64_t>(args.condition) >= n_samples)
@@ -36,7 +36,7 @@ void check_sample(const Config& config, const ddh_model_desc& desc, const Instan
 std::string sample_text(TrainSetup& setup, const ddh_sampler_api* sampler, int64_t step) {
   const Config& config = setup.services.config;
   if (sampler == nullptr || setup.eval_program < 0 || length_of(config) == 0) return "";
-  const std::string prompt = config.text("run.sample_prompt");
+  const std::string& prompt = config.text("run.sample_prompt");
   const ddh_sample_args args = sample_args(config, prompt, length_of(config), setup.eval_program);
   const PluginCaller& call = setup.model_callers.main;
   call(PluginCall::kSampleBegin, sampler->begin, setup.model_inst, &args);
