@@ -33,6 +33,8 @@ class Matmul {
     const auto from = [&](const Operand& o) { return dnnl::memory::desc(o.dims, types.from, o.strides); };
     const dnnl::memory::desc to(c.dims, types.to, c.strides);
     dnnl::primitive_attr attr;
+    // oneDNN's own belongs to the thread that made the primitive, which may be gone when another executes it.
+    attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
     if (add) {
       dnnl::post_ops post;
       post.append_sum(1.0F);
@@ -49,8 +51,13 @@ class Matmul {
     if (bias) bias_ = dnnl::memory(pd.bias_desc(), engine, nullptr);
     args_ = {{DNNL_ARG_SRC, a_}, {DNNL_ARG_WEIGHTS, b_}, {DNNL_ARG_DST, c_}};
     if (bias) args_.insert({DNNL_ARG_BIAS, bias_});
+    scratchpad_ = dnnl::memory(pd.scratchpad_desc(), engine, nullptr);
+    args_.insert({DNNL_ARG_SCRATCHPAD, scratchpad_});
   }
-  void run(dnnl::stream& stream, const void* a, const void* b, const void* bias, void* c) {
+  void run(dnnl::stream& stream, const void* a, const void* b, const void* bias, void* c,
+           std::vector<char>& scratchpad) {
+    if (scratchpad.size() < scratchpad_.get_desc().get_size()) scratchpad.resize(scratchpad_.get_desc().get_size());
+    scratchpad_.set_data_handle(scratchpad.data());
     a_.set_data_handle(const_cast<void*>(a));
     b_.set_data_handle(const_cast<void*>(b));
     c_.set_data_handle(c);
@@ -61,7 +68,7 @@ class Matmul {
 
  private:
   dnnl::matmul product_;
-  dnnl::memory a_, b_, c_, bias_;
+  dnnl::memory a_, b_, c_, bias_, scratchpad_;
   std::unordered_map<int, dnnl::memory> args_;
 };
 
@@ -75,7 +82,7 @@ class OnednnProducts : public Products {
     get({0, s, bias != nullptr, y.dtype}, [&] {
       return Matmul(engine_, {{s.rows, s.in}, {s.ldx(), 1}}, {{s.in, s.out}, {1, s.ldw()}},
                     {{s.rows, s.out}, {s.ldy(), 1}}, types, bias != nullptr, false);
-    }).run(stream_, x, w, bias, y.data);
+    }).run(stream_, x, w, bias, y.data, scratchpad_);
   }
   void backward_input(LinearShape s, const void* dy, const void* w, Result dx) override {
     if (s.rows == 0) return;
@@ -83,18 +90,25 @@ class OnednnProducts : public Products {
     get({1, s, 0, dx.dtype}, [&] {
       return Matmul(engine_, {{s.rows, s.out}, {s.ldy(), 1}}, {{s.out, s.in}, {s.ldw(), 1}},
                     {{s.rows, s.in}, {s.ldx(), 1}}, types, false, false);
-    }).run(stream_, dy, w, nullptr, dx.data);
+    }).run(stream_, dy, w, nullptr, dx.data, scratchpad_);
   }
   void backward_weight(LinearShape s, const void* dy, const void* x, float* dw, bool add) override {
     if (s.rows == 0) {
       for (int64_t o = 0; !add && o < s.out; ++o) std::fill_n(dw + o * s.ldw(), s.in, 0.0F);
       return;
     }
-    get({2, s, add, DDH_F32}, [&] {
-      return Matmul(engine_, {{s.out, s.rows}, {1, s.ldy()}}, {{s.rows, s.in}, {s.ldx(), 1}},
-                    {{s.out, s.in}, {s.ldw(), 1}}, {from_, Type::f32}, false, add);
-    }).run(stream_, dy, x, nullptr, dw);
+    // What is not dense oneDNN multiplies by its gemm, which would add to dw in parts of the sum. And the bits are the same
+    // with and without `add`, so both take the same kernel.
+    const bool dense_factors = s.ldx() == s.in && s.ldy() == s.out, dense = dense_factors && s.ldw() == s.in;
+    if (dense || (!add && !dense_factors)) return multiply_weight(s, dy, x, dw, add);
+    float* product = scratch(s.out * s.in);
+    multiply_weight({s.rows, s.in, s.out, s.ldx(), 0, s.ldy()}, dy, x, product, false);
+    for (int64_t o = 0; o < s.out; ++o) {
+      float* to = dw + o * s.ldw();
+      for (int64_t i = 0; i < s.in; ++i) to[i] = add ? to[i] + product[o * s.in + i] : product[o * s.in + i];
+    }
   }
+  [[nodiscard]] uint64_t scratch_bytes() const override { return scratch_.size() * sizeof(float) + scratchpad_.size(); }
 
  protected:
   // A product: which one, its shape, bias or add, dtype of the result.
@@ -102,6 +116,16 @@ class OnednnProducts : public Products {
     Key(int64_t which, const LinearShape& s, int64_t more, int32_t dtype)
         : std::array<int64_t, 9>{which, s.rows, s.in, s.out, s.ldx(), s.ldw(), s.ldy(), more, dtype} {}
   };
+  void multiply_weight(const LinearShape& s, const void* dy, const void* x, float* dw, bool add) {
+    get({2, s, add, DDH_F32}, [&] {
+      return Matmul(engine_, {{s.out, s.rows}, {1, s.ldy()}}, {{s.rows, s.in}, {s.ldx(), 1}},
+                    {{s.out, s.in}, {s.ldw(), 1}}, {from_, Type::f32}, false, add);
+    }).run(stream_, dy, x, nullptr, dw, scratchpad_);
+  }
+  float* scratch(int64_t numel) {
+    if (scratch_.size() < static_cast<size_t>(numel)) scratch_.resize(static_cast<size_t>(numel));
+    return scratch_.data();
+  }
   template <class Make>
   Matmul& get(const Key& key, Make&& make) {
     const auto it = matmuls_.find(key);
@@ -111,6 +135,10 @@ class OnednnProducts : public Products {
   dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream_{engine_};
   std::map<Key, Matmul> matmuls_;
+  std::vector<char> scratchpad_;  // of all of them
+
+ private:
+  std::vector<float> scratch_;
 };
 
 // y (columns, rows) = x (rows, columns) transposed, plus bias (columns of x's rows) where given: y[c][r] = x[r][c] + bias[r].
@@ -162,7 +190,7 @@ class OnednnGemmProducts final : public OnednnProducts {
       get({3, {s.rows, s.in, n, s.x_stride, s.w_stride}, 0, DDH_F32}, [&] {
         return Matmul(engine_, {{n, s.in}, {s.ldw(), 1}}, {{s.in, s.rows}, {1, s.ldx()}}, {{n, s.rows}, {s.rows, 1}},
                       {from_, Type::f32}, false, false);
-      }).run(stream_, w + o * s.ldw(), x, nullptr, turned);
+      }).run(stream_, w + o * s.ldw(), x, nullptr, turned, scratchpad_);
       transpose_add(turned, n, s.rows, bias != nullptr ? bias + o : nullptr, y + o, s.ldy());
     }
   }
@@ -186,7 +214,6 @@ class OnednnGemmProducts final : public OnednnProducts {
       }
     }
   }
-  [[nodiscard]] uint64_t scratch_bytes() const override { return scratch_.size() * sizeof(float); }
 
  private:
   static constexpr int64_t kTurnedNumel = int64_t{1} << 18;  // 1 MiB: stays in the second-level cache
@@ -194,16 +221,11 @@ class OnednnGemmProducts final : public OnednnProducts {
   static constexpr int64_t kLeastRows = 256;
 
   static int64_t chunk_of(int64_t numel, int64_t columns) { return std::max(kLeastRows, numel / columns / 64 * 64); }
-  float* scratch(int64_t numel) {
-    if (scratch_.size() < static_cast<size_t>(numel)) scratch_.resize(static_cast<size_t>(numel));
-    return scratch_.data();
-  }
   static void gemm(char ta, char tb, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b,
                    int64_t ldb, float* c, int64_t ldc) {
     if (dnnl_sgemm(ta, tb, m, n, k, 1.0F, a, lda, b, ldb, 0.0F, c, ldc) != dnnl_success)
       throw std::runtime_error("oneDNN's gemm failed; set model.matmul=aten");
   }
-  std::vector<float> scratch_;
 };
 
 }  // namespace

@@ -165,8 +165,9 @@ TEST_CASE("an added gradient is the complete product and one addition, bit for b
   const std::string name = GENERATE(from_range(ops::product_names()));
   const int32_t dtype = GENERATE(from_range(kDtypes));
   const int64_t rows = GENERATE(16, 64, 256, 1024);
-  CAPTURE(name, dtype, rows);
-  const Case c({rows, 128, 384}, dtype);
+  const bool wide = GENERATE(false, true);
+  CAPTURE(name, dtype, rows, wide);
+  const Case c({rows, wide ? 384 : 128, wide ? 128 : 384}, dtype);
   const auto before = golden_uni("before", size(c.s.out, c.s.in), 30.0);
   const auto products = ops::make_products(name, dtype);
   std::vector<float> written(before.size()), added = before;

@@ -154,16 +154,17 @@ class TorchModel : public Model {
     uint32_t mean, variance;
     int64_t batches = -1;  // none
   };
-  // Normalizes by the micro-batch's own statistics and contributes them, or in an evaluation by the running ones.
+  // Normalizes by the micro-batch's own statistics and contributes them, or in an evaluation by the running ones. In fp32,
+  // whatever the dtype of x.
   at::Tensor batch_norm(const UnitRun& run, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                         const BatchNormBuffers& buffers, double momentum = 0.1, double eps = 1e-5) {
+    const at::Tensor w = weight.to(at::kFloat), b = bias.to(at::kFloat);
     if (!run.training)
-      return at::batch_norm(x, weight, bias, buffer(buffers.mean), buffer(buffers.variance), false, momentum, eps,
-                            false);
+      return at::batch_norm(x, w, b, buffer(buffers.mean), buffer(buffers.variance), false, momentum, eps, false);
     if (x.size(0) == 0) return x;
     // Beginning with zero, what ATen makes of them is momentum * statistic.
     const at::Tensor mean = at::zeros({x.size(1)}, at::kFloat), variance = at::zeros({x.size(1)}, at::kFloat);
-    at::Tensor y = at::batch_norm(x, weight, bias, mean, variance, true, momentum, eps, false);
+    at::Tensor y = at::batch_norm(x, w, b, mean, variance, true, momentum, eps, false);
     contribute(run, buffers.mean, mean);
     contribute(run, buffers.variance, variance);
     if (buffers.batches >= 0) contribute(run, static_cast<uint32_t>(buffers.batches), at::ones({}, at::kLong));
