@@ -51,7 +51,7 @@ struct ThreadPlaces {
     for (int rank = 0; rank < places.world_size; ++rank) {
       for (const RankThread thread : {RankThread::kMain, RankThread::kData}) {
         if (places.progress.lane(rank, thread).thread() != me) continue;
-        std::array<char, 24> who{};
+        std::array<char, 32> who{};
         std::snprintf(who.data(), who.size(), "rank %d was in ", rank);
         const size_t used = std::min(std::strlen(who.data()), capacity - 1);
         std::memcpy(text, who.data(), used);
