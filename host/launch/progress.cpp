@@ -50,7 +50,7 @@ struct Progress::World {
 };
 
 // The names of the model's units, one after the other, for sentences; those that do not fit go by number.
-struct Progress::Units {
+struct alignas(kPage) Progress::Units {
   std::atomic<uint32_t> claimed{0};
   std::atomic<uint32_t> count{0};  // names that are complete
   char names[16 * kPage - 64] = {};
