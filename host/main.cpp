@@ -68,9 +68,14 @@ int run_command(const CommandLine& line) {
   return train(line, registry);
 }
 
-}  // namespace
+// Ends the process without the destructors of libraries: a plugin's could still hang, or spoil the exit code.
+[[noreturn]] void end_process(int exit_code) {
+  std::cout.flush();
+  std::fflush(nullptr);
+  ::_exit(exit_code);
+}
 
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   try {
     prepare_process();
     return flushed(run_command(parse_command_line(argc, argv)));
@@ -81,3 +86,7 @@ int main(int argc, char** argv) {
     return 1;
   }
 }
+
+}  // namespace
+
+int main(int argc, char** argv) { end_process(run(argc, argv)); }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "config/host_schema.hpp"
 #include "ddh/sdk/plugin.hpp"
@@ -53,6 +54,15 @@ std::vector<std::string> with_command(int argc, const char* const* argv) {
   throw CommandLineExit{2};
 }
 
+// Text of other encodings can't be kept in the run's configuration, which is JSON.
+void check_utf8(const std::string& text) {
+  try {
+    static_cast<void>(nlohmann::json(text).dump());
+  } catch (const nlohmann::json::type_error&) {
+    end_with_usage_error("'" + text.substr(0, text.find('=')) + "' has a value that is not UTF-8; give it as UTF-8");
+  }
+}
+
 // A flag without a value takes the next word, which is an option of the configuration more often than a file name.
 void check_flag_value(const std::string& flag, const std::string& value) {
   const size_t dot = value.find('.'), equals = value.find('=');
@@ -67,7 +77,10 @@ void check_flag_value(const std::string& flag, const std::string& value) {
 std::vector<Override> collect(const std::array<std::string, kFlags.size()>& values, const CLI::App& train,
                               const std::vector<std::string>& words) {
   std::vector<Override> overrides;
-  for (const std::string& word : words) overrides.push_back(parse_override(word));
+  for (const std::string& word : words) {
+    check_utf8(word);
+    overrides.push_back(parse_override(word));
+  }
   // Flags win over words.
   for (size_t i = 0; i < kFlags.size(); ++i) {
     if (train.count(kFlags[i].name) == 0) continue;

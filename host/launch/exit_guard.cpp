@@ -66,7 +66,7 @@ ExitGuard::ExitGuard(Describe describe, const void* context) {
   s.describe = describe;
   struct sigaction mine {};
   mine.sa_handler = &ExitGuard::at_signal;
-  mine.sa_flags = static_cast<int>(SA_RESETHAND);
+  mine.sa_flags = static_cast<int>(SA_RESETHAND | SA_ONSTACK);
   for (size_t i = 0; i < kSignals.size(); ++i) {
     ::sigaction(kSignals[i], nullptr, &s.before[i]);
     if (s.before[i].sa_handler == SIG_DFL) ::sigaction(kSignals[i], &mine, nullptr);  // sanitizers keep their own
@@ -78,6 +78,19 @@ ExitGuard::~ExitGuard() {
   s.describe = nullptr;
   for (size_t i = 0; i < kSignals.size(); ++i)
     if (s.before[i].sa_handler == SIG_DFL) ::sigaction(kSignals[i], &s.before[i], nullptr);
+}
+
+SignalStack::SignalStack() : memory_(64 * 1024) {
+  stack_t stack{};
+  stack.ss_sp = memory_.data();
+  stack.ss_size = memory_.size();
+  ::sigaltstack(&stack, nullptr);
+}
+
+SignalStack::~SignalStack() {
+  stack_t off{};
+  off.ss_flags = SS_DISABLE;
+  ::sigaltstack(&off, nullptr);
 }
 
 }  // namespace ddhost

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <vector>
 
 namespace ddhost {
 
@@ -25,6 +26,19 @@ class ExitGuard {
   static void at_exit();
   static void at_signal(int number);
   static void say(const char* what);
+};
+
+// A stack for the signal handlers of the calling thread, so that a stack overflow leaves a sentence too. Ends in the thread
+// that made it.
+class SignalStack {
+ public:
+  SignalStack();
+  SignalStack(const SignalStack&) = delete;
+  SignalStack& operator=(const SignalStack&) = delete;
+  ~SignalStack();
+
+ private:
+  std::vector<char> memory_;
 };
 
 }  // namespace ddhost

@@ -116,7 +116,7 @@ class Supervisor {
     const bool handed_on = signal.number == SIGTERM && std::any_of(children_.begin(), children_.end(), sent_it);
     if (handed_on && !is_first) return;  // the same one, late
     note_stop(end_, signal.number, progress_, args_.echo);
-    if (is_first) set_deadline(args_.stop_limit);
+    if (is_first && args_.stop_limit) set_deadline(*args_.stop_limit);
     if (end_.killed_by_signal) kill_all();
   }
 
@@ -150,8 +150,11 @@ class Supervisor {
       const std::string where = places(rank);
       const std::string end = ddh::str(" at step ", progress_.step(rank), "; the run has ended");
       if (WIFSIGNALED(status))
-        end_.death = who + " was killed by " + signal_text(WTERMSIG(status)) + where + end +
-                     (!where.empty() && is_fault(WTERMSIG(status)) ? "; fix the plugin" : "");
+        end_.death =
+            who + " was killed by " + signal_text(WTERMSIG(status)) + where + end +
+            (!where.empty() && is_fault(WTERMSIG(status)) ? "; fix the plugin" : "") +
+            (WTERMSIG(status) == SIGKILL ? "; if the system ran out of memory, use fewer ranks or a smaller batch"
+                                         : "");
       else if (WEXITSTATUS(status) == 0)
         end_.death = who + " ended without finishing the run (exit code 0)" + where + end +
                      "; a plugin must not end the process, fix it";

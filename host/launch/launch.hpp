@@ -36,10 +36,11 @@ using RankFunction = std::function<int(RankSeat&)>;
 
 struct LaunchArgs {
   int world_size = 1;
-  int ranks_per_node = 0;                       // 0 = all on one node
-  bool threads = false;                         // ranks are threads of this process
-  std::chrono::milliseconds grace{2000};        // after a rank failed, for the others to end by themselves
-  std::chrono::milliseconds stop_limit{10000};  // after Ctrl-C, for all ranks to end
+  int ranks_per_node = 0;                 // 0 = all on one node
+  bool threads = false;                   // ranks are threads of this process
+  std::chrono::milliseconds grace{2000};  // after a rank failed, for the others to end by themselves
+  // After Ctrl-C, for all ranks to end; none: they finish the step, however long it takes. A second Ctrl-C ends them.
+  std::optional<std::chrono::milliseconds> stop_limit{};
   std::chrono::milliseconds echo{1000};  // so soon after a signal a second one is the same, sent to group and process
   WatchdogLimits watchdog{};
 };

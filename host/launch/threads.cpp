@@ -65,6 +65,7 @@ struct ThreadPlaces {
 };
 
 void rank_thread(World& world, const LaunchArgs& args, int rank, const RankFunction& rank_function, uint64_t run_id) {
+  const SignalStack signal_stack;
   RankSeat seat = make_seat(args, rank, world.kv, world.progress, run_id);
   world.progress.lane(rank).set_thread(::gettid());
   if (run_seat(rank_function, seat) != 0) {
@@ -107,7 +108,7 @@ RunEnd wait_for_threads(World& world, const LaunchArgs& args, const SignalWatch&
       if (signal == SIGCHLD) continue;
       const bool is_first = end.stop_signal == 0;
       note_stop(end, signal, world.progress, args.echo);
-      if (is_first) set_deadline(args.stop_limit);
+      if (is_first && args.stop_limit) set_deadline(*args.stop_limit);
       if (end.killed_by_signal) set_deadline(std::chrono::milliseconds{0});
     }
     end.failed = world.failed;

@@ -67,19 +67,6 @@ double block_sum_of_squares(const float* x, uint64_t numel) {
   return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
 }
 
-double sum_of_squares(const float* x, uint64_t numel) {
-  double total = 0;
-  std::array<double, kGroup> sums;
-  const uint64_t full = numel / kNormBlock;
-  for (uint64_t begin = 0; begin < full; begin += kGroup) {
-    const uint64_t n = std::min(kGroup, full - begin);
-    ddh::Kernel<BlockSums>::run(x + begin * kNormBlock, n, sums.data());
-    for (uint64_t b = 0; b < n; ++b) total += sums[b];
-  }
-  if (numel % kNormBlock != 0) total += block_sum_of_squares(x + full * kNormBlock, numel % kNormBlock);
-  return total;
-}
-
 void ExactSum::add_block(double sum) { add_blocks(&sum, 1); }
 
 uint32_t ExactSum::add_blocks(const double* sums, uint32_t n) {

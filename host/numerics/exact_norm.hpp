@@ -24,9 +24,6 @@ inline constexpr uint64_t kNormBlock = 64;  // elements
 // Infinite or NaN exactly when an element is.
 [[nodiscard]] double block_sum_of_squares(const float* x, uint64_t numel);
 
-// Sum of squares in plain double: block sums added in order. 0 for no element.
-[[nodiscard]] double sum_of_squares(const float* x, uint64_t numel);
-
 class ExactSum {
  public:
   static constexpr uint32_t kLimbs = 20;

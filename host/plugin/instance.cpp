@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "ddh/sdk/plugin.hpp"
+#include "plugin/required_slots.hpp"
 
 namespace ddhost {
 namespace {
@@ -20,20 +21,13 @@ Instance::Instance(const Plugin& plugin, const ddh_host& host, const std::string
       name_(std::make_unique<const std::string>(name_of(plugin))),
       record_(record),
       caller_(name_->c_str(), record) {
-  // Not noexcept on this side, so that a create that throws in spite of the rules is caught.
-  using Create = ddh_rc (*)(const ddh_create*, ddh_inst**, ddh_err*);
-  const Create create = plugin.module->create;
+  for (const char* const* need = plugin.desc->needs; need != nullptr && *need != nullptr; ++need)
+    if (host.get_interface(host.h, *need) == nullptr)
+      ddh::fail(DDH_FAILED_PRECONDITION, *name_, " needs the host interface '", *need,
+                "', which this host lacks; update ddhost");
   const ddh_create args{sizeof(ddh_create), 0, &host, plugin.desc->id, section.c_str()};
   ddh_inst* made = nullptr;
-  try {
-    caller_(PluginCall::kCreate, create, &args, &made);
-  } catch (const ddh::Error&) {
-    throw;
-  } catch (const std::exception& error) {
-    caller_.blame(PluginCall::kCreate, {}, "threw an exception (", error.what(), ")");
-  } catch (...) {
-    caller_.blame(PluginCall::kCreate, {}, "threw an exception of an unknown type");
-  }
+  caller_(PluginCall::kCreate, plugin.module->create, &args, &made);
   if (made == nullptr) caller_.blame(PluginCall::kCreate, {}, "made no instance");
   inst_ = made;
 }
@@ -72,13 +66,16 @@ const void* Instance::raw(const char* id, uint32_t min_size) const {
   if (reserved != 0)
     ddh::fail(DDH_UNIMPLEMENTED, name_of(plugin_), " gives a table ", id, " whose reserved0 is ", reserved,
               "; it must be 0: fix '", plugin_.file.string(), "'");
+  if (const char* const missing = missing_slot(id, table))
+    ddh::fail(DDH_FAILED_PRECONDITION, name_of(plugin_), " gives a table ", id, " whose function ", missing,
+              " is NULL; fix '", plugin_.file.string(), "'");
   return table;
 }
 
 const void* Instance::required(const char* id, uint32_t min_size) const {
   const void* table = raw(id, min_size);
   if (table == nullptr)
-    ddh::fail(DDH_FAILED_PRECONDITION, name_of(plugin_), " lacks the interface ", id, "; mend '", plugin_.file.string(),
+    ddh::fail(DDH_FAILED_PRECONDITION, name_of(plugin_), " lacks the interface ", id, "; fix '", plugin_.file.string(),
               "'");
   return table;
 }

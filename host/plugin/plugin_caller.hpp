@@ -5,7 +5,10 @@
 // in the error: not its length, not its end, not its characters.
 #pragma once
 
+#include <cxxabi.h>
+
 #include <array>
+#include <exception>
 #include <string>
 #include <utility>
 
@@ -23,7 +26,7 @@ struct UnitName {
 // A ddh_err whose content is bounded whatever the plugin does to it.
 class CallError {
  public:
-  CallError() : err_{sizeof(ddh_err), 0, 0, 0, 0, static_cast<uint32_t>(text_.size()), 0, text_.data()} {}
+  CallError() : err_{sizeof(ddh_err), 0, static_cast<uint32_t>(text_.size()), 0, text_.data()} {}
   CallError(const CallError&) = delete;
   CallError& operator=(const CallError&) = delete;
   ddh_err* get() { return &err_; }
@@ -50,18 +53,17 @@ class PluginCaller {
         number_(record.progress == nullptr ? uint8_t{0} : record.progress->add_plugin(record.rank, name)) {}
 
   [[nodiscard]] const char* name() const { return name_; }
-  // For a thread whose calls are not recorded, beside the one whose calls are.
-  [[nodiscard]] PluginCaller unrecorded() const { return PluginCaller(name_); }
-
   // The calling thread is the one whose calls are recorded.
   void note_thread(int32_t tid) const {
     if (lane_ != nullptr) lane_->set_thread(tid);
   }
 
-  // Notes a call as long as it lives.
+  // Notes a call as long as it lives. A call of a thread that has no lane, such as one of a device's stream or of a plugin,
+  // is not noted: a lane has one writer.
   class Entered {
    public:
-    Entered(CallLane* lane, uint8_t number, PluginCall call, int32_t unit) noexcept : lane_(lane) {
+    Entered(CallLane* lane, uint8_t number, PluginCall call, int32_t unit) noexcept
+        : lane_(lane != nullptr && lane->is_of_this_thread() ? lane : nullptr) {
       if (lane_ != nullptr) lane_->enter(number, call, unit);
     }
     Entered(const Entered&) = delete;
@@ -86,11 +88,21 @@ class PluginCaller {
   template <class Function, class... Args>
   void on_unit(PluginCall call, const UnitName& unit, Function function, Args&&... args) const {
     CallError error;
+    std::string thrown;
     ddh_rc rc = DDH_OK;
     {
       const Entered entered = enter(call, unit.index);
-      rc = function(std::forward<Args>(args)..., error.get());
+      try {
+        rc = may_throw(function)(std::forward<Args>(args)..., error.get());
+      } catch (const std::exception& exception) {
+        thrown = ddh::str("threw an exception: ", exception.what());
+      } catch (const abi::__forced_unwind&) {  // the thread ends
+        throw;
+      } catch (...) {
+        thrown = "threw an exception of an unknown type";
+      }
     }
+    if (!thrown.empty()) blame(call, unit, thrown);
     if (rc != DDH_OK) failed(call, unit, rc, error);
   }
 
@@ -110,6 +122,15 @@ class PluginCaller {
   }
 
  private:
+  // The tables promise noexcept, and a plugin may break it.
+  template <class Result, class... Args>
+  static auto may_throw(Result (*function)(Args...) noexcept) -> Result (*)(Args...) {
+    return function;
+  }
+  template <class Function>
+  static Function may_throw(Function function) {
+    return function;
+  }
   [[nodiscard]] std::string where(PluginCall call, const UnitName& unit) const;
   [[noreturn]] void failed(PluginCall call, const UnitName& unit, ddh_rc code, const CallError& error) const;
 

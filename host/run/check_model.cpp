@@ -53,18 +53,23 @@ void check_buffers(const ddh_model_desc& model) {
   for (uint32_t b = 0; b < model.n_buffers; ++b) {
     const ddh_buffer_desc& buffer = *model.buffers[b];
     if (!names.insert(buffer.name).second)
-      ddh::fail(DDH_ALREADY_EXISTS, "the model has two parameters or buffers named '", buffer.name,
-                "'; mend the model");
+      ddh::fail(DDH_ALREADY_EXISTS, "the model has two parameters or buffers named '", buffer.name, "'; fix the model");
     if (ddh_dtype_bytes(buffer.dtype) == 0)
       ddh::fail(DDH_INVALID_ARGUMENT, "buffer '", buffer.name, "' has dtype ", buffer.dtype,
-                ", which this host does not know; mend the model");
+                ", which this host does not know; fix the model");
     if (buffer.data == nullptr && buffer.numel > 0)
-      ddh::fail(DDH_INVALID_ARGUMENT, "buffer '", buffer.name, "' has no memory; mend the model");
+      ddh::fail(DDH_INVALID_ARGUMENT, "buffer '", buffer.name, "' has no memory; fix the model");
     uint64_t numel = 1;
-    for (uint32_t d = 0; d < buffer.n_dims; ++d) numel *= static_cast<uint64_t>(buffer.shape[d]);
+    for (uint32_t d = 0; d < buffer.n_dims; ++d) {
+      if (buffer.shape[d] < 0)
+        ddh::fail(DDH_INVALID_ARGUMENT, "buffer '", buffer.name, "' has a dimension of ", buffer.shape[d],
+                  "; fix the model");
+      if (__builtin_mul_overflow(numel, static_cast<uint64_t>(buffer.shape[d]), &numel) || numel > kMaxNumel)
+        ddh::fail(DDH_OUT_OF_RANGE, "buffer '", buffer.name, "' has more than 2^44 elements; make the model smaller");
+    }
     if (numel != buffer.numel)
       ddh::fail(DDH_INVALID_ARGUMENT, "buffer '", buffer.name, "': numel is ", buffer.numel, ", its shape has ", numel,
-                "; mend the model");
+                "; fix the model");
     if (buffer.sync != DDH_SYNC_STEP && buffer.sync != DDH_SYNC_NEVER && buffer.sync != DDH_SYNC_FOLD)
       ddh::fail(DDH_UNIMPLEMENTED, "buffer '", buffer.name, "' is to be kept equal in way ", buffer.sync,
                 ", which this host does not offer; use DDH_SYNC_STEP, DDH_SYNC_NEVER or DDH_SYNC_FOLD");

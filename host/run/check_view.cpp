@@ -33,7 +33,7 @@ void ViewCheck::check(const PluginCaller& strategy, const ddh_unit_use& use, con
   if (expected.empty()) return;
   if (view.params == nullptr || !is_aligned(view.params, alignof(ddh_param_view)))
     refuse("whose params are at ", static_cast<const void*>(view.params), ", where none can be");
-  if (view.param_stride < sizeof(ddh_param_view) || view.param_stride > kMaxStride || view.param_stride % 8 != 0)
+  if (view.param_stride < DDH_PARAM_VIEW_MIN_SIZE || view.param_stride > kMaxStride || view.param_stride % 8 != 0)
     refuse("with param_stride ", view.param_stride, "; set it to sizeof(ddh_param_view), which is ",
            sizeof(ddh_param_view), " here");
   const bool gives_gradients = use.phase == DDH_PHASE_BACKWARD && (use.flags & DDH_OP_INPUT_GRAD_ONLY) == 0;

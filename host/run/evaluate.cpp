@@ -47,7 +47,7 @@ void Evaluation::run_pass(int64_t step, uint64_t pass) {
   const auto place = static_cast<int64_t>(turn.micro_batch);
   const Batch batch =
       make_batch(setup_.model_inst, setup_.model_table, setup_.model_callers.main, setup_.model_callers.main,
-                 {program_, step, pass, place}, sampler_.samples(1, turn.micro_batch, 0));
+                 {program_, step, 0, place}, sampler_.samples(1, turn.micro_batch, 0));
   setup_.engine.run(setup_.programs.of(program_), {step, 0, place}, batch, 1.0);
   if (turn.counts) setup_.engine.metrics(program_, 0, metrics_.sums(pass), metrics_.counts(pass));
   setup_.engine.discard(0);
@@ -73,7 +73,7 @@ std::vector<int32_t> eval_programs(const TrainSetup& setup) {
     const int32_t eval = eval_program_of(setup.model, program);
     if (eval < 0)
       ddh::fail(DDH_FAILED_PRECONDITION, "program '", described(setup, program).name, "' of model '", setup.model.name,
-                "' names no program that evaluates it; name one in the model, or set train.eval_every=0");
+                "' names no program that evaluates it; give validation data (data.val_path, data.val_fraction), name one in the model, or set train.eval_every=0");
     if (std::find(out.begin(), out.end(), eval) == out.end()) out.push_back(eval);
   }
   return out;

@@ -194,6 +194,10 @@ class Rank {
     for (uint32_t p = 0; p < model_desc_->n_params; ++p) numel += model_desc_->params[p]->numel;
     services_.log->info("{}: {} parameters, {} on {} ranks over {}; {}", model_desc_->name, numel, plan_.strategy.id(),
                         services_.seat.world_size, plan_.comm.id(), plan_.run_dir.string());
+    const ddh_device_info device = services_.device->info();
+    constexpr double kGiB = 1024.0 * 1024 * 1024;
+    services_.log->info("device {}: {:.1f} GiB of memory, {:.1f} GiB of it free", device.name,
+                        static_cast<double>(device.total_bytes) / kGiB, static_cast<double>(device.free_bytes) / kGiB);
   }
 
   void train() {

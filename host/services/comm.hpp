@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,21 @@ class Comm {
   void call(PluginCall call, Function function, Args&&... args) const {
     call_(call, function, inst_, std::forward<Args>(args)...);
   }
+
+  // A plugin's collective, as long as it lives. Throws when another thread of the rank is in one.
+  class Turn {
+   public:
+    explicit Turn(const Comm& comm) : busy_(comm.busy_) {
+      if (busy_.test_and_set(std::memory_order_acquire))
+        ddh::fail(DDH_FAILED_PRECONDITION, "another thread of this rank is in a collective; make one call at a time");
+    }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+    ~Turn() { busy_.clear(std::memory_order_release); }
+
+   private:
+    std::atomic_flag& busy_;
+  };
 
   // True on every rank when `mine` is on one of them. [collective]
   [[nodiscard]] bool any(bool mine, const char* label) const {
@@ -109,6 +125,7 @@ class Comm {
   ddh_inst* inst_;
   const ddh_comm_backend_api* backend_;
   const ddh_comm_shared_api* shared_;
+  mutable std::atomic_flag busy_ = ATOMIC_FLAG_INIT;
   Clock& clock_;
   PluginCaller call_;
   ddh_group* world_ = nullptr;

@@ -32,6 +32,14 @@ Device::Device(ddh_inst* inst, const ddh_device_api& table, uint64_t caps, std::
 
 Device::~Device() { table_.close(inst_, context_); }
 
+ddh_device_info Device::info() const {
+  ddh_device_info out{};
+  out.struct_size = sizeof out;
+  call_(PluginCall::kDeviceOpen, table_.info, inst_, context_, &out);
+  out.name[sizeof out.name - 1] = '\0';
+  return out;
+}
+
 void* Device::allocate(const ddh_alloc_args& args) {
   void* p = nullptr;
   call_(PluginCall::kAllocate, table_.allocate, context_, &args, &p);

@@ -21,6 +21,8 @@ class Device {
   ~Device();
 
   [[nodiscard]] const std::string& name() const { return name_; }
+  // What the device says of itself now: its model's name and its memory.
+  [[nodiscard]] ddh_device_info info() const;
   // Its memory is the host's, its streams run inline: no copy and no wait is needed to touch what lies there.
   [[nodiscard]] bool is_host_memory() const { return (caps_ & DDH_CAP_HOST_MEMORY) != 0; }
 

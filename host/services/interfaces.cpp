@@ -39,13 +39,6 @@ const ddh_alloc_api kAllocTable = {
     [](void* h, int32_t tag, int64_t bytes) noexcept {
       guard(nullptr, [&] { services_of(h).memory.account(tag, bytes, false); });
     },
-    [](void* h, int32_t tag, uint64_t* now_bytes, uint64_t* peak_bytes, ddh_err* err) noexcept {
-      return guard(err, [&] {
-        const TagUsage usage = services_of(h).memory.usage(tag);
-        *now_bytes = usage.now_bytes;
-        *peak_bytes = usage.peak_bytes;
-      });
-    },
 };
 
 // ---- kv ------------------------------------------------------------------------------------------------------------
@@ -184,6 +177,8 @@ const ddh_optim_api kOptimTable = {
 }  // namespace
 
 void detail::check_ranges(const ddh_range* ranges, uint32_t n_ranges) {
+  if (ranges == nullptr && n_ranges > 0)
+    ddh::fail(DDH_INVALID_ARGUMENT, n_ranges, " ranges of parameters lie at NULL; fix the strategy");
   for (uint32_t i = 0; i < n_ranges; ++i)
     if (ranges[i].reserved0 != 0)
       ddh::fail(DDH_UNIMPLEMENTED, "ddh_range.reserved0 is ", ranges[i].reserved0, " in range ", i,

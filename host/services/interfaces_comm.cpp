@@ -105,6 +105,7 @@ ddh_rc run(void* h, const Shape& shape, Collective function, const ddh_coll* arg
     c.struct_size = sizeof c;
     if (c.group == nullptr) c.group = seat_of(h).is_model ? model_group(h) : comm.world();
     check_arguments(comm, shape, c);
+    const Comm::Turn turn(comm);
     const ClockSpan span(comm.clock(), DDH_SPAN_COMM);
     call_staged(services_of(h), shape, function, c);
     comm.clock().count(ddh::str("comm.", shape.name), 1);
@@ -208,7 +209,12 @@ const ddh_window_api kWindowTable = {
       return guard(err, [&] { w->close(stream); });
     },
     [](void* h, const ddh_exchange_args* args, ddh_exchange** out, ddh_err* err) noexcept {
-      return guard(err, [&] { *out = windows_of(h).create_exchange(checked(args)); });
+      return guard(err, [&] {
+        const ddh_exchange_args mine = checked(args);
+        if (mine.numel > kMaxWindowNumel)
+          ddh::fail(DDH_OUT_OF_RANGE, "an exchange of ", mine.numel, " elements is above the limit of 2^44");
+        *out = windows_of(h).create_exchange(mine);
+      });
     },
     [](void* h, ddh_exchange* x) noexcept { guard(nullptr, [&] { windows_of(h).destroy(x); }); },
     [](void*, ddh_exchange* x) noexcept { return x->buffer(); },

@@ -69,8 +69,6 @@ const ddh_flatops_api kFlatopsTable = {
     flat_call<&ddh_flatops_api::cast, void*, int32_t, const void*, int32_t, uint64_t, ddh_stream*>,
     flat_call<&ddh_flatops_api::scale, float*, uint64_t, double, ddh_stream*>,
     flat_call<&ddh_flatops_api::add, float*, const float*, uint64_t, ddh_stream*>,
-    flat_call<&ddh_flatops_api::sum_of_squares, const float*, uint64_t, double*, ddh_stream*>,
-    flat_call<&ddh_flatops_api::any_nonfinite, const float*, uint64_t, int32_t*, ddh_stream*>,
 };
 
 }  // namespace ddhost::detail

@@ -142,7 +142,7 @@ void Step::require_decided(const char* call) const {
 void Step::prepare(const ddh_optim_shard& given, int32_t replica_index, int32_t replica_count, ddh_stream* stream) {
   require_decided("prepare");
   account_.check_ranges(given.ranges, given.n_ranges);
-  if (block_.skip != 0 || !optimizer_->sums.needed()) return;
+  if (block_.skip != 0 || given.n_ranges == 0 || !optimizer_->sums.needed()) return;
   const ddh_optim_shard shard = optimizers_->shard_for(*optimizer_, program_, given);
   const ClockSpan span(comm_.clock(), DDH_SPAN_OPTIM);
   // The sums are the host's: it waits for them.
@@ -165,7 +165,7 @@ void Step::sum_norms() {
 void Step::update(const ddh_optim_shard& given, ddh_stream* stream) {
   require_decided("update");
   account_.check_ranges(given.ranges, given.n_ranges);
-  if (block_.skip != 0) return;
+  if (block_.skip != 0 || given.n_ranges == 0) return;
   const ddh_optim_shard shard = optimizers_->shard_for(*optimizer_, program_, given);
   if (optimizer_->needs_something) check_needs(shard);
   account_.add_update({shard.ranges, shard.n_ranges});
@@ -177,7 +177,7 @@ void Step::update(const ddh_optim_shard& given, ddh_stream* stream) {
   ddh::run_on_stream(
       device_.streams(), device_.context(), stream, accesses, "the optimizer's update",
       [this, optimizer = optimizer_, mine = std::move(mine), block = block_, steps = optimizer_->param_steps, stream] {
-        update_now(*optimizer, mine.shard(), block, steps, stream, optimizer->call.unrecorded());
+        update_now(*optimizer, mine.shard(), block, steps, stream, optimizer->call);
       });
   if (optimizer_->sums.needed()) device_.synchronize(stream);  // totals are of this step
 }

@@ -53,11 +53,14 @@ void StepAccount::check_range(const ddh_range& range) const {
     ddh::fail(DDH_OUT_OF_RANGE, "a range of ", range.numel, " elements from element ", range.param_offset,
               " on goes beyond the ", numel, " elements of parameter ", param_text(model_, range.param),
               "; fix the strategy");
+  // Norms are summed in blocks of the grid, so another cut would give other bits.
+  if (range.param_offset % DDH_GRID != 0 || (range.numel % DDH_GRID != 0 && range.param_offset + range.numel != numel))
+    ddh::fail(DDH_OUT_OF_RANGE, "a range of ", range.numel, " elements from element ", range.param_offset,
+              " on of parameter ", param_text(model_, range.param), " is not cut at multiples of ", DDH_GRID,
+              " elements; fix the strategy");
 }
 
 void StepAccount::check_ranges(const ddh_range* ranges, uint32_t n_ranges) const {
-  if (ranges == nullptr && n_ranges > 0)
-    ddh::fail(DDH_INVALID_ARGUMENT, n_ranges, " ranges of parameters lie at NULL; fix the strategy");
   for (uint32_t i = 0; i < n_ranges; ++i) check_range(ranges[i]);
 }
 

@@ -9,7 +9,8 @@ Segments::Segments(const uint64_t* segment_numel, int32_t rank, int32_t group_si
     : numel(segment_numel, segment_numel + group_size) {
   for (int32_t r = 0; r < group_size; ++r) {
     if (r == rank) my_offset = total;
-    total += numel[static_cast<size_t>(r)];
+    if (__builtin_add_overflow(total, numel[static_cast<size_t>(r)], &total) || total > kMaxWindowNumel)
+      ddh::fail(DDH_OUT_OF_RANGE, "the segments of a window have more than 2^44 elements together; fix the strategy");
   }
   my_numel = numel[static_cast<size_t>(rank)];
 }

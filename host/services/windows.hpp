@@ -24,6 +24,8 @@ class NormSink {
   virtual void add_gradient(const float* grad, uint64_t begin, uint64_t numel, std::span<const ddh_range> ranges) = 0;
 };
 
+constexpr uint64_t kMaxWindowNumel = uint64_t{1} << 44;  // 64 TiB in fp32
+
 // How a flat space is cut, from the point of one rank.
 struct Segments {
   std::vector<uint64_t> numel;  // per rank of the group

@@ -155,7 +155,11 @@ std::vector<int64_t> Tokens::encode(const std::string& text) const {
   }
   for (const char c : text) {
     const size_t at = characters_.find(c);
-    if (at != std::string::npos) ids.push_back(static_cast<int64_t>(at));
+    if (at == std::string::npos)
+      ddh::fail(DDH_INVALID_ARGUMENT, "run.sample_prompt holds '", text,
+                "', of which a character is not in data.path; ",
+                "the model knows the characters of its training text alone");
+    ids.push_back(static_cast<int64_t>(at));
   }
   return ids;
 }

@@ -40,8 +40,12 @@ train() { # ranks, strategy
   echo "trained with $(basename "$2") on $1"
 }
 for plugin in "$work"/build/plugins/*.so; do
-  [[ $plugin == */toy.so ]] || train 1 "$plugin"
+  [[ $plugin == */toy.so || $plugin == */linear_model.so ]] || train 1 "$plugin"
 done
+quiet "$prefix/bin/ddhost" --model "$work/build/plugins/linear_model.so" --nproc 2 --strategy zero2 train.steps=60 \
+  optimizer.lr=0.05 "run.dir=$work/runs/linear"
+grep -o '"loss":[^,]*' "$work/runs/linear/metrics.jsonl" | cut -d: -f2 |
+  awk 'NR == 1 { first = $1 } { last = $1 } END { exit !(last < 0.2 * first) }' || fail "the example model does not learn"
 train 2 "$work/build/plugins/ddp_in_c.so"
 train 2 zero3
 

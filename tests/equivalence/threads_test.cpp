@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The number of threads of a rank changes no bit of a run, and ranks draw the same dropout however micro-batches lie on them.
+// The number of threads of a rank changes no bit of a run, nor does the world that a step's micro-batches are spread over: of
+// models on LibTorch, with dropout and running statistics.
 #include <cstdlib>
 #include <fstream>
 
@@ -57,6 +58,29 @@ Options joined(Options options, const Options& more) {
   return options;
 }
 
+// A step of 12 micro-batches under other strategies, in other worlds and with other numbers of threads.
+void check_spreads(const Options& options, int steps, const std::string& model) {
+  struct Spread {
+    Way way;
+    int world, threads;
+  };
+  const auto with = [&](const Spread& s) {
+    const Threads set(s.threads);
+    return run(
+        {s.way, s.world, joined(options, {"train.grad_accum_steps=" + std::to_string(12 / s.world)}), steps, model});
+  };
+  const Result one = with({kReference, 1, 1});
+  for (const Spread& spread :
+       {Spread{{"zero2", "shm", {}}, 2, 2}, Spread{{"zero3", "loop", {"comm.windows=copy"}}, 3, 1},
+        Spread{{"fsdp", "shm", {"comm.windows=copy"}}, 4, 2}, Spread{{"zero1", "shm", {}}, 12, 1}}) {
+    const Result other = with(spread);
+    INFO(one.command << " with 1 thread, " << other.command << " with " << spread.threads << "\n"
+                     << one.grad_norm << "\n"
+                     << other.grad_norm);
+    CHECK(same_bits(one, other));
+  }
+}
+
 }  // namespace
 
 TEST_CASE("the number of threads changes no bit of a GPT", "[equivalence][torch]") {
@@ -76,22 +100,16 @@ TEST_CASE("the number of threads changes no bit of a convolutional network on au
   check_threads({"precision.compute=" + std::string(GENERATE("fp32", "bf16")), "data.micro_batch=48"}, 5, model);
 }
 
-// The sums of losses are rounded in another order on other worlds; other masks would change the third digit.
-TEST_CASE("dropout does not depend on how micro-batches lie on ranks", "[equivalence][torch]") {
+TEST_CASE("neither world, accumulation nor threads change a bit of a GPT with dropout", "[equivalence][torch]") {
   const Text text;
-  const auto loss = [&](int world, int micro_batches) {
-    return run({kReference,
-                world,
-                {text.option(), "run.sample_tokens=0", "model.size=custom", "model.n_layer=2", "model.n_head=2",
+  check_spreads({text.option(), "run.sample_tokens=0", "model.size=custom", "model.n_layer=2", "model.n_head=2",
                  "model.n_embd=32", "model.context=16", "model.dropout=0.1", "data.micro_batch=2",
-                 "train.grad_accum_steps=" + std::to_string(micro_batches)},
-                1,
-                "gpt"})
-        .record.steps[0]
-        .at("loss")
-        .get<double>();
-  };
-  const double one = loss(1, 4);
-  CHECK(loss(2, 2) == Approx(one).epsilon(1e-14));
-  CHECK(loss(4, 1) == Approx(one).epsilon(1e-14));
+                 "train.clip_norm=0.1", "precision.compute=" + std::string(GENERATE("fp32", "bf16"))},
+                3, "gpt");
+}
+
+TEST_CASE("neither world, accumulation nor threads change a bit of a network with batch norms",
+          "[equivalence][torch]") {
+  const std::string model = std::string(DDHOST_BUILD_DIR) + "/tests/plugins/tiny_cnn.so";
+  check_spreads({"data.micro_batch=4", "train.clip_norm=0.5"}, 4, model);
 }

@@ -49,6 +49,11 @@ TEST_CASE("a plugin that calls exit(0) does not finish the run", "[misbehaving]"
   check_named(run_bad(bad_model("batch_create", "exit")), {end, "in batch_create of model 'bad_model'"});
 }
 
+TEST_CASE("a plugin that uses up its stack in a run of threads is named", "[misbehaving]") {
+  check_named(run_bad(bad_strategy("step", "overflow", {"--comm", "loop", "strategy.rank=1"})),
+              {"signal 11", "rank 1 was in step of strategy 'bad'"});
+}
+
 TEST_CASE("a plugin that calls exit(0) in a run of threads ends it as a failure", "[misbehaving]") {
   check_named(run_bad(bad_strategy("create", "exit", {"--comm", "loop"})),
               {"exit() was called by a plugin", "in create of strategy 'bad'", "fix the plugin"});

@@ -16,12 +16,23 @@
 
 namespace ddhost::test {
 
+// Uses up the thread's stack.
+inline int overflow_stack(volatile char* from) {
+  volatile char block[4096];
+  block[0] = *from;
+  return overflow_stack(block) + block[0];
+}
+
 // Does what `fault` names, or nothing.
 inline ddh_rc misbehave(const std::string& fault, ddh_err* err) {
   if (fault == "exit") std::exit(0);
   if (fault == "quick_exit") ::_exit(0);
   if (fault == "segv") ::raise(SIGSEGV);
   if (fault == "abort") std::abort();
+  if (fault == "overflow") {
+    volatile char start = 1;
+    return overflow_stack(&start);
+  }
   if (fault == "stop") ::raise(SIGSTOP);
   while (fault == "hang") ::pause();
   std::atomic<int> turns{0};
@@ -34,7 +45,7 @@ inline ddh_rc misbehave(const std::string& fault, ddh_err* err) {
   }
   if (fault == "long") {
     std::memcpy(err->msg, "short", 6);
-    err->msg_len = uint64_t{1} << 40;
+    err->msg_len = UINT32_MAX;
     return err->code = DDH_INTERNAL;
   }
   if (fault == "binary") {

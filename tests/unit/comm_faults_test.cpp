@@ -171,18 +171,6 @@ TEST_CASE("a death behind another waiter is noticed by all") {
   CHECK(failures == std::vector<std::string>{"", "", "signal 9"});
 }
 
-TEST_CASE("fatal failures carry the flag that no rank can go on") {
-  const TransportUnderTest& transport = GENERATE(kLoop, kShm);
-  const std::vector<std::string> failures = run_ranks(transport, 2, [](CommRank& c) {
-    c.init();
-    if (c.rank == 1) return c.backend->abort(c.inst, "enough");
-    ddh::ErrorBuffer err;
-    const ddh_rc rc = c.backend->barrier(c.inst, c.world(), err.get());
-    expect(rc == DDH_ABORTED && (err.get()->flags & DDH_ERR_WORLD_FATAL) != 0, "flags ", err.get()->flags);
-  });
-  CHECK(failures == std::vector<std::string>(2));
-}
-
 TEST_CASE("nothing is left after the end: no file, no mapping") {
   const std::vector<std::string> failures = run_ranks(kShm, 2, [](CommRank& c) {
     const size_t before = open_files();

@@ -296,13 +296,8 @@ TEST_CASE("a sum starts from its first source, so a negative zero stays one") {
 TEST_CASE("the flat operations table reports errors with a sentence") {
   const ddh_flatops_api& table = flatops();
   std::vector<float> x = {1, 2, 3};
-  double squares = 0;
-  int32_t bad = 7;
   ddh::call(table.scale, nullptr, x.data(), uint64_t{3}, 2.0, nullptr);
-  ddh::call(table.sum_of_squares, nullptr, x.data(), uint64_t{3}, &squares, nullptr);
-  ddh::call(table.any_nonfinite, nullptr, x.data(), uint64_t{3}, &bad, nullptr);
-  CHECK(squares == 56);
-  CHECK(bad == 0);
+  CHECK(x == std::vector<float>{2, 4, 6});
   ddh::ErrorBuffer err;
   CHECK(table.fill(nullptr, x.data(), DDH_I64, 1, 2.0, nullptr, err.get()) == DDH_UNIMPLEMENTED);
   CHECK_THAT(err.text(), Catch::Contains("fill has no dtype"));

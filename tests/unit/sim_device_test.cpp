@@ -140,11 +140,6 @@ TEST_CASE("flat operations give the bits of the CPU", "[sim]") {
       ddh::call(f.fill, h, dst, dtype, uint64_t{5}, 0.1, nullptr);
     }));
   }
-  CHECK(same_on_both(sim, a, b, [n](const ddh_flatops_api& f, void* h, float* dst, const float* src) {
-    ddh::call(f.sum_of_squares, h, src + 4, n - 4, reinterpret_cast<double*>(dst), nullptr);
-    ddh::call(f.any_nonfinite, h, src + 4, n - 4, reinterpret_cast<int32_t*>(dst) + 2, nullptr);
-    ddh::call(f.any_nonfinite, h, src, n, reinterpret_cast<int32_t*>(dst) + 3, nullptr);
-  }));
   CHECK_THAT(sentence_of([&] { ddh::call(sim.table->flatops->fill, sim.context, nullptr, DDH_I32, 1u, 2.0, nullptr); }),
              Contains("fill has no dtype"));
 }

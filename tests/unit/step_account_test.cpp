@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 #include <string>
 
+#include "services/interfaces.hpp"
 #include "services/step_account.hpp"
 #include "support/throws.hpp"
 
@@ -144,6 +145,15 @@ TEST_CASE("ranges beyond a parameter, also those that wrap around, are refused",
   for (const ddh_range& range : {ddh_range{3, 0, 0, 0, 1}, ddh_range{-1, 0, 0, 0, 1}, ddh_range{0, 0, 1001, 0, 0},
                                  ddh_range{0, 0, 64, 0, UINT64_MAX}, ddh_range{1, 0, 64, 0, 67}})
     CHECK_FALSE(sentence_of([&] { account.check_range(range); }).empty());
-  CHECK_FALSE(sentence_of([&] { account.check_ranges(nullptr, 1); }).empty());
-  CHECK(sentence_of([&] { account.check_ranges(nullptr, 0); }).empty());
+  CHECK_THAT(sentence_of([] { ddhost::detail::check_ranges(nullptr, 1); }), Catch::Contains("lie at NULL"));
+  CHECK(sentence_of([] { ddhost::detail::check_ranges(nullptr, 0); }).empty());
+}
+
+TEST_CASE("a range that is cut off the grid is refused, for its norm would have other bits", "[account]") {
+  const Model model;
+  StepAccount account(model.desc);
+  account.begin(0, model.both);
+  for (const ddh_range& range : {ddh_range{0, 0, 100, 0, 64}, ddh_range{0, 0, 0, 0, 100}})
+    CHECK_THAT(sentence_of([&] { account.check_range(range); }), Catch::Contains("multiples of 64"));
+  CHECK(sentence_of([&] { account.check_range({0, 0, 960, 0, 40}); }).empty());  // the parameter's end
 }

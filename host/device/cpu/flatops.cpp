@@ -5,7 +5,6 @@
 
 #include "ddh/sdk/plugin.hpp"
 #include "device/cpu/kernels.hpp"
-#include "numerics/exact_norm.hpp"
 
 namespace ddhost::cpu {
 
@@ -23,12 +22,6 @@ const ddh_flatops_api& flatops() {
       },
       [](void*, float* dst, const float* src, uint64_t numel, ddh_stream*, ddh_err* err) noexcept {
         return ddh::guard(err, [&] { add(dst, src, numel); });
-      },
-      [](void*, const float* src, uint64_t numel, double* out, ddh_stream*, ddh_err* err) noexcept {
-        return ddh::guard(err, [&] { *out = sum_of_squares(src, numel); });
-      },
-      [](void*, const float* src, uint64_t numel, int32_t* out, ddh_stream*, ddh_err* err) noexcept {
-        return ddh::guard(err, [&] { *out = any_nonfinite(src, numel) ? 1 : 0; });
       },
   };
   return table;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// host/device/cpu/flatops.hpp: ddh.flatops/1 of the CPU device: every operation runs inline.
+// host/device/cpu/flatops.hpp: ddh.flatops/0 of the CPU device: every operation runs inline.
 #pragma once
 
 #include "ddh/service/flatops.h"

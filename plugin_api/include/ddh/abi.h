@@ -91,22 +91,17 @@ typedef int32_t ddh_rc;
 #define DDH_UNAVAILABLE 14        /* a peer or device is gone */
 #define DDH_DATA_LOSS 15          /* torn or damaged data */
 
-#define DDH_ERR_WORLD_FATAL 1u /* ddh_err.flags: the run can't go on, on any rank */
-
 /* Where a failing call leaves its sentence. Caller-owned: no allocation, nothing to destroy.
  * `msg` holds msg_cap bytes; the callee writes at most msg_cap - 1 and a NUL, and sets msg_len.
  * A sentence names the thing, says why, and how to fix it. */
 typedef struct ddh_err {
   uint32_t struct_size;
-  int32_t code;          /* the ddh_rc that the call returned */
-  int32_t native_domain; /* 0 none, 1 errno, 2 CUDA, 3 NCCL, 4 MPI */
-  int32_t native_code;
-  uint32_t flags; /* DDH_ERR_* */
-  uint32_t msg_cap;
-  uint64_t msg_len;
+  int32_t code;     /* the ddh_rc that the call returned */
+  uint32_t msg_cap; /* bytes */
+  uint32_t msg_len; /* bytes without the NUL */
   char* msg;
 } ddh_err;
-#define DDH_ERR_MIN_SIZE 40u
+#define DDH_ERR_MIN_SIZE 24u
 
 /* Fills `err` (which may be NULL) and returns `code`: `return ddh_fail(err, DDH_NOT_FOUND, "...");` */
 static inline ddh_rc ddh_fail(ddh_err* err, ddh_rc code, const char* sentence) {

@@ -14,16 +14,6 @@ namespace {
 using ddh::Bf16;
 using ddh::F16;
 
-// docs/numerics.md: eight sums over a block of 64, added in pairs.
-double block_sum_of_squares(const float* x, uint64_t numel) {
-  double s[8] = {};
-  for (uint64_t i = 0; i < numel; ++i) {
-    const double value = x[i];
-    s[i % 8] += value * value;
-  }
-  return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
-}
-
 template <class T>
 std::function<void()> fill_with(void* dst, uint64_t numel, T value) {
   return [=] { std::fill_n(static_cast<T*>(dst), numel, value); };
@@ -92,18 +82,6 @@ std::function<void()> add(float* dst, const float* src, uint64_t numel) {
   return [=] {
     for (uint64_t i = 0; i < numel; ++i) dst[i] += src[i];
   };
-}
-
-std::function<void()> sum_of_squares(const float* src, uint64_t numel, double* out) {
-  return [=] {
-    double total = 0;
-    for (uint64_t i = 0; i < numel; i += 64) total += block_sum_of_squares(src + i, std::min<uint64_t>(64, numel - i));
-    *out = total;
-  };
-}
-
-std::function<void()> any_nonfinite(const float* src, uint64_t numel, int32_t* out) {
-  return [=] { *out = std::any_of(src, src + numel, [](float x) { return !std::isfinite(x); }) ? 1 : 0; };
 }
 
 }  // namespace sim::flat

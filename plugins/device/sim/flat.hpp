@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// flat.hpp: the arithmetic of ddh.flatops/1 in plain loops, to the same bits as the CPU's. Each function checks its
+// flat.hpp: the arithmetic of ddh.flatops/0 in plain loops, to the same bits as the CPU's. Each function checks its
 // dtypes at once (Error UNIMPLEMENTED) and returns the work to queue.
 #pragma once
 
@@ -13,7 +13,5 @@ std::function<void()> fill(void* dst, int32_t dtype, uint64_t numel, double valu
 std::function<void()> cast(void* dst, int32_t dst_dtype, const void* src, int32_t src_dtype, uint64_t numel);
 std::function<void()> scale(float* dst, uint64_t numel, float factor);
 std::function<void()> add(float* dst, const float* src, uint64_t numel);
-std::function<void()> sum_of_squares(const float* src, uint64_t numel, double* out);
-std::function<void()> any_nonfinite(const float* src, uint64_t numel, int32_t* out);
 
 }  // namespace sim::flat

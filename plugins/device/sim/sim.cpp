@@ -109,20 +109,6 @@ const ddh_flatops_api kFlatops = {
                                   flat::add(dst, src, numel));
       });
     },
-    [](void* h, const float* src, uint64_t numel, double* out, ddh_stream* s, ddh_err* err) noexcept {
-      return guard(err, [&] {
-        context_of(h).submit(queue_of(s), "sum_of_squares",
-                             Accesses().reads(src, numel * sizeof(float)).writes(out, sizeof *out),
-                             flat::sum_of_squares(src, numel, out));
-      });
-    },
-    [](void* h, const float* src, uint64_t numel, int32_t* out, ddh_stream* s, ddh_err* err) noexcept {
-      return guard(err, [&] {
-        context_of(h).submit(queue_of(s), "any_nonfinite",
-                             Accesses().reads(src, numel * sizeof(float)).writes(out, sizeof *out),
-                             flat::any_nonfinite(src, numel, out));
-      });
-    },
 };
 
 class Sim final : public ddh::Instance {

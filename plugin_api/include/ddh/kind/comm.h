@@ -59,7 +59,7 @@ typedef struct ddh_comm_backend_api {
   ddh_rc (*recv)(ddh_inst* self, const ddh_coll* args, ddh_err* err) DDH_NX;
   ddh_rc (*barrier)(ddh_inst* self, ddh_group* group, ddh_err* err) DDH_NX;
   /* This rank has failed: waits of all ranks end with DDH_ABORTED and this sentence. The host calls it from the thread
-   * that failed, or from its watchdog's while another one waits in a collective. [any] */
+   * that failed, perhaps while another one waits in a collective. [any] */
   void (*abort)(ddh_inst* self, const char* reason) DDH_NX;
   /* Orderly end: after it no peer touches this rank's memory. [main] [collective] */
   ddh_rc (*finalize)(ddh_inst* self, ddh_err* err) DDH_NX;

@@ -156,9 +156,8 @@ typedef struct ddh_param_view {
   int32_t grad_dtype;
   int32_t grad_mode; /* DDH_GRAD_* */
   uint64_t numel;
-  const int64_t* local_shape;  /* NULL: the whole parameter */
-  const int64_t* local_offset; /* NULL: zeros */
 } ddh_param_view;
+#define DDH_PARAM_VIEW_MIN_SIZE 40u
 
 /* Valid on the call's stream until the release of the unit. */
 typedef struct ddh_unit_view {
@@ -187,7 +186,8 @@ typedef struct ddh_batch_args {
   uint32_t n_samples;     /* 0 only with DDH_CAP_EMPTY_BATCH */
   const int64_t* samples; /* global sample indices, chosen by the host */
   /* Place of the micro-batch among those of all ranks in this step: micro_batch * world_size + rank. Random numbers of a
-   * batch (dropout, augmentation) go by run.seed, step and this, so that they do not depend on the number of ranks. */
+   * batch (dropout, augmentation) go by run.seed, step and this, so that they do not depend on the number of ranks. In an
+   * evaluation and in an update program the micro-batches are counted through, and `micro_batch` is 0. */
   int64_t global_micro_batch;
 } ddh_batch_args;
 #define DDH_BATCH_ARGS_MIN_SIZE 40u

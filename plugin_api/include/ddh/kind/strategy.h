@@ -130,7 +130,9 @@ typedef struct ddh_step_begin_args {
 } ddh_step_begin_args;
 #define DDH_STEP_BEGIN_ARGS_MIN_SIZE 16u
 
-/* A piece of state in terms of logical tensors: enough to save, load, reshard, export, compare. */
+/* A piece of state in terms of logical tensors: enough to save, load, reshard, export, compare. A rank lists what it keeps
+ * up to date itself: each step that is not skipped updates, through ddh.optim update on this rank, exactly the elements
+ * of trained parameters that its entries hold. The host checks this. */
 #define DDH_STATE_PARAM 1 /* the fp32 value (master) */
 #define DDH_STATE_SLOT 2  /* an optimizer slot */
 typedef struct ddh_state_entry {

@@ -38,9 +38,7 @@ typedef struct ddh_alloc_api {
   void (*release)(void* h, void* p) DDH_NX;
   /* Counts memory that another allocator holds for this rank (LibTorch's activations): bytes may be negative. [any] */
   void (*account)(void* h, int32_t tag, int64_t bytes) DDH_NX;
-  /* Bytes now and at the highest moment since the start, of this rank. [any] */
-  ddh_rc (*usage)(void* h, int32_t tag, uint64_t* now_bytes, uint64_t* peak_bytes, ddh_err* err) DDH_NX;
 } ddh_alloc_api;
-#define DDH_ALLOC_API_MIN_SIZE 40u
+#define DDH_ALLOC_API_MIN_SIZE 32u
 
 #endif

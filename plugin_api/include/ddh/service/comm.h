@@ -3,13 +3,14 @@
  * ddh/service/comm.h: "ddh.comm/1", collectives between the ranks of a group, whatever the transport.
  *
  * Per group, calls are matched by their order: every rank makes the same calls with the same counts. A rank makes one
- * call at a time, those of ddh.window included; which of its threads makes it does not matter ([serial]: autograd's
- * backward runs on threads of its own). Where the transport has DDH_COMM_ORDERED_SUM, a sum is a left fold in rank order
+ * call at a time, those of ddh.window, ddh.optim and ddh.params included; which of its threads makes it does not matter
+ * ([serial]: autograd's backward runs on threads of its own). A plugin's collectives have returned when the call of the
+ * host into the plugin returns. A second call at the same time gets DDH_FAILED_PRECONDITION. Where the transport has DDH_COMM_ORDERED_SUM, a sum is a left fold in rank order
  * over blocks of ddh_attach_args.reduce_block ranks: acc = ((initial + block_0) + block_1) + ..., and inside a block also
  * in rank order; a group of group_create is one block. Equal inputs then give equal bits on every rank and at every run.
  * Without that capability a transport may sum in any order, and the run promises no equal bits.
- * Buffers are the host's memory or blocks of the device. Where the device has memory of its own the transport sees a
- * copy in staging memory of the host (DDH_MEM_PINNED, tag comm), made in the order of `stream`; the call waits for it.
+ * Buffers are the host's memory or blocks of the device. A transport that takes no memory of the device sees a copy in
+ * staging memory of the host (DDH_MEM_PINNED, tag comm), made in the order of `stream`; the call waits for it.
  * The args struct is the same one that a transport plugin gets (ddh/kind/comm.h).
  * To be frozen at 1.0. */
 #ifndef DDH_SERVICE_COMM_H
@@ -30,8 +31,7 @@ typedef struct ddh_group ddh_group; /* an ordered set of ranks */
 /* Capabilities of a transport for a group. */
 #define DDH_COMM_SHARED_VIEW 1u /* ranks map the same pages: windows need no copies, gradients can be read in place */
 #define DDH_COMM_ORDERED_SUM 2u /* sums are taken in rank order */
-#define DDH_COMM_STREAM_ORDERED 4u /* collectives return before they are done */
-#define DDH_COMM_INITIAL 8u        /* ddh_coll.initial is honoured; else a call that gives it is refused */
+#define DDH_COMM_INITIAL 4u     /* ddh_coll.initial is honoured; else a call that gives it is refused */
 
 /* One collective. In place is allowed: all_reduce with send == recv; reduce_scatter with recv inside send at this
  * rank's piece; all_gather with send inside recv at this rank's piece. Other overlaps are not.

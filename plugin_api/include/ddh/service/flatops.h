@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ddh/service/flatops.h: "ddh.flatops/1", operations over flat ranges on the run's device, so that a strategy
+ * ddh/service/flatops.h: "ddh.flatops/0", operations over flat ranges on the run's device, so that a strategy
  * needs neither LibTorch nor a CUDA runtime. Results don't depend on the width of the machine's vectors.
- * Arrays lie in DDH_MEM_DEVICE or DDH_MEM_PINNED, results (`out`) in the host's memory.
+ * Arrays lie in DDH_MEM_DEVICE or DDH_MEM_PINNED.
  * All: [main] [stream-ordered]; DDH_UNIMPLEMENTED for a dtype that the operation lacks.
- * To be frozen at 1.0. */
+ * Draft: it may still change after 1.0. */
 #ifndef DDH_SERVICE_FLATOPS_H
 #define DDH_SERVICE_FLATOPS_H
 
 #include "ddh/abi.h"
 #include "ddh/service/stream.h"
 
-#define DDH_FLATOPS_IFACE "ddh.flatops/1"
+#define DDH_FLATOPS_IFACE "ddh.flatops/0"
 
 typedef struct ddh_flatops_api {
   uint32_t struct_size;
@@ -25,12 +25,7 @@ typedef struct ddh_flatops_api {
   ddh_rc (*scale)(void* h, float* dst, uint64_t numel, double factor, ddh_stream* s, ddh_err* err) DDH_NX;
   /* dst[i] = dst[i] + src[i], F32. */
   ddh_rc (*add)(void* h, float* dst, const float* src, uint64_t numel, ddh_stream* s, ddh_err* err) DDH_NX;
-  /* *out = sum of squares in double: 64-element blocks in the fixed order of docs/numerics.md, blocks in order. The
-   * result is there when the stream has passed. */
-  ddh_rc (*sum_of_squares)(void* h, const float* src, uint64_t numel, double* out, ddh_stream* s, ddh_err* err) DDH_NX;
-  /* *out = 1 when an element is infinite or NaN, else 0; F32. */
-  ddh_rc (*any_nonfinite)(void* h, const float* src, uint64_t numel, int32_t* out, ddh_stream* s, ddh_err* err) DDH_NX;
 } ddh_flatops_api;
-#define DDH_FLATOPS_API_MIN_SIZE 56u
+#define DDH_FLATOPS_API_MIN_SIZE 40u
 
 #endif

@@ -50,12 +50,12 @@ typedef struct ddh_stream_api {
   ddh_rc (*event_create)(void* h, ddh_event** out, ddh_err* err) DDH_NX;
   /* Waits that are queued keep what they need. NULL is ignored. [main] */
   void (*event_destroy)(void* h, ddh_event* event) DDH_NX;
-  /* The event completes when the work queued on `stream` so far is done. [main] [stream-ordered] */
+  /* The event completes when the work queued on `stream` so far is done. [serial] [stream-ordered] */
   ddh_rc (*record)(void* h, ddh_event* event, ddh_stream* stream, ddh_err* err) DDH_NX;
   /* Work queued on `stream` after this call waits for the event as it was recorded last; one that never was is
    * complete. [main] [stream-ordered] */
   ddh_rc (*wait)(void* h, ddh_stream* stream, ddh_event* event, ddh_err* err) DDH_NX;
-  /* Waits on the host until the stream is empty; errors of its work appear here. [main] [may-block] */
+  /* Waits on the host until the stream is empty; errors of its work appear here. [serial] [may-block] */
   ddh_rc (*synchronize)(void* h, ddh_stream* stream, ddh_err* err) DDH_NX;
   /* The runtime's own handle (cudaStream_t) or NULL where there is none. [any] */
   void* (*native)(void* h, ddh_stream* stream)DDH_NX;
@@ -68,7 +68,7 @@ typedef struct ddh_stream_api {
   ddh_rc (*run)(void* h, ddh_stream* stream, ddh_stream_fn fn, void* arg, const ddh_access* accesses,
                 uint32_t n_accesses, const char* name, ddh_err* err) DDH_NX;
   /* Says that the caller itself is about to touch these places of host memory, and nothing else: a device that checks
-   * refuses when queued work may still be using them. Others answer DDH_OK. [main] */
+   * refuses when queued work may still be using them. Others answer DDH_OK. [serial] */
   ddh_rc (*touch)(void* h, const ddh_access* accesses, uint32_t n_accesses, const char* name, ddh_err* err) DDH_NX;
 } ddh_stream_api;
 #define DDH_STREAM_API_MIN_SIZE 88u

@@ -23,9 +23,9 @@
  * Where ddh.optim decide finds that no rank holds a view, it stands for closed(e) of all windows.
  * e counts commits, g counts generations of an exchange; both run apart for each object.
  *
- * On a device without DDH_CAP_HOST_MEMORY pages are never shared: segments and buffers lie on the device, and open and
- * reduce go through staging memory of the host (DDH_MEM_PINNED, tag comm), which is all that the transport sees. They
- * wait for the stream then. Calls on different streams are ordered by the window: open sees what the stream of the
+ * On a device without DDH_CAP_HOST_MEMORY pages are never shared: segments and buffers lie on the device. Where the
+ * transport takes no memory of the device, open and reduce go through staging memory of the host (DDH_MEM_PINNED, tag
+ * comm) and wait for the stream. Calls on different streams are ordered by the window: open sees what the stream of the
  * commit had written, write_begin waits for the streams of the closes.
  * To be frozen at 1.0. */
 #ifndef DDH_SERVICE_WINDOW_H

@@ -317,7 +317,7 @@ class UnitViews {
       const int32_t dtype = layout_->spaces[at.space].dtype;
       auto* const values = static_cast<char*>(static_cast<void*>(data(at.space))) + at.offset * ddh_dtype_bytes(dtype);
       ddh_param_view& view = views_[static_cast<size_t>(use.unit)][i];
-      view = {unit.params[i], dtype, values, nullptr, 0, 0, model_->params[p]->numel, nullptr, nullptr};
+      view = {unit.params[i], dtype, values, nullptr, 0, 0, model_->params[p]->numel};
       if (!gives_gradients(use.phase, use.flags) || !layout_->spaces[at.space].trained_in(use.program)) continue;
       view.grad = grad(at.space) + at.offset;
       view.grad_dtype = DDH_F32;

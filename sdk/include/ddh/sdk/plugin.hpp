@@ -70,7 +70,7 @@ ddh_rc guard(ddh_err* err, Body&& body) noexcept {
 // A ddh_err with room for a sentence; check() turns a failed call into an Error.
 class ErrorBuffer {
  public:
-  ErrorBuffer() : err_{sizeof(ddh_err), 0, 0, 0, 0, sizeof text_, 0, text_} { text_[0] = '\0'; }
+  ErrorBuffer() : err_{sizeof(ddh_err), 0, sizeof text_, 0, text_} { text_[0] = '\0'; }
   ErrorBuffer(const ErrorBuffer&) = delete;
   ErrorBuffer& operator=(const ErrorBuffer&) = delete;
   ddh_err* get() { return &err_; }

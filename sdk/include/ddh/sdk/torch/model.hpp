@@ -78,8 +78,13 @@ class TorchModel : public Model {
     if (kept.empty() || kept.mapped().outputs.empty())
       fail(DDH_INTERNAL, "backward of position ", c.position, " without a forward that kept its graph");
     const Boundary boundary = std::move(kept.mapped());
-    if (static_cast<uint32_t>(c.position) + 1 == program(c).n_units)
+    if (static_cast<uint32_t>(c.position) + 1 == program(c).n_units) {
       micro.carry = at::full({}, c.seed_scale, boundary.outputs.at(0).options());
+      micro.in_backward = true;
+    }
+    if (!micro.in_backward)
+      fail(DDH_FAILED_PRECONDITION, "program '", program(c).name,
+           "' ends with a position that runs forward only, so no loss is differentiated; put the loss last");
     std::vector<at::Tensor> roots, gradients;
     for (size_t i = 0; i < boundary.outputs.size() && i < micro.carry.size(); ++i) {
       if (!boundary.outputs[i].requires_grad() || !micro.carry[i].defined()) continue;
@@ -145,8 +150,13 @@ class TorchModel : public Model {
 
   // From inside run_unit: what this micro-batch contributes to a buffer of DDH_SYNC_FOLD, in the buffer's shape and dtype.
   void contribute(const UnitRun& run, uint32_t buffer, const at::Tensor& value) {
-    if (run.training && run.first_run)
-      micro_batches_.at(run.micro_batch).contributions[buffer] = value.detach().contiguous();
+    if (!run.training || !run.first_run) return;
+    auto& given = micro_batches_.at(run.micro_batch).contributions;
+    if (!given.emplace(buffer, value.detach().contiguous()).second)
+      fail(DDH_FAILED_PRECONDITION, "buffer '", describe().buffers[buffer]->name,
+           "' has two contributions in one micro-batch, since its unit occurs twice in the program; give each use "
+           "buffers ",
+           "of its own");
   }
 
   // Buffers of a batch norm: F32 with fold_decay 1 - momentum, (channels) each; `batches`: I64 with fold_decay 1.
@@ -195,6 +205,7 @@ class TorchModel : public Model {
     std::map<int32_t, Boundary> boundaries;
     std::map<uint32_t, std::pair<double, double>> metrics;
     std::map<uint32_t, at::Tensor> contributions;  // by buffer
+    bool in_backward = false;                      // carry holds gradients
   };
   struct ParamsKey {
     int32_t program, unit;
