@@ -13,10 +13,10 @@
 
 #include "cli/prepare.hpp"
 #include "device/cpu/device.hpp"
+#include "engine/calls/instance.hpp"
+#include "engine/loop/rank.hpp"
+#include "engine/services/interfaces.hpp"
 #include "launch/launch.hpp"
-#include "plugin/instance.hpp"
-#include "run/rank.hpp"
-#include "services/interfaces.hpp"
 
 DDH_EXTERN_C ddh_rc ddh_entry_zero1(const ddh_host*, const ddh_module**, ddh_err*) DDH_NX;
 DDH_EXTERN_C ddh_rc ddh_entry_adamw(const ddh_host*, const ddh_module**, ddh_err*) DDH_NX;

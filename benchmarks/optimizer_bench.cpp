@@ -15,7 +15,7 @@
 
 #include "../tests/unit/optimizer_fixture.hpp"
 #include "device/cpu/kernels.hpp"
-#include "numerics/exact_norm.hpp"
+#include "engine/numerics/exact_norm.hpp"
 
 extern "C" ddh_rc ddh_entry_adamw(const ddh_host*, const ddh_module**, ddh_err*) noexcept;
 

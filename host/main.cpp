@@ -13,10 +13,10 @@
 #include "cli/prepare.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "device/cpu/device.hpp"
+#include "engine/loop/rank.hpp"
+#include "engine/services/interfaces.hpp"
 #include "launch/launch.hpp"
 #include "plugin/commands.hpp"
-#include "run/rank.hpp"
-#include "services/interfaces.hpp"
 
 namespace {
 

@@ -6,8 +6,8 @@
 #include <iosfwd>
 
 #include "config/config.hpp"
+#include "engine/loop/plan.hpp"
 #include "plugin/registry.hpp"
-#include "run/plan.hpp"
 
 namespace ddhost {
 

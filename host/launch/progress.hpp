@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "launch/call_record.hpp"
+#include "engine/calls/call_record.hpp"
 
 namespace ddhost {
 

@@ -15,9 +15,9 @@
 
 #include "cli/prepare.hpp"
 #include "device/cpu/device.hpp"
+#include "engine/calls/instance.hpp"
+#include "engine/services/interfaces.hpp"
 #include "launch/launch.hpp"
-#include "plugin/instance.hpp"
-#include "services/interfaces.hpp"
 
 namespace ddhost::test {
 

@@ -12,8 +12,8 @@
 #include <string>
 
 #include "device/cpu/device.hpp"
-#include "plugin/instance.hpp"
-#include "services/interfaces.hpp"
+#include "engine/calls/instance.hpp"
+#include "engine/services/interfaces.hpp"
 
 namespace ddhost::test {
 

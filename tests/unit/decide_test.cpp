@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "device/cpu/device.hpp"
-#include "services/interfaces.hpp"
+#include "engine/services/interfaces.hpp"
 
 using namespace ddhost;
 

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "device/cpu/device.hpp"
-#include "services/step.hpp"
+#include "engine/services/step.hpp"
 #include "unit/optimizer_fixture.hpp"
 
 using namespace ddhost;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // First values of parameters: the same however they are cut, and distributed as described.
-#include "services/param_init.hpp"
+#include "engine/weights/param_init.hpp"
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -12,7 +12,7 @@
 
 #include "ddh/sdk/plugin.hpp"
 #include "device/cpu/device.hpp"
-#include "services/staging.hpp"
+#include "engine/services/staging.hpp"
 #include "support/ddhost_process.hpp"
 
 using namespace ddhost;

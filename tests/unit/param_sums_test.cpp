@@ -2,7 +2,7 @@
 //
 // Norms of whole parameters between decide and update: the same bits for every cut, world and number of replicas, and
 // a sentence for a strategy that does not meet an optimizer's needs.
-#include "services/param_sums.hpp"
+#include "engine/services/param_sums.hpp"
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "device/cpu/device.hpp"
-#include "services/step.hpp"
+#include "engine/services/step.hpp"
 
 using namespace ddhost;
 

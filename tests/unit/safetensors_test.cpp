@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The safetensors reader and the plan of a file to be written.
-#include "checkpoint/safetensors.hpp"
+#include "engine/weights/safetensors.hpp"
 
 #include <catch2/catch.hpp>
 #include <cstdio>

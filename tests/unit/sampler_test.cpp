@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The order of samples: a permutation that ranks and micro-batches cut without overlap.
-#include "data/sampler.hpp"
+#include "engine/data/sampler.hpp"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -9,8 +9,8 @@
 #include <fstream>
 #include <set>
 
-#include "data/train_order.hpp"
 #include "ddh/sdk/plugin.hpp"
+#include "engine/data/train_order.hpp"
 
 using namespace ddhost;
 

@@ -5,7 +5,7 @@
 #include <catch2/catch.hpp>
 #include <string>
 
-#include "services/step_account.hpp"
+#include "engine/services/step_account.hpp"
 #include "support/throws.hpp"
 
 using namespace ddhost;

@@ -5,7 +5,7 @@
 
 #include "ddh/sdk/plugin.hpp"
 #include "device/cpu/kernels.hpp"
-#include "numerics/exact_norm.hpp"
+#include "engine/numerics/exact_norm.hpp"
 
 namespace ddhost::cpu {
 

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/loop/rank_log.hpp: a rank's log: every line goes to <run.dir>/log.txt; rank 0's, and every rank's warnings, to stderr.
+#pragma once
+
+#include <memory>
+
+#include "engine/loop/plan.hpp"
+#include "launch/launch.hpp"
+
+namespace spdlog {
+class logger;
+}
+
+namespace ddhost {
+
+std::shared_ptr<spdlog::logger> make_rank_log(const RunPlan& plan, const RankSeat& seat);
+
+}  // namespace ddhost

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/weights/param_init.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numbers>
+#include <string_view>
+
+#include "ddh/sdk/counter_rng.hpp"
+#include "ddh/sdk/plugin.hpp"
+#include "device/cpu/kernels.hpp"
+#include "engine/services/buffer_values.hpp"
+
+namespace ddhost {
+namespace {
+
+std::string shape_text(const int64_t* shape, size_t n_dims) {
+  std::string text = "[";
+  for (size_t i = 0; i < n_dims; ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
+  return text + "]";
+}
+
+// The part of a normal that lies within the bounds of DDH_INIT_TRUNC_NORMAL.
+double part_within(const ddh_param_desc& param) {
+  const auto below = [&](double x) { return 0.5 * std::erfc(-(x - param.init_a) / (param.init_b * std::sqrt(2.0))); };
+  return below(param.init_high) - below(param.init_low);
+}
+
+constexpr double kLeastPart = 1.0 / 64;  // so that few values are drawn more than some hundred times
+
+void check_truncated(const ddh_param_desc& param) {
+  const bool is_finite = std::isfinite(param.init_a) && std::isfinite(param.init_b) && std::isfinite(param.init_low) &&
+                         std::isfinite(param.init_high);
+  if (!is_finite || param.init_b <= 0 || param.init_low >= param.init_high)
+    ddh::fail(DDH_INVALID_ARGUMENT, "parameter '", param.name, "' is drawn from a normal of mean ", param.init_a,
+              " and deviation ", param.init_b, " within [", param.init_low, ", ", param.init_high,
+              "]; give finite numbers, a deviation above 0 and low < high");
+  if (part_within(param) < kLeastPart)
+    ddh::fail(DDH_INVALID_ARGUMENT, "parameter '", param.name, "': only ", part_within(param), " of a normal of mean ",
+              param.init_a, " and deviation ", param.init_b, " lies within [", param.init_low, ", ", param.init_high,
+              "]; widen the bounds, or use DDH_INIT_UNIFORM");
+}
+
+// Element i goes by the pairs of normals i, i + numel, i + 2 numel ... of its stream and takes the first value that lies
+// within the bounds: no other element shows in it. Bounds and values are compared in fp32's own values.
+float truncated_normal(const ddh::CounterRng& rng, const ddh_param_desc& param, uint64_t i) {
+  const auto mean = static_cast<float>(param.init_a), deviation = static_cast<float>(param.init_b);
+  const auto is_within = [&](float x) {
+    return static_cast<double>(x) >= param.init_low && static_cast<double>(x) <= param.init_high;
+  };
+  constexpr uint64_t kMostPairs = 1 << 13;  // (1 - kLeastPart) to the power of twice as many is 1e-112
+  for (uint64_t pair = 0; pair < kMostPairs; ++pair) {
+    const auto [first, second] = rng.normal_pair(i + pair * param.numel);
+    for (const float normal : {first, second}) {
+      const float value = mean + deviation * normal;
+      if (is_within(value)) return value;
+    }
+  }
+  ddh::fail(DDH_OUT_OF_RANGE, "no fp32 value of parameter '", param.name, "' was found within [", param.init_low, ", ",
+            param.init_high, "]; widen the bounds");
+}
+
+}  // namespace
+
+ParamInit::ParamInit(const ddh_model_desc& model, uint64_t seed, const std::string& init_from)
+    : model_(model), seed_(seed) {
+  for (uint32_t p = 0; p < model.n_params; ++p)
+    if (model.params[p]->init_kind == DDH_INIT_TRUNC_NORMAL) check_truncated(*model.params[p]);
+  if (init_from.empty()) return;
+  file_ = std::make_unique<SafetensorsFile>(init_from);
+  check_file(init_from);
+}
+
+void ParamInit::check_file(const std::string& path) const {
+  for (uint32_t p = 0; p < model_.n_params; ++p) {
+    const ddh_param_desc& param = *model_.params[p];
+    const SafetensorsFile::Tensor* tensor = find(param);
+    if (tensor == nullptr) {
+      ddh::fail(DDH_NOT_FOUND, "'", path, "' has no tensor '", param.name,
+                "', which the model needs; give a file of this model");
+    }
+    const std::vector<int64_t> want(param.shape, param.shape + param.n_dims);
+    if (tensor->shape != want) {
+      ddh::fail(DDH_INVALID_ARGUMENT, "tensor '", param.name, "' in '", path, "' has shape ",
+                shape_text(tensor->shape.data(), tensor->shape.size()), ", the model's is ",
+                shape_text(want.data(), want.size()), "; set the model's options to those of the file");
+    }
+    if (tensor->dtype != DDH_F32 && tensor->dtype != DDH_BF16 && tensor->dtype != DDH_F16) {
+      ddh::fail(DDH_UNIMPLEMENTED, "tensor '", param.name, "' in '", path,
+                "' is neither F32 nor BF16 nor F16; convert the file");
+    }
+  }
+  for (uint32_t b = 0; b < model_.n_buffers; ++b) {
+    const ddh_buffer_desc& buffer = *model_.buffers[b];
+    const SafetensorsFile::Tensor* tensor = file_->find(buffer.name);
+    const std::vector<int64_t> want(buffer.shape, buffer.shape + buffer.n_dims);
+    if (tensor == nullptr && buffer.sync == DDH_SYNC_NEVER) continue;  // it stays as the model made it
+    if (tensor == nullptr || tensor->shape != want || tensor->dtype != buffer.dtype)
+      ddh::fail(DDH_INVALID_ARGUMENT, "'", path, "' has no tensor '", buffer.name, "' of shape ",
+                shape_text(want.data(), want.size()),
+                " and the dtype that the model's buffer has; give a file of this model");
+  }
+}
+
+void ParamInit::init_buffers(Staging& staging) const {
+  for (uint32_t b = 0; file_ != nullptr && b < model_.n_buffers; ++b) {
+    const ddh_buffer_desc& buffer = *model_.buffers[b];
+    const SafetensorsFile::Tensor* tensor = file_->find(buffer.name);
+    if (tensor != nullptr) set_buffer_values(buffer, tensor->data, staging);  // else check_file let it pass
+  }
+}
+
+const SafetensorsFile::Tensor* ParamInit::find(const ddh_param_desc& param) const {
+  const SafetensorsFile::Tensor* tensor = file_->find(param.name);
+  for (const char* const* tied = param.tied_names; tensor == nullptr && tied != nullptr && *tied != nullptr; ++tied) {
+    tensor = file_->find(*tied);
+  }
+  return tensor;
+}
+
+void ParamInit::init_range(int32_t index, uint64_t offset, uint64_t numel, float* dst) const {
+  if (index < 0 || static_cast<uint32_t>(index) >= model_.n_params) {
+    ddh::fail(DDH_OUT_OF_RANGE, "parameter ", index, " of ", model_.n_params);
+  }
+  const ddh_param_desc& param = *model_.params[index];
+  if (offset > param.numel || numel > param.numel - offset) {
+    ddh::fail(DDH_OUT_OF_RANGE, "elements ", offset, " to ", offset + numel, " of parameter '", param.name,
+              "', which has ", param.numel);
+  }
+  if (file_ == nullptr) return draw(param, offset, numel, dst);
+  const SafetensorsFile::Tensor* tensor = find(param);
+  const auto* from = static_cast<const char*>(tensor->data) + offset * ddh_dtype_bytes(tensor->dtype);
+  if (tensor->dtype == DDH_F32) {
+    std::memcpy(dst, from, numel * sizeof(float));
+  } else {
+    cpu::cast(dst, DDH_F32, from, tensor->dtype, numel);
+  }
+}
+
+void ParamInit::draw(const ddh_param_desc& param, uint64_t offset, uint64_t numel, float* dst) const {
+  const ddh::CounterRng rng(seed_, param.name);
+  switch (param.init_kind) {
+    case DDH_INIT_ZERO:
+      std::fill_n(dst, numel, 0.0F);
+      return;
+    case DDH_INIT_CONSTANT:
+      std::fill_n(dst, numel, static_cast<float>(param.init_a));
+      return;
+    case DDH_INIT_UNIFORM:
+      for (uint64_t i = 0; i < numel; ++i) {
+        dst[i] = static_cast<float>(param.init_a + (param.init_b - param.init_a) * rng.uniform(offset + i));
+      }
+      return;
+    case DDH_INIT_NORMAL:
+      for (uint64_t at = offset / 2 * 2; at < offset + numel; at += 2) {
+        const auto [first, second] = rng.normal_pair(at / 2);
+        const auto value = [&](float normal) {
+          return static_cast<float>(param.init_a) + static_cast<float>(param.init_b) * normal;
+        };
+        if (at >= offset) dst[at - offset] = value(first);
+        if (at + 1 < offset + numel) dst[at + 1 - offset] = value(second);
+      }
+      return;
+    case DDH_INIT_TRUNC_NORMAL:
+      for (uint64_t i = 0; i < numel; ++i) dst[i] = truncated_normal(rng, param, offset + i);
+      return;
+    default:
+      ddh::fail(DDH_UNIMPLEMENTED, "parameter '", param.name, "' has init kind ", param.init_kind,
+                ", unknown to this host");
+  }
+}
+
+}  // namespace ddhost
