@@ -6,10 +6,10 @@
 #include <cstdlib>
 #include <sstream>
 
+#include "cli/commands.hpp"
 #include "engine/calls/instance.hpp"
 #include "plugin/capabilities.hpp"
 #include "plugin/check_module.hpp"
-#include "plugin/commands.hpp"
 #include "plugin/float_state.hpp"
 #include "plugin/probe.hpp"
 #include "plugin/registry.hpp"

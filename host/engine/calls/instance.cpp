@@ -15,7 +15,7 @@ std::string name_of(const Plugin& plugin) { return kind_name(plugin.desc->kind) 
 
 }  // namespace
 
-Instance::Instance(const Plugin& plugin, const ddh_host& host, const std::string& section, const RankRecord& record)
+Instance::Instance(const Plugin& plugin, const ddh_host& host, const std::string& section, RankRecord* record)
     : plugin_(plugin),
       name_(std::make_unique<const std::string>(name_of(plugin))),
       record_(record),

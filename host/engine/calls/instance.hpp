@@ -6,8 +6,8 @@
 #include <memory>
 #include <string>
 
+#include "engine/calls/plugin.hpp"
 #include "engine/calls/plugin_caller.hpp"
-#include "plugin/library.hpp"
 
 namespace ddhost {
 
@@ -16,8 +16,9 @@ class Instance {
   Instance() = default;
   // Calls the plugin's create; `host` must outlive the instance. Error: its sentence, with the plugin's name in front;
   // also when create throws, which it must not.
-  // `section`: of its options, "strategy". `record`: of the rank, where its calls are noted.
-  Instance(const Plugin& plugin, const ddh_host& host, const std::string& section, const RankRecord& record = {});
+  // `section`: of its options, "strategy". `record`: of the rank, where its calls are noted;
+  // it outlives the instance.
+  Instance(const Plugin& plugin, const ddh_host& host, const std::string& section, RankRecord* record = nullptr);
   Instance(Instance&& other) noexcept;
   Instance& operator=(Instance&& other) noexcept;
   Instance(const Instance&) = delete;
@@ -51,7 +52,7 @@ class Instance {
 
   Plugin plugin_;
   std::unique_ptr<const std::string> name_;  // "strategy 'zero1'", where callers find it
-  RankRecord record_;
+  RankRecord* record_ = nullptr;
   PluginCaller caller_;
   ddh_inst* inst_ = nullptr;
 };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/calls/plugin_caller.hpp: the one way from the host into a plugin. It notes the call in the rank's record, for the launcher
-// and its watchdog, and turns a failure into a sentence that names plugin and call. It trusts nothing that the plugin left
-// in the error: not its length, not its end, not its characters.
+// engine/calls/plugin_caller.hpp: the one way from the host into a plugin. It notes the call in the rank's record, for
+// the launcher and its watchdog, and turns a failure into a sentence that names plugin and call. It trusts nothing
+// that the plugin left in the error: not its length, not its end, not its characters.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "ddh/sdk/plugin.hpp"
-#include "launch/progress.hpp"
+#include "engine/calls/rank_record.hpp"
 
 namespace ddhost {
 
@@ -43,11 +43,11 @@ class PluginCaller {
  public:
   // Without a record.
   explicit PluginCaller(const char* name = "the plugin") : name_(name) {}
-  // `name` outlives the object: "strategy 'zero1'".
-  PluginCaller(const char* name, const RankRecord& record, RankThread thread = RankThread::kMain)
+  // `name` and `record` outlive the object: "strategy 'zero1'". No record: nullptr.
+  PluginCaller(const char* name, RankRecord* record, RankThread thread = RankThread::kMain)
       : name_(name),
-        lane_(record.progress == nullptr ? nullptr : &record.progress->lane(record.rank, thread)),
-        number_(record.progress == nullptr ? uint8_t{0} : record.progress->add_plugin(record.rank, name)) {}
+        lane_(record == nullptr ? nullptr : &record->lane(thread)),
+        number_(record == nullptr ? uint8_t{0} : record->add_plugin(name)) {}
 
   [[nodiscard]] const char* name() const { return name_; }
   // For a thread whose calls are not recorded, beside the one whose calls are.

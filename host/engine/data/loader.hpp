@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/data/loader.hpp: batches ahead of time. One worker thread per rank asks the model for the batches that the sampler
-// names, a few before they are needed. Meanwhile the main thread makes batches of its own for evaluations, so the model's
-// batch_create runs on several threads at once ([any] in ddh/kind/model.h); batches are destroyed on the main thread.
+// engine/data/loader.hpp: batches ahead of time. One worker thread per rank asks the model for the batches that the
+// order of samples names, a few before they are needed. Meanwhile the main thread makes batches of its own for
+// evaluations, so the model's batch_create runs on several threads at once ([any] in ddh/kind/model.h); batches are
+// destroyed on the main thread.
 #pragma once
 
 #include <condition_variable>

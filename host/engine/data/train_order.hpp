@@ -8,28 +8,28 @@
 #include <map>
 #include <vector>
 
-#include "engine/data/sampler.hpp"
+#include "engine/data/sample_order.hpp"
 
 namespace ddhost {
 
 class TrainOrder {
  public:
-  // `turns`: programs in the order of their steps, then from the first on again; each has a sampler.
-  TrainOrder(std::vector<int32_t> turns, std::map<int32_t, Sampler> samplers)
-      : turns_(std::move(turns)), samplers_(std::move(samplers)) {}
+  // `turns`: programs in the order of their steps, then from the first on again; each has an order of its samples.
+  TrainOrder(std::vector<int32_t> turns, std::map<int32_t, SampleOrder> orders)
+      : turns_(std::move(turns)), orders_(std::move(orders)) {}
 
   [[nodiscard]] const std::vector<int32_t>& turns() const { return turns_; }
   // Steps count from 1.
   [[nodiscard]] int32_t program(int64_t step) const { return turns_[turn(step)]; }
   [[nodiscard]] std::vector<int64_t> samples(int64_t step, uint64_t micro_batch, uint64_t rank) const {
-    return samplers_.at(program(step)).samples(own_step(step), micro_batch, rank);
+    return orders_.at(program(step)).samples(own_step(step), micro_batch, rank);
   }
   // Samples of all ranks and micro-batches.
-  [[nodiscard]] uint64_t count(int64_t step) const { return samplers_.at(program(step)).count(own_step(step)); }
+  [[nodiscard]] uint64_t count(int64_t step) const { return orders_.at(program(step)).count(own_step(step)); }
   // A program of which some rank has a micro-batch without samples up to `last_step`, or -1.
   [[nodiscard]] int32_t program_with_empty(int64_t last_step) const {
     for (int64_t step = last_step; step > std::max<int64_t>(0, last_step - static_cast<int64_t>(turns_.size())); --step)
-      if (samplers_.at(program(step)).has_empty(own_step(step))) return program(step);
+      if (orders_.at(program(step)).has_empty(own_step(step))) return program(step);
     return -1;
   }
 
@@ -44,7 +44,7 @@ class TrainOrder {
   }
 
   const std::vector<int32_t> turns_;
-  const std::map<int32_t, Sampler> samplers_;
+  const std::map<int32_t, SampleOrder> orders_;
 };
 
 }  // namespace ddhost

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/loop/buffers.hpp: a model's state without gradient, equal on all ranks. Buffers with DDH_SYNC_STEP are rank 0's and go to
-// all ranks when a step begins. Those with DDH_SYNC_FOLD (running statistics) are made of what each micro-batch of all
-// ranks contributes, in global order, so that their bits do not depend on the number of ranks.
+// engine/loop/buffers.hpp: a model's state without gradient, equal on all ranks. Buffers with DDH_SYNC_STEP are rank
+// 0's and go to all ranks when a step begins. Those with DDH_SYNC_FOLD (running statistics) are made of what each
+// micro-batch of all ranks contributes, in global order, so that their bits do not depend on the number of ranks.
 #pragma once
 
 #include <vector>

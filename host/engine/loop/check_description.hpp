@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/loop/check_description.hpp: every pointer, size and index of a model's description, before check_model asks whether what it
-// says makes sense.
+// engine/loop/check_description.hpp: every pointer, size and index of a model's description, before check_model asks
+// whether what it says makes sense.
 #pragma once
 
 #include "ddh/ddh.h"

@@ -130,7 +130,7 @@ int32_t find_program(const ddh_model_desc& model, int32_t kind) {
   return -1;
 }
 
-std::vector<int32_t> train_programs(const Config& config, const ddh_model_desc& model) {
+std::vector<int32_t> train_programs(const RunConfig& config, const ddh_model_desc& model) {
   std::vector<int32_t> all, chosen;
   std::string names;
   for (uint32_t g = 0; g < model.n_programs; ++g) {
@@ -139,18 +139,17 @@ std::vector<int32_t> train_programs(const Config& config, const ddh_model_desc& 
     names += (names.empty() ? "" : ", ") + std::string(model.programs[g]->name);
   }
   if (all.empty()) ddh::fail(DDH_FAILED_PRECONDITION, "model '", model.name, "' has no train program");
-  for (const Json& name : config.find("train.programs")->value) {
-    const auto at =
-        std::find_if(all.begin(), all.end(), [&](int32_t g) { return name == std::string(model.programs[g]->name); });
+  for (const std::string& name : config.texts("train.programs")) {
+    const auto at = std::find_if(all.begin(), all.end(), [&](int32_t g) { return name == model.programs[g]->name; });
     if (at == all.end())
-      ddh::fail(DDH_INVALID_ARGUMENT, "train.programs names ", name.dump(), ", which is no train program of model '",
+      ddh::fail(DDH_INVALID_ARGUMENT, "train.programs names \"", name, "\", which is no train program of model '",
                 model.name, "'; it has ", names);
     chosen.push_back(*at);
   }
   return chosen.empty() ? all : chosen;
 }
 
-int32_t compute_dtype(const Config& config, const Plugin& model) {
+int32_t compute_dtype(const RunConfig& config, const Plugin& model) {
   const auto name = config.get<std::string>("precision.compute");
   if (name == "fp32") return DDH_F32;
   const bool is_bf16 = name == "bf16";
@@ -161,7 +160,7 @@ int32_t compute_dtype(const Config& config, const Plugin& model) {
   return is_bf16 ? DDH_BF16 : DDH_F16;
 }
 
-uint32_t recompute_every(const Config& config, const Plugin& model) {
+uint32_t recompute_every(const RunConfig& config, const Plugin& model) {
   const auto every = static_cast<uint32_t>(config.get<int64_t>("train.recompute"));
   if (every > 0 && !model.has_cap(DDH_CAP_RECOMPUTE)) {
     ddh::fail(DDH_FAILED_PRECONDITION, "model '", model.id(), "' can't run a forward twice; set train.recompute=0");

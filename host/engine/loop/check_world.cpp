@@ -1,53 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/loop/check_world.hpp"
 
-#include <array>
-#include <string>
-#include <vector>
-
-#include "ddh/sdk/counter_rng.hpp"
-#include "plugin/elf_note.hpp"
+#include "ddh/sdk/plugin.hpp"
 
 namespace ddhost {
-namespace {
 
-constexpr std::array<const char*, 7> kThings = {"strategy",      "model", "optimizer",    "comm plugin",
-                                                "device plugin", "ABI",   "configuration"};
-using Digest = std::array<uint64_t, kThings.size()>;
-
-uint64_t digest_of(const Plugin& plugin) {
-  return ddh::fnv1a(ddh::str(plugin.id(), ' ', plugin.desc->version, ' ', plugin.module->build->abi_major, '.',
-                             plugin.module->build->abi_minor, ' ', plugin.module->build->header_checksum, ' ',
-                             plugin.module->build->torch_version, ' ', read_elf(plugin.file).build_id));
-}
-
-uint64_t digest_of(const std::vector<RunPlan::Optimizer>& optimizers) {
-  std::string text;
-  for (const RunPlan::Optimizer& optimizer : optimizers)
-    text += ddh::str(optimizer.section, ' ', digest_of(optimizer.plugin), ' ');
-  return ddh::fnv1a(text);
-}
-
-Digest digest_of(const RunPlan& plan) {
-  return {digest_of(plan.strategy),
-          digest_of(plan.model),
-          digest_of(plan.optimizers),
-          digest_of(plan.comm),
-          digest_of(plan.device),
-          ddh::fnv1a(ddh::str(DDH_ABI_MAJOR, '.', DDH_ABI_MINOR, ' ', DDH_HEADER_CHECKSUM)),
-          ddh::fnv1a(plan.config.effective().dump())};
-}
-
-}  // namespace
-
-void check_same_everywhere(const RunPlan& plan, const Comm& comm) {
-  const Digest mine = digest_of(plan);
-  std::vector<Digest> all(static_cast<size_t>(comm.world_size()));
-  comm.all_gather_bytes(mine.data(), all.data(), sizeof mine, "compare plugins and configuration");
-  for (size_t r = 1; r < all.size(); ++r) {
-    for (size_t i = 0; i < kThings.size(); ++i) {
-      if (all[r][i] == all[0][i]) continue;
-      ddh::fail(DDH_FAILED_PRECONDITION, "rank ", r, " has another ", kThings[i],
+void check_same_everywhere(const std::vector<Fingerprint>& fingerprints, const Comm& comm) {
+  std::vector<uint64_t> mine;
+  for (const Fingerprint& fingerprint : fingerprints) mine.push_back(fingerprint.hash);
+  const size_t n = mine.size(), n_ranks = static_cast<size_t>(comm.world_size());
+  std::vector<uint64_t> all(n * n_ranks);
+  comm.all_gather_bytes(mine.data(), all.data(), n * sizeof(uint64_t), "compare plugins and configuration");
+  for (size_t r = 1; r < n_ranks; ++r) {
+    for (size_t i = 0; i < n; ++i) {
+      if (all[r * n + i] == all[i]) continue;
+      ddh::fail(DDH_FAILED_PRECONDITION, "rank ", r, " has another ", fingerprints[i].of,
                 " than rank 0; start every rank with the same files and options");
     }
   }

@@ -12,7 +12,7 @@ const ddh_program_desc& described(const TrainSetup& setup, int32_t program) { re
 // All micro-batches in a row, as one rank would take them. With data.drop_last=false no sample counts twice: there are
 // no more micro-batches than the samples fill.
 SampleCut eval_cut(const TrainSetup& setup, int32_t program) {
-  const Config& config = setup.services.config;
+  const RunConfig& config = setup.services.config;
   SampleCut cut{static_cast<uint64_t>(config.get<int64_t>("data.micro_batch")), 1,
                 static_cast<uint64_t>(config.get<int64_t>("train.eval_batches"))};
   const uint64_t needed = (described(setup, program).n_samples + cut.micro_batch - 1) / cut.micro_batch;
@@ -20,7 +20,7 @@ SampleCut eval_cut(const TrainSetup& setup, int32_t program) {
   return cut;
 }
 
-Sampler eval_sampler(const TrainSetup& setup, int32_t program) {
+SampleOrder eval_order(const TrainSetup& setup, int32_t program) {
   const ddh_program_desc& p = described(setup, program);
   if (p.n_metrics == 0)
     ddh::fail(DDH_FAILED_PRECONDITION, "program '", p.name, "' has no metrics, so an evaluation would tell nothing; ",
@@ -40,17 +40,17 @@ Evaluation::Evaluation(const TrainSetup& setup, int32_t program)
     : setup_(setup),
       program_(program),
       turns_{eval_cut(setup, program).grad_accum_steps, static_cast<uint64_t>(setup.services.seat.world_size)},
-      sampler_(eval_sampler(setup, program)) {}
+      order_(eval_order(setup, program)) {}
 
 void Evaluation::run_pass(int64_t step, uint64_t pass) {
   const EvalTurns::Turn turn = turns_.turn(pass, static_cast<uint64_t>(setup_.services.seat.rank));
   const auto place = static_cast<int64_t>(turn.micro_batch);
   const Batch batch =
       make_batch(setup_.model_inst, setup_.model_table, setup_.model_callers.main, setup_.model_callers.main,
-                 {program_, step, pass, place}, sampler_.samples(1, turn.micro_batch, 0));
-  setup_.engine.run(setup_.programs.of(program_), {step, 0, place}, batch, 1.0);
-  if (turn.counts) setup_.engine.metrics(program_, 0, metrics_.sums(pass), metrics_.counts(pass));
-  setup_.engine.discard(0);
+                 {program_, step, pass, place}, order_.samples(1, turn.micro_batch, 0));
+  setup_.runner.run(setup_.programs.of(program_), {step, 0, place}, batch, 1.0);
+  if (turn.counts) setup_.runner.metrics(program_, 0, metrics_.sums(pass), metrics_.counts(pass));
+  setup_.runner.discard(0);
 }
 
 const std::vector<ReportedValue>* Evaluation::run(int64_t step) {

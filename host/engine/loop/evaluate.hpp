@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/loop/evaluate.hpp: an eval program over held-out samples. The micro-batches of the whole world are numbered and dealt out
-// to the ranks in turn; each holds the same samples in every world, and their metrics are folded in the order of their
-// numbers. So an evaluation has the same bits for every number of ranks.
+// engine/loop/evaluate.hpp: an eval program over held-out samples. The micro-batches of the whole world are numbered
+// and dealt out to the ranks in turn; each holds the same samples in every world, and their metrics are folded in the
+// order of their numbers. So an evaluation has the same bits for every number of ranks.
 #pragma once
 
 #include <algorithm>
 #include <optional>
 #include <vector>
 
-#include "engine/data/sampler.hpp"
+#include "engine/data/sample_order.hpp"
 #include "engine/loop/reports.hpp"
 #include "engine/loop/run_programs.hpp"
-#include "engine/loop/train_loop.hpp"
+#include "engine/loop/train_setup.hpp"
 
 namespace ddhost {
 
@@ -47,7 +47,7 @@ class Evaluation {
   TrainSetup setup_;
   const int32_t program_;
   const EvalTurns turns_;
-  const Sampler sampler_;
+  const SampleOrder order_;
   MicroMetrics metrics_;          // a row for each pass
   std::vector<double> gathered_;  // the rows of all ranks
   FoldedMetrics folded_;

@@ -4,14 +4,15 @@
 #include <algorithm>
 #include <cmath>
 
-#include "config/config.hpp"
 #include "ddh/sdk/plugin.hpp"
+#include "engine/numerics/number_text.hpp"
+#include "engine/services/run_config.hpp"
 
 namespace ddhost {
 namespace {
 
 // Other factors would round, and the same run at another scale would give other bits.
-double power_of_two(const Config& config, const char* key) {
+double power_of_two(const RunConfig& config, const char* key) {
   const auto value = config.get<double>(key);
   int exponent = 0;
   if (value <= 0 || std::frexp(value, &exponent) != 0.5) {
@@ -23,7 +24,7 @@ double power_of_two(const Config& config, const char* key) {
 
 }  // namespace
 
-LossScaleSettings LossScaleSettings::from(const Config& config) {
+LossScaleSettings LossScaleSettings::from(const RunConfig& config) {
   LossScaleSettings s;
   const auto fixed = config.get<double>("precision.loss_scale");
   if (fixed != 0) {

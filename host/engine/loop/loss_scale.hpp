@@ -10,7 +10,7 @@
 
 namespace ddhost {
 
-class Config;
+class RunConfig;
 
 struct LossScaleSettings {
   bool dynamic = false;
@@ -22,7 +22,7 @@ struct LossScaleSettings {
   bool torch_growth = false;
 
   // From section `precision`. Throws where a value is no power of two.
-  static LossScaleSettings from(const Config& config);
+  static LossScaleSettings from(const RunConfig& config);
 };
 
 class LossScale {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/loop/model_copy.hpp: a model's description as this host's structs. The model may have been built with an older or a newer
-// SDK; the host, the strategy and the optimizer all read this copy. Names, shapes and lists stay the model's.
+// engine/loop/model_copy.hpp: a model's description as this host's structs. The model may have been built with an
+// older or a newer SDK; the host, the strategy and the optimizer all read this copy. Names, shapes and lists stay the
+// model's.
 #pragma once
 
 #include <vector>

@@ -16,12 +16,14 @@
 #include "engine/loop/check_programs.hpp"
 #include "engine/loop/check_world.hpp"
 #include "engine/loop/estimate.hpp"
+#include "engine/loop/generate.hpp"
 #include "engine/loop/model_copy.hpp"
 #include "engine/loop/rank_log.hpp"
 #include "engine/loop/reports.hpp"
-#include "engine/loop/sample.hpp"
+#include "engine/loop/train_loop.hpp"
 #include "engine/services/check_optim.hpp"
-#include "engine/weights/export.hpp"
+#include "engine/weights/initialize.hpp"
+#include "engine/weights/save.hpp"
 #include "monitor/summary.hpp"
 
 namespace ddhost {
@@ -30,9 +32,11 @@ namespace {
 // The steps of a rank. Members are made by the step of the same place and end in reverse (end).
 class Rank {
  public:
-  Rank(const RunPlan& plan, const RankSeat& seat)
+  Rank(const RunPlan& plan, std::unique_ptr<RunConfig> config, std::unique_ptr<LearningRates> rates,
+       std::shared_ptr<spdlog::logger> log, const RankSeat& seat)
       : plan_(plan),
-        services_(seat, plan.config, make_rank_log(plan, seat)),
+        rates_(std::move(rates)),
+        services_(seat, std::move(config), std::move(log)),
         device_seat_(services_, "device:" + plan.device.id()),
         comm_seat_(services_, "comm:" + plan.comm.id()),
         model_seat_(services_, "model:" + plan.model.id()),
@@ -63,9 +67,9 @@ class Rank {
   }
 
  private:
-  const Config& config() const { return services_.config; }
+  const RunConfig& config() const { return services_.config; }
   Instance make(const Plugin& plugin, const PluginSeat& seat, const char* section) const {
-    return {plugin, seat.host(), section, services_.seat.record()};
+    return {plugin, seat.host(), section, &services_.seat.record};
   }
   bool is_first() const { return services_.seat.rank == 0; }
   uint32_t reduce_block() const {
@@ -102,7 +106,7 @@ class Rank {
     services_.windows = std::make_unique<Windows>(
         *services_.comm, services_.memory, *services_.staging,
         WindowSettings{copy, config().get<bool>("comm.poison"), reduce_block(), sums_in_bf16()});
-    check_same_everywhere(plan_, *services_.comm);
+    check_same_everywhere(plan_.fingerprints, *services_.comm);
   }
 
   void describe_model() {
@@ -132,7 +136,7 @@ class Rank {
   void name_units() const {
     std::vector<const char*> names;
     for (uint32_t u = 0; u < model_desc_->n_units; ++u) names.push_back(model_desc_->units[u]->name);
-    services_.seat.progress.set_unit_names(names.data(), names.size());
+    services_.seat.record.set_unit_names(names.data(), names.size());
   }
 
   void make_optimizers() {
@@ -146,7 +150,7 @@ class Rank {
       check_slots(optimizer.get(), table, optimizer.caller());
       refs.push_back({optimizer.get(), &table, given.section, optimizer.caller()});
     }
-    services_.step = std::make_unique<Step>(
+    services_.step = std::make_unique<StepCoordinator>(
         *services_.comm, *services_.device, *services_.windows, *model_desc_,
         StepSettings{config().get<double>("train.clip_norm"), config().get<double>("train.clip_value"),
                      config().get<bool>("train.skip_nonfinite"), sums_in_bf16()});
@@ -181,15 +185,15 @@ class Rank {
 
   void start_training() {
     if (model_table_->prepare != nullptr) model_.call(PluginCall::kPrepare, model_table_->prepare);
-    check_sample(config(), *model_desc_, model_,
-                 model_.find<ddh_sampler_api>(DDH_SAMPLER_IFACE, DDH_SAMPLER_API_MIN_SIZE), eval_program());
+    check_generation(config(), *model_desc_, model_,
+                     model_.find<ddh_sampler_api>(DDH_SAMPLER_IFACE, DDH_SAMPLER_API_MIN_SIZE), eval_program());
     estimate_ = estimate_program(model_.caller(), model_.get(), *model_table_, programs_->of(train_programs_.front()),
                                  static_cast<uint32_t>(config().get<int64_t>("data.micro_batch")));
     services_.params->init_buffers(*services_.staging);
     strategy_.call(PluginCall::kMaterialize, strategy_table_->materialize);
     checks_ = std::make_unique<StepChecks>(state_source(), *services_.step, *services_.comm, *services_.staging);
     if (!is_first()) return;
-    std::ofstream(plan_.run_dir / "config.json") << config().effective().dump(2) << '\n';
+    std::ofstream(plan_.run_dir / "config.json") << config().file_text() << '\n';
     uint64_t numel = 0;
     for (uint32_t p = 0; p < model_desc_->n_params; ++p) numel += model_desc_->params[p]->numel;
     services_.log->info("{}: {} parameters, {} on {} ranks over {}; {}", model_desc_->name, numel, plan_.strategy.id(),
@@ -200,8 +204,8 @@ class Rank {
     monitor_ = std::make_unique<Monitor>(services_, plan_.run_dir.string(),
                                          model_desc_->programs[train_programs_.front()]->sample_unit);
     views_ = std::make_unique<ViewCheck>(*model_desc_, compute_dtype(config(), plan_.model));
-    engine_ = std::make_unique<Engine>(strategy_, *strategy_table_, model_, *model_table_, *model_desc_, *views_,
-                                       *checks_, services_.clock);
+    runner_ = std::make_unique<OpRunner>(strategy_, *strategy_table_, model_, *model_table_, *model_desc_, *views_,
+                                         *checks_, services_.clock);
     train_end_ = train_loop(setup(), *monitor_);
     monitor_->finish_line();
   }
@@ -231,7 +235,7 @@ class Rank {
   std::string sample() {
     const auto* sampler = model_.find<ddh_sampler_api>(DDH_SAMPLER_IFACE, DDH_SAMPLER_API_MIN_SIZE);
     TrainSetup s = setup();
-    return train_end_.stopped ? "" : sample_text(s, sampler, train_end_.last_step);
+    return train_end_.stopped ? "" : generate(s, sampler, train_end_.last_step);
   }
 
   void leave_world() {
@@ -244,11 +248,17 @@ class Rank {
   int32_t eval_program() const { return eval_program_of(*model_desc_, train_programs_.front()); }
 
   TrainSetup setup() {
-    return {services_,      *engine_,
-            *model_desc_,   model_.get(),
-            *model_table_,  {model_.caller_on(RankThread::kData), model_.caller()},
-            *programs_,     train_programs_,
-            eval_program(), plan_.model.has_cap(DDH_CAP_EMPTY_BATCH)};
+    return {services_,
+            *runner_,
+            *rates_,
+            *model_desc_,
+            model_.get(),
+            *model_table_,
+            {model_.caller_on(RankThread::kData), model_.caller()},
+            *programs_,
+            train_programs_,
+            eval_program(),
+            plan_.model.has_cap(DDH_CAP_EMPTY_BATCH)};
   }
 
   // Plugins before the services they use; windows before the transport whose memory they map; the device last. After an
@@ -273,6 +283,7 @@ class Rank {
   }
 
   const RunPlan& plan_;
+  const std::unique_ptr<LearningRates> rates_;
   RankServices services_;
   PluginSeat device_seat_, comm_seat_, model_seat_, strategy_seat_;
   std::deque<PluginSeat> optimizer_seats_;  // elements stay in place
@@ -289,15 +300,17 @@ class Rank {
   std::unique_ptr<RunPrograms> programs_;
   std::unique_ptr<StepChecks> checks_;
   std::unique_ptr<ViewCheck> views_;
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<OpRunner> runner_;
   std::unique_ptr<Monitor> monitor_;
   TrainEnd train_end_{};
 };
 
 }  // namespace
 
-int run_rank(const RunPlan& plan, const RankSeat& seat) {
-  Rank(plan, seat).run();
+int run_rank(const RunPlan& plan, std::unique_ptr<RunConfig> config, std::unique_ptr<LearningRates> rates,
+             const RankSeat& seat) {
+  std::shared_ptr<spdlog::logger> log = make_rank_log(plan, *config, seat);
+  Rank(plan, std::move(config), std::move(rates), std::move(log), seat).run();
   return 0;
 }
 

@@ -9,8 +9,8 @@
 
 namespace ddhost {
 
-std::shared_ptr<spdlog::logger> make_rank_log(const RunPlan& plan, const RankSeat& seat) {
-  const bool quiet = plan.config.get<bool>("run.quiet");
+std::shared_ptr<spdlog::logger> make_rank_log(const RunPlan& plan, const RunConfig& config, const RankSeat& seat) {
+  const bool quiet = config.get<bool>("run.quiet");
   auto console = std::make_shared<spdlog::sinks::stderr_sink_mt>();
   console->set_level(seat.rank == 0 && !quiet ? spdlog::level::info : spdlog::level::warn);
   console->set_pattern(seat.rank == 0 ? "%v" : "rank " + std::to_string(seat.rank) + ": %v");

@@ -5,8 +5,9 @@
 
 #include <memory>
 
-#include "engine/loop/plan.hpp"
-#include "launch/launch.hpp"
+#include "engine/loop/run_plan.hpp"
+#include "engine/services/rank_seat.hpp"
+#include "engine/services/run_config.hpp"
 
 namespace spdlog {
 class logger;
@@ -14,6 +15,6 @@ class logger;
 
 namespace ddhost {
 
-std::shared_ptr<spdlog::logger> make_rank_log(const RunPlan& plan, const RankSeat& seat);
+std::shared_ptr<spdlog::logger> make_rank_log(const RunPlan& plan, const RunConfig& config, const RankSeat& seat);
 
 }  // namespace ddhost

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/loop/reports.hpp: what a program reports: named values, made of the folded sums and counts of its metrics. Every reader
-// (metrics.jsonl, the progress line, schedules) gets the same ones.
+// engine/loop/reports.hpp: what a program reports: named values, made of the folded sums and counts of its metrics.
+// Every reader (metrics.jsonl, the progress line, schedules) gets the same ones.
 #pragma once
 
 #include <string>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/loop/run_programs.hpp: the programs that this run executes, each as a list of ops: units forward, then in reverse for the
-// backward, with a second forward before it where activations are not kept. This is the one place that decides the order;
-// strategies get the lists in ddh_attach_args.
+// engine/loop/run_programs.hpp: the programs that this run executes, each as a list of ops: units forward, then in
+// reverse for the backward, with a second forward before it where activations are not kept. This is the one place that
+// decides the order; strategies get the lists in ddh_attach_args.
 #pragma once
 
 #include <cstdint>

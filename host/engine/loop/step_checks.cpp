@@ -3,7 +3,7 @@
 
 namespace ddhost {
 
-StepChecks::StepChecks(const StateSource& source, const Step& step, const Comm& comm, Staging& staging)
+StepChecks::StepChecks(const StateSource& source, const StepCoordinator& step, const Comm& comm, Staging& staging)
     : source_(source), step_(step), staging_(staging) {
   staging.device().synchronize(nullptr);
   const std::vector<ddh_state_entry> entries = state_entries(source);

@@ -4,7 +4,7 @@
 // optimizer left numbers behind.
 #pragma once
 
-#include "engine/services/step.hpp"
+#include "engine/services/step_coordinator.hpp"
 #include "engine/weights/state_entries.hpp"
 
 namespace ddhost {
@@ -13,7 +13,7 @@ class StepChecks {
  public:
   // After materialize: reads what this rank holds, and that the ranks together hold each parameter once. The others outlive
   // the object. [collective]
-  StepChecks(const StateSource& source, const Step& step, const Comm& comm, Staging& staging);
+  StepChecks(const StateSource& source, const StepCoordinator& step, const Comm& comm, Staging& staging);
 
   // The strategy's step has returned.
   void after_step();
@@ -28,7 +28,7 @@ class StepChecks {
   static constexpr int kFirstUpdates = 2;
 
   const StateSource source_;
-  const Step& step_;
+  const StepCoordinator& step_;
   Staging& staging_;
   Cover held_;
   int updates_ = 0;

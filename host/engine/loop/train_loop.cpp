@@ -9,14 +9,13 @@
 #include "engine/loop/evaluate.hpp"
 #include "engine/loop/loss_scale.hpp"
 #include "engine/loop/update_programs.hpp"
-#include "schedule/schedule.hpp"
 
 namespace ddhost {
 namespace {
 
 // What the steps train on. Refuses what the model can't take before anything is computed.
 TrainOrder make_order(const TrainSetup& setup) {
-  const Config& config = setup.services.config;
+  const RunConfig& config = setup.services.config;
   if (setup.train_programs.size() > 1 && !config.get<std::string>("data.order").empty())
     ddh::fail(DDH_INVALID_ARGUMENT, "data.order='", config.get<std::string>("data.order"),
               "' orders the samples of one ", "program, and this run trains ", setup.train_programs.size(),
@@ -24,13 +23,13 @@ TrainOrder make_order(const TrainSetup& setup) {
   const SampleCut cut{static_cast<uint64_t>(config.get<int64_t>("data.micro_batch")),
                       static_cast<uint64_t>(setup.services.seat.world_size),
                       static_cast<uint64_t>(config.get<int64_t>("train.grad_accum_steps"))};
-  std::map<int32_t, Sampler> samplers;
+  std::map<int32_t, SampleOrder> orders;
   for (const int32_t program : setup.train_programs) {
-    samplers.try_emplace(program, setup.model.programs[program]->n_samples,
-                         static_cast<uint64_t>(config.get<int64_t>("run.seed")), cut,
-                         config.get<std::string>("data.order"), epoch_end(config));
+    orders.try_emplace(program, setup.model.programs[program]->n_samples,
+                       static_cast<uint64_t>(config.get<int64_t>("run.seed")), cut,
+                       config.get<std::string>("data.order"), epoch_end(config));
   }
-  TrainOrder order(setup.train_programs, std::move(samplers));
+  TrainOrder order(setup.train_programs, std::move(orders));
   const int32_t empty = order.program_with_empty(config.get<int64_t>("train.steps"));
   if (empty >= 0 && !setup.takes_empty_batches)
     ddh::fail(DDH_FAILED_PRECONDITION, "the last step of an epoch of program '", setup.model.programs[empty]->name,
@@ -46,7 +45,8 @@ double seed_scale_for(uint64_t n_samples, double loss_scale) {
 }
 
 // Losses of several programs in turn say nothing about getting better.
-void require_one_loss(const TrainSetup& setup, const Schedules& schedules, const std::vector<Evaluation>& evaluations) {
+void require_one_loss(const TrainSetup& setup, const LearningRates& schedules,
+                      const std::vector<Evaluation>& evaluations) {
   if (!schedules.reads_losses()) return;
   const std::string type = setup.services.config.get<std::string>("schedule.type");
   if (evaluations.empty() && setup.train_programs.size() > 1)
@@ -77,7 +77,7 @@ double loss_of(const ddh_program_desc& program, const std::vector<ReportedValue>
 
 // Every program that evaluates one of this run's, by the values that a file of weights would hold.
 void evaluate_all(const TrainSetup& setup, std::vector<Evaluation>& evaluations, int64_t step, Monitor& monitor,
-                  Schedules& schedules) {
+                  LearningRates& schedules) {
   for (Evaluation& evaluation : evaluations) {
     const std::vector<ReportedValue>* const values = evaluation.run(step);
     if (values == nullptr) return;
@@ -94,29 +94,16 @@ void require_success_possible(bool possible, const StepOutcome& outcome, const d
             "): lower optimizer.lr, set precision.compute=bf16, or go on with ", "precision.loss_scale_at_min=keep");
 }
 
-}  // namespace
-
-bool stop_wanted(const TrainSetup& setup) {
-  return setup.services.comm->any(setup.services.seat.progress.stop_requested(), "stop");
-}
-
-EpochEnd epoch_end(const Config& config) {
-  if (config.find("data.drop_last")->value.is_null()) return EpochEnd::join;
-  return config.get<bool>("data.drop_last") ? EpochEnd::drop : EpochEnd::shorten;
-}
-
-namespace {
-
 // Runs micro-batch `m` of a step and notes its metrics and its contributions to buffers.
 void run_micro_batch(TrainSetup& setup, const ProgramOps& ops, const MicroBatch& micro, const Batch& batch,
                      double seed_scale, MicroMetrics& metrics, Buffers& buffers) {
   const uint64_t m = micro.index;
-  setup.engine.run(ops, micro, batch, seed_scale);
-  setup.engine.metrics(ops.program(), m, metrics.sums(m), metrics.counts(m));
+  setup.runner.run(ops, micro, batch, seed_scale);
+  setup.runner.metrics(ops.program(), m, metrics.sums(m), metrics.counts(m));
   require_same_count(metrics.counts(m)[0], batch.info().loss_count);
   metrics.items(m) = static_cast<double>(batch.info().items);
   buffers.collect(ops.program(), m);
-  setup.engine.discard(m);
+  setup.runner.discard(m);
 }
 
 std::vector<Evaluation> make_evaluations(const TrainSetup& setup) {
@@ -130,11 +117,11 @@ std::vector<Evaluation> make_evaluations(const TrainSetup& setup) {
 
 TrainEnd train_loop(TrainSetup setup, Monitor& monitor) {
   RankServices& services = setup.services;
-  const Config& config = services.config;
+  const RunConfig& config = services.config;
   const auto accum = static_cast<uint64_t>(config.get<int64_t>("train.grad_accum_steps"));
   const int64_t last_step = config.get<int64_t>("train.steps"), eval_every = config.get<int64_t>("train.eval_every");
 
-  Schedules schedules(config, /*evaluates=*/eval_every > 0);
+  LearningRates& schedules = setup.rates;
   const TrainOrder order = make_order(setup);
   LossScale loss_scale(LossScaleSettings::from(config));
   std::vector<Evaluation> evaluations = make_evaluations(setup);
@@ -155,7 +142,7 @@ TrainEnd train_loop(TrainSetup setup, Monitor& monitor) {
     monitor.step_begin(step);
     const double seed_scale = seed_scale_for(order.count(step), loss_scale.value());
     services.step->begin(step, program, schedules.lr(described.optimizer, step), seed_scale, loss_scale.value());
-    setup.engine.step_begin(program, step);
+    setup.runner.step_begin(program, step);
     buffers.sync();
 
     metrics.begin(described.n_metrics, accum);
@@ -164,8 +151,8 @@ TrainEnd train_loop(TrainSetup setup, Monitor& monitor) {
       run_micro_batch(setup, setup.programs.of(program), {step, m, services.comm->global_micro_batch(m)}, batch,
                       seed_scale, metrics, buffers);
     }
-    services.step->set_metrics(metrics, services.seat.progress.stop_requested());
-    setup.engine.step();
+    services.step->set_metrics(metrics, services.seat.record.stop_requested());
+    setup.runner.step();
     buffers.fold();
 
     const ddh_step_block& block = services.step->block();

@@ -36,8 +36,8 @@ void UpdatePrograms::run(int32_t program, int64_t step) const {
     const auto place = static_cast<int64_t>(b);  // the same on every rank: all run the same micro-batches
     const Batch batch = make_batch(setup_.model_inst, setup_.model_table, setup_.model_callers.main,
                                    setup_.model_callers.main, {program, step, b, place}, samples);
-    setup_.engine.run(setup_.programs.of(program), MicroBatch{step, 0, place}, batch, 1.0);
-    setup_.engine.discard(0);
+    setup_.runner.run(setup_.programs.of(program), MicroBatch{step, 0, place}, batch, 1.0);
+    setup_.runner.discard(0);
   }
 }
 

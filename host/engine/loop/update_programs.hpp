@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "engine/loop/train_loop.hpp"
+#include "engine/loop/train_setup.hpp"
 
 namespace ddhost {
 

@@ -9,76 +9,24 @@
 #include <cstring>
 #include <limits>
 
+#include "ddh/sdk/flat.hpp"
 #include "ddh/sdk/simd.hpp"
 
 namespace ddhost {
 namespace {
 
-constexpr uint64_t kLanes = 8;
-constexpr uint64_t kGroup = 64;                      // blocks per call of the kernel: 16 KiB
+constexpr uint64_t kGroup = ddh::flat::detail::kSquaresGroup;
+static_assert(kNormBlock == ddh::flat::kSquaresBlock);
 constexpr uint64_t kMaxPending = uint64_t{1} << 29;  // blocks: each adds less than 2^33 to a limb of 63 bits
 constexpr int32_t kLowestExponent = -320;
 constexpr uint64_t kLimbMask = 0xffffffff;
 constexpr uint64_t kExponentOfBit0 = 755;  // biased exponent of a double whose mantissa's lowest bit is 2^-320
 constexpr uint64_t kExponentNonfinite = 0x7ff;
 
-// Four lanes in the compilers' own vector type: one register where it has 256 bits, cut into pieces where it has less.
-using Lanes4 = double __attribute__((vector_size(32)));
-using Lanes2 = double __attribute__((vector_size(16)));
-
-// Lanes 0..3 and 4..7 to ((s0+s4) + (s2+s6)) + ((s1+s5) + (s3+s7)): the upper half onto the lower one, three times.
-DDH_SIMD_INLINE double sum_of_lanes(const Lanes4& lower, const Lanes4& upper) {
-  const Lanes4 four = lower + upper;
-  const Lanes2 two = __builtin_shufflevector(four, four, 0, 1) + __builtin_shufflevector(four, four, 2, 3);
-  return two[0] + two[1];
-}
-
-DDH_SIMD_INLINE void load(Lanes4& lanes, const float* x) {
-  double wide[4];
-  for (int j = 0; j < 4; ++j) wide[j] = x[j];
-  std::memcpy(&lanes, wide, sizeof lanes);
-}
-
-// Sums of full blocks: out[b] for the blocks at x + 64 b.
-struct BlockSums {
-  DDH_SIMD_BODY void run(const float* x, uint64_t n_blocks, double* out) {
-    for (uint64_t b = 0; b < n_blocks; ++b) {
-      Lanes4 lower{}, upper{};
-      for (uint64_t k = 0; k < kNormBlock / kLanes; ++k) {
-        Lanes4 u, v;
-        load(u, x + b * kNormBlock + k * kLanes);
-        load(v, x + b * kNormBlock + k * kLanes + 4);
-        lower += u * u;
-        upper += v * v;
-      }
-      out[b] = sum_of_lanes(lower, upper);
-    }
-  }
-};
-
 }  // namespace
 
-double block_sum_of_squares(const float* x, uint64_t numel) {
-  double s[kLanes] = {};
-  for (uint64_t i = 0; i < numel; ++i) {
-    const double value = x[i];
-    s[i % kLanes] += value * value;
-  }
-  return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
-}
-
-double sum_of_squares(const float* x, uint64_t numel) {
-  double total = 0;
-  std::array<double, kGroup> sums;
-  const uint64_t full = numel / kNormBlock;
-  for (uint64_t begin = 0; begin < full; begin += kGroup) {
-    const uint64_t n = std::min(kGroup, full - begin);
-    ddh::Kernel<BlockSums>::run(x + begin * kNormBlock, n, sums.data());
-    for (uint64_t b = 0; b < n; ++b) total += sums[b];
-  }
-  if (numel % kNormBlock != 0) total += block_sum_of_squares(x + full * kNormBlock, numel % kNormBlock);
-  return total;
-}
+double block_sum_of_squares(const float* x, uint64_t numel) { return ddh::flat::block_sum_of_squares(x, numel); }
+double sum_of_squares(const float* x, uint64_t numel) { return ddh::flat::sum_of_squares(x, numel); }
 
 void ExactSum::add_block(double sum) { add_blocks(&sum, 1); }
 
@@ -135,7 +83,7 @@ uint64_t ExactSum::add_range(const float* x, uint64_t numel) {
   std::array<double, kGroup> sums;
   for (uint64_t begin = 0; begin < full; begin += kGroup) {
     const auto n = static_cast<uint32_t>(std::min(kGroup, full - begin));
-    ddh::Kernel<BlockSums>::run(x + begin * kNormBlock, n, sums.data());
+    ddh::Kernel<ddh::flat::detail::BlockSums>::run(x + begin * kNormBlock, n, sums.data());
     const uint32_t found = add_blocks(sums.data(), n);
     if (found < n && first == kNone) first = begin + found;
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/services/buffer_values.hpp: values of a model's buffers (state without gradient), which lie in the host's memory or in a
-// block of the device. The caller has waited for the model's work.
+// engine/services/buffer_values.hpp: values of a model's buffers (state without gradient), which lie in the host's
+// memory or in a block of the device. The caller has waited for the model's work.
 #pragma once
 
 #include <cstring>

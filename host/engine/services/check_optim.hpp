@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/services/check_optim.hpp: what an optimizer says of its slots, and the shards that a strategy gives it, before either is
-// relied on.
+// engine/services/check_optim.hpp: what an optimizer says of its slots, and the shards that a strategy gives it,
+// before either is relied on.
 #pragma once
 
 #include "engine/calls/plugin_caller.hpp"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/services/clock.hpp: where a rank's time goes. Spans nest; time counts for the innermost one. Any thread of the rank may
-// have spans (a collective that autograd makes); while two have, time counts for the span that began last.
+// engine/services/clock.hpp: where a rank's time goes. Spans nest; time counts for the innermost one. Any thread of
+// the rank may have spans (a collective that autograd makes); while two have, time counts for the span that began
+// last.
 #pragma once
 
 #include <algorithm>

@@ -11,17 +11,17 @@
 #include <string>
 #include <vector>
 
-#include "config/config.hpp"
 #include "ddh/ddh.h"
 #include "engine/services/clock.hpp"
 #include "engine/services/comm.hpp"
 #include "engine/services/device.hpp"
+#include "engine/services/initial_values.hpp"
 #include "engine/services/memory.hpp"
+#include "engine/services/rank_seat.hpp"
+#include "engine/services/run_config.hpp"
 #include "engine/services/staging.hpp"
-#include "engine/services/step.hpp"
+#include "engine/services/step_coordinator.hpp"
 #include "engine/services/windows.hpp"
-#include "engine/weights/param_init.hpp"
-#include "launch/launch.hpp"
 
 namespace spdlog {
 class logger;
@@ -32,11 +32,14 @@ namespace ddhost {
 // What the services of one rank stand on. Members appear in this order as the rank starts; a service that is asked for
 // too early answers DDH_FAILED_PRECONDITION.
 struct RankServices {
-  RankServices(const RankSeat& rank_seat, Config rank_config, std::shared_ptr<spdlog::logger> logger)
-      : seat(rank_seat), config(std::move(rank_config)), log(std::move(logger)) {}
+  // `rank_config`: this rank's own copy.
+  RankServices(const RankSeat& rank_seat, std::unique_ptr<RunConfig> rank_config,
+               std::shared_ptr<spdlog::logger> logger)
+      : seat(rank_seat), own_config(std::move(rank_config)), config(*own_config), log(std::move(logger)) {}
 
   const RankSeat& seat;
-  Config config;  // this rank's copy: agree writes into it
+  const std::unique_ptr<RunConfig> own_config;  // agree writes into it
+  RunConfig& config;
   std::shared_ptr<spdlog::logger> log;
   std::unique_ptr<Device> device;
   Memory memory;
@@ -44,8 +47,8 @@ struct RankServices {
   Clock clock;
   std::unique_ptr<Comm> comm;
   std::unique_ptr<Windows> windows;
-  std::unique_ptr<ParamInit> params;
-  std::unique_ptr<Step> step;
+  std::unique_ptr<InitialValues> params;
+  std::unique_ptr<StepCoordinator> step;
   ddh_group* model_group = nullptr;  // owned by the transport
 };
 
@@ -79,34 +82,4 @@ class PluginSeat {
 // The table for an interface id, or nullptr. Needs no rank.
 const void* host_interface(const char* id);
 
-namespace detail {
-
-inline PluginSeat& seat_of(void* h) { return *static_cast<PluginSeat*>(h); }
-inline RankServices& services_of(void* h) { return seat_of(h).services; }
-
-template <class T>
-T& required(const std::unique_ptr<T>& service, const char* name) {
-  if (service == nullptr) {
-    ddh::fail(DDH_FAILED_PRECONDITION, name, " is not there yet; use it from attach or materialize on, not in create");
-  }
-  return *service;
-}
-
-// A plugin's arguments as this host's struct; refuses NULL, what is too short, and what this host does not know.
-template <class T>
-T checked(const T* args) {
-  return ddh::copy_of(args);
-}
-
-// The same of the ranges of a shard or of a reduction, which are frozen: only their reserved field is left to check.
-void check_ranges(const ddh_range* ranges, uint32_t n_ranges);
-
-extern const ddh_config_api kConfigTable;
-extern const ddh_comm_api kCommTable;
-extern const ddh_window_api kWindowTable;
-extern const ddh_stream_api kStreamTable;
-extern const ddh_copy_api kCopyTable;
-extern const ddh_flatops_api kFlatopsTable;
-
-}  // namespace detail
 }  // namespace ddhost

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "ddh/ddh.h"
-#include "device/cpu/pages.hpp"
+#include "ddh/sdk/pages.hpp"
 #include "engine/services/device.hpp"
 
 namespace ddhost {
@@ -63,7 +63,7 @@ class Memory {
   void add(int32_t tag, int64_t bytes, bool alias);  // with mutex_ held
 
   Device* device_ = nullptr;
-  cpu::Pages host_pages_;  // blocks of DDH_MEM_HOST
+  ddh::Pages host_pages_;  // blocks of DDH_MEM_HOST
   mutable std::mutex mutex_;
   std::map<const char*, Block> blocks_;
   std::array<TagUsage, kTagCount> usage_{};

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "config/host_schema.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "engine/services/check_optim.hpp"
+#include "engine/services/run_config.hpp"
 
 namespace ddhost {
 namespace {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/services/step_account.hpp: which elements of which parameters a strategy has counted in the norm, and updated, in a step.
+// engine/services/step_account.hpp: which elements of which parameters a strategy has counted in the norm, and
+// updated, in a step.
 //
 // A piece [begin, end) of a parameter adds mark(end) - mark(begin), where mark is a hash of parameter and place. Pieces that
 // cover a parameter once add up to mark(numel) - mark(0), however they are cut and on whichever ranks they lie; a piece that

@@ -10,7 +10,7 @@
 #include <limits>
 #include <optional>
 
-#include "device/cpu/kernels.hpp"
+#include "engine/numerics/kernels.hpp"
 #include "engine/services/windows.hpp"
 
 namespace ddhost {
@@ -194,7 +194,7 @@ class CopyExchange final : public ddh_exchange {
     else if (add)
       staging_.fetch(sum, dst, my_bytes, stream);
     // Transports return bf16 sums in bf16, so rounded values travel as fp32.
-    if (round_to_bf16_) cpu::round_to_bf16(all, segments.total);
+    if (round_to_bf16_) kernels::round_to_bf16(all, segments.total);
     sum_over_ranks(segments, all, sum, add);
     if (!dst_here) staging_.store(dst, sum, my_bytes, stream);
     if ((args.flags & DDH_REDUCE_NORM) != 0) norm.add_gradient(sum, 0, segments.my_numel, {args.ranges, args.n_ranges});
@@ -226,7 +226,7 @@ class CopyExchange final : public ddh_exchange {
       auto* const mine = const_cast<float*>(static_cast<const float*>(c.send)) + segments.my_offset;
       c.recv = mine;
       reduce_scatter(c);
-      return cpu::add(sum, mine, segments.my_numel);
+      return kernels::add(sum, mine, segments.my_numel);
     }
     if (comm_.backend()->all_to_all == nullptr) {
       ddh::fail(DDH_UNIMPLEMENTED, "exchange '", name_, "' adds micro-batches up, and this transport has neither sums ",
@@ -247,7 +247,7 @@ class CopyExchange final : public ddh_exchange {
     comm_.call(PluginCall::kCollective, comm_.backend()->all_to_all, &c);
     std::vector<const float*> sources;
     for (size_t r = 0; r < n; ++r) sources.push_back(received + r * segments.my_numel);
-    cpu::ordered_sum(sum, {sources.data(), static_cast<uint32_t>(n), reduce_block_}, 0, segments.my_numel, true);
+    kernels::ordered_sum(sum, {sources.data(), static_cast<uint32_t>(n), reduce_block_}, 0, segments.my_numel, true);
   }
 
   void reduce_scatter(const ddh_coll& c) {

@@ -4,7 +4,7 @@
 // each rank. Nothing is gathered; marks of peers order writes and reads.
 #include <algorithm>
 
-#include "device/cpu/kernels.hpp"
+#include "engine/numerics/kernels.hpp"
 #include "engine/services/windows.hpp"
 
 namespace ddhost {
@@ -185,18 +185,18 @@ class SharedExchange final : public ddh_exchange {
       buffers.push_back(buffer_of(r) + segments.my_offset);
     }
     const auto n = static_cast<uint32_t>(buffers.size());
-    const cpu::SumSources sum{sources.data(), n, reduce_block_, round_to_bf16_};
+    const kernels::SumSources sum{sources.data(), n, reduce_block_, round_to_bf16_};
     require_reducible(args, shared_.name());
     const bool add = (args.flags & DDH_REDUCE_ADD) != 0, to_all = (args.flags & DDH_REDUCE_TO_ALL) != 0;
     const bool straight_to_all = to_all && !add && args.dst == nullptr;
     float* const dst = args.dst != nullptr ? args.dst : buffer() + segments.my_offset;
-    cpu::for_each_chunk(segments.my_numel, [&](uint64_t begin, uint64_t numel) {
+    kernels::for_each_chunk(segments.my_numel, [&](uint64_t begin, uint64_t numel) {
       if (straight_to_all) {
-        cpu::ordered_sum_to_all(buffers.data(), n, sum, begin, numel);
+        kernels::ordered_sum_to_all(buffers.data(), n, sum, begin, numel);
       } else {
-        cpu::ordered_sum(dst + begin, sum, begin, numel, add);
+        kernels::ordered_sum(dst + begin, sum, begin, numel, add);
         for (float* b : buffers) {
-          if (to_all && b != dst) cpu::copy(b + begin, dst + begin, numel);
+          if (to_all && b != dst) kernels::copy(b + begin, dst + begin, numel);
         }
       }
       if ((args.flags & DDH_REDUCE_NORM) != 0)

@@ -102,7 +102,8 @@ const SafetensorsFile::Tensor* SafetensorsFile::find(const std::string& name) co
   return it == tensors_.end() ? nullptr : &it->second;
 }
 
-SafetensorsPlan::SafetensorsPlan(const std::vector<Item>& items, const std::map<std::string, std::string>& metadata) {
+SafetensorsLayout::SafetensorsLayout(const std::vector<Item>& items,
+                                     const std::map<std::string, std::string>& metadata) {
   nlohmann::ordered_json json;
   if (!metadata.empty()) json["__metadata__"] = metadata;
   uint64_t at = 0;

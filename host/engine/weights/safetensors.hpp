@@ -39,7 +39,7 @@ class SafetensorsFile {
 };
 
 // Where everything of a file to be written lies. Every rank computes the same.
-struct SafetensorsPlan {
+struct SafetensorsLayout {
   std::string header;                  // with its length in front
   std::vector<uint64_t> file_offsets;  // per tensor
   uint64_t file_bytes = 0;
@@ -49,7 +49,7 @@ struct SafetensorsPlan {
     int32_t dtype;
     std::vector<int64_t> shape;
   };
-  SafetensorsPlan(const std::vector<Item>& items, const std::map<std::string, std::string>& metadata);
+  SafetensorsLayout(const std::vector<Item>& items, const std::map<std::string, std::string>& metadata);
 };
 
 }  // namespace ddhost
