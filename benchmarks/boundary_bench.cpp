@@ -11,12 +11,13 @@
 #include <cstdio>
 #include <iostream>
 
+#include "cli/fingerprints.hpp"
 #include "cli/prepare.hpp"
-#include "device/cpu/device.hpp"
+#include "engine/calls/instance.hpp"
+#include "engine/loop/rank.hpp"
+#include "engine/services/interfaces.hpp"
 #include "launch/launch.hpp"
-#include "plugin/instance.hpp"
-#include "run/rank.hpp"
-#include "services/interfaces.hpp"
+#include "schedule/schedule.hpp"
 
 DDH_EXTERN_C ddh_rc ddh_entry_zero1(const ddh_host*, const ddh_module**, ddh_err*) DDH_NX;
 DDH_EXTERN_C ddh_rc ddh_entry_adamw(const ddh_host*, const ddh_module**, ddh_err*) DDH_NX;
@@ -27,22 +28,23 @@ namespace {
 
 using namespace ddhost;
 
-RunPlan plan_of(const std::vector<Override>& overrides) {
-  Registry registry(&host_interface, DDHOST_BUILD_DIR, {&cpu::device_module()});
+PreparedRun plan_of(const std::vector<Override>& overrides) {
+  Registry registry(&host_interface, DDHOST_BUILD_DIR, linked_plugins());
   const UserConfig user = UserConfig::read("", overrides);
-  return make_plan(user, registry, wanted_world_size(user));
+  return prepare_run(user, registry, wanted_world_size(user));
 }
 
 void measure_calls() {
   constexpr int kCalls = 50'000'000;
-  const RunPlan plan = plan_of({{"run.nproc", "1", ""}});
+  const PreparedRun plan = plan_of({{"run.nproc", "1", ""}});
   KvLocal kv;
   Progress progress(1);
-  const RankSeat seat{0, 1, 0, 0, kv, progress, 1};
-  RankServices services(seat, plan.config,
+  ProgressOfRank record(progress, 0);
+  const RankSeat seat{0, 1, 0, 0, kv, record, 1};
+  RankServices services(seat, plan.config.clone(),
                         std::make_shared<spdlog::logger>("", std::make_shared<spdlog::sinks::null_sink_mt>()));
-  const PluginSeat plugin_seat(services, "optimizer");
-  const Instance optimizer(plan.optimizer, plugin_seat.host());
+  PluginSeat plugin_seat(services, "optimizer");
+  const Instance optimizer(plan.optimizers.front().plugin, plugin_seat.host(), "optimizer");
   const auto& table = optimizer.require<ddh_optimizer_api>(DDH_OPTIMIZER_IFACE, DDH_OPTIMIZER_API_MIN_SIZE);
   uint64_t sum = 0;
   const auto begin = std::chrono::steady_clock::now();
@@ -66,16 +68,20 @@ int run_linked(int argc, char** argv) {
   std::vector<Override> overrides = {{"strategy.plugin", "zero1", ""}};
   for (int i = 1; i < argc; ++i) overrides.push_back(parse_override(argv[i]));
   share_cores(2);
-  RunPlan plan = plan_of(overrides);  // the options' schemas come from the loaded libraries
+  PreparedRun plan = plan_of(overrides);  // the options' schemas come from the loaded libraries
   const ProbeHost probe(&host_interface, MissingInterfaces::kRefuse);
   plan.strategy = linked(ddh_entry_zero1, probe);
-  plan.optimizer = linked(ddh_entry_adamw, probe);
+  plan.optimizers.front().plugin = linked(ddh_entry_adamw, probe);
   plan.comm = linked(ddh_entry_shm, probe);
   plan.model = linked(ddh_entry_gpt, probe);
   make_run_folder(plan);
+  plan.fingerprints = fingerprints_of(plan);
   LaunchArgs args;
   args.world_size = plan.world_size;
-  const Outcome outcome = launch(args, [&](const RankSeat& seat) { return run_rank(plan, seat); });
+  const Outcome outcome = launch(args, [&](const RankSeat& seat) {
+    const bool evaluates = plan.config.get<int64_t>("train.eval_every") > 0;
+    return run_rank(plan, plan.config.clone(), std::make_unique<Schedules>(plan.config, evaluates), seat);
+  });
   if (!outcome.sentence.empty()) std::cerr << outcome.sentence << '\n';
   return outcome.exit_code;
 }

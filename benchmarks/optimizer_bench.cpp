@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "../tests/unit/optimizer_fixture.hpp"
-#include "device/cpu/kernels.hpp"
-#include "numerics/exact_norm.hpp"
+#include "engine/numerics/exact_norm.hpp"
+#include "engine/numerics/kernels.hpp"
 
 extern "C" ddh_rc ddh_entry_adamw(const ddh_host*, const ddh_module**, ddh_err*) noexcept;
 
@@ -59,7 +59,7 @@ void run(uint64_t numel) {
     return all;
   }();
   const auto f32 = [&](size_t i) { return static_cast<float*>(memory[i].get()); };
-  for (size_t i = 0; i < memory.size(); ++i) ddhost::cpu::fill(f32(i), DDH_F32, numel, i < 4 ? 0.01 : 0.0);
+  for (size_t i = 0; i < memory.size(); ++i) ddh::flat::fill(f32(i), DDH_F32, numel, i < 4 ? 0.01 : 0.0);
   const ddhost::test::OptimizerFixture adamw(
       ddh_entry_adamw, {{"betas", {0.9, 0.999}}, {"eps", {1e-8}}, {"weight_decay", {0.01}}, {"decay_groups", {1}}},
       {numel});
@@ -91,12 +91,13 @@ void run(uint64_t numel) {
   });
   const float* srcs[] = {f32(1), f32(4)};
   float* dsts[] = {f32(1), f32(4)};
-  const ddhost::cpu::SumSources sources{srcs, 2, 1};
-  measure("sum of two", numel, 12, [&] { ddhost::cpu::ordered_sum(f32(5), sources, 0, numel, false); });
-  measure("sum of two, both written", numel, 16, [&] { ddhost::cpu::ordered_sum_to_all(dsts, 2, sources, 0, numel); });
+  const ddhost::kernels::SumSources sources{srcs, 2, 1};
+  measure("sum of two", numel, 12, [&] { ddhost::kernels::ordered_sum(f32(5), sources, 0, numel, false); });
+  measure("sum of two, both written", numel, 16,
+          [&] { ddhost::kernels::ordered_sum_to_all(dsts, 2, sources, 0, numel); });
   measure("sum of two and its norm", numel, 12, [&] {
-    ddhost::cpu::for_each_chunk(numel, [&](uint64_t begin, uint64_t n) {
-      ddhost::cpu::ordered_sum(f32(5) + begin, sources, begin, n, false);
+    ddhost::kernels::for_each_chunk(numel, [&](uint64_t begin, uint64_t n) {
+      ddhost::kernels::ordered_sum(f32(5) + begin, sources, begin, n, false);
       sum.add_range(f32(5) + begin, n);
     });
   });

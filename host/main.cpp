@@ -9,38 +9,15 @@
 #include <iostream>
 
 #include "cli/command_line.hpp"
-#include "cli/load_guard.hpp"
-#include "cli/prepare.hpp"
+#include "cli/commands.hpp"
 #include "ddh/sdk/plugin.hpp"
-#include "device/cpu/device.hpp"
+#include "engine/services/interfaces.hpp"
 #include "launch/launch.hpp"
-#include "plugin/commands.hpp"
-#include "run/rank.hpp"
-#include "services/interfaces.hpp"
+#include "plugin/linked.hpp"
 
 namespace {
 
 using namespace ddhost;
-
-int train(const CommandLine& line, Registry& registry) {
-  const UserConfig user = UserConfig::read(line.config_file, line.overrides);
-  const int world_size = wanted_world_size(user);
-  share_cores(world_size);
-  RunPlan plan = make_plan(user, registry, world_size);
-  for (const std::string& warning : registry.warnings()) print_sentence("warning: " + warning);
-  for (const std::string& warning : plan.config.warnings()) print_sentence("warning: " + warning);
-  if (line.dry_run) {
-    std::cout << plan.config.effective().dump(2) << '\n';
-    return 0;
-  }
-  make_run_folder(plan);
-  LaunchArgs args{plan.world_size, plan.ranks_per_node, plan.ranks_are_threads};
-  args.watchdog = watchdog_limits(plan.config);
-  const Outcome outcome = launch(args, [&plan](const RankSeat& seat) { return run_rank(plan, seat); });
-  if (!outcome.sentence.empty()) print_sentence(outcome.sentence);
-  if (outcome.exit_code != 0) leave_unused_folder(plan);
-  return outcome.exit_code;
-}
 
 // Failures of writing are error codes where they happen, and no file of ours ever takes the number of stdout.
 void prepare_process() {
@@ -56,7 +33,7 @@ int flushed(int exit_code) {
 }
 
 int run_command(const CommandLine& line) {
-  Registry registry(&host_interface, executable_folder(), {&cpu::device_module()});
+  Registry registry(&host_interface, executable_folder(), linked_plugins());
   switch (line.command) {
     case Command::kList:
       return list_plugins(registry, std::cout);
@@ -65,7 +42,7 @@ int run_command(const CommandLine& line) {
     case Command::kTrain:
       break;
   }
-  return train(line, registry);
+  return train(line, registry, std::cout);
 }
 
 // Ends the process without the destructors of libraries: a plugin's could still hang, or spoil the exit code.

@@ -36,7 +36,7 @@ struct Role {
   std::string section;
   Plugin* plugin;
 };
-std::vector<Role> roles_of(RunPlan& plan) {
+std::vector<Role> roles_of(PreparedRun& plan) {
   const auto role = [](int32_t kind, Plugin& plugin) { return Role{kind, kind_name(kind), &plugin}; };
   std::vector<Role> roles = {role(DDH_KIND_MODEL, plan.model), role(DDH_KIND_STRATEGY, plan.strategy)};
   for (RunPlan::Optimizer& optimizer : plan.optimizers)
@@ -63,7 +63,7 @@ void name_plugin_by_full_path(Config& config, const Role& role) {
     config.set(key, plugin.file.string() + ":" + plugin.id(), given.source);
 }
 
-void check_threads(RunPlan& plan) {
+void check_threads(PreparedRun& plan) {
   if (!plan.ranks_are_threads || plan.world_size == 1) return;
   for (const Role& role : roles_of(plan)) {
     const Plugin& plugin = *role.plugin;
@@ -75,7 +75,7 @@ void check_threads(RunPlan& plan) {
 }
 
 // On a device with memory of its own, who touches that memory does it in the order of streams.
-void check_device(const RunPlan& plan) {
+void check_device(const PreparedRun& plan) {
   if (plan.device.has_cap(DDH_CAP_HOST_MEMORY)) return;
   for (const Plugin* plugin : {&plan.strategy, &plan.model}) {
     if (plugin->has_cap(DDH_CAP_STREAM_ORDERED)) continue;
@@ -90,7 +90,7 @@ void check_device(const RunPlan& plan) {
 }
 
 // By norm or by value. The norm's default gives way, so that what a dry run prints is a config file.
-void settle_clipping(RunPlan& plan) {
+void settle_clipping(PreparedRun& plan) {
   const double value = plan.config.get<double>("train.clip_value"), norm = plan.config.get<double>("train.clip_norm");
   if (norm > 0 && norm < std::numeric_limits<float>::min())
     ddh::fail(DDH_INVALID_ARGUMENT, "train.clip_norm=", norm,
@@ -117,7 +117,7 @@ fs::path free_folder(const fs::path& wanted) {
   return candidate;
 }
 
-void choose_run_folder(RunPlan& plan) {
+void choose_run_folder(PreparedRun& plan) {
   std::string name = plan.config.text("run.name");
   if (name.empty()) {
     name = plan.model.id() + "-" + plan.strategy.id();
@@ -171,9 +171,9 @@ int wanted_world_size(const UserConfig& user) {
   return resolve_world_size(given ? std::optional(config.get<int64_t>("run.nproc")) : std::nullopt);
 }
 
-RunPlan make_plan(const UserConfig& user, Registry& registry, int world_size) {
+PreparedRun prepare_run(const UserConfig& user, Registry& registry, int world_size) {
   const Config choices(user, run_sections(user), /*plugin_sections=*/false);
-  RunPlan plan;
+  PreparedRun plan;
   plan.world_size = world_size;
   std::vector<Section> sections = run_sections(user);
   for (const std::string& section : optimizer_sections(user)) plan.optimizers.push_back({section, {}});
@@ -206,7 +206,7 @@ RunPlan make_plan(const UserConfig& user, Registry& registry, int world_size) {
   return plan;
 }
 
-void make_run_folder(RunPlan& plan) {
+void make_run_folder(PreparedRun& plan) {
   const fs::path weights = plan.config.text("train.save_final");
   std::error_code ec;
   if (fs::is_directory(weights, ec))
@@ -232,7 +232,7 @@ void make_run_folder(RunPlan& plan) {
   }
 }
 
-void leave_unused_folder(const RunPlan& plan) {
+void leave_unused_folder(const PreparedRun& plan) {
   const fs::path metrics = plan.run_dir / "metrics.jsonl";
   std::error_code ec;
   if (fs::file_size(metrics, ec) == 0 && !ec) fs::remove(metrics, ec);

@@ -6,10 +6,17 @@
 #include <iosfwd>
 
 #include "config/config.hpp"
+#include "engine/loop/run_plan.hpp"
 #include "plugin/registry.hpp"
-#include "run/plan.hpp"
 
 namespace ddhost {
+
+// A plan and what the front keeps of it.
+struct PreparedRun : RunPlan {
+  Config config;  // complete
+  int world_size = 1;
+  bool ranks_are_threads = false;  // else one process each
+};
 
 // Gives every rank its share of the cores (OMP_NUM_THREADS and its like), unless the user has set them. Before any
 // library with a thread pool is loaded.
@@ -19,12 +26,12 @@ void share_cores(int world_size);
 int wanted_world_size(const UserConfig& user);
 
 // Finds and loads the plugins, completes the configuration, decides the run's folder (which is not made yet).
-RunPlan make_plan(const UserConfig& user, Registry& registry, int world_size);
+PreparedRun prepare_run(const UserConfig& user, Registry& registry, int world_size);
 
 // Makes the run's folder and tries to write there, and where the final weights go.
-void make_run_folder(RunPlan& plan);
+void make_run_folder(PreparedRun& plan);
 
 // After a run that failed before its first step: its folder belongs to nobody, so that the mended run may use it.
-void leave_unused_folder(const RunPlan& plan);
+void leave_unused_folder(const PreparedRun& plan);
 
 }  // namespace ddhost

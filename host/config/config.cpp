@@ -279,23 +279,20 @@ namespace {
 }
 }  // namespace
 
-template <>
-int64_t Config::get<int64_t>(std::string_view key) const {
+int64_t Config::integer(std::string_view key) const {
   const Json& value = at(key).value;
   if (value.is_boolean()) return value.get<bool>() ? 1 : 0;
   if (!value.is_number_integer()) wrong_type(key, value, "an integer");
   return value.get<int64_t>();
 }
 
-template <>
-double Config::get<double>(std::string_view key) const {
+double Config::number(std::string_view key) const {
   const Json& value = at(key).value;
   if (!value.is_number()) wrong_type(key, value, "a number");
   return value.get<double>();
 }
 
-template <>
-bool Config::get<bool>(std::string_view key) const {
+bool Config::flag(std::string_view key) const {
   const Json& value = at(key).value;
   if (!value.is_boolean()) wrong_type(key, value, "true or false");
   return value.get<bool>();
@@ -307,13 +304,7 @@ const std::string& Config::text(std::string_view key) const {
   return value.get_ref<const std::string&>();
 }
 
-template <>
-std::string Config::get<std::string>(std::string_view key) const {
-  return text(key);
-}
-
-template <>
-std::vector<double> Config::get<std::vector<double>>(std::string_view key) const {
+std::vector<double> Config::numbers(std::string_view key) const {
   const Json& value = at(key).value;
   std::vector<double> numbers;
   if (!value.is_array()) wrong_type(key, value, "an array of numbers");
@@ -324,8 +315,7 @@ std::vector<double> Config::get<std::vector<double>>(std::string_view key) const
   return numbers;
 }
 
-template <>
-std::vector<std::string> Config::get<std::vector<std::string>>(std::string_view key) const {
+std::vector<std::string> Config::texts(std::string_view key) const {
   const Json& value = at(key).value;
   std::vector<std::string> texts;
   if (!value.is_array()) wrong_type(key, value, "an array of strings");

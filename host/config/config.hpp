@@ -6,6 +6,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,11 +14,12 @@
 #include "config/host_schema.hpp"
 #include "config/json.hpp"
 #include "config/user_config.hpp"
+#include "engine/services/run_config.hpp"
 
 namespace ddhost {
 
-// A plain value: every rank may keep its own copy.
-class Config {
+// A plain value: every rank keeps its own copy.
+class Config final : public RunConfig {
  public:
   struct Value {
     Json value;
@@ -29,11 +31,17 @@ class Config {
   // of plugins are not known yet: what the user wrote for them is passed over.
   Config(const UserConfig& user, const std::vector<Section>& sections, bool plugin_sections = true);
 
-  // The value of a key; Error: DDH_NOT_FOUND no such key, DDH_INVALID_ARGUMENT another type.
-  template <class T>
-  [[nodiscard]] T get(std::string_view key) const;
-  // The string behind a key; its address holds while the Config lives and the key is not set again.
-  [[nodiscard]] const std::string& text(std::string_view key) const;
+  [[nodiscard]] int64_t integer(std::string_view key) const override;
+  [[nodiscard]] double number(std::string_view key) const override;
+  [[nodiscard]] bool flag(std::string_view key) const override;
+  [[nodiscard]] const std::string& text(std::string_view key) const override;
+  [[nodiscard]] std::vector<double> numbers(std::string_view key) const override;
+  [[nodiscard]] std::vector<std::string> texts(std::string_view key) const override;
+  [[nodiscard]] bool is_given(std::string_view key) const override { return !at(key).value.is_null(); }
+  [[nodiscard]] std::string file_text() const override { return effective().dump(2); }
+  void set_measured(const std::string& key, const std::string& value) override { set(key, value, "measured"); }
+  [[nodiscard]] std::unique_ptr<RunConfig> clone() const override { return std::make_unique<Config>(*this); }
+
   [[nodiscard]] const Value* find(std::string_view key) const;
 
   // One sentence for each option that was given another value than its default, of which it makes no difference.
@@ -81,18 +89,5 @@ class Config {
   std::vector<std::string> order_;
   std::vector<std::string> warnings_;
 };
-
-template <>
-int64_t Config::get<int64_t>(std::string_view key) const;
-template <>
-double Config::get<double>(std::string_view key) const;
-template <>
-bool Config::get<bool>(std::string_view key) const;
-template <>
-std::string Config::get<std::string>(std::string_view key) const;
-template <>
-std::vector<double> Config::get<std::vector<double>>(std::string_view key) const;
-template <>
-std::vector<std::string> Config::get<std::vector<std::string>>(std::string_view key) const;
 
 }  // namespace ddhost

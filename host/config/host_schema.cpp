@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <array>
 
+#include "config/schedule_section.hpp"
 #include "ddh/sdk/plugin.hpp"
-#include "schedule/section.hpp"
 
 namespace ddhost {
 namespace {

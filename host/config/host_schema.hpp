@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "config/schema.hpp"
+#include "engine/services/run_config.hpp"
 
 namespace ddhost {
 
@@ -23,9 +24,6 @@ std::vector<Section> host_sections();
 // Puts a plugin's options into the section of its kind. `owner` names it in errors: "strategy 'zero1'".
 void add_plugin_options(std::vector<Section>& sections, const std::string& section, const char* schema_text,
                         const std::string& owner);
-
-// What the section of a further optimizer begins with: "optimizer_kg".
-inline constexpr std::string_view kFurtherOptimizer = "optimizer_";
 
 // Is this a section whose further options come from a plugin?
 bool is_plugin_section(std::string_view section);

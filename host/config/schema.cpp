@@ -200,15 +200,6 @@ void check_array(const Option& option, const Json& value, const std::string& key
 
 }  // namespace
 
-std::string number_text(double value) {
-  char text[32];
-  for (const int digits : {12, 17}) {
-    std::snprintf(text, sizeof text, "%.*g", digits, value);
-    if (std::strtod(text, nullptr) == value) break;
-  }
-  return text;
-}
-
 bool Option::takes(std::string_view type) const { return std::find(types.begin(), types.end(), type) != types.end(); }
 
 std::string Option::type_text() const {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "config/json.hpp"
+#include "engine/numerics/number_text.hpp"
 
 namespace ddhost {
 
@@ -34,9 +35,6 @@ struct Option {
   [[nodiscard]] std::string type_text() const;   // "integer or null"
   [[nodiscard]] std::string legal_text() const;  // "0 to 10", "one of fp32, bf16", "" = any
 };
-
-// A number that reads back as itself, without the noise of its binary form: "10", "0.1", "1048576", "1e+30".
-std::string number_text(double value);
 
 // Another name of an option, in another unit: DeepSpeed counts elements where ddhost counts bytes.
 struct Alias {

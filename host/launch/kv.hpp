@@ -5,32 +5,17 @@
 
 #include <chrono>
 #include <condition_variable>
-#include <cstdint>
 #include <map>
 #include <mutex>
 #include <string>
 
-namespace ddhost {
+#include "engine/services/kv.hpp"
 
-constexpr uint64_t kMaxKvBytes = 1 << 20;
-constexpr uint64_t kMaxKvKeyBytes = 1 << 12;
+namespace ddhost {
 
 // What every form of the store refuses, and how a wait that ran out is reported.
 void check_kv_size(const std::string& key, const std::string& value);
 [[noreturn]] void fail_kv_timeout(const std::string& key, std::chrono::milliseconds timeout);
-
-// Thread-safe.
-class Kv {
- public:
-  Kv() = default;
-  Kv(const Kv&) = delete;
-  Kv& operator=(const Kv&) = delete;
-  virtual ~Kv() = default;
-  // Stores a value of at most kMaxKvBytes, replacing an older one.
-  virtual void set(const std::string& key, const std::string& value) = 0;
-  // Waits for the key. Error: DDH_DEADLINE_EXCEEDED after `timeout`; DDH_ABORTED when the run is ending.
-  virtual std::string get(const std::string& key, std::chrono::milliseconds timeout) = 0;
-};
 
 // For ranks that are threads of one process.
 class KvLocal : public Kv {

@@ -201,9 +201,10 @@ class Supervisor {
   if (::getppid() != launcher) ::_exit(1);
   signals.leave_to_launcher();
   KvClient kv(std::move(socket));
-  RankSeat seat = make_seat(args, rank, kv, progress, run_id);
+  ProgressOfRank record(progress, rank);
+  RankSeat seat = make_seat(args, rank, kv, record, run_id);
   progress.lane(rank).set_thread(::gettid());
-  const int rc = run_seat(rank_function, seat);
+  const int rc = run_seat(rank_function, seat, progress);
   flush_output();
   ::_exit(rc);
 }

@@ -11,24 +11,12 @@
 #include <optional>
 #include <string>
 
+#include "engine/services/rank_seat.hpp"
 #include "launch/kv.hpp"
 #include "launch/progress.hpp"
 #include "launch/watchdog.hpp"
 
 namespace ddhost {
-
-// What a rank gets from the launcher. Valid while the rank's function runs.
-struct RankSeat {
-  int rank;
-  int world_size;
-  int local_rank;  // within its node
-  int node;
-  Kv& kv;
-  Progress& progress;
-  uint64_t run_id;  // the same on all ranks, different for every run
-
-  [[nodiscard]] RankRecord record() const { return {&progress, rank}; }
-};
 
 // Runs one rank: returns its exit code (0 = success), or throws ddh::Error. DDH_UNAVAILABLE, DDH_ABORTED and
 // DDH_CANCELLED mean that another rank is the cause.

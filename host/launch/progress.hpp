@@ -10,13 +10,9 @@
 #include <string>
 #include <string_view>
 
-#include "launch/call_record.hpp"
+#include "engine/calls/rank_record.hpp"
 
 namespace ddhost {
-
-// The threads of a rank whose calls are recorded.
-enum class RankThread : uint8_t { kMain, kData };
-inline constexpr size_t kRankThreads = 2;
 
 class Progress {
  public:
@@ -74,10 +70,20 @@ class Progress {
   int world_size_ = 0;
 };
 
-// The record of one rank, for whoever makes its plugins; without `progress` none is kept.
-struct RankRecord {
-  Progress* progress = nullptr;
-  int rank = 0;
+// The pages of one rank, as the rank writes them.
+class ProgressOfRank final : public RankRecord {
+ public:
+  ProgressOfRank(Progress& progress, int rank) : progress_(progress), rank_(rank) {}
+
+  void set_step(int64_t step) override { progress_.set_step(rank_, step); }
+  [[nodiscard]] bool stop_requested() const override { return progress_.stop_requested(); }
+  [[nodiscard]] CallLane& lane(RankThread thread) override { return progress_.lane(rank_, thread); }
+  uint8_t add_plugin(std::string_view name) override { return progress_.add_plugin(rank_, name); }
+  void set_unit_names(const char* const* names, size_t count) override { progress_.set_unit_names(names, count); }
+
+ private:
+  Progress& progress_;
+  const int rank_;
 };
 
 }  // namespace ddhost

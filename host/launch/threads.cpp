@@ -66,9 +66,10 @@ struct ThreadPlaces {
 
 void rank_thread(World& world, const LaunchArgs& args, int rank, const RankFunction& rank_function, uint64_t run_id) {
   const SignalStack signal_stack;
-  RankSeat seat = make_seat(args, rank, world.kv, world.progress, run_id);
+  ProgressOfRank record(world.progress, rank);
+  RankSeat seat = make_seat(args, rank, world.kv, record, run_id);
   world.progress.lane(rank).set_thread(::gettid());
-  if (run_seat(rank_function, seat) != 0) {
+  if (run_seat(rank_function, seat, world.progress) != 0) {
     world.failed = true;
     world.kv.abort(ddh::str("rank ", rank, " has ended with an error"));
   }

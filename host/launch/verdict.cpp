@@ -75,17 +75,17 @@ Outcome verdict(const RunEnd& end, const Progress& progress, int world_size) {
   return outcome;
 }
 
-int run_seat(const RankFunction& rank_function, RankSeat& seat) {
+int run_seat(const RankFunction& rank_function, RankSeat& seat, Progress& progress) {
   const auto failed = [&](const std::string& sentence, bool caused_by_peer) {
-    seat.progress.set_failure(seat.rank, sentence, caused_by_peer);
+    progress.set_failure(seat.rank, sentence, caused_by_peer);
     return 1;
   };
   try {
     const int rc = rank_function(seat);
     if (rc == 0)
-      seat.progress.set_complete(seat.rank);
+      progress.set_complete(seat.rank);
     else
-      failed(ddh::str("ended with exit code ", rc, " at step ", seat.progress.step(seat.rank)), false);
+      failed(ddh::str("ended with exit code ", rc, " at step ", progress.step(seat.rank)), false);
     return rc;
   } catch (const ddh::Error& error) {
     return failed(error.what(), is_peers_fault(error.code()));
@@ -107,9 +107,9 @@ bool note_watchdog(RunEnd& end, Watchdog& watchdog) {
   return true;
 }
 
-RankSeat make_seat(const LaunchArgs& args, int rank, Kv& kv, Progress& progress, uint64_t run_id) {
+RankSeat make_seat(const LaunchArgs& args, int rank, Kv& kv, RankRecord& record, uint64_t run_id) {
   const int per_node = args.ranks_per_node > 0 ? args.ranks_per_node : args.world_size;
-  return {rank, args.world_size, rank % per_node, rank / per_node, kv, progress, run_id};
+  return {rank, args.world_size, rank % per_node, rank / per_node, kv, record, run_id};
 }
 
 uint64_t make_run_id() {

@@ -29,10 +29,10 @@ Outcome verdict(const RunEnd& end, const Progress& progress, int world_size);
 bool has_own_failure(const Progress& progress, int world_size);
 
 // Runs the rank's function to its exit code. No exception leaves; its sentence goes to the progress page.
-int run_seat(const RankFunction& rank_function, RankSeat& seat);
+int run_seat(const RankFunction& rank_function, RankSeat& seat, Progress& progress);
 
 // The place of a rank among simulated nodes.
-RankSeat make_seat(const LaunchArgs& args, int rank, Kv& kv, Progress& progress, uint64_t run_id);
+RankSeat make_seat(const LaunchArgs& args, int rank, Kv& kv, RankRecord& record, uint64_t run_id);
 uint64_t make_run_id();
 
 // Says what a watchdog has seen; true where it ends the run, with the reason in end.death.

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <string_view>
 
-#include "config/json.hpp"
+#include <nlohmann/json.hpp>
 
 namespace ddhost {
 namespace {
@@ -33,12 +33,12 @@ std::string duration_text(double seconds) {
 std::string json_fields(std::span<const ReportedValue> values, const std::string& prefix) {
   std::string out;
   for (const ReportedValue& v : values)
-    out += "," + Json(prefix + std::string(v.name)).dump() + ":" + json_number(v.value);
+    out += "," + nlohmann::json(prefix + std::string(v.name)).dump() + ":" + json_number(v.value);
   return out;
 }
 
 std::string json_program(std::string_view program) {
-  return program.empty() ? "" : ",\"program\":" + Json(program).dump();
+  return program.empty() ? "" : ",\"program\":" + nlohmann::json(program).dump();
 }
 
 // "  accuracy 0.8125", as many as fit into `room` columns; the first value has been shown.
@@ -90,7 +90,7 @@ Monitor::Monitor(RankServices& services, const std::string& run_dir, std::string
 Monitor::~Monitor() { finish_line(); }
 
 void Monitor::step_begin(int64_t step) {
-  services_.seat.progress.set_step(services_.seat.rank, step);
+  services_.seat.record.set_step(step);
   step_start_ = Clock::now();
 }
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-#include "services/interfaces.hpp"
+#include "engine/services/interfaces.hpp"
 
 namespace ddhost {
 

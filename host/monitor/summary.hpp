@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "ddh/ddh.h"
-#include "services/interfaces.hpp"
+#include "engine/services/interfaces.hpp"
 
 namespace ddhost {
 

@@ -20,8 +20,6 @@ namespace fs = std::filesystem;
 namespace ddhost {
 namespace {
 
-constexpr std::array<const char*, 5> kKinds = {"strategy", "model", "optimizer", "comm", "device"};
-
 // Stands for a table that the host lacks when a library is only looked at: struct_size 0, so nothing is in it.
 alignas(64) constexpr std::array<char, 1024> kEmptyTable{};
 
@@ -138,17 +136,6 @@ Library Library::load(const fs::path& file, InterfaceLookup lookup, MissingInter
   const std::string warning = check_module(file, *library.module_);
   if (!warning.empty()) library.warnings_.push_back(warning);
   return library;
-}
-
-std::string kind_name(int32_t kind) {
-  if (kind < 1 || kind > static_cast<int32_t>(kKinds.size())) return ddh::str("kind ", kind);
-  return kKinds[static_cast<size_t>(kind - 1)];
-}
-
-int32_t kind_number(std::string_view name) {
-  for (size_t i = 0; i < kKinds.size(); ++i)
-    if (name == kKinds[i]) return static_cast<int32_t>(i + 1);
-  return 0;
 }
 
 }  // namespace ddhost

@@ -5,10 +5,10 @@
 
 #include <filesystem>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "ddh/abi.h"
+#include "engine/calls/plugin.hpp"
 
 namespace ddhost {
 
@@ -52,20 +52,5 @@ class Library {
   const ddh_module* module_ = nullptr;
   std::vector<std::string> warnings_;
 };
-
-// One plugin of a library. Everything it points at is static: copies are free and never dangle.
-struct Plugin {
-  const ddh_module* module = nullptr;
-  const ddh_desc* desc = nullptr;
-  std::filesystem::path file;
-
-  [[nodiscard]] std::string id() const { return desc->id; }
-  [[nodiscard]] bool has_cap(uint64_t cap) const { return (desc->caps & cap) != 0; }
-};
-
-// "strategy" for DDH_KIND_STRATEGY; "kind 9" for an unknown one.
-std::string kind_name(int32_t kind);
-// DDH_KIND_STRATEGY for "strategy", 0 for an unknown word.
-int32_t kind_number(std::string_view name);
 
 }  // namespace ddhost

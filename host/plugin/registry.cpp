@@ -64,8 +64,9 @@ Choice parse_choice(const std::string& text) {
 
 fs::path executable_folder() { return fs::read_symlink("/proc/self/exe").parent_path(); }
 
-Registry::Registry(InterfaceLookup host, fs::path exe_folder, std::vector<const ddh_module*> built_in)
-    : lookup_(host), exe_folder_(std::move(exe_folder)), built_in_(std::move(built_in)) {
+Registry::Registry(InterfaceLookup host, fs::path exe_folder, const std::vector<LinkedPlugin>& linked)
+    : lookup_(host), exe_folder_(std::move(exe_folder)) {
+  for (const LinkedPlugin& plugin : linked) built_in_.push_back(&linked_module(plugin, host));
   folders_ = {exe_folder_ / "plugins", (exe_folder_ / "../lib/ddhost/plugins").lexically_normal()};
   const char* more = std::getenv("DDHOST_PLUGIN_PATH");
   std::istringstream list(more == nullptr ? "" : more);

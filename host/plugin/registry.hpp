@@ -9,14 +9,15 @@
 #include <vector>
 
 #include "plugin/library.hpp"
+#include "plugin/linked.hpp"
 
 namespace ddhost {
 
 class Registry {
  public:
-  // Looks for bare names in `built_in`, <exe_folder>/plugins, <exe_folder>/../lib/ddhost/plugins and
+  // Looks for bare names among `linked`, in <exe_folder>/plugins, <exe_folder>/../lib/ddhost/plugins and
   // $DDHOST_PLUGIN_PATH.
-  Registry(InterfaceLookup host, std::filesystem::path exe_folder, std::vector<const ddh_module*> built_in = {});
+  Registry(InterfaceLookup host, std::filesystem::path exe_folder, const std::vector<LinkedPlugin>& linked = {});
 
   // Finds and loads: `choice` is "zero3", "path/to/x.so" or "path/to/x.so:id". A relative path is tried against `base`,
   // then against the folder of the executable. Error: not found (and what there is), wrong kind (and what it is).

@@ -13,14 +13,9 @@
 #include <vector>
 
 #include "config/config.hpp"
+#include "engine/loop/learning_rates.hpp"
 
 namespace ddhost {
-
-// How a step ended, as all ranks know it.
-struct StepReport {
-  bool skipped = false;  // no parameter was updated
-  double loss = 0;       // mean over all ranks and micro-batches
-};
 
 // What a schedule remembers between steps, for a checkpoint. Empty: the rate follows from the step alone.
 using ScheduleState = std::map<std::string, double>;
@@ -50,20 +45,20 @@ std::unique_ptr<Schedule> make_schedule(const Config& config, bool evaluates,
 
 // One schedule for each optimizer of the run: the same course, each from its own learning rate. All of them hear of every
 // step, whichever optimizer it used.
-class Schedules {
+class Schedules final : public LearningRates {
  public:
   Schedules(const Config& config, bool evaluates);
 
-  [[nodiscard]] double lr(int32_t optimizer, int64_t step) const {
+  [[nodiscard]] double lr(int32_t optimizer, int64_t step) const override {
     return all_.at(static_cast<size_t>(optimizer))->lr(step);
   }
-  void step_done(const StepReport& report) {
+  void step_done(const StepReport& report) override {
     for (const auto& schedule : all_) schedule->step_done(report);
   }
-  void evaluated(double loss) {
+  void evaluated(double loss) override {
     for (const auto& schedule : all_) schedule->evaluated(loss);
   }
-  [[nodiscard]] bool reads_losses() const { return all_.front()->reads_losses(); }
+  [[nodiscard]] bool reads_losses() const override { return all_.front()->reads_losses(); }
 
  private:
   std::vector<std::unique_ptr<Schedule>> all_;  // in the order of train.optimizers

@@ -16,6 +16,7 @@
 #include "ddh/sdk/model.hpp"
 #include "ddh/sdk/optimizer.hpp"
 #include "ddh/sdk/strategy.hpp"
+#include "support/cpu_device.hpp"
 #include "support/fake_host.hpp"
 #include "support/host_services.hpp"
 #include "support/throws.hpp"
@@ -372,7 +373,7 @@ TEST_CASE("a transport of the SDK takes arguments of every version", "[abi]") {
 
 TEST_CASE("the device's own result is bounded", "[abi]") {
   HostServices host("strategy:mine");
-  const ddh_module& cpu = cpu::device_module();
+  const ddh_module& cpu = ddhost::test::cpu_module();
   const Instance instance({&cpu, cpu.desc[0], "cpu"}, host.caller.host(), "device");
   const auto& table = instance.require<ddh_device_api>(DDH_DEVICE_IFACE, DDH_DEVICE_API_MIN_SIZE);
   fills_every_version<ddh_device_info>([&](ddh_device_info* out) {

@@ -14,10 +14,10 @@
 #include <functional>
 
 #include "cli/prepare.hpp"
-#include "device/cpu/device.hpp"
+#include "engine/calls/instance.hpp"
+#include "engine/services/interfaces.hpp"
 #include "launch/launch.hpp"
-#include "plugin/instance.hpp"
-#include "services/interfaces.hpp"
+#include "support/cpu_device.hpp"
 
 namespace ddhost::test {
 
@@ -28,9 +28,9 @@ inline std::vector<std::string> transports() {
 
 // One rank with its transport.
 struct CommRank {
-  CommRank(const RunPlan& run_plan, const RankSeat& rank_seat, uint32_t reduce_block)
+  CommRank(const PreparedRun& run_plan, const RankSeat& rank_seat, uint32_t reduce_block)
       : plan(run_plan),
-        services(rank_seat, run_plan.config,
+        services(rank_seat, run_plan.config.clone(),
                  std::make_shared<spdlog::logger>("", std::make_shared<spdlog::sinks::null_sink_mt>())),
         seat(services, "comm:test"),
         instance(plan.comm, seat.host(), "comm"),
@@ -60,7 +60,7 @@ struct CommRank {
   }
   [[nodiscard]] const ddh_comm_shared_api& shared() const { return *shared_or_null; }
 
-  const RunPlan& plan;
+  const PreparedRun& plan;
   RankServices services;
   PluginSeat seat;
   Instance instance;
@@ -73,11 +73,11 @@ struct CommRank {
 
 inline Outcome run_world(const std::string& transport, int world, const std::function<void(CommRank&)>& body,
                          uint32_t reduce_block = 1) {
-  Registry registry(&host_interface, DDHOST_BUILD_DIR, {&cpu::device_module()});
+  Registry registry(&host_interface, DDHOST_BUILD_DIR, linked_plugins());
   std::vector<Override> settings = {{"comm.plugin", transport, "test"},
                                     {"model.plugin", std::string(DDHOST_BUILD_DIR) + "/tests/plugins/toy.so", "test"}};
   if (transport == "loop" || transport == "shm") settings.push_back({"comm.staging_bytes", "65536", "test"});
-  const RunPlan plan = make_plan(UserConfig::read("", settings), registry, world);
+  const PreparedRun plan = prepare_run(UserConfig::read("", settings), registry, world);
   LaunchArgs args;
   args.world_size = world;
   args.threads = plan.ranks_are_threads;

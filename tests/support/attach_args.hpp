@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "run/run_programs.hpp"
+#include "engine/loop/run_programs.hpp"
 
 namespace ddhost::test {
 

@@ -11,9 +11,12 @@
 #include <memory>
 #include <string>
 
-#include "device/cpu/device.hpp"
-#include "plugin/instance.hpp"
-#include "services/interfaces.hpp"
+#include "config/config.hpp"
+#include "engine/calls/instance.hpp"
+#include "engine/services/interfaces.hpp"
+#include "launch/kv.hpp"
+#include "launch/progress.hpp"
+#include "support/cpu_device.hpp"
 
 namespace ddhost::test {
 
@@ -44,9 +47,10 @@ class HostServices {
  public:
   // `plugin`: who calls, "strategy:mine".
   explicit HostServices(const std::string& plugin, const std::string& section = "")
-      : services(seat_, {}, std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::null_sink_mt>())),
+      : services(seat_, std::make_unique<Config>(),
+                 std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::null_sink_mt>())),
         caller(services, plugin, section) {
-    const ddh_module& cpu = cpu::device_module();
+    const ddh_module& cpu = ddhost::test::cpu_module();
     device_ = Instance({&cpu, cpu.desc[0], "cpu"}, caller.host(), "device");
     const auto& table = device_.require<ddh_device_api>(DDH_DEVICE_IFACE, DDH_DEVICE_API_MIN_SIZE);
     services.device = std::make_unique<Device>(device_.get(), table, DDH_CAP_HOST_MEMORY, "cpu", 0);
@@ -69,13 +73,16 @@ class HostServices {
   [[nodiscard]] const Table& table(const char* id) const {
     return *static_cast<const Table*>(host_interface(id));
   }
+  // What the services read.
+  [[nodiscard]] Config& config() { return static_cast<Config&>(services.config); }
   // First argument of every function of a table.
   [[nodiscard]] void* h() { return &caller; }
 
  private:
   KvLocal kv_;
   Progress progress_{1};
-  RankSeat seat_{0, 1, 0, 0, kv_, progress_, 7};
+  ProgressOfRank record_{progress_, 0};
+  RankSeat seat_{0, 1, 0, 0, kv_, record_, 7};
   ddh_comm_backend_api transport_ = transport_of_one();
   Instance device_;
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a model's description of its parameters and programs must satisfy; what breaks a rule is named.
-#include "run/check_programs.hpp"
+#include "engine/loop/check_programs.hpp"
 
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>
 
 #include "ddh/sdk/model.hpp"
-#include "run/check_model.hpp"
+#include "engine/loop/check_model.hpp"
 #include "support/throws.hpp"
 
 using namespace ddhost;

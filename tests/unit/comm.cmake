@@ -8,10 +8,7 @@ add_library(ddhost_linked_same_host OBJECT ${engine})
 set_target_properties(ddhost_linked_same_host PROPERTIES CXX_VISIBILITY_PRESET hidden)
 target_link_libraries(ddhost_linked_same_host PRIVATE ddhost::sdk ddhost::warnings ddhost::kernels_flags)
 foreach(name loop shm)
-  add_library(ddhost_linked_${name} OBJECT ${same_host}/${name}.cpp)
-  target_compile_definitions(ddhost_linked_${name} PRIVATE DDH_ENTRY_NAME=ddh_entry_${name})
-  set_target_properties(ddhost_linked_${name} PROPERTIES CXX_VISIBILITY_PRESET hidden)
-  target_link_libraries(ddhost_linked_${name} PRIVATE ddhost::sdk ddhost::warnings)
+  ddhost_link_plugin(NAME ${name} SOURCES ${same_host}/${name}.cpp)
 endforeach()
 ddhost_add_test(NAME unit_comm LABELS unit LIBS ddhost_linked_same_host ddhost_linked_loop ddhost_linked_shm
   SOURCES ${CMAKE_CURRENT_LIST_DIR}/comm_algebra_test.cpp ${CMAKE_CURRENT_LIST_DIR}/comm_shared_test.cpp

@@ -20,7 +20,7 @@ std::string reading(HostServices& host, const char* key) {
 void give(HostServices& host) {
   for (const char* key : {"run.name", "run.dir", "data.path", "precision.compute", "device.plugin", "strategy.mode",
                           "optimizer.kind", "optimizer_kg.kind", "run.ranks_per_node", "train.reduce_order"})
-    host.services.config.set(key, "x", "test");
+    host.config().set(key, "x", "test");
 }
 
 }  // namespace
@@ -66,7 +66,7 @@ TEST_CASE("a key that is not promised is denied whether it exists or not, one of
 
 TEST_CASE("a string stays where it is when agree replaces the value", "[config]") {
   HostServices host("model:mine");
-  host.services.config.set("model.matmul", "auto", "default");
+  host.config().set("model.matmul", "auto", "default");
   const auto& table = host.table<ddh_config_api>(DDH_CONFIG_IFACE);
   const char *before = nullptr, *agreed = nullptr, *after = nullptr;
   ddh::call(table.get_str, host.h(), "model.matmul", &before);

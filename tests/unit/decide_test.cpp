@@ -4,8 +4,11 @@
 #include <catch2/catch.hpp>
 #include <cstring>
 
-#include "device/cpu/device.hpp"
-#include "services/interfaces.hpp"
+#include "config/config.hpp"
+#include "engine/services/interfaces.hpp"
+#include "launch/kv.hpp"
+#include "launch/progress.hpp"
+#include "support/cpu_device.hpp"
 
 using namespace ddhost;
 
@@ -42,8 +45,8 @@ ddh_optimizer_api make_optimizer() {
 class OneRank {
  public:
   OneRank()
-      : seat_{0, 1, 0, 0, kv_, progress_, 1},
-        services_(seat_, Config(), nullptr),
+      : seat_{0, 1, 0, 0, kv_, record_, 1},
+        services_(seat_, std::make_unique<Config>(), nullptr),
         strategy_(services_, "strategy:test") {
     params_[0].name = "a";
     params_[1].name = "b";
@@ -52,16 +55,15 @@ class OneRank {
     desc_.params = param_pointers_;
     desc_.programs = program_pointers_;
     desc_.n_programs = 1;
-    const auto& cpu =
-        *static_cast<const ddh_device_api*>(cpu::device_module().get_interface(nullptr, DDH_DEVICE_IFACE));
+    const auto& cpu = ddhost::test::cpu_device();
     services_.device = std::make_unique<Device>(nullptr, cpu, DDH_CAP_HOST_MEMORY, "cpu", 0);
     services_.memory.use(*services_.device);
     services_.staging = std::make_unique<Staging>(services_.memory);
     services_.comm = std::make_unique<Comm>(nullptr, &backend_, nullptr, services_.clock);
     services_.windows = std::make_unique<Windows>(*services_.comm, services_.memory, *services_.staging,
                                                   WindowSettings{false, false, 1});
-    services_.step = std::make_unique<Step>(*services_.comm, *services_.device, *services_.windows, desc_,
-                                            StepSettings{0, 0, true, false});
+    services_.step = std::make_unique<StepCoordinator>(*services_.comm, *services_.device, *services_.windows, desc_,
+                                                       StepSettings{0, 0, true, false});
     services_.step->set_optimizers({{nullptr, &optimizer_, "optimizer"}}, {&run_, 1});
     metrics_.begin(1, 2);
     metrics_.counts(0)[0] = 3;
@@ -93,6 +95,7 @@ class OneRank {
   const ddh_comm_backend_api backend_ = make_backend();
   KvLocal kv_;
   Progress progress_{1};
+  ProgressOfRank record_{progress_, 0};
   const RankSeat seat_;
   RankServices services_;
   PluginSeat strategy_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What the summary makes of a model's estimates: which positions count, and what a model without them gives.
-#include "run/estimate.hpp"
+#include "engine/loop/estimate.hpp"
 
 #include <catch2/catch.hpp>
 #include <limits>

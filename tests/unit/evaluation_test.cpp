@@ -2,7 +2,7 @@
 //
 // How an evaluation deals its micro-batches out: each is counted once, whatever the world, and all ranks make the same
 // number of passes.
-#include "run/evaluate.hpp"
+#include "engine/loop/evaluate.hpp"
 
 #include <catch2/catch.hpp>
 #include <map>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The sum of squares does not depend on cuts, order or ranks, and is correctly rounded.
-#include "numerics/exact_norm.hpp"
+#include "engine/numerics/exact_norm.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -12,7 +12,7 @@
 #include <random>
 #include <vector>
 
-#include "numerics/gradient_norm.hpp"
+#include "engine/numerics/gradient_norm.hpp"
 
 namespace {
 

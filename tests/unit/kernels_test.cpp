@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Flat operations on the CPU: values, order of sums, aliasing, and equal bits at every vector width.
-#include "device/cpu/kernels.hpp"
+#include "engine/numerics/kernels.hpp"
 
 #include <bit>
 #include <catch2/catch.hpp>
@@ -14,12 +14,14 @@
 #include "ddh/sdk/lowp.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "ddh/sdk/simd.hpp"
-#include "device/cpu/flatops.hpp"
+#include "support/cpu_device.hpp"
 
 namespace {
 
-using namespace ddhost::cpu;
+using namespace ddhost::kernels;
 using ddh::SimdLevel;
+using ddh::flat::fill;
+using ddh::flat::scale;
 
 // Every bit pattern but NaN, so that comparing bits is fair.
 std::vector<float> numbers(uint64_t numel, uint32_t seed) {
@@ -294,7 +296,7 @@ TEST_CASE("a sum starts from its first source, so a negative zero stays one") {
 }
 
 TEST_CASE("the flat operations table reports errors with a sentence") {
-  const ddh_flatops_api& table = flatops();
+  const ddh_flatops_api& table = *ddhost::test::cpu_device().flatops;
   std::vector<float> x = {1, 2, 3};
   ddh::call(table.scale, nullptr, x.data(), uint64_t{3}, 2.0, nullptr);
   CHECK(x == std::vector<float>{2, 4, 6});

@@ -98,7 +98,7 @@ TEST_CASE("a killed rank ends the run with rank, process, signal and step", "[la
   const SharedPage shared;
   const Outcome end = launch(ranks(3), [&](RankSeat& seat) {
     shared->pids[seat.rank] = getpid();
-    seat.progress.set_step(seat.rank, 57);
+    seat.record.set_step(57);
     if (seat.rank == 1) raise(SIGKILL);
     return sleep_for_ever(seat);
   });
@@ -158,7 +158,7 @@ TEST_CASE("an interrupt lets the ranks finish their step and ends with 130", "[l
     const pid_t launcher = getpid();
     const Outcome end = launch(ranks(2, threads), [&](RankSeat& seat) {
       if (seat.rank == 0) kill(launcher, SIGINT);
-      while (!seat.progress.stop_requested()) std::this_thread::sleep_for(1ms);
+      while (!seat.record.stop_requested()) std::this_thread::sleep_for(1ms);
       shared->sum += 1;
       return 0;
     });
@@ -190,7 +190,7 @@ TEST_CASE("a second interrupt ends the ranks at once", "[launch]") {
   const Outcome end = launch(args, [&](RankSeat& seat) {
     if (seat.rank == 0) {
       kill(launcher, SIGINT);
-      while (!seat.progress.stop_requested()) std::this_thread::sleep_for(1ms);
+      while (!seat.record.stop_requested()) std::this_thread::sleep_for(1ms);
       kill(launcher, SIGINT);
     }
     return sleep_for_ever(seat);
@@ -209,7 +209,7 @@ TEST_CASE("a signal that comes to the launcher twice and to every rank is one", 
       if (seat.rank == 0)
         for (int i = 0; i < 2; ++i) kill(launcher, SIGTERM);
       if (!threads) raise(SIGTERM);
-      while (!seat.progress.stop_requested()) std::this_thread::sleep_for(1ms);
+      while (!seat.record.stop_requested()) std::this_thread::sleep_for(1ms);
       std::this_thread::sleep_for(50ms);
       shared->sum += 1;
       return 0;
@@ -227,7 +227,7 @@ TEST_CASE("a rank that hands on a signal late does not make it a second one", "[
   const pid_t launcher = getpid();
   const Outcome end = launch(args, [&](RankSeat& seat) {
     if (seat.rank == 0) kill(launcher, SIGTERM);
-    while (!seat.progress.stop_requested()) std::this_thread::sleep_for(1ms);
+    while (!seat.record.stop_requested()) std::this_thread::sleep_for(1ms);
     raise(SIGTERM);
     std::this_thread::sleep_for(100ms);
     return 0;

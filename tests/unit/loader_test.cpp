@@ -6,11 +6,11 @@
 #include <cstdlib>
 #include <sstream>
 
+#include "cli/commands.hpp"
+#include "engine/calls/instance.hpp"
 #include "plugin/capabilities.hpp"
 #include "plugin/check_module.hpp"
-#include "plugin/commands.hpp"
 #include "plugin/float_state.hpp"
-#include "plugin/instance.hpp"
 #include "plugin/probe.hpp"
 #include "plugin/registry.hpp"
 #include "support/ddhost_process.hpp"

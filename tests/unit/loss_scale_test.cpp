@@ -2,7 +2,7 @@
 //
 // Loss scaling against the tables of DeepSpeed's own tests (tests/unit/runtime/half_precision/test_dynamic_loss_scale.py)
 // and of the rules it had before v0.17.1.
-#include "run/loss_scale.hpp"
+#include "engine/loop/loss_scale.hpp"
 
 #include <catch2/catch.hpp>
 #include <string>

@@ -7,9 +7,9 @@
 #include <random>
 
 #include "ddh/sdk/model.hpp"
-#include "run/buffers.hpp"
-#include "run/reports.hpp"
-#include "services/micro_metrics.hpp"
+#include "engine/loop/buffers.hpp"
+#include "engine/loop/reports.hpp"
+#include "engine/services/micro_metrics.hpp"
 #include "support/throws.hpp"
 
 using namespace ddhost;

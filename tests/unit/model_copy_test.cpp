@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A model's description reaches host, strategy and optimizer as this host's structs, whatever version the model is of.
-#include "run/model_copy.hpp"
+#include "engine/loop/model_copy.hpp"
 
 #include <array>
 #include <catch2/catch.hpp>

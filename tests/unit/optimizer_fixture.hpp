@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "ddh/sdk/plugin.hpp"
-#include "numerics/exact_norm.hpp"
+#include "engine/numerics/exact_norm.hpp"
 
 namespace ddhost::test {
 

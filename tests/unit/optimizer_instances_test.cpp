@@ -5,8 +5,8 @@
 #include <catch2/catch.hpp>
 #include <cstring>
 
-#include "device/cpu/device.hpp"
-#include "services/step.hpp"
+#include "engine/services/step_coordinator.hpp"
+#include "support/cpu_device.hpp"
 #include "unit/optimizer_fixture.hpp"
 
 using namespace ddhost;
@@ -44,7 +44,7 @@ ddh_comm_backend_api make_backend() {
   return t;
 }
 
-// A model of programs with masks and optimizers, and a Step on it.
+// A model of programs with masks and optimizers, and a StepCoordinator on it.
 class OneRank {
  public:
   struct Program {
@@ -74,7 +74,7 @@ class OneRank {
     memory_.use(device_);
     step_.emplace(comm_, device_, windows_, model_, StepSettings{});
   }
-  Step& step() { return *step_; }
+  StepCoordinator& step() { return *step_; }
   void set(const std::vector<OptimizerRef>& refs) { step_->set_optimizers(refs, runs_); }
   // Up to decide, with a mean over one target.
   void begin(int64_t step, int32_t program, double lr) {
@@ -108,14 +108,12 @@ class OneRank {
   ddh_model_desc model_{};
   const ddh_comm_backend_api backend_ = make_backend();
   Clock clock_;
-  Device device_{nullptr,
-                 *static_cast<const ddh_device_api*>(cpu::device_module().get_interface(nullptr, DDH_DEVICE_IFACE)),
-                 DDH_CAP_HOST_MEMORY, "cpu", 0};
+  Device device_{nullptr, ddhost::test::cpu_device(), DDH_CAP_HOST_MEMORY, "cpu", 0};
   Memory memory_;
   Staging staging_{memory_};
   Comm comm_{nullptr, &backend_, nullptr, clock_};
   Windows windows_{comm_, memory_, staging_, {false, false, 1}};
-  std::optional<Step> step_;
+  std::optional<StepCoordinator> step_;
 };
 
 // Values and gradients that differ by element.

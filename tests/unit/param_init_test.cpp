@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // First values of parameters: the same however they are cut, and distributed as described.
-#include "services/param_init.hpp"
+#include "engine/weights/initialize.hpp"
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "ddh/sdk/plugin.hpp"
-#include "device/cpu/device.hpp"
-#include "services/staging.hpp"
+#include "engine/services/staging.hpp"
+#include "support/cpu_device.hpp"
 #include "support/ddhost_process.hpp"
 
 using namespace ddhost;
@@ -112,9 +112,9 @@ namespace {
 
 // A file with one tensor "weight" of zeros and, by name, a buffer of two floats.
 void write_file(const std::string& path, const char* buffer, int32_t dtype = DDH_F32) {
-  std::vector<SafetensorsPlan::Item> items = {{"weight", dtype, {static_cast<int64_t>(kNumel)}}};
+  std::vector<SafetensorsLayout::Item> items = {{"weight", dtype, {static_cast<int64_t>(kNumel)}}};
   if (buffer != nullptr) items.push_back({buffer, DDH_F32, {2}});
-  const SafetensorsPlan plan(items, {});
+  const SafetensorsLayout plan(items, {});
   std::string bytes = plan.header;
   bytes.resize(plan.file_bytes);
   const float values[] = {3, 4};
@@ -135,7 +135,7 @@ TEST_CASE("a buffer that a file may lack keeps the model's values, and takes the
   p.model.buffers = buffers;
   p.model.n_buffers = 1;
 
-  const auto& cpu = *static_cast<const ddh_device_api*>(cpu::device_module().get_interface(nullptr, DDH_DEVICE_IFACE));
+  const auto& cpu = ddhost::test::cpu_device();
   Device device(nullptr, cpu, DDH_CAP_HOST_MEMORY, "cpu", 0);
   Memory memory;
   memory.use(device);

@@ -2,7 +2,7 @@
 //
 // Norms of whole parameters between decide and update: the same bits for every cut, world and number of replicas, and
 // a sentence for a strategy that does not meet an optimizer's needs.
-#include "services/param_sums.hpp"
+#include "engine/services/param_sums.hpp"
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -12,8 +12,8 @@
 #include <random>
 #include <thread>
 
-#include "device/cpu/device.hpp"
-#include "services/step.hpp"
+#include "engine/services/step_coordinator.hpp"
+#include "support/cpu_device.hpp"
 
 using namespace ddhost;
 
@@ -166,7 +166,7 @@ std::vector<double> sums_of(int32_t world_size, uint64_t blocks, bool replicated
   return results[0];
 }
 
-// One rank with a Step, decided; `act` is what the strategy does then.
+// One rank with a StepCoordinator, decided; `act` is what the strategy does then.
 template <class Act>
 void after_decide(Act&& act) {
   const Model model;
@@ -175,7 +175,7 @@ void after_decide(Act&& act) {
   World world(1);
   RankTransport rank{&world, 0};
   Clock clock;
-  const auto& cpu = *static_cast<const ddh_device_api*>(cpu::device_module().get_interface(nullptr, DDH_DEVICE_IFACE));
+  const auto& cpu = ddhost::test::cpu_device();
   Device device(nullptr, cpu, DDH_CAP_HOST_MEMORY, "cpu", 0);
   Memory memory;
   memory.use(device);
@@ -193,7 +193,7 @@ void after_decide(Act&& act) {
   unit.name = "all";
   const ddh_unit_desc* units[] = {&unit};
   desc.units = units;
-  Step step(comm, device, windows, desc, {});
+  StepCoordinator step(comm, device, windows, desc, {});
   ddh_run_program run_program{};
   run_program.trains = trainable;
   step.set_optimizers({{nullptr, &optimizer, "optimizer"}}, {&run_program, 1});
@@ -230,7 +230,7 @@ TEST_CASE("norms of parameters have the same bits for every cut, world size and 
 }
 
 TEST_CASE("a parameter that is prepared in part or twice is refused by name") {
-  after_decide([](Step& step, ddh_optim_shard shard) {
+  after_decide([](StepCoordinator& step, ddh_optim_shard shard) {
     ddh_range half = shard.ranges[0];
     half.numel = 6400;
     shard.ranges = &half;
@@ -238,7 +238,7 @@ TEST_CASE("a parameter that is prepared in part or twice is refused by name") {
     step.prepare(shard, 0, 1, nullptr);
     CHECK_THROWS_WITH(step.sum_norms(), Catch::Contains("'big'") && Catch::Contains("6400 of 10000"));
   });
-  after_decide([](Step& step, const ddh_optim_shard& shard) {
+  after_decide([](StepCoordinator& step, const ddh_optim_shard& shard) {
     step.prepare(shard, 0, 1, nullptr);
     step.prepare(shard, 0, 1, nullptr);
     CHECK_THROWS_WITH(step.sum_norms(), Catch::Contains("'big'") && Catch::Contains("20000 of 10000"));
@@ -246,7 +246,7 @@ TEST_CASE("a parameter that is prepared in part or twice is refused by name") {
 }
 
 TEST_CASE("an update whose norms are missing is refused, and one with them goes on") {
-  after_decide([](Step& step, const ddh_optim_shard& shard) {
+  after_decide([](StepCoordinator& step, const ddh_optim_shard& shard) {
     CHECK_THROWS_WITH(step.update(shard, nullptr), Catch::Contains("'big'") && Catch::Contains("without prepare"));
     step.prepare(shard, 0, 1, nullptr);
     CHECK_THROWS_WITH(step.update(shard, nullptr), Catch::Contains("without prepare and sum_norms"));
@@ -258,7 +258,7 @@ TEST_CASE("an update whose norms are missing is refused, and one with them goes 
 
 TEST_CASE("a piece of a parameter that the optimizer needs as a whole is refused") {
   g_need_of_param_2 = DDH_NEEDS_WHOLE_PARAM;
-  after_decide([](Step& step, ddh_optim_shard shard) {
+  after_decide([](StepCoordinator& step, ddh_optim_shard shard) {
     step.prepare(shard, 0, 1, nullptr);
     step.sum_norms();
     CHECK_NOTHROW(step.update(shard, nullptr));
@@ -274,7 +274,7 @@ TEST_CASE("a piece of a parameter that the optimizer needs as a whole is refused
 
 TEST_CASE("a need that this host does not know is refused") {
   g_need_of_param_2 = 3;
-  CHECK_THROWS_WITH(after_decide([](Step&, const ddh_optim_shard&) {}),
+  CHECK_THROWS_WITH(after_decide([](StepCoordinator&, const ddh_optim_shard&) {}),
                     Catch::Contains("the need 3 for parameter 'vector'"));
   g_need_of_param_2 = DDH_NEEDS_PARAM_NORM;
 }

@@ -17,15 +17,15 @@ using namespace ddhost::test;
 
 namespace {
 
-// A plan as make_plan leaves it, for the folder alone.
-RunPlan plan_for(const fs::path& run_dir, const std::string& source, const std::string& save_final = "") {
-  RunPlan plan;
+// A plan as prepare_run leaves it, for the folder alone.
+PreparedRun plan_for(const fs::path& run_dir, const std::string& source, const std::string& save_final = "") {
+  PreparedRun plan;
   plan.config.set("run.dir", run_dir.string(), source);
   plan.config.set("train.save_final", save_final, "the command line");
   plan.run_dir = run_dir;
   return plan;
 }
-std::string refusal(RunPlan plan) {
+std::string refusal(PreparedRun plan) {
   return sentence_of([&] { make_run_folder(plan); });
 }
 
@@ -39,7 +39,7 @@ CommandLine parse(std::vector<const char*> words) {
 TEST_CASE("a derived run folder gets a new suffix when it exists", "[prepare]") {
   const TempFolder folder;
   for (const char* expected : {"run", "run-2", "run-3"}) {
-    RunPlan plan = plan_for(folder.file("run"), "derived");
+    PreparedRun plan = plan_for(folder.file("run"), "derived");
     make_run_folder(plan);
     CHECK(plan.run_dir == folder.path() / expected);
     CHECK(plan.config.text("run.dir") == folder.file(expected));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The op lists that strategies and the engine go by: order, flags, and what each program trains.
-#include "run/run_programs.hpp"
+#include "engine/loop/run_programs.hpp"
 
 #include <catch2/catch.hpp>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The safetensors reader and the plan of a file to be written.
-#include "checkpoint/safetensors.hpp"
+#include "engine/weights/safetensors.hpp"
 
 #include <catch2/catch.hpp>
 #include <cstdio>
@@ -19,8 +19,8 @@ struct TempFile {
 };
 
 std::string small_file() {
-  const SafetensorsPlan plan({{"a", DDH_F32, {2, 3}}, {"scalar", DDH_F32, {}}, {"b", DDH_BF16, {4}}},
-                             {{"format", "pt"}});
+  const SafetensorsLayout plan({{"a", DDH_F32, {2, 3}}, {"scalar", DDH_F32, {}}, {"b", DDH_BF16, {4}}},
+                               {{"format", "pt"}});
   std::string bytes(plan.file_bytes, '\0');
   bytes.replace(0, plan.header.size(), plan.header);
   const float values[6] = {1, 2, 3, 4, 5, 6}, scalar = 7;
@@ -46,7 +46,7 @@ TEST_CASE("what the plan lays out is what the reader finds") {
 }
 
 TEST_CASE("the data section starts on eight bytes") {
-  const SafetensorsPlan plan({{"x", DDH_F32, {1}}}, {});
+  const SafetensorsLayout plan({{"x", DDH_F32, {1}}}, {});
   CHECK(plan.header.size() % 8 == 0);
   CHECK(plan.file_bytes == plan.header.size() + 4);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The order of samples: a permutation that ranks and micro-batches cut without overlap.
-#include "data/sampler.hpp"
+#include "engine/data/sample_order.hpp"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -9,8 +9,8 @@
 #include <fstream>
 #include <set>
 
-#include "data/train_order.hpp"
 #include "ddh/sdk/plugin.hpp"
+#include "engine/data/train_order.hpp"
 
 using namespace ddhost;
 
@@ -37,11 +37,11 @@ TEST_CASE("a permutation takes every index once and differs between epochs and s
 TEST_CASE("a changed world size sees the same samples in the same step") {
   const uint64_t seed = 1337;
   const auto samples_of_step = [&](uint64_t world, uint64_t micro, uint64_t accum, int64_t step) {
-    const Sampler sampler(10000, seed, {micro, world, accum}, "");
+    const SampleOrder order(10000, seed, {micro, world, accum}, "");
     std::multiset<int64_t> out;
     for (uint64_t m = 0; m < accum; ++m) {
       for (uint64_t r = 0; r < world; ++r) {
-        for (const int64_t s : sampler.samples(step, m, r)) out.insert(s);
+        for (const int64_t s : order.samples(step, m, r)) out.insert(s);
       }
     }
     return out;
@@ -59,56 +59,56 @@ TEST_CASE("a sample order is read from a file and repeats") {
   const std::string path = "sampler_test_order.bin";
   const std::vector<int64_t> order = {5, 4, 3, 2, 1, 0};
   std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(order.data()), 48);
-  const Sampler sampler(6, 0, {2, 2, 1}, path);
-  CHECK(sampler.samples(1, 0, 0) == std::vector<int64_t>{5, 4});
-  CHECK(sampler.samples(1, 0, 1) == std::vector<int64_t>{3, 2});
-  CHECK(sampler.samples(2, 0, 1) == std::vector<int64_t>{5, 4});
-  CHECK_THROWS_WITH(Sampler(5, 0, {1, 1, 1}, path), Catch::Contains("entry 0") && Catch::Contains("0 to 4"));
+  const SampleOrder order(6, 0, {2, 2, 1}, path);
+  CHECK(order.samples(1, 0, 0) == std::vector<int64_t>{5, 4});
+  CHECK(order.samples(1, 0, 1) == std::vector<int64_t>{3, 2});
+  CHECK(order.samples(2, 0, 1) == std::vector<int64_t>{5, 4});
+  CHECK_THROWS_WITH(SampleOrder(5, 0, {1, 1, 1}, path), Catch::Contains("entry 0") && Catch::Contains("0 to 4"));
   std::remove(path.c_str());
-  CHECK_THROWS_WITH(Sampler(6, 0, {1, 1, 1}, path), Catch::Contains("data.order"));
+  CHECK_THROWS_WITH(SampleOrder(6, 0, {1, 1, 1}, path), Catch::Contains("data.order"));
 }
 
 TEST_CASE("fewer samples than the ranks take at once is refused") {
-  CHECK_THROWS_WITH(Sampler(7, 0, {4, 2, 1}, ""), Catch::Contains("7 samples") && Catch::Contains("fewer ranks"));
+  CHECK_THROWS_WITH(SampleOrder(7, 0, {4, 2, 1}, ""), Catch::Contains("7 samples") && Catch::Contains("fewer ranks"));
 }
 
 TEST_CASE("an epoch's last step may be smaller: each sample once, the first ranks full, the last ones without any") {
-  const Sampler sampler(29, 7, {4, 2, 2}, "", EpochEnd::shorten);  // 16 a step: 16 and 13
+  const SampleOrder order(29, 7, {4, 2, 2}, "", EpochEnd::shorten);  // 16 a step: 16 and 13
   for (const int64_t epoch : {0, 1}) {
     std::set<int64_t> seen;
     for (const int64_t step : {1, 2})
       for (uint64_t m = 0; m < 2; ++m)
         for (uint64_t r = 0; r < 2; ++r)
-          for (const int64_t s : sampler.samples(2 * epoch + step, m, r)) CHECK(seen.insert(s).second);
+          for (const int64_t s : order.samples(2 * epoch + step, m, r)) CHECK(seen.insert(s).second);
     CHECK(seen.size() == 29);
   }
-  CHECK(sampler.count(1) == 16);
-  CHECK(sampler.count(2) == 13);
-  CHECK(sampler.samples(2, 1, 0).size() == 4);
-  CHECK(sampler.samples(2, 1, 1).size() == 1);
-  CHECK_FALSE(sampler.has_empty(2));
+  CHECK(order.count(1) == 16);
+  CHECK(order.count(2) == 13);
+  CHECK(order.samples(2, 1, 0).size() == 4);
+  CHECK(order.samples(2, 1, 1).size() == 1);
+  CHECK_FALSE(order.has_empty(2));
 
-  const Sampler small(3, 7, {4, 2, 2}, "", EpochEnd::shorten);
+  const SampleOrder small(3, 7, {4, 2, 2}, "", EpochEnd::shorten);
   CHECK(small.count(1) == 3);
   CHECK(small.samples(1, 0, 0).size() == 3);
   CHECK(small.samples(1, 0, 1).empty());
   CHECK(small.has_empty(1));
-  const Sampler twelve(28, 7, {4, 2, 2}, "", EpochEnd::shorten);
+  const SampleOrder twelve(28, 7, {4, 2, 2}, "", EpochEnd::shorten);
   CHECK_FALSE(twelve.has_empty(1));
   CHECK(twelve.has_empty(2));
-  CHECK_THROWS_WITH(Sampler(0, 7, {1, 1, 1}, "", EpochEnd::shorten), Catch::Contains("no samples"));
+  CHECK_THROWS_WITH(SampleOrder(0, 7, {1, 1, 1}, "", EpochEnd::shorten), Catch::Contains("no samples"));
 }
 
 TEST_CASE("an epoch's rest may be left out, another one each time") {
-  const Sampler sampler(29, 7, {4, 2, 2}, "", EpochEnd::drop);
+  const SampleOrder order(29, 7, {4, 2, 2}, "", EpochEnd::drop);
   const Permutation second_epoch(29, 7, 1);
-  CHECK(sampler.count(2) == 16);
-  for (uint64_t i = 0; i < 4; ++i) CHECK(sampler.samples(2, 0, 0)[i] == static_cast<int64_t>(second_epoch(i)));
-  CHECK_THROWS_WITH(Sampler(15, 0, {4, 2, 2}, "", EpochEnd::drop), Catch::Contains("drop_last"));
+  CHECK(order.count(2) == 16);
+  for (uint64_t i = 0; i < 4; ++i) CHECK(order.samples(2, 0, 0)[i] == static_cast<int64_t>(second_epoch(i)));
+  CHECK_THROWS_WITH(SampleOrder(15, 0, {4, 2, 2}, "", EpochEnd::drop), Catch::Contains("drop_last"));
 }
 
 TEST_CASE("programs take turns, each through its own samples without a gap") {
-  const Sampler a(100, 1, {4, 1, 1}, ""), b(50, 2, {4, 1, 1}, "");
+  const SampleOrder a(100, 1, {4, 1, 1}, ""), b(50, 2, {4, 1, 1}, "");
   const TrainOrder order({0, 2, 0}, {{0, a}, {2, b}});
   const std::vector<int32_t> programs = {0, 2, 0, 0, 2, 0, 0};
   const std::vector<int64_t> own_steps = {1, 1, 2, 3, 2, 4, 5};

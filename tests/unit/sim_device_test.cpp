@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "ddh/sdk/lowp.hpp"
-#include "device/cpu/flatops.hpp"
+#include "support/cpu_device.hpp"
 #include "support/throws.hpp"
 #include "unit/sim_fixture.hpp"
 
@@ -102,7 +102,7 @@ namespace {
 template <class Operation>
 bool same_on_both(SimDevice& sim, const std::vector<float>& initial, const std::vector<float>& src, Operation&& op) {
   std::vector<float> expected = initial;
-  op(ddhost::cpu::flatops(), nullptr, expected.data(), src.data());
+  op(*ddhost::test::cpu_device().flatops, nullptr, expected.data(), src.data());
   float* const dst = sim.allocate("dst", initial.size());
   float* const on_device = sim.allocate("src", src.size());
   sim.copy(dst, DDH_MEM_DEVICE, initial.data(), DDH_MEM_HOST, initial.size(), nullptr);

@@ -5,8 +5,8 @@
 #include <catch2/catch.hpp>
 #include <string>
 
-#include "services/interfaces.hpp"
-#include "services/step_account.hpp"
+#include "engine/services/step_account.hpp"
+#include "engine/services/tables.hpp"
 #include "support/throws.hpp"
 
 using namespace ddhost;

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <optional>
 
-#include "services/windows.hpp"
+#include "engine/services/windows.hpp"
 #include "support/throws.hpp"
 #include "unit/sim_fixture.hpp"
 

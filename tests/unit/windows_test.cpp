@@ -2,7 +2,7 @@
 //
 // The handshakes of windows and exchanges over shared pages, with ranks that sleep at the worst places: nobody overwrites
 // what another rank still reads, and nobody reads what is not written yet. The transport here is a few atomics.
-#include "services/windows.hpp"
+#include "engine/services/windows.hpp"
 
 #include <array>
 #include <atomic>

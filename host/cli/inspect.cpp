@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// cli/inspect.cpp: `ddhost inspect`.
+#include <algorithm>
+#include <array>
+#include <iomanip>
+#include <ostream>
+#include <vector>
+
+#include "cli/commands.hpp"
+#include "config/schema.hpp"
+#include "ddh/sdk/plugin.hpp"
+#include "plugin/capabilities.hpp"
+#include "plugin/elf_note.hpp"
+#include "plugin/probe.hpp"
+
+namespace ddhost {
+namespace {
+
+std::ostream& label(std::ostream& out, const char* name) { return out << "  " << std::left << std::setw(13) << name; }
+
+std::string with_mark(const std::string& interface_id) {
+  return interface_id + (is_draft(interface_id) ? " (draft)" : "");
+}
+
+// Prints a list of interfaces; returns whether the host has them all.
+bool print_interfaces(std::ostream& out, const char* name, const std::vector<std::string>& ids, InterfaceLookup lookup,
+                      const char* absent) {
+  bool all = true;
+  std::string text;
+  for (const std::string& id : ids) {
+    const bool there = lookup != nullptr && lookup(id.c_str()) != nullptr;
+    all = all && there;
+    text += (text.empty() ? "" : ", ") + with_mark(id) + (there ? "" : absent);
+  }
+  label(out, name) << (text.empty() ? "none" : text) << '\n';
+  return all;
+}
+
+void print_table(std::ostream& out, const std::vector<std::array<std::string, 5>>& rows) {
+  std::array<size_t, 5> width{};
+  for (const auto& row : rows)
+    for (size_t column = 0; column < row.size(); ++column) width[column] = std::max(width[column], row[column].size());
+  for (const auto& row : rows) {
+    out << "    ";
+    for (size_t column = 0; column + 1 < row.size(); ++column)
+      out << std::left << std::setw(static_cast<int>(width[column]) + 2) << row[column];
+    out << row.back() << '\n';
+  }
+}
+
+std::array<std::string, 5> alias_row(const std::string& kind, const Alias& alias, const Option& option) {
+  const std::string name = kind + "." + alias.name, key = kind + "." + alias.key;
+  if (alias.scale == 1.0) return {name, option.type_text(), "", "", "another name of " + key};
+  return {name, option.takes("null") ? "number or null" : "number", "", "",
+          ddh::str("another name: ", key, " = ", number_text(alias.scale), " * this")};
+}
+
+bool print_options(std::ostream& out, const PluginFacts& plugin) {
+  const std::string kind = kind_name(plugin.kind);
+  try {
+    const Schema schema =
+        parse_schema(plugin.config_schema ? plugin.config_schema->c_str() : nullptr, kind + " '" + plugin.id + "'");
+    label(out, "options") << (schema.options.empty() ? "none" : "") << '\n';
+    if (schema.options.empty()) return true;
+    std::vector<std::array<std::string, 5>> rows = {{"key", "type", "default", "range", "description"}};
+    for (const Option& option : schema.options) {
+      std::string range = option.legal_text();
+      if (!option.unit.empty()) range += (range.empty() ? "" : " ") + option.unit;
+      const bool has_default = !option.preset.is_null() || option.takes("null");
+      rows.push_back({kind + "." + option.name, option.type_text(),
+                      has_default ? option.preset.dump() : "(must be given)", range, option.description});
+    }
+    for (const Alias& alias : schema.aliases) rows.push_back(alias_row(kind, alias, *schema.find(alias.key)));
+    print_table(out, rows);
+    return true;
+  } catch (const ddh::Error& error) {
+    label(out, "options") << error.what() << '\n';
+    return false;
+  }
+}
+
+void print_versions(std::ostream& out, uint32_t torch, uint32_t cuda, uint32_t nccl) {
+  label(out, "LibTorch") << torch_version_text(torch) << '\n';
+  label(out, "CUDA") << cuda_version_text(cuda) << '\n';
+  label(out, "NCCL") << nccl_version_text(nccl) << '\n';
+}
+
+void print_abi(std::ostream& out, int major, uint32_t min_minor, uint32_t minor) {
+  label(out, "ABI") << "built with " << major << '.' << minor << ", needs a host of " << major << '.' << min_minor
+                    << " or newer; this host has " << DDH_ABI_MAJOR << '.' << DDH_ABI_MINOR << '\n';
+}
+
+bool print_plugin(std::ostream& out, const PluginFacts& plugin, InterfaceLookup lookup) {
+  out << kind_name(plugin.kind) << " '" << plugin.id << "' " << plugin.version << ": " << plugin.summary << '\n';
+  label(out, "offers") << with_mark(interface_of(plugin.kind)) << '\n';
+  const bool served = print_interfaces(out, "needs", plugin.needs, lookup, " (NOT OFFERED by this host)");
+  print_interfaces(out, "wants", plugin.wants, lookup, " (not offered by this host)");
+  label(out, "caps") << caps_text(plugin.kind, plugin.caps) << '\n';
+  label(out, "uses") << features_text(plugin.uses) << '\n';
+  label(out, "understands") << features_text(plugin.understands) << '\n';
+  const bool readable = print_options(out, plugin);
+  if (!served) out << "  this host can't run it: update ddhost\n";
+  return served && readable;
+}
+
+void print_note(std::ostream& out, const ElfFacts& facts) {
+  if (!facts.note) {
+    if (facts.problem.empty()) out << "it carries no ddhost note, so nothing more is known\n";
+    return;
+  }
+  out << "what its note says:\n";
+  for (const NotePlugin& plugin : facts.note->plugins) label(out, plugin.kind.c_str()) << plugin.id << '\n';
+  print_abi(out, facts.note->abi_major, facts.note->min_host_minor, static_cast<uint32_t>(facts.note->abi_minor));
+  print_versions(out, facts.note->torch_version, facts.note->cuda_version, facts.note->nccl_version);
+}
+
+void print_needed(std::ostream& out, const ElfFacts& facts) {
+  label(out, "links");
+  for (size_t i = 0; i < facts.needed.size(); ++i) out << (i == 0 ? "" : ", ") << facts.needed[i];
+  out << (facts.needed.empty() ? "nothing" : "") << '\n';
+}
+
+std::filesystem::path file_of(const Registry& registry, const std::string& text) {
+  const Choice choice = parse_choice(text);
+  if (choice.is_path) return registry.locate(choice.file, std::filesystem::current_path());
+  for (const std::filesystem::path& folder : registry.folders())
+    if (std::filesystem::exists(folder / (choice.file + ".so"))) return folder / (choice.file + ".so");
+  return registry.locate(choice.file, std::filesystem::current_path());
+}
+
+}  // namespace
+
+int inspect_plugin(const Registry& registry, const std::string& choice, std::ostream& out) {
+  const std::filesystem::path file = file_of(registry, choice);
+  const ElfFacts facts = read_elf(file);
+  out << file.string() << '\n';
+  try {
+    const LibraryFacts library = probe(file, registry.lookup(), MissingInterfaces::kPretend);
+    print_abi(out, library.abi_major, library.min_host_minor, library.abi_minor);
+    print_versions(out, library.torch_version, library.cuda_version, library.nccl_version);
+    print_needed(out, facts);
+    bool usable = true;
+    for (const PluginFacts& plugin : library.plugins) usable = print_plugin(out, plugin, registry.lookup()) && usable;
+    for (const std::string& warning : library.warnings) out << "warning: " << warning << '\n';
+    return usable ? 0 : 1;
+  } catch (const ddh::Error& error) {
+    out << "can't be used: " << error.what() << '\n';
+    print_note(out, facts);
+    if (facts.problem.empty()) print_needed(out, facts);
+    return 1;
+  }
+}
+
+}  // namespace ddhost

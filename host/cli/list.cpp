@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// cli/list.cpp: `ddhost list`.
+#include <algorithm>
+#include <iomanip>
+#include <map>
+#include <ostream>
+#include <vector>
+
+#include "cli/commands.hpp"
+#include "ddh/sdk/plugin.hpp"
+#include "plugin/probe.hpp"
+
+namespace ddhost {
+
+namespace {
+
+struct Listed {
+  PluginFacts plugin;
+  std::filesystem::path file;
+};
+
+}  // namespace
+
+int list_plugins(const Registry& registry, std::ostream& out) {
+  std::vector<Listed> plugins;
+  for (const Plugin& plugin : registry.built_in()) plugins.push_back({facts_of(*plugin.desc), plugin.file});
+  std::vector<std::string> broken;
+  for (const std::filesystem::path& file : registry.all_files()) {
+    try {
+      for (PluginFacts& plugin : probe(file, registry.lookup(), MissingInterfaces::kRefuse).plugins)
+        plugins.push_back({std::move(plugin), file});
+    } catch (const ddh::Error& error) {
+      broken.emplace_back(error.what());
+    }
+  }
+  // Stable: of two libraries with the same plugin, the one that a name finds comes first.
+  const auto key = [](const Listed& listed) { return std::pair(listed.plugin.kind, listed.plugin.id); };
+  std::stable_sort(plugins.begin(), plugins.end(), [&](const Listed& a, const Listed& b) { return key(a) < key(b); });
+  std::map<std::pair<int32_t, std::string>, std::filesystem::path> first;
+  for (const Listed& listed : plugins) {
+    const auto [at, is_first] = first.emplace(key(listed), listed.file);
+    out << std::left << std::setw(10) << kind_name(listed.plugin.kind) << ' ' << std::setw(14) << listed.plugin.id
+        << ' ' << std::setw(8) << listed.plugin.version << ' ' << listed.plugin.summary;
+    if (!is_first)
+      out << " [duplicate in " << listed.file.string() << "; the name means " << at->second.string() << "]";
+    out << '\n';
+  }
+  if (plugins.empty() && broken.empty()) {
+    out << "no plugins found; searched";
+    for (const std::filesystem::path& folder : registry.folders()) out << ' ' << folder.string();
+    out << "\n(set DDHOST_PLUGIN_PATH to search elsewhere)\n";
+  }
+  for (const std::string& reason : broken) out << "not usable: " << reason << '\n';
+  return 0;
+}
+
+}  // namespace ddhost

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// cli/train.cpp: `ddhost train`.
+#include <ostream>
+
+#include "cli/commands.hpp"
+#include "cli/fingerprints.hpp"
+#include "cli/load_guard.hpp"
+#include "cli/prepare.hpp"
+#include "engine/loop/rank.hpp"
+#include "launch/launch.hpp"
+#include "schedule/schedule.hpp"
+
+namespace ddhost {
+namespace {
+
+// Every rank gets a configuration and learning rates of its own.
+int start_rank(const PreparedRun& run, const RankSeat& seat) {
+  const bool evaluates = run.config.get<int64_t>("train.eval_every") > 0;
+  return run_rank(run, run.config.clone(), std::make_unique<Schedules>(run.config, evaluates), seat);
+}
+
+}  // namespace
+
+int train(const CommandLine& line, Registry& registry, std::ostream& out) {
+  const UserConfig user = UserConfig::read(line.config_file, line.overrides);
+  const int world_size = wanted_world_size(user);
+  share_cores(world_size);
+  PreparedRun run = prepare_run(user, registry, world_size);
+  for (const std::string& warning : registry.warnings()) print_sentence("warning: " + warning);
+  for (const std::string& warning : run.config.warnings()) print_sentence("warning: " + warning);
+  if (line.dry_run) {
+    out << run.config.effective().dump(2) << '\n';
+    return 0;
+  }
+  make_run_folder(run);
+  run.fingerprints = fingerprints_of(run);
+  LaunchArgs args{run.world_size, run.ranks_per_node, run.ranks_are_threads};
+  args.watchdog = watchdog_limits(run.config);
+  const Outcome outcome = launch(args, [&run](const RankSeat& seat) { return start_rank(run, seat); });
+  if (!outcome.sentence.empty()) print_sentence(outcome.sentence);
+  if (outcome.exit_code != 0) leave_unused_folder(run);
+  return outcome.exit_code;
+}
+
+}  // namespace ddhost

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/calls/instance.hpp: one instance of a plugin, for one rank.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "engine/calls/plugin.hpp"
+#include "engine/calls/plugin_caller.hpp"
+
+namespace ddhost {
+
+class Instance {
+ public:
+  Instance() = default;
+  // Calls the plugin's create; `host` must outlive the instance. Error: its sentence, with the plugin's name in front;
+  // also when create throws, which it must not.
+  // `section`: of its options, "strategy". `record`: of the rank, where its calls are noted;
+  // it outlives the instance.
+  Instance(const Plugin& plugin, const ddh_host& host, const std::string& section, RankRecord* record = nullptr);
+  Instance(Instance&& other) noexcept;
+  Instance& operator=(Instance&& other) noexcept;
+  Instance(const Instance&) = delete;
+  Instance& operator=(const Instance&) = delete;
+  ~Instance();
+
+  [[nodiscard]] ddh_inst* get() const { return inst_; }
+  [[nodiscard]] const Plugin& plugin() const { return plugin_; }
+  // For all calls into it: on the rank's main thread, or on the one that prepares batches. Valid while this object lives.
+  [[nodiscard]] const PluginCaller& caller() const { return caller_; }
+  [[nodiscard]] PluginCaller caller_on(RankThread thread) const { return {name_->c_str(), record_, thread}; }
+  template <class Function, class... Args>
+  void call(PluginCall call, Function function, Args&&... args) const {
+    caller_(call, function, inst_, std::forward<Args>(args)...);
+  }
+
+  // The table for an interface id, nullptr when absent. Error: shorter than `min_size`.
+  template <class Table>
+  [[nodiscard]] const Table* find(const char* id, uint32_t min_size) const {
+    return static_cast<const Table*>(raw(id, min_size));
+  }
+  // The same, but absent is an Error.
+  template <class Table>
+  [[nodiscard]] const Table& require(const char* id, uint32_t min_size) const {
+    return *static_cast<const Table*>(required(id, min_size));
+  }
+
+ private:
+  [[nodiscard]] const void* raw(const char* id, uint32_t min_size) const;
+  [[nodiscard]] const void* required(const char* id, uint32_t min_size) const;
+
+  Plugin plugin_;
+  std::unique_ptr<const std::string> name_;  // "strategy 'zero1'", where callers find it
+  RankRecord* record_ = nullptr;
+  PluginCaller caller_;
+  ddh_inst* inst_ = nullptr;
+};
+
+}  // namespace ddhost

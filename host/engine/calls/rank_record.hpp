@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/calls/rank_record.hpp: what a rank writes down for whoever started it: its step, and the calls that its threads are
+// in. The launcher keeps the record where it survives the rank.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "engine/calls/call_record.hpp"
+
+namespace ddhost {
+
+// The threads of a rank whose calls are recorded.
+enum class RankThread : uint8_t { kMain, kData };
+inline constexpr size_t kRankThreads = 2;
+
+class RankRecord {
+ public:
+  RankRecord() = default;
+  RankRecord(const RankRecord&) = delete;
+  RankRecord& operator=(const RankRecord&) = delete;
+  virtual ~RankRecord() = default;
+
+  // The step that the rank is working on; counts from 1, 0 = before the first.
+  virtual void set_step(int64_t step) = 0;
+  // Whether the run is asked to end after the current step. A rank reads it once per step and agrees with the others.
+  [[nodiscard]] virtual bool stop_requested() const = 0;
+
+  // Where a thread notes its calls. Valid while this object lives.
+  [[nodiscard]] virtual CallLane& lane(RankThread thread) = 0;
+  // Keeps a plugin's name ("strategy 'zero1'") for sentences about its calls; its number in CallFrame.
+  virtual uint8_t add_plugin(std::string_view name) = 0;
+  // The units of the model, equal on all ranks.
+  virtual void set_unit_names(const char* const* names, size_t count) = 0;
+};
+
+}  // namespace ddhost

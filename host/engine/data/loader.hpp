@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/data/loader.hpp: batches ahead of time. One worker thread per rank asks the model for the batches that the
+// order of samples names, a few before they are needed. Meanwhile the main thread makes batches of its own for
+// evaluations, so the model's batch_create runs on several threads at once ([any] in ddh/kind/model.h); batches are
+// destroyed on the main thread.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "ddh/ddh.h"
+#include "engine/calls/plugin_caller.hpp"
+#include "engine/data/train_order.hpp"
+#include "engine/services/clock.hpp"
+
+namespace ddhost {
+
+// A model's batch with its facts; destroyed through the model.
+class Batch {
+ public:
+  Batch() = default;
+  // `caller`: of the thread that destroys it.
+  Batch(ddh_inst* model, const ddh_model_api* table, const PluginCaller& caller, ddh_batch* batch, ddh_batch_info info)
+      : model_(model), table_(table), caller_(caller), batch_(batch), info_(info) {}
+  Batch(Batch&& other) noexcept
+      : model_(other.model_),
+        table_(other.table_),
+        caller_(other.caller_),
+        batch_(std::exchange(other.batch_, nullptr)),
+        info_(other.info_) {}
+  Batch& operator=(Batch&& other) noexcept {
+    std::swap(model_, other.model_);
+    std::swap(table_, other.table_);
+    std::swap(caller_, other.caller_);
+    std::swap(batch_, other.batch_);
+    std::swap(info_, other.info_);
+    return *this;
+  }
+  ~Batch() {
+    if (batch_ == nullptr) return;
+    const PluginCaller::Entered entered = caller_.enter(PluginCall::kBatchDestroy);
+    table_->batch_destroy(model_, batch_);
+  }
+  [[nodiscard]] ddh_batch* get() const { return batch_; }
+  [[nodiscard]] const ddh_batch_info& info() const { return info_; }
+
+ private:
+  ddh_inst* model_ = nullptr;
+  const ddh_model_api* table_ = nullptr;
+  PluginCaller caller_;
+  ddh_batch* batch_ = nullptr;
+  ddh_batch_info info_{};
+};
+
+// Which batch: of a program's step, of this rank, and its place among those of all ranks.
+struct BatchPlace {
+  int32_t program;
+  int64_t step;
+  uint64_t micro_batch;
+  int64_t global_micro_batch;
+};
+
+// How a model is asked for batches: on the thread that prepares them, and on the main thread.
+struct BatchCallers {
+  PluginCaller data, main;
+};
+
+// Makes one batch, on the calling thread, which is `caller`'s; it is destroyed on the main thread.
+Batch make_batch(ddh_inst* model, const ddh_model_api& table, const PluginCaller& caller, const PluginCaller& main,
+                 const BatchPlace& place, const std::vector<int64_t>& samples);
+
+class Loader {
+ public:
+  struct Range {
+    int64_t first_step, last_step;  // both taken
+    uint64_t grad_accum_steps;
+    uint64_t rank, world_size;
+  };
+  Loader(ddh_inst* model, const ddh_model_api& table, const BatchCallers& callers, const TrainOrder& order,
+         Range range);
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+  ~Loader();
+
+  // The next batch, in order of step and micro-batch. Rethrows what went wrong in the worker.
+  Batch next(Clock& clock);
+
+ private:
+  void work();
+
+  static constexpr size_t kAhead = 2;  // batches
+  ddh_inst* model_;
+  const ddh_model_api& table_;
+  const BatchCallers callers_;
+  const TrainOrder& order_;
+  const Range range_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Batch> ready_;
+  std::exception_ptr failure_;
+  bool stop_ = false;
+  std::thread worker_;
+};
+
+}  // namespace ddhost

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/data/sample_order.hpp: which samples each rank and micro-batch gets: a function of (seed, position) alone, so
+// that resume and a changed world size see the same samples in the same step.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace ddhost {
+
+// A permutation of 0 .. n-1 that is evaluated at single points: four rounds of a Feistel network over the next even
+// number of bits, walked until the result is below n (Black and Rogaway 2002).
+class Permutation {
+ public:
+  Permutation(uint64_t n, uint64_t seed, uint64_t epoch);
+  [[nodiscard]] uint64_t operator()(uint64_t i) const;
+
+ private:
+  [[nodiscard]] uint64_t shuffle_bits(uint64_t x) const;
+  uint64_t n_;
+  uint32_t half_bits_;
+  uint64_t keys_[4];
+};
+
+struct SampleCut {
+  uint64_t micro_batch = 1;  // samples per rank and micro-batch
+  uint64_t world_size = 1;
+  uint64_t grad_accum_steps = 1;
+  [[nodiscard]] uint64_t per_step() const { return micro_batch * world_size * grad_accum_steps; }
+};
+
+// What follows the last whole step of an epoch.
+enum class EpochEnd {
+  join,    // the next epoch, in the same step
+  drop,    // the next epoch, in the next step; the rest of this one is left out
+  shorten  // a step of the rest: the first ranks and micro-batches are full, then one is not, and others are empty
+};
+
+class SampleOrder {
+ public:
+  // `order_file`: int64 little-endian sample indices to take instead of the permutation, or "". Throws ddh::Error when
+  // there are fewer samples than one micro-batch of all ranks (drop: one step of them; shorten: none), or the file is
+  // damaged, empty or out of range.
+  SampleOrder(uint64_t n_samples, uint64_t seed, SampleCut cut, const std::string& order_file,
+              EpochEnd end = EpochEnd::join);
+
+  [[nodiscard]] const SampleCut& cut() const { return cut_; }
+
+  // The samples of one rank in one micro-batch; step counts from 1, micro_batch from 0.
+  [[nodiscard]] std::vector<int64_t> samples(int64_t step, uint64_t micro_batch, uint64_t rank) const;
+  // Those of all ranks and micro-batches in a step.
+  [[nodiscard]] uint64_t count(int64_t step) const { return place(step).count; }
+  // Whether a rank has a micro-batch without samples in a step up to `last_step`.
+  [[nodiscard]] bool has_empty(int64_t last_step) const;
+
+ private:
+  struct Place {
+    uint64_t first, count;  // in the sequence of all epochs
+  };
+  [[nodiscard]] Place place(int64_t step) const;
+  [[nodiscard]] uint64_t epoch_size() const { return order_.empty() ? n_samples_ : order_.size(); }
+  [[nodiscard]] uint64_t steps_per_epoch() const;
+  [[nodiscard]] int64_t at(uint64_t position) const;
+  uint64_t n_samples_;
+  uint64_t seed_;
+  SampleCut cut_;
+  EpochEnd end_;
+  std::vector<int64_t> order_;
+};
+
+}  // namespace ddhost

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/loop/estimate.hpp"
+
+#include <cmath>
+
+#include "ddh/sdk/plugin.hpp"
+
+namespace ddhost {
+namespace {
+
+// False: the model makes no estimates.
+bool ask(const PluginCaller& call, ddh_inst* model, const ddh_model_api& table, const ddh_estimate_args& args,
+         ddh_estimate& out) {
+  out = {};
+  out.struct_size = sizeof out;
+  try {
+    call(PluginCall::kEstimate, table.estimate, model, &args, &out);
+  } catch (const ddh::Error& error) {
+    if (error.code() == DDH_NOT_FOUND) return false;
+    throw;
+  }
+  const auto is_cost = [](double flops) { return std::isfinite(flops) && flops >= 0; };
+  if (!is_cost(out.forward_flops) || !is_cost(out.backward_flops))
+    call.blame(PluginCall::kEstimate, {}, "estimates ", out.forward_flops, " and ", out.backward_flops,
+               " operations for position ", args.position, " of program ", args.program,
+               "; they must be finite and not negative");
+  return true;
+}
+
+}  // namespace
+
+std::optional<WorkEstimate> estimate_program(const PluginCaller& call, ddh_inst* model, const ddh_model_api& table,
+                                             const ProgramOps& ops, uint32_t n_samples) {
+  if (table.estimate == nullptr) return std::nullopt;
+  WorkEstimate sum;
+  sum.n_samples = n_samples;
+  for (const ddh_op& op : ops.ops()) {
+    if (op.phase == DDH_PHASE_RECOMPUTE) continue;
+    ddh_estimate one{};
+    if (!ask(call, model, table, {sizeof(ddh_estimate_args), ops.program(), op.position, n_samples}, one))
+      return std::nullopt;
+    if (op.phase == DDH_PHASE_BACKWARD) {
+      sum.backward_flops += one.backward_flops;
+      continue;
+    }
+    sum.forward_flops += one.forward_flops;
+    if ((op.flags & DDH_OP_FORWARD_ONLY) == 0) sum.activation_bytes += one.activation_bytes;
+  }
+  return sum;
+}
+
+}  // namespace ddhost

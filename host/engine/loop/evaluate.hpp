@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/loop/evaluate.hpp: an eval program over held-out samples. The micro-batches of the whole world are numbered
+// and dealt out to the ranks in turn; each holds the same samples in every world, and their metrics are folded in the
+// order of their numbers. So an evaluation has the same bits for every number of ranks.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "engine/data/sample_order.hpp"
+#include "engine/loop/reports.hpp"
+#include "engine/loop/run_programs.hpp"
+#include "engine/loop/train_setup.hpp"
+
+namespace ddhost {
+
+// Which of the micro-batches 0 .. count-1 a rank runs. All ranks make the same number of passes, since acquire is
+// collective: a rank for which none is left runs the last one again, and does not count it.
+struct EvalTurns {
+  uint64_t count, world_size;
+  struct Turn {
+    uint64_t micro_batch;
+    bool counts;
+  };
+  [[nodiscard]] uint64_t passes() const { return (count + world_size - 1) / world_size; }
+  [[nodiscard]] Turn turn(uint64_t pass, uint64_t rank) const {
+    const uint64_t place = pass * world_size + rank;
+    return {std::min(place, count - 1), place < count};
+  }
+};
+
+// One eval program over train.eval_batches micro-batches, always the same samples.
+class Evaluation {
+ public:
+  // Throws where the model or its data can't be evaluated: before the first step, not after hours.
+  Evaluation(const TrainSetup& setup, int32_t program);
+  [[nodiscard]] int32_t program() const { return program_; }
+  // What the program reports, equal on every rank and valid until the next call; nothing where the run was asked to stop
+  // meanwhile. [collective]
+  [[nodiscard]] const std::vector<ReportedValue>* run(int64_t step);
+
+ private:
+  void run_pass(int64_t step, uint64_t pass);
+
+  TrainSetup setup_;
+  const int32_t program_;
+  const EvalTurns turns_;
+  const SampleOrder order_;
+  MicroMetrics metrics_;          // a row for each pass
+  std::vector<double> gathered_;  // the rows of all ranks
+  FoldedMetrics folded_;
+  std::vector<ReportedValue> reported_;
+};
+
+// The distinct programs that evaluate the training programs of this run, in the order of their turns. Throws where one
+// names none.
+std::vector<int32_t> eval_programs(const TrainSetup& setup);
+
+}  // namespace ddhost

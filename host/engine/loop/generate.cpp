@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/loop/generate.hpp"
+
+namespace ddhost {
+namespace {
+
+// `prompt` outlives the result. `length`: 0 only checks.
+ddh_sample_args sample_args(const RunConfig& config, const std::string& prompt, uint32_t length, int32_t program) {
+  const bool has_condition = config.is_given("run.sample_condition");
+  return {sizeof(ddh_sample_args),
+          length,
+          prompt.c_str(),
+          static_cast<uint64_t>(config.get<int64_t>("run.seed")),
+          config.get<double>("run.sample_temperature"),
+          static_cast<int32_t>(config.get<int64_t>("run.sample_top_k")),
+          program,
+          has_condition ? config.get<int64_t>("run.sample_condition") : -1};
+}
+
+uint32_t length_of(const RunConfig& config) { return static_cast<uint32_t>(config.get<int64_t>("run.sample_tokens")); }
+
+}  // namespace
+
+void check_generation(const RunConfig& config, const ddh_model_desc& desc, const Instance& model,
+                      const ddh_sampler_api* sampler, int32_t program) {
+  if (sampler == nullptr || program < 0 || length_of(config) == 0) return;
+  const std::string& prompt = config.text("run.sample_prompt");
+  const ddh_sample_args args = sample_args(config, prompt, 0, program);
+  const uint64_t n_samples = desc.programs[program]->n_samples;
+  if (args.condition >= 0 && static_cast<uint64_t>(args.condition) >= n_samples)
+    ddh::fail(DDH_OUT_OF_RANGE, "run.sample_condition=", args.condition, " is no sample of program '",
+              desc.programs[program]->name, "', which has ", n_samples, "; give one below that, or null");
+  model.call(PluginCall::kSampleBegin, sampler->begin, &args);
+}
+
+std::string generate(TrainSetup& setup, const ddh_sampler_api* sampler, int64_t step) {
+  const RunConfig& config = setup.services.config;
+  if (sampler == nullptr || setup.eval_program < 0 || length_of(config) == 0) return "";
+  const std::string& prompt = config.text("run.sample_prompt");
+  const ddh_sample_args args = sample_args(config, prompt, length_of(config), setup.eval_program);
+  const PluginCaller& call = setup.model_callers.main;
+  call(PluginCall::kSampleBegin, sampler->begin, setup.model_inst, &args);
+  while (!stop_wanted(setup)) {
+    ddh_batch* batch = nullptr;
+    call(PluginCall::kSampleNext, sampler->next, setup.model_inst, &batch);
+    if (batch == nullptr) break;
+    const Batch owned(setup.model_inst, &setup.model_table, call, batch, {});
+    setup.runner.run(setup.programs.of(setup.eval_program), MicroBatch{step, 0, 0}, owned, 1.0);
+  }
+  setup.runner.discard(0);
+  const PluginCaller::Entered entered = call.enter(PluginCall::kSampleText);
+  const char* const text = sampler->text(setup.model_inst);
+  return text == nullptr ? "" : text;
+}
+
+}  // namespace ddhost

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/loop/loss_scale.hpp: the factor that fp16 gradients are multiplied with so that small ones don't vanish.
+//
+// A dynamic scale falls by a factor when a gradient overflows and rises after a window of steps without. The rules are
+// DeepSpeed's DynamicLossScaler (since v0.17.1); growth "torch" counts as torch.cuda.amp.GradScaler does, one step earlier.
+#pragma once
+
+#include <cstdint>
+
+namespace ddhost {
+
+class RunConfig;
+
+struct LossScaleSettings {
+  bool dynamic = false;
+  double initial = 1, factor = 2, min = 1;  // powers of two
+  int64_t window = 1000;                    // steps without overflow before the scale rises
+  int64_t hysteresis = 1;                   // overflows until it falls
+  bool consecutive_hysteresis = false;      // every good step refills the hysteresis, not only a rise
+  bool raise_at_min = true;                 // an overflow at the smallest scale ends the run
+  bool torch_growth = false;
+
+  // From section `precision`. Throws where a value is no power of two.
+  static LossScaleSettings from(const RunConfig& config);
+};
+
+class LossScale {
+ public:
+  explicit LossScale(const LossScaleSettings& settings)
+      : settings_(settings), scale_(settings.initial), hysteresis_left_(settings.hysteresis) {}
+
+  [[nodiscard]] double value() const { return scale_; }
+  // After each step. False: an overflow at the smallest scale, where no step will ever succeed.
+  [[nodiscard]] bool step_done(bool overflow);
+
+ private:
+  bool overflowed();
+
+  const LossScaleSettings settings_;
+  double scale_;
+  int64_t hysteresis_left_;
+  int64_t steps_ = 0, last_overflow_ = -1;
+};
+
+}  // namespace ddhost

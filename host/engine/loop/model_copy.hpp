@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/loop/model_copy.hpp: a model's description as this host's structs. The model may have been built with an
+// older or a newer SDK; the host, the strategy and the optimizer all read this copy. Names, shapes and lists stay the
+// model's.
+#pragma once
+
+#include <vector>
+
+#include "ddh/kind/model.h"
+
+namespace ddhost {
+
+class ModelCopy {
+ public:
+  ModelCopy() = default;
+  // Error: a struct is too short, has something set that this host does not know, or uses what is reserved; or an array
+  // of descriptors lacks one. The sentence names the struct and its index.
+  explicit ModelCopy(const ddh_model_desc* given);
+
+  // Valid while this object lives, also after a move.
+  [[nodiscard]] const ddh_model_desc* get() const { return &desc_.front(); }
+
+ private:
+  template <class T>
+  struct List {
+    std::vector<T> copies;
+    std::vector<const T*> pointers;
+    List() = default;
+    List(const T* const* given, uint32_t n, const char* what);
+  };
+  List<ddh_param_desc> params_;
+  List<ddh_unit_desc> units_;
+  List<ddh_buffer_desc> buffers_;
+  List<ddh_program_desc> programs_;
+  std::vector<ddh_model_desc> desc_;  // one: on the heap, so that it stays in place
+};
+
+}  // namespace ddhost

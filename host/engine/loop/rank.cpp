@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/loop/rank.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+
+#include "engine/calls/instance.hpp"
+#include "engine/loop/check_description.hpp"
+#include "engine/loop/check_model.hpp"
+#include "engine/loop/check_programs.hpp"
+#include "engine/loop/check_world.hpp"
+#include "engine/loop/estimate.hpp"
+#include "engine/loop/generate.hpp"
+#include "engine/loop/model_copy.hpp"
+#include "engine/loop/rank_log.hpp"
+#include "engine/loop/reports.hpp"
+#include "engine/loop/train_loop.hpp"
+#include "engine/services/check_optim.hpp"
+#include "engine/weights/initialize.hpp"
+#include "engine/weights/save.hpp"
+#include "monitor/summary.hpp"
+
+namespace ddhost {
+namespace {
+
+// The steps of a rank. Members are made by the step of the same place and end in reverse (end).
+class Rank {
+ public:
+  Rank(const RunPlan& plan, std::unique_ptr<RunConfig> config, std::unique_ptr<LearningRates> rates,
+       std::shared_ptr<spdlog::logger> log, const RankSeat& seat)
+      : plan_(plan),
+        rates_(std::move(rates)),
+        services_(seat, std::move(config), std::move(log)),
+        device_seat_(services_, "device:" + plan.device.id()),
+        comm_seat_(services_, "comm:" + plan.comm.id()),
+        model_seat_(services_, "model:" + plan.model.id()),
+        strategy_seat_(services_, "strategy:" + plan.strategy.id()) {}
+  Rank(const Rank&) = delete;
+  Rank& operator=(const Rank&) = delete;
+  ~Rank() { end(); }
+
+  void run() {
+    try {
+      open_device();
+      join_world();
+      describe_model();
+      make_optimizers();
+      make_strategy();
+      start_training();
+      train();
+      save();
+      report();
+      leave_world();
+    } catch (const std::exception& e) {
+      if (comm_table_ != nullptr) {
+        const PluginCaller::Entered entered = comm_.caller().enter(PluginCall::kAbort);
+        comm_table_->abort(comm_.get(), e.what());
+      }
+      throw;
+    }
+  }
+
+ private:
+  const RunConfig& config() const { return services_.config; }
+  Instance make(const Plugin& plugin, const PluginSeat& seat, const char* section) const {
+    return {plugin, seat.host(), section, &services_.seat.record};
+  }
+  bool is_first() const { return services_.seat.rank == 0; }
+  uint32_t reduce_block() const {
+    return std::max(1U, static_cast<uint32_t>(config().get<int64_t>("train.reduce_block")));
+  }
+  bool sums_in_bf16() const { return config().get<std::string>("precision.reduce_dtype") == "bf16"; }
+
+  void open_device() {
+    device_ = make(plan_.device, device_seat_, "device");
+    const auto& table = device_.require<ddh_device_api>(DDH_DEVICE_IFACE, DDH_DEVICE_API_MIN_SIZE);
+    services_.device = std::make_unique<Device>(device_.get(), table, plan_.device.desc->caps, plan_.device.id(),
+                                                services_.seat.local_rank, device_.caller());
+    services_.memory.use(*services_.device);
+    services_.staging = std::make_unique<Staging>(services_.memory);
+  }
+
+  void join_world() {
+    comm_ = make(plan_.comm, comm_seat_, "comm");
+    const auto& table = comm_.require<ddh_comm_backend_api>(DDH_COMM_BACKEND_IFACE, DDH_COMM_BACKEND_API_MIN_SIZE);
+    const ddh_comm_init init{sizeof(ddh_comm_init),
+                             services_.seat.rank,
+                             services_.seat.world_size,
+                             reduce_block(),
+                             services_.seat.run_id,
+                             services_.seat.node,
+                             services_.seat.local_rank,
+                             plan_.ranks_per_node,
+                             0};
+    comm_.call(PluginCall::kInit, table.init, &init);
+    comm_table_ = &table;
+    const auto* shared = comm_.find<ddh_comm_shared_api>(DDH_COMM_SHARED_IFACE, DDH_COMM_SHARED_API_MIN_SIZE);
+    services_.comm = std::make_unique<Comm>(comm_.get(), comm_table_, shared, services_.clock, comm_.caller());
+    const bool copy = config().get<std::string>("comm.windows") == "copy" || !services_.device->is_host_memory();
+    services_.windows = std::make_unique<Windows>(
+        *services_.comm, services_.memory, *services_.staging,
+        WindowSettings{copy, config().get<bool>("comm.poison"), reduce_block(), sums_in_bf16()});
+    check_same_everywhere(plan_.fingerprints, *services_.comm);
+  }
+
+  void describe_model() {
+    model_ = make(plan_.model, model_seat_, "model");
+    model_table_ = &model_.require<ddh_model_api>(DDH_MODEL_IFACE, DDH_MODEL_API_MIN_SIZE);
+    model_.call(PluginCall::kDescribe, model_table_->describe, &model_desc_);
+    model_.caller().checked(PluginCall::kDescribe, [&] {
+      check_description(model_desc_);
+      model_copy_ = ModelCopy(model_desc_);
+      model_desc_ = model_copy_.get();
+      check_model(*model_desc_, plan_.model.desc->uses);
+      check_outputs(*model_desc_, *model_table_);
+    });
+    name_units();
+    train_programs_ = train_programs(config(), *model_desc_);
+    for (const std::string& section :
+         unused_optimizers(*model_desc_, train_programs_, config().get<std::vector<std::string>>("train.optimizers")))
+      if (is_first()) services_.log->warn("no program of the run uses optimizer '{}' of train.optimizers", section);
+    programs_ = std::make_unique<RunPrograms>(
+        *model_desc_, train_programs_, static_cast<uint32_t>(config().get<int64_t>("train.grad_accum_steps")),
+        recompute_every(config(), plan_.model), config().get<int64_t>("train.update_every") > 0);
+    services_.params =
+        std::make_unique<ParamInit>(*model_desc_, static_cast<uint64_t>(config().get<int64_t>("run.seed")),
+                                    config().get<std::string>("train.init_from"));
+  }
+
+  void name_units() const {
+    std::vector<const char*> names;
+    for (uint32_t u = 0; u < model_desc_->n_units; ++u) names.push_back(model_desc_->units[u]->name);
+    services_.seat.record.set_unit_names(names.data(), names.size());
+  }
+
+  void make_optimizers() {
+    std::vector<OptimizerRef> refs;
+    for (const RunPlan::Optimizer& given : plan_.optimizers) {
+      optimizer_seats_.emplace_back(services_, given.section + ":" + given.plugin.id(), given.section);
+      optimizers_.push_back(make(given.plugin, optimizer_seats_.back(), given.section.c_str()));
+      const Instance& optimizer = optimizers_.back();
+      const auto& table = optimizer.require<ddh_optimizer_api>(DDH_OPTIMIZER_IFACE, DDH_OPTIMIZER_API_MIN_SIZE);
+      optimizer.call(PluginCall::kAttach, table.attach, model_desc_);
+      check_slots(optimizer.get(), table, optimizer.caller());
+      refs.push_back({optimizer.get(), &table, given.section, optimizer.caller()});
+    }
+    services_.step = std::make_unique<StepCoordinator>(
+        *services_.comm, *services_.device, *services_.windows, *model_desc_,
+        StepSettings{config().get<double>("train.clip_norm"), config().get<double>("train.clip_value"),
+                     config().get<bool>("train.skip_nonfinite"), sums_in_bf16()});
+    services_.step->set_optimizers(refs, programs_->described());
+  }
+
+  void make_strategy() {
+    strategy_ = make(plan_.strategy, strategy_seat_, "strategy");
+    strategy_table_ = &strategy_.require<ddh_strategy_api>(DDH_STRATEGY_IFACE, DDH_STRATEGY_API_MIN_SIZE);
+    const bool rank_first = config().get<std::string>("train.reduce_order") == "rank_first";
+    const ddh_attach_args args{sizeof(ddh_attach_args),
+                               services_.seat.rank,
+                               services_.seat.world_size,
+                               static_cast<uint32_t>(config().get<int64_t>("train.grad_accum_steps")),
+                               model_desc_,
+                               services_.comm->world(),
+                               rank_first ? DDH_RANK_FIRST : DDH_MICRO_FIRST,
+                               compute_dtype(config(), plan_.model),
+                               programs_->described().data(),
+                               sizeof(ddh_run_program),
+                               static_cast<uint32_t>(programs_->described().size()),
+                               reduce_block(),
+                               services_.seat.node,
+                               services_.seat.local_rank,
+                               plan_.ranks_per_node,
+                               0};
+    strategy_.call(PluginCall::kAttach, strategy_table_->attach, &args);
+    memory_plan_.struct_size = sizeof memory_plan_;
+    strategy_.call(PluginCall::kPlan, strategy_table_->plan, &memory_plan_);
+    memory_plan_ = ddh::copy_of(memory_plan_);
+  }
+
+  void start_training() {
+    if (model_table_->prepare != nullptr) model_.call(PluginCall::kPrepare, model_table_->prepare);
+    check_generation(config(), *model_desc_, model_,
+                     model_.find<ddh_sampler_api>(DDH_SAMPLER_IFACE, DDH_SAMPLER_API_MIN_SIZE), eval_program());
+    estimate_ = estimate_program(model_.caller(), model_.get(), *model_table_, programs_->of(train_programs_.front()),
+                                 static_cast<uint32_t>(config().get<int64_t>("data.micro_batch")));
+    services_.params->init_buffers(*services_.staging);
+    strategy_.call(PluginCall::kMaterialize, strategy_table_->materialize);
+    checks_ = std::make_unique<StepChecks>(state_source(), *services_.step, *services_.comm, *services_.staging);
+    if (!is_first()) return;
+    std::ofstream(plan_.run_dir / "config.json") << config().file_text() << '\n';
+    uint64_t numel = 0;
+    for (uint32_t p = 0; p < model_desc_->n_params; ++p) numel += model_desc_->params[p]->numel;
+    services_.log->info("{}: {} parameters, {} on {} ranks over {}; {}", model_desc_->name, numel, plan_.strategy.id(),
+                        services_.seat.world_size, plan_.comm.id(), plan_.run_dir.string());
+    const ddh_device_info device = services_.device->info();
+    constexpr double kGiB = 1024.0 * 1024 * 1024;
+    services_.log->info("device {}: {:.1f} GiB of memory, {:.1f} GiB of it free", device.name,
+                        static_cast<double>(device.total_bytes) / kGiB, static_cast<double>(device.free_bytes) / kGiB);
+  }
+
+  void train() {
+    monitor_ = std::make_unique<Monitor>(services_, plan_.run_dir.string(),
+                                         model_desc_->programs[train_programs_.front()]->sample_unit);
+    views_ = std::make_unique<ViewCheck>(*model_desc_, compute_dtype(config(), plan_.model));
+    runner_ = std::make_unique<OpRunner>(strategy_, *strategy_table_, model_, *model_table_, *model_desc_, *views_,
+                                         *checks_, services_.clock);
+    train_end_ = train_loop(setup(), *monitor_);
+    monitor_->finish_line();
+  }
+
+  void save() {
+    const std::string path = config().get<std::string>("train.save_final");
+    if (path.empty()) return;
+    for (const std::string& warning :
+         export_params(path, state_source(), *services_.comm, *services_.staging, checks_->blame_for_nonfinite()))
+      services_.log->warn("{}", warning);
+    if (is_first()) services_.log->info("weights after step {}: {}", train_end_.last_step, path);
+  }
+
+  void report() {
+    Summary summary(services_, memory_plan_);
+    if (estimate_)
+      summary.set_work(*estimate_, {model_desc_->programs[train_programs_.front()]->name, monitor_->samples_done(),
+                                    monitor_->seconds_for_them()});
+    monitor_->write_summary(summary.json(services_, train_end_.last_step, monitor_->mean_step_ms()));
+    const std::string text = sample();
+    if (!is_first() || config().get<bool>("run.quiet")) return;
+    if (!text.empty()) std::printf("--- a sample from the trained model ---\n%s\n---\n", text.c_str());
+    std::printf("%s", summary.text().c_str());
+    std::fflush(stdout);
+  }
+
+  std::string sample() {
+    const auto* sampler = model_.find<ddh_sampler_api>(DDH_SAMPLER_IFACE, DDH_SAMPLER_API_MIN_SIZE);
+    TrainSetup s = setup();
+    return train_end_.stopped ? "" : generate(s, sampler, train_end_.last_step);
+  }
+
+  void leave_world() {
+    services_.device->synchronize(nullptr);  // errors of its last work
+    comm_.call(PluginCall::kFinalize, comm_table_->finalize);
+  }
+
+  StateSource state_source() const { return {strategy_, *strategy_table_, *model_desc_}; }
+
+  int32_t eval_program() const { return eval_program_of(*model_desc_, train_programs_.front()); }
+
+  TrainSetup setup() {
+    return {services_,
+            *runner_,
+            *rates_,
+            *model_desc_,
+            model_.get(),
+            *model_table_,
+            {model_.caller_on(RankThread::kData), model_.caller()},
+            *programs_,
+            train_programs_,
+            eval_program(),
+            plan_.model.has_cap(DDH_CAP_EMPTY_BATCH)};
+  }
+
+  // Plugins before the services they use; windows before the transport whose memory they map; the device last. After an
+  // error its work is waited for, so that none uses what goes.
+  void end() {
+    ddh::ErrorBuffer ignored;
+    if (services_.device != nullptr)
+      services_.device->streams().synchronize(services_.device->context(), nullptr, ignored.get());
+    monitor_.reset();
+    checks_.reset();
+    strategy_ = Instance();
+    optimizers_.clear();
+    model_ = Instance();
+    services_.step.reset();
+    services_.windows.reset();
+    services_.comm.reset();
+    comm_ = Instance();
+    services_.staging.reset();
+    services_.memory.release_all();
+    services_.device.reset();
+    device_ = Instance();
+  }
+
+  const RunPlan& plan_;
+  const std::unique_ptr<LearningRates> rates_;
+  RankServices services_;
+  PluginSeat device_seat_, comm_seat_, model_seat_, strategy_seat_;
+  std::deque<PluginSeat> optimizer_seats_;  // elements stay in place
+  Instance device_, comm_, model_, strategy_;
+  std::deque<Instance> optimizers_;  // in the order of train.optimizers
+  const ddh_comm_backend_api* comm_table_ = nullptr;
+  const ddh_model_api* model_table_ = nullptr;
+  const ddh_strategy_api* strategy_table_ = nullptr;
+  ModelCopy model_copy_;
+  const ddh_model_desc* model_desc_ = nullptr;
+  ddh_plan memory_plan_{};
+  std::optional<WorkEstimate> estimate_;  // of the first training program
+  std::vector<int32_t> train_programs_;   // in turn
+  std::unique_ptr<RunPrograms> programs_;
+  std::unique_ptr<StepChecks> checks_;
+  std::unique_ptr<ViewCheck> views_;
+  std::unique_ptr<OpRunner> runner_;
+  std::unique_ptr<Monitor> monitor_;
+  TrainEnd train_end_{};
+};
+
+}  // namespace
+
+int run_rank(const RunPlan& plan, std::unique_ptr<RunConfig> config, std::unique_ptr<LearningRates> rates,
+             const RankSeat& seat) {
+  std::shared_ptr<spdlog::logger> log = make_rank_log(plan, *config, seat);
+  Rank(plan, std::move(config), std::move(rates), std::move(log), seat).run();
+  return 0;
+}
+
+}  // namespace ddhost

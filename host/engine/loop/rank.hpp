@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/loop/rank.hpp: one rank of a run, from joining the world to the last table.
+#pragma once
+
+#include <memory>
+
+#include "engine/loop/learning_rates.hpp"
+#include "engine/loop/run_plan.hpp"
+#include "engine/services/rank_seat.hpp"
+#include "engine/services/run_config.hpp"
+
+namespace ddhost {
+
+// Runs one rank and returns its exit code. `config` and `rates` are this rank's own. Throws ddh::Error; the other ranks
+// have then been told.
+int run_rank(const RunPlan& plan, std::unique_ptr<RunConfig> config, std::unique_ptr<LearningRates> rates,
+             const RankSeat& seat);
+
+}  // namespace ddhost

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/loop/run_plan.hpp: what is decided before the ranks start. Every rank reads the same plan.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "engine/calls/plugin.hpp"
+
+namespace ddhost {
+
+// What must be the same on every rank, as a number that differs where it does.
+struct Fingerprint {
+  std::string of;  // "strategy", "configuration"
+  uint64_t hash;
+};
+
+struct RunPlan {
+  Plugin strategy, model, comm, device;
+  // In the order of train.optimizers: ddh_program_desc.optimizer is an index.
+  struct Optimizer {
+    std::string section;  // of its options: "optimizer", "optimizer_kg"
+    Plugin plugin;
+  };
+  std::vector<Optimizer> optimizers;
+  int ranks_per_node = 0;         // 0 = all on one node
+  std::filesystem::path run_dir;  // absolute, exists, writable
+  std::vector<Fingerprint> fingerprints;
+};
+
+}  // namespace ddhost

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/loop/train_loop.hpp: the loop over steps. It knows no scheme, no model and no optimizer.
+#pragma once
+
+#include "engine/loop/train_setup.hpp"
+#include "monitor/monitor.hpp"
+
+namespace ddhost {
+
+struct TrainEnd {
+  int64_t last_step;
+  bool stopped;  // the run was asked to; the same on every rank
+};
+
+// Runs train.steps steps, fewer when the run is asked to stop.
+TrainEnd train_loop(TrainSetup setup, Monitor& monitor);
+
+}  // namespace ddhost

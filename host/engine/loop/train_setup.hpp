@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/loop/train_setup.hpp: what the parts of the loop share: training steps, evaluations, update programs, generation.
+#pragma once
+
+#include <vector>
+
+#include "engine/data/sample_order.hpp"
+#include "engine/loop/learning_rates.hpp"
+#include "engine/loop/op_runner.hpp"
+#include "engine/services/interfaces.hpp"
+
+namespace ddhost {
+
+// A rank that is ready to train.
+struct TrainSetup {
+  RankServices& services;
+  OpRunner& runner;
+  LearningRates& rates;
+  const ddh_model_desc& model;
+  ddh_inst* model_inst;
+  const ddh_model_api& model_table;
+  BatchCallers model_callers;
+  const RunPrograms& programs;
+  std::vector<int32_t> train_programs;  // in turn, one a step
+  int32_t eval_program;                 // of the first of them, which samples too; -1: none
+  bool takes_empty_batches;
+};
+
+// Whether a rank was asked to stop; the same on every rank. [collective]
+bool stop_wanted(const TrainSetup& setup);
+
+// data.drop_last.
+EpochEnd epoch_end(const RunConfig& config);
+
+}  // namespace ddhost

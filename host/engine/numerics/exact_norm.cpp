@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/numerics/exact_norm.cpp: see exact_norm.hpp.
+#include "engine/numerics/exact_norm.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "ddh/sdk/flat.hpp"
+#include "ddh/sdk/simd.hpp"
+
+namespace ddhost {
+namespace {
+
+constexpr uint64_t kGroup = ddh::flat::detail::kSquaresGroup;
+static_assert(kNormBlock == ddh::flat::kSquaresBlock);
+constexpr uint64_t kMaxPending = uint64_t{1} << 29;  // blocks: each adds less than 2^33 to a limb of 63 bits
+constexpr int32_t kLowestExponent = -320;
+constexpr uint64_t kLimbMask = 0xffffffff;
+constexpr uint64_t kExponentOfBit0 = 755;  // biased exponent of a double whose mantissa's lowest bit is 2^-320
+constexpr uint64_t kExponentNonfinite = 0x7ff;
+
+}  // namespace
+
+double block_sum_of_squares(const float* x, uint64_t numel) { return ddh::flat::block_sum_of_squares(x, numel); }
+
+void ExactSum::add_block(double sum) { add_blocks(&sum, 1); }
+
+uint32_t ExactSum::add_blocks(const double* sums, uint32_t n) {
+  pending_ += n;
+  if (pending_ > kMaxPending) {
+    normalise();
+    pending_ = n;
+  }
+  uint32_t first_nonfinite = n;
+  uint32_t current = 0;  // limb of the three that are summed in registers: neighbours mostly share it
+  uint64_t low = 0, middle = 0, high = 0;
+  const auto flush = [&] {
+    words_[current] += static_cast<int64_t>(low);
+    words_[current + 1] += static_cast<int64_t>(middle);
+    words_[current + 2] += static_cast<int64_t>(high);
+    low = middle = high = 0;
+  };
+  for (uint32_t b = 0; b < n; ++b) {
+    const auto bits = std::bit_cast<uint64_t>(sums[b]);
+    uint64_t mantissa = (bits & 0xfffffffffffffu) | 0x10000000000000u;
+    // The mantissa's lowest bit, in bits of the limbs: 0 for a sum in [2^-268, 2^-267).
+    uint64_t position = (bits >> 52) - kExponentOfBit0;
+    if (position >= kExponentNonfinite - kExponentOfBit0) {
+      const uint64_t exponent = bits >> 52;
+      if (exponent == 0) continue;  // zero: every other sum is at least 2^-298, a normal number
+      if (exponent >= kExponentNonfinite) {
+        ++words_[kLimbs + (std::isnan(sums[b]) ? 1 : 0)];
+        first_nonfinite = std::min(first_nonfinite, b);
+        continue;
+      }
+      mantissa >>= kExponentOfBit0 - exponent;  // bits under 2^-320 are zero, for the sum is a multiple of 2^-298
+      position = 0;
+    }
+    const auto limb = static_cast<uint32_t>(position / 32);
+    const uint64_t shift = position % 32;
+    if (limb != current) {
+      flush();
+      current = limb;
+    }
+    const uint64_t lower = (mantissa & kLimbMask) << shift;
+    const uint64_t upper = (mantissa >> 32) << shift;
+    low += lower & kLimbMask;
+    middle += (lower >> 32) + (upper & kLimbMask);
+    high += upper >> 32;
+  }
+  flush();
+  return first_nonfinite;
+}
+
+uint64_t ExactSum::add_range(const float* x, uint64_t numel) {
+  const uint64_t full = numel / kNormBlock;
+  uint64_t first = kNone;
+  std::array<double, kGroup> sums;
+  for (uint64_t begin = 0; begin < full; begin += kGroup) {
+    const auto n = static_cast<uint32_t>(std::min(kGroup, full - begin));
+    ddh::Kernel<ddh::flat::detail::BlockSums>::run(x + begin * kNormBlock, n, sums.data());
+    const uint32_t found = add_blocks(sums.data(), n);
+    if (found < n && first == kNone) first = begin + found;
+  }
+  if (numel % kNormBlock != 0) {
+    const double sum = block_sum_of_squares(x + full * kNormBlock, numel % kNormBlock);
+    if (add_blocks(&sum, 1) == 0 && first == kNone) first = full;
+  }
+  return first;
+}
+
+void ExactSum::normalise() {
+  for (uint32_t i = 0; i + 1 < kLimbs; ++i) {
+    words_[i + 1] += words_[i] >> 32;
+    words_[i] &= static_cast<int64_t>(kLimbMask);
+  }
+  pending_ = 0;
+}
+
+ExactSum::Words ExactSum::words() {
+  normalise();
+  return words_;
+}
+
+void ExactSum::merge(const int64_t* words) {
+  normalise();
+  for (uint32_t i = 0; i < kWords; ++i) words_[i] += words[i];
+  normalise();
+}
+
+double ExactSum::total() const {
+  if (words_[kLimbs + 1] != 0) return std::numeric_limits<double>::quiet_NaN();
+  if (words_[kLimbs] != 0) return std::numeric_limits<double>::infinity();
+  ExactSum sum = *this;
+  sum.normalise();
+  const Words& limbs = sum.words_;
+  int32_t top = kLimbs - 1;
+  while (top > 0 && limbs[static_cast<size_t>(top)] == 0) --top;
+  const auto limb = [&](int32_t i) {
+    return i < 0 ? uint64_t{0} : static_cast<uint64_t>(limbs[static_cast<size_t>(i)]);
+  };
+  if (limb(top) == 0) return 0;
+  // The 64 bits from the leading one on, and one sticky bit for all below: converting rounds to nearest even.
+  const auto lead = static_cast<uint32_t>(std::countl_zero(static_cast<uint32_t>(limb(top))));
+  uint64_t head = (limb(top) << 32 | limb(top - 1)) << lead;
+  const uint64_t below = limb(top - 2) << lead;
+  head |= below >> 32;
+  bool rest = (below & kLimbMask) != 0;
+  for (int32_t i = top - 3; i >= 0; --i) rest = rest || limb(i) != 0;
+  head |= rest ? 1 : 0;
+  return std::ldexp(static_cast<double>(head), 32 * (top - 1) + kLowestExponent - static_cast<int32_t>(lead));
+}
+
+}  // namespace ddhost

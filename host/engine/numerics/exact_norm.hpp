@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/numerics/exact_norm.hpp: the sum of squares behind the gradient norm, independent of how gradients are cut.
+//
+// Squares of fp32 are exact in double. Each 64-element block (counted from its parameter's start) is summed in a fixed
+// order, and the block sums are added without rounding, so any cut on the block grid, any order and any world size
+// give the same bits.
+//
+// Why 20 limbs of 32 bits are exact: the smallest fp32 is 2^-149, so every square is a multiple of 2^-298, and so is
+// every rounded sum of them. The largest square is below 2^256, a block's sum at most 2^262, and 2^58 blocks stay below
+// 2^320. Limb i weighs 2^(32 i - 320): the limbs cover 2^-320 .. 2^320. A limb is an int64, so 2^29 blocks fit before
+// carries must be passed on, and 2^30 ranks may add normalised limbs.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace ddhost {
+
+inline constexpr uint64_t kNormBlock = 64;  // elements
+
+// Sum of squares of one block of up to 64 elements, in double:
+//   s[j] += x[8k + j]^2 with k rising, then ((s0+s4) + (s2+s6)) + ((s1+s5) + (s3+s7)).
+// Infinite or NaN exactly when an element is.
+[[nodiscard]] double block_sum_of_squares(const float* x, uint64_t numel);
+
+class ExactSum {
+ public:
+  static constexpr uint32_t kLimbs = 20;
+  static constexpr uint32_t kWords = kLimbs + 2;  // what ranks exchange: limbs, infinite blocks, NaN blocks
+  static constexpr uint64_t kNone = UINT64_MAX;
+  using Words = std::array<int64_t, kWords>;
+
+  void clear() { *this = ExactSum(); }
+
+  // Adds the sum of one block: not negative, a multiple of 2^-298, below 2^263; or infinite or NaN, which is counted.
+  void add_block(double sum);
+
+  // Adds the squares of a range that starts on the 64-element grid of its parameter; a short last block is the
+  // parameter's end. Returns the index within the range of the first block with a non-finite value, or kNone.
+  uint64_t add_range(const float* x, uint64_t numel);
+
+  // The words in normal form (limbs in [0, 2^32)): sums of ranks' words by int64 addition can be merged.
+  [[nodiscard]] Words words();
+
+  // Adds words, or the sum of the words of up to 2^30 ranks.
+  void merge(const int64_t* words);
+
+  [[nodiscard]] bool nonfinite() const { return words_[kLimbs] != 0 || words_[kLimbs + 1] != 0; }
+
+  // The sum, correctly rounded; NaN where an element is NaN, else infinity where one is infinite.
+  [[nodiscard]] double total() const;
+
+ private:
+  // Adds block sums; returns the index of the first that is not finite, or n.
+  uint32_t add_blocks(const double* sums, uint32_t n);
+  void normalise();  // passes carries on
+
+  Words words_{};
+  uint64_t pending_ = 0;  // blocks since carries were passed on
+};
+
+}  // namespace ddhost

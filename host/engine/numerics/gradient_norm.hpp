@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/numerics/gradient_norm.hpp: phase 1 of a step on one rank: squares of reduced gradients into an ExactSum, and
+// the place of the first value that is not finite.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "ddh/service/optim.h"
+#include "engine/numerics/exact_norm.hpp"
+
+namespace ddhost {
+
+class GradientNorm {
+ public:
+  // Where the first non-finite value lies: lowest parameter, then lowest block, so that no cut changes the answer.
+  struct Place {
+    int32_t param = -1;         // -1: every value is finite
+    uint64_t param_offset = 0;  // start of the 64-element block
+  };
+
+  void clear() { *this = GradientNorm(); }
+
+  // Adds the parts of `ranges` that lie in [begin, begin + numel) of a flat buffer; grad[i] is element begin + i. Both
+  // ends lie on the 64-element grid, or beyond the last range. Ranges are sorted by flat_offset.
+  void add(const float* grad, uint64_t begin, uint64_t numel, std::span<const ddh_range> ranges);
+
+  [[nodiscard]] ExactSum& sum() { return sum_; }
+  [[nodiscard]] const Place& first_nonfinite() const { return place_; }
+
+ private:
+  ExactSum sum_;
+  Place place_;
+};
+
+}  // namespace ddhost

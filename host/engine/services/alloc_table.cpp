@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ddh/service/alloc.h: memory with a tag, so that it is counted.
+#include "engine/services/tables.hpp"
+
+namespace ddhost::detail {
+
+using ddh::guard;
+
+const ddh_alloc_api kAllocTable = {
+    sizeof(ddh_alloc_api),
+    0,
+    [](void* h, const ddh_alloc_args* args, void** out, ddh_err* err) noexcept {
+      return guard(err, [&] { *out = services_of(h).memory.allocate(checked(args)); });
+    },
+    [](void* h, void* p) noexcept { services_of(h).memory.release(p); },
+    [](void* h, int32_t tag, int64_t bytes) noexcept {
+      guard(nullptr, [&] { services_of(h).memory.account(tag, bytes, false); });
+    },
+};
+
+}  // namespace ddhost::detail

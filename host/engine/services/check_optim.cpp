@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/services/check_optim.hpp"
+
+namespace ddhost {
+namespace {
+
+constexpr uint32_t kMaxSlots = 64;
+
+}  // namespace
+
+void check_slots(ddh_inst* optimizer, const ddh_optimizer_api& table, const PluginCaller& caller) {
+  const uint32_t count = table.slot_count(optimizer);
+  if (count > kMaxSlots)
+    caller.blame(PluginCall::kSlot, {}, "says that it has ", count, " slots, at most ", kMaxSlots, " are kept");
+  for (uint32_t i = 0; i < count; ++i) {
+    ddh_slot_desc desc{};
+    desc.struct_size = sizeof desc;
+    caller(PluginCall::kSlot, table.slot, optimizer, i, &desc);
+    if (desc.name == nullptr || desc.name[0] == '\0') caller.blame(PluginCall::kSlot, {}, "gives slot ", i, " no name");
+    if (ddh_dtype_bytes(desc.dtype) == 0)
+      caller.blame(PluginCall::kSlot, {}, "gives slot '", desc.name, "' the dtype ", desc.dtype,
+                   ", which this host does not know; use one of DDH_F32 and its like");
+    if (desc.extent != DDH_SLOT_PER_ELEMENT)
+      caller.blame(PluginCall::kSlot, {}, "gives slot '", desc.name, "' the extent ", desc.extent,
+                   ", which this host does not know; use DDH_SLOT_PER_ELEMENT");
+  }
+}
+
+void check_shard_pointers(const ddh_optim_shard& shard, uint32_t slot_count) {
+  const auto refuse = [](const auto&... what) {
+    ddh::fail(DDH_INVALID_ARGUMENT, "a shard for the optimizer has ", what..., "; fix the strategy");
+  };
+  if (shard.master == nullptr) refuse("no master (NULL)");
+  if (shard.n_grads == 0 || shard.grads == nullptr) refuse("no gradient");
+  for (uint32_t g = 0; g < shard.n_grads; ++g)
+    if (shard.grads[g] == nullptr) refuse("a gradient at NULL");
+  if (shard.n_slots != slot_count || (slot_count > 0 && shard.slots == nullptr))
+    refuse(shard.slots == nullptr ? 0 : shard.n_slots, " slots, and the optimizer keeps ", slot_count);
+  if (shard.lowp != nullptr && shard.lowp_dtype != DDH_BF16 && shard.lowp_dtype != DDH_F16)
+    refuse("a low-precision copy of dtype ", shard.lowp_dtype, ", which is neither DDH_BF16 nor DDH_F16");
+}
+
+}  // namespace ddhost

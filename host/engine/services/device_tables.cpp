@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Tables of ddh.stream, ddh.copy and ddh.flatops: each call goes to the table of the same name of the rank's device.
+#include "engine/services/tables.hpp"
+
+namespace ddhost::detail {
+namespace {
+
+// The device behind `h`; a sentence in `err` and nullptr before it is open.
+const Device* open_device(void* h, ddh_err* err) noexcept {
+  const Device* device = services_of(h).device.get();
+  if (device == nullptr)
+    ddh_fail(err, DDH_FAILED_PRECONDITION, "streams and copies are not there before the device is open");
+  return device;
+}
+
+// Hands a call on: the same arguments, with the device's context in front.
+template <class Table, const Table& (Device::*table)() const, auto slot, class... Args>
+ddh_rc forward(void* h, Args... args, ddh_err* err) noexcept {
+  const Device* device = open_device(h, err);
+  if (device == nullptr) return DDH_FAILED_PRECONDITION;
+  return ((device->*table)().*slot)(device->context(), args..., err);
+}
+
+template <auto slot, class... Args>
+ddh_rc stream_call(void* h, Args... args, ddh_err* err) noexcept {
+  return forward<ddh_stream_api, &Device::streams, slot, Args...>(h, args..., err);
+}
+template <auto slot, class... Args>
+ddh_rc flat_call(void* h, Args... args, ddh_err* err) noexcept {
+  return forward<ddh_flatops_api, &Device::flatops, slot, Args...>(h, args..., err);
+}
+
+}  // namespace
+
+const ddh_stream_api kStreamTable = {
+    sizeof(ddh_stream_api),
+    0,
+    stream_call<&ddh_stream_api::create, const char*, ddh_stream**>,
+    [](void* h, ddh_stream* stream) noexcept {
+      if (const Device* d = open_device(h, nullptr)) d->streams().destroy(d->context(), stream);
+    },
+    stream_call<&ddh_stream_api::event_create, ddh_event**>,
+    [](void* h, ddh_event* event) noexcept {
+      if (const Device* d = open_device(h, nullptr)) d->streams().event_destroy(d->context(), event);
+    },
+    stream_call<&ddh_stream_api::record, ddh_event*, ddh_stream*>,
+    stream_call<&ddh_stream_api::wait, ddh_stream*, ddh_event*>,
+    stream_call<&ddh_stream_api::synchronize, ddh_stream*>,
+    [](void* h, ddh_stream* stream) noexcept -> void* {
+      const Device* d = open_device(h, nullptr);
+      return d == nullptr ? nullptr : d->streams().native(d->context(), stream);
+    },
+    stream_call<&ddh_stream_api::run, ddh_stream*, ddh_stream_fn, void*, const ddh_access*, uint32_t, const char*>,
+    stream_call<&ddh_stream_api::touch, const ddh_access*, uint32_t, const char*>,
+};
+
+const ddh_copy_api kCopyTable = {
+    sizeof(ddh_copy_api),
+    0,
+    forward<ddh_copy_api, &Device::copies, &ddh_copy_api::copy, void*, int32_t, const void*, int32_t, uint64_t,
+            ddh_stream*>,
+};
+
+const ddh_flatops_api kFlatopsTable = {
+    sizeof(ddh_flatops_api),
+    0,
+    flat_call<&ddh_flatops_api::fill, void*, int32_t, uint64_t, double, ddh_stream*>,
+    flat_call<&ddh_flatops_api::cast, void*, int32_t, const void*, int32_t, uint64_t, ddh_stream*>,
+    flat_call<&ddh_flatops_api::scale, float*, uint64_t, double, ddh_stream*>,
+    flat_call<&ddh_flatops_api::add, float*, const float*, uint64_t, ddh_stream*>,
+};
+
+}  // namespace ddhost::detail

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/services/memory.hpp"
+
+#include <algorithm>
+
+namespace ddhost {
+
+void check_tag(int32_t tag) {
+  if (tag < 0 || static_cast<size_t>(tag) >= kTagCount) {
+    ddh::fail(DDH_UNIMPLEMENTED, "memory tag ", tag, " is unknown to this host; use one of DDH_TAG_*");
+  }
+}
+
+Device& Memory::device() const {
+  if (device_ == nullptr) ddh::fail(DDH_FAILED_PRECONDITION, "ddh.alloc is not there before the device is open");
+  return *device_;
+}
+
+void* Memory::allocate(int32_t tag, uint64_t bytes, const char* name, int32_t memory) {
+  return allocate(ddh_alloc_args{sizeof(ddh_alloc_args), tag, bytes, memory, DDH_ALLOC_ZERO, name});
+}
+
+void* Memory::allocate(const ddh_alloc_args& args) {
+  check_tag(args.tag);
+  if (args.memory < DDH_MEM_HOST || args.memory > DDH_MEM_PINNED)
+    ddh::fail(DDH_UNIMPLEMENTED, "memory kind ", args.memory, " is unknown to this host; use one of DDH_MEM_*");
+  ddh_alloc_args wanted = args;
+  wanted.bytes = std::max<uint64_t>(args.bytes, 1);
+  wanted.name = args.name == nullptr ? "unnamed" : args.name;
+  void* p = nullptr;
+  try {
+    p = args.memory == DDH_MEM_HOST ? host_pages_.allocate(wanted.bytes) : device().allocate(wanted);
+  } catch (const ddh::Error& e) {
+    if (e.code() != DDH_RESOURCE_EXHAUSTED) throw;
+    ddh::fail(DDH_RESOURCE_EXHAUSTED, "no memory for ", args.bytes, " bytes of '",
+              kTagNames[static_cast<size_t>(args.tag)], "' (", wanted.name, "): ", e.what(),
+              "; use more ranks, a smaller model or a scheme that shards more");
+  }
+  const std::lock_guard lock(mutex_);
+  blocks_.emplace(static_cast<const char*>(p), Block{args.tag, args.bytes, args.memory});
+  add(args.tag, static_cast<int64_t>(args.bytes), false);
+  return p;
+}
+
+void Memory::release(void* p) {
+  if (p == nullptr) return;
+  Block block{};
+  {
+    const std::lock_guard lock(mutex_);
+    const auto it = blocks_.find(static_cast<const char*>(p));
+    if (it == blocks_.end()) return;
+    block = it->second;
+    add(block.tag, -static_cast<int64_t>(block.bytes), false);
+    blocks_.erase(it);
+  }
+  free_block(p, block);
+}
+
+void Memory::release_all() {
+  for (const auto& [p, block] : blocks_) free_block(const_cast<char*>(p), block);
+  blocks_.clear();
+}
+
+void Memory::free_block(void* p, const Block& block) {
+  if (block.memory == DDH_MEM_HOST)
+    host_pages_.release(p);
+  else
+    device_->release(p, block.memory);
+}
+
+bool Memory::is_host_memory(const void* p) const {
+  if (device().is_host_memory()) return true;
+  const std::lock_guard lock(mutex_);
+  auto it = blocks_.upper_bound(static_cast<const char*>(p));
+  if (it == blocks_.begin()) return true;
+  --it;
+  return it->second.memory != DDH_MEM_DEVICE || static_cast<const char*>(p) >= it->first + it->second.bytes;
+}
+
+void Memory::account(int32_t tag, int64_t bytes, bool alias) {
+  check_tag(tag);
+  const std::lock_guard lock(mutex_);
+  add(tag, bytes, alias);
+}
+
+TagUsage Memory::usage(int32_t tag) const {
+  check_tag(tag);
+  const std::lock_guard lock(mutex_);
+  return usage_[static_cast<size_t>(tag)];
+}
+
+void Memory::add(int32_t tag, int64_t bytes, bool alias) {
+  TagUsage& u = usage_[static_cast<size_t>(tag)];
+  u.now_bytes += static_cast<uint64_t>(bytes);
+  u.peak_bytes = std::max(u.peak_bytes, u.now_bytes);
+  if (alias) return;
+  u.unique_now_bytes += static_cast<uint64_t>(bytes);
+  u.unique_peak_bytes = std::max(u.unique_peak_bytes, u.unique_now_bytes);
+}
+
+}  // namespace ddhost

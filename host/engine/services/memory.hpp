@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/services/memory.hpp: one rank's tagged memory. Bytes by tag are counted twice: addressable (all that the rank can
+// reach, the formulas of the literature) and unique (without views of pages that another rank has paid for).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "ddh/ddh.h"
+#include "ddh/sdk/pages.hpp"
+#include "engine/services/device.hpp"
+
+namespace ddhost {
+
+inline constexpr size_t kTagCount = 6;
+inline constexpr std::array<const char*, kTagCount> kTagNames = {"param", "grad", "optim", "act", "comm", "data"};
+
+struct TagUsage {
+  uint64_t now_bytes = 0;
+  uint64_t peak_bytes = 0;
+  uint64_t unique_now_bytes = 0;
+  uint64_t unique_peak_bytes = 0;
+};
+
+// Thread-safe: the data worker allocates beside the main thread.
+class Memory {
+ public:
+  Memory() = default;
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  ~Memory() { release_all(); }
+
+  // Blocks of DDH_MEM_DEVICE and DDH_MEM_PINNED come from there. It outlives this object, or release_all is called.
+  void use(Device& device) { device_ = &device; }
+  // Throws ddh::Error before use().
+  [[nodiscard]] Device& device() const;
+
+  // A 256-byte aligned block, zero-filled. Throws ddh::Error naming tag, bytes and `name`.
+  void* allocate(int32_t tag, uint64_t bytes, const char* name, int32_t memory = DDH_MEM_DEVICE);
+  void* allocate(const ddh_alloc_args& args);
+  void release(void* p);
+  void release_all();  // what plugins left behind
+
+  // May the host touch what lies at `p`: anything but blocks of a device that has memory of its own.
+  [[nodiscard]] bool is_host_memory(const void* p) const;
+
+  // Memory held elsewhere. `alias`: a view of pages that some rank already counts as unique.
+  void account(int32_t tag, int64_t bytes, bool alias);
+
+  [[nodiscard]] TagUsage usage(int32_t tag) const;
+
+ private:
+  struct Block {
+    int32_t tag;
+    uint64_t bytes;
+    int32_t memory;  // DDH_MEM_*
+  };
+  void free_block(void* p, const Block& block);
+  void add(int32_t tag, int64_t bytes, bool alias);  // with mutex_ held
+
+  Device* device_ = nullptr;
+  ddh::Pages host_pages_;  // blocks of DDH_MEM_HOST
+  mutable std::mutex mutex_;
+  std::map<const char*, Block> blocks_;
+  std::array<TagUsage, kTagCount> usage_{};
+};
+
+// Throws unless `tag` is one of DDH_TAG_*.
+void check_tag(int32_t tag);
+
+}  // namespace ddhost

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/services/optimizers.hpp: the run's optimizer instances. Strategies see one list of slots over all of them; a step
+// uses the instance that its program names.
+#pragma once
+
+#include <deque>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ddh/ddh.h"
+#include "engine/services/param_sums.hpp"
+
+namespace ddhost {
+
+// An instance that is attached to the model, by its section: "optimizer", "optimizer_kg". What it points at outlives
+// the steps.
+struct OptimizerRef {
+  ddh_inst* inst;
+  const ddh_optimizer_api* table;
+  std::string section;
+  PluginCaller call = PluginCaller("the optimizer");
+};
+
+class Optimizers {
+ public:
+  struct Instance {
+    ddh_inst* inst;
+    const ddh_optimizer_api* table;
+    std::string section;
+    PluginCaller call;
+    std::vector<uint8_t> updates;  // per parameter: a program of the run trains it with this instance
+    std::vector<int32_t> needs;    // per parameter, DDH_NEEDS_*; NOTHING where it updates none
+    bool needs_something = false;
+    uint32_t first_slot = 0;  // in the list over all instances
+    std::vector<ddh_slot_desc> slots;
+    ParamSums sums;
+    std::vector<int64_t> param_steps;  // per parameter: updates by this instance so far
+  };
+
+  // In the order of train.optimizers. `programs`: those that the run executes; they outlive this object.
+  Optimizers(const ddh_model_desc& model, const std::vector<OptimizerRef>& refs,
+             std::span<const ddh_run_program> programs);
+  Optimizers(const Optimizers&) = delete;
+  Optimizers& operator=(const Optimizers&) = delete;
+
+  [[nodiscard]] uint32_t slot_count() const;
+  // Error: OUT_OF_RANGE.
+  [[nodiscard]] const ddh_slot_desc& slot(uint32_t index) const;
+  // Whether any program of the run that trains the parameter reads or writes the slot.
+  [[nodiscard]] bool slot_used(uint32_t index, int32_t param) const;
+  // The strongest of the instances that update the parameter.
+  [[nodiscard]] int32_t needs(int32_t param) const;
+
+  [[nodiscard]] Instance& of_program(int32_t program);
+  // One per parameter: 1 where a step of the program updates it.
+  [[nodiscard]] std::span<const uint8_t> trained_by(int32_t program) const;
+
+  // A strategy's shard with the slots of one instance. Error: it has another number of slots, a slot without memory
+  // that the instance needs, or a parameter that the program does not train.
+  [[nodiscard]] ddh_optim_shard shard_for(const Instance& instance, int32_t program,
+                                          const ddh_optim_shard& shard) const;
+
+ private:
+  void add(const OptimizerRef& ref, int32_t index, std::span<const ddh_run_program> programs);
+  [[nodiscard]] const Instance& of_slot(uint32_t index) const;
+  [[nodiscard]] static bool uses(const Instance& instance, uint32_t slot, int32_t param);
+
+  const ddh_model_desc& model_;
+  std::vector<Instance> instances_;
+  std::vector<const uint8_t*> trains_;  // per program of the model; nullptr: trains nothing in this run
+  std::deque<std::string> slot_names_;  // elements stay in place
+};
+
+}  // namespace ddhost

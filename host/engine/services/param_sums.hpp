@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/services/param_sums.hpp: sums of squares over whole parameters for optimizers that need them (ddh/kind/optimizer.h),
+// exact, so that neither cut nor world size shows in them.
+#pragma once
+
+#include <vector>
+
+#include "ddh/ddh.h"
+#include "engine/numerics/exact_norm.hpp"
+#include "engine/services/comm.hpp"
+
+namespace ddhost {
+
+// Which of the ranks that hold the same shard this one is.
+struct Replica {
+  int32_t index = 0, count = 1;
+};
+
+class ParamSums {
+ public:
+  ParamSums() = default;
+  // `needs`: DDH_NEEDS_* of each parameter. The others outlive this object.
+  ParamSums(const ddh_model_desc& model, ddh_inst* optimizer, const ddh_optimizer_api& table,
+            const std::vector<int32_t>& needs, const PluginCaller& caller = PluginCaller("the optimizer"));
+
+  [[nodiscard]] bool needed() const { return !params_.empty(); }
+  void clear();
+  // The optimizer's prepare on one shard. Squares count on one of its replicas.
+  void prepare(const ddh_update_args& args, Replica replica);
+  // Sums over the ranks. Fails when a parameter was prepared in parts.
+  void agree(const Comm& comm);
+  // This parameter's sums of the step are complete.
+  [[nodiscard]] bool ready(int32_t param) const;
+  // sum_count for each parameter of the model; nullptr: none are needed.
+  [[nodiscard]] const double* totals() const { return totals_.empty() ? nullptr : totals_.data(); }
+
+ private:
+  static constexpr uint64_t kPiece = 4096;  // elements per call: the values stay in the second-level cache
+
+  // A parameter that needs sums.
+  struct Param {
+    int32_t index;
+    int64_t numel = 0;           // counted so far: on this rank, after agree on all
+    std::vector<ExactSum> sums;  // sum_count of them
+  };
+
+  const ddh_model_desc* model_ = nullptr;
+  ddh_inst* optimizer_ = nullptr;
+  const ddh_optimizer_api* table_ = nullptr;
+  PluginCaller call_;
+  uint32_t sum_count_ = 0;
+  bool agreed_ = false;
+  std::vector<Param> params_;
+  std::vector<int32_t> place_;  // per parameter of the model: index in params_, or -1
+  std::vector<double> totals_;
+  std::vector<std::vector<float>> values_;  // sum_count of them
+  std::vector<float*> value_pointers_;
+};
+
+}  // namespace ddhost

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/services/step_coordinator.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <tuple>
+
+#include "ddh/sdk/stream.hpp"
+#include "engine/services/check_optim.hpp"
+#include "engine/services/shard_copy.hpp"
+
+namespace ddhost {
+
+// What a rank tells the others once per step, in front of its rows of metrics.
+struct StepCoordinator::Payload {
+  ExactSum::Words squares;
+  GradientNorm::Place nonfinite;
+  int64_t stop;
+  int64_t has_open_window;
+  uint64_t counted;  // StepAccount::gradients
+};
+
+void StepCoordinator::set_optimizers(const std::vector<OptimizerRef>& optimizers,
+                                     std::span<const ddh_run_program> programs) {
+  optimizers_ = std::make_unique<Optimizers>(model_, optimizers, programs);
+}
+
+void StepCoordinator::begin(int64_t step, int32_t program, double lr, double seed_scale, double loss_scale) {
+  program_ = program;
+  optimizer_ = &optimizers_->of_program(program);
+  norm_.clear();
+  optimizer_->sums.clear();
+  account_.begin(program, optimizers_->trained_by(program));
+  refusal_.clear();
+  decided_ = false;
+  mine_ = nullptr;
+  has_exchange_ = false;
+  block_ = {sizeof(ddh_step_block), 0, step, lr, loss_scale, seed_scale, 1.0, 1.0, 0.0, settings_.clip_value};
+  outcome_.stop = false;
+  outcome_.nonfinite.clear();
+}
+
+const ddh_step_block& StepCoordinator::decide() {
+  if (decided_)
+    ddh::fail(DDH_FAILED_PRECONDITION, "the strategy called decide twice in step ", block_.step,
+              "; call it once, from step");
+  if (mine_ == nullptr)
+    ddh::fail(DDH_FAILED_PRECONDITION, "the strategy called decide before the last backward of step ", block_.step,
+              ", when the number of targets is not known yet; call it from step");
+  exchange({norm_.sum().words(), norm_.first_nonfinite(), stop_requested_ ? 1 : 0, windows_.any_open() ? 1 : 0,
+            account_.gradients()});
+  check_gradients();
+  merge();
+
+  const double count = outcome_.world.counts.at(0);
+  block_.inv_scale = count > 0 ? 1.0 / (block_.seed_scale * count) : 0.0;
+  block_.grad_norm = std::sqrt(norm_.sum().total()) * block_.inv_scale;
+  if (settings_.clip_norm > 0) block_.clip_factor = std::min(1.0, settings_.clip_norm / (block_.grad_norm + 1e-6));
+  block_.skip = norm_.sum().nonfinite() && settings_.skip_nonfinite ? 1 : 0;
+  if (block_.skip == 0) count_updates();
+  decided_ = true;
+  return block_;
+}
+
+// One message of the same size on every rank: the payload, then the rows of metrics.
+void StepCoordinator::exchange(const Payload& mine) {
+  static_assert(std::is_trivially_copyable_v<Payload> && sizeof(Payload) % sizeof(double) == 0);
+  const std::span<const double> rows = mine_->rows();
+  sent_.resize(sizeof(Payload) / sizeof(double) + rows.size());
+  std::memcpy(sent_.data(), &mine, sizeof mine);
+  std::copy(rows.begin(), rows.end(), sent_.begin() + sizeof(Payload) / sizeof(double));
+  received_.resize(sent_.size() * static_cast<size_t>(comm_.world_size()));
+  comm_.all_gather_bytes(sent_.data(), received_.data(), sent_.size() * sizeof(double), "decide");
+}
+
+StepCoordinator::Payload StepCoordinator::payload_of(int32_t rank) const {
+  Payload out;
+  std::memcpy(static_cast<void*>(&out), &received_[static_cast<size_t>(rank) * sent_.size()], sizeof out);
+  return out;
+}
+
+// Every rank sees the same sum, so all of them come to the detailed exchange, or none.
+void StepCoordinator::check_gradients() const {
+  uint64_t counted = 0;
+  for (int32_t r = 0; r < comm_.world_size(); ++r) counted += payload_of(r).counted;
+  if (counted == account_.expected_gradients()) return;
+  const std::vector<Cover::Param>& mine = account_.gradient_cover().params();
+  std::vector<Cover::Param> every(mine.size() * static_cast<size_t>(comm_.world_size())), sum(mine.size());
+  comm_.all_gather_bytes(mine.data(), every.data(), mine.size() * sizeof(Cover::Param), "counted gradients");
+  for (size_t i = 0; i < every.size(); ++i) sum[i % mine.size()] += every[i];
+  account_.fail_gradients(sum);
+}
+
+void StepCoordinator::require_done() const {
+  if (!refusal_.empty()) ddh::fail(DDH_FAILED_PRECONDITION, "the strategy went on after a refusal: ", refusal_);
+  if (!decided_)
+    ddh::fail(DDH_FAILED_PRECONDITION, "returned without ddh.optim decide in step ", block_.step,
+              "; fix the strategy: it calls decide once in every step");
+}
+
+// The same on every rank, from the same bytes.
+void StepCoordinator::merge() {
+  norm_.clear();
+  GradientNorm::Place first;
+  bool any_window_open = false;
+  for (int32_t r = 0; r < comm_.world_size(); ++r) {
+    const Payload p = payload_of(r);
+    norm_.sum().merge(p.squares.data());
+    any_window_open = any_window_open || p.has_open_window != 0;
+    outcome_.stop = outcome_.stop || p.stop != 0;
+    const bool earlier = first.param < 0 || std::tie(p.nonfinite.param, p.nonfinite.param_offset) <
+                                                std::tie(first.param, first.param_offset);
+    if (p.nonfinite.param >= 0 && earlier) first = p.nonfinite;
+  }
+  mine_->fold(&received_[sizeof(Payload) / sizeof(double)], sent_.size(), static_cast<uint64_t>(comm_.world_size()),
+              outcome_.world);
+  // Every rank has got here: where none holds a view, all epochs are closed, and writes need no handshake.
+  if (!any_window_open) windows_.all_closed();
+  if (first.param < 0) return;
+  const ddh_param_desc& param = *model_.params[first.param];
+  outcome_.nonfinite =
+      ddh::str("the gradient of parameter '", param.name, "' (unit '", model_.units[param.owner_unit]->name,
+               "') is not finite from element ", first.param_offset, " on");
+}
+
+void StepCoordinator::count_updates() {
+  const std::span<const uint8_t> trained = optimizers_->trained_by(program_);
+  for (size_t p = 0; p < trained.size(); ++p) optimizer_->param_steps[p] += trained[p];
+}
+
+void StepCoordinator::check_own_sums() const {
+  if (settings_.rounds_sums && !has_exchange_)
+    ddh::fail(DDH_FAILED_PRECONDITION, "the strategy sums gradients without an exchange, so they are not rounded as ",
+              "precision.reduce_dtype=bf16 asks; set it to fp32, or choose another strategy");
+}
+
+void StepCoordinator::require_decided(const char* call) const {
+  if (!decided_)
+    ddh::fail(DDH_FAILED_PRECONDITION, "the strategy called ", call, " before decide in step ", block_.step);
+}
+
+void StepCoordinator::prepare(const ddh_optim_shard& given, int32_t replica_index, int32_t replica_count,
+                              ddh_stream* stream) {
+  require_decided("prepare");
+  account_.check_ranges(given.ranges, given.n_ranges);
+  if (block_.skip != 0 || given.n_ranges == 0 || !optimizer_->sums.needed()) return;
+  const ddh_optim_shard shard = optimizers_->shard_for(*optimizer_, program_, given);
+  const ClockSpan span(comm_.clock(), DDH_SPAN_OPTIM);
+  // The sums are the host's: it waits for them.
+  const ShardCopy mine(shard, optimizer_->slots);
+  ddh::run_on_stream(device_.streams(), device_.context(), stream, mine.accesses(), "the optimizer's prepare", [&] {
+    lr_scales_.for_each(shard, block_, [&](const ddh_optim_shard& part, const ddh_step_block& block) {
+      const ddh_update_args args{sizeof(ddh_update_args),        0,      &part,  &block,
+                                 optimizer_->param_steps.data(), stream, nullptr};
+      optimizer_->sums.prepare(args, {replica_index, replica_count});
+    });
+  });
+  device_.synchronize(stream);
+}
+
+void StepCoordinator::sum_norms() {
+  require_decided("sum_norms");
+  if (block_.skip == 0 && optimizer_->sums.needed()) optimizer_->sums.agree(comm_);
+}
+
+void StepCoordinator::update(const ddh_optim_shard& given, ddh_stream* stream) {
+  require_decided("update");
+  account_.check_ranges(given.ranges, given.n_ranges);
+  if (block_.skip != 0 || given.n_ranges == 0) return;
+  const ddh_optim_shard shard = optimizers_->shard_for(*optimizer_, program_, given);
+  if (optimizer_->needs_something) check_needs(shard);
+  account_.add_update({shard.ranges, shard.n_ranges});
+  const ClockSpan span(comm_.clock(), DDH_SPAN_OPTIM);
+  if (device_.is_host_memory())
+    return update_now(*optimizer_, shard, block_, optimizer_->param_steps, stream, optimizer_->call);
+  ShardCopy mine(shard, optimizer_->slots);
+  const ddh::Accesses accesses = mine.accesses();
+  ddh::run_on_stream(
+      device_.streams(), device_.context(), stream, accesses, "the optimizer's update",
+      [this, optimizer = optimizer_, mine = std::move(mine), block = block_, steps = optimizer_->param_steps, stream] {
+        update_now(*optimizer, mine.shard(), block, steps, stream, optimizer->call);
+      });
+  if (optimizer_->sums.needed()) device_.synchronize(stream);  // totals are of this step
+}
+
+void StepCoordinator::update_now(const Optimizers::Instance& optimizer, const ddh_optim_shard& shard,
+                                 const ddh_step_block& block, const std::vector<int64_t>& steps, ddh_stream* stream,
+                                 const PluginCaller& call) const {
+  lr_scales_.for_each(shard, block, [&](const ddh_optim_shard& part, const ddh_step_block& scaled) {
+    const ddh_update_args args{sizeof(ddh_update_args), 0, &part, &scaled, steps.data(), stream,
+                               optimizer.sums.totals()};
+    call(PluginCall::kUpdate, optimizer.table->update, optimizer.inst, &args);
+  });
+}
+
+// A strategy that ignores the optimizer's needs gets a sentence, never a wrong number.
+void StepCoordinator::check_needs(const ddh_optim_shard& shard) const {
+  for (uint32_t r = 0; r < shard.n_ranges; ++r) {
+    const ddh_range& range = shard.ranges[r];
+    const ddh_param_desc& param = *model_.params[range.param];
+    const int32_t need = optimizer_->needs.at(static_cast<size_t>(range.param));
+    if (need == DDH_NEEDS_WHOLE_PARAM && range.numel != param.numel)
+      ddh::fail(DDH_FAILED_PRECONDITION, "the optimizer needs parameter '", param.name,
+                "' as a whole, but the strategy gave it ", range.numel, " of its ", param.numel,
+                " elements; choose another strategy or optimizer");
+    if (need == DDH_NEEDS_PARAM_NORM && !optimizer_->sums.ready(range.param))
+      ddh::fail(DDH_FAILED_PRECONDITION, "the optimizer needs the norm of parameter '", param.name,
+                "', but the strategy updates it without prepare and sum_norms; choose another strategy or optimizer");
+  }
+}
+
+}  // namespace ddhost

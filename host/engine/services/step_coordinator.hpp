@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/services/step_coordinator.hpp: the scalars of a step: norm, clip factor, skip, learning rate, step counts.
+// Behind ddh.optim.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ddh/ddh.h"
+#include "engine/numerics/gradient_norm.hpp"
+#include "engine/services/lr_scales.hpp"
+#include "engine/services/micro_metrics.hpp"
+#include "engine/services/optimizers.hpp"
+#include "engine/services/step_account.hpp"
+#include "engine/services/windows.hpp"
+
+namespace ddhost {
+
+struct StepSettings {
+  double clip_norm = 0;   // 0 = off
+  double clip_value = 0;  // 0 = off
+  bool skip_nonfinite = true;
+  bool rounds_sums = false;  // precision.reduce_dtype=bf16: exchanges round what ranks give to a sum
+};
+
+// What all ranks know after decide.
+struct StepOutcome {
+  FoldedMetrics world;    // of all ranks
+  bool stop = false;      // a rank was asked to stop
+  std::string nonfinite;  // "parameter 'x' (unit 'h.3') on rank 1"; empty: all gradients are finite
+};
+
+class StepCoordinator final : public NormSink {
+ public:
+  StepCoordinator(const Comm& comm, Device& device, Windows& windows, const ddh_model_desc& model,
+                  StepSettings settings)
+      : comm_(comm),
+        device_(device),
+        windows_(windows),
+        model_(model),
+        settings_(settings),
+        lr_scales_(model),
+        account_(model) {}
+
+  // Before the first step; see Optimizers.
+  void set_optimizers(const std::vector<OptimizerRef>& optimizers, std::span<const ddh_run_program> programs);
+  [[nodiscard]] const Optimizers& optimizers() const { return *optimizers_; }
+
+  void begin(int64_t step, int32_t program, double lr, double seed_scale, double loss_scale);
+  // This rank's metrics of the step, which stay as they are until decide has read them.
+  void set_metrics(const MicroMetrics& mine, bool stop_requested) {
+    mine_ = &mine;
+    stop_requested_ = stop_requested;
+  }
+
+  void add_gradient(const float* grad, uint64_t begin, uint64_t numel, std::span<const ddh_range> ranges) override {
+    account_.add_gradient(begin, numel, ranges);
+    norm_.add(grad, begin, numel, ranges);
+  }
+  // An exchange sums gradients in this step.
+  void note_exchange() { has_exchange_ = true; }
+  // The strategy has sums of its own. Throws where they can't have been made as the settings ask.
+  void check_own_sums() const;
+  const ddh_step_block& decide();
+  void prepare(const ddh_optim_shard& shard, int32_t replica_index, int32_t replica_count, ddh_stream* stream);
+  void sum_norms();
+  void update(const ddh_optim_shard& shard, ddh_stream* stream);
+
+  // After the strategy's step returned without an error: throws unless it decided, and where it went on after a refusal.
+  void require_done() const;
+  [[nodiscard]] const StepAccount& account() const { return account_; }
+  // The optimizer of the last step.
+  [[nodiscard]] const PluginCaller& optimizer_caller() const { return optimizer_->call; }
+  // A call of ddh.optim was refused; the first one of a step is kept.
+  void note_refusal(const std::string& sentence) {
+    if (refusal_.empty()) refusal_ = sentence;
+  }
+
+  [[nodiscard]] const ddh_step_block& block() const { return block_; }
+  [[nodiscard]] const StepOutcome& outcome() const { return outcome_; }
+
+ private:
+  struct Payload;
+  void exchange(const Payload& mine);
+  [[nodiscard]] Payload payload_of(int32_t rank) const;
+  void merge();
+  void count_updates();
+  void require_decided(const char* call) const;
+  void check_gradients() const;
+  void check_needs(const ddh_optim_shard& shard) const;
+  void update_now(const Optimizers::Instance& optimizer, const ddh_optim_shard& shard, const ddh_step_block& block,
+                  const std::vector<int64_t>& steps, ddh_stream* stream, const PluginCaller& call) const;
+
+  const Comm& comm_;
+  Device& device_;
+  Windows& windows_;
+  const ddh_model_desc& model_;
+  const StepSettings settings_;
+  const LrScales lr_scales_;
+  std::unique_ptr<Optimizers> optimizers_;
+
+  int32_t program_ = 0;
+  Optimizers::Instance* optimizer_ = nullptr;  // of the step's program
+  GradientNorm norm_;
+  StepAccount account_;
+  std::string refusal_;
+  const MicroMetrics* mine_ = nullptr;
+  std::vector<double> sent_, received_;  // payload and rows of metrics, of this rank and of all; kept between steps
+  bool stop_requested_ = false;
+  bool decided_ = false;
+  bool has_exchange_ = false;
+  ddh_step_block block_{};
+  StepOutcome outcome_;
+};
+
+}  // namespace ddhost

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/services/tables.hpp: the tables behind host_interface, and what their functions share. Each is defined in the file
+// of its name: optim_table.cpp is ddh/service/optim.h. Those that go on to the device are together in device_tables.cpp.
+#pragma once
+
+#include "engine/services/interfaces.hpp"
+
+namespace ddhost::detail {
+
+inline PluginSeat& seat_of(void* h) { return *static_cast<PluginSeat*>(h); }
+inline RankServices& services_of(void* h) { return seat_of(h).services; }
+
+template <class T>
+T& required(const std::unique_ptr<T>& service, const char* name) {
+  if (service == nullptr) {
+    ddh::fail(DDH_FAILED_PRECONDITION, name, " is not there yet; use it from attach or materialize on, not in create");
+  }
+  return *service;
+}
+
+// A plugin's arguments as this host's struct; refuses NULL, what is too short, and what this host does not know.
+template <class T>
+T checked(const T* args) {
+  return ddh::copy_of(args);
+}
+
+// The same of the ranges of a shard or of a reduction, which are frozen: only their reserved field is left to check.
+void check_ranges(const ddh_range* ranges, uint32_t n_ranges);
+
+extern const ddh_log_api kLogTable;
+extern const ddh_config_api kConfigTable;
+extern const ddh_alloc_api kAllocTable;
+extern const ddh_comm_api kCommTable;
+extern const ddh_window_api kWindowTable;
+extern const ddh_stream_api kStreamTable;
+extern const ddh_copy_api kCopyTable;
+extern const ddh_flatops_api kFlatopsTable;
+extern const ddh_optim_api kOptimTable;
+extern const ddh_kv_api kKvTable;
+extern const ddh_metrics_api kMetricsTable;
+extern const ddh_params_api kParamsTable;
+
+}  // namespace ddhost::detail

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ddh/service/window.h: windows and exchanges.
+#include "engine/services/tables.hpp"
+
+namespace ddhost::detail {
+namespace {
+
+using ddh::guard;
+
+Windows& windows_of(void* h) { return required(services_of(h).windows, "ddh.window"); }
+
+}  // namespace
+
+const ddh_window_api kWindowTable = {
+    sizeof(ddh_window_api),
+    0,
+    [](void* h, const ddh_window_args* args, ddh_window** out, ddh_err* err) noexcept {
+      return guard(err, [&] {
+        const ddh_window_args mine = checked(args);
+        if (ddh_dtype_bytes(mine.dtype) == 0)
+          ddh::fail(DDH_UNIMPLEMENTED, "dtype ", mine.dtype, " of a window is unknown to this host");
+        if ((mine.flags & ~DDH_WINDOW_PERMANENT) != 0)
+          ddh::fail(DDH_UNIMPLEMENTED, "flags ", mine.flags, " of a window are unknown to this host");
+        check_tag(mine.tag);
+        *out = windows_of(h).create(mine);
+      });
+    },
+    [](void* h, ddh_window* w) noexcept { guard(nullptr, [&] { windows_of(h).destroy(w); }); },
+    [](void*, ddh_window* w) noexcept { return w->segment(); },
+    [](void*, ddh_window* w, ddh_stream* stream, ddh_err* err) noexcept {
+      return guard(err, [&] { w->write_begin(stream); });
+    },
+    [](void* h, ddh_window* w, ddh_stream* stream, ddh_err* err) noexcept {
+      return guard(err, [&] {
+        w->commit(stream);
+        services_of(h).clock.count("comm.publish", 1);
+      });
+    },
+    [](void*, ddh_window* w, void* backing, ddh_stream* stream, void** view, ddh_err* err) noexcept {
+      return guard(err, [&] { *view = w->open(backing, stream); });
+    },
+    [](void*, ddh_window* w, ddh_stream* stream, ddh_err* err) noexcept {
+      return guard(err, [&] { w->close(stream); });
+    },
+    [](void* h, const ddh_exchange_args* args, ddh_exchange** out, ddh_err* err) noexcept {
+      return guard(err, [&] {
+        const ddh_exchange_args mine = checked(args);
+        if (mine.numel > kMaxWindowNumel)
+          ddh::fail(DDH_OUT_OF_RANGE, "an exchange of ", mine.numel, " elements is above the limit of 2^44");
+        *out = windows_of(h).create_exchange(mine);
+      });
+    },
+    [](void* h, ddh_exchange* x) noexcept { guard(nullptr, [&] { windows_of(h).destroy(x); }); },
+    [](void*, ddh_exchange* x) noexcept { return x->buffer(); },
+    [](void*, ddh_exchange* x, ddh_stream* stream, ddh_err* err) noexcept {
+      return guard(err, [&] { x->write_begin(stream); });
+    },
+    [](void*, ddh_exchange* x, ddh_stream* stream, ddh_err* err) noexcept {
+      return guard(err, [&] { x->ready(stream); });
+    },
+    [](void* h, ddh_exchange* x, const ddh_reduce_args* args, ddh_stream* stream, ddh_err* err) noexcept {
+      return guard(err, [&] {
+        RankServices& s = services_of(h);
+        required(s.step, "ddh.optim").note_exchange();
+        const ddh_reduce_args mine = checked(args);
+        check_ranges(mine.ranges, mine.n_ranges);
+        x->reduce(mine, required(s.step, "ddh.optim"), stream);
+        s.clock.count("comm.reduce", 1);
+      });
+    },
+    [](void*, ddh_exchange* x, ddh_stream* stream, ddh_err* err) noexcept {
+      return guard(err, [&] { x->wait(stream); });
+    },
+    [](void* h, ddh_group* group) noexcept -> uint32_t {
+      uint32_t caps = 0;
+      guard(nullptr, [&] { caps = windows_of(h).caps(group); });
+      return caps;
+    },
+};
+
+}  // namespace ddhost::detail

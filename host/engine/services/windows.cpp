@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/services/windows.hpp"
+
+#include <algorithm>
+
+namespace ddhost {
+
+Segments::Segments(const uint64_t* segment_numel, int32_t rank, int32_t group_size)
+    : numel(segment_numel, segment_numel + group_size) {
+  for (int32_t r = 0; r < group_size; ++r) {
+    if (r == rank) my_offset = total;
+    if (__builtin_add_overflow(total, numel[static_cast<size_t>(r)], &total) || total > kMaxWindowNumel)
+      ddh::fail(DDH_OUT_OF_RANGE, "the segments of a window have more than 2^44 elements together; fix the strategy");
+  }
+  my_numel = numel[static_cast<size_t>(rank)];
+}
+
+void require_reducible(const ddh_reduce_args& args, const std::string& exchange) {
+  constexpr uint32_t kKnown = DDH_REDUCE_ADD | DDH_REDUCE_NORM | DDH_REDUCE_TO_ALL;
+  if ((args.flags & ~kKnown) != 0)
+    ddh::fail(DDH_UNIMPLEMENTED, "flags ", args.flags, " of a reduction of exchange '", exchange,
+              "' are unknown to this host");
+  if ((args.flags & DDH_REDUCE_ADD) != 0 && args.dst == nullptr) {
+    ddh::fail(DDH_INVALID_ARGUMENT, "a reduction of exchange '", exchange,
+              "' adds onto its own source; give a dst of its own with DDH_REDUCE_ADD");
+  }
+}
+
+uint32_t reduce_block_in(const Comm& comm, ddh_group* group, const WindowSettings& settings) {
+  if (comm.group_or_world(group) == comm.world()) return settings.reduce_block;
+  int32_t size = 1;
+  comm.group_info(group, nullptr, &size, nullptr);
+  return static_cast<uint32_t>(size);
+}
+
+uint32_t Windows::caps(ddh_group* group) const {
+  uint32_t caps = 0;
+  comm_.group_info(comm_.group_or_world(group), nullptr, nullptr, &caps);
+  const bool shared = comm_.shared() != nullptr && !settings_.copy;
+  return shared ? caps : caps & ~DDH_COMM_SHARED_VIEW;
+}
+
+ddh_window* Windows::create(const ddh_window_args& args) {
+  const bool shared = (caps(args.group) & DDH_COMM_SHARED_VIEW) != 0;
+  windows_.push_back(shared ? make_shared_window(comm_, memory_, args)
+                            : make_copy_window(comm_, memory_, staging_, args, settings_.poison));
+  return windows_.back().get();
+}
+
+ddh_exchange* Windows::create_exchange(const ddh_exchange_args& args) {
+  const bool shared = (caps(args.group) & DDH_COMM_SHARED_VIEW) != 0;
+  exchanges_.push_back(shared ? make_shared_exchange(comm_, memory_, args, settings_)
+                              : make_copy_exchange(comm_, memory_, staging_, args, settings_));
+  return exchanges_.back().get();
+}
+
+void Windows::destroy(ddh_window* w) {
+  std::erase_if(windows_, [w](const auto& mine) { return mine.get() == w; });
+}
+
+void Windows::destroy(ddh_exchange* x) {
+  std::erase_if(exchanges_, [x](const auto& mine) { return mine.get() == x; });
+}
+
+}  // namespace ddhost

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/services/windows.hpp: windows and exchanges (ddh/service/window.h has the contract and the table of handshakes) in two
+// ways: over pages that all ranks map (windows_shared.cpp), and over collectives (windows_copy.cpp).
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ddh/ddh.h"
+#include "engine/services/comm.hpp"
+#include "engine/services/memory.hpp"
+#include "engine/services/staging.hpp"
+
+namespace ddhost {
+
+// Takes the gradients that are final for the norm of the step.
+class NormSink {
+ public:
+  virtual ~NormSink() = default;
+  // The parts of `ranges` that lie in [begin, begin + numel) of a flat buffer; grad[i] is element begin + i.
+  virtual void add_gradient(const float* grad, uint64_t begin, uint64_t numel, std::span<const ddh_range> ranges) = 0;
+};
+
+constexpr uint64_t kMaxWindowNumel = uint64_t{1} << 44;  // 64 TiB in fp32
+
+// How a flat space is cut, from the point of one rank.
+struct Segments {
+  std::vector<uint64_t> numel;  // per rank of the group
+  uint64_t my_offset = 0, my_numel = 0, total = 0;
+  Segments(const uint64_t* segment_numel, int32_t rank, int32_t group_size);
+};
+
+}  // namespace ddhost
+
+// The types behind the opaque handles of ddh/service/window.h. Shared pages exist on devices alone whose streams run inline,
+// so that way ignores streams.
+struct ddh_window {
+  virtual ~ddh_window() = default;
+  virtual void* segment() = 0;
+  virtual void write_begin(ddh_stream* stream) = 0;
+  virtual void commit(ddh_stream* stream) = 0;
+  virtual void* open(void* backing, ddh_stream* stream) = 0;
+  virtual void close(ddh_stream* stream) = 0;
+  [[nodiscard]] virtual bool is_open() const = 0;
+  // All ranks are known to have closed the current epoch (the agreement of a step stands for it).
+  virtual void all_closed() = 0;
+};
+
+struct ddh_exchange {
+  virtual ~ddh_exchange() = default;
+  virtual float* buffer() = 0;
+  virtual void write_begin(ddh_stream* stream) = 0;
+  virtual void ready(ddh_stream* stream) = 0;
+  virtual void reduce(const ddh_reduce_args& args, ddhost::NormSink& norm, ddh_stream* stream) = 0;
+  virtual void wait(ddh_stream* stream) = 0;
+};
+
+namespace ddhost {
+
+struct WindowSettings {
+  bool copy =
+      false;  // never share pages, even where the transport could; a must where the device has memory of its own
+  bool poison = false;         // fill released views with NaN
+  uint32_t reduce_block;       // ranks per block of the ordered sum over all ranks; a smaller group is one block
+  bool round_to_bf16 = false;  // what each rank gives to a sum (precision.reduce_dtype)
+};
+
+std::unique_ptr<ddh_window> make_shared_window(const Comm& comm, Memory& memory, const ddh_window_args& args);
+std::unique_ptr<ddh_exchange> make_shared_exchange(const Comm& comm, Memory& memory, const ddh_exchange_args& args,
+                                                   const WindowSettings& settings);
+// Throws where the flags of a reduction contradict each other.
+void require_reducible(const ddh_reduce_args& args, const std::string& exchange);
+
+std::unique_ptr<ddh_window> make_copy_window(const Comm& comm, Memory& memory, Staging& staging,
+                                             const ddh_window_args& args, bool poison);
+std::unique_ptr<ddh_exchange> make_copy_exchange(const Comm& comm, Memory& memory, Staging& staging,
+                                                 const ddh_exchange_args& args, const WindowSettings& settings);
+// Ranks per block of a sum in this group: what a transport with DDH_COMM_ORDERED_SUM takes too.
+uint32_t reduce_block_in(const Comm& comm, ddh_group* group, const WindowSettings& settings);
+
+// Makes windows and exchanges in the way that transport and settings allow, and owns them.
+class Windows {
+ public:
+  Windows(const Comm& comm, Memory& memory, Staging& staging, WindowSettings settings)
+      : comm_(comm), memory_(memory), staging_(staging), settings_(settings) {}
+
+  [[nodiscard]] uint32_t caps(ddh_group* group) const;
+  ddh_window* create(const ddh_window_args& args);
+  void destroy(ddh_window* w);
+  ddh_exchange* create_exchange(const ddh_exchange_args& args);
+  void destroy(ddh_exchange* x);
+
+  [[nodiscard]] bool any_open() const {
+    for (const auto& w : windows_) {
+      if (w->is_open()) return true;
+    }
+    return false;
+  }
+  // No rank holds a view open: writes need not wait for the marks of the current epochs.
+  void all_closed() {
+    for (const auto& w : windows_) w->all_closed();
+  }
+  [[nodiscard]] const Comm& comm() const { return comm_; }
+
+ private:
+  const Comm& comm_;
+  Memory& memory_;
+  Staging& staging_;
+  WindowSettings settings_;
+  std::vector<std::unique_ptr<ddh_window>> windows_;
+  std::vector<std::unique_ptr<ddh_exchange>> exchanges_;
+};
+
+}  // namespace ddhost

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Windows and exchanges over collectives, for transports whose ranks share no memory: open is an all_gather, reduce a
+// reduce_scatter. Writes need no handshake between ranks, since a view is a copy. What the transport sends and receives is
+// the host's memory: the buffers themselves on the CPU, staging elsewhere.
+//
+// A reduction that adds (DDH_REDUCE_ADD) starts from this rank's dst, which no other rank has. Staging is larger by the
+// segment then. A transport without DDH_COMM_INITIAL sends the pieces themselves (all_to_all), and the host sums them: that
+// takes a block of the host's memory as large as the segments of all ranks together (tag comm).
+#include <limits>
+#include <optional>
+
+#include "engine/numerics/kernels.hpp"
+#include "engine/services/windows.hpp"
+
+namespace ddhost {
+namespace {
+
+// A block of tagged memory.
+class Block {
+ public:
+  Block(Memory& memory, int32_t tag, uint64_t bytes, const char* name, int32_t kind = DDH_MEM_DEVICE)
+      : memory_(memory), data_(memory.allocate(tag, bytes, name, kind)) {}
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+  ~Block() { memory_.release(data_); }
+  [[nodiscard]] char* data() const { return static_cast<char*>(data_); }
+
+ private:
+  Memory& memory_;
+  void* data_;
+};
+
+ddh_coll pieces(const Comm& comm, ddh_group* group, int32_t dtype, const Segments& segments, const std::string& label) {
+  ddh_coll c{};
+  c.struct_size = sizeof c;
+  c.dtype = dtype;
+  c.op = DDH_SUM;
+  c.counts = segments.numel.data();
+  c.group = comm.group_or_world(group);
+  c.label = label.c_str();
+  return c;
+}
+
+Segments segments_of(const Comm& comm, ddh_group* group, const uint64_t* segment_numel) {
+  int32_t rank = 0, size = 1;
+  comm.group_info(comm.group_or_world(group), &rank, &size, nullptr);
+  return {segment_numel, rank, size};
+}
+
+class CopyWindow final : public ddh_window {
+ public:
+  CopyWindow(const Comm& comm, Memory& memory, Staging& staging, const ddh_window_args& args, bool poison)
+      : comm_(comm),
+        staging_(staging),
+        group_(args.group),
+        dtype_(args.dtype),
+        permanent_((args.flags & DDH_WINDOW_PERMANENT) != 0),
+        poison_(poison),
+        name_(args.name == nullptr ? "unnamed" : args.name),
+        segments_(segments_of(comm, args.group, args.segment_numel)),
+        element_bytes_(ddh_dtype_bytes(args.dtype)),
+        own_(memory, args.tag, (permanent_ ? segments_.total : segments_.my_numel) * element_bytes_, name_.c_str()),
+        committed_(memory.device()),
+        closed_(memory.device()) {}
+
+  void* segment() override { return own_.data() + (permanent_ ? my_offset_bytes() : 0); }
+
+  void write_begin(ddh_stream* stream) override {
+    if (opens_ > 0) {
+      ddh::fail(DDH_FAILED_PRECONDITION, "window '", name_, "' is written while its view is open; close it first");
+    }
+    closed_.order(stream);
+  }
+  void commit(ddh_stream* stream) override {
+    ++epoch_;
+    committed_.set(stream);
+  }
+
+  void* open(void* backing, ddh_stream* stream) override {
+    if (!permanent_ && backing == nullptr) {
+      ddh::fail(DDH_INVALID_ARGUMENT, "window '", name_,
+                "' needs a backing on this transport; give one that holds all segments");
+    }
+    committed_.order(stream);
+    if (opens_ > 0) {
+      ++opens_;
+      return view_;
+    }
+    view_ = permanent_ ? own_.data() : backing;
+    if (!permanent_ || gathered_epoch_ != epoch_) gather(stream);
+    opens_ = 1;
+    return view_;
+  }
+
+  void close(ddh_stream* stream) override {
+    if (opens_ == 0) ddh::fail(DDH_FAILED_PRECONDITION, "window '", name_, "' is closed more often than opened");
+    --opens_;
+    // Behind the other closes too: the mark stands for all readers.
+    closed_.order(stream);
+    if (opens_ == 0 && !permanent_) forget_view(stream);
+    closed_.set(stream);
+  }
+  [[nodiscard]] bool is_open() const override { return opens_ > 0; }
+  void all_closed() override {}
+
+ private:
+  [[nodiscard]] uint64_t my_offset_bytes() const { return segments_.my_offset * element_bytes_; }
+
+  void gather(ddh_stream* stream) {
+    const ClockSpan span(comm_.clock(), DDH_SPAN_COMM);
+    const uint64_t my_bytes = segments_.my_numel * element_bytes_, all_bytes = segments_.total * element_bytes_;
+    char* const host_view = staging_.begin(view_, all_bytes);
+    const bool in_place = host_view == view_;
+    ddh_coll c = pieces(comm_, group_, dtype_, segments_, name_);
+    c.send = in_place ? segment() : host_view + my_offset_bytes();
+    c.recv = host_view;
+    if (!in_place) staging_.fetch(host_view + my_offset_bytes(), segment(), my_bytes, stream);
+    comm_.call(PluginCall::kAllGather, comm_.backend()->all_gather, &c);
+    staging_.store(view_, host_view, all_bytes, stream);
+    committed_.set(stream);  // for opens on other streams
+    gathered_epoch_ = epoch_;
+    comm_.clock().count("comm.window_gathers", 1);
+    comm_.clock().count("comm.window_gather_bytes", all_bytes);
+  }
+
+  void forget_view(ddh_stream* stream) {
+    const bool has_nan = dtype_ == DDH_F32 || dtype_ == DDH_BF16 || dtype_ == DDH_F16 || dtype_ == DDH_F64;
+    if (poison_ && has_nan) {
+      const Device& device = staging_.device();
+      device.call()(PluginCall::kDeviceWork, device.flatops().fill, device.context(), view_, dtype_, segments_.total,
+                    std::numeric_limits<double>::quiet_NaN(), stream);
+    }
+    view_ = nullptr;
+  }
+
+  const Comm& comm_;
+  Staging& staging_;
+  ddh_group* const group_;
+  const int32_t dtype_;
+  const bool permanent_, poison_;
+  const std::string name_;
+  const Segments segments_;
+  const uint64_t element_bytes_;
+  Block own_;  // the segment; the whole view where it is permanent
+  StreamMark committed_, closed_;
+  void* view_ = nullptr;
+  uint64_t epoch_ = 0, gathered_epoch_ = 0;
+  uint32_t opens_ = 0;
+};
+
+class CopyExchange final : public ddh_exchange {
+ public:
+  CopyExchange(const Comm& comm, Memory& memory, Staging& staging, const ddh_exchange_args& args,
+               const WindowSettings& settings)
+      : comm_(comm),
+        memory_(memory),
+        staging_(staging),
+        group_(args.group),
+        numel_(args.numel),
+        reduce_block_(reduce_block_in(comm, args.group, settings)),
+        round_to_bf16_(settings.round_to_bf16),
+        name_(args.name == nullptr ? "unnamed" : args.name),
+        buffer_(memory, DDH_TAG_GRAD, args.numel * sizeof(float), name_.c_str()),
+        ready_(memory.device()),
+        reduced_(memory.device()) {
+    comm.group_info(comm.group_or_world(group_), nullptr, nullptr, &caps_);
+  }
+
+  float* buffer() override { return reinterpret_cast<float*>(buffer_.data()); }
+  void write_begin(ddh_stream* stream) override { reduced_.order(stream); }
+  void ready(ddh_stream* stream) override { ready_.set(stream); }
+  void wait(ddh_stream* stream) override { reduced_.order(stream); }
+
+  void reduce(const ddh_reduce_args& args, NormSink& norm, ddh_stream* stream) override {
+    const Segments segments = segments_of(comm_, group_, args.segment_numel);
+    if (segments.total > numel_) {
+      ddh::fail(DDH_OUT_OF_RANGE, "a reduction of ", segments.total, " elements in exchange '", name_, "' of ", numel_);
+    }
+    require_reducible(args, name_);
+    const ClockSpan span(comm_.clock(), DDH_SPAN_COMM);
+    const uint64_t all_bytes = segments.total * sizeof(float), my_bytes = segments.my_numel * sizeof(float);
+    const bool add = (args.flags & DDH_REDUCE_ADD) != 0;
+    float* const dst = args.dst != nullptr ? args.dst : buffer() + segments.my_offset;
+    ready_.order(stream);
+    const bool dst_here = staging_.is_here(dst);
+    const uint64_t start_bytes = add && !dst_here ? my_bytes : 0;
+    auto* const all = reinterpret_cast<float*>(staging_.begin(buffer(), all_bytes + start_bytes));
+    // The sum on the host: dst itself, else its copy behind the contribution, else in the contribution's place.
+    float* const sum = dst_here ? dst : all + (add ? segments.total : segments.my_offset);
+    staging_.fetch(all, buffer(), all_bytes, stream);
+    if (dst_here)
+      staging_.claim(dst, my_bytes, stream);
+    else if (add)
+      staging_.fetch(sum, dst, my_bytes, stream);
+    // Transports return bf16 sums in bf16, so rounded values travel as fp32.
+    if (round_to_bf16_) kernels::round_to_bf16(all, segments.total);
+    sum_over_ranks(segments, all, sum, add);
+    if (!dst_here) staging_.store(dst, sum, my_bytes, stream);
+    if ((args.flags & DDH_REDUCE_NORM) != 0) norm.add_gradient(sum, 0, segments.my_numel, {args.ranges, args.n_ranges});
+    if ((args.flags & DDH_REDUCE_TO_ALL) != 0) {
+      staging_.wait();
+      ddh_coll c = pieces(comm_, group_, DDH_F32, segments, name_);
+      c.send = sum;
+      c.recv = all;
+      comm_.call(PluginCall::kAllGather, comm_.backend()->all_gather, &c);
+      staging_.store(buffer(), all, all_bytes, stream);
+    }
+    reduced_.set(stream);
+  }
+
+ private:
+  // sum = my segment of `all`, over the ranks; `from_sum`: the fold starts from what `sum` holds.
+  void sum_over_ranks(const Segments& segments, float* all, float* sum, bool from_sum) {
+    ddh_coll c = pieces(comm_, group_, DDH_F32, segments, name_);
+    c.send = all;
+    c.recv = sum;
+    if (from_sum && (caps_ & DDH_COMM_INITIAL) == 0) return add_over_ranks(segments, c, sum);
+    c.initial = from_sum ? sum : nullptr;
+    reduce_scatter(c);
+  }
+
+  // The same for a transport that can't start a sum from a value. `c` has what is sent.
+  void add_over_ranks(const Segments& segments, ddh_coll c, float* sum) {
+    if ((caps_ & DDH_COMM_ORDERED_SUM) == 0) {  // no order is promised
+      auto* const mine = const_cast<float*>(static_cast<const float*>(c.send)) + segments.my_offset;
+      c.recv = mine;
+      reduce_scatter(c);
+      return kernels::add(sum, mine, segments.my_numel);
+    }
+    if (comm_.backend()->all_to_all == nullptr) {
+      ddh::fail(DDH_UNIMPLEMENTED, "exchange '", name_, "' adds micro-batches up, and this transport has neither sums ",
+                "that start from a value (DDH_COMM_INITIAL) nor all_to_all; set train.reduce_order=micro_first, or ",
+                "choose another with --comm");
+    }
+    const auto n = segments.numel.size();
+    const std::vector<uint64_t> from_each(n, segments.my_numel);
+    if (received_numel_ < n * segments.my_numel) {
+      received_.reset();
+      received_.emplace(memory_, DDH_TAG_COMM, n * segments.my_numel * sizeof(float), "pieces of gradients",
+                        DDH_MEM_PINNED);
+      received_numel_ = n * segments.my_numel;
+    }
+    auto* const received = reinterpret_cast<float*>(received_->data());
+    c.recv = received;
+    c.recv_counts = from_each.data();
+    comm_.call(PluginCall::kCollective, comm_.backend()->all_to_all, &c);
+    std::vector<const float*> sources;
+    for (size_t r = 0; r < n; ++r) sources.push_back(received + r * segments.my_numel);
+    kernels::ordered_sum(sum, {sources.data(), static_cast<uint32_t>(n), reduce_block_}, 0, segments.my_numel, true);
+  }
+
+  void reduce_scatter(const ddh_coll& c) {
+    if (comm_.backend()->reduce_scatter == nullptr)
+      ddh::fail(DDH_UNIMPLEMENTED, "this transport has no reduce_scatter; choose another with --comm");
+    comm_.call(PluginCall::kReduceScatter, comm_.backend()->reduce_scatter, &c);
+  }
+
+  const Comm& comm_;
+  Memory& memory_;
+  Staging& staging_;
+  ddh_group* const group_;
+  const uint64_t numel_;
+  const uint32_t reduce_block_;
+  const bool round_to_bf16_;
+  const std::string name_;
+  Block buffer_;
+  StreamMark ready_, reduced_;
+  uint32_t caps_ = 0;  // of the transport
+  std::optional<Block> received_;
+  uint64_t received_numel_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<ddh_window> make_copy_window(const Comm& comm, Memory& memory, Staging& staging,
+                                             const ddh_window_args& args, bool poison) {
+  return std::make_unique<CopyWindow>(comm, memory, staging, args, poison);
+}
+
+std::unique_ptr<ddh_exchange> make_copy_exchange(const Comm& comm, Memory& memory, Staging& staging,
+                                                 const ddh_exchange_args& args, const WindowSettings& settings) {
+  return std::make_unique<CopyExchange>(comm, memory, staging, args, settings);
+}
+
+}  // namespace ddhost

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/weights/initialize.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <string_view>
+
+#include "ddh/sdk/counter_rng.hpp"
+#include "ddh/sdk/plugin.hpp"
+
+namespace ddhost {
+namespace {
+
+// The part of a normal that lies within the bounds of DDH_INIT_TRUNC_NORMAL.
+double part_within(const ddh_param_desc& param) {
+  const auto below = [&](double x) { return 0.5 * std::erfc(-(x - param.init_a) / (param.init_b * std::sqrt(2.0))); };
+  return below(param.init_high) - below(param.init_low);
+}
+
+constexpr double kLeastPart = 1.0 / 64;  // so that few values are drawn more than some hundred times
+
+void check_truncated(const ddh_param_desc& param) {
+  const bool is_finite = std::isfinite(param.init_a) && std::isfinite(param.init_b) && std::isfinite(param.init_low) &&
+                         std::isfinite(param.init_high);
+  if (!is_finite || param.init_b <= 0 || param.init_low >= param.init_high)
+    ddh::fail(DDH_INVALID_ARGUMENT, "parameter '", param.name, "' is drawn from a normal of mean ", param.init_a,
+              " and deviation ", param.init_b, " within [", param.init_low, ", ", param.init_high,
+              "]; give finite numbers, a deviation above 0 and low < high");
+  if (part_within(param) < kLeastPart)
+    ddh::fail(DDH_INVALID_ARGUMENT, "parameter '", param.name, "': only ", part_within(param), " of a normal of mean ",
+              param.init_a, " and deviation ", param.init_b, " lies within [", param.init_low, ", ", param.init_high,
+              "]; widen the bounds, or use DDH_INIT_UNIFORM");
+}
+
+// Element i goes by the pairs of normals i, i + numel, i + 2 numel ... of its stream and takes the first value that lies
+// within the bounds: no other element shows in it. Bounds and values are compared in fp32's own values.
+float truncated_normal(const ddh::CounterRng& rng, const ddh_param_desc& param, uint64_t i) {
+  const auto mean = static_cast<float>(param.init_a), deviation = static_cast<float>(param.init_b);
+  const auto is_within = [&](float x) {
+    return static_cast<double>(x) >= param.init_low && static_cast<double>(x) <= param.init_high;
+  };
+  constexpr uint64_t kMostPairs = 1 << 13;  // (1 - kLeastPart) to the power of twice as many is 1e-112
+  for (uint64_t pair = 0; pair < kMostPairs; ++pair) {
+    const auto [first, second] = rng.normal_pair(i + pair * param.numel);
+    for (const float normal : {first, second}) {
+      const float value = mean + deviation * normal;
+      if (is_within(value)) return value;
+    }
+  }
+  ddh::fail(DDH_OUT_OF_RANGE, "no fp32 value of parameter '", param.name, "' was found within [", param.init_low, ", ",
+            param.init_high, "]; widen the bounds");
+}
+
+}  // namespace
+
+ParamInit::ParamInit(const ddh_model_desc& model, uint64_t seed, const std::string& init_from)
+    : model_(model), seed_(seed) {
+  for (uint32_t p = 0; p < model.n_params; ++p)
+    if (model.params[p]->init_kind == DDH_INIT_TRUNC_NORMAL) check_truncated(*model.params[p]);
+  if (!init_from.empty()) file_ = std::make_unique<WeightsFile>(model, init_from);
+}
+
+void ParamInit::init_range(int32_t index, uint64_t offset, uint64_t numel, float* dst) const {
+  if (index < 0 || static_cast<uint32_t>(index) >= model_.n_params) {
+    ddh::fail(DDH_OUT_OF_RANGE, "parameter ", index, " of ", model_.n_params);
+  }
+  const ddh_param_desc& param = *model_.params[index];
+  if (offset > param.numel || numel > param.numel - offset) {
+    ddh::fail(DDH_OUT_OF_RANGE, "elements ", offset, " to ", offset + numel, " of parameter '", param.name,
+              "', which has ", param.numel);
+  }
+  if (file_ != nullptr) return file_->read_range(param, offset, numel, dst);
+  draw(param, offset, numel, dst);
+}
+
+void ParamInit::init_buffers(Staging& staging) const {
+  if (file_ != nullptr) file_->set_buffers(staging);
+}
+
+void ParamInit::draw(const ddh_param_desc& param, uint64_t offset, uint64_t numel, float* dst) const {
+  const ddh::CounterRng rng(seed_, param.name);
+  switch (param.init_kind) {
+    case DDH_INIT_ZERO:
+      std::fill_n(dst, numel, 0.0F);
+      return;
+    case DDH_INIT_CONSTANT:
+      std::fill_n(dst, numel, static_cast<float>(param.init_a));
+      return;
+    case DDH_INIT_UNIFORM:
+      for (uint64_t i = 0; i < numel; ++i) {
+        dst[i] = static_cast<float>(param.init_a + (param.init_b - param.init_a) * rng.uniform(offset + i));
+      }
+      return;
+    case DDH_INIT_NORMAL:
+      for (uint64_t at = offset / 2 * 2; at < offset + numel; at += 2) {
+        const auto [first, second] = rng.normal_pair(at / 2);
+        const auto value = [&](float normal) {
+          return static_cast<float>(param.init_a) + static_cast<float>(param.init_b) * normal;
+        };
+        if (at >= offset) dst[at - offset] = value(first);
+        if (at + 1 < offset + numel) dst[at + 1 - offset] = value(second);
+      }
+      return;
+    case DDH_INIT_TRUNC_NORMAL:
+      for (uint64_t i = 0; i < numel; ++i) dst[i] = truncated_normal(rng, param, offset + i);
+      return;
+    default:
+      ddh::fail(DDH_UNIMPLEMENTED, "parameter '", param.name, "' has init kind ", param.init_kind,
+                ", unknown to this host");
+  }
+}
+
+}  // namespace ddhost

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/weights/initialize.hpp: first values of parameters, a function of (seed, name, element) or of a safetensors file.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "ddh/ddh.h"
+#include "engine/services/initial_values.hpp"
+#include "engine/weights/load.hpp"
+
+namespace ddhost {
+
+class ParamInit final : public InitialValues {
+ public:
+  // `init_from`: a safetensors file that holds every parameter, and every buffer but those with DDH_SYNC_NEVER, or "" to
+  // draw from `seed`. Throws ddh::Error with a sentence when the file is damaged, lacks one or has another shape.
+  ParamInit(const ddh_model_desc& model, uint64_t seed, const std::string& init_from);
+
+  // Elements [offset, offset + numel) of a parameter.
+  void init_range(int32_t param, uint64_t offset, uint64_t numel, float* dst) const override;
+  // Buffers from the file; without one they keep what the model gave them.
+  void init_buffers(Staging& staging) const override;
+
+ private:
+  void draw(const ddh_param_desc& param, uint64_t offset, uint64_t numel, float* dst) const;
+
+  const ddh_model_desc& model_;
+  const uint64_t seed_;
+  std::unique_ptr<WeightsFile> file_;
+};
+
+}  // namespace ddhost

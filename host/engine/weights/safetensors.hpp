@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/weights/safetensors.hpp: the safetensors format: u64 header bytes (little-endian), that much JSON, then raw
+// row-major tensors at data_offsets counted from the header's end.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ddh/ddh.h"
+
+namespace ddhost {
+
+// A file mapped for reading.
+class SafetensorsFile {
+ public:
+  struct Tensor {
+    int32_t dtype;  // DDH_*
+    std::vector<int64_t> shape;
+    const void* data;
+    uint64_t bytes;
+  };
+  // Throws ddh::Error naming the file and what is wrong with it.
+  explicit SafetensorsFile(const std::string& path);
+  SafetensorsFile(const SafetensorsFile&) = delete;
+  SafetensorsFile& operator=(const SafetensorsFile&) = delete;
+  ~SafetensorsFile();
+
+  [[nodiscard]] const Tensor* find(const std::string& name) const;
+  [[nodiscard]] const std::map<std::string, Tensor>& tensors() const { return tensors_; }
+
+ private:
+  void parse_header(const std::string& path);
+  void* base_ = nullptr;
+  uint64_t bytes_ = 0;
+  std::map<std::string, Tensor> tensors_;
+};
+
+// Where everything of a file to be written lies. Every rank computes the same.
+struct SafetensorsLayout {
+  std::string header;                  // with its length in front
+  std::vector<uint64_t> file_offsets;  // per tensor
+  uint64_t file_bytes = 0;
+
+  struct Item {
+    std::string name;
+    int32_t dtype;
+    std::vector<int64_t> shape;
+  };
+  SafetensorsLayout(const std::vector<Item>& items, const std::map<std::string, std::string>& metadata);
+};
+
+}  // namespace ddhost

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/weights/save.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "engine/numerics/kernels.hpp"
+#include "engine/services/buffer_values.hpp"
+#include "engine/weights/safetensors.hpp"
+
+namespace ddhost {
+namespace {
+
+class File {
+ public:
+  File(const std::string& path, int flags) : path_(path), fd_(open(path.c_str(), flags | O_CLOEXEC, 0644)) {
+    if (fd_ < 0)
+      ddh::fail(DDH_PERMISSION_DENIED, "cannot open '", path, "' for writing: ", std::strerror(errno),
+                "; give another file");
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  ~File() { close(fd_); }
+
+  void write_at(uint64_t offset, const void* data, uint64_t bytes) const {
+    const char* from = static_cast<const char*>(data);
+    while (bytes > 0) {
+      const ssize_t n = pwrite(fd_, from, bytes, static_cast<off_t>(offset));
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) fail_write();
+      from += n;
+      offset += static_cast<uint64_t>(n);
+      bytes -= static_cast<uint64_t>(n);
+    }
+  }
+  void reserve(uint64_t bytes) const {
+    int rc = 0;
+    do {
+      rc = posix_fallocate(fd_, 0, static_cast<off_t>(bytes));
+    } while (rc == EINTR);
+    if (rc != 0) {
+      errno = rc;
+      fail_write();
+    }
+  }
+  void sync() const {
+    if (fsync(fd_) != 0) fail_write();
+  }
+
+ private:
+  [[noreturn]] void fail_write() const {
+    ddh::fail(DDH_RESOURCE_EXHAUSTED, "cannot write '", path_, "': ", std::strerror(errno),
+              "; free some space or give another file");
+  }
+  std::string path_;
+  int fd_;
+};
+
+// Runs a rank's part; all ranks throw when one of them has failed.
+template <class Body>
+void together(const Comm& comm, const char* label, Body&& body) {
+  std::array<char, 512> failure{};
+  try {
+    body();
+  } catch (const std::exception& e) {
+    std::snprintf(failure.data(), failure.size(), "%s", e.what());
+  }
+  std::vector<std::array<char, 512>> all(static_cast<size_t>(comm.world_size()));
+  comm.all_gather_bytes(failure.data(), all.data(), failure.size(), label);
+  for (const auto& text : all) {
+    if (text[0] != '\0') ddh::fail(DDH_RESOURCE_EXHAUSTED, text.data());
+  }
+}
+
+// A parameter in the file.
+struct Tensor {
+  uint64_t offset;  // bytes, of its first element
+  int32_t dtype;    // as the model stores it
+  bool overflows = false;
+};
+
+// Of `values`, which are finite, some are too large for fp16.
+bool overflows_f16(const float* values, const void* rounded, uint64_t numel) {
+  std::array<float, kernels::kChunkNumel> back{};
+  kernels::cast(back.data(), DDH_F32, rounded, DDH_F16, numel);
+  return kernels::any_nonfinite(back.data(), numel) && !kernels::any_nonfinite(values, numel);
+}
+
+// Writes entries in the tensors' dtypes, whatever the rank keeps. Values that are not finite never get into a file.
+class EntryWriter {
+ public:
+  EntryWriter(const File& file, const StateSource& source, Staging& staging, const std::string& nonfinite_reason)
+      : file_(file), source_(source), staging_(staging), nonfinite_reason_(nonfinite_reason) {}
+
+  // `index`: of the entry in the list. What has no pointer comes through a buffer, piece by piece.
+  void write(Tensor& tensor, const ddh_state_entry& entry, uint32_t index) const {
+    const uint64_t width = ddh_dtype_bytes(entry.dtype);
+    if (entry.data != nullptr)
+      return write_values(tensor, entry, staging_.readable(entry.data, entry.numel * width, nullptr));
+    if (!DDH_CAN(&source_.table, ddh_strategy_api, state_read))
+      source_.strategy.caller().blame(PluginCall::kState, {},
+                                      "has entries without a pointer, but there is no state_read");
+    constexpr uint64_t kPieceNumel = uint64_t{4} << 20;
+    std::vector<char> values(std::min(kPieceNumel, entry.numel) * width);
+    ddh_state_entry piece = entry;
+    piece.data = values.data();
+    for (uint64_t done = 0; done < entry.numel; done += piece.numel) {
+      piece.numel = std::min(kPieceNumel, entry.numel - done);
+      piece.offset = entry.offset + done;
+      source_.strategy.call(PluginCall::kStateRead, source_.table.state_read, index, done, piece.numel, piece.data);
+      write_values(tensor, piece, values.data());
+    }
+  }
+
+ private:
+  // Rounded to nearest even where the tensor's dtype is shorter.
+  void write_values(Tensor& tensor, const ddh_state_entry& e, const char* entry_values) const {
+    const uint64_t bytes = ddh_dtype_bytes(tensor.dtype), at = tensor.offset + e.offset * bytes;
+    std::array<float, kernels::kChunkNumel> values{}, rounded{};
+    kernels::for_each_chunk(e.numel, [&](uint64_t begin, uint64_t numel) {
+      const char* const from = entry_values + begin * ddh_dtype_bytes(e.dtype);
+      const void* to_write = from;
+      const float* as_floats = reinterpret_cast<const float*>(from);
+      if (e.dtype != DDH_F32) {
+        kernels::cast(values.data(), DDH_F32, from, e.dtype, numel);
+        as_floats = values.data();
+      }
+      require_finite(e, begin, as_floats, numel);
+      if (e.dtype != tensor.dtype) {
+        kernels::cast(rounded.data(), tensor.dtype, as_floats, DDH_F32, numel);
+        to_write = rounded.data();
+        if (tensor.dtype == DDH_F16 && overflows_f16(as_floats, rounded.data(), numel)) tensor.overflows = true;
+      }
+      file_.write_at(at + begin * bytes, to_write, numel * bytes);
+    });
+  }
+  void require_finite(const ddh_state_entry& e, uint64_t begin, const float* values, uint64_t numel) const {
+    const std::optional<uint64_t> at = first_nonfinite(values, numel);
+    if (!at) return;
+    ddh::fail(DDH_DATA_LOSS, "the weights are not written: parameter ", param_text(source_.model, e.param),
+              " is not finite from element ", e.offset + begin + *at, " on: ", nonfinite_reason_);
+  }
+
+  const File& file_;
+  const StateSource& source_;
+  Staging& staging_;
+  const std::string& nonfinite_reason_;
+};
+
+// A hole would be read as zeros by whoever loads the file.
+void check_complete(const Comm& comm, const ddh_model_desc& model, uint64_t mine) {
+  std::vector<uint64_t> written(static_cast<size_t>(comm.world_size()));
+  comm.all_gather_bytes(&mine, written.data(), sizeof mine, "export: count");
+  uint64_t total = 0, expected = 0;
+  for (const uint64_t n : written) total += n;
+  for (uint32_t p = 0; p < model.n_params; ++p) expected += model.params[p]->numel;
+  if (total == expected) return;
+  ddh::fail(DDH_INTERNAL, "the strategy described ", total, " of ", expected,
+            " elements of the parameters; the file is not written; report this to the strategy's author");
+}
+
+void write_buffers(const File& file, const ddh_model_desc& model, const SafetensorsLayout& plan, Staging& staging) {
+  for (uint32_t b = 0; b < model.n_buffers; ++b) {
+    const ddh_buffer_desc& buffer = *model.buffers[b];
+    file.write_at(plan.file_offsets[model.n_params + b], buffer_values(buffer, staging), bytes_of(buffer));
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> export_params(const std::string& path, const StateSource& source, const Comm& comm,
+                                       Staging& staging, const std::string& nonfinite_reason) {
+  const ddh_model_desc& model = source.model;
+  std::vector<SafetensorsLayout::Item> items;
+  for (uint32_t p = 0; p < model.n_params; ++p) {
+    const ddh_param_desc& d = *model.params[p];
+    items.push_back({d.name, d.dtype, {d.shape, d.shape + d.n_dims}});
+  }
+  for (uint32_t b = 0; b < model.n_buffers; ++b) {
+    const ddh_buffer_desc& d = *model.buffers[b];
+    items.push_back({d.name, d.dtype, {d.shape, d.shape + d.n_dims}});
+  }
+  const SafetensorsLayout plan(items, {{"format", "pt"}});
+  const std::string part = path + ".part";
+  uint64_t mine = 0;  // elements that this rank has written
+  std::vector<std::string> warnings;
+  try {
+    together(comm, "export: make the file", [&] {
+      if (comm.rank() != 0) return;
+      const File file(part, O_WRONLY | O_CREAT | O_TRUNC);
+      file.reserve(plan.file_bytes);
+      file.write_at(0, plan.header.data(), plan.header.size());
+    });
+    together(comm, "export: write", [&] {
+      const File file(part, O_WRONLY);
+      staging.device().synchronize(nullptr);  // the last updates
+      const std::vector<ddh_state_entry> entries = state_entries(source);
+      const EntryWriter writer(file, source, staging, nonfinite_reason);
+      std::vector<Tensor> tensors;
+      for (uint32_t p = 0; p < model.n_params; ++p) tensors.push_back({plan.file_offsets[p], model.params[p]->dtype});
+      for (size_t i = 0; i < entries.size(); ++i) {
+        const ddh_state_entry& e = entries[i];
+        if (e.kind != DDH_STATE_PARAM || e.replica_index != 0) continue;
+        writer.write(tensors[static_cast<size_t>(e.param)], e, static_cast<uint32_t>(i));
+        mine += e.numel;
+      }
+      for (uint32_t p = 0; p < model.n_params; ++p) {
+        if (tensors[p].overflows)
+          warnings.push_back(ddh::str("parameter '", model.params[p]->name, "' holds values beyond fp16, in which '",
+                                      path, "' stores it: they are infinite there"));
+      }
+      if (comm.rank() == 0) write_buffers(file, model, plan, staging);
+      file.sync();
+    });
+    check_complete(comm, model, mine);
+    together(comm, "export: name the file", [&] {
+      if (comm.rank() == 0 && std::rename(part.c_str(), path.c_str()) != 0) {
+        ddh::fail(DDH_PERMISSION_DENIED, "cannot rename '", part, "' to '", path, "': ", std::strerror(errno));
+      }
+    });
+  } catch (...) {
+    if (comm.rank() == 0) std::remove(part.c_str());
+    throw;
+  }
+  return warnings;
+}
+
+}  // namespace ddhost
