@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "../tests/unit/optimizer_fixture.hpp"
+#include "../tests/unit/plugins/optimizers/optimizer_fixture.hpp"
 #include "device/cpu/kernels.hpp"
 #include "numerics/exact_norm.hpp"
 
