@@ -12,6 +12,7 @@
 
 using namespace ddhost;
 using namespace ddhost::test;
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -79,6 +80,24 @@ TEST_CASE("damaged headers are survived", "[elf]") {
     damaged[at] = '\xff';
     CHECK_NOTHROW(read_bytes(damaged));
   }
+}
+
+TEST_CASE("of a large library only the headers and notes are read", "[elf]") {
+  const TempFolder folder;
+  fs::copy_file(fake("good"), folder.file("large.so"));
+  fs::resize_file(folder.file("large.so"),
+                  uintmax_t{1} << 30);  // a hole behind its end, as debug information would lie
+  const auto read_so_far = [] {
+    std::ifstream io("/proc/self/io");
+    std::string word;
+    for (uint64_t bytes = 0; io >> word >> bytes;)
+      if (word == "rchar:") return bytes;
+    FAIL("/proc/self/io has no rchar");
+    return uint64_t{0};
+  };
+  const uint64_t before = read_so_far();
+  CHECK(read_elf(folder.file("large.so")).note);
+  CHECK(read_so_far() - before < 100'000);
 }
 
 TEST_CASE("a missing file and a folder are refused by name", "[elf]") {
