@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "support/model_driver.hpp"
+#include "fixtures/harness/model_driver.hpp"
 
 DDH_EXTERN_C ddh_rc ddh_entry_gpt(const ddh_host* host, const ddh_module** out, ddh_err* err) DDH_NX;
 

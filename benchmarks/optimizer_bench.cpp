@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "../tests/unit/optimizer_fixture.hpp"
+#include "../tests/unit/plugins/optimizers/optimizer_fixture.hpp"
 #include "engine/numerics/exact_norm.hpp"
 #include "engine/numerics/kernels.hpp"
 

@@ -6,11 +6,11 @@
 
 #include <elf.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 #include <string_view>
 
@@ -54,9 +54,11 @@ const char* machine_name(uint16_t machine) {
 // Thrown inside this file when an offset points behind the end.
 struct Torn {};
 
+// A file of which only the parts that are asked for are read, a block at a time: every rank looks into the program and
+// into every plugin, and with debug information these are tens of megabytes.
 class Image {
  public:
-  explicit Image(std::string bytes) : bytes_(std::move(bytes)) {}
+  Image(std::ifstream in, uint64_t bytes) : in_(std::move(in)), bytes_(bytes) {}
 
   template <class T>
   [[nodiscard]] T at(uint64_t offset) const {
@@ -64,20 +66,38 @@ class Image {
     std::memcpy(&value, span(offset, sizeof value).data(), sizeof value);
     return value;
   }
-  [[nodiscard]] std::string_view span(uint64_t offset, uint64_t bytes) const {
-    if (offset > bytes_.size() || bytes > bytes_.size() - offset) throw Torn{};
-    return std::string_view(bytes_).substr(offset, bytes);
+  void check(uint64_t offset, uint64_t bytes) const {
+    if (offset > bytes_ || bytes > bytes_ - offset) throw Torn{};
+  }
+  [[nodiscard]] std::string span(uint64_t offset, uint64_t bytes) const {
+    check(offset, bytes);
+    if (offset < block_at_ || offset + bytes > block_at_ + block_.size()) read_block(offset, bytes);
+    return block_.substr(offset - block_at_, bytes);
   }
   [[nodiscard]] std::string text(uint64_t offset) const {
-    if (offset >= bytes_.size()) throw Torn{};
-    const size_t end = bytes_.find('\0', offset);
-    if (end == std::string::npos) throw Torn{};
-    return bytes_.substr(offset, end - offset);
+    for (uint64_t bytes = 128; true; bytes *= 2) {
+      const std::string part = span(offset, std::min(bytes, bytes_ - std::min(offset, bytes_)));
+      const size_t end = part.find('\0');
+      if (end != std::string::npos) return part.substr(0, end);
+      if (part.size() < bytes) throw Torn{};
+    }
   }
-  [[nodiscard]] uint64_t size() const { return bytes_.size(); }
+  [[nodiscard]] uint64_t size() const { return bytes_; }
 
  private:
-  std::string bytes_;
+  void read_block(uint64_t offset, uint64_t bytes) const {
+    constexpr uint64_t kBlock = 4096;
+    block_at_ = offset;
+    block_.assign(std::min(std::max(bytes, kBlock), bytes_ - offset), '\0');
+    in_.clear();
+    in_.seekg(static_cast<std::streamoff>(offset));
+    if (!in_.read(block_.data(), static_cast<std::streamsize>(block_.size()))) throw Torn{};
+  }
+
+  mutable std::ifstream in_;
+  uint64_t bytes_;
+  mutable uint64_t block_at_ = 0;
+  mutable std::string block_;
 };
 
 std::vector<Elf64_Phdr> program_headers(const Image& image, const Elf64_Ehdr& header) {
@@ -85,7 +105,7 @@ std::vector<Elf64_Phdr> program_headers(const Image& image, const Elf64_Ehdr& he
   for (uint16_t i = 0; i < header.e_phnum; ++i)
     list.push_back(image.at<Elf64_Phdr>(header.e_phoff + uint64_t{i} * sizeof(Elf64_Phdr)));
   for (const Elf64_Phdr& part : list)
-    if (part.p_type == PT_LOAD) static_cast<void>(image.span(part.p_offset, part.p_filesz));
+    if (part.p_type == PT_LOAD) image.check(part.p_offset, part.p_filesz);
   return list;
 }
 
@@ -140,8 +160,8 @@ std::optional<PluginNote> parse_note(std::string_view description) {
 }
 
 // What the note of this name and type says; nothing where there is none.
-std::optional<std::string_view> find_note(const Image& image, const std::vector<Elf64_Phdr>& parts,
-                                          std::string_view name, uint32_t type) {
+std::optional<std::string> find_note(const Image& image, const std::vector<Elf64_Phdr>& parts, std::string_view name,
+                                     uint32_t type) {
   for (const Elf64_Phdr& part : parts) {
     if (part.p_type != PT_NOTE) continue;
     const uint64_t align = part.p_align == 8 ? 8 : 4;
@@ -160,17 +180,16 @@ std::optional<std::string_view> find_note(const Image& image, const std::vector<
   return std::nullopt;
 }
 
-std::string read_bytes(const fs::path& file) {
+Image open_image(const fs::path& file) {
   std::error_code ec;
   if (!fs::exists(file, ec)) ddh::fail(DDH_NOT_FOUND, "there is no file '", file.string(), "'");
   if (!fs::is_regular_file(file, ec)) ddh::fail(DDH_INVALID_ARGUMENT, "'", file.string(), "' is not a file");
   errno = 0;
-  std::ifstream in(file, std::ios::binary);
+  std::ifstream in;
+  in.rdbuf()->pubsetbuf(nullptr, 0);  // the image has a block of its own
+  in.open(file, std::ios::binary);
   if (!in) ddh::fail(DDH_PERMISSION_DENIED, "'", file.string(), "' can't be read: ", std::strerror(errno));
-  std::string bytes(fs::file_size(file), '\0');  // in one piece: every rank reads every plugin
-  in.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  bytes.resize(static_cast<size_t>(in.gcount()));
-  return bytes;
+  return {std::move(in), fs::file_size(file)};
 }
 
 // Fills facts, or says in facts.problem why not.
@@ -199,7 +218,7 @@ void examine(const Image& image, ElfFacts& facts) {
     return;
   }
   const std::vector<Elf64_Phdr> parts = program_headers(image, header);
-  static_cast<void>(image.span(header.e_shoff, uint64_t{header.e_shnum} * header.e_shentsize));
+  image.check(header.e_shoff, uint64_t{header.e_shnum} * header.e_shentsize);
   if (const auto text = find_note(image, parts, "ddhost", 1)) facts.note = parse_note(*text);
   if (const auto id = find_note(image, parts, "GNU", NT_GNU_BUILD_ID)) facts.build_id = *id;
   facts.needed = read_needed(image, parts);
@@ -208,7 +227,7 @@ void examine(const Image& image, ElfFacts& facts) {
 }  // namespace
 
 ElfFacts read_elf(const fs::path& file) {
-  const Image image(read_bytes(file));
+  const Image image = open_image(file);
   ElfFacts facts;
   try {
     examine(image, facts);

@@ -16,10 +16,10 @@
 #include "ddh/sdk/model.hpp"
 #include "ddh/sdk/optimizer.hpp"
 #include "ddh/sdk/strategy.hpp"
-#include "support/cpu_device.hpp"
-#include "support/fake_host.hpp"
-#include "support/host_services.hpp"
-#include "support/throws.hpp"
+#include "fixtures/harness/cpu_device.hpp"
+#include "fixtures/harness/fake_host.hpp"
+#include "fixtures/harness/host_services.hpp"
+#include "fixtures/harness/throws.hpp"
 
 using namespace ddhost;
 using namespace ddhost::test;

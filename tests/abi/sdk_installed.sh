@@ -26,7 +26,7 @@ configure=(cmake -G Ninja "-DCMAKE_PREFIX_PATH=$prefix")
 
 # The examples, and a model that a stranger might have written.
 cp -r "$prefix/share/ddhost/examples" "$work/examples"
-cp "$source"/tests/support/{toy_model.cpp,toy_desc.hpp,toy_extras.hpp} "$work/examples/"
+cp "$source"/tests/fixtures/models/{toy_model.cpp,toy_desc.hpp,toy_extras.hpp} "$work/examples/"
 echo 'ddh_add_plugin(NAME toy SOURCES toy_model.cpp)' >>"$work/examples/CMakeLists.txt"
 quiet "${configure[@]}" -S "$work/examples" -B "$work/build"
 grep -q '^CMAKE_BUILD_TYPE:.*=RelWithDebInfo' "$work/build/CMakeCache.txt" || fail "plugins are built without a build type"

@@ -6,7 +6,7 @@
 #include <catch2/catch.hpp>
 #include <fstream>
 
-#include "support/ddhost_process.hpp"
+#include "fixtures/harness/ddhost_process.hpp"
 
 using namespace ddhost::test;
 
@@ -39,7 +39,9 @@ std::vector<std::string> toy(std::vector<std::string> more) {
   args.insert(args.end(), more.begin(), more.end());
   return args;
 }
-std::string fake(const std::string& name) { return std::string(DDHOST_BUILD_DIR) + "/tests/fakes/" + name + ".so"; }
+std::string fake(const std::string& name) {
+  return std::string(DDHOST_BUILD_DIR) + "/tests/bad_plugins/" + name + ".so";
+}
 std::string plugin(const std::string& name) { return std::string(DDHOST_BUILD_DIR) + "/plugins/" + name + ".so"; }
 
 }  // namespace

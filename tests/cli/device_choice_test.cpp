@@ -3,14 +3,16 @@
 // The choice of a device: by name, by path, and what one that is not like the host's memory can't serve.
 #include <catch2/catch.hpp>
 
-#include "support/ddhost_process.hpp"
+#include "fixtures/harness/ddhost_process.hpp"
 
 using namespace ddhost::test;
 using Catch::Contains;
 
 namespace {
 
-std::string fake(const std::string& name) { return std::string(DDHOST_BUILD_DIR) + "/tests/fakes/" + name + ".so"; }
+std::string fake(const std::string& name) {
+  return std::string(DDHOST_BUILD_DIR) + "/tests/bad_plugins/" + name + ".so";
+}
 std::string plugin(const std::string& name) { return std::string(DDHOST_BUILD_DIR) + "/plugins/" + name + ".so"; }
 
 struct Ended {

@@ -5,7 +5,7 @@
 #include <catch2/catch.hpp>
 #include <fstream>
 
-#include "support/ddhost_process.hpp"
+#include "fixtures/harness/ddhost_process.hpp"
 
 using namespace ddhost::test;
 

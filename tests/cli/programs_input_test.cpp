@@ -3,7 +3,7 @@
 // Options of several optimizers and of update programs that make no sense get one sentence, before the training.
 #include <catch2/catch.hpp>
 
-#include "support/ddhost_process.hpp"
+#include "fixtures/harness/ddhost_process.hpp"
 
 using namespace ddhost::test;
 

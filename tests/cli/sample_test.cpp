@@ -3,7 +3,7 @@
 // What a run's options tell a sampler: the toy model's tokens go by temperature, top_k, seed and condition.
 #include <catch2/catch.hpp>
 
-#include "support/ddhost_process.hpp"
+#include "fixtures/harness/ddhost_process.hpp"
 
 using namespace ddhost::test;
 

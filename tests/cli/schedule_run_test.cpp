@@ -3,7 +3,7 @@
 // The learning rates of whole runs: what the train loop tells the schedule.
 #include <catch2/catch.hpp>
 
-#include "support/ddhost_process.hpp"
+#include "fixtures/harness/ddhost_process.hpp"
 
 using namespace ddhost::test;
 

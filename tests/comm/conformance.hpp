@@ -17,7 +17,7 @@
 #include "engine/calls/instance.hpp"
 #include "engine/services/interfaces.hpp"
 #include "launch/launch.hpp"
-#include "support/cpu_device.hpp"
+#include "fixtures/harness/cpu_device.hpp"
 
 namespace ddhost::test {
 

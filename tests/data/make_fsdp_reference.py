@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tests/data/fsdp_reference.inc: the toy model of tests/support/toy_model.cpp trained by PyTorch itself, under
+"""Writes tests/data/fsdp_reference.inc: the toy model of tests/fixtures/models/toy_model.cpp trained by PyTorch itself, under
 DistributedDataParallel and fully_shard on gloo, from the same first values and samples. One line for each case: losses,
 gradient norms and the sum and the sum of squares of every final parameter.
 
@@ -22,7 +22,7 @@ STEPS = 10
 MASK = (1 << 64) - 1
 
 
-def stream(name, i):  # tests/support/golden_fill.hpp
+def stream(name, i):  # tests/fixtures/harness/golden_fill.hpp
     h = 0xCBF29CE484222325
     for c in name.encode():
         h = ((h ^ c) * 0x100000001B3) & MASK

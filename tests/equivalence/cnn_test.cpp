@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A convolutional network on LibTorch's autograd gives the same bits under every strategy and transport.
-#include "equivalence/ways.hpp"
+#include "equivalence/variants.hpp"
 
 using namespace ddhost::test;
 

@@ -4,7 +4,7 @@
 // options of toy_desc.hpp need.
 #pragma once
 
-#include "equivalence/ways.hpp"
+#include "equivalence/variants.hpp"
 
 namespace ddhost::test {
 

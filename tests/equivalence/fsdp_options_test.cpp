@@ -2,7 +2,7 @@
 //
 // Options of fsdp that move memory and messages: resharding to smaller groups after forward, and what a rank owns in the
 // host's memory. They change no bit; memory and calls stay those of the plan.
-#include "equivalence/ways.hpp"
+#include "equivalence/variants.hpp"
 
 using namespace ddhost::test;
 using Catch::Contains;

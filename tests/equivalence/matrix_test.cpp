@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The whole matrix: every strategy and mode, world, transport, precision and feature. A cell has the reference's bits, and
-// the memory and the calls that its strategy planned. The model (tests/support/toy_model.cpp) has tied, frozen, unused and
-// one-element parameters and units with fewer blocks than ranks; a feature says what a run does with it.
+// the memory and the calls that its strategy planned. The model (tests/fixtures/models/toy_model.cpp) has tied, frozen,
+// unused and one-element parameters and units with fewer blocks than ranks; a feature says what a run does with it.
 #include <chrono>
 
-#include "equivalence/ways.hpp"
+#include "equivalence/variants.hpp"
 
 using namespace ddhost::test;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Memory by tag is the strategy's plan, and the plan is the formula that its page states.
-#include "equivalence/ways.hpp"
+#include "equivalence/variants.hpp"
 
 using namespace ddhost::test;
 

@@ -4,7 +4,7 @@
 // metric, the evaluations and the buffers of a model have the same bits for every ranks x micro-batches per rank.
 #include <cmath>
 
-#include "equivalence/ways.hpp"
+#include "equivalence/variants.hpp"
 
 using namespace ddhost::test;
 

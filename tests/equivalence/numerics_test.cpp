@@ -2,7 +2,7 @@
 //
 // Numerics that the host owns, whatever the strategy: dtype of the sum over ranks, clipping by value, uneven batches,
 // programs in turn, buffers. Each gives the same bits under every strategy, and does what it says.
-#include "equivalence/ways.hpp"
+#include "equivalence/variants.hpp"
 
 #include <cstring>
 #include <fstream>

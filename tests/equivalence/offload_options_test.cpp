@@ -2,7 +2,7 @@
 //
 // When zero3_offload gathers what: whatever is gathered ahead, kept or computed again, the bits are ddp's, and memory and calls
 // are those of the plan.
-#include "equivalence/ways.hpp"
+#include "equivalence/variants.hpp"
 
 using namespace ddhost::test;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The same bits with optimizers that want more than elements: norms of parameters, whole matrices.
-#include "equivalence/ways.hpp"
+#include "equivalence/variants.hpp"
 
 using namespace ddhost::test;
 

@@ -5,7 +5,7 @@
 
 #include "ddh/sdk/lowp.hpp"
 #include "equivalence/features.hpp"
-#include "support/safetensors.hpp"
+#include "fixtures/harness/safetensors.hpp"
 
 using namespace ddhost::test;
 

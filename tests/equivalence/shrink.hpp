@@ -6,7 +6,7 @@
 
 #include <functional>
 
-#include "equivalence/ways.hpp"
+#include "equivalence/variants.hpp"
 
 namespace ddhost::test {
 

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "equivalence/ways.hpp"
+#include "equivalence/variants.hpp"
 
 using namespace ddhost::test;
 

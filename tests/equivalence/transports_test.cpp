@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Transports that offer less: what a sum that starts from what is accumulated becomes on them, and what is refused there.
-// tests/support/limited_comm.cpp has both.
-#include "equivalence/ways.hpp"
+// tests/fixtures/comm/limited_comm.cpp has both.
+#include "equivalence/variants.hpp"
 
 using namespace ddhost::test;
 using Catch::Contains;

@@ -2,10 +2,10 @@
 //
 // One rank under every strategy, and any number of ranks, are nothing but model and optimizer: the bits of a loop that has
 // neither host nor strategy.
-#include "equivalence/ways.hpp"
-#include "support/bare_run.hpp"
-#include "support/golden_fill.hpp"
-#include "support/safetensors.hpp"
+#include "equivalence/variants.hpp"
+#include "fixtures/harness/bare_run.hpp"
+#include "fixtures/harness/golden_fill.hpp"
+#include "fixtures/harness/safetensors.hpp"
 
 using namespace ddhost::test;
 

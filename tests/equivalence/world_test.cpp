@@ -6,7 +6,7 @@
 //
 // `same_bits_worlds` runs a selection. With DDHOST_ALL_WAYS it is every way in every world, with DDHOST_STRATEGY every way of
 // that strategy.
-#include "equivalence/ways.hpp"
+#include "equivalence/variants.hpp"
 
 using namespace ddhost::test;
 

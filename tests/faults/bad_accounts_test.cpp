@@ -2,7 +2,7 @@
 //
 // Gradients that are counted twice or never, updates that are missing or come twice, steps without decide, and optimizers
 // that leave no numbers: all ended with success once.
-#include "support/bad_run.hpp"
+#include "fixtures/harness/bad_run.hpp"
 
 using namespace ddhost::test;
 

@@ -2,7 +2,7 @@
 //
 // Calls that fail without a reason, end the process or kill it: the sentence names plugin and call, and no run that did not
 // finish looks as if it had.
-#include "support/bad_run.hpp"
+#include "fixtures/harness/bad_run.hpp"
 
 using namespace ddhost::test;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What plugins hand back is checked before it is used: views, descriptions, batches, metrics, slots, state.
-#include "support/bad_run.hpp"
+#include "fixtures/harness/bad_run.hpp"
 
 using namespace ddhost::test;
 

@@ -2,7 +2,7 @@
 //
 // The watchdog: a rank that hangs, loops or is stopped is named with its plugin and call, once and then ever more rarely, and
 // the run ends where the user said so.
-#include "support/bad_run.hpp"
+#include "fixtures/harness/bad_run.hpp"
 
 using namespace ddhost::test;
 using Catch::Contains;

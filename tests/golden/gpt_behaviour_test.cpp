@@ -7,9 +7,9 @@
 #include <thread>
 
 #include "../../models/ops/choice.hpp"
+#include "fixtures/harness/golden_fill.hpp"
+#include "fixtures/harness/throws.hpp"
 #include "golden/gpt_fixture.hpp"
-#include "support/golden_fill.hpp"
-#include "support/throws.hpp"
 
 using namespace ddhost::test;
 

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <filesystem>
 
+#include "fixtures/harness/golden_data.hpp"
+#include "fixtures/harness/golden_fill.hpp"
 #include "golden/gpt_fixture.hpp"
-#include "support/golden_data.hpp"
-#include "support/golden_fill.hpp"
 
 using namespace ddhost::test;
 

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "../../models/gpt/gpt.hpp"
-#include "support/golden_data.hpp"
-#include "support/model_driver.hpp"
-#include "support/safetensors.hpp"
+#include "fixtures/harness/golden_data.hpp"
+#include "fixtures/harness/model_driver.hpp"
+#include "fixtures/harness/safetensors.hpp"
 
 DDH_EXTERN_C ddh_rc ddh_entry_gpt(const ddh_host* host, const ddh_module** out, ddh_err* err) DDH_NX;
 

@@ -5,10 +5,10 @@
 #include <cmath>
 #include <filesystem>
 
+#include "fixtures/harness/golden_data.hpp"
+#include "fixtures/harness/golden_fill.hpp"
+#include "fixtures/harness/safetensors.hpp"
 #include "golden/gpt_fixture.hpp"
-#include "support/golden_data.hpp"
-#include "support/golden_fill.hpp"
-#include "support/safetensors.hpp"
 
 using namespace ddhost::test;
 

@@ -4,8 +4,8 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
+#include "fixtures/harness/golden_fill.hpp"
 #include "golden/gpt_fixture.hpp"
-#include "support/golden_fill.hpp"
 
 using namespace ddhost::test;
 

@@ -13,7 +13,7 @@
 #include "../../models/ops/choice.hpp"
 #include "../../models/ops/column_sums.hpp"
 #include "ddh/sdk/lowp.hpp"
-#include "support/golden_fill.hpp"
+#include "fixtures/harness/golden_fill.hpp"
 
 using namespace ddhost::test;
 

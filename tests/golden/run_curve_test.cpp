@@ -6,10 +6,10 @@
 #include <fstream>
 #include <map>
 
-#include "support/ddhost_process.hpp"
-#include "support/golden_data.hpp"
-#include "support/golden_fill.hpp"
-#include "support/safetensors.hpp"
+#include "fixtures/harness/ddhost_process.hpp"
+#include "fixtures/harness/golden_data.hpp"
+#include "fixtures/harness/golden_fill.hpp"
+#include "fixtures/harness/safetensors.hpp"
 
 using namespace ddhost::test;
 

@@ -4,8 +4,8 @@
 // bits of the strategies against each other, and a loss scale that begins too large.
 #include <catch2/catch.hpp>
 
-#include "support/ddhost_process.hpp"
-#include "support/golden_data.hpp"
+#include "fixtures/harness/ddhost_process.hpp"
+#include "fixtures/harness/golden_data.hpp"
 
 using namespace ddhost::test;
 

@@ -13,8 +13,8 @@
 #include <cmath>
 
 #include "ddh/sdk/torch/activations.hpp"
-#include "support/golden_fill.hpp"
-#include "support/model_driver.hpp"
+#include "fixtures/harness/golden_fill.hpp"
+#include "fixtures/harness/model_driver.hpp"
 
 DDH_EXTERN_C ddh_rc ddh_entry_tiny_torch(const ddh_host* host, const ddh_module** out, ddh_err* err) DDH_NX;
 DDH_EXTERN_C ddh_rc ddh_entry_tiny_cnn(const ddh_host* host, const ddh_module** out, ddh_err* err) DDH_NX;

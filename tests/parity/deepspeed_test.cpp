@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Numbers of DeepSpeed's own tests of ZeRO, which can be worked out by hand: eltwise weights (tests/support/eltwise_model.cpp)
-// under every strategy. Gradients are read off an update of plain descent with rate 1.
+// Numbers of DeepSpeed's own tests of ZeRO, which can be worked out by hand: eltwise weights
+// (tests/fixtures/models/eltwise_model.cpp) under every strategy. Gradients are read off an update of plain descent
+// with rate 1.
 #include <cmath>
 
-#include "equivalence/ways.hpp"
-#include "support/safetensors.hpp"
+#include "equivalence/variants.hpp"
+#include "fixtures/harness/safetensors.hpp"
 
 using namespace ddhost::test;
 

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <atomic>
 
-#include "equivalence/ways.hpp"
+#include "equivalence/variants.hpp"
 
 using namespace ddhost::test;
 

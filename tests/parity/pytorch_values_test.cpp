@@ -4,9 +4,9 @@
 // Torch sums in another order, so numbers agree to its rounding. tests/data/make_fsdp_reference.py made them.
 #include <algorithm>
 
-#include "equivalence/ways.hpp"
-#include "support/golden_fill.hpp"
-#include "support/safetensors.hpp"
+#include "equivalence/variants.hpp"
+#include "fixtures/harness/golden_fill.hpp"
+#include "fixtures/harness/safetensors.hpp"
 
 using namespace ddhost::test;
 

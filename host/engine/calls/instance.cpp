@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "ddh/sdk/plugin.hpp"
-#include "plugin/required_slots.hpp"
+#include "engine/calls/required_slots.hpp"
 
 namespace ddhost {
 namespace {

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Starting ranks and carrying their end, as processes and as threads.
+#include "launch/launch.hpp"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <thread>
+
+#include "ddh/sdk/plugin.hpp"
+#include "fixtures/harness/throws.hpp"
+
+using namespace ddhost;
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+// Numbers that all ranks see, also as processes.
+struct Shared {
+  std::atomic<int> sum{0};
+  std::atomic<int> pids[8] = {};
+};
+class SharedPage {
+ public:
+  SharedPage() : at_(mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {
+    new (at_) Shared;
+  }
+  SharedPage(const SharedPage&) = delete;
+  SharedPage& operator=(const SharedPage&) = delete;
+  ~SharedPage() { munmap(at_, sizeof(Shared)); }
+  Shared* operator->() const { return static_cast<Shared*>(at_); }
+
+ private:
+  void* at_;
+};
+
+LaunchArgs ranks(int n, bool threads = false) {
+  LaunchArgs args;
+  args.world_size = n;
+  args.threads = threads;
+  args.grace = 300ms;
+  args.stop_limit = 500ms;
+  return args;
+}
+
+bool alive(int pid) { return kill(pid, 0) == 0; }
+
+bool soon(const std::function<bool()>& condition) {
+  for (int i = 0; i < 500; ++i) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(10ms);
+  }
+  return false;
+}
+
+int sleep_for_ever(RankSeat&) {
+  while (true) std::this_thread::sleep_for(10ms);
+}
+
+}  // namespace
+
+TEST_CASE("every rank runs once with its own place", "[launch]") {
+  for (const bool threads : {false, true}) {
+    const SharedPage shared;
+    LaunchArgs args = ranks(4, threads);
+    args.ranks_per_node = 2;
+    const Outcome end = launch(args, [&](RankSeat& seat) {
+      const bool right = seat.world_size == 4 && seat.node == seat.rank / 2 && seat.local_rank == seat.rank % 2;
+      shared->sum += right ? 1 << (4 * seat.rank) : 0;
+      return 0;
+    });
+    CHECK(end.exit_code == 0);
+    CHECK(end.sentence.empty());
+    CHECK(shared->sum == 0x1111);
+  }
+}
+
+TEST_CASE("ranks meet through the store", "[launch]") {
+  for (const bool threads : {false, true}) {
+    const Outcome end = launch(ranks(3, threads), [](RankSeat& seat) {
+      seat.kv.set(ddh::str("rank/", seat.rank), ddh::str(seat.run_id));
+      for (int peer = 0; peer < seat.world_size; ++peer)
+        if (seat.kv.get(ddh::str("rank/", peer), 5s) != ddh::str(seat.run_id)) return 1;
+      return 0;
+    });
+    CHECK(end.exit_code == 0);
+  }
+}
+
+TEST_CASE("a killed rank ends the run with rank, process, signal and step", "[launch]") {
+  const auto begin = Clock::now();
+  const SharedPage shared;
+  const Outcome end = launch(ranks(3), [&](RankSeat& seat) {
+    shared->pids[seat.rank] = getpid();
+    seat.record.set_step(57);
+    if (seat.rank == 1) raise(SIGKILL);
+    return sleep_for_ever(seat);
+  });
+  CHECK(end.exit_code == 1);
+  CHECK(end.sentence == ddh::str("rank 1 (pid ", shared->pids[1].load(),
+                                 ") was killed by signal 9 (Killed) at step 57; the run has ended"));
+  CHECK(Clock::now() - begin < 3s);
+  for (int rank = 0; rank < 3; ++rank)
+    if (shared->pids[rank] != 0) CHECK_FALSE(alive(shared->pids[rank]));
+}
+
+TEST_CASE("the first failure is the run's, not what its peers make of it", "[launch]") {
+  for (const bool threads : {false, true}) {
+    const Outcome end = launch(ranks(3, threads), [](RankSeat& seat) -> int {
+      if (seat.rank == 2) ddh::fail(DDH_DATA_LOSS, "the data is torn");
+      if (seat.rank == 0) ddh::fail(DDH_UNAVAILABLE, "rank 2 is gone");
+      static_cast<void>(seat.kv.get("never", 20s));  // ended by the launcher
+      return 0;
+    });
+    CHECK(end.exit_code == 1);
+    CHECK(end.sentence == "rank 2: the data is torn");
+  }
+}
+
+TEST_CASE("what every rank says alike is said once, without a rank", "[launch]") {
+  for (const bool threads : {false, true}) {
+    const Outcome end = launch(ranks(3, threads),
+                               [](RankSeat&) -> int { ddh::fail(DDH_NOT_FOUND, "no file 'x.txt'; give data.path"); });
+    CHECK(end.sentence == "no file 'x.txt'; give data.path");
+  }
+}
+
+TEST_CASE("a peer's end is reported when nothing else is known", "[launch]") {
+  const Outcome end =
+      launch(ranks(2), [](RankSeat& seat) -> int { ddh::fail(DDH_UNAVAILABLE, "rank ", 1 - seat.rank, " is gone"); });
+  CHECK(end.exit_code == 1);
+  CHECK_THAT(end.sentence, Catch::Contains("is gone"));
+}
+
+TEST_CASE("a rank that leaves with a code and no word is named", "[launch]") {
+  const Outcome end = launch(ranks(2), [](RankSeat& seat) -> int {
+    if (seat.rank == 1) _exit(7);
+    return sleep_for_ever(seat);
+  });
+  CHECK_THAT(end.sentence, Catch::Contains("rank 1") && Catch::Contains("exit code 7"));
+}
+
+TEST_CASE("exceptions of other types are sentences too", "[launch]") {
+  const Outcome end = launch(ranks(1), [](RankSeat&) -> int { throw std::logic_error("upside down"); });
+  CHECK(end.exit_code == 1);
+  CHECK_THAT(end.sentence, Catch::Contains("upside down"));
+}
+
+TEST_CASE("an interrupt lets the ranks finish their step and ends with 130", "[launch]") {
+  for (const bool threads : {false, true}) {
+    const SharedPage shared;
+    const pid_t launcher = getpid();
+    const Outcome end = launch(ranks(2, threads), [&](RankSeat& seat) {
+      if (seat.rank == 0) kill(launcher, SIGINT);
+      while (!seat.record.stop_requested()) std::this_thread::sleep_for(1ms);
+      shared->sum += 1;
+      return 0;
+    });
+    CHECK(end.exit_code == 130);
+    CHECK(end.sentence.empty());
+    CHECK(shared->sum == 2);
+  }
+}
+
+TEST_CASE("ranks that ignore an interrupt are killed after the limit", "[launch]") {
+  const auto begin = Clock::now();
+  const pid_t launcher = getpid();
+  const Outcome end = launch(ranks(2), [&](RankSeat& seat) {
+    if (seat.rank == 0) kill(launcher, SIGTERM);
+    return sleep_for_ever(seat);
+  });
+  CHECK(end.exit_code == 143);
+  CHECK_THAT(end.sentence, Catch::Contains("killed"));
+  CHECK(Clock::now() - begin >= 500ms);
+  CHECK(Clock::now() - begin < 5s);
+}
+
+TEST_CASE("a second interrupt ends the ranks at once", "[launch]") {
+  LaunchArgs args = ranks(2);
+  args.stop_limit = 60s;
+  args.echo = 0ms;
+  const auto begin = Clock::now();
+  const pid_t launcher = getpid();
+  const Outcome end = launch(args, [&](RankSeat& seat) {
+    if (seat.rank == 0) {
+      kill(launcher, SIGINT);
+      while (!seat.record.stop_requested()) std::this_thread::sleep_for(1ms);
+      kill(launcher, SIGINT);
+    }
+    return sleep_for_ever(seat);
+  });
+  CHECK(end.exit_code == 130);
+  CHECK_THAT(end.sentence, Catch::Contains("a second signal"));
+  CHECK(Clock::now() - begin < 10s);
+}
+
+// `timeout` and batch systems signal the process and its group: runs lost their last step and their summary.
+TEST_CASE("a signal that comes to the launcher twice and to every rank is one", "[launch]") {
+  for (const bool threads : {false, true}) {
+    const SharedPage shared;
+    const pid_t launcher = getpid();
+    const Outcome end = launch(ranks(2, threads), [&](RankSeat& seat) {
+      if (seat.rank == 0)
+        for (int i = 0; i < 2; ++i) kill(launcher, SIGTERM);
+      if (!threads) raise(SIGTERM);
+      while (!seat.record.stop_requested()) std::this_thread::sleep_for(1ms);
+      std::this_thread::sleep_for(50ms);
+      shared->sum += 1;
+      return 0;
+    });
+    CHECK(end.exit_code == 143);
+    CHECK(end.sentence.empty());
+    CHECK(shared->sum == 2);
+  }
+}
+
+TEST_CASE("a rank that hands on a signal late does not make it a second one", "[launch]") {
+  LaunchArgs args = ranks(2);
+  args.stop_limit = 60s;
+  args.echo = 0ms;
+  const pid_t launcher = getpid();
+  const Outcome end = launch(args, [&](RankSeat& seat) {
+    if (seat.rank == 0) kill(launcher, SIGTERM);
+    while (!seat.record.stop_requested()) std::this_thread::sleep_for(1ms);
+    raise(SIGTERM);
+    std::this_thread::sleep_for(100ms);
+    return 0;
+  });
+  CHECK(end.exit_code == 143);
+  CHECK(end.sentence.empty());
+}
+
+TEST_CASE("a launcher that is killed takes its ranks along", "[launch]") {
+  const SharedPage shared;
+  const pid_t launcher = fork();
+  if (launcher == 0) {
+    launch(ranks(2), [&](RankSeat& seat) {
+      shared->pids[seat.rank] = getpid();
+      return sleep_for_ever(seat);
+    });
+    _exit(0);
+  }
+  REQUIRE(soon([&] { return shared->pids[0] != 0 && shared->pids[1] != 0; }));
+  kill(launcher, SIGKILL);
+  waitpid(launcher, nullptr, 0);
+  // The orphans' parent may be slow to collect them: dead is enough.
+  const auto gone = [](int pid) {
+    if (!alive(pid)) return true;
+    const std::string stat = "/proc/" + std::to_string(pid) + "/stat";
+    char state = '?';
+    if (FILE* file = fopen(stat.c_str(), "r")) {
+      if (fscanf(file, "%*d %*s %c", &state) != 1) state = '?';
+      fclose(file);
+    }
+    return state == 'Z';
+  };
+  CHECK(soon([&] { return gone(shared->pids[0]) && gone(shared->pids[1]); }));
+}
+
+TEST_CASE("threads that don't end after a failure end with the process", "[launch]") {
+  const pid_t launcher = fork();
+  if (launcher == 0) {
+    launch(ranks(2, true), [](RankSeat& seat) -> int {
+      if (seat.rank == 0) ddh::fail(DDH_INTERNAL, "broken");
+      return sleep_for_ever(seat);
+    });
+    _exit(99);
+  }
+  int status = 0;
+  waitpid(launcher, &status, 0);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 1);
+}
+
+TEST_CASE("an interrupt does not reach the ranks themselves", "[launch]") {
+  const Outcome end = launch(ranks(2), [](RankSeat&) {
+    raise(SIGINT);
+    return 0;
+  });
+  CHECK(end.exit_code == 0);
+}
+
+TEST_CASE("the number of ranks is checked, and found where none is given", "[launch]") {
+  CHECK(resolve_world_size(3) == 3);
+  CHECK(resolve_world_size(std::nullopt) >= 1);
+  for (const int64_t bad : {int64_t{0}, int64_t{-1}, int64_t{1025}})
+    CHECK_THAT(ddhost::test::sentence_of([&] { resolve_world_size(bad); }), Catch::Contains("1 to 1024"));
+}
+
+TEST_CASE("a long sentence of a rank is cut, not lost", "[launch]") {
+  const Outcome end = launch(ranks(1), [](RankSeat&) -> int { ddh::fail(DDH_INTERNAL, std::string(10000, 'w')); });
+  CHECK(end.sentence.size() > 3000);
+}

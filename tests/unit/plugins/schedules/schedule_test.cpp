@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Learning-rate schedules: against DeepSpeed's published numbers and stored numbers of torch; what they count; their
+// state; what section `schedule` refuses.
+#include "schedule/schedule.hpp"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <set>
+
+#include "ddh/sdk/plugin.hpp"
+#include "fixtures/harness/throws.hpp"
+#include "schedule/options.hpp"
+
+using namespace ddhost;
+using ddhost::test::sentence_of;
+
+namespace {
+
+using Words = std::vector<std::string>;
+using Rates = std::vector<double>;
+
+std::vector<Section> sections() {
+  std::vector<Section> all = host_sections();
+  add_plugin_options(all, "optimizer", R"({"properties": {"lr": {"type": "number", "default": 0.2}}})", "a test");
+  return all;
+}
+Config config_with(const Words& words) {
+  std::vector<Override> overrides;
+  for (const std::string& word : words) overrides.push_back(parse_override(word));
+  return {UserConfig::read("", overrides), sections()};
+}
+std::unique_ptr<Schedule> schedule_with(const Words& words, bool evaluates = false) {
+  return make_schedule(config_with(words), evaluates);
+}
+std::string refusal(const Words& words) {
+  return sentence_of([&] { schedule_with(words); });
+}
+
+// The rates of steps first ... last, none of which is skipped.
+Rates rates_of(Schedule& schedule, int64_t last, int64_t first = 1) {
+  Rates rates;
+  for (int64_t step = first; step <= last; ++step) {
+    rates.push_back(schedule.lr(step));
+    schedule.step_done({false, 0});
+  }
+  return rates;
+}
+Rates rates_of(const Words& words, int64_t last) { return rates_of(*schedule_with(words), last); }
+
+void check_rates(const Rates& rates, const Rates& expected, double tolerance) {
+  REQUIRE(rates.size() == expected.size());
+  for (size_t i = 0; i < rates.size(); ++i) {
+    INFO("step " << i + 1);
+    CHECK(rates[i] == Approx(expected[i]).margin(tolerance).epsilon(0));
+  }
+}
+
+// The published numbers have six digits after the point, or as many as are exact.
+constexpr double kSixDigits = 6e-7;
+
+struct TorchCase {
+  std::string name;
+  Words words;
+  Rates losses, rates;
+};
+const std::vector<TorchCase>& torch_cases() {
+  static const std::vector<TorchCase> cases = {
+#include "data/schedule_reference.inc"
+  };
+  return cases;
+}
+
+}  // namespace
+
+TEST_CASE("warmup has DeepSpeed's numbers, the lowest rate at the first two updates", "[schedule]") {
+  const Words common = {"schedule.type=WarmupLR", "schedule.warmup_min_lr=0.1", "schedule.warmup_max_lr=0.2",
+                        "schedule.warmup_num_steps=10"};
+  Words log = common, linear = common;
+  linear.emplace_back("schedule.warmup_type=linear");
+  check_rates(rates_of(log, 12),
+              {.1, .1, .130103, .147712, .160206, .169897, .177815, .18451, .190309, .195424, .2, .2}, kSixDigits);
+  check_rates(rates_of(linear, 13), {.1, .1, .11, .12, .13, .14, .15, .16, .17, .18, .19, .2, .2}, 1e-15);
+}
+
+TEST_CASE("warmup_decay has DeepSpeed's numbers", "[schedule]") {
+  check_rates(rates_of({"schedule.type=WarmupDecayLR", "schedule.warmup_min_lr=0.1", "schedule.warmup_max_lr=0.2",
+                        "schedule.warmup_num_steps=10", "schedule.total_num_steps=20", "schedule.warmup_type=linear"},
+                       24),
+              {.1,  .1,  .11, .12, .13, .14, .15, .16, .17, .18, .19, .2,
+               .19, .18, .17, .16, .15, .14, .13, .12, .11, .1,  .1,  .1},
+              1e-15);
+}
+
+TEST_CASE("warmup_cosine has DeepSpeed's numbers, and 0 before the first", "[schedule]") {
+  const Words words = {"schedule.type=WarmupCosineLR", "optimizer.lr=1", "schedule.warmup_num_steps=4",
+                       "schedule.total_num_steps=10"};
+  check_rates(rates_of(words, 12), {0, 0, .5, .79248125, 1, .9330194, .750025, .50005, .250075, .0670806, .0001, .0001},
+              kSixDigits);
+  Words from_half = words;
+  from_half.emplace_back("schedule.warmup_min_ratio=0.5");
+  check_rates(rates_of(from_half, 4), {0, .5, .75, .5 + .5 * std::log(3) / std::log(4)}, 1e-15);
+}
+
+TEST_CASE("a warm-up of one step counts as two, as in DeepSpeed", "[schedule]") {
+  check_rates(rates_of({"schedule.type=warmup", "schedule.warmup_steps=1", "schedule.warmup_type=linear"}, 4),
+              {0, 0, .1, .2}, 1e-15);
+}
+
+TEST_CASE("cycle is DeepSpeed's OneCycle: up, down, then the slow decay", "[schedule]") {
+  const Words words = {"schedule.type=OneCycle", "schedule.cycle_min_lr=0.1", "schedule.cycle_max_lr=0.5",
+                       "schedule.cycle_first_step_size=4", "schedule.cycle_second_step_size=2"};
+  check_rates(rates_of(words, 9), {.1, .2, .3, .4, .5, .3, .1, .1, .1}, 1e-15);
+  Words decaying = words;
+  decaying.insert(decaying.end(), {"schedule.decay_step_size=2", "schedule.decay_lr_rate=0.5"});
+  check_rates(rates_of(decaying, 10), {.1, .2, .3, .4, .5, .3, .1, .1 / 1.25, .1 / 1.5, .1 / 1.75}, 1e-15);
+  check_rates(
+      rates_of({"schedule.type=cycle", "schedule.min_lr=0.1", "schedule.max_lr=0.3", "schedule.cycle_up_steps=2"}, 5),
+      {.1, .2, .3, .2, .1}, 1e-15);
+}
+
+TEST_CASE("rates equal torch's", "[schedule]") {
+  for (const TorchCase& c : torch_cases()) {
+    INFO(c.name);
+    const auto schedule = schedule_with(c.words);
+    double largest = 0;
+    for (size_t i = 0; i < c.rates.size(); ++i) {
+      const double rate = schedule->lr(static_cast<int64_t>(i + 1));
+      // torch goes from rate to rate; the error of its roundings adds up. Largest seen: 4e-16.
+      largest = std::max(largest, std::abs(rate - c.rates[i]) / c.rates[i]);
+      schedule->step_done({false, c.losses.empty() ? 0 : c.losses[i]});
+    }
+    CHECK(largest < 1e-15);
+  }
+}
+
+TEST_CASE("past their end the rates stay where they are", "[schedule]") {
+  const auto at = [](const std::string& type, int64_t step) {
+    return schedule_with({"schedule.type=" + type, "schedule.decay_steps=30", "optimizer.lr=1"})->lr(step);
+  };
+  for (const char* type : {"linear", "cosine", "wsd"}) {
+    CHECK(at(type, 30) > 0.1);
+    CHECK(at(type, 31) == Approx(0.1));
+    CHECK(at(type, 500) == 0.1);
+  }
+  CHECK(at("one_cycle", 30) == Approx(1 / 25e4));
+  CHECK(at("one_cycle", 500) == at("one_cycle", 30));
+}
+
+TEST_CASE("a run shorter than its warm-up ends in the warm-up", "[schedule]") {
+  for (const char* type : {"constant", "linear", "cosine", "wsd"})
+    check_rates(rates_of({ddh::str("schedule.type=", type), "train.steps=3", "optimizer.lr=0.11"}, 3),
+                {0.01, 0.02, 0.03}, 1e-15);
+}
+
+TEST_CASE("DeepSpeed's types wait over skipped steps, the others go on", "[schedule]") {
+  const Words linear = {"schedule.warmup_steps=4", "optimizer.lr=0.5"};
+  const auto third_rate = [&](const std::string& type, bool skipped) {
+    Words words = linear;
+    words.push_back("schedule.type=" + type);
+    if (type == "warmup") words.emplace_back("schedule.warmup_type=linear");
+    const auto schedule = schedule_with(words);
+    for (int i = 0; i < 2; ++i) schedule->step_done({skipped, NAN});
+    return schedule->lr(3);
+  };
+  CHECK(third_rate("warmup", false) == Approx(0.125));
+  CHECK(third_rate("warmup", true) == 0);
+  CHECK(third_rate("cosine", false) == Approx(0.3));
+  CHECK(third_rate("cosine", true) == Approx(0.3));
+}
+
+TEST_CASE("plateau looks at evaluations where there are any, else at steps that were not skipped", "[schedule]") {
+  const Words words = {"schedule.type=plateau", "schedule.patience=0", "schedule.factor=0.5"};
+  const auto evaluated = schedule_with(words, true);
+  for (const double loss : {3.0, 4.0, 5.0}) evaluated->step_done({false, loss});
+  CHECK(evaluated->lr(4) == 0.2);
+  evaluated->evaluated(2);
+  CHECK(evaluated->lr(4) == 0.2);
+  evaluated->evaluated(2.5);
+  CHECK(evaluated->lr(4) == 0.1);
+
+  const auto stepped = schedule_with(words, false);
+  stepped->evaluated(1);
+  for (const double loss : {3.0, 2.0}) stepped->step_done({false, loss});
+  for (int i = 0; i < 5; ++i) stepped->step_done({true, NAN});
+  CHECK(stepped->lr(8) == 0.2);
+  stepped->step_done({false, 2.5});
+  CHECK(stepped->lr(9) == 0.1);
+}
+
+TEST_CASE("a restored schedule goes on as the saved one, and its state is plain finite numbers", "[schedule]") {
+  for (const ScheduleType& type : schedule_types()) {
+    INFO(type.name);
+    Words words = {ddh::str("schedule.type=", type.name), "train.steps=60"};
+    for (const OptionUse& option : type.options) {
+      const std::string name = option.name;
+      if (name == "warmup_steps") words.emplace_back("schedule.warmup_steps=7");
+      if (name == "min_lr") words.emplace_back("schedule.min_lr=0.001");
+      if (name == "cycle_up_steps") words.emplace_back("schedule.cycle_up_steps=12");
+      if (name == "patience") words.insert(words.end(), {"schedule.patience=2", "schedule.cooldown=3"});
+    }
+    const auto saved = schedule_with(words), resumed = schedule_with(words);
+    const auto loss = [](int64_t step) { return 1 + 0.1 * static_cast<double>(step * 7 % 11); };
+    std::set<double> different;
+    for (int64_t step = 1; step <= 50; ++step) {
+      if (step == 24) resumed->restore(saved->state());
+      if (step >= 24) CHECK(resumed->lr(step) == saved->lr(step));
+      different.insert(saved->lr(step));
+      const StepReport report{step % 5 == 0, loss(step)};
+      saved->step_done(report);
+      if (step >= 24) resumed->step_done(report);
+      for (const auto& [name, number] : saved->state()) CHECK(std::isfinite(number));
+    }
+    CHECK(different.size() > 2);
+  }
+}
+
+TEST_CASE("the state of another kind of schedule is refused", "[schedule]") {
+  const auto cosine = schedule_with({"schedule.type=cosine"}), warmup = schedule_with({"schedule.type=warmup"});
+  const auto plateau = schedule_with({"schedule.type=plateau"});
+  CHECK(sentence_of([&] { warmup->restore(plateau->state()); }) ==
+        "the saved state of the learning-rate schedule holds best, cooldown_left, has_best, lr, n_bad; this "
+        "schedule.type "
+        "keeps updates; go on with the type that it was saved under");
+  CHECK_THAT(sentence_of([&] { plateau->restore(warmup->state()); }), Catch::Contains("holds updates"));
+  CHECK_THAT(sentence_of([&] { cosine->restore(warmup->state()); }), Catch::Contains("keeps nothing"));
+}
+
+TEST_CASE("an option that the type has no use for is refused with both names", "[schedule]") {
+  CHECK(
+      refusal({"schedule.type=cosine", "schedule.pct_start=0.3"}) ==
+      "schedule.pct_start = 0.3 from the command line is not used by schedule.type = cosine, which takes warmup_steps, "
+      "decay_steps, min_lr_ratio; leave it out or set it to null");
+  CHECK_THAT(refusal({"schedule.type=WarmupLR", "schedule.total_num_steps=100"}),
+             Catch::Contains("schedule.decay_steps = 100") && Catch::Contains("(as schedule.total_num_steps)") &&
+                 Catch::Contains("schedule.type = warmup,"));
+  CHECK_THAT(refusal({"schedule.type=plateau", "schedule.warmup_steps=5"}), Catch::Contains("is not used by"));
+  CHECK(refusal({"schedule.type=cosine", "schedule.pct_start=0.3", "schedule.pct_start=null"}).empty());
+}
+
+TEST_CASE("options that contradict each other are refused with their values and the cure", "[schedule]") {
+  CHECK(refusal({"schedule.type=cosine", "schedule.warmup_steps=20", "schedule.decay_steps=10"}) ==
+        "schedule.decay_steps = 10 from the command line does not go with schedule.type = cosine: the decay would end "
+        "before the warm-up does (schedule.warmup_steps = 20 from the command line); give more decay_steps or fewer "
+        "warmup_steps");
+  for (const char* type : {"linear", "warmup_decay", "warmup_cosine", "wsd"})
+    CHECK_THAT(refusal({ddh::str("schedule.type=", type), "schedule.warmup_steps=20", "schedule.decay_steps=10"}),
+               Catch::Contains("schedule.decay_steps = 10") && Catch::Contains("schedule.warmup_steps = 20"));
+  CHECK_THAT(refusal({"schedule.type=WarmupDecayLR", "schedule.total_num_steps=10"}),
+             Catch::Contains("schedule.warmup_steps = 1000 (default)"));
+  CHECK_THAT(refusal({"schedule.type=wsd", "schedule.decay_steps=20", "schedule.decay_ratio=0.8"}),
+             Catch::Contains("begin at step 4") && Catch::Contains("schedule.warmup_steps = 10 (default)"));
+  for (const char* type : {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR"})
+    CHECK_THAT(refusal({ddh::str("schedule.type=", type), "schedule.warmup_num_steps=0"}),
+               Catch::Contains("schedule.warmup_steps = 0") && Catch::Contains("at least 1 step"));
+  CHECK_THAT(refusal({"schedule.type=WarmupLR", "schedule.warmup_min_lr=0.3"}),
+             Catch::Contains("schedule.min_lr = 0.3") && Catch::Contains("schedule.max_lr = 0.2 (optimizer.lr)"));
+  CHECK_THAT(refusal({"schedule.type=OneCycle"}), Catch::Contains("no default for schedule.min_lr"));
+  CHECK_THAT(refusal({"schedule.type=one_cycle", "schedule.three_phase=true", "schedule.pct_start=0.6"}),
+             Catch::Contains("schedule.pct_start = 0.6") && Catch::Contains("three_phase"));
+  CHECK_THAT(refusal({"schedule.type=plateau", "schedule.factor=1"}), Catch::Contains("a factor below 1"));
+  CHECK_THAT(refusal({"schedule.type=plateau", "schedule.min_lr=0.3"}),
+             Catch::Contains("schedule.min_lr = 0.3") && Catch::Contains("optimizer.lr = 0.2"));
+}
+
+TEST_CASE("values that no schedule could use are refused by the section", "[schedule]") {
+  CHECK_THAT(refusal({"schedule.type=sine"}), Catch::Contains("sine") && Catch::Contains("warmup_cosine"));
+  CHECK_THAT(refusal({"schedule.warmup_steps=-1"}), Catch::Contains("at least 0"));
+  CHECK_THAT(refusal({"schedule.type=warmup", "schedule.warmup_type=cubic"}), Catch::Contains("one of log, linear"));
+  CHECK_THAT(refusal({"schedule.type=OneCycleLR", "schedule.cycle_momentum=true"}), Catch::Contains("cycle_momentum"));
+  CHECK_THAT(refusal({"schedule.decay_steps=0"}), Catch::Contains("at least 1"));
+}
+
+TEST_CASE("a completed section tells the type's own name and defaults, and is accepted again", "[schedule]") {
+  Config config = config_with({"schedule.type=WarmupLR", "schedule.warmup_num_steps=50"});
+  complete_schedule(config);
+  CHECK(config.text("schedule.type") == "warmup");
+  CHECK(config.get<int64_t>("schedule.warmup_steps") == 50);
+  CHECK(config.text("schedule.warmup_type") == "log");
+  CHECK(config.get<double>("schedule.min_lr") == 0);
+  CHECK(config.find("schedule.max_lr")->value.is_null());
+  CHECK(config.find("schedule.pct_start")->value.is_null());
+  for (const ScheduleType& type : schedule_types()) {
+    Words words = {ddh::str("schedule.type=", type.name), "train.steps=3"};
+    if (type.name == std::string("cycle")) words.emplace_back("schedule.min_lr=0.01");
+    Config first = config_with(words);
+    complete_schedule(first);
+    const Json section = first.effective()["schedule"];
+    Words again = {"train.steps=3"};
+    for (const auto& [name, value] : section.items()) again.push_back(ddh::str("schedule.", name, "=", value.dump()));
+    Config second = config_with(again);
+    complete_schedule(second);
+    CHECK(second.effective()["schedule"] == section);
+  }
+}
+
+TEST_CASE("the section and the table of types know the same names", "[schedule]") {
+  std::set<std::string> types, options;
+  for (const ScheduleType& type : schedule_types()) {
+    types.insert(type.name);
+    if (type.spelling != nullptr) types.insert(type.spelling);
+    for (const OptionUse& option : type.options) options.insert(option.name);
+  }
+  options.insert("type");
+  for (const Section& section : host_sections()) {
+    if (section.name != "schedule") continue;
+    std::set<std::string> in_section;
+    for (const Option& option : section.schema.options) in_section.insert(option.name);
+    CHECK(in_section == options);
+    const Json& legal = section.schema.find("type")->legal;
+    CHECK(std::set<std::string>(legal.begin(), legal.end()) == types);
+  }
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A tier in a file: what goes out comes back, by io_uring and by pread, and the file has no name.
+#include <catch2/catch.hpp>
+#include <random>
+
+#include "fixtures/harness/throws.hpp"
+#include "unit/sdk/tier/tier_fixture.hpp"
+
+using namespace ddhost::test;
+using ddh::Tier;
+
+namespace {
+
+const std::vector<uint64_t> kSizes = {4, 4092, 4096, 4100, 8192, 3 * 8192 + 256, 8192 * 5, 0, 64};
+
+uint64_t tiles_of(uint64_t bytes, uint64_t tile_bytes) { return (bytes + tile_bytes - 1) / tile_bytes; }
+uint64_t bytes_of(uint64_t bytes, uint64_t tile_bytes, uint64_t tile) {
+  return std::min(tile_bytes, bytes - tile * tile_bytes);
+}
+
+}  // namespace
+
+TEST_CASE("what is written to a file tier comes back, whatever the sizes and however many are under way") {
+  for (const std::string& io : io_ways()) {
+    for (const uint64_t tile_bytes : {uint64_t{4096}, uint64_t{8192}}) {
+      for (const uint32_t depth : {1U, 3U, 64U}) {  // 1 and 3: more transfers than may be under way
+        INFO(io << ", tiles of " << tile_bytes << ", depth " << depth);
+        TierFixture f(tile_bytes, io, depth);
+        for (size_t t = 0; t < kSizes.size(); ++t) f.tier->add("tensor " + std::to_string(t), DDH_TAG_OPTIM, kSizes[t]);
+        f.tier->reserve();
+        for (int round = 0; round < 2; ++round) {
+          std::vector<TileBuffer> buffers;
+          std::vector<Tier::Handle> handles;
+          for (size_t t = 0; t < kSizes.size(); ++t) {
+            for (uint64_t tile = 0; tile < tiles_of(kSizes[t], tile_bytes); ++tile) {
+              const std::string bytes = content(t, tile, bytes_of(kSizes[t], tile_bytes, tile), round);
+              buffers.emplace_back(tile_bytes);
+              std::memcpy(buffers.back().data(), bytes.data(), bytes.size());
+              handles.push_back(f.tier->begin_write(t, tile, buffers.back().data()));
+            }
+          }
+          for (const Tier::Handle h : handles) f.tier->wait(h);
+          for (TileBuffer& b : buffers) b.fill(0);
+          size_t next = 0;
+          for (size_t t = 0; t < kSizes.size(); ++t)
+            for (uint64_t tile = 0; tile < tiles_of(kSizes[t], tile_bytes); ++tile)
+              handles[next] = f.tier->begin_read(t, tile, buffers[next].data()), ++next;
+          for (size_t i = next; i-- > 0;) f.tier->wait(handles[i]);
+          next = 0;
+          for (size_t t = 0; t < kSizes.size(); ++t) {
+            for (uint64_t tile = 0; tile < tiles_of(kSizes[t], tile_bytes); ++tile) {
+              const uint64_t bytes = bytes_of(kSizes[t], tile_bytes, tile);
+              CHECK((buffers[next++].text(bytes) == content(t, tile, bytes, round)));
+            }
+          }
+        }
+        uint64_t sum = 0;
+        for (const uint64_t bytes : kSizes) sum += Tier::round_up(bytes);
+        CHECK(f.tier->traffic().read_bytes == 2 * sum);
+        CHECK(f.tier->traffic().written_bytes == 2 * sum);
+        CHECK(f.tier->traffic().busy_seconds > 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("a tile that was never written reads as zeros") {
+  TierFixture f(4096);
+  const size_t t = f.tier->add("slot", DDH_TAG_OPTIM, 5000);
+  f.tier->reserve();
+  f.write(t, 0, content(t, 0, 4096));
+  CHECK((f.read(t, 1, 5000 - 4096) == std::string(5000 - 4096, '\0')));
+  CHECK((f.read(t, 0, 4096) == content(t, 0, 4096)));
+}
+
+TEST_CASE("a read of a tile whose write is still under way gives what is being written") {
+  for (const std::string& io : io_ways()) {
+    TierFixture f(1 << 20, io);
+    const size_t t = f.tier->add("slot", DDH_TAG_OPTIM, 1 << 20);
+    f.tier->reserve();
+    for (int round = 0; round < 10; ++round) {
+      const TileBuffer out(1 << 20), in(1 << 20);
+      const std::string bytes = content(t, 0, 1 << 20, round);
+      std::memcpy(out.data(), bytes.data(), bytes.size());
+      const Tier::Handle write = f.tier->begin_write(t, 0, out.data());
+      const Tier::Handle read = f.tier->begin_read(t, 0, in.data());
+      f.tier->wait(read);
+      f.tier->wait(write);
+      CHECK((in.text(1 << 20) == bytes));
+    }
+  }
+}
+
+TEST_CASE("the file of a tier has all its blocks from the start, and no name") {
+  TierFixture f(8192);
+  f.tier->add("slot", DDH_TAG_OPTIM, 100'000);
+  f.tier->reserve();
+  CHECK(std::filesystem::is_empty(f.folder.path()));
+  struct stat status {};
+  REQUIRE(fstat(f.tier->fd(), &status) == 0);
+  CHECK(status.st_size == 25 * 4096);
+  CHECK(status.st_blocks * 512 >= 25 * 4096);
+  const int fd = f.tier->fd();
+  f.tier.reset();
+  CHECK(fcntl(fd, F_GETFD) == -1);  // closed, and with it the file is gone
+}
+
+TEST_CASE("where io_uring is not to be had, auto takes pread and says so once, and uring refuses with a sentence") {
+  const TempFolder folder;
+  const int file = open(folder.file("f").c_str(), O_RDWR | O_CREAT, 0600);
+  FakeHost fake{{}};
+  const ddh::Host host(fake.get());
+  constexpr uint32_t kDeeperThanAnyRing = 100'000;  // the kernel refuses it, as it refuses all in some containers
+  const std::string refusal = sentence_of([&] { ddh::make_io_engine(host, "uring", file, kDeeperThanAnyRing); });
+  const std::string engine = ddh::make_io_engine(host, "auto", file, kDeeperThanAnyRing)->name();
+  close(file);
+  CHECK(engine == "pread");
+  CHECK(refusal.find("use io=auto or io=pread") != std::string::npos);
+  REQUIRE(fake.log().size() == 1);
+  CHECK(fake.log()[0].find("io_uring is not to be had") != std::string::npos);
+  CHECK(fake.log()[0].find("pread") != std::string::npos);
+}
+
+TEST_CASE("registered buffers carry the same bytes") {
+  for (const std::string& io : io_ways()) {
+    TierFixture f(8192, io);
+    const size_t t = f.tier->add("slot", DDH_TAG_OPTIM, 8192);
+    f.tier->reserve();
+    const TileBuffer buffer(8192);
+    const iovec whole{buffer.data(), 8192};
+    f.tier->register_buffers({&whole, 1});
+    std::memcpy(buffer.data(), content(1, 2, 8192).data(), 8192);
+    f.tier->wait(f.tier->begin_write(t, 0, buffer.data()));
+    std::memset(buffer.data(), 0, 8192);
+    f.tier->wait(f.tier->begin_read(t, 0, buffer.data()));
+    CHECK((buffer.text(8192) == content(1, 2, 8192)));
+    if (io == "uring") CHECK(f.tier->io_name().find("io_uring") == 0);
+  }
+}
+
+TEST_CASE("the checksum notices every flipped bit, moved words, pairs of signs and another length") {
+  std::mt19937 random(1);
+  for (const size_t bytes : {1UL, 3UL, 4UL, 255UL, 256UL, 257UL, 1024UL, 4096UL}) {
+    std::string data(bytes, '\0');
+    for (char& c : data) c = static_cast<char>(random());
+    const uint64_t sum = ddh::checksum64(data.data(), bytes);
+    CHECK(sum == ddh::checksum64(data.data(), bytes));
+    for (size_t bit = 0; bit < bytes * 8; ++bit) {
+      data[bit / 8] = static_cast<char>(data[bit / 8] ^ 1 << bit % 8);
+      if (ddh::checksum64(data.data(), bytes) == sum) FAIL("bit " << bit << " of " << bytes << " bytes");
+      data[bit / 8] = static_cast<char>(data[bit / 8] ^ 1 << bit % 8);
+    }
+    CHECK(ddh::checksum64(data.data(), bytes - 1) != sum);
+  }
+  std::vector<uint32_t> words(4096);
+  for (uint32_t& w : words) w = static_cast<uint32_t>(random());
+  const uint64_t sum = ddh::checksum64(words.data(), words.size() * 4);
+  for (size_t distance = 1; distance < words.size(); distance += 63) {  // within a lane too: every 64th word
+    auto flipped = words, swapped = words;
+    flipped[0] ^= 0x80000000U;
+    flipped[distance] ^= 0x80000000U;
+    std::swap(swapped[0], swapped[distance]);
+    CHECK(ddh::checksum64(flipped.data(), flipped.size() * 4) != sum);
+    CHECK(ddh::checksum64(swapped.data(), swapped.size() * 4) != sum);
+  }
+}
+
+TEST_CASE("the checksum is the same at every vector width") {
+  std::vector<uint32_t> words(64 * 100);
+  for (size_t i = 0; i < words.size(); ++i) words[i] = static_cast<uint32_t>(i * 2654435761U);
+  using Kernel = ddh::Kernel<ddh::detail::ChecksumLanes>;
+  const auto lanes_at = [&](ddh::SimdLevel level) {
+    std::vector<uint32_t> lanes(64, 7);
+    Kernel::at(level)(lanes.data(), reinterpret_cast<const std::byte*>(words.data()), 100);
+    return lanes;
+  };
+  for (int32_t level = 1; level <= static_cast<int32_t>(ddh::simd_level()); ++level)
+    CHECK(lanes_at(static_cast<ddh::SimdLevel>(level)) == lanes_at(ddh::SimdLevel::base));
+  CHECK(ddh::checksum64(words.data(), 1000) == 0x317a03c6aade25c8);  // what another machine computes too
+}
