@@ -58,16 +58,7 @@ enum class SimdLevel : int32_t { base = 0, avx2 = 1, avx512 = 2 };
 inline constexpr int32_t kSimdLevels = 3;
 
 // The widest level of this processor.
-inline SimdLevel simd_level() {
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl"))
-    return SimdLevel::avx512;
-  if (__builtin_cpu_supports("avx2")) return SimdLevel::avx2;
-#endif
-  return SimdLevel::base;
-}
+SimdLevel simd_level();
 
 template <class Body, class Function = decltype(&Body::run)>
 class Kernel;
