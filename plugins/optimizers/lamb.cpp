@@ -44,56 +44,18 @@ DDH_SIMD_INLINE float direction(float p, float m, float v, const Scalars& s) {
   return (m * s.inv_bias1) / (std::sqrt(v) * s.inv_sqrt_bias2 + s.eps) + s.decay * p;
 }
 
-template <bool kTwoSources>
-DDH_SIMD_INLINE void prepare_loop(const ddh::ElementPiece& piece, const Scalars& scalars, float* shown_param,
-                                  float* shown_update) {
-  const Scalars s = scalars;
-  const float scale = piece.grad_scale;
-  const float* const p = piece.param;
-  float* const m = piece.state[0];
-  float* const v = piece.state[1];
-  const float* const a = piece.grad_a;
-  const float* const b = piece.grad_b;
-  const uint64_t numel = piece.numel;
-  DDH_SIMD_LOOP
-  for (uint64_t i = 0; i < numel; ++i) {
-    const float sum = kTwoSources ? a[i] + b[i] : a[i];
-    const float g = sum * scale;
-    const float m1 = m[i] + s.weight1 * (g - m[i]);
-    const float v1 = s.beta2 * v[i] + (s.weight2 * g) * g;
-    m[i] = m1;
-    v[i] = v1;
-    shown_param[i] = p[i];
-    shown_update[i] = direction(p[i], m1, v1, s);
-  }
-}
-
+// Moves the moments, and shows the parameter and its direction.
 struct Prepare {
-  DDH_SIMD_BODY void run(const ddh::ElementPiece& piece, const Scalars& scalars, float* shown_param,
-                         float* shown_update) {
-    if (piece.grad_b != nullptr)
-      prepare_loop<true>(piece, scalars, shown_param, shown_update);
-    else
-      prepare_loop<false>(piece, scalars, shown_param, shown_update);
+  Scalars s;
+  DDH_SIMD_INLINE ddh::Shown operator()(float p, float g, float& m, float& v) const {
+    m = m + s.weight1 * (g - m);
+    v = s.beta2 * v + (s.weight2 * g) * g;
+    return {p, direction(p, m, v, s)};
   }
 };
-
-template <class Store>
 struct Update {
-  DDH_SIMD_BODY void run(const ddh::ElementPiece& piece, const Scalars& scalars) {
-    const Scalars s = scalars;
-    float* const p = piece.param;
-    const float* const m = piece.state[0];
-    const float* const v = piece.state[1];
-    uint16_t* const lowp = piece.lowp;
-    const uint64_t numel = piece.numel;
-    DDH_SIMD_LOOP
-    for (uint64_t i = 0; i < numel; ++i) {
-      const float p1 = p[i] - s.step_size * direction(p[i], m[i], v[i], s);
-      p[i] = p1;
-      Store::store(lowp, i, p1);
-    }
-  }
+  Scalars s;
+  DDH_SIMD_INLINE float operator()(float p, float m, float v) const { return p - s.step_size * direction(p, m, v, s); }
 };
 
 class Lamb final : public ddh::DecayingOptimizer {
@@ -119,15 +81,8 @@ class Lamb final : public ddh::DecayingOptimizer {
     const ddh_step_block& block = *args.update->block;
     ddh::check_shard(shard, static_cast<uint32_t>(kSlots.size()));
     const ddh_range& range = shard.ranges[0];
-    const Scalars scalars = scalars_of(step_of(*args.update, range.param));
-    ddh::for_each_piece(block, shard, range, [&](uint64_t at, uint64_t numel, const float* a, const float* b) {
-      ddh::ElementPiece piece = ddh::piece_at(shard, moments(shard), at, numel);
-      piece.grad_a = a;
-      piece.grad_b = b;
-      piece.grad_scale = ddh::gradient_scale(block);
-      const uint64_t done = at - range.flat_offset;
-      ddh::Kernel<Prepare>::run(piece, scalars, args.values[kParam] + done, args.values[kUpdate] + done);
-    });
+    const Prepare formula{scalars_of(step_of(*args.update, range.param))};
+    ddh::show_range(block, shard, range, formula, args.values[kParam], args.values[kUpdate]);
   }
 
   void update(const ddh_update_args& args) override {
@@ -139,9 +94,7 @@ class Lamb final : public ddh::DecayingOptimizer {
       const ddh_range& range = shard.ranges[r];
       Scalars scalars = scalars_of(step_of(args, range.param));
       scalars.step_size = ddh::f32(args.block->lr * trust(args.param_sums + kSums * static_cast<size_t>(range.param)));
-      const ddh::ElementPiece whole = ddh::piece_at(shard, moments(shard), range.flat_offset, range.numel);
-      ddh::with_lowp(shard.lowp, shard.lowp_dtype,
-                     [&](auto store) { ddh::Kernel<Update<decltype(store)>>::run(whole, scalars); });
+      ddh::move_piece(shard, ddh::piece_at(shard, moments(shard), range.flat_offset, range.numel), Update{scalars});
     }
   }
 

@@ -47,34 +47,14 @@ constexpr const char* kSchema = ddh::kSchemaOf<kOptions, kAliases>;
 constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE, DDH_CONFIG_IFACE, nullptr};
 
 // Moves the momentum and shows the direction: the momentum, or `ahead` of the way from it to the gradient.
-template <bool kTwoSources>
-DDH_SIMD_INLINE void momentum_loop(const ddh::ElementPiece& piece, float* direction, float weight, float ahead) {
-  const float scale = piece.grad_scale;
-  float* const m = piece.state[0];
-  float* const d = direction;
-  const float* const a = piece.grad_a;
-  const float* const b = piece.grad_b;
-  const uint64_t numel = piece.numel;
-  DDH_SIMD_LOOP
-  for (uint64_t i = 0; i < numel; ++i) {
-    const float sum = kTwoSources ? a[i] + b[i] : a[i];
-    const float g = sum * scale;
-    const float m1 = m[i] + weight * (g - m[i]);
-    m[i] = m1;
-    d[i] = m1 + ahead * (g - m1);
-  }
-}
-
 struct Momentum {
-  DDH_SIMD_BODY void run(const ddh::ElementPiece& piece, float* direction, float weight, float ahead) {
-    if (piece.grad_b != nullptr)
-      momentum_loop<true>(piece, direction, weight, ahead);
-    else
-      momentum_loop<false>(piece, direction, weight, ahead);
+  float weight, ahead;
+  DDH_SIMD_INLINE float operator()(float, float g, float& m) const {
+    m = m + weight * (g - m);
+    return m + ahead * (g - m);
   }
 };
 
-// p = keep p - step_size direction, as a formula whose gradient is the direction.
 struct Move {
   float keep, step_size;
   DDH_SIMD_INLINE float operator()(float p, float d) const { return p * keep - step_size * d; }
@@ -171,21 +151,14 @@ class Muon final : public ddh::DecayingOptimizer {
                 " elements of a matrix; it needs whole ones");
     const uint64_t scratch = newton_schulz::scratch_numel(shape.small(), shape.large());
     float* const direction = workspace_.f32() + scratch;
-    auto* const momentum = static_cast<float*>(shard.slots[kMomentum]);
     const float weight = ddh::f32(1.0 - momentum_);
-    ddh::for_each_piece(*args.block, shard, range, [&](uint64_t at, uint64_t numel, const float* a, const float* b) {
-      ddh::ElementPiece piece = ddh::piece_at(shard, {momentum, nullptr}, at, numel);
-      piece.grad_a = a;
-      piece.grad_b = b;
-      piece.grad_scale = ddh::gradient_scale(*args.block);
-      ddh::Kernel<Momentum>::run(piece, direction + (at - range.flat_offset), weight, nesterov_ ? weight : 0.0f);
-    });
+    ddh::show_range(*args.block, shard, range, Momentum{weight, nesterov_ ? weight : 0.0f}, direction);
     newton_schulz::orthogonalize(direction, shape, coefficients_, steps_, eps_, workspace_.f32());
     const ddh::ParamStep step = step_of(args, range.param);
-    ddh::ElementPiece whole = ddh::piece_at(shard, {}, range.flat_offset, range.numel);
-    whole.grad_a = direction;
     const Move move{ddh::f32(1.0 - step.lr * step.weight_decay), ddh::f32(step.lr * scale_of(shape))};
-    ddh::update_piece(shard, whole, move);
+    ddh::ElementPiece whole = ddh::piece_at(shard, {}, range.flat_offset, range.numel);
+    whole.state[0] = direction;
+    ddh::move_piece(shard, whole, move);
   }
 
   [[nodiscard]] double scale_of(const newton_schulz::Shape& shape) const {

@@ -43,7 +43,6 @@ function(ddh_add_plugin)
     C_VISIBILITY_PRESET hidden CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
     POSITION_INDEPENDENT_CODE ON
     LINK_DEPENDS "${DDH_CMAKE_DIR}/ddh_plugin.map")
-  target_compile_features(${target} PRIVATE cxx_std_20)
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fno-gnu-unique>
                          ${DDH_KERNEL_FLAGS})
   # A plugin that is C alone needs the headers of the ABI, and no C++ library.
@@ -52,6 +51,7 @@ function(ddh_add_plugin)
   set(api ddhost::plugin_api)
   if(cxx_sources)
     set(api ddhost::sdk)
+    target_compile_features(${target} PRIVATE cxx_std_20)
   endif()
   target_link_libraries(${target} PRIVATE ${api} $<TARGET_NAME_IF_EXISTS:ddhost::warnings> ${arg_LIBS})
   target_link_options(${target} PRIVATE "-Wl,--version-script,${DDH_CMAKE_DIR}/ddh_plugin.map" -Wl,-z,defs

@@ -9,10 +9,12 @@ foreach(name ${optimizers})
   target_link_libraries(ddhost_linked_${name} PRIVATE ddhost::sdk ddhost::warnings)
 endforeach()
 set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/kernels_test.cpp
-  ${CMAKE_CURRENT_LIST_DIR}/newton_schulz_test.cpp PROPERTIES COMPILE_OPTIONS "${DDH_KERNEL_FLAGS}")
+  ${CMAKE_CURRENT_LIST_DIR}/newton_schulz_test.cpp ${CMAKE_CURRENT_LIST_DIR}/options_test.cpp
+  PROPERTIES COMPILE_OPTIONS "${DDH_KERNEL_FLAGS}")
 ddhost_add_test(NAME unit_kernels LABELS unit LIBS ddhost_core
   SOURCES ${CMAKE_CURRENT_LIST_DIR}/kernels_test.cpp ${CMAKE_CURRENT_LIST_DIR}/exact_norm_test.cpp
           ${CMAKE_CURRENT_LIST_DIR}/newton_schulz_test.cpp)
 list(TRANSFORM optimizers PREPEND ddhost_linked_)
 ddhost_add_test(NAME unit_optimizers LABELS unit LIBS ddhost_core ${optimizers}
-  SOURCES ${CMAKE_CURRENT_LIST_DIR}/optimizer_test.cpp ${CMAKE_CURRENT_LIST_DIR}/optimizer_instances_test.cpp)
+  SOURCES ${CMAKE_CURRENT_LIST_DIR}/optimizer_test.cpp ${CMAKE_CURRENT_LIST_DIR}/optimizer_instances_test.cpp
+          ${CMAKE_CURRENT_LIST_DIR}/options_test.cpp)

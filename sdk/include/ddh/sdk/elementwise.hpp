@@ -26,6 +26,7 @@
 
 #include <array>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include "ddh/sdk/lowp.hpp"
@@ -81,15 +82,40 @@ namespace detail {
 // How many numbers of state a formula takes: float operator()(float p, float g, float& a, float& b) const takes two.
 template <class Function>
 struct StateCount;
-template <class Formula, class... State>
-struct StateCount<float (Formula::*)(float, float, State&...) const> {
-  static constexpr size_t value = sizeof...(State);
+template <class Result, class Formula, class... State>
+struct StateCount<Result (Formula::*)(float, float, State&...) const> {
+  static constexpr uint32_t value = sizeof...(State);
+  static_assert(value <= 2, "an element-wise formula has at most two numbers of state");
 };
+template <class Formula>
+inline constexpr uint32_t kStateCount = StateCount<decltype(&Formula::operator())>::value;
+
+// The gradient of element i, and a formula applied to one element of a piece.
+template <bool kTwoSources>
+DDH_SIMD_INLINE float gradient_at(const float* a, const float* b, float scale, uint64_t i) {
+  const float sum = kTwoSources ? a[i] + b[i] : a[i];
+  return sum * scale;
+}
+template <class Formula>
+DDH_SIMD_INLINE auto apply_at(const Formula& f, float p, float g, float* x, float* y, uint64_t i) {
+  if constexpr (kStateCount<Formula> == 0) {
+    return f(p, g);
+  } else if constexpr (kStateCount<Formula> == 1) {
+    float x1 = x[i];
+    const auto result = f(p, g, x1);
+    x[i] = x1;
+    return result;
+  } else {
+    float x1 = x[i], y1 = y[i];
+    const auto result = f(p, g, x1, y1);
+    x[i] = x1;
+    y[i] = y1;
+    return result;
+  }
+}
 
 template <class Formula, class Store, bool kTwoSources>
 DDH_SIMD_INLINE void element_loop(const ElementPiece& piece, const Formula& formula) {
-  constexpr size_t kState = StateCount<decltype(&Formula::operator())>::value;
-  static_assert(kState <= 2, "an element-wise formula has at most two numbers of state");
   const Formula f = formula;
   const float scale = piece.grad_scale;
   float* const p = piece.param;
@@ -101,21 +127,8 @@ DDH_SIMD_INLINE void element_loop(const ElementPiece& piece, const Formula& form
   const uint64_t numel = piece.numel;
   DDH_SIMD_LOOP
   for (uint64_t i = 0; i < numel; ++i) {
-    const float sum = kTwoSources ? a[i] + b[i] : a[i];
-    const float g = sum * scale;
-    float p1 = 0;
-    if constexpr (kState == 0) {
-      p1 = f(p[i], g);
-    } else if constexpr (kState == 1) {
-      float x1 = x[i];
-      p1 = f(p[i], g, x1);
-      x[i] = x1;
-    } else {
-      float x1 = x[i], y1 = y[i];
-      p1 = f(p[i], g, x1, y1);
-      x[i] = x1;
-      y[i] = y1;
-    }
+    const float g = gradient_at<kTwoSources>(a, b, scale, i);
+    const float p1 = apply_at(f, p[i], g, x, y, i);
     p[i] = p1;
     Store::store(lowp, i, p1);
   }
@@ -130,29 +143,106 @@ struct ElementUpdate {
       element_loop<Formula, Store, false>(piece, formula);
   }
 };
-}  // namespace detail
 
-// Applies a formula to one piece of a shard.
-template <class Formula>
-void update_piece(const ddh_optim_shard& shard, const ElementPiece& piece, const Formula& formula) {
-  with_lowp(shard.lowp, shard.lowp_dtype,
-            [&](auto store) { Kernel<detail::ElementUpdate<Formula, decltype(store)>>::run(piece, formula); });
+template <class Formula, bool kTwoSources>
+DDH_SIMD_INLINE void show_loop(const ElementPiece& piece, const Formula& formula, float* first, float* second) {
+  const Formula f = formula;
+  const float scale = piece.grad_scale;
+  const float* const p = piece.param;
+  float* const x = piece.state[0];
+  float* const y = piece.state[1];
+  const float* const a = piece.grad_a;
+  const float* const b = piece.grad_b;
+  const uint64_t numel = piece.numel;
+  DDH_SIMD_LOOP
+  for (uint64_t i = 0; i < numel; ++i) {
+    const float g = gradient_at<kTwoSources>(a, b, scale, i);
+    const auto shown = apply_at(f, p[i], g, x, y, i);
+    if constexpr (std::is_same_v<decltype(shown), const float>) {
+      first[i] = shown;
+    } else {
+      first[i] = shown.first;
+      second[i] = shown.second;
+    }
+  }
 }
 
-// Applies a formula to one range of a shard. The state is in the shard's slots from `first_slot` on.
 template <class Formula>
-void update_range(const ddh_step_block& block, const ddh_optim_shard& shard, const ddh_range& range,
-                  const Formula& formula, uint32_t first_slot = 0) {
+struct ElementShow {
+  DDH_SIMD_BODY void run(const ElementPiece& piece, const Formula& formula, float* first, float* second) {
+    if (piece.grad_b != nullptr)
+      show_loop<Formula, true>(piece, formula, first, second);
+    else
+      show_loop<Formula, false>(piece, formula, first, second);
+  }
+};
+
+template <class Formula, class Store>
+struct ElementMove {
+  DDH_SIMD_BODY void run(const ElementPiece& piece, const Formula& formula) {
+    const Formula f = formula;
+    float* const p = piece.param;
+    const float* const x = piece.state[0];
+    const float* const y = piece.state[1];
+    uint16_t* const lowp = piece.lowp;
+    const uint64_t numel = piece.numel;
+    DDH_SIMD_LOOP
+    for (uint64_t i = 0; i < numel; ++i) {
+      float p1 = 0;
+      if constexpr (std::is_invocable_v<const Formula&, float, float, float>)
+        p1 = f(p[i], x[i], y[i]);
+      else
+        p1 = f(p[i], x[i]);
+      p[i] = p1;
+      Store::store(lowp, i, p1);
+    }
+  }
+};
+
+// Calls use(piece) for the pieces of a range with their gradients. The state is in the shard's slots from `first_slot` on.
+template <class Formula, class Use>
+void for_each_element_piece(const ddh_step_block& block, const ddh_optim_shard& shard, const ddh_range& range,
+                            uint32_t first_slot, Use&& use) {
   std::array<float*, 2> state{};
-  for (uint32_t i = 0; i < detail::StateCount<decltype(&Formula::operator())>::value; ++i)
-    state[i] = static_cast<float*>(shard.slots[first_slot + i]);
+  for (uint32_t i = 0; i < kStateCount<Formula>; ++i) state[i] = static_cast<float*>(shard.slots[first_slot + i]);
   for_each_piece(block, shard, range, [&](uint64_t at, uint64_t numel, const float* a, const float* b) {
     ElementPiece piece = piece_at(shard, state, at, numel);
     piece.grad_a = a;
     piece.grad_b = b;
     piece.grad_scale = gradient_scale(block);
-    update_piece(shard, piece, formula);
+    use(piece, at - range.flat_offset);
   });
+}
+}  // namespace detail
+
+// Applies a formula to one range of a shard: p = formula(p, g, state...). The state is in the shard's slots from
+// `first_slot` on.
+template <class Formula>
+void update_range(const ddh_step_block& block, const ddh_optim_shard& shard, const ddh_range& range,
+                  const Formula& formula, uint32_t first_slot = 0) {
+  detail::for_each_element_piece<Formula>(block, shard, range, first_slot, [&](const ElementPiece& piece, uint64_t) {
+    with_lowp(shard.lowp, shard.lowp_dtype,
+              [&](auto store) { Kernel<detail::ElementUpdate<Formula, decltype(store)>>::run(piece, formula); });
+  });
+}
+
+// For updates in two passes. The first one changes the state and shows values, and leaves the parameters: `formula` returns
+// a float, or two (Shown). `first` and `second` get them, from the first element of the range on.
+struct Shown {
+  float first, second;
+};
+template <class Formula>
+void show_range(const ddh_step_block& block, const ddh_optim_shard& shard, const ddh_range& range,
+                const Formula& formula, float* first, float* second = nullptr) {
+  detail::for_each_element_piece<Formula>(block, shard, range, 0, [&](const ElementPiece& piece, uint64_t done) {
+    Kernel<detail::ElementShow<Formula>>::run(piece, formula, first + done, second == nullptr ? second : second + done);
+  });
+}
+// The second one changes the parameters: p = formula(p, x), or formula(p, x, y), with what is in piece.state.
+template <class Formula>
+void move_piece(const ddh_optim_shard& shard, const ElementPiece& piece, const Formula& formula) {
+  with_lowp(shard.lowp, shard.lowp_dtype,
+            [&](auto store) { Kernel<detail::ElementMove<Formula, decltype(store)>>::run(piece, formula); });
 }
 
 // An optimizer with the options weight_decay and decay_groups.

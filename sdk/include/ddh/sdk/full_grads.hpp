@@ -17,26 +17,29 @@ class FullGrads {
   // Numbers only; materialize allocates. `to_all`: DDH_REDUCE_TO_ALL or 0, for the last reduction of a step.
   FullGrads(const ModelLayout& layout, const ddh_attach_args& args, uint32_t to_all);
 
-  // The buffers, and where sums of micro-batches are added up the segments of those.
+  // Bytes that materialize takes: a full-size buffer for each trained space, and this rank's segment of the sums where
+  // sums of micro-batches are added up.
   [[nodiscard]] uint64_t bytes() const;
-
   void materialize(const Host& host);
 
-  // Memory for a space's gradients. Sums first what an earlier micro-batch left there.
+  // The buffer of a space: numel fp32 elements to write gradients to. Gradients of an earlier micro-batch that are still
+  // there are summed over the ranks first.
   float* writable(size_t space);
 
-  // The gradients of a space are complete. `last`: of the step, so that their sum counts in the norm.
+  // The gradients of a space are complete. `last`: they are the step's last ones, so that their sum counts in the norm.
   void ready(size_t space, bool last);
 
+  // Sums everything that is ready over the ranks. [collective]
   void reduce_all();
 
-  // After reduce_all, nullptr where the step had no gradients: the sums of this rank's segment; with to_all, all sums.
+  // After reduce_all: the sums of this rank's segment, or with to_all of the whole space; fp32. nullptr: the step had no
+  // gradients. Valid until step_done, which begins the next step.
   [[nodiscard]] const float* segment(size_t space) const;
   [[nodiscard]] const float* all(size_t space);
   void step_done();
 
  private:
-  // What a buffer holds: nothing of use; gradients being written; complete ones, not yet summed.
+  // What a buffer holds: nothing; gradients that are being written; complete gradients that are not summed yet.
   enum class Phase { kIdle, kWriting, kReady };
 
   struct Space {

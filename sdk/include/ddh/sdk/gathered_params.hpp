@@ -51,10 +51,10 @@ class GatheredParams {
   GatheredParams(const Host& host, const ModelLayout& layout, ddh_group* group, int32_t rank,
                  ViewSource* source = nullptr);
 
-  // What is there at any time: the segments, full views of persistent spaces, and on a transport that copies a buffer for
-  // each shared space.
+  // Bytes that are allocated at any time: the segments, full views of persistent spaces, and on a transport that copies a
+  // buffer for each shared space.
   [[nodiscard]] uint64_t resting_bytes() const;
-  // How often a view was opened that was not there.
+  // How often a view was opened that was closed.
   [[nodiscard]] uint64_t opens() const { return opens_; }
   // The most that was open so far beyond resting_bytes.
   [[nodiscard]] uint64_t peak_open_bytes() const { return peak_open_bytes_; }

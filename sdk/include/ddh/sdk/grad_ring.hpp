@@ -23,8 +23,8 @@ struct ReplicaGroup {
 struct GradRingOptions {
   // The ranks with this one's segments, where more than one group of ranks shares the model.
   ReplicaGroup replicas{};
-  // A buffer is summed when it is needed again, so that peers have time to finish theirs; else at once, and there is one
-  // buffer less.
+  // true: a buffer is summed when it is needed again, so that peers have time to finish theirs. false: it is summed at
+  // once, which saves one buffer.
   bool overlap = true;
   // DDH_MEM_* of the segments; the host sums into pinned ones where they lie.
   int32_t memory = DDH_MEM_DEVICE;
@@ -36,21 +36,22 @@ class GradRing {
   // Numbers only; materialize allocates. `args.group` and `args.rank`: the ranks that share the segments.
   GradRing(const ModelLayout& layout, const ddh_attach_args& args, GradRingOptions options = {});
 
-  // Segments, buffers of their own, and the ring.
+  // Bytes that materialize takes: this rank's segments, spaces' own buffers, and the ring.
   [[nodiscard]] uint64_t bytes() const;
-
   void materialize(const Host& host);
 
-  // Full-size memory for a space's gradients, kept until reduced. Sums first what the buffer still holds.
+  // A buffer for a space: numel fp32 elements to write gradients to, until they are reduced. What the buffer still holds
+  // is summed first.
   float* writable(size_t space);
 
-  // The gradients of a space are complete. `last`: of the step, so that their sum counts in the norm.
+  // The gradients of a space are complete. `last`: they are the step's last ones, so that their sum counts in the norm.
   void ready(size_t space, bool last);
 
-  // Sums all that is ready.
+  // Sums everything that is ready over the ranks. [collective]
   void reduce_all();
 
-  // After reduce_all: this rank's segment of the sums, or nullptr where the step had none.
+  // After reduce_all: this rank's segment of the sums, fp32. nullptr: the step had no gradients. Valid until step_done,
+  // which begins the next step.
   [[nodiscard]] const float* segment(size_t space) const;
   void step_done();
 

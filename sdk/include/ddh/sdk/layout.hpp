@@ -12,8 +12,8 @@
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
-// Parameters start, and shards are cut, on this grid (elements): a cache line of floats times four, and the block of
-// the exact norm.
+// Parameters start, and shards are cut, at multiples of this many elements: four cache lines of floats, and the block of the
+// exact norm.
 inline constexpr uint64_t kGrid = DDH_GRID;
 
 inline constexpr uint64_t round_up_to_grid(uint64_t numel) { return (numel + kGrid - 1) / kGrid * kGrid; }
@@ -24,7 +24,7 @@ struct PlacedParam {
   uint64_t numel;   // without padding
 };
 
-// One segment per rank of a flat space: contiguous, in rank order; as even as the grid allows, or as given.
+// One segment of a flat space for each rank: contiguous, in rank order, in elements. As even as the grid allows, or as given.
 struct Cut {
   Cut() = default;
   explicit Cut(std::vector<uint64_t> numel);
@@ -59,11 +59,12 @@ struct FlatSpace {
   [[nodiscard]] std::vector<ddh_range> segment_ranges(int32_t rank) const;
 };
 
-// What lies in one flat space beyond a unit's own. Bytes are counted in fp32 (gradients), whatever the precision, so that
-// a setting means the same spaces in each.
+// Which parameters share a flat space beyond those of one unit. Bytes are counted in fp32 (gradients) in every precision, so
+// that a setting gives the same spaces in each.
 struct Grouping {
-  uint64_t bucket_bytes = 0;      // units are joined, in the order of their backward, until they have so much; 0: none
-  uint64_t persistent_bytes = 0;  // parameters of at most so much lie apart, those of all units together; 0: none
+  uint64_t bucket_bytes = 0;  // units join a bucket, in backward order, until it holds this much; 0: one unit each
+  uint64_t persistent_bytes =
+      0;  // parameters of at most this size have spaces of their own, which stay gathered; 0: none
 };
 
 // The layout of a whole model: which flat spaces there are, where each parameter lies, what each unit uses.
@@ -105,7 +106,7 @@ inline void* element_at(void* array, int32_t dtype, uint64_t offset) {
 void append_state(std::vector<ddh_state_entry>& out, const std::vector<ddh_range>& ranges, int32_t kind, int32_t slot,
                   int32_t dtype, void* base, Replica replica, int32_t memory = DDH_MEM_DEVICE);
 
-// How often the gradients of a space are summed over the ranks in a step.
+// How often the gradients of a space are summed over the ranks in one step.
 uint32_t reductions_per_step(const ddh_attach_args& args);
 
 }  // namespace DDH_HIDDEN

@@ -4,7 +4,8 @@
 // CommBackend (see the headers of that name), throws ddh::Error where something fails, and ends its file with
 // DDH_CXX_PLUGIN.
 //
-// Everything is header-only in a hidden, versioned namespace: two plugins built with different SDKs never share code.
+// Templates are here, bodies are in the static library ddhost::sdk. Both are hidden and in a versioned namespace: two plugins
+// that were built with different SDKs never share code.
 #pragma once
 
 #include <algorithm>
@@ -102,7 +103,7 @@ class Host {
 
   // Values of the effective configuration; throw Error when the key or the type is wrong.
   [[nodiscard]] int64_t i64(const char* key) const { return get<int64_t>(config->get_i64, key); }
-  // Of an option that may be null, which is nothing.
+  // The value of an option that may be null; nullopt: it is null.
   [[nodiscard]] std::optional<int64_t> i64_if_given(const char* key) const;
   [[nodiscard]] double f64(const char* key) const { return get<double>(config->get_f64, key); }
   [[nodiscard]] bool flag(const char* key) const { return i64(key) != 0; }
@@ -140,12 +141,13 @@ class Host {
   const ddh_params_api* const params;
 };
 
-// The options of one instance: a plugin names its own keys alone, since it may stand in several sections.
+// The options of one instance. A plugin gives its own names alone ("lr"), because the section differs between instances
+// ("optimizer", "optimizer_kg"). Error: the name or the type is wrong.
 class SectionOptions {
  public:
   SectionOptions(const Host& host, std::string section) : host_(host), section_(std::move(section)) {}
 
-  // "optimizer_kg.lr" of "lr", also for sentences.
+  // The full name of an option, for error sentences: "optimizer_kg.lr" for "lr".
   [[nodiscard]] std::string key(std::string_view name) const { return section_ + "." + std::string(name); }
   [[nodiscard]] int64_t i64(std::string_view name) const { return host_.i64(key(name).c_str()); }
   [[nodiscard]] std::optional<int64_t> i64_if_given(std::string_view name) const;
@@ -167,10 +169,11 @@ class SectionOptions {
   const std::string section_;
 };
 
-// Tagged memory from ddh.alloc, released with the object.
+// Memory from ddh.alloc, released with the object.
 class Buffer {
  public:
   Buffer() = default;
+  // `tag`: DDH_TAG_*, what the memory counts as. `name`: for reports. `flags`: DDH_ALLOC_*. `memory`: DDH_MEM_*.
   Buffer(const Host& host, int32_t tag, uint64_t bytes, const std::string& name, uint32_t flags = DDH_ALLOC_ZERO,
          int32_t memory = DDH_MEM_DEVICE);
   Buffer(Buffer&& other) noexcept { swap(other); }
@@ -226,7 +229,7 @@ void copy_out(T mine, T& out) {
   std::memcpy(&out, &mine, std::min<size_t>(out.struct_size, sizeof mine));
 }
 
-// Time of the enclosing scope, counted under one of DDH_SPAN_*.
+// Counts the time of the enclosing scope under `kind`, one of DDH_SPAN_*. `name` is a literal.
 class Span {
  public:
   Span(const Host& host, int32_t kind, const char* name);

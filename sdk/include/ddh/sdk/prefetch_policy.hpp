@@ -15,14 +15,14 @@ class PrefetchPolicy {
  public:
   explicit PrefetchPolicy(const SectionOptions& options);
 
-  // For the layout: what stays gathered lies apart.
+  // For the layout: parameters that stay gathered are in spaces of their own.
   [[nodiscard]] const Grouping& grouping() const { return grouping_; }
 
-  // This unit and the next ones, while there is room. A source that reads goes on while the next ones begin.
+  // Opens this unit and the next ones, while there is room. Reads of a source continue while the next ones begin.
   void open(const ddh_unit_use& use, GatheredParams& params) const;
 
-  // Keeps what the next ones need and what is used again soon, the nearest first, while there is room beside the very
-  // next one; drops the rest.
+  // Keeps what the next units need and what is used again soon, the nearest first, while there is room beside the very next
+  // unit. Closes the rest.
   void close(const ddh_unit_use& use, GatheredParams& params) const;
 
  private:
@@ -32,7 +32,7 @@ class PrefetchPolicy {
   static uint64_t view_bytes(const FlatSpace& space) { return space.persistent ? 0 : space.numel * sizeof(float); }
 
   static uint64_t unit_bytes(const ModelLayout& layout, const std::vector<size_t>& spaces);
-  // Whether the i-th next unit is to be there, whatever else is; `passed`: bytes up to and with it.
+  // Whether the i-th next unit is within the limits of prefetching. `passed`: bytes of the next units up to and with it.
   [[nodiscard]] bool is_ahead(uint32_t i, uint64_t passed) const;
   void open_ahead(const ddh_unit_use& use, GatheredParams& params) const;
 

@@ -17,9 +17,9 @@ class RegroupedParams final : public ViewSource {
   // `place`: of this rank in `group`, and the group's size.
   RegroupedParams(const Host& host, const ModelLayout& layout, ddh_group* group, Replica place);
 
-  // What closes from now on stays in the small group, or does not.
+  // Whether views that close from now on stay sharded in the small group.
   void keep_closed(bool keep) { keeps_ = keep; }
-  // Values change: full views come from the whole group again.
+  // Before values change: full views come from the whole group again.
   void forget();
   // How often a piece was committed to the small group.
   [[nodiscard]] uint64_t publishes() const { return publishes_; }

@@ -13,8 +13,8 @@
 //   ddh::Kernel<Add>::run(dst, src, numel);
 //
 // Every width gives the same bits, because each element goes through the same IEEE operations. For that the file must
-// be compiled with -O3 -ffp-contract=off (AVX-512 has fused multiply-add) -fno-math-errno -fno-trapping-math, and never
-// with -ffast-math. A body calls only functions that are DDH_SIMD_INLINE, and holds no lambda.
+// be compiled with DDH_KERNEL_FLAGS (ddh_kernel_flags.cmake; ddh_add_plugin sets them), and never with -ffast-math. A body
+// calls only functions that are DDH_SIMD_INLINE, and holds no lambda.
 #pragma once
 
 #include <array>

@@ -16,10 +16,13 @@ class Window {
   Window& operator=(Window&&) = delete;
   ~Window() { host_->window->destroy(host_->h, window_); }
 
-  // Of the space's dtype, as the view is.
+  // This rank's segment, of the space's dtype, as the view is.
   [[nodiscard]] void* segment() const { return host_->window->segment(host_->h, window_); }
+  // Between write_begin and commit this rank writes its segment. commit publishes it.
   void write_begin();
   void commit();
+  // The full view: every rank's committed segment. `backing`: memory for a copy, on transports that copy. Valid until
+  // close. [collective] on a transport that copies.
   void* open(void* backing = nullptr);
   void close();
 
@@ -38,9 +41,11 @@ class Exchange {
   ~Exchange() { host_->window->exchange_destroy(host_->h, exchange_); }
 
   [[nodiscard]] float* buffer() const { return host_->window->exchange_buffer(host_->h, exchange_); }
+  // Between write_begin and ready this rank writes its buffer of numel fp32 elements.
   void write_begin();
   void ready();
-  // `dst`: this rank's segment; nullptr = its place in the buffer. `ranges`: what the segment holds.
+  // Sums this rank's segment over the ranks' buffers. `dst`: where to; nullptr: its place in the buffer. `ranges`: the
+  // parameters in the segment. `flags`: DDH_REDUCE_*. wait: until the others' segments are there too. [collective]
   void reduce(const FlatSpace& space, float* dst, const std::vector<ddh_range>& ranges, uint32_t flags);
   void wait();
 
@@ -50,11 +55,11 @@ class Exchange {
   ddh_exchange* exchange_ = nullptr;
 };
 
-// Zeroes what lies between parameters, where a buffer held another space before; on the default stream.
+// Zeroes the padding between parameters in a buffer that held another space before, on the default stream.
 void zero_padding(const Host& host, const FlatSpace& space, float* base);
 
-// What grads_ready does: the gradients that this use of a unit has made final go to `grads`, to be summed; in micro_first
-// order only the last micro-batch's, onto which the others were added.
+// What grads_ready does: marks the gradients that this use of a unit has completed as ready in `grads`. In micro_first order
+// only those of the last micro-batch, to which the others were added.
 template <class Grads>
 void hand_over(const ddh_unit_use& use, const ddh_attach_args& args, const ModelLayout& layout, UnitViews& views,
                Grads& grads) {
