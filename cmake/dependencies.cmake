@@ -36,16 +36,20 @@ if(DDHOST_ONEDNN_LIBRARY AND DDHOST_ONEDNN_INCLUDE)
                         INTERFACE_INCLUDE_DIRECTORIES "${DDHOST_ONEDNN_INCLUDE}")
 endif()
 
-# ddhost::uring gives ddh/sdk/tier/file_io.hpp its io_uring; without it the target is empty and files are read with pread.
-# Linked statically, so that a plugin loads where the library is not installed.
+# ddhost::uring gives the SDK's file tier (sdk/src/tier/uring_io.cpp) its io_uring; without it the target is empty and files
+# are read with pread. Linked statically, so that a plugin loads where the library is not installed. What is installed
+# names no path of this machine: the package looks for liburing again.
 find_library(DDHOST_URING_LIBRARY NAMES liburing.a uring)
 find_path(DDHOST_URING_INCLUDE liburing.h)
 add_library(ddhost_uring INTERFACE)
 add_library(ddhost::uring ALIAS ddhost_uring)
+set_target_properties(ddhost_uring PROPERTIES EXPORT_NAME uring)
+set(DDHOST_URING_FOUND FALSE)
 if(DDHOST_URING_LIBRARY AND DDHOST_URING_INCLUDE)
-  target_compile_definitions(ddhost_uring INTERFACE DDH_WITH_LIBURING)
-  target_include_directories(ddhost_uring SYSTEM INTERFACE "${DDHOST_URING_INCLUDE}")
-  target_link_libraries(ddhost_uring INTERFACE "${DDHOST_URING_LIBRARY}")
+  set(DDHOST_URING_FOUND TRUE)
+  target_compile_definitions(ddhost_uring INTERFACE $<BUILD_INTERFACE:DDH_WITH_LIBURING>)
+  target_include_directories(ddhost_uring SYSTEM INTERFACE "$<BUILD_INTERFACE:${DDHOST_URING_INCLUDE}>")
+  target_link_libraries(ddhost_uring INTERFACE "$<BUILD_INTERFACE:${DDHOST_URING_LIBRARY}>")
 else()
   message(STATUS "liburing was not found: offloading to files will use pread (Debian: apt-get install liburing-dev)")
 endif()

@@ -51,7 +51,8 @@ if(DDHOST_SANITIZE)
   add_link_options(-fsanitize=${DDHOST_SANITIZE})
 endif()
 
-# Numeric kernels: fast, and the same bits at every vector width (docs/numerics.md). Never -ffast-math.
+# Numeric kernels of the host and of tests.
+include(ddh_kernel_flags)
 add_library(ddhost_kernels_flags INTERFACE)
 add_library(ddhost::kernels_flags ALIAS ddhost_kernels_flags)
-target_compile_options(ddhost_kernels_flags INTERFACE -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math)
+target_compile_options(ddhost_kernels_flags INTERFACE ${DDH_KERNEL_FLAGS})

@@ -12,32 +12,24 @@
 // shows p and u, 28 bytes per parameter; update computes u again, 16 bytes.
 #include <cmath>
 
-#include "ddh/sdk/lowp.hpp"
-#include "ddh/sdk/optimizer.hpp"
+#include "ddh/sdk/elementwise.hpp"
 
 namespace {
 
-constexpr const char* kSchema = R"({
-  "type": "object",
-  "properties": {
-    "lr": {"type": "number", "minimum": 0, "default": 1e-3,
-           "description": "learning rate; the schedule multiplies it"},
-    "betas": {"type": "array", "items": {"type": "number", "minimum": 0}, "minItems": 2,
-              "maxItems": 2, "default": [0.9, 0.999], "description": "decay of the first and second moment"},
-    "eps": {"type": "number", "minimum": 0, "default": 1e-8, "description": "added to the denominator"},
-    "weight_decay": {"type": "number", "minimum": 0, "default": 0, "description": "share of p in the direction"},
-    "bias_correction": {"type": "boolean", "default": true, "description": "divide the moments by 1 - beta^t"},
-    "max_coeff": {"type": "number", "exclusiveMinimum": 0, "default": 10, "description": "largest trust ratio"},
-    "min_coeff": {"type": "number", "minimum": 0, "default": 0.01, "description": "smallest trust ratio"},
-    "decay_groups": {"type": "boolean", "default": true,
-                     "description": "true: parameters that the model marks as no_decay get none; false: all decay"}
-  }
-})";
+constexpr ddh::Option kOptions[] = {
+    ddh::lr_option("1e-3"),
+    ddh::two_rates_option("betas", "[0.9, 0.999]", "decay of the first and second moment"),
+    {"eps", "number", "1e-8", ddh::kAtLeast0, "added to the denominator"},
+    {"weight_decay", "number", "0", ddh::kAtLeast0, "this times the parameter is added to the direction"},
+    {"bias_correction", "boolean", "true", "", "divide the moments by 1 - beta^t"},
+    {"max_coeff", "number", "10", ddh::kAbove0, "largest trust ratio"},
+    {"min_coeff", "number", "0.01", ddh::kAtLeast0, "smallest trust ratio"},
+    ddh::kDecayGroupsOption,
+};
 constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
 
 // The scalars of one parameter's update.
 struct Scalars {
-  float grad_scale;  // unscale and clip
   float decay;
   float beta2;
   float weight1;         // 1 - beta1
@@ -48,102 +40,49 @@ struct Scalars {
   float step_size;  // lr * trust; in update alone
 };
 
-// One piece: numel elements of every array. grad_b and lowp may be null.
-struct Piece {
-  float* param;
-  float* exp_avg;
-  float* exp_avg_sq;
-  const float* grad_a;
-  const float* grad_b;
-  uint16_t* lowp;
-  uint64_t numel;
-};
-
 DDH_SIMD_INLINE float direction(float p, float m, float v, const Scalars& s) {
   return (m * s.inv_bias1) / (std::sqrt(v) * s.inv_sqrt_bias2 + s.eps) + s.decay * p;
 }
 
-template <bool kTwoSources>
-DDH_SIMD_INLINE void prepare_loop(const Piece& piece, const Scalars& scalars, float* shown_param, float* shown_update) {
-  const Scalars s = scalars;
-  const float* const p = piece.param;
-  float* const m = piece.exp_avg;
-  float* const v = piece.exp_avg_sq;
-  const float* const a = piece.grad_a;
-  const float* const b = piece.grad_b;
-  const uint64_t numel = piece.numel;
-  DDH_SIMD_LOOP
-  for (uint64_t i = 0; i < numel; ++i) {
-    const float sum = kTwoSources ? a[i] + b[i] : a[i];
-    const float g = sum * s.grad_scale;
-    const float m1 = m[i] + s.weight1 * (g - m[i]);
-    const float v1 = s.beta2 * v[i] + (s.weight2 * g) * g;
-    m[i] = m1;
-    v[i] = v1;
-    shown_param[i] = p[i];
-    shown_update[i] = direction(p[i], m1, v1, s);
-  }
-}
-
+// Moves the moments, and shows the parameter and its direction.
 struct Prepare {
-  DDH_SIMD_BODY void run(const Piece& piece, const Scalars& scalars, float* shown_param, float* shown_update) {
-    if (piece.grad_b != nullptr)
-      prepare_loop<true>(piece, scalars, shown_param, shown_update);
-    else
-      prepare_loop<false>(piece, scalars, shown_param, shown_update);
+  Scalars s;
+  DDH_SIMD_INLINE ddh::Shown operator()(float p, float g, float& m, float& v) const {
+    m = m + s.weight1 * (g - m);
+    v = s.beta2 * v + (s.weight2 * g) * g;
+    return {p, direction(p, m, v, s)};
   }
 };
-
-template <class Store>
 struct Update {
-  DDH_SIMD_BODY void run(const Piece& piece, const Scalars& scalars) {
-    const Scalars s = scalars;
-    float* const p = piece.param;
-    const float* const m = piece.exp_avg;
-    const float* const v = piece.exp_avg_sq;
-    uint16_t* const lowp = piece.lowp;
-    const uint64_t numel = piece.numel;
-    DDH_SIMD_LOOP
-    for (uint64_t i = 0; i < numel; ++i) {
-      const float p1 = p[i] - s.step_size * direction(p[i], m[i], v[i], s);
-      p[i] = p1;
-      Store::store(lowp, i, p1);
-    }
-  }
+  Scalars s;
+  DDH_SIMD_INLINE float operator()(float p, float m, float v) const { return p - s.step_size * direction(p, m, v, s); }
 };
 
-class Lamb final : public ddh::Optimizer {
+class Lamb final : public ddh::DecayingOptimizer {
  public:
   explicit Lamb(const ddh_create& create)
-      : Optimizer(create),
+      : DecayingOptimizer(create),
         betas_(ddh::betas(options, "betas")),
         eps_(options.f64("eps")),
-        weight_decay_(options.f64("weight_decay")),
         bias_correction_(options.flag("bias_correction")),
         max_coeff_(options.f64("max_coeff")),
-        min_coeff_(options.f64("min_coeff")),
-        decay_groups_(options.flag("decay_groups")) {
+        min_coeff_(options.f64("min_coeff")) {
     if (min_coeff_ > max_coeff_)
       ddh::fail(DDH_INVALID_ARGUMENT, options.key("min_coeff"), " is ", min_coeff_, " and ", options.key("max_coeff"),
                 " ", max_coeff_, "; the trust ratio lies between them, so give a smaller min_coeff");
   }
 
-  void attach(const ddh_model_desc& model) override { decays_ = ddh::decaying_params(model, decay_groups_); }
   [[nodiscard]] std::span<const ddh_slot_desc> slots() const noexcept override { return kSlots; }
   [[nodiscard]] int32_t needs(int32_t) const noexcept override { return DDH_NEEDS_PARAM_NORM; }
   [[nodiscard]] uint32_t sum_count() const noexcept override { return kSums; }
 
   void prepare(const ddh_prepare_args& args) override {
     const ddh_optim_shard& shard = *args.update->shard;
+    const ddh_step_block& block = *args.update->block;
     ddh::check_shard(shard, static_cast<uint32_t>(kSlots.size()));
     const ddh_range& range = shard.ranges[0];
-    const Scalars scalars = scalars_of(*args.update, range.param);
-    ddh::for_each_piece(*args.update->block, shard, range,
-                        [&](uint64_t at, uint64_t numel, const float* a, const float* b) {
-                          const uint64_t done = at - range.flat_offset;
-                          ddh::Kernel<Prepare>::run(piece(shard, at, numel, a, b), scalars, args.values[kParam] + done,
-                                                    args.values[kUpdate] + done);
-                        });
+    const Prepare formula{scalars_of(step_of(*args.update, range.param))};
+    ddh::show_range(block, shard, range, formula, args.values[kParam], args.values[kUpdate]);
   }
 
   void update(const ddh_update_args& args) override {
@@ -153,17 +92,19 @@ class Lamb final : public ddh::Optimizer {
       ddh::fail(DDH_FAILED_PRECONDITION, "lamb needs sums over whole parameters, but the update came without");
     for (uint32_t r = 0; r < shard.n_ranges; ++r) {
       const ddh_range& range = shard.ranges[r];
-      Scalars scalars = scalars_of(args, range.param);
-      scalars.step_size =
-          static_cast<float>(args.block->lr * trust(args.param_sums + kSums * static_cast<size_t>(range.param)));
-      const Piece whole = piece(shard, range.flat_offset, range.numel, nullptr, nullptr);
-      ddh::with_lowp(shard.lowp, shard.lowp_dtype,
-                     [&](auto store) { ddh::Kernel<Update<decltype(store)>>::run(whole, scalars); });
+      Scalars scalars = scalars_of(step_of(args, range.param));
+      scalars.step_size = ddh::f32(args.block->lr * trust(args.param_sums + kSums * static_cast<size_t>(range.param)));
+      ddh::move_piece(shard, ddh::piece_at(shard, moments(shard), range.flat_offset, range.numel), Update{scalars});
     }
   }
 
  private:
   enum : size_t { kParam, kUpdate, kSums };  // the values whose squares are summed
+  static constexpr auto kSlots = ddh::slots("exp_avg", "exp_avg_sq");
+
+  static std::array<float*, 2> moments(const ddh_optim_shard& shard) {
+    return {static_cast<float*>(shard.slots[0]), static_cast<float*>(shard.slots[1])};
+  }
 
   [[nodiscard]] double trust(const double* sums) const {
     const double param = std::sqrt(sums[kParam]), update = std::sqrt(sums[kUpdate]);
@@ -172,47 +113,26 @@ class Lamb final : public ddh::Optimizer {
     return ratio > max_coeff_ ? max_coeff_ : ratio < min_coeff_ ? min_coeff_ : ratio;  // a NaN stays one
   }
 
-  static Piece piece(const ddh_optim_shard& shard, uint64_t at, uint64_t numel, const float* a, const float* b) {
-    auto* const lowp = static_cast<uint16_t*>(shard.lowp);
-    return {shard.master + at,
-            static_cast<float*>(shard.slots[0]) + at,
-            static_cast<float*>(shard.slots[1]) + at,
-            a,
-            b,
-            lowp == nullptr ? nullptr : lowp + at,
-            numel};
-  }
-
-  [[nodiscard]] Scalars scalars_of(const ddh_update_args& args, int32_t param) const {
-    const auto t = static_cast<double>(args.param_steps[param]);
+  [[nodiscard]] Scalars scalars_of(const ddh::ParamStep& step) const {
+    const auto t = static_cast<double>(step.t);
     Scalars s{};
-    s.grad_scale = ddh::gradient_scale(*args.block);
-    s.decay = decays_.at(static_cast<size_t>(param)) != 0 ? static_cast<float>(weight_decay_) : 0.0f;
-    s.beta2 = static_cast<float>(betas_.second);
-    s.weight1 = static_cast<float>(1.0 - betas_.first);
-    s.weight2 = static_cast<float>(1.0 - betas_.second);
-    s.inv_bias1 = bias_correction_ ? static_cast<float>(1.0 / (1.0 - std::pow(betas_.first, t))) : 1.0f;
-    s.inv_sqrt_bias2 = bias_correction_ ? static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(betas_.second, t))) : 1.0f;
-    s.eps = static_cast<float>(eps_);
+    s.decay = ddh::f32(step.weight_decay);
+    s.beta2 = ddh::f32(betas_.second);
+    s.weight1 = ddh::f32(1.0 - betas_.first);
+    s.weight2 = ddh::f32(1.0 - betas_.second);
+    s.inv_bias1 = bias_correction_ ? ddh::f32(1.0 / (1.0 - std::pow(betas_.first, t))) : 1.0f;
+    s.inv_sqrt_bias2 = bias_correction_ ? ddh::f32(1.0 / std::sqrt(1.0 - std::pow(betas_.second, t))) : 1.0f;
+    s.eps = ddh::f32(eps_);
     return s;
   }
 
-  static constexpr std::array<ddh_slot_desc, 2> kSlots{{
-      {sizeof(ddh_slot_desc), DDH_F32, "exp_avg", DDH_SLOT_PER_ELEMENT, 0},
-      {sizeof(ddh_slot_desc), DDH_F32, "exp_avg_sq", DDH_SLOT_PER_ELEMENT, 0},
-  }};
-
   const ddh::Betas betas_;
   const double eps_;
-  const double weight_decay_;
   const bool bias_correction_;
-  const double max_coeff_;
-  const double min_coeff_;
-  const bool decay_groups_;
-  std::vector<uint8_t> decays_;  // per parameter of the model
+  const double max_coeff_, min_coeff_;
 };
 
 }  // namespace
 
-DDH_CXX_PLUGIN(Lamb, optimizer, "lamb", "0.1.0", "Adam scaled by the norm of each parameter", kSchema, kNeeds,
-               DDH_CAP_IN_PROCESS | DDH_CAP_CLIP_VALUE);
+DDH_CXX_PLUGIN(Lamb, optimizer, "lamb", "0.1.0", "Adam scaled by the norm of each parameter", ddh::kSchemaOf<kOptions>,
+               kNeeds, DDH_CAP_IN_PROCESS | DDH_CAP_CLIP_VALUE);

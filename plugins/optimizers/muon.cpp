@@ -22,88 +22,42 @@
 
 namespace {
 
-constexpr const char* kSchema = R"json({
-  "type": "object",
-  "properties": {
-    "lr": {"type": "number", "minimum": 0, "default": 0.02,
-           "description": "learning rate of matrices; the schedule multiplies it, and adamw_lr with it"},
-    "momentum": {"type": "number", "minimum": 0, "maximum": 1, "default": 0.95, "description": "decay of the momentum"},
-    "nesterov": {"type": "boolean", "default": true, "description": "look ahead along the momentum"},
-    "weight_decay": {"type": "number", "minimum": 0, "default": 0, "description": "decoupled, of matrices"},
-    "ns_steps": {"type": "integer", "minimum": 1, "maximum": 100, "default": 5,
-                 "description": "steps of the Newton-Schulz iteration"},
-    "ns_coefficients": {"type": "array", "items": {"type": "number"}, "minItems": 3, "maxItems": 3,
-                        "default": [3.4445, -4.7750, 2.0315], "description": "of its polynomial"},
-    "eps": {"type": "number", "exclusiveMinimum": 0, "default": 1e-7,
-            "description": "a shorter momentum is divided by this"},
-    "adjust_lr_fn": {"type": "string", "enum": ["original", "match_rms_adamw", "none"], "default": "original",
-                     "description": "scale by shape: sqrt(max(1, rows/columns)), 0.2 sqrt(max(rows, columns)), 1"},
-    "adamw_params": {"type": "string", "default": "*embed*,*wte*,*wpe*,*lm_head*,head.*",
-                     "description": "names of matrices that adamw updates: patterns with * and ?, commas between"},
-    "adamw_lr": {"type": "number", "minimum": 0, "default": 3e-4, "description": "adamw: learning rate"},
-    "adamw_betas": {"type": "array", "items": {"type": "number", "minimum": 0}, "minItems": 2, "maxItems": 2,
-                    "default": [0.9, 0.95], "description": "adamw: decay of the first and second moment"},
-    "adamw_eps": {"type": "number", "minimum": 0, "default": 1e-10, "description": "adamw: added to the denominator"},
-    "adamw_weight_decay": {"type": "number", "minimum": 0, "default": 0, "description": "adamw: decoupled weight decay"},
-    "decay_groups": {"type": "boolean", "default": true,
-                     "description": "true: parameters that the model marks as no_decay get none; false: all decay"}
-  },
-  "x-aliases": {"muon_lr": {"key": "lr"}, "adam_lr": {"key": "adamw_lr"}}
-})json";
+constexpr ddh::Option kOptions[] = {
+    ddh::lr_option("0.02", "learning rate of matrices; the schedule multiplies it, and adamw_lr with it"),
+    {"momentum", "number", "0.95", R"("minimum": 0, "maximum": 1)", "decay of the momentum"},
+    {"nesterov", "boolean", "true", "", "look ahead along the momentum"},
+    {"weight_decay", "number", "0", ddh::kAtLeast0, "decoupled weight decay of matrices"},
+    {"ns_steps", "integer", "5", R"("minimum": 1, "maximum": 100)",
+     "steps of the Newton-Schulz iteration; each costs about 3 m^2 n + m^3 operations for an m x n matrix, m <= n"},
+    {"ns_coefficients", "array", "[3.4445, -4.7750, 2.0315]",
+     R"("items": {"type": "number"}, "minItems": 3, "maxItems": 3)", "coefficients of its polynomial"},
+    {"eps", "number", "1e-7", ddh::kAbove0, "a momentum whose norm is below this is divided by this"},
+    {"adjust_lr_fn", "string", R"("original")", R"("enum": ["original", "match_rms_adamw", "none"])",
+     "scale by shape: sqrt(max(1, rows/columns)), 0.2 sqrt(max(rows, columns)), 1"},
+    {"adamw_params", "string", R"("*embed*,*wte*,*wpe*,*lm_head*,head.*")", "",
+     "names of matrices that adamw updates: patterns with * and ?, separated by commas"},
+    {"adamw_lr", "number", "3e-4", ddh::kAtLeast0, "adamw: learning rate"},
+    ddh::two_rates_option("adamw_betas", "[0.9, 0.95]", "adamw: decay of the first and second moment"),
+    {"adamw_eps", "number", "1e-10", ddh::kAtLeast0, "adamw: added to the denominator"},
+    {"adamw_weight_decay", "number", "0", ddh::kAtLeast0, "adamw: decoupled weight decay"},
+    ddh::kDecayGroupsOption,
+};
+constexpr std::string_view kAliases = R"("x-aliases": {"muon_lr": {"key": "lr"}, "adam_lr": {"key": "adamw_lr"}})";
+constexpr const char* kSchema = ddh::kSchemaOf<kOptions, kAliases>;
 constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE, DDH_CONFIG_IFACE, nullptr};
 
-// numel elements of a matrix from `param` on. grad_b and lowp may be null.
-struct Piece {
-  float* param;
-  float* momentum;
-  const float* grad_a;
-  const float* grad_b;
-  uint16_t* lowp;
-  float* direction;
-  uint64_t numel;
-};
-
 // Moves the momentum and shows the direction: the momentum, or `ahead` of the way from it to the gradient.
-template <bool kTwoSources>
-DDH_SIMD_INLINE void momentum_loop(const Piece& piece, float grad_scale, float weight, float ahead) {
-  float* const m = piece.momentum;
-  float* const d = piece.direction;
-  const float* const a = piece.grad_a;
-  const float* const b = piece.grad_b;
-  const uint64_t numel = piece.numel;
-  DDH_SIMD_LOOP
-  for (uint64_t i = 0; i < numel; ++i) {
-    const float sum = kTwoSources ? a[i] + b[i] : a[i];
-    const float g = sum * grad_scale;
-    const float m1 = m[i] + weight * (g - m[i]);
-    m[i] = m1;
-    d[i] = m1 + ahead * (g - m1);
-  }
-}
-
 struct Momentum {
-  DDH_SIMD_BODY void run(const Piece& piece, float grad_scale, float weight, float ahead) {
-    if (piece.grad_b != nullptr)
-      momentum_loop<true>(piece, grad_scale, weight, ahead);
-    else
-      momentum_loop<false>(piece, grad_scale, weight, ahead);
+  float weight, ahead;
+  DDH_SIMD_INLINE float operator()(float, float g, float& m) const {
+    m = m + weight * (g - m);
+    return m + ahead * (g - m);
   }
 };
 
-template <class Store>
 struct Move {
-  DDH_SIMD_BODY void run(const Piece& piece, float keep, float step_size) {
-    float* const p = piece.param;
-    const float* const d = piece.direction;
-    uint16_t* const lowp = piece.lowp;
-    const uint64_t numel = piece.numel;
-    DDH_SIMD_LOOP
-    for (uint64_t i = 0; i < numel; ++i) {
-      const float p1 = p[i] * keep - step_size * d[i];
-      p[i] = p1;
-      Store::store(lowp, i, p1);
-    }
-  }
+  float keep, step_size;
+  DDH_SIMD_INLINE float operator()(float p, float d) const { return p * keep - step_size * d; }
 };
 
 bool matches(const std::string& patterns, const char* name) {
@@ -113,21 +67,20 @@ bool matches(const std::string& patterns, const char* name) {
   return false;
 }
 
-class Muon final : public ddh::Optimizer {
+class Muon final : public ddh::DecayingOptimizer {
  public:
   explicit Muon(const ddh_create& create)
-      : Optimizer(create),
+      : DecayingOptimizer(create),
         lr_(options.f64("lr")),
         momentum_(options.f64("momentum")),
         nesterov_(options.flag("nesterov")),
-        weight_decay_(options.f64("weight_decay")),
         steps_(options.i64("ns_steps")),
         eps_(options.f64("eps")),
         adjust_(options.text("adjust_lr_fn")),
         adamw_params_(options.text("adamw_params")),
         adamw_lr_(options.f64("adamw_lr")),
-        adamw_{ddh::betas(options, "adamw_betas"), options.f64("adamw_eps"), options.f64("adamw_weight_decay")},
-        decay_groups_(options.flag("decay_groups")) {
+        adamw_{ddh::betas(options, "adamw_betas"), options.f64("adamw_eps")},
+        adamw_weight_decay_(options.f64("adamw_weight_decay")) {
     const auto c = options.f64s<3>("ns_coefficients");
     coefficients_ = {static_cast<float>(c[0]), static_cast<float>(c[1]), static_cast<float>(c[2])};
     if (lr_ == 0 && adamw_lr_ > 0)
@@ -136,7 +89,7 @@ class Muon final : public ddh::Optimizer {
   }
 
   void attach(const ddh_model_desc& model) override {
-    decays_ = ddh::decaying_params(model, decay_groups_);
+    DecayingOptimizer::attach(model);
     shapes_.assign(model.n_params, {0, 0});
     uint64_t matrices = 0, elements = 0, workspace_numel = 0;
     for (uint32_t p = 0; p < model.n_params; ++p) {
@@ -182,15 +135,12 @@ class Muon final : public ddh::Optimizer {
   enum : uint32_t { kMomentum, kExpAvg, kExpAvgSq };
 
   [[nodiscard]] bool is_matrix(int32_t param) const noexcept { return shapes_[static_cast<size_t>(param)].rows != 0; }
-  [[nodiscard]] bool decays(int32_t param) const { return decays_[static_cast<size_t>(param)] != 0; }
 
   void update_other(const ddh_update_args& args, const ddh_range& range) const {
-    const ddh_optim_shard& shard = *args.shard;
-    const double lr = lr_ > 0 ? args.block->lr * (adamw_lr_ / lr_) : 0.0;
-    const adam::Scalars scalars =
-        adam::scalars_of(adamw_, *args.block, lr, args.param_steps[range.param], decays(range.param));
-    adam::update_range<adam::Decay::decoupled>(*args.block, shard, range, static_cast<float*>(shard.slots[kExpAvg]),
-                                               static_cast<float*>(shard.slots[kExpAvgSq]), scalars);
+    ddh::ParamStep step = step_of(args, range.param);
+    step.lr = lr_ > 0 ? args.block->lr * (adamw_lr_ / lr_) : 0.0;
+    step.weight_decay = decays(range.param) ? adamw_weight_decay_ : 0.0;
+    ddh::update_range(*args.block, *args.shard, range, adam::formula_of<adam::Decay::decoupled>(adamw_, step), kExpAvg);
   }
 
   void update_matrix(const ddh_update_args& args, const ddh_range& range) {
@@ -201,22 +151,14 @@ class Muon final : public ddh::Optimizer {
                 " elements of a matrix; it needs whole ones");
     const uint64_t scratch = newton_schulz::scratch_numel(shape.small(), shape.large());
     float* const direction = workspace_.f32() + scratch;
-    auto* const momentum = static_cast<float*>(shard.slots[kMomentum]);
-    auto* const lowp = static_cast<uint16_t*>(shard.lowp);
-    const auto weight = static_cast<float>(1.0 - momentum_);
-    ddh::for_each_piece(*args.block, shard, range, [&](uint64_t at, uint64_t numel, const float* a, const float* b) {
-      const Piece piece{nullptr, momentum + at, a, b, nullptr, direction + (at - range.flat_offset), numel};
-      ddh::Kernel<Momentum>::run(piece, ddh::gradient_scale(*args.block), weight, nesterov_ ? weight : 0.0f);
-    });
+    const float weight = ddh::f32(1.0 - momentum_);
+    ddh::show_range(*args.block, shard, range, Momentum{weight, nesterov_ ? weight : 0.0f}, direction);
     newton_schulz::orthogonalize(direction, shape, coefficients_, steps_, eps_, workspace_.f32());
-    const double decay = decays(range.param) ? weight_decay_ : 0.0;
-    const uint64_t at = range.flat_offset;
-    const Piece piece{shard.master + at, nullptr,    nullptr, nullptr, lowp == nullptr ? nullptr : lowp + at,
-                      direction,         range.numel};
-    ddh::with_lowp(lowp, shard.lowp_dtype, [&](auto store) {
-      ddh::Kernel<Move<decltype(store)>>::run(piece, static_cast<float>(1.0 - args.block->lr * decay),
-                                              static_cast<float>(args.block->lr * scale_of(shape)));
-    });
+    const ddh::ParamStep step = step_of(args, range.param);
+    const Move move{ddh::f32(1.0 - step.lr * step.weight_decay), ddh::f32(step.lr * scale_of(shape))};
+    ddh::ElementPiece whole = ddh::piece_at(shard, {}, range.flat_offset, range.numel);
+    whole.state[0] = direction;
+    ddh::move_piece(shard, whole, move);
   }
 
   [[nodiscard]] double scale_of(const newton_schulz::Shape& shape) const {
@@ -226,23 +168,17 @@ class Muon final : public ddh::Optimizer {
     return 1.0;
   }
 
-  static constexpr std::array<ddh_slot_desc, 3> kSlots{{
-      {sizeof(ddh_slot_desc), DDH_F32, "momentum_buffer", DDH_SLOT_PER_ELEMENT, 0},
-      {sizeof(ddh_slot_desc), DDH_F32, "exp_avg", DDH_SLOT_PER_ELEMENT, 0},
-      {sizeof(ddh_slot_desc), DDH_F32, "exp_avg_sq", DDH_SLOT_PER_ELEMENT, 0},
-  }};
+  static constexpr auto kSlots = ddh::slots("momentum_buffer", "exp_avg", "exp_avg_sq");
 
   const double lr_, momentum_;
   const bool nesterov_;
-  const double weight_decay_;
   const int64_t steps_;
   const double eps_;
   const std::string adjust_, adamw_params_;
   const double adamw_lr_;
-  const adam::Options adamw_;
-  const bool decay_groups_;
+  const adam::Rates adamw_;
+  const double adamw_weight_decay_;
   newton_schulz::Coefficients coefficients_{};
-  std::vector<uint8_t> decays_;               // per parameter of the model
   std::vector<newton_schulz::Shape> shapes_;  // per parameter; 0 rows: adamw's
   ddh::Buffer workspace_;                     // for the largest matrix; made by attach: an update calls no service
 };

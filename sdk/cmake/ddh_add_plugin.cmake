@@ -9,7 +9,7 @@
 #   -Wl,-z,defs                          what is missing is an error now, not at load
 #   --exclude-libs,ALL                   static libraries stay private
 #   --build-id                           the ranks compare builds at start
-# and with the flags under which a kernel gives the same bits at every width of vectors (ddh/sdk/simd.hpp).
+# and with the flags under which a kernel gives the same bits at every width of vectors (ddh_kernel_flags.cmake).
 # -ffast-math is refused: loading such a library would switch the host's threads to flush-to-zero.
 # A plugin that links ddhost::torch finds LibTorch, once installed, in lib/ of the folder that DDHOST_LIBTORCH names when
 # it is loaded, or in <prefix>/lib/ddhost/libtorch/lib (a link to a LibTorch will do).
@@ -19,6 +19,7 @@ if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "Debug, Release, RelWithDebInfo" FORCE)
 endif()
 set(DDH_CMAKE_DIR "${CMAKE_CURRENT_LIST_DIR}")
+include("${DDH_CMAKE_DIR}/ddh_kernel_flags.cmake")
 
 function(ddh_add_plugin)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;OUTPUT_DIRECTORY" "SOURCES;LIBS")
@@ -42,10 +43,17 @@ function(ddh_add_plugin)
     C_VISIBILITY_PRESET hidden CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
     POSITION_INDEPENDENT_CODE ON
     LINK_DEPENDS "${DDH_CMAKE_DIR}/ddh_plugin.map")
-  target_compile_features(${target} PRIVATE cxx_std_20)
-  target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fno-gnu-unique> -ffp-contract=off
-                         -fno-math-errno -fno-trapping-math $<$<NOT:$<CONFIG:Debug>>:-O3>)
-  target_link_libraries(${target} PRIVATE ddhost::sdk $<TARGET_NAME_IF_EXISTS:ddhost::warnings> ${arg_LIBS})
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fno-gnu-unique>
+                         ${DDH_KERNEL_FLAGS})
+  # A plugin that is C alone needs the headers of the ABI, and no C++ library.
+  set(cxx_sources ${arg_SOURCES})
+  list(FILTER cxx_sources EXCLUDE REGEX "\\.c$")
+  set(api ddhost::plugin_api)
+  if(cxx_sources)
+    set(api ddhost::sdk)
+    target_compile_features(${target} PRIVATE cxx_std_20)
+  endif()
+  target_link_libraries(${target} PRIVATE ${api} $<TARGET_NAME_IF_EXISTS:ddhost::warnings> ${arg_LIBS})
   target_link_options(${target} PRIVATE "-Wl,--version-script,${DDH_CMAKE_DIR}/ddh_plugin.map" -Wl,-z,defs
                       -Wl,--exclude-libs,ALL -Wl,--build-id)
 

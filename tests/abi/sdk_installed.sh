@@ -1,9 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# sdk_installed.sh <source folder> <build folder>: an installed prefix is enough for a stranger. Its examples, and a model,
-# are built and trained from it alone; nothing in it names the checkout; LibTorch is found as documented; and
-# ddh_add_plugin refuses -ffast-math and a second exported symbol.
+# sdk_installed.sh <source folder> <build folder>: an installed prefix is enough for a stranger. Its examples, a model, and
+# a plugin that calls every part of the library are built from it alone, and trained; a plugin in C needs no C++; nothing in
+# the prefix names the checkout; LibTorch is found as documented; and ddh_add_plugin refuses -ffast-math and a second
+# exported symbol.
 set -euo pipefail
 source=$1 build=$2
 work=$(mktemp -d)
@@ -16,7 +17,7 @@ unset DDHOST_LIBTORCH LD_LIBRARY_PATH # what a stranger's shell does not have
 
 quiet cmake --install "$build" --prefix "$prefix"
 for file in bin/ddhost share/doc/ddhost/{LICENSE,README.md,CHANGELOG.md,docs/compatibility.md} \
-  share/ddhost/examples/ddp_in_c/ddp_in_c.c include/ddh/ddh.h include/ddh/sdk/structs.hpp; do
+  share/ddhost/examples/ddp_in_c/ddp_in_c.c include/ddh/ddh.h include/ddh/sdk/structs.hpp lib/libddhost_sdk.a; do
   [[ -s $prefix/$file ]] || fail "the prefix has no $file"
 done
 leaks=$(grep -rlF -e "$source" -e "$build" "$prefix" || true)
@@ -28,12 +29,35 @@ configure=(cmake -G Ninja "-DCMAKE_PREFIX_PATH=$prefix")
 cp -r "$prefix/share/ddhost/examples" "$work/examples"
 cp "$source"/tests/fixtures/models/{toy_model.cpp,toy_desc.hpp,toy_extras.hpp} "$work/examples/"
 echo 'ddh_add_plugin(NAME toy SOURCES toy_model.cpp)' >>"$work/examples/CMakeLists.txt"
+# Every part of the library, with what it needs in turn, such as liburing.
+cat >"$work/examples/uses_library.cpp" <<'TEXT'
+#include "ddh/sdk/elementwise.hpp"
+#include "ddh/sdk/prefetch_policy.hpp"
+#include "ddh/sdk/regrouped_params.hpp"
+#include "ddh/sdk/tier/fetched_params.hpp"
+#include "ddh/sdk/tier/pinned_params.hpp"
+__attribute__((used)) static auto* const make_io = &ddh::make_io_engine;
+__attribute__((used)) static auto* const run_tiles = &ddh::run_tiles;
+__attribute__((used)) static auto* const piece_at = &ddh::piece_at;
+TEXT
+echo 'ddh_add_plugin(NAME library SOURCES solo/solo.cpp uses_library.cpp)' >>"$work/examples/CMakeLists.txt"
 quiet "${configure[@]}" -S "$work/examples" -B "$work/build"
 grep -q '^CMAKE_BUILD_TYPE:.*=RelWithDebInfo' "$work/build/CMakeCache.txt" || fail "plugins are built without a build type"
 for flag in -ffp-contract=off -fno-math-errno -fno-trapping-math -O3; do
   [[ $(grep -c -- " $flag" "$work/build/build.ninja") -ge 3 ]] || fail "plugins are built without $flag"
 done
 quiet cmake --build "$work/build" -j2
+needed=$(readelf -d "$work/build/plugins/ddp_in_c.so" | sed -nE 's/.*\(NEEDED\).*\[(.*)\]/\1/p')
+[[ $needed != *stdc++* ]] || fail "a plugin in C links $needed"
+mkdir "$work/c_alone"
+cat >"$work/c_alone/CMakeLists.txt" <<'TEXT'
+cmake_minimum_required(VERSION 3.22)
+project(c_alone LANGUAGES C)
+find_package(ddhost-sdk REQUIRED)
+ddh_add_plugin(NAME c_alone SOURCES ../examples/ddp_in_c/ddp_in_c.c)
+TEXT
+quiet "${configure[@]}" -S "$work/c_alone" -B "$work/c_alone/build"
+quiet cmake --build "$work/c_alone/build"
 train() { # ranks, strategy
   quiet "$prefix/bin/ddhost" --strategy "$2" --model "$work/build/plugins/toy.so" --nproc "$1" train.steps=3 \
     "run.dir=$work/runs/$1-$(basename "$2")"

@@ -3,19 +3,13 @@
 
 #include <algorithm>
 
-#include "ddh/sdk/plugin.hpp"
+#include "ddh/sdk/counter_rng.hpp"
 
 namespace ddhost {
 namespace {
 
-// A bijection of the 64-bit integers (the finalizer of splitmix64).
-uint64_t mixed(uint64_t x) {
-  x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9;
-  x = (x ^ x >> 27) * 0x94D049BB133111EB;
-  return x ^ x >> 31;
-}
 uint64_t mark(int32_t param, uint64_t at) {
-  return mixed(at + 0x9E3779B97F4A7C15 * (static_cast<uint64_t>(param) + 1));
+  return ddh::mix64(at + ddh::kMixStep * (static_cast<uint64_t>(param) + 1));
 }
 
 }  // namespace

@@ -3,16 +3,15 @@
 
 #include <chrono>
 
+#include "ddh/sdk/counter_rng.hpp"
+
 namespace sim {
 namespace {
 
 // One step of splitmix64 (Steele, Lea and Flood 2014).
 uint64_t next_random(uint64_t& state) {
-  state += 0x9E3779B97F4A7C15;
-  uint64_t z = state;
-  z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9;
-  z = (z ^ z >> 27) * 0x94D049BB133111EB;
-  return z ^ z >> 31;
+  state += ddh::kMixStep;
+  return ddh::mix64(state);
 }
 
 }  // namespace

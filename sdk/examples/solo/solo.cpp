@@ -3,6 +3,7 @@
 // solo: the smallest strategy. One rank, everything kept, nothing sent.
 #include "ddh/sdk/optim_state.hpp"
 #include "ddh/sdk/strategy.hpp"
+#include "ddh/sdk/unit_views.hpp"
 
 namespace {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Shard arithmetic of the SDK: flat spaces, cuts, ranges, views.
-#include "ddh/sdk/layout.hpp"
+#include "ddh/sdk/unit_views.hpp"
 #include "fixtures/harness/attach_args.hpp"
 
 #include <catch2/catch.hpp>

@@ -24,6 +24,9 @@ inline constexpr uint64_t mix64(uint64_t x) {
   return x ^ x >> 31;
 }
 
+// What splitmix64 counts in: 2^64 divided by the golden ratio.
+inline constexpr uint64_t kMixStep = 0x9E3779B97F4A7C15;
+
 inline constexpr uint64_t fnv1a(std::string_view text) {
   uint64_t h = 0xcbf29ce484222325;
   for (const char c : text) h = (h ^ static_cast<uint8_t>(c)) * 0x100000001b3;
@@ -32,9 +35,9 @@ inline constexpr uint64_t fnv1a(std::string_view text) {
 
 class CounterRng {
  public:
-  CounterRng(uint64_t seed, std::string_view stream) : key_(mix64(mix64(seed + kGamma) ^ fnv1a(stream))) {}
+  CounterRng(uint64_t seed, std::string_view stream) : key_(mix64(mix64(seed + kMixStep) ^ fnv1a(stream))) {}
 
-  [[nodiscard]] uint64_t bits(uint64_t i) const { return mix64(key_ + (i + 1) * kGamma); }
+  [[nodiscard]] uint64_t bits(uint64_t i) const { return mix64(key_ + (i + 1) * kMixStep); }
   // In [0, 1), 53 bits.
   [[nodiscard]] double uniform(uint64_t i) const { return static_cast<double>(bits(i) >> 11) * 0x1p-53; }
   // Two independent standard normals (Box and Muller 1958); tails end at 6.6 deviations.
@@ -47,7 +50,6 @@ class CounterRng {
   }
 
  private:
-  static constexpr uint64_t kGamma = 0x9E3779B97F4A7C15;
   uint64_t key_;
 };
 

@@ -23,34 +23,16 @@ struct DropoutKey {
 class Dropout {
  public:
   // Drops with `probability`, in [0, 1); what is kept is multiplied by 1 / (1 - probability).
-  Dropout(double probability, const DropoutKey& key)
-      : scale_(static_cast<float>(1 / (1 - probability))),
-        threshold_(static_cast<uint32_t>(probability * 0x1p32)),
-        stream_(stream_of(key)) {}
+  Dropout(double probability, const DropoutKey& key);
 
   // 0, or the factor of what is kept.
-  [[nodiscard]] float factor(uint64_t element) const {
-    return static_cast<uint32_t>(stream_.bits(element) >> 32) < threshold_ ? 0.0F : scale_;
-  }
+  [[nodiscard]] float factor(uint64_t element) const;
   // x[i] *= factor(first + i); what is dropped becomes 0 whatever it was.
-  void apply(float* x, uint64_t first, uint64_t numel) const {
-    for (uint64_t i = 0; i < numel; ++i) {
-      const float f = factor(first + i);
-      x[i] = f == 0 ? 0.0F : x[i] * f;
-    }
-  }
-  void fill(float* factors, uint64_t first, uint64_t numel) const {
-    for (uint64_t i = 0; i < numel; ++i) factors[i] = factor(first + i);
-  }
+  void apply(float* x, uint64_t first, uint64_t numel) const;
+  void fill(float* factors, uint64_t first, uint64_t numel) const;
 
  private:
-  static CounterRng stream_of(const DropoutKey& key) {
-    uint64_t stream = key.seed;
-    for (const uint64_t part : {static_cast<uint64_t>(key.step), static_cast<uint64_t>(key.global_micro_batch),
-                                static_cast<uint64_t>(key.position), key.site})
-      stream = CounterRng(stream, "dropout").bits(part);
-    return {stream, "dropout"};
-  }
+  static CounterRng stream_of(const DropoutKey& key);
   const float scale_;
   const uint32_t threshold_;
   const CounterRng stream_;

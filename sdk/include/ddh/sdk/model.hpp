@@ -35,62 +35,13 @@ class ModelDesc {
 
   // Returns the parameter's index.
   int32_t add_param(int32_t owner_unit, std::string name, std::vector<int64_t> shape, Init init,
-                    uint32_t attributes = 0, std::vector<std::string> tied_names = {}, ParamOptions options = {}) {
-    Param& p = params_.emplace_back();
-    p.name = std::move(name);
-    p.shape = std::move(shape);
-    p.tied = std::move(tied_names);
-    for (const std::string& tied : p.tied) p.tied_pointers.push_back(tied.c_str());
-    p.tied_pointers.push_back(nullptr);
-    uint64_t numel = 1;
-    for (const int64_t n : p.shape) numel *= static_cast<uint64_t>(n);
-    p.desc = {sizeof(ddh_param_desc),
-              options.dtype,
-              p.name.c_str(),
-              p.shape.data(),
-              numel,
-              static_cast<uint32_t>(p.shape.size()),
-              owner_unit,
-              attributes,
-              init.kind,
-              init.a,
-              init.b,
-              p.tied_pointers.data(),
-              init.low,
-              init.high,
-              options.lr_scale,
-              options.compute_dtype,
-              0};
-    return static_cast<int32_t>(params_.size() - 1);
-  }
+                    uint32_t attributes = 0, std::vector<std::string> tied_names = {}, ParamOptions options = {});
   // State without gradient; `data` has room for the shape and stays where it is. `sync`: DDH_SYNC_*; `fold_decay`: of
   // DDH_SYNC_FOLD. Returns the buffer's index.
   uint32_t add_buffer(std::string name, std::vector<int64_t> shape, int32_t dtype, void* data, int32_t sync,
-                      double fold_decay = 0) {
-    Buffer& b = buffers_.emplace_back();
-    b.name = std::move(name);
-    b.shape = std::move(shape);
-    uint64_t numel = 1;
-    for (const int64_t n : b.shape) numel *= static_cast<uint64_t>(n);
-    b.desc = {sizeof(ddh_buffer_desc),
-              dtype,
-              b.name.c_str(),
-              b.shape.data(),
-              numel,
-              static_cast<uint32_t>(b.shape.size()),
-              sync,
-              data,
-              fold_decay};
-    return static_cast<uint32_t>(buffers_.size() - 1);
-  }
+                      double fold_decay = 0);
   // `params`: all that the unit reads, its own first. Returns the unit's index.
-  int32_t add_unit(std::string name, std::vector<int32_t> params) {
-    Unit& u = units_.emplace_back();
-    u.name = std::move(name);
-    u.params = std::move(params);
-    u.desc = {sizeof(ddh_unit_desc), static_cast<uint32_t>(u.params.size()), u.name.c_str(), u.params.data()};
-    return static_cast<int32_t>(units_.size() - 1);
-  }
+  int32_t add_unit(std::string name, std::vector<int32_t> params);
   struct ProgramSpec {
     int32_t kind;
     std::string name;
@@ -104,49 +55,10 @@ class ModelDesc {
     std::string eval_program{};              // of a training program; empty = none
     std::vector<std::string> reported{};     // what derive gives; empty = sum / count of each metric
   };
-  int32_t add_program(ProgramSpec spec) {
-    Program& p = programs_.emplace_back();
-    p.spec = std::move(spec);
-    for (const std::string& metric : p.spec.metrics) p.metrics.push_back(metric.c_str());
-    for (const std::string& name : p.spec.reported) p.reported.push_back(name.c_str());
-    p.desc = {sizeof(ddh_program_desc),
-              p.spec.kind,
-              p.spec.name.c_str(),
-              p.spec.units.data(),
-              p.spec.trainable.empty() ? nullptr : p.spec.trainable.data(),
-              p.metrics.data(),
-              static_cast<uint32_t>(p.spec.units.size()),
-              static_cast<uint32_t>(p.metrics.size()),
-              p.spec.n_samples,
-              p.spec.sample_unit.c_str(),
-              p.spec.optimizer,
-              static_cast<uint32_t>(p.reported.size()),
-              p.spec.position_flags.empty() ? nullptr : p.spec.position_flags.data(),
-              p.spec.eval_program.empty() ? nullptr : p.spec.eval_program.c_str(),
-              p.reported.data()};
-    return static_cast<int32_t>(programs_.size() - 1);
-  }
+  int32_t add_program(ProgramSpec spec);
 
   // Valid while this object lives and nothing is added.
-  const ddh_model_desc& get() {
-    param_list_.clear(), unit_list_.clear(), program_list_.clear(), buffer_list_.clear();
-    for (const Buffer& b : buffers_) buffer_list_.push_back(&b.desc);
-    for (const Param& p : params_) param_list_.push_back(&p.desc);
-    for (const Unit& u : units_) unit_list_.push_back(&u.desc);
-    for (const Program& p : programs_) program_list_.push_back(&p.desc);
-    desc_ = {sizeof desc_,
-             static_cast<uint32_t>(params_.size()),
-             param_list_.data(),
-             unit_list_.data(),
-             buffer_list_.data(),
-             program_list_.data(),
-             static_cast<uint32_t>(units_.size()),
-             static_cast<uint32_t>(buffers_.size()),
-             static_cast<uint32_t>(programs_.size()),
-             0,
-             name_.c_str()};
-    return desc_;
-  }
+  const ddh_model_desc& get();
 
  private:
   struct Param {
@@ -199,13 +111,9 @@ class Model : public Instance {
   virtual void discard(int32_t micro_batch) noexcept = 0;
 
   // Of programs with `reported`.
-  virtual void derive(int32_t /*program*/, const double* /*sums*/, const double* /*counts*/, double* /*values*/) {
-    fail(DDH_INTERNAL, "the model reports derived metrics and does not override derive");
-  }
+  virtual void derive(int32_t /*program*/, const double* /*sums*/, const double* /*counts*/, double* /*values*/);
   // Of buffers with DDH_SYNC_FOLD; false: nothing from this micro-batch.
-  virtual bool contribution(uint32_t /*buffer*/, int32_t /*program*/, int32_t /*micro_batch*/, void* /*out*/) {
-    fail(DDH_INTERNAL, "the model has folded buffers and does not override contribution");
-  }
+  virtual bool contribution(uint32_t /*buffer*/, int32_t /*program*/, int32_t /*micro_batch*/, void* /*out*/);
   // False: this model makes no estimates (the table answers DDH_NOT_FOUND).
   virtual bool estimate(const ddh_estimate_args& /*args*/, ddh_estimate& /*out*/) { return false; }
 
@@ -217,64 +125,6 @@ class Model : public Instance {
 
   [[nodiscard]] const void* interface(std::string_view id) const override;
 };
-
-inline const void* Model::interface(std::string_view id) const {
-  static const ddh_model_api model_table = {
-      sizeof(ddh_model_api),
-      0,
-      [](ddh_inst* i, const ddh_model_desc** out, ddh_err* err) noexcept {
-        return guard(err, [&] { *out = &self_as<Model>(i).describe(); });
-      },
-      [](ddh_inst* i, ddh_err* err) noexcept { return guard(err, [&] { self_as<Model>(i).prepare(); }); },
-      [](ddh_inst* i, const ddh_batch_args* args, ddh_batch** out, ddh_batch_info* info, ddh_err* err) noexcept {
-        return guard(err, [&] {
-          ddh_batch_info mine{};
-          *out = self_as<Model>(i).batch_create(copy_of(*args), mine);
-          copy_out(mine, *info);
-        });
-      },
-      [](ddh_inst* i, ddh_batch* batch) noexcept { self_as<Model>(i).batch_destroy(batch); },
-      [](ddh_inst* i, const ddh_unit_call* unit_call, ddh_err* err) noexcept {
-        return guard(err, [&] { self_as<Model>(i).forward(copy_of(*unit_call)); });
-      },
-      [](ddh_inst* i, const ddh_unit_call* unit_call, ddh_err* err) noexcept {
-        return guard(err, [&] { self_as<Model>(i).backward(copy_of(*unit_call)); });
-      },
-      [](ddh_inst* i, int32_t program, int32_t micro_batch, double* sums, double* counts, ddh_err* err) noexcept {
-        return guard(err, [&] { self_as<Model>(i).metrics(program, micro_batch, sums, counts); });
-      },
-      [](ddh_inst* i, int32_t micro_batch) noexcept { self_as<Model>(i).discard(micro_batch); },
-      [](ddh_inst* i, int32_t program, const double* sums, const double* counts, double* values,
-         ddh_err* err) noexcept {
-        return guard(err, [&] { self_as<Model>(i).derive(program, sums, counts, values); });
-      },
-      [](ddh_inst* i, uint32_t buffer, int32_t program, int32_t micro_batch, void* out, int32_t* given,
-         ddh_err* err) noexcept {
-        return guard(err, [&] { *given = self_as<Model>(i).contribution(buffer, program, micro_batch, out) ? 1 : 0; });
-      },
-      [](ddh_inst* i, const ddh_estimate_args* args, ddh_estimate* out, ddh_err* err) noexcept {
-        return guard(err, [&] {
-          ddh_estimate mine{};
-          if (!self_as<Model>(i).estimate(copy_of(*args), mine)) fail(DDH_NOT_FOUND, "this model makes no estimates");
-          copy_out(mine, *out);
-        });
-      },
-  };
-  static const ddh_sampler_api sampler_table = {
-      sizeof(ddh_sampler_api),
-      0,
-      [](ddh_inst* i, const ddh_sample_args* args, ddh_err* err) noexcept {
-        return guard(err, [&] { self_as<Model>(i).sampler_begin(copy_of(*args)); });
-      },
-      [](ddh_inst* i, ddh_batch** out, ddh_err* err) noexcept {
-        return guard(err, [&] { *out = self_as<Model>(i).sampler_next(); });
-      },
-      [](ddh_inst* i) noexcept { return self_as<Model>(i).sampler_text(); },
-  };
-  if (id == DDH_MODEL_IFACE) return &model_table;
-  if (id == DDH_SAMPLER_IFACE && has_sampler()) return &sampler_table;
-  return nullptr;
-}
 
 }  // namespace DDH_HIDDEN
 }  // namespace ddh

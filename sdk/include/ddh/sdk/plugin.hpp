@@ -4,7 +4,8 @@
 // CommBackend (see the headers of that name), throws ddh::Error where something fails, and ends its file with
 // DDH_CXX_PLUGIN.
 //
-// Everything is header-only in a hidden, versioned namespace: two plugins built with different SDKs never share code.
+// Templates are here, bodies are in the static library ddhost::sdk. Both are hidden and in a versioned namespace: two plugins
+// that were built with different SDKs never share code.
 #pragma once
 
 #include <algorithm>
@@ -75,9 +76,7 @@ class ErrorBuffer {
   ErrorBuffer& operator=(const ErrorBuffer&) = delete;
   ddh_err* get() { return &err_; }
   [[nodiscard]] const char* text() const { return text_; }
-  void check(ddh_rc rc) const {
-    if (rc != DDH_OK) throw Error(rc, text_[0] != '\0' ? text_ : str("call failed with code ", rc));
-  }
+  void check(ddh_rc rc) const;
 
  private:
   ddh_err err_;
@@ -95,20 +94,7 @@ void call(Function function, Args&&... args) {
 // This rank's host. Tables that the host lacks are null; what the descriptor `needs` is never null.
 class Host {
  public:
-  explicit Host(const ddh_host* host)
-      : h(host->h),
-        log_(table<ddh_log_api>(host, DDH_LOG_IFACE)),
-        config(table<ddh_config_api>(host, DDH_CONFIG_IFACE)),
-        alloc(table<ddh_alloc_api>(host, DDH_ALLOC_IFACE)),
-        stream(table<ddh_stream_api>(host, DDH_STREAM_IFACE)),
-        copy(table<ddh_copy_api>(host, DDH_COPY_IFACE)),
-        flatops(table<ddh_flatops_api>(host, DDH_FLATOPS_IFACE)),
-        comm(table<ddh_comm_api>(host, DDH_COMM_IFACE)),
-        window(table<ddh_window_api>(host, DDH_WINDOW_IFACE)),
-        optim(table<ddh_optim_api>(host, DDH_OPTIM_IFACE)),
-        kv(table<ddh_kv_api>(host, DDH_KV_IFACE)),
-        metrics(table<ddh_metrics_api>(host, DDH_METRICS_IFACE)),
-        params(table<ddh_params_api>(host, DDH_PARAMS_IFACE)) {}
+  explicit Host(const ddh_host* host);
 
   template <class... Parts>
   void log(int32_t level, const Parts&... parts) const {
@@ -117,15 +103,8 @@ class Host {
 
   // Values of the effective configuration; throw Error when the key or the type is wrong.
   [[nodiscard]] int64_t i64(const char* key) const { return get<int64_t>(config->get_i64, key); }
-  // Of an option that may be null, which is nothing.
-  [[nodiscard]] std::optional<int64_t> i64_if_given(const char* key) const {
-    int64_t value = 0;
-    ErrorBuffer none;
-    const ddh_rc rc = config->get_i64(h, key, &value, none.get());
-    if (rc == DDH_INVALID_ARGUMENT) return std::nullopt;
-    none.check(rc);
-    return value;
-  }
+  // The value of an option that may be null; nullopt: it is null.
+  [[nodiscard]] std::optional<int64_t> i64_if_given(const char* key) const;
   [[nodiscard]] double f64(const char* key) const { return get<double>(config->get_f64, key); }
   [[nodiscard]] bool flag(const char* key) const { return i64(key) != 0; }
   [[nodiscard]] std::string text(const char* key) const { return get<const char*>(config->get_str, key); }
@@ -162,17 +141,16 @@ class Host {
   const ddh_params_api* const params;
 };
 
-// The options of one instance: a plugin names its own keys alone, since it may stand in several sections.
+// The options of one instance. A plugin gives its own names alone ("lr"), because the section differs between instances
+// ("optimizer", "optimizer_kg"). Error: the name or the type is wrong.
 class SectionOptions {
  public:
   SectionOptions(const Host& host, std::string section) : host_(host), section_(std::move(section)) {}
 
-  // "optimizer_kg.lr" of "lr", also for sentences.
+  // The full name of an option, for error sentences: "optimizer_kg.lr" for "lr".
   [[nodiscard]] std::string key(std::string_view name) const { return section_ + "." + std::string(name); }
   [[nodiscard]] int64_t i64(std::string_view name) const { return host_.i64(key(name).c_str()); }
-  [[nodiscard]] std::optional<int64_t> i64_if_given(std::string_view name) const {
-    return host_.i64_if_given(key(name).c_str());
-  }
+  [[nodiscard]] std::optional<int64_t> i64_if_given(std::string_view name) const;
   [[nodiscard]] double f64(std::string_view name) const { return host_.f64(key(name).c_str()); }
   [[nodiscard]] bool flag(std::string_view name) const { return host_.flag(key(name).c_str()); }
   [[nodiscard]] std::string text(std::string_view name) const { return host_.text(key(name).c_str()); }
@@ -191,36 +169,24 @@ class SectionOptions {
   const std::string section_;
 };
 
-// Tagged memory from ddh.alloc, released with the object.
+// Memory from ddh.alloc, released with the object.
 class Buffer {
  public:
   Buffer() = default;
+  // `tag`: DDH_TAG_*, what the memory counts as. `name`: for reports. `flags`: DDH_ALLOC_*. `memory`: DDH_MEM_*.
   Buffer(const Host& host, int32_t tag, uint64_t bytes, const std::string& name, uint32_t flags = DDH_ALLOC_ZERO,
-         int32_t memory = DDH_MEM_DEVICE)
-      : host_(&host), bytes_(bytes) {
-    const ddh_alloc_args args{sizeof(ddh_alloc_args), tag, bytes, memory, flags, name.c_str()};
-    call(host.alloc->allocate, host.h, &args, &data_);
-  }
+         int32_t memory = DDH_MEM_DEVICE);
   Buffer(Buffer&& other) noexcept { swap(other); }
-  Buffer& operator=(Buffer&& other) noexcept {
-    Buffer(std::move(other)).swap(*this);
-    return *this;
-  }
+  Buffer& operator=(Buffer&& other) noexcept;
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
-  ~Buffer() {
-    if (data_ != nullptr) host_->alloc->release(host_->h, data_);
-  }
+  ~Buffer();
   [[nodiscard]] void* data() const { return data_; }
   [[nodiscard]] float* f32() const { return static_cast<float*>(data_); }
   [[nodiscard]] uint64_t bytes() const { return bytes_; }
 
  private:
-  void swap(Buffer& other) noexcept {
-    std::swap(host_, other.host_);
-    std::swap(data_, other.data_);
-    std::swap(bytes_, other.bytes_);
-  }
+  void swap(Buffer& other) noexcept;
   const Host* host_ = nullptr;
   void* data_ = nullptr;
   uint64_t bytes_ = 0;
@@ -228,26 +194,8 @@ class Buffer {
 
 namespace detail {
 // The checks of copy_of that need no type. `args` holds `given` bytes, of which this build knows `known`.
-inline void check_size(const void* args, uint32_t given, size_t known, uint32_t min_size, const char* name) {
-  if (given < min_size)
-    fail(DDH_INVALID_ARGUMENT, name, ".struct_size is ", given, ", the least is ", min_size, "; set it to sizeof(",
-         name, ")");
-  if (given > kMaxStructBytes)
-    fail(DDH_INVALID_ARGUMENT, name, ".struct_size is ", given, ", which no version has; set it to sizeof(", name, ")");
-  const auto* bytes = static_cast<const unsigned char*>(args);
-  for (size_t i = known; i < given; ++i)
-    if (bytes[i] != 0)
-      fail(DDH_UNIMPLEMENTED, name, " is of a newer version: byte ", i, " is set, and this build knows ", known,
-           " bytes of it; update ddhost, or build both sides with the same SDK");
-}
-inline void check_bits(const void* args, const KnownBits& known, const char* name) {
-  uint32_t value = 0;
-  std::memcpy(&value, static_cast<const char*>(args) + known.offset, sizeof value);
-  if ((value & ~known.bits) == 0) return;
-  if (known.bits == 0) fail(DDH_UNIMPLEMENTED, name, ".", known.field, " is ", value, "; it is reserved and must be 0");
-  fail(DDH_UNIMPLEMENTED, name, ".", known.field, " is ", value, ", of which the bits ", value & ~known.bits,
-       " are unknown to this build; update ddhost, or leave them out");
-}
+void check_size(const void* args, uint32_t given, size_t known, uint32_t min_size, const char* name);
+void check_bits(const void* args, const KnownBits& known, const char* name);
 }  // namespace detail
 
 // A copy of a struct that may be of an older, shorter version than this build's, or of a newer one: what it lacks is zero,
@@ -281,17 +229,13 @@ void copy_out(T mine, T& out) {
   std::memcpy(&out, &mine, std::min<size_t>(out.struct_size, sizeof mine));
 }
 
-// Time of the enclosing scope, counted under one of DDH_SPAN_*.
+// Counts the time of the enclosing scope under `kind`, one of DDH_SPAN_*. `name` is a literal.
 class Span {
  public:
-  Span(const Host& host, int32_t kind, const char* name) : host_(host) {
-    if (host_.metrics != nullptr) host_.metrics->span_begin(host_.h, kind, name);
-  }
+  Span(const Host& host, int32_t kind, const char* name);
   Span(const Span&) = delete;
   Span& operator=(const Span&) = delete;
-  ~Span() {
-    if (host_.metrics != nullptr) host_.metrics->span_end(host_.h);
-  }
+  ~Span();
 
  private:
   const Host& host_;
@@ -300,8 +244,7 @@ class Span {
 // Base of every C++ plugin instance; ddh_inst* is a pointer to it.
 class Instance {
  public:
-  explicit Instance(const ddh_create& create)
-      : host(create.host), options(host, create.section == nullptr ? "" : create.section) {}
+  explicit Instance(const ddh_create& create);
   Instance(const Instance&) = delete;
   Instance& operator=(const Instance&) = delete;
   virtual ~Instance() = default;
@@ -328,12 +271,8 @@ ddh_rc create_instance(const ddh_create* args, ddh_inst** out, ddh_err* err) noe
     *out = reinterpret_cast<ddh_inst*>(static_cast<Instance*>(std::make_unique<T>(copy_of(args)).release()));
   });
 }
-inline const void* instance_interface(ddh_inst* inst, const char* id) noexcept {
-  return reinterpret_cast<Instance*>(inst)->interface(id);
-}
-inline void destroy_instance(ddh_inst* inst) noexcept {
-  std::unique_ptr<Instance>(reinterpret_cast<Instance*>(inst)).reset();
-}
+const void* instance_interface(ddh_inst* inst, const char* id) noexcept;
+void destroy_instance(ddh_inst* inst) noexcept;
 
 }  // namespace DDH_HIDDEN
 }  // namespace ddh

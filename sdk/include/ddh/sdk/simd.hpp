@@ -13,8 +13,8 @@
 //   ddh::Kernel<Add>::run(dst, src, numel);
 //
 // Every width gives the same bits, because each element goes through the same IEEE operations. For that the file must
-// be compiled with -O3 -ffp-contract=off (AVX-512 has fused multiply-add) -fno-math-errno -fno-trapping-math, and never
-// with -ffast-math. A body calls only functions that are DDH_SIMD_INLINE, and holds no lambda.
+// be compiled with DDH_KERNEL_FLAGS (ddh_kernel_flags.cmake; ddh_add_plugin sets them), and never with -ffast-math. A body
+// calls only functions that are DDH_SIMD_INLINE, and holds no lambda.
 #pragma once
 
 #include <array>
@@ -58,16 +58,7 @@ enum class SimdLevel : int32_t { base = 0, avx2 = 1, avx512 = 2 };
 inline constexpr int32_t kSimdLevels = 3;
 
 // The widest level of this processor.
-inline SimdLevel simd_level() {
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl"))
-    return SimdLevel::avx512;
-  if (__builtin_cpu_supports("avx2")) return SimdLevel::avx2;
-#endif
-  return SimdLevel::base;
-}
+SimdLevel simd_level();
 
 template <class Body, class Function = decltype(&Body::run)>
 class Kernel;

@@ -23,10 +23,7 @@ class Accesses {
   [[nodiscard]] uint32_t size() const { return static_cast<uint32_t>(list_.size()); }
 
  private:
-  Accesses& add(const void* data, uint64_t bytes, uint32_t mode) {
-    if (bytes > 0) list_.push_back({data, bytes, mode, 0});
-    return *this;
-  }
+  Accesses& add(const void* data, uint64_t bytes, uint32_t mode);
   std::vector<ddh_access> list_;
 };
 

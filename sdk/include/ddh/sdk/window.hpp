@@ -3,7 +3,7 @@
 // ddh/sdk/window.hpp: windows and exchanges (ddh/service/window.h) as objects, one per flat space.
 #pragma once
 
-#include "ddh/sdk/layout.hpp"
+#include "ddh/sdk/unit_views.hpp"
 
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
@@ -11,25 +11,20 @@ inline namespace v1 DDH_HIDDEN {
 // The parameters of one flat space: this rank's segment, and the full view while it is open.
 class Window {
  public:
-  Window(const Host& host, ddh_group* group, const FlatSpace& space, uint32_t flags) : host_(&host) {
-    const ddh_window_args args{sizeof(ddh_window_args), space.dtype,   group, space.cut.segment_numel.data(),
-                               space.name.c_str(),      DDH_TAG_PARAM, flags};
-    call(host.window->create, host.h, &args, &window_);
-  }
+  Window(const Host& host, ddh_group* group, const FlatSpace& space, uint32_t flags);
   Window(Window&& other) noexcept : host_(other.host_), window_(std::exchange(other.window_, nullptr)) {}
   Window& operator=(Window&&) = delete;
   ~Window() { host_->window->destroy(host_->h, window_); }
 
-  // Of the space's dtype, as the view is.
+  // This rank's segment, of the space's dtype, as the view is.
   [[nodiscard]] void* segment() const { return host_->window->segment(host_->h, window_); }
-  void write_begin() { call(host_->window->write_begin, host_->h, window_, kInline); }
-  void commit() { call(host_->window->commit, host_->h, window_, kInline); }
-  void* open(void* backing = nullptr) {
-    void* view = nullptr;
-    call(host_->window->open, host_->h, window_, backing, kInline, &view);
-    return view;
-  }
-  void close() { call(host_->window->close, host_->h, window_, kInline); }
+  // Between write_begin and commit this rank writes its segment. commit publishes it.
+  void write_begin();
+  void commit();
+  // The full view: every rank's committed segment. `backing`: memory for a copy, on transports that copy. Valid until
+  // close. [collective] on a transport that copies.
+  void* open(void* backing = nullptr);
+  void close();
 
  private:
   static constexpr ddh_stream* kInline = nullptr;
@@ -40,29 +35,19 @@ class Window {
 // Full-size gradient buffers, one per rank, and their sums over ranks.
 class Exchange {
  public:
-  Exchange(const Host& host, ddh_group* group, const std::string& name, uint64_t numel) : host_(&host) {
-    const ddh_exchange_args args{sizeof(ddh_exchange_args), 0, group, numel, name.c_str()};
-    call(host.window->exchange_create, host.h, &args, &exchange_);
-  }
+  Exchange(const Host& host, ddh_group* group, const std::string& name, uint64_t numel);
   Exchange(Exchange&& other) noexcept : host_(other.host_), exchange_(std::exchange(other.exchange_, nullptr)) {}
   Exchange& operator=(Exchange&&) = delete;
   ~Exchange() { host_->window->exchange_destroy(host_->h, exchange_); }
 
   [[nodiscard]] float* buffer() const { return host_->window->exchange_buffer(host_->h, exchange_); }
-  void write_begin() { call(host_->window->exchange_write_begin, host_->h, exchange_, kInline); }
-  void ready() { call(host_->window->exchange_ready, host_->h, exchange_, kInline); }
-  // `dst`: this rank's segment; nullptr = its place in the buffer. `ranges`: what the segment holds.
-  void reduce(const FlatSpace& space, float* dst, const std::vector<ddh_range>& ranges, uint32_t flags) {
-    const ddh_reduce_args args{sizeof(ddh_reduce_args),
-                               flags,
-                               space.cut.segment_numel.data(),
-                               dst,
-                               ranges.data(),
-                               static_cast<uint32_t>(ranges.size()),
-                               0};
-    call(host_->window->exchange_reduce, host_->h, exchange_, &args, kInline);
-  }
-  void wait() { call(host_->window->exchange_wait, host_->h, exchange_, kInline); }
+  // Between write_begin and ready this rank writes its buffer of numel fp32 elements.
+  void write_begin();
+  void ready();
+  // Sums this rank's segment over the ranks' buffers. `dst`: where to; nullptr: its place in the buffer. `ranges`: the
+  // parameters in the segment. `flags`: DDH_REDUCE_*. wait: until the others' segments are there too. [collective]
+  void reduce(const FlatSpace& space, float* dst, const std::vector<ddh_range>& ranges, uint32_t flags);
+  void wait();
 
  private:
   static constexpr ddh_stream* kInline = nullptr;
@@ -70,17 +55,11 @@ class Exchange {
   ddh_exchange* exchange_ = nullptr;
 };
 
-// Zeroes what lies between parameters, where a buffer held another space before; on the default stream.
-inline void zero_padding(const Host& host, const FlatSpace& space, float* base) {
-  for (const PlacedParam& p : space.params) {
-    const uint64_t padding = round_up_to_grid(p.numel) - p.numel;
-    if (padding == 0) continue;
-    call(host.flatops->fill, host.h, base + p.offset + p.numel, DDH_F32, padding, 0.0, nullptr);
-  }
-}
+// Zeroes the padding between parameters in a buffer that held another space before, on the default stream.
+void zero_padding(const Host& host, const FlatSpace& space, float* base);
 
-// What grads_ready does: the gradients that this use of a unit has made final go to `grads`, to be summed; in micro_first
-// order only the last micro-batch's, onto which the others were added.
+// What grads_ready does: marks the gradients that this use of a unit has completed as ready in `grads`. In micro_first order
+// only those of the last micro-batch, to which the others were added.
 template <class Grads>
 void hand_over(const ddh_unit_use& use, const ddh_attach_args& args, const ModelLayout& layout, UnitViews& views,
                Grads& grads) {

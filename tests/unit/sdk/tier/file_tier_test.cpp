@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A tier in a file: what goes out comes back, by io_uring and by pread, and the file has no name.
+#include <sys/stat.h>
+
 #include <catch2/catch.hpp>
 #include <random>
 
+#include "ddh/sdk/tier/checksum.hpp"
 #include "fixtures/harness/throws.hpp"
 #include "unit/sdk/tier/tier_fixture.hpp"
 
@@ -106,7 +109,7 @@ TEST_CASE("the file of a tier has all its blocks from the start, and no name") {
   CHECK(fcntl(fd, F_GETFD) == -1);  // closed, and with it the file is gone
 }
 
-TEST_CASE("where io_uring is not to be had, auto takes pread and says so once, and uring refuses with a sentence") {
+TEST_CASE("where io_uring is not available, auto takes pread and says so once, and uring refuses with a sentence") {
   const TempFolder folder;
   const int file = open(folder.file("f").c_str(), O_RDWR | O_CREAT, 0600);
   FakeHost fake{{}};
@@ -118,7 +121,7 @@ TEST_CASE("where io_uring is not to be had, auto takes pread and says so once, a
   CHECK(engine == "pread");
   CHECK(refusal.find("use io=auto or io=pread") != std::string::npos);
   REQUIRE(fake.log().size() == 1);
-  CHECK(fake.log()[0].find("io_uring is not to be had") != std::string::npos);
+  CHECK(fake.log()[0].find("io_uring is not available") != std::string::npos);
   CHECK(fake.log()[0].find("pread") != std::string::npos);
 }
 

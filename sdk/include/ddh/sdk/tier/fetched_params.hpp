@@ -13,8 +13,7 @@ inline namespace v1 DDH_HIDDEN {
 class FetchedParams final : public ViewSource {
  public:
   // `group` shares the spaces; `rank`: this one's place in it. `state` is materialized by its owner, before any view opens.
-  FetchedParams(const Host& host, const ModelLayout& layout, ddh_group* group, int32_t rank, OffloadedState& state)
-      : host_(host), layout_(layout), group_(group), rank_(rank), state_(state), is_reading_(layout.spaces.size()) {}
+  FetchedParams(const Host& host, const ModelLayout& layout, ddh_group* group, int32_t rank, OffloadedState& state);
 
   // How often the ranks gathered a view, or would have in a dry run.
   [[nodiscard]] uint64_t gathers() const { return gathers_; }
@@ -25,28 +24,10 @@ class FetchedParams final : public ViewSource {
 
   // Room to place the segment on a boundary that a tier can read to, and for what it reads up to the next one.
   [[nodiscard]] uint64_t backing_bytes(uint64_t view_bytes) const override { return view_bytes + 2 * Tier::kAlignment; }
-  [[nodiscard]] void* view_in(size_t space, void* backing) const override {
-    const auto at = reinterpret_cast<uintptr_t>(segment_in(layout_.spaces[space], rank_, backing));
-    return static_cast<char*>(backing) + (Tier::round_up(at) - at);
-  }
-  void open(size_t space, Window*, void* view) override {
-    if (view == nullptr) return;
-    state_.begin_fetch(space, segment_in(layout_.spaces[space], rank_, view));
-    is_reading_[space] = true;
-  }
-  void finish_open(size_t space, void* view) override {
-    ++gathers_;
-    if (view == nullptr) return;
-    const Span span(host_, DDH_SPAN_COMM, "fetch");
-    is_reading_[space] = false;
-    state_.finish_fetch(space);
-    gather_segments(host_, group_, layout_.spaces[space], rank_, view);
-  }
-  void close(size_t space, Window*, void*) override {
-    if (!is_reading_[space]) return;
-    is_reading_[space] = false;
-    state_.finish_fetch(space);
-  }
+  [[nodiscard]] void* view_in(size_t space, void* backing) const override;
+  void open(size_t space, Window*, void* view) override;
+  void finish_open(size_t space, void* view) override;
+  void close(size_t space, Window*, void*) override;
 
  private:
   const Host& host_;

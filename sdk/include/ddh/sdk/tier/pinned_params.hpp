@@ -13,32 +13,16 @@ inline namespace v1 DDH_HIDDEN {
 class PinnedParams final : public ViewSource {
  public:
   // `group` shares the spaces; `rank`: this one's place in it.
-  PinnedParams(const Host& host, const ModelLayout& layout, ddh_group* group, int32_t rank)
-      : host_(host), layout_(layout), group_(group), rank_(rank), tier_(host, Tier::kAlignment) {}
+  PinnedParams(const Host& host, const ModelLayout& layout, ddh_group* group, int32_t rank);
 
   [[nodiscard]] bool keeps_segments() const override { return true; }
-  [[nodiscard]] uint64_t resting_bytes() const override {
-    uint64_t bytes = 0;
-    for (const FlatSpace& space : layout_.spaces) bytes += space.value_segment_bytes(rank_);
-    return bytes;
-  }
-  void materialize() override {
-    for (const FlatSpace& space : layout_.spaces) {
-      const uint64_t bytes = space.value_segment_bytes(rank_);
-      tier_.add_cut(str("segment of ", space.name), DDH_TAG_PARAM, bytes, std::max(bytes, Tier::kAlignment));
-    }
-    tier_.reserve();
-  }
+  [[nodiscard]] uint64_t resting_bytes() const override;
+  void materialize() override;
 
   // For work on the default stream; no view of the space is being opened.
   [[nodiscard]] void* segment(size_t space) { return tier_.memory(space); }
 
-  void open(size_t index, Window*, void* view) override {
-    if (view == nullptr) return;
-    const FlatSpace& space = layout_.spaces[index];
-    if (space.value_segment_bytes(rank_) > 0) tier_.wait(tier_.begin_read(index, 0, segment_in(space, rank_, view)));
-    gather_segments(host_, group_, space, rank_, view);
-  }
+  void open(size_t index, Window*, void* view) override;
   void close(size_t, Window*, void*) override {}
 
  private:

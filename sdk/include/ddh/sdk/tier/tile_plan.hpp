@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ddh/sdk/tier/tile_plan.hpp: where the values and the optimizer state of this rank's segments live, and the tiles in which
+// they move. Numbers only: nothing is allocated, so a strategy plans its memory with it.
+//
+// Values are what units see, of the space's dtype. State is fp32: the optimizer's slots, and masters where values are of
+// a low precision. Values are offloaded all or not at all. Of the state, the first `ratio` of all segments' elements is
+// offloaded, in whole tiles; the rest stays on the device. A tile has the same elements of every array. In a space whose
+// parameters stay whole, a tile is the whole segment.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ddh/sdk/layout.hpp"
+#include "ddh/sdk/tier/tile_pipeline.hpp"
+
+namespace ddh {
+inline namespace v1 DDH_HIDDEN {
+
+enum class Place { device, cpu, nvme };
+
+struct OffloadSettings {
+  Place values = Place::device, state = Place::device;
+  double ratio = 1.0;       // of the state's elements: how many are offloaded, in [0, 1]
+  uint64_t tile_bytes = 0;  // of one fp32 array; rounded up to what files can transfer
+  uint32_t frames = 3;      // tiles in memory at a time
+  TileOverlap overlap;      // what goes on beside the work on a tile
+  uint64_t values_in_memory =
+      0;                      // elements. With values on nvme, segments stay in pinned memory, in order, while they fit
+  std::string folder;         // for files
+  std::string folder_option;  // the option that names it, for error sentences
+  std::string io;             // as make_io_engine takes it
+};
+
+struct TilePlan {
+  // In Space::arrays: the master. Numbers from 0 are slots of the optimizer.
+  static constexpr int32_t kMaster = -1;
+
+  // One flat space of the layout, this rank's segment of it.
+  struct Space {
+    bool trained = false, is_low = false;
+    int32_t dtype = DDH_F32;      // of the values
+    uint64_t numel = 0;           // of the segment
+    uint64_t tile_numel = 0;      // of each tile but the last, which may be shorter
+    uint64_t away_numel = 0;      // elements of the state that are offloaded: the first ones
+    std::vector<int32_t> arrays;  // of the state: kMaster first, where there is one, and the slots that are used
+    Place place = Place::device;  // of the values
+    [[nodiscard]] bool has_master() const { return trained && is_low; }
+  };
+  struct Tile {
+    size_t space = 0;
+    uint64_t index = 0;             // in its space
+    uint64_t first = 0, numel = 0;  // elements of the segment
+  };
+
+  TilePlan(const Host& host, const ModelLayout& layout, int32_t rank, OffloadSettings settings);
+
+  [[nodiscard]] bool values_away() const { return settings.values != Place::device; }
+  [[nodiscard]] bool state_away() const { return settings.state != Place::device; }
+  // Bytes on one place; files take whole blocks.
+  [[nodiscard]] uint64_t value_bytes_on(Place place) const;
+  [[nodiscard]] uint64_t state_bytes_on(Place place) const;
+  // Bytes of the state that stays on the device.
+  [[nodiscard]] uint64_t resident_bytes() const;
+  // The most arrays of state that a space has.
+  [[nodiscard]] size_t most_arrays() const;
+  // The parameters in `numel` elements of a segment from `first` on, or in a tile; flat_offset counts from there.
+  [[nodiscard]] std::vector<ddh_range> ranges(size_t space, uint64_t first, uint64_t numel) const;
+  [[nodiscard]] std::vector<ddh_range> ranges(const Tile& tile) const {
+    return ranges(tile.space, tile.first, tile.numel);
+  }
+
+  const ModelLayout& layout;
+  const int32_t rank;
+  const OffloadSettings settings;
+  std::vector<Space> spaces;  // as in the layout
+  std::vector<Tile> tiles;    // of all segments, in order
+  uint64_t frame_bytes = 0;   // of the largest tile of an fp32 array
+
+ private:
+  void list_spaces(const Host& host);
+  void place_values();
+  void cut_into_tiles();
+};
+
+}  // namespace DDH_HIDDEN
+}  // namespace ddh

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The width of this processor's vectors.
+#include "ddh/sdk/simd.hpp"
+
+namespace ddh {
+inline namespace v1 DDH_HIDDEN {
+
+SimdLevel simd_level() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512vl"))
+    return SimdLevel::avx512;
+  if (__builtin_cpu_supports("avx2")) return SimdLevel::avx2;
+#endif
+  return SimdLevel::base;
+}
+
+}  // namespace DDH_HIDDEN
+}  // namespace ddh

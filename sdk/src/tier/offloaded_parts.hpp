@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the sources of OffloadedState share.
+#pragma once
+
+#include "ddh/sdk/tier/offloaded_state.hpp"
+
+namespace ddh {
+inline namespace v1 DDH_HIDDEN {
+
+// What a space has beside its plan.
+struct OffloadedState::Held {
+  size_t values = 0;             // tensor of the tier that has the values
+  std::vector<size_t> tensors;   // per array of state: of the tier that has the state
+  std::vector<Buffer> resident;  // per array of state: what stays on the device
+  std::vector<Tier::Handle> fetches;
+};
+
+// A tile in memory: values of the space's dtype, and per array of state its fp32 elements.
+struct OffloadedState::Arrays {
+  void* values;
+  std::vector<float*> state;
+};
+
+// What a state entry says of its array.
+struct OffloadedState::Kind {
+  int32_t kind, slot, dtype;
+};
+
+}  // namespace DDH_HIDDEN
+}  // namespace ddh

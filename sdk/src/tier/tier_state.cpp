@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The tensors of an OffloadedState: made on their tiers or in memory, and fetched.
+#include <algorithm>
+
+#include "offloaded_parts.hpp"
+
+namespace ddh {
+inline namespace v1 DDH_HIDDEN {
+
+OffloadedState::OffloadedState(const Host& host, const ModelLayout& layout, int32_t rank, OffloadSettings settings)
+    : host_(host), plan_(host, layout, rank, std::move(settings)), held_(plan_.spaces.size()) {
+  const size_t n_tensors = (plan_.values_away() ? 1 : 0) + (plan_.state_away() ? plan_.most_arrays() : 0);
+  const size_t n_frames = std::clamp<size_t>(plan_.tiles.size(), 1, plan_.settings.frames);
+  frames_ = TileFrames(static_cast<uint32_t>(n_frames), static_cast<uint32_t>(n_tensors), plan_.frame_bytes,
+                       plan_.settings.overlap);
+}
+
+OffloadedState::~OffloadedState() = default;
+
+uint64_t OffloadedState::value_bytes() const { return plan_.value_bytes_on(Place::cpu); }
+
+uint64_t OffloadedState::state_bytes() const {
+  return frames_.bytes() + plan_.state_bytes_on(Place::cpu) + plan_.resident_bytes();
+}
+
+uint64_t OffloadedState::file_bytes() const {
+  return plan_.value_bytes_on(Place::nvme) + plan_.state_bytes_on(Place::nvme);
+}
+
+Tier* OffloadedState::tier_of(Place place) {
+  return place == Place::nvme ? static_cast<Tier*>(files_.get()) : static_cast<Tier*>(memory_.get());
+}
+
+// Engines of files take so many transfers at a time.
+static constexpr uint32_t kTransfersUnderWay = 64;
+
+void OffloadedState::add_tensors() {
+  const OffloadSettings& how = plan_.settings;
+  const auto uses = [&](Place place) {
+    const auto has_values = [place](const TilePlan::Space& s) { return s.place == place; };
+    return how.state == place || std::any_of(plan_.spaces.begin(), plan_.spaces.end(), has_values);
+  };
+  if (uses(Place::nvme)) {
+    files_ = std::make_unique<FileTier>(
+        host_, FileTierSettings{
+                   how.folder, how.folder_option, plan_.frame_bytes, kTransfersUnderWay, plan_.rank == 0,
+                   [this](int fd, uint32_t depth) { return make_io_engine(host_, plan_.settings.io, fd, depth); }});
+  }
+  if (uses(Place::cpu)) memory_ = std::make_unique<MemoryTier>(host_, plan_.frame_bytes);
+  for (size_t i = 0; i < held_.size(); ++i) {
+    const TilePlan::Space& s = plan_.spaces[i];
+    Held& held = held_[i];
+    const std::string& name = plan_.layout.spaces[i].name;
+    const uint64_t value_bytes = ddh_dtype_bytes(s.dtype);
+    if (plan_.values_away())
+      held.values = tier_of(s.place)->add_cut(str("parameters of ", name), DDH_TAG_PARAM, s.numel * value_bytes,
+                                              s.tile_numel * value_bytes);
+    for (const int32_t array : s.arrays) {
+      const std::string what =
+          array == TilePlan::kMaster ? str("master of ", name) : str("optimizer slot ", array, " of ", name);
+      if (s.away_numel > 0)
+        held.tensors.push_back(tier_of(how.state)->add_cut(what, DDH_TAG_OPTIM, s.away_numel * sizeof(float),
+                                                           s.tile_numel * sizeof(float)));
+      held.resident.emplace_back();
+      if (s.away_numel < s.numel)
+        held.resident.back() = Buffer(host_, DDH_TAG_OPTIM, (s.numel - s.away_numel) * sizeof(float), what);
+    }
+  }
+}
+
+void OffloadedState::materialize() {
+  add_tensors();
+  frames_.materialize(host_, DDH_TAG_OPTIM, files_ ? DDH_MEM_PINNED : DDH_MEM_DEVICE);
+  if (memory_) memory_->reserve();
+  if (!files_) return;
+  if (files_->file_bytes() != file_bytes())
+    fail(DDH_INTERNAL, "the file takes ", files_->file_bytes(), " bytes, and ", file_bytes(), " were planned");
+  files_->reserve();
+  files_->register_buffers(frames_.registrable());
+  host_.log(DDH_LOG_INFO, file_bytes(), " bytes of states are in '", plan_.settings.folder, "', by ", files_->io_name(),
+            files_->is_direct() ? ", O_DIRECT" : "", ", in tiles of ", plan_.frame_bytes, " bytes, ", frames_.frames(),
+            " at a time");
+}
+
+void OffloadedState::begin_fetch(size_t space, void* dst) {
+  const TilePlan::Space& s = plan_.spaces[space];
+  for (uint64_t first = 0; first < s.numel; first += s.tile_numel) {
+    Tier* const tier = tier_of(s.place);
+    held_[space].fetches.push_back(
+        tier->begin_read(held_[space].values, first / s.tile_numel, element_at(dst, s.dtype, first)));
+  }
+}
+
+void OffloadedState::finish_fetch(size_t space) {
+  Tier* const tier = tier_of(plan_.spaces[space].place);
+  for (const Tier::Handle h : std::exchange(held_[space].fetches, {})) tier->wait(h);
+}
+
+}  // namespace DDH_HIDDEN
+}  // namespace ddh

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The arithmetic of offloading: what lives where, and the tiles in which it moves.
+#include "ddh/sdk/tier/tile_plan.hpp"
+
+#include <algorithm>
+
+#include "ddh/sdk/optim_state.hpp"
+
+namespace ddh {
+inline namespace v1 DDH_HIDDEN {
+namespace {
+// What a tensor takes on a tier.
+uint64_t room(Place place, uint64_t bytes) { return place == Place::nvme ? Tier::round_up(bytes) : bytes; }
+}  // namespace
+
+TilePlan::TilePlan(const Host& host, const ModelLayout& model_layout, int32_t this_rank, OffloadSettings how)
+    : layout(model_layout), rank(this_rank), settings(std::move(how)) {
+  list_spaces(host);
+  place_values();
+  cut_into_tiles();
+}
+
+void TilePlan::list_spaces(const Host& host) {
+  const uint32_t n_slots = host.optim->slot_count(host.h);
+  for (const FlatSpace& space : layout.spaces) {
+    Space& s = spaces.emplace_back();
+    s.trained = space.trained();
+    s.is_low = space.dtype != DDH_F32;
+    s.dtype = space.dtype;
+    s.numel = space.segment_numel(rank);
+    if (s.has_master()) s.arrays.push_back(kMaster);
+    for (uint32_t i = 0; i < n_slots && s.trained; ++i)
+      if (OptimState::slot_bytes(host, space, i) > 0) s.arrays.push_back(static_cast<int32_t>(i));
+  }
+}
+
+void TilePlan::place_values() {
+  uint64_t room = settings.values_in_memory;
+  for (Space& s : spaces) {
+    s.place = settings.values;
+    if (s.place != Place::nvme || s.numel > room) continue;
+    s.place = Place::cpu;
+    room -= s.numel;
+  }
+}
+
+// A tile of values, whose dtype may be smaller, is a multiple of Tier::kAlignment too.
+void TilePlan::cut_into_tiles() {
+  uint64_t smallest = sizeof(float), longest = 1, trained_numel = 0, away_numel = 0;
+  for (const Space& s : spaces) {
+    smallest = std::min<uint64_t>(smallest, ddh_dtype_bytes(s.dtype));
+    longest = std::max(longest, s.numel);
+    if (s.trained) trained_numel += s.numel;
+  }
+  const uint64_t grain = Tier::kAlignment / smallest;
+  const auto round_up = [grain](uint64_t numel) { return (numel + grain - 1) / grain * grain; };
+  const uint64_t cut = round_up(std::min(settings.tile_bytes / sizeof(float), longest));
+  const double wanted = state_away() ? settings.ratio * static_cast<double>(trained_numel) : 0.0;
+  for (size_t i = 0; i < spaces.size(); ++i) {
+    Space& s = spaces[i];
+    s.tile_numel = layout.spaces[i].whole ? std::max(grain, round_up(s.numel)) : cut;
+    frame_bytes = std::max(frame_bytes, s.tile_numel * sizeof(float));
+    for (uint64_t first = 0; first < s.numel; first += s.tile_numel) {
+      const uint64_t numel = std::min(s.tile_numel, s.numel - first);
+      tiles.push_back({i, first / s.tile_numel, first, numel});
+      if (!s.trained || static_cast<double>(away_numel) >= wanted) continue;
+      s.away_numel += numel;
+      away_numel += numel;
+    }
+  }
+}
+
+uint64_t TilePlan::value_bytes_on(Place place) const {
+  uint64_t bytes = 0;
+  for (const Space& s : spaces) bytes += s.place == place ? room(place, s.numel * ddh_dtype_bytes(s.dtype)) : 0;
+  return bytes;
+}
+
+uint64_t TilePlan::state_bytes_on(Place place) const {
+  uint64_t bytes = 0;
+  for (const Space& s : spaces) bytes += s.arrays.size() * room(place, s.away_numel * sizeof(float));
+  return settings.state == place ? bytes : 0;
+}
+
+uint64_t TilePlan::resident_bytes() const {
+  uint64_t bytes = 0;
+  for (const Space& s : spaces) bytes += (s.numel - s.away_numel) * s.arrays.size() * sizeof(float);
+  return bytes;
+}
+
+size_t TilePlan::most_arrays() const {
+  size_t n = 0;
+  for (const Space& s : spaces) n = std::max(n, s.arrays.size());
+  return n;
+}
+
+std::vector<ddh_range> TilePlan::ranges(size_t space, uint64_t first, uint64_t numel) const {
+  const FlatSpace& s = layout.spaces[space];
+  return s.ranges(s.cut.segment_offset[static_cast<size_t>(rank)] + first, numel);
+}
+
+}  // namespace DDH_HIDDEN
+}  // namespace ddh
