@@ -6,12 +6,13 @@
 
 #include <optional>
 
+#include "ddh/sdk/grad_store.hpp"
 #include "ddh/sdk/window.hpp"
 
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
-class FullGrads {
+class FullGrads final : public GradStore {
  public:
   FullGrads() = default;
   // Numbers only; materialize allocates. `to_all`: DDH_REDUCE_TO_ALL or 0, for the last reduction of a step.
@@ -23,7 +24,7 @@ class FullGrads {
         spaces_(layout.spaces.size()) {}
 
   // The buffers, and where sums of micro-batches are added up the segments of those.
-  [[nodiscard]] uint64_t bytes() const {
+  [[nodiscard]] uint64_t bytes() const override {
     uint64_t bytes = 0;
     for (const FlatSpace& space : layout_->spaces) {
       if (space.trained()) bytes += space.grad_bytes() + (accumulates_ ? space.grad_segment_bytes(args_.rank) : 0);
@@ -31,7 +32,7 @@ class FullGrads {
     return bytes;
   }
 
-  void materialize(const Host& host) {
+  void materialize(const Host& host) override {
     for (size_t i = 0; i < spaces_.size(); ++i) {
       const FlatSpace& space = layout_->spaces[i];
       if (!space.trained()) continue;
@@ -45,7 +46,7 @@ class FullGrads {
   }
 
   // Memory for a space's gradients. Sums first what an earlier micro-batch left there.
-  float* writable(size_t space) {
+  float* writable(size_t space) override {
     Space& s = spaces_[space];
     reduce(space);
     if (s.phase != Phase::kWriting) s.exchange->write_begin();
@@ -54,13 +55,13 @@ class FullGrads {
   }
 
   // The gradients of a space are complete. `last`: of the step, so that their sum counts in the norm.
-  void ready(size_t space, bool last) {
+  void ready(size_t space, bool last) override {
     spaces_[space].exchange->ready();
     spaces_[space].phase = Phase::kReady;
     spaces_[space].is_last = last;
   }
 
-  void reduce_all() {
+  void reduce_all() override {
     for (size_t s = 0; s < spaces_.size(); ++s) reduce(s);
   }
 
@@ -77,7 +78,8 @@ class FullGrads {
     s.exchange->wait();
     return s.exchange->buffer();
   }
-  void step_done() {
+  [[nodiscard]] const float* sum(size_t space) override { return to_all_ != 0 ? all(space) : segment(space); }
+  void step_done() override {
     for (Space& s : spaces_) s.reductions = 0;
   }
 

@@ -9,6 +9,7 @@
 
 #include <deque>
 
+#include "ddh/sdk/grad_store.hpp"
 #include "ddh/sdk/window.hpp"
 
 namespace ddh {
@@ -30,7 +31,7 @@ struct GradRingOptions {
   int32_t memory = DDH_MEM_DEVICE;
 };
 
-class GradRing {
+class GradRing final : public GradStore {
  public:
   GradRing() = default;
   // Numbers only; materialize allocates. `args.group` and `args.rank`: the ranks that share the segments.
@@ -50,7 +51,7 @@ class GradRing {
   }
 
   // Segments, buffers of their own, and the ring.
-  [[nodiscard]] uint64_t bytes() const {
+  [[nodiscard]] uint64_t bytes() const override {
     uint64_t bytes = ring_size_ * ring_numel_ * sizeof(float);
     for (size_t s = 0; s < spaces_.size(); ++s) {
       const FlatSpace& space = layout_->spaces[s];
@@ -60,7 +61,7 @@ class GradRing {
     return bytes;
   }
 
-  void materialize(const Host& host) {
+  void materialize(const Host& host) override {
     host_ = &host;
     for (size_t s = 0; s < spaces_.size(); ++s) {
       const FlatSpace& space = layout_->spaces[s];
@@ -80,7 +81,7 @@ class GradRing {
   }
 
   // Full-size memory for a space's gradients, kept until reduced. Sums first what the buffer still holds.
-  float* writable(size_t space) {
+  float* writable(size_t space) override {
     Space& s = spaces_[space];
     if (!s.has_own_buffer && (s.buffer == nullptr || s.buffer->space != space)) s.buffer = &next_of_ring();
     Held& held = *s.buffer;
@@ -94,7 +95,7 @@ class GradRing {
   }
 
   // The gradients of a space are complete. `last`: of the step, so that their sum counts in the norm.
-  void ready(size_t space, bool last) {
+  void ready(size_t space, bool last) override {
     Held& held = *spaces_[space].buffer;
     held.exchange.ready();
     held.is_ready = true;
@@ -103,7 +104,7 @@ class GradRing {
   }
 
   // Sums all that is ready.
-  void reduce_all() {
+  void reduce_all() override {
     for (Held& held : buffers_) reduce(held);
   }
 
@@ -111,7 +112,8 @@ class GradRing {
   [[nodiscard]] const float* segment(size_t space) const {
     return spaces_[space].reductions > 0 ? spaces_[space].segment.f32() : nullptr;
   }
-  void step_done() {
+  [[nodiscard]] const float* sum(size_t space) override { return segment(space); }
+  void step_done() override {
     for (Space& s : spaces_) s.reductions = 0;
   }
 
