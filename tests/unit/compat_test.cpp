@@ -65,8 +65,7 @@ TEST_CASE("another program's name is an option of ours, in its unit", "[config]"
 
 TEST_CASE("an ignored name is checked, has no effect, and a value other than the default says so", "[config]") {
   const Config config = with({"old_flag=false"});
-  CHECK(config.warnings() ==
-        std::vector<std::string>{"strategy.old_flag=false changes nothing: flags are always up"});
+  CHECK(config.warnings() == std::vector<std::string>{"strategy.old_flag=false changes nothing: flags are always up"});
   CHECK(config.find("strategy.old_flag") == nullptr);
   CHECK(config.effective() == with({}).effective());
   CHECK(with({"old_flag=true"}).warnings().empty());
