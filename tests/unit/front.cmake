@@ -3,7 +3,7 @@
 # The front half of the host: configuration, plugins, launch.
 add_subdirectory(../fakes "${CMAKE_BINARY_DIR}/tests/fakes-build")
 ddhost_add_test(NAME unit_config LABELS unit LIBS ddhost_core SOURCES compat_test.cpp config_service_test.cpp config_test.cpp
-                prepare_test.cpp schema_test.cpp)
+                option_tables_test.cpp prepare_test.cpp schema_test.cpp)
 ddhost_add_test(NAME unit_loader LABELS unit LIBS ddhost_core SOURCES loader_test.cpp elf_note_test.cpp)
 ddhost_add_test(NAME unit_launch LABELS unit LIBS ddhost_core TIMEOUT 60 SOURCES launch_test.cpp kv_test.cpp watchdog_test.cpp)
 add_dependencies(unit_loader ddhost_fakes)
