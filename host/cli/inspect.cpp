@@ -5,6 +5,7 @@
 #include <array>
 #include <iomanip>
 #include <ostream>
+#include <sstream>
 #include <vector>
 
 #include "cli/commands.hpp"
@@ -37,15 +38,35 @@ bool print_interfaces(std::ostream& out, const char* name, const std::vector<std
   return all;
 }
 
+// Text in lines of at most 100 columns.
+void print_wrapped(std::ostream& out, const std::string& text) {
+  constexpr size_t kIndent = 8, kWidth = 100;
+  std::istringstream words(text);
+  std::string line;
+  const auto print_line = [&] {
+    if (!line.empty()) out << std::string(kIndent, ' ') << line << '\n';
+  };
+  for (std::string word; words >> word;) {
+    if (kIndent + line.size() + 1 + word.size() > kWidth) {
+      print_line();
+      line.clear();
+    }
+    line += (line.empty() ? "" : " ") + word;
+  }
+  print_line();
+}
+
+// The last column, which is a text, stands below the others.
 void print_table(std::ostream& out, const std::vector<std::array<std::string, 5>>& rows) {
   std::array<size_t, 5> width{};
   for (const auto& row : rows)
     for (size_t column = 0; column < row.size(); ++column) width[column] = std::max(width[column], row[column].size());
   for (const auto& row : rows) {
-    out << "    ";
+    std::string line = "    ";
     for (size_t column = 0; column + 1 < row.size(); ++column)
-      out << std::left << std::setw(static_cast<int>(width[column]) + 2) << row[column];
-    out << row.back() << '\n';
+      line += row[column] + std::string(width[column] - row[column].size() + 2, ' ');
+    out << line.substr(0, line.find_last_not_of(' ') + 1) << '\n';
+    print_wrapped(out, row.back());
   }
 }
 
@@ -63,7 +84,7 @@ bool print_options(std::ostream& out, const PluginFacts& plugin) {
         parse_schema(plugin.config_schema ? plugin.config_schema->c_str() : nullptr, kind + " '" + plugin.id + "'");
     label(out, "options") << (schema.options.empty() ? "none" : "") << '\n';
     if (schema.options.empty()) return true;
-    std::vector<std::array<std::string, 5>> rows = {{"key", "type", "default", "range", "description"}};
+    std::vector<std::array<std::string, 5>> rows = {{"key", "type", "default", "range", ""}};
     for (const Option& option : schema.options) {
       std::string range = option.legal_text();
       if (!option.unit.empty()) range += (range.empty() ? "" : " ") + option.unit;

@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "cli/load_guard.hpp"
+#include "config/compat.hpp"
 #include "config/optimizer_sections.hpp"
 #include "ddh/kind/comm.h"
 #include "ddh/kind/device.h"
@@ -182,6 +183,7 @@ PreparedRun prepare_run(const UserConfig& user, Registry& registry, int world_si
     plugin = find_plugin(user, choices, registry, role);
     add_plugin_options(sections, role.section, plugin.desc->config_schema,
                        kind_name(role.kind) + " '" + plugin.id() + "'");
+    add_foreign_names(sections, role.section, kind_name(role.kind), plugin.id());
   }
   plan.config = Config(user, sections);
   for (const RunPlan::Optimizer& optimizer : plan.optimizers) {

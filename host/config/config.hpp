@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "config/given.hpp"
 #include "config/host_schema.hpp"
 #include "config/json.hpp"
 #include "config/user_config.hpp"
@@ -44,7 +45,7 @@ class Config final : public RunConfig {
 
   [[nodiscard]] const Value* find(std::string_view key) const;
 
-  // One sentence for each option that was given another value than its default, of which it makes no difference.
+  // One sentence for each option that was given a value other than its default, and that changes nothing.
   [[nodiscard]] const std::vector<std::string>& warnings() const { return warnings_; }
 
   // Sets a value that the host found out itself; a new key is allowed.
@@ -56,34 +57,9 @@ class Config final : public RunConfig {
  private:
   [[nodiscard]] const Value& at(std::string_view key) const;
   [[nodiscard]] Json nested(bool values) const;
-  void apply(const Wish& wish, const std::vector<Section>& sections, bool plugin_sections);
-  bool apply_to_object(const Wish& wish, const Section& section, const std::string& name,
-                       const std::vector<Section>& sections);
-  // The value of a key, given under the wish's name.
-  void take(const Wish& wish, const std::string& key, Json value);
-  // Null on the command line: what the file says of the option, under any name, does not count, nor this name's own word.
-  void take_back(const Wish& wish, const Section& section, const Option& option, const std::vector<Section>& sections);
-  void refuse_contradictions() const;
-  void set_elsewhere(const std::vector<Section>& sections);
-  void warn_of_idle(const std::string& key, const Option& option);
-
-  // A wish for an option with x-sets: `key` is set by the user, `target` takes the value.
-  struct Borrowed {
-    std::string target;
-    Json value;
-    std::string source, where;
-    bool from_file;
-  };
-  std::map<std::string, Borrowed> borrowed_;  // by key; while the wishes are applied
-
-  // What one name says of a key in one layer: the last time it was given.
-  struct Named {
-    std::string key, name;
-    bool from_file;
-    Json value;        // of the key
-    std::string said;  // for messages
-  };
-  std::vector<Named> named_;  // while the wishes are applied
+  void warn_of_idle(const Option& option, const std::string& key, const Json& value);
+  // Another program's option has no effect, but may have to repeat one of ours.
+  void check_foreign(const Given& given);
 
   std::map<std::string, Value, std::less<>> values_;
   std::vector<std::string> order_;

@@ -31,15 +31,19 @@ struct Option {
   Json spellings;        // x-spellings: further words for values, "null" among them, or null
   std::string idle;      // x-idle: why every value means the default; empty: they differ
 
+  // Another program's option (config/compat): it is checked, has no effect and is not in the effective configuration.
+  bool foreign = false;
+  std::string repeats;  // of a foreign option: the option of the section that it must equal where it is given
+
   [[nodiscard]] bool takes(std::string_view type) const;
   [[nodiscard]] std::string type_text() const;   // "integer or null"
   [[nodiscard]] std::string legal_text() const;  // "0 to 10", "one of fp32, bf16", "" = any
 };
 
-// Another name of an option, in another unit: DeepSpeed counts elements where ddhost counts bytes.
+// Another name of an option, perhaps in another unit: DeepSpeed counts elements where ddhost counts bytes.
 struct Alias {
   std::string name;  // "reduce_bucket_size"
-  std::string key;   // "bucket_bytes"
+  std::string key;   // "reduce_bucket_bytes"
   double scale = 1;  // value of key = scale * value of name
 };
 

@@ -14,14 +14,13 @@
 //                           since pages of a window would stay: a host pays for N of them
 //                           persistence_bytes and overlap_comm as in zero3
 //                           an optimizer that needs whole parameters: frames as large as a unit's share of these
-// In bf16 and fp16          parameters take half, and 4 P/N for the master come to the optimizer state, also on the tier
 // Moved per rank and step   as zero3 between ranks; between tier and device r 8 P/N read and written in step(), with
 //                           offload_param 4 P/N more of each, and 4 P/N read at each gather: twice a micro-batch; in a
 //                           low precision r 12 P/N, and 2 P/N of parameters that are written alone
 //                           with norms of parameters the state once more read, and the slots once more written
 // Collectives per step      as zero3; with offload_param an all_gather for each gather instead of the publish
-// P: parameters of the model, each padded to 64 elements. Sources: Ren et al., ZeRO-Offload, ATC 2021; Rajbhandari et
-// al., ZeRO-Infinity, SC 2021. The update is never delayed: the bits are zero3's.
+// Terms: ddh/sdk/data_parallel.hpp. Sources: Ren et al., ZeRO-Offload, ATC 2021; Rajbhandari et al., ZeRO-Infinity, SC 2021.
+// The update is never delayed: the bits are zero3's.
 //
 // Against zero3: step() goes over tiles instead of segments, so that one is updated while the next is read and the last
 // one written; and a segment that is away comes by a read, which begins with the prefetch, and an all_gather.
@@ -29,10 +28,8 @@
 #include <functional>
 #include <optional>
 
-#include "ddh/sdk/grad_ring.hpp"
-#include "ddh/sdk/prefetch_policy.hpp"
-#include "ddh/sdk/stage_options.hpp"
-#include "ddh/sdk/strategy.hpp"
+#include "ddh/sdk/data_parallel.hpp"
+#include "ddh/sdk/strategy_options.hpp"
 #include "ddh/sdk/tier/fetched_params.hpp"
 #include "ddh/sdk/tier/offloaded_state.hpp"
 
@@ -42,22 +39,46 @@ ddh::Place place_of(const std::string& name) {
   return name == "nvme" ? ddh::Place::nvme : name == "cpu" ? ddh::Place::cpu : ddh::Place::device;
 }
 
-class Zero3Offload final : public ddh::Strategy {
+// zero3's parameters, or those whose segments are on a tier.
+class OffloadedParams final : public ddh::PrefetchedParams {
  public:
-  explicit Zero3Offload(const ddh_create& create) : Strategy(create), policy_(options) {
+  // `away`: where the segments are; nullptr: on the device.
+  OffloadedParams(const ddh::Host& host, const ddh::ModelLayout& layout, const ddh_attach_args& args,
+                  const ddh::PrefetchPolicy& policy, ddh::OffloadedState* away)
+      : PrefetchedParams(host, layout, args, policy), away_(away) {}
+
+  // nullptr where they are away.
+  void* values(size_t space) override { return away_ != nullptr ? nullptr : PrefetchedParams::values(space); }
+
+ protected:
+  std::unique_ptr<ddh::ViewSource> make_source() const override {
+    if (away_ == nullptr) return nullptr;
+    return std::make_unique<ddh::FetchedParams>(host_, layout_, args_.group, args_.rank, *away_);
+  }
+  uint64_t source_calls(const Gathered& dry) const override {
+    return static_cast<ddh::FetchedParams&>(*dry.source).gathers();
+  }
+
+ private:
+  ddh::OffloadedState* const away_;
+};
+
+class Zero3Offload final : public ddh::DataParallel {
+ public:
+  explicit Zero3Offload(const ddh_create& create) : DataParallel(create), policy_(options) {
     settings_.values = place_of(options.text("offload_param.device"));
     settings_.state = place_of(options.text("offload_optimizer.device"));
     settings_.ratio = options.f64("offload_optimizer.ratio");
     settings_.tile_bytes = ddh::Tier::round_up(static_cast<uint64_t>(options.i64("buffer_bytes")));
     settings_.frames = static_cast<uint32_t>(options.i64("buffer_count"));
     settings_.folder = options.text("nvme_path");
-    settings_.folder_option = "strategy.nvme_path";
+    settings_.folder_option = options.key("nvme_path");
     settings_.io = options.text("io");
     params_away_ = settings_.values != ddh::Place::device;
     settings_.overlap = {options.flag("offload_optimizer.pipeline_read"),
                          options.flag("offload_optimizer.pipeline_write")};
     settings_.values_in_memory = static_cast<uint64_t>(options.i64("offload_param.max_in_cpu"));
-    refuse_what_changes_bits_or_waits();
+    refuse_what_waits();
   }
   ~Zero3Offload() override { report(); }
   Zero3Offload(const Zero3Offload&) = delete;
@@ -65,76 +86,38 @@ class Zero3Offload final : public ddh::Strategy {
 
   void attach(const ddh_attach_args& args) override {
     require_host_device();
-    args_ = args;
-    layout_ = ddh::ModelLayout(args_, ddh::whole_params(host, *args.model), policy_.grouping());
-    views_ = ddh::UnitViews(*args.model, layout_);
-    offloaded_.emplace(host, layout_, args.rank, settings_);
+    DataParallel::attach(args);
     if (args.rank == 0) warn_of_idle();
-    gathered_ = gathered();
-    grads_ = ddh::GradRing(layout_, args_, {.overlap = options.flag("overlap_comm")});
   }
 
   void plan(ddh_plan& out) override {
-    for (const ddh::FlatSpace& space : layout_.spaces) {
-      if (!space.trained_in(layout_.first_program())) continue;
-      out.reduce_calls += ddh::reductions_per_step(args_);
-      if (!params_away_) out.publish_calls += 1;
-    }
-    const auto open = [this](const auto& use, auto& params) { policy_.open(use, params); };
-    const auto close = [this](const auto& use, auto& params) { policy_.close(use, params); };
-    Gathered dry = gathered(), step = gathered();
-    out.param_bytes = dry.params.resting_bytes() + ddh::peak_open_bytes(dry.params, open, close);
-    ddh::run_train_step(
-        layout_, [&](const auto& use) { open(use, step.params); }, [&](const auto& use) { close(use, step.params); });
-    if (step.source) out.publish_calls = step.source->gathers();
-    out.grad_bytes = grads_.bytes();
+    DataParallel::plan(out);
     out.optim_bytes = offloaded_->state_bytes();
     out.file_bytes = offloaded_->file_bytes();
   }
 
   void materialize() override {
     offloaded_->materialize();
-    gathered_.params.materialize();
+    params().materialize();
     write_windows(kEvery, [&] { offloaded_->init(values_); });
-    grads_.materialize(host);
+    grads().materialize(host);
   }
 
   void step_begin(const ddh_step_begin_args&) override {
-    if (!first_step_begun_) {
-      first_step_begun_ = Clock::now();
-      file_traffic_before_ = offloaded_->file_traffic();
-    }
+    if (first_step_begun_) return;
+    first_step_begun_ = Clock::now();
+    file_traffic_before_ = offloaded_->file_traffic();
   }
-
-  void acquire(const ddh_unit_use& use, ddh_unit_view& out) override {
-    policy_.open(use, gathered_.params);
-    views_.fill(
-        use, version_, [&](size_t s) { return gathered_.params.view(s); }, [&](size_t s) { return grads_.writable(s); },
-        out);
-  }
-
-  void release(const ddh_unit_use& use) override { policy_.close(use, gathered_.params); }
-
-  void grads_ready(const ddh_unit_use& use) override { ddh::hand_over(use, args_, layout_, views_, grads_); }
 
   void step() override {
-    grads_.reduce_all();
-    const ddh_step_block& block = ddh::decide(host);
-    const auto grad = [&](size_t s) { return grads_.segment(s); };
-    if (block.skip == 0) offloaded_->prepare(values_, grad);
-    ddh::sum_norms(host);
-    write_windows(grad, [&] {
-      if (block.skip == 0) offloaded_->update(values_, grad);
-    });
-    grads_.step_done();
+    DataParallel::step();
     count_traffic();
-    ++version_;
   }
 
   std::vector<ddh_state_entry> state() override {
     std::vector<ddh_state_entry> out;
     offloaded_->forget_entries();
-    for (size_t s = 0; s < layout_.spaces.size(); ++s) offloaded_->append_state_entries(out, s, values_(s));
+    for (size_t s = 0; s < layout().spaces.size(); ++s) offloaded_->append_state_entries(out, s, values_(s));
     return out;
   }
   void state_read(uint32_t entry, uint64_t offset, uint64_t numel, void* dst) override {
@@ -143,56 +126,57 @@ class Zero3Offload final : public ddh::Strategy {
   void state_write(uint32_t entry, uint64_t offset, uint64_t numel, const void* src) override {
     offloaded_->copy_entry(entry, offset, numel, nullptr, src);
   }
-
   void state_commit() override {
     write_windows(kEvery, [&] { offloaded_->refresh(values_); });
-    ++version_;
+    values_changed();
   }
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  // Full views, and what stands behind them where segments are away.
-  struct Gathered {
-    std::unique_ptr<ddh::FetchedParams> source;
-    ddh::GatheredParams params;
-  };
-  // In numbers only, until it is materialized.
-  Gathered gathered() {
-    Gathered out;
-    if (params_away_)
-      out.source = std::make_unique<ddh::FetchedParams>(host, layout_, args_.group, args_.rank, *offloaded_);
-    out.params = ddh::GatheredParams(host, layout_, args_.group, args_.rank, out.source.get());
-    return out;
+  ddh::Grouping grouping() const override { return policy_.grouping(); }
+  std::unique_ptr<ddh::ParamStore> parameters() override {
+    offloaded_.emplace(host, layout(), args().rank, settings_);
+    return std::make_unique<OffloadedParams>(host, layout(), args(), policy_, params_away_ ? &*offloaded_ : nullptr);
+  }
+  std::unique_ptr<ddh::GradStore> gradients() override {
+    return std::make_unique<ddh::GradRing>(layout(), args(),
+                                           ddh::GradRingOptions{.overlap = options.flag("overlap_comm")});
+  }
+  ddh::OptimPart optimizer_state(const ddh::FlatSpace& space) const override { return segment(space); }
+
+  // The two phases go over tiles of all segments.
+  void prepare(const ddh_step_block& block) override {
+    if (block.skip == 0) offloaded_->prepare(values_, sum_);
+  }
+  void update(const ddh_step_block& block) override {
+    write_windows(sum_, [&] {
+      if (block.skip == 0) offloaded_->update(values_, sum_);
+    });
   }
 
-  void refuse_what_changes_bits_or_waits() const {
-    if (options.flag("delayed_update"))
-      ddh::fail(DDH_FAILED_PRECONDITION,
-                "strategy.delayed_update=true (or offload_optimizer.super_offload) would update with the gradients of "
-                "the step before, ",
-                "and the bits would not be zero3's; set it to false");
-    for (const std::string section : {"strategy.offload_optimizer", "strategy.offload_param"})
-      if (host.text((section + ".device").c_str()) != "none" && !host.flag((section + ".pin_memory").c_str()))
-        ddh::fail(DDH_FAILED_PRECONDITION, section,
+  void refuse_what_waits() const {
+    for (const std::string section : {"offload_optimizer", "offload_param"})
+      if (options.text(section + ".device") != "none" && !options.flag(section + ".pin_memory"))
+        ddh::fail(DDH_FAILED_PRECONDITION, options.key(section),
                   ".pin_memory=false: copies from pageable memory can't go on beside the computation; ",
                   "what is offloaded is always pinned, set it to true");
     if (params_away_ && policy_.grouping().persistent_bytes > 0)
-      ddh::fail(DDH_FAILED_PRECONDITION, "strategy.persistence_bytes=", policy_.grouping().persistent_bytes,
-                " keeps small parameters gathered, and strategy.offload_param.device=",
-                options.text("offload_param.device"), " lets none rest on the device; set one of them to 0 or none");
+      ddh::fail(DDH_FAILED_PRECONDITION, options.key("persistence_bytes"), "=", policy_.grouping().persistent_bytes,
+                " keeps small parameters gathered on the device, but with ", options.key("offload_param.device"), "=",
+                options.text("offload_param.device"), " no parameters stay there; set one of them to 0 or none");
   }
 
   // Options of a place that was not chosen.
   void warn_of_idle() const {
-    const auto warn_if = [&](bool idle, const char* option, const char* without) {
-      if (idle) host.log(DDH_LOG_WARN, "strategy.", option, " changes nothing without ", without);
+    const auto warn_if = [&](bool idle, const char* option, const std::string& without) {
+      if (idle) host.log(DDH_LOG_WARN, options.key(option), " changes nothing without ", without);
     };
     const bool uses_files = settings_.values == ddh::Place::nvme || settings_.state == ddh::Place::nvme;
     warn_if(settings_.state == ddh::Place::device && settings_.ratio != 1, "offload_optimizer.ratio",
-            "offload_optimizer.device=cpu or nvme");
+            options.key("offload_optimizer.device") + "=cpu or nvme");
     warn_if(settings_.values != ddh::Place::nvme && settings_.values_in_memory > 0, "offload_param.max_in_cpu",
-            "offload_param.device=nvme");
+            options.key("offload_param.device") + "=nvme");
     warn_if(!uses_files && !settings_.folder.empty(), "nvme_path", "a device=nvme");
   }
 
@@ -209,11 +193,11 @@ class Zero3Offload final : public ddh::Strategy {
   template <class Chosen, class Body>
   void write_windows(Chosen&& chosen, Body&& body) {
     if (params_away_) return body();
-    for (size_t s = 0; s < layout_.spaces.size(); ++s)
-      if (chosen(s)) gathered_.params.window(s).write_begin();
+    for (size_t s = 0; s < layout().spaces.size(); ++s)
+      if (chosen(s)) params().window(s)->write_begin();
     body();
-    for (size_t s = 0; s < layout_.spaces.size(); ++s)
-      if (chosen(s)) gathered_.params.window(s).commit();
+    for (size_t s = 0; s < layout().spaces.size(); ++s)
+      if (chosen(s)) params().window(s)->commit();
   }
 
   void count_traffic() {
@@ -243,10 +227,9 @@ class Zero3Offload final : public ddh::Strategy {
              " % of their time: ", waited >= kDiskLimits ? "the disk limits the run" : "computation limits the run");
   }
 
-  // This rank's segment of a space, unless it is away.
-  const std::function<void*(size_t)> values_ = [this](size_t s) {
-    return params_away_ ? nullptr : gathered_.params.window(s).segment();
-  };
+  // This rank's segment of a space, or nullptr where it is away; and the sums of its gradients in this step.
+  const std::function<void*(size_t)> values_ = [this](size_t s) { return params().values(s); };
+  const std::function<const float*(size_t)> sum_ = [this](size_t s) { return grads().sum(s); };
   static constexpr auto kEvery = [](size_t) { return true; };
   static constexpr double kDiskLimits = 0.1;  // share of the time: with less, a faster disk gains little
 
@@ -257,67 +240,99 @@ class Zero3Offload final : public ddh::Strategy {
   const ddh::PrefetchPolicy policy_;
   ddh::OffloadSettings settings_;
   bool params_away_ = false;
-  ddh_attach_args args_{};
-  ddh::ModelLayout layout_;
-  ddh::UnitViews views_;
-  Gathered gathered_;
-  ddh::GradRing grads_;
-  std::optional<ddh::OffloadedState> offloaded_;  // after what it reads to
-  uint64_t version_ = 1;
+  std::optional<ddh::OffloadedState> offloaded_;  // goes before the views that it reads to, which the base owns
   std::optional<Clock::time_point> first_step_begun_;
   Clock::time_point last_step_ended_{};
   ddh::Tier::Traffic file_traffic_before_;
   Counted counted_;
 };
 
-constexpr const char* kSchema = R"({"type": "object", "properties": {
-  "overlap_comm": {"type": "boolean", "default": true, "x-affects": "memory",
-    "description": "sum a unit's gradients while the next ones are computed; false: at once, with a buffer less"},
-)" DDH_STAGE_OPTIONS("3") "," DDH_STAGE3_IDLE_OPTIONS "," DDH_PREFETCH_OPTIONS R"(,
-  "offload_optimizer": {"type": "object", "properties": {
-    "device": {"type": "string", "enum": ["none", "cpu", "nvme"], "default": "cpu",
-      "x-spellings": {"null": "none"},
-      "description": "where the optimizer state lives: on the device, in pinned memory, on a file in nvme_path"},
-    "ratio": {"type": "number", "default": 1.0, "minimum": 0, "maximum": 1,
-      "description": "the part of the optimizer state that is offloaded, in whole buffers"},
-    "pipeline_read": {"type": "boolean", "default": true, "description": "read buffers ahead of the update"},
-    "pipeline_write": {"type": "boolean", "default": true, "description": "write buffers behind the update"},
-    "pin_memory": {"type": "boolean", "default": true,
-      "description": "always so: false is refused where something is offloaded"},
-    "fast_init": {"type": "boolean", "default": true,
-      "x-idle": "state that was never written takes no transfer", "description": "always so"}}},
-  "offload_param": {"type": "object", "properties": {
-    "device": {"type": "string", "enum": ["none", "cpu", "nvme"], "default": "none",
-      "description": "where the parameters live between uses of their unit"},
-    "max_in_cpu": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "elements", "x-affects": "memory",
-      "description": "with nvme: so many of this rank's parameters stay in pinned memory, by whole units"},
-    "pin_memory": {"type": "boolean", "default": true,
-      "description": "always so: false is refused where something is offloaded"}}},
-  "delayed_update": {"type": "boolean", "default": false,
-    "description": "false only: an update with older gradients would give other numbers"},
-  "nvme_path": {"type": "string", "default": "", "x-path": true,
-    "description": "a folder on a fast disk; needed for nvme. The files there have no name and go with the run"},
-  "buffer_bytes": {"type": "integer", "default": 8388608, "minimum": 4096, "maximum": 1073741824, "x-unit": "bytes",
-    "description": "size of a buffer, and of what moves at a time; rounded up to 4096", "x-affects": "memory"},
-  "buffer_count": {"type": "integer", "default": 3, "minimum": 1, "maximum": 64,
-    "description": "tiles under way: 3 read, update and write at once, more read further ahead", "x-affects": "memory"},
-  "io": {"type": "string", "enum": ["auto", "uring", "pread"], "default": "auto",
-    "description": "how files are read and written; auto: io_uring, else pread with a warning"}},
-  "x-aliases": {)" DDH_PREFETCH_ALIASES "," DDH_OFFLOAD_ALIASES R"(,
-    "offload_optimizer.nvme_path": {"key": "nvme_path"},
-    "offload_param.nvme_path": {"key": "nvme_path"},
-    "offload_optimizer.buffer_count": {"key": "buffer_count"}, "offload_param.buffer_count": {"key": "buffer_count"},
-    "offload_param.buffer_size": {"key": "buffer_bytes", "scale": 4},
-    "offload_optimizer.super_offload": {"key": "delayed_update"}}})";
+constexpr ddh::Option kOffloadOptions[] = {
+    ddh::kOverlapComm,
+    {.name = "offload_optimizer.device",
+     .type = "string",
+     .default_value = R"("cpu")",
+     .rules = R"("enum": ["none", "cpu", "nvme"], "x-affects": "memory")",
+     .description =
+         "Where the optimizer state lives: on the device, in pinned host memory, or in a file in nvme_path. Each is "
+         "larger and slower than the one before."},
+    {.name = "offload_optimizer.ratio",
+     .type = "number",
+     .default_value = "1.0",
+     .rules = R"("minimum": 0, "maximum": 1, "x-affects": "memory")",
+     .description =
+         "The part of the optimizer state that is offloaded, in whole buffers; the rest stays on the device."},
+    {.name = "offload_optimizer.pipeline_read",
+     .type = "boolean",
+     .default_value = "true",
+     .rules = "",
+     .description =
+         "true: buffers are read while earlier ones are updated. false: one after the other, which is slower."},
+    {.name = "offload_optimizer.pipeline_write",
+     .type = "boolean",
+     .default_value = "true",
+     .rules = "",
+     .description =
+         "true: buffers are written while later ones are updated. false: one after the other, which is slower."},
+    {.name = "offload_optimizer.pin_memory",
+     .type = "boolean",
+     .default_value = "true",
+     .rules = "",
+     .description = "What is offloaded is always pinned; false is refused where the optimizer state is offloaded."},
+    {.name = "offload_param.device",
+     .type = "string",
+     .default_value = R"("none")",
+     .rules = R"("enum": ["none", "cpu", "nvme"], "x-affects": "memory")",
+     .description =
+         "Where the parameters live between the uses of their unit: on the device, in pinned host memory, or in a file "
+         "in nvme_path. Other than none costs a read for each gather."},
+    {.name = "offload_param.max_in_cpu",
+     .type = "integer",
+     .default_value = "0",
+     .rules = R"("minimum": 0, "x-unit": "elements", "x-affects": "memory")",
+     .description =
+         "With offload_param.device=nvme: this many elements of a rank's parameters stay in pinned memory, as whole "
+         "segments; 0 means none. It saves reads and takes memory."},
+    {.name = "offload_param.pin_memory",
+     .type = "boolean",
+     .default_value = "true",
+     .rules = "",
+     .description = "What is offloaded is always pinned; false is refused where parameters are offloaded."},
+    {.name = "nvme_path",
+     .type = "string",
+     .default_value = R"("")",
+     .rules = R"("x-path": true)",
+     .description =
+         "A folder on a fast disk; needed for nvme. The file there has no name and disappears with the run."},
+    {.name = "buffer_bytes",
+     .type = "integer",
+     .default_value = "8388608",
+     .rules = R"("minimum": 4096, "maximum": 1073741824, "x-unit": "bytes", "x-affects": "memory")",
+     .description =
+         "Size of a buffer, rounded up to 4096: what is transferred at a time. Larger buffers need fewer transfers and "
+         "more memory."},
+    {.name = "buffer_count",
+     .type = "integer",
+     .default_value = "3",
+     .rules = R"("minimum": 1, "maximum": 64, "x-affects": "memory")",
+     .description =
+         "Buffers that are in use at a time. With 3, one is read, one updated and one written; more read further ahead "
+         "and take more memory."},
+    {.name = "io",
+     .type = "string",
+     .default_value = R"("auto")",
+     .rules = R"("enum": ["auto", "uring", "pread"])",
+     .description =
+         "How files are read and written. auto: io_uring, or pread with a warning where the kernel has no io_uring."}};
+constexpr auto kOptions = ddh::joined(ddh::kPrefetchOptions, kOffloadOptions);
 constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE,   DDH_CONFIG_IFACE, DDH_WINDOW_IFACE, DDH_OPTIM_IFACE,
                                   DDH_PARAMS_IFACE,  DDH_STREAM_IFACE, DDH_COPY_IFACE,   DDH_COMM_IFACE,
                                   DDH_FLATOPS_IFACE, nullptr};
+constexpr uint64_t kCaps = DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP_SHARDS_OPTIM | DDH_CAP_SHARDS_GRAD |
+                           DDH_CAP_SHARDS_PARAM | DDH_CAP_OFFLOADS;
 
 }  // namespace
 
 DDH_CXX_PLUGIN(Zero3Offload, strategy, "zero3_offload", "0.1.0",
                "zero3 with optimizer state and parameters in host memory or on disk (ZeRO-Offload, ZeRO-Infinity)",
-               kSchema, kNeeds,
-               DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP_SHARDS_OPTIM | DDH_CAP_SHARDS_GRAD |
-                   DDH_CAP_SHARDS_PARAM | DDH_CAP_OFFLOADS,
-               0, DDH_FEATURES_ALL);
+               ddh::kSchemaOf<kOptions>, kNeeds, kCaps, 0, DDH_FEATURES_ALL);

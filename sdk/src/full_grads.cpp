@@ -66,6 +66,8 @@ const float* FullGrads::all(size_t space) {
   return s.exchange->buffer();
 }
 
+const float* FullGrads::sum(size_t space) { return to_all_ != 0 ? all(space) : segment(space); }
+
 void FullGrads::step_done() {
   for (Space& s : spaces_) s.reductions = 0;
 }

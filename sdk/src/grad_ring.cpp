@@ -79,6 +79,8 @@ const float* GradRing::segment(size_t space) const {
   return spaces_[space].reductions > 0 ? spaces_[space].segment.f32() : nullptr;
 }
 
+const float* GradRing::sum(size_t space) { return segment(space); }
+
 void GradRing::step_done() {
   for (Space& s : spaces_) s.reductions = 0;
 }

@@ -320,8 +320,7 @@ TEST_CASE("the spellings of PyTorch and DeepSpeed are taken, in their units", "[
   const auto zero1 = dry_run("zero1", {"strategy.reduce_bucket_size=5e8", "strategy.allgather_bucket_size=5e8",
                                        "strategy.overlap_comm=false", "strategy.reduce_scatter=true"});
   CHECK(zero1.at("reduce_bucket_bytes") == 2000000000);
-  CHECK(zero1.at("allgather_bucket_bytes") == 2000000000);
-  CHECK(zero1.at("overlap_comm") == false);
+  for (const char* name : {"allgather_bucket_bytes", "overlap_comm", "reduce_scatter"}) CHECK(!zero1.contains(name));
   CHECK(zero1.at("overlap_publish") == true);
   const auto zero2 = dry_run("zero2", {"strategy.reduce_bucket_size=1000", "strategy.overlap_comm=false",
                                        "strategy.round_robin_gradients=true", "strategy.allgather_partitions=true"});
@@ -344,7 +343,7 @@ TEST_CASE("the spellings of PyTorch and DeepSpeed are taken, in their units", "[
   CHECK(fsdp.at("auto_wrap_policy") == "size");
   CHECK(fsdp.at("min_num_params") == 1000000);
   CHECK(fsdp.at("cpu_offload") == true);
-  CHECK(fsdp.at("mixed_precision").at("buffer_dtype") == "fp32");
+  CHECK(!fsdp.contains("mixed_precision"));
 }
 
 TEST_CASE("sections of DeepSpeed's are taken as they are, and what has no meaning here says so", "[options]") {
@@ -373,14 +372,14 @@ TEST_CASE("sections of DeepSpeed's are taken as they are, and what has no meanin
         std::pair<std::string, std::string>{"nvme", "cpu"});
   CHECK(devices({"strategy.offload_optimizer=null", "strategy.offload_param=null"}) ==
         std::pair<std::string, std::string>{"none", "none"});
-  for (const char* strategy : {"zero1", "zero2", "zero3", "zero3_offload"})
+  for (const char* strategy : {"zero2", "zero3", "zero3_offload"})
     CHECK(dry_run(strategy, {"strategy.overlap_comm=null"}).at("overlap_comm") == true);
+  CHECK(!dry_run("zero1", {"strategy.overlap_comm=null"}).contains("overlap_comm"));
   CHECK_THAT(refusal("zero3_offload", {"strategy.offload_optimizer.pin_memory=false"}),
              Catch::Contains("strategy.offload_optimizer.pin_memory=false"));
   for (const char* strategy : {"zero1", "zero2", "zero3"}) {
-    CHECK(dry_run(strategy, {"strategy.offload_optimizer=null", "strategy.offload_param.device=none"})
-              .at("offload_optimizer")
-              .at("device") == "none");
+    const auto taken = dry_run(strategy, {"strategy.offload_optimizer=null", "strategy.offload_param.device=none"});
+    CHECK((!taken.contains("offload_optimizer") && !taken.contains("offload_param")));
     CHECK_THAT(refusal(strategy, {"strategy.offload_param.device=cpu"}), Catch::Contains("zero3_offload"));
   }
   CHECK_THAT(refusal("zero2", {"strategy.stage=3"}),

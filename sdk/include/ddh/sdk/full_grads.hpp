@@ -6,12 +6,13 @@
 
 #include <optional>
 
+#include "ddh/sdk/grad_store.hpp"
 #include "ddh/sdk/window.hpp"
 
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
-class FullGrads {
+class FullGrads final : public GradStore {
  public:
   FullGrads() = default;
   // Numbers only; materialize allocates. `to_all`: DDH_REDUCE_TO_ALL or 0, for the last reduction of a step.
@@ -19,24 +20,25 @@ class FullGrads {
 
   // Bytes that materialize takes: a full-size buffer for each trained space, and this rank's segment of the sums where
   // sums of micro-batches are added up.
-  [[nodiscard]] uint64_t bytes() const;
-  void materialize(const Host& host);
+  [[nodiscard]] uint64_t bytes() const override;
+  void materialize(const Host& host) override;
 
   // The buffer of a space: numel fp32 elements to write gradients to. Gradients of an earlier micro-batch that are still
   // there are summed over the ranks first.
-  float* writable(size_t space);
+  float* writable(size_t space) override;
 
   // The gradients of a space are complete. `last`: they are the step's last ones, so that their sum counts in the norm.
-  void ready(size_t space, bool last);
+  void ready(size_t space, bool last) override;
 
   // Sums everything that is ready over the ranks. [collective]
-  void reduce_all();
+  void reduce_all() override;
 
   // After reduce_all: the sums of this rank's segment, or with to_all of the whole space; fp32. nullptr: the step had no
   // gradients. Valid until step_done, which begins the next step.
   [[nodiscard]] const float* segment(size_t space) const;
   [[nodiscard]] const float* all(size_t space);
-  void step_done();
+  [[nodiscard]] const float* sum(size_t space) override;
+  void step_done() override;
 
  private:
   // What a buffer holds: nothing; gradients that are being written; complete gradients that are not summed yet.

@@ -9,6 +9,7 @@
 
 #include <deque>
 
+#include "ddh/sdk/grad_store.hpp"
 #include "ddh/sdk/window.hpp"
 
 namespace ddh {
@@ -30,30 +31,31 @@ struct GradRingOptions {
   int32_t memory = DDH_MEM_DEVICE;
 };
 
-class GradRing {
+class GradRing final : public GradStore {
  public:
   GradRing() = default;
   // Numbers only; materialize allocates. `args.group` and `args.rank`: the ranks that share the segments.
   GradRing(const ModelLayout& layout, const ddh_attach_args& args, GradRingOptions options = {});
 
   // Bytes that materialize takes: this rank's segments, spaces' own buffers, and the ring.
-  [[nodiscard]] uint64_t bytes() const;
-  void materialize(const Host& host);
+  [[nodiscard]] uint64_t bytes() const override;
+  void materialize(const Host& host) override;
 
   // A buffer for a space: numel fp32 elements to write gradients to, until they are reduced. What the buffer still holds
   // is summed first.
-  float* writable(size_t space);
+  float* writable(size_t space) override;
 
   // The gradients of a space are complete. `last`: they are the step's last ones, so that their sum counts in the norm.
-  void ready(size_t space, bool last);
+  void ready(size_t space, bool last) override;
 
   // Sums everything that is ready over the ranks. [collective]
-  void reduce_all();
+  void reduce_all() override;
 
   // After reduce_all: this rank's segment of the sums, fp32. nullptr: the step had no gradients. Valid until step_done,
   // which begins the next step.
   [[nodiscard]] const float* segment(size_t space) const;
-  void step_done();
+  [[nodiscard]] const float* sum(size_t space) override;
+  void step_done() override;
 
  private:
   static constexpr size_t kNobody = SIZE_MAX;

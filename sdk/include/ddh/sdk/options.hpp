@@ -22,8 +22,8 @@ inline namespace v1 DDH_HIDDEN {
 
 // One option. Texts hold neither " nor \, but for default_value and rules, which are JSON.
 struct Option {
-  std::string_view name;
-  std::string_view type;           // of JSON: number, integer, boolean, string, array
+  std::string_view name;           // offload_param.device is `device` of the object `offload_param`
+  std::string_view type;           // of JSON: number, integer, boolean, string, array; integer|null: one of several
   std::string_view default_value;  // JSON: 1e-3, [0.9, 0.999], true, "none"
   std::string_view rules;          // further members of the option's schema, or empty
   std::string_view description;    // what it means, and what a change costs
@@ -31,6 +31,18 @@ struct Option {
 
 inline constexpr std::string_view kAtLeast0 = R"("minimum": 0)";
 inline constexpr std::string_view kAbove0 = R"("exclusiveMinimum": 0)";
+
+// The options of several tables, in order.
+template <size_t... N>
+constexpr auto joined(const Option (&... tables)[N]) {
+  std::array<Option, (N + ...)> out{};
+  size_t at = 0;
+  const auto append = [&](const auto& table) {
+    for (const Option& option : table) out[at++] = option;
+  };
+  (append(tables), ...);
+  return out;
+}
 
 namespace detail {
 inline constexpr std::string_view kNothingMore;
@@ -44,16 +56,41 @@ constexpr void write_text(std::string_view text, Write&& write) {
   write("\"");
 }
 
+// "integer", or ["integer", "null"] of integer|null.
+template <class Write>
+constexpr void write_type(std::string_view type, Write&& write) {
+  const bool is_list = type.find('|') != std::string_view::npos;
+  if (is_list) write("[");
+  for (;;) {
+    const size_t bar = type.find('|');
+    write_text(type.substr(0, bar), write);
+    if (bar == std::string_view::npos) break;
+    write(", ");
+    type.remove_prefix(bar + 1);
+  }
+  if (is_list) write("]");
+}
+
+// The options of one object follow each other.
 template <class Options, class Write>
 constexpr void write_schema(const Options& options, std::string_view more, Write&& write) {
   write(R"({"type": "object", "properties": {)");
+  std::string_view object;  // that is open
   bool is_first = true;
   for (const Option& option : options) {
+    const size_t dot = option.name.find('.');
+    const std::string_view parent = dot == std::string_view::npos ? std::string_view() : option.name.substr(0, dot);
+    if (!object.empty() && object != parent) write("}}");
     if (!is_first) write(", ");
     is_first = false;
-    write_text(option.name, write);
+    if (!parent.empty() && object != parent) {
+      write_text(parent, write);
+      write(R"(: {"type": "object", "properties": {)");
+    }
+    object = parent;
+    write_text(dot == std::string_view::npos ? option.name : option.name.substr(dot + 1), write);
     write(R"(: {"type": )");
-    write_text(option.type, write);
+    write_type(option.type, write);
     if (!option.rules.empty()) write(", ");
     write(option.rules);
     write(R"(, "default": )");
@@ -62,7 +99,7 @@ constexpr void write_schema(const Options& options, std::string_view more, Write
     write_text(option.description, write);
     write("}");
   }
-  write("}");
+  write(object.empty() ? "}" : "}}}");
   if (!more.empty()) write(", ");
   write(more);
   write("}");

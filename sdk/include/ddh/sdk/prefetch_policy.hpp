@@ -3,7 +3,7 @@
 // ddh/sdk/prefetch_policy.hpp: which units are gathered ahead of the one in use, and which stay after it, by limits of the
 // user's. The order of uses is known, so the policy looks ahead instead of learning.
 //
-// A scheme's schema takes the options by DDH_PREFETCH_OPTIONS and DeepSpeed's names for them by DDH_PREFETCH_ALIASES.
+// The options that it reads are kPrefetchOptions (ddh/sdk/strategy_options.hpp).
 #pragma once
 
 #include "ddh/sdk/gathered_params.hpp"
@@ -43,28 +43,3 @@ class PrefetchPolicy {
 
 }  // namespace DDH_HIDDEN
 }  // namespace ddh
-
-// clang-format off
-#define DDH_PREFETCH_OPTIONS \
-  R"("prefetch_units": {"type": ["integer", "null"], "default": null, "minimum": 0, "maximum": 64,)" \
-  R"("description": "how many units to gather ahead of the one in use; null: 1, or what prefetch_bytes allows",)" \
-  R"("x-affects": "memory"},)" \
-  R"("prefetch_bytes": {"type": ["integer", "null"], "default": null, "minimum": 0, "x-unit": "bytes",)" \
-  R"("x-affects": "memory",)" \
-  R"("description": "as many units ahead as have so much, 4 bytes for an element in every precision; )" \
-  R"(null: no limit"},)" \
-  R"("persistence_bytes": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "bytes", "x-affects": "memory",)" \
-  R"("description": "parameters of at most so much, 4 bytes for an element, stay gathered; 0: none"},)" \
-  R"("max_live_bytes": {"type": ["integer", "null"], "default": null, "minimum": 0, "x-unit": "bytes",)" \
-  R"("x-affects": "memory",)" \
-  R"("description": "gathered parameters, 4 bytes for an element, beyond which none come ahead or stay; )" \
-  R"(null: no limit"},)" \
-  R"("reuse_bytes": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "bytes", "x-affects": "memory",)" \
-  R"("description": "keep a unit that is used again before so much of others, 4 bytes for an element; 0: none"})"
-
-#define DDH_PREFETCH_ALIASES \
-  R"("stage3_prefetch_bucket_size": {"key": "prefetch_bytes", "scale": 4},)" \
-  R"("stage3_param_persistence_threshold": {"key": "persistence_bytes", "scale": 4},)" \
-  R"("stage3_max_live_parameters": {"key": "max_live_bytes", "scale": 4},)" \
-  R"("stage3_max_reuse_distance": {"key": "reuse_bytes", "scale": 4})"
-// clang-format on

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// config/compat.cpp: reading the tables of other programs' names.
+#include "config/compat.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "config/read_json.hpp"
+#include "ddh/sdk/plugin.hpp"
+
+namespace ddhost {
+namespace {
+
+[[noreturn]] void ill_formed(const CompatTable& table, const std::string& name, const std::string& what) {
+  ddh::fail(DDH_INTERNAL, "the table ", table.file, " is ill-formed: '", name, "' ", what, "; fix the table");
+}
+
+Json read_table(const CompatTable& table) {
+  try {
+    return read_json(table.text);
+  } catch (const JsonError& error) {
+    ill_formed(table, "it", error.what());
+  }
+}
+
+std::string type_of(const Json& value) {
+  if (value.is_boolean()) return "boolean";
+  return value.is_string() ? "string" : "integer";
+}
+
+// An entry that is an option without effect, in the language of schemas.
+Json as_schema(const CompatTable& table, const std::string& name, const Json& entry) {
+  Json option = entry;
+  for (const char* form : {"ignored", "only", "repeats", "sets", "because", "words", "factor"}) option.erase(form);
+  if (entry.contains("ignored")) option["description"] = option["x-idle"] = entry["ignored"];
+  if (entry.contains("because")) option["description"] = entry["because"];
+  if (entry.contains("words")) option["x-spellings"] = entry["words"];
+  if (entry.contains("sets")) {
+    option["type"] = "string";
+    option["x-sets"] = entry["sets"];
+  }
+  if (entry.contains("only")) {
+    if (!entry.contains("because")) ill_formed(table, name, "has 'only' without 'because'");
+    option["type"] = type_of(entry["only"]);
+    option["default"] = entry["only"];
+    option["enum"] = Json::array({entry["only"]});
+  }
+  return option;
+}
+
+// The option `node` of a table's entry, which the plugin does not declare.
+void add_option(Schema& schema, const CompatTable& table, const std::string& name, const Json& entry) {
+  const std::string repeats = entry.value("repeats", "");
+  if (schema.find(name) != nullptr || schema.find_alias(name) != nullptr) return;
+  if (!repeats.empty() && schema.find(repeats) == nullptr) return;
+  const Json text = {{"properties", {{name, as_schema(table, name, entry)}}}};
+  Option option = parse_schema(text.dump().c_str(), table.file).options.at(0);
+  option.foreign = true;
+  option.repeats = repeats;
+  schema.options.push_back(std::move(option));
+}
+
+void add_words(Schema& schema, const std::string& name, const Json& words) {
+  const auto option =
+      std::find_if(schema.options.begin(), schema.options.end(), [&](const Option& o) { return o.name == name; });
+  if (option == schema.options.end() || option->foreign) return;
+  if (option->spellings.is_null()) option->spellings = Json::object();
+  for (const auto& [word, value] : words.items())
+    if (!option->spellings.contains(word)) option->spellings[word] = value;
+}
+
+void add_alias(Schema& schema, const std::string& name, const Json& entry) {
+  const std::string key = entry["is"].get<std::string>();
+  const bool is_declared = schema.find(name) != nullptr || schema.find_alias(name) != nullptr;
+  if (!is_declared && schema.find(key) != nullptr) schema.aliases.push_back({name, key, entry.value("factor", 1.0)});
+}
+
+// What an entry is, by the key that it has.
+enum class Form { kWords, kOption, kAlias };
+Form form_of(const CompatTable& table, const std::string& name, const Json& entry) {
+  constexpr std::array kOptionForms = {"ignored", "only", "repeats", "sets"};
+  const auto forms = std::count_if(kOptionForms.begin(), kOptionForms.end(), [&](auto f) { return entry.contains(f); });
+  if (forms + (entry.contains("is") ? 1 : 0) > 1) ill_formed(table, name, "has two forms");
+  if (forms > 0) return Form::kOption;
+  if (entry.contains("is")) return Form::kAlias;
+  if (!entry.contains("words")) ill_formed(table, name, "has none of is, sets, words, ignored, only, repeats");
+  return Form::kWords;
+}
+
+}  // namespace
+
+void add_foreign_names(std::vector<Section>& sections, const std::string& section, const std::string& kind,
+                       const std::string& id, const std::vector<CompatTable>& tables) {
+  const auto at = std::find_if(sections.begin(), sections.end(), [&](const Section& s) { return s.name == section; });
+  if (at == sections.end()) ddh::fail(DDH_INTERNAL, "there is no section '", section, "' for the names of ", id);
+  Schema& schema = at->schema;
+  // Aliases come last: they may stand for an option without effect.
+  for (const Form turn : {Form::kWords, Form::kOption, Form::kAlias}) {
+    for (const CompatTable& table : tables) {
+      const Json root = read_table(table);
+      for (const Json& group : root.value(kind, Json::array())) {
+        const Json& ids = group.at("for");
+        if (std::find(ids.begin(), ids.end(), Json(id)) == ids.end()) continue;
+        for (const auto& [name, entry] : group.at("names").items()) {
+          if (form_of(table, name, entry) != turn) continue;
+          if (turn == Form::kWords) add_words(schema, name, entry["words"]);
+          if (turn == Form::kOption) add_option(schema, table, name, entry);
+          if (turn == Form::kAlias) add_alias(schema, name, entry);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace ddhost

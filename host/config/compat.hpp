@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// config/compat.hpp: names that other programs have for options of ddhost's plugins. The names are data: the tables in
+// config/compat/*.json, which the build puts into the program.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config/host_schema.hpp"
+
+namespace ddhost {
+
+// The text of one table.
+struct CompatTable {
+  const char* file;  // "deepspeed.json"
+  const char* text;
+};
+const std::vector<CompatTable>& compat_tables();
+
+// Adds the names that `tables` have for the options of plugin `id` to its section: "strategy", of kind "strategy". What the
+// plugin declares itself wins over a table. Error: a table is ill-formed.
+void add_foreign_names(std::vector<Section>& sections, const std::string& section, const std::string& kind,
+                       const std::string& id, const std::vector<CompatTable>& tables = compat_tables());
+
+}  // namespace ddhost

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// config/given.cpp: from names and values that the user wrote to keys and values.
+#include "config/given.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "config/nearest.hpp"
+#include "ddh/sdk/plugin.hpp"
+
+namespace fs = std::filesystem;
+
+namespace ddhost {
+namespace {
+
+std::string head_of(const std::string& key) { return key.substr(0, key.find('.')); }
+std::string tail_of(const std::string& key) {
+  const size_t dot = key.find('.');
+  return dot == std::string::npos ? "" : key.substr(dot + 1);
+}
+
+// "in 'gpt.json'", "on the command line", "by --nproc"
+std::string where(const Wish& wish) {
+  const char* word = wish.from_file ? "in " : wish.source.rfind("--", 0) == 0 ? "by " : "on ";
+  return word + wish.source;
+}
+
+std::string absolute_text(const std::string& path, const fs::path& base) {
+  if (path.empty()) return path;
+  return (base / path).lexically_normal().string();
+}
+
+Json with_absolute_paths(const Option& option, Json value, const fs::path& base) {
+  if (!option.is_path) return value;
+  if (value.is_string()) value = absolute_text(value.get<std::string>(), base);
+  if (value.is_array())
+    for (Json& item : value)
+      if (item.is_string()) item = absolute_text(item.get<std::string>(), base);
+  return value;
+}
+
+const Section* find_section(const std::vector<Section>& sections, const std::string& name) {
+  const auto at = std::find_if(sections.begin(), sections.end(), [&](const Section& s) { return s.name == name; });
+  return at == sections.end() ? nullptr : &*at;
+}
+
+[[noreturn]] void unknown_section(const Wish& wish, const std::vector<Section>& sections) {
+  if (head_of(wish.key).starts_with(kFurtherOptimizer))
+    ddh::fail(DDH_INVALID_ARGUMENT, "section '", head_of(wish.key), "' ", where(wish),
+              " belongs to no optimizer of the run; name it in train.optimizers, after 'optimizer'");
+  std::vector<std::string> names;
+  std::string list, same_name;
+  for (const Section& section : sections) {
+    names.push_back(section.name);
+    list += (list.empty() ? "" : ", ") + section.name;
+    if (section.schema.find(wish.key) != nullptr) same_name = section.name + "." + wish.key;
+  }
+  const std::string near = nearest(head_of(wish.key), names);
+  if (!same_name.empty())
+    ddh::fail(DDH_INVALID_ARGUMENT, "unknown key '", wish.key, "' ", where(wish), "; did you mean '", same_name, "'?");
+  if (!near.empty())
+    ddh::fail(DDH_INVALID_ARGUMENT, "unknown section '", head_of(wish.key), "' ", where(wish), "; did you mean '", near,
+              "'?");
+  ddh::fail(DDH_INVALID_ARGUMENT, "unknown section '", head_of(wish.key), "' ", where(wish), "; the sections are ",
+            list);
+}
+
+[[noreturn]] void unknown_key(Wish wish, const Section& section, const std::vector<Section>& sections) {
+  if (wish.key.back() == '.') wish.key.pop_back();  // an empty object
+  std::vector<std::string> here, everywhere;
+  std::string list;
+  for (const Section& other : sections)
+    for (const Option& option : other.schema.options) everywhere.push_back(other.name + "." + option.name);
+  for (const Option& option : section.schema.options) {
+    here.push_back(section.name + "." + option.name);
+    if (!option.foreign) list += (list.empty() ? "" : ", ") + option.name;
+  }
+  for (const Alias& alias : section.schema.aliases) here.push_back(section.name + "." + alias.name);
+  std::string near = nearest(wish.key, here);
+  if (near.empty()) {
+    // The right name in the wrong section: model.lr for optimizer.lr.
+    for (const std::string& key : everywhere)
+      if (tail_of(key) == tail_of(wish.key)) near = key;
+  }
+  if (near.empty()) near = nearest(wish.key, everywhere);
+  if (!near.empty())
+    ddh::fail(DDH_INVALID_ARGUMENT, "unknown key '", wish.key, "' ", where(wish), "; did you mean '", near, "'?");
+  ddh::fail(DDH_INVALID_ARGUMENT, "unknown key '", wish.key, "' ", where(wish), "; '", section.name, "' takes ", list);
+}
+
+// "offload_param" or "offload_param." where there is "offload_param.device".
+bool has_options_below(const Section& section, const std::string& name) {
+  const std::string prefix = name.back() == '.' ? name : name + ".";
+  const auto lies_below = [&](const auto& named) { return named.name.rfind(prefix, 0) == 0; };
+  return std::any_of(section.schema.options.begin(), section.schema.options.end(), lies_below) ||
+         std::any_of(section.schema.aliases.begin(), section.schema.aliases.end(), lies_below);
+}
+
+// Null where the option has no meaning of its own for it.
+bool is_not_given(const Option& option, const Json& value) {
+  const bool has_word = option.spellings.is_object() && option.spellings.contains("null");
+  return value.is_null() && !has_word && option.takes("null") == option.preset.is_null();
+}
+
+// A word that reads as JSON but where only a string is meant: run.name=2024.
+Json value_for(const Option& option, const Wish& wish) {
+  const bool only_text = option.takes("string") && option.types.size() == 1;
+  if (!wish.from_file && only_text && !wish.value.is_string() && !wish.value.is_null()) return wish.text;
+  return wish.value;
+}
+
+// The option of a full key, or nullptr.
+const Option* find_option(const std::vector<Section>& sections, const std::string& key) {
+  const Section* section = find_section(sections, head_of(key));
+  return section == nullptr ? nullptr : section->schema.find(tail_of(key));
+}
+
+// The number of an alias in another unit, in the unit of its key.
+Json in_unit_of_key(const Wish& wish, const Option& meant, const std::string& key, double scale) {
+  if (wish.value.is_null()) return wish.value;
+  if (!wish.value.is_number())
+    ddh::fail(DDH_INVALID_ARGUMENT, wish.key, " = ", wish.value.dump(), " ", where(wish),
+              " is not a number; it stands for ", key, " = ", number_text(scale), " * ", wish.key,
+              wish.value == Json("auto") ? "; leave it out for the default" : "");
+  const double exact = wish.value.get<double>() * scale;
+  if (meant.takes("number")) return exact;
+  return exact < 0 ? std::floor(exact) : std::ceil(exact);  // away from zero: a fraction of a byte is a byte
+}
+
+// Collects what the wishes mean, one after the other.
+class Reader {
+ public:
+  Reader(const std::vector<Section>& sections, bool plugin_sections)
+      : sections_(sections), plugin_sections_(plugin_sections) {}
+
+  void read(const Wish& wish) {
+    const Section* section = find_section(sections_, head_of(wish.key));
+    if (section == nullptr) unknown_section(wish, sections_);
+    const std::string name = tail_of(wish.key);
+    if (name.empty()) return read_section(wish, *section);
+    if (is_object(wish, *section, name)) return;
+    const Option* option = section->schema.find(name);
+    const Alias* alias = option == nullptr ? section->schema.find_alias(name) : nullptr;
+    if (alias != nullptr) option = section->schema.find(alias->key);
+    if (option == nullptr && !plugin_sections_ && is_plugin_section(section->name)) return;
+    if (option == nullptr) unknown_key(wish, *section, sections_);
+    const std::string key = section->name + "." + option->name;
+    if (is_not_given(*option, wish.value)) {
+      if (!wish.from_file) take_back(wish.key, key_of(*option, key));
+    } else if (!option->sets.empty()) {
+      add_elsewhere(wish, *option);
+    } else {
+      const bool has_unit = alias != nullptr && alias->scale != 1.0;
+      add(wish, *option, key, has_unit ? in_unit_of_key(wish, *option, key, alias->scale) : value_for(*option, wish));
+    }
+  }
+
+  // Names have no order that a user sees, so none of them wins. The command line does win over the file.
+  std::vector<Given> take() {
+    for (auto b = given_.begin(); b != given_.end(); ++b)
+      for (auto a = given_.begin(); a != b; ++a)
+        if (a->key == b->key && a->from_file == b->from_file && a->value != b->value)
+          ddh::fail(DDH_INVALID_ARGUMENT, a->said, " and ", b->said, " are two names of ", a->key,
+                    "; leave one of them out, or give both the same value");
+    return std::move(given_);
+  }
+
+ private:
+  static std::string key_of(const Option& option, const std::string& key) {
+    return option.sets.empty() ? key : option.sets;
+  }
+
+  static void read_section(const Wish& wish, const Section& section) {
+    if (wish.from_file && wish.value.is_null() && wish.key == section.name + ".") return;  // an empty section
+    ddh::fail(DDH_INVALID_ARGUMENT, "'", section.name, "' ", where(wish),
+              " is a section; name one of its keys, such as ", section.name, ".", section.schema.options.front().name,
+              "=...");
+  }
+
+  // `{}` and null for "offload_param" where there is "offload_param.device": whether the wish was such a one.
+  bool is_object(const Wish& wish, const Section& section, const std::string& name) {
+    const bool is_empty_word = !wish.from_file && wish.value.is_object() && wish.value.empty();
+    if (is_empty_word && has_options_below(section, name)) return true;
+    const bool has_value = section.schema.find(name) != nullptr || section.schema.find_alias(name) != nullptr;
+    if (!wish.value.is_null() || has_value || !has_options_below(section, name)) return false;
+    if (wish.from_file) return true;
+    if (name.back() == '.') return false;
+    const std::string below = name + ".", prefix = section.name + ".";
+    for (const Option& option : section.schema.options)
+      if (option.name.starts_with(below)) take_back(wish.key, key_of(option, prefix + option.name));
+    for (const Alias& alias : section.schema.aliases)
+      if (alias.name.starts_with(below)) take_back(wish.key, prefix + alias.key);
+    return true;
+  }
+
+  // Null on the command line: what the file says of the key, under any name, does not count, nor this name's own value.
+  void take_back(const std::string& name, const std::string& key) {
+    std::erase_if(given_, [&](const Given& g) { return g.key == key && (g.from_file || g.name == name); });
+  }
+
+  void add(const Wish& wish, const Option& option, const std::string& key, Json value) {
+    const std::string as = wish.key == key ? "" : " (as " + wish.key + ")";
+    value = with_absolute_paths(option, checked_value(option, std::move(value), key, where(wish) + as), wish.base);
+    std::erase_if(given_, [&](const Given& g) { return g.name == wish.key && g.from_file == wish.from_file; });
+    given_.push_back({key, wish.key, std::move(value), &option, wish.from_file, wish.source + as,
+                      ddh::str(wish.key, " = ", wish.value.dump(), " ", where(wish))});
+  }
+
+  // The value of an option that stands for a key of another section.
+  void add_elsewhere(const Wish& wish, const Option& option) {
+    const Option* target = find_option(sections_, option.sets);
+    if (target == nullptr)
+      ddh::fail(DDH_INVALID_ARGUMENT, wish.key, " stands for '", option.sets, "', which is no option; fix the plugin");
+    add(wish, *target, option.sets, checked_value(option, value_for(option, wish), wish.key, where(wish)));
+  }
+
+  const std::vector<Section>& sections_;
+  const bool plugin_sections_;
+  std::vector<Given> given_;
+};
+
+}  // namespace
+
+std::vector<Given> values_given(const UserConfig& user, const std::vector<Section>& sections, bool plugin_sections) {
+  Reader reader(sections, plugin_sections);
+  for (const Wish& wish : user.wishes()) reader.read(wish);
+  return reader.take();
+}
+
+}  // namespace ddhost

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ddh/sdk/data_parallel.hpp"
+
+namespace ddh {
+inline namespace v1 DDH_HIDDEN {
+
+void DataParallel::attach(const ddh_attach_args& args) {
+  args_ = sharing(args);
+  layout_ = ModelLayout(args_, whole_params(host, *args.model), grouping());
+  views_ = UnitViews(*args.model, layout_);
+  params_ = parameters();
+  grads_ = gradients();
+}
+
+void DataParallel::plan(ddh_plan& out) {
+  for (const FlatSpace& space : layout_.spaces) {
+    out.optim_bytes += OptimState::bytes(host, space, optimizer_state(space).numel);
+    if (space.trained_in(layout_.first_program())) out.reduce_calls += reductions_per_step(args_);
+  }
+  out.param_bytes = params_->bytes();
+  out.grad_bytes = grads_->bytes();
+  out.publish_calls = params_->publish_calls();
+}
+
+void DataParallel::materialize() {
+  params_->materialize();
+  for (size_t s = 0; s < layout_.spaces.size(); ++s) {
+    const FlatSpace& space = layout_.spaces[s];
+    const OptimPart part = optimizer_state(space);
+    optim_.emplace_back(host, space, space.ranges(part.offset, part.numel), part.numel, part.memory);
+    params_->write(s, [&](void* values) { optim_[s].init(values); });
+  }
+  grads_->materialize(host);
+}
+
+void DataParallel::acquire(const ddh_unit_use& use, ddh_unit_view& out) {
+  params_->open(use);
+  views_.fill(
+      use, version_, [&](size_t s) { return params_->view(s); }, [&](size_t s) { return grads_->writable(s); }, out);
+}
+
+void DataParallel::release(const ddh_unit_use& use) { params_->close(use); }
+
+void DataParallel::grads_ready(const ddh_unit_use& use) { hand_over(use, args_, layout_, views_, *grads_); }
+
+void DataParallel::step() {
+  grads_->reduce_all();
+  const ddh_step_block& block = decide(host);
+  prepare(block);
+  sum_norms(host);
+  update(block);
+  grads_->step_done();
+  values_changed();
+  params_->step_done();
+}
+
+void DataParallel::prepare(const ddh_step_block&) {
+  for (size_t s = 0; s < optim_.size(); ++s) {
+    const float* const grad = grads_->sum(s);
+    if (grad != nullptr) optim_[s].prepare(params_->values(s), grad, optimizer_state(layout_.spaces[s]).replica);
+  }
+}
+
+void DataParallel::update(const ddh_step_block&) {
+  for (size_t s = 0; s < optim_.size(); ++s) {
+    const float* const grad = grads_->sum(s);
+    if (grad != nullptr) params_->write(s, [&](void* values) { optim_[s].update(values, grad); });
+  }
+}
+
+std::vector<ddh_state_entry> DataParallel::state() {
+  std::vector<ddh_state_entry> out;
+  for (size_t s = 0; s < optim_.size(); ++s)
+    optim_[s].append_state(out, params_->values(s), optimizer_state(layout_.spaces[s]).replica);
+  return out;
+}
+
+void DataParallel::state_commit() {
+  for (size_t s = 0; s < optim_.size(); ++s) params_->write(s, [&](void* values) { optim_[s].refresh(values); });
+  values_changed();
+}
+
+void DataParallel::values_changed() {
+  ++version_;
+  params_->values_changed();
+}
+
+}  // namespace DDH_HIDDEN
+}  // namespace ddh

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Names that other programs have for options of the strategies: the forms of a table, and that every entry of ours means
+// an option that its strategy has.
+#include "config/compat.hpp"
+
+#include <catch2/catch.hpp>
+
+#include "config/config.hpp"
+#include "config/read_json.hpp"
+#include "ddh/kind/strategy.h"
+#include "ddh/sdk/plugin.hpp"
+#include "plugin/registry.hpp"
+#include "fixtures/harness/throws.hpp"
+
+using namespace ddhost;
+using Catch::Contains;
+using ddhost::test::sentence_of;
+
+namespace {
+
+constexpr const char* kPluginSchema = R"({"properties": {
+  "bucket_bytes": {"type": "integer", "default": 1024, "minimum": 0},
+  "mode": {"type": "string", "default": "all", "enum": ["all", "none"], "x-spellings": {"EVERY": "all"}},
+  "declared": {"type": "boolean", "default": false},
+  "place": {"type": "object", "properties": {"device": {"type": "string", "default": "here"}}}}})";
+
+constexpr const char* kTable = R"({"program": "Other", "strategy": [
+  {"for": ["test", "another"], "names": {
+    "bucket_size": {"is": "bucket_bytes", "factor": 4},
+    "place": {"is": "place.device"},
+    "old_flag": {"type": "boolean", "default": true, "ignored": "flags are always up"},
+    "only_flag": {"only": true, "because": "there is no other way"},
+    "gather_bytes": {"repeats": "bucket_bytes", "type": "integer", "default": 0, "because": "they are one bucket"},
+    "gather_size": {"is": "gather_bytes", "factor": 4},
+    "dtype": {"sets": "precision.reduce_dtype"},
+    "mode": {"words": {"NOTHING": "none", "EVERY": "none"}},
+    "declared": {"type": "boolean", "default": false, "ignored": "by the table"},
+    "no_target": {"is": "missing"}}},
+  {"for": ["stranger"], "names": {"strange": {"is": "bucket_bytes"}}}]})";
+
+Config with(const std::vector<std::string>& words, const char* table = kTable) {
+  std::vector<Section> sections = host_sections();
+  add_plugin_options(sections, "strategy", kPluginSchema, "strategy 'test'");
+  add_foreign_names(sections, "strategy", "strategy", "test", {{"other.json", table}});
+  std::vector<Override> overrides;
+  for (const std::string& word : words) overrides.push_back(parse_override("strategy." + word));
+  return {UserConfig::read("", overrides), sections};
+}
+std::string refusal(const std::vector<std::string>& words, const char* table = kTable) {
+  return sentence_of([&] { with(words, table); });
+}
+
+const void* any_interface(const char*) noexcept { return kTable; }
+
+}  // namespace
+
+TEST_CASE("another program's name is an option of ours, in its unit", "[config]") {
+  CHECK(with({"bucket_size=100"}).get<int64_t>("strategy.bucket_bytes") == 400);
+  CHECK(with({"place=there"}).text("strategy.place.device") == "there");
+  CHECK(with({"dtype=bf16"}).text("precision.reduce_dtype") == "bf16");
+  CHECK(with({"mode=NOTHING"}).text("strategy.mode") == "none");
+  CHECK_THAT(refusal({"bucket_size=100", "bucket_bytes=100"}), Contains("two names of strategy.bucket_bytes"));
+}
+
+TEST_CASE("an ignored name is checked, has no effect, and a value other than the default says so", "[config]") {
+  const Config config = with({"old_flag=false"});
+  CHECK(config.warnings() == std::vector<std::string>{"strategy.old_flag=false changes nothing: flags are always up"});
+  CHECK(config.find("strategy.old_flag") == nullptr);
+  CHECK(config.effective() == with({}).effective());
+  CHECK(with({"old_flag=true"}).warnings().empty());
+  CHECK(with({"old_flag=false", "old_flag=null"}).warnings().empty());
+  CHECK_THAT(refusal({"old_flag=7"}), Contains("strategy.old_flag = 7") && Contains("boolean"));
+}
+
+TEST_CASE("a name with one legal value refuses others and says why", "[config]") {
+  CHECK(with({"only_flag=true"}).warnings().empty());
+  CHECK_THAT(refusal({"only_flag=false"}), Contains("one of true (there is no other way)"));
+}
+
+TEST_CASE("a name that may only repeat an option of ours is refused where it differs", "[config]") {
+  CHECK(with({"gather_size=256"}).get<int64_t>("strategy.bucket_bytes") == 1024);
+  CHECK(refusal({"gather_bytes=0"}).empty());
+  CHECK(refusal({"bucket_bytes=8", "gather_size=2"}).empty());
+  CHECK_THAT(refusal({"bucket_bytes=9", "gather_size=2"}),
+             Contains("strategy.gather_bytes = 8 and strategy.bucket_bytes = 9 differ, but they are one bucket"));
+}
+
+TEST_CASE("what a plugin declares itself wins over a table", "[config]") {
+  const Config config = with({"declared=true"});
+  CHECK(config.get<bool>("strategy.declared"));
+  CHECK(config.warnings().empty());
+  CHECK(with({"mode=EVERY"}).text("strategy.mode") == "all");
+}
+
+TEST_CASE("names of another plugin, and names of an option that is not there, are unknown", "[config]") {
+  CHECK_THAT(refusal({"strange=1"}), Contains("unknown key 'strategy.strange'"));
+  CHECK_THAT(refusal({"no_target=1"}), Contains("unknown key 'strategy.no_target'"));
+  const std::string sentence = refusal({"qqqqqqqq=1"});
+  CHECK_THAT(sentence, Contains("takes plugin, bucket_bytes") && !Contains("old_flag"));
+  CHECK_THAT(refusal({"old_flg=true"}), Contains("did you mean 'strategy.old_flag'?"));
+}
+
+TEST_CASE("a table that is ill-formed is named", "[config]") {
+  const auto table = [](const std::string& entry) {
+    return R"({"strategy": [{"for": ["test"], "names": {"x": )" + entry + "}}]}";
+  };
+  for (const char* entry : {R"({"becomes": "y"})", R"({"only": 1})", R"({"is": "bucket_bytes", "ignored": "no"})"})
+    CHECK_THAT(refusal({}, table(entry).c_str()), Contains("other.json") && Contains("'x'"));
+  CHECK_THAT(refusal({}, "{"), Contains("other.json") && Contains("not valid JSON"));
+}
+
+TEST_CASE("every name in our tables means something to every strategy that it is for", "[config]") {
+  Registry registry(any_interface, DDHOST_BUILD_DIR);
+  size_t names = 0;
+  for (const CompatTable& table : compat_tables()) {
+    const Json root = read_json(table.text);
+    for (const Json& group : root.at("strategy")) {
+      for (const Json& id : group.at("for")) {
+        const Plugin plugin = registry.find(DDH_KIND_STRATEGY, id.get<std::string>(), "/");
+        std::vector<Section> sections = host_sections();
+        add_plugin_options(sections, "strategy", plugin.desc->config_schema, plugin.id());
+        const Section* section = nullptr;
+        for (const Section& s : sections) section = s.name == "strategy" ? &s : section;
+        const Schema own = section->schema;
+        add_foreign_names(sections, "strategy", "strategy", plugin.id());
+        for (const auto& [name, entry] : group.at("names").items()) {
+          INFO(table.file << ": " << name << " of " << plugin.id());
+          ++names;
+          // Words are for an option of the strategy; all else is a name that it does not have.
+          const bool is_words = entry.contains("words") && !entry.contains("only");
+          CHECK((own.find(name) != nullptr) == is_words);
+          CHECK(own.find_alias(name) == nullptr);
+          CHECK((section->schema.find(name) != nullptr || section->schema.find_alias(name) != nullptr));
+        }
+      }
+    }
+  }
+  CHECK(names > 60);
+}
