@@ -20,10 +20,11 @@ struct Flag {
   const char* help;
 };
 
-constexpr std::array<Flag, 8> kFlags = {{
+constexpr std::array<Flag, 9> kFlags = {{
     {"--strategy", "strategy.plugin", "strategy: a name such as zero3, a path, or path.so:id"},
     {"--model", "model.plugin", "model, as above"},
     {"--optimizer", "optimizer.plugin", "optimizer, as above"},
+    {"--schedule", "schedule.type", "learning-rate schedule, as above"},
     {"--comm", "comm.plugin", "transport between the ranks, as above"},
     {"--device", "device.plugin", "where the ranks compute: cpu, or as above"},
     {"--nproc", "run.nproc", "number of ranks; without it the number of GPUs, else 2"},

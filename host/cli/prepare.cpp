@@ -23,18 +23,18 @@
 #include "ddh/sdk/plugin.hpp"
 #include "launch/launch.hpp"
 #include "plugin/capabilities.hpp"
-#include "schedule/schedule.hpp"
 
 namespace fs = std::filesystem;
 
 namespace ddhost {
 namespace {
 
-// A plugin of the run, and the section of its options.
+// A plugin of the run, the section of its options, and the option that chooses it.
 struct Role {
   int32_t kind;
   std::string section;
   Plugin* plugin;
+  std::string key = section + ".plugin";
 };
 std::vector<Role> roles_of(RunPlan& plan) {
   const auto role = [](int32_t kind, Plugin& plugin) { return Role{kind, kind_name(kind), &plugin}; };
@@ -43,24 +43,31 @@ std::vector<Role> roles_of(RunPlan& plan) {
     roles.push_back({DDH_KIND_OPTIMIZER, optimizer.section, &optimizer.plugin});
   roles.push_back(role(DDH_KIND_COMM, plan.comm));
   roles.push_back(role(DDH_KIND_DEVICE, plan.device));
+  roles.push_back({DDH_KIND_SCHEDULE, "schedule", &plan.schedule, "schedule.type"});
   return roles;
 }
 
+// What a relative path of the choice is relative to. The last wish has won, whichever name of the option it used.
+fs::path base_of(const UserConfig& user, const Role& role) {
+  const auto& wishes = user.wishes();
+  const auto last = std::find_if(wishes.rbegin(), wishes.rend(), [&](const Wish& wish) {
+    return !wish.value.is_null() && (wish.key == role.key || wish.key == role.section + ".plugin");
+  });
+  return last == wishes.rend() ? fs::current_path() : last->base;
+}
+
 Plugin find_plugin(const UserConfig& user, const Config& config, Registry& registry, const Role& role) {
-  const std::string key = role.section + ".plugin";
-  const Wish* wish = user.find(key);
-  const LoadGuard guard(ddh::str("loading ", kind_name(role.kind), " '", config.text(key), "'"),
-                        watchdog_limits(config));
-  return registry.find(role.kind, config.text(key), wish == nullptr ? fs::current_path() : wish->base);
+  const std::string& choice = config.text(role.key);
+  const LoadGuard guard(ddh::str("loading ", kind_name(role.kind), " '", choice, "'"), watchdog_limits(config));
+  return registry.find(role.kind, choice, base_of(user, role));
 }
 
 // So that the effective configuration means the same plugin from any folder.
 void name_plugin_by_full_path(Config& config, const Role& role) {
   const Plugin& plugin = *role.plugin;
-  const std::string key = role.section + ".plugin";
-  const Config::Value given = *config.find(key);
+  const Config::Value given = *config.find(role.key);
   if (parse_choice(given.value.get<std::string>()).is_path)
-    config.set(key, plugin.file.string() + ":" + plugin.id(), given.source);
+    config.set(role.key, plugin.file.string() + ":" + plugin.id(), given.source);
 }
 
 void check_threads(RunPlan& plan) {
@@ -189,7 +196,6 @@ RunPlan make_plan(const UserConfig& user, Registry& registry, int world_size) {
     ddh::fail(DDH_FAILED_PRECONDITION, "optimizer '", optimizer.plugin.id(),
               "' publishes no option 'lr', from which the host makes the learning rate of a step; mend the plugin");
   }
-  complete_schedule(plan.config);
   settle_clipping(plan);
   for (const Role& role : roles_of(plan)) name_plugin_by_full_path(plan.config, role);
   if (plan.config.find("run.nproc")->value.is_null()) plan.config.set("run.nproc", world_size, "derived");

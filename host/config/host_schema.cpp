@@ -7,7 +7,6 @@
 #include <array>
 
 #include "ddh/sdk/plugin.hpp"
-#include "schedule/section.hpp"
 
 namespace ddhost {
 namespace {
@@ -129,6 +128,14 @@ constexpr const char* kMonitor = R"json({"properties": {
     "description": "the progress line; auto: only on a terminal"}
 }})json";
 
+// DeepSpeed's and torch's classes are further words for the schedules of this program.
+constexpr const char* kSchedule = R"json({"properties": {
+  "type": {"type": "string", "default": "cosine",
+    "x-spellings": {"OneCycleLR": "one_cycle", "ReduceLROnPlateau": "plateau", "WarmupLR": "warmup",
+      "WarmupDecayLR": "warmup_decay", "WarmupCosineLR": "warmup_cosine", "OneCycle": "cycle"},
+    "description": "the learning-rate schedule: name, path or path:id, or its class in DeepSpeed or torch"}
+  }, "x-aliases": {"plugin": {"key": "type"}}})json";
+
 const std::array<SectionText, 11> kSections = {{
     {"run", kRun},
     {"data", kData},
@@ -140,7 +147,7 @@ const std::array<SectionText, 11> kSections = {{
       "plugin": {"type": "string", "default": "ddp", "description": "the strategy: name, path or path:id"}}})json"},
     {"optimizer", R"json({"properties": {
       "plugin": {"type": "string", "default": "adamw", "description": "the optimizer: name, path or path:id"}}})json"},
-    {"schedule", kScheduleSection},
+    {"schedule", kSchedule},
     {"comm", kComm},
     {"device", R"json({"properties": {
       "plugin": {"type": "string", "default": "cpu",
@@ -148,14 +155,15 @@ const std::array<SectionText, 11> kSections = {{
     {"monitor", kMonitor},
 }};
 
-constexpr std::array<std::string_view, 5> kPluginSections = {"model", "strategy", "optimizer", "comm", "device"};
+constexpr std::array<std::string_view, 6> kPluginSections = {"model", "strategy", "optimizer",
+                                                             "comm",  "device",   "schedule"};
 
 }  // namespace
 
 std::vector<Section> host_sections() {
   std::vector<Section> sections;
   for (const SectionText& text : kSections)
-    sections.push_back({text.name, parse_schema(text.schema, "section '" + std::string(text.name) + "'")});
+    sections.push_back({text.name, parse_schema(text.schema, "section '" + std::string(text.name) + "'"), ""});
   return sections;
 }
 
@@ -163,6 +171,7 @@ void add_plugin_options(std::vector<Section>& sections, const std::string& secti
                         const std::string& owner) {
   const auto at = std::find_if(sections.begin(), sections.end(), [&](const Section& s) { return s.name == section; });
   if (at == sections.end()) ddh::fail(DDH_INTERNAL, "there is no section '", section, "' for ", owner);
+  at->plugin = owner;
   const Schema more = parse_schema(schema_text, owner);
   for (const Option& option : more.options) {
     if (at->schema.find(option.name) != nullptr)

@@ -20,7 +20,8 @@ namespace fs = std::filesystem;
 namespace ddhost {
 namespace {
 
-constexpr std::array<const char*, 5> kKinds = {"strategy", "model", "optimizer", "comm", "device"};
+constexpr std::array<const char*, 7> kKinds = {"strategy", "model",    "optimizer", "comm",
+                                               "device",   "schedule", "monitor"};
 
 // Stands for a table that the host lacks when a library is only looked at: struct_size 0, so nothing is in it.
 alignas(64) constexpr std::array<char, 1024> kEmptyTable{};

@@ -11,8 +11,8 @@
 namespace ddhost {
 namespace {
 
-constexpr std::array<const char*, 7> kThings = {"strategy",      "model", "optimizer",    "comm plugin",
-                                                "device plugin", "ABI",   "configuration"};
+constexpr std::array<const char*, 8> kThings = {"strategy",      "model",    "optimizer", "comm plugin",
+                                                "device plugin", "schedule", "ABI",       "configuration"};
 using Digest = std::array<uint64_t, kThings.size()>;
 
 uint64_t digest_of(const Plugin& plugin) {
@@ -34,6 +34,7 @@ Digest digest_of(const RunPlan& plan) {
           digest_of(plan.optimizers),
           digest_of(plan.comm),
           digest_of(plan.device),
+          digest_of(plan.schedule),
           ddh::fnv1a(ddh::str(DDH_ABI_MAJOR, '.', DDH_ABI_MINOR, ' ', DDH_HEADER_CHECKSUM)),
           ddh::fnv1a(plan.config.effective().dump())};
 }

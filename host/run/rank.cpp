@@ -151,6 +151,7 @@ class Rank {
         StepSettings{config().get<double>("train.clip_norm"), config().get<double>("train.clip_value"),
                      config().get<bool>("train.skip_nonfinite"), sums_in_bf16()});
     services_.step->set_optimizers(refs, programs_->described());
+    schedules_ = std::make_unique<Schedules>(services_, plan_.schedule);
   }
 
   void make_strategy() {
@@ -244,11 +245,17 @@ class Rank {
   int32_t eval_program() const { return eval_program_of(*model_desc_, train_programs_.front()); }
 
   TrainSetup setup() {
-    return {services_,      *engine_,
-            *model_desc_,   model_.get(),
-            *model_table_,  {model_.caller_on(RankThread::kData), model_.caller()},
-            *programs_,     train_programs_,
-            eval_program(), plan_.model.has_cap(DDH_CAP_EMPTY_BATCH)};
+    return {services_,
+            *engine_,
+            *schedules_,
+            *model_desc_,
+            model_.get(),
+            *model_table_,
+            {model_.caller_on(RankThread::kData), model_.caller()},
+            *programs_,
+            train_programs_,
+            eval_program(),
+            plan_.model.has_cap(DDH_CAP_EMPTY_BATCH)};
   }
 
   // Plugins before the services they use; windows before the transport whose memory they map; the device last. After an
@@ -260,6 +267,7 @@ class Rank {
     monitor_.reset();
     checks_.reset();
     strategy_ = Instance();
+    schedules_.reset();
     optimizers_.clear();
     model_ = Instance();
     services_.step.reset();
@@ -278,6 +286,7 @@ class Rank {
   std::deque<PluginSeat> optimizer_seats_;  // elements stay in place
   Instance device_, comm_, model_, strategy_;
   std::deque<Instance> optimizers_;  // in the order of train.optimizers
+  std::unique_ptr<Schedules> schedules_;
   const ddh_comm_backend_api* comm_table_ = nullptr;
   const ddh_model_api* model_table_ = nullptr;
   const ddh_strategy_api* strategy_table_ = nullptr;

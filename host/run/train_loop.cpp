@@ -9,7 +9,6 @@
 #include "run/evaluate.hpp"
 #include "run/loss_scale.hpp"
 #include "run/update_programs.hpp"
-#include "schedule/schedule.hpp"
 
 namespace ddhost {
 namespace {
@@ -134,7 +133,7 @@ TrainEnd train_loop(TrainSetup setup, Monitor& monitor) {
   const auto accum = static_cast<uint64_t>(config.get<int64_t>("train.grad_accum_steps"));
   const int64_t last_step = config.get<int64_t>("train.steps"), eval_every = config.get<int64_t>("train.eval_every");
 
-  Schedules schedules(config, /*evaluates=*/eval_every > 0);
+  Schedules& schedules = setup.schedules;
   const TrainOrder order = make_order(setup);
   LossScale loss_scale(LossScaleSettings::from(config));
   std::vector<Evaluation> evaluations = make_evaluations(setup);
@@ -175,7 +174,7 @@ TrainEnd train_loop(TrainSetup setup, Monitor& monitor) {
                      {values, order.turns().size() > 1 ? described.name : "", order.count(step),
                       program == setup.train_programs.front()});
     require_success_possible(loss_scale.step_done(!outcome.nonfinite.empty()), outcome, block);
-    schedules.step_done({block.skip != 0, values.front().value});
+    schedules.step_done(step, block.skip != 0, values.front().value);
     if (outcome.stop) return {step, true};
     updates.step_done(step);
     if (eval_every > 0 && step % eval_every == 0) {

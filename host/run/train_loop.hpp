@@ -8,6 +8,7 @@
 #include "data/sampler.hpp"
 #include "monitor/monitor.hpp"
 #include "run/engine.hpp"
+#include "schedule/schedules.hpp"
 #include "services/interfaces.hpp"
 
 namespace ddhost {
@@ -16,6 +17,7 @@ namespace ddhost {
 struct TrainSetup {
   RankServices& services;
   Engine& engine;
+  Schedules& schedules;
   const ddh_model_desc& model;
   ddh_inst* model_inst;
   const ddh_model_api& model_table;

@@ -183,6 +183,8 @@ typedef struct ddh_host {
 #define DDH_KIND_OPTIMIZER 3
 #define DDH_KIND_COMM 4
 #define DDH_KIND_DEVICE 5
+#define DDH_KIND_SCHEDULE 6
+#define DDH_KIND_MONITOR 7
 
 /* ddh_desc.caps that hold for every kind. Kind-specific bits begin at bit 16, a vendor's at bit 48. The host refuses
  * other bits that it does not know. */

@@ -8,6 +8,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DDH_HEADER_CHECKSUM UINT64_C(0x0064dd39dea19f58)
-#define DDH_HEADER_CHECKSUM_TEXT "0064dd39dea19f58"
+#define DDH_HEADER_CHECKSUM UINT64_C(0x54d180156a4735e9)
+#define DDH_HEADER_CHECKSUM_TEXT "54d180156a4735e9"
 #endif
