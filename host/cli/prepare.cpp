@@ -62,6 +62,24 @@ Plugin find_plugin(const UserConfig& user, const Config& config, Registry& regis
   return registry.find(role.kind, choice, base_of(user, role));
 }
 
+// The plugins of monitor.plugins, their options, and their full paths for the effective configuration.
+std::vector<std::string> find_monitors(const UserConfig& user, const Config& choices, Registry& registry, RunPlan& plan,
+                                       std::vector<Section>& sections) {
+  const Wish* wish = user.find("monitor.plugins");
+  std::vector<std::string> full_names;
+  for (const auto& choice : choices.get<std::vector<std::string>>("monitor.plugins")) {
+    const LoadGuard guard("loading monitor '" + choice + "'", watchdog_limits(choices));
+    const Plugin plugin = registry.find(DDH_KIND_MONITOR, choice, wish == nullptr ? fs::current_path() : wish->base);
+    const std::string id = plugin.id();
+    if (std::any_of(plan.monitors.begin(), plan.monitors.end(), [&](const Plugin& other) { return other.id() == id; }))
+      ddh::fail(DDH_ALREADY_EXISTS, "monitor.plugins names the monitor '", id, "' twice; leave one of them out");
+    add_plugin_options(sections, "monitor", plugin.desc->config_schema, "monitor '" + id + "'", id + ".");
+    full_names.push_back(parse_choice(choice).is_path ? plugin.file.string() + ":" + id : choice);
+    plan.monitors.push_back(plugin);
+  }
+  return full_names;
+}
+
 // So that the effective configuration means the same plugin from any folder.
 void name_plugin_by_full_path(Config& config, const Role& role) {
   const Plugin& plugin = *role.plugin;
@@ -190,7 +208,9 @@ RunPlan make_plan(const UserConfig& user, Registry& registry, int world_size) {
     add_plugin_options(sections, role.section, plugin.desc->config_schema,
                        kind_name(role.kind) + " '" + plugin.id() + "'");
   }
+  const std::vector<std::string> monitors = find_monitors(user, choices, registry, plan, sections);
   plan.config = Config(user, sections);
+  plan.config.set("monitor.plugins", monitors, plan.config.find("monitor.plugins")->source);
   for (const RunPlan::Optimizer& optimizer : plan.optimizers) {
     if (plan.config.find(optimizer.section + ".lr") != nullptr) continue;
     ddh::fail(DDH_FAILED_PRECONDITION, "optimizer '", optimizer.plugin.id(),
@@ -239,9 +259,16 @@ void make_run_folder(RunPlan& plan) {
 }
 
 void leave_unused_folder(const RunPlan& plan) {
-  const fs::path metrics = plan.run_dir / "metrics.jsonl";
+  const fs::path mark = plan.run_dir / "metrics.jsonl";
   std::error_code ec;
-  if (fs::file_size(metrics, ec) == 0 && !ec) fs::remove(metrics, ec);
+  const fs::file_time_type claimed = fs::last_write_time(mark, ec);
+  for (fs::directory_iterator at(plan.run_dir, ec), end; !ec && at != end; at.increment(ec)) {
+    const std::string name = at->path().filename().string();
+    const bool is_of_the_start = name == "config.json" || name == "log.txt";
+    const bool has_rows = at->is_regular_file(ec) && at->file_size(ec) > 0 && at->last_write_time(ec) >= claimed;
+    if (!is_of_the_start && has_rows) return;
+  }
+  fs::remove(mark, ec);
 }
 
 }  // namespace ddhost

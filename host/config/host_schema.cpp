@@ -122,8 +122,10 @@ constexpr const char* kComm = R"json({"properties": {
 }})json";
 
 constexpr const char* kMonitor = R"json({"properties": {
+  "plugins": {"type": "array", "items": {"type": "string"}, "default": ["jsonl"],
+    "description": "monitors that record the run: jsonl, csv, tensorboard, a path or path:id; each has its options below its name"},
   "every": {"type": "integer", "default": 1, "minimum": 1, "x-unit": "steps",
-    "description": "a line in metrics.jsonl every so many steps"},
+    "description": "record one row every so many steps"},
   "progress": {"type": "string", "enum": ["auto", "on", "off"], "default": "auto",
     "description": "the progress line; auto: only on a terminal"}
 }})json";
@@ -155,8 +157,8 @@ const std::array<SectionText, 11> kSections = {{
     {"monitor", kMonitor},
 }};
 
-constexpr std::array<std::string_view, 6> kPluginSections = {"model", "strategy", "optimizer",
-                                                             "comm",  "device",   "schedule"};
+constexpr std::array<std::string_view, 7> kPluginSections = {"model",  "strategy", "optimizer", "comm",
+                                                             "device", "schedule", "monitor"};
 
 }  // namespace
 
@@ -168,11 +170,13 @@ std::vector<Section> host_sections() {
 }
 
 void add_plugin_options(std::vector<Section>& sections, const std::string& section, const char* schema_text,
-                        const std::string& owner) {
+                        const std::string& owner, const std::string& prefix) {
   const auto at = std::find_if(sections.begin(), sections.end(), [&](const Section& s) { return s.name == section; });
   if (at == sections.end()) ddh::fail(DDH_INTERNAL, "there is no section '", section, "' for ", owner);
-  at->plugin = owner;
-  const Schema more = parse_schema(schema_text, owner);
+  if (prefix.empty()) at->plugin = owner;
+  Schema more = parse_schema(schema_text, owner);
+  for (Option& option : more.options) option.name = prefix + option.name;
+  for (Alias& alias : more.aliases) alias = {prefix + alias.name, prefix + alias.key, alias.scale};
   for (const Option& option : more.options) {
     if (at->schema.find(option.name) != nullptr)
       ddh::fail(DDH_INVALID_ARGUMENT, owner, " has an option '", option.name, "', which in section '", section,

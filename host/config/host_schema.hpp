@@ -21,9 +21,10 @@ struct Section {
 // plugins (strategy, model, optimizer, comm, device, schedule) hold `plugin` here; add_plugin_options adds what the plugin takes.
 std::vector<Section> host_sections();
 
-// Puts a plugin's options into the section of its kind. `owner` names it in errors: "strategy 'zero1'".
+// Puts a plugin's options into the section of its kind. `owner` names it in errors: "strategy 'zero1'". `prefix`: in front
+// of the names of its options, where several plugins share the section: "csv.".
 void add_plugin_options(std::vector<Section>& sections, const std::string& section, const char* schema_text,
-                        const std::string& owner);
+                        const std::string& owner, const std::string& prefix = "");
 
 // What the section of a further optimizer begins with: "optimizer_kg".
 inline constexpr std::string_view kFurtherOptimizer = "optimizer_";

@@ -5,13 +5,10 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <string_view>
-
-#include "config/json.hpp"
 
 namespace ddhost {
 namespace {
@@ -29,16 +26,10 @@ std::string duration_text(double seconds) {
   return text;
 }
 
-// As fields of an object, each after a comma.
-std::string json_fields(std::span<const ReportedValue> values, const std::string& prefix) {
-  std::string out;
-  for (const ReportedValue& v : values)
-    out += "," + Json(prefix + std::string(v.name)).dump() + ":" + json_number(v.value);
-  return out;
-}
-
-std::string json_program(std::string_view program) {
-  return program.empty() ? "" : ",\"program\":" + Json(program).dump();
+std::vector<RowValue> row_of(std::span<const ReportedValue> values, const std::string& prefix) {
+  std::vector<RowValue> row;
+  for (const ReportedValue& v : values) row.push_back({prefix + std::string(v.name), v.value});
+  return row;
 }
 
 // "  accuracy 0.8125", as many as fit into `room` columns; the first value has been shown.
@@ -61,25 +52,14 @@ size_t terminal_columns() {
 
 }  // namespace
 
-std::string json_number(double value) {
-  if (!std::isfinite(value)) return "null";
-  char text[40];
-  std::snprintf(text, sizeof text, "%.17g", value);
-  return text;
-}
-
-Monitor::Monitor(RankServices& services, const std::string& run_dir, std::string items_name)
+Monitor::Monitor(RankServices& services, const std::vector<Plugin>& plugins, const std::string& run_dir,
+                 std::string items_name)
     : services_(services),
       items_name_(std::move(items_name)),
-      metrics_path_(run_dir + "/metrics.jsonl"),
       every_(services.config.get<int64_t>("monitor.every")),
       last_step_(services.config.get<int64_t>("train.steps")) {
   if (services.seat.rank != 0) return;
-  metrics_.reset(std::fopen(metrics_path_.c_str(), "w"));
-  if (metrics_ == nullptr) {
-    ddh::fail(DDH_PERMISSION_DENIED, "cannot write '", metrics_path_, "': ", std::strerror(errno),
-              "; give another run.dir");
-  }
+  monitors_.emplace(services, plugins, run_dir);
   const auto progress = services.config.get<std::string>("monitor.progress");
   const bool quiet = services.config.get<bool>("run.quiet");
   const char* terminal = std::getenv("TERM");
@@ -102,7 +82,7 @@ void Monitor::step_end(const ddh_step_block& block, const StepOutcome& outcome, 
     samples_done_ += facts.samples;
     ms_for_them_ += step_ms;
   }
-  if (metrics_ == nullptr) return;
+  if (!monitors_) return;
   const double items_per_s = outcome.world.items / step_ms * 1e3;
   if (!outcome.nonfinite.empty()) {
     finish_line();
@@ -110,11 +90,14 @@ void Monitor::step_end(const ddh_step_block& block, const StepOutcome& outcome, 
                         block.skip != 0 ? "the step is skipped" : "train.skip_nonfinite is off, so it is applied");
   }
   if (block.step % every_ == 0 || block.step == last_step_ || outcome.stop) {
-    write_line(ddh::str("{\"step\":", block.step, json_fields(facts.values, ""),
-                        ",\"grad_norm\":", json_number(block.grad_norm), ",\"lr\":", json_number(block.lr),
-                        ",\"step_ms\":", json_number(step_ms), ",\"", items_name_,
-                        "_per_s\":", json_number(items_per_s), ",\"skipped\":", block.skip != 0 ? "true" : "false",
-                        ",\"loss_scale\":", json_number(block.loss_scale), json_program(facts.program), "}"));
+    std::vector<RowValue> row = row_of(facts.values, "");
+    row.insert(row.end(), {{"grad_norm", block.grad_norm},
+                           {"lr", block.lr},
+                           {"step_ms", step_ms},
+                           {items_name_ + "_per_s", items_per_s},
+                           {"skipped", block.skip != 0 ? 1.0 : 0.0, true},
+                           {"loss_scale", block.loss_scale}});
+    monitors_->row(DDH_ROW_STEP, block.step, facts.program, row);
   }
   smooth_ms_ = smooth_ms_ == 0 ? step_ms : 0.9 * smooth_ms_ + 0.1 * step_ms;
   show_progress(block, facts.values, step_ms, items_per_s);
@@ -122,26 +105,15 @@ void Monitor::step_end(const ddh_step_block& block, const StepOutcome& outcome, 
 
 void Monitor::evaluated(int64_t step, std::span<const ReportedValue> values, std::string_view program) {
   constexpr size_t kLogColumns = 160;
-  if (metrics_ == nullptr) return;
-  write_line(ddh::str("{\"step\":", step, json_fields(values, "val_"), json_program(program), "}"));
+  if (!monitors_) return;
+  monitors_->row(DDH_ROW_EVAL, step, program, row_of(values, "val_"));
   finish_line();
   services_.log->info("step {}: {}validation {} {:.4f}{}", step, program.empty() ? "" : ddh::str(program, ": "),
                       values[0].name, values[0].value, further_values(values, kLogColumns));
 }
 
-void Monitor::write_summary(const std::string& json) {
-  if (metrics_ == nullptr) return;
-  write_line("{\"summary\":" + json + "}");
-}
-
-void Monitor::write_line(const std::string& line) {
-  const long whole = std::ftell(metrics_.get());
-  const bool written = std::fputs(line.c_str(), metrics_.get()) >= 0 && std::fputc('\n', metrics_.get()) != EOF &&
-                       std::fflush(metrics_.get()) == 0;
-  if (written) return;
-  if (::ftruncate(fileno(metrics_.get()), whole) != 0) services_.log->warn("'{}' ends in half a line", metrics_path_);
-  ddh::fail(DDH_RESOURCE_EXHAUSTED, "cannot write '", metrics_path_, "': ", std::strerror(errno),
-            "; free some space or give another run.dir");
+void Monitor::end(const std::string& summary) {
+  if (monitors_) monitors_->end(summary);
 }
 
 void Monitor::show_progress(const ddh_step_block& block, std::span<const ReportedValue> values, double step_ms,

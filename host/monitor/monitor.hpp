@@ -1,22 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// monitor/monitor.hpp: what a run shows while it runs: metrics.jsonl, the progress line, warnings. Rank 0's does the
-// writing; the others' keep the launcher informed of their step.
+// monitor/monitor.hpp: what a run shows while it runs: rows for its monitor plugins, the progress line, warnings. Rank 0's
+// does the writing; the others' keep the launcher informed of their step.
 #pragma once
 
 #include <chrono>
-#include <cstdio>
-#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "monitor/monitors.hpp"
 #include "services/interfaces.hpp"
 
 namespace ddhost {
-
-// A number as JSON: 17 digits, null where it is not finite.
-std::string json_number(double value);
 
 // What a step computed, besides the scalars of its block.
 struct StepFacts {
@@ -28,8 +25,9 @@ struct StepFacts {
 
 class Monitor {
  public:
-  // `items_name`: what is counted per second ("tokens"). Throws ddh::Error when metrics.jsonl can't be opened.
-  Monitor(RankServices& services, const std::string& run_dir, std::string items_name);
+  // `items_name`: what is counted per second ("tokens"). Error: a monitor can't open what it writes to.
+  Monitor(RankServices& services, const std::vector<Plugin>& plugins, const std::string& run_dir,
+          std::string items_name);
   ~Monitor();
   Monitor(const Monitor&) = delete;
   Monitor& operator=(const Monitor&) = delete;
@@ -38,8 +36,8 @@ class Monitor {
   void step_end(const ddh_step_block& block, const StepOutcome& outcome, const StepFacts& facts);
   // `program`: as in StepFacts.
   void evaluated(int64_t step, std::span<const ReportedValue> values, std::string_view program);
-  // The last object of metrics.jsonl: {"summary": ...}; `json` is an object's text.
-  void write_summary(const std::string& json);
+  // The run did not fail. `summary`: a JSON object.
+  void end(const std::string& summary);
   // Ends the progress line, so that other output can follow.
   void finish_line();
 
@@ -52,17 +50,12 @@ class Monitor {
 
  private:
   using Clock = std::chrono::steady_clock;
-  struct FileCloser {
-    void operator()(std::FILE* f) const { std::fclose(f); }
-  };
-  void write_line(const std::string& line);
   void show_progress(const ddh_step_block& block, std::span<const ReportedValue> values, double step_ms,
                      double items_per_s);
 
   RankServices& services_;
   const std::string items_name_;
-  std::string metrics_path_;
-  std::unique_ptr<std::FILE, FileCloser> metrics_;  // rank 0 only
+  std::optional<Monitors> monitors_;  // rank 0 only
   bool progress_ = false;
   bool line_open_ = false;
   int64_t every_ = 1;

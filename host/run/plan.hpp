@@ -15,6 +15,7 @@ namespace ddhost {
 struct RunPlan {
   Config config;  // complete; a rank that writes into it (ddh.config agree) keeps its own copy
   Plugin strategy, model, comm, device, schedule;
+  std::vector<Plugin> monitors;  // of monitor.plugins; rank 0 uses them
   // In the order of train.optimizers: ddh_program_desc.optimizer is an index.
   struct Optimizer {
     std::string section;  // of its options: "optimizer", "optimizer_kg"

@@ -198,7 +198,7 @@ class Rank {
   }
 
   void train() {
-    monitor_ = std::make_unique<Monitor>(services_, plan_.run_dir.string(),
+    monitor_ = std::make_unique<Monitor>(services_, plan_.monitors, plan_.run_dir.string(),
                                          model_desc_->programs[train_programs_.front()]->sample_unit);
     views_ = std::make_unique<ViewCheck>(*model_desc_, compute_dtype(config(), plan_.model));
     engine_ = std::make_unique<Engine>(strategy_, *strategy_table_, model_, *model_table_, *model_desc_, *views_,
@@ -221,7 +221,7 @@ class Rank {
     if (estimate_)
       summary.set_work(*estimate_, {model_desc_->programs[train_programs_.front()]->name, monitor_->samples_done(),
                                     monitor_->seconds_for_them()});
-    monitor_->write_summary(summary.json(services_, train_end_.last_step, monitor_->mean_step_ms()));
+    monitor_->end(summary.json(services_, train_end_.last_step, monitor_->mean_step_ms()));
     const std::string text = sample();
     if (!is_first() || config().get<bool>("run.quiet")) return;
     if (!text.empty()) std::printf("--- a sample from the trained model ---\n%s\n---\n", text.c_str());
