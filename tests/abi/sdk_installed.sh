@@ -34,13 +34,18 @@ for flag in -ffp-contract=off -fno-math-errno -fno-trapping-math -O3; do
   [[ $(grep -c -- " $flag" "$work/build/build.ninja") -ge 3 ]] || fail "plugins are built without $flag"
 done
 quiet cmake --build "$work/build" -j2
-train() { # ranks, strategy
+train() { # ranks, strategy, more...
   quiet "$prefix/bin/ddhost" --strategy "$2" --model "$work/build/plugins/toy.so" --nproc "$1" train.steps=3 \
-    "run.dir=$work/runs/$1-$(basename "$2")"
+    "run.dir=$work/runs/$1-$(basename "$2")" "${@:3}"
   echo "trained with $(basename "$2") on $1"
 }
 for plugin in "$work"/build/plugins/*.so; do
-  [[ $plugin == */toy.so ]] || train 1 "$plugin"
+  case $plugin in
+    */toy.so) ;;
+    */halving.so) train 1 ddp --schedule "$plugin" ;;
+    */best_loss.so) train 1 zero1 --monitor "$plugin" ;;
+    *) train 1 "$plugin" ;;
+  esac
 done
 train 2 "$work/build/plugins/ddp_in_c.so"
 train 2 zero3
