@@ -17,7 +17,6 @@
 #include "engine/loop/rank.hpp"
 #include "engine/services/interfaces.hpp"
 #include "launch/launch.hpp"
-#include "schedule/schedule.hpp"
 
 DDH_EXTERN_C ddh_rc ddh_entry_zero1(const ddh_host*, const ddh_module**, ddh_err*) DDH_NX;
 DDH_EXTERN_C ddh_rc ddh_entry_adamw(const ddh_host*, const ddh_module**, ddh_err*) DDH_NX;

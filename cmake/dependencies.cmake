@@ -22,6 +22,10 @@ ddhost_require(spdlog_FOUND "spdlog 1.9 or newer" libspdlog-dev)
 find_package(CLI11 2.1 QUIET)
 ddhost_require(CLI11_FOUND "CLI11 2.1 or newer" libcli11-dev)
 
+find_package(Protobuf 3.12 QUIET) # for the monitor tensorboard
+ddhost_require(Protobuf_FOUND "protobuf 3.12 or newer (its library)" libprotobuf-dev)
+ddhost_require(Protobuf_PROTOC_EXECUTABLE "protobuf's compiler, protoc" protobuf-compiler)
+
 # ddhost::onednn makes the matrix products of LibTorch models; without it (DDHOST_ONEDNN_FOUND false) they are LibTorch's
 # own. Not through oneDNN's CMake package: Debian's asks for OpenCL. Files that use it must not see LibTorch's include
 # folder, which holds another dnnl.h: use an object library of its own.

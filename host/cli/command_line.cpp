@@ -8,6 +8,7 @@
 #include <array>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "config/host_schema.hpp"
 #include "ddh/sdk/plugin.hpp"
@@ -21,12 +22,15 @@ struct Flag {
   const char* help;
 };
 
-constexpr std::array<Flag, 8> kFlags = {{
+constexpr std::array<Flag, 10> kFlags = {{
     {"--strategy", "strategy.plugin", "strategy: a name such as zero3, a path, or path.so:id"},
     {"--model", "model.plugin", "model, as above"},
     {"--optimizer", "optimizer.plugin", "optimizer, as above"},
+    {"--schedule", "schedule.type", "learning-rate schedule, as above"},
     {"--comm", "comm.plugin", "transport between the ranks, as above"},
     {"--device", "device.plugin", "where the ranks compute: cpu, or as above"},
+    {"--monitor", "monitor.plugins",
+     "what records the run: jsonl,tensorboard or other monitors, with commas between them"},
     {"--nproc", "run.nproc", "number of ranks; without it the number of GPUs, else 2"},
     {"--ranks-per-node", "run.ranks_per_node", "simulate nodes of so many ranks"},
     {"--save-final", "train.save_final", "write the final weights to this safetensors file"},
@@ -74,6 +78,15 @@ void check_flag_value(const std::string& flag, const std::string& value) {
     ddh::fail(DDH_INVALID_ARGUMENT, flag, " has no value", is_option ? " before '" + value + "'" : "", "; give one");
 }
 
+// The value of a flag as its option takes it: that of a list is given with commas.
+std::string option_text(const Flag& flag, const std::string& value) {
+  if (std::string_view(flag.key) != "monitor.plugins") return value;
+  Json list = Json::array();
+  std::istringstream items(value);
+  for (std::string item; std::getline(items, item, ',');) list.push_back(item);
+  return list.dump();
+}
+
 std::vector<Override> collect(const std::array<std::string, kFlags.size()>& values, const CLI::App& train,
                               const std::vector<std::string>& words) {
   std::vector<Override> overrides;
@@ -85,7 +98,7 @@ std::vector<Override> collect(const std::array<std::string, kFlags.size()>& valu
   for (size_t i = 0; i < kFlags.size(); ++i) {
     if (train.count(kFlags[i].name) == 0) continue;
     check_flag_value(kFlags[i].name, values[i]);
-    overrides.push_back({kFlags[i].key, values[i], kFlags[i].name});
+    overrides.push_back({kFlags[i].key, option_text(kFlags[i], values[i]), kFlags[i].name});
   }
   return overrides;
 }

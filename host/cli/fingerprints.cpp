@@ -29,6 +29,7 @@ std::vector<Fingerprint> fingerprints_of(const PreparedRun& run) {
           {"optimizer", hash_of(run.optimizers)},
           {"comm plugin", hash_of(run.comm)},
           {"device plugin", hash_of(run.device)},
+          {"schedule", hash_of(run.schedule)},
           {"ABI", ddh::fnv1a(ddh::str(DDH_ABI_MAJOR, '.', DDH_ABI_MINOR, ' ', DDH_HEADER_CHECKSUM))},
           {"configuration", ddh::fnv1a(run.config.effective().dump())}};
 }

@@ -79,6 +79,7 @@ std::array<std::string, 5> alias_row(const std::string& kind, const Alias& alias
 
 bool print_options(std::ostream& out, const PluginFacts& plugin) {
   const std::string kind = kind_name(plugin.kind);
+  const std::string section = plugin.kind == DDH_KIND_MONITOR ? kind + "." + plugin.id : kind;
   try {
     const Schema schema =
         parse_schema(plugin.config_schema ? plugin.config_schema->c_str() : nullptr, kind + " '" + plugin.id + "'");
@@ -89,10 +90,10 @@ bool print_options(std::ostream& out, const PluginFacts& plugin) {
       std::string range = option.legal_text();
       if (!option.unit.empty()) range += (range.empty() ? "" : " ") + option.unit;
       const bool has_default = !option.preset.is_null() || option.takes("null");
-      rows.push_back({kind + "." + option.name, option.type_text(),
+      rows.push_back({section + "." + option.name, option.type_text(),
                       has_default ? option.preset.dump() : "(must be given)", range, option.description});
     }
-    for (const Alias& alias : schema.aliases) rows.push_back(alias_row(kind, alias, *schema.find(alias.key)));
+    for (const Alias& alias : schema.aliases) rows.push_back(alias_row(section, alias, *schema.find(alias.key)));
     print_table(out, rows);
     return true;
   } catch (const ddh::Error& error) {

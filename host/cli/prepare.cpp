@@ -24,18 +24,18 @@
 #include "ddh/sdk/plugin.hpp"
 #include "launch/launch.hpp"
 #include "plugin/capabilities.hpp"
-#include "schedule/schedule.hpp"
 
 namespace fs = std::filesystem;
 
 namespace ddhost {
 namespace {
 
-// A plugin of the run, and the section of its options.
+// A plugin of the run, the section of its options, and the option that chooses it.
 struct Role {
   int32_t kind;
   std::string section;
   Plugin* plugin;
+  std::string key = section + ".plugin";
 };
 std::vector<Role> roles_of(PreparedRun& plan) {
   const auto role = [](int32_t kind, Plugin& plugin) { return Role{kind, kind_name(kind), &plugin}; };
@@ -44,24 +44,49 @@ std::vector<Role> roles_of(PreparedRun& plan) {
     roles.push_back({DDH_KIND_OPTIMIZER, optimizer.section, &optimizer.plugin});
   roles.push_back(role(DDH_KIND_COMM, plan.comm));
   roles.push_back(role(DDH_KIND_DEVICE, plan.device));
+  roles.push_back({DDH_KIND_SCHEDULE, "schedule", &plan.schedule, "schedule.type"});
   return roles;
 }
 
+// What a relative path of the choice is relative to. The last wish has won, whichever name of the option it used.
+fs::path base_of(const UserConfig& user, const Role& role) {
+  const auto& wishes = user.wishes();
+  const auto last = std::find_if(wishes.rbegin(), wishes.rend(), [&](const Wish& wish) {
+    return !wish.value.is_null() && (wish.key == role.key || wish.key == role.section + ".plugin");
+  });
+  return last == wishes.rend() ? fs::current_path() : last->base;
+}
+
 Plugin find_plugin(const UserConfig& user, const Config& config, Registry& registry, const Role& role) {
-  const std::string key = role.section + ".plugin";
-  const Wish* wish = user.find(key);
-  const LoadGuard guard(ddh::str("loading ", kind_name(role.kind), " '", config.text(key), "'"),
-                        watchdog_limits(config));
-  return registry.find(role.kind, config.text(key), wish == nullptr ? fs::current_path() : wish->base);
+  const std::string& choice = config.text(role.key);
+  const LoadGuard guard(ddh::str("loading ", kind_name(role.kind), " '", choice, "'"), watchdog_limits(config));
+  return registry.find(role.kind, choice, base_of(user, role));
+}
+
+// The plugins of monitor.plugins, their options, and their full paths for the effective configuration.
+std::vector<std::string> find_monitors(const UserConfig& user, const Config& choices, Registry& registry,
+                                       PreparedRun& plan, std::vector<Section>& sections) {
+  const Wish* wish = user.find("monitor.plugins");
+  std::vector<std::string> full_names;
+  for (const auto& choice : choices.get<std::vector<std::string>>("monitor.plugins")) {
+    const LoadGuard guard("loading monitor '" + choice + "'", watchdog_limits(choices));
+    const Plugin plugin = registry.find(DDH_KIND_MONITOR, choice, wish == nullptr ? fs::current_path() : wish->base);
+    const std::string id = plugin.id();
+    if (std::any_of(plan.monitors.begin(), plan.monitors.end(), [&](const Plugin& other) { return other.id() == id; }))
+      ddh::fail(DDH_ALREADY_EXISTS, "monitor.plugins names the monitor '", id, "' twice; leave one of them out");
+    add_plugin_options(sections, "monitor", plugin.desc->config_schema, "monitor '" + id + "'", id + ".");
+    full_names.push_back(parse_choice(choice).is_path ? plugin.file.string() + ":" + id : choice);
+    plan.monitors.push_back(plugin);
+  }
+  return full_names;
 }
 
 // So that the effective configuration means the same plugin from any folder.
 void name_plugin_by_full_path(Config& config, const Role& role) {
   const Plugin& plugin = *role.plugin;
-  const std::string key = role.section + ".plugin";
-  const Config::Value given = *config.find(key);
+  const Config::Value given = *config.find(role.key);
   if (parse_choice(given.value.get<std::string>()).is_path)
-    config.set(key, plugin.file.string() + ":" + plugin.id(), given.source);
+    config.set(role.key, plugin.file.string() + ":" + plugin.id(), given.source);
 }
 
 void check_threads(PreparedRun& plan) {
@@ -185,13 +210,14 @@ PreparedRun prepare_run(const UserConfig& user, Registry& registry, int world_si
                        kind_name(role.kind) + " '" + plugin.id() + "'");
     add_foreign_names(sections, role.section, kind_name(role.kind), plugin.id());
   }
+  const std::vector<std::string> monitors = find_monitors(user, choices, registry, plan, sections);
   plan.config = Config(user, sections);
+  plan.config.set("monitor.plugins", monitors, plan.config.find("monitor.plugins")->source);
   for (const RunPlan::Optimizer& optimizer : plan.optimizers) {
     if (plan.config.find(optimizer.section + ".lr") != nullptr) continue;
     ddh::fail(DDH_FAILED_PRECONDITION, "optimizer '", optimizer.plugin.id(),
               "' publishes no option 'lr', from which the host makes the learning rate of a step; mend the plugin");
   }
-  complete_schedule(plan.config);
   settle_clipping(plan);
   for (const Role& role : roles_of(plan)) name_plugin_by_full_path(plan.config, role);
   if (plan.config.find("run.nproc")->value.is_null()) plan.config.set("run.nproc", world_size, "derived");
@@ -235,9 +261,16 @@ void make_run_folder(PreparedRun& plan) {
 }
 
 void leave_unused_folder(const PreparedRun& plan) {
-  const fs::path metrics = plan.run_dir / "metrics.jsonl";
+  const fs::path mark = plan.run_dir / "metrics.jsonl";
   std::error_code ec;
-  if (fs::file_size(metrics, ec) == 0 && !ec) fs::remove(metrics, ec);
+  const fs::file_time_type claimed = fs::last_write_time(mark, ec);
+  for (fs::directory_iterator at(plan.run_dir, ec), end; !ec && at != end; at.increment(ec)) {
+    const std::string name = at->path().filename().string();
+    const bool is_of_the_start = name == "config.json" || name == "log.txt";
+    const bool has_rows = at->is_regular_file(ec) && at->file_size(ec) > 0 && at->last_write_time(ec) >= claimed;
+    if (!is_of_the_start && has_rows) return;
+  }
+  fs::remove(mark, ec);
 }
 
 }  // namespace ddhost

@@ -9,16 +9,12 @@
 #include "cli/prepare.hpp"
 #include "engine/loop/rank.hpp"
 #include "launch/launch.hpp"
-#include "schedule/schedule.hpp"
 
 namespace ddhost {
 namespace {
 
-// Every rank gets a configuration and learning rates of its own.
-int start_rank(const PreparedRun& run, const RankSeat& seat) {
-  const bool evaluates = run.config.get<int64_t>("train.eval_every") > 0;
-  return run_rank(run, run.config.clone(), std::make_unique<Schedules>(run.config, evaluates), seat);
-}
+// Every rank gets a configuration of its own.
+int start_rank(const PreparedRun& run, const RankSeat& seat) { return run_rank(run, run.config.clone(), seat); }
 
 }  // namespace
 

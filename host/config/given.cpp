@@ -77,6 +77,7 @@ const Section* find_section(const std::vector<Section>& sections, const std::str
     if (!option.foreign) list += (list.empty() ? "" : ", ") + option.name;
   }
   for (const Alias& alias : section.schema.aliases) here.push_back(section.name + "." + alias.name);
+  const std::string place = where(wish) + (section.plugin.empty() ? "" : " for " + section.plugin);
   std::string near = nearest(wish.key, here);
   if (near.empty()) {
     // The right name in the wrong section: model.lr for optimizer.lr.
@@ -85,8 +86,8 @@ const Section* find_section(const std::vector<Section>& sections, const std::str
   }
   if (near.empty()) near = nearest(wish.key, everywhere);
   if (!near.empty())
-    ddh::fail(DDH_INVALID_ARGUMENT, "unknown key '", wish.key, "' ", where(wish), "; did you mean '", near, "'?");
-  ddh::fail(DDH_INVALID_ARGUMENT, "unknown key '", wish.key, "' ", where(wish), "; '", section.name, "' takes ", list);
+    ddh::fail(DDH_INVALID_ARGUMENT, "unknown key '", wish.key, "' ", place, "; did you mean '", near, "'?");
+  ddh::fail(DDH_INVALID_ARGUMENT, "unknown key '", wish.key, "' ", place, "; '", section.name, "' takes ", list);
 }
 
 // "offload_param" or "offload_param." where there is "offload_param.device".

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 
-#include "config/schedule_section.hpp"
 #include "ddh/sdk/plugin.hpp"
 
 namespace ddhost {
@@ -123,11 +122,21 @@ constexpr const char* kComm = R"json({"properties": {
 }})json";
 
 constexpr const char* kMonitor = R"json({"properties": {
+  "plugins": {"type": "array", "items": {"type": "string"}, "default": ["jsonl"],
+    "description": "monitors that record the run: jsonl, csv, tensorboard, a path or path:id; each has its options below its name"},
   "every": {"type": "integer", "default": 1, "minimum": 1, "x-unit": "steps",
-    "description": "a line in metrics.jsonl every so many steps"},
+    "description": "record one row every so many steps"},
   "progress": {"type": "string", "enum": ["auto", "on", "off"], "default": "auto",
     "description": "the progress line; auto: only on a terminal"}
 }})json";
+
+// DeepSpeed's and torch's classes are further words for the schedules of this program.
+constexpr const char* kSchedule = R"json({"properties": {
+  "type": {"type": "string", "default": "cosine",
+    "x-spellings": {"OneCycleLR": "one_cycle", "ReduceLROnPlateau": "plateau", "WarmupLR": "warmup",
+      "WarmupDecayLR": "warmup_decay", "WarmupCosineLR": "warmup_cosine", "OneCycle": "cycle"},
+    "description": "the learning-rate schedule: name, path or path:id, or its class in DeepSpeed or torch"}
+  }, "x-aliases": {"plugin": {"key": "type"}}})json";
 
 const std::array<SectionText, 11> kSections = {{
     {"run", kRun},
@@ -140,7 +149,7 @@ const std::array<SectionText, 11> kSections = {{
       "plugin": {"type": "string", "default": "ddp", "description": "the strategy: name, path or path:id"}}})json"},
     {"optimizer", R"json({"properties": {
       "plugin": {"type": "string", "default": "adamw", "description": "the optimizer: name, path or path:id"}}})json"},
-    {"schedule", kScheduleSection},
+    {"schedule", kSchedule},
     {"comm", kComm},
     {"device", R"json({"properties": {
       "plugin": {"type": "string", "default": "cpu",
@@ -148,22 +157,26 @@ const std::array<SectionText, 11> kSections = {{
     {"monitor", kMonitor},
 }};
 
-constexpr std::array<std::string_view, 5> kPluginSections = {"model", "strategy", "optimizer", "comm", "device"};
+constexpr std::array<std::string_view, 7> kPluginSections = {"model",  "strategy", "optimizer", "comm",
+                                                             "device", "schedule", "monitor"};
 
 }  // namespace
 
 std::vector<Section> host_sections() {
   std::vector<Section> sections;
   for (const SectionText& text : kSections)
-    sections.push_back({text.name, parse_schema(text.schema, "section '" + std::string(text.name) + "'")});
+    sections.push_back({text.name, parse_schema(text.schema, "section '" + std::string(text.name) + "'"), ""});
   return sections;
 }
 
 void add_plugin_options(std::vector<Section>& sections, const std::string& section, const char* schema_text,
-                        const std::string& owner) {
+                        const std::string& owner, const std::string& prefix) {
   const auto at = std::find_if(sections.begin(), sections.end(), [&](const Section& s) { return s.name == section; });
   if (at == sections.end()) ddh::fail(DDH_INTERNAL, "there is no section '", section, "' for ", owner);
-  const Schema more = parse_schema(schema_text, owner);
+  if (prefix.empty()) at->plugin = owner;
+  Schema more = parse_schema(schema_text, owner);
+  for (Option& option : more.options) option.name = prefix + option.name;
+  for (Alias& alias : more.aliases) alias = {prefix + alias.name, prefix + alias.key, alias.scale};
   for (const Option& option : more.options) {
     if (at->schema.find(option.name) != nullptr)
       ddh::fail(DDH_INVALID_ARGUMENT, owner, " has an option '", option.name, "', which in section '", section,

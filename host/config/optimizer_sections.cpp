@@ -47,7 +47,7 @@ std::vector<Section> run_sections(const UserConfig& user) {
   const auto first =
       std::find_if(sections.begin(), sections.end(), [](const Section& section) { return section.name == kFirst; });
   std::vector<Section> further;
-  for (size_t i = 1; i < names.size(); ++i) further.push_back({names[i], first->schema});
+  for (size_t i = 1; i < names.size(); ++i) further.push_back({names[i], first->schema, ""});
   sections.insert(first + 1, further.begin(), further.end());
   return sections;
 }

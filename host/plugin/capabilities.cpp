@@ -14,7 +14,7 @@ struct CapName {
   uint64_t bit;
   const char* text;
 };
-constexpr std::array<CapName, 15> kCaps = {{
+constexpr std::array<CapName, 16> kCaps = {{
     {0, DDH_CAP_IN_PROCESS, "several ranks in one process"},
     {0, DDH_CAP_STREAM_ORDERED, "touches device memory on streams alone"},
     {DDH_KIND_COMM, DDH_CAP_RANKS_ARE_THREADS, "ranks are threads"},
@@ -30,6 +30,7 @@ constexpr std::array<CapName, 15> kCaps = {{
     {DDH_KIND_OPTIMIZER, DDH_CAP_CLIP_VALUE, "clips by value"},
     {DDH_KIND_DEVICE, DDH_CAP_HOST_MEMORY, "its memory is the host's"},
     {DDH_KIND_DEVICE, DDH_CAP_HOST_REACHABLE, "the host reaches its memory"},
+    {DDH_KIND_SCHEDULE, DDH_CAP_READS_LOSS, "reads losses"},
 }};
 
 struct FeatureName {
@@ -66,7 +67,7 @@ std::string features_text(uint64_t features) {
   std::string text;
   for (const FeatureName& feature : kFeatures)
     if ((features & feature.bit) != 0) append(text, feature.text);
-  if ((features & ~DDH_FEATURES_ALL) != 0) append(text, "some that this host does not know");
+  if ((features & ~kKnownFeatures) != 0) append(text, "some that this host does not know");
   return text.empty() ? "none" : text;
 }
 
@@ -93,6 +94,10 @@ std::string interface_of(int32_t kind) {
       return DDH_COMM_BACKEND_IFACE;
     case DDH_KIND_DEVICE:
       return DDH_DEVICE_IFACE;
+    case DDH_KIND_SCHEDULE:
+      return DDH_SCHEDULE_IFACE;
+    case DDH_KIND_MONITOR:
+      return DDH_MONITOR_IFACE;
     default:
       return "";
   }

@@ -14,6 +14,9 @@ namespace ddhost {
 
 // The bits of ddh_desc.caps that this host knows for a kind, those of vendors included.
 uint64_t known_caps(int32_t kind);
+// Bits of ddh_desc.uses that this host knows.
+constexpr uint64_t kKnownFeatures =
+    DDH_FEATURE_POSITIONS | DDH_FEATURE_UPDATES | DDH_FEATURE_PARAM_DTYPES | DDH_FEATURE_OPTIMIZERS;
 // "shards gradients, offloads"; "none".
 std::string caps_text(int32_t kind, uint64_t caps);
 // "update programs, several optimizers"; "none".

@@ -42,7 +42,7 @@ void check_bits(const fs::path& file, const ddh_desc& desc) {
     refuse_plugin(file, ddh::str("offers the ", name, " with capability bits 0x", hex(unknown),
                                  " that this host does not know; update ddhost, or take bits from "
                                  "DDH_CAP_VENDOR_FIRST on for your own"));
-  if (const uint64_t unknown = desc.uses & ~DDH_FEATURES_ALL; unknown != 0)
+  if (const uint64_t unknown = desc.uses & ~kKnownFeatures; unknown != 0)
     refuse_plugin(file, ddh::str("offers the ", name, ", which uses the features 0x", hex(unknown),
                                  " that this host does not know; update ddhost"));
 }

@@ -41,4 +41,4 @@ constexpr uint64_t kCaps = DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED;
 }  // namespace
 
 DDH_CXX_PLUGIN(Ddp, strategy, "ddp", "0.1.0", "parameters, gradients and optimizer state replicated",
-               ddh::kSchemaOf<kOptions>, ddh::DataParallel::kNeeds, kCaps, 0, DDH_FEATURES_ALL);
+               ddh::kSchemaOf<kOptions>, ddh::DataParallel::kNeeds, kCaps, 0, ddh::DataParallel::kUnderstands);

@@ -370,4 +370,4 @@ constexpr uint64_t kCaps = DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP
 }  // namespace
 
 DDH_CXX_PLUGIN(Fsdp, strategy, "fsdp", "0.1.0", "fully sharded data parallel, with PyTorch's modes",
-               ddh::kSchemaOf<kOptions>, kNeeds, kCaps, 0, DDH_FEATURES_ALL);
+               ddh::kSchemaOf<kOptions>, kNeeds, kCaps, 0, ddh::DataParallel::kUnderstands);

@@ -41,4 +41,4 @@ constexpr uint64_t kCaps = DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP
 }  // namespace
 
 DDH_CXX_PLUGIN(Zero1, strategy, "zero1", "0.1.0", "optimizer state sharded, the rest replicated (ZeRO stage 1)",
-               ddh::kSchemaOf<kOptions>, ddh::DataParallel::kNeeds, kCaps, 0, DDH_FEATURES_ALL);
+               ddh::kSchemaOf<kOptions>, ddh::DataParallel::kNeeds, kCaps, 0, ddh::DataParallel::kUnderstands);

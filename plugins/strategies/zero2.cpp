@@ -42,4 +42,4 @@ constexpr uint64_t kCaps = DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP
 }  // namespace
 
 DDH_CXX_PLUGIN(Zero2, strategy, "zero2", "0.1.0", "gradients and optimizer state sharded (ZeRO stage 2)",
-               ddh::kSchemaOf<kOptions>, ddh::DataParallel::kNeeds, kCaps, 0, DDH_FEATURES_ALL);
+               ddh::kSchemaOf<kOptions>, ddh::DataParallel::kNeeds, kCaps, 0, ddh::DataParallel::kUnderstands);

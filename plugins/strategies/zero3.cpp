@@ -43,4 +43,4 @@ constexpr uint64_t kCaps =
 }  // namespace
 
 DDH_CXX_PLUGIN(Zero3, strategy, "zero3", "0.1.0", "parameters, gradients and optimizer state sharded (ZeRO stage 3)",
-               ddh::kSchemaOf<kOptions>, ddh::DataParallel::kNeeds, kCaps, 0, DDH_FEATURES_ALL);
+               ddh::kSchemaOf<kOptions>, ddh::DataParallel::kNeeds, kCaps, 0, ddh::DataParallel::kUnderstands);

@@ -335,4 +335,4 @@ constexpr uint64_t kCaps = DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP
 
 DDH_CXX_PLUGIN(Zero3Offload, strategy, "zero3_offload", "0.1.0",
                "zero3 with optimizer state and parameters in host memory or on disk (ZeRO-Offload, ZeRO-Infinity)",
-               ddh::kSchemaOf<kOptions>, kNeeds, kCaps, 0, DDH_FEATURES_ALL);
+               ddh::kSchemaOf<kOptions>, kNeeds, kCaps, 0, ddh::DataParallel::kUnderstands);

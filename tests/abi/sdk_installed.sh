@@ -58,13 +58,18 @@ ddh_add_plugin(NAME c_alone SOURCES ../examples/ddp_in_c/ddp_in_c.c)
 TEXT
 quiet "${configure[@]}" -S "$work/c_alone" -B "$work/c_alone/build"
 quiet cmake --build "$work/c_alone/build"
-train() { # ranks, strategy
+train() { # ranks, strategy, more...
   quiet "$prefix/bin/ddhost" --strategy "$2" --model "$work/build/plugins/toy.so" --nproc "$1" train.steps=3 \
-    "run.dir=$work/runs/$1-$(basename "$2")"
+    "run.dir=$work/runs/$1-$(basename "$2")" "${@:3}"
   echo "trained with $(basename "$2") on $1"
 }
 for plugin in "$work"/build/plugins/*.so; do
-  [[ $plugin == */toy.so || $plugin == */linear_model.so ]] || train 1 "$plugin"
+  case $plugin in
+    */toy.so | */linear_model.so) ;;
+    */halving.so) train 1 ddp --schedule "$plugin" ;;
+    */best_loss.so) train 1 zero1 --monitor "$plugin" ;;
+    *) train 1 "$plugin" ;;
+  esac
 done
 quiet "$prefix/bin/ddhost" --model "$work/build/plugins/linear_model.so" --nproc 2 --strategy zero2 train.steps=60 \
   optimizer.lr=0.05 "run.dir=$work/runs/linear"

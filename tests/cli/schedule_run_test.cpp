@@ -2,6 +2,7 @@
 //
 // The learning rates of whole runs: what the train loop tells the schedule.
 #include <catch2/catch.hpp>
+#include <cmath>
 
 #include "fixtures/harness/ddhost_process.hpp"
 
@@ -38,4 +39,11 @@ TEST_CASE("plateau lowers the rate after evaluations that are no better", "[cli]
   CHECK(rates_of_run({"schedule.type=ReduceLROnPlateau", "schedule.patience=0", "schedule.factor=0.5",
                       "schedule.threshold=0.99", "train.eval_every=2", "train.eval_batches=1", "train.steps=8"}) ==
         std::vector<double>{0.01, 0.01, 0.01, 0.01, 0.005, 0.005, 0.0025, 0.0025});
+}
+
+TEST_CASE("a schedule of someone else trains from its path", "[cli]") {
+  const std::string file = std::string(DDHOST_BUILD_DIR) + "/tests/plugins/halving.so";
+  const std::vector<double> expected = {0.01, 0.01 * std::exp2(-0.5), 0.005, 0.01 * std::exp2(-1.5), 0.0025};
+  CHECK(rates_of_run({"--schedule", file, "schedule.half_life=2", "train.steps=5"}) == expected);
+  CHECK(rates_of_run({"schedule.type=" + file + ":halving", "schedule.half_life=2", "train.steps=5"}) == expected);
 }

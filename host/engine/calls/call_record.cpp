@@ -66,6 +66,13 @@ constexpr std::array<CallFacts, static_cast<size_t>(PluginCall::kCount)> kFacts 
     {"copy"},
     {"synchronize"},
     {"work"},
+    {"lr"},
+    {"step_done"},
+    {"observe"},
+    {"number"},
+    {"begin", false, true},
+    {"row"},
+    {"end"},
 }};
 
 const CallFacts& facts(PluginCall call) {

@@ -72,6 +72,15 @@ enum class PluginCall : uint8_t {
   kCopy,
   kSynchronize,
   kDeviceWork,
+  // schedules
+  kLr,
+  kStepDone,
+  kObserve,
+  kNumber,
+  // monitors
+  kRunBegin,
+  kRow,
+  kRunEnd,
   kCount
 };
 

@@ -8,7 +8,8 @@
 namespace ddhost {
 namespace {
 
-constexpr std::array<const char*, 5> kKinds = {"strategy", "model", "optimizer", "comm", "device"};
+constexpr std::array<const char*, 7> kKinds = {"strategy", "model",    "optimizer", "comm",
+                                               "device",   "schedule", "monitor"};
 
 }  // namespace
 

@@ -7,7 +7,7 @@
 
 #include "engine/calls/plugin_caller.hpp"
 #include "engine/loop/run_programs.hpp"
-#include "monitor/summary.hpp"
+#include "engine/monitor/summary.hpp"
 
 namespace ddhost {
 

@@ -21,10 +21,10 @@
 #include "engine/loop/rank_log.hpp"
 #include "engine/loop/reports.hpp"
 #include "engine/loop/train_loop.hpp"
+#include "engine/monitor/summary.hpp"
 #include "engine/services/check_optim.hpp"
 #include "engine/weights/initialize.hpp"
 #include "engine/weights/save.hpp"
-#include "monitor/summary.hpp"
 
 namespace ddhost {
 namespace {
@@ -32,10 +32,9 @@ namespace {
 // The steps of a rank. Members are made by the step of the same place and end in reverse (end).
 class Rank {
  public:
-  Rank(const RunPlan& plan, std::unique_ptr<RunConfig> config, std::unique_ptr<LearningRates> rates,
-       std::shared_ptr<spdlog::logger> log, const RankSeat& seat)
+  Rank(const RunPlan& plan, std::unique_ptr<RunConfig> config, std::shared_ptr<spdlog::logger> log,
+       const RankSeat& seat)
       : plan_(plan),
-        rates_(std::move(rates)),
         services_(seat, std::move(config), std::move(log)),
         device_seat_(services_, "device:" + plan.device.id()),
         comm_seat_(services_, "comm:" + plan.comm.id()),
@@ -155,6 +154,7 @@ class Rank {
         StepSettings{config().get<double>("train.clip_norm"), config().get<double>("train.clip_value"),
                      config().get<bool>("train.skip_nonfinite"), sums_in_bf16()});
     services_.step->set_optimizers(refs, programs_->described());
+    schedules_ = std::make_unique<Schedules>(services_, plan_.schedule);
   }
 
   void make_strategy() {
@@ -205,7 +205,7 @@ class Rank {
   }
 
   void train() {
-    monitor_ = std::make_unique<Monitor>(services_, plan_.run_dir.string(),
+    monitor_ = std::make_unique<Monitor>(services_, plan_.monitors, plan_.run_dir.string(),
                                          model_desc_->programs[train_programs_.front()]->sample_unit);
     views_ = std::make_unique<ViewCheck>(*model_desc_, compute_dtype(config(), plan_.model));
     runner_ = std::make_unique<OpRunner>(strategy_, *strategy_table_, model_, *model_table_, *model_desc_, *views_,
@@ -228,7 +228,7 @@ class Rank {
     if (estimate_)
       summary.set_work(*estimate_, {model_desc_->programs[train_programs_.front()]->name, monitor_->samples_done(),
                                     monitor_->seconds_for_them()});
-    monitor_->write_summary(summary.json(services_, train_end_.last_step, monitor_->mean_step_ms()));
+    monitor_->end(summary.json(services_, train_end_.last_step, monitor_->mean_step_ms()));
     const std::string text = sample();
     if (!is_first() || config().get<bool>("run.quiet")) return;
     if (!text.empty()) std::printf("--- a sample from the trained model ---\n%s\n---\n", text.c_str());
@@ -254,7 +254,7 @@ class Rank {
   TrainSetup setup() {
     return {services_,
             *runner_,
-            *rates_,
+            *schedules_,
             *model_desc_,
             model_.get(),
             *model_table_,
@@ -274,6 +274,7 @@ class Rank {
     monitor_.reset();
     checks_.reset();
     strategy_ = Instance();
+    schedules_.reset();
     optimizers_.clear();
     model_ = Instance();
     services_.step.reset();
@@ -287,12 +288,12 @@ class Rank {
   }
 
   const RunPlan& plan_;
-  const std::unique_ptr<LearningRates> rates_;
   RankServices services_;
   PluginSeat device_seat_, comm_seat_, model_seat_, strategy_seat_;
   std::deque<PluginSeat> optimizer_seats_;  // elements stay in place
   Instance device_, comm_, model_, strategy_;
   std::deque<Instance> optimizers_;  // in the order of train.optimizers
+  std::unique_ptr<Schedules> schedules_;
   const ddh_comm_backend_api* comm_table_ = nullptr;
   const ddh_model_api* model_table_ = nullptr;
   const ddh_strategy_api* strategy_table_ = nullptr;
@@ -311,10 +312,9 @@ class Rank {
 
 }  // namespace
 
-int run_rank(const RunPlan& plan, std::unique_ptr<RunConfig> config, std::unique_ptr<LearningRates> rates,
-             const RankSeat& seat) {
+int run_rank(const RunPlan& plan, std::unique_ptr<RunConfig> config, const RankSeat& seat) {
   std::shared_ptr<spdlog::logger> log = make_rank_log(plan, *config, seat);
-  Rank(plan, std::move(config), std::move(rates), std::move(log), seat).run();
+  Rank(plan, std::move(config), std::move(log), seat).run();
   return 0;
 }
 

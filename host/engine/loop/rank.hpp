@@ -5,16 +5,14 @@
 
 #include <memory>
 
-#include "engine/loop/learning_rates.hpp"
 #include "engine/loop/run_plan.hpp"
 #include "engine/services/rank_seat.hpp"
 #include "engine/services/run_config.hpp"
 
 namespace ddhost {
 
-// Runs one rank and returns its exit code. `config` and `rates` are this rank's own. Throws ddh::Error; the other ranks
-// have then been told.
-int run_rank(const RunPlan& plan, std::unique_ptr<RunConfig> config, std::unique_ptr<LearningRates> rates,
-             const RankSeat& seat);
+// Runs one rank and returns its exit code. `config` is this rank's own. Throws ddh::Error; the other ranks have then been
+// told.
+int run_rank(const RunPlan& plan, std::unique_ptr<RunConfig> config, const RankSeat& seat);
 
 }  // namespace ddhost

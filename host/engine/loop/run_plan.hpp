@@ -19,7 +19,8 @@ struct Fingerprint {
 };
 
 struct RunPlan {
-  Plugin strategy, model, comm, device;
+  Plugin strategy, model, comm, device, schedule;
+  std::vector<Plugin> monitors;  // of monitor.plugins; rank 0 uses them
   // In the order of train.optimizers: ddh_program_desc.optimizer is an index.
   struct Optimizer {
     std::string section;  // of its options: "optimizer", "optimizer_kg"

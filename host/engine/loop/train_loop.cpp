@@ -45,8 +45,7 @@ double seed_scale_for(uint64_t n_samples, double loss_scale) {
 }
 
 // Losses of several programs in turn say nothing about getting better.
-void require_one_loss(const TrainSetup& setup, const LearningRates& schedules,
-                      const std::vector<Evaluation>& evaluations) {
+void require_one_loss(const TrainSetup& setup, const Schedules& schedules, const std::vector<Evaluation>& evaluations) {
   if (!schedules.reads_losses()) return;
   const std::string type = setup.services.config.get<std::string>("schedule.type");
   if (evaluations.empty() && setup.train_programs.size() > 1)
@@ -77,7 +76,7 @@ double loss_of(const ddh_program_desc& program, const std::vector<ReportedValue>
 
 // Every program that evaluates one of this run's, by the values that a file of weights would hold.
 void evaluate_all(const TrainSetup& setup, std::vector<Evaluation>& evaluations, int64_t step, Monitor& monitor,
-                  LearningRates& schedules) {
+                  Schedules& schedules) {
   for (Evaluation& evaluation : evaluations) {
     const std::vector<ReportedValue>* const values = evaluation.run(step);
     if (values == nullptr) return;
@@ -121,7 +120,7 @@ TrainEnd train_loop(TrainSetup setup, Monitor& monitor) {
   const auto accum = static_cast<uint64_t>(config.get<int64_t>("train.grad_accum_steps"));
   const int64_t last_step = config.get<int64_t>("train.steps"), eval_every = config.get<int64_t>("train.eval_every");
 
-  LearningRates& schedules = setup.rates;
+  Schedules& schedules = setup.schedules;
   const TrainOrder order = make_order(setup);
   LossScale loss_scale(LossScaleSettings::from(config));
   std::vector<Evaluation> evaluations = make_evaluations(setup);
@@ -162,7 +161,7 @@ TrainEnd train_loop(TrainSetup setup, Monitor& monitor) {
                      {values, order.turns().size() > 1 ? described.name : "", order.count(step),
                       program == setup.train_programs.front()});
     require_success_possible(loss_scale.step_done(!outcome.nonfinite.empty()), outcome, block);
-    schedules.step_done({block.skip != 0, values.front().value});
+    schedules.step_done(step, block.skip != 0, values.front().value);
     if (outcome.stop) return {step, true};
     updates.step_done(step);
     if (eval_every > 0 && step % eval_every == 0) {

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "engine/loop/train_setup.hpp"
-#include "monitor/monitor.hpp"
+#include "engine/monitor/monitor.hpp"
 
 namespace ddhost {
 

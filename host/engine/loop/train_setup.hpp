@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "engine/data/sample_order.hpp"
-#include "engine/loop/learning_rates.hpp"
 #include "engine/loop/op_runner.hpp"
+#include "engine/loop/schedules.hpp"
 #include "engine/services/interfaces.hpp"
 
 namespace ddhost {
@@ -16,7 +16,7 @@ namespace ddhost {
 struct TrainSetup {
   RankServices& services;
   OpRunner& runner;
-  LearningRates& rates;
+  Schedules& schedules;
   const ddh_model_desc& model;
   ddh_inst* model_inst;
   const ddh_model_api& model_table;

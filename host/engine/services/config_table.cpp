@@ -34,15 +34,16 @@ constexpr std::array<PromisedKey, 9> kPromised = {{{"", "run.seed"},
 struct Substitute {
   std::string_view key, instead;
 };
-constexpr std::array<Substitute, 8> kSubstitutes = {
+constexpr std::array<Substitute, 9> kSubstitutes = {
     {{"run.nproc", "world_size of ddh_attach_args or ddh_comm_init"},
      {"run.ranks_per_node", "node, local_rank and ranks_per_node of ddh_attach_args or ddh_comm_init"},
      {"train.reduce_block", "reduce_block of ddh_attach_args or ddh_comm_init"},
      {"train.reduce_order", "reduce_order of ddh_attach_args"},
      {"train.grad_accum_steps", "micro_batches of ddh_run_program"},
+     {"train.steps", "steps of ddh_schedule_args"},
      {"train.programs", "programs of ddh_attach_args"},
      {"precision.compute", "compute_dtype of ddh_attach_args, or the dtype of a view"},
-     {"optimizer.lr", "lr of ddh_step_block"}}};
+     {"optimizer.lr", "lr of ddh_step_block or ddh_schedule_args"}}};
 
 constexpr uint64_t kMaxChoiceBytes = 256;
 

@@ -178,6 +178,8 @@ typedef struct ddh_host {
 #define DDH_KIND_OPTIMIZER 3
 #define DDH_KIND_COMM 4
 #define DDH_KIND_DEVICE 5
+#define DDH_KIND_SCHEDULE 6
+#define DDH_KIND_MONITOR 7
 
 /* ddh_desc.caps that hold for every kind. Kind-specific bits begin at bit 16, a vendor's at bit 48. The host refuses
  * other bits that it does not know. */
@@ -195,7 +197,6 @@ typedef struct ddh_host {
 #define DDH_FEATURE_UPDATES (UINT64_C(1) << 1)      /* model: programs of DDH_PROGRAM_UPDATE */
 #define DDH_FEATURE_PARAM_DTYPES (UINT64_C(1) << 2) /* model: ddh_param_desc.compute_dtype */
 #define DDH_FEATURE_OPTIMIZERS (UINT64_C(1) << 3)   /* model: ddh_program_desc.optimizer beyond 0 */
-#define DDH_FEATURES_ALL UINT64_C(0xF)
 
 /* How the library was built; 0 = does not link it. Also in the ELF note, readable without dlopen. */
 typedef struct ddh_build {

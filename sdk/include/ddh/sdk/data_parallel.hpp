@@ -50,6 +50,9 @@ class DataParallel : public Strategy {
   // The services that the base and its stores use, for DDH_CXX_PLUGIN.
   static constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE, DDH_CONFIG_IFACE, DDH_FLATOPS_IFACE, DDH_WINDOW_IFACE,
                                            DDH_OPTIM_IFACE, DDH_PARAMS_IFACE, DDH_STREAM_IFACE,  nullptr};
+  // The features that the base takes care of, by name: one that a later SDK knows is not among them.
+  static constexpr uint64_t kUnderstands =
+      DDH_FEATURE_POSITIONS | DDH_FEATURE_UPDATES | DDH_FEATURE_PARAM_DTYPES | DDH_FEATURE_OPTIMIZERS;
 
   void attach(const ddh_attach_args& args) override;
   void plan(ddh_plan& out) override;

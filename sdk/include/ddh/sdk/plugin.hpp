@@ -286,6 +286,8 @@ void destroy_instance(ddh_inst* inst) noexcept;
 #define DDH_KIND_OF_optimizer DDH_KIND_OPTIMIZER
 #define DDH_KIND_OF_comm DDH_KIND_COMM
 #define DDH_KIND_OF_device DDH_KIND_DEVICE
+#define DDH_KIND_OF_schedule DDH_KIND_SCHEDULE
+#define DDH_KIND_OF_monitor DDH_KIND_MONITOR
 #define DDH_CXX_PLUGIN(CLASS, KIND, ID, VERSION, SUMMARY, SCHEMA, NEEDS, CAPS, ...)                           \
   static const ddh_build ddh_build_ = DDH_BUILD_INIT;                                                         \
   static const ddh_desc ddh_desc_ = {sizeof(ddh_desc),                                                        \

@@ -86,6 +86,12 @@ DDH_STRUCT_RULE(ddh_state_entry, DDH_STATE_ENTRY_MIN_SIZE);
 DDH_STRUCT_RULE(ddh_comm_init, DDH_COMM_INIT_MIN_SIZE, DDH_RESERVED(ddh_comm_init));
 DDH_STRUCT_RULE(ddh_device_info, DDH_DEVICE_INFO_MIN_SIZE);
 
+// ---- kind/schedule.h, kind/monitor.h
+DDH_STRUCT_RULE(ddh_schedule_args, DDH_SCHEDULE_ARGS_MIN_SIZE, DDH_RESERVED(ddh_schedule_args));
+DDH_STRUCT_RULE(ddh_schedule_number, DDH_SCHEDULE_NUMBER_MIN_SIZE, DDH_RESERVED(ddh_schedule_number));
+DDH_STRUCT_RULE(ddh_monitor_args, DDH_MONITOR_ARGS_MIN_SIZE);
+DDH_STRUCT_RULE(ddh_row, DDH_ROW_MIN_SIZE, DDH_RESERVED(ddh_row));
+
 // ---- service/*.h
 DDH_STRUCT_RULE(ddh_alloc_args, DDH_ALLOC_ARGS_MIN_SIZE, DDH_KNOWN_BITS(ddh_alloc_args, flags, DDH_ALLOC_ZERO));
 DDH_STRUCT_RULE(ddh_coll, DDH_COLL_MIN_SIZE);

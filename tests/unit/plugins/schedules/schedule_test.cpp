@@ -1,37 +1,100 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Learning-rate schedules: against DeepSpeed's published numbers and stored numbers of torch; what they count; their
-// state; what section `schedule` refuses.
-#include "schedule/schedule.hpp"
+// Learning-rate schedules, from the options of section `schedule` to the rates: against DeepSpeed's published numbers and
+// stored numbers of torch; what they count; their state; what they refuse. The plugins are linked in.
+#include "engine/loop/schedules.hpp"
 
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <filesystem>
 #include <set>
 
 #include "ddh/sdk/plugin.hpp"
+#include "fixtures/harness/host_services.hpp"
 #include "fixtures/harness/throws.hpp"
-#include "schedule/options.hpp"
+#include "plugin/registry.hpp"
 
 using namespace ddhost;
 using ddhost::test::sentence_of;
+
+#define SCHEDULES_OF_THIS_BUILD(USE)                                                                  \
+  USE(constant)                                                                                       \
+  USE(cosine)                                                                                         \
+  USE(cycle) USE(inverse_sqrt) USE(linear) USE(one_cycle) USE(plateau) USE(warmup) USE(warmup_cosine) \
+      USE(warmup_decay) USE(wsd)
+#define SCHEDULE_ENTRY(NAME) \
+  extern "C" ddh_rc ddh_entry_schedule_##NAME(const ddh_host*, const ddh_module**, ddh_err*) noexcept;
+SCHEDULES_OF_THIS_BUILD(SCHEDULE_ENTRY)
 
 namespace {
 
 using Words = std::vector<std::string>;
 using Rates = std::vector<double>;
 
-std::vector<Section> sections() {
-  std::vector<Section> all = host_sections();
-  add_plugin_options(all, "optimizer", R"({"properties": {"lr": {"type": "number", "default": 0.2}}})", "a test");
+#define SCHEDULE_NAME(NAME) #NAME,
+const std::vector<std::string> kTypes = {SCHEDULES_OF_THIS_BUILD(SCHEDULE_NAME)};
+
+Registry& registry() {
+  static Registry all = [] {
+    static const ProbeHost host(&host_interface, MissingInterfaces::kRefuse);
+    std::vector<const ddh_module*> modules;
+    const auto add = [&](ddh_plugin_entry_fn entry) { ddh::call(entry, &host.host(), &modules.emplace_back()); };
+#define SCHEDULE_ADD(NAME) add(&ddh_entry_schedule_##NAME);
+    SCHEDULES_OF_THIS_BUILD(SCHEDULE_ADD)
+    return Registry(&host_interface, "/no/such/folder", modules);
+  }();
   return all;
 }
-Config config_with(const Words& words) {
+
+UserConfig user_config(const Words& words) {
   std::vector<Override> overrides;
   for (const std::string& word : words) overrides.push_back(parse_override(word));
-  return {UserConfig::read("", overrides), sections()};
+  return UserConfig::read("", overrides);
 }
-std::unique_ptr<Schedule> schedule_with(const Words& words, bool evaluates = false) {
-  return make_schedule(config_with(words), evaluates);
+Plugin plugin_for(const UserConfig& user) {
+  const Config choice(user, host_sections(), /*plugin_sections=*/false);
+  return registry().find(DDH_KIND_SCHEDULE, choice.text("schedule.type"), "/");
+}
+Config config_for(const UserConfig& user, const Plugin& plugin) {
+  std::vector<Section> all = host_sections();
+  add_plugin_options(all, "optimizer", R"({"properties": {"lr": {"type": "number", "default": 0.2}}})", "a test");
+  add_plugin_options(all, "schedule", plugin.desc->config_schema, "schedule '" + plugin.id() + "'");
+  return {user, all};
+}
+Config config_with(const Words& words) {
+  const UserConfig user = user_config(words);
+  return config_for(user, plugin_for(user));
+}
+
+struct StepReport {
+  bool skipped;
+  double loss;
+};
+
+// A schedule of one optimizer, as the train loop has it.
+class Schedule {
+ public:
+  explicit Schedule(const Words& words) : services_("schedule:test") {
+    const UserConfig user = user_config(words);
+    const Plugin plugin = plugin_for(user);
+    services_.services.config = config_for(user, plugin);
+    schedules_ = std::make_unique<Schedules>(services_.services, plugin);
+  }
+  [[nodiscard]] double lr(int64_t step) const { return schedules_->lr(0, step); }
+  void step_done(const StepReport& report) { schedules_->step_done(++step_, report.skipped, report.loss); }
+  void evaluated(double loss) { schedules_->evaluated(loss); }
+  [[nodiscard]] ScheduleState state() const { return schedules_->state(0); }
+  void restore(const ScheduleState& state) { schedules_->restore(0, state); }
+
+ private:
+  test::HostServices services_;
+  std::unique_ptr<Schedules> schedules_;
+  int64_t step_ = 0;
+};
+
+std::unique_ptr<Schedule> schedule_with(Words words, bool evaluates = false) {
+  if (evaluates) words.emplace_back("train.eval_every=1");
+  return std::make_unique<Schedule>(words);
 }
 std::string refusal(const Words& words) {
   return sentence_of([&] { schedule_with(words); });
@@ -189,10 +252,11 @@ TEST_CASE("plateau looks at evaluations where there are any, else at steps that 
 }
 
 TEST_CASE("a restored schedule goes on as the saved one, and its state is plain finite numbers", "[schedule]") {
-  for (const ScheduleType& type : schedule_types()) {
-    INFO(type.name);
-    Words words = {ddh::str("schedule.type=", type.name), "train.steps=60"};
-    for (const OptionUse& option : type.options) {
+  for (const std::string& type : kTypes) {
+    INFO(type);
+    Words words = {"schedule.type=" + type, "train.steps=60"};
+    const Plugin plugin = plugin_for(user_config(words));
+    for (const Option& option : parse_schema(plugin.desc->config_schema, type).options) {
       const std::string name = option.name;
       if (name == "warmup_steps") words.emplace_back("schedule.warmup_steps=7");
       if (name == "min_lr") words.emplace_back("schedule.min_lr=0.001");
@@ -219,95 +283,83 @@ TEST_CASE("the state of another kind of schedule is refused", "[schedule]") {
   const auto cosine = schedule_with({"schedule.type=cosine"}), warmup = schedule_with({"schedule.type=warmup"});
   const auto plateau = schedule_with({"schedule.type=plateau"});
   CHECK(sentence_of([&] { warmup->restore(plateau->state()); }) ==
-        "the saved state of the learning-rate schedule holds best, cooldown_left, has_best, lr, n_bad; this "
-        "schedule.type "
-        "keeps updates; go on with the type that it was saved under");
+        "the saved state of the learning-rate schedule holds best, cooldown_left, has_best, lr, n_bad, and schedule "
+        "'warmup' keeps updates; continue with the schedule.type that it was saved under");
   CHECK_THAT(sentence_of([&] { plateau->restore(warmup->state()); }), Catch::Contains("holds updates"));
   CHECK_THAT(sentence_of([&] { cosine->restore(warmup->state()); }), Catch::Contains("keeps nothing"));
 }
 
-TEST_CASE("an option that the type has no use for is refused with both names", "[schedule]") {
-  CHECK(
-      refusal({"schedule.type=cosine", "schedule.pct_start=0.3"}) ==
-      "schedule.pct_start = 0.3 from the command line is not used by schedule.type = cosine, which takes warmup_steps, "
-      "decay_steps, min_lr_ratio; leave it out or set it to null");
+TEST_CASE("an option that the schedule does not have is refused with both names", "[schedule]") {
+  CHECK(refusal({"schedule.type=cosine", "schedule.pct_start=0.3"}) ==
+        "unknown key 'schedule.pct_start' on the command line for schedule 'cosine'; 'schedule' takes type, "
+        "warmup_steps, decay_steps, min_lr_ratio");
   CHECK_THAT(refusal({"schedule.type=WarmupLR", "schedule.total_num_steps=100"}),
-             Catch::Contains("schedule.decay_steps = 100") && Catch::Contains("(as schedule.total_num_steps)") &&
-                 Catch::Contains("schedule.type = warmup,"));
-  CHECK_THAT(refusal({"schedule.type=plateau", "schedule.warmup_steps=5"}), Catch::Contains("is not used by"));
-  CHECK(refusal({"schedule.type=cosine", "schedule.pct_start=0.3", "schedule.pct_start=null"}).empty());
+             Catch::Contains("'schedule.total_num_steps'"));
+  CHECK_THAT(refusal({"schedule.type=plateau", "schedule.warmup_steps=5"}),
+             Catch::Contains("'schedule.warmup_steps'") && Catch::Contains("'plateau'"));
 }
 
 TEST_CASE("options that contradict each other are refused with their values and the cure", "[schedule]") {
   CHECK(refusal({"schedule.type=cosine", "schedule.warmup_steps=20", "schedule.decay_steps=10"}) ==
-        "schedule.decay_steps = 10 from the command line does not go with schedule.type = cosine: the decay would end "
-        "before the warm-up does (schedule.warmup_steps = 20 from the command line); give more decay_steps or fewer "
-        "warmup_steps");
+        "schedule 'cosine', attach: schedule.decay_steps = 10 ends the decay before the warm-up "
+        "(schedule.warmup_steps = 20); give more decay_steps or fewer warmup_steps");
   for (const char* type : {"linear", "warmup_decay", "warmup_cosine", "wsd"})
     CHECK_THAT(refusal({ddh::str("schedule.type=", type), "schedule.warmup_steps=20", "schedule.decay_steps=10"}),
                Catch::Contains("schedule.decay_steps = 10") && Catch::Contains("schedule.warmup_steps = 20"));
   CHECK_THAT(refusal({"schedule.type=WarmupDecayLR", "schedule.total_num_steps=10"}),
-             Catch::Contains("schedule.warmup_steps = 1000 (default)"));
+             Catch::Contains("schedule.warmup_steps = 1000"));
   CHECK_THAT(refusal({"schedule.type=wsd", "schedule.decay_steps=20", "schedule.decay_ratio=0.8"}),
-             Catch::Contains("begin at step 4") && Catch::Contains("schedule.warmup_steps = 10 (default)"));
+             Catch::Contains("begin the decay at step 4") && Catch::Contains("schedule.warmup_steps = 10"));
   for (const char* type : {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR"})
     CHECK_THAT(refusal({ddh::str("schedule.type=", type), "schedule.warmup_num_steps=0"}),
-               Catch::Contains("schedule.warmup_steps = 0") && Catch::Contains("at least 1 step"));
+               Catch::Contains("schedule.warmup_steps = 0") && Catch::Contains("at least 1"));
   CHECK_THAT(refusal({"schedule.type=WarmupLR", "schedule.warmup_min_lr=0.3"}),
-             Catch::Contains("schedule.min_lr = 0.3") && Catch::Contains("schedule.max_lr = 0.2 (optimizer.lr)"));
-  CHECK_THAT(refusal({"schedule.type=OneCycle"}), Catch::Contains("no default for schedule.min_lr"));
+             Catch::Contains("schedule.min_lr = 0.3") && Catch::Contains("0.2") && Catch::Contains("optimizer's lr"));
+  CHECK_THAT(refusal({"schedule.type=OneCycle"}), Catch::Contains("schedule.min_lr has no default"));
   CHECK_THAT(refusal({"schedule.type=one_cycle", "schedule.three_phase=true", "schedule.pct_start=0.6"}),
              Catch::Contains("schedule.pct_start = 0.6") && Catch::Contains("three_phase"));
   CHECK_THAT(refusal({"schedule.type=plateau", "schedule.factor=1"}), Catch::Contains("a factor below 1"));
   CHECK_THAT(refusal({"schedule.type=plateau", "schedule.min_lr=0.3"}),
-             Catch::Contains("schedule.min_lr = 0.3") && Catch::Contains("optimizer.lr = 0.2"));
+             Catch::Contains("schedule.min_lr = 0.3") && Catch::Contains("optimizer's lr = 0.2"));
 }
 
-TEST_CASE("values that no schedule could use are refused by the section", "[schedule]") {
-  CHECK_THAT(refusal({"schedule.type=sine"}), Catch::Contains("sine") && Catch::Contains("warmup_cosine"));
+TEST_CASE("values that no schedule could use are refused", "[schedule]") {
+  CHECK_THAT(refusal({"schedule.type=sine"}),
+             Catch::Contains("no schedule 'sine'") && Catch::Contains("warmup_cosine"));
   CHECK_THAT(refusal({"schedule.warmup_steps=-1"}), Catch::Contains("at least 0"));
   CHECK_THAT(refusal({"schedule.type=warmup", "schedule.warmup_type=cubic"}), Catch::Contains("one of log, linear"));
   CHECK_THAT(refusal({"schedule.type=OneCycleLR", "schedule.cycle_momentum=true"}), Catch::Contains("cycle_momentum"));
   CHECK_THAT(refusal({"schedule.decay_steps=0"}), Catch::Contains("at least 1"));
 }
 
-TEST_CASE("a completed section tells the type's own name and defaults, and is accepted again", "[schedule]") {
-  Config config = config_with({"schedule.type=WarmupLR", "schedule.warmup_num_steps=50"});
-  complete_schedule(config);
+TEST_CASE("the effective section has the schedule's own name and defaults, and is accepted again", "[schedule]") {
+  const Config config = config_with({"schedule.type=WarmupLR", "schedule.warmup_num_steps=50"});
   CHECK(config.text("schedule.type") == "warmup");
   CHECK(config.get<int64_t>("schedule.warmup_steps") == 50);
   CHECK(config.text("schedule.warmup_type") == "log");
   CHECK(config.get<double>("schedule.min_lr") == 0);
   CHECK(config.find("schedule.max_lr")->value.is_null());
-  CHECK(config.find("schedule.pct_start")->value.is_null());
-  for (const ScheduleType& type : schedule_types()) {
-    Words words = {ddh::str("schedule.type=", type.name), "train.steps=3"};
-    if (type.name == std::string("cycle")) words.emplace_back("schedule.min_lr=0.01");
-    Config first = config_with(words);
-    complete_schedule(first);
-    const Json section = first.effective()["schedule"];
+  CHECK(config.find("schedule.pct_start") == nullptr);
+  for (const std::string& type : kTypes) {
+    Words words = {"schedule.type=" + type, "train.steps=3"};
+    if (type == "cycle") words.emplace_back("schedule.min_lr=0.01");
+    const Json section = config_with(words).effective()["schedule"];
     Words again = {"train.steps=3"};
     for (const auto& [name, value] : section.items()) again.push_back(ddh::str("schedule.", name, "=", value.dump()));
-    Config second = config_with(again);
-    complete_schedule(second);
-    CHECK(second.effective()["schedule"] == section);
+    CHECK(config_with(again).effective()["schedule"] == section);
   }
 }
 
-TEST_CASE("the section and the table of types know the same names", "[schedule]") {
-  std::set<std::string> types, options;
-  for (const ScheduleType& type : schedule_types()) {
-    types.insert(type.name);
-    if (type.spelling != nullptr) types.insert(type.spelling);
-    for (const OptionUse& option : type.options) options.insert(option.name);
-  }
-  options.insert("type");
-  for (const Section& section : host_sections()) {
-    if (section.name != "schedule") continue;
-    std::set<std::string> in_section;
-    for (const Option& option : section.schema.options) in_section.insert(option.name);
-    CHECK(in_section == options);
-    const Json& legal = section.schema.find("type")->legal;
-    CHECK(std::set<std::string>(legal.begin(), legal.end()) == types);
+TEST_CASE("every schedule is linked into this test, and its class in DeepSpeed or torch names it too", "[schedule]") {
+  std::set<std::string> sources;
+  for (const auto& file : std::filesystem::directory_iterator(DDHOST_SOURCE_DIR "/plugins/schedules"))
+    if (file.path().extension() == ".cpp") sources.insert(file.path().stem().string());
+  CHECK(std::set<std::string>(kTypes.begin(), kTypes.end()) == sources);
+  const std::map<std::string, std::string> classes = {
+      {"OneCycleLR", "one_cycle"},       {"ReduceLROnPlateau", "plateau"},    {"WarmupLR", "warmup"},
+      {"WarmupDecayLR", "warmup_decay"}, {"WarmupCosineLR", "warmup_cosine"}, {"OneCycle", "cycle"}};
+  for (const auto& [word, id] : classes) {
+    CHECK(plugin_for(user_config({"schedule.type=" + word})).id() == id);
+    CHECK(plugin_for(user_config({"schedule.plugin=" + word})).id() == id);
   }
 }

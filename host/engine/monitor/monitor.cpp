@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/monitor/monitor.hpp"
+
+#include <spdlog/spdlog.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+
+namespace ddhost {
+namespace {
+
+constexpr std::chrono::milliseconds kRedraw{100};  // a terminal needs no more
+
+std::string duration_text(double seconds) {
+  char text[32];
+  const auto s = std::llround(seconds);
+  if (s >= 3600) {
+    std::snprintf(text, sizeof text, "%lldh%02lldm", s / 3600, s / 60 % 60);
+  } else {
+    std::snprintf(text, sizeof text, "%lldm%02llds", s / 60, s % 60);
+  }
+  return text;
+}
+
+std::vector<RowValue> row_of(std::span<const ReportedValue> values, const std::string& prefix) {
+  std::vector<RowValue> row;
+  for (const ReportedValue& v : values) row.push_back({prefix + std::string(v.name), v.value});
+  return row;
+}
+
+// "  accuracy 0.8125", as many as fit into `room` columns; the first value has been shown.
+std::string further_values(std::span<const ReportedValue> values, size_t room) {
+  std::string out;
+  for (size_t i = 1; i < values.size(); ++i) {
+    char number[32];
+    std::snprintf(number, sizeof number, "%.4g", values[i].value);
+    const std::string one = ddh::str("  ", values[i].name, " ", number);
+    if (out.size() + one.size() > room) break;
+    out += one;
+  }
+  return out;
+}
+
+size_t terminal_columns() {
+  winsize size{};
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+}  // namespace
+
+Monitor::Monitor(RankServices& services, const std::vector<Plugin>& plugins, const std::string& run_dir,
+                 std::string items_name)
+    : services_(services),
+      items_name_(std::move(items_name)),
+      every_(services.config.get<int64_t>("monitor.every")),
+      last_step_(services.config.get<int64_t>("train.steps")) {
+  if (services.seat.rank != 0) return;
+  monitors_.emplace(services, plugins, run_dir);
+  const auto progress = services.config.get<std::string>("monitor.progress");
+  const bool quiet = services.config.get<bool>("run.quiet");
+  const char* terminal = std::getenv("TERM");
+  const bool can_redraw = isatty(STDERR_FILENO) != 0 && terminal != nullptr && std::string_view(terminal) != "dumb";
+  progress_ = !quiet && (progress == "on" || (progress == "auto" && can_redraw));
+}
+
+Monitor::~Monitor() { finish_line(); }
+
+void Monitor::step_begin(int64_t step) {
+  services_.seat.record.set_step(step);
+  step_start_ = Clock::now();
+}
+
+void Monitor::step_end(const ddh_step_block& block, const StepOutcome& outcome, const StepFacts& facts) {
+  const double step_ms = std::chrono::duration<double, std::milli>(Clock::now() - step_start_).count();
+  total_ms_ += step_ms;
+  ++steps_timed_;
+  if (facts.is_of_first_program) {
+    samples_done_ += facts.samples;
+    ms_for_them_ += step_ms;
+  }
+  if (!monitors_) return;
+  const double items_per_s = outcome.world.items / step_ms * 1e3;
+  if (!outcome.nonfinite.empty()) {
+    finish_line();
+    services_.log->warn("step {}: {}; {}", block.step, outcome.nonfinite,
+                        block.skip != 0 ? "the step is skipped" : "train.skip_nonfinite is off, so it is applied");
+  }
+  if (block.step % every_ == 0 || block.step == last_step_ || outcome.stop) {
+    std::vector<RowValue> row = row_of(facts.values, "");
+    row.insert(row.end(), {{"grad_norm", block.grad_norm},
+                           {"lr", block.lr},
+                           {"step_ms", step_ms},
+                           {items_name_ + "_per_s", items_per_s},
+                           {"skipped", block.skip != 0 ? 1.0 : 0.0, true},
+                           {"loss_scale", block.loss_scale}});
+    monitors_->row(DDH_ROW_STEP, block.step, facts.program, row);
+  }
+  smooth_ms_ = smooth_ms_ == 0 ? step_ms : 0.9 * smooth_ms_ + 0.1 * step_ms;
+  show_progress(block, facts.values, step_ms, items_per_s);
+}
+
+void Monitor::evaluated(int64_t step, std::span<const ReportedValue> values, std::string_view program) {
+  constexpr size_t kLogColumns = 160;
+  if (!monitors_) return;
+  monitors_->row(DDH_ROW_EVAL, step, program, row_of(values, "val_"));
+  finish_line();
+  services_.log->info("step {}: {}validation {} {:.4f}{}", step, program.empty() ? "" : ddh::str(program, ": "),
+                      values[0].name, values[0].value, further_values(values, kLogColumns));
+}
+
+void Monitor::end(const std::string& summary) {
+  if (monitors_) monitors_->end(summary);
+}
+
+void Monitor::show_progress(const ddh_step_block& block, std::span<const ReportedValue> values, double step_ms,
+                            double items_per_s) {
+  const bool last = block.step == last_step_;
+  const Clock::time_point now = Clock::now();
+  if (!progress_ || (!last && now - last_shown_ < kRedraw)) return;
+  last_shown_ = now;
+  const double eta_s = smooth_ms_ * static_cast<double>(last_step_ - block.step) / 1e3;
+  char text[256];
+  std::snprintf(text, sizeof text, "step %lld/%lld  loss %.4f  lr %.3g  norm %.3f  %.0f %.40s/s  %.1f ms  eta %s",
+                static_cast<long long>(block.step), static_cast<long long>(last_step_), values[0].value, block.lr,
+                block.grad_norm, items_per_s, items_name_.c_str(), step_ms, duration_text(eta_s).c_str());
+  const size_t columns = terminal_columns(), used = std::string_view(text).size() + 1;
+  std::fprintf(stderr, "\r%s%s \033[K", text, further_values(values, columns > used ? columns - used : 0).c_str());
+  std::fflush(stderr);
+  line_open_ = true;
+}
+
+void Monitor::finish_line() {
+  if (line_open_) std::fputc('\n', stderr);
+  line_open_ = false;
+}
+
+}  // namespace ddhost

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/monitor/monitor.hpp: what a run shows while it runs: rows for its monitor plugins, the progress line, warnings. Rank 0's
+// does the writing; the others' keep the launcher informed of their step.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "engine/monitor/monitors.hpp"
+#include "engine/services/interfaces.hpp"
+
+namespace ddhost {
+
+// What a step computed, besides the scalars of its block.
+struct StepFacts {
+  std::span<const ReportedValue> values;  // the first is the loss
+  std::string_view program;               // what it ran, where training programs take turns; else ""
+  uint64_t samples;                       // of all ranks
+  bool is_of_first_program;               // the one whose speed the summary tells
+};
+
+class Monitor {
+ public:
+  // `items_name`: what is counted per second ("tokens"). Error: a monitor can't open what it writes to.
+  Monitor(RankServices& services, const std::vector<Plugin>& plugins, const std::string& run_dir,
+          std::string items_name);
+  ~Monitor();
+  Monitor(const Monitor&) = delete;
+  Monitor& operator=(const Monitor&) = delete;
+
+  void step_begin(int64_t step);
+  void step_end(const ddh_step_block& block, const StepOutcome& outcome, const StepFacts& facts);
+  // `program`: as in StepFacts.
+  void evaluated(int64_t step, std::span<const ReportedValue> values, std::string_view program);
+  // The run did not fail. `summary`: a JSON object.
+  void end(const std::string& summary);
+  // Ends the progress line, so that other output can follow.
+  void finish_line();
+
+  [[nodiscard]] double mean_step_ms() const {
+    return steps_timed_ == 0 ? 0 : total_ms_ / static_cast<double>(steps_timed_);
+  }
+  // Of the first training program so far.
+  [[nodiscard]] uint64_t samples_done() const { return samples_done_; }
+  [[nodiscard]] double seconds_for_them() const { return ms_for_them_ / 1e3; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void show_progress(const ddh_step_block& block, std::span<const ReportedValue> values, double step_ms,
+                     double items_per_s);
+
+  RankServices& services_;
+  const std::string items_name_;
+  std::optional<Monitors> monitors_;  // rank 0 only
+  bool progress_ = false;
+  bool line_open_ = false;
+  int64_t every_ = 1;
+  int64_t last_step_ = 0;
+  Clock::time_point step_start_;
+  Clock::time_point last_shown_{};
+  double total_ms_ = 0;
+  int64_t steps_timed_ = 0;
+  double smooth_ms_ = 0;
+  uint64_t samples_done_ = 0;
+  double ms_for_them_ = 0;
+};
+
+}  // namespace ddhost

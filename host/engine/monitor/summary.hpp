@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/monitor/summary.hpp: the tables at a run's end: memory by tag and rank, and where the time went.
+#pragma once
+
+#include <array>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ddh/ddh.h"
+#include "engine/services/interfaces.hpp"
+
+namespace ddhost {
+
+// One rank's facts, exchanged as bytes.
+struct RankSummary {
+  ddh_plan plan{};
+  std::array<TagUsage, kTagCount> memory{};
+  std::array<double, kSpanKinds> time_ms{};
+  uint64_t peak_rss_bytes = 0;
+};
+
+// What a program costs, as its model says.
+struct WorkEstimate {
+  uint32_t n_samples = 1;  // of one micro-batch of so many
+  double forward_flops = 0, backward_flops = 0;
+  uint64_t activation_bytes = 0;  // without recomputation
+};
+
+// What the ranks together have done of a program.
+struct WorkDone {
+  std::string program;
+  uint64_t samples = 0;
+  double seconds = 0;
+};
+
+class Summary {
+ public:
+  // Gathers the facts of all ranks; `plan` is this one's. [collective]
+  Summary(RankServices& services, const ddh_plan& plan);
+  // The speed of `done` and the activations go into text and json.
+  void set_work(const WorkEstimate& estimate, WorkDone done);
+
+  // For people: two tables.
+  [[nodiscard]] std::string text() const;
+  // An object for metrics.jsonl.
+  [[nodiscard]] std::string json(const RankServices& services, int64_t last_step, double mean_step_ms) const;
+
+ private:
+  [[nodiscard]] uint64_t unique_bytes(size_t tag) const;  // of all ranks together
+  [[nodiscard]] double flops_per_s() const;               // of all ranks together
+  [[nodiscard]] std::string work_text() const;
+  std::vector<RankSummary> ranks_;
+  std::map<std::string, uint64_t> counters_;  // rank 0's
+  std::optional<WorkEstimate> estimate_;
+  WorkDone done_;
+};
+
+}  // namespace ddhost

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * ddh/kind/schedule.h: "ddh.schedule/0", the learning rate of every step.
+ *
+ *   created --attach--> attached --(lr, step_done, observe)*--> destroyed
+ *
+ * Each rank has one instance for each optimizer of the run. All instances have the options of section "schedule"; each
+ * starts from its own optimizer's learning rate. The host asks for the rate of a step, runs the step, and says how it
+ * ended. All ranks are told the same, so an instance that uses nothing else gives the same rates on every rank.
+ * Draft: it may still change after 1.0. */
+#ifndef DDH_KIND_SCHEDULE_H
+#define DDH_KIND_SCHEDULE_H
+
+#include "ddh/abi.h"
+
+#define DDH_SCHEDULE_IFACE "ddh.schedule/0"
+
+/* ddh_desc.caps of schedules. The rate depends on losses: the host calls observe. Without it observe is never called.
+ * The host refuses a run that has no single loss to give. */
+#define DDH_CAP_READS_LOSS (UINT64_C(1) << 16)
+
+typedef struct ddh_schedule_args {
+  uint32_t struct_size;
+  uint32_t reserved0;
+  double lr;     /* option "lr" of the optimizer that this instance is for */
+  int64_t steps; /* of the run: steps are numbered from 1 to this */
+} ddh_schedule_args;
+#define DDH_SCHEDULE_ARGS_MIN_SIZE 24u
+
+/* A number that the rate depends on besides the step, for a checkpoint. */
+typedef struct ddh_schedule_number {
+  uint32_t struct_size;
+  uint32_t reserved0;
+  const char* name; /* unique in the instance; both pointers stay valid until destroy */
+  double* value;    /* finite. The host reads it between steps, and writes it to continue from a checkpoint */
+} ddh_schedule_number;
+#define DDH_SCHEDULE_NUMBER_MIN_SIZE 24u
+
+typedef struct ddh_schedule_api {
+  uint32_t struct_size;
+  uint32_t reserved0;
+  /* Checks the options against each other. [main] */
+  ddh_rc (*attach)(ddh_inst* self, const ddh_schedule_args* args, ddh_err* err) DDH_NX;
+  /* The rate of step `step`, finite and not negative. Changes nothing. A run that continues from a checkpoint begins at
+   * a later step than 1. [main] */
+  ddh_rc (*lr)(ddh_inst* self, int64_t step, double* out, ddh_err* err) DDH_NX;
+  /* After every step. `skipped` is 1 where no parameter was updated, else 0. May be NULL. [main] */
+  ddh_rc (*step_done)(ddh_inst* self, int64_t step, int32_t skipped, ddh_err* err) DDH_NX;
+  /* With DDH_CAP_READS_LOSS: the loss of each evaluation. In a run without evaluations the loss of each step that was
+   * not skipped, after step_done. May be NULL without that bit. [main] */
+  ddh_rc (*observe)(ddh_inst* self, double loss, ddh_err* err) DDH_NX;
+  /* How many numbers the instance remembers between steps. NULL = 0: the rate follows from the step alone. [main] */
+  uint32_t (*number_count)(ddh_inst* self) DDH_NX;
+  /* Number `index`. NULL where number_count is NULL. [main] */
+  ddh_rc (*number)(ddh_inst* self, uint32_t index, ddh_schedule_number* out, ddh_err* err) DDH_NX;
+} ddh_schedule_api;
+#define DDH_SCHEDULE_API_MIN_SIZE 56u
+
+#endif

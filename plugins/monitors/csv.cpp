@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// csv: tables in the run's folder with a line of column names, then one line for each row:
+//
+//   metrics.csv        step,loss,grad_norm,lr,step_ms,tokens_per_s,skipped,loss_scale
+//   metrics_eval.csv   step,val_loss
+//
+// Programs of a model report different values. Where several take turns, each has files of its own:
+// metrics.<program>.csv. A number that is not finite is nan.
+#include <map>
+#include <vector>
+
+#include "ddh/sdk/monitor.hpp"
+#include "number_text.hpp"
+
+namespace {
+
+// A name as part of a file name; two names never become one.
+std::string file_part(std::string_view name) {
+  std::string out;
+  for (const char c : name) {
+    const bool is_plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+    std::array<char, 4> code{c};
+    if (!is_plain)
+      std::snprintf(code.data(), code.size(), "%%%02X", static_cast<unsigned>(static_cast<unsigned char>(c)));
+    out += code.data();
+  }
+  return out;
+}
+
+// A cell, in quotes where it needs them (RFC 4180).
+std::string cell(std::string_view text) {
+  if (text.find_first_of(",\"\r\n") == std::string_view::npos) return std::string(text);
+  std::string out = "\"";
+  for (const char c : text) out.append(c == '"' ? 2 : 1, c);
+  return out.append(1, '"');
+}
+
+class Csv final : public ddh::Monitor {
+ public:
+  using Monitor::Monitor;
+
+  void begin(const ddh_monitor_args& args) override { folder_ = args.run_dir; }
+
+  void row(const ddh_row& row) override {
+    std::string columns = "step", line = std::to_string(row.step);
+    for (const ddh_row_value& value : values(row)) {
+      columns += ddh::str(',', cell(value.name));
+      line += ddh::str(',', number_text(value, "nan"));
+    }
+    const std::string program = row.program == nullptr ? "" : ddh::str('.', file_part(row.program));
+    const std::string path =
+        ddh::str(folder_, row.kind == DDH_ROW_EVAL ? "/metrics_eval" : "/metrics", program, ".csv");
+    Table& table = tables_[path];
+    if (table.columns.empty()) {
+      table = {ddh::OutputFile(path), columns};
+      table.file.write(columns + "\n");
+    }
+    if (table.columns != columns)
+      ddh::fail(DDH_FAILED_PRECONDITION, "'", path, "' has the columns ", table.columns, ", and step ", row.step,
+                " has ", columns, "; use the monitor jsonl for rows of changing values");
+    table.file.write(line + "\n");
+  }
+
+ private:
+  struct Table {
+    ddh::OutputFile file;
+    std::string columns;
+  };
+  std::string folder_;
+  std::map<std::string, Table> tables_;  // by path
+};
+
+}  // namespace
+
+DDH_CXX_PLUGIN(Csv, monitor, "csv", "0.1.0", "metrics.csv: a table with one line for each row", nullptr, nullptr,
+               DDH_CAP_IN_PROCESS);

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// tensorboard: an event file in the run's folder, which `tensorboard --logdir <folder>` shows while the run goes on. Every
+// value of a row is a scalar under its own name; where several programs take turns, under "program/name". The effective
+// configuration and the summary are texts. Values are fp32 there, as in TensorFlow's own scalars.
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+
+#include "ddh/sdk/monitor.hpp"
+#include "event.pb.h"
+#include "record.hpp"
+
+namespace {
+
+namespace tb = ddhost::tensorboard;
+
+double seconds_since_1970() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+// The form of name by which TensorBoard finds event files.
+std::string file_name() {
+  std::array<char, 256> host{};
+  if (::gethostname(host.data(), host.size() - 1) != 0) host = {"host"};
+  return ddh::str("events.out.tfevents.", static_cast<int64_t>(seconds_since_1970()), ".", host.data(), ".",
+                  ::getpid());
+}
+
+tb::Event event_at(int64_t step) {
+  tb::Event event;
+  event.set_wall_time(seconds_since_1970());
+  event.set_step(step);
+  return event;
+}
+
+// Text is Markdown for TensorBoard; indented by four, it is shown as it is.
+std::string as_code(std::string_view text) {
+  std::string out = "    ";
+  for (const char c : text) {
+    out += c;
+    if (c == '\n') out += "    ";
+  }
+  return out;
+}
+
+tb::Event text_event(int64_t step, const char* tag, std::string_view text) {
+  tb::Event event = event_at(step);
+  tb::Summary::Value& value = *event.mutable_summary()->add_value();
+  value.set_tag(tag);
+  value.mutable_metadata()->mutable_plugin_data()->set_plugin_name("text");
+  value.mutable_metadata()->set_data_class(tb::DATA_CLASS_TENSOR);
+  value.mutable_tensor()->set_dtype(tb::DT_STRING);
+  value.mutable_tensor()->mutable_tensor_shape();
+  value.mutable_tensor()->add_string_val(as_code(text));
+  return event;
+}
+
+class TensorBoard final : public ddh::Monitor {
+ public:
+  using Monitor::Monitor;
+
+  void begin(const ddh_monitor_args& args) override {
+    file_ = ddh::OutputFile(std::string(args.run_dir) + "/" + file_name());
+    config_ = args.config;
+  }
+
+  void row(const ddh_row& row) override {
+    tb::Event event = event_at(row.step);
+    const std::string prefix = row.program == nullptr ? "" : std::string(row.program) + "/";
+    for (const ddh_row_value& given : values(row)) {
+      tb::Summary::Value& value = *event.mutable_summary()->add_value();
+      value.set_tag(prefix + given.name);
+      value.set_simple_value(static_cast<float>(given.value));
+    }
+    write(event);
+    last_step_ = row.step;
+  }
+
+  void end(const char* summary) override { write(text_event(last_step_, "summary", summary)); }
+
+ private:
+  // A file without rows stays empty: it belongs to a run that failed before its first step.
+  void write_header() {
+    tb::Event version = event_at(0);
+    version.set_file_version("brain.Event:2");
+    file_.write(record::framed(version.SerializeAsString()));
+    file_.write(record::framed(text_event(0, "config", config_).SerializeAsString()));
+    has_header_ = true;
+  }
+  void write(const tb::Event& event) {
+    if (!has_header_) write_header();
+    file_.write(record::framed(event.SerializeAsString()));
+  }
+
+  ddh::OutputFile file_;
+  std::string config_;
+  bool has_header_ = false;
+  int64_t last_step_ = 0;
+};
+
+}  // namespace
+
+DDH_CXX_PLUGIN(TensorBoard, monitor, "tensorboard", "0.1.0", "event files for TensorBoard", nullptr, nullptr,
+               DDH_CAP_IN_PROCESS);

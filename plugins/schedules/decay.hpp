@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The plain family: a linear warm-up as in nanoGPT, lr (done + 1) / (warmup_steps + 1) after `done` steps, and then the
+// part that a schedule is named after. The rate follows from the number of the step alone.
+#pragma once
+
+#include "ddh/sdk/schedule.hpp"
+
+class WithWarmup : public ddh::Schedule {
+ public:
+  explicit WithWarmup(const ddh_create& create) : Schedule(create), warmup_(options.f64("warmup_steps")) {}
+
+  void attach(const ddh_schedule_args& args) override { lr_ = args.lr; }
+
+  [[nodiscard]] double lr(int64_t step) const final {
+    const auto done = static_cast<double>(step - 1);
+    return done < warmup_ ? lr_ * (done + 1) / (warmup_ + 1) : after_warmup(done);
+  }
+
+ protected:
+  // The rate after `done` steps, warm-up included.
+  [[nodiscard]] virtual double after_warmup(double done) const = 0;
+
+  const double warmup_;
+  double lr_ = 0;
+};
+
+// Falls from lr to min_lr_ratio lr at decay_steps, and stays there.
+class Decay : public WithWarmup {
+ public:
+  using WithWarmup::WithWarmup;
+
+  void attach(const ddh_schedule_args& args) override {
+    WithWarmup::attach(args);
+    min_lr_ = lr_ * options.f64("min_lr_ratio");
+    const auto given = f64_if_given("decay_steps");
+    end_ = given.value_or(static_cast<double>(args.steps));
+    // Where the length of the run stands in, a short run just ends in its warm-up.
+    if (given && end_ < warmup_)
+      ddh::fail(DDH_INVALID_ARGUMENT, options.key("decay_steps"), " = ", end_, " ends the decay before the warm-up (",
+                options.key("warmup_steps"), " = ", warmup_, "); give more decay_steps or fewer warmup_steps");
+    begin_ = std::max(warmup_, begin_of_decay(end_, given.has_value()));
+  }
+
+ protected:
+  // Steps before the decay; at least the warm-up. `end_is_given`: by the user.
+  [[nodiscard]] virtual double begin_of_decay(double /*end*/, bool /*end_is_given*/) const { return warmup_; }
+  // From 1 at progress 0 to 0 at progress 1.
+  [[nodiscard]] virtual double share_left(double progress) const = 0;
+
+ private:
+  [[nodiscard]] double after_warmup(double done) const final {
+    if (done < begin_) return lr_;
+    if (done > end_) return min_lr_;
+    const double progress = end_ > begin_ ? (done - begin_) / (end_ - begin_) : 1.0;
+    return min_lr_ + share_left(progress) * (lr_ - min_lr_);
+  }
+
+  double min_lr_ = 0, begin_ = 0, end_ = 0;
+};

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// inverse_sqrt: a linear warm-up, then lr sqrt(t / (steps since the warm-up + t)) with t = timescale. It never ends.
+#include <cmath>
+
+#include "decay.hpp"
+#include "options.hpp"
+
+namespace {
+
+class InverseSqrt final : public WithWarmup {
+ public:
+  explicit InverseSqrt(const ddh_create& create) : WithWarmup(create) {
+    constexpr double kNoWarmupTimescale = 10000;  // where there is no warm-up to take it from
+    const double given = f64_if_given("timescale").value_or(warmup_);
+    timescale_ = given > 0 ? given : kNoWarmupTimescale;
+  }
+
+ private:
+  [[nodiscard]] double after_warmup(double done) const override {
+    return lr_ * std::sqrt(timescale_ / (done - warmup_ + timescale_));
+  }
+
+  double timescale_ = 0;
+};
+
+constexpr const char* kSchema = R"({"properties": {)" WARMUP_STEPS R"(,
+    "timescale": {"type": ["integer", "null"], "default": null, "minimum": 1, "x-unit": "steps",
+      "description": "the rate is half after 3 times as many steps; null: warmup_steps, or 10000 when these are 0"}
+    }, "x-aliases": {)" WARMUP_ALIASES "}}";
+constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
+
+}  // namespace
+
+DDH_CXX_PLUGIN(InverseSqrt, schedule, "inverse_sqrt", "0.1.0", "warm-up, then the inverse square root", kSchema, kNeeds,
+               DDH_CAP_IN_PROCESS);

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// best_loss: a monitor. The file best_loss.txt in the run's folder has a line for each step whose loss is the lowest so
+// far.
+//
+//   ddhost --monitor jsonl,./best_loss.so monitor.best_loss.file=lowest.txt
+#include <limits>
+
+#include "ddh/sdk/monitor.hpp"
+
+namespace {
+
+class BestLoss final : public ddh::Monitor {
+ public:
+  using Monitor::Monitor;
+
+  void begin(const ddh_monitor_args& args) override {
+    file_ = ddh::OutputFile(ddh::str(args.run_dir, '/', options.text("file")));
+  }
+  void row(const ddh_row& row) override {
+    if (row.kind != DDH_ROW_STEP || row.values[0].value >= best_) return;  // the first value of a step is its loss
+    best_ = row.values[0].value;
+    file_.write(ddh::str("step ", row.step, " loss ", best_, '\n'));
+  }
+
+ private:
+  ddh::OutputFile file_;
+  double best_ = std::numeric_limits<double>::infinity();
+};
+
+constexpr const char* kSchema = R"({"properties": {
+  "file": {"type": "string", "default": "best_loss.txt", "description": "name of the file in the run's folder"}}})";
+constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
+
+}  // namespace
+
+DDH_CXX_PLUGIN(BestLoss, monitor, "best_loss", "0.1.0", "lines of the lowest losses", kSchema, kNeeds,
+               DDH_CAP_IN_PROCESS);

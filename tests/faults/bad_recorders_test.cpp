@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Schedules and monitors that throw, lie or die: the run ends with one sentence that names plugin and call.
+#include "fixtures/harness/bad_run.hpp"
+
+using namespace ddhost::test;
+
+namespace {
+
+Words bad_schedule(const std::string& at, const std::string& fault, const Words& more = {}) {
+  Words out = {"--schedule", bad_plugin("bad_schedule"), "schedule.at=" + at, "schedule.fault=" + fault};
+  out.insert(out.end(), more.begin(), more.end());
+  return out;
+}
+Words bad_monitor(const std::string& at, const std::string& fault, const Words& more = {}) {
+  Words out = {"--monitor", "jsonl," + bad_plugin("bad_monitor"), "monitor.bad_monitor.at=" + at,
+               "monitor.bad_monitor.fault=" + fault};
+  out.insert(out.end(), more.begin(), more.end());
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("the control: a schedule and a monitor that can misbehave and do not train to the end", "[misbehaving]") {
+  for (const Words& options : {bad_schedule("", "none"), bad_monitor("", "none")}) {
+    const BadEnd end = run_bad(options);
+    INFO(end.command << "\n" << end.err);
+    CHECK(end.code == 0);
+  }
+}
+
+TEST_CASE("a schedule that throws, or gives what is no rate, ends the run with its name", "[misbehaving]") {
+  check_named(run_bad(bad_schedule("lr", "nan", {"schedule.step=2"})),
+              {"schedule 'bad_schedule', lr", "nan for step 2", "finite", "fix the plugin"});
+  check_named(run_bad(bad_schedule("lr", "negative")), {"schedule 'bad_schedule', lr", "-1 for step 1"});
+  check_named(run_bad(bad_schedule("lr", "throw")), {"schedule 'bad_schedule', lr", "the tide is out"});
+  check_named(run_bad(bad_schedule("step_done", "throw")), {"schedule 'bad_schedule', step_done", "the tide is out"});
+  check_named(run_bad(bad_schedule("lr", "segv")), {"killed by signal 11", "in lr of schedule 'bad_schedule'"});
+}
+
+TEST_CASE("numbers of a schedule that no checkpoint could keep are refused before the training", "[misbehaving]") {
+  check_named(run_bad(bad_schedule("number", "null_name")), {"schedule 'bad_schedule', number", "without a name"});
+  check_named(run_bad(bad_schedule("number", "null_value")), {"schedule 'bad_schedule', number", "(NULL)"});
+  check_named(run_bad(bad_schedule("number", "twice")), {"schedule 'bad_schedule', number", "two numbers", "'lr'"});
+}
+
+TEST_CASE("a monitor that throws, has no table or dies ends the run with its name", "[misbehaving]") {
+  check_named(run_bad(bad_monitor("begin", "throw")), {"monitor 'bad_monitor', begin", "the tide is out"});
+  check_named(run_bad(bad_monitor("row", "throw", {"monitor.bad_monitor.step=3"})),
+              {"monitor 'bad_monitor', row", "the tide is out"});
+  check_named(run_bad(bad_monitor("row", "throw_int")), {"monitor 'bad_monitor', row", "unknown exception"});
+  check_named(run_bad(bad_monitor("end", "throw")), {"monitor 'bad_monitor', end", "the tide is out"});
+  check_named(run_bad(bad_monitor("get_interface", "no_table")), {"monitor 'bad_monitor'", "lacks", "ddh.monitor/0"});
+  check_named(run_bad(bad_monitor("get_interface", "empty")), {"monitor 'bad_monitor'", "without begin, row or end"});
+  check_named(run_bad(bad_monitor("row", "segv")), {"killed by signal 11", "in row of monitor 'bad_monitor'"});
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Monitors as users choose them: what each writes, several at once, one of someone else, and what is refused.
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <set>
+
+#include "fixtures/harness/ddhost_process.hpp"
+
+using namespace ddhost::test;
+
+namespace {
+
+using Words = std::vector<std::string>;
+
+const std::string kBestLoss = std::string(DDHOST_BUILD_DIR) + "/tests/plugins/best_loss.so";
+
+struct Ended {
+  int code;
+  std::string err;
+};
+Ended train(const TempFolder& folder, Words more) {
+  more.insert(more.end(), {"--model", toy_model(), "--nproc", "2", "train.steps=4", "train.eval_every=2",
+                           "train.eval_batches=1", "run.quiet=true", "run.dir=" + folder.file("run")});
+  Process process(more);
+  const int code = process.wait(std::chrono::seconds(30));
+  return {code, process.err()};
+}
+void check_refused(const Ended& ended, const Words& words) {
+  INFO("exit " << ended.code << "\n" << ended.err);
+  CHECK(ended.code > 0);
+  CHECK(ended.code < 128);
+  for (const std::string& word : words) CHECK_THAT(ended.err, Catch::Contains(word));
+  CHECK(std::count(ended.err.begin(), ended.err.end(), '\n') <= 2);
+}
+
+std::set<std::string> files_of(const TempFolder& folder) {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path() / "run")) {
+    const std::string name = entry.path().filename().string();
+    names.insert(name.starts_with("events.out.tfevents.") ? "events" : name);
+  }
+  return names;
+}
+
+std::vector<Words> read_csv(const std::string& path) {
+  std::vector<Words> rows;
+  std::istringstream lines(read_text(path));
+  for (std::string line; std::getline(lines, line);) {
+    Words& row = rows.emplace_back();
+    std::istringstream cells(line);
+    for (std::string cell; std::getline(cells, cell, ',');) row.push_back(cell);
+  }
+  return rows;
+}
+
+// The rows as JSON: the first line has the names.
+std::vector<nlohmann::json> objects_of(const std::vector<Words>& table) {
+  std::vector<nlohmann::json> out;
+  for (size_t r = 1; r < table.size(); ++r) {
+    REQUIRE(table[r].size() == table[0].size());
+    for (size_t c = 0; c < table[r].size(); ++c)
+      (c == 0 ? out.emplace_back() : out.back())[table[0][c]] = nlohmann::json::parse(table[r][c]);
+  }
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("without a word a run has metrics.jsonl alone, with its columns in their order", "[cli]") {
+  const TempFolder folder;
+  REQUIRE(train(folder, {}).code == 0);
+  CHECK(files_of(folder) == std::set<std::string>{"config.json", "log.txt", "metrics.jsonl"});
+  std::istringstream lines(read_text(folder.file("run/metrics.jsonl")));
+  std::string first, names;
+  std::getline(lines, first);
+  const auto row = nlohmann::ordered_json::parse(first);
+  for (const auto& [name, value] : row.items()) names += name + " ";
+  CHECK(names == "step loss grad_norm lr step_ms samples_per_s skipped loss_scale ");
+  CHECK_THAT(first, Catch::StartsWith("{\"step\":1,\"loss\":3.") && Catch::Contains(",\"skipped\":false,"));
+  const RunRecord record = read_run(folder.path() / "run");
+  CHECK(record.steps.size() == 4);
+  CHECK(record.evaluations.size() == 2);
+  CHECK(record.summary.at("steps") == 4);
+}
+
+TEST_CASE("csv has the same rows as jsonl, evaluations in a file of their own", "[cli]") {
+  const TempFolder folder;
+  REQUIRE(train(folder, {"--monitor", "jsonl,csv", "monitor.every=2"}).code == 0);
+  const RunRecord record = read_run(folder.path() / "run");
+  CHECK(record.steps.size() == 2);
+  CHECK(objects_of(read_csv(folder.file("run/metrics.csv"))) == record.steps);
+  CHECK(objects_of(read_csv(folder.file("run/metrics_eval.csv"))) == record.evaluations);
+}
+
+TEST_CASE("programs in turn have csv files of their own", "[cli]") {
+  const TempFolder folder;
+  REQUIRE(train(folder, {"--monitor", "csv", "model.programs=2", "train.eval_every=0"}).code == 0);
+  size_t rows = 0;
+  for (const std::string& name : files_of(folder))
+    if (name.starts_with("metrics.") && name.ends_with(".csv")) rows += read_csv(folder.file("run/" + name)).size() - 1;
+  CHECK(rows == 4);
+  CHECK(files_of(folder).count("metrics.csv") == 0);
+}
+
+TEST_CASE("several monitors record at once, and none is possible too", "[cli]") {
+  const TempFolder all, none;
+  REQUIRE(train(all, {R"(monitor.plugins=["jsonl", "csv", "tensorboard"])"}).code == 0);
+  CHECK(files_of(all) ==
+        std::set<std::string>{"config.json", "events", "log.txt", "metrics.csv", "metrics.jsonl", "metrics_eval.csv"});
+  REQUIRE(train(none, {"monitor.plugins=[]"}).code == 0);
+  CHECK(files_of(none) == std::set<std::string>{"config.json", "log.txt", "metrics.jsonl"});
+  CHECK(read_text(none.file("run/metrics.jsonl")).empty());
+  CHECK_THAT(train(none, {}).err, Catch::Contains("already holds a run"));
+}
+
+TEST_CASE("a monitor of someone else records from its path, with options below its name", "[cli]") {
+  const TempFolder folder;
+  REQUIRE(train(folder, {"--monitor", kBestLoss, "monitor.best_loss.file=lowest.txt"}).code == 0);
+  CHECK_THAT(read_text(folder.file("run/lowest.txt")), Catch::StartsWith("step 1 loss 3."));
+  const auto config = nlohmann::json::parse(read_text(folder.file("run/config.json")));
+  CHECK(config.at("monitor").at("plugins") == nlohmann::json::array({kBestLoss + ":best_loss"}));
+  CHECK_THAT(config.dump(), Catch::Contains("lowest.txt"));
+}
+
+TEST_CASE("a monitor that can't be is refused before the training", "[cli]") {
+  const TempFolder folder;
+  check_refused(train(folder, {"--monitor", "jsonk"}), {"no monitor 'jsonk'", "did you mean 'jsonl'", "tensorboard"});
+  check_refused(train(folder, {"--monitor", "jsonl,jsonl"}), {"'jsonl' twice", "leave one of them out"});
+  check_refused(train(folder, {"--monitor", "cosine"}), {"'cosine' is a schedule, not a monitor", "--schedule"});
+  check_refused(train(folder, {"--schedule", "jsonl"}), {"'jsonl' is a monitor, not a schedule", "--monitor"});
+  check_refused(train(folder, {"--monitor", "no/such.so"}), {"no/such.so"});
+  check_refused(train(folder, {"--monitor", ""}), {"--monitor", "no value"});
+  check_refused(train(folder, {"monitor.plugins=jsonl"}), {"monitor.plugins", "array of string"});
+  check_refused(train(folder, {"monitor.best_loss.file=x"}), {"monitor.best_loss.file"});
+  check_refused(train(folder, {"--monitor", kBestLoss, "monitor.best_loss.fil=x"}), {"monitor.best_loss.file"});
+}
+
+TEST_CASE("a file that can't be opened or is full ends the run with its name", "[cli]") {
+  const TempFolder closed, full;
+  check_refused(train(closed, {"--monitor", kBestLoss, "monitor.best_loss.file=no/such/folder.txt"}),
+                {"monitor 'best_loss', begin", "cannot write", "no/such/folder.txt", "run.dir"});
+  std::filesystem::create_directory(full.file("run"));
+  std::filesystem::create_symlink("/dev/full", full.file("run/metrics.csv"));
+  check_refused(train(full, {"--monitor", "csv"}),
+                {"monitor 'csv', row", "cannot write", "metrics.csv", "No space left", "free some space"});
+}
+
+TEST_CASE("a folder in which a monitor has recorded rows is never given to another run", "[cli]") {
+  const TempFolder early, late;
+  check_refused(train(early, {"--monitor", "csv,tensorboard", "data.order=" + early.file("none")}), {"data.order"});
+  CHECK(train(early, {"--monitor", "csv"}).code == 0);
+  check_refused(
+      train(late, {"--monitor", "csv", "precision.loss_scale=1", "model.nan_at_step=3", "train.skip_nonfinite=false"}),
+      {});
+  check_refused(train(late, {"--monitor", "csv"}), {"already holds a run"});
+}
