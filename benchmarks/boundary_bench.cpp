@@ -78,8 +78,7 @@ int run_linked(int argc, char** argv) {
   LaunchArgs args;
   args.world_size = plan.world_size;
   const Outcome outcome = launch(args, [&](const RankSeat& seat) {
-    const bool evaluates = plan.config.get<int64_t>("train.eval_every") > 0;
-    return run_rank(plan, plan.config.clone(), std::make_unique<Schedules>(plan.config, evaluates), seat);
+    return run_rank(plan, plan.config.clone(), seat);
   });
   if (!outcome.sentence.empty()) std::cerr << outcome.sentence << '\n';
   return outcome.exit_code;
