@@ -32,7 +32,7 @@ constexpr std::array<Flag, 10> kFlags = {{
     {"--monitor", "monitor.plugins",
      "what records the run: jsonl,tensorboard or other monitors, with commas between them"},
     {"--nproc", "run.nproc", "number of ranks; without it the number of GPUs, else 2"},
-    {"--ranks-per-node", "run.ranks_per_node", "simulate nodes of so many ranks"},
+    {"--ranks-per-node", "run.ranks_per_node", "simulate nodes of this many ranks each"},
     {"--save-final", "train.save_final", "write the final weights to this safetensors file"},
 }};
 

@@ -11,7 +11,7 @@ cd "$1"
 arrows() {
   git ls-files --cached --others --exclude-standard -- plugin_api sdk host plugins models |
     grep -E '\.(h|hpp|c|cpp)$' | while IFS= read -r file; do
-    [[ ! -e $file ]] || grep -nHE '^[[:space:]]*#[[:space:]]*include "[^"]+"' "$file" || true
+    [[ ! -e $file ]] || grep -nHE '^[[:space:]]*#[[:space:]]*include "[^"]+"' "$file" | grep -v "\.pb\.h\"$" || true
   done | awk -F: '
     # The folder that a file belongs to in the table.
     function folder(path, part, n) {
