@@ -50,7 +50,7 @@ constexpr const char* kData = R"json({"properties": {
   "micro_batch": {"type": "integer", "default": 12, "minimum": 1, "maximum": 1048576, "x-unit": "samples",
     "description": "samples per rank and micro-batch"},
   "drop_last": {"type": ["boolean", "null"], "default": null,
-    "description": "end of an epoch: true drops samples that fill no step, false makes a smaller step, null joins epochs"},
+    "description": "end of an epoch: true drops what fills no step, false makes a smaller step, null joins epochs"},
   "order": {"type": "string", "default": "", "x-path": true,
     "description": "file of int64 sample indices to use in this order; empty means a permutation by seed and epoch"}
 }})json";
@@ -73,7 +73,7 @@ constexpr const char* kTrain = R"json({"properties": {
   "sync_buffers": {"type": "boolean", "default": true,
     "description": "at the beginning of each step, all ranks get rank 0's values of buffers with DDH_SYNC_STEP"},
   "reduce_order": {"type": "string", "enum": ["rank_first", "micro_first"], "default": "rank_first",
-    "description": "rank_first sums the micro-batches of all ranks in one order; in micro_first each rank adds its own first"},
+    "description": "rank_first: one sum over the micro-batches of all ranks; micro_first: each rank adds its own first"},
   "reduce_block": {"type": "integer", "default": 1, "minimum": 0, "maximum": 1024, "x-unit": "ranks",
     "description": "micro-batches of this many ranks are summed first among themselves; 0 means 1"},
   "update_every": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "steps",
