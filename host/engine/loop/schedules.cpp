@@ -22,7 +22,7 @@ Schedules::Schedules(RankServices& services, const Plugin& plugin)
       reads_losses_(plugin.has_cap(DDH_CAP_READS_LOSS)),
       evaluates_(services.config.get<int64_t>("train.eval_every") > 0) {
   for (const auto& optimizer : services.config.get<std::vector<std::string>>("train.optimizers")) {
-    const Instance& instance = all_.emplace_back(plugin, seat_.host(), "schedule", services.seat.record);
+    const Instance& instance = all_.emplace_back(plugin, seat_.host(), "schedule", &services.seat.record);
     table_ = &instance.require<ddh_schedule_api>(DDH_SCHEDULE_IFACE, DDH_SCHEDULE_API_MIN_SIZE);
     if (table_->attach == nullptr || table_->lr == nullptr || (reads_losses_ && table_->observe == nullptr))
       instance.caller().blame(PluginCall::kGetInterface, {}, "gave a table without attach, lr",
