@@ -123,7 +123,7 @@ constexpr const char* kComm = R"json({"properties": {
 
 constexpr const char* kMonitor = R"json({"properties": {
   "plugins": {"type": "array", "items": {"type": "string"}, "default": ["jsonl"],
-    "description": "monitors that record the run: jsonl, csv, tensorboard, a path or path:id; each has its options below its name"},
+    "description": "monitors that record the run, each a name, path or path:id; options are below their names"},
   "every": {"type": "integer", "default": 1, "minimum": 1, "x-unit": "steps",
     "description": "record one row every so many steps"},
   "progress": {"type": "string", "enum": ["auto", "on", "off"], "default": "auto",
