@@ -18,8 +18,8 @@ struct Section {
   std::string plugin = "";  // whose options it holds besides the host's: "strategy 'zero1'"
 };
 
-// All sections of a config, in the order in which they are printed, with the host's own options. The sections of
-// plugins (strategy, model, optimizer, comm, device, schedule) hold `plugin` here; add_plugin_options adds what the plugin takes.
+// All sections of a config, in the order in which they are printed, with the host's own options. The sections of plugins
+// hold what chooses the plugin; add_plugin_options adds what the plugin takes.
 std::vector<Section> host_sections();
 
 // Puts a plugin's options into the section of its kind. `owner` names it in errors: "strategy 'zero1'". `prefix`: in front

@@ -14,7 +14,9 @@
 
 #include "ddh/sdk/comm.hpp"
 #include "ddh/sdk/model.hpp"
+#include "ddh/sdk/monitor.hpp"
 #include "ddh/sdk/optimizer.hpp"
+#include "ddh/sdk/schedule.hpp"
 #include "ddh/sdk/strategy.hpp"
 #include "fixtures/harness/cpu_device.hpp"
 #include "fixtures/harness/fake_host.hpp"
@@ -229,6 +231,24 @@ class NullOptimizer final : public ddh::Optimizer {
   std::array<ddh_slot_desc, 1> slots_{{{sizeof(ddh_slot_desc), DDH_F32, "m", DDH_SLOT_PER_ELEMENT, 0}}};
 };
 
+class NullSchedule final : public ddh::Schedule {
+ public:
+  using Schedule::Schedule;
+  void attach(const ddh_schedule_args& args) override { CHECK(args.struct_size == sizeof args); }
+  [[nodiscard]] double lr(int64_t) const override { return 0; }
+  [[nodiscard]] std::vector<Number> numbers() override { return {{"n", &n_}}; }
+
+ private:
+  double n_ = 0;
+};
+
+class NullMonitor final : public ddh::Monitor {
+ public:
+  using Monitor::Monitor;
+  void begin(const ddh_monitor_args& args) override { CHECK(args.struct_size == sizeof args); }
+  void row(const ddh_row& row) override { CHECK(values(row).empty()); }
+};
+
 class NullTransport final : public ddh::CommBackend {
  public:
   using CommBackend::CommBackend;
@@ -362,6 +382,24 @@ TEST_CASE("an optimizer of the SDK takes arguments and gives results of every ve
     ddh::call(o.table->slot, o.inst, 0u, out);
     CHECK(out->extent == DDH_SLOT_PER_ELEMENT);
   });
+}
+
+TEST_CASE("a schedule of the SDK takes arguments and gives results of every version", "[abi]") {
+  const Made<NullSchedule, ddh_schedule_api> s(DDH_SCHEDULE_IFACE);
+  meets_every_version(ddh_schedule_args{},
+                      [&](const ddh_schedule_args* args) { ddh::call(s.table->attach, s.inst, args); });
+  CHECK(s.table->number_count(s.inst) == 1);
+  fills_every_version<ddh_schedule_number>([&](ddh_schedule_number* out) {
+    ddh::call(s.table->number, s.inst, 0u, out);
+    CHECK(std::string(out->name) == "n");
+  });
+}
+
+TEST_CASE("a monitor of the SDK takes arguments of every version", "[abi]") {
+  const Made<NullMonitor, ddh_monitor_api> m(DDH_MONITOR_IFACE);
+  meets_every_version(ddh_monitor_args{},
+                      [&](const ddh_monitor_args* args) { ddh::call(m.table->begin, m.inst, args); });
+  meets_every_version(ddh_row{}, [&](const ddh_row* row) { ddh::call(m.table->row, m.inst, row); });
 }
 
 TEST_CASE("a transport of the SDK takes arguments of every version", "[abi]") {

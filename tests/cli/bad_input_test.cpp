@@ -100,7 +100,8 @@ TEST_CASE("inspect tells what a library is, and why it can't be loaded", "[cli]"
 TEST_CASE("list names every plugin, and dry-run prints a config that is accepted again", "[cli]") {
   Process list({"list"});
   CHECK(list.wait() == 0);
-  for (const char* id : {"ddp", "zero1", "zero3", "adamw", "sgd", "loop", "shm"})
+  for (const char* id :
+       {"ddp", "zero1", "zero3", "adamw", "sgd", "loop", "shm", "cosine", "plateau", "jsonl", "tensorboard"})
     CHECK_THAT(list.out(), Catch::Contains(id));
   Process dry({"--model", toy_model(), "--strategy", "zero3", "train.steps=7", "--dry-run"});
   CHECK(dry.wait() == 0);

@@ -150,8 +150,9 @@ TEST_CASE("a folder in which a monitor has recorded rows is never given to anoth
   const TempFolder early, late;
   check_refused(train(early, {"--monitor", "csv,tensorboard", "data.order=" + early.file("none")}), {"data.order"});
   CHECK(train(early, {"--monitor", "csv"}).code == 0);
-  check_refused(
-      train(late, {"--monitor", "csv", "precision.loss_scale=1", "model.nan_at_step=3", "train.skip_nonfinite=false"}),
-      {});
+  const std::string bad = std::string(DDHOST_BUILD_DIR) + "/tests/plugins/bad_monitor.so";
+  check_refused(train(late, {"--monitor", "csv," + bad, "monitor.bad_monitor.at=row", "monitor.bad_monitor.step=3",
+                             "monitor.bad_monitor.fault=throw"}),
+                {"the tide is out"});
   check_refused(train(late, {"--monitor", "csv"}), {"already holds a run"});
 }
