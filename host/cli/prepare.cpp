@@ -216,7 +216,7 @@ PreparedRun prepare_run(const UserConfig& user, Registry& registry, int world_si
   for (const RunPlan::Optimizer& optimizer : plan.optimizers) {
     if (plan.config.find(optimizer.section + ".lr") != nullptr) continue;
     ddh::fail(DDH_FAILED_PRECONDITION, "optimizer '", optimizer.plugin.id(),
-              "' publishes no option 'lr', from which the host makes the learning rate of a step; mend the plugin");
+              "' publishes no option 'lr', from which the host makes the learning rate of a step; fix the plugin");
   }
   settle_clipping(plan);
   for (const Role& role : roles_of(plan)) name_plugin_by_full_path(plan.config, role);

@@ -31,7 +31,7 @@ PreparedRun prepare_run(const UserConfig& user, Registry& registry, int world_si
 // Makes the run's folder and tries to write there, and where the final weights go.
 void make_run_folder(PreparedRun& plan);
 
-// After a run that failed before its first step: its folder belongs to nobody, so that the mended run may use it.
+// After a run that failed before its first step: its folder belongs to nobody, so that the next run may use it.
 void leave_unused_folder(const PreparedRun& plan);
 
 }  // namespace ddhost

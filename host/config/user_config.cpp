@@ -51,7 +51,7 @@ Json parse_file(const fs::path& file) {
   } catch (const JsonError& error) {
     const Place place = place_of(text, error.byte);
     const std::string where = error.byte == 0 ? "" : ddh::str(", line ", place.line, ", column ", place.column);
-    ddh::fail(DDH_INVALID_ARGUMENT, "config file '", file.string(), "'", where, ": ", error.what(), "; mend the file");
+    ddh::fail(DDH_INVALID_ARGUMENT, "config file '", file.string(), "'", where, ": ", error.what(), "; fix the file");
   }
 }
 

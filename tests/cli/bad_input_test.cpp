@@ -188,7 +188,7 @@ TEST_CASE("weights never take the place of what is there", "[cli]") {
   check_refused(run(toy({"--save-final", folder.path().string()})), {"folder"});
 }
 
-TEST_CASE("a run that fails before its first step leaves its folder to the mended one", "[cli]") {
+TEST_CASE("a run that fails before its first step leaves its folder to the next one", "[cli]") {
   const TempFolder folder;
   const auto train_in = [&](std::vector<std::string> more) {
     more.push_back("run.dir=" + folder.file("r"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// tests/equivalence/variants.hpp: the law of the house as a tool. A cell is one run of the program: a strategy in one
+// tests/equivalence/variants.hpp: strategies are compared bit for bit. A cell is one run of the program: a strategy in one
 // of the ways that a transport may serve it, a world, options. Cells that differ only in their way must give the same
 // bits: metrics and gradient norms compared as text, final parameters and buffers as bytes.
 //

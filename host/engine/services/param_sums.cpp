@@ -13,7 +13,7 @@ ParamSums::ParamSums(const ddh_model_desc& model, ddh_inst* optimizer, const ddh
     if (needs[p] != DDH_NEEDS_PARAM_NORM) continue;
     if (sum_count_ == 0 || !DDH_CAN(table_, ddh_optimizer_api, prepare))
       ddh::fail(DDH_FAILED_PRECONDITION, "the optimizer says that it needs the norm of parameter '",
-                model.params[p]->name, "', but offers no sum_count and prepare; mend the plugin");
+                model.params[p]->name, "', but offers no sum_count and prepare; fix the plugin");
     place_[p] = static_cast<int32_t>(params_.size());
     params_.push_back({static_cast<int32_t>(p), 0, std::vector<ExactSum>(sum_count_)});
   }

@@ -134,7 +134,7 @@ TEST_CASE("transfers that move less than asked for, or are interrupted, are cont
   CHECK(n > 6);
 }
 
-TEST_CASE("an error of the disk becomes a sentence that says what it hit and how to mend it") {
+TEST_CASE("an error of the disk becomes a sentence that says what it hit and how to fix it") {
   int64_t write_result = 4096, read_result = 4096;
   TierFixture f(4096, 4,
                 told([&](const ddh::IoOp& op) -> int64_t { return op.is_write ? write_result : read_result; }));

@@ -283,5 +283,5 @@ TEST_CASE("an optimizer that needs norms but offers no sums is refused") {
   const Model model;
   ddh_optimizer_api optimizer = make_optimizer();
   optimizer.prepare = nullptr;
-  CHECK_THROWS_WITH(ParamSums(model.desc, nullptr, optimizer, {1, 1, 1, 0}), Catch::Contains("mend the plugin"));
+  CHECK_THROWS_WITH(ParamSums(model.desc, nullptr, optimizer, {1, 1, 1, 0}), Catch::Contains("fix the plugin"));
 }
