@@ -127,7 +127,6 @@ class OptimizerFixture {
         },
         [](void*, void* p) noexcept { ::operator delete (p, std::align_val_t{64}); },
         nullptr,
-        nullptr,
     };
     return table;
   }

@@ -35,14 +35,8 @@ using Rates = std::vector<double>;
 const std::vector<std::string> kTypes = {SCHEDULES_OF_THIS_BUILD(SCHEDULE_NAME)};
 
 Registry& registry() {
-  static Registry all = [] {
-    static const ProbeHost host(&host_interface, MissingInterfaces::kRefuse);
-    std::vector<const ddh_module*> modules;
-    const auto add = [&](ddh_plugin_entry_fn entry) { ddh::call(entry, &host.host(), &modules.emplace_back()); };
-#define SCHEDULE_ADD(NAME) add(&ddh_entry_schedule_##NAME);
-    SCHEDULES_OF_THIS_BUILD(SCHEDULE_ADD)
-    return Registry(&host_interface, "/no/such/folder", modules);
-  }();
+#define SCHEDULE_LINKED(NAME) {#NAME, &ddh_entry_schedule_##NAME},
+  static Registry all(&host_interface, "/no/such/folder", {SCHEDULES_OF_THIS_BUILD(SCHEDULE_LINKED)});
   return all;
 }
 
@@ -77,7 +71,7 @@ class Schedule {
   explicit Schedule(const Words& words) : services_("schedule:test") {
     const UserConfig user = user_config(words);
     const Plugin plugin = plugin_for(user);
-    services_.services.config = config_for(user, plugin);
+    services_.config() = config_for(user, plugin);
     schedules_ = std::make_unique<Schedules>(services_.services, plugin);
   }
   [[nodiscard]] double lr(int64_t step) const { return schedules_->lr(0, step); }

@@ -33,7 +33,6 @@ struct CountingHost {
                                           return DDH_OK;
                                         },
                                         [](void*, void* p) noexcept { std::free(p); },
-                                        nullptr,
                                         nullptr};
     return table;
   }

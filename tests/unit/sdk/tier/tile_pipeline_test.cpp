@@ -48,7 +48,6 @@ constexpr ddh_alloc_api kAlloc = {sizeof(ddh_alloc_api),
                                     return DDH_OK;
                                   },
                                   [](void*, void* p) noexcept { std::free(p); },
-                                  nullptr,
                                   nullptr};
 constexpr ddh_copy_api kCopy = {sizeof(ddh_copy_api), 0,
                                 [](void* h, void* dst, int32_t, const void* src, int32_t, uint64_t bytes,

@@ -22,7 +22,7 @@ class SimHost {
   explicit SimHost(SimDevice& device) : device_(device) {
     raw_ = {sizeof(ddh_host), DDH_ABI_MAJOR, DDH_ABI_MINOR, device.context,
             [](void* h, const char* id) noexcept -> const void* { return table_of(h, id); }};
-    tables() = {device.table, {sizeof(ddh_alloc_api), 0, allocate, release, nullptr, nullptr}};
+    tables() = {device.table, {sizeof(ddh_alloc_api), 0, allocate, release, nullptr}};
     host = std::make_unique<ddh::Host>(&raw_);
   }
   SimHost(const SimHost&) = delete;
