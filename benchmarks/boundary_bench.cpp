@@ -77,9 +77,7 @@ int run_linked(int argc, char** argv) {
   plan.fingerprints = fingerprints_of(plan);
   LaunchArgs args;
   args.world_size = plan.world_size;
-  const Outcome outcome = launch(args, [&](const RankSeat& seat) {
-    return run_rank(plan, plan.config.clone(), seat);
-  });
+  const Outcome outcome = launch(args, [&](const RankSeat& seat) { return run_rank(plan, plan.config.clone(), seat); });
   if (!outcome.sentence.empty()) std::cerr << outcome.sentence << '\n';
   return outcome.exit_code;
 }

@@ -16,8 +16,8 @@
 #include "cli/prepare.hpp"
 #include "engine/calls/instance.hpp"
 #include "engine/services/interfaces.hpp"
-#include "launch/launch.hpp"
 #include "fixtures/harness/cpu_device.hpp"
+#include "launch/launch.hpp"
 
 namespace ddhost::test {
 

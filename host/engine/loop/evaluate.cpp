@@ -73,7 +73,8 @@ std::vector<int32_t> eval_programs(const TrainSetup& setup) {
     const int32_t eval = eval_program_of(setup.model, program);
     if (eval < 0)
       ddh::fail(DDH_FAILED_PRECONDITION, "program '", described(setup, program).name, "' of model '", setup.model.name,
-                "' names no program that evaluates it; give validation data (data.val_path, data.val_fraction), name one in the model, or set train.eval_every=0");
+                "' names no program that evaluates it; give validation data (data.val_path, data.val_fraction), name "
+                "one in the model, or set train.eval_every=0");
     if (std::find(out.begin(), out.end(), eval) == out.end()) out.push_back(eval);
   }
   return out;

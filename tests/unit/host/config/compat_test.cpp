@@ -10,8 +10,8 @@
 #include "config/read_json.hpp"
 #include "ddh/kind/strategy.h"
 #include "ddh/sdk/plugin.hpp"
-#include "plugin/registry.hpp"
 #include "fixtures/harness/throws.hpp"
+#include "plugin/registry.hpp"
 
 using namespace ddhost;
 using Catch::Contains;

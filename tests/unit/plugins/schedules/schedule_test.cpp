@@ -17,11 +17,11 @@
 using namespace ddhost;
 using ddhost::test::sentence_of;
 
-#define SCHEDULES_OF_THIS_BUILD(USE)                                                                  \
-  USE(constant)                                                                                       \
-  USE(cosine)                                                                                         \
-  USE(cycle) USE(inverse_sqrt) USE(linear) USE(one_cycle) USE(plateau) USE(warmup) USE(warmup_cosine) \
-      USE(warmup_decay) USE(wsd)
+#define SCHEDULES_OF_THIS_BUILD(USE) \
+  USE(constant)                      \
+  USE(cosine)                        \
+  USE(cycle)                         \
+  USE(inverse_sqrt) USE(linear) USE(one_cycle) USE(plateau) USE(warmup) USE(warmup_cosine) USE(warmup_decay) USE(wsd)
 #define SCHEDULE_ENTRY(NAME) \
   extern "C" ddh_rc ddh_entry_schedule_##NAME(const ddh_host*, const ddh_module**, ddh_err*) noexcept;
 SCHEDULES_OF_THIS_BUILD(SCHEDULE_ENTRY)

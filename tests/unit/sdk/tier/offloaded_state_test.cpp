@@ -26,14 +26,12 @@ struct CountingHost {
             }};
   }
   static const ddh_alloc_api& alloc() {
-    static const ddh_alloc_api table = {sizeof(ddh_alloc_api),
-                                        0,
+    static const ddh_alloc_api table = {sizeof(ddh_alloc_api), 0,
                                         [](void*, const ddh_alloc_args* args, void** out, ddh_err*) noexcept -> ddh_rc {
                                           *out = std::calloc(args->bytes + 1, 1);
                                           return DDH_OK;
                                         },
-                                        [](void*, void* p) noexcept { std::free(p); },
-                                        nullptr};
+                                        [](void*, void* p) noexcept { std::free(p); }, nullptr};
     return table;
   }
   static const ddh_params_api& params() {

@@ -41,14 +41,12 @@ struct LazyHost {
   uint64_t done = 0;
 };
 
-constexpr ddh_alloc_api kAlloc = {sizeof(ddh_alloc_api),
-                                  0,
+constexpr ddh_alloc_api kAlloc = {sizeof(ddh_alloc_api), 0,
                                   [](void*, const ddh_alloc_args* args, void** out, ddh_err*) noexcept -> ddh_rc {
                                     *out = std::calloc(args->bytes + 1, 1);
                                     return DDH_OK;
                                   },
-                                  [](void*, void* p) noexcept { std::free(p); },
-                                  nullptr};
+                                  [](void*, void* p) noexcept { std::free(p); }, nullptr};
 constexpr ddh_copy_api kCopy = {sizeof(ddh_copy_api), 0,
                                 [](void* h, void* dst, int32_t, const void* src, int32_t, uint64_t bytes,
                                    ddh_stream* stream, ddh_err*) noexcept -> ddh_rc {

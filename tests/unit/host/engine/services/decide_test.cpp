@@ -6,9 +6,9 @@
 
 #include "config/config.hpp"
 #include "engine/services/interfaces.hpp"
+#include "fixtures/harness/cpu_device.hpp"
 #include "launch/kv.hpp"
 #include "launch/progress.hpp"
-#include "fixtures/harness/cpu_device.hpp"
 
 using namespace ddhost;
 
