@@ -16,7 +16,7 @@ line=$(sed -nE 's/^ \*   (gcc .*)$/\1/p' "$source/sdk/examples/ddp_in_c/ddp_in_c
 [[ $line == *"-o ddp_in_c.so"* ]] || fail "the C example shows no gcc line"
 (cd "$source" && bash -c "${line/-o ddp_in_c.so/-o $work/ddp_in_c.so}")
 g++ -std=c++20 -O2 -fPIC -shared -fvisibility=hidden "-I$source/plugin_api/include" "-I$source/sdk/include" \
-  -o "$work/solo.so" "$source/sdk/examples/solo/solo.cpp"
+  -o "$work/solo.so" "$source/sdk/examples/solo/solo.cpp" "$build/sdk/libddhost_sdk.a" -Wl,--exclude-libs,ALL
 
 train() { # strategy, name, settings...
   local strategy=$1 name=$2
