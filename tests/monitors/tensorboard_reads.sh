@@ -21,7 +21,8 @@ fi
 options=(--nproc 2 --monitor jsonl,tensorboard train.steps=6 train.eval_every=3 run.quiet=true "run.dir=$work/run")
 if [[ $model == gpt ]]; then
   for _ in {1..400}; do echo "To be, or not to be, that is the question."; done >"$work/text.txt"
-  options+=(--model gpt "data.path=$work/text.txt" model.n_layer=1 model.n_head=2 model.n_embd=16 model.context=16 model.block_size=16
+  options+=(--model gpt "data.path=$work/text.txt" 
+    model.n_layer=1 model.n_head=2 model.n_embd=16 model.context=16 model.block_size=16
     data.micro_batch=2 train.eval_batches=2 run.sample_tokens=0)
 else
   options+=(--model "$build/tests/plugins/toy.so" train.eval_batches=1 model.nan_at_step=4)

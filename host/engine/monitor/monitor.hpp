@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/monitor/monitor.hpp: what a run shows while it runs: rows for its monitor plugins, the progress line, warnings. Rank 0's
-// does the writing; the others' keep the launcher informed of their step.
+// engine/monitor/monitor.hpp: what a run shows while it runs: rows for its monitor plugins, the progress line, warnings.
+// Rank 0's does the writing; the others' keep the launcher informed of their step.
 #pragma once
 
 #include <chrono>

@@ -103,8 +103,10 @@ TEST_CASE("a killed rank ends the run with rank, process, signal and step", "[la
     return sleep_for_ever(seat);
   });
   CHECK(end.exit_code == 1);
-  CHECK(end.sentence == ddh::str("rank 1 (pid ", shared->pids[1].load(),
-                                 ") was killed by signal 9 (Killed) at step 57; the run has ended"));
+  CHECK(end.sentence ==
+        ddh::str("rank 1 (pid ", shared->pids[1].load(),
+                 ") was killed by signal 9 (Killed) at step 57; the run has ended; if the system ran out of memory, "
+                 "use fewer ranks or a smaller batch"));
   CHECK(Clock::now() - begin < 3s);
   for (int rank = 0; rank < 3; ++rank)
     if (shared->pids[rank] != 0) CHECK_FALSE(alive(shared->pids[rank]));
