@@ -80,7 +80,7 @@ ExitGuard::~ExitGuard() {
     if (s.before[i].sa_handler == SIG_DFL) ::sigaction(kSignals[i], &s.before[i], nullptr);
 }
 
-SignalStack::SignalStack() : memory_(64 * 1024) {
+SignalStack::SignalStack() : memory_(size_t{64} * 1024) {
   stack_t stack{};
   stack.ss_sp = memory_.data();
   stack.ss_size = memory_.size();

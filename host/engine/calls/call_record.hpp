@@ -108,10 +108,10 @@ class CallLane {
   // From now on the calls of the calling thread, whose number (gettid) is `tid`, are recorded here.
   void set_thread(int32_t tid) {
     tid_.store(tid, std::memory_order_relaxed);
-    of_this_thread_ = this;
+    of_this_thread = this;
   }
   // Whether the calling thread is the one that writes here. Plugins may call services from other threads too.
-  [[nodiscard]] bool is_of_this_thread() const noexcept { return of_this_thread_ == this; }
+  [[nodiscard]] bool is_of_this_thread() const noexcept { return of_this_thread == this; }
   [[nodiscard]] int32_t thread() const { return tid_.load(std::memory_order_relaxed); }
 
   void enter(uint8_t plugin, PluginCall call, int32_t unit) noexcept {
@@ -144,7 +144,7 @@ class CallLane {
   std::array<std::atomic<uint64_t>, kDepth> frames_{};
   std::atomic<uint32_t> depth_{0}, serial_{0};  // written by one thread alone
   std::atomic<int32_t> tid_{0};
-  static inline thread_local const CallLane* of_this_thread_ = nullptr;
+  static inline thread_local const CallLane* of_this_thread = nullptr;
 };
 
 }  // namespace ddhost

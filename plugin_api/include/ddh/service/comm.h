@@ -6,9 +6,10 @@
  * call at a time, those of ddh.window, ddh.optim and ddh.params included; which of its threads makes it does not matter
  * ([serial]: autograd's backward runs on threads of its own). A plugin's collectives have returned when the call of the
  * host into the plugin returns. A second call at the same time gets DDH_FAILED_PRECONDITION.
- * Where the transport has DDH_COMM_ORDERED_SUM, a sum is a left fold in rank order over blocks of ddh_attach_args.reduce_block ranks: acc = ((initial + block_0) + block_1) + ..., and inside a block also
- * in rank order; a group of group_create is one block. Equal inputs then give equal bits on every rank and at every run.
- * Without that capability a transport may sum in any order, and the run promises no equal bits.
+ * Where the transport has DDH_COMM_ORDERED_SUM, a sum is a left fold in rank order over blocks of
+ * ddh_attach_args.reduce_block ranks: acc = ((initial + block_0) + block_1) + ..., and inside a block also in rank order;
+ * a group of group_create is one block. Equal inputs then give equal bits on every rank and at every run. Without that
+ * capability a transport may sum in any order, and the run promises no equal bits.
  * Buffers are the host's memory or blocks of the device. A transport that takes no memory of the device sees a copy in
  * staging memory of the host (DDH_MEM_PINNED, tag comm), made in the order of `stream`; the call waits for it.
  * The args struct is the same one that a transport plugin gets (ddh/kind/comm.h).

@@ -84,11 +84,11 @@ template <class Function>
 struct StateCount;
 template <class Result, class Formula, class... State>
 struct StateCount<Result (Formula::*)(float, float, State&...) const> {
-  static constexpr uint32_t value = sizeof...(State);
-  static_assert(value <= 2, "an element-wise formula has at most two numbers of state");
+  static constexpr uint32_t kValue = sizeof...(State);
+  static_assert(kValue <= 2, "an element-wise formula has at most two numbers of state");
 };
 template <class Formula>
-inline constexpr uint32_t kStateCount = StateCount<decltype(&Formula::operator())>::value;
+inline constexpr uint32_t kStateCount = StateCount<decltype(&Formula::operator())>::kValue;
 
 // The gradient of element i, and a formula applied to one element of a piece.
 template <bool kTwoSources>
