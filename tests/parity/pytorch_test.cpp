@@ -143,7 +143,7 @@ TEST_CASE("a step makes so many collectives, and no more", "[parity]") {
 }
 
 // T13, T19: what one scheme saves on some ranks another one takes up on others.
-TEST_CASE("weights go from scheme to scheme and from world to world without a change", "[parity]") {
+TEST_CASE("weights go from strategy to strategy and from world to world without a change", "[parity]") {
   const TempFolder folder;
   std::vector<std::string> strategies = taken_strategies();
   strategies.emplace_back("ddp");

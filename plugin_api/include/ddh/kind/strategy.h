@@ -48,7 +48,7 @@ typedef struct ddh_op {
 } ddh_op;
 #define DDH_OP_MIN_SIZE 24u
 
-/* A program that this run executes. The list is the host's one truth about order: no reader derives it anew. */
+/* A program that this run executes. The list defines the order. Plugins use it and compute no order themselves. */
 typedef struct ddh_run_program {
   uint32_t struct_size;
   int32_t program;    /* index in ddh_model_desc.programs */

@@ -64,7 +64,7 @@ typedef struct ddh_slot_desc {
 } ddh_slot_desc;
 #define DDH_SLOT_DESC_MIN_SIZE 24u
 
-/* What an optimizer needs of a parameter's cut; docs/design.md. */
+/* How a parameter may be cut for an optimizer; docs/numerics.md. */
 #define DDH_NEEDS_NOTHING 0     /* element by element: any cut is right */
 #define DDH_NEEDS_PARAM_NORM 1  /* scalars over the whole parameter, in phases */
 #define DDH_NEEDS_WHOLE_PARAM 2 /* the whole parameter in one range */

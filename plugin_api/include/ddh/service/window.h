@@ -20,8 +20,8 @@
  *   | the same, after a          | r, into every p    | p: wait to | ready(g+1) of every rank   | done(g+1) of every rank  |
  *   | reduce with TO_ALL         |                    | write_begin| (reduce)                   | (wait)                   |
  *
- * Where ddh.optim decide finds that no rank holds a view, it stands for closed(e) of all windows.
- * e counts commits, g counts generations of an exchange; both run apart for each object.
+ * If no rank has an open view when ddh.optim decide returns, decide also is closed(e) of all windows.
+ * e counts the commits of a window, g how often an exchange was filled. Each object has counters of its own.
  *
  * On a device without DDH_CAP_HOST_MEMORY pages are never shared: segments and buffers lie on the device. Where the
  * transport takes no memory of the device, open and reduce go through staging memory of the host (DDH_MEM_PINNED, tag

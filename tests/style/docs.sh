@@ -1,0 +1,29 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# docs.sh <source folder>: in every page, lines of prose have at most 100 columns, links lead to files, and a source file
+# that is named in backticks exists.
+set -euo pipefail
+cd "$1"
+failed=0
+fail() { echo "FAILED: $*"; failed=1; }
+
+exists() { # a path as pages name it: from the repository, or below one of these folders
+  local root
+  for root in . tests host host/engine sdk/include sdk/include/ddh/sdk plugin_api/include; do
+    [[ ! -e $root/$1 ]] || return 0
+  done
+  return 1
+}
+
+while read -r page; do
+  awk -v page="$page" '/^ *```/ { code = !code } !code && !/^\|/ && length($0) > 100 && / .* / { print page ":" FNR }' "$page" |
+    while read -r place; do echo "FAILED: $place has more than 100 columns"; done | tee /dev/stderr | grep -q . && failed=1
+  while read -r link; do
+    [[ -e $(dirname "$page")/$link ]] || fail "$page links to $link, which is not there"
+  done < <(grep -o '](\([^)#]*\))' "$page" | sed 's/](\(.*\))/\1/' | grep -v '^http' | grep -v '^$' | sort -u)
+  while read -r file; do
+    exists "$file" || fail "$page names $file, which is not there"
+  done < <(grep -oE '`[a-z_0-9/]+/[a-z_0-9]+\.(cpp|hpp|h|sh|cmake)`' "$page" | tr -d '`' | sort -u)
+done < <(git ls-files --cached --others --exclude-standard -- '*.md' ':!CHANGELOG.md' ':!tests/data')
+exit "$failed"
