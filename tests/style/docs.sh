@@ -17,8 +17,11 @@ exists() { # a path as pages name it: from the repository, or below one of these
 }
 
 while read -r page; do
-  awk -v page="$page" '/^ *```/ { code = !code } !code && !/^\|/ && length($0) > 100 && / .* / { print page ":" FNR }' "$page" |
-    while read -r place; do echo "FAILED: $place has more than 100 columns"; done | tee /dev/stderr | grep -q . && failed=1
+  while read -r place; do
+    fail "$place has more than 100 columns"
+  done < <(awk -v page="$page" '
+    /^ *```/ { code = !code }
+    !code && !/^\|/ && length($0) > 100 && / .* / { print page ":" FNR }' "$page")
   while read -r link; do
     [[ -e $(dirname "$page")/$link ]] || fail "$page links to $link, which is not there"
   done < <(grep -o '](\([^)#]*\))' "$page" | sed 's/](\(.*\))/\1/' | grep -v '^http' | grep -v '^$' | sort -u)
