@@ -244,7 +244,7 @@ class Fsdp final : public ddh::DataParallel {
     return out;
   }
 
-  // reshard_after_forward as a number: groups of so many neighbours in the shard group.
+  // reshard_after_forward as a number: the size of a group of neighbours in the shard group.
   void reshard_to_groups(ParamSettings& out) const {
     const int32_t size = args().world_size, k = reshard_size_;
     if (size % k != 0 || (keeps_params_ && k != 1))
