@@ -8,6 +8,7 @@
 #include <cmath>
 #include <span>
 
+#include "config/read_json.hpp"
 #include "ddh/sdk/plugin.hpp"
 
 namespace ddhost {
@@ -89,6 +90,13 @@ std::string read_text(const Json& node, const char* keyword, const std::string& 
   return node[keyword].get<std::string>();
 }
 
+void check_limits(const Option& option, const std::string& owner) {
+  const bool no_number = option.maximum && ((option.minimum && *option.minimum > *option.maximum) ||
+                                            (option.above && *option.above >= *option.maximum));
+  const bool no_count = option.min_items && option.max_items && *option.min_items > *option.max_items;
+  if (no_number || no_count) ill_formed(owner, "no value fits the limits of '" + option.name + "'");
+}
+
 Option read_option(const Json& node, const std::string& owner, const std::string& name) {
   check_keywords(node, kKeywords, owner, "'" + name + "'");
   Option option;
@@ -99,6 +107,7 @@ Option read_option(const Json& node, const std::string& owner, const std::string
   option.above = read_number(node, "exclusiveMinimum", owner, name);
   option.min_items = read_count(node, "minItems", owner, name);
   option.max_items = read_count(node, "maxItems", owner, name);
+  check_limits(option, owner);
   option.unit = read_text(node, "x-unit", owner, name);
   option.description = read_text(node, "description", owner, name);
   if (node.contains("items")) {
@@ -136,6 +145,8 @@ void read_properties(const Json& node, const std::string& owner, const std::stri
   if (!node["properties"].is_object()) ill_formed(owner, "properties is not an object");
   for (const auto& [key, child] : node["properties"].items()) {
     const std::string name = prefix + key;
+    if (key.empty()) ill_formed(owner, "an option of '" + prefix + "' has an empty name");
+    if (schema.find(name) != nullptr) ill_formed(owner, "the option '" + name + "' stands twice");
     if (!child.is_object()) ill_formed(owner, "'" + name + "' is not an object");
     if (child.value("type", Json()) == Json("object")) {
       check_keywords(child, kObjectKeywords, owner, "'" + name + "'");
@@ -143,6 +154,14 @@ void read_properties(const Json& node, const std::string& owner, const std::stri
     } else {
       schema.options.push_back(read_option(child, owner, name));
     }
+  }
+}
+
+Json read_root(const char* text, const std::string& owner) {
+  try {
+    return read_json(text);
+  } catch (const JsonError& error) {
+    ill_formed(owner, error.what());
   }
 }
 
@@ -164,6 +183,8 @@ void read_aliases(const Json& root, const std::string& owner, Schema& schema) {
     alias.name = name;
     alias.key = read_text(target, "key", owner, name);
     alias.scale = read_number(target, "scale", owner, name).value_or(1.0);
+    if (name.empty() || schema.find(name) != nullptr)
+      ill_formed(owner, "the alias '" + name + "' has no name of its own");
     if (schema.find(alias.key) == nullptr)
       ill_formed(owner, "the alias '" + name + "' stands for '" + alias.key + "', which is no option");
     if (!schema.find(alias.key)->sets.empty())
@@ -248,8 +269,7 @@ const Alias* Schema::find_alias(std::string_view name) const {
 Schema parse_schema(const char* text, const std::string& owner) {
   Schema schema;
   if (text == nullptr || *text == '\0') return schema;
-  const Json root = Json::parse(text, nullptr, /*allow_exceptions=*/false, /*ignore_comments=*/true);
-  if (root.is_discarded()) ill_formed(owner, "it is not valid JSON");
+  const Json root = read_root(text, owner);
   if (!root.is_object()) ill_formed(owner, "it is not a JSON object");
   check_version(root, owner);
   check_keywords(root, kRootKeywords, owner, "it");

@@ -15,7 +15,9 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
+#include <limits>
 #include <optional>
 
 #include "ddh/sdk/plugin.hpp"
@@ -209,7 +211,19 @@ class Supervisor {
   ::_exit(rc);
 }
 
+// What the kernel can give without swapping; all there is where it does not say.
+uint64_t available_bytes() {
+  std::ifstream meminfo("/proc/meminfo");
+  for (std::string name, unit; meminfo >> name;) {
+    uint64_t kib = 0;
+    if (name == "MemAvailable:" && meminfo >> kib) return kib * 1024;
+    std::getline(meminfo, unit);
+  }
+  return std::numeric_limits<uint64_t>::max();
+}
+
 Outcome launch_processes(const LaunchArgs& args, const RankFunction& rank_function) {
+  require_memory_of_processes(args.world_size, available_bytes());
   Progress progress(args.world_size);
   const uint64_t run_id = make_run_id();
   std::vector<Fd> servers, clients;
@@ -244,6 +258,16 @@ Outcome launch_processes(const LaunchArgs& args, const RankFunction& rank_functi
 Outcome launch(const LaunchArgs& args, const RankFunction& rank_function) {
   if (args.world_size < 1) ddh::fail(DDH_INVALID_ARGUMENT, "a run of ", args.world_size, " ranks; start at least 1");
   return args.threads ? launch_threads(args, rank_function) : launch_processes(args, rank_function);
+}
+
+void require_memory_of_processes(int world_size, uint64_t available_bytes) {
+  constexpr uint64_t kMiB = 1024 * 1024,
+                     kRankBytes = 32 * kMiB;  // a rank with a small LibTorch model takes about 95 MiB
+  const uint64_t needed = static_cast<uint64_t>(world_size) * kRankBytes;
+  if (needed <= available_bytes) return;
+  ddh::fail(DDH_RESOURCE_EXHAUSTED, world_size, " ranks need more than ", needed / kMiB,
+            " MiB of memory before they load a model, ", available_bytes / kMiB,
+            " MiB are available; start fewer ranks");
 }
 
 int resolve_world_size(std::optional<int64_t> nproc) {

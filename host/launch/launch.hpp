@@ -47,6 +47,10 @@ constexpr int kMaxRanks = 1024;
 // Ranks for run.nproc: the number itself; without one, the number of GPUs of this machine, else 2.
 int resolve_world_size(std::optional<int64_t> nproc);
 
+// Refuses a world whose processes alone would fill the memory: the kernel would kill some of them later, without a reason.
+// The memory of the model and its state comes on top.
+void require_memory_of_processes(int world_size, uint64_t available_bytes);
+
 // One line on stderr: "ddhost: <sentence>".
 void print_sentence(const std::string& sentence);
 

@@ -74,8 +74,9 @@ class Comm {
     if (caps != nullptr) *caps = caps_out;
   }
 
-  // Every rank's `bytes` at `mine`, in rank order, into `all`.
-  void all_gather_bytes(const void* mine, void* all, uint64_t bytes, const char* label) const {
+  // Every rank's `bytes` at `mine`, in rank order, into `all`. `group` NULL: the world.
+  void all_gather_bytes(const void* mine, void* all, uint64_t bytes, const char* label,
+                        ddh_group* group = nullptr) const {
     const ClockSpan span(clock_, DDH_SPAN_COMM);
     ddh_coll c{};
     c.struct_size = sizeof c;
@@ -83,7 +84,7 @@ class Comm {
     c.send = mine;
     c.recv = all;
     c.count = bytes;
-    c.group = world_;
+    c.group = group_or_world(group);
     c.label = label;
     call(PluginCall::kAllGather, backend_->all_gather, &c);
   }

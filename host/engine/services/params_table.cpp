@@ -27,7 +27,8 @@ const ddh_params_api kParamsTable = {
     sizeof(ddh_params_api),
     0,
     [](void* h, int32_t param, uint64_t offset, uint64_t numel, float* dst, ddh_err* err) noexcept {
-      return guard(err, [&] { init_range(services_of(h), param, offset, numel, dst); });
+      return guard(err,
+                   [&] { init_range(services_of(h), param, offset, numel, numel == 0 ? dst : not_null(dst, "dst")); });
     },
 };
 

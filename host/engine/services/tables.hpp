@@ -25,6 +25,13 @@ T checked(const T* args) {
   return ddh::copy_of(args);
 }
 
+// A string, a handle or an output of a plugin's call.
+template <class T>
+T* not_null(T* pointer, const char* name) {
+  if (pointer == nullptr) ddh::fail(DDH_INVALID_ARGUMENT, name, " is NULL; pass one");
+  return pointer;
+}
+
 // The same of the ranges of a shard or of a reduction, which are frozen: only their reserved field is left to check.
 void check_ranges(const ddh_range* ranges, uint32_t n_ranges);
 

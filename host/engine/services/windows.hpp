@@ -51,11 +51,22 @@ struct ddh_window {
 
 struct ddh_exchange {
   virtual ~ddh_exchange() = default;
+  // Each `ready` is followed by one `reduce`: another order would sum values that a peer still writes.
+  void set_ready(bool ready) {
+    if (ready == is_ready_)
+      ddh::fail(DDH_FAILED_PRECONDITION, ready
+                                             ? "an exchange is made ready twice; reduce it in between"
+                                             : "an exchange is reduced before it is ready; call exchange_ready first");
+    is_ready_ = ready;
+  }
   virtual float* buffer() = 0;
   virtual void write_begin(ddh_stream* stream) = 0;
   virtual void ready(ddh_stream* stream) = 0;
   virtual void reduce(const ddh_reduce_args& args, ddhost::NormSink& norm, ddh_stream* stream) = 0;
   virtual void wait(ddh_stream* stream) = 0;
+
+ private:
+  bool is_ready_ = false;
 };
 
 namespace ddhost {
@@ -106,6 +117,9 @@ class Windows {
   [[nodiscard]] const Comm& comm() const { return comm_; }
 
  private:
+  // Ranks that cut a window in other places would write over each other's segments. [collective]
+  void require_same_segments(const ddh_window_args& args) const;
+
   const Comm& comm_;
   Memory& memory_;
   Staging& staging_;
