@@ -6,6 +6,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -119,8 +120,12 @@ uint64_t make_run_id() {
   return (now << 16) ^ static_cast<uint64_t>(::getpid());
 }
 
+// A plugin's text may hold control characters, which would change the terminal.
 void print_sentence(const std::string& sentence) {
-  std::fprintf(stderr, "ddhost: %s\n", sentence.c_str());
+  std::string text = sentence;
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f; }, '?');
+  std::fprintf(stderr, "ddhost: %s\n", text.c_str());
   std::fflush(stderr);
 }
 

@@ -321,6 +321,12 @@ TEST_CASE("a NULL key, text, handle or output of a service's call is refused wit
   CHECK_THAT(refused([&] { ddh::call(kv.get, h, "k", nullptr, nullptr, 10U); }), Catch::Contains("bytes is NULL"));
   host.table<ddh_log_api>(DDH_LOG_IFACE).write(h, DDH_LOG_INFO, nullptr);
   host.table<ddh_metrics_api>(DDH_METRICS_IFACE).count(h, nullptr, 1);
+  char to = 0, from = 1;
+  const auto& copies = host.table<ddh_copy_api>(DDH_COPY_IFACE);
+  CHECK_THAT(refused([&] { ddh::call(copies.copy, h, &to, 7, &from, DDH_MEM_HOST, uint64_t{1}, nullptr); }),
+             Catch::Contains("memory of an unknown kind"));
+  ddh::call(copies.copy, h, &to, DDH_MEM_HOST, &from, DDH_MEM_HOST, uint64_t{1}, nullptr);
+  CHECK(to == 1);
   const auto& window = host.table<ddh_window_api>(DDH_WINDOW_IFACE);
   CHECK_THAT(refused([&] { ddh::call(window.commit, h, nullptr, nullptr); }), Catch::Contains("the window is NULL"));
   CHECK_THAT(refused([&] { ddh::call(window.exchange_ready, h, nullptr, nullptr); }),

@@ -67,6 +67,9 @@ void check_trained(const ddh_model_desc& model, const ddh_program_desc& program)
   if (program.kind != DDH_PROGRAM_TRAIN) return;
   for (uint32_t p = 0; p < model.n_params; ++p) {
     const bool frozen = (model.params[p]->attributes & DDH_PARAM_FROZEN) != 0;
+    if (program.trainable != nullptr && program.trainable[p] > 1)
+      ddh::fail(DDH_INVALID_ARGUMENT, "the mask of program '", program.name, "' holds ", int{program.trainable[p]},
+                " for parameter '", model.params[p]->name, "'; give 0 (not trained) or 1");
     if (!frozen && (program.trainable == nullptr || program.trainable[p] != 0)) check_trained_param(model, program, p);
   }
 }

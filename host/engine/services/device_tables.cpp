@@ -58,8 +58,16 @@ const ddh_stream_api kStreamTable = {
 const ddh_copy_api kCopyTable = {
     sizeof(ddh_copy_api),
     0,
-    forward<ddh_copy_api, &Device::copies, &ddh_copy_api::copy, void*, int32_t, const void*, int32_t, uint64_t,
-            ddh_stream*>,
+    [](void* h, void* dst, int32_t dst_kind, const void* src, int32_t src_kind, uint64_t bytes, ddh_stream* stream,
+       ddh_err* err) noexcept -> ddh_rc {
+      for (const int32_t kind : {dst_kind, src_kind}) {
+        if (kind < DDH_MEM_HOST || kind > DDH_MEM_PINNED)
+          return ddh_fail(err, DDH_INVALID_ARGUMENT,
+                          "copy: memory of an unknown kind; give DDH_MEM_HOST, DDH_MEM_DEVICE or DDH_MEM_PINNED");
+      }
+      return forward<ddh_copy_api, &Device::copies, &ddh_copy_api::copy, void*, int32_t, const void*, int32_t, uint64_t,
+                     ddh_stream*>(h, dst, dst_kind, src, src_kind, bytes, stream, err);
+    },
 };
 
 const ddh_flatops_api kFlatopsTable = {
