@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Measures every library of matrix products, and prints what measuring would choose beside what the table of
-// models/ops/choice.cpp chooses, with OMP_NUM_THREADS=1 (benchmarks/run sets it). Forward and both gradients of a linear layer (rows, in) -> (rows, out).
+// models/ops/choice.cpp chooses: forward and both gradients of a linear layer (rows, in) -> (rows, out). Set
+// OMP_NUM_THREADS=1, as benchmarks/run does.
 //   matmul_bench                 the widest layers of the GPT sizes, 64 to 768 rows, fp32 and bf16
 //   matmul_bench ROWS IN OUT     one layer
 #include <cstdio>
