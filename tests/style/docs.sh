@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# docs.sh <source folder>: in every page, lines of prose have at most 100 columns, links lead to files, and a source file
-# that is named in backticks exists.
+# docs.sh <source folder>: checks every page. Prose has at most 100 columns and table rows at most 160. Links lead to files,
+# and source files that are named in backticks exist.
 set -euo pipefail
 cd "$1"
 failed=0
@@ -22,6 +22,9 @@ while read -r page; do
   done < <(awk -v page="$page" '
     /^ *```/ { code = !code }
     !code && !/^\|/ && length($0) > 100 && / .* / { print page ":" FNR }' "$page")
+  while read -r place; do
+    fail "$place is a table row of more than 160 columns"
+  done < <(awk -v page="$page" '/^ *```/ { code = !code } !code && /^\|/ && length($0) > 160 { print page ":" FNR }' "$page")
   while read -r link; do
     [[ -e $(dirname "$page")/$link ]] || fail "$page links to $link, which is not there"
   done < <(grep -o '](\([^)#]*\))' "$page" | sed 's/](\(.*\))/\1/' | grep -v '^http' | grep -v '^$' | sort -u)
