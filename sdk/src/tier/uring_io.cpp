@@ -15,7 +15,7 @@ inline namespace v1 DDH_HIDDEN {
 
 #ifdef DDH_WITH_LIBURING
 namespace {
-// A thread of its own sees operations end, so that it is known when.
+// A thread waits for completions, to record their times.
 class UringIo final : public IoEngine {
  public:
   UringIo(int fd, uint32_t depth);
@@ -24,7 +24,7 @@ class UringIo final : public IoEngine {
   ~UringIo() override;
   [[nodiscard]] std::string name() const override;
 
-  // Refused where the limit of locked memory is low (ulimit -l): then they are mapped at every operation.
+  // Refused if the limit of locked memory is low (ulimit -l); then buffers are mapped at every operation.
   void register_buffers(std::span<const iovec> buffers) override;
 
   void start(uint32_t tag, const IoOp& op) override;
