@@ -11,7 +11,7 @@ namespace {
 class InverseSqrt final : public WithWarmup {
  public:
   explicit InverseSqrt(const ddh_create& create) : WithWarmup(create) {
-    constexpr double kNoWarmupTimescale = 10000;  // where there is no warm-up to take it from
+    constexpr double kNoWarmupTimescale = 10000;  // default without a warm-up
     const double given = f64_if_given("timescale").value_or(warmup_);
     timescale_ = given > 0 ? given : kNoWarmupTimescale;
   }

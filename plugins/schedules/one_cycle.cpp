@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // one_cycle: torch's OneCycleLR. From max_lr / div_factor up to max_lr over pct_start of decay_steps, then down to the
-// start / final_div_factor. With three_phase down to the start first, as slowly as up. The last rate holds.
+// start / final_div_factor. With three_phase it first falls to the start, in as many steps as it rose. The last rate is
+// kept.
 #include <algorithm>
 #include <cmath>
 #include <numbers>

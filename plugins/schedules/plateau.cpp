@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// plateau: torch's ReduceLROnPlateau. The rate is the optimizer's lr, times `factor` whenever more than `patience` losses
-// in a row were no better than the best so far.
+// plateau: torch's ReduceLROnPlateau. The rate starts at the optimizer's lr. It is multiplied by `factor` whenever more
+// than `patience` losses in a row were no better than the best so far.
 #include <algorithm>
 #include <limits>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The transport plugin of ranks on one host, over whichever Memory its derived class brings.
+// The transport plugin of ranks on one machine, over the Memory of its derived class.
 #pragma once
 
 #include <atomic>
@@ -40,7 +40,7 @@ class Transport : public ddh::CommShared {
   }
 
  private:
-  // What a ddh_region is: it names its group too, so that destroy needs nothing else.
+  // The type of ddh_region. It has a pointer to its group, for destroy.
   struct RegionHandle {
     Group* group;
     Region* region;

@@ -5,7 +5,9 @@
 // concurrently with the caller.
 //
 //   const size_t m = tier.add("exp_avg of h.3", DDH_TAG_OPTIM, bytes);   // for each tensor
-//   tier.reserve(); // a full disk is an error here const Tier::Handle h = tier.begin_read(m, 0, buffer); ... work ...
+//   tier.reserve();                                                      // a full disk is an error here
+//   const Tier::Handle h = tier.begin_read(m, 0, buffer);
+//   ... work ...
 //   tier.wait(h);
 //
 // Tensors are zero until written. One owner, one thread.
