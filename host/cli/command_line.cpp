@@ -67,7 +67,7 @@ void check_utf8(const std::string& text) {
   }
 }
 
-// A flag without a value takes the next word, which is an option of the configuration more often than a file name.
+// A flag without a value takes the next word, which is more often an option of the configuration than a file name.
 void check_flag_value(const std::string& flag, const std::string& value) {
   const size_t dot = value.find('.'), equals = value.find('=');
   const std::vector<Section> sections = host_sections();
@@ -78,7 +78,7 @@ void check_flag_value(const std::string& flag, const std::string& value) {
     ddh::fail(DDH_INVALID_ARGUMENT, flag, " has no value", is_option ? " before '" + value + "'" : "", "; give one");
 }
 
-// The value of a flag as its option takes it: that of a list is given with commas.
+// The value of a flag in the form of its option: a list is given with commas.
 std::string option_text(const Flag& flag, const std::string& value) {
   if (std::string_view(flag.key) != "monitor.plugins") return value;
   Json list = Json::array();
@@ -94,7 +94,7 @@ std::vector<Override> collect(const std::array<std::string, kFlags.size()>& valu
     check_utf8(word);
     overrides.push_back(parse_override(word));
   }
-  // Flags win over words.
+  // Flags win over key=value arguments.
   for (size_t i = 0; i < kFlags.size(); ++i) {
     if (train.count(kFlags[i].name) == 0) continue;
     check_flag_value(kFlags[i].name, values[i]);
@@ -127,7 +127,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   inspect->add_option("file", line.inspect_file, "path or name of the plugin")->required();
 
   std::vector<std::string> arguments = with_command(argc, argv);
-  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
+  std::reverse(arguments.begin(), arguments.end());  // CLI11 reads them from the back
   try {
     app.parse(arguments);
     line.overrides = collect(values, *train, words);

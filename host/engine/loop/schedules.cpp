@@ -7,7 +7,7 @@
 namespace ddhost {
 namespace {
 
-constexpr uint32_t kMaxNumbers = 4096;  // of an instance; a larger count was never meant
+constexpr uint32_t kMaxNumbers = 4096;  // maximum numbers of an instance; a larger count is an error
 
 std::string names_of(const ScheduleState& state) {
   std::string list;
