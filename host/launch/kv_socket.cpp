@@ -29,7 +29,7 @@ struct Reply {
   uint32_t status, bytes;
 };
 
-// How long one get holds the client's socket before other threads get a turn.
+// The time for which one get holds the client's socket before other threads get a turn.
 constexpr std::chrono::milliseconds kSlice{20};
 
 template <class Head>
@@ -169,13 +169,13 @@ void KvServer::read_from(Peer& peer) {
 }
 
 void KvServer::handle_requests(Peer& peer) {
-  // A client sends its next request after the reply, so an open wait has nothing behind it.
+  // A client sends its next request after the reply, so no request follows an open wait.
   Request head;
   while (!peer.wait.open && peer.in.size() >= sizeof head) {
     std::memcpy(&head, peer.in.data(), sizeof head);
     const size_t value_bytes = head.op == kSet ? head.value_bytes_or_ms : 0;
     if (head.key_bytes > kMaxKvKeyBytes || value_bytes > kMaxKvBytes) {
-      peer = Peer{};  // not our protocol: a plugin scribbled on the socket
+      peer = Peer{};  // invalid protocol: a plugin wrote to the socket
       return;
     }
     const size_t total = sizeof head + head.key_bytes + value_bytes;

@@ -61,7 +61,7 @@ void require_one_loss(const TrainSetup& setup, const Schedules& schedules, const
               "' does not report; set train.eval_every=0, or choose another schedule");
 }
 
-// inv_scale includes the loss scale and the mean.
+// The gradient is divided by the count of metric 0, which must equal the count that the batch announced.
 void require_same_count(double counted, double announced) {
   if (counted == announced) return;
   ddh::fail(DDH_INTERNAL, "a batch of the model announced ", announced, " targets of the loss, its metric 0 counted ",

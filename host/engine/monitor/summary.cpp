@@ -122,7 +122,7 @@ std::string Summary::json(const RankServices& services, int64_t last_step, doubl
   }
   for (size_t tag = 0; tag < kTagCount; ++tag) out["unique_peak_bytes"][kTagNames[tag]] = unique_bytes(tag);
   const ddh_plan& plan = ranks_.front().plan;
-  out["plan_bytes"] = bytes_of(plan);  // rank 0's, as its counters
+  out["plan_bytes"] = bytes_of(plan);  // of rank 0, like the counters
   out["plan_calls"] = {{"reduce", plan.reduce_calls}, {"publish", plan.publish_calls}};
   if (estimate_)
     out["estimate"] = {{"program", done_.program},

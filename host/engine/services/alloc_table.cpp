@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/service/alloc.h: memory with a tag, so that it is counted.
+// ddh/service/alloc.h: tagged memory.
 #include "engine/services/tables.hpp"
 
 namespace ddhost::detail {

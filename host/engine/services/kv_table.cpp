@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/service/kv.h: the store of the ranks; the keys of a plugin begin with its name.
+// ddh/service/kv.h: the key-value store; the keys of a plugin begin with its name.
 #include <chrono>
 
 #include "engine/services/tables.hpp"

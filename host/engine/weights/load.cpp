@@ -46,7 +46,7 @@ void WeightsFile::check(const std::string& path) const {
     const ddh_buffer_desc& buffer = *model_.buffers[b];
     const SafetensorsFile::Tensor* tensor = file_.find(buffer.name);
     const std::vector<int64_t> want(buffer.shape, buffer.shape + buffer.n_dims);
-    if (tensor == nullptr && buffer.sync == DDH_SYNC_NEVER) continue;  // it stays as the model made it
+    if (tensor == nullptr && buffer.sync == DDH_SYNC_NEVER) continue;  // it keeps the model's value
     if (tensor == nullptr || tensor->shape != want || tensor->dtype != buffer.dtype)
       ddh::fail(DDH_INVALID_ARGUMENT, "'", path, "' has no tensor '", buffer.name, "' of shape ",
                 shape_text(want.data(), want.size()),
@@ -58,7 +58,7 @@ void WeightsFile::set_buffers(Staging& staging) const {
   for (uint32_t b = 0; b < model_.n_buffers; ++b) {
     const ddh_buffer_desc& buffer = *model_.buffers[b];
     const SafetensorsFile::Tensor* tensor = file_.find(buffer.name);
-    if (tensor != nullptr) set_buffer_values(buffer, tensor->data, staging);  // else check let it pass
+    if (tensor != nullptr) set_buffer_values(buffer, tensor->data, staging);  // a missing one was accepted by the check
   }
 }
 
