@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Schedules and monitors that throw, lie or die: the run ends with one sentence that names plugin and call.
+// Schedules and monitors that throw, return wrong values or end the process: the run ends with one sentence that names
+// plugin and call.
 #include "fixtures/harness/bad_run.hpp"
 
 using namespace ddhost::test;

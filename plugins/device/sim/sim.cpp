@@ -169,12 +169,12 @@ constexpr const char* kSchema = R"json({"type": "object", "properties": {
   "delay_us": {"type": "integer", "default": 20, "minimum": 0, "maximum": 10000000, "x-unit": "microseconds",
     "description": "pause before each piece of work on a stream"},
   "jitter_us": {"type": "integer", "default": 0, "minimum": 0, "maximum": 10000000, "x-unit": "microseconds",
-    "description": "up to so much more, differently each time"},
-  "seed": {"type": "integer", "default": 0, "minimum": 0, "description": "decides the jitter"},
+    "description": "up to this much longer, at random"},
+  "seed": {"type": "integer", "default": 0, "minimum": 0, "description": "seed of the jitter"},
   "check": {"type": "boolean", "default": true,
-    "description": "find work that no event orders, uses after release, wrong ends and directions"},
+    "description": "detect unordered work, use after release, accesses beyond a block, wrong kinds of memory"},
   "quarantine_bytes": {"type": "integer", "default": 16777216, "minimum": 0, "x-unit": "bytes",
-    "description": "released memory that is watched for late writes"}}})json";
+    "description": "released memory that is checked for late writes"}}})json";
 constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, DDH_LOG_IFACE, nullptr};
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What loop and shm do when ranks disagree, give up or die, and when memory is short: a sentence, soon, and nothing left.
+// loop and shm if ranks make different calls, fail or die, or memory is short: an error without delay, and nothing is
+// left behind.
 #include <sys/resource.h>
 
 #include <csignal>

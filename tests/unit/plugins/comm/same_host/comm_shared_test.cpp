@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Regions, marks and groups of loop and shm, and ranks that sleep at the worst place.
+// Regions, marks and groups of loop and shm, with ranks that sleep at critical points.
 #include "unit/plugins/comm/same_host/comm_fixture.hpp"
 
 using namespace ddhost::test;
