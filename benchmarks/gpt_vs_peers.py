@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPT on 2 ranks: ddhost's schemes against those of PyTorch and DeepSpeed, alternating in one run.
+"""GPT on 2 ranks: ddhost's strategies against those of PyTorch and DeepSpeed, alternating in one run.
 
     python3 benchmarks/gpt_vs_peers.py --python PEER_PYTHON [--dtype bf16] [--peers torch:ddp,deepspeed:zero3] [--pairs 5]
 
@@ -21,7 +21,7 @@ SCHEMES = ["ddp", "zero1", "zero2", "zero3", "fsdp"]
 
 
 def make_tokens(path, vocab, numel=200_000):
-    """A fixed pseudo-random stream: speed does not depend on what it says."""
+    """A fixed pseudo-random stream: speed does not depend on its content."""
     state, out = 12345, bytearray()
     for _ in range(numel):
         state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
@@ -72,7 +72,7 @@ def spread(numerators, denominators):
 
 
 def report(args, times):
-    """Markdown tables, as they stand in benchmarks/README.md."""
+    """The Markdown tables of benchmarks/README.md."""
     print(f"\n{args.size} {args.dtype}, {args.nproc} ranks, {args.micro_batch} x {args.context} tokens each, "
           f"{args.pairs} rounds\n")
     print("| | ms per step | " + " | ".join(f"{peer} / ours" for peer in args.peers) + f" | {args.schemes[0]} / this |")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the peers share: a GPT-2 in eager PyTorch, its batches, and the options of a timed run."""
+"""Code shared by the peers: a GPT-2 in eager PyTorch, its batches, and the options of a timed run."""
 import argparse
 import json
 import math

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's schemes on gloo, with their best published flags: DistributedDataParallel and fully_shard (FSDP2).
+"""PyTorch's strategies on gloo, with their best published flags: DistributedDataParallel and fully_shard (FSDP2).
 
     torchrun --nproc_per_node 2 torch_gpt.py --scheme ddp --size gpt2 --tokens FILE
 

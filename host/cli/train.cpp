@@ -13,7 +13,7 @@
 namespace ddhost {
 namespace {
 
-// Every rank gets a configuration of its own.
+// Every rank gets its own copy of the configuration.
 int start_rank(const PreparedRun& run, const RankSeat& seat) { return run_rank(run, run.config.clone(), seat); }
 
 }  // namespace

@@ -12,7 +12,7 @@
 
 namespace ddhost {
 
-// key=value, or a flag that stands for a key.
+// key=value, or a flag that sets a key.
 struct Override {
   std::string key;     // "train.steps"
   std::string text;    // "100"

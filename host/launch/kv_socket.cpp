@@ -213,7 +213,7 @@ void KvServer::flush(Peer& peer) {
   while (!peer.out.empty() && peer.socket.get() >= 0) {
     const ssize_t n = ::send(peer.socket.get(), peer.out.data(), peer.out.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return;  // full: poll for room; gone: the next read says so
+    if (n <= 0) return;  // full: poll again; closed: the next read reports it
     peer.out.erase(0, static_cast<size_t>(n));
   }
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Runs what README shows: every line that begins with ./ddhost, from the build folder, for a few steps; every file that it
+# Runs the commands of README: every line that begins with ./ddhost, from the build folder, for a few steps; every file that it
 # links to must exist. The losses of the strategy lines must be one column.
 set -euo pipefail
 source=$1 build=$2

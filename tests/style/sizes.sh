@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# sizes.sh <source folder>: the budget of a reader. Files stay under 500 lines, strategies under 300 (the two largest under
+# sizes.sh <source folder>: limits of sizes. Files stay under 500 lines, strategies under 300 (the two largest under
 # 450), lines under 129 characters (clang-format aims at 120; tables in comments may need more); every source begins with
 # its licence.
 set -euo pipefail

@@ -44,7 +44,7 @@ class Context {
   [[nodiscard]] uint64_t capacity_bytes() const { return blocks_.capacity_bytes(); }
   [[nodiscard]] uint64_t free_bytes();
 
-  // nullptr stands for the default stream below.
+  // nullptr is the default stream below.
   Queue* create_stream(const std::string& name);
   void destroy_stream(Queue* queue);
   void record(Event& event, Queue* queue);

@@ -48,7 +48,7 @@ typedef struct ddh_comm_backend_api {
   /* This rank's index in a group, the group's size, and the group's DDH_COMM_*. [any] */
   ddh_rc (*group_info)(ddh_inst* self, ddh_group* group, int32_t* rank, int32_t* size, uint32_t* caps,
                        ddh_err* err) DDH_NX;
-  /* As in ddh.comm/1, but `group` is never NULL. all_gather, broadcast and barrier are required. Others may be NULL;
+  /* Each is as in ddh.comm/1, but `group` is never NULL. all_gather, broadcast and barrier are required. Others may be NULL;
    * the host then refuses what needs them, by name. [serial] [collective] [stream-ordered] [may-block] */
   ddh_rc (*all_reduce)(ddh_inst* self, const ddh_coll* args, ddh_err* err) DDH_NX;
   ddh_rc (*reduce_scatter)(ddh_inst* self, const ddh_coll* args, ddh_err* err) DDH_NX;

@@ -76,14 +76,14 @@ typedef struct ddh_comm_api {
                          ddh_err* err) DDH_NX;
   /* This rank's index in the group and the group's size; NULL group = all ranks. [any] */
   ddh_rc (*group_info)(void* h, ddh_group* group, int32_t* rank, int32_t* size, uint32_t* caps, ddh_err* err) DDH_NX;
-  /* DDH_UNAVAILABLE: a peer is gone; the message names it. DDH_ABORTED: another rank ended the run.
+  /* Each: DDH_UNAVAILABLE: a peer is gone; the message names it. DDH_ABORTED: another rank ended the run.
    * [serial] [collective] [stream-ordered] [may-block] */
   ddh_rc (*all_reduce)(void* h, const ddh_coll* args, ddh_err* err) DDH_NX;
   ddh_rc (*reduce_scatter)(void* h, const ddh_coll* args, ddh_err* err) DDH_NX;
   ddh_rc (*all_gather)(void* h, const ddh_coll* args, ddh_err* err) DDH_NX;
   ddh_rc (*broadcast)(void* h, const ddh_coll* args, ddh_err* err) DDH_NX;
   ddh_rc (*all_to_all)(void* h, const ddh_coll* args, ddh_err* err) DDH_NX;
-  /* Point to point: the two peers call, in the same order. [serial] [stream-ordered] [may-block] */
+  /* Each is point to point: the two peers call, in the same order. [serial] [stream-ordered] [may-block] */
   ddh_rc (*send)(void* h, const ddh_coll* args, ddh_err* err) DDH_NX;
   ddh_rc (*recv)(void* h, const ddh_coll* args, ddh_err* err) DDH_NX;
   /* Returns when every rank of the group has called. [serial] [collective] [may-block] */

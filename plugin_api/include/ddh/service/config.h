@@ -21,7 +21,7 @@
 typedef struct ddh_config_api {
   uint32_t struct_size;
   uint32_t reserved0;
-  /* Reads one value. DDH_NOT_FOUND: no such key. DDH_INVALID_ARGUMENT: another type (but f64 also reads an integer). A
+  /* Each reads one value. DDH_NOT_FOUND: no such key. DDH_INVALID_ARGUMENT: another type (but f64 also reads an integer). A
    * boolean reads as 0 or 1. [any] */
   ddh_rc (*get_i64)(void* h, const char* key, int64_t* out, ddh_err* err) DDH_NX;
   ddh_rc (*get_f64)(void* h, const char* key, double* out, ddh_err* err) DDH_NX;

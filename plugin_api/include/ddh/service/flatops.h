@@ -2,8 +2,8 @@
  *
  * ddh/service/flatops.h: "ddh.flatops/0", operations over flat ranges on the run's device, so that a strategy needs
  * neither LibTorch nor a CUDA runtime. Results don't depend on the width of the machine's vectors. Arrays are in
- * DDH_MEM_DEVICE or DDH_MEM_PINNED. All functions are [main] [stream-ordered] and return DDH_UNIMPLEMENTED for a dtype
- * that they don't support.
+ * DDH_MEM_DEVICE or DDH_MEM_PINNED.
+ * All: [main] [stream-ordered]; DDH_UNIMPLEMENTED for a dtype that the operation does not support.
  * Draft: it may still change after 1.0. */
 #ifndef DDH_SERVICE_FLATOPS_H
 #define DDH_SERVICE_FLATOPS_H

@@ -22,7 +22,7 @@ typedef struct ddh_metrics_api {
   uint32_t reserved0;
   /* Adds to a named counter, created at first use. The run's summary has its sum. [any] */
   void (*count)(void* h, const char* name, uint64_t add) DDH_NX;
-  /* Open and close a span. Spans nest, and time counts for the innermost. `kind` is DDH_SPAN_*. [main] */
+  /* Each opens or closes a span. Spans nest, and time counts for the innermost. `kind` is DDH_SPAN_*. [main] */
   void (*span_begin)(void* h, int32_t kind, const char* name) DDH_NX;
   void (*span_end)(void* h) DDH_NX;
 } ddh_metrics_api;

@@ -28,7 +28,7 @@ size_t memfd_mappings() {
   return n;
 }
 
-// Every rank's call must fail alike and name both ranks and what each called.
+// Every rank's call must fail in the same way and name both ranks and their calls.
 void disagree(const TransportUnderTest& transport, const std::function<void(CommRank&)>& call,
               const std::vector<std::string>& words) {
   require_world(transport, 2, [&](CommRank& c) {
@@ -164,7 +164,7 @@ TEST_CASE("a death behind another waiter is noticed by all") {
     const uint32_t mark = c.marks(1);
     c.barrier();
     if (c.rank == 2) raise(SIGKILL);
-    // Rank 0 waits for rank 1, which waits for the dead rank 2 and tells nobody.
+    // Rank 0 waits for rank 1, which waits for the dead rank 2 and reports nothing.
     const Failure f = failure_of([&] { c.mark_wait(c.rank + 1, mark, 1); });
     expect(f.code == DDH_UNAVAILABLE && f.names("rank 2"), f.code, f.sentence);
     usleep(600'000);
