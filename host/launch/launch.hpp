@@ -30,8 +30,7 @@ struct LaunchArgs {
   // Time for all ranks to end after Ctrl-C; none: they finish the step, however long it takes. A second Ctrl-C ends
   // them.
   std::optional<std::chrono::milliseconds> stop_limit{};
-  std::chrono::milliseconds echo{1000};  // a second signal within this time counts as the same one, sent to group and
-                                         // process
+  std::chrono::milliseconds echo{1000};  // a second signal within this time is the same one, sent to group and process
   WatchdogLimits watchdog{};
 };
 

@@ -18,8 +18,7 @@ inline constexpr int kPreparationFactor = 3;
 
 // A notice limit of 0 switches the watchdog off.
 struct WatchdogLimits {
-  std::chrono::milliseconds notice{0};  // run.watchdog: first notice after this time, each further one after twice the
-                                        // time
+  std::chrono::milliseconds notice{0};  // run.watchdog: first notice after this time, each next after twice the time
   std::chrono::milliseconds abort{0};   // run.watchdog_abort; 0: never
 };
 

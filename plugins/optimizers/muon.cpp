@@ -181,8 +181,7 @@ class Muon final : public ddh::DecayingOptimizer {
   const double adamw_weight_decay_;
   newton_schulz::Coefficients coefficients_{};
   std::vector<newton_schulz::Shape> shapes_;  // per parameter; 0 rows: updated by adamw
-  ddh::Buffer workspace_;                     // for the largest matrix; allocated in attach, because an update calls no
-                                              // service
+  ddh::Buffer workspace_;                     // for the largest matrix; allocated in attach: an update calls no service
 };
 
 }  // namespace

@@ -239,8 +239,7 @@ class Zero3Offload final : public ddh::DataParallel {
   const ddh::PrefetchPolicy policy_;
   ddh::OffloadSettings settings_;
   bool params_away_ = false;
-  std::optional<ddh::OffloadedState> offloaded_;  // destroyed before the views that it reads to, which the base class
-                                                  // owns
+  std::optional<ddh::OffloadedState> offloaded_;  // destroyed before the views that it reads to (owned by the base)
   std::optional<Clock::time_point> first_step_begun_;
   Clock::time_point last_step_ended_{};
   ddh::Tier::Traffic file_traffic_before_;

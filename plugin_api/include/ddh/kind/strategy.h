@@ -144,8 +144,7 @@ typedef struct ddh_state_entry {
   int32_t dtype;
   int32_t memory;         /* DDH_MEM_* */
   uint64_t offset, numel; /* elements inside the parameter */
-  void* data;             /* valid until the next call of the strategy; NULL with DDH_MEM_FILE: use state_read,
-                           * state_write */
+  void* data;             /* valid until the next call of the strategy; NULL with DDH_MEM_FILE: see state_read */
   int32_t replica_index;  /* the entry with 0 is saved; all replicas of an entry hold equal values */
   int32_t replica_count;
 } ddh_state_entry;

@@ -72,8 +72,7 @@ typedef struct ddh_reduce_args {
   uint32_t flags;                /* DDH_REDUCE_* */
   const uint64_t* segment_numel; /* segment sizes of the buffer, one per rank; their sum is at most the capacity */
   float* dst;              /* this rank's segment, in device or host memory; NULL = its range of the exchange buffer */
-  const ddh_range* ranges; /* the segment's parameters, flat_offset from the segment's start; used to name a non-finite
-                            * value */
+  const ddh_range* ranges; /* the segment's parameters, flat_offset from its start; used to name a non-finite value */
   uint32_t n_ranges;
   uint32_t reserved0;
 } ddh_reduce_args;

@@ -94,8 +94,7 @@ class OffloadedState {
   const TilePlan plan_;
   std::vector<Held> held_;                 // per space
   std::map<uint32_t, AwayEntry> entries_;  // of the last list: entries in files
-  TileFrames frames_;                      // declared before the tiers, whose transfers may use it until they are
-                                           // destroyed
+  TileFrames frames_;                      // declared before the tiers, whose transfers use it until their end
   std::unique_ptr<FileTier> files_;
   std::unique_ptr<MemoryTier> memory_;
 };
