@@ -28,9 +28,8 @@ constexpr std::array<Flag, 10> kFlags = {{
     {"--optimizer", "optimizer.plugin", "optimizer, as above"},
     {"--schedule", "schedule.type", "learning-rate schedule, as above"},
     {"--comm", "comm.plugin", "transport between the ranks, as above"},
-    {"--device", "device.plugin", "where the ranks compute: cpu, or as above"},
-    {"--monitor", "monitor.plugins",
-     "what records the run: jsonl,tensorboard or other monitors, with commas between them"},
+    {"--device", "device.plugin", "device of the ranks: cpu, or as above"},
+    {"--monitor", "monitor.plugins", "monitors that record the run, separated by commas: jsonl,tensorboard"},
     {"--nproc", "run.nproc", "number of ranks; without it the number of GPUs, else 2"},
     {"--ranks-per-node", "run.ranks_per_node", "simulate nodes of this many ranks each"},
     {"--save-final", "train.save_final", "write the final weights to this safetensors file"},
@@ -38,8 +37,8 @@ constexpr std::array<Flag, 10> kFlags = {{
 
 constexpr const char* kFooter = R"(Commands:
   ddhost [train] [flags] [key=value ...]   train; the default
-  ddhost list                              plugins that are found
-  ddhost inspect FILE.so                   what a plugin is, needs and takes
+  ddhost list                              plugins in the search folders
+  ddhost inspect FILE.so                   kind, needs and options of a plugin
 
 Every key of the configuration can be given as key=value: train.steps=100 optimizer.lr=3e-4 run.dir=runs/first
 `ddhost --dry-run` prints them all with their values, `ddhost train --help` the flags.)";
@@ -67,7 +66,7 @@ void check_utf8(const std::string& text) {
   }
 }
 
-// A flag without a value takes the next word, which is an option of the configuration more often than a file name.
+// A flag without a value takes the next word, which is more often an option of the configuration than a file name.
 void check_flag_value(const std::string& flag, const std::string& value) {
   const size_t dot = value.find('.'), equals = value.find('=');
   const std::vector<Section> sections = host_sections();
@@ -78,7 +77,7 @@ void check_flag_value(const std::string& flag, const std::string& value) {
     ddh::fail(DDH_INVALID_ARGUMENT, flag, " has no value", is_option ? " before '" + value + "'" : "", "; give one");
 }
 
-// The value of a flag as its option takes it: that of a list is given with commas.
+// The value of a flag in the form of its option: a list is given with commas.
 std::string option_text(const Flag& flag, const std::string& value) {
   if (std::string_view(flag.key) != "monitor.plugins") return value;
   Json list = Json::array();
@@ -94,7 +93,7 @@ std::vector<Override> collect(const std::array<std::string, kFlags.size()>& valu
     check_utf8(word);
     overrides.push_back(parse_override(word));
   }
-  // Flags win over words.
+  // Flags win over key=value arguments.
   for (size_t i = 0; i < kFlags.size(); ++i) {
     if (train.count(kFlags[i].name) == 0) continue;
     check_flag_value(kFlags[i].name, values[i]);
@@ -123,11 +122,11 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   train->add_flag("--dry-run", line.dry_run, "print the effective configuration and stop");
   train->add_option("key=value", words, "options of the configuration");
   CLI::App* list = app.add_subcommand("list", "list the plugins that are found");
-  CLI::App* inspect = app.add_subcommand("inspect", "tell what a plugin is, needs and takes");
+  CLI::App* inspect = app.add_subcommand("inspect", "describe a plugin: its kind, needs and options");
   inspect->add_option("file", line.inspect_file, "path or name of the plugin")->required();
 
   std::vector<std::string> arguments = with_command(argc, argv);
-  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
+  std::reverse(arguments.begin(), arguments.end());  // CLI11 reads them from the back
   try {
     app.parse(arguments);
     line.overrides = collect(values, *train, words);

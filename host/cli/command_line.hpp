@@ -17,12 +17,12 @@ enum class Command { kTrain, kList, kInspect };
 struct CommandLine {
   Command command = Command::kTrain;
   std::filesystem::path config_file;  // "" = none
-  std::vector<Override> overrides;    // flags and key=value, in the order of their weight
+  std::vector<Override> overrides;    // flags and key=value; later ones win
   std::string inspect_file;
   bool dry_run = false;
 };
 
-// The command line ends the program here: --help and --version with 0, a mistake with 2. The text is already printed.
+// Thrown to end the program: --help and --version with exit code 0, a mistake with 2. The text is already printed.
 struct CommandLineExit {
   int code;
 };

@@ -52,7 +52,7 @@ void LoadGuard::watch() {
     const std::string sentence = ddh::str(what_, " has taken ", seconds_text(age), " so far");
     if (may_end && age >= limits_.abort) {
       print_sentence(sentence + abort_reason(limits_));
-      ::_exit(1);  // the library holds the loader's locks
+      ::_exit(1);  // not exit(): the library holds the loader's locks
     }
     print_sentence(sentence);
     notice *= 2;

@@ -30,7 +30,7 @@ namespace fs = std::filesystem;
 namespace ddhost {
 namespace {
 
-// A plugin of the run, the section of its options, and the option that chooses it.
+// A plugin of the run, its section of options, and the option that chooses it.
 struct Role {
   int32_t kind;
   std::string section;
@@ -48,7 +48,7 @@ std::vector<Role> roles_of(PreparedRun& plan) {
   return roles;
 }
 
-// What a relative path of the choice is relative to. The last wish has won, whichever name of the option it used.
+// The base of a relative path. The user's last value wins, under any name of the option.
 fs::path base_of(const UserConfig& user, const Role& role) {
   const auto& wishes = user.wishes();
   const auto last = std::find_if(wishes.rbegin(), wishes.rend(), [&](const Wish& wish) {
@@ -81,7 +81,7 @@ std::vector<std::string> find_monitors(const UserConfig& user, const Config& cho
   return full_names;
 }
 
-// So that the effective configuration means the same plugin from any folder.
+// Makes the path absolute, so the effective configuration means the same plugin from any folder.
 void name_plugin_by_full_path(Config& config, const Role& role) {
   const Plugin& plugin = *role.plugin;
   const Config::Value given = *config.find(role.key);
@@ -100,7 +100,7 @@ void check_threads(PreparedRun& plan) {
   }
 }
 
-// On a device with memory of its own, who touches that memory does it in the order of streams.
+// On a device with its own memory, strategies and models must access that memory in stream order.
 void check_device(const PreparedRun& plan) {
   if (plan.device.has_cap(DDH_CAP_HOST_MEMORY)) return;
   for (const Plugin* plugin : {&plan.strategy, &plan.model}) {
@@ -115,7 +115,8 @@ void check_device(const PreparedRun& plan) {
               "'; choose another --device");
 }
 
-// By norm or by value. The norm's default gives way, so that what a dry run prints is a config file.
+// Clipping is by norm or by value. With clip_value the default of clip_norm becomes 0, so a dry run prints a valid
+// config file.
 void settle_clipping(PreparedRun& plan) {
   const double value = plan.config.get<double>("train.clip_value"), norm = plan.config.get<double>("train.clip_norm");
   if (norm > 0 && norm < std::numeric_limits<float>::min())
@@ -136,7 +137,7 @@ void settle_clipping(PreparedRun& plan) {
   plan.config.set("train.clip_norm", 0.0, "derived");
 }
 
-// "runs/gpt-zero3", or the first of -2, -3 ... that holds no run.
+// "runs/gpt-zero3", or the first of -2, -3 ... that has no run.
 fs::path free_folder(const fs::path& wanted) {
   fs::path candidate = wanted;
   for (int n = 2; fs::exists(candidate / "metrics.jsonl"); ++n) candidate = wanted.string() + ddh::str("-", n);
@@ -157,7 +158,7 @@ void choose_run_folder(PreparedRun& plan) {
   plan.run_dir = plan.config.text("run.dir");
 }
 
-// Makes metrics.jsonl, by which a folder belongs to a run; false when it is there already.
+// Creates metrics.jsonl, which marks the folder of a run. False: it exists already.
 bool claim(const fs::path& folder) {
   const fs::path file = folder / "metrics.jsonl";
   const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
@@ -169,7 +170,7 @@ bool claim(const fs::path& folder) {
   return true;
 }
 
-// Writes a byte and takes it away again: tells a full disk and missing rights before a long run does.
+// Writes a byte and removes it again, to find a full disk and missing rights before a long run.
 void try_to_write(const fs::path& folder, const std::string& what) {
   const std::string file = (folder / ddh::str(".ddhost-", ::getpid())).string();
   const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
@@ -242,7 +243,7 @@ void make_run_folder(PreparedRun& plan) {
   if (!weights.empty() && fs::exists(fs::symlink_status(weights, ec)))
     ddh::fail(DDH_ALREADY_EXISTS, "train.save_final '", weights.string(),
               "' exists already and is not overwritten; give another name or remove it");
-  // In the run's own folder the file may go to what is only made below.
+  // The file may be in the run's own folder, which is created below.
   if (!weights.empty() && weights.parent_path() != plan.run_dir)
     try_to_write(weights.parent_path(), "train.save_final '" + weights.string() + "'");
   fs::create_directories(plan.run_dir, ec);
@@ -254,7 +255,7 @@ void make_run_folder(PreparedRun& plan) {
     if (plan.config.find("run.dir")->source != "derived")
       ddh::fail(DDH_ALREADY_EXISTS, "run.dir '", plan.run_dir.string(),
                 "' already holds a run (metrics.jsonl); choose another folder, or leave run.dir out to get a new one");
-    plan.config.set("run.dir", free_folder(plan.run_dir).string(), "derived");  // another run was quicker
+    plan.config.set("run.dir", free_folder(plan.run_dir).string(), "derived");  // another run has taken the folder
     plan.run_dir = plan.config.text("run.dir");
     return make_run_folder(plan);
   }

@@ -7,14 +7,36 @@
 #include "cli/fingerprints.hpp"
 #include "cli/load_guard.hpp"
 #include "cli/prepare.hpp"
+#include "ddh/sdk/plugin.hpp"
 #include "engine/loop/rank.hpp"
 #include "launch/launch.hpp"
 
 namespace ddhost {
 namespace {
 
-// Every rank gets a configuration of its own.
+// Every rank gets its own copy of the configuration.
 int start_rank(const PreparedRun& run, const RankSeat& seat) { return run_rank(run, run.config.clone(), seat); }
+
+// The run writes its effective configuration as config.json into its folder.
+void keep_config_file(const CommandLine& line, const PreparedRun& run) {
+  std::error_code ec;
+  if (!line.config_file.empty() && std::filesystem::equivalent(line.config_file, run.run_dir / "config.json", ec))
+    ddh::fail(DDH_ALREADY_EXISTS, "run.dir '", run.run_dir.string(),
+              "' holds the file of --config, which the run would ", "overwrite; choose another run.dir");
+}
+
+// A run that could not start leaves its folder to the next try.
+Outcome start(PreparedRun& run) {
+  try {
+    run.fingerprints = fingerprints_of(run);
+    LaunchArgs args{run.world_size, run.ranks_per_node, run.ranks_are_threads};
+    args.watchdog = watchdog_limits(run.config);
+    return launch(args, [&run](const RankSeat& seat) { return start_rank(run, seat); });
+  } catch (...) {
+    leave_unused_folder(run);
+    throw;
+  }
+}
 
 }  // namespace
 
@@ -29,11 +51,9 @@ int train(const CommandLine& line, Registry& registry, std::ostream& out) {
     out << run.config.effective().dump(2) << '\n';
     return 0;
   }
+  keep_config_file(line, run);
   make_run_folder(run);
-  run.fingerprints = fingerprints_of(run);
-  LaunchArgs args{run.world_size, run.ranks_per_node, run.ranks_are_threads};
-  args.watchdog = watchdog_limits(run.config);
-  const Outcome outcome = launch(args, [&run](const RankSeat& seat) { return start_rank(run, seat); });
+  const Outcome outcome = start(run);
   if (!outcome.sentence.empty()) print_sentence(outcome.sentence);
   if (outcome.exit_code != 0) leave_unused_folder(run);
   return outcome.exit_code;

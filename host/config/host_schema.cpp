@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// config/host_schema.cpp: the host's own options. Plugins are named here as defaults only.
+// config/host_schema.cpp: the host's own options. It names plugins only as defaults.
 #include "config/host_schema.hpp"
 
 #include <algorithm>
@@ -133,7 +133,7 @@ constexpr const char* kMonitor = R"json({"properties": {
     "description": "show the progress line; auto means only on a terminal"}
 }})json";
 
-// DeepSpeed's and torch's classes are further words for the schedules of this program.
+// DeepSpeed's and torch's class names are other names for schedules of this program.
 constexpr const char* kSchedule = R"json({"properties": {
   "type": {"type": "string", "default": "cosine",
     "x-spellings": {"OneCycleLR": "one_cycle", "ReduceLROnPlateau": "plateau", "WarmupLR": "warmup",

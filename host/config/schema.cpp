@@ -15,7 +15,7 @@ namespace ddhost {
 namespace {
 
 constexpr std::array kTypes = {"integer", "number", "string", "boolean", "array", "null"};
-// The language of schemas grows by versions (docs/configuration.md): a schema says in x-schema which one it needs.
+// The schema language has versions (docs/configuration.md). x-schema is the version that a schema needs.
 constexpr int64_t kSchemaVersion = 1;
 constexpr std::array kKeywords = {"type",     "enum",     "minimum", "maximum",     "exclusiveMinimum", "default",
                                   "title",    "items",    "x-unit",  "x-path",      "description",      "x-sets",
@@ -23,12 +23,12 @@ constexpr std::array kKeywords = {"type",     "enum",     "minimum", "maximum", 
 constexpr std::array kRootKeywords = {"type", "title", "description", "properties", "x-aliases", "x-schema"};
 constexpr std::array kObjectKeywords = {"type", "title", "description", "properties"};
 
-// What an ill-formed schema is answered with: it is the plugin author's mistake, not the user's.
+// The error for an ill-formed schema: it is the plugin author's mistake, not the user's.
 [[noreturn]] void ill_formed(const std::string& owner, const std::string& what) {
   ddh::fail(DDH_INVALID_ARGUMENT, "the config schema of ", owner, " is ill-formed: ", what, "; fix the plugin");
 }
 
-// Keywords of others carry a reversed domain name ("x-org.example.colour") and are passed over.
+// Keywords of other programs contain a reversed domain name ("x-org.example.colour") and are ignored.
 void check_keywords(const Json& node, std::span<const char* const> known, const std::string& owner,
                     const std::string& where) {
   for (const auto& [keyword, unused] : node.items()) {
@@ -286,7 +286,7 @@ Json checked_value(const Option& option, Json value, const std::string& key, con
   const bool type_fits = std::any_of(option.types.begin(), option.types.end(),
                                      [&](const std::string& type) { return has_type(value, type); });
   if (!type_fits) refuse(option, value, key, where, "has the wrong type");
-  // 2e3 for an integer: the getters see 2000.
+  // 2e3 for an integer: the getters return 2000.
   if (value.is_number_float() && option.takes("integer") && !option.takes("number"))
     value = static_cast<int64_t>(value.get<double>());
   if (value.is_number_float() && !std::isfinite(value.get<double>()))

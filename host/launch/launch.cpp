@@ -46,7 +46,7 @@ void flush_output() {
 
 std::string signal_text(int number) { return ddh::str("signal ", number, " (", ::strsignal(number), ")"); }
 
-// A signal that a process brings upon itself.
+// Signals that a process causes by its own error.
 bool is_fault(int number) {
   return number == SIGSEGV || number == SIGBUS || number == SIGFPE || number == SIGILL || number == SIGABRT;
 }
@@ -59,7 +59,7 @@ class Supervisor {
         signals_(signals),
         kv_(std::move(sockets)),
         watchdog_(progress, args.world_size, args.watchdog) {}
-  // Whatever happens here, no rank stays behind.
+  // Ensures that all ranks have ended, also after an exception.
   ~Supervisor() {
     kill_all();
     for (Child& child : children_)
@@ -69,7 +69,7 @@ class Supervisor {
   Supervisor& operator=(const Supervisor&) = delete;
 
   void add(pid_t pid) { children_.push_back({pid, true}); }
-  // A rank inherits this object: the sockets and processes in it are not its own.
+  // A forked rank inherits this object, but its sockets and processes belong to the launcher.
   void forget_in_rank() {
     children_.clear();
     kv_ = KvServer({});
@@ -116,7 +116,7 @@ class Supervisor {
     const bool is_first = end_.stop_signal == 0;
     const auto sent_it = [&](const Child& child) { return child.pid == signal.sender; };
     const bool handed_on = signal.number == SIGTERM && std::any_of(children_.begin(), children_.end(), sent_it);
-    if (handed_on && !is_first) return;  // the same one, late
+    if (handed_on && !is_first) return;  // the same signal, delayed
     note_stop(end_, signal.number, progress_, args_.echo);
     if (is_first && args_.stop_limit) set_deadline(*args_.stop_limit);
     if (end_.killed_by_signal) kill_all();
@@ -167,7 +167,7 @@ class Supervisor {
     set_deadline(args_.grace);
   }
 
-  // " in step of strategy 'x'"; which of the rank's threads ended it is not known.
+  // " in step of strategy 'x'". The thread that ended the rank is not known.
   [[nodiscard]] std::string places(int rank) const {
     const std::string main = progress_.place(rank), data = progress_.place(rank, RankThread::kData);
     if (main.empty() && data.empty()) return "";
@@ -198,7 +198,7 @@ class Supervisor {
 
 [[noreturn]] void rank_process(const LaunchArgs& args, int rank, const RankFunction& rank_function, pid_t launcher,
                                SignalWatch& signals, Fd socket, Progress& progress, uint64_t run_id) {
-  // A launcher that is killed takes its ranks along; one that died before this line too.
+  // If the launcher is killed, its ranks are killed too, even if it died before this line.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != launcher) ::_exit(1);
   signals.leave_to_launcher();

@@ -49,14 +49,15 @@ struct Progress::World {
   std::atomic<uint32_t> failures{0};
 };
 
-// The names of the model's units, one after the other, for sentences; those that do not fit go by number.
+// The names of the model's units, one after another, for messages. Units whose names do not fit are identified by
+// number.
 struct alignas(kPage) Progress::Units {
   std::atomic<uint32_t> claimed{0};
   std::atomic<uint32_t> count{0};  // names that are complete
   char names[16 * kPage - 64] = {};
 };
 
-// Pages of its own, so that ranks never share a cache line.
+// Separate pages, so that ranks never share a cache line.
 struct alignas(kPage) Progress::Rank {
   static constexpr size_t kPlugins = 24;
   static constexpr size_t kNameBytes = 96;

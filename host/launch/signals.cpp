@@ -19,7 +19,7 @@ SignalWatch::SignalWatch() : before_{} {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) {
     struct sigaction now {};
     ::sigaction(signal, nullptr, &now);
-    if (signal == SIGCHLD || now.sa_handler != SIG_IGN) sigaddset(&watched, signal);  // nohup stays in force
+    if (signal == SIGCHLD || now.sa_handler != SIG_IGN) sigaddset(&watched, signal);  // nohup stays in effect
   }
   fd_ = Fd(::signalfd(-1, &watched, SFD_NONBLOCK | SFD_CLOEXEC));
   if (fd_.get() < 0) ddh::fail(DDH_RESOURCE_EXHAUSTED, "no signal descriptor: ", std::strerror(errno));

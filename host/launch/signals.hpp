@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// launch/signals.hpp: Ctrl-C, termination and the end of children as something that poll() sees.
+// launch/signals.hpp: makes Ctrl-C, termination and the end of children visible to poll().
 #pragma once
 
 #include <sys/types.h>
@@ -12,7 +12,7 @@
 
 namespace ddhost {
 
-// While it lives, SIGINT, SIGTERM, SIGHUP and SIGCHLD don't interrupt this thread, nor those that it starts.
+// During its lifetime, SIGINT, SIGTERM, SIGHUP and SIGCHLD don't interrupt this thread or threads that it starts.
 class SignalWatch {
  public:
   SignalWatch();
@@ -24,10 +24,10 @@ class SignalWatch {
     int number;
     pid_t sender;
   };
-  // The signals that have come since.
+  // The signals that have arrived since the last call.
   [[nodiscard]] std::vector<Signal> take() const;
-  // In a rank: what ends runs is the launcher's business. The terminal tells it too; SIGTERM, which batch systems send to
-  // every process, is handed on to it.
+  // Called in a rank: only the launcher handles signals that end runs. The terminal sends Ctrl-C to the launcher too.
+  // SIGTERM, which batch systems send to every process, is forwarded to it.
   void leave_to_launcher();
 
  private:

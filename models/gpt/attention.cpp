@@ -37,7 +37,7 @@ struct Qkv {
 
 double scale_of(const Qkv& h) { return 1 / std::sqrt(static_cast<double>(h.q.size(3))); }
 
-// body(first sample, samples) for pieces of a fixed number of samples.
+// Calls body(first sample, samples) for pieces of a fixed number of samples.
 template <class Body>
 void for_samples(const UnitContext& u, const Body& body) {
   constexpr int64_t kScores = int64_t{1} << 16;  // of a piece
@@ -51,7 +51,7 @@ void for_samples(const UnitContext& u, const Body& body) {
 
 int64_t scores_of(const UnitContext& u, int64_t samples) { return samples * u.config.n_head * u.batch.T * u.batch.T; }
 
-// softmax(q k^T / sqrt(D)) over the past, with dropout on the probabilities.
+// softmax(q k^T / sqrt(D)) with a causal mask, and dropout on the probabilities.
 at::Tensor explicit_attention(const UnitContext& u, const Qkv& all, BlockSaved& saved) {
   const int64_t B = u.batch.B, H = u.config.n_head, T = u.batch.T;
   const at::Tensor future = at::ones({T, T}, at::kBool).triu_(1);
@@ -94,7 +94,7 @@ at::Tensor attention(const UnitContext& u, const at::Tensor& qkv, BlockSaved& sa
   if (drops(u)) {
     out = explicit_attention(u, h, saved);
   } else {
-    // ATen computes a range of one head's queries on one thread, and MKL must not take others for it.
+    // ATen computes a range of one head's queries on one thread; MKL must not use further threads for it.
     const ops::OneMklThread one;
     std::tie(out, saved.log_sum_exp) = at::_scaled_dot_product_flash_attention_for_cpu(h.q, h.k, h.v, 0.0, true);
   }

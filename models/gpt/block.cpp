@@ -10,7 +10,7 @@
 namespace gpt {
 namespace {
 
-// Layers of a block in the order of its view; each has a weight, and a bias where the model has biases.
+// Layers of a block in the order of its view. Each has a weight, and a bias if the model has biases.
 enum Layer : uint32_t { kLn1, kAttn, kAttnProj, kLn2, kFc, kMlpProj };
 
 // (N, C) -> (N, C), fp32

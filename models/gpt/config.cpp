@@ -73,7 +73,7 @@ Config::Config(const ddh::Host& host, int64_t data_vocab)
 const char* const kSchema = R"({"type": "object", "properties": {
   "size": {"type": "string", "default": "0.8M",
     "enum": ["0.8M", "10.8M", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "custom"],
-    "description": "layers, heads, width, context of a known model; the next options change single ones; custom has none"},
+    "description": "a known model's layers, heads, width and context; the next options override them; custom: none"},
   "n_layer": {"type": "integer", "default": 0, "minimum": 0, "maximum": 1024,
     "description": "transformer blocks; 0: from size"},
   "n_head": {"type": "integer", "default": 0, "minimum": 0, "maximum": 1024,
@@ -91,7 +91,7 @@ const char* const kSchema = R"({"type": "object", "properties": {
   "activation": {"type": "string", "default": "gelu", "enum": ["gelu", "gelu_tanh"],
     "description": "gelu: exact; gelu_tanh: GPT-2's approximation"},
   "dropout": {"type": "number", "default": 0.0, "minimum": 0, "maximum": 0.9,
-    "description": "of embeddings, attention and residual branches; masks go by seed, step, micro-batch, unit, element"},
+    "description": "dropout probability of embeddings, attention and residual branches"},
   "tied": {"type": "boolean", "default": true, "description": "the head uses the token embedding"},
   "matmul": {"type": "string", "default": "auto", "enum": ["auto", "measure", "onednn", "onednn_gemm", "aten"],
     "description": "library of matrix products; auto: from a table; measure: auto, and prints the time of each",

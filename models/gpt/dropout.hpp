@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// gpt/dropout.hpp: the places of a unit that have dropout. Masks are ddh::Dropout's.
+// gpt/dropout.hpp: the sites of dropout in a unit. ddh::Dropout computes the masks.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,7 +14,8 @@ enum class Site : uint64_t { kEmbedding, kAttention, kAttentionOut, kMlpOut };
 
 inline bool drops(const UnitContext& u) { return u.training && u.config.dropout > 0; }
 
-// x with dropout, in place; the first element of x is number `first` of the site's tensor. The backward is the same call.
+// Applies dropout to x in place. The first element of x has index `first` in the site's tensor. The backward is the
+// same call.
 inline at::Tensor dropout(const UnitContext& u, Site site, at::Tensor x, int64_t first = 0) {
   if (!drops(u)) return x;
   ddh::DropoutKey key = u.dropout;

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int32_t kWte = 0, kWpe = 1;
 constexpr int32_t kTrainProgram = 0;
-constexpr int64_t kMeasuredRows = 128;  // at most, of the product that stands for all
+constexpr int64_t kMeasuredRows = 128;  // maximum rows of the product that is measured
 
 GptBatch& batch_of(ddh_batch* batch) { return *reinterpret_cast<GptBatch*>(batch); }
 
@@ -54,7 +54,8 @@ Gpt::Gpt(const ddh_create& create)
   choose_products(host.text("model.matmul"));
 }
 
-// A block's widest layer stands for all. Rank 0 chooses for all, whose processors may differ.
+// The choice is made for a block's widest layer and used for all. Rank 0 chooses for all ranks, whose processors may
+// differ.
 void Gpt::prepare() {
   const std::string wish = host.text("model.matmul");
   const bool measures = wish == "measure";
@@ -130,13 +131,13 @@ void Gpt::forward(const ddh_unit_call& c) {
   const ddh::ActivationScope scope(host);
   const c10::InferenceMode no_autograd;
   Context& context = contexts_[c.micro_batch];
-  const bool recompute = c.phase == DDH_PHASE_RECOMPUTE;  // context.x is a gradient then
+  const bool recompute = c.phase == DDH_PHASE_RECOMPUTE;  // then context.x is a gradient
   const bool keeps_input_alone = c.phase == DDH_PHASE_FORWARD && (c.flags & DDH_CALL_RECOMPUTED) != 0;
   if (c.unit == kWte && !recompute) context.reset(config_.n_layer);
   if (batch_of(c.batch).B == 0) return;
   const UnitContext u = unit_context(c);
   if (c.unit == kWte || c.unit == kWpe) {
-    if (recompute) return;  // nothing is kept of these
+    if (recompute) return;  // these units keep nothing
     context.x = c.unit == kWte ? token_embedding(u) : position_embedding(u, std::move(context.x));
   } else if (c.unit < head_unit()) {
     BlockSaved& saved = context.blocks[static_cast<size_t>(c.unit - kWpe - 1)];
@@ -286,7 +287,7 @@ void Gpt::build_description() {
   }
 }
 
-// A weight, and a bias where the model has biases.
+// A weight, and a bias if the model has biases.
 void Gpt::add_layer(std::vector<int32_t>& params, int32_t unit, const std::string& name,
                     const std::vector<int64_t>& shape, ddh::ModelDesc::Init init) {
   const uint32_t attributes = shape.size() < 2 ? DDH_PARAM_NO_DECAY : 0;

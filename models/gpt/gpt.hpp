@@ -3,8 +3,8 @@
 // gpt/gpt.hpp: GPT-2 and nanoGPT's variants, unit by unit. Sources: Radford et al. 2019; the layouts and defaults of
 // nanoGPT, with the parameter names of Hugging Face and linear weights as [out, in].
 //
-// Units: wte, wpe, h.0 .. h.(L-1), head. A tied head borrows wte, which is a unit of its own so that the position table is
-// not gathered with it.
+// Units: wte, wpe, h.0 .. h.(L-1), head. A tied head also uses wte. wte is a separate unit, so that the position table
+// is not gathered with it.
 #pragma once
 
 #include <map>
@@ -44,7 +44,7 @@ class DDH_HIDDEN Gpt final : public ddh::Model {
   [[nodiscard]] const at::Tensor& logits(int32_t micro_batch) const { return contexts_.at(micro_batch).head.logits; }
 
  private:
-  // What a micro-batch keeps from forward to backward.
+  // The data that is kept for a micro-batch from forward to backward.
   struct Context {
     at::Tensor x;  // output of the last unit; in backward its gradient
     std::vector<BlockSaved> blocks;

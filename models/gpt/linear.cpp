@@ -52,7 +52,7 @@ at::Tensor layer_norm_backward(const UnitContext& u, uint32_t layer, const at::T
                                const at::Tensor& mean, const at::Tensor& rstd) {
   std::optional<at::Tensor> bias;
   if (u.config.bias) bias = vector(bias_of(u, layer));
-  // The rows' part alone: ATen would cut the sums over rows by the number of threads.
+  // Computes only dx: ATen would split the sums over rows by the number of threads.
   const auto [dx, no_weight, no_bias] = at::native_layer_norm_backward(
       dy, x, {u.config.width}, mean, rstd, vector(weight_of(u, layer)), bias, {true, false, false});
   if (weight_of(u, layer).grad == nullptr && !(u.config.bias && bias_of(u, layer).grad != nullptr)) return dx;

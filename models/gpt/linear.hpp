@@ -13,13 +13,13 @@ namespace gpt {
 
 inline constexpr double kLayerNormEps = 1e-5;
 
-// To what products take: the compute dtype; the same tensor in fp32.
+// Converts to the dtype of products' operands, the compute dtype. In fp32 it returns the same tensor.
 inline at::Tensor narrowed(const UnitContext& u, const at::Tensor& x) { return x.to(u.config.compute); }
 inline at::Tensor widened(const at::Tensor& x) { return x.to(at::kFloat); }
 
-// y (rows, out) = x (rows, in) w^T + b, in `type`: the compute dtype, or fp32 where no product follows.
+// y (rows, out) = x (rows, in) w^T + b, in `type`: the compute dtype, or fp32 if no product follows.
 at::Tensor linear(const UnitContext& u, uint32_t layer, const at::Tensor& x, int64_t out, at::ScalarType type);
-// Gradients of weight and bias into the view; returns the gradient of x (rows, in), in `type` as above.
+// Writes gradients of weight and bias to the view. Returns the gradient of x (rows, in), in `type` as above.
 at::Tensor linear_backward(const UnitContext& u, uint32_t layer, const at::Tensor& dy, const at::Tensor& x,
                            at::ScalarType type);
 

@@ -17,7 +17,7 @@ inline bool adds(const ddh_param_view& p) { return p.grad_mode == DDH_GRAD_ADD; 
 inline at::Tensor table(const ddh_param_view& p, int64_t rows, int64_t columns) {
   return ops::matrix(p.data, rows, columns, p.dtype);
 }
-// A short vector, widened where it is of 16 bits.
+// A short vector, converted to fp32 if it has 16 bits.
 inline at::Tensor vector(const ddh_param_view& p) {
   return table(p, 1, static_cast<int64_t>(p.numel)).view(-1).to(at::kFloat);
 }

@@ -5,8 +5,8 @@
 //   metrics.csv        step,loss,grad_norm,lr,step_ms,tokens_per_s,skipped,loss_scale
 //   metrics_eval.csv   step,val_loss
 //
-// Programs of a model report different values. Where several take turns, each has files of its own:
-// metrics.<program>.csv. A number that is not finite is nan.
+// Programs of a model report different values. If several take turns, each has its own files: metrics.<program>.csv. A
+// number that is not finite is written as nan.
 #include <map>
 #include <vector>
 
@@ -15,7 +15,7 @@
 
 namespace {
 
-// A name as part of a file name; two names never become one.
+// A name as part of a file name; different names stay different.
 std::string file_part(std::string_view name) {
   std::string out;
   for (const char c : name) {
@@ -28,7 +28,7 @@ std::string file_part(std::string_view name) {
   return out;
 }
 
-// A cell, in quotes where it needs them (RFC 4180).
+// A cell, quoted if necessary (RFC 4180).
 std::string cell(std::string_view text) {
   if (text.find_first_of(",\"\r\n") == std::string_view::npos) return std::string(text);
   std::string out = "\"";

@@ -6,7 +6,7 @@
 //   {"step":1,"val_loss":4.1}                                  an evaluation
 //   {"summary":{...}}                                          the last line of a run that did not fail
 //
-// A number that is not finite is null. Where several programs take turns, "program" names the one of a row.
+// A number that is not finite is written as null. If several programs take turns, each row has a "program".
 #include <nlohmann/json.hpp>
 
 #include "ddh/sdk/monitor.hpp"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Structs of older and newer versions, placed so that the byte behind them lies on a page without rights: nothing reads or
-// writes behind struct_size, neither the host's services nor the tables of plugins made with the SDK. What a newer struct
-// has set is refused, and so is what is reserved.
+// Structs of older and newer versions, placed before an inaccessible page. Neither the host's services nor the tables
+// of SDK plugins read or write beyond struct_size. Unknown fields that a newer struct sets are refused, and so are
+// reserved fields.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -28,14 +28,14 @@ using namespace ddhost::test;
 
 namespace {
 
-// A struct of a later version of the SDK than the one that it meets: `later` came after the first release.
+// A struct of a later SDK version than the reader's: `later` was added after the first release.
 struct Grown {
   uint32_t struct_size;
   int32_t first;
   int64_t later;
 };
 
-// `bytes` of memory that end where a page without rights begins.
+// `bytes` of memory that end at an inaccessible page.
 class Edge {
  public:
   explicit Edge(size_t bytes) : page_(static_cast<size_t>(sysconf(_SC_PAGESIZE))), bytes_(bytes) {
@@ -69,8 +69,8 @@ class AtEdge {
   Edge edge_;
 };
 
-// Calls `call` with the struct as its first release had it, as this build has it, and as a later one may have it; then with
-// something set behind what this build knows.
+// Calls `call` with the struct of the first release, of this build, and of a later build; then with a bit set beyond
+// the fields that this build knows.
 template <class T, class Call>
 void meets_every_version(const T& value, Call&& call) {
   using Rule = ddh::StructRule<T>;
@@ -97,7 +97,8 @@ void meets_every_version(const T& value, Call&& call) {
   }
 }
 
-// Calls `call` for a result in structs of several lengths; the bytes behind what this build knows stay as they are.
+// Calls `call` for a result in structs of several lengths. Bytes beyond the fields that this build knows must not
+// change.
 template <class T, class Call>
 void fills_every_version(Call&& call) {
   using Rule = ddh::StructRule<T>;

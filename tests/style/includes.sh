@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# includes.sh <source folder>: which folder includes which. The arrows between folders are those of the table in
-# docs/design.md ("Folders and their arrows"), none more and none fewer, and they make no cycle. A failure names the arrow
+# includes.sh <source folder>: checks the includes between folders. They must equal the table in
+# docs/design.md ("Folders and their arrows") and must not form a cycle. A failure names the arrow
 # and the line that makes it.
 set -euo pipefail
 cd "$1"

@@ -69,8 +69,8 @@ void Loader::work() {
                                  order_.samples(step, m, range_.rank));
         std::unique_lock lock(mutex_);
         changed_.wait(lock, [this] { return stop_ || ready_.size() < kAhead; });
+        ready_.push_back(std::move(batch));  // also when stopping: batches are destroyed on the main thread
         if (stop_) return;
-        ready_.push_back(std::move(batch));
         lock.unlock();
         changed_.notify_all();
       }

@@ -23,7 +23,8 @@ std::vector<int64_t> read_order(const std::string& path, uint64_t n_samples) {
               " bytes; it must hold int64 sample indices, 8 bytes each");
   }
   std::vector<int64_t> order(bytes / sizeof(int64_t));
-  in.read(reinterpret_cast<char*>(order.data()), static_cast<std::streamsize>(bytes));
+  if (!in.read(reinterpret_cast<char*>(order.data()), static_cast<std::streamsize>(bytes)))
+    ddh::fail(DDH_DATA_LOSS, "the sample order '", path, "' can't be read to its end; was it changed meanwhile?");
   for (size_t i = 0; i < order.size(); ++i) {
     if (order[i] < 0 || static_cast<uint64_t>(order[i]) >= n_samples) {
       ddh::fail(DDH_OUT_OF_RANGE, "entry ", i, " of the sample order '", path, "' is ", order[i], "; samples are 0 to ",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/data/sample_order.hpp: which samples each rank and micro-batch gets: a function of (seed, position) alone, so
-// that resume and a changed world size see the same samples in the same step.
+// engine/data/sample_order.hpp: the samples of each rank and micro-batch. They depend only on (seed, position), so a
+// step has the same samples after a resume and at another world size.
 #pragma once
 
 #include <cstdint>
@@ -31,18 +31,18 @@ struct SampleCut {
   [[nodiscard]] uint64_t per_step() const { return micro_batch * world_size * grad_accum_steps; }
 };
 
-// What follows the last whole step of an epoch.
+// The handling of samples after the last full step of an epoch.
 enum class EpochEnd {
-  join,    // the next epoch, in the same step
-  drop,    // the next epoch, in the next step; the rest of this one is left out
-  shorten  // a step of the rest: the first ranks and micro-batches are full, then one is not, and others are empty
+  join,    // a step may contain the end of one epoch and the start of the next
+  drop,    // the rest of the epoch is left out
+  shorten  // a smaller step: first full micro-batches, then a partial one, then empty ones
 };
 
 class SampleOrder {
  public:
-  // `order_file`: int64 little-endian sample indices to take instead of the permutation, or "". Throws ddh::Error when
-  // there are fewer samples than one micro-batch of all ranks (drop: one step of them; shorten: none), or the file is
-  // damaged, empty or out of range.
+  // `order_file`: a file of int64 little-endian sample indices to use instead of the permutation, or "". Throws
+  // ddh::Error if there are fewer samples than one micro-batch of all ranks (drop: one step; shorten: one sample), or
+  // the file is damaged, empty or out of range.
   SampleOrder(uint64_t n_samples, uint64_t seed, SampleCut cut, const std::string& order_file,
               EpochEnd end = EpochEnd::join);
 
@@ -50,7 +50,7 @@ class SampleOrder {
 
   // The samples of one rank in one micro-batch; step counts from 1, micro_batch from 0.
   [[nodiscard]] std::vector<int64_t> samples(int64_t step, uint64_t micro_batch, uint64_t rank) const;
-  // Those of all ranks and micro-batches in a step.
+  // The samples of all ranks and micro-batches in a step.
   [[nodiscard]] uint64_t count(int64_t step) const { return place(step).count; }
   // Whether a rank has a micro-batch without samples in a step up to `last_step`.
   [[nodiscard]] bool has_empty(int64_t last_step) const;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/data/train_order.hpp: which program a step trains, and on which samples. Programs take turns, one a step; each goes
-// through its own samples as if the others' steps were not there.
+// engine/data/train_order.hpp: the program that a step trains, and its samples. Programs take turns, one per step. Each
+// iterates over its own samples, independent of the others.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace ddhost {
 
 class TrainOrder {
  public:
-  // `turns`: programs in the order of their steps, then from the first on again; each has an order of its samples.
+  // `turns`: programs in the order of their steps, repeated cyclically; each has its own sample order.
   TrainOrder(std::vector<int32_t> turns, std::map<int32_t, SampleOrder> orders)
       : turns_(std::move(turns)), orders_(std::move(orders)) {}
 
@@ -35,7 +35,7 @@ class TrainOrder {
 
  private:
   [[nodiscard]] size_t turn(int64_t step) const { return static_cast<size_t>(step - 1) % turns_.size(); }
-  // The steps of this one's program so far, this one included.
+  // The number of steps of this program so far, including this one.
   [[nodiscard]] int64_t own_step(int64_t step) const {
     const auto rounds = (step - 1) / static_cast<int64_t>(turns_.size());
     const auto end = turns_.begin() + static_cast<std::ptrdiff_t>(turn(step)) + 1;

@@ -9,8 +9,8 @@ bool takes_each_once(const TrainSetup& setup) { return epoch_end(setup.services.
 
 const ddh_program_desc& described(const TrainSetup& setup, int32_t program) { return *setup.model.programs[program]; }
 
-// All micro-batches in a row, as one rank would take them. With data.drop_last=false no sample counts twice: there are
-// no more micro-batches than the samples fill.
+// All micro-batches, in the order of one rank. With data.drop_last=false no sample counts twice: the number of
+// micro-batches is limited by the samples.
 SampleCut eval_cut(const TrainSetup& setup, int32_t program) {
   const RunConfig& config = setup.services.config;
   SampleCut cut{static_cast<uint64_t>(config.get<int64_t>("data.micro_batch")), 1,

@@ -11,7 +11,7 @@
 namespace ddhost {
 namespace {
 
-// Other factors would round, and the same run at another scale would give other bits.
+// Factors that are not powers of two would round, so another loss scale would give other bits.
 double power_of_two(const RunConfig& config, const char* key) {
   const auto value = config.get<double>(key);
   int exponent = 0;

@@ -29,7 +29,7 @@
 namespace ddhost {
 namespace {
 
-// The steps of a rank. Members are made by the step of the same place and end in reverse (end).
+// The steps of a rank. Each step creates the members of the same position; `end` destroys them in reverse order.
 class Rank {
  public:
   Rank(const RunPlan& plan, std::unique_ptr<RunConfig> config, std::shared_ptr<spdlog::logger> log,
@@ -265,8 +265,8 @@ class Rank {
             plan_.model.has_cap(DDH_CAP_EMPTY_BATCH)};
   }
 
-  // Plugins before the services they use; windows before the transport whose memory they map; the device last. After an
-  // error its work is waited for, so that none uses what goes.
+  // Destroys plugins before the services they use, windows before the transport whose memory they map, and the device
+  // last. After an error it waits for the device's work, so that no work uses freed memory.
   void end() {
     ddh::ErrorBuffer ignored;
     if (services_.device != nullptr)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/loop/run_plan.hpp: what is decided before the ranks start. Every rank reads the same plan.
+// engine/loop/run_plan.hpp: the decisions that are made before the ranks start. Every rank reads the same plan.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace ddhost {
 
-// What must be the same on every rank, as a number that differs where it does.
+// A hash of something that must be equal on every rank.
 struct Fingerprint {
   std::string of;  // "strategy", "configuration"
   uint64_t hash;

@@ -13,7 +13,7 @@
 namespace ddhost {
 namespace {
 
-// What the steps train on. Refuses what the model can't take before anything is computed.
+// The samples of the steps. Refuses a configuration that the model does not support before anything is computed.
 TrainOrder make_order(const TrainSetup& setup) {
   const RunConfig& config = setup.services.config;
   if (setup.train_programs.size() > 1 && !config.get<std::string>("data.order").empty())
@@ -44,7 +44,7 @@ double seed_scale_for(uint64_t n_samples, double loss_scale) {
   return loss_scale * std::exp2(-std::round(std::log2(static_cast<double>(n_samples))));
 }
 
-// Losses of several programs in turn say nothing about getting better.
+// The losses of several programs in turn can't be compared with each other.
 void require_one_loss(const TrainSetup& setup, const Schedules& schedules, const std::vector<Evaluation>& evaluations) {
   if (!schedules.reads_losses()) return;
   const std::string type = setup.services.config.get<std::string>("schedule.type");
@@ -61,20 +61,20 @@ void require_one_loss(const TrainSetup& setup, const Schedules& schedules, const
               "' does not report; set train.eval_every=0, or choose another schedule");
 }
 
-// The gradient is divided by the one and scaled for the other.
+// The gradient is divided by the count of metric 0, which must equal the count that the batch announced.
 void require_same_count(double counted, double announced) {
   if (counted == announced) return;
   ddh::fail(DDH_INTERNAL, "a batch of the model announced ", announced, " targets of the loss, its metric 0 counted ",
             counted, "; fix the model");
 }
 
-// What a schedule reads of an evaluation; require_one_loss has seen to it that there is one where it does.
+// The loss of an evaluation for a schedule; require_one_loss has checked that there is exactly one.
 double loss_of(const ddh_program_desc& program, const std::vector<ReportedValue>& values) {
   const int32_t place = loss_place(program);
   return place < 0 ? std::numeric_limits<double>::quiet_NaN() : values[static_cast<size_t>(place)].value;
 }
 
-// Every program that evaluates one of this run's, by the values that a file of weights would hold.
+// Evaluates the programs of this run, with the values that a file of weights would have.
 void evaluate_all(const TrainSetup& setup, std::vector<Evaluation>& evaluations, int64_t step, Monitor& monitor,
                   Schedules& schedules) {
   for (Evaluation& evaluation : evaluations) {
@@ -93,7 +93,7 @@ void require_success_possible(bool possible, const StepOutcome& outcome, const d
             "): lower optimizer.lr, set precision.compute=bf16, or go on with ", "precision.loss_scale_at_min=keep");
 }
 
-// Runs micro-batch `m` of a step and notes its metrics and its contributions to buffers.
+// Runs micro-batch `m` of a step and records its metrics and contributions to buffers.
 void run_micro_batch(TrainSetup& setup, const ProgramOps& ops, const MicroBatch& micro, const Batch& batch,
                      double seed_scale, MicroMetrics& metrics, Buffers& buffers) {
   const uint64_t m = micro.index;
@@ -165,7 +165,7 @@ TrainEnd train_loop(TrainSetup setup, Monitor& monitor) {
     if (outcome.stop) return {step, true};
     updates.step_done(step);
     if (eval_every > 0 && step % eval_every == 0) {
-      buffers.sync();  // the values that a file would hold
+      buffers.sync();  // the values that a file would have
       evaluate_all(setup, evaluations, step, monitor, schedules);
     }
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/loop/train_loop.hpp: the loop over steps. It knows no scheme, no model and no optimizer.
+// engine/loop/train_loop.hpp: the loop over steps. It does not depend on the strategy, model or optimizer.
 #pragma once
 
 #include "engine/loop/train_setup.hpp"
@@ -10,10 +10,10 @@ namespace ddhost {
 
 struct TrainEnd {
   int64_t last_step;
-  bool stopped;  // the run was asked to; the same on every rank
+  bool stopped;  // the run was asked to stop; the same on every rank
 };
 
-// Runs train.steps steps, fewer when the run is asked to stop.
+// Runs train.steps steps, or fewer if the run is asked to stop.
 TrainEnd train_loop(TrainSetup setup, Monitor& monitor);
 
 }  // namespace ddhost

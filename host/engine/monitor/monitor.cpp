@@ -13,7 +13,7 @@
 namespace ddhost {
 namespace {
 
-constexpr std::chrono::milliseconds kRedraw{100};  // a terminal needs no more
+constexpr std::chrono::milliseconds kRedraw{100};  // often enough for a terminal
 
 std::string duration_text(double seconds) {
   char text[32];
@@ -32,7 +32,7 @@ std::vector<RowValue> row_of(std::span<const ReportedValue> values, const std::s
   return row;
 }
 
-// "  accuracy 0.8125", as many as fit into `room` columns; the first value has been shown.
+// "  accuracy 0.8125": the values that fit into `room` columns, without the first, which is already shown.
 std::string further_values(std::span<const ReportedValue> values, size_t room) {
   std::string out;
   for (size_t i = 1; i < values.size(); ++i) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The table of ddh.config, and which keys a plugin may read: the options of its own section, and the keys of the host that
-// ddh/service/config.h promises. Every other key may be renamed without notice, so no plugin gets to lean on it.
+// The table of ddh.config. A plugin may read the options of its own section, and the keys of the host that
+// ddh/service/config.h promises. Other keys may be renamed at any time, so plugins can't read them.
 #include <algorithm>
 #include <array>
 #include <string_view>
@@ -31,7 +31,7 @@ constexpr std::array<PromisedKey, 9> kPromised = {{{"", "run.seed"},
                                                    {"model", "precision.compute"},
                                                    {"strategy", "device.plugin"}}};
 
-// What stands in for a key that plugins ask for by mistake.
+// What to use instead of a key that plugins must not read.
 struct Substitute {
   std::string_view key, instead;
 };

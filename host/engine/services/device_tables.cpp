@@ -6,7 +6,7 @@
 namespace ddhost::detail {
 namespace {
 
-// The device behind `h`; a sentence in `err` and nullptr before it is open.
+// The device of `h`. Before it is open: nullptr, with a message in `err`.
 const Device* open_device(void* h, ddh_err* err) noexcept {
   const Device* device = services_of(h).device.get();
   if (device == nullptr)
@@ -14,7 +14,7 @@ const Device* open_device(void* h, ddh_err* err) noexcept {
   return device;
 }
 
-// Hands a call on: the same arguments, with the device's context in front.
+// Forwards a call: the device's context, then the same arguments.
 template <class Table, const Table& (Device::*table)() const, auto slot, class... Args>
 ddh_rc forward(void* h, Args... args, ddh_err* err) noexcept {
   const Device* device = open_device(h, err);

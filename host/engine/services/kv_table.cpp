@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/service/kv.h: the store of the ranks.
+// ddh/service/kv.h: the key-value store.
 #include <chrono>
 
 #include "engine/services/tables.hpp"

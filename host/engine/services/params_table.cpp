@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/service/params.h: the values with which training starts.
+// ddh/service/params.h: initial values of parameters.
 #include "engine/services/tables.hpp"
 
 namespace ddhost::detail {

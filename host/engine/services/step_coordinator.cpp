@@ -12,7 +12,7 @@
 
 namespace ddhost {
 
-// What a rank tells the others once per step, in front of its rows of metrics.
+// The message of a rank in decide, followed by its rows of metrics.
 struct StepCoordinator::Payload {
   ExactSum::Words squares;
   GradientNorm::Place nonfinite;
@@ -80,7 +80,7 @@ StepCoordinator::Payload StepCoordinator::payload_of(int32_t rank) const {
   return out;
 }
 
-// Every rank sees the same sum, so all of them come to the detailed exchange, or none.
+// Every rank sees the same sum, so either all ranks make the detailed exchange, or none.
 void StepCoordinator::check_gradients() const {
   uint64_t counted = 0;
   for (int32_t r = 0; r < comm_.world_size(); ++r) counted += payload_of(r).counted;
@@ -99,7 +99,7 @@ void StepCoordinator::require_done() const {
               "; fix the strategy: it calls decide once in every step");
 }
 
-// The same on every rank, from the same bytes.
+// Computed from the same bytes on every rank, so the result is equal.
 void StepCoordinator::merge() {
   norm_.clear();
   GradientNorm::Place first;
@@ -115,7 +115,7 @@ void StepCoordinator::merge() {
   }
   mine_->fold(&received_[sizeof(Payload) / sizeof(double)], sent_.size(), static_cast<uint64_t>(comm_.world_size()),
               outcome_.world);
-  // Every rank has got here: where none holds a view, all epochs are closed, and writes need no handshake.
+  // Every rank has reached this point. If none holds a view, all epochs are closed, and writes need no handshake.
   if (!any_window_open) windows_.all_closed();
   if (first.param < 0) return;
   const ddh_param_desc& param = *model_.params[first.param];
@@ -147,7 +147,7 @@ void StepCoordinator::prepare(const ddh_optim_shard& given, int32_t replica_inde
   if (block_.skip != 0 || given.n_ranges == 0 || !optimizer_->sums.needed()) return;
   const ddh_optim_shard shard = optimizers_->shard_for(*optimizer_, program_, given);
   const ClockSpan span(comm_.clock(), DDH_SPAN_OPTIM);
-  // The sums are the host's: it waits for them.
+  // The host reads the sums, so it waits for them.
   const ShardCopy mine(shard, optimizer_->slots);
   ddh::run_on_stream(device_.streams(), device_.context(), stream, mine.accesses(), "the optimizer's prepare", [&] {
     lr_scales_.for_each(shard, block_, [&](const ddh_optim_shard& part, const ddh_step_block& block) {
@@ -194,7 +194,7 @@ void StepCoordinator::update_now(const Optimizers::Instance& optimizer, const dd
   });
 }
 
-// A strategy that ignores the optimizer's needs gets a sentence, never a wrong number.
+// If a strategy ignores the optimizer's needs, it gets an error and never a wrong result.
 void StepCoordinator::check_needs(const ddh_optim_shard& shard) const {
   for (uint32_t r = 0; r < shard.n_ranges; ++r) {
     const ddh_range& range = shard.ranges[r];

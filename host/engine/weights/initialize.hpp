@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/weights/initialize.hpp: first values of parameters, a function of (seed, name, element) or of a safetensors file.
+// engine/weights/initialize.hpp: initial values of parameters, computed from (seed, name, element) or read from a
+// safetensors file.
 #pragma once
 
 #include <memory>
@@ -14,13 +15,13 @@ namespace ddhost {
 
 class ParamInit final : public InitialValues {
  public:
-  // `init_from`: a safetensors file that holds every parameter, and every buffer but those with DDH_SYNC_NEVER, or "" to
-  // draw from `seed`. Throws ddh::Error with a sentence when the file is damaged, lacks one or has another shape.
+  // `init_from`: a safetensors file with every parameter and every buffer except those with DDH_SYNC_NEVER, or "" to
+  // draw from `seed`. Throws ddh::Error if the file is damaged, lacks a tensor or has another shape.
   ParamInit(const ddh_model_desc& model, uint64_t seed, const std::string& init_from);
 
   // Elements [offset, offset + numel) of a parameter.
   void init_range(int32_t param, uint64_t offset, uint64_t numel, float* dst) const override;
-  // Buffers from the file; without one they keep what the model gave them.
+  // Sets buffers from the file; without a file they keep the model's values.
   void init_buffers(Staging& staging) const override;
 
  private:

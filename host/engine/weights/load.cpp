@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/weights/load.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <vector>
 
@@ -46,7 +48,7 @@ void WeightsFile::check(const std::string& path) const {
     const ddh_buffer_desc& buffer = *model_.buffers[b];
     const SafetensorsFile::Tensor* tensor = file_.find(buffer.name);
     const std::vector<int64_t> want(buffer.shape, buffer.shape + buffer.n_dims);
-    if (tensor == nullptr && buffer.sync == DDH_SYNC_NEVER) continue;  // it stays as the model made it
+    if (tensor == nullptr && buffer.sync == DDH_SYNC_NEVER) continue;  // it keeps the model's value
     if (tensor == nullptr || tensor->shape != want || tensor->dtype != buffer.dtype)
       ddh::fail(DDH_INVALID_ARGUMENT, "'", path, "' has no tensor '", buffer.name, "' of shape ",
                 shape_text(want.data(), want.size()),
@@ -58,7 +60,7 @@ void WeightsFile::set_buffers(Staging& staging) const {
   for (uint32_t b = 0; b < model_.n_buffers; ++b) {
     const ddh_buffer_desc& buffer = *model_.buffers[b];
     const SafetensorsFile::Tensor* tensor = file_.find(buffer.name);
-    if (tensor != nullptr) set_buffer_values(buffer, tensor->data, staging);  // else check let it pass
+    if (tensor != nullptr) set_buffer_values(buffer, tensor->data, staging);  // a missing one was accepted by the check
   }
 }
 
@@ -76,7 +78,13 @@ void WeightsFile::read_range(const ddh_param_desc& param, uint64_t offset, uint6
   if (tensor->dtype == DDH_F32) {
     std::memcpy(dst, from, numel * sizeof(float));
   } else {
-    kernels::cast(dst, DDH_F32, from, tensor->dtype, numel);
+    // A file may place 16-bit values at odd addresses.
+    std::array<uint16_t, 4096> piece{};
+    for (uint64_t done = 0; done < numel; done += piece.size()) {
+      const uint64_t n = std::min<uint64_t>(piece.size(), numel - done);
+      std::memcpy(piece.data(), from + done * sizeof(uint16_t), n * sizeof(uint16_t));
+      kernels::cast(dst + done, DDH_F32, piece.data(), tensor->dtype, n);
+    }
   }
 }
 

@@ -38,9 +38,9 @@ class SafetensorsFile {
   std::map<std::string, Tensor> tensors_;
 };
 
-// Where everything of a file to be written lies. Every rank computes the same.
+// The layout of a file to write. Every rank computes the same.
 struct SafetensorsLayout {
-  std::string header;                  // with its length in front
+  std::string header;                  // preceded by its length
   std::vector<uint64_t> file_offsets;  // per tensor
   uint64_t file_bytes = 0;
 

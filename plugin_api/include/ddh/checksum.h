@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * ddh/checksum.h: FNV-1a 64 over the code of all other headers of this folder in order of path, written by
- * `./dev checksum` and verified by a test. It tells a plugin built from changed headers of the same version. */
+ * `./dev checksum` and verified by a test. It detects a plugin that was built from changed headers of the same
+ * version. */
 #ifndef DDH_CHECKSUM_H
 #define DDH_CHECKSUM_H
 

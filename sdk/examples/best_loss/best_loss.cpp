@@ -18,7 +18,7 @@ class BestLoss final : public ddh::Monitor {
     file_ = ddh::OutputFile(ddh::str(args.run_dir, '/', options.text("file")));
   }
   void row(const ddh_row& row) override {
-    if (row.kind != DDH_ROW_STEP || row.values[0].value >= best_) return;  // the first value of a step is its loss
+    if (row.kind != DDH_ROW_STEP || !(row.values[0].value < best_)) return;  // the loss; NaN is not less
     best_ = row.values[0].value;
     file_.write(ddh::str("step ", row.step, " loss ", best_, '\n'));
   }

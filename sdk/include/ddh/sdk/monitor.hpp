@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/sdk/monitor.hpp: the C++ base of a monitor; each virtual is the slot of that name in ddh/kind/monitor.h, which
-// documents it. Failures are thrown, and end the run. Below it, a text file that holds whole lines only.
+// ddh/sdk/monitor.hpp: the C++ base class of a monitor. Each virtual function is the slot of that name in
+// ddh/kind/monitor.h, which documents it. Failures are thrown and end the run. OutputFile is a text file that always
+// holds whole lines.
 #pragma once
 
 #include <unistd.h>
@@ -29,8 +30,7 @@ class Monitor : public Instance {
   [[nodiscard]] static std::span<const ddh_row_value> values(const ddh_row& row) { return {row.values, row.n_values}; }
 };
 
-// A file that is written from its beginning. Each write either is in the file when it returns, or throws and leaves the
-// file as it was.
+// A file that is written from its beginning. A write is complete when it returns. If it throws, the file is unchanged.
 class OutputFile {
  public:
   OutputFile() = default;
@@ -54,7 +54,12 @@ inline const void* Monitor::interface(std::string_view id) const {
         return guard(err, [&] { self_as<Monitor>(i).begin(copy_of(args)); });
       },
       [](ddh_inst* i, const ddh_row* row, ddh_err* err) noexcept {
-        return guard(err, [&] { self_as<Monitor>(i).row(copy_of(row)); });
+        return guard(err, [&] {
+          const ddh_row mine = copy_of(row);
+          if (mine.kind != DDH_ROW_STEP && mine.kind != DDH_ROW_EVAL)
+            fail(DDH_UNIMPLEMENTED, "rows of kind ", mine.kind, " are unknown to this monitor");
+          self_as<Monitor>(i).row(mine);
+        });
       },
       [](ddh_inst* i, const char* summary, ddh_err* err) noexcept {
         return guard(err, [&] { self_as<Monitor>(i).end(summary); });

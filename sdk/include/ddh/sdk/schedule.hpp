@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/sdk/schedule.hpp: the C++ base of a learning-rate schedule; each virtual is the slot of that name in
-// ddh/kind/schedule.h, which documents it. Failures are thrown.
+// ddh/sdk/schedule.hpp: the C++ base class of a learning-rate schedule. Each virtual function is the slot of that name
+// in ddh/kind/schedule.h, which documents it. Failures are thrown.
 //
 //   class Halving final : public ddh::Schedule {
 //    public:
@@ -26,7 +26,7 @@ inline namespace v1 DDH_HIDDEN {
 
 class Schedule : public Instance {
  public:
-  // A number that is kept between steps. `value` belongs to the instance.
+  // A state variable. `value` points into the instance.
   struct Number {
     const char* name;
     double* value;
@@ -44,7 +44,7 @@ class Schedule : public Instance {
   [[nodiscard]] const void* interface(std::string_view id) const override;
 
  protected:
-  // A number option that may be null: nothing where it is.
+  // A number option that may be null; then nullopt.
   [[nodiscard]] std::optional<double> f64_if_given(std::string_view name) const;
 };
 
@@ -64,7 +64,11 @@ inline const void* Schedule::interface(std::string_view id) const {
       [](ddh_inst* i, double loss, ddh_err* err) noexcept {
         return guard(err, [&] { self_as<Schedule>(i).observe(loss); });
       },
-      [](ddh_inst* i) noexcept { return static_cast<uint32_t>(self_as<Schedule>(i).numbers().size()); },
+      [](ddh_inst* i) noexcept {
+        uint32_t n = 1;  // after an exception the host asks for number 0, whose function can report it
+        guard(nullptr, [&] { n = static_cast<uint32_t>(self_as<Schedule>(i).numbers().size()); });
+        return n;
+      },
       [](ddh_inst* i, uint32_t index, ddh_schedule_number* out, ddh_err* err) noexcept {
         return guard(err, [&] {
           const std::vector<Number> all = self_as<Schedule>(i).numbers();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Starting ranks and carrying their end, as processes and as threads.
+// Starting ranks as processes and as threads, and handling their end.
 #include "launch/launch.hpp"
 
 #include <signal.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Loading, choosing and listing plugins; what bad libraries are answered with.
+// Loading, choosing and listing plugins; errors for bad libraries.
 #include <array>
 #include <catch2/catch.hpp>
 #include <cstdlib>

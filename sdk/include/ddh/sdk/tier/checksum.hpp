@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/sdk/tier/checksum.hpp: a 64-bit checksum of a block of bytes, at the speed of memory. It is there to notice damage,
-// not an adversary. The same number on every machine and at every vector width.
+// ddh/sdk/tier/checksum.hpp: a 64-bit checksum of a block of bytes, at memory bandwidth. It detects damage, but not an
+// attack. It is the same on every machine and at every vector width.
 //
 // 64 lanes of 32 bits each take every 64th word: lane = (lane ^ word) * odd; lane ^= lane >> 15. Every step is one to
 // one, so a change of a single word always changes its lane; the shift brings high bits down, so that no two flips of
@@ -18,7 +18,7 @@ inline namespace v1 DDH_HIDDEN {
 
 namespace detail {
 
-// Vectors of the compiler: vectorized at every level of optimization, without -O3 for who includes this.
+// The compiler's vector types: vectorized at every level of optimization.
 struct ChecksumLanes {
   using Vector = uint32_t __attribute__((vector_size(64)));
   static constexpr size_t kVectors = 4;

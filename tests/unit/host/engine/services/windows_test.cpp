@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The handshakes of windows and exchanges over shared pages, with ranks that sleep at the worst places: nobody overwrites
-// what another rank still reads, and nobody reads what is not written yet. The transport here is a few atomics.
+// The handshakes of windows and exchanges over shared pages, with ranks that sleep at critical points: no rank
+// overwrites data that another rank still reads, and no rank reads data that is not written yet. The transport here is
+// a few atomics.
 #include "engine/services/windows.hpp"
 
 #include <array>

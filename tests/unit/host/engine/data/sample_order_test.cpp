@@ -56,7 +56,7 @@ TEST_CASE("a changed world size sees the same samples in the same step") {
 }
 
 TEST_CASE("a sample order is read from a file and repeats") {
-  const std::string path = "sampler_test_order.bin";
+  const std::string path = "sample_order_test.bin";
   const std::vector<int64_t> listed = {5, 4, 3, 2, 1, 0};
   std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(listed.data()), 48);
   const SampleOrder order(6, 0, {2, 2, 1}, path);
