@@ -12,7 +12,7 @@
 
 namespace vit {
 
-struct ParamSpec {
+struct DDH_HIDDEN ParamSpec {
   std::string name;
   std::vector<int64_t> shape;
   ddh::ParamInit init;

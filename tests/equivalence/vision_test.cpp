@@ -18,13 +18,34 @@ const std::vector<Way> kWays = {{"ddp", "shm", {}},
                                 {"zero3_offload", "loop", {"strategy.offload_optimizer.device=cpu"}},
                                 {"fsdp", "shm", {}}};
 
-Options vit(Options more) {
-  more.insert(more.end(),
-              {"model.dataset=made_up", "model.size=custom", "model.n_layer=2", "model.n_head=2", "model.width=16",
-               "model.patch=7", "model.dropout=0.1", "model.attention_dropout=0.1", "model.stochastic_depth=0.3",
-               "model.mixup=0.4", "model.crop_padding=2", "model.flip=true", "model.label_smoothing=0.1",
-               "train.clip_norm=0.5", "train.eval_every=3", "train.eval_batches=3"});
-  return more;
+Options vit(const Options& more) {
+  Options all = {"model.dataset=made_up",
+                 "model.size=custom",
+                 "model.n_layer=2",
+                 "model.n_head=2",
+                 "model.width=16",
+                 "model.patch=7",
+                 "model.dropout=0.1",
+                 "model.attention_dropout=0.1",
+                 "model.stochastic_depth=0.3",
+                 "model.mixup=0.4",
+                 "model.crop_padding=2",
+                 "model.flip=true",
+                 "model.label_smoothing=0.1",
+                 "train.clip_norm=0.5",
+                 "train.eval_every=3",
+                 "train.eval_batches=3"};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+Options cnn(const Options& more) {
+  Options all = {"model.dataset=made_up", "model.network=basic",       "model.widths=[4, 6]", "model.hidden=8",
+                 "model.padding=1",       "model.batch_norm=true",     "model.dropout=0.2",   "model.mixup=0.4",
+                 "model.crop_padding=2",  "model.label_smoothing=0.1", "train.clip_norm=0.5", "train.eval_every=3",
+                 "train.eval_batches=3"};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
 }
 
 void check_strategies(const std::string& model, int world, const Options& options) {
@@ -65,4 +86,21 @@ TEST_CASE("a Vision Transformer trains with the same bits under every strategy",
 TEST_CASE("neither world, accumulation nor threads change a bit of a Vision Transformer", "[equivalence][torch]") {
   const std::string compute = GENERATE("fp32", "bf16");
   check_spreads("vit", vit({"data.micro_batch=12", "precision.compute=" + compute}));
+}
+
+TEST_CASE("a convolutional network with batch norms trains with the same bits under every strategy",
+          "[equivalence][torch]") {
+  const int world = GENERATE(1, 2, 3);
+  check_strategies("cnn", world, cnn({"data.micro_batch=4"}));
+}
+
+TEST_CASE("a frozen trunk trains its head with the same bits under every strategy", "[equivalence][torch]") {
+  check_strategies(
+      "cnn", 2,
+      cnn({"data.micro_batch=4", "model.network=mobilenet_v3_small", "model.image_size=32", "model.freeze=features"}));
+}
+
+TEST_CASE("neither world, accumulation nor threads change a bit of a convolutional network", "[equivalence][torch]") {
+  const std::string compute = GENERATE("fp32", "bf16");
+  check_spreads("cnn", cnn({"data.micro_batch=12", "precision.compute=" + compute}));
 }

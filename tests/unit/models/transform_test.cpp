@@ -7,6 +7,7 @@
 
 #include "../../models/images/loader.hpp"
 #include "fixtures/harness/model_driver.hpp"
+#include "golden/compare.hpp"
 
 using namespace ddhost::test;
 using images::TransformOptions;
