@@ -26,6 +26,15 @@ find_package(Protobuf 3.12 QUIET) # for the monitor tensorboard
 ddhost_require(Protobuf_LITE_LIBRARY "protobuf 3.12 or newer (its library)" libprotobuf-dev)
 ddhost_require(Protobuf_PROTOC_EXECUTABLE "protobuf's compiler, protoc" protobuf-compiler)
 
+if(DDHOST_WITH_TORCH) # for models of images
+  find_package(ZLIB QUIET)
+  ddhost_require(ZLIB_FOUND "zlib" zlib1g-dev)
+  find_package(PNG QUIET)
+  ddhost_require(PNG_FOUND "libpng" libpng-dev)
+  find_package(JPEG QUIET)
+  ddhost_require(JPEG_FOUND "libjpeg-turbo" libjpeg62-turbo-dev)
+endif()
+
 # ddhost::onednn computes the matrix products of LibTorch models; without it (DDHOST_ONEDNN_FOUND false) LibTorch does.
 # oneDNN's CMake package is not used, because Debian's requires OpenCL. Files that use it must be compiled without
 # LibTorch's include folder, which has another dnnl.h: use a separate object library.

@@ -4,6 +4,8 @@
 #include <array>
 #include <string_view>
 
+#include "../ops/model_products.hpp"
+
 namespace gpt {
 namespace {
 
@@ -35,14 +37,6 @@ int64_t given_or(const ddh::Host& host, const char* key, int64_t from_size) {
   return given > 0 ? given : from_size;
 }
 
-at::ScalarType compute_type(const std::string& name) {
-  if (name == "fp32") return at::kFloat;
-  if (name == "bf16") return at::kBFloat16;
-  if (name == "fp16") return at::kHalf;
-  ddh::fail(DDH_UNIMPLEMENTED, "gpt computes in fp32, bf16 or fp16, not in precision.compute=", name,
-            "; set one of them");
-}
-
 }  // namespace
 
 int64_t context_of(const ddh::Host& host) { return given_or(host, "model.context", size_of(host).context); }
@@ -59,7 +53,7 @@ Config::Config(const ddh::Host& host, int64_t data_vocab)
       tanh_gelu(host.text("model.activation") == "gelu_tanh"),
       dropout(host.f64("model.dropout")),
       seed(static_cast<uint64_t>(host.i64("run.seed"))),
-      compute(compute_type(host.text("precision.compute"))) {
+      compute(ops::compute_type(host, "gpt")) {
   if (positions < context) {
     ddh::fail(DDH_INVALID_ARGUMENT, "model.block_size=", positions, " is less than the context of ", context,
               " tokens; raise it or lower model.context");

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "../ops/model_products.hpp"
 #include "data.hpp"
 #include "ddh/sdk/torch/activations.hpp"
 #include "layers.hpp"
@@ -58,8 +59,6 @@ class DDH_HIDDEN Gpt final : public ddh::Model {
 
   [[nodiscard]] int32_t head_unit() const { return static_cast<int32_t>(config_.n_layer) + 2; }
   UnitContext unit_context(const ddh_unit_call& c);
-  void choose_products(const std::string& name);
-  void log_measurement(const ops::LinearShape& shape) const;
   ddh_batch* give_away(std::unique_ptr<GptBatch> batch);
   void copy_sample(const TokenSpan& span, int64_t start, GptBatch& batch, int64_t b) const;
   void build_description();
@@ -69,7 +68,7 @@ class DDH_HIDDEN Gpt final : public ddh::Model {
   const Tokens tokens_;
   const Config config_;
   ddh::ModelDesc desc_;
-  std::unique_ptr<ops::Products> products_;
+  ops::ModelProducts products_;
   std::map<int32_t, Context> contexts_;  // per micro-batch
   Sampler sampler_;
   std::string text_;

@@ -6,10 +6,10 @@
 #include <ATen/ops/logsumexp.h>
 #include <cmath>
 
+#include "../ops/view.hpp"
 #include "ddh/sdk/torch/pieces.hpp"
 #include "layers.hpp"
 #include "linear.hpp"
-#include "view.hpp"
 
 namespace gpt {
 namespace {
@@ -18,7 +18,7 @@ constexpr uint32_t kLnF = 0;
 constexpr int64_t kChunkNumel = 1 << 16;  // logits per chunk: a part of the second-level cache
 
 // The last parameter of the view: the tied embedding, or the head's own weight. (V, C)
-const ddh_param_view& head_weight(const UnitContext& u) { return param(u.view, u.view.n_params - 1); }
+const ddh_param_view& head_weight(const UnitContext& u) { return ops::param(u.view, u.view.n_params - 1); }
 
 // Chunks of the logits' rows.
 int64_t chunk_rows(const at::Tensor& logits) { return std::max<int64_t>(1, kChunkNumel / logits.size(1)); }
@@ -91,7 +91,7 @@ at::Tensor head_backward(const UnitContext& u, double seed_scale, HeadSaved& sav
   const ddh_param_view& w = head_weight(u);
   const at::Tensor d_logits = logits_backward(u, seed_scale, saved);
   if (w.grad != nullptr)
-    u.products.backward_weight(shape, d_logits.const_data_ptr(), saved.y.const_data_ptr(), grad(w), adds(w));
+    u.products.backward_weight(shape, d_logits.const_data_ptr(), saved.y.const_data_ptr(), ops::grad(w), ops::adds(w));
   at::Tensor dy = at::empty({N, C}, at::kFloat);
   u.products.backward_input(shape, d_logits.const_data_ptr(), w.data, dy.mutable_data_ptr<float>());
   return layer_norm_backward(u, kLnF, dy, saved.x, saved.mean, saved.rstd);

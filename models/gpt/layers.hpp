@@ -11,6 +11,7 @@
 
 #include <vector>
 
+#include "../ops/attention.hpp"
 #include "../ops/products.hpp"
 #include "config.hpp"
 #include "ddh/sdk/dropout.hpp"
@@ -41,8 +42,8 @@ struct DDH_HIDDEN UnitContext {
 struct BlockSaved {
   at::Tensor x, mean_1, rstd_1, y_1;  // input (N, C); statistics (N, 1); normed input (N, C)
   at::Tensor qkv;                     // (B, T, 3, H, D)
-  at::Tensor attended, log_sum_exp;   // (N, C), (B, H, T)
-  at::Tensor probabilities;           // (B, H, T, T), with attention dropout only
+  at::Tensor attended;                // (N, C)
+  ops::AttentionSaved attention;
   at::Tensor x_mid, mean_2, rstd_2, y_2;
   at::Tensor fc, act;  // (N, 4 C)
 };
