@@ -26,6 +26,10 @@ find_package(Protobuf 3.12 QUIET) # for the monitor tensorboard
 ddhost_require(Protobuf_FOUND "protobuf 3.12 or newer (its library)" libprotobuf-dev)
 ddhost_require(Protobuf_PROTOC_EXECUTABLE "protobuf's compiler, protoc" protobuf-compiler)
 
+# For the checksums of checkpoints; its header holds all of it, and nothing is linked.
+find_path(DDHOST_XXHASH_INCLUDE xxhash.h)
+ddhost_require(DDHOST_XXHASH_INCLUDE "xxHash 0.8 or newer (its header)" libxxhash-dev)
+
 # ddhost::onednn makes the matrix products of LibTorch models; without it (DDHOST_ONEDNN_FOUND false) they are LibTorch's
 # own. Not through oneDNN's CMake package: Debian's asks for OpenCL. Files that use it must not see LibTorch's include
 # folder, which holds another dnnl.h: use an object library of its own.

@@ -7,6 +7,7 @@
 #include "cli/fingerprints.hpp"
 #include "cli/load_guard.hpp"
 #include "cli/prepare.hpp"
+#include "cli/resume.hpp"
 #include "engine/loop/rank.hpp"
 #include "launch/launch.hpp"
 
@@ -29,7 +30,14 @@ int train(const CommandLine& line, Registry& registry, std::ostream& out) {
     out << run.config.effective().dump(2) << '\n';
     return 0;
   }
+  require_checkpoint(run);
   make_run_folder(run);
+  try {
+    for (const std::string& warning : choose_checkpoints(run)) print_sentence("warning: " + warning);
+  } catch (...) {
+    leave_unused_folder(run);
+    throw;
+  }
   run.fingerprints = fingerprints_of(run);
   LaunchArgs args{run.world_size, run.ranks_per_node, run.ranks_are_threads};
   args.watchdog = watchdog_limits(run.config);

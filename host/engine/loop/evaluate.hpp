@@ -36,6 +36,8 @@ class Evaluation {
  public:
   // Throws where the model or its data can't be evaluated: before the first step, not after hours.
   Evaluation(const TrainSetup& setup, int32_t program);
+  // Of the last run that was not stopped.
+  [[nodiscard]] const std::vector<ReportedValue>& values() const { return reported_; }
   [[nodiscard]] int32_t program() const { return program_; }
   // What the program reports, equal on every rank and valid until the next call; nothing where the run was asked to stop
   // meanwhile. [collective]

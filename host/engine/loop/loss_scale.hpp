@@ -8,6 +8,8 @@
 
 #include <cstdint>
 
+#include "engine/weights/train_progress.hpp"
+
 namespace ddhost {
 
 class RunConfig;
@@ -33,6 +35,10 @@ class LossScale {
   [[nodiscard]] double value() const { return scale_; }
   // After each step. False: an overflow at the smallest scale, where no step will ever succeed.
   [[nodiscard]] bool step_done(bool overflow);
+
+  // For a checkpoint, and from one.
+  [[nodiscard]] LossScaleState state() const { return {scale_, hysteresis_left_, steps_, last_overflow_}; }
+  void restore(const LossScaleState& saved);
 
  private:
   bool overflowed();

@@ -26,7 +26,8 @@ struct RowValue {
 class Monitors {
  public:
   // Makes the instances and lets them open what they write to.
-  Monitors(RankServices& services, const std::vector<Plugin>& plugins, const std::string& run_dir);
+  Monitors(RankServices& services, const std::vector<Plugin>& plugins, const std::string& run_dir,
+           int64_t resumed_after);
   Monitors(const Monitors&) = delete;
   Monitors& operator=(const Monitors&) = delete;
 
