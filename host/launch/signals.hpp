@@ -27,8 +27,8 @@ class SignalWatch {
   };
   // The signals that have come since.
   [[nodiscard]] std::vector<Signal> take() const;
-  // In a rank: what ends runs, or saves, is the launcher's business. The terminal tells it too; SIGTERM, which batch systems send to
-  // every process, is handed on to it.
+  // In a rank: what ends runs, or saves, is the launcher's business. The terminal tells it too; SIGTERM, which batch
+  // systems send to every process, is handed on to it.
   void leave_to_launcher();
 
  private:
