@@ -10,7 +10,6 @@
 
 #include "engine/monitor/version.hpp"
 #include "engine/weights/checkpoint_read.hpp"
-#include "engine/weights/checkpoint_write.hpp"
 #include "engine/weights/together.hpp"
 
 namespace fs = std::filesystem;
@@ -58,6 +57,8 @@ void set_aside(const fs::path& folder) {
 CheckpointSettings CheckpointSettings::from(const RunConfig& config) {
   return {config.get<int64_t>("checkpoint.every"),
           config.get<double>("checkpoint.every_minutes"),
+          config.get<bool>("checkpoint.async"),
+          static_cast<uint64_t>(config.get<int64_t>("checkpoint.max_bytes_in_flight")),
           {config.get<int64_t>("checkpoint.keep_last"), config.get<int64_t>("checkpoint.keep_every")}};
 }
 
@@ -159,7 +160,7 @@ void Checkpointing::restore(LossScale& loss_scale, Schedules& schedules) const {
 
 bool Checkpointing::wants_by_clock() const {
   if (settings_.every_minutes == 0 || services_.seat.rank != 0) return false;
-  const std::chrono::duration<double, std::ratio<60>> since = std::chrono::steady_clock::now() - last_save_ended_;
+  const std::chrono::duration<double, std::ratio<60>> since = std::chrono::steady_clock::now() - save_begun_;
   return since.count() >= settings_.every_minutes;
 }
 
@@ -174,24 +175,32 @@ bool Checkpointing::is_due(const Moment& moment) {
 
 void Checkpointing::step_done(const Moment& moment, const TrainSetup& setup, const TrainOrder& order,
                               const LossScale& loss_scale) {
-  if (!is_due(moment)) return;
-  TrainProgress progress;
-  progress.step = moment.step;
-  progress.evaluation_pending = moment.evaluation_pending;
-  progress.loss_scale = loss_scale.state();
+  if (save_ != nullptr && !moment.requests.saving) finish_save();
+  if (is_due(moment)) {
+    if (save_ != nullptr) finish_save();  // one at a time
+    begin_save(progress(moment, setup, order, loss_scale));
+  }
+  if (save_ != nullptr && moment.ends) finish_save();
+}
+
+TrainProgress Checkpointing::progress(const Moment& moment, const TrainSetup& setup, const TrainOrder& order,
+                                      const LossScale& loss_scale) const {
+  TrainProgress out;
+  out.step = moment.step;
+  out.evaluation_pending = moment.evaluation_pending;
+  out.loss_scale = loss_scale.state();
   for (const int32_t program : order.turns()) {
     const char* const name = setup.model.programs[program]->name;
-    if (std::any_of(progress.programs.begin(), progress.programs.end(), [&](const auto& p) { return p.name == name; }))
-      continue;
+    if (std::any_of(out.programs.begin(), out.programs.end(), [&](const auto& p) { return p.name == name; })) continue;
     const int64_t steps = order.own_steps(program, moment.step);
-    progress.programs.push_back({name, steps, order.of(program).begin_after(steps), order.of(program).epoch_samples()});
+    out.programs.push_back({name, steps, order.of(program).begin_after(steps), order.of(program).epoch_samples()});
   }
   const std::vector<Optimizers::Instance>& instances = services_.step->optimizers().instances();
   for (size_t i = 0; i < instances.size(); ++i)
-    progress.optimizers.push_back({instances[i].section, plan_.optimizers[i].plugin.id(),
-                                   plan_.optimizers[i].plugin.desc->version,
-                                   setup.schedules.state(static_cast<int32_t>(i)), instances[i].param_steps});
-  save(std::move(progress));
+    out.optimizers.push_back({instances[i].section, plan_.optimizers[i].plugin.id(),
+                              plan_.optimizers[i].plugin.desc->version, setup.schedules.state(static_cast<int32_t>(i)),
+                              instances[i].param_steps});
+  return out;
 }
 
 Manifest Checkpointing::manifest() const {
@@ -206,18 +215,27 @@ Manifest Checkpointing::manifest() const {
   return out;
 }
 
-void Checkpointing::save(TrainProgress progress) {
-  const auto begin = std::chrono::steady_clock::now();
-  const int64_t step = progress.step;
+void Checkpointing::begin_save(TrainProgress progress) {
+  save_begun_ = std::chrono::steady_clock::now();
   Manifest out = manifest();
   out.progress = std::move(progress);
-  write_checkpoint(plan_.run_dir, std::move(out), source_, layout_, *services_.comm, *services_.staging);
-  last_saved_ = step;
-  last_save_ended_ = std::chrono::steady_clock::now();
+  last_saved_ = out.progress.step;
+  save_ = std::make_unique<CheckpointSave>(SaveSettings{plan_.run_dir, settings_.in_background, settings_.most_bytes},
+                                           std::move(out), source_, layout_, *services_.comm, *services_.staging,
+                                           services_.memory);
+  save_stall_ = std::chrono::steady_clock::now() - save_begun_;
+}
+
+void Checkpointing::finish_save() {
+  const auto begin = std::chrono::steady_clock::now();
+  save_->finish();
+  const int64_t step = save_->step();
+  save_.reset();
   if (services_.seat.rank != 0) return;
-  const std::chrono::duration<double> seconds = last_save_ended_ - begin;
-  services_.log->info("checkpoint after step {}: {:.1f} MiB in {:.2f} s", step,
-                      static_cast<double>(layout_.bytes()) / kMiB, seconds.count());
+  const auto end = std::chrono::steady_clock::now();
+  const std::chrono::duration<double> all = end - save_begun_, stall = save_stall_ + (end - begin);
+  services_.log->info("checkpoint after step {}: {:.1f} MiB on the disk after {:.2f} s; training waited {:.2f} s", step,
+                      static_cast<double>(layout_.bytes()) / kMiB, all.count(), stall.count());
   try {
     prune_checkpoints(plan_.run_dir, step, settings_.keep);
   } catch (const std::exception& e) {

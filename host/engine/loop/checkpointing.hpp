@@ -15,6 +15,7 @@
 #include "engine/loop/schedules.hpp"
 #include "engine/loop/train_setup.hpp"
 #include "engine/weights/checkpoint_folder.hpp"
+#include "engine/weights/checkpoint_write.hpp"
 #include "engine/weights/state_entries.hpp"
 
 namespace ddhost {
@@ -23,6 +24,8 @@ namespace ddhost {
 struct CheckpointSettings {
   int64_t every = 0;         // steps; 0: not by steps
   double every_minutes = 0;  // 0: not by time
+  bool in_background = true;
+  uint64_t most_bytes = 0;  // of a rank's copy; 0: no limit
   KeepRule keep;
 
   static CheckpointSettings from(const RunConfig& config);
@@ -47,6 +50,8 @@ class Checkpointing {
   [[nodiscard]] bool has_evaluation_pending() const { return resumed_ && resumed_->progress.evaluation_pending; }
   [[nodiscard]] bool saves_at_stop() const { return settings_.on(); }
 
+  // A checkpoint is on its way, and this rank has not written its part yet: for the other ranks, in the next step.
+  [[nodiscard]] bool is_writing() const { return save_ != nullptr && !save_->written(); }
   // Rank 0 wants a checkpoint by the clock: to be agreed with the other ranks in the next step.
   [[nodiscard]] bool wants_by_clock() const;
 
@@ -56,12 +61,16 @@ class Checkpointing {
     bool ends;                // the run ends after it
     bool evaluation_pending;  // it ends before the evaluation that follows the step
   };
-  // After a step and what follows it: saves if its turn has come. [collective]
+  // After a step and what follows it: begins to save if its turn has come, and commits what all ranks have written. At
+  // the end of the run it waits for that. [collective]
   void step_done(const Moment& moment, const TrainSetup& setup, const TrainOrder& order, const LossScale& loss_scale);
 
  private:
   [[nodiscard]] bool is_due(const Moment& moment);
-  void save(TrainProgress progress);
+  [[nodiscard]] TrainProgress progress(const Moment& moment, const TrainSetup& setup, const TrainOrder& order,
+                                       const LossScale& loss_scale) const;
+  void begin_save(TrainProgress progress);
+  void finish_save();
   void require_room() const;
   void require_steps_left(int64_t step) const;
   void restore_param_steps(const Manifest& manifest) const;
@@ -74,8 +83,10 @@ class Checkpointing {
   const CheckpointLayout layout_;
   std::optional<Manifest> resumed_;
   int64_t last_saved_ = -1;
-  int64_t saves_done_ = 0;  // of those that were asked for
-  std::chrono::steady_clock::time_point last_save_ended_ = std::chrono::steady_clock::now();
+  int64_t saves_done_ = 0;                // of those that were asked for
+  std::unique_ptr<CheckpointSave> save_;  // on its way
+  std::chrono::steady_clock::time_point save_begun_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::duration save_stall_{};  // before training went on
 };
 
 }  // namespace ddhost

@@ -170,8 +170,8 @@ class TrainLoop {
                       seed_scale, metrics_, buffers_);
     }
     const RankRecord& record = services_.seat.record;
-    services_.step->set_metrics(metrics_,
-                                {record.stop_requested(), record.saves_requested(), checkpoints_.wants_by_clock()});
+    services_.step->set_metrics(metrics_, {record.stop_requested(), record.saves_requested(), checkpoints_.is_writing(),
+                                           checkpoints_.wants_by_clock()});
     setup_.runner.step();
     buffers_.fold();
     report(setup_.model_callers.main, setup_.model_inst, setup_.model_table, setup_.model, program,

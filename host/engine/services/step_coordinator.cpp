@@ -16,7 +16,7 @@ namespace ddhost {
 struct StepCoordinator::Payload {
   ExactSum::Words squares;
   GradientNorm::Place nonfinite;
-  int64_t stop, saves, save_by_clock;  // StepRequests
+  int64_t stop, saves, saving, save_by_clock;  // StepRequests
   int64_t has_open_window;
   uint64_t counted;  // StepAccount::gradients
 };
@@ -49,7 +49,8 @@ const ddh_step_block& StepCoordinator::decide() {
     ddh::fail(DDH_FAILED_PRECONDITION, "the strategy called decide before the last backward of step ", block_.step,
               ", when the number of targets is not known yet; call it from step");
   exchange({norm_.sum().words(), norm_.first_nonfinite(), requests_.stop ? 1 : 0, requests_.saves,
-            requests_.save_by_clock ? 1 : 0, windows_.any_open() ? 1 : 0, account_.gradients()});
+            requests_.saving ? 1 : 0, requests_.save_by_clock ? 1 : 0, windows_.any_open() ? 1 : 0,
+            account_.gradients()});
   check_gradients();
   merge();
 
@@ -109,7 +110,8 @@ void StepCoordinator::merge() {
     norm_.sum().merge(p.squares.data());
     any_window_open = any_window_open || p.has_open_window != 0;
     StepRequests& asked = outcome_.requests;
-    asked = {asked.stop || p.stop != 0, std::max(asked.saves, p.saves), asked.save_by_clock || p.save_by_clock != 0};
+    asked = {asked.stop || p.stop != 0, std::max(asked.saves, p.saves), asked.saving || p.saving != 0,
+             asked.save_by_clock || p.save_by_clock != 0};
     const bool earlier = first.param < 0 || std::tie(p.nonfinite.param, p.nonfinite.param_offset) <
                                                 std::tie(first.param, first.param_offset);
     if (p.nonfinite.param >= 0 && earlier) first = p.nonfinite;

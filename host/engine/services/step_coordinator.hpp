@@ -29,6 +29,7 @@ struct StepSettings {
 struct StepRequests {
   bool stop = false;           // end after this step
   int64_t saves = 0;           // how often a checkpoint was asked for since the run began
+  bool saving = false;         // a checkpoint is on its way, and this rank has not written its part yet
   bool save_by_clock = false;  // checkpoint.every_minutes have passed
 };
 

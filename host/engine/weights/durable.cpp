@@ -88,7 +88,11 @@ uint64_t RangeFile::bytes() const {
 }
 
 void RangeFile::sync() const {
-  if (::fsync(fd_) != 0) fail_write();
+  int rc = 0;
+  do {
+    rc = ::fsync(fd_);
+  } while (rc != 0 && errno == EINTR);
+  if (rc != 0) fail_write();
 }
 
 void RangeFile::fail_write() const {
