@@ -39,6 +39,10 @@ int run_command(const CommandLine& line) {
       return list_plugins(registry, std::cout);
     case Command::kInspect:
       return inspect_plugin(registry, line.inspect_file, std::cout);
+    case Command::kCkpt:
+      return inspect_checkpoints(line.ckpt, std::cout);
+    case Command::kExport:
+      return export_weights(line.exporting, std::cout);
     case Command::kTrain:
       break;
   }

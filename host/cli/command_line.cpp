@@ -22,7 +22,7 @@ struct Flag {
   const char* help;
 };
 
-constexpr std::array<Flag, 10> kFlags = {{
+constexpr std::array<Flag, 12> kFlags = {{
     {"--strategy", "strategy.plugin", "strategy: a name such as zero3, a path, or path.so:id"},
     {"--model", "model.plugin", "model, as above"},
     {"--optimizer", "optimizer.plugin", "optimizer, as above"},
@@ -32,13 +32,18 @@ constexpr std::array<Flag, 10> kFlags = {{
     {"--monitor", "monitor.plugins", "monitors that record the run, separated by commas: jsonl,tensorboard"},
     {"--nproc", "run.nproc", "number of ranks; without it the number of GPUs, else 2"},
     {"--ranks-per-node", "run.ranks_per_node", "simulate nodes of this many ranks each"},
+    {"--resume", "run.resume", "go on from a checkpoint: auto (the newest of run.dir), its folder, or none"},
+    {"--resume-allow", "run.resume_allow",
+     "options that may differ from the checkpoint's: optimizer.lr,train.steps; with commas between them"},
     {"--save-final", "train.save_final", "write the final weights to this safetensors file"},
 }};
 
 constexpr const char* kFooter = R"(Commands:
   ddhost [train] [flags] [key=value ...]   train; the default
-  ddhost list                              plugins in the search folders
-  ddhost inspect FILE.so                   kind, needs and options of a plugin
+  ddhost list                              plugins that are found
+  ddhost inspect FILE.so                   what a plugin is, needs and takes
+  ddhost ckpt ls|show|verify|diff|prune    checkpoints of a run; `ddhost ckpt --help` tells more
+  ddhost export CHECKPOINT FOLDER          the weights of a checkpoint as safetensors files
 
 Every key of the configuration can be given as key=value: train.steps=100 optimizer.lr=3e-4 run.dir=runs/first
 `ddhost --dry-run` prints them all with their values, `ddhost train --help` the flags.)";
@@ -46,7 +51,7 @@ Every key of the configuration can be given as key=value: train.steps=100 optimi
 // `train` may be left out.
 std::vector<std::string> with_command(int argc, const char* const* argv) {
   std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
-  const std::array<std::string, 6> first = {"train", "list", "inspect", "-h", "--help", "--version"};
+  const std::array<std::string, 8> first = {"train", "list", "inspect", "ckpt", "export", "-h", "--help", "--version"};
   if (words.empty() || std::find(first.begin(), first.end(), words[0]) == first.end())
     words.insert(words.begin(), "train");
   return words;
@@ -79,7 +84,8 @@ void check_flag_value(const std::string& flag, const std::string& value) {
 
 // The value of a flag in the form of its option: a list is given with commas.
 std::string option_text(const Flag& flag, const std::string& value) {
-  if (std::string_view(flag.key) != "monitor.plugins") return value;
+  const std::string_view key = flag.key;
+  if (key != "monitor.plugins" && key != "run.resume_allow") return value;
   Json list = Json::array();
   std::istringstream items(value);
   for (std::string item; std::getline(items, item, ',');) list.push_back(item);
@@ -100,6 +106,38 @@ std::vector<Override> collect(const std::array<std::string, kFlags.size()>& valu
     overrides.push_back({kFlags[i].key, option_text(kFlags[i], values[i]), kFlags[i].name});
   }
   return overrides;
+}
+
+// `ddhost ckpt ...`; the action is set when its subcommand is parsed.
+CLI::App* add_ckpt(CLI::App& app, CkptArgs& args) {
+  CLI::App* ckpt = app.add_subcommand("ckpt", "look at the checkpoints of a run");
+  ckpt->require_subcommand(1);
+  const auto add = [&](CkptAction action, const char* name, const char* help, const char* what, int paths) {
+    CLI::App* sub = ckpt->add_subcommand(name, help);
+    sub->add_option("path", args.paths, what)->required()->expected(paths);
+    sub->callback([&args, action] { args.action = action; });
+    return sub;
+  };
+  add(CkptAction::kList, "ls", "one line for each checkpoint of a run", "folder of the run", 1);
+  add(CkptAction::kShow, "show", "what is in a checkpoint", "folder of the checkpoint", 1);
+  add(CkptAction::kVerify, "verify", "read every byte and compare it with its checksum; 1 where one is damaged",
+      "folder of a checkpoint, or of a run", 1);
+  add(CkptAction::kDiff, "diff", "which tensors of two checkpoints differ, and by how much; 1 where one does",
+      "folders of the checkpoints", 2);
+  CLI::App* prune = add(CkptAction::kPrune, "prune", "remove checkpoints of a run", "folder of the run", 1);
+  prune->add_option("--keep-last", args.keep_last, "keep this many of the newest")->check(CLI::PositiveNumber);
+  prune->add_option("--keep-every", args.keep_every, "keep those too whose step is a multiple of this")
+      ->check(CLI::NonNegativeNumber);
+  prune->add_option("--after", args.after, "remove those of later steps than this")->check(CLI::NonNegativeNumber);
+  return ckpt;
+}
+
+CLI::App* add_export(CLI::App& app, ExportArgs& args) {
+  CLI::App* command = app.add_subcommand("export", "write the weights of a checkpoint as safetensors files");
+  command->add_option("checkpoint", args.checkpoint, "folder of the checkpoint")->required();
+  command->add_option("folder", args.folder, "where the files go")->required();
+  command->add_option("--max-shard-size", args.max_shard_size, "largest file: 5GB, 500MiB");
+  return command;
 }
 
 }  // namespace
@@ -124,6 +162,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   CLI::App* list = app.add_subcommand("list", "list the plugins that are found");
   CLI::App* inspect = app.add_subcommand("inspect", "describe a plugin: its kind, needs and options");
   inspect->add_option("file", line.inspect_file, "path or name of the plugin")->required();
+  const CLI::App* const ckpt = add_ckpt(app, line.ckpt);
+  const CLI::App* const exporting = add_export(app, line.exporting);
 
   std::vector<std::string> arguments = with_command(argc, argv);
   std::reverse(arguments.begin(), arguments.end());  // CLI11 reads them from the back
@@ -142,6 +182,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   line.config_file = config_file;
   if (list->parsed()) line.command = Command::kList;
   if (inspect->parsed()) line.command = Command::kInspect;
+  if (ckpt->parsed()) line.command = Command::kCkpt;
+  if (exporting->parsed()) line.command = Command::kExport;
   return line;
 }
 

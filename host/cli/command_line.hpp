@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -12,7 +13,21 @@
 
 namespace ddhost {
 
-enum class Command { kTrain, kList, kInspect };
+enum class Command { kTrain, kList, kInspect, kCkpt, kExport };
+
+enum class CkptAction { kList, kShow, kVerify, kDiff, kPrune };
+struct CkptArgs {
+  CkptAction action = CkptAction::kList;
+  std::vector<std::filesystem::path> paths;  // one, for diff two
+  // Of prune.
+  std::optional<int64_t> keep_last, after;
+  int64_t keep_every = 0;
+};
+
+struct ExportArgs {
+  std::filesystem::path checkpoint, folder;
+  std::string max_shard_size = "5GB";
+};
 
 struct CommandLine {
   Command command = Command::kTrain;
@@ -20,6 +35,8 @@ struct CommandLine {
   std::vector<Override> overrides;    // flags and key=value; later ones win
   std::string inspect_file;
   bool dry_run = false;
+  CkptArgs ckpt;
+  ExportArgs exporting;
 };
 
 // Thrown to end the program: --help and --version with exit code 0, a mistake with 2. The text is already printed.

@@ -22,4 +22,10 @@ int list_plugins(const Registry& registry, std::ostream& out);
 // process. Also describes a file that can't be loaded, and returns 1 if this host can't use it.
 int inspect_plugin(const Registry& registry, const std::string& choice, std::ostream& out);
 
+// `ddhost ckpt`: looks at checkpoints, or removes some. 1: one is damaged (verify), or two differ (diff).
+int inspect_checkpoints(const CkptArgs& args, std::ostream& out);
+
+// `ddhost export`: writes the weights of a checkpoint and lists the files.
+int export_weights(const ExportArgs& args, std::ostream& out);
+
 }  // namespace ddhost

@@ -146,6 +146,10 @@ fs::path free_folder(const fs::path& wanted) {
 
 void choose_run_folder(PreparedRun& plan) {
   std::string name = plan.config.text("run.name");
+  const bool resumes_newest = plan.wish.from == ResumeWish::From::newest;
+  if (resumes_newest && name.empty() && plan.config.text("run.dir").empty())
+    ddh::fail(DDH_INVALID_ARGUMENT, "--resume auto takes the newest checkpoint of a run; say which, with run.dir or ",
+              "run.name");
   if (name.empty()) {
     name = plan.model.id() + "-" + plan.strategy.id();
     plan.config.set("run.name", name, "derived");
@@ -153,21 +157,24 @@ void choose_run_folder(PreparedRun& plan) {
   if (plan.config.text("run.dir").empty()) {
     if (name.find('/') != std::string::npos || name == "." || name == "..")
       ddh::fail(DDH_INVALID_ARGUMENT, "run.name = \"", name, "\" is not a plain name; give the folder as run.dir");
-    plan.config.set("run.dir", free_folder(fs::current_path() / "runs" / name).string(), "derived");
+    const fs::path folder = fs::current_path() / "runs" / name;
+    plan.config.set("run.dir", (resumes_newest ? folder : free_folder(folder)).string(), "derived");
   }
   plan.run_dir = plan.config.text("run.dir");
 }
 
-// Creates metrics.jsonl, which marks the folder of a run. False: it exists already.
-bool claim(const fs::path& folder) {
-  const fs::path file = folder / "metrics.jsonl";
-  const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-  if (fd < 0 && errno == EEXIST) return false;
-  if (fd < 0)
-    ddh::fail(DDH_PERMISSION_DENIED, "cannot make '", file.string(), "': ", std::strerror(errno),
-              "; choose another run.dir");
-  ::close(fd);
-  return true;
+// Makes metrics.jsonl, by which a folder belongs to a run, and locks it; false when it is there already and the run does
+// not go on in it.
+bool claim(PreparedRun& plan) {
+  const bool goes_on = goes_on_in(plan.run_dir, plan.wish);
+  const auto lock = std::make_shared<RunLock>();
+  const RunLock::Result result =
+      lock->take(plan.run_dir, goes_on ? RunLock::File::may_exist : RunLock::File::must_be_new);
+  if (goes_on && result == RunLock::Result::in_use)
+    ddh::fail(DDH_ALREADY_EXISTS, "run.dir '", plan.run_dir.string(),
+              "' is in use by a run that has not ended; wait for it, or choose another folder");
+  plan.lock = lock;
+  return result == RunLock::Result::locked;
 }
 
 // Writes a byte and removes it again, to find a full disk and missing rights before a long run.
@@ -231,6 +238,7 @@ PreparedRun prepare_run(const UserConfig& user, Registry& registry, int world_si
   check_device(plan);
   check_features(plan.model, plan.strategy);
   for (const RunPlan::Optimizer& optimizer : plan.optimizers) check_features(optimizer.plugin, plan.strategy);
+  plan.wish = resume_wish(user, plan.config);
   choose_run_folder(plan);
   return plan;
 }
@@ -251,7 +259,7 @@ void make_run_folder(PreparedRun& plan) {
     ddh::fail(DDH_PERMISSION_DENIED, "run.dir '", plan.run_dir.string(),
               "' can't be made: ", ec ? ec.message() : "a file is in its place", "; choose another folder");
   try_to_write(plan.run_dir, "run.dir");
-  if (!claim(plan.run_dir)) {
+  if (!claim(plan)) {
     if (plan.config.find("run.dir")->source != "derived")
       ddh::fail(DDH_ALREADY_EXISTS, "run.dir '", plan.run_dir.string(),
                 "' already holds a run (metrics.jsonl); choose another folder, or leave run.dir out to get a new one");

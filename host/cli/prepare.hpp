@@ -4,7 +4,10 @@
 #pragma once
 
 #include <iosfwd>
+#include <memory>
 
+#include "cli/resume_wish.hpp"
+#include "cli/run_lock.hpp"
 #include "config/config.hpp"
 #include "engine/loop/run_plan.hpp"
 #include "plugin/registry.hpp"
@@ -16,6 +19,8 @@ struct PreparedRun : RunPlan {
   Config config;  // complete
   int world_size = 1;
   bool ranks_are_threads = false;  // else one process each
+  ResumeWish wish;
+  std::shared_ptr<const RunLock> lock;  // of run_dir, from make_run_folder on
 };
 
 // Gives every rank its share of the cores (OMP_NUM_THREADS and similar), unless the user has set them. Must be called

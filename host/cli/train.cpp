@@ -7,7 +7,7 @@
 #include "cli/fingerprints.hpp"
 #include "cli/load_guard.hpp"
 #include "cli/prepare.hpp"
-#include "ddh/sdk/plugin.hpp"
+#include "cli/resume.hpp"
 #include "engine/loop/rank.hpp"
 #include "launch/launch.hpp"
 
@@ -51,9 +51,18 @@ int train(const CommandLine& line, Registry& registry, std::ostream& out) {
     out << run.config.effective().dump(2) << '\n';
     return 0;
   }
-  keep_config_file(line, run);
+  require_checkpoint(run);
   make_run_folder(run);
-  const Outcome outcome = start(run);
+  try {
+    for (const std::string& warning : choose_checkpoints(run)) print_sentence("warning: " + warning);
+  } catch (...) {
+    leave_unused_folder(run);
+    throw;
+  }
+  run.fingerprints = fingerprints_of(run);
+  LaunchArgs args{run.world_size, run.ranks_per_node, run.ranks_are_threads};
+  args.watchdog = watchdog_limits(run.config);
+  const Outcome outcome = launch(args, [&run](const RankSeat& seat) { return start_rank(run, seat); });
   if (!outcome.sentence.empty()) print_sentence(outcome.sentence);
   if (outcome.exit_code != 0) leave_unused_folder(run);
   return outcome.exit_code;

@@ -107,7 +107,10 @@ class Supervisor {
     set.pop_back();
     kv_.serve(set);
     for (const SignalWatch::Signal& signal : signals_.take()) {
-      if (signal.number != SIGCHLD) stop(signal);
+      if (signal.number == SIGUSR1)
+        progress_.request_save();
+      else if (signal.number != SIGCHLD)
+        stop(signal);
     }
     reap();
   }

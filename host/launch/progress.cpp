@@ -47,6 +47,7 @@ class Text {
 struct Progress::World {
   std::atomic<uint32_t> stop{0};
   std::atomic<uint32_t> failures{0};
+  std::atomic<int64_t> saves{0};
 };
 
 // The names of the model's units, one after another, for messages. Units whose names do not fit are identified by
@@ -204,5 +205,7 @@ std::string Progress::call_text(int rank, const CallFrame& frame) const {
 
 void Progress::request_stop() { world().stop.store(1, std::memory_order_relaxed); }
 bool Progress::stop_requested() const { return world().stop.load(std::memory_order_relaxed) != 0; }
+void Progress::request_save() { world().saves.fetch_add(1, std::memory_order_relaxed); }
+int64_t Progress::saves_requested() const { return world().saves.load(std::memory_order_relaxed); }
 
 }  // namespace ddhost

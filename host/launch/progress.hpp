@@ -57,6 +57,9 @@ class Progress {
   // Asks all ranks to finish the current step and end. A rank reads it once per step and agrees with the others.
   void request_stop();
   [[nodiscard]] bool stop_requested() const;
+  // Asks for a checkpoint after the current step; each call counts.
+  void request_save();
+  [[nodiscard]] int64_t saves_requested() const;
 
  private:
   struct World;
@@ -78,6 +81,7 @@ class ProgressOfRank final : public RankRecord {
 
   void set_step(int64_t step) override { progress_.set_step(rank_, step); }
   [[nodiscard]] bool stop_requested() const override { return progress_.stop_requested(); }
+  [[nodiscard]] int64_t saves_requested() const override { return progress_.saves_requested(); }
   [[nodiscard]] CallLane& lane(RankThread thread) override { return progress_.lane(rank_, thread); }
   uint8_t add_plugin(std::string_view name) override { return progress_.add_plugin(rank_, name); }
   void set_unit_names(const char* const* names, size_t count) override { progress_.set_unit_names(names, count); }

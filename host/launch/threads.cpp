@@ -106,7 +106,8 @@ RunEnd wait_for_threads(World& world, const LaunchArgs& args, const SignalWatch&
     uint64_t count = 0;
     static_cast<void>(!::read(world.ended_event.get(), &count, sizeof count));
     for (const auto& [signal, sender] : signals.take()) {
-      if (signal == SIGCHLD) continue;
+      if (signal == SIGUSR1) world.progress.request_save();
+      if (signal == SIGCHLD || signal == SIGUSR1) continue;
       const bool is_first = end.stop_signal == 0;
       note_stop(end, signal, world.progress, args.echo);
       if (is_first && args.stop_limit) set_deadline(*args.stop_limit);

@@ -5,8 +5,10 @@
 //   metrics.csv        step,loss,grad_norm,lr,step_ms,tokens_per_s,skipped,loss_scale
 //   metrics_eval.csv   step,val_loss
 //
-// Programs of a model report different values. If several take turns, each has its own files: metrics.<program>.csv. A
-// number that is not finite is written as nan.
+// Programs of a model report different values. Where several take turns, each has files of its own:
+// metrics.<program>.csv. A number that is not finite is nan.
+#include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <vector>
 
@@ -40,7 +42,16 @@ class Csv final : public ddh::Monitor {
  public:
   using Monitor::Monitor;
 
-  void begin(const ddh_monitor_args& args) override { folder_ = args.run_dir; }
+  void begin(const ddh_monitor_args& args) override {
+    folder_ = args.run_dir;
+    resumed_after_ = args.resumed_after;
+    if (resumed_after_ == 0) return;
+    // All at once: a table that gets no row any more must not keep those of later steps.
+    for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+      const std::string name = entry.path().filename().string();
+      if (name.starts_with("metrics") && name.ends_with(".csv")) continue_table(entry.path().string());
+    }
+  }
 
   void row(const ddh_row& row) override {
     std::string columns = "step", line = std::to_string(row.step);
@@ -63,11 +74,24 @@ class Csv final : public ddh::Monitor {
   }
 
  private:
+  void continue_table(const std::string& path) {
+    Table table;
+    table.file = ddh::OutputFile::continued(path, [&](std::string_view line) {
+      if (table.columns.empty()) {
+        table.columns = line;
+        return true;
+      }
+      return std::atoll(std::string(line).c_str()) <= resumed_after_;
+    });
+    tables_[path] = std::move(table);
+  }
+
   struct Table {
     ddh::OutputFile file;
     std::string columns;
   };
   std::string folder_;
+  int64_t resumed_after_ = 0;
   std::map<std::string, Table> tables_;  // by path
 };
 

@@ -21,7 +21,15 @@ class Jsonl final : public ddh::Monitor {
   using Monitor::Monitor;
 
   void begin(const ddh_monitor_args& args) override {
-    file_ = ddh::OutputFile(std::string(args.run_dir) + "/metrics.jsonl");
+    const std::string path = std::string(args.run_dir) + "/metrics.jsonl";
+    if (args.resumed_after == 0) {
+      file_ = ddh::OutputFile(path);
+      return;
+    }
+    file_ = ddh::OutputFile::continued(path, [&](std::string_view line) {
+      const nlohmann::json row = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+      return row.is_object() && row.value("step", int64_t{0}) > 0 && row["step"] <= args.resumed_after;
+    });
   }
 
   void row(const ddh_row& row) override {

@@ -64,6 +64,7 @@ class TensorBoard final : public ddh::Monitor {
   void begin(const ddh_monitor_args& args) override {
     file_ = ddh::OutputFile(std::string(args.run_dir) + "/" + file_name());
     config_ = args.config;
+    resumed_after_ = args.resumed_after;
   }
 
   void row(const ddh_row& row) override {
@@ -87,6 +88,11 @@ class TensorBoard final : public ddh::Monitor {
     version.set_file_version("brain.Event:2");
     file_.write(record::framed(version.SerializeAsString()));
     file_.write(record::framed(text_event(0, "config", config_).SerializeAsString()));
+    if (resumed_after_ > 0) {
+      tb::Event session = event_at(resumed_after_ + 1);
+      session.mutable_session_log()->set_status(tb::SessionLog::START);
+      file_.write(record::framed(session.SerializeAsString()));
+    }
     has_header_ = true;
   }
   void write(const tb::Event& event) {
@@ -97,6 +103,7 @@ class TensorBoard final : public ddh::Monitor {
   ddh::OutputFile file_;
   std::string config_;
   bool has_header_ = false;
+  int64_t resumed_after_ = 0;
   int64_t last_step_ = 0;
 };
 

@@ -27,6 +27,8 @@ class RankRecord {
   virtual void set_step(int64_t step) = 0;
   // Whether the run was asked to end after the current step. A rank reads it once per step and agrees with the others.
   [[nodiscard]] virtual bool stop_requested() const = 0;
+  // How often the run has been asked to save a checkpoint after the current step.
+  [[nodiscard]] virtual int64_t saves_requested() const { return 0; }
 
   // The record of a thread's calls. Valid while this object lives.
   [[nodiscard]] virtual CallLane& lane(RankThread thread) = 0;

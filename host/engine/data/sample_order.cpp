@@ -78,16 +78,27 @@ int64_t SampleOrder::at(uint64_t position) const {
   return static_cast<int64_t>(Permutation(n_samples_, seed_, position / n_samples_)(position % n_samples_));
 }
 
-uint64_t SampleOrder::steps_per_epoch() const {
-  const uint64_t whole = epoch_size() / cut_.per_step(), rest = epoch_size() % cut_.per_step();
+uint64_t SampleOrder::steps_in(uint64_t samples) const {
+  const uint64_t whole = samples / cut_.per_step(), rest = samples % cut_.per_step();
   return whole + (end_ == EpochEnd::shorten && rest > 0 ? 1 : 0);
 }
 
+void SampleOrder::start_after(int64_t steps, uint64_t samples) {
+  steps_before_ = static_cast<uint64_t>(steps);
+  samples_before_ = samples;
+}
+
 SampleOrder::Place SampleOrder::place(int64_t step) const {
-  const auto before = static_cast<uint64_t>(step - 1);
-  if (end_ == EpochEnd::join) return {before * cut_.per_step(), cut_.per_step()};
-  const uint64_t done = before % steps_per_epoch() * cut_.per_step();  // samples of this epoch
-  return {before / steps_per_epoch() * epoch_size() + done, std::min(cut_.per_step(), epoch_size() - done)};
+  const uint64_t before = static_cast<uint64_t>(step - 1) - steps_before_;
+  if (end_ == EpochEnd::join) return {samples_before_ + before * cut_.per_step(), cut_.per_step()};
+  // The epoch that is under way comes first; where nothing was taken yet, it is a whole one.
+  const uint64_t in_first = steps_in(epoch_size() - samples_before_ % epoch_size());
+  const bool is_in_first = before < in_first;
+  const uint64_t later = is_in_first ? 0 : before - in_first, per_epoch = steps_in(epoch_size());
+  const uint64_t epoch = samples_before_ / epoch_size() + (is_in_first ? 0 : 1 + later / per_epoch);
+  const uint64_t done = is_in_first ? samples_before_ % epoch_size() + before * cut_.per_step()
+                                    : later % per_epoch * cut_.per_step();  // samples of this epoch
+  return {epoch * epoch_size() + done, std::min(cut_.per_step(), epoch_size() - done)};
 }
 
 std::vector<int64_t> SampleOrder::samples(int64_t step, uint64_t micro_batch, uint64_t rank) const {
@@ -99,9 +110,14 @@ std::vector<int64_t> SampleOrder::samples(int64_t step, uint64_t micro_batch, ui
 }
 
 bool SampleOrder::has_empty(int64_t last_step) const {
-  const uint64_t rest = epoch_size() % cut_.per_step();
-  const bool is_reached = end_ == EpochEnd::shorten && static_cast<uint64_t>(last_step) >= steps_per_epoch();
-  return is_reached && rest > 0 && rest + cut_.micro_batch <= cut_.per_step();
+  if (end_ != EpochEnd::shorten) return false;
+  // The last steps of the epoch that is under way and of the next one; those of later epochs are alike.
+  const uint64_t first_end = steps_before_ + steps_in(epoch_size() - samples_before_ % epoch_size());
+  for (const uint64_t step : {first_end, first_end + steps_in(epoch_size())}) {
+    const bool is_reached = static_cast<uint64_t>(last_step) >= step;
+    if (is_reached && place(static_cast<int64_t>(step)).count + cut_.micro_batch <= cut_.per_step()) return true;
+  }
+  return false;
 }
 
 }  // namespace ddhost

@@ -48,6 +48,13 @@ class SampleOrder {
 
   [[nodiscard]] const SampleCut& cut() const { return cut_; }
 
+  // Step `steps` + 1 begins at place `samples` of the sequence of all epochs: a run goes on that took its steps so far with
+  // this cut or another. Only steps after `steps` are asked for from then on.
+  void start_after(int64_t steps, uint64_t samples);
+  // Where the samples of step `steps` + 1 begin, if no step before was another.
+  [[nodiscard]] uint64_t begin_after(int64_t steps) const { return place(steps + 1).first; }
+  [[nodiscard]] uint64_t epoch_samples() const { return epoch_size(); }
+
   // The samples of one rank in one micro-batch; step counts from 1, micro_batch from 0.
   [[nodiscard]] std::vector<int64_t> samples(int64_t step, uint64_t micro_batch, uint64_t rank) const;
   // The samples of all ranks and micro-batches in a step.
@@ -61,12 +68,13 @@ class SampleOrder {
   };
   [[nodiscard]] Place place(int64_t step) const;
   [[nodiscard]] uint64_t epoch_size() const { return order_.empty() ? n_samples_ : order_.size(); }
-  [[nodiscard]] uint64_t steps_per_epoch() const;
+  [[nodiscard]] uint64_t steps_in(uint64_t samples) const;  // that the rest of an epoch gives
   [[nodiscard]] int64_t at(uint64_t position) const;
   uint64_t n_samples_;
   uint64_t seed_;
   SampleCut cut_;
   EpochEnd end_;
+  uint64_t steps_before_ = 0, samples_before_ = 0;  // of start_after
   std::vector<int64_t> order_;
 };
 

@@ -19,6 +19,13 @@ class TrainOrder {
       : turns_(std::move(turns)), orders_(std::move(orders)) {}
 
   [[nodiscard]] const std::vector<int32_t>& turns() const { return turns_; }
+  [[nodiscard]] const SampleOrder& of(int32_t program) const { return orders_.at(program); }
+  // The steps of a program among the first `steps` of the run.
+  [[nodiscard]] int64_t own_steps(int32_t program, int64_t steps) const {
+    const auto n_turns = static_cast<int64_t>(turns_.size());
+    return steps / n_turns * std::count(turns_.begin(), turns_.end(), program) +
+           std::count(turns_.begin(), turns_.begin() + steps % n_turns, program);
+  }
   // Steps count from 1.
   [[nodiscard]] int32_t program(int64_t step) const { return turns_[turn(step)]; }
   [[nodiscard]] std::vector<int64_t> samples(int64_t step, uint64_t micro_batch, uint64_t rank) const {

@@ -36,6 +36,8 @@ class Evaluation {
  public:
   // Throws if the model or its data can't be evaluated, already before the first step.
   Evaluation(const TrainSetup& setup, int32_t program);
+  // Of the last run that was not stopped.
+  [[nodiscard]] const std::vector<ReportedValue>& values() const { return reported_; }
   [[nodiscard]] int32_t program() const { return program_; }
   // The program's reported values, equal on every rank and valid until the next call; empty if the run was asked to
   // stop meanwhile. [collective]

@@ -44,6 +44,15 @@ LossScaleSettings LossScaleSettings::from(const RunConfig& config) {
   return s;
 }
 
+// A fixed scale is the configuration's.
+void LossScale::restore(const LossScaleState& saved) {
+  if (!settings_.dynamic) return;
+  scale_ = saved.scale;
+  hysteresis_left_ = saved.hysteresis_left;
+  steps_ = saved.steps;
+  last_overflow_ = saved.last_overflow;
+}
+
 bool LossScale::step_done(bool overflow) {
   if (!settings_.dynamic) return true;
   bool can_go_on = true;

@@ -9,6 +9,8 @@
 
 #include <cstdint>
 
+#include "engine/weights/train_progress.hpp"
+
 namespace ddhost {
 
 class RunConfig;
@@ -34,6 +36,10 @@ class LossScale {
   [[nodiscard]] double value() const { return scale_; }
   // Called after each step. False: an overflow at the smallest scale, so no step can succeed.
   [[nodiscard]] bool step_done(bool overflow);
+
+  // For a checkpoint, and from one.
+  [[nodiscard]] LossScaleState state() const { return {scale_, hysteresis_left_, steps_, last_overflow_}; }
+  void restore(const LossScaleState& saved);
 
  private:
   bool overflowed();

@@ -192,6 +192,8 @@ class Rank {
     services_.params->init_buffers(*services_.staging);
     strategy_.call(PluginCall::kMaterialize, strategy_table_->materialize);
     checks_ = std::make_unique<StepChecks>(state_source(), *services_.step, *services_.comm, *services_.staging);
+    checkpoints_ = std::make_unique<Checkpointing>(services_, plan_, state_source());
+    checkpoints_->load();
     if (!is_first()) return;
     std::ofstream(plan_.run_dir / "config.json") << config().file_text() << '\n';
     uint64_t numel = 0;
@@ -206,11 +208,12 @@ class Rank {
 
   void train() {
     monitor_ = std::make_unique<Monitor>(services_, plan_.monitors, plan_.run_dir.string(),
-                                         model_desc_->programs[train_programs_.front()]->sample_unit);
+                                         model_desc_->programs[train_programs_.front()]->sample_unit,
+                                         checkpoints_->first_step_after());
     views_ = std::make_unique<ViewCheck>(*model_desc_, compute_dtype(config(), plan_.model));
     runner_ = std::make_unique<OpRunner>(strategy_, *strategy_table_, model_, *model_table_, *model_desc_, *views_,
                                          *checks_, services_.clock);
-    train_end_ = train_loop(setup(), *monitor_);
+    train_end_ = train_loop(setup(), *monitor_, *checkpoints_);
     monitor_->finish_line();
   }
 
@@ -272,6 +275,7 @@ class Rank {
     if (services_.device != nullptr)
       services_.device->streams().synchronize(services_.device->context(), nullptr, ignored.get());
     monitor_.reset();
+    checkpoints_.reset();
     checks_.reset();
     strategy_ = Instance();
     schedules_.reset();
@@ -304,6 +308,7 @@ class Rank {
   std::vector<int32_t> train_programs_;   // in turn
   std::unique_ptr<RunPrograms> programs_;
   std::unique_ptr<StepChecks> checks_;
+  std::unique_ptr<Checkpointing> checkpoints_;
   std::unique_ptr<ViewCheck> views_;
   std::unique_ptr<OpRunner> runner_;
   std::unique_ptr<Monitor> monitor_;

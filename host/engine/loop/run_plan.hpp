@@ -27,8 +27,9 @@ struct RunPlan {
     Plugin plugin;
   };
   std::vector<Optimizer> optimizers;
-  int ranks_per_node = 0;         // 0 = all on one node
-  std::filesystem::path run_dir;  // absolute, exists, writable
+  int ranks_per_node = 0;                     // 0 = all on one node
+  std::filesystem::path run_dir;              // absolute, exists, writable
+  std::vector<std::filesystem::path> resume;  // checkpoints to go on from, the best first; empty: a new run
   std::vector<Fingerprint> fingerprints;
 };
 

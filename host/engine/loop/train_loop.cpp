@@ -6,6 +6,7 @@
 #include <map>
 
 #include "engine/loop/buffers.hpp"
+#include "engine/loop/checkpointing.hpp"
 #include "engine/loop/evaluate.hpp"
 #include "engine/loop/loss_scale.hpp"
 #include "engine/loop/update_programs.hpp"
@@ -13,8 +14,8 @@
 namespace ddhost {
 namespace {
 
-// The samples of the steps. Refuses a configuration that the model does not support before anything is computed.
-TrainOrder make_order(const TrainSetup& setup) {
+// What the steps train on. Refuses what the model can't take before anything is computed.
+TrainOrder make_order(const TrainSetup& setup, const Checkpointing& checkpoints) {
   const RunConfig& config = setup.services.config;
   if (setup.train_programs.size() > 1 && !config.get<std::string>("data.order").empty())
     ddh::fail(DDH_INVALID_ARGUMENT, "data.order='", config.get<std::string>("data.order"),
@@ -29,6 +30,7 @@ TrainOrder make_order(const TrainSetup& setup) {
                        static_cast<uint64_t>(config.get<int64_t>("run.seed")), cut,
                        config.get<std::string>("data.order"), epoch_end(config));
   }
+  checkpoints.restore(setup, orders);
   TrainOrder order(setup.train_programs, std::move(orders));
   const int32_t empty = order.program_with_empty(config.get<int64_t>("train.steps"));
   if (empty >= 0 && !setup.takes_empty_batches)
@@ -74,16 +76,19 @@ double loss_of(const ddh_program_desc& program, const std::vector<ReportedValue>
   return place < 0 ? std::numeric_limits<double>::quiet_NaN() : values[static_cast<size_t>(place)].value;
 }
 
-// Evaluates the programs of this run, with the values that a file of weights would have.
-void evaluate_all(const TrainSetup& setup, std::vector<Evaluation>& evaluations, int64_t step, Monitor& monitor,
+// Every program that evaluates one of this run's, by the values that a file of weights would hold. False: the run was
+// asked to stop in between, and nothing is recorded; a resumed run evaluates again.
+bool evaluate_all(const TrainSetup& setup, std::vector<Evaluation>& evaluations, int64_t step, Monitor& monitor,
                   Schedules& schedules) {
-  for (Evaluation& evaluation : evaluations) {
-    const std::vector<ReportedValue>* const values = evaluation.run(step);
-    if (values == nullptr) return;
+  for (Evaluation& evaluation : evaluations)
+    if (evaluation.run(step) == nullptr) return false;
+  for (const Evaluation& evaluation : evaluations) {
+    const std::vector<ReportedValue>& values = evaluation.values();
     const ddh_program_desc& program = *setup.model.programs[evaluation.program()];
-    monitor.evaluated(step, *values, setup.train_programs.size() > 1 ? program.name : "");
-    schedules.evaluated(loss_of(program, *values));
+    monitor.evaluated(step, values, setup.train_programs.size() > 1 ? program.name : "");
+    schedules.evaluated(loss_of(program, values));
   }
+  return true;
 }
 
 void require_success_possible(bool possible, const StepOutcome& outcome, const ddh_step_block& block) {
@@ -112,64 +117,111 @@ std::vector<Evaluation> make_evaluations(const TrainSetup& setup) {
   return out;
 }
 
+// The loop itself. Members are what outlives a step.
+class TrainLoop {
+ public:
+  TrainLoop(const TrainSetup& setup, Monitor& monitor, Checkpointing& checkpoints)
+      : setup_(setup),
+        monitor_(monitor),
+        checkpoints_(checkpoints),
+        services_(setup.services),
+        accum_(static_cast<uint64_t>(services_.config.get<int64_t>("train.grad_accum_steps"))),
+        last_step_(services_.config.get<int64_t>("train.steps")),
+        eval_every_(services_.config.get<int64_t>("train.eval_every")),
+        order_(make_order(setup_, checkpoints)),
+        loss_scale_(LossScaleSettings::from(services_.config)),
+        evaluations_(make_evaluations(setup_)),
+        updates_(setup_),
+        buffers_(setup_.model_callers.main, setup_.model_inst, setup_.model_table, setup_.model, services_, accum_,
+                 services_.config.get<bool>("train.sync_buffers")) {
+    require_one_loss(setup_, setup_.schedules, evaluations_);
+    checkpoints.restore(loss_scale_, setup_.schedules);
+  }
+
+  TrainEnd run() {
+    const int64_t before = checkpoints_.first_step_after();
+    if (checkpoints_.has_evaluation_pending() && !evaluate(before)) return {before, true};
+    Loader loader(setup_.model_inst, setup_.model_table, setup_.model_callers, order_,
+                  {before + 1, last_step_, accum_, static_cast<uint64_t>(services_.seat.rank),
+                   static_cast<uint64_t>(services_.seat.world_size)});
+    services_.clock.restart();
+    for (int64_t step = before + 1; step <= last_step_; ++step) {
+      train_step(step, loader);
+      if (finish_step(step)) return {step, true};
+    }
+    return {last_step_, false};
+  }
+
+ private:
+  void train_step(int64_t step, Loader& loader) {
+    const int32_t program = order_.program(step);
+    const ddh_program_desc& described = *setup_.model.programs[program];
+    monitor_.step_begin(step);
+    const double seed_scale = seed_scale_for(order_.count(step), loss_scale_.value());
+    services_.step->begin(step, program, setup_.schedules.lr(described.optimizer, step), seed_scale,
+                          loss_scale_.value());
+    setup_.runner.step_begin(program, step);
+    buffers_.sync();
+
+    metrics_.begin(described.n_metrics, accum_);
+    for (uint64_t m = 0; m < accum_; ++m) {
+      const Batch batch = loader.next(services_.clock);
+      run_micro_batch(setup_, setup_.programs.of(program), {step, m, services_.comm->global_micro_batch(m)}, batch,
+                      seed_scale, metrics_, buffers_);
+    }
+    const RankRecord& record = services_.seat.record;
+    services_.step->set_metrics(metrics_, {record.stop_requested(), record.saves_requested(), checkpoints_.is_writing(),
+                                           checkpoints_.wants_by_clock()});
+    setup_.runner.step();
+    buffers_.fold();
+    report(setup_.model_callers.main, setup_.model_inst, setup_.model_table, setup_.model, program,
+           services_.step->outcome().world, values_);
+  }
+
+  // Records the step and does what follows it. True: the run was asked to stop.
+  bool finish_step(int64_t step) {
+    const ddh_step_block& block = services_.step->block();
+    const StepOutcome& outcome = services_.step->outcome();
+    const int32_t program = order_.program(step);
+    monitor_.step_end(block, outcome,
+                      {values_, order_.turns().size() > 1 ? setup_.model.programs[program]->name : "",
+                       order_.count(step), program == setup_.train_programs.front()});
+    require_success_possible(loss_scale_.step_done(!outcome.nonfinite.empty()), outcome, block);
+    setup_.schedules.step_done(step, block.skip != 0, values_.front().value);
+    const bool stops = outcome.requests.stop;
+    if (!stops || checkpoints_.saves_at_stop()) updates_.step_done(step);
+    const bool evaluates = eval_every_ > 0 && step % eval_every_ == 0;
+    const bool is_evaluated = !evaluates || (!stops && evaluate(step));
+    const bool ends = stops || !is_evaluated;
+    checkpoints_.step_done({step, outcome.requests, ends || step == last_step_, !is_evaluated}, setup_, order_,
+                           loss_scale_);
+    return ends;
+  }
+
+  bool evaluate(int64_t step) {
+    buffers_.sync();  // the values that a file would hold
+    return evaluate_all(setup_, evaluations_, step, monitor_, setup_.schedules);
+  }
+
+  TrainSetup setup_;
+  Monitor& monitor_;
+  Checkpointing& checkpoints_;
+  RankServices& services_;
+  const uint64_t accum_;
+  const int64_t last_step_, eval_every_;
+  const TrainOrder order_;
+  LossScale loss_scale_;
+  std::vector<Evaluation> evaluations_;
+  const UpdatePrograms updates_;
+  Buffers buffers_;
+  MicroMetrics metrics_;
+  std::vector<ReportedValue> values_;  // of the step
+};
+
 }  // namespace
 
-TrainEnd train_loop(TrainSetup setup, Monitor& monitor) {
-  RankServices& services = setup.services;
-  const RunConfig& config = services.config;
-  const auto accum = static_cast<uint64_t>(config.get<int64_t>("train.grad_accum_steps"));
-  const int64_t last_step = config.get<int64_t>("train.steps"), eval_every = config.get<int64_t>("train.eval_every");
-
-  Schedules& schedules = setup.schedules;
-  const TrainOrder order = make_order(setup);
-  LossScale loss_scale(LossScaleSettings::from(config));
-  std::vector<Evaluation> evaluations = make_evaluations(setup);
-  require_one_loss(setup, schedules, evaluations);
-  const UpdatePrograms updates(setup);
-  Loader loader(setup.model_inst, setup.model_table, setup.model_callers, order,
-                {1, last_step, accum, static_cast<uint64_t>(services.seat.rank),
-                 static_cast<uint64_t>(services.seat.world_size)});
-  Buffers buffers(setup.model_callers.main, setup.model_inst, setup.model_table, setup.model, services, accum,
-                  config.get<bool>("train.sync_buffers"));
-  MicroMetrics metrics;
-  std::vector<ReportedValue> values;
-
-  services.clock.restart();
-  for (int64_t step = 1; step <= last_step; ++step) {
-    const int32_t program = order.program(step);
-    const ddh_program_desc& described = *setup.model.programs[program];
-    monitor.step_begin(step);
-    const double seed_scale = seed_scale_for(order.count(step), loss_scale.value());
-    services.step->begin(step, program, schedules.lr(described.optimizer, step), seed_scale, loss_scale.value());
-    setup.runner.step_begin(program, step);
-    buffers.sync();
-
-    metrics.begin(described.n_metrics, accum);
-    for (uint64_t m = 0; m < accum; ++m) {
-      const Batch batch = loader.next(services.clock);
-      run_micro_batch(setup, setup.programs.of(program), {step, m, services.comm->global_micro_batch(m)}, batch,
-                      seed_scale, metrics, buffers);
-    }
-    services.step->set_metrics(metrics, services.seat.record.stop_requested());
-    setup.runner.step();
-    buffers.fold();
-
-    const ddh_step_block& block = services.step->block();
-    const StepOutcome& outcome = services.step->outcome();
-    report(setup.model_callers.main, setup.model_inst, setup.model_table, setup.model, program, outcome.world, values);
-    monitor.step_end(block, outcome,
-                     {values, order.turns().size() > 1 ? described.name : "", order.count(step),
-                      program == setup.train_programs.front()});
-    require_success_possible(loss_scale.step_done(!outcome.nonfinite.empty()), outcome, block);
-    schedules.step_done(step, block.skip != 0, values.front().value);
-    if (outcome.stop) return {step, true};
-    updates.step_done(step);
-    if (eval_every > 0 && step % eval_every == 0) {
-      buffers.sync();  // the values that a file would have
-      evaluate_all(setup, evaluations, step, monitor, schedules);
-    }
-  }
-  return {last_step, false};
+TrainEnd train_loop(const TrainSetup& setup, Monitor& monitor, Checkpointing& checkpoints) {
+  return TrainLoop(setup, monitor, checkpoints).run();
 }
 
 }  // namespace ddhost

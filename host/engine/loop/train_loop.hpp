@@ -3,6 +3,7 @@
 // engine/loop/train_loop.hpp: the loop over steps. It does not depend on the strategy, model or optimizer.
 #pragma once
 
+#include "engine/loop/checkpointing.hpp"
 #include "engine/loop/train_setup.hpp"
 #include "engine/monitor/monitor.hpp"
 
@@ -13,7 +14,7 @@ struct TrainEnd {
   bool stopped;  // the run was asked to stop; the same on every rank
 };
 
-// Runs train.steps steps, or fewer if the run is asked to stop.
-TrainEnd train_loop(TrainSetup setup, Monitor& monitor);
+// Runs the steps up to train.steps, fewer when the run is asked to stop: from the first, or from where a checkpoint left off.
+TrainEnd train_loop(const TrainSetup& setup, Monitor& monitor, Checkpointing& checkpoints);
 
 }  // namespace ddhost

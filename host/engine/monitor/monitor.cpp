@@ -53,13 +53,13 @@ size_t terminal_columns() {
 }  // namespace
 
 Monitor::Monitor(RankServices& services, const std::vector<Plugin>& plugins, const std::string& run_dir,
-                 std::string items_name)
+                 std::string items_name, int64_t resumed_after)
     : services_(services),
       items_name_(std::move(items_name)),
       every_(services.config.get<int64_t>("monitor.every")),
       last_step_(services.config.get<int64_t>("train.steps")) {
   if (services.seat.rank != 0) return;
-  monitors_.emplace(services, plugins, run_dir);
+  monitors_.emplace(services, plugins, run_dir, resumed_after);
   const auto progress = services.config.get<std::string>("monitor.progress");
   const bool quiet = services.config.get<bool>("run.quiet");
   const char* terminal = std::getenv("TERM");
@@ -89,7 +89,7 @@ void Monitor::step_end(const ddh_step_block& block, const StepOutcome& outcome, 
     services_.log->warn("step {}: {}; {}", block.step, outcome.nonfinite,
                         block.skip != 0 ? "the step is skipped" : "train.skip_nonfinite is off, so it is applied");
   }
-  if (block.step % every_ == 0 || block.step == last_step_ || outcome.stop) {
+  if (block.step % every_ == 0 || block.step == last_step_ || outcome.requests.stop) {
     std::vector<RowValue> row = row_of(facts.values, "");
     row.insert(row.end(), {{"grad_norm", block.grad_norm},
                            {"lr", block.lr},

@@ -25,9 +25,10 @@ struct StepFacts {
 
 class Monitor {
  public:
-  // `items_name`: the unit of throughput ("tokens"). Error: a monitor can't open its output.
+  // `items_name`: what is counted per second ("tokens"). Error: a monitor can't open what it writes to.
+  // `resumed_after`: the last step of the run that a checkpoint has brought back, 0 = none.
   Monitor(RankServices& services, const std::vector<Plugin>& plugins, const std::string& run_dir,
-          std::string items_name);
+          std::string items_name, int64_t resumed_after);
   ~Monitor();
   Monitor(const Monitor&) = delete;
   Monitor& operator=(const Monitor&) = delete;

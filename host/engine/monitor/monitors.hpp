@@ -25,8 +25,9 @@ struct RowValue {
 
 class Monitors {
  public:
-  // Creates the instances and lets them open their output.
-  Monitors(RankServices& services, const std::vector<Plugin>& plugins, const std::string& run_dir);
+  // Makes the instances and lets them open what they write to.
+  Monitors(RankServices& services, const std::vector<Plugin>& plugins, const std::string& run_dir,
+           int64_t resumed_after);
   Monitors(const Monitors&) = delete;
   Monitors& operator=(const Monitors&) = delete;
 

@@ -54,7 +54,13 @@ class Optimizers {
   [[nodiscard]] int32_t needs(int32_t param) const;
 
   [[nodiscard]] Instance& of_program(int32_t program);
-  // One per parameter: 1 if a step of the program updates it.
+  // In the order of train.optimizers.
+  [[nodiscard]] const std::vector<Instance>& instances() const { return instances_; }
+  // Of one instance, from a checkpoint; one number per parameter.
+  void set_param_steps(size_t instance, const std::vector<int64_t>& steps) {
+    instances_.at(instance).param_steps = steps;
+  }
+  // One per parameter: 1 where a step of the program updates it.
   [[nodiscard]] std::span<const uint8_t> trained_by(int32_t program) const;
 
   // A strategy's shard with the slots of one instance. Error: the number of slots is wrong, a required slot has no

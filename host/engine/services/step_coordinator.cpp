@@ -16,7 +16,7 @@ namespace ddhost {
 struct StepCoordinator::Payload {
   ExactSum::Words squares;
   GradientNorm::Place nonfinite;
-  int64_t stop;
+  int64_t stop, saves, saving, save_by_clock;  // StepRequests
   int64_t has_open_window;
   uint64_t counted;  // StepAccount::gradients
 };
@@ -37,7 +37,7 @@ void StepCoordinator::begin(int64_t step, int32_t program, double lr, double see
   mine_ = nullptr;
   has_exchange_ = false;
   block_ = {sizeof(ddh_step_block), 0, step, lr, loss_scale, seed_scale, 1.0, 1.0, 0.0, settings_.clip_value};
-  outcome_.stop = false;
+  outcome_.requests = {};
   outcome_.nonfinite.clear();
 }
 
@@ -48,7 +48,8 @@ const ddh_step_block& StepCoordinator::decide() {
   if (mine_ == nullptr)
     ddh::fail(DDH_FAILED_PRECONDITION, "the strategy called decide before the last backward of step ", block_.step,
               ", when the number of targets is not known yet; call it from step");
-  exchange({norm_.sum().words(), norm_.first_nonfinite(), stop_requested_ ? 1 : 0, windows_.any_open() ? 1 : 0,
+  exchange({norm_.sum().words(), norm_.first_nonfinite(), requests_.stop ? 1 : 0, requests_.saves,
+            requests_.saving ? 1 : 0, requests_.save_by_clock ? 1 : 0, windows_.any_open() ? 1 : 0,
             account_.gradients()});
   check_gradients();
   merge();
@@ -108,7 +109,9 @@ void StepCoordinator::merge() {
     const Payload p = payload_of(r);
     norm_.sum().merge(p.squares.data());
     any_window_open = any_window_open || p.has_open_window != 0;
-    outcome_.stop = outcome_.stop || p.stop != 0;
+    StepRequests& asked = outcome_.requests;
+    asked = {asked.stop || p.stop != 0, std::max(asked.saves, p.saves), asked.saving || p.saving != 0,
+             asked.save_by_clock || p.save_by_clock != 0};
     const bool earlier = first.param < 0 || std::tie(p.nonfinite.param, p.nonfinite.param_offset) <
                                                 std::tie(first.param, first.param_offset);
     if (p.nonfinite.param >= 0 && earlier) first = p.nonfinite;

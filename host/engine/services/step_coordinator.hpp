@@ -25,11 +25,19 @@ struct StepSettings {
   bool rounds_sums = false;  // precision.reduce_dtype=bf16: exchanges round each rank's contribution
 };
 
-// The result of decide, equal on all ranks.
+// What a rank was asked for from outside, for all ranks to agree on.
+struct StepRequests {
+  bool stop = false;           // end after this step
+  int64_t saves = 0;           // how often a checkpoint was asked for since the run began
+  bool saving = false;         // a checkpoint is on its way, and this rank has not written its part yet
+  bool save_by_clock = false;  // checkpoint.every_minutes have passed
+};
+
+// What all ranks know after decide.
 struct StepOutcome {
   FoldedMetrics world;    // of all ranks
-  bool stop = false;      // a rank was asked to stop
-  std::string nonfinite;  // where the first value that is not finite lies; empty: all gradients are finite
+  StepRequests requests;  // the most that any rank was asked for
+  std::string nonfinite;  // "parameter 'x' (unit 'h.3') on rank 1"; empty: all gradients are finite
 };
 
 class StepCoordinator final : public NormSink {
@@ -47,12 +55,13 @@ class StepCoordinator final : public NormSink {
   // Called before the first step; see Optimizers.
   void set_optimizers(const std::vector<OptimizerRef>& optimizers, std::span<const ddh_run_program> programs);
   [[nodiscard]] const Optimizers& optimizers() const { return *optimizers_; }
+  [[nodiscard]] Optimizers& optimizers() { return *optimizers_; }
 
   void begin(int64_t step, int32_t program, double lr, double seed_scale, double loss_scale);
-  // This rank's metrics of the step, which must not change until decide has read them.
-  void set_metrics(const MicroMetrics& mine, bool stop_requested) {
+  // This rank's metrics of the step, which stay as they are until decide has read them.
+  void set_metrics(const MicroMetrics& mine, const StepRequests& requests) {
     mine_ = &mine;
-    stop_requested_ = stop_requested;
+    requests_ = requests;
   }
 
   void add_gradient(const float* grad, uint64_t begin, uint64_t numel, std::span<const ddh_range> ranges) override {
@@ -109,7 +118,7 @@ class StepCoordinator final : public NormSink {
   std::string refusal_;
   const MicroMetrics* mine_ = nullptr;
   std::vector<double> sent_, received_;  // payload and rows of metrics, of this rank and of all; kept between steps
-  bool stop_requested_ = false;
+  StepRequests requests_;
   bool decided_ = false;
   bool has_exchange_ = false;
   ddh_step_block block_{};

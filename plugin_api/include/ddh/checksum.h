@@ -9,6 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DDH_HEADER_CHECKSUM UINT64_C(0x9cb97f1dfe2868aa)
-#define DDH_HEADER_CHECKSUM_TEXT "9cb97f1dfe2868aa"
+#define DDH_HEADER_CHECKSUM UINT64_C(0x8c00c18e41a60eb5)
+#define DDH_HEADER_CHECKSUM_TEXT "8c00c18e41a60eb5"
 #endif

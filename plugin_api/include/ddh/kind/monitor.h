@@ -20,6 +20,9 @@ typedef struct ddh_monitor_args {
   int32_t world_size;
   const char* run_dir; /* absolute; exists and is writable */
   const char* config;  /* the effective configuration: one JSON object of sections */
+  /* Not 0: the run goes on after this step. What the monitor recorded in run_dir before stays, without rows of later
+   * steps and without the summary; rows follow from the next step on. 0: a new run. */
+  int64_t resumed_after;
 } ddh_monitor_args;
 #define DDH_MONITOR_ARGS_MIN_SIZE 24u
 

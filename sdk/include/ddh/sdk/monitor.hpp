@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <span>
 #include <string>
 
@@ -30,11 +31,15 @@ class Monitor : public Instance {
   [[nodiscard]] static std::span<const ddh_row_value> values(const ddh_row& row) { return {row.values, row.n_values}; }
 };
 
-// A file that is written from its beginning. A write is complete when it returns. If it throws, the file is unchanged.
+// A file that is written from its beginning, or from where an older run left off. Each write either is in the file when it
+// returns, or throws and leaves the file as it was.
 class OutputFile {
  public:
   OutputFile() = default;
   explicit OutputFile(std::string path);
+  // Keeps the lines of an older file up to the first that `is_kept` refuses; half a line at the end goes too.
+  template <class IsKept>
+  static OutputFile continued(std::string path, IsKept&& is_kept);
   void write(std::string_view bytes);
   [[nodiscard]] const std::string& path() const { return path_; }
 
@@ -71,6 +76,22 @@ inline const void* Monitor::interface(std::string_view id) const {
 inline OutputFile::OutputFile(std::string path) : path_(std::move(path)), file_(std::fopen(path_.c_str(), "wbe")) {
   if (file_ == nullptr)
     fail(DDH_PERMISSION_DENIED, "cannot write '", path_, "': ", std::strerror(errno), "; give another run.dir");
+}
+
+template <class IsKept>
+OutputFile OutputFile::continued(std::string path, IsKept&& is_kept) {
+  std::ifstream old(path, std::ios::binary);
+  if (!old) return OutputFile(std::move(path));
+  long kept = 0;
+  for (std::string line; std::getline(old, line) && !old.eof() && is_kept(std::string_view(line));)
+    kept += static_cast<long>(line.size()) + 1;
+  OutputFile out;
+  out.path_ = std::move(path);
+  out.file_.reset(std::fopen(out.path_.c_str(), "r+be"));
+  if (out.file_ == nullptr || ::ftruncate(fileno(out.file_.get()), kept) != 0 ||
+      std::fseek(out.file_.get(), kept, SEEK_SET) != 0)
+    fail(DDH_PERMISSION_DENIED, "cannot continue '", out.path_, "': ", std::strerror(errno), "; give another run.dir");
+  return out;
 }
 
 inline void OutputFile::write(std::string_view bytes) {
