@@ -30,9 +30,18 @@ ddhost_require(Protobuf_PROTOC_EXECUTABLE "protobuf's compiler, protoc" protobuf
 find_path(DDHOST_XXHASH_INCLUDE xxhash.h)
 ddhost_require(DDHOST_XXHASH_INCLUDE "xxHash 0.8 or newer (its header)" libxxhash-dev)
 
-# ddhost::onednn makes the matrix products of LibTorch models; without it (DDHOST_ONEDNN_FOUND false) they are LibTorch's
-# own. Not through oneDNN's CMake package: Debian's asks for OpenCL. Files that use it must not see LibTorch's include
-# folder, which holds another dnnl.h: use an object library of its own.
+if(DDHOST_WITH_TORCH) # for models of images
+  find_package(ZLIB QUIET)
+  ddhost_require(ZLIB_FOUND "zlib" zlib1g-dev)
+  find_package(PNG QUIET)
+  ddhost_require(PNG_FOUND "libpng" libpng-dev)
+  find_package(JPEG QUIET)
+  ddhost_require(JPEG_FOUND "libjpeg-turbo" libjpeg62-turbo-dev)
+endif()
+
+# ddhost::onednn computes the matrix products of LibTorch models; without it (DDHOST_ONEDNN_FOUND false) LibTorch does.
+# oneDNN's CMake package is not used, because Debian's requires OpenCL. Files that use it must be compiled without
+# LibTorch's include folder, which has another dnnl.h: use a separate object library.
 set(DDHOST_ONEDNN_FOUND FALSE)
 find_library(DDHOST_ONEDNN_LIBRARY dnnl)
 find_path(DDHOST_ONEDNN_INCLUDE dnnl.hpp)

@@ -8,6 +8,7 @@
 #include "cli/load_guard.hpp"
 #include "cli/prepare.hpp"
 #include "cli/resume.hpp"
+#include "ddh/sdk/plugin.hpp"
 #include "engine/loop/rank.hpp"
 #include "launch/launch.hpp"
 
@@ -28,6 +29,7 @@ void keep_config_file(const CommandLine& line, const PreparedRun& run) {
 // A run that could not start leaves its folder to the next try.
 Outcome start(PreparedRun& run) {
   try {
+    for (const std::string& warning : choose_checkpoints(run)) print_sentence("warning: " + warning);
     run.fingerprints = fingerprints_of(run);
     LaunchArgs args{run.world_size, run.ranks_per_node, run.ranks_are_threads};
     args.watchdog = watchdog_limits(run.config);
@@ -52,17 +54,9 @@ int train(const CommandLine& line, Registry& registry, std::ostream& out) {
     return 0;
   }
   require_checkpoint(run);
+  if (run.config.text("run.resume") == "none") keep_config_file(line, run);
   make_run_folder(run);
-  try {
-    for (const std::string& warning : choose_checkpoints(run)) print_sentence("warning: " + warning);
-  } catch (...) {
-    leave_unused_folder(run);
-    throw;
-  }
-  run.fingerprints = fingerprints_of(run);
-  LaunchArgs args{run.world_size, run.ranks_per_node, run.ranks_are_threads};
-  args.watchdog = watchdog_limits(run.config);
-  const Outcome outcome = launch(args, [&run](const RankSeat& seat) { return start_rank(run, seat); });
+  const Outcome outcome = start(run);
   if (!outcome.sentence.empty()) print_sentence(outcome.sentence);
   if (outcome.exit_code != 0) leave_unused_folder(run);
   return outcome.exit_code;
