@@ -32,7 +32,7 @@ uint64_t bytes_of(const Manifest& manifest) {
 
 std::string plugin_of(const Manifest& manifest, std::string_view kind) {
   const auto at = std::find_if(manifest.plugins.begin(), manifest.plugins.end(),
-                               [&](const PluginNote& note) { return note.kind == kind; });
+                               [&](const UsedPlugin& note) { return note.kind == kind; });
   return at == manifest.plugins.end() ? "?" : at->id;
 }
 
@@ -82,7 +82,7 @@ void show_progress(const TrainProgress& progress, std::ostream& out) {
 int show(const fs::path& folder, std::ostream& out) {
   const Manifest manifest = open_checkpoint(folder);
   show_progress(manifest.progress, out);
-  for (const PluginNote& note : manifest.plugins) {
+  for (const UsedPlugin& note : manifest.plugins) {
     std::string kind = note.kind;
     kind.resize(16, ' ');
     out << kind << note.id << ' ' << note.version << '\n';

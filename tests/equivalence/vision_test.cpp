@@ -12,11 +12,11 @@ namespace {
 
 // One way of each strategy.
 const std::vector<Variant> kWays = {{"ddp", "shm", {}},
-                                {"zero1", "shm", {}},
-                                {"zero2", "loop", {"comm.windows=copy"}},
-                                {"zero3", "shm", {}},
-                                {"zero3_offload", "loop", {"strategy.offload_optimizer.device=cpu"}},
-                                {"fsdp", "shm", {}}};
+                                    {"zero1", "shm", {}},
+                                    {"zero2", "loop", {"comm.windows=copy"}},
+                                    {"zero3", "shm", {}},
+                                    {"zero3_offload", "loop", {"strategy.offload_optimizer.device=cpu"}},
+                                    {"fsdp", "shm", {}}};
 
 Options vit(const Options& more) {
   Options all = {"model.dataset=made_up",

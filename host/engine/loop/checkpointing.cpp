@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "engine/monitor/version.hpp"
 #include "engine/weights/checkpoint_read.hpp"
 #include "engine/weights/together.hpp"
 
@@ -30,8 +29,8 @@ const char* instruction_set() {
 #endif
 }
 
-std::vector<PluginNote> notes_of(const RunPlan& plan) {
-  std::vector<PluginNote> out;
+std::vector<UsedPlugin> notes_of(const RunPlan& plan) {
+  std::vector<UsedPlugin> out;
   const auto add = [&](const Plugin& plugin) {
     out.push_back({kind_name(plugin.desc->kind), plugin.id(), plugin.desc->version});
   };
@@ -208,7 +207,7 @@ Manifest Checkpointing::manifest() const {
   out.config = services_.config.file_text();
   out.seed = static_cast<uint64_t>(services_.config.get<int64_t>("run.seed"));
   out.world_size = services_.seat.world_size;
-  out.program_version = kVersion;
+  out.program_version = DDHOST_VERSION;
   const char* const threads = std::getenv("OMP_NUM_THREADS");
   out.host = {{"instruction_set", instruction_set()}, {"threads_per_rank", threads == nullptr ? "" : threads}};
   out.plugins = notes_of(plan_);

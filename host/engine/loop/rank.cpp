@@ -195,7 +195,7 @@ class Rank {
     checkpoints_ = std::make_unique<Checkpointing>(services_, plan_, state_source());
     checkpoints_->load();
     if (!is_first()) return;
-    std::ofstream(plan_.run_dir / "config.json") << config().file_text() << '\n';
+    write_config();
     uint64_t numel = 0;
     for (uint32_t p = 0; p < model_desc_->n_params; ++p) numel += model_desc_->params[p]->numel;
     services_.log->info("{}: {} parameters, {} on {} ranks over {}; {}", model_desc_->name, numel, plan_.strategy.id(),
@@ -204,6 +204,14 @@ class Rank {
     constexpr double kGiB = 1024.0 * 1024 * 1024;
     services_.log->info("device {}: {:.1f} GiB of memory, {:.1f} GiB of it free", device.name,
                         static_cast<double>(device.total_bytes) / kGiB, static_cast<double>(device.free_bytes) / kGiB);
+  }
+
+  void write_config() const {
+    const std::string path = (plan_.run_dir / "config.json").string();
+    std::ofstream out(path);
+    out << config().file_text() << '\n';
+    if (!out.flush())
+      ddh::fail(DDH_RESOURCE_EXHAUSTED, "cannot write '", path, "'; free some space or give another run.dir");
   }
 
   void train() {
@@ -231,8 +239,9 @@ class Rank {
     if (estimate_)
       summary.set_work(*estimate_, {model_desc_->programs[train_programs_.front()]->name, monitor_->samples_done(),
                                     monitor_->seconds_for_them()});
-    monitor_->end(summary.json(services_, train_end_.last_step, monitor_->mean_step_ms()));
+    const std::string record = summary.json(services_, train_end_.last_step, monitor_->mean_step_ms());
     const std::string text = sample();
+    monitor_->end(record);
     if (!is_first() || config().get<bool>("run.quiet")) return;
     if (!text.empty()) std::printf("--- a sample from the trained model ---\n%s\n---\n", text.c_str());
     std::printf("%s", summary.text().c_str());

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // ddh/service/alloc.h: tagged memory.
+#include <spdlog/spdlog.h>
+
 #include "engine/services/tables.hpp"
 
 namespace ddhost::detail {

@@ -146,7 +146,7 @@ std::string manifest_text(const Manifest& m) {
               {"program_version", m.program_version}, {"seed", m.seed},
               {"world_size", m.world_size},           {"progress", json_of(m.progress, m.param_names)}};
   out["plugins"] = Json::array();
-  for (const PluginNote& p : m.plugins)
+  for (const UsedPlugin& p : m.plugins)
     out["plugins"].push_back({{"kind", p.kind}, {"id", p.id}, {"version", p.version}});
   out["host"] = Json::object();
   for (const auto& [name, value] : m.host) out["host"][name] = value;

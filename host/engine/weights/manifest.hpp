@@ -14,8 +14,8 @@ namespace ddhost {
 
 inline constexpr int64_t kCheckpointVersion = 1;
 
-// A plugin of the run, as a note: it is not compared.
-struct PluginNote {
+// A plugin of the run, for readers: it is not compared.
+struct UsedPlugin {
   std::string kind, id, version;
 };
 
@@ -38,7 +38,7 @@ struct Manifest {
   std::string program_version;
   // What the bits rest on besides: "instruction_set", "threads_per_rank".
   std::vector<std::pair<std::string, std::string>> host;
-  std::vector<PluginNote> plugins;
+  std::vector<UsedPlugin> plugins;
   std::vector<std::string> param_names;  // of OptimizerProgress::param_steps
   std::vector<File> files;
   std::vector<Tensor> tensors;
