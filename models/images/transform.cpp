@@ -20,8 +20,8 @@ std::vector<Taps> taps(int64_t from, int64_t to) {
   std::vector<Taps> out;
   for (int64_t i = 0; i < to; ++i) {
     const double centre = (static_cast<double>(i) + 0.5) * scale;
-    const auto first = std::max<int64_t>(0, static_cast<int64_t>(centre - radius + 0.5));
-    const auto end = std::min(from, static_cast<int64_t>(centre + radius + 0.5));
+    const auto first = std::max<int64_t>(0, static_cast<int64_t>(std::floor(centre - radius + 0.5)));
+    const auto end = std::min(from, static_cast<int64_t>(std::floor(centre + radius + 0.5)));
     std::vector<double> weights;
     double sum = 0;
     for (int64_t at = first; at < end; ++at) {
