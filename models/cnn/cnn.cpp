@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cnn.hpp"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
@@ -51,11 +52,15 @@ class Cnn::UnitCall final : public Call {
 
 Cnn::Cnn(const ddh_create& create)
     : TorchModel(create),
-      loader_(host, 0),
+      loader_(host, 0, frames_of(host)),
       compute_(ops::compute_type(host, "cnn")),
-      net_(make_net(net_options(host, {loader_.channels(), loader_.side(), loader_.side()}, loader_.classes()))),
+      net_(make_net(net_options(host, image_shape(), loader_.classes()))),
       desc_("cnn " + host.text("model.network")) {
   build_description();
+}
+
+Shape Cnn::image_shape() const {
+  return {loader_.channels(), loader_.side(), loader_.side(), std::max<int64_t>(1, loader_.frames())};
 }
 
 ddh_batch* Cnn::give_away(images::ImageBatch images) {
@@ -88,9 +93,16 @@ ddh::Tensors Cnn::run_unit(const UnitRun& run, const std::vector<at::Tensor>& pa
     return at::zeros({}, at::kFloat);
   }
   const Unit& unit = *net_.units()[static_cast<size_t>(run.unit)];
+  ddh::Tensors waiting = inputs;  // for a join; the last is what the unit takes
+  if (run.unit == 0 || unit.restarts) {
+    const at::Tensor pixels = batch.images.pixels.to(compute_);
+    waiting.push_back(loader_.frames() > 0 ? pixels.flatten(0, 1) : pixels);
+  } else if (unit.joins) {
+    waiting = at::cat(waiting, 1);
+  }
   UnitCall unit_call(*this, run, params, unit.frozen);
-  const at::Tensor y = unit.run(unit_call, run.unit == 0 ? batch.images.pixels.to(compute_) : inputs[0]);
-  return is_last ? loss(run, batch, y.to(at::kFloat)) : y;
+  waiting.back() = unit.run(unit_call, waiting.back());
+  return is_last ? loss(run, batch, waiting.back().to(at::kFloat)) : waiting;
 }
 
 at::Tensor Cnn::loss(const UnitRun& run, CnnBatch& batch, const at::Tensor& logits) {
@@ -108,6 +120,7 @@ at::Tensor Cnn::loss(const UnitRun& run, CnnBatch& batch, const at::Tensor& logi
 void Cnn::build_description() {
   std::vector<int32_t> order;
   std::vector<uint32_t> flags;
+  bool is_leading = true, has_flags = false;
   for (const auto& unit : net_.units()) {
     const auto index = static_cast<int32_t>(order.size());
     std::vector<int32_t> params;
@@ -118,17 +131,19 @@ void Cnn::build_description() {
     }
     for (Norm& norm : unit->norms()) add_norm(norm, unit->frozen);
     order.push_back(desc_.add_unit(unit->name(), params));
-    flags.push_back(unit->frozen ? DDH_POSITION_FORWARD_ONLY : 0U);
+    // Later towers pass on the gradients of what waits, so only the first frozen units have no backward.
+    is_leading = is_leading && unit->frozen;
+    flags.push_back(is_leading ? DDH_POSITION_FORWARD_ONLY : 0U);
+    has_flags = has_flags || is_leading;
   }
   const bool evaluates = loader_.n_eval() > 0;
-  const bool is_frozen = net_.units().front()->frozen;
   desc_.add_program({.kind = DDH_PROGRAM_TRAIN,
                      .name = "train",
                      .units = order,
                      .metrics = kMetrics,
                      .n_samples = loader_.n_train(),
                      .sample_unit = "images",
-                     .position_flags = is_frozen ? flags : std::vector<uint32_t>{},
+                     .position_flags = has_flags ? flags : std::vector<uint32_t>{},
                      .eval_program = evaluates ? "eval" : ""});
   if (evaluates) {
     desc_.add_program({.kind = DDH_PROGRAM_EVAL,
@@ -158,7 +173,7 @@ bool Cnn::estimate(const ddh_estimate_args& args, ddh_estimate& out) {
   const Unit& u = *net_.units()[static_cast<size_t>(unit)];
   const double B = args.n_samples;
   const bool learns = program.kind == DDH_PROGRAM_TRAIN && !u.frozen;
-  const bool gives_input_gradient = unit > 0 && !net_.units()[static_cast<size_t>(unit) - 1]->frozen;
+  const bool gives_input_gradient = unit > 0 && !u.restarts && !net_.units()[static_cast<size_t>(unit) - 1]->frozen;
   out = {sizeof out, 0, B * u.flops(), 0, 0};
   if (!learns) return true;
   out.backward_flops = B * (u.flops() + (gives_input_gradient ? u.flops() : u.flops() - u.first_flops()));

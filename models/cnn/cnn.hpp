@@ -26,7 +26,7 @@ class DDH_HIDDEN Cnn final : public ddh::TorchModel {
   void batch_destroy(ddh_batch* batch) noexcept override;
   bool estimate(const ddh_estimate_args& args, ddh_estimate& out) override;
 
-  // A batch of given pixels (B, channels, side, side).
+  // A batch of given pixels (B, [frames,] channels, side, side).
   ddh_batch* batch_of_pixels(const std::vector<float>& pixels, const std::vector<int64_t>& labels);
 
  protected:
@@ -34,6 +34,7 @@ class DDH_HIDDEN Cnn final : public ddh::TorchModel {
 
  private:
   class UnitCall;
+  [[nodiscard]] Shape image_shape() const;
   ddh_batch* give_away(images::ImageBatch images);
   void build_description();
   void add_norm(Norm& norm, bool frozen);

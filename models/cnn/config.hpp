@@ -10,6 +10,8 @@ namespace cnn {
 
 extern const char* const kSchema;  // JSON Schema of section model
 
+// Of a video; 0: the network takes images.
+int64_t frames_of(const ddh::Host& host);
 // Throws ddh::Error.
 NetOptions net_options(const ddh::Host& host, Shape image, int64_t classes);
 

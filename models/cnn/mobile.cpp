@@ -26,6 +26,10 @@ Unit& conv_norm(Unit& u, const Style& style, const std::string& name, int64_t ou
   return u.batch_norm(name + ".1", style.eps, style.momentum);
 }
 
+void freeze_from(Net& net, size_t first, bool is_frozen) {
+  for (size_t i = first; i < net.units().size(); ++i) net.units()[i]->frozen = is_frozen;
+}
+
 // Expansion, depthwise convolution, squeeze and excitation, projection.
 struct Block {
   int64_t expanded, kernel, stride, out;
@@ -58,21 +62,21 @@ int64_t divisible_by_8(double channels) {
   return static_cast<double>(rounded) < 0.9 * channels ? rounded + 8 : rounded;
 }
 
-Net mobilenet_v2(const NetOptions& o) {
+void mobilenet_v2_features(Net& net, const NetOptions& o, const std::string& prefix, bool is_frozen) {
+  const size_t first = net.units().size();
   const Style style{&Unit::relu6, 1e-5, 0.1};
   // Expansion, width, blocks, stride of the first.
   constexpr int64_t kStages[][4] = {{1, 16, 1, 1}, {6, 24, 2, 2},  {6, 32, 3, 2}, {6, 64, 4, 2},
                                     {6, 96, 3, 1}, {6, 160, 3, 2}, {6, 320, 1, 1}};
-  Net net(o.image);
-  conv_norm(net.unit("features.0"), style, "features.0", 32, 3, o.stem()).relu6();
+  conv_norm(net.tower(prefix + "0"), style, prefix + "0", 32, 3, o.stem()).relu6();
   int index = 1;
   for (const auto& [expansion, width, blocks, stride] : kStages) {
     for (int64_t i = 0; i < blocks; ++i, ++index) {
-      const std::string prefix = "features." + std::to_string(index);
-      Unit& u = net.unit(prefix);
+      const std::string name = prefix + std::to_string(index);
+      Unit& u = net.unit(name);
       const int64_t expanded = u.shape().channels * expansion;
       const int64_t first_stride = i == 0 ? stride : 1;
-      const auto layer = [&](int n) { return prefix + ".conv." + std::to_string(n); };
+      const auto layer = [&](int n) { return name + ".conv." + std::to_string(n); };
       const auto body = [&](Unit& b) {
         int n = 0;
         if (expansion != 1) conv_norm(b, style, layer(n++), expanded, 1).relu6();
@@ -87,8 +91,13 @@ Net mobilenet_v2(const NetOptions& o) {
       }
     }
   }
-  conv_norm(net.unit("features.18"), style, "features.18", 1280, 1).relu6();
-  for (const auto& u : net.units()) u->frozen = o.freeze_features;
+  conv_norm(net.unit(prefix + "18"), style, prefix + "18", 1280, 1).relu6();
+  freeze_from(net, first, is_frozen);
+}
+
+Net mobilenet_v2(const NetOptions& o) {
+  Net net(o.image);
+  mobilenet_v2_features(net, o, "features.", o.freeze_features);
   net.unit("classifier")
       .average_pool(1)
       .flatten()
@@ -135,20 +144,20 @@ Net mobilenet_v3(const NetOptions& o) {
   return net;
 }
 
-Net efficientnet_b0(const NetOptions& o) {
+void efficientnet_b0_features(Net& net, const NetOptions& o, const std::string& prefix, bool is_frozen) {
+  const size_t first = net.units().size();
   const Style style{&Unit::silu, 1e-5, 0.1};
   // Expansion, kernel, stride of the first block, width, blocks.
   constexpr int64_t kStages[][5] = {{1, 3, 1, 16, 1},  {6, 3, 2, 24, 2},  {6, 5, 2, 40, 2}, {6, 3, 2, 80, 3},
                                     {6, 5, 1, 112, 3}, {6, 5, 2, 192, 4}, {6, 3, 1, 320, 1}};
   constexpr double kBlocks = 16;
   const double last_drop = o.stochastic_depth >= 0 ? o.stochastic_depth : 0.2;
-  Net net(o.image);
-  conv_norm(net.unit("features.0"), style, "features.0", 32, 3, o.stem()).silu();
+  conv_norm(net.tower(prefix + "0"), style, prefix + "0", 32, 3, o.stem()).silu();
   int block_index = 0, stage = 1;
   for (const auto& [expansion, kernel, stride, width, blocks] : kStages) {
     for (int64_t i = 0; i < blocks; ++i) {
-      const std::string prefix = "features." + std::to_string(stage) + "." + std::to_string(i);
-      Unit& u = net.unit(prefix);
+      const std::string name = prefix + std::to_string(stage) + "." + std::to_string(i);
+      Unit& u = net.unit(name);
       const int64_t in = u.shape().channels;
       const Block block{in * expansion,
                         kernel,
@@ -157,12 +166,17 @@ Net efficientnet_b0(const NetOptions& o) {
                         std::max<int64_t>(1, in / 4),
                         Unit::Gate::kSigmoid,
                         last_drop * block_index++ / kBlocks};
-      inverted_residual(u, style, block, [&](int n) { return prefix + ".block." + std::to_string(n); });
+      inverted_residual(u, style, block, [&](int n) { return name + ".block." + std::to_string(n); });
     }
     ++stage;
   }
-  conv_norm(net.unit("features.8"), style, "features.8", 1280, 1).silu();
-  for (const auto& u : net.units()) u->frozen = o.freeze_features;
+  conv_norm(net.unit(prefix + "8"), style, prefix + "8", 1280, 1).silu();
+  freeze_from(net, first, is_frozen);
+}
+
+Net efficientnet_b0(const NetOptions& o) {
+  Net net(o.image);
+  efficientnet_b0_features(net, o, "features.", o.freeze_features);
   const double bound = 1 / std::sqrt(static_cast<double>(o.classes));
   net.unit("classifier")
       .average_pool(1)

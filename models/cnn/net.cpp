@@ -7,10 +7,12 @@
 #include <ATen/ops/hardswish.h>
 #include <ATen/ops/hardtanh.h>
 #include <ATen/ops/linear.h>
+#include <ATen/ops/lstm.h>
 #include <ATen/ops/max_pool2d.h>
 #include <ATen/ops/relu.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/silu.h>
+#include <ATen/ops/zeros.h>
 
 #include <cmath>
 
@@ -36,7 +38,7 @@ at::Tensor run_layers(const std::vector<Layer>& layers, Call& call, at::Tensor x
 Unit& Unit::conv(const std::string& name, int64_t out, int64_t kernel, ConvOptions o) {
   const int64_t in = shape_.channels / o.groups, fan_in = in * kernel * kernel;
   const Shape to{out, convolved(shape_.height, kernel, o.stride, o.padding),
-                 convolved(shape_.width, kernel, o.stride, o.padding)};
+                 convolved(shape_.width, kernel, o.stride, o.padding), shape_.frames};
   if (to.height < 1 || to.width < 1)
     ddh::fail(DDH_INVALID_ARGUMENT, "an image of ", shape_.height, " x ", shape_.width, " pixels is too small for '",
               name, "' of unit '", name_, "', a convolution of ", kernel, " x ", kernel,
@@ -73,12 +75,12 @@ Unit& Unit::batch_norm(const std::string& name, double eps, double momentum) {
 }
 
 Unit& Unit::linear(const std::string& name, int64_t out, std::optional<ddh::ParamInit> init) {
-  const int64_t in = shape_.numel();
+  const int64_t in = shape_.frame_numel();
   const ddh::ParamInit torch = uniform(1 / std::sqrt(static_cast<double>(in)));
   const size_t w = param(name + ".weight", {out, in}, init.value_or(torch));
   param(name + ".bias", {out}, init ? kZero : torch);
-  count_flops(2.0 * static_cast<double>(in * out));
-  pass({out, 1, 1}, kInput);
+  count_flops(2.0 * static_cast<double>(shape_.frames * in * out));
+  pass({out, 1, 1, shape_.frames}, kInput);
   return add([w](Call& call, const at::Tensor& x) { return at::linear(x, call.param(w), call.param(w + 1)); });
 }
 
@@ -98,7 +100,7 @@ Unit& Unit::hard_swish() {
 Unit& Unit::max_pool(int64_t kernel, int64_t stride, int64_t padding) {
   if (stride == 0) stride = kernel;
   const Shape to{shape_.channels, convolved(shape_.height, kernel, stride, padding),
-                 convolved(shape_.width, kernel, stride, padding)};
+                 convolved(shape_.width, kernel, stride, padding), shape_.frames};
   if (to.height < 1 || to.width < 1)
     ddh::fail(DDH_INVALID_ARGUMENT, "nothing is left of ", shape_.height, " x ", shape_.width,
               " pixels after a pool of ", kernel, " x ", kernel, " in unit '", name_,
@@ -111,13 +113,34 @@ Unit& Unit::max_pool(int64_t kernel, int64_t stride, int64_t padding) {
 }
 
 Unit& Unit::average_pool(int64_t side) {
-  pass({shape_.channels, side, side}, kInput);
+  pass({shape_.channels, side, side, shape_.frames}, kInput);
   return add([side](Call&, const at::Tensor& x) { return at::adaptive_avg_pool2d(x, {side, side}); });
 }
 
 Unit& Unit::flatten() {
-  shape_ = {shape_.numel(), 1, 1};
+  shape_ = {shape_.frame_numel(), 1, 1, shape_.frames};
   return add([](Call&, const at::Tensor& x) { return x.flatten(1); });
+}
+
+Unit& Unit::lstm(const std::string& name, int64_t hidden, bool last_alone) {
+  const int64_t frames = shape_.frames, in = shape_.frame_numel();
+  const ddh::ParamInit init = uniform(1 / std::sqrt(static_cast<double>(hidden)));
+  const size_t w = param(name + ".weight_ih_l0", {4 * hidden, in}, init);
+  param(name + ".weight_hh_l0", {4 * hidden, hidden}, init);
+  param(name + ".bias_ih_l0", {4 * hidden}, init);
+  param(name + ".bias_hh_l0", {4 * hidden}, init);
+  count_flops(2.0 * static_cast<double>(frames * 4 * hidden * (in + hidden)));
+  pass({hidden, 1, 1, last_alone ? 1 : frames}, kInput);
+  kept_ += frames * 6 * hidden;  // gates and states
+  return add([=](Call& call, const at::Tensor& x) {
+    const at::Tensor sequence = x.view({-1, frames, in});
+    const at::Tensor start = at::zeros({1, sequence.size(0), hidden}, x.options());
+    const std::vector<at::Tensor> weights = {call.param(w), call.param(w + 1), call.param(w + 2), call.param(w + 3)};
+    const auto [states, last, cell] = at::lstm(sequence, {start, start}, weights, /*biases*/ true, /*layers*/ 1,
+                                               /*dropout*/ 0, /*train*/ true, /*bidirectional*/ false,
+                                               /*batch_first*/ true);
+    return last_alone ? states.select(1, frames - 1) : states.reshape({-1, hidden});
+  });
 }
 
 Unit& Unit::dropout(double probability) {

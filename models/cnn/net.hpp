@@ -21,10 +21,13 @@
 
 namespace cnn {
 
-// Of one sample. A flat sample has height and width 1.
+// Of one sample. A flat sample has height and width 1. Frames of a video are samples of their own to layers of images:
+// tensors are (B frames, channels, height, width).
 struct Shape {
   int64_t channels = 0, height = 0, width = 0;
-  [[nodiscard]] int64_t numel() const { return channels * height * width; }
+  int64_t frames = 1;
+  [[nodiscard]] int64_t frame_numel() const { return channels * height * width; }
+  [[nodiscard]] int64_t numel() const { return frames * frame_numel(); }
 };
 
 // Running statistics of a batch norm, and their places in the model's description.
@@ -88,6 +91,9 @@ class DDH_HIDDEN Unit {
   Unit& max_pool(int64_t kernel, int64_t stride = 0, int64_t padding = 0);  // stride 0: as kernel
   Unit& average_pool(int64_t side);                                         // adaptive: to side x side
   Unit& flatten();
+  // Long short-term memory (Hochreiter and Schmidhuber 1997) over the frames, with torch's names and order of gates
+  // i, f, g, o. Gives its state after each frame, or the last one alone.
+  Unit& lstm(const std::string& name, int64_t hidden, bool last_alone);
   Unit& dropout(double probability);
   // x + body(x), with stochastic depth of the body; with `shortcut` shortcut(x) + body(x).
   Unit& residual(double drop, const std::function<void(Unit&)>& body,
@@ -111,7 +117,9 @@ class DDH_HIDDEN Unit {
     return static_cast<double>(kept_ + result) * element_bytes + static_cast<double>(index_bytes_);
   }
 
-  bool frozen = false;  // not trained, and batch norms go by their running statistics
+  bool frozen = false;    // not trained, and batch norms go by their running statistics
+  bool restarts = false;  // begins with the pixels again; what came out before waits
+  bool joins = false;     // begins with all that waits and what came out last, side by side
 
  private:
   enum Keeps : unsigned { kNothing = 0, kInput = 1, kOutput = 2 };
@@ -135,13 +143,27 @@ class DDH_HIDDEN Net {
  public:
   explicit Net(Shape in) : in_(in) {}
   // A further unit, which begins with the shape that the one before ends with.
-  Unit& unit(const std::string& name) {
-    return *units_.emplace_back(std::make_unique<Unit>(name, units_.empty() ? in_ : units_.back()->shape()));
+  Unit& unit(const std::string& name) { return add(name, units_.empty() ? in_ : units_.back()->shape()); }
+  // One that begins with the pixels again, while what came out before waits for a join.
+  Unit& tower(const std::string& name) {
+    if (units_.empty()) return unit(name);
+    waiting_ += units_.back()->shape().channels;
+    Unit& u = add(name, in_);
+    u.restarts = true;
+    return u;
+  }
+  // One that begins with the flat results of all towers.
+  Unit& join(const std::string& name) {
+    Unit& u = add(name, {waiting_ + units_.back()->shape().channels, 1, 1});
+    u.joins = true;
+    return u;
   }
   [[nodiscard]] const std::vector<std::unique_ptr<Unit>>& units() const { return units_; }
 
  private:
+  Unit& add(const std::string& name, Shape in) { return *units_.emplace_back(std::make_unique<Unit>(name, in)); }
   const Shape in_;
+  int64_t waiting_ = 0;  // channels
   std::vector<std::unique_ptr<Unit>> units_;
 };
 

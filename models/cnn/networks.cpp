@@ -10,6 +10,9 @@ Net make_net(const NetOptions& options) {
   if (name.starts_with("mobilenet_v3")) return mobilenet_v3(options);
   if (name == "efficientnet_b0") return efficientnet_b0(options);
   if (name == "resnet9") return resnet9(options);
+  if (name == "cnn_lstm") return cnn_lstm(options);
+  if (name == "ensemble") return ensemble(options);
+  if (name == "two_stream") return two_stream(options);
   return basic(options);
 }
 

@@ -157,7 +157,13 @@ ImageData make_up_images(bool colour) {
   return data;
 }
 
-ImageData open_images(const ddh::Host& host, const std::string& dataset) {
+ImageData open_images(const ddh::Host& host, const std::string& dataset, int64_t frames) {
+  if (dataset == "moving_mnist") {
+    if (!host.text("data.path").empty())
+      ddh::fail(DDH_INVALID_ARGUMENT,
+                "videos are made from MNIST alone (model.dataset=moving_mnist); leave data.path out");
+    return move_images(open_images(host, "mnist", 1), frames);
+  }
   if (const std::string path = host.text("data.path"); !path.empty()) return open_folder(host, path);
   const bool colour = dataset != "mnist" && dataset != "made_up";
   std::error_code ignored;

@@ -15,7 +15,8 @@ namespace images {
 
 struct Image {
   int64_t channels = 0, height = 0, width = 0;  // 1 channel is gray, 3 are red, green, blue
-  std::vector<uint8_t> pixels;                  // (channels, height, width)
+  std::vector<uint8_t> pixels;                  // (frames, channels, height, width)
+  int64_t frames = 1;                           // more than 1: a video
 };
 
 // Read by several threads at once.
@@ -53,8 +54,9 @@ struct ImageData {
 };
 
 // What data.path, data.val_path and data.val_fraction say; without data.path the folder `dataset` below $DDHOST_DATA, else
-// below ../shared/data, else made-up images; the log says which. Throws ddh::Error.
-ImageData open_images(const ddh::Host& host, const std::string& dataset);
+// below ../shared/data, else made-up images; the log says which. moving_mnist: videos of the images of mnist, of so many
+// `frames`. Throws ddh::Error.
+ImageData open_images(const ddh::Host& host, const std::string& dataset, int64_t frames);
 
 // The formats. A folder that is none of the first two is a folder of images.
 bool is_mnist(const std::string& folder);
@@ -66,6 +68,8 @@ ImageData read_cifar(const std::string& folder);
 ImageData read_folder(const std::string& folder, const std::string& val_path, double val_fraction);
 // Ten classes of stripes in noise: 28 x 28 pixels, gray, or 32 x 32 in colour.
 ImageData make_up_images(bool colour);
+// Videos of the images of `still`, each moving in one of eight directions, which are the classes.
+ImageData move_images(ImageData still, int64_t frames);
 
 // A PNG or JPEG file, by its content. Throws ddh::Error for what is neither, or is torn.
 Image decode(const std::string& path);

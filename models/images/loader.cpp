@@ -24,12 +24,17 @@ int64_t given_or(int64_t given, int64_t otherwise) { return given > 0 ? given : 
 
 }  // namespace
 
-ImageLoader::ImageLoader(const ddh::Host& host, int64_t side)
-    : data_(open_images(host, host.text("model.dataset"))),
+ImageLoader::ImageLoader(const ddh::Host& host, int64_t side, int64_t frames)
+    : frames_(frames),
+      data_(open_images(host, host.text("model.dataset"), frames)),
       seed_(static_cast<uint64_t>(host.i64("run.seed"))),
       smoothing_(host.f64("model.label_smoothing")),
       mixup_(host.f64("model.mixup")),
       classes_(given_or(host.i64("model.classes"), static_cast<int64_t>(data_.classes.size()))) {
+  if ((frames > 0) != (host.text("model.dataset") == "moving_mnist"))
+    ddh::fail(DDH_INVALID_ARGUMENT,
+              "model.dataset=moving_mnist is for networks of videos (model.network=cnn_lstm of cnn),",
+              " and these take no other data; change one of them");
   TransformOptions& t = transform_;
   t.side = given_or(host.i64("model.image_size"), given_or(side, data_.side));
   if (t.side == 0) ddh::fail(DDH_INVALID_ARGUMENT, "the images of data.path have several sizes; give model.image_size");
@@ -49,7 +54,7 @@ ImageLoader::ImageLoader(const ddh::Host& host, int64_t side)
 ImageBatch ImageLoader::load(const ddh_batch_args& args, bool training) const {
   const ImageSet& set = training ? *data_.train : *data_.eval;
   ImageBatch batch = empty_batch(args.n_samples);
-  const int64_t numel = transform_.channels * transform_.side * transform_.side;
+  const int64_t numel = sample_numel();
   for (int64_t b = 0; b < batch.B(); ++b) {
     const auto sample = static_cast<uint64_t>(args.samples[b]);
     VisitRng rng(seed_, args.step, args.samples[b]);
@@ -74,8 +79,11 @@ ImageBatch ImageLoader::batch_of(const std::vector<float>& pixels, const std::ve
 }
 
 ImageBatch ImageLoader::empty_batch(int64_t B) const {
-  return {at::empty({B, transform_.channels, transform_.side, transform_.side}, at::kFloat),
-          at::zeros({B, classes_}, at::kFloat), std::vector<int64_t>(static_cast<size_t>(B))};
+  const TransformOptions& t = transform_;
+  std::vector<int64_t> shape = {B, t.channels, t.side, t.side};
+  if (frames_ > 0) shape.insert(shape.begin() + 1, frames_);
+  return {at::empty(shape, at::kFloat), at::zeros({B, classes_}, at::kFloat),
+          std::vector<int64_t>(static_cast<size_t>(B))};
 }
 
 void ImageLoader::set_target(ImageBatch& batch, int64_t b, int64_t label, double share) const {
@@ -89,7 +97,7 @@ void ImageLoader::mix(ImageBatch& batch, const ddh_batch_args& args) const {
     // By the micro-batch's place, which no sample index reaches.
     VisitRng rng(seed_, args.step, -1 - args.global_micro_batch);
     own = draw_beta(rng, mixup_);
-    const int64_t numel = transform_.channels * transform_.side * transform_.side;
+    const int64_t numel = sample_numel();
     auto *first = batch.pixels.mutable_data_ptr<float>(), *second = first + (batch.B() - 1) * numel;
     const auto a = static_cast<float>(own), b = static_cast<float>(1 - own);
     for (; first < second; first += numel, second -= numel) {

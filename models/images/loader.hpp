@@ -13,7 +13,7 @@
 namespace images {
 
 struct ImageBatch {
-  at::Tensor pixels;            // (B, channels, side, side) fp32
+  at::Tensor pixels;            // (B, channels, side, side) fp32; of videos (B, frames, channels, side, side)
   at::Tensor targets;           // (B, classes) fp32: the distribution that the loss compares with
   std::vector<int64_t> labels;  // (B): the class that accuracy counts
   [[nodiscard]] int64_t B() const { return static_cast<int64_t>(labels.size()); }
@@ -21,8 +21,8 @@ struct ImageBatch {
 };
 
 inline constexpr ddh::Option kOptions[] = {
-    {"dataset", "string", R"("mnist")", R"("enum": ["mnist", "cifar10_subset", "made_up"])",
-     "without data.path: the folder below $DDHOST_DATA or ../shared/data to train on; made_up: images of stripes"},
+    {"dataset", "string", R"("mnist")", R"("enum": ["mnist", "cifar10_subset", "made_up", "moving_mnist"])",
+     "without data.path: the folder below $DDHOST_DATA or ../shared/data; made_up: stripes; moving_mnist: videos"},
     {"image_size", "integer", "0", R"("minimum": 0, "maximum": 4096, "x-unit": "pixels", "x-affects": "memory")",
      "side of the square that the model sees; 0: of the model's size, or of the data"},
     {"resize", "integer", "0", R"("minimum": 0, "maximum": 8192, "x-unit": "pixels")",
@@ -43,15 +43,17 @@ inline constexpr ddh::Option kOptions[] = {
 
 class ImageLoader {
  public:
-  // Reads section model and data. `side`: of the model's size, 0: it has none. Throws ddh::Error.
-  ImageLoader(const ddh::Host& host, int64_t side);
+  // Reads section model and data. `side`: of the model's size, 0: it has none. `frames`: of a video; 0: the model takes
+  // images. Throws ddh::Error.
+  ImageLoader(const ddh::Host& host, int64_t side, int64_t frames = 0);
 
   // Samples of the training data, or of the evaluation's. By several threads at once.
   [[nodiscard]] ImageBatch load(const ddh_batch_args& args, bool training) const;
-  // Of given pixels (B, channels, side, side), as in an evaluation.
+  // Of given pixels (B, [frames,] channels, side, side), as in an evaluation.
   [[nodiscard]] ImageBatch batch_of(const std::vector<float>& pixels, const std::vector<int64_t>& labels) const;
 
   [[nodiscard]] int64_t side() const { return transform_.side; }
+  [[nodiscard]] int64_t frames() const { return frames_; }  // 0: images
   [[nodiscard]] int64_t channels() const { return transform_.channels; }
   [[nodiscard]] int64_t classes() const { return classes_; }
   [[nodiscard]] uint64_t n_train() const { return data_.train->size(); }
@@ -59,9 +61,14 @@ class ImageLoader {
 
  private:
   [[nodiscard]] ImageBatch empty_batch(int64_t B) const;
+  // Pixels of a sample in a batch.
+  [[nodiscard]] int64_t sample_numel() const {
+    return (frames_ > 0 ? frames_ : 1) * transform_.channels * transform_.side * transform_.side;
+  }
   void set_target(ImageBatch& batch, int64_t b, int64_t label, double share) const;
   void mix(ImageBatch& batch, const ddh_batch_args& args) const;
 
+  const int64_t frames_;
   const ImageData data_;
   const uint64_t seed_;
   const double smoothing_, mixup_;

@@ -20,8 +20,8 @@ std::vector<Taps> taps(int64_t from, int64_t to) {
   std::vector<Taps> out;
   for (int64_t i = 0; i < to; ++i) {
     const double centre = (static_cast<double>(i) + 0.5) * scale;
-    const auto first = std::max<int64_t>(0, static_cast<int64_t>(centre - radius + 0.5));
-    const auto end = std::min(from, static_cast<int64_t>(centre + radius + 0.5));
+    const auto first = std::max<int64_t>(0, static_cast<int64_t>(std::floor(centre - radius + 0.5)));
+    const auto end = std::min(from, static_cast<int64_t>(std::floor(centre + radius + 0.5)));
     std::vector<double> weights;
     double sum = 0;
     for (int64_t at = first; at < end; ++at) {
@@ -34,13 +34,14 @@ std::vector<Taps> taps(int64_t from, int64_t to) {
   return out;
 }
 
-// The planes of an image in [0, 1], as many as the model takes.
-std::vector<std::vector<float>> planes_of(const Image& image, int64_t channels) {
+// The planes of a frame in [0, 1], as many as the model takes.
+std::vector<std::vector<float>> planes_of(const Image& image, int64_t frame, int64_t channels) {
   const auto numel = static_cast<size_t>(image.height * image.width);
+  const uint8_t* pixels = image.pixels.data() + static_cast<size_t>(frame * image.channels) * numel;
   std::vector<std::vector<float>> planes;
   for (size_t c = 0; c < static_cast<size_t>(image.channels); ++c) {
     std::vector<float>& plane = planes.emplace_back(numel);
-    for (size_t i = 0; i < numel; ++i) plane[i] = static_cast<float>(image.pixels[c * numel + i]) / 255.0F;
+    for (size_t i = 0; i < numel; ++i) plane[i] = static_cast<float>(pixels[c * numel + i]) / 255.0F;
   }
   if (channels == 1 && image.channels == 3) {  // luminance as of ITU-R BT.601
     for (size_t i = 0; i < numel; ++i)
@@ -101,18 +102,20 @@ void transform(const Image& image, const TransformOptions& options, VisitRng* rn
   const int64_t top = (rng != nullptr ? rng->below(spare_y + 1) : spare_y / 2) - padding;
   const int64_t left = (rng != nullptr ? rng->below(spare_x + 1) : spare_x / 2) - padding;
   const bool mirrored = rng != nullptr && options.flip && rng->uniform() < 0.5;
-  const std::vector<std::vector<float>> planes = planes_of(image, options.channels);
-  for (int64_t c = 0; c < options.channels; ++c) {
-    const auto plane = std::min(static_cast<size_t>(c), planes.size() - 1);
-    const std::vector<float> resized = resize_plane(planes[plane], image.height, image.width, height, width);
-    const float mean = options.mean[static_cast<size_t>(c)], scale = 1 / options.deviation[static_cast<size_t>(c)];
+  const auto write_plane = [&](const std::vector<float>& plane, float mean, float scale) {
     for (int64_t y = 0; y < side; ++y) {
       for (int64_t x = 0; x < side; ++x) {
         const int64_t from_y = top + y, from_x = left + (mirrored ? side - 1 - x : x);
         const bool inside = from_y >= 0 && from_y < height && from_x >= 0 && from_x < width;
-        *out++ = inside ? (resized[static_cast<size_t>(from_y * width + from_x)] - mean) * scale : 0.0F;
+        *out++ = inside ? (plane[static_cast<size_t>(from_y * width + from_x)] - mean) * scale : 0.0F;
       }
     }
+  };
+  for (int64_t frame = 0; frame < image.frames; ++frame) {
+    std::vector<std::vector<float>> planes = planes_of(image, frame, options.channels);
+    for (std::vector<float>& plane : planes) plane = resize_plane(plane, image.height, image.width, height, width);
+    for (size_t c = 0; c < static_cast<size_t>(options.channels); ++c)
+      write_plane(planes[std::min(c, planes.size() - 1)], options.mean[c], 1 / options.deviation[c]);
   }
 }
 

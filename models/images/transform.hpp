@@ -37,8 +37,8 @@ class DDH_HIDDEN VisitRng {
   uint64_t draws_ = 0;
 };
 
-// Writes (channels, side, side) to `out`. `rng`: nullptr in an evaluation, which cuts the middle. Gray images are repeated
-// for three channels; of colours the luminance is taken for one.
+// Writes (frames, channels, side, side) to `out`, all frames treated alike. `rng`: nullptr in an evaluation, which cuts the
+// middle. Gray images are repeated for three channels; of colours the luminance is taken for one.
 void transform(const Image& image, const TransformOptions& options, VisitRng* rng, float* out);
 
 // One plane, (height, width) -> (to_height, to_width): bilinear, over all pixels that a new one covers where it shrinks.

@@ -95,9 +95,15 @@ TEST_CASE("a convolutional network with batch norms trains with the same bits un
 }
 
 TEST_CASE("a frozen trunk trains its head with the same bits under every strategy", "[equivalence][torch]") {
-  check_strategies(
-      "cnn", 2,
-      cnn({"data.micro_batch=4", "model.network=mobilenet_v3_small", "model.image_size=32", "model.freeze=features"}));
+  check_strategies("cnn", 2,
+                   cnn({"data.micro_batch=4", "model.network=mobilenet_v3_small", "model.image_size=32",
+                        "model.freeze=features", "model.batch_norm=false"}));
+}
+
+TEST_CASE("a network of videos trains with the same bits under every strategy", "[equivalence][torch]") {
+  check_strategies("cnn", 2,
+                   cnn({"data.micro_batch=4", "model.network=cnn_lstm", "model.dataset=moving_mnist",
+                        "model.lstm=[6, 4]", "model.frames=3", "model.batch_norm=false"}));
 }
 
 TEST_CASE("neither world, accumulation nor threads change a bit of a convolutional network", "[equivalence][torch]") {

@@ -146,7 +146,8 @@ TEST_CASE("the estimate of a convolutional network is what a forward keeps and w
   const std::string network =
       GENERATE("basic", "resnet9", "mobilenet_v2", "mobilenet_v3_small", "efficientnet_b0", "vgg11");
   CAPTURE(network);
-  ModelDriver model(ddh_entry_cnn, small(network, {{"model.padding", "1"}, {"model.batch_norm", "true"}}));
+  ModelDriver model(ddh_entry_cnn, small(network, {{"model.padding", "1"},
+                                                   {"model.batch_norm", network == "basic" ? "true" : "false"}}));
   fill_all(model, 1);
   double estimated = 0, forward = 0, backward = 0;
   for (uint32_t position = 0; position < model.desc().programs[0]->n_units; ++position) {
@@ -172,12 +173,37 @@ TEST_CASE("the estimate of a convolutional network is what a forward keeps and w
   }
 }
 
+TEST_CASE("towers that are joined learn together, and frozen ones pass on the gradients of what waits") {
+  const std::string freeze = GENERATE("none", "features");
+  ModelDriver model(ddh_entry_cnn, small("two_stream", {{"model.freeze", freeze}}));
+  fill_all(model, 1);
+  model.train_step({3, 50, 7, 9});
+  for (uint32_t i = 0; i < model.desc().n_params; ++i) {
+    CAPTURE(model.name(i), freeze);
+    const bool is_frozen = (model.desc().params[i]->attributes & DDH_PARAM_FROZEN) != 0;
+    CHECK(is_frozen == (freeze == "features" && model.name(i).starts_with("mobilenet.")));
+    if (!is_frozen) CHECK(norm(model.grad(i)) > 0);
+  }
+}
+
+TEST_CASE("images and videos are not taken for each other") {
+  CHECK_THAT(sentence_of([] {
+               const ModelDriver model(ddh_entry_cnn, tiny_lstm({{"model.dataset", "made_up"}}));
+             }),
+             Catch::Contains("networks of videos"));
+  CHECK_THAT(sentence_of([] {
+               const ModelDriver model(ddh_entry_cnn, tiny_cnn({{"model.dataset", "moving_mnist"}}));
+             }),
+             Catch::Contains("networks of videos"));
+}
+
 TEST_CASE("a convolutional network that cannot be gets a sentence") {
   const auto sentence = [](const ModelDriver::Options& more) {
     return sentence_of([&] { const ModelDriver model(ddh_entry_cnn, more); });
   };
   CHECK_THAT(sentence(tiny_cnn({{"model.image_size", "16"}})) + sentence(small("basic", {{"model.image_size", "20"}})),
              Catch::Contains("too small for 'conv3'") || Catch::Contains("too small for 'conv4'"));
+  CHECK_THAT(sentence(small("vgg16", {{"model.batch_norm", "true"}})), Catch::Contains("not of vgg16"));
   CHECK_THAT(sentence(small("resnet9", {{"model.freeze", "features"}})), Catch::Contains("not for resnet9"));
   CHECK_THAT(sentence(small("vgg16", {{"model.classes", "4"}})), Catch::Contains("model.classes=4"));
 }

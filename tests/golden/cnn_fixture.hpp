@@ -28,6 +28,19 @@ inline ModelDriver::Options tiny_cnn(ModelDriver::Options more = {}) {
   return more;
 }
 
+// The shape of the reference golden/cnn_lstm_tiny.safetensors.
+inline ModelDriver::Options tiny_lstm(ModelDriver::Options more = {}) {
+  more.insert({{"model.network", "cnn_lstm"},
+               {"model.widths", "[4, 6, 8]"},
+               {"model.lstm", "[10, 6]"},
+               {"model.hidden", "8"},
+               {"model.dropout", "0"},
+               {"model.dataset", "moving_mnist"},
+               {"model.image_size", "30"},
+               {"model.channels", "3"}});
+  return more;
+}
+
 // Weights and running statistics by the generator of the references.
 inline void fill_all(ModelDriver& model, double gain) {
   for (size_t i = 0; i < model.desc().n_params; ++i) model.value(i) = golden_fill(model.name(i), model.shape(i), gain);

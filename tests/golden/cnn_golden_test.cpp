@@ -26,28 +26,30 @@ ModelDriver::Options torchvision(const std::string& network, int64_t side) {
 
 }  // namespace
 
-TEST_CASE("a small convolutional network has the reference's logits, loss and gradients") {
-  const auto path = find_data("golden/basic_cnn_tiny.safetensors");
+TEST_CASE("small networks of images and of videos have the reference's logits, loss and gradients") {
+  const std::string network = GENERATE("basic_cnn", "cnn_lstm");
+  const auto path = find_data("golden/" + network + "_tiny.safetensors");
   if (!path) return;
   const GoldenFile file = read_safetensors(*path);
   const bool move_params = GENERATE(false, true);
   const bool recompute = GENERATE(false, true);
-  ModelDriver model(ddh_entry_cnn, tiny_cnn({{"model.classes", "10"}}));
+  CAPTURE(network, move_params, recompute);
+  ModelDriver model(ddh_entry_cnn, network == "cnn_lstm" ? tiny_lstm() : tiny_cnn());
   model.move_params = move_params;
   model.recompute = recompute;
-  // The reference has 5 classes, our data 10: the last 5 rows of the classifier are far below the others.
+  // The reference has 5 classes, our data more: the other rows of the classifier are far below.
   constexpr size_t kClasses = 5;
+  const size_t all_classes = model.grad("fc2.bias").size();
   for (size_t i = 0; i < model.desc().n_params; ++i) {
     std::vector<float> values = file.at("w." + model.name(i)).f32();
-    if (model.name(i) == "fc2.bias") values.resize(10, -1e4F);
-    values.resize(model.value(i).size(), 0.0F);
+    values.resize(model.value(i).size(), model.name(i) == "fc2.bias" ? -1e4F : 0.0F);
     model.value(i) = values;
   }
   ddh_batch* batch = cnn_of(model).batch_of_pixels(file.at("input").f32(), file.at("labels").i64());
   model.forward(batch);
   const std::vector<float> all = logits_of(batch), expected = file.at("logits").f32();
   for (size_t b = 0; b < 3; ++b) {
-    const auto row = all.begin() + static_cast<int64_t>(10 * b),
+    const auto row = all.begin() + static_cast<int64_t>(all_classes * b),
                other = expected.begin() + static_cast<int64_t>(kClasses * b);
     CHECK(largest_difference({row, row + kClasses}, {other, other + kClasses}) < 1e-5);
   }
@@ -64,6 +66,25 @@ TEST_CASE("a small convolutional network has the reference's logits, loss and gr
   model.table().batch_destroy(model.inst(), batch);
   CHECK(model.host().bytes(DDH_TAG_ACT) == 0);
   CHECK(model.host().bytes(DDH_TAG_DATA) == 0);
+}
+
+TEST_CASE("the ensemble of MobileNetV2, EfficientNet-B0 and a small network has the reference's logits") {
+  const auto path = find_data("golden/ensemble.safetensors");
+  if (!path) return;
+  const GoldenFile file = read_safetensors(*path);
+  ModelDriver::Options options = torchvision("ensemble", 224);
+  options["model.classes"] = "101";
+  ModelDriver model(ddh_entry_cnn, options);
+  uint64_t numel = 0;
+  for (uint32_t i = 0; i < model.desc().n_params; ++i) numel += model.desc().params[i]->numel;
+  CHECK(numel == file.metadata.at("params").get<uint64_t>());
+  fill_all(model, file.metadata.at("gain").get<double>());
+  ddh_batch* batch = cnn_of(model).batch_of_pixels(golden_uni("input.eval", 2 * 3 * 224 * 224), {0, 1});
+  model.forward(batch, 1);
+  const std::vector<float> expected = file.at("eval.logits").f32();
+  CHECK(largest_difference(logits_of(batch), expected) <= 1e-4 * deviation(expected) + 1e-5);
+  model.discard();
+  model.table().batch_destroy(model.inst(), batch);
 }
 
 TEST_CASE("torchvision's networks have its logits, loss, gradient norms and running statistics") {

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <numeric>
+#include <set>
 
 #include "../../models/images/loader.hpp"
 #include "fixtures/harness/model_driver.hpp"
@@ -112,6 +113,37 @@ TEST_CASE("gray images are repeated for three channels, colours become luminance
   const images::Image red{3, 1, 1, {200, 0, 0}}, white{3, 1, 1, {200, 200, 200}};
   CHECK(transformed(red, {.side = 1, .resize = 1, .channels = 1}, nullptr) == std::vector<int>{60});
   CHECK(transformed(white, {.side = 1, .resize = 1, .channels = 1}, nullptr) == std::vector<int>{200});
+}
+
+TEST_CASE("frames of a moving image are the image at other places, and its class is the direction") {
+  const images::ImageData still = images::make_up_images(false);
+  const images::ImageData moving = images::move_images(images::make_up_images(false), 4);
+  REQUIRE(moving.train->size() == still.train->size());
+  REQUIRE(moving.classes.size() == 8);
+  std::set<int64_t> seen;
+  constexpr int64_t kSide = 28;
+  for (uint64_t i = 0; i < 64; ++i) {
+    const images::Image image = moving.train->image(i), from = still.train->image(i);
+    REQUIRE((image.frames == 4 && image.pixels.size() == 4 * kSide * kSide));
+    const std::string direction = moving.classes[static_cast<size_t>(moving.train->label(i))];
+    const auto holds = [&](const char* word) { return direction.find(word) != std::string::npos ? 1 : 0; };
+    const int64_t down = 3 * (holds("south") - holds("north")), right = 3 * (holds("east") - holds("west"));
+    for (int64_t f = 0; f + 1 < 4; ++f) {
+      for (int64_t y = 0; y < kSide; ++y) {
+        for (int64_t x = 0; x < kSide; ++x) {
+          const int64_t to = ((f + 1) * kSide + (y + down + kSide) % kSide) * kSide + (x + right + kSide) % kSide;
+          REQUIRE(image.pixels[static_cast<size_t>(to)] ==
+                  image.pixels[static_cast<size_t>((f * kSide + y) * kSide + x)]);
+        }
+      }
+    }
+    std::vector<uint8_t> sorted(image.pixels.begin(), image.pixels.begin() + kSide * kSide), original = from.pixels;
+    std::sort(sorted.begin(), sorted.end());
+    std::sort(original.begin(), original.end());
+    CHECK(sorted == original);
+    seen.insert(moving.train->label(i));
+  }
+  CHECK(seen.size() == 8);
 }
 
 TEST_CASE("draws of the Beta distribution have its mean and variance") {
