@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -163,13 +164,21 @@ void choose_run_folder(PreparedRun& plan) {
   plan.run_dir = plan.config.text("run.dir");
 }
 
+constexpr int kLockTries = 100;
+constexpr std::chrono::milliseconds kLockPause{20};
+
 // Makes metrics.jsonl, by which a folder belongs to a run, and locks it; false when it is there already and the run does
 // not go on in it.
 bool claim(PreparedRun& plan) {
   const bool goes_on = goes_on_in(plan.run_dir, plan.wish);
   const auto lock = std::make_shared<RunLock>();
-  const RunLock::Result result =
-      lock->take(plan.run_dir, goes_on ? RunLock::File::may_exist : RunLock::File::must_be_new);
+  const RunLock::File file = goes_on ? RunLock::File::may_exist : RunLock::File::must_be_new;
+  RunLock::Result result = lock->take(plan.run_dir, file);
+  // The ranks of a run that was killed end a moment after it.
+  for (int i = 0; goes_on && result == RunLock::Result::in_use && i < kLockTries; ++i) {
+    std::this_thread::sleep_for(kLockPause);
+    result = lock->take(plan.run_dir, file);
+  }
   if (goes_on && result == RunLock::Result::in_use)
     ddh::fail(DDH_ALREADY_EXISTS, "run.dir '", plan.run_dir.string(),
               "' is in use by a run that has not ended; wait for it, or choose another folder");

@@ -9,6 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DDH_HEADER_CHECKSUM UINT64_C(0x8c00c18e41a60eb5)
-#define DDH_HEADER_CHECKSUM_TEXT "8c00c18e41a60eb5"
+#define DDH_HEADER_CHECKSUM UINT64_C(0x84d973c54b807c10)
+#define DDH_HEADER_CHECKSUM_TEXT "84d973c54b807c10"
 #endif

@@ -24,7 +24,7 @@ typedef struct ddh_monitor_args {
    * steps and without the summary; rows follow from the next step on. 0: a new run. */
   int64_t resumed_after;
 } ddh_monitor_args;
-#define DDH_MONITOR_ARGS_MIN_SIZE 24u
+#define DDH_MONITOR_ARGS_MIN_SIZE 32u
 
 /* Kinds of rows. */
 #define DDH_ROW_STEP 1 /* a step of training */

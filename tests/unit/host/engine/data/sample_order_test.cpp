@@ -118,3 +118,49 @@ TEST_CASE("programs take turns, each through its own samples without a gap") {
     CHECK(order.samples(step, 0, 0) == (programs[i] == 0 ? a : b).samples(own_steps[i], 0, 0));
   }
 }
+
+namespace {
+// The samples of a step, in global order.
+std::vector<int64_t> step_of(const SampleOrder& order, int64_t step) {
+  std::vector<int64_t> out;
+  for (uint64_t m = 0; m < order.cut().grad_accum_steps; ++m) {
+    for (uint64_t r = 0; r < order.cut().world_size; ++r) {
+      const std::vector<int64_t> more = order.samples(step, m, r);
+      out.insert(out.end(), more.begin(), more.end());
+    }
+  }
+  return out;
+}
+}  // namespace
+
+TEST_CASE("an order that goes on after a step is the order from the start, in every epoch and with every end") {
+  const auto end = GENERATE(EpochEnd::join, EpochEnd::drop, EpochEnd::shorten);
+  const SampleOrder whole(50, 7, {2, 2, 3}, "", end);  // 4 steps and a rest of 2 in an epoch
+  for (int64_t steps = 0; steps <= 14; ++steps) {
+    SampleOrder resumed(50, 7, {3, 4, 1}, "", end);  // the same samples of a step
+    resumed.start_after(steps, whole.begin_after(steps));
+    bool any_empty = false;
+    for (int64_t step = steps + 1; step <= steps + 11; ++step) {
+      INFO("after step " << steps << ", step " << step);
+      CHECK(step_of(resumed, step) == step_of(whole, step));
+      any_empty = any_empty || resumed.samples(step, 0, 3).empty();  // the last rank
+      CHECK(resumed.has_empty(step) == any_empty);
+      CHECK(resumed.begin_after(step) == whole.begin_after(step));
+    }
+  }
+}
+
+TEST_CASE("an order goes on at the exact sample when a step takes more or fewer than before") {
+  const auto end = GENERATE(EpochEnd::join, EpochEnd::drop, EpochEnd::shorten);
+  const SampleOrder before(50, 7, {2, 2, 3}, "", end);
+  SampleOrder after(50, 7, {1, 5, 1}, "", end);
+  after.start_after(6, before.begin_after(6));  // in the second epoch
+  SampleOrder one_by_one(50, 7, {1, 1, 1}, "", EpochEnd::join);
+  const int64_t first = step_of(before, 7).front();
+  CHECK(step_of(after, 7).front() == first);
+  std::vector<int64_t> rest;  // of the second epoch, from there on
+  for (int64_t step = 7; rest.size() + 5 <= 26; ++step)
+    for (const int64_t sample : step_of(after, step)) rest.push_back(sample);
+  for (size_t i = 0; i < rest.size(); ++i)
+    CHECK(rest[i] == step_of(one_by_one, static_cast<int64_t>(before.begin_after(6) + i) + 1).front());
+}
