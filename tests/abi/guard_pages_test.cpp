@@ -462,7 +462,11 @@ TEST_CASE("a monitor of the SDK takes arguments of every version", "[abi]") {
   const Made<NullMonitor, ddh_monitor_api> m(DDH_MONITOR_IFACE);
   meets_every_version(ddh_monitor_args{},
                       [&](const ddh_monitor_args* args) { ddh::call(m.table->begin, m.inst, args); });
-  meets_every_version(ddh_row{}, [&](const ddh_row* row) { ddh::call(m.table->row, m.inst, row); });
+  ddh_row step{};
+  step.kind = DDH_ROW_STEP;
+  meets_every_version(step, [&](const ddh_row* row) { ddh::call(m.table->row, m.inst, row); });
+  const ddh_row unknown{sizeof(ddh_row), 7, 1, nullptr, nullptr, 0, 0};
+  CHECK_THAT(sentence_of([&] { ddh::call(m.table->row, m.inst, &unknown); }), Catch::Contains("rows of kind 7"));
 }
 
 TEST_CASE("a transport of the SDK takes arguments of every version", "[abi]") {
