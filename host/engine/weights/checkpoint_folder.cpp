@@ -103,7 +103,7 @@ uint64_t verify_tensors(const fs::path& folder, const Manifest& manifest) {
 }
 
 fs::path begin_checkpoint(const fs::path& run_dir, int64_t step) {
-  const fs::path partial = partial_folder(run_dir, step);
+  fs::path partial = partial_folder(run_dir, step);
   fs::create_directories(checkpoints_folder(run_dir));
   remove_leftovers(checkpoints_folder(run_dir));
   fs::create_directory(partial);
