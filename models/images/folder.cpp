@@ -73,7 +73,7 @@ std::unique_ptr<ImageSet> all_of(const std::vector<std::vector<File>>& classes) 
   return std::make_unique<FolderImages>(std::move(files));
 }
 
-// Of each class every so many-th image goes to evaluation.
+// `val_fraction` of each class goes to evaluation: images at equal distances.
 void split(const std::vector<std::vector<File>>& classes, double val_fraction, ImageData& data) {
   std::vector<File> train, eval;
   for (const std::vector<File>& of_class : classes) {

@@ -54,8 +54,8 @@ struct ImageData {
 };
 
 // What data.path, data.val_path and data.val_fraction say; without data.path the folder `dataset` below $DDHOST_DATA, else
-// below ../shared/data, else made-up images; the log says which. moving_mnist: videos of the images of mnist, of so many
-// `frames`. Throws ddh::Error.
+// below ../shared/data, else made-up images; the log says which. moving_mnist: videos of `frames` images of
+// mnist. Throws ddh::Error.
 ImageData open_images(const ddh::Host& host, const std::string& dataset, int64_t frames);
 
 // The formats. A folder that is none of the first two is a folder of images.
@@ -64,7 +64,7 @@ bool is_cifar(const std::string& folder);
 ImageData read_mnist(const std::string& folder);
 ImageData read_cifar(const std::string& folder);
 // <folder>/<class>/<image>, or <folder>/train/... with <folder>/val/... or <folder>/test/... Where there is neither,
-// evaluation has the folder `val_path`, or every so many-th image of each class, `val_fraction` of all.
+// evaluation has the folder `val_path`, or `val_fraction` of each class, at equal distances.
 ImageData read_folder(const std::string& folder, const std::string& val_path, double val_fraction);
 // Ten classes of stripes in noise: 28 x 28 pixels, gray, or 32 x 32 in colour.
 ImageData make_up_images(bool colour);

@@ -71,7 +71,7 @@ const Words kEveryTwo = {"checkpoint.every=2"};
 
 }  // namespace
 
-TEST_CASE("a run saves every so many steps and at its end, and keeps what its options say", "[cli]") {
+TEST_CASE("a run saves at the given interval of steps and at its end, and keeps what its options say", "[cli]") {
   const Runs runs;
   REQUIRE(runs.train("none").code == 0);
   CHECK(runs.saved("none").empty());

@@ -104,21 +104,7 @@ TEST_CASE("dropout and stochastic depth go by the step and the micro-batch's pla
 TEST_CASE("a second micro-batch adds its complete gradient once to a convolutional network") {
   ModelDriver model(ddh_entry_cnn, tiny_cnn({{"model.batch_norm", "true"}}));
   fill_all(model, 1);
-  model.train_step({3, 50});
-  const auto first = gradients(model);
-  model.train_step({120, 7});
-  const auto second = gradients(model);
-  auto a = model.create_batch({3, 50}, 0, 1, 0), b = model.create_batch({120, 7}, 0, 1, 1);
-  model.forward(a.batch, 0, 1, 0);
-  model.forward(b.batch, 0, 1, 1);  // both are alive at once
-  model.backward(a.batch, 1 / a.info.loss_count, 0, 1, 0);
-  model.backward(b.batch, 1 / b.info.loss_count, 0, 1, 1);
-  for (size_t i = 0; i < first.size(); ++i) {
-    CAPTURE(model.name(i));
-    for (size_t k = 0; k < first[i].size(); ++k) REQUIRE(model.grad(i)[k] == first[i][k] + second[i][k]);
-  }
-  model.discard(0), model.discard(1);
-  model.destroy_batch(a), model.destroy_batch(b);
+  require_second_micro_batch_adds(model);
 }
 
 TEST_CASE("a convolutional network in low precision is near that in fp32") {

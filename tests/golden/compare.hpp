@@ -59,4 +59,31 @@ inline std::vector<std::vector<float>> gradients(ModelDriver& model) {
   return out;
 }
 
+// Two micro-batches that are alive at once leave the sum of their gradients. `tied`: a parameter that a micro-batch uses
+// twice, so that its additions have another order.
+inline void require_second_micro_batch_adds(ModelDriver& model, const std::string& tied = "") {
+  model.train_step({3, 50});
+  const auto first = gradients(model);
+  model.train_step({120, 7});
+  const auto second = gradients(model);
+  auto a = model.create_batch({3, 50}, 0, 1, 0), b = model.create_batch({120, 7}, 0, 1, 1);
+  model.forward(a.batch, 0, 1, 0);
+  model.forward(b.batch, 0, 1, 1);  // both are alive at once
+  model.backward(a.batch, 1 / a.info.loss_count, 0, 1, 0);
+  model.backward(b.batch, 1 / b.info.loss_count, 0, 1, 1);
+  for (size_t i = 0; i < first.size(); ++i) {
+    CAPTURE(model.name(i));
+    for (size_t k = 0; k < first[i].size(); ++k) {
+      const float sum = first[i][k] + second[i][k];
+      if (model.name(i) == tied) {
+        REQUIRE(model.grad(i)[k] == Approx(sum).margin(1e-6));
+      } else {
+        REQUIRE(model.grad(i)[k] == sum);
+      }
+    }
+  }
+  model.discard(0), model.discard(1);
+  model.destroy_batch(a), model.destroy_batch(b);
+}
+
 }  // namespace ddhost::test

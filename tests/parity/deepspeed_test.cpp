@@ -87,7 +87,7 @@ TEST_CASE("three eltwise weights have the activations, loss and gradients that a
 
 // The same test without zero_grad: the sum of k micro-batches is k times the gradient. The mean over them is taken, so that a
 // rate of k shows the sum.
-TEST_CASE("gradients of micro-batches add up to so many times one gradient", "[parity]") {
+TEST_CASE("gradients of N equal micro-batches add up to N times one gradient", "[parity]") {
   const TempFolder folder;
   Values first;
   for (int i = 1; i <= 3; ++i) first[weight(i - 1)] = two_parts(8, static_cast<float>(i), 7, static_cast<float>(2 * i));

@@ -109,7 +109,7 @@ TEST_CASE("how far ahead parameters are gathered changes no bit", "[parity]") {
 
 // T9: calls per step of 5 units that train, exact, with and without accumulation in both orders. Torch gathers anew for every
 // use; here an update publishes, once for a step, and views are opened without a call.
-TEST_CASE("a step makes so many collectives, and no more", "[parity]") {
+TEST_CASE("a step makes exactly the expected number of collectives", "[parity]") {
   constexpr uint32_t kUnits = 5;
   struct Expected {
     Variant way;

@@ -45,7 +45,7 @@ void drop_checkpoint(const std::filesystem::path& run_dir, int64_t step) noexcep
 
 // What to keep of the checkpoints up to the newest one.
 struct KeepRule {
-  int64_t last = 0;   // the newest so many; 0: all
+  int64_t last = 0;   // number of newest checkpoints to keep; 0: all
   int64_t every = 0;  // and those whose step is a multiple; 0: none
 };
 // Removes the others, and returns their steps. Checkpoints after `newest` stay: they are another run's future.
