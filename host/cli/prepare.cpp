@@ -18,6 +18,7 @@
 #include "cli/load_guard.hpp"
 #include "config/compat.hpp"
 #include "config/optimizer_sections.hpp"
+#include "config/run_length.hpp"
 #include "ddh/kind/comm.h"
 #include "ddh/kind/device.h"
 #include "ddh/kind/optimizer.h"
@@ -219,6 +220,7 @@ PreparedRun prepare_run(const UserConfig& user, Registry& registry, int world_si
               "' publishes no option 'lr', from which the host makes the learning rate of a step; fix the plugin");
   }
   settle_clipping(plan);
+  settle_run_length(plan.config);
   for (const Role& role : roles_of(plan)) name_plugin_by_full_path(plan.config, role);
   if (plan.config.find("run.nproc")->value.is_null()) plan.config.set("run.nproc", world_size, "derived");
   plan.ranks_per_node = static_cast<int>(plan.config.get<int64_t>("run.ranks_per_node"));

@@ -48,7 +48,11 @@ constexpr const char* kData = R"json({"properties": {
   "val_fraction": {"type": "number", "default": 0.1, "minimum": 0, "maximum": 0.9,
     "description": "part of data.path that is kept for evaluation when val_path is empty"},
   "micro_batch": {"type": "integer", "default": 12, "minimum": 1, "maximum": 1048576, "x-unit": "samples",
-    "description": "samples per rank and micro-batch"},
+    "description": "samples per rank and micro-batch; data.micro_batch.<program> is that of one program"},
+  "micro_batch_of": {"type": ["object", "null"], "default": null, "x-unit": "samples",
+    "description": "micro_batch of single programs by their names; null means data.micro_batch for all"},
+  "workers": {"type": "integer", "default": 1, "minimum": 1, "maximum": 16, "x-unit": "threads",
+    "description": "threads of each rank that read and decode batches ahead of the training"},
   "drop_last": {"type": ["boolean", "null"], "default": null,
     "description": "end of an epoch: true drops what fills no step, false makes a smaller step, null joins epochs"},
   "order": {"type": "string", "default": "", "x-path": true,
@@ -57,6 +61,8 @@ constexpr const char* kData = R"json({"properties": {
 
 constexpr const char* kTrain = R"json({"properties": {
   "steps": {"type": "integer", "default": 200, "minimum": 0, "description": "updates of the parameters"},
+  "epochs": {"type": ["integer", "null"], "default": null, "minimum": 1,
+    "description": "passes over the samples of the first training program, instead of train.steps"},
   "programs": {"type": "array", "items": {"type": "string"}, "default": [],
     "description": "training programs that take turns, one per step; empty means all, in the order of the model"},
   "optimizers": {"type": "array", "items": {"type": "string"}, "default": ["optimizer"], "minItems": 1, "maxItems": 64,

@@ -13,7 +13,7 @@
 namespace ddhost {
 namespace {
 
-constexpr std::array kTypes = {"integer", "number", "string", "boolean", "array", "null"};
+constexpr std::array kTypes = {"integer", "number", "string", "boolean", "array", "object", "null"};
 // The language of schemas grows by versions (docs/configuration.md): a schema says in x-schema which one it needs.
 constexpr int64_t kSchemaVersion = 1;
 constexpr std::array kKeywords = {"type",     "enum",     "minimum", "maximum",     "exclusiveMinimum", "default",
@@ -50,6 +50,7 @@ bool has_type(const Json& value, std::string_view type) {
   if (type == "string") return value.is_string();
   if (type == "boolean") return value.is_boolean();
   if (type == "array") return value.is_array();
+  if (type == "object") return value.is_object();
   return type == "null" && value.is_null();
 }
 

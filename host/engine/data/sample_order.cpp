@@ -58,15 +58,18 @@ uint64_t Permutation::operator()(uint64_t i) const {
   return x;
 }
 
-SampleOrder::SampleOrder(uint64_t n_samples, uint64_t seed, SampleCut cut, const std::string& order_file, EpochEnd end)
-    : n_samples_(n_samples), seed_(seed), cut_(cut), end_(end) {
+SampleOrder::SampleOrder(uint64_t n_samples, uint64_t seed, const std::string& order_file, EpochEnd end)
+    : n_samples_(n_samples), seed_(seed), end_(end) {
   if (n_samples == 0) ddh::fail(DDH_INVALID_ARGUMENT, "the data has no samples; give more data");
-  if (end != EpochEnd::shorten && n_samples < cut.micro_batch * cut.world_size) {
-    ddh::fail(DDH_INVALID_ARGUMENT, "the data has ", n_samples, " samples, but ", cut.world_size, " ranks take ",
+  if (!order_file.empty()) order_ = read_order(order_file, n_samples);
+}
+
+void SampleOrder::require(const SampleCut& cut) const {
+  if (end_ != EpochEnd::shorten && n_samples_ < cut.micro_batch * cut.world_size) {
+    ddh::fail(DDH_INVALID_ARGUMENT, "the data has ", n_samples_, " samples, but ", cut.world_size, " ranks take ",
               cut.micro_batch, " each in a micro-batch; use fewer ranks, a smaller data.micro_batch or more data");
   }
-  if (!order_file.empty()) order_ = read_order(order_file, n_samples);
-  if (end == EpochEnd::drop && epoch_size() < cut.per_step()) {
+  if (end_ == EpochEnd::drop && epoch_size() < cut.per_step()) {
     ddh::fail(DDH_INVALID_ARGUMENT, "an epoch has ", epoch_size(), " samples, a step takes ", cut.per_step(),
               ", so data.drop_last=true leaves nothing; use fewer ranks, a smaller data.micro_batch or more data");
   }
@@ -77,30 +80,31 @@ int64_t SampleOrder::at(uint64_t position) const {
   return static_cast<int64_t>(Permutation(n_samples_, seed_, position / n_samples_)(position % n_samples_));
 }
 
-uint64_t SampleOrder::steps_per_epoch() const {
-  const uint64_t whole = epoch_size() / cut_.per_step(), rest = epoch_size() % cut_.per_step();
-  return whole + (end_ == EpochEnd::shorten && rest > 0 ? 1 : 0);
+SampleSpan SampleOrder::take(uint64_t& position, const SampleCut& cut) const {
+  uint64_t left = epoch_size() - position % epoch_size();  // of this epoch
+  if (end_ == EpochEnd::drop && left < cut.per_step()) {
+    position += left;
+    left = epoch_size();
+  }
+  SampleSpan span{position, cut.per_step()};
+  if (end_ != EpochEnd::join) span.count = std::min(span.count, left);
+  position += span.count;
+  return span;
 }
 
-SampleOrder::Place SampleOrder::place(int64_t step) const {
-  const auto before = static_cast<uint64_t>(step - 1);
-  if (end_ == EpochEnd::join) return {before * cut_.per_step(), cut_.per_step()};
-  const uint64_t done = before % steps_per_epoch() * cut_.per_step();  // samples of this epoch
-  return {before / steps_per_epoch() * epoch_size() + done, std::min(cut_.per_step(), epoch_size() - done)};
+int64_t SampleOrder::steps_of(int64_t epochs, const SampleCut& cut) const {
+  const auto n = static_cast<uint64_t>(epochs), per_step = cut.per_step();
+  if (end_ == EpochEnd::join) return static_cast<int64_t>((n * epoch_size() + per_step - 1) / per_step);
+  const uint64_t whole = epoch_size() / per_step, rest = epoch_size() % per_step;
+  return static_cast<int64_t>(n * (whole + (end_ == EpochEnd::shorten && rest > 0 ? 1 : 0)));
 }
 
-std::vector<int64_t> SampleOrder::samples(int64_t step, uint64_t micro_batch, uint64_t rank) const {
-  const Place whole = place(step);
-  const uint64_t begin = std::min((micro_batch * cut_.world_size + rank) * cut_.micro_batch, whole.count);
-  std::vector<int64_t> out(std::min(cut_.micro_batch, whole.count - begin));
-  for (uint64_t i = 0; i < out.size(); ++i) out[i] = at(whole.first + begin + i);
+std::vector<int64_t> SampleOrder::samples(const SampleSpan& step, const SampleCut& cut, uint64_t micro_batch,
+                                          uint64_t rank) const {
+  const uint64_t begin = std::min((micro_batch * cut.world_size + rank) * cut.micro_batch, step.count);
+  std::vector<int64_t> out(std::min(cut.micro_batch, step.count - begin));
+  for (uint64_t i = 0; i < out.size(); ++i) out[i] = at(step.first + begin + i);
   return out;
-}
-
-bool SampleOrder::has_empty(int64_t last_step) const {
-  const uint64_t rest = epoch_size() % cut_.per_step();
-  const bool is_reached = end_ == EpochEnd::shorten && static_cast<uint64_t>(last_step) >= steps_per_epoch();
-  return is_reached && rest > 0 && rest + cut_.micro_batch <= cut_.per_step();
 }
 
 }  // namespace ddhost

@@ -38,34 +38,39 @@ enum class EpochEnd {
   shorten  // a step of the rest: the first ranks and micro-batches are full, then one is not, and others are empty
 };
 
+// Consecutive places in the sequence of all epochs.
+struct SampleSpan {
+  uint64_t first = 0, count = 0;
+};
+
+// The samples of one program, epoch after epoch. Where a run is in this sequence is a number of its own (TrainPosition),
+// so that the cut may change on the way.
 class SampleOrder {
  public:
   // `order_file`: int64 little-endian sample indices to take instead of the permutation, or "". Throws ddh::Error when
-  // there are fewer samples than one micro-batch of all ranks (drop: one step of them; shorten: none), or the file is
-  // damaged, empty or out of range.
-  SampleOrder(uint64_t n_samples, uint64_t seed, SampleCut cut, const std::string& order_file,
-              EpochEnd end = EpochEnd::join);
+  // there are no samples, or the file is damaged, empty or out of range.
+  SampleOrder(uint64_t n_samples, uint64_t seed, const std::string& order_file, EpochEnd end = EpochEnd::join);
 
-  [[nodiscard]] const SampleCut& cut() const { return cut_; }
+  // Throws ddh::Error when there are fewer samples than one micro-batch of all ranks (drop: one step of them).
+  void require(const SampleCut& cut) const;
 
-  // The samples of one rank in one micro-batch; step counts from 1, micro_batch from 0.
-  [[nodiscard]] std::vector<int64_t> samples(int64_t step, uint64_t micro_batch, uint64_t rank) const;
-  // Those of all ranks and micro-batches in a step.
-  [[nodiscard]] uint64_t count(int64_t step) const { return place(step).count; }
-  // Whether a rank has a micro-batch without samples in a step up to `last_step`.
-  [[nodiscard]] bool has_empty(int64_t last_step) const;
+  // What the next step takes; `position` moves behind it.
+  [[nodiscard]] SampleSpan take(uint64_t& position, const SampleCut& cut) const;
+  // Those of one rank in one micro-batch (from 0) of a step.
+  [[nodiscard]] std::vector<int64_t> samples(const SampleSpan& step, const SampleCut& cut, uint64_t micro_batch,
+                                             uint64_t rank) const;
+  // Steps that take so many epochs, from the begin of one. Where epochs are joined, the last one may reach into the next.
+  [[nodiscard]] int64_t steps_of(int64_t epochs, const SampleCut& cut) const;
+  [[nodiscard]] uint64_t epoch_size() const { return order_.empty() ? n_samples_ : order_.size(); }
+  // The first place of the epoch that begins at `position` or after it.
+  [[nodiscard]] uint64_t next_epoch(uint64_t position) const {
+    return (position + epoch_size() - 1) / epoch_size() * epoch_size();
+  }
 
  private:
-  struct Place {
-    uint64_t first, count;  // in the sequence of all epochs
-  };
-  [[nodiscard]] Place place(int64_t step) const;
-  [[nodiscard]] uint64_t epoch_size() const { return order_.empty() ? n_samples_ : order_.size(); }
-  [[nodiscard]] uint64_t steps_per_epoch() const;
   [[nodiscard]] int64_t at(uint64_t position) const;
   uint64_t n_samples_;
   uint64_t seed_;
-  SampleCut cut_;
   EpochEnd end_;
   std::vector<int64_t> order_;
 };

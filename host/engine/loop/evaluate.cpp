@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/loop/evaluate.hpp"
 
+#include "engine/loop/course.hpp"
+
 namespace ddhost {
 
 namespace {
@@ -13,7 +15,7 @@ const ddh_program_desc& described(const TrainSetup& setup, int32_t program) { re
 // no more micro-batches than the samples fill.
 SampleCut eval_cut(const TrainSetup& setup, int32_t program) {
   const RunConfig& config = setup.services.config;
-  SampleCut cut{static_cast<uint64_t>(config.get<int64_t>("data.micro_batch")), 1,
+  SampleCut cut{micro_batch_of(config, described(setup, program)), 1,
                 static_cast<uint64_t>(config.get<int64_t>("train.eval_batches"))};
   const uint64_t needed = (described(setup, program).n_samples + cut.micro_batch - 1) / cut.micro_batch;
   if (takes_each_once(setup)) cut.grad_accum_steps = std::clamp<uint64_t>(needed, 1, cut.grad_accum_steps);
@@ -31,7 +33,7 @@ SampleOrder eval_order(const TrainSetup& setup, int32_t program) {
     ddh::fail(DDH_FAILED_PRECONDITION, "the evaluation data of program '", p.name, "' has ", p.n_samples,
               " samples, fewer than one micro-batch of ", cut.micro_batch,
               "; raise data.val_fraction, give data.val_path, lower data.micro_batch, or set train.eval_every=0");
-  return {p.n_samples, 0, cut, "", each_once ? EpochEnd::shorten : EpochEnd::join};
+  return {p.n_samples, 0, "", each_once ? EpochEnd::shorten : EpochEnd::join};
 }
 
 }  // namespace
@@ -40,14 +42,18 @@ Evaluation::Evaluation(const TrainSetup& setup, int32_t program)
     : setup_(setup),
       program_(program),
       turns_{eval_cut(setup, program).grad_accum_steps, static_cast<uint64_t>(setup.services.seat.world_size)},
-      order_(eval_order(setup, program)) {}
+      cut_(eval_cut(setup, program)),
+      order_(eval_order(setup, program)) {
+  uint64_t begin = 0;
+  span_ = order_.take(begin, cut_);
+}
 
 void Evaluation::run_pass(int64_t step, uint64_t pass) {
   const EvalTurns::Turn turn = turns_.turn(pass, static_cast<uint64_t>(setup_.services.seat.rank));
   const auto place = static_cast<int64_t>(turn.micro_batch);
   const Batch batch =
       make_batch(setup_.model_inst, setup_.model_table, setup_.model_callers.main, setup_.model_callers.main,
-                 {program_, step, 0, place}, order_.samples(1, turn.micro_batch, 0));
+                 {program_, step, 0, place}, order_.samples(span_, cut_, turn.micro_batch, 0));
   setup_.runner.run(setup_.programs.of(program_), {step, 0, place}, batch, 1.0);
   if (turn.counts) setup_.runner.metrics(program_, 0, metrics_.sums(pass), metrics_.counts(pass));
   setup_.runner.discard(0);

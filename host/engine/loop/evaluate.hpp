@@ -47,7 +47,9 @@ class Evaluation {
   TrainSetup setup_;
   const int32_t program_;
   const EvalTurns turns_;
+  const SampleCut cut_;
   const SampleOrder order_;
+  SampleSpan span_;               // of all micro-batches
   MicroMetrics metrics_;          // a row for each pass
   std::vector<double> gathered_;  // the rows of all ranks
   FoldedMetrics folded_;

@@ -15,6 +15,7 @@
 #include "engine/loop/check_model.hpp"
 #include "engine/loop/check_programs.hpp"
 #include "engine/loop/check_world.hpp"
+#include "engine/loop/course.hpp"
 #include "engine/loop/estimate.hpp"
 #include "engine/loop/generate.hpp"
 #include "engine/loop/model_copy.hpp"
@@ -124,6 +125,9 @@ class Rank {
     for (const std::string& section :
          unused_optimizers(*model_desc_, train_programs_, config().get<std::vector<std::string>>("train.optimizers")))
       if (is_first()) services_.log->warn("no program of the run uses optimizer '{}' of train.optimizers", section);
+    order_ = std::make_unique<TrainOrder>(make_order(config(), *model_desc_, train_programs_,
+                                                     static_cast<uint64_t>(services_.seat.world_size),
+                                                     plan_.model.has_cap(DDH_CAP_EMPTY_BATCH)));
     programs_ = std::make_unique<RunPrograms>(
         *model_desc_, train_programs_, static_cast<uint32_t>(config().get<int64_t>("train.grad_accum_steps")),
         recompute_every(config(), plan_.model), config().get<int64_t>("train.update_every") > 0);
@@ -154,7 +158,7 @@ class Rank {
         StepSettings{config().get<double>("train.clip_norm"), config().get<double>("train.clip_value"),
                      config().get<bool>("train.skip_nonfinite"), sums_in_bf16()});
     services_.step->set_optimizers(refs, programs_->described());
-    schedules_ = std::make_unique<Schedules>(services_, plan_.schedule);
+    schedules_ = std::make_unique<Schedules>(services_, plan_.schedule, order_->last_step());
   }
 
   void make_strategy() {
@@ -187,8 +191,9 @@ class Rank {
     if (model_table_->prepare != nullptr) model_.call(PluginCall::kPrepare, model_table_->prepare);
     check_generation(config(), *model_desc_, model_,
                      model_.find<ddh_sampler_api>(DDH_SAMPLER_IFACE, DDH_SAMPLER_API_MIN_SIZE), eval_program());
-    estimate_ = estimate_program(model_.caller(), model_.get(), *model_table_, programs_->of(train_programs_.front()),
-                                 static_cast<uint32_t>(config().get<int64_t>("data.micro_batch")));
+    estimate_ = estimate_program(
+        model_.caller(), model_.get(), *model_table_, programs_->of(train_programs_.front()),
+        static_cast<uint32_t>(micro_batch_of(config(), *model_desc_->programs[train_programs_.front()])));
     services_.params->init_buffers(*services_.staging);
     strategy_.call(PluginCall::kMaterialize, strategy_table_->materialize);
     checks_ = std::make_unique<StepChecks>(state_source(), *services_.step, *services_.comm, *services_.staging);
@@ -196,8 +201,11 @@ class Rank {
     std::ofstream(plan_.run_dir / "config.json") << config().file_text() << '\n';
     uint64_t numel = 0;
     for (uint32_t p = 0; p < model_desc_->n_params; ++p) numel += model_desc_->params[p]->numel;
-    services_.log->info("{}: {} parameters, {} on {} ranks over {}; {}", model_desc_->name, numel, plan_.strategy.id(),
-                        services_.seat.world_size, plan_.comm.id(), plan_.run_dir.string());
+    services_.log->info("{}: {} parameters, {} on {} ranks over {}, {}; {}", model_desc_->name, numel,
+                        plan_.strategy.id(), services_.seat.world_size, plan_.comm.id(),
+                        batch_text(*order_, *model_desc_, static_cast<uint64_t>(services_.seat.world_size),
+                                   static_cast<uint64_t>(config().get<int64_t>("train.grad_accum_steps"))),
+                        plan_.run_dir.string());
     const ddh_device_info device = services_.device->info();
     constexpr double kGiB = 1024.0 * 1024 * 1024;
     services_.log->info("device {}: {:.1f} GiB of memory, {:.1f} GiB of it free", device.name,
@@ -205,8 +213,9 @@ class Rank {
   }
 
   void train() {
-    monitor_ = std::make_unique<Monitor>(services_, plan_.monitors, plan_.run_dir.string(),
-                                         model_desc_->programs[train_programs_.front()]->sample_unit);
+    monitor_ =
+        std::make_unique<Monitor>(services_, plan_.monitors, plan_.run_dir.string(),
+                                  model_desc_->programs[train_programs_.front()]->sample_unit, order_->last_step());
     views_ = std::make_unique<ViewCheck>(*model_desc_, compute_dtype(config(), plan_.model));
     runner_ = std::make_unique<OpRunner>(strategy_, *strategy_table_, model_, *model_table_, *model_desc_, *views_,
                                          *checks_, services_.clock);
@@ -258,11 +267,17 @@ class Rank {
             *model_desc_,
             model_.get(),
             *model_table_,
-            {model_.caller_on(RankThread::kData), model_.caller()},
+            {data_callers(), model_.caller()},
             *programs_,
+            *order_,
             train_programs_,
-            eval_program(),
-            plan_.model.has_cap(DDH_CAP_EMPTY_BATCH)};
+            eval_program()};
+  }
+  std::vector<PluginCaller> data_callers() const {
+    std::vector<PluginCaller> callers;
+    for (size_t i = 0; i < static_cast<size_t>(config().get<int64_t>("data.workers")); ++i)
+      callers.push_back(model_.caller_on(data_thread(i)));
+    return callers;
   }
 
   // Plugins before the services they use; windows before the transport whose memory they map; the device last. After an
@@ -302,6 +317,7 @@ class Rank {
   ddh_plan memory_plan_{};
   std::optional<WorkEstimate> estimate_;  // of the first training program
   std::vector<int32_t> train_programs_;   // in turn
+  std::unique_ptr<TrainOrder> order_;
   std::unique_ptr<RunPrograms> programs_;
   std::unique_ptr<StepChecks> checks_;
   std::unique_ptr<ViewCheck> views_;

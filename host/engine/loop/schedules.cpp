@@ -17,7 +17,7 @@ std::string names_of(const ScheduleState& state) {
 
 }  // namespace
 
-Schedules::Schedules(RankServices& services, const Plugin& plugin)
+Schedules::Schedules(RankServices& services, const Plugin& plugin, int64_t steps)
     : seat_(services, "schedule:" + plugin.id()),
       reads_losses_(plugin.has_cap(DDH_CAP_READS_LOSS)),
       evaluates_(services.config.get<int64_t>("train.eval_every") > 0) {
@@ -27,8 +27,7 @@ Schedules::Schedules(RankServices& services, const Plugin& plugin)
     if (table_->attach == nullptr || table_->lr == nullptr || (reads_losses_ && table_->observe == nullptr))
       instance.caller().blame(PluginCall::kGetInterface, {}, "gave a table without attach, lr",
                               reads_losses_ ? " or observe" : "");
-    const ddh_schedule_args args{sizeof(ddh_schedule_args), 0, services.config.get<double>(optimizer + ".lr"),
-                                 services.config.get<int64_t>("train.steps")};
+    const ddh_schedule_args args{sizeof(ddh_schedule_args), 0, services.config.get<double>(optimizer + ".lr"), steps};
     instance.call(PluginCall::kAttach, table_->attach, &args);
     static_cast<void>(numbers(instance));  // its checks
   }

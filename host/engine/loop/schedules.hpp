@@ -24,8 +24,8 @@ using ScheduleState = std::map<std::string, double>;
 
 class Schedules {
  public:
-  // Error: what the plugin says of its options, or a table or number of it that can't be.
-  Schedules(RankServices& services, const Plugin& plugin);
+  // `steps`: of the run. Error: what the plugin says of its options, or a table or number of it that can't be.
+  Schedules(RankServices& services, const Plugin& plugin, int64_t steps);
   Schedules(const Schedules&) = delete;
   Schedules& operator=(const Schedules&) = delete;
 

@@ -3,40 +3,15 @@
 
 #include <cmath>
 #include <limits>
-#include <map>
 
 #include "engine/loop/buffers.hpp"
+#include "engine/loop/course.hpp"
 #include "engine/loop/evaluate.hpp"
 #include "engine/loop/loss_scale.hpp"
 #include "engine/loop/update_programs.hpp"
 
 namespace ddhost {
 namespace {
-
-// What the steps train on. Refuses what the model can't take before anything is computed.
-TrainOrder make_order(const TrainSetup& setup) {
-  const RunConfig& config = setup.services.config;
-  if (setup.train_programs.size() > 1 && !config.get<std::string>("data.order").empty())
-    ddh::fail(DDH_INVALID_ARGUMENT, "data.order='", config.get<std::string>("data.order"),
-              "' orders the samples of one ", "program, and this run trains ", setup.train_programs.size(),
-              "; leave it out, or name one in train.programs");
-  const SampleCut cut{static_cast<uint64_t>(config.get<int64_t>("data.micro_batch")),
-                      static_cast<uint64_t>(setup.services.seat.world_size),
-                      static_cast<uint64_t>(config.get<int64_t>("train.grad_accum_steps"))};
-  std::map<int32_t, SampleOrder> orders;
-  for (const int32_t program : setup.train_programs) {
-    orders.try_emplace(program, setup.model.programs[program]->n_samples,
-                       static_cast<uint64_t>(config.get<int64_t>("run.seed")), cut,
-                       config.get<std::string>("data.order"), epoch_end(config));
-  }
-  TrainOrder order(setup.train_programs, std::move(orders));
-  const int32_t empty = order.program_with_empty(config.get<int64_t>("train.steps"));
-  if (empty >= 0 && !setup.takes_empty_batches)
-    ddh::fail(DDH_FAILED_PRECONDITION, "the last step of an epoch of program '", setup.model.programs[empty]->name,
-              "' leaves a micro-batch without samples, which model '", setup.model.name,
-              "' does not take; use data.drop_last=true, fewer ranks or a smaller data.micro_batch");
-  return order;
-}
 
 // Backward differentiates seed_scale * SUM of losses. A power of two near 1 / (samples of a step) keeps gradients near
 // their final size and costs no rounding; the rest of the mean is in inv_scale.
@@ -118,28 +93,30 @@ TrainEnd train_loop(TrainSetup setup, Monitor& monitor) {
   RankServices& services = setup.services;
   const RunConfig& config = services.config;
   const auto accum = static_cast<uint64_t>(config.get<int64_t>("train.grad_accum_steps"));
-  const int64_t last_step = config.get<int64_t>("train.steps"), eval_every = config.get<int64_t>("train.eval_every");
+  const int64_t eval_every = config.get<int64_t>("train.eval_every");
 
   Schedules& schedules = setup.schedules;
-  const TrainOrder order = make_order(setup);
+  const TrainOrder& order = setup.order;
+  TrainPosition position = order.begin();
   LossScale loss_scale(LossScaleSettings::from(config));
   std::vector<Evaluation> evaluations = make_evaluations(setup);
   require_one_loss(setup, schedules, evaluations);
   const UpdatePrograms updates(setup);
-  Loader loader(setup.model_inst, setup.model_table, setup.model_callers, order,
-                {1, last_step, accum, static_cast<uint64_t>(services.seat.rank),
-                 static_cast<uint64_t>(services.seat.world_size)});
+  Loader loader(setup.model_inst, setup.model_table, setup.model_callers, order, position,
+                static_cast<uint64_t>(services.seat.rank));
   Buffers buffers(setup.model_callers.main, setup.model_inst, setup.model_table, setup.model, services, accum,
                   config.get<bool>("train.sync_buffers"));
   MicroMetrics metrics;
   std::vector<ReportedValue> values;
 
   services.clock.restart();
-  for (int64_t step = 1; step <= last_step; ++step) {
-    const int32_t program = order.program(step);
+  while (!order.is_at_end(position)) {
+    const TrainStep now = order.advance(position);
+    const int64_t step = now.step;
+    const int32_t program = now.program;
     const ddh_program_desc& described = *setup.model.programs[program];
     monitor.step_begin(step);
-    const double seed_scale = seed_scale_for(order.count(step), loss_scale.value());
+    const double seed_scale = seed_scale_for(now.span.count, loss_scale.value());
     services.step->begin(step, program, schedules.lr(described.optimizer, step), seed_scale, loss_scale.value());
     setup.runner.step_begin(program, step);
     buffers.sync();
@@ -158,8 +135,8 @@ TrainEnd train_loop(TrainSetup setup, Monitor& monitor) {
     const StepOutcome& outcome = services.step->outcome();
     report(setup.model_callers.main, setup.model_inst, setup.model_table, setup.model, program, outcome.world, values);
     monitor.step_end(block, outcome,
-                     {values, order.turns().size() > 1 ? described.name : "", order.count(step),
-                      program == setup.train_programs.front()});
+                     {values, setup.train_programs.size() > 1 ? described.name : "", now.span.count,
+                      program == setup.train_programs.front(), epoch_place(order, now)});
     require_success_possible(loss_scale.step_done(!outcome.nonfinite.empty()), outcome, block);
     schedules.step_done(step, block.skip != 0, values.front().value);
     if (outcome.stop) return {step, true};
@@ -169,7 +146,7 @@ TrainEnd train_loop(TrainSetup setup, Monitor& monitor) {
       evaluate_all(setup, evaluations, step, monitor, schedules);
     }
   }
-  return {last_step, false};
+  return {position.step, false};
 }
 
 }  // namespace ddhost

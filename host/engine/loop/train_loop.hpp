@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/loop/train_loop.hpp: the loop over steps. It knows no scheme, no model and no optimizer.
+// engine/loop/train_loop.hpp: the loop over steps. It knows no strategy, no model and no optimizer.
 #pragma once
 
 #include "engine/loop/train_setup.hpp"
@@ -13,7 +13,7 @@ struct TrainEnd {
   bool stopped;  // the run was asked to; the same on every rank
 };
 
-// Runs train.steps steps, fewer when the run is asked to stop.
+// Runs the steps of the order, fewer when the run is asked to stop.
 TrainEnd train_loop(TrainSetup setup, Monitor& monitor);
 
 }  // namespace ddhost

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "engine/data/sample_order.hpp"
+#include "engine/data/train_order.hpp"
 #include "engine/loop/op_runner.hpp"
 #include "engine/loop/schedules.hpp"
 #include "engine/services/interfaces.hpp"
@@ -22,15 +22,12 @@ struct TrainSetup {
   const ddh_model_api& model_table;
   BatchCallers model_callers;
   const RunPrograms& programs;
+  const TrainOrder& order;
   std::vector<int32_t> train_programs;  // in turn, one a step
   int32_t eval_program;                 // of the first of them, which samples too; -1: none
-  bool takes_empty_batches;
 };
 
 // Whether a rank was asked to stop; the same on every rank. [collective]
 bool stop_wanted(const TrainSetup& setup);
-
-// data.drop_last.
-EpochEnd epoch_end(const RunConfig& config);
 
 }  // namespace ddhost

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "engine/loop/course.hpp"
+
 namespace ddhost {
 
 UpdatePrograms::UpdatePrograms(const TrainSetup& setup)
@@ -29,7 +31,7 @@ void UpdatePrograms::step_done(int64_t step) const {
 // A request to stop waits for the end: state that is renewed by half is of no use in a file of weights.
 void UpdatePrograms::run(int32_t program, int64_t step) const {
   const uint64_t n_samples = setup_.model.programs[program]->n_samples;
-  const auto micro_batch = static_cast<uint64_t>(setup_.services.config.get<int64_t>("data.micro_batch"));
+  const auto micro_batch = micro_batch_of(setup_.services.config, *setup_.model.programs[program]);
   for (uint64_t first = 0, b = 0; first < n_samples; first += micro_batch, ++b) {
     std::vector<int64_t> samples(std::min(micro_batch, n_samples - first));
     std::iota(samples.begin(), samples.end(), static_cast<int64_t>(first));

@@ -15,19 +15,27 @@
 
 namespace ddhost {
 
+// How far a program is in its data.
+struct EpochPlace {
+  int64_t epoch = 0;   // from 1; 0: not known
+  int64_t epochs = 0;  // of the run; 0: its length is in steps
+  double part = 0;     // of this epoch, above 0 to 1
+};
+
 // What a step computed, besides the scalars of its block.
 struct StepFacts {
   std::span<const ReportedValue> values;  // the first is the loss
   std::string_view program;               // what it ran, where training programs take turns; else ""
   uint64_t samples;                       // of all ranks
   bool is_of_first_program;               // the one whose speed the summary tells
+  EpochPlace epoch;
 };
 
 class Monitor {
  public:
   // `items_name`: what is counted per second ("tokens"). Error: a monitor can't open what it writes to.
   Monitor(RankServices& services, const std::vector<Plugin>& plugins, const std::string& run_dir,
-          std::string items_name);
+          std::string items_name, int64_t last_step);
   ~Monitor();
   Monitor(const Monitor&) = delete;
   Monitor& operator=(const Monitor&) = delete;
@@ -50,8 +58,7 @@ class Monitor {
 
  private:
   using Clock = std::chrono::steady_clock;
-  void show_progress(const ddh_step_block& block, std::span<const ReportedValue> values, double step_ms,
-                     double items_per_s);
+  void show_progress(const ddh_step_block& block, const StepFacts& facts, double step_ms, double items_per_s);
 
   RankServices& services_;
   const std::string items_name_;
@@ -59,7 +66,7 @@ class Monitor {
   bool progress_ = false;
   bool line_open_ = false;
   int64_t every_ = 1;
-  int64_t last_step_ = 0;
+  const int64_t last_step_;
   Clock::time_point step_start_;
   Clock::time_point last_shown_{};
   double total_ms_ = 0;

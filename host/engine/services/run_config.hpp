@@ -32,6 +32,8 @@ class RunConfig {
   [[nodiscard]] virtual const std::string& text(std::string_view key) const = 0;
   [[nodiscard]] virtual std::vector<double> numbers(std::string_view key) const = 0;
   [[nodiscard]] virtual std::vector<std::string> texts(std::string_view key) const = 0;
+  // Any value as JSON text; for lists and objects whose entries are not all of one type.
+  [[nodiscard]] virtual std::string json(std::string_view key) const = 0;
   // False where the value is null, which stands for "not given".
   [[nodiscard]] virtual bool is_given(std::string_view key) const = 0;
 

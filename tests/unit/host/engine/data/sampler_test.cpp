@@ -14,6 +14,46 @@
 
 using namespace ddhost;
 
+namespace {
+
+// Steps of one cut from the begin, counted from 1.
+class Steps {
+ public:
+  Steps(uint64_t n_samples, uint64_t seed, SampleCut cut, const std::string& file, EpochEnd end = EpochEnd::join)
+      : order_(n_samples, seed, file, end), cut_(cut) {
+    order_.require(cut);
+  }
+  [[nodiscard]] SampleSpan span(int64_t step) const {
+    uint64_t position = 0;
+    SampleSpan span;
+    for (int64_t s = 0; s < step; ++s) span = order_.take(position, cut_);
+    return span;
+  }
+  [[nodiscard]] std::vector<int64_t> samples(int64_t step, uint64_t micro_batch, uint64_t rank) const {
+    return order_.samples(span(step), cut_, micro_batch, rank);
+  }
+  [[nodiscard]] uint64_t count(int64_t step) const { return span(step).count; }
+
+ private:
+  SampleOrder order_;
+  SampleCut cut_;
+};
+
+// A phase of programs in turns, of one micro-batch each.
+TrainPhase phase(const std::vector<int32_t>& programs, uint64_t micro_batch, int64_t steps, int64_t epochs = 0) {
+  TrainPhase out{{}, steps, epochs};
+  for (const int32_t program : programs) out.turns.push_back({program, micro_batch});
+  return out;
+}
+
+std::vector<TrainStep> all_steps(const TrainOrder& order) {
+  std::vector<TrainStep> out;
+  for (TrainPosition at = order.begin(); !order.is_at_end(at);) out.push_back(order.advance(at));
+  return out;
+}
+
+}  // namespace
+
 TEST_CASE("a permutation takes every index once and differs between epochs and seeds") {
   const auto n = GENERATE(uint64_t{1}, uint64_t{2}, uint64_t{3}, uint64_t{64}, uint64_t{1000}, uint64_t{4097});
   const Permutation first(n, 7, 0), next_epoch(n, 7, 1), other_seed(n, 8, 0);
@@ -37,7 +77,7 @@ TEST_CASE("a permutation takes every index once and differs between epochs and s
 TEST_CASE("a changed world size sees the same samples in the same step") {
   const uint64_t seed = 1337;
   const auto samples_of_step = [&](uint64_t world, uint64_t micro, uint64_t accum, int64_t step) {
-    const SampleOrder order(10000, seed, {micro, world, accum}, "");
+    const Steps order(10000, seed, {micro, world, accum}, "");
     std::multiset<int64_t> out;
     for (uint64_t m = 0; m < accum; ++m) {
       for (uint64_t r = 0; r < world; ++r) {
@@ -59,21 +99,21 @@ TEST_CASE("a sample order is read from a file and repeats") {
   const std::string path = "sampler_test_order.bin";
   const std::vector<int64_t> listed = {5, 4, 3, 2, 1, 0};
   std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(listed.data()), 48);
-  const SampleOrder order(6, 0, {2, 2, 1}, path);
+  const Steps order(6, 0, {2, 2, 1}, path);
   CHECK(order.samples(1, 0, 0) == std::vector<int64_t>{5, 4});
   CHECK(order.samples(1, 0, 1) == std::vector<int64_t>{3, 2});
   CHECK(order.samples(2, 0, 1) == std::vector<int64_t>{5, 4});
-  CHECK_THROWS_WITH(SampleOrder(5, 0, {1, 1, 1}, path), Catch::Contains("entry 0") && Catch::Contains("0 to 4"));
+  CHECK_THROWS_WITH(Steps(5, 0, {1, 1, 1}, path), Catch::Contains("entry 0") && Catch::Contains("0 to 4"));
   std::remove(path.c_str());
-  CHECK_THROWS_WITH(SampleOrder(6, 0, {1, 1, 1}, path), Catch::Contains("data.order"));
+  CHECK_THROWS_WITH(Steps(6, 0, {1, 1, 1}, path), Catch::Contains("data.order"));
 }
 
 TEST_CASE("fewer samples than the ranks take at once is refused") {
-  CHECK_THROWS_WITH(SampleOrder(7, 0, {4, 2, 1}, ""), Catch::Contains("7 samples") && Catch::Contains("fewer ranks"));
+  CHECK_THROWS_WITH(Steps(7, 0, {4, 2, 1}, ""), Catch::Contains("7 samples") && Catch::Contains("fewer ranks"));
 }
 
 TEST_CASE("an epoch's last step may be smaller: each sample once, the first ranks full, the last ones without any") {
-  const SampleOrder order(29, 7, {4, 2, 2}, "", EpochEnd::shorten);  // 16 a step: 16 and 13
+  const Steps order(29, 7, {4, 2, 2}, "", EpochEnd::shorten);  // 16 a step: 16 and 13
   for (const int64_t epoch : {0, 1}) {
     std::set<int64_t> seen;
     for (const int64_t step : {1, 2})
@@ -86,35 +126,96 @@ TEST_CASE("an epoch's last step may be smaller: each sample once, the first rank
   CHECK(order.count(2) == 13);
   CHECK(order.samples(2, 1, 0).size() == 4);
   CHECK(order.samples(2, 1, 1).size() == 1);
-  CHECK_FALSE(order.has_empty(2));
 
-  const SampleOrder small(3, 7, {4, 2, 2}, "", EpochEnd::shorten);
+  const Steps small(3, 7, {4, 2, 2}, "", EpochEnd::shorten);
   CHECK(small.count(1) == 3);
   CHECK(small.samples(1, 0, 0).size() == 3);
   CHECK(small.samples(1, 0, 1).empty());
-  CHECK(small.has_empty(1));
-  const SampleOrder twelve(28, 7, {4, 2, 2}, "", EpochEnd::shorten);
-  CHECK_FALSE(twelve.has_empty(1));
-  CHECK(twelve.has_empty(2));
-  CHECK_THROWS_WITH(SampleOrder(0, 7, {1, 1, 1}, "", EpochEnd::shorten), Catch::Contains("no samples"));
+  CHECK_THROWS_WITH(Steps(0, 7, {1, 1, 1}, "", EpochEnd::shorten), Catch::Contains("no samples"));
 }
 
 TEST_CASE("an epoch's rest may be left out, another one each time") {
-  const SampleOrder order(29, 7, {4, 2, 2}, "", EpochEnd::drop);
+  const Steps order(29, 7, {4, 2, 2}, "", EpochEnd::drop);
   const Permutation second_epoch(29, 7, 1);
   CHECK(order.count(2) == 16);
   for (uint64_t i = 0; i < 4; ++i) CHECK(order.samples(2, 0, 0)[i] == static_cast<int64_t>(second_epoch(i)));
-  CHECK_THROWS_WITH(SampleOrder(15, 0, {4, 2, 2}, "", EpochEnd::drop), Catch::Contains("drop_last"));
+  CHECK_THROWS_WITH(Steps(15, 0, {4, 2, 2}, "", EpochEnd::drop), Catch::Contains("drop_last"));
+}
+
+TEST_CASE("a program of which a rank would have a micro-batch without samples is found, if the run comes there") {
+  const auto program_of = [](uint64_t samples, int64_t steps) {
+    return TrainOrder({phase({3}, 4, steps)}, 1, {{3, SampleOrder(samples, 7, "", EpochEnd::shorten)}}, {1, 2, 2})
+        .program_with_empty();
+  };
+  CHECK(program_of(29, 9) == -1);  // 16 and 13
+  CHECK(program_of(28, 1) == -1);  // 16 and 12, which three micro-batches take
+  CHECK(program_of(28, 2) == 3);
 }
 
 TEST_CASE("programs take turns, each through its own samples without a gap") {
-  const SampleOrder a(100, 1, {4, 1, 1}, ""), b(50, 2, {4, 1, 1}, "");
-  const TrainOrder order({0, 2, 0}, {{0, a}, {2, b}});
+  const SampleOrder a(100, 1, ""), b(50, 2, "");
+  const Steps a_steps(100, 1, {4, 1, 1}, ""), b_steps(50, 2, {4, 1, 1}, "");
+  const TrainOrder order({phase({0, 2, 0}, 4, 7)}, 1, {{0, a}, {2, b}}, {1, 1, 1});
   const std::vector<int32_t> programs = {0, 2, 0, 0, 2, 0, 0};
   const std::vector<int64_t> own_steps = {1, 1, 2, 3, 2, 4, 5};
+  const std::vector<TrainStep> steps = all_steps(order);
+  REQUIRE(steps.size() == 7);
   for (size_t i = 0; i < programs.size(); ++i) {
-    const auto step = static_cast<int64_t>(i) + 1;
-    CHECK(order.program(step) == programs[i]);
-    CHECK(order.samples(step, 0, 0) == (programs[i] == 0 ? a : b).samples(own_steps[i], 0, 0));
+    CHECK(steps[i].step == static_cast<int64_t>(i) + 1);
+    CHECK(steps[i].program == programs[i]);
+    CHECK(order.samples(steps[i], 0, 0) == (programs[i] == 0 ? a_steps : b_steps).samples(own_steps[i], 0, 0));
+  }
+}
+
+TEST_CASE("epochs make steps: each sample of an epoch once, as data.drop_last says") {
+  const auto n_steps = [](EpochEnd end, int64_t epochs) {
+    return TrainOrder({phase({0}, 4, 0, epochs)}, 1, {{0, SampleOrder(29, 7, "", end)}}, {1, 2, 1}).last_step();
+  };
+  CHECK(n_steps(EpochEnd::join, 1) == 4);     // 32 of 29: the last step reaches into the next epoch
+  CHECK(n_steps(EpochEnd::join, 8) == 29);    // 232 of 232
+  CHECK(n_steps(EpochEnd::drop, 2) == 6);     // 24 of each 29
+  CHECK(n_steps(EpochEnd::shorten, 2) == 8);  // 8, 8, 8, 5
+}
+
+TEST_CASE("epochs of programs that take turns are those of the first one, in whole rounds") {
+  const TrainOrder order({phase({0, 1, 0}, 5, 0, 2)}, 1, {{0, SampleOrder(25, 1, "")}, {1, SampleOrder(9, 1, "")}},
+                         {1, 1, 1});
+  CHECK(order.last_step() == 15);  // ten steps of program 0, two in each round
+}
+
+TEST_CASE("phases go through their steps in order and in cycles; a phase in epochs begins a new one") {
+  const SampleOrder a(20, 1, "", EpochEnd::shorten), b(9, 2, "", EpochEnd::shorten);
+  // Three steps of 4 of the one, then an epoch of the other in steps of 2 x 2, twice.
+  const TrainOrder order({phase({0}, 4, 3), phase({1}, 2, 0, 1), phase({1}, 1, 1)}, 2, {{0, a}, {1, b}}, {1, 1, 1});
+  CHECK(order.last_step() == 2 * (3 + 5 + 1));
+  std::vector<uint64_t> firsts, counts;
+  std::vector<int64_t> phases;
+  for (const TrainStep& step : all_steps(order)) {
+    firsts.push_back(step.span.first);
+    counts.push_back(step.span.count);
+    phases.push_back(step.phase);
+  }
+  // The third phase takes one sample of b's second epoch; the second cycle's epoch is therefore the third.
+  CHECK(firsts == std::vector<uint64_t>{0, 4, 8, 0, 2, 4, 6, 8, 9, 12, 16, 20, 18, 20, 22, 24, 26, 27});
+  CHECK(counts == std::vector<uint64_t>{4, 4, 4, 2, 2, 2, 2, 1, 1, 4, 4, 4, 2, 2, 2, 2, 1, 1});
+  CHECK(phases == std::vector<int64_t>{0, 0, 0, 1, 1, 1, 1, 1, 2, 3, 3, 3, 4, 4, 4, 4, 4, 5});
+}
+
+TEST_CASE("a run goes on at the next sample from any position, also in another world") {
+  const SampleOrder a(23, 1, "", EpochEnd::shorten), b(9, 2, "");
+  const std::vector<TrainPhase> phases = {phase({0, 1}, 4, 5), phase({1}, 2, 0, 1)};
+  const TrainOrder order(phases, 3, {{0, a}, {1, b}}, {1, 2, 1}), other(phases, 3, {{0, a}, {1, b}}, {1, 1, 2});
+  const std::vector<TrainStep> whole = all_steps(order);
+  TrainPosition at = order.begin();
+  for (size_t done = 0; done < whole.size(); ++done) {
+    TrainPosition from = at;  // as a checkpoint keeps it
+    for (size_t i = done; i < whole.size(); ++i) {
+      const TrainStep step = other.advance(from);
+      CHECK(step.program == whole[i].program);
+      CHECK(step.span.first == whole[i].span.first);
+      CHECK(step.span.count == whole[i].span.count);
+    }
+    CHECK(other.is_at_end(from));
+    static_cast<void>(order.advance(at));
   }
 }

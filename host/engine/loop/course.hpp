@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/loop/course.hpp: what a run does from its first step to its last: its configuration, read for one model.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ddh/ddh.h"
+#include "engine/data/train_order.hpp"
+#include "engine/monitor/monitor.hpp"
+#include "engine/services/run_config.hpp"
+
+namespace ddhost {
+
+// data.drop_last.
+EpochEnd epoch_end(const RunConfig& config);
+
+// Samples of a micro-batch: data.micro_batch.<program>, or data.micro_batch.
+uint64_t micro_batch_of(const RunConfig& config, const ddh_program_desc& program);
+
+// The order of all steps. Throws where data.micro_batch names no program of the model, where the data has too few samples,
+// and where a micro-batch has none that the model takes: before anything is computed.
+TrainOrder make_order(const RunConfig& config, const ddh_model_desc& model, const std::vector<int32_t>& train_programs,
+                      uint64_t world_size, bool takes_empty_batches);
+
+// "24 samples a step (6 x 2 ranks x 2 micro-batches)"
+std::string batch_text(const TrainOrder& order, const ddh_model_desc& model, uint64_t world_size,
+                       uint64_t grad_accum_steps);
+
+// Where a step leaves its program's data.
+EpochPlace epoch_place(const TrainOrder& order, const TrainStep& step);
+
+}  // namespace ddhost
