@@ -40,9 +40,11 @@ int run_command(const CommandLine& line) {
     case Command::kInspect:
       return inspect_plugin(registry, line.inspect_file, std::cout);
     case Command::kTrain:
+    case Command::kEval:
+    case Command::kGenerate:
       break;
   }
-  return train(line, registry, std::cout);
+  return run_model(line, registry, std::cout);
 }
 
 // Ends the process without the destructors of libraries: a plugin's could still hang, or spoil the exit code.

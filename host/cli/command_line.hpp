@@ -12,7 +12,7 @@
 
 namespace ddhost {
 
-enum class Command { kTrain, kList, kInspect };
+enum class Command { kTrain, kEval, kGenerate, kList, kInspect };
 
 struct CommandLine {
   Command command = Command::kTrain;

@@ -137,6 +137,14 @@ void settle_clipping(PreparedRun& plan) {
   plan.config.set("train.clip_norm", 0.0, "derived");
 }
 
+// A trained model is used: evaluation takes every sample unless told otherwise.
+void settle_use(PreparedRun& plan) {
+  if (plan.config.json("train.init_from") == "\"\"")
+    ddh::fail(DDH_INVALID_ARGUMENT, plan.work == Work::kEvaluate ? "ddhost eval" : "ddhost generate",
+              " needs a trained model; give --weights FILE.safetensors");
+  if (plan.config.find("train.eval_batches")->source == "default") plan.config.set("train.eval_batches", 0, "derived");
+}
+
 // "runs/gpt-zero3", or the first of -2, -3 ... that holds no run.
 fs::path free_folder(const fs::path& wanted) {
   fs::path candidate = wanted;
@@ -198,9 +206,10 @@ int wanted_world_size(const UserConfig& user) {
   return resolve_world_size(given ? std::optional(config.get<int64_t>("run.nproc")) : std::nullopt);
 }
 
-PreparedRun prepare_run(const UserConfig& user, Registry& registry, int world_size) {
+PreparedRun prepare_run(const UserConfig& user, Registry& registry, int world_size, Work work) {
   const Config choices(user, run_sections(user), /*plugin_sections=*/false);
   PreparedRun plan;
+  plan.work = work;
   plan.world_size = world_size;
   std::vector<Section> sections = run_sections(user);
   for (const std::string& section : optimizer_sections(user)) plan.optimizers.push_back({section, {}});
@@ -232,7 +241,10 @@ PreparedRun prepare_run(const UserConfig& user, Registry& registry, int world_si
   check_device(plan);
   check_features(plan.model, plan.strategy);
   for (const RunPlan::Optimizer& optimizer : plan.optimizers) check_features(optimizer.plugin, plan.strategy);
-  choose_run_folder(plan);
+  if (work == Work::kTrain)
+    choose_run_folder(plan);
+  else
+    settle_use(plan);
   return plan;
 }
 

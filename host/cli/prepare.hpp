@@ -26,7 +26,7 @@ void share_cores(int world_size);
 int wanted_world_size(const UserConfig& user);
 
 // Finds and loads the plugins, completes the configuration, decides the run's folder (which is not made yet).
-PreparedRun prepare_run(const UserConfig& user, Registry& registry, int world_size);
+PreparedRun prepare_run(const UserConfig& user, Registry& registry, int world_size, Work work = Work::kTrain);
 
 // Makes the run's folder and tries to write there, and where the final weights go.
 void make_run_folder(PreparedRun& plan);

@@ -32,6 +32,8 @@ constexpr const char* kRun = R"json({"properties": {
     "description": "divide the logits by this before an item is drawn; 0 means always the most likely item"},
   "sample_top_k": {"type": "integer", "default": 0, "minimum": 0, "maximum": 2147483647,
     "description": "draw from the k most likely items; 0 means from all"},
+  "sample_count": {"type": "integer", "default": 1, "minimum": 1, "maximum": 1000000,
+    "description": "number of samples; each has a seed of its own: run.seed, run.seed + 1 ..."},
   "sample_condition": {"type": ["integer", "null"], "default": null, "minimum": 0,
     "description": "index of a sample of the eval program (an image, points) that the text is for; null means none"},
   "watchdog": {"type": "number", "default": 10, "minimum": 0, "maximum": 1000000, "x-unit": "s",
@@ -91,8 +93,16 @@ constexpr const char* kTrain = R"json({"properties": {
     "description": "safetensors file for the final weights; empty means none"},
   "eval_every": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "steps",
     "description": "steps from one evaluation to the next; 0 means never"},
-  "eval_batches": {"type": "integer", "default": 20, "minimum": 1,
-    "description": "micro-batches of all ranks together in an evaluation"}
+  "eval_every_epochs": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "epochs",
+    "description": "the same in epochs of the first training program, instead of train.eval_every"},
+  "eval_batches": {"type": "integer", "default": 20, "minimum": 0, "x-spellings": {"all": 0},
+    "description": "micro-batches of all ranks together in an evaluation; all (0): every sample once"},
+  "patience": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "evaluations",
+    "description": "end the run after so many evaluations in a row without a better value; 0 means never"},
+  "patience_metric": {"type": "string", "default": "loss",
+    "description": "the value that train.patience goes by, as the evaluating program reports it"},
+  "patience_mode": {"type": "string", "enum": ["min", "max"], "default": "min",
+    "description": "whether lower or higher values of train.patience_metric are better"}
 }})json";
 
 constexpr const char* kPrecision = R"json({"properties": {

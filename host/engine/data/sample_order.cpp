@@ -80,15 +80,15 @@ int64_t SampleOrder::at(uint64_t position) const {
   return static_cast<int64_t>(Permutation(n_samples_, seed_, position / n_samples_)(position % n_samples_));
 }
 
+uint64_t SampleOrder::next_position(uint64_t position, const SampleCut& cut) const {
+  const uint64_t left = epoch_size() - position % epoch_size();  // of this epoch
+  return end_ == EpochEnd::drop && left < cut.per_step() ? position + left : position;
+}
+
 SampleSpan SampleOrder::take(uint64_t& position, const SampleCut& cut) const {
-  uint64_t left = epoch_size() - position % epoch_size();  // of this epoch
-  if (end_ == EpochEnd::drop && left < cut.per_step()) {
-    position += left;
-    left = epoch_size();
-  }
-  SampleSpan span{position, cut.per_step()};
-  if (end_ != EpochEnd::join) span.count = std::min(span.count, left);
-  position += span.count;
+  SampleSpan span{next_position(position, cut), cut.per_step()};
+  if (end_ != EpochEnd::join) span.count = std::min(span.count, epoch_size() - span.first % epoch_size());
+  position = span.first + span.count;
   return span;
 }
 

@@ -54,6 +54,8 @@ class SampleOrder {
   // Throws ddh::Error when there are fewer samples than one micro-batch of all ranks (drop: one step of them).
   void require(const SampleCut& cut) const;
 
+  // Where the step that follows on `position` begins: not there where the rest of an epoch is dropped.
+  [[nodiscard]] uint64_t next_position(uint64_t position, const SampleCut& cut) const;
   // What the next step takes; `position` moves behind it.
   [[nodiscard]] SampleSpan take(uint64_t& position, const SampleCut& cut) const;
   // Those of one rank in one micro-batch (from 0) of a step.

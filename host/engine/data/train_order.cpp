@@ -68,6 +68,12 @@ TrainStep TrainOrder::advance(TrainPosition& at) const {
   return step;
 }
 
+bool TrainOrder::ends_epoch(const TrainStep& step, int64_t every) const {
+  const SampleOrder& order = orders_.at(step.program);
+  const uint64_t in_row = order.epoch_size() * static_cast<uint64_t>(every);
+  return order.next_position(step.span.first + step.span.count, step.cut) / in_row > step.span.first / in_row;
+}
+
 int32_t TrainOrder::program_with_empty() const {
   for (TrainPosition at = begin(); !is_at_end(at);) {
     const TrainStep step = advance(at);

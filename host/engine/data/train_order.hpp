@@ -63,6 +63,8 @@ class TrainOrder {
   [[nodiscard]] size_t place_of(int64_t phase) const { return static_cast<size_t>(phase) % phases_.size(); }
   [[nodiscard]] int64_t steps_of(int64_t phase) const { return steps_[place_of(phase)]; }
   [[nodiscard]] bool ends_phase(const TrainStep& step) const { return step.phase_step == steps_of(step.phase); }
+  // Whether the step ends an epoch of its program whose number is a multiple of `every`.
+  [[nodiscard]] bool ends_epoch(const TrainStep& step, int64_t every) const;
   // Samples of an epoch.
   [[nodiscard]] uint64_t epoch_size(int32_t program) const { return orders_.at(program).epoch_size(); }
   // A program of which some rank has a micro-batch without samples, or -1.

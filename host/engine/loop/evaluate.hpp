@@ -37,6 +37,7 @@ class Evaluation {
   // Throws where the model or its data can't be evaluated: before the first step, not after hours.
   Evaluation(const TrainSetup& setup, int32_t program);
   [[nodiscard]] int32_t program() const { return program_; }
+  [[nodiscard]] uint64_t n_samples() const { return span_.count; }  // of all ranks
   // What the program reports, equal on every rank and valid until the next call; nothing where the run was asked to stop
   // meanwhile. [collective]
   [[nodiscard]] const std::vector<ReportedValue>* run(int64_t step);
@@ -55,6 +56,14 @@ class Evaluation {
   FoldedMetrics folded_;
   std::vector<ReportedValue> reported_;
 };
+
+// What `ddhost eval` evaluates: those that evaluate the given training programs; where they name none, all of the model.
+std::vector<int32_t> programs_to_evaluate(const ddh_model_desc& model, const std::vector<int32_t>& train_programs);
+// Evaluates them; rank 0 prints what they report. [collective]
+void print_evaluations(const TrainSetup& setup, const std::vector<int32_t>& programs);
+
+// Whether the run evaluates: train.eval_every or train.eval_every_epochs.
+bool evaluates(const RunConfig& config);
 
 // The distinct programs that evaluate the training programs of this run, in the order of their turns. Throws where one
 // names none.

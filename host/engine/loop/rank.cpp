@@ -17,6 +17,7 @@
 #include "engine/loop/check_world.hpp"
 #include "engine/loop/course.hpp"
 #include "engine/loop/estimate.hpp"
+#include "engine/loop/evaluate.hpp"
 #include "engine/loop/generate.hpp"
 #include "engine/loop/model_copy.hpp"
 #include "engine/loop/rank_log.hpp"
@@ -52,10 +53,8 @@ class Rank {
       describe_model();
       make_optimizers();
       make_strategy();
-      start_training();
-      train();
-      save();
-      report();
+      materialize();
+      work();
       leave_world();
     } catch (const std::exception& e) {
       if (comm_table_ != nullptr) {
@@ -124,16 +123,28 @@ class Rank {
     train_programs_ = train_programs(config(), *model_desc_);
     for (const std::string& section :
          unused_optimizers(*model_desc_, train_programs_, config().get<std::vector<std::string>>("train.optimizers")))
-      if (is_first()) services_.log->warn("no program of the run uses optimizer '{}' of train.optimizers", section);
-    order_ = std::make_unique<TrainOrder>(make_order(config(), *model_desc_, train_programs_,
-                                                     static_cast<uint64_t>(services_.seat.world_size),
-                                                     plan_.model.has_cap(DDH_CAP_EMPTY_BATCH)));
-    programs_ = std::make_unique<RunPrograms>(
-        *model_desc_, train_programs_, static_cast<uint32_t>(config().get<int64_t>("train.grad_accum_steps")),
-        recompute_every(config(), plan_.model), config().get<int64_t>("train.update_every") > 0);
+      if (is_first() && plan_.work == Work::kTrain)
+        services_.log->warn("no program of the run uses optimizer '{}' of train.optimizers", section);
+    make_programs();
     services_.params =
         std::make_unique<ParamInit>(*model_desc_, static_cast<uint64_t>(config().get<int64_t>("run.seed")),
                                     config().get<std::string>("train.init_from"));
+  }
+
+  // What the run executes. State exists only where one of these needs it: to evaluate takes none but the parameters.
+  void make_programs() {
+    const bool trains = plan_.work == Work::kTrain;
+    std::vector<int32_t> others = eval_programs_of(*model_desc_, train_programs_);
+    if (plan_.work == Work::kEvaluate) others = programs_to_evaluate(*model_desc_, train_programs_);
+    if (config().get<int64_t>("train.update_every") > 0 && trains)
+      for (const int32_t program : update_programs_of(*model_desc_)) others.push_back(program);
+    programs_ = std::make_unique<RunPrograms>(*model_desc_, trains ? train_programs_ : std::vector<int32_t>(), others,
+                                              static_cast<uint32_t>(config().get<int64_t>("train.grad_accum_steps")),
+                                              recompute_every(config(), plan_.model));
+    if (trains)
+      order_ = std::make_unique<TrainOrder>(make_order(config(), *model_desc_, train_programs_,
+                                                       static_cast<uint64_t>(services_.seat.world_size),
+                                                       plan_.model.has_cap(DDH_CAP_EMPTY_BATCH)));
   }
 
   void name_units() const {
@@ -158,7 +169,8 @@ class Rank {
         StepSettings{config().get<double>("train.clip_norm"), config().get<double>("train.clip_value"),
                      config().get<bool>("train.skip_nonfinite"), sums_in_bf16()});
     services_.step->set_optimizers(refs, programs_->described());
-    schedules_ = std::make_unique<Schedules>(services_, plan_.schedule, order_->last_step());
+    if (order_ != nullptr)
+      schedules_ = std::make_unique<Schedules>(services_, plan_.schedule, order_->last_step(), evaluates(config()));
   }
 
   void make_strategy() {
@@ -187,39 +199,57 @@ class Rank {
     memory_plan_ = ddh::copy_of(memory_plan_);
   }
 
-  void start_training() {
+  void materialize() {
     if (model_table_->prepare != nullptr) model_.call(PluginCall::kPrepare, model_table_->prepare);
-    check_generation(config(), *model_desc_, model_,
-                     model_.find<ddh_sampler_api>(DDH_SAMPLER_IFACE, DDH_SAMPLER_API_MIN_SIZE), eval_program());
-    estimate_ = estimate_program(
-        model_.caller(), model_.get(), *model_table_, programs_->of(train_programs_.front()),
-        static_cast<uint32_t>(micro_batch_of(config(), *model_desc_->programs[train_programs_.front()])));
+    check_generation(config(), *model_desc_, model_, sampler(), eval_program());
     services_.params->init_buffers(*services_.staging);
     strategy_.call(PluginCall::kMaterialize, strategy_table_->materialize);
     checks_ = std::make_unique<StepChecks>(state_source(), *services_.step, *services_.comm, *services_.staging);
-    if (!is_first()) return;
-    std::ofstream(plan_.run_dir / "config.json") << config().file_text() << '\n';
+    views_ = std::make_unique<ViewCheck>(*model_desc_, compute_dtype(config(), plan_.model));
+    runner_ = std::make_unique<OpRunner>(strategy_, *strategy_table_, model_, *model_table_, *model_desc_, *views_,
+                                         *checks_, services_.clock);
+    if (is_first()) say_what_runs();
+  }
+
+  void say_what_runs() const {
     uint64_t numel = 0;
     for (uint32_t p = 0; p < model_desc_->n_params; ++p) numel += model_desc_->params[p]->numel;
-    services_.log->info("{}: {} parameters, {} on {} ranks over {}, {}; {}", model_desc_->name, numel,
-                        plan_.strategy.id(), services_.seat.world_size, plan_.comm.id(),
-                        batch_text(*order_, *model_desc_, static_cast<uint64_t>(services_.seat.world_size),
-                                   static_cast<uint64_t>(config().get<int64_t>("train.grad_accum_steps"))),
-                        plan_.run_dir.string());
+    const auto world = static_cast<uint64_t>(services_.seat.world_size);
+    const std::string batch =
+        order_ == nullptr ? ""
+                          : ", " +
+                                batch_text(*order_, *model_desc_, world,
+                                           static_cast<uint64_t>(config().get<int64_t>("train.grad_accum_steps"))) +
+                                "; " + plan_.run_dir.string();
+    services_.log->info("{}: {} parameters, {} on {} ranks over {}{}", model_desc_->name, numel, plan_.strategy.id(),
+                        world, plan_.comm.id(), batch);
     const ddh_device_info device = services_.device->info();
     constexpr double kGiB = 1024.0 * 1024 * 1024;
     services_.log->info("device {}: {:.1f} GiB of memory, {:.1f} GiB of it free", device.name,
                         static_cast<double>(device.total_bytes) / kGiB, static_cast<double>(device.free_bytes) / kGiB);
   }
 
+  void work() {
+    switch (plan_.work) {
+      case Work::kTrain:
+        train();
+        save();
+        return report();
+      case Work::kEvaluate:
+        return print_evaluations(setup(), programs_to_evaluate(*model_desc_, train_programs_));
+      case Work::kGenerate:
+        return print_samples();
+    }
+  }
+
   void train() {
-    monitor_ =
-        std::make_unique<Monitor>(services_, plan_.monitors, plan_.run_dir.string(),
-                                  model_desc_->programs[train_programs_.front()]->sample_unit, order_->last_step());
-    views_ = std::make_unique<ViewCheck>(*model_desc_, compute_dtype(config(), plan_.model));
-    runner_ = std::make_unique<OpRunner>(strategy_, *strategy_table_, model_, *model_table_, *model_desc_, *views_,
-                                         *checks_, services_.clock);
-    train_end_ = train_loop(setup(), *monitor_);
+    const ddh_program_desc& first = *model_desc_->programs[train_programs_.front()];
+    estimate_ = estimate_program(model_.caller(), model_.get(), *model_table_, programs_->of(train_programs_.front()),
+                                 static_cast<uint32_t>(micro_batch_of(config(), first)));
+    if (is_first()) std::ofstream(plan_.run_dir / "config.json") << config().file_text() << '\n';
+    monitor_ = std::make_unique<Monitor>(services_, plan_.monitors, plan_.run_dir.string(), first.sample_unit,
+                                         order_->last_step());
+    train_end_ = train_loop(setup(), *order_, *schedules_, *monitor_);
     monitor_->finish_line();
   }
 
@@ -238,18 +268,42 @@ class Rank {
       summary.set_work(*estimate_, {model_desc_->programs[train_programs_.front()]->name, monitor_->samples_done(),
                                     monitor_->seconds_for_them()});
     monitor_->end(summary.json(services_, train_end_.last_step, monitor_->mean_step_ms()));
-    const std::string text = sample();
+    const std::vector<std::string> samples = samples_of_the_end();
     if (!is_first() || config().get<bool>("run.quiet")) return;
-    if (!text.empty()) std::printf("--- a sample from the trained model ---\n%s\n---\n", text.c_str());
+    for (const std::string& text : samples)
+      std::printf("--- a sample from the trained model ---\n%s\n---\n", text.c_str());
     std::printf("%s", summary.text().c_str());
     std::fflush(stdout);
   }
 
-  std::string sample() {
-    const auto* sampler = model_.find<ddh_sampler_api>(DDH_SAMPLER_IFACE, DDH_SAMPLER_API_MIN_SIZE);
+  std::vector<std::string> samples_of_the_end() {
+    std::vector<std::string> out;
     TrainSetup s = setup();
-    return train_end_.stopped ? "" : generate(s, sampler, train_end_.last_step);
+    for (uint64_t i = 0; i < sample_count() && !train_end_.stopped; ++i) {
+      out.push_back(generate(s, sampler(), train_end_.last_step, i));
+      if (out.back().empty()) return {};
+    }
+    return out;
   }
+
+  void print_samples() {
+    require_sampler(config(), *model_desc_, sampler(), eval_program());
+    TrainSetup s = setup();
+    const auto show = [this](std::string_view piece) {
+      if (is_first()) std::fwrite(piece.data(), 1, piece.size(), stdout);
+      std::fflush(stdout);
+    };
+    for (uint64_t i = 0; i < sample_count() && !stop_wanted(s); ++i) {
+      if (sample_count() > 1) show(ddh::str("--- sample ", i + 1, " of ", sample_count(), " ---\n"));
+      static_cast<void>(generate(s, sampler(), 0, i, show));
+      show("\n");
+    }
+  }
+
+  const ddh_sampler_api* sampler() const {
+    return model_.find<ddh_sampler_api>(DDH_SAMPLER_IFACE, DDH_SAMPLER_API_MIN_SIZE);
+  }
+  uint64_t sample_count() const { return static_cast<uint64_t>(config().get<int64_t>("run.sample_count")); }
 
   void leave_world() {
     services_.device->synchronize(nullptr);  // errors of its last work
@@ -261,17 +315,8 @@ class Rank {
   int32_t eval_program() const { return eval_program_of(*model_desc_, train_programs_.front()); }
 
   TrainSetup setup() {
-    return {services_,
-            *runner_,
-            *schedules_,
-            *model_desc_,
-            model_.get(),
-            *model_table_,
-            {data_callers(), model_.caller()},
-            *programs_,
-            *order_,
-            train_programs_,
-            eval_program()};
+    return {services_,  *runner_,        *model_desc_,  model_.get(), *model_table_, {data_callers(), model_.caller()},
+            *programs_, train_programs_, eval_program()};
   }
   std::vector<PluginCaller> data_callers() const {
     std::vector<PluginCaller> callers;

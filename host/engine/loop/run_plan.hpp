@@ -18,7 +18,10 @@ struct Fingerprint {
   uint64_t hash;
 };
 
+enum class Work { kTrain, kEvaluate, kGenerate };
+
 struct RunPlan {
+  Work work = Work::kTrain;
   Plugin strategy, model, comm, device, schedule;
   std::vector<Plugin> monitors;  // of monitor.plugins; rank 0 uses them
   // In the order of train.optimizers: ddh_program_desc.optimizer is an index.
@@ -28,7 +31,7 @@ struct RunPlan {
   };
   std::vector<Optimizer> optimizers;
   int ranks_per_node = 0;         // 0 = all on one node
-  std::filesystem::path run_dir;  // absolute, exists, writable
+  std::filesystem::path run_dir;  // absolute, exists, writable; empty where the run writes nothing
   std::vector<Fingerprint> fingerprints;
 };
 

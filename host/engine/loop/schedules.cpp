@@ -17,10 +17,10 @@ std::string names_of(const ScheduleState& state) {
 
 }  // namespace
 
-Schedules::Schedules(RankServices& services, const Plugin& plugin, int64_t steps)
+Schedules::Schedules(RankServices& services, const Plugin& plugin, int64_t steps, bool evaluates)
     : seat_(services, "schedule:" + plugin.id()),
       reads_losses_(plugin.has_cap(DDH_CAP_READS_LOSS)),
-      evaluates_(services.config.get<int64_t>("train.eval_every") > 0) {
+      evaluates_(evaluates) {
   for (const auto& optimizer : services.config.get<std::vector<std::string>>("train.optimizers")) {
     const Instance& instance = all_.emplace_back(plugin, seat_.host(), "schedule", &services.seat.record);
     table_ = &instance.require<ddh_schedule_api>(DDH_SCHEDULE_IFACE, DDH_SCHEDULE_API_MIN_SIZE);

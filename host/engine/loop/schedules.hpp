@@ -24,8 +24,9 @@ using ScheduleState = std::map<std::string, double>;
 
 class Schedules {
  public:
-  // `steps`: of the run. Error: what the plugin says of its options, or a table or number of it that can't be.
-  Schedules(RankServices& services, const Plugin& plugin, int64_t steps);
+  // `steps`: of the run. `evaluates`: losses are those of evaluations. Error: what the plugin says of its options, or a
+  // table or number of it that can't be.
+  Schedules(RankServices& services, const Plugin& plugin, int64_t steps, bool evaluates);
   Schedules(const Schedules&) = delete;
   Schedules& operator=(const Schedules&) = delete;
 

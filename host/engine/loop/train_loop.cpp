@@ -2,11 +2,10 @@
 #include "engine/loop/train_loop.hpp"
 
 #include <cmath>
-#include <limits>
 
 #include "engine/loop/buffers.hpp"
 #include "engine/loop/course.hpp"
-#include "engine/loop/evaluate.hpp"
+#include "engine/loop/evaluations.hpp"
 #include "engine/loop/loss_scale.hpp"
 #include "engine/loop/update_programs.hpp"
 
@@ -19,46 +18,11 @@ double seed_scale_for(uint64_t n_samples, double loss_scale) {
   return loss_scale * std::exp2(-std::round(std::log2(static_cast<double>(n_samples))));
 }
 
-// Losses of several programs in turn say nothing about getting better.
-void require_one_loss(const TrainSetup& setup, const Schedules& schedules, const std::vector<Evaluation>& evaluations) {
-  if (!schedules.reads_losses()) return;
-  const std::string type = setup.services.config.get<std::string>("schedule.type");
-  if (evaluations.empty() && setup.train_programs.size() > 1)
-    ddh::fail(DDH_INVALID_ARGUMENT, "schedule.type=", type, " goes by one loss, and this run trains ",
-              setup.train_programs.size(), " programs in turn; set train.eval_every, or choose another schedule");
-  if (evaluations.size() > 1)
-    ddh::fail(DDH_INVALID_ARGUMENT, "schedule.type=", type, " goes by one loss, and this run evaluates ",
-              evaluations.size(), " programs; name one in train.programs, or choose another schedule");
-  if (evaluations.empty()) return;
-  const ddh_program_desc& program = *setup.model.programs[evaluations.front().program()];
-  if (loss_place(program) < 0)
-    ddh::fail(DDH_INVALID_ARGUMENT, "schedule.type=", type, " goes by the loss, which program '", program.name,
-              "' does not report; set train.eval_every=0, or choose another schedule");
-}
-
 // The gradient is divided by the one and scaled for the other.
 void require_same_count(double counted, double announced) {
   if (counted == announced) return;
   ddh::fail(DDH_INTERNAL, "a batch of the model announced ", announced, " targets of the loss, its metric 0 counted ",
             counted, "; fix the model");
-}
-
-// What a schedule reads of an evaluation; require_one_loss has seen to it that there is one where it does.
-double loss_of(const ddh_program_desc& program, const std::vector<ReportedValue>& values) {
-  const int32_t place = loss_place(program);
-  return place < 0 ? std::numeric_limits<double>::quiet_NaN() : values[static_cast<size_t>(place)].value;
-}
-
-// Every program that evaluates one of this run's, by the values that a file of weights would hold.
-void evaluate_all(const TrainSetup& setup, std::vector<Evaluation>& evaluations, int64_t step, Monitor& monitor,
-                  Schedules& schedules) {
-  for (Evaluation& evaluation : evaluations) {
-    const std::vector<ReportedValue>* const values = evaluation.run(step);
-    if (values == nullptr) return;
-    const ddh_program_desc& program = *setup.model.programs[evaluation.program()];
-    monitor.evaluated(step, *values, setup.train_programs.size() > 1 ? program.name : "");
-    schedules.evaluated(loss_of(program, *values));
-  }
 }
 
 void require_success_possible(bool possible, const StepOutcome& outcome, const ddh_step_block& block) {
@@ -80,27 +44,16 @@ void run_micro_batch(TrainSetup& setup, const ProgramOps& ops, const MicroBatch&
   setup.runner.discard(m);
 }
 
-std::vector<Evaluation> make_evaluations(const TrainSetup& setup) {
-  std::vector<Evaluation> out;
-  if (setup.services.config.get<int64_t>("train.eval_every") == 0) return out;
-  for (const int32_t program : eval_programs(setup)) out.emplace_back(setup, program);
-  return out;
-}
-
 }  // namespace
 
-TrainEnd train_loop(TrainSetup setup, Monitor& monitor) {
+TrainEnd train_loop(TrainSetup setup, const TrainOrder& order, Schedules& schedules, Monitor& monitor) {
   RankServices& services = setup.services;
   const RunConfig& config = services.config;
   const auto accum = static_cast<uint64_t>(config.get<int64_t>("train.grad_accum_steps"));
-  const int64_t eval_every = config.get<int64_t>("train.eval_every");
 
-  Schedules& schedules = setup.schedules;
-  const TrainOrder& order = setup.order;
   TrainPosition position = order.begin();
   LossScale loss_scale(LossScaleSettings::from(config));
-  std::vector<Evaluation> evaluations = make_evaluations(setup);
-  require_one_loss(setup, schedules, evaluations);
+  Evaluations evaluations(setup, order, schedules, monitor);
   const UpdatePrograms updates(setup);
   Loader loader(setup.model_inst, setup.model_table, setup.model_callers, order, position,
                 static_cast<uint64_t>(services.seat.rank));
@@ -141,9 +94,10 @@ TrainEnd train_loop(TrainSetup setup, Monitor& monitor) {
     schedules.step_done(step, block.skip != 0, values.front().value);
     if (outcome.stop) return {step, true};
     updates.step_done(step);
-    if (eval_every > 0 && step % eval_every == 0) {
+    if (evaluations.are_due(now)) {
       buffers.sync();  // the values that a file would hold
-      evaluate_all(setup, evaluations, step, monitor, schedules);
+      evaluations.run(step);
+      if (evaluations.end_run()) return {step, false};
     }
   }
   return {position.step, false};

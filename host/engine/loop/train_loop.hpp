@@ -3,6 +3,8 @@
 // engine/loop/train_loop.hpp: the loop over steps. It knows no strategy, no model and no optimizer.
 #pragma once
 
+#include "engine/data/train_order.hpp"
+#include "engine/loop/schedules.hpp"
 #include "engine/loop/train_setup.hpp"
 #include "engine/monitor/monitor.hpp"
 
@@ -14,6 +16,6 @@ struct TrainEnd {
 };
 
 // Runs the steps of the order, fewer when the run is asked to stop.
-TrainEnd train_loop(TrainSetup setup, Monitor& monitor);
+TrainEnd train_loop(TrainSetup setup, const TrainOrder& order, Schedules& schedules, Monitor& monitor);
 
 }  // namespace ddhost

@@ -5,9 +5,8 @@
 
 #include <vector>
 
-#include "engine/data/train_order.hpp"
 #include "engine/loop/op_runner.hpp"
-#include "engine/loop/schedules.hpp"
+#include "engine/loop/run_programs.hpp"
 #include "engine/services/interfaces.hpp"
 
 namespace ddhost {
@@ -16,13 +15,11 @@ namespace ddhost {
 struct TrainSetup {
   RankServices& services;
   OpRunner& runner;
-  Schedules& schedules;
   const ddh_model_desc& model;
   ddh_inst* model_inst;
   const ddh_model_api& model_table;
   BatchCallers model_callers;
   const RunPrograms& programs;
-  const TrainOrder& order;
   std::vector<int32_t> train_programs;  // in turn, one a step
   int32_t eval_program;                 // of the first of them, which samples too; -1: none
 };

@@ -11,10 +11,9 @@
 namespace ddhost {
 
 UpdatePrograms::UpdatePrograms(const TrainSetup& setup)
-    : setup_(setup), every_(setup.services.config.get<int64_t>("train.update_every")) {
-  for (uint32_t g = 0; g < setup.model.n_programs; ++g) {
-    if (setup.model.programs[g]->kind == DDH_PROGRAM_UPDATE) programs_.push_back(static_cast<int32_t>(g));
-  }
+    : setup_(setup),
+      every_(setup.services.config.get<int64_t>("train.update_every")),
+      programs_(update_programs_of(setup.model)) {
   if (every_ > 0 && programs_.empty())
     ddh::fail(DDH_FAILED_PRECONDITION, "model '", setup.model.name,
               "' has no update program; set train.update_every=0");

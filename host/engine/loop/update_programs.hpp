@@ -22,7 +22,7 @@ class UpdatePrograms {
 
   const TrainSetup& setup_;
   const int64_t every_;
-  std::vector<int32_t> programs_;
+  const std::vector<int32_t> programs_;
 };
 
 }  // namespace ddhost
