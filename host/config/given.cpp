@@ -36,7 +36,8 @@ Json with_absolute_paths(const Option& option, Json value, const fs::path& base)
   if (value.is_string()) value = absolute_text(value.get<std::string>(), base);
   if (value.is_array())
     for (Json& item : value)
-      if (item.is_string()) item = absolute_text(item.get<std::string>(), base);
+      if (Json& path = item.is_object() && item.contains("file") ? item["file"] : item; path.is_string())
+        path = absolute_text(path.get<std::string>(), base);
   return value;
 }
 

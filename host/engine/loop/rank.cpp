@@ -126,9 +126,11 @@ class Rank {
       if (is_first() && plan_.work == Work::kTrain)
         services_.log->warn("no program of the run uses optimizer '{}' of train.optimizers", section);
     make_programs();
-    services_.params =
-        std::make_unique<ParamInit>(*model_desc_, static_cast<uint64_t>(config().get<int64_t>("run.seed")),
-                                    config().get<std::string>("train.init_from"));
+    auto values = std::make_unique<ParamInit>(*model_desc_, static_cast<uint64_t>(config().get<int64_t>("run.seed")),
+                                              init_files(config().json("train.init_from")));
+    for (const std::string& note : values->notes())
+      if (is_first()) services_.log->info("{}", note);
+    services_.params = std::move(values);
   }
 
   // What the run executes. State exists only where one of these needs it: to evaluate takes none but the parameters.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/weights/initialize.hpp: first values of parameters, a function of (seed, name, element) or of a safetensors file.
+// engine/weights/initialize.hpp: first values of parameters, a function of (seed, name, element) or of files.
 #pragma once
 
-#include <memory>
 #include <string>
+#include <vector>
 
 #include "ddh/ddh.h"
 #include "engine/services/initial_values.hpp"
@@ -14,21 +14,23 @@ namespace ddhost {
 
 class ParamInit final : public InitialValues {
  public:
-  // `init_from`: a safetensors file that holds every parameter, and every buffer but those with DDH_SYNC_NEVER, or "" to
-  // draw from `seed`. Throws ddh::Error with a sentence when the file is damaged, lacks one or has another shape.
-  ParamInit(const ddh_model_desc& model, uint64_t seed, const std::string& init_from);
+  // `files`: what train.init_from names; values that none of them has are drawn from `seed`. Throws ddh::Error with a
+  // sentence when one is damaged, or holds not what it should.
+  ParamInit(const ddh_model_desc& model, uint64_t seed, const std::vector<InitFile>& files);
 
   // Elements [offset, offset + numel) of a parameter.
   void init_range(int32_t param, uint64_t offset, uint64_t numel, float* dst) const override;
   // Buffers from the file; without one they keep what the model gave them.
-  void init_buffers(Staging& staging) const override;
+  void init_buffers(Staging& staging) const override { files_.set_buffers(staging); }
+  // Sentences about what the files leave out, for the log.
+  [[nodiscard]] const std::vector<std::string>& notes() const { return files_.notes(); }
 
  private:
   void draw(const ddh_param_desc& param, uint64_t offset, uint64_t numel, float* dst) const;
 
   const ddh_model_desc& model_;
   const uint64_t seed_;
-  std::unique_ptr<WeightsFile> file_;
+  const WeightsFiles files_;
 };
 
 }  // namespace ddhost
