@@ -46,6 +46,8 @@ std::vector<Role> roles_of(PreparedRun& plan) {
   roles.push_back(role(DDH_KIND_COMM, plan.comm));
   roles.push_back(role(DDH_KIND_DEVICE, plan.device));
   roles.push_back({DDH_KIND_SCHEDULE, "schedule", &plan.schedule, "schedule.type"});
+  for (RunPlan::PhaseSchedule& schedule : plan.phase_schedules)
+    roles.push_back({DDH_KIND_SCHEDULE, schedule.section, &schedule.plugin, schedule.section + ".type"});
   return roles;
 }
 
@@ -213,6 +215,7 @@ PreparedRun prepare_run(const UserConfig& user, Registry& registry, int world_si
   plan.world_size = world_size;
   std::vector<Section> sections = run_sections(user);
   for (const std::string& section : optimizer_sections(user)) plan.optimizers.push_back({section, {}});
+  for (const std::string& section : schedule_sections(user)) plan.phase_schedules.push_back({section, {}});
   for (const Role& role : roles_of(plan)) {
     Plugin& plugin = *role.plugin;
     plugin = find_plugin(user, choices, registry, role);

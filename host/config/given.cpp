@@ -50,6 +50,9 @@ const Section* find_section(const std::vector<Section>& sections, const std::str
   if (head_of(wish.key).starts_with(kFurtherOptimizer))
     ddh::fail(DDH_INVALID_ARGUMENT, "section '", head_of(wish.key), "' ", where(wish),
               " belongs to no optimizer of the run; name it in train.optimizers, after 'optimizer'");
+  if (head_of(wish.key).starts_with(kFurtherSchedule))
+    ddh::fail(DDH_INVALID_ARGUMENT, "section '", head_of(wish.key), "' ", where(wish),
+              " belongs to no phase of the run; name it as the schedule of one in train.phases");
   std::vector<std::string> names;
   std::string list, same_name;
   for (const Section& section : sections) {

@@ -65,6 +65,9 @@ constexpr const char* kTrain = R"json({"properties": {
   "steps": {"type": "integer", "default": 200, "minimum": 0, "description": "updates of the parameters"},
   "epochs": {"type": ["integer", "null"], "default": null, "minimum": 1,
     "description": "passes over the samples of the first training program, instead of train.steps"},
+  "phases": {"type": "array", "items": {"type": "object"}, "default": [],
+    "description": "phases in order, each {program, steps or epochs, lr, schedule, optimizer, micro_batch}"},
+  "cycles": {"type": "integer", "default": 1, "minimum": 1, "description": "times that the phases are gone through"},
   "programs": {"type": "array", "items": {"type": "string"}, "default": [],
     "description": "training programs that take turns, one per step; empty means all, in the order of the model"},
   "optimizers": {"type": "array", "items": {"type": "string"}, "default": ["optimizer"], "minItems": 1, "maxItems": 64,
@@ -207,7 +210,7 @@ void add_plugin_options(std::vector<Section>& sections, const std::string& secti
 }
 
 bool is_plugin_section(std::string_view section) {
-  return section.starts_with(kFurtherOptimizer) ||
+  return section.starts_with(kFurtherOptimizer) || section.starts_with(kFurtherSchedule) ||
          std::find(kPluginSections.begin(), kPluginSections.end(), section) != kPluginSections.end();
 }
 

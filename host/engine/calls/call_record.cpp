@@ -26,6 +26,8 @@ constexpr std::array<CallFacts, static_cast<size_t>(PluginCall::kCount)> kFacts 
     {"step"},
     {"state"},
     {"state_read"},
+    {"state_write"},
+    {"state_commit"},
     {"slot"},
     {"needs"},
     {"prepare", false, true},

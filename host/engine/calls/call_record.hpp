@@ -29,6 +29,8 @@ enum class PluginCall : uint8_t {
   kStep,
   kState,
   kStateRead,
+  kStateWrite,
+  kStateCommit,
   kSlot,
   kNeeds,
   kPrepare,

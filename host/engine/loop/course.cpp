@@ -32,17 +32,15 @@ void check_micro_batches(const RunConfig& config, const ddh_model_desc& model) {
   }
 }
 
-// One phase: all training programs in turn.
 std::vector<TrainPhase> phases_of(const RunConfig& config, const ddh_model_desc& model,
-                                  const std::vector<int32_t>& train_programs) {
-  TrainPhase phase;
-  for (const int32_t program : train_programs)
-    phase.turns.push_back({program, micro_batch_of(config, *model.programs[program])});
-  if (config.is_given("train.epochs"))
-    phase.epochs = config.get<int64_t>("train.epochs");
-  else
-    phase.steps = config.get<int64_t>("train.steps");
-  return {phase};
+                                  const std::vector<PhaseSpec>& specs) {
+  std::vector<TrainPhase> phases;
+  for (const PhaseSpec& spec : specs) {
+    TrainPhase& phase = phases.emplace_back(TrainPhase{{}, spec.steps, spec.epochs});
+    for (const int32_t program : spec.turns)
+      phase.turns.push_back({program, spec.micro_batch.value_or(micro_batch_of(config, *model.programs[program]))});
+  }
+  return phases;
 }
 
 void check_empty(const TrainOrder& order, const ddh_model_desc& model) {
@@ -66,18 +64,19 @@ uint64_t micro_batch_of(const RunConfig& config, const ddh_program_desc& program
   return own == given.end() ? static_cast<uint64_t>(config.get<int64_t>("data.micro_batch")) : own->get<uint64_t>();
 }
 
-TrainOrder make_order(const RunConfig& config, const ddh_model_desc& model, const std::vector<int32_t>& train_programs,
+TrainOrder make_order(const RunConfig& config, const ddh_model_desc& model, const std::vector<PhaseSpec>& phases,
                       uint64_t world_size, bool takes_empty_batches) {
+  const std::vector<int32_t> train_programs = programs_of(phases);
   check_micro_batches(config, model);
   if (train_programs.size() > 1 && !config.text("data.order").empty())
     ddh::fail(DDH_INVALID_ARGUMENT, "data.order='", config.text("data.order"), "' orders the samples of one ",
-              "program, and this run trains ", train_programs.size(), "; leave it out, or name one in train.programs");
+              "program, and this run trains ", train_programs.size(), "; leave it out, or train one");
   std::map<int32_t, SampleOrder> orders;
   for (const int32_t program : train_programs)
     orders.try_emplace(program, model.programs[program]->n_samples,
                        static_cast<uint64_t>(config.get<int64_t>("run.seed")), config.text("data.order"),
                        epoch_end(config));
-  TrainOrder order(phases_of(config, model, train_programs), 1, std::move(orders),
+  TrainOrder order(phases_of(config, model, phases), config.get<int64_t>("train.cycles"), std::move(orders),
                    {1, world_size, static_cast<uint64_t>(config.get<int64_t>("train.grad_accum_steps"))});
   if (epoch_end(config) == EpochEnd::shorten && !takes_empty_batches) check_empty(order, model);
   return order;
@@ -104,7 +103,7 @@ std::string batch_text(const TrainOrder& order, const ddh_model_desc& model, uin
 
 EpochPlace epoch_place(const TrainOrder& order, const TrainStep& step) {
   const uint64_t size = order.epoch_size(step.program), last = step.span.first + step.span.count - 1;
-  const int64_t epochs = order.phases().size() == 1 ? order.phases().front().epochs : 0;
+  const int64_t epochs = order.phases().size() == 1 && order.cycles() == 1 ? order.phases().front().epochs : 0;
   const auto epoch = static_cast<int64_t>(last / size) + 1;
   if (epochs > 0 && epoch > epochs) return {epochs, epochs, 1};  // epochs are joined, and this is the run's last step
   return {epoch, epochs, static_cast<double>(last % size + 1) / static_cast<double>(size)};

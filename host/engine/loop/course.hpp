@@ -8,6 +8,7 @@
 
 #include "ddh/ddh.h"
 #include "engine/data/train_order.hpp"
+#include "engine/loop/phases.hpp"
 #include "engine/monitor/monitor.hpp"
 #include "engine/services/run_config.hpp"
 
@@ -21,7 +22,7 @@ uint64_t micro_batch_of(const RunConfig& config, const ddh_program_desc& program
 
 // The order of all steps. Throws where data.micro_batch names no program of the model, where the data has too few samples,
 // and where a micro-batch has none that the model takes: before anything is computed.
-TrainOrder make_order(const RunConfig& config, const ddh_model_desc& model, const std::vector<int32_t>& train_programs,
+TrainOrder make_order(const RunConfig& config, const ddh_model_desc& model, const std::vector<PhaseSpec>& phases,
                       uint64_t world_size, bool takes_empty_batches);
 
 // "24 samples a step (6 x 2 ranks x 2 micro-batches)"

@@ -29,10 +29,10 @@ std::vector<int32_t> programs_of(const std::vector<Evaluation>& evaluations) {
 
 }  // namespace
 
-Evaluations::Evaluations(const TrainSetup& setup, const TrainOrder& order, Schedules& schedules, Monitor& monitor)
+Evaluations::Evaluations(const TrainSetup& setup, const TrainOrder& order, PhaseRates& rates, Monitor& monitor)
     : setup_(setup),
       order_(order),
-      schedules_(schedules),
+      rates_(rates),
       monitor_(monitor),
       every_steps_(setup.services.config.get<int64_t>("train.eval_every")),
       every_epochs_(setup.services.config.get<int64_t>("train.eval_every_epochs")),
@@ -43,7 +43,7 @@ Evaluations::Evaluations(const TrainSetup& setup, const TrainOrder& order, Sched
 
 // Losses of several programs in turn say nothing about getting better.
 void Evaluations::require_one_loss() const {
-  if (!schedules_.reads_losses()) return;
+  if (!rates_.reads_losses()) return;
   const std::string type = setup_.services.config.get<std::string>("schedule.type");
   if (all_.empty() && setup_.train_programs.size() > 1)
     ddh::fail(DDH_INVALID_ARGUMENT, "schedule.type=", type, " goes by one loss, and this run trains ",
@@ -63,14 +63,14 @@ bool Evaluations::are_due(const TrainStep& step) const {
   return every_epochs_ > 0 && step.program == setup_.train_programs.front() && order_.ends_epoch(step, every_epochs_);
 }
 
-void Evaluations::run(int64_t step) {
+void Evaluations::run(const TrainStep& step) {
   for (Evaluation& evaluation : all_) {
-    const std::vector<ReportedValue>* const values = evaluation.run(step);
+    const std::vector<ReportedValue>* const values = evaluation.run(step.step);
     if (values == nullptr) return;
     const ddh_program_desc& program = *setup_.model.programs[evaluation.program()];
-    monitor_.evaluated(step, *values, setup_.train_programs.size() > 1 ? program.name : "");
-    schedules_.evaluated(loss_of(program, *values));
-    patience_.evaluated(step, evaluation.program(), *values);
+    monitor_.evaluated(step.step, *values, setup_.train_programs.size() > 1 ? program.name : "");
+    rates_.evaluated(step, loss_of(program, *values));
+    patience_.evaluated(step.step, evaluation.program(), *values);
   }
 }
 

@@ -8,7 +8,7 @@
 #include "engine/data/train_order.hpp"
 #include "engine/loop/evaluate.hpp"
 #include "engine/loop/patience.hpp"
-#include "engine/loop/schedules.hpp"
+#include "engine/loop/phase_rates.hpp"
 #include "engine/monitor/monitor.hpp"
 
 namespace ddhost {
@@ -17,11 +17,11 @@ class Evaluations {
  public:
   // All outlive this object. Throws where the run asks for evaluations that its model or data can't give, and where the
   // schedule goes by a loss that there is not.
-  Evaluations(const TrainSetup& setup, const TrainOrder& order, Schedules& schedules, Monitor& monitor);
+  Evaluations(const TrainSetup& setup, const TrainOrder& order, PhaseRates& rates, Monitor& monitor);
 
   [[nodiscard]] bool are_due(const TrainStep& step) const;
   // Every program that evaluates one of this run's, by the values that a file of weights would hold. [collective]
-  void run(int64_t step);
+  void run(const TrainStep& step);
   // Whether train.patience is at its end; says so in the log.
   [[nodiscard]] bool end_run() const;
 
@@ -30,7 +30,7 @@ class Evaluations {
 
   const TrainSetup& setup_;
   const TrainOrder& order_;
-  Schedules& schedules_;
+  PhaseRates& rates_;
   Monitor& monitor_;
   const int64_t every_steps_, every_epochs_;  // 0: not by these
   std::vector<Evaluation> all_;

@@ -120,7 +120,8 @@ class Rank {
       check_outputs(*model_desc_, *model_table_);
     });
     name_units();
-    train_programs_ = train_programs(config(), *model_desc_);
+    phases_ = run_phases(config(), *model_desc_);
+    train_programs_ = programs_of(phases_);
     for (const std::string& section :
          unused_optimizers(*model_desc_, train_programs_, config().get<std::vector<std::string>>("train.optimizers")))
       if (is_first() && plan_.work == Work::kTrain)
@@ -138,13 +139,14 @@ class Rank {
     const bool trains = plan_.work == Work::kTrain;
     std::vector<int32_t> others = eval_programs_of(*model_desc_, train_programs_);
     if (plan_.work == Work::kEvaluate) others = programs_to_evaluate(*model_desc_, train_programs_);
-    if (config().get<int64_t>("train.update_every") > 0 && trains)
-      for (const int32_t program : update_programs_of(*model_desc_)) others.push_back(program);
+    const bool updates_all = config().get<int64_t>("train.update_every") > 0;
+    for (const int32_t program : updates_all ? update_programs_of(*model_desc_) : updates_of(phases_))
+      if (trains) others.push_back(program);
     programs_ = std::make_unique<RunPrograms>(*model_desc_, trains ? train_programs_ : std::vector<int32_t>(), others,
                                               static_cast<uint32_t>(config().get<int64_t>("train.grad_accum_steps")),
                                               recompute_every(config(), plan_.model));
     if (trains)
-      order_ = std::make_unique<TrainOrder>(make_order(config(), *model_desc_, train_programs_,
+      order_ = std::make_unique<TrainOrder>(make_order(config(), *model_desc_, phases_,
                                                        static_cast<uint64_t>(services_.seat.world_size),
                                                        plan_.model.has_cap(DDH_CAP_EMPTY_BATCH)));
   }
@@ -172,7 +174,7 @@ class Rank {
                      config().get<bool>("train.skip_nonfinite"), sums_in_bf16()});
     services_.step->set_optimizers(refs, programs_->described());
     if (order_ != nullptr)
-      schedules_ = std::make_unique<Schedules>(services_, plan_.schedule, order_->last_step(), evaluates(config()));
+      rates_ = std::make_unique<PhaseRates>(services_, plan_, phases_, *order_, evaluates(config()));
   }
 
   void make_strategy() {
@@ -251,7 +253,7 @@ class Rank {
     if (is_first()) std::ofstream(plan_.run_dir / "config.json") << config().file_text() << '\n';
     monitor_ = std::make_unique<Monitor>(services_, plan_.monitors, plan_.run_dir.string(), first.sample_unit,
                                          order_->last_step());
-    train_end_ = train_loop(setup(), *order_, *schedules_, *monitor_);
+    train_end_ = train_loop(setup(), *order_, *rates_, *monitor_);
     monitor_->finish_line();
   }
 
@@ -317,8 +319,8 @@ class Rank {
   int32_t eval_program() const { return eval_program_of(*model_desc_, train_programs_.front()); }
 
   TrainSetup setup() {
-    return {services_,  *runner_,        *model_desc_,  model_.get(), *model_table_, {data_callers(), model_.caller()},
-            *programs_, train_programs_, eval_program()};
+    return {services_,  *runner_,       *model_desc_, model_.get(),    *model_table_, {data_callers(), model_.caller()},
+            *programs_, state_source(), phases_,      train_programs_, eval_program()};
   }
   std::vector<PluginCaller> data_callers() const {
     std::vector<PluginCaller> callers;
@@ -336,7 +338,7 @@ class Rank {
     monitor_.reset();
     checks_.reset();
     strategy_ = Instance();
-    schedules_.reset();
+    rates_.reset();
     optimizers_.clear();
     model_ = Instance();
     services_.step.reset();
@@ -355,7 +357,7 @@ class Rank {
   std::deque<PluginSeat> optimizer_seats_;  // elements stay in place
   Instance device_, comm_, model_, strategy_;
   std::deque<Instance> optimizers_;  // in the order of train.optimizers
-  std::unique_ptr<Schedules> schedules_;
+  std::unique_ptr<PhaseRates> rates_;
   const ddh_comm_backend_api* comm_table_ = nullptr;
   const ddh_model_api* model_table_ = nullptr;
   const ddh_strategy_api* strategy_table_ = nullptr;
@@ -363,7 +365,8 @@ class Rank {
   const ddh_model_desc* model_desc_ = nullptr;
   ddh_plan memory_plan_{};
   std::optional<WorkEstimate> estimate_;  // of the first training program
-  std::vector<int32_t> train_programs_;   // in turn
+  std::vector<PhaseSpec> phases_;
+  std::vector<int32_t> train_programs_;  // in turn, or those of all phases
   std::unique_ptr<TrainOrder> order_;
   std::unique_ptr<RunPrograms> programs_;
   std::unique_ptr<StepChecks> checks_;

@@ -23,6 +23,12 @@ enum class Work { kTrain, kEvaluate, kGenerate };
 struct RunPlan {
   Work work = Work::kTrain;
   Plugin strategy, model, comm, device, schedule;
+  // Further schedules that phases name, by their sections: "schedule_kg".
+  struct PhaseSchedule {
+    std::string section;
+    Plugin plugin;
+  };
+  std::vector<PhaseSchedule> phase_schedules;
   std::vector<Plugin> monitors;  // of monitor.plugins; rank 0 uses them
   // In the order of train.optimizers: ddh_program_desc.optimizer is an index.
   struct Optimizer {

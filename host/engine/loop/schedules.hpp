@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "ddh/kind/schedule.h"
@@ -26,7 +27,9 @@ class Schedules {
  public:
   // `steps`: of the run. `evaluates`: losses are those of evaluations. Error: what the plugin says of its options, or a
   // table or number of it that can't be.
-  Schedules(RankServices& services, const Plugin& plugin, int64_t steps, bool evaluates);
+  // `section`: of its options. `lr`: instead of the optimizers' own.
+  Schedules(RankServices& services, const Plugin& plugin, const std::string& section, int64_t steps, bool evaluates,
+            std::optional<double> lr = std::nullopt);
   Schedules(const Schedules&) = delete;
   Schedules& operator=(const Schedules&) = delete;
 

@@ -7,7 +7,7 @@
 #include "engine/loop/course.hpp"
 #include "engine/loop/evaluations.hpp"
 #include "engine/loop/loss_scale.hpp"
-#include "engine/loop/update_programs.hpp"
+#include "engine/loop/phase_changes.hpp"
 
 namespace ddhost {
 namespace {
@@ -46,15 +46,16 @@ void run_micro_batch(TrainSetup& setup, const ProgramOps& ops, const MicroBatch&
 
 }  // namespace
 
-TrainEnd train_loop(TrainSetup setup, const TrainOrder& order, Schedules& schedules, Monitor& monitor) {
+TrainEnd train_loop(TrainSetup setup, const TrainOrder& order, PhaseRates& rates, Monitor& monitor) {
   RankServices& services = setup.services;
   const RunConfig& config = services.config;
   const auto accum = static_cast<uint64_t>(config.get<int64_t>("train.grad_accum_steps"));
 
   TrainPosition position = order.begin();
   LossScale loss_scale(LossScaleSettings::from(config));
-  Evaluations evaluations(setup, order, schedules, monitor);
+  Evaluations evaluations(setup, order, rates, monitor);
   const UpdatePrograms updates(setup);
+  const PhaseChanges changes(setup, order, updates, monitor);
   Loader loader(setup.model_inst, setup.model_table, setup.model_callers, order, position,
                 static_cast<uint64_t>(services.seat.rank));
   Buffers buffers(setup.model_callers.main, setup.model_inst, setup.model_table, setup.model, services, accum,
@@ -69,8 +70,9 @@ TrainEnd train_loop(TrainSetup setup, const TrainOrder& order, Schedules& schedu
     const int32_t program = now.program;
     const ddh_program_desc& described = *setup.model.programs[program];
     monitor.step_begin(step);
+    changes.before(now);
     const double seed_scale = seed_scale_for(now.span.count, loss_scale.value());
-    services.step->begin(step, program, schedules.lr(described.optimizer, step), seed_scale, loss_scale.value());
+    services.step->begin(step, program, rates.lr(described.optimizer, now), seed_scale, loss_scale.value());
     setup.runner.step_begin(program, step);
     buffers.sync();
 
@@ -91,12 +93,13 @@ TrainEnd train_loop(TrainSetup setup, const TrainOrder& order, Schedules& schedu
                      {values, setup.train_programs.size() > 1 ? described.name : "", now.span.count,
                       program == setup.train_programs.front(), epoch_place(order, now)});
     require_success_possible(loss_scale.step_done(!outcome.nonfinite.empty()), outcome, block);
-    schedules.step_done(step, block.skip != 0, values.front().value);
+    rates.step_done(now, block.skip != 0, values.front().value);
     if (outcome.stop) return {step, true};
     updates.step_done(step);
+    changes.after(now);
     if (evaluations.are_due(now)) {
       buffers.sync();  // the values that a file would hold
-      evaluations.run(step);
+      evaluations.run(now);
       if (evaluations.end_run()) return {step, false};
     }
   }

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "engine/data/train_order.hpp"
-#include "engine/loop/schedules.hpp"
+#include "engine/loop/phase_rates.hpp"
 #include "engine/loop/train_setup.hpp"
 #include "engine/monitor/monitor.hpp"
 
@@ -16,6 +16,6 @@ struct TrainEnd {
 };
 
 // Runs the steps of the order, fewer when the run is asked to stop.
-TrainEnd train_loop(TrainSetup setup, const TrainOrder& order, Schedules& schedules, Monitor& monitor);
+TrainEnd train_loop(TrainSetup setup, const TrainOrder& order, PhaseRates& rates, Monitor& monitor);
 
 }  // namespace ddhost

@@ -6,8 +6,10 @@
 #include <vector>
 
 #include "engine/loop/op_runner.hpp"
+#include "engine/loop/phases.hpp"
 #include "engine/loop/run_programs.hpp"
 #include "engine/services/interfaces.hpp"
+#include "engine/weights/state_entries.hpp"
 
 namespace ddhost {
 
@@ -20,7 +22,9 @@ struct TrainSetup {
   const ddh_model_api& model_table;
   BatchCallers model_callers;
   const RunPrograms& programs;
-  std::vector<int32_t> train_programs;  // in turn, one a step
+  StateSource state;
+  const std::vector<PhaseSpec>& phases;
+  std::vector<int32_t> train_programs;  // in turn, or those of all phases
   int32_t eval_program;                 // of the first of them, which samples too; -1: none
 };
 

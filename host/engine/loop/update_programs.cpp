@@ -17,14 +17,14 @@ UpdatePrograms::UpdatePrograms(const TrainSetup& setup)
   if (every_ > 0 && programs_.empty())
     ddh::fail(DDH_FAILED_PRECONDITION, "model '", setup.model.name,
               "' has no update program; set train.update_every=0");
-  if (every_ == 0 && !programs_.empty() && setup.services.seat.rank == 0)
+  if (every_ == 0 && !programs_.empty() && updates_of(setup.phases).empty() && setup.services.seat.rank == 0)
     setup.services.log->warn("model '{}' has update programs, and train.update_every=0 never runs them",
                              setup.model.name);
 }
 
 void UpdatePrograms::step_done(int64_t step) const {
   if (every_ == 0 || step % every_ != 0) return;
-  for (const int32_t program : programs_) run(program, step);
+  run(programs_, step);
 }
 
 // A request to stop waits for the end: state that is renewed by half is of no use in a file of weights.

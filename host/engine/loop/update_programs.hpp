@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/loop/update_programs.hpp: the update programs of a model, every train.update_every steps: forward alone over all
-// samples, the same on every rank, to renew state that the model keeps.
+// engine/loop/update_programs.hpp: the update programs of a model, every train.update_every steps or between phases: forward
+// alone over all samples, the same on every rank, to renew state that the model keeps.
 #pragma once
 
 #include <vector>
@@ -16,6 +16,10 @@ class UpdatePrograms {
   explicit UpdatePrograms(const TrainSetup& setup);
   // After a step: runs them in the model's order where their turn has come. [collective]
   void step_done(int64_t step) const;
+  // Some of them, now. [collective]
+  void run(const std::vector<int32_t>& programs, int64_t step) const {
+    for (const int32_t program : programs) run(program, step);
+  }
 
  private:
   void run(int32_t program, int64_t step) const;

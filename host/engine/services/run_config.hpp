@@ -17,6 +17,8 @@ namespace ddhost {
 
 // What the section of a further optimizer begins with: "optimizer_kg".
 inline constexpr std::string_view kFurtherOptimizer = "optimizer_";
+// And that of a schedule that phases name: "schedule_kg".
+inline constexpr std::string_view kFurtherSchedule = "schedule_";
 
 class RunConfig {
  public:

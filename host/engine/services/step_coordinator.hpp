@@ -48,6 +48,9 @@ class StepCoordinator final : public NormSink {
   void set_optimizers(const std::vector<OptimizerRef>& optimizers, std::span<const ddh_run_program> programs);
   [[nodiscard]] const Optimizers& optimizers() const { return *optimizers_; }
 
+  // See Optimizers.
+  void forget_updates(int32_t program) { optimizers_->forget_updates(program); }
+
   void begin(int64_t step, int32_t program, double lr, double seed_scale, double loss_scale);
   // This rank's metrics of the step, which stay as they are until decide has read them.
   void set_metrics(const MicroMetrics& mine, bool stop_requested) {
