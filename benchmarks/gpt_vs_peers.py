@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPT on 2 ranks: ddhost's schemes against those of PyTorch and DeepSpeed, alternating in one run.
+"""GPT on 2 ranks: ddhost's strategies against those of PyTorch and DeepSpeed, alternating in one run.
 
     python3 benchmarks/gpt_vs_peers.py --python PEER_PYTHON [--dtype bf16] [--peers torch:ddp,deepspeed:zero3] [--pairs 5]
 
-PEER_PYTHON is a Python with torch and numpy, and for its peers deepspeed. Each round runs every peer once and every scheme
+PEER_PYTHON is a Python with torch and numpy, and for its peers deepspeed. Each round runs every peer once and every strategy
 once; the tables give the median milliseconds of a step, and ratios paired by round: median (lowest .. highest).
 """
 import argparse
@@ -21,7 +21,7 @@ SCHEMES = ["ddp", "zero1", "zero2", "zero3", "fsdp"]
 
 
 def make_tokens(path, vocab, numel=200_000):
-    """A fixed pseudo-random stream: speed does not depend on what it says."""
+    """A fixed pseudo-random stream: speed does not depend on its content."""
     state, out = 12345, bytearray()
     for _ in range(numel):
         state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
@@ -37,9 +37,9 @@ def output_of(command, env=None):
 
 
 def run_peer(args, peer, tokens):
-    library, scheme = peer.split(":")
+    library, strategy = peer.split(":")
     command = [args.python, "-m", "torch.distributed.run", "--nproc_per_node", str(args.nproc),
-               str(ROOT / f"benchmarks/peers/{library}_gpt.py"), "--scheme", scheme, "--dtype", args.dtype,
+               str(ROOT / f"benchmarks/peers/{library}_gpt.py"), "--strategy", strategy, "--dtype", args.dtype,
                "--size", args.size, "--context", str(args.context), "--micro-batch", str(args.micro_batch),
                "--vocab", str(args.vocab), "--steps", str(args.steps), "--warmup", str(args.warmup),
                "--tokens", str(tokens)]
@@ -51,9 +51,9 @@ def run_peer(args, peer, tokens):
     return statistics.median(json.loads(rows[-1])["step_ms"])
 
 
-def run_ddhost(args, scheme, tokens, folder):
-    """`scheme`: a strategy, and options after '+' signs."""
-    strategy, *options = scheme.split("+")
+def run_ddhost(args, strategy, tokens, folder):
+    """`strategy`: a strategy, and options after '+' signs."""
+    strategy, *options = strategy.split("+")
     run_dir = pathlib.Path(tempfile.mkdtemp(dir=folder))
     steps = args.warmup + args.steps
     command = [str(ROOT / "build/ddhost"), "--strategy", strategy, "--nproc", str(args.nproc), f"model.size={args.size}",
@@ -72,16 +72,16 @@ def spread(numerators, denominators):
 
 
 def report(args, times):
-    """Markdown tables, as they stand in benchmarks/README.md."""
+    """The Markdown tables of benchmarks/README.md."""
     print(f"\n{args.size} {args.dtype}, {args.nproc} ranks, {args.micro_batch} x {args.context} tokens each, "
           f"{args.pairs} rounds\n")
-    print("| | ms per step | " + " | ".join(f"{peer} / ours" for peer in args.peers) + f" | {args.schemes[0]} / this |")
+    print("| | ms per step | " + " | ".join(f"{peer} / ours" for peer in args.peers) + f" | {args.strategies[0]} / this |")
     print("|---" * (len(args.peers) + 3) + "|")
     for peer in args.peers:
         print(f"| {peer} | {statistics.median(times[peer]):.0f} |" + " |" * (len(args.peers) + 1))
-    for scheme in args.schemes:
-        cells = [spread(times[other], times[scheme]) for other in args.peers + args.schemes[:1]]
-        print(f"| {scheme} | {statistics.median(times[scheme]):.0f} | " + " | ".join(cells) + " |")
+    for strategy in args.strategies:
+        cells = [spread(times[other], times[strategy]) for other in args.peers + args.strategies[:1]]
+        print(f"| {strategy} | {statistics.median(times[strategy]):.0f} | " + " | ".join(cells) + " |")
 
 
 def main():
@@ -89,7 +89,7 @@ def main():
     names = lambda text: [name for name in text.split(",") if name]
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--peers", type=names, default=PEERS)
-    parser.add_argument("--schemes", type=names, default=SCHEMES, help="strategies, each with options: zero3+key=value")
+    parser.add_argument("--strategies", type=names, default=SCHEMES, help="strategies, each with options: zero3+key=value")
     parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--size", default="gpt2")
     parser.add_argument("--context", type=int, default=64)
@@ -102,15 +102,15 @@ def main():
     parser.add_argument("--peer-preload", default="", help="a library to preload into the peers (their allocator)")
     args = parser.parse_args()
 
-    times = {name: [] for name in args.peers + args.schemes}
+    times = {name: [] for name in args.peers + args.strategies}
     with tempfile.TemporaryDirectory() as folder:
         tokens = pathlib.Path(folder) / "tokens.bin"
         make_tokens(tokens, args.vocab)
         for _ in range(args.pairs):
             for peer in args.peers:
                 times[peer].append(run_peer(args, peer, tokens))
-            for scheme in args.schemes:
-                times[scheme].append(run_ddhost(args, scheme, tokens, folder))
+            for strategy in args.strategies:
+                times[strategy].append(run_ddhost(args, strategy, tokens, folder))
             print("  ".join(f"{name} {values[-1]:.0f}" for name, values in times.items()), file=sys.stderr, flush=True)
     report(args, times)
 

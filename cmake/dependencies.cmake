@@ -23,12 +23,25 @@ find_package(CLI11 2.1 QUIET)
 ddhost_require(CLI11_FOUND "CLI11 2.1 or newer" libcli11-dev)
 
 find_package(Protobuf 3.12 QUIET) # for the monitor tensorboard
-ddhost_require(Protobuf_FOUND "protobuf 3.12 or newer (its library)" libprotobuf-dev)
+ddhost_require(Protobuf_LITE_LIBRARY "protobuf 3.12 or newer (its library)" libprotobuf-dev)
 ddhost_require(Protobuf_PROTOC_EXECUTABLE "protobuf's compiler, protoc" protobuf-compiler)
 
-# ddhost::onednn makes the matrix products of LibTorch models; without it (DDHOST_ONEDNN_FOUND false) they are LibTorch's
-# own. Not through oneDNN's CMake package: Debian's asks for OpenCL. Files that use it must not see LibTorch's include
-# folder, which holds another dnnl.h: use an object library of its own.
+# For the checksums of checkpoints; its header holds all of it, and nothing is linked.
+find_path(DDHOST_XXHASH_INCLUDE xxhash.h)
+ddhost_require(DDHOST_XXHASH_INCLUDE "xxHash 0.8 or newer (its header)" libxxhash-dev)
+
+if(DDHOST_WITH_TORCH) # for models of images
+  find_package(ZLIB QUIET)
+  ddhost_require(ZLIB_FOUND "zlib" zlib1g-dev)
+  find_package(PNG QUIET)
+  ddhost_require(PNG_FOUND "libpng" libpng-dev)
+  find_package(JPEG QUIET)
+  ddhost_require(JPEG_FOUND "libjpeg-turbo" libjpeg62-turbo-dev)
+endif()
+
+# ddhost::onednn computes the matrix products of LibTorch models; without it (DDHOST_ONEDNN_FOUND false) LibTorch does.
+# oneDNN's CMake package is not used, because Debian's requires OpenCL. Files that use it must be compiled without
+# LibTorch's include folder, which has another dnnl.h: use a separate object library.
 set(DDHOST_ONEDNN_FOUND FALSE)
 find_library(DDHOST_ONEDNN_LIBRARY dnnl)
 find_path(DDHOST_ONEDNN_INCLUDE dnnl.hpp)
@@ -41,8 +54,8 @@ if(DDHOST_ONEDNN_LIBRARY AND DDHOST_ONEDNN_INCLUDE)
 endif()
 
 # ddhost::uring gives the SDK's file tier (sdk/src/tier/uring_io.cpp) its io_uring; without it the target is empty and files
-# are read with pread. Linked statically, so that a plugin loads where the library is not installed. What is installed
-# names no path of this machine: the package looks for liburing again.
+# are read with pread. Linked statically, so that a plugin loads on machines without the library. The installed package
+# has no path of this machine: it looks for liburing again.
 find_library(DDHOST_URING_LIBRARY NAMES liburing.a uring)
 find_path(DDHOST_URING_INCLUDE liburing.h)
 add_library(ddhost_uring INTERFACE)

@@ -3,7 +3,7 @@
 # Plugins that are linked into a program instead of being loaded from a file.
 #
 #   ddhost_link_plugin(NAME gpt SOURCES plugin.cpp [LIBS targets...] [IN_HOST])
-#     makes the object library ddhost_linked_<name>, whose entry is ddh_entry_<name>. IN_HOST: the host carries it.
+#     makes the object library ddhost_linked_<name>, whose entry is ddh_entry_<name>. IN_HOST: it is part of the host.
 #   ddhost_write_linked_plugins(target)
 #     makes the static library `target`: all plugins with IN_HOST, and their list (plugin/linked.hpp).
 #

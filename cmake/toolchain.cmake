@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# How everything is compiled and linked: set once here, never in a folder.
+# Compiler and linker flags of all targets; folders set none.
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "Debug, Release, RelWithDebInfo" FORCE)
 endif()
@@ -17,7 +17,7 @@ set(CMAKE_C_EXTENSIONS OFF)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}")
 
-# What is installed names no folder of this machine, neither in debug information nor in assertions.
+# Installed files contain no path of this machine, neither in debug information nor in assertions.
 add_compile_options("-ffile-prefix-map=${PROJECT_SOURCE_DIR}=." "-ffile-prefix-map=${PROJECT_BINARY_DIR}=./build")
 
 find_program(DDHOST_CCACHE ccache)
@@ -28,7 +28,7 @@ if(DDHOST_CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER "${launcher}")
 endif()
 
-# mold where it handles what our plugins ask of a linker, else the compiler's own choice.
+# mold if it supports the linker options of our plugins, else the compiler's default.
 include(CheckCXXSourceCompiles)
 if(NOT DEFINED CACHE{DDHOST_HAVE_MOLD})
   set(CMAKE_REQUIRED_FLAGS "-shared -fPIC")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# ddhost::warnings: what our own code is held to. Headers of dependencies are SYSTEM and exempt.
+# ddhost::warnings: the warnings for our own code. Headers of dependencies are SYSTEM and exempt.
 add_library(ddhost_warnings INTERFACE)
 add_library(ddhost::warnings ALIAS ddhost_warnings)
 target_compile_options(ddhost_warnings INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddhost: trains a model on several ranks. Reads as the list of its steps; each lives in the folder of its name.
+// ddhost: trains a model on several ranks. main is the list of its steps; each step is in the folder of its name.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -19,7 +19,7 @@ namespace {
 
 using namespace ddhost;
 
-// Failures of writing are error codes where they happen, and no file of ours ever takes the number of stdout.
+// Write errors are reported as error codes, and no file of ours gets the descriptor of stdout.
 void prepare_process() {
   for (const int signal : {SIGPIPE, SIGXFSZ}) ::signal(signal, SIG_IGN);
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd)
@@ -39,6 +39,10 @@ int run_command(const CommandLine& line) {
       return list_plugins(registry, std::cout);
     case Command::kInspect:
       return inspect_plugin(registry, line.inspect_file, std::cout);
+    case Command::kCkpt:
+      return inspect_checkpoints(line.ckpt, std::cout);
+    case Command::kExport:
+      return export_weights(line.exporting, std::cout);
     case Command::kTrain:
     case Command::kEval:
     case Command::kGenerate:
@@ -47,7 +51,8 @@ int run_command(const CommandLine& line) {
   return run_model(line, registry, std::cout);
 }
 
-// Ends the process without the destructors of libraries: a plugin's could still hang, or spoil the exit code.
+// Ends the process without the destructors of libraries, because a plugin's destructor could hang or change the exit
+// code.
 [[noreturn]] void end_process(int exit_code) {
   std::cout.flush();
   std::fflush(nullptr);

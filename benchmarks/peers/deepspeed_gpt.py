@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """DeepSpeed's ZeRO stages on its CPU accelerator over gloo, with its own CPU AdamW.
 
-    DS_ACCELERATOR=cpu torchrun --nproc_per_node 2 deepspeed_gpt.py --scheme zero2 --size gpt2 --tokens FILE
+    DS_ACCELERATOR=cpu torchrun --nproc_per_node 2 deepspeed_gpt.py --strategy zero2 --size gpt2 --tokens FILE
 """
 import deepspeed
 import torch
@@ -17,7 +17,7 @@ def config(options):
         "gradient_accumulation_steps": 1,
         "gradient_clipping": 1.0,
         "optimizer": {"type": "AdamW", "params": {"lr": 3e-4, "betas": [0.9, 0.95], "weight_decay": 0.1}},
-        "zero_optimization": {"stage": int(options.scheme[-1]), "overlap_comm": False},
+        "zero_optimization": {"stage": int(options.strategy[-1]), "overlap_comm": False},
         "bf16": {"enabled": options.dtype == "bf16"},
     }
 

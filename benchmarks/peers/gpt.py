@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the peers share: a GPT-2 in eager PyTorch, its batches, and the options of a timed run."""
+"""Code shared by the peers: a GPT-2 in eager PyTorch, its batches, and the options of a timed run."""
 import argparse
 import json
 import math
@@ -53,9 +53,9 @@ class Gpt(nn.Module):
         return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
 
 
-def parse_options(description, schemes):
+def parse_options(description, strategies):
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--scheme", choices=schemes, required=True)
+    parser.add_argument("--strategy", choices=strategies, required=True)
     parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--size", choices=SIZES, default="gpt2")
     parser.add_argument("--context", type=int, default=64)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's schemes on gloo, with their best published flags: DistributedDataParallel and fully_shard (FSDP2).
+"""PyTorch's strategies on gloo, with their best published flags: DistributedDataParallel and fully_shard (FSDP2).
 
-    torchrun --nproc_per_node 2 torch_gpt.py --scheme ddp --size gpt2 --tokens FILE
+    torchrun --nproc_per_node 2 torch_gpt.py --strategy ddp --size gpt2 --tokens FILE
 
 Fused AdamW, gradient_as_bucket_view, static_graph, one thread per rank, clip 1.0. bf16 is autocast for ddp and a
 MixedPrecisionPolicy (parameters bf16, reduction fp32) for fsdp2.
@@ -31,12 +31,12 @@ def main():
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     model = gpt.make_model(options)
-    if options.scheme == "ddp":
+    if options.strategy == "ddp":
         net = DistributedDataParallel(model, gradient_as_bucket_view=True, static_graph=True)
     else:
         net = shard(model, options.dtype)
     optimizer = torch.optim.AdamW(gpt.decay_groups(model), lr=3e-4, betas=(0.9, 0.95), fused=True)
-    autocasts = options.dtype == "bf16" and options.scheme == "ddp"
+    autocasts = options.dtype == "bf16" and options.strategy == "ddp"
 
     def step(ids, targets):
         with torch.autocast("cpu", torch.bfloat16) if autocasts else contextlib.nullcontext():

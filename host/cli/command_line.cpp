@@ -26,19 +26,22 @@ struct Flag {
   unsigned commands = kAll;
 };
 
-constexpr std::array<Flag, 18> kFlags = {{
+constexpr std::array<Flag, 20> kFlags = {{
     {"--strategy", "strategy.plugin", "strategy: a name such as zero3, a path, or path.so:id"},
     {"--model", "model.plugin", "model, as above"},
     {"--optimizer", "optimizer.plugin", "optimizer, as above", kTrains},
     {"--schedule", "schedule.type", "learning-rate schedule, as above", kTrains},
     {"--comm", "comm.plugin", "transport between the ranks, as above"},
-    {"--device", "device.plugin", "where the ranks compute: cpu, or as above"},
-    {"--monitor", "monitor.plugins",
-     "what records the run: jsonl,tensorboard or other monitors, with commas between them", kTrains},
+    {"--device", "device.plugin", "device of the ranks: cpu, or as above"},
+    {"--monitor", "monitor.plugins", "monitors that record the run, separated by commas: jsonl,tensorboard", kTrains},
     {"--nproc", "run.nproc", "number of ranks; without it the number of GPUs, else 2"},
     {"--ranks-per-node", "run.ranks_per_node", "simulate nodes of this many ranks each"},
+    {"--resume", "run.resume", "go on from a checkpoint: auto (the newest of run.dir), its folder, or none", kTrains},
+    {"--resume-allow", "run.resume_allow",
+     "options that may differ from the checkpoint's: optimizer.lr,train.steps; with commas between them", kTrains},
     {"--save-final", "train.save_final", "write the final weights to this safetensors file", kTrains},
-    {"--weights", "train.init_from", "safetensors file of the trained weights", kEvaluates | kGenerates},
+    {"--weights", "train.init_from", "trained weights: a safetensors file, or the folder of a checkpoint",
+     kEvaluates | kGenerates},
     {"--prompt", "run.sample_prompt", "what the text begins with", kGenerates},
     {"--length", "run.sample_tokens", "items to make after the prompt", kGenerates},
     {"--temperature", "run.sample_temperature", "divides the logits; 0: always the most likely item", kGenerates},
@@ -54,6 +57,8 @@ constexpr const char* kFooter = R"(Commands:
   ddhost generate --weights FILE [...]     text, or what else the model makes, as it is made
   ddhost list                              plugins that are found
   ddhost inspect FILE.so                   what a plugin is, needs and takes
+  ddhost ckpt ls|show|verify|diff|prune    checkpoints of a run; `ddhost ckpt --help` tells more
+  ddhost export CHECKPOINT FOLDER          the weights of a checkpoint as safetensors files
 
 Every key of the configuration can be given as key=value: train.steps=100 optimizer.lr=3e-4 run.dir=runs/first
 `ddhost --dry-run` prints them all with their values, `ddhost train --help` the flags.)";
@@ -61,8 +66,8 @@ Every key of the configuration can be given as key=value: train.steps=100 optimi
 // `train` may be left out.
 std::vector<std::string> with_command(int argc, const char* const* argv) {
   std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
-  const std::array<std::string, 8> first = {"train",   "eval", "generate", "list",
-                                            "inspect", "-h",   "--help",   "--version"};
+  const std::array<std::string, 10> first = {"train", "eval",   "generate", "list",   "inspect",
+                                             "ckpt",  "export", "-h",       "--help", "--version"};
   if (words.empty() || std::find(first.begin(), first.end(), words[0]) == first.end())
     words.insert(words.begin(), "train");
   return words;
@@ -82,7 +87,7 @@ void check_utf8(const std::string& text) {
   }
 }
 
-// A flag without a value takes the next word, which is an option of the configuration more often than a file name.
+// A flag without a value takes the next word, which is more often an option of the configuration than a file name.
 void check_flag_value(const std::string& flag, const std::string& value) {
   const size_t dot = value.find('.'), equals = value.find('=');
   const std::vector<Section> sections = host_sections();
@@ -93,9 +98,10 @@ void check_flag_value(const std::string& flag, const std::string& value) {
     ddh::fail(DDH_INVALID_ARGUMENT, flag, " has no value", is_option ? " before '" + value + "'" : "", "; give one");
 }
 
-// The value of a flag as its option takes it: that of a list is given with commas.
+// The value of a flag in the form of its option: a list is given with commas.
 std::string option_text(const Flag& flag, const std::string& value) {
-  if (std::string_view(flag.key) != "monitor.plugins") return value;
+  const std::string_view key = flag.key;
+  if (key != "monitor.plugins" && key != "run.resume_allow") return value;
   Json list = Json::array();
   std::istringstream items(value);
   for (std::string item; std::getline(items, item, ',');) list.push_back(item);
@@ -127,13 +133,45 @@ std::vector<Override> collect(const RunWords& given, const CLI::App& command) {
     check_utf8(word);
     overrides.push_back(parse_override(word));
   }
-  // Flags win over words.
+  // Flags win over key=value arguments.
   for (size_t i = 0; i < kFlags.size(); ++i) {
     if (command.get_option_no_throw(kFlags[i].name) == nullptr || command.count(kFlags[i].name) == 0) continue;
     check_flag_value(kFlags[i].name, given.values[i]);
     overrides.push_back({kFlags[i].key, option_text(kFlags[i], given.values[i]), kFlags[i].name});
   }
   return overrides;
+}
+
+// `ddhost ckpt ...`; the action is set when its subcommand is parsed.
+CLI::App* add_ckpt(CLI::App& app, CkptArgs& args) {
+  CLI::App* ckpt = app.add_subcommand("ckpt", "look at the checkpoints of a run");
+  ckpt->require_subcommand(1);
+  const auto add = [&](CkptAction action, const char* name, const char* help, const char* what, int paths) {
+    CLI::App* sub = ckpt->add_subcommand(name, help);
+    sub->add_option("path", args.paths, what)->required()->expected(paths);
+    sub->callback([&args, action] { args.action = action; });
+    return sub;
+  };
+  add(CkptAction::kList, "ls", "one line for each checkpoint of a run", "folder of the run", 1);
+  add(CkptAction::kShow, "show", "what is in a checkpoint", "folder of the checkpoint", 1);
+  add(CkptAction::kVerify, "verify", "read every byte and compare it with its checksum; 1 where one is damaged",
+      "folder of a checkpoint, or of a run", 1);
+  add(CkptAction::kDiff, "diff", "which tensors of two checkpoints differ, and by how much; 1 where one does",
+      "folders of the checkpoints", 2);
+  CLI::App* prune = add(CkptAction::kPrune, "prune", "remove checkpoints of a run", "folder of the run", 1);
+  prune->add_option("--keep-last", args.keep_last, "keep this many of the newest")->check(CLI::PositiveNumber);
+  prune->add_option("--keep-every", args.keep_every, "keep those too whose step is a multiple of this")
+      ->check(CLI::NonNegativeNumber);
+  prune->add_option("--after", args.after, "remove those of later steps than this")->check(CLI::NonNegativeNumber);
+  return ckpt;
+}
+
+CLI::App* add_export(CLI::App& app, ExportArgs& args) {
+  CLI::App* command = app.add_subcommand("export", "write the weights of a checkpoint as safetensors files");
+  command->add_option("checkpoint", args.checkpoint, "folder of the checkpoint")->required();
+  command->add_option("folder", args.folder, "where the files go")->required();
+  command->add_option("--max-shard-size", args.max_shard_size, "largest file: 5GB, 500MiB");
+  return command;
 }
 
 }  // namespace
@@ -154,12 +192,14 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
        Command::kGenerate},
   }};
   CLI::App* list = app.add_subcommand("list", "list the plugins that are found");
-  CLI::App* inspect = app.add_subcommand("inspect", "tell what a plugin is, needs and takes");
+  CLI::App* inspect = app.add_subcommand("inspect", "describe a plugin: its kind, needs and options");
   inspect->add_option("file", line.inspect_file, "path or name of the plugin")->required();
+  const CLI::App* const ckpt = add_ckpt(app, line.ckpt);
+  const CLI::App* const exporting = add_export(app, line.exporting);
 
   bool has_config = false;
   std::vector<std::string> arguments = with_command(argc, argv);
-  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
+  std::reverse(arguments.begin(), arguments.end());  // CLI11 reads them from the back
   try {
     app.parse(arguments);
     for (const auto& [command, kind] : runs) {
@@ -180,6 +220,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   line.config_file = given.config_file;
   if (list->parsed()) line.command = Command::kList;
   if (inspect->parsed()) line.command = Command::kInspect;
+  if (ckpt->parsed()) line.command = Command::kCkpt;
+  if (exporting->parsed()) line.command = Command::kExport;
   return line;
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -12,17 +13,33 @@
 
 namespace ddhost {
 
-enum class Command { kTrain, kEval, kGenerate, kList, kInspect };
+enum class Command { kTrain, kEval, kGenerate, kList, kInspect, kCkpt, kExport };
+
+enum class CkptAction { kList, kShow, kVerify, kDiff, kPrune };
+struct CkptArgs {
+  CkptAction action = CkptAction::kList;
+  std::vector<std::filesystem::path> paths;  // one, for diff two
+  // Of prune.
+  std::optional<int64_t> keep_last, after;
+  int64_t keep_every = 0;
+};
+
+struct ExportArgs {
+  std::filesystem::path checkpoint, folder;
+  std::string max_shard_size = "5GB";
+};
 
 struct CommandLine {
   Command command = Command::kTrain;
   std::filesystem::path config_file;  // "" = none
-  std::vector<Override> overrides;    // flags and key=value, in the order of their weight
+  std::vector<Override> overrides;    // flags and key=value; later ones win
   std::string inspect_file;
   bool dry_run = false;
+  CkptArgs ckpt;
+  ExportArgs exporting;
 };
 
-// The command line ends the program here: --help and --version with 0, a mistake with 2. The text is already printed.
+// Thrown to end the program: --help and --version with exit code 0, a mistake with 2. The text is already printed.
 struct CommandLineExit {
   int code;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cli/commands.hpp: the commands of ddhost, each in a file of its name. All return the exit code.
+// cli/commands.hpp: the commands of ddhost, each in its own file. All return the exit code.
 #pragma once
 
 #include <iosfwd>
@@ -15,12 +15,18 @@ namespace ddhost {
 // configuration.
 int run_model(const CommandLine& line, Registry& registry, std::ostream& out);
 
-// `ddhost list`: one line for every plugin found; libraries that can't be loaded come last, with the reason. Runs no code
-// of a library in this process.
+// `ddhost list`: one line for every plugin. Libraries that can't be loaded come last, with the reason. Runs no code of
+// a library in this process.
 int list_plugins(const Registry& registry, std::ostream& out);
 
-// `ddhost inspect`: everything about one file, `choice` as for Registry::find. Runs no code of it in this process. Works on
-// a file that can't be loaded, says why, and returns 1 when this host can't use it.
+// `ddhost inspect`: everything about one file; `choice` is as for Registry::find. Runs no code of the file in this
+// process. Also describes a file that can't be loaded, and returns 1 if this host can't use it.
 int inspect_plugin(const Registry& registry, const std::string& choice, std::ostream& out);
+
+// `ddhost ckpt`: looks at checkpoints, or removes some. 1: one is damaged (verify), or two differ (diff).
+int inspect_checkpoints(const CkptArgs& args, std::ostream& out);
+
+// `ddhost export`: writes the weights of a checkpoint and lists the files.
+int export_weights(const ExportArgs& args, std::ostream& out);
 
 }  // namespace ddhost

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cli/fingerprints.hpp: numbers by which the ranks of a run find out that one of them runs something else.
+// cli/fingerprints.hpp: hashes that the ranks compare, to detect that one of them runs something else.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace ddhost {
 
-// Of the plugins (their builds included), the ABI and the configuration.
+// Hashes of the plugins (with their builds), the ABI and the configuration.
 std::vector<Fingerprint> fingerprints_of(const PreparedRun& run);
 
 }  // namespace ddhost

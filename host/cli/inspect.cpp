@@ -56,7 +56,7 @@ void print_wrapped(std::ostream& out, const std::string& text) {
   print_line();
 }
 
-// The last column, which is a text, stands below the others.
+// The last column is a text, and is printed below the others.
 void print_table(std::ostream& out, const std::vector<std::array<std::string, 5>>& rows) {
   std::array<size_t, 5> width{};
   for (const auto& row : rows)

@@ -34,7 +34,7 @@ int list_plugins(const Registry& registry, std::ostream& out) {
       broken.emplace_back(error.what());
     }
   }
-  // Stable: of two libraries with the same plugin, the one that a name finds comes first.
+  // A stable sort: of two libraries with the same plugin, the one that is found by name comes first.
   const auto key = [](const Listed& listed) { return std::pair(listed.plugin.kind, listed.plugin.id); };
   std::stable_sort(plugins.begin(), plugins.end(), [&](const Listed& a, const Listed& b) { return key(a) < key(b); });
   std::map<std::pair<int32_t, std::string>, std::filesystem::path> first;

@@ -40,19 +40,19 @@ void LoadGuard::describe(const void* self, char* text, size_t capacity) {
 }
 
 void LoadGuard::watch() {
-  using Clock = std::chrono::steady_clock;
-  const Clock::time_point begin = Clock::now();
+  using SteadyClock = std::chrono::steady_clock;
+  const SteadyClock::time_point begin = SteadyClock::now();
   std::chrono::milliseconds notice = limits_.notice * kPreparationFactor;
   std::unique_lock lock(mutex_);
   while (!has_ended_) {
     const bool may_end = limits_.abort.count() > 0;
-    const Clock::time_point next = begin + (may_end ? std::min(notice, limits_.abort) : notice);
+    const SteadyClock::time_point next = begin + (may_end ? std::min(notice, limits_.abort) : notice);
     if (ended_.wait_until(lock, next, [this] { return has_ended_; })) return;
-    const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin);
+    const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(SteadyClock::now() - begin);
     const std::string sentence = ddh::str(what_, " has taken ", seconds_text(age), " so far");
     if (may_end && age >= limits_.abort) {
       print_sentence(sentence + abort_reason(limits_));
-      ::_exit(1);  // the library holds the loader's locks
+      ::_exit(1);  // not exit(): the library holds the loader's locks
     }
     print_sentence(sentence);
     notice *= 2;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cli/load_guard.hpp: a library's own code runs when it is loaded, before any rank exists: what happens to the program then
-// is said with the plugin's name.
+// cli/load_guard.hpp: a library's own code runs when it is loaded, before any rank exists. The guard reports a failure
+// of that code with the plugin's name.
 #pragma once
 
 #include <condition_variable>
@@ -18,8 +18,8 @@ namespace ddhost {
 // run.watchdog and run.watchdog_abort.
 WatchdogLimits watchdog_limits(const Config& config);
 
-// While it lives, exit(), a deadly signal and a hang are failures of `what`: "loading strategy 'x'". A thread of its own
-// watches the time; it ends with the object.
+// During its lifetime, exit(), a fatal signal and a hang are reported as failures of `what`: "loading strategy 'x'".
+// Its thread watches the time and ends with the object.
 class LoadGuard {
  public:
   LoadGuard(std::string what, WatchdogLimits limits);

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -31,7 +32,7 @@ namespace fs = std::filesystem;
 namespace ddhost {
 namespace {
 
-// A plugin of the run, the section of its options, and the option that chooses it.
+// A plugin of the run, its section of options, and the option that chooses it.
 struct Role {
   int32_t kind;
   std::string section;
@@ -51,7 +52,7 @@ std::vector<Role> roles_of(PreparedRun& plan) {
   return roles;
 }
 
-// What a relative path of the choice is relative to. The last wish has won, whichever name of the option it used.
+// The base of a relative path. The user's last value wins, under any name of the option.
 fs::path base_of(const UserConfig& user, const Role& role) {
   const auto& wishes = user.wishes();
   const auto last = std::find_if(wishes.rbegin(), wishes.rend(), [&](const Wish& wish) {
@@ -84,7 +85,7 @@ std::vector<std::string> find_monitors(const UserConfig& user, const Config& cho
   return full_names;
 }
 
-// So that the effective configuration means the same plugin from any folder.
+// Makes the path absolute, so the effective configuration means the same plugin from any folder.
 void name_plugin_by_full_path(Config& config, const Role& role) {
   const Plugin& plugin = *role.plugin;
   const Config::Value given = *config.find(role.key);
@@ -103,7 +104,7 @@ void check_threads(PreparedRun& plan) {
   }
 }
 
-// On a device with memory of its own, who touches that memory does it in the order of streams.
+// On a device with its own memory, strategies and models must access that memory in stream order.
 void check_device(const PreparedRun& plan) {
   if (plan.device.has_cap(DDH_CAP_HOST_MEMORY)) return;
   for (const Plugin* plugin : {&plan.strategy, &plan.model}) {
@@ -118,7 +119,8 @@ void check_device(const PreparedRun& plan) {
               "'; choose another --device");
 }
 
-// By norm or by value. The norm's default gives way, so that what a dry run prints is a config file.
+// Clipping is by norm or by value. With clip_value the default of clip_norm becomes 0, so a dry run prints a valid
+// config file.
 void settle_clipping(PreparedRun& plan) {
   const double value = plan.config.get<double>("train.clip_value"), norm = plan.config.get<double>("train.clip_norm");
   if (norm > 0 && norm < std::numeric_limits<float>::min())
@@ -139,7 +141,7 @@ void settle_clipping(PreparedRun& plan) {
   plan.config.set("train.clip_norm", 0.0, "derived");
 }
 
-// A trained model is used: evaluation takes every sample unless told otherwise.
+// For the use of a trained model: evaluation takes every sample unless told otherwise.
 void settle_use(PreparedRun& plan) {
   if (plan.config.json("train.init_from") == "\"\"")
     ddh::fail(DDH_INVALID_ARGUMENT, plan.work == Work::kEvaluate ? "ddhost eval" : "ddhost generate",
@@ -147,7 +149,7 @@ void settle_use(PreparedRun& plan) {
   if (plan.config.find("train.eval_batches")->source == "default") plan.config.set("train.eval_batches", 0, "derived");
 }
 
-// "runs/gpt-zero3", or the first of -2, -3 ... that holds no run.
+// "runs/gpt-zero3", or the first of -2, -3 ... that has no run.
 fs::path free_folder(const fs::path& wanted) {
   fs::path candidate = wanted;
   for (int n = 2; fs::exists(candidate / "metrics.jsonl"); ++n) candidate = wanted.string() + ddh::str("-", n);
@@ -156,6 +158,10 @@ fs::path free_folder(const fs::path& wanted) {
 
 void choose_run_folder(PreparedRun& plan) {
   std::string name = plan.config.text("run.name");
+  const bool resumes_newest = plan.wish.from == ResumeWish::From::newest;
+  if (resumes_newest && name.empty() && plan.config.text("run.dir").empty())
+    ddh::fail(DDH_INVALID_ARGUMENT, "--resume auto takes the newest checkpoint of a run; say which, with run.dir or ",
+              "run.name");
   if (name.empty()) {
     name = plan.model.id() + "-" + plan.strategy.id();
     plan.config.set("run.name", name, "derived");
@@ -163,24 +169,35 @@ void choose_run_folder(PreparedRun& plan) {
   if (plan.config.text("run.dir").empty()) {
     if (name.find('/') != std::string::npos || name == "." || name == "..")
       ddh::fail(DDH_INVALID_ARGUMENT, "run.name = \"", name, "\" is not a plain name; give the folder as run.dir");
-    plan.config.set("run.dir", free_folder(fs::current_path() / "runs" / name).string(), "derived");
+    const fs::path folder = fs::current_path() / "runs" / name;
+    plan.config.set("run.dir", (resumes_newest ? folder : free_folder(folder)).string(), "derived");
   }
   plan.run_dir = plan.config.text("run.dir");
 }
 
-// Makes metrics.jsonl, by which a folder belongs to a run; false when it is there already.
-bool claim(const fs::path& folder) {
-  const fs::path file = folder / "metrics.jsonl";
-  const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-  if (fd < 0 && errno == EEXIST) return false;
-  if (fd < 0)
-    ddh::fail(DDH_PERMISSION_DENIED, "cannot make '", file.string(), "': ", std::strerror(errno),
-              "; choose another run.dir");
-  ::close(fd);
-  return true;
+constexpr int kLockTries = 100;
+constexpr std::chrono::milliseconds kLockPause{20};
+
+// Makes metrics.jsonl, by which a folder belongs to a run, and locks it; false when it is there already and the run does
+// not go on in it.
+bool claim(PreparedRun& plan) {
+  const bool goes_on = goes_on_in(plan.run_dir, plan.wish);
+  const auto lock = std::make_shared<RunLock>();
+  const RunLock::File file = goes_on ? RunLock::File::may_exist : RunLock::File::must_be_new;
+  RunLock::Result result = lock->take(plan.run_dir, file);
+  // The ranks of a run that was killed end a moment after it.
+  for (int i = 0; goes_on && result == RunLock::Result::in_use && i < kLockTries; ++i) {
+    std::this_thread::sleep_for(kLockPause);
+    result = lock->take(plan.run_dir, file);
+  }
+  if (goes_on && result == RunLock::Result::in_use)
+    ddh::fail(DDH_ALREADY_EXISTS, "run.dir '", plan.run_dir.string(),
+              "' is in use by a run that has not ended; wait for it, or choose another folder");
+  plan.lock = lock;
+  return result == RunLock::Result::locked;
 }
 
-// Writes a byte and takes it away again: tells a full disk and missing rights before a long run does.
+// Writes a byte and removes it again, to find a full disk and missing rights before a long run.
 void try_to_write(const fs::path& folder, const std::string& what) {
   const std::string file = (folder / ddh::str(".ddhost-", ::getpid())).string();
   const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
@@ -244,10 +261,12 @@ PreparedRun prepare_run(const UserConfig& user, Registry& registry, int world_si
   check_device(plan);
   check_features(plan.model, plan.strategy);
   for (const RunPlan::Optimizer& optimizer : plan.optimizers) check_features(optimizer.plugin, plan.strategy);
-  if (work == Work::kTrain)
-    choose_run_folder(plan);
-  else
+  if (work != Work::kTrain) {
     settle_use(plan);
+    return plan;
+  }
+  plan.wish = resume_wish(user, plan.config);
+  choose_run_folder(plan);
   return plan;
 }
 
@@ -259,7 +278,7 @@ void make_run_folder(PreparedRun& plan) {
   if (!weights.empty() && fs::exists(fs::symlink_status(weights, ec)))
     ddh::fail(DDH_ALREADY_EXISTS, "train.save_final '", weights.string(),
               "' exists already and is not overwritten; give another name or remove it");
-  // In the run's own folder the file may go to what is only made below.
+  // The file may be in the run's own folder, which is created below.
   if (!weights.empty() && weights.parent_path() != plan.run_dir)
     try_to_write(weights.parent_path(), "train.save_final '" + weights.string() + "'");
   fs::create_directories(plan.run_dir, ec);
@@ -267,11 +286,11 @@ void make_run_folder(PreparedRun& plan) {
     ddh::fail(DDH_PERMISSION_DENIED, "run.dir '", plan.run_dir.string(),
               "' can't be made: ", ec ? ec.message() : "a file is in its place", "; choose another folder");
   try_to_write(plan.run_dir, "run.dir");
-  if (!claim(plan.run_dir)) {
+  if (!claim(plan)) {
     if (plan.config.find("run.dir")->source != "derived")
       ddh::fail(DDH_ALREADY_EXISTS, "run.dir '", plan.run_dir.string(),
                 "' already holds a run (metrics.jsonl); choose another folder, or leave run.dir out to get a new one");
-    plan.config.set("run.dir", free_folder(plan.run_dir).string(), "derived");  // another run was quicker
+    plan.config.set("run.dir", free_folder(plan.run_dir).string(), "derived");  // another run has taken the folder
     plan.run_dir = plan.config.text("run.dir");
     return make_run_folder(plan);
   }

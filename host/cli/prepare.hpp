@@ -4,34 +4,39 @@
 #pragma once
 
 #include <iosfwd>
+#include <memory>
 
+#include "cli/resume_wish.hpp"
+#include "cli/run_lock.hpp"
 #include "config/config.hpp"
 #include "engine/loop/run_plan.hpp"
 #include "plugin/registry.hpp"
 
 namespace ddhost {
 
-// A plan and what the front keeps of it.
+// A plan, and the data of it that the command keeps.
 struct PreparedRun : RunPlan {
   Config config;  // complete
   int world_size = 1;
   bool ranks_are_threads = false;  // else one process each
+  ResumeWish wish;
+  std::shared_ptr<const RunLock> lock;  // of run_dir, from make_run_folder on
 };
 
-// Gives every rank its share of the cores (OMP_NUM_THREADS and its like), unless the user has set them. Before any
-// library with a thread pool is loaded.
+// Gives every rank its share of the cores (OMP_NUM_THREADS and similar), unless the user has set them. Must be called
+// before any library with a thread pool is loaded.
 void share_cores(int world_size);
 
-// Number of ranks that the user asks for; everything of the host's own sections is checked on the way.
+// The number of ranks that the user requests. Also checks all of the host's own sections.
 int wanted_world_size(const UserConfig& user);
 
-// Finds and loads the plugins, completes the configuration, decides the run's folder (which is not made yet).
+// Finds and loads the plugins, completes the configuration, and chooses the run's folder, but does not create it.
 PreparedRun prepare_run(const UserConfig& user, Registry& registry, int world_size, Work work = Work::kTrain);
 
-// Makes the run's folder and tries to write there, and where the final weights go.
+// Creates the run's folder and tests that it, and the folder of the final weights, are writable.
 void make_run_folder(PreparedRun& plan);
 
-// After a run that failed before its first step: its folder belongs to nobody, so that the next run may use it.
+// Called after a run that failed before its first step: releases its folder, so the next run may use it.
 void leave_unused_folder(const PreparedRun& plan);
 
 }  // namespace ddhost

@@ -7,17 +7,41 @@
 #include "cli/fingerprints.hpp"
 #include "cli/load_guard.hpp"
 #include "cli/prepare.hpp"
+#include "cli/resume.hpp"
+#include "ddh/sdk/plugin.hpp"
 #include "engine/loop/rank.hpp"
 #include "launch/launch.hpp"
 
 namespace ddhost {
 namespace {
 
-// Every rank gets a configuration of its own.
+// Every rank gets its own copy of the configuration.
 int start_rank(const PreparedRun& run, const RankSeat& seat) { return run_rank(run, run.config.clone(), seat); }
 
 Work work_of(Command command) {
   return command == Command::kEval ? Work::kEvaluate : command == Command::kGenerate ? Work::kGenerate : Work::kTrain;
+}
+
+// The run writes its effective configuration as config.json into its folder.
+void keep_config_file(const CommandLine& line, const PreparedRun& run) {
+  std::error_code ec;
+  if (!line.config_file.empty() && std::filesystem::equivalent(line.config_file, run.run_dir / "config.json", ec))
+    ddh::fail(DDH_ALREADY_EXISTS, "run.dir '", run.run_dir.string(),
+              "' holds the file of --config, which the run would ", "overwrite; choose another run.dir");
+}
+
+// A run that could not start leaves its folder to the next try.
+Outcome start(PreparedRun& run) {
+  try {
+    for (const std::string& warning : choose_checkpoints(run)) print_sentence("warning: " + warning);
+    run.fingerprints = fingerprints_of(run);
+    LaunchArgs args{run.world_size, run.ranks_per_node, run.ranks_are_threads};
+    args.watchdog = watchdog_limits(run.config);
+    return launch(args, [&run](const RankSeat& seat) { return start_rank(run, seat); });
+  } catch (...) {
+    if (run.work == Work::kTrain) leave_unused_folder(run);
+    throw;
+  }
 }
 
 }  // namespace
@@ -34,11 +58,12 @@ int run_model(const CommandLine& line, Registry& registry, std::ostream& out) {
     return 0;
   }
   const bool trains = run.work == Work::kTrain;
-  if (trains) make_run_folder(run);
-  run.fingerprints = fingerprints_of(run);
-  LaunchArgs args{run.world_size, run.ranks_per_node, run.ranks_are_threads};
-  args.watchdog = watchdog_limits(run.config);
-  const Outcome outcome = launch(args, [&run](const RankSeat& seat) { return start_rank(run, seat); });
+  if (trains) {
+    require_checkpoint(run);
+    if (run.wish.from == ResumeWish::From::none) keep_config_file(line, run);
+    make_run_folder(run);
+  }
+  const Outcome outcome = start(run);
   if (!outcome.sentence.empty()) print_sentence(outcome.sentence);
   if (trains && outcome.exit_code != 0) leave_unused_folder(run);
   return outcome.exit_code;

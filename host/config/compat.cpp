@@ -29,7 +29,7 @@ std::string type_of(const Json& value) {
   return value.is_string() ? "string" : "integer";
 }
 
-// An entry that is an option without effect, in the language of schemas.
+// An entry for an option without effect, as a JSON schema.
 Json as_schema(const CompatTable& table, const std::string& name, const Json& entry) {
   Json option = entry;
   for (const char* form : {"ignored", "only", "repeats", "sets", "because", "words", "factor"}) option.erase(form);
@@ -49,7 +49,7 @@ Json as_schema(const CompatTable& table, const std::string& name, const Json& en
   return option;
 }
 
-// The option `node` of a table's entry, which the plugin does not declare.
+// The option `name` of a table's entry, which the plugin does not declare.
 void add_option(Schema& schema, const CompatTable& table, const std::string& name, const Json& entry) {
   const std::string repeats = entry.value("repeats", "");
   if (schema.find(name) != nullptr || schema.find_alias(name) != nullptr) return;
@@ -76,7 +76,7 @@ void add_alias(Schema& schema, const std::string& name, const Json& entry) {
   if (!is_declared && schema.find(key) != nullptr) schema.aliases.push_back({name, key, entry.value("factor", 1.0)});
 }
 
-// What an entry is, by the key that it has.
+// The form of an entry, by its key.
 enum class Form { kWords, kOption, kAlias };
 Form form_of(const CompatTable& table, const std::string& name, const Json& entry) {
   constexpr std::array kOptionForms = {"ignored", "only", "repeats", "sets"};
@@ -95,7 +95,7 @@ void add_foreign_names(std::vector<Section>& sections, const std::string& sectio
   const auto at = std::find_if(sections.begin(), sections.end(), [&](const Section& s) { return s.name == section; });
   if (at == sections.end()) ddh::fail(DDH_INTERNAL, "there is no section '", section, "' for the names of ", id);
   Schema& schema = at->schema;
-  // Aliases come last: they may stand for an option without effect.
+  // Aliases come last, because they may refer to an option without effect.
   for (const Form turn : {Form::kWords, Form::kOption, Form::kAlias}) {
     for (const CompatTable& table : tables) {
       const Json root = read_table(table);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// config/compat.hpp: names that other programs have for options of ddhost's plugins. The names are data: the tables in
-// config/compat/*.json, which the build puts into the program.
+// config/compat.hpp: other programs' names for options of ddhost's plugins. The build compiles the tables of names,
+// config/compat/*.json, into the program.
 #pragma once
 
 #include <string>
@@ -18,8 +18,8 @@ struct CompatTable {
 };
 const std::vector<CompatTable>& compat_tables();
 
-// Adds the names that `tables` have for the options of plugin `id` to its section: "strategy", of kind "strategy". What the
-// plugin declares itself wins over a table. Error: a table is ill-formed.
+// Adds the names in `tables` for the options of plugin `id` to its section ("strategy"), which is of kind "strategy".
+// The plugin's own declarations win over a table. Error: a table is ill-formed.
 void add_foreign_names(std::vector<Section>& sections, const std::string& section, const std::string& kind,
                        const std::string& id, const std::vector<CompatTable>& tables = compat_tables());
 

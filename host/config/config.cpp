@@ -26,7 +26,7 @@ Config::Config(const UserConfig& user, const std::vector<Section>& sections, boo
       warn_of_idle(option, key, at(key).value);
     }
   }
-  // Of a foreign option the last value counts, as of any other.
+  // The last value of a foreign option counts, as for any other option.
   for (auto g = given.begin(); g != given.end(); ++g) {
     const auto is_later = [&](const Given& other) { return other.key == g->key; };
     if (g->option->foreign && std::none_of(g + 1, given.end(), is_later)) check_foreign(*g);

@@ -19,7 +19,7 @@
 
 namespace ddhost {
 
-// A plain value: every rank keeps its own copy.
+// A value type: every rank keeps its own copy.
 class Config final : public RunConfig {
  public:
   struct Value {
@@ -28,8 +28,8 @@ class Config final : public RunConfig {
   };
 
   Config() = default;
-  // Checks what the user wrote against the sections and fills the defaults. With plugin_sections == false, the options
-  // of plugins are not known yet: what the user wrote for them is passed over.
+  // Checks the user's values against the sections and fills in defaults. With plugin_sections == false, the options of
+  // plugins are not known yet, and the user's values for them are ignored.
   Config(const UserConfig& user, const std::vector<Section>& sections, bool plugin_sections = true);
 
   [[nodiscard]] int64_t integer(std::string_view key) const override;
@@ -46,20 +46,20 @@ class Config final : public RunConfig {
 
   [[nodiscard]] const Value* find(std::string_view key) const;
 
-  // One sentence for each option that was given a value other than its default, and that changes nothing.
+  // One message for each option without effect that has a value other than its default.
   [[nodiscard]] const std::vector<std::string>& warnings() const { return warnings_; }
 
-  // Sets a value that the host found out itself; a new key is allowed.
+  // Sets a value that the host has determined; a new key is allowed.
   void set(const std::string& key, Json value, const std::string& source);
 
   [[nodiscard]] Json effective() const;  // nested; a valid config file
-  [[nodiscard]] Json sources() const;    // nested; where each value came from
+  [[nodiscard]] Json sources() const;    // nested; the source of each value
 
  private:
   [[nodiscard]] const Value& at(std::string_view key) const;
   [[nodiscard]] Json nested(bool values) const;
   void warn_of_idle(const Option& option, const std::string& key, const Json& value);
-  // Another program's option has no effect, but may have to repeat one of ours.
+  // Another program's option has no effect, but may be required to equal one of ours.
   void check_foreign(const Given& given);
 
   std::map<std::string, Value, std::less<>> values_;

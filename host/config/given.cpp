@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// config/given.cpp: from names and values that the user wrote to keys and values.
+// config/given.cpp: translates the user's names and values to keys and values.
 #include "config/given.hpp"
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "config/nearest.hpp"
 #include "ddh/sdk/plugin.hpp"
@@ -94,7 +95,7 @@ const Section* find_section(const std::vector<Section>& sections, const std::str
   ddh::fail(DDH_INVALID_ARGUMENT, "unknown key '", wish.key, "' ", place, "; '", section.name, "' takes ", list);
 }
 
-// "offload_param" or "offload_param." where there is "offload_param.device".
+// "offload_param" or "offload_param." if there is "offload_param.device".
 bool has_options_below(const Section& section, const std::string& name) {
   const std::string prefix = name.back() == '.' ? name : name + ".";
   const auto lies_below = [&](const auto& named) { return named.name.rfind(prefix, 0) == 0; };
@@ -102,13 +103,13 @@ bool has_options_below(const Section& section, const std::string& name) {
          std::any_of(section.schema.aliases.begin(), section.schema.aliases.end(), lies_below);
 }
 
-// Null where the option has no meaning of its own for it.
+// Null, if the option gives null no meaning.
 bool is_not_given(const Option& option, const Json& value) {
   const bool has_word = option.spellings.is_object() && option.spellings.contains("null");
   return value.is_null() && !has_word && option.takes("null") == option.preset.is_null();
 }
 
-// A word that reads as JSON but where only a string is meant: run.name=2024.
+// A word that parses as JSON but must be a string: run.name=2024.
 Json value_for(const Option& option, const Wish& wish) {
   const bool only_text = option.takes("string") && option.types.size() == 1;
   if (!wish.from_file && only_text && !wish.value.is_string() && !wish.value.is_null()) return wish.text;
@@ -121,7 +122,7 @@ const Option* find_option(const std::vector<Section>& sections, const std::strin
   return section == nullptr ? nullptr : section->schema.find(tail_of(key));
 }
 
-// The number of an alias in another unit, in the unit of its key.
+// Converts the number of an alias to the unit of its key.
 Json in_unit_of_key(const Wish& wish, const Option& meant, const std::string& key, double scale) {
   if (wish.value.is_null()) return wish.value;
   if (!wish.value.is_number())
@@ -133,11 +134,16 @@ Json in_unit_of_key(const Wish& wish, const Option& meant, const std::string& ke
   return exact < 0 ? std::floor(exact) : std::ceil(exact);  // away from zero: a fraction of a byte is a byte
 }
 
-// Collects what the wishes mean, one after the other.
+// Interprets the user's values in order.
 class Reader {
  public:
-  Reader(const std::vector<Section>& sections, bool plugin_sections)
-      : sections_(sections), plugin_sections_(plugin_sections) {}
+  Reader(const std::vector<Section>& sections, const std::vector<Wish>& wishes, bool plugin_sections)
+      : sections_(sections), plugin_sections_(plugin_sections) {
+    for (const Wish& wish : wishes) {
+      if (wish.from_file) in_file_.insert(wish.key);
+      if (!wish.from_file && wish.value.is_null()) taken_back_.insert(wish.key);
+    }
+  }
 
   void read(const Wish& wish) {
     const Section* section = find_section(sections_, head_of(wish.key));
@@ -149,6 +155,7 @@ class Reader {
     const Alias* alias = option == nullptr ? section->schema.find_alias(name) : nullptr;
     if (alias != nullptr) option = section->schema.find(alias->key);
     if (option == nullptr && !plugin_sections_ && is_plugin_section(section->name)) return;
+    if (option == nullptr && is_taken_back(wish)) return;
     if (option == nullptr) unknown_key(wish, *section, sections_);
     const std::string key = section->name + "." + option->name;
     if (is_not_given(*option, wish.value)) {
@@ -161,7 +168,7 @@ class Reader {
     }
   }
 
-  // Names have no order that a user sees, so none of them wins. The command line does win over the file.
+  // The names of an option have no order, so none of them wins. But the command line wins over the file.
   std::vector<Given> take() {
     for (auto b = given_.begin(); b != given_.end(); ++b)
       for (auto a = given_.begin(); a != b; ++a)
@@ -183,7 +190,8 @@ class Reader {
               "=...");
   }
 
-  // `{}` and null for "offload_param" where there is "offload_param.device": whether the wish was such a one.
+  // Handles `{}` and null for "offload_param" if there is "offload_param.device". Returns whether this was such a
+  // value.
   bool is_object(const Wish& wish, const Section& section, const std::string& name) {
     const bool is_empty_word = !wish.from_file && wish.value.is_object() && wish.value.empty();
     if (is_empty_word && has_options_below(section, name)) return true;
@@ -222,7 +230,12 @@ class Reader {
                       wish.source, ddh::str(wish.key, " = ", wish.value.dump(), " ", where(wish))});
   }
 
-  // Null on the command line: what the file says of the key, under any name, does not count, nor this name's own value.
+  // A key of the file that no plugin of this run has, and the null that removes it: another plugin was chosen.
+  [[nodiscard]] bool is_taken_back(const Wish& wish) const {
+    return wish.from_file ? taken_back_.contains(wish.key) : wish.value.is_null() && in_file_.contains(wish.key);
+  }
+
+  // Null on the command line removes the file's value of the key, under any name, and an earlier value of this name.
   void take_back(const std::string& name, const std::string& key) {
     std::erase_if(given_, [&](const Given& g) { return g.key == key && (g.from_file || g.name == name); });
   }
@@ -235,7 +248,7 @@ class Reader {
                       ddh::str(wish.key, " = ", wish.value.dump(), " ", where(wish))});
   }
 
-  // The value of an option that stands for a key of another section.
+  // The value of an option that is another name for a key of another section.
   void add_elsewhere(const Wish& wish, const Option& option) {
     const Option* target = find_option(sections_, option.sets);
     if (target == nullptr)
@@ -246,12 +259,13 @@ class Reader {
   const std::vector<Section>& sections_;
   const bool plugin_sections_;
   std::vector<Given> given_;
+  std::set<std::string> in_file_, taken_back_;  // keys; the second: null on the command line
 };
 
 }  // namespace
 
 std::vector<Given> values_given(const UserConfig& user, const std::vector<Section>& sections, bool plugin_sections) {
-  Reader reader(sections, plugin_sections);
+  Reader reader(sections, user.wishes(), plugin_sections);
   for (const Wish& wish : user.wishes()) reader.read(wish);
   return reader.take();
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// config/host_schema.cpp: the host's own options. Plugins are named here as defaults only.
+// config/host_schema.cpp: the host's own options. It names plugins only as defaults.
 #include "config/host_schema.hpp"
 
 #include <algorithm>
@@ -40,6 +40,10 @@ constexpr const char* kRun = R"json({"properties": {
     "description": "a call of a plugin that lasts longer is named on stderr, again after twice as long; 0 means off"},
   "watchdog_abort": {"type": "number", "default": 300, "minimum": 0, "maximum": 1000000, "x-unit": "s",
     "description": "a call of a plugin that lasts longer ends the run; 0 means never"},
+  "resume": {"type": "string", "default": "none",
+    "description": "go on from a checkpoint: auto (the newest of run.dir), its folder, or none"},
+  "resume_allow": {"type": "array", "items": {"type": "string"}, "default": [],
+    "description": "options that may differ from those of the checkpoint: optimizer.lr, train.steps, data.path"},
   "quiet": {"type": "boolean", "default": false, "description": "print warnings and errors only"}
 }})json";
 
@@ -153,6 +157,25 @@ constexpr const char* kMonitor = R"json({"properties": {
     "description": "show the progress line; auto means only on a terminal"}
 }})json";
 
+constexpr const char* kCheckpoint = R"json({"properties": {
+  "every": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "steps",
+    "description": "steps from one checkpoint to the next; 0 means not by steps"},
+  "every_epochs": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "epochs",
+    "description": "epochs of the first training program from one checkpoint to the next; 0 means not by epochs"},
+  "every_minutes": {"type": "number", "default": 0, "minimum": 0, "maximum": 1000000, "x-unit": "min",
+    "description": "minutes from one checkpoint to the next; 0 means not by time"},
+  "at_phase_end": {"type": "boolean", "default": true,
+    "description": "with one of the above: after the last step of each phase too"},
+  "async": {"type": "boolean", "default": true,
+    "description": "write a copy while training goes on; false: training waits until the checkpoint is on the disk"},
+  "max_bytes_in_flight": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "bytes",
+    "description": "largest copy of a rank; what is more is written before training goes on; 0 means no limit"},
+  "keep_last": {"type": "integer", "default": 2, "minimum": 0,
+    "description": "number of newest checkpoints that are kept; 0 means all"},
+  "keep_every": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "steps",
+    "description": "checkpoints whose step is a multiple of this are kept too; 0 means none"}
+}})json";
+
 // DeepSpeed's and torch's classes are further words for the schedules of this program.
 constexpr const char* kSchedule = R"json({"properties": {
   "type": {"type": "string", "default": "cosine",
@@ -161,7 +184,7 @@ constexpr const char* kSchedule = R"json({"properties": {
     "description": "the learning-rate schedule: name, path or path:id, or its class in DeepSpeed or torch"}
   }, "x-aliases": {"plugin": {"key": "type"}}})json";
 
-const std::array<SectionText, 11> kSections = {{
+const std::array<SectionText, 12> kSections = {{
     {"run", kRun},
     {"data", kData},
     {"model", R"json({"properties": {
@@ -178,6 +201,7 @@ const std::array<SectionText, 11> kSections = {{
       "plugin": {"type": "string", "default": "cpu",
         "description": "where the ranks compute: cpu (built in), or name, path or path:id"}}})json"},
     {"monitor", kMonitor},
+    {"checkpoint", kCheckpoint},
 }};
 
 constexpr std::array<std::string_view, 7> kPluginSections = {"model",  "strategy", "optimizer", "comm",

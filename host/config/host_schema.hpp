@@ -15,19 +15,19 @@ namespace ddhost {
 struct Section {
   std::string name;  // "train"
   Schema schema;
-  std::string plugin = "";  // whose options it holds besides the host's: "strategy 'zero1'"
+  std::string plugin = "";  // the plugin whose options it has besides the host's: "strategy 'zero1'"
 };
 
-// All sections of a config, in the order in which they are printed, with the host's own options. The sections of plugins
-// hold what chooses the plugin; add_plugin_options adds what the plugin takes.
+// All sections of a config in printing order, with the host's own options. A plugin's section has the option that
+// chooses the plugin; add_plugin_options adds the plugin's options.
 std::vector<Section> host_sections();
 
-// Puts a plugin's options into the section of its kind. `owner` names it in errors: "strategy 'zero1'". `prefix`: in front
-// of the names of its options, where several plugins share the section: "csv.".
+// Puts a plugin's options into the section of its kind. `owner` names it in errors: "strategy 'zero1'". `prefix`:
+// precedes the names of its options if several plugins share the section: "csv.".
 void add_plugin_options(std::vector<Section>& sections, const std::string& section, const char* schema_text,
                         const std::string& owner, const std::string& prefix = "");
 
-// Is this a section whose further options come from a plugin?
+// Whether a plugin adds options to this section.
 bool is_plugin_section(std::string_view section);
 
 }  // namespace ddhost

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// config/json.hpp: the JSON type of the host. Objects keep the order of their keys, so that what is printed reads
-// like what was written.
+// config/json.hpp: the JSON type of the host. Objects keep the order of their keys, so output has the order of the
+// input.
 #pragma once
 
 #include <nlohmann/json.hpp>

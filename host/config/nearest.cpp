@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// config/nearest.cpp: edit distance with transpositions of neighbours.
+// config/nearest.cpp: edit distance with transpositions of adjacent characters.
 #include "config/nearest.hpp"
 
 #include <algorithm>

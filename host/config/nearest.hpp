@@ -9,10 +9,10 @@
 
 namespace ddhost {
 
-// Insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`.
+// The number of insertions, deletions, replacements and swaps of adjacent characters that turn `a` into `b`.
 size_t edit_distance(std::string_view a, std::string_view b);
 
-// The candidate nearest to `name`, or "" when none is close enough to be meant.
+// The candidate nearest to `name`, or "" if none is close enough.
 std::string nearest(std::string_view name, const std::vector<std::string>& candidates);
 
 }  // namespace ddhost

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// config/optimizer_sections.hpp: the sections of the run's optimizers. The first is "optimizer"; a further one is
-// "optimizer_<name>", and is there where train.optimizers names it.
+// config/optimizer_sections.hpp: the sections of the run's optimizers. The first is "optimizer". A further one is
+// "optimizer_<name>", and exists if train.optimizers names it.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace ddhost {
 
-// What train.optimizers names, before the configuration is checked. Error: a name twice, or no legal one.
+// The names in train.optimizers, before the configuration is checked. Error: a name occurs twice or is illegal.
 std::vector<std::string> optimizer_sections(const UserConfig& user);
 
 // Further sections of schedules that train.phases names. Error: none that is legal.

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kMaxDepth = 64;
 
-// The library's explanation without its own numbering and position.
+// The JSON library's explanation, without its error number and position.
 std::string reason_of(const Json::exception& error) {
   const std::string text = error.what();
   const size_t at = text.find(": ");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// config/read_json.hpp: JSON as people write it: comments allowed, what would be lost in silence refused.
+// config/read_json.hpp: JSON with comments. Input that would be lost silently is refused.
 #pragma once
 
 #include <stdexcept>
@@ -10,7 +10,7 @@
 
 namespace ddhost {
 
-// What is wrong with a text, in words of ours.
+// The error in a text, in our words.
 struct JsonError : std::runtime_error {
   JsonError(const std::string& reason, size_t error_byte) : std::runtime_error(reason), byte(error_byte) {}
   size_t byte;  // counts from 1; 0: unknown

@@ -8,13 +8,14 @@
 #include <cmath>
 #include <span>
 
+#include "config/read_json.hpp"
 #include "ddh/sdk/plugin.hpp"
 
 namespace ddhost {
 namespace {
 
 constexpr std::array kTypes = {"integer", "number", "string", "boolean", "array", "object", "null"};
-// The language of schemas grows by versions (docs/configuration.md): a schema says in x-schema which one it needs.
+// The schema language has versions (docs/configuration.md). x-schema is the version that a schema needs.
 constexpr int64_t kSchemaVersion = 1;
 constexpr std::array kKeywords = {"type",     "enum",     "minimum", "maximum",     "exclusiveMinimum", "default",
                                   "title",    "items",    "x-unit",  "x-path",      "description",      "x-sets",
@@ -22,12 +23,12 @@ constexpr std::array kKeywords = {"type",     "enum",     "minimum", "maximum", 
 constexpr std::array kRootKeywords = {"type", "title", "description", "properties", "x-aliases", "x-schema"};
 constexpr std::array kObjectKeywords = {"type", "title", "description", "properties"};
 
-// What an ill-formed schema is answered with: it is the plugin author's mistake, not the user's.
+// The error for an ill-formed schema: it is the plugin author's mistake, not the user's.
 [[noreturn]] void ill_formed(const std::string& owner, const std::string& what) {
   ddh::fail(DDH_INVALID_ARGUMENT, "the config schema of ", owner, " is ill-formed: ", what, "; fix the plugin");
 }
 
-// Keywords of others carry a reversed domain name ("x-org.example.colour") and are passed over.
+// Keywords of other programs contain a reversed domain name ("x-org.example.colour") and are ignored.
 void check_keywords(const Json& node, std::span<const char* const> known, const std::string& owner,
                     const std::string& where) {
   for (const auto& [keyword, unused] : node.items()) {
@@ -90,6 +91,13 @@ std::string read_text(const Json& node, const char* keyword, const std::string& 
   return node[keyword].get<std::string>();
 }
 
+void check_limits(const Option& option, const std::string& owner) {
+  const bool no_number = option.maximum && ((option.minimum && *option.minimum > *option.maximum) ||
+                                            (option.above && *option.above >= *option.maximum));
+  const bool no_count = option.min_items && option.max_items && *option.min_items > *option.max_items;
+  if (no_number || no_count) ill_formed(owner, "no value fits the limits of '" + option.name + "'");
+}
+
 Option read_option(const Json& node, const std::string& owner, const std::string& name) {
   check_keywords(node, kKeywords, owner, "'" + name + "'");
   Option option;
@@ -100,6 +108,7 @@ Option read_option(const Json& node, const std::string& owner, const std::string
   option.above = read_number(node, "exclusiveMinimum", owner, name);
   option.min_items = read_count(node, "minItems", owner, name);
   option.max_items = read_count(node, "maxItems", owner, name);
+  check_limits(option, owner);
   option.unit = read_text(node, "x-unit", owner, name);
   option.description = read_text(node, "description", owner, name);
   if (node.contains("items")) {
@@ -137,6 +146,8 @@ void read_properties(const Json& node, const std::string& owner, const std::stri
   if (!node["properties"].is_object()) ill_formed(owner, "properties is not an object");
   for (const auto& [key, child] : node["properties"].items()) {
     const std::string name = prefix + key;
+    if (key.empty()) ill_formed(owner, "an option of '" + prefix + "' has an empty name");
+    if (schema.find(name) != nullptr) ill_formed(owner, "the option '" + name + "' stands twice");
     if (!child.is_object()) ill_formed(owner, "'" + name + "' is not an object");
     if (child.value("type", Json()) == Json("object")) {
       check_keywords(child, kObjectKeywords, owner, "'" + name + "'");
@@ -144,6 +155,14 @@ void read_properties(const Json& node, const std::string& owner, const std::stri
     } else {
       schema.options.push_back(read_option(child, owner, name));
     }
+  }
+}
+
+Json read_root(const char* text, const std::string& owner) {
+  try {
+    return read_json(text);
+  } catch (const JsonError& error) {
+    ill_formed(owner, error.what());
   }
 }
 
@@ -165,6 +184,8 @@ void read_aliases(const Json& root, const std::string& owner, Schema& schema) {
     alias.name = name;
     alias.key = read_text(target, "key", owner, name);
     alias.scale = read_number(target, "scale", owner, name).value_or(1.0);
+    if (name.empty() || schema.find(name) != nullptr)
+      ill_formed(owner, "the alias '" + name + "' has no name of its own");
     if (schema.find(alias.key) == nullptr)
       ill_formed(owner, "the alias '" + name + "' stands for '" + alias.key + "', which is no option");
     if (!schema.find(alias.key)->sets.empty())
@@ -249,8 +270,7 @@ const Alias* Schema::find_alias(std::string_view name) const {
 Schema parse_schema(const char* text, const std::string& owner) {
   Schema schema;
   if (text == nullptr || *text == '\0') return schema;
-  const Json root = Json::parse(text, nullptr, /*allow_exceptions=*/false, /*ignore_comments=*/true);
-  if (root.is_discarded()) ill_formed(owner, "it is not valid JSON");
+  const Json root = read_root(text, owner);
   if (!root.is_object()) ill_formed(owner, "it is not a JSON object");
   check_version(root, owner);
   check_keywords(root, kRootKeywords, owner, "it");
@@ -267,7 +287,7 @@ Json checked_value(const Option& option, Json value, const std::string& key, con
   const bool type_fits = std::any_of(option.types.begin(), option.types.end(),
                                      [&](const std::string& type) { return has_type(value, type); });
   if (!type_fits) refuse(option, value, key, where, "has the wrong type");
-  // 2e3 for an integer: the getters see 2000.
+  // 2e3 for an integer: the getters return 2000.
   if (value.is_number_float() && option.takes("integer") && !option.takes("number"))
     value = static_cast<int64_t>(value.get<double>());
   if (value.is_number_float() && !std::isfinite(value.get<double>()))

@@ -20,20 +20,20 @@ struct Option {
   std::string name;                // without the section
   std::vector<std::string> types;  // "integer", "number", "string", "boolean", "array", "null"; never empty
   Json legal;                      // array of the legal values, or null: any
-  Json preset;                     // the default, or null: none, the user must give it
+  Json preset;                     // the default; null: none, the option is required
   std::optional<double> minimum, maximum, above;  // above = exclusiveMinimum
   std::optional<uint64_t> min_items, max_items;
   std::string item_type;  // of an array's items; empty: any
   std::string unit;       // x-unit: "bytes"
   std::string description;
   bool is_path = false;  // x-path: made absolute
-  std::string sets;      // x-sets: the key of another section that this stands for; it has no value of its own
-  Json spellings;        // x-spellings: further words for values, "null" among them, or null
-  std::string idle;      // x-idle: why every value means the default; empty: they differ
+  std::string sets;      // x-sets: the key of another section that this option sets; it has no value of its own
+  Json spellings;        // x-spellings: other names for values, also for "null"; or null
+  std::string idle;      // x-idle: why the option has no effect; empty: it has one
 
-  // Another program's option (config/compat): it is checked, has no effect and is not in the effective configuration.
+  // Another program's option (config/compat). It is checked, has no effect, and is not in the effective configuration.
   bool foreign = false;
-  std::string repeats;  // of a foreign option: the option of the section that it must equal where it is given
+  std::string repeats;  // of a foreign option: the option of the section that it must equal if given
 
   [[nodiscard]] bool takes(std::string_view type) const;
   [[nodiscard]] std::string type_text() const;   // "integer or null"
@@ -58,8 +58,8 @@ struct Schema {
 // Reads a schema; `owner` names it in errors ("strategy 'zero1'"). nullptr or "" gives an empty schema.
 Schema parse_schema(const char* text, const std::string& owner);
 
-// `value` as the option takes it (an integral 2e3 becomes 2000), or Error that names `key` and `where` it was given
-// ("on the command line").
+// `value` converted for the option (2e3 becomes the integer 2000), or an Error that names `key` and `where` it was
+// given ("on the command line").
 Json checked_value(const Option& option, Json value, const std::string& key, const std::string& where);
 
 }  // namespace ddhost

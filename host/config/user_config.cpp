@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// config/user_config.cpp: reading the config file and the key=value words.
+// config/user_config.cpp: reads the config file and key=value arguments.
 #include "config/user_config.hpp"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ struct Place {
   size_t line = 1, column = 1;
 };
 
-// Where the byte is, counted as editors do. `byte` counts from 1 and is the last one that was read.
+// Line and column of a byte, counted as in editors. `byte` counts from 1 and is the last one that was read.
 Place place_of(const std::string& text, size_t byte) {
   Place place;
   for (size_t i = 0; i + 1 < byte && i < text.size(); ++i) {
@@ -55,12 +55,12 @@ Json parse_file(const fs::path& file) {
   }
 }
 
-// A word of the command line as JSON where it is some, else as text.
+// An argument as JSON if it parses, else as text.
 Json parse_word(const Override& over) {
   const bool is_nested = !over.text.empty() && (over.text.front() == '{' || over.text.front() == '[');
   try {
     Json value = read_json(over.text);
-    return value.is_null() && over.source.rfind("--", 0) == 0 ? Json(over.text) : value;  // a flag's word is a name
+    return value.is_null() && over.source.rfind("--", 0) == 0 ? Json(over.text) : value;  // a flag's value is a name
   } catch (const JsonError& error) {
     if (is_nested) ddh::fail(DDH_INVALID_ARGUMENT, "the value of '", over.key, "': ", error.what());
     return over.text;

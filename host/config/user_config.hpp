@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// config/user_config.hpp: what the user wrote, in a file and on the command line, before it is checked.
+// config/user_config.hpp: the user's values from a file and the command line, before they are checked.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +12,7 @@
 
 namespace ddhost {
 
-// key=value, or a flag that stands for a key.
+// key=value, or a flag that sets a key.
 struct Override {
   std::string key;     // "train.steps"
   std::string text;    // "100"
@@ -22,14 +22,14 @@ struct Override {
 // One value that the user gave.
 struct Wish {
   std::string key;
-  Json value;        // from the command line: what the text parses to, else the text
+  Json value;        // from the command line: the parsed text, else the text
   std::string text;  // from the command line: as written
   bool from_file = false;
   std::string source;          // for messages: "the command line", "'gpt.json'"
-  std::filesystem::path base;  // what relative paths are relative to
+  std::filesystem::path base;  // base of relative paths
 };
 
-// Later wishes win over earlier ones.
+// Later values win over earlier ones.
 class UserConfig {
  public:
   UserConfig() = default;
@@ -37,7 +37,7 @@ class UserConfig {
   static UserConfig read(const std::filesystem::path& file, const std::vector<Override>& overrides);
 
   [[nodiscard]] const std::vector<Wish>& wishes() const { return wishes_; }
-  // The last wish for a key, or nullptr.
+  // The last value for a key, or nullptr.
   [[nodiscard]] const Wish* find(std::string_view key) const;
 
  private:

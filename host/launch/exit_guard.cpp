@@ -18,9 +18,9 @@ void put(const char* text) { static_cast<void>(!::write(STDERR_FILENO, text, std
 
 }  // namespace
 
-// Handlers of a process have no argument, so what they need stands here.
+// Signal handlers have no argument, so their data is static.
 struct ExitGuard::State {
-  std::atomic<Describe> describe{nullptr};  // not null: a guard lives
+  std::atomic<Describe> describe{nullptr};  // not null: a guard exists
   std::atomic<const void*> context{nullptr};
   std::array<struct sigaction, kSignals.size()> before{};
 };

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// launch/exit_guard.hpp: plugins run in this process while no launcher watches it: when they are loaded, and when ranks are
-// its threads. A plugin that calls exit() then, or dies of a signal, leaves a sentence, and an exit code that is not 0.
+// launch/exit_guard.hpp: for plugins that run in this process without a launcher that watches it: when they are loaded,
+// and when ranks are threads. If such a plugin calls exit() or dies of a signal, the guard prints an error and makes
+// the exit code non-zero.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +13,8 @@ namespace ddhost {
 // One at a time, for the whole process.
 class ExitGuard {
  public:
-  // Writes what this thread was doing: "loading strategy 'x'". Called from a signal handler: no memory, no lock.
+  // Writes what this thread was doing: "loading strategy 'x'". Called from a signal handler, so it must not allocate or
+  // lock.
   using Describe = void (*)(const void* context, char* text, size_t capacity);
 
   ExitGuard(Describe describe, const void* context);
@@ -28,8 +30,8 @@ class ExitGuard {
   static void say(const char* what);
 };
 
-// A stack for the signal handlers of the calling thread, so that a stack overflow leaves a sentence too. Ends in the thread
-// that made it.
+// An alternate stack for signal handlers of the calling thread, so that a stack overflow is reported too. Must be
+// destroyed by the same thread.
 class SignalStack {
  public:
   SignalStack();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// launch/kv.hpp: the store through which ranks find each other, and its form for ranks that are threads.
+// launch/kv.hpp: the key-value store of the ranks, for ranks that are threads.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@
 
 namespace ddhost {
 
-// What every form of the store refuses, and how a wait that ran out is reported.
+// Checks of every implementation of the store, and the error of a wait that timed out.
 void check_kv_size(const std::string& key, const std::string& value);
 [[noreturn]] void fail_kv_timeout(const std::string& key, std::chrono::milliseconds timeout);
 
@@ -22,7 +22,7 @@ class KvLocal : public Kv {
  public:
   void set(const std::string& key, const std::string& value) override;
   std::string get(const std::string& key, std::chrono::milliseconds timeout) override;
-  // Ends all waits, now and later, with DDH_ABORTED and this sentence.
+  // Ends all current and later waits with DDH_ABORTED and this message.
   void abort(const std::string& reason);
 
  private:

@@ -29,7 +29,7 @@ struct Reply {
   uint32_t status, bytes;
 };
 
-// How long one get holds the client's socket before other threads get a turn.
+// The time for which one get holds the client's socket before other threads get a turn.
 constexpr std::chrono::milliseconds kSlice{20};
 
 template <class Head>
@@ -169,13 +169,13 @@ void KvServer::read_from(Peer& peer) {
 }
 
 void KvServer::handle_requests(Peer& peer) {
-  // A client sends its next request after the reply, so an open wait has nothing behind it.
+  // A client sends its next request after the reply, so no request follows an open wait.
   Request head;
   while (!peer.wait.open && peer.in.size() >= sizeof head) {
     std::memcpy(&head, peer.in.data(), sizeof head);
     const size_t value_bytes = head.op == kSet ? head.value_bytes_or_ms : 0;
     if (head.key_bytes > kMaxKvKeyBytes || value_bytes > kMaxKvBytes) {
-      peer = Peer{};  // not our protocol: a plugin scribbled on the socket
+      peer = Peer{};  // invalid protocol: a plugin wrote to the socket
       return;
     }
     const size_t total = sizeof head + head.key_bytes + value_bytes;
@@ -213,7 +213,7 @@ void KvServer::flush(Peer& peer) {
   while (!peer.out.empty() && peer.socket.get() >= 0) {
     const ssize_t n = ::send(peer.socket.get(), peer.out.data(), peer.out.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return;  // full: poll for room; gone: the next read says so
+    if (n <= 0) return;  // full: poll again; closed: the next read reports it
     peer.out.erase(0, static_cast<size_t>(n));
   }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// launch/kv_socket.hpp: the store for ranks that are processes: the launcher keeps the values and serves every rank
-// over a socket pair that was made before the fork.
+// launch/kv_socket.hpp: the store for ranks that are processes: the launcher stores the values and serves every rank
+// over a socket pair that was created before the fork.
 //
 //   request   uint32 op, uint32 key bytes, uint32 value bytes or timeout in ms, key, value
 //   reply     uint32 status, uint32 bytes, value or sentence
@@ -45,7 +45,7 @@ struct SocketPair {
 };
 SocketPair make_socket_pair();
 
-// A rank's end. Calls of several threads take turns; a waiting get lets others in every few milliseconds.
+// A rank's end of the socket. Several threads take turns; a waiting get lets others run every few milliseconds.
 class KvClient : public Kv {
  public:
   explicit KvClient(Fd socket) : socket_(std::move(socket)) {}
@@ -57,18 +57,18 @@ class KvClient : public Kv {
   Fd socket_;
 };
 
-// The launcher's end. Never blocks: call serve() with what poll() said about poll_set().
+// The launcher's end. Never blocks: call serve() with the result of poll() for poll_set().
 class KvServer {
  public:
   using Clock = std::chrono::steady_clock;
 
   explicit KvServer(std::vector<Fd> sockets);
-  // What to poll for, one entry per rank; fd = -1 once a rank has gone.
+  // The descriptors to poll, one per rank; fd = -1 after a rank has ended.
   [[nodiscard]] std::vector<pollfd> poll_set() const;
-  // Milliseconds until a wait runs out; -1: none is open.
+  // Milliseconds until a wait times out; -1: none is open.
   [[nodiscard]] int timeout_ms() const;
   void serve(const std::vector<pollfd>& polled);
-  // Ends all waits, now and later, with this sentence.
+  // Ends all current and later waits with this message.
   void abort(const std::string& reason);
 
  private:

@@ -15,7 +15,9 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
+#include <limits>
 #include <optional>
 
 #include "ddh/sdk/plugin.hpp"
@@ -44,7 +46,7 @@ void flush_output() {
 
 std::string signal_text(int number) { return ddh::str("signal ", number, " (", ::strsignal(number), ")"); }
 
-// A signal that a process brings upon itself.
+// Signals that a process causes by its own error.
 bool is_fault(int number) {
   return number == SIGSEGV || number == SIGBUS || number == SIGFPE || number == SIGILL || number == SIGABRT;
 }
@@ -57,7 +59,7 @@ class Supervisor {
         signals_(signals),
         kv_(std::move(sockets)),
         watchdog_(progress, args.world_size, args.watchdog) {}
-  // Whatever happens here, no rank stays behind.
+  // Ensures that all ranks have ended, also after an exception.
   ~Supervisor() {
     kill_all();
     for (Child& child : children_)
@@ -67,7 +69,7 @@ class Supervisor {
   Supervisor& operator=(const Supervisor&) = delete;
 
   void add(pid_t pid) { children_.push_back({pid, true}); }
-  // A rank inherits this object: the sockets and processes in it are not its own.
+  // A forked rank inherits this object, but its sockets and processes belong to the launcher.
   void forget_in_rank() {
     children_.clear();
     kv_ = KvServer({});
@@ -105,7 +107,10 @@ class Supervisor {
     set.pop_back();
     kv_.serve(set);
     for (const SignalWatch::Signal& signal : signals_.take()) {
-      if (signal.number != SIGCHLD) stop(signal);
+      if (signal.number == SIGUSR1)
+        progress_.request_save();
+      else if (signal.number != SIGCHLD)
+        stop(signal);
     }
     reap();
   }
@@ -114,7 +119,7 @@ class Supervisor {
     const bool is_first = end_.stop_signal == 0;
     const auto sent_it = [&](const Child& child) { return child.pid == signal.sender; };
     const bool handed_on = signal.number == SIGTERM && std::any_of(children_.begin(), children_.end(), sent_it);
-    if (handed_on && !is_first) return;  // the same one, late
+    if (handed_on && !is_first) return;  // the same signal, delayed
     note_stop(end_, signal.number, progress_, args_.echo);
     if (is_first && args_.stop_limit) set_deadline(*args_.stop_limit);
     if (end_.killed_by_signal) kill_all();
@@ -165,7 +170,7 @@ class Supervisor {
     set_deadline(args_.grace);
   }
 
-  // " in step of strategy 'x'"; which of the rank's threads ended it is not known.
+  // " in step of strategy 'x'". The thread that ended the rank is not known.
   [[nodiscard]] std::string places(int rank) const {
     std::string text = progress_.place(rank);
     for (size_t i = 0; i < kDataThreads; ++i) {
@@ -199,7 +204,7 @@ class Supervisor {
 
 [[noreturn]] void rank_process(const LaunchArgs& args, int rank, const RankFunction& rank_function, pid_t launcher,
                                SignalWatch& signals, Fd socket, Progress& progress, uint64_t run_id) {
-  // A launcher that is killed takes its ranks along; one that died before this line too.
+  // If the launcher is killed, its ranks are killed too, even if it died before this line.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != launcher) ::_exit(1);
   signals.leave_to_launcher();
@@ -212,7 +217,19 @@ class Supervisor {
   ::_exit(rc);
 }
 
+// What the kernel can give without swapping; all there is where it does not say.
+uint64_t available_bytes() {
+  std::ifstream meminfo("/proc/meminfo");
+  for (std::string name, unit; meminfo >> name;) {
+    uint64_t kib = 0;
+    if (name == "MemAvailable:" && meminfo >> kib) return kib * 1024;
+    std::getline(meminfo, unit);
+  }
+  return std::numeric_limits<uint64_t>::max();
+}
+
 Outcome launch_processes(const LaunchArgs& args, const RankFunction& rank_function) {
+  require_memory_of_processes(args.world_size, available_bytes());
   Progress progress(args.world_size);
   const uint64_t run_id = make_run_id();
   std::vector<Fd> servers, clients;
@@ -247,6 +264,16 @@ Outcome launch_processes(const LaunchArgs& args, const RankFunction& rank_functi
 Outcome launch(const LaunchArgs& args, const RankFunction& rank_function) {
   if (args.world_size < 1) ddh::fail(DDH_INVALID_ARGUMENT, "a run of ", args.world_size, " ranks; start at least 1");
   return args.threads ? launch_threads(args, rank_function) : launch_processes(args, rank_function);
+}
+
+void require_memory_of_processes(int world_size, uint64_t available_bytes) {
+  constexpr uint64_t kMiB = 1024 * 1024,
+                     kRankBytes = 32 * kMiB;  // a rank with a small LibTorch model takes about 95 MiB
+  const uint64_t needed = static_cast<uint64_t>(world_size) * kRankBytes;
+  if (needed <= available_bytes) return;
+  ddh::fail(DDH_RESOURCE_EXHAUSTED, world_size, " ranks need more than ", needed / kMiB,
+            " MiB of memory before they load a model, ", available_bytes / kMiB,
+            " MiB are available; start fewer ranks");
 }
 
 int resolve_world_size(std::optional<int64_t> nproc) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// launch/launch.hpp: starts the ranks, as processes or as threads, and carries their end.
+// launch/launch.hpp: starts the ranks, as processes or as threads, and waits for their end.
 //
 //   const Outcome end = launch(args, [&](RankSeat& seat) { return run_rank(plan, seat); });
 #pragma once
@@ -26,26 +26,31 @@ struct LaunchArgs {
   int world_size = 1;
   int ranks_per_node = 0;                 // 0 = all on one node
   bool threads = false;                   // ranks are threads of this process
-  std::chrono::milliseconds grace{2000};  // after a rank failed, for the others to end by themselves
-  // After Ctrl-C, for all ranks to end; none: they finish the step, however long it takes. A second Ctrl-C ends them.
+  std::chrono::milliseconds grace{2000};  // time for the other ranks to end after one has failed
+  // Time for all ranks to end after Ctrl-C; none: they finish the step, however long it takes. A second Ctrl-C ends
+  // them.
   std::optional<std::chrono::milliseconds> stop_limit{};
-  std::chrono::milliseconds echo{1000};  // so soon after a signal a second one is the same, sent to group and process
+  std::chrono::milliseconds echo{1000};  // a second signal within this time is the same one, sent to group and process
   WatchdogLimits watchdog{};
 };
 
 struct Outcome {
   int exit_code = 0;     // 0; 1; 130 after SIGINT, 143 after SIGTERM
-  std::string sentence;  // why it is not 0; empty: nothing to say
+  std::string sentence;  // the reason if it is not 0; may be empty
 };
 
-// Returns when every rank has ended. Call it before any thread exists. In processes mode the function never returns in
-// the children. Where threads don't end within the limits, it prints the sentence and ends the process.
+// Returns when every rank has ended. Call it before any thread exists. With processes, it never returns in the
+// children. If threads don't end within the limits, it prints the message and ends the process.
 Outcome launch(const LaunchArgs& args, const RankFunction& rank_function);
 
 constexpr int kMaxRanks = 1024;
 
-// Ranks for run.nproc: the number itself; without one, the number of GPUs of this machine, else 2.
+// The number of ranks for run.nproc: the given number, or the number of GPUs of this machine, or 2.
 int resolve_world_size(std::optional<int64_t> nproc);
+
+// Refuses a world whose processes alone would fill the memory: the kernel would kill some of them later, without a reason.
+// The memory of the model and its state comes on top.
+void require_memory_of_processes(int world_size, uint64_t available_bytes);
 
 // One line on stderr: "ddhost: <sentence>".
 void print_sentence(const std::string& sentence);

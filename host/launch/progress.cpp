@@ -47,16 +47,18 @@ class Text {
 struct Progress::World {
   std::atomic<uint32_t> stop{0};
   std::atomic<uint32_t> failures{0};
+  std::atomic<int64_t> saves{0};
 };
 
-// The names of the model's units, one after the other, for sentences; those that do not fit go by number.
+// The names of the model's units, one after another, for messages. Units whose names do not fit are identified by
+// number.
 struct alignas(kPage) Progress::Units {
   std::atomic<uint32_t> claimed{0};
   std::atomic<uint32_t> count{0};  // names that are complete
   char names[16 * kPage - 64] = {};
 };
 
-// Pages of its own, so that ranks never share a cache line.
+// Separate pages, so that ranks never share a cache line.
 struct alignas(kPage) Progress::Rank {
   static constexpr size_t kPlugins = 24;
   static constexpr size_t kNameBytes = 96;
@@ -203,5 +205,7 @@ std::string Progress::call_text(int rank, const CallFrame& frame) const {
 
 void Progress::request_stop() { world().stop.store(1, std::memory_order_relaxed); }
 bool Progress::stop_requested() const { return world().stop.load(std::memory_order_relaxed) != 0; }
+void Progress::request_save() { world().saves.fetch_add(1, std::memory_order_relaxed); }
+int64_t Progress::saves_requested() const { return world().saves.load(std::memory_order_relaxed); }
 
 }  // namespace ddhost

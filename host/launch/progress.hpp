@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// launch/progress.hpp: pages of each rank that all ranks and the launcher see: how far a rank is, in which call of which
-// plugin, why it failed, and whether the run is asked to stop. They survive the rank, so the launcher can name a dead rank's
-// last step and call.
+// launch/progress.hpp: pages of each rank that all ranks and the launcher share: the rank's step, its current plugin
+// and call, the reason of a failure, and whether the run was asked to stop. They survive the rank, so the launcher can
+// report a dead rank's last step and call.
 #pragma once
 
 #include <cstddef>
@@ -25,28 +25,29 @@ class Progress {
   void set_step(int rank, int64_t step);
   [[nodiscard]] int64_t step(int rank) const;
 
-  // A rank's reason to end; the first call counts. `caused_by_peer`: it only noticed that another one had ended.
+  // The reason of a rank's failure; the first call counts. `caused_by_peer`: it only noticed that another rank had
+  // ended.
   void set_failure(int rank, const std::string& sentence, bool caused_by_peer);
   struct Failure {
     std::string sentence;
     bool caused_by_peer = false;
-    uint32_t order = 0;  // 1 = the first of the world; 0 = no failure
+    uint32_t order = 0;  // 1 = the first failure of all ranks; 0 = no failure
   };
   [[nodiscard]] Failure failure(int rank) const;
 
-  // The rank has done all that it had to do. A rank that ends without this has failed, whatever its exit code.
+  // Marks the rank as complete. A rank that ends without this has failed, whatever its exit code is.
   void set_complete(int rank);
   [[nodiscard]] bool is_complete(int rank) const;
 
   [[nodiscard]] CallLane& lane(int rank, RankThread thread = RankThread::kMain) const;
-  // Keeps a plugin's name ("strategy 'zero1'") for sentences about its calls; its number in CallFrame. A name that the rank
-  // has given already keeps its number; where there is no room the number stands for "a plugin".
+  // Stores a plugin's name ("strategy 'zero1'") for messages about its calls, and returns its number for CallFrame. A
+  // known name keeps its number. If there is no space, the number means "a plugin".
   uint8_t add_plugin(int rank, std::string_view name);
   // The units of the model, equal on all ranks: the first rank's call counts.
   void set_unit_names(const char* const* names, size_t count);
 
-  // Where a thread of a rank is: "update of optimizer 'x' (in step of strategy 'y')", "" in no plugin. Writes at most
-  // `capacity` bytes with the NUL; safe in signal handlers.
+  // The calls of a rank's thread: "update of optimizer 'x' (in step of strategy 'y')"; "" outside of plugins. Writes at
+  // most `capacity` bytes including the NUL; safe in signal handlers.
   void write_place(int rank, RankThread thread, char* text, size_t capacity) const;
   // One call: "acquire of unit 'h.3' of strategy 'y'". Safe in signal handlers.
   void write_call(int rank, const CallFrame& frame, char* text, size_t capacity) const;
@@ -56,6 +57,9 @@ class Progress {
   // Asks all ranks to finish the current step and end. A rank reads it once per step and agrees with the others.
   void request_stop();
   [[nodiscard]] bool stop_requested() const;
+  // Asks for a checkpoint after the current step; each call counts.
+  void request_save();
+  [[nodiscard]] int64_t saves_requested() const;
 
  private:
   struct World;
@@ -77,6 +81,7 @@ class ProgressOfRank final : public RankRecord {
 
   void set_step(int64_t step) override { progress_.set_step(rank_, step); }
   [[nodiscard]] bool stop_requested() const override { return progress_.stop_requested(); }
+  [[nodiscard]] int64_t saves_requested() const override { return progress_.saves_requested(); }
   [[nodiscard]] CallLane& lane(RankThread thread) override { return progress_.lane(rank_, thread); }
   uint8_t add_plugin(std::string_view name) override { return progress_.add_plugin(rank_, name); }
   void set_unit_names(const char* const* names, size_t count) override { progress_.set_unit_names(names, count); }

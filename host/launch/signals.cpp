@@ -16,10 +16,10 @@ namespace ddhost {
 SignalWatch::SignalWatch() : before_{} {
   sigset_t watched;
   sigemptyset(&watched);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD}) {
     struct sigaction now {};
     ::sigaction(signal, nullptr, &now);
-    if (signal == SIGCHLD || now.sa_handler != SIG_IGN) sigaddset(&watched, signal);  // nohup stays in force
+    if (signal == SIGCHLD || now.sa_handler != SIG_IGN) sigaddset(&watched, signal);  // nohup stays in effect
   }
   fd_ = Fd(::signalfd(-1, &watched, SFD_NONBLOCK | SFD_CLOEXEC));
   if (fd_.get() < 0) ddh::fail(DDH_RESOURCE_EXHAUSTED, "no signal descriptor: ", std::strerror(errno));
@@ -41,7 +41,7 @@ std::vector<SignalWatch::Signal> SignalWatch::take() const {
 
 void SignalWatch::leave_to_launcher() {
   fd_.reset();
-  for (const int signal : {SIGINT, SIGHUP}) ::signal(signal, SIG_IGN);
+  for (const int signal : {SIGINT, SIGHUP, SIGUSR1}) ::signal(signal, SIG_IGN);
   struct sigaction hand_on {};
   hand_on.sa_handler = [](int) { ::kill(::getppid(), SIGTERM); };
   hand_on.sa_flags = SA_RESTART;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// launch/signals.hpp: Ctrl-C, termination and the end of children as something that poll() sees.
+// launch/signals.hpp: Ctrl-C, termination, the wish for a checkpoint (SIGUSR1) and the end of children as something that
+// poll() sees.
 #pragma once
 
 #include <sys/types.h>
@@ -12,7 +13,7 @@
 
 namespace ddhost {
 
-// While it lives, SIGINT, SIGTERM, SIGHUP and SIGCHLD don't interrupt this thread, nor those that it starts.
+// While it lives, SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGCHLD don't interrupt this thread, nor those that it starts.
 class SignalWatch {
  public:
   SignalWatch();
@@ -24,10 +25,10 @@ class SignalWatch {
     int number;
     pid_t sender;
   };
-  // The signals that have come since.
+  // The signals that have arrived since the last call.
   [[nodiscard]] std::vector<Signal> take() const;
-  // In a rank: what ends runs is the launcher's business. The terminal tells it too; SIGTERM, which batch systems send to
-  // every process, is handed on to it.
+  // In a rank: what ends runs, or saves, is the launcher's business. The terminal tells it too; SIGTERM, which batch
+  // systems send to every process, is handed on to it.
   void leave_to_launcher();
 
  private:

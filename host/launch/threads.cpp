@@ -29,7 +29,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What the threads share.
+// Data shared by the threads.
 struct World {
   explicit World(int world_size) : progress(world_size), ended_event(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
     if (ended_event.get() < 0) ddh::fail(DDH_RESOURCE_EXHAUSTED, "no event descriptor: ", std::strerror(errno));
@@ -41,7 +41,7 @@ struct World {
   std::atomic<bool> failed{false};
 };
 
-// What the calling thread is doing, where it is one of a rank; for a signal handler.
+// What the calling thread is doing, if it belongs to a rank; for a signal handler.
 struct ThreadPlaces {
   const Progress& progress;
   int world_size;
@@ -79,7 +79,7 @@ void rank_thread(World& world, const LaunchArgs& args, int rank, const RankFunct
   static_cast<void>(!::write(world.ended_event.get(), &one, sizeof one));
 }
 
-// Threads can't be killed: where they don't end, the process does.
+// Threads can't be killed. If they don't end, the process ends.
 [[noreturn]] void end_process(const Outcome& outcome) {
   print_sentence(outcome.sentence.empty() ? "ranks did not end; the run has ended" : outcome.sentence);
   std::cout.flush();
@@ -107,7 +107,8 @@ RunEnd wait_for_threads(World& world, const LaunchArgs& args, const SignalWatch&
     uint64_t count = 0;
     static_cast<void>(!::read(world.ended_event.get(), &count, sizeof count));
     for (const auto& [signal, sender] : signals.take()) {
-      if (signal == SIGCHLD) continue;
+      if (signal == SIGUSR1) world.progress.request_save();
+      if (signal == SIGCHLD || signal == SIGUSR1) continue;
       const bool is_first = end.stop_signal == 0;
       note_stop(end, signal, world.progress, args.echo);
       if (is_first && args.stop_limit) set_deadline(*args.stop_limit);

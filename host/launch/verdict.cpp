@@ -6,6 +6,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -21,7 +22,7 @@ struct Cause {
   Progress::Failure failure;
 };
 
-// The earliest failure, own ones before those caused by a peer.
+// The earliest failure; a rank's own failure comes before one caused by a peer.
 Cause first_cause(const Progress& progress, int world_size) {
   Cause cause;
   for (int rank = 0; rank < world_size; ++rank) {
@@ -34,7 +35,7 @@ Cause first_cause(const Progress& progress, int world_size) {
   return cause;
 }
 
-// Bad input fails every rank alike: then the rank's number says nothing.
+// Bad input fails on every rank in the same way, so the rank's number is left out.
 bool all_say(const std::string& sentence, const Progress& progress, int world_size) {
   int same = 0;
   for (int rank = 0; rank < world_size; ++rank) {
@@ -65,7 +66,7 @@ Outcome verdict(const RunEnd& end, const Progress& progress, int world_size) {
     outcome = {1, alike ? cause.failure.sentence : ddh::str("rank ", cause.rank, ": ", cause.failure.sentence)};
   }
   if (end.stop_signal == 0) return outcome;
-  // Ranks that noticed the stop of others, or died of the same signal, did what they were asked for.
+  // Ranks that noticed the stop of others, or died of the same signal, have not failed.
   if (!has_own_failure(progress, world_size) && !end.hung) outcome.sentence.clear();
   if (end.killed_by_signal)
     outcome.sentence = "a second signal ended the ranks, some of them within a step";
@@ -119,8 +120,12 @@ uint64_t make_run_id() {
   return (now << 16) ^ static_cast<uint64_t>(::getpid());
 }
 
+// A plugin's text may hold control characters, which would change the terminal.
 void print_sentence(const std::string& sentence) {
-  std::fprintf(stderr, "ddhost: %s\n", sentence.c_str());
+  std::string text = sentence;
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f; }, '?');
+  std::fprintf(stderr, "ddhost: %s\n", text.c_str());
   std::fflush(stderr);
 }
 

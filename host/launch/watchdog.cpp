@@ -55,7 +55,7 @@ void Watchdog::follow(Watched& watched, const CallFrame& now_in, Clock::time_poi
   watched = {now_in, now, limit_of(now_in)};
 }
 
-// In a call that ends when other ranks come: it is not the cause.
+// The rank waits for other ranks in this call, so it is not the cause.
 bool Watchdog::waits(int rank) const {
   const CallLane& lane = progress_.lane(rank);
   for (size_t depth = 0; depth < CallLane::kDepth; ++depth)
@@ -121,7 +121,7 @@ void Watchdog::judge(News& news, Suspect& suspect) const {
   news.notices.push_back(sentence);
 }
 
-// No rank is in a call of its own: each waits for the others, or for a rank that is in no plugin.
+// Every rank waits for others, or for a rank that is not in a plugin.
 void Watchdog::judge_waits(News& news, Clock::time_point now) {
   int oldest = -1, free = -1;
   milliseconds age{0};
@@ -155,7 +155,8 @@ void Watchdog::judge_waits(News& news, Clock::time_point now) {
   news.notices.push_back(sentence);
 }
 
-// Where nobody has asked for long, this process was stopped itself (Ctrl-Z), and the ranks with it: that time does not count.
+// A long time since the last check means that this process and the ranks were stopped (Ctrl-Z); that time does not
+// count.
 void Watchdog::forget_pause(Clock::time_point now) {
   constexpr int kMissedLooks = 10;
   const milliseconds gap = last_look_ ? age_of(*last_look_, now) : milliseconds{0};

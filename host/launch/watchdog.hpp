@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// launch/watchdog.hpp: names the rank, the plugin and the call that the others wait for. It reads the ranks' records, so it
-// also sees ranks that loop, hang or are stopped. The launcher asks it every now and then; it has no thread.
+// launch/watchdog.hpp: names the rank, the plugin and the call that the others wait for. It reads the ranks' records,
+// so it also detects ranks that loop, hang or are stopped. The launcher calls it regularly; it has no thread.
 #pragma once
 
 #include <chrono>
@@ -13,18 +13,18 @@
 
 namespace ddhost {
 
-// Calls that prepare the run (create, attach ...) may take so many times as long before there is a notice.
+// The factor on the notice limit for calls that prepare the run (create, attach ...).
 inline constexpr int kPreparationFactor = 3;
 
 // A notice limit of 0 switches the watchdog off.
 struct WatchdogLimits {
-  std::chrono::milliseconds notice{0};  // run.watchdog: so long, and then after twice as long each time
+  std::chrono::milliseconds notice{0};  // run.watchdog: first notice after this time, each next after twice the time
   std::chrono::milliseconds abort{0};   // run.watchdog_abort; 0: never
 };
 
 // "12 s".
 std::string seconds_text(std::chrono::milliseconds time);
-// What follows the sentence about a call that lasted too long.
+// The text that follows the message about a call that lasted too long.
 std::string abort_reason(const WatchdogLimits& limits);
 
 class Watchdog {
@@ -35,17 +35,17 @@ class Watchdog {
   // `progress` outlives the object.
   Watchdog(const Progress& progress, int world_size, WatchdogLimits limits);
 
-  // How long the launcher may wait before it asks again; nothing: the watchdog is off.
+  // The time until the launcher must call it again; nullopt: the watchdog is off.
   [[nodiscard]] std::optional<std::chrono::milliseconds> interval() const;
   void set_state(int rank, RankState state) { ranks_[static_cast<size_t>(rank)].state = state; }
   struct News {
     std::vector<std::string> notices;
-    std::string end;  // not empty: the run ends with this sentence
+    std::string end;  // not empty: the run ends with this message
   };
   News look(Clock::time_point now);
 
  private:
-  // One thread's outermost call, since when it is seen, and how often that was told.
+  // One thread's outermost call, the time since it was first seen, and the number of notices about it.
   struct Watched {
     CallFrame frame;
     Clock::time_point since;
@@ -54,13 +54,13 @@ class Watchdog {
   struct Rank {
     RankState state = RankState::kRunning;
     Watched threads[kRankThreads];
-    Watched stop;  // the frame stands for being stopped
+    Watched stop;  // the frame represents a stopped rank
   };
-  // A call that lasts.
+  // A call that has lasted too long.
   struct Suspect {
     int rank;
     Watched* watched;
-    std::string sentence;  // without the time
+    std::string sentence;  // without the duration
     std::chrono::milliseconds age;
     std::chrono::milliseconds limit;
   };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// plugin/capabilities.hpp: the capability bits, features and interfaces of the ABI in words, and which of them this host
+// plugin/capabilities.hpp: the names of the ABI's capability bits, features and interfaces, and which of them this host
 // knows.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace ddhost {
 
-// The bits of ddh_desc.caps that this host knows for a kind, those of vendors included.
+// The bits of ddh_desc.caps that this host knows for a kind, including those of vendors.
 uint64_t known_caps(int32_t kind);
 // Bits of ddh_desc.uses that this host knows.
 constexpr uint64_t kKnownFeatures =
@@ -22,8 +22,8 @@ std::string caps_text(int32_t kind, uint64_t caps);
 // "update programs, several optimizers"; "none".
 std::string features_text(uint64_t features);
 
-// Refuses a model or an optimizer that makes use of a feature which the strategy was not written with in mind: it would give
-// wrong results.
+// Refuses a model or an optimizer that uses a feature that the strategy does not understand, because the results would
+// be wrong.
 void check_features(const Plugin& user, const Plugin& strategy);
 
 // Revision 0: the interface may still change after 1.0.

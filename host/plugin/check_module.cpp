@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugin/check_module.hpp"
 
+#include <algorithm>
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
@@ -26,7 +27,11 @@ bool legal_id(const char* id) {
   return std::strspn(id, "abcdefghijklmnopqrstuvwxyz0123456789_") == std::strlen(id);
 }
 
-// The sentence of a struct that does not pass ddh::copy_of goes behind the file's name.
+bool has_control_characters(const char* text) {
+  return std::any_of(text, text + std::strlen(text), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+}
+
+// Prefixes the message of ddh::copy_of about a bad struct with the file's name.
 template <class T>
 void require_well_formed(const fs::path& file, const T* given, const std::string& what) {
   try {
@@ -54,7 +59,10 @@ void check_descriptor(const fs::path& file, const ddh_module& module, uint32_t i
     refuse_plugin(file, ddh::str("has an illegal id in descriptor ", index, "; use lower case, digits and '_'"));
   if (desc->version == nullptr || desc->summary == nullptr)
     refuse_plugin(file, ddh::str("gives no version or no summary for '", desc->id, "'"));
-  if (desc->kind < DDH_VENDOR_FIRST) {  // a vendor's kinds are for others: nothing is asked of them
+  if (has_control_characters(desc->version) || has_control_characters(desc->summary))
+    refuse_plugin(file, ddh::str("gives control characters in the version or the summary of '", desc->id,
+                                 "'; they would change the terminal that lists them"));
+  if (desc->kind < DDH_VENDOR_FIRST) {  // kinds of vendors are for other programs and are not checked
     if (interface_of(desc->kind).empty())
       refuse_plugin(file, ddh::str("offers '", desc->id, "', which is of ", kind_name(desc->kind),
                                    ", unknown to this host; update ddhost, or take a kind from DDH_VENDOR_FIRST on "

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// plugin/elf_note.cpp: reads ELF headers by hand. Every offset is checked against the file, because a torn file is one
-// of the things this is for: mapping it would end in SIGBUS.
+// plugin/elf_note.cpp: reads ELF headers by hand. Every offset is checked against the file, because the file may be
+// truncated; mapping it would then end in SIGBUS.
 #include "plugin/elf_note.hpp"
 
 #include <elf.h>
@@ -51,11 +51,11 @@ const char* machine_name(uint16_t machine) {
   }
 }
 
-// Thrown inside this file when an offset points behind the end.
+// Thrown inside this file if an offset points beyond the end.
 struct Torn {};
 
-// A file of which only the parts that are asked for are read, a block at a time: every rank looks into the program and
-// into every plugin, and with debug information these are tens of megabytes.
+// A file that is read in blocks, only where needed: every rank reads the program and every plugin, and with debug
+// information these have tens of megabytes.
 class Image {
  public:
   Image(std::ifstream in, uint64_t bytes) : in_(std::move(in)), bytes_(bytes) {}
@@ -159,7 +159,7 @@ std::optional<PluginNote> parse_note(std::string_view description) {
   return note;
 }
 
-// What the note of this name and type says; nothing where there is none.
+// The content of the note with this name and type; nullopt: there is none.
 std::optional<std::string> find_note(const Image& image, const std::vector<Elf64_Phdr>& parts, std::string_view name,
                                      uint32_t type) {
   for (const Elf64_Phdr& part : parts) {
@@ -186,13 +186,13 @@ Image open_image(const fs::path& file) {
   if (!fs::is_regular_file(file, ec)) ddh::fail(DDH_INVALID_ARGUMENT, "'", file.string(), "' is not a file");
   errno = 0;
   std::ifstream in;
-  in.rdbuf()->pubsetbuf(nullptr, 0);  // the image has a block of its own
+  in.rdbuf()->pubsetbuf(nullptr, 0);  // the image has its own buffer
   in.open(file, std::ios::binary);
   if (!in) ddh::fail(DDH_PERMISSION_DENIED, "'", file.string(), "' can't be read: ", std::strerror(errno));
   return {std::move(in), fs::file_size(file)};
 }
 
-// Fills facts, or says in facts.problem why not.
+// Fills in facts, or sets facts.problem.
 void examine(const Image& image, ElfFacts& facts) {
   if (image.size() == 0) {
     facts.problem = "is empty";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// plugin/elf_note.hpp: what a plugin file says without being loaded: its ddhost note and the libraries it asks for.
+// plugin/elf_note.hpp: reads from a plugin file, without loading it, its ddhost note and the libraries it needs.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct PluginNote {
 };
 
 struct ElfFacts {
-  std::string problem;              // why no loader can take the file: "is not an ELF file"; empty: it may load
+  std::string problem;              // why the file can't be loaded: "is not an ELF file"; empty: no problem found
   std::vector<std::string> needed;  // DT_NEEDED
   std::optional<PluginNote> note;
   std::string build_id;  // the linker's bytes; empty: none

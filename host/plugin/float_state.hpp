@@ -15,7 +15,7 @@ namespace ddhost {
 class FloatState {
  public:
   static FloatState current() { return FloatState(read()); }
-  // True when the state had changed since; it is put back.
+  // True if the state has changed since; restores it.
   [[nodiscard]] bool restore_if_changed() const {
     if ((read() & kControl) == (word_ & kControl)) return false;
     write(word_);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// plugin/library.cpp: dlopen through Boost.DLL, and the checks of what came.
+// plugin/library.cpp: dlopen through Boost.DLL, and checks of the loaded library.
 #include "plugin/library.hpp"
 
 #define BOOST_DLL_USE_STD_FS
@@ -20,10 +20,10 @@ namespace fs = std::filesystem;
 namespace ddhost {
 namespace {
 
-// Stands for a table that the host lacks when a library is only looked at: struct_size 0, so nothing is in it.
+// Replaces a table that the host lacks when a library is only inspected: struct_size is 0, so it is empty.
 alignas(64) constexpr std::array<char, 1024> kEmptyTable{};
 
-// The system's reason without Boost's frame around it.
+// The system's reason, without Boost's additions.
 std::string dlopen_reason(const std::string& text) {
   constexpr std::string_view kFrame = "(dlerror system message: ";
   const size_t begin = text.find(kFrame);
@@ -47,7 +47,7 @@ std::string with_cure(const std::string& reason, const ElfFacts& facts) {
   return "";
 }
 
-// LibTorch from the folder that the user names: once it is in memory, the loader takes it for every plugin that asks for it.
+// Loads LibTorch from the user's folder. The loader then uses it for every plugin that needs it.
 void offer_libtorch(const fs::path& file, const ElfFacts& facts) {
   const char* folder = std::getenv("DDHOST_LIBTORCH");
   if (folder == nullptr || *folder == '\0') return;
@@ -57,7 +57,7 @@ void offer_libtorch(const fs::path& file, const ElfFacts& facts) {
     if (!fs::exists(library))
       refuse_plugin(file, ddh::str("needs ", name, ", which DDHOST_LIBTORCH=", folder,
                                    " does not hold in its folder lib; ", "correct or unset it"));
-    // What is wrong with it is said when the plugin asks for it.
+    // An error is reported when the plugin needs it.
     static_cast<void>(::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL));
   }
 }
@@ -77,7 +77,7 @@ boost::dll::shared_library open_pinned(const fs::path& file, const ElfFacts& fac
   }
 }
 
-// Another major has another symbol: say so instead of "no symbol".
+// Another major version has another symbol: report that instead of "no symbol".
 [[noreturn]] void refuse_without_entry(const fs::path& file, const boost::dll::shared_library& library) {
   for (int major = 0; major < 100; ++major)
     if (library.has(ddh::str("ddh_plugin_entry_", major))) refuse_major(file, major);
@@ -86,7 +86,7 @@ boost::dll::shared_library open_pinned(const fs::path& file, const ElfFacts& fac
 }
 
 const ddh_module* call_entry(const fs::path& file, const boost::dll::shared_library& library, const ddh_host& host) {
-  // Not noexcept on this side, so that an entry that throws in spite of the rules is caught.
+  // Not noexcept here, so that an exception of a wrong entry is caught.
   const auto& entry = library.get<ddh_rc(const ddh_host*, const ddh_module**, ddh_err*)>(DDH_ENTRY_SYMBOL);
   ddh::ErrorBuffer err;
   const ddh_module* module = nullptr;

@@ -12,16 +12,16 @@
 
 namespace ddhost {
 
-// Which interfaces the host has: the table for an id, or nullptr.
+// Gives the host's table for an interface id, or nullptr.
 using InterfaceLookup = const void* (*)(const char* id);
 
-// What to answer when a plugin asks for an interface that the host lacks.
+// The answer to a request for an interface that the host lacks.
 enum class MissingInterfaces {
   kRefuse,
-  kPretend,  // an empty table: the library is only looked at, never run
+  kPretend,  // an empty table: the library is only inspected, never run
 };
 
-// The host as a plugin's entry sees it: enough to negotiate, with no rank behind it.
+// The host object for a plugin's entry: enough to negotiate, without a rank.
 class ProbeHost {
  public:
   ProbeHost(InterfaceLookup lookup, MissingInterfaces missing);
@@ -37,7 +37,7 @@ class ProbeHost {
 
 class Library {
  public:
-  // Loads an absolute path. Error: every reason why not, in one sentence that names the file.
+  // Loads an absolute path. Error: one sentence that names the file and the reason.
   static Library load(const std::filesystem::path& file, InterfaceLookup lookup,
                       MissingInterfaces missing = MissingInterfaces::kRefuse);
 

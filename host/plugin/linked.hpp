@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// plugin/linked.hpp: the plugins that are linked into this program. CMake writes the list (cmake/linked_plugins.cmake), so
-// that no plugin is named here.
+// plugin/linked.hpp: the plugins that are linked into this program. CMake writes the list (cmake/linked_plugins.cmake),
+// so this code names no plugin.
 #pragma once
 
 #include <vector>
@@ -18,7 +18,7 @@ struct LinkedPlugin {
 
 const std::vector<LinkedPlugin>& linked_plugins();
 
-// Negotiates with a linked plugin as with one from a file, and checks what it returns. Error: why it can't be used.
+// Negotiates with a linked plugin as with one from a file, and checks its result. Error: why it can't be used.
 const ddh_module& linked_module(const LinkedPlugin& plugin, InterfaceLookup lookup);
 
 }  // namespace ddhost

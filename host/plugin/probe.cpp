@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// plugin/probe.cpp: a fork, the load in the child, and JSON over a pipe, ended by a NUL byte.
+// plugin/probe.cpp: forks, loads the library in the child, and sends JSON over a pipe, ended by a NUL byte.
 #include "plugin/probe.hpp"
 
 #include <fcntl.h>
@@ -88,7 +88,7 @@ LibraryFacts library_from(const Json& json) {
   return facts;
 }
 
-// In the child. What the library prints, and what the C library flushes when it exits, is not this program's output.
+// Runs in the child. Output of the library, and output that the C library flushes at exit, is discarded.
 [[noreturn]] void load_and_report(const fs::path& file, InterfaceLookup lookup, MissingInterfaces missing, int pipe) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -106,7 +106,7 @@ LibraryFacts library_from(const Json& json) {
   }
   const std::string text = answer.dump(-1, ' ', false, Json::error_handler_t::replace);
   const char* at = text.c_str();
-  for (size_t left = text.size() + 1; left > 0;) {  // the NUL at its end included
+  for (size_t left = text.size() + 1; left > 0;) {  // including the NUL at its end
     const ssize_t n = ::write(pipe, at, left);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) break;
@@ -129,7 +129,7 @@ class Child {
       ::waitpid(pid_, nullptr, 0);
     }
   }
-  // Its status as of waitpid, or nothing when it has not ended in time.
+  // Its status from waitpid, or nullopt if it has not ended in time.
   std::optional<int> wait(SteadyClock::time_point end) {
     int status = 0;
     while (::waitpid(pid_, &status, WNOHANG) != pid_) {
@@ -160,7 +160,7 @@ class Descriptor {
   int fd_;
 };
 
-// The message up to its NUL; shorter where the child ended or the time ran out.
+// The message up to its NUL; shorter if the child ended or the time was up.
 std::string read_message(int pipe, SteadyClock::time_point end) {
   std::string text;
   std::array<char, 4096> part{};
@@ -201,7 +201,7 @@ PluginFacts facts_of(const ddh_desc& desc) {
 
 LibraryFacts probe(const fs::path& file, InterfaceLookup lookup, MissingInterfaces missing,
                    std::chrono::milliseconds limit) {
-  const ElfFacts elf = read_elf(file);  // what its headers and its note tell takes no child
+  const ElfFacts elf = read_elf(file);  // reading its headers and its note needs no child
   if (!elf.problem.empty()) refuse_plugin(file, elf.problem);
   if (elf.note) check_note(file, *elf.note);
 

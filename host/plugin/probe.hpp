@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// plugin/probe.hpp: looks at a library without running any of its code in this process: a child loads it and sends what it
-// found. `ddhost list` and `ddhost inspect` stand on it; a run loads its few libraries in-process.
+// plugin/probe.hpp: inspects a library without running its code in this process: a child loads it and sends its
+// description. `ddhost list` and `ddhost inspect` use it; a run loads its few libraries in-process.
 #pragma once
 
 #include <chrono>
@@ -35,11 +35,11 @@ struct LibraryFacts {
 
 PluginFacts facts_of(const ddh_desc& desc);
 
-// How long a library may take to load: LibTorch takes a second, from a cold disk several.
+// The time limit for loading a library: LibTorch takes a second, or several from a cold disk.
 constexpr std::chrono::milliseconds kProbeLimit = std::chrono::seconds(20);
 
-// What is in the library. Error: why it can't be used, as from Library::load; or that loading it crashed, ended the process
-// or took longer than `limit`.
+// The description of the library. Error: why it can't be used, as from Library::load; or that loading it crashed, ended
+// the process or took longer than `limit`.
 LibraryFacts probe(const std::filesystem::path& file, InterfaceLookup lookup, MissingInterfaces missing,
                    std::chrono::milliseconds limit = kProbeLimit);
 

@@ -38,7 +38,7 @@ std::vector<fs::path> libraries_in(const fs::path& folder) {
   return files;
 }
 
-// What a file says of its plugins without being loaded; nothing where it can't be read.
+// The plugins in a file's note, read without loading it; empty if it can't be read.
 std::vector<NotePlugin> announced(const fs::path& file) {
   try {
     const std::optional<PluginNote> note = read_elf(file).note;
@@ -142,7 +142,7 @@ Plugin Registry::find_by_name(int32_t kind, const std::string& name) {
   std::vector<fs::path> candidates;
   for (const fs::path& folder : folders_)
     if (std::error_code ec; fs::exists(folder / (name + ".so"), ec)) candidates.push_back(folder / (name + ".so"));
-  // A library with several plugins says so in its note, which is read without loading it.
+  // The note of a library lists its plugins, and is read without loading it.
   std::string wrong_kind;
   for (const fs::path& file : all_files()) {
     for (const NotePlugin& plugin : announced(file)) {
@@ -154,7 +154,7 @@ Plugin Registry::find_by_name(int32_t kind, const std::string& name) {
                             file.string(), "); use --", plugin.kind, " ", name);
     }
   }
-  // A file of that name without a note, or with another id inside: what it holds, or why it can't be used.
+  // For a file of that name without a note or with another id: its plugins, or why it can't be used.
   if (wrong_kind.empty() && !candidates.empty()) return pick(load(candidates[0]), kind, "");
   if (!wrong_kind.empty()) ddh::fail(DDH_INVALID_ARGUMENT, wrong_kind);
   std::string list, searched;

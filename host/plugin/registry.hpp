@@ -15,26 +15,25 @@ namespace ddhost {
 
 class Registry {
  public:
-  // Looks for bare names among `linked`, in <exe_folder>/plugins, <exe_folder>/../lib/ddhost/plugins and
-  // $DDHOST_PLUGIN_PATH.
+  // Searches names in `linked`, <exe_folder>/plugins, <exe_folder>/../lib/ddhost/plugins and $DDHOST_PLUGIN_PATH.
   Registry(InterfaceLookup host, std::filesystem::path exe_folder, const std::vector<LinkedPlugin>& linked = {});
 
-  // Finds and loads: `choice` is "zero3", "path/to/x.so" or "path/to/x.so:id". A relative path is tried against `base`,
-  // then against the folder of the executable. Error: not found (and what there is), wrong kind (and what it is).
+  // Finds and loads: `choice` is "zero3", "path/to/x.so" or "path/to/x.so:id". A relative path is relative to `base`,
+  // then to the folder of the executable. Error: not found (and the known plugins), or wrong kind (and the actual one).
   Plugin find(int32_t kind, const std::string& choice, const std::filesystem::path& base);
 
-  // The file behind a path choice, or Error.
+  // The file of a choice that is a path, or Error.
   [[nodiscard]] std::filesystem::path locate(const std::string& path, const std::filesystem::path& base) const;
   // Every *.so of the search folders, sorted by name within a folder.
   [[nodiscard]] std::vector<std::filesystem::path> all_files() const;
 
-  // The plugins that come without a file.
+  // The linked plugins.
   [[nodiscard]] std::vector<Plugin> built_in() const;
 
   const Library& load(const std::filesystem::path& file);
   [[nodiscard]] InterfaceLookup lookup() const { return lookup_; }
   [[nodiscard]] const std::vector<std::filesystem::path>& folders() const { return folders_; }
-  // What loading had to say that was no error.
+  // Warnings of loading.
   [[nodiscard]] std::vector<std::string> warnings() const;
 
  private:

@@ -4,6 +4,8 @@
 #include <array>
 #include <string_view>
 
+#include "../ops/model_products.hpp"
+
 namespace gpt {
 namespace {
 
@@ -35,14 +37,6 @@ int64_t given_or(const ddh::Host& host, const char* key, int64_t from_size) {
   return given > 0 ? given : from_size;
 }
 
-at::ScalarType compute_type(const std::string& name) {
-  if (name == "fp32") return at::kFloat;
-  if (name == "bf16") return at::kBFloat16;
-  if (name == "fp16") return at::kHalf;
-  ddh::fail(DDH_UNIMPLEMENTED, "gpt computes in fp32, bf16 or fp16, not in precision.compute=", name,
-            "; set one of them");
-}
-
 }  // namespace
 
 int64_t context_of(const ddh::Host& host) { return given_or(host, "model.context", size_of(host).context); }
@@ -59,7 +53,7 @@ Config::Config(const ddh::Host& host, int64_t data_vocab)
       tanh_gelu(host.text("model.activation") == "gelu_tanh"),
       dropout(host.f64("model.dropout")),
       seed(static_cast<uint64_t>(host.i64("run.seed"))),
-      compute(compute_type(host.text("precision.compute"))) {
+      compute(ops::compute_type(host, "gpt")) {
   if (positions < context) {
     ddh::fail(DDH_INVALID_ARGUMENT, "model.block_size=", positions, " is less than the context of ", context,
               " tokens; raise it or lower model.context");
@@ -73,7 +67,7 @@ Config::Config(const ddh::Host& host, int64_t data_vocab)
 const char* const kSchema = R"({"type": "object", "properties": {
   "size": {"type": "string", "default": "0.8M",
     "enum": ["0.8M", "10.8M", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "custom"],
-    "description": "layers, heads, width, context of a known model; the next options change single ones; custom has none"},
+    "description": "a known model's layers, heads, width and context; the next options override them; custom: none"},
   "n_layer": {"type": "integer", "default": 0, "minimum": 0, "maximum": 1024,
     "description": "transformer blocks; 0: from size"},
   "n_head": {"type": "integer", "default": 0, "minimum": 0, "maximum": 1024,
@@ -91,7 +85,7 @@ const char* const kSchema = R"({"type": "object", "properties": {
   "activation": {"type": "string", "default": "gelu", "enum": ["gelu", "gelu_tanh"],
     "description": "gelu: exact; gelu_tanh: GPT-2's approximation"},
   "dropout": {"type": "number", "default": 0.0, "minimum": 0, "maximum": 0.9,
-    "description": "of embeddings, attention and residual branches; masks go by seed, step, micro-batch, unit, element"},
+    "description": "dropout probability of embeddings, attention and residual branches"},
   "tied": {"type": "boolean", "default": true, "description": "the head uses the token embedding"},
   "matmul": {"type": "string", "default": "auto", "enum": ["auto", "measure", "onednn", "onednn_gemm", "aten"],
     "description": "library of matrix products; auto: from a table; measure: auto, and prints the time of each",

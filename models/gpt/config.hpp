@@ -24,15 +24,15 @@ struct Config {
   bool tanh_gelu;     // GPT-2's gelu_new; else the exact erf form
   double dropout;
   uint64_t seed;
-  at::ScalarType compute;  // of weights, and of what the products take
+  at::ScalarType compute;  // dtype of weights and of the operands of products
 
-  // Options of section model; `data_vocab`: what the data asks for. Throws ddh::Error.
+  // Options of section model; `data_vocab`: the vocabulary of the data. Throws ddh::Error.
   Config(const ddh::Host& host, int64_t data_vocab);
 };
 
 extern const char* const kSchema;  // JSON Schema of section model
 
-// What section model says of the context, without a Config (the data is cut by it).
+// The context of section model, without a Config: the data is divided into samples of this length.
 int64_t context_of(const ddh::Host& host);
 
 }  // namespace gpt

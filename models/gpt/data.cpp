@@ -23,7 +23,7 @@ namespace {
 
 constexpr int64_t kTokenFileVocab = 50304;  // GPT-2's 50257, padded to a multiple of 64
 
-// What a run without data.path trains on.
+// The data of a run without data.path.
 std::string default_text(const ddh::Host& host) {
   std::vector<fs::path> places;
   std::error_code ignored;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// gpt/data.hpp: a stream of token ids, from a text file (characters) or a file of uint16 tokens (memory-mapped), cut into a
-// training part and a part for evaluation. A sample is named by the index of its first token.
+// gpt/data.hpp: a stream of token ids, from a text file (characters) or a file of uint16 tokens (memory-mapped),
+// divided into a training part and an evaluation part. The index of a sample is that of its first token.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ struct TokenSpan {
 
 class Tokens {
  public:
-  // Reads data.path (and data.val_path); "" takes the first text that is at hand, and logs which. Throws ddh::Error: missing,
-  // empty, unreadable, fewer than context + 2 tokens in a part.
+  // Reads data.path (and data.val_path); "" takes the first text that it finds, and logs which. Throws ddh::Error:
+  // missing, empty, unreadable, or a part has fewer than context + 2 tokens.
   Tokens(const ddh::Host& host, int64_t context);
   Tokens(const Tokens&) = delete;
   Tokens& operator=(const Tokens&) = delete;
@@ -35,7 +35,7 @@ class Tokens {
   // Rows that the embedding needs: distinct characters, or 50304 for token files.
   [[nodiscard]] int64_t vocab() const { return vocab_; }
 
-  // Text to ids; characters that the data lacks are left out. And back: characters, or "17 204 3" for token files.
+  // Text to ids, without characters that the data lacks; and back: characters, or "17 204 3" for token files.
   [[nodiscard]] std::vector<int64_t> encode(const std::string& text) const;
   [[nodiscard]] std::string decode(const std::vector<int64_t>& ids) const;
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// gpt/dropout.hpp: the places of a unit that have dropout. Masks are ddh::Dropout's.
+// gpt/dropout.hpp: the places of a unit that have dropout.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
-#include "ddh/sdk/torch/dropout.hpp"
+#include "../ops/dropout.hpp"
 #include "layers.hpp"
 
 namespace gpt {
@@ -14,13 +14,15 @@ enum class Site : uint64_t { kEmbedding, kAttention, kAttentionOut, kMlpOut };
 
 inline bool drops(const UnitContext& u) { return u.training && u.config.dropout > 0; }
 
-// x with dropout, in place; the first element of x is number `first` of the site's tensor. The backward is the same call.
-inline at::Tensor dropout(const UnitContext& u, Site site, at::Tensor x, int64_t first = 0) {
-  if (!drops(u)) return x;
+inline ops::DropoutPlace place(const UnitContext& u, Site site) {
   ddh::DropoutKey key = u.dropout;
   key.site = static_cast<uint64_t>(site);
-  ddh::dropout_(ddh::Dropout(u.config.dropout, key), x, first);
-  return x;
+  return {u.training ? u.config.dropout : 0, key};
+}
+
+// x with dropout, in place. The backward is the same call.
+inline at::Tensor dropout(const UnitContext& u, Site site, at::Tensor x) {
+  return ops::dropout(place(u, site), std::move(x));
 }
 
 }  // namespace gpt

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a unit of a GPT costs: multiplications and additions of its products, and bytes kept from forward to backward.
+// The cost of a unit of a GPT: FLOPs of its products, and bytes kept from forward to backward.
 #include "gpt.hpp"
 
 namespace gpt {

@@ -8,16 +8,14 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "../ops/choice.hpp"
 #include "../ops/matrix.hpp"
-#include "view.hpp"
+#include "../ops/view.hpp"
 
 namespace gpt {
 namespace {
 
 constexpr int32_t kWte = 0, kWpe = 1;
 constexpr int32_t kTrainProgram = 0;
-constexpr int64_t kMeasuredRows = 128;  // at most, of the product that stands for all
 
 GptBatch& batch_of(ddh_batch* batch) { return *reinterpret_cast<GptBatch*>(batch); }
 
@@ -33,13 +31,6 @@ std::unique_ptr<GptBatch> empty_batch(int64_t B, int64_t T) {
   return batch;
 }
 
-void give_zeros(const ddh_unit_view& view) {
-  for (uint32_t i = 0; i < view.n_params; ++i) {
-    const ddh_param_view& p = param(view, i);
-    if (p.grad != nullptr && !adds(p)) std::fill_n(grad(p), p.numel, 0.0F);
-  }
-}
-
 }  // namespace
 
 const char* const kNeeds[] = {DDH_CONFIG_IFACE, DDH_ALLOC_IFACE, DDH_COMM_IFACE, nullptr};
@@ -48,45 +39,14 @@ Gpt::Gpt(const ddh_create& create)
     : Model(create),
       tokens_(host, context_of(host)),
       config_(host, tokens_.vocab()),
-      desc_(ddh::str("gpt ", host.text("model.size"))) {
+      desc_(ddh::str("gpt ", host.text("model.size"))),
+      products_(host, "gpt", config_.compute) {
   ddh::ActivationAllocator::install();
   build_description();
-  choose_products(host.text("model.matmul"));
 }
 
-// A block's widest layer stands for all. Rank 0 chooses for all, whose processors may differ.
 void Gpt::prepare() {
-  const std::string wish = host.text("model.matmul");
-  const bool measures = wish == "measure";
-  int32_t rank = 0;
-  ddh::call(host.comm->group_info, host.h, nullptr, &rank, nullptr, nullptr);
-  std::string mine = wish, reason;
-  if (measures || wish == "auto") {
-    const int64_t rows = std::min(host.i64("data.micro_batch") * config_.context, kMeasuredRows);
-    const ops::LinearShape shape{rows, config_.width, 4 * config_.width};
-    mine = ops::chosen_products(shape, ops::dtype_of(config_.compute), ops::this_processor());
-    reason = ddh::str(": model.matmul=", wish, ", by the table for ", ops::this_processor().text(), ", ",
-                      host.text("precision.compute"), " and layers of ", shape.in, " x ", shape.out,
-                      measures ? "" : "; model.matmul=measure prints times");
-    if (measures && rank == 0) log_measurement(shape);
-    const char* agreed = nullptr;
-    ddh::call(host.config->agree, host.h, "model.matmul", mine.c_str(), &agreed);
-    mine = agreed;
-    choose_products(mine);
-  }
-  if (rank == 0) host.log(DDH_LOG_INFO, "matrix products by ", mine, reason);
-}
-
-void Gpt::log_measurement(const ops::LinearShape& shape) const {
-  const std::vector<ops::Measured> measured = ops::measure_products(shape, ops::dtype_of(config_.compute));
-  std::string times;
-  const ops::Measured* quickest = measured.data();
-  for (const ops::Measured& library : measured) {
-    times += ddh::str(times.empty() ? "" : ", ", library.name, " ", library.milliseconds, " ms");
-    if (library.milliseconds < quickest->milliseconds) quickest = &library;
-  }
-  host.log(DDH_LOG_INFO, "measured forward and gradients of ", shape.rows, " rows, ", shape.in, " x ", shape.out, ": ",
-           times, "; the quickest is ", quickest->name);
+  products_.settle({host.i64("data.micro_batch") * config_.context, config_.width, 4 * config_.width});
 }
 
 ddh_batch* Gpt::give_away(std::unique_ptr<GptBatch> batch) {
@@ -130,13 +90,13 @@ void Gpt::forward(const ddh_unit_call& c) {
   const ddh::ActivationScope scope(host);
   const c10::InferenceMode no_autograd;
   Context& context = contexts_[c.micro_batch];
-  const bool recompute = c.phase == DDH_PHASE_RECOMPUTE;  // context.x is a gradient then
+  const bool recompute = c.phase == DDH_PHASE_RECOMPUTE;  // then context.x is a gradient
   const bool keeps_input_alone = c.phase == DDH_PHASE_FORWARD && (c.flags & DDH_CALL_RECOMPUTED) != 0;
   if (c.unit == kWte && !recompute) context.reset(config_.n_layer);
   if (batch_of(c.batch).B == 0) return;
   const UnitContext u = unit_context(c);
   if (c.unit == kWte || c.unit == kWpe) {
-    if (recompute) return;  // nothing is kept of these
+    if (recompute) return;  // these units keep nothing
     context.x = c.unit == kWte ? token_embedding(u) : position_embedding(u, std::move(context.x));
   } else if (c.unit < head_unit()) {
     BlockSaved& saved = context.blocks[static_cast<size_t>(c.unit - kWpe - 1)];
@@ -155,7 +115,7 @@ void Gpt::forward(const ddh_unit_call& c) {
 void Gpt::backward(const ddh_unit_call& c) {
   const ddh::ActivationScope scope(host);
   const c10::InferenceMode no_autograd;
-  if (batch_of(c.batch).B == 0) return give_zeros(*c.view);
+  if (batch_of(c.batch).B == 0) return ops::give_zeros(*c.view);
   Context& context = contexts_.at(c.micro_batch);
   const UnitContext u = unit_context(c);
   if (c.unit == head_unit()) {
@@ -207,24 +167,9 @@ const char* Gpt::sampler_text() {
 }
 
 UnitContext Gpt::unit_context(const ddh_unit_call& c) {
-  for (uint32_t i = 0; i < c.view->n_params; ++i) {
-    const ddh_param_view& p = param(*c.view, i);
-    if (p.dtype == ops::dtype_of(config_.compute)) continue;
-    ddh::fail(DDH_INVALID_ARGUMENT, "the strategy shows parameter ", p.param, " in dtype ", p.dtype,
-              ", the gpt computes in ", host.text("precision.compute"),
-              "; set precision.compute to what the strategy shows");
-  }
+  ops::require_dtype(host, *c.view, ops::dtype_of(config_.compute), "gpt");
   const ddh::DropoutKey key{config_.seed, c.step, c.global_micro_batch, c.position, 0};
   return {config_, *products_, batch_of(c.batch), *c.view, key, c.phase != DDH_PHASE_EVAL};
-}
-
-void Gpt::choose_products(const std::string& name) {
-  const bool later = name == "auto" || name == "measure";  // in prepare
-  products_ = ops::make_products(later ? "aten" : name, ops::dtype_of(config_.compute));
-  if (products_ == nullptr) {
-    ddh::fail(DDH_FAILED_PRECONDITION, "model.matmul=", name,
-              ": gpt was built without oneDNN; install libdnnl-dev and build again, or set model.matmul=aten");
-  }
 }
 
 void Gpt::copy_sample(const TokenSpan& span, int64_t start, GptBatch& batch, int64_t b) const {
@@ -286,7 +231,7 @@ void Gpt::build_description() {
   }
 }
 
-// A weight, and a bias where the model has biases.
+// A weight, and a bias if the model has biases.
 void Gpt::add_layer(std::vector<int32_t>& params, int32_t unit, const std::string& name,
                     const std::vector<int64_t>& shape, ddh::ModelDesc::Init init) {
   const uint32_t attributes = shape.size() < 2 ? DDH_PARAM_NO_DECAY : 0;

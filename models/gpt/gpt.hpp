@@ -3,8 +3,8 @@
 // gpt/gpt.hpp: GPT-2 and nanoGPT's variants, unit by unit. Sources: Radford et al. 2019; the layouts and defaults of
 // nanoGPT, with the parameter names of Hugging Face and linear weights as [out, in].
 //
-// Units: wte, wpe, h.0 .. h.(L-1), head. A tied head borrows wte, which is a unit of its own so that the position table is
-// not gathered with it.
+// Units: wte, wpe, h.0 .. h.(L-1), head. A tied head also uses wte. wte is a separate unit, so that the position table
+// is not gathered with it.
 #pragma once
 
 #include <map>
@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "../ops/model_products.hpp"
 #include "data.hpp"
 #include "ddh/sdk/torch/activations.hpp"
 #include "layers.hpp"
@@ -44,7 +45,7 @@ class DDH_HIDDEN Gpt final : public ddh::Model {
   [[nodiscard]] const at::Tensor& logits(int32_t micro_batch) const { return contexts_.at(micro_batch).head.logits; }
 
  private:
-  // What a micro-batch keeps from forward to backward.
+  // The data that is kept for a micro-batch from forward to backward.
   struct Context {
     at::Tensor x;  // output of the last unit; in backward its gradient
     std::vector<BlockSaved> blocks;
@@ -58,8 +59,6 @@ class DDH_HIDDEN Gpt final : public ddh::Model {
 
   [[nodiscard]] int32_t head_unit() const { return static_cast<int32_t>(config_.n_layer) + 2; }
   UnitContext unit_context(const ddh_unit_call& c);
-  void choose_products(const std::string& name);
-  void log_measurement(const ops::LinearShape& shape) const;
   ddh_batch* give_away(std::unique_ptr<GptBatch> batch);
   void copy_sample(const TokenSpan& span, int64_t start, GptBatch& batch, int64_t b) const;
   void build_description();
@@ -69,7 +68,7 @@ class DDH_HIDDEN Gpt final : public ddh::Model {
   const Tokens tokens_;
   const Config config_;
   ddh::ModelDesc desc_;
-  std::unique_ptr<ops::Products> products_;
+  ops::ModelProducts products_;
   std::map<int32_t, Context> contexts_;  // per micro-batch
   Sampler sampler_;
   std::string text_;

@@ -1,37 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The head: final layer norm, logits against the (tied) embedding, cross-entropy. The logits exist once: their gradient
-// takes their place.
+// The head: final layer norm, logits against the (tied) embedding, cross-entropy. The gradient of the logits overwrites
+// the logits.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/logsumexp.h>
 #include <cmath>
 
+#include "../ops/view.hpp"
 #include "ddh/sdk/torch/pieces.hpp"
 #include "layers.hpp"
 #include "linear.hpp"
-#include "view.hpp"
 
 namespace gpt {
 namespace {
 
 constexpr uint32_t kLnF = 0;
-constexpr int64_t kChunkNumel = 1 << 16;  // logits that are worked on at a time: a part of the second-level cache
+constexpr int64_t kChunkNumel = 1 << 16;  // logits per chunk: a part of the second-level cache
 
 // The last parameter of the view: the tied embedding, or the head's own weight. (V, C)
-const ddh_param_view& head_weight(const UnitContext& u) { return param(u.view, u.view.n_params - 1); }
+const ddh_param_view& head_weight(const UnitContext& u) { return ops::param(u.view, u.view.n_params - 1); }
 
 // Chunks of the logits' rows.
 int64_t chunk_rows(const at::Tensor& logits) { return std::max<int64_t>(1, kChunkNumel / logits.size(1)); }
 
-// body(first row, rows) over chunks of the logits, each on one thread.
+// Calls body(first row, rows) for chunks of the logits, each on one thread.
 template <class Body>
 void for_row_chunks(const at::Tensor& logits, const Body& body) {
   const int64_t N = logits.size(0), rows = chunk_rows(logits);
   ddh::for_pieces((N + rows - 1) / rows, [&](int64_t i) { body(i * rows, std::min(rows, N - i * rows)); });
 }
 
-// The logits' gradient in 16 bits, at the front of the logits' memory. One chunk after another: no logit beyond the chunk is
-// overwritten, since a narrow row ends where its wide one lies, or before.
+// Stores the logits' gradient in 16 bits at the front of the logits' memory. Chunks are processed in order. No later
+// logit is overwritten, because a 16-bit row ends before or within its fp32 row.
 at::Tensor narrowed_in_place(const UnitContext& u, const at::Tensor& logits) {
   const int64_t N = logits.size(0), rows = chunk_rows(logits);
   const at::Tensor front = ops::matrix(logits.mutable_data_ptr(), N, logits.size(1), ops::dtype_of(u.config.compute));
@@ -91,7 +91,7 @@ at::Tensor head_backward(const UnitContext& u, double seed_scale, HeadSaved& sav
   const ddh_param_view& w = head_weight(u);
   const at::Tensor d_logits = logits_backward(u, seed_scale, saved);
   if (w.grad != nullptr)
-    u.products.backward_weight(shape, d_logits.const_data_ptr(), saved.y.const_data_ptr(), grad(w), adds(w));
+    u.products.backward_weight(shape, d_logits.const_data_ptr(), saved.y.const_data_ptr(), ops::grad(w), ops::adds(w));
   at::Tensor dy = at::empty({N, C}, at::kFloat);
   u.products.backward_input(shape, d_logits.const_data_ptr(), w.data, dy.mutable_data_ptr<float>());
   return layer_norm_backward(u, kLnF, dy, saved.x, saved.mean, saved.rstd);

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// gpt/layers.hpp: forward and backward of the units of a GPT, written out by hand over ATen and ops::Products. Gradients of
-// weights go straight into the strategy's buffers; nothing is recorded by autograd.
+// gpt/layers.hpp: forward and backward of the units of a GPT, written out by hand over ATen and ops::Products.
+// Gradients of weights are written directly into the strategy's buffers; autograd records nothing.
 //
-// In bf16 and fp16 the residual stream and its gradient stay fp32, as do layer norms, attention, softmax and loss; weights,
-// and whatever a product takes, are of 16 bits.
+// In bf16 and fp16 the residual stream and its gradient stay fp32, as do layer norms, attention, softmax and loss.
+// Weights and the operands of products have 16 bits.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <vector>
 
+#include "../ops/attention.hpp"
 #include "../ops/products.hpp"
 #include "config.hpp"
 #include "ddh/sdk/dropout.hpp"
@@ -20,7 +21,7 @@ namespace gpt {
 
 inline constexpr int64_t kIgnoredTarget = -100;  // does not count
 
-// A micro-batch on its way through the model.
+// The state of a micro-batch.
 struct GptBatch {
   at::Tensor ids;      // (B, T) int64
   at::Tensor targets;  // (B, T) int64
@@ -34,15 +35,15 @@ struct DDH_HIDDEN UnitContext {
   const GptBatch& batch;
   const ddh_unit_view& view;
   ddh::DropoutKey dropout;
-  bool training;  // dropout acts
+  bool training;  // dropout is active
 };
 
-// What a block keeps for its backward; N = B T.
+// Activations that a block keeps for its backward; N = B T.
 struct BlockSaved {
   at::Tensor x, mean_1, rstd_1, y_1;  // input (N, C); statistics (N, 1); normed input (N, C)
   at::Tensor qkv;                     // (B, T, 3, H, D)
-  at::Tensor attended, log_sum_exp;   // (N, C), (B, H, T)
-  at::Tensor probabilities;           // (B, H, T, T), with attention dropout only
+  at::Tensor attended;                // (N, C)
+  ops::AttentionSaved attention;
   at::Tensor x_mid, mean_2, rstd_2, y_2;
   at::Tensor fc, act;  // (N, 4 C)
 };

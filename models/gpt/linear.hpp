@@ -7,26 +7,38 @@
 
 #include <tuple>
 
+#include "../ops/linear.hpp"
 #include "layers.hpp"
 
 namespace gpt {
 
 inline constexpr double kLayerNormEps = 1e-5;
 
-// To what products take: the compute dtype; the same tensor in fp32.
+using ops::widened;
+
+// To what products take: the compute dtype.
 inline at::Tensor narrowed(const UnitContext& u, const at::Tensor& x) { return x.to(u.config.compute); }
-inline at::Tensor widened(const at::Tensor& x) { return x.to(at::kFloat); }
 
-// y (rows, out) = x (rows, in) w^T + b, in `type`: the compute dtype, or fp32 where no product follows.
-at::Tensor linear(const UnitContext& u, uint32_t layer, const at::Tensor& x, int64_t out, at::ScalarType type);
-// Gradients of weight and bias into the view; returns the gradient of x (rows, in), in `type` as above.
-at::Tensor linear_backward(const UnitContext& u, uint32_t layer, const at::Tensor& dy, const at::Tensor& x,
-                           at::ScalarType type);
+inline ops::Affine layer_of(const UnitContext& u, uint32_t layer) {
+  if (u.config.bias) return ops::affine(u.view, 2 * layer);
+  return {ops::param(u.view, layer), nullptr};
+}
 
-// y in the compute dtype from x in fp32; mean, 1 / deviation
-std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm(const UnitContext& u, uint32_t layer, const at::Tensor& x);
-// All fp32.
-at::Tensor layer_norm_backward(const UnitContext& u, uint32_t layer, const at::Tensor& dy, const at::Tensor& x,
-                               const at::Tensor& mean, const at::Tensor& rstd);
+// As the functions of ops/linear.hpp.
+inline at::Tensor linear(const UnitContext& u, uint32_t layer, const at::Tensor& x, int64_t out, at::ScalarType type) {
+  return ops::linear(u.products, layer_of(u, layer), x, out, type);
+}
+inline at::Tensor linear_backward(const UnitContext& u, uint32_t layer, const at::Tensor& dy, const at::Tensor& x,
+                                  at::ScalarType type) {
+  return ops::linear_backward(u.products, layer_of(u, layer), dy, x, type);
+}
+inline std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm(const UnitContext& u, uint32_t layer,
+                                                                 const at::Tensor& x) {
+  return ops::layer_norm(layer_of(u, layer), x, kLayerNormEps, u.config.compute);
+}
+inline at::Tensor layer_norm_backward(const UnitContext& u, uint32_t layer, const at::Tensor& dy, const at::Tensor& x,
+                                      const at::Tensor& mean, const at::Tensor& rstd) {
+  return ops::layer_norm_backward(layer_of(u, layer), dy, x, mean, rstd);
+}
 
 }  // namespace gpt

@@ -47,7 +47,7 @@ int64_t Sampler::draw(const at::Tensor& logits) {
   const int64_t V = logits.size(0);
   if (temperature_ == 0) return logits.argmax().item<int64_t>();
   const auto [values, indices] = logits.topk(top_k_ > 0 ? std::min(top_k_, V) : V);
-  // Before the division: a small temperature makes the others -inf, not the largest.
+  // Subtract the largest before the division: with a small temperature the others become -inf and the largest stays 0.
   const at::Tensor below = values.to(at::kDouble).sub(values.select(0, 0).to(at::kDouble));
   const at::Tensor p = at::softmax(below.div(temperature_), 0);
   double left = ddh::CounterRng(seed_, "sample").uniform(draws_++);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// gpt/sampler.hpp: text from the model, one token for each run of the eval program. Deterministic by seed, so that every rank
-// draws the same.
+// gpt/sampler.hpp: generates text, one token for each run of the eval program. The seed determines it, so every rank
+// draws the same tokens.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,7 +20,7 @@ class Sampler {
   void begin(std::vector<int64_t> prompt, const ddh_sample_args& args, const Config& config);
   // The last `context` tokens as a batch of one; nullptr when `length` tokens have been drawn.
   std::unique_ptr<GptBatch> next();
-  // Logits (N, V) of an eval run; they are used when a batch of this sampler is on its way.
+  // Logits (N, V) of an eval run; ignored unless the run is for a batch of this sampler.
   void see(const at::Tensor& logits);
   [[nodiscard]] const std::vector<int64_t>& ids() const { return ids_; }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The table of libraries, this processor, and the measurement by which the table was made.
+// The table of libraries, the detection of this processor, and the measurement that produced the table.
 #include "choice.hpp"
 
 #include <ATen/ops/empty.h>
@@ -25,19 +25,21 @@ enum class Needs { kNothing, kX86, kAvx512, kBf16 };
 struct Row {
   const char* vendor;  // "": any
   Needs needs;
-  int32_t dtype;        // of the products' operands: what is widened takes the row of fp32
-  int64_t least_numel;  // of the weight
+  int32_t dtype;        // dtype of the products' operands; fp32 if they are converted
+  int64_t least_numel;  // minimum size of the weight
   const char* name;
 };
 
-// The first row that fits and that this build has. Measured on one thread, 64 and 128 rows, weights of 128 x 512 to
-// 1024 x 4096 (the widest layers of the 0.8M to the 350M GPT).
-constexpr std::array<Row, 6> kTable = {{
+// The first matching row that this build supports is used. benchmarks/matmul_bench measures it: one thread, 64 to 768 rows,
+// weights of 64 x 256 to 1024 x 4096 (the widest layers of the GPT sizes).
+constexpr std::array<Row, 7> kTable = {{
     // bf16: 2.3 ms at 64 x 768 x 3072 against aten's 3.5, which rounds gradients of weights too.
     {"", Needs::kBf16, DDH_BF16, 0, "onednn"},
-    // fp32: 0.16 against 0.14 (onednn) and 0.15 ms (aten) at 64 x 128 x 512, 6.3 against 7.9 and 8.0 at 64 x 768 x 3072.
-    {"GenuineIntel", Needs::kAvx512, DDH_F32, 0, "onednn_gemm"},
-    // fp32: what the benchmarks of the 0.8M and the 124M GPT ran with; MKL is slow there.
+    // fp32, weights above 128 x 512: 1.36 ms at 64 x 384 x 1536 against 1.41 (onednn) and 1.47 (aten).
+    {"GenuineIntel", Needs::kAvx512, DDH_F32, 65537, "onednn_gemm"},
+    // fp32, smaller weights: 1.69 ms at 768 x 128 x 512 and 0.41 at 768 x 64 x 256, against 1.74 and 0.43 (onednn_gemm).
+    {"GenuineIntel", Needs::kAvx512, DDH_F32, 0, "onednn"},
+    // fp32: the benchmarks of the 0.8M and the 124M GPT used this library; MKL is slow there.
     {"AuthenticAMD", Needs::kAvx512, DDH_F32, 0, "onednn_gemm"},
     // Not measured: oneDNN has kernels of its own for every x86.
     {"", Needs::kX86, DDH_F32, 0, "onednn_gemm"},

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ops/choice.hpp: which library multiplies where the run leaves it to us. It goes by shape, dtype and processor, from a table
-// in choice.cpp, so that two runs on equal processors have the same bits. Measuring serves to correct the table.
+// ops/choice.hpp: chooses the library of matrix products if the user does not. The choice depends on shape, dtype and
+// processor, by a table in choice.cpp, so two runs on equal processors have the same bits. Measurements are only used
+// to update the table.
 #pragma once
 
 #include <string>
@@ -12,7 +13,7 @@
 namespace ops {
 
 struct Processor {
-  std::string vendor;  // "GenuineIntel", "AuthenticAMD"; "" where it does not say
+  std::string vendor;  // "GenuineIntel", "AuthenticAMD"; "" if unknown
   bool x86 = false, avx512 = false, bf16 = false;
   [[nodiscard]] std::string text() const;  // "GenuineIntel with AVX-512 and bf16"
 };
@@ -21,7 +22,7 @@ const Processor& this_processor();
 // The table's name for a layer of this shape; a name of product_names().
 std::string chosen_products(LinearShape shape, int32_t dtype, const Processor& processor);
 
-// Milliseconds of forward and both gradients by a library: the best of some tries.
+// Milliseconds of forward and both gradients with a library: the best of several runs.
 struct Measured {
   std::string name;
   double milliseconds;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ops/column_sums.hpp: sums over the rows of a matrix, as gradients of biases and of layer norms need them. ATen cuts some of
-// these by the number of threads. Here each column is summed by one thread: runs of 64 rows in order, then the runs.
+// ops/column_sums.hpp: sums over the rows of a matrix, for gradients of biases and layer norms. ATen splits some of
+// these by the number of threads. Here one thread sums each column: runs of 64 rows in order, then the runs in order.
 #pragma once
 
 #include <cstdint>

@@ -18,10 +18,10 @@ inline int32_t dtype_of(at::ScalarType type) {
   return type == at::kFloat ? DDH_F32 : type == at::kBFloat16 ? DDH_BF16 : DDH_F16;
 }
 
-// A tensor as the place of a product.
+// A tensor as the destination of a product.
 inline Result result(at::Tensor& t) { return {t.mutable_data_ptr(), dtype_of(t.scalar_type())}; }
 
-// Rows that lie `stride` elements apart; 0: one after another. Constness is the caller's to keep.
+// Rows at a distance of `stride` elements; 0: contiguous. The caller must keep constness.
 inline at::Tensor matrix(const void* data, int64_t rows, int64_t columns, int32_t dtype, int64_t stride = 0) {
   return at::from_blob(const_cast<void*>(data), {rows, columns}, {stride != 0 ? stride : columns, 1},
                        scalar_type(dtype));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ops/one_thread.hpp: keeps libraries of products on the calling thread. They read the number of threads where they plan a
-// product, in a parallel region too, and choose kernels and cuts by it.
+// ops/one_thread.hpp: restricts the matrix libraries to the calling thread. They read the number of threads when they
+// plan a product, also in a parallel region, and choose kernels and divisions by it.
 #pragma once
 
 #include <omp.h>
@@ -13,7 +13,7 @@ __attribute__((weak)) int MKL_Set_Num_Threads_Local(int n);
 
 namespace ops {
 
-// MKL uses one thread while it lives; LibTorch's own loops use all.
+// During its lifetime MKL uses one thread; LibTorch's own loops use all.
 class OneMklThread {
  public:
   OneMklThread() : before_(MKL_Set_Num_Threads_Local != nullptr ? MKL_Set_Num_Threads_Local(1) : 0) {}
@@ -24,7 +24,7 @@ class OneMklThread {
   }
 
  private:
-  const int before_;  // 0: what MKL takes by itself
+  const int before_;  // 0: MKL's default
 };
 
 // Every library does.

@@ -30,7 +30,7 @@ class AtenProducts final : public Products {
     at::Tensor out = matrix(dw, s.out, s.in, DDH_F32, s.w_stride);
     const at::Tensor dyt = matrix(dy, s.rows, s.out, dtype_, s.y_stride).t(),
                      xm = matrix(x, s.rows, s.in, dtype_, s.x_stride);
-    // MKL's own accumulation (beta = 1) rounds otherwise than product-then-add.
+    // MKL's own accumulation (beta = 1) rounds differently from a product followed by an addition.
     if (add) {
       out.add_(at::mm(dyt, xm));
     } else {
@@ -39,7 +39,7 @@ class AtenProducts final : public Products {
   }
 
  private:
-  // ATen's products have the type of their operands.
+  // ATen's products have the dtype of their operands.
   static void put(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
     if (out.scalar_type() == a.scalar_type()) {
       at::mm_out(out, a, b);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Linear layers on the system's oneDNN. This file must not see LibTorch's include folder, which holds another dnnl.h.
+// Linear layers on the system's oneDNN. This file must be compiled without LibTorch's include folder, which has another
+// dnnl.h.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -19,7 +20,7 @@ using Type = dnnl::memory::data_type;
 
 Type type_of(int32_t dtype) { return dtype == DDH_F32 ? Type::f32 : Type::bf16; }
 
-// One product c = a b (+ bias) (+ c) with the memory that it is called on.
+// One product c = a b (+ bias) (+ c) with its memory objects.
 class Matmul {
  public:
   struct Operand {
@@ -33,7 +34,8 @@ class Matmul {
     const auto from = [&](const Operand& o) { return dnnl::memory::desc(o.dims, types.from, o.strides); };
     const dnnl::memory::desc to(c.dims, types.to, c.strides);
     dnnl::primitive_attr attr;
-    // oneDNN's own belongs to the thread that made the primitive, which may be gone when another executes it.
+    // oneDNN's own scratchpad belongs to the thread that created the primitive, which may have ended when another
+    // executes it.
     attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
     if (add) {
       dnnl::post_ops post;
@@ -97,8 +99,8 @@ class OnednnProducts : public Products {
       for (int64_t o = 0; !add && o < s.out; ++o) std::fill_n(dw + o * s.ldw(), s.in, 0.0F);
       return;
     }
-    // What is not dense oneDNN multiplies by its gemm, which would add to dw in parts of the sum. And the bits are the same
-    // with and without `add`, so both take the same kernel.
+    // For operands that are not dense, oneDNN uses its gemm, which would add parts of the sum to dw. The bits must be
+    // the same with and without `add`, so both use the same kernel.
     const bool dense_factors = s.ldx() == s.in && s.ldy() == s.out, dense = dense_factors && s.ldw() == s.in;
     if (dense || (!add && !dense_factors)) return multiply_weight(s, dy, x, dw, add);
     float* product = scratch(s.out * s.in);
@@ -111,7 +113,7 @@ class OnednnProducts : public Products {
   [[nodiscard]] uint64_t scratch_bytes() const override { return scratch_.size() * sizeof(float) + scratchpad_.size(); }
 
  protected:
-  // A product: which one, its shape, bias or add, dtype of the result.
+  // The key of a product: kind, shape, bias or add, dtype of the result.
   struct Key : std::array<int64_t, 9> {
     Key(int64_t which, const LinearShape& s, int64_t more, int32_t dtype)
         : std::array<int64_t, 9>{which, s.rows, s.in, s.out, s.ldx(), s.ldw(), s.ldy(), more, dtype} {}
@@ -135,7 +137,7 @@ class OnednnProducts : public Products {
   dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream_{engine_};
   std::map<Key, Matmul> matmuls_;
-  std::vector<char> scratchpad_;  // of all of them
+  std::vector<char> scratchpad_;  // shared by all products
 
  private:
   std::vector<float> scratch_;
@@ -172,14 +174,14 @@ void transpose_add(const float* x, int64_t rows, int64_t columns, const float* b
   }
 }
 
-// The weight is the left factor, read as it lies: y^T = w x^T, chunk by chunk of w's rows, each turned while it is in
-// cache. Gradients by oneDNN's gemm. Faster than the primitives on some processors.
+// The weight is the left factor, without packing: y^T = w x^T, in chunks of w's rows. Each chunk is transposed while it
+// is in cache. Gradients use oneDNN's gemm. Faster than the primitives on some processors.
 class OnednnGemmProducts final : public OnednnProducts {
  public:
   OnednnGemmProducts() : OnednnProducts(DDH_F32) {}
 
   void forward(LinearShape s, const void* x, const void* weight, const void* bias_row, Result result) override {
-    // Turning costs rows x out, packing the weight in x out, at about half the price.
+    // The transpose costs rows x out; packing the weight costs in x out, at about half the price per element.
     if (2 * s.rows >= s.in || s.rows == 0) return OnednnProducts::forward(s, x, weight, bias_row, result);
     const auto *w = static_cast<const float*>(weight), *bias = static_cast<const float*>(bias_row);
     auto* y = static_cast<float*>(result.data);

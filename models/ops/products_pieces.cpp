@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Products cut into pieces, by the shape alone. A library that runs a product on several threads may cut the sum itself, or
-// choose other kernels, by their number: oneDNN, its gemm and MKL all do so for some shapes. So each piece is computed by
-// one thread. A piece is a range of rows or of columns of the result, or of the sum: such parts are added in order.
+// Products in pieces that depend only on the shape. A library that uses several threads may split the sum, or choose
+// other kernels, by their number: oneDNN, its gemm and MKL all do so for some shapes. So one thread computes each
+// piece. A piece is a range of rows or columns of the result, or a part of the sum; parts of a sum are added in order.
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -18,15 +18,15 @@ namespace ops {
 namespace {
 
 constexpr int64_t kMostPieces = 64;
-constexpr int64_t kMostParts = 16;  // of a sum: each has a result of its own
+constexpr int64_t kMostParts = 16;  // maximum parts of a sum; each has its own result
 
 // Ranges of one dimension of a product.
 class Cut {
  public:
   // `numel`: length of the dimension; `multiplications` of the whole product.
   Cut(int64_t numel, int64_t multiplications, bool native_bf16, int64_t most) : numel_(numel) {
-    // Some tenths of a millisecond for a piece, beside microseconds for its calls. Native bf16 takes less time, and oneDNN's
-    // quick kernels take whole matrices alone.
+    // A piece takes some tenths of a millisecond; its calls take microseconds. Native bf16 takes less time, and
+    // oneDNN's fast kernels only take whole matrices.
     constexpr int64_t kPiece = int64_t{1} << 26, kTiny = int64_t{1} << 23, kGrid = 64;
     if (native_bf16) multiplications /= 32;
     int64_t pieces = std::clamp<int64_t>(multiplications / kPiece, multiplications < kTiny ? 1 : 2, most);
@@ -48,7 +48,7 @@ class PiecedProducts final : public Products {
   PiecedProducts(std::function<std::unique_ptr<Products>()> make, int32_t dtype)
       : make_(std::move(make)), dtype_(dtype), native_bf16_(dtype == DDH_BF16 && this_processor().bf16) {}
 
-  // Rows where there are many, else columns: weights are read once then.
+  // Rows if there are many, else columns: then weights are read once.
   void forward(LinearShape s, const void* x, const void* w, const void* bias, Result y) override {
     const bool rows = s.rows >= s.out;
     const Cut cut(rows ? s.rows : s.out, s.rows * s.in * s.out, native_bf16_, kMostPieces);
@@ -62,7 +62,7 @@ class PiecedProducts final : public Products {
       }
     });
   }
-  // Ranges of rows where there are many, else of columns, or of a sum that is longer than these: the weight is read once.
+  // Ranges of rows if there are many, else of columns, or of the sum if it is longer: the weight is read once.
   void backward_input(LinearShape s, const void* dy, const void* w, Result dx) override {
     const int64_t multiplications = s.rows * s.in * s.out;
     if (s.rows < s.in && s.in < s.out) {
@@ -80,7 +80,7 @@ class PiecedProducts final : public Products {
       }
     });
   }
-  // The longer side of the gradient. oneDNN's 16-bit kernels want a dense factor: columns of dy are laid one after another.
+  // The longer side of the gradient. oneDNN's 16-bit kernels need a dense factor, so columns of dy are copied.
   void backward_weight(LinearShape s, const void* dy, const void* x, float* dw, bool add) override {
     const bool rows = s.out >= s.in;
     const Cut cut(rows ? s.out : s.in, s.rows * s.in * s.out, native_bf16_, kMostPieces);

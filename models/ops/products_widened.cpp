@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Linear layers of 16-bit operands by products of fp32: the operands are widened, the sums rounded once at the end. The
-// weight is taken in blocks of rows, so that its widened form stays in the processor's caches.
+// Linear layers of 16-bit operands by fp32 products: the operands are converted to fp32, and the sums are rounded once
+// at the end. The weight is processed in blocks of rows, so that its fp32 copy stays in the processor's caches.
 #include <ATen/ops/empty.h>
 
 #include <algorithm>

@@ -7,6 +7,8 @@
 //
 // Programs of a model report different values. Where several take turns, each has files of its own:
 // metrics.<program>.csv. A number that is not finite is nan.
+#include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <vector>
 
@@ -15,7 +17,7 @@
 
 namespace {
 
-// A name as part of a file name; two names never become one.
+// A name as part of a file name; different names stay different.
 std::string file_part(std::string_view name) {
   std::string out;
   for (const char c : name) {
@@ -28,7 +30,7 @@ std::string file_part(std::string_view name) {
   return out;
 }
 
-// A cell, in quotes where it needs them (RFC 4180).
+// A cell, quoted if necessary (RFC 4180).
 std::string cell(std::string_view text) {
   if (text.find_first_of(",\"\r\n") == std::string_view::npos) return std::string(text);
   std::string out = "\"";
@@ -40,7 +42,16 @@ class Csv final : public ddh::Monitor {
  public:
   using Monitor::Monitor;
 
-  void begin(const ddh_monitor_args& args) override { folder_ = args.run_dir; }
+  void begin(const ddh_monitor_args& args) override {
+    folder_ = args.run_dir;
+    resumed_after_ = args.resumed_after;
+    if (resumed_after_ == 0) return;
+    // All at once: a table that gets no row any more must not keep those of later steps.
+    for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+      const std::string name = entry.path().filename().string();
+      if (name.starts_with("metrics") && name.ends_with(".csv")) continue_table(entry.path().string());
+    }
+  }
 
   void row(const ddh_row& row) override {
     std::string columns = "step", line = std::to_string(row.step);
@@ -63,11 +74,24 @@ class Csv final : public ddh::Monitor {
   }
 
  private:
+  void continue_table(const std::string& path) {
+    Table table;
+    table.file = ddh::OutputFile::continued(path, [&](std::string_view line) {
+      if (table.columns.empty()) {
+        table.columns = line;
+        return true;
+      }
+      return std::atoll(std::string(line).c_str()) <= resumed_after_;
+    });
+    tables_[path] = std::move(table);
+  }
+
   struct Table {
     ddh::OutputFile file;
     std::string columns;
   };
   std::string folder_;
+  int64_t resumed_after_ = 0;
   std::map<std::string, Table> tables_;  // by path
 };
 

@@ -6,7 +6,7 @@
 //   {"step":1,"val_loss":4.1}                                  an evaluation
 //   {"summary":{...}}                                          the last line of a run that did not fail
 //
-// A number that is not finite is null. Where several programs take turns, "program" names the one of a row.
+// A number that is not finite is written as null. If several programs take turns, each row has a "program".
 #include <nlohmann/json.hpp>
 
 #include "ddh/sdk/monitor.hpp"
@@ -21,7 +21,15 @@ class Jsonl final : public ddh::Monitor {
   using Monitor::Monitor;
 
   void begin(const ddh_monitor_args& args) override {
-    file_ = ddh::OutputFile(std::string(args.run_dir) + "/metrics.jsonl");
+    const std::string path = std::string(args.run_dir) + "/metrics.jsonl";
+    if (args.resumed_after == 0) {
+      file_ = ddh::OutputFile(path);
+      return;
+    }
+    file_ = ddh::OutputFile::continued(path, [&](std::string_view line) {
+      const nlohmann::json row = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+      return row.is_object() && row.value("step", int64_t{0}) > 0 && row["step"] <= args.resumed_after;
+    });
   }
 
   void row(const ddh_row& row) override {

@@ -10,7 +10,7 @@
 
 #include "ddh/kind/monitor.h"
 
-// `not_finite`: what stands for a nan and infinities.
+// `not_finite`: the text for a nan and infinities.
 inline std::string number_text(const ddh_row_value& value, const char* not_finite) {
   if (value.is_flag != 0) return value.value != 0 ? "true" : "false";
   if (!std::isfinite(value.value)) return not_finite;

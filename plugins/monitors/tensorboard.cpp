@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// tensorboard: an event file in the run's folder, which `tensorboard --logdir <folder>` shows while the run goes on. Every
-// value of a row is a scalar under its own name; where several programs take turns, under "program/name". The effective
-// configuration and the summary are texts. Values are fp32 there, as in TensorFlow's own scalars.
+// tensorboard: an event file in the run's folder, which `tensorboard --logdir <folder>` shows during the run. Every
+// value of a row is a scalar with its name, or "program/name" if several programs take turns. The effective
+// configuration and the summary are texts. Scalars are fp32, as in TensorFlow.
 #include <unistd.h>
 
 #include <array>
@@ -35,7 +35,7 @@ tb::Event event_at(int64_t step) {
   return event;
 }
 
-// Text is Markdown for TensorBoard; indented by four, it is shown as it is.
+// TensorBoard renders text as Markdown; an indent of four spaces shows it verbatim.
 std::string as_code(std::string_view text) {
   std::string out = "    ";
   for (const char c : text) {
@@ -64,6 +64,7 @@ class TensorBoard final : public ddh::Monitor {
   void begin(const ddh_monitor_args& args) override {
     file_ = ddh::OutputFile(std::string(args.run_dir) + "/" + file_name());
     config_ = args.config;
+    resumed_after_ = args.resumed_after;
   }
 
   void row(const ddh_row& row) override {
@@ -81,12 +82,17 @@ class TensorBoard final : public ddh::Monitor {
   void end(const char* summary) override { write(text_event(last_step_, "summary", summary)); }
 
  private:
-  // A file without rows stays empty: it belongs to a run that failed before its first step.
+  // A file without rows stays empty: the run failed before its first step.
   void write_header() {
     tb::Event version = event_at(0);
     version.set_file_version("brain.Event:2");
     file_.write(record::framed(version.SerializeAsString()));
     file_.write(record::framed(text_event(0, "config", config_).SerializeAsString()));
+    if (resumed_after_ > 0) {
+      tb::Event session = event_at(resumed_after_ + 1);
+      session.mutable_session_log()->set_status(tb::SessionLog::START);
+      file_.write(record::framed(session.SerializeAsString()));
+    }
     has_header_ = true;
   }
   void write(const tb::Event& event) {
@@ -97,6 +103,7 @@ class TensorBoard final : public ddh::Monitor {
   ddh::OutputFile file_;
   std::string config_;
   bool has_header_ = false;
+  int64_t resumed_after_ = 0;
   int64_t last_step_ = 0;
 };
 

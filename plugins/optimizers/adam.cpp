@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // adam: Adam (Kingma and Ba 2015) with weight decay as an L2 term of the gradient, as torch.optim.Adam does it. The
-// update is in adam.hpp. DeepSpeed's "Adam" decays as adamw does; take adamw for its configurations.
+// update is in adam.hpp. DeepSpeed's "Adam" uses decoupled weight decay; use adamw for its configurations.
 #include "adam.hpp"
 
 namespace {

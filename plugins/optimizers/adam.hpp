@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// plugins/optimizers/adam.hpp: the update that adam and adamw share, and muon for what is no matrix (Kingma and Ba 2015):
+// plugins/optimizers/adam.hpp: the update of adam and adamw, and of muon for parameters that are not matrices (Kingma
+// and Ba 2015):
 //
 //   m  = beta1 m + (1 - beta1) g          v = beta2 v + (1 - beta2) g^2
 //   p -= lr / (1 - beta1^t) m / (sqrt(v) / sqrt(1 - beta2^t) + eps)          t = updates of this parameter
 //
-// Weight decay is decoupled (p -= lr weight_decay p, before that) or L2 (g += weight_decay p, at first).
+// Weight decay is decoupled (p -= lr weight_decay p, before the update) or L2 (g += weight_decay p, first).
 //
-// State: two fp32 numbers per parameter. One pass: reads g, p, m, v and writes p, m, v, 28 bytes per parameter, with
-// plain stores, for the lines have just been loaded.
+// State: two fp32 numbers per parameter. One pass: reads g, p, m, v and writes p, m, v, 28 bytes per parameter. It uses
+// ordinary stores, because the cache lines have just been loaded.
 #pragma once
 
 #include <cmath>
@@ -60,7 +61,7 @@ Formula<kDecay> formula_of(const Rates& rates, const ddh::ParamStep& step) {
   return f;
 }
 
-// The plugin behind adam and adamw.
+// The plugin class of adam and adamw.
 template <Decay kDecay>
 class Plugin final : public ddh::ElementwiseOptimizer<Plugin<kDecay>> {
  public:

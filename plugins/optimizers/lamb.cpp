@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lamb: Adam's direction, per parameter as long as the parameter is (You et al. 2020, "Large Batch Optimization for Deep
-// Learning: Training BERT in 76 minutes", algorithm 2), with the bias correction inside the direction, as in the paper
-// and in NVIDIA's LAMB:
+// lamb: Adam's direction, scaled per parameter to the norm of the parameter (You et al. 2020, "Large Batch Optimization
+// for Deep Learning: Training BERT in 76 minutes", algorithm 2), with the bias correction inside the direction, as in
+// the paper and in NVIDIA's LAMB:
 //
 //   m = beta1 m + (1 - beta1) g          v = beta2 v + (1 - beta2) g^2
 //   u = m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps) + weight_decay p          t = updates of this parameter
-//   p -= lr trust u          trust = |p| / |u|, held in [min_coeff, max_coeff]; 1 where |p| or |u| is 0
+//   p -= lr trust u          trust = |p| / |u|, clamped to [min_coeff, max_coeff]; 1 if |p| or |u| is 0
 //
-// State: two fp32 numbers per parameter. Two passes, for the norms are of whole parameters: prepare moves m and v and
-// shows p and u, 28 bytes per parameter; update computes u again, 16 bytes.
+// State: two fp32 numbers per parameter. Two passes, because the norms are of whole parameters: prepare updates m and v
+// and writes p and u for the norms, 28 bytes per parameter; update computes u again, 16 bytes.
 #include <cmath>
 
 #include "ddh/sdk/elementwise.hpp"
@@ -37,14 +37,14 @@ struct Scalars {
   float inv_bias1;       // 1 / (1 - beta1^t)
   float inv_sqrt_bias2;  // 1 / sqrt(1 - beta2^t)
   float eps;
-  float step_size;  // lr * trust; in update alone
+  float step_size;  // lr * trust; only in update
 };
 
 DDH_SIMD_INLINE float direction(float p, float m, float v, const Scalars& s) {
   return (m * s.inv_bias1) / (std::sqrt(v) * s.inv_sqrt_bias2 + s.eps) + s.decay * p;
 }
 
-// Moves the moments, and shows the parameter and its direction.
+// Updates the moments, and returns the parameter and its direction.
 struct Prepare {
   Scalars s;
   DDH_SIMD_INLINE ddh::Shown operator()(float p, float g, float& m, float& v) const {
@@ -110,7 +110,7 @@ class Lamb final : public ddh::DecayingOptimizer {
     const double param = std::sqrt(sums[kParam]), update = std::sqrt(sums[kUpdate]);
     if (param == 0 || update == 0) return 1;
     const double ratio = param / update;
-    return ratio > max_coeff_ ? max_coeff_ : ratio < min_coeff_ ? min_coeff_ : ratio;  // a NaN stays one
+    return ratio > max_coeff_ ? max_coeff_ : ratio < min_coeff_ ? min_coeff_ : ratio;  // a NaN stays a NaN
   }
 
   [[nodiscard]] Scalars scalars_of(const ddh::ParamStep& step) const {

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// muon: momentum, orthogonalized, for matrices (Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural
+// muon: orthogonalized momentum for matrices (Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural
 // networks"), in the form of torch.optim.Muon; adamw for the rest:
 //
 //   m  = momentum m + (1 - momentum) g          d = (1 - momentum) g + momentum m (nesterov), or m
 //   O  = Newton-Schulz of d (newton_schulz.hpp)
 //   p -= lr weight_decay p                      p -= lr scale O
 //
-// scale: sqrt(max(1, rows / columns)) (adjust_lr_fn=original), or 0.2 sqrt(max(rows, columns)) (match_rms_adamw). What has
-// more than two dimensions is a matrix of its first by all others. Vectors, sparse gradients, and the names that
-// adamw_params lists (embeddings, heads) are updated by adamw with options of its own.
+// scale: sqrt(max(1, rows / columns)) (adjust_lr_fn=original), or 0.2 sqrt(max(rows, columns)) (match_rms_adamw). A
+// parameter of more than two dimensions is a matrix of its first by all other dimensions. adamw, with its own options,
+// updates vectors, sparse gradients, and the names in adamw_params (embeddings, heads).
 //
-// A matrix must be whole on its rank. State: one fp32 number per element of a matrix, two for the rest. torch
-// multiplies in bf16, this in fp32.
+// A rank must have whole matrices. State: one fp32 number per element of a matrix, two for the rest. torch multiplies
+// in bf16, this plugin in fp32.
 #include <fnmatch.h>
 
 #include <sstream>
@@ -46,7 +46,8 @@ constexpr std::string_view kAliases = R"("x-aliases": {"muon_lr": {"key": "lr"},
 constexpr const char* kSchema = ddh::kSchemaOf<kOptions, kAliases>;
 constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE, DDH_CONFIG_IFACE, nullptr};
 
-// Moves the momentum and shows the direction: the momentum, or `ahead` of the way from it to the gradient.
+// Updates the momentum and returns the direction: the momentum, or an interpolation by `ahead` between it and the
+// gradient.
 struct Momentum {
   float weight, ahead;
   DDH_SIMD_INLINE float operator()(float, float g, float& m) const {
@@ -179,8 +180,8 @@ class Muon final : public ddh::DecayingOptimizer {
   const adam::Rates adamw_;
   const double adamw_weight_decay_;
   newton_schulz::Coefficients coefficients_{};
-  std::vector<newton_schulz::Shape> shapes_;  // per parameter; 0 rows: adamw's
-  ddh::Buffer workspace_;                     // for the largest matrix; made by attach: an update calls no service
+  std::vector<newton_schulz::Shape> shapes_;  // per parameter; 0 rows: updated by adamw
+  ddh::Buffer workspace_;                     // for the largest matrix; allocated in attach: an update calls no service
 };
 
 }  // namespace

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// plugins/optimizers/newton_schulz.hpp: the nearest orthogonal matrix, roughly, by a quintic Newton-Schulz iteration
-// (Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks"):
+// plugins/optimizers/newton_schulz.hpp: an approximation of the nearest orthogonal matrix, by a quintic Newton-Schulz
+// iteration (Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks"):
 //
-//   X = G / |G|          then, some times over          A = X X^T,   X = a X + (b A + c A^2) X
+//   X = G / |G|          then, several times            A = X X^T,   X = a X + (b A + c A^2) X
 //
-// A matrix with more rows than columns is transposed first, so that A is the smaller of the two products. fp32; every
-// element is summed over rising k with one rounding per operation, so the bits depend neither on the rank nor on the
-// width of its vectors. A step takes about 3 m^2 n + m^3 operations for m x n with m <= n.
+// A matrix with more rows than columns is transposed first, so that A is the smaller of the two products. It uses fp32
+// and sums each element over increasing k with one rounding per operation, so the result does not depend on the rank or
+// its vector width. A step takes about 3 m^2 n + m^3 operations for m x n with m <= n.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@ namespace newton_schulz DDH_HIDDEN {
 
 // Matrices are row-major; rows are `stride` elements apart, a multiple of kLanes, and end in zeros.
 inline constexpr uint64_t kLanes = 16;
-inline constexpr uint64_t kDepth = 256;  // of a panel: 16 KiB, which stay in the first cache
+inline constexpr uint64_t kDepth = 256;  // depth of a panel: 16 KiB, which stay in the first-level cache
 
 inline constexpr uint64_t padded(uint64_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
 
@@ -60,7 +60,7 @@ struct AddTile {
   }
 };
 
-// dst = a x + b y, element by element.
+// dst = a x + b y, element-wise.
 struct Combine {
   DDH_SIMD_BODY void run(float* dst, float a, const float* x, float b, const float* y, uint64_t numel) {
     DDH_SIMD_LOOP
@@ -74,7 +74,8 @@ struct Scale {
   }
 };
 
-// Rows [begin, end) of a kLanes wide strip of c += a times a panel. As many rows at once as the registers hold.
+// Rows [begin, end) of a kLanes wide strip of c += a times a panel. Processes the number of rows that fit the
+// registers.
 inline void add_strip(const float* a, uint64_t a_stride, const float* panel, uint64_t depth, float* c,
                       uint64_t c_stride, uint64_t begin, uint64_t end) {
   const uint64_t step = ddh::simd_level() == ddh::SimdLevel::avx512 ? 8 : 4;
@@ -130,7 +131,7 @@ inline double length(const float* x, uint64_t numel) {
 }  // namespace detail
 
 // The matrix `g` of the shape, without padding, is replaced by its orthogonalization. `scratch` holds scratch_numel
-// floats. A matrix shorter than `eps` is divided by eps.
+// floats. A matrix with a norm below `eps` is divided by eps.
 inline void orthogonalize(float* g, Shape shape, Coefficients coefficients, int64_t steps, double eps, float* scratch) {
   const uint64_t m = shape.small(), n = shape.large(), stride = padded(n);
   const bool transposed = shape.rows > shape.columns;

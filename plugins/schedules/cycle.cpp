@@ -21,7 +21,7 @@ class Cycle final : public OverUpdates {
   }
 
  private:
-  // k + 1 = done, not k, is the place in the cycle: only the first update runs at min_lr.
+  // The position in the cycle is k + 1 = done, not k: only the first update runs at min_lr.
   [[nodiscard]] double after(double done) const override {
     const double total = up_ + down_;
     if (done <= up_) return bounds_.at(done / up_);

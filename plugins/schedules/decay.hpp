@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The plain family: a linear warm-up as in nanoGPT, lr (done + 1) / (warmup_steps + 1) after `done` steps, and then the
-// part that a schedule is named after. The rate follows from the number of the step alone.
+// Schedules with a linear warm-up as in nanoGPT, lr (done + 1) / (warmup_steps + 1) after `done` steps, followed by the
+// schedule's own part. The rate depends only on the step number.
 #pragma once
 
 #include "ddh/sdk/schedule.hpp"
@@ -35,7 +35,7 @@ class Decay : public WithWarmup {
     min_lr_ = lr_ * options.f64("min_lr_ratio");
     const auto given = f64_if_given("decay_steps");
     end_ = given.value_or(static_cast<double>(args.steps));
-    // Where the length of the run stands in, a short run just ends in its warm-up.
+    // If decay_steps defaults to the length of the run, a short run may end during its warm-up.
     if (given && end_ < warmup_)
       ddh::fail(DDH_INVALID_ARGUMENT, options.key("decay_steps"), " = ", end_, " ends the decay before the warm-up (",
                 options.key("warmup_steps"), " = ", warmup_, "); give more decay_steps or fewer warmup_steps");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What DeepSpeed's schedulers (deepspeed/runtime/lr_schedules.py) share, number for number. They count updates: a skipped
-// step leaves the rate where it was. DeepSpeed moves its scheduler after the optimizer, and the first move leads to
-// k = 0. So with `done` updates the rate is that of k = done - 1, and the first two updates run at the lowest rate.
+// The common part of DeepSpeed's schedulers (deepspeed/runtime/lr_schedules.py), with the same values. They count
+// updates, so a skipped step does not change the rate. DeepSpeed advances its scheduler after the optimizer, and the
+// first call sets k = 0. So after `done` updates k is done - 1, and the first two updates run at the lowest rate.
 #pragma once
 
 #include <algorithm>
@@ -53,7 +53,7 @@ struct Bounds {
   [[nodiscard]] double at(double share) const { return min_lr + (max_lr - min_lr) * share; }
 };
 
-// DeepSpeed has the warm-up in its decay: an end that the user gave before it is refused.
+// DeepSpeed counts the warm-up as part of the decay. A decay that the user ends before the warm-up is refused.
 inline void check_decay_follows_warmup(const ddh::SectionOptions& options, std::optional<double> decay_steps) {
   const double warmup = options.f64("warmup_steps");
   if (decay_steps && *decay_steps < warmup)

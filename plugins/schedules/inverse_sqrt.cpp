@@ -11,7 +11,7 @@ namespace {
 class InverseSqrt final : public WithWarmup {
  public:
   explicit InverseSqrt(const ddh_create& create) : WithWarmup(create) {
-    constexpr double kNoWarmupTimescale = 10000;  // where there is no warm-up to take it from
+    constexpr double kNoWarmupTimescale = 10000;  // default without a warm-up
     const double given = f64_if_given("timescale").value_or(warmup_);
     timescale_ = given > 0 ? given : kNoWarmupTimescale;
   }
@@ -26,7 +26,7 @@ class InverseSqrt final : public WithWarmup {
 
 constexpr const char* kSchema = R"({"properties": {)" WARMUP_STEPS R"(,
     "timescale": {"type": ["integer", "null"], "default": null, "minimum": 1, "x-unit": "steps",
-      "description": "the rate is half after 3 times as many steps; null: warmup_steps, or 10000 when these are 0"}
+      "description": "the rate has halved after 3 times this many steps; null: warmup_steps, or 10000 if these are 0"}
     }, "x-aliases": {)" WARMUP_ALIASES "}}";
 constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // one_cycle: torch's OneCycleLR. From max_lr / div_factor up to max_lr over pct_start of decay_steps, then down to the
-// start / final_div_factor. With three_phase down to the start first, as slowly as up. The last rate holds.
+// start / final_div_factor. With three_phase it first falls to the start, in as many steps as it rose. The last rate is
+// kept.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -56,14 +57,14 @@ class OneCycle final : public ddh::Schedule {
 
 constexpr const char* kSchema = R"({"properties": {)" MAX_LR "," DECAY_STEPS "," CYCLE_MOMENTUM R"(,
     "pct_start": {"type": "number", "default": 0.3, "minimum": 0, "maximum": 1,
-      "description": "part of decay_steps over which the rate rises"},
+      "description": "fraction of decay_steps over which the rate rises"},
     "div_factor": {"type": "number", "default": 25, "exclusiveMinimum": 0, "description": "max_lr / first rate"},
     "final_div_factor": {"type": "number", "default": 10000, "exclusiveMinimum": 0,
       "description": "first rate / last rate"},
     "anneal_strategy": {"type": "string", "enum": ["cos", "linear"], "default": "cos",
       "description": "shape of rise and fall"},
     "three_phase": {"type": "boolean", "default": false,
-      "description": "fall to the first rate as slowly as it rose, then to the last"}
+      "description": "fall to the first rate in as many steps as it rose, then to the last"}
     }, "x-aliases": {)" MAX_LR_ALIASES "," DECAY_ALIASES "}}";
 constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
 

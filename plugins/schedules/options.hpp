@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Options that several schedules have, as pieces of a schema: the same name, meaning and further names everywhere.
-// A schedule joins what it takes: R"({"properties": {)" WARMUP_STEPS "," DECAY_STEPS R"(}, "x-aliases": {...}})".
+// Options that several schedules have, as parts of a schema: the same name, meaning and aliases everywhere. A schedule
+// combines the parts that it uses: R"({"properties": {)" WARMUP_STEPS "," DECAY_STEPS R"(}, "x-aliases": {...}})".
 #pragma once
 
 // After a linear rise of this many steps the rate is the optimizer's.

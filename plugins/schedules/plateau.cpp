@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// plateau: torch's ReduceLROnPlateau. The rate is the optimizer's lr, times `factor` whenever more than `patience` losses
-// in a row were no better than the best so far.
+// plateau: torch's ReduceLROnPlateau. The rate starts at the optimizer's lr. It is multiplied by `factor` whenever more
+// than `patience` losses in a row were no better than the best so far.
 #include <algorithm>
 #include <limits>
 
@@ -84,17 +84,17 @@ constexpr const char* kSchema = R"({"properties": {
     "mode": {"type": "string", "enum": ["min", "max"], "default": "min",
       "description": "whether a lower or a higher loss is better"},
     "factor": {"type": "number", "default": 0.1, "exclusiveMinimum": 0, "maximum": 1,
-      "description": "what the rate is multiplied by, below 1"},
+      "description": "factor on the rate at a reduction, below 1"},
     "patience": {"type": "integer", "default": 10, "minimum": 0,
-      "description": "losses in a row that may be no better; of evaluations, or of steps in a run without any"},
+      "description": "losses in a row that may be no better: of evaluations, or of steps if there are none"},
     "threshold": {"type": "number", "default": 1e-4, "minimum": 0,
       "description": "by how much a loss must improve on the best"},
     "threshold_mode": {"type": "string", "enum": ["rel", "abs"], "default": "rel",
-      "description": "threshold as a part of the best loss, or as a difference"},
+      "description": "threshold as a fraction of the best loss, or as a difference"},
     "cooldown": {"type": "integer", "default": 0, "minimum": 0,
       "description": "losses after a reduction that are not counted"},
     )" MIN_LR(R"("default": 0, )", "lowest rate") R"(,
-    "eps": {"type": "number", "default": 1e-8, "minimum": 0, "description": "a smaller reduction is left out"}
+    "eps": {"type": "number", "default": 1e-8, "minimum": 0, "description": "smaller reductions are ignored"}
     }, "x-aliases": {)" MIN_LR_ALIASES "}}";
 constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
 

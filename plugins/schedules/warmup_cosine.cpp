@@ -37,7 +37,7 @@ class WarmupCosine final : public OverUpdates {
 
 constexpr const char* kSchema = R"({"properties": {
     "warmup_min_ratio": {"type": "number", "default": 0, "minimum": 0, "maximum": 1,
-      "description": "where the rise begins, divided by the optimizer's lr"},
+      "description": "first rate of the warm-up, divided by the optimizer's lr"},
     )" DEEPSPEED_WARMUP "," DECAY_STEPS "," MIN_LR_RATIO("1e-4") R"(}, "x-aliases": {)" WARMUP_ALIASES "," DECAY_ALIASES
                                                                  "," MIN_LR_RATIO_ALIASES "}}";
 constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};

@@ -37,7 +37,7 @@ class Wsd final : public Decay {
 
 constexpr const char* kSchema = R"({"properties": {)" WARMUP_STEPS "," DECAY_STEPS "," MIN_LR_RATIO("0.1") R"(,
     "decay_ratio": {"type": "number", "default": 0.1, "exclusiveMinimum": 0, "maximum": 1,
-      "description": "part of decay_steps, at its end, over which the rate falls"},
+      "description": "last fraction of decay_steps, over which the rate falls"},
     "decay_type": {"type": "string", "enum": ["linear", "cosine", "sqrt"], "default": "linear",
       "description": "shape of the fall; sqrt is 1 - sqrt(progress) of the decay"}
     }, "x-aliases": {)" WARMUP_ALIASES "," DECAY_ALIASES "," MIN_LR_RATIO_ALIASES "}}";

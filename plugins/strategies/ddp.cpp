@@ -10,7 +10,7 @@
 // Collective calls     R reductions for each bucket; the last of them is an all-reduce
 //
 // Every rank computes gradients on its own samples. The ranks sum them, and then every rank makes the same update of all
-// parameters. A rank sums one segment of each bucket, so that the sums are those of the sharded strategies.
+// parameters. Each rank sums one segment of each bucket, so the sums equal those of the sharded strategies.
 // Source: Li et al., PyTorch Distributed: Experiences on Accelerating Data Parallel Training, VLDB 2020.
 #include "ddh/sdk/data_parallel.hpp"
 #include "ddh/sdk/strategy_options.hpp"

@@ -7,23 +7,22 @@
 //   shard_grad_op  S = N    the same, and parameters stay gathered from their forward to their backward
 //   hybrid_shard   S = a node (run.ranks_per_node) or shard_size; hybrid_shard_zero2 keeps parameters as shard_grad_op does
 //   no_shard       S = 1    everything on every rank: ddp
-// Bytes per rank            16 P/S with AdamW, and in flight: the gathered parameters of a wrapped group and of the one
-//                           prefetched (shard_grad_op: of all between forward and backward; shared pages: the other
-//                           ranks' (S-1)/S of them); two gradient buffers of the largest unit, as in zero2; full gradients
-//                           of tied parameters
-// Where views are copies    (copied windows, cpu_offload) instead of these parameters + 4 T at all times and + k 4 L in
-//                           flight: T tied ones, k the most other flat spaces (units) that are open at once, L the
-//                           elements of the largest of them
-// Moved per rank and step   within the shard group as zero3, (2 A + R) (S-1)/S 4 P (shard_grad_op: A + R), and all_reduce
-//                           of the segment among M = N/S replicas for each reduction: R 2 (M-1)/M 4 P/S sent
+// Bytes per rank            16 P/S with AdamW, and in flight: the gathered parameters of a wrapped group and of the
+//                           prefetched one (shard_grad_op: all parameters between forward and backward; with shared pages
+//                           only the other ranks' (S-1)/S); two gradient buffers of the largest unit, as in zero2; full
+//                           gradients of tied parameters
+// Copied windows,           instead of these parameters 4 T at all times and k 4 L in flight. T: tied parameters; k: the
+// cpu_offload               largest number of other flat spaces (units) that are open at once; L: the largest of them
+// Sent per rank and step    in the shard group as zero3, (2 A + R) (S-1)/S 4 P (shard_grad_op: A + R); among M = N/S
+//                           replicas an all_reduce of the segment for each reduction, R 2 (M-1)/M 4 P/S
 // Collectives per step      R reductions for each unit, with replicas an all_reduce after each; one publish for each unit
-// reshard_after_forward=k   with windows that copy: + 4 P/k, and a step has one publish more for each unit that is dropped
-//                           after its forward
-// cpu_offload               16 P/S are pinned host memory; one all_gather for each gather and no publish
+// reshard_after_forward=k   with copied windows 4 P/k more, and one more publish for each unit that is freed after its
+//                           forward
+// cpu_offload               16 P/S are pinned host memory; each gather is one all_gather, and there is no publish
 // Terms: ddh/sdk/data_parallel.hpp. A: micro-batches. Source: Zhao et al., PyTorch FSDP: Experiences on Scaling Fully Sharded
 // Data Parallel, VLDB 2023.
 //
-// Against zero3: who shares the segments is a choice, and so is when views open and close.
+// Differences from zero3: the ranks of a shard group can be chosen, and so can the times of gathering and freeing.
 #include "ddh/sdk/data_parallel.hpp"
 #include "ddh/sdk/regrouped_params.hpp"
 #include "ddh/sdk/tier/pinned_params.hpp"
@@ -39,12 +38,12 @@ struct ParamSettings {
   bool forward_prefetch = true;
   size_t groups_ahead = 1;
   bool reshards_after_forward = true;
-  bool offloads = false;               // segments live in pinned memory
-  ddh_group* reshard_group = nullptr;  // where parameters stay sharded after forward, on transports that copy
+  bool offloads = false;               // segments are in pinned memory
+  ddh_group* reshard_group = nullptr;  // parameters stay sharded in it after forward, on transports that copy
   ddh::Replica reshard_place;          // in that group
 };
 
-// What opens together, and when.
+// The groups of spaces that are gathered together, and the times.
 class FsdpParams final : public ddh::GatheredStore {
  public:
   FsdpParams(const ddh::Host& host, const ddh::ModelLayout& layout, const ddh_attach_args& args,
@@ -89,7 +88,7 @@ class FsdpParams final : public ddh::GatheredStore {
     if (prefetches_before(use) || prefetches_after(use)) {
       for (const size_t group : next_groups(use)) keep_group(group);
     }
-    // Without resharding everything stays until the backward of its own unit.
+    // Without resharding, parameters stay gathered until the backward of their unit.
     if (!settings_.reshards_after_forward && use.phase != DDH_PHASE_EVAL) {
       for (const int32_t unit : backwards_after(use)) {
         for (const size_t s : wrapped_[group_of(unit)]) {
@@ -103,7 +102,7 @@ class FsdpParams final : public ddh::GatheredStore {
   }
 
  private:
-  // Units are wrapped in the order in which they stand in the model.
+  // Units are wrapped in the model's order.
   void wrap() {
     uint64_t numel = 0;
     for (size_t u = 0; u < layout_.unit_uses.size(); ++u) {
@@ -123,7 +122,7 @@ class FsdpParams final : public ddh::GatheredStore {
   }
   size_t group_of(int32_t unit) const { return group_of_unit_[static_cast<size_t>(unit)]; }
 
-  // The groups that come after this use's own, nearest first, as far as prefetching goes.
+  // The next groups after this use's own, nearest first, within the limits of prefetching.
   std::vector<size_t> next_groups(const ddh_unit_use& use) const {
     std::vector<size_t> groups;
     size_t last = group_of(use.unit);
@@ -166,7 +165,7 @@ class Fsdp final : public ddh::DataParallel {
     const std::string mode = options.text("sharding_strategy");
     sharing_ = mode == "no_shard" ? Sharing::kNobody : mode.starts_with("hybrid") ? Sharing::kNode : Sharing::kAll;
     keeps_params_ = mode == "shard_grad_op" || mode == "hybrid_shard_zero2";
-    // Only a number reads as one; a boolean does not.
+    // Only a number converts to i64; a boolean does not.
     double number = 0;
     ddh::ErrorBuffer no_number;
     if (host.config->get_f64(host.h, options.key("reshard_after_forward").c_str(), &number, no_number.get()) == DDH_OK)
@@ -180,7 +179,7 @@ class Fsdp final : public ddh::DataParallel {
   }
 
  private:
-  // From here on args() is about the shard group: its ranks are neighbours, replicas are shard_size apart.
+  // From here on args() describes the shard group: its ranks are neighbours; replicas are shard_size ranks apart.
   ddh_attach_args sharing(const ddh_attach_args& world) override {
     ddh_attach_args out = world;
     const int32_t size = shard_size(world), rank = world_rank_ = world.rank;
@@ -211,13 +210,13 @@ class Fsdp final : public ddh::DataParallel {
 
   // ---- Options -------------------------------------------------------------------------------------------------------
 
-  // "strategy.shard_size=2", in the words of the user's configuration.
+  // "strategy.shard_size=2", as in the user's configuration.
   template <class Value>
   std::string said(const char* option, const Value& value) const {
     return ddh::str(options.key(option), "=", value);
   }
 
-  // Options of a mode that was not chosen.
+  // Refuses options of a mode that was not chosen.
   void refuse_what_changes_nothing() const {
     if (const int64_t size = options.i64("shard_size"); size > 0 && sharing_ != Sharing::kNode)
       ddh::fail(DDH_INVALID_ARGUMENT, said("shard_size", size), " changes nothing with ",
@@ -290,7 +289,7 @@ class Fsdp final : public ddh::DataParallel {
   }
 
   Sharing sharing_ = Sharing::kAll;
-  bool keeps_params_ = false;  // from forward to backward, by the mode
+  bool keeps_params_ = false;  // the mode keeps them from forward to backward
   const bool offloads_;
   int32_t reshard_size_ = 0;  // 0: not given as a number
   int32_t world_rank_ = 0;

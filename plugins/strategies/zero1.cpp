@@ -3,13 +3,13 @@
 // zero1: optimizer state is sharded; parameters and gradients are replicated (ZeRO stage 1).
 //
 //                      bytes on each of N ranks (terms: ddh/sdk/data_parallel.hpp)
-// Parameters           4 P; once for all ranks of a host that share pages
+// Parameters           4 P; once per machine if ranks share pages
 // Gradients            4 P; 4 P/N more with accumulation in rank_first order
 // Optimizer state      8 P/N
 // Sent in a step       (R + 1) (N-1)/N 4 P: R reduce-scatters and an all-gather
 // Collective calls     R reductions and one publish for each bucket
 //
-// The sum of a segment of the gradients stays on the rank that owns the segment. This rank alone updates the segment, and
+// The sum of a segment of the gradients stays on the rank that owns the segment. Only this rank updates the segment, and
 // publishes the new parameters to the others.
 // Source: Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Parameter Models, SC 2020.
 #include "ddh/sdk/data_parallel.hpp"

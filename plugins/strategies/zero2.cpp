@@ -3,14 +3,14 @@
 // zero2: gradients and optimizer state are sharded; parameters are replicated (ZeRO stage 2).
 //
 //                      bytes on each of N ranks (terms: ddh/sdk/data_parallel.hpp)
-// Parameters           4 P; once for all ranks of a host that share pages
+// Parameters           4 P; once per machine if ranks share pages
 // Gradients            4 P/N; in flight two buffers of the largest bucket, and all gradients of tied parameters
 // Optimizer state      8 P/N
 // Sent in a step       (R + 1) (N-1)/N 4 P: R reduce-scatters and an all-gather
 // Collective calls     R reductions and one publish for each bucket
 //
-// A bucket's gradients are whole from its backward to its reduction only; then the sum of a segment stays on the rank that
-// owns it. This rank alone updates the segment, and publishes the new parameters to the others.
+// A bucket's full gradients exist only from its backward to its reduction. Then the sum of a segment stays on the rank that
+// owns it. Only this rank updates the segment, and publishes the new parameters to the others.
 // Source: Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Parameter Models, SC 2020.
 #include "ddh/sdk/data_parallel.hpp"
 #include "ddh/sdk/strategy_options.hpp"

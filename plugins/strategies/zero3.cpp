@@ -3,14 +3,14 @@
 // zero3: parameters, gradients and optimizer state are sharded (ZeRO stage 3).
 //
 //                      bytes on each of N ranks (terms: ddh/sdk/data_parallel.hpp)
-// Parameters           4 P/N; in flight the units in use and those that are gathered ahead or kept
+// Parameters           4 P/N; in flight the units in use and those that are prefetched or kept
 // Gradients            4 P/N; in flight two buffers of the largest unit, and all gradients of tied parameters
 // Optimizer state      8 P/N
 // Sent in a step       (2 A + R) (N-1)/N 4 P: A micro-batches gather every unit twice; shared pages need no gather
 // Collective calls     R reductions and one publish for each unit
 //
-// A unit's parameters are whole from acquire to release only, and its gradients from its backward to their reduction. What
-// stays is the rank's segment, which it alone updates, and from which the others gather.
+// A unit's full parameters exist only from acquire to release, and its full gradients from its backward to their
+// reduction. Each rank keeps and updates its segment, and the other ranks gather it.
 // Source: Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Parameter Models, SC 2020.
 #include "ddh/sdk/data_parallel.hpp"
 #include "ddh/sdk/strategy_options.hpp"

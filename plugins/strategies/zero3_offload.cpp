@@ -1,29 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// zero3_offload: zero3 whose optimizer state and, by option, parameters live on another tier: the host's pinned memory
-// (cpu) or a file on a fast disk (nvme).
+// zero3_offload: zero3 with the optimizer state, and optionally the parameters, on another tier: pinned memory of the
+// host (cpu) or a file on a fast disk (nvme).
 //
-// Each of N ranks owns      as zero3: 1/N of the parameters, of the gradients and of the optimizer state
-// Bytes per rank            on the device, fp32 AdamW: 4 P/N of gradients, what zero3 has in flight, and the frames:
-//                           buffer_count * (arrays of state that is offloaded, + 1 with offload_param) * buffer_bytes,
-//                           each no longer than the longest segment; what is not offloaded as in zero3: 4 P/N of
-//                           parameters, 8 P/N of optimizer state (of which `ratio` leaves)
-//                           on the tier: r 8 P/N, and with offload_param 4 P/N: in pinned memory with cpu (it counts as
-//                           optim and param), in one file with nvme (no memory)
-//                           with offload_param every open unit has its full parameters in a buffer of this rank's,
-//                           since pages of a window would stay: a host pays for N of them
-//                           persistence_bytes and overlap_comm as in zero3
+// Each of N ranks owns      as zero3: 1/N of parameters, gradients and optimizer state
+// Bytes on the device       fp32 AdamW: 4 P/N of gradients, the units in flight as in zero3, and the frames: buffer_count *
+//                           (arrays of offloaded state, + 1 with offload_param) * buffer_bytes, each at most as long as
+//                           the longest segment. What is not offloaded is as in zero3: 4 P/N of parameters, (1 - r) 8 P/N
+//                           of optimizer state, where r is `ratio`
+//                           with offload_param, this rank has a buffer for the full parameters of each open unit; shared
+//                           pages of windows would stay allocated
 //                           an optimizer that needs whole parameters: frames as large as a unit's share of these
-// Moved per rank and step   as zero3 between ranks; between tier and device r 8 P/N read and written in step(), with
-//                           offload_param 4 P/N more of each, and 4 P/N read at each gather: twice a micro-batch; in a
-//                           low precision r 12 P/N, and 2 P/N of parameters that are written alone
-//                           with norms of parameters the state once more read, and the slots once more written
-// Collectives per step      as zero3; with offload_param an all_gather for each gather instead of the publish
+// Bytes on the tier         r 8 P/N, and with offload_param 4 P/N: with cpu in pinned memory (tags optim and param), with
+//                           nvme in one file (no memory)
+// Moved per rank and step   between ranks as zero3; between tier and device r 8 P/N read and written in step(). With
+//                           offload_param 4 P/N more of each, and 4 P/N read at each gather, twice per micro-batch. In a
+//                           low precision r 12 P/N, and 2 P/N of parameters that are only written. With norms of
+//                           parameters the state is read and the slots are written once more
+// Collectives per step      as zero3; with offload_param each gather is an all_gather, and there is no publish
 // Terms: ddh/sdk/data_parallel.hpp. Sources: Ren et al., ZeRO-Offload, ATC 2021; Rajbhandari et al., ZeRO-Infinity, SC 2021.
-// The update is never delayed: the bits are zero3's.
+// The update is never delayed, so the bits equal zero3's.
 //
-// Against zero3: step() goes over tiles instead of segments, so that one is updated while the next is read and the last
-// one written; and a segment that is away comes by a read, which begins with the prefetch, and an all_gather.
+// Differences from zero3: step() processes tiles instead of segments, so one is updated while the next one is read and
+// the previous one is written. An offloaded segment is read, beginning with the prefetch, and then all-gathered.
 #include <cmath>
 #include <functional>
 #include <optional>
@@ -39,15 +38,15 @@ ddh::Place place_of(const std::string& name) {
   return name == "nvme" ? ddh::Place::nvme : name == "cpu" ? ddh::Place::cpu : ddh::Place::device;
 }
 
-// zero3's parameters, or those whose segments are on a tier.
+// zero3's parameters, or parameters whose segments are on a tier.
 class OffloadedParams final : public ddh::PrefetchedParams {
  public:
-  // `away`: where the segments are; nullptr: on the device.
+  // `away`: the storage of the segments; nullptr: on the device.
   OffloadedParams(const ddh::Host& host, const ddh::ModelLayout& layout, const ddh_attach_args& args,
                   const ddh::PrefetchPolicy& policy, ddh::OffloadedState* away)
       : PrefetchedParams(host, layout, args, policy), away_(away) {}
 
-  // nullptr where they are away.
+  // nullptr if they are offloaded.
   void* values(size_t space) override { return away_ != nullptr ? nullptr : PrefetchedParams::values(space); }
 
  protected:
@@ -145,7 +144,7 @@ class Zero3Offload final : public ddh::DataParallel {
   }
   ddh::OptimPart optimizer_state(const ddh::FlatSpace& space) const override { return segment(space); }
 
-  // The two phases go over tiles of all segments.
+  // The two phases process tiles of all segments.
   void prepare(const ddh_step_block& block) override {
     if (block.skip == 0) offloaded_->prepare(values_, sum_);
   }
@@ -167,7 +166,7 @@ class Zero3Offload final : public ddh::DataParallel {
                 options.text("offload_param.device"), " no parameters stay there; set one of them to 0 or none");
   }
 
-  // Options of a place that was not chosen.
+  // Refuses options of a device that was not chosen.
   void warn_of_idle() const {
     const auto warn_if = [&](bool idle, const char* option, const std::string& without) {
       if (idle) host.log(DDH_LOG_WARN, options.key(option), " changes nothing without ", without);
@@ -180,7 +179,7 @@ class Zero3Offload final : public ddh::DataParallel {
     warn_if(!uses_files && !settings_.folder.empty(), "nvme_path", "a device=nvme");
   }
 
-  // Frames of files are updated where they are read to, in the host's memory.
+  // With files, tiles are updated in the frames, which are host memory.
   void require_host_device() const {
     const bool uses_files = settings_.values == ddh::Place::nvme || settings_.state == ddh::Place::nvme;
     if (uses_files && host.text("device.plugin") != "cpu")
@@ -189,7 +188,7 @@ class Zero3Offload final : public ddh::DataParallel {
                 host.text("device.plugin"), " offload to cpu");
   }
 
-  // Runs `body` with the windows of the chosen spaces open for writing, where there are windows.
+  // Runs `body` with the windows of the chosen spaces open for writing, if there are windows.
   template <class Chosen, class Body>
   void write_windows(Chosen&& chosen, Body&& body) {
     if (params_away_) return body();
@@ -213,7 +212,7 @@ class Zero3Offload final : public ddh::DataParallel {
     count("offload.memory_written_bytes", memory.written_bytes, counted_.memory_written);
   }
 
-  // At the end: what the disk has done, and whether the run waited for it.
+  // Reports at the end the disk's transfers, and whether the run waited for them.
   void report() const {
     if (!offloaded_ || !first_step_begun_ || offloaded_->file_bytes() == 0) return;
     const ddh::Tier::Traffic all = offloaded_->file_traffic(), &before = file_traffic_before_;
@@ -227,11 +226,11 @@ class Zero3Offload final : public ddh::DataParallel {
              " % of their time: ", waited >= kDiskLimits ? "the disk limits the run" : "computation limits the run");
   }
 
-  // This rank's segment of a space, or nullptr where it is away; and the sums of its gradients in this step.
+  // This rank's segment of a space, or nullptr if it is offloaded; and the sums of its gradients in this step.
   const std::function<void*(size_t)> values_ = [this](size_t s) { return params().values(s); };
   const std::function<const float*(size_t)> sum_ = [this](size_t s) { return grads().sum(s); };
   static constexpr auto kEvery = [](size_t) { return true; };
-  static constexpr double kDiskLimits = 0.1;  // share of the time: with less, a faster disk gains little
+  static constexpr double kDiskLimits = 0.1;  // fraction of the time; below it, a faster disk gains little
 
   struct Counted {
     uint64_t file_read = 0, file_written = 0, memory_read = 0, memory_written = 0;
@@ -240,7 +239,7 @@ class Zero3Offload final : public ddh::DataParallel {
   const ddh::PrefetchPolicy policy_;
   ddh::OffloadSettings settings_;
   bool params_away_ = false;
-  std::optional<ddh::OffloadedState> offloaded_;  // goes before the views that it reads to, which the base owns
+  std::optional<ddh::OffloadedState> offloaded_;  // destroyed before the views that it reads to (owned by the base)
   std::optional<Clock::time_point> first_step_begun_;
   Clock::time_point last_step_ended_{};
   ddh::Tier::Traffic file_traffic_before_;
@@ -278,7 +277,7 @@ constexpr ddh::Option kOffloadOptions[] = {
      .type = "boolean",
      .default_value = "true",
      .rules = "",
-     .description = "What is offloaded is always pinned; false is refused where the optimizer state is offloaded."},
+     .description = "Offloaded data is always pinned; false is refused if the optimizer state is offloaded."},
     {.name = "offload_param.device",
      .type = "string",
      .default_value = R"("none")",
@@ -297,7 +296,7 @@ constexpr ddh::Option kOffloadOptions[] = {
      .type = "boolean",
      .default_value = "true",
      .rules = "",
-     .description = "What is offloaded is always pinned; false is refused where parameters are offloaded."},
+     .description = "Offloaded data is always pinned; false is refused if parameters are offloaded."},
     {.name = "nvme_path",
      .type = "string",
      .default_value = R"("")",

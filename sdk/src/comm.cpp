@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The tables behind a C++ transport.
+// The C tables of a C++ transport.
 #include "ddh/sdk/comm.hpp"
 
 namespace ddh {

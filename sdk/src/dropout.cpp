@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Dropout by counter over arrays.
+// Counter-based dropout over arrays.
 #include "ddh/sdk/dropout.hpp"
 
 namespace ddh {

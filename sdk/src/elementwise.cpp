@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The parts of the element-wise base that know no formula.
+// The parts of the element-wise base class that do not depend on the formula.
 #include "ddh/sdk/elementwise.hpp"
 
 namespace ddh {

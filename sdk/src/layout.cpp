@@ -86,7 +86,7 @@ void LayoutMaker::join_space(const ddh_attach_args& args, int32_t param, bool ne
   const int32_t unit = model.params[param]->owner_unit, own_dtype = model.params[param]->compute_dtype;
   const int32_t dtype = own_dtype != 0 ? own_dtype : args.compute_dtype;
   const uint64_t trainers = trained_by(param);
-  const bool whole = needed_whole && trainers != 0;  // nobody updates what is not trained
+  const bool whole = needed_whole && trainers != 0;  // untrained parameters are not updated
   const auto same = [&](const FlatSpace& s) {
     return s.unit == unit && s.trained_by == trainers && s.whole == whole && s.persistent == persistent &&
            s.dtype == dtype;

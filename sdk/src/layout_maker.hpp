@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The steps by which a ModelLayout is made: parameters join spaces, spaces join buckets, parameters get their places.
+// The steps that make a ModelLayout: assign parameters to spaces, join spaces to buckets, place parameters.
 #pragma once
 
 #include "ddh/sdk/layout.hpp"
@@ -25,14 +25,14 @@ struct LayoutMaker {
   void fill_buckets(const Grouping& grouping);
   void join_bucket(size_t bucket, size_t space, std::string name);
   void drop_empty_spaces();
-  // Of a space whose parameters are not placed yet.
+  // The size of a space whose parameters are not placed yet.
   static uint64_t padded_bytes(const FlatSpace& space);
 
-  // An owner for each parameter that must stay whole, balanced over the model: the largest first, each to the rank that
-  // has the least so far (the lower one of equals). -1 for the others.
+  // The owner of each parameter that must stay whole, balanced over the model: largest first, each to the rank with the
+  // fewest elements so far; ties go to the lower rank. -1 for the others.
   [[nodiscard]] std::vector<int32_t> deal_whole_params(int32_t world_size) const;
 
-  // By owner, then in the model's order, each from the grid on.
+  // Places parameters by owner, then in the model's order, each on the grid.
   void place_params(FlatSpace& space, const std::vector<int32_t>& owners);
   static Cut cut_at_owners(const FlatSpace& space, const std::vector<int32_t>& owners, int32_t world_size);
 

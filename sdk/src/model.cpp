@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The tables behind a C++ model, and the description that a model collects.
+// The C tables of a C++ model, and its description.
 #include "ddh/sdk/model.hpp"
 
 namespace ddh {

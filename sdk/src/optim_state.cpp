@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Optimizer slots, masters, first values and the update of one flat range.
+// Optimizer slots, masters, initial values and the update of one flat range.
 #include "ddh/sdk/optim_state.hpp"
 
 namespace ddh {

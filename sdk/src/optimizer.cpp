@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The table behind a C++ optimizer, and what element-wise optimizers share.
+// The C table of a C++ optimizer, and functions shared by element-wise optimizers.
 #include "ddh/sdk/optimizer.hpp"
 
 namespace ddh {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The table behind a C++ strategy.
+// The C table of a C++ strategy.
 #include "ddh/sdk/strategy.hpp"
 
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 namespace {
-// Entries for a caller whose struct may be shorter than this build's; without `entries` their number alone.
+// Entries for a caller whose struct may be shorter than this build's; without `entries`, only their number.
 void copy_state(const std::vector<ddh_state_entry>& state, ddh_state_entry* entries, uint64_t stride, uint32_t* n) {
   const auto count = static_cast<uint32_t>(state.size());
   if (entries != nullptr) {

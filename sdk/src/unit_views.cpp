@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The views that acquire hands out, and which gradients have been written.
+// The views that acquire returns, and the record of written gradients.
 #include "ddh/sdk/unit_views.hpp"
 
 namespace ddh {

@@ -28,7 +28,7 @@ free_of_frameworks() {
 free_of_frameworks ddhost
 free=0
 for plugin in "${plugins[@]}"; do
-  # The note tells the kind: only models may link LibTorch.
+  # The note has the kind: only models may link LibTorch.
   if grep -qa '"plugins":"model:' "$plugin"; then continue; fi
   free_of_frameworks "$plugin"
   free=$((free + 1))

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Structs of older and newer versions, placed so that the byte behind them lies on a page without rights: nothing reads or
-// writes behind struct_size, neither the host's services nor the tables of plugins made with the SDK. What a newer struct
-// has set is refused, and so is what is reserved.
+// Structs of older and newer versions, placed before an inaccessible page. Neither the host's services nor the tables
+// of SDK plugins read or write beyond struct_size. Unknown fields that a newer struct sets are refused, and so are
+// reserved fields.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -28,14 +28,14 @@ using namespace ddhost::test;
 
 namespace {
 
-// A struct of a later version of the SDK than the one that it meets: `later` came after the first release.
+// A struct of a later SDK version than the reader's: `later` was added after the first release.
 struct Grown {
   uint32_t struct_size;
   int32_t first;
   int64_t later;
 };
 
-// `bytes` of memory that end where a page without rights begins.
+// `bytes` of memory that end at an inaccessible page.
 class Edge {
  public:
   explicit Edge(size_t bytes) : page_(static_cast<size_t>(sysconf(_SC_PAGESIZE))), bytes_(bytes) {
@@ -69,8 +69,8 @@ class AtEdge {
   Edge edge_;
 };
 
-// Calls `call` with the struct as its first release had it, as this build has it, and as a later one may have it; then with
-// something set behind what this build knows.
+// Calls `call` with the struct of the first release, of this build, and of a later build; then with a bit set beyond
+// the fields that this build knows.
 template <class T, class Call>
 void meets_every_version(const T& value, Call&& call) {
   using Rule = ddh::StructRule<T>;
@@ -97,7 +97,8 @@ void meets_every_version(const T& value, Call&& call) {
   }
 }
 
-// Calls `call` for a result in structs of several lengths; the bytes behind what this build knows stay as they are.
+// Calls `call` for a result in structs of several lengths. Bytes beyond the fields that this build knows must not
+// change.
 template <class T, class Call>
 void fills_every_version(Call&& call) {
   using Rule = ddh::StructRule<T>;
@@ -140,6 +141,26 @@ TEST_CASE("a struct that has grown is read and written up to struct_size", "[abi
   const Grown unset{0xcdcdcdcd, 1, 2};
   CHECK_THAT(sentence_of([&] { ddh::copy_of(&unset); }), Catch::Contains("which no version has"));
   CHECK_THAT(sentence_of([&] { ddh::copy_of(static_cast<const Grown*>(nullptr)); }), Catch::Contains("Grown is NULL"));
+}
+
+namespace {
+
+template <class... T>
+void every_rule_bounds_reads_and_writes() {
+  (meets_every_version(T{}, [](const T* arg) { static_cast<void>(ddh::copy_of(arg)); }), ...);
+  (fills_every_version<T>([](T* out) { ddh::copy_out(T{}, *out); }), ...);
+}
+
+}  // namespace
+
+TEST_CASE("every struct of the ABI that has a rule is read and written up to struct_size", "[abi]") {
+  every_rule_bounds_reads_and_writes<
+      ddh_build, ddh_desc, ddh_module, ddh_create, ddh_param_desc, ddh_buffer_desc, ddh_unit_desc, ddh_program_desc,
+      ddh_model_desc, ddh_unit_view, ddh_batch_args, ddh_batch_info, ddh_unit_call, ddh_estimate_args, ddh_estimate,
+      ddh_sample_args, ddh_update_args, ddh_prepare_args, ddh_step_block, ddh_slot_desc, ddh_optim_shard, ddh_op,
+      ddh_run_program, ddh_attach_args, ddh_plan, ddh_unit_use, ddh_step_begin_args, ddh_state_entry, ddh_comm_init,
+      ddh_device_info, ddh_schedule_args, ddh_schedule_number, ddh_monitor_args, ddh_row, ddh_alloc_args, ddh_coll,
+      ddh_window_args, ddh_exchange_args, ddh_reduce_args>();
 }
 
 TEST_CASE("the host's services take arguments of every version", "[abi]") {
@@ -282,6 +303,48 @@ struct Made {
 };
 
 }  // namespace
+
+TEST_CASE("a NULL key, text, handle or output of a service's call is refused with its name", "[abi]") {
+  HostServices host("strategy:mine");
+  void* const h = host.h();
+  const auto refused = [](const auto& call) { return sentence_of(call); };
+  const auto& config = host.table<ddh_config_api>(DDH_CONFIG_IFACE);
+  int64_t number = 0;
+  const char* text = nullptr;
+  CHECK_THAT(refused([&] { ddh::call(config.get_i64, h, nullptr, &number); }), Catch::Contains("the key is NULL"));
+  CHECK_THAT(refused([&] { ddh::call(config.agree, h, nullptr, "x", &text); }), Catch::Contains("the key is NULL"));
+  const auto& kv = host.table<ddh_kv_api>(DDH_KV_IFACE);
+  uint64_t bytes = 8;
+  CHECK_THAT(refused([&] { ddh::call(kv.set, h, nullptr, "x", uint64_t{1}); }), Catch::Contains("the key is NULL"));
+  CHECK_THAT(refused([&] { ddh::call(kv.set, h, "k", nullptr, uint64_t{1}); }), Catch::Contains("the value is NULL"));
+  ddh::call(kv.set, h, "k", "x", uint64_t{1});
+  CHECK_THAT(refused([&] { ddh::call(kv.get, h, "k", nullptr, &bytes, 10U); }), Catch::Contains("the value is NULL"));
+  CHECK_THAT(refused([&] { ddh::call(kv.get, h, "k", nullptr, nullptr, 10U); }), Catch::Contains("bytes is NULL"));
+  host.table<ddh_log_api>(DDH_LOG_IFACE).write(h, DDH_LOG_INFO, nullptr);
+  host.table<ddh_metrics_api>(DDH_METRICS_IFACE).count(h, nullptr, 1);
+  char to = 0, from = 1;
+  const auto& copies = host.table<ddh_copy_api>(DDH_COPY_IFACE);
+  CHECK_THAT(refused([&] { ddh::call(copies.copy, h, &to, 7, &from, DDH_MEM_HOST, uint64_t{1}, nullptr); }),
+             Catch::Contains("memory of an unknown kind"));
+  ddh::call(copies.copy, h, &to, DDH_MEM_HOST, &from, DDH_MEM_HOST, uint64_t{1}, nullptr);
+  CHECK(to == 1);
+  const auto& window = host.table<ddh_window_api>(DDH_WINDOW_IFACE);
+  CHECK_THAT(refused([&] { ddh::call(window.commit, h, nullptr, nullptr); }), Catch::Contains("the window is NULL"));
+  CHECK_THAT(refused([&] { ddh::call(window.exchange_ready, h, nullptr, nullptr); }),
+             Catch::Contains("the exchange is NULL"));
+}
+
+TEST_CASE("an exchange is made ready once and then reduced once", "[abi]") {
+  HostServices host("strategy:mine");
+  const auto& window = host.table<ddh_window_api>(DDH_WINDOW_IFACE);
+  const ddh_exchange_args args{sizeof args, 0, nullptr, 64, "x"};
+  ddh_exchange* x = nullptr;
+  ddh::call(window.exchange_create, host.h(), &args, &x);
+  ddh::call(window.exchange_ready, host.h(), x, nullptr);
+  CHECK_THAT(sentence_of([&] { ddh::call(window.exchange_ready, host.h(), x, nullptr); }),
+             Catch::Contains("made ready twice"));
+  window.exchange_destroy(host.h(), x);
+}
 
 TEST_CASE("create of an SDK plugin takes arguments of every version", "[abi]") {
   const FakeHost host({});

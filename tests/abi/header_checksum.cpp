@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // abi/header_checksum.cpp: the checksum of the ABI's headers, FNV-1a 64 over their code in order of path, without
-// checksum.h itself. Comments and white space do not count: another wording is no other ABI.
+// checksum.h itself. Comments and white space do not count, because they do not change the ABI.
 //   header_checksum <include folder>           fails when ddh/checksum.h holds another value
 //   header_checksum <include folder> --write   rewrites ddh/checksum.h (what ./dev checksum calls)
 #include <algorithm>
@@ -27,7 +27,7 @@ std::string read(const fs::path& file) {
 
 bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
-// The end of the comment, string or character that begins at `at`; `at` itself where none does.
+// The end of the comment, string or character literal that begins at `at`; `at` itself if none does.
 size_t skip(const std::string& text, size_t at) {
   const auto behind = [&](const char* end, size_t from) {
     const size_t found = text.find(end, from);
@@ -41,7 +41,7 @@ size_t skip(const std::string& text, size_t at) {
   return std::min(end + 1, text.size());
 }
 
-// Without comments, and without white space but between two words.
+// The code without comments, and with white space only between two words.
 std::string code_of(const std::string& text) {
   std::string code;
   bool gap = false;
@@ -81,7 +81,7 @@ std::string checksum_of(const fs::path& include) {
   return text;
 }
 
-// Replaces what stands between `before` and the next `end`; the rest of the file stays as it is.
+// Replaces the text between `before` and the next `end`.
 void replace_between(std::string& text, const std::string& before, char end, const std::string& value) {
   const size_t begin = text.find(before) + before.size();
   text.replace(begin, text.find(end, begin) - begin, value);

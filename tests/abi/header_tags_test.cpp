@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The ABI's headers as text: every function-pointer slot says which thread calls it. Only a comment that begins with
-// "Each" speaks for more than the slot below it.
+// The ABI's headers as text: every function-pointer slot has a tag for the calling thread. Only a comment that begins
+// with "Each" applies to more than the slot below it.
 #include <array>
 #include <catch2/catch.hpp>
 #include <filesystem>
@@ -16,7 +16,7 @@ namespace {
 
 struct Slot {
   std::string text;      // "  ddh_rc (*attach)(..."
-  std::string comments;  // those that speak for it
+  std::string comments;  // comments that apply to it
 };
 
 bool has_thread_tag(const std::string& comments) {

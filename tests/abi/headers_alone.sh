@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # headers_alone.sh <include folder>: every header of the ABI compiles alone, as C11 and C++17 (and C++20), with gcc and
-# clang, without a warning; and every struct that grows has the size that its *_MIN_SIZE promises.
+# clang, without a warning; and every struct that grows has the size of its *_MIN_SIZE.
 set -euo pipefail
 include=$1
 work=$(mktemp -d)

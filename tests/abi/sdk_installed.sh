@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# sdk_installed.sh <source folder> <build folder>: an installed prefix is enough for a stranger. Its examples, a model, and
+# sdk_installed.sh <source folder> <build folder>: an installed prefix is enough to build plugins. Its examples, a model, and
 # a plugin that calls every part of the library are built from it alone, and trained; a plugin in C needs no C++; nothing in
 # the prefix names the checkout; LibTorch is found as documented; and ddh_add_plugin refuses -ffast-math and a second
 # exported symbol.
@@ -11,7 +11,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 prefix=$work/prefix
 fail() { echo "FAILED: $*"; exit 1; }
-# CMake's log goes where a failure shows it.
+# A failure prints CMake's log.
 quiet() { "$@" >"$work/log" 2>&1 || { cat "$work/log"; fail "$*"; }; }
 unset DDHOST_LIBTORCH LD_LIBRARY_PATH # what a stranger's shell does not have
 
@@ -25,7 +25,7 @@ leaks=$(grep -rlF -e "$source" -e "$build" "$prefix" || true)
 mv "$prefix" "$work/moved" && prefix=$work/moved # from any place
 configure=(cmake -G Ninja "-DCMAKE_PREFIX_PATH=$prefix")
 
-# The examples, and a model that a stranger might have written.
+# The examples, and a model outside of this tree.
 cp -r "$prefix/share/ddhost/examples" "$work/examples"
 cp "$source"/tests/fixtures/models/{toy_model.cpp,toy_desc.hpp,toy_extras.hpp} "$work/examples/"
 echo 'ddh_add_plugin(NAME toy SOURCES toy_model.cpp)' >>"$work/examples/CMakeLists.txt"
@@ -78,7 +78,7 @@ grep -o '"loss":[^,]*' "$work/runs/linear/metrics.jsonl" | cut -d: -f2 |
 train 2 "$work/build/plugins/ddp_in_c.so"
 train 2 zero3
 
-# Versions: of 0.x another minor is another interface.
+# Versions: in 0.x another minor version is another interface.
 mkdir "$work/versions"
 cat >"$work/versions/CMakeLists.txt" <<'TEXT'
 cmake_minimum_required(VERSION 3.22)

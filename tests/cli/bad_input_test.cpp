@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bad input gets one sentence that names the thing and the cure, a non-zero exit, and nothing lost: no hang, no core.
+// Bad input gives one sentence that names the problem and the fix, and a non-zero exit code. There is no hang and no
+// core dump.
 #include <sys/resource.h>
 
 #include <catch2/catch.hpp>
@@ -25,7 +26,7 @@ Ended run(std::vector<std::string> args) {
   return {code, process.err(), process.command()};
 }
 
-// It ended by itself, not by a signal, with one sentence that holds all the words.
+// It ended by itself, not by a signal, with one sentence that contains all the words.
 void check_refused(const Ended& ended, const std::vector<std::string>& words) {
   INFO(ended.command << "\nexit " << ended.code << "\n" << ended.err);
   CHECK(ended.code > 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The choice of a device: by name, by path, and what one that is not like the host's memory can't serve.
+// The choice of a device by name and by path, and the plugins that a device with its own memory refuses.
 #include <catch2/catch.hpp>
 
 #include "fixtures/harness/ddhost_process.hpp"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Data at the edge of what the GPT trains on: what it can't is refused in one sentence that names the file and the cure.
+// Data at the limits of the GPT: data that it can't train on is refused in one sentence that names the file and the
+// fix.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <fstream>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Options of several optimizers and of update programs that make no sense get one sentence, before the training.
+// Invalid options of several optimizers and of update programs are refused in one sentence, before the training.
 #include <catch2/catch.hpp>
 
 #include "fixtures/harness/ddhost_process.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a run's options tell a sampler: the toy model's tokens go by temperature, top_k, seed and condition.
+// The options of a sampler: the toy model's tokens depend on temperature, top_k, seed and condition.
 #include <catch2/catch.hpp>
 
 #include "fixtures/harness/ddhost_process.hpp"
@@ -9,7 +9,7 @@ using namespace ddhost::test;
 
 namespace {
 
-// The line of tokens that a run ends with.
+// The last line of a run: its tokens.
 std::string tokens_of(std::vector<std::string> options) {
   const TempFolder folder;
   options.insert(options.end(), {"--model", toy_model(), "--nproc", "2", "train.steps=2", "model.sampler=true",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The learning rates of whole runs: what the train loop tells the schedule.
+// The learning rates of whole runs: the train loop's calls of the schedule.
 #include <catch2/catch.hpp>
 #include <cmath>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // tests/comm/conformance.hpp: a world of ranks over a transport, driven as the host drives it: loop (threads) and shm
-// (processes), or with DDHOST_COMM=./mine.so, or a name, that transport instead. What a transport does not offer is skipped,
-// and the reason printed.
+// (processes), or with DDHOST_COMM=./mine.so, or a name, that transport instead. Features that a transport lacks are
+// skipped, and the reason is printed.
 #pragma once
 
 #include <spdlog/logger.h>
@@ -52,7 +52,7 @@ struct CommRank {
     ddh::call(collective, instance.get(), &c);
   }
   [[nodiscard]] bool has(uint32_t cap) const { return (caps & cap) != 0; }
-  // Whether the transport has what a test needs; says so where it does not.
+  // Whether the transport has the features that a test needs; prints the missing one.
   [[nodiscard]] bool offers(bool it, const char* what) const {
     if (!it && rank == 0)
       std::fprintf(stderr, "skipped for %s, world %d: it has no %s\n", instance.plugin().id().c_str(), world, what);
@@ -101,13 +101,13 @@ inline void check_world(const std::string& transport, int world, const std::func
   CHECK(outcome.exit_code == 0);
 }
 
-// Values whose sum depends on the order of the additions; -1 is what a fold starts from.
+// Values whose sum depends on the order of the additions; index -1 is the initial value of a fold.
 inline float value_in_order(int32_t rank, uint64_t i) {
   const int32_t kind = (rank + 3) % 3;
   const float magnitude = kind == 0 ? 1e7F : kind == 1 ? -1e7F : 1.0F;
   return magnitude * (1.0F + 1e-3F * static_cast<float>((i * 7 + static_cast<uint64_t>(rank + 1) * 13) % 101));
 }
-// Where no order is promised: small integers, whose sums are exact in every order.
+// For transports that promise no order: small integers, whose sums are exact in every order.
 inline float value(const CommRank& r, int32_t rank, uint64_t i) {
   if (r.has(DDH_COMM_ORDERED_SUM)) return value_in_order(rank, i);
   return static_cast<float>((i * 7 + static_cast<uint64_t>(rank + 1) * 13) % 101);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A conformance test for transports (conformance.hpp): calls through the host and from other threads, ranks that disagree or
-// give up, marks and regions.
+// A conformance test for transports (conformance.hpp): calls through the host and from other threads, ranks that make
+// different calls or fail, marks and regions.
 #include <filesystem>
 #include <thread>
 
@@ -12,7 +12,7 @@ using namespace ddhost::test;
 
 namespace {
 
-// What a rank ends its run with where the transport has nothing that could be refused.
+// The failure of a rank if the transport has no feature that could be refused.
 constexpr const char* kNothing = "nothing to refuse";
 bool offered_nothing(const Outcome& outcome) { return outcome.sentence.find(kNothing) != std::string::npos; }
 
@@ -88,7 +88,7 @@ TEST_CASE("an all_to_all whose ranks expect other counts is refused by the names
   CHECK_THAT(outcome.sentence, Catch::Contains("rank 0") && Catch::Contains("expects 3"));
 }
 
-// Others may not notice: the contract asks it of all_to_all alone.
+// Other collectives may not notice: the contract requires it only for all_to_all.
 TEST_CASE("ranks that make different calls are told which", "[comm]") {
   const std::string transport = GENERATE("loop", "shm");
   const Outcome outcome = run_world(transport, 2, [](CommRank& r) {

@@ -11,7 +11,7 @@ TEST_CASE("a convolutional network learns, with the same bits under every strate
   const Options options = GENERATE(Options{}, Options{"train.grad_accum_steps=2", "train.clip_norm=0.5"});
   const Result reference = run({kReference, world, options, 20, model});
   CHECK(reference.record.steps.back().at("loss") < 0.9 * reference.record.steps.front().at("loss").get<double>());
-  const std::vector<Way> ways = taken_ways();
+  const std::vector<Variant> ways = taken_variants();
   for (size_t i = 1; i < ways.size(); ++i) {
     const Result other = run({ways[i], world, options, 20, model});
     check_same_bits(reference, other);

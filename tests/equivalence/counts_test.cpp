@@ -6,7 +6,7 @@
 using namespace ddhost::test;
 
 TEST_CASE("collectives per step equal the strategy's plan", "[counts]") {
-  for (const Way& way : taken_ways()) {
+  for (const Variant& way : taken_variants()) {
     for (const auto& [accum, optimizer] : {std::pair{"1", "adamw"}, {"3", "adamw"}, {"1", "muon"}}) {
       check_counts(run(way, 2, {"--optimizer", optimizer, std::string("train.grad_accum_steps=") + accum}));
     }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A device with memory of its own and late streams gives the bits of the CPU.
+// A device with its own memory and delayed streams gives the bits of the CPU.
 #include "equivalence/variants.hpp"
 
 using namespace ddhost::test;
 
 namespace {
 
-// On a device with memory of its own and late streams, which ends the run at the first work that nothing orders. Transports
-// see staging memory there; the options of windows are as on the CPU's copying way.
-Way on_sim(const std::string& strategy, const char* comm) {
+// A variant on a device with its own memory and delayed streams, which ends the run at the first unordered work.
+// Transports get staging memory. The options of windows are those of copied windows on the CPU.
+Variant on_sim(const std::string& strategy, const char* comm) {
   return {strategy,
           comm,
           {"--device", "sim", "device.delay_us=30", "device.jitter_us=100", "device.seed=5", "comm.poison=true"}};
@@ -32,7 +32,7 @@ TEST_CASE("a device with memory of its own gives the bits of the CPU under every
 }
 
 TEST_CASE("a device serves ranks that are processes, and prefetching strategies", "[equivalence][device]") {
-  Way way = on_sim("zero3", "shm");
+  Variant way = on_sim("zero3", "shm");
   way.options.push_back("strategy.prefetch_units=3");
   const Result reference = run(kDdp, 2, {}), other = run(way, 2, {});
   check_same_bits(reference, other);
@@ -40,7 +40,7 @@ TEST_CASE("a device serves ranks that are processes, and prefetching strategies"
 
 TEST_CASE("collectives of a strategy's own go through staging on such a device", "[equivalence][device]") {
   const Options options = {"train.grad_accum_steps=2", "train.reduce_block=2"};
-  Way way = on_sim("fsdp", "loop");
+  Variant way = on_sim("fsdp", "loop");
   way.options.emplace_back("strategy.sharding_strategy=hybrid_shard");
   way.options.emplace_back("strategy.shard_size=2");
   const Result reference = run(kDdp, 4, options), other = run(way, 4, options);
@@ -57,7 +57,7 @@ TEST_CASE("offloading to the host's memory is a true copy on a device with memor
   for (const char* optimizer : {"none", "cpu"}) {
     for (const char* params : {"none", "cpu"}) {
       for (const char* ratio : {"1", "0.4"}) {
-        Way way = on_sim("zero3_offload", "loop");
+        Variant way = on_sim("zero3_offload", "loop");
         for (const std::string& option :
              {"strategy.offload_optimizer.device=" + std::string(optimizer),
               "strategy.offload_param.device=" + std::string(params),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// tests/equivalence/features.hpp: the toy model built with all features (DDH_FEATURE_*) in its descriptor, which the
-// options of toy_desc.hpp need.
+// tests/equivalence/features.hpp: the toy model with all features (DDH_FEATURE_*) in its descriptor, as the options of
+// toy_desc.hpp require.
 #pragma once
 
 #include "equivalence/variants.hpp"
@@ -17,12 +17,12 @@ inline Options joined(Options a, const Options& b) {
 // Options of a run with that model.
 inline Options featured(const Options& options) { return joined({"model.plugin=" + features_model()}, options); }
 
-// On a device with memory of its own and late streams.
-inline Way on_sim(const std::string& strategy) {
+// A variant on a device with its own memory and delayed streams.
+inline Variant on_sim(const std::string& strategy) {
   return {strategy, "loop", {"--device", "sim", "device.delay_us=30", "device.jitter_us=100", "device.seed=5"}};
 }
 
-// Bytes of a parameter of so many elements, padded to 64.
+// Bytes of a parameter of this many elements, padded to 64.
 inline uint64_t padded(uint64_t numel) { return (numel + 63) / 64 * 64 * sizeof(float); }
 
 }  // namespace ddhost::test

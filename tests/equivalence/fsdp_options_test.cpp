@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Options of fsdp that move memory and messages: resharding to smaller groups after forward, and what a rank owns in the
-// host's memory. They change no bit; memory and calls stay those of the plan.
+// Options of fsdp that change memory and messages: resharding to smaller groups after forward, and segments in host
+// memory. They change no bit, and memory and calls equal the plan.
 #include "equivalence/variants.hpp"
 
 using namespace ddhost::test;
@@ -86,8 +86,7 @@ TEST_CASE("a smaller group keeps the model once more, where views are copies", "
                pairs = run({"fsdp", "loop", kCopies + Options{reshard_to(2)}}, 4, {}, kSteps),
                shared = run({"fsdp", "loop", {}}, 4, {}, kSteps),
                shared_pairs = run({"fsdp", "loop", {reshard_to(2)}}, 4, {}, kSteps);
-  // At the end, beside the buffers for open views that were in use at the highest moment: the model once for all ranks, and
-  // once more for each pair.
+  // At the end: the peak buffers for open views, the model once for all ranks, and once more for each pair.
   const uint64_t model = params_at_end(shared);
   CHECK(params_at_end(pairs) - params_at_end(plain) == 2 * model);
   CHECK(params_at_end(shared_pairs) == model);
@@ -140,7 +139,7 @@ TEST_CASE("replicas of what lives in the host's memory stay replicas", "[equival
           4);
 }
 
-// 16 bytes for each of 63 thousand parameters are more than one rank's device has; what is in flight fits.
+// 16 bytes for each of 63 thousand parameters exceed one rank's device; the units in flight fit.
 TEST_CASE("a model whose states exceed the device's memory trains with cpu_offload", "[memory]") {
   const Options model = {"model.layers=12", "model.width=40", "model.hidden=64"};
   const Options small = kSim + Options{"device.capacity_bytes=262144"};

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The whole matrix: every strategy and mode, world, transport, precision and feature. A cell has the reference's bits, and
-// the memory and the calls that its strategy planned. The model (tests/fixtures/models/toy_model.cpp) has tied, frozen,
-// unused and one-element parameters and units with fewer blocks than ranks; a feature says what a run does with it.
+// The whole matrix: every strategy and mode, world, transport, precision and feature. A cell has the reference's bits,
+// and the memory and the calls of its strategy's plan. The model (tests/fixtures/models/toy_model.cpp) has tied,
+// frozen, unused and one-element parameters and units with fewer blocks than ranks. A feature is a set of options for a
+// run.
 #include <chrono>
 
 #include "equivalence/variants.hpp"
@@ -16,7 +17,7 @@ constexpr int kSteps = 8;
 struct Feature {
   const char* name;
   Options options;
-  bool counted = true;  // calls are those of the plan; an evaluation makes more, a skipped step fewer
+  bool counted = true;  // calls equal the plan; false for features with evaluations or skipped steps
 };
 
 const std::vector<Feature> kFeatures = {
@@ -38,7 +39,7 @@ const std::vector<Feature> kFeatures = {
 struct Mode {
   std::string strategy;
   Options options;
-  bool sums_in_blocks = false;  // wants train.reduce_block, as the reference then has
+  bool sums_in_blocks = false;  // needs train.reduce_block, which the reference then has too
 };
 
 std::vector<Mode> built_in_modes() {
@@ -56,7 +57,7 @@ std::vector<Mode> built_in_modes() {
   };
 }
 
-// Two nodes where the ranks can be halved, else one.
+// Two nodes for an even number of ranks, else one.
 int node_of(int world) { return world % 2 == 0 && world > 2 ? world / 2 : world; }
 
 class Matrix {
@@ -74,11 +75,12 @@ class Matrix {
     in_blocks.push_back("train.reduce_block=" + std::to_string(node_of(world)));
     in_blocks.push_back("run.ranks_per_node=" + std::to_string(node_of(world)));
     const Result reference = run(kReference, world, options, kSteps);
-    // A block of all ranks is another order too: with accumulation it is summed before it is added to the step's sum.
+    // A block of all ranks is another order too: with accumulation, a block is summed before it is added to the step's
+    // sum.
     const Result reference_in_blocks = world == 1 ? reference : run(kReference, world, in_blocks, kSteps);
     for (const Mode& mode : modes_) {
       for (const char* comm : {"loop", "shm"}) {
-        const Way way = {mode.strategy, comm, mode.options};
+        const Variant way = {mode.strategy, comm, mode.options};
         const Result other = run(way, world, mode.sums_in_blocks ? in_blocks : options, kSteps);
         INFO(feature.name << ", " << precision << ", " << world << " ranks");
         check_same_bits(mode.sums_in_blocks ? reference_in_blocks : reference, other);
@@ -98,7 +100,7 @@ class Matrix {
 
 }  // namespace
 
-// Run with DDHOST_ALL_WAYS by `./dev test --all`; one world again: same_bits "[.matrix]" -c "8 ranks".
+// Run with DDHOST_ALL_VARIANTS by `./dev test --all`; one world again: same_bits "[.matrix]" -c "8 ranks".
 TEST_CASE("the matrix of strategies, worlds, transports, precisions and features holds no difference", "[.matrix]") {
   static int all_cells = 0;
   for (const int world : {1, 2, 3, 4, 8}) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory by tag is the strategy's plan, and the plan is the formula that its page states.
+// Memory by tag equals the strategy's plan, and the plan equals the formula on its page.
 #include "equivalence/variants.hpp"
 
 using namespace ddhost::test;
@@ -21,7 +21,7 @@ TEST_CASE("memory by tag equals the strategy's plan to the byte", "[memory]") {
                Options{"train.grad_accum_steps=2", "train.reduce_order=micro_first"}, Options{"precision.compute=bf16"},
                Options{"model.repeat=1"}, Options{"train.recompute=1"},
                Options{"--optimizer", "muon", "train.grad_accum_steps=2"});
-  for (const Way& way : taken_ways()) check_plan(run(way, 2, options));
+  for (const Variant& way : taken_variants()) check_plan(run(way, 2, options));
 }
 
 TEST_CASE("ddp holds 16 bytes and zero1 8 + 8/N bytes for each padded parameter", "[memory]") {
@@ -60,7 +60,7 @@ TEST_CASE("zero3 keeps 16/N bytes for each padded parameter and what is in fligh
 
 TEST_CASE("muon keeps one number for each element of a matrix and two for the rest", "[memory]") {
   const uint64_t matrices = 3 * 2 * padded(9 * 5);  // the embedding is adamw's
-  for (const Way& way : {kDdp, kZero3}) {
+  for (const Variant& way : {kDdp, kZero3}) {
     const Result result = run(way, 2, {"--optimizer", "muon"});
     uint64_t bytes = 0;
     for (size_t r = 0; r < 2; ++r) bytes += peak_bytes(result, r, "optim");

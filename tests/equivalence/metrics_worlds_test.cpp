@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a run reports does not depend on the number of ranks: at one global batch and micro-batch size, the loss, every
-// metric, the evaluations and the buffers of a model have the same bits for every ranks x micro-batches per rank.
+// Reported values do not depend on the number of ranks: at one global batch and micro-batch size, the loss, every
+// metric, the evaluations and the buffers of a model have the same bits for every number of ranks.
 #include <cmath>
 
 #include "equivalence/variants.hpp"
@@ -10,7 +10,7 @@ using namespace ddhost::test;
 
 namespace {
 
-// 24 micro-batches in a step of the whole world, of 2 samples each.
+// A step has 24 micro-batches over all ranks, of 2 samples each.
 constexpr int kGlobal = 24;
 constexpr int kWorlds[] = {1, 2, 3, 4, 6, 8, 12};
 constexpr int kSteps = 3;
@@ -20,7 +20,7 @@ Options joined(Options options, const Options& more) {
   return options;
 }
 
-Result run_in(const Way& way, int world, const Options& options) {
+Result run_in(const Variant& way, int world, const Options& options) {
   Options all = {"data.micro_batch=2", "train.grad_accum_steps=" + std::to_string(kGlobal / world),
                  "train.eval_every=1", "train.eval_batches=7",
                  "model.buffers=true", "model.ignore_every=3"};
@@ -36,7 +36,7 @@ void check_same_reports(const Result& reference, const Result& other) {
   CHECK(other.grad_norm == reference.grad_norm);
 }
 
-void check_worlds(const Way& way, const Options& options) {
+void check_worlds(const Variant& way, const Options& options) {
   const Result reference = run_in(kReference, 1, options);
   REQUIRE(reference.record.evaluations.size() >= kSteps);
   for (const int world : kWorlds) check_same_reports(reference, run_in(way, world, options));
@@ -111,14 +111,14 @@ TEST_CASE("memory for the contributions to folded buffers is counted", "[equival
   const Options options = {"model.width=2000", "model.hidden=1", "model.layers=1", "train.grad_accum_steps=3"};
   const Result without = run(kReference, world, options, 2),
                with = run(kReference, world, joined(options, {"model.buffers=true"}), 2);
-  // A micro-batch's row holds 2000 floats and a count, each after a flag of 8 bytes; this rank's rows, those of all ranks,
-  // and the largest buffer.
+  // A micro-batch's row has 2000 floats and a count, each after a flag of 8 bytes. Memory: this rank's rows, those of
+  // all ranks, and the largest buffer.
   const auto row = static_cast<uint64_t>(8 + 2000 * 4 + 8 + 8), ranks = static_cast<uint64_t>(world);
   CHECK(peak_bytes(with, 0, "comm") - peak_bytes(without, 0, "comm") == 3 * row * (1 + ranks) + 2000 * 4);
 }
 
 TEST_CASE("an evaluation counts data once where data.drop_last=false, whatever the world", "[equivalence]") {
-  // 23 samples: five micro-batches of 4 and one of 3, though 20 are asked for.
+  // 23 samples give five micro-batches of 4 and one of 3, although 20 are requested.
   const Options options = {"train.eval_every=1",   "data.micro_batch=4", "model.eval_samples=23",
                            "data.drop_last=false", "optimizer.lr=0",     "optimizer.weight_decay=0"};
   const Result one = run(kReference, 1, options, 1);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Numerics that the host owns, whatever the strategy: dtype of the sum over ranks, clipping by value, uneven batches,
-// programs in turn, buffers. Each gives the same bits under every strategy, and does what it says.
+// Numerics of the host: dtype of the sum over ranks, clipping by value, uneven batches, programs in turn, buffers. Each
+// gives the same bits under every strategy, and has the documented effect.
 #include "equivalence/variants.hpp"
 
 #include <cstring>
@@ -14,10 +14,11 @@ namespace {
 
 constexpr int kSteps = 12;
 
-// Every taken way gives the bits of the reference, which is returned, and holds the memory that it planned.
+// Checks that every selected variant gives the bits of the reference and uses the planned memory. Returns the
+// reference.
 Result check_everywhere(int world, const Options& options) {
   const Result reference = run(kReference, world, options, kSteps);
-  for (const Way& way : taken_ways()) {
+  for (const Variant& way : taken_variants()) {
     const Result other = run(way, world, options, kSteps);
     check_same_bits(reference, other);
     check_plan(other);
@@ -32,7 +33,8 @@ Options joined(Options options, const Options& more) {
 
 }  // namespace
 
-// ---- What is summed over ranks ---------------------------------------------------------------------------------------
+// ---- The sum over ranks
+// ----------------------------------------------------------------------------------------------
 
 TEST_CASE("gradients rounded to bf16 before they are summed: the same bits under every strategy", "[equivalence]") {
   const int world = GENERATE(1, 3);
@@ -41,7 +43,8 @@ TEST_CASE("gradients rounded to bf16 before they are summed: the same bits under
   const Result bf16 = check_everywhere(world, joined(options, {"precision.reduce_dtype=bf16"})),
                fp32 = run(kReference, world, options, kSteps);
   CHECK(bf16.grad_norm != fp32.grad_norm);
-  // Three times the largest that was measured: 4.8e-6 of a loss, 2.1e-4 of what it falls by, which is 0.026 and more.
+  // Three times the largest measured differences: 4.8e-6 of a loss, 2.1e-4 of the decrease of the loss, which is at
+  // least 0.026.
   CHECK(loss_distance(bf16, fp32) < 1.5e-5);
   CHECK(fall_distance(bf16, fp32) < 6.3e-4);
 }
@@ -51,20 +54,21 @@ TEST_CASE("shards in nodes and replicas across them round each rank's gradient o
                            "train.grad_accum_steps=2"};
   const Result reference = run(kReference, 4, options);
   for (const char* windows : {"comm.windows=auto", "comm.windows=copy"}) {
-    const Way hybrid = {"fsdp", "loop", {"strategy.sharding_strategy=hybrid_shard", "strategy.shard_size=2", windows}};
+    const Variant hybrid = {
+        "fsdp", "loop", {"strategy.sharding_strategy=hybrid_shard", "strategy.shard_size=2", windows}};
     check_same_bits(reference, run(hybrid, 4, options));
   }
 }
 
 TEST_CASE("dtypes under the strategies' own names are those of the run", "[equivalence]") {
   const Result reference = run(kReference, 2, {"precision.compute=bf16", "precision.reduce_dtype=bf16"}, kSteps);
-  const Way fsdp = {
+  const Variant fsdp = {
       "fsdp",
       "loop",
       {"strategy.mixed_precision.param_dtype=torch.bfloat16", "strategy.mixed_precision.reduce_dtype=bfloat16",
        "strategy.mixed_precision.buffer_dtype=float32"}};
   check_same_bits(reference, run(fsdp, 2, {}, kSteps));
-  const Way ddp = {"ddp", "loop", {"strategy.reduce_dtype=bf16", "precision.compute=bf16"}};
+  const Variant ddp = {"ddp", "loop", {"strategy.reduce_dtype=bf16", "precision.compute=bf16"}};
   check_same_bits(reference, run(ddp, 2, {}, kSteps));
 
   const Result low_buffers = attempt({fsdp, 1, {"strategy.mixed_precision.buffer_dtype=bf16"}});
@@ -97,7 +101,7 @@ TEST_CASE("clipping by value and by norm exclude each other", "[equivalence]") {
 // ---- Uneven batches ----------------------------------------------------------------------------------------------------
 
 TEST_CASE("ranks with fewer samples or none: the same bits under every strategy", "[equivalence]") {
-  // 20 samples an epoch; a step takes 18, so that the last one has 2, all of them rank 0's.
+  // An epoch has 20 samples and a step takes 18, so the last step has 2, all on rank 0.
   const Options options =
       GENERATE(Options{"data.micro_batch=6"}, Options{"data.micro_batch=3", "train.grad_accum_steps=2"},
                Options{"data.micro_batch=3", "train.grad_accum_steps=2", "train.reduce_order=micro_first"},
@@ -215,7 +219,7 @@ TEST_CASE("folded buffers see every rank's micro-batches, under every strategy; 
                            "train.grad_accum_steps=2"};
   const Result reference = run(kReference, world, options, kSteps);
   CHECK(forwards_of(reference) == 24 * world);
-  for (const Way& way : taken_ways()) {
+  for (const Variant& way : taken_variants()) {
     const Result other = run(way, world, joined(options, {"train.recompute=1"}), kSteps);
     INFO(other.command);
     CHECK((other.weights == reference.weights));
@@ -243,7 +247,7 @@ TEST_CASE("buffers that each rank changes are rank 0's in the file and in evalua
                            "train.grad_accum_steps=2"};
   const Result reference = run(kReference, world, options, kSteps);
   CHECK(forwards_of(reference) == 24);
-  for (const Way& way : taken_ways()) {
+  for (const Variant& way : taken_variants()) {
     const Result other = run(way, world, joined(options, {"train.recompute=1"}), kSteps);
     INFO(other.command);
     CHECK((other.weights == reference.weights));
@@ -260,7 +264,7 @@ TEST_CASE("without train.sync_buffers each rank evaluates with buffers of its ow
                apart = run(kReference, 2, joined(options, {"train.sync_buffers=false"}), kSteps);
   REQUIRE(synced.record.evaluations.size() == 3);
   CHECK((synced.evaluations == apart.evaluations) == folded);
-  CHECK((synced.weights == apart.weights));  // rank 0 never takes another's
+  CHECK((synced.weights == apart.weights));  // rank 0 never gets another rank's values
 }
 
 TEST_CASE("buffers come back from the file that a run begins with", "[equivalence]") {

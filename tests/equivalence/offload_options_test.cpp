@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// When zero3_offload gathers what: whatever is gathered ahead, kept or computed again, the bits are ddp's, and memory and calls
-// are those of the plan.
+// Prefetching and reuse in zero3_offload: with every setting the bits equal ddp's, and memory and calls equal the plan.
 #include "equivalence/variants.hpp"
 
 using namespace ddhost::test;
@@ -47,7 +46,7 @@ TEST_CASE("a unit that nothing is gathered ahead of comes three times a micro-ba
   const Options nothing_ahead = kParamsInMemory + Options{"strategy.prefetch_units=0"};
   const Result kept = run({"zero3_offload", "loop", nothing_ahead}, 2, {}, kSteps),
                again = run({"zero3_offload", "loop", nothing_ahead}, 2, {"train.recompute=1"}, kSteps);
-  // Embedding, three layers of two spaces, and the head, which shows its bias and the embedding.
+  // Embedding, three layers of two spaces, and the head, which uses its bias and the embedding.
   constexpr int kSpacesUsed = 1 + 3 * 2 + 2;
   CHECK(counted(kept, "comm.all_gather") - counted(again, "comm.all_gather") == -kSteps * kSpacesUsed);
 }

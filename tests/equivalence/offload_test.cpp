@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// zero3_offload with states of many tiles: the bits of zero3 however they are cut and wherever they lie, in every precision
-// and with every kind of optimizer, the memory that was planned, and a model that trains in less memory than its states take.
+// zero3_offload with many tiles: it gives the bits of zero3 for every tile size and tier, in every precision and with
+// every kind of optimizer, and uses the planned memory. A model trains in less memory than its state takes.
 #include <sys/stat.h>
 
 #include <catch2/catch.hpp>
@@ -16,7 +16,7 @@ using Options = std::vector<std::string>;
 
 // 8 KB to 20 KB of parameters in each unit of each rank: several tiles of 4096 bytes.
 const Options kSeveralTiles = {"model.width=40", "model.hidden=70", "train.steps=6", "optimizer.lr=0.01"};
-// 1.1 million parameters, in spaces that are large beside the rounding of each to whole blocks of a file.
+// 1.1 million parameters, in spaces that are much larger than the rounding to whole blocks of a file.
 const Options kWide = {"model.width=320", "model.hidden=560", "model.deviation=0.02", "train.steps=6"};
 constexpr uint64_t kRounding = 8 * 4096;
 // 25 million parameters in units of one million.
@@ -77,7 +77,7 @@ uint64_t sum_over_ranks(const Result& result, const char* tag) {
     sum += rank.at("memory_bytes").at(tag).at("peak").get<uint64_t>();
   return sum;
 }
-// Memory by tag is the strategy's own estimate on every rank.
+// Memory by tag equals the strategy's plan on every rank.
 void check_plan(const Result& result) {
   for (const auto& rank : result.record.summary.at("ranks")) {
     for (const char* tag : {"param", "grad", "optim"})
@@ -156,12 +156,12 @@ TEST_CASE("in bf16 a step moves master and slots, and writes the parameters with
   const uint64_t params = file(all) - file(states), master = file(states) / 3;
   CHECK(params + kRounding > master / 2);  // frozen ones too
   CHECK(params < master / 2 + master / 100 + kRounding);
-  // Six steps, and the first values; slots are not read in the first step.
+  // Six steps and the initial values; slots are not read in the first step.
   CHECK(counter(states, "offload.file_written_bytes") == 6 * file(states) + master);
   CHECK(counter(states, "offload.file_read_bytes") == 6 * file(states) - 2 * master);
   const uint64_t written = counter(all, "offload.file_written_bytes") - counter(states, "offload.file_written_bytes");
   CHECK(written == Approx(6 * (master / 2) + params).epsilon(0).margin(6 * kRounding));
-  // Two uses of each unit in a step and three of the tied one; an update that read them would make it three and four.
+  // A step uses each unit twice and the tied one three times; an update that read them would add one.
   const uint64_t read = counter(all, "offload.file_read_bytes") - counter(states, "offload.file_read_bytes");
   CHECK(read < 13 * params);
   CHECK(read > 6 * params);
@@ -244,7 +244,7 @@ TEST_CASE("a step reads and writes each offloaded slot once, and the run says at
   REQUIRE(result.code == 0);
   const auto file = result.record.summary.at("plan_bytes").at("file").get<uint64_t>();  // of rank 0, as the counters
   CHECK(counter(result, "offload.file_written_bytes") == 6 * file);
-  CHECK(counter(result, "offload.file_read_bytes") == 5 * file);  // nothing was there to be read in the first step
+  CHECK(counter(result, "offload.file_read_bytes") == 5 * file);  // the first step has nothing to read
   CHECK_THAT(result.out + result.err,
              Catch::Contains("MB/s while it was busy") &&
                  (Catch::Contains("the disk limits the run") || Catch::Contains("computation limits the run")));
@@ -252,7 +252,7 @@ TEST_CASE("a step reads and writes each offloaded slot once, and the run says at
 
 namespace {
 
-// A group of processes with a limit on their memory, where one can be made.
+// A control group with a memory limit, if it can be created.
 class ControlGroup {
  public:
   explicit ControlGroup(uint64_t limit_bytes) {
@@ -320,7 +320,7 @@ TEST_CASE("a model whose states exceed the memory that the run may take trains f
   CHECK(limited.grad_norm == reference.grad_norm);
   CHECK((limited.weights == reference.weights));
 
-  // The limit is one: zero3 does not fit.
+  // Check that the limit works: zero3 does not fit.
   CHECK(resident_peak(reference) > kLimit);
   if (group.made()) CHECK(run("zero3", kLarge, {}, [&] { group.enter(); }).code != 0);
 }

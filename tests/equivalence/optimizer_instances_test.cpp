@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Several optimizers over shared parameters, and factors of parameters on the learning rate.
+// Several optimizers over shared parameters, and learning-rate factors of parameters.
 #include "equivalence/features.hpp"
 
 using namespace ddhost::test;
@@ -45,11 +45,11 @@ TEST_CASE("a slot exists only where a program that trains the parameter uses it"
   CHECK(optim_bytes(run(kDdp, 1, kTwoAdams)) == 2 * train + 2 * second);
   CHECK(optim_bytes(run(kZero1, 2, kTwoAdams)) == 2 * train + 2 * second);
   CHECK(optim_bytes(run(kZero3, 2, kTwoAdams)) == 2 * train + 2 * second);
-  for (const Way& way : taken_ways()) check_plan(run(way, 2, kTwoAdams));
+  for (const Variant& way : taken_variants()) check_plan(run(way, 2, kTwoAdams));
 }
 
 TEST_CASE("each optimizer has moments, step counts and a learning rate of its own", "[equivalence]") {
-  // The same program twice, by one optimizer or by two: only what is kept from step to step differs.
+  // The same program twice, with one optimizer or with two: only the state that is kept between steps differs.
   const Options one = featured({"model.programs=2"});
   const Options two = joined(one, {"model.optimizers=2", "train.optimizers=[\"optimizer\", \"optimizer_kg\"]"});
   const Result single = run(kReference, 1, one, 4);
@@ -71,7 +71,7 @@ TEST_CASE("two optimizers on a device with memory of its own, also offloaded", "
     check_same_bits(reference, run(on_sim(strategy), 2, kTwoAdams));
 }
 
-// ---- Factors on the learning rate ---------------------------------------------------------------------------------
+// ---- Learning-rate factors ----------------------------------------------------------------------------------------
 
 TEST_CASE("parameters with factors on the learning rate: the same bits under every strategy", "[equivalence]") {
   const auto optimizer = GENERATE(Options{"optimizer.weight_decay=0.1"}, Options{"--optimizer", "lamb"},

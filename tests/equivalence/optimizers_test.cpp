@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The same bits with optimizers that want more than elements: norms of parameters, whole matrices.
+// The same bits with optimizers that are not element-wise: they need norms of parameters, or whole matrices.
 #include "equivalence/variants.hpp"
 
 using namespace ddhost::test;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Parameters that stay in fp32 in a run of a low precision, and parameters that files hold in a low precision.
+// Parameters that stay in fp32 in a low-precision run, and parameters that are stored in a low precision in files.
 #include <cstring>
 
 #include "ddh/sdk/lowp.hpp"
@@ -34,7 +34,7 @@ TEST_CASE("gains and biases in fp32 inside a model of a low precision: the same 
 TEST_CASE("parameters in fp32 inside a bf16 model with offloaded values and state, and on a device", "[equivalence]") {
   const Options options = featured({"model.fp32_params=true", "precision.compute=bf16"});
   const Result reference = run(kReference, 2, options);
-  const std::vector<Way> ways = {
+  const std::vector<Variant> ways = {
       {"fsdp", "shm", {"strategy.cpu_offload=true"}},
       {"fsdp", "loop", {"strategy.cpu_offload=true", "comm.windows=copy", "comm.poison=true"}},
       {"zero3", "shm", {"comm.windows=copy", "strategy.persistence_bytes=36", "strategy.reuse_bytes=100000"}},
@@ -44,7 +44,7 @@ TEST_CASE("parameters in fp32 inside a bf16 model with offloaded values and stat
       {"zero3_offload",
        "loop",
        {"strategy.offload_optimizer.device=nvme", "strategy.offload_param.device=nvme", nvme_path()}}};
-  for (const Way& way : ways) {
+  for (const Variant& way : ways) {
     const Result other = run(way, 2, options);
     check_same_bits(reference, other);
     check_plan(other);
@@ -83,7 +83,7 @@ TEST_CASE("a file holds each parameter in the dtype that the model says, rounded
     std::memcpy(held.data(), tensor.bytes.data(), tensor.bytes.size());
     CHECK(held == expected);
   }
-  for (const Way& way : taken_ways()) check_same_bits(reference, run(way, 2, options));
+  for (const Variant& way : taken_variants()) check_same_bits(reference, run(way, 2, options));
 }
 
 TEST_CASE("a run begins with a file of another dtype than the model's, and gives it back unchanged", "[equivalence]") {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The same bits in low precisions, whose masters and sums are fp32.
+// The same bits in low precisions, with fp32 masters and sums.
 #include "equivalence/variants.hpp"
 
 using namespace ddhost::test;
@@ -33,7 +33,8 @@ TEST_CASE("every strategy gives the same bits: fp16, whose scale is found by ove
 TEST_CASE("low precision changes the loss by its rounding alone", "[equivalence]") {
   const Result fp32 = run(kZero1, 2, {}), bf16 = run(kZero1, 2, {"precision.compute=bf16"}),
                fp16 = run(kZero1, 2, {"precision.compute=fp16", "precision.initial_scale_power=4"});
-  // Three times what was measured: 2.8e-4 and 2.9e-5 of a loss; 1.2e-2 and 5.9e-4 of what it falls by, which is 0.047.
+  // Three times the measured differences: 2.8e-4 and 2.9e-5 of a loss; 1.2e-2 and 5.9e-4 of its decrease, which is
+  // 0.047.
   CHECK(loss_distance(bf16, fp32) < 9e-4);
   CHECK(loss_distance(fp16, fp32) < 9e-5);
   CHECK(fall_distance(bf16, fp32) < 3.5e-2);

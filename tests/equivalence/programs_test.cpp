@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What programs say of themselves: positions without a backward of their own, update programs, and programs that a run
-// leaves out.
+// Features of programs: positions without their own backward, update programs, and programs that a run does not use.
 #include "equivalence/features.hpp"
 
 using namespace ddhost::test;
@@ -31,7 +30,7 @@ TEST_CASE("a forward-only unit, and one that gives its input's gradient alone: t
                Options{"model.programs=2", "precision.compute=bf16", "train.eval_every=5"},
                Options{"--optimizer", "muon", "model.repeat=1"});
   const Result reference = run(kReference, world, featured(joined(options, kFrozen)));
-  for (const Way& way : taken_ways()) {
+  for (const Variant& way : taken_variants()) {
     const Result other = run(way, world, featured(joined(options, kFlagged)));
     check_same_bits(reference, other);
     check_plan(other);
@@ -46,12 +45,13 @@ TEST_CASE("flags of positions on a device with memory of its own", "[equivalence
 
 TEST_CASE("a forward-only unit is gathered once in a step, where gathers are counted", "[equivalence][counts]") {
   const auto way = GENERATE(
-      Way{"zero3_offload",
+      Variant{
+          "zero3_offload",
           "shm",
           {"strategy.offload_param.device=cpu", "strategy.offload_optimizer.device=cpu", "strategy.prefetch_units=0"}},
-      Way{"fsdp",
-          "shm",
-          {"strategy.cpu_offload=true", "strategy.backward_prefetch=none", "strategy.forward_prefetch=false"}});
+      Variant{"fsdp",
+              "shm",
+              {"strategy.cpu_offload=true", "strategy.backward_prefetch=none", "strategy.forward_prefetch=false"}});
   const Result frozen = run(way, 2, featured({"model.encoder=frozen"})),
                forward_only = run(way, 2, featured({"model.encoder=forward_only"}));
   check_counts(frozen);
@@ -68,7 +68,7 @@ TEST_CASE("a program that train.programs leaves out has no state", "[equivalence
     CHECK(peak_bytes(result, 0, "optim") == 2 * kSecondBytes);
     CHECK(peak_bytes(result, 0, "grad") == kSecondBytes);
   }
-  for (const Way& way : taken_ways()) check_plan(run(way, 2, only_second));
+  for (const Variant& way : taken_variants()) check_plan(run(way, 2, only_second));
 }
 
 TEST_CASE("the state of all programs of a run exists from the begin to the end", "[equivalence][memory]") {

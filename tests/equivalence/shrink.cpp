@@ -6,7 +6,7 @@
 namespace ddhost::test {
 namespace {
 
-// Takes away what can go: a word, or a flag with its word.
+// Removes unneeded options: a word, or a flag with its value.
 template <class ListOf>
 bool drop_options(Cell& cell, const ListOf& list_of, const ShowsTrouble& shows) {
   bool dropped = false;
@@ -38,14 +38,14 @@ bool lower(Cell& cell, int Cell::*number, const ShowsTrouble& shows) {
 
 }  // namespace
 
-Cell in_way(Cell cell, const Way& way) {
+Cell in_way(Cell cell, const Variant& way) {
   cell.way = way;
   return cell;
 }
 
 Cell shrink(Cell cell, const ShowsTrouble& shows) {
   for (bool changed = true; changed;) {
-    changed = lower(cell, &Cell::steps, shows);  // first, for it makes the rest cheap
+    changed = lower(cell, &Cell::steps, shows);  // first, because it makes the rest faster
     changed |= lower(cell, &Cell::world, shows);
     changed |= drop_options(
         cell, [](Cell& c) -> Options& { return c.options; }, shows);
@@ -55,7 +55,7 @@ Cell shrink(Cell cell, const ShowsTrouble& shows) {
   return cell;
 }
 
-ShowsTrouble differs_from(const Way& reference) {
+ShowsTrouble differs_from(const Variant& reference) {
   return [reference](const Cell& cell) {
     const Result other = attempt(cell);
     if (other.code != 0) return false;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// tests/equivalence/shrink.hpp: from a cell that shows some trouble to the smallest one that still shows it: fewest options,
-// fewest ranks, fewest steps.
+// tests/equivalence/shrink.hpp: reduces a cell that shows a failure to the smallest one that still shows it: fewest
+// options, ranks and steps.
 #pragma once
 
 #include <functional>
@@ -10,15 +10,15 @@
 
 namespace ddhost::test {
 
-// Whether a cell shows the trouble. A cell that can't run at all doesn't.
+// Whether a cell shows the failure. A cell that can't run at all does not.
 using ShowsTrouble = std::function<bool(const Cell&)>;
 
-// `cell` shows the trouble, and so does what comes back, from which nothing can be taken away.
+// `cell` shows the failure. So does the result, from which nothing more can be removed.
 Cell shrink(Cell cell, const ShowsTrouble& shows);
 
-// The same cell in another way.
-Cell in_way(Cell cell, const Way& way);
-// Whether the cell's bits differ from those of the same cell run in the way `reference`.
-ShowsTrouble differs_from(const Way& reference);
+// The same cell with another variant.
+Cell in_way(Cell cell, const Variant& way);
+// Whether the cell's bits differ from those of the same cell with the variant `reference`.
+ShowsTrouble differs_from(const Variant& reference);
 
 }  // namespace ddhost::test

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A test of the tests: a strategy with a mistake is found, and what is printed is the shortest way to see it.
+// A test of the tests: a strategy with a mistake is found, and the shortest commands that show it are printed.
 #include "equivalence/shrink.hpp"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ const std::string kForgetful = std::string(DDHOST_BUILD_DIR) + "/tests/plugins/f
 }  // namespace
 
 TEST_CASE("a strategy that forgets a gradient is found, and the command shrinks to what shows it", "[shrink]") {
-  const Way way = {kForgetful, "shm", {"comm.windows=copy", "comm.poison=true"}};
+  const Variant way = {kForgetful, "shm", {"comm.windows=copy", "comm.poison=true"}};
   const Options options = {"--optimizer",         "sgd",
                            "train.clip_norm=0.5", "train.grad_accum_steps=3",
                            "data.micro_batch=3",  "train.recompute=1"};
@@ -33,7 +33,7 @@ TEST_CASE("a strategy that forgets a gradient is found, and the command shrinks 
 }
 
 TEST_CASE("what the mistake needs is not there, and nothing is found", "[shrink]") {
-  const Way way = {kForgetful, "loop", {}};
+  const Variant way = {kForgetful, "loop", {}};
   CHECK(same_bits(run(kReference, 3, {}, 4), run(way, 3, {}, 4)));
   CHECK(same_bits(run(kReference, 1, {"train.grad_accum_steps=2"}, 4), run(way, 1, {"train.grad_accum_steps=2"}, 4)));
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The options of ddp, zero1, zero2 and zero3 move memory and messages, never a number: every setting gives the bits of
-// plain ddp, its memory and its calls are what plan() says, and how many there are is what the arithmetic of the toy model
-// says.
+// The options of ddp, zero1, zero2 and zero3 change memory and messages but no result: every setting gives the bits of
+// plain ddp. Memory and calls equal plan(), and the numbers of calls equal those computed from the toy model.
 #include <catch2/catch.hpp>
 
 #include "equivalence/variants.hpp"
@@ -20,10 +19,10 @@ Options joined(Options a, const Options& b) {
 
 Result run(const std::string& strategy, int world, const Options& options) {
   const Options model = {"data.micro_batch=3", "model.layers=" + std::to_string(kLayers)};
-  return ddhost::test::run(Way{strategy, "loop", {}}, world, joined(model, options), kSteps);
+  return ddhost::test::run(Variant{strategy, "loop", {}}, world, joined(model, options), kSteps);
 }
 
-// How windows are served. Over copies every gather is counted, and what is not there any more is poisoned.
+// The kind of windows. Copied windows count every gather and poison released memory.
 const Options kShared = {"comm.windows=auto"}, kCopies = {"comm.windows=copy", "comm.poison=true"};
 
 const std::vector<Options> kAccumulations = {
@@ -54,7 +53,7 @@ constexpr uint64_t kLayer = 5 * kGrid;  // w1, b1, w2, gain, unused
 constexpr uint64_t kFrozen = kGrid;     // of each layer
 constexpr uint64_t kHead = kGrid;       // the bias
 
-// In the order of the backward, closed when they have reached the limit; 0 stands for a unit each.
+// Buckets in backward order, closed when they have reached the limit; 0 means one unit each.
 std::vector<uint64_t> buckets(uint64_t limit) {
   std::vector<uint64_t> out;
   bool is_full = true;
@@ -142,7 +141,7 @@ TEST_CASE("a publish that is waited for at the end of the step gathers as often 
     const Result waited = run(strategy, 3, joined(windows, {"strategy.overlap_publish=false"}));
     check_same_bits(reference, waited);
     check_plan_and_counts(waited);
-    // After the last step too, where nobody uses it any more.
+    // Also after the last step, when no unit uses it any more.
     const int extra = windows == kCopies ? static_cast<int>(buckets(0).size()) : 0;
     CHECK(counted(waited, "comm.window_gathers") - counted(overlapped, "comm.window_gathers") == extra);
   }
@@ -185,7 +184,7 @@ Result zero3(const Options& options) { return run("zero3", 2, joined(kCopies, op
 }  // namespace
 
 TEST_CASE("zero3 gathers as often as its limits say", "[options]") {
-  // A layer has two spaces, with its frozen parameter; the head shows its bias and the embedding.
+  // A layer has two spaces, including its frozen parameter; the head uses its bias and the embedding.
   const Result plain = zero3({});
   CHECK(gathers_per_step(plain) == kLayers * 2 * 2 + 1 + 3);  // the head stays from its forward to its backward
   const Result nothing_ahead = zero3({"strategy.prefetch_units=0"});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The number of threads of a rank changes no bit of a run, nor does the world that a step's micro-batches are spread over: of
-// models on LibTorch, with dropout and running statistics.
+// The number of threads of a rank changes no bit, and neither does the distribution of a step's micro-batches over
+// ranks. The models use LibTorch, dropout and running statistics.
 #include <cstdlib>
 #include <fstream>
 
@@ -11,7 +11,7 @@ using namespace ddhost::test;
 
 namespace {
 
-// Environment of the runs while it lives. The program leaves alone what is set.
+// Sets environment variables of the runs during its lifetime. The program does not change variables that are set.
 class Threads {
  public:
   explicit Threads(int n) {
@@ -40,7 +40,7 @@ void check_threads(const Options& options, int steps, const std::string& model) 
   }
 }
 
-// A text for a GPT, gone with the object.
+// A text for a GPT, removed with the object.
 class Text {
  public:
   Text() {
@@ -61,7 +61,7 @@ Options joined(Options options, const Options& more) {
 // A step of 12 micro-batches under other strategies, in other worlds and with other numbers of threads.
 void check_spreads(const Options& options, int steps, const std::string& model) {
   struct Spread {
-    Way way;
+    Variant way;
     int world, threads;
   };
   const auto with = [&](const Spread& s) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Transports that offer less: what a sum that starts from what is accumulated becomes on them, and what is refused there.
-// tests/fixtures/comm/limited_comm.cpp has both.
+// Transports with fewer capabilities: how they sum onto an accumulated gradient, and what is refused.
+// tests/fixtures/comm/limited_comm.cpp has both transports.
 #include "equivalence/variants.hpp"
 
 using namespace ddhost::test;
@@ -25,16 +25,16 @@ TEST_CASE("a transport in rank order that starts no sum from a value gives the s
     check_plan(other);
     check_same_bits(in_blocks, run({strategy, comm, {}}, 4, kBlocks));
   }
-  const Way hybrid = {"fsdp", comm, {"strategy.sharding_strategy=hybrid_shard", "strategy.shard_size=2"}};
+  const Variant hybrid = {"fsdp", comm, {"strategy.sharding_strategy=hybrid_shard", "strategy.shard_size=2"}};
   check_same_bits(in_blocks, run(hybrid, 4, kBlocks));
-  const Way no_shard = {"fsdp", comm, {"strategy.sharding_strategy=no_shard"}};
+  const Variant no_shard = {"fsdp", comm, {"strategy.sharding_strategy=no_shard"}};
   check_same_bits(reference, run(no_shard, 4, kAccumulation));
-  const Way sim = {"zero2", comm, {"--device", "sim", "device.delay_us=10", "device.seed=5", "comm.poison=true"}};
+  const Variant sim = {"zero2", comm, {"--device", "sim", "device.delay_us=10", "device.seed=5", "comm.poison=true"}};
   check_same_bits(reference, run(sim, 4, kAccumulation));
 }
 
 TEST_CASE("what an exchange receives for a sum of its own counts as comm", "[worlds][memory]") {
-  const Way way = {"zero1", transport("ordered_comm"), {}};
+  const Variant way = {"zero1", transport("ordered_comm"), {}};
   const Result once = run(way, 2, {}), accumulated = run(way, 2, kAccumulation);
   CHECK(peak_bytes(accumulated, 0, "comm") > peak_bytes(once, 0, "comm"));
   CHECK(peak_bytes(accumulated, 0, "grad") == planned_bytes(accumulated, 0, "grad"));
@@ -50,7 +50,7 @@ TEST_CASE("a transport without an order of sums trains as well, by rounding apar
 }
 
 TEST_CASE("replicas in blocks of several ranks need a start value, and the run says so", "[worlds]") {
-  const Way no_shard = {"fsdp", transport("ordered_comm"), {"strategy.sharding_strategy=no_shard"}};
+  const Variant no_shard = {"fsdp", transport("ordered_comm"), {"strategy.sharding_strategy=no_shard"}};
   const Result refused = attempt({no_shard, 4, kBlocks});
   CHECK(refused.code != 0);
   CHECK_THAT(refused.err, Contains("DDH_COMM_INITIAL") && Contains("train.reduce_order=micro_first"));

@@ -10,9 +10,9 @@ namespace ddhost::test {
 
 namespace {
 
-const std::vector<Way>& built_in_ways() {
+const std::vector<Variant>& built_in_ways() {
   static const std::string nvme = nvme_path();
-  static const std::vector<Way> kWays = {
+  static const std::vector<Variant> kWays = {
       kReference,
       {"ddp", "shm", {}},
       {"ddp", "loop", {"comm.windows=copy"}},
@@ -63,7 +63,7 @@ const std::vector<Way>& built_in_ways() {
   return kWays;
 }
 
-// Shrinking takes seconds, and where much is wrong the first few cells tell it all.
+// Shrinking takes seconds. If many cells fail, the first few are enough.
 bool may_shrink() {
   static int left = 3;
   return left-- > 0;
@@ -71,8 +71,8 @@ bool may_shrink() {
 
 const char* given_strategy() { return std::getenv("DDHOST_STRATEGY"); }
 
-// Those of one strategy that says no more of itself.
-std::vector<Way> ways_of(const std::string& strategy) {
+// Variants of a strategy without options of its own.
+std::vector<Variant> ways_of(const std::string& strategy) {
   return {kReference,
           {strategy, "loop", {}, true},
           {strategy, "shm", {}, true},
@@ -99,7 +99,7 @@ Options arguments(const Cell& cell, const std::string& final_file, const std::st
   return args;
 }
 
-// A step's row without what is the host's: what the model reports.
+// The model's values of a step's row, without the host's.
 nlohmann::json metrics_of(nlohmann::json row) {
   for (const char* own : {"grad_norm", "lr", "step_ms", "skipped", "loss_scale"}) row.erase(own);
   for (auto at = row.begin(); at != row.end();) at = at.key().ends_with("_per_s") ? row.erase(at) : std::next(at);
@@ -134,7 +134,7 @@ Result attempt(const Cell& cell) {
 Result run(const Cell& cell) {
   Result result = attempt(cell);
   INFO(result.command << "\n" << result.err);
-  if (result.code > 0 && may_shrink()) {  // not where time ran out
+  if (result.code > 0 && may_shrink()) {  // not after a timeout
     const auto fails_so = [&result](const Cell& smaller) { return attempt(smaller).code == result.code; };
     if (!fails_so(cell)) FAIL("the run ended with " << result.code << ", and not so when it was repeated");
     FAIL("the run ends with " << result.code << "; the shortest one that does:\n"
@@ -145,7 +145,9 @@ Result run(const Cell& cell) {
   REQUIRE_FALSE(result.weights.empty());
   return result;
 }
-Result run(const Way& way, int world, const Options& options, int steps) { return run({way, world, options, steps}); }
+Result run(const Variant& way, int world, const Options& options, int steps) {
+  return run({way, world, options, steps});
+}
 
 std::string command_line(const Cell& cell) {
   std::string line = ddhost_program();
@@ -154,10 +156,10 @@ std::string command_line(const Cell& cell) {
   return line;
 }
 
-std::vector<Way> taken_ways() {
-  std::vector<Way> out = given_strategy() != nullptr ? ways_of(given_strategy()) : built_in_ways();
-  if (std::getenv("DDHOST_ALL_WAYS") == nullptr)
-    out.erase(std::remove_if(out.begin(), out.end(), [](const Way& way) { return !way.always; }), out.end());
+std::vector<Variant> taken_variants() {
+  std::vector<Variant> out = given_strategy() != nullptr ? ways_of(given_strategy()) : built_in_ways();
+  if (std::getenv("DDHOST_ALL_VARIANTS") == nullptr)
+    out.erase(std::remove_if(out.begin(), out.end(), [](const Variant& way) { return !way.always; }), out.end());
   return out;
 }
 
@@ -198,7 +200,7 @@ void check_same_bits(const Result& reference, const Result& other) {
 int check_all_equal(int world, const Options& options) {
   const Result reference = run(kReference, world, options);
   int cells = 1;
-  const std::vector<Way> ways = taken_ways();
+  const std::vector<Variant> ways = taken_variants();
   for (size_t i = 1; i < ways.size(); ++i) {  // the first is the reference
     check_same_bits(reference, run(ways[i], world, options));
     ++cells;

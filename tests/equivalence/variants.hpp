@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// tests/equivalence/variants.hpp: strategies are compared bit for bit. A cell is one run of the program: a strategy in one
-// of the ways that a transport may serve it, a world, options. Cells that differ only in their way must give the same
-// bits: metrics and gradient norms compared as text, final parameters and buffers as bytes.
+// tests/equivalence/variants.hpp: strategies are compared bit for bit. A cell is one run of the program: a variant (a
+// strategy with a transport and options), a world size, further options. Cells that differ only in their variant must
+// give the same bits: metrics and gradient norms are compared as text, final parameters and buffers as bytes.
 //
-// With DDHOST_STRATEGY=name, path.so or path.so:id in the environment that one strategy is compared with ddp, in place of
-// those that are built in. So the same test programs judge a strategy of anybody's.
+// With DDHOST_STRATEGY=name, path.so or path.so:id in the environment, that strategy is compared with ddp instead of
+// the built-in ones. So the same test programs can check an external strategy.
 #pragma once
 
 #include <catch2/catch.hpp>
@@ -18,72 +18,72 @@ namespace ddhost::test {
 
 using Options = std::vector<std::string>;
 
-// One strategy in one of the ways that a transport may serve it.
-struct Way {
+// A strategy with a transport and options.
+struct Variant {
   std::string strategy;
   std::string comm;
   Options options;
-  bool always = false;  // else with DDHOST_ALL_WAYS only
+  bool always = false;  // false: only with DDHOST_ALL_VARIANTS
 };
 
 struct Cell {
-  Way way;
+  Variant way;
   int world = 1;
-  Options options;  // what all ways of a comparison share
+  Options options;  // options of all variants in a comparison
   int steps = 20;
   std::string model = toy_model();
 };
 
 struct Result {
   Cell cell;
-  int code = 0;  // exit code; what follows is there with 0 only
+  int code = 0;  // exit code; the members below are only set if it is 0
   std::string command, err;
   RunRecord record;
   std::string loss, grad_norm, weights;
-  std::string metrics;      // all that the model reports of steps, the loss among it
+  std::string metrics;      // the model's values of all steps, including the loss
   std::string evaluations;  // all rows of evaluations
 };
 
-inline const Way kReference = {"ddp", "loop", {}, true};
-inline const Way kDdp = {"ddp", "shm", {}}, kZero1 = {"zero1", "shm", {}}, kZero3 = {"zero3", "shm", {}};
+inline const Variant kReference = {"ddp", "loop", {}, true};
+inline const Variant kDdp = {"ddp", "shm", {}}, kZero1 = {"zero1", "shm", {}}, kZero3 = {"zero3", "shm", {}};
 
-// Where the files of offloaded states lie.
+// The folder for files of offloaded state.
 const std::string& nvme_path();
-// Matrices of 350 elements, which any strategy would cut.
+// Matrices of 350 elements, which every sharded strategy splits.
 inline const char* const kManyBlocks = "model.hidden=70";
 
-// Runs the toy model, or what `options` name. A run that fails fails the test, with the command and its words.
-Result run(const Way& way, int world, const Options& options, int steps = 20);
+// Runs the toy model, or the model in `options`. If the run fails, the test fails with the command and its output.
+Result run(const Variant& way, int world, const Options& options, int steps = 20);
 Result run(const Cell& cell);
 // The same, for a run that may fail.
 Result attempt(const Cell& cell);
 // The command line of a cell, for a reader who repeats it by hand.
 std::string command_line(const Cell& cell);
 
-// All ways that this program takes, the reference first; DDHOST_ALL_WAYS and DDHOST_STRATEGY choose.
-std::vector<Way> taken_ways();
-// "ddp", "zero1", ... or what DDHOST_STRATEGY names, without those in `except`.
+// All selected variants, the reference first; DDHOST_ALL_VARIANTS and DDHOST_STRATEGY select them.
+std::vector<Variant> taken_variants();
+// "ddp", "zero1", ... or the strategy in DDHOST_STRATEGY, without those in `except`.
 std::vector<std::string> taken_strategies(const std::vector<std::string>& except = {});
 
 [[nodiscard]] bool same_bits(const Result& a, const Result& b);
-// For two runs that differ: the two shortest commands that show it, as a sentence and two lines.
+// For two runs that differ: a sentence and the two shortest commands that show the difference.
 std::string shortest_commands(const Result& reference, const Result& other);
 // A difference prints them.
 void check_same_bits(const Result& reference, const Result& other);
-// Every taken way against ddp on loop. Returns the number of cells.
+// Compares every selected variant with ddp on loop. Returns the number of cells.
 int check_all_equal(int world, const Options& options);
 
-// For runs that differ by roundings: the largest relative difference of a step's loss, and that of what the loss fell by from
-// the first step to the last.
+// For runs that differ by rounding: the largest relative difference of a step's loss, and of the decrease of the loss
+// from the first step to the last.
 double loss_distance(const Result& result, const Result& from);
 double fall_distance(const Result& result, const Result& from);
 
 uint64_t peak_bytes(const Result& result, size_t rank, const char* tag);
 uint64_t planned_bytes(const Result& result, size_t rank, const char* tag);
-// Memory by tag is the strategy's own estimate on every rank, peak included.
+// Memory by tag, including the peak, equals the strategy's plan on every rank.
 [[nodiscard]] bool keeps_its_plan(const Result& result);
 void check_plan(const Result& result);
-// So are the calls of collectives and of windows.
+// The calls of collectives and windows equal the plan too.
 void check_counts(const Result& result);
 
 }  // namespace ddhost::test

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One rank under every strategy, and any number of ranks, are nothing but model and optimizer: the bits of a loop that has
-// neither host nor strategy.
+// Every strategy, with one rank or several, gives the bits of a plain loop over model and optimizer, without host and
+// strategy.
 #include "equivalence/variants.hpp"
 #include "fixtures/harness/bare_run.hpp"
 #include "fixtures/harness/golden_fill.hpp"
@@ -95,7 +95,7 @@ TEST_CASE("one rank under every strategy has the bits of model and optimizer alo
   Options options = options_of(c);
   options.push_back("train.init_from=" + folder.file("first.safetensors"));
   options.push_back("data.order=" + folder.file("order"));
-  for (const Way& way : taken_ways()) {
+  for (const Variant& way : taken_variants()) {
     const Result result = run(way, 1, options, kSteps);
     INFO(result.command);
     CHECK(result.loss == expected.loss);
@@ -115,7 +115,7 @@ TEST_CASE("several ranks have the bits of one loop over all their micro-batches,
   write_order(folder.file("order"), order);
   const Columns expected = train(bare, order, c.settings);
   for (const auto& [way, world] :
-       {std::pair{kReference, 4}, {kZero3, 12}, {Way{"zero1", "loop", {"comm.windows=copy"}}, 4}}) {
+       {std::pair{kReference, 4}, {kZero3, 12}, {Variant{"zero1", "loop", {"comm.windows=copy"}}, 4}}) {
     c.settings.accum = kAll / static_cast<size_t>(world);
     Options options = options_of(c);
     options.push_back("train.init_from=" + folder.file("first.safetensors"));

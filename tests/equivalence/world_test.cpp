@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bits that do not depend on the world: 24 micro-batches of a step, spread over ranks and accumulation in every way, give the
-// same gradient norms and parameters under every strategy (train.reduce_order=rank_first; docs/numerics.md, "Order of sums").
-// With train.reduce_block=B that holds for worlds that B divides.
+// Results that do not depend on the world size: 24 micro-batches of a step, distributed over ranks and accumulation in
+// every way, give the same gradient norms and parameters under every strategy (train.reduce_order=rank_first;
+// docs/numerics.md, "Order of sums"). With train.reduce_block=B this holds for world sizes that B divides.
 //
-// `same_bits_worlds` runs a selection. With DDHOST_ALL_WAYS it is every way in every world, with DDHOST_STRATEGY every way of
-// that strategy.
+// `same_bits_worlds` runs a selection. With DDHOST_ALL_VARIANTS it runs every variant in every world, with DDHOST_STRATEGY
+// every variant of that strategy.
 #include "equivalence/variants.hpp"
 
 using namespace ddhost::test;
@@ -15,7 +15,7 @@ namespace {
 constexpr int kMicroBatches = 24, kSteps = 5;
 
 struct Spread {
-  Way way;
+  Variant way;
   int world;
 };
 
@@ -24,7 +24,7 @@ Options joined(Options options, const Options& more) {
   return options;
 }
 
-Result run_spread(const Way& way, int world, const Options& options) {
+Result run_spread(const Variant& way, int world, const Options& options) {
   return run(way, world,
              joined(options, {"data.micro_batch=2", "train.clip_norm=0.1",
                               "train.grad_accum_steps=" + std::to_string(kMicroBatches / world)}),
@@ -39,12 +39,12 @@ void check_same_sums(const Result& reference, const Result& other) {
   check_plan(other);
 }
 
-bool takes_selection() { return std::getenv("DDHOST_ALL_WAYS") == nullptr && taken_strategies().size() > 1; }
+bool takes_selection() { return std::getenv("DDHOST_ALL_VARIANTS") == nullptr && taken_strategies().size() > 1; }
 
-// Every taken way in every world of `worlds`.
+// Every selected variant in every world of `worlds`.
 std::vector<Spread> product(const std::vector<int>& worlds) {
   std::vector<Spread> out;
-  for (const Way& way : taken_ways()) {
+  for (const Variant& way : taken_variants()) {
     for (const int world : worlds) out.push_back({way, world});
   }
   return out;
@@ -69,7 +69,7 @@ std::vector<Spread> selection() {
 }
 
 // The shards of a pair are one block.
-Way hybrid(const char* comm, const Options& options) {
+Variant hybrid(const char* comm, const Options& options) {
   return {"fsdp", comm, joined(options, {"strategy.sharding_strategy=hybrid_shard", "strategy.shard_size=2"})};
 }
 
@@ -136,7 +136,7 @@ TEST_CASE("a device with memory of its own has the bits of every world", "[world
                in_blocks = run_spread(kReference, 2, {"train.reduce_block=2"});
   for (const char* strategy : {"ddp", "zero2"}) check_same_sums(reference, run_spread({strategy, "loop", sim}, 3, {}));
   check_same_sums(reference, run_spread({"fsdp", "loop", joined(sim, {"strategy.cpu_offload=true"})}, 2, {}));
-  Way replicas = hybrid("loop", joined(sim, {"strategy.cpu_offload=true"}));
+  Variant replicas = hybrid("loop", joined(sim, {"strategy.cpu_offload=true"}));
   check_same_sums(in_blocks, run_spread(replicas, 4, {"train.reduce_block=2"}));
   replicas = {"fsdp", "loop", joined(sim, {"strategy.sharding_strategy=no_shard"})};
   check_same_sums(in_blocks, run_spread(replicas, 4, {"train.reduce_block=2"}));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Gradients that are counted twice or never, updates that are missing or come twice, steps without decide, and optimizers
-// that leave no numbers: all ended with success once.
+// Gradients that are counted twice or never, updates that are missing or duplicate, steps without decide, and
+// optimizers that produce NaN or infinity. All of these once ended with success.
 #include "fixtures/harness/bad_run.hpp"
 
 using namespace ddhost::test;
@@ -46,7 +46,7 @@ TEST_CASE("each step updates what a rank holds, once", "[misbehaving]") {
 TEST_CASE("an optimizer that leaves no numbers is named, not the gradient", "[misbehaving]") {
   check_named(run_bad(bad_optimizer("update", "nan")),
               {"is not finite from element", "optimizer 'bad_optimizer', update, made it so", "every gradient"});
-  // Later than the first steps: the next gradient shows it.
+  // After the first steps, the next gradient reveals it.
   check_named(run_bad(bad_optimizer("update", "nan", {"train.steps=20", "optimizer.step=9"})),
               {"is not finite from element", "optimizer 'bad_optimizer', update, made it so"});
 }

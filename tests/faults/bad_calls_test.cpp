@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls that fail without a reason, end the process or kill it: the sentence names plugin and call, and no run that did not
-// finish looks as if it had.
+// Calls that fail without a reason, end the process or kill it: the error names plugin and call, and an unfinished run
+// never looks finished.
 #include "fixtures/harness/bad_run.hpp"
 
 using namespace ddhost::test;

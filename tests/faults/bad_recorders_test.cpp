@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Schedules and monitors that throw, lie or die: the run ends with one sentence that names plugin and call.
+// Schedules and monitors that throw, return wrong values or end the process: the run ends with one sentence that names
+// plugin and call.
 #include "fixtures/harness/bad_run.hpp"
 
 using namespace ddhost::test;
@@ -51,6 +52,7 @@ TEST_CASE("a monitor that throws, has no table or dies ends the run with its nam
   check_named(run_bad(bad_monitor("row", "throw_int")), {"monitor 'bad_monitor', row", "unknown exception"});
   check_named(run_bad(bad_monitor("end", "throw")), {"monitor 'bad_monitor', end", "the tide is out"});
   check_named(run_bad(bad_monitor("get_interface", "no_table")), {"monitor 'bad_monitor'", "lacks", "ddh.monitor/0"});
-  check_named(run_bad(bad_monitor("get_interface", "empty")), {"monitor 'bad_monitor'", "without begin, row or end"});
+  check_named(run_bad(bad_monitor("get_interface", "empty")),
+              {"monitor 'bad_monitor'", "whose function begin is NULL"});
   check_named(run_bad(bad_monitor("row", "segv")), {"killed by signal 11", "in row of monitor 'bad_monitor'"});
 }

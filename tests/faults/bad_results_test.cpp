@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What plugins hand back is checked before it is used: views, descriptions, batches, metrics, slots, state.
+// Results of plugins are checked before they are used: views, descriptions, batches, metrics, slots, state.
 #include "fixtures/harness/bad_run.hpp"
 
 using namespace ddhost::test;

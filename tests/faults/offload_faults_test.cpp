@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Offloading to a disk that fails: a sentence and the end of the run, and no file left behind, whatever ends it.
+// Offloading to a disk that fails: the run ends with an error and always leaves no file behind.
 #include <sys/resource.h>
 
 #include <catch2/catch.hpp>
@@ -47,7 +47,7 @@ bool wait_for_steps(const TempFolder& folder) {
   return false;
 }
 
-// Turns a bit in every block of the files that the process has in `folder`; how many files there were.
+// Flips a bit in every block of the files that the process has in `folder`. Returns the number of files.
 int damage_files(pid_t pid, const std::string& folder) {
   int damaged = 0;
   std::error_code gone;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The watchdog: a rank that hangs, loops or is stopped is named with its plugin and call, once and then ever more rarely, and
-// the run ends where the user said so.
+// The watchdog: a rank that hangs, loops or is stopped is named with its plugin and call, at increasing intervals, and
+// the run ends at the user's limit.
 #include "fixtures/harness/bad_run.hpp"
 
 using namespace ddhost::test;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a GPT owes its host: accumulation, empty batches, dropout that nothing changes, sentences for bad data.
+// Requirements on a GPT: accumulation, empty batches, reproducible dropout, errors for bad data.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <filesystem>

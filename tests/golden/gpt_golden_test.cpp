@@ -8,34 +8,10 @@
 #include "fixtures/harness/golden_data.hpp"
 #include "fixtures/harness/golden_fill.hpp"
 #include "fixtures/harness/safetensors.hpp"
+#include "golden/compare.hpp"
 #include "golden/gpt_fixture.hpp"
 
 using namespace ddhost::test;
-
-namespace {
-
-double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
-  REQUIRE(a.size() == b.size());
-  double largest = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    const double difference = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
-    if (std::isnan(difference)) return difference;
-    largest = std::max(largest, difference);
-  }
-  return largest;
-}
-
-double norm(const std::vector<float>& v) {
-  double sum = 0;
-  for (const float x : v) sum += static_cast<double>(x) * static_cast<double>(x);
-  return std::sqrt(sum);
-}
-
-std::vector<float> values_of(const at::Tensor& t) {
-  return {t.const_data_ptr<float>(), t.const_data_ptr<float>() + t.numel()};
-}
-
-}  // namespace
 
 TEST_CASE("the generator of the reference weights gives the numbers of its own check") {
   REQUIRE(fnv1a64("input.eval") == 0x44e7d321e9571215U);

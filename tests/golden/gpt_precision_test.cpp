@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The GPT in bf16 and fp16, against references in fp32: how far roundings may take it, and what they may not change.
+// The GPT in bf16 and fp16 against references in fp32: bounds for rounding errors, and results that must not change.
 #include <catch2/catch.hpp>
 #include <cmath>
 

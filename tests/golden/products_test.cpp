@@ -267,6 +267,7 @@ TEST_CASE("the choice among the libraries goes by processor, dtype and shape, an
   const std::vector<std::string> built = ops::product_names();
   const bool has_onednn = std::find(built.begin(), built.end(), "onednn") != built.end();
   CHECK(ops::chosen_products(s, DDH_F32, intel) == (has_onednn ? "onednn_gemm" : "aten"));
+  CHECK(ops::chosen_products({768, 128, 512}, DDH_F32, intel) == (has_onednn ? "onednn" : "aten"));
   CHECK(ops::chosen_products(s, DDH_BF16, native) == (has_onednn ? "onednn" : "aten"));
   CHECK(ops::chosen_products(s, DDH_BF16, intel) == ops::chosen_products(s, DDH_F32, intel));  // widened
   CHECK(ops::chosen_products(s, DDH_F16, native) == ops::chosen_products(s, DDH_F32, native));

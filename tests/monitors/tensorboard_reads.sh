@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # tensorboard_reads.sh <build folder> toy|gpt: a run with the monitors jsonl and tensorboard; the tensorboard package reads
-# from the event file what metrics.jsonl holds. Exits with 77, and the reason, where the package can't be had.
+# from the event file what metrics.jsonl holds. Exits with 77 and prints the reason if the package is not available.
 set -euo pipefail
 build=$1 model=$2 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 work=$(mktemp -d)
@@ -31,7 +31,7 @@ fi
 "$venv/bin/python" "$here/read_events.py" "$work/run"
 if [[ $model == gpt ]]; then exit 0; fi
 
-# Where several programs take turns, each has its own scalars.
+# If several programs take turns, each has its own scalars.
 "$build/ddhost" --nproc 2 --monitor jsonl,tensorboard train.steps=4 run.quiet=true "run.dir=$work/turns" \
   --model "$build/tests/plugins/toy.so" model.programs=2
 "$venv/bin/python" "$here/read_events.py" "$work/turns"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What PyTorch's tests of FSDP and DDP assert, beside values: late ranks, prefetching, weights that move between schemes and
-// worlds, errors on all ranks. README.md here has the table.
+// Assertions of PyTorch's tests of FSDP and DDP, except values: delayed ranks, prefetching, weights that move between
+// strategies and world sizes, errors on all ranks. README.md here has the table.
 #include <signal.h>
 
 #include <algorithm>
@@ -82,7 +82,7 @@ TEST_CASE("how far ahead parameters are gathered changes no bit", "[parity]") {
   const Options options = {"model.layers=8", "data.micro_batch=4"};
   const int world = GENERATE(2, 3);
   const Result reference = run(kReference, world, options, 6);
-  std::vector<Way> ways;
+  std::vector<Variant> ways;
   for (const char* comm : {"loop", "shm"}) {
     for (const char* strategy : {"zero3", "zero3_offload"}) {
       for (const char* units : {"0", "1", "2", "3"})
@@ -100,7 +100,7 @@ TEST_CASE("how far ahead parameters are gathered changes no bit", "[parity]") {
       }
     }
   }
-  for (const Way& way : ways) {
+  for (const Variant& way : ways) {
     const Result other = run(way, world, options, 6);
     check_same_bits(reference, other);
     check_plan(other);
@@ -112,7 +112,7 @@ TEST_CASE("how far ahead parameters are gathered changes no bit", "[parity]") {
 TEST_CASE("a step makes so many collectives, and no more", "[parity]") {
   constexpr uint32_t kUnits = 5;
   struct Expected {
-    Way way;
+    Variant way;
     uint32_t publish, reductions;  // in a step of one reduction for each unit
   };
   const std::vector<Expected> all = {
@@ -142,7 +142,7 @@ TEST_CASE("a step makes so many collectives, and no more", "[parity]") {
   }
 }
 
-// T13, T19: what one scheme saves on some ranks another one takes up on others.
+// T13, T19: weights that one strategy saves on some ranks are loaded by another strategy on other ranks.
 TEST_CASE("weights go from strategy to strategy and from world to world without a change", "[parity]") {
   const TempFolder folder;
   std::vector<std::string> strategies = taken_strategies();
@@ -164,7 +164,7 @@ TEST_CASE("weights go from strategy to strategy and from world to world without 
 // T20: what no_sync promises. The samples of a step are the same; only their sums are cut differently.
 TEST_CASE("micro-batches that are accumulated give the step of one large batch", "[parity]") {
   for (const std::string& strategy : taken_strategies()) {
-    const Way way = {strategy, "shm", {}};
+    const Variant way = {strategy, "shm", {}};
     const Result large = run(way, 2, {"data.micro_batch=12"}, 10),
                  parts = run(way, 2, {"data.micro_batch=4", "train.grad_accum_steps=3"}, 10);
     INFO(parts.command);

@@ -125,7 +125,7 @@ TEST_CASE("every strategy trains as torch's DDP and fully_shard do", "[parity]")
   const TempFolder folder;
   const Options options = options_of(c, folder);
   for (const std::string& strategy : taken_strategies()) {
-    const Way way = {strategy, "shm", {}};
+    const Variant way = {strategy, "shm", {}};
     const Result result = run(way, c.world, options, 10);
     for (const Reference& torch : kTorch) {
       if (torch.name == c.name) check_against(torch, result);

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# docs.sh <source folder>: in every page, lines of prose have at most 100 columns, links lead to files, and a source file
-# that is named in backticks exists.
+# docs.sh <source folder>: checks every page. Prose has at most 100 columns and table rows at most 160. Links lead to files,
+# and source files that are named in backticks exist.
 set -euo pipefail
 cd "$1"
 failed=0
@@ -16,17 +16,22 @@ exists() { # a path as pages name it: from the repository, or below one of these
   return 1
 }
 
+pages=$(git ls-files --cached --others --exclude-standard -- '*.md' ':!CHANGELOG.md' ':!tests/data')
+[[ -n $pages ]] || fail "git lists no page"
 while read -r page; do
   while read -r place; do
     fail "$place has more than 100 columns"
   done < <(awk -v page="$page" '
     /^ *```/ { code = !code }
     !code && !/^\|/ && length($0) > 100 && / .* / { print page ":" FNR }' "$page")
+  while read -r place; do
+    fail "$place is a table row of more than 160 columns"
+  done < <(awk -v page="$page" '/^ *```/ { code = !code } !code && /^\|/ && length($0) > 160 { print page ":" FNR }' "$page")
   while read -r link; do
     [[ -e $(dirname "$page")/$link ]] || fail "$page links to $link, which is not there"
   done < <(grep -o '](\([^)#]*\))' "$page" | sed 's/](\(.*\))/\1/' | grep -v '^http' | grep -v '^$' | sort -u)
   while read -r file; do
     exists "$file" || fail "$page names $file, which is not there"
   done < <(grep -oE '`[a-z_0-9/]+/[a-z_0-9]+\.(cpp|hpp|h|sh|cmake)`' "$page" | tr -d '`' | sort -u)
-done < <(git ls-files --cached --others --exclude-standard -- '*.md' ':!CHANGELOG.md' ':!tests/data')
+done <<<"$pages"
 exit "$failed"

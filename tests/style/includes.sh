@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# includes.sh <source folder>: which folder includes which. The arrows between folders are those of the table in
-# docs/design.md ("Folders and their arrows"), none more and none fewer, and they make no cycle. A failure names the arrow
+# includes.sh <source folder>: checks the includes between folders. They must equal the table in
+# docs/design.md ("Folders and their arrows") and must not form a cycle. A failure names the arrow
 # and the line that makes it.
 set -euo pipefail
 cd "$1"
@@ -11,7 +11,8 @@ cd "$1"
 arrows() {
   git ls-files --cached --others --exclude-standard -- plugin_api sdk host plugins models |
     grep -E '\.(h|hpp|c|cpp)$' | while IFS= read -r file; do
-    [[ ! -e $file ]] || grep -nHE '^[[:space:]]*#[[:space:]]*include "[^"]+"' "$file" | grep -v "\.pb\.h\"$" || true
+    [[ ! -e $file ]] || grep -nHE '^[[:space:]]*#[[:space:]]*include ["<][^">]+[">]' "$file" |
+      grep -E 'include "|<(ddh|engine|config|cli|launch|plugin)/' | grep -v "\.pb\.h\"$" || true
   done | awk -F: '
     # The folder that a file belongs to in the table.
     function folder(path, part, n) {
@@ -31,7 +32,7 @@ arrows() {
     BEGIN { n_roots = split("., host, sdk/include, plugin_api/include, models", roots, ", ") }
     {
       dir = $1; sub(/\/[^\/]*$/, "", dir)
-      name = $3; sub(/^[^"]*"/, "", name); sub(/".*$/, "", name)
+      name = $3; sub(/^[^"<]*["<]/, "", name); sub(/[">].*$/, "", name)
       to = found(dir, name)
       if (to == "") { print "unknown", name, $1 ":" $2; next }
       if (folder($1) != folder(to)) print folder($1), folder(to), $1 ":" $2

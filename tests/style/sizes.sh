@@ -1,12 +1,15 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# sizes.sh <source folder>: the budget of a reader. Files stay under 500 lines, strategies under 300 (the two largest under
+# sizes.sh <source folder>: limits of sizes. Files stay under 500 lines, strategies under 300 (the two largest under
 # 450), lines under 129 characters (clang-format aims at 120; tables in comments may need more); every source begins with
 # its licence.
 set -euo pipefail
 cd "$1"
 failed=0
+files=$(git ls-files --cached --others --exclude-standard -- \
+  '*.h' '*.hpp' '*.c' '*.cpp' '*.cmake' '*CMakeLists.txt' '*.sh' dev)
+[[ -n $files ]] || { echo "FAILED: git lists no file"; failed=1; }
 while IFS= read -r file; do
   [[ -e $file ]] || continue
   limit=500
@@ -18,6 +21,5 @@ while IFS= read -r file; do
   [[ $first == *"SPDX-License-Identifier: Apache-2.0"* ]] || { echo "FAILED: $file lacks its SPDX line"; failed=1; }
   wide=$(awk 'length > 128 { print FILENAME ":" FNR; exit }' "$file")
   [[ -z $wide ]] || { echo "FAILED: $wide is longer than 128 characters"; failed=1; }
-done < <(git ls-files --cached --others --exclude-standard -- \
-  '*.h' '*.hpp' '*.c' '*.cpp' '*.cmake' '*CMakeLists.txt' '*.sh' dev)
+done <<<"$files"
 exit "$failed"

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# strategies.sh <source folder>: the strategies are a course. Each of the first four is at most 100 lines with its header
-# comment, and differs from its neighbour in at most 30 lines (those that diff marks with < or >).
+# strategies.sh <source folder>: the strategies are read in order. Each of the first four has at most 100 lines with its
+# header comment, and differs from the previous one in at most 30 lines (those that diff marks with < or >).
 set -euo pipefail
 cd "$1/plugins/strategies"
 failed=0

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/calls/call_record.hpp: which plugin a thread of a rank is in, and in which call. The thread writes it with one relaxed
-// store at each end of a call; the launcher and its watchdog read it, also when the rank hangs or is dead.
+// engine/calls/call_record.hpp: the plugin and the call that a thread of a rank is in. The thread writes it with one
+// relaxed store when a call begins and one when it ends. The launcher and its watchdog read it, even if the rank hangs
+// or is dead.
 #pragma once
 
 #include <array>
@@ -86,14 +87,15 @@ enum class PluginCall : uint8_t {
   kCount
 };
 
-// "grads_ready"; also of a number that is no call.
+// "grads_ready"; also defined for an unknown number.
 const char* call_name(PluginCall call);
-// Ends when other ranks come to the same place.
+// Whether the call waits for other ranks.
 bool waits_for_ranks(PluginCall call);
-// Done once, before the first step, and may take long: loads libraries, reads data, fills memory.
+// Whether the call happens once, before the first step, and may take long: it loads libraries, reads data, fills
+// memory.
 bool is_preparation(PluginCall call);
 
-// One call as it lies in a record. `serial` tells two calls of the same kind apart; 0: no call.
+// One call in a record. `serial` distinguishes two calls of the same kind; 0: no call.
 struct CallFrame {
   uint32_t serial = 0;
   PluginCall call = PluginCall::kNone;
@@ -102,17 +104,17 @@ struct CallFrame {
   bool operator==(const CallFrame&) const = default;
 };
 
-// The calls that one thread is in, the outermost first: a strategy's step, in it an all_gather of the transport.
+// The nested calls of one thread, outermost first: a strategy's step, and in it an all_gather of the transport.
 class CallLane {
  public:
   static constexpr size_t kDepth = 4;  // deeper calls are not recorded
 
-  // From now on the calls of the calling thread, whose number (gettid) is `tid`, are recorded here.
+  // From now on the calls of the calling thread, whose id (gettid) is `tid`, are recorded here.
   void set_thread(int32_t tid) {
     tid_.store(tid, std::memory_order_relaxed);
     of_this_thread = this;
   }
-  // Whether the calling thread is the one that writes here. Plugins may call services from other threads too.
+  // Whether the calling thread is the one that writes here. Plugins may also call services from other threads.
   [[nodiscard]] bool is_of_this_thread() const noexcept { return of_this_thread == this; }
   [[nodiscard]] int32_t thread() const { return tid_.load(std::memory_order_relaxed); }
 
@@ -144,7 +146,7 @@ class CallLane {
   }
 
   std::array<std::atomic<uint64_t>, kDepth> frames_{};
-  std::atomic<uint32_t> depth_{0}, serial_{0};  // written by one thread alone
+  std::atomic<uint32_t> depth_{0}, serial_{0};  // written by only one thread
   std::atomic<int32_t> tid_{0};
   static inline thread_local const CallLane* of_this_thread = nullptr;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/calls/instance.cpp: create, look up, destroy.
+// engine/calls/instance.cpp: creates an instance, looks up its tables, destroys it.
 #include "engine/calls/instance.hpp"
 
 #include <cstring>

@@ -14,10 +14,9 @@ namespace ddhost {
 class Instance {
  public:
   Instance() = default;
-  // Calls the plugin's create; `host` must outlive the instance. Error: its sentence, with the plugin's name in front;
-  // also when create throws, which it must not.
-  // `section`: of its options, "strategy". `record`: of the rank, where its calls are noted;
-  // it outlives the instance.
+  // Calls the plugin's create; `host` must outlive the instance. Error: the plugin's message, prefixed with its name;
+  // also if create throws, which it must not. `section`: the section of its options, "strategy". `record`: the rank's
+  // record of calls, which outlives the instance.
   Instance(const Plugin& plugin, const ddh_host& host, const std::string& section, RankRecord* record = nullptr);
   Instance(Instance&& other) noexcept;
   Instance& operator=(Instance&& other) noexcept;
@@ -27,7 +26,7 @@ class Instance {
 
   [[nodiscard]] ddh_inst* get() const { return inst_; }
   [[nodiscard]] const Plugin& plugin() const { return plugin_; }
-  // For all calls into it: on the rank's main thread, or on the one that prepares batches. Valid while this object lives.
+  // For all calls into the instance, on the rank's main thread or on the data worker. Valid while this object lives.
   [[nodiscard]] const PluginCaller& caller() const { return caller_; }
   [[nodiscard]] PluginCaller caller_on(RankThread thread) const { return {name_->c_str(), record_, thread}; }
   template <class Function, class... Args>
@@ -35,12 +34,12 @@ class Instance {
     caller_(call, function, inst_, std::forward<Args>(args)...);
   }
 
-  // The table for an interface id, nullptr when absent. Error: shorter than `min_size`.
+  // The table for an interface id; nullptr: absent. Error: it is shorter than `min_size`.
   template <class Table>
   [[nodiscard]] const Table* find(const char* id, uint32_t min_size) const {
     return static_cast<const Table*>(raw(id, min_size));
   }
-  // The same, but absent is an Error.
+  // The same, but a missing table is an Error.
   template <class Table>
   [[nodiscard]] const Table& require(const char* id, uint32_t min_size) const {
     return *static_cast<const Table*>(required(id, min_size));

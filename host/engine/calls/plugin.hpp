@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/calls/plugin.hpp: a plugin as the engine is handed it: loaded, negotiated and checked.
+// engine/calls/plugin.hpp: a plugin that the engine can use: loaded, negotiated and checked.
 #pragma once
 
 #include <filesystem>
@@ -11,7 +11,7 @@
 
 namespace ddhost {
 
-// One plugin of a library. Everything it points at is static: copies are free and never dangle.
+// One plugin of a library. Everything it points to is static, so copies are cheap and never dangle.
 struct Plugin {
   const ddh_module* module = nullptr;
   const ddh_desc* desc = nullptr;

@@ -7,7 +7,7 @@
 namespace ddhost {
 namespace {
 
-// How many bytes at `text` are one character of UTF-8; 0: none.
+// The length of the UTF-8 character at `text`; 0: it is not valid.
 size_t utf8_length(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);
@@ -16,7 +16,7 @@ size_t utf8_length(std::string_view text) {
   if (first < 0xC2 || first > 0xF4 || length > text.size()) return 0;
   for (size_t i = 1; i < length; ++i)
     if ((byte(i) & 0xC0) != 0x80) return 0;
-  // Longer than needed, surrogates, beyond the last character.
+  // Overlong encodings, surrogates, and values beyond the last character.
   const unsigned char second = byte(1);
   if ((first == 0xE0 && second < 0xA0) || (first == 0xED && second >= 0xA0)) return 0;
   if ((first == 0xF0 && second < 0x90) || (first == 0xF4 && second >= 0x90)) return 0;
@@ -65,7 +65,7 @@ constexpr CodeName kCodes[] = {DDH_CODE(DDH_CANCELLED),
 std::string CallError::text() const {
   const auto* const end = std::find(text_.begin(), text_.end(), '\0');
   auto bytes = static_cast<size_t>(end - text_.begin());
-  // The length counts where it is possible and no NUL came before it.
+  // The length is used if it is possible and there is no NUL before it.
   if (err_.msg_len > 0 && err_.msg_len < bytes) bytes = static_cast<size_t>(err_.msg_len);
   return readable({text_.data(), bytes});
 }

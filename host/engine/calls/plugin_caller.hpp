@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/calls/plugin_caller.hpp: the one way from the host into a plugin. It notes the call in the rank's record, for
-// the launcher and its watchdog, and turns a failure into a sentence that names plugin and call. It trusts nothing
-// that the plugin left in the error: not its length, not its end, not its characters.
+// engine/calls/plugin_caller.hpp: all calls from the host into a plugin. A call is written to the rank's record, for
+// the launcher and its watchdog. A failure becomes an error message that names plugin and call. The length, end and
+// characters of the plugin's message are checked.
 #pragma once
 
 #include <cxxabi.h>
@@ -17,20 +17,20 @@
 
 namespace ddhost {
 
-// What a call is about, where it is about a unit of the model.
+// The unit of the model that a call is about, if any.
 struct UnitName {
   int32_t index = -1;
   const char* name = nullptr;
 };
 
-// A ddh_err whose content is bounded whatever the plugin does to it.
+// A ddh_err whose content stays within bounds, whatever the plugin writes.
 class CallError {
  public:
   CallError() : err_{sizeof(ddh_err), 0, static_cast<uint32_t>(text_.size()), 0, text_.data()} {}
   CallError(const CallError&) = delete;
   CallError& operator=(const CallError&) = delete;
   ddh_err* get() { return &err_; }
-  // Valid UTF-8; "" when the plugin gave no reason.
+  // Valid UTF-8; "" if the plugin gave no reason.
   [[nodiscard]] std::string text() const;
 
  private:
@@ -38,10 +38,10 @@ class CallError {
   ddh_err err_;
 };
 
-// "DDH_INTERNAL (13)", also for a number that is no code.
+// "DDH_INTERNAL (13)"; also defined for an unknown number.
 std::string code_name(ddh_rc code);
 
-// One plugin of one rank, as one thread calls it. Small; copies refer to the same plugin.
+// Calls one plugin of one rank from one thread. Small; copies refer to the same plugin.
 class PluginCaller {
  public:
   // Without a record.
@@ -58,8 +58,8 @@ class PluginCaller {
     if (lane_ != nullptr) lane_->set_thread(tid);
   }
 
-  // Notes a call as long as it lives. A call of a thread that has no lane, such as one of a device's stream or of a plugin,
-  // is not noted: a lane has one writer.
+  // Records a call during its lifetime. A call of a thread without a lane, such as a device's stream or a plugin's
+  // thread, is not recorded, because a lane has one writer.
   class Entered {
    public:
     Entered(CallLane* lane, uint8_t number, PluginCall call, int32_t unit) noexcept
@@ -106,12 +106,12 @@ class PluginCaller {
     if (rc != DDH_OK) failed(call, unit, rc, error);
   }
 
-  // Throws the sentence about what a call returned or did: "strategy 'x', acquire of unit 'h.3': ...; fix the plugin".
+  // Throws an error about a call's result or behaviour: "strategy 'x', acquire of unit 'h.3': ...; fix the plugin".
   template <class... Parts>
   [[noreturn]] void blame(PluginCall call, const UnitName& unit, const Parts&... parts) const {
     throw ddh::Error(DDH_FAILED_PRECONDITION, where(call, unit) + ddh::str(parts...) + "; fix the plugin");
   }
-  // Runs checks of what a call has returned: their errors get plugin and call in front.
+  // Runs checks of a call's result. Their errors are prefixed with plugin and call.
   template <class Check>
   void checked(PluginCall call, Check&& check) const {
     try {

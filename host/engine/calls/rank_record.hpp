@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/calls/rank_record.hpp: what a rank writes down for whoever started it: its step, and the calls that its threads are
-// in. The launcher keeps the record where it survives the rank.
+// engine/calls/rank_record.hpp: the record that a rank keeps for the launcher: its step, and the calls that its threads
+// are in. The launcher stores it in memory that survives the rank.
 #pragma once
 
 #include <cstddef>
@@ -29,12 +29,14 @@ class RankRecord {
 
   // The step that the rank is working on; counts from 1, 0 = before the first.
   virtual void set_step(int64_t step) = 0;
-  // Whether the run is asked to end after the current step. A rank reads it once per step and agrees with the others.
+  // Whether the run was asked to end after the current step. A rank reads it once per step and agrees with the others.
   [[nodiscard]] virtual bool stop_requested() const = 0;
+  // How often the run has been asked to save a checkpoint after the current step.
+  [[nodiscard]] virtual int64_t saves_requested() const { return 0; }
 
-  // Where a thread notes its calls. Valid while this object lives.
+  // The record of a thread's calls. Valid while this object lives.
   [[nodiscard]] virtual CallLane& lane(RankThread thread) = 0;
-  // Keeps a plugin's name ("strategy 'zero1'") for sentences about its calls; its number in CallFrame.
+  // Stores a plugin's name ("strategy 'zero1'") for messages about its calls. Returns its number for CallFrame.
   virtual uint8_t add_plugin(std::string_view name) = 0;
   // The units of the model, equal on all ranks.
   virtual void set_unit_names(const char* const* names, size_t count) = 0;

@@ -22,6 +22,8 @@ struct Slot {
 #define DDHOST_SAMPLER(SLOT) DDHOST_SLOT(DDH_SAMPLER_IFACE, ddh_sampler_api, SLOT)
 #define DDHOST_OPTIMIZER(SLOT) DDHOST_SLOT(DDH_OPTIMIZER_IFACE, ddh_optimizer_api, SLOT)
 #define DDHOST_COMM(SLOT) DDHOST_SLOT(DDH_COMM_BACKEND_IFACE, ddh_comm_backend_api, SLOT)
+#define DDHOST_SCHEDULE(SLOT) DDHOST_SLOT(DDH_SCHEDULE_IFACE, ddh_schedule_api, SLOT)
+#define DDHOST_MONITOR(SLOT) DDHOST_SLOT(DDH_MONITOR_IFACE, ddh_monitor_api, SLOT)
 #define DDHOST_DEVICE(SLOT) DDHOST_SLOT(DDH_DEVICE_IFACE, ddh_device_api, SLOT)
 
 constexpr Slot kRequired[] = {
@@ -38,7 +40,8 @@ constexpr Slot kRequired[] = {
     DDHOST_COMM(broadcast),        DDHOST_COMM(barrier),     DDHOST_COMM(abort),
     DDHOST_COMM(finalize),         DDHOST_DEVICE(count),     DDHOST_DEVICE(open),
     DDHOST_DEVICE(info),           DDHOST_DEVICE(close),     DDHOST_DEVICE(allocate),
-    DDHOST_DEVICE(release),
+    DDHOST_DEVICE(release),        DDHOST_SCHEDULE(attach),  DDHOST_SCHEDULE(lr),
+    DDHOST_MONITOR(begin),         DDHOST_MONITOR(row),      DDHOST_MONITOR(end),
 };
 
 }  // namespace

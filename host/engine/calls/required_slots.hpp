@@ -7,8 +7,8 @@
 
 namespace ddhost {
 
-// The name of the first required function that is NULL in the table of `id`, whose least size has been checked; nullptr when
-// there is none, also of an interface that is not known here.
+// The name of the first required function that is NULL in the table of `id`, whose minimum size has been checked.
+// nullptr: none, or the interface is unknown.
 const char* missing_slot(std::string_view id, const void* table);
 
 }  // namespace ddhost

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/data/loader.hpp: batches ahead of time. The worker threads of a rank (data.workers) ask the model for the batches
-// that the order of samples names, a few before they are needed. A batch follows from its place alone, so it does not
-// matter which thread makes it. Meanwhile the main thread makes batches of its own for evaluations, so the model's
-// batch_create runs on several threads at once ([any] in ddh/kind/model.h); batches are destroyed on the main thread.
+// engine/data/loader.hpp: prefetches batches. The worker threads of a rank (data.workers) request the batches of the sample
+// order from the model, a few ahead. A batch depends only on its place, so any thread may create it. At the same time the
+// main thread may create batches for evaluations, so the model's batch_create runs on several threads at once ([any] in
+// ddh/kind/model.h). Batches are destroyed on the main thread.
 #pragma once
 
 #include <condition_variable>
@@ -59,7 +59,7 @@ class Batch {
   ddh_batch_info info_{};
 };
 
-// Which batch: of a program's step, of this rank, and its place among those of all ranks.
+// Identifies a batch: program and step, micro-batch of this rank, and index among those of all ranks.
 struct BatchPlace {
   int32_t program;
   int64_t step;
@@ -67,13 +67,13 @@ struct BatchPlace {
   int64_t global_micro_batch;
 };
 
-// How a model is asked for batches: on the threads that prepare them, and on the main thread.
+// The callers of a model's batch functions: on the worker threads, and on the main thread.
 struct BatchCallers {
   std::vector<PluginCaller> data;  // one for each worker
   PluginCaller main;
 };
 
-// Makes one batch, on the calling thread, which is `caller`'s; it is destroyed on the main thread.
+// Creates one batch on the calling thread, which is that of `caller`. It is destroyed on the main thread.
 Batch make_batch(ddh_inst* model, const ddh_model_api& table, const PluginCaller& caller, const PluginCaller& main,
                  const BatchPlace& place, const std::vector<int64_t>& samples);
 
@@ -86,7 +86,7 @@ class Loader {
   Loader& operator=(const Loader&) = delete;
   ~Loader();
 
-  // The next batch, in order of step and micro-batch. Rethrows what went wrong in the worker that made it.
+  // The next batch, in order of step and micro-batch. Rethrows an error of the worker that made it.
   Batch next(Clock& clock);
 
  private:

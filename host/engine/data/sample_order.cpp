@@ -23,7 +23,8 @@ std::vector<int64_t> read_order(const std::string& path, uint64_t n_samples) {
               " bytes; it must hold int64 sample indices, 8 bytes each");
   }
   std::vector<int64_t> order(bytes / sizeof(int64_t));
-  in.read(reinterpret_cast<char*>(order.data()), static_cast<std::streamsize>(bytes));
+  if (!in.read(reinterpret_cast<char*>(order.data()), static_cast<std::streamsize>(bytes)))
+    ddh::fail(DDH_DATA_LOSS, "the sample order '", path, "' can't be read to its end; was it changed meanwhile?");
   for (size_t i = 0; i < order.size(); ++i) {
     if (order[i] < 0 || static_cast<uint64_t>(order[i]) >= n_samples) {
       ddh::fail(DDH_OUT_OF_RANGE, "entry ", i, " of the sample order '", path, "' is ", order[i], "; samples are 0 to ",
@@ -92,11 +93,15 @@ SampleSpan SampleOrder::take(uint64_t& position, const SampleCut& cut) const {
   return span;
 }
 
-int64_t SampleOrder::steps_of(int64_t epochs, const SampleCut& cut) const {
-  const auto n = static_cast<uint64_t>(epochs), per_step = cut.per_step();
-  if (end_ == EpochEnd::join) return static_cast<int64_t>((n * epoch_size() + per_step - 1) / per_step);
-  const uint64_t whole = epoch_size() / per_step, rest = epoch_size() % per_step;
-  return static_cast<int64_t>(n * (whole + (end_ == EpochEnd::shorten && rest > 0 ? 1 : 0)));
+int64_t SampleOrder::steps_until(uint64_t position, uint64_t end, const SampleCut& cut) const {
+  if (position >= end) return 0;
+  const uint64_t left = end - position, per_step = cut.per_step();
+  if (end_ == EpochEnd::join) return static_cast<int64_t>((left + per_step - 1) / per_step);
+  const auto steps_in = [&](uint64_t samples) {
+    return samples / per_step + (end_ == EpochEnd::shorten && samples % per_step > 0 ? 1 : 0);
+  };
+  const uint64_t of_this_epoch = std::min(next_epoch(position) - position, left);
+  return static_cast<int64_t>(steps_in(of_this_epoch) + (left - of_this_epoch) / epoch_size() * steps_in(epoch_size()));
 }
 
 std::vector<int64_t> SampleOrder::samples(const SampleSpan& step, const SampleCut& cut, uint64_t micro_batch,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/data/sample_order.hpp: which samples each rank and micro-batch gets: a function of (seed, position) alone, so
-// that resume and a changed world size see the same samples in the same step.
+// engine/data/sample_order.hpp: the samples of each rank and micro-batch. They depend only on (seed, position), so a
+// step has the same samples after a resume and at another world size.
 #pragma once
 
 #include <cstdint>
@@ -31,11 +31,11 @@ struct SampleCut {
   [[nodiscard]] uint64_t per_step() const { return micro_batch * world_size * grad_accum_steps; }
 };
 
-// What follows the last whole step of an epoch.
+// The handling of samples after the last full step of an epoch.
 enum class EpochEnd {
-  join,    // the next epoch, in the same step
-  drop,    // the next epoch, in the next step; the rest of this one is left out
-  shorten  // a step of the rest: the first ranks and micro-batches are full, then one is not, and others are empty
+  join,    // a step may contain the end of one epoch and the start of the next
+  drop,    // the rest of the epoch is left out
+  shorten  // a smaller step: first full micro-batches, then a partial one, then empty ones
 };
 
 // Consecutive places in the sequence of all epochs.
@@ -47,11 +47,11 @@ struct SampleSpan {
 // so that the cut may change on the way.
 class SampleOrder {
  public:
-  // `order_file`: int64 little-endian sample indices to take instead of the permutation, or "". Throws ddh::Error when
-  // there are no samples, or the file is damaged, empty or out of range.
+  // `order_file`: a file of int64 little-endian sample indices to use instead of the permutation, or "". Throws
+  // ddh::Error if there are no samples, or the file is damaged, empty or out of range.
   SampleOrder(uint64_t n_samples, uint64_t seed, const std::string& order_file, EpochEnd end = EpochEnd::join);
 
-  // Throws ddh::Error when there are fewer samples than one micro-batch of all ranks (drop: one step of them).
+  // Throws ddh::Error if there are fewer samples than one micro-batch of all ranks (drop: one step of them).
   void require(const SampleCut& cut) const;
 
   // Where the step that follows on `position` begins: not there where the rest of an epoch is dropped.
@@ -61,8 +61,9 @@ class SampleOrder {
   // Those of one rank in one micro-batch (from 0) of a step.
   [[nodiscard]] std::vector<int64_t> samples(const SampleSpan& step, const SampleCut& cut, uint64_t micro_batch,
                                              uint64_t rank) const;
-  // Steps that take so many epochs, from the begin of one. Where epochs are joined, the last one may reach into the next.
-  [[nodiscard]] int64_t steps_of(int64_t epochs, const SampleCut& cut) const;
+  // The steps from `position` until `end`, which is a whole number of epochs. With joined epochs the last step may reach
+  // into the next one.
+  [[nodiscard]] int64_t steps_until(uint64_t position, uint64_t end, const SampleCut& cut) const;
   [[nodiscard]] uint64_t epoch_size() const { return order_.empty() ? n_samples_ : order_.size(); }
   // The first place of the epoch that begins at `position` or after it.
   [[nodiscard]] uint64_t next_epoch(uint64_t position) const {
@@ -74,6 +75,7 @@ class SampleOrder {
   uint64_t n_samples_;
   uint64_t seed_;
   EpochEnd end_;
+  uint64_t steps_before_ = 0, samples_before_ = 0;  // of start_after
   std::vector<int64_t> order_;
 };
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/data/train_order.hpp: which program a step trains, and on which samples. A run is a list of phases, gone through in
-// order, several times over (cycles). Within a phase programs take turns, one a step. Each program goes through its own
-// samples as if the others' steps were not there.
+// engine/data/train_order.hpp: the program that a step trains, and its samples. A run is a list of phases in order, repeated
+// in cycles. Within a phase programs take turns, one per step. Each iterates over its own samples, independent of the others.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +12,12 @@
 
 namespace ddhost {
 
-// How far a run is, after a whole number of steps. A checkpoint that keeps it goes on at the next sample.
+// How far a run has come, after a whole number of steps. All else about its steps follows from it.
 struct TrainPosition {
   int64_t step = 0;               // done
-  int64_t phase = 0;              // that the last step was in, counted through all cycles from 0
+  int64_t phase = 0;              // of the last step, counted through all cycles from 0
   int64_t phase_step = 0;         // done in that phase
+  uint64_t phase_begin = 0;       // where the phase began in the samples of its first turn's program
   std::vector<uint64_t> samples;  // per program of the model: taken of its sequence of all epochs
 };
 
@@ -26,7 +26,7 @@ struct TrainPhase {
     int32_t program;
     uint64_t micro_batch;
   };
-  std::vector<Turn> turns;  // one a step, then from the first on again
+  std::vector<Turn> turns;  // one per step, repeated cyclically
   int64_t steps = 0;        // or:
   int64_t epochs = 0;       // of the first turn's program; each program begins a new epoch
 };
@@ -47,7 +47,10 @@ class TrainOrder {
   TrainOrder(std::vector<TrainPhase> phases, int64_t cycles, std::map<int32_t, SampleOrder> orders,
              const SampleCut& cut);
 
-  [[nodiscard]] TrainPosition begin() const;
+  // Where the run begins: before its first step, or where a checkpoint left off.
+  [[nodiscard]] const TrainPosition& begin() const { return begin_; }
+  // The run goes on from a checkpoint, whose steps may have had another cut. Error: the run ends before it.
+  void begin_after(TrainPosition position);
   [[nodiscard]] bool is_at_end(const TrainPosition& at) const { return at.step >= last_step_; }
   // The step after `at`, which moves behind it.
   [[nodiscard]] TrainStep advance(TrainPosition& at) const;
@@ -61,10 +64,13 @@ class TrainOrder {
   [[nodiscard]] int64_t cycles() const { return cycles_; }
   // The place in `phases` of a phase that is counted through all cycles.
   [[nodiscard]] size_t place_of(int64_t phase) const { return static_cast<size_t>(phase) % phases_.size(); }
+  // Of a phase that takes all its steps with the cut of this run.
   [[nodiscard]] int64_t steps_of(int64_t phase) const { return steps_[place_of(phase)]; }
-  [[nodiscard]] bool ends_phase(const TrainStep& step) const { return step.phase_step == steps_of(step.phase); }
+  [[nodiscard]] bool ends_phase(const TrainStep& step) const { return step.phase_step >= end_of(step.phase); }
   // Whether the step ends an epoch of its program whose number is a multiple of `every`.
   [[nodiscard]] bool ends_epoch(const TrainStep& step, int64_t every) const;
+  // Those that have a turn, in the order of the model.
+  [[nodiscard]] std::vector<int32_t> programs() const;
   // Samples of an epoch.
   [[nodiscard]] uint64_t epoch_size(int32_t program) const { return orders_.at(program).epoch_size(); }
   // A program of which some rank has a micro-batch without samples, or -1.
@@ -74,14 +80,21 @@ class TrainOrder {
   [[nodiscard]] SampleCut cut_of(const TrainPhase::Turn& turn) const {
     return {turn.micro_batch, cut_.world_size, cut_.grad_accum_steps};
   }
-  [[nodiscard]] int64_t resolved_steps(const TrainPhase& phase) const;
+  void require_countable(const TrainPhase& phase) const;
+  // The steps of a phase that are left at a position in it.
+  [[nodiscard]] int64_t steps_left(const TrainPosition& at) const;
+  [[nodiscard]] bool is_beyond_epochs(const TrainPosition& at) const;
+  // The number of the last step of a phase; other than steps_of where a checkpoint's steps had another cut.
+  [[nodiscard]] int64_t end_of(int64_t phase) const { return phase == begin_.phase ? first_end_ : steps_of(phase); }
   void begin_phase(TrainPosition& at) const;
 
   const std::vector<TrainPhase> phases_;
   const int64_t cycles_;
   const std::map<int32_t, SampleOrder> orders_;
-  const SampleCut cut_;  // its micro_batch is each turn's own
-  std::vector<int64_t> steps_;
+  const SampleCut cut_;         // its micro_batch is each turn's own
+  std::vector<int64_t> steps_;  // per phase of a cycle
+  TrainPosition begin_;
+  int64_t first_end_ = 0;  // end_of the phase of begin_
   int64_t last_step_ = 0;
 };
 

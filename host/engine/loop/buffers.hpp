@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/loop/buffers.hpp: a model's state without gradient, equal on all ranks. Buffers with DDH_SYNC_STEP are rank
-// 0's and go to all ranks when a step begins. Those with DDH_SYNC_FOLD (running statistics) are made of what each
-// micro-batch of all ranks contributes, in global order, so that their bits do not depend on the number of ranks.
+// engine/loop/buffers.hpp: keeps a model's buffers equal on all ranks. For DDH_SYNC_STEP, rank 0's values are sent to
+// all ranks when a step begins. For DDH_SYNC_FOLD (running statistics), the contributions of the micro-batches of all
+// ranks are folded in global order, so the result does not depend on the number of ranks.
 #pragma once
 
 #include <vector>
@@ -23,11 +23,11 @@ class Buffers {
   Buffers& operator=(const Buffers&) = delete;
   ~Buffers();
 
-  // Rank 0's values of all buffers with DDH_SYNC_STEP on every rank. [collective]
+  // Sends rank 0's values of all buffers with DDH_SYNC_STEP to every rank. [collective]
   void sync();
-  // What a micro-batch contributes to folded buffers: after its forward, before it is discarded.
+  // Reads the contribution of a micro-batch to folded buffers. Called after its forward, before it is discarded.
   void collect(int32_t program, uint64_t micro_batch);
-  // The step's contributions of all ranks into the folded buffers of every rank. [collective]
+  // Folds the step's contributions of all ranks into the buffers of every rank. [collective]
   void fold();
 
  private:
@@ -35,7 +35,7 @@ class Buffers {
   struct Folded {
     const ddh_buffer_desc* desc;
     uint32_t index;   // in the model's buffers
-    uint64_t offset;  // bytes from the start of a row: 8 that say whether there is a contribution, then its elements
+    uint64_t offset;  // bytes from the start of a row: an 8-byte flag for a contribution, then its elements
   };
   void add_folded(const ddh_buffer_desc& buffer, uint32_t index);
   void fold_one(const Folded& buffer, char* values) const;
@@ -47,7 +47,7 @@ class Buffers {
   RankServices& services_;
   const uint64_t micro_batches_;
   Descs synced_;
-  std::vector<char> message_;  // all of them in a row
+  std::vector<char> message_;  // all of them, one after another
   std::vector<Folded> folded_;
   uint64_t row_bytes_ = 0;    // of one micro-batch
   std::vector<char> mine_;    // a row for each micro-batch of this rank

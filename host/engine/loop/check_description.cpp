@@ -8,7 +8,7 @@
 namespace ddhost {
 namespace {
 
-constexpr uint32_t kMaxCount = 1U << 24;  // of parameters, units ...: more is garbage
+constexpr uint32_t kMaxCount = 1U << 24;  // maximum number of parameters, units ...; more is uninitialized data
 constexpr uint32_t kMaxDims = 64;
 
 template <class... Parts>
@@ -16,7 +16,7 @@ template <class... Parts>
   ddh::fail(DDH_INVALID_ARGUMENT, parts..., "; fix the model");
 }
 
-// An array of pointers to structs that begin with their size.
+// Checks an array of structs that begin with their size.
 template <class T>
 void check_array(const T* const* array, uint32_t count, uint32_t min_size, const char* what) {
   if (count > kMaxCount) refuse("the model describes ", count, " ", what, "s");

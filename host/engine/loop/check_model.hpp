@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/loop/check_model.hpp: what a model's description must satisfy before anything is built on it.
+// engine/loop/check_model.hpp: checks a model's description before it is used.
 #pragma once
 
 #include <vector>
@@ -15,13 +15,14 @@ namespace ddhost {
 // its plugin.
 void check_model(const ddh_model_desc& model, uint64_t uses);
 
-// The dtype of precision.compute. Throws when the model does not compute in it.
+// The dtype of precision.compute. Throws if the model does not support it.
 int32_t compute_dtype(const RunConfig& config, const Plugin& model);
 
-// train.recompute. Throws when the model can't run a forward twice.
+// train.recompute. Throws if the model can't run a forward twice.
 uint32_t recompute_every(const RunConfig& config, const Plugin& model);
 
-// The programs of train.programs, in turn; all train programs where it is empty. Throws where the model lacks one.
+// The programs of train.programs in the order of their turns; all training programs if it is empty. Throws if the model
+// lacks one.
 std::vector<int32_t> train_programs(const RunConfig& config, const ddh_model_desc& model);
 
 // The first program of a kind, or -1.

@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint32_t kNoGradients = DDH_POSITION_FORWARD_ONLY | DDH_POSITION_INPUT_GRAD_ONLY;
 
-// The backward of this place gives gradients to the parameters of its unit.
+// Whether the backward of this position computes gradients of the unit's parameters.
 bool gives_gradients(const ddh_program_desc& program, uint32_t position) {
   return program.position_flags == nullptr || (program.position_flags[position] & kNoGradients) == 0;
 }
@@ -20,7 +20,7 @@ bool uses_param(const ddh_unit_desc& unit, int32_t param) {
   return std::find(unit.params, unit.params + unit.n_params, param) != unit.params + unit.n_params;
 }
 
-// The first place of a unit that gives gradients, whose backward is the last; n_units: none.
+// The first position of a unit that computes gradients; its backward is the last. n_units: none.
 uint32_t first_with_gradients(const ddh_program_desc& program, int32_t unit) {
   uint32_t i = 0;
   while (i < program.n_units && !(program.units[i] == unit && gives_gradients(program, i))) ++i;
@@ -62,11 +62,14 @@ void check_positions(const ddh_model_desc& model, const ddh_program_desc& progra
   }
 }
 
-// What a program trains has its gradient from the owner's backward: a program without the owner has none to give.
+// The gradient of a trained parameter is completed by the owner's backward, so the program must contain the owner.
 void check_trained(const ddh_model_desc& model, const ddh_program_desc& program) {
   if (program.kind != DDH_PROGRAM_TRAIN) return;
   for (uint32_t p = 0; p < model.n_params; ++p) {
     const bool frozen = (model.params[p]->attributes & DDH_PARAM_FROZEN) != 0;
+    if (program.trainable != nullptr && program.trainable[p] > 1)
+      ddh::fail(DDH_INVALID_ARGUMENT, "the mask of program '", program.name, "' holds ", int{program.trainable[p]},
+                " for parameter '", model.params[p]->name, "'; give 0 (not trained) or 1");
     if (!frozen && (program.trainable == nullptr || program.trainable[p] != 0)) check_trained_param(model, program, p);
   }
 }

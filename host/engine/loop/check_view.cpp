@@ -6,7 +6,7 @@
 namespace ddhost {
 namespace {
 
-// A stride of more is garbage.
+// A larger stride is uninitialized data.
 constexpr uint64_t kMaxStride = 4096;
 
 bool is_aligned(const void* p, uint64_t bytes) { return reinterpret_cast<uintptr_t>(p) % bytes == 0; }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/loop/check_view.hpp: what a strategy shows a unit is checked before the model touches it: a few comparisons for each
-// parameter, at every acquire.
+// engine/loop/check_view.hpp: checks a strategy's view before the model uses it, with a few comparisons per parameter
+// at every acquire.
 #pragma once
 
 #include <vector>
@@ -16,7 +16,8 @@ class ViewCheck {
   // `model` outlives the object. `compute_dtype`: of the run.
   ViewCheck(const ddh_model_desc& model, int32_t compute_dtype);
 
-  // Throws ddh::Error that names plugin, call, unit and parameter. `trains`: of the program, per parameter; empty: none.
+  // Throws ddh::Error that names plugin, call, unit and parameter. `trains`: the program's mask per parameter; empty:
+  // none.
   void check(const PluginCaller& strategy, const ddh_unit_use& use, const std::vector<uint8_t>& trains,
              const ddh_unit_view& view) const;
 

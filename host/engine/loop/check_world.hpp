@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/loop/check_world.hpp: all ranks run the same plugins with the same configuration, or none runs.
+// engine/loop/check_world.hpp: checks that all ranks run the same plugins with the same configuration.
 #pragma once
 
 #include <vector>
@@ -10,7 +10,7 @@
 
 namespace ddhost {
 
-// Throws on every rank when one differs from rank 0, naming the odd rank and what differs. [collective]
+// Throws on every rank if one differs from rank 0, and names that rank and the difference. [collective]
 void check_same_everywhere(const std::vector<Fingerprint>& fingerprints, const Comm& comm);
 
 }  // namespace ddhost

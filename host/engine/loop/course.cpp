@@ -43,14 +43,6 @@ std::vector<TrainPhase> phases_of(const RunConfig& config, const ddh_model_desc&
   return phases;
 }
 
-void check_empty(const TrainOrder& order, const ddh_model_desc& model) {
-  const int32_t empty = order.program_with_empty();
-  if (empty >= 0)
-    ddh::fail(DDH_FAILED_PRECONDITION, "the last step of an epoch of program '", model.programs[empty]->name,
-              "' leaves a micro-batch without samples, which model '", model.name,
-              "' does not take; use data.drop_last=true, fewer ranks or a smaller data.micro_batch");
-}
-
 }  // namespace
 
 EpochEnd epoch_end(const RunConfig& config) {
@@ -65,7 +57,7 @@ uint64_t micro_batch_of(const RunConfig& config, const ddh_program_desc& program
 }
 
 TrainOrder make_order(const RunConfig& config, const ddh_model_desc& model, const std::vector<PhaseSpec>& phases,
-                      uint64_t world_size, bool takes_empty_batches) {
+                      uint64_t world_size) {
   const std::vector<int32_t> train_programs = programs_of(phases);
   check_micro_batches(config, model);
   if (train_programs.size() > 1 && !config.text("data.order").empty())
@@ -76,10 +68,19 @@ TrainOrder make_order(const RunConfig& config, const ddh_model_desc& model, cons
     orders.try_emplace(program, model.programs[program]->n_samples,
                        static_cast<uint64_t>(config.get<int64_t>("run.seed")), config.text("data.order"),
                        epoch_end(config));
-  TrainOrder order(phases_of(config, model, phases), config.get<int64_t>("train.cycles"), std::move(orders),
-                   {1, world_size, static_cast<uint64_t>(config.get<int64_t>("train.grad_accum_steps"))});
-  if (epoch_end(config) == EpochEnd::shorten && !takes_empty_batches) check_empty(order, model);
-  return order;
+  return {phases_of(config, model, phases),
+          config.get<int64_t>("train.cycles"),
+          std::move(orders),
+          {1, world_size, static_cast<uint64_t>(config.get<int64_t>("train.grad_accum_steps"))}};
+}
+
+void require_no_empty(const TrainOrder& order, const RunConfig& config, const ddh_model_desc& model) {
+  if (epoch_end(config) != EpochEnd::shorten) return;
+  const int32_t empty = order.program_with_empty();
+  if (empty >= 0)
+    ddh::fail(DDH_FAILED_PRECONDITION, "the last step of an epoch of program '", model.programs[empty]->name,
+              "' leaves a micro-batch without samples, which model '", model.name,
+              "' does not take; use data.drop_last=true, fewer ranks or a smaller data.micro_batch");
 }
 
 std::string batch_text(const TrainOrder& order, const ddh_model_desc& model, uint64_t world_size,

@@ -8,7 +8,7 @@
 namespace ddhost {
 namespace {
 
-// False: the model makes no estimates.
+// False: the model has no estimates.
 bool ask(const PluginCaller& call, ddh_inst* model, const ddh_model_api& table, const ddh_estimate_args& args,
          ddh_estimate& out) {
   out = {};

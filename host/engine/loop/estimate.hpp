@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/loop/estimate.hpp: what the model says that a program costs (ddh_model_api.estimate), for the summary.
+// engine/loop/estimate.hpp: the model's estimate of a program's cost (ddh_model_api.estimate), for the summary.
 #pragma once
 
 #include <optional>
@@ -11,8 +11,8 @@
 
 namespace ddhost {
 
-// Of one micro-batch of `n_samples`. A second forward counts as no work: it makes no progress. Nothing where the model
-// makes no estimates (its table has none, or it answers DDH_NOT_FOUND).
+// The cost of one micro-batch of `n_samples`. Recomputed forwards do not count. nullopt: the model has no estimates
+// (its table has none, or it returns DDH_NOT_FOUND).
 std::optional<WorkEstimate> estimate_program(const PluginCaller& call, ddh_inst* model, const ddh_model_api& table,
                                              const ProgramOps& ops, uint32_t n_samples);
 

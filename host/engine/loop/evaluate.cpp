@@ -17,8 +17,8 @@ bool takes_each_once(const TrainSetup& setup) {
 
 const ddh_program_desc& described(const TrainSetup& setup, int32_t program) { return *setup.model.programs[program]; }
 
-// All micro-batches in a row, as one rank would take them. Where no sample counts twice there are no more micro-batches
-// than the samples fill, and the last one may be smaller.
+// All micro-batches, in the order of one rank. If no sample counts twice, the number of micro-batches is limited by the
+// samples, and the last one may be smaller.
 SampleCut eval_cut(const TrainSetup& setup, int32_t program) {
   const RunConfig& config = setup.services.config;
   SampleCut cut{micro_batch_of(config, described(setup, program)), 1,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/loop/evaluate.hpp: an eval program over held-out samples. The micro-batches of the whole world are numbered
-// and dealt out to the ranks in turn; each holds the same samples in every world, and their metrics are folded in the
-// order of their numbers. So an evaluation has the same bits for every number of ranks.
+// engine/loop/evaluate.hpp: runs an eval program over held-out samples. Ranks take the numbered micro-batches in turn.
+// A micro-batch has the same samples at every world size, and metrics are folded in the order of the numbers. So an
+// evaluation has the same bits for every number of ranks.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,8 @@
 
 namespace ddhost {
 
-// Which of the micro-batches 0 .. count-1 a rank runs. All ranks make the same number of passes, since acquire is
-// collective: a rank for which none is left runs the last one again, and does not count it.
+// The micro-batches of 0 .. count-1 that a rank runs. All ranks make the same number of passes, because acquire is
+// collective. A rank with none left runs the last one again and does not count it.
 struct EvalTurns {
   uint64_t count, world_size;
   struct Turn {
@@ -34,12 +34,14 @@ struct EvalTurns {
 // One eval program over train.eval_batches micro-batches, always the same samples.
 class Evaluation {
  public:
-  // Throws where the model or its data can't be evaluated: before the first step, not after hours.
+  // Throws if the model or its data can't be evaluated, already before the first step.
   Evaluation(const TrainSetup& setup, int32_t program);
+  // Of the last run that was not stopped.
+  [[nodiscard]] const std::vector<ReportedValue>& values() const { return reported_; }
   [[nodiscard]] int32_t program() const { return program_; }
   [[nodiscard]] uint64_t n_samples() const { return span_.count; }  // of all ranks
-  // What the program reports, equal on every rank and valid until the next call; nothing where the run was asked to stop
-  // meanwhile. [collective]
+  // The program's reported values, equal on every rank and valid until the next call; empty if the run was asked to
+  // stop meanwhile. [collective]
   [[nodiscard]] const std::vector<ReportedValue>* run(int64_t step);
 
  private:
@@ -57,7 +59,8 @@ class Evaluation {
   std::vector<ReportedValue> reported_;
 };
 
-// What `ddhost eval` evaluates: those that evaluate the given training programs; where they name none, all of the model.
+// The programs that `ddhost eval` runs: those that evaluate the given training programs; if they name none, all of the
+// model.
 std::vector<int32_t> programs_to_evaluate(const ddh_model_desc& model, const std::vector<int32_t>& train_programs);
 // Evaluates them; rank 0 prints what they report. [collective]
 void print_evaluations(const TrainSetup& setup, const std::vector<int32_t>& programs);
@@ -65,8 +68,8 @@ void print_evaluations(const TrainSetup& setup, const std::vector<int32_t>& prog
 // Whether the run evaluates: train.eval_every or train.eval_every_epochs.
 bool evaluates(const RunConfig& config);
 
-// The distinct programs that evaluate the training programs of this run, in the order of their turns. Throws where one
-// names none.
+// The distinct programs that evaluate the training programs of this run, in the order of their turns. Throws if a
+// training program names none.
 std::vector<int32_t> eval_programs(const TrainSetup& setup);
 
 }  // namespace ddhost

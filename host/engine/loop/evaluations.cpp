@@ -8,7 +8,7 @@
 namespace ddhost {
 namespace {
 
-// What a schedule reads of an evaluation; Evaluations has seen to it that there is one where it does.
+// The loss of an evaluation for a schedule; require_one_loss has checked that there is exactly one.
 double loss_of(const ddh_program_desc& program, const std::vector<ReportedValue>& values) {
   const int32_t place = loss_place(program);
   return place < 0 ? std::numeric_limits<double>::quiet_NaN() : values[static_cast<size_t>(place)].value;
@@ -21,7 +21,7 @@ std::vector<Evaluation> make_evaluations(const TrainSetup& setup) {
   return out;
 }
 
-std::vector<int32_t> programs_of(const std::vector<Evaluation>& evaluations) {
+std::vector<int32_t> evaluated_by(const std::vector<Evaluation>& evaluations) {
   std::vector<int32_t> programs;
   for (const Evaluation& evaluation : evaluations) programs.push_back(evaluation.program());
   return programs;
@@ -37,11 +37,11 @@ Evaluations::Evaluations(const TrainSetup& setup, const TrainOrder& order, Phase
       every_steps_(setup.services.config.get<int64_t>("train.eval_every")),
       every_epochs_(setup.services.config.get<int64_t>("train.eval_every_epochs")),
       all_(make_evaluations(setup)),
-      patience_(setup, programs_of(all_)) {
+      patience_(setup, evaluated_by(all_)) {
   require_one_loss();
 }
 
-// Losses of several programs in turn say nothing about getting better.
+// The losses of several programs in turn can't be compared with each other.
 void Evaluations::require_one_loss() const {
   if (!rates_.reads_losses()) return;
   const std::string type = setup_.services.config.get<std::string>("schedule.type");
@@ -63,15 +63,17 @@ bool Evaluations::are_due(const TrainStep& step) const {
   return every_epochs_ > 0 && step.program == setup_.train_programs.front() && order_.ends_epoch(step, every_epochs_);
 }
 
-void Evaluations::run(const TrainStep& step) {
-  for (Evaluation& evaluation : all_) {
-    const std::vector<ReportedValue>* const values = evaluation.run(step.step);
-    if (values == nullptr) return;
+bool Evaluations::run(const TrainPosition& at) {
+  for (Evaluation& evaluation : all_)
+    if (evaluation.run(at.step) == nullptr) return false;
+  for (const Evaluation& evaluation : all_) {
+    const std::vector<ReportedValue>& values = evaluation.values();
     const ddh_program_desc& program = *setup_.model.programs[evaluation.program()];
-    monitor_.evaluated(step.step, *values, setup_.train_programs.size() > 1 ? program.name : "");
-    rates_.evaluated(step, loss_of(program, *values));
-    patience_.evaluated(step.step, evaluation.program(), *values);
+    monitor_.evaluated(at.step, values, setup_.train_programs.size() > 1 ? program.name : "");
+    rates_.evaluated(at.phase, loss_of(program, values));
+    patience_.evaluated(at.step, evaluation.program(), values);
   }
+  return true;
 }
 
 bool Evaluations::end_run() const {

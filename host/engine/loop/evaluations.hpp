@@ -15,15 +15,17 @@ namespace ddhost {
 
 class Evaluations {
  public:
-  // All outlive this object. Throws where the run asks for evaluations that its model or data can't give, and where the
-  // schedule goes by a loss that there is not.
+  // All outlive this object. Throws if the model or its data can't be evaluated, or the schedule goes by a loss that there
+  // is not.
   Evaluations(const TrainSetup& setup, const TrainOrder& order, PhaseRates& rates, Monitor& monitor);
 
   [[nodiscard]] bool are_due(const TrainStep& step) const;
-  // Every program that evaluates one of this run's, by the values that a file of weights would hold. [collective]
-  void run(const TrainStep& step);
+  // Every program that evaluates one of this run's, after the last step of `at`, by the values that a file of weights would
+  // hold. False: the run was asked to stop in between, and nothing is recorded; a resumed run evaluates again. [collective]
+  [[nodiscard]] bool run(const TrainPosition& at);
   // Whether train.patience is at its end; says so in the log.
   [[nodiscard]] bool end_run() const;
+  [[nodiscard]] Patience& patience() { return patience_; }
 
  private:
   void require_one_loss() const;

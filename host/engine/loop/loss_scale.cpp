@@ -11,7 +11,7 @@
 namespace ddhost {
 namespace {
 
-// Other factors would round, and the same run at another scale would give other bits.
+// Factors that are not powers of two would round, so another loss scale would give other bits.
 double power_of_two(const RunConfig& config, const char* key) {
   const auto value = config.get<double>(key);
   int exponent = 0;
@@ -42,6 +42,15 @@ LossScaleSettings LossScaleSettings::from(const RunConfig& config) {
   s.raise_at_min = config.get<std::string>("precision.loss_scale_at_min") == "raise";
   s.torch_growth = config.get<std::string>("precision.loss_scale_growth") == "torch";
   return s;
+}
+
+// A fixed scale is the configuration's.
+void LossScale::restore(const LossScaleState& saved) {
+  if (!settings_.dynamic) return;
+  scale_ = saved.scale;
+  hysteresis_left_ = saved.hysteresis_left;
+  steps_ = saved.steps;
+  last_overflow_ = saved.last_overflow;
 }
 
 bool LossScale::step_done(bool overflow) {

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/loop/loss_scale.hpp: the factor that fp16 gradients are multiplied with so that small ones don't vanish.
+// engine/loop/loss_scale.hpp: loss scaling, which keeps small fp16 gradients from underflow.
 //
-// A dynamic scale falls by a factor when a gradient overflows and rises after a window of steps without. The rules are
-// DeepSpeed's DynamicLossScaler (since v0.17.1); growth "torch" counts as torch.cuda.amp.GradScaler does, one step earlier.
+// A dynamic scale is divided by a factor after an overflow, and multiplied after a window of steps without one. The
+// rules are those of DeepSpeed's DynamicLossScaler (since v0.17.1). With growth "torch" it rises one step earlier, as
+// in torch.cuda.amp.GradScaler.
 #pragma once
 
 #include <cstdint>
+
+#include "engine/weights/train_progress.hpp"
 
 namespace ddhost {
 
@@ -17,11 +20,11 @@ struct LossScaleSettings {
   double initial = 1, factor = 2, min = 1;  // powers of two
   int64_t window = 1000;                    // steps without overflow before the scale rises
   int64_t hysteresis = 1;                   // overflows until it falls
-  bool consecutive_hysteresis = false;      // every good step refills the hysteresis, not only a rise
+  bool consecutive_hysteresis = false;      // every good step resets the hysteresis, not only a rise
   bool raise_at_min = true;                 // an overflow at the smallest scale ends the run
   bool torch_growth = false;
 
-  // From section `precision`. Throws where a value is no power of two.
+  // From section `precision`. Throws if a value is not a power of two.
   static LossScaleSettings from(const RunConfig& config);
 };
 
@@ -31,8 +34,12 @@ class LossScale {
       : settings_(settings), scale_(settings.initial), hysteresis_left_(settings.hysteresis) {}
 
   [[nodiscard]] double value() const { return scale_; }
-  // After each step. False: an overflow at the smallest scale, where no step will ever succeed.
+  // Called after each step. False: an overflow at the smallest scale, so no step can succeed.
   [[nodiscard]] bool step_done(bool overflow);
+
+  // For a checkpoint, and from one.
+  [[nodiscard]] LossScaleState state() const { return {scale_, hysteresis_left_, steps_, last_overflow_}; }
+  void restore(const LossScaleState& saved);
 
  private:
   bool overflowed();

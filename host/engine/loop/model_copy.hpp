@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // engine/loop/model_copy.hpp: a model's description as this host's structs. The model may have been built with an
-// older or a newer SDK; the host, the strategy and the optimizer all read this copy. Names, shapes and lists stay the
-// model's.
+// older or a newer SDK; the host, the strategy and the optimizer all read this copy. The model still owns names, shapes
+// and lists.
 #pragma once
 
 #include <vector>
@@ -14,8 +14,8 @@ namespace ddhost {
 class ModelCopy {
  public:
   ModelCopy() = default;
-  // Error: a struct is too short, has something set that this host does not know, or uses what is reserved; or an array
-  // of descriptors lacks one. The sentence names the struct and its index.
+  // Error: a struct is too short, sets something unknown or reserved, or is missing. The message names the struct and
+  // its index.
   explicit ModelCopy(const ddh_model_desc* given);
 
   // Valid while this object lives, also after a move.
@@ -33,7 +33,7 @@ class ModelCopy {
   List<ddh_unit_desc> units_;
   List<ddh_buffer_desc> buffers_;
   List<ddh_program_desc> programs_;
-  std::vector<ddh_model_desc> desc_;  // one: on the heap, so that it stays in place
+  std::vector<ddh_model_desc> desc_;  // one element, on the heap so that its address is stable
 };
 
 }  // namespace ddhost

@@ -13,7 +13,7 @@
 
 namespace ddhost {
 
-// Which micro-batch: of a step, of this rank, and its place among those of all ranks.
+// Identifies a micro-batch: step, index on this rank, and index among those of all ranks.
 struct MicroBatch {
   int64_t step;
   uint64_t index;
@@ -22,7 +22,7 @@ struct MicroBatch {
 
 class OpRunner {
  public:
-  // All outlive this object; `views` and `checks` look at what the strategy gives and does.
+  // All outlive this object. `views` and `checks` check the strategy's results and calls.
   OpRunner(const Instance& strategy, const ddh_strategy_api& strategy_table, const Instance& model,
            const ddh_model_api& model_table, const ddh_model_desc& model_desc, const ViewCheck& views,
            StepChecks& checks, Clock& clock)
@@ -41,7 +41,7 @@ class OpRunner {
     run(ops, micro, batch.get(), seed_scale);
   }
   void run(const ProgramOps& ops, const MicroBatch& micro, ddh_batch* batch, double seed_scale);
-  // Sums and counts of a micro-batch, into arrays of the program's n_metrics.
+  // Writes sums and counts of a micro-batch into arrays of the program's n_metrics.
   void metrics(int32_t program, uint64_t micro_batch, double* sums, double* counts);
   void discard(uint64_t micro_batch) {
     const PluginCaller::Entered entered = model_.caller().enter(PluginCall::kDiscard);

@@ -4,21 +4,14 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "engine/loop/train_setup.hpp"
+#include "engine/weights/train_progress.hpp"
 
 namespace ddhost {
-
-// What it remembers from one evaluation to the next; a checkpoint may keep it.
-struct PatienceState {
-  std::optional<double> best;
-  int64_t best_step = 0;
-  int64_t without_better = 0;  // evaluations in a row
-};
 
 class Patience {
  public:
@@ -30,7 +23,8 @@ class Patience {
   void evaluated(int64_t step, int32_t program, std::span<const ReportedValue> values);
   // Why the run ends here; "" while it goes on.
   [[nodiscard]] std::string verdict() const;
-  [[nodiscard]] PatienceState& state() { return state_; }
+  [[nodiscard]] const PatienceState& state() const { return state_; }
+  void restore(const PatienceState& saved) { state_ = saved; }
 
  private:
   const int64_t patience_;  // 0: without end

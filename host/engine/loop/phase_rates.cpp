@@ -40,14 +40,16 @@ int64_t PhaseRates::number(const TrainStep& step) const {
   return cycle * order_.steps_of(step.phase) + step.phase_step;
 }
 
-double PhaseRates::lr(int32_t optimizer, const TrainStep& step) const { return of(step).lr(optimizer, number(step)); }
+double PhaseRates::lr(int32_t optimizer, const TrainStep& step) const {
+  return of(step.phase).lr(optimizer, number(step));
+}
 
 // The run's rates count all steps; those of a phase only its own.
 void PhaseRates::step_done(const TrainStep& step, bool skipped, double loss) {
   const bool runs_own = has_own_[order_.place_of(step.phase)];
   const bool has_shared = std::find(has_own_.begin(), has_own_.end(), false) != has_own_.end();
   if (runs_own && has_shared) all_.front()->step_done(step.step, skipped, loss);
-  of(step).step_done(number(step), skipped, loss);
+  of(step.phase).step_done(number(step), skipped, loss);
 }
 
 bool PhaseRates::reads_losses() const {

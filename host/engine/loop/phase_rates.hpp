@@ -23,14 +23,14 @@ class PhaseRates {
   [[nodiscard]] double lr(int32_t optimizer, const TrainStep& step) const;
   // After the update of a step; as Schedules.
   void step_done(const TrainStep& step, bool skipped, double loss);
-  // After an evaluation behind `step`.
-  void evaluated(const TrainStep& step, double loss) { of(step).evaluated(loss); }
+  // After an evaluation that follows a step of `phase`.
+  void evaluated(int64_t phase, double loss) { of(phase).evaluated(loss); }
   [[nodiscard]] bool reads_losses() const;
-  // The run's own first, where a phase has none of its own; then those of phases.
+  // The run's own first, if a phase has none of its own; then those of phases.
   [[nodiscard]] const std::vector<std::unique_ptr<Schedules>>& all() const { return all_; }
 
  private:
-  [[nodiscard]] Schedules& of(const TrainStep& step) const { return *all_[place_[order_.place_of(step.phase)]]; }
+  [[nodiscard]] Schedules& of(int64_t phase) const { return *all_[place_[order_.place_of(phase)]]; }
   // As the schedule counts.
   [[nodiscard]] int64_t number(const TrainStep& step) const;
 

@@ -31,7 +31,7 @@
 namespace ddhost {
 namespace {
 
-// The steps of a rank. Members are made by the step of the same place and end in reverse (end).
+// The steps of a rank. Each step creates the members of the same position; `end` destroys them in reverse order.
 class Rank {
  public:
   Rank(const RunPlan& plan, std::unique_ptr<RunConfig> config, std::shared_ptr<spdlog::logger> log,
@@ -146,9 +146,8 @@ class Rank {
                                               static_cast<uint32_t>(config().get<int64_t>("train.grad_accum_steps")),
                                               recompute_every(config(), plan_.model));
     if (trains)
-      order_ = std::make_unique<TrainOrder>(make_order(config(), *model_desc_, phases_,
-                                                       static_cast<uint64_t>(services_.seat.world_size),
-                                                       plan_.model.has_cap(DDH_CAP_EMPTY_BATCH)));
+      order_ = std::make_unique<TrainOrder>(
+          make_order(config(), *model_desc_, phases_, static_cast<uint64_t>(services_.seat.world_size)));
   }
 
   void name_units() const {
@@ -173,8 +172,6 @@ class Rank {
         StepSettings{config().get<double>("train.clip_norm"), config().get<double>("train.clip_value"),
                      config().get<bool>("train.skip_nonfinite"), sums_in_bf16()});
     services_.step->set_optimizers(refs, programs_->described());
-    if (order_ != nullptr)
-      rates_ = std::make_unique<PhaseRates>(services_, plan_, phases_, *order_, evaluates(config()));
   }
 
   void make_strategy() {
@@ -212,7 +209,17 @@ class Rank {
     views_ = std::make_unique<ViewCheck>(*model_desc_, compute_dtype(config(), plan_.model));
     runner_ = std::make_unique<OpRunner>(strategy_, *strategy_table_, model_, *model_table_, *model_desc_, *views_,
                                          *checks_, services_.clock);
+    if (order_ != nullptr) go_on_from_checkpoint();
     if (is_first()) say_what_runs();
+  }
+
+  // From here on it is known how long the run is.
+  void go_on_from_checkpoint() {
+    checkpoints_ = std::make_unique<Checkpointing>(services_, plan_, state_source(), *order_);
+    checkpoints_->load();
+    if (const std::optional<TrainPosition> position = checkpoints_->position()) order_->begin_after(*position);
+    if (!plan_.model.has_cap(DDH_CAP_EMPTY_BATCH)) require_no_empty(*order_, config(), *model_desc_);
+    rates_ = std::make_unique<PhaseRates>(services_, plan_, phases_, *order_, evaluates(config()));
   }
 
   void say_what_runs() const {
@@ -246,14 +253,22 @@ class Rank {
     }
   }
 
+  void write_config() const {
+    const std::string path = (plan_.run_dir / "config.json").string();
+    std::ofstream out(path);
+    out << config().file_text() << '\n';
+    if (!out.flush())
+      ddh::fail(DDH_RESOURCE_EXHAUSTED, "cannot write '", path, "'; free some space or give another run.dir");
+  }
+
   void train() {
     const ddh_program_desc& first = *model_desc_->programs[train_programs_.front()];
     estimate_ = estimate_program(model_.caller(), model_.get(), *model_table_, programs_->of(train_programs_.front()),
                                  static_cast<uint32_t>(micro_batch_of(config(), first)));
-    if (is_first()) std::ofstream(plan_.run_dir / "config.json") << config().file_text() << '\n';
+    if (is_first()) write_config();
     monitor_ = std::make_unique<Monitor>(services_, plan_.monitors, plan_.run_dir.string(), first.sample_unit,
-                                         order_->last_step());
-    train_end_ = train_loop(setup(), *order_, *rates_, *monitor_);
+                                         checkpoints_->first_step_after(), order_->last_step());
+    train_end_ = train_loop(setup(), *order_, *rates_, *monitor_, *checkpoints_);
     monitor_->finish_line();
   }
 
@@ -271,8 +286,9 @@ class Rank {
     if (estimate_)
       summary.set_work(*estimate_, {model_desc_->programs[train_programs_.front()]->name, monitor_->samples_done(),
                                     monitor_->seconds_for_them()});
-    monitor_->end(summary.json(services_, train_end_.last_step, monitor_->mean_step_ms()));
+    const std::string record = summary.json(services_, train_end_.last_step, monitor_->mean_step_ms());
     const std::vector<std::string> samples = samples_of_the_end();
+    monitor_->end(record);
     if (!is_first() || config().get<bool>("run.quiet")) return;
     for (const std::string& text : samples)
       std::printf("--- a sample from the trained model ---\n%s\n---\n", text.c_str());
@@ -329,13 +345,14 @@ class Rank {
     return callers;
   }
 
-  // Plugins before the services they use; windows before the transport whose memory they map; the device last. After an
-  // error its work is waited for, so that none uses what goes.
+  // Destroys plugins before the services they use, windows before the transport whose memory they map, and the device
+  // last. After an error it waits for the device's work, so that no work uses freed memory.
   void end() {
     ddh::ErrorBuffer ignored;
     if (services_.device != nullptr)
       services_.device->streams().synchronize(services_.device->context(), nullptr, ignored.get());
     monitor_.reset();
+    checkpoints_.reset();
     checks_.reset();
     strategy_ = Instance();
     rates_.reset();
@@ -370,6 +387,7 @@ class Rank {
   std::unique_ptr<TrainOrder> order_;
   std::unique_ptr<RunPrograms> programs_;
   std::unique_ptr<StepChecks> checks_;
+  std::unique_ptr<Checkpointing> checkpoints_;
   std::unique_ptr<ViewCheck> views_;
   std::unique_ptr<OpRunner> runner_;
   std::unique_ptr<Monitor> monitor_;

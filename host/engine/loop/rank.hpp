@@ -11,8 +11,8 @@
 
 namespace ddhost {
 
-// Runs one rank and returns its exit code. `config` is this rank's own. Throws ddh::Error; the other ranks have then been
-// told.
+// Runs one rank and returns its exit code. `config` is this rank's own. Throws ddh::Error after it has informed the
+// other ranks.
 int run_rank(const RunPlan& plan, std::unique_ptr<RunConfig> config, const RankSeat& seat);
 
 }  // namespace ddhost

@@ -17,7 +17,7 @@ std::shared_ptr<spdlog::logger> make_rank_log(const RunPlan& plan, const RunConf
   console->set_pattern(seat.rank == 0 ? "%v" : "rank " + std::to_string(seat.rank) + ": %v");
   std::vector<spdlog::sink_ptr> sinks = {std::move(console)};
   if (!plan.run_dir.empty()) {
-    // Appending, so that the ranks' lines follow each other in one file.
+    // Append mode, because all ranks write to one file.
     auto file = std::make_shared<spdlog::sinks::basic_file_sink_mt>((plan.run_dir / "log.txt").string(), false);
     file->set_pattern("%Y-%m-%d %H:%M:%S.%e rank " + std::to_string(seat.rank) + " %l: %v");
     sinks.push_back(std::move(file));

@@ -11,7 +11,7 @@
 namespace ddhost {
 namespace {
 
-constexpr uint32_t kMaxMetrics = 4096;  // of a program; each travels once per micro-batch
+constexpr uint32_t kMaxMetrics = 4096;  // maximum metrics of a program; each is sent once per micro-batch
 
 // Fields that a row of metrics.jsonl has besides what a model reports.
 constexpr std::array<std::string_view, 8> kOwnFields = {"step",    "grad_norm",  "lr",      "step_ms",
@@ -46,7 +46,7 @@ void check_shown_names(const ddh_program_desc& program) {
   }
 }
 
-// The count of metric 0 divides the gradient; schedules and the progress line read the first value.
+// The gradient is divided by the count of metric 0. Schedules and the progress line read the first value.
 void check_loss(const ddh_program_desc& program) {
   const bool trains = program.kind == DDH_PROGRAM_TRAIN;
   if (trains && program.n_metrics == 0)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/loop/reports.hpp: what a program reports: named values, made of the folded sums and counts of its metrics.
-// Every reader (metrics.jsonl, the progress line, schedules) gets the same ones.
+// engine/loop/reports.hpp: the values that a program reports, computed from the folded sums and counts of its metrics.
+// Every reader (metrics.jsonl, the progress line, schedules) gets the same values.
 #pragma once
 
 #include <string>
@@ -14,12 +14,12 @@
 
 namespace ddhost {
 
-// The names that a program reports under: `reported`, or those of its metrics.
+// The names of a program's values: `reported`, or those of its metrics.
 std::vector<std::string_view> reported_names(const ddh_program_desc& program);
-// The place of "loss" among them, or -1.
+// The index of "loss" among them, or -1.
 int32_t loss_place(const ddh_program_desc& program);
 
-// What a program reports. Where it has derived values the model makes them, else each is sum / count. Fills `out`.
+// Writes a program's values to `out`. The model computes derived values; other values are sum / count.
 void report(const PluginCaller& call, ddh_inst* model, const ddh_model_api& table, const ddh_model_desc& desc,
             int32_t program, const FoldedMetrics& folded, std::vector<ReportedValue>& out);
 

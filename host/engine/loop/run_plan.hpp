@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/loop/run_plan.hpp: what is decided before the ranks start. Every rank reads the same plan.
+// engine/loop/run_plan.hpp: the decisions that are made before the ranks start. Every rank reads the same plan.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace ddhost {
 
-// What must be the same on every rank, as a number that differs where it does.
+// A hash of something that must be equal on every rank.
 struct Fingerprint {
   std::string of;  // "strategy", "configuration"
   uint64_t hash;
@@ -36,8 +36,9 @@ struct RunPlan {
     Plugin plugin;
   };
   std::vector<Optimizer> optimizers;
-  int ranks_per_node = 0;         // 0 = all on one node
-  std::filesystem::path run_dir;  // absolute, exists, writable; empty where the run writes nothing
+  int ranks_per_node = 0;                     // 0 = all on one node
+  std::filesystem::path run_dir;              // absolute, exists, writable; empty if the run writes nothing
+  std::vector<std::filesystem::path> resume;  // checkpoints to go on from, the best first; empty: a new run
   std::vector<Fingerprint> fingerprints;
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // engine/loop/run_programs.hpp: the programs that this run executes, each as a list of ops: units forward, then in
-// reverse for the backward, with a second forward before it where activations are not kept. This is the one place that
-// decides the order; strategies get the lists in ddh_attach_args.
+// reverse for the backward, with a second forward before it if activations are recomputed. Only this code decides the
+// order; strategies get the lists in ddh_attach_args.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@ namespace ddhost {
 // The ops of a program, and the units that come after each of them.
 class ProgramOps {
  public:
-  // `recompute_every`: positions whose number (from 1) it divides run their forward again; 0: none.
+  // `recompute_every`: n recomputes every n-th position, counted from 1; 0: none.
   ProgramOps(const ddh_model_desc& model, int32_t program, uint32_t micro_batches, uint32_t recompute_every);
 
   [[nodiscard]] int32_t program() const { return program_; }
   // Of one micro-batch.
   [[nodiscard]] const std::vector<ddh_op>& ops() const { return ops_; }
-  // One per parameter of the model, or empty where the program trains nothing.
+  // One per parameter of the model; empty if the program trains nothing.
   [[nodiscard]] const std::vector<uint8_t>& trains() const { return trains_; }
   // One use of a unit, with all units that come after it in the step.
   [[nodiscard]] ddh_unit_use use(uint32_t micro_batch, size_t op_index) const;
@@ -41,7 +41,8 @@ class ProgramOps {
 
 class RunPrograms {
  public:
-  // `trained`: training programs in turn; one may come more than once. `others`: evaluations and updates.
+  // `trained`: training programs in the order of their turns; one may occur more than once. `others`: evaluations and
+  // updates.
   RunPrograms(const ddh_model_desc& model, const std::vector<int32_t>& trained, const std::vector<int32_t>& others,
               uint32_t grad_accum_steps, uint32_t recompute_every);
 

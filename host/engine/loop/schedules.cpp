@@ -2,12 +2,13 @@
 #include "engine/loop/schedules.hpp"
 
 #include <cmath>
+#include <limits>
 #include <vector>
 
 namespace ddhost {
 namespace {
 
-constexpr uint32_t kMaxNumbers = 4096;  // of an instance; a larger count was never meant
+constexpr uint32_t kMaxNumbers = 4096;  // maximum numbers of an instance; a larger count is an error
 
 std::string names_of(const ScheduleState& state) {
   std::string list;
@@ -25,9 +26,8 @@ Schedules::Schedules(RankServices& services, const Plugin& plugin, const std::st
   for (const auto& optimizer : services.config.get<std::vector<std::string>>("train.optimizers")) {
     const Instance& instance = all_.emplace_back(plugin, seat_.host(), section, &services.seat.record);
     table_ = &instance.require<ddh_schedule_api>(DDH_SCHEDULE_IFACE, DDH_SCHEDULE_API_MIN_SIZE);
-    if (table_->attach == nullptr || table_->lr == nullptr || (reads_losses_ && table_->observe == nullptr))
-      instance.caller().blame(PluginCall::kGetInterface, {}, "gave a table without attach, lr",
-                              reads_losses_ ? " or observe" : "");
+    if (reads_losses_ && table_->observe == nullptr)
+      instance.caller().blame(PluginCall::kGetInterface, {}, "has DDH_CAP_READS_LOSS and a table without observe");
     const ddh_schedule_args args{sizeof(ddh_schedule_args), 0,
                                  lr.value_or(services.config.get<double>(optimizer + ".lr")), steps};
     instance.call(PluginCall::kAttach, table_->attach, &args);

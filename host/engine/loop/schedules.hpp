@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/loop/schedules.hpp: the learning rates of a run. A schedule plugin makes them: one instance for each optimizer, each
-// from the optimizer's own learning rate. All instances are told of every step, whichever optimizer it used.
+// engine/loop/schedules.hpp: the learning rates of a run, computed by a schedule plugin. There is one instance for each
+// optimizer, with that optimizer's own learning rate. Every instance gets every step, also steps of other optimizers.
 //
 //   schedules.lr(optimizer, step) ... schedules.step_done(step, skipped, loss) ... schedules.evaluated(loss)
 //
-// All that they are told is the same on every rank, so the rates are too.
+// The instances get the same data on every rank, so the rates are equal.
 #pragma once
 
 #include <cstdint>
@@ -20,20 +20,20 @@
 
 namespace ddhost {
 
-// What an instance remembers between steps, for a checkpoint. Empty: its rate follows from the step alone.
+// The state of an instance, for a checkpoint. Empty: its rate depends only on the step.
 using ScheduleState = std::map<std::string, double>;
 
 class Schedules {
  public:
-  // `steps`: of the run. `evaluates`: losses are those of evaluations. Error: what the plugin says of its options, or a
-  // table or number of it that can't be.
-  // `section`: of its options. `lr`: instead of the optimizers' own.
+  // `section`: of its options. `steps`: that it counts. `evaluates`: losses are those of evaluations. `lr`: instead of the
+  // optimizers' own. Error: the plugin refuses its options, or its table or a number is invalid.
   Schedules(RankServices& services, const Plugin& plugin, const std::string& section, int64_t steps, bool evaluates,
             std::optional<double> lr = std::nullopt);
   Schedules(const Schedules&) = delete;
   Schedules& operator=(const Schedules&) = delete;
 
-  // `optimizer`: its place in train.optimizers. Error: the plugin gives none, or one that is negative or not finite.
+  // `optimizer`: an index in train.optimizers. Error: the plugin returns no rate, or one that is negative or not
+  // finite.
   [[nodiscard]] double lr(int32_t optimizer, int64_t step) const;
   // After the update of a step. `loss`: the mean over all ranks and micro-batches.
   void step_done(int64_t step, bool skipped, double loss);
@@ -47,7 +47,7 @@ class Schedules {
 
  private:
   [[nodiscard]] const Instance& at(int32_t optimizer) const { return all_.at(static_cast<size_t>(optimizer)); }
-  // The instance's numbers by name, where they stand.
+  // Pointers to the instance's numbers, by name.
   [[nodiscard]] std::map<std::string, double*> numbers(const Instance& instance) const;
   void observe(double loss);
 

@@ -18,7 +18,7 @@ double seed_scale_for(uint64_t n_samples, double loss_scale) {
   return loss_scale * std::exp2(-std::round(std::log2(static_cast<double>(n_samples))));
 }
 
-// The gradient is divided by the one and scaled for the other.
+// The gradient is divided by the count of metric 0, which must equal the count that the batch announced.
 void require_same_count(double counted, double announced) {
   if (counted == announced) return;
   ddh::fail(DDH_INTERNAL, "a batch of the model announced ", announced, " targets of the loss, its metric 0 counted ",
@@ -32,7 +32,7 @@ void require_success_possible(bool possible, const StepOutcome& outcome, const d
             "): lower optimizer.lr, set precision.compute=bf16, or go on with ", "precision.loss_scale_at_min=keep");
 }
 
-// Runs micro-batch `m` of a step and notes its metrics and its contributions to buffers.
+// Runs micro-batch `m` of a step and records its metrics and contributions to buffers.
 void run_micro_batch(TrainSetup& setup, const ProgramOps& ops, const MicroBatch& micro, const Batch& batch,
                      double seed_scale, MicroMetrics& metrics, Buffers& buffers) {
   const uint64_t m = micro.index;
@@ -44,66 +44,122 @@ void run_micro_batch(TrainSetup& setup, const ProgramOps& ops, const MicroBatch&
   setup.runner.discard(m);
 }
 
+// The loop itself. Members are what outlives a step.
+class TrainLoop {
+ public:
+  TrainLoop(const TrainSetup& setup, const TrainOrder& order, PhaseRates& rates, Monitor& monitor,
+            Checkpointing& checkpoints)
+      : setup_(setup),
+        order_(order),
+        rates_(rates),
+        monitor_(monitor),
+        checkpoints_(checkpoints),
+        services_(setup.services),
+        accum_(static_cast<uint64_t>(services_.config.get<int64_t>("train.grad_accum_steps"))),
+        position_(order.begin()),
+        loss_scale_(LossScaleSettings::from(services_.config)),
+        evaluations_(setup_, order_, rates_, monitor_),
+        updates_(setup_),
+        changes_(setup_, order_, updates_, monitor_),
+        buffers_(setup_.model_callers.main, setup_.model_inst, setup_.model_table, setup_.model, services_, accum_,
+                 services_.config.get<bool>("train.sync_buffers")) {
+    checkpoints.restore(state());
+  }
+
+  TrainEnd run() {
+    if (checkpoints_.has_evaluation_pending() && !evaluate()) return {position_.step, true};
+    if (evaluations_.end_run()) return {position_.step, false};
+    Loader loader(setup_.model_inst, setup_.model_table, setup_.model_callers, order_, position_,
+                  static_cast<uint64_t>(services_.seat.rank));
+    services_.clock.restart();
+    Next next = Next::step;
+    while (next == Next::step && !order_.is_at_end(position_)) {
+      const TrainStep now = order_.advance(position_);
+      train_step(now, loader);
+      next = finish_step(now);
+    }
+    return {position_.step, next == Next::stop};
+  }
+
+ private:
+  enum class Next { step, end, stop };
+
+  void train_step(const TrainStep& now, Loader& loader) {
+    const ddh_program_desc& described = *setup_.model.programs[now.program];
+    monitor_.step_begin(now.step);
+    changes_.before(now);
+    const double seed_scale = seed_scale_for(now.span.count, loss_scale_.value());
+    services_.step->begin(now.step, now.program, rates_.lr(described.optimizer, now), seed_scale, loss_scale_.value());
+    setup_.runner.step_begin(now.program, now.step);
+    buffers_.sync();
+
+    metrics_.begin(described.n_metrics, accum_);
+    for (uint64_t m = 0; m < accum_; ++m) {
+      const Batch batch = loader.next(services_.clock);
+      run_micro_batch(setup_, setup_.programs.of(now.program), {now.step, m, services_.comm->global_micro_batch(m)},
+                      batch, seed_scale, metrics_, buffers_);
+    }
+    const RankRecord& record = services_.seat.record;
+    services_.step->set_metrics(metrics_, {record.stop_requested(), record.saves_requested(), checkpoints_.is_writing(),
+                                           checkpoints_.wants_by_clock()});
+    setup_.runner.step();
+    buffers_.fold();
+    report(setup_.model_callers.main, setup_.model_inst, setup_.model_table, setup_.model, now.program,
+           services_.step->outcome().world, values_);
+  }
+
+  // Records the step and does what follows it.
+  Next finish_step(const TrainStep& now) {
+    const ddh_step_block& block = services_.step->block();
+    const StepOutcome& outcome = services_.step->outcome();
+    monitor_.step_end(block, outcome,
+                      {values_, setup_.train_programs.size() > 1 ? setup_.model.programs[now.program]->name : "",
+                       now.span.count, now.program == setup_.train_programs.front(), epoch_place(order_, now)});
+    require_success_possible(loss_scale_.step_done(!outcome.nonfinite.empty()), outcome, block);
+    rates_.step_done(now, block.skip != 0, values_.front().value);
+    const bool stops = outcome.requests.stop;
+    if (!stops || checkpoints_.saves_at_stop()) {
+      updates_.step_done(now.step);
+      changes_.after(now);
+    }
+    const bool evaluates = evaluations_.are_due(now);
+    const bool is_evaluated = !evaluates || (!stops && evaluate());
+    Next next = stops || !is_evaluated ? Next::stop : Next::step;
+    if (next == Next::step && evaluates && evaluations_.end_run()) next = Next::end;
+    const bool ends = next != Next::step || order_.is_at_end(position_);
+    checkpoints_.step_done({now, outcome.requests, ends, !is_evaluated}, state());
+    return next;
+  }
+
+  bool evaluate() {
+    buffers_.sync();  // the values that a file would hold
+    return evaluations_.run(position_);
+  }
+
+  TrainState state() { return {order_, position_, loss_scale_, rates_, evaluations_.patience()}; }
+
+  TrainSetup setup_;
+  const TrainOrder& order_;
+  PhaseRates& rates_;
+  Monitor& monitor_;
+  Checkpointing& checkpoints_;
+  RankServices& services_;
+  const uint64_t accum_;
+  TrainPosition position_;
+  LossScale loss_scale_;
+  Evaluations evaluations_;
+  const UpdatePrograms updates_;
+  const PhaseChanges changes_;
+  Buffers buffers_;
+  MicroMetrics metrics_;
+  std::vector<ReportedValue> values_;  // of the step
+};
+
 }  // namespace
 
-TrainEnd train_loop(TrainSetup setup, const TrainOrder& order, PhaseRates& rates, Monitor& monitor) {
-  RankServices& services = setup.services;
-  const RunConfig& config = services.config;
-  const auto accum = static_cast<uint64_t>(config.get<int64_t>("train.grad_accum_steps"));
-
-  TrainPosition position = order.begin();
-  LossScale loss_scale(LossScaleSettings::from(config));
-  Evaluations evaluations(setup, order, rates, monitor);
-  const UpdatePrograms updates(setup);
-  const PhaseChanges changes(setup, order, updates, monitor);
-  Loader loader(setup.model_inst, setup.model_table, setup.model_callers, order, position,
-                static_cast<uint64_t>(services.seat.rank));
-  Buffers buffers(setup.model_callers.main, setup.model_inst, setup.model_table, setup.model, services, accum,
-                  config.get<bool>("train.sync_buffers"));
-  MicroMetrics metrics;
-  std::vector<ReportedValue> values;
-
-  services.clock.restart();
-  while (!order.is_at_end(position)) {
-    const TrainStep now = order.advance(position);
-    const int64_t step = now.step;
-    const int32_t program = now.program;
-    const ddh_program_desc& described = *setup.model.programs[program];
-    monitor.step_begin(step);
-    changes.before(now);
-    const double seed_scale = seed_scale_for(now.span.count, loss_scale.value());
-    services.step->begin(step, program, rates.lr(described.optimizer, now), seed_scale, loss_scale.value());
-    setup.runner.step_begin(program, step);
-    buffers.sync();
-
-    metrics.begin(described.n_metrics, accum);
-    for (uint64_t m = 0; m < accum; ++m) {
-      const Batch batch = loader.next(services.clock);
-      run_micro_batch(setup, setup.programs.of(program), {step, m, services.comm->global_micro_batch(m)}, batch,
-                      seed_scale, metrics, buffers);
-    }
-    services.step->set_metrics(metrics, services.seat.record.stop_requested());
-    setup.runner.step();
-    buffers.fold();
-
-    const ddh_step_block& block = services.step->block();
-    const StepOutcome& outcome = services.step->outcome();
-    report(setup.model_callers.main, setup.model_inst, setup.model_table, setup.model, program, outcome.world, values);
-    monitor.step_end(block, outcome,
-                     {values, setup.train_programs.size() > 1 ? described.name : "", now.span.count,
-                      program == setup.train_programs.front(), epoch_place(order, now)});
-    require_success_possible(loss_scale.step_done(!outcome.nonfinite.empty()), outcome, block);
-    rates.step_done(now, block.skip != 0, values.front().value);
-    if (outcome.stop) return {step, true};
-    updates.step_done(step);
-    changes.after(now);
-    if (evaluations.are_due(now)) {
-      buffers.sync();  // the values that a file would hold
-      evaluations.run(now);
-      if (evaluations.end_run()) return {step, false};
-    }
-  }
-  return {position.step, false};
+TrainEnd train_loop(const TrainSetup& setup, const TrainOrder& order, PhaseRates& rates, Monitor& monitor,
+                    Checkpointing& checkpoints) {
+  return TrainLoop(setup, order, rates, monitor, checkpoints).run();
 }
 
 }  // namespace ddhost

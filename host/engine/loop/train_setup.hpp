@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/loop/train_setup.hpp: what the parts of the loop share: training steps, evaluations, update programs, generation.
+// engine/loop/train_setup.hpp: data shared by training steps, evaluations, update programs and generation.
 #pragma once
 
 #include <vector>

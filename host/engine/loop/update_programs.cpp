@@ -27,7 +27,7 @@ void UpdatePrograms::step_done(int64_t step) const {
   run(programs_, step);
 }
 
-// A request to stop waits for the end: state that is renewed by half is of no use in a file of weights.
+// A stop signal takes effect after the update: half-updated state would be useless in a file of weights.
 void UpdatePrograms::run(int32_t program, int64_t step) const {
   const uint64_t n_samples = setup_.model.programs[program]->n_samples;
   const auto micro_batch = micro_batch_of(setup_.services.config, *setup_.model.programs[program]);

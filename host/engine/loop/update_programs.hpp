@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/loop/update_programs.hpp: the update programs of a model, every train.update_every steps or between phases: forward
-// alone over all samples, the same on every rank, to renew state that the model keeps.
+// engine/loop/update_programs.hpp: runs the update programs of a model every train.update_every steps or between phases:
+// forward only over all samples, equal on every rank, to recompute state of the model.
 #pragma once
 
 #include <vector>
@@ -12,9 +12,9 @@ namespace ddhost {
 
 class UpdatePrograms {
  public:
-  // Warns where the model has update programs and train.update_every is 0. Throws where it is given and there are none.
+  // Warns if the model has update programs and train.update_every is 0. Throws if it is given and there are none.
   explicit UpdatePrograms(const TrainSetup& setup);
-  // After a step: runs them in the model's order where their turn has come. [collective]
+  // Called after a step: runs them in the model's order if they are due. [collective]
   void step_done(int64_t step) const;
   // Some of them, now. [collective]
   void run(const std::vector<int32_t>& programs, int64_t step) const {

@@ -13,7 +13,7 @@
 namespace ddhost {
 namespace {
 
-constexpr std::chrono::milliseconds kRedraw{100};  // a terminal needs no more
+constexpr std::chrono::milliseconds kRedraw{100};  // often enough for a terminal
 
 std::string duration_text(double seconds) {
   char text[32];
@@ -38,7 +38,7 @@ std::vector<RowValue> row_of(std::span<const ReportedValue> values, const std::s
   return row;
 }
 
-// "  accuracy 0.8125", as many as fit into `room` columns; the first value has been shown.
+// "  accuracy 0.8125": the values that fit into `room` columns, without the first, which is already shown.
 std::string further_values(std::span<const ReportedValue> values, size_t room) {
   std::string out;
   for (size_t i = 1; i < values.size(); ++i) {
@@ -59,13 +59,13 @@ size_t terminal_columns() {
 }  // namespace
 
 Monitor::Monitor(RankServices& services, const std::vector<Plugin>& plugins, const std::string& run_dir,
-                 std::string items_name, int64_t last_step)
+                 std::string items_name, int64_t resumed_after, int64_t last_step)
     : services_(services),
       items_name_(std::move(items_name)),
       every_(services.config.get<int64_t>("monitor.every")),
       last_step_(last_step) {
   if (services.seat.rank != 0) return;
-  monitors_.emplace(services, plugins, run_dir);
+  monitors_.emplace(services, plugins, run_dir, resumed_after);
   const auto progress = services.config.get<std::string>("monitor.progress");
   const bool quiet = services.config.get<bool>("run.quiet");
   const char* terminal = std::getenv("TERM");
@@ -95,7 +95,7 @@ void Monitor::step_end(const ddh_step_block& block, const StepOutcome& outcome, 
     services_.log->warn("step {}: {}; {}", block.step, outcome.nonfinite,
                         block.skip != 0 ? "the step is skipped" : "train.skip_nonfinite is off, so it is applied");
   }
-  if (block.step % every_ == 0 || block.step == last_step_ || outcome.stop) {
+  if (block.step % every_ == 0 || block.step == last_step_ || outcome.requests.stop) {
     std::vector<RowValue> row = row_of(facts.values, "");
     row.insert(row.end(), {{"grad_norm", block.grad_norm},
                            {"lr", block.lr},

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/monitor/monitor.hpp: what a run shows while it runs: rows for its monitor plugins, the progress line, warnings.
-// Rank 0's does the writing; the others' keep the launcher informed of their step.
+// engine/monitor/monitor.hpp: the output of a run: rows for its monitor plugins, the progress line, warnings. Rank 0
+// writes them; the other ranks only report their step to the launcher.
 #pragma once
 
 #include <chrono>
@@ -15,27 +15,28 @@
 
 namespace ddhost {
 
-// How far a program is in its data.
+// The position of a program in its data.
 struct EpochPlace {
   int64_t epoch = 0;   // from 1; 0: not known
   int64_t epochs = 0;  // of the run; 0: its length is in steps
   double part = 0;     // of this epoch, above 0 to 1
 };
 
-// What a step computed, besides the scalars of its block.
+// The results of a step, besides the scalars of its block.
 struct StepFacts {
   std::span<const ReportedValue> values;  // the first is the loss
-  std::string_view program;               // what it ran, where training programs take turns; else ""
+  std::string_view program;               // the step's program if training programs take turns; else ""
   uint64_t samples;                       // of all ranks
-  bool is_of_first_program;               // the one whose speed the summary tells
+  bool is_of_first_program;               // the summary reports the speed of the first program
   EpochPlace epoch;
 };
 
 class Monitor {
  public:
   // `items_name`: what is counted per second ("tokens"). Error: a monitor can't open what it writes to.
+  // `resumed_after`: the last step of the run that a checkpoint has brought back, 0 = none.
   Monitor(RankServices& services, const std::vector<Plugin>& plugins, const std::string& run_dir,
-          std::string items_name, int64_t last_step);
+          std::string items_name, int64_t resumed_after, int64_t last_step);
   ~Monitor();
   Monitor(const Monitor&) = delete;
   Monitor& operator=(const Monitor&) = delete;
@@ -44,7 +45,7 @@ class Monitor {
   void step_end(const ddh_step_block& block, const StepOutcome& outcome, const StepFacts& facts);
   // `program`: as in StepFacts.
   void evaluated(int64_t step, std::span<const ReportedValue> values, std::string_view program);
-  // The run did not fail. `summary`: a JSON object.
+  // Called if the run did not fail. `summary`: a JSON object.
   void end(const std::string& summary);
   // Ends the progress line, so that other output can follow.
   void finish_line();
@@ -52,7 +53,7 @@ class Monitor {
   [[nodiscard]] double mean_step_ms() const {
     return steps_timed_ == 0 ? 0 : total_ms_ / static_cast<double>(steps_timed_);
   }
-  // Of the first training program so far.
+  // Totals of the first training program so far.
   [[nodiscard]] uint64_t samples_done() const { return samples_done_; }
   [[nodiscard]] double seconds_for_them() const { return ms_for_them_ / 1e3; }
 

@@ -5,16 +5,16 @@
 
 namespace ddhost {
 
-Monitors::Monitors(RankServices& services, const std::vector<Plugin>& plugins, const std::string& run_dir) {
+Monitors::Monitors(RankServices& services, const std::vector<Plugin>& plugins, const std::string& run_dir,
+                   int64_t resumed_after) {
   const std::string config = services.config.file_text();
-  const ddh_monitor_args args{sizeof(ddh_monitor_args), services.seat.world_size, run_dir.c_str(), config.c_str()};
+  const ddh_monitor_args args{sizeof(ddh_monitor_args), services.seat.world_size, run_dir.c_str(), config.c_str(),
+                              resumed_after};
   for (const Plugin& plugin : plugins) {
     const std::string section = "monitor." + plugin.id();
     const PluginSeat& seat = seats_.emplace_back(services, "monitor:" + plugin.id(), section);
     Instance instance(plugin, seat.host(), section, &services.seat.record);
     const auto& table = instance.require<ddh_monitor_api>(DDH_MONITOR_IFACE, DDH_MONITOR_API_MIN_SIZE);
-    if (table.begin == nullptr || table.row == nullptr || table.end == nullptr)
-      instance.caller().blame(PluginCall::kGetInterface, {}, "gave a table without begin, row or end");
     instance.call(PluginCall::kRunBegin, table.begin, &args);
     all_.push_back({&table, std::move(instance)});
   }

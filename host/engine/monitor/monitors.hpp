@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/monitor/monitors.hpp: the monitor plugins of a run, each with an instance on rank 0. What one of them can't write ends
-// the run with its sentence.
+// engine/monitor/monitors.hpp: the monitor plugins of a run, each with an instance on rank 0. If one of them can't
+// write, the run ends with its message.
 #pragma once
 
 #include <deque>
@@ -26,13 +26,14 @@ struct RowValue {
 class Monitors {
  public:
   // Makes the instances and lets them open what they write to.
-  Monitors(RankServices& services, const std::vector<Plugin>& plugins, const std::string& run_dir);
+  Monitors(RankServices& services, const std::vector<Plugin>& plugins, const std::string& run_dir,
+           int64_t resumed_after);
   Monitors(const Monitors&) = delete;
   Monitors& operator=(const Monitors&) = delete;
 
-  // `kind`: DDH_ROW_*. `program`: "" where only one takes turns.
+  // `kind`: DDH_ROW_*. `program`: "" if there is only one.
   void row(int32_t kind, int64_t step, std::string_view program, std::span<const RowValue> values) const;
-  // `summary`: a JSON object. Only in a run that did not fail.
+  // `summary`: a JSON object. Called only if the run did not fail.
   void end(const std::string& summary) const;
 
  private:

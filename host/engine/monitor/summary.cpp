@@ -7,8 +7,6 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "engine/monitor/version.hpp"
-
 namespace ddhost {
 namespace {
 
@@ -122,7 +120,7 @@ std::string Summary::json(const RankServices& services, int64_t last_step, doubl
   }
   for (size_t tag = 0; tag < kTagCount; ++tag) out["unique_peak_bytes"][kTagNames[tag]] = unique_bytes(tag);
   const ddh_plan& plan = ranks_.front().plan;
-  out["plan_bytes"] = bytes_of(plan);  // rank 0's, as its counters
+  out["plan_bytes"] = bytes_of(plan);  // of rank 0, like the counters
   out["plan_calls"] = {{"reduce", plan.reduce_calls}, {"publish", plan.publish_calls}};
   if (estimate_)
     out["estimate"] = {{"program", done_.program},
@@ -133,7 +131,7 @@ std::string Summary::json(const RankServices& services, int64_t last_step, doubl
                        {"flops_per_s", flops_per_s()},
                        {"flops_per_s_of_a_rank", flops_per_s() / static_cast<double>(ranks_.size())}};
   out["counters"] = counters_;
-  out["versions"] = {{"ddhost", kVersion},
+  out["versions"] = {{"ddhost", DDHOST_VERSION},
                      {"abi", std::to_string(DDH_ABI_MAJOR) + "." + std::to_string(DDH_ABI_MINOR)}};
   return out.dump();
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/monitor/summary.hpp: the tables at a run's end: memory by tag and rank, and where the time went.
+// engine/monitor/summary.hpp: the tables at a run's end: memory by tag and rank, and time by phase.
 #pragma once
 
 #include <array>
@@ -22,14 +22,14 @@ struct RankSummary {
   uint64_t peak_rss_bytes = 0;
 };
 
-// What a program costs, as its model says.
+// The model's estimate of a program's cost.
 struct WorkEstimate {
-  uint32_t n_samples = 1;  // of one micro-batch of so many
+  uint32_t n_samples = 1;  // in one micro-batch
   double forward_flops = 0, backward_flops = 0;
   uint64_t activation_bytes = 0;  // without recomputation
 };
 
-// What the ranks together have done of a program.
+// The work of all ranks on a program.
 struct WorkDone {
   std::string program;
   uint64_t samples = 0;
@@ -38,12 +38,12 @@ struct WorkDone {
 
 class Summary {
  public:
-  // Gathers the facts of all ranks; `plan` is this one's. [collective]
+  // Gathers the facts of all ranks; `plan` is this rank's. [collective]
   Summary(RankServices& services, const ddh_plan& plan);
-  // The speed of `done` and the activations go into text and json.
+  // Adds the speed of `done` and the activations to text and json.
   void set_work(const WorkEstimate& estimate, WorkDone done);
 
-  // For people: two tables.
+  // Two tables as text.
   [[nodiscard]] std::string text() const;
   // An object for metrics.jsonl.
   [[nodiscard]] std::string json(const RankServices& services, int64_t last_step, double mean_step_ms) const;

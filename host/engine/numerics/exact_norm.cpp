@@ -36,7 +36,7 @@ uint32_t ExactSum::add_blocks(const double* sums, uint32_t n) {
     pending_ = n;
   }
   uint32_t first_nonfinite = n;
-  uint32_t current = 0;  // limb of the three that are summed in registers: neighbours mostly share it
+  uint32_t current = 0;  // first of the three limbs that are summed in registers; adjacent blocks mostly share it
   uint64_t low = 0, middle = 0, high = 0;
   const auto flush = [&] {
     words_[current] += static_cast<int64_t>(low);
@@ -57,7 +57,7 @@ uint32_t ExactSum::add_blocks(const double* sums, uint32_t n) {
         first_nonfinite = std::min(first_nonfinite, b);
         continue;
       }
-      mantissa >>= kExponentOfBit0 - exponent;  // bits under 2^-320 are zero, for the sum is a multiple of 2^-298
+      mantissa >>= kExponentOfBit0 - exponent;  // bits below 2^-320 are zero, because the sum is a multiple of 2^-298
       position = 0;
     }
     const auto limb = static_cast<uint32_t>(position / 32);
@@ -124,7 +124,7 @@ double ExactSum::total() const {
     return i < 0 ? uint64_t{0} : static_cast<uint64_t>(limbs[static_cast<size_t>(i)]);
   };
   if (limb(top) == 0) return 0;
-  // The 64 bits from the leading one on, and one sticky bit for all below: converting rounds to nearest even.
+  // The 64 bits from the leading one on, and a sticky bit for all lower bits, so the conversion rounds to nearest even.
   const auto lead = static_cast<uint32_t>(std::countl_zero(static_cast<uint32_t>(limb(top))));
   uint64_t head = (limb(top) << 32 | limb(top - 1)) << lead;
   const uint64_t below = limb(top - 2) << lead;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/numerics/exact_norm.hpp: the sum of squares behind the gradient norm, independent of how gradients are cut.
+// engine/numerics/exact_norm.hpp: the sum of squares for the gradient norm, independent of sharding.
 //
 // Squares of fp32 are exact in double. Each 64-element block (counted from its parameter's start) is summed in a fixed
-// order, and the block sums are added without rounding, so any cut on the block grid, any order and any world size
-// give the same bits.
+// order, and the block sums are added without rounding. So every sharding on the block grid, every order and every
+// world size give the same bits.
 //
 // Why 20 limbs of 32 bits are exact: the smallest fp32 is 2^-149, so every square is a multiple of 2^-298, and so is
 // every rounded sum of them. The largest square is below 2^256, a block's sum at most 2^262, and 2^58 blocks stay below
 // 2^320. Limb i weighs 2^(32 i - 320): the limbs cover 2^-320 .. 2^320. A limb is an int64, so 2^29 blocks fit before
-// carries must be passed on, and 2^30 ranks may add normalised limbs.
+// carries must be propagated, and 2^30 ranks may add normalised limbs.
 #pragma once
 
 #include <array>
@@ -48,16 +48,16 @@ class ExactSum {
 
   [[nodiscard]] bool nonfinite() const { return words_[kLimbs] != 0 || words_[kLimbs + 1] != 0; }
 
-  // The sum, correctly rounded; NaN where an element is NaN, else infinity where one is infinite.
+  // The sum, correctly rounded; NaN if an element is NaN, else infinity if one is infinite.
   [[nodiscard]] double total() const;
 
  private:
   // Adds block sums; returns the index of the first that is not finite, or n.
   uint32_t add_blocks(const double* sums, uint32_t n);
-  void normalise();  // passes carries on
+  void normalise();  // propagates carries
 
   Words words_{};
-  uint64_t pending_ = 0;  // blocks since carries were passed on
+  uint64_t pending_ = 0;  // blocks since carries were propagated
 };
 
 }  // namespace ddhost

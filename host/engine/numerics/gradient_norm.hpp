@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/numerics/gradient_norm.hpp: phase 1 of a step on one rank: squares of reduced gradients into an ExactSum, and
-// the place of the first value that is not finite.
+// engine/numerics/gradient_norm.hpp: phase 1 of a step on one rank: adds squares of reduced gradients to an ExactSum,
+// and finds the first value that is not finite.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace ddhost {
 
 class GradientNorm {
  public:
-  // Where the first non-finite value lies: lowest parameter, then lowest block, so that no cut changes the answer.
+  // The place of the first non-finite value: lowest parameter, then lowest block, so it does not depend on sharding.
   struct Place {
     int32_t param = -1;         // -1: every value is finite
     uint64_t param_offset = 0;  // start of the 64-element block
@@ -22,8 +22,8 @@ class GradientNorm {
 
   void clear() { *this = GradientNorm(); }
 
-  // Adds the parts of `ranges` that lie in [begin, begin + numel) of a flat buffer; grad[i] is element begin + i. Both
-  // ends lie on the 64-element grid, or beyond the last range. Ranges are sorted by flat_offset.
+  // Adds the parts of `ranges` in [begin, begin + numel) of a flat buffer; grad[i] is element begin + i. Both ends are
+  // on the 64-element grid, or beyond the last range. Ranges are sorted by flat_offset.
   void add(const float* grad, uint64_t begin, uint64_t numel, std::span<const ddh_range> ranges);
 
   [[nodiscard]] ExactSum& sum() { return sum_; }

@@ -21,7 +21,7 @@ using ddh::Kernel;
 using Sources4 = std::array<const float*, 4>;
 using Dsts4 = std::array<float*, 4>;
 
-// The parts of a sum of up to four sources, k of them at element i. Recursions, since a body of SIMD holds no call.
+// Sums of up to four sources at element i. They are recursive templates, because a SIMD body must not contain calls.
 template <uint32_t k, bool kRound>
 DDH_SIMD_INLINE float source_at(const float* a, const float* b, const float* c, const float* d, uint64_t i) {
   const float* const source = k == 0 ? a : k == 1 ? b : k == 2 ? c : d;
@@ -37,7 +37,7 @@ DDH_SIMD_INLINE float block_sum(const float* a, const float* b, const float* c, 
     return block_sum<kBegin, kEnd - 1, kRound>(a, b, c, d, i) + last;
   }
 }
-// Sources [0, kEnd) in blocks of kBlock, onto `start` where there is one.
+// Sources [0, kEnd) in blocks of kBlock, added to `start` if there is one.
 template <uint32_t kEnd, uint32_t kBlock, bool kFromStart, bool kRound>
 DDH_SIMD_INLINE float sum_of(float start, const float* a, const float* b, const float* c, const float* d, uint64_t i) {
   constexpr uint32_t kBegin = (kEnd - 1) / kBlock * kBlock;
@@ -98,7 +98,7 @@ void with_constants(uint32_t n, uint32_t block, Body&& body) {
   }
 }
 
-// One pass: dst = 1 to 4 sources in blocks, or the same fold onto dst.
+// One pass: dst = 1 to 4 sources in blocks, or the same fold added to dst.
 void sum_once(float* dst, const Sources4& srcs, uint32_t n, uint32_t block, bool from_dst, bool round, uint64_t numel) {
   with_constants(n, std::min(block, n), [&]<uint32_t kSources, uint32_t kBlock>() {
     const auto run = [&]<bool kFromDst, bool kRound>() {
@@ -118,8 +118,8 @@ Sources4 four_from(const SumSources& sources, uint32_t begin, uint64_t offset) {
   return srcs;
 }
 
-// Folds sources [begin, end) onto dst, or into it, in passes of whole blocks, which have at most four sources. dst is no
-// source.
+// Folds sources [begin, end) into dst, or adds the fold to dst, in passes of whole blocks of at most four sources. dst
+// is not a source.
 void fold(float* dst, const SumSources& sources, uint32_t begin, uint32_t end, uint32_t block, bool from_dst,
           uint64_t offset, uint64_t numel) {
   const uint32_t per_pass = 4 / block * block;
@@ -129,7 +129,7 @@ void fold(float* dst, const SumSources& sources, uint32_t begin, uint32_t end, u
   }
 }
 
-// The whole sum of at most kChunkNumel elements. dst is no source.
+// The whole sum of at most kChunkNumel elements. dst is not a source.
 void fold_chunk(float* dst, const SumSources& sources, bool from_dst, uint64_t offset, uint64_t numel) {
   const uint32_t n = sources.n_srcs, block = sources.reduce_block;
   if (block <= 4) return fold(dst, sources, 0, n, block, from_dst, offset, numel);
@@ -173,7 +173,7 @@ void ordered_sum(float* dst, const SumSources& sources, uint64_t offset, uint64_
     return sum_once(dst, four_from(sources, 0, offset), sources.n_srcs, sources.reduce_block, accumulate,
                     sources.round_to_bf16, numel);
   }
-  if (accumulate) {  // dst is no source then
+  if (accumulate) {  // then dst is not a source
     return for_each_chunk(
         numel, [&](uint64_t begin, uint64_t n) { fold_chunk(dst + begin, sources, true, offset + begin, n); });
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/numerics/kernels.hpp: the sums of the ranks' gradients and what else the engine computes over flat ranges in host
-// memory. Each gives the same bits at every vector
-// width and however a range is cut. Arrays may be the same or apart, never shifted against each other.
+// engine/numerics/kernels.hpp: the sums of the ranks' gradients, and other operations of the engine over flat ranges in
+// host memory. Each gives the same bits at every vector width and for every division of a range. Arrays may be equal or
+// disjoint, but must not overlap partly.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace ddhost::kernels {
 using ddh::flat::for_each_chunk;
 using ddh::flat::kChunkNumel;
 
-// Those of ddh/sdk/flat.hpp, compiled once with the flags of kernels.
+// Operations of ddh/sdk/flat.hpp, compiled once with the flags of kernels.
 void cast(void* dst, int32_t dst_dtype, const void* src, int32_t src_dtype, uint64_t numel);
 void add(float* dst, const float* src, uint64_t numel);
 [[nodiscard]] bool any_nonfinite(const float* src, uint64_t numel);
@@ -22,18 +22,18 @@ void add(float* dst, const float* src, uint64_t numel);
 void copy(float* dst, const float* src, uint64_t numel);  // dst[i] = src[i]
 void round_to_bf16(float* values, uint64_t numel);        // to nearest even, in place
 
-// How the sources of a sum are grouped: in order within blocks of `reduce_block` sources, then the blocks in order. A sum
-// that starts from nothing begins with its first source, so that -0 stays -0.
+// The order of a sum: in order within blocks of `reduce_block` sources, then the blocks in order. A sum without an
+// initial value begins with its first source, so that -0 stays -0.
 struct SumSources {
   const float* const* srcs;
   uint32_t n_srcs;             // at least 1
   uint32_t reduce_block;       // at least 1
-  bool round_to_bf16 = false;  // each source's values, before they are added; never what a sum starts from
+  bool round_to_bf16 = false;  // round the sources before they are added, but not the initial value
 };
 
-// dst[i] = sum over k of srcs[k][offset + i]; dst may be one of the places it is read from. `accumulate`: the sum starts
-// from dst, ((dst + block 0) + block 1) + ..., and dst is no source. One to four sources take one pass; more take passes
-// over chunks in L1.
+// dst[i] = sum over k of srcs[k][offset + i]; dst may be a source. `accumulate`: the sum starts from dst, ((dst + block
+// 0) + block 1) + ..., and dst is not a source. One to four sources take one pass; more take several passes over chunks
+// in L1.
 void ordered_sum(float* dst, const SumSources& sources, uint64_t offset, uint64_t numel, bool accumulate);
 
 // dsts[j][offset + i] = the same sum, for every j; each destination may be a source.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/services/buffer_values.hpp: values of a model's buffers (state without gradient), which lie in the host's
-// memory or in a block of the device. The caller has waited for the model's work.
+// engine/services/buffer_values.hpp: reads and writes values of a model's buffers, in host memory or in a block of the
+// device. The caller has waited for the model's work.
 #pragma once
 
 #include <cstring>
@@ -12,7 +12,7 @@ namespace ddhost {
 
 inline uint64_t bytes_of(const ddh_buffer_desc& buffer) { return buffer.numel * ddh_dtype_bytes(buffer.dtype); }
 
-// To read; valid until staging is used again.
+// Values to read; valid until staging is used again.
 inline const void* buffer_values(const ddh_buffer_desc& buffer, Staging& staging) {
   return staging.is_here(buffer.data) ? buffer.data : staging.readable(buffer.data, bytes_of(buffer), nullptr);
 }

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/services/check_optim.hpp"
 
+#include <set>
+#include <string>
+
 namespace ddhost {
 namespace {
 
 constexpr uint32_t kMaxSlots = 64;
+constexpr const char* kNameCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
 
 }  // namespace
 
@@ -12,11 +16,17 @@ void check_slots(ddh_inst* optimizer, const ddh_optimizer_api& table, const Plug
   const uint32_t count = table.slot_count(optimizer);
   if (count > kMaxSlots)
     caller.blame(PluginCall::kSlot, {}, "says that it has ", count, " slots, at most ", kMaxSlots, " are kept");
+  std::set<std::string> names;
   for (uint32_t i = 0; i < count; ++i) {
     ddh_slot_desc desc{};
     desc.struct_size = sizeof desc;
     caller(PluginCall::kSlot, table.slot, optimizer, i, &desc);
     if (desc.name == nullptr || desc.name[0] == '\0') caller.blame(PluginCall::kSlot, {}, "gives slot ", i, " no name");
+    if (std::string(desc.name).find_first_not_of(kNameCharacters) != std::string::npos)
+      caller.blame(PluginCall::kSlot, {}, "names slot ", i, " with other characters than letters, digits and '_', ",
+                   "though the name is a part of names in checkpoints");
+    if (!names.insert(desc.name).second)
+      caller.blame(PluginCall::kSlot, {}, "gives two slots the name '", desc.name, "'");
     if (ddh_dtype_bytes(desc.dtype) == 0)
       caller.blame(PluginCall::kSlot, {}, "gives slot '", desc.name, "' the dtype ", desc.dtype,
                    ", which this host does not know; use one of DDH_F32 and its like");

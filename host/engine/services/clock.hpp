@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/services/clock.hpp: where a rank's time goes. Spans nest; time counts for the innermost one. Any thread of
-// the rank may have spans (a collective that autograd makes); while two have, time counts for the span that began
-// last.
+// engine/services/clock.hpp: measures a rank's time by kind. Spans nest; time counts for the innermost one. Any thread
+// of the rank may have spans (a collective in autograd's backward). If two threads have one, time counts for the span
+// that began last.
 #pragma once
 
 #include <algorithm>
@@ -49,7 +49,7 @@ class Clock {
     charge(std::chrono::steady_clock::now());
     return split_ms_;
   }
-  // Forgets all time and counts so far: start-up is part of neither.
+  // Resets all times and counts, to exclude the start-up.
   void restart() {
     const std::lock_guard lock(mutex_);
     last_ = std::chrono::steady_clock::now();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/services/comm.hpp: the run's transport as the host's own code uses it, over the plugin's C tables.
+// engine/services/comm.hpp: C++ access of the host to the run's transport, over the plugin's C tables.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ class Comm {
 
   [[nodiscard]] int32_t rank() const { return rank_; }
   [[nodiscard]] int32_t world_size() const { return world_size_; }
-  // The place of this rank's micro-batch `index` of a step among those of all ranks.
+  // The index of this rank's micro-batch `index` among those of all ranks in a step.
   [[nodiscard]] int64_t global_micro_batch(uint64_t index) const {
     return static_cast<int64_t>(index) * world_size_ + rank_;
   }
@@ -34,15 +34,15 @@ class Comm {
   [[nodiscard]] ddh_group* group_or_world(ddh_group* group) const { return group != nullptr ? group : world_; }
   [[nodiscard]] ddh_inst* inst() const { return inst_; }
   [[nodiscard]] const ddh_comm_backend_api* backend() const { return backend_; }
-  [[nodiscard]] const ddh_comm_shared_api* shared() const { return shared_; }  // null: ranks share no memory
+  [[nodiscard]] const ddh_comm_shared_api* shared() const { return shared_; }  // null: ranks do not share memory
   [[nodiscard]] Clock& clock() const { return clock_; }
-  // The way to every function of its tables.
+  // Calls functions of its tables.
   template <class Function, class... Args>
   void call(PluginCall call, Function function, Args&&... args) const {
     call_(call, function, inst_, std::forward<Args>(args)...);
   }
 
-  // A plugin's collective, as long as it lives. Throws when another thread of the rank is in one.
+  // The scope of a plugin's collective. Throws if another thread of the rank is in one.
   class Turn {
    public:
     explicit Turn(const Comm& comm) : busy_(comm.busy_) {
@@ -57,7 +57,7 @@ class Comm {
     std::atomic_flag& busy_;
   };
 
-  // True on every rank when `mine` is on one of them. [collective]
+  // True on every rank if `mine` is true on one of them. [collective]
   [[nodiscard]] bool any(bool mine, const char* label) const {
     const uint8_t flag = mine ? 1 : 0;
     std::vector<uint8_t> all(static_cast<size_t>(world_size_));
@@ -74,8 +74,9 @@ class Comm {
     if (caps != nullptr) *caps = caps_out;
   }
 
-  // Every rank's `bytes` at `mine`, in rank order, into `all`.
-  void all_gather_bytes(const void* mine, void* all, uint64_t bytes, const char* label) const {
+  // Gathers every rank's `bytes` at `mine` into `all`, in rank order. `group` NULL: the world.
+  void all_gather_bytes(const void* mine, void* all, uint64_t bytes, const char* label,
+                        ddh_group* group = nullptr) const {
     const ClockSpan span(clock_, DDH_SPAN_COMM);
     ddh_coll c{};
     c.struct_size = sizeof c;
@@ -83,11 +84,11 @@ class Comm {
     c.send = mine;
     c.recv = all;
     c.count = bytes;
-    c.group = world_;
+    c.group = group_or_world(group);
     c.label = label;
     call(PluginCall::kAllGather, backend_->all_gather, &c);
   }
-  // The sum over the ranks of each of `count` integers, in place, with wrap-around.
+  // Sums each of `count` integers over the ranks, in place, with wrap-around.
   void all_reduce_i64(int64_t* values, uint64_t count, const char* label) const {
     const ClockSpan span(clock_, DDH_SPAN_COMM);
     if (backend_->all_reduce == nullptr)

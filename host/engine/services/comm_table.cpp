@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/service/comm.h: checks, counters, and the way to the transport.
+// ddh/service/comm.h: checks, counters, and calls of the transport.
 #include <cstring>
 #include <numeric>
 #include <vector>
@@ -14,7 +14,7 @@ using ddh::guard;
 
 Comm& comm_of(void* h) { return required(services_of(h).comm, "ddh.comm"); }
 
-// A model's collectives never mix with the strategy's: it has a group of its own, made when it first asks.
+// A model's collectives never mix with the strategy's: it has its own group, which is created at its first call.
 ddh_group* model_group(void* h) {
   RankServices& s = services_of(h);
   if (s.model_group != nullptr) return s.model_group;
@@ -29,13 +29,13 @@ using Collective = ddh_rc (*)(ddh_inst*, const ddh_coll*, ddh_err*) noexcept;
 
 constexpr uint64_t kLineBytes = 64;
 
-// How much of `count` a buffer of a collective holds.
+// The size of a collective's buffer, in terms of `count`.
 enum class Extent { kNothing, kPiece, kAllPieces };
 struct Shape {
   const char* name;
   Extent send, recv;
-  bool sums = false;       // it may start from a value
-  bool exchanges = false;  // what is received has counts of its own
+  bool sums = false;       // it may have an initial value
+  bool exchanges = false;  // received pieces have their own counts
 };
 
 uint64_t bytes_of(Extent extent, const ddh_coll& c, const uint64_t* counts, int32_t rank, int32_t group_size) {
@@ -48,8 +48,8 @@ uint64_t bytes_of(Extent extent, const ddh_coll& c, const uint64_t* counts, int3
 
 uint64_t round_up_to_line(uint64_t bytes) { return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes; }
 
-// The transport sees the host's memory: what lies on a device with memory of its own goes through staging. There a sum
-// starts from what stands in the place of its result.
+// The transport gets host memory: buffers on a device with its own memory are copied through staging. There the initial
+// value of a sum is in the memory of its result.
 void call_staged(RankServices& s, const Shape& shape, Collective function, ddh_coll c) {
   const auto is_away = [&](const void* p) { return p != nullptr && !s.memory.is_host_memory(p); };
   const bool send_away = is_away(c.send), recv_away = is_away(c.recv), initial_away = is_away(c.initial);
@@ -78,7 +78,7 @@ void call_staged(RankServices& s, const Shape& shape, Collective function, ddh_c
   if (recv_away) s.staging->store(device_recv, c.recv, recv_bytes, c.stream);
 }
 
-// What no transport needs to check by itself.
+// Checks for all transports.
 void check_arguments(const Comm& comm, const Shape& shape, const ddh_coll& c) {
   if (shape.exchanges && (c.counts != nullptr) != (c.recv_counts != nullptr))
     ddh::fail(DDH_INVALID_ARGUMENT, shape.name, " has `counts` or `recv_counts` alone; give both, or neither");
@@ -93,7 +93,7 @@ void check_arguments(const Comm& comm, const Shape& shape, const ddh_coll& c) {
               "set train.reduce_order=micro_first, or choose another with --comm");
 }
 
-// One collective through the transport: logical calls and bytes are counted here, transport bytes by the plugin.
+// Makes one collective with the transport. Logical calls and bytes are counted here; the plugin counts transport bytes.
 ddh_rc run(void* h, const Shape& shape, Collective function, const ddh_coll* args, ddh_err* err) noexcept {
   return guard(err, [&] {
     const Comm& comm = comm_of(h);
@@ -127,7 +127,7 @@ const ddh_comm_api kCommTable = {
     0,
     [](void* h, const char* dimension, ddh_group** out, ddh_err* err) noexcept {
       return guard(err, [&] {
-        const std::string name = dimension;
+        const std::string name = not_null(dimension, "the dimension");
         if (name != "world" && name != "dp") {
           ddh::fail(DDH_NOT_FOUND, "the mesh has no dimension '", name, "'; there are 'world' and 'dp'");
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The table of ddh.config, and which keys a plugin may read: the options of its own section, and the keys of the host that
-// ddh/service/config.h promises. Every other key may be renamed without notice, so no plugin gets to lean on it.
+// The table of ddh.config. A plugin may read the options of its own section, and the keys of the host that
+// ddh/service/config.h promises. Other keys may be renamed at any time, so plugins can't read them.
 #include <algorithm>
 #include <array>
 #include <string_view>
@@ -12,6 +12,7 @@ namespace ddhost {
 namespace {
 
 using ddh::guard;
+using detail::not_null;
 using detail::required;
 using detail::seat_of;
 using detail::services_of;
@@ -30,7 +31,7 @@ constexpr std::array<PromisedKey, 9> kPromised = {{{"", "run.seed"},
                                                    {"model", "precision.compute"},
                                                    {"strategy", "device.plugin"}}};
 
-// What stands in for a key that plugins ask for by mistake.
+// What to use instead of a key that plugins must not read.
 struct Substitute {
   std::string_view key, instead;
 };
@@ -66,7 +67,7 @@ const char* agree(PluginSeat& seat, const std::string& key, const std::string& m
 }
 
 const RunConfig& readable(void* h, const char* key) {
-  seat_of(h).require_readable(key);
+  seat_of(h).require_readable(not_null(key, "the key"));
   return services_of(h).config;
 }
 
@@ -76,29 +77,32 @@ const ddh_config_api detail::kConfigTable = {
     sizeof(ddh_config_api),
     0,
     [](void* h, const char* key, int64_t* out, ddh_err* err) noexcept {
-      return guard(err, [&] { *out = readable(h, key).integer(key); });
+      return guard(err, [&] { *not_null(out, "out") = readable(h, key).integer(key); });
     },
     [](void* h, const char* key, double* out, ddh_err* err) noexcept {
-      return guard(err, [&] { *out = readable(h, key).get<double>(key); });
+      return guard(err, [&] { *not_null(out, "out") = readable(h, key).get<double>(key); });
     },
     [](void* h, const char* key, const char** out, ddh_err* err) noexcept {
-      return guard(err, [&] { *out = seat_of(h).keep(readable(h, key).text(key)); });
+      return guard(err, [&] { *not_null(out, "out") = seat_of(h).keep(readable(h, key).text(key)); });
     },
     [](void* h, const char* key, double* out, uint32_t cap, uint32_t* n, ddh_err* err) noexcept {
       return guard(err, [&] {
         const auto values = readable(h, key).get<std::vector<double>>(key);
-        std::copy_n(values.begin(), std::min<size_t>(cap, values.size()), out);
-        *n = static_cast<uint32_t>(values.size());
+        std::copy_n(values.begin(), std::min<size_t>(cap, values.size()), cap == 0 ? out : not_null(out, "out"));
+        *not_null(n, "n") = static_cast<uint32_t>(values.size());
       });
     },
     [](void* h, const char* key, const char* mine, const char** out, ddh_err* err) noexcept {
-      return guard(err, [&] { *out = agree(seat_of(h), key, mine); });
+      return guard(err, [&] {
+        *not_null(out, "out") = agree(seat_of(h), not_null(key, "the key"), not_null(mine, "the choice"));
+      });
     },
     [](void* h, const char* key, const char** out, uint32_t cap, uint32_t* n, ddh_err* err) noexcept {
       return guard(err, [&] {
         const auto values = readable(h, key).get<std::vector<std::string>>(key);
-        for (size_t i = 0; i < std::min<size_t>(cap, values.size()); ++i) out[i] = seat_of(h).keep(values[i]);
-        *n = static_cast<uint32_t>(values.size());
+        const size_t n_fit = std::min<size_t>(cap, values.size());
+        for (size_t i = 0; i < n_fit; ++i) not_null(out, "out")[i] = seat_of(h).keep(values[i]);
+        *not_null(n, "n") = static_cast<uint32_t>(values.size());
       });
     },
 };

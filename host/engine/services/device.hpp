@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/services/device.hpp: the rank's device as the host's own code uses it, over the plugin's C tables.
+// engine/services/device.hpp: C++ access of the host to the rank's device, over the plugin's C tables.
 #pragma once
 
 #include <string>
@@ -21,19 +21,19 @@ class Device {
   ~Device();
 
   [[nodiscard]] const std::string& name() const { return name_; }
-  // What the device says of itself now: its model's name and its memory.
+  // The device's description: name of its model, and memory.
   [[nodiscard]] ddh_device_info info() const;
-  // Its memory is the host's, its streams run inline: no copy and no wait is needed to touch what lies there.
+  // Its memory is host memory and its streams run inline: no copy and no wait is needed to access it.
   [[nodiscard]] bool is_host_memory() const { return (caps_ & DDH_CAP_HOST_MEMORY) != 0; }
 
-  // What ddh.stream, ddh.copy and ddh.flatops hand on to; `context` is the first argument.
+  // The tables to which ddh.stream, ddh.copy and ddh.flatops forward; `context` is the first argument.
   [[nodiscard]] void* context() const { return context_; }
   [[nodiscard]] const ddh_stream_api& streams() const { return *table_.stream; }
   [[nodiscard]] const ddh_copy_api& copies() const { return *table_.copy; }
   [[nodiscard]] const ddh_flatops_api& flatops() const { return *table_.flatops; }
 
   void* allocate(const ddh_alloc_args& args);
-  // The way to every function of its tables.
+  // Calls functions of its tables.
   [[nodiscard]] const PluginCaller& call() const { return call_; }
   void release(void* p, int32_t memory) noexcept { table_.release(context_, p, memory); }
 
@@ -41,7 +41,7 @@ class Device {
     call_(PluginCall::kCopy, copies().copy, context_, dst, dst_memory, src, src_memory, bytes, stream);
   }
   void synchronize(ddh_stream* stream) { call_(PluginCall::kSynchronize, streams().synchronize, context_, stream); }
-  // The caller itself touches [data, data + bytes) of host memory now (DDH_ACCESS_*).
+  // Declares that the caller itself accesses [data, data + bytes) of host memory now (DDH_ACCESS_*).
   void touch(const void* data, uint64_t bytes, uint32_t mode, const char* name) {
     const ddh_access access{data, bytes, mode, 0};
     call_(PluginCall::kDeviceWork, streams().touch, context_, &access, 1u, name);
@@ -56,7 +56,7 @@ class Device {
   void* context_ = nullptr;
 };
 
-// A place in the order of one stream that other streams can wait for.
+// A point in one stream that other streams can wait for.
 class StreamMark {
  public:
   explicit StreamMark(Device& device) : device_(device) {

@@ -6,7 +6,7 @@
 namespace ddhost::detail {
 namespace {
 
-// The device behind `h`; a sentence in `err` and nullptr before it is open.
+// The device of `h`. Before it is open: nullptr, with a message in `err`.
 const Device* open_device(void* h, ddh_err* err) noexcept {
   const Device* device = services_of(h).device.get();
   if (device == nullptr)
@@ -14,7 +14,7 @@ const Device* open_device(void* h, ddh_err* err) noexcept {
   return device;
 }
 
-// Hands a call on: the same arguments, with the device's context in front.
+// Forwards a call: the device's context, then the same arguments.
 template <class Table, const Table& (Device::*table)() const, auto slot, class... Args>
 ddh_rc forward(void* h, Args... args, ddh_err* err) noexcept {
   const Device* device = open_device(h, err);
@@ -58,8 +58,16 @@ const ddh_stream_api kStreamTable = {
 const ddh_copy_api kCopyTable = {
     sizeof(ddh_copy_api),
     0,
-    forward<ddh_copy_api, &Device::copies, &ddh_copy_api::copy, void*, int32_t, const void*, int32_t, uint64_t,
-            ddh_stream*>,
+    [](void* h, void* dst, int32_t dst_kind, const void* src, int32_t src_kind, uint64_t bytes, ddh_stream* stream,
+       ddh_err* err) noexcept -> ddh_rc {
+      for (const int32_t kind : {dst_kind, src_kind}) {
+        if (kind < DDH_MEM_HOST || kind > DDH_MEM_PINNED)
+          return ddh_fail(err, DDH_INVALID_ARGUMENT,
+                          "copy: memory of an unknown kind; give DDH_MEM_HOST, DDH_MEM_DEVICE or DDH_MEM_PINNED");
+      }
+      return forward<ddh_copy_api, &Device::copies, &ddh_copy_api::copy, void*, int32_t, const void*, int32_t, uint64_t,
+                     ddh_stream*>(h, dst, dst_kind, src, src_kind, bytes, stream, err);
+    },
 };
 
 const ddh_flatops_api kFlatopsTable = {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/services/initial_values.hpp: what ddh.params asks for: the values with which training starts.
+// engine/services/initial_values.hpp: the interface behind ddh.params: initial values of parameters.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ class InitialValues {
 
   // Elements [offset, offset + numel) of a parameter, in fp32. Error: no such parameter or elements.
   virtual void init_range(int32_t param, uint64_t offset, uint64_t numel, float* dst) const = 0;
-  // Sets the model's buffers where a file has values for them; else they keep what the model gave them.
+  // Sets the model's buffers from a file if it has values for them; others keep the model's values.
   virtual void init_buffers(Staging& staging) const = 0;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/services/interfaces.hpp: the tables that plugins get from the host. They are the same for all ranks; what differs is
-// `h`, which points at a PluginSeat.
+// engine/services/interfaces.hpp: the tables that plugins get from the host. They are the same for all ranks; only `h`
+// differs, which points to a PluginSeat.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ class logger;
 
 namespace ddhost {
 
-// What the services of one rank stand on. Members appear in this order as the rank starts; a service that is asked for
-// too early answers DDH_FAILED_PRECONDITION.
+// The data of one rank's services. Members are set in this order when the rank starts. A service that is called too
+// early returns DDH_FAILED_PRECONDITION.
 struct RankServices {
   // `rank_config`: this rank's own copy.
   RankServices(const RankSeat& rank_seat, std::unique_ptr<RunConfig> rank_config,
@@ -52,17 +52,17 @@ struct RankServices {
   ddh_group* model_group = nullptr;  // owned by the transport
 };
 
-// What `h` points at: the rank, and which plugin is calling. Has a stable address while its plugin lives.
+// The object that `h` points to: the rank and the calling plugin. Its address is stable while the plugin lives.
 class PluginSeat {
  public:
-  // `options_section`: where its options stand; empty: the section of its kind.
+  // `options_section`: the section of its options; empty: the section of its kind.
   PluginSeat(RankServices& rank_services, std::string plugin_name, const std::string& options_section = "");
   PluginSeat(const PluginSeat&) = delete;
   PluginSeat& operator=(const PluginSeat&) = delete;
 
   [[nodiscard]] const ddh_host& host() const { return host_; }
   RankServices& services;
-  const std::string name;     // "strategy:zero1": in front of log lines, prefix of kv keys
+  const std::string name;     // "strategy:zero1": prefix of log lines and kv keys
   const std::string kind;     // "strategy"
   const std::string section;  // "strategy": of its options
   const bool is_model;
@@ -70,7 +70,7 @@ class PluginSeat {
   // Refuses a key that is neither an option of the plugin's own nor promised in ddh/service/config.h. [any]
   void require_readable(const char* key) const;
 
-  // A copy of `text` that lives as long as the seat: what a plugin was given stays valid. [any]
+  // A copy of `text` that lives as long as the seat, so pointers given to a plugin stay valid. [any]
   const char* keep(const std::string& text);
 
  private:

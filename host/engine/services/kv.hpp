@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/services/kv.hpp: the store through which ranks find each other, as the launcher offers it.
+// engine/services/kv.hpp: the interface of the launcher's key-value store, through which ranks find each other.
 #pragma once
 
 #include <chrono>
@@ -21,7 +21,7 @@ class Kv {
   virtual ~Kv() = default;
   // Stores a value of at most kMaxKvBytes, replacing an older one.
   virtual void set(const std::string& key, const std::string& value) = 0;
-  // Waits for the key. Error: DDH_DEADLINE_EXCEEDED after `timeout`; DDH_ABORTED when the run is ending.
+  // Waits for the key. Error: DDH_DEADLINE_EXCEEDED after `timeout`; DDH_ABORTED if the run is ending.
   virtual std::string get(const std::string& key, std::chrono::milliseconds timeout) = 0;
 };
 

@@ -12,7 +12,8 @@ const ddh_log_api kLogTable = {sizeof(ddh_log_api), 0, [](void* h, int32_t level
                                                  : level == DDH_LOG_INFO ? spdlog::level::info
                                                  : level == DDH_LOG_WARN ? spdlog::level::warn
                                                                          : spdlog::level::err;
-                                 services_of(h).log->log(to, "{}: {}", seat_of(h).name, text);
+                                 services_of(h).log->log(to, "{}: {}", seat_of(h).name,
+                                                         text == nullptr ? "(no text: NULL)" : text);
                                }};
 
 }  // namespace ddhost::detail

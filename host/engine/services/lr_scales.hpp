@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/services/lr_scales.hpp: factors of parameters on the learning rate (ddh_param_desc.lr_scale). The optimizer is called
-// once for each factor of a shard, with the ranges of that factor and a step block whose rate is multiplied: as with
-// torch's parameter groups, all that the rate enters is scaled, decoupled weight decay too.
+// engine/services/lr_scales.hpp: learning-rate factors of parameters (ddh_param_desc.lr_scale). The optimizer is called
+// once for each factor in a shard, with the ranges of that factor and a step block with the scaled rate. As in torch's
+// parameter groups, the factor also scales decoupled weight decay.
 #pragma once
 
 #include <algorithm>

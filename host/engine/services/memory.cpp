@@ -34,7 +34,7 @@ void* Memory::allocate(const ddh_alloc_args& args) {
     if (e.code() != DDH_RESOURCE_EXHAUSTED) throw;
     ddh::fail(DDH_RESOURCE_EXHAUSTED, "no memory for ", args.bytes, " bytes of '",
               kTagNames[static_cast<size_t>(args.tag)], "' (", wanted.name, "): ", e.what(),
-              "; use more ranks, a smaller model or a scheme that shards more");
+              "; use more ranks, a smaller model or a strategy that shards more");
   }
   const std::lock_guard lock(mutex_);
   blocks_.emplace(static_cast<const char*>(p), Block{args.tag, args.bytes, args.memory});
@@ -75,6 +75,17 @@ bool Memory::is_host_memory(const void* p) const {
   if (it == blocks_.begin()) return true;
   --it;
   return it->second.memory != DDH_MEM_DEVICE || static_cast<const char*>(p) >= it->first + it->second.bytes;
+}
+
+void Memory::account_for_plugin(int32_t tag, int64_t bytes) {
+  check_tag(tag);
+  const std::lock_guard lock(mutex_);
+  const uint64_t now = usage_[static_cast<size_t>(tag)].unique_now_bytes;
+  constexpr uint64_t kMost = uint64_t{1} << 50;
+  if (bytes < 0 ? now < uint64_t{0} - static_cast<uint64_t>(bytes) : now + static_cast<uint64_t>(bytes) > kMost)
+    ddh::fail(DDH_OUT_OF_RANGE, "accounts ", bytes, " bytes beside ", now,
+              " of the same tag; the sum must lie between 0 and 2^50");
+  add(tag, bytes, false);
 }
 
 void Memory::account(int32_t tag, int64_t bytes, bool alias) {

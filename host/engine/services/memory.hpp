@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/services/memory.hpp: one rank's tagged memory. Bytes by tag are counted twice: addressable (all that the rank can
-// reach, the formulas of the literature) and unique (without views of pages that another rank has paid for).
+// engine/services/memory.hpp: one rank's tagged memory. There are two counts of bytes by tag: addressable (all memory
+// that the rank can access, as in the literature's formulas) and unique (without shared pages that another rank
+// counts).
 #pragma once
 
 #include <array>
@@ -26,7 +27,7 @@ struct TagUsage {
   uint64_t unique_peak_bytes = 0;
 };
 
-// Thread-safe: the data worker allocates beside the main thread.
+// Thread-safe: the data worker allocates concurrently with the main thread.
 class Memory {
  public:
   Memory() = default;
@@ -34,7 +35,8 @@ class Memory {
   Memory& operator=(const Memory&) = delete;
   ~Memory() { release_all(); }
 
-  // Blocks of DDH_MEM_DEVICE and DDH_MEM_PINNED come from there. It outlives this object, or release_all is called.
+  // Allocates blocks of DDH_MEM_DEVICE and DDH_MEM_PINNED there. The device outlives this object, or release_all is
+  // called.
   void use(Device& device) { device_ = &device; }
   // Throws ddh::Error before use().
   [[nodiscard]] Device& device() const;
@@ -43,13 +45,15 @@ class Memory {
   void* allocate(int32_t tag, uint64_t bytes, const char* name, int32_t memory = DDH_MEM_DEVICE);
   void* allocate(const ddh_alloc_args& args);
   void release(void* p);
-  void release_all();  // what plugins left behind
+  void release_all();  // frees blocks that plugins have not released
 
-  // May the host touch what lies at `p`: anything but blocks of a device that has memory of its own.
+  // Whether the host may access `p`: true except for blocks of a device with its own memory.
   [[nodiscard]] bool is_host_memory(const void* p) const;
 
-  // Memory held elsewhere. `alias`: a view of pages that some rank already counts as unique.
+  // Counts memory of another allocator. `alias`: a view of pages that a rank already counts as unique.
   void account(int32_t tag, int64_t bytes, bool alias);
+  // The same for a plugin's own numbers: throws where the sum would fall below zero or exceed 2^50 bytes.
+  void account_for_plugin(int32_t tag, int64_t bytes);
 
   [[nodiscard]] TagUsage usage(int32_t tag) const;
 

@@ -11,7 +11,7 @@ const ddh_metrics_api kMetricsTable = {
     sizeof(ddh_metrics_api),
     0,
     [](void* h, const char* name, uint64_t add) noexcept {
-      guard(nullptr, [&] { services_of(h).clock.count(name, add); });
+      guard(nullptr, [&] { services_of(h).clock.count(not_null(name, "the counter's name"), add); });
     },
     [](void* h, int32_t kind, const char*) noexcept { guard(nullptr, [&] { services_of(h).clock.begin(kind); }); },
     [](void* h) noexcept { guard(nullptr, [&] { services_of(h).clock.end(); }); },

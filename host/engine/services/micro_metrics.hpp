@@ -2,7 +2,7 @@
 //
 // engine/services/micro_metrics.hpp: sums and counts of a program's metrics, one row for each micro-batch, and their fold over
 // the micro-batches of all ranks in global order: ((s_0 + s_1) + s_2) + ... So the folded values have the same bits for
-// every number of ranks and of micro-batches per rank that make up the same global batch.
+// every division of the global batch into ranks and micro-batches.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ struct FoldedMetrics {
   double items = 0;  // tokens, images
 };
 
-// What metrics.jsonl, the progress line and schedules read.
+// A value for metrics.jsonl, the progress line and schedules.
 struct ReportedValue {
   std::string_view name;  // the model's
   double value;
@@ -28,7 +28,7 @@ struct ReportedValue {
 // The rows of one rank, in the order of its micro-batches. A row is n sums, n counts, the items.
 class MicroMetrics {
  public:
-  // All zero; allocates only when it gets larger than ever before.
+  // Sets all rows to zero; allocates only if it needs more memory than before.
   void begin(uint32_t n_metrics, uint64_t micro_batches) {
     n_metrics_ = n_metrics;
     micro_batches_ = micro_batches;

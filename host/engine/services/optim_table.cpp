@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/service/optim.h: what a strategy asks of the optimizers, and when a step is decided.
+// ddh/service/optim.h: a strategy's calls of the optimizers, and of decide.
 #include <algorithm>
 
 #include "engine/services/tables.hpp"
@@ -13,7 +13,7 @@ using ddh::guard;
 StepCoordinator& step_of(void* h) { return required(services_of(h).step, "ddh.optim"); }
 const Optimizers& optimizers_of(void* h) { return step_of(h).optimizers(); }
 
-// A call that belongs to a step. A strategy that goes on after it was refused is found when its step returns.
+// A call within a step. If a strategy continues after a refusal, this is detected when its step returns.
 template <class Body>
 ddh_rc in_step(void* h, ddh_err* err, Body&& body) noexcept {
   return guard(err, [&] {

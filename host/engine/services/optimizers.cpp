@@ -10,7 +10,7 @@
 namespace ddhost {
 namespace {
 
-// What stands before the slot names of an instance, so that no two are equal: "kg.".
+// The prefix of an instance's slot names, which makes them unique: "kg.".
 std::string prefix_of(const std::string& section) {
   return section.starts_with(kFurtherOptimizer) ? section.substr(kFurtherOptimizer.size()) + "." : "";
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/services/optimizers.hpp: the run's optimizer instances. Strategies see one list of slots over all of them; a step
-// uses the instance that its program names.
+// engine/services/optimizers.hpp: the run's optimizer instances. Strategies see one list of the slots of all instances.
+// A step uses the instance that its program names.
 #pragma once
 
 #include <deque>
@@ -14,8 +14,8 @@
 
 namespace ddhost {
 
-// An instance that is attached to the model, by its section: "optimizer", "optimizer_kg". What it points at outlives
-// the steps.
+// An instance that is attached to the model, and its section: "optimizer", "optimizer_kg". The objects that it points
+// to outlive the steps.
 struct OptimizerRef {
   ddh_inst* inst;
   const ddh_optimizer_api* table;
@@ -31,15 +31,15 @@ class Optimizers {
     std::string section;
     PluginCaller call;
     std::vector<uint8_t> updates;  // per parameter: a program of the run trains it with this instance
-    std::vector<int32_t> needs;    // per parameter, DDH_NEEDS_*; NOTHING where it updates none
+    std::vector<int32_t> needs;    // per parameter, DDH_NEEDS_*; NOTHING if it does not update it
     bool needs_something = false;
-    uint32_t first_slot = 0;  // in the list over all instances
+    uint32_t first_slot = 0;  // in the list of all instances
     std::vector<ddh_slot_desc> slots;
     ParamSums sums;
     std::vector<int64_t> param_steps;  // per parameter: updates by this instance so far
   };
 
-  // In the order of train.optimizers. `programs`: those that the run executes; they outlive this object.
+  // In the order of train.optimizers. `programs`: the run's programs; they outlive this object.
   Optimizers(const ddh_model_desc& model, const std::vector<OptimizerRef>& refs,
              std::span<const ddh_run_program> programs);
   Optimizers(const Optimizers&) = delete;
@@ -48,9 +48,9 @@ class Optimizers {
   [[nodiscard]] uint32_t slot_count() const;
   // Error: OUT_OF_RANGE.
   [[nodiscard]] const ddh_slot_desc& slot(uint32_t index) const;
-  // Whether any program of the run that trains the parameter reads or writes the slot.
+  // Whether an instance that trains the parameter in this run uses the slot.
   [[nodiscard]] bool slot_used(uint32_t index, int32_t param) const;
-  // The strongest of the instances that update the parameter.
+  // The strongest need of the instances that update the parameter.
   [[nodiscard]] int32_t needs(int32_t param) const;
 
   [[nodiscard]] Instance& of_program(int32_t program);
@@ -61,11 +61,17 @@ class Optimizers {
   [[nodiscard]] SlotRange slots_of(int32_t program) const;
   // The next update of what the program trains is its first again.
   void forget_updates(int32_t program);
+  // In the order of train.optimizers.
+  [[nodiscard]] const std::vector<Instance>& instances() const { return instances_; }
+  // Of one instance, from a checkpoint; one number per parameter.
+  void set_param_steps(size_t instance, const std::vector<int64_t>& steps) {
+    instances_.at(instance).param_steps = steps;
+  }
   // One per parameter: 1 where a step of the program updates it.
   [[nodiscard]] std::span<const uint8_t> trained_by(int32_t program) const;
 
-  // A strategy's shard with the slots of one instance. Error: it has another number of slots, a slot without memory
-  // that the instance needs, or a parameter that the program does not train.
+  // A strategy's shard with the slots of one instance. Error: the number of slots is wrong, a required slot has no
+  // memory, or the program does not train a parameter of the shard.
   [[nodiscard]] ddh_optim_shard shard_for(const Instance& instance, int32_t program,
                                           const ddh_optim_shard& shard) const;
 

@@ -41,7 +41,7 @@ void ParamSums::prepare(const ddh_update_args& args, Replica replica) {
   ddh_update_args piece_args = args;
   piece_args.shard = &shard;
   const ddh_prepare_args call{sizeof(ddh_prepare_args), sum_count_, &piece_args, value_pointers_.data()};
-  int64_t turn = 0;  // pieces go to the replicas by turns
+  int64_t turn = 0;  // replicas take pieces in turn
   for (uint32_t r = 0; r < args.shard->n_ranges; ++r) {
     const ddh_range& range = args.shard->ranges[r];
     const int32_t place = place_.at(static_cast<size_t>(range.param));

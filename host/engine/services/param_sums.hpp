@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // engine/services/param_sums.hpp: sums of squares over whole parameters for optimizers that need them (ddh/kind/optimizer.h),
-// exact, so that neither cut nor world size shows in them.
+// exact, so they do not depend on sharding or world size.
 #pragma once
 
 #include <vector>
@@ -12,7 +12,7 @@
 
 namespace ddhost {
 
-// Which of the ranks that hold the same shard this one is.
+// The index of this rank among those that hold the same shard.
 struct Replica {
   int32_t index = 0, count = 1;
 };
@@ -26,11 +26,11 @@ class ParamSums {
 
   [[nodiscard]] bool needed() const { return !params_.empty(); }
   void clear();
-  // The optimizer's prepare on one shard. Squares count on one of its replicas.
+  // Calls the optimizer's prepare on one shard. Each square counts on one of the replicas.
   void prepare(const ddh_update_args& args, Replica replica);
-  // Sums over the ranks. Fails when a parameter was prepared in parts.
+  // Sums over the ranks. Fails if a parameter was not prepared completely.
   void agree(const Comm& comm);
-  // This parameter's sums of the step are complete.
+  // Whether this parameter's sums of the step are complete.
   [[nodiscard]] bool ready(int32_t param) const;
   // sum_count for each parameter of the model; nullptr: none are needed.
   [[nodiscard]] const double* totals() const { return totals_.empty() ? nullptr : totals_.data(); }
@@ -41,7 +41,7 @@ class ParamSums {
   // A parameter that needs sums.
   struct Param {
     int32_t index;
-    int64_t numel = 0;           // counted so far: on this rank, after agree on all
+    int64_t numel = 0;           // elements counted so far: on this rank; after agree, on all ranks
     std::vector<ExactSum> sums;  // sum_count of them
   };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/service/params.h: the values with which training starts.
+// ddh/service/params.h: initial values of parameters.
 #include "engine/services/tables.hpp"
 
 namespace ddhost::detail {
@@ -27,7 +27,8 @@ const ddh_params_api kParamsTable = {
     sizeof(ddh_params_api),
     0,
     [](void* h, int32_t param, uint64_t offset, uint64_t numel, float* dst, ddh_err* err) noexcept {
-      return guard(err, [&] { init_range(services_of(h), param, offset, numel, dst); });
+      return guard(err,
+                   [&] { init_range(services_of(h), param, offset, numel, numel == 0 ? dst : not_null(dst, "dst")); });
     },
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/services/rank_seat.hpp: a rank's place in the world.
+// engine/services/rank_seat.hpp: the position of a rank in the run.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace ddhost {
 
-// What a rank gets from the launcher. Valid while the rank's function runs.
+// The data that a rank gets from the launcher. Valid while the rank's function runs.
 struct RankSeat {
   int rank;
   int world_size;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/services/run_config.hpp: the effective configuration of a run, as a rank reads it. Every value has been checked
+// engine/services/run_config.hpp: a rank's interface to the effective configuration. Every value has been checked
 // against its schema.
 //
 //   config.get<int64_t>("train.steps"), get<double>, get<bool>, get<std::string>, get<std::vector<double>>
@@ -15,9 +15,9 @@
 
 namespace ddhost {
 
-// What the section of a further optimizer begins with: "optimizer_kg".
+// The prefix of the section of a further optimizer: "optimizer_kg".
 inline constexpr std::string_view kFurtherOptimizer = "optimizer_";
-// And that of a schedule that phases name: "schedule_kg".
+// The prefix of the section of a schedule that phases name: "schedule_kg".
 inline constexpr std::string_view kFurtherSchedule = "schedule_";
 
 class RunConfig {
@@ -27,22 +27,22 @@ class RunConfig {
   // The value of a key; Error: DDH_NOT_FOUND no such key, DDH_INVALID_ARGUMENT another type.
   template <class T>
   [[nodiscard]] T get(std::string_view key) const;
-  [[nodiscard]] virtual int64_t integer(std::string_view key) const = 0;  // of true and false: 1 and 0
+  [[nodiscard]] virtual int64_t integer(std::string_view key) const = 0;  // true is 1, false is 0
   [[nodiscard]] virtual double number(std::string_view key) const = 0;
   [[nodiscard]] virtual bool flag(std::string_view key) const = 0;
-  // Its address holds while this object lives and the key is not set again.
+  // The reference is valid while this object lives and the key is not set again.
   [[nodiscard]] virtual const std::string& text(std::string_view key) const = 0;
   [[nodiscard]] virtual std::vector<double> numbers(std::string_view key) const = 0;
   [[nodiscard]] virtual std::vector<std::string> texts(std::string_view key) const = 0;
   // Any value as JSON text; for lists and objects whose entries are not all of one type.
   [[nodiscard]] virtual std::string json(std::string_view key) const = 0;
-  // False where the value is null, which stands for "not given".
+  // False if the value is null, which means "not given".
   [[nodiscard]] virtual bool is_given(std::string_view key) const = 0;
 
-  // All of it as JSON text: a valid config file.
+  // The whole configuration as JSON text: a valid config file.
   [[nodiscard]] virtual std::string file_text() const = 0;
 
-  // Sets what the run found out by itself (ddh.config agree).
+  // Sets a value that the run has determined (ddh.config agree).
   virtual void set_measured(const std::string& key, const std::string& value) = 0;
   // A copy for one rank.
   [[nodiscard]] virtual std::unique_ptr<RunConfig> clone() const = 0;

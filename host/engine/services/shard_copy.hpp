@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/services/shard_copy.hpp: a shard for the optimizer that outlives the call it came with, for an update that runs later
-// in the order of a stream; and the memory that the update touches.
+// engine/services/shard_copy.hpp: a copy of a shard's tables, for an update that runs later on a stream; and the memory
+// that the update accesses.
 #pragma once
 
 #include <vector>
@@ -18,7 +18,7 @@ class ShardCopy {
 
   // Points into this object.
   [[nodiscard]] ddh_optim_shard shard() const;
-  // Masters, copies and slots that lie under the ranges, and the gradients.
+  // Masters, low-precision copies, slots and gradients of the ranges.
   [[nodiscard]] ddh::Accesses accesses() const;
 
  private:

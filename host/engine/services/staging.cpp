@@ -45,7 +45,7 @@ void Staging::wait() {
 
 const char* Staging::readable(const void* p, uint64_t bytes, ddh_stream* stream) {
   if (device().is_host_memory()) return static_cast<const char*>(p);
-  if (memory_.is_host_memory(p)) {  // pinned, perhaps: queued work may still write there
+  if (memory_.is_host_memory(p)) {  // it may be pinned, and queued work may still write it
     device().synchronize(stream);
     device().touch(p, bytes, DDH_ACCESS_READ, "the host's reading of pinned memory");
     return static_cast<const char*>(p);

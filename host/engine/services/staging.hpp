@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/services/staging.hpp: how the host's own code and transports get at the device's memory. Where that is the host's
-// memory they touch it in place, and nothing here costs anything; elsewhere they work on a copy in staging memory
-// (DDH_MEM_PINNED, tag comm).
+// engine/services/staging.hpp: access of the host's own code and of transports to device memory. If it is host memory,
+// they use it in place at no cost. Otherwise they use a copy in staging memory (DDH_MEM_PINNED, tag comm).
 #pragma once
 
 #include <optional>
@@ -20,21 +19,22 @@ class Staging {
   Staging& operator=(const Staging&) = delete;
   ~Staging() { memory_.release(block_); }
 
-  // Begins a use: host memory that stands for [at, at + bytes) of the device. Its content is undefined where it is not
-  // `at` itself.
+  // Begins a use: returns host memory for [at, at + bytes) of the device. Its content is undefined unless it is `at`
+  // itself.
   char* begin(void* at, uint64_t bytes);
-  // host = device, done on return. Pointers of one use; on host memory they are the same and nothing happens.
+  // host = device, done on return. The pointers belong to one use. On host memory they are equal and nothing is copied.
   void fetch(void* host, const void* device, uint64_t bytes, ddh_stream* stream);
-  // device = host, in the order of the stream; before the host writes there again, wait.
+  // device = host, in the order of the stream. The host must wait before it writes there again.
   void store(void* device, const void* host, uint64_t bytes, ddh_stream* stream);
-  // The host itself reads and writes [at, at + bytes) of its own memory, pinned perhaps, behind the work of the stream.
+  // Lets the host read and write [at, at + bytes) of host memory, which may be pinned, after the work of the stream.
   void claim(void* at, uint64_t bytes, ddh_stream* stream);
   void wait();
-  // The values at `p` for the caller to read: `p` itself where that is the host's memory, else a copy, made in the order
-  // of `stream` and valid until the next use.
+  // The values at `p` for the caller to read: `p` itself if it is host memory, else a copy, made in the order of
+  // `stream` and valid until the next use.
   const char* readable(const void* p, uint64_t bytes, ddh_stream* stream);
 
-  // Whether the host may touch `p` as it is: all memory of the CPU, and what is not a device's block or window.
+  // Whether the host may access `p` directly: all memory on the CPU device; else memory that is not a device's block or
+  // window.
   [[nodiscard]] bool is_here(const void* p) const { return memory_.is_host_memory(p); }
   [[nodiscard]] Device& device() const { return memory_.device(); }
 
@@ -42,7 +42,7 @@ class Staging {
   Memory& memory_;
   void* block_ = nullptr;
   uint64_t bytes_ = 0;
-  std::optional<StreamMark> stored_;  // behind the last store, whose stream may be gone
+  std::optional<StreamMark> stored_;  // after the last store, whose stream may be destroyed
   bool storing_ = false;              // a store may still read the block
 };
 

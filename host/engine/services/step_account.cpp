@@ -47,7 +47,7 @@ void StepAccount::check_range(const ddh_range& range) const {
     ddh::fail(DDH_OUT_OF_RANGE, "a range of ", range.numel, " elements from element ", range.param_offset,
               " on goes beyond the ", numel, " elements of parameter ", param_text(model_, range.param),
               "; fix the strategy");
-  // Norms are summed in blocks of the grid, so another cut would give other bits.
+  // Norms are summed in blocks of the grid, so another division would give other bits.
   if (range.param_offset % DDH_GRID != 0 || (range.numel % DDH_GRID != 0 && range.param_offset + range.numel != numel))
     ddh::fail(DDH_OUT_OF_RANGE, "a range of ", range.numel, " elements from element ", range.param_offset,
               " on of parameter ", param_text(model_, range.param), " is not cut at multiples of ", DDH_GRID,

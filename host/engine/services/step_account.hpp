@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/services/step_account.hpp: which elements of which parameters a strategy has counted in the norm, and
-// updated, in a step.
+// engine/services/step_account.hpp: checks that a strategy counts each element once in the norm, and updates it once,
+// in a step.
 //
-// A piece [begin, end) of a parameter adds mark(end) - mark(begin), where mark is a hash of parameter and place. Pieces that
-// cover a parameter once add up to mark(numel) - mark(0), however they are cut and on whichever ranks they lie; a piece that
-// is missing, or there twice, leaves another sum. So a whole step is checked by one number, whose sum over the ranks travels
-// with what decide exchanges anyway.
+// A piece [begin, end) of a parameter adds mark(end) - mark(begin), where mark is a hash of parameter and element.
+// Pieces that cover a parameter once add up to mark(numel) - mark(0), for any division and any distribution over ranks.
+// If a piece is missing or occurs twice, the sum differs. So one number checks a whole step. decide sums it over the
+// ranks, in the message that it sends anyway.
 #pragma once
 
 #include <span>
@@ -17,14 +17,14 @@
 
 namespace ddhost {
 
-// How much of each parameter is covered.
+// The covered part of each parameter.
 class Cover {
  public:
   Cover() = default;
   explicit Cover(size_t n_params) : params_(n_params) {}
 
   struct Param {
-    uint64_t numel = 0;  // elements, each as often as it came
+    uint64_t numel = 0;  // elements, with repetitions
     uint64_t marks = 0;  // modulo 2^64
     bool operator==(const Param&) const = default;
     Param& operator+=(const Param& other) {
@@ -57,23 +57,23 @@ class StepAccount {
   // A step of a training program begins. `trains`: one per parameter of the model.
   void begin(int32_t program, std::span<const uint8_t> trains);
 
-  // Throw where a range, or a shard for the optimizer, can't be what its header says.
+  // Throw if a range, or a shard for the optimizer, violates the rules of its header.
   void check_range(const ddh_range& range) const;
   void check_ranges(const ddh_range* ranges, uint32_t n_ranges) const;
 
   // Gradients in [begin, begin + numel) of a flat buffer count in the norm.
   void add_gradient(uint64_t begin, uint64_t numel, std::span<const ddh_range> ranges);
-  // One number about all that counted here; over the ranks they add up to expected_gradients() where each element of each
+  // A hash of everything that was counted here. The sum over the ranks is expected_gradients() if each element of each
   // trained parameter counted once.
   [[nodiscard]] uint64_t gradients() const { return gradient_marks_; }
   [[nodiscard]] uint64_t expected_gradients() const { return expected_marks_; }
   [[nodiscard]] const Cover& gradient_cover() const { return gradients_; }
-  // Throws the sentence about the first parameter whose elements did not count once; `all`: the sum over the ranks.
+  // Throws an error about the first parameter whose elements did not count once; `all`: the sum over the ranks.
   [[noreturn]] void fail_gradients(const std::vector<Cover::Param>& all) const;
 
-  // An update of these ranges on this rank. Throws when it is the second of the step.
+  // Records an update of these ranges on this rank. Throws if it is their second one in the step.
   void add_update(std::span<const ddh_range> ranges);
-  // After a step that was not skipped: all that this rank holds of what the program trains was updated.
+  // Called after a step that was not skipped: checks that all trained elements that this rank holds were updated.
   void check_updates(const Cover& held) const;
 
  private:

@@ -12,11 +12,11 @@
 
 namespace ddhost {
 
-// What a rank tells the others once per step, in front of its rows of metrics.
+// The message of a rank in decide, followed by its rows of metrics.
 struct StepCoordinator::Payload {
   ExactSum::Words squares;
   GradientNorm::Place nonfinite;
-  int64_t stop;
+  int64_t stop, saves, saving, save_by_clock;  // StepRequests
   int64_t has_open_window;
   uint64_t counted;  // StepAccount::gradients
 };
@@ -37,7 +37,7 @@ void StepCoordinator::begin(int64_t step, int32_t program, double lr, double see
   mine_ = nullptr;
   has_exchange_ = false;
   block_ = {sizeof(ddh_step_block), 0, step, lr, loss_scale, seed_scale, 1.0, 1.0, 0.0, settings_.clip_value};
-  outcome_.stop = false;
+  outcome_.requests = {};
   outcome_.nonfinite.clear();
 }
 
@@ -48,7 +48,8 @@ const ddh_step_block& StepCoordinator::decide() {
   if (mine_ == nullptr)
     ddh::fail(DDH_FAILED_PRECONDITION, "the strategy called decide before the last backward of step ", block_.step,
               ", when the number of targets is not known yet; call it from step");
-  exchange({norm_.sum().words(), norm_.first_nonfinite(), stop_requested_ ? 1 : 0, windows_.any_open() ? 1 : 0,
+  exchange({norm_.sum().words(), norm_.first_nonfinite(), requests_.stop ? 1 : 0, requests_.saves,
+            requests_.saving ? 1 : 0, requests_.save_by_clock ? 1 : 0, windows_.any_open() ? 1 : 0,
             account_.gradients()});
   check_gradients();
   merge();
@@ -80,7 +81,7 @@ StepCoordinator::Payload StepCoordinator::payload_of(int32_t rank) const {
   return out;
 }
 
-// Every rank sees the same sum, so all of them come to the detailed exchange, or none.
+// Every rank sees the same sum, so either all ranks make the detailed exchange, or none.
 void StepCoordinator::check_gradients() const {
   uint64_t counted = 0;
   for (int32_t r = 0; r < comm_.world_size(); ++r) counted += payload_of(r).counted;
@@ -99,7 +100,7 @@ void StepCoordinator::require_done() const {
               "; fix the strategy: it calls decide once in every step");
 }
 
-// The same on every rank, from the same bytes.
+// Computed from the same bytes on every rank, so the result is equal.
 void StepCoordinator::merge() {
   norm_.clear();
   GradientNorm::Place first;
@@ -108,14 +109,16 @@ void StepCoordinator::merge() {
     const Payload p = payload_of(r);
     norm_.sum().merge(p.squares.data());
     any_window_open = any_window_open || p.has_open_window != 0;
-    outcome_.stop = outcome_.stop || p.stop != 0;
+    StepRequests& asked = outcome_.requests;
+    asked = {asked.stop || p.stop != 0, std::max(asked.saves, p.saves), asked.saving || p.saving != 0,
+             asked.save_by_clock || p.save_by_clock != 0};
     const bool earlier = first.param < 0 || std::tie(p.nonfinite.param, p.nonfinite.param_offset) <
                                                 std::tie(first.param, first.param_offset);
     if (p.nonfinite.param >= 0 && earlier) first = p.nonfinite;
   }
   mine_->fold(&received_[sizeof(Payload) / sizeof(double)], sent_.size(), static_cast<uint64_t>(comm_.world_size()),
               outcome_.world);
-  // Every rank has got here: where none holds a view, all epochs are closed, and writes need no handshake.
+  // Every rank has reached this point. If none holds a view, all epochs are closed, and writes need no handshake.
   if (!any_window_open) windows_.all_closed();
   if (first.param < 0) return;
   const ddh_param_desc& param = *model_.params[first.param];
@@ -147,7 +150,7 @@ void StepCoordinator::prepare(const ddh_optim_shard& given, int32_t replica_inde
   if (block_.skip != 0 || given.n_ranges == 0 || !optimizer_->sums.needed()) return;
   const ddh_optim_shard shard = optimizers_->shard_for(*optimizer_, program_, given);
   const ClockSpan span(comm_.clock(), DDH_SPAN_OPTIM);
-  // The sums are the host's: it waits for them.
+  // The host reads the sums, so it waits for them.
   const ShardCopy mine(shard, optimizer_->slots);
   ddh::run_on_stream(device_.streams(), device_.context(), stream, mine.accesses(), "the optimizer's prepare", [&] {
     lr_scales_.for_each(shard, block_, [&](const ddh_optim_shard& part, const ddh_step_block& block) {
@@ -194,7 +197,7 @@ void StepCoordinator::update_now(const Optimizers::Instance& optimizer, const dd
   });
 }
 
-// A strategy that ignores the optimizer's needs gets a sentence, never a wrong number.
+// If a strategy ignores the optimizer's needs, it gets an error and never a wrong result.
 void StepCoordinator::check_needs(const ddh_optim_shard& shard) const {
   for (uint32_t r = 0; r < shard.n_ranges; ++r) {
     const ddh_range& range = shard.ranges[r];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/services/step_coordinator.hpp: the scalars of a step: norm, clip factor, skip, learning rate, step counts.
-// Behind ddh.optim.
+// engine/services/step_coordinator.hpp: the implementation of ddh.optim: norm, clip factor, skip, learning rate and
+// step counts of a step.
 #pragma once
 
 #include <memory>
@@ -22,13 +22,21 @@ struct StepSettings {
   double clip_norm = 0;   // 0 = off
   double clip_value = 0;  // 0 = off
   bool skip_nonfinite = true;
-  bool rounds_sums = false;  // precision.reduce_dtype=bf16: exchanges round what ranks give to a sum
+  bool rounds_sums = false;  // precision.reduce_dtype=bf16: exchanges round each rank's contribution
+};
+
+// What a rank was asked for from outside, for all ranks to agree on.
+struct StepRequests {
+  bool stop = false;           // end after this step
+  int64_t saves = 0;           // how often a checkpoint was asked for since the run began
+  bool saving = false;         // a checkpoint is on its way, and this rank has not written its part yet
+  bool save_by_clock = false;  // checkpoint.every_minutes have passed
 };
 
 // What all ranks know after decide.
 struct StepOutcome {
   FoldedMetrics world;    // of all ranks
-  bool stop = false;      // a rank was asked to stop
+  StepRequests requests;  // the most that any rank was asked for
   std::string nonfinite;  // "parameter 'x' (unit 'h.3') on rank 1"; empty: all gradients are finite
 };
 
@@ -44,39 +52,41 @@ class StepCoordinator final : public NormSink {
         lr_scales_(model),
         account_(model) {}
 
-  // Before the first step; see Optimizers.
+  // Called before the first step; see Optimizers.
   void set_optimizers(const std::vector<OptimizerRef>& optimizers, std::span<const ddh_run_program> programs);
   [[nodiscard]] const Optimizers& optimizers() const { return *optimizers_; }
+  [[nodiscard]] Optimizers& optimizers() { return *optimizers_; }
 
   // See Optimizers.
   void forget_updates(int32_t program) { optimizers_->forget_updates(program); }
 
   void begin(int64_t step, int32_t program, double lr, double seed_scale, double loss_scale);
   // This rank's metrics of the step, which stay as they are until decide has read them.
-  void set_metrics(const MicroMetrics& mine, bool stop_requested) {
+  void set_metrics(const MicroMetrics& mine, const StepRequests& requests) {
     mine_ = &mine;
-    stop_requested_ = stop_requested;
+    requests_ = requests;
   }
 
   void add_gradient(const float* grad, uint64_t begin, uint64_t numel, std::span<const ddh_range> ranges) override {
     account_.add_gradient(begin, numel, ranges);
     norm_.add(grad, begin, numel, ranges);
   }
-  // An exchange sums gradients in this step.
+  // Records that an exchange sums gradients in this step.
   void note_exchange() { has_exchange_ = true; }
-  // The strategy has sums of its own. Throws where they can't have been made as the settings ask.
+  // The strategy has summed gradients itself. Throws if such sums can't satisfy the settings.
   void check_own_sums() const;
   const ddh_step_block& decide();
   void prepare(const ddh_optim_shard& shard, int32_t replica_index, int32_t replica_count, ddh_stream* stream);
   void sum_norms();
   void update(const ddh_optim_shard& shard, ddh_stream* stream);
 
-  // After the strategy's step returned without an error: throws unless it decided, and where it went on after a refusal.
+  // Called after the strategy's step returned without an error. Throws if it did not call decide, or continued after a
+  // refusal.
   void require_done() const;
   [[nodiscard]] const StepAccount& account() const { return account_; }
   // The optimizer of the last step.
   [[nodiscard]] const PluginCaller& optimizer_caller() const { return optimizer_->call; }
-  // A call of ddh.optim was refused; the first one of a step is kept.
+  // Records that a call of ddh.optim was refused; the first refusal of a step is kept.
   void note_refusal(const std::string& sentence) {
     if (refusal_.empty()) refusal_ = sentence;
   }
@@ -111,7 +121,7 @@ class StepCoordinator final : public NormSink {
   std::string refusal_;
   const MicroMetrics* mine_ = nullptr;
   std::vector<double> sent_, received_;  // payload and rows of metrics, of this rank and of all; kept between steps
-  bool stop_requested_ = false;
+  StepRequests requests_;
   bool decided_ = false;
   bool has_exchange_ = false;
   ddh_step_block block_{};

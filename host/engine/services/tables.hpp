@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/services/tables.hpp: the tables behind host_interface, and what their functions share. Each is defined in the file
-// of its name: optim_table.cpp is ddh/service/optim.h. Those that go on to the device are together in device_tables.cpp.
+// engine/services/tables.hpp: the tables of host_interface, and code that their functions share. A table is defined in
+// the file of its name: optim_table.cpp implements ddh/service/optim.h. Tables that forward to the device are in
+// device_tables.cpp.
 #pragma once
 
 #include "engine/services/interfaces.hpp"
@@ -19,13 +20,20 @@ T& required(const std::unique_ptr<T>& service, const char* name) {
   return *service;
 }
 
-// A plugin's arguments as this host's struct; refuses NULL, what is too short, and what this host does not know.
+// A plugin's arguments as this host's struct. Refuses NULL, structs that are too short, and unknown fields.
 template <class T>
 T checked(const T* args) {
   return ddh::copy_of(args);
 }
 
-// The same of the ranges of a shard or of a reduction, which are frozen: only their reserved field is left to check.
+// A string, a handle or an output of a plugin's call.
+template <class T>
+T* not_null(T* pointer, const char* name) {
+  if (pointer == nullptr) ddh::fail(DDH_INVALID_ARGUMENT, name, " is NULL; pass one");
+  return pointer;
+}
+
+// The same for the ranges of a shard or a reduction. They are frozen, so only their reserved field is checked.
 void check_ranges(const ddh_range* ranges, uint32_t n_ranges);
 
 extern const ddh_log_api kLogTable;

@@ -23,41 +23,45 @@ const ddh_window_api kWindowTable = {
         if ((mine.flags & ~DDH_WINDOW_PERMANENT) != 0)
           ddh::fail(DDH_UNIMPLEMENTED, "flags ", mine.flags, " of a window are unknown to this host");
         check_tag(mine.tag);
-        *out = windows_of(h).create(mine);
+        not_null(mine.segment_numel, "segment_numel");
+        *not_null(out, "out") = windows_of(h).create(mine);
       });
     },
     [](void* h, ddh_window* w) noexcept { guard(nullptr, [&] { windows_of(h).destroy(w); }); },
-    [](void*, ddh_window* w) noexcept { return w->segment(); },
+    [](void*, ddh_window* w) noexcept -> void* { return w == nullptr ? nullptr : w->segment(); },
     [](void*, ddh_window* w, ddh_stream* stream, ddh_err* err) noexcept {
-      return guard(err, [&] { w->write_begin(stream); });
+      return guard(err, [&] { not_null(w, "the window")->write_begin(stream); });
     },
     [](void* h, ddh_window* w, ddh_stream* stream, ddh_err* err) noexcept {
       return guard(err, [&] {
-        w->commit(stream);
+        not_null(w, "the window")->commit(stream);
         services_of(h).clock.count("comm.publish", 1);
       });
     },
     [](void*, ddh_window* w, void* backing, ddh_stream* stream, void** view, ddh_err* err) noexcept {
-      return guard(err, [&] { *view = w->open(backing, stream); });
+      return guard(err, [&] { *not_null(view, "view") = not_null(w, "the window")->open(backing, stream); });
     },
     [](void*, ddh_window* w, ddh_stream* stream, ddh_err* err) noexcept {
-      return guard(err, [&] { w->close(stream); });
+      return guard(err, [&] { not_null(w, "the window")->close(stream); });
     },
     [](void* h, const ddh_exchange_args* args, ddh_exchange** out, ddh_err* err) noexcept {
       return guard(err, [&] {
         const ddh_exchange_args mine = checked(args);
         if (mine.numel > kMaxWindowNumel)
           ddh::fail(DDH_OUT_OF_RANGE, "an exchange of ", mine.numel, " elements is above the limit of 2^44");
-        *out = windows_of(h).create_exchange(mine);
+        *not_null(out, "out") = windows_of(h).create_exchange(mine);
       });
     },
     [](void* h, ddh_exchange* x) noexcept { guard(nullptr, [&] { windows_of(h).destroy(x); }); },
-    [](void*, ddh_exchange* x) noexcept { return x->buffer(); },
+    [](void*, ddh_exchange* x) noexcept -> float* { return x == nullptr ? nullptr : x->buffer(); },
     [](void*, ddh_exchange* x, ddh_stream* stream, ddh_err* err) noexcept {
-      return guard(err, [&] { x->write_begin(stream); });
+      return guard(err, [&] { not_null(x, "the exchange")->write_begin(stream); });
     },
     [](void*, ddh_exchange* x, ddh_stream* stream, ddh_err* err) noexcept {
-      return guard(err, [&] { x->ready(stream); });
+      return guard(err, [&] {
+        not_null(x, "the exchange")->set_ready(true);
+        x->ready(stream);
+      });
     },
     [](void* h, ddh_exchange* x, const ddh_reduce_args* args, ddh_stream* stream, ddh_err* err) noexcept {
       return guard(err, [&] {
@@ -65,12 +69,13 @@ const ddh_window_api kWindowTable = {
         required(s.step, "ddh.optim").note_exchange();
         const ddh_reduce_args mine = checked(args);
         check_ranges(mine.ranges, mine.n_ranges);
+        not_null(x, "the exchange")->set_ready(false);
         x->reduce(mine, required(s.step, "ddh.optim"), stream);
         s.clock.count("comm.reduce", 1);
       });
     },
     [](void*, ddh_exchange* x, ddh_stream* stream, ddh_err* err) noexcept {
-      return guard(err, [&] { x->wait(stream); });
+      return guard(err, [&] { not_null(x, "the exchange")->wait(stream); });
     },
     [](void* h, ddh_group* group) noexcept -> uint32_t {
       uint32_t caps = 0;

@@ -40,7 +40,26 @@ uint32_t Windows::caps(ddh_group* group) const {
   return shared ? caps : caps & ~DDH_COMM_SHARED_VIEW;
 }
 
+void Windows::require_same_segments(const ddh_window_args& args) const {
+  int32_t size = 1;
+  comm_.group_info(comm_.group_or_world(args.group), nullptr, &size, nullptr);
+  if (size == 1) return;
+  const auto n = static_cast<size_t>(size);
+  std::vector<uint64_t> all(n * n);  // row r: the segments that rank r gave
+  comm_.all_gather_bytes(args.segment_numel, all.data(), n * sizeof(uint64_t), "segments of a window", args.group);
+  for (size_t r = 1; r < n; ++r) {
+    for (size_t segment = 0; segment < n; ++segment) {
+      const uint64_t of_first = all[segment], of_r = all[r * n + segment];
+      if (of_r == of_first) continue;
+      ddh::fail(DDH_INVALID_ARGUMENT, "segment ", segment, " of window '", args.name == nullptr ? "unnamed" : args.name,
+                "' has ", of_r, " elements on rank ", r, " of the group and ", of_first,
+                " on rank 0; give the same segment_numel on every rank");
+    }
+  }
+}
+
 ddh_window* Windows::create(const ddh_window_args& args) {
+  require_same_segments(args);
   const bool shared = (caps(args.group) & DDH_COMM_SHARED_VIEW) != 0;
   windows_.push_back(shared ? make_shared_window(comm_, memory_, args)
                             : make_copy_window(comm_, memory_, staging_, args, settings_.poison));

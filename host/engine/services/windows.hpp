@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/services/windows.hpp: windows and exchanges (ddh/service/window.h has the contract and the table of handshakes) in two
-// ways: over pages that all ranks map (windows_shared.cpp), and over collectives (windows_copy.cpp).
+// engine/services/windows.hpp: windows and exchanges (ddh/service/window.h has the contract and the table of
+// handshakes). There are two implementations: over pages that all ranks map (windows_shared.cpp), and over collectives
+// (windows_copy.cpp).
 #pragma once
 
 #include <memory>
@@ -16,17 +17,17 @@
 
 namespace ddhost {
 
-// Takes the gradients that are final for the norm of the step.
+// Receives final gradients, for the norm of the step.
 class NormSink {
  public:
   virtual ~NormSink() = default;
-  // The parts of `ranges` that lie in [begin, begin + numel) of a flat buffer; grad[i] is element begin + i.
+  // The parts of `ranges` in [begin, begin + numel) of a flat buffer; grad[i] is element begin + i.
   virtual void add_gradient(const float* grad, uint64_t begin, uint64_t numel, std::span<const ddh_range> ranges) = 0;
 };
 
 constexpr uint64_t kMaxWindowNumel = uint64_t{1} << 44;  // 64 TiB in fp32
 
-// How a flat space is cut, from the point of one rank.
+// The segments of a flat space, as one rank uses them.
 struct Segments {
   std::vector<uint64_t> numel;  // per rank of the group
   uint64_t my_offset = 0, my_numel = 0, total = 0;
@@ -35,8 +36,8 @@ struct Segments {
 
 }  // namespace ddhost
 
-// The types behind the opaque handles of ddh/service/window.h. Shared pages exist on devices alone whose streams run inline,
-// so that way ignores streams.
+// The types of the opaque handles of ddh/service/window.h. Shared pages exist only on devices with inline streams, so
+// that implementation ignores streams.
 struct ddh_window {
   virtual ~ddh_window() = default;
   virtual void* segment() = 0;
@@ -45,43 +46,53 @@ struct ddh_window {
   virtual void* open(void* backing, ddh_stream* stream) = 0;
   virtual void close(ddh_stream* stream) = 0;
   [[nodiscard]] virtual bool is_open() const = 0;
-  // All ranks are known to have closed the current epoch (the agreement of a step stands for it).
+  // All ranks have closed the current epoch; decide of a step guarantees it.
   virtual void all_closed() = 0;
 };
 
 struct ddh_exchange {
   virtual ~ddh_exchange() = default;
+  // Each `ready` is followed by one `reduce`: another order would sum values that a peer still writes.
+  void set_ready(bool ready) {
+    if (ready == is_ready_)
+      ddh::fail(DDH_FAILED_PRECONDITION, ready
+                                             ? "an exchange is made ready twice; reduce it in between"
+                                             : "an exchange is reduced before it is ready; call exchange_ready first");
+    is_ready_ = ready;
+  }
   virtual float* buffer() = 0;
   virtual void write_begin(ddh_stream* stream) = 0;
   virtual void ready(ddh_stream* stream) = 0;
   virtual void reduce(const ddh_reduce_args& args, ddhost::NormSink& norm, ddh_stream* stream) = 0;
   virtual void wait(ddh_stream* stream) = 0;
+
+ private:
+  bool is_ready_ = false;
 };
 
 namespace ddhost {
 
 struct WindowSettings {
-  bool copy =
-      false;  // never share pages, even where the transport could; a must where the device has memory of its own
-  bool poison = false;         // fill released views with NaN
-  uint32_t reduce_block;       // ranks per block of the ordered sum over all ranks; a smaller group is one block
-  bool round_to_bf16 = false;  // what each rank gives to a sum (precision.reduce_dtype)
+  bool copy = false;      // never share pages, even if the transport could; required if the device has its own memory
+  bool poison = false;    // fill released views with NaN
+  uint32_t reduce_block;  // ranks per block of the ordered sum over all ranks; a smaller group is one block
+  bool round_to_bf16 = false;  // round each rank's contribution to a sum (precision.reduce_dtype)
 };
 
 std::unique_ptr<ddh_window> make_shared_window(const Comm& comm, Memory& memory, const ddh_window_args& args);
 std::unique_ptr<ddh_exchange> make_shared_exchange(const Comm& comm, Memory& memory, const ddh_exchange_args& args,
                                                    const WindowSettings& settings);
-// Throws where the flags of a reduction contradict each other.
+// Throws if the flags of a reduction contradict each other.
 void require_reducible(const ddh_reduce_args& args, const std::string& exchange);
 
 std::unique_ptr<ddh_window> make_copy_window(const Comm& comm, Memory& memory, Staging& staging,
                                              const ddh_window_args& args, bool poison);
 std::unique_ptr<ddh_exchange> make_copy_exchange(const Comm& comm, Memory& memory, Staging& staging,
                                                  const ddh_exchange_args& args, const WindowSettings& settings);
-// Ranks per block of a sum in this group: what a transport with DDH_COMM_ORDERED_SUM takes too.
+// Ranks per block of a sum in this group; a transport with DDH_COMM_ORDERED_SUM uses the same.
 uint32_t reduce_block_in(const Comm& comm, ddh_group* group, const WindowSettings& settings);
 
-// Makes windows and exchanges in the way that transport and settings allow, and owns them.
+// Creates and owns windows and exchanges, with the implementation that transport and settings allow.
 class Windows {
  public:
   Windows(const Comm& comm, Memory& memory, Staging& staging, WindowSettings settings)
@@ -99,13 +110,16 @@ class Windows {
     }
     return false;
   }
-  // No rank holds a view open: writes need not wait for the marks of the current epochs.
+  // No rank has an open view, so writes need not wait for the marks of the current epochs.
   void all_closed() {
     for (const auto& w : windows_) w->all_closed();
   }
   [[nodiscard]] const Comm& comm() const { return comm_; }
 
  private:
+  // Ranks that cut a window in other places would write over each other's segments. [collective]
+  void require_same_segments(const ddh_window_args& args) const;
+
   const Comm& comm_;
   Memory& memory_;
   Staging& staging_;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Windows and exchanges over collectives, for transports whose ranks share no memory: open is an all_gather, reduce a
-// reduce_scatter. Writes need no handshake between ranks, since a view is a copy. What the transport sends and receives is
-// the host's memory: the buffers themselves on the CPU, staging elsewhere.
+// Windows and exchanges over collectives, for transports without shared memory: open is an all_gather, reduce is a
+// reduce_scatter. Writes need no handshake between ranks, because a view is a copy. The transport sends and receives
+// host memory: the buffers themselves on the CPU, staging on other devices.
 //
-// A reduction that adds (DDH_REDUCE_ADD) starts from this rank's dst, which no other rank has. Staging is larger by the
-// segment then. A transport without DDH_COMM_INITIAL sends the pieces themselves (all_to_all), and the host sums them: that
-// takes a block of the host's memory as large as the segments of all ranks together (tag comm).
+// A reduction with DDH_REDUCE_ADD starts from this rank's dst, which no other rank has. Staging is then larger by the
+// segment. With a transport without DDH_COMM_INITIAL, the ranks send the pieces themselves (all_to_all) and the host
+// sums them. This takes host memory (tag comm) of the size of one segment for each rank.
 #include <limits>
 #include <optional>
 
@@ -96,7 +96,7 @@ class CopyWindow final : public ddh_window {
   void close(ddh_stream* stream) override {
     if (opens_ == 0) ddh::fail(DDH_FAILED_PRECONDITION, "window '", name_, "' is closed more often than opened");
     --opens_;
-    // Behind the other closes too: the mark stands for all readers.
+    // After the other closes too: the mark covers all readers.
     closed_.order(stream);
     if (opens_ == 0 && !permanent_) forget_view(stream);
     closed_.set(stream);
@@ -142,7 +142,7 @@ class CopyWindow final : public ddh_window {
   const std::string name_;
   const Segments segments_;
   const uint64_t element_bytes_;
-  Block own_;  // the segment; the whole view where it is permanent
+  Block own_;  // the segment; the whole view if it is permanent
   StreamMark committed_, closed_;
   void* view_ = nullptr;
   uint64_t epoch_ = 0, gathered_epoch_ = 0;
@@ -186,14 +186,14 @@ class CopyExchange final : public ddh_exchange {
     const bool dst_here = staging_.is_here(dst);
     const uint64_t start_bytes = add && !dst_here ? my_bytes : 0;
     auto* const all = reinterpret_cast<float*>(staging_.begin(buffer(), all_bytes + start_bytes));
-    // The sum on the host: dst itself, else its copy behind the contribution, else in the contribution's place.
+    // The memory of the sum on the host: dst itself, or its copy after the contribution, or the contribution's memory.
     float* const sum = dst_here ? dst : all + (add ? segments.total : segments.my_offset);
     staging_.fetch(all, buffer(), all_bytes, stream);
     if (dst_here)
       staging_.claim(dst, my_bytes, stream);
     else if (add)
       staging_.fetch(sum, dst, my_bytes, stream);
-    // Transports return bf16 sums in bf16, so rounded values travel as fp32.
+    // Transports return bf16 sums in bf16, so rounded values are sent as fp32.
     if (round_to_bf16_) kernels::round_to_bf16(all, segments.total);
     sum_over_ranks(segments, all, sum, add);
     if (!dst_here) staging_.store(dst, sum, my_bytes, stream);
@@ -210,7 +210,7 @@ class CopyExchange final : public ddh_exchange {
   }
 
  private:
-  // sum = my segment of `all`, over the ranks; `from_sum`: the fold starts from what `sum` holds.
+  // sum = this rank's segment of `all`, summed over the ranks; `from_sum`: the fold starts from the values in `sum`.
   void sum_over_ranks(const Segments& segments, float* all, float* sum, bool from_sum) {
     ddh_coll c = pieces(comm_, group_, DDH_F32, segments, name_);
     c.send = all;
@@ -220,7 +220,7 @@ class CopyExchange final : public ddh_exchange {
     reduce_scatter(c);
   }
 
-  // The same for a transport that can't start a sum from a value. `c` has what is sent.
+  // The same for a transport that can't start a sum from a value. `c` has the data to send.
   void add_over_ranks(const Segments& segments, ddh_coll c, float* sum) {
     if ((caps_ & DDH_COMM_ORDERED_SUM) == 0) {  // no order is promised
       auto* const mine = const_cast<float*>(static_cast<const float*>(c.send)) + segments.my_offset;

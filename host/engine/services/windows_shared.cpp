@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Windows and exchanges over pages that all ranks map: a window is one region, an exchange one region with a buffer for
-// each rank. Nothing is gathered; marks of peers order writes and reads.
+// Windows and exchanges over pages that all ranks map: a window is one region, an exchange is one region with a buffer
+// for each rank. Nothing is gathered; marks of peers synchronize writes and reads.
 #include <algorithm>
 
 #include "engine/numerics/kernels.hpp"
@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint64_t kPageBytes = 4096;
 
-// One region, and marks that count something once per rank.
+// One region, and marks with one counter per rank.
 class SharedObject {
  public:
   SharedObject(const Comm& comm, ddh_group* group, const char* name, uint64_t bytes, uint32_t n_marks)
@@ -111,7 +111,7 @@ class SharedWindow final : public ddh_window {
   enum : uint32_t { kCommitted, kClosed };
 
   [[nodiscard]] int64_t signed_bytes(uint64_t numel) const { return static_cast<int64_t>(numel * element_bytes_); }
-  // The other ranks' segments: addressable here, paid for there.
+  // The other ranks' segments: addressable on this rank, counted as unique on theirs.
   void account_rest(int64_t sign) {
     memory_.account(tag_, sign * signed_bytes(segments_.total - segments_.my_numel), true);
   }
@@ -123,8 +123,8 @@ class SharedWindow final : public ddh_window {
   const Segments segments_;
   SharedObject shared_;
   uint64_t epoch_ = 0;             // commits of this rank
-  uint64_t committed_by_all_ = 0;  // epochs known to be written everywhere
-  uint64_t closed_by_all_ = 0;     // epochs known to be read no more
+  uint64_t committed_by_all_ = 0;  // epochs that all ranks have written
+  uint64_t closed_by_all_ = 0;     // epochs that no rank reads any more
   uint32_t opens_ = 0;
 };
 
@@ -134,7 +134,7 @@ class SharedExchange final : public ddh_exchange {
                  int32_t group_size)
       : memory_(memory),
         numel_(args.numel),
-        // Each rank's buffer begins on a page of its own.
+        // Each rank's buffer begins on a new page.
         stride_((args.numel * sizeof(float) + kPageBytes - 1) / kPageBytes * kPageBytes / sizeof(float)),
         reduce_block_(reduce_block_in(comm, args.group, settings)),
         round_to_bf16_(settings.round_to_bf16),
@@ -176,7 +176,7 @@ class SharedExchange final : public ddh_exchange {
 
   [[nodiscard]] float* buffer_of(int32_t rank) const { return shared_.base() + stride_ * static_cast<uint64_t>(rank); }
 
-  // Chunk by chunk, so that squares and copies find the sum in the first-level cache.
+  // In chunks, so that squares and copies find the sum in the first-level cache.
   void sum_segment(const ddh_reduce_args& args, const Segments& segments, NormSink& norm) {
     std::vector<const float*> sources;
     std::vector<float*> buffers;
@@ -208,10 +208,10 @@ class SharedExchange final : public ddh_exchange {
   const uint64_t numel_;   // of one rank's buffer
   const uint64_t stride_;  // elements between two ranks' buffers
   const uint32_t reduce_block_;
-  const bool round_to_bf16_;  // while summing: each value is read once, by the rank whose segment it is
+  const bool round_to_bf16_;  // during the sum: each value is read once, by the rank that owns the segment
   SharedObject shared_;
-  uint64_t generation_ = 0;   // that this rank has made ready
-  uint64_t done_by_all_ = 0;  // generations that nobody reads any more
+  uint64_t generation_ = 0;   // last generation that this rank has made ready
+  uint64_t done_by_all_ = 0;  // generations that no rank reads any more
 };
 
 }  // namespace

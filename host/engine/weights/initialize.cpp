@@ -12,13 +12,13 @@
 namespace ddhost {
 namespace {
 
-// The part of a normal that lies within the bounds of DDH_INIT_TRUNC_NORMAL.
+// The probability of a normal within the bounds of DDH_INIT_TRUNC_NORMAL.
 double part_within(const ddh_param_desc& param) {
   const auto below = [&](double x) { return 0.5 * std::erfc(-(x - param.init_a) / (param.init_b * std::sqrt(2.0))); };
   return below(param.init_high) - below(param.init_low);
 }
 
-constexpr double kLeastPart = 1.0 / 64;  // so that few values are drawn more than some hundred times
+constexpr double kLeastPart = 1.0 / 64;  // limits the number of draws to some hundred, except for few values
 
 void check_truncated(const ddh_param_desc& param) {
   const bool is_finite = std::isfinite(param.init_a) && std::isfinite(param.init_b) && std::isfinite(param.init_low) &&
@@ -33,8 +33,8 @@ void check_truncated(const ddh_param_desc& param) {
               "]; widen the bounds, or use DDH_INIT_UNIFORM");
 }
 
-// Element i goes by the pairs of normals i, i + numel, i + 2 numel ... of its stream and takes the first value that lies
-// within the bounds: no other element shows in it. Bounds and values are compared in fp32's own values.
+// Element i reads the pairs of normals i, i + numel, i + 2 numel ... of the stream and takes the first value within the
+// bounds, so it does not depend on other elements. Bounds and values are compared after rounding to fp32.
 float truncated_normal(const ddh::CounterRng& rng, const ddh_param_desc& param, uint64_t i) {
   const auto mean = static_cast<float>(param.init_a), deviation = static_cast<float>(param.init_b);
   const auto is_within = [&](float x) {

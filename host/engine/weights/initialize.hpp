@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/weights/initialize.hpp: first values of parameters, a function of (seed, name, element) or of files.
+// engine/weights/initialize.hpp: initial values of parameters, computed from (seed, name, element) or read from files.
 #pragma once
 
 #include <string>
@@ -14,13 +14,13 @@ namespace ddhost {
 
 class ParamInit final : public InitialValues {
  public:
-  // `files`: what train.init_from names; values that none of them has are drawn from `seed`. Throws ddh::Error with a
-  // sentence when one is damaged, or holds not what it should.
+  // `files`: those of train.init_from; values that none of them has are drawn from `seed`. Throws ddh::Error if a file is
+  // damaged, or lacks or exceeds what its entry allows.
   ParamInit(const ddh_model_desc& model, uint64_t seed, const std::vector<InitFile>& files);
 
   // Elements [offset, offset + numel) of a parameter.
   void init_range(int32_t param, uint64_t offset, uint64_t numel, float* dst) const override;
-  // Buffers from the file; without one they keep what the model gave them.
+  // Sets buffers from the files; without one they keep the model's values.
   void init_buffers(Staging& staging) const override { files_.set_buffers(staging); }
   // Sentences about what the files leave out, for the log.
   [[nodiscard]] const std::vector<std::string>& notes() const { return files_.notes(); }

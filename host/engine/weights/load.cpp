@@ -4,6 +4,7 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -130,7 +131,7 @@ std::vector<WeightsFiles::Wanted> WeightsFiles::all_wanted() {
   }
   for (uint32_t b = 0; b < model_.n_buffers; ++b) {
     const ddh_buffer_desc& buffer = *model_.buffers[b];
-    const bool may_lack = buffer.sync == DDH_SYNC_NEVER;  // it stays as the model made it
+    const bool may_lack = buffer.sync == DDH_SYNC_NEVER;  // it keeps the model's value
     wanted.push_back(
         {{buffer.name}, {buffer.shape, buffer.shape + buffer.n_dims}, buffer.dtype, may_lack, &buffers_[b]});
   }
@@ -199,10 +200,17 @@ bool WeightsFiles::read_range(int32_t param, uint64_t offset, uint64_t numel, fl
   const SafetensorsFile::Tensor* tensor = params_[static_cast<size_t>(param)];
   if (tensor == nullptr) return false;
   const auto* from = static_cast<const char*>(tensor->data) + offset * ddh_dtype_bytes(tensor->dtype);
-  if (tensor->dtype == DDH_F32)
+  if (tensor->dtype == DDH_F32) {
     std::memcpy(dst, from, numel * sizeof(float));
-  else
-    kernels::cast(dst, DDH_F32, from, tensor->dtype, numel);
+    return true;
+  }
+  // A file may place 16-bit values at odd addresses.
+  std::array<uint16_t, 4096> piece{};
+  for (uint64_t done = 0; done < numel; done += piece.size()) {
+    const uint64_t n = std::min<uint64_t>(piece.size(), numel - done);
+    std::memcpy(piece.data(), from + done * sizeof(uint16_t), n * sizeof(uint16_t));
+    kernels::cast(dst + done, DDH_F32, piece.data(), tensor->dtype, n);
+  }
   return true;
 }
 

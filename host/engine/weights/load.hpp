@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/weights/load.hpp: the weights of a model out of files (train.init_from), range by range. Several files may fill one
-// model, each a part of it: a pretrained tower, all but a head of another size. What a file lacks, or has too much, is
-// refused unless the file's entry allows it.
+// engine/weights/load.hpp: reads ranges of a model's weights from files (train.init_from). Each of several files may fill a
+// part of the model: a pretrained tower, all but a head of another size. Names that a file lacks, or has in excess, are
+// refused unless the file's entry allows them.
 #pragma once
 
 #include <cstdint>
@@ -36,15 +36,15 @@ std::vector<InitFile> init_files(const std::string& json);
 
 class WeightsFiles {
  public:
-  // Throws ddh::Error with a sentence when a file is damaged, lacks names or has some too many (all are listed), or a
-  // tensor has another shape or dtype. Buffers with DDH_SYNC_NEVER may always be missing. `model` outlives the object.
+  // Throws ddh::Error if a file is damaged, lacks names or has surplus ones (all are listed), or a tensor has another
+  // shape or dtype. Buffers with DDH_SYNC_NEVER may always be missing. `model` outlives the object.
   WeightsFiles(const ddh_model_desc& model, const std::vector<InitFile>& entries);
 
   // Elements [offset, offset + numel) of a parameter, which the caller has checked, in fp32. False: no file has it.
   [[nodiscard]] bool read_range(int32_t param, uint64_t offset, uint64_t numel, float* dst) const;
-  // Sets the buffers that files hold; the others keep what the model gave them.
+  // Sets the buffers that the files have; the others keep the model's values.
   void set_buffers(Staging& staging) const;
-  // Sentences about what was left out, for the log.
+  // Sentences about names that were left out, for the log.
   [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
 
  private:

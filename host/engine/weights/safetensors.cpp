@@ -24,19 +24,6 @@ struct DtypeName {
 constexpr DtypeName kDtypes[] = {{DDH_F32, "F32"}, {DDH_BF16, "BF16"}, {DDH_F16, "F16"}, {DDH_F64, "F64"},
                                  {DDH_I32, "I32"}, {DDH_I64, "I64"},   {DDH_U8, "U8"},   {DDH_U16, "U16"}};
 
-int32_t dtype_of(const std::string& name) {
-  for (const DtypeName& d : kDtypes) {
-    if (name == d.name) return d.dtype;
-  }
-  return 0;
-}
-const char* name_of(int32_t dtype) {
-  for (const DtypeName& d : kDtypes) {
-    if (dtype == d.dtype) return d.name;
-  }
-  ddh::fail(DDH_UNIMPLEMENTED, "dtype ", dtype, " can't be stored in safetensors");
-}
-
 uint64_t numel_of(const std::vector<int64_t>& shape) {
   uint64_t numel = 1;
   for (const int64_t n : shape) numel *= static_cast<uint64_t>(n);
@@ -44,6 +31,20 @@ uint64_t numel_of(const std::vector<int64_t>& shape) {
 }
 
 }  // namespace
+
+int32_t safetensors_dtype(const std::string& name) {
+  for (const DtypeName& d : kDtypes) {
+    if (name == d.name) return d.dtype;
+  }
+  return 0;
+}
+
+const char* safetensors_name(int32_t dtype) {
+  for (const DtypeName& d : kDtypes) {
+    if (dtype == d.dtype) return d.name;
+  }
+  ddh::fail(DDH_UNIMPLEMENTED, "dtype ", dtype, " can't be stored in safetensors");
+}
 
 SafetensorsFile::SafetensorsFile(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -84,7 +85,7 @@ void SafetensorsFile::parse_header(const std::string& path) {
   const nlohmann::json header = nlohmann::json::parse(text, text + header_bytes);
   for (const auto& [name, entry] : header.items()) {
     if (name == "__metadata__") continue;
-    Tensor t{dtype_of(entry.at("dtype")), entry.at("shape"), nullptr, 0};
+    Tensor t{safetensors_dtype(entry.at("dtype")), entry.at("shape"), nullptr, 0};
     const uint64_t begin = entry.at("data_offsets").at(0), end = entry.at("data_offsets").at(1);
     const uint64_t want = numel_of(t.shape) * ddh_dtype_bytes(t.dtype);
     if (begin > end || end > data_bytes || (t.dtype != 0 && end - begin != want)) {
@@ -109,7 +110,8 @@ SafetensorsLayout::SafetensorsLayout(const std::vector<Item>& items,
   uint64_t at = 0;
   for (const Item& item : items) {
     const uint64_t bytes = numel_of(item.shape) * ddh_dtype_bytes(item.dtype);
-    json[item.name] = {{"dtype", name_of(item.dtype)}, {"shape", item.shape}, {"data_offsets", {at, at + bytes}}};
+    json[item.name] = {
+        {"dtype", safetensors_name(item.dtype)}, {"shape", item.shape}, {"data_offsets", {at, at + bytes}}};
     file_offsets.push_back(at);
     at += bytes;
   }

@@ -13,6 +13,11 @@
 
 namespace ddhost {
 
+// "F32" for DDH_F32. Throws where the format has no such dtype.
+const char* safetensors_name(int32_t dtype);
+// 0 for a name that is unknown here.
+int32_t safetensors_dtype(const std::string& name);
+
 // A file mapped for reading.
 class SafetensorsFile {
  public:
@@ -38,9 +43,9 @@ class SafetensorsFile {
   std::map<std::string, Tensor> tensors_;
 };
 
-// Where everything of a file to be written lies. Every rank computes the same.
+// The layout of a file to write. Every rank computes the same.
 struct SafetensorsLayout {
-  std::string header;                  // with its length in front
+  std::string header;                  // preceded by its length
   std::vector<uint64_t> file_offsets;  // per tensor
   uint64_t file_bytes = 0;
 

@@ -62,7 +62,7 @@ class File {
   int fd_;
 };
 
-// Runs a rank's part; all ranks throw when one of them has failed.
+// Runs a rank's part; all ranks throw if one of them has failed.
 template <class Body>
 void together(const Comm& comm, const char* label, Body&& body) {
   std::array<char, 512> failure{};
@@ -85,20 +85,20 @@ struct Tensor {
   bool overflows = false;
 };
 
-// Of `values`, which are finite, some are too large for fp16.
+// Whether some of the finite `values` are too large for fp16.
 bool overflows_f16(const float* values, const void* rounded, uint64_t numel) {
   std::array<float, kernels::kChunkNumel> back{};
   kernels::cast(back.data(), DDH_F32, rounded, DDH_F16, numel);
   return kernels::any_nonfinite(back.data(), numel) && !kernels::any_nonfinite(values, numel);
 }
 
-// Writes entries in the tensors' dtypes, whatever the rank keeps. Values that are not finite never get into a file.
+// Writes entries in the dtypes of the file. Values that are not finite are never written to a file.
 class EntryWriter {
  public:
   EntryWriter(const File& file, const StateSource& source, Staging& staging, const std::string& nonfinite_reason)
       : file_(file), source_(source), staging_(staging), nonfinite_reason_(nonfinite_reason) {}
 
-  // `index`: of the entry in the list. What has no pointer comes through a buffer, piece by piece.
+  // `index`: of the entry in the list. Entries without a pointer are read through a buffer, in pieces.
   void write(Tensor& tensor, const ddh_state_entry& entry, uint32_t index) const {
     const uint64_t width = ddh_dtype_bytes(entry.dtype);
     if (entry.data != nullptr)
@@ -119,7 +119,7 @@ class EntryWriter {
   }
 
  private:
-  // Rounded to nearest even where the tensor's dtype is shorter.
+  // Rounded to nearest even if the tensor's dtype is shorter.
   void write_values(Tensor& tensor, const ddh_state_entry& e, const char* entry_values) const {
     const uint64_t bytes = ddh_dtype_bytes(tensor.dtype), at = tensor.offset + e.offset * bytes;
     std::array<float, kernels::kChunkNumel> values{}, rounded{};
@@ -153,7 +153,7 @@ class EntryWriter {
   const std::string& nonfinite_reason_;
 };
 
-// A hole would be read as zeros by whoever loads the file.
+// A reader of the file would read a hole as zeros.
 void check_complete(const Comm& comm, const ddh_model_desc& model, uint64_t mine) {
   std::vector<uint64_t> written(static_cast<size_t>(comm.world_size()));
   comm.all_gather_bytes(&mine, written.data(), sizeof mine, "export: count");

@@ -12,10 +12,10 @@
 
 namespace ddhost {
 
-// Every rank writes what it owns (replica 0) at its final place, and rank 0 its buffers; the file gets its name when it is
-// whole. Parameters are stored in the dtype that the model says (ddh_param_desc.dtype). Every rank throws ddh::Error when
-// one of them fails, and the half-written file is removed. Values that are not finite are such a failure, for which
-// `nonfinite_reason` says who made them so. Gives this rank's warnings: what the stored dtype can't hold. [collective]
+// Every rank writes the entries that it owns (replica 0), and rank 0 writes its buffers. The file is renamed to its
+// final name when it is complete. Parameters are stored in ddh_param_desc.dtype. If one rank fails, every rank throws
+// ddh::Error and the incomplete file is removed. Values that are not finite are such a failure; `nonfinite_reason`
+// explains their cause. Returns this rank's warnings about values that the stored dtype can't represent. [collective]
 [[nodiscard]] std::vector<std::string> export_params(const std::string& path, const StateSource& source,
                                                      const Comm& comm, Staging& staging,
                                                      const std::string& nonfinite_reason);

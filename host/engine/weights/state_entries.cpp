@@ -63,7 +63,7 @@ Cover held_params(const ddh_model_desc& model, const std::vector<ddh_state_entry
 
 std::optional<uint64_t> first_nonfinite(const float* values, uint64_t numel) {
   constexpr uint32_t kExponent = 0x7F800000;
-  constexpr uint64_t kPiece = 1024;  // looked at as a whole, so that the loop is vectorized
+  constexpr uint64_t kPiece = 1024;  // checked at once, so that the loop is vectorized
   const auto is_bad = [](float value) { return (std::bit_cast<uint32_t>(value) & kExponent) == kExponent; };
   for (uint64_t begin = 0; begin < numel; begin += kPiece) {
     const uint64_t end = std::min(begin + kPiece, numel);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/weights/state_entries.hpp: the pieces of state that a strategy describes, read and checked; and values that are not
-// finite found in them.
+// engine/weights/state_entries.hpp: reads and checks a strategy's state entries, and finds values that are not finite
+// in them.
 #pragma once
 
 #include <optional>
@@ -13,20 +13,20 @@
 
 namespace ddhost {
 
-// A strategy, as far as its state goes.
+// The state of a strategy.
 struct StateSource {
   const Instance& strategy;
   const ddh_strategy_api& table;
   const ddh_model_desc& model;
 };
 
-// All entries of this rank. Throws ddh::Error, with plugin and call, where one can't be what its header says.
+// All entries of this rank. Throws ddh::Error, with plugin and call, if one violates the rules of its header.
 std::vector<ddh_state_entry> state_entries(const StateSource& source);
 
-// What the entries hold of each parameter's values, on this rank.
+// The ranges of each parameter's values in the entries of this rank.
 Cover held_params(const ddh_model_desc& model, const std::vector<ddh_state_entry>& entries);
 
-// Place of the first of `numel` values that is nan or infinite.
+// Index of the first of `numel` values that is nan or infinite.
 std::optional<uint64_t> first_nonfinite(const float* values, uint64_t numel);
 
 // The first value of an fp32 entry of parameters that is not finite; entries without a pointer are left out.

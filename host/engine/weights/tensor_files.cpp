@@ -5,8 +5,10 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "ddh/sdk/plugin.hpp"
+#include "engine/weights/checkpoint_folder.hpp"
 
 namespace fs = std::filesystem;
 
@@ -47,6 +49,10 @@ nlohmann::json weight_map_of(const std::string& path) {
 
 TensorFiles::TensorFiles(const std::string& path) {
   std::error_code ec;
+  if (fs::exists(fs::path(path) / "manifest.json", ec)) {
+    add_checkpoint(path);
+    return;
+  }
   const std::string file = fs::is_directory(path, ec) ? chosen_in(path) : path;
   if (file.ends_with(kIndexEnd))
     add_index(file);
@@ -57,6 +63,16 @@ TensorFiles::TensorFiles(const std::string& path) {
 void TensorFiles::add_file(const std::string& path) {
   files_.push_back(std::make_unique<SafetensorsFile>(path));
   for (const auto& [name, tensor] : files_.back()->tensors()) tensors_.emplace(name, &tensor);
+}
+
+// All but the optimizers' slots, after a look at every byte.
+void TensorFiles::add_checkpoint(const std::string& path) {
+  Manifest manifest = open_checkpoint(path);
+  std::erase_if(manifest.tensors, [](const Manifest::Tensor& t) { return t.stored.kind == TensorKind::slot; });
+  verify_tensors(path, manifest);
+  std::set<size_t> files;
+  for (const Manifest::Tensor& tensor : manifest.tensors) files.insert(tensor.stored.file);
+  for (const size_t file : files) add_file((fs::path(path) / manifest.files[file].name).string());
 }
 
 void TensorFiles::add_index(const std::string& path) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/weights/tensor_files.hpp: the tensors of a safetensors file, or of several that belong together: a folder as
-// Hugging Face writes it, with an index that says which file holds which tensor.
+// engine/weights/tensor_files.hpp: the tensors of a safetensors file, or of several that belong together: a folder in
+// Hugging Face's format, with an index that says which file holds which tensor, or a checkpoint.
 #pragma once
 
 #include <map>
@@ -15,8 +15,8 @@ namespace ddhost {
 
 class TensorFiles {
  public:
-  // `path`: a safetensors file, an index (*.index.json), or a folder that holds an index or one safetensors file. Throws
-  // ddh::Error naming what is missing or damaged.
+  // `path`: a safetensors file, an index (*.index.json), a checkpoint, or a folder that holds an index or one safetensors
+  // file. Throws ddh::Error naming what is missing or damaged.
   explicit TensorFiles(const std::string& path);
 
   // By name; valid while this object lives.
@@ -28,6 +28,7 @@ class TensorFiles {
 
  private:
   void add_file(const std::string& path);
+  void add_checkpoint(const std::string& path);
   void add_index(const std::string& path);
 
   std::vector<std::unique_ptr<SafetensorsFile>> files_;

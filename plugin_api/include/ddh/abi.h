@@ -7,40 +7,41 @@
  *
  * A plugin is a shared library that exports one function, ddh_plugin_entry_0. The host calls it once
  * per load and gets a module: descriptors of the plugins in the library, and functions that create,
- * query and destroy their instances. An instance belongs to one rank; N ranks may live in one process,
- * so nothing here is global and every call carries its instance.
+ * query and destroy their instances. An instance belongs to one rank. Several ranks may share a process, so there is no
+ * global state, and every call has its instance as an argument.
  *
  *   loaded --create--> created --(attach, kind specific)--> attached --...--> destroyed
  *
  * Names: `ddh_x_api` is a table of functions, `ddh_x` a struct of data or an opaque handle. An interface id ends in
- * its revision: "ddh.comm/1". Revision 0 marks a draft, which may still change after 1.0; the first comment of each
- * header says whether it is one. This header is to be frozen at 1.0.
+ * its revision: "ddh.comm/1". Revision 0 marks a draft, which may still change after 1.0. The first comment of each
+ * header says whether it is a draft. This header is to be frozen at 1.0.
  *
- * Words used in the tags of every function pointer:
+ * Every function pointer has some of these tags:
  *   [main]            called on the rank's main thread, one call at a time
  *   [step]            like [main], and only between a program's first acquire and the end of its last call: in a
  *                     training step between step_begin and step, and in an evaluation
  *   [serial]          callable from every thread of the rank, one call at a time
- *   [any]             callable from every thread, also while other calls run, calls of the same slot included
+ *   [any]             callable from every thread, also while other calls run, even calls of the same slot
  *   [collective]      every rank of the group makes the call, in the same order
  *   [stream-ordered]  returns before the work is done; the work is ordered by the given stream
  *   [may-block]       may wait for another rank or for a device
  *
  * Rules of growth (docs/compatibility.md has the long form):
- *   1. Each struct begins with struct_size, set by the side that allocates it, and grows at its end only.
- *      No tail padding. T_MIN_SIZE is its size at first release and never changes. A reader takes a newer
- *      field only after DDH_HAS; what is missing means the old behaviour; 0 or NULL is always that default.
- *      Bytes beyond the struct that the reader knows must be zero, and so must `reserved` fields: a reader
- *      that finds others answers DDH_UNIMPLEMENTED.
+ *   1. Each struct begins with struct_size, set by the side that allocates it, and grows only at its end. There is no
+ *      tail padding. T_MIN_SIZE is its size at the first release and never changes. A reader tests a newer field with
+ *      DDH_HAS. A missing field, 0 and NULL all mean the old behaviour. Bytes beyond the struct that the reader
+ *      knows must be zero, and so must `reserved` fields; otherwise the reader returns DDH_UNIMPLEMENTED.
  *   2. Interfaces are tables of function pointers, fetched by name and revision ("ddh.comm/1"). Slots are
- *      appended within a revision; any other change is a new revision. NULL = absent, which is allowed only
- *      where the slot's comment says "may be NULL".
- *   3. Only fixed-width integers, float, double and pointers cross. No exception, no bool, no long, no enum.
- *   4. Constants are never renumbered; an unknown value gets DDH_UNIMPLEMENTED. Values from DDH_VENDOR_FIRST on,
- *      capability bits from DDH_CAP_VENDOR_FIRST on, and interface ids that do not begin with "ddh." (use a reversed
- *      domain name: "org.example.quantize/1") are never given a meaning by this project.
- *   5. Who allocates frees. A pointer argument is borrowed for the call unless its comment says otherwise.
- *   6. Strings are NUL-terminated UTF-8. Sizes are bytes where the name says bytes, elements where it says numel.
+ *      appended within a revision; any other change is a new revision. NULL means absent, which is allowed only if the
+ *      slot's comment says "may be NULL".
+ *   3. Structs and signatures use only fixed-width integers, float, double and pointers: no bool, long or enum.
+ *      Exceptions never cross the boundary.
+ *   4. Constants are never renumbered. An unknown value is answered with DDH_UNIMPLEMENTED. Values from
+ *      DDH_VENDOR_FIRST on, capability bits from DDH_CAP_VENDOR_FIRST on, and interface ids that do not begin with
+ *      "ddh." (use a reversed domain name: "org.example.quantize/1") will never be defined by this project.
+ *   5. The side that allocates memory frees it. A pointer argument is borrowed for the call unless its comment says
+ *      otherwise.
+ *   6. Strings are NUL-terminated UTF-8. A size named "bytes" counts bytes; one named "numel" counts elements.
  */
 #ifndef DDH_ABI_H
 #define DDH_ABI_H
@@ -66,10 +67,10 @@
 #define DDH_HAS(p, T, field) ((p)->struct_size >= DDH_END(T, field))
 #define DDH_CAN(p, T, slot) (DDH_HAS(p, T, slot) && (p)->slot != NULL)
 
-/* The first value that vendors may define: of kinds, dtypes, tags and result codes. */
+/* The first value of kinds, dtypes, tags and result codes that vendors may define. */
 #define DDH_VENDOR_FIRST 0x40000000
 
-/* Elements of the grid on which parameters start in a flat space and on which shards are cut. */
+/* Parameters start at multiples of this many elements in a flat space, and so do shards. */
 #define DDH_GRID 64
 
 /* ---- Result codes ------------------------------------------------------------------------------- */
@@ -77,23 +78,23 @@
 typedef int32_t ddh_rc;
 #define DDH_OK 0
 #define DDH_CANCELLED 1           /* the run was asked to stop */
-#define DDH_INVALID_ARGUMENT 3    /* the caller's fault */
-#define DDH_DEADLINE_EXCEEDED 4   /* a wait ran out of time */
+#define DDH_INVALID_ARGUMENT 3    /* the caller made a mistake */
+#define DDH_DEADLINE_EXCEEDED 4   /* a wait timed out */
 #define DDH_NOT_FOUND 5           /* no such id, file, key */
 #define DDH_ALREADY_EXISTS 6      /* a duplicate */
-#define DDH_PERMISSION_DENIED 7   /* the system said no */
+#define DDH_PERMISSION_DENIED 7   /* the operating system refused */
 #define DDH_RESOURCE_EXHAUSTED 8  /* memory, disk, handles */
-#define DDH_FAILED_PRECONDITION 9 /* not in this state, not with this configuration */
+#define DDH_FAILED_PRECONDITION 9 /* not possible in this state or configuration */
 #define DDH_ABORTED 10            /* another rank ended the run */
-#define DDH_OUT_OF_RANGE 11       /* an index or a value */
+#define DDH_OUT_OF_RANGE 11       /* an index or a value is out of range */
 #define DDH_UNIMPLEMENTED 12      /* unknown constant, absent slot */
 #define DDH_INTERNAL 13           /* a bug */
 #define DDH_UNAVAILABLE 14        /* a peer or device is gone */
 #define DDH_DATA_LOSS 15          /* torn or damaged data */
 
-/* Where a failing call leaves its sentence. Caller-owned: no allocation, nothing to destroy.
- * `msg` holds msg_cap bytes; the callee writes at most msg_cap - 1 and a NUL, and sets msg_len.
- * A sentence names the thing, says why, and how to fix it. */
+/* The error message of a failing call. The caller owns it; nothing is allocated. `msg` has msg_cap bytes. The callee
+ * writes at most msg_cap - 1 bytes and a NUL, and sets msg_len. A message names the thing, says why it failed, and how
+ * to fix it. */
 typedef struct ddh_err {
   uint32_t struct_size;
   int32_t code;     /* the ddh_rc that the call returned */
@@ -151,7 +152,7 @@ static inline uint64_t ddh_dtype_bytes(int32_t dtype) {
   }
 }
 
-/* What an allocation is for. Memory is reported by these. */
+/* The purpose of an allocation. Memory is reported by tag. */
 #define DDH_TAG_PARAM 0 /* parameters, their masters and low-precision copies */
 #define DDH_TAG_GRAD 1
 #define DDH_TAG_OPTIM 2 /* optimizer slots */
@@ -161,8 +162,8 @@ static inline uint64_t ddh_dtype_bytes(int32_t dtype) {
 
 /* ---- The host as a plugin sees it --------------------------------------------------------------- */
 
-/* The root, frozen for ever. get_interface returns a constant table that lives as long as the host, or
- * NULL when the host lacks it; `h` is the first argument of every function in those tables. [any] */
+/* The root of the host's interfaces, frozen for ever. get_interface returns a constant table that lives as long as the
+ * host, or NULL if the host lacks it. `h` is the first argument of every function in those tables. [any] */
 typedef struct ddh_host {
   uint32_t struct_size;
   uint16_t abi_major, abi_minor;
@@ -171,7 +172,7 @@ typedef struct ddh_host {
 } ddh_host;
 #define DDH_HOST_MIN_SIZE 24u
 
-/* ---- What a library says of itself --------------------------------------------------------------- */
+/* ---- The description of a library ---------------------------------------------------------------- */
 
 #define DDH_KIND_STRATEGY 1
 #define DDH_KIND_MODEL 2
@@ -181,28 +182,29 @@ typedef struct ddh_host {
 #define DDH_KIND_SCHEDULE 6
 #define DDH_KIND_MONITOR 7
 
-/* ddh_desc.caps that hold for every kind. Kind-specific bits begin at bit 16, a vendor's at bit 48. The host refuses
- * other bits that it does not know. */
+/* ddh_desc.caps of every kind. Kind-specific bits begin at bit 16, vendor bits at bit 48. The host refuses other bits
+ * that it does not know. */
 #define DDH_CAP_VENDOR_FIRST (UINT64_C(1) << 48)
 #define DDH_CAP_IN_PROCESS 1u /* several ranks of one process may each have an instance */
-/* Touches memory of the device only in work on streams: copies, flat operations, ddh_stream.run, kernels. Strategies
- * and models without it run on devices with DDH_CAP_HOST_MEMORY alone. */
+/* The plugin accesses device memory only in work on streams: copies, flat operations, ddh_stream.run, kernels.
+ * Strategies and models without this bit run only on devices with DDH_CAP_HOST_MEMORY. */
 #define DDH_CAP_STREAM_ORDERED 2u
 
-/* ddh_desc.uses and ddh_desc.understands: what a partner must know of, or give wrong results. A plugin sets the bit in
- * `uses` where it makes use of the feature, and in `understands` where it was written with it in mind. The host refuses a
- * run in which a model or an optimizer uses a feature that the strategy does not understand, and every bit of `uses` that
- * the host does not know; bits of `understands` that it does not know do no harm. */
+/* ddh_desc.uses and ddh_desc.understands: features that the strategy must support for correct results. A plugin sets
+ * the bit in `uses` if it uses the feature, and in `understands` if it supports the feature. The host refuses a run in
+ * which a model or an optimizer uses a feature that the strategy does not understand. It also refuses unknown bits of
+ * `uses`, and ignores unknown bits of `understands`. */
 #define DDH_FEATURE_POSITIONS (UINT64_C(1) << 0)    /* model: ddh_program_desc.position_flags */
 #define DDH_FEATURE_UPDATES (UINT64_C(1) << 1)      /* model: programs of DDH_PROGRAM_UPDATE */
 #define DDH_FEATURE_PARAM_DTYPES (UINT64_C(1) << 2) /* model: ddh_param_desc.compute_dtype */
 #define DDH_FEATURE_OPTIMIZERS (UINT64_C(1) << 3)   /* model: ddh_program_desc.optimizer beyond 0 */
 
-/* How the library was built; 0 = does not link it. Also in the ELF note, readable without dlopen. */
+/* How the library was built. A version of 0 means that it does not link that library. The ELF note has the same data,
+ * readable without dlopen. */
 typedef struct ddh_build {
   uint32_t struct_size;
-  uint16_t abi_major, abi_minor; /* of the headers it was built with */
-  uint32_t min_host_minor;       /* lowest host minor that serves it */
+  uint16_t abi_major, abi_minor; /* the version of the headers it was built with */
+  uint32_t min_host_minor;       /* the lowest minor version of a host that can load it */
   uint32_t torch_version;        /* 21100 = 2.11.0 */
   uint32_t cuda_version;         /* 13000 = 13.0 */
   uint32_t nccl_version;
@@ -215,10 +217,10 @@ typedef struct ddh_desc {
   uint32_t struct_size;
   int32_t kind;              /* DDH_KIND_* */
   const char* id;            /* what users type: lower case, digits, '_' */
-  const char* version;       /* of the plugin, "1.2.3" */
+  const char* version;       /* version of the plugin, "1.2.3" */
   const char* summary;       /* one line */
-  const char* const* needs;  /* host interfaces it can't do without, NULL-terminated; NULL = none */
-  const char* const* wants;  /* host interfaces it uses when present */
+  const char* const* needs;  /* host interfaces it requires, NULL-terminated; NULL = none */
+  const char* const* wants;  /* host interfaces it uses if present */
   const char* config_schema; /* JSON Schema (subset: docs/configuration.md) of its options; NULL = takes none */
   uint64_t caps;             /* DDH_CAP_* and the bits of its kind */
   uint64_t uses;             /* DDH_FEATURE_* */
@@ -226,14 +228,14 @@ typedef struct ddh_desc {
 } ddh_desc;
 #define DDH_DESC_MIN_SIZE 80u
 
-typedef struct ddh_inst ddh_inst; /* an instance; the plugin's own type behind it */
+typedef struct ddh_inst ddh_inst; /* an instance; opaque, its type is the plugin's own */
 
 typedef struct ddh_create {
   uint32_t struct_size;
   uint32_t reserved0;
   const ddh_host* host; /* this rank's host; lives longer than the instance */
   const char* id;       /* which plugin of the library */
-  const char* section;  /* where its options stand: "optimizer" for the key "optimizer.lr" */
+  const char* section;  /* the section of its options: "optimizer" for the key "optimizer.lr" */
 } ddh_create;
 #define DDH_CREATE_MIN_SIZE 32u
 
@@ -242,16 +244,16 @@ typedef struct ddh_module {
   uint32_t n_desc;
   const ddh_desc* const* desc;
   const ddh_build* build;
-  /* Makes an instance and reads its options. No collective, no large allocation. [main] */
+  /* Creates an instance and reads its options. Makes no collective and no large allocation. [main] */
   ddh_rc (*create)(const ddh_create* args, ddh_inst** out, ddh_err* err) DDH_NX;
   /* The instance's tables: "ddh.strategy/1" and so on. NULL = absent. Valid until destroy. [any] */
   const void* (*get_interface)(ddh_inst* inst, const char* id)DDH_NX;
-  /* Ends the instance. Never fails; not a collective. [main] */
+  /* Destroys the instance. Never fails; not a collective. [main] */
   void (*destroy)(ddh_inst* inst) DDH_NX;
 } ddh_module;
 #define DDH_MODULE_MIN_SIZE 48u
 
-/* The only exported symbol. Cheap: no device, no thread, no file. [main] */
+/* The only exported symbol. It opens no device, starts no thread and reads no file. [main] */
 typedef ddh_rc (*ddh_plugin_entry_fn)(const ddh_host* host, const ddh_module** out, ddh_err* err) DDH_NX;
 #define DDH_ENTRY_SYMBOL "ddh_plugin_entry_0"
 
@@ -264,7 +266,7 @@ static inline void ddh_append_(char* text, uint32_t cap, const char* more) {
   if (n < cap) text[n] = '\0';
 }
 
-/* Checks that this host can serve every plugin of the module; on failure the sentence names what is missing. */
+/* Checks that this host supports every plugin of the module. On failure the message names what is missing. */
 static inline ddh_rc ddh_negotiate(const ddh_host* host, const ddh_module* module, ddh_err* err) {
   char text[256];
   uint32_t i;
@@ -291,7 +293,7 @@ static inline ddh_rc ddh_negotiate(const ddh_host* host, const ddh_module* modul
   return DDH_OK;
 }
 
-#ifndef DDH_ENTRY_NAME /* set it to link a plugin statically: -DDDH_ENTRY_NAME=ddh_entry_zero1 */
+#ifndef DDH_ENTRY_NAME /* to link a plugin statically: -DDDH_ENTRY_NAME=ddh_entry_zero1 */
 #define DDH_ENTRY_NAME ddh_plugin_entry_0
 #endif
 #ifndef DDH_MIN_HOST_MINOR
@@ -330,7 +332,7 @@ static inline ddh_rc ddh_negotiate(const ddh_host* host, const ddh_module* modul
     char name[8];                                                                  \
     char desc[sizeof(DDH_NOTE_JSON(PLUGINS))];                                     \
   } ddh_elf_note_ = {7, sizeof(DDH_NOTE_JSON(PLUGINS)), 1, "ddhost", DDH_NOTE_JSON(PLUGINS)}
-#else /* another format of libraries has no such note: such a plugin is looked at by loading it */
+#else /* other library formats have no such note; the host inspects such a plugin by loading it */
 #define DDH_NOTE(PLUGINS) typedef int ddh_no_elf_note_
 #endif
 

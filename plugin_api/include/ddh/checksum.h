@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * ddh/checksum.h: FNV-1a 64 over the code of all other headers of this folder in order of path, written by
- * `./dev checksum` and verified by a test. It tells a plugin built from changed headers of the same version. */
+ * `./dev checksum` and verified by a test. It detects a plugin that was built from changed headers of the same
+ * version. */
 #ifndef DDH_CHECKSUM_H
 #define DDH_CHECKSUM_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#define DDH_HEADER_CHECKSUM UINT64_C(0x9cb97f1dfe2868aa)
-#define DDH_HEADER_CHECKSUM_TEXT "9cb97f1dfe2868aa"
+#define DDH_HEADER_CHECKSUM UINT64_C(0x84d973c54b807c10)
+#define DDH_HEADER_CHECKSUM_TEXT "84d973c54b807c10"
 #endif

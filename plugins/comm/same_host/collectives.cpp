@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The collectives of a group. Where the buffers lie in regions that all ranks map, data is read and written in place; else it
-// goes through staging, a chunk for each round.
+// The collectives of a group. Buffers in regions that all ranks map are read and written in place. Other buffers are
+// copied through staging, one chunk per round.
 #include <algorithm>
 #include <cstring>
 
@@ -14,7 +14,7 @@ namespace {
 std::byte* bytes(void* p) { return static_cast<std::byte*>(p); }
 const std::byte* bytes(const void* p) { return static_cast<const std::byte*>(p); }
 
-// memcpy that allows nothing to copy, and a buffer onto itself.
+// memcpy that allows zero bytes, and a copy of a buffer onto itself.
 void copy_bytes(std::byte* to, const std::byte* from, uint64_t n) {
   if (n > 0 && to != from) std::memcpy(to, from, n);
 }
@@ -36,7 +36,7 @@ void require_reducible(const ddh_coll& c) {
   }
 }
 
-// What the fold starts from, `at` bytes into this rank's result.
+// The value from which the fold starts, `at` bytes into this rank's result.
 const void* initial_at(const ddh_coll& c, uint64_t at) {
   return c.initial == nullptr ? nullptr : static_cast<const std::byte*>(c.initial) + at;
 }
@@ -84,7 +84,7 @@ void Group::broadcast(const ddh_coll& c) {
   gather_pieces(c, kBroadcast, pieces);
 }
 
-// Every rank's piece to every rank, at its offset.
+// Copies every rank's piece to every rank, at its offset.
 void Group::gather_pieces(const ddh_coll& c, uint32_t kind, const Pieces& pieces) {
   const auto me = static_cast<size_t>(settings_.rank);
   const auto n = static_cast<size_t>(layout_.size);
@@ -141,7 +141,7 @@ void Group::all_reduce(const ddh_coll& c) {
   reduce_staged(c, c.count);
 }
 
-// Each rank sums its part where the buffers lie, and writes the result into everybody's.
+// Each rank sums its part in place, and writes the result into the buffers of all ranks.
 void Group::reduce_in_place(const ddh_coll& c, uint64_t round, uint64_t count) {
   const auto [begin, end] = part(count, settings_.rank, layout_.size);
   const uint64_t offset = begin * element_bytes(c);
@@ -159,7 +159,8 @@ void Group::reduce_in_place(const ddh_coll& c, uint64_t round, uint64_t count) {
   wait_all(kConsumed, round, "sums of peers");
 }
 
-// Chunk by chunk: everybody stages, sums its part of all stagings into its own, and copies the parts of the others.
+// For each chunk: every rank copies it to staging, sums its part of all stagings into its own, and copies the other
+// ranks' parts.
 void Group::reduce_staged(const ddh_coll& c, uint64_t count) {
   const uint64_t size = element_bytes(c), chunk = layout_.staging_bytes / size;
   for (uint64_t at = 0; at < count; at += chunk) {
@@ -218,8 +219,8 @@ void Group::reduce_scatter(const ddh_coll& c) {
   }
 }
 
-// Every rank's counts and recv_counts, through staging: what a sends to b must be what b expects from a. All ranks see the
-// same table, so that all of them refuse it. Returns the largest piece of any rank, in bytes.
+// Exchanges the counts and recv_counts of all ranks through staging. The counts of sender and receiver must agree. All
+// ranks see the same table, so all of them refuse a difference. Returns the largest piece of any rank, in bytes.
 uint64_t Group::agree_on_pieces(const ddh_coll& c) {
   const auto n = static_cast<size_t>(layout_.size);
   const uint64_t row = n * sizeof(uint64_t);
@@ -275,15 +276,15 @@ void Group::all_to_all(const ddh_coll& c) {
   }
 }
 
-// Point to point: a chunk is in the sender's channel until the receiver has taken it. Before the chunk stands what the
-// sender sends, and what the receiver expects, so that both find out when the two differ.
+// Point to point: a chunk stays in the sender's channel until the receiver has taken it. A header has the sender's and
+// the receiver's description of the message, so both notice a difference.
 struct Group::Message {
   uint64_t sent_count, expected_count;
   int32_t sent_dtype, expected_dtype;
 };
 
 namespace {
-constexpr uint64_t kMessageBytes = 64;  // in front of a chunk
+constexpr uint64_t kMessageBytes = 64;  // header of a chunk
 }
 
 void Group::check_message(const ddh_coll& c, const Message& m, int32_t sender, int32_t receiver) const {
@@ -326,7 +327,7 @@ void Group::recv(const ddh_coll& c) {
     auto& message = *reinterpret_cast<Message*>(channel(c.root));
     message.expected_count = c.count;
     message.expected_dtype = c.dtype;
-    const Message seen = message;  // the sender may write there again once it is taken
+    const Message seen = message;  // the sender may overwrite it once it is taken
     if (seen.sent_count == c.count && seen.sent_dtype == c.dtype)
       copy_bytes(bytes(c.recv) + at, channel(c.root) + kMessageBytes, std::min(chunk, size - at));
     mark_raise(line(settings_.rank, taken_from), taken_[peer]);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the ranks of a group share besides data: one block of common memory with marks, the call that each rank is in, and
-// room for small payloads and for staging.
+// The shared block of a group: marks, the call that each rank is in, small payloads, and staging.
 //
 //   | Control | per rank: marks | per rank: two call slots | per rank: two staging halves | per rank: one channel buffer |
 #pragma once
@@ -19,11 +18,11 @@ constexpr uint32_t kUserMarks = 4096;    // for windows, exchanges and plugins
 constexpr uint64_t kInlineBytes = 1024;  // payloads up to this travel with the call
 constexpr uint64_t kReasonBytes = 512;
 
-// Marks that the collectives use themselves. A round is one hand-over of data; rounds are counted per group.
+// Marks of the collectives. A round is one exchange of data; rounds are counted per group.
 enum InternalMark : uint32_t {
-  kPublished,  // my data of a round is there
-  kSummed,     // my slice of the sum is there
-  kConsumed,   // I read no more of a round
+  kPublished,  // this rank's data of a round is available
+  kSummed,     // this rank's slice of the sum is available
+  kConsumed,   // this rank no longer reads a round
   kInternalMarks
 };
 
@@ -38,13 +37,13 @@ enum CallKind : uint32_t {
   kRegionCreate,
 };
 
-// What a rank is doing, so that ranks that do different things find out.
+// The call that a rank is in. Ranks compare these to detect different calls.
 struct Call {
   uint32_t kind;  // CallKind
   int32_t dtype, op, root;
   uint64_t count;
   uint64_t counts_hash;  // of counts[], 0 = none; all_to_all, whose counts differ by rank: 1
-  // Where its buffers are, when they lie in a region that all can see: region number + 1, and the offset there.
+  // The place of a buffer in a region that all ranks map: region number + 1, and the offset.
   uint64_t send_region, send_offset, recv_region, recv_offset;
   uint32_t has_initial;  // all_reduce: the sum starts from a value
 };
@@ -69,7 +68,7 @@ struct ControlLayout {
 
   ControlLayout(int32_t group_size, uint64_t staging) : size(group_size), staging_bytes(staging) {
     const auto n = static_cast<uint64_t>(size);
-    // Point to point: for each peer one mark for what I sent and one for what I took.
+    // Point to point: for each peer one mark counts sent chunks and one counts received chunks.
     lines_per_rank = kInternalMarks + 2 * static_cast<uint32_t>(size) + kUserMarks;
     pids_offset = sizeof(Control);
     marks_offset = align(pids_offset + n * sizeof(std::atomic<int64_t>));

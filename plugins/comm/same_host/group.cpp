@@ -36,7 +36,7 @@ Group::Group(Memory& memory, const Rendezvous& rendezvous, GroupSettings setting
     mapping_ = memory_.attach(rendezvous.get(settings_.name), what, layout_.bytes);
   }
   pid(settings_.rank).store(getpid());
-  barrier();  // all are attached: the offer may go
+  barrier();  // all ranks are attached: the offer may be destroyed
 }
 
 MarkLine& Group::line(int32_t rank, uint32_t index) const {
@@ -82,7 +82,7 @@ Group::Fault Group::find_fault(int32_t awaited, const char* what) const {
     return {DDH_ABORTED,
             ddh::str("rank ", group->control().abort_rank, " gave up: ", group->control().abort_reason.data())};
   }
-  // The awaited rank may itself wait for one that is dead.
+  // The awaited rank may itself wait for a dead rank.
   for (int32_t i = 0; i < layout_.size; ++i) {
     const int32_t peer = (awaited + i) % layout_.size, theirs = settings_.world_ranks[static_cast<size_t>(peer)];
     if (peer == settings_.rank || !memory_.died(theirs, pid(peer).load())) continue;
@@ -126,7 +126,7 @@ void Group::publish(uint64_t round, const char* what) {
   wait_all(kPublished, round, what);
 }
 
-// Describes the call, with a payload that fits, and waits until every rank has.
+// Publishes the description of the call, with a small payload, and waits until every rank has done so.
 uint64_t Group::begin_call(const ddh_coll& c, uint32_t kind, const void* payload, uint64_t payload_bytes) {
   const char* label = c.label != nullptr ? c.label : kKinds[kind];
   const uint64_t round = begin_round(label);
@@ -228,7 +228,7 @@ Region* Group::region_create(const std::string& name, uint64_t bytes) {
 
 void Group::region_destroy(Region* region) {
   for (auto& mine : regions_) {
-    if (mine.get() == region) mine.reset();  // its number stays taken, alike on every rank
+    if (mine.get() == region) mine.reset();  // its number is not reused, on any rank
   }
 }
 

@@ -36,12 +36,13 @@ struct Region {
 
 class Group {
  public:
-  // How ranks exchange a ticket before they share memory: rank 0 of the group sets, the others get.
+  // Exchanges a ticket before ranks share memory: rank 0 of the group sets it, the others get it.
   struct Rendezvous {
     std::function<void(const std::string& key, const Ticket&)> set;
     std::function<Ticket(const std::string& key)> get;
   };
-  // [collective] `world`: the group of all ranks, whose abort ends waits of this one too; nullptr when it is this one.
+  // [collective] `world`: the group of all ranks, whose abort also ends waits of this group; nullptr if this is that
+  // group.
   Group(Memory& memory, const Rendezvous& rendezvous, GroupSettings settings, Group* world);
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
@@ -49,7 +50,7 @@ class Group {
   [[nodiscard]] const std::string& name() const { return settings_.name; }
   [[nodiscard]] int32_t rank() const { return settings_.rank; }
   [[nodiscard]] int32_t size() const { return layout_.size; }
-  // Marks, staging and channel: a rank's share of what the group needs besides regions.
+  // Bytes per rank of marks, staging and channel.
   [[nodiscard]] uint64_t control_bytes_per_rank() const { return layout_.bytes / static_cast<uint64_t>(layout_.size); }
 
   void all_reduce(const ddh_coll& c);
@@ -91,24 +92,25 @@ class Group {
     ddh_rc code = DDH_OK;
     std::string sentence;
   };
-  // Why waiting for a rank is pointless; DDH_OK when it is not.
+  // The reason why a rank will never raise its mark; DDH_OK if there is none.
   [[nodiscard]] Fault find_fault(int32_t awaited, const char* what) const;
   void wake_everybody();
 
-  // A round: begin waits until my half may be written, publish hands it over and waits for the others'.
+  // A round: begin waits until this rank's half may be written; publish makes it available and waits for the other
+  // ranks.
   uint64_t begin_round(const char* what);
   void publish(uint64_t round, const char* what);
   void consume(uint64_t round) { mark_raise(line(settings_.rank, kConsumed), round); }
   uint64_t begin_call(const ddh_coll& c, uint32_t kind, const void* payload, uint64_t payload_bytes);
   void check_same_call(uint64_t round, const char* label) const;
 
-  // A peer's buffer, when it lies in a region.
+  // A peer's buffer, if it is in a region.
   [[nodiscard]] std::byte* resolve(uint64_t region, uint64_t offset) const;
   void locate(const void* p, uint64_t& region, uint64_t& offset) const;
   [[nodiscard]] bool all_send_in_regions(uint64_t round) const;
   [[nodiscard]] bool all_recv_in_regions(uint64_t round) const;
 
-  // A message of one rank to another, seen from either side.
+  // A message between two ranks; used by sender and receiver.
   struct Message;
   void check_message(const ddh_coll& c, const Message& message, int32_t sender, int32_t receiver) const;
 

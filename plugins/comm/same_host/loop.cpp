@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// loop: ranks are threads of one process. Common memory is anonymous pages that all share; nobody dies alone.
+// loop: ranks are threads of one process. Shared memory is anonymous pages. A rank can't die without the others.
 #include <sys/mman.h>
 
 #include <cerrno>
@@ -12,7 +12,7 @@
 namespace same_host {
 namespace {
 
-// Pages that live as long as one of their users.
+// Pages that are freed with their last user.
 class Pages {
  public:
   Pages(const std::string& what, uint64_t bytes) : bytes_(bytes) {

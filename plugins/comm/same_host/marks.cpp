@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Marks on Linux: futexes that work between threads and between processes alike.
+// Marks on Linux: futexes, which work between threads and between processes.
 #include "marks.hpp"
 
 #include <linux/futex.h>
@@ -15,7 +15,7 @@
 namespace same_host {
 namespace {
 
-// The futex word is the half of the counter that moves with every raise.
+// The futex word is the low half of the counter, which changes at every raise.
 uint32_t* futex_word(MarkLine& line) {
   static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the futex word is the low half of the counter");
   return reinterpret_cast<uint32_t*>(&line.value);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What differs between ranks that are threads and ranks that are processes: where common memory comes from and how
-// the death of a peer is noticed. Everything else in this folder is the same for both.
+// The two differences between ranks as threads and ranks as processes: the source of shared memory, and the detection
+// of a dead peer. Everything else in this folder is common to both.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace same_host {
 
-// A rank's view of common memory; unmapped with the object.
+// A rank's mapping of shared memory; unmapped with the object.
 class Mapping {
  public:
   Mapping(std::byte* base, uint64_t bytes) : base_(base), bytes_(bytes) {}
@@ -26,7 +26,7 @@ class Mapping {
   const uint64_t bytes_;
 };
 
-// By what a peer finds the memory; plain bytes, valid on this host while the offer lives.
+// Identifies the memory for a peer: plain bytes, valid on this machine during the lifetime of the offer.
 struct Ticket {
   uint64_t owner;   // process id, or unused
   uint64_t handle;  // file descriptor, or address
@@ -53,7 +53,8 @@ class Memory {
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
   virtual ~Memory() = default;
-  // Zero-filled, page-aligned, backed from the start; throws DDH_RESOURCE_EXHAUSTED with a sentence that names `what`.
+  // Zero-filled, page-aligned, with pages allocated at once. Throws DDH_RESOURCE_EXHAUSTED with a message that names
+  // `what`.
   [[nodiscard]] virtual Created create(const std::string& what, uint64_t bytes) = 0;
   [[nodiscard]] virtual std::unique_ptr<Mapping> attach(const Ticket& ticket, const std::string& what,
                                                         uint64_t bytes) = 0;

@@ -43,7 +43,7 @@ std::string control_group() {
 MemoryRoom memory_room() {
   MemoryRoom room;
   room.bytes = available_on_machine();
-  // A limit may sit at any level above us; inside a container ours is the root.
+  // Any level above this group may have a limit; inside a container this group is the root.
   std::string group = control_group();
   for (bool more = !group.empty(); more;) {
     const std::string folder = "/sys/fs/cgroup" + (group == "/" ? std::string() : group);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How much memory this machine, or the container around us, can still give. Asked before memory is taken, because
-// afterwards the kernel answers with a signal instead of a sentence.
+// The free memory of this machine or container. It is checked before memory is allocated, because later the kernel
+// would end the process by a signal, without an error message.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct MemoryRoom {
 
 [[nodiscard]] MemoryRoom memory_room();
 
-// Throws DDH_RESOURCE_EXHAUSTED when `bytes` more don't fit; `what` names the memory ("region 'h.3'").
+// Throws DDH_RESOURCE_EXHAUSTED if `bytes` more don't fit; `what` names the memory ("region 'h.3'").
 void require_memory(const std::string& what, uint64_t bytes);
 
 }  // namespace same_host

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The ordered sum, tile by tile: a tile of accumulators stays in the first-level cache while the sources stream by.
-// One body, compiled for several vector widths. No product is involved, so no width can fuse anything: equal bits.
+// The ordered sum. A tile of accumulators stays in the first-level cache while the sources are read. One body is
+// compiled for several vector widths. It has no products, so nothing can be fused, and all widths give equal bits.
 #include "ordered_sum.hpp"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint64_t kTile = 1024;  // elements
 
-// How a stored type is loaded into its accumulator and back.
+// Conversions between a stored type and its accumulator.
 template <class T>
 struct Plain {
   using Stored = T;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sum, maximum and minimum over ranks in one fixed order: rank order inside blocks of `block` ranks, then the blocks
-// in order, onto what the fold starts from. The order, and so every bit of the result, depends on nothing else: not on
-// vector width, chunk or rank.
+// Sum, maximum and minimum over ranks in one fixed order: rank order inside blocks of `block` ranks, then the blocks in
+// order, added to the initial value. The order, and so the result, does not depend on vector width, chunk or rank.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +17,7 @@ struct OrderedReduce {
   uint32_t n_destinations;
   void* const* destination;  // each gets the result
   uint64_t count;            // elements
-  const void* initial;       // what the fold starts from, or nullptr: the first source; may be a destination
+  const void* initial;       // initial value of the fold; nullptr: the first source; may be a destination
 };
 
 [[nodiscard]] bool can_reduce(int32_t dtype, int32_t op);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// shm: ranks are processes of one host. Common memory is a memfd, found through /proc, so no name is left behind whatever
-// happens; its pages are reserved at the start, so a full machine is an error then and no SIGBUS later.
+// shm: ranks are processes of one machine. Shared memory is a memfd that peers open through /proc, so no name can be
+// left behind. Its pages are allocated at the start, so a lack of memory is an error then, and not a SIGBUS later.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>

@@ -47,7 +47,7 @@ Group& Transport::make_group(GroupSettings settings) {
 ddh_group* Transport::group_create(const char* name, const int32_t* ranks, uint32_t n) {
   GroupSettings settings;
   settings.world_ranks.assign(ranks, ranks + n);
-  // The members meet by this name: groups that differ in members or were made again under one name are apart.
+  // The key by which the members find each other. Groups with other members, or created again, have other keys.
   settings.name = ddh::str(name, ' ', init_.run_id, " of");
   for (const int32_t rank : settings.world_ranks) settings.name += ddh::str(' ', rank);
   const auto made_before = std::count_if(groups_.begin(), groups_.end(), [&](const std::unique_ptr<Group>& group) {
@@ -63,7 +63,7 @@ ddh_group* Transport::group_create(const char* name, const int32_t* ranks, uint3
               init_.rank, " among them");
   }
   settings.rank = static_cast<int32_t>(me - settings.world_ranks.begin());
-  settings.reduce_block = n;  // one block: those of reduce_block ranks are the world's
+  settings.reduce_block = n;  // one block: reduce_block applies to the group of all ranks
   return handle(make_group(std::move(settings)));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The transport plugin of ranks on one host, over whichever Memory its derived class brings.
+// The transport plugin of ranks on one machine, over the Memory of its derived class.
 #pragma once
 
 #include <atomic>
@@ -40,7 +40,7 @@ class Transport : public ddh::CommShared {
   }
 
  private:
-  // What a ddh_region is: it names its group too, so that destroy needs nothing else.
+  // The type of ddh_region. It has a pointer to its group, for destroy.
   struct RegionHandle {
     Group* group;
     Region* region;
@@ -60,8 +60,8 @@ class Transport : public ddh::CommShared {
 // JSON Schema of the options of both transports.
 inline constexpr const char* kSchema = R"({"properties": {
   "spin_us": {"type": "integer", "default": 20, "minimum": 0, "maximum": 1000000, "x-unit": "us",
-    "description": "how long a wait spins before it sleeps; ranks that share a core hardly spin at all"},
+    "description": "time that a wait spins before it sleeps; much less if ranks share a core"},
   "staging_bytes": {"type": "integer", "default": 1048576, "minimum": 65536, "maximum": 1073741824, "x-unit": "bytes",
-    "description": "staging of a rank for collectives whose buffers are not in shared pages, twice", "x-affects": "memory"}}})";
+    "description": "size of each of a rank's two staging buffers", "x-affects": "memory"}}})";
 
 }  // namespace same_host

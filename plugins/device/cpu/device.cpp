@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cpu: the device that is always there. Its memory is the host's, and every stream runs inline.
+// cpu: the built-in device. Its memory is host memory, and every stream runs inline.
 #include <unistd.h>
 
 #include <cstring>
@@ -18,7 +18,7 @@ namespace {
 using ddh::guard;
 using ddh::Pages;
 
-// Inline work is done when its call returns, so handles need only differ from NULL.
+// Inline work is done when its call returns, so handles only need to be non-NULL.
 const ddh_stream_api kStreams = {
     sizeof(ddh_stream_api),
     0,
@@ -109,7 +109,7 @@ constexpr ddh_module kModule = {
     1,
     kDescs,
     &kBuild,
-    // The device keeps nothing outside its contexts: its handle need only differ from NULL.
+    // The device has no state outside its contexts, so its handle only needs to be non-NULL.
     [](const ddh_create* args, ddh_inst** out, ddh_err*) noexcept -> ddh_rc {
       *out = reinterpret_cast<ddh_inst*>(const_cast<ddh_create*>(args));
       return DDH_OK;

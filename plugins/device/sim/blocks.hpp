@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// blocks.hpp: the device's memory: pages of the host with a capacity. New blocks hold signalling NaNs unless zeros are
-// asked for; released ones are filled with them and kept for a while, so that a late use is noticed and named.
+// blocks.hpp: the device's memory: pages of the host with a capacity. New blocks contain signalling NaNs unless zeros
+// are requested. Released blocks are filled with them and kept for a while, to detect a use after release.
 #pragma once
 
 #include <cstdint>
@@ -31,16 +31,16 @@ class Blocks {
   Blocks& operator=(const Blocks&) = delete;
   ~Blocks();
 
-  // Throws ddh::Error RESOURCE_EXHAUSTED: over the capacity (which counts DDH_MEM_DEVICE alone), or the system's reason.
+  // Throws ddh::Error RESOURCE_EXHAUSTED: over the capacity (which counts only DDH_MEM_DEVICE), or the system's reason.
   const Block& allocate(const ddh_alloc_args& args);
-  // Poisons a block and puts it into quarantine; blocks that leave it are given back to the system. Returns what
-  // damaged() says of those.
+  // Poisons a block and puts it into quarantine. Blocks that leave quarantine are returned to the system. Returns the
+  // result of damaged() for those.
   std::string release(void* begin);
 
-  // The block that holds `p`, of the living and of the released ones; nullptr: none.
+  // The allocated or released block that contains `p`; nullptr: none.
   [[nodiscard]] const Block* find(const void* p) const;
   [[nodiscard]] const Block* find_released(const void* p) const;
-  // A sentence when a block in quarantine no longer holds the poison, else "". Each is named once.
+  // An error message if a block in quarantine no longer contains the poison, else "". Each block is reported once.
   std::string damaged();
 
   [[nodiscard]] uint64_t capacity_bytes() const { return capacity_bytes_; }

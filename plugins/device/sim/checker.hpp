@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// checker.hpp: is every piece of queued work ordered behind those that touched the same memory before? Decided when work
-// is queued, from what the caller said, never from when it ran: so a missing event is found in every run.
+// checker.hpp: checks that every piece of queued work is ordered after earlier work on the same memory. It checks when
+// work is queued, from the declared accesses and not from timing, so a missing event is found in every run.
 //
-// Each stream, and the host, is an actor with a vector clock: how many operations of each actor are known to be done
-// before what it does next. Events carry clocks from stream to stream, synchronize carries one to the host, and every
-// call carries the host's to a stream. Two operations that touch the same byte, one of them writing, must be ordered by
-// these clocks (Lamport 1978; the detector is that of Flanagan and Freund, FastTrack, PLDI 2009, without its shortcuts).
+// Each stream, and the host, is an actor with a vector clock: the number of operations of each actor that are done
+// before its next operation. Events pass clocks from stream to stream, synchronize passes one to the host, and every
+// call passes the host's clock to a stream. Two operations that access the same byte, one of them writing, must be
+// ordered by these clocks (Lamport 1978; the detector is that of Flanagan and Freund, FastTrack, PLDI 2009, without its
+// shortcuts).
 #pragma once
 
 #include <cstdint>
@@ -30,7 +31,7 @@ class VectorClock {
   std::vector<uint64_t> counts_;
 };
 
-// One piece of work: what messages say of it, and its place on its stream.
+// One piece of work: its description for messages, and its place on its stream.
 struct Operation {
   std::string name;    // "copy", "the optimizer's update"
   std::string stream;  // "default"
@@ -40,10 +41,10 @@ struct Operation {
 using OperationPtr = std::shared_ptr<const Operation>;
 std::string text_of(const Operation& operation);
 
-// Who last wrote, and who has read since, each byte that was ever named.
+// For each declared byte: the last writer, and the readers since.
 class Checker {
  public:
-  // A pair that nothing orders, or nothing.
+  // A pair of unordered operations, or nothing.
   struct Conflict {
     OperationPtr earlier;
     bool earlier_writes = false, later_writes = false;
@@ -53,15 +54,15 @@ class Checker {
   // Looks for a conflict of an operation whose clock is `now`, and whose own actor is `actor`, with earlier ones.
   [[nodiscard]] Conflict find_conflict(const ddh_access& access, size_t actor, const VectorClock& now) const;
   void note(const ddh_access& access, const OperationPtr& operation);
-  // An operation on these bytes that `now` does not know to be done, or null.
+  // An operation on these bytes that is not ordered before `now`, or null.
   [[nodiscard]] OperationPtr unfinished(const char* begin, uint64_t bytes, const VectorClock& now) const;
   void forget(const char* begin, uint64_t bytes);
-  // Forgets what `now` knows to be done: nothing that is queued later can conflict with it.
+  // Removes operations that are ordered before `now`: later work can't conflict with them.
   void forget_known(const VectorClock& now);
   [[nodiscard]] size_t cells() const { return cells_.size(); }
 
  private:
-  // A run of bytes with one history; cells never overlap.
+  // A range of bytes with the same history. Cells never overlap.
   struct Cell {
     const char* end = nullptr;
     OperationPtr writer;

@@ -46,7 +46,7 @@ void Context::release(void* p) {
   if (user != nullptr)
     note_mistake(ddh::str("'", block->name, "' is released while ", text_of(*user),
                           " may still use it; synchronize that stream first"));
-  // Without the check nothing is known; the poison must not hit work that is under way.
+  // Without the check, wait for all work: the poison must not overwrite memory that it still uses.
   if (user != nullptr || !settings_.check) drain_all();
   checker_.forget(block->begin, block->bytes);
   const std::string sentence = blocks_.release(p);
@@ -134,7 +134,7 @@ void Context::copy(void* dst, int32_t dst_memory, const void* src, int32_t src_m
   if (settings_.check) {
     const std::lock_guard lock(mutex_);
     const std::string who = ddh::str("'copy' on stream '", queue_of(queue).name(), "'");
-    // First whether the places exist: what was released is in no kind of memory.
+    // Check first that the memory exists: released memory has no kind.
     check_place(read_of(dst, bytes), who);
     check_place(read_of(src, bytes), who);
     check_kind("to", dst, dst_memory);
@@ -164,7 +164,7 @@ void Context::check_reachable(const ddh::Accesses& arrays, const std::string& na
   const std::lock_guard lock(mutex_);
   for (uint32_t i = 0; i < arrays.size(); ++i) {
     const void* p = arrays.data()[i].data;
-    if (blocks_.find(p) != nullptr || blocks_.find_released(p) != nullptr) continue;  // released: a mistake of its own
+    if (blocks_.find(p) != nullptr || blocks_.find_released(p) != nullptr) continue;  // released: reported elsewhere
     ddh::fail(DDH_INVALID_ARGUMENT, "'", name, "' was given memory of the host, which the device can't reach; use ",
               "DDH_MEM_DEVICE or DDH_MEM_PINNED");
   }
@@ -209,7 +209,7 @@ std::string Context::name_of(const char* p) const {
 }
 
 void Context::drain_all() {
-  // Queues wait for nothing but queues: one round through all of them is enough.
+  // Queues wait only for queues, so one pass over all of them is enough.
   for (const auto& queue : queues_) queue->drain();
 }
 

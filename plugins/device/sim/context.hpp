@@ -29,22 +29,22 @@ struct Event {
   VectorClock clock;
 };
 
-// Its mistakes are ddh::Errors: where one is found when work is queued, the work is refused; those found later, and
-// failures of the work itself, come out of every call from then on.
+// Mistakes are ddh::Errors. If one is found when work is queued, the work is refused. Mistakes that are found later,
+// and failures of the work itself, are returned by every later call.
 class Context {
  public:
   using Log = std::function<void(const std::string&)>;
   Context(const Settings& settings, Log log);
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
-  ~Context();  // waits for all queues; what it finds last goes to the log
+  ~Context();  // waits for all queues; logs the last mistakes
 
   void* allocate(const ddh_alloc_args& args);
   void release(void* p);
   [[nodiscard]] uint64_t capacity_bytes() const { return blocks_.capacity_bytes(); }
   [[nodiscard]] uint64_t free_bytes();
 
-  // nullptr stands for the default stream below.
+  // nullptr is the default stream below.
   Queue* create_stream(const std::string& name);
   void destroy_stream(Queue* queue);
   void record(Event& event, Queue* queue);
@@ -52,7 +52,7 @@ class Context {
   void synchronize(Queue* queue);
 
   void submit(Queue* queue, const std::string& name, const ddh::Accesses& accesses, std::function<void()> work);
-  // The same for an operation of the device itself on arrays that it must reach.
+  // The same for an operation of the device itself, whose arrays must be accessible to the device.
   void submit_flat(Queue* queue, const std::string& name, const ddh::Accesses& arrays, std::function<void()> work) {
     if (settings_.check) check_reachable(arrays, name);
     submit(queue, name, arrays, std::move(work));

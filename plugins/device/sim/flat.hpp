@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// flat.hpp: the arithmetic of ddh.flatops/0 in plain loops, to the same bits as the CPU's. Each function checks its
+// flat.hpp: the arithmetic of ddh.flatops/0 in plain loops, with the same bits as the CPU's. Each function checks its
 // dtypes at once (Error UNIMPLEMENTED) and returns the work to queue.
 #pragma once
 

@@ -60,7 +60,7 @@ void Queue::loop() {
     busy_ = true;
     lock.unlock();
     work();
-    work = nullptr;  // what it owns goes before the queue is seen idle
+    work = nullptr;  // destroy its data before the queue counts as idle
     lock.lock();
     busy_ = false;
     changed_.notify_all();

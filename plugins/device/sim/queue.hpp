@@ -16,7 +16,7 @@
 
 namespace sim {
 
-// A moment on a queue that others wait for.
+// A point in a queue that others can wait for.
 class Signal {
  public:
   void set();
@@ -40,7 +40,7 @@ class Queue {
   Queue(std::string name, size_t actor, Delays delays);
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
-  ~Queue();  // after the last piece of work
+  ~Queue();  // waits for the last piece of work
 
   void push(std::function<void()> work);
   void delay();  // called by the work itself: marks of events pass without one

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// sim: a device for tests on any machine. It computes nothing faster: it has memory with a capacity of its own, streams
-// that are late, and an eye for mistakes that a GPU forgives until the day it does not.
+// sim: a device for tests on any machine. It has its own memory with a capacity, and streams with delays. It detects
+// synchronization mistakes that a GPU often tolerates.
 //
-//   memory      host pages up to device.capacity_bytes; new blocks hold signalling NaNs, released ones are poisoned and
-//               kept in quarantine, where a late write is noticed
+//   memory      host pages up to device.capacity_bytes; new blocks contain signalling NaNs, released ones are poisoned
+//               and kept in quarantine, to detect late writes
 //   streams     one thread each; device.delay_us and device.jitter_us before each piece of work
 //   checks      (device.check) order between streams, use after release, ends of blocks, kinds of memory of copies. All
-//               but late writes are decided when work is queued, so a mistake is found in every run
+//               but late writes are checked when work is queued, so a mistake is found in every run
 //
-// Work that runs natively on a stream does not exist here: who computes says so with ddh_stream.run.
+// There are no native kernels: code that computes declares it with ddh_stream.run.
 #include "context.hpp"
 #include "ddh/kind/device.h"
 #include "flat.hpp"
@@ -169,12 +169,12 @@ constexpr const char* kSchema = R"json({"type": "object", "properties": {
   "delay_us": {"type": "integer", "default": 20, "minimum": 0, "maximum": 10000000, "x-unit": "microseconds",
     "description": "pause before each piece of work on a stream"},
   "jitter_us": {"type": "integer", "default": 0, "minimum": 0, "maximum": 10000000, "x-unit": "microseconds",
-    "description": "up to so much more, differently each time"},
-  "seed": {"type": "integer", "default": 0, "minimum": 0, "description": "decides the jitter"},
+    "description": "up to this much longer, at random"},
+  "seed": {"type": "integer", "default": 0, "minimum": 0, "description": "seed of the jitter"},
   "check": {"type": "boolean", "default": true,
-    "description": "find work that no event orders, uses after release, wrong ends and directions"},
+    "description": "detect unordered work, use after release, accesses beyond a block, wrong kinds of memory"},
   "quarantine_bytes": {"type": "integer", "default": 16777216, "minimum": 0, "x-unit": "bytes",
-    "description": "released memory that is watched for late writes"}}})json";
+    "description": "released memory that is checked for late writes"}}})json";
 constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, DDH_LOG_IFACE, nullptr};
 
 }  // namespace

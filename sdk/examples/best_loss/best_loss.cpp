@@ -4,6 +4,7 @@
 // far.
 //
 //   ddhost --monitor jsonl,./best_loss.so monitor.best_loss.file=lowest.txt
+#include <cstdio>
 #include <limits>
 
 #include "ddh/sdk/monitor.hpp"
@@ -15,10 +16,22 @@ class BestLoss final : public ddh::Monitor {
   using Monitor::Monitor;
 
   void begin(const ddh_monitor_args& args) override {
-    file_ = ddh::OutputFile(ddh::str(args.run_dir, '/', options.text("file")));
+    const std::string path = ddh::str(args.run_dir, '/', options.text("file"));
+    if (args.resumed_after == 0) {
+      file_ = ddh::OutputFile(path);
+      return;
+    }
+    file_ = ddh::OutputFile::continued(path, [&](std::string_view line) {
+      long long step = 0;
+      double loss = 0;
+      const int found = std::sscanf(std::string(line).c_str(), "step %lld loss %lf", &step, &loss);
+      const bool stays = found == 2 && step <= args.resumed_after;
+      if (stays) best_ = loss;
+      return stays;
+    });
   }
   void row(const ddh_row& row) override {
-    if (row.kind != DDH_ROW_STEP || row.values[0].value >= best_) return;  // the first value of a step is its loss
+    if (row.kind != DDH_ROW_STEP || !(row.values[0].value < best_)) return;  // the loss; NaN is not less
     best_ = row.values[0].value;
     file_.write(ddh::str("step ", row.step, " loss ", best_, '\n'));
   }

@@ -44,7 +44,7 @@ class LinearModel final : public ddh::Model {
 
   const ddh_model_desc& describe() override { return desc_.get(); }
 
-  // Any thread: reads what never changes.
+  // Any thread may call it: it reads only constant data.
   ddh_batch* batch_create(const ddh_batch_args& args, ddh_batch_info& info) override {
     auto batch = std::make_unique<Batch>(Batch{args.n_samples, Floats(args.n_samples * inputs_), {}});
     batch->t.resize(args.n_samples * outputs_);
@@ -72,8 +72,7 @@ class LinearModel final : public ddh::Model {
     }
   }
 
-  // The view says whether to write the gradient of this use or to add it. seed_scale is the derivative of what is trained by
-  // the sum of the losses.
+  // The view says whether to write the gradient of this use or to add it. Gradients are scaled by seed_scale.
   void backward(const ddh_unit_call& c) override {
     const Batch& batch = *reinterpret_cast<const Batch*>(c.batch);
     const Kept& kept = kept_.at(c.micro_batch);
@@ -97,7 +96,7 @@ class LinearModel final : public ddh::Model {
   void discard(int32_t micro_batch) noexcept override { kept_.erase(micro_batch); }
 
  private:
-  struct Kept {    // from forward to discard
+  struct Kept {    // kept from forward to discard
     Floats error;  // (n, outputs): y - t
     double loss = 0;
     size_t samples = 0;
@@ -110,11 +109,11 @@ class LinearModel final : public ddh::Model {
       out[i] = view.grad_mode == DDH_GRAD_ADD ? out[i] + gradient[i] : gradient[i];
   }
 
-  // Numbers go by the sample's index, so every rank and every run makes the same ones.
+  // Numbers depend on the sample's index, so every rank and every run generates the same ones.
   void fill(uint64_t sample, size_t place, Batch& batch) const {
     float* const x = batch.x.data() + place * inputs_;
     float* const t = batch.t.data() + place * outputs_;
-    const uint64_t first = (sample + 1) * inputs_ * (outputs_ + 1);  // behind the numbers of V and c
+    const uint64_t first = (sample + 1) * inputs_ * (outputs_ + 1);  // after the numbers of V and c
     for (size_t i = 0; i < inputs_; ++i) x[i] = number(first + i);
     for (size_t o = 0; o < outputs_; ++o) {
       t[o] = number(inputs_ * outputs_ + o);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// solo: the smallest strategy. One rank, everything kept, nothing sent.
+// solo: the smallest strategy. It has one rank, which keeps everything and sends nothing.
 #include "ddh/sdk/optim_state.hpp"
 #include "ddh/sdk/strategy.hpp"
 #include "ddh/sdk/unit_views.hpp"

@@ -20,7 +20,7 @@
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 namespace {
-// Without it a limit on the size of files (ulimit -f) would end the process by a signal, without a sentence.
+// Without it, a limit on file sizes (ulimit -f) would end the process by a signal, without an error message.
 class SilentFileLimit {
  public:
   SilentFileLimit() {
@@ -193,7 +193,7 @@ void FileTier::finish_io(Op& op) {
       start_rest(op);
       continue;
     }
-    // With O_DIRECT the rest must begin on a boundary too.
+    // With O_DIRECT the rest must be aligned too.
     if (result.bytes > 0) op.done += static_cast<uint64_t>(result.bytes) / kAlignment * kAlignment;
     const bool stuck = result.bytes >= 0 && result.bytes < static_cast<int64_t>(kAlignment);
     if (result.bytes < 0) op.error = static_cast<int>(-result.bytes);

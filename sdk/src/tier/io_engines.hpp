@@ -16,7 +16,7 @@
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
-// A thread that gets no signals: they are the main thread's.
+// A thread with all signals blocked; the main thread handles them.
 template <class Body>
 std::thread quiet_thread(Body&& body) {
   sigset_t all, before;
@@ -27,7 +27,7 @@ std::thread quiet_thread(Body&& body) {
   return thread;
 }
 
-// What came of the operations, from the thread that sees them end to the one that waits.
+// Results of operations, passed from the thread that completes them to the thread that waits.
 class IoResults {
  public:
   explicit IoResults(uint32_t depth) : results_(depth), done_(depth, true) {}

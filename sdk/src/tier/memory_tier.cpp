@@ -8,7 +8,7 @@ inline namespace v1 DDH_HIDDEN {
 
 MemoryTier::~MemoryTier() {
   if (stream_ == nullptr) return;
-  ErrorBuffer ignored;  // a failure of the device has been told elsewhere
+  ErrorBuffer ignored;  // a failure of the device was already reported
   host_.stream->synchronize(host_.h, stream_, ignored.get());
   for (ddh_event* event : events_) host_.stream->event_destroy(host_.h, event);
   host_.stream->destroy(host_.h, stream_);

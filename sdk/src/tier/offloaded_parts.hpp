@@ -8,7 +8,7 @@
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
-// What a space has beside its plan.
+// The data of a space, besides its plan.
 struct OffloadedState::Held {
   size_t values = 0;             // tensor of the tier that has the values
   std::vector<size_t> tensors;   // per array of state: of the tier that has the state
@@ -22,7 +22,7 @@ struct OffloadedState::Arrays {
   std::vector<float*> state;
 };
 
-// What a state entry says of its array.
+// The description of an array in a state entry.
 struct OffloadedState::Kind {
   int32_t kind, slot, dtype;
 };

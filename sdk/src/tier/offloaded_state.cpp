@@ -88,8 +88,8 @@ void OffloadedState::run(Pass pass, const std::vector<const Tile*>& tiles, const
       });
 }
 
-// Parts on tiers first: values, state; or state, values. Values of a low precision come from the masters, so only others
-// are read before an update.
+// Parts on tiers come first: values, state; or state, values. Low-precision values are computed from the masters, so
+// only fp32 values are read before an update.
 std::vector<TilePart> OffloadedState::parts_of(const Tile& tile, Pass pass, void* segment_values) {
   const TilePlan::Space& s = plan_.spaces[tile.space];
   const Held& held = held_[tile.space];
@@ -126,7 +126,7 @@ void OffloadedState::round_masters(const Tile& tile, const Arrays& arrays) const
              r.numel);
 }
 
-// A buffer that was not read holds another tile's values where this one has padding.
+// A buffer that was not read has values of another tile in this tile's padding.
 void OffloadedState::zero_gaps(const Tile& tile, const std::vector<ddh_range>& pieces, void* values) const {
   const int32_t dtype = plan_.spaces[tile.space].dtype;
   uint64_t end = 0;

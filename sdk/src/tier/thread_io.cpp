@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reads and writes by two threads, and the results that both engines hand from one thread to another.
+// Reads and writes on two threads, and the results that both engines pass between threads.
 #include <unistd.h>
 
 #include <array>

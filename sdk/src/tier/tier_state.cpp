@@ -32,7 +32,7 @@ Tier* OffloadedState::tier_of(Place place) {
   return place == Place::nvme ? static_cast<Tier*>(files_.get()) : static_cast<Tier*>(memory_.get());
 }
 
-// The largest number of transfers that an engine of files takes at a time.
+// The largest number of transfers that a file engine has in flight.
 static constexpr uint32_t kTransfersUnderWay = 64;
 
 void OffloadedState::add_tensors() {

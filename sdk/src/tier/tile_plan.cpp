@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The arithmetic of offloading: what lives where, and the tiles in which it moves.
+// The arithmetic of offloading: the places of values and state, and their tiles.
 #include "ddh/sdk/tier/tile_plan.hpp"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 namespace {
-// What a tensor takes on a tier.
+// The size of a tensor on a tier.
 uint64_t room(Place place, uint64_t bytes) { return place == Place::nvme ? Tier::round_up(bytes) : bytes; }
 }  // namespace
 

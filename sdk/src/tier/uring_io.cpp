@@ -15,7 +15,7 @@ inline namespace v1 DDH_HIDDEN {
 
 #ifdef DDH_WITH_LIBURING
 namespace {
-// A thread of its own sees operations end, so that it is known when.
+// A thread waits for completions, to record their times.
 class UringIo final : public IoEngine {
  public:
   UringIo(int fd, uint32_t depth);
@@ -24,14 +24,14 @@ class UringIo final : public IoEngine {
   ~UringIo() override;
   [[nodiscard]] std::string name() const override;
 
-  // Refused where the limit of locked memory is low (ulimit -l): then they are mapped at every operation.
+  // Refused if the limit of locked memory is low (ulimit -l); then buffers are mapped at every operation.
   void register_buffers(std::span<const iovec> buffers) override;
 
   void start(uint32_t tag, const IoOp& op) override;
   Result finish(uint32_t tag) override { return results_.wait(tag); }
 
  private:
-  static constexpr uint64_t kEnd = UINT64_MAX;
+  static constexpr uint64_t kEnd = UINT64_MAX, kRefused = UINT64_MAX - 1;
 
   int submit();
   void reap();
@@ -76,7 +76,7 @@ void UringIo::register_buffers(std::span<const iovec> buffers) {
 void UringIo::start(uint32_t tag, const IoOp& op) {
   results_.begin(tag);
   io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
-  if (sqe == nullptr) fail(DDH_INTERNAL, "the submission queue of io_uring is full");
+  if (sqe == nullptr) return results_.end(tag, -EBUSY);  // finish reports it
   const auto bytes = static_cast<unsigned>(op.bytes);
   const int fixed = registered_index(op);
   if (fixed >= 0 && op.is_write)
@@ -89,7 +89,11 @@ void UringIo::start(uint32_t tag, const IoOp& op) {
     io_uring_prep_read(sqe, fd_, op.buffer, bytes, op.offset);
   sqe->user_data = tag;
   const int rc = submit();
-  if (rc < 0) fail(DDH_UNAVAILABLE, "io_uring takes no more work: ", std::strerror(-rc));
+  if (rc >= 0) return;
+  // The entry stays in the ring and may be submitted later: it must not touch the buffer then.
+  io_uring_prep_nop(sqe);
+  sqe->user_data = kRefused;
+  results_.end(tag, rc);
 }
 
 int UringIo::submit() {
@@ -107,7 +111,7 @@ void UringIo::reap() {
     tag = cqe->user_data;
     const int64_t result = cqe->res;
     io_uring_cqe_seen(&ring_, cqe);
-    if (tag != kEnd) results_.end(static_cast<uint32_t>(tag), result);
+    if (tag < kRefused) results_.end(static_cast<uint32_t>(tag), result);
   }
 }
 

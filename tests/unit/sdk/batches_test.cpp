@@ -25,7 +25,7 @@ std::vector<int64_t> samples_of(size_t i) {
   return out;
 }
 
-// The loss tells batches apart.
+// The loss distinguishes batches.
 double loss_of(ModelDriver& model, const ModelDriver::Batch& batch) {
   model.forward(batch.batch);
   const double loss = model.metric().first;

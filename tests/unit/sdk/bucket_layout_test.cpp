@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Flat spaces of several units: which units a bucket joins, where their parameters lie in it, and when it is complete.
+// Flat spaces of several units: the units of a bucket, the places of their parameters, and when it is complete.
 #include <catch2/catch.hpp>
 #include <set>
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ddh/kind/comm.h: "ddh.comm_backend/0", a transport; and "ddh.comm_shared/0", what a transport offers whose ranks
- * see the same memory. The host puts windows, exchanges and counters on top.
+ * ddh/kind/comm.h: "ddh.comm_backend/0", a transport; and "ddh.comm_shared/0", the shared memory of a transport whose
+ * ranks are on one machine. The host implements windows, exchanges and counters on these.
  *
  *   created --init--> ready --(collectives)*--> finalize --> destroyed
  *
- * A wait never outlives a peer: when one is gone the call returns DDH_UNAVAILABLE and names it. The launcher ends the
- * ranks of a machine when one of them dies; a transport across machines notices a dead peer by its own means (a closed
- * connection, a heartbeat). tests/comm/collectives_test is a conformance test: DDHOST_COMM=./mine.so runs it.
+ * A wait ends when a peer dies: the call returns DDH_UNAVAILABLE and names the peer. The launcher ends the ranks of a
+ * machine when one of them dies. A transport across machines must detect a dead peer itself (a closed connection, a
+ * heartbeat). tests/comm/collectives_test is a conformance test: DDHOST_COMM=./mine.so runs it.
  * Draft: it may still change after 1.0. */
 #ifndef DDH_KIND_COMM_H
 #define DDH_KIND_COMM_H
@@ -19,7 +19,7 @@
 #define DDH_COMM_SHARED_IFACE "ddh.comm_shared/0"
 
 /* ddh_desc.caps of transports. */
-#define DDH_CAP_RANKS_ARE_THREADS (UINT64_C(1) << 16) /* all ranks live in one process (loop); else one process each */
+#define DDH_CAP_RANKS_ARE_THREADS (UINT64_C(1) << 16) /* all ranks share one process (loop); else one process each */
 #define DDH_CAP_SINGLE_HOST (UINT64_C(1) << 17)       /* ranks must share a machine */
 
 typedef struct ddh_comm_init {
@@ -28,8 +28,8 @@ typedef struct ddh_comm_init {
   int32_t world_size;
   uint32_t reduce_block;  /* ranks per block of the ordered sum; at least 1 */
   uint64_t run_id;        /* the same on all ranks, different for every run */
-  int32_t node;           /* of this rank; nodes hold ranks_per_node consecutive ranks */
-  int32_t local_rank;     /* in its node */
+  int32_t node;           /* node of this rank; a node has ranks_per_node consecutive ranks */
+  int32_t local_rank;     /* rank within its node */
   int32_t ranks_per_node; /* 0: all ranks are on one node */
   uint32_t reserved0;
 } ddh_comm_init;
@@ -38,18 +38,18 @@ typedef struct ddh_comm_init {
 typedef struct ddh_comm_backend_api {
   uint32_t struct_size;
   uint32_t reserved0;
-  /* Joins the world; peers find each other through ddh.kv. [main] [collective] [may-block] */
+  /* Connects to all ranks; peers find each other through ddh.kv. [main] [collective] [may-block] */
   ddh_rc (*init)(ddh_inst* self, const ddh_comm_init* args, ddh_err* err) DDH_NX;
   /* The group of all ranks, after init. [any] */
   ddh_group* (*world)(ddh_inst* self)DDH_NX;
-  /* Members only, ranks ascending; destroyed with the instance. [main] [collective] [may-block] */
+  /* Called by members only; ranks are ascending. Destroyed with the instance. [main] [collective] [may-block] */
   ddh_rc (*group_create)(ddh_inst* self, const char* name, const int32_t* ranks, uint32_t n, ddh_group** out,
                          ddh_err* err) DDH_NX;
-  /* This rank's place in a group, its size, and its DDH_COMM_*. [any] */
+  /* This rank's index in a group, the group's size, and the group's DDH_COMM_*. [any] */
   ddh_rc (*group_info)(ddh_inst* self, ddh_group* group, int32_t* rank, int32_t* size, uint32_t* caps,
                        ddh_err* err) DDH_NX;
-  /* Each as in ddh.comm/1; `group` is never NULL here. all_gather, broadcast and barrier are required; others may be
-   * NULL, and the host then refuses what needs them by name. [serial] [collective] [stream-ordered] [may-block] */
+  /* Each is as in ddh.comm/1, but `group` is never NULL. all_gather, broadcast and barrier are required. Others may be NULL;
+   * the host then refuses what needs them, by name. [serial] [collective] [stream-ordered] [may-block] */
   ddh_rc (*all_reduce)(ddh_inst* self, const ddh_coll* args, ddh_err* err) DDH_NX;
   ddh_rc (*reduce_scatter)(ddh_inst* self, const ddh_coll* args, ddh_err* err) DDH_NX;
   ddh_rc (*all_gather)(ddh_inst* self, const ddh_coll* args, ddh_err* err) DDH_NX;
@@ -58,30 +58,31 @@ typedef struct ddh_comm_backend_api {
   ddh_rc (*send)(ddh_inst* self, const ddh_coll* args, ddh_err* err) DDH_NX;
   ddh_rc (*recv)(ddh_inst* self, const ddh_coll* args, ddh_err* err) DDH_NX;
   ddh_rc (*barrier)(ddh_inst* self, ddh_group* group, ddh_err* err) DDH_NX;
-  /* This rank has failed: waits of all ranks end with DDH_ABORTED and this sentence. The host calls it from the thread
-   * that failed, perhaps while another one waits in a collective. [any] */
+  /* This rank has failed: waits of all ranks end with DDH_ABORTED and this message. The host calls it from the thread
+   * that failed, perhaps while another thread waits in a collective. [any] */
   void (*abort)(ddh_inst* self, const char* reason) DDH_NX;
-  /* Orderly end: after it no peer touches this rank's memory. [main] [collective] */
+  /* The orderly end. After it no peer accesses this rank's memory. [main] [collective] */
   ddh_rc (*finalize)(ddh_inst* self, ddh_err* err) DDH_NX;
 } ddh_comm_backend_api;
 #define DDH_COMM_BACKEND_API_MIN_SIZE 120u
 
 typedef struct ddh_region ddh_region;
 
-/* Memory that all ranks of a group see, and marks to order its use. A mark is a counter that one rank raises and
- * others wait for; raising releases what was written before, a satisfied wait acquires it. */
+/* Memory that all ranks of a group share, and marks that synchronize its use. A mark is a counter that one rank raises
+ * and others wait for. Raising is a release and a satisfied wait is an acquire, as in the C memory model. */
 typedef struct ddh_comm_shared_api {
   uint32_t struct_size;
   uint32_t reserved0;
-  /* One zero-filled region of `bytes`, backed from the start (DDH_RESOURCE_EXHAUSTED now, never a fault later).
-   * *base is this rank's address of it, page-aligned. [main] [collective] [may-block] */
+  /* Maps one zero-filled region of `bytes`. Its pages are allocated at once, so a lack of memory gives
+   * DDH_RESOURCE_EXHAUSTED here and never a fault later. *base is this rank's address of it, page-aligned. [main]
+   * [collective] [may-block] */
   ddh_rc (*region_create)(ddh_inst* self, ddh_group* group, const char* name, uint64_t bytes, void** base,
                           ddh_region** out, ddh_err* err) DDH_NX;
-  /* Ends this rank's mapping; the pages go when the last rank has. [main] */
+  /* Ends this rank's mapping. The pages are freed when the last rank has called it. [main] */
   void (*region_destroy)(ddh_inst* self, ddh_region* region) DDH_NX;
-  /* Reserves `n` marks per rank of the group, at 0; *first numbers them alike on every rank. [main] [collective] */
+  /* Reserves `n` marks per rank of the group, at 0. *first is the same on every rank. [main] [collective] */
   ddh_rc (*marks_create)(ddh_inst* self, ddh_group* group, uint32_t n, uint32_t* first, ddh_err* err) DDH_NX;
-  /* Raises my mark to `value`, never down. [main] */
+  /* Raises this rank's mark to `value`; it never decreases. [main] */
   void (*mark_set)(ddh_inst* self, ddh_group* group, uint32_t mark, uint64_t value) DDH_NX;
   /* Waits until the mark of group rank `peer` is at least `value`. `what` names the wait for the error text.
    * [main] [may-block] */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ddh/kind/monitor.h: "ddh.monitor/0", what records a run: a file, a database, a page.
+ * ddh/kind/monitor.h: "ddh.monitor/0", a plugin that records a run, for example in a file or a database.
  *
  *   created --begin--> recording --row*--> (end) --> destroyed
  *
- * Only rank 0 has an instance of each monitor of the run. Rows come in the order in which they happen; their steps never
- * decrease. A run that fails is destroyed without end. An error of any call ends the run with the monitor's sentence.
- * Its options are in the section "monitor.<id>".
+ * Only rank 0 has an instance of each monitor of the run. Rows arrive in order; their steps never decrease. If a run
+ * fails, instances are destroyed without `end`. An error of any call ends the run with the monitor's message. Its
+ * options are in the section "monitor.<id>".
  * Draft: it may still change after 1.0. */
 #ifndef DDH_KIND_MONITOR_H
 #define DDH_KIND_MONITOR_H
@@ -20,17 +20,20 @@ typedef struct ddh_monitor_args {
   int32_t world_size;
   const char* run_dir; /* absolute; exists and is writable */
   const char* config;  /* the effective configuration: one JSON object of sections */
+  /* Not 0: the run goes on after this step. What the monitor recorded in run_dir before stays, without rows of later
+   * steps and without the summary; rows follow from the next step on. 0: a new run. */
+  int64_t resumed_after;
 } ddh_monitor_args;
-#define DDH_MONITOR_ARGS_MIN_SIZE 24u
+#define DDH_MONITOR_ARGS_MIN_SIZE 32u
 
-/* What a row is about. */
+/* Kinds of rows. */
 #define DDH_ROW_STEP 1 /* a step of training */
 #define DDH_ROW_EVAL 2 /* an evaluation after a step; all names begin with "val_" */
 
 /* One value of a row. Frozen: it has no struct_size. */
 typedef struct ddh_row_value {
   const char* name;
-  double value;     /* not always finite */
+  double value;     /* may be infinite or NaN */
   uint32_t is_flag; /* 1: `value` is 1 for true or 0 for false */
   uint32_t reserved0;
 } ddh_row_value;
@@ -39,7 +42,7 @@ typedef struct ddh_row {
   uint32_t struct_size;
   int32_t kind;        /* DDH_ROW_* */
   int64_t step;        /* from 1 */
-  const char* program; /* of the model, where several take turns; else NULL */
+  const char* program; /* program of the model if several take turns; else NULL */
   const ddh_row_value* values;
   uint32_t n_values;
   uint32_t reserved0;
@@ -49,11 +52,11 @@ typedef struct ddh_row {
 typedef struct ddh_monitor_api {
   uint32_t struct_size;
   uint32_t reserved0;
-  /* Before the first step: opens what the monitor writes to. [main] */
+  /* Called before the first step: opens the file or connection. [main] */
   ddh_rc (*begin)(ddh_inst* self, const ddh_monitor_args* args, ddh_err* err) DDH_NX;
-  /* Records a row. When it returns, a reader of the file sees the row. [main] */
+  /* Records a row. Readers of the file see the row when the call returns. [main] */
   ddh_rc (*row)(ddh_inst* self, const ddh_row* row, ddh_err* err) DDH_NX;
-  /* After the last row of a run that did not fail. `summary` is one JSON object: memory, times, counters. [main] */
+  /* Called after the last row if the run did not fail. `summary` is one JSON object: memory, times, counters. [main] */
   ddh_rc (*end)(ddh_inst* self, const char* summary, ddh_err* err) DDH_NX;
 } ddh_monitor_api;
 #define DDH_MONITOR_API_MIN_SIZE 32u

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ddh/kind/strategy.h: "ddh.strategy/1", where parameters, gradients and optimizer state live and when they move.
+ * ddh/kind/strategy.h: "ddh.strategy/1": where parameters, gradients and optimizer state are stored, and when they are
+ * communicated.
  *
  *   created --attach--> attached --materialize--> ready --(step_begin, {acquire, release, grads_ready}*, step)*--> destroyed
  *                          \--plan, at any time
  *
- * A strategy sees parameters as flat ranges and the world through host services; it knows neither the model's
- * computation nor the transport nor the device. Rules that make every strategy give the same bits (docs/numerics.md):
- *   - Layout: parameters start on 64-element boundaries of a flat space; padding is zero and stays zero; cuts are on
- *     the 64-element grid.
+ * A strategy sees parameters as flat ranges and communicates through host services. It does not know the model's
+ * computation, the transport or the device. These rules make every strategy give the same bits (docs/numerics.md):
+ *   - Layout: parameters start on 64-element boundaries of a flat space; padding is zero and stays zero; shards begin
+ *     and end on the 64-element grid.
  *   - The gradient of a (unit, micro-batch) is complete before it is summed. DDH_RANK_FIRST: one left fold over the
- *     global micro-batches (micro-batch m of rank r has the place m * world_size + r), in blocks of reduce_block of them:
- *     the sum over the ranks starts from what is accumulated. DDH_MICRO_FIRST: one addition per use and micro-batch on
- *     each rank, then over the ranks.
- *   - Strategies SUM. Scale, clip, skip and learning rate come with ddh.optim's decide and update.
+ *     global micro-batches (micro-batch m of rank r has the index m * world_size + r), in blocks of reduce_block
+ *     micro-batches; the sum over the ranks starts from the accumulated gradient. DDH_MICRO_FIRST: each rank makes one
+ *     addition per use and micro-batch, and then the ranks are summed.
+ *   - Strategies only SUM. ddh.optim's decide and update apply scale, clip, skip and learning rate.
  * To be frozen at 1.0. */
 #ifndef DDH_KIND_STRATEGY_H
 #define DDH_KIND_STRATEGY_H
@@ -36,8 +37,8 @@
 /* One use of a unit in a micro-batch: the host calls acquire, the model's forward or backward, and release. */
 #define DDH_OP_GRADS_READY 1u     /* grads_ready follows: the gradients of the unit's own parameters are complete */
 #define DDH_OP_RECOMPUTED 2u      /* this forward runs again before its backward */
-#define DDH_OP_FORWARD_ONLY 4u    /* of a training program: no backward follows, the unit keeps no activations */
-#define DDH_OP_INPUT_GRAD_ONLY 8u /* this backward gives the gradient of the unit's input alone */
+#define DDH_OP_FORWARD_ONLY 4u    /* in a training program: no backward follows, the unit keeps no activations */
+#define DDH_OP_INPUT_GRAD_ONLY 8u /* this backward computes only the gradient of the unit's input */
 typedef struct ddh_op {
   uint32_t struct_size;
   int32_t unit;
@@ -48,20 +49,20 @@ typedef struct ddh_op {
 } ddh_op;
 #define DDH_OP_MIN_SIZE 24u
 
-/* A program that this run executes. The list defines the order. Plugins use it and compute no order themselves. */
+/* A program of this run. The list defines the order of calls; plugins must not compute an order themselves. */
 typedef struct ddh_run_program {
   uint32_t struct_size;
   int32_t program;    /* index in ddh_model_desc.programs */
-  const ddh_op* ops;  /* of one micro-batch, in the order of the calls */
+  const ddh_op* ops;  /* ops of one micro-batch, in the order of the calls */
   uint64_t op_stride; /* bytes between two ops */
   uint32_t n_ops;
-  uint32_t micro_batches; /* that follow one another: of a training program in a step; of others 1 */
-  const uint8_t* trains; /* one per parameter of the model, 1 = updated by this program's steps; NULL: trains nothing */
+  uint32_t micro_batches; /* micro-batches per step of a training program; 1 for other programs */
+  const uint8_t* trains;  /* one per parameter of the model, 1 = trained by this program; NULL: trains nothing */
 } ddh_run_program;
 #define DDH_RUN_PROGRAM_MIN_SIZE 40u
 
-/* The state of all programs in the list exists from materialize to destroy; programs that are not in it are never run,
- * and need none. */
+/* The state of all programs in the list exists from materialize to destroy. Programs that are not in it are never run
+ * and need no state. */
 typedef struct ddh_attach_args {
   uint32_t struct_size;
   int32_t rank;
@@ -70,14 +71,14 @@ typedef struct ddh_attach_args {
   const ddh_model_desc* model; /* lives longer than the instance */
   ddh_group* group;            /* the data-parallel group */
   int32_t reduce_order;        /* DDH_RANK_FIRST, DDH_MICRO_FIRST */
-  int32_t compute_dtype;       /* what views show, where a parameter has no compute_dtype of its own */
+  int32_t compute_dtype;       /* dtype of views, unless a parameter has its own compute_dtype */
   const ddh_run_program*
       programs;            /* lives longer than the instance; training programs first, in the order of their turns */
   uint64_t program_stride; /* bytes between two of them */
   uint32_t n_programs;
-  uint32_t reduce_block;  /* micro-batches of a block of the ordered sum; at least 1 */
-  int32_t node;           /* of this rank; nodes hold ranks_per_node consecutive ranks */
-  int32_t local_rank;     /* in its node */
+  uint32_t reduce_block;  /* micro-batches in a block of the ordered sum; at least 1 */
+  int32_t node;           /* node of this rank; a node has ranks_per_node consecutive ranks */
+  int32_t local_rank;     /* rank within its node */
   int32_t ranks_per_node; /* 0: all ranks are on one node */
   uint32_t reserved0;
 } ddh_attach_args;
@@ -91,9 +92,9 @@ static inline const ddh_op* ddh_program_op(const ddh_run_program* program, uint3
   return (const ddh_op*)(const void*)((const char*)(const void*)program->ops + program->op_stride * i);
 }
 
-/* What a rank will hold at the highest moment of a step, addressable, to the byte; and what it will ask of comm
- * in one step of the first program of the run (logical calls, all micro-batches). Messages that do not come in every
- * step, such as a publish every 100 steps, count as if they came in this one. */
+/* The exact peak memory of a rank in a step, counting addressable bytes; and its communication in one step of the run's
+ * first program (logical calls, all micro-batches). Messages that are not sent in every step, such as a publish every
+ * 100 steps, count as if they were sent in this one. */
 typedef struct ddh_plan {
   uint32_t struct_size;
   uint32_t reserved0;
@@ -103,12 +104,12 @@ typedef struct ddh_plan {
   uint64_t comm_bytes;
   uint64_t reduce_calls;  /* exchange_reduce, reduce_scatter, all_reduce */
   uint64_t publish_calls; /* window commits, all_gather */
-  uint64_t file_bytes;    /* on files, in no memory */
+  uint64_t file_bytes;    /* in files, not in memory */
 } ddh_plan;
 #define DDH_PLAN_MIN_SIZE 64u
 
-/* One use of a unit. `next` are the units that the host will acquire after it, nearest first, to the end of the step or
- * of the pass: what to prefetch. */
+/* One use of a unit. `next` lists the units that the host will acquire after it, nearest first, until the end of the
+ * step or of the pass: the candidates for prefetching. */
 typedef struct ddh_unit_use {
   uint32_t struct_size;
   int32_t program;
@@ -130,9 +131,9 @@ typedef struct ddh_step_begin_args {
 } ddh_step_begin_args;
 #define DDH_STEP_BEGIN_ARGS_MIN_SIZE 16u
 
-/* A piece of state in terms of logical tensors: enough to save, load, reshard, export, compare. A rank lists what it keeps
- * up to date itself: each step that is not skipped updates, through ddh.optim update on this rank, exactly the elements
- * of trained parameters that its entries hold. The host checks this. */
+/* A piece of state as a range of a logical tensor, for save, load, reshard, export and compare. A rank lists the state
+ * that it updates itself: in each step that is not skipped, ddh.optim update on this rank updates exactly the elements
+ * of trained parameters in its entries. The host checks this. */
 #define DDH_STATE_PARAM 1 /* the fp32 value (master) */
 #define DDH_STATE_SLOT 2  /* an optimizer slot */
 typedef struct ddh_state_entry {
@@ -143,8 +144,8 @@ typedef struct ddh_state_entry {
   int32_t dtype;
   int32_t memory;         /* DDH_MEM_* */
   uint64_t offset, numel; /* elements inside the parameter */
-  void* data;             /* valid until the next call of the strategy; NULL in DDH_MEM_FILE: state_read, state_write */
-  int32_t replica_index;  /* 0 writes; other ranks hold the same values, and all replicas of an entry are equal */
+  void* data;             /* valid until the next call of the strategy; NULL with DDH_MEM_FILE: see state_read */
+  int32_t replica_index;  /* the entry with 0 is saved; all replicas of an entry hold equal values */
   int32_t replica_count;
 } ddh_state_entry;
 #define DDH_STATE_ENTRY_MIN_SIZE 56u
@@ -152,36 +153,38 @@ typedef struct ddh_state_entry {
 typedef struct ddh_strategy_api {
   uint32_t struct_size;
   uint32_t reserved0;
-  /* Learns model, world and settings; makes its layout; allocates nothing large. DDH_FAILED_PRECONDITION: it can't
-   * honour a setting, and the sentence says which. [main] [collective] [may-block] */
+  /* Gives model, ranks and settings; the strategy makes its layout and allocates nothing large.
+   * DDH_FAILED_PRECONDITION: it can't support a setting, and the message says which. [main] [collective] [may-block] */
   ddh_rc (*attach)(ddh_inst* self, const ddh_attach_args* args, ddh_err* err) DDH_NX;
-  /* After attach, before or after materialize. Allocates nothing. [main] */
+  /* Called after attach, before or after materialize. Allocates nothing. [main] */
   ddh_rc (*plan)(ddh_inst* self, ddh_plan* out, ddh_err* err) DDH_NX;
-  /* Allocates, and initializes parameters through ddh.params. [main] [collective] [may-block] */
+  /* Allocates memory, and initializes parameters through ddh.params. [main] [collective] [may-block] */
   ddh_rc (*materialize)(ddh_inst* self, ddh_err* err) DDH_NX;
-  /* A step of a training program begins: no gradient has been written. [main] [collective] */
+  /* A step of a training program begins; no gradient has been written. [main] [collective] */
   ddh_rc (*step_begin)(ddh_inst* self, const ddh_step_begin_args* args, ddh_err* err) DDH_NX;
-  /* Makes a unit's parameters visible, and in DDH_PHASE_BACKWARD its gradients writable. The view (struct_size set by
-   * the caller) stays valid until the matching release. [step] [collective] [stream-ordered] [may-block] */
+  /* Makes a unit's full parameters available, and in DDH_PHASE_BACKWARD the destinations of its gradients. The view
+   * (struct_size set by the caller) stays valid until the matching release. [step] [collective] [stream-ordered]
+   * [may-block] */
   ddh_rc (*acquire)(ddh_inst* self, const ddh_unit_use* use, ddh_unit_view* out, ddh_err* err) DDH_NX;
   /* The view is not used any more. [step] [collective] [stream-ordered] */
   ddh_rc (*release)(ddh_inst* self, const ddh_unit_use* use, ddh_err* err) DDH_NX;
-  /* The gradients of the parameters that this unit owns are complete for this micro-batch; their memory is the
-   * strategy's until the next acquire in backward. Between the unit's backward and its release.
-   * [step] [collective] [stream-ordered] [may-block] */
+  /* The gradients of the parameters that this unit owns are complete for this micro-batch. Their memory belongs to the
+   * strategy until the next acquire in backward. Called between the unit's backward and its release. [step]
+   * [collective] [stream-ordered] [may-block] */
   ddh_rc (*grads_ready)(ddh_inst* self, const ddh_unit_use* use, ddh_err* err) DDH_NX;
-  /* All micro-batches are through: finish the reduction, call ddh.optim decide once, update, publish.
+  /* All micro-batches are done: finish the reduction, call ddh.optim decide once, update, publish.
    * [step] [collective] [may-block] */
   ddh_rc (*step)(ddh_inst* self, ddh_err* err) DDH_NX;
-  /* The pieces of state that this rank holds; work on streams of the strategy's own that touches them is done. *n: capacity
-   * in, number out; entries == NULL asks the number. Each entry has `stride` bytes. [main] */
+  /* Lists the pieces of state that this rank holds. The strategy has first waited for its own streams that access them.
+   * *n is the capacity going in and the number coming out; entries == NULL asks for the number. An entry has `stride`
+   * bytes. [main] */
   ddh_rc (*state)(ddh_inst* self, ddh_state_entry* entries, uint64_t stride, uint32_t* n, ddh_err* err) DDH_NX;
-  /* Entries were overwritten (a load): make it so everywhere. [main] [collective] */
+  /* Entries were overwritten by a load: update all other copies. [main] [collective] */
   ddh_rc (*state_commit)(ddh_inst* self, ddh_err* err) DDH_NX;
-  /* Copies elements [offset, offset + numel) of an entry without a pointer, given by its place in what the last call of
-   * state told. May be NULL where every entry has one. [main] */
+  /* Copies elements [offset, offset + numel) of an entry without a pointer, given by its index in the last result of
+   * state. May be NULL if every entry has a pointer. [main] */
   ddh_rc (*state_read)(ddh_inst* self, uint32_t entry, uint64_t offset, uint64_t numel, void* dst, ddh_err* err) DDH_NX;
-  /* The other way, for a load; state_commit follows. May be NULL as state_read. [main] */
+  /* The reverse of state_read, for a load; state_commit follows. May be NULL as state_read. [main] */
   ddh_rc (*state_write)(ddh_inst* self, uint32_t entry, uint64_t offset, uint64_t numel, const void* src,
                         ddh_err* err) DDH_NX;
 } ddh_strategy_api;

@@ -2,14 +2,14 @@
  *
  * ddh/service/config.h: "ddh.config/1", typed reads of the effective configuration.
  *
- * The host has checked the values against the schemas and filled the defaults, so a key that a schema
- * names is always there. Keys are full: "model.n_layer", "data.path". Paths are absolute.
+ * The host has checked the values against the schemas and filled in the defaults, so every key of a schema exists. Keys
+ * include the section: "model.n_layer", "data.path". Paths are absolute.
  *
- * A plugin reads the options of its own section (ddh_create.section), and these keys of the host, which are promised:
+ * A plugin may read the options of its own section (ddh_create.section) and these keys of the host:
  *   all kinds    run.seed, run.name, run.dir
  *   models       data.path, data.val_path, data.val_fraction, data.micro_batch, precision.compute
  *   strategies   device.plugin
- * Every other key answers DDH_PERMISSION_DENIED. What else a plugin needs to know is in the arguments of its calls.
+ * Every other key gives DDH_PERMISSION_DENIED. The arguments of a plugin's calls have everything else that it needs.
  * To be frozen at 1.0. */
 #ifndef DDH_SERVICE_CONFIG_H
 #define DDH_SERVICE_CONFIG_H
@@ -21,19 +21,19 @@
 typedef struct ddh_config_api {
   uint32_t struct_size;
   uint32_t reserved0;
-  /* Each reads one value. DDH_NOT_FOUND: no such key. DDH_INVALID_ARGUMENT: another type (an integer reads as f64).
-   * A boolean reads as 0 or 1. [any] */
+  /* Each reads one value. DDH_NOT_FOUND: no such key. DDH_INVALID_ARGUMENT: another type (but f64 also reads an integer). A
+   * boolean reads as 0 or 1. [any] */
   ddh_rc (*get_i64)(void* h, const char* key, int64_t* out, ddh_err* err) DDH_NX;
   ddh_rc (*get_f64)(void* h, const char* key, double* out, ddh_err* err) DDH_NX;
-  /* `out` is owned by the host and stays until the instance is destroyed, also when `agree` replaces the value. [any] */
+  /* The host owns `out`. It stays valid until the instance is destroyed, even if `agree` replaces the value. [any] */
   ddh_rc (*get_str)(void* h, const char* key, const char** out, ddh_err* err) DDH_NX;
-  /* Numbers of an array, at most `cap` of them; *n gets the array's length. [any] */
+  /* Reads at most `cap` numbers of an array; *n gets the array's length. [any] */
   ddh_rc (*get_f64s)(void* h, const char* key, double* out, uint32_t cap, uint32_t* n, ddh_err* err) DDH_NX;
-  /* Writes a choice that was made by measuring (a matrix library, a path) into the effective configuration, as
-   * a string. Rank 0's choice counts and every rank gets it back in `out` (as get_str). Before the first step,
-   * in the same order on every rank. [main] [collective] */
+  /* Writes a choice of the plugin (a matrix library, a path) into the effective configuration, as a string. Rank 0's
+   * choice counts, and every rank gets it in `out` (as with get_str). Called before the first step, in the same order
+   * on every rank. [main] [collective] */
   ddh_rc (*agree)(void* h, const char* key, const char* mine, const char** out, ddh_err* err) DDH_NX;
-  /* Strings of an array, at most `cap` of them, owned as those of get_str; *n gets the array's length. [any] */
+  /* Reads at most `cap` strings of an array, owned as with get_str; *n gets the array's length. [any] */
   ddh_rc (*get_strs)(void* h, const char* key, const char** out, uint32_t cap, uint32_t* n, ddh_err* err) DDH_NX;
 } ddh_config_api;
 #define DDH_CONFIG_API_MIN_SIZE 56u

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ddh/service/kv.h: "ddh.kv/1", the store through which ranks find each other. Small values; not for data.
- * Keys get the plugin kind as prefix, so that plugins don't meet by accident.
+ * ddh/service/kv.h: "ddh.kv/1", the key-value store through which ranks find each other. It is for small values. The
+ * host prefixes keys with the plugin kind, so plugins don't collide.
  * To be frozen at 1.0. */
 #ifndef DDH_SERVICE_KV_H
 #define DDH_SERVICE_KV_H
@@ -15,8 +15,8 @@ typedef struct ddh_kv_api {
   uint32_t reserved0;
   /* Stores `bytes` of value (at most 1 MiB), replacing an older one. [any] */
   ddh_rc (*set)(void* h, const char* key, const void* value, uint64_t bytes, ddh_err* err) DDH_NX;
-  /* Waits for the key and copies its value: *bytes is the capacity going in, the size coming out.
-   * DDH_DEADLINE_EXCEEDED after timeout_ms; DDH_OUT_OF_RANGE when the capacity is too small. [any] [may-block] */
+  /* Waits for the key and copies its value. *bytes is the capacity going in and the size coming out.
+   * DDH_DEADLINE_EXCEEDED: timeout_ms passed. DDH_OUT_OF_RANGE: the capacity is too small. [any] [may-block] */
   ddh_rc (*get)(void* h, const char* key, void* value, uint64_t* bytes, uint32_t timeout_ms, ddh_err* err) DDH_NX;
 } ddh_kv_api;
 #define DDH_KV_API_MIN_SIZE 24u

@@ -17,7 +17,7 @@
 typedef struct ddh_log_api {
   uint32_t struct_size;
   uint32_t reserved0;
-  /* Writes one finished line, with rank and plugin put in front. `text` is copied. [any] */
+  /* Writes one line, prefixed with rank and plugin. `text` is copied. [any] */
   void (*write)(void* h, int32_t level, const char* text) DDH_NX;
 } ddh_log_api;
 #define DDH_LOG_API_MIN_SIZE 16u

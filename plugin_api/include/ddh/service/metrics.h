@@ -9,7 +9,7 @@
 
 #define DDH_METRICS_IFACE "ddh.metrics/1"
 
-/* What a span's time counts as in the split that a run prints. */
+/* The category of a span in the table of times that a run prints. */
 #define DDH_SPAN_OTHER 0
 #define DDH_SPAN_DATA 1
 #define DDH_SPAN_FORWARD 2
@@ -20,9 +20,9 @@
 typedef struct ddh_metrics_api {
   uint32_t struct_size;
   uint32_t reserved0;
-  /* Adds to a named counter, made at first use; its sum stands in the run's summary. [any] */
+  /* Adds to a named counter, created at first use. The run's summary has its sum. [any] */
   void (*count)(void* h, const char* name, uint64_t add) DDH_NX;
-  /* Each opens, or closes, a span; spans nest, and time counts for the innermost. `kind` is DDH_SPAN_*. [main] */
+  /* Each opens or closes a span. Spans nest, and time counts for the innermost. `kind` is DDH_SPAN_*. [main] */
   void (*span_begin)(void* h, int32_t kind, const char* name) DDH_NX;
   void (*span_end)(void* h) DDH_NX;
 } ddh_metrics_api;

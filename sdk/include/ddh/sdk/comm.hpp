@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/sdk/comm.hpp: the C++ base of a transport; each virtual is the slot of that name in ddh/kind/comm.h, which
-// documents it. A transport whose ranks see the same memory derives from CommShared, every other from CommBackend.
-// Failures are thrown; DDH_UNAVAILABLE and DDH_ABORTED are marked as fatal for the world.
+// ddh/sdk/comm.hpp: the C++ base class of a transport. Each virtual function is the slot of that name in
+// ddh/kind/comm.h, which documents it. A transport whose ranks share memory derives from CommShared, every other from
+// CommBackend. Failures are thrown; DDH_UNAVAILABLE and DDH_ABORTED are fatal for all ranks.
 #pragma once
 
 #include "ddh/sdk/plugin.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/sdk/counter_rng.hpp: random numbers by place: value i of a named stream, without the values before it. So ranks draw
-// just their ranges, and neither world size nor order changes a number.
+// ddh/sdk/counter_rng.hpp: counter-based random numbers: value i of a named stream is computed without the values
+// before it. So each rank draws only its ranges, and the numbers do not depend on world size or order.
 #pragma once
 
 #include <cmath>
@@ -24,7 +24,7 @@ inline constexpr uint64_t mix64(uint64_t x) {
   return x ^ x >> 31;
 }
 
-// What splitmix64 counts in: 2^64 divided by the golden ratio.
+// The increment of splitmix64: 2^64 divided by the golden ratio.
 inline constexpr uint64_t kMixStep = 0x9E3779B97F4A7C15;
 
 inline constexpr uint64_t fnv1a(std::string_view text) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/sdk/data_parallel.hpp: the base of strategies in which every rank computes whole units on its own samples. They
-// differ in what a rank keeps of parameters, gradients and optimizer state, and that is all that a derived class says:
+// ddh/sdk/data_parallel.hpp: the base of strategies in which every rank computes whole units on its own samples.
+// Strategies differ in what a rank keeps of parameters, gradients and optimizer state. A derived class defines only
+// this:
 //
 //   parameters()             ReplicatedParams, PublishedParams, PrefetchedParams (ddh/sdk/param_store.hpp)
 //   gradients()              FullGrads, GradRing (ddh/sdk/full_grads.hpp, ddh/sdk/grad_ring.hpp)
@@ -18,8 +19,8 @@
 //
 // Terms of the strategies' own headers: N ranks, P elements of parameters (each parameter padded to 64), bytes in fp32 with
 // AdamW. R: reductions of a gradient in a step: one for each micro-batch with train.reduce_order=rank_first, 1 with
-// micro_first. In bf16 and fp16 the values of parameters take half, and a master of 4 bytes an element comes to the optimizer
-// state. Tied parameters, and units that occur twice in a pass, have a flat space and so a bucket of their own.
+// micro_first. In bf16 and fp16 the values of parameters take half, and the optimizer state includes a master of 4
+// bytes an element. Tied parameters, and units that occur twice in a pass, have their own flat space and bucket.
 #pragma once
 
 #include <memory>
@@ -36,10 +37,10 @@
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
-// Of a flat space: the elements that a rank updates and keeps the optimizer state of.
+// The elements of a flat space that a rank updates and whose optimizer state it keeps.
 struct OptimPart {
   uint64_t offset, numel;
-  Replica replica;                  // of the ranks that keep the same part
+  Replica replica;                  // among the ranks that keep the same part
   int32_t memory = DDH_MEM_DEVICE;  // DDH_MEM_* of state and values
 };
 
@@ -50,7 +51,7 @@ class DataParallel : public Strategy {
   // The services that the base and its stores use, for DDH_CXX_PLUGIN.
   static constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE, DDH_CONFIG_IFACE, DDH_FLATOPS_IFACE, DDH_WINDOW_IFACE,
                                            DDH_OPTIM_IFACE, DDH_PARAMS_IFACE, DDH_STREAM_IFACE,  nullptr};
-  // The features that the base takes care of, by name: one that a later SDK knows is not among them.
+  // The features that this base class supports. They are listed by name, so features of a later SDK are not included.
   static constexpr uint64_t kUnderstands =
       DDH_FEATURE_POSITIONS | DDH_FEATURE_UPDATES | DDH_FEATURE_PARAM_DTYPES | DDH_FEATURE_OPTIMIZERS;
 
@@ -65,29 +66,29 @@ class DataParallel : public Strategy {
   void state_commit() override;
 
  protected:
-  // ---- What a strategy says: called once by attach, when layout() and args() are there ------------------------------
+  // ---- A strategy must define: called once by attach, when layout() and args() exist --------------------------------
 
   virtual std::unique_ptr<ParamStore> parameters() = 0;
   virtual std::unique_ptr<GradStore> gradients() = 0;
   [[nodiscard]] virtual OptimPart optimizer_state(const FlatSpace& space) const = 0;
 
-  // ---- What it may say ----------------------------------------------------------------------------------------------
+  // ---- A strategy may override --------------------------------------------------------------------------------------
 
-  // Which parameters share a flat space. By default each unit's have one.
+  // Which parameters share a flat space. By default each unit has its own.
   [[nodiscard]] virtual Grouping grouping() const { return {}; }
-  // The ranks that share one copy of what is sharded: group, rank and world_size of args(). By default all.
+  // The ranks over which state is sharded: group, rank and world_size of args(). By default all ranks.
   [[nodiscard]] virtual ddh_attach_args sharing(const ddh_attach_args& args) { return args; }
-  // The two phases of the update, for strategies that go over the optimizer state in another way.
+  // The two phases of the update, for strategies that process the optimizer state in another way.
   virtual void prepare(const ddh_step_block&);
   virtual void update(const ddh_step_block&);
 
-  // ---- What it may use ----------------------------------------------------------------------------------------------
+  // ---- A strategy may call ------------------------------------------------------------------------------------------
 
-  // The same part on every rank: all of it.
+  // The whole space, on every rank.
   [[nodiscard]] OptimPart whole(const FlatSpace& space) const {
     return {0, space.numel, {args_.rank, args_.world_size}};
   }
-  // This rank's part alone.
+  // Only this rank's segment.
   [[nodiscard]] OptimPart segment(const FlatSpace& space) const {
     return {space.cut.segment_offset[static_cast<size_t>(args_.rank)], space.segment_numel(args_.rank), {}};
   }
@@ -95,7 +96,7 @@ class DataParallel : public Strategy {
   [[nodiscard]] const ModelLayout& layout() const { return layout_; }
   [[nodiscard]] ParamStore& params() { return *params_; }
   [[nodiscard]] GradStore& grads() { return *grads_; }
-  // Views that units hold are out of date.
+  // Invalidates the views that units hold.
   void values_changed();
 
  private:

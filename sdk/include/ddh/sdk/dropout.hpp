@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/sdk/dropout.hpp: dropout by counter. Whether an element is dropped depends on its place in the run alone: seed, step,
-// the micro-batch's place among those of all ranks, position in the program, site within the unit, element. So masks depend
-// neither on the number of ranks nor on the strategy, and a recomputed forward and the backward have the same ones.
+// ddh/sdk/dropout.hpp: dropout with counter-based random numbers. The mask of an element depends only on seed, step,
+// the micro-batch's index among those of all ranks, position in the program, site within the unit, and element. So
+// masks do not depend on the number of ranks or the strategy, and are equal in a recomputed forward and in the
+// backward.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +23,12 @@ struct DropoutKey {
 
 class Dropout {
  public:
-  // Drops with `probability`, in [0, 1); what is kept is multiplied by 1 / (1 - probability).
+  // Drops elements with `probability`, in [0, 1), and multiplies the others by 1 / (1 - probability).
   Dropout(double probability, const DropoutKey& key);
 
-  // 0, or the factor of what is kept.
+  // 0 for a dropped element, else 1 / (1 - probability).
   [[nodiscard]] float factor(uint64_t element) const;
-  // x[i] *= factor(first + i); what is dropped becomes 0 whatever it was.
+  // x[i] *= factor(first + i). A dropped element becomes 0 even if it was infinite or NaN.
   void apply(float* x, uint64_t first, uint64_t numel) const;
   void fill(float* factors, uint64_t first, uint64_t numel) const;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/sdk/elementwise.hpp: the base of optimizers whose update of an element needs that element alone: its value, gradient
-// and state. Such an optimizer is a table of options, the names of its slots, and a formula:
+// ddh/sdk/elementwise.hpp: the base class of element-wise optimizers: the update of an element needs only its value,
+// gradient and state. Such an optimizer is a table of options, the names of its slots, and a formula:
 //
 //   class Momentum final : public ddh::ElementwiseOptimizer<Momentum> {
 //    public:
@@ -19,7 +19,7 @@
 //
 // The base makes one pass over the elements of a shard, at the width of the processor's vectors. It sums the sources of
 // the gradient, scales it, clips it, and writes the low-precision copy of the parameters. Scalars are computed in double,
-// elements in fp32. The bits do not depend on the width, nor on how parameters are cut.
+// elements in fp32. The result does not depend on the vector width or on sharding.
 //
 // Options that every such optimizer has: weight_decay and decay_groups.
 #pragma once
@@ -49,7 +49,7 @@ inline constexpr Option kDecayGroupsOption = {
     "decay_groups", "boolean", "true", "",
     "true: no weight decay for parameters that the model marks as no_decay (biases, norms); false: all decay"};
 
-// One fp32 number for each element, for each name.
+// Slots with these names, each with one fp32 number per element.
 template <class... Names>
 constexpr std::array<ddh_slot_desc, sizeof...(Names)> slots(Names... names) {
   return {{{sizeof(ddh_slot_desc), DDH_F32, names, DDH_SLOT_PER_ELEMENT, 0}...}};
@@ -59,16 +59,16 @@ constexpr float f32(double value) { return static_cast<float>(value); }
 
 // The scalars of one update of one parameter, for the formula.
 struct ParamStep {
-  double lr;            // the option times the schedule
-  int64_t t;            // updates of this parameter, this one included: 1 at the first
-  double weight_decay;  // 0 where the parameter does not decay
+  double lr;            // learning rate of this step
+  int64_t t;            // updates of this parameter, including this one
+  double weight_decay;  // 0 if the parameter does not decay
 };
 
 // numel elements of every array.
 struct ElementPiece {
   float* param;
-  std::array<float*, 2> state;  // of the slots; nullptr where the formula has fewer
-  const float* grad_a;          // the gradient is (grad_a + grad_b) grad_scale
+  std::array<float*, 2> state;  // slots; nullptr if the formula has fewer
+  const float* grad_a;          // gradient = (grad_a + grad_b) * grad_scale
   const float* grad_b;          // nullptr: one source
   float grad_scale;
   uint16_t* lowp;  // nullptr: no copy
@@ -79,7 +79,8 @@ struct ElementPiece {
 ElementPiece piece_at(const ddh_optim_shard& shard, std::array<float*, 2> state, uint64_t at, uint64_t numel);
 
 namespace detail {
-// How many numbers of state a formula takes: float operator()(float p, float g, float& a, float& b) const takes two.
+// The number of state values in a formula's arguments: float operator()(float p, float g, float& a, float& b) const has
+// two.
 template <class Function>
 struct StateCount;
 template <class Result, class Formula, class... State>
@@ -226,8 +227,8 @@ void update_range(const ddh_step_block& block, const ddh_optim_shard& shard, con
   });
 }
 
-// For updates in two passes. The first one changes the state and shows values, and leaves the parameters: `formula` returns
-// a float, or two (Shown). `first` and `second` get them, from the first element of the range on.
+// The first pass of an update in two passes. It changes the state but not the parameters. `formula` returns one float,
+// or two (Shown); they are stored in `first` and `second`, which begin at the first element of the range.
 struct Shown {
   float first, second;
 };
@@ -238,7 +239,7 @@ void show_range(const ddh_step_block& block, const ddh_optim_shard& shard, const
     Kernel<detail::ElementShow<Formula>>::run(piece, formula, first + done, second == nullptr ? second : second + done);
   });
 }
-// The second one changes the parameters: p = formula(p, x), or formula(p, x, y), with what is in piece.state.
+// The second pass changes the parameters: p = formula(p, x), or formula(p, x, y), with x and y from piece.state.
 template <class Formula>
 void move_piece(const ddh_optim_shard& shard, const ElementPiece& piece, const Formula& formula) {
   with_lowp(shard.lowp, shard.lowp_dtype,
@@ -262,7 +263,7 @@ class DecayingOptimizer : public Optimizer {
   std::vector<uint8_t> decays_;  // per parameter of the model
 };
 
-// `Self` is the optimizer. It has kSlots and formula(step), or with_formula(step, use) where it chooses between formulas.
+// `Self` is the optimizer. It has kSlots and formula(step), or with_formula(step, use) if it chooses between formulas.
 template <class Self>
 class ElementwiseOptimizer : public DecayingOptimizer {
  public:

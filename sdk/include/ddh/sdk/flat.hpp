@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/sdk/flat.hpp: the operations of ddh.flatops over arrays in host memory, for devices and for whoever computes beside
-// them. Each gives the same bits at every vector width and however a range is cut. Arrays may be the same or apart, never
-// shifted against each other. Compile what includes this header with the flags of ddh/sdk/simd.hpp.
+// ddh/sdk/flat.hpp: the operations of ddh.flatops over arrays in host memory, for devices and for code that computes on
+// the host. Each gives the same bits at every vector width and for every division of a range. Arrays may be equal or
+// disjoint, but must not overlap partly. Compile files that include this header with the flags of ddh/sdk/simd.hpp.
 //
 //   ddh::flat::cast(half, DDH_BF16, values, DDH_F32, numel);
 #pragma once
@@ -22,21 +22,22 @@ namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 namespace flat {
 
-// What a pass works on before the next pass follows: 16 KiB per fp32 array, so that the second pass finds it in L1.
-// A multiple of the 64-element grid.
+// The chunk that one pass processes before the next pass follows: 16 KiB per fp32 array, so the second pass finds it in
+// L1. A multiple of the 64-element grid.
 inline constexpr uint64_t kChunkNumel = 4096;
 
-// Elements whose squares are summed in one fixed order; sums of squares add such blocks.
+// Elements in a block whose squares are summed in a fixed order; sums of squares add such blocks.
 inline constexpr uint64_t kSquaresBlock = 64;
 
-// Calls body(begin, numel) for the chunks of [0, numel): a sum and its squares, chunk by chunk.
+// Calls body(begin, numel) for the chunks of [0, numel).
 template <class Body>
 void for_each_chunk(uint64_t numel, Body&& body) {
   for (uint64_t begin = 0; begin < numel; begin += kChunkNumel)
     body(begin, numel - begin < kChunkNumel ? numel - begin : kChunkNumel);
 }
 
-// dst[i] = value, rounded to dtype. dtypes F32, BF16, F16, F64; the others only with value 0. Else Error UNIMPLEMENTED.
+// dst[i] = value, rounded to dtype. dtypes F32, BF16, F16, F64; other dtypes only with value 0. Else Error
+// UNIMPLEMENTED.
 inline void fill(void* dst, int32_t dtype, uint64_t numel, double value);
 
 // dst[i] = src[i], rounded to nearest even, NaN stays NaN; between F32, BF16 and F16. Else Error UNIMPLEMENTED.
@@ -107,7 +108,7 @@ struct AnyNonfinite {
   }
 };
 
-// Four lanes in the compilers' own vector type: one register where it has 256 bits, cut into pieces where it has less.
+// Four lanes in the compilers' own vector type: one register of 256 bits, or several smaller ones.
 using Lanes4 = double __attribute__((vector_size(32)));
 using Lanes2 = double __attribute__((vector_size(16)));
 

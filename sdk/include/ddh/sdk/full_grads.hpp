@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/sdk/full_grads.hpp: gradients that exist in full on every rank, in buffers that peers can read, and their sums over
-// the ranks. The sum of a segment stays on its rank, or lands with everyone (DDH_REDUCE_TO_ALL).
+// ddh/sdk/full_grads.hpp: full gradients on every rank, in buffers that peers can read, and their sums over the ranks.
+// The sum of a segment stays on its rank, or is written to all ranks (DDH_REDUCE_TO_ALL).
 #pragma once
 
 #include <optional>
@@ -15,19 +15,19 @@ inline namespace v1 DDH_HIDDEN {
 class FullGrads final : public GradStore {
  public:
   FullGrads() = default;
-  // Numbers only; materialize allocates. `to_all`: DDH_REDUCE_TO_ALL or 0, for the last reduction of a step.
+  // Only plans; materialize allocates. `to_all`: DDH_REDUCE_TO_ALL or 0, for the last reduction of a step.
   FullGrads(const ModelLayout& layout, const ddh_attach_args& args, uint32_t to_all);
 
-  // Bytes that materialize takes: a full-size buffer for each trained space, and this rank's segment of the sums where
-  // sums of micro-batches are added up.
+  // Bytes that materialize allocates: a full-size buffer for each trained space, and this rank's segment of the sums if
+  // several micro-batches are accumulated.
   [[nodiscard]] uint64_t bytes() const override;
   void materialize(const Host& host) override;
 
-  // The buffer of a space: numel fp32 elements to write gradients to. Gradients of an earlier micro-batch that are still
-  // there are summed over the ranks first.
+  // The buffer of a space: numel fp32 elements for gradients. If it still holds gradients of an earlier micro-batch,
+  // they are summed over the ranks first.
   float* writable(size_t space) override;
 
-  // The gradients of a space are complete. `last`: they are the step's last ones, so that their sum counts in the norm.
+  // The gradients of a space are complete. `last`: they are the last ones of the step, so their sum counts in the norm.
   void ready(size_t space, bool last) override;
 
   // Sums everything that is ready over the ranks. [collective]
@@ -41,13 +41,13 @@ class FullGrads final : public GradStore {
   void step_done() override;
 
  private:
-  // What a buffer holds: nothing; gradients that are being written; complete gradients that are not summed yet.
+  // The state of a buffer: empty; gradients are being written; gradients are complete but not summed yet.
   enum class Phase { kIdle, kWriting, kReady };
 
   struct Space {
     std::optional<Exchange> exchange;
     std::vector<ddh_range> ranges;  // of this rank's segment
-    Buffer sum;                     // of the micro-batches so far, this rank's segment
+    Buffer sum;                     // this rank's segment of the accumulated gradient
     Phase phase = Phase::kIdle;
     bool is_last = false;
     uint32_t reductions = 0;  // in this step

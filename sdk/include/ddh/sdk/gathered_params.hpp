@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/sdk/gathered_params.hpp: parameters of which a rank keeps its segment, and whose full view is open only for a while:
-// the prefetching unit window. Which spaces to open and close when is the scheme's policy; this is the mechanism.
+// ddh/sdk/gathered_params.hpp: parameters of which a rank keeps only its segment. Their full views are opened and
+// closed as units need them. The strategy decides when to open and close a space; this class does it.
 //
-// Before materialize it opens and closes in numbers only, so that a scheme finds its own peak by running its policy dry.
+// Before materialize it only counts bytes, so a strategy finds its peak memory by a dry run of its policy.
 #pragma once
 
 #include <functional>
@@ -15,48 +15,48 @@
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
-// Another way to full views than through the windows alone; views are copies then.
+// Another source of full views than windows. Views are then copies.
 class ViewSource {
  public:
   ViewSource() = default;
   ViewSource(const ViewSource&) = delete;
   ViewSource& operator=(const ViewSource&) = delete;
   virtual ~ViewSource() = default;
-  // It keeps the segments, and there are no windows.
+  // Whether the source keeps the segments. Then there are no windows.
   [[nodiscard]] virtual bool keeps_segments() const = 0;
-  // Bytes under DDH_TAG_PARAM that materialize takes.
+  // Bytes under DDH_TAG_PARAM that materialize allocates.
   [[nodiscard]] virtual uint64_t resting_bytes() const = 0;
   virtual void materialize() = 0;
-  // Room that a view of so many bytes takes, and where the view begins in it.
+  // The memory for a view of this many bytes, and the offset of the view in it.
   [[nodiscard]] virtual uint64_t backing_bytes(uint64_t view_bytes) const { return view_bytes; }
   [[nodiscard]] virtual void* view_in(size_t, void* backing) const { return backing; }
-  // Fills `view` with a space's full view, or begins to; `window` is the space's, where there are windows. In a dry run
-  // both are nullptr. [collective]
+  // Fills `view` with a space's full view, or begins to. `window` is the space's window, if there are windows. In a dry
+  // run both are nullptr. [collective]
   virtual void open(size_t space, Window* window, void* view) = 0;
-  // Ends what open has begun, before the view's first use. A view that closes unused is not finished. [collective]
+  // Completes open before the view's first use. Not called for a view that is closed unused. [collective]
   virtual void finish_open(size_t, void*) {}
-  // Before the view goes. [collective]
+  // Called before the view is freed. [collective]
   virtual void close(size_t space, Window* window, void* view) = 0;
 };
 
-// This rank's place in a full view.
+// This rank's segment in a full view.
 void* segment_in(const FlatSpace& space, int32_t rank, void* view);
-// All segments into every rank's full view, in which its own lies in place already. [collective]
+// All-gathers the segments into every rank's full view, which already has its own segment. [collective]
 void gather_segments(const Host& host, ddh_group* group, const FlatSpace& space, int32_t rank, void* view);
 
 class GatheredParams {
  public:
   GatheredParams() = default;
-  // `group` shares the spaces; `rank`: this one's place in it. `source` outlives this object.
+  // The ranks of `group` share the spaces; `rank` is this one's index in it. `source` outlives this object.
   GatheredParams(const Host& host, const ModelLayout& layout, ddh_group* group, int32_t rank,
                  ViewSource* source = nullptr);
 
-  // Bytes that are allocated at any time: the segments, full views of persistent spaces, and on a transport that copies a
+  // Bytes that are always allocated: the segments, full views of persistent spaces, and on a transport that copies a
   // buffer for each shared space.
   [[nodiscard]] uint64_t resting_bytes() const;
-  // How often a view was opened that was closed.
+  // The number of times that a closed view was opened.
   [[nodiscard]] uint64_t opens() const { return opens_; }
-  // The most that was open so far beyond resting_bytes.
+  // The peak of open bytes so far, beyond resting_bytes.
   [[nodiscard]] uint64_t peak_open_bytes() const { return peak_open_bytes_; }
 
   void materialize();
@@ -65,16 +65,16 @@ class GatheredParams {
   [[nodiscard]] Window& window(size_t space) { return *states_[space].window; }
   [[nodiscard]] bool is_open(size_t space) const { return states_[space].is_open; }
   [[nodiscard]] size_t n_open() const { return n_open_; }
-  // Elements of what is open, persistent spaces not counted.
+  // Elements of open spaces, without persistent ones.
   [[nodiscard]] uint64_t open_numel() const { return open_numel_; }
   [[nodiscard]] void* view(size_t space) const { return states_[space].view; }
 
-  // Between acquire and release a space stays open, and its view is whole; both nest. [collective] as open is.
+  // Between acquire and release a space stays open, and its view is complete. Both nest. [collective] as open is.
   void acquire(const std::vector<size_t>& spaces);
   void release(const std::vector<size_t>& spaces);
-  // Opens what is not open yet. [collective] on a transport that copies: all ranks open in the same order.
+  // Opens a space unless it is open. [collective] on a transport that copies: all ranks open in the same order.
   void open(const std::vector<size_t>& spaces);
-  // Closes all spaces but those that are acquired and those to keep.
+  // Closes all spaces except acquired ones and those to keep.
   void close_except(const std::set<size_t>& keep);
 
  private:
@@ -84,11 +84,11 @@ class GatheredParams {
     size_t slot = SIZE_MAX;        // index in slots_ while open there
     void* view = nullptr;
     bool is_open = false;
-    bool is_begun = false;  // by the source, which has not been told to finish
+    bool is_begun = false;  // the source has begun to fill the view and not finished
     uint32_t acquired = 0;
   };
 
-  // Where a view is copied to: nowhere (shared pages, or the window's own memory), a buffer of the space, or a slot.
+  // The memory of a view: none (shared pages, or the window's own memory), a buffer of the space, or a slot.
   [[nodiscard]] bool has_own_buffer(const FlatSpace& space) const;
   [[nodiscard]] bool opens_in_slot(const FlatSpace& space) const;
   [[nodiscard]] uint64_t backing_bytes(uint64_t view_bytes) const;
@@ -111,18 +111,18 @@ class GatheredParams {
   std::vector<State> states_;  // per space
   std::vector<Buffer> slots_;  // each with room for a view of slot_bytes_
   std::vector<size_t> free_slots_;
-  uint64_t slot_bytes_ = 0;  // of the largest space that opens in one
+  uint64_t slot_bytes_ = 0;  // size of the largest space that uses one
   uint64_t open_bytes_ = 0, peak_open_bytes_ = 0;
   uint64_t open_numel_ = 0;
   size_t n_open_ = 0;
 };
 
-// Calls use_unit for the uses of `micro_batches` micro-batches of a program, as the host makes them.
+// Calls use_unit for all uses in `micro_batches` micro-batches of a program, in the host's order.
 void run_uses(const RunProgram& program, uint32_t micro_batches,
               const std::function<void(const ddh_unit_use&)>& use_unit);
 
-// The most bytes open at a time, beyond resting_bytes: runs acquire and release over the steps of every program of the
-// run. `params` must not be materialized.
+// The peak of open bytes beyond resting_bytes: runs acquire and release over a step of every program of the run.
+// `params` must not be materialized.
 using UseParams = std::function<void(const ddh_unit_use&, GatheredParams&)>;
 uint64_t peak_open_bytes(GatheredParams& params, const UseParams& acquire, const UseParams& release);
 

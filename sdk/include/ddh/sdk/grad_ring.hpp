@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/sdk/grad_ring.hpp: gradients that exist in full only from their unit's backward to their reduction. A ring of a few
-// full-size buffers serves one unit after the other; what stays is this rank's segment of the sums.
+// ddh/sdk/grad_ring.hpp: full gradients that exist only from their unit's backward to their reduction. The units use a
+// ring of a few full-size buffers in turn. Only this rank's segment of the sums stays.
 //
-// Spaces that are written for long have a buffer of their own: tied weights, small parameters of all units; every space,
-// when gradients of micro-batches are added up before the ranks' are (DDH_MICRO_FIRST).
+// Spaces that several units write have their own buffer: tied weights, small parameters of all units. With
+// DDH_MICRO_FIRST every space has its own buffer, because micro-batches are accumulated before ranks are summed.
 #pragma once
 
 #include <deque>
@@ -22,30 +22,30 @@ struct ReplicaGroup {
 };
 
 struct GradRingOptions {
-  // The ranks with this one's segments, where more than one group of ranks shares the model.
+  // The ranks that hold the same segments as this one, if several shard groups hold the model.
   ReplicaGroup replicas{};
-  // true: a buffer is summed when it is needed again, so that peers have time to finish theirs. false: it is summed at
-  // once, which saves one buffer.
+  // true: a buffer is summed when it is needed again, so peers have time to finish theirs. false: it is summed at once,
+  // which saves one buffer.
   bool overlap = true;
-  // DDH_MEM_* of the segments; the host sums into pinned ones where they lie.
+  // DDH_MEM_* of the segments. The host sums directly into pinned memory.
   int32_t memory = DDH_MEM_DEVICE;
 };
 
 class GradRing final : public GradStore {
  public:
   GradRing() = default;
-  // Numbers only; materialize allocates. `args.group` and `args.rank`: the ranks that share the segments.
+  // Only plans; materialize allocates. `args.group` and `args.rank`: the ranks among which the model is sharded.
   GradRing(const ModelLayout& layout, const ddh_attach_args& args, GradRingOptions options = {});
 
-  // Bytes that materialize takes: this rank's segments, spaces' own buffers, and the ring.
+  // Bytes that materialize allocates: this rank's segments, spaces' own buffers, and the ring.
   [[nodiscard]] uint64_t bytes() const override;
   void materialize(const Host& host) override;
 
-  // A buffer for a space: numel fp32 elements to write gradients to, until they are reduced. What the buffer still holds
-  // is summed first.
+  // A buffer for a space: numel fp32 elements for gradients until they are reduced. Gradients that the buffer still
+  // holds are summed first.
   float* writable(size_t space) override;
 
-  // The gradients of a space are complete. `last`: they are the step's last ones, so that their sum counts in the norm.
+  // The gradients of a space are complete. `last`: they are the last ones of the step, so their sum counts in the norm.
   void ready(size_t space, bool last) override;
 
   // Sums everything that is ready over the ranks. [collective]
@@ -70,27 +70,28 @@ class GradRing final : public GradStore {
   };
   struct Space {
     bool has_own_buffer = false;
-    Held* buffer = nullptr;         // its own, or the one of the ring that it had last
+    Held* buffer = nullptr;         // its own buffer, or its last one in the ring
     std::vector<ddh_range> ranges;  // of this rank's segment
     Buffer segment;
     uint32_t reductions = 0;  // in this step
   };
 
-  // The most spaces of the ring whose gradients are written at the same moment: from the backward of their first unit to
-  // that of their last.
+  // The largest number of ring spaces that are written at the same time. A space is written from the backward of its
+  // first unit to that of its last.
   [[nodiscard]] size_t most_written_at_once() const;
 
-  // The oldest of the ring that nobody is writing.
+  // The oldest buffer of the ring that is not being written.
   Held& next_of_ring();
 
   void reduce(Held& held);
 
-  // Among those who share the segments, then among the replicas. Replica 0 brings what is accumulated into the first of the
-  // two, so that the second is ((accumulated + sum of shard group 0) + sum of shard group 1) + ..., on every replica.
+  // Reduces within the shard group, then over the replicas. Replica 0 adds the accumulated gradient in the first
+  // reduction. So the second gives ((accumulated + sum of shard group 0) + sum of shard group 1) + ... on every
+  // replica.
   void reduce_in_steps(Held& held, Space& s, const FlatSpace& space, bool adds);
   void sum_over_replicas(const float* send, float* recv, const float* initial, const FlatSpace& space);
-  // Replicas of one rank each, summed in blocks of several: what is accumulated belongs in front of the first block, not
-  // into it.
+  // For shard groups of one rank, summed in blocks of several ranks: the sum must start from the accumulated gradient,
+  // which is not part of the first block.
   [[nodiscard]] bool replicas_share_blocks() const { return args_.world_size == 1 && args_.reduce_block > 1; }
 
   const Host* host_ = nullptr;

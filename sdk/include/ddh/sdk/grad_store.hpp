@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/sdk/grad_store.hpp: where a data-parallel strategy keeps gradients, from a unit's backward to the update.
+// ddh/sdk/grad_store.hpp: how a data-parallel strategy stores gradients, from a unit's backward to the update.
 #pragma once
 
 #include "ddh/sdk/layout.hpp"
@@ -13,18 +13,19 @@ class GradStore {
  public:
   virtual ~GradStore() = default;
 
-  // Bytes under DDH_TAG_GRAD that materialize takes on this rank.
+  // Bytes under DDH_TAG_GRAD that materialize allocates on this rank.
   [[nodiscard]] virtual uint64_t bytes() const = 0;
   virtual void materialize(const Host& host) = 0;
 
   // Full-size memory for a unit's backward to write to. [collective]
   virtual float* writable(size_t space) = 0;
-  // This rank has written all gradients of the space. `last`: in this step, so that their sum counts in the norm.
+  // This rank has written all gradients of the space. `last`: they are the last ones of this step, so their sum counts
+  // in the norm.
   virtual void ready(size_t space, bool last) = 0;
-  // Sums over the ranks what is ready and not summed yet. [collective]
+  // Sums all gradients that are ready and not summed yet over the ranks. [collective]
   virtual void reduce_all() = 0;
 
-  // After reduce_all: the sums of what this rank updates, or nullptr where the step had no gradients.
+  // After reduce_all: the sums for this rank's update, or nullptr if the step had no gradients.
   [[nodiscard]] virtual const float* sum(size_t space) = 0;
   // The sums were used.
   virtual void step_done() = 0;

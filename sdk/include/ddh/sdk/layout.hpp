@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/sdk/layout.hpp: shard arithmetic. How parameters lie in flat spaces, how a flat space is cut into one segment per
-// rank. No memory, no communication: numbers only.
+// ddh/sdk/layout.hpp: shard arithmetic: the places of parameters in flat spaces, and the division of a flat space into
+// one segment per rank. It uses no memory of the model and no communication.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
-// Parameters start, and shards are cut, at multiples of this many elements: four cache lines of floats, and the block of the
+// Parameters and shards start at multiples of this many elements: four cache lines of floats, and the block of the
 // exact norm.
 inline constexpr uint64_t kGrid = DDH_GRID;
 
@@ -24,7 +24,8 @@ struct PlacedParam {
   uint64_t numel;   // without padding
 };
 
-// One segment of a flat space for each rank: contiguous, in rank order, in elements. As even as the grid allows, or as given.
+// One segment of a flat space for each rank: contiguous, in rank order, in elements. Segments are as even as the grid
+// allows, or as given.
 struct Cut {
   Cut() = default;
   explicit Cut(std::vector<uint64_t> numel);
@@ -32,15 +33,15 @@ struct Cut {
   std::vector<uint64_t> segment_numel, segment_offset;  // per rank
 };
 
-// The flat space of one layout group: the parameters of one unit that the same programs train (or none), that views show in
-// the same dtype, and that the optimizer needs whole, or not. A bucket is the flat space of several units.
+// A flat space holds the parameters of one unit that the same programs train, that have the same dtype in views, and
+// that the optimizer needs whole or not. A bucket is the flat space of several units.
 struct FlatSpace {
-  int32_t unit = 0;         // of a bucket: the one whose backward is the last
-  uint64_t trained_by = 0;  // bit g: program g, if the run has it, trains these
+  int32_t unit = 0;         // in a bucket: the unit whose backward is last
+  uint64_t trained_by = 0;  // bit g: program g of the run trains these
   bool whole = false;       // segments end where parameters end
-  bool persistent = false;  // small parameters whose full view is always there
+  bool persistent = false;  // small parameters that stay gathered
   bool shared = false;      // used more than once in a pass: tied weights, a unit that occurs twice
-  int32_t dtype = DDH_F32;  // of the values that units see; gradients are fp32
+  int32_t dtype = DDH_F32;  // dtype of values in views; gradients are fp32
   std::string name;         // "h.3"
   std::vector<PlacedParam> params;
   uint64_t numel = 0;  // padded
@@ -59,20 +60,19 @@ struct FlatSpace {
   [[nodiscard]] std::vector<ddh_range> segment_ranges(int32_t rank) const;
 };
 
-// Which parameters share a flat space beyond those of one unit. Bytes are counted in fp32 (gradients) in every precision, so
-// that a setting gives the same spaces in each.
+// Which units share a flat space. Bytes are counted in fp32 (gradients) in every precision, so that a setting gives the
+// same spaces in each.
 struct Grouping {
-  uint64_t bucket_bytes = 0;  // units join a bucket, in backward order, until it holds this much; 0: one unit each
-  uint64_t persistent_bytes =
-      0;  // parameters of at most this size have spaces of their own, which stay gathered; 0: none
+  uint64_t bucket_bytes = 0;      // a bucket gets units, in backward order, until it has this size; 0: one unit each
+  uint64_t persistent_bytes = 0;  // parameters of at most this size stay gathered, in their own spaces; 0: none
 };
 
-// The layout of a whole model: which flat spaces there are, where each parameter lies, what each unit uses.
+// The layout of a whole model: its flat spaces, the place of each parameter, and the spaces that each unit uses.
 class ModelLayout {
  public:
   ModelLayout() = default;
-  // For the model and the programs of a run, cut among args.world_size ranks. `whole`: per parameter, whether it must stay
-  // on one rank; empty: any may be cut.
+  // For the model and the programs of a run, sharded over args.world_size ranks. `whole`: per parameter, whether it
+  // must stay on one rank; empty: none.
   explicit ModelLayout(const ddh_attach_args& args, const std::vector<bool>& whole = {}, const Grouping& grouping = {});
 
   struct Place {
@@ -84,10 +84,10 @@ class ModelLayout {
   std::vector<Place> place;                    // per parameter
   std::vector<std::vector<size_t>> unit_uses;  // per unit: the spaces it reads
 
-  // What ddh_plan counts calls of.
+  // The spaces for which ddh_plan counts calls.
   [[nodiscard]] int32_t first_program() const { return programs.empty() ? 0 : programs.front().program; }
 
-  // The spaces whose gradients are complete with those of this unit's own parameters: what grads_ready is about.
+  // The spaces whose gradients are complete when grads_ready is called for this unit.
   [[nodiscard]] std::vector<size_t> trained_spaces(int32_t unit, int32_t program) const;
 };
 
@@ -101,12 +101,12 @@ inline void* element_at(void* array, int32_t dtype, uint64_t offset) {
   return static_cast<char*>(array) + offset * ddh_dtype_bytes(dtype);
 }
 
-// Appends the state entries of one flat range: values or per-element slots of the parameters that lie in it. `base`:
-// the range's first element, of `dtype`, in DDH_MEM_* `memory`.
+// Appends the state entries of one flat range: values or per-element slots of its parameters. `base`: the range's first
+// element, of `dtype`, in DDH_MEM_* `memory`.
 void append_state(std::vector<ddh_state_entry>& out, const std::vector<ddh_range>& ranges, int32_t kind, int32_t slot,
                   int32_t dtype, void* base, Replica replica, int32_t memory = DDH_MEM_DEVICE);
 
-// How often the gradients of a space are summed over the ranks in one step.
+// The number of reductions of a space's gradients in one step.
 uint32_t reductions_per_step(const ddh_attach_args& args);
 
 }  // namespace DDH_HIDDEN

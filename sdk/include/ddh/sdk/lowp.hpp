@@ -62,12 +62,12 @@ struct F16 {
   DDH_SIMD_BODY void store(uint16_t* dst, uint64_t i, float value) { dst[i] = from_f32(value); }
 };
 
-// Where no low-precision copy is kept.
+// For updates without a low-precision copy.
 struct NoLowp {
   DDH_SIMD_BODY void store(uint16_t*, uint64_t, float) {}
 };
 
-// Calls body(Store()) with the format of a copy: Bf16 or F16, or NoLowp where there is none.
+// Calls body(Store()) with the format of the copy: Bf16, F16, or NoLowp.
 template <class Body>
 void with_lowp(const void* lowp, int32_t dtype, Body&& body) {
   if (lowp == nullptr)

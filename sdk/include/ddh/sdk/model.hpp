@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/sdk/model.hpp: the C++ base of a model; each virtual is the slot of that name in ddh/kind/model.h, which
-// documents it. Failures are thrown. ModelDesc collects a description piece by piece. No LibTorch here: ddh/sdk/torch/
-// has that.
+// ddh/sdk/model.hpp: the C++ base class of a model. Each virtual function is the slot of that name in ddh/kind/model.h,
+// which documents it. Failures are thrown. ModelDesc builds a description. This header needs no LibTorch;
+// ddh/sdk/torch/ does.
 #pragma once
 
 #include <deque>
@@ -21,10 +21,10 @@ struct ParamInit {
 struct ParamOptions {
   double lr_scale = 0;        // 0 = 1
   int32_t compute_dtype = 0;  // 0 = the run's
-  int32_t dtype = DDH_F32;    // in a file of weights
+  int32_t dtype = DDH_F32;    // dtype in a file of weights
 };
 
-// A model's description with the memory behind it. Add params, then units, then programs; then get().
+// A model's description and its memory. Add params, then units, then programs; then call get().
 class ModelDesc {
  public:
   explicit ModelDesc(std::string name) : name_(std::move(name)) {}
@@ -36,11 +36,11 @@ class ModelDesc {
   // Returns the parameter's index.
   int32_t add_param(int32_t owner_unit, std::string name, std::vector<int64_t> shape, Init init,
                     uint32_t attributes = 0, std::vector<std::string> tied_names = {}, ParamOptions options = {});
-  // State without gradient; `data` has room for the shape and stays where it is. `sync`: DDH_SYNC_*; `fold_decay`: of
-  // DDH_SYNC_FOLD. Returns the buffer's index.
+  // Adds state without a gradient. `data` has the size of the shape, and its address never changes. `sync`: DDH_SYNC_*;
+  // `fold_decay`: for DDH_SYNC_FOLD. Returns the buffer's index.
   uint32_t add_buffer(std::string name, std::vector<int64_t> shape, int32_t dtype, void* data, int32_t sync,
                       double fold_decay = 0);
-  // `params`: all that the unit reads, its own first. Returns the unit's index.
+  // `params`: all that the unit reads; those it owns come first. Returns the unit's index.
   int32_t add_unit(std::string name, std::vector<int32_t> params);
   struct ProgramSpec {
     int32_t kind;
@@ -53,7 +53,7 @@ class ModelDesc {
     int32_t optimizer = 0;
     std::vector<uint32_t> position_flags{};  // DDH_POSITION_* of each place in units; empty = all 0
     std::string eval_program{};              // of a training program; empty = none
-    std::vector<std::string> reported{};     // what derive gives; empty = sum / count of each metric
+    std::vector<std::string> reported{};     // values of derive; empty = sum / count of each metric
   };
   int32_t add_program(ProgramSpec spec);
 
@@ -100,24 +100,24 @@ class Model : public Instance {
   using Instance::Instance;
   virtual const ddh_model_desc& describe() = 0;
   virtual void prepare() {}
-  // By several threads at once, beside every other call: what it reads doesn't change after `prepare`, what it writes is the
-  // batch's own, or is under a lock.
+  // Several threads call it at once, beside every other call. Data that it reads must not change after `prepare`. Data
+  // that it writes must belong to the batch or be protected by a lock.
   virtual ddh_batch* batch_create(const ddh_batch_args& args, ddh_batch_info& info) = 0;
-  // By any thread too.
+  // Any thread may call it.
   virtual void batch_destroy(ddh_batch* batch) noexcept = 0;
   virtual void forward(const ddh_unit_call& unit_call) = 0;
   virtual void backward(const ddh_unit_call& unit_call) = 0;
   virtual void metrics(int32_t program, int32_t micro_batch, double* sums, double* counts) = 0;
   virtual void discard(int32_t micro_batch) noexcept = 0;
 
-  // Of programs with `reported`.
+  // For programs with `reported`.
   virtual void derive(int32_t /*program*/, const double* /*sums*/, const double* /*counts*/, double* /*values*/);
-  // Of buffers with DDH_SYNC_FOLD; false: nothing from this micro-batch.
+  // For buffers with DDH_SYNC_FOLD. false: this micro-batch contributes nothing.
   virtual bool contribution(uint32_t /*buffer*/, int32_t /*program*/, int32_t /*micro_batch*/, void* /*out*/);
-  // False: this model makes no estimates (the table answers DDH_NOT_FOUND).
+  // False: this model has no estimates (the table returns DDH_NOT_FOUND).
   virtual bool estimate(const ddh_estimate_args& /*args*/, ddh_estimate& /*out*/) { return false; }
 
-  // The optional sampler; a model that has one answers true and overrides the rest.
+  // The optional sampler. A model that has one returns true and overrides the rest.
   [[nodiscard]] virtual bool has_sampler() const { return false; }
   virtual void sampler_begin(const ddh_sample_args& /*args*/) {}
   virtual ddh_batch* sampler_next() { return nullptr; }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/sdk/monitor.hpp: the C++ base of a monitor; each virtual is the slot of that name in ddh/kind/monitor.h, which
-// documents it. Failures are thrown, and end the run. Below it, a text file that holds whole lines only.
+// ddh/sdk/monitor.hpp: the C++ base class of a monitor. Each virtual function is the slot of that name in
+// ddh/kind/monitor.h, which documents it. Failures are thrown and end the run. OutputFile is a text file that always
+// holds whole lines.
 #pragma once
 
-#include <unistd.h>
-
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
+#include <functional>
+#include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "ddh/sdk/plugin.hpp"
 
@@ -29,12 +29,14 @@ class Monitor : public Instance {
   [[nodiscard]] static std::span<const ddh_row_value> values(const ddh_row& row) { return {row.values, row.n_values}; }
 };
 
-// A file that is written from its beginning. Each write either is in the file when it returns, or throws and leaves the
-// file as it was.
+// A file that is written from its beginning, or from where an older run left off. Each write either is in the file when it
+// returns, or throws and leaves the file as it was.
 class OutputFile {
  public:
   OutputFile() = default;
   explicit OutputFile(std::string path);
+  // Keeps the lines of an older file up to the first that `is_kept` refuses; half a line at the end goes too.
+  static OutputFile continued(std::string path, const std::function<bool(std::string_view line)>& is_kept);
   void write(std::string_view bytes);
   [[nodiscard]] const std::string& path() const { return path_; }
 
@@ -45,37 +47,6 @@ class OutputFile {
   std::string path_;
   std::unique_ptr<std::FILE, Closer> file_;
 };
-
-inline const void* Monitor::interface(std::string_view id) const {
-  static const ddh_monitor_api table = {
-      sizeof(ddh_monitor_api),
-      0,
-      [](ddh_inst* i, const ddh_monitor_args* args, ddh_err* err) noexcept {
-        return guard(err, [&] { self_as<Monitor>(i).begin(copy_of(args)); });
-      },
-      [](ddh_inst* i, const ddh_row* row, ddh_err* err) noexcept {
-        return guard(err, [&] { self_as<Monitor>(i).row(copy_of(row)); });
-      },
-      [](ddh_inst* i, const char* summary, ddh_err* err) noexcept {
-        return guard(err, [&] { self_as<Monitor>(i).end(summary); });
-      },
-  };
-  return id == DDH_MONITOR_IFACE ? &table : nullptr;
-}
-
-inline OutputFile::OutputFile(std::string path) : path_(std::move(path)), file_(std::fopen(path_.c_str(), "wbe")) {
-  if (file_ == nullptr)
-    fail(DDH_PERMISSION_DENIED, "cannot write '", path_, "': ", std::strerror(errno), "; give another run.dir");
-}
-
-inline void OutputFile::write(std::string_view bytes) {
-  const long whole = std::ftell(file_.get());
-  if (std::fwrite(bytes.data(), 1, bytes.size(), file_.get()) == bytes.size() && std::fflush(file_.get()) == 0) return;
-  const int error = errno;
-  const bool cut = ::ftruncate(fileno(file_.get()), whole) == 0;
-  fail(DDH_RESOURCE_EXHAUSTED, "cannot write '", path_, "': ", std::strerror(error),
-       cut ? "" : " (it ends in half a row)", "; free some space or give another run.dir");
-}
 
 }  // namespace DDH_HIDDEN
 }  // namespace ddh

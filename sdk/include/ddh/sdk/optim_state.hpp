@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/sdk/optim_state.hpp: what a rank keeps of a flat range beside the values that units see: the optimizer's slots, and
-// the fp32 master where the values are of a low precision. First values, the update, and the entries of a checkpoint.
+// ddh/sdk/optim_state.hpp: the optimizer state of a flat range: the optimizer's slots, and the fp32 master if the
+// values have a low precision. Initial values, the update, and the entries of a checkpoint.
 #pragma once
 
 #include "ddh/sdk/layout.hpp"
@@ -9,7 +9,7 @@
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
-// First values of parameters that have no master: `values`, of a low precision, from r.flat_offset on.
+// Initial values of low-precision parameters without a master, written to `values` from r.flat_offset on.
 void init_rounded(const Host& host, const ddh_range& r, int32_t dtype, void* values);
 
 // Rounds `numel` fp32 elements to `dtype`, on the default stream.
@@ -17,43 +17,43 @@ void round_to(const Host& host, void* to, int32_t dtype, const float* from, uint
 
 // One flat range in memory, seen by the optimizer.
 struct StateArrays {
-  void* values = nullptr;                     // what units see, of `dtype`
+  void* values = nullptr;                     // the values in views, of `dtype`
   int32_t dtype = DDH_F32;                    // of values
-  float* master = nullptr;                    // where values are of a low precision and trained; else nullptr
+  float* master = nullptr;                    // if values have a low precision and are trained; else nullptr
   const std::vector<void*>* slots = nullptr;  // per slot of the optimizer; nullptr entries: not used
 };
 // The argument of prepare and update: one source of gradients, `grad`. Points into its arguments.
 ddh_optim_shard shard_of(const std::vector<ddh_range>& ranges, const StateArrays& arrays, const float* const* grad);
 
-// What a rank keeps of one flat range for the optimizer. The values are the caller's: every call gets the same pointer.
+// The optimizer state of one flat range on a rank. The caller owns the values; every call gets the same pointer.
 class OptimState {
  public:
-  // For `numel` elements of a space (padding included), of which `ranges` are parameters. Parameters that no program
-  // trains have neither slots nor master. `memory`: DDH_MEM_* of these, and of the values.
+  // For `numel` elements of a space (including padding); `ranges` are its parameters. Parameters that no program trains
+  // have neither slots nor master. `memory`: DDH_MEM_* of slots, master and values.
   OptimState(const Host& host, const FlatSpace& space, std::vector<ddh_range> ranges, uint64_t numel,
              int32_t memory = DDH_MEM_DEVICE);
 
   // Bytes under DDH_TAG_OPTIM for `numel` elements of a space.
   static uint64_t bytes(const Host& host, const FlatSpace& space, uint64_t numel);
 
-  // Bytes of slot `index` for one element of a space; 0 where none of its parameters uses it. Error: the slot is not
-  // one fp32 number per element.
+  // Bytes of slot `index` for one element of a space; 0 if none of its parameters uses it. Error: the slot is not one
+  // fp32 number per element.
   static uint64_t slot_bytes(const Host& host, const FlatSpace& space, uint32_t index);
 
-  // First values of the parameters.
+  // Sets the initial values of the parameters.
   void init(void* values);
 
-  // Before update, with the same values and gradients: gives the optimizer what it needs for norms of whole parameters;
+  // Called before update with the same values and gradients. Computes this shard's part of norms of whole parameters;
   // does nothing for most optimizers. sum_norms follows, once for all states.
   void prepare(void* values, const float* grad, Replica replica);
 
   // Phase 2 of a step: one pass over master, gradient and slots, which also writes the values.
   void update(void* values, const float* grad);
 
-  // The master was written from outside (a load): the values follow.
+  // A load has written the master: updates the values.
   void refresh(void* values);
 
-  // Values (the master where there is one) and slots.
+  // Entries for values (the master if there is one) and slots.
   void append_state(std::vector<ddh_state_entry>& out, void* values, Replica replica) const;
 
  private:
@@ -72,14 +72,15 @@ class OptimState {
   std::vector<void*> slot_pointers_;
 };
 
-// After the gradients are summed: their norm and the clip factor, over all ranks, and whether the step is skipped. It
-// stays valid until the next step begins; a strategy need not look at it: prepare and update do.
+// Called after the gradients are summed. Computes their norm and the clip factor over all ranks, and whether the step
+// is skipped. The result stays valid until the next step begins. prepare and update read it; a strategy need not.
 const ddh_step_block& decide(const Host& host);
 
-// After prepare on every state of this step, before the updates: the norms of whole parameters, over all ranks.
+// Called after prepare on every state of this step, before the updates: sums the norms of whole parameters over all
+// ranks.
 void sum_norms(const Host& host);
 
-// Per parameter: whether the optimizer needs it whole, for the layout.
+// Per parameter: whether the optimizer needs it whole. Used by the layout.
 std::vector<bool> whole_params(const Host& host, const ddh_model_desc& model);
 
 }  // namespace DDH_HIDDEN

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/sdk/optimizer.hpp: the C++ base of an optimizer; each virtual is the slot of that name in ddh/kind/optimizer.h,
-// which documents it. Failures are thrown. Below it, what element-wise optimizers share.
+// ddh/sdk/optimizer.hpp: the C++ base class of an optimizer. Each virtual function is the slot of that name in
+// ddh/kind/optimizer.h, which documents it. Failures are thrown. The functions below it are shared by element-wise
+// optimizers.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +25,7 @@ class Optimizer : public Instance {
   [[nodiscard]] virtual int32_t needs(int32_t) const noexcept { return DDH_NEEDS_NOTHING; }
   // Not called when the step is skipped.
   virtual void update(const ddh_update_args& args) = 0;
-  // For DDH_NEEDS_PARAM_NORM: how many sums of squares over a parameter, and the values to square.
+  // For DDH_NEEDS_PARAM_NORM: the number of sums of squares over a parameter, and the values to square.
   [[nodiscard]] virtual uint32_t sum_count() const noexcept { return 0; }
   virtual void prepare(const ddh_prepare_args&) {}
   [[nodiscard]] virtual bool slot_used(uint32_t, int32_t) const noexcept { return true; }
@@ -35,13 +36,13 @@ class Optimizer : public Instance {
 // The largest magnitude of an element of the gradient; 0: no bound.
 float clip_value(const ddh_step_block& block);
 
-// What the sum of the gradient sources is multiplied with: one rounding, the same for every cut and every scheme.
+// The factor for the sum of the gradient sources: one rounding, the same for every sharding and strategy.
 float unbounded_scale(const ddh_step_block& block);
 
-// What the pieces of for_each_piece are multiplied with: those that are held to clip_value are scaled already.
+// The factor for the pieces of for_each_piece. With clip_value they are already scaled.
 float gradient_scale(const ddh_step_block& block);
 
-// Per parameter of the model: 1 where weight decay applies. With `groups`, not where the model marks NO_DECAY.
+// Per parameter of the model: 1 if weight decay applies. With `groups`, parameters that the model marks NO_DECAY get 0.
 std::vector<uint8_t> decaying_params(const ddh_model_desc& model, bool groups);
 
 // Two decay rates of moments from the configuration.
@@ -61,7 +62,7 @@ struct AddSources {
   }
 };
 
-// dst = scale src, held in [-limit, limit]; a NaN stays one.
+// dst = scale * src, clamped to [-limit, limit]; a NaN stays a NaN.
 struct Bound {
   DDH_SIMD_BODY void run(float* dst, const float* src, float scale, float limit, uint64_t numel) {
     DDH_SIMD_LOOP
@@ -74,8 +75,8 @@ struct Bound {
 }  // namespace detail
 
 // Calls apply(offset, numel, g0, g1) for pieces of a range: element `offset + i` of the shard's buffers has the
-// gradient g0[i] + g1[i], or g0[i] where g1 is null, times gradient_scale. Further sources are summed in order, piece by
-// piece in the first cache; there too elements are held to clip_value, so that loops know nothing of it.
+// gradient g0[i] + g1[i], or g0[i] where g1 is null, times gradient_scale. Further sources are summed in order, in
+// pieces that fit the first cache. Elements are clamped to clip_value there too, so the callers need no code for it.
 template <class Apply>
 void for_each_piece(const ddh_step_block& block, const ddh_optim_shard& shard, const ddh_range& range, Apply&& apply) {
   constexpr uint64_t kPiece = 2048;
@@ -90,7 +91,7 @@ void for_each_piece(const ddh_step_block& block, const ddh_optim_shard& shard, c
   for (uint64_t done = 0; done < range.numel; done += kPiece) {
     const uint64_t at = begin + done;
     const uint64_t numel = std::min(kPiece, range.numel - done);
-    const uint32_t n_summed = limit > 0 ? n : n - 1;  // the last one is left to the loop, else
+    const uint32_t n_summed = limit > 0 ? n : n - 1;  // without a limit the loop adds the last one
     const float* partial = shard.grads[0] + at;
     for (uint32_t source = 1; source < n_summed; ++source) {
       Kernel<detail::AddSources>::run(sum.data(), partial, shard.grads[source] + at, numel);

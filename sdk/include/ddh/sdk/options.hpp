@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/sdk/options.hpp: a plugin's options as a table, and the JSON schema that the host reads, made from it when the plugin
-// is compiled.
+// ddh/sdk/options.hpp: a plugin's options as a table. The JSON schema for the host is generated from it at compile
+// time.
 //
 //   constexpr ddh::Option kOptions[] = {
 //       {"lr", "number", "1e-3", ddh::kAtLeast0, "Learning rate. The schedule multiplies it."},
@@ -20,13 +20,13 @@
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
-// One option. Texts hold neither " nor \, but for default_value and rules, which are JSON.
+// One option. Texts contain neither " nor \, except default_value and rules, which are JSON.
 struct Option {
   std::string_view name;           // offload_param.device is `device` of the object `offload_param`
   std::string_view type;           // of JSON: number, integer, boolean, string, array; integer|null: one of several
   std::string_view default_value;  // JSON: 1e-3, [0.9, 0.999], true, "none"
   std::string_view rules;          // further members of the option's schema, or empty
-  std::string_view description;    // what it means, and what a change costs
+  std::string_view description;    // its meaning, and the cost of a change
 };
 
 inline constexpr std::string_view kAtLeast0 = R"("minimum": 0)";
@@ -71,11 +71,11 @@ constexpr void write_type(std::string_view type, Write&& write) {
   if (is_list) write("]");
 }
 
-// The options of one object follow each other.
+// The options of one object must be adjacent.
 template <class Options, class Write>
 constexpr void write_schema(const Options& options, std::string_view more, Write&& write) {
   write(R"({"type": "object", "properties": {)");
-  std::string_view object;  // that is open
+  std::string_view object;  // the object that is open
   bool is_first = true;
   for (const Option& option : options) {
     const size_t dot = option.name.find('.');

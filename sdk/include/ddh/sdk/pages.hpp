@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/sdk/pages.hpp: blocks of the host's memory, straight from the system.
+// ddh/sdk/pages.hpp: blocks of host memory, mapped from the system.
 #pragma once
 
 #include <sys/mman.h>
@@ -23,7 +23,7 @@ class Pages {
   Pages() = default;
   Pages(const Pages&) = delete;
   Pages& operator=(const Pages&) = delete;
-  ~Pages();  // releases what is left
+  ~Pages();  // releases all remaining blocks
 
   // A zero-filled block that begins on a page. Throws ddh::Error with the system's reason.
   void* allocate(uint64_t bytes);
@@ -38,8 +38,8 @@ namespace detail {
 
 inline constexpr uint64_t kPageBytes = 4096;
 inline constexpr uint64_t kHugePageBytes = uint64_t{2} << 20;
-// Arrays a large power of two apart share cache ways: AdamW over four of them 128 MiB apart takes twice the time. An
-// untouched gap behind each large block keeps equal blocks off that spacing.
+// Arrays at a distance of a large power of two share cache ways: AdamW over four arrays 128 MiB apart takes twice the
+// time. An unused gap after each large block avoids that distance between equal blocks.
 inline constexpr uint64_t kLargeBytes = uint64_t{32} << 20;
 inline constexpr uint64_t kGapBytes = uint64_t{4} << 20;
 

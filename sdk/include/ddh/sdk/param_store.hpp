@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/sdk/param_store.hpp: where a data-parallel strategy keeps the values of parameters, in the dtype that units see.
+// ddh/sdk/param_store.hpp: how a data-parallel strategy stores the values of parameters, in the dtype of views.
 // ReplicatedParams: every rank has and updates all. PublishedParams: every rank has all and updates its segment.
-// GatheredStore: every rank has its segment, and all for as long as a unit uses it.
+// GatheredStore: every rank has its segment, and gathers the rest while a unit uses it.
 #pragma once
 
 #include <deque>
@@ -24,23 +24,23 @@ class ParamStore {
   ParamStore& operator=(const ParamStore&) = delete;
   virtual ~ParamStore() = default;
 
-  // The most bytes under DDH_TAG_PARAM on this rank. Known before materialize.
+  // Peak bytes under DDH_TAG_PARAM on this rank. Known before materialize.
   [[nodiscard]] virtual uint64_t bytes();
-  // How often a step of the run's first program publishes or gathers what was updated (ddh_plan.publish_calls).
+  // The number of publishes and gathers in a step of the run's first program (ddh_plan.publish_calls).
   [[nodiscard]] virtual uint64_t publish_calls();
   virtual void materialize() = 0;
 
-  // The whole space is there between open and close. [collective]
+  // Between open and close the whole space is available. [collective]
   virtual void open(const ddh_unit_use& use) = 0;
   virtual void close(const ddh_unit_use& use) = 0;
   // The whole space, while it is open.
   [[nodiscard]] virtual void* view(size_t space) const = 0;
 
-  // What this rank updates, at rest.
+  // The part that this rank updates, while no unit uses the space.
   [[nodiscard]] virtual void* values(size_t space) { return window(space)->segment(); }
-  // The window through which the others see what this rank updates; nullptr where they don't.
+  // The window that publishes this rank's updates; nullptr if there is none.
   [[nodiscard]] virtual Window* window(size_t) { return nullptr; }
-  // Runs body(values) with the values of a space open for writing.
+  // Runs body(values) with the writable values of a space.
   template <class Body>
   void write(size_t space, Body&& body) {
     Window* const published = window(space);
@@ -48,9 +48,9 @@ class ParamStore {
     body(values(space));
     if (published != nullptr) published->commit();
   }
-  // All values of a step are written.
+  // All values of a step have been written.
   virtual void step_done() {}
-  // Values were written, in a step or from outside (a load).
+  // Values were written, in a step or by a load.
   virtual void values_changed() {}
 
  protected:
@@ -78,8 +78,8 @@ class ReplicatedParams final : public ParamStore {
   std::vector<Buffer> buffers_;  // per space
 };
 
-// Everything, in windows to which each rank publishes its segment. `waits_at_step`: for the others' segments, at the end of
-// the step instead of at the next use.
+// All parameters, in windows to which each rank publishes its segment. `waits_at_step`: wait for the other ranks'
+// segments at the end of the step instead of at the next use.
 class PublishedParams final : public ParamStore {
  public:
   PublishedParams(const Host& host, const ModelLayout& layout, const ddh_attach_args& args, bool waits_at_step)
@@ -97,7 +97,8 @@ class PublishedParams final : public ParamStore {
   std::vector<void*> views_;    // per space, while open
 };
 
-// Segments, gathered for the uses of units. A derived class says what is open when, and perhaps where segments lie.
+// Segments that are gathered while units use them. A derived class decides which spaces are open, and may define where
+// segments are stored.
 class GatheredStore : public ParamStore {
  public:
   using ParamStore::ParamStore;
@@ -110,28 +111,28 @@ class GatheredStore : public ParamStore {
   [[nodiscard]] Window* window(size_t space) override;
 
  protected:
-  // Full views, and what stands behind them where it is not a window alone.
+  // Full views, and their source if it is not only a window.
   struct Gathered {
     std::unique_ptr<ViewSource> source;
     GatheredParams params;
   };
-  // Called with the real views, and with views in numbers only to find out their peak.
+  // Called with the real views, and in a dry run that finds their peak.
   virtual void gather_for(const ddh_unit_use& use, Gathered& gathered) const = 0;
   virtual void drop_after(const ddh_unit_use& use, Gathered& gathered) const = 0;
-  // nullptr: windows alone.
+  // nullptr: only windows.
   [[nodiscard]] virtual std::unique_ptr<ViewSource> make_source() const { return nullptr; }
-  // The calls that a source makes instead of a window's publish, or beside it; `dry` has gone through a step.
+  // The calls that a source makes instead of a window's publish, or in addition; `dry` has run through a step.
   [[nodiscard]] virtual uint64_t source_calls(const Gathered&) const { return 0; }
 
   [[nodiscard]] ViewSource* source() { return gathered_.source.get(); }
 
  private:
-  [[nodiscard]] Gathered dry() const;  // in numbers only, until it is materialized
+  [[nodiscard]] Gathered dry() const;  // a dry run, until it is materialized
 
   Gathered gathered_;
 };
 
-// Which units are gathered ahead, and which stay, by the limits of a PrefetchPolicy.
+// A PrefetchPolicy decides which units are prefetched and which stay gathered.
 class PrefetchedParams : public GatheredStore {
  public:
   PrefetchedParams(const Host& host, const ModelLayout& layout, const ddh_attach_args& args,

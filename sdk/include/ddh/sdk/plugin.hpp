@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/sdk/plugin.hpp: the C++ side of ddh/abi.h. A plugin derives a class from Strategy, Optimizer, Model or
-// CommBackend (see the headers of that name), throws ddh::Error where something fails, and ends its file with
-// DDH_CXX_PLUGIN.
+// ddh/sdk/plugin.hpp: the C++ side of ddh/abi.h. A plugin derives a class from Strategy, Optimizer, Model, Schedule,
+// Monitor or CommBackend (see the headers of that name), throws ddh::Error where something fails, and ends its file
+// with DDH_CXX_PLUGIN.
 //
-// Templates are here, bodies are in the static library ddhost::sdk. Both are hidden and in a versioned namespace: two plugins
-// that were built with different SDKs never share code.
+// Templates are in this header, other functions in the static library ddhost::sdk. Symbols are hidden and in a
+// versioned namespace, so two plugins that were built with different SDKs never share code.
 #pragma once
 
 #include <algorithm>
@@ -35,7 +35,7 @@ std::string str(const Parts&... parts) {
   return out.str();
 }
 
-// A failure that crosses the boundary as code + sentence.
+// A failure that crosses the boundary as a code and a message.
 class Error : public std::runtime_error {
  public:
   Error(ddh_rc code, const std::string& sentence) : std::runtime_error(sentence), code_(code) {}
@@ -51,7 +51,7 @@ template <class... Parts>
   throw Error(code, str(parts...));
 }
 
-// Runs `body` at the boundary: no exception leaves, every one becomes a code and a sentence in `err`.
+// Runs `body` at the boundary: no exception leaves it, and each becomes a code and a message in `err`.
 template <class Body>
 ddh_rc guard(ddh_err* err, Body&& body) noexcept {
   try {
@@ -68,7 +68,7 @@ ddh_rc guard(ddh_err* err, Body&& body) noexcept {
   }
 }
 
-// A ddh_err with room for a sentence; check() turns a failed call into an Error.
+// A ddh_err with a message buffer; check() turns a failed call into an Error.
 class ErrorBuffer {
  public:
   ErrorBuffer() : err_{sizeof(ddh_err), 0, sizeof text_, 0, text_} { text_[0] = '\0'; }
@@ -91,7 +91,7 @@ void call(Function function, Args&&... args) {
   err.check(function(std::forward<Args>(args)..., err.get()));
 }
 
-// This rank's host. Tables that the host lacks are null; what the descriptor `needs` is never null.
+// This rank's host. Tables that the host lacks are null. Tables that the descriptor `needs` are never null.
 class Host {
  public:
   explicit Host(const ddh_host* host);
@@ -101,7 +101,7 @@ class Host {
     if (log_ != nullptr) log_->write(h, level, str(parts...).c_str());
   }
 
-  // Values of the effective configuration; throw Error when the key or the type is wrong.
+  // Values of the effective configuration. They throw Error if the key or the type is wrong.
   [[nodiscard]] int64_t i64(const char* key) const { return get<int64_t>(config->get_i64, key); }
   // The value of an option that may be null; nullopt: it is null.
   [[nodiscard]] std::optional<int64_t> i64_if_given(const char* key) const;
@@ -141,8 +141,8 @@ class Host {
   const ddh_params_api* const params;
 };
 
-// The options of one instance. A plugin gives its own names alone ("lr"), because the section differs between instances
-// ("optimizer", "optimizer_kg"). Error: the name or the type is wrong.
+// The options of one instance. A plugin passes only the option's name ("lr"), because the section differs between
+// instances ("optimizer", "optimizer_kg"). Error: the name or the type is wrong.
 class SectionOptions {
  public:
   SectionOptions(const Host& host, std::string section) : host_(host), section_(std::move(section)) {}
@@ -173,7 +173,7 @@ class SectionOptions {
 class Buffer {
  public:
   Buffer() = default;
-  // `tag`: DDH_TAG_*, what the memory counts as. `name`: for reports. `flags`: DDH_ALLOC_*. `memory`: DDH_MEM_*.
+  // `tag`: DDH_TAG_* of the memory. `name`: for reports. `flags`: DDH_ALLOC_*. `memory`: DDH_MEM_*.
   Buffer(const Host& host, int32_t tag, uint64_t bytes, const std::string& name, uint32_t flags = DDH_ALLOC_ZERO,
          int32_t memory = DDH_MEM_DEVICE);
   Buffer(Buffer&& other) noexcept { swap(other); }
@@ -193,14 +193,13 @@ class Buffer {
 };
 
 namespace detail {
-// The checks of copy_of that need no type. `args` holds `given` bytes, of which this build knows `known`.
+// The checks of copy_of that need no type. `args` has `given` bytes; this build knows the first `known`.
 void check_size(const void* args, uint32_t given, size_t known, uint32_t min_size, const char* name);
 void check_bits(const void* args, const KnownBits& known, const char* name);
 }  // namespace detail
 
-// A copy of a struct that may be of an older, shorter version than this build's, or of a newer one: what it lacks is zero,
-// and its struct_size is this build's. Error: it is too short, has something set that this build does not know, or uses
-// what is reserved.
+// A copy of a struct whose version may be older or newer than this build's. Missing fields are zero, and struct_size is
+// this build's. Error: it is too short, or sets something unknown or reserved.
 template <class T>
 T copy_of(const T& args) {
   using Rule = StructRule<T>;
@@ -217,8 +216,9 @@ T copy_of(const T* args) {
   return copy_of(*args);
 }
 
-// Hands a result to a caller whose struct may be shorter or longer than this build's: what does not fit is left out, what
-// this build does not know stays as it is. `out.struct_size` is the caller's. Error: the caller has not set it.
+// Writes a result to a caller's struct, which may be shorter or longer than this build's. Fields that do not fit are
+// left out; fields that this build does not know are not changed. `out.struct_size` is the caller's. Error: it is not
+// set.
 template <class T>
 void copy_out(T mine, T& out) {
   using Rule = StructRule<T>;
@@ -252,7 +252,7 @@ class Instance {
   [[nodiscard]] virtual const void* interface(std::string_view id) const = 0;
 
   const Host host;
-  const SectionOptions options;  // its own; those of other sections are read through `host`
+  const SectionOptions options;  // of its own section; `host` reads other sections
 };
 
 // What follows CAPS in DDH_CXX_PLUGIN.
@@ -277,9 +277,9 @@ void destroy_instance(ddh_inst* inst) noexcept;
 }  // namespace DDH_HIDDEN
 }  // namespace ddh
 
-// Ends the file of a plugin: CLASS is the instance type, KIND one of the words below, ID what users type, NEEDS a
-// NULL-terminated list of host interfaces. After CAPS may follow the features (DDH_FEATURE_*) that it uses and those that it
-// understands; none by default.
+// Ends the file of a plugin. CLASS is the instance type, KIND one of the words below, ID the name for users, NEEDS a
+// NULL-terminated list of host interfaces. After CAPS the features (DDH_FEATURE_*) that it uses and those that it
+// understands may follow; none by default.
 //   DDH_CXX_PLUGIN(Zero1, strategy, "zero1", "1.0.0", "optimizer state sharded", kSchema, kNeeds, caps, 0, features);
 #define DDH_KIND_OF_strategy DDH_KIND_STRATEGY
 #define DDH_KIND_OF_model DDH_KIND_MODEL

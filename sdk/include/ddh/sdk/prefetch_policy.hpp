@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/sdk/prefetch_policy.hpp: which units are gathered ahead of the one in use, and which stay after it, by limits of the
-// user's. The order of uses is known, so the policy looks ahead instead of learning.
+// ddh/sdk/prefetch_policy.hpp: decides which units are prefetched and which stay gathered after their use, within the
+// user's limits. The order of uses is known in advance, so the policy needs no tracing.
 //
 // The options that it reads are kPrefetchOptions (ddh/sdk/strategy_options.hpp).
 #pragma once
@@ -15,14 +15,14 @@ class PrefetchPolicy {
  public:
   explicit PrefetchPolicy(const SectionOptions& options);
 
-  // For the layout: parameters that stay gathered are in spaces of their own.
+  // For the layout: parameters that stay gathered have their own spaces.
   [[nodiscard]] const Grouping& grouping() const { return grouping_; }
 
-  // Opens this unit and the next ones, while there is room. Reads of a source continue while the next ones begin.
+  // Opens this unit and the next ones within the limits. Reads of a source continue while the next ones begin.
   void open(const ddh_unit_use& use, GatheredParams& params) const;
 
-  // Keeps what the next units need and what is used again soon, the nearest first, while there is room beside the very next
-  // unit. Closes the rest.
+  // Keeps spaces that the next units need or that are used again soon, nearest first, within the limits and leaving
+  // room for the next unit. Closes the rest.
   void close(const ddh_unit_use& use, GatheredParams& params) const;
 
  private:
@@ -32,7 +32,7 @@ class PrefetchPolicy {
   static uint64_t view_bytes(const FlatSpace& space) { return space.persistent ? 0 : space.numel * sizeof(float); }
 
   static uint64_t unit_bytes(const ModelLayout& layout, const std::vector<size_t>& spaces);
-  // Whether the i-th next unit is within the limits of prefetching. `passed`: bytes of the next units up to and with it.
+  // Whether the i-th next unit is within the limits of prefetching. `passed`: bytes of the next units including it.
   [[nodiscard]] bool is_ahead(uint32_t i, uint64_t passed) const;
   void open_ahead(const ddh_unit_use& use, GatheredParams& params) const;
 

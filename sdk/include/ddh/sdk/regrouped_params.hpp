@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/sdk/regrouped_params.hpp: parameters that after their forward stay sharded among a smaller group of neighbours, so that
-// backward gathers them from near by. Each rank keeps its piece of that second cut until the next update; until then every
-// further gather is the small group's.
+// ddh/sdk/regrouped_params.hpp: parameters that stay sharded among a smaller group of neighbouring ranks after their
+// forward. Each rank keeps its piece of this second sharding until the next update, and until then all further gathers
+// are within the small group.
 //
-// For transports that copy: where pages are shared a gather moves nothing, and there is nothing to gain.
+// For transports that copy. If pages are shared, a gather copies nothing, and this class saves nothing.
 #pragma once
 
 #include "ddh/sdk/gathered_params.hpp"
@@ -14,14 +14,14 @@ inline namespace v1 DDH_HIDDEN {
 
 class RegroupedParams final : public ViewSource {
  public:
-  // `place`: of this rank in `group`, and the group's size.
+  // `place`: the index of this rank in `group`, and the group's size.
   RegroupedParams(const Host& host, const ModelLayout& layout, ddh_group* group, Replica place);
 
-  // Whether views that close from now on stay sharded in the small group.
+  // Whether views that are closed from now on stay sharded in the small group.
   void keep_closed(bool keep) { keeps_ = keep; }
-  // Before values change: full views come from the whole group again.
+  // Called before values change: full views are gathered from the whole group again.
   void forget();
-  // How often a piece was committed to the small group.
+  // The number of commits to the small group.
   [[nodiscard]] uint64_t publishes() const { return publishes_; }
 
   [[nodiscard]] bool keeps_segments() const override { return false; }
@@ -33,7 +33,7 @@ class RegroupedParams final : public ViewSource {
 
  private:
   struct Space {
-    FlatSpace flat;                // in the second cut
+    FlatSpace flat;                // in the second sharding
     std::optional<Window> window;  // from materialize on
     bool is_kept = false;          // the window holds the newest values
     bool opened_in_group = false;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/sdk/run_program.hpp: the programs of a run as objects: the order of units and what each program trains, as the host
-// gave them in ddh_attach_args. Nothing of it is derived here.
+// ddh/sdk/run_program.hpp: the programs of a run as objects: the order of units and the trained parameters, copied from
+// ddh_attach_args.
 #pragma once
 
 #include <algorithm>
@@ -22,13 +22,13 @@ struct RunProgram {
   [[nodiscard]] bool trains(int32_t param) const { return trains() && trained[static_cast<size_t>(param)]; }
   // The units of `n` micro-batches, in order of use.
   [[nodiscard]] std::vector<int32_t> units(uint32_t n) const;
-  // The op after which the gradients of a unit's own parameters are complete; -1: none.
+  // The index of the op after which the gradients of a unit's own parameters are complete; -1: none.
   [[nodiscard]] std::ptrdiff_t ready_at(int32_t unit) const;
   // Whether a micro-batch uses a unit at two positions.
   [[nodiscard]] bool has_twice(int32_t unit) const;
 };
 
-// A use gives gradients to the parameters of its view.
+// Whether a use computes gradients of the parameters in its view.
 bool gives_gradients(int32_t phase, uint32_t op_flags);
 
 std::vector<RunProgram> run_programs(const ddh_attach_args& args);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/sdk/schedule.hpp: the C++ base of a learning-rate schedule; each virtual is the slot of that name in
-// ddh/kind/schedule.h, which documents it. Failures are thrown.
+// ddh/sdk/schedule.hpp: the C++ base class of a learning-rate schedule. Each virtual function is the slot of that name
+// in ddh/kind/schedule.h, which documents it. Failures are thrown.
 //
 //   class Halving final : public ddh::Schedule {
 //    public:
@@ -26,7 +26,7 @@ inline namespace v1 DDH_HIDDEN {
 
 class Schedule : public Instance {
  public:
-  // A number that is kept between steps. `value` belongs to the instance.
+  // A state variable. `value` points into the instance.
   struct Number {
     const char* name;
     double* value;
@@ -44,46 +44,9 @@ class Schedule : public Instance {
   [[nodiscard]] const void* interface(std::string_view id) const override;
 
  protected:
-  // A number option that may be null: nothing where it is.
+  // A number option that may be null; then nullopt.
   [[nodiscard]] std::optional<double> f64_if_given(std::string_view name) const;
 };
-
-inline const void* Schedule::interface(std::string_view id) const {
-  static const ddh_schedule_api table = {
-      sizeof(ddh_schedule_api),
-      0,
-      [](ddh_inst* i, const ddh_schedule_args* args, ddh_err* err) noexcept {
-        return guard(err, [&] { self_as<Schedule>(i).attach(copy_of(args)); });
-      },
-      [](ddh_inst* i, int64_t step, double* out, ddh_err* err) noexcept {
-        return guard(err, [&] { *out = self_as<Schedule>(i).lr(step); });
-      },
-      [](ddh_inst* i, int64_t step, int32_t skipped, ddh_err* err) noexcept {
-        return guard(err, [&] { self_as<Schedule>(i).step_done(step, skipped != 0); });
-      },
-      [](ddh_inst* i, double loss, ddh_err* err) noexcept {
-        return guard(err, [&] { self_as<Schedule>(i).observe(loss); });
-      },
-      [](ddh_inst* i) noexcept { return static_cast<uint32_t>(self_as<Schedule>(i).numbers().size()); },
-      [](ddh_inst* i, uint32_t index, ddh_schedule_number* out, ddh_err* err) noexcept {
-        return guard(err, [&] {
-          const std::vector<Number> all = self_as<Schedule>(i).numbers();
-          if (index >= all.size()) fail(DDH_OUT_OF_RANGE, "number ", index, " does not exist; there are ", all.size());
-          copy_out(ddh_schedule_number{sizeof(ddh_schedule_number), 0, all[index].name, all[index].value}, *out);
-        });
-      },
-  };
-  return id == DDH_SCHEDULE_IFACE ? &table : nullptr;
-}
-
-inline std::optional<double> Schedule::f64_if_given(std::string_view name) const {
-  double value = 0;
-  ErrorBuffer none;
-  const ddh_rc rc = host.config->get_f64(host.h, options.key(name).c_str(), &value, none.get());
-  if (rc == DDH_INVALID_ARGUMENT) return std::nullopt;  // null is not a number
-  none.check(rc);
-  return value;
-}
 
 }  // namespace DDH_HIDDEN
 }  // namespace ddh

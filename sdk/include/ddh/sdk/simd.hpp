@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/sdk/simd.hpp: write a kernel once, run it at the width of the machine's vectors.
+// ddh/sdk/simd.hpp: kernels that are written once and run at the width of the machine's vectors.
 //
 // A kernel is a struct with one static, always-inlined `run` that loops over flat arrays in plain C++. Kernel<Body>
 // compiles it for the base target, for AVX2 and for AVX-512, and picks the widest that the processor has, once:
@@ -12,9 +12,9 @@
 //   };
 //   ddh::Kernel<Add>::run(dst, src, numel);
 //
-// Every width gives the same bits, because each element goes through the same IEEE operations. For that the file must
-// be compiled with DDH_KERNEL_FLAGS (ddh_kernel_flags.cmake; ddh_add_plugin sets them), and never with -ffast-math. A body
-// calls only functions that are DDH_SIMD_INLINE, and holds no lambda.
+// Every width gives the same bits, because the IEEE operations of each element are the same. This requires
+// DDH_KERNEL_FLAGS (ddh_kernel_flags.cmake; ddh_add_plugin sets them), and never -ffast-math. A body may call only
+// DDH_SIMD_INLINE functions and must not contain a lambda.
 #pragma once
 
 #include <array>
@@ -30,10 +30,9 @@
 #define DDH_SIMD_INLINE __attribute__((always_inline)) inline
 #define DDH_SIMD_BODY DDH_SIMD_INLINE static
 
-// Before a loop whose iterations don't depend on each other: arrays may be the same, but not shifted against each
-// other.
+// Marks a loop whose iterations don't depend on each other: arrays may be equal but must not overlap partly.
 #if defined(__clang__)
-#pragma clang diagnostic ignored "-Wpass-failed"  // builds that don't optimize say that they don't vectorize
+#pragma clang diagnostic ignored "-Wpass-failed"  // builds without optimization warn that loops are not vectorized
 #define DDH_SIMD_LOOP _Pragma("clang loop vectorize(assume_safety) interleave(enable)")
 #else
 #define DDH_SIMD_LOOP _Pragma("GCC ivdep")
@@ -73,7 +72,7 @@ class Kernel<Body, R (*)(Args...)> {
     return chosen(args...);
   }
 
-  // One level's function, for tests; the processor must have the level.
+  // The function of one level, for tests; the processor must support it.
   static Function at(SimdLevel level) {
     constexpr std::array<Function, kSimdLevels> kTable{base, avx2, avx512};
     return kTable[static_cast<size_t>(level)];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/sdk/strategy.hpp: the C++ base of a strategy; each virtual is the slot of that name in ddh/kind/strategy.h, which
-// documents it. Failures are thrown.
+// ddh/sdk/strategy.hpp: the C++ base class of a strategy. Each virtual function is the slot of that name in
+// ddh/kind/strategy.h, which documents it. Failures are thrown.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/sdk/stream.hpp: work of the host in the order of a stream (ddh_stream.run) as a C++ callable, and the list of what
-// it touches.
+// ddh/sdk/stream.hpp: host functions on a stream (ddh_stream.run) as C++ callables, and the list of memory that they
+// access.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
-// The places that a piece of work touches: Accesses().reads(src, n).writes(dst, n).
+// The memory that a piece of work accesses: Accesses().reads(src, n).writes(dst, n).
 class Accesses {
  public:
   Accesses& reads(const void* data, uint64_t bytes) { return add(data, bytes, DDH_ACCESS_READ); }
@@ -27,7 +27,7 @@ class Accesses {
   std::vector<ddh_access> list_;
 };
 
-// Queues body() on a stream. It owns what it needs, for it may run after this call has returned, and throws where it
+// Queues body() on a stream. `body` must own its data, because it may run after this call has returned. It throws if it
 // fails. `h` is the first argument of the table's functions.
 template <class Body>
 void run_on_stream(const ddh_stream_api& table, void* h, ddh_stream* stream, const Accesses& accesses, const char* name,
@@ -46,7 +46,7 @@ void run_on_stream(const ddh_stream_api& table, void* h, ddh_stream* stream, con
   ErrorBuffer err;
   const ddh_rc rc =
       table.run(h, stream, function, handed_over.get(), accesses.data(), accesses.size(), name, err.get());
-  // After an error `called` tells who owns the job: an inline stream has run it, every other has not and won't.
+  // After an error `called` says whether the job ran: an inline stream has run it, any other stream never will.
   if (rc == DDH_OK || job->called) (void)handed_over.release();
   err.check(rc);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/sdk/structs.hpp: what a reader checks of each struct of the ABI that crosses the boundary: its least size, the
-// fields that must be 0, and the flags that this build knows. copy_of and copy_out (ddh/sdk/plugin.hpp) go by it.
+// ddh/sdk/structs.hpp: the checks of each struct of the ABI that crosses the boundary: its minimum size, the fields
+// that must be 0, and the flags that this build knows. copy_of and copy_out (ddh/sdk/plugin.hpp) use them.
 #pragma once
 
 #include <cstddef>
@@ -15,18 +15,18 @@
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
-// A uint32_t field that may hold these bits alone: 0 for a reserved one.
+// A uint32_t field and the bits that it may have: 0 for a reserved field.
 struct KnownBits {
   const char* field;
   size_t offset;
   uint32_t bits;
 };
 
-// What copy_of and copy_out know of a struct. A struct without a rule does not cross.
+// The rule of a struct for copy_of and copy_out. A struct without a rule can't cross the boundary.
 template <class T>
 struct StructRule;
 
-// No struct of the ABI comes near it: a larger struct_size was never set.
+// Far more than any struct of the ABI: a larger struct_size is uninitialized.
 constexpr uint32_t kMaxStructBytes = 4096;
 
 #define DDH_STRUCT_RULE(T, MIN_SIZE, ...)                                      \

@@ -16,7 +16,7 @@ class Window {
   Window& operator=(Window&&) = delete;
   ~Window() { host_->window->destroy(host_->h, window_); }
 
-  // This rank's segment, of the space's dtype, as the view is.
+  // This rank's segment; like the view, it has the space's dtype.
   [[nodiscard]] void* segment() const { return host_->window->segment(host_->h, window_); }
   // Between write_begin and commit this rank writes its segment. commit publishes it.
   void write_begin();
@@ -44,8 +44,9 @@ class Exchange {
   // Between write_begin and ready this rank writes its buffer of numel fp32 elements.
   void write_begin();
   void ready();
-  // Sums this rank's segment over the ranks' buffers. `dst`: where to; nullptr: its place in the buffer. `ranges`: the
-  // parameters in the segment. `flags`: DDH_REDUCE_*. wait: until the others' segments are there too. [collective]
+  // Sums this rank's segment over the ranks' buffers. `dst`: the destination; nullptr: the segment in the buffer.
+  // `ranges`: the parameters in the segment. `flags`: DDH_REDUCE_*. wait waits for the other ranks' segments.
+  // [collective]
   void reduce(const FlatSpace& space, float* dst, const std::vector<ddh_range>& ranges, uint32_t flags);
   void wait();
 
@@ -58,8 +59,8 @@ class Exchange {
 // Zeroes the padding between parameters in a buffer that held another space before, on the default stream.
 void zero_padding(const Host& host, const FlatSpace& space, float* base);
 
-// What grads_ready does: marks the gradients that this use of a unit has completed as ready in `grads`. In micro_first order
-// only those of the last micro-batch, to which the others were added.
+// Implements grads_ready: marks the gradients that this use of a unit has completed as ready in `grads`. In micro_first
+// order only the last micro-batch does this, after the others were added to it.
 template <class Grads>
 void hand_over(const ddh_unit_use& use, const ddh_attach_args& args, const ModelLayout& layout, UnitViews& views,
                Grads& grads) {

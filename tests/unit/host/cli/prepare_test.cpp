@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is decided and tried before the ranks start.
+// The decisions and checks before the ranks start.
 #include "cli/prepare.hpp"
 
 #include <catch2/catch.hpp>

@@ -25,7 +25,7 @@ constexpr const char* kPluginSchema = R"({"properties": {
   "declared": {"type": "boolean", "default": false},
   "place": {"type": "object", "properties": {"device": {"type": "string", "default": "here"}}}}})";
 
-constexpr const char* kTable = R"({"program": "Other", "strategy": [
+constexpr const char* kTable = R"({"strategy": [
   {"for": ["test", "another"], "names": {
     "bucket_size": {"is": "bucket_bytes", "factor": 4},
     "place": {"is": "place.device"},

@@ -70,6 +70,17 @@ TEST_CASE("defaults give way to the file, the file to the command line", "[confi
   CHECK(config.find("run.seed")->source == "default");
 }
 
+TEST_CASE("null takes back a key of the file that the chosen plugins lack", "[config]") {
+  const TempFolder folder;
+  const std::string file = write(folder, R"({"strategy": {"of_another_plugin": 7}})");
+  CHECK_THAT(sentence_of([&] { Config(UserConfig::read(file, {}), sections()); }),
+             Catch::Contains("unknown key 'strategy.of_another_plugin'"));
+  CHECK(sentence_of([&] {
+          Config(UserConfig::read(file, {parse_override("strategy.of_another_plugin=null")}), sections());
+        }).empty());
+  CHECK_THAT(refusal({"strategy.of_another_plugin=null"}), Catch::Contains("unknown key"));  // the file lacks it
+}
+
 TEST_CASE("words are read as JSON where they parse, as text elsewhere", "[config]") {
   const Config config =
       with({"run.name=2024", "train.steps=1e3", "run.quiet=true", "strategy.betas=[0.8, 0.9]", "schedule.type=linear"});

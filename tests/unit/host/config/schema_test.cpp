@@ -86,6 +86,20 @@ TEST_CASE("an ill-formed schema is the plugin's fault and says where", "[schema]
   CHECK_THAT(parse(R"({"properties": {"x": {"type": "integer", "minimun": 1}}})"), Catch::Contains("minimun"));
   CHECK_THAT(parse(R"({"properties": {"x": {"type": "integer", "default": "a"}}})"), Catch::Contains("wrong type"));
   CHECK_THAT(parse(R"({"properties": {}, "x-aliases": {"y": {"key": "x"}}})"), Catch::Contains("no option"));
+  CHECK_THAT(parse(R"({"properties": {"x": {"type": "integer"}, "x": {"type": "number"}}})"),
+             Catch::Contains("'x' stands twice"));
+  CHECK_THAT(parse(R"({"properties": {"": {"type": "integer"}}})"), Catch::Contains("an empty name"));
+  CHECK_THAT(parse(R"({"properties": {"a.b": {"type": "integer"},
+                       "a": {"type": "object", "properties": {"b": {"type": "integer"}}}}})"),
+             Catch::Contains("'a.b' stands twice"));
+  for (const char* limits :
+       {R"("type": "integer", "minimum": 2, "maximum": 1)", R"("type": "number", "exclusiveMinimum": 1, "maximum": 1)",
+        R"("type": "array", "minItems": 3, "maxItems": 2)"})
+    CHECK_THAT(parse(ddh::str(R"({"properties": {"x": {)", limits, "}}}").c_str()),
+               Catch::Contains("no value fits the limits of 'x'"));
+  CHECK_THAT(parse(R"({"properties": {"x": {"type": "integer"}, "y": {"type": "integer"}},
+                       "x-aliases": {"y": {"key": "x"}}})"),
+             Catch::Contains("alias 'y' has no name of its own"));
 }
 
 TEST_CASE("the language of schemas has versions", "[schema]") {

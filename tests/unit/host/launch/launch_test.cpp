@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Starting ranks and carrying their end, as processes and as threads.
+// Starting ranks as processes and as threads, and handling their end.
 #include "launch/launch.hpp"
 
 #include <signal.h>
@@ -298,4 +298,11 @@ TEST_CASE("the number of ranks is checked, and found where none is given", "[lau
 TEST_CASE("a long sentence of a rank is cut, not lost", "[launch]") {
   const Outcome end = launch(ranks(1), [](RankSeat&) -> int { ddh::fail(DDH_INTERNAL, std::string(10000, 'w')); });
   CHECK(end.sentence.size() > 3000);
+}
+
+TEST_CASE("a world whose processes would fill the memory is refused", "[launch]") {
+  constexpr uint64_t kGiB = uint64_t{1} << 30;
+  CHECK_THAT(ddhost::test::sentence_of([] { require_memory_of_processes(1000, 23 * kGiB); }),
+             Catch::Contains("1000 ranks need more than 32000 MiB") && Catch::Contains("23552 MiB are available"));
+  CHECK(ddhost::test::sentence_of([] { require_memory_of_processes(8, kGiB); }).empty());
 }

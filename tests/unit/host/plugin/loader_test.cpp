@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Loading, choosing and listing plugins; what bad libraries are answered with.
+// Loading, choosing and listing plugins; errors for bad libraries.
 #include <array>
 #include <catch2/catch.hpp>
 #include <cstdlib>
@@ -86,6 +86,7 @@ TEST_CASE("every bad library is refused with its file and the reason", "[loader]
       {"same_id_twice", "'left' twice"},
       {"illegal_id", "illegal id"},
       {"short_module", "ill-formed module: ddh_module.struct_size is 8, the least is 48"},
+      {"control_character", "control characters in the version or the summary"},
       {"entry_throws", "threw an exception from its entry"},
       {"links_gone", "libtorch_gone.so: cannot open shared object file"},
   };

@@ -82,7 +82,7 @@ class OneRank {
     count_gradients(program);
     metrics_.begin(1, 1);
     metrics_.counts(0)[0] = 1;
-    step_->set_metrics(metrics_, false);
+    step_->set_metrics(metrics_, {});
     step_->decide();
   }
 

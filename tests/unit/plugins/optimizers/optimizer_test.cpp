@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Optimizer plugins behind the C ABI: against stored trajectories of torch, and against themselves under other cuts.
+// Optimizer plugins through the C ABI: compared with stored trajectories of torch, and with other divisions of the
+// ranges.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A tier whose disk is damaged, full, broken or answers in small pieces: a sentence that names file, place and tensor, or
-// the right bytes; nothing between.
+// A tier whose disk is damaged, full, broken or transfers small pieces: either an error that names file, offset and
+// tensor, or the right bytes.
 #include <sys/mount.h>
 #include <sys/resource.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Masters and slots on files: what the optimizer did to them is what entries and fetches give, and what a load writes into
-// an entry stays, beside neighbours that don't change.
+// Masters and slots in files: entries and fetches return the optimizer's results. A load into an entry is kept and
+// changes no other data.
 #include "ddh/sdk/tier/offloaded_state.hpp"
 
 #include <catch2/catch.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/sdk/tier/fetched_params.hpp: full views of parameters whose segments an OffloadedState has on its tiers. A read of this
-// rank's segment to its place in the view begins when a view is opened; the others' segments come when it is acquired.
+// ddh/sdk/tier/fetched_params.hpp: full views of parameters whose segments an OffloadedState stores on its tiers.
+// Opening a view begins to read this rank's segment; acquiring it gathers the other segments.
 #pragma once
 
 #include "ddh/sdk/gathered_params.hpp"
@@ -12,17 +12,18 @@ inline namespace v1 DDH_HIDDEN {
 
 class FetchedParams final : public ViewSource {
  public:
-  // `group` shares the spaces; `rank`: this one's place in it. `state` is materialized by its owner, before any view opens.
+  // The ranks of `group` share the spaces; `rank` is this one's index in it. The owner of `state` materializes it
+  // before any view is opened.
   FetchedParams(const Host& host, const ModelLayout& layout, ddh_group* group, int32_t rank, OffloadedState& state);
 
-  // How often the ranks gathered a view, or would have in a dry run.
+  // The number of gathers, also in a dry run.
   [[nodiscard]] uint64_t gathers() const { return gathers_; }
 
   [[nodiscard]] bool keeps_segments() const override { return true; }
   [[nodiscard]] uint64_t resting_bytes() const override { return state_.value_bytes(); }
   void materialize() override {}
 
-  // Room to place the segment on a boundary that a tier can read to, and for what it reads up to the next one.
+  // Extra memory to align the segment for a tier's reads, and to round its size up.
   [[nodiscard]] uint64_t backing_bytes(uint64_t view_bytes) const override { return view_bytes + 2 * Tier::kAlignment; }
   [[nodiscard]] void* view_in(size_t space, void* backing) const override;
   void open(size_t space, Window*, void* view) override;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/sdk/tier/file_tier.hpp: a tier in a file, one for each rank. The file has no name (O_TMPFILE), so that nothing is
-// left behind however the run ends; its blocks are taken at the start (fallocate), so that a full disk is an error then;
-// pages of the system's cache are not used (O_DIRECT), so that what is offloaded is out of memory.
+// ddh/sdk/tier/file_tier.hpp: a tier in a file, one for each rank. The file is unnamed (O_TMPFILE), so it always
+// disappears when the run ends. Its blocks are allocated at the start (fallocate), so a full disk is an error at the
+// start. It bypasses the page cache (O_DIRECT), so offloaded state takes no memory.
 //
-// Each tile's checksum is kept in memory from its write and verified at its read: a damaged file is noticed and named,
-// never a wrong number.
+// A tile's checksum is computed when it is written, kept in memory, and verified when it is read. A damaged file is
+// reported by name and never gives a wrong result.
 #pragma once
 
 #include <functional>
@@ -25,11 +25,11 @@ using IoEngineMaker = std::function<std::unique_ptr<IoEngine>(int fd, uint32_t d
 
 struct FileTierSettings {
   std::string folder;
-  std::string folder_option;  // what to change when the folder won't do: "strategy.nvme_path"
+  std::string folder_option;  // the option to name in errors about the folder: "strategy.nvme_path"
   uint64_t tile_bytes = 0;
-  uint32_t depth = 32;    // transfers under way at a time
-  bool warns = true;      // of a folder that serves badly; one rank does it for all
-  IoEngineMaker make_io;  // make_io_engine for the real ones
+  uint32_t depth = 32;    // transfers in flight
+  bool warns = true;      // warns about an unsuitable folder; one rank does it for all
+  IoEngineMaker make_io;  // make_io_engine, except in tests
 };
 
 class FileTier final : public Tier {
@@ -46,7 +46,7 @@ class FileTier final : public Tier {
 
   void reserve() override;
 
-  // After reserve: buffers that will be used again and again.
+  // Called after reserve: buffers that will be used repeatedly.
   void register_buffers(std::span<const iovec> buffers) { engine_->register_buffers(buffers); }
 
   Handle begin_read(size_t tensor, uint64_t tile, void* buffer) override;
@@ -75,7 +75,7 @@ class FileTier final : public Tier {
   struct TileRecord {
     uint64_t checksum = 0;
     bool written = false;
-    Handle writer = kDone;  // the write under way
+    Handle writer = kDone;  // the write in flight
   };
   struct Op {
     bool is_write;
@@ -83,8 +83,8 @@ class FileTier final : public Tier {
     uint64_t tile;
     char* buffer;
     uint64_t bytes, offset;  // of the tile
-    uint64_t done = 0;       // of the bytes rounded up
-    uint32_t tag = kNoTag;   // while it is under way
+    uint64_t done = 0;       // bytes transferred, of the size rounded up
+    uint32_t tag = kNoTag;   // while it is in flight
     int error = 0;           // errno or kEnded
     Time start{};
   };
@@ -94,14 +94,14 @@ class FileTier final : public Tier {
   [[nodiscard]] uint64_t bytes_of(size_t tensor, uint64_t tile) const;
 
   void open_file();
-  // Where the file system has no files without a name: one that loses it at once.
+  // For file systems without O_TMPFILE: creates a file and unlinks it at once.
   void open_named_file();
 
   Handle begin(bool is_write, size_t tensor, uint64_t tile, void* buffer);
   void start_rest(Op& op);
-  // The oldest transfer ends first; what became of it is told at its wait.
+  // Waits for the oldest transfer. Its own wait reports its result.
   void make_tag_free();
-  // Waits for the write under way, and leaves the verdict to its own wait.
+  // Waits for the write in flight. Its own wait reports its result.
   void settle(Handle writer);
 
   void finish_io(Op& op);

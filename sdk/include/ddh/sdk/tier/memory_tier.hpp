@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/sdk/tier/memory_tier.hpp: a tier in the host's pinned memory, for accelerators with less of their own. Tiles are copied
-// on a stream of the tier's, beside the computation; events order the two. On the CPU device it is a plain copy.
+// ddh/sdk/tier/memory_tier.hpp: a tier in pinned memory of the host. Tiles are copied on the tier's own stream,
+// concurrently with the computation; events synchronize the two. On the CPU device it is a plain copy.
 #pragma once
 
 #include <vector>
@@ -23,7 +23,7 @@ class MemoryTier final : public Tier {
 
   Handle begin_read(size_t tensor, uint64_t tile, void* buffer) override;
   Handle begin_write(size_t tensor, uint64_t tile, const void* buffer) override;
-  // The default stream waits, not the caller.
+  // The default stream waits; the caller does not.
   void wait(Handle handle) override;
   [[nodiscard]] Traffic traffic() const override { return traffic_; }
   float* memory(size_t tensor) override;
@@ -37,9 +37,9 @@ class MemoryTier final : public Tier {
   };
   [[nodiscard]] uint64_t bytes_of(size_t tensor, uint64_t tile) const;
   [[nodiscard]] char* place_of(size_t tensor, uint64_t tile) const;
-  // The tier's stream goes on after what the default stream has done to the buffer so far.
+  // The tier's stream waits for the work that the default stream has queued on the buffer.
   void wait_for_default();
-  // An event behind the work of a stream; its handle.
+  // Records an event after the work of a stream; returns its handle.
   Handle record(ddh_stream* stream);
 
   const Host& host_;

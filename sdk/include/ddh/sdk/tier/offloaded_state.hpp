@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/sdk/tier/offloaded_state.hpp: values and optimizer state of this rank's segments, some of them on a tier (tile_plan.hpp
-// says which), and the update that goes over them tile by tile: while one tile is updated, the next is read and the last
-// one is written.
+// ddh/sdk/tier/offloaded_state.hpp: values and optimizer state of this rank's segments, partly on a tier (tile_plan.hpp
+// decides which part). The update processes them in tiles: while one tile is updated, the next one is read and the
+// previous one is written.
 //
 //   OffloadedState state(host, layout, rank, settings);   // numbers only: plan with value_bytes, state_bytes, file_bytes
 //   state.materialize();                                  // memory and files; a full disk is an error here
@@ -26,43 +26,43 @@ inline namespace v1 DDH_HIDDEN {
 
 class OffloadedState {
  public:
-  // Base of a space's segment of values, of the space's dtype; nullptr where the values are offloaded.
+  // Base of a space's segment of values, of the space's dtype; nullptr if the values are offloaded.
   using Values = std::function<void*(size_t space)>;
   // Base of the summed fp32 gradients of a space's segment; nullptr: the step has none.
   using Grad = std::function<const float*(size_t space)>;
 
-  // `layout` outlives this object. `rank`: this one's place among those that share the segments.
+  // `layout` outlives this object. `rank`: the index of this rank in the group that shares the spaces.
   OffloadedState(const Host& host, const ModelLayout& layout, int32_t rank, OffloadSettings settings);
   OffloadedState(const OffloadedState&) = delete;
   OffloadedState& operator=(const OffloadedState&) = delete;
   ~OffloadedState();
 
-  // Bytes that materialize takes: of values and of state in memory (frames count as state), and on files.
+  // Bytes that materialize allocates: values and state in memory (frames count as state), and files.
   [[nodiscard]] uint64_t value_bytes() const;
   [[nodiscard]] uint64_t state_bytes() const;
   [[nodiscard]] uint64_t file_bytes() const;
   void materialize();
 
-  // First values, and masters.
+  // Sets initial values and masters.
   void init(const Values& values);
-  // Before an update, with the same arguments: a pass of its own over the tiles where the optimizer needs norms of whole
-  // parameters; else nothing.
+  // Called before update, with the same arguments. Makes a pass over the tiles if the optimizer needs norms of whole
+  // parameters; else does nothing.
   void prepare(const Values& values, const Grad& grad);
   // Phase 2 of a step, over all segments that have a gradient.
   void update(const Values& values, const Grad& grad);
-  // Masters were written from outside (a load): the values follow.
+  // A load has written the masters: updates the values.
   void refresh(const Values& values);
 
-  // Reads a segment's values to `dst`, which begins on Tier::kAlignment and has room up to the next such boundary. The
-  // values are there, for work on the default stream, after finish_fetch.
+  // Reads a segment's values to `dst`, which is aligned to Tier::kAlignment and has space up to the next such boundary.
+  // After finish_fetch, work on the default stream can use the values.
   void begin_fetch(size_t space, void* dst);
   void finish_fetch(size_t space);
 
-  // Appends the entries of one segment: values or masters, then slots. `values`: base of the segment's values, unless they
-  // are offloaded. What is on files has an entry without a pointer. forget_entries begins a new list.
+  // Appends the entries of one segment: values or masters, then slots. `values`: base of the segment's values, unless
+  // they are offloaded. Entries of data in files have no pointer. forget_entries begins a new list.
   void append_state_entries(std::vector<ddh_state_entry>& out, size_t space, void* values);
   void forget_entries() { entries_.clear(); }
-  // Elements of an entry on a file, read into `dst`, or written from `src` where dst is nullptr. Error: no such entry.
+  // Reads elements of an entry in a file into `dst`, or writes them from `src` if dst is nullptr. Error: no such entry.
   void copy_entry(uint32_t entry, uint64_t offset, uint64_t numel, void* dst, const void* src);
 
   [[nodiscard]] Tier::Traffic file_traffic() const { return files_ ? files_->traffic() : Tier::Traffic{}; }
@@ -71,7 +71,7 @@ class OffloadedState {
  private:
   enum class Pass { init, prepare, update, refresh };
   using Tile = TilePlan::Tile;
-  struct Held;    // what a space has on tiers and in memory
+  struct Held;    // data of a space on tiers and in memory
   struct Arrays;  // a tile in memory
   struct Kind;    // of a state entry
   struct AwayEntry {
@@ -93,8 +93,8 @@ class OffloadedState {
   const Host& host_;
   const TilePlan plan_;
   std::vector<Held> held_;                 // per space
-  std::map<uint32_t, AwayEntry> entries_;  // of the last list: those on files
-  TileFrames frames_;                      // before the tiers, which may still move bytes in and out at the end
+  std::map<uint32_t, AwayEntry> entries_;  // of the last list: entries in files
+  TileFrames frames_;                      // declared before the tiers, whose transfers use it until their end
   std::unique_ptr<FileTier> files_;
   std::unique_ptr<MemoryTier> memory_;
 };

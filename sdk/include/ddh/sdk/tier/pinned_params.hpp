@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/sdk/tier/pinned_params.hpp: parameters whose segments live in the host's pinned memory. A full view is a copy of this
-// rank's segment on the device and an all_gather; the update writes the segment where it lies.
+// ddh/sdk/tier/pinned_params.hpp: parameters whose segments are stored in pinned memory of the host. A full view is
+// made by copying this rank's segment to the device and an all_gather. The update writes the segment in place.
 #pragma once
 
 #include "ddh/sdk/gathered_params.hpp"
@@ -12,14 +12,14 @@ inline namespace v1 DDH_HIDDEN {
 
 class PinnedParams final : public ViewSource {
  public:
-  // `group` shares the spaces; `rank`: this one's place in it.
+  // The ranks of `group` share the spaces; `rank` is this one's index in it.
   PinnedParams(const Host& host, const ModelLayout& layout, ddh_group* group, int32_t rank);
 
   [[nodiscard]] bool keeps_segments() const override { return true; }
   [[nodiscard]] uint64_t resting_bytes() const override;
   void materialize() override;
 
-  // For work on the default stream; no view of the space is being opened.
+  // For work on the default stream, while no view of the space is being opened.
   [[nodiscard]] void* segment(size_t space) { return tier_.memory(space); }
 
   void open(size_t index, Window*, void* view) override;

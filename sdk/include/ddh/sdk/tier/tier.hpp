@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/sdk/tier/tier.hpp: a slower, larger place for state, seen from a strategy. It holds tensors, each cut into tiles of
-// tile_bytes() or of a size of its own (the last one may be shorter), which come and go as wholes, beside the work of
-// the caller.
+// ddh/sdk/tier/tier.hpp: the interface of a tier: slower, larger memory for state. It stores tensors, which are divided
+// into tiles of tile_bytes() or of a size of their own (the last one may be shorter). Whole tiles are transferred,
+// concurrently with the caller.
 //
 //   const size_t m = tier.add("exp_avg of h.3", DDH_TAG_OPTIM, bytes);   // for each tensor
-//   tier.reserve();                                                      // now or never: a full disk is an error here
+//   tier.reserve();                                                      // a full disk is an error here
 //   const Tier::Handle h = tier.begin_read(m, 0, buffer);
 //   ... work ...
 //   tier.wait(h);
@@ -25,14 +25,14 @@ class Tier {
   using Handle = uint64_t;
   static constexpr Handle kDone = 0;  // nothing to wait for
 
-  // Buffers begin on such a boundary, tiles but the last of a tensor are multiples of it, and a buffer has room for a
-  // tile's bytes rounded up to it.
+  // Buffers are aligned to this, and tiles are multiples of it, except the last of a tensor. A buffer has the size of a
+  // tile, rounded up to it.
   static constexpr uint64_t kAlignment = 4096;
 
   struct Traffic {
-    uint64_t read_bytes = 0, written_bytes = 0;  // a file's in whole blocks
-    double busy_seconds = 0;                     // at least one transfer was under way
-    double wait_seconds = 0;                     // the caller stood still for one
+    uint64_t read_bytes = 0, written_bytes = 0;  // files count whole blocks
+    double busy_seconds = 0;                     // time with at least one transfer in flight
+    double wait_seconds = 0;                     // time in which the caller waited for one
   };
 
   explicit Tier(uint64_t tile_bytes) : tile_bytes_(tile_bytes) {
@@ -43,18 +43,19 @@ class Tier {
   Tier& operator=(const Tier&) = delete;
   virtual ~Tier() = default;
 
-  // Room for a tensor in tiles of so many bytes; its number. `tag`: what its memory counts as where the tier is memory.
+  // Adds a tensor in tiles of this many bytes, and returns its number. `tag`: the tag of its memory, if the tier is
+  // memory.
   virtual size_t add_cut(const std::string& name, int32_t tag, uint64_t bytes, uint64_t tensor_tile_bytes) = 0;
   size_t add(const std::string& name, int32_t tag, uint64_t bytes) { return add_cut(name, tag, bytes, tile_bytes_); }
   virtual void reserve() = 0;
-  // One tile between the tier and `buffer`, which stays valid and untouched until the wait.
+  // Transfers one tile between the tier and `buffer`, which must stay valid and unused until the wait.
   virtual Handle begin_read(size_t tensor, uint64_t tile, void* buffer) = 0;
   virtual Handle begin_write(size_t tensor, uint64_t tile, const void* buffer) = 0;
-  // Throws what went wrong. After a read the buffer holds the tile, for work on the default stream; after a write it
-  // may be used again.
+  // Throws the transfer's error. After a read, work on the default stream can use the tile in the buffer; after a write
+  // the buffer may be used again.
   virtual void wait(Handle handle) = 0;
   [[nodiscard]] virtual Traffic traffic() const = 0;
-  // The tensor's memory, quiet and up to date, where the tier is memory; else nullptr.
+  // The tensor's memory, up to date and with no transfer in flight, if the tier is memory; else nullptr.
   virtual float* memory(size_t) { return nullptr; }
 
   [[nodiscard]] uint64_t tile_bytes() const { return tile_bytes_; }

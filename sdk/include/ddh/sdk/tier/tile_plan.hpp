@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/sdk/tier/tile_plan.hpp: where the values and the optimizer state of this rank's segments live, and the tiles in which
-// they move. Numbers only: nothing is allocated, so a strategy plans its memory with it.
+// ddh/sdk/tier/tile_plan.hpp: where the values and the optimizer state of this rank's segments are stored, and their
+// division into tiles. It allocates nothing, so a strategy can plan its memory with it.
 //
-// Values are what units see, of the space's dtype. State is fp32: the optimizer's slots, and masters where values are of
-// a low precision. Values are offloaded all or not at all. Of the state, the first `ratio` of all segments' elements is
-// offloaded, in whole tiles; the rest stays on the device. A tile has the same elements of every array. In a space whose
-// parameters stay whole, a tile is the whole segment.
+// Values are the parameters in the dtype of views. State is fp32: the optimizer's slots, and masters if values have a
+// low precision. Either all values are offloaded or none. The first `ratio` of all elements of the state is offloaded,
+// in whole tiles; the rest stays on the device. A tile has the same elements of every array. In a space of whole
+// parameters, a tile is the whole segment.
 #pragma once
 
 #include <string>
@@ -22,10 +22,10 @@ enum class Place { device, cpu, nvme };
 
 struct OffloadSettings {
   Place values = Place::device, state = Place::device;
-  double ratio = 1.0;       // of the state's elements: how many are offloaded, in [0, 1]
+  double ratio = 1.0;       // fraction of the state's elements that are offloaded, in [0, 1]
   uint64_t tile_bytes = 0;  // of one fp32 array; rounded up to what files can transfer
-  uint32_t frames = 3;      // tiles in memory at a time
-  TileOverlap overlap;      // what goes on beside the work on a tile
+  uint32_t frames = 3;      // tiles in memory at the same time
+  TileOverlap overlap;      // transfers that overlap with the work on a tile
   uint64_t values_in_memory =
       0;                      // elements. With values on nvme, segments stay in pinned memory, in order, while they fit
   std::string folder;         // for files
@@ -34,17 +34,17 @@ struct OffloadSettings {
 };
 
 struct TilePlan {
-  // In Space::arrays: the master. Numbers from 0 are slots of the optimizer.
+  // The master in Space::arrays. Numbers from 0 are slots of the optimizer.
   static constexpr int32_t kMaster = -1;
 
-  // One flat space of the layout, this rank's segment of it.
+  // This rank's segment of one flat space of the layout.
   struct Space {
     bool trained = false, is_low = false;
     int32_t dtype = DDH_F32;      // of the values
     uint64_t numel = 0;           // of the segment
     uint64_t tile_numel = 0;      // of each tile but the last, which may be shorter
-    uint64_t away_numel = 0;      // elements of the state that are offloaded: the first ones
-    std::vector<int32_t> arrays;  // of the state: kMaster first, where there is one, and the slots that are used
+    uint64_t away_numel = 0;      // the first elements of the state are offloaded: how many
+    std::vector<int32_t> arrays;  // arrays of the state: kMaster first, if there is one, then the used slots
     Place place = Place::device;  // of the values
     [[nodiscard]] bool has_master() const { return trained && is_low; }
   };
@@ -58,12 +58,12 @@ struct TilePlan {
 
   [[nodiscard]] bool values_away() const { return settings.values != Place::device; }
   [[nodiscard]] bool state_away() const { return settings.state != Place::device; }
-  // Bytes on one place; files take whole blocks.
+  // Bytes in one place; files take whole blocks.
   [[nodiscard]] uint64_t value_bytes_on(Place place) const;
   [[nodiscard]] uint64_t state_bytes_on(Place place) const;
   // Bytes of the state that stays on the device.
   [[nodiscard]] uint64_t resident_bytes() const;
-  // The most arrays of state that a space has.
+  // The largest number of state arrays of a space.
   [[nodiscard]] size_t most_arrays() const;
   // The parameters in `numel` elements of a segment from `first` on, or in a tile; flat_offset counts from there.
   [[nodiscard]] std::vector<ddh_range> ranges(size_t space, uint64_t first, uint64_t numel) const;

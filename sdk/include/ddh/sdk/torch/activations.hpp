@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/sdk/torch/activations.hpp: memory of LibTorch's CPU tensors. LibTorch gives large blocks back to the system and maps
-// them again at every step; this allocator keeps its pages in free lists by size, on huge pages where they are large, and
-// counts what a rank holds under DDH_TAG_ACT.
+// ddh/sdk/torch/activations.hpp: the allocator of LibTorch's CPU tensors. LibTorch returns large blocks to the system
+// and maps them again at every step. This allocator keeps its pages in free lists by size, uses huge pages for large
+// blocks, and counts a rank's memory under DDH_TAG_ACT.
 //
-// LibTorch has one CPU allocator per process, so this is the one object here that all ranks of a process share.
+// LibTorch has one CPU allocator per process, so all ranks of a process share this object.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -21,7 +21,7 @@
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
-// Counts the calling thread's tensors for a rank while it lives. Every entry of a model into LibTorch has one.
+// Counts the calling thread's tensors for a rank during its lifetime. Every call of a model into LibTorch needs one.
 class ActivationScope {
   struct Count {
     const Host* host = nullptr;
@@ -37,10 +37,10 @@ class ActivationScope {
     current() = before_;
   }
 
-  // Whose tensors the calling thread counts; nullptr: nobody's.
+  // The rank for which the calling thread counts tensors; nullptr: none.
   static const Host* counted_host() { return current().host; }
-  // Counts the tensors of a thread that helps for `host`, as long as it lives. Where that thread counts for it already, this
-  // does nothing.
+  // Counts the tensors of a helper thread for `host` during its lifetime. Does nothing if the thread already counts for
+  // it.
   class Joined {
    public:
     explicit Joined(const Host* host) : before_(current()), joins_(host != current().host) {
@@ -67,7 +67,7 @@ class ActivationScope {
   }
 
  private:
-  static constexpr int64_t kFlushBytes = 64 * 1024;  // the peak is exact to this
+  static constexpr int64_t kFlushBytes = 64 * 1024;  // precision of the peak
   static Count& current() {
     static thread_local Count count;
     return count;
@@ -82,7 +82,7 @@ class ActivationScope {
 
 class ActivationAllocator final : public c10::Allocator {
  public:
-  // Makes it LibTorch's CPU allocator. Once per process is enough; more do no harm.
+  // Makes it LibTorch's CPU allocator. Further calls in a process have no effect.
   static void install() {
     static ActivationAllocator allocator;
     static const bool installed = (c10::SetCPUAllocator(&allocator, /*priority=*/1), true);
@@ -99,7 +99,7 @@ class ActivationAllocator final : public c10::Allocator {
   void copy_data(void* dest, const void* src, size_t count) const override { default_copy_data(dest, src, count); }
 
  private:
-  // In front of every block; as long as a cache line, so that data stays aligned.
+  // Precedes every block; it has the size of a cache line, so data stays aligned.
   struct alignas(64) Header {
     ActivationAllocator* owner;
     Header* next;  // in its free list
@@ -110,7 +110,7 @@ class ActivationAllocator final : public c10::Allocator {
   static constexpr uint64_t kHugePageBytes = uint64_t{2} << 20;
   static constexpr uint64_t kSlabBytes = uint64_t{4} << 20;  // small blocks are cut from slabs of this size
 
-  // Four classes for each power of two: at most a quarter is lost.
+  // Four classes for each power of two: at most a quarter of a block is wasted.
   static uint32_t size_class(uint64_t n) {
     if (n <= kSmallestBytes) return 0;
     const uint64_t units = (n + kSmallestBytes - 1) / kSmallestBytes;  // >= 2

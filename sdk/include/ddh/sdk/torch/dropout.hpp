@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/sdk/torch/dropout.hpp: dropout by counter on tensors; elements count in row-major order.
+// ddh/sdk/torch/dropout.hpp: dropout with counter-based random numbers on tensors; elements are counted in row-major
+// order.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,7 +22,7 @@ inline void dropout_(const Dropout& dropout, at::Tensor& x, int64_t first = 0) {
   });
 }
 
-// For autograd: x times factors of its dtype.
+// For autograd: returns x times a mask of its dtype.
 inline at::Tensor dropout(const Dropout& dropout, const at::Tensor& x) {
   at::Tensor factors = at::empty(x.sizes(), at::kFloat);
   auto* data = factors.mutable_data_ptr<float>();

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/sdk/torch/model.hpp: the base of a model whose backward is autograd's. The model writes describe, its batches, and one
-// function for the forward of a unit; this class cuts the graph at unit boundaries and keeps what lies between them.
+// ddh/sdk/torch/model.hpp: the base class of a model that uses autograd. The model implements describe, its batches,
+// and one function for the forward of a unit. This class splits the graph at unit boundaries and keeps the activations
+// between units.
 //
 //   ddh::Tensors MyModel::run_unit(const UnitRun& run, const std::vector<at::Tensor>& p, const ddh::Tensors& x) {
 //     return run.unit == 0 ? at::linear(batch(run).x, p[0]) : ...;      // the last unit returns the SUM of the losses
 //   }
 //
-// A model that writes gradients itself (models/gpt) derives from ddh::Model and takes the allocator alone.
+// A model that writes gradients itself (models/gpt) derives from ddh::Model and uses only the allocator.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -32,14 +33,14 @@
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
-// What goes from one unit to the next: any number of tensors of any dtype. One tensor converts to it.
+// The values that one unit passes to the next: any number of tensors of any dtype. One tensor converts to it.
 struct Tensors : std::vector<at::Tensor> {
   using std::vector<at::Tensor>::vector;
   Tensors(at::Tensor one) { push_back(std::move(one)); }
 };
 
-// Threads of a rank. ATen's operators and the libraries behind them cut many sums by the number of threads, convolutions'
-// gradients for one, so with kAll bits depend on it.
+// Threads of a rank. ATen and its libraries split many sums by the number of threads, such as gradients of
+// convolutions. So with kAll the results depend on the number of threads.
 enum class TorchThreads { kOne, kAll };
 
 class TorchModel : public Model {
@@ -60,7 +61,8 @@ class TorchModel : public Model {
     Boundary boundary;
     for (const at::Tensor& carried : micro.carry)
       boundary.inputs.push_back(carried.detach().set_requires_grad(keeps && carried.requires_grad()));
-    // With a graph where it runs again too: without one, operators may take other kernels, and other bits.
+    // Builds a graph even if the forward runs again: without a graph, operators may choose other kernels, with other
+    // bits.
     run(c, boundary, keeps);
     micro.carry.clear();
     for (const at::Tensor& output : boundary.outputs)
@@ -125,22 +127,22 @@ class TorchModel : public Model {
   struct UnitRun {
     int32_t program, unit, position, micro_batch;
     int64_t step, global_micro_batch;
-    bool training;     // dropout acts
+    bool training;     // dropout is active
     bool first_run;    // false: a recomputed forward
-    ddh_batch* batch;  // the model's own type behind it
+    ddh_batch* batch;  // opaque: the model's own type
   };
-  // Forward of one unit, of the parameters in the order of its view; `inputs` are the outputs of the unit before, none at
-  // the program's start. The last unit of a program with a backward returns the sum of the losses, a scalar. An input may be
-  // handed on as it is; none is changed in place.
+  // Forward of one unit, with the parameters in the order of its view. `inputs` are the outputs of the previous unit,
+  // none at the program's start. The last unit of a program with a backward returns the sum of the losses, a scalar. An
+  // input may be returned unchanged, but must not be modified in place.
   virtual Tensors run_unit(const UnitRun& run, const std::vector<at::Tensor>& params, const Tensors& inputs) = 0;
 
-  // From inside run_unit: sum and count of a metric of this micro-batch.
+  // Called in run_unit: sets sum and count of a metric of this micro-batch.
   void report(const UnitRun& run, uint32_t metric, double sum, double count) {
     micro_batches_.at(run.micro_batch).metrics[metric] = {sum, count};
   }
 
-  // From inside run_unit: dropout by counter, the same in a recomputed forward and on every number of ranks. `site` tells
-  // the dropouts of a unit apart.
+  // Called in run_unit: counter-based dropout, equal in a recomputed forward and for every number of ranks. `site`
+  // numbers the dropouts of a unit.
   at::Tensor dropout(const UnitRun& run, const at::Tensor& x, double probability, uint64_t site = 0) const {
     if (!run.training || probability == 0) return x;
     const DropoutKey key{static_cast<uint64_t>(host.i64("run.seed")), run.step, run.global_micro_batch, run.position,
@@ -148,7 +150,7 @@ class TorchModel : public Model {
     return ddh::dropout(Dropout(probability, key), x);
   }
 
-  // From inside run_unit: what this micro-batch contributes to a buffer of DDH_SYNC_FOLD, in the buffer's shape and dtype.
+  // Called in run_unit: this micro-batch's contribution to a buffer of DDH_SYNC_FOLD, in the buffer's shape and dtype.
   void contribute(const UnitRun& run, uint32_t buffer, const at::Tensor& value) {
     if (!run.training || !run.first_run) return;
     auto& given = micro_batches_.at(run.micro_batch).contributions;
@@ -164,15 +166,15 @@ class TorchModel : public Model {
     uint32_t mean, variance;
     int64_t batches = -1;  // none
   };
-  // Normalizes by the micro-batch's own statistics and contributes them, or in an evaluation by the running ones. In fp32,
-  // whatever the dtype of x.
+  // Normalizes by the micro-batch's own statistics and contributes them. In an evaluation it uses the running
+  // statistics. Computes in fp32 for every dtype of x.
   at::Tensor batch_norm(const UnitRun& run, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                         const BatchNormBuffers& buffers, double momentum = 0.1, double eps = 1e-5) {
     const at::Tensor w = weight.to(at::kFloat), b = bias.to(at::kFloat);
     if (!run.training)
       return at::batch_norm(x, w, b, buffer(buffers.mean), buffer(buffers.variance), false, momentum, eps, false);
     if (x.size(0) == 0) return x;
-    // Beginning with zero, what ATen makes of them is momentum * statistic.
+    // They begin with zero, so ATen's update of them is momentum * statistic.
     const at::Tensor mean = at::zeros({x.size(1)}, at::kFloat), variance = at::zeros({x.size(1)}, at::kFloat);
     at::Tensor y = at::batch_norm(x, w, b, mean, variance, true, momentum, eps, false);
     contribute(run, buffers.mean, mean);
@@ -195,13 +197,13 @@ class TorchModel : public Model {
   }
 
  private:
-  // What is kept at a position of the program from forward to backward.
+  // The tensors that are kept for a position from forward to backward.
   struct Boundary {
     Tensors inputs;   // leaves
-    Tensors outputs;  // ends of the unit's graph; none: to be recomputed
+    Tensors outputs;  // ends of the unit's graph; empty: must be recomputed
   };
   struct MicroBatch {
-    Tensors carry;  // forward: outputs of the last unit; backward: their gradients, undefined where there is none
+    Tensors carry;  // forward: outputs of the last unit; backward: their gradients, some undefined
     std::map<int32_t, Boundary> boundaries;
     std::map<uint32_t, std::pair<double, double>> metrics;
     std::map<uint32_t, at::Tensor> contributions;  // by buffer
@@ -215,7 +217,7 @@ class TorchModel : public Model {
 
   const ddh_program_desc& program(const ddh_unit_call& c) { return *describe().programs[c.program]; }
 
-  // The number of threads belongs to the calling thread.
+  // LibTorch's number of threads is a setting of the calling thread.
   void settle_threads() const {
     if (threads_ == TorchThreads::kOne && at::get_num_threads() != 1) at::set_num_threads(1);
   }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/sdk/torch/pieces.hpp: work on LibTorch's threads whose bits do not depend on their number. An operator of ATen that
-// runs on several threads may cut a sum, or the vectors of an element-wise function, by their number. Here work is cut by
-// its size alone, and a piece is computed by one thread: operators that a piece calls use no other.
+// ddh/sdk/torch/pieces.hpp: parallel work on LibTorch's threads with results that do not depend on their number. An
+// operator of ATen that runs on several threads may split a sum, or the vectors of an element-wise function, by their
+// number. Here work is split only by its size, and one thread computes each piece, including the operators that it
+// calls.
 //
 // The threads are OpenMP's: compile with -fopenmp, else pieces run one after another, with the same bits.
 #pragma once
@@ -18,7 +19,7 @@
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
-// body(i) for i from 0 to n - 1, in any order; each writes what no other does.
+// Calls body(i) for i from 0 to n - 1, in any order. No two calls may write the same data.
 template <class Body>
 void for_pieces(int64_t n, const Body& body) {
   const Host* host = ActivationScope::counted_host();
@@ -30,12 +31,12 @@ void for_pieces(int64_t n, const Body& body) {
   });
 }
 
-// body(first, count) for ranges that cover 0 .. numel - 1, for element-wise operators of ATen. They take the last elements
-// of a call one by one and the others in vectors, with other bits; ranges end at whole vectors.
+// Calls body(first, count) for ranges that cover 0 .. numel - 1, for element-wise operators of ATen. These process the
+// last elements of a call one by one, with other bits than in vectors, so ranges have whole vectors.
 template <class Body>
 void for_ranges(int64_t numel, const Body& body) {
   constexpr int64_t kVectors = 128;       // elements: two vectors of any width and dtype
-  constexpr int64_t kLeastNumel = 32768;  // worth a thread
+  constexpr int64_t kLeastNumel = 32768;  // smallest range for a thread
   const int64_t blocks = (numel + kVectors - 1) / kVectors;
   const Host* host = ActivationScope::counted_host();
   const bool inference = c10::InferenceMode::is_enabled();

@@ -2,9 +2,9 @@
 //
 // ddh/sdk/torch/unit_params.hpp: the parameters of a unit as autograd leaves on memory that the strategy owns.
 //
-// A leaf lives as long as the model, its memory only for a call: bind() points its storage at the view, unbind() at nothing.
-// Autograd saves views of weights (the transpose in a linear layer), and these keep the same storage, so that what forward
-// saved reads the new memory in backward, wherever the strategy gathered it.
+// A leaf lives as long as the model, but its memory only for a call: bind() points its storage to the view, unbind() to
+// nothing. Autograd saves views of weights (the transpose in a linear layer) that share this storage. So in backward
+// they read the new memory, wherever the strategy has gathered it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -43,7 +43,7 @@ class UnitParams {
       const ddh_param_desc& param = *model.params[desc.params[i]];
       const at::ScalarType type = scalar_type_of(ddh_view_param(&view, i)->dtype);
       names_.emplace_back(param.name);
-      // A leaf of its right shape on one byte that is never read; bind() gives the memory.
+      // A leaf of the right shape on one byte that is never read; bind() provides the memory.
       leaves_.push_back(at::from_blob(&nothing_, at::IntArrayRef(param.shape, param.n_dims), type));
       leaves_.back().storage().unsafeGetStorageImpl()->set_nbytes(param.numel * at::elementSize(type));
       leaves_.back().set_requires_grad(trained[static_cast<size_t>(desc.params[i])] != 0);
@@ -54,8 +54,8 @@ class UnitParams {
 
   [[nodiscard]] const std::vector<at::Tensor>& leaves() const { return leaves_; }
 
-  // Until unbind() the leaves show the view's values. In backward the gradients of fp32 leaves are the view's buffers, and
-  // a buffer to be written is zero from here on, so that a parameter which nothing reaches has gradient zero.
+  // Until unbind() the leaves have the view's values. In backward the gradients of fp32 leaves are the view's buffers.
+  // Buffers with DDH_GRAD_WRITE are zeroed here, so an unused parameter has gradient zero.
   void bind(const ddh_unit_view& view) {
     for (uint32_t i = 0; i < leaves_.size(); ++i) {
       const ddh_param_view& p = *ddh_view_param(&view, i);
@@ -70,8 +70,8 @@ class UnitParams {
     }
   }
 
-  // After autograd's backward. Gradients of 16-bit leaves come in 16 bits, complete for this use: they are widened and added
-  // once. Throws when autograd put a gradient of fp32 elsewhere than into the view's buffer.
+  // Called after autograd's backward. Gradients of 16-bit leaves are in 16 bits, complete for this use: they are
+  // converted to fp32 and added once. Throws if autograd stored a gradient of an fp32 leaf outside the view's buffer.
   void take_gradients(const ddh_unit_view& view) {
     for (uint32_t i = 0; i < leaves_.size(); ++i) {
       const ddh_param_view& p = *ddh_view_param(&view, i);

@@ -48,6 +48,7 @@ std::string refusal(const Spec& spec, uint64_t uses = kAll) {
 
 TEST_CASE("the control: a plain program, and one with legal flags", "[check]") {
   CHECK(refusal({}, 0).empty());
+  CHECK_THAT(refusal({.trainable = {1, 2, 1}}), Catch::Contains("holds 2 for parameter"));
   CHECK(refusal({.flags = {0, kInputGrad, 0}, .trainable = {1, 0, 1}}).empty());
   CHECK(refusal({.units = {1, 0, 1, 2}, .flags = {kForwardOnly, 0, 0, 0}}).empty());
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How an evaluation deals its micro-batches out: each is counted once, whatever the world, and all ranks make the same
-// number of passes.
+// The distribution of an evaluation's micro-batches: each is counted once at every world size, and all ranks make the
+// same number of passes.
 #include "engine/loop/evaluate.hpp"
 
 #include <catch2/catch.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The op lists that strategies and the engine go by: order, flags, and what each program trains.
+// The op lists for strategies and the engine: order, flags, and what each program trains.
 #include "engine/loop/run_programs.hpp"
 
 #include <catch2/catch.hpp>

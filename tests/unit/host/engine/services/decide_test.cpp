@@ -70,7 +70,7 @@ class OneRank {
     metrics_.counts(1)[0] = 5;
   }
   void begin(int64_t step) { services_.step->begin(step, 0, 0.1, 1.0, 1.0); }
-  void set_metrics() { services_.step->set_metrics(metrics_, false); }
+  void set_metrics() { services_.step->set_metrics(metrics_, {}); }
   // The sentence of a decide through the table, or "".
   std::string decide() {
     const auto& table = *static_cast<const ddh_optim_api*>(strategy_.host().get_interface(&strategy_, DDH_OPTIM_IFACE));

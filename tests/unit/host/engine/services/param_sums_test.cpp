@@ -201,7 +201,7 @@ void after_decide(Act&& act) {
   MicroMetrics metrics;
   metrics.begin(1, 1);
   metrics.counts(0)[0] = 1;
-  step.set_metrics(metrics, false);
+  step.set_metrics(metrics, {});
   Values values;
   step.add_gradient(values.grad.data(), 0, values.grad.size(), values.ranges);
   step.decide();

@@ -44,7 +44,7 @@ struct Model {
   }
 };
 
-// Counts one range that lies at the begin of a flat buffer.
+// Counts one range at the beginning of a flat buffer.
 void count(StepAccount& account, int32_t param, uint64_t begin, uint64_t numel) {
   const ddh_range range{param, 0, begin, 0, numel};
   account.add_gradient(0, numel, {&range, 1});

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The handshakes of windows and exchanges over shared pages, with ranks that sleep at the worst places: nobody overwrites
-// what another rank still reads, and nobody reads what is not written yet. The transport here is a few atomics.
+// The handshakes of windows and exchanges over shared pages, with ranks that sleep at critical points: no rank
+// overwrites data that another rank still reads, and no rank reads data that is not written yet. The transport here is
+// a few atomics.
 #include "engine/services/windows.hpp"
 
 #include <array>
 #include <atomic>
+#include <barrier>
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -25,6 +28,8 @@ struct World {
   std::mutex mutex;
   std::map<uint64_t, std::vector<char>> regions;  // by order of creation
   std::array<std::array<std::atomic<uint64_t>, kMarks>, kRanks> marks{};
+  std::array<const void*, kRanks> sent{};  // of the all_gather that runs
+  std::barrier<> all_ranks{kRanks};
 };
 
 struct RankTransport {
@@ -44,6 +49,15 @@ ddh_comm_backend_api make_backend() {
     *rank = transport(i).rank;
     *size = kRanks;
     *caps = DDH_COMM_SHARED_VIEW | DDH_COMM_ORDERED_SUM;
+    return DDH_OK;
+  };
+  t.all_gather = [](ddh_inst* i, const ddh_coll* c, ddh_err*) noexcept -> ddh_rc {
+    World& world = *transport(i).world;
+    const uint64_t bytes = c->count * ddh_dtype_bytes(c->dtype);
+    world.sent[static_cast<size_t>(transport(i).rank)] = c->send;
+    world.all_ranks.arrive_and_wait();
+    for (size_t r = 0; r < kRanks; ++r) std::memcpy(static_cast<char*>(c->recv) + r * bytes, world.sent[r], bytes);
+    world.all_ranks.arrive_and_wait();
     return DDH_OK;
   };
   return t;
@@ -303,4 +317,18 @@ TEST_CASE("time of a span on another thread counts there, and its end ends no sp
   std::this_thread::sleep_for(std::chrono::milliseconds(5));
   CHECK(clock.split_ms()[DDH_SPAN_BACKWARD] == backward);
   CHECK(clock.split_ms()[DDH_SPAN_OTHER] >= 5);
+}
+
+TEST_CASE("ranks that cut a window in different places are named on every rank") {
+  std::atomic<int> named{0};
+  in_world([&](Rank& rank) {
+    const uint64_t odd[kRanks] = {64, rank.comm.rank() == 2 ? 128U : 64U, 64};
+    try {
+      rank.windows.create({sizeof(ddh_window_args), DDH_F32, nullptr, odd, "w", DDH_TAG_PARAM, 0});
+    } catch (const ddh::Error& error) {
+      named +=
+          std::string(error.what()).find("segment 1 of window 'w' has 128 elements on rank 2") != std::string::npos;
+    }
+  });
+  CHECK(named == kRanks);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// First values of parameters: the same however they are cut, and distributed as described.
+// Initial values of parameters: equal for every sharding, and distributed as described.
 #include "engine/weights/initialize.hpp"
 
 #include <catch2/catch.hpp>

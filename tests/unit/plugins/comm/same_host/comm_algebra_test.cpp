@@ -153,7 +153,7 @@ class Case {
       same(recv[i], reduced<T>(op, c_.size, block_, first_ + i), "reduce_scatter", i);
     if (!shape_.in_place) unchanged(total_);
   }
-  // Sums that start from a value, which stands in the place of the result or apart.
+  // Sums that start from a value, which is in the result's buffer or in another one.
   void sums_from_a_value(bool apart) {
     if (!shape_.uneven) {
       fill(a_, shape_.total);

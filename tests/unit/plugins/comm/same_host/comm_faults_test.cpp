@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What loop and shm do when ranks disagree, give up or die, and when memory is short: a sentence, soon, and nothing left.
+// loop and shm if ranks make different calls, fail or die, or memory is short: an error without delay, and nothing is
+// left behind.
 #include <sys/resource.h>
 
 #include <csignal>
@@ -27,7 +28,7 @@ size_t memfd_mappings() {
   return n;
 }
 
-// Every rank's call must fail alike and name both ranks and what each called.
+// Every rank's call must fail in the same way and name both ranks and their calls.
 void disagree(const TransportUnderTest& transport, const std::function<void(CommRank&)>& call,
               const std::vector<std::string>& words) {
   require_world(transport, 2, [&](CommRank& c) {
@@ -163,7 +164,7 @@ TEST_CASE("a death behind another waiter is noticed by all") {
     const uint32_t mark = c.marks(1);
     c.barrier();
     if (c.rank == 2) raise(SIGKILL);
-    // Rank 0 waits for rank 1, which waits for the dead rank 2 and tells nobody.
+    // Rank 0 waits for rank 1, which waits for the dead rank 2 and reports nothing.
     const Failure f = failure_of([&] { c.mark_wait(c.rank + 1, mark, 1); });
     expect(f.code == DDH_UNAVAILABLE && f.names("rank 2"), f.code, f.sentence);
     usleep(600'000);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Regions, marks and groups of loop and shm, and ranks that sleep at the worst place.
+// Regions, marks and groups of loop and shm, with ranks that sleep at critical points.
 #include "unit/plugins/comm/same_host/comm_fixture.hpp"
 
 using namespace ddhost::test;
 
 namespace {
 
-// The member's share of a group's all_reduce of 1 << rank: tells exactly who took part.
+// The member's share of a group's all_reduce of 1 << rank: shows exactly which ranks took part.
 int64_t members_of(const CommRank& c, ddh_group* group) {
   int64_t mask = int64_t{1} << c.rank;
   ddh_coll args = c.coll(DDH_I64, &mask, &mask, 1);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tests of the test device: each sort of mistake that sim is there to find is made here on purpose, and must be found by
-// name, in every run, however long or short the delays are. Beside each stands the right way, which must pass.
+// Tests of the test device: each kind of mistake that sim detects is made here on purpose, and must be reported in
+// every run, for all delays. The correct version of each must pass.
 #include <catch2/catch.hpp>
 
 #include "fixtures/harness/throws.hpp"

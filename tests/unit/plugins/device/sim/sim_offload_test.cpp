@@ -82,7 +82,7 @@ class CarelessTier final : public ddh::Tier {
 
 SimOptions any_delay() { return {.delay_us = GENERATE(0, 300), .jitter_us = GENERATE(0, 200), .seed = 11}; }
 
-// Adds 1 to every element of a tensor on the tier, twice, through so many frames.
+// Adds 1 to every element of a tensor on the tier, twice, with this many frames.
 void add_twice(SimHost& sim, ddh::Tier& tier, uint32_t n_frames) {
   const ddh::Host& host = *sim.host;
   const ddh::Buffer ones(host, DDH_TAG_OPTIM, kTileBytes, "ones");

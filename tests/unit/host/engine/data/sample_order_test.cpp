@@ -96,7 +96,7 @@ TEST_CASE("a changed world size sees the same samples in the same step") {
 }
 
 TEST_CASE("a sample order is read from a file and repeats") {
-  const std::string path = "sampler_test_order.bin";
+  const std::string path = "sample_order_test.bin";
   const std::vector<int64_t> listed = {5, 4, 3, 2, 1, 0};
   std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(listed.data()), 48);
   const Steps order(6, 0, {2, 2, 1}, path);
@@ -218,4 +218,99 @@ TEST_CASE("a run goes on at the next sample from any position, also in another w
     CHECK(other.is_at_end(from));
     static_cast<void>(order.advance(at));
   }
+}
+
+namespace {
+// The samples of a step, in global order.
+std::vector<int64_t> step_of(const TrainOrder& order, const TrainStep& step) {
+  std::vector<int64_t> out;
+  for (uint64_t m = 0; m < step.cut.grad_accum_steps; ++m) {
+    for (uint64_t r = 0; r < step.cut.world_size; ++r) {
+      const std::vector<int64_t> more = order.samples(step, m, r);
+      out.insert(out.end(), more.begin(), more.end());
+    }
+  }
+  return out;
+}
+
+TrainPosition after_steps(const TrainOrder& order, int64_t steps) {
+  TrainPosition at = order.begin();
+  while (at.step < steps) static_cast<void>(order.advance(at));
+  return at;
+}
+
+// Program 0 of 50 samples for three epochs in turn with another one, then for four steps, all of it twice.
+TrainOrder order_of(EpochEnd end, uint64_t micro_batch, uint64_t world_size, uint64_t grad_accum_steps) {
+  return {{phase({0, 1, 0}, micro_batch, 0, 3), phase({0}, micro_batch, 4)},
+          2,
+          {{0, SampleOrder(50, 7, "", end)}, {1, SampleOrder(31, 7, "", end)}},
+          {1, world_size, grad_accum_steps}};
+}
+}  // namespace
+
+TEST_CASE("an order that begins after a step is the order from the start, in every phase and epoch, with every end") {
+  const auto end = GENERATE(EpochEnd::join, EpochEnd::drop, EpochEnd::shorten);
+  const TrainOrder whole = order_of(end, 2, 2, 3);  // 4 steps and a rest of 2 in an epoch
+  for (int64_t steps = 0; steps <= whole.last_step(); ++steps) {
+    TrainPosition expected = after_steps(whole, steps);
+    TrainOrder resumed = order_of(end, 3, 4, 1);  // as many samples of a step
+    resumed.begin_after(expected);
+    REQUIRE(resumed.last_step() == whole.last_step());
+    bool any_empty = false;
+    for (TrainPosition at = resumed.begin(); !resumed.is_at_end(at);) {
+      const TrainStep step = resumed.advance(at), same = whole.advance(expected);
+      INFO("after step " << steps << ", step " << step.step);
+      CHECK(step.step == same.step);
+      CHECK(step.phase == same.phase);
+      CHECK(step_of(resumed, step) == step_of(whole, same));
+      CHECK(at.samples == expected.samples);
+      CHECK(at.phase_begin == expected.phase_begin);
+      CHECK(resumed.ends_phase(step) == whole.ends_phase(same));
+      any_empty = any_empty || resumed.samples(step, 0, 3).empty();  // the last rank
+    }
+    CHECK((resumed.program_with_empty() >= 0) == any_empty);
+  }
+}
+
+TEST_CASE(
+    "an order goes on at the exact sample when a step takes more or fewer than before, to the end of its epochs") {
+  const auto end = GENERATE(EpochEnd::join, EpochEnd::drop, EpochEnd::shorten);
+  const auto order = [&](uint64_t micro_batch, uint64_t world_size) {
+    return TrainOrder({phase({0}, micro_batch, 0, 3)}, 1, {{0, SampleOrder(50, 7, "", end)}}, {1, world_size, 1});
+  };
+  const TrainOrder before = order(6, 2), one_by_one = order(1, 1);
+  TrainOrder after = order(1, 5);
+  const TrainPosition saved = after_steps(before, 6);  // in the second epoch
+  after.begin_after(saved);
+  TrainPosition at = after.begin(), single = after_steps(one_by_one, static_cast<int64_t>(saved.samples[0]));
+  if (end == EpochEnd::drop) CHECK(saved.samples[0] == 74);  // after 50 and two steps of 12
+  std::vector<int64_t> rest, expected;
+  int64_t step = saved.step;
+  while (!after.is_at_end(at)) {
+    const TrainStep now = after.advance(at);
+    CHECK(now.step == ++step);
+    for (const int64_t sample : step_of(after, now)) rest.push_back(sample);
+  }
+  while (!one_by_one.is_at_end(single)) expected.push_back(step_of(one_by_one, one_by_one.advance(single)).front());
+  CHECK(at.samples[0] / 50 == 3);
+  REQUIRE(rest.size() >= expected.size() - 5);
+  for (size_t i = 0; i < std::min(rest.size(), expected.size()) && i < 25; ++i) CHECK(rest[i] == expected[i]);
+}
+
+TEST_CASE("a run that ends before its checkpoint is refused, and one that was made longer goes on") {
+  const auto order = [](int64_t steps, int64_t epochs, int64_t cycles) {
+    return TrainOrder({phase({0}, 5, steps, epochs)}, cycles, {{0, SampleOrder(50, 7, "")}}, {1, 1, 1});
+  };
+  const TrainPosition saved = after_steps(order(0, 3, 1), 25);
+  CHECK_THROWS_WITH(order(20, 0, 1).begin_after(saved),
+                    Catch::Contains("step 25") && Catch::Contains("ends before it"));
+  CHECK_THROWS_WITH(order(0, 1, 1).begin_after(saved), Catch::Contains("ends before it"));
+  CHECK_THROWS_WITH(order(5, 0, 1).begin_after(after_steps(order(5, 0, 2), 10)), Catch::Contains("ends before it"));
+  const auto last_step = [&](TrainOrder longer) {
+    longer.begin_after(saved);
+    return longer.last_step();
+  };
+  CHECK(last_step(order(26, 0, 1)) == 26);
+  CHECK(last_step(order(0, 4, 1)) == 40);
+  CHECK(last_step(order(0, 3, 2)) == 60);
 }

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// cli/ckpt.cpp: `ddhost ckpt`: what checkpoints there are, what is in one, whether it is whole, what differs, what to remove.
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <ostream>
+
+#include "cli/commands.hpp"
+#include "cli/run_lock.hpp"
+#include "ddh/sdk/plugin.hpp"
+#include "engine/weights/checkpoint_diff.hpp"
+#include "engine/weights/checkpoint_folder.hpp"
+#include "engine/weights/safetensors.hpp"
+
+namespace fs = std::filesystem;
+
+namespace ddhost {
+namespace {
+
+std::string mib_text(uint64_t bytes) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.1f MiB", static_cast<double>(bytes) / (1024.0 * 1024.0));
+  return text.data();
+}
+
+uint64_t bytes_of(const Manifest& manifest) {
+  uint64_t bytes = 0;
+  for (const Manifest::File& file : manifest.files) bytes += file.bytes;
+  return bytes;
+}
+
+std::string plugin_of(const Manifest& manifest, std::string_view kind) {
+  const auto at = std::find_if(manifest.plugins.begin(), manifest.plugins.end(),
+                               [&](const UsedPlugin& note) { return note.kind == kind; });
+  return at == manifest.plugins.end() ? "?" : at->id;
+}
+
+// The run that a path stands for: its folder, or the folder of its checkpoints.
+fs::path run_of(const fs::path& path) {
+  const fs::path folder = path.has_filename() ? path : path.parent_path();
+  return folder.filename() == "checkpoints" ? folder.parent_path() : folder;
+}
+
+// All checkpoints of a run, the oldest first. Error: there is none.
+std::vector<CheckpointPlace> checkpoints_in(const fs::path& path) {
+  std::vector<CheckpointPlace> places = list_checkpoints(run_of(path));
+  if (places.empty())
+    ddh::fail(DDH_NOT_FOUND, "'", path.string(), "' holds no checkpoints; give the folder of a run (runs/gpt-zero3)");
+  std::reverse(places.begin(), places.end());
+  return places;
+}
+
+int list(const fs::path& path, std::ostream& out) {
+  for (const CheckpointPlace& place : checkpoints_in(path)) {
+    out << place.folder.filename().string() << "  ";
+    try {
+      const Manifest manifest = open_checkpoint(place.folder);
+      out << mib_text(bytes_of(manifest)) << "  " << plugin_of(manifest, "model") << ", "
+          << plugin_of(manifest, "strategy") << " on " << manifest.world_size << " ranks\n";
+    } catch (const ddh::Error& damage) {
+      out << "damaged: " << damage.what() << '\n';
+    }
+  }
+  return 0;
+}
+
+void show_progress(const TrainProgress& progress, std::ostream& out) {
+  out << "step            " << progress.step << (progress.evaluation_pending ? " (its evaluation is not done)" : "")
+      << '\n';
+  out << "phase           " << progress.phase + 1 << ", counted through all cycles: " << progress.phase_step
+      << " of its steps\n";
+  for (const ProgramProgress& p : progress.programs)
+    out << "program         " << p.name << ": " << p.samples << " samples, epoch "
+        << (p.epoch_samples == 0 ? 0 : p.samples / p.epoch_samples) << '\n';
+  out << "loss scale      " << progress.loss_scale.scale << '\n';
+  for (const OptimizerProgress& o : progress.optimizers) {
+    out << "optimizer       " << o.section << ": " << o.plugin << ' ' << o.version;
+    for (const auto& schedule : o.schedules)
+      for (const auto& [name, value] : schedule) out << ", " << name << ' ' << value;
+    out << '\n';
+  }
+}
+
+int show(const fs::path& folder, std::ostream& out) {
+  const Manifest manifest = open_checkpoint(folder);
+  show_progress(manifest.progress, out);
+  for (const UsedPlugin& note : manifest.plugins) {
+    std::string kind = note.kind;
+    kind.resize(16, ' ');
+    out << kind << note.id << ' ' << note.version << '\n';
+  }
+  out << "written by      ddhost " << manifest.program_version << " on " << manifest.world_size << " ranks";
+  for (const auto& [name, value] : manifest.host) out << ", " << name << " " << value;
+  out << "\nseed            " << manifest.seed << '\n';
+  for (size_t f = 0; f < manifest.files.size(); ++f) {
+    out << manifest.files[f].name << "  " << mib_text(manifest.files[f].bytes) << '\n';
+    for (const Manifest::Tensor& tensor : manifest.tensors) {
+      const StoredTensor& t = tensor.stored;
+      if (t.file != f) continue;
+      out << "  " << t.name << "  " << safetensors_name(t.dtype) << " [";
+      for (size_t d = 0; d < t.shape.size(); ++d) out << (d == 0 ? "" : ", ") << t.shape[d];
+      out << "]\n";
+    }
+  }
+  return 0;
+}
+
+// Reads every byte.
+int verify(const fs::path& path, std::ostream& out) {
+  std::error_code ec;
+  const bool is_one = fs::exists(path / "manifest.json", ec) || list_checkpoints(run_of(path)).empty();
+  const std::vector<CheckpointPlace> places = is_one ? std::vector<CheckpointPlace>{{0, path}} : checkpoints_in(path);
+  int code = 0;
+  for (const CheckpointPlace& place : places) {
+    try {
+      const uint64_t bytes = verify_tensors(place.folder, open_checkpoint(place.folder));
+      out << place.folder.string() << ": whole, " << mib_text(bytes) << " read\n";
+    } catch (const ddh::Error& damage) {
+      out << place.folder.string() << ": damaged: " << damage.what() << '\n';
+      code = 1;
+    }
+  }
+  return code;
+}
+
+// 0: the same bits, 1: they differ.
+int diff(const fs::path& first_folder, const fs::path& second_folder, std::ostream& out) {
+  const Manifest first = open_checkpoint(first_folder), second = open_checkpoint(second_folder);
+  if (first.progress.step != second.progress.step)
+    out << "step: " << first.progress.step << " and " << second.progress.step << '\n';
+  const std::vector<TensorDiff> diffs = diff_tensors(first_folder, first, second_folder, second);
+  for (const TensorDiff& d : diffs) {
+    out << d.name << ": ";
+    if (!d.only_in.empty()) {
+      out << "only the " << d.only_in << " has it in this shape and dtype\n";
+      continue;
+    }
+    out << d.elements << " of " << d.numel << " elements differ";
+    if (d.largest) out << ", by " << *d.largest << " at most";
+    out << '\n';
+  }
+  out << diffs.size() << " of " << std::max(first.tensors.size(), second.tensors.size()) << " tensors differ\n";
+  return diffs.empty() ? 0 : 1;
+}
+
+int prune(const CkptArgs& args, std::ostream& out) {
+  const fs::path run = run_of(args.paths.front());
+  const std::vector<CheckpointPlace> places = checkpoints_in(run);
+  if (!args.keep_last && !args.after)
+    ddh::fail(DDH_INVALID_ARGUMENT,
+              "ckpt prune has nothing to go by; give --keep-last N (with --keep-every N), or --after STEP");
+  RunLock lock;
+  std::error_code ec;
+  if (fs::exists(run / "metrics.jsonl", ec) && lock.take(run, RunLock::File::may_exist) == RunLock::Result::in_use)
+    ddh::fail(DDH_FAILED_PRECONDITION, "'", run.string(), "' is in use by a run that has not ended, which removes ",
+              "checkpoints itself (checkpoint.keep_last); wait for it");
+  std::vector<int64_t> removed;
+  if (args.after) removed = remove_checkpoints_after(run, *args.after);
+  if (args.keep_last) {
+    const std::vector<int64_t> more = prune_checkpoints(run, places.back().step, {*args.keep_last, args.keep_every});
+    removed.insert(removed.end(), more.begin(), more.end());
+  }
+  for (const int64_t step : removed) out << "removed step-" << step << '\n';
+  return 0;
+}
+
+}  // namespace
+
+int inspect_checkpoints(const CkptArgs& args, std::ostream& out) {
+  switch (args.action) {
+    case CkptAction::kList:
+      return list(args.paths.front(), out);
+    case CkptAction::kShow:
+      return show(args.paths.front(), out);
+    case CkptAction::kVerify:
+      return verify(args.paths.front(), out);
+    case CkptAction::kDiff:
+      return diff(args.paths.at(0), args.paths.at(1), out);
+    case CkptAction::kPrune:
+      break;
+  }
+  return prune(args, out);
+}
+
+}  // namespace ddhost

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/resume.hpp"
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+
+#include "ddh/sdk/plugin.hpp"
+#include "engine/weights/checkpoint_folder.hpp"
+
+namespace fs = std::filesystem;
+
+namespace ddhost {
+namespace {
+
+// Sections, and options of other sections, that change no value of the run.
+constexpr std::array<std::string_view, 6> kFreeSections = {"run",      "comm",    "device",
+                                                           "strategy", "monitor", "checkpoint"};
+constexpr std::array<std::string_view, 6> kFreeOptions = {"data.micro_batch",       "data.workers",
+                                                          "train.grad_accum_steps", "train.recompute",
+                                                          "train.save_final",       "train.init_from"};
+constexpr std::string_view kMicroBatchOf = "data.micro_batch_of.";  // and those of single programs
+// With another one, the tensors or the numbers of a checkpoint would mean something else.
+constexpr std::array<std::string_view, 4> kFixedOptions = {"model.plugin", "train.optimizers", "train.programs",
+                                                           "train.phases"};
+
+bool is_plugin_choice(std::string_view key) {
+  return key.ends_with(".plugin") || (key.starts_with("schedule") && key.ends_with(".type"));
+}
+
+bool is_free(std::string_view key) {
+  if (key == "run.seed") return false;
+  const std::string_view section = key.substr(0, key.find('.'));
+  return key.starts_with(kMicroBatchOf) ||
+         std::find(kFreeSections.begin(), kFreeSections.end(), section) != kFreeSections.end() ||
+         std::find(kFreeOptions.begin(), kFreeOptions.end(), key) != kFreeOptions.end();
+}
+
+bool is_fixed(std::string_view key) {
+  return std::find(kFixedOptions.begin(), kFixedOptions.end(), key) != kFixedOptions.end() || is_plugin_choice(key);
+}
+
+void flatten(const Json& object, const std::string& prefix, std::map<std::string, Json>& out) {
+  for (const auto& [name, value] : object.items()) {
+    if (value.is_object())
+      flatten(value, prefix + name + ".", out);
+    else
+      out[prefix + name] = value;
+  }
+}
+std::map<std::string, Json> flat(const Json& config) {
+  std::map<std::string, Json> out;
+  flatten(config, "", out);
+  return out;
+}
+
+// The same plugin may lie elsewhere: "path/to/gpt.so:gpt" is "gpt". The micro-batches of phases are free.
+Json comparable(const std::string& key, const Json& value) {
+  if (key == "train.phases") {
+    Json phases = value;
+    for (Json& phase : phases)
+      if (phase.is_object()) phase.erase("micro_batch");
+    return phases;
+  }
+  if (!is_plugin_choice(key) || !value.is_string()) return value;
+  const auto text = value.get<std::string>();
+  return text.substr(text.rfind(':') + 1);
+}
+
+// Throws the list of what differs and is not allowed to.
+void check_config(const Json& saved_config, const Config& config, const std::string& of) {
+  const std::map<std::string, Json> saved = flat(saved_config), now = flat(config.effective());
+  const auto allowed = config.get<std::vector<std::string>>("run.resume_allow");
+  for (const std::string& key : allowed) {
+    if (!now.contains(key))
+      ddh::fail(DDH_INVALID_ARGUMENT, "--resume-allow ", key, ": there is no such option; give one as optimizer.lr");
+    if (is_fixed(key))
+      ddh::fail(DDH_INVALID_ARGUMENT, "--resume-allow ", key,
+                ": a checkpoint can't go on with another one; leave it out");
+  }
+  std::string differing;
+  for (const auto& [key, value] : now) {
+    const auto before = saved.find(key);
+    if (before == saved.end() || is_free(key) || comparable(key, value) == comparable(key, before->second)) continue;
+    if (std::find(allowed.begin(), allowed.end(), key) != allowed.end()) continue;
+    differing += ddh::str(differing.empty() ? "" : ", ", key, " was ", before->second.dump(), " and is ", value.dump());
+  }
+  if (!differing.empty())
+    ddh::fail(DDH_FAILED_PRECONDITION, "the configuration differs from that of ", of, ": ", differing,
+              "; set it back, or name the options that may differ with --resume-allow (plugins may not)");
+}
+
+// "the micro-batches of programs or phases were ... and are ...", or "" where they are the same.
+std::string differing_micro_batches(const std::map<std::string, Json>& saved, const std::map<std::string, Json>& now) {
+  const auto all = [](const std::map<std::string, Json>& config) {
+    Json out = Json::object();
+    for (const auto& [key, value] : config)
+      if (key.starts_with(kMicroBatchOf)) out[key.substr(kMicroBatchOf.size())] = value;
+    const auto phases = config.find("train.phases");
+    for (size_t i = 0; phases != config.end() && i < phases->second.size(); ++i)
+      if (phases->second[i].contains("micro_batch"))
+        out[ddh::str("phase ", i + 1)] = phases->second[i].at("micro_batch");
+    return out;
+  };
+  const Json before = all(saved), after = all(now);
+  if (before == after) return "";
+  return ddh::str("the micro-batches of single programs or phases were ", before.dump(), " and are ", after.dump());
+}
+
+// What makes sums of another order than before, or other batches.
+std::vector<std::string> differing_bits(const Manifest& manifest, const Config& config, int world_size) {
+  const std::map<std::string, Json> saved = flat(Json::parse(manifest.config)), now = flat(config.effective());
+  const auto number = [&](const char* key) { return saved.contains(key) ? saved.at(key).get<int64_t>() : 0; };
+  const int64_t micro_before = number("data.micro_batch"), micro_now = config.get<int64_t>("data.micro_batch");
+  const int64_t count_before = number("train.grad_accum_steps") * manifest.world_size;
+  const int64_t count_now = config.get<int64_t>("train.grad_accum_steps") * world_size;
+  const bool micro_first = config.get<std::string>("train.reduce_order") == "micro_first";
+  std::vector<std::string> out;
+  const std::string of_programs = differing_micro_batches(saved, now);
+  if (!of_programs.empty())
+    out.push_back(ddh::str(of_programs,
+                           ": the samples go on in their order, but the bits will differ from those of an ",
+                           "uninterrupted run"));
+  if (micro_before != micro_now || count_before != count_now)
+    out.push_back(ddh::str("a step had ", count_before, " micro-batches of ", micro_before, " samples and has ",
+                           count_now, " of ", micro_now,
+                           " now: the samples go on in their order, but the bits will differ from ",
+                           "those of an uninterrupted run"));
+  else if (of_programs.empty() && micro_first && manifest.world_size != world_size)
+    out.push_back(ddh::str("train.reduce_order=micro_first sums in another order on ", world_size, " ranks than on ",
+                           manifest.world_size, ": the bits will differ from those of an uninterrupted run"));
+  return out;
+}
+
+std::string names_of(const std::vector<CheckpointPlace>& places) {
+  std::string out;
+  for (const CheckpointPlace& place : places) out += (out.empty() ? "" : ", ") + place.folder.filename().string();
+  return out;
+}
+
+// A run that was killed before its first checkpoint begins again; any other must not lose its rows.
+void require_nothing_to_lose(const PreparedRun& run) {
+  std::error_code ec;
+  if (fs::file_size(run.run_dir / "metrics.jsonl", ec) == 0) return;
+  std::ifstream file(run.run_dir / "config.json");
+  const Json saved = Json::parse(file, nullptr, /*allow_exceptions=*/false);
+  const std::map<std::string, Json> options = saved.is_object() ? flat(saved) : std::map<std::string, Json>{};
+  const auto is_on = [&](const char* key) { return options.contains(key) && options.at(key) != 0; };
+  if (!is_on("checkpoint.every") && !is_on("checkpoint.every_epochs") && !is_on("checkpoint.every_minutes"))
+    ddh::fail(DDH_NOT_FOUND, "'", run.run_dir.string(), "' holds a run without checkpoints, which can't be resumed; ",
+              "choose another run.dir, or name a checkpoint with --resume PATH");
+  check_config(saved, run.config, "the run in '" + run.run_dir.string() + "'");
+}
+
+std::vector<std::string> choose_newest(PreparedRun& run) {
+  const std::vector<CheckpointPlace> places = list_checkpoints(run.run_dir);
+  std::vector<std::string> warnings;
+  if (places.empty()) {
+    require_nothing_to_lose(run);
+    return {"there is no checkpoint in '" + run.run_dir.string() + "' yet: the run begins at step 1"};
+  }
+  std::optional<Manifest> newest;
+  for (const CheckpointPlace& place : places) {
+    try {
+      Manifest manifest = open_checkpoint(place.folder);
+      run.resume.push_back(place.folder);
+      if (!newest) newest = std::move(manifest);
+    } catch (const ddh::Error& damage) {
+      warnings.push_back(ddh::str(damage.what(), "; an older checkpoint is taken if there is one"));
+    }
+  }
+  if (!newest)
+    ddh::fail(DDH_DATA_LOSS, "none of the checkpoints in '", run.run_dir.string(), "' is whole (", names_of(places),
+              "): ", warnings.front(), "; `ddhost ckpt verify` tells more. Begin anew with --resume none and another ",
+              "run.dir, or name a checkpoint with --resume PATH");
+  check_config(Json::parse(newest->config), run.config, "'" + run.resume.front().string() + "'");
+  for (std::string& sentence : differing_bits(*newest, run.config, run.world_size))
+    warnings.push_back(std::move(sentence));
+  return warnings;
+}
+
+std::vector<std::string> choose_named(PreparedRun& run, const fs::path& folder) {
+  const Manifest manifest = open_checkpoint(folder);
+  check_config(Json::parse(manifest.config), run.config, "'" + folder.string() + "'");
+  run.resume = {folder};
+  std::vector<CheckpointPlace> later = list_checkpoints(run.run_dir);
+  std::erase_if(later, [&](const CheckpointPlace& place) { return place.step <= manifest.progress.step; });
+  if (!later.empty())
+    ddh::fail(
+        DDH_ALREADY_EXISTS, "'", run.run_dir.string(), "' holds later checkpoints than that (", names_of(later),
+        "), which would be mixed up with the new ones; leave out run.dir, or remove them with `ddhost ckpt prune ",
+        run.run_dir.string(), " --after ", manifest.progress.step, "`");
+  return differing_bits(manifest, run.config, run.world_size);
+}
+
+}  // namespace
+
+ResumeWish resume_wish(const UserConfig& user, const Config& config) {
+  const std::string& text = config.text("run.resume");
+  if (text == "none") return {};
+  if (text == "auto") return {ResumeWish::From::newest, {}};
+  const Wish* const wish = user.find("run.resume");
+  const fs::path base = wish == nullptr ? fs::current_path() : wish->base;
+  fs::path folder = (base / text).lexically_normal();
+  if (!folder.has_filename()) folder = folder.parent_path();
+  return {ResumeWish::From::path, folder};
+}
+
+bool goes_on_in(const fs::path& run_dir, const ResumeWish& wish) {
+  if (wish.from != ResumeWish::From::path) return wish.from == ResumeWish::From::newest;
+  std::error_code ec;
+  return fs::equivalent(wish.checkpoint.parent_path(), checkpoints_folder(run_dir), ec);
+}
+
+void require_checkpoint(const PreparedRun& run) {
+  if (run.wish.from != ResumeWish::From::path) return;
+  const fs::path& folder = run.wish.checkpoint;
+  std::error_code ec;
+  if (fs::is_directory(folder, ec) && fs::exists(folder / "manifest.json", ec)) return;
+  const fs::path of_run = folder.filename() == "checkpoints" ? folder.parent_path() : folder;
+  const std::string inside = names_of(list_checkpoints(of_run)), here = names_of(list_checkpoints(run.run_dir));
+  ddh::fail(DDH_NOT_FOUND, "--resume '", folder.string(), "' is no checkpoint",
+            inside.empty() ? "" : "; it holds the checkpoints " + inside,
+            here.empty() || here == inside ? "" : "; run.dir holds the checkpoints " + here,
+            "; name the folder of one, or give auto with run.dir, or none");
+}
+
+std::vector<std::string> choose_checkpoints(PreparedRun& run) {
+  if (run.wish.from == ResumeWish::From::none) return {};
+  return run.wish.from == ResumeWish::From::newest ? choose_newest(run) : choose_named(run, run.wish.checkpoint);
+}
+
+}  // namespace ddhost

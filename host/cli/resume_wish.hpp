@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// cli/resume_wish.hpp: what the user asks for with --resume.
+#pragma once
+
+#include <filesystem>
+
+#include "config/config.hpp"
+
+namespace ddhost {
+
+// run.resume, its path made absolute.
+struct ResumeWish {
+  enum class From { none, newest, path };
+  From from = From::none;
+  std::filesystem::path checkpoint;  // of From::path
+};
+ResumeWish resume_wish(const UserConfig& user, const Config& config);
+
+// The run writes into the folder that it is resumed from, behind what is there.
+bool goes_on_in(const std::filesystem::path& run_dir, const ResumeWish& wish);
+
+}  // namespace ddhost

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/run_lock.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "ddh/sdk/plugin.hpp"
+
+namespace ddhost {
+namespace {
+
+// A run that failed at its start may have removed the name since the file was opened.
+bool has_its_name(int fd, const std::filesystem::path& file) {
+  struct stat opened {
+  }, named{};
+  return ::fstat(fd, &opened) == 0 && ::stat(file.c_str(), &named) == 0 && opened.st_ino == named.st_ino &&
+         opened.st_dev == named.st_dev;
+}
+
+}  // namespace
+
+RunLock::~RunLock() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+RunLock::Result RunLock::take(const std::filesystem::path& folder, File file) {
+  const std::filesystem::path path = folder / "metrics.jsonl";
+  const int exclusive = file == File::must_be_new ? O_EXCL : 0;
+  for (;;) {
+    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | exclusive, 0644);
+    if (fd < 0 && errno == EEXIST) return Result::exists;
+    if (fd < 0)
+      ddh::fail(DDH_PERMISSION_DENIED, "cannot make '", path.string(), "': ", std::strerror(errno),
+                "; choose another run.dir");
+    if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+      ::close(fd);
+      return Result::in_use;
+    }
+    if (has_its_name(fd, path)) {
+      fd_ = fd;
+      return Result::locked;
+    }
+    ::close(fd);
+  }
+}
+
+}  // namespace ddhost

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/loop/checkpointing.hpp"
+
+#include <spdlog/spdlog.h>
+#include <sys/statvfs.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "engine/weights/checkpoint_read.hpp"
+#include "engine/weights/together.hpp"
+
+namespace fs = std::filesystem;
+
+namespace ddhost {
+namespace {
+
+constexpr double kMiB = 1024.0 * 1024;
+
+// Those that code for this machine is chosen by (sdk/src/simd.cpp, LibTorch, oneDNN).
+const char* instruction_set() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f")) return "x86-64 AVX-512";
+  if (__builtin_cpu_supports("avx2")) return "x86-64 AVX2";
+  return "x86-64";
+#else
+  return "other";
+#endif
+}
+
+std::vector<UsedPlugin> notes_of(const RunPlan& plan) {
+  std::vector<UsedPlugin> out;
+  const auto add = [&](const Plugin& plugin) {
+    out.push_back({kind_name(plugin.desc->kind), plugin.id(), plugin.desc->version});
+  };
+  add(plan.model);
+  add(plan.strategy);
+  for (const RunPlan::Optimizer& optimizer : plan.optimizers) add(optimizer.plugin);
+  add(plan.schedule);
+  for (const RunPlan::PhaseSchedule& schedule : plan.phase_schedules) add(schedule.plugin);
+  add(plan.comm);
+  add(plan.device);
+  return out;
+}
+
+// Those that a run saves, about.
+int64_t saves_of(const CheckpointSettings& settings, const TrainOrder& order) {
+  int64_t saves = settings.at_phase_end ? static_cast<int64_t>(order.phases().size()) * order.cycles() : 1;
+  if (settings.every > 0) saves += order.last_step() / settings.every;
+  TrainPosition at = order.begin();
+  if (settings.every_epochs > 0 && !order.is_at_end(at)) {
+    const TrainStep first = order.advance(at);
+    const double epochs = static_cast<double>(order.last_step()) * static_cast<double>(first.cut.per_step()) /
+                          static_cast<double>(order.epoch_size(first.program));
+    saves += static_cast<int64_t>(epochs / static_cast<double>(settings.every_epochs));
+  }
+  return saves;
+}
+
+// A name that no list of checkpoints shows.
+void set_aside(const fs::path& folder) {
+  std::error_code ec;
+  const fs::path aside = folder.parent_path() / ("damaged-" + folder.filename().string());
+  fs::remove_all(aside, ec);
+  fs::rename(folder, aside, ec);
+}
+
+}  // namespace
+
+CheckpointSettings CheckpointSettings::from(const RunConfig& config) {
+  return {config.get<int64_t>("checkpoint.every"),
+          config.get<int64_t>("checkpoint.every_epochs"),
+          config.get<double>("checkpoint.every_minutes"),
+          config.get<bool>("checkpoint.at_phase_end"),
+          config.get<bool>("checkpoint.async"),
+          static_cast<uint64_t>(config.get<int64_t>("checkpoint.max_bytes_in_flight")),
+          {config.get<int64_t>("checkpoint.keep_last"), config.get<int64_t>("checkpoint.keep_every")}};
+}
+
+Checkpointing::Checkpointing(RankServices& services, const RunPlan& plan, const StateSource& source,
+                             const TrainOrder& order)
+    : services_(services),
+      plan_(plan),
+      source_(source),
+      settings_(CheckpointSettings::from(services.config)),
+      layout_(source.model, services.step->optimizers()) {
+  if (settings_.on()) together(*services.comm, "room for checkpoints", [&] { require_room(order); });
+}
+
+// Rank 0 looks: what the run will hold at a time, and one more while it is written.
+void Checkpointing::require_room(const TrainOrder& order) const {
+  if (services_.seat.rank != 0) return;
+  int64_t held = saves_of(settings_, order);
+  if (settings_.keep.last > 0) {
+    const int64_t forever = settings_.keep.every > 0 ? order.last_step() / settings_.keep.every : 0;
+    held = std::min(held, settings_.keep.last + 1 + forever);
+  }
+  struct statvfs disk {};
+  if (::statvfs(plan_.run_dir.c_str(), &disk) != 0) return;
+  const double free = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
+  const double needed = static_cast<double>(held) * static_cast<double>(layout_.bytes());
+  if (needed <= free) return;
+  ddh::fail(DDH_RESOURCE_EXHAUSTED, "the checkpoints of this run take ", std::llround(needed / kMiB), " MiB (", held,
+            " of ", std::llround(static_cast<double>(layout_.bytes()) / kMiB), " MiB each), and '",
+            plan_.run_dir.string(), "' has ", std::llround(free / kMiB),
+            " MiB free; free some space, give another run.dir, or lower checkpoint.keep_last");
+}
+
+void Checkpointing::load() {
+  std::string damages;
+  for (const fs::path& folder : plan_.resume) {
+    Manifest manifest;
+    const FailureText mine = failure_of([&] { manifest = open_checkpoint(folder); });
+    std::string damage = first_failure(*services_.comm, mine, "checkpoint: open").data();
+    if (damage.empty()) {
+      check_same_tensors(manifest, layout_, folder.string());
+      damage = read_checkpoint(folder, manifest, source_, layout_, *services_.comm, *services_.staging);
+    }
+    if (damage.empty()) {
+      restore_param_steps(manifest);
+      if (services_.seat.rank == 0)
+        services_.log->info("resumed after step {} from '{}'", manifest.progress.step, folder.string());
+      resumed_ = std::move(manifest);
+      last_saved_ = resumed_->progress.step;
+      return;
+    }
+    if (services_.seat.rank == 0 && plan_.resume.size() > 1) {
+      services_.log->warn("{}; the checkpoint before it is taken", damage);
+      set_aside(folder);
+    }
+    damages += (damages.empty() ? "" : "; ") + damage;
+  }
+  if (!plan_.resume.empty())
+    ddh::fail(DDH_DATA_LOSS, "no checkpoint can be resumed: ", damages,
+              "; name another with --resume PATH, or begin anew with --resume none and another run.dir");
+}
+
+void Checkpointing::restore_param_steps(const Manifest& manifest) const {
+  const ddh_model_desc& model = source_.model;
+  std::map<std::string_view, size_t> places;
+  for (size_t i = 0; i < manifest.param_names.size(); ++i) places[manifest.param_names[i]] = i;
+  for (size_t o = 0; o < manifest.progress.optimizers.size(); ++o) {
+    std::vector<int64_t> steps;
+    for (uint32_t p = 0; p < model.n_params; ++p)
+      steps.push_back(manifest.progress.optimizers[o].param_steps.at(places.at(model.params[p]->name)));
+    services_.step->optimizers().set_param_steps(o, steps);
+  }
+}
+
+std::optional<TrainPosition> Checkpointing::position() const {
+  if (!resumed_) return std::nullopt;
+  const TrainProgress& saved = resumed_->progress;
+  TrainPosition at{saved.step, saved.phase, saved.phase_step, saved.phase_begin, {}};
+  at.samples.resize(source_.model.n_programs);  // 0: it had no turn before
+  for (uint32_t g = 0; g < source_.model.n_programs; ++g)
+    for (const ProgramProgress& program : saved.programs)
+      if (program.name == source_.model.programs[g]->name) at.samples[g] = program.samples;
+  return at;
+}
+
+void Checkpointing::restore(const TrainState& state) const {
+  if (!resumed_) return;
+  const TrainProgress& saved = resumed_->progress;
+  state.loss_scale.restore(saved.loss_scale);
+  state.patience.restore(saved.patience);
+  for (size_t i = 0; i < saved.optimizers.size(); ++i)
+    for (size_t s = 0; s < state.rates.all().size(); ++s)
+      state.rates.all()[s]->restore(static_cast<int32_t>(i), saved.optimizers[i].schedules.at(s));
+}
+
+bool Checkpointing::wants_by_clock() const {
+  if (settings_.every_minutes == 0 || services_.seat.rank != 0) return false;
+  const std::chrono::duration<double, std::ratio<60>> since = std::chrono::steady_clock::now() - save_begun_;
+  return since.count() >= settings_.every_minutes;
+}
+
+bool Checkpointing::is_due(const Moment& moment, const TrainOrder& order) {
+  const bool asked = moment.requests.saves > saves_done_ || moment.requests.save_by_clock;
+  saves_done_ = moment.requests.saves;
+  if (moment.step.step == last_saved_) return false;
+  if (asked) return true;
+  if (!settings_.on()) return false;
+  if (moment.ends || (settings_.at_phase_end && order.ends_phase(moment.step))) return true;
+  if (settings_.every > 0 && moment.step.step % settings_.every == 0) return true;
+  const bool is_first_program = moment.step.program == order.phases().front().turns.front().program;
+  return settings_.every_epochs > 0 && is_first_program && order.ends_epoch(moment.step, settings_.every_epochs);
+}
+
+void Checkpointing::step_done(const Moment& moment, const TrainState& state) {
+  if (save_ != nullptr && !moment.requests.saving) finish_save();
+  if (is_due(moment, state.order)) {
+    if (save_ != nullptr) finish_save();  // one at a time
+    begin_save(progress(moment, state));
+  }
+  if (save_ != nullptr && moment.ends) finish_save();
+}
+
+TrainProgress Checkpointing::progress(const Moment& moment, const TrainState& state) const {
+  TrainProgress out;
+  const TrainPosition& at = state.position;
+  out.step = at.step;
+  out.phase = at.phase;
+  out.phase_step = at.phase_step;
+  out.phase_begin = at.phase_begin;
+  out.cycle = at.phase / static_cast<int64_t>(state.order.phases().size());
+  out.evaluation_pending = moment.evaluation_pending;
+  out.loss_scale = state.loss_scale.state();
+  out.patience = state.patience.state();
+  for (const int32_t program : state.order.programs())
+    out.programs.push_back({source_.model.programs[program]->name, at.samples[static_cast<size_t>(program)],
+                            state.order.epoch_size(program)});
+  const std::vector<Optimizers::Instance>& instances = services_.step->optimizers().instances();
+  for (size_t i = 0; i < instances.size(); ++i) {
+    OptimizerProgress& optimizer = out.optimizers.emplace_back();
+    optimizer.section = instances[i].section;
+    optimizer.plugin = plan_.optimizers[i].plugin.id();
+    optimizer.version = plan_.optimizers[i].plugin.desc->version;
+    for (const auto& schedules : state.rates.all())
+      optimizer.schedules.push_back(schedules->state(static_cast<int32_t>(i)));
+    optimizer.param_steps = instances[i].param_steps;
+  }
+  return out;
+}
+
+Manifest Checkpointing::manifest() const {
+  Manifest out;
+  out.config = services_.config.file_text();
+  out.seed = static_cast<uint64_t>(services_.config.get<int64_t>("run.seed"));
+  out.world_size = services_.seat.world_size;
+  out.program_version = DDHOST_VERSION;
+  const char* const threads = std::getenv("OMP_NUM_THREADS");
+  out.host = {{"instruction_set", instruction_set()}, {"threads_per_rank", threads == nullptr ? "" : threads}};
+  out.plugins = notes_of(plan_);
+  return out;
+}
+
+void Checkpointing::begin_save(TrainProgress progress) {
+  save_begun_ = std::chrono::steady_clock::now();
+  Manifest out = manifest();
+  out.progress = std::move(progress);
+  last_saved_ = out.progress.step;
+  save_ = std::make_unique<CheckpointSave>(SaveSettings{plan_.run_dir, settings_.in_background, settings_.most_bytes},
+                                           std::move(out), source_, layout_, *services_.comm, *services_.staging,
+                                           services_.memory);
+  save_stall_ = std::chrono::steady_clock::now() - save_begun_;
+}
+
+void Checkpointing::finish_save() {
+  const auto begin = std::chrono::steady_clock::now();
+  save_->finish();
+  const int64_t step = save_->step();
+  save_.reset();
+  if (services_.seat.rank != 0) return;
+  const auto end = std::chrono::steady_clock::now();
+  const std::chrono::duration<double> all = end - save_begun_, stall = save_stall_ + (end - begin);
+  services_.log->info("checkpoint after step {}: {:.1f} MiB on the disk after {:.2f} s; training waited {:.2f} s", step,
+                      static_cast<double>(layout_.bytes()) / kMiB, all.count(), stall.count());
+  try {
+    prune_checkpoints(plan_.run_dir, step, settings_.keep);
+  } catch (const std::exception& e) {
+    services_.log->warn("{}", e.what());  // training needs none of it
+  }
+}
+
+}  // namespace ddhost

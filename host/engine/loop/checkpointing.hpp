@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/loop/checkpointing.hpp: when a run saves a checkpoint, what of the train loop goes into it, and where a resumed run
+// begins. Tensors are engine/weights' business.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "engine/data/train_order.hpp"
+#include "engine/loop/loss_scale.hpp"
+#include "engine/loop/patience.hpp"
+#include "engine/loop/phase_rates.hpp"
+#include "engine/loop/run_plan.hpp"
+#include "engine/weights/checkpoint_folder.hpp"
+#include "engine/weights/checkpoint_write.hpp"
+#include "engine/weights/state_entries.hpp"
+
+namespace ddhost {
+
+// Section `checkpoint`.
+struct CheckpointSettings {
+  int64_t every = 0;         // steps; 0: not by steps
+  int64_t every_epochs = 0;  // of the first training program; 0: not by epochs
+  double every_minutes = 0;  // 0: not by time
+  bool at_phase_end = true;
+  bool in_background = true;
+  uint64_t most_bytes = 0;  // of a rank's copy; 0: no limit
+  KeepRule keep;
+
+  static CheckpointSettings from(const RunConfig& config);
+  [[nodiscard]] bool on() const { return every > 0 || every_epochs > 0 || every_minutes > 0; }
+};
+
+// What a checkpoint keeps besides tensors, after a step.
+struct TrainState {
+  const TrainOrder& order;
+  const TrainPosition& position;
+  LossScale& loss_scale;
+  PhaseRates& rates;
+  Patience& patience;
+};
+
+class Checkpointing {
+ public:
+  // After the strategy's materialize. Throws where the disk has no room for the checkpoints of the run. [collective]
+  Checkpointing(RankServices& services, const RunPlan& plan, const StateSource& source, const TrainOrder& order);
+
+  // Loads the newest of RunPlan::resume that is not damaged; those that are get another name. Nothing where the list is
+  // empty. [collective]
+  void load();
+  // The step after which a resumed run begins, or 0.
+  [[nodiscard]] int64_t first_step_after() const { return resumed_ ? resumed_->progress.step : 0; }
+
+  // For TrainOrder::begin_after; nothing for a new run.
+  [[nodiscard]] std::optional<TrainPosition> position() const;
+  // The parts of the train loop, once they exist. [main]
+  void restore(const TrainState& state) const;
+  // The run was stopped before the evaluation after its last step.
+  [[nodiscard]] bool has_evaluation_pending() const { return resumed_ && resumed_->progress.evaluation_pending; }
+  [[nodiscard]] bool saves_at_stop() const { return settings_.on(); }
+
+  // A checkpoint is on its way, and this rank has not written its part yet: for the other ranks, in the next step.
+  [[nodiscard]] bool is_writing() const { return save_ != nullptr && !save_->written(); }
+  // Rank 0 wants a checkpoint by the clock: to be agreed with the other ranks in the next step.
+  [[nodiscard]] bool wants_by_clock() const;
+
+  struct Moment {
+    const TrainStep& step;    // done
+    StepRequests requests;    // as the ranks agreed on them
+    bool ends;                // the run ends after it
+    bool evaluation_pending;  // it ends before the evaluation that follows the step
+  };
+  // After a step and what follows it: begins to save if its turn has come, and commits what all ranks have written. At
+  // the end of the run it waits for that. [collective]
+  void step_done(const Moment& moment, const TrainState& state);
+
+ private:
+  [[nodiscard]] bool is_due(const Moment& moment, const TrainOrder& order);
+  [[nodiscard]] TrainProgress progress(const Moment& moment, const TrainState& state) const;
+  void begin_save(TrainProgress progress);
+  void finish_save();
+  void require_room(const TrainOrder& order) const;
+  void restore_param_steps(const Manifest& manifest) const;
+  [[nodiscard]] Manifest manifest() const;
+
+  RankServices& services_;
+  const RunPlan& plan_;
+  const StateSource source_;
+  const CheckpointSettings settings_;
+  const CheckpointLayout layout_;
+  std::optional<Manifest> resumed_;
+  int64_t last_saved_ = -1;
+  int64_t saves_done_ = 0;                // of those that were asked for
+  std::unique_ptr<CheckpointSave> save_;  // on its way
+  std::chrono::steady_clock::time_point save_begun_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::duration save_stall_{};  // before training went on
+};
+
+}  // namespace ddhost

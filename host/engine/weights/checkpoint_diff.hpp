@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/weights/checkpoint_diff.hpp: two checkpoints compared, tensor by tensor.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/weights/manifest.hpp"
+
+namespace ddhost {
+
+struct TensorDiff {
+  std::string name;
+  std::string only_in;    // "first", "second": the other has none, or of another shape or dtype
+  uint64_t elements = 0;  // that differ in a bit
+  uint64_t numel = 0;
+  std::optional<double> largest;  // |a - b|, where the tensor is of floating point and all its differences are numbers
+};
+
+// Those that differ, in the order of the first; damaged chunks throw.
+std::vector<TensorDiff> diff_tensors(const std::filesystem::path& first_folder, const Manifest& first,
+                                     const std::filesystem::path& second_folder, const Manifest& second);
+
+}  // namespace ddhost

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/weights/checkpoint_export.hpp"
+
+#include <array>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "ddh/sdk/plugin.hpp"
+#include "engine/numerics/kernels.hpp"
+#include "engine/weights/chunk_reader.hpp"
+#include "engine/weights/safetensors.hpp"
+#include "engine/weights/state_entries.hpp"
+
+namespace fs = std::filesystem;
+
+namespace ddhost {
+namespace {
+
+using Shard = std::vector<const Manifest::Tensor*>;
+
+uint64_t numel_of(const StoredTensor& t) { return t.bytes / ddh_dtype_bytes(t.dtype); }
+uint64_t exported_bytes(const StoredTensor& t) { return numel_of(t) * ddh_dtype_bytes(t.export_dtype); }
+
+// In the order of the model, each shard as full as it gets.
+std::vector<Shard> shards_of(const Manifest& manifest, uint64_t most_bytes) {
+  std::vector<Shard> out(1);
+  uint64_t bytes = 0;
+  for (const Manifest::Tensor& tensor : manifest.tensors) {
+    if (tensor.stored.kind == TensorKind::slot) continue;
+    const uint64_t more = exported_bytes(tensor.stored);
+    if (bytes > 0 && bytes + more > most_bytes) {
+      out.emplace_back();
+      bytes = 0;
+    }
+    out.back().push_back(&tensor);
+    bytes += more;
+  }
+  return out;
+}
+
+std::string shard_name(size_t index, size_t count) {
+  if (count == 1) return "model.safetensors";
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), "model-%05zu-of-%05zu.safetensors", index + 1, count);
+  return text.data();
+}
+
+class ShardWriter {
+ public:
+  ShardWriter(ChunkReader& reader, ExportedFiles& out) : reader_(reader), out_(out) {}
+
+  void write(const fs::path& path, const Shard& shard) {
+    std::vector<SafetensorsLayout::Item> items;
+    for (const Manifest::Tensor* t : shard) items.push_back({t->stored.name, t->stored.export_dtype, t->stored.shape});
+    const SafetensorsLayout plan(items, {{"format", "pt"}});
+    const fs::path part = path.string() + ".part";
+    try {
+      const RangeFile file(part, RangeFile::Mode::create);
+      file.reserve(plan.file_bytes);
+      file.write_at(0, plan.header.data(), plan.header.size());
+      for (size_t i = 0; i < shard.size(); ++i) write_tensor(file, plan.file_offsets[i], *shard[i]);
+      file.sync();
+      fs::rename(part, path);
+    } catch (...) {
+      std::error_code ignored;
+      fs::remove(part, ignored);
+      throw;
+    }
+    out_.files.push_back(path);
+  }
+
+ private:
+  void write_tensor(const RangeFile& file, uint64_t offset, const Manifest::Tensor& tensor) {
+    const StoredTensor& t = tensor.stored;
+    bool overflows = false;
+    reader_.for_each_chunk(tensor, [&](uint64_t begin, const char* data, uint64_t bytes) {
+      const uint64_t width = ddh_dtype_bytes(t.dtype), to_width = ddh_dtype_bytes(t.export_dtype);
+      const uint64_t numel = bytes / width;
+      if (t.kind == TensorKind::param) require_finite(t, reinterpret_cast<const float*>(data), numel, begin / width);
+      if (t.export_dtype != t.dtype) {
+        rounded_.resize(kChunkBytes);
+        kernels::cast(rounded_.data(), t.export_dtype, data, t.dtype, numel);
+        overflows = overflows || (t.export_dtype == DDH_F16 && has_infinity(numel));
+        data = rounded_.data();
+      }
+      file.write_at(offset + begin / width * to_width, data, numel * to_width);
+    });
+    if (overflows)
+      out_.warnings.push_back("parameter '" + t.name + "' holds values beyond fp16, in which it is stored: they are " +
+                              "infinite there");
+  }
+  static void require_finite(const StoredTensor& t, const float* values, uint64_t numel, uint64_t first) {
+    if (const std::optional<uint64_t> at = first_nonfinite(values, numel))
+      ddh::fail(DDH_DATA_LOSS, "parameter '", t.name, "' is not finite from element ", first + *at,
+                " on, so the weights are not written; export an earlier checkpoint");
+  }
+  // Of fp16 values that came of finite ones.
+  bool has_infinity(uint64_t numel) {
+    back_.resize(kChunkBytes / sizeof(float));
+    kernels::cast(back_.data(), DDH_F32, rounded_.data(), DDH_F16, numel);
+    return first_nonfinite(back_.data(), numel).has_value();
+  }
+
+  ChunkReader& reader_;
+  ExportedFiles& out_;
+  std::vector<char> rounded_;
+  std::vector<float> back_;
+};
+
+std::string index_text(const std::vector<Shard>& shards) {
+  nlohmann::ordered_json index = {{"metadata", {{"total_size", uint64_t{0}}}},
+                                  {"weight_map", nlohmann::json::object()}};
+  uint64_t total = 0;
+  for (size_t s = 0; s < shards.size(); ++s) {
+    for (const Manifest::Tensor* t : shards[s]) {
+      index["weight_map"][t->stored.name] = shard_name(s, shards.size());
+      total += exported_bytes(t->stored);
+    }
+  }
+  index["metadata"]["total_size"] = total;
+  return index.dump(2) + "\n";
+}
+
+}  // namespace
+
+ExportedFiles export_checkpoint(const fs::path& folder, const Manifest& manifest, const fs::path& out,
+                                uint64_t most_bytes) {
+  const std::vector<Shard> shards = shards_of(manifest, most_bytes);
+  std::error_code ec;
+  fs::create_directories(out, ec);
+  if (ec) ddh::fail(DDH_PERMISSION_DENIED, "cannot make the folder '", out.string(), "': ", ec.message());
+  const fs::path index = out / "model.safetensors.index.json";
+  std::vector<fs::path> paths;
+  for (size_t s = 0; s < shards.size(); ++s) paths.push_back(out / shard_name(s, shards.size()));
+  paths.push_back(index);
+  for (const fs::path& path : paths)
+    if (fs::exists(fs::symlink_status(path, ec)))
+      ddh::fail(DDH_ALREADY_EXISTS, "'", path.string(), "' exists already and is not overwritten; give another folder");
+  ExportedFiles result;
+  ChunkReader reader(folder, manifest);
+  ShardWriter writer(reader, result);
+  for (size_t s = 0; s < shards.size(); ++s) writer.write(paths[s], shards[s]);
+  if (shards.size() > 1) {
+    write_durably(index, index_text(shards));
+    result.files.push_back(index);
+  }
+  sync_folder(out);
+  return result;
+}
+
+}  // namespace ddhost

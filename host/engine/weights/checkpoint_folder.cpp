@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/weights/checkpoint_folder.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+#include "ddh/sdk/plugin.hpp"
+#include "engine/weights/chunk_reader.hpp"
+
+namespace fs = std::filesystem;
+
+namespace ddhost {
+namespace {
+
+constexpr const char* kManifest = "manifest.json";
+constexpr const char* kMarker = "COMPLETE";
+constexpr std::string_view kPrefix = "step-";
+
+std::string marker_text(const std::string& manifest) {
+  return ddh::str("ddhost checkpoint ", kCheckpointVersion, "\nmanifest ", manifest.size(), " ",
+                  hex(sum_of(manifest.data(), manifest.size())), "\n");
+}
+
+std::optional<int64_t> step_of(const std::string& name) {
+  int64_t step = 0;
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  const char* const end = name.data() + name.size();
+  const auto [at, error] = std::from_chars(name.data() + kPrefix.size(), end, step);
+  return error == std::errc{} && at == end && step >= 0 ? std::optional(step) : std::nullopt;
+}
+
+void check_file(const fs::path& folder, const Manifest::File& file) {
+  const fs::path path = folder / file.name;
+  const RangeFile in(path, RangeFile::Mode::read);
+  if (in.bytes() != file.bytes)
+    ddh::fail(DDH_DATA_LOSS, "'", path.string(), "' has ", in.bytes(), " bytes instead of ", file.bytes);
+  if (file.header_bytes > file.bytes)
+    ddh::fail(DDH_DATA_LOSS, "the manifest contradicts itself about '", file.name, "'");
+  std::string header(file.header_bytes, '\0');
+  in.read_at(0, header.data(), header.size());
+  if (sum_of(header.data(), header.size()) != file.header_sum)
+    ddh::fail(DDH_DATA_LOSS, "the header of '", path.string(), "' is damaged");
+}
+
+// What a crash has left half written or half removed.
+void remove_leftovers(const fs::path& checkpoints) {
+  std::error_code ec;
+  for (fs::directory_iterator at(checkpoints, ec), end; !ec && at != end; at.increment(ec)) {
+    const std::string name = at->path().filename().string();
+    if (name.starts_with(".step-")) fs::remove_all(at->path(), ec);
+  }
+}
+
+}  // namespace
+
+fs::path checkpoints_folder(const fs::path& run_dir) { return run_dir / "checkpoints"; }
+fs::path checkpoint_folder(const fs::path& run_dir, int64_t step) {
+  return checkpoints_folder(run_dir) / ddh::str(kPrefix, step);
+}
+
+fs::path partial_folder(const fs::path& run_dir, int64_t step) {
+  return checkpoints_folder(run_dir) / ddh::str(".step-", step, ".partial");
+}
+
+std::vector<CheckpointPlace> list_checkpoints(const fs::path& run_dir) {
+  std::vector<CheckpointPlace> out;
+  std::error_code ec;
+  for (fs::directory_iterator at(checkpoints_folder(run_dir), ec), end; !ec && at != end; at.increment(ec)) {
+    const std::optional<int64_t> step = step_of(at->path().filename().string());
+    if (step) out.push_back({*step, at->path()});
+  }
+  std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.step > b.step; });
+  return out;
+}
+
+Manifest open_checkpoint(const fs::path& folder) {
+  const fs::path marker = folder / kMarker, manifest_path = folder / kManifest;
+  std::error_code ec;
+  if (!fs::is_directory(folder, ec)) ddh::fail(DDH_NOT_FOUND, "there is no checkpoint '", folder.string(), "'");
+  if (!fs::exists(marker, ec))
+    ddh::fail(DDH_DATA_LOSS, "'", folder.string(), "' has no file ", kMarker,
+              ": it is no checkpoint, or was never finished");
+  const std::string given = read_whole(marker), text = read_whole(manifest_path);
+  if (given != marker_text(text)) {
+    // A newer format is told from damage.
+    if (given.starts_with("ddhost checkpoint ") &&
+        !given.starts_with(ddh::str("ddhost checkpoint ", kCheckpointVersion, "\n")))
+      static_cast<void>(parse_manifest(text, manifest_path.string()));
+    ddh::fail(DDH_DATA_LOSS, "'", marker.string(), "' and '", manifest_path.string(),
+              "' do not fit together: one of them is damaged");
+  }
+  Manifest manifest = parse_manifest(text, manifest_path.string());
+  for (const Manifest::File& file : manifest.files) check_file(folder, file);
+  return manifest;
+}
+
+uint64_t verify_tensors(const fs::path& folder, const Manifest& manifest) {
+  ChunkReader reader(folder, manifest);
+  for (const Manifest::Tensor& tensor : manifest.tensors)
+    reader.for_each_chunk(tensor, [](uint64_t, const char*, uint64_t) {});
+  return reader.bytes_read();
+}
+
+fs::path begin_checkpoint(const fs::path& run_dir, int64_t step) {
+  const fs::path partial = partial_folder(run_dir, step);
+  fs::create_directories(checkpoints_folder(run_dir));
+  remove_leftovers(checkpoints_folder(run_dir));
+  fs::create_directory(partial);
+  return partial;
+}
+
+void commit_checkpoint(const fs::path& run_dir, const Manifest& manifest) {
+  const int64_t step = manifest.progress.step;
+  const fs::path partial = partial_folder(run_dir, step), folder = checkpoint_folder(run_dir, step);
+  const std::string text = manifest_text(manifest);
+  write_durably(partial / kManifest, text);
+  write_durably(partial / kMarker, marker_text(text));
+  sync_folder(partial);
+  publish_folder(partial, folder);
+  replace_durably(checkpoints_folder(run_dir) / "latest", folder.filename().string() + "\n");
+}
+
+void drop_checkpoint(const fs::path& run_dir, int64_t step) noexcept {
+  std::error_code ignored;
+  fs::remove_all(partial_folder(run_dir, step), ignored);
+}
+
+std::vector<int64_t> prune_checkpoints(const fs::path& run_dir, int64_t newest, const KeepRule& keep) {
+  std::vector<int64_t> removed;
+  if (keep.last == 0) return removed;
+  int64_t seen = 0;
+  for (const CheckpointPlace& place : list_checkpoints(run_dir)) {
+    std::error_code ec;
+    if (place.step > newest || !fs::exists(place.folder / kMarker, ec)) continue;
+    if (++seen <= keep.last || (keep.every > 0 && place.step % keep.every == 0)) continue;
+    remove_folder(place.folder);
+    removed.push_back(place.step);
+  }
+  return removed;
+}
+
+std::vector<int64_t> remove_checkpoints_after(const fs::path& run_dir, int64_t step) {
+  std::vector<int64_t> removed;
+  for (const CheckpointPlace& place : list_checkpoints(run_dir)) {
+    if (place.step <= step) continue;
+    remove_folder(place.folder);
+    removed.push_back(place.step);
+  }
+  const std::vector<CheckpointPlace> left = list_checkpoints(run_dir);
+  if (!removed.empty() && !left.empty())
+    replace_durably(checkpoints_folder(run_dir) / "latest", left.front().folder.filename().string() + "\n");
+  return removed;
+}
+
+}  // namespace ddhost

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/weights/checkpoint_read.hpp: the tensors of a checkpoint into the state of a run, whatever its strategy and world.
+#pragma once
+
+#include <filesystem>
+
+#include "engine/services/comm.hpp"
+#include "engine/services/staging.hpp"
+#include "engine/weights/manifest.hpp"
+#include "engine/weights/state_entries.hpp"
+
+namespace ddhost {
+
+// Throws unless the checkpoint has exactly the tensors of this run: names the first that differs.
+void check_same_tensors(const Manifest& manifest, const CheckpointLayout& layout, const std::string& checkpoint);
+
+// Overwrites what this rank holds, and the model's buffers. Each chunk is compared with its checksum before any of it is
+// used. Returns the sentence about what is damaged on the first rank that finds damage, "" without any; the state is
+// undefined after damage. [collective]
+std::string read_checkpoint(const std::filesystem::path& folder, const Manifest& manifest, const StateSource& source,
+                            const CheckpointLayout& layout, const Comm& comm, Staging& staging);
+
+}  // namespace ddhost

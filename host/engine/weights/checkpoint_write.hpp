@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/weights/checkpoint_write.hpp: a checkpoint on its way to the disk, written by all ranks at once: each its own ranges,
+// at their final places.
+//
+//   CheckpointSave save(...);   copies what this rank holds, and begins to write the copy on a thread of its own
+//   ... training goes on ...    until written() on every rank
+//   save.finish();              waits for the rest, and commits
+//
+// The copy is made before the constructor returns, so no later value ever gets into the file.
+#pragma once
+
+#include <atomic>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "engine/services/comm.hpp"
+#include "engine/services/memory.hpp"
+#include "engine/services/staging.hpp"
+#include "engine/weights/manifest.hpp"
+#include "engine/weights/rank_writer.hpp"
+#include "engine/weights/state_pieces.hpp"
+#include "engine/weights/together.hpp"
+
+namespace ddhost {
+
+struct SaveSettings {
+  std::filesystem::path run_dir;
+  bool in_background = true;
+  uint64_t most_bytes = 0;  // of this rank's copy; what is more is written before training goes on. 0: no limit
+};
+
+class CheckpointSave {
+ public:
+  // Begins <run_dir>/checkpoints/step-N for the step of `manifest`, whose files and tensors are filled in here. Every rank
+  // throws ddh::Error when one of them fails, and nothing is left. All references outlive the object. [collective]
+  CheckpointSave(SaveSettings settings, Manifest manifest, const StateSource& source, const CheckpointLayout& layout,
+                 const Comm& comm, Staging& staging, Memory& memory);
+  CheckpointSave(const CheckpointSave&) = delete;
+  CheckpointSave& operator=(const CheckpointSave&) = delete;
+  // Without finish() nothing is left.
+  ~CheckpointSave();
+
+  [[nodiscard]] int64_t step() const { return manifest_.progress.step; }
+  // This rank has written its part, or failed.
+  [[nodiscard]] bool written() const { return written_.load(std::memory_order_acquire); }
+  // Waits until every rank has written, and commits. Throws on every rank when one has failed. [collective]
+  void finish();
+
+ private:
+  // A part of the copy, and the bytes of a tensor that it holds.
+  struct Copied {
+    size_t tensor;
+    uint64_t begin, bytes;  // of the tensor
+    uint64_t place;         // in the copy
+  };
+  void copy_or_write(const StateSource& source, Staging& staging, const std::vector<StatePiece>& pieces);
+  template <class Read>
+  void take(size_t tensor, uint64_t begin, uint64_t bytes, Read&& read);
+  void write_copy();
+  void release_copy();
+  void drop() noexcept;
+
+  const SaveSettings settings_;
+  Manifest manifest_;
+  const CheckpointLayout& layout_;
+  const Comm& comm_;
+  Memory& memory_;
+  std::optional<RankWriter> writer_;
+  std::vector<Copied> copied_;
+  std::unique_ptr<char[]> copy_;
+  uint64_t copy_bytes_ = 0, copy_used_ = 0;
+  FailureText failure_{};  // of the thread
+  std::atomic<bool> written_{false};
+  bool committed_ = false;
+  std::thread thread_;
+};
+
+}  // namespace ddhost

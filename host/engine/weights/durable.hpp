@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/weights/durable.hpp: files of weights and state, written so that a crash at any instant leaves the old content or
+// the new one. Every function throws ddh::Error with a sentence that names the path.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace ddhost {
+
+// A file that ranges are read from and written to; several processes may do so at once.
+class RangeFile {
+ public:
+  enum class Mode { read, write, create };
+  RangeFile(std::filesystem::path path, Mode mode);
+  RangeFile(RangeFile&& other) noexcept;
+  RangeFile(const RangeFile&) = delete;
+  RangeFile& operator=(const RangeFile&) = delete;
+  RangeFile& operator=(RangeFile&&) = delete;
+  ~RangeFile();
+
+  void write_at(uint64_t offset, const void* data, uint64_t bytes) const;
+  // Exactly `bytes`; an earlier end of the file is an error.
+  void read_at(uint64_t offset, void* data, uint64_t bytes) const;
+  // Takes the space on the disk.
+  void reserve(uint64_t bytes) const;
+  [[nodiscard]] uint64_t bytes() const;
+  // What was written is on the disk when it returns.
+  void sync() const;
+
+ private:
+  [[noreturn]] void fail_write() const;
+  std::filesystem::path path_;
+  int fd_ = -1;
+};
+
+// The names in a folder are on the disk when it returns.
+void sync_folder(const std::filesystem::path& folder);
+// A new file that is on the disk when it returns; its name is, after sync_folder.
+void write_durably(const std::filesystem::path& file, std::string_view text);
+// The same in place of an older file, which stays until the new one is whole.
+void replace_durably(const std::filesystem::path& file, std::string_view text);
+// Gives a folder its name. An older folder of that name is removed afterwards, never before.
+void publish_folder(const std::filesystem::path& from, const std::filesystem::path& to);
+// Removes a folder so that what a crash leaves of it has lost its name.
+void remove_folder(const std::filesystem::path& folder);
+// The whole text of a small file.
+std::string read_whole(const std::filesystem::path& file);
+
+}  // namespace ddhost

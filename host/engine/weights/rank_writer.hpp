@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/weights/rank_writer.hpp: the files of a checkpoint as one rank writes them, with the checksums of what it wrote.
+#pragma once
+
+#include <algorithm>
+#include <filesystem>
+#include <vector>
+
+#include "engine/weights/checkpoint_layout.hpp"
+#include "engine/weights/durable.hpp"
+#include "engine/weights/manifest.hpp"
+
+namespace ddhost {
+
+// A chunk that more than one piece fills: who wrote its first byte reads it again, when all have written.
+struct SharedChunk {
+  size_t tensor;
+  uint64_t chunk;
+};
+
+class RankWriter {
+ public:
+  RankWriter(const std::filesystem::path& folder, const CheckpointLayout& layout)
+      : layout_(layout), sums_(layout.chunks()) {
+    for (const CheckpointLayout::File& file : layout.files())
+      files_.emplace_back(folder / file.name, RangeFile::Mode::write);
+  }
+
+  // Bytes [begin, end) of a tensor, from `read(begin, bytes)`. Whole chunks are summed on the way.
+  template <class Read>
+  void write(size_t tensor, uint64_t begin, uint64_t end, Read&& read) {
+    const StoredTensor& t = layout_.tensors()[tensor];
+    for (uint64_t at = begin; at < end;) {
+      const uint64_t chunk = at / kChunkBytes, chunk_begin = chunk * kChunkBytes;
+      const uint64_t chunk_end = chunk_begin + t.chunk_bytes(chunk), stop = std::min(end, chunk_end);
+      const char* const values = read(at, stop - at);
+      files_[t.file].write_at(t.offset + at, values, stop - at);
+      if (at == chunk_begin && stop == chunk_end) {
+        sums_[t.first_chunk + chunk] = sum_of(values, stop - at);
+      } else if (at == chunk_begin) {
+        shared_.push_back({tensor, chunk});
+      }
+      at = stop;
+    }
+  }
+  void sync() const {
+    for (const RangeFile& file : files_) file.sync();
+  }
+  // When all ranks have written.
+  void sum_shared_chunks() {
+    std::vector<char> bytes(shared_.empty() ? 0 : kChunkBytes);
+    for (const SharedChunk& s : shared_) {
+      const StoredTensor& t = layout_.tensors()[s.tensor];
+      files_[t.file].read_at(t.offset + s.chunk * kChunkBytes, bytes.data(), t.chunk_bytes(s.chunk));
+      sums_[t.first_chunk + s.chunk] = sum_of(bytes.data(), t.chunk_bytes(s.chunk));
+    }
+  }
+  // Of the chunks that this rank summed; 0 elsewhere.
+  [[nodiscard]] const std::vector<uint64_t>& sums() const { return sums_; }
+
+ private:
+  const CheckpointLayout& layout_;
+  std::vector<RangeFile> files_;
+  std::vector<uint64_t> sums_;
+  std::vector<SharedChunk> shared_;
+};
+
+}  // namespace ddhost

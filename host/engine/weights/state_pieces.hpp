@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/weights/state_pieces.hpp: what a rank holds of the tensors of a checkpoint, and how it is read and written where it
+// lies: in memory, on a device, or behind state_read and state_write.
+#pragma once
+
+#include <vector>
+
+#include "engine/weights/checkpoint_layout.hpp"
+#include "engine/weights/state_entries.hpp"
+
+namespace ddhost {
+
+// A range of a tensor, in one place of this rank.
+struct StatePiece {
+  size_t tensor;           // of CheckpointLayout
+  uint64_t offset, numel;  // elements of the tensor
+  int32_t dtype;           // in which the rank keeps it
+  void* data;              // nullptr: state_read, state_write
+  uint32_t entry;          // of the strategy's list; of a buffer of the model it has no meaning
+  bool is_first_replica;
+};
+
+// Every piece of this rank, in the order of the tensors. Throws where the strategy keeps a slot in another dtype than the
+// optimizer's. [main]
+std::vector<StatePiece> state_pieces(const StateSource& source, const CheckpointLayout& layout);
+
+// Throws, on every rank, unless the first replicas of all ranks hold each element of each tensor of a strategy once.
+// [collective]
+void check_pieces_once(const std::vector<StatePiece>& pieces, const StateSource& source, const CheckpointLayout& layout,
+                       const Comm& comm);
+
+// Bytes of pieces, in the dtype of their tensor.
+class PieceAccess {
+ public:
+  PieceAccess(const StateSource& source, const CheckpointLayout& layout, Staging& staging)
+      : source_(source), layout_(layout), staging_(staging) {}
+
+  // The largest range of one call.
+  static constexpr uint64_t kMostBytes = 16 * kChunkBytes;
+
+  // Elements [begin, begin + numel) of a piece, counted from its first. Valid until the next call.
+  const char* read(const StatePiece& piece, uint64_t begin, uint64_t numel);
+  // The other way. The values are rounded where the rank keeps a shorter dtype.
+  void write(const StatePiece& piece, uint64_t begin, uint64_t numel, const char* from);
+
+ private:
+  const StateSource source_;
+  const CheckpointLayout& layout_;
+  Staging& staging_;
+  std::vector<char> values_, converted_;  // they grow to the largest range
+};
+
+}  // namespace ddhost

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/weights/together.hpp: a step of saving or loading that every rank makes, and that fails on all of them or on none.
+#pragma once
+
+#include <array>
+#include <cstdio>
+#include <exception>
+#include <utility>
+#include <vector>
+
+#include "engine/services/comm.hpp"
+
+namespace ddhost {
+
+// The sentence with which a rank's part failed; empty where it did not.
+using FailureText = std::array<char, 512>;
+
+template <class Body>
+FailureText failure_of(Body&& body) {
+  FailureText failure{};
+  try {
+    body();
+  } catch (const std::exception& e) {
+    std::snprintf(failure.data(), failure.size(), "%s", e.what());
+  }
+  return failure;
+}
+
+// The first rank's failure, the same on every rank; empty where none failed. [collective]
+inline FailureText first_failure(const Comm& comm, const FailureText& mine, const char* label) {
+  std::vector<FailureText> all(static_cast<size_t>(comm.world_size()));
+  comm.all_gather_bytes(mine.data(), all.data(), mine.size(), label);
+  for (const FailureText& text : all)
+    if (text[0] != '\0') return text;
+  return {};
+}
+
+// Runs a rank's part; all ranks throw when one of them has failed. [collective]
+template <class Body>
+void together(const Comm& comm, const char* label, Body&& body) {
+  const FailureText failure = first_failure(comm, failure_of(std::forward<Body>(body)), label);
+  if (failure[0] != '\0') ddh::fail(DDH_RESOURCE_EXHAUSTED, failure.data());
+}
+
+}  // namespace ddhost

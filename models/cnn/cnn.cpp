@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cnn.hpp"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+
+#include "../ops/losses.hpp"
+#include "../ops/model_products.hpp"
+
+namespace cnn {
+namespace {
+
+constexpr int32_t kTrainProgram = 0;
+constexpr int64_t kTop = 5;
+const std::vector<std::string> kMetrics = {"loss", "accuracy", "top5"};
+
+CnnBatch& batch_of(ddh_batch* batch) { return *reinterpret_cast<CnnBatch*>(batch); }
+
+}  // namespace
+
+const char* const kNeeds[] = {DDH_CONFIG_IFACE, DDH_ALLOC_IFACE, nullptr};
+
+// What the layers of a unit ask for while it runs.
+class Cnn::UnitCall final : public Call {
+ public:
+  UnitCall(Cnn& cnn, const UnitRun& run, const std::vector<at::Tensor>& params, bool frozen)
+      : cnn_(cnn), run_(run), params_(params) {
+    if (frozen) run_.training = false;
+  }
+  [[nodiscard]] const at::Tensor& param(size_t i) const override { return params_[i]; }
+  [[nodiscard]] at::Tensor dropout(const at::Tensor& x, double probability) override {
+    return cnn_.dropout(run_, x, probability, site_++);
+  }
+  [[nodiscard]] at::Tensor drop_samples(const at::Tensor& x, double probability) override {
+    if (probability == 0 || !run_.training) return x;
+    return x.mul(dropout(at::ones({x.size(0), 1, 1, 1}, x.options()), probability));
+  }
+  [[nodiscard]] at::Tensor batch_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                                      const Norm& n) override {
+    return cnn_.batch_norm(run_, x, weight, bias, {n.mean_buffer, n.variance_buffer, int64_t{n.batches_buffer}},
+                           n.momentum, n.eps);
+  }
+
+ private:
+  Cnn& cnn_;
+  UnitRun run_;
+  const std::vector<at::Tensor>& params_;
+  uint64_t site_ = 0;  // which of the unit's dropouts comes next
+};
+
+Cnn::Cnn(const ddh_create& create)
+    : TorchModel(create),
+      loader_(host, 0, frames_of(host)),
+      compute_(ops::compute_type(host, "cnn")),
+      net_(make_net(net_options(host, image_shape(), loader_.classes()))),
+      desc_("cnn " + host.text("model.network")) {
+  build_description();
+}
+
+Shape Cnn::image_shape() const {
+  return {loader_.channels(), loader_.side(), loader_.side(), std::max<int64_t>(1, loader_.frames())};
+}
+
+ddh_batch* Cnn::give_away(images::ImageBatch images) {
+  auto batch = std::make_unique<CnnBatch>();
+  batch->images = std::move(images);
+  host.alloc->account(host.h, DDH_TAG_DATA, batch->images.bytes());
+  return reinterpret_cast<ddh_batch*>(batch.release());
+}
+
+ddh_batch* Cnn::batch_create(const ddh_batch_args& args, ddh_batch_info& info) {
+  info.items = args.n_samples;
+  info.loss_count = args.n_samples;
+  return give_away(loader_.load(args, args.program == kTrainProgram));
+}
+
+ddh_batch* Cnn::batch_of_pixels(const std::vector<float>& pixels, const std::vector<int64_t>& labels) {
+  return give_away(loader_.batch_of(pixels, labels));
+}
+
+void Cnn::batch_destroy(ddh_batch* batch) noexcept {
+  host.alloc->account(host.h, DDH_TAG_DATA, -batch_of(batch).images.bytes());
+  std::unique_ptr<CnnBatch>(&batch_of(batch)).reset();
+}
+
+ddh::Tensors Cnn::run_unit(const UnitRun& run, const std::vector<at::Tensor>& params, const ddh::Tensors& inputs) {
+  CnnBatch& batch = batch_of(run.batch);
+  const bool is_last = static_cast<size_t>(run.unit) + 1 == net_.units().size();
+  if (batch.images.B() == 0) {
+    for (uint32_t m = 0; is_last && m < kMetrics.size(); ++m) report(run, m, 0, 0);
+    return at::zeros({}, at::kFloat);
+  }
+  const Unit& unit = *net_.units()[static_cast<size_t>(run.unit)];
+  ddh::Tensors waiting = inputs;  // for a join; the last is what the unit takes
+  if (run.unit == 0 || unit.restarts) {
+    const at::Tensor pixels = batch.images.pixels.to(compute_);
+    waiting.push_back(loader_.frames() > 0 ? pixels.flatten(0, 1) : pixels);
+  } else if (unit.joins) {
+    waiting = at::cat(waiting, 1);
+  }
+  UnitCall unit_call(*this, run, params, unit.frozen);
+  waiting.back() = unit.run(unit_call, waiting.back());
+  return is_last ? loss(run, batch, waiting.back().to(at::kFloat)) : waiting;
+}
+
+at::Tensor Cnn::loss(const UnitRun& run, CnnBatch& batch, const at::Tensor& logits) {
+  const at::Tensor sum = at::cross_entropy_loss(logits, batch.images.targets, {}, /*reduction: sum*/ 2);
+  const at::Tensor values = logits.detach().contiguous();
+  const std::vector<int64_t>& labels = batch.images.labels;
+  const auto count = static_cast<double>(labels.size());
+  report(run, 0, sum.item<double>(), count);
+  report(run, 1, static_cast<double>(ops::count_among_largest(values, labels, 1)), count);
+  report(run, 2, static_cast<double>(ops::count_among_largest(values, labels, kTop)), count);
+  batch.logits.assign(values.const_data_ptr<float>(), values.const_data_ptr<float>() + values.numel());
+  return sum;
+}
+
+void Cnn::build_description() {
+  std::vector<int32_t> order;
+  std::vector<uint32_t> flags;
+  bool is_leading = true, has_flags = false;
+  for (const auto& unit : net_.units()) {
+    const auto index = static_cast<int32_t>(order.size());
+    std::vector<int32_t> params;
+    for (const ParamSpec& spec : unit->params()) {
+      const uint32_t attributes =
+          (spec.shape.size() < 2 ? DDH_PARAM_NO_DECAY : 0U) | (unit->frozen ? DDH_PARAM_FROZEN : 0U);
+      params.push_back(desc_.add_param(index, spec.name, spec.shape, spec.init, attributes));
+    }
+    for (Norm& norm : unit->norms()) add_norm(norm, unit->frozen);
+    order.push_back(desc_.add_unit(unit->name(), params));
+    // Later towers pass on the gradients of what waits, so only the first frozen units have no backward.
+    is_leading = is_leading && unit->frozen;
+    flags.push_back(is_leading ? DDH_POSITION_FORWARD_ONLY : 0U);
+    has_flags = has_flags || is_leading;
+  }
+  const bool evaluates = loader_.n_eval() > 0;
+  desc_.add_program({.kind = DDH_PROGRAM_TRAIN,
+                     .name = "train",
+                     .units = order,
+                     .metrics = kMetrics,
+                     .n_samples = loader_.n_train(),
+                     .sample_unit = "images",
+                     .position_flags = has_flags ? flags : std::vector<uint32_t>{},
+                     .eval_program = evaluates ? "eval" : ""});
+  if (evaluates) {
+    desc_.add_program({.kind = DDH_PROGRAM_EVAL,
+                       .name = "eval",
+                       .units = order,
+                       .metrics = kMetrics,
+                       .n_samples = loader_.n_eval(),
+                       .sample_unit = "images"});
+  }
+}
+
+// Running statistics are folded over the micro-batches of all ranks; those of a frozen trunk stay.
+void Cnn::add_norm(Norm& norm, bool frozen) {
+  const auto channels = static_cast<int64_t>(norm.mean.size());
+  const int32_t sync = frozen ? DDH_SYNC_NEVER : DDH_SYNC_FOLD;
+  const double decay = frozen ? 0 : 1 - norm.momentum;
+  norm.mean_buffer = desc_.add_buffer(norm.name + ".running_mean", {channels}, DDH_F32, norm.mean.data(), sync, decay);
+  norm.variance_buffer =
+      desc_.add_buffer(norm.name + ".running_var", {channels}, DDH_F32, norm.variance.data(), sync, decay);
+  norm.batches_buffer =
+      desc_.add_buffer(norm.name + ".num_batches_tracked", {}, DDH_I64, &norm.batches, sync, frozen ? 0 : 1);
+}
+
+bool Cnn::estimate(const ddh_estimate_args& args, ddh_estimate& out) {
+  const ddh_program_desc& program = *desc_.get().programs[args.program];
+  const int32_t unit = program.units[args.position];
+  const Unit& u = *net_.units()[static_cast<size_t>(unit)];
+  const double B = args.n_samples;
+  const bool learns = program.kind == DDH_PROGRAM_TRAIN && !u.frozen;
+  const bool gives_input_gradient = unit > 0 && !u.restarts && !net_.units()[static_cast<size_t>(unit) - 1]->frozen;
+  out = {sizeof out, 0, B * u.flops(), 0, 0};
+  if (!learns) return true;
+  out.backward_flops = B * (u.flops() + (gives_input_gradient ? u.flops() : u.flops() - u.first_flops()));
+  out.activation_bytes = static_cast<uint64_t>(B * u.kept_bytes(compute_ == at::kFloat ? 4 : 2));
+  return true;
+}
+
+}  // namespace cnn

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// cnn/cnn.hpp: convolutional networks as classifiers of images, on LibTorch's autograd. A rank computes on one thread, since
+// kernels of convolutions cut their sums by the number of threads.
+#pragma once
+
+#include <deque>
+
+#include "../images/loader.hpp"
+#include "config.hpp"
+#include "ddh/sdk/torch/model.hpp"
+
+namespace cnn {
+
+struct CnnBatch {
+  images::ImageBatch images;
+  std::vector<float> logits;  // (B, classes), of the forward that was last
+};
+
+class DDH_HIDDEN Cnn final : public ddh::TorchModel {
+ public:
+  explicit Cnn(const ddh_create& create);
+
+  const ddh_model_desc& describe() override { return desc_.get(); }
+  ddh_batch* batch_create(const ddh_batch_args& args, ddh_batch_info& info) override;
+  void batch_destroy(ddh_batch* batch) noexcept override;
+  bool estimate(const ddh_estimate_args& args, ddh_estimate& out) override;
+
+  // A batch of given pixels (B, [frames,] channels, side, side).
+  ddh_batch* batch_of_pixels(const std::vector<float>& pixels, const std::vector<int64_t>& labels);
+
+ protected:
+  ddh::Tensors run_unit(const UnitRun& run, const std::vector<at::Tensor>& params, const ddh::Tensors& inputs) override;
+
+ private:
+  class UnitCall;
+  [[nodiscard]] Shape image_shape() const;
+  ddh_batch* give_away(images::ImageBatch images);
+  void build_description();
+  void add_norm(Norm& norm, bool frozen);
+  at::Tensor loss(const UnitRun& run, CnnBatch& batch, const at::Tensor& logits);
+
+  const images::ImageLoader loader_;
+  const at::ScalarType compute_;
+  const Net net_;
+  ddh::ModelDesc desc_;
+};
+
+extern const char* const kNeeds[];
+
+}  // namespace cnn

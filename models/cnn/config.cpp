@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config.hpp"
+
+#include <array>
+
+#include "../images/loader.hpp"
+
+namespace cnn {
+namespace {
+
+constexpr size_t kMostWidths = 8;
+
+constexpr ddh::Option kOwnOptions[] = {
+    {"network", "string", R"("basic")",
+     R"("enum": ["basic", "vgg11", "vgg13", "vgg16", "vgg19", "vgg11_bn", "vgg13_bn", "vgg16_bn", "vgg19_bn",)"
+     R"( "mobilenet_v2", "mobilenet_v3_small", "mobilenet_v3_large", "efficientnet_b0", "resnet9",)"
+     R"( "cnn_lstm", "ensemble", "two_stream"])",
+     "the definition; names and initial values are torchvision's where it has the network"},
+    {"widths", "array", "[32, 64, 128, 128]",
+     R"("items": {"type": "integer", "minimum": 1}, "minItems": 1, "maxItems": 8)",
+     "channels of the convolutions of basic and cnn_lstm, each followed by a pool of 2"},
+    {"lstm", "array", "[256, 128]", R"("items": {"type": "integer", "minimum": 1}, "minItems": 2, "maxItems": 2)",
+     "widths of the two LSTMs of cnn_lstm"},
+    {"frames", "integer", "5", R"("minimum": 1, "maximum": 1024)", "of a video, for cnn_lstm"},
+    {"hidden", "integer", "512", R"("minimum": 1, "maximum": 1048576)",
+     "width of the dense layer of basic and cnn_lstm"},
+    {"padding", "integer", "0", R"("minimum": 0, "maximum": 16, "x-unit": "pixels")",
+     "around the image in convolutions of basic; 1 keeps its size"},
+    {"batch_norm", "boolean", "false", "", "batch norms after the convolutions of basic, which lose their biases"},
+    {"dropout", "number", "-1", R"("minimum": -1, "maximum": 0.9)",
+     "before dense layers; -1: 0 for resnet9, 0.2 for MobileNets and EfficientNet, 0.5 for the others"},
+    {"stochastic_depth", "number", "-1", R"("minimum": -1, "maximum": 0.9)",
+     "of the last residual block of efficientnet_b0, in the first 0, linear between; -1: 0.2"},
+    {"stem_stride", "integer", "0", R"("minimum": 0, "maximum": 2)",
+     "of the first convolution of MobileNets and EfficientNet; 1 suits images of 32 pixels; 0: 2"},
+    {"freeze", "string", R"("none")", R"("enum": ["none", "features"])",
+     "features: the trunk is not trained, and its batch norms keep their statistics; the dense layers learn"},
+};
+constexpr auto kAllOptions = ddh::joined(kOwnOptions, images::kOptions);
+
+std::vector<int64_t> integers(const ddh::Host& host, const char* key) {
+  std::array<double, kMostWidths> values{};
+  uint32_t n = 0;
+  ddh::call(host.config->get_f64s, host.h, key, values.data(), static_cast<uint32_t>(values.size()), &n);
+  std::vector<int64_t> out;
+  for (uint32_t i = 0; i < n; ++i) out.push_back(static_cast<int64_t>(values.at(i)));
+  return out;
+}
+
+}  // namespace
+
+const char* const kSchema = ddh::kSchemaOf<kAllOptions>;
+
+int64_t frames_of(const ddh::Host& host) {
+  return host.text("model.network") == "cnn_lstm" ? host.i64("model.frames") : 0;
+}
+
+NetOptions net_options(const ddh::Host& host, Shape image, int64_t classes) {
+  NetOptions o;
+  o.network = host.text("model.network");
+  o.image = image;
+  o.classes = classes;
+  o.dropout = host.f64("model.dropout");
+  o.stochastic_depth = host.f64("model.stochastic_depth");
+  o.stem_stride = host.i64("model.stem_stride");
+  o.freeze_features = host.text("model.freeze") == "features";
+  o.widths = integers(host, "model.widths");
+  o.hidden = host.i64("model.hidden");
+  o.padding = host.i64("model.padding");
+  o.batch_norm = host.flag("model.batch_norm");
+  o.lstm = integers(host, "model.lstm");
+  if (o.batch_norm && o.network != "basic")
+    ddh::fail(DDH_INVALID_ARGUMENT, "model.batch_norm is an option of basic, not of ", o.network,
+              "; leave it out (VGG with batch norms is vgg16_bn)");
+  if (o.freeze_features && (o.network == "basic" || o.network == "resnet9" || o.network == "cnn_lstm"))
+    ddh::fail(DDH_INVALID_ARGUMENT, "model.freeze=features is for VGG, MobileNets and EfficientNet, not for ",
+              o.network, "; set it to none");
+  return o;
+}
+
+}  // namespace cnn

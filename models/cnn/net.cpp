@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "net.hpp"
+
+#include <ATen/ops/adaptive_avg_pool2d.h>
+#include <ATen/ops/conv2d.h>
+#include <ATen/ops/hardsigmoid.h>
+#include <ATen/ops/hardswish.h>
+#include <ATen/ops/hardtanh.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/lstm.h>
+#include <ATen/ops/max_pool2d.h>
+#include <ATen/ops/relu.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/zeros.h>
+
+#include <cmath>
+
+namespace cnn {
+namespace {
+
+constexpr ddh::ParamInit kZero{}, kOne{DDH_INIT_CONSTANT, 1};
+
+// Rounds down, as torch does.
+int64_t convolved(int64_t side, int64_t kernel, int64_t stride, int64_t padding) {
+  return (side + 2 * padding - kernel) / stride + 1;
+}
+
+ddh::ParamInit uniform(double bound) { return {DDH_INIT_UNIFORM, -bound, bound}; }
+
+at::Tensor run_layers(const std::vector<Layer>& layers, Call& call, at::Tensor x) {
+  for (const Layer& layer : layers) x = layer(call, x);
+  return x;
+}
+
+}  // namespace
+
+Unit& Unit::conv(const std::string& name, int64_t out, int64_t kernel, ConvOptions o) {
+  const int64_t in = shape_.channels / o.groups, fan_in = in * kernel * kernel;
+  const Shape to{out, convolved(shape_.height, kernel, o.stride, o.padding),
+                 convolved(shape_.width, kernel, o.stride, o.padding), shape_.frames};
+  if (to.height < 1 || to.width < 1)
+    ddh::fail(DDH_INVALID_ARGUMENT, "an image of ", shape_.height, " x ", shape_.width, " pixels is too small for '",
+              name, "' of unit '", name_, "', a convolution of ", kernel, " x ", kernel,
+              "; give larger images (model.image_size), or model.padding where the network has it");
+  const double bound = 1 / std::sqrt(static_cast<double>(fan_in));
+  const auto fan_out = static_cast<double>(out * kernel * kernel / o.groups);
+  const ddh::ParamInit weight =
+      o.start == Start::kKaimingOut ? ddh::ParamInit{DDH_INIT_NORMAL, 0, std::sqrt(2 / fan_out)} : uniform(bound);
+  const size_t w = param(name + ".weight", {out, in, kernel, kernel}, weight);
+  if (o.bias) param(name + ".bias", {out}, o.start == Start::kTorch ? uniform(bound) : kZero);
+  count_flops(2.0 * static_cast<double>(to.numel()) * static_cast<double>(fan_in));
+  pass(to, kInput);
+  return add([w, o](Call& call, const at::Tensor& x) {
+    const std::array<int64_t, 2> stride = {o.stride, o.stride}, padding = {o.padding, o.padding}, dilation = {1, 1};
+    std::optional<at::Tensor> bias;
+    if (o.bias) bias = call.param(w + 1);
+    return at::conv2d(x, call.param(w), bias, stride, padding, dilation, o.groups);
+  });
+}
+
+Unit& Unit::batch_norm(const std::string& name, double eps, double momentum) {
+  const int64_t channels = shape_.channels;
+  const size_t w = param(name + ".weight", {channels}, kOne);
+  param(name + ".bias", {channels}, kZero);
+  Norm& norm = norms_.emplace_back();
+  norm.name = name;
+  norm.mean.assign(static_cast<size_t>(channels), 0);
+  norm.variance.assign(static_cast<size_t>(channels), 1);
+  norm.eps = eps, norm.momentum = momentum;
+  pass(shape_, kInput);
+  return add([w, n = &norm](Call& call, const at::Tensor& x) {
+    return call.batch_norm(x, call.param(w), call.param(w + 1), *n);
+  });
+}
+
+Unit& Unit::linear(const std::string& name, int64_t out, std::optional<ddh::ParamInit> init) {
+  const int64_t in = shape_.frame_numel();
+  const ddh::ParamInit torch = uniform(1 / std::sqrt(static_cast<double>(in)));
+  const size_t w = param(name + ".weight", {out, in}, init.value_or(torch));
+  param(name + ".bias", {out}, init ? kZero : torch);
+  count_flops(2.0 * static_cast<double>(shape_.frames * in * out));
+  pass({out, 1, 1, shape_.frames}, kInput);
+  return add([w](Call& call, const at::Tensor& x) { return at::linear(x, call.param(w), call.param(w + 1)); });
+}
+
+Unit& Unit::relu() {
+  return elementwise([](const at::Tensor& x) { return at::relu(x); }, kOutput);
+}
+Unit& Unit::relu6() {
+  return elementwise([](const at::Tensor& x) { return at::hardtanh(x, 0, 6); }, kInput);
+}
+Unit& Unit::silu() {
+  return elementwise([](const at::Tensor& x) { return at::silu(x); }, kInput);
+}
+Unit& Unit::hard_swish() {
+  return elementwise([](const at::Tensor& x) { return at::hardswish(x); }, kInput);
+}
+
+Unit& Unit::max_pool(int64_t kernel, int64_t stride, int64_t padding) {
+  if (stride == 0) stride = kernel;
+  const Shape to{shape_.channels, convolved(shape_.height, kernel, stride, padding),
+                 convolved(shape_.width, kernel, stride, padding), shape_.frames};
+  if (to.height < 1 || to.width < 1)
+    ddh::fail(DDH_INVALID_ARGUMENT, "nothing is left of ", shape_.height, " x ", shape_.width,
+              " pixels after a pool of ", kernel, " x ", kernel, " in unit '", name_,
+              "'; give larger images (model.image_size)");
+  pass(to, kInput);
+  index_bytes_ += to.numel() * static_cast<int64_t>(sizeof(int64_t));  // where the largest was
+  return add([kernel, stride, padding](Call&, const at::Tensor& x) {
+    return at::max_pool2d(x, {kernel, kernel}, {stride, stride}, {padding, padding});
+  });
+}
+
+Unit& Unit::average_pool(int64_t side) {
+  pass({shape_.channels, side, side, shape_.frames}, kInput);
+  return add([side](Call&, const at::Tensor& x) { return at::adaptive_avg_pool2d(x, {side, side}); });
+}
+
+Unit& Unit::flatten() {
+  shape_ = {shape_.frame_numel(), 1, 1, shape_.frames};
+  return add([](Call&, const at::Tensor& x) { return x.flatten(1); });
+}
+
+Unit& Unit::lstm(const std::string& name, int64_t hidden, bool last_alone) {
+  const int64_t frames = shape_.frames, in = shape_.frame_numel();
+  const ddh::ParamInit init = uniform(1 / std::sqrt(static_cast<double>(hidden)));
+  const size_t w = param(name + ".weight_ih_l0", {4 * hidden, in}, init);
+  param(name + ".weight_hh_l0", {4 * hidden, hidden}, init);
+  param(name + ".bias_ih_l0", {4 * hidden}, init);
+  param(name + ".bias_hh_l0", {4 * hidden}, init);
+  count_flops(2.0 * static_cast<double>(frames * 4 * hidden * (in + hidden)));
+  pass({hidden, 1, 1, last_alone ? 1 : frames}, kInput);
+  kept_ += frames * 6 * hidden;  // gates and states
+  return add([=](Call& call, const at::Tensor& x) {
+    const at::Tensor sequence = x.view({-1, frames, in});
+    const at::Tensor start = at::zeros({1, sequence.size(0), hidden}, x.options());
+    const std::vector<at::Tensor> weights = {call.param(w), call.param(w + 1), call.param(w + 2), call.param(w + 3)};
+    const auto [states, last, cell] = at::lstm(sequence, {start, start}, weights, /*biases*/ true, /*layers*/ 1,
+                                               /*dropout*/ 0, /*train*/ true, /*bidirectional*/ false,
+                                               /*batch_first*/ true);
+    return last_alone ? states.select(1, frames - 1) : states.reshape({-1, hidden});
+  });
+}
+
+Unit& Unit::dropout(double probability) {
+  if (probability == 0) return *this;
+  kept_ += shape_.numel();  // factors
+  pass(shape_, kInput);
+  return add([probability](Call& call, const at::Tensor& x) { return call.dropout(x, probability); });
+}
+
+Unit& Unit::residual(double drop, const std::function<void(Unit&)>& body, const std::function<void(Unit&)>& shortcut) {
+  const Shape in = shape_;
+  std::vector<Layer> before = std::move(layers_);
+  const auto branch = [&](const std::function<void(Unit&)>& make) {
+    layers_.clear();
+    shape_ = in;
+    if (make) make(*this);
+    return std::move(layers_);
+  };
+  std::vector<Layer> inner = branch(body);
+  const Shape out = shape_;
+  is_kept_ = true;  // the body begins with a layer that keeps its input
+  std::vector<Layer> outer = branch(shortcut);
+  if (shape_.numel() != out.numel())
+    ddh::fail(DDH_INTERNAL, "unit '", name_, "': the two branches of a residual connection have different shapes");
+  layers_ = std::move(before);
+  is_kept_ = false;
+  return add([drop, inner = std::move(inner), outer = std::move(outer)](Call& call, const at::Tensor& x) {
+    const at::Tensor y = call.drop_samples(run_layers(inner, call, x), drop);
+    return y.add(run_layers(outer, call, x));
+  });
+}
+
+Unit& Unit::squeeze_excite(const std::string& name, int64_t squeezed, Gate gate) {
+  const int64_t channels = shape_.channels;
+  const Start start = Start::kKaimingOut;
+  const bool hard = gate == Gate::kHardSigmoid;
+  const Shape in = shape_;
+  std::vector<Layer> before = std::move(layers_);
+  layers_.clear();
+  average_pool(1).conv(name + ".fc1", squeezed, 1, {.start = start});
+  hard ? relu() : silu();
+  conv(name + ".fc2", channels, 1, {.start = start});
+  std::vector<Layer> inner = std::move(layers_);
+  layers_ = std::move(before);
+  shape_ = in;
+  is_kept_ = true;  // the product keeps its factors
+  kept_ += channels;
+  pass(in, kNothing);
+  return add([hard, inner = std::move(inner)](Call& call, const at::Tensor& x) {
+    const at::Tensor scale = run_layers(inner, call, x);
+    return x.mul(hard ? at::hardsigmoid(scale) : at::sigmoid(scale));
+  });
+}
+
+at::Tensor Unit::run(Call& call, at::Tensor x) const { return run_layers(layers_, call, std::move(x)); }
+
+size_t Unit::param(const std::string& name, std::vector<int64_t> shape, ddh::ParamInit init) {
+  params_.push_back({name, std::move(shape), init});
+  return params_.size() - 1;
+}
+
+Unit& Unit::add(Layer layer) {
+  layers_.push_back(std::move(layer));
+  return *this;
+}
+
+// The next layer makes `out` of what flows. A tensor that two layers keep exists once.
+void Unit::pass(Shape out, unsigned keeps) {
+  if ((keeps & kInput) != 0 && !is_kept_) kept_ += shape_.numel();
+  shape_ = out;
+  is_kept_ = (keeps & kOutput) != 0;
+  if (is_kept_) kept_ += shape_.numel();
+}
+
+void Unit::count_flops(double flops) {
+  if (flops_ == 0) first_flops_ = flops;
+  flops_ += flops;
+}
+
+Unit& Unit::elementwise(at::Tensor (*function)(const at::Tensor&), unsigned keeps) {
+  pass(shape_, keeps);
+  return add([function](Call&, const at::Tensor& x) { return function(x); });
+}
+
+}  // namespace cnn

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// cnn/net.hpp: a network as a list of units, and the builder that the definitions of networks call layer by layer. The
+// builder follows the shape of a sample through the layers, so it knows sizes of weights, FLOPs and activations.
+//
+//   Net net({3, 32, 32});
+//   net.unit("block 1").conv("conv1", 32, 3, {.padding = 1}).relu().max_pool(2);
+//   net.unit("head").flatten().dropout(0.5).linear("fc", 10);
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ddh/sdk/model.hpp"
+
+namespace cnn {
+
+// Of one sample. A flat sample has height and width 1. Frames of a video are samples of their own to layers of images:
+// tensors are (B frames, channels, height, width).
+struct Shape {
+  int64_t channels = 0, height = 0, width = 0;
+  int64_t frames = 1;
+  [[nodiscard]] int64_t frame_numel() const { return channels * height * width; }
+  [[nodiscard]] int64_t numel() const { return frames * frame_numel(); }
+};
+
+// Running statistics of a batch norm, and their places in the model's description.
+struct Norm {
+  std::string name;
+  std::vector<float> mean, variance;  // (channels)
+  int64_t batches = 0;
+  double eps = 1e-5, momentum = 0.1;
+  uint32_t mean_buffer = 0, variance_buffer = 0, batches_buffer = 0;
+};
+
+// What a layer may ask of the model in one run of a unit.
+class Call {
+ public:
+  Call() = default;
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+  virtual ~Call() = default;
+  // A parameter of the unit, in the order in which its layers made them.
+  [[nodiscard]] virtual const at::Tensor& param(size_t i) const = 0;
+  [[nodiscard]] virtual at::Tensor dropout(const at::Tensor& x, double probability) = 0;
+  // Stochastic depth: whole samples of x (B, ...).
+  [[nodiscard]] virtual at::Tensor drop_samples(const at::Tensor& x, double probability) = 0;
+  [[nodiscard]] virtual at::Tensor batch_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                                              const Norm& norm) = 0;
+};
+using Layer = std::function<at::Tensor(Call&, const at::Tensor&)>;
+
+struct DDH_HIDDEN ParamSpec {
+  std::string name;
+  std::vector<int64_t> shape;
+  ddh::ParamInit init;
+};
+
+// How weights begin.
+enum class Start {
+  kTorch,      // uniform within 1 / sqrt(fan-in), biases too: torch's own
+  kKaimingOut  // normal with variance 2 / fan-out (He et al. 2015), biases 0
+};
+
+struct ConvOptions {
+  int64_t stride = 1, padding = 0, groups = 1;
+  bool bias = true;
+  Start start = Start::kTorch;
+};
+
+class DDH_HIDDEN Unit {
+ public:
+  Unit(std::string name, Shape in) : name_(std::move(name)), shape_(in) {}
+  Unit(const Unit&) = delete;
+  Unit& operator=(const Unit&) = delete;
+
+  Unit& conv(const std::string& name, int64_t out, int64_t kernel, ConvOptions options);
+  Unit& batch_norm(const std::string& name, double eps = 1e-5, double momentum = 0.1);
+  // (B, in) -> (B, out). `init`: of the weight; nullopt: torch's own, of the bias too; else the bias begins with 0.
+  Unit& linear(const std::string& name, int64_t out, std::optional<ddh::ParamInit> init = std::nullopt);
+  Unit& relu();
+  Unit& relu6();
+  Unit& silu();
+  Unit& hard_swish();
+  Unit& max_pool(int64_t kernel, int64_t stride = 0, int64_t padding = 0);  // stride 0: as kernel
+  Unit& average_pool(int64_t side);                                         // adaptive: to side x side
+  Unit& flatten();
+  // Long short-term memory (Hochreiter and Schmidhuber 1997) over the frames, with torch's names and order of gates
+  // i, f, g, o. Gives its state after each frame, or the last one alone.
+  Unit& lstm(const std::string& name, int64_t hidden, bool last_alone);
+  Unit& dropout(double probability);
+  // x + body(x), with stochastic depth of the body; with `shortcut` shortcut(x) + body(x).
+  Unit& residual(double drop, const std::function<void(Unit&)>& body,
+                 const std::function<void(Unit&)>& shortcut = nullptr);
+  // Squeeze and excitation (Hu et al. 2018): channels are scaled by gate(fc2(act(fc1(mean over the image)))).
+  enum class Gate { kSigmoid, kHardSigmoid };
+  Unit& squeeze_excite(const std::string& name, int64_t squeezed, Gate gate);
+
+  [[nodiscard]] at::Tensor run(Call& call, at::Tensor x) const;
+
+  [[nodiscard]] const std::string& name() const { return name_; }
+  [[nodiscard]] const Shape& shape() const { return shape_; }  // of what comes out
+  [[nodiscard]] const std::vector<ParamSpec>& params() const { return params_; }
+  std::deque<Norm>& norms() { return norms_; }
+  // Of one sample: multiplications and additions of convolutions and products, counted as two; what autograd keeps for the
+  // backward, the unit's result included, where an element of the compute dtype has `element_bytes`.
+  [[nodiscard]] double flops() const { return flops_; }
+  [[nodiscard]] double first_flops() const { return first_flops_; }  // of the first of these layers
+  [[nodiscard]] double kept_bytes(double element_bytes) const {
+    const int64_t result = is_kept_ ? 0 : shape_.numel();
+    return static_cast<double>(kept_ + result) * element_bytes + static_cast<double>(index_bytes_);
+  }
+
+  bool frozen = false;    // not trained, and batch norms go by their running statistics
+  bool restarts = false;  // begins with the pixels again; what came out before waits
+  bool joins = false;     // begins with all that waits and what came out last, side by side
+
+ private:
+  enum Keeps : unsigned { kNothing = 0, kInput = 1, kOutput = 2 };
+  size_t param(const std::string& name, std::vector<int64_t> shape, ddh::ParamInit init);
+  Unit& add(Layer layer);
+  void pass(Shape out, unsigned keeps);
+  void count_flops(double flops);
+  Unit& elementwise(at::Tensor (*function)(const at::Tensor&), unsigned keeps);
+
+  std::string name_;
+  Shape shape_;
+  std::vector<ParamSpec> params_;
+  std::deque<Norm> norms_;  // layers point at elements
+  std::vector<Layer> layers_;
+  double flops_ = 0, first_flops_ = 0;
+  int64_t kept_ = 0, index_bytes_ = 0;
+  bool is_kept_ = true;  // what flows at the end of the layers so far; at first the result of the unit before
+};
+
+class DDH_HIDDEN Net {
+ public:
+  explicit Net(Shape in) : in_(in) {}
+  // A further unit, which begins with the shape that the one before ends with.
+  Unit& unit(const std::string& name) { return add(name, units_.empty() ? in_ : units_.back()->shape()); }
+  // One that begins with the pixels again, while what came out before waits for a join.
+  Unit& tower(const std::string& name) {
+    if (units_.empty()) return unit(name);
+    waiting_ += units_.back()->shape().channels;
+    Unit& u = add(name, in_);
+    u.restarts = true;
+    return u;
+  }
+  // One that begins with the flat results of all towers.
+  Unit& join(const std::string& name) {
+    Unit& u = add(name, {waiting_ + units_.back()->shape().channels, 1, 1});
+    u.joins = true;
+    return u;
+  }
+  [[nodiscard]] const std::vector<std::unique_ptr<Unit>>& units() const { return units_; }
+
+ private:
+  Unit& add(const std::string& name, Shape in) { return *units_.emplace_back(std::make_unique<Unit>(name, in)); }
+  const Shape in_;
+  int64_t waiting_ = 0;  // channels
+  std::vector<std::unique_ptr<Unit>> units_;
+};
+
+}  // namespace cnn

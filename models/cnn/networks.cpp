@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "networks.hpp"
+
+namespace cnn {
+
+Net make_net(const NetOptions& options) {
+  const std::string& name = options.network;
+  if (name.starts_with("vgg")) return vgg(options);
+  if (name == "mobilenet_v2") return mobilenet_v2(options);
+  if (name.starts_with("mobilenet_v3")) return mobilenet_v3(options);
+  if (name == "efficientnet_b0") return efficientnet_b0(options);
+  if (name == "resnet9") return resnet9(options);
+  if (name == "cnn_lstm") return cnn_lstm(options);
+  if (name == "ensemble") return ensemble(options);
+  if (name == "two_stream") return two_stream(options);
+  return basic(options);
+}
+
+}  // namespace cnn

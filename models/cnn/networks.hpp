@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// cnn/networks.hpp: the networks by name, and the options that change them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "net.hpp"
+
+namespace cnn {
+
+struct NetOptions {
+  std::string network;  // "basic", "vgg16", "mobilenet_v2", ...
+  Shape image;
+  int64_t classes = 0;
+  double dropout = -1, stochastic_depth = -1;  // below 0: the network's own
+  int64_t stem_stride = 0;                     // of the first convolution of MobileNets and EfficientNet; 0: 2
+  bool freeze_features = false;                // the trunk is not trained
+  std::vector<int64_t> lstm;                   // hidden widths of cnn_lstm's two
+  // Of basic and cnn_lstm.
+  std::vector<int64_t> widths;
+  int64_t hidden = 0, padding = 0;
+  bool batch_norm = false;
+
+  [[nodiscard]] double dropout_or(double own) const { return dropout >= 0 ? dropout : own; }
+  [[nodiscard]] int64_t stem() const { return stem_stride > 0 ? stem_stride : 2; }
+};
+
+// Throws ddh::Error where the image is too small.
+Net make_net(const NetOptions& options);
+
+// The definitions; names of parameters are torchvision's where it has the network.
+Net basic(const NetOptions& o);  // convolutions with pools, two dense layers
+Net vgg(const NetOptions& o);    // vgg11, vgg13, vgg16, vgg19, each with _bn too
+Net mobilenet_v2(const NetOptions& o);
+Net mobilenet_v3(const NetOptions& o);  // mobilenet_v3_small, mobilenet_v3_large
+Net efficientnet_b0(const NetOptions& o);
+Net resnet9(const NetOptions& o);
+Net cnn_lstm(const NetOptions& o);    // convolutions of each frame, two LSTMs over the frames
+Net ensemble(const NetOptions& o);    // MobileNetV2, EfficientNet-B0 and a small network side by side
+Net two_stream(const NetOptions& o);  // MobileNetV2 and a small network side by side
+
+// The trunks, as further units: `prefix` takes the place of "features.".
+void mobilenet_v2_features(Net& net, const NetOptions& o, const std::string& prefix, bool is_frozen);
+void efficientnet_b0_features(Net& net, const NetOptions& o, const std::string& prefix, bool is_frozen);
+
+// The largest multiple of 8 near `channels` that is not below nine tenths of it: how MobileNets round widths.
+int64_t divisible_by_8(double channels);
+
+}  // namespace cnn

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Folders of images, one subfolder for each class, and where data is found without data.path.
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+
+#include "ddh/sdk/counter_rng.hpp"
+#include "image_set.hpp"
+
+namespace images {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+struct File {
+  std::string path;
+  int64_t label;
+};
+
+class FolderImages final : public ImageSet {
+ public:
+  explicit FolderImages(std::vector<File> files) : files_(std::move(files)) {}
+  [[nodiscard]] uint64_t size() const override { return files_.size(); }
+  [[nodiscard]] int64_t label(uint64_t i) const override { return files_[i].label; }
+  [[nodiscard]] Image image(uint64_t i) const override { return decode(files_[i].path); }
+
+ private:
+  const std::vector<File> files_;
+};
+
+// Names in a folder in ascending order: subfolders, or files whose name ends as an image's does.
+std::vector<std::string> entries(const fs::path& folder, bool folders) {
+  std::vector<std::string> names;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    std::string ending = entry.path().extension().string();
+    std::transform(ending.begin(), ending.end(), ending.begin(),
+                   [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+    const bool is_image = ending == ".png" || ending == ".jpg" || ending == ".jpeg";
+    if (folders ? entry.is_directory() : entry.is_regular_file() && is_image)
+      names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// The images of each class. `classes`: where it is empty, it becomes the folder's; else the folder has the same.
+std::vector<std::vector<File>> list_files(const fs::path& folder, std::vector<std::string>& classes) {
+  const std::vector<std::string> found = entries(folder, true);
+  if (classes.empty()) classes = found;
+  if (found != classes)
+    ddh::fail(DDH_INVALID_ARGUMENT, "'", folder.string(), "' has ", found.size(), " classes (subfolders), the training",
+              " data has ", classes.size(), "; give both the same subfolders");
+  std::vector<std::vector<File>> out;
+  size_t n = 0;
+  for (size_t c = 0; c < classes.size(); ++c) {
+    std::vector<File>& files = out.emplace_back();
+    for (const std::string& name : entries(folder / classes[c], false))
+      files.push_back({(folder / classes[c] / name).string(), static_cast<int64_t>(c)});
+    n += files.size();
+  }
+  if (n == 0)
+    ddh::fail(DDH_NOT_FOUND, "'", folder.string(), "' holds neither MNIST's nor CIFAR-10's files, nor subfolders with",
+              " .png or .jpg files, one for each class; correct data.path");
+  return out;
+}
+
+std::unique_ptr<ImageSet> all_of(const std::vector<std::vector<File>>& classes) {
+  std::vector<File> files;
+  for (const std::vector<File>& of_class : classes) files.insert(files.end(), of_class.begin(), of_class.end());
+  return std::make_unique<FolderImages>(std::move(files));
+}
+
+// Of each class every so many-th image goes to evaluation.
+void split(const std::vector<std::vector<File>>& classes, double val_fraction, ImageData& data) {
+  std::vector<File> train, eval;
+  for (const std::vector<File>& of_class : classes) {
+    for (size_t i = 0; i < of_class.size(); ++i) {
+      const auto at = static_cast<double>(i);
+      (std::floor((at + 1) * val_fraction) > std::floor(at * val_fraction) ? eval : train).push_back(of_class[i]);
+    }
+  }
+  data.train = std::make_unique<FolderImages>(std::move(train));
+  if (!eval.empty()) data.eval = std::make_unique<FolderImages>(std::move(eval));
+}
+
+std::unique_ptr<PackedImages> stripes(bool colour, size_t n, uint64_t first) {
+  auto set = std::make_unique<PackedImages>();
+  set->channels = colour ? 3 : 1;
+  set->height = set->width = colour ? 32 : 28;
+  const ddh::CounterRng rng(0, "images.made_up");
+  for (size_t i = 0; i < n; ++i) {
+    const uint64_t image = first + i;
+    const auto label = static_cast<uint8_t>(rng.bits(image) % 10);
+    // Direction and width of the stripes; where they begin differs from image to image.
+    const double angle = 0.6283 * (label % 5), period = label < 5 ? 5 : 9;
+    const double across = std::cos(angle) / period, down = std::sin(angle) / period;
+    const double phase = rng.uniform(image + (uint64_t{1} << 40));
+    for (int64_t c = 0; c < set->channels; ++c) {
+      for (int64_t y = 0; y < set->height; ++y) {
+        for (int64_t x = 0; x < set->width; ++x) {
+          const double along = static_cast<double>(x) * across + static_cast<double>(y) * down + phase;
+          const double noise = rng.uniform((image << 16) + static_cast<uint64_t>((c * 32 + y) * 32 + x));
+          set->pixels.push_back(static_cast<uint8_t>((along - std::floor(along) < 0.5 ? 60 : 120) + 75 * noise));
+        }
+      }
+    }
+    set->labels.push_back(label);
+  }
+  return set;
+}
+
+ImageData open_folder(const ddh::Host& host, const std::string& path) {
+  if (!fs::is_directory(path))
+    ddh::fail(DDH_NOT_FOUND, "data.path '", path, "' is no folder; give one with the files of MNIST or CIFAR-10, or",
+              " with a subfolder of images for each class");
+  if (is_mnist(path) || is_cifar(path)) {
+    if (!host.text("data.val_path").empty())
+      ddh::fail(DDH_INVALID_ARGUMENT, "data.val_path is for folders of images; '", path,
+                "' holds test files of its own; leave data.val_path out");
+    return is_mnist(path) ? read_mnist(path) : read_cifar(path);
+  }
+  return read_folder(path, host.text("data.val_path"), host.f64("data.val_fraction"));
+}
+
+}  // namespace
+
+ImageData read_folder(const std::string& folder, const std::string& val_path, double val_fraction) {
+  ImageData data;
+  data.channels = 3;
+  const fs::path root = folder, train = fs::is_directory(root / "train") ? root / "train" : root;
+  fs::path eval = val_path;
+  for (const char* name : {"val", "test"}) {
+    if (eval.empty() && train != root && fs::is_directory(root / name)) eval = root / name;
+  }
+  const std::vector<std::vector<File>> files = list_files(train, data.classes);
+  if (eval.empty()) {
+    split(files, val_fraction, data);
+    return data;
+  }
+  if (!fs::is_directory(eval))
+    ddh::fail(DDH_NOT_FOUND, "data.val_path '", eval.string(), "' is no folder; give one as data.path");
+  data.train = all_of(files);
+  data.eval = all_of(list_files(eval, data.classes));
+  return data;
+}
+
+ImageData make_up_images(bool colour) {
+  ImageData data;
+  data.channels = colour ? 3 : 1, data.side = colour ? 32 : 28;
+  constexpr size_t kTrain = 2048, kEval = 512;
+  data.train = stripes(colour, kTrain, 0);
+  data.eval = stripes(colour, kEval, kTrain);
+  for (int i = 0; i < 10; ++i) data.classes.push_back(ddh::str("stripes ", i));
+  return data;
+}
+
+ImageData open_images(const ddh::Host& host, const std::string& dataset, int64_t frames) {
+  if (dataset == "moving_mnist") {
+    if (!host.text("data.path").empty())
+      ddh::fail(DDH_INVALID_ARGUMENT,
+                "videos are made from MNIST alone (model.dataset=moving_mnist); leave data.path out");
+    return move_images(open_images(host, "mnist", 1), frames);
+  }
+  if (const std::string path = host.text("data.path"); !path.empty()) return open_folder(host, path);
+  const bool colour = dataset != "mnist" && dataset != "made_up";
+  std::error_code ignored;
+  if (dataset != "made_up") {
+    std::vector<fs::path> roots;
+    if (const char* given = std::getenv("DDHOST_DATA"); given != nullptr && *given != '\0') {
+      roots.emplace_back(given);
+      if (!fs::is_directory(roots[0] / dataset, ignored))
+        ddh::fail(DDH_NOT_FOUND, "DDHOST_DATA=", given, " holds no folder ", dataset,
+                  "; correct or unset it, or give data.path=FOLDER");
+    }
+    roots.push_back(fs::read_symlink("/proc/self/exe", ignored).parent_path() / "../../shared/data");
+    for (const fs::path& root : roots) {
+      const fs::path folder = (root / dataset).lexically_normal();
+      if (!fs::is_directory(folder, ignored)) continue;
+      host.log(DDH_LOG_INFO, "no data.path given: training on ", folder.string());
+      return open_folder(host, folder.string());
+    }
+  }
+  host.log(DDH_LOG_INFO, "no data.path given and no folder ", dataset, " found: training on made-up images of stripes");
+  return make_up_images(colour);
+}
+
+}  // namespace images

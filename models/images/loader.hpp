@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// images/loader.hpp: batches of images and targets for a classifier, and the options of section model that they go by.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "ddh/kind/model.h"
+#include "ddh/sdk/options.hpp"
+#include "image_set.hpp"
+#include "transform.hpp"
+
+namespace images {
+
+struct ImageBatch {
+  at::Tensor pixels;            // (B, channels, side, side) fp32; of videos (B, frames, channels, side, side)
+  at::Tensor targets;           // (B, classes) fp32: the distribution that the loss compares with
+  std::vector<int64_t> labels;  // (B): the class that accuracy counts
+  [[nodiscard]] int64_t B() const { return static_cast<int64_t>(labels.size()); }
+  [[nodiscard]] int64_t bytes() const { return static_cast<int64_t>(pixels.nbytes() + targets.nbytes()); }
+};
+
+inline constexpr ddh::Option kOptions[] = {
+    {"dataset", "string", R"("mnist")", R"("enum": ["mnist", "cifar10_subset", "made_up", "moving_mnist"])",
+     "without data.path: the folder below $DDHOST_DATA or ../shared/data; made_up: stripes; moving_mnist: videos"},
+    {"image_size", "integer", "0", R"("minimum": 0, "maximum": 4096, "x-unit": "pixels", "x-affects": "memory")",
+     "side of the square that the model sees; 0: of the model's size, or of the data"},
+    {"resize", "integer", "0", R"("minimum": 0, "maximum": 8192, "x-unit": "pixels")",
+     "shorter side of an image before a square is cut out, in training at a random place; 0: image_size"},
+    {"crop_padding", "integer", "0", R"("minimum": 0, "maximum": 1024, "x-unit": "pixels")",
+     "border around the image before a square is cut out in training"},
+    {"flip", "boolean", "false", "", "mirror half of the images in training"},
+    {"normalize", "string", R"("auto")", R"("enum": ["auto", "none", "half", "imagenet", "mnist"])",
+     "mean and deviation of pixels; none: in 0 to 1; half: in -1 to 1; auto: of MNIST for gray images, else of "
+     "ImageNet"},
+    {"channels", "integer", "0", R"("enum": [0, 1, 3])", "of the images that the model sees; 0: as the data has"},
+    {"classes", "integer", "0", R"("minimum": 0, "maximum": 1048576)", "outputs; 0: as many classes as the data has"},
+    {"label_smoothing", "number", "0.0", R"("minimum": 0, "maximum": 0.9)",
+     "part of the target that is spread over all classes in training"},
+    {"mixup", "number", "0.0", R"("minimum": 0, "maximum": 100)",
+     "alpha of the Beta distribution by which a micro-batch is mixed with itself in reverse in training; 0: off"},
+};
+
+class ImageLoader {
+ public:
+  // Reads section model and data. `side`: of the model's size, 0: it has none. `frames`: of a video; 0: the model takes
+  // images. Throws ddh::Error.
+  ImageLoader(const ddh::Host& host, int64_t side, int64_t frames = 0);
+
+  // Samples of the training data, or of the evaluation's. By several threads at once.
+  [[nodiscard]] ImageBatch load(const ddh_batch_args& args, bool training) const;
+  // Of given pixels (B, [frames,] channels, side, side), as in an evaluation.
+  [[nodiscard]] ImageBatch batch_of(const std::vector<float>& pixels, const std::vector<int64_t>& labels) const;
+
+  [[nodiscard]] int64_t side() const { return transform_.side; }
+  [[nodiscard]] int64_t frames() const { return frames_; }  // 0: images
+  [[nodiscard]] int64_t channels() const { return transform_.channels; }
+  [[nodiscard]] int64_t classes() const { return classes_; }
+  [[nodiscard]] uint64_t n_train() const { return data_.train->size(); }
+  [[nodiscard]] uint64_t n_eval() const { return data_.eval != nullptr ? data_.eval->size() : 0; }
+
+ private:
+  [[nodiscard]] ImageBatch empty_batch(int64_t B) const;
+  // Pixels of a sample in a batch.
+  [[nodiscard]] int64_t sample_numel() const {
+    return (frames_ > 0 ? frames_ : 1) * transform_.channels * transform_.side * transform_.side;
+  }
+  void set_target(ImageBatch& batch, int64_t b, int64_t label, double share) const;
+  void mix(ImageBatch& batch, const ddh_batch_args& args) const;
+
+  const int64_t frames_;
+  const ImageData data_;
+  const uint64_t seed_;
+  const double smoothing_, mixup_;
+  TransformOptions transform_;
+  int64_t classes_;
+};
+
+}  // namespace images

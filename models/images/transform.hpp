@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// images/transform.hpp: from an image of bytes to the numbers that a model takes: resized, cut to a square, flipped, scaled.
+// What is random in training is a function of (seed, step, sample index) alone, so it depends neither on ranks nor on who
+// loads the data.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "ddh/sdk/counter_rng.hpp"
+#include "image_set.hpp"
+
+namespace images {
+
+struct TransformOptions {
+  int64_t side = 0;                                 // of the square that comes out
+  int64_t resize = 0;                               // length of the shorter side before the square is cut
+  int64_t crop_padding = 0;                         // pixels of the mean colour around the image, in training
+  bool flip = false;                                // half of the images are mirrored, in training
+  int64_t channels = 0;                             // 1 or 3
+  std::array<float, 3> mean{}, deviation{1, 1, 1};  // of each channel, pixels being in [0, 1]
+};
+
+// Random numbers of one visit of a sample. A step sees a sample once.
+class DDH_HIDDEN VisitRng {
+ public:
+  VisitRng(uint64_t seed, int64_t step, int64_t sample)
+      : stream_(seed, "images"),
+        first_(ddh::mix64(ddh::mix64(static_cast<uint64_t>(step) + ddh::kMixStep) + static_cast<uint64_t>(sample))) {}
+  double uniform() { return stream_.uniform(first_ + draws_++); }  // in [0, 1)
+  int64_t below(int64_t n) { return static_cast<int64_t>(uniform() * static_cast<double>(n)); }
+
+ private:
+  const ddh::CounterRng stream_;
+  const uint64_t first_;
+  uint64_t draws_ = 0;
+};
+
+// Writes (frames, channels, side, side) to `out`, all frames treated alike. `rng`: nullptr in an evaluation, which cuts the
+// middle. Gray images are repeated for three channels; of colours the luminance is taken for one.
+void transform(const Image& image, const TransformOptions& options, VisitRng* rng, float* out);
+
+// One plane, (height, width) -> (to_height, to_width): bilinear, over all pixels that a new one covers where it shrinks.
+std::vector<float> resize_plane(const std::vector<float>& from, int64_t height, int64_t width, int64_t to_height,
+                                int64_t to_width);
+
+// A draw from Beta(alpha, alpha), alpha > 0.
+double draw_beta(VisitRng& rng, double alpha);
+
+}  // namespace images

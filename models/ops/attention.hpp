@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ops/attention.hpp: attention of a sequence to itself, and the activation of a block, on operators of ATen that are called
+// for pieces of fixed size: so no bit depends on the number of threads.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "dropout.hpp"
+
+namespace ops {
+
+struct AttentionShape {
+  int64_t B, T, H, D;  // samples, tokens, heads, width of a head
+  bool causal;         // a token attends to itself and those before it; else to all
+  [[nodiscard]] int64_t width() const { return H * D; }
+};
+
+// What the backward needs besides qkv and the result.
+struct AttentionSaved {
+  at::Tensor log_sum_exp;    // (B, H, T), without dropout
+  at::Tensor probabilities;  // (B, H, T, T), with dropout on them
+};
+
+// qkv (B, T, 3, H, D) fp32 -> (B T, H D) fp32
+at::Tensor attention(const AttentionShape& shape, const DropoutPlace& place, const at::Tensor& qkv,
+                     AttentionSaved& saved);
+// Gradient of qkv (B, T, 3, H, D). `attended`, d_out: (B T, H D) fp32.
+at::Tensor attention_backward(const AttentionShape& shape, const DropoutPlace& place, const at::Tensor& qkv,
+                              const at::Tensor& attended, const at::Tensor& d_out, const AttentionSaved& saved);
+
+// Element by element, in the dtype of x. tanh: GPT-2's approximation; erf: exact.
+enum class Gelu { kErf, kTanh };
+at::Tensor gelu(Gelu form, const at::Tensor& x);
+at::Tensor gelu_backward(Gelu form, const at::Tensor& dy, const at::Tensor& x);
+
+}  // namespace ops

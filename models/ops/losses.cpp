@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "losses.hpp"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace ops {
+
+double cross_entropy(const at::Tensor& logits, const at::Tensor& targets, at::Tensor& log_sum_exp) {
+  const int64_t B = logits.size(0), K = logits.size(1);
+  log_sum_exp = at::empty({B}, at::kFloat);
+  const auto *x = logits.const_data_ptr<float>(), *t = targets.const_data_ptr<float>();
+  auto* lse = log_sum_exp.mutable_data_ptr<float>();
+  double loss = 0;
+  for (int64_t b = 0; b < B; ++b, x += K, t += K) {
+    const double largest = static_cast<double>(*std::max_element(x, x + K));
+    double sum = 0, of_target = 0;
+    for (int64_t k = 0; k < K; ++k) {
+      sum += std::exp(static_cast<double>(x[k]) - largest);
+      if (t[k] != 0) of_target += static_cast<double>(t[k]) * static_cast<double>(x[k]);  // 0 * infinity is no number
+    }
+    const double row = largest + std::log(sum);
+    lse[b] = static_cast<float>(row);
+    loss += row - of_target;
+  }
+  return loss;
+}
+
+at::Tensor cross_entropy_backward(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& log_sum_exp,
+                                  double seed) {
+  const int64_t B = logits.size(0), K = logits.size(1);
+  at::Tensor out = at::empty_like(logits);
+  const auto *x = logits.const_data_ptr<float>(), *t = targets.const_data_ptr<float>();
+  const auto* lse = log_sum_exp.const_data_ptr<float>();
+  auto* d = out.mutable_data_ptr<float>();
+  for (int64_t b = 0; b < B; ++b) {
+    for (int64_t k = b * K; k < (b + 1) * K; ++k)
+      d[k] = static_cast<float>((static_cast<double>(std::exp(x[k] - lse[b])) - static_cast<double>(t[k])) * seed);
+  }
+  return out;
+}
+
+int64_t count_among_largest(const at::Tensor& logits, const std::vector<int64_t>& labels, int64_t k) {
+  const int64_t K = logits.size(1);
+  const auto* x = logits.const_data_ptr<float>();
+  int64_t counted = 0;
+  for (const int64_t label : labels) {
+    int64_t before = 0;  // NaN is before all
+    for (int64_t j = 0; j < K; ++j) before += j < label ? !(x[j] < x[label]) : j > label && !(x[j] <= x[label]);
+    counted += before < k && !std::isnan(x[label]) ? 1 : 0;
+    x += K;
+  }
+  return counted;
+}
+
+}  // namespace ops

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ops/losses.hpp: cross-entropy of a classifier against distributions, and what accuracy counts.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace ops {
+
+// logits, targets (B, K) fp32; each row of targets sums to 1. Returns the sum of the losses; `log_sum_exp` (B) is kept for
+// the backward.
+double cross_entropy(const at::Tensor& logits, const at::Tensor& targets, at::Tensor& log_sum_exp);
+// Gradient of seed times that sum. (B, K)
+at::Tensor cross_entropy_backward(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& log_sum_exp,
+                                  double seed);
+
+// How many of the B labels are among the k largest logits of their row; of equal logits the first counts as larger.
+int64_t count_among_largest(const at::Tensor& logits, const std::vector<int64_t>& labels, int64_t k);
+
+}  // namespace ops

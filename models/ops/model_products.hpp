@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ops/model_products.hpp: the compute dtype of a model, and the library of its matrix products as the option model.matmul
+// chooses it.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <memory>
+#include <string>
+
+#include "choice.hpp"
+#include "ddh/sdk/plugin.hpp"
+#include "products.hpp"
+
+namespace ops {
+
+// Of precision.compute. `model`: its name, for the sentence where the dtype is not offered.
+at::ScalarType compute_type(const ddh::Host& host, const char* model);
+
+class DDH_HIDDEN ModelProducts {
+ public:
+  ModelProducts(const ddh::Host& host, const char* model, at::ScalarType compute);
+
+  // In prepare of the model. `shape`: the widest layer, which stands for all. Rank 0 chooses for all, whose processors may
+  // differ. At most 128 of its rows are measured.
+  void settle(LinearShape shape);
+  Products& operator*() { return *products_; }
+
+ private:
+  void choose(const std::string& name);
+  void log_measurement(const LinearShape& shape) const;
+
+  const ddh::Host& host_;
+  const std::string model_;
+  const at::ScalarType compute_;
+  std::unique_ptr<Products> products_;
+};
+
+}  // namespace ops

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ops/view.hpp: parameters and gradients of a unit's view as tensors and pointers.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+
+#include "ddh/kind/model.h"
+#include "ddh/sdk/plugin.hpp"
+#include "matrix.hpp"
+
+namespace ops {
+
+inline const ddh_param_view& param(const ddh_unit_view& view, uint32_t i) { return *ddh_view_param(&view, i); }
+inline float* grad(const ddh_param_view& p) { return static_cast<float*>(p.grad); }
+inline bool adds(const ddh_param_view& p) { return p.grad_mode == DDH_GRAD_ADD; }
+
+// (rows, columns) in the view's dtype
+inline at::Tensor table(const ddh_param_view& p, int64_t rows, int64_t columns) {
+  return matrix(p.data, rows, columns, p.dtype);
+}
+// A short vector, widened where it is of 16 bits.
+inline at::Tensor vector(const ddh_param_view& p) {
+  return table(p, 1, static_cast<int64_t>(p.numel)).view(-1).to(at::kFloat);
+}
+
+// Stores or adds a complete gradient.
+inline void give(const ddh_param_view& p, const at::Tensor& gradient) {
+  if (p.grad == nullptr) return;
+  at::Tensor to = at::from_blob(p.grad, gradient.sizes(), at::kFloat);
+  if (adds(p)) {
+    to.add_(gradient);
+  } else {
+    to.copy_(gradient);
+  }
+}
+
+// Where no sample is: gradients that are written are zero, others stay.
+inline void give_zeros(const ddh_unit_view& view) {
+  for (uint32_t i = 0; i < view.n_params; ++i) {
+    const ddh_param_view& p = param(view, i);
+    if (p.grad != nullptr && !adds(p)) std::fill_n(grad(p), p.numel, 0.0F);
+  }
+}
+
+// Throws where the strategy shows another dtype than the model computes in.
+inline void require_dtype(const ddh::Host& host, const ddh_unit_view& view, int32_t dtype, const char* model) {
+  for (uint32_t i = 0; i < view.n_params; ++i) {
+    const ddh_param_view& p = param(view, i);
+    if (p.dtype == dtype) continue;
+    ddh::fail(DDH_INVALID_ARGUMENT, "the strategy shows parameter ", p.param, " in dtype ", p.dtype, ", the ", model,
+              " computes in ", host.text("precision.compute"), "; set precision.compute to what the strategy shows");
+  }
+}
+
+}  // namespace ops

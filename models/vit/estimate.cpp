@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a unit of a Vision Transformer costs: multiplications and additions of its products, and bytes kept from forward to
+// backward.
+#include "vit.hpp"
+
+namespace vit {
+
+bool Vit::estimate(const ddh_estimate_args& args, ddh_estimate& out) {
+  const ddh_model_desc& desc = desc_.get();
+  const ddh_program_desc& program = *desc.programs[args.program];
+  const int32_t unit = program.units[args.position];
+  const double B = args.n_samples, C = static_cast<double>(config_.width), M = static_cast<double>(config_.mlp_width);
+  const double T = static_cast<double>(config_.tokens()), H = static_cast<double>(config_.n_head);
+  const double K = static_cast<double>(config_.classes), rows = B * T;
+  const double narrow = config_.compute == at::kFloat ? 4 : 2, wide = 4;  // bytes
+  out = {sizeof out, 0, 0, 0, 0};
+  double bytes = 0;
+  if (unit == kEmbeddingUnit) {
+    out.forward_flops = 2 * B * (T - 1) * static_cast<double>(config_.patch_numel()) * C;
+    out.backward_flops = out.forward_flops;  // pixels need no gradient
+  } else if (unit == head_unit()) {
+    out.forward_flops = 2 * B * C * K;
+    out.backward_flops = 2 * out.forward_flops;
+    bytes = B * (C * (wide + narrow) + K * wide + 3 * wide);  // x, y; logits; statistics and their log-sum-exp
+  } else {
+    const double products = 2 * rows * (4 * C * C + 2 * C * M), attention = 4 * rows * T * C;
+    out.forward_flops = products + attention;
+    out.backward_flops = 2 * products + 2.5 * attention;  // the backward of attention has five products for two
+    // x, x_mid; y_1, q, k, v, attended, y_2, and the two of the MLP; statistics
+    bytes = rows * (2 * C * wide + (6 * C + 2 * M) * narrow + 4 * wide);
+    bytes += rows * H * wide * (config_.attention_dropout > 0 ? T : 1);  // probabilities, or their log-sum-exp
+  }
+  if (program.kind == DDH_PROGRAM_EVAL) out.backward_flops = bytes = 0;
+  out.activation_bytes = static_cast<uint64_t>(bytes);
+  return true;
+}
+
+}  // namespace vit

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vit.hpp"
+
+#include <c10/core/InferenceMode.h>
+
+#include "../ops/losses.hpp"
+#include "names.hpp"
+
+namespace vit {
+namespace {
+
+constexpr int32_t kTrainProgram = 0;
+constexpr int64_t kTop = 5;
+
+VitBatch& batch_of(ddh_batch* batch) { return *reinterpret_cast<VitBatch*>(batch); }
+
+int64_t batch_bytes(const VitBatch& batch) {
+  return static_cast<int64_t>(batch.patches.nbytes() + batch.targets.nbytes());
+}
+
+template <class Saved>
+Saved only_input(const Saved& saved) {
+  Saved out;
+  out.x = saved.x;
+  return out;
+}
+
+}  // namespace
+
+const char* const kNeeds[] = {DDH_CONFIG_IFACE, DDH_ALLOC_IFACE, DDH_COMM_IFACE, nullptr};
+
+Vit::Vit(const ddh_create& create)
+    : Model(create),
+      loader_(host, side_of(host)),
+      config_(host, loader_.side(), loader_.channels(), loader_.classes()),
+      desc_(ddh::str("vit ", host.text("model.size"))),
+      products_(host, "vit", config_.compute) {
+  ddh::ActivationAllocator::install();
+  build_description();
+}
+
+void Vit::prepare() {
+  products_.settle({host.i64("data.micro_batch") * config_.tokens(), config_.width, config_.mlp_width});
+}
+
+ddh_batch* Vit::give_away(images::ImageBatch images, ddh_batch_info* info) {
+  auto batch = std::make_unique<VitBatch>();
+  batch->B = images.B();
+  batch->patches = patches_of(images.pixels, config_.patch);
+  batch->targets = std::move(images.targets);
+  batch->labels = std::move(images.labels);
+  if (info != nullptr) {
+    info->items = static_cast<uint64_t>(batch->B);
+    info->loss_count = static_cast<double>(batch->B);
+  }
+  host.alloc->account(host.h, DDH_TAG_DATA, batch_bytes(*batch));
+  return reinterpret_cast<ddh_batch*>(batch.release());
+}
+
+ddh_batch* Vit::batch_create(const ddh_batch_args& args, ddh_batch_info& info) {
+  return give_away(loader_.load(args, args.program == kTrainProgram), &info);
+}
+
+ddh_batch* Vit::batch_of_pixels(const std::vector<float>& pixels, const std::vector<int64_t>& labels) {
+  return give_away(loader_.batch_of(pixels, labels), nullptr);
+}
+
+void Vit::batch_destroy(ddh_batch* batch) noexcept {
+  host.alloc->account(host.h, DDH_TAG_DATA, -batch_bytes(batch_of(batch)));
+  std::unique_ptr<VitBatch>(&batch_of(batch)).reset();
+}
+
+void Vit::forward(const ddh_unit_call& c) {
+  const ddh::ActivationScope scope(host);
+  const c10::InferenceMode no_autograd;
+  Context& context = contexts_[c.micro_batch];
+  if (c.unit == kEmbeddingUnit && c.phase != DDH_PHASE_RECOMPUTE) context.reset(config_.n_layer);
+  if (batch_of(c.batch).B == 0) return;
+  const UnitContext u = unit_context(c);
+  const bool again = c.phase == DDH_PHASE_RECOMPUTE;
+  const bool keeps_input_alone = !again && (c.flags & DDH_CALL_RECOMPUTED) != 0;
+  if (c.unit == kEmbeddingUnit) {
+    if (!again) context.x = embedding(u);
+  } else if (c.unit < head_unit()) {
+    BlockSaved& saved = context.blocks[static_cast<size_t>(u.layer)];
+    const at::Tensor y = block(u, again ? saved.x : context.x, saved);
+    if (!again) context.x = y;
+    if (keeps_input_alone) saved = only_input(saved);
+    if (c.phase == DDH_PHASE_EVAL) saved = {};
+  } else {
+    // The head keeps less than it would need to run again.
+    if (again) return;
+    context.loss = head(u, context.x, context.head);
+    count(context, batch_of(c.batch));
+    context.x = at::Tensor();
+  }
+}
+
+void Vit::backward(const ddh_unit_call& c) {
+  const ddh::ActivationScope scope(host);
+  const c10::InferenceMode no_autograd;
+  if (batch_of(c.batch).B == 0) return ops::give_zeros(*c.view);
+  Context& context = contexts_.at(c.micro_batch);
+  const UnitContext u = unit_context(c);
+  if (c.unit == head_unit()) {
+    context.x = head_backward(u, c.seed_scale, context.head);
+    context.head = {};
+  } else if (c.unit != kEmbeddingUnit) {
+    BlockSaved& saved = context.blocks[static_cast<size_t>(u.layer)];
+    context.x = block_backward(u, std::move(context.x), saved);
+    saved = {};
+  } else {
+    embedding_backward(u, std::move(context.x));
+    context.x = at::Tensor();
+  }
+}
+
+void Vit::count(Context& context, const VitBatch& batch) const {
+  context.count = static_cast<double>(batch.B);
+  context.correct = static_cast<double>(ops::count_among_largest(context.head.logits, batch.labels, 1));
+  context.correct_of_5 = static_cast<double>(ops::count_among_largest(context.head.logits, batch.labels, kTop));
+}
+
+void Vit::metrics(int32_t, int32_t micro_batch, double* sums, double* counts) {
+  const Context& context = contexts_.at(micro_batch);
+  const double values[] = {context.loss, context.correct, context.correct_of_5};
+  std::copy(std::begin(values), std::end(values), sums);
+  std::fill_n(counts, std::size(values), context.count);
+}
+
+void Vit::discard(int32_t micro_batch) noexcept {
+  const ddh::ActivationScope scope(host);
+  contexts_.erase(micro_batch);
+}
+
+UnitContext Vit::unit_context(const ddh_unit_call& c) {
+  ops::require_dtype(host, *c.view, ops::dtype_of(config_.compute), "vit");
+  const ddh::DropoutKey key{config_.seed, c.step, c.global_micro_batch, c.position, 0};
+  return {config_, *products_, batch_of(c.batch), *c.view, c.unit - 1, key, c.phase != DDH_PHASE_EVAL};
+}
+
+void Vit::build_description() {
+  const auto add_unit = [&](int32_t unit, const std::string& name, const std::vector<ParamSpec>& specs) {
+    std::vector<int32_t> params;
+    for (const ParamSpec& spec : specs)
+      params.push_back(desc_.add_param(unit, spec.name, spec.shape, spec.init, spec.attributes()));
+    return desc_.add_unit(name, params);
+  };
+  std::vector<int32_t> order = {add_unit(kEmbeddingUnit, "embedding", embedding_params(config_))};
+  for (int64_t l = 0; l < config_.n_layer; ++l)
+    order.push_back(add_unit(static_cast<int32_t>(l) + 1, ddh::str("layer.", l), block_params(config_, l)));
+  order.push_back(add_unit(head_unit(), "head", head_params(config_)));
+  const std::vector<std::string> metrics = {"loss", "accuracy", "top5"};
+  const bool evaluates = loader_.n_eval() > 0;
+  desc_.add_program({.kind = DDH_PROGRAM_TRAIN,
+                     .name = "train",
+                     .units = order,
+                     .metrics = metrics,
+                     .n_samples = loader_.n_train(),
+                     .sample_unit = "images",
+                     .eval_program = evaluates ? "eval" : ""});
+  if (evaluates) {
+    desc_.add_program({.kind = DDH_PROGRAM_EVAL,
+                       .name = "eval",
+                       .units = order,
+                       .metrics = metrics,
+                       .n_samples = loader_.n_eval(),
+                       .sample_unit = "images"});
+  }
+}
+
+}  // namespace vit

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// vit/vit.hpp: the Vision Transformer as a classifier, unit by unit: embedding, layer.0 .. layer.(L-1), head.
+#pragma once
+
+#include <map>
+#include <memory>
+
+#include "../ops/model_products.hpp"
+#include "ddh/sdk/torch/activations.hpp"
+#include "layers.hpp"
+
+namespace vit {
+
+inline constexpr int32_t kEmbeddingUnit = 0;
+
+class DDH_HIDDEN Vit final : public ddh::Model {
+ public:
+  explicit Vit(const ddh_create& create);
+
+  const ddh_model_desc& describe() override { return desc_.get(); }
+  void prepare() override;
+  ddh_batch* batch_create(const ddh_batch_args& args, ddh_batch_info& info) override;
+  void batch_destroy(ddh_batch* batch) noexcept override;
+  void forward(const ddh_unit_call& c) override;
+  void backward(const ddh_unit_call& c) override;
+  void metrics(int32_t program, int32_t micro_batch, double* sums, double* counts) override;
+  void discard(int32_t micro_batch) noexcept override;
+  bool estimate(const ddh_estimate_args& args, ddh_estimate& out) override;
+
+  // A batch of given pixels (B, channels, side, side).
+  ddh_batch* batch_of_pixels(const std::vector<float>& pixels, const std::vector<int64_t>& labels);
+  // Logits (B, K) of a micro-batch between its forward and its backward.
+  [[nodiscard]] const at::Tensor& logits(int32_t micro_batch) const { return contexts_.at(micro_batch).head.logits; }
+
+ private:
+  // What a micro-batch keeps from forward to backward.
+  struct Context {
+    at::Tensor x;  // output of the last unit; in backward its gradient
+    std::vector<BlockSaved> blocks;
+    HeadSaved head;
+    double loss = 0, correct = 0, correct_of_5 = 0, count = 0;
+    void reset(int64_t n_layer) {
+      *this = {};
+      blocks.resize(static_cast<size_t>(n_layer));
+    }
+  };
+
+  [[nodiscard]] int32_t head_unit() const { return static_cast<int32_t>(config_.n_layer) + 1; }
+  UnitContext unit_context(const ddh_unit_call& c);
+  void count(Context& context, const VitBatch& batch) const;
+  ddh_batch* give_away(images::ImageBatch images, ddh_batch_info* info);
+  void build_description();
+
+  const images::ImageLoader loader_;
+  const Config config_;
+  ddh::ModelDesc desc_;
+  ops::ModelProducts products_;
+  std::map<int32_t, Context> contexts_;  // per micro-batch
+};
+
+extern const char* const kNeeds[];
+
+}  // namespace vit

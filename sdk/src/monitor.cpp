@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ddh/sdk/monitor.hpp"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+namespace ddh {
+inline namespace v1 DDH_HIDDEN {
+
+const void* Monitor::interface(std::string_view id) const {
+  static const ddh_monitor_api table = {
+      sizeof(ddh_monitor_api),
+      0,
+      [](ddh_inst* i, const ddh_monitor_args* args, ddh_err* err) noexcept {
+        return guard(err, [&] { self_as<Monitor>(i).begin(copy_of(args)); });
+      },
+      [](ddh_inst* i, const ddh_row* row, ddh_err* err) noexcept {
+        return guard(err, [&] {
+          const ddh_row mine = copy_of(row);
+          if (mine.kind != DDH_ROW_STEP && mine.kind != DDH_ROW_EVAL)
+            fail(DDH_UNIMPLEMENTED, "rows of kind ", mine.kind, " are unknown to this monitor");
+          self_as<Monitor>(i).row(mine);
+        });
+      },
+      [](ddh_inst* i, const char* summary, ddh_err* err) noexcept {
+        return guard(err, [&] { self_as<Monitor>(i).end(summary); });
+      },
+  };
+  return id == DDH_MONITOR_IFACE ? &table : nullptr;
+}
+
+OutputFile::OutputFile(std::string path) : path_(std::move(path)), file_(std::fopen(path_.c_str(), "wbe")) {
+  if (file_ == nullptr)
+    fail(DDH_PERMISSION_DENIED, "cannot write '", path_, "': ", std::strerror(errno), "; give another run.dir");
+}
+
+OutputFile OutputFile::continued(std::string path, const std::function<bool(std::string_view line)>& is_kept) {
+  std::ifstream old(path, std::ios::binary);
+  if (!old) return OutputFile(std::move(path));
+  long kept = 0;
+  for (std::string line; std::getline(old, line) && !old.eof() && is_kept(std::string_view(line));)
+    kept += static_cast<long>(line.size()) + 1;
+  OutputFile out;
+  out.path_ = std::move(path);
+  out.file_.reset(std::fopen(out.path_.c_str(), "r+be"));
+  if (out.file_ == nullptr || ::ftruncate(fileno(out.file_.get()), kept) != 0 ||
+      std::fseek(out.file_.get(), kept, SEEK_SET) != 0)
+    fail(DDH_PERMISSION_DENIED, "cannot continue '", out.path_, "': ", std::strerror(errno), "; give another run.dir");
+  return out;
+}
+
+void OutputFile::write(std::string_view bytes) {
+  const long whole = std::ftell(file_.get());
+  if (std::fwrite(bytes.data(), 1, bytes.size(), file_.get()) == bytes.size() && std::fflush(file_.get()) == 0) return;
+  const int error = errno;
+  const bool cut = ::ftruncate(fileno(file_.get()), whole) == 0;
+  fail(DDH_RESOURCE_EXHAUSTED, "cannot write '", path_, "': ", std::strerror(error),
+       cut ? "" : " (it ends in half a row)", "; free some space or give another run.dir");
+}
+
+}  // namespace DDH_HIDDEN
+}  // namespace ddh

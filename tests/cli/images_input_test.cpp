@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Folders of images at the edge of what a model trains on: what it can't is refused in one sentence that names the file.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+
+#include "fixtures/harness/ddhost_process.hpp"
+
+using namespace ddhost::test;
+
+namespace {
+
+// A gray PNG file of one white pixel.
+constexpr unsigned char kPng[] = {0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a, 0x00, 0x00, 0x00, 0x0d, 0x49, 0x48,
+                                  0x44, 0x52, 0x00, 0x00, 0x00, 0x01, 0x00, 0x00, 0x00, 0x01, 0x08, 0x00, 0x00, 0x00,
+                                  0x00, 0x3a, 0x7e, 0x9b, 0x55, 0x00, 0x00, 0x00, 0x0a, 0x49, 0x44, 0x41, 0x54, 0x78,
+                                  0x9c, 0x63, 0xf8, 0x0f, 0x00, 0x01, 0x01, 0x01, 0x00, 0xb1, 0x38, 0xf6, 0x14, 0x00,
+                                  0x00, 0x00, 0x00, 0x49, 0x45, 0x4e, 0x44, 0xae, 0x42, 0x60, 0x82};
+
+void write_image(const TempFolder& folder, const std::string& name, size_t bytes = sizeof kPng) {
+  const std::filesystem::path path = folder.path() / name;
+  std::filesystem::create_directories(path.parent_path());
+  std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(kPng), static_cast<std::streamsize>(bytes));
+}
+
+// Two classes of 8 images each.
+void write_classes(const TempFolder& folder) {
+  for (const char* name : {"cat", "dog"}) {
+    for (int i = 0; i < 8; ++i) write_image(folder, std::string(name) + "/" + std::to_string(i) + ".png");
+  }
+}
+
+struct Ended {
+  int code;
+  std::string err, command;
+};
+Ended train(std::vector<std::string> args) {
+  const TempFolder folder;
+  args.insert(args.begin(),
+              {"--model", "vit", "--nproc", "2", "train.steps=4", "data.micro_batch=2", "model.image_size=8",
+               "model.n_layer=1", "model.width=8", "run.quiet=true", "run.dir=" + folder.file("run")});
+  Process process(args);
+  const int code = process.wait(std::chrono::seconds(60));
+  return {code, process.err(), process.command()};
+}
+
+void check_refused(const std::vector<std::string>& args, const std::vector<std::string>& words) {
+  const Ended run = train(args);
+  INFO(run.command << "\nexit " << run.code << "\n" << run.err);
+  CHECK(run.code > 0);
+  CHECK(run.code < 128);
+  for (const std::string& word : words) CHECK_THAT(run.err, Catch::Contains(word));
+  CHECK(std::count(run.err.begin(), run.err.end(), '\n') <= 2);
+}
+
+}  // namespace
+
+TEST_CASE("a folder of images trains", "[cli]") {
+  const TempFolder folder;
+  write_classes(folder);
+  const Ended run = train({"data.path=" + folder.path().string(), "train.eval_every=4", "data.val_fraction=0.25"});
+  INFO(run.command << "\n" << run.err);
+  CHECK(run.code == 0);
+}
+
+TEST_CASE("a folder that is missing, empty or no folder is refused", "[cli]") {
+  const TempFolder folder;
+  check_refused({"data.path=" + folder.file("none")}, {folder.file("none"), "is no folder"});
+  check_refused({"data.path=" + folder.path().string()}, {folder.path().string(), "one for each class"});
+  std::ofstream(folder.file("file")) << "no folder";
+  check_refused({"data.path=" + folder.file("file")}, {folder.file("file"), "is no folder"});
+}
+
+TEST_CASE("a torn image ends the run with its name, whenever it is read", "[cli]") {
+  const TempFolder folder;
+  write_classes(folder);
+  write_image(folder, "dog/3.png", 50);
+  check_refused({"data.path=" + folder.path().string(), "data.val_fraction=0"},
+                {folder.file("dog/3.png"), "cannot be decoded", "replace or remove it"});
+}
+
+TEST_CASE("images of several sizes need a size", "[cli]") {
+  const TempFolder folder;
+  write_classes(folder);
+  check_refused({"data.path=" + folder.path().string(), "model.image_size=0"}, {"model.image_size"});
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Models of images give the same bits under every strategy, in every world and with any number of threads, with all that is
+// random in their training.
+#include <cstdlib>
+
+#include "equivalence/variants.hpp"
+
+using namespace ddhost::test;
+
+namespace {
+
+// One way of each strategy.
+const std::vector<Variant> kWays = {{"ddp", "shm", {}},
+                                    {"zero1", "shm", {}},
+                                    {"zero2", "loop", {"comm.windows=copy"}},
+                                    {"zero3", "shm", {}},
+                                    {"zero3_offload", "loop", {"strategy.offload_optimizer.device=cpu"}},
+                                    {"fsdp", "shm", {}}};
+
+Options vit(const Options& more) {
+  Options all = {"model.dataset=made_up",
+                 "model.size=custom",
+                 "model.n_layer=2",
+                 "model.n_head=2",
+                 "model.width=16",
+                 "model.patch=7",
+                 "model.dropout=0.1",
+                 "model.attention_dropout=0.1",
+                 "model.stochastic_depth=0.3",
+                 "model.mixup=0.4",
+                 "model.crop_padding=2",
+                 "model.flip=true",
+                 "model.label_smoothing=0.1",
+                 "train.clip_norm=0.5",
+                 "train.eval_every=3",
+                 "train.eval_batches=3"};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+Options cnn(const Options& more) {
+  Options all = {"model.dataset=made_up", "model.network=basic",       "model.widths=[4, 6]", "model.hidden=8",
+                 "model.padding=1",       "model.batch_norm=true",     "model.dropout=0.2",   "model.mixup=0.4",
+                 "model.crop_padding=2",  "model.label_smoothing=0.1", "train.clip_norm=0.5", "train.eval_every=3",
+                 "train.eval_batches=3"};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+void check_strategies(const std::string& model, int world, const Options& options) {
+  const Result reference = run({kReference, world, options, 3, model});
+  CHECK(reference.record.evaluations.size() == 1);
+  for (const Variant& way : kWays) {
+    const Result other = run({way, world, options, 3, model});
+    check_same_bits(reference, other);
+    check_plan(other);
+  }
+}
+
+// 6 micro-batches in a step, spread over ranks and threads.
+void check_spreads(const std::string& model, const Options& options) {
+  const auto with = [&](int world, int threads) {
+    setenv("OMP_NUM_THREADS", std::to_string(threads).c_str(), 1);
+    Options all = options;
+    all.push_back("train.grad_accum_steps=" + std::to_string(6 / world));
+    const Result result = run({kReference, world, all, 3, model});
+    unsetenv("OMP_NUM_THREADS");
+    return result;
+  };
+  const Result one = with(1, 1);
+  for (const auto& [world, threads] : {std::pair(1, 2), std::pair(2, 2), std::pair(3, 1), std::pair(3, 2)}) {
+    const Result other = with(world, threads);
+    INFO(one.command << " with 1 thread, " << other.command << " with " << threads);
+    CHECK(same_bits(one, other));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a Vision Transformer trains with the same bits under every strategy", "[equivalence][torch]") {
+  const int world = GENERATE(1, 2, 3);
+  check_strategies("vit", world, vit({"data.micro_batch=4", world == 2 ? "model.names=hf" : "model.names=tv"}));
+}
+
+TEST_CASE("neither world, accumulation nor threads change a bit of a Vision Transformer", "[equivalence][torch]") {
+  const std::string compute = GENERATE("fp32", "bf16");
+  check_spreads("vit", vit({"data.micro_batch=12", "precision.compute=" + compute}));
+}
+
+TEST_CASE("a convolutional network with batch norms trains with the same bits under every strategy",
+          "[equivalence][torch]") {
+  const int world = GENERATE(1, 2, 3);
+  check_strategies("cnn", world, cnn({"data.micro_batch=4"}));
+}
+
+TEST_CASE("a frozen trunk trains its head with the same bits under every strategy", "[equivalence][torch]") {
+  check_strategies("cnn", 2,
+                   cnn({"data.micro_batch=4", "model.network=mobilenet_v3_small", "model.image_size=32",
+                        "model.freeze=features", "model.batch_norm=false"}));
+}
+
+TEST_CASE("a network of videos trains with the same bits under every strategy", "[equivalence][torch]") {
+  check_strategies("cnn", 2,
+                   cnn({"data.micro_batch=4", "model.network=cnn_lstm", "model.dataset=moving_mnist",
+                        "model.lstm=[6, 4]", "model.frames=3", "model.batch_norm=false"}));
+}
+
+TEST_CASE("neither world, accumulation nor threads change a bit of a convolutional network", "[equivalence][torch]") {
+  const std::string compute = GENERATE("fp32", "bf16");
+  check_spreads("cnn", cnn({"data.micro_batch=12", "precision.compute=" + compute}));
+}

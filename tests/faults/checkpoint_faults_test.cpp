@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Checkpoints of runs that die, of disks that fail and of bytes that change: a resumed run has the bits of one without a
+// break, or is refused with a sentence; never anything else.
+#include <catch2/catch.hpp>
+#include <cstring>
+
+#include "engine/weights/checkpoint_folder.hpp"
+#include "fixtures/harness/ddhost_process.hpp"
+#include "fixtures/harness/throws.hpp"
+
+using namespace ddhost::test;
+using namespace std::chrono_literals;
+namespace fs = std::filesystem;
+
+namespace {
+
+using Words = std::vector<std::string>;
+
+constexpr int kSteps = 6;
+
+// A run of six steps on two ranks, small so that a save has few calls. It saves after steps 2, 4 and 6.
+Words words_for(const fs::path& run_dir, const Words& more = {}) {
+  Words words = {"--model",           toy_model(),          "model.layers=1",        "run.quiet=true",
+                 "optimizer.lr=0.01", "run.nproc=2",        "strategy.plugin=zero1", "checkpoint.every=2",
+                 "train.steps=6",     "train.eval_every=2", "train.eval_batches=2",  "data.micro_batch=2"};
+  words.push_back("run.dir=" + run_dir.string());
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+// The rows of steps and evaluations, without times.
+std::string rows_of(const fs::path& run_dir) {
+  std::string out;
+  std::ifstream in(run_dir / "metrics.jsonl");
+  for (std::string line; std::getline(in, line);) {
+    nlohmann::json row = nlohmann::json::parse(line, nullptr, false);
+    if (row.is_discarded() || row.contains("summary")) continue;
+    for (auto at = row.begin(); at != row.end();)
+      at = at.key() == "step_ms" || at.key().ends_with("_per_s") ? row.erase(at) : std::next(at);
+    out += row.dump() + "\n";
+  }
+  return out;
+}
+
+struct Outcome {
+  int code;
+  std::string err;
+};
+Outcome run(const Words& words) {
+  Process process(words);
+  const int code = process.wait();
+  return {code, process.err()};
+}
+
+// What a run without a break leaves behind.
+struct Reference {
+  std::string rows, weights;
+};
+const Reference& reference() {
+  static const Reference kReference = [] {
+    const TempFolder folder;
+    REQUIRE(run(words_for(folder.path() / "run", {"train.save_final=" + folder.file("final.st")})).code == 0);
+    return Reference{rows_of(folder.path() / "run"), read_text(folder.file("final.st"))};
+  }();
+  return kReference;
+}
+
+// The run in a folder goes on, under another strategy and in another world, and ends as the reference.
+void check_goes_on(const TempFolder& folder) {
+  const Outcome resumed =
+      run(words_for(folder.path() / "run", {"--resume", "auto", "train.save_final=" + folder.file("final.st"),
+                                            "strategy.plugin=zero3", "run.nproc=1", "train.grad_accum_steps=2"}));
+  INFO(resumed.err);
+  REQUIRE(resumed.code == 0);
+  CHECK(rows_of(folder.path() / "run") == reference().rows);
+  CHECK((read_text(folder.file("final.st")) == reference().weights));
+}
+
+// A run under tests/fixtures/faults/fault_points.c.
+struct Faulty {
+  int code;
+  int64_t calls;  // that were counted
+  std::string err;
+};
+Faulty run_with_fault(const TempFolder& folder, const char* fault, int64_t at, const Words& more = {}) {
+  const std::string counter = folder.file("counter");
+  std::ofstream(counter, std::ios::binary) << std::string(8, '\0');
+  Process process(words_for(folder.path() / "run", more), [&] {
+    setenv("LD_PRELOAD", DDHOST_FAULT_POINTS, 1);
+    setenv("DDH_FAULT_COUNTER", counter.c_str(), 1);
+    setenv("DDH_FAULT", fault, 1);
+    setenv("DDH_FAULT_AT", std::to_string(at).c_str(), 1);
+  });
+  Faulty out{process.wait(), 0, process.err()};
+  const std::string bytes = read_text(counter);
+  std::memcpy(&out.calls, bytes.data(), sizeof out.calls);
+  return out;
+}
+
+int64_t calls_of_a_run() {
+  const TempFolder folder;
+  const Faulty whole = run_with_fault(folder, "none", 0);
+  INFO(whole.err);
+  REQUIRE(whole.code == 0);
+  REQUIRE(whole.calls > 100);
+  return whole.calls;
+}
+
+// Every `stride`-th call of a run goes wrong once; the run is resumed after each. Returns their number.
+int64_t check_points(const char* fault, int64_t stride) {
+  const int64_t calls = calls_of_a_run();
+  int64_t tried = 0;
+  for (int64_t at = 1; at <= calls; at += stride, ++tried) {
+    const TempFolder folder;
+    const Faulty faulty = run_with_fault(folder, fault, at);
+    INFO(fault << " at call " << at << " of " << calls << ": " << faulty.err);
+    CHECK(faulty.code != 0);
+    check_goes_on(folder);
+  }
+  return tried;
+}
+
+void flip_bit(const fs::path& file, uint64_t at) {
+  std::fstream in_out(file, std::ios::in | std::ios::out | std::ios::binary);
+  in_out.seekg(static_cast<std::streamoff>(at));
+  const char byte = static_cast<char>(in_out.get() ^ 1);
+  in_out.seekp(static_cast<std::streamoff>(at));
+  in_out.put(byte);
+}
+
+// The sentence about what is damaged, "" when nothing is.
+std::string damage_of(const fs::path& checkpoint) {
+  return sentence_of([&] { ddhost::verify_tensors(checkpoint, ddhost::open_checkpoint(checkpoint)); });
+}
+
+}  // namespace
+
+TEST_CASE("a run that is killed by kill -9 goes on under another strategy on half the ranks", "[faults]") {
+  const Words long_run = {"train.steps=60", "checkpoint.every=5", "model.layers=3"};
+  const TempFolder whole, killed;
+  Words words = long_run;
+  words.insert(words.end(),
+               {"strategy.plugin=fsdp", "train.save_final=" + whole.file("final.st"), "train.grad_accum_steps=2"});
+  REQUIRE(run(words_for(whole.path() / "run", words)).code == 0);
+  {
+    Words four = long_run;
+    four.insert(four.end(), {"strategy.plugin=zero3", "run.nproc=4", "comm.plugin=loop", "train.steps=60"});
+    Process process(words_for(killed.path() / "run", four));
+    const fs::path seventh = killed.path() / "run" / "checkpoints" / "step-20";
+    for (int i = 0; i < 20000 && !fs::exists(seventh); ++i) std::this_thread::sleep_for(1ms);
+    REQUIRE(fs::exists(seventh));
+    kill(-process.pid(), SIGKILL);
+    REQUIRE(process.wait() != 0);
+  }
+  words.insert(words.end(), {"--resume", "auto", "train.save_final=" + killed.file("final.st")});
+  const Outcome resumed = run(words_for(killed.path() / "run", words));
+  INFO(resumed.err);
+  REQUIRE(resumed.code == 0);
+  CHECK(rows_of(killed.path() / "run") == rows_of(whole.path() / "run"));
+  CHECK((read_text(killed.file("final.st")) == read_text(whole.file("final.st"))));
+}
+
+TEST_CASE("a run that dies at any call of a save goes on with the same bits", "[faults]") {
+  const int64_t killed = check_points("kill_all", 7);
+  WARN(killed << " kill points of all processes");
+}
+
+TEST_CASE("a disk that is full, or fails, at any call of a save ends the run with a sentence and loses nothing",
+          "[faults]") {
+  const char* const fault = GENERATE("enospc", "eio");
+  const int64_t calls = calls_of_a_run();
+  int64_t refused = 0;
+  for (int64_t at = 5; at <= calls; at += 23) {
+    const TempFolder folder;
+    const Faulty faulty = run_with_fault(folder, fault, at);
+    INFO(fault << " at call " << at << " of " << calls << ": " << faulty.err);
+    // A removal that fails is a warning alone.
+    if (faulty.code != 0) {
+      ++refused;
+      CHECK_THAT(faulty.err, Catch::Contains("No space left") || Catch::Contains("Input/output error"));
+    }
+    check_goes_on(folder);
+  }
+  CHECK(refused > 0);
+}
+
+TEST_CASE("a write that takes half of what it was given goes on with the rest", "[faults]") {
+  const TempFolder folder;
+  const Faulty faulty = run_with_fault(folder, "short", 9);
+  INFO(faulty.err);
+  REQUIRE(faulty.code == 0);
+  CHECK(damage_of(folder.path() / "run" / "checkpoints" / "step-6").empty());
+  CHECK(rows_of(folder.path() / "run") == reference().rows);
+}
+
+// pytorch#144657: an asynchronous writer that reads live memory saves a mixture of steps.
+TEST_CASE("values of later steps never get into a checkpoint that is written slowly behind training", "[faults]") {
+  const char* const strategy = GENERATE("ddp", "zero3", "zero3_offload");
+  const std::string limit = GENERATE("0", "3000");
+  const Words more = {std::string("strategy.plugin=") + strategy,
+                      "checkpoint.every=3",
+                      "train.steps=40",
+                      "train.eval_every=0",
+                      "model.buffers=true",
+                      "checkpoint.keep_last=0",
+                      "checkpoint.max_bytes_in_flight=" + limit};
+  const TempFolder slow, plain;
+  Words synchronous = more;
+  synchronous.push_back("checkpoint.async=false");
+  REQUIRE(run(words_for(plain.path() / "run", synchronous)).code == 0);
+  setenv("DDH_FAULT_WAIT_US", "2000", 1);
+  const Faulty delayed = run_with_fault(slow, "none", 0, more);
+  unsetenv("DDH_FAULT_WAIT_US");
+  INFO(delayed.err);
+  REQUIRE(delayed.code == 0);
+  for (int step = 3; step <= 39; step += 3) {
+    const fs::path name = fs::path("run") / "checkpoints" / ("step-" + std::to_string(step));
+    for (const char* file : {"model.safetensors", "optimizer.safetensors"})
+      CHECK((read_text(slow.path() / name / file) == read_text(plain.path() / name / file)));
+    CHECK(damage_of(slow.path() / name).empty());
+  }
+  CHECK(rows_of(slow.path() / "run") == rows_of(plain.path() / "run"));
+}
+
+TEST_CASE("a flipped bit in any file of a checkpoint is found, and named with file and tensor", "[faults]") {
+  const TempFolder folder;
+  REQUIRE(run(words_for(folder.path() / "run")).code == 0);
+  const fs::path checkpoint = folder.path() / "run" / "checkpoints" / "step-6";
+  REQUIRE(damage_of(checkpoint).empty());
+  const ddhost::Manifest manifest = ddhost::open_checkpoint(checkpoint);
+  int files = 0;
+  for (const auto& entry : fs::directory_iterator(checkpoint)) {
+    const uint64_t bytes = fs::file_size(entry.path());
+    for (uint64_t at = 0; at < bytes; at += std::max<uint64_t>(1, bytes / 97)) {
+      flip_bit(entry.path(), at);
+      INFO(entry.path() << ", byte " << at);
+      CHECK_THAT(damage_of(checkpoint), Catch::Contains(entry.path().filename().string()));
+      flip_bit(entry.path(), at);
+    }
+    ++files;
+  }
+  CHECK(files == 4);
+  for (const ddhost::Manifest::Tensor& tensor : manifest.tensors) {
+    const ddhost::StoredTensor& t = tensor.stored;
+    if (t.bytes == 0) continue;
+    const fs::path file = checkpoint / manifest.files[t.file].name;
+    flip_bit(file, t.offset + t.bytes / 2);
+    CHECK_THAT(damage_of(checkpoint), Catch::Contains("tensor '" + t.name + "'"));
+    flip_bit(file, t.offset + t.bytes / 2);
+  }
+  CHECK(damage_of(checkpoint).empty());
+}
+
+TEST_CASE("a file of a checkpoint that is cut at any byte is found", "[faults]") {
+  const TempFolder folder;
+  REQUIRE(run(words_for(folder.path() / "run")).code == 0);
+  const fs::path checkpoint = folder.path() / "run" / "checkpoints" / "step-6";
+  for (const char* name : {"manifest.json", "COMPLETE", "model.safetensors"}) {
+    const std::string whole = read_text(checkpoint / name);
+    const size_t stride = std::string(name) == "model.safetensors" ? 61 : 1;
+    size_t found = 0, cuts = 0;
+    for (size_t bytes = whole.size() - 1; bytes + 1 > stride; bytes -= stride, ++cuts) {
+      fs::resize_file(checkpoint / name, bytes);
+      if (!sentence_of([&] { ddhost::open_checkpoint(checkpoint); }).empty()) ++found;
+    }
+    CHECK(found == cuts);
+    fs::remove(checkpoint / name);
+    CHECK_FALSE(damage_of(checkpoint).empty());
+    std::ofstream(checkpoint / name, std::ios::binary) << whole;
+  }
+  CHECK(damage_of(checkpoint).empty());
+}
+
+TEST_CASE("a checkpoint of a newer format is refused, and not called damaged", "[faults]") {
+  const TempFolder folder;
+  REQUIRE(run(words_for(folder.path() / "run")).code == 0);
+  const fs::path checkpoint = folder.path() / "run" / "checkpoints" / "step-6";
+  const auto replace = [&](const char* name, const std::string& from, const std::string& to) {
+    std::string text = read_text(checkpoint / name);
+    text.replace(text.find(from), from.size(), to);
+    std::ofstream(checkpoint / name, std::ios::binary) << text;
+  };
+  replace("manifest.json", "\"format_version\": 1", "\"format_version\": 2");
+  replace("COMPLETE", "checkpoint 1", "checkpoint 2");
+  CHECK_THAT(damage_of(checkpoint), Catch::Contains("version 2") && Catch::Contains("reads 1"));
+}
+
+TEST_CASE("SIGUSR1 saves and the run goes on; SIGTERM saves and ends it", "[faults]") {
+  const char* const comm = GENERATE("shm", "loop");
+  const TempFolder folder;
+  const fs::path run_dir = folder.path() / "run";
+  const auto newest = [&] {
+    const std::vector<ddhost::CheckpointPlace> places = ddhost::list_checkpoints(run_dir);
+    return places.empty() ? int64_t{0} : places.front().step;
+  };
+  const auto wait_until = [](auto&& condition) {
+    for (int i = 0; i < 20000 && !condition(); ++i) std::this_thread::sleep_for(1ms);
+    return condition();
+  };
+  Process process(
+      words_for(run_dir, {"train.steps=10000000", "checkpoint.every=10000000", std::string("comm.plugin=") + comm}));
+  REQUIRE(wait_until([&] { return read_text(run_dir / "metrics.jsonl").size() > 2000; }));
+  CHECK(newest() == 0);
+  kill(process.pid(), SIGUSR1);
+  REQUIRE(wait_until([&] { return newest() > 0; }));
+  const int64_t first = newest();
+  kill(-process.pid(), SIGUSR1);  // a batch system may tell all processes
+  REQUIRE(wait_until([&] { return newest() > first; }));
+  const int64_t second = newest();
+  kill(process.pid(), SIGTERM);
+  CHECK(process.wait(20s) == 143);
+  CHECK(newest() > second);
+  // It goes on after the step in which it was stopped, with its evaluation if that is not done yet.
+  const std::string before = rows_of(run_dir);
+  const std::string last = std::to_string(newest() + 4);
+  REQUIRE(run(words_for(run_dir, {"--resume", "auto", "train.steps=" + last, "--resume-allow", "train.steps"})).code ==
+          0);
+  CHECK(rows_of(run_dir).size() > before.size());
+  std::istringstream rows(rows_of(run_dir));
+  int64_t step = 0, evaluations = 0;
+  for (std::string line; std::getline(rows, line);) {
+    const nlohmann::json row = nlohmann::json::parse(line);
+    if (row.contains("loss")) CHECK(row.at("step") == ++step);
+    if (row.contains("val_loss")) CHECK(row.at("step") == 2 * ++evaluations);
+  }
+  CHECK(step == newest());
+  CHECK(evaluations == step / 2);
+}
+
+// Only with `./dev test --all`: every call, and one rank instead of all processes.
+TEST_CASE("every kill point of a save, of all processes and of one rank", "[.kill]") {
+  const int64_t all = check_points("kill_all", 1), one = check_points("kill", 1);
+  WARN("killed at " << all << " calls as a whole and at " << one << " calls in one rank; each run went on alike");
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What convolutional networks owe their host: empty batches, frozen trunks, randomness that nothing changes, low precision.
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "fixtures/harness/throws.hpp"
+#include "golden/cnn_fixture.hpp"
+
+using namespace ddhost::test;
+
+namespace {
+
+ModelDriver::Options small(const std::string& network, ModelDriver::Options more = {}) {
+  more.insert({{"model.network", network},
+               {"model.dataset", "made_up"},
+               {"model.channels", "3"},
+               {"model.image_size", "32"},
+               {"model.dropout", "0"},
+               {"model.stochastic_depth", "0"}});
+  return more;
+}
+
+// Logits of four images of noise in program `program`.
+std::vector<float> forward(ModelDriver& model, int32_t program, size_t side) {
+  ddh_batch* batch = cnn_of(model).batch_of_pixels(golden_uni("pixels", 4 * 3 * side * side), {3, 1, 4, 1});
+  model.forward(batch, program);
+  const std::vector<float> logits = logits_of(batch);
+  model.discard();
+  model.table().batch_destroy(model.inst(), batch);
+  return logits;
+}
+
+}  // namespace
+
+TEST_CASE("a batch without images has zero gradients, no loss and no statistics") {
+  ModelDriver model(ddh_entry_cnn, tiny_cnn({{"model.batch_norm", "true"}}));
+  fill_all(model, 1);
+  auto batch = model.create_batch({});
+  model.forward(batch.batch);
+  CHECK((model.metric() == std::pair<double, double>(0, 0)));
+  model.backward(batch.batch, 1);
+  for (const auto& grad : gradients(model)) REQUIRE(grad == std::vector<float>(grad.size(), 0.0F));
+  std::vector<float> given(64);
+  int32_t is_given = 1;
+  ddh::call(model.table().contribution, model.inst(), 0, 0, 0, given.data(), &is_given);
+  CHECK(is_given == 0);
+  model.discard();
+  model.destroy_batch(batch);
+}
+
+TEST_CASE("batch norms use the micro-batch in training and the running statistics in an evaluation") {
+  ModelDriver model(ddh_entry_cnn, tiny_cnn({{"model.batch_norm", "true"}}));
+  fill_all(model, 1);
+  const std::vector<float> training = forward(model, 0, 64), evaluation = forward(model, 1, 64);
+  const std::vector<float> mean = buffer_of(model, "bn1.running_mean");
+  auto batch = model.create_batch({3, 50, 7, 9});
+  model.forward(batch.batch);
+  CHECK(buffer_of(model, "bn1.running_mean") == mean);  // the host folds
+  fold(model);
+  CHECK(buffer_of(model, "bn1.running_mean") != mean);
+  model.discard();
+  model.destroy_batch(batch);
+  CHECK(forward(model, 0, 64) == training);
+  CHECK(forward(model, 1, 64) != evaluation);
+}
+
+TEST_CASE("a frozen trunk has no gradients, keeps its statistics and computes as in an evaluation") {
+  const std::string network = GENERATE("mobilenet_v2", "efficientnet_b0", "vgg11_bn");
+  CAPTURE(network);
+  ModelDriver model(ddh_entry_cnn, small(network, {{"model.freeze", "features"}}));
+  fill_all(model, 1);
+  CHECK(forward(model, 0, 32) == forward(model, 1, 32));
+  model.train_step({3, 50, 7, 9});
+  size_t trained = 0;
+  for (uint32_t i = 0; i < model.desc().n_params; ++i) {
+    const bool is_frozen = (model.desc().params[i]->attributes & DDH_PARAM_FROZEN) != 0;
+    CAPTURE(model.name(i));
+    CHECK(is_frozen == model.name(i).starts_with("features."));
+    if (is_frozen) continue;
+    trained += 1;
+    CHECK(norm(model.grad(i)) > 0);
+  }
+  CHECK(trained == (network == "vgg11_bn" ? 6 : 2));
+  for (uint32_t i = 0; i < model.desc().n_buffers; ++i) CHECK(model.desc().buffers[i]->sync == DDH_SYNC_NEVER);
+}
+
+TEST_CASE("dropout and stochastic depth go by the step and the micro-batch's place among all ranks'") {
+  ModelDriver model(ddh_entry_cnn, small("efficientnet_b0", {{"model.stochastic_depth", "0.5"}}));
+  fill_all(model, 1);
+  model.global_micro_batch = 3;
+  const std::vector<int64_t> samples = {3, 50, 7, 9};
+  const double loss = model.train_step(samples, 5);
+  const auto expected = gradients(model);
+  CHECK(model.train_step(samples, 6) != loss);
+  model.global_micro_batch = 2;
+  CHECK(model.train_step(samples, 5) != loss);
+  model.global_micro_batch = 3;
+  model.recompute = true;
+  CHECK(model.train_step(samples, 5) == loss);
+  CHECK(gradients(model) == expected);
+}
+
+TEST_CASE("a second micro-batch adds its complete gradient once to a convolutional network") {
+  ModelDriver model(ddh_entry_cnn, tiny_cnn({{"model.batch_norm", "true"}}));
+  fill_all(model, 1);
+  model.train_step({3, 50});
+  const auto first = gradients(model);
+  model.train_step({120, 7});
+  const auto second = gradients(model);
+  auto a = model.create_batch({3, 50}, 0, 1, 0), b = model.create_batch({120, 7}, 0, 1, 1);
+  model.forward(a.batch, 0, 1, 0);
+  model.forward(b.batch, 0, 1, 1);  // both are alive at once
+  model.backward(a.batch, 1 / a.info.loss_count, 0, 1, 0);
+  model.backward(b.batch, 1 / b.info.loss_count, 0, 1, 1);
+  for (size_t i = 0; i < first.size(); ++i) {
+    CAPTURE(model.name(i));
+    for (size_t k = 0; k < first[i].size(); ++k) REQUIRE(model.grad(i)[k] == first[i][k] + second[i][k]);
+  }
+  model.discard(0), model.discard(1);
+  model.destroy_batch(a), model.destroy_batch(b);
+}
+
+TEST_CASE("a convolutional network in low precision is near that in fp32") {
+  const std::string compute = GENERATE("bf16", "fp16");
+  const double roundoff = compute == "bf16" ? 0x1p-8 : 0x1p-11;
+  const auto step = [](const std::string& dtype) {
+    ModelDriver model(ddh_entry_cnn, tiny_cnn({{"model.batch_norm", "true"}, {"precision.compute", dtype}}));
+    fill_all(model, 1);
+    const double loss = model.train_step({3, 50, 7, 9, 11, 13, 15, 17});
+    return std::pair(loss, gradients(model));
+  };
+  const auto [loss, gradient] = step("fp32");
+  const auto [low_loss, low_gradient] = step(compute);
+  CHECK(low_loss != loss);
+  CHECK(low_loss == Approx(loss).epsilon(8 * roundoff));
+  for (size_t i = 0; i < gradient.size(); ++i) {
+    CAPTURE(i, compute);
+    // Roundings decide which pixel of a pool is the largest, and which side of a ReLU's corner one is on: whole elements
+    // of a gradient move, as many as there are roundings that matter.
+    CHECK(relative_distance(low_gradient[i], gradient[i]) < 6 * std::sqrt(roundoff));
+  }
+}
+
+TEST_CASE("the estimate of a convolutional network is what a forward keeps and what its layers cost") {
+  const std::string network =
+      GENERATE("basic", "resnet9", "mobilenet_v2", "mobilenet_v3_small", "efficientnet_b0", "vgg11");
+  CAPTURE(network);
+  ModelDriver model(ddh_entry_cnn, small(network, {{"model.padding", "1"},
+                                                   {"model.batch_norm", network == "basic" ? "true" : "false"}}));
+  fill_all(model, 1);
+  double estimated = 0, forward = 0, backward = 0;
+  for (uint32_t position = 0; position < model.desc().programs[0]->n_units; ++position) {
+    const ddh_estimate_args args{sizeof(ddh_estimate_args), 0, static_cast<int32_t>(position), 8};
+    ddh_estimate out{sizeof(ddh_estimate), 0, 0, 0, 0};
+    ddh::call(model.table().estimate, model.inst(), &args, &out);
+    estimated += static_cast<double>(out.activation_bytes);
+    forward += out.forward_flops, backward += out.backward_flops;
+  }
+  auto batch = model.create_batch({3, 50, 100, 7, 1, 2, 4, 5});
+  model.forward(batch.batch);
+  const auto kept = static_cast<double>(model.host().bytes(DDH_TAG_ACT));
+  CHECK(kept > 0.9 * estimated);
+  CHECK(kept < 1.3 * estimated);  // block sizes of the allocator lose up to a quarter
+  model.discard();
+  model.destroy_batch(batch);
+  if (network == "basic") {
+    // Convolutions on 32, 16, 8 and 4 pixels, then 512 x 512 and 512 x 10.
+    const double convolutions = 1024.0 * 32 * 27 + 256.0 * 64 * 288 + 64.0 * 128 * 576 + 16.0 * 128 * 1152;
+    const double all = 2 * 8 * (convolutions + 512.0 * 512 + 512 * 10);
+    CHECK(forward == all);
+    CHECK(backward == 2 * all - 2 * 8 * 1024.0 * 32 * 27);  // pixels need no gradient
+  }
+}
+
+TEST_CASE("towers that are joined learn together, and frozen ones pass on the gradients of what waits") {
+  const std::string freeze = GENERATE("none", "features");
+  ModelDriver model(ddh_entry_cnn, small("two_stream", {{"model.freeze", freeze}}));
+  fill_all(model, 1);
+  model.train_step({3, 50, 7, 9});
+  for (uint32_t i = 0; i < model.desc().n_params; ++i) {
+    CAPTURE(model.name(i), freeze);
+    const bool is_frozen = (model.desc().params[i]->attributes & DDH_PARAM_FROZEN) != 0;
+    CHECK(is_frozen == (freeze == "features" && model.name(i).starts_with("mobilenet.")));
+    if (!is_frozen) CHECK(norm(model.grad(i)) > 0);
+  }
+}
+
+TEST_CASE("images and videos are not taken for each other") {
+  CHECK_THAT(sentence_of([] {
+               const ModelDriver model(ddh_entry_cnn, tiny_lstm({{"model.dataset", "made_up"}}));
+             }),
+             Catch::Contains("networks of videos"));
+  CHECK_THAT(sentence_of([] {
+               const ModelDriver model(ddh_entry_cnn, tiny_cnn({{"model.dataset", "moving_mnist"}}));
+             }),
+             Catch::Contains("networks of videos"));
+}
+
+TEST_CASE("a convolutional network that cannot be gets a sentence") {
+  const auto sentence = [](const ModelDriver::Options& more) {
+    return sentence_of([&] { const ModelDriver model(ddh_entry_cnn, more); });
+  };
+  CHECK_THAT(sentence(tiny_cnn({{"model.image_size", "16"}})) + sentence(small("basic", {{"model.image_size", "20"}})),
+             Catch::Contains("too small for 'conv3'") || Catch::Contains("too small for 'conv4'"));
+  CHECK_THAT(sentence(small("vgg16", {{"model.batch_norm", "true"}})), Catch::Contains("not of vgg16"));
+  CHECK_THAT(sentence(small("resnet9", {{"model.freeze", "features"}})), Catch::Contains("not for resnet9"));
+  CHECK_THAT(sentence(small("vgg16", {{"model.classes", "4"}})), Catch::Contains("model.classes=4"));
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// tests/golden/compare.hpp: how far tensors are from reference values.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <vector>
+
+#include "fixtures/harness/model_driver.hpp"
+
+// LibTorch has a macro of this name too, which knows nothing of Catch2 and ends the program at the first failure.
+#undef CHECK
+#define CHECK(...) INTERNAL_CATCH_TEST("CHECK", Catch::ResultDisposition::ContinueOnFailure, __VA_ARGS__)
+
+namespace ddhost::test {
+
+// NaN where one of them is.
+inline double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
+  REQUIRE(a.size() == b.size());
+  double largest = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double difference = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
+    if (std::isnan(difference)) return difference;
+    largest = std::max(largest, difference);
+  }
+  return largest;
+}
+
+inline double norm(const std::vector<float>& v) {
+  double sum = 0;
+  for (const float x : v) sum += static_cast<double>(x) * static_cast<double>(x);
+  return std::sqrt(sum);
+}
+
+// |a - b| / |b|, by Euclid's norm.
+inline double relative_distance(std::vector<float> a, const std::vector<float>& b) {
+  REQUIRE(a.size() == b.size());
+  for (size_t i = 0; i < b.size(); ++i) a[i] -= b[i];
+  return norm(a) / norm(b);
+}
+
+inline double deviation(const std::vector<float>& v) {
+  double sum = 0, squares = 0;
+  const auto n = static_cast<double>(v.size());
+  for (const float x : v) sum += static_cast<double>(x), squares += static_cast<double>(x) * static_cast<double>(x);
+  return std::sqrt(squares / n - sum / n * (sum / n));
+}
+
+inline std::vector<float> values_of(const at::Tensor& t) {
+  return {t.const_data_ptr<float>(), t.const_data_ptr<float>() + t.numel()};
+}
+
+inline std::vector<std::vector<float>> gradients(ModelDriver& model) {
+  std::vector<std::vector<float>> out;
+  for (size_t i = 0; i < model.desc().n_params; ++i) out.push_back(model.grad(i));
+  return out;
+}
+
+}  // namespace ddhost::test

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What becomes of an image on its way to a model.
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <numeric>
+#include <set>
+
+#include "../../models/images/loader.hpp"
+#include "fixtures/harness/model_driver.hpp"
+#include "golden/compare.hpp"
+
+using namespace ddhost::test;
+using images::TransformOptions;
+using images::VisitRng;
+
+namespace {
+
+images::Image ramp(int64_t channels, int64_t height, int64_t width) {
+  images::Image image{channels, height, width, std::vector<uint8_t>(static_cast<size_t>(channels * height * width))};
+  std::iota(image.pixels.begin(), image.pixels.end(), uint8_t{0});
+  return image;
+}
+
+// Pixels as bytes again.
+std::vector<int> transformed(const images::Image& image, const TransformOptions& options, VisitRng* rng) {
+  std::vector<float> out(static_cast<size_t>(options.channels * options.side * options.side));
+  images::transform(image, options, rng, out.data());
+  std::vector<int> bytes;
+  for (const float x : out) bytes.push_back(static_cast<int>(std::lround(x * 255)));
+  return bytes;
+}
+
+images::ImageLoader loader(FakeHost::Options options) {
+  options.insert({{"model.dataset", "made_up"}, {"data.path", ""}, {"run.seed", "7"}});
+  FakeHost host(options);
+  for (const ddh::Option& option : images::kOptions) {
+    const nlohmann::json value = nlohmann::json::parse(option.default_value);
+    host.set_default("model." + std::string(option.name), value.is_string() ? value.get<std::string>() : value.dump());
+  }
+  return {ddh::Host(host.get()), 0};
+}
+
+images::ImageBatch load(const images::ImageLoader& from, const std::vector<int64_t>& samples, int64_t step = 1,
+                        int64_t place = 0, bool training = true) {
+  const ddh_batch_args args{
+      sizeof(ddh_batch_args), training ? 0 : 1, step, 0, static_cast<uint32_t>(samples.size()), samples.data(), place};
+  return from.load(args, training);
+}
+
+}  // namespace
+
+TEST_CASE("resizing keeps what is even, and takes all pixels that a new one covers") {
+  const std::vector<float> constant(12, 0.3F);
+  for (const float x : images::resize_plane(constant, 3, 4, 5, 2)) CHECK(x == Approx(0.3));
+  // Twice as wide: halfway between centres, as torch's bilinear with align_corners=False.
+  const std::vector<float> wide = images::resize_plane({0, 1}, 1, 2, 1, 4);
+  CHECK(wide == std::vector<float>{0, 0.25F, 0.75F, 1});
+  // Half as wide: a triangle over four pixels, 1/8 3/8 3/8 1/8, cut at the border; as torch's antialias=True.
+  const std::vector<float> narrow = images::resize_plane({0, 0, 7, 8, 0, 0, 0, 0}, 1, 8, 1, 4);
+  CHECK(narrow[0] == Approx(1.0));  // (3 * 0 + 3 * 0 + 7) / 7
+  CHECK(narrow[1] == Approx((21.0 + 24) / 8));
+  CHECK(narrow[2] == Approx(1.0));
+  CHECK(narrow[3] == Approx(0.0));
+}
+
+TEST_CASE("an evaluation cuts the middle, at any place and step alike") {
+  const images::Image image = ramp(1, 4, 6);
+  const TransformOptions options{.side = 2, .resize = 4, .crop_padding = 3, .flip = true, .channels = 1};
+  CHECK(transformed(image, options, nullptr) == std::vector<int>{8, 9, 14, 15});
+}
+
+TEST_CASE("a wide image keeps its proportions") {
+  const TransformOptions options{.side = 2, .resize = 2, .channels = 1};
+  const std::vector<int> cut = transformed(ramp(1, 4, 8), options, nullptr);  // becomes 2 x 4
+  CHECK(cut[1] - cut[0] == 2);
+  // Rows 0.75, 0.75, 0.25 of the first three and the same of the last three: 11/7 rows apart.
+  CHECK(std::abs(cut[2] - cut[0] - 8 * 11.0 / 7) <= 1);
+}
+
+TEST_CASE("training cuts and mirrors by seed, step and sample alone") {
+  const images::Image image = ramp(1, 8, 8);
+  const TransformOptions options{.side = 6, .resize = 8, .flip = true, .channels = 1};
+  std::map<std::vector<int>, int> seen;
+  for (int64_t step = 1; step <= 200; ++step) {
+    VisitRng first(1, step, 17), again(1, step, 17), other(1, step, 18), seed(2, step, 17);
+    const std::vector<int> cut = transformed(image, options, &first);
+    CHECK(transformed(image, options, &again) == cut);
+    seen[cut] += 1;
+    seen[transformed(image, options, &other)] += 1;
+    seen[transformed(image, options, &seed)] += 1;
+  }
+  CHECK(seen.size() == 3 * 3 * 2);  // every place, both ways
+  for (const auto& [cut, times] : seen) CHECK(times > 10);
+}
+
+TEST_CASE("a border of the mean colour surrounds the image in training") {
+  const images::Image image{1, 1, 1, {200}};
+  const TransformOptions options{.side = 1, .resize = 1, .crop_padding = 1, .channels = 1};
+  int inside = 0;
+  for (int64_t step = 0; step < 900; ++step) {
+    VisitRng rng(1, step, 0);
+    const int pixel = transformed(image, options, &rng)[0];
+    CHECK((pixel == 0 || pixel == 200));
+    inside += pixel == 200 ? 1 : 0;
+  }
+  CHECK(inside == Approx(100).margin(35));  // one place of nine
+}
+
+TEST_CASE("gray images are repeated for three channels, colours become luminance for one") {
+  CHECK(transformed(ramp(1, 2, 2), {.side = 2, .resize = 2, .channels = 3}, nullptr) ==
+        std::vector<int>{0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3});
+  const images::Image red{3, 1, 1, {200, 0, 0}}, white{3, 1, 1, {200, 200, 200}};
+  CHECK(transformed(red, {.side = 1, .resize = 1, .channels = 1}, nullptr) == std::vector<int>{60});
+  CHECK(transformed(white, {.side = 1, .resize = 1, .channels = 1}, nullptr) == std::vector<int>{200});
+}
+
+TEST_CASE("frames of a moving image are the image at other places, and its class is the direction") {
+  const images::ImageData still = images::make_up_images(false);
+  const images::ImageData moving = images::move_images(images::make_up_images(false), 4);
+  REQUIRE(moving.train->size() == still.train->size());
+  REQUIRE(moving.classes.size() == 8);
+  std::set<int64_t> seen;
+  constexpr int64_t kSide = 28;
+  for (uint64_t i = 0; i < 64; ++i) {
+    const images::Image image = moving.train->image(i), from = still.train->image(i);
+    REQUIRE((image.frames == 4 && image.pixels.size() == 4 * kSide * kSide));
+    const std::string direction = moving.classes[static_cast<size_t>(moving.train->label(i))];
+    const auto holds = [&](const char* word) { return direction.find(word) != std::string::npos ? 1 : 0; };
+    const int64_t down = 3 * (holds("south") - holds("north")), right = 3 * (holds("east") - holds("west"));
+    for (int64_t f = 0; f + 1 < 4; ++f) {
+      for (int64_t y = 0; y < kSide; ++y) {
+        for (int64_t x = 0; x < kSide; ++x) {
+          const int64_t to = ((f + 1) * kSide + (y + down + kSide) % kSide) * kSide + (x + right + kSide) % kSide;
+          REQUIRE(image.pixels[static_cast<size_t>(to)] ==
+                  image.pixels[static_cast<size_t>((f * kSide + y) * kSide + x)]);
+        }
+      }
+    }
+    std::vector<uint8_t> sorted(image.pixels.begin(), image.pixels.begin() + kSide * kSide), original = from.pixels;
+    std::sort(sorted.begin(), sorted.end());
+    std::sort(original.begin(), original.end());
+    CHECK(sorted == original);
+    seen.insert(moving.train->label(i));
+  }
+  CHECK(seen.size() == 8);
+}
+
+TEST_CASE("draws of the Beta distribution have its mean and variance") {
+  for (const double alpha : {0.2, 1.0, 4.0}) {
+    VisitRng rng(1, 2, 3);
+    double sum = 0, squares = 0;
+    constexpr int kDraws = 20000;
+    for (int i = 0; i < kDraws; ++i) {
+      const double x = images::draw_beta(rng, alpha);
+      REQUIRE((x >= 0 && x <= 1));
+      sum += x, squares += x * x;
+    }
+    const double mean = sum / kDraws;
+    CHECK(mean == Approx(0.5).margin(0.01));
+    CHECK(squares / kDraws - mean * mean == Approx(1 / (4 * (2 * alpha + 1))).epsilon(0.04));
+  }
+}
+
+TEST_CASE("smoothing spreads a part of the target, in training alone") {
+  const images::ImageLoader from = loader({{"model.label_smoothing", "0.2"}});
+  const images::ImageBatch train = load(from, {4}), eval = load(from, {4}, 1, 0, false);
+  for (int64_t k = 0; k < 10; ++k) {
+    CHECK(train.targets[0][k].item().toDouble() == Approx(k == train.labels[0] ? 0.82 : 0.02));
+    CHECK(eval.targets[0][k].item().toFloat() == (k == eval.labels[0] ? 1 : 0));
+  }
+}
+
+TEST_CASE("mixup mixes images and targets of a micro-batch alike, by its place in the step") {
+  const std::vector<int64_t> samples = {4, 5, 6};
+  const images::ImageBatch plain = load(loader({}), samples);
+  const images::ImageLoader from = loader({{"model.mixup", "1.0"}});
+  const images::ImageBatch mixed = load(from, samples, 1, 2), again = load(from, samples, 1, 2);
+  CHECK(mixed.pixels.equal(again.pixels));
+  CHECK(!mixed.pixels.equal(load(from, samples, 1, 3).pixels));
+  const double own = mixed.targets[0][plain.labels[0]].item().toDouble();
+  REQUIRE(plain.labels[0] != plain.labels[2]);
+  REQUIRE((own > 0 && own < 1));
+  const auto mix = [&](const at::Tensor& x) { return x.mul(own).add(x.flip({0}).mul(1 - own)); };
+  const auto distance = [](const at::Tensor& x, const at::Tensor& y) { return x.sub(y).abs().max().item().toDouble(); };
+  CHECK(distance(mixed.pixels, mix(plain.pixels)) < 1e-6);
+  CHECK(distance(mixed.targets, mix(plain.targets)) < 1e-6);
+}
