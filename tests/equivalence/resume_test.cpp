@@ -105,7 +105,12 @@ const std::vector<Feature> kFeatures = {
       R"(train.phases=[{"program": "train", "steps": 2}, {"program": "train", "steps": 5, "schedule": "schedule_own"},
          {"program": "train", "steps": 2}])"},
      false},
-    {"patience", {"train.eval_every=1", "train.eval_batches=2", "train.patience=6", "train.patience_mode=max"}},
+    // The phase under way began at sample 60, after two steps and the rest of their epoch.
+    {"a phase in epochs after one in steps",
+     {"model.samples=60", R"(train.phases=[{"program": "train", "steps": 2}, {"program": "train", "epochs": 2}])"},
+     false},
+    // The best value is that of step 2, so the run ends after step 7.
+    {"patience", {"train.eval_every=1", "train.eval_batches=2", "train.patience=5", "train.patience_mode=max"}},
     {"update programs", {"model.update_samples=5", "train.update_every=2", "data.drop_last=false"}},
     {"two optimizers",
      {"model.programs=2", "model.optimizers=2", "train.optimizers=[\"optimizer\",\"optimizer_b\"]",
