@@ -44,9 +44,11 @@ int run_command(const CommandLine& line) {
     case Command::kExport:
       return export_weights(line.exporting, std::cout);
     case Command::kTrain:
+    case Command::kEval:
+    case Command::kGenerate:
       break;
   }
-  return train(line, registry, std::cout);
+  return run_model(line, registry, std::cout);
 }
 
 // Ends the process without the destructors of libraries, because a plugin's destructor could hang or change the exit

@@ -68,13 +68,16 @@ int list(const fs::path& path, std::ostream& out) {
 void show_progress(const TrainProgress& progress, std::ostream& out) {
   out << "step            " << progress.step << (progress.evaluation_pending ? " (its evaluation is not done)" : "")
       << '\n';
+  out << "phase           " << progress.phase + 1 << ", counted through all cycles: " << progress.phase_step
+      << " of its steps\n";
   for (const ProgramProgress& p : progress.programs)
-    out << "program         " << p.name << ": " << p.steps << " steps, " << p.samples << " samples, epoch "
+    out << "program         " << p.name << ": " << p.samples << " samples, epoch "
         << (p.epoch_samples == 0 ? 0 : p.samples / p.epoch_samples) << '\n';
   out << "loss scale      " << progress.loss_scale.scale << '\n';
   for (const OptimizerProgress& o : progress.optimizers) {
     out << "optimizer       " << o.section << ": " << o.plugin << ' ' << o.version;
-    for (const auto& [name, value] : o.schedule) out << ", " << name << ' ' << value;
+    for (const auto& schedule : o.schedules)
+      for (const auto& [name, value] : schedule) out << ", " << name << ' ' << value;
     out << '\n';
   }
 }

@@ -16,30 +16,45 @@
 namespace ddhost {
 namespace {
 
+// Commands that a flag belongs to.
+constexpr unsigned kTrains = 1, kEvaluates = 2, kGenerates = 4, kAll = 7;
+
 struct Flag {
   const char* name;
   const char* key;  // of the config
   const char* help;
+  unsigned commands = kAll;
 };
 
-constexpr std::array<Flag, 12> kFlags = {{
+constexpr std::array<Flag, 20> kFlags = {{
     {"--strategy", "strategy.plugin", "strategy: a name such as zero3, a path, or path.so:id"},
     {"--model", "model.plugin", "model, as above"},
-    {"--optimizer", "optimizer.plugin", "optimizer, as above"},
-    {"--schedule", "schedule.type", "learning-rate schedule, as above"},
+    {"--optimizer", "optimizer.plugin", "optimizer, as above", kTrains},
+    {"--schedule", "schedule.type", "learning-rate schedule, as above", kTrains},
     {"--comm", "comm.plugin", "transport between the ranks, as above"},
     {"--device", "device.plugin", "device of the ranks: cpu, or as above"},
-    {"--monitor", "monitor.plugins", "monitors that record the run, separated by commas: jsonl,tensorboard"},
+    {"--monitor", "monitor.plugins", "monitors that record the run, separated by commas: jsonl,tensorboard", kTrains},
     {"--nproc", "run.nproc", "number of ranks; without it the number of GPUs, else 2"},
     {"--ranks-per-node", "run.ranks_per_node", "simulate nodes of this many ranks each"},
-    {"--resume", "run.resume", "go on from a checkpoint: auto (the newest of run.dir), its folder, or none"},
+    {"--resume", "run.resume", "go on from a checkpoint: auto (the newest of run.dir), its folder, or none", kTrains},
     {"--resume-allow", "run.resume_allow",
-     "options that may differ from the checkpoint's: optimizer.lr,train.steps; with commas between them"},
-    {"--save-final", "train.save_final", "write the final weights to this safetensors file"},
+     "options that may differ from the checkpoint's: optimizer.lr,train.steps; with commas between them", kTrains},
+    {"--save-final", "train.save_final", "write the final weights to this safetensors file", kTrains},
+    {"--weights", "train.init_from", "trained weights: a safetensors file, or the folder of a checkpoint",
+     kEvaluates | kGenerates},
+    {"--prompt", "run.sample_prompt", "what the text begins with", kGenerates},
+    {"--length", "run.sample_tokens", "items to make after the prompt", kGenerates},
+    {"--temperature", "run.sample_temperature", "divides the logits; 0: always the most likely item", kGenerates},
+    {"--top-k", "run.sample_top_k", "draw from the k most likely items; 0: from all", kGenerates},
+    {"--condition", "run.sample_condition", "index of a sample of the evaluation program to go by", kGenerates},
+    {"--seed", "run.seed", "seed of the first sample, the next ones count on", kGenerates},
+    {"--samples", "run.sample_count", "number of samples", kGenerates},
 }};
 
 constexpr const char* kFooter = R"(Commands:
   ddhost [train] [flags] [key=value ...]   train; the default
+  ddhost eval --weights FILE [...]         every metric of a trained model, over all samples
+  ddhost generate --weights FILE [...]     text, or what else the model makes, as it is made
   ddhost list                              plugins that are found
   ddhost inspect FILE.so                   what a plugin is, needs and takes
   ddhost ckpt ls|show|verify|diff|prune    checkpoints of a run; `ddhost ckpt --help` tells more
@@ -51,7 +66,8 @@ Every key of the configuration can be given as key=value: train.steps=100 optimi
 // `train` may be left out.
 std::vector<std::string> with_command(int argc, const char* const* argv) {
   std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
-  const std::array<std::string, 8> first = {"train", "list", "inspect", "ckpt", "export", "-h", "--help", "--version"};
+  const std::array<std::string, 10> first = {"train", "eval",   "generate", "list",   "inspect",
+                                             "ckpt",  "export", "-h",       "--help", "--version"};
   if (words.empty() || std::find(first.begin(), first.end(), words[0]) == first.end())
     words.insert(words.begin(), "train");
   return words;
@@ -92,18 +108,36 @@ std::string option_text(const Flag& flag, const std::string& value) {
   return list.dump();
 }
 
-std::vector<Override> collect(const std::array<std::string, kFlags.size()>& values, const CLI::App& train,
-                              const std::vector<std::string>& words) {
+// What the words of a command that runs a model are read into.
+struct RunWords {
+  std::array<std::string, kFlags.size()> values;
+  std::vector<std::string> words;
+  std::string config_file;
+};
+
+CLI::App* add_run_command(CLI::App& app, const char* name, const char* help, unsigned command, RunWords& to,
+                          CommandLine& line) {
+  CLI::App* added = app.add_subcommand(name, help);
+  added->footer(kFooter);
+  added->add_option("--config", to.config_file, "configuration file (JSON, comments allowed)");
+  for (size_t i = 0; i < kFlags.size(); ++i)
+    if ((kFlags[i].commands & command) != 0) added->add_option(kFlags[i].name, to.values[i], kFlags[i].help);
+  added->add_flag("--dry-run", line.dry_run, "print the effective configuration and stop");
+  added->add_option("key=value", to.words, "options of the configuration");
+  return added;
+}
+
+std::vector<Override> collect(const RunWords& given, const CLI::App& command) {
   std::vector<Override> overrides;
-  for (const std::string& word : words) {
+  for (const std::string& word : given.words) {
     check_utf8(word);
     overrides.push_back(parse_override(word));
   }
   // Flags win over key=value arguments.
   for (size_t i = 0; i < kFlags.size(); ++i) {
-    if (train.count(kFlags[i].name) == 0) continue;
-    check_flag_value(kFlags[i].name, values[i]);
-    overrides.push_back({kFlags[i].key, option_text(kFlags[i], values[i]), kFlags[i].name});
+    if (command.get_option_no_throw(kFlags[i].name) == nullptr || command.count(kFlags[i].name) == 0) continue;
+    check_flag_value(kFlags[i].name, given.values[i]);
+    overrides.push_back({kFlags[i].key, option_text(kFlags[i], given.values[i]), kFlags[i].name});
   }
   return overrides;
 }
@@ -150,26 +184,30 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   app.set_version_flag("--version", "ddhost " DDHOST_VERSION);
   app.require_subcommand(1);
 
-  CLI::App* train = app.add_subcommand("train", "train a model (the default command)");
-  train->footer(kFooter);
-  std::vector<std::string> words;
-  std::array<std::string, kFlags.size()> values;
-  std::string config_file;
-  train->add_option("--config", config_file, "configuration file (JSON, comments allowed)");
-  for (size_t i = 0; i < kFlags.size(); ++i) train->add_option(kFlags[i].name, values[i], kFlags[i].help);
-  train->add_flag("--dry-run", line.dry_run, "print the effective configuration and stop");
-  train->add_option("key=value", words, "options of the configuration");
+  RunWords given;
+  const std::array<std::pair<CLI::App*, Command>, 3> runs = {{
+      {add_run_command(app, "train", "train a model (the default command)", kTrains, given, line), Command::kTrain},
+      {add_run_command(app, "eval", "evaluate a trained model", kEvaluates, given, line), Command::kEval},
+      {add_run_command(app, "generate", "let a trained model make samples", kGenerates, given, line),
+       Command::kGenerate},
+  }};
   CLI::App* list = app.add_subcommand("list", "list the plugins that are found");
   CLI::App* inspect = app.add_subcommand("inspect", "describe a plugin: its kind, needs and options");
   inspect->add_option("file", line.inspect_file, "path or name of the plugin")->required();
   const CLI::App* const ckpt = add_ckpt(app, line.ckpt);
   const CLI::App* const exporting = add_export(app, line.exporting);
 
+  bool has_config = false;
   std::vector<std::string> arguments = with_command(argc, argv);
   std::reverse(arguments.begin(), arguments.end());  // CLI11 reads them from the back
   try {
     app.parse(arguments);
-    line.overrides = collect(values, *train, words);
+    for (const auto& [command, kind] : runs) {
+      if (!command->parsed()) continue;
+      line.command = kind;
+      line.overrides = collect(given, *command);
+      has_config = command->count("--config") > 0;
+    }
   } catch (const CLI::Success& wish) {
     throw CommandLineExit{app.exit(wish)};  // --help, --version
   } catch (const CLI::ParseError& error) {
@@ -177,9 +215,9 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   } catch (const ddh::Error& error) {
     end_with_usage_error(error.what());
   }
-  if (train->count("--config") > 0 && (config_file.empty() || config_file.find('=') != std::string::npos))
+  if (has_config && (given.config_file.empty() || given.config_file.find('=') != std::string::npos))
     end_with_usage_error("--config has no file");
-  line.config_file = config_file;
+  line.config_file = given.config_file;
   if (list->parsed()) line.command = Command::kList;
   if (inspect->parsed()) line.command = Command::kInspect;
   if (ckpt->parsed()) line.command = Command::kCkpt;

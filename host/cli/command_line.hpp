@@ -13,7 +13,7 @@
 
 namespace ddhost {
 
-enum class Command { kTrain, kList, kInspect, kCkpt, kExport };
+enum class Command { kTrain, kEval, kGenerate, kList, kInspect, kCkpt, kExport };
 
 enum class CkptAction { kList, kShow, kVerify, kDiff, kPrune };
 struct CkptArgs {

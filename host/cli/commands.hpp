@@ -11,8 +11,9 @@
 
 namespace ddhost {
 
-// `ddhost train`: trains, or with --dry-run prints the effective configuration.
-int train(const CommandLine& line, Registry& registry, std::ostream& out);
+// `ddhost train`, `ddhost eval`, `ddhost generate`: what ranks do with a model; with --dry-run it prints the effective
+// configuration.
+int run_model(const CommandLine& line, Registry& registry, std::ostream& out);
 
 // `ddhost list`: one line for every plugin. Libraries that can't be loaded come last, with the reason. Runs no code of
 // a library in this process.

@@ -19,6 +19,7 @@
 #include "cli/load_guard.hpp"
 #include "config/compat.hpp"
 #include "config/optimizer_sections.hpp"
+#include "config/run_length.hpp"
 #include "ddh/kind/comm.h"
 #include "ddh/kind/device.h"
 #include "ddh/kind/optimizer.h"
@@ -46,6 +47,8 @@ std::vector<Role> roles_of(PreparedRun& plan) {
   roles.push_back(role(DDH_KIND_COMM, plan.comm));
   roles.push_back(role(DDH_KIND_DEVICE, plan.device));
   roles.push_back({DDH_KIND_SCHEDULE, "schedule", &plan.schedule, "schedule.type"});
+  for (RunPlan::PhaseSchedule& schedule : plan.phase_schedules)
+    roles.push_back({DDH_KIND_SCHEDULE, schedule.section, &schedule.plugin, schedule.section + ".type"});
   return roles;
 }
 
@@ -138,6 +141,14 @@ void settle_clipping(PreparedRun& plan) {
   plan.config.set("train.clip_norm", 0.0, "derived");
 }
 
+// For the use of a trained model: evaluation takes every sample unless told otherwise.
+void settle_use(PreparedRun& plan) {
+  if (plan.config.json("train.init_from") == "\"\"")
+    ddh::fail(DDH_INVALID_ARGUMENT, plan.work == Work::kEvaluate ? "ddhost eval" : "ddhost generate",
+              " needs a trained model; give --weights FILE.safetensors");
+  if (plan.config.find("train.eval_batches")->source == "default") plan.config.set("train.eval_batches", 0, "derived");
+}
+
 // "runs/gpt-zero3", or the first of -2, -3 ... that has no run.
 fs::path free_folder(const fs::path& wanted) {
   fs::path candidate = wanted;
@@ -214,12 +225,14 @@ int wanted_world_size(const UserConfig& user) {
   return resolve_world_size(given ? std::optional(config.get<int64_t>("run.nproc")) : std::nullopt);
 }
 
-PreparedRun prepare_run(const UserConfig& user, Registry& registry, int world_size) {
+PreparedRun prepare_run(const UserConfig& user, Registry& registry, int world_size, Work work) {
   const Config choices(user, run_sections(user), /*plugin_sections=*/false);
   PreparedRun plan;
+  plan.work = work;
   plan.world_size = world_size;
   std::vector<Section> sections = run_sections(user);
   for (const std::string& section : optimizer_sections(user)) plan.optimizers.push_back({section, {}});
+  for (const std::string& section : schedule_sections(user)) plan.phase_schedules.push_back({section, {}});
   for (const Role& role : roles_of(plan)) {
     Plugin& plugin = *role.plugin;
     plugin = find_plugin(user, choices, registry, role);
@@ -236,6 +249,7 @@ PreparedRun prepare_run(const UserConfig& user, Registry& registry, int world_si
               "' publishes no option 'lr', from which the host makes the learning rate of a step; fix the plugin");
   }
   settle_clipping(plan);
+  settle_run_length(plan.config);
   for (const Role& role : roles_of(plan)) name_plugin_by_full_path(plan.config, role);
   if (plan.config.find("run.nproc")->value.is_null()) plan.config.set("run.nproc", world_size, "derived");
   plan.ranks_per_node = static_cast<int>(plan.config.get<int64_t>("run.ranks_per_node"));
@@ -247,6 +261,10 @@ PreparedRun prepare_run(const UserConfig& user, Registry& registry, int world_si
   check_device(plan);
   check_features(plan.model, plan.strategy);
   for (const RunPlan::Optimizer& optimizer : plan.optimizers) check_features(optimizer.plugin, plan.strategy);
+  if (work != Work::kTrain) {
+    settle_use(plan);
+    return plan;
+  }
   plan.wish = resume_wish(user, plan.config);
   choose_run_folder(plan);
   return plan;

@@ -31,7 +31,7 @@ void share_cores(int world_size);
 int wanted_world_size(const UserConfig& user);
 
 // Finds and loads the plugins, completes the configuration, and chooses the run's folder, but does not create it.
-PreparedRun prepare_run(const UserConfig& user, Registry& registry, int world_size);
+PreparedRun prepare_run(const UserConfig& user, Registry& registry, int world_size, Work work = Work::kTrain);
 
 // Creates the run's folder and tests that it, and the folder of the final weights, are writable.
 void make_run_folder(PreparedRun& plan);

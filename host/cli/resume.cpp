@@ -16,23 +16,28 @@ namespace {
 // Sections, and options of other sections, that change no value of the run.
 constexpr std::array<std::string_view, 6> kFreeSections = {"run",      "comm",    "device",
                                                            "strategy", "monitor", "checkpoint"};
-constexpr std::array<std::string_view, 5> kFreeOptions = {"data.micro_batch", "train.grad_accum_steps",
-                                                          "train.recompute", "train.save_final", "train.init_from"};
+constexpr std::array<std::string_view, 6> kFreeOptions = {"data.micro_batch",       "data.workers",
+                                                          "train.grad_accum_steps", "train.recompute",
+                                                          "train.save_final",       "train.init_from"};
+constexpr std::string_view kMicroBatchOf = "data.micro_batch_of.";  // and those of single programs
 // With another one, the tensors or the numbers of a checkpoint would mean something else.
-constexpr std::array<std::string_view, 4> kFixedOptions = {"model.plugin", "schedule.type", "train.optimizers",
-                                                           "train.programs"};
+constexpr std::array<std::string_view, 4> kFixedOptions = {"model.plugin", "train.optimizers", "train.programs",
+                                                           "train.phases"};
 
-bool is_plugin_choice(std::string_view key) { return key.ends_with(".plugin") || key == "schedule.type"; }
+bool is_plugin_choice(std::string_view key) {
+  return key.ends_with(".plugin") || (key.starts_with("schedule") && key.ends_with(".type"));
+}
 
 bool is_free(std::string_view key) {
   if (key == "run.seed") return false;
   const std::string_view section = key.substr(0, key.find('.'));
-  return std::find(kFreeSections.begin(), kFreeSections.end(), section) != kFreeSections.end() ||
+  return key.starts_with(kMicroBatchOf) ||
+         std::find(kFreeSections.begin(), kFreeSections.end(), section) != kFreeSections.end() ||
          std::find(kFreeOptions.begin(), kFreeOptions.end(), key) != kFreeOptions.end();
 }
 
 bool is_fixed(std::string_view key) {
-  return std::find(kFixedOptions.begin(), kFixedOptions.end(), key) != kFixedOptions.end() || key.ends_with(".plugin");
+  return std::find(kFixedOptions.begin(), kFixedOptions.end(), key) != kFixedOptions.end() || is_plugin_choice(key);
 }
 
 void flatten(const Json& object, const std::string& prefix, std::map<std::string, Json>& out) {
@@ -49,8 +54,14 @@ std::map<std::string, Json> flat(const Json& config) {
   return out;
 }
 
-// The same plugin may lie elsewhere: "path/to/gpt.so:gpt" is "gpt".
+// The same plugin may lie elsewhere: "path/to/gpt.so:gpt" is "gpt". The micro-batches of phases are free.
 Json comparable(const std::string& key, const Json& value) {
+  if (key == "train.phases") {
+    Json phases = value;
+    for (Json& phase : phases)
+      if (phase.is_object()) phase.erase("micro_batch");
+    return phases;
+  }
   if (!is_plugin_choice(key) || !value.is_string()) return value;
   const auto text = value.get<std::string>();
   return text.substr(text.rfind(':') + 1);
@@ -79,21 +90,43 @@ void check_config(const Json& saved_config, const Config& config, const std::str
               "; set it back, or name the options that may differ with --resume-allow (plugins may not)");
 }
 
+// "the micro-batches of programs or phases were ... and are ...", or "" where they are the same.
+std::string differing_micro_batches(const std::map<std::string, Json>& saved, const std::map<std::string, Json>& now) {
+  const auto all = [](const std::map<std::string, Json>& config) {
+    Json out = Json::object();
+    for (const auto& [key, value] : config)
+      if (key.starts_with(kMicroBatchOf)) out[key.substr(kMicroBatchOf.size())] = value;
+    const auto phases = config.find("train.phases");
+    for (size_t i = 0; phases != config.end() && i < phases->second.size(); ++i)
+      if (phases->second[i].contains("micro_batch"))
+        out[ddh::str("phase ", i + 1)] = phases->second[i].at("micro_batch");
+    return out;
+  };
+  const Json before = all(saved), after = all(now);
+  if (before == after) return "";
+  return ddh::str("the micro-batches of single programs or phases were ", before.dump(), " and are ", after.dump());
+}
+
 // What makes sums of another order than before, or other batches.
 std::vector<std::string> differing_bits(const Manifest& manifest, const Config& config, int world_size) {
-  const std::map<std::string, Json> saved = flat(Json::parse(manifest.config));
+  const std::map<std::string, Json> saved = flat(Json::parse(manifest.config)), now = flat(config.effective());
   const auto number = [&](const char* key) { return saved.contains(key) ? saved.at(key).get<int64_t>() : 0; };
   const int64_t micro_before = number("data.micro_batch"), micro_now = config.get<int64_t>("data.micro_batch");
   const int64_t count_before = number("train.grad_accum_steps") * manifest.world_size;
   const int64_t count_now = config.get<int64_t>("train.grad_accum_steps") * world_size;
   const bool micro_first = config.get<std::string>("train.reduce_order") == "micro_first";
   std::vector<std::string> out;
+  const std::string of_programs = differing_micro_batches(saved, now);
+  if (!of_programs.empty())
+    out.push_back(ddh::str(of_programs,
+                           ": the samples go on in their order, but the bits will differ from those of an ",
+                           "uninterrupted run"));
   if (micro_before != micro_now || count_before != count_now)
     out.push_back(ddh::str("a step had ", count_before, " micro-batches of ", micro_before, " samples and has ",
                            count_now, " of ", micro_now,
                            " now: the samples go on in their order, but the bits will differ from ",
                            "those of an uninterrupted run"));
-  else if (micro_first && manifest.world_size != world_size)
+  else if (of_programs.empty() && micro_first && manifest.world_size != world_size)
     out.push_back(ddh::str("train.reduce_order=micro_first sums in another order on ", world_size, " ranks than on ",
                            manifest.world_size, ": the bits will differ from those of an uninterrupted run"));
   return out;
@@ -113,7 +146,7 @@ void require_nothing_to_lose(const PreparedRun& run) {
   const Json saved = Json::parse(file, nullptr, /*allow_exceptions=*/false);
   const std::map<std::string, Json> options = saved.is_object() ? flat(saved) : std::map<std::string, Json>{};
   const auto is_on = [&](const char* key) { return options.contains(key) && options.at(key) != 0; };
-  if (!is_on("checkpoint.every") && !is_on("checkpoint.every_minutes"))
+  if (!is_on("checkpoint.every") && !is_on("checkpoint.every_epochs") && !is_on("checkpoint.every_minutes"))
     ddh::fail(DDH_NOT_FOUND, "'", run.run_dir.string(), "' holds a run without checkpoints, which can't be resumed; ",
               "choose another run.dir, or name a checkpoint with --resume PATH");
   check_config(saved, run.config, "the run in '" + run.run_dir.string() + "'");

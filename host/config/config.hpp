@@ -38,6 +38,7 @@ class Config final : public RunConfig {
   [[nodiscard]] const std::string& text(std::string_view key) const override;
   [[nodiscard]] std::vector<double> numbers(std::string_view key) const override;
   [[nodiscard]] std::vector<std::string> texts(std::string_view key) const override;
+  [[nodiscard]] std::string json(std::string_view key) const override { return at(key).value.dump(); }
   [[nodiscard]] bool is_given(std::string_view key) const override { return !at(key).value.is_null(); }
   [[nodiscard]] std::string file_text() const override { return effective().dump(2); }
   void set_measured(const std::string& key, const std::string& value) override { set(key, value, "measured"); }

@@ -37,7 +37,8 @@ Json with_absolute_paths(const Option& option, Json value, const fs::path& base)
   if (value.is_string()) value = absolute_text(value.get<std::string>(), base);
   if (value.is_array())
     for (Json& item : value)
-      if (item.is_string()) item = absolute_text(item.get<std::string>(), base);
+      if (Json& path = item.is_object() && item.contains("file") ? item["file"] : item; path.is_string())
+        path = absolute_text(path.get<std::string>(), base);
   return value;
 }
 
@@ -50,6 +51,9 @@ const Section* find_section(const std::vector<Section>& sections, const std::str
   if (head_of(wish.key).starts_with(kFurtherOptimizer))
     ddh::fail(DDH_INVALID_ARGUMENT, "section '", head_of(wish.key), "' ", where(wish),
               " belongs to no optimizer of the run; name it in train.optimizers, after 'optimizer'");
+  if (head_of(wish.key).starts_with(kFurtherSchedule))
+    ddh::fail(DDH_INVALID_ARGUMENT, "section '", head_of(wish.key), "' ", where(wish),
+              " belongs to no phase of the run; name it as the schedule of one in train.phases");
   std::vector<std::string> names;
   std::string list, same_name;
   for (const Section& section : sections) {
@@ -146,7 +150,7 @@ class Reader {
     if (section == nullptr) unknown_section(wish, sections_);
     const std::string name = tail_of(wish.key);
     if (name.empty()) return read_section(wish, *section);
-    if (is_object(wish, *section, name)) return;
+    if (is_object(wish, *section, name) || is_entry(wish, *section, name)) return;
     const Option* option = section->schema.find(name);
     const Alias* alias = option == nullptr ? section->schema.find_alias(name) : nullptr;
     if (alias != nullptr) option = section->schema.find(alias->key);
@@ -201,6 +205,29 @@ class Reader {
     for (const Alias& alias : section.schema.aliases)
       if (alias.name.starts_with(below)) take_back(wish.key, prefix + alias.key);
     return true;
+  }
+
+  // "micro_batch.cf" is the entry "cf" of the option "micro_batch_of", which takes an object: whether the wish was one.
+  bool is_entry(const Wish& wish, const Section& section, const std::string& name) {
+    for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1)) {
+      for (const char* further : {"_of", ""}) {
+        const Option* option = section.schema.find(name.substr(0, dot) + further);
+        if (option == nullptr || !option->takes("object") || dot + 1 == name.size()) continue;
+        add_entry(wish, *option, section.name + "." + option->name, name.substr(dot + 1));
+        return true;
+      }
+    }
+    return false;
+  }
+  void add_entry(const Wish& wish, const Option& option, const std::string& key, const std::string& entry) {
+    const auto same = [&](const Given& g) { return g.key == key && g.from_file == wish.from_file; };
+    const auto before = std::find_if(given_.rbegin(), given_.rend(), [&](const Given& g) { return g.key == key; });
+    Json value = before == given_.rend() || !before->value.is_object() ? Json::object() : before->value;
+    value[entry] = wish.value;
+    if (wish.value.is_null()) value.erase(entry);
+    std::erase_if(given_, same);
+    given_.push_back({key, key, checked_value(option, std::move(value), wish.key, where(wish)), &option, wish.from_file,
+                      wish.source, ddh::str(wish.key, " = ", wish.value.dump(), " ", where(wish))});
   }
 
   // A key of the file that no plugin of this run has, and the null that removes it: another plugin was chosen.

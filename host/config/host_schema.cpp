@@ -32,6 +32,8 @@ constexpr const char* kRun = R"json({"properties": {
     "description": "divide the logits by this before an item is drawn; 0 means always the most likely item"},
   "sample_top_k": {"type": "integer", "default": 0, "minimum": 0, "maximum": 2147483647,
     "description": "draw from the k most likely items; 0 means from all"},
+  "sample_count": {"type": "integer", "default": 1, "minimum": 1, "maximum": 1000000,
+    "description": "number of samples; each has a seed of its own: run.seed, run.seed + 1 ..."},
   "sample_condition": {"type": ["integer", "null"], "default": null, "minimum": 0,
     "description": "index of a sample of the eval program (an image, points) that the text is for; null means none"},
   "watchdog": {"type": "number", "default": 10, "minimum": 0, "maximum": 1000000, "x-unit": "s",
@@ -52,7 +54,11 @@ constexpr const char* kData = R"json({"properties": {
   "val_fraction": {"type": "number", "default": 0.1, "minimum": 0, "maximum": 0.9,
     "description": "part of data.path that is kept for evaluation when val_path is empty"},
   "micro_batch": {"type": "integer", "default": 12, "minimum": 1, "maximum": 1048576, "x-unit": "samples",
-    "description": "samples per rank and micro-batch"},
+    "description": "samples per rank and micro-batch; data.micro_batch.<program> is that of one program"},
+  "micro_batch_of": {"type": ["object", "null"], "default": null, "x-unit": "samples",
+    "description": "micro_batch of single programs by their names; null means data.micro_batch for all"},
+  "workers": {"type": "integer", "default": 1, "minimum": 1, "maximum": 16, "x-unit": "threads",
+    "description": "threads of each rank that read and decode batches ahead of the training"},
   "drop_last": {"type": ["boolean", "null"], "default": null,
     "description": "end of an epoch: true drops what fills no step, false makes a smaller step, null joins epochs"},
   "order": {"type": "string", "default": "", "x-path": true,
@@ -61,6 +67,11 @@ constexpr const char* kData = R"json({"properties": {
 
 constexpr const char* kTrain = R"json({"properties": {
   "steps": {"type": "integer", "default": 200, "minimum": 0, "description": "updates of the parameters"},
+  "epochs": {"type": ["integer", "null"], "default": null, "minimum": 1,
+    "description": "passes over the samples of the first training program, instead of train.steps"},
+  "phases": {"type": "array", "items": {"type": "object"}, "default": [],
+    "description": "phases in order, each {program, steps or epochs, lr, schedule, optimizer, micro_batch}"},
+  "cycles": {"type": "integer", "default": 1, "minimum": 1, "description": "times that the phases are gone through"},
   "programs": {"type": "array", "items": {"type": "string"}, "default": [],
     "description": "training programs that take turns, one per step; empty means all, in the order of the model"},
   "optimizers": {"type": "array", "items": {"type": "string"}, "default": ["optimizer"], "minItems": 1, "maxItems": 64,
@@ -84,13 +95,22 @@ constexpr const char* kTrain = R"json({"properties": {
     "description": "steps from one run of the model's update programs to the next; 0 means never"},
   "skip_nonfinite": {"type": "boolean", "default": true,
     "description": "skip a step whose gradients hold NaN or infinity"},
-  "init_from": {"type": "string", "default": "", "x-path": true, "description": "safetensors file of initial weights"},
+  "init_from": {"type": ["string", "array"], "items": {"type": "object"}, "default": "", "x-path": true,
+    "description": "initial weights: a safetensors file or a folder of them, or a list of {file, prefix, ...}"},
   "save_final": {"type": "string", "default": "", "x-path": true,
     "description": "safetensors file for the final weights; empty means none"},
   "eval_every": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "steps",
     "description": "steps from one evaluation to the next; 0 means never"},
-  "eval_batches": {"type": "integer", "default": 20, "minimum": 1,
-    "description": "micro-batches of all ranks together in an evaluation"}
+  "eval_every_epochs": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "epochs",
+    "description": "the same in epochs of the first training program, instead of train.eval_every"},
+  "eval_batches": {"type": "integer", "default": 20, "minimum": 0, "x-spellings": {"all": 0},
+    "description": "micro-batches of all ranks together in an evaluation; all (0): every sample once"},
+  "patience": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "evaluations",
+    "description": "end the run after so many evaluations in a row without a better value; 0 means never"},
+  "patience_metric": {"type": "string", "default": "loss",
+    "description": "the value that train.patience goes by, as the evaluating program reports it"},
+  "patience_mode": {"type": "string", "enum": ["min", "max"], "default": "min",
+    "description": "whether lower or higher values of train.patience_metric are better"}
 }})json";
 
 constexpr const char* kPrecision = R"json({"properties": {
@@ -140,8 +160,12 @@ constexpr const char* kMonitor = R"json({"properties": {
 constexpr const char* kCheckpoint = R"json({"properties": {
   "every": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "steps",
     "description": "steps from one checkpoint to the next; 0 means not by steps"},
+  "every_epochs": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "epochs",
+    "description": "epochs of the first training program from one checkpoint to the next; 0 means not by epochs"},
   "every_minutes": {"type": "number", "default": 0, "minimum": 0, "maximum": 1000000, "x-unit": "min",
     "description": "minutes from one checkpoint to the next; 0 means not by time"},
+  "at_phase_end": {"type": "boolean", "default": true,
+    "description": "with one of the above: after the last step of each phase too"},
   "async": {"type": "boolean", "default": true,
     "description": "write a copy while training goes on; false: training waits until the checkpoint is on the disk"},
   "max_bytes_in_flight": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "bytes",
@@ -210,7 +234,7 @@ void add_plugin_options(std::vector<Section>& sections, const std::string& secti
 }
 
 bool is_plugin_section(std::string_view section) {
-  return section.starts_with(kFurtherOptimizer) ||
+  return section.starts_with(kFurtherOptimizer) || section.starts_with(kFurtherSchedule) ||
          std::find(kPluginSections.begin(), kPluginSections.end(), section) != kPluginSections.end();
 }
 

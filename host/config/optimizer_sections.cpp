@@ -8,7 +8,7 @@
 namespace ddhost {
 namespace {
 
-constexpr const char* kFirst = "optimizer";
+constexpr const char *kFirst = "optimizer", *kSchedule = "schedule";
 
 void check_names(const std::vector<std::string>& names) {
   if (names.front() != kFirst)
@@ -41,14 +41,43 @@ std::vector<std::string> optimizer_sections(const UserConfig& user) {
   return names;
 }
 
+std::vector<std::string> schedule_sections(const UserConfig& user) {
+  const Wish* wish = user.find("train.phases");
+  std::vector<std::string> names;
+  if (wish == nullptr || !wish->value.is_array()) return names;  // not given, or refused by the schema
+  for (const Json& phase : wish->value) {
+    if (!phase.is_object() || !phase.contains("schedule")) continue;
+    const Json& value = phase["schedule"];
+    const std::string name = value.is_string() ? value.get<std::string>() : "";
+    if (name == kSchedule || std::find(names.begin(), names.end(), name) != names.end()) continue;
+    const bool is_plain = name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string::npos;
+    if (!is_plain || !name.starts_with(kFurtherSchedule) || name.size() == kFurtherSchedule.size())
+      ddh::fail(DDH_INVALID_ARGUMENT, "a phase of train.phases has schedule = ", value.dump(),
+                ", which is no section of a schedule; call it schedule, or schedule_ and a word of lower case ",
+                "letters, digits and _, such as schedule_kg, and give its type there");
+    names.push_back(name);
+  }
+  return names;
+}
+
+namespace {
+
+// Sections with the options of `first`, after it.
+void add_like(std::vector<Section>& sections, const char* first, const std::vector<std::string>& names) {
+  const auto at =
+      std::find_if(sections.begin(), sections.end(), [&](const Section& section) { return section.name == first; });
+  std::vector<Section> further;
+  for (const std::string& name : names) further.push_back({name, at->schema, ""});
+  sections.insert(at + 1, further.begin(), further.end());
+}
+
+}  // namespace
+
 std::vector<Section> run_sections(const UserConfig& user) {
   std::vector<Section> sections = host_sections();
-  const std::vector<std::string> names = optimizer_sections(user);
-  const auto first =
-      std::find_if(sections.begin(), sections.end(), [](const Section& section) { return section.name == kFirst; });
-  std::vector<Section> further;
-  for (size_t i = 1; i < names.size(); ++i) further.push_back({names[i], first->schema, ""});
-  sections.insert(first + 1, further.begin(), further.end());
+  const std::vector<std::string> optimizers = optimizer_sections(user);
+  add_like(sections, kFirst, {optimizers.begin() + 1, optimizers.end()});
+  add_like(sections, kSchedule, schedule_sections(user));
   return sections;
 }
 

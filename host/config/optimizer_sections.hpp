@@ -15,7 +15,10 @@ namespace ddhost {
 // The names in train.optimizers, before the configuration is checked. Error: a name occurs twice or is illegal.
 std::vector<std::string> optimizer_sections(const UserConfig& user);
 
-// host_sections, and one for each further optimizer of the run.
+// Further sections of schedules that train.phases names. Error: none that is legal.
+std::vector<std::string> schedule_sections(const UserConfig& user);
+
+// host_sections, and one for each further optimizer and schedule of the run.
 std::vector<Section> run_sections(const UserConfig& user);
 
 }  // namespace ddhost

@@ -14,7 +14,7 @@
 namespace ddhost {
 namespace {
 
-constexpr std::array kTypes = {"integer", "number", "string", "boolean", "array", "null"};
+constexpr std::array kTypes = {"integer", "number", "string", "boolean", "array", "object", "null"};
 // The schema language has versions (docs/configuration.md). x-schema is the version that a schema needs.
 constexpr int64_t kSchemaVersion = 1;
 constexpr std::array kKeywords = {"type",     "enum",     "minimum", "maximum",     "exclusiveMinimum", "default",
@@ -51,6 +51,7 @@ bool has_type(const Json& value, std::string_view type) {
   if (type == "string") return value.is_string();
   if (type == "boolean") return value.is_boolean();
   if (type == "array") return value.is_array();
+  if (type == "object") return value.is_object();
   return type == "null" && value.is_null();
 }
 

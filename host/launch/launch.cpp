@@ -172,9 +172,12 @@ class Supervisor {
 
   // " in step of strategy 'x'". The thread that ended the rank is not known.
   [[nodiscard]] std::string places(int rank) const {
-    const std::string main = progress_.place(rank), data = progress_.place(rank, RankThread::kData);
-    if (main.empty() && data.empty()) return "";
-    return ddh::str(" in ", main, main.empty() || data.empty() ? "" : ", its data thread in ", data);
+    std::string text = progress_.place(rank);
+    for (size_t i = 0; i < kDataThreads; ++i) {
+      const std::string data = progress_.place(rank, data_thread(i));
+      if (!data.empty()) text += ddh::str(text.empty() ? "" : ", its data thread in ", data);
+    }
+    return text.empty() ? "" : " in " + text;
   }
 
   void set_deadline(std::chrono::milliseconds from_now) {

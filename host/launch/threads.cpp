@@ -49,7 +49,8 @@ struct ThreadPlaces {
     const auto& places = *static_cast<const ThreadPlaces*>(self);
     const pid_t me = ::gettid();
     for (int rank = 0; rank < places.world_size; ++rank) {
-      for (const RankThread thread : {RankThread::kMain, RankThread::kData}) {
+      for (size_t t = 0; t < kRankThreads; ++t) {
+        const auto thread = static_cast<RankThread>(t);
         if (places.progress.lane(rank, thread).thread() != me) continue;
         std::array<char, 32> who{};
         std::snprintf(who.data(), who.size(), "rank %d was in ", rank);

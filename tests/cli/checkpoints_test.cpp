@@ -86,6 +86,23 @@ TEST_CASE("a run saves at the given interval of steps and at its end, and keeps 
   CHECK(runs.saved("all") == std::set<std::string>{"latest", "step-3", "step-6"});
 }
 
+TEST_CASE("a run saves every so many epochs, and at the end of each phase unless it is told not to", "[cli]") {
+  const Runs runs;
+  // Five steps of 8 are two epochs of 20 samples.
+  const Words epochs = {"model.samples=20", "data.micro_batch=4",        "train.epochs=6",
+                        "train.steps=null", "checkpoint.every_epochs=2", "checkpoint.keep_last=0"};
+  REQUIRE(runs.train("epochs", epochs).code == 0);
+  CHECK(runs.saved("epochs") == std::set<std::string>{"latest", "step-5", "step-10", "step-15"});
+  const Words phases = {R"(train.phases=[{"program": "train", "steps": 2}, {"program": "train", "steps": 3}])",
+                        "train.steps=null", "train.cycles=2", "checkpoint.every=100", "checkpoint.keep_last=0"};
+  REQUIRE(runs.train("phases", phases).code == 0);
+  CHECK(runs.saved("phases") == std::set<std::string>{"latest", "step-2", "step-5", "step-7", "step-10"});
+  Words only_end = phases;
+  only_end.push_back("checkpoint.at_phase_end=false");
+  REQUIRE(runs.train("end", only_end).code == 0);
+  CHECK(runs.saved("end") == std::set<std::string>{"latest", "step-10"});
+}
+
 TEST_CASE("a checkpoint is saved by the clock, where minutes are given", "[cli]") {
   const Runs runs;
   REQUIRE(runs.train("clock", {"checkpoint.every_minutes=1e-9", "checkpoint.keep_last=0"}).code == 0);
@@ -190,6 +207,87 @@ TEST_CASE("another global batch goes on at the exact sample, and says that the b
   };
   CHECK(samples(runs.step("a", 4)) == 4 * 6);
   CHECK(samples(runs.step("b", 6)) == 4 * 6 + 2 * 2);
+}
+
+TEST_CASE("epochs that go on with another micro-batch end with their last sample", "[cli]") {
+  const Runs runs;
+  const Words epochs = {"model.samples=40",   "train.steps=null",       "train.epochs=3",
+                        "checkpoint.every=1", "checkpoint.keep_last=0", "data.workers=2"};
+  const auto with = [&](const Words& more) {
+    Words words = epochs;
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  REQUIRE(runs.train("a", with({"data.micro_batch=4"})).code == 0);
+  CHECK(steps_in(read_text(runs.dir("a") + "/metrics.jsonl")).size() == 15);
+  // After seven steps of 8, 64 samples are left: 16 steps of 4.
+  const Said said = runs.train("b", with({"--resume", runs.step("a", 7), "data.micro_batch.train=2"}));
+  INFO(said.err);
+  REQUIRE(said.code == 0);
+  CHECK_THAT(said.err, Catch::Contains("micro-batches of single programs") && Catch::Contains("the bits will differ"));
+  CHECK(steps_in(read_text(runs.dir("b") + "/metrics.jsonl")).back() == 7 + 16);
+  CHECK(runs.saved("b").contains("step-23"));
+  const Said fewer = runs.train("c", with({"--resume", runs.step("a", 12), "data.micro_batch=4", "train.epochs=1",
+                                           "--resume-allow", "train.epochs"}));
+  CHECK(fewer.code == 1);
+  CHECK_THAT(fewer.err, Catch::Contains("is of step 12") && Catch::Contains("train.epochs"));
+}
+
+TEST_CASE("phases of a resumed run are those of its checkpoint, but for their micro-batches", "[cli]") {
+  const Runs runs;
+  const auto phases = [](const std::string& second) {
+    return Words{"train.steps=null", "checkpoint.every=1", "checkpoint.keep_last=0",
+                 R"(train.phases=[{"program": "train", "steps": 2}, {"program": "train", )" + second + "}]"};
+  };
+  const auto resumed = [&](const char* name, const std::string& second, const Words& more = {}) {
+    Words words = phases(second);
+    words.insert(words.end(), {"--resume", runs.step("a", 3)});
+    words.insert(words.end(), more.begin(), more.end());
+    return runs.train(name, words);
+  };
+  REQUIRE(runs.train("a", phases(R"("steps": 4)")).code == 0);
+  const Said smaller = resumed("b", R"("steps": 4, "micro_batch": 2)");
+  CHECK(smaller.code == 0);
+  CHECK_THAT(smaller.err, Catch::Contains("phase 2") && Catch::Contains("the bits will differ"));
+  CHECK(resumed("c", R"("steps": 4, "lr": 0.5)").code == 1);
+  const Said allowed = resumed("d", R"("steps": 4, "lr": 0.5)", {"--resume-allow", "train.phases"});
+  CHECK(allowed.code == 1);
+  CHECK_THAT(allowed.err, Catch::Contains("train.phases") && Catch::Contains("can't go on with another one"));
+  const Said more = resumed("e", R"("steps": 4)", {"train.cycles=2", "--resume-allow", "train.cycles"});
+  INFO(more.err);
+  CHECK(more.code == 0);
+  CHECK(runs.saved("e").contains("step-12"));
+}
+
+TEST_CASE("a run that its patience has ended stays ended", "[cli]") {
+  const Runs runs;
+  const Words patient = {"train.eval_every=1", "train.patience=2", "train.patience_mode=max", "checkpoint.every=10"};
+  REQUIRE(runs.train("a", patient).code == 0);
+  CHECK(runs.saved("a") == std::set<std::string>{"latest", "step-3"});
+  Words again = patient;
+  again.insert(again.end(), {"--resume", "auto"});
+  REQUIRE(runs.train("a", again).code == 0);
+  CHECK(steps_in(read_text(runs.dir("a") + "/metrics.jsonl")) == std::vector<int>{1, 2, 3});
+}
+
+TEST_CASE("a checkpoint is what ddhost eval evaluates, unless it is damaged", "[cli]") {
+  const Runs runs;
+  REQUIRE(runs.train("a", {"checkpoint.every=2", "--save-final", runs.dir("w.st")}).code == 0);
+  const auto eval = [&](const std::string& weights) {
+    return call_ddhost({"eval", "--model", toy_model(), "run.quiet=true", "--nproc", "2", "--weights", weights});
+  };
+  const Said of_file = eval(runs.dir("w.st")), of_checkpoint = eval(runs.step("a", 6));
+  INFO(of_checkpoint.err);
+  CHECK(of_checkpoint.code == 0);
+  CHECK_THAT(of_file.out, Catch::Contains("loss"));
+  CHECK(of_checkpoint.out == of_file.out);
+  CHECK(eval(runs.step("a", 4)).out != of_file.out);
+  REQUIRE(runs.train("b", {"train.init_from=" + runs.step("a", 6), "train.steps=1"}).code == 0);
+  const std::string model = runs.step("a", 6) + "/model.safetensors";
+  flip_bit(model, fs::file_size(model) - 1);
+  const Said damaged = eval(runs.step("a", 6));
+  CHECK(damaged.code == 1);
+  CHECK_THAT(damaged.err, Catch::Contains("model.safetensors") && Catch::Contains("tensor '"));
 }
 
 TEST_CASE("damaged checkpoints are named, and the one before them is taken", "[cli]") {

@@ -59,6 +59,7 @@ struct Trace {
 struct Feature {
   const char* name;
   Options options;
+  bool is_in_steps = true;  // else the options say how long the run is
 };
 
 const std::vector<Feature> kFeatures = {
@@ -77,6 +78,39 @@ const std::vector<Feature> kFeatures = {
     {"a schedule that goes by losses",
      {"--schedule", "plateau", "schedule.patience=0", "schedule.threshold=0.5", "train.eval_every=2",
       "train.eval_batches=2"}},
+    // Three steps an epoch: the fourth is in the second one.
+    {"epochs and threads that read",
+     {"model.samples=50", "data.drop_last=false", "train.epochs=4", "data.workers=3", "train.eval_every_epochs=2",
+      "train.eval_batches=2"},
+     false},
+    {"epochs of programs in turn",
+     {"model.programs=2", "model.samples=50", "train.epochs=3", "data.micro_batch.second=2", "data.workers=2"},
+     false},
+    // The fourth step is inside the second phase.
+    {"phases and cycles",
+     {"model.programs=2", "model.samples=60", "model.update_samples=5", "data.drop_last=false", "train.cycles=2",
+      R"(train.phases=[{"program": "train", "steps": 3}, {"program": "renew"},
+         {"program": "second", "epochs": 1, "lr": 0.02, "optimizer": "new", "schedule": "schedule_own"}])",
+      "schedule_own.type=linear"},
+     false},
+    // The first phase has reached its end.
+    {"a phase that ends with the checkpoint",
+     {"model.update_samples=5", "data.drop_last=false", "train.cycles=2",
+      R"(train.phases=[{"program": "train", "steps": 4}, {"program": "renew"},
+         {"program": "train", "steps": 2, "optimizer": "new"}])"},
+     false},
+    {"phases with schedules that go by losses",
+     {"train.eval_every=1", "train.eval_batches=2", "--schedule", "plateau", "schedule.patience=0",
+      "schedule.threshold=0.5", "schedule_own.type=plateau", "schedule_own.patience=1", "schedule_own.threshold=0.5",
+      R"(train.phases=[{"program": "train", "steps": 2}, {"program": "train", "steps": 5, "schedule": "schedule_own"},
+         {"program": "train", "steps": 2}])"},
+     false},
+    // The phase under way began at sample 60, after two steps and the rest of their epoch.
+    {"a phase in epochs after one in steps",
+     {"model.samples=60", R"(train.phases=[{"program": "train", "steps": 2}, {"program": "train", "epochs": 2}])"},
+     false},
+    // The best value is that of step 2, so the run ends after step 7.
+    {"patience", {"train.eval_every=1", "train.eval_batches=2", "train.patience=5", "train.patience_mode=max"}},
     {"update programs", {"model.update_samples=5", "train.update_every=2", "data.drop_last=false"}},
     {"two optimizers",
      {"model.programs=2", "model.optimizers=2", "train.optimizers=[\"optimizer\",\"optimizer_b\"]",
@@ -95,8 +129,8 @@ Options arguments(const Seat& seat, const Feature& feature, bool in_blocks) {
                   "run.quiet=true",
                   "optimizer.lr=0.01",
                   "data.micro_batch=1",
-                  "train.steps=" + std::to_string(kSteps),
                   "train.grad_accum_steps=" + std::to_string(kMicroBatches / seat.world)};
+  if (feature.is_in_steps) args.push_back("train.steps=" + std::to_string(kSteps));
   if (in_blocks) args.insert(args.end(), {"train.reduce_block=2", "run.ranks_per_node=2"});
   if (seat.copies) args.insert(args.end(), {"comm.windows=copy", "comm.poison=true"});
   args.insert(args.end(), seat.mode.options.begin(), seat.mode.options.end());

@@ -51,6 +51,8 @@ TEST_CASE("a model's description that can't be read is refused with what is wron
 TEST_CASE("batches and metrics with counts that are none are refused", "[misbehaving]") {
   check_named(run_bad(bad_model("batch_create", "null_batch")), {"model 'bad_model', batch_create", "gave no batch"});
   check_named(run_bad(bad_model("batch_create", "nan_count")), {"model 'bad_model', batch_create", "loss_count"});
+  check_named(run_bad(bad_model("batch_create", "null_batch", {"data.workers=4"})),
+              {"model 'bad_model', batch_create", "gave no batch"});  // whichever thread makes it
   check_named(run_bad(bad_model("batch_create", "negative_count")), {"model 'bad_model', batch_create", "-1"});
   check_named(run_bad(bad_model("metrics", "nan_count")), {"model 'bad_model', metrics", "metric 0 (loss)", "nan"});
   check_named(run_bad(bad_model("metrics", "negative_count")), {"model 'bad_model', metrics", "the count -2"});

@@ -12,9 +12,13 @@
 
 namespace ddhost {
 
-// The threads of a rank whose calls are recorded.
+// The threads of a rank whose calls are recorded: the main one, and those that prepare data.
 enum class RankThread : uint8_t { kMain, kData };
-inline constexpr size_t kRankThreads = 2;
+inline constexpr size_t kDataThreads = 16, kRankThreads = 1 + kDataThreads;
+// The i-th thread that prepares data.
+constexpr RankThread data_thread(size_t i) {
+  return static_cast<RankThread>(static_cast<size_t>(RankThread::kData) + i);
+}
 
 class RankRecord {
  public:

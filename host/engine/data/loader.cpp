@@ -35,49 +35,75 @@ Batch make_batch(ddh_inst* model, const ddh_model_api& table, const PluginCaller
 }
 
 Loader::Loader(ddh_inst* model, const ddh_model_api& table, const BatchCallers& callers, const TrainOrder& order,
-               Range range)
-    : model_(model), table_(table), callers_(callers), order_(order), range_(range), worker_([this] { work(); }) {}
+               TrainPosition from, uint64_t rank)
+    : model_(model),
+      table_(table),
+      callers_(callers),
+      order_(order),
+      rank_(rank),
+      ahead_(callers.data.size() + 2),
+      position_(std::move(from)) {
+  try {
+    for (const PluginCaller& caller : callers_.data) workers_.emplace_back([this, &caller] { work(caller); });
+  } catch (...) {  // the system has no more threads
+    stop();
+    throw;
+  }
+}
 
-Loader::~Loader() {
+Loader::~Loader() { stop(); }
+
+void Loader::stop() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
   }
   changed_.notify_all();
-  worker_.join();
+  for (std::thread& worker : workers_) worker.join();
 }
 
 Batch Loader::next(Clock& clock) {
   const ClockSpan span(clock, DDH_SPAN_DATA);
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return !ready_.empty() || failure_ != nullptr; });
-  if (ready_.empty()) std::rethrow_exception(failure_);
-  Batch batch = std::move(ready_.front());
-  ready_.pop_front();
+  changed_.wait(lock, [this] { return ready_.contains(taken_); });
+  Result result = std::move(ready_.extract(taken_).mapped());
+  ++taken_;
   lock.unlock();
   changed_.notify_all();
-  return batch;
+  if (result.failure != nullptr) std::rethrow_exception(result.failure);
+  return std::move(result.batch);
 }
 
-void Loader::work() {
-  callers_.data.note_thread(::gettid());
+std::optional<Loader::Job> Loader::next_job() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return stop_ || jobs_ < taken_ + ahead_; });
+  if (stop_) return std::nullopt;
+  if (!step_ || micro_batch_ == step_->cut.grad_accum_steps) {
+    if (order_.is_at_end(position_)) return std::nullopt;
+    step_ = order_.advance(position_);
+    micro_batch_ = 0;
+  }
+  return Job{jobs_++, *step_, micro_batch_++};
+}
+
+Loader::Result Loader::result_of(const Job& job, const PluginCaller& caller) const {
   try {
-    for (int64_t step = range_.first_step; step <= range_.last_step; ++step) {
-      for (uint64_t m = 0; m < range_.grad_accum_steps; ++m) {
-        const auto global = static_cast<int64_t>(m * range_.world_size + range_.rank);
-        Batch batch = make_batch(model_, table_, callers_.data, callers_.main, {order_.program(step), step, m, global},
-                                 order_.samples(step, m, range_.rank));
-        std::unique_lock lock(mutex_);
-        changed_.wait(lock, [this] { return stop_ || ready_.size() < kAhead; });
-        ready_.push_back(std::move(batch));  // also when stopping: batches are destroyed on the main thread
-        if (stop_) return;
-        lock.unlock();
-        changed_.notify_all();
-      }
-    }
+    const auto global = static_cast<int64_t>(job.micro_batch * job.step.cut.world_size + rank_);
+    return {
+        make_batch(model_, table_, caller, callers_.main, {job.step.program, job.step.step, job.micro_batch, global},
+                   order_.samples(job.step, job.micro_batch, rank_)),
+        nullptr};
   } catch (...) {
+    return {{}, std::current_exception()};
+  }
+}
+
+void Loader::work(const PluginCaller& caller) {
+  caller.note_thread(::gettid());
+  while (const std::optional<Job> job = next_job()) {
+    Result result = result_of(*job, caller);
     const std::lock_guard lock(mutex_);
-    failure_ = std::current_exception();
+    ready_.emplace(job->number, std::move(result));
     changed_.notify_all();
   }
 }

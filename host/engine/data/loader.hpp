@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/data/loader.hpp: prefetches batches. One worker thread per rank requests the batches of the sample order from
-// the model, a few ahead. At the same time the main thread may create batches for evaluations, so the model's
-// batch_create runs on several threads at once ([any] in ddh/kind/model.h). Batches are destroyed on the main thread.
+// engine/data/loader.hpp: prefetches batches. The worker threads of a rank (data.workers) request the batches of the sample
+// order from the model, a few ahead. A batch depends only on its place, so any thread may create it. At the same time the
+// main thread may create batches for evaluations, so the model's batch_create runs on several threads at once ([any] in
+// ddh/kind/model.h). Batches are destroyed on the main thread.
 #pragma once
 
 #include <condition_variable>
-#include <deque>
 #include <exception>
-#include <memory>
+#include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "ddh/ddh.h"
 #include "engine/calls/plugin_caller.hpp"
@@ -65,9 +67,10 @@ struct BatchPlace {
   int64_t global_micro_batch;
 };
 
-// The callers of a model's batch functions: on the worker thread, and on the main thread.
+// The callers of a model's batch functions: on the worker threads, and on the main thread.
 struct BatchCallers {
-  PluginCaller data, main;
+  std::vector<PluginCaller> data;  // one for each worker
+  PluginCaller main;
 };
 
 // Creates one batch on the calling thread, which is that of `caller`. It is destroyed on the main thread.
@@ -76,35 +79,48 @@ Batch make_batch(ddh_inst* model, const ddh_model_api& table, const PluginCaller
 
 class Loader {
  public:
-  struct Range {
-    int64_t first_step, last_step;  // both taken
-    uint64_t grad_accum_steps;
-    uint64_t rank, world_size;
-  };
+  // From the step after `from` to the last one. As many workers as `callers` has; all given outlive this object.
   Loader(ddh_inst* model, const ddh_model_api& table, const BatchCallers& callers, const TrainOrder& order,
-         Range range);
+         TrainPosition from, uint64_t rank);
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
   ~Loader();
 
-  // The next batch, in order of step and micro-batch. Rethrows an error of the worker.
+  // The next batch, in order of step and micro-batch. Rethrows an error of the worker that made it.
   Batch next(Clock& clock);
 
  private:
-  void work();
+  struct Job {
+    uint64_t number;  // of all batches, in order
+    TrainStep step;
+    uint64_t micro_batch;
+  };
+  struct Result {
+    Batch batch;
+    std::exception_ptr failure;
+  };
+  // Waits until there is room; nothing at the end.
+  std::optional<Job> next_job();
+  void work(const PluginCaller& caller);
+  void stop();
+  [[nodiscard]] Result result_of(const Job& job, const PluginCaller& caller) const;
 
-  static constexpr size_t kAhead = 2;  // batches
   ddh_inst* model_;
   const ddh_model_api& table_;
   const BatchCallers callers_;
   const TrainOrder& order_;
-  const Range range_;
+  const uint64_t rank_;
+  const uint64_t ahead_;  // batches that may be made and not taken yet
+
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Batch> ready_;
-  std::exception_ptr failure_;
+  TrainPosition position_;  // of the jobs
+  std::optional<TrainStep> step_;
+  uint64_t micro_batch_ = 0;  // of the next job
+  uint64_t jobs_ = 0, taken_ = 0;
+  std::map<uint64_t, Result> ready_;  // by number
   bool stop_ = false;
-  std::thread worker_;
+  std::vector<std::thread> workers_;
 };
 
 }  // namespace ddhost

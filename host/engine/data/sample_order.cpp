@@ -59,15 +59,18 @@ uint64_t Permutation::operator()(uint64_t i) const {
   return x;
 }
 
-SampleOrder::SampleOrder(uint64_t n_samples, uint64_t seed, SampleCut cut, const std::string& order_file, EpochEnd end)
-    : n_samples_(n_samples), seed_(seed), cut_(cut), end_(end) {
+SampleOrder::SampleOrder(uint64_t n_samples, uint64_t seed, const std::string& order_file, EpochEnd end)
+    : n_samples_(n_samples), seed_(seed), end_(end) {
   if (n_samples == 0) ddh::fail(DDH_INVALID_ARGUMENT, "the data has no samples; give more data");
-  if (end != EpochEnd::shorten && n_samples < cut.micro_batch * cut.world_size) {
-    ddh::fail(DDH_INVALID_ARGUMENT, "the data has ", n_samples, " samples, but ", cut.world_size, " ranks take ",
+  if (!order_file.empty()) order_ = read_order(order_file, n_samples);
+}
+
+void SampleOrder::require(const SampleCut& cut) const {
+  if (end_ != EpochEnd::shorten && n_samples_ < cut.micro_batch * cut.world_size) {
+    ddh::fail(DDH_INVALID_ARGUMENT, "the data has ", n_samples_, " samples, but ", cut.world_size, " ranks take ",
               cut.micro_batch, " each in a micro-batch; use fewer ranks, a smaller data.micro_batch or more data");
   }
-  if (!order_file.empty()) order_ = read_order(order_file, n_samples);
-  if (end == EpochEnd::drop && epoch_size() < cut.per_step()) {
+  if (end_ == EpochEnd::drop && epoch_size() < cut.per_step()) {
     ddh::fail(DDH_INVALID_ARGUMENT, "an epoch has ", epoch_size(), " samples, a step takes ", cut.per_step(),
               ", so data.drop_last=true leaves nothing; use fewer ranks, a smaller data.micro_batch or more data");
   }
@@ -78,46 +81,35 @@ int64_t SampleOrder::at(uint64_t position) const {
   return static_cast<int64_t>(Permutation(n_samples_, seed_, position / n_samples_)(position % n_samples_));
 }
 
-uint64_t SampleOrder::steps_in(uint64_t samples) const {
-  const uint64_t whole = samples / cut_.per_step(), rest = samples % cut_.per_step();
-  return whole + (end_ == EpochEnd::shorten && rest > 0 ? 1 : 0);
+uint64_t SampleOrder::next_position(uint64_t position, const SampleCut& cut) const {
+  const uint64_t left = epoch_size() - position % epoch_size();  // of this epoch
+  return end_ == EpochEnd::drop && left < cut.per_step() ? position + left : position;
 }
 
-void SampleOrder::start_after(int64_t steps, uint64_t samples) {
-  steps_before_ = static_cast<uint64_t>(steps);
-  samples_before_ = samples;
+SampleSpan SampleOrder::take(uint64_t& position, const SampleCut& cut) const {
+  SampleSpan span{next_position(position, cut), cut.per_step()};
+  if (end_ != EpochEnd::join) span.count = std::min(span.count, epoch_size() - span.first % epoch_size());
+  position = span.first + span.count;
+  return span;
 }
 
-SampleOrder::Place SampleOrder::place(int64_t step) const {
-  const uint64_t before = static_cast<uint64_t>(step - 1) - steps_before_;
-  if (end_ == EpochEnd::join) return {samples_before_ + before * cut_.per_step(), cut_.per_step()};
-  // The epoch that is under way comes first; where nothing was taken yet, it is a whole one.
-  const uint64_t in_first = steps_in(epoch_size() - samples_before_ % epoch_size());
-  const bool is_in_first = before < in_first;
-  const uint64_t later = is_in_first ? 0 : before - in_first, per_epoch = steps_in(epoch_size());
-  const uint64_t epoch = samples_before_ / epoch_size() + (is_in_first ? 0 : 1 + later / per_epoch);
-  const uint64_t done = is_in_first ? samples_before_ % epoch_size() + before * cut_.per_step()
-                                    : later % per_epoch * cut_.per_step();  // samples of this epoch
-  return {epoch * epoch_size() + done, std::min(cut_.per_step(), epoch_size() - done)};
+int64_t SampleOrder::steps_until(uint64_t position, uint64_t end, const SampleCut& cut) const {
+  if (position >= end) return 0;
+  const uint64_t left = end - position, per_step = cut.per_step();
+  if (end_ == EpochEnd::join) return static_cast<int64_t>((left + per_step - 1) / per_step);
+  const auto steps_in = [&](uint64_t samples) {
+    return samples / per_step + (end_ == EpochEnd::shorten && samples % per_step > 0 ? 1 : 0);
+  };
+  const uint64_t of_this_epoch = std::min(next_epoch(position) - position, left);
+  return static_cast<int64_t>(steps_in(of_this_epoch) + (left - of_this_epoch) / epoch_size() * steps_in(epoch_size()));
 }
 
-std::vector<int64_t> SampleOrder::samples(int64_t step, uint64_t micro_batch, uint64_t rank) const {
-  const Place whole = place(step);
-  const uint64_t begin = std::min((micro_batch * cut_.world_size + rank) * cut_.micro_batch, whole.count);
-  std::vector<int64_t> out(std::min(cut_.micro_batch, whole.count - begin));
-  for (uint64_t i = 0; i < out.size(); ++i) out[i] = at(whole.first + begin + i);
+std::vector<int64_t> SampleOrder::samples(const SampleSpan& step, const SampleCut& cut, uint64_t micro_batch,
+                                          uint64_t rank) const {
+  const uint64_t begin = std::min((micro_batch * cut.world_size + rank) * cut.micro_batch, step.count);
+  std::vector<int64_t> out(std::min(cut.micro_batch, step.count - begin));
+  for (uint64_t i = 0; i < out.size(); ++i) out[i] = at(step.first + begin + i);
   return out;
-}
-
-bool SampleOrder::has_empty(int64_t last_step) const {
-  if (end_ != EpochEnd::shorten) return false;
-  // The last steps of the epoch that is under way and of the next one; those of later epochs are alike.
-  const uint64_t first_end = steps_before_ + steps_in(epoch_size() - samples_before_ % epoch_size());
-  for (const uint64_t step : {first_end, first_end + steps_in(epoch_size())}) {
-    const bool is_reached = static_cast<uint64_t>(last_step) >= step;
-    if (is_reached && place(static_cast<int64_t>(step)).count + cut_.micro_batch <= cut_.per_step()) return true;
-  }
-  return false;
 }
 
 }  // namespace ddhost

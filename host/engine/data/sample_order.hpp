@@ -38,41 +38,42 @@ enum class EpochEnd {
   shorten  // a smaller step: first full micro-batches, then a partial one, then empty ones
 };
 
+// Consecutive places in the sequence of all epochs.
+struct SampleSpan {
+  uint64_t first = 0, count = 0;
+};
+
+// The samples of one program, epoch after epoch. Where a run is in this sequence is a number of its own (TrainPosition),
+// so that the cut may change on the way.
 class SampleOrder {
  public:
   // `order_file`: a file of int64 little-endian sample indices to use instead of the permutation, or "". Throws
-  // ddh::Error if there are fewer samples than one micro-batch of all ranks (drop: one step; shorten: one sample), or
-  // the file is damaged, empty or out of range.
-  SampleOrder(uint64_t n_samples, uint64_t seed, SampleCut cut, const std::string& order_file,
-              EpochEnd end = EpochEnd::join);
+  // ddh::Error if there are no samples, or the file is damaged, empty or out of range.
+  SampleOrder(uint64_t n_samples, uint64_t seed, const std::string& order_file, EpochEnd end = EpochEnd::join);
 
-  [[nodiscard]] const SampleCut& cut() const { return cut_; }
+  // Throws ddh::Error if there are fewer samples than one micro-batch of all ranks (drop: one step of them).
+  void require(const SampleCut& cut) const;
 
-  // Step `steps` + 1 begins at place `samples` of the sequence of all epochs: a run goes on that took its steps so far with
-  // this cut or another. Only steps after `steps` are asked for from then on.
-  void start_after(int64_t steps, uint64_t samples);
-  // Where the samples of step `steps` + 1 begin, if no step before was another.
-  [[nodiscard]] uint64_t begin_after(int64_t steps) const { return place(steps + 1).first; }
-  [[nodiscard]] uint64_t epoch_samples() const { return epoch_size(); }
-
-  // The samples of one rank in one micro-batch; step counts from 1, micro_batch from 0.
-  [[nodiscard]] std::vector<int64_t> samples(int64_t step, uint64_t micro_batch, uint64_t rank) const;
-  // The samples of all ranks and micro-batches in a step.
-  [[nodiscard]] uint64_t count(int64_t step) const { return place(step).count; }
-  // Whether a rank has a micro-batch without samples in a step up to `last_step`.
-  [[nodiscard]] bool has_empty(int64_t last_step) const;
+  // Where the step that follows on `position` begins: not there where the rest of an epoch is dropped.
+  [[nodiscard]] uint64_t next_position(uint64_t position, const SampleCut& cut) const;
+  // What the next step takes; `position` moves behind it.
+  [[nodiscard]] SampleSpan take(uint64_t& position, const SampleCut& cut) const;
+  // Those of one rank in one micro-batch (from 0) of a step.
+  [[nodiscard]] std::vector<int64_t> samples(const SampleSpan& step, const SampleCut& cut, uint64_t micro_batch,
+                                             uint64_t rank) const;
+  // The steps from `position` until `end`, which is a whole number of epochs. With joined epochs the last step may reach
+  // into the next one.
+  [[nodiscard]] int64_t steps_until(uint64_t position, uint64_t end, const SampleCut& cut) const;
+  [[nodiscard]] uint64_t epoch_size() const { return order_.empty() ? n_samples_ : order_.size(); }
+  // The first place of the epoch that begins at `position` or after it.
+  [[nodiscard]] uint64_t next_epoch(uint64_t position) const {
+    return (position + epoch_size() - 1) / epoch_size() * epoch_size();
+  }
 
  private:
-  struct Place {
-    uint64_t first, count;  // in the sequence of all epochs
-  };
-  [[nodiscard]] Place place(int64_t step) const;
-  [[nodiscard]] uint64_t epoch_size() const { return order_.empty() ? n_samples_ : order_.size(); }
-  [[nodiscard]] uint64_t steps_in(uint64_t samples) const;  // that the rest of an epoch gives
   [[nodiscard]] int64_t at(uint64_t position) const;
   uint64_t n_samples_;
   uint64_t seed_;
-  SampleCut cut_;
   EpochEnd end_;
   uint64_t steps_before_ = 0, samples_before_ = 0;  // of start_after
   std::vector<int64_t> order_;

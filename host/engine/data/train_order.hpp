@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/data/train_order.hpp: the program that a step trains, and its samples. Programs take turns, one per step. Each
-// iterates over its own samples, independent of the others.
+// engine/data/train_order.hpp: the program that a step trains, and its samples. A run is a list of phases in order, repeated
+// in cycles. Within a phase programs take turns, one per step. Each iterates over its own samples, independent of the others.
 #pragma once
 
-#include <algorithm>
+#include <cstdint>
 #include <map>
 #include <vector>
 
@@ -12,46 +12,90 @@
 
 namespace ddhost {
 
+// How far a run has come, after a whole number of steps. All else about its steps follows from it.
+struct TrainPosition {
+  int64_t step = 0;               // done
+  int64_t phase = 0;              // of the last step, counted through all cycles from 0
+  int64_t phase_step = 0;         // done in that phase
+  uint64_t phase_begin = 0;       // where the phase began in the samples of its first turn's program
+  std::vector<uint64_t> samples;  // per program of the model: taken of its sequence of all epochs
+};
+
+struct TrainPhase {
+  struct Turn {
+    int32_t program;
+    uint64_t micro_batch;
+  };
+  std::vector<Turn> turns;  // one per step, repeated cyclically
+  int64_t steps = 0;        // or:
+  int64_t epochs = 0;       // of the first turn's program; each program begins a new epoch
+};
+
+struct TrainStep {
+  int64_t step;        // of the run, from 1
+  int64_t phase;       // counted through all cycles from 0
+  int64_t phase_step;  // from 1
+  int32_t program;
+  SampleCut cut;
+  SampleSpan span;  // of all ranks
+};
+
 class TrainOrder {
  public:
-  // `turns`: programs in the order of their steps, repeated cyclically; each has its own sample order.
-  TrainOrder(std::vector<int32_t> turns, std::map<int32_t, SampleOrder> orders)
-      : turns_(std::move(turns)), orders_(std::move(orders)) {}
+  // Each program that has a turn has an order of its samples. `cut`: world and accumulation of all steps. Error: a program
+  // has too few samples.
+  TrainOrder(std::vector<TrainPhase> phases, int64_t cycles, std::map<int32_t, SampleOrder> orders,
+             const SampleCut& cut);
 
-  [[nodiscard]] const std::vector<int32_t>& turns() const { return turns_; }
-  [[nodiscard]] const SampleOrder& of(int32_t program) const { return orders_.at(program); }
-  // The steps of a program among the first `steps` of the run.
-  [[nodiscard]] int64_t own_steps(int32_t program, int64_t steps) const {
-    const auto n_turns = static_cast<int64_t>(turns_.size());
-    return steps / n_turns * std::count(turns_.begin(), turns_.end(), program) +
-           std::count(turns_.begin(), turns_.begin() + steps % n_turns, program);
+  // Where the run begins: before its first step, or where a checkpoint left off.
+  [[nodiscard]] const TrainPosition& begin() const { return begin_; }
+  // The run goes on from a checkpoint, whose steps may have had another cut. Error: the run ends before it.
+  void begin_after(TrainPosition position);
+  [[nodiscard]] bool is_at_end(const TrainPosition& at) const { return at.step >= last_step_; }
+  // The step after `at`, which moves behind it.
+  [[nodiscard]] TrainStep advance(TrainPosition& at) const;
+  [[nodiscard]] std::vector<int64_t> samples(const TrainStep& step, uint64_t micro_batch, uint64_t rank) const {
+    return orders_.at(step.program).samples(step.span, step.cut, micro_batch, rank);
   }
-  // Steps count from 1.
-  [[nodiscard]] int32_t program(int64_t step) const { return turns_[turn(step)]; }
-  [[nodiscard]] std::vector<int64_t> samples(int64_t step, uint64_t micro_batch, uint64_t rank) const {
-    return orders_.at(program(step)).samples(own_step(step), micro_batch, rank);
-  }
-  // Samples of all ranks and micro-batches.
-  [[nodiscard]] uint64_t count(int64_t step) const { return orders_.at(program(step)).count(own_step(step)); }
-  // A program of which some rank has a micro-batch without samples up to `last_step`, or -1.
-  [[nodiscard]] int32_t program_with_empty(int64_t last_step) const {
-    for (int64_t step = last_step; step > std::max<int64_t>(0, last_step - static_cast<int64_t>(turns_.size())); --step)
-      if (orders_.at(program(step)).has_empty(own_step(step))) return program(step);
-    return -1;
-  }
+
+  [[nodiscard]] int64_t last_step() const { return last_step_; }
+  // In one cycle.
+  [[nodiscard]] const std::vector<TrainPhase>& phases() const { return phases_; }
+  [[nodiscard]] int64_t cycles() const { return cycles_; }
+  // The place in `phases` of a phase that is counted through all cycles.
+  [[nodiscard]] size_t place_of(int64_t phase) const { return static_cast<size_t>(phase) % phases_.size(); }
+  // Of a phase that takes all its steps with the cut of this run.
+  [[nodiscard]] int64_t steps_of(int64_t phase) const { return steps_[place_of(phase)]; }
+  [[nodiscard]] bool ends_phase(const TrainStep& step) const { return step.phase_step >= end_of(step.phase); }
+  // Whether the step ends an epoch of its program whose number is a multiple of `every`.
+  [[nodiscard]] bool ends_epoch(const TrainStep& step, int64_t every) const;
+  // Those that have a turn, in the order of the model.
+  [[nodiscard]] std::vector<int32_t> programs() const;
+  // Samples of an epoch.
+  [[nodiscard]] uint64_t epoch_size(int32_t program) const { return orders_.at(program).epoch_size(); }
+  // A program of which some rank has a micro-batch without samples, or -1.
+  [[nodiscard]] int32_t program_with_empty() const;
 
  private:
-  [[nodiscard]] size_t turn(int64_t step) const { return static_cast<size_t>(step - 1) % turns_.size(); }
-  // The number of steps of this program so far, including this one.
-  [[nodiscard]] int64_t own_step(int64_t step) const {
-    const auto rounds = (step - 1) / static_cast<int64_t>(turns_.size());
-    const auto end = turns_.begin() + static_cast<std::ptrdiff_t>(turn(step)) + 1;
-    return rounds * std::count(turns_.begin(), turns_.end(), program(step)) +
-           std::count(turns_.begin(), end, program(step));
+  [[nodiscard]] SampleCut cut_of(const TrainPhase::Turn& turn) const {
+    return {turn.micro_batch, cut_.world_size, cut_.grad_accum_steps};
   }
+  void require_countable(const TrainPhase& phase) const;
+  // The steps of a phase that are left at a position in it.
+  [[nodiscard]] int64_t steps_left(const TrainPosition& at) const;
+  [[nodiscard]] bool is_beyond_epochs(const TrainPosition& at) const;
+  // The number of the last step of a phase; other than steps_of where a checkpoint's steps had another cut.
+  [[nodiscard]] int64_t end_of(int64_t phase) const { return phase == begin_.phase ? first_end_ : steps_of(phase); }
+  void begin_phase(TrainPosition& at) const;
 
-  const std::vector<int32_t> turns_;
+  const std::vector<TrainPhase> phases_;
+  const int64_t cycles_;
   const std::map<int32_t, SampleOrder> orders_;
+  const SampleCut cut_;         // its micro_batch is each turn's own
+  std::vector<int64_t> steps_;  // per phase of a cycle
+  TrainPosition begin_;
+  int64_t first_end_ = 0;  // end_of the phase of begin_
+  int64_t last_step_ = 0;
 };
 
 }  // namespace ddhost

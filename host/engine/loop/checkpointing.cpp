@@ -38,9 +38,24 @@ std::vector<UsedPlugin> notes_of(const RunPlan& plan) {
   add(plan.strategy);
   for (const RunPlan::Optimizer& optimizer : plan.optimizers) add(optimizer.plugin);
   add(plan.schedule);
+  for (const RunPlan::PhaseSchedule& schedule : plan.phase_schedules) add(schedule.plugin);
   add(plan.comm);
   add(plan.device);
   return out;
+}
+
+// Those that a run saves, about.
+int64_t saves_of(const CheckpointSettings& settings, const TrainOrder& order) {
+  int64_t saves = settings.at_phase_end ? static_cast<int64_t>(order.phases().size()) * order.cycles() : 1;
+  if (settings.every > 0) saves += order.last_step() / settings.every;
+  TrainPosition at = order.begin();
+  if (settings.every_epochs > 0 && !order.is_at_end(at)) {
+    const TrainStep first = order.advance(at);
+    const double epochs = static_cast<double>(order.last_step()) * static_cast<double>(first.cut.per_step()) /
+                          static_cast<double>(order.epoch_size(first.program));
+    saves += static_cast<int64_t>(epochs / static_cast<double>(settings.every_epochs));
+  }
+  return saves;
 }
 
 // A name that no list of checkpoints shows.
@@ -55,28 +70,30 @@ void set_aside(const fs::path& folder) {
 
 CheckpointSettings CheckpointSettings::from(const RunConfig& config) {
   return {config.get<int64_t>("checkpoint.every"),
+          config.get<int64_t>("checkpoint.every_epochs"),
           config.get<double>("checkpoint.every_minutes"),
+          config.get<bool>("checkpoint.at_phase_end"),
           config.get<bool>("checkpoint.async"),
           static_cast<uint64_t>(config.get<int64_t>("checkpoint.max_bytes_in_flight")),
           {config.get<int64_t>("checkpoint.keep_last"), config.get<int64_t>("checkpoint.keep_every")}};
 }
 
-Checkpointing::Checkpointing(RankServices& services, const RunPlan& plan, const StateSource& source)
+Checkpointing::Checkpointing(RankServices& services, const RunPlan& plan, const StateSource& source,
+                             const TrainOrder& order)
     : services_(services),
       plan_(plan),
       source_(source),
       settings_(CheckpointSettings::from(services.config)),
       layout_(source.model, services.step->optimizers()) {
-  if (settings_.on()) together(*services.comm, "room for checkpoints", [&] { require_room(); });
+  if (settings_.on()) together(*services.comm, "room for checkpoints", [&] { require_room(order); });
 }
 
 // Rank 0 looks: what the run will hold at a time, and one more while it is written.
-void Checkpointing::require_room() const {
+void Checkpointing::require_room(const TrainOrder& order) const {
   if (services_.seat.rank != 0) return;
-  const int64_t steps = services_.config.get<int64_t>("train.steps");
-  int64_t held = settings_.every > 0 ? steps / settings_.every + 1 : 1;
+  int64_t held = saves_of(settings_, order);
   if (settings_.keep.last > 0) {
-    const int64_t forever = settings_.keep.every > 0 ? steps / settings_.keep.every : 0;
+    const int64_t forever = settings_.keep.every > 0 ? order.last_step() / settings_.keep.every : 0;
     held = std::min(held, settings_.keep.last + 1 + forever);
   }
   struct statvfs disk {};
@@ -101,7 +118,6 @@ void Checkpointing::load() {
       damage = read_checkpoint(folder, manifest, source_, layout_, *services_.comm, *services_.staging);
     }
     if (damage.empty()) {
-      require_steps_left(manifest.progress.step);
       restore_param_steps(manifest);
       if (services_.seat.rank == 0)
         services_.log->info("resumed after step {} from '{}'", manifest.progress.step, folder.string());
@@ -120,13 +136,6 @@ void Checkpointing::load() {
               "; name another with --resume PATH, or begin anew with --resume none and another run.dir");
 }
 
-void Checkpointing::require_steps_left(int64_t step) const {
-  const auto steps = services_.config.get<int64_t>("train.steps");
-  if (step > steps)
-    ddh::fail(DDH_FAILED_PRECONDITION, "the checkpoint is of step ", step, ", and train.steps=", steps,
-              " ends before it; raise train.steps, or resume an earlier checkpoint");
-}
-
 void Checkpointing::restore_param_steps(const Manifest& manifest) const {
   const ddh_model_desc& model = source_.model;
   std::map<std::string_view, size_t> places;
@@ -139,22 +148,25 @@ void Checkpointing::restore_param_steps(const Manifest& manifest) const {
   }
 }
 
-void Checkpointing::restore(const TrainSetup& setup, std::map<int32_t, SampleOrder>& orders) const {
-  if (!resumed_) return;
-  for (auto& [program, order] : orders) {
-    const char* const name = setup.model.programs[program]->name;
-    const auto saved = std::find_if(resumed_->progress.programs.begin(), resumed_->progress.programs.end(),
-                                    [&](const ProgramProgress& p) { return p.name == name; });
-    if (saved == resumed_->progress.programs.end()) continue;  // it had no turn before
-    order.start_after(saved->steps, saved->samples);
-  }
+std::optional<TrainPosition> Checkpointing::position() const {
+  if (!resumed_) return std::nullopt;
+  const TrainProgress& saved = resumed_->progress;
+  TrainPosition at{saved.step, saved.phase, saved.phase_step, saved.phase_begin, {}};
+  at.samples.resize(source_.model.n_programs);  // 0: it had no turn before
+  for (uint32_t g = 0; g < source_.model.n_programs; ++g)
+    for (const ProgramProgress& program : saved.programs)
+      if (program.name == source_.model.programs[g]->name) at.samples[g] = program.samples;
+  return at;
 }
 
-void Checkpointing::restore(LossScale& loss_scale, Schedules& schedules) const {
+void Checkpointing::restore(const TrainState& state) const {
   if (!resumed_) return;
-  loss_scale.restore(resumed_->progress.loss_scale);
-  for (size_t i = 0; i < resumed_->progress.optimizers.size(); ++i)
-    schedules.restore(static_cast<int32_t>(i), resumed_->progress.optimizers[i].schedule);
+  const TrainProgress& saved = resumed_->progress;
+  state.loss_scale.restore(saved.loss_scale);
+  state.patience.restore(saved.patience);
+  for (size_t i = 0; i < saved.optimizers.size(); ++i)
+    for (size_t s = 0; s < state.rates.all().size(); ++s)
+      state.rates.all()[s]->restore(static_cast<int32_t>(i), saved.optimizers[i].schedules.at(s));
 }
 
 bool Checkpointing::wants_by_clock() const {
@@ -163,42 +175,51 @@ bool Checkpointing::wants_by_clock() const {
   return since.count() >= settings_.every_minutes;
 }
 
-bool Checkpointing::is_due(const Moment& moment) {
+bool Checkpointing::is_due(const Moment& moment, const TrainOrder& order) {
   const bool asked = moment.requests.saves > saves_done_ || moment.requests.save_by_clock;
   saves_done_ = moment.requests.saves;
-  if (moment.step == last_saved_) return false;
+  if (moment.step.step == last_saved_) return false;
   if (asked) return true;
   if (!settings_.on()) return false;
-  return moment.ends || (settings_.every > 0 && moment.step % settings_.every == 0);
+  if (moment.ends || (settings_.at_phase_end && order.ends_phase(moment.step))) return true;
+  if (settings_.every > 0 && moment.step.step % settings_.every == 0) return true;
+  const bool is_first_program = moment.step.program == order.phases().front().turns.front().program;
+  return settings_.every_epochs > 0 && is_first_program && order.ends_epoch(moment.step, settings_.every_epochs);
 }
 
-void Checkpointing::step_done(const Moment& moment, const TrainSetup& setup, const TrainOrder& order,
-                              const LossScale& loss_scale) {
+void Checkpointing::step_done(const Moment& moment, const TrainState& state) {
   if (save_ != nullptr && !moment.requests.saving) finish_save();
-  if (is_due(moment)) {
+  if (is_due(moment, state.order)) {
     if (save_ != nullptr) finish_save();  // one at a time
-    begin_save(progress(moment, setup, order, loss_scale));
+    begin_save(progress(moment, state));
   }
   if (save_ != nullptr && moment.ends) finish_save();
 }
 
-TrainProgress Checkpointing::progress(const Moment& moment, const TrainSetup& setup, const TrainOrder& order,
-                                      const LossScale& loss_scale) const {
+TrainProgress Checkpointing::progress(const Moment& moment, const TrainState& state) const {
   TrainProgress out;
-  out.step = moment.step;
+  const TrainPosition& at = state.position;
+  out.step = at.step;
+  out.phase = at.phase;
+  out.phase_step = at.phase_step;
+  out.phase_begin = at.phase_begin;
+  out.cycle = at.phase / static_cast<int64_t>(state.order.phases().size());
   out.evaluation_pending = moment.evaluation_pending;
-  out.loss_scale = loss_scale.state();
-  for (const int32_t program : order.turns()) {
-    const char* const name = setup.model.programs[program]->name;
-    if (std::any_of(out.programs.begin(), out.programs.end(), [&](const auto& p) { return p.name == name; })) continue;
-    const int64_t steps = order.own_steps(program, moment.step);
-    out.programs.push_back({name, steps, order.of(program).begin_after(steps), order.of(program).epoch_samples()});
-  }
+  out.loss_scale = state.loss_scale.state();
+  out.patience = state.patience.state();
+  for (const int32_t program : state.order.programs())
+    out.programs.push_back({source_.model.programs[program]->name, at.samples[static_cast<size_t>(program)],
+                            state.order.epoch_size(program)});
   const std::vector<Optimizers::Instance>& instances = services_.step->optimizers().instances();
-  for (size_t i = 0; i < instances.size(); ++i)
-    out.optimizers.push_back({instances[i].section, plan_.optimizers[i].plugin.id(),
-                              plan_.optimizers[i].plugin.desc->version, setup.schedules.state(static_cast<int32_t>(i)),
-                              instances[i].param_steps});
+  for (size_t i = 0; i < instances.size(); ++i) {
+    OptimizerProgress& optimizer = out.optimizers.emplace_back();
+    optimizer.section = instances[i].section;
+    optimizer.plugin = plan_.optimizers[i].plugin.id();
+    optimizer.version = plan_.optimizers[i].plugin.desc->version;
+    for (const auto& schedules : state.rates.all())
+      optimizer.schedules.push_back(schedules->state(static_cast<int32_t>(i)));
+    optimizer.param_steps = instances[i].param_steps;
+  }
   return out;
 }
 

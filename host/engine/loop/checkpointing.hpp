@@ -11,9 +11,9 @@
 
 #include "engine/data/train_order.hpp"
 #include "engine/loop/loss_scale.hpp"
+#include "engine/loop/patience.hpp"
+#include "engine/loop/phase_rates.hpp"
 #include "engine/loop/run_plan.hpp"
-#include "engine/loop/schedules.hpp"
-#include "engine/loop/train_setup.hpp"
 #include "engine/weights/checkpoint_folder.hpp"
 #include "engine/weights/checkpoint_write.hpp"
 #include "engine/weights/state_entries.hpp"
@@ -23,19 +23,30 @@ namespace ddhost {
 // Section `checkpoint`.
 struct CheckpointSettings {
   int64_t every = 0;         // steps; 0: not by steps
+  int64_t every_epochs = 0;  // of the first training program; 0: not by epochs
   double every_minutes = 0;  // 0: not by time
+  bool at_phase_end = true;
   bool in_background = true;
   uint64_t most_bytes = 0;  // of a rank's copy; 0: no limit
   KeepRule keep;
 
   static CheckpointSettings from(const RunConfig& config);
-  [[nodiscard]] bool on() const { return every > 0 || every_minutes > 0; }
+  [[nodiscard]] bool on() const { return every > 0 || every_epochs > 0 || every_minutes > 0; }
+};
+
+// What a checkpoint keeps besides tensors, after a step.
+struct TrainState {
+  const TrainOrder& order;
+  const TrainPosition& position;
+  LossScale& loss_scale;
+  PhaseRates& rates;
+  Patience& patience;
 };
 
 class Checkpointing {
  public:
   // After the strategy's materialize. Throws where the disk has no room for the checkpoints of the run. [collective]
-  Checkpointing(RankServices& services, const RunPlan& plan, const StateSource& source);
+  Checkpointing(RankServices& services, const RunPlan& plan, const StateSource& source, const TrainOrder& order);
 
   // Loads the newest of RunPlan::resume that is not damaged; those that are get another name. Nothing where the list is
   // empty. [collective]
@@ -43,9 +54,10 @@ class Checkpointing {
   // The step after which a resumed run begins, or 0.
   [[nodiscard]] int64_t first_step_after() const { return resumed_ ? resumed_->progress.step : 0; }
 
-  // The parts of the train loop, once they exist. Warns where the samples are cut otherwise than before. [main]
-  void restore(const TrainSetup& setup, std::map<int32_t, SampleOrder>& orders) const;
-  void restore(LossScale& loss_scale, Schedules& schedules) const;
+  // For TrainOrder::begin_after; nothing for a new run.
+  [[nodiscard]] std::optional<TrainPosition> position() const;
+  // The parts of the train loop, once they exist. [main]
+  void restore(const TrainState& state) const;
   // The run was stopped before the evaluation after its last step.
   [[nodiscard]] bool has_evaluation_pending() const { return resumed_ && resumed_->progress.evaluation_pending; }
   [[nodiscard]] bool saves_at_stop() const { return settings_.on(); }
@@ -56,23 +68,21 @@ class Checkpointing {
   [[nodiscard]] bool wants_by_clock() const;
 
   struct Moment {
-    int64_t step;             // done
+    const TrainStep& step;    // done
     StepRequests requests;    // as the ranks agreed on them
     bool ends;                // the run ends after it
     bool evaluation_pending;  // it ends before the evaluation that follows the step
   };
   // After a step and what follows it: begins to save if its turn has come, and commits what all ranks have written. At
   // the end of the run it waits for that. [collective]
-  void step_done(const Moment& moment, const TrainSetup& setup, const TrainOrder& order, const LossScale& loss_scale);
+  void step_done(const Moment& moment, const TrainState& state);
 
  private:
-  [[nodiscard]] bool is_due(const Moment& moment);
-  [[nodiscard]] TrainProgress progress(const Moment& moment, const TrainSetup& setup, const TrainOrder& order,
-                                       const LossScale& loss_scale) const;
+  [[nodiscard]] bool is_due(const Moment& moment, const TrainOrder& order);
+  [[nodiscard]] TrainProgress progress(const Moment& moment, const TrainState& state) const;
   void begin_save(TrainProgress progress);
   void finish_save();
-  void require_room() const;
-  void require_steps_left(int64_t step) const;
+  void require_room(const TrainOrder& order) const;
   void restore_param_steps(const Manifest& manifest) const;
   [[nodiscard]] Manifest manifest() const;
 

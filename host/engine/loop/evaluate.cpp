@@ -1,37 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/loop/evaluate.hpp"
 
+#include <cstdio>
+
+#include "engine/loop/course.hpp"
+
 namespace ddhost {
 
 namespace {
 
-bool takes_each_once(const TrainSetup& setup) { return epoch_end(setup.services.config) == EpochEnd::shorten; }
+// train.eval_batches=0 stands for all samples.
+bool takes_each_once(const TrainSetup& setup) {
+  const RunConfig& config = setup.services.config;
+  return epoch_end(config) == EpochEnd::shorten || config.get<int64_t>("train.eval_batches") == 0;
+}
 
 const ddh_program_desc& described(const TrainSetup& setup, int32_t program) { return *setup.model.programs[program]; }
 
-// All micro-batches, in the order of one rank. With data.drop_last=false no sample counts twice: the number of
-// micro-batches is limited by the samples.
+// All micro-batches, in the order of one rank. If no sample counts twice, the number of micro-batches is limited by the
+// samples, and the last one may be smaller.
 SampleCut eval_cut(const TrainSetup& setup, int32_t program) {
   const RunConfig& config = setup.services.config;
-  SampleCut cut{static_cast<uint64_t>(config.get<int64_t>("data.micro_batch")), 1,
+  SampleCut cut{micro_batch_of(config, described(setup, program)), 1,
                 static_cast<uint64_t>(config.get<int64_t>("train.eval_batches"))};
   const uint64_t needed = (described(setup, program).n_samples + cut.micro_batch - 1) / cut.micro_batch;
+  if (cut.grad_accum_steps == 0) cut.grad_accum_steps = std::max<uint64_t>(needed, 1);
   if (takes_each_once(setup)) cut.grad_accum_steps = std::clamp<uint64_t>(needed, 1, cut.grad_accum_steps);
   return cut;
+}
+
+// What else a user may do, where an evaluation is a part of a run.
+const char* or_none(const TrainSetup& setup) {
+  return evaluates(setup.services.config) ? "; or set train.eval_every=0" : "";
 }
 
 SampleOrder eval_order(const TrainSetup& setup, int32_t program) {
   const ddh_program_desc& p = described(setup, program);
   if (p.n_metrics == 0)
-    ddh::fail(DDH_FAILED_PRECONDITION, "program '", p.name, "' has no metrics, so an evaluation would tell nothing; ",
-              "set train.eval_every=0");
+    ddh::fail(DDH_FAILED_PRECONDITION, "program '", p.name, "' has no metrics, so an evaluation would tell nothing",
+              or_none(setup));
   const SampleCut cut = eval_cut(setup, program);
   const bool each_once = takes_each_once(setup);
   if (p.n_samples == 0 || (!each_once && p.n_samples < cut.micro_batch))
     ddh::fail(DDH_FAILED_PRECONDITION, "the evaluation data of program '", p.name, "' has ", p.n_samples,
               " samples, fewer than one micro-batch of ", cut.micro_batch,
-              "; raise data.val_fraction, give data.val_path, lower data.micro_batch, or set train.eval_every=0");
-  return {p.n_samples, 0, cut, "", each_once ? EpochEnd::shorten : EpochEnd::join};
+              "; raise data.val_fraction, give data.val_path, lower data.micro_batch", or_none(setup));
+  return {p.n_samples, 0, "", each_once ? EpochEnd::shorten : EpochEnd::join};
 }
 
 }  // namespace
@@ -40,14 +54,18 @@ Evaluation::Evaluation(const TrainSetup& setup, int32_t program)
     : setup_(setup),
       program_(program),
       turns_{eval_cut(setup, program).grad_accum_steps, static_cast<uint64_t>(setup.services.seat.world_size)},
-      order_(eval_order(setup, program)) {}
+      cut_(eval_cut(setup, program)),
+      order_(eval_order(setup, program)) {
+  uint64_t begin = 0;
+  span_ = order_.take(begin, cut_);
+}
 
 void Evaluation::run_pass(int64_t step, uint64_t pass) {
   const EvalTurns::Turn turn = turns_.turn(pass, static_cast<uint64_t>(setup_.services.seat.rank));
   const auto place = static_cast<int64_t>(turn.micro_batch);
   const Batch batch =
       make_batch(setup_.model_inst, setup_.model_table, setup_.model_callers.main, setup_.model_callers.main,
-                 {program_, step, 0, place}, order_.samples(1, turn.micro_batch, 0));
+                 {program_, step, 0, place}, order_.samples(span_, cut_, turn.micro_batch, 0));
   setup_.runner.run(setup_.programs.of(program_), {step, 0, place}, batch, 1.0);
   if (turn.counts) setup_.runner.metrics(program_, 0, metrics_.sums(pass), metrics_.counts(pass));
   setup_.runner.discard(0);
@@ -68,16 +86,39 @@ const std::vector<ReportedValue>* Evaluation::run(int64_t step) {
 }
 
 std::vector<int32_t> eval_programs(const TrainSetup& setup) {
-  std::vector<int32_t> out;
-  for (const int32_t program : setup.train_programs) {
-    const int32_t eval = eval_program_of(setup.model, program);
-    if (eval < 0)
+  for (const int32_t program : setup.train_programs)
+    if (eval_program_of(setup.model, program) < 0)
       ddh::fail(DDH_FAILED_PRECONDITION, "program '", described(setup, program).name, "' of model '", setup.model.name,
                 "' names no program that evaluates it; give validation data (data.val_path, data.val_fraction), name "
                 "one in the model, or set train.eval_every=0");
-    if (std::find(out.begin(), out.end(), eval) == out.end()) out.push_back(eval);
+  return eval_programs_of(setup.model, setup.train_programs);
+}
+
+std::vector<int32_t> programs_to_evaluate(const ddh_model_desc& model, const std::vector<int32_t>& train_programs) {
+  std::vector<int32_t> programs = eval_programs_of(model, train_programs);
+  for (uint32_t g = 0; programs.empty() && g < model.n_programs; ++g)
+    if (model.programs[g]->kind == DDH_PROGRAM_EVAL) programs.push_back(static_cast<int32_t>(g));
+  if (programs.empty())
+    ddh::fail(DDH_FAILED_PRECONDITION, "model '", model.name,
+              "' has no program that evaluates; give validation data (data.val_path, data.val_fraction)");
+  return programs;
+}
+
+void print_evaluations(const TrainSetup& setup, const std::vector<int32_t>& programs) {
+  for (const int32_t program : programs) {
+    Evaluation evaluation(setup, program);
+    const std::vector<ReportedValue>* const values = evaluation.run(0);
+    if (values == nullptr || setup.services.seat.rank != 0) continue;
+    std::printf("%s: %llu samples\n", described(setup, program).name,
+                static_cast<unsigned long long>(evaluation.n_samples()));
+    for (const ReportedValue& value : *values)
+      std::printf("  %-16s %.17g\n", std::string(value.name).c_str(), value.value);
+    std::fflush(stdout);
   }
-  return out;
+}
+
+bool evaluates(const RunConfig& config) {
+  return config.get<int64_t>("train.eval_every") > 0 || config.get<int64_t>("train.eval_every_epochs") > 0;
 }
 
 }  // namespace ddhost

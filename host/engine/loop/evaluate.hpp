@@ -39,6 +39,7 @@ class Evaluation {
   // Of the last run that was not stopped.
   [[nodiscard]] const std::vector<ReportedValue>& values() const { return reported_; }
   [[nodiscard]] int32_t program() const { return program_; }
+  [[nodiscard]] uint64_t n_samples() const { return span_.count; }  // of all ranks
   // The program's reported values, equal on every rank and valid until the next call; empty if the run was asked to
   // stop meanwhile. [collective]
   [[nodiscard]] const std::vector<ReportedValue>* run(int64_t step);
@@ -49,12 +50,23 @@ class Evaluation {
   TrainSetup setup_;
   const int32_t program_;
   const EvalTurns turns_;
+  const SampleCut cut_;
   const SampleOrder order_;
+  SampleSpan span_;               // of all micro-batches
   MicroMetrics metrics_;          // a row for each pass
   std::vector<double> gathered_;  // the rows of all ranks
   FoldedMetrics folded_;
   std::vector<ReportedValue> reported_;
 };
+
+// The programs that `ddhost eval` runs: those that evaluate the given training programs; if they name none, all of the
+// model.
+std::vector<int32_t> programs_to_evaluate(const ddh_model_desc& model, const std::vector<int32_t>& train_programs);
+// Evaluates them; rank 0 prints what they report. [collective]
+void print_evaluations(const TrainSetup& setup, const std::vector<int32_t>& programs);
+
+// Whether the run evaluates: train.eval_every or train.eval_every_epochs.
+bool evaluates(const RunConfig& config);
 
 // The distinct programs that evaluate the training programs of this run, in the order of their turns. Throws if a
 // training program names none.

@@ -17,6 +17,12 @@ ddh_sample_args sample_args(const RunConfig& config, const std::string& prompt, 
           has_condition ? config.get<int64_t>("run.sample_condition") : -1};
 }
 
+std::string text_of(const PluginCaller& call, const ddh_sampler_api* sampler, ddh_inst* model) {
+  const PluginCaller::Entered entered = call.enter(PluginCall::kSampleText);
+  const char* const text = sampler->text(model);
+  return text == nullptr ? "" : text;
+}
+
 uint32_t length_of(const RunConfig& config) { return static_cast<uint32_t>(config.get<int64_t>("run.sample_tokens")); }
 
 }  // namespace
@@ -33,24 +39,43 @@ void check_generation(const RunConfig& config, const ddh_model_desc& desc, const
   model.call(PluginCall::kSampleBegin, sampler->begin, &args);
 }
 
-std::string generate(TrainSetup& setup, const ddh_sampler_api* sampler, int64_t step) {
+void require_sampler(const RunConfig& config, const ddh_model_desc& desc, const ddh_sampler_api* sampler,
+                     int32_t program) {
+  if (sampler == nullptr)
+    ddh::fail(DDH_FAILED_PRECONDITION, "model '", desc.name, "' has no sampler, so it can generate nothing; ",
+              "choose another model, or an option of it that adds one");
+  if (program < 0)
+    ddh::fail(DDH_FAILED_PRECONDITION, "model '", desc.name, "' has no program that its sampler runs on: the first ",
+              "training program names none that evaluates it; give validation data (data.val_path, data.val_fraction)");
+  if (length_of(config) == 0)
+    ddh::fail(DDH_INVALID_ARGUMENT, "run.sample_tokens=0 (--length) leaves nothing to generate; give a length");
+}
+
+std::string generate(TrainSetup& setup, const ddh_sampler_api* sampler, int64_t step, uint64_t number,
+                     const ShowText& show) {
   const RunConfig& config = setup.services.config;
   if (sampler == nullptr || setup.eval_program < 0 || length_of(config) == 0) return "";
   const std::string& prompt = config.text("run.sample_prompt");
-  const ddh_sample_args args = sample_args(config, prompt, length_of(config), setup.eval_program);
+  ddh_sample_args args = sample_args(config, prompt, length_of(config), setup.eval_program);
+  args.seed += number;
   const PluginCaller& call = setup.model_callers.main;
   call(PluginCall::kSampleBegin, sampler->begin, setup.model_inst, &args);
+  std::string shown;
+  const auto show_more = [&] {
+    const std::string text = text_of(call, sampler, setup.model_inst);
+    if (show && text.starts_with(shown)) show(std::string_view(text).substr(shown.size()));
+    if (text.starts_with(shown)) shown = text;
+  };
   while (!stop_wanted(setup)) {
     ddh_batch* batch = nullptr;
     call(PluginCall::kSampleNext, sampler->next, setup.model_inst, &batch);
+    show_more();
     if (batch == nullptr) break;
     const Batch owned(setup.model_inst, &setup.model_table, call, batch, {});
     setup.runner.run(setup.programs.of(setup.eval_program), MicroBatch{step, 0, 0}, owned, 1.0);
   }
   setup.runner.discard(0);
-  const PluginCaller::Entered entered = call.enter(PluginCall::kSampleText);
-  const char* const text = sampler->text(setup.model_inst);
-  return text == nullptr ? "" : text;
+  return text_of(call, sampler, setup.model_inst);
 }
 
 }  // namespace ddhost

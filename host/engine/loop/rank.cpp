@@ -15,7 +15,9 @@
 #include "engine/loop/check_model.hpp"
 #include "engine/loop/check_programs.hpp"
 #include "engine/loop/check_world.hpp"
+#include "engine/loop/course.hpp"
 #include "engine/loop/estimate.hpp"
+#include "engine/loop/evaluate.hpp"
 #include "engine/loop/generate.hpp"
 #include "engine/loop/model_copy.hpp"
 #include "engine/loop/rank_log.hpp"
@@ -51,10 +53,8 @@ class Rank {
       describe_model();
       make_optimizers();
       make_strategy();
-      start_training();
-      train();
-      save();
-      report();
+      materialize();
+      work();
       leave_world();
     } catch (const std::exception& e) {
       if (comm_table_ != nullptr) {
@@ -120,16 +120,34 @@ class Rank {
       check_outputs(*model_desc_, *model_table_);
     });
     name_units();
-    train_programs_ = train_programs(config(), *model_desc_);
+    phases_ = run_phases(config(), *model_desc_);
+    train_programs_ = programs_of(phases_);
     for (const std::string& section :
          unused_optimizers(*model_desc_, train_programs_, config().get<std::vector<std::string>>("train.optimizers")))
-      if (is_first()) services_.log->warn("no program of the run uses optimizer '{}' of train.optimizers", section);
-    programs_ = std::make_unique<RunPrograms>(
-        *model_desc_, train_programs_, static_cast<uint32_t>(config().get<int64_t>("train.grad_accum_steps")),
-        recompute_every(config(), plan_.model), config().get<int64_t>("train.update_every") > 0);
-    services_.params =
-        std::make_unique<ParamInit>(*model_desc_, static_cast<uint64_t>(config().get<int64_t>("run.seed")),
-                                    config().get<std::string>("train.init_from"));
+      if (is_first() && plan_.work == Work::kTrain)
+        services_.log->warn("no program of the run uses optimizer '{}' of train.optimizers", section);
+    make_programs();
+    auto values = std::make_unique<ParamInit>(*model_desc_, static_cast<uint64_t>(config().get<int64_t>("run.seed")),
+                                              init_files(config().json("train.init_from")));
+    for (const std::string& note : values->notes())
+      if (is_first()) services_.log->info("{}", note);
+    services_.params = std::move(values);
+  }
+
+  // What the run executes. State exists only where one of these needs it: to evaluate takes none but the parameters.
+  void make_programs() {
+    const bool trains = plan_.work == Work::kTrain;
+    std::vector<int32_t> others = eval_programs_of(*model_desc_, train_programs_);
+    if (plan_.work == Work::kEvaluate) others = programs_to_evaluate(*model_desc_, train_programs_);
+    const bool updates_all = config().get<int64_t>("train.update_every") > 0;
+    for (const int32_t program : updates_all ? update_programs_of(*model_desc_) : updates_of(phases_))
+      if (trains) others.push_back(program);
+    programs_ = std::make_unique<RunPrograms>(*model_desc_, trains ? train_programs_ : std::vector<int32_t>(), others,
+                                              static_cast<uint32_t>(config().get<int64_t>("train.grad_accum_steps")),
+                                              recompute_every(config(), plan_.model));
+    if (trains)
+      order_ = std::make_unique<TrainOrder>(
+          make_order(config(), *model_desc_, phases_, static_cast<uint64_t>(services_.seat.world_size)));
   }
 
   void name_units() const {
@@ -154,7 +172,6 @@ class Rank {
         StepSettings{config().get<double>("train.clip_norm"), config().get<double>("train.clip_value"),
                      config().get<bool>("train.skip_nonfinite"), sums_in_bf16()});
     services_.step->set_optimizers(refs, programs_->described());
-    schedules_ = std::make_unique<Schedules>(services_, plan_.schedule);
   }
 
   void make_strategy() {
@@ -183,27 +200,57 @@ class Rank {
     memory_plan_ = ddh::copy_of(memory_plan_);
   }
 
-  void start_training() {
+  void materialize() {
     if (model_table_->prepare != nullptr) model_.call(PluginCall::kPrepare, model_table_->prepare);
-    check_generation(config(), *model_desc_, model_,
-                     model_.find<ddh_sampler_api>(DDH_SAMPLER_IFACE, DDH_SAMPLER_API_MIN_SIZE), eval_program());
-    estimate_ = estimate_program(model_.caller(), model_.get(), *model_table_, programs_->of(train_programs_.front()),
-                                 static_cast<uint32_t>(config().get<int64_t>("data.micro_batch")));
+    check_generation(config(), *model_desc_, model_, sampler(), eval_program());
     services_.params->init_buffers(*services_.staging);
     strategy_.call(PluginCall::kMaterialize, strategy_table_->materialize);
     checks_ = std::make_unique<StepChecks>(state_source(), *services_.step, *services_.comm, *services_.staging);
-    checkpoints_ = std::make_unique<Checkpointing>(services_, plan_, state_source());
+    views_ = std::make_unique<ViewCheck>(*model_desc_, compute_dtype(config(), plan_.model));
+    runner_ = std::make_unique<OpRunner>(strategy_, *strategy_table_, model_, *model_table_, *model_desc_, *views_,
+                                         *checks_, services_.clock);
+    if (order_ != nullptr) go_on_from_checkpoint();
+    if (is_first()) say_what_runs();
+  }
+
+  // From here on it is known how long the run is.
+  void go_on_from_checkpoint() {
+    checkpoints_ = std::make_unique<Checkpointing>(services_, plan_, state_source(), *order_);
     checkpoints_->load();
-    if (!is_first()) return;
-    write_config();
+    if (const std::optional<TrainPosition> position = checkpoints_->position()) order_->begin_after(*position);
+    if (!plan_.model.has_cap(DDH_CAP_EMPTY_BATCH)) require_no_empty(*order_, config(), *model_desc_);
+    rates_ = std::make_unique<PhaseRates>(services_, plan_, phases_, *order_, evaluates(config()));
+  }
+
+  void say_what_runs() const {
     uint64_t numel = 0;
     for (uint32_t p = 0; p < model_desc_->n_params; ++p) numel += model_desc_->params[p]->numel;
-    services_.log->info("{}: {} parameters, {} on {} ranks over {}; {}", model_desc_->name, numel, plan_.strategy.id(),
-                        services_.seat.world_size, plan_.comm.id(), plan_.run_dir.string());
+    const auto world = static_cast<uint64_t>(services_.seat.world_size);
+    const std::string batch =
+        order_ == nullptr ? ""
+                          : ", " +
+                                batch_text(*order_, *model_desc_, world,
+                                           static_cast<uint64_t>(config().get<int64_t>("train.grad_accum_steps"))) +
+                                "; " + plan_.run_dir.string();
+    services_.log->info("{}: {} parameters, {} on {} ranks over {}{}", model_desc_->name, numel, plan_.strategy.id(),
+                        world, plan_.comm.id(), batch);
     const ddh_device_info device = services_.device->info();
     constexpr double kGiB = 1024.0 * 1024 * 1024;
     services_.log->info("device {}: {:.1f} GiB of memory, {:.1f} GiB of it free", device.name,
                         static_cast<double>(device.total_bytes) / kGiB, static_cast<double>(device.free_bytes) / kGiB);
+  }
+
+  void work() {
+    switch (plan_.work) {
+      case Work::kTrain:
+        train();
+        save();
+        return report();
+      case Work::kEvaluate:
+        return print_evaluations(setup(), programs_to_evaluate(*model_desc_, train_programs_));
+      case Work::kGenerate:
+        return print_samples();
+    }
   }
 
   void write_config() const {
@@ -215,13 +262,13 @@ class Rank {
   }
 
   void train() {
-    monitor_ = std::make_unique<Monitor>(services_, plan_.monitors, plan_.run_dir.string(),
-                                         model_desc_->programs[train_programs_.front()]->sample_unit,
-                                         checkpoints_->first_step_after());
-    views_ = std::make_unique<ViewCheck>(*model_desc_, compute_dtype(config(), plan_.model));
-    runner_ = std::make_unique<OpRunner>(strategy_, *strategy_table_, model_, *model_table_, *model_desc_, *views_,
-                                         *checks_, services_.clock);
-    train_end_ = train_loop(setup(), *monitor_, *checkpoints_);
+    const ddh_program_desc& first = *model_desc_->programs[train_programs_.front()];
+    estimate_ = estimate_program(model_.caller(), model_.get(), *model_table_, programs_->of(train_programs_.front()),
+                                 static_cast<uint32_t>(micro_batch_of(config(), first)));
+    if (is_first()) write_config();
+    monitor_ = std::make_unique<Monitor>(services_, plan_.monitors, plan_.run_dir.string(), first.sample_unit,
+                                         checkpoints_->first_step_after(), order_->last_step());
+    train_end_ = train_loop(setup(), *order_, *rates_, *monitor_, *checkpoints_);
     monitor_->finish_line();
   }
 
@@ -240,19 +287,43 @@ class Rank {
       summary.set_work(*estimate_, {model_desc_->programs[train_programs_.front()]->name, monitor_->samples_done(),
                                     monitor_->seconds_for_them()});
     const std::string record = summary.json(services_, train_end_.last_step, monitor_->mean_step_ms());
-    const std::string text = sample();
+    const std::vector<std::string> samples = samples_of_the_end();
     monitor_->end(record);
     if (!is_first() || config().get<bool>("run.quiet")) return;
-    if (!text.empty()) std::printf("--- a sample from the trained model ---\n%s\n---\n", text.c_str());
+    for (const std::string& text : samples)
+      std::printf("--- a sample from the trained model ---\n%s\n---\n", text.c_str());
     std::printf("%s", summary.text().c_str());
     std::fflush(stdout);
   }
 
-  std::string sample() {
-    const auto* sampler = model_.find<ddh_sampler_api>(DDH_SAMPLER_IFACE, DDH_SAMPLER_API_MIN_SIZE);
+  std::vector<std::string> samples_of_the_end() {
+    std::vector<std::string> out;
     TrainSetup s = setup();
-    return train_end_.stopped ? "" : generate(s, sampler, train_end_.last_step);
+    for (uint64_t i = 0; i < sample_count() && !train_end_.stopped; ++i) {
+      out.push_back(generate(s, sampler(), train_end_.last_step, i));
+      if (out.back().empty()) return {};
+    }
+    return out;
   }
+
+  void print_samples() {
+    require_sampler(config(), *model_desc_, sampler(), eval_program());
+    TrainSetup s = setup();
+    const auto show = [this](std::string_view piece) {
+      if (is_first()) std::fwrite(piece.data(), 1, piece.size(), stdout);
+      std::fflush(stdout);
+    };
+    for (uint64_t i = 0; i < sample_count() && !stop_wanted(s); ++i) {
+      if (sample_count() > 1) show(ddh::str("--- sample ", i + 1, " of ", sample_count(), " ---\n"));
+      static_cast<void>(generate(s, sampler(), 0, i, show));
+      show("\n");
+    }
+  }
+
+  const ddh_sampler_api* sampler() const {
+    return model_.find<ddh_sampler_api>(DDH_SAMPLER_IFACE, DDH_SAMPLER_API_MIN_SIZE);
+  }
+  uint64_t sample_count() const { return static_cast<uint64_t>(config().get<int64_t>("run.sample_count")); }
 
   void leave_world() {
     services_.device->synchronize(nullptr);  // errors of its last work
@@ -264,17 +335,14 @@ class Rank {
   int32_t eval_program() const { return eval_program_of(*model_desc_, train_programs_.front()); }
 
   TrainSetup setup() {
-    return {services_,
-            *runner_,
-            *schedules_,
-            *model_desc_,
-            model_.get(),
-            *model_table_,
-            {model_.caller_on(RankThread::kData), model_.caller()},
-            *programs_,
-            train_programs_,
-            eval_program(),
-            plan_.model.has_cap(DDH_CAP_EMPTY_BATCH)};
+    return {services_,  *runner_,       *model_desc_, model_.get(),    *model_table_, {data_callers(), model_.caller()},
+            *programs_, state_source(), phases_,      train_programs_, eval_program()};
+  }
+  std::vector<PluginCaller> data_callers() const {
+    std::vector<PluginCaller> callers;
+    for (size_t i = 0; i < static_cast<size_t>(config().get<int64_t>("data.workers")); ++i)
+      callers.push_back(model_.caller_on(data_thread(i)));
+    return callers;
   }
 
   // Destroys plugins before the services they use, windows before the transport whose memory they map, and the device
@@ -287,7 +355,7 @@ class Rank {
     checkpoints_.reset();
     checks_.reset();
     strategy_ = Instance();
-    schedules_.reset();
+    rates_.reset();
     optimizers_.clear();
     model_ = Instance();
     services_.step.reset();
@@ -306,7 +374,7 @@ class Rank {
   std::deque<PluginSeat> optimizer_seats_;  // elements stay in place
   Instance device_, comm_, model_, strategy_;
   std::deque<Instance> optimizers_;  // in the order of train.optimizers
-  std::unique_ptr<Schedules> schedules_;
+  std::unique_ptr<PhaseRates> rates_;
   const ddh_comm_backend_api* comm_table_ = nullptr;
   const ddh_model_api* model_table_ = nullptr;
   const ddh_strategy_api* strategy_table_ = nullptr;
@@ -314,7 +382,9 @@ class Rank {
   const ddh_model_desc* model_desc_ = nullptr;
   ddh_plan memory_plan_{};
   std::optional<WorkEstimate> estimate_;  // of the first training program
-  std::vector<int32_t> train_programs_;   // in turn
+  std::vector<PhaseSpec> phases_;
+  std::vector<int32_t> train_programs_;  // in turn, or those of all phases
+  std::unique_ptr<TrainOrder> order_;
   std::unique_ptr<RunPrograms> programs_;
   std::unique_ptr<StepChecks> checks_;
   std::unique_ptr<Checkpointing> checkpoints_;

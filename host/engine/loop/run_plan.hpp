@@ -18,8 +18,17 @@ struct Fingerprint {
   uint64_t hash;
 };
 
+enum class Work { kTrain, kEvaluate, kGenerate };
+
 struct RunPlan {
+  Work work = Work::kTrain;
   Plugin strategy, model, comm, device, schedule;
+  // Further schedules that phases name, by their sections: "schedule_kg".
+  struct PhaseSchedule {
+    std::string section;
+    Plugin plugin;
+  };
+  std::vector<PhaseSchedule> phase_schedules;
   std::vector<Plugin> monitors;  // of monitor.plugins; rank 0 uses them
   // In the order of train.optimizers: ddh_program_desc.optimizer is an index.
   struct Optimizer {
@@ -28,7 +37,7 @@ struct RunPlan {
   };
   std::vector<Optimizer> optimizers;
   int ranks_per_node = 0;                     // 0 = all on one node
-  std::filesystem::path run_dir;              // absolute, exists, writable
+  std::filesystem::path run_dir;              // absolute, exists, writable; empty if the run writes nothing
   std::vector<std::filesystem::path> resume;  // checkpoints to go on from, the best first; empty: a new run
   std::vector<Fingerprint> fingerprints;
 };

@@ -90,19 +90,14 @@ ddh_run_program ProgramOps::described() const {
           trains_.empty() ? nullptr : trains_.data()};
 }
 
-RunPrograms::RunPrograms(const ddh_model_desc& model, const std::vector<int32_t>& trained, uint32_t grad_accum_steps,
-                         uint32_t recompute_every, bool updates) {
+RunPrograms::RunPrograms(const ddh_model_desc& model, const std::vector<int32_t>& trained,
+                         const std::vector<int32_t>& others, uint32_t grad_accum_steps, uint32_t recompute_every) {
   const auto add = [&](int32_t program, uint32_t micro_batches, uint32_t recompute) {
     const auto [at, is_new] = ops_.try_emplace(program, model, program, micro_batches, recompute);
     if (is_new) described_.push_back(at->second.described());
   };
   for (const int32_t program : trained) add(program, grad_accum_steps, recompute_every);
-  for (const int32_t program : trained) {
-    if (const int32_t eval = eval_program_of(model, program); eval >= 0) add(eval, 1, 0);
-  }
-  for (uint32_t g = 0; updates && g < model.n_programs; ++g) {
-    if (model.programs[g]->kind == DDH_PROGRAM_UPDATE) add(static_cast<int32_t>(g), 1, 0);
-  }
+  for (const int32_t program : others) add(program, 1, 0);
 }
 
 int32_t eval_program_of(const ddh_model_desc& model, int32_t program) {
@@ -111,6 +106,22 @@ int32_t eval_program_of(const ddh_model_desc& model, int32_t program) {
     if (std::string_view(model.programs[g]->name) == name) return static_cast<int32_t>(g);
   }
   return -1;
+}
+
+std::vector<int32_t> eval_programs_of(const ddh_model_desc& model, const std::vector<int32_t>& programs) {
+  std::vector<int32_t> out;
+  for (const int32_t program : programs) {
+    const int32_t eval = eval_program_of(model, program);
+    if (eval >= 0 && std::find(out.begin(), out.end(), eval) == out.end()) out.push_back(eval);
+  }
+  return out;
+}
+
+std::vector<int32_t> update_programs_of(const ddh_model_desc& model) {
+  std::vector<int32_t> out;
+  for (uint32_t g = 0; g < model.n_programs; ++g)
+    if (model.programs[g]->kind == DDH_PROGRAM_UPDATE) out.push_back(static_cast<int32_t>(g));
+  return out;
 }
 
 }  // namespace ddhost

@@ -41,10 +41,10 @@ class ProgramOps {
 
 class RunPrograms {
  public:
-  // `trained`: training programs in the order of their turns; one may occur more than once. `updates`: update programs
-  // run too.
-  RunPrograms(const ddh_model_desc& model, const std::vector<int32_t>& trained, uint32_t grad_accum_steps,
-              uint32_t recompute_every, bool updates);
+  // `trained`: training programs in the order of their turns; one may occur more than once. `others`: evaluations and
+  // updates.
+  RunPrograms(const ddh_model_desc& model, const std::vector<int32_t>& trained, const std::vector<int32_t>& others,
+              uint32_t grad_accum_steps, uint32_t recompute_every);
 
   [[nodiscard]] const ProgramOps& of(int32_t program) const { return ops_.at(program); }
   // Training programs first, in the order of their first turn.
@@ -57,5 +57,8 @@ class RunPrograms {
 
 // The program that evaluates a training program, or -1.
 int32_t eval_program_of(const ddh_model_desc& model, int32_t program);
+// Those of several, each once, in their order.
+std::vector<int32_t> eval_programs_of(const ddh_model_desc& model, const std::vector<int32_t>& programs);
+std::vector<int32_t> update_programs_of(const ddh_model_desc& model);
 
 }  // namespace ddhost

@@ -18,17 +18,18 @@ std::string names_of(const ScheduleState& state) {
 
 }  // namespace
 
-Schedules::Schedules(RankServices& services, const Plugin& plugin)
-    : seat_(services, "schedule:" + plugin.id()),
+Schedules::Schedules(RankServices& services, const Plugin& plugin, const std::string& section, int64_t steps,
+                     bool evaluates, std::optional<double> lr)
+    : seat_(services, section + ":" + plugin.id(), section),
       reads_losses_(plugin.has_cap(DDH_CAP_READS_LOSS)),
-      evaluates_(services.config.get<int64_t>("train.eval_every") > 0) {
+      evaluates_(evaluates) {
   for (const auto& optimizer : services.config.get<std::vector<std::string>>("train.optimizers")) {
-    const Instance& instance = all_.emplace_back(plugin, seat_.host(), "schedule", &services.seat.record);
+    const Instance& instance = all_.emplace_back(plugin, seat_.host(), section, &services.seat.record);
     table_ = &instance.require<ddh_schedule_api>(DDH_SCHEDULE_IFACE, DDH_SCHEDULE_API_MIN_SIZE);
     if (reads_losses_ && table_->observe == nullptr)
       instance.caller().blame(PluginCall::kGetInterface, {}, "has DDH_CAP_READS_LOSS and a table without observe");
-    const ddh_schedule_args args{sizeof(ddh_schedule_args), 0, services.config.get<double>(optimizer + ".lr"),
-                                 services.config.get<int64_t>("train.steps")};
+    const ddh_schedule_args args{sizeof(ddh_schedule_args), 0,
+                                 lr.value_or(services.config.get<double>(optimizer + ".lr")), steps};
     instance.call(PluginCall::kAttach, table_->attach, &args);
     static_cast<void>(numbers(instance));  // its checks
   }

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "ddh/kind/schedule.h"
@@ -24,8 +25,10 @@ using ScheduleState = std::map<std::string, double>;
 
 class Schedules {
  public:
-  // Error: the plugin refuses its options, or its table or a number is invalid.
-  Schedules(RankServices& services, const Plugin& plugin);
+  // `section`: of its options. `steps`: that it counts. `evaluates`: losses are those of evaluations. `lr`: instead of the
+  // optimizers' own. Error: the plugin refuses its options, or its table or a number is invalid.
+  Schedules(RankServices& services, const Plugin& plugin, const std::string& section, int64_t steps, bool evaluates,
+            std::optional<double> lr = std::nullopt);
   Schedules(const Schedules&) = delete;
   Schedules& operator=(const Schedules&) = delete;
 

@@ -3,7 +3,9 @@
 // engine/loop/train_loop.hpp: the loop over steps. It does not depend on the strategy, model or optimizer.
 #pragma once
 
+#include "engine/data/train_order.hpp"
 #include "engine/loop/checkpointing.hpp"
+#include "engine/loop/phase_rates.hpp"
 #include "engine/loop/train_setup.hpp"
 #include "engine/monitor/monitor.hpp"
 
@@ -14,7 +16,8 @@ struct TrainEnd {
   bool stopped;  // the run was asked to stop; the same on every rank
 };
 
-// Runs the steps up to train.steps, fewer when the run is asked to stop: from the first, or from where a checkpoint left off.
-TrainEnd train_loop(const TrainSetup& setup, Monitor& monitor, Checkpointing& checkpoints);
+// Runs the steps of the order, fewer if the run is asked to stop: from the first, or from where a checkpoint left off.
+TrainEnd train_loop(const TrainSetup& setup, const TrainOrder& order, PhaseRates& rates, Monitor& monitor,
+                    Checkpointing& checkpoints);
 
 }  // namespace ddhost

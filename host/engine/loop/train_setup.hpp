@@ -5,10 +5,11 @@
 
 #include <vector>
 
-#include "engine/data/sample_order.hpp"
 #include "engine/loop/op_runner.hpp"
-#include "engine/loop/schedules.hpp"
+#include "engine/loop/phases.hpp"
+#include "engine/loop/run_programs.hpp"
 #include "engine/services/interfaces.hpp"
+#include "engine/weights/state_entries.hpp"
 
 namespace ddhost {
 
@@ -16,21 +17,18 @@ namespace ddhost {
 struct TrainSetup {
   RankServices& services;
   OpRunner& runner;
-  Schedules& schedules;
   const ddh_model_desc& model;
   ddh_inst* model_inst;
   const ddh_model_api& model_table;
   BatchCallers model_callers;
   const RunPrograms& programs;
-  std::vector<int32_t> train_programs;  // in turn, one a step
+  StateSource state;
+  const std::vector<PhaseSpec>& phases;
+  std::vector<int32_t> train_programs;  // in turn, or those of all phases
   int32_t eval_program;                 // of the first of them, which samples too; -1: none
-  bool takes_empty_batches;
 };
 
 // Whether a rank was asked to stop; the same on every rank. [collective]
 bool stop_wanted(const TrainSetup& setup);
-
-// data.drop_last.
-EpochEnd epoch_end(const RunConfig& config);
 
 }  // namespace ddhost

@@ -6,30 +6,31 @@
 #include <algorithm>
 #include <numeric>
 
+#include "engine/loop/course.hpp"
+
 namespace ddhost {
 
 UpdatePrograms::UpdatePrograms(const TrainSetup& setup)
-    : setup_(setup), every_(setup.services.config.get<int64_t>("train.update_every")) {
-  for (uint32_t g = 0; g < setup.model.n_programs; ++g) {
-    if (setup.model.programs[g]->kind == DDH_PROGRAM_UPDATE) programs_.push_back(static_cast<int32_t>(g));
-  }
+    : setup_(setup),
+      every_(setup.services.config.get<int64_t>("train.update_every")),
+      programs_(update_programs_of(setup.model)) {
   if (every_ > 0 && programs_.empty())
     ddh::fail(DDH_FAILED_PRECONDITION, "model '", setup.model.name,
               "' has no update program; set train.update_every=0");
-  if (every_ == 0 && !programs_.empty() && setup.services.seat.rank == 0)
+  if (every_ == 0 && !programs_.empty() && updates_of(setup.phases).empty() && setup.services.seat.rank == 0)
     setup.services.log->warn("model '{}' has update programs, and train.update_every=0 never runs them",
                              setup.model.name);
 }
 
 void UpdatePrograms::step_done(int64_t step) const {
   if (every_ == 0 || step % every_ != 0) return;
-  for (const int32_t program : programs_) run(program, step);
+  run(programs_, step);
 }
 
 // A stop signal takes effect after the update: half-updated state would be useless in a file of weights.
 void UpdatePrograms::run(int32_t program, int64_t step) const {
   const uint64_t n_samples = setup_.model.programs[program]->n_samples;
-  const auto micro_batch = static_cast<uint64_t>(setup_.services.config.get<int64_t>("data.micro_batch"));
+  const auto micro_batch = micro_batch_of(setup_.services.config, *setup_.model.programs[program]);
   for (uint64_t first = 0, b = 0; first < n_samples; first += micro_batch, ++b) {
     std::vector<int64_t> samples(std::min(micro_batch, n_samples - first));
     std::iota(samples.begin(), samples.end(), static_cast<int64_t>(first));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/loop/update_programs.hpp: runs the update programs of a model every train.update_every steps: forward only
-// over all samples, equal on every rank, to recompute state of the model.
+// engine/loop/update_programs.hpp: runs the update programs of a model every train.update_every steps or between phases:
+// forward only over all samples, equal on every rank, to recompute state of the model.
 #pragma once
 
 #include <vector>
@@ -16,13 +16,17 @@ class UpdatePrograms {
   explicit UpdatePrograms(const TrainSetup& setup);
   // Called after a step: runs them in the model's order if they are due. [collective]
   void step_done(int64_t step) const;
+  // Some of them, now. [collective]
+  void run(const std::vector<int32_t>& programs, int64_t step) const {
+    for (const int32_t program : programs) run(program, step);
+  }
 
  private:
   void run(int32_t program, int64_t step) const;
 
   const TrainSetup& setup_;
   const int64_t every_;
-  std::vector<int32_t> programs_;
+  const std::vector<int32_t> programs_;
 };
 
 }  // namespace ddhost

@@ -26,6 +26,12 @@ std::string duration_text(double seconds) {
   return text;
 }
 
+// "  epoch 2/5 40%", "  epoch 2 40%"
+std::string epoch_text(const EpochPlace& place) {
+  const std::string of = place.epochs > 0 ? ddh::str("/", place.epochs) : "";
+  return place.epoch == 0 ? "" : ddh::str("  epoch ", place.epoch, of, " ", std::floor(100 * place.part), "%");
+}
+
 std::vector<RowValue> row_of(std::span<const ReportedValue> values, const std::string& prefix) {
   std::vector<RowValue> row;
   for (const ReportedValue& v : values) row.push_back({prefix + std::string(v.name), v.value});
@@ -53,11 +59,11 @@ size_t terminal_columns() {
 }  // namespace
 
 Monitor::Monitor(RankServices& services, const std::vector<Plugin>& plugins, const std::string& run_dir,
-                 std::string items_name, int64_t resumed_after)
+                 std::string items_name, int64_t resumed_after, int64_t last_step)
     : services_(services),
       items_name_(std::move(items_name)),
       every_(services.config.get<int64_t>("monitor.every")),
-      last_step_(services.config.get<int64_t>("train.steps")) {
+      last_step_(last_step) {
   if (services.seat.rank != 0) return;
   monitors_.emplace(services, plugins, run_dir, resumed_after);
   const auto progress = services.config.get<std::string>("monitor.progress");
@@ -100,7 +106,7 @@ void Monitor::step_end(const ddh_step_block& block, const StepOutcome& outcome, 
     monitors_->row(DDH_ROW_STEP, block.step, facts.program, row);
   }
   smooth_ms_ = smooth_ms_ == 0 ? step_ms : 0.9 * smooth_ms_ + 0.1 * step_ms;
-  show_progress(block, facts.values, step_ms, items_per_s);
+  show_progress(block, facts, step_ms, items_per_s);
 }
 
 void Monitor::evaluated(int64_t step, std::span<const ReportedValue> values, std::string_view program) {
@@ -116,19 +122,20 @@ void Monitor::end(const std::string& summary) {
   if (monitors_) monitors_->end(summary);
 }
 
-void Monitor::show_progress(const ddh_step_block& block, std::span<const ReportedValue> values, double step_ms,
-                            double items_per_s) {
+void Monitor::show_progress(const ddh_step_block& block, const StepFacts& facts, double step_ms, double items_per_s) {
   const bool last = block.step == last_step_;
   const Clock::time_point now = Clock::now();
   if (!progress_ || (!last && now - last_shown_ < kRedraw)) return;
   last_shown_ = now;
   const double eta_s = smooth_ms_ * static_cast<double>(last_step_ - block.step) / 1e3;
   char text[256];
-  std::snprintf(text, sizeof text, "step %lld/%lld  loss %.4f  lr %.3g  norm %.3f  %.0f %.40s/s  %.1f ms  eta %s",
-                static_cast<long long>(block.step), static_cast<long long>(last_step_), values[0].value, block.lr,
-                block.grad_norm, items_per_s, items_name_.c_str(), step_ms, duration_text(eta_s).c_str());
+  std::snprintf(text, sizeof text, "step %lld/%lld%.40s  loss %.4f  lr %.3g  norm %.3f  %.0f %.40s/s  %.1f ms  eta %s",
+                static_cast<long long>(block.step), static_cast<long long>(last_step_), epoch_text(facts.epoch).c_str(),
+                facts.values[0].value, block.lr, block.grad_norm, items_per_s, items_name_.c_str(), step_ms,
+                duration_text(eta_s).c_str());
   const size_t columns = terminal_columns(), used = std::string_view(text).size() + 1;
-  std::fprintf(stderr, "\r%s%s \033[K", text, further_values(values, columns > used ? columns - used : 0).c_str());
+  std::fprintf(stderr, "\r%s%s \033[K", text,
+               further_values(facts.values, columns > used ? columns - used : 0).c_str());
   std::fflush(stderr);
   line_open_ = true;
 }

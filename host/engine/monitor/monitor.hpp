@@ -15,12 +15,20 @@
 
 namespace ddhost {
 
+// The position of a program in its data.
+struct EpochPlace {
+  int64_t epoch = 0;   // from 1; 0: not known
+  int64_t epochs = 0;  // of the run; 0: its length is in steps
+  double part = 0;     // of this epoch, above 0 to 1
+};
+
 // The results of a step, besides the scalars of its block.
 struct StepFacts {
   std::span<const ReportedValue> values;  // the first is the loss
   std::string_view program;               // the step's program if training programs take turns; else ""
   uint64_t samples;                       // of all ranks
   bool is_of_first_program;               // the summary reports the speed of the first program
+  EpochPlace epoch;
 };
 
 class Monitor {
@@ -28,7 +36,7 @@ class Monitor {
   // `items_name`: what is counted per second ("tokens"). Error: a monitor can't open what it writes to.
   // `resumed_after`: the last step of the run that a checkpoint has brought back, 0 = none.
   Monitor(RankServices& services, const std::vector<Plugin>& plugins, const std::string& run_dir,
-          std::string items_name, int64_t resumed_after);
+          std::string items_name, int64_t resumed_after, int64_t last_step);
   ~Monitor();
   Monitor(const Monitor&) = delete;
   Monitor& operator=(const Monitor&) = delete;
@@ -51,8 +59,7 @@ class Monitor {
 
  private:
   using Clock = std::chrono::steady_clock;
-  void show_progress(const ddh_step_block& block, std::span<const ReportedValue> values, double step_ms,
-                     double items_per_s);
+  void show_progress(const ddh_step_block& block, const StepFacts& facts, double step_ms, double items_per_s);
 
   RankServices& services_;
   const std::string items_name_;
@@ -60,7 +67,7 @@ class Monitor {
   bool progress_ = false;
   bool line_open_ = false;
   int64_t every_ = 1;
-  int64_t last_step_ = 0;
+  const int64_t last_step_;
   Clock::time_point step_start_;
   Clock::time_point last_shown_{};
   double total_ms_ = 0;

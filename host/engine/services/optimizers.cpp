@@ -100,6 +100,18 @@ Optimizers::Instance& Optimizers::of_program(int32_t program) {
   return instances_.at(static_cast<size_t>(model_.programs[program]->optimizer));
 }
 
+Optimizers::SlotRange Optimizers::slots_of(int32_t program) const {
+  const Instance& o = instances_.at(static_cast<size_t>(model_.programs[program]->optimizer));
+  return {o.first_slot, o.first_slot + static_cast<uint32_t>(o.slots.size())};
+}
+
+void Optimizers::forget_updates(int32_t program) {
+  Instance& o = of_program(program);
+  const std::span<const uint8_t> trained = trained_by(program);
+  for (size_t p = 0; p < trained.size(); ++p)
+    if (trained[p] != 0) o.param_steps[p] = 0;
+}
+
 std::span<const uint8_t> Optimizers::trained_by(int32_t program) const {
   return {trains_.at(static_cast<size_t>(program)), model_.n_params};
 }

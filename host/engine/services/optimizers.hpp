@@ -54,6 +54,13 @@ class Optimizers {
   [[nodiscard]] int32_t needs(int32_t param) const;
 
   [[nodiscard]] Instance& of_program(int32_t program);
+  // Places, in the list over all instances, of the slots that a program's steps may use.
+  struct SlotRange {
+    uint32_t first, end;
+  };
+  [[nodiscard]] SlotRange slots_of(int32_t program) const;
+  // The next update of what the program trains is its first again.
+  void forget_updates(int32_t program);
   // In the order of train.optimizers.
   [[nodiscard]] const std::vector<Instance>& instances() const { return instances_; }
   // Of one instance, from a checkpoint; one number per parameter.

@@ -17,6 +17,8 @@ namespace ddhost {
 
 // The prefix of the section of a further optimizer: "optimizer_kg".
 inline constexpr std::string_view kFurtherOptimizer = "optimizer_";
+// The prefix of the section of a schedule that phases name: "schedule_kg".
+inline constexpr std::string_view kFurtherSchedule = "schedule_";
 
 class RunConfig {
  public:
@@ -32,6 +34,8 @@ class RunConfig {
   [[nodiscard]] virtual const std::string& text(std::string_view key) const = 0;
   [[nodiscard]] virtual std::vector<double> numbers(std::string_view key) const = 0;
   [[nodiscard]] virtual std::vector<std::string> texts(std::string_view key) const = 0;
+  // Any value as JSON text; for lists and objects whose entries are not all of one type.
+  [[nodiscard]] virtual std::string json(std::string_view key) const = 0;
   // False if the value is null, which means "not given".
   [[nodiscard]] virtual bool is_given(std::string_view key) const = 0;
 

@@ -57,6 +57,9 @@ class StepCoordinator final : public NormSink {
   [[nodiscard]] const Optimizers& optimizers() const { return *optimizers_; }
   [[nodiscard]] Optimizers& optimizers() { return *optimizers_; }
 
+  // See Optimizers.
+  void forget_updates(int32_t program) { optimizers_->forget_updates(program); }
+
   void begin(int64_t step, int32_t program, double lr, double seed_scale, double loss_scale);
   // This rank's metrics of the step, which stay as they are until decide has read them.
   void set_metrics(const MicroMetrics& mine, const StepRequests& requests) {

@@ -54,11 +54,10 @@ float truncated_normal(const ddh::CounterRng& rng, const ddh_param_desc& param, 
 
 }  // namespace
 
-ParamInit::ParamInit(const ddh_model_desc& model, uint64_t seed, const std::string& init_from)
-    : model_(model), seed_(seed) {
+ParamInit::ParamInit(const ddh_model_desc& model, uint64_t seed, const std::vector<InitFile>& files)
+    : model_(model), seed_(seed), files_(model, files) {
   for (uint32_t p = 0; p < model.n_params; ++p)
     if (model.params[p]->init_kind == DDH_INIT_TRUNC_NORMAL) check_truncated(*model.params[p]);
-  if (!init_from.empty()) file_ = std::make_unique<WeightsFile>(model, init_from);
 }
 
 void ParamInit::init_range(int32_t index, uint64_t offset, uint64_t numel, float* dst) const {
@@ -70,12 +69,7 @@ void ParamInit::init_range(int32_t index, uint64_t offset, uint64_t numel, float
     ddh::fail(DDH_OUT_OF_RANGE, "elements ", offset, " to ", offset + numel, " of parameter '", param.name,
               "', which has ", param.numel);
   }
-  if (file_ != nullptr) return file_->read_range(param, offset, numel, dst);
-  draw(param, offset, numel, dst);
-}
-
-void ParamInit::init_buffers(Staging& staging) const {
-  if (file_ != nullptr) file_->set_buffers(staging);
+  if (!files_.read_range(index, offset, numel, dst)) draw(param, offset, numel, dst);
 }
 
 void ParamInit::draw(const ddh_param_desc& param, uint64_t offset, uint64_t numel, float* dst) const {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/weights/initialize.hpp: initial values of parameters, computed from (seed, name, element) or read from a
-// safetensors file.
+// engine/weights/initialize.hpp: initial values of parameters, computed from (seed, name, element) or read from files.
 #pragma once
 
-#include <memory>
 #include <string>
+#include <vector>
 
 #include "ddh/ddh.h"
 #include "engine/services/initial_values.hpp"
@@ -15,21 +14,23 @@ namespace ddhost {
 
 class ParamInit final : public InitialValues {
  public:
-  // `init_from`: a safetensors file with every parameter and every buffer except those with DDH_SYNC_NEVER, or "" to
-  // draw from `seed`. Throws ddh::Error if the file is damaged, lacks a tensor or has another shape.
-  ParamInit(const ddh_model_desc& model, uint64_t seed, const std::string& init_from);
+  // `files`: those of train.init_from; values that none of them has are drawn from `seed`. Throws ddh::Error if a file is
+  // damaged, or lacks or exceeds what its entry allows.
+  ParamInit(const ddh_model_desc& model, uint64_t seed, const std::vector<InitFile>& files);
 
   // Elements [offset, offset + numel) of a parameter.
   void init_range(int32_t param, uint64_t offset, uint64_t numel, float* dst) const override;
-  // Sets buffers from the file; without a file they keep the model's values.
-  void init_buffers(Staging& staging) const override;
+  // Sets buffers from the files; without one they keep the model's values.
+  void init_buffers(Staging& staging) const override { files_.set_buffers(staging); }
+  // Sentences about what the files leave out, for the log.
+  [[nodiscard]] const std::vector<std::string>& notes() const { return files_.notes(); }
 
  private:
   void draw(const ddh_param_desc& param, uint64_t offset, uint64_t numel, float* dst) const;
 
   const ddh_model_desc& model_;
   const uint64_t seed_;
-  std::unique_ptr<WeightsFile> file_;
+  const WeightsFiles files_;
 };
 
 }  // namespace ddhost

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/weights/load.hpp"
 
+#include <fnmatch.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <vector>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
 
 #include "ddh/sdk/plugin.hpp"
 #include "engine/numerics/kernels.hpp"
@@ -13,79 +17,201 @@
 namespace ddhost {
 namespace {
 
-std::string shape_text(const int64_t* shape, size_t n_dims) {
+std::string shape_text(const std::vector<int64_t>& shape) {
   std::string text = "[";
-  for (size_t i = 0; i < n_dims; ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
+  for (size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
   return text + "]";
+}
+
+// "a, b, c and 4 more"
+std::string list_text(const std::vector<std::string>& names) {
+  constexpr size_t kShown = 8;
+  std::string text;
+  for (size_t i = 0; i < std::min(names.size(), kShown); ++i) text += (i == 0 ? "'" : ", '") + names[i] + "'";
+  return names.size() > kShown ? ddh::str(text, " and ", names.size() - kShown, " more") : text;
+}
+
+AllowedNames allowed_names(const nlohmann::json& value, const char* key) {
+  AllowedNames out;
+  if (value.is_boolean()) {
+    if (value.get<bool>()) out.patterns = {"*"};
+    return out;
+  }
+  const bool is_list = value.is_array() && std::all_of(value.begin(), value.end(),
+                                                       [](const nlohmann::json& item) { return item.is_string(); });
+  if (!is_list)
+    ddh::fail(
+        DDH_INVALID_ARGUMENT, key, " = ", value.dump(),
+        " in train.init_from is neither true nor false nor a list of names; names may hold *, such as [\"head.*\"]");
+  out.patterns = value.get<std::vector<std::string>>();
+  return out;
+}
+
+std::string text_of(const nlohmann::json& value, const char* key) {
+  if (!value.is_string())
+    ddh::fail(DDH_INVALID_ARGUMENT, key, " = ", value.dump(), " in train.init_from is no string; give one");
+  return value.get<std::string>();
+}
+
+InitFile init_file(const nlohmann::json& entry) {
+  InitFile out;
+  for (const auto& [key, value] : entry.items()) {
+    if (key == "file")
+      out.file = text_of(value, "file");
+    else if (key == "prefix")
+      out.prefix = text_of(value, "prefix");
+    else if (key == "allow_missing")
+      out.allow_missing = allowed_names(value, "allow_missing");
+    else if (key == "allow_surplus")
+      out.allow_surplus = allowed_names(value, "allow_surplus");
+    else
+      ddh::fail(DDH_INVALID_ARGUMENT, "unknown key '", key,
+                "' in train.init_from; an entry has file, prefix, allow_missing and allow_surplus");
+  }
+  if (out.file.empty()) ddh::fail(DDH_INVALID_ARGUMENT, "an entry of train.init_from names no file; add \"file\"");
+  return out;
 }
 
 }  // namespace
 
-WeightsFile::WeightsFile(const ddh_model_desc& model, const std::string& path) : model_(model), file_(path) {
-  check(path);
+bool AllowedNames::allows(const std::string& name) const {
+  return std::any_of(patterns.begin(), patterns.end(),
+                     [&](const std::string& pattern) { return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0; });
 }
 
-void WeightsFile::check(const std::string& path) const {
+std::vector<InitFile> init_files(const std::string& json) {
+  const nlohmann::json given = nlohmann::json::parse(json);
+  std::vector<InitFile> out;
+  if (given.is_string() && !given.get<std::string>().empty()) out.push_back({given.get<std::string>(), ""});
+  for (const nlohmann::json& entry : given.is_array() ? given : nlohmann::json::array())
+    out.push_back(init_file(entry));
+  return out;
+}
+
+// What an entry may fill: a parameter or a buffer, under its name and those tied to it.
+struct WeightsFiles::Wanted {
+  std::vector<std::string> names;
+  std::vector<int64_t> shape;
+  int32_t dtype;  // of a buffer; 0: any floating-point one
+  bool may_lack;
+  const SafetensorsFile::Tensor** tensor;
+
+  // Its name in a file whose tensors are the model's names without `prefix`, or nothing.
+  [[nodiscard]] std::optional<std::string> name_in(const TensorFiles& file, const std::string& prefix) const {
+    for (const std::string& name : names)
+      if (name.starts_with(prefix) && file.find(name.substr(prefix.size())) != nullptr)
+        return name.substr(prefix.size());
+    return std::nullopt;
+  }
+  void check_dtype(const SafetensorsFile::Tensor& found, const std::string& file) const {
+    const bool is_float = found.dtype == DDH_F32 || found.dtype == DDH_BF16 || found.dtype == DDH_F16;
+    if (dtype == 0 ? is_float : found.dtype == dtype) return;
+    ddh::fail(DDH_UNIMPLEMENTED, "tensor '", names.front(), "' in '", file,
+              dtype == 0 ? "' is neither F32 nor BF16 nor F16" : "' has another dtype than the model's buffer",
+              "; convert the file");
+  }
+};
+
+WeightsFiles::WeightsFiles(const ddh_model_desc& model, const std::vector<InitFile>& entries)
+    : model_(model), params_(model.n_params), buffers_(model.n_buffers) {
+  files_.reserve(entries.size());
+  const std::vector<Wanted> wanted = all_wanted();
+  for (const InitFile& entry : entries) take(entry, wanted);
+  for (const InitFile& entry : entries) require_all(entry, wanted);
+  if (!entries.empty()) note_drawn();
+}
+
+std::vector<WeightsFiles::Wanted> WeightsFiles::all_wanted() {
+  std::vector<Wanted> wanted;
   for (uint32_t p = 0; p < model_.n_params; ++p) {
     const ddh_param_desc& param = *model_.params[p];
-    const SafetensorsFile::Tensor* tensor = find(param);
-    if (tensor == nullptr) {
-      ddh::fail(DDH_NOT_FOUND, "'", path, "' has no tensor '", param.name,
-                "', which the model needs; give a file of this model");
-    }
-    const std::vector<int64_t> want(param.shape, param.shape + param.n_dims);
-    if (tensor->shape != want) {
-      ddh::fail(DDH_INVALID_ARGUMENT, "tensor '", param.name, "' in '", path, "' has shape ",
-                shape_text(tensor->shape.data(), tensor->shape.size()), ", the model's is ",
-                shape_text(want.data(), want.size()), "; set the model's options to those of the file");
-    }
-    if (tensor->dtype != DDH_F32 && tensor->dtype != DDH_BF16 && tensor->dtype != DDH_F16) {
-      ddh::fail(DDH_UNIMPLEMENTED, "tensor '", param.name, "' in '", path,
-                "' is neither F32 nor BF16 nor F16; convert the file");
-    }
+    wanted.push_back({{param.name}, {param.shape, param.shape + param.n_dims}, 0, false, &params_[p]});
+    for (const char* const* tied = param.tied_names; tied != nullptr && *tied != nullptr; ++tied)
+      wanted.back().names.emplace_back(*tied);
   }
   for (uint32_t b = 0; b < model_.n_buffers; ++b) {
     const ddh_buffer_desc& buffer = *model_.buffers[b];
-    const SafetensorsFile::Tensor* tensor = file_.find(buffer.name);
-    const std::vector<int64_t> want(buffer.shape, buffer.shape + buffer.n_dims);
-    if (tensor == nullptr && buffer.sync == DDH_SYNC_NEVER) continue;  // it keeps the model's value
-    if (tensor == nullptr || tensor->shape != want || tensor->dtype != buffer.dtype)
-      ddh::fail(DDH_INVALID_ARGUMENT, "'", path, "' has no tensor '", buffer.name, "' of shape ",
-                shape_text(want.data(), want.size()),
-                " and the dtype that the model's buffer has; give a file of this model");
+    const bool may_lack = buffer.sync == DDH_SYNC_NEVER;  // it keeps the model's value
+    wanted.push_back(
+        {{buffer.name}, {buffer.shape, buffer.shape + buffer.n_dims}, buffer.dtype, may_lack, &buffers_[b]});
   }
+  return wanted;
 }
 
-void WeightsFile::set_buffers(Staging& staging) const {
-  for (uint32_t b = 0; b < model_.n_buffers; ++b) {
-    const ddh_buffer_desc& buffer = *model_.buffers[b];
-    const SafetensorsFile::Tensor* tensor = file_.find(buffer.name);
-    if (tensor != nullptr) set_buffer_values(buffer, tensor->data, staging);  // a missing one was accepted by the check
+void WeightsFiles::take(const InitFile& entry, const std::vector<Wanted>& wanted) {
+  const TensorFiles& file = files_.emplace_back(entry.file);
+  std::set<std::string> used;
+  for (const Wanted& one : wanted) {
+    const std::optional<std::string> name = one.name_in(file, entry.prefix);
+    if (!name) continue;
+    const SafetensorsFile::Tensor& found = *file.find(*name);
+    if (found.shape != one.shape) {  // a head of another size
+      if (entry.allow_missing.allows(one.names.front()) && entry.allow_surplus.allows(*name)) continue;
+      ddh::fail(DDH_INVALID_ARGUMENT, "tensor '", *name, "' in '", entry.file, "' has shape ", shape_text(found.shape),
+                ", the model's is ", shape_text(one.shape),
+                "; set the model's options to those of the file, or name it ",
+                "in allow_missing and allow_surplus of train.init_from to draw the model's anew");
+    }
+    one.check_dtype(found, entry.file);
+    for (const std::string& every : one.names)
+      if (every.starts_with(entry.prefix)) used.insert(every.substr(entry.prefix.size()));
+    *one.tensor = &found;
   }
+  std::vector<std::string> surplus, unused;
+  for (const auto& [name, tensor] : file.tensors())
+    if (!used.contains(name)) (entry.allow_surplus.allows(name) ? unused : surplus).push_back(name);
+  if (!surplus.empty())
+    ddh::fail(DDH_INVALID_ARGUMENT, "'", entry.file, "' holds ", surplus.size(),
+              " tensors that the model lacks: ", list_text(surplus),
+              "; give a file of this model, or allow_surplus in train.init_from to pass them over");
+  if (!unused.empty())
+    notes_.push_back(
+        ddh::str("train.init_from passes over ", unused.size(), " tensors of '", entry.file, "': ", list_text(unused)));
 }
 
-const SafetensorsFile::Tensor* WeightsFile::find(const ddh_param_desc& param) const {
-  const SafetensorsFile::Tensor* tensor = file_.find(param.name);
-  for (const char* const* tied = param.tied_names; tensor == nullptr && tied != nullptr && *tied != nullptr; ++tied) {
-    tensor = file_.find(*tied);
+void WeightsFiles::require_all(const InitFile& entry, const std::vector<Wanted>& wanted) const {
+  std::vector<std::string> missing;
+  for (const Wanted& one : wanted) {
+    const std::string& name = one.names.front();
+    const bool is_missing = *one.tensor == nullptr && !one.may_lack && name.starts_with(entry.prefix);
+    if (is_missing && !entry.allow_missing.allows(name)) missing.push_back(name);
   }
-  return tensor;
+  if (!missing.empty())
+    ddh::fail(DDH_NOT_FOUND, "'", entry.file, "' has no tensor for ", missing.size(),
+              " of the model's names: ", list_text(missing),
+              "; give a file of this model, or allow_missing in train.init_from to draw them");
 }
 
-void WeightsFile::read_range(const ddh_param_desc& param, uint64_t offset, uint64_t numel, float* dst) const {
-  const SafetensorsFile::Tensor* tensor = find(param);
+void WeightsFiles::note_drawn() {
+  std::vector<std::string> drawn;
+  for (uint32_t p = 0; p < model_.n_params; ++p)
+    if (params_[p] == nullptr) drawn.emplace_back(model_.params[p]->name);
+  if (!drawn.empty())
+    notes_.push_back(ddh::str("train.init_from leaves ", drawn.size(), " of ", model_.n_params,
+                              " parameters to be drawn from run.seed: ", list_text(drawn)));
+}
+
+void WeightsFiles::set_buffers(Staging& staging) const {
+  for (uint32_t b = 0; b < model_.n_buffers; ++b)
+    if (buffers_[b] != nullptr) set_buffer_values(*model_.buffers[b], buffers_[b]->data, staging);
+}
+
+bool WeightsFiles::read_range(int32_t param, uint64_t offset, uint64_t numel, float* dst) const {
+  const SafetensorsFile::Tensor* tensor = params_[static_cast<size_t>(param)];
+  if (tensor == nullptr) return false;
   const auto* from = static_cast<const char*>(tensor->data) + offset * ddh_dtype_bytes(tensor->dtype);
   if (tensor->dtype == DDH_F32) {
     std::memcpy(dst, from, numel * sizeof(float));
-  } else {
-    // A file may place 16-bit values at odd addresses.
-    std::array<uint16_t, 4096> piece{};
-    for (uint64_t done = 0; done < numel; done += piece.size()) {
-      const uint64_t n = std::min<uint64_t>(piece.size(), numel - done);
-      std::memcpy(piece.data(), from + done * sizeof(uint16_t), n * sizeof(uint16_t));
-      kernels::cast(dst + done, DDH_F32, piece.data(), tensor->dtype, n);
-    }
+    return true;
   }
+  // A file may place 16-bit values at odd addresses.
+  std::array<uint16_t, 4096> piece{};
+  for (uint64_t done = 0; done < numel; done += piece.size()) {
+    const uint64_t n = std::min<uint64_t>(piece.size(), numel - done);
+    std::memcpy(piece.data(), from + done * sizeof(uint16_t), n * sizeof(uint16_t));
+    kernels::cast(dst + done, DDH_F32, piece.data(), tensor->dtype, n);
+  }
+  return true;
 }
 
 }  // namespace ddhost

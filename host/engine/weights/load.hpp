@@ -1,35 +1,64 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/weights/load.hpp: reads ranges of a model's weights from a safetensors file.
+// engine/weights/load.hpp: reads ranges of a model's weights from files (train.init_from). Each of several files may fill a
+// part of the model: a pretrained tower, all but a head of another size. Names that a file lacks, or has in excess, are
+// refused unless the file's entry allows them.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "ddh/ddh.h"
-#include "engine/weights/safetensors.hpp"
+#include "engine/weights/tensor_files.hpp"
 
 namespace ddhost {
 
 class Staging;
 
-class WeightsFile {
- public:
-  // A file with every parameter and every buffer except those with DDH_SYNC_NEVER. Throws ddh::Error if it is damaged,
-  // lacks a tensor or has another shape. `model` outlives the object.
-  WeightsFile(const ddh_model_desc& model, const std::string& path);
+// Names that an entry allows: none, all, or those that match a pattern ("head.*").
+struct AllowedNames {
+  std::vector<std::string> patterns;
+  [[nodiscard]] bool allows(const std::string& name) const;
+};
 
-  // Elements [offset, offset + numel) of a parameter, which the caller has checked, in fp32.
-  void read_range(const ddh_param_desc& param, uint64_t offset, uint64_t numel, float* dst) const;
-  // Sets the buffers that the file has; the others keep the model's values.
+// An entry of train.init_from.
+struct InitFile {
+  std::string file;  // what TensorFiles takes
+  std::string
+      prefix;  // tensor "w" of the file is the model's prefix + "w"; the file is for names with the prefix alone
+  AllowedNames allow_missing = {};  // names of the model that the file may lack; they are drawn from the seed
+  AllowedNames allow_surplus = {};  // names of the file that the model may lack
+};
+
+// From train.init_from as JSON: "", a path, or an array of entries. Error: an entry that is none.
+std::vector<InitFile> init_files(const std::string& json);
+
+class WeightsFiles {
+ public:
+  // Throws ddh::Error if a file is damaged, lacks names or has surplus ones (all are listed), or a tensor has another
+  // shape or dtype. Buffers with DDH_SYNC_NEVER may always be missing. `model` outlives the object.
+  WeightsFiles(const ddh_model_desc& model, const std::vector<InitFile>& entries);
+
+  // Elements [offset, offset + numel) of a parameter, which the caller has checked, in fp32. False: no file has it.
+  [[nodiscard]] bool read_range(int32_t param, uint64_t offset, uint64_t numel, float* dst) const;
+  // Sets the buffers that the files have; the others keep the model's values.
   void set_buffers(Staging& staging) const;
+  // Sentences about names that were left out, for the log.
+  [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
 
  private:
-  void check(const std::string& path) const;
-  // Finds a parameter by its name or a tied name; nullptr: the file does not have it.
-  [[nodiscard]] const SafetensorsFile::Tensor* find(const ddh_param_desc& param) const;
+  struct Wanted;
+  std::vector<Wanted> all_wanted();
+  void take(const InitFile& entry, const std::vector<Wanted>& wanted);
+  // Once all files are read: what none of them gave.
+  void require_all(const InitFile& entry, const std::vector<Wanted>& wanted) const;
+  void note_drawn();
 
   const ddh_model_desc& model_;
-  const SafetensorsFile file_;
+  std::vector<TensorFiles> files_;
+  std::vector<const SafetensorsFile::Tensor*> params_, buffers_;  // nullptr: no file has it
+  std::vector<std::string> notes_;
 };
 
 }  // namespace ddhost

@@ -75,7 +75,15 @@ Manifest::Tensor tensor_of(const Json& json, const Manifest& manifest) {
 Json json_of(const TrainProgress& progress, const std::vector<std::string>& param_names) {
   const LossScaleState& scale = progress.loss_scale;
   Json out = {{"step", progress.step},
+              {"phase", progress.phase},
+              {"cycle", progress.cycle},
+              {"phase_step", progress.phase_step},
+              {"phase_begin", progress.phase_begin},
               {"evaluation_pending", progress.evaluation_pending},
+              {"patience",
+               {{"best", progress.patience.best ? Json(*progress.patience.best) : Json()},
+                {"best_step", progress.patience.best_step},
+                {"without_better", progress.patience.without_better}}},
               {"loss_scale",
                {{"scale", scale.scale},
                 {"hysteresis_left", scale.hysteresis_left},
@@ -83,7 +91,6 @@ Json json_of(const TrainProgress& progress, const std::vector<std::string>& para
                 {"last_overflow", scale.last_overflow}}}};
   for (const ProgramProgress& p : progress.programs)
     out["programs"].push_back({{"name", p.name},
-                               {"steps", p.steps},
                                {"samples", p.samples},
                                {"epoch", p.epoch_samples == 0 ? 0 : p.samples / p.epoch_samples},
                                {"epoch_samples", p.epoch_samples}});
@@ -93,7 +100,7 @@ Json json_of(const TrainProgress& progress, const std::vector<std::string>& para
     out["optimizers"].push_back({{"section", o.section},
                                  {"plugin", o.plugin},
                                  {"version", o.version},
-                                 {"schedule", o.schedule},
+                                 {"schedules", o.schedules},
                                  {"param_steps", std::move(steps)}});
   }
   return out;
@@ -102,14 +109,22 @@ Json json_of(const TrainProgress& progress, const std::vector<std::string>& para
 TrainProgress progress_of(const Json& json, const std::vector<std::string>& param_names) {
   TrainProgress out;
   out.step = json.at("step");
+  out.phase = json.at("phase");
+  out.cycle = json.at("cycle");
+  out.phase_step = json.at("phase_step");
+  out.phase_begin = json.at("phase_begin");
   out.evaluation_pending = json.at("evaluation_pending");
+  const Json& patience = json.at("patience");
+  if (!patience.at("best").is_null()) out.patience.best = patience.at("best").get<double>();
+  out.patience.best_step = patience.at("best_step");
+  out.patience.without_better = patience.at("without_better");
   const Json& scale = json.at("loss_scale");
   out.loss_scale = {scale.at("scale"), scale.at("hysteresis_left"), scale.at("steps"), scale.at("last_overflow")};
   for (const Json& p : json.at("programs"))
-    out.programs.push_back({p.at("name"), p.at("steps"), p.at("samples"), p.at("epoch_samples")});
+    out.programs.push_back({p.at("name"), p.at("samples"), p.at("epoch_samples")});
   for (const Json& o : json.at("optimizers")) {
-    OptimizerProgress optimizer{
-        o.at("section"), o.at("plugin"), o.at("version"), o.at("schedule").get<std::map<std::string, double>>(), {}};
+    OptimizerProgress optimizer{o.at("section"), o.at("plugin"), o.at("version"), {}, {}};
+    o.at("schedules").get_to(optimizer.schedules);
     for (const std::string& name : param_names) optimizer.param_steps.push_back(o.at("param_steps").at(name));
     out.optimizers.push_back(std::move(optimizer));
   }

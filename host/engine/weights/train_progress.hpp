@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,10 +18,16 @@ struct LossScaleState {
   int64_t hysteresis_left = 1, steps = 0, last_overflow = -1;
 };
 
-// A training program: its steps, and the place in its order of samples at which its next step begins.
+// Of train.patience (engine/loop/patience.hpp).
+struct PatienceState {
+  std::optional<double> best;
+  int64_t best_step = 0;
+  int64_t without_better = 0;  // evaluations in a row
+};
+
+// A training program: the samples that it has taken of its order over all epochs.
 struct ProgramProgress {
   std::string name;
-  int64_t steps = 0;
   uint64_t samples = 0;
   uint64_t epoch_samples = 0;  // of one epoch
 };
@@ -28,16 +35,22 @@ struct ProgramProgress {
 // An optimizer instance, by its section.
 struct OptimizerProgress {
   std::string section, plugin, version;
-  std::map<std::string, double> schedule;  // the numbers of its learning-rate schedule
-  std::vector<int64_t> param_steps;        // updates of each parameter, in the order of the model
+  // The numbers of its learning-rate schedules: the run's own, then those of phases (engine/loop/phase_rates.hpp).
+  std::vector<std::map<std::string, double>> schedules;
+  std::vector<int64_t> param_steps;  // updates of each parameter, in the order of the model
 };
 
 struct TrainProgress {
   int64_t step = 0;  // the last that is done
+  // Of this step: see TrainPosition (engine/data/train_order.hpp).
+  int64_t phase = 0, phase_step = 0;
+  uint64_t phase_begin = 0;
+  int64_t cycle = 0;  // for readers: from 0
   // The run was stopped before the evaluation that follows the step. A resumed run begins with it.
   bool evaluation_pending = false;
   LossScaleState loss_scale;
-  std::vector<ProgramProgress> programs;      // in the order of their first turn
+  PatienceState patience;
+  std::vector<ProgramProgress> programs;      // in the order of the model
   std::vector<OptimizerProgress> optimizers;  // in the order of train.optimizers
 };
 

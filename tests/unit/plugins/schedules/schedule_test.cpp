@@ -72,7 +72,9 @@ class Schedule {
     const UserConfig user = user_config(words);
     const Plugin plugin = plugin_for(user);
     services_.config() = config_for(user, plugin);
-    schedules_ = std::make_unique<Schedules>(services_.services, plugin);
+    const Config& config = services_.config();
+    schedules_ = std::make_unique<Schedules>(services_.services, plugin, "schedule", config.integer("train.steps"),
+                                             config.integer("train.eval_every") > 0);
   }
   [[nodiscard]] double lr(int64_t step) const { return schedules_->lr(0, step); }
   void step_done(const StepReport& report) { schedules_->step_done(++step_, report.skipped, report.loss); }

@@ -118,7 +118,9 @@ TEST_CASE("a run has the programs that it trains, their evaluations and, where a
   u.add(DDH_PROGRAM_UPDATE, {0, 1});
   const auto programs_of = [&](const std::vector<int32_t>& trained, bool updates) {
     std::vector<int32_t> out;
-    const RunPrograms programs(u.model(), trained, 3, 0, updates);
+    std::vector<int32_t> others = eval_programs_of(u.model(), trained);
+    if (updates) others.insert(others.end(), {4});
+    const RunPrograms programs(u.model(), trained, others, 3, 0);
     for (const ddh_run_program& program : programs.described()) {
       out.push_back(program.program);
       CHECK(program.micro_batches == (program.trains != nullptr ? 3U : 1U));
@@ -127,6 +129,7 @@ TEST_CASE("a run has the programs that it trains, their evaluations and, where a
   };
   CHECK(programs_of({0, 1, 0}, false) == std::vector<int32_t>{0, 1, 2});
   CHECK(programs_of({1}, true) == std::vector<int32_t>{1, 2, 4});
+  CHECK(update_programs_of(u.model()) == std::vector<int32_t>{4});
   CHECK(ProgramOps(u.model(), 0, 1, 0).trains() == std::vector<uint8_t>{1, 0, 1});
   CHECK(ProgramOps(u.model(), 1, 1, 0).trains() == std::vector<uint8_t>{0, 0, 1});
   CHECK(ProgramOps(u.model(), 4, 1, 0).trains().empty());

@@ -34,7 +34,7 @@ struct OneParam {
   }
   std::vector<float> draw(uint64_t seed, uint64_t piece) const {
     std::vector<float> out(kNumel);
-    const ParamInit init(model, seed, "");
+    const ParamInit init(model, seed, {});
     for (uint64_t at = 0; at < kNumel; at += piece) init.init_range(0, at, std::min(piece, kNumel - at), &out[at]);
     return out;
   }
@@ -78,7 +78,7 @@ TEST_CASE("uniform values fill their interval and constants are constant") {
 TEST_CASE("elements beyond a parameter are refused by name") {
   const OneParam p(DDH_INIT_ZERO, 0, 0);
   float out[2];
-  CHECK_THROWS_WITH(ParamInit(p.model, 1, "").init_range(0, kNumel - 1, 2, out), Catch::Contains("weight"));
+  CHECK_THROWS_WITH(ParamInit(p.model, 1, {}).init_range(0, kNumel - 1, 2, out), Catch::Contains("weight"));
 }
 
 TEST_CASE("truncated normal values keep to their bounds and have the moments of a truncated normal") {
@@ -105,7 +105,7 @@ TEST_CASE("bounds of a truncated normal that make no sense are refused by the pa
   const auto [deviation, low, high] = GENERATE_COPY(table<double, double, double>(
       {{1.0, 2.0, 2.0}, {1.0, 2.0, -2.0}, {0.0, -1.0, 1.0}, {-1.0, -1.0, 1.0}, {1.0, nan, 1.0}, {1.0, 4.0, 5.0}}));
   const OneParam p(DDH_INIT_TRUNC_NORMAL, 0, deviation, low, high);
-  CHECK_THROWS_WITH(ParamInit(p.model, 1, ""), Catch::Contains("'weight'"));
+  CHECK_THROWS_WITH(ParamInit(p.model, 1, {}), Catch::Contains("'weight'"));
 }
 
 namespace {
@@ -142,14 +142,15 @@ TEST_CASE("a buffer that a file may lack keeps the model's values, and takes the
   Staging staging(memory);
 
   write_file(file, nullptr);
-  ParamInit(p.model, 1, file).init_buffers(staging);
+  ParamInit(p.model, 1, {{file, ""}}).init_buffers(staging);
   CHECK(values == std::vector<float>{1, 2});
   write_file(file, "table");
-  ParamInit(p.model, 1, file).init_buffers(staging);
+  ParamInit(p.model, 1, {{file, ""}}).init_buffers(staging);
   CHECK(values == std::vector<float>{3, 4});
   write_file(file, nullptr);
   buffer.sync = DDH_SYNC_STEP;
-  CHECK_THROWS_WITH(ParamInit(p.model, 1, file), Catch::Contains("no tensor 'table'"));
+  CHECK_THROWS_WITH(ParamInit(p.model, 1, {{file, ""}}),
+                    Catch::Contains("no tensor for 1 of the model's names: 'table'"));
 }
 
 TEST_CASE("a parameter comes from a file of F32, BF16 or F16; another dtype is refused by name") {
@@ -159,9 +160,10 @@ TEST_CASE("a parameter comes from a file of F32, BF16 or F16; another dtype is r
   for (const int32_t dtype : {DDH_F32, DDH_BF16, DDH_F16}) {
     write_file(file, nullptr, dtype);
     std::vector<float> values(kNumel, 9);
-    ParamInit(p.model, 1, file).init_range(0, 0, kNumel, values.data());
+    ParamInit(p.model, 1, {{file, ""}}).init_range(0, 0, kNumel, values.data());
     CHECK(values == std::vector<float>(kNumel, 0.0F));
   }
   write_file(file, nullptr, DDH_F64);
-  CHECK_THROWS_WITH(ParamInit(p.model, 1, file), Catch::Contains("'weight'") && Catch::Contains("convert the file"));
+  CHECK_THROWS_WITH(ParamInit(p.model, 1, {{file, ""}}),
+                    Catch::Contains("'weight'") && Catch::Contains("convert the file"));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cli/train.cpp: `ddhost train`.
+// cli/run_model.cpp: `ddhost train`, `ddhost eval`, `ddhost generate`.
 #include <ostream>
 
 #include "cli/commands.hpp"
@@ -17,6 +17,10 @@ namespace {
 
 // Every rank gets its own copy of the configuration.
 int start_rank(const PreparedRun& run, const RankSeat& seat) { return run_rank(run, run.config.clone(), seat); }
+
+Work work_of(Command command) {
+  return command == Command::kEval ? Work::kEvaluate : command == Command::kGenerate ? Work::kGenerate : Work::kTrain;
+}
 
 // The run writes its effective configuration as config.json into its folder.
 void keep_config_file(const CommandLine& line, const PreparedRun& run) {
@@ -35,30 +39,33 @@ Outcome start(PreparedRun& run) {
     args.watchdog = watchdog_limits(run.config);
     return launch(args, [&run](const RankSeat& seat) { return start_rank(run, seat); });
   } catch (...) {
-    leave_unused_folder(run);
+    if (run.work == Work::kTrain) leave_unused_folder(run);
     throw;
   }
 }
 
 }  // namespace
 
-int train(const CommandLine& line, Registry& registry, std::ostream& out) {
+int run_model(const CommandLine& line, Registry& registry, std::ostream& out) {
   const UserConfig user = UserConfig::read(line.config_file, line.overrides);
   const int world_size = wanted_world_size(user);
   share_cores(world_size);
-  PreparedRun run = prepare_run(user, registry, world_size);
+  PreparedRun run = prepare_run(user, registry, world_size, work_of(line.command));
   for (const std::string& warning : registry.warnings()) print_sentence("warning: " + warning);
   for (const std::string& warning : run.config.warnings()) print_sentence("warning: " + warning);
   if (line.dry_run) {
     out << run.config.effective().dump(2) << '\n';
     return 0;
   }
-  require_checkpoint(run);
-  if (run.config.text("run.resume") == "none") keep_config_file(line, run);
-  make_run_folder(run);
+  const bool trains = run.work == Work::kTrain;
+  if (trains) {
+    require_checkpoint(run);
+    if (run.wish.from == ResumeWish::From::none) keep_config_file(line, run);
+    make_run_folder(run);
+  }
   const Outcome outcome = start(run);
   if (!outcome.sentence.empty()) print_sentence(outcome.sentence);
-  if (outcome.exit_code != 0) leave_unused_folder(run);
+  if (trains && outcome.exit_code != 0) leave_unused_folder(run);
   return outcome.exit_code;
 }
 

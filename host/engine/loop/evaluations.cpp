@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/loop/evaluations.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <limits>
+
+namespace ddhost {
+namespace {
+
+// The loss of an evaluation for a schedule; require_one_loss has checked that there is exactly one.
+double loss_of(const ddh_program_desc& program, const std::vector<ReportedValue>& values) {
+  const int32_t place = loss_place(program);
+  return place < 0 ? std::numeric_limits<double>::quiet_NaN() : values[static_cast<size_t>(place)].value;
+}
+
+std::vector<Evaluation> make_evaluations(const TrainSetup& setup) {
+  std::vector<Evaluation> out;
+  if (!evaluates(setup.services.config)) return out;
+  for (const int32_t program : eval_programs(setup)) out.emplace_back(setup, program);
+  return out;
+}
+
+std::vector<int32_t> evaluated_by(const std::vector<Evaluation>& evaluations) {
+  std::vector<int32_t> programs;
+  for (const Evaluation& evaluation : evaluations) programs.push_back(evaluation.program());
+  return programs;
+}
+
+}  // namespace
+
+Evaluations::Evaluations(const TrainSetup& setup, const TrainOrder& order, PhaseRates& rates, Monitor& monitor)
+    : setup_(setup),
+      order_(order),
+      rates_(rates),
+      monitor_(monitor),
+      every_steps_(setup.services.config.get<int64_t>("train.eval_every")),
+      every_epochs_(setup.services.config.get<int64_t>("train.eval_every_epochs")),
+      all_(make_evaluations(setup)),
+      patience_(setup, evaluated_by(all_)) {
+  require_one_loss();
+}
+
+// The losses of several programs in turn can't be compared with each other.
+void Evaluations::require_one_loss() const {
+  if (!rates_.reads_losses()) return;
+  const std::string type = setup_.services.config.get<std::string>("schedule.type");
+  if (all_.empty() && setup_.train_programs.size() > 1)
+    ddh::fail(DDH_INVALID_ARGUMENT, "schedule.type=", type, " goes by one loss, and this run trains ",
+              setup_.train_programs.size(), " programs in turn; set train.eval_every, or choose another schedule");
+  if (all_.size() > 1)
+    ddh::fail(DDH_INVALID_ARGUMENT, "schedule.type=", type, " goes by one loss, and this run evaluates ", all_.size(),
+              " programs; name one in train.programs, or choose another schedule");
+  if (all_.empty()) return;
+  const ddh_program_desc& program = *setup_.model.programs[all_.front().program()];
+  if (loss_place(program) < 0)
+    ddh::fail(DDH_INVALID_ARGUMENT, "schedule.type=", type, " goes by the loss, which program '", program.name,
+              "' does not report; set train.eval_every=0, or choose another schedule");
+}
+
+bool Evaluations::are_due(const TrainStep& step) const {
+  if (every_steps_ > 0) return step.step % every_steps_ == 0;
+  return every_epochs_ > 0 && step.program == setup_.train_programs.front() && order_.ends_epoch(step, every_epochs_);
+}
+
+bool Evaluations::run(const TrainPosition& at) {
+  for (Evaluation& evaluation : all_)
+    if (evaluation.run(at.step) == nullptr) return false;
+  for (const Evaluation& evaluation : all_) {
+    const std::vector<ReportedValue>& values = evaluation.values();
+    const ddh_program_desc& program = *setup_.model.programs[evaluation.program()];
+    monitor_.evaluated(at.step, values, setup_.train_programs.size() > 1 ? program.name : "");
+    rates_.evaluated(at.phase, loss_of(program, values));
+    patience_.evaluated(at.step, evaluation.program(), values);
+  }
+  return true;
+}
+
+bool Evaluations::end_run() const {
+  const std::string verdict = patience_.verdict();
+  if (!verdict.empty() && setup_.services.seat.rank == 0) setup_.services.log->info("{}", verdict);
+  return !verdict.empty();
+}
+
+}  // namespace ddhost

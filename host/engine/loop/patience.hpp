@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/loop/patience.hpp: ends a run whose evaluations get no better (train.patience).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/loop/train_setup.hpp"
+#include "engine/weights/train_progress.hpp"
+
+namespace ddhost {
+
+class Patience {
+ public:
+  // `programs`: those that the run evaluates. Error: train.patience is given, and none of them reports its metric, or the
+  // run does not evaluate.
+  Patience(const TrainSetup& setup, const std::vector<int32_t>& programs);
+
+  // After each evaluation of a program.
+  void evaluated(int64_t step, int32_t program, std::span<const ReportedValue> values);
+  // Why the run ends here; "" while it goes on.
+  [[nodiscard]] std::string verdict() const;
+  [[nodiscard]] const PatienceState& state() const { return state_; }
+  void restore(const PatienceState& saved) { state_ = saved; }
+
+ private:
+  const int64_t patience_;  // 0: without end
+  const std::string metric_;
+  const bool higher_is_better_;
+  int32_t program_ = -1;  // the first that reports the metric
+  PatienceState state_;
+};
+
+}  // namespace ddhost

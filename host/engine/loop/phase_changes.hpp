@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/loop/phase_changes.hpp: what happens between the phases of a run: update programs, and optimizer state that begins
+// anew.
+#pragma once
+
+#include "engine/data/train_order.hpp"
+#include "engine/loop/train_setup.hpp"
+#include "engine/loop/update_programs.hpp"
+#include "engine/monitor/monitor.hpp"
+
+namespace ddhost {
+
+class PhaseChanges {
+ public:
+  // All outlive this object.
+  PhaseChanges(const TrainSetup& setup, const TrainOrder& order, const UpdatePrograms& updates, Monitor& monitor)
+      : setup_(setup), order_(order), updates_(updates), monitor_(monitor) {}
+
+  // Before a step that may be the first of its phase, and after one that may be the last. [collective]
+  void before(const TrainStep& step) const;
+  void after(const TrainStep& step) const;
+
+ private:
+  [[nodiscard]] const PhaseSpec& spec_of(const TrainStep& step) const {
+    return setup_.phases[order_.place_of(step.phase)];
+  }
+  void say(const TrainStep& step) const;
+
+  const TrainSetup& setup_;
+  const TrainOrder& order_;
+  const UpdatePrograms& updates_;
+  Monitor& monitor_;
+};
+
+}  // namespace ddhost

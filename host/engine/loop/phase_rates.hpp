@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/loop/phase_rates.hpp: the learning rates of all phases. A phase that gives an lr or a schedule has rates of its own,
+// which follow its own steps in all cycles together; the others share the run's, which follows all steps of the run.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "engine/data/train_order.hpp"
+#include "engine/loop/phases.hpp"
+#include "engine/loop/run_plan.hpp"
+#include "engine/loop/schedules.hpp"
+
+namespace ddhost {
+
+class PhaseRates {
+ public:
+  // `order` outlives this object.
+  PhaseRates(RankServices& services, const RunPlan& plan, const std::vector<PhaseSpec>& phases, const TrainOrder& order,
+             bool evaluates);
+
+  [[nodiscard]] double lr(int32_t optimizer, const TrainStep& step) const;
+  // After the update of a step; as Schedules.
+  void step_done(const TrainStep& step, bool skipped, double loss);
+  // After an evaluation that follows a step of `phase`.
+  void evaluated(int64_t phase, double loss) { of(phase).evaluated(loss); }
+  [[nodiscard]] bool reads_losses() const;
+  // The run's own first, if a phase has none of its own; then those of phases.
+  [[nodiscard]] const std::vector<std::unique_ptr<Schedules>>& all() const { return all_; }
+
+ private:
+  [[nodiscard]] Schedules& of(int64_t phase) const { return *all_[place_[order_.place_of(phase)]]; }
+  // As the schedule counts.
+  [[nodiscard]] int64_t number(const TrainStep& step) const;
+
+  const TrainOrder& order_;
+  std::vector<std::unique_ptr<Schedules>> all_;
+  std::vector<size_t> place_;  // per phase of a cycle, in all_
+  std::vector<bool> has_own_;  // per phase of a cycle
+};
+
+}  // namespace ddhost

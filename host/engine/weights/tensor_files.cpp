@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/weights/tensor_files.hpp"
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "ddh/sdk/plugin.hpp"
+#include "engine/weights/checkpoint_folder.hpp"
+
+namespace fs = std::filesystem;
+
+namespace ddhost {
+namespace {
+
+constexpr const char* kIndexEnd = ".index.json";
+
+// What a folder means: its index, else its only safetensors file.
+std::string chosen_in(const fs::path& folder) {
+  std::vector<std::string> indices, files;
+  std::error_code ec;
+  for (fs::directory_iterator at(folder, ec), end; !ec && at != end; at.increment(ec)) {
+    const std::string name = at->path().filename().string();
+    if (name.ends_with(".safetensors" + std::string(kIndexEnd))) indices.push_back(at->path().string());
+    if (name.ends_with(".safetensors")) files.push_back(at->path().string());
+  }
+  if (indices.size() == 1) return indices.front();
+  if (indices.empty() && files.size() == 1) return files.front();
+  ddh::fail(DDH_NOT_FOUND, "folder '", folder.string(), "' holds ", indices.size(),
+            " indices (*.safetensors.index.json) and ", files.size(),
+            " safetensors files, so it does not say which weights are meant; name a file or an index");
+}
+
+nlohmann::json weight_map_of(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) ddh::fail(DDH_NOT_FOUND, "cannot open the index '", path, "'; give an existing file");
+  const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  const nlohmann::json root = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const bool is_index = root.is_object() && root.contains("weight_map") && root["weight_map"].is_object();
+  if (!is_index)
+    ddh::fail(DDH_DATA_LOSS, "'", path, "' is no index of safetensors files: it has no object \"weight_map\"; ",
+              "give another file");
+  return root["weight_map"];
+}
+
+}  // namespace
+
+TensorFiles::TensorFiles(const std::string& path) {
+  std::error_code ec;
+  if (fs::exists(fs::path(path) / "manifest.json", ec)) {
+    add_checkpoint(path);
+    return;
+  }
+  const std::string file = fs::is_directory(path, ec) ? chosen_in(path) : path;
+  if (file.ends_with(kIndexEnd))
+    add_index(file);
+  else
+    add_file(file);
+}
+
+void TensorFiles::add_file(const std::string& path) {
+  files_.push_back(std::make_unique<SafetensorsFile>(path));
+  for (const auto& [name, tensor] : files_.back()->tensors()) tensors_.emplace(name, &tensor);
+}
+
+// All but the optimizers' slots, after a look at every byte.
+void TensorFiles::add_checkpoint(const std::string& path) {
+  Manifest manifest = open_checkpoint(path);
+  std::erase_if(manifest.tensors, [](const Manifest::Tensor& t) { return t.stored.kind == TensorKind::slot; });
+  verify_tensors(path, manifest);
+  std::set<size_t> files;
+  for (const Manifest::Tensor& tensor : manifest.tensors) files.insert(tensor.stored.file);
+  for (const size_t file : files) add_file((fs::path(path) / manifest.files[file].name).string());
+}
+
+void TensorFiles::add_index(const std::string& path) {
+  const nlohmann::json map = weight_map_of(path);
+  std::map<std::string, const SafetensorsFile*> open;
+  for (const auto& [name, file] : map.items()) {
+    // Files of an index lie beside it: a name that leads elsewhere was never meant.
+    if (!file.is_string() || fs::path(file.get<std::string>()).filename() != file.get<std::string>())
+      ddh::fail(DDH_DATA_LOSS, "index '", path, "' says that tensor '", name, "' is in ", file.dump(),
+                ", which is no plain file name; fix the index");
+    const SafetensorsFile*& shard = open[file.get<std::string>()];
+    if (shard == nullptr) {
+      files_.push_back(
+          std::make_unique<SafetensorsFile>((fs::path(path).parent_path() / file.get<std::string>()).string()));
+      shard = files_.back().get();
+    }
+    const SafetensorsFile::Tensor* tensor = shard->find(name);
+    if (tensor == nullptr)
+      ddh::fail(DDH_DATA_LOSS, "index '", path, "' says that tensor '", name, "' is in '", file.get<std::string>(),
+                "', which does not hold it; get the files again");
+    tensors_.emplace(name, tensor);
+  }
+}
+
+}  // namespace ddhost

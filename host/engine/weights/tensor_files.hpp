@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/weights/tensor_files.hpp: the tensors of a safetensors file, or of several that belong together: a folder in
+// Hugging Face's format, with an index that says which file holds which tensor, or a checkpoint.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/weights/safetensors.hpp"
+
+namespace ddhost {
+
+class TensorFiles {
+ public:
+  // `path`: a safetensors file, an index (*.index.json), a checkpoint, or a folder that holds an index or one safetensors
+  // file. Throws ddh::Error naming what is missing or damaged.
+  explicit TensorFiles(const std::string& path);
+
+  // By name; valid while this object lives.
+  [[nodiscard]] const std::map<std::string, const SafetensorsFile::Tensor*>& tensors() const { return tensors_; }
+  [[nodiscard]] const SafetensorsFile::Tensor* find(const std::string& name) const {
+    const auto at = tensors_.find(name);
+    return at == tensors_.end() ? nullptr : at->second;
+  }
+
+ private:
+  void add_file(const std::string& path);
+  void add_checkpoint(const std::string& path);
+  void add_index(const std::string& path);
+
+  std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  std::map<std::string, const SafetensorsFile::Tensor*> tensors_;
+};
+
+}  // namespace ddhost
