@@ -12,16 +12,8 @@
 namespace ddhost {
 namespace {
 
-[[noreturn]] void ill_formed(const CompatTable& table, const std::string& name, const std::string& what) {
-  ddh::fail(DDH_INTERNAL, "the table ", table.file, " is ill-formed: '", name, "' ", what, "; fix the table");
-}
-
-Json read_table(const CompatTable& table) {
-  try {
-    return read_json(table.text);
-  } catch (const JsonError& error) {
-    ill_formed(table, "it", error.what());
-  }
+[[noreturn]] void ill_formed(const std::string& file, const std::string& name, const std::string& what) {
+  ddh::fail(DDH_INTERNAL, "the table ", file, " is ill-formed: '", name, "' ", what, "; fix the table");
 }
 
 std::string type_of(const Json& value) {
@@ -41,7 +33,7 @@ Json as_schema(const CompatTable& table, const std::string& name, const Json& en
     option["x-sets"] = entry["sets"];
   }
   if (entry.contains("only")) {
-    if (!entry.contains("because")) ill_formed(table, name, "has 'only' without 'because'");
+    if (!entry.contains("because")) ill_formed(table.file, name, "has 'only' without 'because'");
     option["type"] = type_of(entry["only"]);
     option["default"] = entry["only"];
     option["enum"] = Json::array({entry["only"]});
@@ -81,14 +73,22 @@ enum class Form { kWords, kOption, kAlias };
 Form form_of(const CompatTable& table, const std::string& name, const Json& entry) {
   constexpr std::array kOptionForms = {"ignored", "only", "repeats", "sets"};
   const auto forms = std::count_if(kOptionForms.begin(), kOptionForms.end(), [&](auto f) { return entry.contains(f); });
-  if (forms + (entry.contains("is") ? 1 : 0) > 1) ill_formed(table, name, "has two forms");
+  if (forms + (entry.contains("is") ? 1 : 0) > 1) ill_formed(table.file, name, "has two forms");
   if (forms > 0) return Form::kOption;
   if (entry.contains("is")) return Form::kAlias;
-  if (!entry.contains("words")) ill_formed(table, name, "has none of is, sets, words, ignored, only, repeats");
+  if (!entry.contains("words")) ill_formed(table.file, name, "has none of is, sets, words, ignored, only, repeats");
   return Form::kWords;
 }
 
 }  // namespace
+
+CompatTable read_compat_table(const std::string& file, const std::string& text) {
+  try {
+    return {file, read_json(text)};
+  } catch (const JsonError& error) {
+    ill_formed(file, "it", error.what());
+  }
+}
 
 void add_foreign_names(std::vector<Section>& sections, const std::string& section, const std::string& kind,
                        const std::string& id, const std::vector<CompatTable>& tables) {
@@ -98,8 +98,7 @@ void add_foreign_names(std::vector<Section>& sections, const std::string& sectio
   // Aliases come last, because they may refer to an option without effect.
   for (const Form turn : {Form::kWords, Form::kOption, Form::kAlias}) {
     for (const CompatTable& table : tables) {
-      const Json root = read_table(table);
-      for (const Json& group : root.value(kind, Json::array())) {
+      for (const Json& group : table.groups.value(kind, Json::array())) {
         const Json& ids = group.at("for");
         if (std::find(ids.begin(), ids.end(), Json(id)) == ids.end()) continue;
         for (const auto& [name, entry] : group.at("names").items()) {

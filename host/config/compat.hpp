@@ -11,11 +11,12 @@
 
 namespace ddhost {
 
-// The text of one table.
 struct CompatTable {
-  const char* file;  // "deepspeed.json"
-  const char* text;
+  std::string file;  // "deepspeed.json"
+  Json groups;       // by kind of plugin
 };
+// Error: the text is ill-formed.
+CompatTable read_compat_table(const std::string& file, const std::string& text);
 const std::vector<CompatTable>& compat_tables();
 
 // Adds the names in `tables` for the options of plugin `id` to its section ("strategy"), which is of kind "strategy".

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "config/compat.hpp"
 #include "ddh/sdk/plugin.hpp"
 
 namespace ddhost {
@@ -176,11 +177,8 @@ constexpr const char* kCheckpoint = R"json({"properties": {
     "description": "checkpoints whose step is a multiple of this are kept too; 0 means none"}
 }})json";
 
-// DeepSpeed's and torch's classes are further words for the schedules of this program.
 constexpr const char* kSchedule = R"json({"properties": {
   "type": {"type": "string", "default": "cosine",
-    "x-spellings": {"OneCycleLR": "one_cycle", "ReduceLROnPlateau": "plateau", "WarmupLR": "warmup",
-      "WarmupDecayLR": "warmup_decay", "WarmupCosineLR": "warmup_cosine", "OneCycle": "cycle"},
     "description": "the learning-rate schedule: name, path or path:id, or its class in DeepSpeed or torch"}
   }, "x-aliases": {"plugin": {"key": "type"}}})json";
 
@@ -211,8 +209,10 @@ constexpr std::array<std::string_view, 7> kPluginSections = {"model",  "strategy
 
 std::vector<Section> host_sections() {
   std::vector<Section> sections;
-  for (const SectionText& text : kSections)
+  for (const SectionText& text : kSections) {
     sections.push_back({text.name, parse_schema(text.schema, "section '" + std::string(text.name) + "'"), ""});
+    add_foreign_names(sections, text.name, "section", text.name);
+  }
   return sections;
 }
 

@@ -22,6 +22,8 @@ void put(const char* text) { static_cast<void>(!::write(STDERR_FILENO, text, std
 struct ExitGuard::State {
   std::atomic<Describe> describe{nullptr};  // not null: a guard exists
   std::atomic<const void*> context{nullptr};
+  std::atomic<bool> is_ending{false};  // a thread is in at_exit
+  int registered = 0;
   std::array<struct sigaction, kSignals.size()> before{};
 };
 
@@ -43,6 +45,7 @@ void ExitGuard::say(const char* what) {
 
 void ExitGuard::at_exit() {
   if (state().describe.load() == nullptr) return;
+  while (state().is_ending.exchange(true)) ::pause();  // the first thread ends the process
   say("exit() was called by a plugin");
   ::_exit(1);
 }
@@ -58,9 +61,15 @@ void ExitGuard::at_signal(int number) {
   ::raise(number);  // the handler is reset: now it ends the process
 }
 
-ExitGuard::ExitGuard(Describe describe, const void* context) {
-  static const int registered = std::atexit(&ExitGuard::at_exit);
-  static_cast<void>(registered);
+// exit() calls each registered function once. A second thread in exit() would skip a function that the first one is in,
+// and end the process with code 0. So there is one for each thread.
+void ExitGuard::register_for(int threads) {
+  for (int& registered = state().registered; registered < threads; ++registered)
+    static_cast<void>(std::atexit(&ExitGuard::at_exit));
+}
+
+ExitGuard::ExitGuard(Describe describe, const void* context, int threads) {
+  register_for(threads);
   State& s = state();
   s.context = context;
   s.describe = describe;

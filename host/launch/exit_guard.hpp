@@ -17,7 +17,8 @@ class ExitGuard {
   // lock.
   using Describe = void (*)(const void* context, char* text, size_t capacity);
 
-  ExitGuard(Describe describe, const void* context);
+  // `threads`: how many threads may call exit() at the same time.
+  ExitGuard(Describe describe, const void* context, int threads = 1);
   ExitGuard(const ExitGuard&) = delete;
   ExitGuard& operator=(const ExitGuard&) = delete;
   ~ExitGuard();
@@ -26,6 +27,7 @@ class ExitGuard {
   struct State;
   static State& state();
   static void at_exit();
+  static void register_for(int threads);
   static void at_signal(int number);
   static void say(const char* what);
 };

@@ -134,7 +134,7 @@ Outcome launch_threads(const LaunchArgs& args, const RankFunction& rank_function
   const uint64_t run_id = make_run_id();
   const SignalWatch signals;
   const ThreadPlaces places{world.progress, args.world_size};
-  const ExitGuard guard(&ThreadPlaces::describe, &places);
+  const ExitGuard guard(&ThreadPlaces::describe, &places, args.world_size * static_cast<int>(kRankThreads));
   std::vector<std::jthread> threads;
   world.running = args.world_size;
   for (int rank = 0; rank < args.world_size; ++rank) {

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "../ops/model_products.hpp"
+#include "../ops/sizes.hpp"
 
 namespace gpt {
 namespace {
@@ -23,31 +24,42 @@ constexpr std::array<Size, 7> kSizes = {{{"0.8M", 4, 4, 128, 64, false},
                                          {"gpt2-xl", 48, 25, 1600, 1024, true},
                                          {"custom", 0, 0, 0, 0, false}}};
 
-const Size& size_of(const ddh::Host& host) {
-  const std::string name = host.text("model.size");
-  for (const Size& size : kSizes) {
-    if (size.name == name) return size;
-  }
-  ddh::fail(DDH_NOT_FOUND, "model.size '", name, "' is unknown");  // the schema lists the names
-}
+const Size& size_of(const ddh::Host& host) { return ops::size_of(host, kSizes); }
 
-int64_t given_or(const ddh::Host& host, const char* key, int64_t from_size) {
-  const int64_t given = host.i64(key);
-  if (given == 0 && from_size == 0) ddh::fail(DDH_INVALID_ARGUMENT, "model.size=custom needs ", key, "; give it");
-  return given > 0 ? given : from_size;
-}
+constexpr ddh::Option kOptions[] = {
+    {"size", "string", R"("0.8M")",
+     R"("enum": ["0.8M", "10.8M", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "custom"])",
+     "a known model's layers, heads, width and context; the next options override them; custom: none"},
+    {"n_layer", "integer", "0", R"("minimum": 0, "maximum": 1024)", "transformer blocks; 0: from size"},
+    {"n_head", "integer", "0", R"("minimum": 0, "maximum": 1024)", "attention heads; 0: from size"},
+    {"n_embd", "integer", "0", R"("minimum": 0, "maximum": 131072)", "width of the residual stream; 0: from size"},
+    {"context", "integer", "0", R"("minimum": 0, "maximum": 1048576, "x-unit": "tokens", "x-affects": "memory")",
+     "tokens of a sample; 0: from size"},
+    {"block_size", "integer", "0", R"("minimum": 0, "maximum": 1048576, "x-unit": "tokens")",
+     "rows of the position table; 0: as context"},
+    {"vocab", "integer", "0", R"("minimum": 0, "maximum": 16777216)",
+     "rows of the token embedding; 0: the characters of a text, 50304 for token files"},
+    {"bias", "string", R"("auto")", R"("enum": ["auto", "on", "off"])",
+     "biases in linear layers and layer norms; auto: off for character models, on for GPT-2"},
+    {"activation", "string", R"("gelu")", R"("enum": ["gelu", "gelu_tanh"])",
+     "gelu: exact; gelu_tanh: GPT-2's approximation"},
+    {"dropout", "number", "0.0", R"("minimum": 0, "maximum": 0.9)",
+     "dropout probability of embeddings, attention and residual branches"},
+    {"tied", "boolean", "true", "", "the head uses the token embedding"},
+    ops::kMatmulOption,
+};
 
 }  // namespace
 
-int64_t context_of(const ddh::Host& host) { return given_or(host, "model.context", size_of(host).context); }
+int64_t context_of(const ddh::Host& host) { return ops::given_or(host, "model.context", size_of(host).context); }
 
 Config::Config(const ddh::Host& host, int64_t data_vocab)
-    : n_layer(given_or(host, "model.n_layer", size_of(host).n_layer)),
-      n_head(given_or(host, "model.n_head", size_of(host).n_head)),
-      width(given_or(host, "model.n_embd", size_of(host).width)),
+    : n_layer(ops::given_or(host, "model.n_layer", size_of(host).n_layer)),
+      n_head(ops::given_or(host, "model.n_head", size_of(host).n_head)),
+      width(ops::given_or(host, "model.n_embd", size_of(host).width)),
       context(context_of(host)),
-      positions(given_or(host, "model.block_size", context_of(host))),
-      vocab(given_or(host, "model.vocab", data_vocab)),
+      positions(ops::given_or(host, "model.block_size", context_of(host))),
+      vocab(ops::given_or(host, "model.vocab", data_vocab)),
       bias(host.text("model.bias") == "auto" ? size_of(host).bias : host.text("model.bias") == "on"),
       tied(host.flag("model.tied")),
       tanh_gelu(host.text("model.activation") == "gelu_tanh"),
@@ -58,38 +70,9 @@ Config::Config(const ddh::Host& host, int64_t data_vocab)
     ddh::fail(DDH_INVALID_ARGUMENT, "model.block_size=", positions, " is less than the context of ", context,
               " tokens; raise it or lower model.context");
   }
-  if (width % n_head != 0) {
-    ddh::fail(DDH_INVALID_ARGUMENT, "model.n_embd=", width, " is not a multiple of model.n_head=", n_head,
-              "; change one of them");
-  }
+  ops::require_whole_heads(width, n_head, "model.n_embd");
 }
 
-const char* const kSchema = R"({"type": "object", "properties": {
-  "size": {"type": "string", "default": "0.8M",
-    "enum": ["0.8M", "10.8M", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "custom"],
-    "description": "a known model's layers, heads, width and context; the next options override them; custom: none"},
-  "n_layer": {"type": "integer", "default": 0, "minimum": 0, "maximum": 1024,
-    "description": "transformer blocks; 0: from size"},
-  "n_head": {"type": "integer", "default": 0, "minimum": 0, "maximum": 1024,
-    "description": "attention heads; 0: from size"},
-  "n_embd": {"type": "integer", "default": 0, "minimum": 0, "maximum": 131072,
-    "description": "width of the residual stream; 0: from size"},
-  "context": {"type": "integer", "default": 0, "minimum": 0, "maximum": 1048576, "x-unit": "tokens",
-    "description": "tokens of a sample; 0: from size", "x-affects": "memory"},
-  "block_size": {"type": "integer", "default": 0, "minimum": 0, "maximum": 1048576, "x-unit": "tokens",
-    "description": "rows of the position table; 0: as context"},
-  "vocab": {"type": "integer", "default": 0, "minimum": 0, "maximum": 16777216,
-    "description": "rows of the token embedding; 0: the characters of a text, 50304 for token files"},
-  "bias": {"type": "string", "default": "auto", "enum": ["auto", "on", "off"],
-    "description": "biases in linear layers and layer norms; auto: off for character models, on for GPT-2"},
-  "activation": {"type": "string", "default": "gelu", "enum": ["gelu", "gelu_tanh"],
-    "description": "gelu: exact; gelu_tanh: GPT-2's approximation"},
-  "dropout": {"type": "number", "default": 0.0, "minimum": 0, "maximum": 0.9,
-    "description": "dropout probability of embeddings, attention and residual branches"},
-  "tied": {"type": "boolean", "default": true, "description": "the head uses the token embedding"},
-  "matmul": {"type": "string", "default": "auto", "enum": ["auto", "measure", "onednn", "onednn_gemm", "aten"],
-    "description": "library of matrix products; auto: from a table; measure: auto, and prints the time of each",
-    "x-affects": "numerics"}
-}})";
+const char* const kSchema = ddh::kSchemaOf<kOptions>;
 
 }  // namespace gpt

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The table of libraries, the detection of this processor, and the measurement that produced the table.
+// The table of libraries, and the measurement that produced it.
 #include "choice.hpp"
 
 #include <ATen/ops/empty.h>
@@ -12,10 +12,6 @@
 
 #include "ddh/sdk/plugin.hpp"
 #include "matrix.hpp"
-
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
 
 namespace ops {
 namespace {
@@ -62,21 +58,6 @@ bool has(const Processor& p, Needs needs) {
   return false;
 }
 
-Processor read_processor() {
-  Processor p;
-#if defined(__x86_64__)
-  p.x86 = true;
-  __builtin_cpu_init();
-  p.avx512 = __builtin_cpu_supports("avx512f") != 0;
-  p.bf16 = __builtin_cpu_supports("avx512bf16") != 0;
-  unsigned int most = 0, b = 0, c = 0, d = 0;
-  if (__get_cpuid(0, &most, &b, &c, &d) != 0) {
-    for (const unsigned int part : {b, d, c}) p.vendor.append(reinterpret_cast<const char*>(&part), sizeof part);
-  }
-#endif
-  return p;
-}
-
 double milliseconds_of(Products& products, LinearShape s, int32_t dtype) {
   const at::ScalarType type = scalar_type(dtype);
   const at::Tensor x = at::full({s.rows, s.in}, 0.5, type), w = at::full({s.out, s.in}, 0.25, type);
@@ -95,16 +76,6 @@ double milliseconds_of(Products& products, LinearShape s, int32_t dtype) {
 }
 
 }  // namespace
-
-std::string Processor::text() const {
-  return ddh::str(vendor.empty() ? "an unknown processor" : vendor, avx512 ? " with AVX-512" : " without AVX-512",
-                  bf16 ? " and bf16" : "");
-}
-
-const Processor& this_processor() {
-  static const Processor processor = read_processor();
-  return processor;
-}
 
 std::string chosen_products(LinearShape shape, int32_t dtype, const Processor& processor) {
   const bool widened = dtype == DDH_F16 || (dtype == DDH_BF16 && !processor.bf16);

@@ -8,16 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "processor.hpp"
 #include "products.hpp"
 
 namespace ops {
-
-struct Processor {
-  std::string vendor;  // "GenuineIntel", "AuthenticAMD"; "" if unknown
-  bool x86 = false, avx512 = false, bf16 = false;
-  [[nodiscard]] std::string text() const;  // "GenuineIntel with AVX-512 and bf16"
-};
-const Processor& this_processor();
 
 // The table's name for a layer of this shape; a name of product_names().
 std::string chosen_products(LinearShape shape, int32_t dtype, const Processor& processor);

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "choice.hpp"
+#include "ddh/sdk/options.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "products.hpp"
 
@@ -17,6 +18,14 @@ namespace ops {
 
 // Of precision.compute. `model`: its name, for the sentence where the dtype is not offered.
 at::ScalarType compute_type(const ddh::Host& host, const char* model);
+
+inline constexpr ddh::Option kMatmulOption = {
+    .name = "matmul",
+    .type = "string",
+    .default_value = R"("auto")",
+    .rules = R"("enum": ["auto", "measure", "onednn", "onednn_gemm", "aten"], "x-affects": "numerics")",
+    .description = "library of matrix products; auto: from a table; measure: auto, and prints the time of each",
+};
 
 class DDH_HIDDEN ModelProducts {
  public:

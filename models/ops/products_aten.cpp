@@ -6,8 +6,8 @@
 
 #include <vector>
 
-#include "choice.hpp"
 #include "matrix.hpp"
+#include "processor.hpp"
 #include "products.hpp"
 
 namespace ops {

@@ -8,10 +8,10 @@
 #include <algorithm>
 #include <vector>
 
-#include "choice.hpp"
 #include "ddh/sdk/torch/pieces.hpp"
 #include "matrix.hpp"
 #include "one_thread.hpp"
+#include "processor.hpp"
 #include "products.hpp"
 
 namespace ops {

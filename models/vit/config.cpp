@@ -7,6 +7,7 @@
 
 #include "../images/loader.hpp"
 #include "../ops/model_products.hpp"
+#include "../ops/sizes.hpp"
 #include "ddh/sdk/options.hpp"
 
 namespace vit {
@@ -26,19 +27,7 @@ constexpr std::array<Size, 8> kSizes = {{{"Ti", 12, 3, 192, 16, 224},
                                          {"small", 6, 4, 64, 4, 0},
                                          {"custom", 0, 0, 0, 0, 0}}};
 
-const Size& size_of(const ddh::Host& host) {
-  const std::string name = host.text("model.size");
-  for (const Size& size : kSizes) {
-    if (size.name == name) return size;
-  }
-  ddh::fail(DDH_NOT_FOUND, "model.size '", name, "' is unknown");  // the schema lists the names
-}
-
-int64_t given_or(const ddh::Host& host, const char* key, int64_t from_size) {
-  const int64_t given = host.i64(key);
-  if (given == 0 && from_size == 0) ddh::fail(DDH_INVALID_ARGUMENT, "model.size=custom needs ", key, "; give it");
-  return given > 0 ? given : from_size;
-}
+const Size& size_of(const ddh::Host& host) { return ops::size_of(host, kSizes); }
 
 Names names_of(const std::string& name) {
   return name == "hf" ? Names::kHuggingFace : name == "timm" ? Names::kTimm : Names::kTorchvision;
@@ -62,9 +51,7 @@ constexpr ddh::Option kOwnOptions[] = {
     {"attention_dropout", "number", "0.0", R"("minimum": 0, "maximum": 0.9)", "on attention probabilities"},
     {"stochastic_depth", "number", "0.0", R"("minimum": 0, "maximum": 0.9)",
      "probability with which the last block's branches are left out for an image; falls linearly to 0 in the first"},
-    {"matmul", "string", R"("auto")",
-     R"("enum": ["auto", "measure", "onednn", "onednn_gemm", "aten"], "x-affects": "numerics")",
-     "library of matrix products; auto: from a table; measure: auto, and prints the time of each"},
+    ops::kMatmulOption,
 };
 constexpr auto kAllOptions = ddh::joined(kOwnOptions, images::kOptions);
 
@@ -75,11 +62,12 @@ const char* const kSchema = ddh::kSchemaOf<kAllOptions>;
 int64_t side_of(const ddh::Host& host) { return size_of(host).side; }
 
 Config::Config(const ddh::Host& host, int64_t image_side, int64_t image_channels, int64_t n_classes)
-    : n_layer(given_or(host, "model.n_layer", size_of(host).n_layer)),
-      n_head(given_or(host, "model.n_head", size_of(host).n_head)),
-      width(given_or(host, "model.width", size_of(host).width)),
+    : n_layer(ops::given_or(host, "model.n_layer", size_of(host).n_layer)),
+      n_head(ops::given_or(host, "model.n_head", size_of(host).n_head)),
+      width(ops::given_or(host, "model.width", size_of(host).width)),
       mlp_width(host.i64("model.mlp_width") > 0 ? host.i64("model.mlp_width") : 4 * width),
-      patch(given_or(host, "model.patch", size_of(host).name == "small" && image_side == 28 ? 7 : size_of(host).patch)),
+      patch(ops::given_or(host, "model.patch",
+                          size_of(host).name == "small" && image_side == 28 ? 7 : size_of(host).patch)),
       side(image_side),
       channels(image_channels),
       classes(n_classes),
@@ -91,9 +79,7 @@ Config::Config(const ddh::Host& host, int64_t image_side, int64_t image_channels
       seed(static_cast<uint64_t>(host.i64("run.seed"))),
       compute(ops::compute_type(host, "vit")) {
   if (eps == 0) eps = names == Names::kHuggingFace ? 1e-12 : 1e-6;
-  if (width % n_head != 0)
-    ddh::fail(DDH_INVALID_ARGUMENT, "model.width=", width, " is not a multiple of model.n_head=", n_head,
-              "; change one of them");
+  ops::require_whole_heads(width, n_head, "model.width");
   if (side % patch != 0)
     ddh::fail(DDH_INVALID_ARGUMENT, "an image of ", side, " pixels can't be cut into patches of ", patch,
               "; change model.image_size or model.patch");

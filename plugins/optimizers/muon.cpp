@@ -42,8 +42,6 @@ constexpr ddh::Option kOptions[] = {
     {"adamw_weight_decay", "number", "0", ddh::kAtLeast0, "adamw: decoupled weight decay"},
     ddh::kDecayGroupsOption,
 };
-constexpr std::string_view kAliases = R"("x-aliases": {"muon_lr": {"key": "lr"}, "adam_lr": {"key": "adamw_lr"}})";
-constexpr const char* kSchema = ddh::kSchemaOf<kOptions, kAliases>;
 constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE, DDH_CONFIG_IFACE, nullptr};
 
 // Updates the momentum and returns the direction: the momentum, or an interpolation by `ahead` between it and the
@@ -186,5 +184,5 @@ class Muon final : public ddh::DecayingOptimizer {
 
 }  // namespace
 
-DDH_CXX_PLUGIN(Muon, optimizer, "muon", "0.1.0", "orthogonalized momentum for matrices, adamw for the rest", kSchema,
-               kNeeds, DDH_CAP_IN_PROCESS | DDH_CAP_CLIP_VALUE);
+DDH_CXX_PLUGIN(Muon, optimizer, "muon", "0.1.0", "orthogonalized momentum for matrices, adamw for the rest",
+               ddh::kSchemaOf<kOptions>, kNeeds, DDH_CAP_IN_PROCESS | DDH_CAP_CLIP_VALUE);

@@ -14,10 +14,10 @@ class Constant final : public WithWarmup {
   [[nodiscard]] double after_warmup(double /*done*/) const override { return lr_; }
 };
 
-constexpr const char* kSchema = R"({"properties": {)" WARMUP_STEPS R"(}, "x-aliases": {)" WARMUP_ALIASES "}}";
+constexpr ddh::Option kOptions[] = {kWarmupSteps};
 constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
 
 }  // namespace
 
-DDH_CXX_PLUGIN(Constant, schedule, "constant", "0.1.0", "warm-up, then a constant rate", kSchema, kNeeds,
-               DDH_CAP_IN_PROCESS);
+DDH_CXX_PLUGIN(Constant, schedule, "constant", "0.1.0", "warm-up, then a constant rate", ddh::kSchemaOf<kOptions>,
+               kNeeds, DDH_CAP_IN_PROCESS);

@@ -19,11 +19,10 @@ class Cosine final : public Decay {
   }
 };
 
-constexpr const char* kSchema =
-    R"({"properties": {)" WARMUP_STEPS "," DECAY_STEPS
-    "," MIN_LR_RATIO("0.1") R"(}, "x-aliases": {)" WARMUP_ALIASES "," DECAY_ALIASES "," MIN_LR_RATIO_ALIASES "}}";
+constexpr ddh::Option kOptions[] = {kWarmupSteps, kDecaySteps, min_lr_ratio("0.1")};
 constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
 
 }  // namespace
 
-DDH_CXX_PLUGIN(Cosine, schedule, "cosine", "0.1.0", "warm-up, then a cosine down", kSchema, kNeeds, DDH_CAP_IN_PROCESS);
+DDH_CXX_PLUGIN(Cosine, schedule, "cosine", "0.1.0", "warm-up, then a cosine down", ddh::kSchemaOf<kOptions>, kNeeds,
+               DDH_CAP_IN_PROCESS);

@@ -12,12 +12,12 @@ class Cycle final : public OverUpdates {
   explicit Cycle(const ddh_create& create)
       : OverUpdates(create),
         up_(options.f64("cycle_up_steps")),
-        down_(f64_if_given("cycle_down_steps").value_or(up_)),
+        down_(options.f64_if_given("cycle_down_steps").value_or(up_)),
         every_(options.f64("cycle_decay_every")),
         rate_(options.f64("cycle_decay_rate")) {}
 
   void attach(const ddh_schedule_args& args) override {
-    bounds_ = Bounds::of(options, f64_if_given("max_lr").value_or(args.lr));
+    bounds_ = Bounds::of(options, options.f64_if_given("max_lr").value_or(args.lr));
   }
 
  private:
@@ -33,22 +33,20 @@ class Cycle final : public OverUpdates {
   Bounds bounds_;
 };
 
-constexpr const char* kSchema =
-    R"({"properties": {)" MIN_LR("", "first and lowest rate") "," MAX_LR "," CYCLE_MOMENTUM R"(,
-    "cycle_up_steps": {"type": "integer", "default": 2000, "minimum": 1, "x-unit": "steps",
-      "description": "updates from min_lr to max_lr"},
-    "cycle_down_steps": {"type": ["integer", "null"], "default": null, "minimum": 1, "x-unit": "steps",
-      "description": "updates from max_lr to min_lr; null: cycle_up_steps"},
-    "cycle_decay_every": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "steps",
-      "description": "after the cycle: min_lr / (1 + cycle_decay_rate * updates / this); 0: no decay"},
-    "cycle_decay_rate": {"type": "number", "default": 0, "minimum": 0, "description": "see cycle_decay_every"}
-    }, "x-aliases": {
-    "cycle_first_step_size": {"key": "cycle_up_steps"}, "cycle_second_step_size": {"key": "cycle_down_steps"},
-    "decay_step_size": {"key": "cycle_decay_every"}, "decay_lr_rate": {"key": "cycle_decay_rate"},
-    )" MIN_LR_ALIASES "," MAX_LR_ALIASES "}}";
+constexpr ddh::Option kOptions[] = {
+    min_lr("", "first and lowest rate"),
+    kMaxLr,
+    kCycleMomentum,
+    {"cycle_up_steps", "integer", "2000", R"("minimum": 1, "x-unit": "steps")", "updates from min_lr to max_lr"},
+    {"cycle_down_steps", "integer|null", "null", R"("minimum": 1, "x-unit": "steps")",
+     "updates from max_lr to min_lr; null: cycle_up_steps"},
+    {"cycle_decay_every", "integer", "0", R"("minimum": 0, "x-unit": "steps")",
+     "after the cycle: min_lr / (1 + cycle_decay_rate * updates / this); 0: no decay"},
+    {"cycle_decay_rate", "number", "0", ddh::kAtLeast0, "see cycle_decay_every"},
+};
 constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
 
 }  // namespace
 
-DDH_CXX_PLUGIN(Cycle, schedule, "cycle", "0.1.0", "DeepSpeed's OneCycle: up, down, then a slow decay", kSchema, kNeeds,
-               DDH_CAP_IN_PROCESS);
+DDH_CXX_PLUGIN(Cycle, schedule, "cycle", "0.1.0", "DeepSpeed's OneCycle: up, down, then a slow decay",
+               ddh::kSchemaOf<kOptions>, kNeeds, DDH_CAP_IN_PROCESS);

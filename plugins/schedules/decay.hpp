@@ -33,7 +33,7 @@ class Decay : public WithWarmup {
   void attach(const ddh_schedule_args& args) override {
     WithWarmup::attach(args);
     min_lr_ = lr_ * options.f64("min_lr_ratio");
-    const auto given = f64_if_given("decay_steps");
+    const auto given = options.f64_if_given("decay_steps");
     end_ = given.value_or(static_cast<double>(args.steps));
     // If decay_steps defaults to the length of the run, a short run may end during its warm-up.
     if (given && end_ < warmup_)

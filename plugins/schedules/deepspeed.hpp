@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ddh/sdk/options.hpp"
 #include "ddh/sdk/schedule.hpp"
 
 class OverUpdates : public ddh::Schedule {
@@ -62,8 +63,12 @@ inline void check_decay_follows_warmup(const ddh::SectionOptions& options, std::
               "); give more decay_steps or fewer warmup_steps");
 }
 
-#define DEEPSPEED_WARMUP                                                                     \
-  R"("warmup_steps": {"type": "integer", "default": 1000, "minimum": 1, "x-unit": "steps",)" \
-  R"( "description": "updates over which the rate rises to its highest value"},)"            \
-  R"("warmup_type": {"type": "string", "enum": ["log", "linear"], "default": "log",)"        \
-  R"( "description": "shape of the rise"})"
+inline constexpr ddh::Option kDeepSpeedWarmupSteps = {
+    .name = "warmup_steps",
+    .type = "integer",
+    .default_value = "1000",
+    .rules = R"("minimum": 1, "x-unit": "steps")",
+    .description = "updates over which the rate rises to its highest value",
+};
+inline constexpr ddh::Option kWarmupType = {"warmup_type", "string", R"("log")", R"("enum": ["log", "linear"])",
+                                            "shape of the rise"};

@@ -12,7 +12,7 @@ class InverseSqrt final : public WithWarmup {
  public:
   explicit InverseSqrt(const ddh_create& create) : WithWarmup(create) {
     constexpr double kNoWarmupTimescale = 10000;  // default without a warm-up
-    const double given = f64_if_given("timescale").value_or(warmup_);
+    const double given = options.f64_if_given("timescale").value_or(warmup_);
     timescale_ = given > 0 ? given : kNoWarmupTimescale;
   }
 
@@ -24,13 +24,14 @@ class InverseSqrt final : public WithWarmup {
   double timescale_ = 0;
 };
 
-constexpr const char* kSchema = R"({"properties": {)" WARMUP_STEPS R"(,
-    "timescale": {"type": ["integer", "null"], "default": null, "minimum": 1, "x-unit": "steps",
-      "description": "the rate has halved after 3 times this many steps; null: warmup_steps, or 10000 if these are 0"}
-    }, "x-aliases": {)" WARMUP_ALIASES "}}";
+constexpr ddh::Option kOptions[] = {
+    kWarmupSteps,
+    {"timescale", "integer|null", "null", R"("minimum": 1, "x-unit": "steps")",
+     "the rate has halved after 3 times this many steps; null: warmup_steps, or 10000 if these are 0"},
+};
 constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
 
 }  // namespace
 
-DDH_CXX_PLUGIN(InverseSqrt, schedule, "inverse_sqrt", "0.1.0", "warm-up, then the inverse square root", kSchema, kNeeds,
-               DDH_CAP_IN_PROCESS);
+DDH_CXX_PLUGIN(InverseSqrt, schedule, "inverse_sqrt", "0.1.0", "warm-up, then the inverse square root",
+               ddh::kSchemaOf<kOptions>, kNeeds, DDH_CAP_IN_PROCESS);

@@ -14,12 +14,10 @@ class Linear final : public Decay {
   [[nodiscard]] double share_left(double progress) const override { return 1 - progress; }
 };
 
-constexpr const char* kSchema =
-    R"({"properties": {)" WARMUP_STEPS "," DECAY_STEPS
-    "," MIN_LR_RATIO("0.1") R"(}, "x-aliases": {)" WARMUP_ALIASES "," DECAY_ALIASES "," MIN_LR_RATIO_ALIASES "}}";
+constexpr ddh::Option kOptions[] = {kWarmupSteps, kDecaySteps, min_lr_ratio("0.1")};
 constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
 
 }  // namespace
 
-DDH_CXX_PLUGIN(Linear, schedule, "linear", "0.1.0", "warm-up, then a straight line down", kSchema, kNeeds,
-               DDH_CAP_IN_PROCESS);
+DDH_CXX_PLUGIN(Linear, schedule, "linear", "0.1.0", "warm-up, then a straight line down", ddh::kSchemaOf<kOptions>,
+               kNeeds, DDH_CAP_IN_PROCESS);

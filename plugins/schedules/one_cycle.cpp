@@ -19,8 +19,8 @@ class OneCycle final : public ddh::Schedule {
       : Schedule(create), is_cosine_(options.text("anneal_strategy") == "cos") {}
 
   void attach(const ddh_schedule_args& args) override {
-    const double peak = f64_if_given("max_lr").value_or(args.lr);
-    const double steps = f64_if_given("decay_steps").value_or(static_cast<double>(args.steps));
+    const double peak = options.f64_if_given("max_lr").value_or(args.lr);
+    const double steps = options.f64_if_given("decay_steps").value_or(static_cast<double>(args.steps));
     const double first = peak / options.f64("div_factor"), last = first / options.f64("final_div_factor");
     const double part = options.f64("pct_start"), rising = part * steps;
     phases_ = {{rising - 1, first, peak}};
@@ -55,20 +55,20 @@ class OneCycle final : public ddh::Schedule {
   std::vector<Phase> phases_;
 };
 
-constexpr const char* kSchema = R"({"properties": {)" MAX_LR "," DECAY_STEPS "," CYCLE_MOMENTUM R"(,
-    "pct_start": {"type": "number", "default": 0.3, "minimum": 0, "maximum": 1,
-      "description": "fraction of decay_steps over which the rate rises"},
-    "div_factor": {"type": "number", "default": 25, "exclusiveMinimum": 0, "description": "max_lr / first rate"},
-    "final_div_factor": {"type": "number", "default": 10000, "exclusiveMinimum": 0,
-      "description": "first rate / last rate"},
-    "anneal_strategy": {"type": "string", "enum": ["cos", "linear"], "default": "cos",
-      "description": "shape of rise and fall"},
-    "three_phase": {"type": "boolean", "default": false,
-      "description": "fall to the first rate in as many steps as it rose, then to the last"}
-    }, "x-aliases": {)" MAX_LR_ALIASES "," DECAY_ALIASES "}}";
+constexpr ddh::Option kOptions[] = {
+    kMaxLr,
+    kDecaySteps,
+    kCycleMomentum,
+    {"pct_start", "number", "0.3", R"("minimum": 0, "maximum": 1)",
+     "fraction of decay_steps over which the rate rises"},
+    {"div_factor", "number", "25", ddh::kAbove0, "max_lr / first rate"},
+    {"final_div_factor", "number", "10000", ddh::kAbove0, "first rate / last rate"},
+    {"anneal_strategy", "string", R"("cos")", R"("enum": ["cos", "linear"])", "shape of rise and fall"},
+    {"three_phase", "boolean", "false", "", "fall to the first rate in as many steps as it rose, then to the last"},
+};
 constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
 
 }  // namespace
 
-DDH_CXX_PLUGIN(OneCycle, schedule, "one_cycle", "0.1.0", "torch's OneCycleLR: one rise and one fall", kSchema, kNeeds,
-               DDH_CAP_IN_PROCESS);
+DDH_CXX_PLUGIN(OneCycle, schedule, "one_cycle", "0.1.0", "torch's OneCycleLR: one rise and one fall",
+               ddh::kSchemaOf<kOptions>, kNeeds, DDH_CAP_IN_PROCESS);

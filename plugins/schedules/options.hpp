@@ -1,36 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Options that several schedules have, as parts of a schema: the same name, meaning and aliases everywhere. A schedule
-// combines the parts that it uses: R"({"properties": {)" WARMUP_STEPS "," DECAY_STEPS R"(}, "x-aliases": {...}})".
+// Options that several schedules have: the same name and meaning everywhere.
 #pragma once
 
+#include "ddh/sdk/options.hpp"
+
 // After a linear rise of this many steps the rate is the optimizer's.
-#define WARMUP_STEPS                                                                       \
-  R"("warmup_steps": {"type": "integer", "default": 10, "minimum": 0, "x-unit": "steps",)" \
-  R"( "description": "steps over which the rate rises to its highest value"})"
-#define WARMUP_ALIASES R"("warmup_num_steps": {"key": "warmup_steps"}, "num_warmup_steps": {"key": "warmup_steps"})"
+inline constexpr ddh::Option kWarmupSteps = {
+    .name = "warmup_steps",
+    .type = "integer",
+    .default_value = "10",
+    .rules = R"("minimum": 0, "x-unit": "steps")",
+    .description = "steps over which the rate rises to its highest value",
+};
 
-#define DECAY_STEPS                                                                                   \
-  R"("decay_steps": {"type": ["integer", "null"], "default": null, "minimum": 1, "x-unit": "steps",)" \
-  R"( "description": "step at which the rate reaches its end, warm-up included; null: train.steps"})"
-#define DECAY_ALIASES                                                                    \
-  R"("total_num_steps": {"key": "decay_steps"}, "total_steps": {"key": "decay_steps"},)" \
-  R"("num_training_steps": {"key": "decay_steps"})"
+inline constexpr ddh::Option kDecaySteps = {
+    .name = "decay_steps",
+    .type = "integer|null",
+    .default_value = "null",
+    .rules = R"("minimum": 1, "x-unit": "steps")",
+    .description = "step at which the rate reaches its end, warm-up included; null: train.steps",
+};
 
-#define MIN_LR_RATIO(DEFAULT)                                                                    \
-  R"("min_lr_ratio": {"type": "number", "default": )" DEFAULT R"(, "minimum": 0, "maximum": 1,)" \
-  R"( "description": "lowest rate divided by the optimizer's lr"})"
-#define MIN_LR_RATIO_ALIASES R"("cos_min_ratio": {"key": "min_lr_ratio"})"
+constexpr ddh::Option min_lr_ratio(std::string_view default_value) {
+  return {"min_lr_ratio", "number", default_value, R"("minimum": 0, "maximum": 1)",
+          "lowest rate divided by the optimizer's lr"};
+}
 
-#define MIN_LR(DEFAULT, DESCRIPTION) \
-  R"("min_lr": {"type": "number", )" DEFAULT R"("minimum": 0, "description": ")" DESCRIPTION R"("})"
-#define MIN_LR_ALIASES R"("warmup_min_lr": {"key": "min_lr"}, "cycle_min_lr": {"key": "min_lr"})"
+// `default_value` empty: the user must give it.
+constexpr ddh::Option min_lr(std::string_view default_value, std::string_view description) {
+  return {"min_lr", "number", default_value, ddh::kAtLeast0, description};
+}
 
-#define MAX_LR                                                               \
-  R"("max_lr": {"type": ["number", "null"], "default": null, "minimum": 0,)" \
-  R"( "description": "highest rate; null: the optimizer's lr"})"
-#define MAX_LR_ALIASES R"("warmup_max_lr": {"key": "max_lr"}, "cycle_max_lr": {"key": "max_lr"})"
+inline constexpr ddh::Option kMaxLr = {"max_lr", "number|null", "null", ddh::kAtLeast0,
+                                       "highest rate; null: the optimizer's lr"};
 
-#define CYCLE_MOMENTUM                                                          \
-  R"("cycle_momentum": {"type": "boolean", "enum": [false], "default": false,)" \
-  R"( "description": "must be false: the optimizer's momentum never follows the rate"})"
+inline constexpr ddh::Option kCycleMomentum = {"cycle_momentum", "boolean", "false", R"("enum": [false])",
+                                               "must be false: the optimizer's momentum never follows the rate"};

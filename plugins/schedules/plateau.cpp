@@ -80,25 +80,21 @@ class Plateau final : public ddh::Schedule {
   double has_best_ = 0, n_bad_ = 0, cooldown_left_ = 0;  // a flag and counts, as numbers for a checkpoint
 };
 
-constexpr const char* kSchema = R"({"properties": {
-    "mode": {"type": "string", "enum": ["min", "max"], "default": "min",
-      "description": "whether a lower or a higher loss is better"},
-    "factor": {"type": "number", "default": 0.1, "exclusiveMinimum": 0, "maximum": 1,
-      "description": "factor on the rate at a reduction, below 1"},
-    "patience": {"type": "integer", "default": 10, "minimum": 0,
-      "description": "losses in a row that may be no better: of evaluations, or of steps if there are none"},
-    "threshold": {"type": "number", "default": 1e-4, "minimum": 0,
-      "description": "by how much a loss must improve on the best"},
-    "threshold_mode": {"type": "string", "enum": ["rel", "abs"], "default": "rel",
-      "description": "threshold as a fraction of the best loss, or as a difference"},
-    "cooldown": {"type": "integer", "default": 0, "minimum": 0,
-      "description": "losses after a reduction that are not counted"},
-    )" MIN_LR(R"("default": 0, )", "lowest rate") R"(,
-    "eps": {"type": "number", "default": 1e-8, "minimum": 0, "description": "smaller reductions are ignored"}
-    }, "x-aliases": {)" MIN_LR_ALIASES "}}";
+constexpr ddh::Option kOptions[] = {
+    {"mode", "string", R"("min")", R"("enum": ["min", "max"])", "whether a lower or a higher loss is better"},
+    {"factor", "number", "0.1", R"("exclusiveMinimum": 0, "maximum": 1)", "factor on the rate at a reduction, below 1"},
+    {"patience", "integer", "10", ddh::kAtLeast0,
+     "losses in a row that may be no better: of evaluations, or of steps if there are none"},
+    {"threshold", "number", "1e-4", ddh::kAtLeast0, "by how much a loss must improve on the best"},
+    {"threshold_mode", "string", R"("rel")", R"("enum": ["rel", "abs"])",
+     "threshold as a fraction of the best loss, or as a difference"},
+    {"cooldown", "integer", "0", ddh::kAtLeast0, "losses after a reduction that are not counted"},
+    min_lr("0", "lowest rate"),
+    {"eps", "number", "1e-8", ddh::kAtLeast0, "smaller reductions are ignored"},
+};
 constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
 
 }  // namespace
 
-DDH_CXX_PLUGIN(Plateau, schedule, "plateau", "0.1.0", "torch's ReduceLROnPlateau: lower when the loss stays", kSchema,
-               kNeeds, DDH_CAP_IN_PROCESS | DDH_CAP_READS_LOSS);
+DDH_CXX_PLUGIN(Plateau, schedule, "plateau", "0.1.0", "torch's ReduceLROnPlateau: lower when the loss stays",
+               ddh::kSchemaOf<kOptions>, kNeeds, DDH_CAP_IN_PROCESS | DDH_CAP_READS_LOSS);

@@ -12,7 +12,7 @@ class Warmup final : public OverUpdates {
 
   void attach(const ddh_schedule_args& args) override {
     rise_ = Rise::of(options);
-    bounds_ = Bounds::of(options, f64_if_given("max_lr").value_or(args.lr));
+    bounds_ = Bounds::of(options, options.f64_if_given("max_lr").value_or(args.lr));
   }
 
  private:
@@ -26,13 +26,10 @@ class Warmup final : public OverUpdates {
   Bounds bounds_;
 };
 
-constexpr const char* kSchema =
-    R"({"properties": {)" MIN_LR(R"("default": 0, )", "first rate") "," MAX_LR "," DEEPSPEED_WARMUP
-                                                                    R"(}, "x-aliases": {)" WARMUP_ALIASES
-                                                                    "," MIN_LR_ALIASES "," MAX_LR_ALIASES "}}";
+constexpr ddh::Option kOptions[] = {min_lr("0", "first rate"), kMaxLr, kDeepSpeedWarmupSteps, kWarmupType};
 constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
 
 }  // namespace
 
-DDH_CXX_PLUGIN(Warmup, schedule, "warmup", "0.1.0", "DeepSpeed's WarmupLR: a rise, then a constant rate", kSchema,
-               kNeeds, DDH_CAP_IN_PROCESS);
+DDH_CXX_PLUGIN(Warmup, schedule, "warmup", "0.1.0", "DeepSpeed's WarmupLR: a rise, then a constant rate",
+               ddh::kSchemaOf<kOptions>, kNeeds, DDH_CAP_IN_PROCESS);

@@ -14,7 +14,7 @@ class WarmupCosine final : public OverUpdates {
       : OverUpdates(create), first_(options.f64("warmup_min_ratio")), last_(options.f64("min_lr_ratio")) {}
 
   void attach(const ddh_schedule_args& args) override {
-    const auto given = f64_if_given("decay_steps");
+    const auto given = options.f64_if_given("decay_steps");
     check_decay_follows_warmup(options, given);
     lr_ = args.lr;
     rise_ = Rise::of(options);
@@ -35,14 +35,17 @@ class WarmupCosine final : public OverUpdates {
   double lr_ = 0, end_ = 0;
 };
 
-constexpr const char* kSchema = R"({"properties": {
-    "warmup_min_ratio": {"type": "number", "default": 0, "minimum": 0, "maximum": 1,
-      "description": "first rate of the warm-up, divided by the optimizer's lr"},
-    )" DEEPSPEED_WARMUP "," DECAY_STEPS "," MIN_LR_RATIO("1e-4") R"(}, "x-aliases": {)" WARMUP_ALIASES "," DECAY_ALIASES
-                                                                 "," MIN_LR_RATIO_ALIASES "}}";
+constexpr ddh::Option kOptions[] = {
+    {"warmup_min_ratio", "number", "0", R"("minimum": 0, "maximum": 1)",
+     "first rate of the warm-up, divided by the optimizer's lr"},
+    kDeepSpeedWarmupSteps,
+    kWarmupType,
+    kDecaySteps,
+    min_lr_ratio("1e-4"),
+};
 constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
 
 }  // namespace
 
 DDH_CXX_PLUGIN(WarmupCosine, schedule, "warmup_cosine", "0.1.0", "DeepSpeed's WarmupCosineLR: a rise, then a cosine",
-               kSchema, kNeeds, DDH_CAP_IN_PROCESS);
+               ddh::kSchemaOf<kOptions>, kNeeds, DDH_CAP_IN_PROCESS);

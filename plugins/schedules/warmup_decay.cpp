@@ -11,10 +11,10 @@ class WarmupDecay final : public OverUpdates {
   using OverUpdates::OverUpdates;
 
   void attach(const ddh_schedule_args& args) override {
-    const auto given = f64_if_given("decay_steps");
+    const auto given = options.f64_if_given("decay_steps");
     check_decay_follows_warmup(options, given);
     rise_ = Rise::of(options);
-    bounds_ = Bounds::of(options, f64_if_given("max_lr").value_or(args.lr));
+    bounds_ = Bounds::of(options, options.f64_if_given("max_lr").value_or(args.lr));
     end_ = given.value_or(static_cast<double>(args.steps));
   }
 
@@ -30,13 +30,12 @@ class WarmupDecay final : public OverUpdates {
   double end_ = 0;
 };
 
-constexpr const char* kSchema = R"({"properties": {)" MIN_LR(
-    R"("default": 0, )", "first and last rate") "," MAX_LR "," DEEPSPEED_WARMUP "," DECAY_STEPS
-                                                R"(}, "x-aliases": {)" WARMUP_ALIASES "," DECAY_ALIASES
-                                                "," MIN_LR_ALIASES "," MAX_LR_ALIASES "}}";
+constexpr ddh::Option kOptions[] = {
+    min_lr("0", "first and last rate"), kMaxLr, kDeepSpeedWarmupSteps, kWarmupType, kDecaySteps,
+};
 constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
 
 }  // namespace
 
 DDH_CXX_PLUGIN(WarmupDecay, schedule, "warmup_decay", "0.1.0", "DeepSpeed's WarmupDecayLR: a rise, then a line down",
-               kSchema, kNeeds, DDH_CAP_IN_PROCESS);
+               ddh::kSchemaOf<kOptions>, kNeeds, DDH_CAP_IN_PROCESS);

@@ -35,15 +35,18 @@ class Wsd final : public Decay {
   const std::string shape_;
 };
 
-constexpr const char* kSchema = R"({"properties": {)" WARMUP_STEPS "," DECAY_STEPS "," MIN_LR_RATIO("0.1") R"(,
-    "decay_ratio": {"type": "number", "default": 0.1, "exclusiveMinimum": 0, "maximum": 1,
-      "description": "last fraction of decay_steps, over which the rate falls"},
-    "decay_type": {"type": "string", "enum": ["linear", "cosine", "sqrt"], "default": "linear",
-      "description": "shape of the fall; sqrt is 1 - sqrt(progress) of the decay"}
-    }, "x-aliases": {)" WARMUP_ALIASES "," DECAY_ALIASES "," MIN_LR_RATIO_ALIASES "}}";
+constexpr ddh::Option kOptions[] = {
+    kWarmupSteps,
+    kDecaySteps,
+    min_lr_ratio("0.1"),
+    {"decay_ratio", "number", "0.1", R"("exclusiveMinimum": 0, "maximum": 1)",
+     "last fraction of decay_steps, over which the rate falls"},
+    {"decay_type", "string", R"("linear")", R"("enum": ["linear", "cosine", "sqrt"])",
+     "shape of the fall; sqrt is 1 - sqrt(progress) of the decay"},
+};
 constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
 
 }  // namespace
 
-DDH_CXX_PLUGIN(Wsd, schedule, "wsd", "0.1.0", "warm-up, a constant rate, then a short decay", kSchema, kNeeds,
-               DDH_CAP_IN_PROCESS);
+DDH_CXX_PLUGIN(Wsd, schedule, "wsd", "0.1.0", "warm-up, a constant rate, then a short decay", ddh::kSchemaOf<kOptions>,
+               kNeeds, DDH_CAP_IN_PROCESS);

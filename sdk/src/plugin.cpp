@@ -25,18 +25,18 @@ Host::Host(const ddh_host* host)
       metrics(table<ddh_metrics_api>(host, DDH_METRICS_IFACE)),
       params(table<ddh_params_api>(host, DDH_PARAMS_IFACE)) {}
 
-std::optional<int64_t> Host::i64_if_given(const char* key) const {
-  int64_t value = 0;
+template <class T, class Getter>
+std::optional<T> Host::get_if_given(Getter getter, const char* key) const {
+  T value{};
   ErrorBuffer none;
-  const ddh_rc rc = config->get_i64(h, key, &value, none.get());
-  if (rc == DDH_INVALID_ARGUMENT) return std::nullopt;
+  const ddh_rc rc = getter(h, key, &value, none.get());
+  if (rc == DDH_INVALID_ARGUMENT) return std::nullopt;  // null is not a number
   none.check(rc);
   return value;
 }
 
-std::optional<int64_t> SectionOptions::i64_if_given(std::string_view name) const {
-  return host_.i64_if_given(key(name).c_str());
-}
+std::optional<int64_t> Host::i64_if_given(const char* key) const { return get_if_given<int64_t>(config->get_i64, key); }
+std::optional<double> Host::f64_if_given(const char* key) const { return get_if_given<double>(config->get_f64, key); }
 
 Buffer::Buffer(const Host& host, int32_t tag, uint64_t bytes, const std::string& name, uint32_t flags, int32_t memory)
     : host_(&host), bytes_(bytes) {

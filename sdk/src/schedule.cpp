@@ -36,14 +36,5 @@ const void* Schedule::interface(std::string_view id) const {
   return id == DDH_SCHEDULE_IFACE ? &table : nullptr;
 }
 
-std::optional<double> Schedule::f64_if_given(std::string_view name) const {
-  double value = 0;
-  ErrorBuffer none;
-  const ddh_rc rc = host.config->get_f64(host.h, options.key(name).c_str(), &value, none.get());
-  if (rc == DDH_INVALID_ARGUMENT) return std::nullopt;  // null is not a number
-  none.check(rc);
-  return value;
-}
-
 }  // namespace DDH_HIDDEN
 }  // namespace ddh

@@ -36,27 +36,6 @@ const std::vector<Feature> kFeatures = {
     {"buffers", {"model.buffers=true", "train.eval_every=3", "train.recompute=2"}, false},
 };
 
-struct Mode {
-  std::string strategy;
-  Options options;
-  bool sums_in_blocks = false;  // needs train.reduce_block, which the reference then has too
-};
-
-std::vector<Mode> built_in_modes() {
-  return {
-      {"ddp", {}},
-      {"zero1", {}},
-      {"zero2", {}},
-      {"zero3", {}},
-      {"zero3_offload", {"strategy.offload_optimizer.device=cpu", "strategy.offload_param.device=cpu"}},
-      {"zero3_offload", {"strategy.offload_optimizer.device=nvme", "strategy.offload_param.device=nvme", nvme_path()}},
-      {"fsdp", {"strategy.sharding_strategy=FULL_SHARD"}},
-      {"fsdp", {"strategy.sharding_strategy=SHARD_GRAD_OP"}},
-      {"fsdp", {"strategy.sharding_strategy=NO_SHARD"}},
-      {"fsdp", {"strategy.sharding_strategy=HYBRID_SHARD"}, true},
-  };
-}
-
 // Two nodes for an even number of ranks, else one.
 int node_of(int world) { return world % 2 == 0 && world > 2 ? world / 2 : world; }
 

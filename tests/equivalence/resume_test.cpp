@@ -15,29 +15,15 @@ namespace {
 constexpr int kSteps = 8, kSaved = 4;
 constexpr int kMicroBatches = 24;  // of a step, on all ranks together
 
-struct Mode {
-  std::string strategy;
-  Options options;
-  bool sums_in_blocks = false;
-};
+const Mode kOnSim = {"zero3", {"--device", "sim", "device.delay_us=30", "device.jitter_us=100", "device.seed=5"}};
 
+// The built-in ones, then one on the simulated device.
 const std::vector<Mode>& modes() {
-  static const std::vector<Mode> kModes = {
-      {"ddp", {}},
-      {"zero1", {}},
-      {"zero2", {}},
-      {"zero3", {}},
-      {"zero3_offload", {"strategy.offload_optimizer.device=cpu", "strategy.offload_param.device=cpu"}},
-      {"zero3_offload", {"strategy.offload_optimizer.device=nvme", "strategy.offload_param.device=nvme", nvme_path()}},
-      {"zero3_offload",
-       {"strategy.offload_optimizer.device=nvme", "strategy.offload_optimizer.ratio=0.5", "strategy.buffer_bytes=4096",
-        nvme_path()}},
-      {"fsdp", {"strategy.sharding_strategy=FULL_SHARD"}},
-      {"fsdp", {"strategy.sharding_strategy=SHARD_GRAD_OP", "strategy.cpu_offload=true"}},
-      {"fsdp", {"strategy.sharding_strategy=NO_SHARD"}},
-      {"fsdp", {"strategy.sharding_strategy=HYBRID_SHARD"}, true},
-      {"zero3", {"--device", "sim", "device.delay_us=30", "device.jitter_us=100", "device.seed=5"}},
-  };
+  static const std::vector<Mode> kModes = [] {
+    std::vector<Mode> all = built_in_modes();
+    all.push_back(kOnSim);
+    return all;
+  }();
   return kModes;
 }
 
@@ -214,7 +200,7 @@ TEST_CASE("every strategy writes the same checkpoint, and goes on from it with t
           "[equivalence]") {
   std::vector<Seat> seats;
   const std::vector<int> worlds = {1, 3, 2, 4, 2, 3, 2, 2, 4, 3};
-  seats.push_back({modes()[11], 2, "loop"});
+  seats.push_back({kOnSim, 2, "loop"});
   for (size_t i = 0; i < worlds.size(); ++i)
     seats.push_back({modes()[i], worlds[i], i % 2 == 0 ? "loop" : "shm", i % 3 == 2});
   check_seats(seats, kFeatures[0]);

@@ -113,6 +113,26 @@ const std::string& nvme_path() {
   return option;
 }
 
+const std::vector<Mode>& built_in_modes() {
+  static const std::vector<Mode> kModes = {
+      {"ddp", {}},
+      {"zero1", {}},
+      {"zero2", {}},
+      {"zero3", {}},
+      {"zero3_offload", {"strategy.offload_optimizer.device=cpu", "strategy.offload_param.device=cpu"}},
+      {"zero3_offload", {"strategy.offload_optimizer.device=nvme", "strategy.offload_param.device=nvme", nvme_path()}},
+      {"zero3_offload",
+       {"strategy.offload_optimizer.device=nvme", "strategy.offload_optimizer.ratio=0.5", "strategy.buffer_bytes=4096",
+        nvme_path()}},
+      {"fsdp", {"strategy.sharding_strategy=FULL_SHARD"}},
+      {"fsdp", {"strategy.sharding_strategy=SHARD_GRAD_OP", "strategy.cpu_offload=true"}},
+      {"fsdp", {"strategy.sharding_strategy=NO_SHARD"}},
+      {"fsdp", {"strategy.sharding_strategy=HYBRID_SHARD"}, true},
+      {"fsdp", {"strategy.sharding_strategy=SHARD_GRAD_OP"}},
+  };
+  return kModes;
+}
+
 Result attempt(const Cell& cell) {
   const TempFolder folder;
   Process process(arguments(cell, folder.file("final.safetensors"), folder.file("run")));

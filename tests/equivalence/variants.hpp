@@ -26,6 +26,14 @@ struct Variant {
   bool always = false;  // false: only with DDHOST_ALL_VARIANTS
 };
 
+// A built-in strategy with the options of one of its modes.
+struct Mode {
+  std::string strategy;
+  Options options;
+  bool sums_in_blocks = false;  // needs train.reduce_block, which the reference then has too
+};
+const std::vector<Mode>& built_in_modes();
+
 struct Cell {
   Variant way;
   int world = 1;

@@ -39,6 +39,11 @@ TEST_CASE("a schedule that throws, or gives what is no rate, ends the run with i
   check_named(run_bad(bad_schedule("lr", "segv")), {"killed by signal 11", "in lr of schedule 'bad_schedule'"});
 }
 
+TEST_CASE("a schedule that returns another rate on one rank ends the run", "[misbehaving]") {
+  check_named(run_bad(bad_schedule("lr", "differ", {"schedule.step=2", "--comm", "loop"})),
+              {"the learning rate of step 2 is 0.", "on rank 0 and 0.", "on rank 1", "fix the schedule"});
+}
+
 TEST_CASE("numbers of a schedule that no checkpoint could keep are refused before the training", "[misbehaving]") {
   check_named(run_bad(bad_schedule("number", "null_name")), {"schedule 'bad_schedule', number", "without a name"});
   check_named(run_bad(bad_schedule("number", "null_value")), {"schedule 'bad_schedule', number", "(NULL)"});

@@ -19,6 +19,7 @@ struct StepCoordinator::Payload {
   int64_t stop, saves, saving, save_by_clock;  // StepRequests
   int64_t has_open_window;
   uint64_t counted;  // StepAccount::gradients
+  double lr;
 };
 
 void StepCoordinator::set_optimizers(const std::vector<OptimizerRef>& optimizers,
@@ -50,8 +51,9 @@ const ddh_step_block& StepCoordinator::decide() {
               ", when the number of targets is not known yet; call it from step");
   exchange({norm_.sum().words(), norm_.first_nonfinite(), requests_.stop ? 1 : 0, requests_.saves,
             requests_.saving ? 1 : 0, requests_.save_by_clock ? 1 : 0, windows_.any_open() ? 1 : 0,
-            account_.gradients()});
+            account_.gradients(), block_.lr});
   check_gradients();
+  check_lr();
   merge();
 
   const double count = outcome_.world.counts.at(0);
@@ -91,6 +93,15 @@ void StepCoordinator::check_gradients() const {
   comm_.all_gather_bytes(mine.data(), every.data(), mine.size() * sizeof(Cover::Param), "counted gradients");
   for (size_t i = 0; i < every.size(); ++i) sum[i % mine.size()] += every[i];
   account_.fail_gradients(sum);
+}
+
+// Ranks that update at different rates would train different models without a sign of it.
+void StepCoordinator::check_lr() const {
+  const double first = payload_of(0).lr;
+  for (int32_t r = 1; r < comm_.world_size(); ++r)
+    if (payload_of(r).lr != first)
+      ddh::fail(DDH_FAILED_PRECONDITION, "the learning rate of step ", block_.step, " is ", first, " on rank 0 and ",
+                payload_of(r).lr, " on rank ", r, "; fix the schedule: it returns the same rate on every rank");
 }
 
 void StepCoordinator::require_done() const {

@@ -102,6 +102,7 @@ class StepCoordinator final : public NormSink {
   void count_updates();
   void require_decided(const char* call) const;
   void check_gradients() const;
+  void check_lr() const;
   void check_needs(const ddh_optim_shard& shard) const;
   void update_now(const Optimizers::Instance& optimizer, const ddh_optim_shard& shard, const ddh_step_block& block,
                   const std::vector<int64_t>& steps, ddh_stream* stream, const PluginCaller& call) const;

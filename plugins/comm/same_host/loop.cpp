@@ -76,5 +76,6 @@ constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, DDH_KV_IFACE, nullptr};
 }  // namespace
 }  // namespace same_host
 
-DDH_CXX_PLUGIN(same_host::Loop, comm, "loop", "0.1.0", "ranks are threads of one process", same_host::kSchema,
-               same_host::kNeeds, DDH_CAP_IN_PROCESS | DDH_CAP_RANKS_ARE_THREADS | DDH_CAP_SINGLE_HOST);
+DDH_CXX_PLUGIN(same_host::Loop, comm, "loop", "0.1.0", "ranks are threads of one process",
+               ddh::kSchemaOf<same_host::kOptions>, same_host::kNeeds,
+               DDH_CAP_IN_PROCESS | DDH_CAP_RANKS_ARE_THREADS | DDH_CAP_SINGLE_HOST);

@@ -115,4 +115,4 @@ constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, DDH_KV_IFACE, nullptr};
 }  // namespace same_host
 
 DDH_CXX_PLUGIN(same_host::Shm, comm, "shm", "0.1.0", "ranks are processes that share pages of one host",
-               same_host::kSchema, same_host::kNeeds, DDH_CAP_IN_PROCESS | DDH_CAP_SINGLE_HOST);
+               ddh::kSchemaOf<same_host::kOptions>, same_host::kNeeds, DDH_CAP_IN_PROCESS | DDH_CAP_SINGLE_HOST);

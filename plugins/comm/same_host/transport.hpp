@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ddh/sdk/comm.hpp"
+#include "ddh/sdk/options.hpp"
 #include "group.hpp"
 
 namespace same_host {
@@ -57,11 +58,13 @@ class Transport : public ddh::CommShared {
   std::atomic<Group*> world_{nullptr};  // abort may come from any thread
 };
 
-// JSON Schema of the options of both transports.
-inline constexpr const char* kSchema = R"({"properties": {
-  "spin_us": {"type": "integer", "default": 20, "minimum": 0, "maximum": 1000000, "x-unit": "us",
-    "description": "time that a wait spins before it sleeps; much less if ranks share a core"},
-  "staging_bytes": {"type": "integer", "default": 1048576, "minimum": 65536, "maximum": 1073741824, "x-unit": "bytes",
-    "description": "size of each of a rank's two staging buffers", "x-affects": "memory"}}})";
+// The options of both transports.
+inline constexpr ddh::Option kOptions[] = {
+    {"spin_us", "integer", "20", R"("minimum": 0, "maximum": 1000000, "x-unit": "us")",
+     "time that a wait spins before it sleeps; much less if ranks share a core"},
+    {"staging_bytes", "integer", "1048576",
+     R"("minimum": 65536, "maximum": 1073741824, "x-unit": "bytes", "x-affects": "memory")",
+     "size of each of a rank's two staging buffers"},
+};
 
 }  // namespace same_host

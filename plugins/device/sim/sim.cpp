@@ -12,6 +12,7 @@
 // There are no native kernels: code that computes declares it with ddh_stream.run.
 #include "context.hpp"
 #include "ddh/kind/device.h"
+#include "ddh/sdk/options.hpp"
 #include "flat.hpp"
 
 namespace sim {
@@ -163,22 +164,23 @@ const void* Sim::interface(std::string_view id) const {
   return id == DDH_DEVICE_IFACE ? &table : nullptr;
 }
 
-constexpr const char* kSchema = R"json({"type": "object", "properties": {
-  "capacity_bytes": {"type": "integer", "default": 1073741824, "minimum": 1, "x-unit": "bytes",
-    "description": "memory of the device, for each rank"},
-  "delay_us": {"type": "integer", "default": 20, "minimum": 0, "maximum": 10000000, "x-unit": "microseconds",
-    "description": "pause before each piece of work on a stream"},
-  "jitter_us": {"type": "integer", "default": 0, "minimum": 0, "maximum": 10000000, "x-unit": "microseconds",
-    "description": "up to this much longer, at random"},
-  "seed": {"type": "integer", "default": 0, "minimum": 0, "description": "seed of the jitter"},
-  "check": {"type": "boolean", "default": true,
-    "description": "detect unordered work, use after release, accesses beyond a block, wrong kinds of memory"},
-  "quarantine_bytes": {"type": "integer", "default": 16777216, "minimum": 0, "x-unit": "bytes",
-    "description": "released memory that is checked for late writes"}}})json";
+constexpr ddh::Option kOptions[] = {
+    {"capacity_bytes", "integer", "1073741824", R"("minimum": 1, "x-unit": "bytes")",
+     "memory of the device, for each rank"},
+    {"delay_us", "integer", "20", R"("minimum": 0, "maximum": 10000000, "x-unit": "microseconds")",
+     "pause before each piece of work on a stream"},
+    {"jitter_us", "integer", "0", R"("minimum": 0, "maximum": 10000000, "x-unit": "microseconds")",
+     "up to this much longer, at random"},
+    {"seed", "integer", "0", ddh::kAtLeast0, "seed of the jitter"},
+    {"check", "boolean", "true", "",
+     "detect unordered work, use after release, accesses beyond a block, wrong kinds of memory"},
+    {"quarantine_bytes", "integer", "16777216", R"("minimum": 0, "x-unit": "bytes")",
+     "released memory that is checked for late writes"},
+};
 constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, DDH_LOG_IFACE, nullptr};
 
 }  // namespace
 }  // namespace sim
 
 DDH_CXX_PLUGIN(sim::Sim, device, "sim", "0.1.0", "a device for tests: memory of its own, late streams, checks",
-               sim::kSchema, sim::kNeeds, DDH_CAP_IN_PROCESS | DDH_CAP_HOST_REACHABLE);
+               ddh::kSchemaOf<sim::kOptions>, sim::kNeeds, DDH_CAP_IN_PROCESS | DDH_CAP_HOST_REACHABLE);

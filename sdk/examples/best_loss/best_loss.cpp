@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "ddh/sdk/monitor.hpp"
+#include "ddh/sdk/options.hpp"
 
 namespace {
 
@@ -41,11 +42,12 @@ class BestLoss final : public ddh::Monitor {
   double best_ = std::numeric_limits<double>::infinity();
 };
 
-constexpr const char* kSchema = R"({"properties": {
-  "file": {"type": "string", "default": "best_loss.txt", "description": "name of the file in the run's folder"}}})";
+constexpr ddh::Option kOptions[] = {
+    {"file", "string", R"("best_loss.txt")", "", "name of the file in the run's folder"},
+};
 constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
 
 }  // namespace
 
-DDH_CXX_PLUGIN(BestLoss, monitor, "best_loss", "0.1.0", "lines of the lowest losses", kSchema, kNeeds,
+DDH_CXX_PLUGIN(BestLoss, monitor, "best_loss", "0.1.0", "lines of the lowest losses", ddh::kSchemaOf<kOptions>, kNeeds,
                DDH_CAP_IN_PROCESS);

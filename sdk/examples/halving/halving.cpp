@@ -5,6 +5,7 @@
 //   ddhost --schedule ./halving.so schedule.half_life=50
 #include <cmath>
 
+#include "ddh/sdk/options.hpp"
 #include "ddh/sdk/schedule.hpp"
 
 namespace {
@@ -23,11 +24,12 @@ class Halving final : public ddh::Schedule {
   double lr_ = 0;
 };
 
-constexpr const char* kSchema = R"({"properties": {"half_life": {"type": "integer", "default": 100, "minimum": 1,
-  "x-unit": "steps", "description": "steps after which the rate is half"}}})";
+constexpr ddh::Option kOptions[] = {
+    {"half_life", "integer", "100", R"("minimum": 1, "x-unit": "steps")", "steps after which the rate is half"},
+};
 constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
 
 }  // namespace
 
-DDH_CXX_PLUGIN(Halving, schedule, "halving", "0.1.0", "half the rate after every half_life steps", kSchema, kNeeds,
-               DDH_CAP_IN_PROCESS);
+DDH_CXX_PLUGIN(Halving, schedule, "halving", "0.1.0", "half the rate after every half_life steps",
+               ddh::kSchemaOf<kOptions>, kNeeds, DDH_CAP_IN_PROCESS);

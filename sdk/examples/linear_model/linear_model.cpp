@@ -12,6 +12,7 @@
 
 #include "ddh/sdk/counter_rng.hpp"
 #include "ddh/sdk/model.hpp"
+#include "ddh/sdk/options.hpp"
 
 namespace {
 
@@ -128,12 +129,13 @@ class LinearModel final : public ddh::Model {
   std::map<int32_t, Kept> kept_;  // per micro-batch
 };
 
-constexpr const char* kSchema = R"({"properties": {
-  "inputs": {"type": "integer", "default": 16, "minimum": 1, "maximum": 65536, "description": "numbers in a sample"},
-  "outputs": {"type": "integer", "default": 4, "minimum": 1, "maximum": 65536, "description": "numbers to predict"}}})";
+constexpr ddh::Option kOptions[] = {
+    {"inputs", "integer", "16", R"("minimum": 1, "maximum": 65536)", "numbers in a sample"},
+    {"outputs", "integer", "4", R"("minimum": 1, "maximum": 65536)", "numbers to predict"},
+};
 constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
 
 }  // namespace
 
-DDH_CXX_PLUGIN(LinearModel, model, "linear", "1.0.0", "linear regression, as an example", kSchema, kNeeds,
-               DDH_CAP_IN_PROCESS);
+DDH_CXX_PLUGIN(LinearModel, model, "linear", "1.0.0", "linear regression, as an example", ddh::kSchemaOf<kOptions>,
+               kNeeds, DDH_CAP_IN_PROCESS);

@@ -7,7 +7,7 @@
  * Each rank has one instance for each optimizer of the run. All instances have the options of section "schedule"; each
  * starts from its own optimizer's learning rate. The host gets the rate of a step, runs the step, and reports the
  * result. The arguments of all calls are equal on all ranks, so an instance that uses nothing else gives the same rates
- * on every rank.
+ * on every rank. The host ends a run in which the ranks have different rates.
  * Draft: it may still change after 1.0. */
 #ifndef DDH_KIND_SCHEDULE_H
 #define DDH_KIND_SCHEDULE_H

@@ -24,7 +24,7 @@ inline namespace v1 DDH_HIDDEN {
 struct Option {
   std::string_view name;           // offload_param.device is `device` of the object `offload_param`
   std::string_view type;           // of JSON: number, integer, boolean, string, array; integer|null: one of several
-  std::string_view default_value;  // JSON: 1e-3, [0.9, 0.999], true, "none"
+  std::string_view default_value;  // JSON: 1e-3, [0.9, 0.999], true, "none"; empty: the user must give a value
   std::string_view rules;          // further members of the option's schema, or empty
   std::string_view description;    // its meaning, and the cost of a change
 };
@@ -93,7 +93,7 @@ constexpr void write_schema(const Options& options, std::string_view more, Write
     write_type(option.type, write);
     if (!option.rules.empty()) write(", ");
     write(option.rules);
-    write(R"(, "default": )");
+    if (!option.default_value.empty()) write(R"(, "default": )");
     write(option.default_value);
     write(R"(, "description": )");
     write_text(option.description, write);

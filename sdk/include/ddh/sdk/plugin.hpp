@@ -103,9 +103,10 @@ class Host {
 
   // Values of the effective configuration. They throw Error if the key or the type is wrong.
   [[nodiscard]] int64_t i64(const char* key) const { return get<int64_t>(config->get_i64, key); }
+  [[nodiscard]] double f64(const char* key) const { return get<double>(config->get_f64, key); }
   // The value of an option that may be null; nullopt: it is null.
   [[nodiscard]] std::optional<int64_t> i64_if_given(const char* key) const;
-  [[nodiscard]] double f64(const char* key) const { return get<double>(config->get_f64, key); }
+  [[nodiscard]] std::optional<double> f64_if_given(const char* key) const;
   [[nodiscard]] bool flag(const char* key) const { return i64(key) != 0; }
   [[nodiscard]] std::string text(const char* key) const { return get<const char*>(config->get_str, key); }
 
@@ -120,6 +121,8 @@ class Host {
     call(getter, h, key, &value);
     return value;
   }
+  template <class T, class Getter>
+  std::optional<T> get_if_given(Getter getter, const char* key) const;
 
  public:
   void* const h;  // first argument of every table function
@@ -150,8 +153,13 @@ class SectionOptions {
   // The full name of an option, for error sentences: "optimizer_kg.lr" for "lr".
   [[nodiscard]] std::string key(std::string_view name) const { return section_ + "." + std::string(name); }
   [[nodiscard]] int64_t i64(std::string_view name) const { return host_.i64(key(name).c_str()); }
-  [[nodiscard]] std::optional<int64_t> i64_if_given(std::string_view name) const;
   [[nodiscard]] double f64(std::string_view name) const { return host_.f64(key(name).c_str()); }
+  [[nodiscard]] std::optional<int64_t> i64_if_given(std::string_view name) const {
+    return host_.i64_if_given(key(name).c_str());
+  }
+  [[nodiscard]] std::optional<double> f64_if_given(std::string_view name) const {
+    return host_.f64_if_given(key(name).c_str());
+  }
   [[nodiscard]] bool flag(std::string_view name) const { return host_.flag(key(name).c_str()); }
   [[nodiscard]] std::string text(std::string_view name) const { return host_.text(key(name).c_str()); }
   // An array of exactly N numbers.

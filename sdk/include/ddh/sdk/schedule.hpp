@@ -15,7 +15,6 @@
 //                  DDH_CAP_IN_PROCESS);
 #pragma once
 
-#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -42,10 +41,6 @@ class Schedule : public Instance {
   [[nodiscard]] virtual std::vector<Number> numbers() { return {}; }
 
   [[nodiscard]] const void* interface(std::string_view id) const override;
-
- protected:
-  // A number option that may be null; then nullopt.
-  [[nodiscard]] std::optional<double> f64_if_given(std::string_view name) const;
 };
 
 }  // namespace DDH_HIDDEN

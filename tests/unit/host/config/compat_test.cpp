@@ -4,7 +4,9 @@
 // an option that its strategy has.
 #include "config/compat.hpp"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <map>
 
 #include "config/config.hpp"
 #include "config/read_json.hpp"
@@ -42,7 +44,7 @@ constexpr const char* kTable = R"({"strategy": [
 Config with(const std::vector<std::string>& words, const char* table = kTable) {
   std::vector<Section> sections = host_sections();
   add_plugin_options(sections, "strategy", kPluginSchema, "strategy 'test'");
-  add_foreign_names(sections, "strategy", "strategy", "test", {{"other.json", table}});
+  add_foreign_names(sections, "strategy", "strategy", "test", {read_compat_table("other.json", table)});
   std::vector<Override> overrides;
   for (const std::string& word : words) overrides.push_back(parse_override("strategy." + word));
   return {UserConfig::read("", overrides), sections};
@@ -110,31 +112,50 @@ TEST_CASE("a table that is ill-formed is named", "[config]") {
   CHECK_THAT(refusal({}, "{"), Contains("other.json") && Contains("not valid JSON"));
 }
 
-TEST_CASE("every name in our tables means something to every strategy that it is for", "[config]") {
-  Registry registry(any_interface, DDHOST_BUILD_DIR);
-  size_t names = 0;
-  for (const CompatTable& table : compat_tables()) {
-    const Json root = read_json(table.text);
-    for (const Json& group : root.at("strategy")) {
-      for (const Json& id : group.at("for")) {
-        const Plugin plugin = registry.find(DDH_KIND_STRATEGY, id.get<std::string>(), "/");
-        std::vector<Section> sections = host_sections();
-        add_plugin_options(sections, "strategy", plugin.desc->config_schema, plugin.id());
-        const Section* section = nullptr;
-        for (const Section& s : sections) section = s.name == "strategy" ? &s : section;
-        const Schema own = section->schema;
-        add_foreign_names(sections, "strategy", "strategy", plugin.id());
-        for (const auto& [name, entry] : group.at("names").items()) {
-          INFO(table.file << ": " << name << " of " << plugin.id());
-          ++names;
-          // Words are for an option of the strategy; all else is a name that it does not have.
-          const bool is_words = entry.contains("words") && !entry.contains("only");
-          CHECK((own.find(name) != nullptr) == is_words);
-          CHECK(own.find_alias(name) == nullptr);
-          CHECK((section->schema.find(name) != nullptr || section->schema.find_alias(name) != nullptr));
-        }
-      }
-    }
+// Checks the names that a table has for the options of `plugin`; returns how many there are.
+size_t check_names(const CompatTable& table, const Json& names, const std::string& kind, const Plugin& plugin) {
+  std::vector<Section> sections = host_sections();
+  add_plugin_options(sections, kind, plugin.desc->config_schema, plugin.id());
+  const auto section = std::find_if(sections.begin(), sections.end(), [&](const Section& s) { return s.name == kind; });
+  const Schema own = section->schema;
+  add_foreign_names(sections, kind, kind, plugin.id());
+  for (const auto& [name, entry] : names.items()) {
+    INFO(table.file << ": " << name << " of " << plugin.id());
+    // Words are for an option of the plugin; all else is a name that it does not have.
+    const bool is_words = entry.contains("words") && !entry.contains("only");
+    CHECK((own.find(name) != nullptr) == is_words);
+    CHECK(own.find_alias(name) == nullptr);
+    CHECK((section->schema.find(name) != nullptr || section->schema.find_alias(name) != nullptr));
   }
-  CHECK(names > 60);
+  return names.size();
+}
+
+TEST_CASE("every name in our tables means something to every plugin that it is for", "[config]") {
+  Registry registry(any_interface, DDHOST_BUILD_DIR);
+  const std::map<std::string, uint32_t> kinds = {
+      {"strategy", DDH_KIND_STRATEGY}, {"optimizer", DDH_KIND_OPTIMIZER}, {"schedule", DDH_KIND_SCHEDULE}};
+  std::map<std::string, size_t> names;
+  for (const CompatTable& table : compat_tables()) {
+    for (const auto& [kind, number] : kinds)
+      for (const Json& group : table.groups.value(kind, Json::array()))
+        for (const Json& id : group.at("for"))
+          names[kind] += check_names(table, group.at("names"), kind, registry.find(number, id.get<std::string>(), "/"));
+  }
+  CHECK(names["strategy"] > 60);
+  CHECK(names["optimizer"] == 2);
+  CHECK(names["schedule"] > 40);
+}
+
+TEST_CASE("every word for a schedule's type in our tables is the name of a schedule", "[config]") {
+  Registry registry(any_interface, DDHOST_BUILD_DIR);
+  size_t words = 0;
+  for (const CompatTable& table : compat_tables())
+    for (const Json& group : table.groups.value("section", Json::array()))
+      for (const auto& [word, id] : group.at("names").at("type").at("words").items()) {
+        ++words;
+        CHECK(registry.find(DDH_KIND_SCHEDULE, id.get<std::string>(), "/").id() == id);
+        const UserConfig user = UserConfig::read("", {parse_override("schedule.type=" + word)});
+        CHECK(Config(user, host_sections(), /*plugin_sections=*/false).text("schedule.type") == id);
+      }
+  CHECK(words == 6);
 }

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <set>
 
+#include "config/compat.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "fixtures/harness/host_services.hpp"
 #include "fixtures/harness/throws.hpp"
@@ -53,6 +54,7 @@ Config config_for(const UserConfig& user, const Plugin& plugin) {
   std::vector<Section> all = host_sections();
   add_plugin_options(all, "optimizer", R"({"properties": {"lr": {"type": "number", "default": 0.2}}})", "a test");
   add_plugin_options(all, "schedule", plugin.desc->config_schema, "schedule '" + plugin.id() + "'");
+  add_foreign_names(all, "schedule", "schedule", plugin.id());
   return {user, all};
 }
 Config config_with(const Words& words) {
