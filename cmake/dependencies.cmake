@@ -37,6 +37,15 @@ if(DDHOST_WITH_TORCH) # for models of images
   ddhost_require(PNG_FOUND "libpng" libpng-dev)
   find_package(JPEG QUIET)
   ddhost_require(JPEG_FOUND "libjpeg-turbo" libjpeg62-turbo-dev)
+  # For the words of byte-pair encoding.
+  find_library(DDHOST_PCRE2_LIBRARY NAMES pcre2-8)
+  find_path(DDHOST_PCRE2_INCLUDE pcre2.h)
+  ddhost_require(DDHOST_PCRE2_LIBRARY "PCRE2" libpcre2-dev)
+  ddhost_require(DDHOST_PCRE2_INCLUDE "PCRE2 (its header)" libpcre2-dev)
+  add_library(ddhost_pcre2 INTERFACE)
+  add_library(ddhost::pcre2 ALIAS ddhost_pcre2)
+  target_include_directories(ddhost_pcre2 SYSTEM INTERFACE "${DDHOST_PCRE2_INCLUDE}")
+  target_link_libraries(ddhost_pcre2 INTERFACE "${DDHOST_PCRE2_LIBRARY}")
 endif()
 
 # ddhost::onednn computes the matrix products of LibTorch models; without it (DDHOST_ONEDNN_FOUND false) LibTorch does.

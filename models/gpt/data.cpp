@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
@@ -36,6 +37,7 @@ std::string default_text(const ddh::Host& host) {
   }
   const fs::path program = fs::read_symlink("/proc/self/exe", ignored).parent_path();
   places.push_back(program / "../../shared/data/shakespeare/input.txt");
+  places.push_back(program / "../tests/data/shakespeare/input.txt");
   places.push_back(program / "data/shakespeare.txt");
   places.emplace_back("/usr/share/common-licenses/GPL-3");
   for (const fs::path& place : places) {
@@ -64,6 +66,17 @@ void require_length(const TokenSpan& span, const char* part, const std::string& 
   ddh::fail(DDH_INVALID_ARGUMENT, "'", path, "' is too short: its ", part, " part has ", span.numel,
             " tokens, model.context=", context, " needs at least ", context + 2,
             "; give a longer file or a smaller model.context");
+}
+
+std::unique_ptr<Bpe> tokenizer(const ddh::Host& host) {
+  const std::string folder = host.text("model.tokenizer");
+  return folder.empty() ? nullptr : std::make_unique<Bpe>(folder);
+}
+
+// The last place at or before `at` where a character of UTF-8 begins.
+uint64_t begin_of_character(std::string_view text, uint64_t at) {
+  while (at > 0 && at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
+  return at;
 }
 
 uint64_t train_numel(uint64_t numel, double val_fraction) {
@@ -98,7 +111,7 @@ struct Tokens::Mapping {
   uint64_t bytes = 0;
 };
 
-Tokens::Tokens(const ddh::Host& host, int64_t context) {
+Tokens::Tokens(const ddh::Host& host, int64_t context) : bpe_(tokenizer(host)) {
   std::string path = host.text("data.path");
   const std::string val_path = host.text("data.val_path");
   if (path.empty()) path = default_text(host);
@@ -114,23 +127,35 @@ Tokens::Tokens(const ddh::Host& host, int64_t context) {
 
 Tokens::~Tokens() = default;
 
+// As nanoGPT's prepare.py: the text is divided before it is encoded.
 void Tokens::read_text(const std::string& path, const std::string& val_path, double val_fraction) {
   const std::string text = read_file(path);
   if (text.empty()) ddh::fail(DDH_INVALID_ARGUMENT, "data file '", path, "' is empty; give a text");
   const std::string val_text = val_path.empty() ? "" : read_file(val_path);
+  if (bpe_ == nullptr) number_characters(text, val_text);
+  vocab_ = bpe_ != nullptr ? bpe_->size() : static_cast<int64_t>(characters_.size());
+  const uint64_t cut =
+      val_path.empty() ? begin_of_character(text, train_numel(text.size(), val_fraction)) : text.size();
+  text_ids_ = ids_of(std::string_view(text).substr(0, cut), path);
+  val_text_ids_ = val_path.empty() ? ids_of(std::string_view(text).substr(cut), path) : ids_of(val_text, val_path);
+  train_ = {text_ids_.data(), text_ids_.size()};
+  val_ = {val_text_ids_.data(), val_text_ids_.size()};
+}
+
+void Tokens::number_characters(const std::string& text, const std::string& val_text) {
   std::set<unsigned char> distinct(text.begin(), text.end());
   distinct.insert(val_text.begin(), val_text.end());
   characters_.assign(distinct.begin(), distinct.end());
-  vocab_ = static_cast<int64_t>(characters_.size());
+}
+
+std::vector<uint16_t> Tokens::ids_of(std::string_view text, const std::string& path) const {
+  if (bpe_ != nullptr) return bpe_->encode(text, "'" + path + "'");
   std::array<uint16_t, 256> id{};
   for (size_t i = 0; i < characters_.size(); ++i)
     id[static_cast<unsigned char>(characters_[i])] = static_cast<uint16_t>(i);
-  for (const char c : text) text_ids_.push_back(id[static_cast<unsigned char>(c)]);
-  for (const char c : val_text) val_text_ids_.push_back(id[static_cast<unsigned char>(c)]);
-  const uint64_t cut = train_numel(text_ids_.size(), val_fraction);
-  train_ = {text_ids_.data(), cut};
-  val_ = {text_ids_.data() + cut, text_ids_.size() - cut};
-  if (!val_path.empty()) val_ = {val_text_ids_.data(), val_text_ids_.size()};
+  std::vector<uint16_t> ids(text.size());
+  std::transform(text.begin(), text.end(), ids.begin(), [&](char c) { return id[static_cast<unsigned char>(c)]; });
+  return ids;
 }
 
 void Tokens::map_tokens(const std::string& path, const std::string& val_path, double val_fraction) {
@@ -148,6 +173,10 @@ void Tokens::map_tokens(const std::string& path, const std::string& val_path, do
 
 std::vector<int64_t> Tokens::encode(const std::string& text) const {
   std::vector<int64_t> ids;
+  if (bpe_ != nullptr) {
+    const std::vector<uint16_t> tokens = bpe_->encode(text, "run.sample_prompt");
+    return {tokens.begin(), tokens.end()};
+  }
   if (characters_.empty()) {
     std::istringstream in(text);
     for (int64_t id = 0; in >> id;) ids.push_back(id);
@@ -165,6 +194,7 @@ std::vector<int64_t> Tokens::encode(const std::string& text) const {
 }
 
 std::string Tokens::decode(const std::vector<int64_t>& ids) const {
+  if (bpe_ != nullptr) return bpe_->decode(ids);
   std::string text;
   for (const int64_t id : ids) {
     if (characters_.empty()) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// gpt/data.hpp: a stream of token ids, from a text file (characters) or a file of uint16 tokens (memory-mapped),
-// divided into a training part and an evaluation part. The index of a sample is that of its first token.
+// gpt/data.hpp: a stream of token ids, from a text file (characters, or byte-pair encoding with model.tokenizer) or a file
+// of uint16 tokens (memory-mapped), divided into a training part and an evaluation part. The index of a sample is that of its first token.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "bpe.hpp"
 #include "ddh/sdk/plugin.hpp"
 
 namespace gpt {
@@ -32,21 +33,24 @@ class Tokens {
 
   [[nodiscard]] TokenSpan train() const { return train_; }
   [[nodiscard]] TokenSpan val() const { return val_; }
-  // Rows that the embedding needs: distinct characters, or 50304 for token files.
+  // Rows that the embedding needs: the tokenizer's tokens or the distinct characters of a text; 50304 for token files.
   [[nodiscard]] int64_t vocab() const { return vocab_; }
 
-  // Text to ids, without characters that the data lacks; and back: characters, or "17 204 3" for token files.
+  // Text to ids and back. Without a tokenizer the text of a token file is its ids: "17 204 3".
   [[nodiscard]] std::vector<int64_t> encode(const std::string& text) const;
   [[nodiscard]] std::string decode(const std::vector<int64_t>& ids) const;
 
  private:
   struct Mapping;
   void read_text(const std::string& path, const std::string& val_path, double val_fraction);
+  void number_characters(const std::string& text, const std::string& val_text);
+  [[nodiscard]] std::vector<uint16_t> ids_of(std::string_view text, const std::string& path) const;
   void map_tokens(const std::string& path, const std::string& val_path, double val_fraction);
 
+  const std::unique_ptr<Bpe> bpe_;  // nullptr without model.tokenizer
   TokenSpan train_, val_;
   int64_t vocab_ = 0;
-  std::string characters_;  // id -> byte; empty for token files
+  std::string characters_;  // id -> byte; empty with a tokenizer and for token files
   std::vector<uint16_t> text_ids_, val_text_ids_;
   std::vector<std::unique_ptr<Mapping>> mappings_;
 };

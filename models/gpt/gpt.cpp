@@ -41,7 +41,7 @@ Gpt::Gpt(const ddh_create& create)
       config_(host, tokens_.vocab()),
       desc_(ddh::str("gpt ", host.text("model.size"))),
       products_(host, "gpt", config_.compute) {
-  ddh::ActivationAllocator::install();
+  ddh::prepare_torch();
   build_description();
 }
 

@@ -14,7 +14,7 @@
 
 #include "../ops/model_products.hpp"
 #include "data.hpp"
-#include "ddh/sdk/torch/activations.hpp"
+#include "ddh/sdk/torch/prepare.hpp"
 #include "layers.hpp"
 #include "sampler.hpp"
 

@@ -35,7 +35,7 @@ Vit::Vit(const ddh_create& create)
       config_(host, loader_.side(), loader_.channels(), loader_.classes()),
       desc_(ddh::str("vit ", host.text("model.size"))),
       products_(host, "vit", config_.compute) {
-  ddh::ActivationAllocator::install();
+  ddh::prepare_torch();
   build_description();
 }
 

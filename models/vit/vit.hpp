@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "../ops/model_products.hpp"
-#include "ddh/sdk/torch/activations.hpp"
+#include "ddh/sdk/torch/prepare.hpp"
 #include "layers.hpp"
 
 namespace vit {

@@ -12,7 +12,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
-#include "ddh/sdk/torch/activations.hpp"
+#include "ddh/sdk/torch/prepare.hpp"
 #include "fixtures/harness/golden_fill.hpp"
 #include "fixtures/harness/model_driver.hpp"
 
@@ -221,7 +221,7 @@ TEST_CASE("a batch norm contributes momentum times its statistics, once, and nev
 }
 
 TEST_CASE("the activation allocator keeps its pages and counts what a rank holds") {
-  ddh::ActivationAllocator::install();
+  ddh::prepare_torch();
   FakeHost fake({});
   const ddh::Host host(fake.get());
   c10::Allocator& allocator = *c10::GetCPUAllocator();

@@ -28,6 +28,7 @@
 #include "ddh/sdk/model.hpp"
 #include "ddh/sdk/torch/activations.hpp"
 #include "ddh/sdk/torch/dropout.hpp"
+#include "ddh/sdk/torch/prepare.hpp"
 #include "ddh/sdk/torch/unit_params.hpp"
 
 namespace ddh {
@@ -47,7 +48,7 @@ class TorchModel : public Model {
  public:
   explicit TorchModel(const ddh_create& create, TorchThreads threads = TorchThreads::kOne)
       : Model(create), threads_(threads) {
-    ActivationAllocator::install();
+    prepare_torch();
     settle_threads();
   }
 
