@@ -169,7 +169,7 @@ constexpr const char* kSchema = R"json({"type": "object", "properties": {
   "delay_us": {"type": "integer", "default": 20, "minimum": 0, "maximum": 10000000, "x-unit": "microseconds",
     "description": "pause before each piece of work on a stream"},
   "jitter_us": {"type": "integer", "default": 0, "minimum": 0, "maximum": 10000000, "x-unit": "microseconds",
-    "description": "up to this much longer, at random"},
+    "description": "largest random addition to each pause"},
   "seed": {"type": "integer", "default": 0, "minimum": 0, "description": "seed of the jitter"},
   "check": {"type": "boolean", "default": true,
     "description": "detect unordered work, use after release, accesses beyond a block, wrong kinds of memory"},
@@ -180,5 +180,5 @@ constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, DDH_LOG_IFACE, nullptr};
 }  // namespace
 }  // namespace sim
 
-DDH_CXX_PLUGIN(sim::Sim, device, "sim", "0.1.0", "a device for tests: memory of its own, late streams, checks",
+DDH_CXX_PLUGIN(sim::Sim, device, "sim", "0.1.0", "a device for tests: separate memory, delayed streams, checks",
                sim::kSchema, sim::kNeeds, DDH_CAP_IN_PROCESS | DDH_CAP_HOST_REACHABLE);
