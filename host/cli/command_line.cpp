@@ -52,16 +52,16 @@ constexpr std::array<Flag, 20> kFlags = {{
 }};
 
 constexpr const char* kFooter = R"(Commands:
-  ddhost [train] [flags] [key=value ...]   train; the default
-  ddhost eval --weights FILE [...]         every metric of a trained model, over all samples
-  ddhost generate --weights FILE [...]     text, or what else the model makes, as it is made
-  ddhost list                              plugins that are found
-  ddhost inspect FILE.so                   what a plugin is, needs and takes
-  ddhost ckpt ls|show|verify|diff|prune    checkpoints of a run; `ddhost ckpt --help` tells more
-  ddhost export CHECKPOINT FOLDER          the weights of a checkpoint as safetensors files
+  ddhost [train] [flags] [key=value ...]   train a model (the default command)
+  ddhost eval --weights FILE [...]         print the metrics of a trained model over all samples
+  ddhost generate --weights FILE [...]     print text or other samples of a trained model
+  ddhost list                              list the available plugins
+  ddhost inspect FILE.so                   describe a plugin: its kind, needs and options
+  ddhost ckpt ls|show|verify|diff|prune    work with the checkpoints of a run (ddhost ckpt --help)
+  ddhost export CHECKPOINT FOLDER          write the weights of a checkpoint as safetensors files
 
 Every key of the configuration can be given as key=value: train.steps=100 optimizer.lr=3e-4 run.dir=runs/first
-`ddhost --dry-run` prints them all with their values, `ddhost train --help` the flags.)";
+`ddhost --dry-run` prints all keys with their values, and `ddhost train --help` prints the flags.)";
 
 // `train` may be left out.
 std::vector<std::string> with_command(int argc, const char* const* argv) {
