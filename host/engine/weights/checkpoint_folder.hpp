@@ -48,7 +48,7 @@ struct KeepRule {
   int64_t last = 0;   // number of newest checkpoints to keep; 0: all
   int64_t every = 0;  // and those whose step is a multiple; 0: none
 };
-// Removes the others, and returns their steps. Checkpoints after `newest` are kept: they belong to another continuation of the run.
+// Removes the others, and returns their steps. Checkpoints after `newest` belong to another continuation and are kept.
 std::vector<int64_t> prune_checkpoints(const std::filesystem::path& run_dir, int64_t newest, const KeepRule& keep);
 // Removes the checkpoints of later steps, whole or not, and returns their steps.
 std::vector<int64_t> remove_checkpoints_after(const std::filesystem::path& run_dir, int64_t step);
