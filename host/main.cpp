@@ -28,7 +28,7 @@ void prepare_process() {
 
 int flushed(int exit_code) {
   if (exit_code != 0 || std::cout.flush()) return exit_code;
-  print_sentence("stdout can't be written; its reader is gone or its disk is full");
+  print_sentence("can't write to stdout; its reader has ended or its disk is full");
   return 1;
 }
 

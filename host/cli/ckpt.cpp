@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cli/ckpt.cpp: `ddhost ckpt`: what checkpoints there are, what is in one, whether it is whole, what differs, what to remove.
+// cli/ckpt.cpp: `ddhost ckpt`: lists, shows, verifies, compares and removes checkpoints.
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -36,7 +36,7 @@ std::string plugin_of(const Manifest& manifest, std::string_view kind) {
   return at == manifest.plugins.end() ? "?" : at->id;
 }
 
-// The run that a path stands for: its folder, or the folder of its checkpoints.
+// The folder of a run. `path` is that folder, or the folder of the run's checkpoints.
 fs::path run_of(const fs::path& path) {
   const fs::path folder = path.has_filename() ? path : path.parent_path();
   return folder.filename() == "checkpoints" ? folder.parent_path() : folder;
@@ -68,8 +68,8 @@ int list(const fs::path& path, std::ostream& out) {
 void show_progress(const TrainProgress& progress, std::ostream& out) {
   out << "step            " << progress.step << (progress.evaluation_pending ? " (its evaluation is not done)" : "")
       << '\n';
-  out << "phase           " << progress.phase + 1 << ", counted through all cycles: " << progress.phase_step
-      << " of its steps\n";
+  out << "phase           " << progress.phase + 1 << " (counted over all cycles), " << progress.phase_step
+      << " steps of it done\n";
   for (const ProgramProgress& p : progress.programs)
     out << "program         " << p.name << ": " << p.samples << " samples, epoch "
         << (p.epoch_samples == 0 ? 0 : p.samples / p.epoch_samples) << '\n';
@@ -149,12 +149,13 @@ int prune(const CkptArgs& args, std::ostream& out) {
   const std::vector<CheckpointPlace> places = checkpoints_in(run);
   if (!args.keep_last && !args.after)
     ddh::fail(DDH_INVALID_ARGUMENT,
-              "ckpt prune has nothing to go by; give --keep-last N (with --keep-every N), or --after STEP");
+              "ckpt prune needs to know what to keep; give --keep-last N (with --keep-every N), or --after STEP");
   RunLock lock;
   std::error_code ec;
   if (fs::exists(run / "metrics.jsonl", ec) && lock.take(run, RunLock::File::may_exist) == RunLock::Result::in_use)
-    ddh::fail(DDH_FAILED_PRECONDITION, "'", run.string(), "' is in use by a run that has not ended, which removes ",
-              "checkpoints itself (checkpoint.keep_last); wait for it");
+    ddh::fail(DDH_FAILED_PRECONDITION, "'", run.string(),
+              "' is in use by a run that has not ended, and that run removes ",
+              "checkpoints itself (checkpoint.keep_last); wait until it ends");
   std::vector<int64_t> removed;
   if (args.after) removed = remove_checkpoints_after(run, *args.after);
   if (args.keep_last) {

@@ -34,34 +34,34 @@ constexpr std::array<Flag, 20> kFlags = {{
     {"--comm", "comm.plugin", "transport between the ranks, as above"},
     {"--device", "device.plugin", "device of the ranks: cpu, or as above"},
     {"--monitor", "monitor.plugins", "monitors that record the run, separated by commas: jsonl,tensorboard", kTrains},
-    {"--nproc", "run.nproc", "number of ranks; without it the number of GPUs, else 2"},
-    {"--ranks-per-node", "run.ranks_per_node", "simulate nodes of this many ranks each"},
-    {"--resume", "run.resume", "go on from a checkpoint: auto (the newest of run.dir), its folder, or none", kTrains},
+    {"--nproc", "run.nproc", "number of ranks; default: the number of GPUs, or 2 without a GPU"},
+    {"--ranks-per-node", "run.ranks_per_node", "simulate nodes with this number of ranks each"},
+    {"--resume", "run.resume", "resume from a checkpoint: auto (newest in run.dir), its folder, or none", kTrains},
     {"--resume-allow", "run.resume_allow",
-     "options that may differ from the checkpoint's: optimizer.lr,train.steps; with commas between them", kTrains},
+     "options that may differ from the checkpoint's, separated by commas: optimizer.lr,train.steps", kTrains},
     {"--save-final", "train.save_final", "write the final weights to this safetensors file", kTrains},
     {"--weights", "train.init_from", "trained weights: a safetensors file, or the folder of a checkpoint",
      kEvaluates | kGenerates},
-    {"--prompt", "run.sample_prompt", "what the text begins with", kGenerates},
-    {"--length", "run.sample_tokens", "items to make after the prompt", kGenerates},
+    {"--prompt", "run.sample_prompt", "text that the samples begin with", kGenerates},
+    {"--length", "run.sample_tokens", "number of items to generate after the prompt", kGenerates},
     {"--temperature", "run.sample_temperature", "divides the logits; 0: always the most likely item", kGenerates},
-    {"--top-k", "run.sample_top_k", "draw from the k most likely items; 0: from all", kGenerates},
-    {"--condition", "run.sample_condition", "index of a sample of the evaluation program to go by", kGenerates},
-    {"--seed", "run.seed", "seed of the first sample, the next ones count on", kGenerates},
+    {"--top-k", "run.sample_top_k", "draw from the k most likely items; 0: from all items", kGenerates},
+    {"--condition", "run.sample_condition", "index of the evaluation sample to generate for", kGenerates},
+    {"--seed", "run.seed", "seed of the first sample; each further sample adds 1", kGenerates},
     {"--samples", "run.sample_count", "number of samples", kGenerates},
 }};
 
 constexpr const char* kFooter = R"(Commands:
-  ddhost [train] [flags] [key=value ...]   train; the default
-  ddhost eval --weights FILE [...]         every metric of a trained model, over all samples
-  ddhost generate --weights FILE [...]     text, or what else the model makes, as it is made
-  ddhost list                              plugins that are found
-  ddhost inspect FILE.so                   what a plugin is, needs and takes
-  ddhost ckpt ls|show|verify|diff|prune    checkpoints of a run; `ddhost ckpt --help` tells more
-  ddhost export CHECKPOINT FOLDER          the weights of a checkpoint as safetensors files
+  ddhost [train] [flags] [key=value ...]   train a model (the default command)
+  ddhost eval --weights FILE [...]         print the metrics of a trained model over all samples
+  ddhost generate --weights FILE [...]     print text or other samples of a trained model
+  ddhost list                              list the available plugins
+  ddhost inspect FILE.so                   describe a plugin: its kind, needs and options
+  ddhost ckpt ls|show|verify|diff|prune    work with the checkpoints of a run (ddhost ckpt --help)
+  ddhost export CHECKPOINT FOLDER          write the weights of a checkpoint as safetensors files
 
 Every key of the configuration can be given as key=value: train.steps=100 optimizer.lr=3e-4 run.dir=runs/first
-`ddhost --dry-run` prints them all with their values, `ddhost train --help` the flags.)";
+`ddhost --dry-run` prints all keys with their values, and `ddhost train --help` prints the flags.)";
 
 // `train` may be left out.
 std::vector<std::string> with_command(int argc, const char* const* argv) {
@@ -98,7 +98,7 @@ void check_flag_value(const std::string& flag, const std::string& value) {
     ddh::fail(DDH_INVALID_ARGUMENT, flag, " has no value", is_option ? " before '" + value + "'" : "", "; give one");
 }
 
-// The value of a flag in the form of its option: a list is given with commas.
+// Converts a flag's value to the form of its option: a list is given with commas.
 std::string option_text(const Flag& flag, const std::string& value) {
   const std::string_view key = flag.key;
   if (key != "monitor.plugins" && key != "run.resume_allow") return value;
@@ -108,7 +108,7 @@ std::string option_text(const Flag& flag, const std::string& value) {
   return list.dump();
 }
 
-// What the words of a command that runs a model are read into.
+// Receives the arguments of a command that runs a model.
 struct RunWords {
   std::array<std::string, kFlags.size()> values;
   std::vector<std::string> words;
@@ -144,7 +144,7 @@ std::vector<Override> collect(const RunWords& given, const CLI::App& command) {
 
 // `ddhost ckpt ...`; the action is set when its subcommand is parsed.
 CLI::App* add_ckpt(CLI::App& app, CkptArgs& args) {
-  CLI::App* ckpt = app.add_subcommand("ckpt", "look at the checkpoints of a run");
+  CLI::App* ckpt = app.add_subcommand("ckpt", "list, show, verify, compare or remove checkpoints");
   ckpt->require_subcommand(1);
   const auto add = [&](CkptAction action, const char* name, const char* help, const char* what, int paths) {
     CLI::App* sub = ckpt->add_subcommand(name, help);
@@ -152,25 +152,27 @@ CLI::App* add_ckpt(CLI::App& app, CkptArgs& args) {
     sub->callback([&args, action] { args.action = action; });
     return sub;
   };
-  add(CkptAction::kList, "ls", "one line for each checkpoint of a run", "folder of the run", 1);
-  add(CkptAction::kShow, "show", "what is in a checkpoint", "folder of the checkpoint", 1);
-  add(CkptAction::kVerify, "verify", "read every byte and compare it with its checksum; 1 where one is damaged",
+  add(CkptAction::kList, "ls", "list the checkpoints of a run", "folder of the run", 1);
+  add(CkptAction::kShow, "show", "show the contents of a checkpoint", "folder of the checkpoint", 1);
+  add(CkptAction::kVerify, "verify",
+      "read every byte and compare the checksums; exit code 1 if a checkpoint is damaged",
       "folder of a checkpoint, or of a run", 1);
-  add(CkptAction::kDiff, "diff", "which tensors of two checkpoints differ, and by how much; 1 where one does",
+  add(CkptAction::kDiff, "diff",
+      "show which tensors of two checkpoints differ, and by how much; exit code 1 if any does",
       "folders of the checkpoints", 2);
   CLI::App* prune = add(CkptAction::kPrune, "prune", "remove checkpoints of a run", "folder of the run", 1);
-  prune->add_option("--keep-last", args.keep_last, "keep this many of the newest")->check(CLI::PositiveNumber);
-  prune->add_option("--keep-every", args.keep_every, "keep those too whose step is a multiple of this")
+  prune->add_option("--keep-last", args.keep_last, "number of newest checkpoints to keep")->check(CLI::PositiveNumber);
+  prune->add_option("--keep-every", args.keep_every, "also keep checkpoints whose step is a multiple of this")
       ->check(CLI::NonNegativeNumber);
-  prune->add_option("--after", args.after, "remove those of later steps than this")->check(CLI::NonNegativeNumber);
+  prune->add_option("--after", args.after, "remove the checkpoints of all later steps")->check(CLI::NonNegativeNumber);
   return ckpt;
 }
 
 CLI::App* add_export(CLI::App& app, ExportArgs& args) {
   CLI::App* command = app.add_subcommand("export", "write the weights of a checkpoint as safetensors files");
   command->add_option("checkpoint", args.checkpoint, "folder of the checkpoint")->required();
-  command->add_option("folder", args.folder, "where the files go")->required();
-  command->add_option("--max-shard-size", args.max_shard_size, "largest file: 5GB, 500MiB");
+  command->add_option("folder", args.folder, "folder for the files")->required();
+  command->add_option("--max-shard-size", args.max_shard_size, "largest size of a file: 5GB, 500MiB");
   return command;
 }
 
@@ -188,10 +190,10 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   const std::array<std::pair<CLI::App*, Command>, 3> runs = {{
       {add_run_command(app, "train", "train a model (the default command)", kTrains, given, line), Command::kTrain},
       {add_run_command(app, "eval", "evaluate a trained model", kEvaluates, given, line), Command::kEval},
-      {add_run_command(app, "generate", "let a trained model make samples", kGenerates, given, line),
+      {add_run_command(app, "generate", "generate samples with a trained model", kGenerates, given, line),
        Command::kGenerate},
   }};
-  CLI::App* list = app.add_subcommand("list", "list the plugins that are found");
+  CLI::App* list = app.add_subcommand("list", "list the available plugins");
   CLI::App* inspect = app.add_subcommand("inspect", "describe a plugin: its kind, needs and options");
   inspect->add_option("file", line.inspect_file, "path or name of the plugin")->required();
   const CLI::App* const ckpt = add_ckpt(app, line.ckpt);
@@ -216,7 +218,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     end_with_usage_error(error.what());
   }
   if (has_config && (given.config_file.empty() || given.config_file.find('=') != std::string::npos))
-    end_with_usage_error("--config has no file");
+    end_with_usage_error("--config needs a file");
   line.config_file = given.config_file;
   if (list->parsed()) line.command = Command::kList;
   if (inspect->parsed()) line.command = Command::kInspect;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cli/command_line.hpp: what the user typed.
+// cli/command_line.hpp: the parsed command line.
 #pragma once
 
 #include <filesystem>

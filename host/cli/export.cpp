@@ -39,7 +39,7 @@ uint64_t bytes_of(const std::string& text) {
     if (bytes >= 1 && bytes < 9e18) return static_cast<uint64_t>(bytes);
   }
   ddh::fail(DDH_INVALID_ARGUMENT, "--max-shard-size ", text,
-            " is no size; give a number with KB, MB, GB, KiB, MiB or GiB");
+            " is not a size; give a number, alone or with KB, MB, GB, KiB, MiB or GiB");
 }
 
 }  // namespace

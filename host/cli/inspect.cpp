@@ -38,7 +38,7 @@ bool print_interfaces(std::ostream& out, const char* name, const std::vector<std
   return all;
 }
 
-// Text in lines of at most 100 columns.
+// Wraps text to lines of at most 100 columns.
 void print_wrapped(std::ostream& out, const std::string& text) {
   constexpr size_t kIndent = 8, kWidth = 100;
   std::istringstream words(text);
@@ -56,7 +56,7 @@ void print_wrapped(std::ostream& out, const std::string& text) {
   print_line();
 }
 
-// The last column is a text, and is printed below the others.
+// The last column is a description. It is printed below the others.
 void print_table(std::ostream& out, const std::vector<std::array<std::string, 5>>& rows) {
   std::array<size_t, 5> width{};
   for (const auto& row : rows)
@@ -128,7 +128,7 @@ bool print_plugin(std::ostream& out, const PluginFacts& plugin, InterfaceLookup 
 
 void print_note(std::ostream& out, const ElfFacts& facts) {
   if (!facts.note) {
-    if (facts.problem.empty()) out << "it carries no ddhost note, so nothing more is known\n";
+    if (facts.problem.empty()) out << "it has no ddhost note, so nothing more is known\n";
     return;
   }
   out << "what its note says:\n";

@@ -43,7 +43,7 @@ int list_plugins(const Registry& registry, std::ostream& out) {
     out << std::left << std::setw(10) << kind_name(listed.plugin.kind) << ' ' << std::setw(14) << listed.plugin.id
         << ' ' << std::setw(8) << listed.plugin.version << ' ' << listed.plugin.summary;
     if (!is_first)
-      out << " [duplicate in " << listed.file.string() << "; the name means " << at->second.string() << "]";
+      out << " [duplicate in " << listed.file.string() << "; the name selects " << at->second.string() << "]";
     out << '\n';
   }
   if (plugins.empty() && broken.empty()) {

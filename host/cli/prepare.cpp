@@ -99,8 +99,8 @@ void check_threads(PreparedRun& plan) {
     const Plugin& plugin = *role.plugin;
     if (plugin.has_cap(DDH_CAP_IN_PROCESS)) continue;
     ddh::fail(DDH_FAILED_PRECONDITION, kind_name(role.kind), " '", plugin.id(),
-              "' can't serve several ranks in one process, as comm '", plan.comm.id(),
-              "' would have it; choose another --comm or --nproc 1");
+              "' can't run several ranks in one process, which comm '", plan.comm.id(),
+              "' requires; choose another --comm or --nproc 1");
   }
 }
 
@@ -110,8 +110,8 @@ void check_device(const PreparedRun& plan) {
   for (const Plugin* plugin : {&plan.strategy, &plan.model}) {
     if (plugin->has_cap(DDH_CAP_STREAM_ORDERED)) continue;
     ddh::fail(DDH_FAILED_PRECONDITION, kind_name(plugin->desc->kind), " '", plugin->id(),
-              "' touches memory without streams, which device '", plan.device.id(),
-              "' can't serve; choose another, or --device cpu");
+              "' accesses memory outside of streams, which device '", plan.device.id(),
+              "' does not allow; choose another, or --device cpu");
   }
   if (!plan.device.has_cap(DDH_CAP_HOST_REACHABLE))
     ddh::fail(DDH_FAILED_PRECONDITION, "optimizer '", plan.optimizers.front().plugin.id(),
@@ -125,11 +125,11 @@ void settle_clipping(PreparedRun& plan) {
   const double value = plan.config.get<double>("train.clip_value"), norm = plan.config.get<double>("train.clip_norm");
   if (norm > 0 && norm < std::numeric_limits<float>::min())
     ddh::fail(DDH_INVALID_ARGUMENT, "train.clip_norm=", norm,
-              " clips every gradient to nothing; give 0 (no clipping) or a ", "larger number");
+              " clips every gradient to zero; give 0 (no clipping) or a ", "larger number");
   if (value == 0) return;
   if (static_cast<float>(value) < std::numeric_limits<float>::min() || std::isinf(static_cast<float>(value)))
     ddh::fail(DDH_INVALID_ARGUMENT, "train.clip_value=", value,
-              " is beyond fp32; give 0 or a number from 1e-37 to 1e38");
+              " is outside the range of fp32; give 0 or a number from 1e-37 to 1e38");
   for (const RunPlan::Optimizer& optimizer : plan.optimizers) {
     if (optimizer.plugin.has_cap(DDH_CAP_CLIP_VALUE)) continue;
     ddh::fail(DDH_FAILED_PRECONDITION, "optimizer '", optimizer.plugin.id(), "' does not clip by value; leave out ",
@@ -141,7 +141,7 @@ void settle_clipping(PreparedRun& plan) {
   plan.config.set("train.clip_norm", 0.0, "derived");
 }
 
-// For the use of a trained model: evaluation takes every sample unless told otherwise.
+// For `eval` and `generate`: an evaluation takes every sample, unless the user gave train.eval_batches.
 void settle_use(PreparedRun& plan) {
   if (plan.config.json("train.init_from") == "\"\"")
     ddh::fail(DDH_INVALID_ARGUMENT, plan.work == Work::kEvaluate ? "ddhost eval" : "ddhost generate",
@@ -160,8 +160,8 @@ void choose_run_folder(PreparedRun& plan) {
   std::string name = plan.config.text("run.name");
   const bool resumes_newest = plan.wish.from == ResumeWish::From::newest;
   if (resumes_newest && name.empty() && plan.config.text("run.dir").empty())
-    ddh::fail(DDH_INVALID_ARGUMENT, "--resume auto takes the newest checkpoint of a run; say which, with run.dir or ",
-              "run.name");
+    ddh::fail(DDH_INVALID_ARGUMENT,
+              "--resume auto takes the newest checkpoint of a run; say which run, with run.dir or ", "run.name");
   if (name.empty()) {
     name = plan.model.id() + "-" + plan.strategy.id();
     plan.config.set("run.name", name, "derived");
@@ -178,26 +178,26 @@ void choose_run_folder(PreparedRun& plan) {
 constexpr int kLockTries = 100;
 constexpr std::chrono::milliseconds kLockPause{20};
 
-// Makes metrics.jsonl, by which a folder belongs to a run, and locks it; false when it is there already and the run does
-// not go on in it.
+// Creates and locks metrics.jsonl, which marks the folder of a run. Returns false if the file exists already and the run
+// does not continue in that folder.
 bool claim(PreparedRun& plan) {
   const bool goes_on = goes_on_in(plan.run_dir, plan.wish);
   const auto lock = std::make_shared<RunLock>();
   const RunLock::File file = goes_on ? RunLock::File::may_exist : RunLock::File::must_be_new;
   RunLock::Result result = lock->take(plan.run_dir, file);
-  // The ranks of a run that was killed end a moment after it.
+  // After a run was killed, its ranks end a moment later.
   for (int i = 0; goes_on && result == RunLock::Result::in_use && i < kLockTries; ++i) {
     std::this_thread::sleep_for(kLockPause);
     result = lock->take(plan.run_dir, file);
   }
   if (goes_on && result == RunLock::Result::in_use)
     ddh::fail(DDH_ALREADY_EXISTS, "run.dir '", plan.run_dir.string(),
-              "' is in use by a run that has not ended; wait for it, or choose another folder");
+              "' is in use by a run that has not ended; wait until it ends, or choose another folder");
   plan.lock = lock;
   return result == RunLock::Result::locked;
 }
 
-// Writes a byte and removes it again, to find a full disk and missing rights before a long run.
+// Writes a byte and removes it again, to detect a full disk or missing permissions before a long run.
 void try_to_write(const fs::path& folder, const std::string& what) {
   const std::string file = (folder / ddh::str(".ddhost-", ::getpid())).string();
   const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
@@ -246,7 +246,7 @@ PreparedRun prepare_run(const UserConfig& user, Registry& registry, int world_si
   for (const RunPlan::Optimizer& optimizer : plan.optimizers) {
     if (plan.config.find(optimizer.section + ".lr") != nullptr) continue;
     ddh::fail(DDH_FAILED_PRECONDITION, "optimizer '", optimizer.plugin.id(),
-              "' publishes no option 'lr', from which the host makes the learning rate of a step; fix the plugin");
+              "' has no option 'lr', from which the host computes the learning rate of a step; fix the plugin");
   }
   settle_clipping(plan);
   settle_run_length(plan.config);
@@ -284,7 +284,7 @@ void make_run_folder(PreparedRun& plan) {
   fs::create_directories(plan.run_dir, ec);
   if (ec || !fs::is_directory(plan.run_dir))
     ddh::fail(DDH_PERMISSION_DENIED, "run.dir '", plan.run_dir.string(),
-              "' can't be made: ", ec ? ec.message() : "a file is in its place", "; choose another folder");
+              "' can't be created: ", ec ? ec.message() : "a file is in its place", "; choose another folder");
   try_to_write(plan.run_dir, "run.dir");
   if (!claim(plan)) {
     if (plan.config.find("run.dir")->source != "derived")

@@ -14,9 +14,9 @@
 
 namespace ddhost {
 
-// A plan, and the data of it that the command keeps.
+// A plan, and further data that the command keeps.
 struct PreparedRun : RunPlan {
-  Config config;  // complete
+  Config config;  // with all defaults and plugin options
   int world_size = 1;
   bool ranks_are_threads = false;  // else one process each
   ResumeWish wish;

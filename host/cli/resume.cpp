@@ -13,14 +13,14 @@ namespace fs = std::filesystem;
 namespace ddhost {
 namespace {
 
-// Sections, and options of other sections, that change no value of the run.
+// Sections, and options of other sections, that don't affect the values that a run computes.
 constexpr std::array<std::string_view, 6> kFreeSections = {"run",      "comm",    "device",
                                                            "strategy", "monitor", "checkpoint"};
 constexpr std::array<std::string_view, 6> kFreeOptions = {"data.micro_batch",       "data.workers",
                                                           "train.grad_accum_steps", "train.recompute",
                                                           "train.save_final",       "train.init_from"};
-constexpr std::string_view kMicroBatchOf = "data.micro_batch_of.";  // and those of single programs
-// With another one, the tensors or the numbers of a checkpoint would mean something else.
+constexpr std::string_view kMicroBatchOf = "data.micro_batch_of.";  // data.micro_batch of single programs
+// If one of these changed, the tensors or numbers of a checkpoint would have another meaning.
 constexpr std::array<std::string_view, 4> kFixedOptions = {"model.plugin", "train.optimizers", "train.programs",
                                                            "train.phases"};
 
@@ -54,7 +54,7 @@ std::map<std::string, Json> flat(const Json& config) {
   return out;
 }
 
-// The same plugin may lie elsewhere: "path/to/gpt.so:gpt" is "gpt". The micro-batches of phases are free.
+// The same plugin may be at another path: "path/to/gpt.so:gpt" is "gpt". The micro-batches of phases may differ.
 Json comparable(const std::string& key, const Json& value) {
   if (key == "train.phases") {
     Json phases = value;
@@ -67,16 +67,17 @@ Json comparable(const std::string& key, const Json& value) {
   return text.substr(text.rfind(':') + 1);
 }
 
-// Throws the list of what differs and is not allowed to.
+// Throws an error that lists the options that differ and must not.
 void check_config(const Json& saved_config, const Config& config, const std::string& of) {
   const std::map<std::string, Json> saved = flat(saved_config), now = flat(config.effective());
   const auto allowed = config.get<std::vector<std::string>>("run.resume_allow");
   for (const std::string& key : allowed) {
     if (!now.contains(key))
-      ddh::fail(DDH_INVALID_ARGUMENT, "--resume-allow ", key, ": there is no such option; give one as optimizer.lr");
+      ddh::fail(DDH_INVALID_ARGUMENT, "--resume-allow ", key,
+                ": there is no such option; give a name such as optimizer.lr");
     if (is_fixed(key))
       ddh::fail(DDH_INVALID_ARGUMENT, "--resume-allow ", key,
-                ": a checkpoint can't go on with another one; leave it out");
+                ": a run can't be resumed with another one; leave it out");
   }
   std::string differing;
   for (const auto& [key, value] : now) {
@@ -87,7 +88,7 @@ void check_config(const Json& saved_config, const Config& config, const std::str
   }
   if (!differing.empty())
     ddh::fail(DDH_FAILED_PRECONDITION, "the configuration differs from that of ", of, ": ", differing,
-              "; set it back, or name the options that may differ with --resume-allow (plugins may not)");
+              "; restore the old values, or allow the new ones with --resume-allow (plugins can't change)");
 }
 
 // "the micro-batches of programs or phases were ... and are ...", or "" where they are the same.
@@ -107,7 +108,7 @@ std::string differing_micro_batches(const std::map<std::string, Json>& saved, co
   return ddh::str("the micro-batches of single programs or phases were ", before.dump(), " and are ", after.dump());
 }
 
-// What makes sums of another order than before, or other batches.
+// Warnings about changes that give sums another order, or give other batches.
 std::vector<std::string> differing_bits(const Manifest& manifest, const Config& config, int world_size) {
   const std::map<std::string, Json> saved = flat(Json::parse(manifest.config)), now = flat(config.effective());
   const auto number = [&](const char* key) { return saved.contains(key) ? saved.at(key).get<int64_t>() : 0; };
@@ -118,13 +119,12 @@ std::vector<std::string> differing_bits(const Manifest& manifest, const Config& 
   std::vector<std::string> out;
   const std::string of_programs = differing_micro_batches(saved, now);
   if (!of_programs.empty())
-    out.push_back(ddh::str(of_programs,
-                           ": the samples go on in their order, but the bits will differ from those of an ",
+    out.push_back(ddh::str(of_programs, ": the order of samples continues, but the bits will differ from those of an ",
                            "uninterrupted run"));
   if (micro_before != micro_now || count_before != count_now)
     out.push_back(ddh::str("a step had ", count_before, " micro-batches of ", micro_before, " samples and has ",
                            count_now, " of ", micro_now,
-                           " now: the samples go on in their order, but the bits will differ from ",
+                           " now: the order of samples continues, but the bits will differ from ",
                            "those of an uninterrupted run"));
   else if (of_programs.empty() && micro_first && manifest.world_size != world_size)
     out.push_back(ddh::str("train.reduce_order=micro_first sums in another order on ", world_size, " ranks than on ",
@@ -138,7 +138,7 @@ std::string names_of(const std::vector<CheckpointPlace>& places) {
   return out;
 }
 
-// A run that was killed before its first checkpoint begins again; any other must not lose its rows.
+// A run that was killed before its first checkpoint starts again. Any other run must not lose its rows.
 void require_nothing_to_lose(const PreparedRun& run) {
   std::error_code ec;
   if (fs::file_size(run.run_dir / "metrics.jsonl", ec) == 0) return;
@@ -166,12 +166,12 @@ std::vector<std::string> choose_newest(PreparedRun& run) {
       run.resume.push_back(place.folder);
       if (!newest) newest = std::move(manifest);
     } catch (const ddh::Error& damage) {
-      warnings.push_back(ddh::str(damage.what(), "; an older checkpoint is taken if there is one"));
+      warnings.push_back(ddh::str(damage.what(), "; an older checkpoint is used if there is one"));
     }
   }
   if (!newest)
-    ddh::fail(DDH_DATA_LOSS, "none of the checkpoints in '", run.run_dir.string(), "' is whole (", names_of(places),
-              "): ", warnings.front(), "; `ddhost ckpt verify` tells more. Begin anew with --resume none and another ",
+    ddh::fail(DDH_DATA_LOSS, "all checkpoints in '", run.run_dir.string(), "' are damaged (", names_of(places),
+              "): ", warnings.front(), "; `ddhost ckpt verify` shows more. Start again with --resume none and another ",
               "run.dir, or name a checkpoint with --resume PATH");
   check_config(Json::parse(newest->config), run.config, "'" + run.resume.front().string() + "'");
   for (std::string& sentence : differing_bits(*newest, run.config, run.world_size))
@@ -186,10 +186,9 @@ std::vector<std::string> choose_named(PreparedRun& run, const fs::path& folder) 
   std::vector<CheckpointPlace> later = list_checkpoints(run.run_dir);
   std::erase_if(later, [&](const CheckpointPlace& place) { return place.step <= manifest.progress.step; });
   if (!later.empty())
-    ddh::fail(
-        DDH_ALREADY_EXISTS, "'", run.run_dir.string(), "' holds later checkpoints than that (", names_of(later),
-        "), which would be mixed up with the new ones; leave out run.dir, or remove them with `ddhost ckpt prune ",
-        run.run_dir.string(), " --after ", manifest.progress.step, "`");
+    ddh::fail(DDH_ALREADY_EXISTS, "'", run.run_dir.string(), "' holds checkpoints of later steps (", names_of(later),
+              "), which would be mixed with the new ones; leave out run.dir, or remove them with `ddhost ckpt prune ",
+              run.run_dir.string(), " --after ", manifest.progress.step, "`");
   return differing_bits(manifest, run.config, run.world_size);
 }
 
@@ -219,10 +218,10 @@ void require_checkpoint(const PreparedRun& run) {
   if (fs::is_directory(folder, ec) && fs::exists(folder / "manifest.json", ec)) return;
   const fs::path of_run = folder.filename() == "checkpoints" ? folder.parent_path() : folder;
   const std::string inside = names_of(list_checkpoints(of_run)), here = names_of(list_checkpoints(run.run_dir));
-  ddh::fail(DDH_NOT_FOUND, "--resume '", folder.string(), "' is no checkpoint",
+  ddh::fail(DDH_NOT_FOUND, "--resume '", folder.string(), "' is not a checkpoint",
             inside.empty() ? "" : "; it holds the checkpoints " + inside,
             here.empty() || here == inside ? "" : "; run.dir holds the checkpoints " + here,
-            "; name the folder of one, or give auto with run.dir, or none");
+            "; give the folder of a checkpoint, or auto with run.dir, or none");
 }
 
 std::vector<std::string> choose_checkpoints(PreparedRun& run) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cli/resume.hpp: --resume: which checkpoint a run goes on from, and whether its configuration may.
+// cli/resume.hpp: --resume: finds the checkpoint that a run resumes from, and compares the configurations.
 #pragma once
 
 #include <filesystem>
@@ -11,11 +11,12 @@
 
 namespace ddhost {
 
-// Throws, naming the choices, where --resume names a folder that is no checkpoint. Before the run's folder is made.
+// Throws if --resume names a folder that is not a checkpoint; the error lists the choices. Called before the run's folder is
+// created.
 void require_checkpoint(const PreparedRun& run);
 
-// Sets RunPlan::resume; the caller holds the folder's lock. Throws where no checkpoint can be taken, naming the choices, or
-// where the configuration differs in what may not. Returns sentences to warn with.
+// Sets RunPlan::resume. The caller holds the folder's lock. Throws if no checkpoint can be used (the error lists the
+// choices), or if options differ that must not. Returns warnings.
 std::vector<std::string> choose_checkpoints(PreparedRun& run);
 
 }  // namespace ddhost

@@ -9,7 +9,7 @@
 
 namespace ddhost {
 
-// run.resume, its path made absolute.
+// The value of run.resume, with an absolute path.
 struct ResumeWish {
   enum class From { none, newest, path };
   From from = From::none;
@@ -17,7 +17,7 @@ struct ResumeWish {
 };
 ResumeWish resume_wish(const UserConfig& user, const Config& config);
 
-// The run writes into the folder that it is resumed from, behind what is there.
+// Whether the run continues in the folder that it is resumed from, and appends to the files there.
 bool goes_on_in(const std::filesystem::path& run_dir, const ResumeWish& wish);
 
 }  // namespace ddhost

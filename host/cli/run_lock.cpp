@@ -14,7 +14,7 @@
 namespace ddhost {
 namespace {
 
-// A run that failed at its start may have removed the name since the file was opened.
+// A run that failed at its start may have removed the file after it was opened here.
 bool has_its_name(int fd, const std::filesystem::path& file) {
   struct stat opened {
   }, named{};
@@ -35,7 +35,7 @@ RunLock::Result RunLock::take(const std::filesystem::path& folder, File file) {
     const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | exclusive, 0644);
     if (fd < 0 && errno == EEXIST) return Result::exists;
     if (fd < 0)
-      ddh::fail(DDH_PERMISSION_DENIED, "cannot make '", path.string(), "': ", std::strerror(errno),
+      ddh::fail(DDH_PERMISSION_DENIED, "can't create '", path.string(), "': ", std::strerror(errno),
                 "; choose another run.dir");
     if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
       ::close(fd);

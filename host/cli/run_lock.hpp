@@ -7,8 +7,8 @@
 
 namespace ddhost {
 
-// Holds metrics.jsonl of a folder. The lock is the open file's (flock), which the ranks inherit: it goes when the last
-// process of the run has ended, however it ended.
+// Holds metrics.jsonl of a folder. The lock belongs to the open file (flock), which the ranks inherit. It is released when
+// the last process of the run has ended, also after a crash.
 class RunLock {
  public:
   enum class File { must_be_new, may_exist };
@@ -19,7 +19,7 @@ class RunLock {
   RunLock& operator=(const RunLock&) = delete;
   ~RunLock();
 
-  // Throws ddh::Error where the file can't be made.
+  // Throws ddh::Error if the file can't be created.
   Result take(const std::filesystem::path& folder, File file);
 
  private:

@@ -30,7 +30,7 @@ void keep_config_file(const CommandLine& line, const PreparedRun& run) {
               "' holds the file of --config, which the run would ", "overwrite; choose another run.dir");
 }
 
-// A run that could not start leaves its folder to the next try.
+// If a run could not start, the next attempt can use its folder.
 Outcome start(PreparedRun& run) {
   try {
     for (const std::string& warning : choose_checkpoints(run)) print_sentence("warning: " + warning);

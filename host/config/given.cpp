@@ -103,7 +103,7 @@ bool has_options_below(const Section& section, const std::string& name) {
          std::any_of(section.schema.aliases.begin(), section.schema.aliases.end(), lies_below);
 }
 
-// Null, if the option gives null no meaning.
+// Whether the value is null and null has no meaning for the option.
 bool is_not_given(const Option& option, const Json& value) {
   const bool has_word = option.spellings.is_object() && option.spellings.contains("null");
   return value.is_null() && !has_word && option.takes("null") == option.preset.is_null();
@@ -131,7 +131,7 @@ Json in_unit_of_key(const Wish& wish, const Option& meant, const std::string& ke
               wish.value == Json("auto") ? "; leave it out for the default" : "");
   const double exact = wish.value.get<double>() * scale;
   if (meant.takes("number")) return exact;
-  return exact < 0 ? std::floor(exact) : std::ceil(exact);  // away from zero: a fraction of a byte is a byte
+  return exact < 0 ? std::floor(exact) : std::ceil(exact);  // away from zero: a fraction of a byte counts as a byte
 }
 
 // Interprets the user's values in order.
@@ -168,7 +168,7 @@ class Reader {
     }
   }
 
-  // The names of an option have no order, so none of them wins. But the command line wins over the file.
+  // No name of an option takes precedence over another. But the command line takes precedence over the file.
   std::vector<Given> take() {
     for (auto b = given_.begin(); b != given_.end(); ++b)
       for (auto a = given_.begin(); a != b; ++a)
@@ -207,7 +207,8 @@ class Reader {
     return true;
   }
 
-  // "micro_batch.cf" is the entry "cf" of the option "micro_batch_of", which takes an object: whether the wish was one.
+  // Adds "micro_batch.cf" as the entry "cf" of the option "micro_batch_of", which takes an object. Returns whether the key
+  // names such an entry.
   bool is_entry(const Wish& wish, const Section& section, const std::string& name) {
     for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1)) {
       for (const char* further : {"_of", ""}) {
@@ -230,7 +231,8 @@ class Reader {
                       wish.source, ddh::str(wish.key, " = ", wish.value.dump(), " ", where(wish))});
   }
 
-  // A key of the file that no plugin of this run has, and the null that removes it: another plugin was chosen.
+  // After the user chose another plugin, the file may have a key that no plugin of this run has. Null on the command line
+  // removes it. Returns whether `wish` is such a key or such a null.
   [[nodiscard]] bool is_taken_back(const Wish& wish) const {
     return wish.from_file ? taken_back_.contains(wish.key) : wish.value.is_null() && in_file_.contains(wish.key);
   }
@@ -252,7 +254,8 @@ class Reader {
   void add_elsewhere(const Wish& wish, const Option& option) {
     const Option* target = find_option(sections_, option.sets);
     if (target == nullptr)
-      ddh::fail(DDH_INVALID_ARGUMENT, wish.key, " stands for '", option.sets, "', which is no option; fix the plugin");
+      ddh::fail(DDH_INVALID_ARGUMENT, wish.key, " is another name for '", option.sets,
+                "', which is not an option; fix the plugin");
     add(wish, *target, option.sets, checked_value(option, value_for(option, wish), wish.key, where(wish)));
   }
 

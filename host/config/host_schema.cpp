@@ -21,28 +21,28 @@ constexpr const char* kRun = R"json({"properties": {
   "name": {"type": "string", "default": "", "description": "name of the run; empty means <model>-<strategy>"},
   "dir": {"type": "string", "default": "", "x-path": true,
     "description": "folder for metrics, configuration and log; empty means runs/<name>, with -2, -3 ... if it exists"},
-  "seed": {"type": "integer", "default": 1337, "minimum": 0, "description": "initial weights, sample order, dropout"},
+  "seed": {"type": "integer", "default": 1337, "minimum": 0, "description": "seed of initial weights, sample order, dropout"},
   "nproc": {"type": ["integer", "null"], "default": null, "minimum": 1, "maximum": 1024,
     "description": "number of ranks; null means one for each GPU of this machine, or 2 without a GPU"},
   "ranks_per_node": {"type": "integer", "default": 0, "minimum": 0, "maximum": 1024,
-    "description": "simulate nodes of this many ranks each; 0 means one node"},
+    "description": "simulate nodes with this number of ranks each; 0 means one node"},
   "sample_tokens": {"type": "integer", "default": 160, "minimum": 0, "maximum": 1000000,
-    "description": "length of the text sampled from the trained model at the end of the run; 0 means none"},
-  "sample_prompt": {"type": "string", "default": "", "description": "what the sampled text begins with"},
+    "description": "number of items that the trained model generates at the end of the run; 0 means none"},
+  "sample_prompt": {"type": "string", "default": "", "description": "text that the samples begin with"},
   "sample_temperature": {"type": "number", "default": 1, "minimum": 0,
     "description": "divide the logits by this before an item is drawn; 0 means always the most likely item"},
   "sample_top_k": {"type": "integer", "default": 0, "minimum": 0, "maximum": 2147483647,
-    "description": "draw from the k most likely items; 0 means from all"},
+    "description": "draw from the k most likely items; 0 means from all items"},
   "sample_count": {"type": "integer", "default": 1, "minimum": 1, "maximum": 1000000,
-    "description": "number of samples; each has a seed of its own: run.seed, run.seed + 1 ..."},
+    "description": "number of samples; their seeds are run.seed, run.seed + 1 ..."},
   "sample_condition": {"type": ["integer", "null"], "default": null, "minimum": 0,
-    "description": "index of a sample of the eval program (an image, points) that the text is for; null means none"},
+    "description": "index of the eval sample (an image, points) to generate for; null means none"},
   "watchdog": {"type": "number", "default": 10, "minimum": 0, "maximum": 1000000, "x-unit": "s",
-    "description": "a call of a plugin that lasts longer is named on stderr, again after twice as long; 0 means off"},
+    "description": "report a plugin call that lasts longer on stderr, and again after twice the time; 0 means off"},
   "watchdog_abort": {"type": "number", "default": 300, "minimum": 0, "maximum": 1000000, "x-unit": "s",
-    "description": "a call of a plugin that lasts longer ends the run; 0 means never"},
+    "description": "end the run if a plugin call lasts longer; 0 means never"},
   "resume": {"type": "string", "default": "none",
-    "description": "go on from a checkpoint: auto (the newest of run.dir), its folder, or none"},
+    "description": "resume from a checkpoint: auto (newest in run.dir), its folder, or none"},
   "resume_allow": {"type": "array", "items": {"type": "string"}, "default": [],
     "description": "options that may differ from those of the checkpoint: optimizer.lr, train.steps, data.path"},
   "quiet": {"type": "boolean", "default": false, "description": "print warnings and errors only"}
@@ -55,26 +55,26 @@ constexpr const char* kData = R"json({"properties": {
   "val_fraction": {"type": "number", "default": 0.1, "minimum": 0, "maximum": 0.9,
     "description": "part of data.path that is kept for evaluation when val_path is empty"},
   "micro_batch": {"type": "integer", "default": 12, "minimum": 1, "maximum": 1048576, "x-unit": "samples",
-    "description": "samples per rank and micro-batch; data.micro_batch.<program> is that of one program"},
+    "description": "samples per rank and micro-batch; data.micro_batch.<program> sets it for one program"},
   "micro_batch_of": {"type": ["object", "null"], "default": null, "x-unit": "samples",
-    "description": "micro_batch of single programs by their names; null means data.micro_batch for all"},
+    "description": "micro_batch of each named program: {program: samples}; null means data.micro_batch for all"},
   "workers": {"type": "integer", "default": 1, "minimum": 1, "maximum": 16, "x-unit": "threads",
-    "description": "threads of each rank that read and decode batches ahead of the training"},
+    "description": "threads per rank that read and decode batches in advance"},
   "drop_last": {"type": ["boolean", "null"], "default": null,
-    "description": "end of an epoch: true drops what fills no step, false makes a smaller step, null joins epochs"},
+    "description": "last samples of an epoch: true drops an incomplete step, false makes it smaller, null joins epochs"},
   "order": {"type": "string", "default": "", "x-path": true,
     "description": "file of int64 sample indices to use in this order; empty means a permutation by seed and epoch"}
 }})json";
 
 constexpr const char* kTrain = R"json({"properties": {
-  "steps": {"type": "integer", "default": 200, "minimum": 0, "description": "updates of the parameters"},
+  "steps": {"type": "integer", "default": 200, "minimum": 0, "description": "number of steps (updates of the parameters)"},
   "epochs": {"type": ["integer", "null"], "default": null, "minimum": 1,
     "description": "passes over the samples of the first training program, instead of train.steps"},
   "phases": {"type": "array", "items": {"type": "object"}, "default": [],
     "description": "phases in order, each {program, steps or epochs, lr, schedule, optimizer, micro_batch}"},
-  "cycles": {"type": "integer", "default": 1, "minimum": 1, "description": "times that the phases are gone through"},
+  "cycles": {"type": "integer", "default": 1, "minimum": 1, "description": "number of times to run all phases"},
   "programs": {"type": "array", "items": {"type": "string"}, "default": [],
-    "description": "training programs that take turns, one per step; empty means all, in the order of the model"},
+    "description": "training programs, which alternate step by step; empty means all, in the model's order"},
   "optimizers": {"type": "array", "items": {"type": "string"}, "default": ["optimizer"], "minItems": 1, "maxItems": 64,
     "description": "sections of the optimizers that the model's programs name: optimizer, then optimizer_<name>"},
   "grad_accum_steps": {"type": "integer", "default": 1, "minimum": 1, "maximum": 1048576,
@@ -87,11 +87,11 @@ constexpr const char* kTrain = R"json({"properties": {
     "description": "activation checkpointing: every n-th unit runs forward again before its backward; 0: none, 1: all",
     "x-affects": "memory"},
   "sync_buffers": {"type": "boolean", "default": true,
-    "description": "at the beginning of each step, all ranks get rank 0's values of buffers with DDH_SYNC_STEP"},
+    "description": "at the start of each step, copy rank 0's values of buffers with DDH_SYNC_STEP to all ranks"},
   "reduce_order": {"type": "string", "enum": ["rank_first", "micro_first"], "default": "rank_first",
     "description": "rank_first: one sum over the micro-batches of all ranks; micro_first: each rank adds its own first"},
   "reduce_block": {"type": "integer", "default": 1, "minimum": 0, "maximum": 1024, "x-unit": "ranks",
-    "description": "micro-batches of this many ranks are summed first among themselves; 0 means 1"},
+    "description": "number of consecutive ranks whose gradients are summed first; 0 means 1"},
   "update_every": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "steps",
     "description": "steps from one run of the model's update programs to the next; 0 means never"},
   "skip_nonfinite": {"type": "boolean", "default": true,
@@ -103,13 +103,13 @@ constexpr const char* kTrain = R"json({"properties": {
   "eval_every": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "steps",
     "description": "steps from one evaluation to the next; 0 means never"},
   "eval_every_epochs": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "epochs",
-    "description": "the same in epochs of the first training program, instead of train.eval_every"},
+    "description": "epochs of the first training program from one evaluation to the next, instead of train.eval_every"},
   "eval_batches": {"type": "integer", "default": 20, "minimum": 0, "x-spellings": {"all": 0},
-    "description": "micro-batches of all ranks together in an evaluation; all (0): every sample once"},
+    "description": "micro-batches of an evaluation over all ranks; all (0) means every sample once"},
   "patience": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "evaluations",
-    "description": "end the run after so many evaluations in a row without a better value; 0 means never"},
+    "description": "end the run after this number of evaluations without an improvement; 0 means never"},
   "patience_metric": {"type": "string", "default": "loss",
-    "description": "the value that train.patience goes by, as the evaluating program reports it"},
+    "description": "value of the evaluation that train.patience compares"},
   "patience_mode": {"type": "string", "enum": ["min", "max"], "default": "min",
     "description": "whether lower or higher values of train.patience_metric are better"}
 }})json";
@@ -136,7 +136,7 @@ constexpr const char* kPrecision = R"json({"properties": {
   "consecutive_hysteresis": {"type": "boolean", "default": false,
     "description": "reset the count of overflows after each good step, not only after a rise"},
   "loss_scale_at_min": {"type": "string", "enum": ["raise", "keep"], "default": "raise",
-    "description": "an overflow at the smallest loss scale ends the run, or is skipped like others"},
+    "description": "an overflow at the smallest loss scale ends the run (raise) or skips the step (keep)"},
   "loss_scale_growth": {"type": "string", "enum": ["deepspeed", "torch"], "default": "deepspeed",
     "description": "the first rise is one step after the window (deepspeed) or at its end (torch)"}
 }})json";
@@ -166,17 +166,18 @@ constexpr const char* kCheckpoint = R"json({"properties": {
   "every_minutes": {"type": "number", "default": 0, "minimum": 0, "maximum": 1000000, "x-unit": "min",
     "description": "minutes from one checkpoint to the next; 0 means not by time"},
   "at_phase_end": {"type": "boolean", "default": true,
-    "description": "with one of the above: after the last step of each phase too"},
+    "description": "also save after the last step of each phase, if one of the options above is set"},
   "async": {"type": "boolean", "default": true,
-    "description": "write a copy while training goes on; false: training waits until the checkpoint is on the disk"},
+    "description": "write a copy while training continues; false: training waits until the checkpoint is on the disk"},
   "max_bytes_in_flight": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "bytes",
-    "description": "largest copy of a rank; what is more is written before training goes on; 0 means no limit"},
+    "description": "largest copy in a rank's memory; the rest is written before training continues; 0 means no limit"},
   "keep_last": {"type": "integer", "default": 2, "minimum": 0,
     "description": "number of newest checkpoints that are kept; 0 means all"},
   "keep_every": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "steps",
-    "description": "checkpoints whose step is a multiple of this are kept too; 0 means none"}
+    "description": "also keep checkpoints whose step is a multiple of this; 0 means none"}
 }})json";
 
+// The class names of DeepSpeed and torch are also accepted for the schedules of this program.
 constexpr const char* kSchedule = R"json({"properties": {
   "type": {"type": "string", "default": "cosine",
     "description": "the learning-rate schedule: name, path or path:id, or its class in DeepSpeed or torch"}
@@ -226,8 +227,8 @@ void add_plugin_options(std::vector<Section>& sections, const std::string& secti
   for (Alias& alias : more.aliases) alias = {prefix + alias.name, prefix + alias.key, alias.scale};
   for (const Option& option : more.options) {
     if (at->schema.find(option.name) != nullptr)
-      ddh::fail(DDH_INVALID_ARGUMENT, owner, " has an option '", option.name, "', which in section '", section,
-                "' is the host's; rename it in the plugin");
+      ddh::fail(DDH_INVALID_ARGUMENT, owner, " has an option '", option.name, "', but section '", section,
+                "' has a host option of this name; rename it in the plugin");
     at->schema.options.push_back(option);
   }
   at->schema.aliases.insert(at->schema.aliases.end(), more.aliases.begin(), more.aliases.end());

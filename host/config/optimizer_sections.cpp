@@ -13,18 +13,16 @@ constexpr const char *kFirst = "optimizer", *kSchedule = "schedule";
 void check_names(const std::vector<std::string>& names) {
   if (names.front() != kFirst)
     ddh::fail(DDH_INVALID_ARGUMENT, "train.optimizers begins with '", names.front(),
-              "'; the first optimizer's section is always 'optimizer', further ones follow it");
+              "'; the first section must be 'optimizer', and further sections follow it");
   for (size_t i = 1; i < names.size(); ++i) {
     const std::string& name = names[i];
     if (std::find(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(i), name) !=
         names.begin() + static_cast<std::ptrdiff_t>(i))
-      ddh::fail(DDH_ALREADY_EXISTS, "train.optimizers names '", name,
-                "' twice; each optimizer has a section of its own");
+      ddh::fail(DDH_ALREADY_EXISTS, "train.optimizers names '", name, "' twice; each optimizer has its own section");
     const bool is_plain = name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string::npos;
     if (is_plain && name.starts_with(kFurtherOptimizer) && name.size() > kFurtherOptimizer.size()) continue;
-    ddh::fail(
-        DDH_INVALID_ARGUMENT, "train.optimizers names '", name,
-        "', which is no section of an optimizer; call it optimizer_ and a word of lower case letters, digits and _");
+    ddh::fail(DDH_INVALID_ARGUMENT, "train.optimizers names '", name,
+              "', which can't name a section; use optimizer_ and a word of lower-case letters, digits and _");
   }
 }
 
@@ -53,7 +51,7 @@ std::vector<std::string> schedule_sections(const UserConfig& user) {
     const bool is_plain = name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string::npos;
     if (!is_plain || !name.starts_with(kFurtherSchedule) || name.size() == kFurtherSchedule.size())
       ddh::fail(DDH_INVALID_ARGUMENT, "a phase of train.phases has schedule = ", value.dump(),
-                ", which is no section of a schedule; call it schedule, or schedule_ and a word of lower case ",
+                ", which can't name a section; use schedule, or schedule_ and a word of lower-case ",
                 "letters, digits and _, such as schedule_kg, and give its type there");
     names.push_back(name);
   }

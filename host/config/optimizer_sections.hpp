@@ -15,7 +15,7 @@ namespace ddhost {
 // The names in train.optimizers, before the configuration is checked. Error: a name occurs twice or is illegal.
 std::vector<std::string> optimizer_sections(const UserConfig& user);
 
-// Further sections of schedules that train.phases names. Error: none that is legal.
+// Further sections of schedules that train.phases names. Error: an illegal name.
 std::vector<std::string> schedule_sections(const UserConfig& user);
 
 // host_sections, and one for each further optimizer and schedule of the run.

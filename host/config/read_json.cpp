@@ -25,7 +25,7 @@ Json read_json(const std::string& text) {
     if (event == Json::parse_event_t::object_start) keys.emplace_back();
     if (event == Json::parse_event_t::object_end) keys.pop_back();
     if (event == Json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second)
-      throw JsonError("the key '" + parsed.get<std::string>() + "' stands twice in one object", 0);
+      throw JsonError("the key '" + parsed.get<std::string>() + "' occurs twice in one object", 0);
     return true;
   };
   try {

@@ -11,7 +11,7 @@ void settle_run_length(Config& config) {
   if (config.integer("train.eval_every") > 0 && config.integer("train.eval_every_epochs") > 0)
     ddh::fail(DDH_INVALID_ARGUMENT, "train.eval_every=", config.integer("train.eval_every"),
               " and train.eval_every_epochs=", config.integer("train.eval_every_epochs"),
-              " both say when the run evaluates; leave one out");
+              " both set when the run evaluates; leave one out");
   const bool has_phases = config.json("train.phases") != "[]";
   const auto is_given = [&](const char* key) {
     const std::string value = config.json(key);
@@ -24,12 +24,12 @@ void settle_run_length(Config& config) {
                 " and train.phases exclude each other: phases say which programs run, and how long; leave one out");
   if (!has_phases && config.integer("train.cycles") > 1)
     ddh::fail(DDH_INVALID_ARGUMENT, "train.cycles=", config.integer("train.cycles"),
-              " repeats train.phases, and there are none; give some, or leave it out");
+              " repeats the phases of train.phases, but there are none; give phases, or leave it out");
   if (has_phases) config.set("train.steps", Json(), "derived");
   if (!config.is_given("train.epochs")) return;
   if (config.find("train.steps")->source != "default")
     ddh::fail(DDH_INVALID_ARGUMENT, "train.steps=", config.integer("train.steps"),
-              " and train.epochs=", config.integer("train.epochs"), " both say how long the run is; leave one out");
+              " and train.epochs=", config.integer("train.epochs"), " both set the length of the run; leave one out");
   config.set("train.steps", Json(), "derived");
 }
 

@@ -34,8 +34,9 @@ void check_keywords(const Json& node, std::span<const char* const> known, const 
   for (const auto& [keyword, unused] : node.items()) {
     const bool is_foreign = keyword.starts_with("x-") && keyword.find('.') != std::string::npos;
     if (is_foreign || std::find(known.begin(), known.end(), keyword) != known.end()) continue;
-    ill_formed(owner, ddh::str(where, " uses '", keyword, "', which version ", kSchemaVersion,
-                               " of the schema language does not have there, the newest that this ddhost knows"));
+    ill_formed(owner,
+               ddh::str(where, " uses '", keyword, "', which version ", kSchemaVersion,
+                        " of the schema language does not allow there (the newest version that this ddhost knows)"));
   }
 }
 
@@ -147,7 +148,7 @@ void read_properties(const Json& node, const std::string& owner, const std::stri
   for (const auto& [key, child] : node["properties"].items()) {
     const std::string name = prefix + key;
     if (key.empty()) ill_formed(owner, "an option of '" + prefix + "' has an empty name");
-    if (schema.find(name) != nullptr) ill_formed(owner, "the option '" + name + "' stands twice");
+    if (schema.find(name) != nullptr) ill_formed(owner, "the option '" + name + "' occurs twice");
     if (!child.is_object()) ill_formed(owner, "'" + name + "' is not an object");
     if (child.value("type", Json()) == Json("object")) {
       check_keywords(child, kObjectKeywords, owner, "'" + name + "'");
@@ -169,10 +170,10 @@ Json read_root(const char* text, const std::string& owner) {
 void check_version(const Json& root, const std::string& owner) {
   if (!root.contains("x-schema")) return;
   if (!root["x-schema"].is_number_integer() || root["x-schema"] < 1)
-    ill_formed(owner, "x-schema is not a whole number from 1 on");
+    ill_formed(owner, "x-schema is not an integer of at least 1");
   if (root["x-schema"] > kSchemaVersion)
     ddh::fail(DDH_FAILED_PRECONDITION, "the config schema of ", owner, " needs version ", root["x-schema"].dump(),
-              " of the schema language, this ddhost knows version ", kSchemaVersion, "; update ddhost");
+              " of the schema language, but this ddhost knows version ", kSchemaVersion, "; update ddhost");
 }
 
 void read_aliases(const Json& root, const std::string& owner, Schema& schema) {
@@ -185,12 +186,11 @@ void read_aliases(const Json& root, const std::string& owner, Schema& schema) {
     alias.key = read_text(target, "key", owner, name);
     alias.scale = read_number(target, "scale", owner, name).value_or(1.0);
     if (name.empty() || schema.find(name) != nullptr)
-      ill_formed(owner, "the alias '" + name + "' has no name of its own");
+      ill_formed(owner, "the alias '" + name + "' has an empty name, or the name of another option");
     if (schema.find(alias.key) == nullptr)
-      ill_formed(owner, "the alias '" + name + "' stands for '" + alias.key + "', which is no option");
+      ill_formed(owner, "the alias '" + name + "' names '" + alias.key + "', which is not an option");
     if (!schema.find(alias.key)->sets.empty())
-      ill_formed(owner,
-                 "the alias '" + name + "' stands for '" + alias.key + "', which has x-sets; give it x-sets too");
+      ill_formed(owner, "the alias '" + name + "' names '" + alias.key + "', which has x-sets; give it x-sets too");
     schema.aliases.push_back(std::move(alias));
   }
 }

@@ -106,7 +106,7 @@ void UserConfig::add_object(const Json& object, const std::string& prefix, const
   for (const auto& [name, value] : object.items()) {
     const std::string key = prefix + "." + name;
     if (find(key) != nullptr)
-      ddh::fail(DDH_INVALID_ARGUMENT, "'", key, "' is twice in '", file.string(), "', once as a name with a dot; ",
+      ddh::fail(DDH_INVALID_ARGUMENT, "'", key, "' occurs twice in '", file.string(), "', once as a name with a dot; ",
                 "leave one of them out");
     if (value.is_object()) {
       add_object(value, key, file);

@@ -17,7 +17,7 @@ void check_kv_size(const std::string& key, const std::string& value) {
 
 void fail_kv_timeout(const std::string& key, std::chrono::milliseconds timeout) {
   ddh::fail(DDH_DEADLINE_EXCEEDED, "no rank has set the kv key '", key, "' within ", timeout.count(),
-            " ms; another rank is stuck or never came this far");
+            " ms; another rank is stuck or never reached this call");
 }
 
 void KvLocal::set(const std::string& key, const std::string& value) {

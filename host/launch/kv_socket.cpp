@@ -40,7 +40,7 @@ std::string packed(const Head& head, const std::string& a, const std::string& b)
 }
 
 [[noreturn]] void fail_gone() {
-  ddh::fail(DDH_UNAVAILABLE, "the launcher of this run has ended, and with it the store of the ranks");
+  ddh::fail(DDH_UNAVAILABLE, "the launcher of this run has ended, so the key-value store of the ranks is gone");
 }
 
 void write_all(int fd, const std::string& message) {
@@ -88,7 +88,7 @@ void Fd::reset() {
 SocketPair make_socket_pair() {
   int fds[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0)
-    ddh::fail(DDH_RESOURCE_EXHAUSTED, "no socket pair for a rank: ", std::strerror(errno),
+    ddh::fail(DDH_RESOURCE_EXHAUSTED, "can't create a socket pair for a rank: ", std::strerror(errno),
               "; raise the limit of open files (ulimit -n) or start fewer ranks");
   return {Fd(fds[0]), Fd(fds[1])};
 }

@@ -217,7 +217,7 @@ class Supervisor {
   ::_exit(rc);
 }
 
-// What the kernel can give without swapping; all there is where it does not say.
+// The memory that is available without swapping; no limit if the kernel does not report it.
 uint64_t available_bytes() {
   std::ifstream meminfo("/proc/meminfo");
   for (std::string name, unit; meminfo >> name;) {
@@ -245,7 +245,7 @@ Outcome launch_processes(const LaunchArgs& args, const RankFunction& rank_functi
     flush_output();
     const pid_t pid = ::fork();
     if (pid < 0)
-      ddh::fail(DDH_RESOURCE_EXHAUSTED, "no process for rank ", rank, ": ", std::strerror(errno),
+      ddh::fail(DDH_RESOURCE_EXHAUSTED, "can't start a process for rank ", rank, ": ", std::strerror(errno),
                 "; start fewer ranks");
     if (pid == 0) {
       Fd mine = std::move(clients[static_cast<size_t>(rank)]);
@@ -262,7 +262,8 @@ Outcome launch_processes(const LaunchArgs& args, const RankFunction& rank_functi
 }  // namespace
 
 Outcome launch(const LaunchArgs& args, const RankFunction& rank_function) {
-  if (args.world_size < 1) ddh::fail(DDH_INVALID_ARGUMENT, "a run of ", args.world_size, " ranks; start at least 1");
+  if (args.world_size < 1)
+    ddh::fail(DDH_INVALID_ARGUMENT, "a run can't have ", args.world_size, " ranks; start at least 1");
   return args.threads ? launch_threads(args, rank_function) : launch_processes(args, rank_function);
 }
 
@@ -272,7 +273,7 @@ void require_memory_of_processes(int world_size, uint64_t available_bytes) {
   const uint64_t needed = static_cast<uint64_t>(world_size) * kRankBytes;
   if (needed <= available_bytes) return;
   ddh::fail(DDH_RESOURCE_EXHAUSTED, world_size, " ranks need more than ", needed / kMiB,
-            " MiB of memory before they load a model, ", available_bytes / kMiB,
+            " MiB of memory before they load a model, but ", available_bytes / kMiB,
             " MiB are available; start fewer ranks");
 }
 

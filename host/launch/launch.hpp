@@ -30,7 +30,7 @@ struct LaunchArgs {
   // Time for all ranks to end after Ctrl-C; none: they finish the step, however long it takes. A second Ctrl-C ends
   // them.
   std::optional<std::chrono::milliseconds> stop_limit{};
-  std::chrono::milliseconds echo{1000};  // a second signal within this time is the same one, sent to group and process
+  std::chrono::milliseconds echo{1000};  // a second signal within this time is a copy, sent to group and process
   WatchdogLimits watchdog{};
 };
 
@@ -48,8 +48,8 @@ constexpr int kMaxRanks = 1024;
 // The number of ranks for run.nproc: the given number, or the number of GPUs of this machine, or 2.
 int resolve_world_size(std::optional<int64_t> nproc);
 
-// Refuses a world whose processes alone would fill the memory: the kernel would kill some of them later, without a reason.
-// The memory of the model and its state comes on top.
+// Refuses a number of ranks whose processes alone would fill the memory. Otherwise the kernel would later kill some of them
+// without giving a reason. The model and its state need further memory.
 void require_memory_of_processes(int world_size, uint64_t available_bytes);
 
 // One line on stderr: "ddhost: <sentence>".

@@ -83,7 +83,8 @@ Progress::Progress(int world_size) : world_size_(world_size) {
   bytes_ = kPage + sizeof(Units) + sizeof(Rank) * static_cast<size_t>(world_size);
   pages_ = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (pages_ == MAP_FAILED)
-    ddh::fail(DDH_RESOURCE_EXHAUSTED, "no memory for the progress of ", world_size, " ranks: ", std::strerror(errno));
+    ddh::fail(DDH_RESOURCE_EXHAUSTED, "can't allocate memory for the progress of ", world_size,
+              " ranks: ", std::strerror(errno));
   new (pages_) World;
   new (&units()) Units;
   for (int rank = 0; rank < world_size; ++rank) new (&at(rank)) Rank;

@@ -22,7 +22,7 @@ SignalWatch::SignalWatch() : before_{} {
     if (signal == SIGCHLD || now.sa_handler != SIG_IGN) sigaddset(&watched, signal);  // nohup stays in effect
   }
   fd_ = Fd(::signalfd(-1, &watched, SFD_NONBLOCK | SFD_CLOEXEC));
-  if (fd_.get() < 0) ddh::fail(DDH_RESOURCE_EXHAUSTED, "no signal descriptor: ", std::strerror(errno));
+  if (fd_.get() < 0) ddh::fail(DDH_RESOURCE_EXHAUSTED, "can't create a signal descriptor: ", std::strerror(errno));
   ::pthread_sigmask(SIG_BLOCK, &watched, &before_);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// launch/signals.hpp: Ctrl-C, termination, the wish for a checkpoint (SIGUSR1) and the end of children as something that
+// launch/signals.hpp: Ctrl-C, termination, the request for a checkpoint (SIGUSR1) and the end of children as something that
 // poll() sees.
 #pragma once
 
@@ -27,8 +27,8 @@ class SignalWatch {
   };
   // The signals that have arrived since the last call.
   [[nodiscard]] std::vector<Signal> take() const;
-  // In a rank: what ends runs, or saves, is the launcher's business. The terminal tells it too; SIGTERM, which batch
-  // systems send to every process, is handed on to it.
+  // In a rank: ignores the signals that the launcher handles. The terminal sends them to the launcher too. Batch systems
+  // send SIGTERM to every process; a rank passes it on to the launcher.
   void leave_to_launcher();
 
  private:

@@ -32,7 +32,8 @@ using Clock = std::chrono::steady_clock;
 // Data shared by the threads.
 struct World {
   explicit World(int world_size) : progress(world_size), ended_event(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-    if (ended_event.get() < 0) ddh::fail(DDH_RESOURCE_EXHAUSTED, "no event descriptor: ", std::strerror(errno));
+    if (ended_event.get() < 0)
+      ddh::fail(DDH_RESOURCE_EXHAUSTED, "can't create an event descriptor: ", std::strerror(errno));
   }
   Progress progress;
   KvLocal kv;
@@ -61,7 +62,7 @@ struct ThreadPlaces {
         return;
       }
     }
-    std::strncpy(text, "a thread of a plugin's own was running", capacity - 1);
+    std::strncpy(text, "a thread that a plugin started was running", capacity - 1);
   }
 };
 
@@ -81,7 +82,7 @@ void rank_thread(World& world, const LaunchArgs& args, int rank, const RankFunct
 
 // Threads can't be killed. If they don't end, the process ends.
 [[noreturn]] void end_process(const Outcome& outcome) {
-  print_sentence(outcome.sentence.empty() ? "ranks did not end; the run has ended" : outcome.sentence);
+  print_sentence(outcome.sentence.empty() ? "some ranks did not end; the run was ended" : outcome.sentence);
   std::cout.flush();
   std::fflush(nullptr);
   ::_exit(outcome.exit_code == 0 ? 1 : outcome.exit_code);
@@ -141,7 +142,7 @@ Outcome launch_threads(const LaunchArgs& args, const RankFunction& rank_function
     try {
       threads.emplace_back([&, rank] { rank_thread(world, args, rank, rank_function, run_id); });
     } catch (const std::system_error& error) {
-      end_process({1, ddh::str("no thread for rank ", rank, ": ", error.what(), "; start fewer ranks")});
+      end_process({1, ddh::str("can't start a thread for rank ", rank, ": ", error.what(), "; start fewer ranks")});
     }
   }
   const RunEnd end = wait_for_threads(world, args, signals);

@@ -69,7 +69,7 @@ Outcome verdict(const RunEnd& end, const Progress& progress, int world_size) {
   // Ranks that noticed the stop of others, or died of the same signal, have not failed.
   if (!has_own_failure(progress, world_size) && !end.hung) outcome.sentence.clear();
   if (end.killed_by_signal)
-    outcome.sentence = "a second signal ended the ranks, some of them within a step";
+    outcome.sentence = "a second signal ended the ranks, some of them in the middle of a step";
   else if (end.killed_after_stop)
     outcome.sentence = "the ranks did not end by themselves in time and were killed";
   outcome.exit_code = 128 + end.stop_signal;
@@ -91,7 +91,7 @@ int run_seat(const RankFunction& rank_function, RankSeat& seat, Progress& progre
   } catch (const ddh::Error& error) {
     return failed(error.what(), is_peers_fault(error.code()));
   } catch (const std::bad_alloc&) {
-    return failed("out of memory; use a smaller model, batch or more ranks", false);
+    return failed("out of memory; use a smaller model, a smaller batch or more ranks", false);
   } catch (const std::exception& error) {
     return failed(ddh::str("unexpected error: ", error.what()), false);
   } catch (...) {
@@ -138,7 +138,7 @@ void note_stop(RunEnd& end, int signal, Progress& progress, std::chrono::millise
   end.stop_signal = signal;
   end.stopped_at = now;
   progress.request_stop();
-  print_sentence("stopping after the current step; once more (Ctrl-C) ends the ranks at once");
+  print_sentence("stopping after the current step; a second Ctrl-C ends the ranks at once");
 }
 
 }  // namespace ddhost

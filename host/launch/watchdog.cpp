@@ -35,7 +35,7 @@ std::string seconds_text(milliseconds time) {
 
 std::string abort_reason(const WatchdogLimits& limits) {
   return ddh::str("; the run has ended (run.watchdog_abort=", seconds_text(limits.abort),
-                  "); fix the plugin, or raise run.watchdog_abort (0: wait for ever)");
+                  "); fix the plugin, or raise run.watchdog_abort (0: no limit)");
 }
 
 Watchdog::Watchdog(const Progress& progress, int world_size, WatchdogLimits limits)
@@ -141,8 +141,9 @@ void Watchdog::judge_waits(News& news, Clock::time_point now) {
   Watched& watched = ranks_[static_cast<size_t>(oldest)].threads[0];
   if (age < limit_of(watched.frame)) return;
   const std::string what =
-      free < 0 ? "; every rank waits for another one, as after calls that not all of them made" + waiting(oldest)
-               : ddh::str("; it waits for rank ", free, ", which is in no call of a plugin (the host's own work)");
+      free < 0
+          ? "; every rank waits for another one, probably because not all ranks made the same calls" + waiting(oldest)
+          : ddh::str("; it waits for rank ", free, ", which is in the host's code, not in a plugin");
   const std::string sentence =
       ddh::str("rank ", oldest, " has been in ", progress_.place(oldest), " for ", seconds_text(age), what);
   const bool may_end = free < 0 && limits_.abort.count() > 0;

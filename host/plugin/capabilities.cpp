@@ -16,7 +16,7 @@ struct CapName {
 };
 constexpr std::array<CapName, 16> kCaps = {{
     {0, DDH_CAP_IN_PROCESS, "several ranks in one process"},
-    {0, DDH_CAP_STREAM_ORDERED, "touches device memory on streams alone"},
+    {0, DDH_CAP_STREAM_ORDERED, "accesses device memory only on streams"},
     {DDH_KIND_COMM, DDH_CAP_RANKS_ARE_THREADS, "ranks are threads"},
     {DDH_KIND_COMM, DDH_CAP_SINGLE_HOST, "one machine only"},
     {DDH_KIND_STRATEGY, DDH_CAP_SHARDS_OPTIM, "shards optimizer state"},
@@ -59,7 +59,7 @@ std::string caps_text(int32_t kind, uint64_t caps) {
   std::string text;
   for (const CapName& cap : kCaps)
     if ((cap.kind == 0 || cap.kind == kind) && (caps & cap.bit) != 0) append(text, cap.text);
-  if (caps >= DDH_CAP_VENDOR_FIRST) append(text, "some of its vendor's own");
+  if (caps >= DDH_CAP_VENDOR_FIRST) append(text, "some that its vendor defines");
   return text.empty() ? "none" : text;
 }
 
@@ -76,7 +76,7 @@ void check_features(const Plugin& user, const Plugin& strategy) {
   if (missing == 0) return;
   ddh::fail(DDH_FAILED_PRECONDITION, kind_name(user.desc->kind), " '", user.id(), "' uses ", features_text(missing),
             ", which strategy '", strategy.id(),
-            "' does not understand and would train wrongly; choose another strategy, or a newer version of '",
+            "' does not support and would train wrongly; choose another strategy, or a newer version of '",
             strategy.file.string(), "'");
 }
 

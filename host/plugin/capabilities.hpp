@@ -22,7 +22,7 @@ std::string caps_text(int32_t kind, uint64_t caps);
 // "update programs, several optimizers"; "none".
 std::string features_text(uint64_t features);
 
-// Refuses a model or an optimizer that uses a feature that the strategy does not understand, because the results would
+// Refuses a model or an optimizer that uses a feature that the strategy does not support, because the results would
 // be wrong.
 void check_features(const Plugin& user, const Plugin& strategy);
 

@@ -45,8 +45,8 @@ void check_bits(const fs::path& file, const ddh_desc& desc) {
   const std::string name = kind_name(desc.kind) + " '" + desc.id + "'";
   if (const uint64_t unknown = desc.caps & ~known_caps(desc.kind); unknown != 0)
     refuse_plugin(file, ddh::str("offers the ", name, " with capability bits 0x", hex(unknown),
-                                 " that this host does not know; update ddhost, or take bits from "
-                                 "DDH_CAP_VENDOR_FIRST on for your own"));
+                                 " that this host does not know; update ddhost, or use bits from "
+                                 "DDH_CAP_VENDOR_FIRST on for bits that you define"));
   if (const uint64_t unknown = desc.uses & ~kKnownFeatures; unknown != 0)
     refuse_plugin(file, ddh::str("offers the ", name, ", which uses the features 0x", hex(unknown),
                                  " that this host does not know; update ddhost"));
@@ -65,8 +65,8 @@ void check_descriptor(const fs::path& file, const ddh_module& module, uint32_t i
   if (desc->kind < DDH_VENDOR_FIRST) {  // kinds of vendors are for other programs and are not checked
     if (interface_of(desc->kind).empty())
       refuse_plugin(file, ddh::str("offers '", desc->id, "', which is of ", kind_name(desc->kind),
-                                   ", unknown to this host; update ddhost, or take a kind from DDH_VENDOR_FIRST on "
-                                   "for your own"));
+                                   ", unknown to this host; update ddhost, or use a kind from DDH_VENDOR_FIRST on "
+                                   "for a kind that you define"));
     check_bits(file, *desc);
   }
   for (uint32_t i = 0; i < index; ++i)
@@ -91,7 +91,7 @@ void refuse_major(const fs::path& file, int major) {
         file,
         "was built for the first draft of the ABI (version 1.0), which no host loads any more; rebuild it with "
         "this host's SDK");
-  refuse_plugin(file, ddh::str("was built for version ", major, " of the ddhost ABI, this host speaks version ",
+  refuse_plugin(file, ddh::str("was built for version ", major, " of the ddhost ABI, but this host uses version ",
                                DDH_ABI_MAJOR, "; rebuild it with this host's SDK"));
 }
 
@@ -122,7 +122,7 @@ std::string check_module(const fs::path& file, const ddh_module& module) {
   std::string warning = warning_or_refuse(
       file, judge_headers(DDH_ABI_MAJOR, DDH_ABI_MINOR, build.abi_minor, build.header_checksum, DDH_HEADER_CHECKSUM));
   if (build.min_host_minor > DDH_ABI_MINOR)
-    refuse_plugin(file, ddh::str("needs ABI ", DDH_ABI_MAJOR, ".", build.min_host_minor, ", this host has ",
+    refuse_plugin(file, ddh::str("needs ABI ", DDH_ABI_MAJOR, ".", build.min_host_minor, ", but this host has ",
                                  DDH_ABI_MAJOR, ".", DDH_ABI_MINOR, "; update ddhost"));
   if (module.n_desc == 0 || module.desc == nullptr) refuse_plugin(file, "holds no plugin");
   if (module.create == nullptr || module.get_interface == nullptr || module.destroy == nullptr)

@@ -232,7 +232,7 @@ ElfFacts read_elf(const fs::path& file) {
   try {
     examine(image, facts);
   } catch (const Torn&) {
-    facts.problem = "is truncated or damaged (its headers point behind its end); build or copy it again";
+    facts.problem = "is truncated or damaged (its headers point beyond its end); build or copy it again";
   }
   return facts;
 }

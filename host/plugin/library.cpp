@@ -37,7 +37,7 @@ std::string with_cure(const std::string& reason, const ElfFacts& facts) {
   const auto names = [&](const char* word) { return reason.find(word) != std::string::npos; };
   if (facts.note && missing && (names("libtorch") || names("libc10")))
     return ddh::str("; it was built with LibTorch ", torch_version_text(facts.note->torch_version),
-                    ": set DDHOST_LIBTORCH to the folder of one (it holds lib/libtorch_cpu.so)");
+                    ": set DDHOST_LIBTORCH to the folder of a LibTorch (it holds lib/libtorch_cpu.so)");
   if (facts.note && missing && names("libnccl"))
     return ddh::str("; it was built with NCCL ", nccl_version_text(facts.note->nccl_version), ": install that");
   if (facts.note && missing && names("libcu"))
@@ -81,7 +81,7 @@ boost::dll::shared_library open_pinned(const fs::path& file, const ElfFacts& fac
 [[noreturn]] void refuse_without_entry(const fs::path& file, const boost::dll::shared_library& library) {
   for (int major = 0; major < 100; ++major)
     if (library.has(ddh::str("ddh_plugin_entry_", major))) refuse_major(file, major);
-  refuse_plugin(file, "is a shared library but no ddhost plugin: it does not export " DDH_ENTRY_SYMBOL
+  refuse_plugin(file, "is a shared library but not a ddhost plugin: it does not export " DDH_ENTRY_SYMBOL
                       "; end its source with DDH_PLUGIN (ddh/abi.h)");
 }
 
@@ -128,7 +128,7 @@ Library Library::load(const fs::path& file, InterfaceLookup lookup, MissingInter
   if (before.restore_if_changed())
     library.warnings_.push_back(
         "plugin '" + file.string() +
-        "' switched the processor's handling of tiny numbers when it was loaded, which was undone; "
+        "' set the processor to flush tiny numbers to zero when it was loaded; ddhost has undone this; "
         "build it without -ffast-math");
   if (!handle.has(DDH_ENTRY_SYMBOL)) refuse_without_entry(file, handle);
   const ProbeHost probe(lookup, missing);

@@ -212,7 +212,7 @@ LibraryFacts probe(const fs::path& file, InterfaceLookup lookup, MissingInterfac
   Descriptor writer(ends[1]);
   const pid_t pid = ::fork();
   if (pid < 0)
-    ddh::fail(DDH_RESOURCE_EXHAUSTED, "a process that looks at '", file.string(),
+    ddh::fail(DDH_RESOURCE_EXHAUSTED, "a process to inspect '", file.string(),
               "' could not be started: ", std::strerror(errno), "; close other programs");
   if (pid == 0) load_and_report(file, lookup, missing, writer.get());
   Child child(pid);

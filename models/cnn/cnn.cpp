@@ -22,7 +22,7 @@ CnnBatch& batch_of(ddh_batch* batch) { return *reinterpret_cast<CnnBatch*>(batch
 
 const char* const kNeeds[] = {DDH_CONFIG_IFACE, DDH_ALLOC_IFACE, nullptr};
 
-// What the layers of a unit ask for while it runs.
+// The operations that the layers of a unit call while it runs.
 class Cnn::UnitCall final : public Call {
  public:
   UnitCall(Cnn& cnn, const UnitRun& run, const std::vector<at::Tensor>& params, bool frozen)
@@ -47,7 +47,7 @@ class Cnn::UnitCall final : public Call {
   Cnn& cnn_;
   UnitRun run_;
   const std::vector<at::Tensor>& params_;
-  uint64_t site_ = 0;  // which of the unit's dropouts comes next
+  uint64_t site_ = 0;  // index of the unit's next dropout
 };
 
 Cnn::Cnn(const ddh_create& create)
@@ -93,7 +93,7 @@ ddh::Tensors Cnn::run_unit(const UnitRun& run, const std::vector<at::Tensor>& pa
     return at::zeros({}, at::kFloat);
   }
   const Unit& unit = *net_.units()[static_cast<size_t>(run.unit)];
-  ddh::Tensors waiting = inputs;  // for a join; the last is what the unit takes
+  ddh::Tensors waiting = inputs;  // earlier ones wait for a join; the last is the unit's input
   if (run.unit == 0 || unit.restarts) {
     const at::Tensor pixels = batch.images.pixels.to(compute_);
     waiting.push_back(loader_.frames() > 0 ? pixels.flatten(0, 1) : pixels);
@@ -131,7 +131,7 @@ void Cnn::build_description() {
     }
     for (Norm& norm : unit->norms()) add_norm(norm, unit->frozen);
     order.push_back(desc_.add_unit(unit->name(), params));
-    // Later towers pass on the gradients of what waits, so only the first frozen units have no backward.
+    // Later towers pass on the gradients of waiting results, so only the first frozen units have no backward.
     is_leading = is_leading && unit->frozen;
     flags.push_back(is_leading ? DDH_POSITION_FORWARD_ONLY : 0U);
     has_flags = has_flags || is_leading;
@@ -155,7 +155,7 @@ void Cnn::build_description() {
   }
 }
 
-// Running statistics are folded over the micro-batches of all ranks; those of a frozen trunk stay.
+// Running statistics are folded over the micro-batches of all ranks; those of a frozen trunk do not change.
 void Cnn::add_norm(Norm& norm, bool frozen) {
   const auto channels = static_cast<int64_t>(norm.mean.size());
   const int32_t sync = frozen ? DDH_SYNC_NEVER : DDH_SYNC_FOLD;

@@ -14,7 +14,7 @@ namespace cnn {
 
 struct CnnBatch {
   images::ImageBatch images;
-  std::vector<float> logits;  // (B, classes), of the forward that was last
+  std::vector<float> logits;  // (B, classes), of the last forward
 };
 
 class DDH_HIDDEN Cnn final : public ddh::TorchModel {

@@ -10,7 +10,7 @@
 namespace cnn {
 namespace {
 
-// What the networks differ in beside their tables.
+// The differences between the networks, besides their tables.
 struct Style {
   Unit& (Unit::*activation)();
   double eps = 1e-5, momentum = 0.1;  // of batch norms
@@ -38,7 +38,7 @@ struct Block {
   double drop = 0;  // stochastic depth
 };
 
-// `name`(i): the name of the i-th layer that there is.
+// `name`(i): the name of the i-th layer that the block has.
 void inverted_residual(Unit& u, const Style& style, const Block& b, const std::function<std::string(int)>& name) {
   const int64_t in = u.shape().channels;
   const auto body = [&](Unit& branch) {

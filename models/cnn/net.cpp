@@ -106,7 +106,7 @@ Unit& Unit::max_pool(int64_t kernel, int64_t stride, int64_t padding) {
               " pixels after a pool of ", kernel, " x ", kernel, " in unit '", name_,
               "'; give larger images (model.image_size)");
   pass(to, kInput);
-  index_bytes_ += to.numel() * static_cast<int64_t>(sizeof(int64_t));  // where the largest was
+  index_bytes_ += to.numel() * static_cast<int64_t>(sizeof(int64_t));  // the positions of the maxima
   return add([kernel, stride, padding](Call&, const at::Tensor& x) {
     return at::max_pool2d(x, {kernel, kernel}, {stride, stride}, {padding, padding});
   });
@@ -207,7 +207,7 @@ Unit& Unit::add(Layer layer) {
   return *this;
 }
 
-// The next layer makes `out` of what flows. A tensor that two layers keep exists once.
+// Counts the layer that computes `out` from the current result. A tensor that two layers keep is counted once.
 void Unit::pass(Shape out, unsigned keeps) {
   if ((keeps & kInput) != 0 && !is_kept_) kept_ += shape_.numel();
   shape_ = out;

@@ -21,8 +21,8 @@
 
 namespace cnn {
 
-// Of one sample. A flat sample has height and width 1. Frames of a video are samples of their own to layers of images:
-// tensors are (B frames, channels, height, width).
+// The shape of one sample. A flat sample has height and width 1. Layers for images treat each frame of a video as a
+// sample: tensors are (B frames, channels, height, width).
 struct Shape {
   int64_t channels = 0, height = 0, width = 0;
   int64_t frames = 1;
@@ -39,14 +39,14 @@ struct Norm {
   uint32_t mean_buffer = 0, variance_buffer = 0, batches_buffer = 0;
 };
 
-// What a layer may ask of the model in one run of a unit.
+// The operations of the model that a layer may call in one run of a unit.
 class Call {
  public:
   Call() = default;
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
   virtual ~Call() = default;
-  // A parameter of the unit, in the order in which its layers made them.
+  // A parameter of the unit, in the order in which its layers created them.
   [[nodiscard]] virtual const at::Tensor& param(size_t i) const = 0;
   [[nodiscard]] virtual at::Tensor dropout(const at::Tensor& x, double probability) = 0;
   // Stochastic depth: whole samples of x (B, ...).
@@ -62,7 +62,7 @@ struct DDH_HIDDEN ParamSpec {
   ddh::ParamInit init;
 };
 
-// How weights begin.
+// The initial values of weights.
 enum class Start {
   kTorch,      // uniform within 1 / sqrt(fan-in), biases too: torch's own
   kKaimingOut  // normal with variance 2 / fan-out (He et al. 2015), biases 0
@@ -82,7 +82,7 @@ class DDH_HIDDEN Unit {
 
   Unit& conv(const std::string& name, int64_t out, int64_t kernel, ConvOptions options);
   Unit& batch_norm(const std::string& name, double eps = 1e-5, double momentum = 0.1);
-  // (B, in) -> (B, out). `init`: of the weight; nullopt: torch's own, of the bias too; else the bias begins with 0.
+  // (B, in) -> (B, out). `init`: of the weight, with a bias of 0; nullopt: torch's initial values for both.
   Unit& linear(const std::string& name, int64_t out, std::optional<ddh::ParamInit> init = std::nullopt);
   Unit& relu();
   Unit& relu6();
@@ -92,7 +92,7 @@ class DDH_HIDDEN Unit {
   Unit& average_pool(int64_t side);                                         // adaptive: to side x side
   Unit& flatten();
   // Long short-term memory (Hochreiter and Schmidhuber 1997) over the frames, with torch's names and order of gates
-  // i, f, g, o. Gives its state after each frame, or the last one alone.
+  // i, f, g, o. Returns its state after each frame, or only the last one.
   Unit& lstm(const std::string& name, int64_t hidden, bool last_alone);
   Unit& dropout(double probability);
   // x + body(x), with stochastic depth of the body; with `shortcut` shortcut(x) + body(x).
@@ -105,11 +105,11 @@ class DDH_HIDDEN Unit {
   [[nodiscard]] at::Tensor run(Call& call, at::Tensor x) const;
 
   [[nodiscard]] const std::string& name() const { return name_; }
-  [[nodiscard]] const Shape& shape() const { return shape_; }  // of what comes out
+  [[nodiscard]] const Shape& shape() const { return shape_; }  // of the unit's result
   [[nodiscard]] const std::vector<ParamSpec>& params() const { return params_; }
   std::deque<Norm>& norms() { return norms_; }
-  // Of one sample: multiplications and additions of convolutions and products, counted as two; what autograd keeps for the
-  // backward, the unit's result included, where an element of the compute dtype has `element_bytes`.
+  // For one sample. FLOPs of convolutions and products; a multiplication and an addition count as two. Bytes that autograd
+  // keeps for the backward, with the unit's result; an element of the compute dtype has `element_bytes`.
   [[nodiscard]] double flops() const { return flops_; }
   [[nodiscard]] double first_flops() const { return first_flops_; }  // of the first of these layers
   [[nodiscard]] double kept_bytes(double element_bytes) const {
@@ -117,9 +117,9 @@ class DDH_HIDDEN Unit {
     return static_cast<double>(kept_ + result) * element_bytes + static_cast<double>(index_bytes_);
   }
 
-  bool frozen = false;    // not trained, and batch norms go by their running statistics
-  bool restarts = false;  // begins with the pixels again; what came out before waits
-  bool joins = false;     // begins with all that waits and what came out last, side by side
+  bool frozen = false;    // not trained, and batch norms use their running statistics
+  bool restarts = false;  // its input is the pixels again; the result before it waits for a join
+  bool joins = false;     // its input is all waiting results and the last one, concatenated
 
  private:
   enum Keeps : unsigned { kNothing = 0, kInput = 1, kOutput = 2 };
@@ -136,15 +136,15 @@ class DDH_HIDDEN Unit {
   std::vector<Layer> layers_;
   double flops_ = 0, first_flops_ = 0;
   int64_t kept_ = 0, index_bytes_ = 0;
-  bool is_kept_ = true;  // what flows at the end of the layers so far; at first the result of the unit before
+  bool is_kept_ = true;  // whether the result of the layers so far is already counted as kept
 };
 
 class DDH_HIDDEN Net {
  public:
   explicit Net(Shape in) : in_(in) {}
-  // A further unit, which begins with the shape that the one before ends with.
+  // Adds a unit whose input is the result of the unit before.
   Unit& unit(const std::string& name) { return add(name, units_.empty() ? in_ : units_.back()->shape()); }
-  // One that begins with the pixels again, while what came out before waits for a join.
+  // Adds a unit whose input is the pixels again. The result of the unit before waits for a join.
   Unit& tower(const std::string& name) {
     if (units_.empty()) return unit(name);
     waiting_ += units_.back()->shape().channels;
@@ -152,7 +152,7 @@ class DDH_HIDDEN Net {
     u.restarts = true;
     return u;
   }
-  // One that begins with the flat results of all towers.
+  // Adds a unit whose input is the flat results of all towers.
   Unit& join(const std::string& name) {
     Unit& u = add(name, {waiting_ + units_.back()->shape().channels, 1, 1});
     u.joins = true;

@@ -27,10 +27,10 @@ struct NetOptions {
   [[nodiscard]] int64_t stem() const { return stem_stride > 0 ? stem_stride : 2; }
 };
 
-// Throws ddh::Error where the image is too small.
+// Throws ddh::Error if the image is too small.
 Net make_net(const NetOptions& options);
 
-// The definitions; names of parameters are torchvision's where it has the network.
+// The networks. Names of parameters are torchvision's if it has the network.
 Net basic(const NetOptions& o);  // convolutions with pools, two dense layers
 Net vgg(const NetOptions& o);    // vgg11, vgg13, vgg16, vgg19, each with _bn too
 Net mobilenet_v2(const NetOptions& o);

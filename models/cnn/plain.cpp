@@ -57,7 +57,7 @@ Net vgg(const NetOptions& o) {
 }
 
 // After the DAWNBench entries for CIFAR-10 (Page 2018): stages of one convolution and a pool, two of them with a residual
-// block, and a largest value over what is left of the image.
+// block, and a maximum over the remaining image.
 Net resnet9(const NetOptions& o) {
   Net net(o.image);
   const auto conv = [](Unit& u, const std::string& name, int64_t width) {

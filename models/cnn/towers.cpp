@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Networks that are put together of others: a network over the frames of a video, and towers whose results are joined. The
-// towers are trained elsewhere and frozen, unless model.freeze says none.
+// Networks that are composed of others: a network over the frames of a video, and towers whose results are joined. The
+// towers are pretrained and frozen, unless model.freeze is none.
 #include "networks.hpp"
 
 namespace cnn {

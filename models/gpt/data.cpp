@@ -53,7 +53,7 @@ std::string read_file(const std::string& path) {
   std::error_code error;
   if (!fs::exists(path, error)) ddh::fail(DDH_NOT_FOUND, "data file '", path, "' does not exist; give data.path=FILE");
   if (!fs::is_regular_file(path, error))
-    ddh::fail(DDH_INVALID_ARGUMENT, "'", path, "' is no file; data.path names a text or a .bin of tokens");
+    ddh::fail(DDH_INVALID_ARGUMENT, "'", path, "' is not a file; give a text or a .bin of tokens as data.path");
   std::ifstream in(path, std::ios::binary);
   std::ostringstream text;
   if (in) text << in.rdbuf();
@@ -64,7 +64,7 @@ std::string read_file(const std::string& path) {
 void require_length(const TokenSpan& span, const char* part, const std::string& path, int64_t context) {
   if (span.numel >= static_cast<uint64_t>(context) + 2) return;
   ddh::fail(DDH_INVALID_ARGUMENT, "'", path, "' is too short: its ", part, " part has ", span.numel,
-            " tokens, model.context=", context, " needs at least ", context + 2,
+            " tokens, but model.context=", context, " needs at least ", context + 2,
             "; give a longer file or a smaller model.context");
 }
 
@@ -186,8 +186,8 @@ std::vector<int64_t> Tokens::encode(const std::string& text) const {
     const size_t at = characters_.find(c);
     if (at == std::string::npos)
       ddh::fail(DDH_INVALID_ARGUMENT, "run.sample_prompt holds '", text,
-                "', of which a character is not in data.path; ",
-                "the model knows the characters of its training text alone");
+                "', which has a character that is not in data.path; ",
+                "the model only knows the characters of its training text");
     ids.push_back(static_cast<int64_t>(at));
   }
   return ids;

@@ -145,7 +145,7 @@ void Gpt::discard(int32_t micro_batch) noexcept {
 
 void Gpt::sampler_begin(const ddh_sample_args& args) {
   if (args.condition >= 0)
-    ddh::fail(DDH_INVALID_ARGUMENT, "the gpt goes by a prompt alone, not by sample ", args.condition,
+    ddh::fail(DDH_INVALID_ARGUMENT, "gpt generates from a prompt only, not from sample ", args.condition,
               "; leave run.sample_condition out");
   const std::vector<int64_t> ids = tokens_.encode(args.prompt);
   for (const int64_t id : ids) {

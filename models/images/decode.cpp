@@ -41,7 +41,7 @@ Image decode_png(const std::string& path, const std::vector<uint8_t>& bytes) {
     fail_torn(path, "its header announces too many pixels");
   }
   std::vector<uint8_t> pixels(PNG_IMAGE_SIZE(image));
-  const png_color black{0, 0, 0};  // behind what is transparent
+  const png_color black{0, 0, 0};  // background of transparent pixels
   if (png_image_finish_read(&image, &black, pixels.data(), 0, nullptr) == 0) fail_torn(path, image.message);
   return planar(colour ? 3 : 1, image.height, image.width, pixels);
 }
@@ -59,7 +59,7 @@ void jump_back(j_common_ptr info) {
   std::longjmp(errors->back, 1);
 }
 
-// Of torn data, which libjpeg fills with gray.
+// Keeps the first warning about truncated data, which libjpeg fills with gray.
 void keep_warning(j_common_ptr info, int level) {
   if (level >= 0) return;
   auto* errors = reinterpret_cast<JpegErrors*>(info->err);

@@ -46,13 +46,14 @@ std::vector<std::string> entries(const fs::path& folder, bool folders) {
   return names;
 }
 
-// The images of each class. `classes`: where it is empty, it becomes the folder's; else the folder has the same.
+// The images of each class. If `classes` is empty, it becomes the folder's classes; else the folder must have the same.
 std::vector<std::vector<File>> list_files(const fs::path& folder, std::vector<std::string>& classes) {
   const std::vector<std::string> found = entries(folder, true);
   if (classes.empty()) classes = found;
   if (found != classes)
-    ddh::fail(DDH_INVALID_ARGUMENT, "'", folder.string(), "' has ", found.size(), " classes (subfolders), the training",
-              " data has ", classes.size(), "; give both the same subfolders");
+    ddh::fail(DDH_INVALID_ARGUMENT, "'", folder.string(), "' has ", found.size(),
+              " classes (subfolders), but the training", " data has ", classes.size(),
+              "; give both the same subfolders");
   std::vector<std::vector<File>> out;
   size_t n = 0;
   for (size_t c = 0; c < classes.size(); ++c) {
@@ -114,12 +115,12 @@ std::unique_ptr<PackedImages> stripes(bool colour, size_t n, uint64_t first) {
 
 ImageData open_folder(const ddh::Host& host, const std::string& path) {
   if (!fs::is_directory(path))
-    ddh::fail(DDH_NOT_FOUND, "data.path '", path, "' is no folder; give one with the files of MNIST or CIFAR-10, or",
+    ddh::fail(DDH_NOT_FOUND, "data.path '", path, "' is not a folder; give one with the files of MNIST or CIFAR-10, or",
               " with a subfolder of images for each class");
   if (is_mnist(path) || is_cifar(path)) {
     if (!host.text("data.val_path").empty())
       ddh::fail(DDH_INVALID_ARGUMENT, "data.val_path is for folders of images; '", path,
-                "' holds test files of its own; leave data.val_path out");
+                "' has its own test files; leave data.val_path out");
     return is_mnist(path) ? read_mnist(path) : read_cifar(path);
   }
   return read_folder(path, host.text("data.val_path"), host.f64("data.val_fraction"));
@@ -141,7 +142,8 @@ ImageData read_folder(const std::string& folder, const std::string& val_path, do
     return data;
   }
   if (!fs::is_directory(eval))
-    ddh::fail(DDH_NOT_FOUND, "data.val_path '", eval.string(), "' is no folder; give one as data.path");
+    ddh::fail(DDH_NOT_FOUND, "data.val_path '", eval.string(),
+              "' is not a folder; give a folder with the same subfolders as data.path");
   data.train = all_of(files);
   data.eval = all_of(list_files(eval, data.classes));
   return data;
@@ -161,7 +163,7 @@ ImageData open_images(const ddh::Host& host, const std::string& dataset, int64_t
   if (dataset == "moving_mnist") {
     if (!host.text("data.path").empty())
       ddh::fail(DDH_INVALID_ARGUMENT,
-                "videos are made from MNIST alone (model.dataset=moving_mnist); leave data.path out");
+                "videos are only made from MNIST (model.dataset=moving_mnist); leave data.path out");
     return move_images(open_images(host, "mnist", 1), frames);
   }
   if (const std::string path = host.text("data.path"); !path.empty()) return open_folder(host, path);
@@ -183,7 +185,8 @@ ImageData open_images(const ddh::Host& host, const std::string& dataset, int64_t
       return open_folder(host, folder.string());
     }
   }
-  host.log(DDH_LOG_INFO, "no data.path given and no folder ", dataset, " found: training on made-up images of stripes");
+  host.log(DDH_LOG_INFO, "no data.path given and no folder ", dataset,
+           " found: training on generated images of stripes");
   return make_up_images(colour);
 }
 

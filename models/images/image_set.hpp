@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // images/image_set.hpp: labelled images by index, from files in the formats of MNIST and CIFAR-10, from folders of PNG and
-// JPEG files, or made up.
+// JPEG files, or generated.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ class ImageSet {
   virtual ~ImageSet() = default;
   [[nodiscard]] virtual uint64_t size() const = 0;
   [[nodiscard]] virtual int64_t label(uint64_t i) const = 0;
-  // Throws ddh::Error where a file can't be read.
+  // Throws ddh::Error if a file can't be read.
   [[nodiscard]] virtual Image image(uint64_t i) const = 0;
 };
 
@@ -47,36 +47,36 @@ struct PackedImages final : ImageSet {
 };
 
 struct ImageData {
-  std::unique_ptr<ImageSet> train, eval;  // eval: nullptr where there is none
+  std::unique_ptr<ImageSet> train, eval;  // eval: nullptr if there is none
   int64_t channels = 0;                   // 1 or 3
   int64_t side = 0;                       // of square images of one size; 0: sizes differ
   std::vector<std::string> classes;       // names
 };
 
-// What data.path, data.val_path and data.val_fraction say; without data.path the folder `dataset` below $DDHOST_DATA, else
-// below ../shared/data, else made-up images; the log says which. moving_mnist: videos of `frames` images of
+// The images of data.path, data.val_path and data.val_fraction. Without data.path: the folder `dataset` below $DDHOST_DATA,
+// else below ../shared/data, else generated images; the log says which. moving_mnist: videos of `frames` images of
 // mnist. Throws ddh::Error.
 ImageData open_images(const ddh::Host& host, const std::string& dataset, int64_t frames);
 
-// The formats. A folder that is none of the first two is a folder of images.
+// The formats. Any folder that is neither of the first two is a folder of images.
 bool is_mnist(const std::string& folder);
 bool is_cifar(const std::string& folder);
 ImageData read_mnist(const std::string& folder);
 ImageData read_cifar(const std::string& folder);
-// <folder>/<class>/<image>, or <folder>/train/... with <folder>/val/... or <folder>/test/... Where there is neither,
-// evaluation has the folder `val_path`, or `val_fraction` of each class, at equal distances.
+// <folder>/<class>/<image>, or <folder>/train/... with <folder>/val/... or <folder>/test/... If there is neither,
+// evaluation uses the folder `val_path`, or `val_fraction` of each class, at equal distances.
 ImageData read_folder(const std::string& folder, const std::string& val_path, double val_fraction);
 // Ten classes of stripes in noise: 28 x 28 pixels, gray, or 32 x 32 in colour.
 ImageData make_up_images(bool colour);
 // Videos of the images of `still`, each moving in one of eight directions, which are the classes.
 ImageData move_images(ImageData still, int64_t frames);
 
-// A PNG or JPEG file, by its content. Throws ddh::Error for what is neither, or is torn.
+// A PNG or JPEG file, by its content. Throws ddh::Error for other files and truncated ones.
 Image decode(const std::string& path);
 
-// The whole content of a file, unpacked where it is a gzip file.
+// The whole content of a file, unpacked if it is a gzip file.
 std::vector<uint8_t> read_unpacked(const std::string& path);
-// `path`, or `path`.gz; "" where neither is a file.
+// `path`, or `path`.gz; "" if neither is a file.
 std::string packed_or_not(const std::string& path);
 
 }  // namespace images

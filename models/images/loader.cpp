@@ -34,7 +34,7 @@ ImageLoader::ImageLoader(const ddh::Host& host, int64_t side, int64_t frames)
   if ((frames > 0) != (host.text("model.dataset") == "moving_mnist"))
     ddh::fail(DDH_INVALID_ARGUMENT,
               "model.dataset=moving_mnist is for networks of videos (model.network=cnn_lstm of cnn),",
-              " and these take no other data; change one of them");
+              " and these take only this data; change one of them");
   TransformOptions& t = transform_;
   t.side = given_or(host.i64("model.image_size"), given_or(side, data_.side));
   if (t.side == 0) ddh::fail(DDH_INVALID_ARGUMENT, "the images of data.path have several sizes; give model.image_size");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// images/loader.hpp: batches of images and targets for a classifier, and the options of section model that they go by.
+// images/loader.hpp: batches of images and targets for a classifier, and their options in section model.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,23 +22,26 @@ struct ImageBatch {
 
 inline constexpr ddh::Option kOptions[] = {
     {"dataset", "string", R"("mnist")", R"("enum": ["mnist", "cifar10_subset", "made_up", "moving_mnist"])",
-     "without data.path: the folder below $DDHOST_DATA or ../shared/data; made_up: stripes; moving_mnist: videos"},
+     "data if data.path is empty: a folder in $DDHOST_DATA or ../shared/data; made_up: generated; moving_mnist: "
+     "videos"},
     {"image_size", "integer", "0", R"("minimum": 0, "maximum": 4096, "x-unit": "pixels", "x-affects": "memory")",
-     "side of the square that the model sees; 0: of the model's size, or of the data"},
+     "side of the square that the model sees; 0: that of the model's size, or of the data"},
     {"resize", "integer", "0", R"("minimum": 0, "maximum": 8192, "x-unit": "pixels")",
-     "shorter side of an image before a square is cut out, in training at a random place; 0: image_size"},
+     "shorter side of an image before a square is cropped (randomly in training); 0: image_size"},
     {"crop_padding", "integer", "0", R"("minimum": 0, "maximum": 1024, "x-unit": "pixels")",
-     "border around the image before a square is cut out in training"},
+     "border around the image before a random square is cropped in training"},
     {"flip", "boolean", "false", "", "mirror half of the images in training"},
     {"normalize", "string", R"("auto")", R"("enum": ["auto", "none", "half", "imagenet", "mnist"])",
      "mean and deviation of pixels; none: in 0 to 1; half: in -1 to 1; auto: of MNIST for gray images, else of "
      "ImageNet"},
-    {"channels", "integer", "0", R"("enum": [0, 1, 3])", "of the images that the model sees; 0: as the data has"},
-    {"classes", "integer", "0", R"("minimum": 0, "maximum": 1048576)", "outputs; 0: as many classes as the data has"},
+    {"channels", "integer", "0", R"("enum": [0, 1, 3])",
+     "channels of the images that the model sees; 0: as in the data"},
+    {"classes", "integer", "0", R"("minimum": 0, "maximum": 1048576)",
+     "number of outputs; 0: the number of classes in the data"},
     {"label_smoothing", "number", "0.0", R"("minimum": 0, "maximum": 0.9)",
-     "part of the target that is spread over all classes in training"},
+     "fraction of the target that is spread over all classes in training"},
     {"mixup", "number", "0.0", R"("minimum": 0, "maximum": 100)",
-     "alpha of the Beta distribution by which a micro-batch is mixed with itself in reverse in training; 0: off"},
+     "training: alpha of the Beta distribution for mixing a micro-batch with itself in reverse order; 0: off"},
 };
 
 class ImageLoader {
@@ -47,9 +50,9 @@ class ImageLoader {
   // images. Throws ddh::Error.
   ImageLoader(const ddh::Host& host, int64_t side, int64_t frames = 0);
 
-  // Samples of the training data, or of the evaluation's. By several threads at once.
+  // Samples of the training or evaluation data. Several threads may call it at once.
   [[nodiscard]] ImageBatch load(const ddh_batch_args& args, bool training) const;
-  // Of given pixels (B, [frames,] channels, side, side), as in an evaluation.
+  // A batch of given pixels (B, [frames,] channels, side, side), as in an evaluation.
   [[nodiscard]] ImageBatch batch_of(const std::vector<float>& pixels, const std::vector<int64_t>& labels) const;
 
   [[nodiscard]] int64_t side() const { return transform_.side; }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Videos made from images: each image moves over a frame whose borders are joined, in one of eight directions, from a place
-// of its own. The class is the direction, so one frame alone says nothing of it.
+// Videos made from images: each image moves in one of eight directions over a frame that wraps around at its borders. The
+// start differs from image to image. The class is the direction, so a single frame does not show it.
 #include <array>
 
 #include "ddh/sdk/counter_rng.hpp"

@@ -39,8 +39,8 @@ std::array<uint64_t, N> read_header(const std::vector<uint8_t>& bytes, const std
   uint64_t numel = 1;
   for (size_t i = 0; i < N; ++i) numel *= dims[i] = word(bytes, i + 1);
   if (bytes.size() - kHeaderBytes != numel)
-    ddh::fail(DDH_DATA_LOSS, "'", path, "' has ", bytes.size() - kHeaderBytes, " bytes of data, its header announces ",
-              numel, "; get it again");
+    ddh::fail(DDH_DATA_LOSS, "'", path, "' has ", bytes.size() - kHeaderBytes,
+              " bytes of data, but its header announces ", numel, "; get it again");
   return dims;
 }
 
@@ -55,7 +55,7 @@ std::unique_ptr<PackedImages> read_idx(const std::string& folder, const std::str
   const auto [n, rows, columns] = read_header<3>(bytes, path, kIdxImages);
   const auto [n_labels] = read_header<1>(labels, label_path, kIdxLabels);
   if (n != n_labels)
-    ddh::fail(DDH_DATA_LOSS, "'", path, "' has ", n, " images, '", label_path, "' ", n_labels,
+    ddh::fail(DDH_DATA_LOSS, "'", path, "' has ", n, " images, but '", label_path, "' has ", n_labels,
               " labels; get both again");
   set->channels = 1;
   set->height = static_cast<int64_t>(rows), set->width = static_cast<int64_t>(columns);
@@ -84,7 +84,7 @@ void append_records(const std::string& path, PackedImages& set) {
   }
 }
 
-// The files of one part that are there: one file, or the five of the original archive.
+// The existing files of one part: one file, or the five of the original archive.
 std::vector<std::string> cifar_files(const std::string& folder, bool train) {
   std::vector<std::string> names;
   if (train) {

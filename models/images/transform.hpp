@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// images/transform.hpp: from an image of bytes to the numbers that a model takes: resized, cut to a square, flipped, scaled.
-// What is random in training is a function of (seed, step, sample index) alone, so it depends neither on ranks nor on who
-// loads the data.
+// images/transform.hpp: converts an image to the numbers that a model takes: resizes, crops to a square, flips and scales
+// it. Random choices in training depend only on (seed, step, sample index), not on the ranks or on the thread that loads
+// the data.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@ struct TransformOptions {
   std::array<float, 3> mean{}, deviation{1, 1, 1};  // of each channel, pixels being in [0, 1]
 };
 
-// Random numbers of one visit of a sample. A step sees a sample once.
+// Random numbers for one use of a sample. A step uses a sample once.
 class DDH_HIDDEN VisitRng {
  public:
   VisitRng(uint64_t seed, int64_t step, int64_t sample)
@@ -37,11 +37,11 @@ class DDH_HIDDEN VisitRng {
   uint64_t draws_ = 0;
 };
 
-// Writes (frames, channels, side, side) to `out`, all frames treated alike. `rng`: nullptr in an evaluation, which cuts the
-// middle. Gray images are repeated for three channels; of colours the luminance is taken for one.
+// Writes (frames, channels, side, side) to `out`, with the same choices for all frames. `rng`: nullptr in an evaluation,
+// which crops the middle. A gray image is repeated for three channels; one channel of a colour image is its luminance.
 void transform(const Image& image, const TransformOptions& options, VisitRng* rng, float* out);
 
-// One plane, (height, width) -> (to_height, to_width): bilinear, over all pixels that a new one covers where it shrinks.
+// One plane, (height, width) -> (to_height, to_width): bilinear, and averaged over the covered pixels if it shrinks.
 std::vector<float> resize_plane(const std::vector<float>& from, int64_t height, int64_t width, int64_t to_height,
                                 int64_t to_width);
 

@@ -50,7 +50,7 @@ at::Tensor layer_norm_backward(const Affine& layer, const at::Tensor& dy, const 
   const bool has_bias = layer.bias != nullptr;
   std::optional<at::Tensor> bias;
   if (has_bias) bias = vector(*layer.bias);
-  // The rows' part alone: ATen would cut the sums over rows by the number of threads.
+  // Only the part of the rows: ATen would divide the sums over rows by the number of threads.
   const auto [dx, no_weight, no_bias] =
       at::native_layer_norm_backward(dy, x, {C}, mean, rstd, vector(layer.weight), bias, {true, false, false});
   if (layer.weight.grad == nullptr && !(has_bias && layer.bias->grad != nullptr)) return dx;

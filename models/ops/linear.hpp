@@ -24,7 +24,7 @@ inline Affine affine(const ddh_unit_view& view, uint32_t i) { return {param(view
 
 inline at::Tensor widened(const at::Tensor& x) { return x.to(at::kFloat); }
 
-// y (rows, out) = x (rows, in) w^T + b, in `type`: what products take, or fp32 where no product follows.
+// y (rows, out) = x (rows, in) w^T + b, in `type`: what products take, or fp32 if no product follows.
 at::Tensor linear(Products& products, const Affine& layer, const at::Tensor& x, int64_t out, at::ScalarType type);
 // Gradients of weight and bias into the view; returns the gradient of x (rows, in), in `type` as above.
 at::Tensor linear_backward(Products& products, const Affine& layer, const at::Tensor& dy, const at::Tensor& x,

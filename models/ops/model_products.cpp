@@ -8,7 +8,7 @@
 namespace ops {
 namespace {
 
-constexpr int64_t kMeasuredRows = 128;  // at most, of the product that stands for all
+constexpr int64_t kMeasuredRows = 128;  // at most, of the product that is measured for all layers
 
 }  // namespace
 

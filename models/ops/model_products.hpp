@@ -16,7 +16,7 @@
 
 namespace ops {
 
-// Of precision.compute. `model`: its name, for the sentence where the dtype is not offered.
+// The dtype of precision.compute. `model`: its name for the error if the dtype is not supported.
 at::ScalarType compute_type(const ddh::Host& host, const char* model);
 
 inline constexpr ddh::Option kMatmulOption = {
@@ -31,8 +31,8 @@ class DDH_HIDDEN ModelProducts {
  public:
   ModelProducts(const ddh::Host& host, const char* model, at::ScalarType compute);
 
-  // In prepare of the model. `shape`: the widest layer, which stands for all. Rank 0 chooses for all, whose processors may
-  // differ. At most 128 of its rows are measured.
+  // Called in the model's prepare. `shape`: the widest layer, which decides for all. Rank 0 chooses for all ranks, because
+  // their processors may differ. At most 128 rows are measured.
   void settle(LinearShape shape);
   Products& operator*() { return *products_; }
 

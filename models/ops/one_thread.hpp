@@ -7,7 +7,7 @@
 #include <omp.h>
 
 extern "C" {
-// MKL's, where LibTorch has one.
+// MKL's, if LibTorch has MKL.
 __attribute__((weak)) int MKL_Set_Num_Threads_Local(int n);
 }
 

@@ -21,7 +21,7 @@ inline bool adds(const ddh_param_view& p) { return p.grad_mode == DDH_GRAD_ADD; 
 inline at::Tensor table(const ddh_param_view& p, int64_t rows, int64_t columns) {
   return matrix(p.data, rows, columns, p.dtype);
 }
-// A short vector, widened where it is of 16 bits.
+// A short vector, converted to fp32 if it has 16 bits.
 inline at::Tensor vector(const ddh_param_view& p) {
   return table(p, 1, static_cast<int64_t>(p.numel)).view(-1).to(at::kFloat);
 }
@@ -37,7 +37,7 @@ inline void give(const ddh_param_view& p, const at::Tensor& gradient) {
   }
 }
 
-// Where no sample is: gradients that are written are zero, others stay.
+// For a batch without samples: sets gradients of mode DDH_GRAD_WRITE to zero, and leaves the others.
 inline void give_zeros(const ddh_unit_view& view) {
   for (uint32_t i = 0; i < view.n_params; ++i) {
     const ddh_param_view& p = param(view, i);
@@ -45,13 +45,14 @@ inline void give_zeros(const ddh_unit_view& view) {
   }
 }
 
-// Throws where the strategy shows another dtype than the model computes in.
+// Throws if the strategy provides another dtype than the model computes in.
 inline void require_dtype(const ddh::Host& host, const ddh_unit_view& view, int32_t dtype, const char* model) {
   for (uint32_t i = 0; i < view.n_params; ++i) {
     const ddh_param_view& p = param(view, i);
     if (p.dtype == dtype) continue;
-    ddh::fail(DDH_INVALID_ARGUMENT, "the strategy shows parameter ", p.param, " in dtype ", p.dtype, ", the ", model,
-              " computes in ", host.text("precision.compute"), "; set precision.compute to what the strategy shows");
+    ddh::fail(DDH_INVALID_ARGUMENT, "the strategy provides parameter ", p.param, " in dtype ", p.dtype, ", but the ",
+              model, " computes in ", host.text("precision.compute"),
+              "; set precision.compute to the dtype of the strategy");
   }
 }
 

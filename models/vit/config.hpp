@@ -14,7 +14,7 @@
 
 namespace vit {
 
-// Whose parameter names and layouts a file of weights has; initial values and the eps of layer norms go with it.
+// The library whose parameter names and layouts, initial values and eps of layer norms are used.
 enum class Names { kHuggingFace, kTorchvision, kTimm };
 
 struct Config {
@@ -40,7 +40,7 @@ struct Config {
   }
 };
 
-// Side of the images that the size of section model is for; 0: it has none, the data's is taken.
+// Side of the images for the size of section model; 0: the size has none, and the data's is used.
 int64_t side_of(const ddh::Host& host);
 
 extern const char* const kSchema;  // JSON Schema of section model

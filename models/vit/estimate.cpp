@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a unit of a Vision Transformer costs: multiplications and additions of its products, and bytes kept from forward to
+// The cost of a unit of a Vision Transformer: multiplications and additions of its products, and bytes kept from forward to
 // backward.
 #include "vit.hpp"
 

@@ -34,14 +34,14 @@ struct DDH_HIDDEN UnitContext {
   const ddh_unit_view& view;
   int64_t layer;         // of a block
   ddh::DropoutKey call;  // the call's place in the run
-  bool training;         // dropout acts
+  bool training;         // dropout is active
 
   [[nodiscard]] ops::AttentionShape attention() const {
     return {batch.B, config.tokens(), config.n_head, config.width / config.n_head, /*causal=*/false};
   }
 };
 
-// What a block keeps for its backward; rows are the B T tokens.
+// The data that a block keeps for its backward; rows are the B T tokens.
 struct BlockSaved {
   at::Tensor x, mean_1, rstd_1, y_1;  // input (B T, C); statistics (B T, 1); normed input (B T, C)
   at::Tensor qkv;                     // (B, T, 3, H, D)

@@ -89,7 +89,7 @@ std::vector<ParamSpec> block_params(const Config& c, int64_t layer) {
   add(names.norm_1, {C}, kOne);
   const int64_t out = 3 * C / static_cast<int64_t>(names.qkv.size());
   for (const std::string& part : names.qkv) add(part, {out, C}, weights(C, out));
-  // torchvision leaves this one as torch.nn.Linear begins: uniform within 1 / sqrt(fan-in).
+  // torchvision keeps the initial values of torch.nn.Linear here: uniform within 1 / sqrt(fan-in).
   add(names.projection, {C, C}, tv ? uniform(1 / std::sqrt(static_cast<double>(C))) : truncated(0.02));
   add(names.norm_2, {C}, kOne);
   add(names.fc_1, {M, C}, weights(C, M), mlp_bias);

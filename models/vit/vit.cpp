@@ -88,7 +88,7 @@ void Vit::forward(const ddh_unit_call& c) {
     if (keeps_input_alone) saved = only_input(saved);
     if (c.phase == DDH_PHASE_EVAL) saved = {};
   } else {
-    // The head keeps less than it would need to run again.
+    // The head is not recomputed: it keeps less data than a second forward would need.
     if (again) return;
     context.loss = head(u, context.x, context.head);
     count(context, batch_of(c.batch));

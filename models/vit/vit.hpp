@@ -34,7 +34,7 @@ class DDH_HIDDEN Vit final : public ddh::Model {
   [[nodiscard]] const at::Tensor& logits(int32_t micro_batch) const { return contexts_.at(micro_batch).head.logits; }
 
  private:
-  // What a micro-batch keeps from forward to backward.
+  // The data that is kept for a micro-batch from forward to backward.
   struct Context {
     at::Tensor x;  // output of the last unit; in backward its gradient
     std::vector<BlockSaved> blocks;

@@ -5,7 +5,7 @@
 //   metrics.csv        step,loss,grad_norm,lr,step_ms,tokens_per_s,skipped,loss_scale
 //   metrics_eval.csv   step,val_loss
 //
-// Programs of a model report different values. Where several take turns, each has files of its own:
+// Programs of a model report different values. If several take turns, each has its own files:
 // metrics.<program>.csv. A number that is not finite is nan.
 #include <cstdlib>
 #include <filesystem>
@@ -46,7 +46,7 @@ class Csv final : public ddh::Monitor {
     folder_ = args.run_dir;
     resumed_after_ = args.resumed_after;
     if (resumed_after_ == 0) return;
-    // All at once: a table that gets no row any more must not keep those of later steps.
+    // Continues all tables at once, because a table that gets no further row must not keep rows of later steps.
     for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
       const std::string name = entry.path().filename().string();
       if (name.starts_with("metrics") && name.ends_with(".csv")) continue_table(entry.path().string());

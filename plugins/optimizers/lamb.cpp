@@ -89,7 +89,7 @@ class Lamb final : public ddh::DecayingOptimizer {
     const ddh_optim_shard& shard = *args.shard;
     ddh::check_shard(shard, static_cast<uint32_t>(kSlots.size()));
     if (args.param_sums == nullptr)
-      ddh::fail(DDH_FAILED_PRECONDITION, "lamb needs sums over whole parameters, but the update came without");
+      ddh::fail(DDH_FAILED_PRECONDITION, "lamb needs sums over whole parameters, but the update has none");
     for (uint32_t r = 0; r < shard.n_ranges; ++r) {
       const ddh_range& range = shard.ranges[r];
       Scalars scalars = scalars_of(step_of(args, range.param));

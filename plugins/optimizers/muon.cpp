@@ -25,7 +25,7 @@ namespace {
 constexpr ddh::Option kOptions[] = {
     ddh::lr_option("0.02", "learning rate of matrices; the schedule multiplies it, and adamw_lr with it"),
     {"momentum", "number", "0.95", R"("minimum": 0, "maximum": 1)", "decay of the momentum"},
-    {"nesterov", "boolean", "true", "", "look ahead along the momentum"},
+    {"nesterov", "boolean", "true", "", "use Nesterov momentum"},
     {"weight_decay", "number", "0", ddh::kAtLeast0, "decoupled weight decay of matrices"},
     {"ns_steps", "integer", "5", R"("minimum": 1, "maximum": 100)",
      "steps of the Newton-Schulz iteration; each costs about 3 m^2 n + m^3 operations for an m x n matrix, m <= n"},
@@ -84,7 +84,7 @@ class Muon final : public ddh::DecayingOptimizer {
     coefficients_ = {static_cast<float>(c[0]), static_cast<float>(c[1]), static_cast<float>(c[2])};
     if (lr_ == 0 && adamw_lr_ > 0)
       ddh::fail(DDH_INVALID_ARGUMENT, options.key("lr"), " is 0 and ", options.key("adamw_lr"), " ", adamw_lr_,
-                ", but the schedule moves both by lr; give it a value");
+                ", but the schedule scales both by lr; give lr a value above 0");
   }
 
   void attach(const ddh_model_desc& model) override {
@@ -147,7 +147,7 @@ class Muon final : public ddh::DecayingOptimizer {
     const newton_schulz::Shape shape = shapes_[static_cast<size_t>(range.param)];
     if (range.param_offset != 0 || range.numel != shape.rows * shape.columns)
       ddh::fail(DDH_FAILED_PRECONDITION, "muon got ", range.numel, " of ", shape.rows * shape.columns,
-                " elements of a matrix; it needs whole ones");
+                " elements of a matrix; it needs whole matrices");
     const uint64_t scratch = newton_schulz::scratch_numel(shape.small(), shape.large());
     float* const direction = workspace_.f32() + scratch;
     const float weight = ddh::f32(1.0 - momentum_);

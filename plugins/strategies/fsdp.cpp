@@ -221,12 +221,12 @@ class Fsdp final : public ddh::DataParallel {
     if (const int64_t size = options.i64("shard_size"); size > 0 && sharing_ != Sharing::kNode)
       ddh::fail(DDH_INVALID_ARGUMENT, said("shard_size", size), " changes nothing with ",
                 said("sharding_strategy", options.text("sharding_strategy")),
-                "; take hybrid_shard, or leave shard_size out");
+                "; use hybrid_shard, or leave shard_size out");
     const std::optional<int64_t> numel = options.i64_if_given("min_num_params");
     const std::string policy = options.text("auto_wrap_policy");
     if (numel && policy != "size")
       ddh::fail(DDH_INVALID_ARGUMENT, said("min_num_params", *numel), " changes nothing with ",
-                said("auto_wrap_policy", policy), "; take size, or leave min_num_params out");
+                said("auto_wrap_policy", policy), "; use size, or leave min_num_params out");
   }
 
   ParamSettings param_settings() {
@@ -249,7 +249,7 @@ class Fsdp final : public ddh::DataParallel {
     if (size % k != 0 || (keeps_params_ && k != 1))
       ddh::fail(DDH_INVALID_ARGUMENT, said("reshard_after_forward", k), " asks for groups of ", k, " ranks in each of ",
                 size,
-                keeps_params_ ? ", but this sharding_strategy keeps parameters whole; take full_shard or hybrid_shard"
+                keeps_params_ ? ", but this sharding_strategy keeps parameters whole; use full_shard or hybrid_shard"
                               : "; give a number that divides these");
     if (offloads_ && k != 1 && k != size)
       ddh::fail(DDH_FAILED_PRECONDITION, said("reshard_after_forward", k),
@@ -270,7 +270,7 @@ class Fsdp final : public ddh::DataParallel {
       ddh::fail(DDH_INVALID_ARGUMENT, "fsdp ", options.text("sharding_strategy"),
                 " needs nodes of equal size: ", said("shard_size", given),
                 ", run.ranks_per_node=", world.ranks_per_node, " with ", world.world_size,
-                " ranks; give one that divides the ranks");
+                " ranks; give a size that divides the number of ranks");
     }
     const auto block = static_cast<int32_t>(world.reduce_block);
     if (size != 1 && size != world.world_size && block != size) {
@@ -304,7 +304,7 @@ constexpr ddh::Option kOptions[] = {
          R"("enum": ["full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "hybrid_shard_zero2"], "x-affects": "memory")",
      .description =
          "full_shard: all ranks share the model. shard_grad_op: the same, but parameters stay gathered from forward "
-         "to backward, which takes memory and saves gathers. no_shard: every rank has everything. hybrid_shard, "
+         "to backward, which needs more memory and fewer gathers. no_shard: every rank has everything. hybrid_shard, "
          "hybrid_shard_zero2: as the first two, but only the ranks of a node share the model."},
     {.name = "shard_size",
      .type = "integer",
@@ -352,7 +352,7 @@ constexpr ddh::Option kOptions[] = {
      .rules = R"("minimum": 1, "maximum": 1048576, "x-unit": "ranks", "x-affects": "memory")",
      .description =
          "true: gathered parameters are dropped after forward. false or 1: they stay until their backward. A number k: "
-         "they stay sharded among k neighbours, which takes P/k more elements and gathers from near by."},
+         "they stay sharded among k neighbours, which takes P/k more elements and gathers within this group only."},
     {.name = "cpu_offload",
      .type = "boolean",
      .default_value = "false",

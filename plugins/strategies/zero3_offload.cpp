@@ -158,12 +158,13 @@ class Zero3Offload final : public ddh::DataParallel {
     for (const std::string section : {"offload_optimizer", "offload_param"})
       if (options.text(section + ".device") != "none" && !options.flag(section + ".pin_memory"))
         ddh::fail(DDH_FAILED_PRECONDITION, options.key(section),
-                  ".pin_memory=false: copies from pageable memory can't go on beside the computation; ",
-                  "what is offloaded is always pinned, set it to true");
+                  ".pin_memory=false: copies from pageable memory can't run during the computation, so ",
+                  "offloaded data is always pinned; set it to true");
     if (params_away_ && policy_.grouping().persistent_bytes > 0)
       ddh::fail(DDH_FAILED_PRECONDITION, options.key("persistence_bytes"), "=", policy_.grouping().persistent_bytes,
                 " keeps small parameters gathered on the device, but with ", options.key("offload_param.device"), "=",
-                options.text("offload_param.device"), " no parameters stay there; set one of them to 0 or none");
+                options.text("offload_param.device"),
+                " no parameters stay there; set the first to 0 or the second to none");
   }
 
   // Refuses options of a device that was not chosen.
@@ -184,8 +185,8 @@ class Zero3Offload final : public ddh::DataParallel {
     const bool uses_files = settings_.values == ddh::Place::nvme || settings_.state == ddh::Place::nvme;
     if (uses_files && host.text("device.plugin") != "cpu")
       ddh::fail(DDH_FAILED_PRECONDITION,
-                "zero3_offload updates what is on nvme in the host's memory; with device.plugin=",
-                host.text("device.plugin"), " offload to cpu");
+                "zero3_offload updates offloaded data of nvme in host memory; with device.plugin=",
+                host.text("device.plugin"), ", offload to cpu");
   }
 
   // Runs `body` with the windows of the chosen spaces open for writing, if there are windows.
@@ -260,7 +261,7 @@ constexpr ddh::Option kOffloadOptions[] = {
      .default_value = "1.0",
      .rules = R"("minimum": 0, "maximum": 1, "x-affects": "memory")",
      .description =
-         "The part of the optimizer state that is offloaded, in whole buffers; the rest stays on the device."},
+         "The fraction of the optimizer state that is offloaded, in whole buffers; the rest stays on the device."},
     {.name = "offload_optimizer.pipeline_read",
      .type = "boolean",
      .default_value = "true",

@@ -107,11 +107,11 @@ const ddh_model_desc& ModelDesc::get() {
 }
 
 void Model::derive(int32_t /*program*/, const double* /*sums*/, const double* /*counts*/, double* /*values*/) {
-  fail(DDH_INTERNAL, "the model reports derived metrics and does not override derive");
+  fail(DDH_INTERNAL, "the model reports derived metrics but does not override derive");
 }
 
 bool Model::contribution(uint32_t /*buffer*/, int32_t /*program*/, int32_t /*micro_batch*/, void* /*out*/) {
-  fail(DDH_INTERNAL, "the model has folded buffers and does not override contribution");
+  fail(DDH_INTERNAL, "the model has folded buffers but does not override contribution");
 }
 
 const void* Model::interface(std::string_view id) const {

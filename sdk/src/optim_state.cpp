@@ -8,7 +8,7 @@ inline namespace v1 DDH_HIDDEN {
 
 void init_rounded(const Host& host, const ddh_range& r, int32_t dtype, void* values) {
   constexpr uint64_t kPieceNumel = 64 * kGrid;
-  const Buffer piece(host, DDH_TAG_COMM, kPieceNumel * sizeof(float), "first values on their way");
+  const Buffer piece(host, DDH_TAG_COMM, kPieceNumel * sizeof(float), "initial values in transfer");
   for (uint64_t done = 0; done < r.numel; done += kPieceNumel) {
     const uint64_t numel = std::min(kPieceNumel, r.numel - done);
     call(host.params->init_range, host.h, r.param, r.param_offset + done, numel, piece.f32());
@@ -70,8 +70,8 @@ uint64_t OptimState::slot_bytes(const Host& host, const FlatSpace& space, uint32
   call(host.optim->slot, host.h, index, &desc);
   if (desc.extent != DDH_SLOT_PER_ELEMENT || desc.dtype != DDH_F32) {
     fail(DDH_FAILED_PRECONDITION,
-         "this strategy keeps fp32 optimizer slots of one element for each of the parameter's; slot '", desc.name,
-         "' is another; choose another optimizer");
+         "this strategy only supports fp32 optimizer slots with one element per parameter element; slot '", desc.name,
+         "' differs; choose another optimizer");
   }
   return sizeof(float);
 }

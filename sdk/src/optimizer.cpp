@@ -85,10 +85,10 @@ Betas betas(const SectionOptions& options, std::string_view name) {
 }
 
 void check_shard(const ddh_optim_shard& shard, uint32_t n_slots) {
-  if (shard.n_grads == 0) fail(DDH_INVALID_ARGUMENT, "a shard came without gradient; pass at least one source");
+  if (shard.n_grads == 0) fail(DDH_INVALID_ARGUMENT, "a shard has no gradient; pass at least one");
   if (shard.n_slots != n_slots)
-    fail(DDH_INVALID_ARGUMENT, "a shard came with ", shard.n_slots, " optimizer slots, the optimizer has ", n_slots,
-         "; allocate what slot_count and slot say");
+    fail(DDH_INVALID_ARGUMENT, "a shard has ", shard.n_slots, " optimizer slots, but the optimizer has ", n_slots,
+         "; allocate the slots that slot_count and slot describe");
   if (shard.lowp != nullptr && shard.lowp_dtype != DDH_BF16 && shard.lowp_dtype != DDH_F16)
     fail(DDH_UNIMPLEMENTED, "no low-precision copy in dtype ", shard.lowp_dtype, "; use bf16 or fp16");
 }

@@ -61,14 +61,14 @@ void Buffer::swap(Buffer& other) noexcept {
 
 void detail::check_size(const void* args, uint32_t given, size_t known, uint32_t min_size, const char* name) {
   if (given < min_size)
-    fail(DDH_INVALID_ARGUMENT, name, ".struct_size is ", given, ", the least is ", min_size, "; set it to sizeof(",
-         name, ")");
+    fail(DDH_INVALID_ARGUMENT, name, ".struct_size is ", given, ", but at least ", min_size,
+         " is needed; set it to sizeof(", name, ")");
   if (given > kMaxStructBytes)
     fail(DDH_INVALID_ARGUMENT, name, ".struct_size is ", given, ", which no version has; set it to sizeof(", name, ")");
   const auto* bytes = static_cast<const unsigned char*>(args);
   for (size_t i = known; i < given; ++i)
     if (bytes[i] != 0)
-      fail(DDH_UNIMPLEMENTED, name, " is of a newer version: byte ", i, " is set, and this build knows ", known,
+      fail(DDH_UNIMPLEMENTED, name, " is of a newer version: byte ", i, " is set, but this build knows ", known,
            " bytes of it; update ddhost, or build both sides with the same SDK");
 }
 

@@ -10,9 +10,9 @@ namespace {
 void copy_state(const std::vector<ddh_state_entry>& state, ddh_state_entry* entries, uint64_t stride, uint32_t* n) {
   const auto count = static_cast<uint32_t>(state.size());
   if (entries != nullptr) {
-    if (*n < count) fail(DDH_OUT_OF_RANGE, "room for ", *n, " state entries, there are ", count);
+    if (*n < count) fail(DDH_OUT_OF_RANGE, "there is room for ", *n, " state entries, but there are ", count);
     if (stride < DDH_STATE_ENTRY_MIN_SIZE)
-      fail(DDH_INVALID_ARGUMENT, "state entries of ", stride, " bytes are wanted, the least is ",
+      fail(DDH_INVALID_ARGUMENT, "the stride of state entries is ", stride, " bytes, but the least is ",
            DDH_STATE_ENTRY_MIN_SIZE, "; set stride to sizeof(ddh_state_entry)");
     auto* at = reinterpret_cast<char*>(entries);
     for (const ddh_state_entry& entry : state) {

@@ -476,7 +476,7 @@ TEST_CASE("a transport of the SDK takes arguments of every version", "[abi]") {
     meets_every_version(ddh_coll{}, [&](const ddh_coll* args) { ddh::call(slot, c.inst, args); });
 }
 
-TEST_CASE("the device's own result is bounded", "[abi]") {
+TEST_CASE("a result of the device is never written beyond its struct_size", "[abi]") {
   HostServices host("strategy:mine");
   const ddh_module& cpu = ddhost::test::cpu_module();
   const Instance instance({&cpu, cpu.desc[0], "cpu"}, host.caller.host(), "device");

@@ -62,12 +62,12 @@ TEST_CASE("a plugin that is missing, no library, or cut short is named", "[cli]"
   check_refused(run(toy({"--strategy", folder.file("empty.so")})), {"empty.so"});
 }
 
-TEST_CASE("a plugin of another kind is refused and said to be what it is", "[cli]") {
+TEST_CASE("a plugin of another kind is refused, and the error names its kind", "[cli]") {
   check_refused(run(toy({"--strategy", plugin("adamw")})), {"adamw", "optimizer", "strategy"});
   check_refused(run(toy({"--optimizer", plugin("zero1")})), {"zero1", "strategy", "optimizer"});
 }
 
-TEST_CASE("a plugin with a fault of its own is refused with what is wrong", "[cli]") {
+TEST_CASE("a faulty plugin is refused, and the error names the fault", "[cli]") {
   check_refused(run(toy({"--strategy", fake("plain")})), {"plain.so", "ddh_plugin_entry_0"});
   check_refused(run(toy({"--strategy", fake("other_major")})), {"other_major.so"});
   check_refused(run(toy({"--strategy", fake("needs_missing")})), {"needs_missing", "ddh.telepathy/1"});
@@ -84,7 +84,7 @@ TEST_CASE("a plugin whose create fails or throws ends the run with its sentence"
   check_refused(run(toy({"--strategy", fake("entry_throws")})), {"entry_throws.so", "threw"});
 }
 
-TEST_CASE("inspect tells what a library is, and why it can't be loaded", "[cli]") {
+TEST_CASE("inspect shows what a library is, and why it can't be loaded", "[cli]") {
   const auto inspect = [](const std::string& file) {
     Process process({"inspect", file});
     const int code = process.wait();
@@ -121,7 +121,7 @@ TEST_CASE("an unknown key is refused with the nearest name", "[cli]") {
   check_refused(run(toy({"trian.steps=5"})), {"trian", "train"});
 }
 
-TEST_CASE("a value of the wrong type or out of range is refused with what is legal", "[cli]") {
+TEST_CASE("a value of the wrong type or out of range is refused with the legal values", "[cli]") {
   check_refused(run(toy({"train.steps=many"})), {"train.steps", "many", "integer"});
   check_refused(run(toy({"data.micro_batch=0"})), {"data.micro_batch", "1"});
   check_refused(run(toy({"optimizer.lr=-1"})), {"optimizer.lr", "-1"});
@@ -135,21 +135,21 @@ TEST_CASE("a value of the wrong type or out of range is refused with what is leg
   check_refused(run(toy({"precision.loss_scale=1.5e-5"})), {"precision.loss_scale", "use 1.52587890625e-05"});
 }
 
-TEST_CASE("a config file that is missing or no JSON is named with the place", "[cli]") {
+TEST_CASE("a config file that is missing or not JSON is refused with line and column", "[cli]") {
   const TempFolder folder;
   check_refused(run(toy({"--config", folder.file("none.json")})), {"none.json"});
   std::ofstream(folder.file("bad.json")) << "{\n  \"train\": {\"steps\": 3,}\n}\n";
   check_refused(run(toy({"--config", folder.file("bad.json")})), {"bad.json", "2"});
 }
 
-TEST_CASE("a number of ranks that can't be is refused", "[cli]") {
+TEST_CASE("an impossible number of ranks is refused", "[cli]") {
   check_refused(run({"--model", toy_model(), "--nproc", "-1"}), {"nproc"});
   check_refused(run({"--model", toy_model(), "--nproc", "0"}), {"nproc"});
   check_refused(run({"--model", toy_model(), "--nproc", "99999"}), {"nproc", "1024"});
   check_refused(run({"--model", toy_model(), "--nproc", "two"}), {"nproc"});
 }
 
-TEST_CASE("more ranks than the data allows is refused", "[cli]") {
+TEST_CASE("more ranks than the data allows are refused", "[cli]") {
   check_refused(run(toy({"model.samples=7", "data.micro_batch=4"})), {"7 samples", "fewer ranks"});
 }
 
@@ -159,7 +159,7 @@ TEST_CASE("an output that can't be written is refused before the training", "[cl
   check_refused(run(toy({"--save-final", "/no/such/folder/x.safetensors"})), {"/no/such/folder"});
 }
 
-TEST_CASE("no memory for shared windows is a sentence at the start", "[cli]") {
+TEST_CASE("a lack of memory for shared windows is an error at the start", "[cli]") {
   const TempFolder folder;
   std::vector<std::string> args =
       toy({"--strategy", "zero1", "model.width=512", "model.hidden=2048", "run.dir=" + folder.file("run")});
@@ -179,7 +179,7 @@ TEST_CASE("initial weights of another model are refused by name and shape", "[cl
   check_refused(run(toy({"train.init_from=" + file, "model.layers=4"})), {"layers.3"});
 }
 
-TEST_CASE("weights never take the place of what is there", "[cli]") {
+TEST_CASE("weights never overwrite an existing file", "[cli]") {
   const TempFolder folder;
   std::ofstream(folder.file("text.txt")) << "precious";
   check_refused(run(toy({"--save-final", folder.file("text.txt")})), {"text.txt", "another name"});
@@ -189,7 +189,7 @@ TEST_CASE("weights never take the place of what is there", "[cli]") {
   check_refused(run(toy({"--save-final", folder.path().string()})), {"folder"});
 }
 
-TEST_CASE("a run that fails before its first step leaves its folder to the next one", "[cli]") {
+TEST_CASE("the next run can use the folder of a run that failed before its first step", "[cli]") {
   const TempFolder folder;
   const auto train_in = [&](std::vector<std::string> more) {
     more.push_back("run.dir=" + folder.file("r"));
@@ -201,24 +201,24 @@ TEST_CASE("a run that fails before its first step leaves its folder to the next 
   check_refused(train_in({}), {"already holds a run"});
 }
 
-TEST_CASE("evaluation that can't be is refused before the training", "[cli]") {
+TEST_CASE("an impossible evaluation is refused before the training", "[cli]") {
   check_refused(run(toy({"train.eval_every=1", "model.eval_samples=3", "data.micro_batch=4"})),
                 {"evaluation", "'eval'", "3 samples", "data.val_path"});
   check_refused(run(toy({"train.eval_every=1", "model.eval_name="})),
                 {"'train'", "names no program that evaluates it", "train.eval_every=0"});
   CHECK(run(toy({"model.eval_name="})).code == 0);
-  check_refused(run(toy({"model.eval_name=exam"})), {"'train'", "'exam', which is no eval program"});
-  check_refused(run(toy({"model.eval_name=train"})), {"'train', which is no eval program"});
+  check_refused(run(toy({"model.eval_name=exam"})), {"'train'", "'exam', which is not an eval program"});
+  check_refused(run(toy({"model.eval_name=train"})), {"'train', which is not an eval program"});
 }
 
-TEST_CASE("names of metrics that can't stand in metrics.jsonl are refused", "[cli]") {
+TEST_CASE("names of metrics that metrics.jsonl can't contain are refused", "[cli]") {
   check_refused(run(toy({"model.metrics=2", "model.metric_name=p2"})), {"'train'", "metric 'p2' twice"});
   check_refused(run(toy({"model.metrics=2", "model.metric_name=grad_norm"})), {"'grad_norm'", "metrics.jsonl"});
   check_refused(run(toy({"model.metrics=2", "model.metric_name="})), {"'train'", "a metric without a name"});
   check_refused(run(toy({"model.metrics=5000"})), {"5001 metrics", "4096"});
 }
 
-TEST_CASE("options of the sampler that can't be are refused before the training", "[cli]") {
+TEST_CASE("impossible options of the sampler are refused before the training", "[cli]") {
   check_refused(run(toy({"run.sample_temperature=-1"})), {"run.sample_temperature", "-1"});
   check_refused(run(toy({"run.sample_top_k=-1"})), {"run.sample_top_k", "-1"});
   check_refused(run(toy({"model.sampler=true", "run.sample_condition=4096"})),
@@ -226,13 +226,13 @@ TEST_CASE("options of the sampler that can't be are refused before the training"
   check_refused(run(toy({"model.sampler=true", "run.sample_prompt=?"})), {"can't read the prompt '?'"});
 }
 
-TEST_CASE("a schedule that reads the loss is refused where several programs are evaluated", "[cli]") {
+TEST_CASE("a schedule that reads the loss is refused if several programs are evaluated", "[cli]") {
   check_refused(run(toy({"schedule.type=plateau", "train.eval_every=1", "model.programs=2", "model.evals=2"})),
                 {"schedule.type=plateau", "evaluates 2 programs"});
   CHECK(run(toy({"schedule.type=plateau", "train.eval_every=1", "model.programs=2"})).code == 0);
 }
 
-TEST_CASE("JSON that would lose settings or has no end of levels is refused", "[cli]") {
+TEST_CASE("JSON with duplicate keys or too many levels is refused", "[cli]") {
   const TempFolder folder;
   std::ofstream(folder.file("twice.json")) << R"({"train": {"steps": 1}, "train": {"clip_norm": 2}})";
   check_refused(run(toy({"--config", folder.file("twice.json")})), {"twice.json", "'train'", "twice"});
@@ -243,7 +243,8 @@ TEST_CASE("JSON that would lose settings or has no end of levels is refused", "[
   check_refused(run(toy({"optimizer.betas=" + std::string(60'000, '[')})), {"optimizer.betas", "levels"});
 }
 
-TEST_CASE("a flag without its value, a section without its key and an impossible node are refused", "[cli]") {
+TEST_CASE("a flag without a value, a section without a key and an impossible number of ranks per node are refused",
+          "[cli]") {
   check_refused(run(toy({"--save-final", "train.steps=1"})), {"--save-final", "train.steps=1"});
   check_refused(run(toy({"--strategy="})), {"--strategy"});
   check_refused(run(toy({"train=3"})), {"'train'", "section"});
@@ -251,7 +252,7 @@ TEST_CASE("a flag without its value, a section without its key and an impossible
   check_refused(run(toy({"--ranks-per-node", "3"})), {"ranks_per_node", "3", "2 ranks"});
 }
 
-TEST_CASE("output that nobody takes is a failure", "[cli]") {
+TEST_CASE("a run fails if its output can't be written", "[cli]") {
   const TempFolder folder;
   Process process({"--dry-run", "--model", toy_model()}, [] {
     const int full = open("/dev/full", O_WRONLY);

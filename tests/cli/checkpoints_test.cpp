@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Checkpoints as a user meets them: what is saved when, --resume and what it refuses, `ddhost ckpt`, `ddhost export`.
+// Checkpoints on the command line: when they are saved, --resume and its errors, `ddhost ckpt`, `ddhost export`.
 #include <catch2/catch.hpp>
 #include <set>
 
@@ -86,7 +86,8 @@ TEST_CASE("a run saves at the given interval of steps and at its end, and keeps 
   CHECK(runs.saved("all") == std::set<std::string>{"latest", "step-3", "step-6"});
 }
 
-TEST_CASE("a run saves every so many epochs, and at the end of each phase unless it is told not to", "[cli]") {
+TEST_CASE("a run saves at the given interval of epochs, and at the end of each phase unless that is switched off",
+          "[cli]") {
   const Runs runs;
   // Five steps of 8 are two epochs of 20 samples.
   const Words epochs = {"model.samples=20", "data.micro_batch=4",        "train.epochs=6",
@@ -103,17 +104,17 @@ TEST_CASE("a run saves every so many epochs, and at the end of each phase unless
   CHECK(runs.saved("end") == std::set<std::string>{"latest", "step-10"});
 }
 
-TEST_CASE("a checkpoint is saved by the clock, where minutes are given", "[cli]") {
+TEST_CASE("a checkpoint is saved at the given interval of minutes", "[cli]") {
   const Runs runs;
   REQUIRE(runs.train("clock", {"checkpoint.every_minutes=1e-9", "checkpoint.keep_last=0"}).code == 0);
   CHECK(runs.saved("clock").size() == 7);
 }
 
-TEST_CASE("metrics of a resumed run go on in the same files without a double step", "[cli]") {
+TEST_CASE("a resumed run appends its metrics to the same files without a duplicate step", "[cli]") {
   const Runs runs;
   const Words monitors = {"--monitor", "jsonl,csv,tensorboard", "train.eval_every=2", "checkpoint.every=2"};
   REQUIRE(runs.train("a", monitors).code == 0);
-  fs::remove_all(runs.step("a", 6));  // as if it had been killed in step 6
+  fs::remove_all(runs.step("a", 6));  // as if the run had been killed in step 6
   Words again = monitors;
   again.insert(again.end(), {"--resume", "auto"});
   const Said said = runs.train("a", again);
@@ -132,7 +133,7 @@ TEST_CASE("metrics of a resumed run go on in the same files without a double ste
   CHECK(steps == "step 2 4 6 ");
 }
 
-TEST_CASE("half a row at the end of metrics.jsonl goes when the run is resumed", "[cli]") {
+TEST_CASE("an incomplete last row of metrics.jsonl is removed when the run is resumed", "[cli]") {
   const Runs runs;
   REQUIRE(runs.train("a", kEveryTwo).code == 0);
   const std::string file = runs.dir("a") + "/metrics.jsonl", rows = read_text(file);
@@ -143,7 +144,7 @@ TEST_CASE("half a row at the end of metrics.jsonl goes when the run is resumed",
   CHECK(steps_in(read_text(file)) == std::vector<int>{1, 2, 3, 4, 5, 6});
 }
 
-TEST_CASE("a checkpoint begins a new run in another folder", "[cli]") {
+TEST_CASE("a run in another folder can start from a checkpoint", "[cli]") {
   const Runs runs;
   REQUIRE(runs.train("a", kEveryTwo).code == 0);
   REQUIRE(runs.train("b", {"--resume", runs.step("a", 4)}).code == 0);
@@ -158,7 +159,7 @@ TEST_CASE("a finished run is resumed for more steps", "[cli]") {
   CHECK(steps_in(read_text(runs.dir("a") + "/metrics.jsonl")) == std::vector<int>{1, 2, 3, 4, 5, 6, 7, 8});
 }
 
-TEST_CASE("--resume auto begins a run where there is none yet, and says so", "[cli]") {
+TEST_CASE("--resume auto starts a new run if there is no checkpoint, and says so", "[cli]") {
   const Runs runs;
   const Said said = runs.train("new", {"--resume", "auto", "checkpoint.every=4"});
   CHECK(said.code == 0);
@@ -166,7 +167,7 @@ TEST_CASE("--resume auto begins a run where there is none yet, and says so", "[c
   CHECK(steps_in(read_text(runs.dir("new") + "/metrics.jsonl")).size() == 6);
 }
 
-TEST_CASE("--resume refuses what it can't go on from, and names the choices", "[cli]") {
+TEST_CASE("--resume refuses a folder that can't be resumed, and lists the choices", "[cli]") {
   const Runs runs;
   REQUIRE(runs.train("a", {"checkpoint.every=2", "checkpoint.keep_last=0"}).code == 0);
   REQUIRE(runs.train("plain").code == 0);
@@ -176,26 +177,27 @@ TEST_CASE("--resume refuses what it can't go on from, and names the choices", "[
     for (const std::string& word : words) CHECK_THAT(said.err, Catch::Contains(word));
   };
   check_refused(call_ddhost({"--model", toy_model(), "--resume", "auto"}), {"run.dir", "run.name"});
-  check_refused(runs.train("a", {"--resume", runs.dir("nowhere")}), {"no checkpoint", "step-6, step-4, step-2"});
+  check_refused(runs.train("a", {"--resume", runs.dir("nowhere")}), {"is not a checkpoint", "step-6, step-4, step-2"});
   check_refused(runs.train("b", {"--resume", runs.dir("a")}), {"holds the checkpoints step-6, step-4, step-2"});
   check_refused(runs.train("plain", {"--resume", "auto"}), {"without checkpoints"});
   check_refused(runs.train("a"), {"already holds a run"});
-  check_refused(runs.train("a", {"--resume", runs.step("a", 2)}), {"later checkpoints", "step-6, step-4", "prune"});
+  check_refused(runs.train("a", {"--resume", runs.step("a", 2)}),
+                {"checkpoints of later steps", "step-6, step-4", "prune"});
   check_refused(runs.train("a", {"--resume", "auto", "optimizer.lr=0.02", "run.seed=1", "model.layers=2"}),
                 {"optimizer.lr was 0.01 and is 0.02", "run.seed was 1337 and is 1", "model.layers", "--resume-allow"});
   check_refused(runs.train("a", {"--resume", "auto", "--optimizer", "adam"}), {"optimizer.plugin was \"adamw\""});
   check_refused(runs.train("a", {"--resume", "auto", "--optimizer", "sgd", "--resume-allow", "optimizer.plugin"}),
-                {"can't go on with another one"});
+                {"can't be resumed with another one"});
   check_refused(runs.train("a", {"--resume", "auto", "--resume-allow", "optimizer.rate"}), {"there is no such option"});
   check_refused(runs.train("a", {"--resume", "auto", "model.layers=2", "--resume-allow", "model.layers"}),
-                {"which this run has not", "another model"});
+                {"which this run does not have", "another model"});
   check_refused(runs.train("a", {"--resume", "auto", "train.steps=5", "--resume-allow", "train.steps"}),
                 {"is of step 6", "raise train.steps"});
   CHECK(steps_in(read_text(runs.dir("a") + "/metrics.jsonl")).size() == 6);
   CHECK(runs.saved("a").size() == 4);
 }
 
-TEST_CASE("another global batch goes on at the exact sample, and says that the bits will differ", "[cli]") {
+TEST_CASE("a run with another global batch resumes at the exact sample, and warns that the bits will differ", "[cli]") {
   const Runs runs;
   REQUIRE(runs.train("a", {"checkpoint.every=2", "data.micro_batch=3"}).code == 0);
   const Said said = runs.train("b", {"--resume", runs.step("a", 4), "data.micro_batch=1", "checkpoint.every=1"});
@@ -209,7 +211,7 @@ TEST_CASE("another global batch goes on at the exact sample, and says that the b
   CHECK(samples(runs.step("b", 6)) == 4 * 6 + 2 * 2);
 }
 
-TEST_CASE("epochs that go on with another micro-batch end with their last sample", "[cli]") {
+TEST_CASE("an epoch that is resumed with another micro-batch ends with its last sample", "[cli]") {
   const Runs runs;
   const Words epochs = {"model.samples=40",   "train.steps=null",       "train.epochs=3",
                         "checkpoint.every=1", "checkpoint.keep_last=0", "data.workers=2"};
@@ -233,7 +235,7 @@ TEST_CASE("epochs that go on with another micro-batch end with their last sample
   CHECK_THAT(fewer.err, Catch::Contains("is of step 12") && Catch::Contains("train.epochs"));
 }
 
-TEST_CASE("phases of a resumed run are those of its checkpoint, but for their micro-batches", "[cli]") {
+TEST_CASE("a resumed run must have the phases of its checkpoint, except for their micro-batches", "[cli]") {
   const Runs runs;
   const auto phases = [](const std::string& second) {
     return Words{"train.steps=null", "checkpoint.every=1", "checkpoint.keep_last=0",
@@ -252,14 +254,14 @@ TEST_CASE("phases of a resumed run are those of its checkpoint, but for their mi
   CHECK(resumed("c", R"("steps": 4, "lr": 0.5)").code == 1);
   const Said allowed = resumed("d", R"("steps": 4, "lr": 0.5)", {"--resume-allow", "train.phases"});
   CHECK(allowed.code == 1);
-  CHECK_THAT(allowed.err, Catch::Contains("train.phases") && Catch::Contains("can't go on with another one"));
+  CHECK_THAT(allowed.err, Catch::Contains("train.phases") && Catch::Contains("can't be resumed with another one"));
   const Said more = resumed("e", R"("steps": 4)", {"train.cycles=2", "--resume-allow", "train.cycles"});
   INFO(more.err);
   CHECK(more.code == 0);
   CHECK(runs.saved("e").contains("step-12"));
 }
 
-TEST_CASE("a run that its patience has ended stays ended", "[cli]") {
+TEST_CASE("a run that train.patience has ended does not continue when it is resumed", "[cli]") {
   const Runs runs;
   const Words patient = {"train.eval_every=1", "train.patience=2", "train.patience_mode=max", "checkpoint.every=10"};
   REQUIRE(runs.train("a", patient).code == 0);
@@ -270,7 +272,7 @@ TEST_CASE("a run that its patience has ended stays ended", "[cli]") {
   CHECK(steps_in(read_text(runs.dir("a") + "/metrics.jsonl")) == std::vector<int>{1, 2, 3});
 }
 
-TEST_CASE("a checkpoint is what ddhost eval evaluates, unless it is damaged", "[cli]") {
+TEST_CASE("ddhost eval evaluates a checkpoint, and refuses a damaged one", "[cli]") {
   const Runs runs;
   REQUIRE(runs.train("a", {"checkpoint.every=2", "--save-final", runs.dir("w.st")}).code == 0);
   const auto eval = [&](const std::string& weights) {
@@ -290,7 +292,7 @@ TEST_CASE("a checkpoint is what ddhost eval evaluates, unless it is damaged", "[
   CHECK_THAT(damaged.err, Catch::Contains("model.safetensors") && Catch::Contains("tensor '"));
 }
 
-TEST_CASE("damaged checkpoints are named, and the one before them is taken", "[cli]") {
+TEST_CASE("damaged checkpoints are named, and the one before them is used", "[cli]") {
   const Runs runs;
   REQUIRE(runs.train("a", {"checkpoint.every=2", "checkpoint.keep_last=0", "--save-final", runs.dir("a.st")}).code ==
           0);
@@ -307,10 +309,10 @@ TEST_CASE("damaged checkpoints are named, and the one before them is taken", "[c
   fs::remove_all(runs.step("a", 2));
   const Said none = runs.train("a", {"checkpoint.every=2", "--resume", "auto"});
   CHECK(none.code == 1);
-  CHECK_THAT(none.err, Catch::Contains("none of the checkpoints") && Catch::Contains("step-6, step-4"));
+  CHECK_THAT(none.err, Catch::Contains("all checkpoints in") && Catch::Contains("step-6, step-4"));
 }
 
-TEST_CASE("two runs in one folder: the second is refused while the first lives", "[cli]") {
+TEST_CASE("a second run in the same folder is refused while the first one is running", "[cli]") {
   const Runs runs;
   Process first({"--model", toy_model(), "run.quiet=true", "train.steps=10000000", "--nproc", "2",
                  "run.dir=" + runs.dir("a"), "checkpoint.every=5"});
@@ -321,7 +323,7 @@ TEST_CASE("two runs in one folder: the second is refused while the first lives",
   CHECK(call_ddhost({"ckpt", "prune", runs.dir("a"), "--keep-last", "1"}).code == 1);
 }
 
-TEST_CASE("ckpt ls, show and verify tell what is there, and what is damaged where", "[cli]") {
+TEST_CASE("ckpt ls and show describe checkpoints, and ckpt verify names the damaged place", "[cli]") {
   const Runs runs;
   REQUIRE(runs.train("a", {"checkpoint.every=3", "--strategy", "zero2"}).code == 0);
   const Said list = call_ddhost({"ckpt", "ls", runs.dir("a")});
@@ -357,7 +359,7 @@ TEST_CASE("ckpt diff counts the elements that differ", "[cli]") {
                             Catch::Contains("elements differ, by ") && !Catch::Contains("layers.0.frozen"));
 }
 
-TEST_CASE("ckpt prune removes what it is told to", "[cli]") {
+TEST_CASE("ckpt prune removes exactly the requested checkpoints", "[cli]") {
   const Runs runs;
   REQUIRE(runs.train("a", {"checkpoint.every=1", "checkpoint.keep_last=0"}).code == 0);
   CHECK(call_ddhost({"ckpt", "prune", runs.dir("a")}).code == 1);
@@ -368,7 +370,7 @@ TEST_CASE("ckpt prune removes what it is told to", "[cli]") {
   CHECK(runs.saved("a") == std::set<std::string>{"latest", "step-2", "step-4", "step-5"});
 }
 
-TEST_CASE("an exported file is that of --save-final, in one piece or in several", "[cli]") {
+TEST_CASE("an export equals the file of --save-final, in one file or in several", "[cli]") {
   const Runs runs;
   const Words stored = {"checkpoint.every=6", "--strategy",         "zero3",        "precision.compute=bf16",
                         "model.stored=bf16",  "model.buffers=true", "--save-final", runs.dir("final.safetensors")};

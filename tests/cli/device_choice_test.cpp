@@ -40,7 +40,7 @@ TEST_CASE("a device is chosen by name or by path, and the CPU is built in", "[de
   CHECK(train({"device.plugin=" + plugin("sim")}).code == 0);
 }
 
-TEST_CASE("a device that is not there is refused with those that are", "[device]") {
+TEST_CASE("a missing device is refused with the list of devices", "[device]") {
   const Ended ended = train({"--device", "simm"});
   CHECK(ended.code == 1);
   CHECK_THAT(ended.err, Contains("no device 'simm'") && Contains("did you mean 'sim'") && Contains("cpu, sim"));
@@ -48,13 +48,13 @@ TEST_CASE("a device that is not there is refused with those that are", "[device]
   CHECK_THAT(train({"device.delay_us=5"}).err, Contains("device.delay_us"));  // an option of sim, not of cpu
 }
 
-TEST_CASE("what touches memory without streams is refused on a device with memory of its own", "[device]") {
+TEST_CASE("a plugin that accesses memory outside of streams is refused on a device with its own memory", "[device]") {
   const Ended ended = train({"--device", "sim", "--strategy", fake("good")});
   CHECK(ended.code == 1);
-  CHECK_THAT(ended.err, Contains("strategy 'good'") && Contains("without streams") && Contains("--device cpu"));
+  CHECK_THAT(ended.err, Contains("strategy 'good'") && Contains("outside of streams") && Contains("--device cpu"));
 }
 
-TEST_CASE("a device whose memory is too small ends the run with a sentence", "[device]") {
+TEST_CASE("a device whose memory is too small ends the run with an error", "[device]") {
   const Ended ended = train({"--device", "sim", "--strategy", "ddp", "device.capacity_bytes=20000"});
   CHECK(ended.code == 1);
   CHECK_THAT(ended.err, Contains("no memory for") && Contains("device.capacity_bytes") && Contains("20000"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Folders of images at the edge of what a model trains on: what it can't is refused in one sentence that names the file.
+// Folders of images that a model can only just train on, and those that it refuses in one sentence that names the file.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <filesystem>
@@ -65,15 +65,15 @@ TEST_CASE("a folder of images trains", "[cli]") {
   CHECK(run.code == 0);
 }
 
-TEST_CASE("a folder that is missing, empty or no folder is refused", "[cli]") {
+TEST_CASE("a folder that is missing, empty or a file is refused", "[cli]") {
   const TempFolder folder;
-  check_refused({"data.path=" + folder.file("none")}, {folder.file("none"), "is no folder"});
+  check_refused({"data.path=" + folder.file("none")}, {folder.file("none"), "is not a folder"});
   check_refused({"data.path=" + folder.path().string()}, {folder.path().string(), "one for each class"});
   std::ofstream(folder.file("file")) << "no folder";
-  check_refused({"data.path=" + folder.file("file")}, {folder.file("file"), "is no folder"});
+  check_refused({"data.path=" + folder.file("file")}, {folder.file("file"), "is not a folder"});
 }
 
-TEST_CASE("a torn image ends the run with its name, whenever it is read", "[cli]") {
+TEST_CASE("a truncated image ends the run with its name, whenever it is read", "[cli]") {
   const TempFolder folder;
   write_classes(folder);
   write_image(folder, "dog/3.png", 50);
@@ -81,7 +81,7 @@ TEST_CASE("a torn image ends the run with its name, whenever it is read", "[cli]
                 {folder.file("dog/3.png"), "cannot be decoded", "replace or remove it"});
 }
 
-TEST_CASE("images of several sizes need a size", "[cli]") {
+TEST_CASE("images of several sizes need model.image_size", "[cli]") {
   const TempFolder folder;
   write_classes(folder);
   check_refused({"data.path=" + folder.path().string(), "model.image_size=0"}, {"model.image_size"});

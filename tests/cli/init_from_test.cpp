@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// train.init_from: which values a model begins with, from one file, from several, from a folder with an index; and which
-// files are refused.
+// train.init_from: initial values from one file, from several files and from a folder with an index; files that are
+// refused.
 #include <catch2/catch.hpp>
 #include <functional>
 
@@ -14,7 +14,7 @@ namespace {
 
 using Tensors = std::map<std::string, GoldenTensor>;
 
-// The values that a model begins with.
+// The initial values of a model.
 Tensors first_values(const std::vector<std::string>& options) {
   const TempFolder folder;
   const std::string file = folder.file("first.safetensors");
@@ -22,7 +22,7 @@ Tensors first_values(const std::vector<std::string>& options) {
   return read_safetensors(file).tensors;
 }
 
-// What another seed begins with: no value of it is drawn by chance.
+// The initial values of another seed: none of them can be drawn by chance.
 Tensors other_values(const std::vector<std::string>& options = {}) {
   return first_values(joined({"run.seed=7", "model.deviation=0.7"}, options));
 }
@@ -71,7 +71,7 @@ TEST_CASE("several files fill one model, the later one where both have a value",
   const Tensors found = first_values({init({{{"file", base}}, layer_entry})});
   check_each(found, b, is_layer);
   check_each(found, a, [&](const std::string& name) { return !is_layer(name); });
-  // What the one lacks and the other gives is not missing, in either order.
+  // A name that one file lacks and the other has is not missing, in either order.
   Tensors without = a;
   std::erase_if(without, [&](const auto& item) { return is_layer(item.first); });
   write_safetensors(base, without);
@@ -112,7 +112,7 @@ TEST_CASE("a folder of several files with an index is one file of weights", "[cl
   check_refused(toy_run({"train.init_from=" + index}), {"'embedding'", "does not hold it"});
   wrong["embedding"] = "../elsewhere.safetensors";
   write_index(wrong);
-  check_refused(toy_run({"train.init_from=" + index}), {"'embedding'", "no plain file name"});
+  check_refused(toy_run({"train.init_from=" + index}), {"'embedding'", "not a plain file name"});
   std::ofstream(index) << "{}";
   check_refused(toy_run({"train.init_from=" + index}), {"weight_map"});
   std::filesystem::remove(index);
@@ -121,7 +121,7 @@ TEST_CASE("a folder of several files with an index is one file of weights", "[cl
   check_refused(toy_run({"train.init_from=" + folder.path().string()}), {"has no tensor for"});  // its only file
 }
 
-TEST_CASE("what a file lacks is refused and listed, and drawn from the seed where its entry allows that", "[cli]") {
+TEST_CASE("missing names of a file are refused and listed, or drawn from the seed if its entry allows that", "[cli]") {
   const TempFolder folder;
   Tensors some = other_values();
   const Tensors drawn = first_values({}), other = some;
@@ -144,7 +144,7 @@ TEST_CASE("what a file lacks is refused and listed, and drawn from the seed wher
   CHECK_THAT(told.err, Catch::Contains("leaves 3 of") && Catch::Contains("'layers.0.w1'"));
 }
 
-TEST_CASE("what a file has too much is refused and listed, and passed over where its entry allows that", "[cli]") {
+TEST_CASE("surplus names of a file are refused and listed, or ignored if its entry allows that", "[cli]") {
   const TempFolder folder;
   Tensors more = other_values();
   const Tensors other = more;
@@ -154,16 +154,15 @@ TEST_CASE("what a file has too much is refused and listed, and passed over where
   check_refused(toy_run({"train.init_from=" + file}), {"10 tensors that the model lacks", "'mask.7' and 2 more"});
   const std::string allowed = init({{{"file", file}, {"allow_surplus", {"mask.?"}}}});
   check_each(first_values({allowed}), other, [](const std::string&) { return true; });
-  CHECK_THAT(ran(toy_run({allowed, "train.steps=0", "run.quiet=false"})).err,
-             Catch::Contains("passes over 10 tensors"));
-  // The further name of a tied parameter is no surplus.
+  CHECK_THAT(ran(toy_run({allowed, "train.steps=0", "run.quiet=false"})).err, Catch::Contains("ignores 10 tensors"));
+  // A second name of a tied parameter is not surplus.
   more = other;
   more["head.weight"] = more.at("embedding");
   write_safetensors(file, more);
   check_each(first_values({"train.init_from=" + file}), other, [](const std::string&) { return true; });
 }
 
-TEST_CASE("a head of another size is drawn anew where its entry allows it on both sides", "[cli]") {
+TEST_CASE("a head of another size is drawn from the seed if its entry allows it to be missing and surplus", "[cli]") {
   const TempFolder folder;
   const Tensors other = other_values({"model.vocab=40"}), drawn = first_values({});
   const std::string file = folder.file("larger.safetensors");
@@ -181,16 +180,16 @@ TEST_CASE("a head of another size is drawn anew where its entry allows it on bot
   check_each(found, other, [&](const std::string& name) { return !is_head(name); });
 }
 
-TEST_CASE("an entry that makes no sense gets one sentence", "[cli]") {
+TEST_CASE("an invalid entry gets one sentence", "[cli]") {
   check_refused(toy_run({init({{{"prefix", "x"}}})}), {"names no file"});
   check_refused(toy_run({init({{{"file", "x"}, {"prefx", "y"}}})}), {"'prefx'", "file, prefix, allow_missing"});
-  check_refused(toy_run({init({{{"file", 3}}})}), {"file = 3", "no string"});
+  check_refused(toy_run({init({{{"file", 3}}})}), {"file = 3", "not a string"});
   check_refused(toy_run({init({{{"file", "x"}, {"allow_missing", 3}}})}), {"allow_missing = 3", "head.*"});
   check_refused(toy_run({init({"x.safetensors"})}), {"train.init_from", "array of object"});
   check_refused(toy_run({"train.init_from=3"}), {"train.init_from", "string or array"});
 }
 
-TEST_CASE("files in a config file lie beside it", "[cli]") {
+TEST_CASE("paths in a config file are relative to it", "[cli]") {
   const TempFolder folder;
   const Tensors other = other_values();
   write_safetensors(folder.file("w.safetensors"), other);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// train.phases: what runs when, at which rate, with which state; and which phases are refused.
+// train.phases: order, learning rates and optimizer state of phases; phases that are refused.
 #include <catch2/catch.hpp>
 #include <functional>
 
@@ -57,7 +57,7 @@ TEST_CASE("programs in turn are one phase: the same bits as train.programs", "[c
   check_same_run(ran(run({phases(json::array({second(7)}))})), named);
 }
 
-TEST_CASE("an update program is a phase of its own, at the begin too", "[cli]") {
+TEST_CASE("an update program is a phase of its own, also at the start of a run", "[cli]") {
   const json renew = {{"program", "renew"}};
   const std::vector<std::string> one = {"train.programs=[\"train\"]"};
   const ToyRun every = ran(run(joined(one, {"train.steps=12", "train.update_every=3"})));
@@ -68,7 +68,7 @@ TEST_CASE("an update program is a phase of its own, at the begin too", "[cli]") 
   CHECK(every.record.steps[0].at("loss") == never.record.steps[0].at("loss"));
 }
 
-TEST_CASE("a phase may have a rate and a schedule of its own, which follow its own steps", "[cli]") {
+TEST_CASE("a phase may have its own lr and schedule, which count its own steps", "[cli]") {
   const std::vector<std::string> kg = {"schedule_kg.type=linear", "schedule_kg.warmup_steps=2",
                                        "schedule_kg.min_lr_ratio=0"};
   const json own = with(with(second(2), "schedule", "schedule_kg"), "lr", 0.5);
@@ -84,7 +84,7 @@ TEST_CASE("a phase may have a rate and a schedule of its own, which follow its o
       CHECK(row.at("lr") == 0.01);
   }
   CHECK(rates == column(alone, "lr"));
-  // lr alone: the run's schedule, from that rate.
+  // Only lr is given: the run's schedule, starting from that rate.
   const ToyRun lr = ran(run({phases({train(2), with(train(2), "lr", 0.25)})}));
   CHECK(column(lr, "lr") == "0.01 0.01 0.25 0.25");
   // The run's schedule counts all steps of the run.
@@ -93,7 +93,7 @@ TEST_CASE("a phase may have a rate and a schedule of its own, which follow its o
   CHECK(column(decay, "lr") == column(plain, "lr"));
 }
 
-TEST_CASE("new optimizer state gives the bits of a run that begins with these weights", "[cli]") {
+TEST_CASE("a phase with new optimizer state has the bits of a run that starts with these weights", "[cli]") {
   const TempFolder folder;
   const std::string weights = folder.file("w.safetensors"), order = folder.file("order.bin");
   // 30 samples in the same order in every epoch: five steps of 6.
@@ -118,7 +118,7 @@ TEST_CASE("new optimizer state gives the bits of a run that begins with these we
   }
 }
 
-TEST_CASE("a phase may have a micro-batch of its own", "[cli]") {
+TEST_CASE("a phase may have its own micro-batch", "[cli]") {
   const ToyRun run_of_two = ran(run({phases({train(2), with(train(2), "micro_batch", 5)}), "run.quiet=false"}));
   CHECK_THAT(run_of_two.err, Catch::Contains("6 samples a step (3 x 2") && Catch::Contains("10 samples a step (5 x 2"));
   CHECK_THAT(run_of_two.err, Catch::Contains("phase 1 of 2: train, 2 steps") && Catch::Contains("phase 2 of 2: train"));
@@ -147,7 +147,7 @@ TEST_CASE("phases give the same bits under every strategy and in every world of 
   }
 }
 
-TEST_CASE("phases that make no sense get one sentence", "[cli]") {
+TEST_CASE("invalid phases get one sentence", "[cli]") {
   const auto refused = [](const json& list, const std::vector<std::string>& words) {
     check_refused(run({phases(list)}), words);
   };
@@ -175,7 +175,7 @@ TEST_CASE("phases that make no sense get one sentence", "[cli]") {
   check_refused(run({"train.phases=7"}), {"train.phases", "array"});
 }
 
-TEST_CASE("what a dry run prints of phases is a config that means the same", "[cli]") {
+TEST_CASE("a dry run with phases prints an equivalent config", "[cli]") {
   const TempFolder folder;
   const ToyRun first = ran(run({phases({train(2), with(second(1), "schedule", "schedule_kg")}), "--dry-run"}));
   std::ofstream(folder.file("config.json")) << first.out;

@@ -40,16 +40,16 @@ const std::string kTwo = "train.optimizers=[\"optimizer\",\"optimizer_kg\"]";
 
 }  // namespace
 
-TEST_CASE("the control: two optimizers, each with options of its own", "[cli]") {
+TEST_CASE("the control: two optimizers, each with its own options", "[cli]") {
   const Ended ended = run("toy_features", {"model.programs=2", "model.optimizers=2", kTwo, "optimizer_kg.plugin=sgd",
                                            "optimizer_kg.momentum=0.9"});
   INFO(ended.err);
   CHECK(ended.code == 0);
 }
 
-TEST_CASE("train.optimizers with a name twice, none that is legal, or another first one is refused", "[cli]") {
+TEST_CASE("train.optimizers with a duplicate, an illegal name or another first name is refused", "[cli]") {
   check_refused(run("toy", {"train.optimizers=[\"optimizer\",\"optimizer_kg\",\"optimizer_kg\"]"}),
-                {"'optimizer_kg' twice", "a section of its own"});
+                {"'optimizer_kg' twice", "its own section"});
   check_refused(run("toy", {"train.optimizers=[\"optimizer\",\"adam\"]"}), {"'adam'", "optimizer_ and a word"});
   check_refused(run("toy", {"train.optimizers=[\"optimizer_kg\"]"}), {"begins with 'optimizer_kg'"});
   check_refused(run("toy", {"train.optimizers=[]"}), {"train.optimizers", "1 or more items"});
@@ -71,7 +71,7 @@ TEST_CASE("a program of the run that names an optimizer beyond the list is refus
   CHECK(run("toy_features", {"model.programs=2", "model.optimizers=2", "train.programs=[\"train\"]"}).code == 0);
 }
 
-TEST_CASE("an optimizer that no program uses is told", "[cli]") {
+TEST_CASE("an optimizer that no program uses is reported", "[cli]") {
   const Ended ended = run("toy", {kTwo});
   CHECK(ended.code == 0);
   CHECK_THAT(ended.err, Catch::Contains("no program of the run uses optimizer 'optimizer_kg'"));
@@ -88,7 +88,7 @@ TEST_CASE("a model that uses a feature without declaring it is refused by the fe
   check_refused(run("toy", {"model.programs=2", "model.optimizers=2", kTwo}), {"'second'", "DDH_FEATURE_OPTIMIZERS"});
 }
 
-TEST_CASE("what a dry run prints of several optimizers is a config that means the same", "[cli]") {
+TEST_CASE("a dry run with several optimizers prints an equivalent config", "[cli]") {
   const auto dry_run = [](std::vector<std::string> more) {
     more.insert(more.begin(), "--dry-run");
     Process process(more);

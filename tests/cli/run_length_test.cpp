@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How long a run is, how large its steps are, and what it says of both: train.epochs, data.micro_batch of single programs,
-// data.workers.
+// The length of a run and the size of its steps, and how both are reported: train.epochs, data.micro_batch of single
+// programs, data.workers.
 #include <catch2/catch.hpp>
 
 #include "fixtures/harness/toy_run.hpp"
@@ -14,7 +14,7 @@ std::string losses(const std::vector<std::string>& options) { return ran(toy_run
 
 }  // namespace
 
-TEST_CASE("train.epochs trains on every sample so often, whatever the world", "[cli]") {
+TEST_CASE("train.epochs trains on every sample that many times, for any number of ranks", "[cli]") {
   const std::vector<std::string> options = {"train.epochs=2", "model.samples=100", "data.drop_last=false"};
   const ToyRun joined = ran(toy_run({"train.epochs=2", "model.samples=100", "data.micro_batch=6"}));
   CHECK(joined.record.steps.size() == 17);  // 200 samples in steps of 12
@@ -25,12 +25,12 @@ TEST_CASE("train.epochs trains on every sample so often, whatever the world", "[
   CHECK(two.record.summary.at("steps") == 18);
 }
 
-TEST_CASE("a run of so many epochs gives the bits of one of so many steps", "[cli]") {
+TEST_CASE("a run with a length in epochs has the bits of a run with the same length in steps", "[cli]") {
   const std::vector<std::string> options = {"model.samples=100", "data.micro_batch=5", "schedule.warmup_steps=3"};
   CHECK(losses(joined(options, {"train.epochs=3"})) == losses(joined(options, {"train.steps=30"})));
 }
 
-TEST_CASE("the first line says how many samples a step has, the progress line where the epoch is", "[cli]") {
+TEST_CASE("the first line shows the samples of a step, and the progress line shows the epoch", "[cli]") {
   const std::vector<std::string> options = {"run.quiet=false", "monitor.progress=on", "model.samples=100",
                                             "data.micro_batch=5", "train.grad_accum_steps=2"};
   const ToyRun epochs = ran(toy_run(options, {"train.epochs=2"}));
@@ -42,7 +42,7 @@ TEST_CASE("the first line says how many samples a step has, the progress line wh
   CHECK_THAT(over.err, Catch::Contains("step 5/5  epoch 1/1 100%"));
 }
 
-TEST_CASE("a program may have a micro-batch of its own, in a file or on the command line", "[cli]") {
+TEST_CASE("a program may have its own micro-batch, in a file or on the command line", "[cli]") {
   const TempFolder folder;
   std::ofstream(folder.file("config.json")) << R"({"data": {"micro_batch": {"train": 3, "second": 7}}})";
   const std::vector<std::string> options = {"model.programs=2", "run.quiet=false", "train.steps=4"};
@@ -58,14 +58,14 @@ TEST_CASE("a program may have a micro-batch of its own, in a file or on the comm
   CHECK(losses({"train.steps=4", "data.micro_batch.train=3"}) == losses({"train.steps=4", "data.micro_batch=3"}));
 }
 
-TEST_CASE("batches do not depend on the number of threads that make them", "[cli]") {
+TEST_CASE("batches do not depend on the number of threads that create them", "[cli]") {
   const std::vector<std::string> options = {"train.steps=40", "train.grad_accum_steps=3", "model.programs=2",
                                             "train.eval_every=7"};
   const std::string one = losses(joined(options, {"data.workers=1"}));
   for (const char* workers : {"data.workers=2", "data.workers=16"}) CHECK(losses(joined(options, {workers})) == one);
 }
 
-TEST_CASE("what can't be a length or a size gets one sentence", "[cli]") {
+TEST_CASE("an invalid length or size gets one sentence", "[cli]") {
   check_refused(toy_run({"train.epochs=2", "train.steps=3"}), {"train.steps=3 and train.epochs=2", "leave one out"});
   check_refused(toy_run({"train.epochs=0"}), {"train.epochs = 0", "at least 1"});
   check_refused(toy_run({"train.epochs=1000000000000000"}), {"too many to count"});
@@ -76,7 +76,7 @@ TEST_CASE("what can't be a length or a size gets one sentence", "[cli]") {
   check_refused(toy_run({"data.workers=17"}), {"data.workers = 17", "1 to 16"});
 }
 
-TEST_CASE("what a dry run prints of epochs and micro-batches is a config that means the same", "[cli]") {
+TEST_CASE("a dry run with epochs and micro-batches prints an equivalent config", "[cli]") {
   const TempFolder folder;
   const std::vector<std::string> options = {"train.epochs=3", "data.micro_batch.train=4", "--dry-run"};
   const ToyRun first = toy_run(options);

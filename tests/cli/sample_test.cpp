@@ -26,7 +26,7 @@ std::string tokens_of(std::vector<std::string> options) {
 
 }  // namespace
 
-TEST_CASE("a sampler without temperature takes the most likely item, whatever the seed", "[cli]") {
+TEST_CASE("a sampler with temperature 0 takes the most likely item, for any seed", "[cli]") {
   const std::string greedy = tokens_of({"run.sample_temperature=0"});
   CHECK(tokens_of({"run.sample_temperature=0", "run.sample_top_k=5"}) == greedy);
   CHECK(tokens_of({"run.sample_top_k=1"}) == greedy);
@@ -40,7 +40,7 @@ TEST_CASE("a sampler draws from all items by default, from fewer with top_k", "[
   CHECK(tokens_of({"run.sample_temperature=0.2"}) != all);
 }
 
-TEST_CASE("a sampler goes by the sample that run.sample_condition names", "[cli]") {
+TEST_CASE("a sampler uses the sample of run.sample_condition", "[cli]") {
   const std::string none = tokens_of({"run.sample_condition=null"}), some = tokens_of({"run.sample_condition=5"});
   CHECK(none.starts_with("tokens 0 "));
   CHECK(some.starts_with("tokens 12 "));  // the token of sample 5

@@ -25,7 +25,7 @@ std::vector<double> rates_of_run(std::vector<std::string> options) {
 
 }  // namespace
 
-TEST_CASE("a skipped step leaves DeepSpeed's warm-up where it was", "[cli]") {
+TEST_CASE("a skipped step does not advance DeepSpeed's warm-up", "[cli]") {
   const std::vector<std::string> words = {"schedule.type=WarmupLR", "schedule.warmup_type=linear",
                                           "schedule.warmup_num_steps=4", "train.steps=6"};
   CHECK(rates_of_run(words) == std::vector<double>{0, 0, 0.0025, 0.005, 0.0075, 0.01});
@@ -34,14 +34,14 @@ TEST_CASE("a skipped step leaves DeepSpeed's warm-up where it was", "[cli]") {
   CHECK(rates_of_run(with_nan) == std::vector<double>{0, 0, 0.0025, 0.0025, 0.005, 0.0075});
 }
 
-TEST_CASE("plateau lowers the rate after evaluations that are no better", "[cli]") {
+TEST_CASE("plateau lowers the rate after evaluations without an improvement", "[cli]") {
   // No loss falls to a hundredth of the best, so every evaluation but the first lowers the rate.
   CHECK(rates_of_run({"schedule.type=ReduceLROnPlateau", "schedule.patience=0", "schedule.factor=0.5",
                       "schedule.threshold=0.99", "train.eval_every=2", "train.eval_batches=1", "train.steps=8"}) ==
         std::vector<double>{0.01, 0.01, 0.01, 0.01, 0.005, 0.005, 0.0025, 0.0025});
 }
 
-TEST_CASE("a schedule of someone else trains from its path", "[cli]") {
+TEST_CASE("an external schedule is loaded from its path", "[cli]") {
   const std::string file = std::string(DDHOST_BUILD_DIR) + "/tests/plugins/halving.so";
   const std::vector<double> expected = {0.01, 0.01 * std::exp2(-0.5), 0.005, 0.01 * std::exp2(-1.5), 0.0025};
   CHECK(rates_of_run({"--schedule", file, "schedule.half_life=2", "train.steps=5"}) == expected);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is done with a trained model: ddhost eval and ddhost generate, and evaluations that end a run (train.patience).
+// Use of a trained model: ddhost eval and ddhost generate; and evaluations that end a run (train.patience).
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <sstream>
@@ -15,7 +15,7 @@ namespace {
 const std::vector<std::string> kModel = {"model.samples=101", "model.metrics=2", "model.sampler=true",
                                          "data.micro_batch=6"};
 
-// A model that was trained for a while, and what its run reported last.
+// A model that was trained for some steps, and the last values that its run reported.
 struct Trained {
   TempFolder folder;
   std::string weights = folder.file("weights.safetensors");
@@ -65,7 +65,7 @@ TEST_CASE("ddhost eval reports what the training run reported, under every strat
   }
 }
 
-TEST_CASE("an evaluation of all samples counts each once, whatever is left for the last micro-batch", "[cli]") {
+TEST_CASE("an evaluation of all samples counts each once, for any size of the last micro-batch", "[cli]") {
   const Trained trained;
   const ToyRun whole = ran(use("eval", joined(kModel, {"--weights", trained.weights, "data.micro_batch=101"})));
   for (const char* size : {"1", "6", "50", "100", "102"}) {
@@ -95,7 +95,7 @@ TEST_CASE("ddhost eval evaluates each program that the training programs name, a
   CHECK(runs() == had_runs);
 }
 
-TEST_CASE("an evaluation holds parameters alone: no gradients and no optimizer state", "[cli]") {
+TEST_CASE("an evaluation holds only parameters: no gradients and no optimizer state", "[cli]") {
   // A device with room for the parameters and little more. Training needs four times as much.
   const Trained trained;
   const std::vector<std::string> small = joined(
@@ -107,7 +107,7 @@ TEST_CASE("an evaluation holds parameters alone: no gradients and no optimizer s
   ran(use("eval", joined(small, {"--weights", weights})));
 }
 
-TEST_CASE("ddhost generate makes the text of the training run, and as many samples as it is asked for", "[cli]") {
+TEST_CASE("ddhost generate prints the text of the training run, and the requested number of samples", "[cli]") {
   const Trained trained;
   const std::vector<std::string> options = joined(kModel, {"--weights", trained.weights, "--length", "12"});
   const ToyRun one = ran(use("generate", options));
@@ -127,7 +127,7 @@ TEST_CASE("ddhost generate makes the text of the training run, and as many sampl
   CHECK(second.out != one.out);
 }
 
-TEST_CASE("ddhost generate shows the text while it is made", "[cli]") {
+TEST_CASE("ddhost generate prints the text while it is generated", "[cli]") {
   const Trained trained;
   Process process(
       joined({"generate", "model.plugin=" + toy_model(), "run.quiet=true", "--weights", trained.weights, "--nproc", "1",
@@ -139,10 +139,10 @@ TEST_CASE("ddhost generate shows the text while it is made", "[cli]") {
     out = process.out();
   }
   CHECK_THAT(out, Catch::StartsWith("tokens 0 "));
-  CHECK(out.back() != '\n');  // it goes on
+  CHECK(out.back() != '\n');  // more text follows
 }
 
-TEST_CASE("a run ends when its evaluations get no better for as long as train.patience", "[cli]") {
+TEST_CASE("a run ends after train.patience evaluations without an improvement", "[cli]") {
   // Rates so high that the loss gets worse soon.
   const std::vector<std::string> options = joined(kModel, {"train.steps=200", "train.eval_every=5", "optimizer.lr=0.3",
                                                            "schedule.type=constant", "run.quiet=false"});
@@ -162,7 +162,7 @@ TEST_CASE("a run ends when its evaluations get no better for as long as train.pa
   CHECK(rising.record.steps.size() == 40);  // the probability of targets rises all the way
 }
 
-TEST_CASE("evaluations by epochs come where an epoch ends, as data.drop_last says", "[cli]") {
+TEST_CASE("evaluations by epochs run at the end of an epoch, for each value of data.drop_last", "[cli]") {
   const auto steps_of = [](const std::vector<std::string>& options) {
     std::vector<int64_t> steps;
     const ToyRun run = ran(toy_run(joined(kModel, {"train.eval_every_epochs=2"}), options));
@@ -175,7 +175,7 @@ TEST_CASE("evaluations by epochs come where an epoch ends, as data.drop_last say
   CHECK(steps_of({"train.epochs=4", "data.drop_last=false"}) == Steps{18, 36});  // 9 in each
 }
 
-TEST_CASE("what can't be evaluated, generated or waited for gets one sentence", "[cli]") {
+TEST_CASE("an impossible evaluation, generation or patience gets one sentence", "[cli]") {
   const Trained trained;
   const std::vector<std::string> weights = joined(kModel, {"--weights", trained.weights});
   check_refused(use("eval", kModel), {"ddhost eval needs a trained model", "--weights"});
@@ -184,7 +184,7 @@ TEST_CASE("what can't be evaluated, generated or waited for gets one sentence", 
   check_refused(use("eval", joined(weights, {"model.width=6"})), {"shape"});
   check_refused(use("eval", joined(weights, {"--prompt", "x"})), {"--prompt"});
   check_refused(use("generate", joined(weights, {"model.sampler=false"})), {"'toy' has no sampler"});
-  check_refused(use("generate", joined(weights, {"model.eval_name="})), {"no program that its sampler runs on"});
+  check_refused(use("generate", joined(weights, {"model.eval_name="})), {"no program for its sampler"});
   check_refused(use("generate", joined(weights, {"--length", "0"})), {"--length", "nothing to generate"});
   check_refused(use("generate", joined(weights, {"--prompt", "?"})), {"can't read the prompt '?'"});
   check_refused(use("generate", joined(weights, {"--condition", "101"})),

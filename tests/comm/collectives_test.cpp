@@ -253,7 +253,7 @@ TEST_CASE("sums keep to blocks of ranks", "[comm]") {
       2);
 }
 
-TEST_CASE("a group of some ranks works beside the world", "[comm]") {
+TEST_CASE("a group of some ranks works at the same time as the group of all ranks", "[comm]") {
   const std::string transport = GENERATE(from_range(transports()));
   check_world(transport, 4, [](CommRank& r) {
     const int32_t even[] = {0, 2}, odd[] = {1, 3};

@@ -73,7 +73,7 @@ TEST_CASE("through the host a collective of another thread counts as comm, and t
   });
 }
 
-TEST_CASE("an all_to_all whose ranks expect other counts is refused by the names of both", "[comm]") {
+TEST_CASE("an all_to_all whose ranks expect different counts is refused, and the error names both ranks", "[comm]") {
   const std::string transport = GENERATE(from_range(transports()));
   const Outcome outcome = run_world(transport, 3, [](CommRank& r) {
     if (!r.offers(r.table.all_to_all != nullptr, "all_to_all")) ddh::fail(DDH_UNIMPLEMENTED, kNothing);
@@ -89,7 +89,7 @@ TEST_CASE("an all_to_all whose ranks expect other counts is refused by the names
 }
 
 // Other collectives may not notice: the contract requires it only for all_to_all.
-TEST_CASE("ranks that make different calls are told which", "[comm]") {
+TEST_CASE("different calls of ranks are refused, and the error names the calls", "[comm]") {
   const std::string transport = GENERATE("loop", "shm");
   const Outcome outcome = run_world(transport, 2, [](CommRank& r) {
     std::vector<float> x(100);

@@ -17,7 +17,7 @@ Variant on_sim(const std::string& strategy, const char* comm) {
 
 }  // namespace
 
-TEST_CASE("a device with memory of its own gives the bits of the CPU under every strategy", "[equivalence][device]") {
+TEST_CASE("a device with its own memory has the bits of the CPU under every strategy", "[equivalence][device]") {
   const auto options =
       GENERATE(Options{}, Options{"train.grad_accum_steps=2", "train.reduce_order=rank_first", "train.eval_every=7"},
                Options{"train.grad_accum_steps=2", "train.reduce_order=micro_first"}, Options{"precision.compute=bf16"},
@@ -31,14 +31,14 @@ TEST_CASE("a device with memory of its own gives the bits of the CPU under every
   }
 }
 
-TEST_CASE("a device serves ranks that are processes, and prefetching strategies", "[equivalence][device]") {
+TEST_CASE("a device works with ranks as processes, and with prefetching strategies", "[equivalence][device]") {
   Variant way = on_sim("zero3", "shm");
   way.options.push_back("strategy.prefetch_units=3");
   const Result reference = run(kDdp, 2, {}), other = run(way, 2, {});
   check_same_bits(reference, other);
 }
 
-TEST_CASE("collectives of a strategy's own go through staging on such a device", "[equivalence][device]") {
+TEST_CASE("the collectives of a strategy use staging on such a device", "[equivalence][device]") {
   const Options options = {"train.grad_accum_steps=2", "train.reduce_block=2"};
   Variant way = on_sim("fsdp", "loop");
   way.options.emplace_back("strategy.sharding_strategy=hybrid_shard");
@@ -47,8 +47,7 @@ TEST_CASE("collectives of a strategy's own go through staging on such a device",
   check_same_bits(reference, other);
 }
 
-TEST_CASE("offloading to the host's memory is a true copy on a device with memory of its own",
-          "[equivalence][device]") {
+TEST_CASE("offloading to host memory copies the data on a device with its own memory", "[equivalence][device]") {
   const auto more = GENERATE(Options{}, Options{"precision.compute=bf16", "train.grad_accum_steps=2"},
                              Options{"--optimizer", "lamb"});
   Options options = {"model.width=20", "model.hidden=130"};  // several tiles

@@ -81,7 +81,7 @@ TEST_CASE("three and four replicas of nodes give the bits of sums in blocks, and
   check(reference, kCopies + hybrid, world);
 }
 
-TEST_CASE("a smaller group keeps the model once more, where views are copies", "[memory]") {
+TEST_CASE("a smaller group holds one more copy of the model if views are copies", "[memory]") {
   const Result plain = run({"fsdp", "loop", kCopies}, 4, {}, kSteps),
                pairs = run({"fsdp", "loop", kCopies + Options{reshard_to(2)}}, 4, {}, kSteps),
                shared = run({"fsdp", "loop", {}}, 4, {}, kSteps),
@@ -92,30 +92,30 @@ TEST_CASE("a smaller group keeps the model once more, where views are copies", "
   CHECK(params_at_end(shared_pairs) == model);
 }
 
-TEST_CASE("a number that fits no groups is refused with a sentence", "[equivalence]") {
+TEST_CASE("a number that does not divide the ranks into groups is refused", "[equivalence]") {
   CHECK_THAT(sentence_of({reshard_to(3)}), Contains("strategy.reshard_after_forward=3") && Contains("divides"));
   CHECK_THAT(sentence_of({reshard_to(8)}), Contains("groups of 8 ranks in each of 4"));
   CHECK_THAT(sentence_of({reshard_to(0)}), Contains("1 to 1048576"));
-  CHECK_THAT(sentence_of({reshard_to(2), "strategy.sharding_strategy=shard_grad_op"}), Contains("take full_shard"));
+  CHECK_THAT(sentence_of({reshard_to(2), "strategy.sharding_strategy=shard_grad_op"}), Contains("use full_shard"));
   CHECK(attempt({{"fsdp", "loop", {reshard_to(1), "strategy.sharding_strategy=shard_grad_op"}}, 4, {}, kSteps}).code ==
         0);
   CHECK_THAT(sentence_of({reshard_to(2), "strategy.cpu_offload=true"}), Contains("set one of them to false"));
 }
 
-TEST_CASE("an option of a mode that was not chosen is refused with a sentence", "[equivalence]") {
+TEST_CASE("an option of a mode that was not chosen is refused", "[equivalence]") {
   for (const char* mode : {"full_shard", "shard_grad_op", "no_shard"}) {
     const std::string chosen = std::string("strategy.sharding_strategy=") + mode;
     CHECK_THAT(sentence_of({"strategy.shard_size=2", chosen}),
-               Contains("strategy.shard_size=2 changes nothing with " + chosen) && Contains("take hybrid_shard"));
+               Contains("strategy.shard_size=2 changes nothing with " + chosen) && Contains("use hybrid_shard"));
   }
   for (const char* policy : {"unit", "none"}) {
     const std::string chosen = std::string("strategy.auto_wrap_policy=") + policy;
     CHECK_THAT(sentence_of({"strategy.min_num_params=200", chosen}),
-               Contains("strategy.min_num_params=200 changes nothing with " + chosen) && Contains("take size"));
+               Contains("strategy.min_num_params=200 changes nothing with " + chosen) && Contains("use size"));
   }
 }
 
-TEST_CASE("what a rank owns can live in the host's memory under every mode: same bits, planned memory and calls",
+TEST_CASE("the state of a rank can be in host memory under every mode: same bits, planned memory and calls",
           "[equivalence]") {
   const auto options =
       GENERATE(Options{}, Options{"train.grad_accum_steps=3"},
@@ -129,7 +129,7 @@ TEST_CASE("what a rank owns can live in the host's memory under every mode: same
   check(reference, offload + Options{"strategy.sharding_strategy=no_shard", "strategy.auto_wrap_policy=none"}, 4);
 }
 
-TEST_CASE("replicas of what lives in the host's memory stay replicas", "[equivalence]") {
+TEST_CASE("replicas of state in host memory stay equal", "[equivalence]") {
   const auto options = GENERATE(Options{}, Options{"train.grad_accum_steps=2"});
   const Result reference = run(kReference, 4, options + Options{"train.reduce_block=2"}, kSteps);
   for (const Options& device : {Options{}, kSim})

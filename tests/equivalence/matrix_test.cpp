@@ -80,7 +80,7 @@ class Matrix {
 }  // namespace
 
 // Run with DDHOST_ALL_VARIANTS by `./dev test --all`; one world again: same_bits "[.matrix]" -c "8 ranks".
-TEST_CASE("the matrix of strategies, worlds, transports, precisions and features holds no difference", "[.matrix]") {
+TEST_CASE("all strategies, worlds, transports, precisions and features have the same bits", "[.matrix]") {
   static int all_cells = 0;
   for (const int world : {1, 2, 3, 4, 8}) {
     DYNAMIC_SECTION(world << " ranks") {

@@ -27,7 +27,7 @@ Result run_in(const Variant& way, int world, const Options& options) {
   return run(way, world, joined(all, options), kSteps);
 }
 
-// The file of weights holds the buffers too.
+// The file of weights also has the buffers.
 void check_same_reports(const Result& reference, const Result& other) {
   INFO("reference: " << reference.command << "\nother:     " << other.command);
   CHECK(other.metrics == reference.metrics);
@@ -54,9 +54,8 @@ TEST_CASE("derived metrics, and batches that are not full, have the same bits fo
   check_worlds({"zero3", "loop", {}}, {"model.derived=true", "model.samples=90", "data.drop_last=false"});
 }
 
-TEST_CASE(
-    "two programs by turns, each with an evaluation of its own, have the same bits for every ranks x accumulation",
-    "[equivalence]") {
+TEST_CASE("two programs in turn, each with its own evaluation, have the same bits for every ranks x accumulation",
+          "[equivalence]") {
   check_worlds({"zero1", "shm", {}}, {"model.metrics=2", "model.programs=2", "model.evals=2"});
 }
 
@@ -68,7 +67,8 @@ TEST_CASE("every strategy reports the same for every ranks x accumulation", "[.w
   }
 }
 
-TEST_CASE("each training program is evaluated by the one that it names, once, and rows say which", "[equivalence]") {
+TEST_CASE("each training program is evaluated once by the program that it names, and rows name the program",
+          "[equivalence]") {
   const Options options = {"model.programs=2", "train.eval_every=2", "train.eval_batches=3", "data.micro_batch=2",
                            "train.programs=[\"train\", \"second\", \"second\"]"};
   const Result one = run(kReference, 2, options, 4);
@@ -85,7 +85,7 @@ TEST_CASE("each training program is evaluated by the one that it names, once, an
   CHECK(two.record.evaluations[0].at("val_loss") != two.record.evaluations[1].at("val_loss"));  // other samples
 }
 
-TEST_CASE("rows hold all that a program reports, under the names that it gave", "[equivalence]") {
+TEST_CASE("rows have all values that a program reports, under their names", "[equivalence]") {
   const Options options = {"train.eval_every=1", "data.micro_batch=5"};
   const Result plain = run(kReference, 2, joined(options, {"model.metrics=12"}), 2);
   for (const nlohmann::json& row : plain.record.steps) {
@@ -117,7 +117,7 @@ TEST_CASE("memory for the contributions to folded buffers is counted", "[equival
   CHECK(peak_bytes(with, 0, "comm") - peak_bytes(without, 0, "comm") == 3 * row * (1 + ranks) + 2000 * 4);
 }
 
-TEST_CASE("an evaluation counts data once where data.drop_last=false, whatever the world", "[equivalence]") {
+TEST_CASE("an evaluation with data.drop_last=false counts each sample once, for any number of ranks", "[equivalence]") {
   // 23 samples give five micro-batches of 4 and one of 3, although 20 are requested.
   const Options options = {"train.eval_every=1",   "data.micro_batch=4", "model.eval_samples=23",
                            "data.drop_last=false", "optimizer.lr=0",     "optimizer.weight_decay=0"};
@@ -128,7 +128,7 @@ TEST_CASE("an evaluation counts data once where data.drop_last=false, whatever t
   for (const int world : {2, 3, 4, 8}) CHECK(run(kReference, world, options, 1).evaluations == one.evaluations);
 }
 
-TEST_CASE("the summary tells the speed by the model's estimate, and activations beside what was measured",
+TEST_CASE("the summary shows the speed by the model's estimate, and estimated and measured activations",
           "[equivalence]") {
   const Result result = run(kReference, 2, {"data.micro_batch=3", "train.grad_accum_steps=2"}, 4);
   const nlohmann::json& summary = result.record.summary;

@@ -60,7 +60,7 @@ TEST_CASE("shards in nodes and replicas across them round each rank's gradient o
   }
 }
 
-TEST_CASE("dtypes under the strategies' own names are those of the run", "[equivalence]") {
+TEST_CASE("the dtype options of strategies set the dtypes of the run", "[equivalence]") {
   const Result reference = run(kReference, 2, {"precision.compute=bf16", "precision.reduce_dtype=bf16"}, kSteps);
   const Variant fsdp = {
       "fsdp",
@@ -82,7 +82,7 @@ TEST_CASE("dtypes under the strategies' own names are those of the run", "[equiv
 
 // ---- Clipping by value ------------------------------------------------------------------------------------------------
 
-TEST_CASE("gradients held to a value, element by element: the same bits under every strategy", "[equivalence]") {
+TEST_CASE("gradients clipped by value: the same bits under every strategy", "[equivalence]") {
   const char* const optimizer = GENERATE("adamw", "sgd", "lamb", "muon");
   const Options options = {"--optimizer", optimizer, kManyBlocks, "model.nan_at_step=5"};
   const Result some = check_everywhere(2, joined(options, {"train.clip_value=0.003"}));
@@ -110,8 +110,7 @@ TEST_CASE("ranks with fewer samples or none: the same bits under every strategy"
       3, joined(options, {"model.samples=20", "data.drop_last=false", "model.ignore_every=3", "train.eval_every=5"}));
 }
 
-TEST_CASE("the mean is over the targets that count, however they are spread over ranks and micro-batches",
-          "[equivalence]") {
+TEST_CASE("the mean is over the counted targets, for any distribution over ranks and micro-batches", "[equivalence]") {
   const Options shared = {"model.samples=20",   "data.drop_last=false", "model.ignore_every=3",
                           "train.eval_every=4", "--optimizer",          "sgd"};
   const Result one = run(kReference, 1, joined(shared, {"data.micro_batch=12"}));
@@ -127,7 +126,8 @@ TEST_CASE("the mean is over the targets that count, however they are spread over
   }
 }
 
-TEST_CASE("a model that takes no empty batch is told so before it trains", "[equivalence]") {
+TEST_CASE("a run that would give empty batches to a model without support for them is refused before training",
+          "[equivalence]") {
   const std::string model = std::string(DDHOST_BUILD_DIR) + "/tests/plugins/toy_full.so";
   const auto error_of = [&](const char* world) {
     const TempFolder folder;
@@ -139,7 +139,7 @@ TEST_CASE("a model that takes no empty batch is told so before it trains", "[equ
   CHECK(error_of("2").empty());  // 12 and 8
 }
 
-// ---- Programs by turns -------------------------------------------------------------------------------------------------
+// ---- Programs in turn --------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -161,7 +161,7 @@ bool second_trains(const std::string& name) { return name == "embedding" || name
 
 }  // namespace
 
-TEST_CASE("two programs by turns, with masks and orders of their own: the same bits under every strategy",
+TEST_CASE("two programs in turn, with their own masks and sample orders: the same bits under every strategy",
           "[equivalence]") {
   const Options options =
       GENERATE(Options{}, Options{"train.grad_accum_steps=3", "data.micro_batch=3", "train.recompute=2"},
@@ -174,7 +174,7 @@ TEST_CASE("two programs by turns, with masks and orders of their own: the same b
   CHECK(result.record.steps[1].at("program") == "second");
 }
 
-TEST_CASE("what a program's mask leaves out keeps its first values, bit for bit, under every strategy",
+TEST_CASE("parameters outside of a program's mask keep their initial values, bit for bit, under every strategy",
           "[equivalence]") {
   const Options options = {"model.programs=2", "train.programs=[\"second\"]", "optimizer.weight_decay=0.1",
                            "train.recompute=1"};
@@ -187,14 +187,14 @@ TEST_CASE("what a program's mask leaves out keeps its first values, bit for bit,
   }
 }
 
-TEST_CASE("two turns of one program are two steps of it", "[equivalence]") {
+TEST_CASE("a program with two turns makes two steps", "[equivalence]") {
   const Result turns = run(kReference, 2, {"model.programs=2", "train.programs=[\"second\"]"}, kSteps);
   const Result same = run(kReference, 2, {"model.programs=2", "train.programs=[\"second\", \"second\"]"}, kSteps);
   CHECK((turns.weights == same.weights));
   CHECK(turns.loss == same.loss);
 }
 
-TEST_CASE("a program that the model lacks is refused with those that it has", "[equivalence]") {
+TEST_CASE("an unknown program is refused with the list of the model's programs", "[equivalence]") {
   const Result refused = attempt({kReference, 1, {"model.programs=2", "train.programs=[\"third\"]"}});
   CHECK(refused.code != 0);
   CHECK_THAT(refused.err, Catch::Contains("\"third\"") && Catch::Contains("it has train, second"));
@@ -212,8 +212,9 @@ int64_t forwards_of(const Result& result) {
 
 }  // namespace
 
-TEST_CASE("folded buffers see every rank's micro-batches, under every strategy; recomputing leaves them alone",
-          "[equivalence]") {
+TEST_CASE(
+    "folded buffers include every rank's micro-batches under every strategy, and recomputation does not change them",
+    "[equivalence]") {
   const int world = GENERATE(1, 3);
   const Options options = {"model.buffers=true", "train.eval_every=4", "train.eval_batches=2",
                            "train.grad_accum_steps=2"};
@@ -227,7 +228,7 @@ TEST_CASE("folded buffers see every rank's micro-batches, under every strategy; 
   }
 }
 
-TEST_CASE("a step that is skipped folds its buffers all the same", "[equivalence]") {
+TEST_CASE("a skipped step still folds its buffers", "[equivalence]") {
   CHECK(forwards_of(run(kReference, 2, {"model.buffers=true", "model.nan_at_step=5"}, kSteps)) == 2 * kSteps);
 }
 
@@ -240,7 +241,7 @@ TEST_CASE("micro-batches without samples contribute nothing to folded buffers", 
   CHECK(forwards_of(three) == 4);
 }
 
-TEST_CASE("buffers that each rank changes are rank 0's in the file and in evaluations, under every strategy",
+TEST_CASE("the file and evaluations have rank 0's values of buffers that each rank changes, under every strategy",
           "[equivalence]") {
   const int world = GENERATE(1, 3);
   const Options options = {"model.buffers=true", "model.buffer_sync=step", "train.eval_every=4", "train.eval_batches=2",
@@ -255,7 +256,7 @@ TEST_CASE("buffers that each rank changes are rank 0's in the file and in evalua
   }
 }
 
-TEST_CASE("without train.sync_buffers each rank evaluates with buffers of its own, unless they are folded",
+TEST_CASE("without train.sync_buffers each rank evaluates with its own buffers, unless they are folded",
           "[equivalence]") {
   const bool folded = GENERATE(true, false);
   const Options options = {"model.buffers=true", folded ? "model.buffer_sync=fold" : "model.buffer_sync=step",
@@ -267,7 +268,7 @@ TEST_CASE("without train.sync_buffers each rank evaluates with buffers of its ow
   CHECK((synced.weights == apart.weights));  // rank 0 never gets another rank's values
 }
 
-TEST_CASE("buffers come back from the file that a run begins with", "[equivalence]") {
+TEST_CASE("buffers are read from the file of train.init_from", "[equivalence]") {
   const Result trained = run(kReference, 2, {"model.buffers=true"});
   const TempFolder folder;
   std::ofstream(folder.file("first.safetensors"), std::ios::binary) << trained.weights;

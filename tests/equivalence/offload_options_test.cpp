@@ -30,7 +30,7 @@ int counted(const Result& result, const char* counter) {
 
 }  // namespace
 
-TEST_CASE("what is computed again is gathered again, as often as was planned", "[equivalence]") {
+TEST_CASE("recomputed units are gathered again, as often as planned", "[equivalence]") {
   const auto options = GENERATE(Options{"train.recompute=1"}, Options{"train.recompute=2", "train.grad_accum_steps=3"},
                                 Options{"train.recompute=1", "train.grad_accum_steps=2", "model.repeat=1"});
   const Result reference = run(kReference, 2, options, kSteps);
@@ -41,7 +41,7 @@ TEST_CASE("what is computed again is gathered again, as often as was planned", "
   }
 }
 
-TEST_CASE("a unit that nothing is gathered ahead of comes three times a micro-batch with recomputation, twice without",
+TEST_CASE("without prefetching a unit is gathered three times per micro-batch with recomputation, twice without",
           "[counts]") {
   const Options nothing_ahead = kParamsInMemory + Options{"strategy.prefetch_units=0"};
   const Result kept = run({"zero3_offload", "loop", nothing_ahead}, 2, {}, kSteps),
@@ -51,7 +51,7 @@ TEST_CASE("a unit that nothing is gathered ahead of comes three times a micro-ba
   CHECK(counted(kept, "comm.all_gather") - counted(again, "comm.all_gather") == -kSteps * kSpacesUsed);
 }
 
-TEST_CASE("what is gathered ahead and kept changes no bit, and memory and calls are planned", "[equivalence]") {
+TEST_CASE("prefetching and keeping parameters change no bit, and memory and calls are planned", "[equivalence]") {
   const auto options = GENERATE(Options{"train.grad_accum_steps=2"}, Options{"precision.compute=bf16"},
                                 Options{"train.recompute=2", "train.reduce_order=micro_first", "model.repeat=1"});
   const TempFolder folder;
@@ -71,7 +71,7 @@ TEST_CASE("what is gathered ahead and kept changes no bit, and memory and calls 
   check(reference, places[0] + Options{"strategy.persistence_bytes=36"});
 }
 
-TEST_CASE("with parameters on the device every limit gathers as often and as much as zero3's", "[counts]") {
+TEST_CASE("with parameters on the device, every limit gathers as often and as much as zero3", "[counts]") {
   const Options limit = GENERATE(Options{}, Options{"strategy.prefetch_bytes=4000"},
                                  Options{"strategy.reuse_bytes=1000000", "strategy.max_live_bytes=5000"},
                                  Options{"strategy.persistence_bytes=200", "strategy.overlap_comm=false"});
@@ -83,7 +83,7 @@ TEST_CASE("with parameters on the device every limit gathers as often and as muc
   for (const char* tag : {"param", "grad"}) CHECK(peak_bytes(offload, 0, tag) == peak_bytes(zero3, 0, tag));
 }
 
-TEST_CASE("DeepSpeed's names for zero3's limits are taken, and what can't be had beside offload_param is refused",
+TEST_CASE("DeepSpeed's names of zero3's limits are accepted, and limits that exclude offload_param are refused",
           "[options]") {
   const Options deepspeed = {"strategy.stage3_prefetch_bucket_size=1000", "strategy.stage3_max_live_parameters=2000",
                              "strategy.stage3_max_reuse_distance=3000", "strategy.contiguous_gradients=true"};

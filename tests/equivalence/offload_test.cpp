@@ -87,7 +87,7 @@ void check_plan(const Result& result) {
 
 }  // namespace
 
-TEST_CASE("offloaded in tiles, the bits are zero3's and the memory is the plan's", "[equivalence]") {
+TEST_CASE("offloading in tiles has the bits of zero3 and the planned memory", "[equivalence]") {
   const Result reference = run("zero3", kSeveralTiles);
   REQUIRE(reference.code == 0);
   const TempFolder folder;
@@ -115,7 +115,7 @@ TEST_CASE("offloaded in tiles, the bits are zero3's and the memory is the plan's
   CHECK(std::filesystem::is_empty(folder.path()));
 }
 
-TEST_CASE("offloaded in a low precision, and with optimizers that need norms or whole parameters, the bits are ddp's",
+TEST_CASE("offloading in a low precision, and with optimizers that need norms or whole parameters, has the bits of ddp",
           "[equivalence]") {
   const auto options =
       GENERATE(Options{"precision.compute=bf16"},
@@ -145,7 +145,7 @@ TEST_CASE("offloaded in a low precision, and with optimizers that need norms or 
   }
 }
 
-TEST_CASE("in bf16 a step moves master and slots, and writes the parameters without reading them", "[counts]") {
+TEST_CASE("in bf16 a step reads and writes masters and slots, and only writes the parameters", "[counts]") {
   const TempFolder folder;
   const Options nvme = {"precision.compute=bf16", "strategy.offload_optimizer.device=nvme", nvme_in(folder)};
   const Result states = run("zero3_offload", kWide, nvme),
@@ -167,7 +167,7 @@ TEST_CASE("in bf16 a step moves master and slots, and writes the parameters with
   CHECK(read > 6 * params);
 }
 
-TEST_CASE("a part of the parameters can stay in memory while the others are on files", "[memory]") {
+TEST_CASE("some parameters can stay in memory while the others are in files", "[memory]") {
   const TempFolder folder;
   const auto result = [&](const char* max_in_cpu) {
     return run("zero3_offload", kWide,
@@ -187,7 +187,7 @@ TEST_CASE("a part of the parameters can stay in memory while the others are on f
   }
 }
 
-TEST_CASE("DeepSpeed's offload sections are taken as they are, and what would change numbers is refused",
+TEST_CASE("DeepSpeed's offload sections are accepted, and options that would change numbers are refused",
           "[equivalence]") {
   const TempFolder folder;
   std::ofstream(folder.file("ds.json")) << R"({"strategy": {"plugin": "zero3_offload",
@@ -221,7 +221,7 @@ TEST_CASE("DeepSpeed's offload sections are taken as they are, and what would ch
              Catch::Contains("always pinned"));
 }
 
-TEST_CASE("a ratio keeps its part of the optimizer state on the device, to a buffer", "[memory]") {
+TEST_CASE("ratio keeps the rest of the optimizer state on the device, to the precision of a buffer", "[memory]") {
   const TempFolder folder;
   const auto file_bytes = [&](const char* ratio) {
     const Result result = run("zero3_offload", kSeveralTiles,
@@ -236,7 +236,7 @@ TEST_CASE("a ratio keeps its part of the optimizer state on the device, to a buf
   CHECK(file_bytes("0.25") == Approx(all / 4).margin(2 * 4096));
 }
 
-TEST_CASE("a step reads and writes each offloaded slot once, and the run says at what rate and what limits it",
+TEST_CASE("a step reads and writes each offloaded slot once, and the run reports the rate and the bottleneck",
           "[counts]") {
   const TempFolder folder;
   const Result result =
@@ -298,7 +298,7 @@ uint64_t resident_peak(const Result& result) {
 
 }  // namespace
 
-TEST_CASE("a model whose states exceed the memory that the run may take trains from nvme, with zero3's bits",
+TEST_CASE("a model whose state exceeds the memory limit of the run trains from nvme, with the bits of zero3",
           "[memory]") {
   constexpr uint64_t kLimit = uint64_t{288} << 20;
   const TempFolder folder;

@@ -48,7 +48,7 @@ TEST_CASE("a slot exists only where a program that trains the parameter uses it"
   for (const Variant& way : taken_variants()) check_plan(run(way, 2, kTwoAdams));
 }
 
-TEST_CASE("each optimizer has moments, step counts and a learning rate of its own", "[equivalence]") {
+TEST_CASE("each optimizer has its own moments, step counts and learning rate", "[equivalence]") {
   // The same program twice, with one optimizer or with two: only the state that is kept between steps differs.
   const Options one = featured({"model.programs=2"});
   const Options two = joined(one, {"model.optimizers=2", "train.optimizers=[\"optimizer\", \"optimizer_kg\"]"});
@@ -65,7 +65,7 @@ TEST_CASE("each optimizer has moments, step counts and a learning rate of its ow
     CHECK(column(other_rate, "lr", step) == Approx(3 * column(same_rate, "lr", step)).epsilon(1e-12));
 }
 
-TEST_CASE("two optimizers on a device with memory of its own, also offloaded", "[equivalence]") {
+TEST_CASE("two optimizers on a device with its own memory, also offloaded: the same bits", "[equivalence]") {
   const Result reference = run({"ddp", "loop", {"comm.windows=copy"}}, 2, kTwoAdams);
   for (const std::string& strategy : taken_strategies())
     check_same_bits(reference, run(on_sim(strategy), 2, kTwoAdams));
@@ -84,7 +84,7 @@ TEST_CASE("parameters with factors on the learning rate: the same bits under eve
   CHECK(plain.record.column("lr") == scaled.record.column("lr"));
 }
 
-TEST_CASE("factors on the learning rate on a device with memory of its own", "[equivalence]") {
+TEST_CASE("factors on the learning rate on a device with its own memory: the same bits", "[equivalence]") {
   const Options options = featured({"model.lr_scale=5", "optimizer.weight_decay=0.1"});
   const Result reference = run({"ddp", "loop", {"comm.windows=copy"}}, 2, options);
   for (const std::string& strategy : taken_strategies()) check_same_bits(reference, run(on_sim(strategy), 2, options));

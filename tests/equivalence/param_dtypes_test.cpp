@@ -22,8 +22,7 @@ bool is_matrix(const std::string& name) { return name.ends_with(".w1") || name.e
 
 }  // namespace
 
-TEST_CASE("gains and biases in fp32 inside a model of a low precision: the same bits under every strategy",
-          "[equivalence]") {
+TEST_CASE("fp32 gains and biases in a low-precision model: the same bits under every strategy", "[equivalence]") {
   const auto more = GENERATE(Options{"precision.compute=bf16"},
                              Options{"precision.compute=bf16", "train.grad_accum_steps=2", "model.programs=2"},
                              Options{"precision.compute=bf16", "--optimizer", "lamb", "model.encoder=forward_only"},
@@ -31,7 +30,8 @@ TEST_CASE("gains and biases in fp32 inside a model of a low precision: the same 
   check_all_equal(GENERATE(1, 2, 3), featured(joined({"model.fp32_params=true"}, more)));
 }
 
-TEST_CASE("parameters in fp32 inside a bf16 model with offloaded values and state, and on a device", "[equivalence]") {
+TEST_CASE("fp32 parameters in a bf16 model with offloaded values and state, and on a device: the same bits",
+          "[equivalence]") {
   const Options options = featured({"model.fp32_params=true", "precision.compute=bf16"});
   const Result reference = run(kReference, 2, options);
   const std::vector<Variant> ways = {
@@ -53,7 +53,7 @@ TEST_CASE("parameters in fp32 inside a bf16 model with offloaded values and stat
   for (const std::string& strategy : taken_strategies()) check_same_bits(copied, run(on_sim(strategy), 2, options));
 }
 
-TEST_CASE("what stays in fp32 takes no master and four bytes", "[equivalence][memory]") {
+TEST_CASE("a parameter that stays in fp32 takes four bytes and no master", "[equivalence][memory]") {
   const Options low = featured({"precision.compute=bf16"}), mixed = joined(low, {"model.fp32_params=true"});
   const Result all_low = run(kDdp, 1, low), some_fp32 = run(kDdp, 1, mixed);
   const uint64_t gains_and_biases = 3 * (padded(9) + padded(1)) + padded(31), frozen = 3 * padded(5);
@@ -62,7 +62,7 @@ TEST_CASE("what stays in fp32 takes no master and four bytes", "[equivalence][me
   CHECK(all_low.loss != some_fp32.loss);
 }
 
-TEST_CASE("a file holds each parameter in the dtype that the model says, rounded to nearest even, under every strategy",
+TEST_CASE("a file has each parameter in the model's dtype for it, rounded to nearest even, under every strategy",
           "[equivalence]") {
   const auto stored = GENERATE(std::string("bf16"), std::string("fp16"));
   const Options options = featured({"model.stored=" + stored});
@@ -86,7 +86,8 @@ TEST_CASE("a file holds each parameter in the dtype that the model says, rounded
   for (const Variant& way : taken_variants()) check_same_bits(reference, run(way, 2, options));
 }
 
-TEST_CASE("a run begins with a file of another dtype than the model's, and gives it back unchanged", "[equivalence]") {
+TEST_CASE("a run can start with a file of another dtype than the model's, and writes its values unchanged",
+          "[equivalence]") {
   const TempFolder folder;
   const Result low = run(kReference, 2, featured({"model.stored=bf16"}));
   std::ofstream(folder.file(kSafetensors), std::ios::binary) << low.weights;
@@ -103,9 +104,9 @@ TEST_CASE("a run begins with a file of another dtype than the model's, and gives
   }
 }
 
-TEST_CASE("values beyond fp16 are told when a file of fp16 is written", "[equivalence]") {
+TEST_CASE("values outside the range of fp16 are reported when a file of fp16 is written", "[equivalence]") {
   const Result fits = run(kReference, 1, featured({"model.stored=fp16"}), 0);
-  CHECK(fits.err.find("beyond fp16") == std::string::npos);
+  CHECK(fits.err.find("range of fp16") == std::string::npos);
   const Result large = run(kReference, 1, featured({"model.stored=fp16", "model.deviation=70000"}), 0);
-  CHECK_THAT(large.err, Catch::Contains("'layers.0.w1' holds values beyond fp16"));
+  CHECK_THAT(large.err, Catch::Contains("'layers.0.w1' holds values outside the range of fp16"));
 }

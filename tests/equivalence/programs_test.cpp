@@ -21,7 +21,7 @@ int publishes(const Result& result) { return result.record.summary.at("plan_call
 
 // ---- Flags of positions -------------------------------------------------------------------------------------------
 
-TEST_CASE("a forward-only unit, and one that gives its input's gradient alone: the bits of plain frozen ones",
+TEST_CASE("a unit that is forward-only or only gives the gradient of its input has the bits of a frozen unit",
           "[equivalence]") {
   const int world = GENERATE(1, 2, 3);
   const auto options =
@@ -37,13 +37,13 @@ TEST_CASE("a forward-only unit, and one that gives its input's gradient alone: t
   }
 }
 
-TEST_CASE("flags of positions on a device with memory of its own", "[equivalence]") {
+TEST_CASE("flags of positions on a device with its own memory: the same bits", "[equivalence]") {
   const Result reference = run({"ddp", "loop", {"comm.windows=copy"}}, 2, featured(kFrozen));
   for (const std::string& strategy : taken_strategies())
     check_same_bits(reference, run(on_sim(strategy), 2, featured(kFlagged)));
 }
 
-TEST_CASE("a forward-only unit is gathered once in a step, where gathers are counted", "[equivalence][counts]") {
+TEST_CASE("a forward-only unit is gathered once in a step", "[equivalence][counts]") {
   const auto way = GENERATE(
       Variant{
           "zero3_offload",
@@ -71,7 +71,7 @@ TEST_CASE("a program that train.programs leaves out has no state", "[equivalence
   for (const Variant& way : taken_variants()) check_plan(run(way, 2, only_second));
 }
 
-TEST_CASE("the state of all programs of a run exists from the begin to the end", "[equivalence][memory]") {
+TEST_CASE("the state of all programs of a run exists from the start to the end", "[equivalence][memory]") {
   const Options both = {"model.programs=2"};
   for (const int steps : {0, 1, 4}) {  // before any of them, within the turn of the first, after both
     const Result result = run(kDdp, 2, both, steps);
@@ -90,14 +90,14 @@ const Options kUpdates = featured({"model.update_samples=20", "train.update_ever
 
 }  // namespace
 
-TEST_CASE("an update program renews state that the forward reads: the same bits under every strategy",
+TEST_CASE("an update program recomputes state that the forward reads: the same bits under every strategy",
           "[equivalence]") {
   const auto more = GENERATE(Options{}, Options{"train.eval_every=3", "train.grad_accum_steps=2", "train.recompute=1"},
                              Options{"model.encoder=forward_only", "model.programs=2", "precision.compute=bf16"});
   check_all_equal(GENERATE(1, 2, 3), joined(kUpdates, more));
 }
 
-TEST_CASE("updates count as no step and change what follows them", "[equivalence]") {
+TEST_CASE("an update is not counted as a step, and changes the steps after it", "[equivalence]") {
   const Result never = run(kReference, 2, featured({"model.update_samples=20", "data.micro_batch=3"})),
                every_third = run(kReference, 2, kUpdates);
   CHECK(every_third.record.steps.size() == never.record.steps.size());
@@ -116,7 +116,7 @@ TEST_CASE("update programs give the same bits for every number of ranks and size
   CHECK((ranks.weights == rank.weights));
 }
 
-TEST_CASE("updates on a device with memory of its own", "[equivalence]") {
+TEST_CASE("updates on a device with its own memory: the same bits", "[equivalence]") {
   const Result reference = run({"ddp", "loop", {"comm.windows=copy"}}, 2, kUpdates);
   for (const char* strategy : {"zero1", "zero3"}) check_same_bits(reference, run(on_sim(strategy), 2, kUpdates));
 }

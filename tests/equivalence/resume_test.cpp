@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A run that goes on from a checkpoint has the bits of one that was never interrupted, under any strategy and on any number
-// of ranks. Shown in two halves, which give any to any: every strategy in every world writes the same bytes of tensors, and
-// every strategy in every world goes on alike from those of one.
+// A run that is resumed from a checkpoint has the bits of an uninterrupted run, under any strategy and on any number
+// of ranks. Two checks together cover every pair: every strategy in every world writes the same bytes of tensors, and
+// every strategy in every world resumes with the same bits from the checkpoint of one of them.
 #include <chrono>
 
 #include "equivalence/features.hpp"
@@ -36,7 +36,7 @@ struct Seat {
 
 bool is_on_sim(const Seat& seat) { return !seat.mode.options.empty() && seat.mode.options.front() == "--device"; }
 
-// What a run left behind, for comparison.
+// The output of a run, for comparison.
 struct Trace {
   std::string rows;  // after the saved step
   std::string weights;
@@ -45,7 +45,7 @@ struct Trace {
 struct Feature {
   const char* name;
   Options options;
-  bool is_in_steps = true;  // else the options say how long the run is
+  bool is_in_steps = true;  // else the options give the length of the run
 };
 
 const std::vector<Feature> kFeatures = {
@@ -60,8 +60,8 @@ const std::vector<Feature> kFeatures = {
     {"two programs", {"model.programs=2", "train.eval_every=2", "train.eval_batches=2"}},
     {"buffers", {"model.buffers=true", "model.buffer_sync=fold", "train.eval_every=3", "train.eval_batches=2"}},
     {"epochs with a smaller last step", {"model.samples=50", "data.drop_last=false"}},
-    {"epochs without their rest", {"model.samples=50", "data.drop_last=true"}},
-    {"a schedule that goes by losses",
+    {"epochs without an incomplete last step", {"model.samples=50", "data.drop_last=true"}},
+    {"a schedule that reads losses",
      {"--schedule", "plateau", "schedule.patience=0", "schedule.threshold=0.5", "train.eval_every=2",
       "train.eval_batches=2"}},
     // Three steps an epoch: the fourth is in the second one.
@@ -85,13 +85,13 @@ const std::vector<Feature> kFeatures = {
       R"(train.phases=[{"program": "train", "steps": 4}, {"program": "renew"},
          {"program": "train", "steps": 2, "optimizer": "new"}])"},
      false},
-    {"phases with schedules that go by losses",
+    {"phases with schedules that read losses",
      {"train.eval_every=1", "train.eval_batches=2", "--schedule", "plateau", "schedule.patience=0",
       "schedule.threshold=0.5", "schedule_own.type=plateau", "schedule_own.patience=1", "schedule_own.threshold=0.5",
       R"(train.phases=[{"program": "train", "steps": 2}, {"program": "train", "steps": 5, "schedule": "schedule_own"},
          {"program": "train", "steps": 2}])"},
      false},
-    // The phase under way began at sample 60, after two steps and the rest of their epoch.
+    // The current phase began at sample 60, after two steps and the rest of their epoch.
     {"a phase in epochs after one in steps",
      {"model.samples=60", R"(train.phases=[{"program": "train", "steps": 2}, {"program": "train", "epochs": 2}])"},
      false},
@@ -164,7 +164,7 @@ std::string checkpoint_of(const TempFolder& folder) {
   return folder.file("run/checkpoints/step-" + std::to_string(kSaved));
 }
 
-// The manifest without what tells of strategy and world.
+// The manifest without the fields that depend on strategy and world.
 std::string contents(const std::string& checkpoint) {
   nlohmann::json manifest = nlohmann::json::parse(read_text(checkpoint + "/manifest.json"));
   for (const char* key : {"config", "plugins", "world_size", "host"}) manifest.erase(key);
@@ -172,7 +172,8 @@ std::string contents(const std::string& checkpoint) {
          read_text(checkpoint + "/optimizer.safetensors");
 }
 
-// Every seat writes the same checkpoint, and goes on from the first one's. Returns the number of runs.
+// Every seat (strategy, world, transport) writes the same checkpoint and resumes from the first one's. Returns the number
+// of runs.
 int check_seats(const std::vector<Seat>& seats, const Feature& feature, bool in_blocks = false) {
   const TempFolder first;
   const Trace whole = run_through(seats.front(), feature, in_blocks, first);
@@ -196,7 +197,7 @@ int check_seats(const std::vector<Seat>& seats, const Feature& feature, bool in_
 
 }  // namespace
 
-TEST_CASE("every strategy writes the same checkpoint, and goes on from it with the bits of a run without a break",
+TEST_CASE("every strategy writes the same checkpoint, and resumes from it with the bits of an uninterrupted run",
           "[equivalence]") {
   std::vector<Seat> seats;
   const std::vector<int> worlds = {1, 3, 2, 4, 2, 3, 2, 2, 4, 3};
@@ -206,24 +207,25 @@ TEST_CASE("every strategy writes the same checkpoint, and goes on from it with t
   check_seats(seats, kFeatures[0]);
 }
 
-TEST_CASE("low precisions, optimizers, programs, buffers and epochs go on from a checkpoint alike", "[equivalence]") {
+TEST_CASE("resuming gives the same bits with low precisions, optimizers, programs, buffers and epochs",
+          "[equivalence]") {
   for (size_t f = 1; f < kFeatures.size(); ++f) {
     const Mode& other = modes()[1 + f % 9];
     check_seats({{modes()[0], 1, "loop"}, {other, 3, f % 2 == 0 ? "loop" : "shm"}}, kFeatures[f]);
   }
 }
 
-TEST_CASE("shards inside nodes go on from a checkpoint in other worlds", "[equivalence]") {
+TEST_CASE("shards within nodes resume from a checkpoint with other numbers of ranks", "[equivalence]") {
   check_seats({{modes()[0], 2, "loop"}, {modes()[10], 4, "shm"}, {modes()[10], 4, "loop", true}}, kFeatures[1], true);
 }
 
-TEST_CASE("sums of micro-batches first go on alike in the same world", "[equivalence]") {
+TEST_CASE("micro_first sums resume with the same bits for the same number of ranks", "[equivalence]") {
   const Feature micro_first = {"micro-batches first", {"train.reduce_order=micro_first"}};
   check_seats({{modes()[1], 2, "shm"}, {modes()[3], 2, "loop"}}, micro_first);
 }
 
 // Only with `./dev test --all`.
-TEST_CASE("the matrix of resumed strategies, worlds and features holds no difference", "[.resume]") {
+TEST_CASE("all resumed strategies, worlds and features have the same bits", "[.resume]") {
   int runs = 0;
   const auto begin = std::chrono::steady_clock::now();
   for (const Feature& feature : kFeatures) {

@@ -22,7 +22,7 @@ TEST_CASE("every strategy gives the same bits: a unit that occurs three times", 
   check_all_equal(2, {"model.repeat=1", "train.grad_accum_steps=2", "train.reduce_order=micro_first"});
 }
 
-TEST_CASE("recomputed activations change no bit, under every strategy", "[equivalence]") {
+TEST_CASE("recomputed activations change no bit under any strategy", "[equivalence]") {
   const int world = GENERATE(1, 3);
   const Result kept = run(kReference, world, {"train.grad_accum_steps=2"});
   for (const char* every : {"1", "2"}) {
@@ -58,7 +58,7 @@ TEST_CASE("every strategy gives the same bits: blocks of two ranks in the order 
   check_all_equal(4, {"train.reduce_block=2", "data.micro_batch=5"});
 }
 
-TEST_CASE("every strategy skips the step whose gradient holds a NaN, and goes on alike", "[equivalence]") {
+TEST_CASE("every strategy skips the step whose gradient has a NaN, and continues with the same bits", "[equivalence]") {
   check_all_equal(2, {"model.nan_at_step=5"});
   const Result result = run(kZero3, 2, {"model.nan_at_step=5"});
   for (const auto& step : result.record.steps) {
@@ -73,7 +73,7 @@ TEST_CASE("two runs give the same file", "[equivalence]") {
   check_same_bits(second, first);
 }
 
-TEST_CASE("the loss falls, and the world size changes it by rounding alone", "[equivalence]") {
+TEST_CASE("the loss falls, and the world size changes it only by rounding", "[equivalence]") {
   const Result one = run(kDdp, 1, {"data.micro_batch=12"});
   CHECK(one.record.steps.back().at("loss").get<double>() < 0.98 * one.record.steps.front().at("loss").get<double>());
   for (const int world : {2, 3, 4}) {

@@ -13,7 +13,8 @@ const std::string kForgetful = std::string(DDHOST_BUILD_DIR) + "/tests/plugins/f
 
 }  // namespace
 
-TEST_CASE("a strategy that forgets a gradient is found, and the command shrinks to what shows it", "[shrink]") {
+TEST_CASE("a strategy that omits a gradient is found, and the command is reduced to the options that show it",
+          "[shrink]") {
   const Variant way = {kForgetful, "shm", {"comm.windows=copy", "comm.poison=true"}};
   const Options options = {"--optimizer",         "sgd",
                            "train.clip_norm=0.5", "train.grad_accum_steps=3",
@@ -32,13 +33,13 @@ TEST_CASE("a strategy that forgets a gradient is found, and the command shrinks 
                        !Catch::Contains("sgd") && !Catch::Contains("clip_norm"));
 }
 
-TEST_CASE("what the mistake needs is not there, and nothing is found", "[shrink]") {
+TEST_CASE("nothing is found if the options that trigger the mistake are missing", "[shrink]") {
   const Variant way = {kForgetful, "loop", {}};
   CHECK(same_bits(run(kReference, 3, {}, 4), run(way, 3, {}, 4)));
   CHECK(same_bits(run(kReference, 1, {"train.grad_accum_steps=2"}, 4), run(way, 1, {"train.grad_accum_steps=2"}, 4)));
 }
 
-TEST_CASE("what does not change the trouble goes, flags with their words", "[shrink]") {
+TEST_CASE("options that the failure does not need are removed, flags together with their values", "[shrink]") {
   const auto shows = [](const Cell& cell) {
     const auto has = [&cell](const char* word) {
       return std::find(cell.options.begin(), cell.options.end(), word) != cell.options.end();

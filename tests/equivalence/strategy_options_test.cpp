@@ -48,7 +48,7 @@ void check_plan_and_counts(const Result& result) {
 
 // The toy model: bytes of parameters, each padded to 64 elements.
 constexpr uint64_t kGrid = 64 * sizeof(float);
-constexpr uint64_t kEmbed = 3 * kGrid;  // 31 x 5, tied: always a bucket of its own
+constexpr uint64_t kEmbed = 3 * kGrid;  // 31 x 5, tied: always in its own bucket
 constexpr uint64_t kLayer = 5 * kGrid;  // w1, b1, w2, gain, unused
 constexpr uint64_t kFrozen = kGrid;     // of each layer
 constexpr uint64_t kHead = kGrid;       // the bias
@@ -70,7 +70,7 @@ const uint64_t kLimits[] = {0, kHead + 1, kLayer + kHead, 2 * kLayer, 1 << 30};
 
 }  // namespace
 
-TEST_CASE("a bucket is as many units as reach its size, in the order of their backward", "[options]") {
+TEST_CASE("a bucket takes units in the order of their backward until it reaches its size", "[options]") {
   std::vector<size_t> n;
   for (const uint64_t limit : kLimits) n.push_back(buckets(limit).size());
   CHECK(n == std::vector<size_t>{7, 6, 4, 4, 2});
@@ -112,7 +112,7 @@ TEST_CASE("buckets hold whole matrices, and masters of low precision", "[options
   }
 }
 
-TEST_CASE("without overlap a gradient buffer less is there", "[options]") {
+TEST_CASE("without overlap there is one gradient buffer less", "[options]") {
   const char* strategy = GENERATE("zero2", "zero3");
   const Options& windows = GENERATE(kShared, kCopies);
   const int world = GENERATE(2, 3);
@@ -133,7 +133,8 @@ TEST_CASE("zero2 keeps two buffers of the largest bucket", "[options]") {
         2 * (2 * (kHead + 2 * kLayer) + kEmbed) + kHead + kLayers * kLayer + kEmbed);
 }
 
-TEST_CASE("a publish that is waited for at the end of the step gathers as often and gives the same bits", "[options]") {
+TEST_CASE("waiting for a publish at the end of the step changes neither the number of gathers nor the bits",
+          "[options]") {
   const char* strategy = GENERATE("zero1", "zero2");
   const Result reference = run("ddp", 3, {});
   for (const Options& windows : {kShared, kCopies}) {
@@ -147,7 +148,7 @@ TEST_CASE("a publish that is waited for at the end of the step gathers as often 
   }
 }
 
-TEST_CASE("what zero3 gathers ahead and keeps changes no bit", "[options]") {
+TEST_CASE("zero3's prefetched and kept parameters change no bit", "[options]") {
   const int world = GENERATE(2, 3);
   const auto accumulation = GENERATE(from_range(kAccumulations));
   const Result reference = run("ddp", world, joined(kShared, accumulation));
@@ -183,14 +184,14 @@ Result zero3(const Options& options) { return run("zero3", 2, joined(kCopies, op
 
 }  // namespace
 
-TEST_CASE("zero3 gathers as often as its limits say", "[options]") {
+TEST_CASE("zero3 gathers as often as its limits require", "[options]") {
   // A layer has two spaces, including its frozen parameter; the head uses its bias and the embedding.
   const Result plain = zero3({});
   CHECK(gathers_per_step(plain) == kLayers * 2 * 2 + 1 + 3);  // the head stays from its forward to its backward
   const Result nothing_ahead = zero3({"strategy.prefetch_units=0"});
   CHECK(gathers_per_step(nothing_ahead) == kLayers * 2 * 2 + 2 + 4);
 
-  SECTION("by bytes ahead") {
+  SECTION("by prefetched bytes") {
     CHECK(gathers_per_step(zero3({"strategy.prefetch_bytes=1"})) == gathers_per_step(nothing_ahead));
     const std::string two_layers = "strategy.prefetch_bytes=" + std::to_string(2 * (kLayer + kFrozen));
     const Result two = zero3({"strategy.prefetch_units=2"}), by_bytes = zero3({two_layers});
@@ -200,9 +201,9 @@ TEST_CASE("zero3 gathers as often as its limits say", "[options]") {
     const Result units_first = zero3({two_layers, "strategy.prefetch_units=1"});
     CHECK(peak(units_first, "param") == peak(plain, "param"));
   }
-  SECTION("by what is used again soon") {
+  SECTION("by the distance of reuse") {
     CHECK(gathers_per_step(zero3({"strategy.reuse_bytes=1", "strategy.prefetch_units=0"})) ==
-          gathers_per_step(plain));  // the head alone
+          gathers_per_step(plain));  // only the head
     // Its last layer is used again after the head, twice: the embedding and the bias count each time.
     const uint64_t two_heads = 2 * (kHead + kEmbed);
     const auto reuse = [](uint64_t bytes) { return Options{"strategy.reuse_bytes=" + std::to_string(bytes)}; };
@@ -210,7 +211,7 @@ TEST_CASE("zero3 gathers as often as its limits say", "[options]") {
     CHECK(gathers_per_step(zero3(reuse(two_heads + 1))) == gathers_per_step(plain) - 2);
     CHECK(gathers_per_step(zero3(reuse(1 << 30))) == kLayers * 2 + 1 + 1);
   }
-  SECTION("by what may be live") {
+  SECTION("by live bytes") {
     const Result all = zero3({"strategy.reuse_bytes=1000000"});
     const Result half = zero3({"strategy.reuse_bytes=1000000",
                                "strategy.max_live_bytes=" + std::to_string(kEmbed + kHead + 3 * (kLayer + kFrozen))});
@@ -222,7 +223,7 @@ TEST_CASE("zero3 gathers as often as its limits say", "[options]") {
     CHECK(gathers_per_step(none) == gathers_per_step(plain));  // the head is the very next unit
     CHECK(peak(none, "param") == peak(nothing_ahead, "param"));
   }
-  SECTION("by DeepSpeed's 0, which is nothing, and by null, which is no limit") {
+  SECTION("by DeepSpeed's 0 (nothing) and null (no limit)") {
     const Result ahead = zero3({"strategy.stage3_prefetch_bucket_size=0"});
     CHECK(gathers_per_step(ahead) == gathers_per_step(nothing_ahead));
     CHECK(peak(ahead, "param") == peak(nothing_ahead, "param"));
@@ -248,7 +249,7 @@ TEST_CASE("small parameters stay gathered, in one reduction and one publish for 
   CHECK(counted(layers, "comm.window_gathers") == kSteps * (3 + 1) + kLayers);
 }
 
-TEST_CASE("the peak is planned to the byte whatever the limits, with many micro-batches", "[options]") {
+TEST_CASE("the peak equals the plan to the byte for all limits, with many micro-batches", "[options]") {
   const Options& windows = GENERATE(kShared, kCopies);
   for (const int reuse : {1, 8000, 1000000}) {
     for (const int live : {3500, 6000, 9000}) {
@@ -276,7 +277,7 @@ TEST_CASE("max_live_bytes bounds what is gathered", "[options]") {
   }
 }
 
-TEST_CASE("a device with memory of its own finds every order right", "[options][device]") {
+TEST_CASE("a device with its own memory finds no unordered work", "[options][device]") {
   const Options sim = {
       "--device", "sim", "device.delay_us=30", "device.jitter_us=100", "comm.poison=true", "train.grad_accum_steps=2"};
   const Result reference = run("ddp", 2, {"train.grad_accum_steps=2"});
@@ -314,7 +315,7 @@ std::string refusal(const std::string& strategy, const Options& options) {
 
 }  // namespace
 
-TEST_CASE("the spellings of PyTorch and DeepSpeed are taken, in their units", "[options]") {
+TEST_CASE("the names and values of PyTorch and DeepSpeed are accepted, in their units", "[options]") {
   CHECK(dry_run("ddp", {"strategy.bucket_cap_mb=25"}).at("bucket_bytes") == 25 << 20);
   const auto zero1 = dry_run("zero1", {"strategy.reduce_bucket_size=5e8", "strategy.allgather_bucket_size=5e8",
                                        "strategy.overlap_comm=false", "strategy.reduce_scatter=true"});
@@ -345,7 +346,7 @@ TEST_CASE("the spellings of PyTorch and DeepSpeed are taken, in their units", "[
   CHECK(!fsdp.contains("mixed_precision"));
 }
 
-TEST_CASE("sections of DeepSpeed's are taken as they are, and what has no meaning here says so", "[options]") {
+TEST_CASE("sections of DeepSpeed's are accepted, and options without effect give a warning", "[options]") {
   const TempFolder folder;
   const std::string file = folder.file("stage3.json");
   std::ofstream(file) << R"({"strategy": {"stage": 3, "contiguous_gradients": true, "overlap_comm": true,
@@ -385,7 +386,7 @@ TEST_CASE("sections of DeepSpeed's are taken as they are, and what has no meanin
              Catch::Contains("strategy.stage = 3") && Catch::Contains("one of 2"));
 }
 
-TEST_CASE("zero1 has nothing that overlap_comm could change, and says so", "[options]") {
+TEST_CASE("zero1 warns that overlap_comm has no effect", "[options]") {
   const Result plain = run("zero1", 2, kCopies),
                without = run("zero1", 2, joined(kCopies, {"strategy.overlap_comm=false"}));
   check_same_bits(plain, without);
@@ -394,7 +395,7 @@ TEST_CASE("zero1 has nothing that overlap_comm could change, and says so", "[opt
   CHECK_THAT(plain.err, !Catch::Contains("overlap_comm"));
 }
 
-TEST_CASE("what can't be had is refused by a sentence, and what changes nothing says so once", "[options]") {
+TEST_CASE("impossible options are refused, and options without effect give one warning", "[options]") {
   const char* strategy = GENERATE("zero1", "zero2");
   CHECK_THAT(refusal(strategy, {"strategy.reduce_bucket_size=1000", "strategy.allgather_bucket_size=2000"}),
              Catch::Contains("allgather_bucket_bytes = 8000") && Catch::Contains("reduce_bucket_bytes = 4000"));

@@ -15,7 +15,7 @@ const Options kBlocks = {"train.grad_accum_steps=3", "data.micro_batch=3", "trai
 
 }  // namespace
 
-TEST_CASE("a transport in rank order that starts no sum from a value gives the same bits, with the plan's memory",
+TEST_CASE("a transport with sums in rank order but without a start value gives the same bits, with the planned memory",
           "[worlds]") {
   const std::string comm = transport("ordered_comm");
   const Result reference = run(kReference, 4, kAccumulation), in_blocks = run(kReference, 4, kBlocks);
@@ -33,14 +33,14 @@ TEST_CASE("a transport in rank order that starts no sum from a value gives the s
   check_same_bits(reference, run(sim, 4, kAccumulation));
 }
 
-TEST_CASE("what an exchange receives for a sum of its own counts as comm", "[worlds][memory]") {
+TEST_CASE("memory that an exchange uses for its sum has the tag comm", "[worlds][memory]") {
   const Variant way = {"zero1", transport("ordered_comm"), {}};
   const Result once = run(way, 2, {}), accumulated = run(way, 2, kAccumulation);
   CHECK(peak_bytes(accumulated, 0, "comm") > peak_bytes(once, 0, "comm"));
   CHECK(peak_bytes(accumulated, 0, "grad") == planned_bytes(accumulated, 0, "grad"));
 }
 
-TEST_CASE("a transport without an order of sums trains as well, by rounding apart", "[worlds]") {
+TEST_CASE("a transport without an order of sums trains too, and differs only by rounding", "[worlds]") {
   const Result reference = run(kReference, 4, kAccumulation);
   for (const std::string& strategy : taken_strategies()) {
     const Result other = run({strategy, transport("plain_comm"), {}}, 4, kAccumulation);
@@ -49,7 +49,7 @@ TEST_CASE("a transport without an order of sums trains as well, by rounding apar
   }
 }
 
-TEST_CASE("replicas in blocks of several ranks need a start value, and the run says so", "[worlds]") {
+TEST_CASE("replicas in blocks of several ranks need a start value, and the error says so", "[worlds]") {
   const Variant no_shard = {"fsdp", transport("ordered_comm"), {"strategy.sharding_strategy=no_shard"}};
   const Result refused = attempt({no_shard, 4, kBlocks});
   CHECK(refused.code != 0);

@@ -71,7 +71,7 @@ bool may_shrink() {
 
 const char* given_strategy() { return std::getenv("DDHOST_STRATEGY"); }
 
-// Variants of a strategy without options of its own.
+// Variants of a strategy that has no options.
 std::vector<Variant> ways_of(const std::string& strategy) {
   return {kReference,
           {strategy, "loop", {}, true},
@@ -156,7 +156,7 @@ Result run(const Cell& cell) {
   INFO(result.command << "\n" << result.err);
   if (result.code > 0 && may_shrink()) {  // not after a timeout
     const auto fails_so = [&result](const Cell& smaller) { return attempt(smaller).code == result.code; };
-    if (!fails_so(cell)) FAIL("the run ended with " << result.code << ", and not so when it was repeated");
+    if (!fails_so(cell)) FAIL("the run ended with " << result.code << ", but not when it was repeated");
     FAIL("the run ends with " << result.code << "; the shortest one that does:\n"
                               << command_line(shrink(cell, fails_so)));
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Models of images give the same bits under every strategy, in every world and with any number of threads, with all that is
-// random in their training.
+// Models of images give the same bits under every strategy, in every world and with any number of threads, with all kinds
+// of randomness in their training.
 #include <cstdlib>
 
 #include "equivalence/variants.hpp"
@@ -10,7 +10,7 @@ using namespace ddhost::test;
 
 namespace {
 
-// One way of each strategy.
+// One variant of each strategy.
 const std::vector<Variant> kWays = {{"ddp", "shm", {}},
                                     {"zero1", "shm", {}},
                                     {"zero2", "loop", {"comm.windows=copy"}},

@@ -20,20 +20,21 @@ TEST_CASE("a gradient counts once over all ranks", "[misbehaving]") {
   check_named(run_bad(bad_strategy("step", "gradient_twice", {"--comm", comm, "strategy.rank=1"})),
               {"strategy 'bad', step", "over all ranks", "counts once"});
   check_named(run_bad(bad_strategy("step", "gradient_never", {"--comm", comm})),
-              {"strategy 'bad', step", "the gradient of parameter", "was never counted", "fix the strategy"});
+              {"strategy 'bad', step", "the gradient of parameter", "was not counted in the norm on any rank",
+               "fix the strategy"});
 }
 
-TEST_CASE("a range that is of no parameter, or goes beyond one, is refused at once", "[misbehaving]") {
+TEST_CASE("a range that belongs to no parameter, or goes beyond one, is refused at once", "[misbehaving]") {
   check_named(run_bad(bad_strategy("step", "wrong_param")), {"strategy 'bad', step", "names parameter 99"});
   check_named(run_bad(bad_strategy("step", "beyond_end")), {"strategy 'bad', step", "goes beyond"});
 }
 
-TEST_CASE("a strategy that goes on after a refusal does not get away with it", "[misbehaving]") {
+TEST_CASE("a strategy that continues after a refused call is refused at the end of its step", "[misbehaving]") {
   check_named(run_bad(bad_strategy("step", "ignores_refusal", {"strategy.rank=1"})),
-              {"rank 1: strategy 'bad', step", "went on after a refusal", "names parameter 99"});
+              {"rank 1: strategy 'bad', step", "continued after a refused call", "names parameter 99"});
 }
 
-TEST_CASE("each step updates what a rank holds, once", "[misbehaving]") {
+TEST_CASE("a step that does not update each element that a rank holds exactly once is refused", "[misbehaving]") {
   check_named(run_bad(bad_strategy("step", "update_missing", {"strategy.step=2"})),
               {"strategy 'bad', step", "updated 0 of the", "elements of parameter", "fix the strategy"});
   check_named(run_bad(bad_strategy("step", "update_missing", {"strategy.step=2", "strategy.rank=1"})),
@@ -43,12 +44,12 @@ TEST_CASE("each step updates what a rank holds, once", "[misbehaving]") {
               {"strategy 'bad', step", "no memory (NULL) for slot 'exp_avg'"});
 }
 
-TEST_CASE("an optimizer that leaves no numbers is named, not the gradient", "[misbehaving]") {
+TEST_CASE("an optimizer that writes NaN is named, not the gradient", "[misbehaving]") {
   check_named(run_bad(bad_optimizer("update", "nan")),
-              {"is not finite from element", "optimizer 'bad_optimizer', update, made it so", "every gradient"});
+              {"is not finite from element", "optimizer 'bad_optimizer', update, computed it", "every gradient"});
   // After the first steps, the next gradient reveals it.
   check_named(run_bad(bad_optimizer("update", "nan", {"train.steps=20", "optimizer.step=9"})),
-              {"is not finite from element", "optimizer 'bad_optimizer', update, made it so"});
+              {"is not finite from element", "optimizer 'bad_optimizer', update, computed it"});
 }
 
 TEST_CASE("weights that are not finite are never written", "[misbehaving]") {
@@ -57,6 +58,6 @@ TEST_CASE("weights that are not finite are never written", "[misbehaving]") {
   check_named(run_bad(bad_optimizer("update", "nan",
                                     {"--model", bad_plugin("bad_model"), "train.steps=5", "optimizer.step=5",
                                      "train.save_final=" + file})),
-              {"the weights are not written", "'weight'", "optimizer 'bad_optimizer', update, made it so"});
+              {"the weights are not written", "'weight'", "optimizer 'bad_optimizer', update, computed it"});
   CHECK(std::filesystem::is_empty(folder.path()));
 }

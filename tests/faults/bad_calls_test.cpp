@@ -6,7 +6,7 @@
 
 using namespace ddhost::test;
 
-TEST_CASE("the control: plugins that can misbehave and do not train to the end", "[misbehaving]") {
+TEST_CASE("the control: the faulty plugins train to the end if no fault is chosen", "[misbehaving]") {
   const char* const comm = GENERATE("shm", "loop");
   for (const Words& options : {bad_strategy("", "none"), bad_model("", "none"), bad_optimizer("", "none")}) {
     Words more = options;
@@ -28,7 +28,7 @@ TEST_CASE("a call that fails without a reason is named, with its code", "[misbeh
   check_named(run_bad(bad_strategy("acquire", "unknown_code")), {"strategy 'bad', acquire", "the unknown code 77"});
 }
 
-TEST_CASE("what a plugin leaves in an error is never read past its end", "[misbehaving]") {
+TEST_CASE("a plugin's error text is never read past its end", "[misbehaving]") {
   const BadEnd unending = run_bad(bad_strategy("acquire", "unending"));
   check_named(unending, {"strategy 'bad', acquire", "xxxx"});
   CHECK(std::count(unending.err.begin(), unending.err.end(), 'x') <= 1024 + 64);
@@ -49,12 +49,12 @@ TEST_CASE("a plugin that calls exit(0) does not finish the run", "[misbehaving]"
   check_named(run_bad(bad_model("batch_create", "exit")), {end, "in batch_create of model 'bad_model'"});
 }
 
-TEST_CASE("a plugin that uses up its stack in a run of threads is named", "[misbehaving]") {
+TEST_CASE("a plugin that overflows its stack in a run with threads is named", "[misbehaving]") {
   check_named(run_bad(bad_strategy("step", "overflow", {"--comm", "loop", "strategy.rank=1"})),
               {"signal 11", "rank 1 was in step of strategy 'bad'"});
 }
 
-TEST_CASE("a plugin that calls exit(0) in a run of threads ends it as a failure", "[misbehaving]") {
+TEST_CASE("a plugin that calls exit(0) in a run with threads makes the run fail", "[misbehaving]") {
   check_named(run_bad(bad_strategy("create", "exit", {"--comm", "loop"})),
               {"exit() was called by a plugin", "in create of strategy 'bad'", "fix the plugin"});
   check_named(run_bad(bad_strategy("step", "exit", {"--comm", "loop", "strategy.rank=1"})),
@@ -65,7 +65,7 @@ TEST_CASE("a plugin that calls exit(0) in a run of threads ends it as a failure"
     check_named(run_bad(bad_strategy("destroy", "exit", {"--comm", "loop"})), {"in destroy of strategy 'bad'"});
 }
 
-TEST_CASE("a library that ends, kills or hangs the program while it is loaded is named", "[misbehaving]") {
+TEST_CASE("a library that ends, crashes or hangs the program while it is loaded is named", "[misbehaving]") {
   const Words options = {"--strategy", bad_plugin("bad_loading")};
   check_named(run_bad(options, "exit"), {"exit() was called", "loading strategy", "bad_loading.so"});
   check_named(run_bad(options, "segv"), {"killed by signal 11", "loading strategy", "bad_loading.so"});

@@ -22,7 +22,7 @@ Words bad_monitor(const std::string& at, const std::string& fault, const Words& 
 
 }  // namespace
 
-TEST_CASE("the control: a schedule and a monitor that can misbehave and do not train to the end", "[misbehaving]") {
+TEST_CASE("the control: the faulty schedule and monitor train to the end if no fault is chosen", "[misbehaving]") {
   for (const Words& options : {bad_schedule("", "none"), bad_monitor("", "none")}) {
     const BadEnd end = run_bad(options);
     INFO(end.command << "\n" << end.err);
@@ -30,7 +30,7 @@ TEST_CASE("the control: a schedule and a monitor that can misbehave and do not t
   }
 }
 
-TEST_CASE("a schedule that throws, or gives what is no rate, ends the run with its name", "[misbehaving]") {
+TEST_CASE("a schedule that throws or returns an invalid rate ends the run, and the error names it", "[misbehaving]") {
   check_named(run_bad(bad_schedule("lr", "nan", {"schedule.step=2"})),
               {"schedule 'bad_schedule', lr", "nan for step 2", "finite", "fix the plugin"});
   check_named(run_bad(bad_schedule("lr", "negative")), {"schedule 'bad_schedule', lr", "-1 for step 1"});
@@ -44,13 +44,13 @@ TEST_CASE("a schedule that returns another rate on one rank ends the run", "[mis
               {"the learning rate of step 2 is 0.", "on rank 0 and 0.", "on rank 1", "fix the schedule"});
 }
 
-TEST_CASE("numbers of a schedule that no checkpoint could keep are refused before the training", "[misbehaving]") {
+TEST_CASE("numbers of a schedule that a checkpoint can't store are refused before the training", "[misbehaving]") {
   check_named(run_bad(bad_schedule("number", "null_name")), {"schedule 'bad_schedule', number", "without a name"});
   check_named(run_bad(bad_schedule("number", "null_value")), {"schedule 'bad_schedule', number", "(NULL)"});
   check_named(run_bad(bad_schedule("number", "twice")), {"schedule 'bad_schedule', number", "two numbers", "'lr'"});
 }
 
-TEST_CASE("a monitor that throws, has no table or dies ends the run with its name", "[misbehaving]") {
+TEST_CASE("a monitor that throws, has no table or dies ends the run, and the error names it", "[misbehaving]") {
   check_named(run_bad(bad_monitor("begin", "throw")), {"monitor 'bad_monitor', begin", "the tide is out"});
   check_named(run_bad(bad_monitor("row", "throw", {"monitor.bad_monitor.step=3"})),
               {"monitor 'bad_monitor', row", "the tide is out"});

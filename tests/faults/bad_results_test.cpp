@@ -14,14 +14,14 @@ struct Case {
 
 }  // namespace
 
-TEST_CASE("a view that can't be is refused with the unit and what is wrong", "[misbehaving]") {
+TEST_CASE("an invalid view is refused, and the error names the unit and the fault", "[misbehaving]") {
   const auto [fault, word] = GENERATE(values<Case>({{"stride_0", "param_stride 0"},
                                                     {"stride_8", "param_stride 8"},
                                                     {"n_params_0", "of 0 parameters"},
-                                                    {"null_params", "whose params are at"},
+                                                    {"null_params", "with the invalid pointer params"},
                                                     {"null_data", "without data (NULL) of parameter"},
-                                                    {"odd_data", "is no multiple of 4"},
-                                                    {"wrong_param", "in place 0, where"},
+                                                    {"odd_data", "is not a multiple of 4"},
+                                                    {"wrong_param", "at index 0, where"},
                                                     {"wrong_numel", "elements of parameter"},
                                                     {"wrong_dtype", "with dtype 6"},
                                                     {"null_grad", "without a gradient (NULL)"},
@@ -31,7 +31,7 @@ TEST_CASE("a view that can't be is refused with the unit and what is wrong", "[m
               {"rank 1: strategy 'bad', acquire of unit", "gave a view", word, "fix the plugin"});
 }
 
-TEST_CASE("a model's description that can't be read is refused with what is wrong", "[misbehaving]") {
+TEST_CASE("an unreadable description of a model is refused, and the error names the fault", "[misbehaving]") {
   const auto [fault, word] = GENERATE(values<Case>({{"null_params", "1 parameters at NULL"},
                                                     {"n_params_0", "uses parameter 0 of 0"},
                                                     {"null_param", "parameter 0 of the model is NULL"},
@@ -48,11 +48,11 @@ TEST_CASE("a model's description that can't be read is refused with what is wron
   check_named(run_bad(bad_model("describe", fault)), {"model 'bad_model', describe", word});
 }
 
-TEST_CASE("batches and metrics with counts that are none are refused", "[misbehaving]") {
+TEST_CASE("batches and metrics with invalid counts are refused", "[misbehaving]") {
   check_named(run_bad(bad_model("batch_create", "null_batch")), {"model 'bad_model', batch_create", "gave no batch"});
   check_named(run_bad(bad_model("batch_create", "nan_count")), {"model 'bad_model', batch_create", "loss_count"});
   check_named(run_bad(bad_model("batch_create", "null_batch", {"data.workers=4"})),
-              {"model 'bad_model', batch_create", "gave no batch"});  // whichever thread makes it
+              {"model 'bad_model', batch_create", "gave no batch"});  // on any thread
   check_named(run_bad(bad_model("batch_create", "negative_count")), {"model 'bad_model', batch_create", "-1"});
   check_named(run_bad(bad_model("metrics", "nan_count")), {"model 'bad_model', metrics", "metric 0 (loss)", "nan"});
   check_named(run_bad(bad_model("metrics", "negative_count")), {"model 'bad_model', metrics", "the count -2"});
@@ -64,8 +64,8 @@ TEST_CASE("slots of an optimizer that this host does not know are refused", "[mi
   check_named(run_bad(bad_optimizer("slot", "wrong_extent")), {"optimizer 'bad_optimizer', slot", "extent 77"});
 }
 
-TEST_CASE("state that can't be is refused before the first step", "[misbehaving]") {
-  const auto [fault, word] = GENERATE(values<Case>({{"missing_entry", "must each be there once"},
+TEST_CASE("invalid state of a strategy is refused before the first step", "[misbehaving]") {
+  const auto [fault, word] = GENERATE(values<Case>({{"missing_entry", "must occur once"},
                                                     {"null_data", "has no data (NULL)"},
                                                     {"wrong_param", "names parameter 99"},
                                                     {"wrong_replica", "is replica"},

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Checkpoints of runs that die, of disks that fail and of bytes that change: a resumed run has the bits of one without a
-// break, or is refused with a sentence; never anything else.
+// Checkpoints of runs that die, of disks that fail and of bytes that change: a resumed run has the bits of an
+// uninterrupted one, or is refused with an error; never anything else.
 #include <catch2/catch.hpp>
 #include <cstring>
 
@@ -53,7 +53,7 @@ Outcome run(const Words& words) {
   return {code, process.err()};
 }
 
-// What a run without a break leaves behind.
+// The output of an uninterrupted run.
 struct Reference {
   std::string rows, weights;
 };
@@ -66,7 +66,7 @@ const Reference& reference() {
   return kReference;
 }
 
-// The run in a folder goes on, under another strategy and in another world, and ends as the reference.
+// Resumes the run in a folder under another strategy and with another number of ranks; it must end as the reference.
 void check_goes_on(const TempFolder& folder) {
   const Outcome resumed =
       run(words_for(folder.path() / "run", {"--resume", "auto", "train.save_final=" + folder.file("final.st"),
@@ -107,7 +107,7 @@ int64_t calls_of_a_run() {
   return whole.calls;
 }
 
-// Every `stride`-th call of a run goes wrong once; the run is resumed after each. Returns their number.
+// Every `stride`-th call of a run fails once; the run is resumed after each failure. Returns the number of failures.
 int64_t check_points(const char* fault, int64_t stride) {
   const int64_t calls = calls_of_a_run();
   int64_t tried = 0;
@@ -129,14 +129,14 @@ void flip_bit(const fs::path& file, uint64_t at) {
   in_out.put(byte);
 }
 
-// The sentence about what is damaged, "" when nothing is.
+// The error that names the damage, or "" if there is none.
 std::string damage_of(const fs::path& checkpoint) {
   return sentence_of([&] { ddhost::verify_tensors(checkpoint, ddhost::open_checkpoint(checkpoint)); });
 }
 
 }  // namespace
 
-TEST_CASE("a run that is killed by kill -9 goes on under another strategy on half the ranks", "[faults]") {
+TEST_CASE("a run that was ended by kill -9 resumes under another strategy on half the ranks", "[faults]") {
   const Words long_run = {"train.steps=60", "checkpoint.every=5", "model.layers=3"};
   const TempFolder whole, killed;
   Words words = long_run;
@@ -161,12 +161,12 @@ TEST_CASE("a run that is killed by kill -9 goes on under another strategy on hal
   CHECK((read_text(killed.file("final.st")) == read_text(whole.file("final.st"))));
 }
 
-TEST_CASE("a run that dies at any call of a save goes on with the same bits", "[faults]") {
+TEST_CASE("a run that dies at any call of a save resumes with the same bits", "[faults]") {
   const int64_t killed = check_points("kill_all", 7);
   WARN(killed << " kill points of all processes");
 }
 
-TEST_CASE("a disk that is full, or fails, at any call of a save ends the run with a sentence and loses nothing",
+TEST_CASE("a disk that is full or fails at any call of a save ends the run with an error and loses nothing",
           "[faults]") {
   const char* const fault = GENERATE("enospc", "eio");
   const int64_t calls = calls_of_a_run();
@@ -175,7 +175,7 @@ TEST_CASE("a disk that is full, or fails, at any call of a save ends the run wit
     const TempFolder folder;
     const Faulty faulty = run_with_fault(folder, fault, at);
     INFO(fault << " at call " << at << " of " << calls << ": " << faulty.err);
-    // A removal that fails is a warning alone.
+    // A removal that fails only gives a warning.
     if (faulty.code != 0) {
       ++refused;
       CHECK_THAT(faulty.err, Catch::Contains("No space left") || Catch::Contains("Input/output error"));
@@ -185,7 +185,7 @@ TEST_CASE("a disk that is full, or fails, at any call of a save ends the run wit
   CHECK(refused > 0);
 }
 
-TEST_CASE("a write that takes half of what it was given goes on with the rest", "[faults]") {
+TEST_CASE("a write that is only partly done is continued", "[faults]") {
   const TempFolder folder;
   const Faulty faulty = run_with_fault(folder, "short", 9);
   INFO(faulty.err);
@@ -195,7 +195,7 @@ TEST_CASE("a write that takes half of what it was given goes on with the rest", 
 }
 
 // pytorch#144657: an asynchronous writer that reads live memory saves a mixture of steps.
-TEST_CASE("values of later steps never get into a checkpoint that is written slowly behind training", "[faults]") {
+TEST_CASE("values of later steps never get into a checkpoint that is written slowly during training", "[faults]") {
   const char* const strategy = GENERATE("ddp", "zero3", "zero3_offload");
   const std::string limit = GENERATE("0", "3000");
   const Words more = {std::string("strategy.plugin=") + strategy,
@@ -272,7 +272,7 @@ TEST_CASE("a file of a checkpoint that is cut at any byte is found", "[faults]")
   CHECK(damage_of(checkpoint).empty());
 }
 
-TEST_CASE("a checkpoint of a newer format is refused, and not called damaged", "[faults]") {
+TEST_CASE("a checkpoint of a newer format is refused, but not as damaged", "[faults]") {
   const TempFolder folder;
   REQUIRE(run(words_for(folder.path() / "run")).code == 0);
   const fs::path checkpoint = folder.path() / "run" / "checkpoints" / "step-6";
@@ -286,7 +286,7 @@ TEST_CASE("a checkpoint of a newer format is refused, and not called damaged", "
   CHECK_THAT(damage_of(checkpoint), Catch::Contains("version 2") && Catch::Contains("reads 1"));
 }
 
-TEST_CASE("SIGUSR1 saves and the run goes on; SIGTERM saves and ends it", "[faults]") {
+TEST_CASE("SIGUSR1 saves and the run continues; SIGTERM saves and ends it", "[faults]") {
   const char* const comm = GENERATE("shm", "loop");
   const TempFolder folder;
   const fs::path run_dir = folder.path() / "run";
@@ -305,13 +305,13 @@ TEST_CASE("SIGUSR1 saves and the run goes on; SIGTERM saves and ends it", "[faul
   kill(process.pid(), SIGUSR1);
   REQUIRE(wait_until([&] { return newest() > 0; }));
   const int64_t first = newest();
-  kill(-process.pid(), SIGUSR1);  // a batch system may tell all processes
+  kill(-process.pid(), SIGUSR1);  // a batch system may signal all processes
   REQUIRE(wait_until([&] { return newest() > first; }));
   const int64_t second = newest();
   kill(process.pid(), SIGTERM);
   CHECK(process.wait(20s) == 143);
   CHECK(newest() > second);
-  // It goes on after the step in which it was stopped, with its evaluation if that is not done yet.
+  // It resumes after the step in which it was stopped, with that step's evaluation if it was not done.
   const std::string before = rows_of(run_dir);
   const std::string last = std::to_string(newest() + 4);
   REQUIRE(run(words_for(run_dir, {"--resume", "auto", "train.steps=" + last, "--resume-allow", "train.steps"})).code ==
@@ -331,5 +331,6 @@ TEST_CASE("SIGUSR1 saves and the run goes on; SIGTERM saves and ends it", "[faul
 // Only with `./dev test --all`: every call, and one rank instead of all processes.
 TEST_CASE("every kill point of a save, of all processes and of one rank", "[.kill]") {
   const int64_t all = check_points("kill_all", 1), one = check_points("kill", 1);
-  WARN("killed at " << all << " calls as a whole and at " << one << " calls in one rank; each run went on alike");
+  WARN("killed at " << all << " calls as a whole and at " << one
+                    << " calls in one rank; all resumed runs had the same bits");
 }

@@ -33,7 +33,7 @@ std::vector<pid_t> children_of(pid_t pid) {
   return out;
 }
 
-// Waits until the run has made some steps; gives the ranks' processes, in rank order.
+// Waits until the run has made some steps. Returns the ranks' processes in rank order.
 std::vector<pid_t> wait_for_steps(const Process& process, const TempFolder& folder) {
   const auto end = std::chrono::steady_clock::now() + 30s;
   while (std::chrono::steady_clock::now() < end) {
@@ -79,7 +79,7 @@ TEST_CASE("a rank that is killed ends the run within seconds, named with its sig
   CHECK(shared_memory_names() == names_before);
 }
 
-TEST_CASE("a rank that hangs in a signal stop is ended with the others when one dies", "[faults]") {
+TEST_CASE("a rank that is stopped by a signal is ended with the others when one dies", "[faults]") {
   const TempFolder folder;
   Process process(long_run(folder, "zero1"));
   const std::vector<pid_t> ranks = wait_for_steps(process, folder);
@@ -91,7 +91,7 @@ TEST_CASE("a rank that hangs in a signal stop is ended with the others when one 
   CHECK(gone(ranks));
 }
 
-TEST_CASE("Ctrl-C ends all ranks after the current step, with its own exit code", "[faults]") {
+TEST_CASE("Ctrl-C ends all ranks after the current step, with exit code 130", "[faults]") {
   const TempFolder folder;
   Process process(long_run(folder, "zero3"));
   const std::vector<pid_t> ranks = wait_for_steps(process, folder);
@@ -103,7 +103,7 @@ TEST_CASE("Ctrl-C ends all ranks after the current step, with its own exit code"
   CHECK(record.summary.at("steps").get<int64_t>() >= record.steps.back().at("step").get<int64_t>());
 }
 
-// As `timeout` and batch systems do it: ranks died within a step, and the summary was lost.
+// `timeout` and batch systems signal all processes. Once, ranks died within a step then, and the summary was lost.
 TEST_CASE("SIGTERM to the program and to its whole group ends the run after the current step", "[faults]") {
   const TempFolder folder;
   Process process(long_run(folder, "zero3"));
@@ -128,7 +128,7 @@ TEST_CASE("ranks don't outlive a launcher that is killed", "[faults]") {
   CHECK(gone(ranks));
 }
 
-TEST_CASE("threads end on Ctrl-C as processes do", "[faults]") {
+TEST_CASE("ranks that are threads end on Ctrl-C like processes", "[faults]") {
   const TempFolder folder;
   std::vector<std::string> args = long_run(folder, "zero1");
   args.insert(args.end(), {"--comm", "loop"});

@@ -68,12 +68,12 @@ int damage_files(pid_t pid, const std::string& folder) {
 
 }  // namespace
 
-TEST_CASE("a file that is damaged during the run ends it with a sentence that names what was hit") {
+TEST_CASE("a file that is damaged during the run ends it with an error that names the damaged tensor") {
   const TempFolder folder;
   Process process(offloading_run(folder));
   REQUIRE(wait_for_steps(folder));
   int damaged = 0;
-  for (int i = 0; i < 3000; ++i) {  // what is rewritten is hit again
+  for (int i = 0; i < 3000; ++i) {  // again, because the run rewrites the blocks
     const std::vector<pid_t> ranks = children_of(process.pid());
     if (ranks.empty()) break;
     damaged += damage_files(ranks.back(), folder.file("nvme"));
@@ -84,7 +84,7 @@ TEST_CASE("a file that is damaged during the run ends it with a sentence that na
                                 Contains("strategy.nvme_path"));
 }
 
-TEST_CASE("a run that is killed leaves no file where it offloaded to") {
+TEST_CASE("a killed run leaves no file in the folder that it offloaded to") {
   const TempFolder folder;
   Process process(offloading_run(folder));
   REQUIRE(wait_for_steps(folder));
@@ -95,7 +95,7 @@ TEST_CASE("a run that is killed leaves no file where it offloaded to") {
   CHECK(std::filesystem::is_empty(folder.path() / "nvme"));
 }
 
-TEST_CASE("a disk without room, a missing folder and impossible options are sentences before the first step") {
+TEST_CASE("a full disk, a missing folder and impossible options are errors before the first step") {
   const TempFolder folder;
   const auto sentence_of_run = [&](const std::vector<std::string>& more, auto&& setup) {
     std::vector<std::string> args = offloading_run(folder, {"--comm", "loop"});

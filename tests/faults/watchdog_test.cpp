@@ -23,7 +23,7 @@ size_t count(const std::string& text, const std::string& word) {
 
 }  // namespace
 
-TEST_CASE("a call that hangs is named, also who waits for it, and ends the run", "[misbehaving][watchdog]") {
+TEST_CASE("a call that hangs is named with the ranks that wait for it, and ends the run", "[misbehaving][watchdog]") {
   const char* const comm = GENERATE("shm", "loop");
   const char* const how = GENERATE("hang", "loop");
   const BadEnd end = run_bad(impatient(bad_strategy("step", how, {"strategy.rank=1", "strategy.step=2"}), comm));
@@ -57,7 +57,7 @@ TEST_CASE("a rank that is stopped by a signal is named", "[misbehaving][watchdog
               {"rank 1 is stopped by a signal, in step of strategy 'bad', for 2", "rank 0 waits for it"});
 }
 
-TEST_CASE("a watchdog that never ends a run still names the call, and one that is off says nothing",
+TEST_CASE("a watchdog without a time limit for the run still names the call, and one that is off prints nothing",
           "[misbehaving][watchdog]") {
   const Words hang = bad_strategy("step", "hang", {"strategy.rank=1"});
   Words never = hang, off = hang;

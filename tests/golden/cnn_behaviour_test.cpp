@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What convolutional networks owe their host: empty batches, frozen trunks, randomness that nothing changes, low precision.
+// Requirements on convolutional networks: empty batches, frozen trunks, reproducible randomness, low precision.
 #include <catch2/catch.hpp>
 #include <cmath>
 
@@ -85,7 +85,7 @@ TEST_CASE("a frozen trunk has no gradients, keeps its statistics and computes as
   for (uint32_t i = 0; i < model.desc().n_buffers; ++i) CHECK(model.desc().buffers[i]->sync == DDH_SYNC_NEVER);
 }
 
-TEST_CASE("dropout and stochastic depth go by the step and the micro-batch's place among all ranks'") {
+TEST_CASE("dropout and stochastic depth depend only on the step and the micro-batch's index over all ranks") {
   ModelDriver model(ddh_entry_cnn, small("efficientnet_b0", {{"model.stochastic_depth", "0.5"}}));
   fill_all(model, 1);
   model.global_micro_batch = 3;
@@ -122,13 +122,13 @@ TEST_CASE("a convolutional network in low precision is near that in fp32") {
   CHECK(low_loss == Approx(loss).epsilon(8 * roundoff));
   for (size_t i = 0; i < gradient.size(); ++i) {
     CAPTURE(i, compute);
-    // Roundings decide which pixel of a pool is the largest, and which side of a ReLU's corner one is on: whole elements
-    // of a gradient move, as many as there are roundings that matter.
+    // Rounding decides which pixel of a pool is the maximum, and on which side of 0 the input of a ReLU is. So whole
+    // elements of a gradient change.
     CHECK(relative_distance(low_gradient[i], gradient[i]) < 6 * std::sqrt(roundoff));
   }
 }
 
-TEST_CASE("the estimate of a convolutional network is what a forward keeps and what its layers cost") {
+TEST_CASE("the estimate of a convolutional network equals the kept memory and the FLOPs of its layers") {
   const std::string network =
       GENERATE("basic", "resnet9", "mobilenet_v2", "mobilenet_v3_small", "efficientnet_b0", "vgg11");
   CAPTURE(network);
@@ -159,7 +159,7 @@ TEST_CASE("the estimate of a convolutional network is what a forward keeps and w
   }
 }
 
-TEST_CASE("towers that are joined learn together, and frozen ones pass on the gradients of what waits") {
+TEST_CASE("joined towers are trained together, and frozen ones pass on the gradients of waiting results") {
   const std::string freeze = GENERATE("none", "features");
   ModelDriver model(ddh_entry_cnn, small("two_stream", {{"model.freeze", freeze}}));
   fill_all(model, 1);
@@ -172,7 +172,7 @@ TEST_CASE("towers that are joined learn together, and frozen ones pass on the gr
   }
 }
 
-TEST_CASE("images and videos are not taken for each other") {
+TEST_CASE("a network of images refuses videos, and a network of videos refuses images") {
   CHECK_THAT(sentence_of([] {
                const ModelDriver model(ddh_entry_cnn, tiny_lstm({{"model.dataset", "made_up"}}));
              }),
@@ -183,7 +183,7 @@ TEST_CASE("images and videos are not taken for each other") {
              Catch::Contains("networks of videos"));
 }
 
-TEST_CASE("a convolutional network that cannot be gets a sentence") {
+TEST_CASE("an impossible convolutional network is refused with a sentence") {
   const auto sentence = [](const ModelDriver::Options& more) {
     return sentence_of([&] { const ModelDriver model(ddh_entry_cnn, more); });
   };

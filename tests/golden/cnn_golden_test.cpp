@@ -138,7 +138,7 @@ TEST_CASE("torchvision's networks have its logits, loss, gradient norms and runn
   model.table().batch_destroy(model.inst(), batch);
 }
 
-TEST_CASE("names and shapes of torchvision's networks are its own") {
+TEST_CASE("torchvision's networks have its names and shapes") {
   const auto path = find_data("golden/manifest_torchvision.json");
   if (!path) return;
   const nlohmann::json manifest = nlohmann::json::parse(std::ifstream(*path));

@@ -17,7 +17,7 @@
 
 namespace ddhost::test {
 
-// NaN where one of them is.
+// NaN if one of them is NaN.
 inline double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
   REQUIRE(a.size() == b.size());
   double largest = 0;
@@ -59,7 +59,7 @@ inline std::vector<std::vector<float>> gradients(ModelDriver& model) {
   return out;
 }
 
-// Two micro-batches that are alive at once leave the sum of their gradients. `tied`: a parameter that a micro-batch uses
+// Two micro-batches that exist at the same time produce the sum of their gradients. `tied`: a parameter that a micro-batch uses
 // twice, so that its additions have another order.
 inline void require_second_micro_batch_adds(ModelDriver& model, const std::string& tied = "") {
   model.train_step({3, 50});
@@ -68,7 +68,7 @@ inline void require_second_micro_batch_adds(ModelDriver& model, const std::strin
   const auto second = gradients(model);
   auto a = model.create_batch({3, 50}, 0, 1, 0), b = model.create_batch({120, 7}, 0, 1, 1);
   model.forward(a.batch, 0, 1, 0);
-  model.forward(b.batch, 0, 1, 1);  // both are alive at once
+  model.forward(b.batch, 0, 1, 1);  // both exist at the same time
   model.backward(a.batch, 1 / a.info.loss_count, 0, 1, 0);
   model.backward(b.batch, 1 / b.info.loss_count, 0, 1, 1);
   for (size_t i = 0; i < first.size(); ++i) {

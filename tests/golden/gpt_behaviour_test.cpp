@@ -55,7 +55,7 @@ TEST_CASE("a batch without samples has zero gradients and no loss") {
   model.destroy_batch(batch);
 }
 
-TEST_CASE("dropout depends on the step and on the micro-batch's place among all ranks' alone") {
+TEST_CASE("dropout depends only on the step and on the micro-batch's index over all ranks") {
   const SmallText text("gpt-dropout", some_text());
   ModelDriver model(ddh_entry_gpt, options(text, "0.2"));
   fill(model);
@@ -127,7 +127,7 @@ TEST_CASE("ranks on threads of one process compute the same bits as one alone") 
   for (const auto& result : results) REQUIRE(result == alone);
 }
 
-TEST_CASE("the choice of the matrix library comes from the table, stands in the log and in the configuration") {
+TEST_CASE("the matrix library is chosen from the table, and the log and the configuration name it") {
   const SmallText text("gpt-auto", some_text());
   const std::string expected = ops::chosen_products({8, 16, 64}, DDH_F32, ops::this_processor());
   const ModelDriver model(ddh_entry_gpt, options(text, "0.0", "auto")),
@@ -140,7 +140,7 @@ TEST_CASE("the choice of the matrix library comes from the table, stands in the 
   CHECK_THAT(measuring.host().log(), Catch::Contains("the quickest is"));
 }
 
-TEST_CASE("the sampler goes by seed, temperature and top_k alone") {
+TEST_CASE("the sampler depends only on seed, temperature and top_k") {
   const SmallText text("gpt-sampler", some_text());
   ModelDriver model(ddh_entry_gpt, options(text));
   fill(model);
@@ -169,10 +169,10 @@ TEST_CASE("the sampler goes by seed, temperature and top_k alone") {
   CHECK(draw(1, 1e-6, 0) == likely);
   CHECK(draw(1, 3.0, 0) != first);
   CHECK_THAT(sentence_of([&] { draw(1, -1.0, 0); }), Catch::Contains("temperature"));
-  CHECK_THAT(sentence_of([&] { draw(1, 1.0, 0, 4); }), Catch::Contains("by a prompt alone"));
+  CHECK_THAT(sentence_of([&] { draw(1, 1.0, 0, 4); }), Catch::Contains("from a prompt only"));
 }
 
-TEST_CASE("batches are made by several threads at once as by one") {
+TEST_CASE("several threads create the same batches as one thread") {
   const SmallText text("gpt-loaders", some_text());
   ModelDriver model(ddh_entry_gpt, options(text));
   const auto ids = [&](int64_t sample) {
@@ -195,7 +195,7 @@ TEST_CASE("batches are made by several threads at once as by one") {
   CHECK(model.host().bytes(DDH_TAG_DATA) == 0);
 }
 
-TEST_CASE("the estimate of activations is what a forward keeps, and FLOPs are those of the products") {
+TEST_CASE("the estimate equals the activations that a forward keeps and the FLOPs of the products") {
   const SmallText text("gpt-estimate", some_text());
   const std::string compute = GENERATE("fp32", "bf16"), dropout = GENERATE("0.0", "0.1");
   CAPTURE(compute, dropout);
@@ -225,7 +225,7 @@ TEST_CASE("the estimate of activations is what a forward keeps, and FLOPs are th
   CHECK(backward > 2 * forward);
 }
 
-TEST_CASE("data that cannot be used gets a sentence") {
+TEST_CASE("unusable data is refused with a sentence") {
   const auto sentence = [](ModelDriver::Options given) {
     return sentence_of([&] { const ModelDriver model(ddh_entry_gpt, std::move(given)); });
   };

@@ -66,7 +66,7 @@ void reference_init(ModelDriver& model) {
 
 }  // namespace
 
-TEST_CASE("the character GPT takes the first steps of the reference run") {
+TEST_CASE("the first steps of the character GPT equal those of the reference run") {
   const auto text = find_data("shakespeare/input.txt");
   const auto curve_path = find_data("golden/nanogpt_char_curve.json");
   if (!text || !curve_path) return;

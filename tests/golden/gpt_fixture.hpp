@@ -17,7 +17,7 @@ DDH_EXTERN_C ddh_rc ddh_entry_gpt(const ddh_host* host, const ddh_module** out, 
 
 namespace ddhost::test {
 
-// A text file of 100 bytes, where a test needs data that it never reads; removed with the object.
+// A text file of 100 bytes, for tests that need data but never read it; removed with the object.
 class SmallText {
  public:
   explicit SmallText(const std::string& name, const std::string& text = std::string(100, 'a') + "bcd")

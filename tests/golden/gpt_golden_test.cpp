@@ -13,7 +13,7 @@
 
 using namespace ddhost::test;
 
-TEST_CASE("the generator of the reference weights gives the numbers of its own check") {
+TEST_CASE("the generator of the reference weights gives the numbers in the reference file") {
   REQUIRE(fnv1a64("input.eval") == 0x44e7d321e9571215U);
   REQUIRE(stream_at(fnv1a64("input.eval"), 2) == 0x15bb8f66b16f2951U);
   REQUIRE(uni_at(fnv1a64("input.eval"), 0) == 0.444116473197937);
@@ -56,7 +56,7 @@ TEST_CASE("a small GPT-2 has the reference's logits, loss and gradients") {
   REQUIRE(model.host().bytes(DDH_TAG_DATA) == 0);
 }
 
-TEST_CASE("the exact GELU is another function than GPT-2's") {
+TEST_CASE("the exact GELU differs from GPT-2's") {
   const auto path = find_data("golden/gpt2_tiny.safetensors");
   if (!path) return;
   const GoldenFile file = read_safetensors(*path);

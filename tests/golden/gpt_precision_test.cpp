@@ -85,7 +85,7 @@ struct Small {
 
 }  // namespace
 
-TEST_CASE("a small GPT-2 in low precision is as far from the reference as its roundings allow") {
+TEST_CASE("a small GPT-2 in low precision differs from the reference only by its roundings") {
   const auto path = find_data("golden/gpt2_tiny.safetensors");
   if (!path) return;
   const GoldenFile file = read_safetensors(*path);
@@ -157,7 +157,7 @@ TEST_CASE("a loss scale that is a power of two multiplies the gradients of bf16 
   CHECK(scaled.gradients == expected);
 }
 
-TEST_CASE("a scale beyond fp16's range gives gradients that are not finite, so that the host skips") {
+TEST_CASE("a scale outside the range of fp16 gives gradients that are not finite") {
   Small small("fp16");
   const Step step = small.step({3, 50}, 0x1p30);
   CHECK(std::isfinite(step.loss));
@@ -171,7 +171,7 @@ TEST_CASE("a scale beyond fp16's range gives gradients that are not finite, so t
 TEST_CASE("the second micro-batch of bf16 adds its complete gradient once") {
   const std::string matmul = GENERATE(from_range(ops::product_names()));
   Small small("bf16", matmul);
-  small.model.global_micro_batch = 0;  // the same masks as the first one alone
+  small.model.global_micro_batch = 0;  // the same masks as those of the first one
   const Step first = small.step({3, 50}, 1), second = small.step({120, 7}, 1);
   auto a = small.model.create_batch({3, 50}, 0, 1, 0), b = small.model.create_batch({120, 7}, 0, 1, 1);
   small.model.forward(a.batch, 0, 1, 0);
@@ -189,7 +189,7 @@ TEST_CASE("the second micro-batch of bf16 adds its complete gradient once") {
   small.model.destroy_batch(a), small.model.destroy_batch(b);
 }
 
-TEST_CASE("native bf16 takes oneDNN without a measurement, so that every run has the same bits") {
+TEST_CASE("native bf16 uses oneDNN without a measurement, so every run has the same bits") {
   if (ops::make_products("onednn", DDH_BF16) == nullptr || __builtin_cpu_supports("avx512bf16") == 0) {
     WARN("skipped: this processor or this build has no native bf16 in oneDNN");
     return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The matrix products of linear layers against sums in double, and the promise that an added gradient is a complete product.
+// The matrix products of linear layers against sums in double, and the rule that an added gradient is a complete product.
 #include "../../models/ops/products.hpp"
 #include <omp.h>
 
@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::array<int32_t, 3> kDtypes = {DDH_F32, DDH_BF16, DDH_F16};
 
-// Half the distance between neighbours, relative: what one rounding may cost.
+// Half the relative distance between neighbours: the error of one rounding.
 double roundoff(int32_t dtype) { return dtype == DDH_F32 ? 0x1p-24 : dtype == DDH_BF16 ? 0x1p-8 : 0x1p-11; }
 
 size_t size(int64_t a, int64_t b) { return static_cast<size_t>(a * b); }
@@ -55,7 +55,7 @@ class Operand {
   std::vector<uint16_t> low_;
 };
 
-// The place of a product, of any dtype.
+// Memory for the result of a product, of any dtype.
 class Place {
  public:
   Place(int32_t dtype, int64_t rows, int64_t columns) : dtype_(dtype), wide_(size(rows, columns)), low_(wide_.size()) {}
@@ -126,7 +126,7 @@ struct Case {
 
 }  // namespace
 
-TEST_CASE("the products of a linear layer are right in every dtype, odd sizes and turned forward included") {
+TEST_CASE("the products of a linear layer are right in every dtype, with odd sizes and a transposed forward") {
   const std::string name = GENERATE(from_range(ops::product_names()));
   const int32_t dtype = GENERATE(from_range(kDtypes));
   const bool into_fp32 = GENERATE(true, false);
@@ -143,7 +143,7 @@ TEST_CASE("the products of a linear layer are right in every dtype, odd sizes an
   products->backward_weight(s, c.dy.data(), c.x.data(), dw.data(), false);
 
   // Sums are fp32, and rounded once where they go into 16 bits. ATen's bf16 rounds each product, then the sum with the bias
-  // (at most 1): two roundings of what may be by 1 the larger.
+  // (at most 1): two roundings of values that may be larger by 1.
   const bool rounds = dtype == DDH_BF16 && name == "aten";
   const double u = roundoff(dtype), once = to == DDH_F32 && !rounds ? 0 : u;
   Worst worst_y(rounds ? 2 * u : once), worst_dx(once), worst_dw(rounds ? u : 0);
@@ -178,7 +178,7 @@ TEST_CASE("an added gradient is the complete product and one addition, bit for b
   REQUIRE(added == expected);
 }
 
-TEST_CASE("the products of no rows are nothing and a zero gradient") {
+TEST_CASE("the products of zero rows are empty, with a zero gradient") {
   const std::string name = GENERATE(from_range(ops::product_names()));
   const int32_t dtype = GENERATE(from_range(kDtypes));
   const ops::LinearShape s{0, 4, 3};
@@ -260,7 +260,7 @@ TEST_CASE("sums over rows are right, and the number of threads changes no bit of
   }
 }
 
-TEST_CASE("the choice among the libraries goes by processor, dtype and shape, and takes no time") {
+TEST_CASE("the choice of a library depends on processor, dtype and shape, and needs no measurement") {
   const ops::LinearShape s{64, 768, 3072};
   const ops::Processor intel{"GenuineIntel", true, true, false}, native{"GenuineIntel", true, true, true},
       arm{"", false, false, false};

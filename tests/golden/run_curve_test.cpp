@@ -90,7 +90,7 @@ RunRecord train(const TempFolder& folder, const std::string& text, const char* s
 
 }  // namespace
 
-TEST_CASE("two ranks under zero3 follow the reference run for 200 steps, and all schemes give its very digits") {
+TEST_CASE("two ranks under zero3 follow the reference run for 200 steps, and all strategies print the same digits") {
   const auto text = find_data("shakespeare/input.txt");
   const auto curve_path = find_data("golden/nanogpt_char_curve.json");
   if (!text || !curve_path) return;

@@ -11,7 +11,7 @@ using namespace ddhost::test;
 
 namespace {
 
-// Fixed, because a measurement may choose another library at each run, which has other bits.
+// Fixed, because a measurement may choose another library, with other bits, in each run.
 #ifdef DDHOST_HAVE_ONEDNN
 constexpr const char* kMatmul = "model.matmul=onednn";
 #else
@@ -64,7 +64,7 @@ double distance(const RunRecord& run, const RunRecord& from) {
 TEST_CASE("fifty steps in bf16 and in fp16 follow the curve of fp32") {
   const auto text = find_data("shakespeare/input.txt");
   if (!text) return;
-  // The scale begins where nothing overflows, because a skipped step would shift the curve.
+  // The initial scale causes no overflow, because a skipped step would shift the curve.
   const std::vector<std::string> to_bf16 = {"precision.compute=bf16"},
                                  to_fp16 = {"precision.compute=fp16", "precision.initial_scale_power=12"};
   const RunRecord fp32 = train(*text, "zero1", 50, {});
@@ -78,7 +78,7 @@ TEST_CASE("fifty steps in bf16 and in fp16 follow the curve of fp32") {
   CHECK(fp32.steps[49].at("loss").get<double>() < 0.75 * fp32.steps[0].at("loss").get<double>());
 }
 
-TEST_CASE("every strategy gives a GPT the same bits in low precision, with recomputed units too") {
+TEST_CASE("a GPT in low precision has the same bits under every strategy, also with recomputed units") {
   const auto text = find_data("shakespeare/input.txt");
   if (!text) return;
   const std::string compute = GENERATE("precision.compute=bf16", "precision.compute=fp16");
@@ -91,7 +91,7 @@ TEST_CASE("every strategy gives a GPT the same bits in low precision, with recom
   CHECK(bits(train(*text, "zero3_offload", 10, {compute, "train.recompute=1"})) == expected);
 }
 
-TEST_CASE("a loss scale that begins too large skips steps, falls and trains on") {
+TEST_CASE("a run whose initial loss scale is too large skips steps, lowers the scale and continues") {
   const auto text = find_data("shakespeare/input.txt");
   if (!text) return;
   const RunRecord run = train(*text, "zero3", 30,

@@ -53,7 +53,7 @@ std::map<std::string, std::vector<float>> reference(ModelDriver& model) {
 
 }  // namespace
 
-TEST_CASE("a model cut into units has the gradients of the whole graph, wherever its parameters move") {
+TEST_CASE("a model in units has the gradients of the whole graph, also if its parameters move") {
   const bool moves = GENERATE(false, true), recompute = GENERATE(false, true);
   CAPTURE(moves, recompute);
   ModelDriver model(ddh_entry_tiny_torch, {});
@@ -118,7 +118,7 @@ TEST_CASE("16-bit parameters have gradients of fp32 within roundings, and a seco
   model.destroy_batch(a), model.destroy_batch(b);
 }
 
-TEST_CASE("a forward that runs again, or has no backward, keeps less") {
+TEST_CASE("a forward that is recomputed or has no backward keeps less memory") {
   const auto kept = [](bool recompute, int32_t program) {
     ModelDriver model(ddh_entry_tiny_torch, {});
     model.recompute = recompute;
@@ -136,7 +136,7 @@ TEST_CASE("a forward that runs again, or has no backward, keeps less") {
   CHECK(evaluation < inputs_alone);
 }
 
-TEST_CASE("frozen ends of a program change no gradient between them, and get none") {
+TEST_CASE("frozen first and last units of a program get no gradients and do not change those between them") {
   const bool recompute = GENERATE(false, true);
   ModelDriver model(ddh_entry_tiny_torch, {});
   model.recompute = recompute;
@@ -155,7 +155,7 @@ TEST_CASE("frozen ends of a program change no gradient between them, and get non
   CHECK(model.host().bytes(DDH_TAG_ACT) == 0);
 }
 
-TEST_CASE("dropout goes by the micro-batch's place among all, not by its place on the rank") {
+TEST_CASE("dropout depends on the micro-batch's index over all ranks, not on its index on the rank") {
   const auto loss = [](int32_t micro_batch, int64_t global) {
     ModelDriver model(ddh_entry_tiny_torch, {{"model.dropout", "0.3"}});
     model.global_micro_batch = global;
@@ -202,7 +202,7 @@ TEST_CASE("a batch norm contributes momentum times its statistics, once, and nev
   for (uint32_t i = 0; i < 4; ++i) CHECK(static_cast<const float*>(desc.buffers[0]->data)[i] == 0);
   model.discard();
 
-  // With these as running statistics an evaluation of the same images is another than with none.
+  // With these running statistics an evaluation of the same images differs from one without.
   const auto evaluated = [&] {
     model.forward(batch.batch, 1);
     const double sum = model.metric(1).first;

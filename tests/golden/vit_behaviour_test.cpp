@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a Vision Transformer owes its host: accumulation, empty batches, randomness that nothing changes, low precision.
+// Requirements on a Vision Transformer: accumulation, empty batches, reproducible randomness, low precision.
 #include <catch2/catch.hpp>
 #include <cmath>
 
@@ -44,7 +44,7 @@ TEST_CASE("a batch without images has zero gradients and no loss") {
   model.destroy_batch(batch);
 }
 
-TEST_CASE("what is random in a Vision Transformer depends on the step and the micro-batch's place among all ranks'") {
+TEST_CASE("randomness in a Vision Transformer depends only on the step and the micro-batch's index over all ranks") {
   ModelDriver model(ddh_entry_vit, options(kAllRandom));
   fill(model);
   model.global_micro_batch = 3;
@@ -64,7 +64,7 @@ TEST_CASE("what is random in a Vision Transformer depends on the step and the mi
   model.destroy_batch(second);
 }
 
-TEST_CASE("each option of randomness changes the training and leaves an evaluation as it is") {
+TEST_CASE("each option of randomness changes the training and not an evaluation") {
   const auto losses = [](const ModelDriver::Options& more) {
     ModelDriver model(ddh_entry_vit, options(more));
     fill(model);
@@ -113,12 +113,12 @@ TEST_CASE("the gradient of a Vision Transformer with all its randomness is the s
     };
     const double slope = length == 0 ? 0 : (shifted_loss(h) - shifted_loss(-h)) / (2 * h);
     model.value(i) = at;
-    // A key's bias shifts all scores of a query alike: its gradient is rounding.
+    // A key's bias shifts all scores of a query by the same amount, so its gradient is only rounding.
     CHECK(slope == Approx(length).epsilon(2e-2).margin(1e-3));
   }
 }
 
-TEST_CASE("a Vision Transformer in low precision is as far from the reference as its roundings allow") {
+TEST_CASE("a Vision Transformer in low precision differs from the reference only by its roundings") {
   const auto path = find_data("golden/vit_tiny_tv.safetensors");
   if (!path) return;
   const GoldenFile file = read_safetensors(*path);
@@ -158,7 +158,7 @@ TEST_CASE("a recomputed Vision Transformer keeps less between forward and backwa
   CHECK(kept(true) * 5 < kept(false));
 }
 
-TEST_CASE("the estimate of a Vision Transformer is what a forward keeps and what its products cost") {
+TEST_CASE("the estimate of a Vision Transformer equals the kept memory and the FLOPs of its products") {
   const std::string compute = GENERATE("fp32", "bf16"), dropout = GENERATE("0.0", "0.1");
   CAPTURE(compute, dropout);
   ModelDriver model(ddh_entry_vit, options({{"precision.compute", compute},
@@ -189,7 +189,7 @@ TEST_CASE("the estimate of a Vision Transformer is what a forward keeps and what
   CHECK(backward > 1.9 * forward);
 }
 
-TEST_CASE("a Vision Transformer that cannot be gets a sentence") {
+TEST_CASE("an impossible Vision Transformer is refused with a sentence") {
   const auto sentence = [](const ModelDriver::Options& more) {
     return sentence_of([&] { const ModelDriver model(ddh_entry_vit, options(more)); });
   };
@@ -197,5 +197,5 @@ TEST_CASE("a Vision Transformer that cannot be gets a sentence") {
   CHECK_THAT(sentence({{"model.patch", "7"}}), Catch::Contains("patches of 7"));
   CHECK_THAT(sentence({{"model.classes", "4"}}), Catch::Contains("model.classes=4"));
   CHECK_THAT(sentence({{"model.resize", "16"}}), Catch::Contains("model.resize=16"));
-  CHECK_THAT(sentence({{"data.path", "/no/such/folder"}}), Catch::Contains("'/no/such/folder' is no folder"));
+  CHECK_THAT(sentence({{"data.path", "/no/such/folder"}}), Catch::Contains("'/no/such/folder' is not a folder"));
 }

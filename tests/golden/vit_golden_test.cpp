@@ -64,7 +64,7 @@ TEST_CASE("a small Vision Transformer has the reference's logits, loss and gradi
   REQUIRE(model.host().bytes(DDH_TAG_DATA) == 0);
 }
 
-TEST_CASE("the eps of layer norms is that of the names, unless it is given") {
+TEST_CASE("the eps of layer norms follows from model.names, unless it is given") {
   const auto path = find_data("golden/vit_tiny_hf.safetensors");
   if (!path) return;
   const GoldenFile file = read_safetensors(*path);
@@ -123,7 +123,7 @@ TEST_CASE("ViT-B/16 has torchvision's logits, loss and gradient norms") {
   }
 }
 
-TEST_CASE("the sizes have as many parameters as published, under every name") {
+TEST_CASE("the sizes have the published number of parameters, with every value of model.names") {
   const auto path = find_data("golden/manifest_vit.json");
   if (!path) return;
   const nlohmann::json manifest = nlohmann::json::parse(std::ifstream(*path));
@@ -132,7 +132,7 @@ TEST_CASE("the sizes have as many parameters as published, under every name") {
   for (const auto& [size, key] : sizes) {
     for (const std::string classes : {"10", "1000"}) {
       for (const std::string names : {"hf", "tv", "timm"}) {
-        // The description alone: no memory for the parameters.
+        // Only the description is needed: no memory for the parameters.
         ddhost::test::FakeHost host({{"model.size", size},
                                      {"model.names", names},
                                      {"model.dataset", "made_up"},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Cases for skipped.sh, which runs them one at a time: this program is no test of its own.
+// Cases for skipped.sh, which runs them one at a time: this program is not a test by itself.
 #include <catch2/catch.hpp>
 
 #include "fixtures/harness/golden_data.hpp"

@@ -67,7 +67,7 @@ std::vector<nlohmann::json> objects_of(const std::vector<Words>& table) {
 
 }  // namespace
 
-TEST_CASE("without a word a run has metrics.jsonl alone, with its columns in their order", "[cli]") {
+TEST_CASE("by default a run has only metrics.jsonl, with its columns in order", "[cli]") {
   const TempFolder folder;
   REQUIRE(train(folder, {}).code == 0);
   CHECK(files_of(folder) == std::set<std::string>{"config.json", "log.txt", "metrics.jsonl"});
@@ -103,7 +103,7 @@ TEST_CASE("programs in turn have csv files of their own", "[cli]") {
   CHECK(files_of(folder).count("metrics.csv") == 0);
 }
 
-TEST_CASE("several monitors record at once, and none is possible too", "[cli]") {
+TEST_CASE("several monitors record at once, and a run without monitors is possible", "[cli]") {
   const TempFolder all, none;
   REQUIRE(train(all, {R"(monitor.plugins=["jsonl", "csv", "tensorboard"])"}).code == 0);
   CHECK(files_of(all) ==
@@ -114,7 +114,7 @@ TEST_CASE("several monitors record at once, and none is possible too", "[cli]") 
   CHECK_THAT(train(none, {}).err, Catch::Contains("already holds a run"));
 }
 
-TEST_CASE("a monitor of someone else records from its path, with options below its name", "[cli]") {
+TEST_CASE("an external monitor is loaded from its path, with options below its name", "[cli]") {
   const TempFolder folder;
   REQUIRE(train(folder, {"--monitor", kBestLoss, "monitor.best_loss.file=lowest.txt"}).code == 0);
   CHECK_THAT(read_text(folder.file("run/lowest.txt")), Catch::StartsWith("step 1 loss 3."));
@@ -123,7 +123,7 @@ TEST_CASE("a monitor of someone else records from its path, with options below i
   CHECK_THAT(config.dump(), Catch::Contains("lowest.txt"));
 }
 
-TEST_CASE("a monitor that can't be is refused before the training", "[cli]") {
+TEST_CASE("an invalid choice of a monitor is refused before the training", "[cli]") {
   const TempFolder folder;
   check_refused(train(folder, {"--monitor", "jsonk"}), {"no monitor 'jsonk'", "did you mean 'jsonl'", "tensorboard"});
   check_refused(train(folder, {"--monitor", "jsonl,jsonl"}), {"'jsonl' twice", "leave one of them out"});
@@ -136,7 +136,7 @@ TEST_CASE("a monitor that can't be is refused before the training", "[cli]") {
   check_refused(train(folder, {"--monitor", kBestLoss, "monitor.best_loss.fil=x"}), {"monitor.best_loss.file"});
 }
 
-TEST_CASE("a file that can't be opened or is full ends the run with its name", "[cli]") {
+TEST_CASE("a file that can't be opened or written ends the run, and the error names it", "[cli]") {
   const TempFolder closed, full;
   check_refused(train(closed, {"--monitor", kBestLoss, "monitor.best_loss.file=no/such/folder.txt"}),
                 {"monitor 'best_loss', begin", "cannot write", "no/such/folder.txt", "run.dir"});
@@ -146,7 +146,7 @@ TEST_CASE("a file that can't be opened or is full ends the run with its name", "
                 {"monitor 'csv', row", "cannot write", "metrics.csv", "No space left", "free some space"});
 }
 
-TEST_CASE("a folder in which a monitor has recorded rows is never given to another run", "[cli]") {
+TEST_CASE("a folder with recorded rows is never used for another run", "[cli]") {
   const TempFolder early, late;
   check_refused(train(early, {"--monitor", "csv,tensorboard", "data.order=" + early.file("none")}), {"data.order"});
   CHECK(train(early, {"--monitor", "csv"}).code == 0);

@@ -184,7 +184,9 @@ TEST_CASE("what can't be is refused on all ranks, with a sentence and without a 
   };
   const std::vector<Wrong> all = {
       {"fsdp", {"strategy.sharding_strategy=hybrid_shard"}, "nodes of equal size"},
-      {"fsdp", {"strategy.sharding_strategy=hybrid_shard", "strategy.shard_size=2"}, "one that divides the ranks"},
+      {"fsdp",
+       {"strategy.sharding_strategy=hybrid_shard", "strategy.shard_size=2"},
+       "a size that divides the number of ranks"},
       {"zero3_offload",
        {"strategy.offload_optimizer.device=nvme", "strategy.nvme_path=/no/such/folder"},
        "/no/such/folder"},

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # includes.sh <source folder>: checks the includes between folders. They must equal the table in
-# docs/design.md ("Folders and their arrows") and must not form a cycle. A failure names the arrow
+# docs/design.md ("What each folder includes") and must not form a cycle. A failure names the folders
 # and the line that makes it.
 set -euo pipefail
 cd "$1"
@@ -41,7 +41,7 @@ arrows() {
 
 # Lines "from to" out of the table: | `from` | `to`, `to` | ... |
 allowed() {
-  awk '/^## /{ inside = $0 == "## Folders and their arrows" } inside && /^\| `/' docs/design.md |
+  awk '/^## /{ inside = $0 == "## What each folder includes" } inside && /^\| `/' docs/design.md |
     awk -F'|' '{ gsub(/[` ]/, ""); n = split($3, to, ","); for (i = 1; i <= n; ++i) if (to[i] != "nothing") print $2, to[i] }' |
     LC_ALL=C sort
 }
@@ -49,17 +49,17 @@ allowed() {
 found=$(arrows | LC_ALL=C sort)
 seen=$(cut -d' ' -f1,2 <<<"$found" | LC_ALL=C sort -u)
 table=$(allowed)
-[[ -n $table ]] || { echo "FAILED: docs/design.md has no table of arrows"; echo "$seen"; exit 1; }
+[[ -n $table ]] || { echo "FAILED: docs/design.md has no table of includes"; echo "$seen"; exit 1; }
 failed=0
 while IFS= read -r arrow; do
   [[ -n $arrow ]] || continue
-  echo "FAILED: new arrow ${arrow/ / -> }: $(grep -m1 "^$arrow " <<<"$found" | cut -d' ' -f3); remove it, or add it" \
+  echo "FAILED: new include ${arrow/ / -> }: $(grep -m1 "^$arrow " <<<"$found" | cut -d' ' -f3); remove it, or add it" \
     "to the table in docs/design.md"
   failed=1
 done < <(LC_ALL=C comm -23 <(echo "$seen") <(echo "$table"))
 while IFS= read -r arrow; do
   [[ -n $arrow ]] || continue
-  echo "FAILED: the table in docs/design.md has the arrow ${arrow/ / -> }, which no file makes; take it out"
+  echo "FAILED: the table in docs/design.md lists ${arrow/ / -> }, but no file includes it; remove it"
   failed=1
 done < <(LC_ALL=C comm -13 <(echo "$seen") <(echo "$table"))
 if ! cycle=$(tsort <<<"$seen" 2>&1 >/dev/null); then

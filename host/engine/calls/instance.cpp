@@ -28,7 +28,7 @@ Instance::Instance(const Plugin& plugin, const ddh_host& host, const std::string
   const ddh_create args{sizeof(ddh_create), 0, &host, plugin.desc->id, section.c_str()};
   ddh_inst* made = nullptr;
   caller_(PluginCall::kCreate, plugin.module->create, &args, &made);
-  if (made == nullptr) caller_.blame(PluginCall::kCreate, {}, "made no instance");
+  if (made == nullptr) caller_.blame(PluginCall::kCreate, {}, "created no instance");
   inst_ = made;
 }
 
@@ -59,7 +59,7 @@ const void* Instance::raw(const char* id, uint32_t min_size) const {
   uint32_t size = 0;  // every table begins with its struct_size
   std::memcpy(&size, table, sizeof size);
   if (size < min_size)
-    ddh::fail(DDH_FAILED_PRECONDITION, name_of(plugin_), " gives a table ", id, " of ", size, " bytes, at least ",
+    ddh::fail(DDH_FAILED_PRECONDITION, name_of(plugin_), " gives a table ", id, " of ", size, " bytes, but at least ",
               min_size, " are needed; rebuild '", plugin_.file.string(), "' with this host's plugin_api");
   uint32_t reserved = 0;  // and then a reserved field
   if (size >= 2 * sizeof size) std::memcpy(&reserved, static_cast<const char*>(table) + sizeof size, sizeof reserved);

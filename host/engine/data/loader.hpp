@@ -73,13 +73,14 @@ struct BatchCallers {
   PluginCaller main;
 };
 
-// Creates one batch on the calling thread, which is that of `caller`. It is destroyed on the main thread.
+// Creates one batch on the calling thread, to which `caller` belongs. It is destroyed on the main thread.
 Batch make_batch(ddh_inst* model, const ddh_model_api& table, const PluginCaller& caller, const PluginCaller& main,
                  const BatchPlace& place, const std::vector<int64_t>& samples);
 
 class Loader {
  public:
-  // From the step after `from` to the last one. As many workers as `callers` has; all given outlive this object.
+  // Prefetches from the step after `from` to the last one, with one worker for each of `callers`. The arguments outlive
+  // this object.
   Loader(ddh_inst* model, const ddh_model_api& table, const BatchCallers& callers, const TrainOrder& order,
          TrainPosition from, uint64_t rank);
   Loader(const Loader&) = delete;
@@ -99,7 +100,7 @@ class Loader {
     Batch batch;
     std::exception_ptr failure;
   };
-  // Waits until there is room; nothing at the end.
+  // Waits until another batch may be created. Returns nothing after the last step.
   std::optional<Job> next_job();
   void work(const PluginCaller& caller);
   void stop();
@@ -110,7 +111,7 @@ class Loader {
   const BatchCallers callers_;
   const TrainOrder& order_;
   const uint64_t rank_;
-  const uint64_t ahead_;  // batches that may be made and not taken yet
+  const uint64_t ahead_;  // batches that may be created before they are taken
 
   std::mutex mutex_;
   std::condition_variable changed_;

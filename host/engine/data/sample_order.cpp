@@ -24,7 +24,8 @@ std::vector<int64_t> read_order(const std::string& path, uint64_t n_samples) {
   }
   std::vector<int64_t> order(bytes / sizeof(int64_t));
   if (!in.read(reinterpret_cast<char*>(order.data()), static_cast<std::streamsize>(bytes)))
-    ddh::fail(DDH_DATA_LOSS, "the sample order '", path, "' can't be read to its end; was it changed meanwhile?");
+    ddh::fail(DDH_DATA_LOSS, "the sample order '", path,
+              "' can't be read to its end; another program may be changing it, so try again");
   for (size_t i = 0; i < order.size(); ++i) {
     if (order[i] < 0 || static_cast<uint64_t>(order[i]) >= n_samples) {
       ddh::fail(DDH_OUT_OF_RANGE, "entry ", i, " of the sample order '", path, "' is ", order[i], "; samples are 0 to ",
@@ -71,8 +72,8 @@ void SampleOrder::require(const SampleCut& cut) const {
               cut.micro_batch, " each in a micro-batch; use fewer ranks, a smaller data.micro_batch or more data");
   }
   if (end_ == EpochEnd::drop && epoch_size() < cut.per_step()) {
-    ddh::fail(DDH_INVALID_ARGUMENT, "an epoch has ", epoch_size(), " samples, a step takes ", cut.per_step(),
-              ", so data.drop_last=true leaves nothing; use fewer ranks, a smaller data.micro_batch or more data");
+    ddh::fail(DDH_INVALID_ARGUMENT, "an epoch has ", epoch_size(), " samples, but a step takes ", cut.per_step(),
+              ", so data.drop_last=true drops all of them; use fewer ranks, a smaller data.micro_batch or more data");
   }
 }
 

@@ -43,8 +43,8 @@ struct SampleSpan {
   uint64_t first = 0, count = 0;
 };
 
-// The samples of one program, epoch after epoch. Where a run is in this sequence is a number of its own (TrainPosition),
-// so that the cut may change on the way.
+// The samples of one program, epoch after epoch. The position of a run in this sequence is stored separately
+// (TrainPosition), so that the cut may change during a run.
 class SampleOrder {
  public:
   // `order_file`: a file of int64 little-endian sample indices to use instead of the permutation, or "". Throws
@@ -54,18 +54,18 @@ class SampleOrder {
   // Throws ddh::Error if there are fewer samples than one micro-batch of all ranks (drop: one step of them).
   void require(const SampleCut& cut) const;
 
-  // Where the step that follows on `position` begins: not there where the rest of an epoch is dropped.
+  // Where the next step begins: at `position`, or later if the rest of an epoch is dropped.
   [[nodiscard]] uint64_t next_position(uint64_t position, const SampleCut& cut) const;
-  // What the next step takes; `position` moves behind it.
+  // The samples of the next step. Advances `position` past them.
   [[nodiscard]] SampleSpan take(uint64_t& position, const SampleCut& cut) const;
-  // Those of one rank in one micro-batch (from 0) of a step.
+  // The samples of one rank in one micro-batch (from 0) of a step.
   [[nodiscard]] std::vector<int64_t> samples(const SampleSpan& step, const SampleCut& cut, uint64_t micro_batch,
                                              uint64_t rank) const;
   // The steps from `position` until `end`, which is a whole number of epochs. With joined epochs the last step may reach
   // into the next one.
   [[nodiscard]] int64_t steps_until(uint64_t position, uint64_t end, const SampleCut& cut) const;
   [[nodiscard]] uint64_t epoch_size() const { return order_.empty() ? n_samples_ : order_.size(); }
-  // The first place of the epoch that begins at `position` or after it.
+  // The first position at or after `position` where an epoch begins.
   [[nodiscard]] uint64_t next_epoch(uint64_t position) const {
     return (position + epoch_size() - 1) / epoch_size() * epoch_size();
   }

@@ -38,7 +38,7 @@ void TrainOrder::require_countable(const TrainPhase& phase) const {
     ddh::fail(DDH_OUT_OF_RANGE, phase.epochs, " epochs of ", size, " samples are too many to count; give fewer epochs");
 }
 
-// Epochs: whole rounds of turns, until the first turn's program has had its epochs.
+// Epochs: whole rounds of turns, until the program of the first turn has completed its epochs.
 int64_t TrainOrder::steps_left(const TrainPosition& at) const {
   const TrainPhase& phase = phases_[place_of(at.phase)];
   if (phase.epochs == 0) return phase.steps - at.phase_step;
@@ -50,11 +50,11 @@ int64_t TrainOrder::steps_left(const TrainPosition& at) const {
   const auto n_turns = static_cast<int64_t>(phase.turns.size()), begun = at.phase_step % n_turns;
   const int64_t in_round = std::count_if(phase.turns.begin(), phase.turns.end(), is_first);
   const int64_t before = std::count_if(phase.turns.begin(), phase.turns.begin() + begun, is_first);
-  // The round that is under way counts from its beginning.
+  // A round that has begun counts from its first step.
   return (own + before + in_round - 1) / in_round * n_turns - begun;
 }
 
-// The last steps of a phase may reach into the next epoch, but not through it.
+// The last steps of a phase may take samples of the next epoch, but not of the one after it.
 bool TrainOrder::is_beyond_epochs(const TrainPosition& at) const {
   const TrainPhase& phase = phases_[place_of(at.phase)];
   const TrainPhase::Turn& first = phase.turns.front();
@@ -67,7 +67,7 @@ void TrainOrder::begin_after(TrainPosition position) {
   const auto last_phase = static_cast<int64_t>(phases_.size()) * cycles_ - 1;
   const int64_t left = position.phase > last_phase || is_beyond_epochs(position) ? -1 : steps_left(position);
   if (left < 0)
-    ddh::fail(DDH_FAILED_PRECONDITION, "the checkpoint is of step ", position.step, ", and the run ends before it; ",
+    ddh::fail(DDH_FAILED_PRECONDITION, "the checkpoint is of step ", position.step, ", but the run ends before it; ",
               "raise train.steps, train.epochs or train.cycles, or resume an earlier checkpoint");
   begin_ = std::move(position);
   begin_.samples.resize(orders_.empty() ? 0 : static_cast<size_t>(orders_.rbegin()->first) + 1);

@@ -12,13 +12,13 @@
 
 namespace ddhost {
 
-// How far a run has come, after a whole number of steps. All else about its steps follows from it.
+// The progress of a run after a whole number of steps. It determines all further steps.
 struct TrainPosition {
   int64_t step = 0;               // done
-  int64_t phase = 0;              // of the last step, counted through all cycles from 0
+  int64_t phase = 0;              // of the last step, counted over all cycles from 0
   int64_t phase_step = 0;         // done in that phase
   uint64_t phase_begin = 0;       // where the phase began in the samples of its first turn's program
-  std::vector<uint64_t> samples;  // per program of the model: taken of its sequence of all epochs
+  std::vector<uint64_t> samples;  // per program of the model: position in its sequence of all epochs
 };
 
 struct TrainPhase {
@@ -33,7 +33,7 @@ struct TrainPhase {
 
 struct TrainStep {
   int64_t step;        // of the run, from 1
-  int64_t phase;       // counted through all cycles from 0
+  int64_t phase;       // counted over all cycles from 0
   int64_t phase_step;  // from 1
   int32_t program;
   SampleCut cut;
@@ -42,38 +42,38 @@ struct TrainStep {
 
 class TrainOrder {
  public:
-  // Each program that has a turn has an order of its samples. `cut`: world and accumulation of all steps. Error: a program
+  // `orders`: the sample order of each program that has a turn. `cut`: world and accumulation of all steps. Error: a program
   // has too few samples.
   TrainOrder(std::vector<TrainPhase> phases, int64_t cycles, std::map<int32_t, SampleOrder> orders,
              const SampleCut& cut);
 
-  // Where the run begins: before its first step, or where a checkpoint left off.
+  // Where the run begins: before its first step, or after the step of a checkpoint.
   [[nodiscard]] const TrainPosition& begin() const { return begin_; }
-  // The run goes on from a checkpoint, whose steps may have had another cut. Error: the run ends before it.
+  // Resumes the run from a checkpoint, whose steps may have had another cut. Error: the run ends before it.
   void begin_after(TrainPosition position);
   [[nodiscard]] bool is_at_end(const TrainPosition& at) const { return at.step >= last_step_; }
-  // The step after `at`, which moves behind it.
+  // The step after `at`. Advances `at` past it.
   [[nodiscard]] TrainStep advance(TrainPosition& at) const;
   [[nodiscard]] std::vector<int64_t> samples(const TrainStep& step, uint64_t micro_batch, uint64_t rank) const {
     return orders_.at(step.program).samples(step.span, step.cut, micro_batch, rank);
   }
 
   [[nodiscard]] int64_t last_step() const { return last_step_; }
-  // In one cycle.
+  // The phases of one cycle.
   [[nodiscard]] const std::vector<TrainPhase>& phases() const { return phases_; }
   [[nodiscard]] int64_t cycles() const { return cycles_; }
-  // The place in `phases` of a phase that is counted through all cycles.
+  // The index in `phases` of a phase that is counted over all cycles.
   [[nodiscard]] size_t place_of(int64_t phase) const { return static_cast<size_t>(phase) % phases_.size(); }
-  // Of a phase that takes all its steps with the cut of this run.
+  // The steps of a phase if all of them have the cut of this run.
   [[nodiscard]] int64_t steps_of(int64_t phase) const { return steps_[place_of(phase)]; }
   [[nodiscard]] bool ends_phase(const TrainStep& step) const { return step.phase_step >= end_of(step.phase); }
   // Whether the step ends an epoch of its program whose number is a multiple of `every`.
   [[nodiscard]] bool ends_epoch(const TrainStep& step, int64_t every) const;
-  // Those that have a turn, in the order of the model.
+  // The programs that have a turn, in the order of the model.
   [[nodiscard]] std::vector<int32_t> programs() const;
   // Samples of an epoch.
   [[nodiscard]] uint64_t epoch_size(int32_t program) const { return orders_.at(program).epoch_size(); }
-  // A program of which some rank has a micro-batch without samples, or -1.
+  // A program for which a rank has a micro-batch without samples, or -1.
   [[nodiscard]] int32_t program_with_empty() const;
 
  private:
@@ -81,17 +81,17 @@ class TrainOrder {
     return {turn.micro_batch, cut_.world_size, cut_.grad_accum_steps};
   }
   void require_countable(const TrainPhase& phase) const;
-  // The steps of a phase that are left at a position in it.
+  // The remaining steps of a phase from a position in it.
   [[nodiscard]] int64_t steps_left(const TrainPosition& at) const;
   [[nodiscard]] bool is_beyond_epochs(const TrainPosition& at) const;
-  // The number of the last step of a phase; other than steps_of where a checkpoint's steps had another cut.
+  // The number of the last step of a phase. It differs from steps_of if steps before a checkpoint had another cut.
   [[nodiscard]] int64_t end_of(int64_t phase) const { return phase == begin_.phase ? first_end_ : steps_of(phase); }
   void begin_phase(TrainPosition& at) const;
 
   const std::vector<TrainPhase> phases_;
   const int64_t cycles_;
   const std::map<int32_t, SampleOrder> orders_;
-  const SampleCut cut_;         // its micro_batch is each turn's own
+  const SampleCut cut_;         // each turn has its own micro_batch
   std::vector<int64_t> steps_;  // per phase of a cycle
   TrainPosition begin_;
   int64_t first_end_ = 0;  // end_of the phase of begin_

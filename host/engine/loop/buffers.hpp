@@ -47,7 +47,7 @@ class Buffers {
   RankServices& services_;
   const uint64_t micro_batches_;
   Descs synced_;
-  std::vector<char> message_;  // all of them, one after another
+  std::vector<char> message_;  // the values of all of them, one after another
   std::vector<Folded> folded_;
   uint64_t row_bytes_ = 0;    // of one micro-batch
   std::vector<char> mine_;    // a row for each micro-batch of this rank

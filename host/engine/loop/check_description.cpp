@@ -24,14 +24,15 @@ void check_array(const T* const* array, uint32_t count, uint32_t min_size, const
   for (uint32_t i = 0; i < count; ++i) {
     if (array[i] == nullptr) refuse(what, " ", i, " of the model is NULL");
     if (array[i]->struct_size < min_size)
-      refuse(what, " ", i, " of the model has struct_size ", array[i]->struct_size, ", at least ", min_size,
+      refuse(what, " ", i, " of the model has struct_size ", array[i]->struct_size, ", but at least ", min_size,
              " are needed");
     if (array[i]->name == nullptr || array[i]->name[0] == '\0') refuse(what, " ", i, " of the model has no name");
   }
 }
 
 void check_shape(const char* what, const char* name, const int64_t* shape, uint32_t n_dims) {
-  if (n_dims > kMaxDims) refuse(what, " '", name, "' has ", n_dims, " dimensions, at most ", kMaxDims, " are known");
+  if (n_dims > kMaxDims)
+    refuse(what, " '", name, "' has ", n_dims, " dimensions, at most ", kMaxDims, " are supported");
   if (n_dims > 0 && shape == nullptr) refuse(what, " '", name, "' has no shape (NULL)");
 }
 
@@ -74,7 +75,7 @@ void check_program(const ddh_program_desc& program, uint32_t n_units) {
 void check_description(const ddh_model_desc* model) {
   if (model == nullptr) refuse("the model gave no description (NULL)");
   if (model->struct_size < DDH_MODEL_DESC_MIN_SIZE)
-    refuse("the model's description has struct_size ", model->struct_size, ", at least ", DDH_MODEL_DESC_MIN_SIZE,
+    refuse("the model's description has struct_size ", model->struct_size, ", but at least ", DDH_MODEL_DESC_MIN_SIZE,
            " are needed");
   if (model->name == nullptr) refuse("the model has no name");
   check_array(model->params, model->n_params, DDH_PARAM_DESC_MIN_SIZE, "parameter");

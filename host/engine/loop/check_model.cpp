@@ -36,7 +36,7 @@ void check_params(const ddh_model_desc& model) {
                 "; files of weights hold F32, BF16 or F16");
     if (param.compute_dtype != 0 && param.compute_dtype != DDH_F32)
       ddh::fail(DDH_UNIMPLEMENTED, "parameter '", param.name, "' has compute dtype ", param.compute_dtype,
-                "; give 0 (the run's) or DDH_F32");
+                "; give 0 (the run's dtype) or DDH_F32");
     if (!std::isfinite(param.lr_scale) || param.lr_scale < 0)
       ddh::fail(DDH_INVALID_ARGUMENT, "parameter '", param.name, "' has lr_scale ", param.lr_scale,
                 "; give a finite factor above 0, or 0 for 1");
@@ -71,8 +71,8 @@ void check_buffers(const ddh_model_desc& model) {
       ddh::fail(DDH_INVALID_ARGUMENT, "buffer '", buffer.name, "': numel is ", buffer.numel, ", its shape has ", numel,
                 "; fix the model");
     if (buffer.sync != DDH_SYNC_STEP && buffer.sync != DDH_SYNC_NEVER && buffer.sync != DDH_SYNC_FOLD)
-      ddh::fail(DDH_UNIMPLEMENTED, "buffer '", buffer.name, "' is to be kept equal in way ", buffer.sync,
-                ", which this host does not offer; use DDH_SYNC_STEP, DDH_SYNC_NEVER or DDH_SYNC_FOLD");
+      ddh::fail(DDH_UNIMPLEMENTED, "buffer '", buffer.name, "' has sync ", buffer.sync,
+                ", which this host does not know; use DDH_SYNC_STEP, DDH_SYNC_NEVER or DDH_SYNC_FOLD");
   }
 }
 
@@ -113,7 +113,8 @@ void check_model(const ddh_model_desc& model, uint64_t uses) {
     ddh::fail(DDH_INVALID_ARGUMENT, "model '", model.name, "' describes no parameters, units or programs");
   }
   if (model.n_programs > 64)
-    ddh::fail(DDH_OUT_OF_RANGE, "model '", model.name, "' has ", model.n_programs, " programs, at most 64 are carried");
+    ddh::fail(DDH_OUT_OF_RANGE, "model '", model.name, "' has ", model.n_programs,
+              " programs, at most 64 are supported");
   check_params(model);
   check_buffers(model);
   for (uint32_t u = 0; u < model.n_units; ++u) {
@@ -147,7 +148,7 @@ std::vector<int32_t> train_programs(const RunConfig& config, const ddh_model_des
   for (const std::string& name : config.texts("train.programs")) {
     const auto at = std::find_if(all.begin(), all.end(), [&](int32_t g) { return name == model.programs[g]->name; });
     if (at == all.end())
-      ddh::fail(DDH_INVALID_ARGUMENT, "train.programs names \"", name, "\", which is no train program of model '",
+      ddh::fail(DDH_INVALID_ARGUMENT, "train.programs names \"", name, "\", which is not a train program of model '",
                 model.name, "'; it has ", names);
     chosen.push_back(*at);
   }

@@ -38,12 +38,12 @@ void check_trained_param(const ddh_model_desc& model, const ddh_program_desc& pr
   if (last_backward == program.n_units)
     ddh::fail(DDH_INVALID_ARGUMENT, "program '", program.name, "' trains parameter '", param.name,
               "', but no position of its unit '", owner,
-              "' gives gradients: all are forward only or give the input's alone; leave it out of the program's mask");
+              "' computes the gradients of parameters; leave the parameter out of the program's mask");
   for (uint32_t i = 0; i < last_backward; ++i) {
     if (!gives_gradients(program, i) || !uses_param(*model.units[program.units[i]], static_cast<int32_t>(p))) continue;
-    ddh::fail(DDH_INVALID_ARGUMENT, "program '", program.name, "' trains parameter '", param.name, "', of which unit '",
-              model.units[program.units[i]]->name, "' gives a gradient at position ", i,
-              ", after the last backward of its owner '", owner, "'; the owner must give gradients first in the list");
+    ddh::fail(DDH_INVALID_ARGUMENT, "program '", program.name, "' trains parameter '", param.name, "', but unit '",
+              model.units[program.units[i]]->name, "' computes a gradient of it at position ", i,
+              ", after the last backward of its owner '", owner, "'; the owner's backward must be the last one");
   }
 }
 
@@ -55,10 +55,10 @@ void check_positions(const ddh_model_desc& model, const ddh_program_desc& progra
     const char* const unit = model.units[program.units[i]]->name;
     if ((flags & ~kNoGradients) != 0)
       ddh::fail(DDH_UNIMPLEMENTED, "program '", program.name, "' has flags ", flags, " at position ", i, " (unit '",
-                unit, "'), of which this host knows ", kNoGradients, "; update ddhost");
+                unit, "'), but this host knows only ", kNoGradients, "; update ddhost");
     if (flags == kNoGradients)
-      ddh::fail(DDH_INVALID_ARGUMENT, "program '", program.name, "' says of position ", i, " (unit '", unit,
-                "') that it is forward only and that it gives the input's gradient; choose one");
+      ddh::fail(DDH_INVALID_ARGUMENT, "program '", program.name, "' marks position ", i, " (unit '", unit,
+                "') as forward only and as giving the gradient of the input; choose one");
   }
 }
 
@@ -82,7 +82,7 @@ void check_update(const ddh_program_desc& program) {
                                                                               : nullptr;
   if (has != nullptr)
     ddh::fail(DDH_INVALID_ARGUMENT, "update program '", program.name, "' has ", has,
-              ", but it runs forward alone and changes no parameter; leave that out");
+              ", but an update program only runs forward and changes no parameter; leave that out");
   if (program.n_samples == 0)
     ddh::fail(DDH_INVALID_ARGUMENT, "update program '", program.name, "' has no samples; give it some");
 }
@@ -119,7 +119,7 @@ std::vector<std::string> unused_optimizers(const ddh_model_desc& model, const st
     const ddh_program_desc& program = *model.programs[g];
     if (static_cast<size_t>(program.optimizer) >= sections.size())
       ddh::fail(DDH_OUT_OF_RANGE, "program '", program.name, "' is trained by optimizer ", program.optimizer,
-                " (counted from 0), and the run has ", sections.size(),
+                " (counted from 0), but the run has only ", sections.size(),
                 "; name more sections in train.optimizers, such as [\"optimizer\", \"optimizer_", program.name, "\"]");
     is_used[static_cast<size_t>(program.optimizer)] = true;
   }

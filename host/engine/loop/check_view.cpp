@@ -29,10 +29,10 @@ void ViewCheck::check(const PluginCaller& strategy, const ddh_unit_use& use, con
   const auto refuse = [&](const auto&... what) { strategy.blame(PluginCall::kAcquire, unit, "gave a view ", what...); };
   const std::vector<Expected>& expected = units_[static_cast<size_t>(use.unit)];
   if (view.struct_size < DDH_UNIT_VIEW_MIN_SIZE) refuse("of struct_size ", view.struct_size);
-  if (view.n_params != expected.size()) refuse("of ", view.n_params, " parameters, and the unit has ", expected.size());
+  if (view.n_params != expected.size()) refuse("of ", view.n_params, " parameters, but the unit has ", expected.size());
   if (expected.empty()) return;
   if (view.params == nullptr || !is_aligned(view.params, alignof(ddh_param_view)))
-    refuse("whose params are at ", static_cast<const void*>(view.params), ", where none can be");
+    refuse("with the invalid pointer params = ", static_cast<const void*>(view.params));
   if (view.param_stride < DDH_PARAM_VIEW_MIN_SIZE || view.param_stride > kMaxStride || view.param_stride % 8 != 0)
     refuse("with param_stride ", view.param_stride, "; set it to sizeof(ddh_param_view), which is ",
            sizeof(ddh_param_view), " here");
@@ -52,17 +52,18 @@ void ViewCheck::check(const PluginCaller& strategy, const ddh_unit_use& use, con
       continue;
     const char* const name = model_.params[want.param]->name;
     if (shown.param != want.param)
-      refuse("with parameter ", shown.param, " in place ", i, ", where '", name, "' (", want.param, ") belongs");
+      refuse("with parameter ", shown.param, " at index ", i, ", where '", name, "' (", want.param, ") is expected");
     if (shown.numel != want.numel)
       refuse("with ", shown.numel, " elements of parameter '", name, "', which has ", want.numel);
     if (shown.dtype != want.dtype)
-      refuse("with dtype ", shown.dtype, " of parameter '", name, "', where ", want.dtype, " is wanted");
+      refuse("with dtype ", shown.dtype, " of parameter '", name, "', where dtype ", want.dtype, " is expected");
     if (shown.data == nullptr) refuse("without data (NULL) of parameter '", name, "'");
-    if (!is_aligned(shown.data, width)) refuse("whose data of parameter '", name, "' is no multiple of ", width);
+    if (!is_aligned(shown.data, width))
+      refuse("whose data address of parameter '", name, "' is not a multiple of ", width);
     if (!has_grad) refuse("without a gradient (NULL) of parameter '", name, "', which this backward trains");
     if (!wants_grad) refuse("with a gradient of parameter '", name, "', which this call does not train");
     refuse("whose gradient of parameter '", name, "' has dtype ", shown.grad_dtype, ", mode ", shown.grad_mode,
-           " and address ", shown.grad, "; it is DDH_F32, DDH_GRAD_WRITE or DDH_GRAD_ADD, and a multiple of 4");
+           " and address ", shown.grad, "; give DDH_F32, DDH_GRAD_WRITE or DDH_GRAD_ADD, and a multiple of 4");
   }
 }
 

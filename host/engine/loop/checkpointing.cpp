@@ -18,7 +18,7 @@ namespace {
 
 constexpr double kMiB = 1024.0 * 1024;
 
-// Those that code for this machine is chosen by (sdk/src/simd.cpp, LibTorch, oneDNN).
+// The instruction set that sdk/src/simd.cpp, LibTorch and oneDNN choose their code by.
 const char* instruction_set() {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512f")) return "x86-64 AVX-512";
@@ -44,7 +44,7 @@ std::vector<UsedPlugin> notes_of(const RunPlan& plan) {
   return out;
 }
 
-// Those that a run saves, about.
+// About how many checkpoints a run saves.
 int64_t saves_of(const CheckpointSettings& settings, const TrainOrder& order) {
   int64_t saves = settings.at_phase_end ? static_cast<int64_t>(order.phases().size()) * order.cycles() : 1;
   if (settings.every > 0) saves += order.last_step() / settings.every;
@@ -58,7 +58,7 @@ int64_t saves_of(const CheckpointSettings& settings, const TrainOrder& order) {
   return saves;
 }
 
-// A name that no list of checkpoints shows.
+// Renames a damaged checkpoint, so that it is no longer listed as one.
 void set_aside(const fs::path& folder) {
   std::error_code ec;
   const fs::path aside = folder.parent_path() / ("damaged-" + folder.filename().string());
@@ -88,7 +88,7 @@ Checkpointing::Checkpointing(RankServices& services, const RunPlan& plan, const 
   if (settings_.on()) together(*services.comm, "room for checkpoints", [&] { require_room(order); });
 }
 
-// Rank 0 looks: what the run will hold at a time, and one more while it is written.
+// Rank 0 checks the space for the checkpoints that the run keeps, and for one more while it is written.
 void Checkpointing::require_room(const TrainOrder& order) const {
   if (services_.seat.rank != 0) return;
   int64_t held = saves_of(settings_, order);
@@ -101,8 +101,8 @@ void Checkpointing::require_room(const TrainOrder& order) const {
   const double free = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
   const double needed = static_cast<double>(held) * static_cast<double>(layout_.bytes());
   if (needed <= free) return;
-  ddh::fail(DDH_RESOURCE_EXHAUSTED, "the checkpoints of this run take ", std::llround(needed / kMiB), " MiB (", held,
-            " of ", std::llround(static_cast<double>(layout_.bytes()) / kMiB), " MiB each), and '",
+  ddh::fail(DDH_RESOURCE_EXHAUSTED, "the checkpoints of this run need ", std::llround(needed / kMiB), " MiB (", held,
+            " of ", std::llround(static_cast<double>(layout_.bytes()) / kMiB), " MiB each), but '",
             plan_.run_dir.string(), "' has ", std::llround(free / kMiB),
             " MiB free; free some space, give another run.dir, or lower checkpoint.keep_last");
 }
@@ -126,14 +126,14 @@ void Checkpointing::load() {
       return;
     }
     if (services_.seat.rank == 0 && plan_.resume.size() > 1) {
-      services_.log->warn("{}; the checkpoint before it is taken", damage);
+      services_.log->warn("{}; the checkpoint before it is used", damage);
       set_aside(folder);
     }
     damages += (damages.empty() ? "" : "; ") + damage;
   }
   if (!plan_.resume.empty())
-    ddh::fail(DDH_DATA_LOSS, "no checkpoint can be resumed: ", damages,
-              "; name another with --resume PATH, or begin anew with --resume none and another run.dir");
+    ddh::fail(DDH_DATA_LOSS, "no checkpoint can be loaded: ", damages,
+              "; name another with --resume PATH, or start again with --resume none and another run.dir");
 }
 
 void Checkpointing::restore_param_steps(const Manifest& manifest) const {
@@ -259,7 +259,7 @@ void Checkpointing::finish_save() {
   try {
     prune_checkpoints(plan_.run_dir, step, settings_.keep);
   } catch (const std::exception& e) {
-    services_.log->warn("{}", e.what());  // training needs none of it
+    services_.log->warn("{}", e.what());  // training does not depend on the checkpoint
   }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/loop/checkpointing.hpp: when a run saves a checkpoint, what of the train loop goes into it, and where a resumed run
-// begins. Tensors are engine/weights' business.
+// engine/loop/checkpointing.hpp: decides when a run saves a checkpoint, and saves and restores the state of the train
+// loop. engine/weights saves and loads the tensors.
 #pragma once
 
 #include <chrono>
@@ -45,26 +45,26 @@ struct TrainState {
 
 class Checkpointing {
  public:
-  // After the strategy's materialize. Throws where the disk has no room for the checkpoints of the run. [collective]
+  // Called after the strategy's materialize. Throws if the disk has no room for the checkpoints of the run. [collective]
   Checkpointing(RankServices& services, const RunPlan& plan, const StateSource& source, const TrainOrder& order);
 
-  // Loads the newest of RunPlan::resume that is not damaged; those that are get another name. Nothing where the list is
-  // empty. [collective]
+  // Loads the newest checkpoint of RunPlan::resume that is not damaged. Damaged ones are renamed. Does nothing if the
+  // list is empty. [collective]
   void load();
   // The step after which a resumed run begins, or 0.
   [[nodiscard]] int64_t first_step_after() const { return resumed_ ? resumed_->progress.step : 0; }
 
   // For TrainOrder::begin_after; nothing for a new run.
   [[nodiscard]] std::optional<TrainPosition> position() const;
-  // The parts of the train loop, once they exist. [main]
+  // Restores the parts of the train loop, after they were created. [main]
   void restore(const TrainState& state) const;
-  // The run was stopped before the evaluation after its last step.
+  // Whether the run was stopped before the evaluation after its last step.
   [[nodiscard]] bool has_evaluation_pending() const { return resumed_ && resumed_->progress.evaluation_pending; }
   [[nodiscard]] bool saves_at_stop() const { return settings_.on(); }
 
-  // A checkpoint is on its way, and this rank has not written its part yet: for the other ranks, in the next step.
+  // Whether this rank is still writing its part of a checkpoint. The other ranks learn of it in the next step.
   [[nodiscard]] bool is_writing() const { return save_ != nullptr && !save_->written(); }
-  // Rank 0 wants a checkpoint by the clock: to be agreed with the other ranks in the next step.
+  // Whether checkpoint.every_minutes have passed on rank 0. The ranks agree on it in the next step.
   [[nodiscard]] bool wants_by_clock() const;
 
   struct Moment {
@@ -73,8 +73,8 @@ class Checkpointing {
     bool ends;                // the run ends after it
     bool evaluation_pending;  // it ends before the evaluation that follows the step
   };
-  // After a step and what follows it: begins to save if its turn has come, and commits what all ranks have written. At
-  // the end of the run it waits for that. [collective]
+  // Called after a step and what follows it. Begins to save if a checkpoint is due, and commits a checkpoint that all
+  // ranks have written. At the end of the run it waits for the commit. [collective]
   void step_done(const Moment& moment, const TrainState& state);
 
  private:
@@ -94,9 +94,9 @@ class Checkpointing {
   std::optional<Manifest> resumed_;
   int64_t last_saved_ = -1;
   int64_t saves_done_ = 0;                // of those that were asked for
-  std::unique_ptr<CheckpointSave> save_;  // on its way
+  std::unique_ptr<CheckpointSave> save_;  // being written
   std::chrono::steady_clock::time_point save_begun_ = std::chrono::steady_clock::now();
-  std::chrono::steady_clock::duration save_stall_{};  // before training went on
+  std::chrono::steady_clock::duration save_stall_{};  // time that training waited
 };
 
 }  // namespace ddhost

@@ -28,7 +28,7 @@ void check_micro_batches(const RunConfig& config, const ddh_model_desc& model) {
                 "' does not have; it has ", names);
     if (!value.is_number_integer() || value < 1 || value > kMostSamples)
       ddh::fail(DDH_INVALID_ARGUMENT, "data.micro_batch.", name, " = ", value.dump(),
-                " is no number of samples; give an integer from 1 to ", kMostSamples);
+                " is not a number of samples; give an integer from 1 to ", kMostSamples);
   }
 }
 
@@ -62,7 +62,7 @@ TrainOrder make_order(const RunConfig& config, const ddh_model_desc& model, cons
   check_micro_batches(config, model);
   if (train_programs.size() > 1 && !config.text("data.order").empty())
     ddh::fail(DDH_INVALID_ARGUMENT, "data.order='", config.text("data.order"), "' orders the samples of one ",
-              "program, and this run trains ", train_programs.size(), "; leave it out, or train one");
+              "program, but this run trains ", train_programs.size(), "; leave it out, or train one");
   std::map<int32_t, SampleOrder> orders;
   for (const int32_t program : train_programs)
     orders.try_emplace(program, model.programs[program]->n_samples,
@@ -79,8 +79,8 @@ void require_no_empty(const TrainOrder& order, const RunConfig& config, const dd
   const int32_t empty = order.program_with_empty();
   if (empty >= 0)
     ddh::fail(DDH_FAILED_PRECONDITION, "the last step of an epoch of program '", model.programs[empty]->name,
-              "' leaves a micro-batch without samples, which model '", model.name,
-              "' does not take; use data.drop_last=true, fewer ranks or a smaller data.micro_batch");
+              "' has a micro-batch without samples, which model '", model.name,
+              "' does not support; use data.drop_last=true, fewer ranks or a smaller data.micro_batch");
 }
 
 std::string batch_text(const TrainOrder& order, const ddh_model_desc& model, uint64_t world_size,

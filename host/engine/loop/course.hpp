@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/loop/course.hpp: the course of a run from its first step to its last: its configuration, read for one model.
+// engine/loop/course.hpp: the order of a run's steps and epochs, from the configuration and the model.
 #pragma once
 
 #include <string>
@@ -30,7 +30,7 @@ void require_no_empty(const TrainOrder& order, const RunConfig& config, const dd
 std::string batch_text(const TrainOrder& order, const ddh_model_desc& model, uint64_t world_size,
                        uint64_t grad_accum_steps);
 
-// Where a step leaves its program's data.
+// The position in its program's data after a step.
 EpochPlace epoch_place(const TrainOrder& order, const TrainStep& step);
 
 }  // namespace ddhost

@@ -29,7 +29,7 @@ SampleCut eval_cut(const TrainSetup& setup, int32_t program) {
   return cut;
 }
 
-// What else a user may do, where an evaluation is a part of a run.
+// A further cure for an error message, if evaluations are part of a training run.
 const char* or_none(const TrainSetup& setup) {
   return evaluates(setup.services.config) ? "; or set train.eval_every=0" : "";
 }
@@ -37,7 +37,7 @@ const char* or_none(const TrainSetup& setup) {
 SampleOrder eval_order(const TrainSetup& setup, int32_t program) {
   const ddh_program_desc& p = described(setup, program);
   if (p.n_metrics == 0)
-    ddh::fail(DDH_FAILED_PRECONDITION, "program '", p.name, "' has no metrics, so an evaluation would tell nothing",
+    ddh::fail(DDH_FAILED_PRECONDITION, "program '", p.name, "' has no metrics, so an evaluation would report nothing",
               or_none(setup));
   const SampleCut cut = eval_cut(setup, program);
   const bool each_once = takes_each_once(setup);

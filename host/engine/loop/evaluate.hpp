@@ -34,9 +34,9 @@ struct EvalTurns {
 // One eval program over train.eval_batches micro-batches, always the same samples.
 class Evaluation {
  public:
-  // Throws if the model or its data can't be evaluated, already before the first step.
+  // Created before the first step. Throws if the model or its data can't be evaluated.
   Evaluation(const TrainSetup& setup, int32_t program);
-  // Of the last run that was not stopped.
+  // The values of the last run() that was not stopped.
   [[nodiscard]] const std::vector<ReportedValue>& values() const { return reported_; }
   [[nodiscard]] int32_t program() const { return program_; }
   [[nodiscard]] uint64_t n_samples() const { return span_.count; }  // of all ranks

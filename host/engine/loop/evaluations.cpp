@@ -46,15 +46,15 @@ void Evaluations::require_one_loss() const {
   if (!rates_.reads_losses()) return;
   const std::string type = setup_.services.config.get<std::string>("schedule.type");
   if (all_.empty() && setup_.train_programs.size() > 1)
-    ddh::fail(DDH_INVALID_ARGUMENT, "schedule.type=", type, " goes by one loss, and this run trains ",
+    ddh::fail(DDH_INVALID_ARGUMENT, "schedule.type=", type, " needs a single loss, but this run trains ",
               setup_.train_programs.size(), " programs in turn; set train.eval_every, or choose another schedule");
   if (all_.size() > 1)
-    ddh::fail(DDH_INVALID_ARGUMENT, "schedule.type=", type, " goes by one loss, and this run evaluates ", all_.size(),
-              " programs; name one in train.programs, or choose another schedule");
+    ddh::fail(DDH_INVALID_ARGUMENT, "schedule.type=", type, " needs a single loss, but this run evaluates ",
+              all_.size(), " programs; name one in train.programs, or choose another schedule");
   if (all_.empty()) return;
   const ddh_program_desc& program = *setup_.model.programs[all_.front().program()];
   if (loss_place(program) < 0)
-    ddh::fail(DDH_INVALID_ARGUMENT, "schedule.type=", type, " goes by the loss, which program '", program.name,
+    ddh::fail(DDH_INVALID_ARGUMENT, "schedule.type=", type, " needs the loss, which program '", program.name,
               "' does not report; set train.eval_every=0, or choose another schedule");
 }
 

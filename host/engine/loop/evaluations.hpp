@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/loop/evaluations.hpp: the evaluations of a training run: when, of which programs, and who is told.
+// engine/loop/evaluations.hpp: the evaluations of a training run: when they run, with which programs, and who gets the
+// values.
 #pragma once
 
 #include <vector>
@@ -15,15 +16,15 @@ namespace ddhost {
 
 class Evaluations {
  public:
-  // All outlive this object. Throws if the model or its data can't be evaluated, or the schedule goes by a loss that there
-  // is not.
+  // The arguments outlive this object. Throws if the model or its data can't be evaluated, or if the schedule needs a
+  // loss that no evaluation reports.
   Evaluations(const TrainSetup& setup, const TrainOrder& order, PhaseRates& rates, Monitor& monitor);
 
   [[nodiscard]] bool are_due(const TrainStep& step) const;
-  // Every program that evaluates one of this run's, after the last step of `at`, by the values that a file of weights would
-  // hold. False: the run was asked to stop in between, and nothing is recorded; a resumed run evaluates again. [collective]
+  // Evaluates the training programs of this run after the last step of `at`, with the values that a file of weights would
+  // have. False: the run was asked to stop meanwhile. Then nothing is recorded; a resumed run evaluates again. [collective]
   [[nodiscard]] bool run(const TrainPosition& at);
-  // Whether train.patience is at its end; says so in the log.
+  // Whether train.patience ends the run. If so, writes the reason to the log.
   [[nodiscard]] bool end_run() const;
   [[nodiscard]] Patience& patience() { return patience_; }
 
@@ -34,7 +35,7 @@ class Evaluations {
   const TrainOrder& order_;
   PhaseRates& rates_;
   Monitor& monitor_;
-  const int64_t every_steps_, every_epochs_;  // 0: not by these
+  const int64_t every_steps_, every_epochs_;  // 0: not used
   std::vector<Evaluation> all_;
   Patience patience_;
 };

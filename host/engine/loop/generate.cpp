@@ -34,8 +34,8 @@ void check_generation(const RunConfig& config, const ddh_model_desc& desc, const
   const ddh_sample_args args = sample_args(config, prompt, 0, program);
   const uint64_t n_samples = desc.programs[program]->n_samples;
   if (args.condition >= 0 && static_cast<uint64_t>(args.condition) >= n_samples)
-    ddh::fail(DDH_OUT_OF_RANGE, "run.sample_condition=", args.condition, " is no sample of program '",
-              desc.programs[program]->name, "', which has ", n_samples, "; give one below that, or null");
+    ddh::fail(DDH_OUT_OF_RANGE, "run.sample_condition=", args.condition, " is not a sample of program '",
+              desc.programs[program]->name, "', which has ", n_samples, " samples; give a smaller index, or null");
   model.call(PluginCall::kSampleBegin, sampler->begin, &args);
 }
 
@@ -45,8 +45,9 @@ void require_sampler(const RunConfig& config, const ddh_model_desc& desc, const 
     ddh::fail(DDH_FAILED_PRECONDITION, "model '", desc.name, "' has no sampler, so it can generate nothing; ",
               "choose another model, or an option of it that adds one");
   if (program < 0)
-    ddh::fail(DDH_FAILED_PRECONDITION, "model '", desc.name, "' has no program that its sampler runs on: the first ",
-              "training program names none that evaluates it; give validation data (data.val_path, data.val_fraction)");
+    ddh::fail(
+        DDH_FAILED_PRECONDITION, "model '", desc.name, "' has no program for its sampler: the first ",
+        "training program names no program that evaluates it; give validation data (data.val_path, data.val_fraction)");
   if (length_of(config) == 0)
     ddh::fail(DDH_INVALID_ARGUMENT, "run.sample_tokens=0 (--length) leaves nothing to generate; give a length");
 }

@@ -44,7 +44,7 @@ LossScaleSettings LossScaleSettings::from(const RunConfig& config) {
   return s;
 }
 
-// A fixed scale is the configuration's.
+// A fixed scale comes from the configuration.
 void LossScale::restore(const LossScaleState& saved) {
   if (!settings_.dynamic) return;
   scale_ = saved.scale;

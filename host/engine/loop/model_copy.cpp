@@ -9,7 +9,7 @@ template <class T>
 ModelCopy::List<T>::List(const T* const* given, uint32_t n, const char* what) {
   if (n > 0 && given == nullptr)
     ddh::fail(DDH_INVALID_ARGUMENT, "the model describes ", n, ' ', what,
-              "s and gives no array of them; fix the model");
+              "s but gives no array of them; fix the model");
   copies.reserve(n);
   for (uint32_t i = 0; i < n; ++i) {
     try {

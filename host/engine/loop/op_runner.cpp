@@ -66,7 +66,7 @@ void OpRunner::metrics(int32_t program, uint64_t micro_batch, double* sums, doub
   for (uint32_t i = 0; i < described.n_metrics; ++i) {
     if (!std::isfinite(counts[i]) || counts[i] < 0)
       model_.caller().blame(PluginCall::kMetrics, {}, "gave metric ", i, " (", described.metrics[i], ") the count ",
-                            counts[i], ", which is no number of samples");
+                            counts[i], ", which is not a valid number of samples");
   }
 }
 

@@ -16,7 +16,7 @@ Patience::Patience(const TrainSetup& setup, const std::vector<int32_t>& programs
   if (patience_ == 0) return;
   if (programs.empty())
     ddh::fail(DDH_INVALID_ARGUMENT, "train.patience=", patience_,
-              " counts evaluations, and the run makes none; set train.eval_every or train.eval_every_epochs");
+              " counts evaluations, but the run makes none; set train.eval_every or train.eval_every_epochs");
   std::string all;
   for (const int32_t program : programs) {
     for (const std::string_view name : reported_names(*setup.model.programs[program])) {
@@ -26,7 +26,7 @@ Patience::Patience(const TrainSetup& setup, const std::vector<int32_t>& programs
   }
   if (program_ < 0)
     ddh::fail(DDH_INVALID_ARGUMENT, "train.patience_metric='", metric_,
-              "' is reported by no program that evaluates this run; they report ", all);
+              "' is not reported by any program that evaluates this run; they report ", all);
 }
 
 void Patience::evaluated(int64_t step, int32_t program, std::span<const ReportedValue> values) {

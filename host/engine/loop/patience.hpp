@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/loop/patience.hpp: ends a run whose evaluations get no better (train.patience).
+// engine/loop/patience.hpp: ends a run whose evaluations do not improve any more (train.patience).
 #pragma once
 
 #include <cstdint>
@@ -21,13 +21,13 @@ class Patience {
 
   // After each evaluation of a program.
   void evaluated(int64_t step, int32_t program, std::span<const ReportedValue> values);
-  // Why the run ends here; "" while it goes on.
+  // The reason to end the run here; "" if it continues.
   [[nodiscard]] std::string verdict() const;
   [[nodiscard]] const PatienceState& state() const { return state_; }
   void restore(const PatienceState& saved) { state_ = saved; }
 
  private:
-  const int64_t patience_;  // 0: without end
+  const int64_t patience_;  // 0: no limit
   const std::string metric_;
   const bool higher_is_better_;
   int32_t program_ = -1;  // the first that reports the metric

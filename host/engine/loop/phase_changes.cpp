@@ -12,7 +12,7 @@ void PhaseChanges::before(const TrainStep& step) const {
   const PhaseSpec& spec = spec_of(step);
   say(step);
   updates_.run(spec.updates_before, step.step);
-  if (!spec.new_state || step.step == 1) return;  // at the begin it is new
+  if (!spec.new_state || step.step == 1) return;  // at the first step it is new anyway
   for (const int32_t program : spec.turns)
     renew_optimizer_state(setup_.state, *setup_.services.step, program, *setup_.services.staging);
 }
@@ -21,7 +21,7 @@ void PhaseChanges::after(const TrainStep& step) const {
   if (order_.ends_phase(step)) updates_.run(spec_of(step).updates, step.step);
 }
 
-// Once for each phase: cycles may be many and short.
+// Logged once for each phase, because there may be many short cycles.
 void PhaseChanges::say(const TrainStep& step) const {
   const size_t count = order_.phases().size();
   if (setup_.services.seat.rank != 0 || count * static_cast<size_t>(order_.cycles()) == 1) return;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/loop/phase_changes.hpp: what happens between the phases of a run: update programs, and optimizer state that begins
-// anew.
+// engine/loop/phase_changes.hpp: the work between the phases of a run: update programs, and the reset of optimizer
+// state.
 #pragma once
 
 #include "engine/data/train_order.hpp"

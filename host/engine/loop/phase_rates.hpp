@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/loop/phase_rates.hpp: the learning rates of all phases. A phase that gives an lr or a schedule has rates of its own,
-// which follow its own steps in all cycles together; the others share the run's, which follows all steps of the run.
+// engine/loop/phase_rates.hpp: the learning rates of all phases. A phase that sets an lr or a schedule has its own rates,
+// which count only its own steps, over all cycles. The other phases share the run's rates, which count all steps.
 #pragma once
 
 #include <memory>
@@ -26,12 +26,12 @@ class PhaseRates {
   // After an evaluation that follows a step of `phase`.
   void evaluated(int64_t phase, double loss) { of(phase).evaluated(loss); }
   [[nodiscard]] bool reads_losses() const;
-  // The run's own first, if a phase has none of its own; then those of phases.
+  // The run's rates come first, if a phase uses them; then those of phases.
   [[nodiscard]] const std::vector<std::unique_ptr<Schedules>>& all() const { return all_; }
 
  private:
   [[nodiscard]] Schedules& of(int64_t phase) const { return *all_[place_[order_.place_of(phase)]]; }
-  // As the schedule counts.
+  // The number of the step as the schedule counts it.
   [[nodiscard]] int64_t number(const TrainStep& step) const;
 
   const TrainOrder& order_;

@@ -20,7 +20,7 @@ template <class... Parts>
 int64_t count_of(size_t number, const std::string& key, const json& value) {
   constexpr int64_t kMost = int64_t{1} << 40;
   if (!value.is_number_integer() || value < 1 || value > kMost)
-    refuse(number, "has ", key, " = ", value.dump(), "; give an integer from 1 on");
+    refuse(number, "has ", key, " = ", value.dump(), "; give an integer of at least 1");
   return value.get<int64_t>();
 }
 
@@ -38,7 +38,7 @@ std::vector<int32_t> named_programs(size_t number, const json& value, const ddh_
       if (model.programs[g]->kind != DDH_PROGRAM_EVAL && name == model.programs[g]->name)
         found = static_cast<int32_t>(g);
     if (found < 0)
-      refuse(number, "names ", name.dump(), ", which is no train or update program of model '", model.name,
+      refuse(number, "names ", name.dump(), ", which is not a train or update program of model '", model.name,
              "'; it has ", all);
     out.push_back(found);
   }
@@ -59,13 +59,14 @@ PhaseSpec phase_of(size_t number, const json& entry, const ddh_model_desc& model
       phase.micro_batch = static_cast<uint64_t>(count_of(number, key, value));
     } else if (key == "lr") {
       if (!value.is_number() || value.get<double>() < 0)
-        refuse(number, "has lr = ", value.dump(), "; give a number from 0 on");
+        refuse(number, "has lr = ", value.dump(), "; give a number of at least 0");
       phase.lr = value.get<double>();
     } else if (key == "schedule") {
       phase.schedule = value.is_string() ? value.get<std::string>() : "";  // prepare_run has found its plugin
     } else if (key == "optimizer") {
       if (value != "keep" && value != "new")
-        refuse(number, "has optimizer = ", value.dump(), "; give \"keep\" or \"new\" (the state, at its begin)");
+        refuse(number, "has optimizer = ", value.dump(),
+               "; give \"keep\" or \"new\" (keep or reset the optimizer state)");
       phase.new_state = value == "new";
     } else {
       refuse(number, "has the unknown key '", key,
@@ -80,16 +81,16 @@ bool is_update(const ddh_model_desc& model, int32_t program) {
   return model.programs[program]->kind == DDH_PROGRAM_UPDATE;
 }
 
-// Whether it runs update programs, which go with no training program and take no length.
+// Whether a phase runs update programs. Such a phase has no training program and no length.
 bool is_of_updates(size_t number, const PhaseSpec& phase, size_t n_keys, const ddh_model_desc& model) {
   const auto updates =
       std::count_if(phase.turns.begin(), phase.turns.end(), [&](int32_t program) { return is_update(model, program); });
   const char* const first = model.programs[phase.turns.front()]->name;
   if (updates > 0 && updates < static_cast<std::ptrdiff_t>(phase.turns.size()))
-    refuse(number, "mixes train and update programs in turns; give update programs a phase of their own");
+    refuse(number, "mixes train and update programs; give update programs a phase of their own");
   if (updates > 0 && n_keys > 1)
-    refuse(number, "runs the update program '", first, "', which goes once over all its samples; leave all but ",
-           "\"program\" out");
+    refuse(number, "runs the update program '", first,
+           "', which runs once over all its samples; leave out all keys but ", "\"program\"");
   if (updates == 0 && (phase.steps > 0) == (phase.epochs > 0))
     refuse(number, "trains '", first, "' and has ",
            phase.steps > 0 ? "both steps and epochs" : "neither steps nor epochs", "; give one of them");

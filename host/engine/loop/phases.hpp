@@ -15,16 +15,16 @@
 namespace ddhost {
 
 struct PhaseSpec {
-  std::vector<int32_t> turns;  // training programs, one a step
+  std::vector<int32_t> turns;  // training programs, one per step
   int64_t steps = 0;           // or:
   int64_t epochs = 0;          // of the first turn's program
   std::optional<double> lr;
   std::string schedule;                          // section of a schedule of its own; "": the run's
-  bool new_state = false;                        // optimizer state begins anew
+  bool new_state = false;                        // resets the optimizer state when the phase begins
   std::optional<uint64_t> micro_batch;           // instead of data.micro_batch
   std::vector<int32_t> updates_before, updates;  // update programs before its first step, and after its last
 
-  // Its rates follow the phase's own steps, in all cycles together.
+  // Whether its rates count only the phase's own steps, over all cycles.
   [[nodiscard]] bool has_own_rates() const { return lr.has_value() || !schedule.empty(); }
 };
 

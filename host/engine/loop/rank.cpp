@@ -134,7 +134,7 @@ class Rank {
     services_.params = std::move(values);
   }
 
-  // What the run executes. State exists only where one of these needs it: to evaluate takes none but the parameters.
+  // The programs of the run. Only state that one of them needs is created; an evaluation needs only the parameters.
   void make_programs() {
     const bool trains = plan_.work == Work::kTrain;
     std::vector<int32_t> others = eval_programs_of(*model_desc_, train_programs_);
@@ -213,7 +213,7 @@ class Rank {
     if (is_first()) say_what_runs();
   }
 
-  // From here on it is known how long the run is.
+  // After this the length of the run is known.
   void go_on_from_checkpoint() {
     checkpoints_ = std::make_unique<Checkpointing>(services_, plan_, state_source(), *order_);
     checkpoints_->load();

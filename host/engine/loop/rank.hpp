@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/loop/rank.hpp: one rank of a run, from joining the world to the last table.
+// engine/loop/rank.hpp: one rank of a run, from joining the other ranks to the last table of its output.
 #pragma once
 
 #include <memory>

@@ -26,7 +26,7 @@ bool is_own_field(std::string_view name) {
 void check_names(const ddh_program_desc& program, const char* what, const char* const* names, uint32_t n) {
   if (n > kMaxMetrics)
     ddh::fail(DDH_OUT_OF_RANGE, "program '", program.name, "' has ", n, " ", what, "s, at most ", kMaxMetrics,
-              " are carried; give fewer");
+              " are supported; give fewer");
   std::set<std::string_view> seen;
   for (uint32_t i = 0; i < n; ++i) {
     if (names == nullptr || names[i] == nullptr || *names[i] == '\0')
@@ -41,7 +41,7 @@ void check_shown_names(const ddh_program_desc& program) {
   for (const std::string_view name : reported_names(program)) {
     if (is_own_field(name))
       ddh::fail(DDH_INVALID_ARGUMENT, "program '", program.name, "' reports '", name,
-                "', which is a name of the host's own in metrics.jsonl (as are names that begin with val_ or end in ",
+                "', a name that the host uses in metrics.jsonl (as it does names that begin with val_ or end in ",
                 "_per_s); rename it in the model");
   }
 }
@@ -57,10 +57,10 @@ void check_loss(const ddh_program_desc& program) {
       std::find_if(program.metrics, end, [](const char* name) { return std::string_view(name) == "loss"; });
   if (loss != program.metrics && (trains || loss != end))
     ddh::fail(DDH_INVALID_ARGUMENT, "metric 0 of program '", program.name, "' is '", program.metrics[0],
-              "'; in a program with a loss it is named 'loss': put the loss first");
+              "'; a program with a loss must name it 'loss' and put it first");
   if (trains && loss_place(program) != 0)
     ddh::fail(DDH_INVALID_ARGUMENT, "program '", program.name, "' reports '", reported_names(program).front(),
-              "' first; a training program reports 'loss' first, which schedules and the progress line read");
+              "' first; a training program must report 'loss' first, for schedules and the progress line");
 }
 
 void check_eval_program(const ddh_model_desc& model, const ddh_program_desc& program) {
@@ -69,8 +69,8 @@ void check_eval_program(const ddh_model_desc& model, const ddh_program_desc& pro
     const ddh_program_desc& other = *model.programs[g];
     if (other.kind == DDH_PROGRAM_EVAL && std::string_view(other.name) == program.eval_program) return;
   }
-  ddh::fail(DDH_INVALID_ARGUMENT, "program '", program.name, "' is to be evaluated by '", program.eval_program,
-            "', which is no eval program of model '", model.name, "'; name one that is, or none");
+  ddh::fail(DDH_INVALID_ARGUMENT, "program '", program.name, "' names as its evaluation '", program.eval_program,
+            "', which is not an eval program of model '", model.name, "'; name an eval program, or none");
 }
 
 void check_folded(const ddh_buffer_desc& buffer, bool has_contribution) {

@@ -57,7 +57,7 @@ class RunPrograms {
 
 // The program that evaluates a training program, or -1.
 int32_t eval_program_of(const ddh_model_desc& model, int32_t program);
-// Those of several, each once, in their order.
+// The programs that evaluate several training programs, each once, in their order.
 std::vector<int32_t> eval_programs_of(const ddh_model_desc& model, const std::vector<int32_t>& programs);
 std::vector<int32_t> update_programs_of(const ddh_model_desc& model);
 

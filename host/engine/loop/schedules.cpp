@@ -66,7 +66,8 @@ std::map<std::string, double*> Schedules::numbers(const Instance& instance) cons
   if (table_->number_count == nullptr || table_->number == nullptr) return all;
   const uint32_t count = table_->number_count(instance.get());
   if (count > kMaxNumbers)
-    instance.caller().blame(PluginCall::kNumber, {}, "has ", count, " numbers, at most ", kMaxNumbers, " are kept");
+    instance.caller().blame(PluginCall::kNumber, {}, "has ", count, " numbers, at most ", kMaxNumbers,
+                            " are supported");
   for (uint32_t i = 0; i < count; ++i) {
     ddh_schedule_number number{sizeof(ddh_schedule_number), 0, nullptr, nullptr};
     instance.call(PluginCall::kNumber, table_->number, i, &number);
@@ -87,9 +88,9 @@ ScheduleState Schedules::state(int32_t optimizer) const {
 void Schedules::restore(int32_t optimizer, const ScheduleState& saved) {
   const std::string saved_names = names_of(saved), own_names = names_of(state(optimizer));
   if (saved_names != own_names)
-    ddh::fail(DDH_FAILED_PRECONDITION, "the saved state of the learning-rate schedule holds ", saved_names, ", and ",
+    ddh::fail(DDH_FAILED_PRECONDITION, "the saved state of the learning-rate schedule holds ", saved_names, ", but ",
               at(optimizer).caller().name(), " keeps ", own_names,
-              "; continue with the schedule.type that it was saved under");
+              "; continue with the schedule.type of the checkpoint");
   for (const auto& [name, value] : numbers(at(optimizer))) *value = saved.at(name);
 }
 

@@ -25,7 +25,7 @@ using ScheduleState = std::map<std::string, double>;
 
 class Schedules {
  public:
-  // `section`: of its options. `steps`: that it counts. `evaluates`: losses are those of evaluations. `lr`: instead of the
+  // `section`: of its options. `steps`: how many it counts. `evaluates`: losses come from evaluations. `lr`: replaces the
   // optimizers' own. Error: the plugin refuses its options, or its table or a number is invalid.
   Schedules(RankServices& services, const Plugin& plugin, const std::string& section, int64_t steps, bool evaluates,
             std::optional<double> lr = std::nullopt);

@@ -24,8 +24,8 @@ void StepChecks::check_held_once(const std::vector<ddh_state_entry>& entries, co
     const uint64_t numel = source_.model.params[p]->numel;
     if (sum[p] == Cover::piece(param, 0, numel)) continue;
     source_.strategy.caller().blame(PluginCall::kState, {}, "the entries of all ranks with replica_index 0 have ",
-                                    sum[p].numel, " elements of parameter ", param_text(source_.model, param), "; its ",
-                                    numel, " must each be there once");
+                                    sum[p].numel, " elements of parameter ", param_text(source_.model, param),
+                                    "; each of its ", numel, " must occur once");
   }
 }
 
@@ -51,12 +51,12 @@ void StepChecks::check_finite(const char* when) const {
 
 std::string StepChecks::blame_for_nonfinite() const {
   if (applied_nonfinite_)
-    return "a gradient that is not finite was applied, as train.skip_nonfinite=false asks; set it to true, or lower "
+    return "a gradient that is not finite was applied, because train.skip_nonfinite is false; set it to true, or lower "
            "optimizer.lr";
   if (updates_ == 0)
     return "its first value is not finite; fix the file of train.init_from, or the model's initial values";
   return ddh::str(step_.optimizer_caller().name(),
-                  ", update, made it so, while every gradient that it was given was finite; lower optimizer.lr, or fix "
+                  ", update, computed it, although every gradient was finite; lower optimizer.lr, or fix "
                   "the optimizer");
 }
 

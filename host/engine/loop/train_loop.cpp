@@ -21,15 +21,15 @@ double seed_scale_for(uint64_t n_samples, double loss_scale) {
 // The gradient is divided by the count of metric 0, which must equal the count that the batch announced.
 void require_same_count(double counted, double announced) {
   if (counted == announced) return;
-  ddh::fail(DDH_INTERNAL, "a batch of the model announced ", announced, " targets of the loss, its metric 0 counted ",
-            counted, "; fix the model");
+  ddh::fail(DDH_INTERNAL, "a batch of the model announced ", announced,
+            " targets of the loss, but its metric 0 counted ", counted, "; fix the model");
 }
 
 void require_success_possible(bool possible, const StepOutcome& outcome, const ddh_step_block& block) {
   if (possible) return;
   ddh::fail(DDH_FAILED_PRECONDITION, "step ", block.step, ": ", outcome.nonfinite,
             ", and the loss scale is at its smallest (", block.loss_scale,
-            "): lower optimizer.lr, set precision.compute=bf16, or go on with ", "precision.loss_scale_at_min=keep");
+            "): lower optimizer.lr, set precision.compute=bf16, or set ", "precision.loss_scale_at_min=keep");
 }
 
 // Runs micro-batch `m` of a step and records its metrics and contributions to buffers.

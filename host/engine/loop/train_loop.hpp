@@ -16,7 +16,7 @@ struct TrainEnd {
   bool stopped;  // the run was asked to stop; the same on every rank
 };
 
-// Runs the steps of the order, fewer if the run is asked to stop: from the first, or from where a checkpoint left off.
+// Runs the steps of the order, fewer if the run is asked to stop: from the first, or after that of a checkpoint.
 TrainEnd train_loop(const TrainSetup& setup, const TrainOrder& order, PhaseRates& rates, Monitor& monitor,
                     Checkpointing& checkpoints);
 

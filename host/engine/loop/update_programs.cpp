@@ -18,7 +18,7 @@ UpdatePrograms::UpdatePrograms(const TrainSetup& setup)
     ddh::fail(DDH_FAILED_PRECONDITION, "model '", setup.model.name,
               "' has no update program; set train.update_every=0");
   if (every_ == 0 && !programs_.empty() && updates_of(setup.phases).empty() && setup.services.seat.rank == 0)
-    setup.services.log->warn("model '{}' has update programs, and train.update_every=0 never runs them",
+    setup.services.log->warn("model '{}' has update programs, but train.update_every=0 never runs them",
                              setup.model.name);
 }
 

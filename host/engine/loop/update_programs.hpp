@@ -16,7 +16,7 @@ class UpdatePrograms {
   explicit UpdatePrograms(const TrainSetup& setup);
   // Called after a step: runs them in the model's order if they are due. [collective]
   void step_done(int64_t step) const;
-  // Some of them, now. [collective]
+  // Runs some of them now. [collective]
   void run(const std::vector<int32_t>& programs, int64_t step) const {
     for (const int32_t program : programs) run(program, step);
   }

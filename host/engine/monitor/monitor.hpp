@@ -34,7 +34,7 @@ struct StepFacts {
 class Monitor {
  public:
   // `items_name`: what is counted per second ("tokens"). Error: a monitor can't open what it writes to.
-  // `resumed_after`: the last step of the run that a checkpoint has brought back, 0 = none.
+  // `resumed_after`: the step of the checkpoint that the run was resumed from; 0: a new run.
   Monitor(RankServices& services, const std::vector<Plugin>& plugins, const std::string& run_dir,
           std::string items_name, int64_t resumed_after, int64_t last_step);
   ~Monitor();

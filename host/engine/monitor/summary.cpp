@@ -74,7 +74,7 @@ std::string Summary::work_text() const {
 }
 
 std::string Summary::text() const {
-  std::string out = "memory, bytes (now / peak by rank, addressable; unique: what the machine pays for all ranks)\n";
+  std::string out = "memory, bytes (now / peak by rank, addressable; unique: shared pages counted once per machine)\n";
   line(out, "  %-6s", "");
   for (size_t r = 0; r < ranks_.size(); ++r) line(out, "  %27s", ("rank " + std::to_string(r)).c_str());
   line(out, "  %15s\n", "unique");

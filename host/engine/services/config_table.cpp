@@ -55,11 +55,11 @@ bool is_option_of(const PluginSeat& seat, std::string_view key) {
 const char* agree(PluginSeat& seat, const std::string& key, const std::string& mine) {
   RankServices& s = seat.services;
   if (!is_option_of(seat, key))
-    ddh::fail(DDH_PERMISSION_DENIED, seat.name, " wants to set '", key, "'; it may set options of its own section '",
-              seat.section, "' alone");
+    ddh::fail(DDH_PERMISSION_DENIED, seat.name, " wants to set '", key,
+              "'; it may only set options of its own section '", seat.section, "'");
   std::array<char, kMaxChoiceBytes> choice{};
   if (mine.size() >= choice.size())
-    ddh::fail(DDH_OUT_OF_RANGE, "the choice for '", key, "' has ", mine.size(), " bytes, at most 255 fit");
+    ddh::fail(DDH_OUT_OF_RANGE, "the choice for '", key, "' has ", mine.size(), " bytes, but at most 255 fit");
   mine.copy(choice.data(), mine.size());
   required(s.comm, "ddh.config agree").broadcast_bytes(choice.data(), choice.size(), 0, key.c_str());
   s.config.set_measured(key, choice.data());

@@ -6,7 +6,7 @@ namespace {
 
 void require_table(const std::string& device, const char* id, const void* table, uint32_t size, uint32_t min_size) {
   if (table != nullptr && size >= min_size) return;
-  ddh::fail(DDH_FAILED_PRECONDITION, "device '", device, "' gives a table ", id, " of ", size, " bytes, at least ",
+  ddh::fail(DDH_FAILED_PRECONDITION, "device '", device, "' gives a table ", id, " of ", size, " bytes, but at least ",
             min_size, " are needed; rebuild it with this host's plugin_api");
 }
 

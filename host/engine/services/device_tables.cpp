@@ -10,7 +10,7 @@ namespace {
 const Device* open_device(void* h, ddh_err* err) noexcept {
   const Device* device = services_of(h).device.get();
   if (device == nullptr)
-    ddh_fail(err, DDH_FAILED_PRECONDITION, "streams and copies are not there before the device is open");
+    ddh_fail(err, DDH_FAILED_PRECONDITION, "streams and copies are not available before the device is open");
   return device;
 }
 

@@ -12,7 +12,7 @@ namespace ddhost {
 
 void detail::check_ranges(const ddh_range* ranges, uint32_t n_ranges) {
   if (ranges == nullptr && n_ranges > 0)
-    ddh::fail(DDH_INVALID_ARGUMENT, n_ranges, " ranges of parameters lie at NULL; fix the strategy");
+    ddh::fail(DDH_INVALID_ARGUMENT, "the array of ", n_ranges, " parameter ranges is NULL; fix the strategy");
   for (uint32_t i = 0; i < n_ranges; ++i)
     if (ranges[i].reserved0 != 0)
       ddh::fail(DDH_UNIMPLEMENTED, "ddh_range.reserved0 is ", ranges[i].reserved0, " in range ", i,

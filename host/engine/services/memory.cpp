@@ -12,7 +12,7 @@ void check_tag(int32_t tag) {
 }
 
 Device& Memory::device() const {
-  if (device_ == nullptr) ddh::fail(DDH_FAILED_PRECONDITION, "ddh.alloc is not there before the device is open");
+  if (device_ == nullptr) ddh::fail(DDH_FAILED_PRECONDITION, "ddh.alloc is not available before the device is open");
   return *device_;
 }
 
@@ -83,7 +83,7 @@ void Memory::account_for_plugin(int32_t tag, int64_t bytes) {
   const uint64_t now = usage_[static_cast<size_t>(tag)].unique_now_bytes;
   constexpr uint64_t kMost = uint64_t{1} << 50;
   if (bytes < 0 ? now < uint64_t{0} - static_cast<uint64_t>(bytes) : now + static_cast<uint64_t>(bytes) > kMost)
-    ddh::fail(DDH_OUT_OF_RANGE, "accounts ", bytes, " bytes beside ", now,
+    ddh::fail(DDH_OUT_OF_RANGE, "accounts ", bytes, " bytes in addition to ", now,
               " of the same tag; the sum must lie between 0 and 2^50");
   add(tag, bytes, false);
 }

@@ -73,7 +73,7 @@ const ddh_optim_api kOptimTable = {
        ddh_err* err) noexcept {
       return in_step(h, err, [&](StepCoordinator& step) {
         if (replica_count < 1 || replica_index < 0 || replica_index >= replica_count)
-          ddh::fail(DDH_OUT_OF_RANGE, "replica ", replica_index, " of ", replica_count, " makes no sense; give 0 of 1");
+          ddh::fail(DDH_OUT_OF_RANGE, "replica ", replica_index, " of ", replica_count, " is not valid; give 0 of 1");
         step.prepare(checked_shard(shard), replica_index, replica_count, stream);
       });
     },

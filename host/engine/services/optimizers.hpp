@@ -59,7 +59,7 @@ class Optimizers {
     uint32_t first, end;
   };
   [[nodiscard]] SlotRange slots_of(int32_t program) const;
-  // The next update of what the program trains is its first again.
+  // Resets the step counts of the program's parameters: their next update counts as the first.
   void forget_updates(int32_t program);
   // In the order of train.optimizers.
   [[nodiscard]] const std::vector<Instance>& instances() const { return instances_; }

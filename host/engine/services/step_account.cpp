@@ -87,14 +87,14 @@ void StepAccount::fail_gradients(const std::vector<Cover::Param>& all) const {
     const std::string name = param_text(model_, param);
     if (all[p].numel == 0)
       ddh::fail(DDH_FAILED_PRECONDITION, "the gradient of parameter ", name,
-                " was never counted in the norm, on no rank; ",
+                " was not counted in the norm on any rank; ",
                 "fix the strategy: each element counts once, by add_gradient or DDH_REDUCE_NORM");
     if (all[p].numel == numel)
       ddh::fail(
           DDH_FAILED_PRECONDITION, "elements of the gradient of parameter ", name,
           " were counted twice in the norm, and others never; fix the strategy: each counts once, over all ranks");
     ddh::fail(DDH_FAILED_PRECONDITION, "over all ranks ", all[p].numel, " elements of the gradient of parameter ", name,
-              " were counted in the norm, and it has ", numel, "; fix the strategy: each counts once");
+              " were counted in the norm, but it has ", numel, "; fix the strategy: each counts once");
   }
   ddh::fail(DDH_FAILED_PRECONDITION, "the ranks counted gradients of different programs; fix the strategy");
 }

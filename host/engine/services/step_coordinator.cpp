@@ -105,7 +105,7 @@ void StepCoordinator::check_lr() const {
 }
 
 void StepCoordinator::require_done() const {
-  if (!refusal_.empty()) ddh::fail(DDH_FAILED_PRECONDITION, "the strategy went on after a refusal: ", refusal_);
+  if (!refusal_.empty()) ddh::fail(DDH_FAILED_PRECONDITION, "the strategy continued after a refused call: ", refusal_);
   if (!decided_)
     ddh::fail(DDH_FAILED_PRECONDITION, "returned without ddh.optim decide in step ", block_.step,
               "; fix the strategy: it calls decide once in every step");
@@ -146,7 +146,7 @@ void StepCoordinator::count_updates() {
 void StepCoordinator::check_own_sums() const {
   if (settings_.rounds_sums && !has_exchange_)
     ddh::fail(DDH_FAILED_PRECONDITION, "the strategy sums gradients without an exchange, so they are not rounded as ",
-              "precision.reduce_dtype=bf16 asks; set it to fp32, or choose another strategy");
+              "precision.reduce_dtype=bf16 requires; set it to fp32, or choose another strategy");
 }
 
 void StepCoordinator::require_decided(const char* call) const {

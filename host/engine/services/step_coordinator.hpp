@@ -25,11 +25,11 @@ struct StepSettings {
   bool rounds_sums = false;  // precision.reduce_dtype=bf16: exchanges round each rank's contribution
 };
 
-// What a rank was asked for from outside, for all ranks to agree on.
+// Requests that a rank received from outside. All ranks agree on them.
 struct StepRequests {
   bool stop = false;           // end after this step
   int64_t saves = 0;           // how often a checkpoint was asked for since the run began
-  bool saving = false;         // a checkpoint is on its way, and this rank has not written its part yet
+  bool saving = false;         // this rank is still writing its part of a checkpoint
   bool save_by_clock = false;  // checkpoint.every_minutes have passed
 };
 

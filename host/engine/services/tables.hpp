@@ -15,7 +15,8 @@ inline RankServices& services_of(void* h) { return seat_of(h).services; }
 template <class T>
 T& required(const std::unique_ptr<T>& service, const char* name) {
   if (service == nullptr) {
-    ddh::fail(DDH_FAILED_PRECONDITION, name, " is not there yet; use it from attach or materialize on, not in create");
+    ddh::fail(DDH_FAILED_PRECONDITION, name,
+              " is not available yet; use it from attach or materialize on, not in create");
   }
   return *service;
 }
@@ -29,7 +30,7 @@ T checked(const T* args) {
 // A string, a handle or an output of a plugin's call.
 template <class T>
 T* not_null(T* pointer, const char* name) {
-  if (pointer == nullptr) ddh::fail(DDH_INVALID_ARGUMENT, name, " is NULL; pass one");
+  if (pointer == nullptr) ddh::fail(DDH_INVALID_ARGUMENT, name, " is NULL; pass a valid pointer");
   return pointer;
 }
 

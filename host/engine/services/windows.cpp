@@ -22,7 +22,7 @@ void require_reducible(const ddh_reduce_args& args, const std::string& exchange)
               "' are unknown to this host");
   if ((args.flags & DDH_REDUCE_ADD) != 0 && args.dst == nullptr) {
     ddh::fail(DDH_INVALID_ARGUMENT, "a reduction of exchange '", exchange,
-              "' adds onto its own source; give a dst of its own with DDH_REDUCE_ADD");
+              "' adds to its own source; DDH_REDUCE_ADD needs a separate dst");
   }
 }
 

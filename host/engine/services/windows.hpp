@@ -117,7 +117,7 @@ class Windows {
   [[nodiscard]] const Comm& comm() const { return comm_; }
 
  private:
-  // Ranks that cut a window in other places would write over each other's segments. [collective]
+  // Throws if ranks cut a window at different places; they would overwrite each other's segments. [collective]
   void require_same_segments(const ddh_window_args& args) const;
 
   const Comm& comm_;

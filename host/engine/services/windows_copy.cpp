@@ -229,7 +229,8 @@ class CopyExchange final : public ddh_exchange {
       return kernels::add(sum, mine, segments.my_numel);
     }
     if (comm_.backend()->all_to_all == nullptr) {
-      ddh::fail(DDH_UNIMPLEMENTED, "exchange '", name_, "' adds micro-batches up, and this transport has neither sums ",
+      ddh::fail(DDH_UNIMPLEMENTED, "exchange '", name_,
+                "' accumulates micro-batches, but this transport has neither sums ",
                 "that start from a value (DDH_COMM_INITIAL) nor all_to_all; set train.reduce_order=micro_first, or ",
                 "choose another with --comm");
     }

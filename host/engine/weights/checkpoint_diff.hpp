@@ -20,7 +20,7 @@ struct TensorDiff {
   std::optional<double> largest;  // |a - b|, where the tensor is of floating point and all its differences are numbers
 };
 
-// Those that differ, in the order of the first; damaged chunks throw.
+// The tensors that differ, in the order of the first checkpoint. Throws if a chunk is damaged.
 std::vector<TensorDiff> diff_tensors(const std::filesystem::path& first_folder, const Manifest& first,
                                      const std::filesystem::path& second_folder, const Manifest& second);
 

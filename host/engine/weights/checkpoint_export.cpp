@@ -21,7 +21,7 @@ using Shard = std::vector<const Manifest::Tensor*>;
 uint64_t numel_of(const StoredTensor& t) { return t.bytes / ddh_dtype_bytes(t.dtype); }
 uint64_t exported_bytes(const StoredTensor& t) { return numel_of(t) * ddh_dtype_bytes(t.export_dtype); }
 
-// In the order of the model, each shard as full as it gets.
+// In the order of the model. A shard is filled before the next one begins.
 std::vector<Shard> shards_of(const Manifest& manifest, uint64_t most_bytes) {
   std::vector<Shard> out(1);
   uint64_t bytes = 0;
@@ -86,7 +86,8 @@ class ShardWriter {
       file.write_at(offset + begin / width * to_width, data, numel * to_width);
     });
     if (overflows)
-      out_.warnings.push_back("parameter '" + t.name + "' holds values beyond fp16, in which it is stored: they are " +
+      out_.warnings.push_back("parameter '" + t.name +
+                              "' holds values outside the range of fp16, its dtype in the file: they are " +
                               "infinite there");
   }
   static void require_finite(const StoredTensor& t, const float* values, uint64_t numel, uint64_t first) {
@@ -94,7 +95,7 @@ class ShardWriter {
       ddh::fail(DDH_DATA_LOSS, "parameter '", t.name, "' is not finite from element ", first + *at,
                 " on, so the weights are not written; export an earlier checkpoint");
   }
-  // Of fp16 values that came of finite ones.
+  // Whether finite values became infinite when they were rounded to fp16.
   bool has_infinity(uint64_t numel) {
     back_.resize(kChunkBytes / sizeof(float));
     kernels::cast(back_.data(), DDH_F32, rounded_.data(), DDH_F16, numel);
@@ -128,7 +129,7 @@ ExportedFiles export_checkpoint(const fs::path& folder, const Manifest& manifest
   const std::vector<Shard> shards = shards_of(manifest, most_bytes);
   std::error_code ec;
   fs::create_directories(out, ec);
-  if (ec) ddh::fail(DDH_PERMISSION_DENIED, "cannot make the folder '", out.string(), "': ", ec.message());
+  if (ec) ddh::fail(DDH_PERMISSION_DENIED, "can't create the folder '", out.string(), "': ", ec.message());
   const fs::path index = out / "model.safetensors.index.json";
   std::vector<fs::path> paths;
   for (size_t s = 0; s < shards.size(); ++s) paths.push_back(out / shard_name(s, shards.size()));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/weights/checkpoint_export.hpp: the weights of a checkpoint as safetensors files that others read, without the model
-// and the strategy that made them.
+// engine/weights/checkpoint_export.hpp: the weights of a checkpoint as safetensors files for other programs. It needs
+// neither the model nor the strategy.
 #pragma once
 
 #include <filesystem>
@@ -14,12 +14,12 @@ namespace ddhost {
 
 struct ExportedFiles {
   std::vector<std::filesystem::path> files;  // the index last, where there is one
-  std::vector<std::string> warnings;         // values that a short dtype can't hold
+  std::vector<std::string> warnings;         // values that a low-precision dtype can't represent
 };
 
-// Parameters in the dtypes that the model stores, and buffers, into `out`/model.safetensors; where they take more than
-// `most_bytes`, into model-00001-of-0000N.safetensors and model.safetensors.index.json. A file is at most that large, but for
-// a tensor that is larger alone. Throws where a chunk is damaged, a value is not finite, or a file exists already.
+// Parameters in the dtypes that the model stores, and buffers, into `out`/model.safetensors; if they take more than
+// `most_bytes`, into model-00001-of-0000N.safetensors and model.safetensors.index.json. A file is at most that large, unless
+// a single tensor is larger. Throws if a chunk is damaged, a value is not finite, or a file exists already.
 ExportedFiles export_checkpoint(const std::filesystem::path& folder, const Manifest& manifest,
                                 const std::filesystem::path& out, uint64_t most_bytes);
 

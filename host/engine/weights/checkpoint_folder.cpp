@@ -43,7 +43,7 @@ void check_file(const fs::path& folder, const Manifest::File& file) {
     ddh::fail(DDH_DATA_LOSS, "the header of '", path.string(), "' is damaged");
 }
 
-// What a crash has left half written or half removed.
+// Folders that a crash left partly written or partly removed.
 void remove_leftovers(const fs::path& checkpoints) {
   std::error_code ec;
   for (fs::directory_iterator at(checkpoints, ec), end; !ec && at != end; at.increment(ec)) {
@@ -80,10 +80,10 @@ Manifest open_checkpoint(const fs::path& folder) {
   if (!fs::is_directory(folder, ec)) ddh::fail(DDH_NOT_FOUND, "there is no checkpoint '", folder.string(), "'");
   if (!fs::exists(marker, ec))
     ddh::fail(DDH_DATA_LOSS, "'", folder.string(), "' has no file ", kMarker,
-              ": it is no checkpoint, or was never finished");
+              ": it is not a checkpoint, or saving it was not finished");
   const std::string given = read_whole(marker), text = read_whole(manifest_path);
   if (given != marker_text(text)) {
-    // A newer format is told from damage.
+    // A newer format is not reported as damage.
     if (given.starts_with("ddhost checkpoint ") &&
         !given.starts_with(ddh::str("ddhost checkpoint ", kCheckpointVersion, "\n")))
       static_cast<void>(parse_manifest(text, manifest_path.string()));

@@ -6,7 +6,7 @@
 //   latest              the name of the newest
 //   .step-100.partial/  being written
 //
-// A folder is whole when COMPLETE names the manifest's size and checksum, and the manifest those of the files' headers.
+// A folder is whole if COMPLETE has the size and checksum of the manifest, and the manifest those of the files' headers.
 #pragma once
 
 #include <cstdint>
@@ -26,21 +26,21 @@ struct CheckpointPlace {
 std::filesystem::path checkpoints_folder(const std::filesystem::path& run_dir);
 std::filesystem::path checkpoint_folder(const std::filesystem::path& run_dir, int64_t step);
 
-// All folders step-N, the newest first, whole or not. Empty where there is no such folder.
+// All folders step-N, the newest first, whole or not. Empty if there is none.
 std::vector<CheckpointPlace> list_checkpoints(const std::filesystem::path& run_dir);
 
 // The manifest of a whole checkpoint; chunks of tensors are not read. Throws ddh::Error that says what is damaged.
 Manifest open_checkpoint(const std::filesystem::path& folder);
-// Throws where any byte of a tensor is not what was saved: names the file and the tensor. Returns the bytes read.
+// Throws, naming the file and the tensor, if a byte of a tensor is damaged. Returns the number of bytes read.
 uint64_t verify_tensors(const std::filesystem::path& folder, const Manifest& manifest);
 
-// Where a checkpoint is written until it is whole.
+// The folder in which a checkpoint is written until it is whole.
 std::filesystem::path partial_folder(const std::filesystem::path& run_dir, int64_t step);
-// Makes that folder, empty, and removes what a crash has left of others.
+// Creates that folder, and removes partial folders that a crash has left.
 std::filesystem::path begin_checkpoint(const std::filesystem::path& run_dir, int64_t step);
-// Makes what was written a checkpoint. The tensors' files are on the disk already.
+// Turns that folder into a checkpoint. The tensors' files must be on the disk already.
 void commit_checkpoint(const std::filesystem::path& run_dir, const Manifest& manifest);
-// After an error.
+// Removes that folder after an error.
 void drop_checkpoint(const std::filesystem::path& run_dir, int64_t step) noexcept;
 
 // What to keep of the checkpoints up to the newest one.
@@ -48,9 +48,9 @@ struct KeepRule {
   int64_t last = 0;   // number of newest checkpoints to keep; 0: all
   int64_t every = 0;  // and those whose step is a multiple; 0: none
 };
-// Removes the others, and returns their steps. Checkpoints after `newest` stay: they are another run's future.
+// Removes the others, and returns their steps. Checkpoints after `newest` belong to another continuation and are kept.
 std::vector<int64_t> prune_checkpoints(const std::filesystem::path& run_dir, int64_t newest, const KeepRule& keep);
-// Removes those of later steps, whole or not, and returns their steps.
+// Removes the checkpoints of later steps, whole or not, and returns their steps.
 std::vector<int64_t> remove_checkpoints_after(const std::filesystem::path& run_dir, int64_t step);
 
 }  // namespace ddhost

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/weights/checkpoint_layout.hpp: the tensors of a checkpoint, and where each of them lies. It follows from the model
-// and its optimizers alone, so every rank of every world under every strategy computes the same.
+// engine/weights/checkpoint_layout.hpp: the tensors of a checkpoint, and where each of them is stored. It depends only on
+// the model and its optimizers, so it is the same for every rank, world size and strategy.
 //
 //   model.safetensors      parameters in fp32 (the masters) and the model's buffers, by their names
 //   optimizer.safetensors  slots of the optimizers: "exp_avg/<parameter>"
@@ -17,7 +17,7 @@
 
 namespace ddhost {
 
-// A tensor's bytes are summed (XXH3) in chunks of this size, from its first byte on.
+// A tensor has a checksum (XXH3) for each chunk of this size, counted from its first byte.
 inline constexpr uint64_t kChunkBytes = uint64_t{1} << 20;
 
 enum class TensorKind { param, slot, buffer };
@@ -42,7 +42,7 @@ struct StoredTensor {
 
 class CheckpointLayout {
  public:
-  // Both are read here only.
+  // The arguments are only read in the constructor.
   CheckpointLayout(const ddh_model_desc& model, const Optimizers& optimizers);
 
   struct File {

@@ -51,24 +51,24 @@ void check_same_tensors(const Manifest& manifest, const CheckpointLayout& layout
     const Manifest::Tensor* const found = manifest.find(wanted.name);
     if (found == nullptr)
       ddh::fail(DDH_FAILED_PRECONDITION, "checkpoint '", checkpoint, "' has no tensor '", wanted.name,
-                "', which this run needs; it is of another model or optimizer");
+                "', which this run needs; it belongs to another model or optimizer");
     if (!is_same(found->stored, wanted))
       ddh::fail(DDH_FAILED_PRECONDITION, "tensor '", wanted.name, "' of checkpoint '", checkpoint,
-                "' has another shape or dtype than in this run; it is of another model or optimizer");
+                "' has another shape or dtype than in this run; it belongs to another model or optimizer");
   }
   if (manifest.tensors.size() == layout.tensors().size()) return;
   for (const Manifest::Tensor& found : manifest.tensors) {
     const auto same_name = [&](const StoredTensor& t) { return t.name == found.stored.name; };
     if (std::none_of(layout.tensors().begin(), layout.tensors().end(), same_name))
       ddh::fail(DDH_FAILED_PRECONDITION, "checkpoint '", checkpoint, "' has the tensor '", found.stored.name,
-                "', which this run has not; it is of another model or optimizer");
+                "', which this run does not have; it belongs to another model or optimizer");
   }
 }
 
 std::string read_checkpoint(const fs::path& folder, const Manifest& manifest, const StateSource& source,
                             const CheckpointLayout& layout, const Comm& comm, Staging& staging) {
   const FailureText mine = failure_of([&] {
-    staging.device().synchronize(nullptr);  // first values may still be on their way
+    staging.device().synchronize(nullptr);  // initial values may still be in transfer
     ChunkReader reader(folder, manifest);
     read_pieces(reader, manifest, source, layout, staging);
     read_buffers(reader, manifest, source.model, staging);

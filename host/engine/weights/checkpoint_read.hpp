@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/weights/checkpoint_read.hpp: the tensors of a checkpoint into the state of a run, whatever its strategy and world.
+// engine/weights/checkpoint_read.hpp: reads the tensors of a checkpoint into the state of a run with any strategy and world.
 #pragma once
 
 #include <filesystem>
@@ -16,8 +16,8 @@ namespace ddhost {
 void check_same_tensors(const Manifest& manifest, const CheckpointLayout& layout, const std::string& checkpoint);
 
 // Overwrites what this rank holds, and the model's buffers. Each chunk is compared with its checksum before any of it is
-// used. Returns the sentence about what is damaged on the first rank that finds damage, "" without any; the state is
-// undefined after damage. [collective]
+// used. Returns the error of the first rank that finds damage, or "" if there is none. After damage the state is
+// undefined. [collective]
 std::string read_checkpoint(const std::filesystem::path& folder, const Manifest& manifest, const StateSource& source,
                             const CheckpointLayout& layout, const Comm& comm, Staging& staging);
 

@@ -12,7 +12,7 @@ namespace fs = std::filesystem;
 namespace ddhost {
 namespace {
 
-// One rank has summed each chunk, so that the sum over the ranks is it.
+// Only one rank has the checksum of a chunk and the others have 0, so the sum over the ranks is the checksum.
 std::vector<uint64_t> of_all_ranks(const std::vector<uint64_t>& mine, const Comm& comm) {
   constexpr size_t kPiece = 1 << 14;  // so that no rank needs room for the sums of all others at once
   const auto world_size = static_cast<size_t>(comm.world_size());
@@ -116,7 +116,7 @@ void CheckpointSave::copy_or_write(const StateSource& source, Staging& staging, 
   }
 }
 
-// Bytes of a tensor into the copy, or into the file where the copy has no room. `read(at, bytes)` gives them.
+// Writes bytes of a tensor to the copy, or to the file if the copy has no room. `read(at, bytes)` returns them.
 template <class Read>
 void CheckpointSave::take(size_t tensor, uint64_t begin, uint64_t bytes, Read&& read) {
   if (copy_ == nullptr || bytes > copy_bytes_ - copy_used_) return writer_->write(tensor, begin, begin + bytes, read);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/weights/checkpoint_write.hpp: a checkpoint on its way to the disk, written by all ranks at once: each its own ranges,
-// at their final places.
+// engine/weights/checkpoint_write.hpp: writes a checkpoint from all ranks at once. Each rank writes its own ranges at their
+// final places.
 //
-//   CheckpointSave save(...);   copies what this rank holds, and begins to write the copy on a thread of its own
-//   ... training goes on ...    until written() on every rank
+//   CheckpointSave save(...);   copies what this rank holds, and begins to write the copy on another thread
+//   ... training continues ...  until written() on every rank
 //   save.finish();              waits for the rest, and commits
 //
 // The copy is made before the constructor returns, so no later value ever gets into the file.
@@ -30,24 +30,24 @@ namespace ddhost {
 struct SaveSettings {
   std::filesystem::path run_dir;
   bool in_background = true;
-  uint64_t most_bytes = 0;  // of this rank's copy; what is more is written before training goes on. 0: no limit
+  uint64_t most_bytes = 0;  // of this rank's copy; the rest is written before training continues. 0: no limit
 };
 
 class CheckpointSave {
  public:
   // Begins <run_dir>/checkpoints/step-N for the step of `manifest`, whose files and tensors are filled in here. Every rank
-  // throws ddh::Error when one of them fails, and nothing is left. All references outlive the object. [collective]
+  // throws ddh::Error if one of them fails, and the folder is removed. All references outlive the object. [collective]
   CheckpointSave(SaveSettings settings, Manifest manifest, const StateSource& source, const CheckpointLayout& layout,
                  const Comm& comm, Staging& staging, Memory& memory);
   CheckpointSave(const CheckpointSave&) = delete;
   CheckpointSave& operator=(const CheckpointSave&) = delete;
-  // Without finish() nothing is left.
+  // Removes the folder if finish() was not called.
   ~CheckpointSave();
 
   [[nodiscard]] int64_t step() const { return manifest_.progress.step; }
-  // This rank has written its part, or failed.
+  // Whether this rank has written its part or failed.
   [[nodiscard]] bool written() const { return written_.load(std::memory_order_acquire); }
-  // Waits until every rank has written, and commits. Throws on every rank when one has failed. [collective]
+  // Waits until every rank has written, and commits. Throws on every rank if one has failed. [collective]
   void finish();
 
  private:

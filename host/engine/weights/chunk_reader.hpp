@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // engine/weights/chunk_reader.hpp: reads tensors of a checkpoint. Every chunk is compared with its checksum before any of its
-// bytes is handed out.
+// bytes is returned.
 #pragma once
 
 #include <filesystem>
@@ -17,7 +17,7 @@ class ChunkReader {
   // `manifest` outlives the object.
   ChunkReader(const std::filesystem::path& folder, const Manifest& manifest);
 
-  // Bytes [begin, begin + bytes) of a tensor of the manifest. Throws where a chunk is damaged: names file and tensor.
+  // Bytes [begin, begin + bytes) of a tensor of the manifest. Throws, naming file and tensor, if a chunk is damaged.
   void read(const Manifest::Tensor& tensor, uint64_t begin, uint64_t bytes, char* to);
   // Calls body(begin, data, bytes) for each chunk of a tensor.
   template <class Body>
@@ -27,7 +27,7 @@ class ChunkReader {
       body(c * kChunkBytes, static_cast<const char*>(chunk_.data()), tensor.stored.chunk_bytes(c));
     }
   }
-  // Read from files so far.
+  // Bytes that were read from files so far.
   [[nodiscard]] uint64_t bytes_read() const { return bytes_read_; }
 
  private:

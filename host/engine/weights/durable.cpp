@@ -27,7 +27,7 @@ int flags_of(RangeFile::Mode mode) {
             "': ", std::strerror(errno), "; ", cure);
 }
 
-// A name for what is on its way in or out; "." in front hides it from lists.
+// A temporary name for what is being written or removed. The leading "." hides it from lists.
 fs::path hidden(const fs::path& path, const char* suffix) {
   return path.parent_path() / ("." + path.filename().string() + suffix);
 }
@@ -118,7 +118,8 @@ void write_durably(const fs::path& file, std::string_view text) {
 void replace_durably(const fs::path& file, std::string_view text) {
   const fs::path part = hidden(file, ".part");
   write_durably(part, text);
-  if (::rename(part.c_str(), file.c_str()) != 0) fail_path("cannot replace", file, "check the rights of its folder");
+  if (::rename(part.c_str(), file.c_str()) != 0)
+    fail_path("cannot replace", file, "check the permissions of its folder");
   sync_folder(file.parent_path());
 }
 
@@ -126,7 +127,7 @@ void publish_folder(const fs::path& from, const fs::path& to) {
   std::error_code ec;
   const bool replaces = fs::exists(to, ec);
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), replaces ? RENAME_EXCHANGE : 0) != 0)
-    fail_path("cannot give its name to", to, "check the rights of its folder");
+    fail_path("cannot rename a folder to", to, "check the permissions of its folder");
   sync_folder(to.parent_path());
   if (replaces) fs::remove_all(from);
 }
@@ -136,7 +137,7 @@ void remove_folder(const fs::path& folder) {
   std::error_code ec;
   fs::remove_all(nameless, ec);
   if (::rename(folder.c_str(), nameless.c_str()) != 0)
-    fail_path("cannot remove", folder, "check the rights of its folder");
+    fail_path("cannot remove", folder, "check the permissions of its folder");
   fs::remove_all(nameless, ec);
   if (ec) ddh::fail(DDH_PERMISSION_DENIED, "cannot remove '", nameless.string(), "': ", ec.message());
 }

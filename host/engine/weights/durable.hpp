@@ -11,7 +11,7 @@
 
 namespace ddhost {
 
-// A file that ranges are read from and written to; several processes may do so at once.
+// A file in which several processes may read and write ranges at once.
 class RangeFile {
  public:
   enum class Mode { read, write, create };
@@ -25,7 +25,7 @@ class RangeFile {
   void write_at(uint64_t offset, const void* data, uint64_t bytes) const;
   // Exactly `bytes`; an earlier end of the file is an error.
   void read_at(uint64_t offset, void* data, uint64_t bytes) const;
-  // Takes the space on the disk.
+  // Reserves the space on the disk.
   void reserve(uint64_t bytes) const;
   [[nodiscard]] uint64_t bytes() const;
   // What was written is on the disk when it returns.
@@ -39,13 +39,13 @@ class RangeFile {
 
 // The names in a folder are on the disk when it returns.
 void sync_folder(const std::filesystem::path& folder);
-// A new file that is on the disk when it returns; its name is, after sync_folder.
+// Writes a new file. Its content is on the disk when this returns; its name is on the disk after sync_folder.
 void write_durably(const std::filesystem::path& file, std::string_view text);
-// The same in place of an older file, which stays until the new one is whole.
+// Replaces a file in the same way. The old content stays until the new content is complete.
 void replace_durably(const std::filesystem::path& file, std::string_view text);
-// Gives a folder its name. An older folder of that name is removed afterwards, never before.
+// Renames a folder. An older folder of the new name is removed afterwards, never before.
 void publish_folder(const std::filesystem::path& from, const std::filesystem::path& to);
-// Removes a folder so that what a crash leaves of it has lost its name.
+// Removes a folder. It is renamed first, so a crash leaves no partial folder under its name.
 void remove_folder(const std::filesystem::path& folder);
 // The whole text of a small file.
 std::string read_whole(const std::filesystem::path& file);

@@ -49,7 +49,7 @@ AllowedNames allowed_names(const nlohmann::json& value, const char* key) {
 
 std::string text_of(const nlohmann::json& value, const char* key) {
   if (!value.is_string())
-    ddh::fail(DDH_INVALID_ARGUMENT, key, " = ", value.dump(), " in train.init_from is no string; give one");
+    ddh::fail(DDH_INVALID_ARGUMENT, key, " = ", value.dump(), " in train.init_from is not a string; give a string");
   return value.get<std::string>();
 }
 
@@ -149,8 +149,8 @@ void WeightsFiles::take(const InitFile& entry, const std::vector<Wanted>& wanted
       if (entry.allow_missing.allows(one.names.front()) && entry.allow_surplus.allows(*name)) continue;
       ddh::fail(DDH_INVALID_ARGUMENT, "tensor '", *name, "' in '", entry.file, "' has shape ", shape_text(found.shape),
                 ", the model's is ", shape_text(one.shape),
-                "; set the model's options to those of the file, or name it ",
-                "in allow_missing and allow_surplus of train.init_from to draw the model's anew");
+                "; set the model's options to those of the file, or name the tensor ",
+                "in allow_missing and allow_surplus of train.init_from to draw new values");
     }
     one.check_dtype(found, entry.file);
     for (const std::string& every : one.names)
@@ -163,10 +163,10 @@ void WeightsFiles::take(const InitFile& entry, const std::vector<Wanted>& wanted
   if (!surplus.empty())
     ddh::fail(DDH_INVALID_ARGUMENT, "'", entry.file, "' holds ", surplus.size(),
               " tensors that the model lacks: ", list_text(surplus),
-              "; give a file of this model, or allow_surplus in train.init_from to pass them over");
+              "; give a file of this model, or allow_surplus in train.init_from to ignore them");
   if (!unused.empty())
     notes_.push_back(
-        ddh::str("train.init_from passes over ", unused.size(), " tensors of '", entry.file, "': ", list_text(unused)));
+        ddh::str("train.init_from ignores ", unused.size(), " tensors of '", entry.file, "': ", list_text(unused)));
 }
 
 void WeightsFiles::require_all(const InitFile& entry, const std::vector<Wanted>& wanted) const {

@@ -24,14 +24,13 @@ struct AllowedNames {
 
 // An entry of train.init_from.
 struct InitFile {
-  std::string file;  // what TensorFiles takes
-  std::string
-      prefix;  // tensor "w" of the file is the model's prefix + "w"; the file is for names with the prefix alone
+  std::string file;    // what TensorFiles takes
+  std::string prefix;  // tensor "w" of the file is the model's prefix + "w"; the file only fills names with this prefix
   AllowedNames allow_missing = {};  // names of the model that the file may lack; they are drawn from the seed
   AllowedNames allow_surplus = {};  // names of the file that the model may lack
 };
 
-// From train.init_from as JSON: "", a path, or an array of entries. Error: an entry that is none.
+// From train.init_from as JSON: "", a path, or an array of entries. Error: an invalid entry.
 std::vector<InitFile> init_files(const std::string& json);
 
 class WeightsFiles {
@@ -51,7 +50,7 @@ class WeightsFiles {
   struct Wanted;
   std::vector<Wanted> all_wanted();
   void take(const InitFile& entry, const std::vector<Wanted>& wanted);
-  // Once all files are read: what none of them gave.
+  // Called after all files were read: handles the names that none of them has.
   void require_all(const InitFile& entry, const std::vector<Wanted>& wanted) const;
   void note_drawn();
 

@@ -179,11 +179,11 @@ Manifest parse_manifest(const std::string& text, const std::string& path) {
   try {
     const Json json = Json::parse(text);
     if (json.at("format") != "ddhost checkpoint")
-      ddh::fail(DDH_INVALID_ARGUMENT, "'", path, "' is no manifest of a checkpoint of ddhost");
+      ddh::fail(DDH_INVALID_ARGUMENT, "'", path, "' is not a manifest of a ddhost checkpoint");
     const int64_t version = json.at("format_version");
     if (version != kCheckpointVersion)
       ddh::fail(DDH_UNIMPLEMENTED, "'", path, "' is of version ", version,
-                " of the checkpoint format, and this ddhost reads ", kCheckpointVersion,
+                " of the checkpoint format, but this ddhost reads ", kCheckpointVersion,
                 "; use the ddhost that wrote it, or a newer one");
     if (json.at("chunk_bytes") != kChunkBytes) throw std::invalid_argument("chunk_bytes");
     return manifest_of(json);

@@ -36,7 +36,7 @@ struct Manifest {
   uint64_t seed = 0;
   int32_t world_size = 1;
   std::string program_version;
-  // What the bits rest on besides: "instruction_set", "threads_per_rank".
+  // What else the bits depend on: "instruction_set", "threads_per_rank".
   std::vector<std::pair<std::string, std::string>> host;
   std::vector<UsedPlugin> plugins;
   std::vector<std::string> param_names;  // of OptimizerProgress::param_steps
@@ -47,7 +47,7 @@ struct Manifest {
 };
 
 std::string manifest_text(const Manifest& manifest);
-// Throws ddh::Error, naming `path`, where the text is damaged or of a newer version.
+// Throws ddh::Error, naming `path`, if the text is damaged or of a newer version.
 Manifest parse_manifest(const std::string& text, const std::string& path);
 
 // XXH3-64 of bytes, and its 16 hexadecimal digits.

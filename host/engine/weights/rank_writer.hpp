@@ -13,7 +13,7 @@
 
 namespace ddhost {
 
-// A chunk that more than one piece fills: who wrote its first byte reads it again, when all have written.
+// A chunk that several pieces fill. The rank that wrote its first byte reads it again after all have written.
 struct SharedChunk {
   size_t tensor;
   uint64_t chunk;
@@ -27,7 +27,7 @@ class RankWriter {
       files_.emplace_back(folder / file.name, RangeFile::Mode::write);
   }
 
-  // Bytes [begin, end) of a tensor, from `read(begin, bytes)`. Whole chunks are summed on the way.
+  // Bytes [begin, end) of a tensor, from `read(begin, bytes)`. The checksums of whole chunks are computed meanwhile.
   template <class Read>
   void write(size_t tensor, uint64_t begin, uint64_t end, Read&& read) {
     const StoredTensor& t = layout_.tensors()[tensor];
@@ -47,7 +47,7 @@ class RankWriter {
   void sync() const {
     for (const RangeFile& file : files_) file.sync();
   }
-  // When all ranks have written.
+  // Called after all ranks have written.
   void sum_shared_chunks() {
     std::vector<char> bytes(shared_.empty() ? 0 : kChunkBytes);
     for (const SharedChunk& s : shared_) {
@@ -56,7 +56,7 @@ class RankWriter {
       sums_[t.first_chunk + s.chunk] = sum_of(bytes.data(), t.chunk_bytes(s.chunk));
     }
   }
-  // Of the chunks that this rank summed; 0 elsewhere.
+  // The checksums that this rank computed; 0 for other chunks.
   [[nodiscard]] const std::vector<uint64_t>& sums() const { return sums_; }
 
  private:

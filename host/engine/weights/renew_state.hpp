@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/weights/renew_state.hpp: optimizer state that begins anew in the middle of a run, under any strategy.
+// engine/weights/renew_state.hpp: resets optimizer state in the middle of a run, with any strategy.
 #pragma once
 
 #include "engine/services/step_coordinator.hpp"
@@ -8,7 +8,7 @@
 
 namespace ddhost {
 
-// The slots that a program's steps use are zero and its updates are counted from 1 again. Values stay. [collective]
+// Sets the slots of a program's steps to zero and counts its updates from 1 again. Parameters stay. [collective]
 void renew_optimizer_state(const StateSource& source, StepCoordinator& step, int32_t program, Staging& staging);
 
 }  // namespace ddhost

@@ -57,7 +57,7 @@ SafetensorsFile::SafetensorsFile(const std::string& path) {
   close(fd);
   if (base_ == nullptr || base_ == MAP_FAILED) {
     base_ = nullptr;
-    ddh::fail(DDH_DATA_LOSS, "'", path, "' is no safetensors file: it has ", bytes_, " bytes");
+    ddh::fail(DDH_DATA_LOSS, "'", path, "' is not a safetensors file: it has ", bytes_, " bytes");
   }
   try {
     parse_header(path);
@@ -76,7 +76,7 @@ void SafetensorsFile::parse_header(const std::string& path) {
   uint64_t header_bytes = 0;
   std::memcpy(&header_bytes, base_, sizeof header_bytes);
   if (header_bytes > bytes_ - sizeof header_bytes) {
-    ddh::fail(DDH_DATA_LOSS, "'", path, "' is no safetensors file, or is cut short: its header would have ",
+    ddh::fail(DDH_DATA_LOSS, "'", path, "' is not a safetensors file, or is cut short: its header would have ",
               header_bytes, " bytes");
   }
   const char* const text = static_cast<const char*>(base_) + sizeof header_bytes;

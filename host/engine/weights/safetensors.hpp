@@ -13,7 +13,7 @@
 
 namespace ddhost {
 
-// "F32" for DDH_F32. Throws where the format has no such dtype.
+// "F32" for DDH_F32. Throws if the format has no such dtype.
 const char* safetensors_name(int32_t dtype);
 // 0 for a name that is unknown here.
 int32_t safetensors_dtype(const std::string& name);

@@ -212,8 +212,9 @@ std::vector<std::string> export_params(const std::string& path, const StateSourc
       }
       for (uint32_t p = 0; p < model.n_params; ++p) {
         if (tensors[p].overflows)
-          warnings.push_back(ddh::str("parameter '", model.params[p]->name, "' holds values beyond fp16, in which '",
-                                      path, "' stores it: they are infinite there"));
+          warnings.push_back(ddh::str("parameter '", model.params[p]->name,
+                                      "' holds values outside the range of fp16, in which '", path,
+                                      "' stores it: they are infinite there"));
       }
       if (comm.rank() == 0) write_buffers(file, model, plan, staging);
       file.sync();

@@ -15,7 +15,7 @@ void check_entry(const StateSource& source, const ddh_state_entry& e, uint32_t i
     source.strategy.caller().blame(PluginCall::kState, {}, "entry ", index, " ", what...);
   };
   if (e.struct_size < DDH_STATE_ENTRY_MIN_SIZE)
-    refuse("has struct_size ", e.struct_size, ", at least ", DDH_STATE_ENTRY_MIN_SIZE, " are needed");
+    refuse("has struct_size ", e.struct_size, ", but at least ", DDH_STATE_ENTRY_MIN_SIZE, " are needed");
   if (e.param < 0 || static_cast<uint32_t>(e.param) >= source.model.n_params)
     refuse("names parameter ", e.param, " of ", source.model.n_params);
   const uint64_t numel = source.model.params[e.param]->numel;
@@ -29,12 +29,13 @@ void check_entry(const StateSource& source, const ddh_state_entry& e, uint32_t i
   const bool is_number = e.dtype == DDH_F32 || e.dtype == DDH_BF16 || e.dtype == DDH_F16;
   if (width == 0 || (e.kind == DDH_STATE_PARAM && !is_number))
     refuse("has dtype ", e.dtype, "; parameters are DDH_F32, DDH_BF16 or DDH_F16");
-  if (e.memory < DDH_MEM_HOST || e.memory > DDH_MEM_FILE) refuse("lies in memory ", e.memory, "; use one of DDH_MEM_*");
+  if (e.memory < DDH_MEM_HOST || e.memory > DDH_MEM_FILE) refuse("is in memory ", e.memory, "; use one of DDH_MEM_*");
   if (e.data == nullptr && e.memory != DDH_MEM_FILE && e.numel > 0)
     refuse("of parameter ", param_text(source.model, e.param), " has no data (NULL), and is not in a file");
-  if (reinterpret_cast<uintptr_t>(e.data) % width != 0) refuse("has data at an address that is no multiple of ", width);
+  if (reinterpret_cast<uintptr_t>(e.data) % width != 0)
+    refuse("has data at an address that is not a multiple of ", width);
   if (e.replica_count < 1 || e.replica_index < 0 || e.replica_index >= e.replica_count)
-    refuse("is replica ", e.replica_index, " of ", e.replica_count, "; give 0 of 1 where no other rank holds it");
+    refuse("is replica ", e.replica_index, " of ", e.replica_count, "; give 0 of 1 if no other rank holds it");
 }
 
 }  // namespace

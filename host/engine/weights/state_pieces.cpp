@@ -12,7 +12,7 @@ namespace {
 void check_dtype(const StateSource& source, const StoredTensor& tensor, int32_t dtype) {
   if (tensor.kind != TensorKind::slot || dtype == tensor.dtype) return;
   source.strategy.caller().blame(PluginCall::kState, {}, "keeps '", tensor.name, "' in dtype ", dtype,
-                                 ", and the optimizer's slot is of dtype ", tensor.dtype);
+                                 ", but the optimizer's slot has dtype ", tensor.dtype);
 }
 
 }  // namespace
@@ -50,8 +50,8 @@ void check_pieces_once(const std::vector<StatePiece>& pieces, const StateSource&
     const uint64_t numel = tensors[t].bytes / ddh_dtype_bytes(tensors[t].dtype);
     if (tensors[t].kind == TensorKind::buffer || sum[t] == Cover::piece(static_cast<int32_t>(t), 0, numel)) continue;
     source.strategy.caller().blame(PluginCall::kState, {}, "the entries of all ranks with replica_index 0 have ",
-                                   sum[t].numel, " elements of '", tensors[t].name, "'; its ", numel,
-                                   " must each be there once");
+                                   sum[t].numel, " elements of '", tensors[t].name, "'; each of its ", numel,
+                                   " must occur once");
   }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/weights/state_pieces.hpp: what a rank holds of the tensors of a checkpoint, and how it is read and written where it
-// lies: in memory, on a device, or behind state_read and state_write.
+// engine/weights/state_pieces.hpp: what a rank holds of the tensors of a checkpoint, and how it is read and written in its
+// place: in memory, on a device, or through state_read and state_write.
 #pragma once
 
 #include <vector>
@@ -17,11 +17,11 @@ struct StatePiece {
   uint64_t offset, numel;  // elements of the tensor
   int32_t dtype;           // in which the rank keeps it
   void* data;              // nullptr: state_read, state_write
-  uint32_t entry;          // of the strategy's list; of a buffer of the model it has no meaning
+  uint32_t entry;          // of the strategy's list; unused for a buffer of the model
   bool is_first_replica;
 };
 
-// Every piece of this rank, in the order of the tensors. Throws where the strategy keeps a slot in another dtype than the
+// Every piece of this rank, in the order of the tensors. Throws if the strategy keeps a slot in another dtype than the
 // optimizer's. [main]
 std::vector<StatePiece> state_pieces(const StateSource& source, const CheckpointLayout& layout);
 
@@ -30,7 +30,7 @@ std::vector<StatePiece> state_pieces(const StateSource& source, const Checkpoint
 void check_pieces_once(const std::vector<StatePiece>& pieces, const StateSource& source, const CheckpointLayout& layout,
                        const Comm& comm);
 
-// Bytes of pieces, in the dtype of their tensor.
+// Reads and writes the bytes of pieces, in the dtype of their tensor.
 class PieceAccess {
  public:
   PieceAccess(const StateSource& source, const CheckpointLayout& layout, Staging& staging)
@@ -41,7 +41,7 @@ class PieceAccess {
 
   // Elements [begin, begin + numel) of a piece, counted from its first. Valid until the next call.
   const char* read(const StatePiece& piece, uint64_t begin, uint64_t numel);
-  // The other way. The values are rounded where the rank keeps a shorter dtype.
+  // Writes elements. They are rounded if the rank keeps them in a lower precision.
   void write(const StatePiece& piece, uint64_t begin, uint64_t numel, const char* from);
 
  private:

@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kIndexEnd = ".index.json";
 
-// What a folder means: its index, else its only safetensors file.
+// The file to read in a folder: its index, or its only safetensors file.
 std::string chosen_in(const fs::path& folder) {
   std::vector<std::string> indices, files;
   std::error_code ec;
@@ -30,7 +30,7 @@ std::string chosen_in(const fs::path& folder) {
   if (indices.empty() && files.size() == 1) return files.front();
   ddh::fail(DDH_NOT_FOUND, "folder '", folder.string(), "' holds ", indices.size(),
             " indices (*.safetensors.index.json) and ", files.size(),
-            " safetensors files, so it does not say which weights are meant; name a file or an index");
+            " safetensors files, so it is not clear which to read; name a file or an index");
 }
 
 nlohmann::json weight_map_of(const std::string& path) {
@@ -40,7 +40,7 @@ nlohmann::json weight_map_of(const std::string& path) {
   const nlohmann::json root = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   const bool is_index = root.is_object() && root.contains("weight_map") && root["weight_map"].is_object();
   if (!is_index)
-    ddh::fail(DDH_DATA_LOSS, "'", path, "' is no index of safetensors files: it has no object \"weight_map\"; ",
+    ddh::fail(DDH_DATA_LOSS, "'", path, "' is not an index of safetensors files: it has no object \"weight_map\"; ",
               "give another file");
   return root["weight_map"];
 }
@@ -65,7 +65,7 @@ void TensorFiles::add_file(const std::string& path) {
   for (const auto& [name, tensor] : files_.back()->tensors()) tensors_.emplace(name, &tensor);
 }
 
-// All but the optimizers' slots, after a look at every byte.
+// All tensors but the optimizers' slots, after a check of every byte.
 void TensorFiles::add_checkpoint(const std::string& path) {
   Manifest manifest = open_checkpoint(path);
   std::erase_if(manifest.tensors, [](const Manifest::Tensor& t) { return t.stored.kind == TensorKind::slot; });
@@ -79,10 +79,10 @@ void TensorFiles::add_index(const std::string& path) {
   const nlohmann::json map = weight_map_of(path);
   std::map<std::string, const SafetensorsFile*> open;
   for (const auto& [name, file] : map.items()) {
-    // Files of an index lie beside it: a name that leads elsewhere was never meant.
+    // The files of an index must be in its folder, so a path to another folder is refused.
     if (!file.is_string() || fs::path(file.get<std::string>()).filename() != file.get<std::string>())
       ddh::fail(DDH_DATA_LOSS, "index '", path, "' says that tensor '", name, "' is in ", file.dump(),
-                ", which is no plain file name; fix the index");
+                ", which is not a plain file name; fix the index");
     const SafetensorsFile*& shard = open[file.get<std::string>()];
     if (shard == nullptr) {
       files_.push_back(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/weights/together.hpp: a step of saving or loading that every rank makes, and that fails on all of them or on none.
+// engine/weights/together.hpp: runs a step of saving or loading on every rank; it fails on all ranks or on none.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace ddhost {
 
-// The sentence with which a rank's part failed; empty where it did not.
+// The error of a rank's part; empty if it did not fail.
 using FailureText = std::array<char, 512>;
 
 template <class Body>
@@ -27,7 +27,7 @@ FailureText failure_of(Body&& body) {
   return failure;
 }
 
-// The first rank's failure, the same on every rank; empty where none failed. [collective]
+// The failure of the first rank that failed, the same on every rank; empty if none failed. [collective]
 inline FailureText first_failure(const Comm& comm, const FailureText& mine, const char* label) {
   std::vector<FailureText> all(static_cast<size_t>(comm.world_size()));
   comm.all_gather_bytes(mine.data(), all.data(), mine.size(), label);
@@ -36,7 +36,7 @@ inline FailureText first_failure(const Comm& comm, const FailureText& mine, cons
   return {};
 }
 
-// Runs a rank's part; all ranks throw when one of them has failed. [collective]
+// Runs a rank's part; all ranks throw if one of them has failed. [collective]
 template <class Body>
 void together(const Comm& comm, const char* label, Body&& body) {
   const FailureText failure = first_failure(comm, failure_of(std::forward<Body>(body)), label);

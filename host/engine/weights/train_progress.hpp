@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/weights/train_progress.hpp: how far a run has come, besides its tensors: all that a checkpoint keeps of the train
-// loop. The same on every rank.
+// engine/weights/train_progress.hpp: the progress of a run: all that a checkpoint saves of the train loop, besides tensors.
+// It is the same on every rank.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct PatienceState {
   int64_t without_better = 0;  // evaluations in a row
 };
 
-// A training program: the samples that it has taken of its order over all epochs.
+// A training program, and its position in its order of samples over all epochs.
 struct ProgramProgress {
   std::string name;
   uint64_t samples = 0;

@@ -28,7 +28,7 @@ uint64_t element_bytes(const ddh_coll& c) {
 void require_reducible(const ddh_coll& c) {
   if (!can_reduce(c.dtype, c.op)) {
     ddh::fail(DDH_UNIMPLEMENTED, "a reduction with op ", c.op, " over dtype ", c.dtype,
-              " is not offered; use SUM, MAX or MIN of F32, F64, BF16, I32 or I64");
+              " is not supported; use SUM, MAX or MIN of F32, F64, BF16, I32 or I64");
   }
   if (c.initial != nullptr && (c.dtype != DDH_F32 || c.op != DDH_SUM)) {
     ddh::fail(DDH_UNIMPLEMENTED, "a reduction with op ", c.op, " over dtype ", c.dtype,
@@ -244,7 +244,7 @@ uint64_t Group::agree_on_pieces(const ddh_coll& c) {
       if (sent == expected) continue;
       difference = ddh::str(c.label != nullptr ? c.label : "all_to_all", ": rank ", settings_.world_ranks[from],
                             " sends ", sent, " elements to rank ", settings_.world_ranks[to], ", which expects ",
-                            expected, "; counts of the one must be recv_counts of the other");
+                            expected, "; the sender's counts must equal the receiver's recv_counts");
       break;
     }
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// loop: ranks are threads of one process. Shared memory is anonymous pages. A rank can't die without the others.
+// loop: ranks are threads of one process. Shared memory is anonymous pages. If one rank dies, all ranks die.
 #include <sys/mman.h>
 
 #include <cerrno>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reads /proc/meminfo and the memory limits of the control groups (v2) that this process lives in.
+// Reads /proc/meminfo and the memory limits of the control groups (v2) of this process.
 #include "memory_limits.hpp"
 
 #include <algorithm>

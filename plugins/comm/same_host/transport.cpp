@@ -17,7 +17,8 @@ Transport::Transport(const ddh_create& create, std::unique_ptr<Memory> memory)
 void Transport::init(const ddh_comm_init& args) {
   init_ = ddh::copy_of(args);
   if (args.reduce_block == 0)
-    ddh::fail(DDH_INVALID_ARGUMENT, "reduce_block is 0: blocks of a sum have at least 1 rank; give 1 for none");
+    ddh::fail(DDH_INVALID_ARGUMENT,
+              "reduce_block is 0, but a block of a sum has at least 1 rank; give 1 for no blocks");
   GroupSettings settings;
   settings.name = ddh::str("world ", args.run_id);
   for (int32_t r = 0; r < args.world_size; ++r) settings.world_ranks.push_back(r);

@@ -41,7 +41,8 @@ void* Context::allocate(const ddh_alloc_args& args) {
 void Context::release(void* p) {
   const std::lock_guard lock(mutex_);
   const Block* block = blocks_.find(p);
-  if (block == nullptr) return note_mistake("a block is released that this device does not hold; release each once");
+  if (block == nullptr)
+    return note_mistake("a block is released that this device does not have; release each block once");
   const OperationPtr user = checker_.unfinished(block->begin, block->bytes, host_clock_);
   if (user != nullptr)
     note_mistake(ddh::str("'", block->name, "' is released while ", text_of(*user),
@@ -152,7 +153,7 @@ void Context::touch(const ddh::Accesses& accesses, const std::string& name) {
     const ddh_access& access = accesses.data()[i];
     const Block* block = check_place(access, who);
     if (block != nullptr && block->memory == DDH_MEM_DEVICE)
-      ddh::fail(DDH_FAILED_PRECONDITION, who, " touches '", block->name,
+      ddh::fail(DDH_FAILED_PRECONDITION, who, " accesses '", block->name,
                 "', which is the device's memory; copy it, or queue the work with run");
     check_order(access, who, kHost, host_clock_);
   }
@@ -197,8 +198,8 @@ void Context::check_order(const ddh_access& access, const std::string& who, size
                           const VectorClock& now) const {
   const Checker::Conflict conflict = checker_.find_conflict(access, actor, now);
   if (conflict.earlier == nullptr) return;
-  const char* const cure =
-      actor == kHost ? "synchronize that stream first" : "record an event behind it and let this stream wait for that";
+  const char* const cure = actor == kHost ? "synchronize that stream first"
+                                          : "record an event after it and let this stream wait for the event";
   ddh::fail(DDH_FAILED_PRECONDITION, who, " ", word(conflict.later_writes), " '", name_of(conflict.at), "', which ",
             text_of(*conflict.earlier), " ", word(conflict.earlier_writes), ", and nothing orders the two; ", cure);
 }

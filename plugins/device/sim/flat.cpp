@@ -59,7 +59,7 @@ std::function<void()> fill(void* dst, int32_t dtype, uint64_t numel, double valu
 
 std::function<void()> cast(void* dst, int32_t dst_dtype, const void* src, int32_t src_dtype, uint64_t numel) {
   if (!is_float(dst_dtype) || !is_float(src_dtype))
-    ddh::fail(DDH_UNIMPLEMENTED, "cast has no way from dtype ", src_dtype, " to dtype ", dst_dtype,
+    ddh::fail(DDH_UNIMPLEMENTED, "cast does not convert from dtype ", src_dtype, " to dtype ", dst_dtype,
               "; use F32, BF16 or F16");
   if (dst_dtype == src_dtype) {
     const uint64_t bytes = numel * ddh_dtype_bytes(src_dtype);

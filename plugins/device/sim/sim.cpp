@@ -170,7 +170,7 @@ constexpr ddh::Option kOptions[] = {
     {"delay_us", "integer", "20", R"("minimum": 0, "maximum": 10000000, "x-unit": "microseconds")",
      "pause before each piece of work on a stream"},
     {"jitter_us", "integer", "0", R"("minimum": 0, "maximum": 10000000, "x-unit": "microseconds")",
-     "up to this much longer, at random"},
+     "largest random addition to each pause"},
     {"seed", "integer", "0", ddh::kAtLeast0, "seed of the jitter"},
     {"check", "boolean", "true", "",
      "detect unordered work, use after release, accesses beyond a block, wrong kinds of memory"},
@@ -182,5 +182,5 @@ constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, DDH_LOG_IFACE, nullptr};
 }  // namespace
 }  // namespace sim
 
-DDH_CXX_PLUGIN(sim::Sim, device, "sim", "0.1.0", "a device for tests: memory of its own, late streams, checks",
+DDH_CXX_PLUGIN(sim::Sim, device, "sim", "0.1.0", "a device for tests: separate memory, delayed streams, checks",
                ddh::kSchemaOf<sim::kOptions>, sim::kNeeds, DDH_CAP_IN_PROCESS | DDH_CAP_HOST_REACHABLE);

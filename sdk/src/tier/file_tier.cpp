@@ -140,7 +140,7 @@ void FileTier::open_file() {
   if (!settings_.warns) return;
   struct statfs fs {};
   if (fstatfs(fd_, &fs) == 0 && fs.f_type == TMPFS_MAGIC)
-    host_.log(DDH_LOG_WARN, "'", folder, "' lies in memory (tmpfs): what is offloaded there saves none; give a folder",
+    host_.log(DDH_LOG_WARN, "'", folder, "' is in memory (tmpfs), so offloading to it saves no memory; give a folder",
               " on a disk with ", settings_.folder_option);
   if (!is_direct_)
     host_.log(DDH_LOG_WARN, "the file system of '", folder, "' has no O_DIRECT: reads and writes go through the",

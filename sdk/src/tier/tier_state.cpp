@@ -75,7 +75,7 @@ void OffloadedState::materialize() {
   if (memory_) memory_->reserve();
   if (!files_) return;
   if (files_->file_bytes() != file_bytes())
-    fail(DDH_INTERNAL, "the file takes ", files_->file_bytes(), " bytes, and ", file_bytes(), " were planned");
+    fail(DDH_INTERNAL, "the file takes ", files_->file_bytes(), " bytes, but ", file_bytes(), " were planned");
   files_->reserve();
   files_->register_buffers(frames_.registrable());
   host_.log(DDH_LOG_INFO, file_bytes(), " bytes of states are in '", plan_.settings.folder, "', by ", files_->io_name(),

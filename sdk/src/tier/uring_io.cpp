@@ -52,7 +52,7 @@ UringIo::UringIo(int fd, uint32_t depth) : fd_(fd), results_(depth) {
   io_uring_free_probe(probe);
   if (!can) {
     io_uring_queue_exit(&ring_);
-    fail(DDH_UNAVAILABLE, "this kernel's is too old (Linux 5.6 has what it takes)");
+    fail(DDH_UNAVAILABLE, "the kernel's io_uring is too old; Linux 5.6 or newer is needed");
   }
   reaper_ = quiet_thread([this] { reap(); });
 }

@@ -94,7 +94,7 @@ Bytes noise(size_t n) {
 
 }  // namespace
 
-TEST_CASE("MNIST's files are read, packed or not") {
+TEST_CASE("MNIST's files are read, compressed or not") {
   const TempFolder folder;
   write_mnist(folder);
   REQUIRE(images::is_mnist(folder.path().string()));
@@ -153,7 +153,7 @@ TEST_CASE("CIFAR-10's records are read from one file or from the five of the arc
   CHECK((data.eval != nullptr) == archive);
 }
 
-TEST_CASE("a torn or wrong record of CIFAR-10 is named") {
+TEST_CASE("a truncated or wrong record of CIFAR-10 is named") {
   const TempFolder folder;
   const std::string path = folder.file("train.bin");
   const auto sentence = [&] { return sentence_of([&] { images::read_cifar(folder.path().string()); }); };
@@ -177,7 +177,7 @@ TEST_CASE("PNG files are decoded, gray and in colour") {
   CHECK(c.pixels == Bytes{10, 40, 20, 50, 30, 60});
 }
 
-TEST_CASE("JPEG files are decoded, up to their loss") {
+TEST_CASE("JPEG files are decoded, up to the loss of compression") {
   const TempFolder folder;
   const std::string path = folder.file("a.jpg");
   Bytes pixels;
@@ -193,7 +193,7 @@ TEST_CASE("JPEG files are decoded, up to their loss") {
   }
 }
 
-TEST_CASE("a torn image is refused by its name") {
+TEST_CASE("a truncated image is refused by its name") {
   const TempFolder folder;
   const std::string png = folder.file("a.png"), jpeg = folder.file("a.jpg"), text = folder.file("b.png");
   write_png(png, 40, 40, noise(1600));
@@ -216,7 +216,7 @@ TEST_CASE("a folder of classes is split by val_fraction, or has a folder for eva
     for (int i = 0; i < n; ++i)
       write_png(folder.file(place + "/" + std::to_string(100 + i) + ".png"), 2, 2, Bytes(4, static_cast<uint8_t>(i)));
   };
-  SECTION("by val_fraction, of each class alike") {
+  SECTION("by val_fraction, the same for each class") {
     add("cat", 8), add("dog", 4);
     std::ofstream(folder.file("cat/notes.txt")) << "no image";
     const images::ImageData data = images::read_folder(folder.path().string(), "", 0.25);

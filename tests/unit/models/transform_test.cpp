@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What becomes of an image on its way to a model.
+// The transformation of an image for a model.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <numeric>
@@ -50,7 +50,7 @@ images::ImageBatch load(const images::ImageLoader& from, const std::vector<int64
 
 }  // namespace
 
-TEST_CASE("resizing keeps what is even, and takes all pixels that a new one covers") {
+TEST_CASE("resizing keeps uniform areas, and averages all pixels that a new one covers") {
   const std::vector<float> constant(12, 0.3F);
   for (const float x : images::resize_plane(constant, 3, 4, 5, 2)) CHECK(x == Approx(0.3));
   // Twice as wide: halfway between centres, as torch's bilinear with align_corners=False.
@@ -64,7 +64,7 @@ TEST_CASE("resizing keeps what is even, and takes all pixels that a new one cove
   CHECK(narrow[3] == Approx(0.0));
 }
 
-TEST_CASE("an evaluation cuts the middle, at any place and step alike") {
+TEST_CASE("an evaluation crops the middle at every step") {
   const images::Image image = ramp(1, 4, 6);
   const TransformOptions options{.side = 2, .resize = 4, .crop_padding = 3, .flip = true, .channels = 1};
   CHECK(transformed(image, options, nullptr) == std::vector<int>{8, 9, 14, 15});
@@ -78,7 +78,7 @@ TEST_CASE("a wide image keeps its proportions") {
   CHECK(std::abs(cut[2] - cut[0] - 8 * 11.0 / 7) <= 1);
 }
 
-TEST_CASE("training cuts and mirrors by seed, step and sample alone") {
+TEST_CASE("random crops and mirroring depend only on seed, step and sample") {
   const images::Image image = ramp(1, 8, 8);
   const TransformOptions options{.side = 6, .resize = 8, .flip = true, .channels = 1};
   std::map<std::vector<int>, int> seen;
@@ -162,7 +162,7 @@ TEST_CASE("draws of the Beta distribution have its mean and variance") {
   }
 }
 
-TEST_CASE("smoothing spreads a part of the target, in training alone") {
+TEST_CASE("label smoothing spreads a part of the target, only in training") {
   const images::ImageLoader from = loader({{"model.label_smoothing", "0.2"}});
   const images::ImageBatch train = load(from, {4}), eval = load(from, {4}, 1, 0, false);
   for (int64_t k = 0; k < 10; ++k) {
@@ -171,7 +171,7 @@ TEST_CASE("smoothing spreads a part of the target, in training alone") {
   }
 }
 
-TEST_CASE("mixup mixes images and targets of a micro-batch alike, by its place in the step") {
+TEST_CASE("mixup mixes images and targets of a micro-batch alike, depending on its index in the step") {
   const std::vector<int64_t> samples = {4, 5, 6};
   const images::ImageBatch plain = load(loader({}), samples);
   const images::ImageLoader from = loader({{"model.mixup", "1.0"}});

@@ -63,7 +63,7 @@ TEST_CASE("a bucket is closed when it has reached its bytes") {
   CHECK(names(model.layout(1 << 20)) == Names{"unit 3 to unit 0"});
 }
 
-TEST_CASE("a bucket is complete with the unit whose backward is the last, and every unit uses its own") {
+TEST_CASE("a bucket is complete after the last backward of its units, and every unit uses its own part") {
   Model model({kForward});
   const ddh::ModelLayout layout = model.layout(769);
   CHECK(layout.trained_spaces(3, 0).empty());
@@ -106,13 +106,13 @@ TEST_CASE("tied parameters and units that occur twice have buckets of their own"
   CHECK(names(twice.layout(1 << 20)) == Names{"unit 1", "unit 3 to unit 0"});
 }
 
-TEST_CASE("what is not trained is in no bucket") {
+TEST_CASE("untrained parameters are in no bucket") {
   Model model({kForward}, {}, false, DDH_PARAM_FROZEN);
   CHECK(names(model.layout(1 << 20)) ==
         Names{"unit 0 (frozen)", "unit 1 (frozen)", "unit 2 (frozen)", "unit 3 (frozen)", "unit 3 to unit 0"});
 }
 
-TEST_CASE("a bucket joins what the same programs train, in an order that all of them have") {
+TEST_CASE("a bucket joins units that the same programs train in the same order") {
   SECTION("one program trains the first two units, another the last two") {
     Model model({kForward, kForward}, {{1, 1, 1, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 1, 1, 1, 1}});
     CHECK(names(model.layout(1 << 20)) == Names{"unit 1 to unit 0", "unit 3 to unit 2"});
@@ -128,7 +128,7 @@ TEST_CASE("a bucket joins what the same programs train, in an order that all of 
   }
 }
 
-TEST_CASE("small parameters of all units share a space that stays") {
+TEST_CASE("small parameters of all units share a space that stays gathered") {
   Model model({kForward});
   CHECK(names(model.layout(0, 39)) == Names{"unit 0", "unit 1", "unit 2", "unit 3"});
   const ddh::ModelLayout layout = model.layout(0, 40);

@@ -60,7 +60,7 @@ TEST_CASE("segments cover a flat space in rank order and differ by at most one g
   CHECK(at == numel);
 }
 
-TEST_CASE("parameters start on the grid and those that are not trained lie apart") {
+TEST_CASE("parameters start on the grid, and untrained ones are separate") {
   const Model model;
   const ddh::ModelLayout layout(AttachArgs(model.desc, 2).get());
   REQUIRE(layout.spaces.size() == 3);
@@ -128,7 +128,7 @@ TEST_CASE("parameters that must stay whole have a space of their own, cut at the
   CHECK(layout.unit_uses[1].size() == 2);
 }
 
-TEST_CASE("whole parameters are dealt to the ranks over the whole model, the largest first") {
+TEST_CASE("whole parameters are assigned to ranks over the whole model, the largest first") {
   const Model model;  // padded: 64, 64, 192, and in the second unit 64
   const ddh::ModelLayout two(AttachArgs(model.desc, 2).get(), {true, true, true, true, false});
   const ddh::FlatSpace& first = two.spaces[two.place[0].space];

@@ -47,7 +47,7 @@ TEST_CASE("a derived run folder gets a new suffix when it exists", "[prepare]") 
   }
 }
 
-TEST_CASE("a run folder that was asked for is taken, but never a second time", "[prepare]") {
+TEST_CASE("a requested run folder is used, but never a second time", "[prepare]") {
   const TempFolder folder;
   CHECK(refusal(plan_for(folder.path() / "a" / "b", "the command line")).empty());
   CHECK_THAT(refusal(plan_for(folder.path() / "a" / "b", "the command line")), Catch::Contains("already holds a run"));
@@ -58,10 +58,10 @@ TEST_CASE("a run folder that was asked for is taken, but never a second time", "
   CHECK(fs::file_size(folder.path() / "a" / "b" / "metrics.jsonl") == 3);
 }
 
-TEST_CASE("places that can't be written are found before the run", "[prepare]") {
+TEST_CASE("folders that can't be written are reported before the run", "[prepare]") {
   const TempFolder folder;
   std::ofstream(folder.file("file")) << "x";
-  CHECK_THAT(refusal(plan_for(folder.file("file"), "the command line")), Catch::Contains("can't be made"));
+  CHECK_THAT(refusal(plan_for(folder.file("file"), "the command line")), Catch::Contains("can't be created"));
   CHECK_THAT(refusal(plan_for("/dev/null/run", "the command line")), Catch::Contains("/dev/null/run"));
   CHECK_THAT(refusal(plan_for("/proc", "the command line")), Catch::Contains("nothing can be written"));
   CHECK_THAT(refusal(plan_for(folder.file("run"), "derived", "/no/such/w.safetensors")), Catch::Contains("/no/such"));
@@ -70,14 +70,14 @@ TEST_CASE("places that can't be written are found before the run", "[prepare]") 
   CHECK(refusal(plan_for(folder.file("run"), "derived", folder.file("run/w.safetensors"))).empty());
 }
 
-TEST_CASE("trying to write leaves nothing behind but the mark that the folder is taken", "[prepare]") {
+TEST_CASE("the write test leaves only the file that marks the folder as used", "[prepare]") {
   const TempFolder folder;
   CHECK(refusal(plan_for(folder.file("run"), "derived")).empty());
   CHECK(fs::file_size(folder.file("run/metrics.jsonl")) == 0);
   CHECK(std::distance(fs::directory_iterator(folder.file("run")), fs::directory_iterator()) == 1);
 }
 
-TEST_CASE("cores are shared between ranks unless the user has decided", "[prepare]") {
+TEST_CASE("cores are divided among the ranks unless the user has set the number of threads", "[prepare]") {
   setenv("MKL_NUM_THREADS", "7", 1);
   unsetenv("OMP_NUM_THREADS");
   share_cores(100000);
@@ -85,7 +85,7 @@ TEST_CASE("cores are shared between ranks unless the user has decided", "[prepar
   CHECK(std::string(std::getenv("MKL_NUM_THREADS")) == "7");
 }
 
-TEST_CASE("train is the command that may be left out, and flags win over words", "[prepare]") {
+TEST_CASE("the command train may be left out, and flags win over key=value arguments", "[prepare]") {
   const CommandLine line = parse({"--strategy", "zero3", "train.steps=5", "strategy.plugin=ddp", "--nproc", "4"});
   CHECK(line.command == Command::kTrain);
   const UserConfig user = UserConfig::read("", line.overrides);

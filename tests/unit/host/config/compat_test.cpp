@@ -80,7 +80,7 @@ TEST_CASE("a name with one legal value refuses others and says why", "[config]")
   CHECK_THAT(refusal({"only_flag=false"}), Contains("one of true (there is no other way)"));
 }
 
-TEST_CASE("a name that may only repeat an option of ours is refused where it differs", "[config]") {
+TEST_CASE("a name that may only repeat an option of ours is refused if it differs", "[config]") {
   CHECK(with({"gather_size=256"}).get<int64_t>("strategy.bucket_bytes") == 1024);
   CHECK(refusal({"gather_bytes=0"}).empty());
   CHECK(refusal({"bucket_bytes=8", "gather_size=2"}).empty());
@@ -88,7 +88,7 @@ TEST_CASE("a name that may only repeat an option of ours is refused where it dif
              Contains("strategy.gather_bytes = 8 and strategy.bucket_bytes = 9 differ, but they are one bucket"));
 }
 
-TEST_CASE("what a plugin declares itself wins over a table", "[config]") {
+TEST_CASE("options that a plugin declares win over a table", "[config]") {
   const Config config = with({"declared=true"});
   CHECK(config.get<bool>("strategy.declared"));
   CHECK(config.warnings().empty());
@@ -130,7 +130,7 @@ size_t check_names(const CompatTable& table, const Json& names, const std::strin
   return names.size();
 }
 
-TEST_CASE("every name in our tables means something to every plugin that it is for", "[config]") {
+TEST_CASE("every name in our tables has a meaning for each of its plugins", "[config]") {
   Registry registry(any_interface, DDHOST_BUILD_DIR);
   const std::map<std::string, uint32_t> kinds = {
       {"strategy", DDH_KIND_STRATEGY}, {"optimizer", DDH_KIND_OPTIMIZER}, {"schedule", DDH_KIND_SCHEDULE}};

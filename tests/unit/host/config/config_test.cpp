@@ -58,7 +58,7 @@ std::string refused_file(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("defaults give way to the file, the file to the command line", "[config]") {
+TEST_CASE("the file overrides defaults, and the command line overrides the file", "[config]") {
   const TempFolder folder;
   const std::string file = write(folder, R"({"train": {"steps": 7, "clip_norm": 2} /* a comment */})");
   const Config config(UserConfig::read(file, {parse_override("train.steps=9")}), sections());
@@ -81,7 +81,7 @@ TEST_CASE("null takes back a key of the file that the chosen plugins lack", "[co
   CHECK_THAT(refusal({"strategy.of_another_plugin=null"}), Catch::Contains("unknown key"));  // the file lacks it
 }
 
-TEST_CASE("words are read as JSON where they parse, as text elsewhere", "[config]") {
+TEST_CASE("arguments are read as JSON if they parse, else as text", "[config]") {
   const Config config =
       with({"run.name=2024", "train.steps=1e3", "run.quiet=true", "strategy.betas=[0.8, 0.9]", "schedule.type=linear"});
   CHECK(config.text("run.name") == "2024");
@@ -91,14 +91,14 @@ TEST_CASE("words are read as JSON where they parse, as text elsewhere", "[config
   CHECK(config.text("schedule.type") == "linear");
 }
 
-TEST_CASE("a mistyped key is refused with the nearest name and where it stands", "[config]") {
+TEST_CASE("a mistyped key is refused with the nearest name and its place", "[config]") {
   CHECK(refusal({"train.stepz=5"}) == "unknown key 'train.stepz' on the command line; did you mean 'train.steps'?");
   CHECK_THAT(refused_file(R"({"train": {"stepz": 5}})"),
              Catch::Contains("c.json") && Catch::Contains("did you mean 'train.steps'?"));
   CHECK_THAT(refusal({"strategy.bucket_byte=5"}), Catch::Contains("did you mean 'strategy.bucket_bytes'?"));
 }
 
-TEST_CASE("a key without or in the wrong section is sent to the right one", "[config]") {
+TEST_CASE("the error for a key without a section, or in a wrong one, names the right section", "[config]") {
   CHECK_THAT(refusal({"steps=5"}), Catch::Contains("did you mean 'train.steps'?"));
   CHECK_THAT(refusal({"model.seed=5"}), Catch::Contains("did you mean 'run.seed'?"));
   CHECK_THAT(refusal({"trian.steps=5"}), Catch::Contains("'trian'") && Catch::Contains("did you mean 'train'?"));
@@ -127,7 +127,8 @@ TEST_CASE("an alias without another unit is the option under another name, whate
                                                       Catch::Contains("integer"));
 }
 
-TEST_CASE("an option may stand for a key of another section, in that key's words and with its check", "[config]") {
+TEST_CASE("an option may be another name for a key of another section, with the values and checks of that key",
+          "[config]") {
   const Config config = with({"strategy.reduce_dtype=torch.bfloat16"});
   CHECK(config.text("precision.reduce_dtype") == "bf16");
   CHECK_THAT(config.find("precision.reduce_dtype")->source, Catch::Contains("strategy.reduce_dtype"));
@@ -161,7 +162,7 @@ TEST_CASE("a key on the command line wins over its other name in the file, and t
   CHECK(by_other.text("precision.reduce_dtype") == "bf16");
 }
 
-TEST_CASE("a name in another unit that makes no whole number is rounded away from zero", "[config]") {
+TEST_CASE("a name in another unit that gives no integer is rounded away from zero", "[config]") {
   CHECK(with({"strategy.reduce_bucket_size=0.1"}).get<int64_t>("strategy.bucket_bytes") == 1);
   CHECK(with({"strategy.reduce_bucket_size=1.1"}).get<int64_t>("strategy.bucket_bytes") == 5);
   CHECK_THAT(refusal({"strategy.reduce_bucket_size=-0.1"}), Catch::Contains("out of range"));
@@ -179,8 +180,7 @@ TEST_CASE("aliases that contradict their key or each other in one layer are refu
                  Catch::Contains("strategy.table = \"a.bin\" in "));
 }
 
-TEST_CASE("names of one key that agree are taken, one name given twice is its last value, and words win over the file",
-          "[config]") {
+TEST_CASE("names of one key may agree, the last value of a name counts, and arguments win over the file", "[config]") {
   CHECK(with({"strategy.reduce_bucket_size=500", "strategy.bucket_bytes=2e3"}).get<int64_t>("strategy.bucket_bytes") ==
         2000);
   CHECK(with({"strategy.old.bytes=1", "strategy.old.bytes=2"}).get<int64_t>("strategy.bucket_bytes") == 2);
@@ -192,14 +192,14 @@ TEST_CASE("names of one key that agree are taken, one name given twice is its la
   CHECK(config.get<int64_t>("strategy.bucket_bytes") == 4096);
 }
 
-TEST_CASE("an option that makes no difference says so where it is given", "[config]") {
+TEST_CASE("an option without effect gives a warning if it is given", "[config]") {
   CHECK(with({}).warnings().empty());
   CHECK(with({"strategy.count=null"}).warnings().empty());
   CHECK(with({"strategy.count=7"}).warnings() ==
         std::vector<std::string>{"strategy.count=7 changes nothing: nothing is counted"});
 }
 
-TEST_CASE("null is a word that a schema may give a meaning", "[config]") {
+TEST_CASE("a schema may give null a meaning", "[config]") {
   CHECK(with({}).text("strategy.inner.place") == "disk");
   CHECK(with({"strategy.inner=null"}).text("strategy.inner.place") == "none");
   CHECK(with({"strategy.inner.place=none"}).text("strategy.inner.place") == "none");
@@ -216,7 +216,7 @@ TEST_CASE("an empty object inside a section gives nothing, and must be one that 
   CHECK_THAT(refused_file(R"({"strategy": {"outer": {}}})"), Catch::Contains("unknown key 'strategy.outer' in"));
 }
 
-TEST_CASE("null says nothing in a file, and takes the file back on the command line", "[config]") {
+TEST_CASE("null has no effect in a file, and removes the file's value on the command line", "[config]") {
   const TempFolder folder;
   const std::string nothing =
       write(folder, R"({"train": {"steps": null}, "strategy": {"old": {"table": null}, "table": "t"}})");
@@ -232,7 +232,7 @@ TEST_CASE("null says nothing in a file, and takes the file back on the command l
   CHECK(back.find("strategy.table")->source == "default");
 }
 
-TEST_CASE("null on the command line contradicts nothing, and reaches what an option stands for", "[config]") {
+TEST_CASE("null on the command line contradicts no other name, and also works for another name of a key", "[config]") {
   CHECK(with({"strategy.reduce_bucket_size=7", "strategy.bucket_bytes=null"}).get<int64_t>("strategy.bucket_bytes") ==
         28);
   CHECK(with({"strategy.bucket_bytes=7", "strategy.bucket_bytes=null"}).get<int64_t>("strategy.bucket_bytes") == 1024);
@@ -249,18 +249,18 @@ TEST_CASE("null on the command line contradicts nothing, and reaches what an opt
   CHECK(with({"strategy.inner={}"}).text("strategy.inner.place") == "disk");
 }
 
-TEST_CASE("names that say null beside one with a value contradict nothing", "[config]") {
+TEST_CASE("names with null do not contradict a name with a value", "[config]") {
   const TempFolder folder;
   const std::string file = write(folder, R"({"strategy": {"limit": 5, "old_limit": null}, "optimizer": null})");
   CHECK(Config(UserConfig::read(file, {}), sections()).get<int64_t>("strategy.limit") == 5);
 }
 
-TEST_CASE("a large whole number is one in any notation", "[config]") {
+TEST_CASE("a large integer is accepted in any notation", "[config]") {
   CHECK(with({"strategy.bucket_bytes=1e16"}).get<int64_t>("strategy.bucket_bytes") == 10000000000000000);
   CHECK_THAT(refusal({"strategy.bucket_bytes=1e19"}), Catch::Contains("wrong type"));
 }
 
-TEST_CASE("what has one value says why, and auto is no value", "[config]") {
+TEST_CASE("the error of an option with one value gives the reason, and auto is not a value", "[config]") {
   CHECK_THAT(refusal({"strategy.one=2"}), Catch::Contains("one of 1 (there is but one)"));
   CHECK_THAT(refusal({"strategy.bucket_bytes=auto"}), Catch::Contains("leave it out for the default"));
   CHECK_THAT(refusal({"strategy.reduce_bucket_size=auto"}), Catch::Contains("leave it out for the default"));
@@ -269,10 +269,10 @@ TEST_CASE("what has one value says why, and auto is no value", "[config]") {
 TEST_CASE("a key that a file gives twice, once with a dot, is refused", "[config]") {
   for (const char* text : {R"({"strategy": {"inner": {"place": "disk"}, "inner.place": "none"}})",
                            R"({"strategy": {"inner.place": "none", "inner": {"place": "disk"}}})"})
-    CHECK_THAT(refused_file(text), Catch::Contains("'strategy.inner.place' is twice in"));
+    CHECK_THAT(refused_file(text), Catch::Contains("'strategy.inner.place' occurs twice in"));
 }
 
-TEST_CASE("paths of a file are relative to it, paths of words to the current folder", "[config]") {
+TEST_CASE("paths in a file are relative to it, paths in arguments to the current folder", "[config]") {
   const TempFolder folder;
   const std::string file = write(folder, R"({"strategy": {"table": "../t.bin"}, "data": {"path": "/abs/d.txt"}})");
   const Config config(UserConfig::read(file, {parse_override("data.order=order.bin")}), sections());
@@ -282,7 +282,7 @@ TEST_CASE("paths of a file are relative to it, paths of words to the current fol
   CHECK(config.text("train.init_from").empty());
 }
 
-TEST_CASE("a file that is missing, empty or no JSON is refused with the place", "[config]") {
+TEST_CASE("a file that is missing, empty or not JSON is refused with its place", "[config]") {
   CHECK_THAT(sentence_of([] { UserConfig::read("/no/such.json", {}); }), Catch::Contains("/no/such.json"));
   CHECK_THAT(refused_file(""), Catch::Contains("empty"));
   CHECK_THAT(refused_file("{\n  \"train\": {\"steps\": 3,}\n}\n"), Catch::Contains("line 2, column 24"));
@@ -291,7 +291,7 @@ TEST_CASE("a file that is missing, empty or no JSON is refused with the place", 
   CHECK_THAT(refused_file(R"({"trian": {}})"), Catch::Contains("did you mean 'train'?"));
 }
 
-TEST_CASE("before plugins are known their options are passed over, the host's are checked", "[config]") {
+TEST_CASE("before plugins are known, their options are ignored and the host's are checked", "[config]") {
   const auto early = [](const std::string& word) {
     return sentence_of([&] { Config(from_words({word}), host_sections(), false); });
   };

@@ -35,7 +35,7 @@ TEST_CASE("a value of the right type and range passes unchanged", "[schema]") {
   CHECK(check(option_of(R"({"type": "array", "items": {"type": "number"}})"), "[1, 2.5]").size() == 2);
 }
 
-TEST_CASE("further words for a value are read as it", "[schema]") {
+TEST_CASE("other names for a value are read as that value", "[schema]") {
   const Option option =
       option_of(R"({"type": ["string", "null"], "enum": ["bf16", null], "x-spellings": {"torch.bfloat16": "bf16"}})");
   CHECK(check(option, "\"torch.bfloat16\"") == "bf16");
@@ -44,14 +44,14 @@ TEST_CASE("further words for a value are read as it", "[schema]") {
   CHECK_THAT(refusal(option, "\"torch.half\""), Catch::Contains("one of bf16"));
 }
 
-TEST_CASE("an integral floating-point number becomes an integer where one is wanted", "[schema]") {
+TEST_CASE("an integral floating-point number becomes an integer if one is expected", "[schema]") {
   const Json value = check(option_of(R"({"type": "integer"})"), "2e3");
   CHECK(value.is_number_integer());
   CHECK(value == 2000);
   CHECK(refusal(option_of(R"({"type": "integer"})"), "2.5") != "");
 }
 
-TEST_CASE("a refusal names key, value, source and what is legal", "[schema]") {
+TEST_CASE("an error names key, value, source and the legal values", "[schema]") {
   const std::string wrong_type = refusal(option_of(R"({"type": "integer", "minimum": 1})"), "\"many\"");
   for (const char* word : {"train.x", "\"many\"", "on the command line", "wrong type", "integer", "at least 1"})
     CHECK_THAT(wrong_type, Catch::Contains(word));
@@ -78,20 +78,21 @@ TEST_CASE("arrays are checked for their length and items", "[schema]") {
   CHECK_THAT(refusal(pair, "[1, \"two\"]"), Catch::Contains("\"two\""));
 }
 
-TEST_CASE("an ill-formed schema is the plugin's fault and says where", "[schema]") {
+TEST_CASE("the error for an ill-formed schema names the plugin and the place", "[schema]") {
   const auto parse = [](const char* text) { return sentence_of([&] { parse_schema(text, "strategy 'odd'"); }); };
   CHECK_THAT(parse("{"), Catch::Contains("strategy 'odd'") && Catch::Contains("not valid JSON"));
   CHECK_THAT(parse(R"({"properties": {"x": {"type": "colour"}}})"), Catch::Contains("colour"));
   CHECK_THAT(parse(R"({"properties": {"x": {}}})"), Catch::Contains("no type"));
   CHECK_THAT(parse(R"({"properties": {"x": {"type": "integer", "minimun": 1}}})"), Catch::Contains("minimun"));
   CHECK_THAT(parse(R"({"properties": {"x": {"type": "integer", "default": "a"}}})"), Catch::Contains("wrong type"));
-  CHECK_THAT(parse(R"({"properties": {}, "x-aliases": {"y": {"key": "x"}}})"), Catch::Contains("no option"));
+  CHECK_THAT(parse(R"({"properties": {}, "x-aliases": {"y": {"key": "x"}}})"),
+             Catch::Contains("which is not an option"));
   CHECK_THAT(parse(R"({"properties": {"x": {"type": "integer"}, "x": {"type": "number"}}})"),
-             Catch::Contains("'x' stands twice"));
+             Catch::Contains("'x' occurs twice"));
   CHECK_THAT(parse(R"({"properties": {"": {"type": "integer"}}})"), Catch::Contains("an empty name"));
   CHECK_THAT(parse(R"({"properties": {"a.b": {"type": "integer"},
                        "a": {"type": "object", "properties": {"b": {"type": "integer"}}}}})"),
-             Catch::Contains("'a.b' stands twice"));
+             Catch::Contains("'a.b' occurs twice"));
   for (const char* limits :
        {R"("type": "integer", "minimum": 2, "maximum": 1)", R"("type": "number", "exclusiveMinimum": 1, "maximum": 1)",
         R"("type": "array", "minItems": 3, "maxItems": 2)"})
@@ -99,7 +100,7 @@ TEST_CASE("an ill-formed schema is the plugin's fault and says where", "[schema]
                Catch::Contains("no value fits the limits of 'x'"));
   CHECK_THAT(parse(R"({"properties": {"x": {"type": "integer"}, "y": {"type": "integer"}},
                        "x-aliases": {"y": {"key": "x"}}})"),
-             Catch::Contains("alias 'y' has no name of its own"));
+             Catch::Contains("alias 'y' has an empty name, or the name of another option"));
 }
 
 TEST_CASE("the language of schemas has versions", "[schema]") {

@@ -107,7 +107,7 @@ TEST_CASE("a waiting get of one thread lets another thread of the rank set", "[k
   waiter.join();
 }
 
-TEST_CASE("a rank that goes away leaves the others served", "[kv]") {
+TEST_CASE("the store serves the other ranks after one has ended", "[kv]") {
   Served served(3);
   served.rank(0).set("k", "v");
   served.drop(0);
@@ -129,7 +129,7 @@ TEST_CASE("the end of the run ends every wait with its reason", "[kv]") {
   CHECK(code_of(local, "never", 20s) == DDH_ABORTED);
 }
 
-TEST_CASE("a launcher that is gone ends a wait", "[kv]") {
+TEST_CASE("the end of the launcher ends a wait", "[kv]") {
   SocketPair pair = make_socket_pair();
   pair.server.reset();
   KvClient client(std::move(pair.client));

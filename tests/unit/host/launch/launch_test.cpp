@@ -65,7 +65,7 @@ int sleep_for_ever(RankSeat&) {
 
 }  // namespace
 
-TEST_CASE("every rank runs once with its own place", "[launch]") {
+TEST_CASE("every rank runs once with its own rank number", "[launch]") {
   for (const bool threads : {false, true}) {
     const SharedPage shared;
     LaunchArgs args = ranks(4, threads);
@@ -112,7 +112,7 @@ TEST_CASE("a killed rank ends the run with rank, process, signal and step", "[la
     if (shared->pids[rank] != 0) CHECK_FALSE(alive(shared->pids[rank]));
 }
 
-TEST_CASE("the first failure is the run's, not what its peers make of it", "[launch]") {
+TEST_CASE("the run reports the first failure, not the failures that it caused", "[launch]") {
   for (const bool threads : {false, true}) {
     const Outcome end = launch(ranks(3, threads), [](RankSeat& seat) -> int {
       if (seat.rank == 2) ddh::fail(DDH_DATA_LOSS, "the data is torn");
@@ -125,7 +125,7 @@ TEST_CASE("the first failure is the run's, not what its peers make of it", "[lau
   }
 }
 
-TEST_CASE("what every rank says alike is said once, without a rank", "[launch]") {
+TEST_CASE("an error that is the same on every rank is printed once, without a rank", "[launch]") {
   for (const bool threads : {false, true}) {
     const Outcome end = launch(ranks(3, threads),
                                [](RankSeat&) -> int { ddh::fail(DDH_NOT_FOUND, "no file 'x.txt'; give data.path"); });
@@ -140,7 +140,7 @@ TEST_CASE("a peer's end is reported when nothing else is known", "[launch]") {
   CHECK_THAT(end.sentence, Catch::Contains("is gone"));
 }
 
-TEST_CASE("a rank that leaves with a code and no word is named", "[launch]") {
+TEST_CASE("a rank that ends with an exit code and no reason is named", "[launch]") {
   const Outcome end = launch(ranks(2), [](RankSeat& seat) -> int {
     if (seat.rank == 1) _exit(7);
     return sleep_for_ever(seat);
@@ -148,7 +148,7 @@ TEST_CASE("a rank that leaves with a code and no word is named", "[launch]") {
   CHECK_THAT(end.sentence, Catch::Contains("rank 1") && Catch::Contains("exit code 7"));
 }
 
-TEST_CASE("exceptions of other types are sentences too", "[launch]") {
+TEST_CASE("exceptions of other types become error messages too", "[launch]") {
   const Outcome end = launch(ranks(1), [](RankSeat&) -> int { throw std::logic_error("upside down"); });
   CHECK(end.exit_code == 1);
   CHECK_THAT(end.sentence, Catch::Contains("upside down"));
@@ -203,7 +203,7 @@ TEST_CASE("a second interrupt ends the ranks at once", "[launch]") {
 }
 
 // `timeout` and batch systems signal the process and its group: runs lost their last step and their summary.
-TEST_CASE("a signal that comes to the launcher twice and to every rank is one", "[launch]") {
+TEST_CASE("a signal that reaches the launcher twice and every rank counts once", "[launch]") {
   for (const bool threads : {false, true}) {
     const SharedPage shared;
     const pid_t launcher = getpid();
@@ -222,7 +222,7 @@ TEST_CASE("a signal that comes to the launcher twice and to every rank is one", 
   }
 }
 
-TEST_CASE("a rank that hands on a signal late does not make it a second one", "[launch]") {
+TEST_CASE("a signal that a rank passes on late does not count as a second one", "[launch]") {
   LaunchArgs args = ranks(2);
   args.stop_limit = 60s;
   args.echo = 0ms;
@@ -238,7 +238,7 @@ TEST_CASE("a rank that hands on a signal late does not make it a second one", "[
   CHECK(end.sentence.empty());
 }
 
-TEST_CASE("a launcher that is killed takes its ranks along", "[launch]") {
+TEST_CASE("the ranks of a killed launcher are killed", "[launch]") {
   const SharedPage shared;
   const pid_t launcher = fork();
   if (launcher == 0) {
@@ -265,7 +265,7 @@ TEST_CASE("a launcher that is killed takes its ranks along", "[launch]") {
   CHECK(soon([&] { return gone(shared->pids[0]) && gone(shared->pids[1]); }));
 }
 
-TEST_CASE("threads that don't end after a failure end with the process", "[launch]") {
+TEST_CASE("threads that don't end after a failure are ended with the process", "[launch]") {
   const pid_t launcher = fork();
   if (launcher == 0) {
     launch(ranks(2, true), [](RankSeat& seat) -> int {
@@ -280,7 +280,7 @@ TEST_CASE("threads that don't end after a failure end with the process", "[launc
   CHECK(WEXITSTATUS(status) == 1);
 }
 
-TEST_CASE("an interrupt does not reach the ranks themselves", "[launch]") {
+TEST_CASE("an interrupt does not end the ranks directly", "[launch]") {
   const Outcome end = launch(ranks(2), [](RankSeat&) {
     raise(SIGINT);
     return 0;
@@ -288,7 +288,7 @@ TEST_CASE("an interrupt does not reach the ranks themselves", "[launch]") {
   CHECK(end.exit_code == 0);
 }
 
-TEST_CASE("the number of ranks is checked, and found where none is given", "[launch]") {
+TEST_CASE("the number of ranks is checked, and determined if none is given", "[launch]") {
   CHECK(resolve_world_size(3) == 3);
   CHECK(resolve_world_size(std::nullopt) >= 1);
   for (const int64_t bad : {int64_t{0}, int64_t{-1}, int64_t{1025}})

@@ -45,7 +45,7 @@ struct Ranks {
 
 }  // namespace
 
-TEST_CASE("a call that lasts is named after the limit and then after twice as long", "[watchdog]") {
+TEST_CASE("a long call is named after the limit, and again after twice the time", "[watchdog]") {
   Ranks ranks;
   ranks.enter(1, PluginCall::kAcquire, 1);
   ranks.wait_for_others(0);
@@ -84,13 +84,13 @@ TEST_CASE("ranks that all wait for one another are named, and ended", "[watchdog
   CHECK_THAT(ranks.pass(10'000ms).end, Contains("every rank waits for another one"));
 }
 
-TEST_CASE("who waits for a rank in the host's own work is told so, and is not ended", "[watchdog]") {
+TEST_CASE("ranks that wait for a rank in the host's code are reported, and not ended", "[watchdog]") {
   Ranks ranks;
   ranks.wait_for_others(0);
   ranks.wait_for_others(2);
   const Watchdog::News news = ranks.pass(30'000ms);
   REQUIRE_FALSE(news.notices.empty());
-  CHECK_THAT(news.notices[0], Contains("it waits for rank 1, which is in no call of a plugin"));
+  CHECK_THAT(news.notices[0], Contains("it waits for rank 1, which is in the host's code"));
   CHECK(news.end.empty());
 }
 

@@ -53,7 +53,7 @@ TEST_CASE("two builds of one source are told apart by the linker's build id", "[
 
 TEST_CASE("a library without note has none", "[elf]") { CHECK_FALSE(read_elf(fake("plain")).note); }
 
-TEST_CASE("what is no shared library for this machine is said to be what it is", "[elf]") {
+TEST_CASE("a file that is not a shared library for this machine is refused with its type", "[elf]") {
   CHECK_THAT(read_bytes("").problem, Catch::Contains("empty"));
   CHECK_THAT(read_bytes("no library at all").problem, Catch::Contains("not an ELF file"));
   std::string other = read_text(fake("good"));
@@ -64,7 +64,7 @@ TEST_CASE("what is no shared library for this machine is said to be what it is",
   CHECK_THAT(read_bytes(narrow).problem, Catch::Contains("another machine"));
 }
 
-TEST_CASE("a plugin cut off anywhere is torn, never a crash", "[elf]") {
+TEST_CASE("a plugin that is truncated anywhere is refused without a crash", "[elf]") {
   const std::string whole = read_text(fake("good"));
   CHECK(read_bytes(whole).problem.empty());
   for (size_t length = 4; length + 1 < whole.size(); length += whole.size() / 97) {
@@ -73,7 +73,7 @@ TEST_CASE("a plugin cut off anywhere is torn, never a crash", "[elf]") {
   }
 }
 
-TEST_CASE("damaged headers are survived", "[elf]") {
+TEST_CASE("damaged headers cause no crash", "[elf]") {
   const std::string whole = read_text(fake("good"));
   for (size_t at = 4; at < 1024 && at < whole.size(); ++at) {
     std::string damaged = whole;
@@ -105,7 +105,7 @@ TEST_CASE("a missing file and a folder are refused by name", "[elf]") {
   CHECK_THAT(sentence_of([] { read_elf("/tmp"); }), Catch::Contains("not a file"));
 }
 
-TEST_CASE("versions read like versions", "[elf]") {
+TEST_CASE("versions are formatted as text", "[elf]") {
   CHECK(torch_version_text(21100) == "2.11.0");
   CHECK(cuda_version_text(13000) == "13.0");
   CHECK(cuda_version_text(12080) == "12.8");

@@ -85,7 +85,7 @@ TEST_CASE("every bad library is refused with its file and the reason", "[loader]
       {"needs_missing", "'ddh.telepathy/1'"},
       {"same_id_twice", "'left' twice"},
       {"illegal_id", "illegal id"},
-      {"short_module", "ill-formed module: ddh_module.struct_size is 8, the least is 48"},
+      {"short_module", "ill-formed module: ddh_module.struct_size is 8, but at least 48 is needed"},
       {"control_character", "control characters in the version or the summary"},
       {"entry_throws", "threw an exception from its entry"},
       {"links_gone", "libtorch_gone.so: cannot open shared object file"},
@@ -100,7 +100,7 @@ TEST_CASE("a missing LibTorch is explained with the version that the note names"
   CHECK_THAT(refusal("links_gone"), Catch::Contains("built with LibTorch 2.11.0"));
 }
 
-TEST_CASE("a library that switches to flush-to-zero is undone and reported", "[loader]") {
+TEST_CASE("a library's switch to flush-to-zero is undone and reported", "[loader]") {
   const FloatState before = FloatState::current();
   const Library library = Library::load(fake("flushes_to_zero"), no_interfaces);
   CHECK_FALSE(before.restore_if_changed());
@@ -108,7 +108,7 @@ TEST_CASE("a library that switches to flush-to-zero is undone and reported", "[l
   CHECK_THAT(library.warnings()[0], Catch::Contains("-ffast-math"));
 }
 
-TEST_CASE("other headers are refused until the freeze, and worth a warning from then on", "[loader]") {
+TEST_CASE("other headers are refused before the freeze, and give a warning after it", "[loader]") {
   using Kind = HeaderVerdict::Kind;
   CHECK(judge_headers(0, 2, 2, 7, 7).kind == Kind::kFine);
   CHECK(judge_headers(1, 4, 4, 7, 7).kind == Kind::kFine);
@@ -122,14 +122,14 @@ TEST_CASE("other headers are refused until the freeze, and worth a warning from 
   CHECK(judge_headers(1, 4, 3, 7, 8).kind == Kind::kFine);  // an older version has other headers
 }
 
-TEST_CASE("what a vendor defines is left alone, and so is a newer descriptor that asks for nothing", "[loader]") {
+TEST_CASE("vendor definitions are accepted, and so is a newer descriptor without requirements", "[loader]") {
   for (const char* name : {"tail_zero", "vendor_kind", "vendor_cap", "understands_more"}) {
     INFO(name);
     CHECK(refusal(name).empty());
   }
 }
 
-TEST_CASE("a feature that the strategy does not understand keeps the two apart", "[loader]") {
+TEST_CASE("a model is refused if it uses a feature that the strategy does not support", "[loader]") {
   const auto plugin_of = [](const std::string& name) {
     const Library library = Library::load(fake(name), any_interface);
     return Plugin{&library.module(), library.module().desc[0], library.file()};
@@ -139,7 +139,7 @@ TEST_CASE("a feature that the strategy does not understand keeps the two apart",
     return sentence_of([&] { check_features(model, plugin_of(strategy)); });
   };
   CHECK_THAT(meets("good"), Catch::Contains("model 'uses_updates' uses update programs, several optimizers, which "
-                                            "strategy 'good' does not understand"));
+                                            "strategy 'good' does not support"));
   CHECK_THAT(meets("understands_updates"), Catch::Contains("model 'uses_updates' uses several optimizers, which"));
   CHECK(sentence_of([&] { check_features(plugin_of("good"), plugin_of("good")); }).empty());
 }
@@ -176,7 +176,7 @@ TEST_CASE("a choice is a name, a path, or a path with an id", "[loader]") {
   CHECK(parse_choice("a/b.so:left").id == "left");
 }
 
-TEST_CASE("names are found beside the executable, by file name and by what libraries announce", "[loader]") {
+TEST_CASE("names are found beside the executable, by file name and by the notes of libraries", "[loader]") {
   const Home home({"good", "two", "optimizer"});
   Registry registry = home.registry();
   CHECK(registry.find(DDH_KIND_STRATEGY, "good", "/").id() == "good");
@@ -192,7 +192,7 @@ TEST_CASE("paths are tried against the given folder, then beside the executable"
   CHECK(registry.find(DDH_KIND_STRATEGY, "plugins/two.so:left", "/").id() == "left");
 }
 
-TEST_CASE("a choice that can't be met says what there is", "[loader]") {
+TEST_CASE("the error of an impossible choice lists the available plugins", "[loader]") {
   const Home home({"good", "two", "optimizer"});
   CHECK_THAT(not_found(home.registry(), DDH_KIND_STRATEGY, "goood"), Catch::Contains("did you mean 'good'?"));
   CHECK_THAT(not_found(home.registry(), DDH_KIND_MODEL, "good"), Catch::Contains("is a strategy, not a model"));
@@ -228,7 +228,7 @@ TEST_CASE("list shows plugins, duplicates and what can't be used", "[loader]") {
   CHECK_THAT(out.str(), Catch::Contains("strategy   constructor_prints") && !Catch::Contains("talks"));
 }
 
-TEST_CASE("a library that never returns is given up after the limit", "[loader]") {
+TEST_CASE("loading a library that never returns fails after the limit", "[loader]") {
   CHECK_THAT(sentence_of([] {
                probe(fake("constructor_loops"), no_interfaces, MissingInterfaces::kRefuse,
                      std::chrono::milliseconds(300));
@@ -236,7 +236,7 @@ TEST_CASE("a library that never returns is given up after the limit", "[loader]"
              Catch::Contains("constructor_loops.so' was still being loaded after 0.3 s"));
 }
 
-TEST_CASE("a probe tells what a load would", "[loader]") {
+TEST_CASE("a probe gives the same result as a load", "[loader]") {
   const LibraryFacts facts = probe(fake("two"), no_interfaces, MissingInterfaces::kRefuse);
   REQUIRE(facts.plugins.size() == 2);
   CHECK(facts.plugins[0].id == "left");
@@ -248,7 +248,7 @@ TEST_CASE("a probe tells what a load would", "[loader]") {
   CHECK(probe(home.folder.path() / "plugins/flushes_to_zero.so", no_interfaces, MissingInterfaces::kRefuse)
             .warnings.size() == 1);
   CHECK_THAT(sentence_of([] { probe(fake("plain"), no_interfaces, MissingInterfaces::kRefuse); }),
-             Catch::Contains("plain.so' is a shared library but no ddhost plugin"));
+             Catch::Contains("plain.so' is a shared library but not a ddhost plugin"));
 }
 
 TEST_CASE("inspect shows a plugin's options, needs and versions", "[loader]") {
@@ -260,7 +260,7 @@ TEST_CASE("inspect shows a plugin's options, needs and versions", "[loader]") {
     CHECK_THAT(good.text, Catch::Contains(word));
 }
 
-TEST_CASE("inspect marks drafts and tells features", "[loader]") {
+TEST_CASE("inspect marks drafts and lists features", "[loader]") {
   const Report draft = inspect("understands_updates");
   CHECK_THAT(draft.text, Catch::Contains("ddh.strategy/1\n") && Catch::Contains("ddh.stream/0 (draft)"));
   CHECK_THAT(draft.text, Catch::Contains("understands  update programs\n"));
@@ -268,13 +268,13 @@ TEST_CASE("inspect marks drafts and tells features", "[loader]") {
   CHECK_THAT(model.text, Catch::Contains("uses         update programs, several optimizers\n"));
 }
 
-TEST_CASE("inspect outlives a library that crashes", "[loader]") {
+TEST_CASE("inspect survives a library that crashes", "[loader]") {
   const Report crashed = inspect("entry_crashes");
   CHECK(crashed.code == 1);
   CHECK_THAT(crashed.text, Catch::Contains("signal 6 (Aborted)") && Catch::Contains("what its note says"));
 }
 
-TEST_CASE("inspect tells what keeps a plugin from being used, and what is known all the same", "[loader]") {
+TEST_CASE("inspect shows why a plugin can't be used, and what is known about it", "[loader]") {
   const Report needs = inspect("needs_missing");
   CHECK(needs.code == 1);
   CHECK_THAT(needs.text, Catch::Contains("ddh.telepathy/1 (NOT OFFERED") && Catch::Contains("strategy.bucket_bytes"));

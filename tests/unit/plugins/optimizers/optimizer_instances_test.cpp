@@ -128,8 +128,7 @@ Shard filled(uint32_t n_slots) {
 
 }  // namespace
 
-TEST_CASE("a factor on the learning rate scales all that the rate enters, as a parameter group of torch does",
-          "[instances]") {
+TEST_CASE("a factor on the learning rate has the effect of a parameter group of torch with that rate", "[instances]") {
   const std::vector<double> factors = {5, 0, 0.25};  // 0: 1
   const auto [entry, options, n_slots] = GENERATE(
       table<ddh_plugin_entry_fn, Numbers, uint32_t>({{ddh_entry_adamw, kAdamW, 2U}, {ddh_entry_sgd, kSgd, 0U}}));
@@ -166,7 +165,7 @@ TEST_CASE("decoupled decay by the formula of torch.optim.AdamW: p (1 - factor lr
   for (size_t i = 128; i < 192; ++i) CHECK(shard.master[i] == before[i] * static_cast<float>(1 - 0.1 * 0.1));
 }
 
-TEST_CASE("two Adams over shared parameters: slots and counts of updates are each one's own", "[instances]") {
+TEST_CASE("two Adams over shared parameters have their own slots and step counts", "[instances]") {
   const OptimizerFixture first(ddh_entry_adamw, kAdamW, kNumels), second(ddh_entry_adam, kAdam, kNumels),
       first_alone(ddh_entry_adamw, kAdamW, kNumels), second_alone(ddh_entry_adam, kAdam, kNumels);
   OneRank rank({{0, {1, 1, 0}}, {1, {0, 1, 1}}}, {0, 0, 0});
@@ -218,5 +217,5 @@ TEST_CASE("a strategy that leaves out a slot, or updates what the program does n
   values.slot_pointers[3] = nullptr;
   CHECK_THROWS_WITH(rank.step().update(shard, nullptr), Catch::Contains("'kg.exp_avg_sq'"));
   shard.n_slots = 2;
-  CHECK_THROWS_WITH(rank.step().update(shard, nullptr), Catch::Contains("2 slots, and the optimizer keeps 4"));
+  CHECK_THROWS_WITH(rank.step().update(shard, nullptr), Catch::Contains("2 slots, but the optimizer has 4"));
 }

@@ -110,7 +110,7 @@ Shard random_shard(const std::vector<uint64_t>& numels, uint32_t n_slots, uint32
 
 }  // namespace
 
-TEST_CASE("optimizers follow the fp64 trajectory and stray no further than torch does in fp32") {
+TEST_CASE("optimizers follow the fp64 trajectory, with an error near that of torch in fp32") {
   for (const Case& c : reference_cases()) {
     INFO(c.optimizer << " lr " << c.lr << " at " << &c - reference_cases().data());
     const std::vector<uint64_t> numels = numels_of(c);
@@ -196,7 +196,7 @@ TEST_CASE("the sum of gradient sources is taken in their order") {
   }
 }
 
-TEST_CASE("a skipped step changes nothing and a step leaves padding alone") {
+TEST_CASE("a skipped step changes nothing, and a step does not change padding") {
   const std::vector<uint64_t> numels = {7, 65};
   const OptimizerFixture optimizer(ddh_entry_adamw, adamw_options(), numels);
   Shard shard = random_shard(numels, 2, 1);
@@ -248,7 +248,7 @@ TEST_CASE("unscale and clip multiply the gradient once") {
   CHECK(same_bits(scaled.master, plain.master));
 }
 
-TEST_CASE("each optimizer holds the mean gradient to clip_value, whatever the number of sources") {
+TEST_CASE("each optimizer clips the mean gradient to clip_value, for any number of sources") {
   const std::vector<uint64_t> numels = {5000};
   for (const Case& c : reference_cases()) {
     for (const uint32_t n_grads : {1u, 2u, 4u}) {
@@ -284,7 +284,7 @@ TEST_CASE("a step block that is too short or of a newer version is refused") {
   CHECK_THAT(sentence_of([&] { optimizer.update(shard.view(), block, {1}); }), Catch::Contains("ddh_step_block"));
 }
 
-TEST_CASE("parameters marked no_decay keep their size unless all decay") {
+TEST_CASE("parameters marked no_decay have no weight decay unless decay_groups is off") {
   const std::vector<uint64_t> numels = {64, 64};
   for (const bool groups : {true, false}) {
     Numbers options = adamw_options();
@@ -327,7 +327,7 @@ TEST_CASE("adam decays in the gradient where adamw decays the parameter") {
   }
 }
 
-TEST_CASE("lion moves every element by the learning rate, and not where nothing pulls") {
+TEST_CASE("lion changes every element by the learning rate, and does not change one without gradient and momentum") {
   const std::vector<uint64_t> numels = {64};
   const OptimizerFixture optimizer(ddh_entry_lion, options_of(last_case("lion")), numels);
   Shard shard(numels, 1, 1);
@@ -341,7 +341,7 @@ TEST_CASE("lion moves every element by the learning rate, and not where nothing 
   CHECK(std::isnan(shard.master[3]));
 }
 
-TEST_CASE("lamb moves each parameter by its own length, within the limits of the trust ratio") {
+TEST_CASE("lamb changes each parameter in proportion to its norm, within the limits of the trust ratio") {
   const std::vector<uint64_t> numels = {64, 64, 64, 64};
   Numbers options = options_of(first_case("lamb"));
   options["max_coeff"] = {3.0};
@@ -361,7 +361,7 @@ TEST_CASE("lamb moves each parameter by its own length, within the limits of the
   CHECK(shard.master[192] == Approx(1e-6 - 0.1 * 0.01).epsilon(1e-6));
 }
 
-TEST_CASE("adagrad's sums begin anew at a parameter's first update") {
+TEST_CASE("adagrad's sums start at a parameter's first update") {
   const std::vector<uint64_t> numels = {64};
   Numbers options = options_of(first_case("adagrad"));
   options["initial_accumulator_value"] = {9.0};
@@ -391,7 +391,7 @@ TEST_CASE("slots are named, and sgd without momentum has none") {
   CHECK(OptimizerFixture(ddh_entry_sgd, plain, {1}).slot_count() == 0);
 }
 
-TEST_CASE("muon wants matrices whole and leaves vectors, sparse gradients and listed names to adamw") {
+TEST_CASE("muon needs whole matrices and leaves vectors, sparse gradients and listed names to adamw") {
   const Case& c = first_case("muon");
   Texts texts = texts_of(c);
   const auto muon = [&](const std::vector<uint32_t>& attributes) {
@@ -424,7 +424,7 @@ TEST_CASE("muon refuses a piece of a matrix") {
   CHECK_THROWS_WITH(optimizer.update(shard.view(), step_block(1, 0.1), {1}), Catch::Contains("64 of 128"));
 }
 
-TEST_CASE("options that make no sense are refused with a sentence") {
+TEST_CASE("invalid options are refused with a sentence") {
   Numbers sgd = sgd_options();
   sgd["momentum"] = {0.0};
   CHECK_THROWS_WITH(OptimizerFixture(ddh_entry_sgd, sgd, {1}), Catch::Contains("optimizer.nesterov needs momentum"));

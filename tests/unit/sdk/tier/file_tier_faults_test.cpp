@@ -51,7 +51,7 @@ TEST_CASE("a file that became shorter is noticed at the read") {
   }
 }
 
-TEST_CASE("a file beyond the process's limit is a sentence at the start, and no signal") {
+TEST_CASE("a file above the process's limit is an error at the start, not a signal") {
   TierFixture f(1 << 20);
   f.tier->add("exp_avg of layer 0", DDH_TAG_OPTIM, 8 << 20);
   rlimit before{}, low{};
@@ -65,7 +65,7 @@ TEST_CASE("a file beyond the process's limit is a sentence at the start, and no 
                            Contains("File too large") && Contains("strategy.nvme_path"));
 }
 
-TEST_CASE("a full disk is a sentence at the start that says how much is free") {
+TEST_CASE("a full disk is an error at the start that says how much is free") {
   TierFixture f(1 << 20);
   if (mount("tmpfs", f.folder.path().c_str(), "tmpfs", 0, "size=2m") != 0) {
     WARN("no disk of a chosen size can be mounted here: only the limit on file sizes was tested");
@@ -79,7 +79,7 @@ TEST_CASE("a full disk is a sentence at the start that says how much is free") {
                            Contains("bytes are free there"));
 }
 
-TEST_CASE("a folder that is missing, no folder, or not given is a sentence") {
+TEST_CASE("a folder that is missing, a file, or not given is an error") {
   TierFixture f(4096);
   const auto sentence_with = [&](const std::string& folder) {
     return sentence_of([&] {
@@ -96,7 +96,7 @@ TEST_CASE("a folder that is missing, no folder, or not given is a sentence") {
 
 namespace {
 
-// A disk in memory that answers as it is told to.
+// A disk in memory that returns the results that a test sets.
 struct ToldIo final : ddh::IoEngine {
   using Answer = std::function<int64_t(const ddh::IoOp& op)>;
   explicit ToldIo(Answer a, uint32_t depth) : answer(std::move(a)), results(depth) {}
@@ -134,7 +134,7 @@ TEST_CASE("transfers that move less than asked for, or are interrupted, are cont
   CHECK(n > 6);
 }
 
-TEST_CASE("an error of the disk becomes a sentence that says what it hit and how to fix it") {
+TEST_CASE("an error of the disk names the tensor, and says how to fix it") {
   int64_t write_result = 4096, read_result = 4096;
   TierFixture f(4096, 4,
                 told([&](const ddh::IoOp& op) -> int64_t { return op.is_write ? write_result : read_result; }));
@@ -155,7 +155,7 @@ TEST_CASE("an error of the disk becomes a sentence that says what it hit and how
   }
 }
 
-TEST_CASE("an error of a transfer that was ended early to make room for another is told at its wait") {
+TEST_CASE("an error of a transfer that was completed early to make room for another is reported at its wait") {
   TierFixture f(4096, 1, told([](const ddh::IoOp& op) -> int64_t { return op.offset == 0 ? -EIO : 4096; }));
   const size_t t = f.tier->add("slot", DDH_TAG_OPTIM, 3 * 4096);
   f.tier->reserve();

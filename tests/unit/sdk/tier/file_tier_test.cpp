@@ -23,7 +23,7 @@ uint64_t bytes_of(uint64_t bytes, uint64_t tile_bytes, uint64_t tile) {
 
 }  // namespace
 
-TEST_CASE("what is written to a file tier comes back, whatever the sizes and however many are under way") {
+TEST_CASE("a file tier returns the written data, for all sizes and numbers of transfers in flight") {
   for (const std::string& io : io_ways()) {
     for (const uint64_t tile_bytes : {uint64_t{4096}, uint64_t{8192}}) {
       for (const uint32_t depth : {1U, 3U, 64U}) {  // 1 and 3: more transfers than may be under way
@@ -76,7 +76,7 @@ TEST_CASE("a tile that was never written reads as zeros") {
   CHECK((f.read(t, 0, 4096) == content(t, 0, 4096)));
 }
 
-TEST_CASE("a read of a tile whose write is still under way gives what is being written") {
+TEST_CASE("a read of a tile whose write is in flight returns the data of the write") {
   for (const std::string& io : io_ways()) {
     TierFixture f(1 << 20, io);
     const size_t t = f.tier->add("slot", DDH_TAG_OPTIM, 1 << 20);
@@ -108,7 +108,7 @@ TEST_CASE("the file of a tier has all its blocks from the start, and no name") {
   CHECK(fcntl(fd, F_GETFD) == -1);  // closed, and with it the file is gone
 }
 
-TEST_CASE("where io_uring is not available, auto takes pread and says so once, and uring refuses with a sentence") {
+TEST_CASE("without io_uring, auto uses pread with one warning, and uring is refused") {
   const TempFolder folder;
   const int file = open(folder.file("f").c_str(), O_RDWR | O_CREAT, 0600);
   FakeHost fake{{}};
@@ -124,7 +124,7 @@ TEST_CASE("where io_uring is not available, auto takes pread and says so once, a
   CHECK(fake.log()[0].find("pread") != std::string::npos);
 }
 
-TEST_CASE("registered buffers carry the same bytes") {
+TEST_CASE("registered buffers transfer the same bytes") {
   for (const std::string& io : io_ways()) {
     TierFixture f(8192, io);
     const size_t t = f.tier->add("slot", DDH_TAG_OPTIM, 8192);

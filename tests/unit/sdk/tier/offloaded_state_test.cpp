@@ -146,7 +146,7 @@ struct Fixture {
 
 }  // namespace
 
-TEST_CASE("state entries on files cover every element once and give what the optimizer left there") {
+TEST_CASE("state entries in files cover every element once and have the optimizer's values") {
   for (const double ratio : {1.0, 0.5, 0.0}) {
     Fixture f(ratio);
     uint64_t on_files = 0, covered = 0;
@@ -169,7 +169,7 @@ TEST_CASE("state entries on files cover every element once and give what the opt
   }
 }
 
-TEST_CASE("what is written into an entry on a file stays, across tiles, and its neighbours don't change") {
+TEST_CASE("values written to an entry in a file stay, across tiles, and its neighbours don't change") {
   Fixture f(1.0);
   const std::vector<float> before = f.values(0, 0, kNumel);
   const std::vector<float> mine(2100, -7.0F);

@@ -168,7 +168,7 @@ void check_sums(const ddh::Host& h, const std::vector<Tier*>& tiers, uint32_t n_
 
 }  // namespace
 
-TEST_CASE("with three frames, reading, working and writing go on at once; with one, one after the other") {
+TEST_CASE("with three frames, reads, work and writes overlap; with one frame they run in turn") {
   for (const size_t tiles : {1UL, 2UL, 3UL, 10UL, 100UL}) {
     INFO(tiles << " tiles");
     CHECK(ticks_of(1, tiles) == 3 * tiles);
@@ -179,7 +179,7 @@ TEST_CASE("with three frames, reading, working and writing go on at once; with o
   CHECK(ticks_of(2, 100) > 100 + 2);
 }
 
-TEST_CASE("reading ahead and writing behind can each be switched off") {
+TEST_CASE("read-ahead and write-behind can each be switched off") {
   for (const uint32_t n_frames : {1U, 2U, 3U, 5U}) {
     INFO(n_frames << " frames");
     CHECK(ticks_of(n_frames, 20, {false, false}) == 3 * 20);
@@ -188,7 +188,7 @@ TEST_CASE("reading ahead and writing behind can each be switched off") {
   }
 }
 
-TEST_CASE("tiles on files are worked on with what they held, however many frames there are") {
+TEST_CASE("tiles in files are processed with their own data, for any number of frames") {
   for (const std::string& io : io_ways()) {
     for (const uint32_t n_frames : {1U, 2U, 3U, 7U}) {
       for (const size_t numel : {64UL, 1024UL, 1024UL * 9 + 128}) {
@@ -202,7 +202,7 @@ TEST_CASE("tiles on files are worked on with what they held, however many frames
   }
 }
 
-TEST_CASE("tiles in pinned memory are ordered by events alone, on streams that do their work as late as they may") {
+TEST_CASE("tiles in pinned memory are only ordered by events, on streams that run as late as possible") {
   for (const uint32_t n_frames : {1U, 2U, 3U, 7U}) {
     LazyHost host;
     const ddh::Host h(&host.host);
@@ -211,7 +211,7 @@ TEST_CASE("tiles in pinned memory are ordered by events alone, on streams that d
   }
 }
 
-TEST_CASE("what a plan says of the frames is what they take") {
+TEST_CASE("frames take the planned memory") {
   CHECK(TileFrames(3, 2, 8192).bytes() == 3 * 2 * 8192 + 4096);
   CHECK(TileFrames(1, 0, 8192).bytes() == 0);
 }

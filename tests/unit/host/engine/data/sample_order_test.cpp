@@ -112,7 +112,7 @@ TEST_CASE("fewer samples than the ranks take at once is refused") {
   CHECK_THROWS_WITH(Steps(7, 0, {4, 2, 1}, ""), Catch::Contains("7 samples") && Catch::Contains("fewer ranks"));
 }
 
-TEST_CASE("an epoch's last step may be smaller: each sample once, the first ranks full, the last ones without any") {
+TEST_CASE("an epoch's last step may be smaller: each sample once, full first ranks, empty last ranks") {
   const Steps order(29, 7, {4, 2, 2}, "", EpochEnd::shorten);  // 16 a step: 16 and 13
   for (const int64_t epoch : {0, 1}) {
     std::set<int64_t> seen;
@@ -134,7 +134,7 @@ TEST_CASE("an epoch's last step may be smaller: each sample once, the first rank
   CHECK_THROWS_WITH(Steps(0, 7, {1, 1, 1}, "", EpochEnd::shorten), Catch::Contains("no samples"));
 }
 
-TEST_CASE("an epoch's rest may be left out, another one each time") {
+TEST_CASE("the rest of an epoch may be left out; it has other samples in each epoch") {
   const Steps order(29, 7, {4, 2, 2}, "", EpochEnd::drop);
   const Permutation second_epoch(29, 7, 1);
   CHECK(order.count(2) == 16);
@@ -142,7 +142,7 @@ TEST_CASE("an epoch's rest may be left out, another one each time") {
   CHECK_THROWS_WITH(Steps(15, 0, {4, 2, 2}, "", EpochEnd::drop), Catch::Contains("drop_last"));
 }
 
-TEST_CASE("a program of which a rank would have a micro-batch without samples is found, if the run comes there") {
+TEST_CASE("a program that gives a rank an empty micro-batch is found, if the run reaches that step") {
   const auto program_of = [](uint64_t samples, int64_t steps) {
     return TrainOrder({phase({3}, 4, steps)}, 1, {{3, SampleOrder(samples, 7, "", EpochEnd::shorten)}}, {1, 2, 2})
         .program_with_empty();
@@ -152,7 +152,7 @@ TEST_CASE("a program of which a rank would have a micro-batch without samples is
   CHECK(program_of(28, 2) == 3);
 }
 
-TEST_CASE("programs take turns, each through its own samples without a gap") {
+TEST_CASE("programs take turns, and each reads its own samples without a gap") {
   const SampleOrder a(100, 1, ""), b(50, 2, "");
   const Steps a_steps(100, 1, {4, 1, 1}, ""), b_steps(50, 2, {4, 1, 1}, "");
   const TrainOrder order({phase({0, 2, 0}, 4, 7)}, 1, {{0, a}, {2, b}}, {1, 1, 1});
@@ -167,7 +167,7 @@ TEST_CASE("programs take turns, each through its own samples without a gap") {
   }
 }
 
-TEST_CASE("epochs make steps: each sample of an epoch once, as data.drop_last says") {
+TEST_CASE("an epoch in steps has each sample once, for each value of data.drop_last") {
   const auto n_steps = [](EpochEnd end, int64_t epochs) {
     return TrainOrder({phase({0}, 4, 0, epochs)}, 1, {{0, SampleOrder(29, 7, "", end)}}, {1, 2, 1}).last_step();
   };
@@ -183,7 +183,7 @@ TEST_CASE("epochs of programs that take turns are those of the first one, in who
   CHECK(order.last_step() == 15);  // ten steps of program 0, two in each round
 }
 
-TEST_CASE("phases go through their steps in order and in cycles; a phase in epochs begins a new one") {
+TEST_CASE("phases run their steps in order and in cycles; a phase in epochs begins a new epoch") {
   const SampleOrder a(20, 1, "", EpochEnd::shorten), b(9, 2, "", EpochEnd::shorten);
   // Three steps of 4 of the one, then an epoch of the other in steps of 2 x 2, twice.
   const TrainOrder order({phase({0}, 4, 3), phase({1}, 2, 0, 1), phase({1}, 1, 1)}, 2, {{0, a}, {1, b}}, {1, 1, 1});
@@ -201,7 +201,7 @@ TEST_CASE("phases go through their steps in order and in cycles; a phase in epoc
   CHECK(phases == std::vector<int64_t>{0, 0, 0, 1, 1, 1, 1, 1, 2, 3, 3, 3, 4, 4, 4, 4, 4, 5});
 }
 
-TEST_CASE("a run goes on at the next sample from any position, also in another world") {
+TEST_CASE("a run resumes at the next sample from any position, also with another number of ranks") {
   const SampleOrder a(23, 1, "", EpochEnd::shorten), b(9, 2, "");
   const std::vector<TrainPhase> phases = {phase({0, 1}, 4, 5), phase({1}, 2, 0, 1)};
   const TrainOrder order(phases, 3, {{0, a}, {1, b}}, {1, 2, 1}), other(phases, 3, {{0, a}, {1, b}}, {1, 1, 2});
@@ -248,7 +248,8 @@ TrainOrder order_of(EpochEnd end, uint64_t micro_batch, uint64_t world_size, uin
 }
 }  // namespace
 
-TEST_CASE("an order that begins after a step is the order from the start, in every phase and epoch, with every end") {
+TEST_CASE(
+    "an order that begins after a step equals the rest of the full order, in every phase and epoch, with every end") {
   const auto end = GENERATE(EpochEnd::join, EpochEnd::drop, EpochEnd::shorten);
   const TrainOrder whole = order_of(end, 2, 2, 3);  // 4 steps and a rest of 2 in an epoch
   for (int64_t steps = 0; steps <= whole.last_step(); ++steps) {
@@ -272,8 +273,7 @@ TEST_CASE("an order that begins after a step is the order from the start, in eve
   }
 }
 
-TEST_CASE(
-    "an order goes on at the exact sample when a step takes more or fewer than before, to the end of its epochs") {
+TEST_CASE("an order continues at the exact sample if the size of a step changes, to the end of its epochs") {
   const auto end = GENERATE(EpochEnd::join, EpochEnd::drop, EpochEnd::shorten);
   const auto order = [&](uint64_t micro_batch, uint64_t world_size) {
     return TrainOrder({phase({0}, micro_batch, 0, 3)}, 1, {{0, SampleOrder(50, 7, "", end)}}, {1, world_size, 1});
@@ -297,7 +297,7 @@ TEST_CASE(
   for (size_t i = 0; i < std::min(rest.size(), expected.size()) && i < 25; ++i) CHECK(rest[i] == expected[i]);
 }
 
-TEST_CASE("a run that ends before its checkpoint is refused, and one that was made longer goes on") {
+TEST_CASE("a run that ends before its checkpoint is refused, and a longer one resumes") {
   const auto order = [](int64_t steps, int64_t epochs, int64_t cycles) {
     return TrainOrder({phase({0}, 5, steps, epochs)}, cycles, {{0, SampleOrder(50, 7, "")}}, {1, 1, 1});
   };

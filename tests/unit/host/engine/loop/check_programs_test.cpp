@@ -58,7 +58,7 @@ TEST_CASE("flags of positions that are unknown, or exclude each other, are refus
   CHECK_THAT(refusal({.flags = {0, kForwardOnly | kInputGrad, 0}}), Catch::Contains("choose one"));
 }
 
-TEST_CASE("a parameter that is trained needs a place of its unit that gives gradients", "[check]") {
+TEST_CASE("a trained parameter needs a position of its unit that computes gradients", "[check]") {
   const auto flag = GENERATE(kForwardOnly, kInputGrad);
   CHECK_THAT(refusal({.flags = {0, flag, 0}}), Catch::Contains("'p1'") && Catch::Contains("no position of its unit"));
   CHECK(refusal({.flags = {0, flag, 0}, .trainable = {1, 0, 1}}).empty());
@@ -89,12 +89,12 @@ TEST_CASE("an update program has no mask, no metrics and no optimizer", "[check]
   CHECK_THAT(refusal(wrong), Catch::Contains("no samples"));
 }
 
-TEST_CASE("kinds of programs and indices of optimizers that make no sense are refused", "[check]") {
+TEST_CASE("invalid kinds of programs and indices of optimizers are refused", "[check]") {
   CHECK_THAT(refusal({.kind = 4}), Catch::Contains("of kind 4"));
   CHECK_THAT(refusal({.optimizer = -1}), Catch::Contains("optimizer -1"));
 }
 
-TEST_CASE("dtypes that files or views do not have, and factors that are none, are refused", "[check]") {
+TEST_CASE("unsupported dtypes of files or views and invalid factors are refused", "[check]") {
   CHECK_THAT(refusal({.options = {0, DDH_BF16, DDH_F32}}), Catch::Contains("'p0' has compute dtype 2"));
   CHECK(refusal({.options = {0, DDH_F32, DDH_F16}}).empty());
   CHECK_THAT(refusal({.options = {0, 0, DDH_F64}}), Catch::Contains("'p0' is stored in dtype 4"));
@@ -113,7 +113,7 @@ TEST_CASE("a plugin declares the features that its model uses", "[check]") {
   CHECK_THAT(refusal({.optimizer = 1}, all & ~DDH_FEATURE_OPTIMIZERS), Catch::Contains("DDH_FEATURE_OPTIMIZERS"));
 }
 
-TEST_CASE("a trained program's optimizer is in the list, and what no program names is told", "[check]") {
+TEST_CASE("a trained program's optimizer must be in the list, and unused optimizers are reported", "[check]") {
   ddh::ModelDesc desc("two");
   desc.add_param(0, "p", {4}, {});
   desc.add_unit("unit", {0});

@@ -55,13 +55,13 @@ TEST_CASE("an estimate counts forwards, and backwards and activations where ther
   CHECK(work->activation_bytes == 4 * 110);
 }
 
-TEST_CASE("a second forward is no further work", "[estimate]") {
+TEST_CASE("a recomputed forward does not count as work", "[estimate]") {
   Costs model;
   CHECK(model.ask(1)->forward_flops == model.ask()->forward_flops);
   CHECK(model.ask(1)->backward_flops == model.ask()->backward_flops);
 }
 
-TEST_CASE("a model without estimates gives none; an estimate that can't be is refused", "[estimate]") {
+TEST_CASE("a model without estimates gives none; an invalid estimate is refused", "[estimate]") {
   Costs model;
   model.table.estimate = nullptr;
   CHECK_FALSE(model.ask());

@@ -38,7 +38,7 @@ TEST_CASE("without overflow the scale doubles one step after the window, then ev
   CHECK(scales(dynamic(256, 2, 2), "..........") == expected);
 }
 
-TEST_CASE("growth as torch counts it comes one step earlier") {
+TEST_CASE("with torch's rule the scale grows one step earlier") {
   LossScaleSettings s = dynamic(256, 2, 1);
   s.torch_growth = true;
   CHECK(scales(s, "..........") == Scales{256, 512, 512, 1024, 1024, 2048, 2048, 4096, 4096, 8192});
@@ -54,7 +54,7 @@ TEST_CASE("overflows halve the scale down to the smallest, where it stays or the
   CHECK(scales(dynamic(4, 1000, 2), "oooo") == Scales{4, 2, 1, 0});
 }
 
-TEST_CASE("overflows between good steps start the window anew") {
+TEST_CASE("an overflow restarts the window") {
   CHECK(scales(dynamic(256, 2, 1), "oo...o") == Scales{128, 64, 64, 64, 128, 64});
 }
 
@@ -66,7 +66,7 @@ TEST_CASE("hysteresis takes the first overflow, and is refilled by a rise or by 
   CHECK(scales(s, "o.o.oo") == Scales{65536, 65536, 65536, 65536, 65536, 32768});
 }
 
-TEST_CASE("a static scale never moves") {
+TEST_CASE("a static scale never changes") {
   LossScaleSettings s;
   s.initial = 128;
   CHECK(scales(s, "o.oo") == Scales{128, 128, 128, 128});

@@ -110,7 +110,7 @@ TEST_CASE("metrics have the same bits for every number of ranks that share the g
   }
 }
 
-TEST_CASE("a program without derived values reports sum / count, one with them what the model makes", "[metrics]") {
+TEST_CASE("a program without derived values reports sum / count, one with them the values of the model", "[metrics]") {
   Outputs model;
   model.add(DDH_PROGRAM_TRAIN, {"loss", "hits"});
   model.add(DDH_PROGRAM_EVAL, {"loss", "hits"}, {"loss", "score"});  // of the same name, which report doesn't mind
@@ -126,7 +126,7 @@ TEST_CASE("a program without derived values reports sum / count, one with them w
   CHECK((values[1].name == "score" && values[1].value == 14));
 }
 
-TEST_CASE("names of metrics and reported values that can't be are refused", "[metrics]") {
+TEST_CASE("invalid names of metrics and reported values are refused", "[metrics]") {
   const int32_t train = DDH_PROGRAM_TRAIN, eval = DDH_PROGRAM_EVAL;
   CHECK(refusal_of_names(train, {"loss", "hits"}).empty());
   CHECK(refusal_of_names(eval, {"recall"}).empty());
@@ -136,7 +136,7 @@ TEST_CASE("names of metrics and reported values that can't be are refused", "[me
   CHECK_THAT(refusal_of_names(train, {"loss", ""}), Catch::Contains("metric 1 of program 'program' has no name"));
   CHECK_THAT(refusal_of_names(train, {}), Catch::Contains("has no metric"));
   CHECK_THAT(refusal_of_names(train, {"hits", "loss"}), Catch::Contains("metric 0") && Catch::Contains("'hits'"));
-  CHECK_THAT(refusal_of_names(eval, {"hits", "loss"}), Catch::Contains("put the loss first"));
+  CHECK_THAT(refusal_of_names(eval, {"hits", "loss"}), Catch::Contains("put it first"));
   CHECK_THAT(refusal_of_names(train, {"loss"}, {"f1", "loss"}), Catch::Contains("'f1' first"));
   for (const char* name : {"step", "lr", "grad_norm", "step_ms", "skipped", "loss_scale", "program", "summary",
                            "tokens_per_s", "val_loss"})
@@ -154,15 +154,15 @@ TEST_CASE("a training program that names no eval program of the model, and two p
     return model.refusal();
   };
   CHECK(refusal_of("held out", DDH_PROGRAM_EVAL).empty());
-  CHECK_THAT(refusal_of("eval", DDH_PROGRAM_EVAL), Catch::Contains("'held out', which is no eval program"));
-  CHECK_THAT(refusal_of("held out", DDH_PROGRAM_TRAIN), Catch::Contains("'held out', which is no eval program"));
+  CHECK_THAT(refusal_of("eval", DDH_PROGRAM_EVAL), Catch::Contains("'held out', which is not an eval program"));
+  CHECK_THAT(refusal_of("held out", DDH_PROGRAM_TRAIN), Catch::Contains("'held out', which is not an eval program"));
   Outputs model;
   model.add(DDH_PROGRAM_TRAIN, {"loss"});
   model.add(DDH_PROGRAM_EVAL, {"loss"});
   CHECK_THAT(model.refusal(), Catch::Contains("two programs named 'program'"));
 }
 
-TEST_CASE("any number of metrics is carried, up to a limit that is said", "[metrics]") {
+TEST_CASE("any number of metrics is supported up to a limit, which the error names", "[metrics]") {
   std::vector<std::string> names = {"loss"};
   for (int i = 1; i < 4096; ++i) names.push_back(ddh::str("m", i));
   CHECK(refusal_of_names(DDH_PROGRAM_TRAIN, names).empty());

@@ -54,7 +54,7 @@ TEST_CASE("descriptions of newer models are read as this host's structs", "[mode
   CHECK(at->n_units == 1);
 }
 
-TEST_CASE("what this host does not know in a description is refused with its place", "[model]") {
+TEST_CASE("unknown contents of a description are refused with their place", "[model]") {
   Described given;
   given.newer.later = 1;
   CHECK_THAT(given.refusal(), Catch::Contains("parameter 0 of the model: ddh_param_desc is of a newer version"));
@@ -67,7 +67,7 @@ TEST_CASE("what this host does not know in a description is refused with its pla
   given.units[0] = nullptr;
   CHECK_THAT(given.refusal(), Catch::Contains("unit 0 of the model: a ddh_unit_desc is NULL"));
   given.model.units = nullptr;
-  CHECK_THAT(given.refusal(), Catch::Contains("describes 1 units and gives no array"));
+  CHECK_THAT(given.refusal(), Catch::Contains("describes 1 units but gives no array"));
   given.model.reserved0 = 1;
   CHECK_THAT(given.refusal(), Catch::Contains("ddh_model_desc.reserved0"));
 }

@@ -66,28 +66,30 @@ constexpr uint32_t kForwardOnly = DDH_POSITION_FORWARD_ONLY, kInputGrad = DDH_PO
 
 }  // namespace
 
-TEST_CASE("a training program runs its units forward and in reverse; evaluations and updates forward alone") {
+TEST_CASE("a training program runs its units forward and in reverse; evaluations and updates only forward") {
   Units u;
   CHECK(u.ops(u.add(DDH_PROGRAM_TRAIN, {0, 1, 2})) == "0f 1f 2f 2b! 1b! 0b!");
   CHECK(u.ops(u.add(DDH_PROGRAM_EVAL, {0, 1, 2}), 1) == "0e 1e 2e");
   CHECK(u.ops(u.add(DDH_PROGRAM_UPDATE, {0, 1}), 1) == "0e 1e");
 }
 
-TEST_CASE("a forward that runs again says so, and comes right before its backward") {
+TEST_CASE("a recomputed forward is marked as such, and comes right before its backward") {
   Units u;
   const int32_t train = u.add(DDH_PROGRAM_TRAIN, {0, 1, 2});
   CHECK(u.ops(train, 1) == "0f~ 1f~ 2f~ 2r 2b! 1r 1b! 0r 0b!");
   CHECK(u.ops(train, 2) == "0f 1f~ 2f 2b! 1r 1b! 0b!");
 }
 
-TEST_CASE("the gradients of a unit that occurs twice are ready after the backward of its first place") {
+TEST_CASE("the gradients of a unit that occurs twice are ready after the backward of its first position") {
   Units u;
   CHECK(u.ops(u.add(DDH_PROGRAM_TRAIN, {0, 1, 1, 2})) == "0f 1f 1f 2f 2b! 1b 1b! 0b!");
   CHECK(u.ops(u.add(DDH_PROGRAM_TRAIN, {0, 1, 1, 2}, {0, kInputGrad, 0, 0})) == "0f 1f- 1f 2f 2b! 1b! 1b- 0b!");
   CHECK(u.ops(u.add(DDH_PROGRAM_TRAIN, {1, 0, 1, 2}, {kForwardOnly, 0, 0, 0})) == "1f/ 0f 1f 2f 2b! 1b! 0b!");
 }
 
-TEST_CASE("a forward-only place has no backward and is not run again; one of the input's gradient gives no other") {
+TEST_CASE(
+    "a forward-only position has no backward and no recomputation; one that gives the input's gradient gives no "
+    "others") {
   Units u;
   const int32_t forward_only = u.add(DDH_PROGRAM_TRAIN, {1, 0, 2}, {kForwardOnly, 0, 0}),
                 input_grad = u.add(DDH_PROGRAM_TRAIN, {0, 1, 2}, {0, kInputGrad, 0}),
@@ -99,7 +101,7 @@ TEST_CASE("a forward-only place has no backward and is not run again; one of the
   CHECK(u.ops(eval) == "1e 0e 1e");  // nothing is kept there anyway
 }
 
-TEST_CASE("what comes after a use reaches to the end of the step") {
+TEST_CASE("the units after a use are listed to the end of the step") {
   Units u;
   const ProgramOps ops(u.model(), u.add(DDH_PROGRAM_TRAIN, {0, 2}), 2, 0);
   const ddh_unit_use use = ops.use(0, 2);

@@ -64,7 +64,7 @@ TEST_CASE("a key that is not promised is denied whether it exists or not, one of
   CHECK(table.get_i64(host.h(), "strategy.none", &number, nullptr) == DDH_NOT_FOUND);
 }
 
-TEST_CASE("a string stays where it is when agree replaces the value", "[config]") {
+TEST_CASE("a string stays valid when agree replaces the value", "[config]") {
   HostServices host("model:mine");
   host.config().set("model.matmul", "auto", "default");
   const auto& table = host.table<ddh_config_api>(DDH_CONFIG_IFACE);

@@ -245,7 +245,7 @@ TEST_CASE("a parameter that is prepared in part or twice is refused by name") {
   });
 }
 
-TEST_CASE("an update whose norms are missing is refused, and one with them goes on") {
+TEST_CASE("an update without norms is refused, and one with them succeeds") {
   after_decide([](StepCoordinator& step, const ddh_optim_shard& shard) {
     CHECK_THROWS_WITH(step.update(shard, nullptr), Catch::Contains("'big'") && Catch::Contains("without prepare"));
     step.prepare(shard, 0, 1, nullptr);

@@ -72,7 +72,7 @@ TEST_CASE("pieces on any ranks add up to the whole, whatever the cut and the ord
   CHECK(sum(rank_0, rank_1, 0) == Cover::piece(0, 0, 1000));
 }
 
-TEST_CASE("chunks of a flat buffer count what of the ranges lies in them", "[account]") {
+TEST_CASE("a chunk of a flat buffer counts the parts of ranges inside it", "[account]") {
   const Model model;
   StepAccount account(model.desc);
   account.begin(0, model.both);
@@ -81,7 +81,7 @@ TEST_CASE("chunks of a flat buffer count what of the ranges lies in them", "[acc
   CHECK(account.gradients() == account.expected_gradients());
 }
 
-TEST_CASE("twice, never, and twice instead of another are three sentences", "[account]") {
+TEST_CASE("elements counted twice, never, or twice instead of another give three different errors", "[account]") {
   const Model model;
   const auto refused = [&](auto&& act) {
     StepAccount account(model.desc);
@@ -96,7 +96,8 @@ TEST_CASE("twice, never, and twice instead of another are three sentences", "[ac
   };
   CHECK_THAT(refused([&](StepAccount& a) { whole(a), count(a, 1, 64, 66); }),
              Catch::Contains("196 elements") && Catch::Contains("'b' (unit 'all')"));
-  CHECK_THAT(refused([](StepAccount& a) { count(a, 1, 0, 130); }), Catch::Contains("'a'") && Catch::Contains("never"));
+  CHECK_THAT(refused([](StepAccount& a) { count(a, 1, 0, 130); }),
+             Catch::Contains("'a'") && Catch::Contains("not counted in the norm"));
   CHECK_THAT(refused([](StepAccount& a) {
                count(a, 0, 0, 1000);
                count(a, 1, 0, 64);
@@ -145,11 +146,11 @@ TEST_CASE("ranges beyond a parameter, also those that wrap around, are refused",
   for (const ddh_range& range : {ddh_range{3, 0, 0, 0, 1}, ddh_range{-1, 0, 0, 0, 1}, ddh_range{0, 0, 1001, 0, 0},
                                  ddh_range{0, 0, 64, 0, UINT64_MAX}, ddh_range{1, 0, 64, 0, 67}})
     CHECK_FALSE(sentence_of([&] { account.check_range(range); }).empty());
-  CHECK_THAT(sentence_of([] { ddhost::detail::check_ranges(nullptr, 1); }), Catch::Contains("lie at NULL"));
+  CHECK_THAT(sentence_of([] { ddhost::detail::check_ranges(nullptr, 1); }), Catch::Contains("ranges is NULL"));
   CHECK(sentence_of([] { ddhost::detail::check_ranges(nullptr, 0); }).empty());
 }
 
-TEST_CASE("a range that is cut off the grid is refused, for its norm would have other bits", "[account]") {
+TEST_CASE("a range that is not cut at the grid is refused, because its norm would have other bits", "[account]") {
   const Model model;
   StepAccount account(model.desc);
   account.begin(0, model.both);

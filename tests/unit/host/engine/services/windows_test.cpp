@@ -135,7 +135,7 @@ ddh_window_args window_args(uint32_t flags) {
 
 }  // namespace
 
-TEST_CASE("a reader sees whole epochs only, whoever is late") {
+TEST_CASE("a reader only sees complete epochs, whichever rank is late") {
   const int late = GENERATE(0, 1, 2), place = GENERATE(0, 1, 2);
   std::atomic<int> wrong{0};
   in_world([&](Rank& rank) {
@@ -179,7 +179,7 @@ TEST_CASE("a window that is open can't be written, and close needs an open") {
   CHECK(refused == 2 * kRanks);
 }
 
-TEST_CASE("memory counts the segment always, and the rest of the view while it is open, as an alias") {
+TEST_CASE("memory always counts the segment, and counts the rest of an open view as an alias") {
   std::atomic<int> wrong{0};
   in_world([&](Rank& rank) {
     const uint64_t own = kSegments[rank.comm.rank()] * sizeof(float);
@@ -232,7 +232,7 @@ TEST_CASE("gradients are summed in rank order from complete buffers, generation 
   CHECK(wrong == 0);
 }
 
-TEST_CASE("further micro-batches go on with the sum of the earlier ones, block after block") {
+TEST_CASE("further micro-batches are added to the sum of the earlier ones, block after block") {
   const uint32_t block = GENERATE(1u, 3u);
   const bool to_all = GENERATE(false, true);
   // Of micro-batch m and rank r: every order of these sums gives another result.
@@ -269,7 +269,7 @@ TEST_CASE("further micro-batches go on with the sum of the earlier ones, block a
   CHECK(wrong == 0);
 }
 
-TEST_CASE("time of a span on another thread counts there, and its end ends no span of the main thread") {
+TEST_CASE("the time of another thread's span counts for that span, and its end does not end the main thread's span") {
   Clock clock;
   clock.restart();
   clock.begin(DDH_SPAN_BACKWARD);
@@ -319,7 +319,7 @@ TEST_CASE("time of a span on another thread counts there, and its end ends no sp
   CHECK(clock.split_ms()[DDH_SPAN_OTHER] >= 5);
 }
 
-TEST_CASE("ranks that cut a window in different places are named on every rank") {
+TEST_CASE("ranks that cut a window at different places are named on every rank") {
   std::atomic<int> named{0};
   in_world([&](Rank& rank) {
     const uint64_t odd[kRanks] = {64, rank.comm.rank() == 2 ? 128U : 64U, 64};

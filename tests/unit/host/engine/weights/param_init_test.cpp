@@ -100,7 +100,7 @@ TEST_CASE("truncated normal values keep to their bounds and have the moments of 
   CHECK(*std::max_element(x.begin(), x.end()) == Approx(2.0).margin(0.01));
 }
 
-TEST_CASE("bounds of a truncated normal that make no sense are refused by the parameter's name") {
+TEST_CASE("invalid bounds of a truncated normal are refused by the parameter's name") {
   const double nan = std::nan("");
   const auto [deviation, low, high] = GENERATE_COPY(table<double, double, double>(
       {{1.0, 2.0, 2.0}, {1.0, 2.0, -2.0}, {0.0, -1.0, 1.0}, {-1.0, -1.0, 1.0}, {1.0, nan, 1.0}, {1.0, 4.0, 5.0}}));
@@ -124,7 +124,7 @@ void write_file(const std::string& path, const char* buffer, int32_t dtype = DDH
 
 }  // namespace
 
-TEST_CASE("a buffer that a file may lack keeps the model's values, and takes the file's where it has some") {
+TEST_CASE("a buffer that a file may lack keeps the model's values, unless the file has values for it") {
   const test::TempFolder folder;
   const std::string file = folder.file("first.safetensors");
   OneParam p(DDH_INIT_ZERO, 0, 0);

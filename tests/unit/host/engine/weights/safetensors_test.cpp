@@ -31,7 +31,7 @@ std::string small_file() {
 
 }  // namespace
 
-TEST_CASE("what the plan lays out is what the reader finds") {
+TEST_CASE("the reader finds the tensors where the plan placed them") {
   const TempFile temp(small_file());
   const SafetensorsFile file(temp.path);
   CHECK(file.tensors().size() == 3);
@@ -51,13 +51,13 @@ TEST_CASE("the data section starts on eight bytes") {
   CHECK(plan.file_bytes == plan.header.size() + 4);
 }
 
-TEST_CASE("a torn or foreign file gets a sentence that names it") {
+TEST_CASE("a truncated or foreign file is refused by name") {
   const std::string whole = small_file();
   for (const size_t keep : {size_t{0}, size_t{5}, size_t{40}, whole.size() - 1}) {
     const TempFile temp(whole.substr(0, keep));
     CHECK_THROWS_WITH(SafetensorsFile(temp.path), Catch::Contains(temp.path));
   }
   const TempFile foreign("this is plain text and no tensor file at all");
-  CHECK_THROWS_WITH(SafetensorsFile(foreign.path), Catch::Contains("no safetensors file"));
+  CHECK_THROWS_WITH(SafetensorsFile(foreign.path), Catch::Contains("not a safetensors file"));
   CHECK_THROWS_WITH(SafetensorsFile("missing.safetensors"), Catch::Contains("missing.safetensors"));
 }

@@ -323,7 +323,7 @@ TEST_CASE("sums follow blocks of reduce_block ranks") {
                 {.reduce_block = block});
 }
 
-TEST_CASE("the order of the reference matters, so that the tests above can fail") {
+TEST_CASE("another order than the reference's gives other bits, so the tests above can fail") {
   int differs = 0;
   for (uint64_t i = 0; i < 1000; ++i) differs += reduced<float>(DDH_SUM, 4, 4, i) != reduced<float>(DDH_SUM, 4, 2, i);
   CHECK(differs > 100);
@@ -375,7 +375,7 @@ TEST_CASE("a start value of a sum is refused where it has no meaning") {
   });
 }
 
-TEST_CASE("an all_reduce that starts from a value on some ranks alone is refused on all") {
+TEST_CASE("an all_reduce that starts from a value on only some ranks is refused on all") {
   const TransportUnderTest& transport = GENERATE(kLoop, kShm);
   require_world(transport, 3, [](CommRank& c) {
     float x = 1, start = 1;
@@ -386,7 +386,7 @@ TEST_CASE("an all_reduce that starts from a value on some ranks alone is refused
   });
 }
 
-TEST_CASE("an all_to_all whose ranks expect other counts is refused on every rank, by the names of both") {
+TEST_CASE("an all_to_all whose ranks expect different counts is refused on every rank, and the error names both") {
   const TransportUnderTest& transport = GENERATE(kLoop, kShm);
   require_world(transport, 3, [](CommRank& c) {
     // Rank 2 sends rank 1 four elements, and rank 1 expects five of it.

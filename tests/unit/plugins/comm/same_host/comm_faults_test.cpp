@@ -42,7 +42,7 @@ void disagree(const TransportUnderTest& transport, const std::function<void(Comm
 
 }  // namespace
 
-TEST_CASE("ranks that call different collectives are told so, both of them") {
+TEST_CASE("different collectives are refused on both ranks") {
   const TransportUnderTest& transport = GENERATE(kLoop, kShm);
   std::vector<float> x(4000), y(8000);
   disagree(transport,
@@ -71,7 +71,7 @@ TEST_CASE("ranks that call different collectives are told so, both of them") {
            {"reduce_scatter"});
 }
 
-TEST_CASE("ranks that ask for regions of different sizes are told so") {
+TEST_CASE("regions of different sizes are refused") {
   const TransportUnderTest& transport = GENERATE(kLoop, kShm);
   disagree(transport, [](CommRank& c) { c.region<char>("r", c.rank == 0 ? 4096 : 65536, c.world()); }, {});
 }
@@ -87,7 +87,7 @@ TEST_CASE("a message of another size or dtype than expected is refused") {
   });
 }
 
-TEST_CASE("nonsense is refused with a sentence on every rank") {
+TEST_CASE("invalid arguments are refused on every rank") {
   const TransportUnderTest& transport = GENERATE(kLoop, kShm);
   require_world(transport, 2, [](CommRank& c) {
     float x = 0;
@@ -158,7 +158,7 @@ TEST_CASE("a peer killed is noticed within two seconds and named") {
   CHECK(failures == std::vector<std::string>{"", "signal 9", ""});
 }
 
-TEST_CASE("a death behind another waiter is noticed by all") {
+TEST_CASE("all ranks notice a death, also ranks that wait for a waiting rank") {
   const std::vector<std::string> failures = run_ranks(kShm, 3, [](CommRank& c) {
     c.init();
     const uint32_t mark = c.marks(1);

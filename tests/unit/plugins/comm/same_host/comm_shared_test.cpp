@@ -67,7 +67,7 @@ TEST_CASE("some ranks may take a buffer in a region and others their own memory"
   });
 }
 
-TEST_CASE("a handshake by marks keeps its order when ranks sleep at the worst place") {
+TEST_CASE("a handshake by marks keeps its order if ranks sleep at the worst time") {
   const TransportUnderTest& transport = GENERATE(kLoop, kShm);
   const int32_t size = GENERATE(2, 4);
   require_world(transport, size, [](CommRank& c) {
@@ -125,7 +125,7 @@ TEST_CASE("a mark beyond 32 bits wakes its waiter") {
   });
 }
 
-TEST_CASE("marks run out with a sentence") {
+TEST_CASE("a request for too many marks is refused") {
   const TransportUnderTest& transport = GENERATE(kLoop, kShm);
   require_world(transport, 2, [](CommRank& c) {
     const uint32_t first = c.marks(1000), second = c.marks(1);
@@ -135,7 +135,7 @@ TEST_CASE("marks run out with a sentence") {
   });
 }
 
-TEST_CASE("groups of equal name and other members are apart") {
+TEST_CASE("groups with the same name and other members are separate") {
   const TransportUnderTest& transport = GENERATE(kLoop, kShm);
   require_world(transport, 4, [](CommRank& c) {
     const int32_t low = c.rank / 2 * 2, odd = c.rank % 2;
@@ -158,7 +158,7 @@ TEST_CASE("groups of equal name and other members are apart") {
   });
 }
 
-TEST_CASE("a group can be made twice under one name, and with one rank") {
+TEST_CASE("a group can be created twice with one name, and with one rank") {
   const TransportUnderTest& transport = GENERATE(kLoop, kShm);
   require_world(transport, 2, [](CommRank& c) {
     ddh_group* first = c.group("pair", {0, 1});
@@ -172,7 +172,7 @@ TEST_CASE("a group can be made twice under one name, and with one rank") {
   });
 }
 
-TEST_CASE("two worlds of one process keep apart") {
+TEST_CASE("two worlds in one process are separate") {
   const TransportUnderTest& transport = GENERATE(kLoop, kShm);
   std::vector<std::string> first, second;
   const RankBody body = [](CommRank& c) {

@@ -265,7 +265,7 @@ TEST_CASE("sums over ranks keep the order of ranks within blocks, then of blocks
   CHECK_THROWS_AS(ordered_sum(&out, {srcs, 1, 0}, 0, 1, false), ddh::Error);
 }
 
-TEST_CASE("one micro-batch after the other and all ranks at once are the same sum, however they are spread") {
+TEST_CASE("a sum over micro-batches in order equals a sum over all ranks, for any distribution") {
   constexpr uint64_t kNumel = 300;
   std::vector<std::vector<float>> grads;  // of 12 global micro-batches
   for (uint32_t g = 0; g < 12; ++g) grads.push_back(numbers(kNumel, 40 + g));

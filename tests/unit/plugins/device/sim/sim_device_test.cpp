@@ -16,7 +16,7 @@
 using namespace ddhost::test;
 using Catch::Contains;
 
-TEST_CASE("the device has a capacity, and memory that is released counts no more", "[sim]") {
+TEST_CASE("the device has a capacity, and released memory no longer counts", "[sim]") {
   SimDevice sim({.capacity_bytes = 1000});
   float* const first = sim.allocate("first", 150);
   CHECK_THAT(sentence_of([&] { sim.allocate("second", 101); }), Contains("1000 bytes") && Contains("600 are in use"));
@@ -31,7 +31,7 @@ TEST_CASE("the device has a capacity, and memory that is released counts no more
   CHECK(info.free_bytes == 1000 - 404);
 }
 
-TEST_CASE("new memory is zero where zeros are asked for, and else NaN in every format", "[sim]") {
+TEST_CASE("new memory is zero if zeros are requested, else NaN in every format", "[sim]") {
   SimDevice sim;
   for (const float value : sim.read(sim.allocate("zeros", 100), 100)) CHECK(value == 0);
   const std::vector<float> fresh = sim.read(sim.allocate("fresh", 100, DDH_MEM_DEVICE, 0), 100);
@@ -89,7 +89,7 @@ TEST_CASE("a stream that ends has done all its work", "[sim]") {
   CHECK(sim.read(x, 64)[63] == 5);
 }
 
-TEST_CASE("what work on a stream fails with appears at synchronize, and then everywhere", "[sim]") {
+TEST_CASE("an error of work on a stream is returned by synchronize and by every later call", "[sim]") {
   SimDevice sim;
   sim.run(nullptr, {}, "fails", [] { ddh::fail(DDH_DATA_LOSS, "the disk is on fire"); });
   CHECK(sentence_of([&] { sim.synchronize(nullptr); }) == "the disk is on fire");

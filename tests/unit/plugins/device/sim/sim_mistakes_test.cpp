@@ -102,10 +102,10 @@ TEST_CASE("mistake: host memory is read before the copy into it is done", "[sim]
   }
 }
 
-TEST_CASE("mistake: the host touches memory of the device", "[sim]") {
+TEST_CASE("mistake: the host accesses memory of the device", "[sim]") {
   SimDevice sim;
   float* const x = sim.allocate("weights", 64);
-  CHECK_THAT(sentence_of([&] { sim.touch(x, 64, "print"); }), Contains("touches 'weights', which is the device's"));
+  CHECK_THAT(sentence_of([&] { sim.touch(x, 64, "print"); }), Contains("accesses 'weights', which is the device's"));
 }
 
 TEST_CASE("mistake: use after release", "[sim]") {
@@ -128,7 +128,7 @@ TEST_CASE("mistake: release while queued work uses the block", "[sim]") {
   REQUIRE(sim.log().size() == 1);
 }
 
-TEST_CASE("mistake: a late write through a pointer that nobody announced", "[sim]") {
+TEST_CASE("mistake: a late write through a pointer that was not declared", "[sim]") {
   const bool evicted = GENERATE(false, true);
   SimDevice sim({.quarantine_bytes = evicted ? 256 : 1 << 16});
   float* const x = sim.allocate("weights", 64);
@@ -138,7 +138,7 @@ TEST_CASE("mistake: a late write through a pointer that nobody announced", "[sim
   CHECK_THAT(sentence_of([&] { sim.synchronize(nullptr); }), Contains("'weights' was written after it was released"));
 }
 
-TEST_CASE("a late write that nothing looks for any more is found when the device is closed", "[sim]") {
+TEST_CASE("a late write that no further check finds is found when the device is closed", "[sim]") {
   SimDevice sim;
   float* const x = sim.allocate("weights", 64);
   sim.release(x);
@@ -184,7 +184,7 @@ TEST_CASE("work that is refused never runs, and what follows does", "[sim]") {
   CHECK_FALSE(ran);
 }
 
-TEST_CASE("without the check mistakes pass", "[sim]") {
+TEST_CASE("without device.check mistakes are not reported", "[sim]") {
   SimDevice sim({.delay_us = 20'000, .check = false});
   float* const x = sim.allocate("weights", 64);
   ddh_stream* const other = sim.stream("other");

@@ -155,7 +155,7 @@ TEST_CASE("an exchange orders gradients, their sum and the next ones, on three s
   CHECK(rank.alone.calls == 4);  // three sums, one gather
 }
 
-TEST_CASE("adding a micro-batch needs no more staging where the sum lies in the host's memory, else the segment once",
+TEST_CASE("adding a micro-batch needs no more staging if the sum is in host memory, else one segment",
           "[windows][sim]") {
   Rank rank;
   const int32_t memory = GENERATE(DDH_MEM_DEVICE, DDH_MEM_PINNED);
