@@ -52,8 +52,9 @@ std::vector<CheckpointPlace> checkpoints_in(const fs::path& path) {
 }
 
 int list(const fs::path& path, std::ostream& out) {
+  const std::optional<int64_t> best = best_step(run_of(path));
   for (const CheckpointPlace& place : checkpoints_in(path)) {
-    out << place.folder.filename().string() << "  ";
+    out << place.folder.filename().string() << (place.step == best ? "  best" : "") << "  ";
     try {
       const Manifest manifest = open_checkpoint(place.folder);
       out << mib_text(bytes_of(manifest)) << "  " << plugin_of(manifest, "model") << ", "

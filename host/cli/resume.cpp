@@ -146,7 +146,9 @@ void require_nothing_to_lose(const PreparedRun& run) {
   const Json saved = Json::parse(file, nullptr, /*allow_exceptions=*/false);
   const std::map<std::string, Json> options = saved.is_object() ? flat(saved) : std::map<std::string, Json>{};
   const auto is_on = [&](const char* key) { return options.contains(key) && options.at(key) != 0; };
-  if (!is_on("checkpoint.every") && !is_on("checkpoint.every_epochs") && !is_on("checkpoint.every_minutes"))
+  const bool by_evaluation = options.contains("checkpoint.best.metric") && options.at("checkpoint.best.metric") != "";
+  if (!by_evaluation && !is_on("checkpoint.every") && !is_on("checkpoint.every_epochs") &&
+      !is_on("checkpoint.every_minutes"))
     ddh::fail(DDH_NOT_FOUND, "'", run.run_dir.string(), "' holds a run without checkpoints, which can't be resumed; ",
               "choose another run.dir, or name a checkpoint with --resume PATH");
   check_config(saved, run.config, "the run in '" + run.run_dir.string() + "'");

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/data/train_order.hpp"
+#include "engine/loop/best_checkpoint.hpp"
 #include "engine/loop/evaluate.hpp"
 #include "engine/loop/patience.hpp"
 #include "engine/loop/phase_rates.hpp"
@@ -26,6 +27,7 @@ class Evaluations {
   // Whether train.patience is at its end; says so in the log.
   [[nodiscard]] bool end_run() const;
   [[nodiscard]] Patience& patience() { return patience_; }
+  [[nodiscard]] BestCheckpoint& best() { return best_; }
 
  private:
   void require_one_loss() const;
@@ -37,6 +39,7 @@ class Evaluations {
   const int64_t every_steps_, every_epochs_;  // 0: not by these
   std::vector<Evaluation> all_;
   Patience patience_;
+  BestCheckpoint best_;
 };
 
 }  // namespace ddhost

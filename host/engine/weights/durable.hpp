@@ -43,6 +43,8 @@ void sync_folder(const std::filesystem::path& folder);
 void write_durably(const std::filesystem::path& file, std::string_view text);
 // The same in place of an older file, which stays until the new one is whole.
 void replace_durably(const std::filesystem::path& file, std::string_view text);
+// The same of a symbolic link to a name in the same folder.
+void replace_link(const std::filesystem::path& link, const std::filesystem::path& target);
 // Gives a folder its name. An older folder of that name is removed afterwards, never before.
 void publish_folder(const std::filesystem::path& from, const std::filesystem::path& to);
 // Removes a folder so that what a crash leaves of it has lost its name.
