@@ -11,6 +11,7 @@
 #include "ddh/sdk/plugin.hpp"
 #include "engine/weights/checkpoint_diff.hpp"
 #include "engine/weights/checkpoint_folder.hpp"
+#include "engine/weights/checkpoint_import.hpp"
 #include "engine/weights/safetensors.hpp"
 
 namespace fs = std::filesystem;
@@ -178,6 +179,9 @@ int inspect_checkpoints(const CkptArgs& args, std::ostream& out) {
       return verify(args.paths.front(), out);
     case CkptAction::kDiff:
       return diff(args.paths.at(0), args.paths.at(1), out);
+    case CkptAction::kImport:
+      out << import_checkpoint(args.paths.front(), args.like, args.out).string() << '\n';
+      return 0;
     case CkptAction::kPrune:
       break;
   }

@@ -163,6 +163,12 @@ CLI::App* add_ckpt(CLI::App& app, CkptArgs& args) {
   prune->add_option("--keep-every", args.keep_every, "keep those too whose step is a multiple of this")
       ->check(CLI::NonNegativeNumber);
   prune->add_option("--after", args.after, "remove those of later steps than this")->check(CLI::NonNegativeNumber);
+  CLI::App* import = add(CkptAction::kImport, "import",
+                         "make a checkpoint of one of torch DCP or DeepSpeed, with the state of its optimizer",
+                         "folder that the other program wrote", 1);
+  import->add_option("--like", args.like, "checkpoint of the run that is to go on; its values are replaced")
+      ->required();
+  import->add_option("--out", args.out, "folder of a run, in which the checkpoint is made")->required();
   return ckpt;
 }
 

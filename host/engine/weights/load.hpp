@@ -51,6 +51,8 @@ class WeightsFiles {
   struct Wanted;
   std::vector<Wanted> all_wanted();
   void take(const InitFile& entry, const std::vector<Wanted>& wanted);
+  bool is_of_transformers(const TensorFiles& file, const InitFile& entry, const std::vector<Wanted>& wanted);
+  static void read_transposed(const SafetensorsFile::Tensor& tensor, uint64_t offset, uint64_t numel, float* dst);
   // Once all files are read: what none of them gave.
   void require_all(const InitFile& entry, const std::vector<Wanted>& wanted) const;
   void note_drawn();
@@ -58,6 +60,7 @@ class WeightsFiles {
   const ddh_model_desc& model_;
   std::vector<TensorFiles> files_;
   std::vector<const SafetensorsFile::Tensor*> params_, buffers_;  // nullptr: no file has it
+  std::vector<uint8_t> is_transposed_;                            // per parameter: the file holds it as [in, out]
   std::vector<std::string> notes_;
 };
 
