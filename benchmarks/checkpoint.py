@@ -22,6 +22,7 @@ import time
 
 from gpt_vs_peers import ROOT, make_tokens, output_of
 
+READ = re.compile(r"rank 0 read \d+ bytes, ([\d.]+) of what it holds")
 SAVED = re.compile(r"checkpoint after step (\d+): ([\d.]+) MiB on the disk after ([\d.]+) s; training waited ([\d.]+) s")
 PIECE = 16 << 20
 
@@ -91,7 +92,7 @@ def main():
     parser.add_argument("--folder", default=None)
     args = parser.parse_args()
 
-    out = {key: [] for key in ("dd", "stall", "durable", "sync", "sync/dd", "overhead %", "resume", "peer stall",
+    out = {key: [] for key in ("dd", "stall", "durable", "sync", "sync/dd", "overhead %", "resume", "read", "peer stall",
                                "peer durable", "peer resume", "peer bytes", "bytes")}
     with tempfile.TemporaryDirectory(dir=args.folder) as name:
         folder = pathlib.Path(name)
@@ -113,6 +114,7 @@ def main():
             out["sync/dd"].append(dd / out["sync"][-1])
             out["overhead %"].append(100 * (sum(behind[1:]) / sum(plain[1:]) - 1))
             out["resume"].append(resume - start)
+            out["read"].append(float(READ.findall((folder / "behind/log.txt").read_text())[-1]))
             if args.peer:
                 stall, durable, back, held = peer_save(args, folder / "tokens.bin", folder)
                 for key, value in (("stall", stall), ("durable", durable), ("resume", back), ("bytes", held)):
@@ -127,7 +129,7 @@ def main():
              "durable": "on the disk behind training, s", "sync": "on the disk with async=false, s",
              "sync/dd": "speed of that relative to writing in sequence",
              "overhead %": "time of training with checkpoints, % more than without",
-             "resume": "resuming takes longer than a start, s", "peer stall": "torch DCP async_save: training waits, s",
+             "resume": "resuming takes longer than a start, s", "read": "bytes that rank 0 reads relative to what it holds", "peer stall": "torch DCP async_save: training waits, s",
              "peer durable": "torch DCP: on the disk, s", "peer resume": "torch DCP: load, s", "peer bytes": "torch DCP: bytes"}
     for key, label in names.items():
         if out[key]:

@@ -177,6 +177,10 @@ CLI::App* add_export(CLI::App& app, ExportArgs& args) {
   command->add_option("checkpoint", args.checkpoint, "folder of the checkpoint")->required();
   command->add_option("folder", args.folder, "where the files go")->required();
   command->add_option("--max-shard-size", args.max_shard_size, "largest file: 5GB, 500MiB");
+  command
+      ->add_option("--layout", args.layout,
+                   "of linear weights: model, or transformers for a GPT-2 that transformers is to open")
+      ->check(CLI::IsMember({"model", "transformers"}));
   return command;
 }
 

@@ -29,6 +29,7 @@ struct CkptArgs {
 struct ExportArgs {
   std::filesystem::path checkpoint, folder;
   std::string max_shard_size = "5GB";
+  std::string layout = "model";  // or "transformers"
 };
 
 struct CommandLine {

@@ -76,6 +76,21 @@ TEST_CASE("metrics of a resumed run go on in the same files without a double ste
   CHECK(steps == "step 2 4 6 ");
 }
 
+TEST_CASE("a rank that holds every tensor reads each byte once, which the log counts", "[cli]") {
+  const Runs runs;
+  const Words options = {"checkpoint.every=2", "--strategy", "ddp", "model.buffers=true"};
+  REQUIRE(runs.train("a", options).code == 0);
+  fs::remove_all(runs.step("a", 6));
+  Words again = options;
+  again.insert(again.end(), {"--resume", "auto"});
+  REQUIRE(runs.train("a", again).code == 0);
+  const nlohmann::json manifest = nlohmann::json::parse(read_text(runs.step("a", 4) + "/manifest.json"));
+  uint64_t bytes = 0;
+  for (const nlohmann::json& tensor : manifest.at("tensors")) bytes += tensor.at("bytes").get<uint64_t>();
+  CHECK_THAT(read_text(runs.dir("a") + "/log.txt"),
+             Catch::Contains("rank 0 read " + std::to_string(bytes) + " bytes, 1.000 of what it holds"));
+}
+
 TEST_CASE("half a row at the end of metrics.jsonl goes when the run is resumed", "[cli]") {
   const Runs runs;
   REQUIRE(runs.train("a", kEveryTwo).code == 0);

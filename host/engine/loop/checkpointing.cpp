@@ -113,16 +113,19 @@ void Checkpointing::load() {
   std::string damages;
   for (const fs::path& folder : plan_.resume) {
     Manifest manifest;
+    ReadCount count;
     const FailureText mine = failure_of([&] { manifest = open_checkpoint(folder); });
     std::string damage = first_failure(*services_.comm, mine, "checkpoint: open").data();
     if (damage.empty()) {
       check_same_tensors(manifest, layout_, folder.string());
-      damage = read_checkpoint(folder, manifest, source_, layout_, *services_.comm, *services_.staging);
+      damage = read_checkpoint(folder, manifest, source_, layout_, *services_.comm, *services_.staging, count);
     }
     if (damage.empty()) {
       restore_param_steps(manifest);
       if (services_.seat.rank == 0)
-        services_.log->info("resumed after step {} from '{}'", manifest.progress.step, folder.string());
+        services_.log->info("resumed after step {} from '{}'; rank 0 read {} bytes, {:.3f} of what it holds",
+                            manifest.progress.step, folder.string(), count.read,
+                            static_cast<double>(count.read) / static_cast<double>(std::max<uint64_t>(1, count.needed)));
       resumed_ = std::move(manifest);
       last_saved_ = resumed_->progress.step;
       return;

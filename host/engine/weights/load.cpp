@@ -13,6 +13,7 @@
 #include "ddh/sdk/plugin.hpp"
 #include "engine/numerics/kernels.hpp"
 #include "engine/services/buffer_values.hpp"
+#include "engine/weights/gpt2_layout.hpp"
 
 namespace ddhost {
 namespace {
@@ -86,13 +87,6 @@ std::vector<InitFile> init_files(const std::string& json) {
   for (const nlohmann::json& entry : given.is_array() ? given : nlohmann::json::array())
     out.push_back(init_file(entry));
   return out;
-}
-
-// transformers stores the linear weights of GPT-2 as [in, out] (its class Conv1D), all others as [out, in].
-bool is_conv1d(const std::string& name) {
-  constexpr std::array<std::string_view, 4> kEnds = {".attn.c_attn.weight", ".attn.c_proj.weight", ".mlp.c_fc.weight",
-                                                     ".mlp.c_proj.weight"};
-  return std::any_of(kEnds.begin(), kEnds.end(), [&](std::string_view end) { return name.ends_with(end); });
 }
 
 // What an entry may fill: a parameter or a buffer, under its name and those tied to it.
@@ -172,7 +166,7 @@ void WeightsFiles::take(const InitFile& entry, const std::vector<Wanted>& wanted
     const std::optional<std::string> name = one.name_in(file, entry.prefix);
     if (!name) continue;
     const SafetensorsFile::Tensor& found = *file.find(*name);
-    const bool is_transposed = transposes && is_conv1d(*name) && one.has_transposed(found);
+    const bool is_transposed = transposes && is_conv1d_weight(*name) && one.has_transposed(found);
     if (!is_transposed && found.shape != one.shape) {  // a head of another size
       if (entry.allow_missing.allows(one.names.front()) && entry.allow_surplus.allows(*name)) continue;
       ddh::fail(DDH_INVALID_ARGUMENT, "tensor '", *name, "' in '", entry.file, "' has shape ", shape_text(found.shape),
