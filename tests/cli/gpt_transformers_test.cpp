@@ -83,3 +83,32 @@ TEST_CASE("--layout transformers is refused for what transformers' GPT-2 can't b
   CHECK(toy.code == 1);
   CHECK_THAT(toy.err, Catch::Contains("is no checkpoint of a GPT-2"));
 }
+
+// A GPT was refused when it was resumed: "model.matmul was onednn and is auto".
+TEST_CASE("a GPT goes on from its checkpoint with the library that auto had chosen", "[cli]") {
+  const TempFolder out;
+  std::ofstream(out.file("text.txt")) << std::string(200, 'a') + "bcd";
+  const auto run = [&](const Words& more) {
+    Words words = gpt_words(out.file("text.txt"), out.file("run"), {"train.steps=4", "checkpoint.every=2"});
+    words.insert(words.end(), more.begin(), more.end());
+    return call_ddhost(words);
+  };
+  const auto matmul = [&](const char* step) {
+    const nlohmann::json manifest =
+        nlohmann::json::parse(read_text(out.file("run/checkpoints/") + step + "/manifest.json"));
+    return manifest.at("config").at("model").at("matmul").get<std::string>();
+  };
+  REQUIRE(run({}).code == 0);
+  const std::string chosen = matmul("step-4");
+  CHECK(chosen != "auto");
+  fs::remove_all(out.file("run/checkpoints/step-4"));
+  const Said resumed = run({"--resume", "auto"});
+  INFO(resumed.err);
+  REQUIRE(resumed.code == 0);
+  CHECK(matmul("step-4") == chosen);
+  const std::string other = chosen == "aten" ? "onednn" : "aten";
+  fs::remove_all(out.file("run/checkpoints/step-4"));
+  const Said refused = run({"--resume", "auto", "model.matmul=" + other});
+  CHECK(refused.code == 1);
+  CHECK_THAT(refused.err, Catch::Contains("model.matmul was \"" + chosen + "\" and is \"" + other + "\""));
+}

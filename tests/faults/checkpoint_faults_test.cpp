@@ -166,6 +166,34 @@ TEST_CASE("a run that dies at any call of a save goes on with the same bits", "[
   WARN(killed << " kill points of all processes");
 }
 
+// The best evaluation is not the last one, so that keep_last would remove its checkpoint.
+TEST_CASE("a run that dies at any call of a save keeps the checkpoint of the best evaluation", "[faults]") {
+  const Words best = {"checkpoint.best.metric=loss", "checkpoint.keep_last=1"};
+  const TempFolder whole;
+  const Faulty unbroken = run_with_fault(whole, "none", 0, best);
+  REQUIRE(unbroken.code == 0);
+  const fs::path link = fs::path("run") / "checkpoints" / "best";
+  const fs::path expected = fs::read_symlink(whole.path() / link);
+  REQUIRE(expected != "step-6");
+  int64_t killed = 0;
+  for (int64_t at = 41; at <= unbroken.calls; at += 9, ++killed) {
+    const TempFolder folder;
+    const Faulty faulty = run_with_fault(folder, "kill_all", at, best);
+    INFO("call " << at << " of " << unbroken.calls << ": " << faulty.err);
+    CHECK(faulty.code != 0);
+    Words again = best;
+    again.insert(again.end(), {"--resume", "auto", "strategy.plugin=zero3", "run.nproc=1", "train.grad_accum_steps=2"});
+    const Outcome resumed = run(words_for(folder.path() / "run", again));
+    INFO(resumed.err);
+    REQUIRE(resumed.code == 0);
+    CHECK(rows_of(folder.path() / "run") == reference().rows);
+    CHECK(fs::read_symlink(folder.path() / link) == expected);
+    CHECK(damage_of(folder.path() / link).empty());
+    CHECK(ddhost::list_checkpoints(folder.path() / "run").front().step == 6);
+  }
+  CHECK(killed > 8);
+}
+
 TEST_CASE("a disk that is full, or fails, at any call of a save ends the run with a sentence and loses nothing",
           "[faults]") {
   const char* const fault = GENERATE("enospc", "eio");

@@ -99,9 +99,8 @@ class DcpReader {
       }
     } else if (is_slot && (last == "exp_avg" || last == "exp_avg_sq")) {
       out_.slots[last + "/" + plain_name(path[path.size() - 2])] = whole(name, about);
-    } else if (path.size() == 1) {
-      out_.weights[plain_name(last)] = whole(name, about);
-    } else if (path.size() == 2 && (path[0] == "model" || path[0] == "state_dict" || path[0] == "module")) {
+    } else if (path.size() == 1 ||
+               (path.size() == 2 && (path[0] == "model" || path[0] == "state_dict" || path[0] == "module"))) {
       out_.weights[plain_name(last)] = whole(name, about);
     }
   }
