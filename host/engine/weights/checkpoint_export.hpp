@@ -22,8 +22,8 @@ struct ExportedFiles {
 
 // Parameters in the dtypes that the model stores, and buffers, into `out`/model.safetensors; where they take more than
 // `most_bytes`, into model-00001-of-0000N.safetensors and model.safetensors.index.json. A file is at most that large, but for
-// a tensor that is larger alone. Throws where a chunk is damaged, a value is not finite, a file exists already, or transformers' GPT-2 has other
-// parameters.
+// a tensor that is larger alone. Throws where a chunk is damaged, a value is not finite, a file exists already, or
+// transformers' GPT-2 has other parameters.
 ExportedFiles export_checkpoint(const std::filesystem::path& folder, const Manifest& manifest,
                                 const std::filesystem::path& out, uint64_t most_bytes,
                                 ExportLayout layout = ExportLayout::model);
