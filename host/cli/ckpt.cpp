@@ -11,6 +11,7 @@
 #include "ddh/sdk/plugin.hpp"
 #include "engine/weights/checkpoint_diff.hpp"
 #include "engine/weights/checkpoint_folder.hpp"
+#include "engine/weights/checkpoint_import.hpp"
 #include "engine/weights/safetensors.hpp"
 
 namespace fs = std::filesystem;
@@ -52,8 +53,9 @@ std::vector<CheckpointPlace> checkpoints_in(const fs::path& path) {
 }
 
 int list(const fs::path& path, std::ostream& out) {
+  const std::optional<int64_t> best = best_step(run_of(path));
   for (const CheckpointPlace& place : checkpoints_in(path)) {
-    out << place.folder.filename().string() << "  ";
+    out << place.folder.filename().string() << (place.step == best ? "  best" : "") << "  ";
     try {
       const Manifest manifest = open_checkpoint(place.folder);
       out << mib_text(bytes_of(manifest)) << "  " << plugin_of(manifest, "model") << ", "
@@ -178,6 +180,9 @@ int inspect_checkpoints(const CkptArgs& args, std::ostream& out) {
       return verify(args.paths.front(), out);
     case CkptAction::kDiff:
       return diff(args.paths.at(0), args.paths.at(1), out);
+    case CkptAction::kImport:
+      out << import_checkpoint(args.paths.front(), args.like, args.out).string() << '\n';
+      return 0;
     case CkptAction::kPrune:
       break;
   }

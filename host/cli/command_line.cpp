@@ -164,15 +164,25 @@ CLI::App* add_ckpt(CLI::App& app, CkptArgs& args) {
   prune->add_option("--keep-last", args.keep_last, "number of newest checkpoints to keep")->check(CLI::PositiveNumber);
   prune->add_option("--keep-every", args.keep_every, "also keep checkpoints whose step is a multiple of this")
       ->check(CLI::NonNegativeNumber);
-  prune->add_option("--after", args.after, "remove the checkpoints of all later steps")->check(CLI::NonNegativeNumber);
+  prune->add_option("--after", args.after, "remove those of later steps than this")->check(CLI::NonNegativeNumber);
+  CLI::App* import = add(CkptAction::kImport, "import",
+                         "make a checkpoint of one of torch DCP or DeepSpeed, with the state of its optimizer",
+                         "folder that the other program wrote", 1);
+  import->add_option("--like", args.like, "checkpoint of the run that is to go on; its values are replaced")
+      ->required();
+  import->add_option("--out", args.out, "folder of a run, in which the checkpoint is made")->required();
   return ckpt;
 }
 
 CLI::App* add_export(CLI::App& app, ExportArgs& args) {
   CLI::App* command = app.add_subcommand("export", "write the weights of a checkpoint as safetensors files");
   command->add_option("checkpoint", args.checkpoint, "folder of the checkpoint")->required();
-  command->add_option("folder", args.folder, "folder for the files")->required();
-  command->add_option("--max-shard-size", args.max_shard_size, "largest size of a file: 5GB, 500MiB");
+  command->add_option("folder", args.folder, "where the files go")->required();
+  command->add_option("--max-shard-size", args.max_shard_size, "largest file: 5GB, 500MiB");
+  command
+      ->add_option("--layout", args.layout,
+                   "of linear weights: model, or transformers for a GPT-2 that transformers is to open")
+      ->check(CLI::IsMember({"model", "transformers"}));
   return command;
 }
 

@@ -15,18 +15,21 @@ namespace ddhost {
 
 enum class Command { kTrain, kEval, kGenerate, kList, kInspect, kCkpt, kExport };
 
-enum class CkptAction { kList, kShow, kVerify, kDiff, kPrune };
+enum class CkptAction { kList, kShow, kVerify, kDiff, kPrune, kImport };
 struct CkptArgs {
   CkptAction action = CkptAction::kList;
   std::vector<std::filesystem::path> paths;  // one, for diff two
   // Of prune.
   std::optional<int64_t> keep_last, after;
   int64_t keep_every = 0;
+  // Of import.
+  std::filesystem::path like, out;
 };
 
 struct ExportArgs {
   std::filesystem::path checkpoint, folder;
   std::string max_shard_size = "5GB";
+  std::string layout = "model";  // or "transformers"
 };
 
 struct CommandLine {

@@ -47,7 +47,9 @@ uint64_t bytes_of(const std::string& text) {
 int export_weights(const ExportArgs& args, std::ostream& out) {
   const uint64_t most_bytes = bytes_of(args.max_shard_size);
   const Manifest manifest = open_checkpoint(args.checkpoint);
-  const ExportedFiles written = export_checkpoint(args.checkpoint, manifest, args.folder, most_bytes);
+  const ExportedFiles written =
+      export_checkpoint(args.checkpoint, manifest, args.folder, most_bytes,
+                        args.layout == "transformers" ? ExportLayout::transformers : ExportLayout::model);
   for (const std::string& warning : written.warnings) print_sentence("warning: " + warning);
   for (const std::filesystem::path& file : written.files) out << file.string() << '\n';
   return 0;

@@ -67,7 +67,20 @@ Json comparable(const std::string& key, const Json& value) {
   return text.substr(text.rfind(':') + 1);
 }
 
-// Throws an error that lists the options that differ and must not.
+// What `auto` meant when the checkpoint was saved: a plugin has recorded its choice, as model.matmul does.
+bool was_chosen(const Json& before, const Json& now) { return now == "auto" && before.is_string() && before != now; }
+
+// A resumed run keeps these choices, which its bits rest on, also where `auto` would choose anew.
+void keep_choices(const Json& saved_config, Config& config) {
+  const std::map<std::string, Json> saved = flat(saved_config);
+  for (const auto& [key, value] : flat(config.effective())) {
+    const auto before = saved.find(key);
+    if (before != saved.end() && !is_free(key) && was_chosen(before->second, value))
+      config.set(key, before->second, "the checkpoint");
+  }
+}
+
+// Throws the list of what differs and is not allowed to.
 void check_config(const Json& saved_config, const Config& config, const std::string& of) {
   const std::map<std::string, Json> saved = flat(saved_config), now = flat(config.effective());
   const auto allowed = config.get<std::vector<std::string>>("run.resume_allow");
@@ -83,6 +96,7 @@ void check_config(const Json& saved_config, const Config& config, const std::str
   for (const auto& [key, value] : now) {
     const auto before = saved.find(key);
     if (before == saved.end() || is_free(key) || comparable(key, value) == comparable(key, before->second)) continue;
+    if (was_chosen(before->second, value)) continue;
     if (std::find(allowed.begin(), allowed.end(), key) != allowed.end()) continue;
     differing += ddh::str(differing.empty() ? "" : ", ", key, " was ", before->second.dump(), " and is ", value.dump());
   }
@@ -146,7 +160,9 @@ void require_nothing_to_lose(const PreparedRun& run) {
   const Json saved = Json::parse(file, nullptr, /*allow_exceptions=*/false);
   const std::map<std::string, Json> options = saved.is_object() ? flat(saved) : std::map<std::string, Json>{};
   const auto is_on = [&](const char* key) { return options.contains(key) && options.at(key) != 0; };
-  if (!is_on("checkpoint.every") && !is_on("checkpoint.every_epochs") && !is_on("checkpoint.every_minutes"))
+  const bool by_evaluation = options.contains("checkpoint.best.metric") && options.at("checkpoint.best.metric") != "";
+  if (!by_evaluation && !is_on("checkpoint.every") && !is_on("checkpoint.every_epochs") &&
+      !is_on("checkpoint.every_minutes"))
     ddh::fail(DDH_NOT_FOUND, "'", run.run_dir.string(), "' holds a run without checkpoints, which can't be resumed; ",
               "choose another run.dir, or name a checkpoint with --resume PATH");
   check_config(saved, run.config, "the run in '" + run.run_dir.string() + "'");
@@ -174,6 +190,7 @@ std::vector<std::string> choose_newest(PreparedRun& run) {
               "): ", warnings.front(), "; `ddhost ckpt verify` shows more. Start again with --resume none and another ",
               "run.dir, or name a checkpoint with --resume PATH");
   check_config(Json::parse(newest->config), run.config, "'" + run.resume.front().string() + "'");
+  keep_choices(Json::parse(newest->config), run.config);
   for (std::string& sentence : differing_bits(*newest, run.config, run.world_size))
     warnings.push_back(std::move(sentence));
   return warnings;
@@ -182,6 +199,7 @@ std::vector<std::string> choose_newest(PreparedRun& run) {
 std::vector<std::string> choose_named(PreparedRun& run, const fs::path& folder) {
   const Manifest manifest = open_checkpoint(folder);
   check_config(Json::parse(manifest.config), run.config, "'" + folder.string() + "'");
+  keep_choices(Json::parse(manifest.config), run.config);
   run.resume = {folder};
   std::vector<CheckpointPlace> later = list_checkpoints(run.run_dir);
   std::erase_if(later, [&](const CheckpointPlace& place) { return place.step <= manifest.progress.step; });

@@ -190,12 +190,22 @@ class Reader {
               "=...");
   }
 
-  // Handles `{}` and null for "offload_param" if there is "offload_param.device". Returns whether this was such a
+  // Handles an object and null for "offload_param" if there is "offload_param.device". Returns whether this was such a
   // value.
   bool is_object(const Wish& wish, const Section& section, const std::string& name) {
-    const bool is_empty_word = !wish.from_file && wish.value.is_object() && wish.value.empty();
-    if (is_empty_word && has_options_below(section, name)) return true;
+    const bool is_word = !wish.from_file && wish.value.is_object();
+    if (is_word && wish.value.empty() && has_options_below(section, name)) return true;
     const bool has_value = section.schema.find(name) != nullptr || section.schema.find_alias(name) != nullptr;
+    if (is_word && !has_value && has_options_below(section, name)) {
+      for (const auto& [part, value] : wish.value.items()) {
+        Wish inner = wish;
+        inner.key += "." + part;
+        inner.value = value;
+        inner.text = value.is_string() ? value.get<std::string>() : value.dump();
+        read(inner);
+      }
+      return true;
+    }
     if (!wish.value.is_null() || has_value || !has_options_below(section, name)) return false;
     if (wish.from_file) return true;
     if (name.back() == '.') return false;

@@ -174,7 +174,12 @@ constexpr const char* kCheckpoint = R"json({"properties": {
   "keep_last": {"type": "integer", "default": 2, "minimum": 0,
     "description": "number of newest checkpoints that are kept; 0 means all"},
   "keep_every": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "steps",
-    "description": "also keep checkpoints whose step is a multiple of this; 0 means none"}
+    "description": "checkpoints whose step is a multiple of this are kept too; 0 means none"},
+  "best": {"type": "object", "properties": {
+    "metric": {"type": "string", "default": "",
+      "description": "save and keep the checkpoint of the best evaluation by this value; empty means no"},
+    "mode": {"type": "string", "enum": ["min", "max"], "default": "min",
+      "description": "whether lower or higher values of checkpoint.best.metric are better"}}}
 }})json";
 
 // The class names of DeepSpeed and torch are also accepted for the schedules of this program.

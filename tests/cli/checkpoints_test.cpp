@@ -2,70 +2,14 @@
 //
 // Checkpoints on the command line: when they are saved, --resume and its errors, `ddhost ckpt`, `ddhost export`.
 #include <catch2/catch.hpp>
-#include <set>
 
-#include "fixtures/harness/ddhost_process.hpp"
+#include "cli/checkpoint_runs.hpp"
 #include "fixtures/harness/safetensors.hpp"
 
 using namespace ddhost::test;
 namespace fs = std::filesystem;
 
 namespace {
-
-using Words = std::vector<std::string>;
-
-struct Said {
-  int code;
-  std::string out, err;
-};
-
-Said call_ddhost(const Words& words) {
-  Process process(words);
-  const int code = process.wait();
-  return {code, process.out(), process.err()};
-}
-
-class Runs {
- public:
-  Said train(const std::string& name, const Words& more = {}) const {
-    Words words = {"--model", toy_model(), "run.quiet=true", "optimizer.lr=0.01", "train.steps=6", "--nproc", "2"};
-    words.push_back("run.dir=" + dir(name));
-    words.insert(words.end(), more.begin(), more.end());
-    return call_ddhost(words);
-  }
-  [[nodiscard]] std::string dir(const std::string& name) const { return folder_.file(name); }
-  [[nodiscard]] std::string step(const std::string& name, int step) const {
-    return dir(name) + "/checkpoints/step-" + std::to_string(step);
-  }
-  [[nodiscard]] std::set<std::string> saved(const std::string& name) const {
-    std::set<std::string> out;
-    if (!fs::exists(dir(name) + "/checkpoints")) return out;
-    for (const auto& entry : fs::directory_iterator(dir(name) + "/checkpoints"))
-      out.insert(entry.path().filename().string());
-    return out;
-  }
-
- private:
-  TempFolder folder_;
-};
-
-void flip_bit(const std::string& file, uint64_t at) {
-  std::fstream in_out(file, std::ios::in | std::ios::out | std::ios::binary);
-  in_out.seekg(static_cast<std::streamoff>(at));
-  const char byte = static_cast<char>(in_out.get() ^ 4);
-  in_out.seekp(static_cast<std::streamoff>(at));
-  in_out.put(byte);
-}
-
-std::vector<int> steps_in(const std::string& text) {
-  std::vector<int> out;
-  std::istringstream in(text);
-  for (std::string line; std::getline(in, line);) {
-    const nlohmann::json row = nlohmann::json::parse(line);
-    if (row.contains("loss")) out.push_back(row.at("step"));
-  }
-  return out;
-}
 
 const Words kEveryTwo = {"checkpoint.every=2"};
 
@@ -133,7 +77,22 @@ TEST_CASE("a resumed run appends its metrics to the same files without a duplica
   CHECK(steps == "step 2 4 6 ");
 }
 
-TEST_CASE("an incomplete last row of metrics.jsonl is removed when the run is resumed", "[cli]") {
+TEST_CASE("a rank that holds every tensor reads each byte once, which the log counts", "[cli]") {
+  const Runs runs;
+  const Words options = {"checkpoint.every=2", "--strategy", "ddp", "model.buffers=true"};
+  REQUIRE(runs.train("a", options).code == 0);
+  fs::remove_all(runs.step("a", 6));
+  Words again = options;
+  again.insert(again.end(), {"--resume", "auto"});
+  REQUIRE(runs.train("a", again).code == 0);
+  const nlohmann::json manifest = nlohmann::json::parse(read_text(runs.step("a", 4) + "/manifest.json"));
+  uint64_t bytes = 0;
+  for (const nlohmann::json& tensor : manifest.at("tensors")) bytes += tensor.at("bytes").get<uint64_t>();
+  CHECK_THAT(read_text(runs.dir("a") + "/log.txt"),
+             Catch::Contains("rank 0 read " + std::to_string(bytes) + " bytes, 1.000 of what it holds"));
+}
+
+TEST_CASE("half a row at the end of metrics.jsonl goes when the run is resumed", "[cli]") {
   const Runs runs;
   REQUIRE(runs.train("a", kEveryTwo).code == 0);
   const std::string file = runs.dir("a") + "/metrics.jsonl", rows = read_text(file);

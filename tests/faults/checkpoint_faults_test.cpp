@@ -166,7 +166,35 @@ TEST_CASE("a run that dies at any call of a save resumes with the same bits", "[
   WARN(killed << " kill points of all processes");
 }
 
-TEST_CASE("a disk that is full or fails at any call of a save ends the run with an error and loses nothing",
+// The best evaluation is not the last one, so that keep_last would remove its checkpoint.
+TEST_CASE("a run that dies at any call of a save keeps the checkpoint of the best evaluation", "[faults]") {
+  const Words best = {"checkpoint.best.metric=loss", "checkpoint.keep_last=1"};
+  const TempFolder whole;
+  const Faulty unbroken = run_with_fault(whole, "none", 0, best);
+  REQUIRE(unbroken.code == 0);
+  const fs::path link = fs::path("run") / "checkpoints" / "best";
+  const fs::path expected = fs::read_symlink(whole.path() / link);
+  REQUIRE(expected != "step-6");
+  int64_t killed = 0;
+  for (int64_t at = 41; at <= unbroken.calls; at += 9, ++killed) {
+    const TempFolder folder;
+    const Faulty faulty = run_with_fault(folder, "kill_all", at, best);
+    INFO("call " << at << " of " << unbroken.calls << ": " << faulty.err);
+    CHECK(faulty.code != 0);
+    Words again = best;
+    again.insert(again.end(), {"--resume", "auto", "strategy.plugin=zero3", "run.nproc=1", "train.grad_accum_steps=2"});
+    const Outcome resumed = run(words_for(folder.path() / "run", again));
+    INFO(resumed.err);
+    REQUIRE(resumed.code == 0);
+    CHECK(rows_of(folder.path() / "run") == reference().rows);
+    CHECK(fs::read_symlink(folder.path() / link) == expected);
+    CHECK(damage_of(folder.path() / link).empty());
+    CHECK(ddhost::list_checkpoints(folder.path() / "run").front().step == 6);
+  }
+  CHECK(killed > 8);
+}
+
+TEST_CASE("a disk that is full, or fails, at any call of a save ends the run with a sentence and loses nothing",
           "[faults]") {
   const char* const fault = GENERATE("enospc", "eio");
   const int64_t calls = calls_of_a_run();
@@ -326,6 +354,75 @@ TEST_CASE("SIGUSR1 saves and the run continues; SIGTERM saves and ends it", "[fa
   }
   CHECK(step == newest());
   CHECK(evaluations == step / 2);
+}
+
+// pytorch#119856: a save that takes longer than the run expects. Each call of the writer is delayed, so that the signal comes
+// while the first save is under way.
+TEST_CASE("a run that is told to stop while it saves finishes that checkpoint and saves the last one", "[faults]") {
+  const TempFolder folder;
+  const fs::path run_dir = folder.path() / "run", checkpoints = run_dir / "checkpoints";
+  const std::string counter = folder.file("counter");
+  std::ofstream(counter, std::ios::binary) << std::string(8, '\0');
+  const auto wait_until = [](auto&& condition) {
+    for (int i = 0; i < 20000 && !condition(); ++i) std::this_thread::sleep_for(1ms);
+    return condition();
+  };
+  const Words constant = {"schedule.type=constant", "checkpoint.keep_last=0"};
+  const auto with_steps = [&](int64_t steps, const Words& more = {}) {
+    Words words = constant;
+    words.push_back("train.steps=" + std::to_string(steps));
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  Process process(words_for(run_dir, with_steps(10000000)), [&] {
+    setenv("LD_PRELOAD", DDHOST_FAULT_POINTS, 1);
+    setenv("DDH_FAULT_COUNTER", counter.c_str(), 1);
+    setenv("DDH_FAULT", "none", 1);
+    setenv("DDH_FAULT_AT", "0", 1);
+    setenv("DDH_FAULT_WAIT_US", "20000", 1);
+  });
+  REQUIRE(wait_until([&] { return fs::exists(checkpoints / ".step-2.partial" / "optimizer.safetensors"); }));
+  kill(process.pid(), SIGTERM);
+  CHECK(process.wait(60s) == 143);
+  const std::vector<ddhost::CheckpointPlace> places = ddhost::list_checkpoints(run_dir);
+  REQUIRE(places.size() >= 2);
+  CHECK(places.back().step == 2);
+  for (const ddhost::CheckpointPlace& place : places) CHECK(damage_of(place.folder).empty());
+  const int64_t steps = places.front().step;
+  for (const auto& entry : fs::directory_iterator(checkpoints))
+    CHECK_FALSE(entry.path().filename().string().starts_with("."));
+  // The steps so far are those of a run without a break.
+  const TempFolder whole;
+  REQUIRE(run(words_for(whole.path() / "run", with_steps(steps + 3))).code == 0);
+  const Outcome resumed =
+      run(words_for(run_dir, with_steps(steps + 3, {"--resume", "auto", "--resume-allow", "train.steps"})));
+  INFO(resumed.err);
+  REQUIRE(resumed.code == 0);
+  CHECK(rows_of(run_dir) == rows_of(whole.path() / "run"));
+}
+
+TEST_CASE("a folder of checkpoints that vanishes under a save ends the run with a sentence", "[faults]") {
+  const TempFolder folder;
+  const fs::path run_dir = folder.path() / "run", checkpoints = run_dir / "checkpoints";
+  const std::string counter = folder.file("counter");
+  std::ofstream(counter, std::ios::binary) << std::string(8, '\0');
+  Process process(words_for(run_dir), [&] {
+    setenv("LD_PRELOAD", DDHOST_FAULT_POINTS, 1);
+    setenv("DDH_FAULT_COUNTER", counter.c_str(), 1);
+    setenv("DDH_FAULT", "none", 1);
+    setenv("DDH_FAULT_AT", "0", 1);
+    setenv("DDH_FAULT_WAIT_US", "20000", 1);
+  });
+  const fs::path partial = checkpoints / ".step-2.partial";
+  for (int i = 0; i < 20000 && !fs::exists(partial / "optimizer.safetensors"); ++i) std::this_thread::sleep_for(1ms);
+  REQUIRE(fs::exists(partial));
+  fs::remove_all(checkpoints);
+  const int code = process.wait(60s);
+  INFO(process.err());
+  CHECK(code == 1);
+  CHECK_THAT(process.err(), Catch::Contains("step-2.partial") && Catch::Contains("No such file or directory"));
+  // Nothing was saved, so the run begins anew, and ends like one without a break.
+  check_goes_on(folder);
 }
 
 // Only with `./dev test --all`: every call, and one rank instead of all processes.

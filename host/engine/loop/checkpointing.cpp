@@ -48,6 +48,7 @@ std::vector<UsedPlugin> notes_of(const RunPlan& plan) {
 int64_t saves_of(const CheckpointSettings& settings, const TrainOrder& order) {
   int64_t saves = settings.at_phase_end ? static_cast<int64_t>(order.phases().size()) * order.cycles() : 1;
   if (settings.every > 0) saves += order.last_step() / settings.every;
+  if (settings.best) ++saves;
   TrainPosition at = order.begin();
   if (settings.every_epochs > 0 && !order.is_at_end(at)) {
     const TrainStep first = order.advance(at);
@@ -72,6 +73,7 @@ CheckpointSettings CheckpointSettings::from(const RunConfig& config) {
   return {config.get<int64_t>("checkpoint.every"),
           config.get<int64_t>("checkpoint.every_epochs"),
           config.get<double>("checkpoint.every_minutes"),
+          !config.get<std::string>("checkpoint.best.metric").empty(),
           config.get<bool>("checkpoint.at_phase_end"),
           config.get<bool>("checkpoint.async"),
           static_cast<uint64_t>(config.get<int64_t>("checkpoint.max_bytes_in_flight")),
@@ -94,7 +96,7 @@ void Checkpointing::require_room(const TrainOrder& order) const {
   int64_t held = saves_of(settings_, order);
   if (settings_.keep.last > 0) {
     const int64_t forever = settings_.keep.every > 0 ? order.last_step() / settings_.keep.every : 0;
-    held = std::min(held, settings_.keep.last + 1 + forever);
+    held = std::min(held, settings_.keep.last + 1 + forever + (settings_.best ? 1 : 0));
   }
   struct statvfs disk {};
   if (::statvfs(plan_.run_dir.c_str(), &disk) != 0) return;
@@ -111,16 +113,19 @@ void Checkpointing::load() {
   std::string damages;
   for (const fs::path& folder : plan_.resume) {
     Manifest manifest;
+    ReadCount count;
     const FailureText mine = failure_of([&] { manifest = open_checkpoint(folder); });
     std::string damage = first_failure(*services_.comm, mine, "checkpoint: open").data();
     if (damage.empty()) {
       check_same_tensors(manifest, layout_, folder.string());
-      damage = read_checkpoint(folder, manifest, source_, layout_, *services_.comm, *services_.staging);
+      damage = read_checkpoint(folder, manifest, source_, layout_, *services_.comm, *services_.staging, count);
     }
     if (damage.empty()) {
       restore_param_steps(manifest);
       if (services_.seat.rank == 0)
-        services_.log->info("resumed after step {} from '{}'", manifest.progress.step, folder.string());
+        services_.log->info("resumed after step {} from '{}'; rank 0 read {} bytes, {:.3f} of what it holds",
+                            manifest.progress.step, folder.string(), count.read,
+                            static_cast<double>(count.read) / static_cast<double>(std::max<uint64_t>(1, count.needed)));
       resumed_ = std::move(manifest);
       last_saved_ = resumed_->progress.step;
       return;
@@ -164,9 +169,19 @@ void Checkpointing::restore(const TrainState& state) const {
   const TrainProgress& saved = resumed_->progress;
   state.loss_scale.restore(saved.loss_scale);
   state.patience.restore(saved.patience);
+  restore_best(state.best);
   for (size_t i = 0; i < saved.optimizers.size(); ++i)
     for (size_t s = 0; s < state.rates.all().size(); ++s)
       state.rates.all()[s]->restore(static_cast<int32_t>(i), saved.optimizers[i].schedules.at(s));
+}
+
+// A run that was killed between a checkpoint and its mark has none yet.
+void Checkpointing::restore_best(BestCheckpoint& best) const {
+  const std::string forgotten = best.restore(resumed_->progress.best, plan_.run_dir);
+  if (services_.seat.rank != 0) return;
+  if (!forgotten.empty()) services_.log->info("{}", forgotten);
+  const BestValue& value = best.state().best;
+  if (value.value && best_step(plan_.run_dir) != value.step) mark_best(plan_.run_dir, value.step);
 }
 
 bool Checkpointing::wants_by_clock() const {
@@ -175,12 +190,14 @@ bool Checkpointing::wants_by_clock() const {
   return since.count() >= settings_.every_minutes;
 }
 
-bool Checkpointing::is_due(const Moment& moment, const TrainOrder& order) {
+bool Checkpointing::is_due(const Moment& moment, const TrainState& state) {
+  const TrainOrder& order = state.order;
   const bool asked = moment.requests.saves > saves_done_ || moment.requests.save_by_clock;
   saves_done_ = moment.requests.saves;
   if (moment.step.step == last_saved_) return false;
   if (asked) return true;
   if (!settings_.on()) return false;
+  if (state.best.state().best.step == moment.step.step) return true;
   if (moment.ends || (settings_.at_phase_end && order.ends_phase(moment.step))) return true;
   if (settings_.every > 0 && moment.step.step % settings_.every == 0) return true;
   const bool is_first_program = moment.step.program == order.phases().front().turns.front().program;
@@ -189,14 +206,21 @@ bool Checkpointing::is_due(const Moment& moment, const TrainOrder& order) {
 
 void Checkpointing::step_done(const Moment& moment, const TrainState& state) {
   if (save_ != nullptr && !moment.requests.saving) finish_save();
-  if (is_due(moment, state.order)) {
+  if (is_due(moment, state)) {
     if (save_ != nullptr) finish_save();  // one at a time
-    begin_save(progress(moment, state));
+    begin_save(progress(state, moment.evaluation_pending));
   }
   if (save_ != nullptr && moment.ends) finish_save();
 }
 
-TrainProgress Checkpointing::progress(const Moment& moment, const TrainState& state) const {
+void Checkpointing::late_evaluation_done(const TrainState& state) {
+  const int64_t step = state.position.step;
+  if (state.best.state().best.step != step) return;
+  begin_save(progress(state, /*evaluation_pending=*/false));
+  finish_save();
+}
+
+TrainProgress Checkpointing::progress(const TrainState& state, bool evaluation_pending) const {
   TrainProgress out;
   const TrainPosition& at = state.position;
   out.step = at.step;
@@ -204,9 +228,10 @@ TrainProgress Checkpointing::progress(const Moment& moment, const TrainState& st
   out.phase_step = at.phase_step;
   out.phase_begin = at.phase_begin;
   out.cycle = at.phase / static_cast<int64_t>(state.order.phases().size());
-  out.evaluation_pending = moment.evaluation_pending;
+  out.evaluation_pending = evaluation_pending;
   out.loss_scale = state.loss_scale.state();
   out.patience = state.patience.state();
+  out.best = state.best.state();
   for (const int32_t program : state.order.programs())
     out.programs.push_back({source_.model.programs[program]->name, at.samples[static_cast<size_t>(program)],
                             state.order.epoch_size(program)});

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "engine/data/train_order.hpp"
+#include "engine/loop/best_checkpoint.hpp"
 #include "engine/loop/loss_scale.hpp"
 #include "engine/loop/patience.hpp"
 #include "engine/loop/phase_rates.hpp"
@@ -25,13 +26,14 @@ struct CheckpointSettings {
   int64_t every = 0;         // steps; 0: not by steps
   int64_t every_epochs = 0;  // of the first training program; 0: not by epochs
   double every_minutes = 0;  // 0: not by time
+  bool best = false;         // after each evaluation that is better than all before it
   bool at_phase_end = true;
   bool in_background = true;
   uint64_t most_bytes = 0;  // of a rank's copy; 0: no limit
   KeepRule keep;
 
   static CheckpointSettings from(const RunConfig& config);
-  [[nodiscard]] bool on() const { return every > 0 || every_epochs > 0 || every_minutes > 0; }
+  [[nodiscard]] bool on() const { return every > 0 || every_epochs > 0 || every_minutes > 0 || best; }
 };
 
 // What a checkpoint keeps besides tensors, after a step.
@@ -41,6 +43,7 @@ struct TrainState {
   LossScale& loss_scale;
   PhaseRates& rates;
   Patience& patience;
+  BestCheckpoint& best;
 };
 
 class Checkpointing {
@@ -62,7 +65,11 @@ class Checkpointing {
   [[nodiscard]] bool has_evaluation_pending() const { return resumed_ && resumed_->progress.evaluation_pending; }
   [[nodiscard]] bool saves_at_stop() const { return settings_.on(); }
 
-  // Whether this rank is still writing its part of a checkpoint. The other ranks learn of it in the next step.
+  // After the evaluation of a step that is done, which a stopped run had left out. If it is the best one, its checkpoint is
+  // marked. [collective]
+  void late_evaluation_done(const TrainState& state);
+
+  // A checkpoint is on its way, and this rank has not written its part yet: for the other ranks, in the next step.
   [[nodiscard]] bool is_writing() const { return save_ != nullptr && !save_->written(); }
   // Whether checkpoint.every_minutes have passed on rank 0. The ranks agree on it in the next step.
   [[nodiscard]] bool wants_by_clock() const;
@@ -78,11 +85,12 @@ class Checkpointing {
   void step_done(const Moment& moment, const TrainState& state);
 
  private:
-  [[nodiscard]] bool is_due(const Moment& moment, const TrainOrder& order);
-  [[nodiscard]] TrainProgress progress(const Moment& moment, const TrainState& state) const;
+  [[nodiscard]] bool is_due(const Moment& moment, const TrainState& state);
+  [[nodiscard]] TrainProgress progress(const TrainState& state, bool evaluation_pending) const;
   void begin_save(TrainProgress progress);
   void finish_save();
   void require_room(const TrainOrder& order) const;
+  void restore_best(BestCheckpoint& best) const;
   void restore_param_steps(const Manifest& manifest) const;
   [[nodiscard]] Manifest manifest() const;
 

@@ -37,7 +37,8 @@ Evaluations::Evaluations(const TrainSetup& setup, const TrainOrder& order, Phase
       every_steps_(setup.services.config.get<int64_t>("train.eval_every")),
       every_epochs_(setup.services.config.get<int64_t>("train.eval_every_epochs")),
       all_(make_evaluations(setup)),
-      patience_(setup, evaluated_by(all_)) {
+      patience_(setup, evaluated_by(all_)),
+      best_(setup, evaluated_by(all_)) {
   require_one_loss();
 }
 
@@ -72,6 +73,7 @@ bool Evaluations::run(const TrainPosition& at) {
     monitor_.evaluated(at.step, values, setup_.train_programs.size() > 1 ? program.name : "");
     rates_.evaluated(at.phase, loss_of(program, values));
     patience_.evaluated(at.step, evaluation.program(), values);
+    best_.evaluated(at.step, evaluation.program(), values);
   }
   return true;
 }

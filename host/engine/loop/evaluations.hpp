@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/data/train_order.hpp"
+#include "engine/loop/best_checkpoint.hpp"
 #include "engine/loop/evaluate.hpp"
 #include "engine/loop/patience.hpp"
 #include "engine/loop/phase_rates.hpp"
@@ -27,6 +28,7 @@ class Evaluations {
   // Whether train.patience ends the run. If so, writes the reason to the log.
   [[nodiscard]] bool end_run() const;
   [[nodiscard]] Patience& patience() { return patience_; }
+  [[nodiscard]] BestCheckpoint& best() { return best_; }
 
  private:
   void require_one_loss() const;
@@ -38,6 +40,7 @@ class Evaluations {
   const int64_t every_steps_, every_epochs_;  // 0: not used
   std::vector<Evaluation> all_;
   Patience patience_;
+  BestCheckpoint best_;
 };
 
 }  // namespace ddhost

@@ -4,12 +4,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "engine/loop/train_setup.hpp"
-#include "engine/weights/train_progress.hpp"
+#include "engine/loop/evaluated_metric.hpp"
 
 namespace ddhost {
 
@@ -27,10 +27,9 @@ class Patience {
   void restore(const PatienceState& saved) { state_ = saved; }
 
  private:
-  const int64_t patience_;  // 0: no limit
-  const std::string metric_;
-  const bool higher_is_better_;
-  int32_t program_ = -1;  // the first that reports the metric
+  const int64_t patience_;  // 0: without end
+  const std::string metric_name_;
+  std::optional<EvaluatedMetric> metric_;
   PatienceState state_;
 };
 

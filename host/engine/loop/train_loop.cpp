@@ -67,7 +67,10 @@ class TrainLoop {
   }
 
   TrainEnd run() {
-    if (checkpoints_.has_evaluation_pending() && !evaluate()) return {position_.step, true};
+    if (checkpoints_.has_evaluation_pending()) {
+      if (!evaluate()) return {position_.step, true};
+      checkpoints_.late_evaluation_done(state());
+    }
     if (evaluations_.end_run()) return {position_.step, false};
     Loader loader(setup_.model_inst, setup_.model_table, setup_.model_callers, order_, position_,
                   static_cast<uint64_t>(services_.seat.rank));
@@ -136,7 +139,7 @@ class TrainLoop {
     return evaluations_.run(position_);
   }
 
-  TrainState state() { return {order_, position_, loss_scale_, rates_, evaluations_.patience()}; }
+  TrainState state() { return {order_, position_, loss_scale_, rates_, evaluations_.patience(), evaluations_.best()}; }
 
   TrainSetup setup_;
   const TrainOrder& order_;

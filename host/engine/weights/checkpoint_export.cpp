@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/weights/checkpoint_export.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -8,6 +9,7 @@
 #include "ddh/sdk/plugin.hpp"
 #include "engine/numerics/kernels.hpp"
 #include "engine/weights/chunk_reader.hpp"
+#include "engine/weights/gpt2_layout.hpp"
 #include "engine/weights/safetensors.hpp"
 #include "engine/weights/state_entries.hpp"
 
@@ -47,11 +49,15 @@ std::string shard_name(size_t index, size_t count) {
 
 class ShardWriter {
  public:
-  ShardWriter(ChunkReader& reader, ExportedFiles& out) : reader_(reader), out_(out) {}
+  ShardWriter(ChunkReader& reader, ExportLayout layout, ExportedFiles& out)
+      : reader_(reader), layout_(layout), out_(out) {}
 
   void write(const fs::path& path, const Shard& shard) {
     std::vector<SafetensorsLayout::Item> items;
-    for (const Manifest::Tensor* t : shard) items.push_back({t->stored.name, t->stored.export_dtype, t->stored.shape});
+    for (const Manifest::Tensor* t : shard) {
+      items.push_back({t->stored.name, t->stored.export_dtype, t->stored.shape});
+      if (is_transposed(t->stored)) std::reverse(items.back().shape.begin(), items.back().shape.end());
+    }
     const SafetensorsLayout plan(items, {{"format", "pt"}});
     const fs::path part = path.string() + ".part";
     try {
@@ -73,7 +79,7 @@ class ShardWriter {
   void write_tensor(const RangeFile& file, uint64_t offset, const Manifest::Tensor& tensor) {
     const StoredTensor& t = tensor.stored;
     bool overflows = false;
-    reader_.for_each_chunk(tensor, [&](uint64_t begin, const char* data, uint64_t bytes) {
+    const auto put = [&](uint64_t begin, const char* data, uint64_t bytes) {
       const uint64_t width = ddh_dtype_bytes(t.dtype), to_width = ddh_dtype_bytes(t.export_dtype);
       const uint64_t numel = bytes / width;
       if (t.kind == TensorKind::param) require_finite(t, reinterpret_cast<const float*>(data), numel, begin / width);
@@ -84,11 +90,30 @@ class ShardWriter {
         data = rounded_.data();
       }
       file.write_at(offset + begin / width * to_width, data, numel * to_width);
-    });
+    };
+    if (!is_transposed(t)) {
+      reader_.for_each_chunk(tensor, put);
+    } else {
+      const std::vector<float> whole = transposed(tensor);
+      const auto* const data = reinterpret_cast<const char*>(whole.data());
+      for (uint64_t c = 0; c < t.chunks(); ++c) put(c * kChunkBytes, data + c * kChunkBytes, t.chunk_bytes(c));
+    }
     if (overflows)
       out_.warnings.push_back("parameter '" + t.name +
                               "' holds values outside the range of fp16, its dtype in the file: they are " +
                               "infinite there");
+  }
+  [[nodiscard]] bool is_transposed(const StoredTensor& t) const {
+    return layout_ == ExportLayout::transformers && t.shape.size() == 2 && is_conv1d_weight(t.name);
+  }
+  // [out, in] -> [in, out]
+  std::vector<float> transposed(const Manifest::Tensor& tensor) {
+    const auto out = static_cast<uint64_t>(tensor.stored.shape[0]), in = static_cast<uint64_t>(tensor.stored.shape[1]);
+    std::vector<float> whole(out * in), turned(out * in);
+    reader_.read(tensor, 0, tensor.stored.bytes, reinterpret_cast<char*>(whole.data()));
+    for (uint64_t o = 0; o < out; ++o)
+      for (uint64_t i = 0; i < in; ++i) turned[i * out + o] = whole[o * in + i];
+    return turned;
   }
   static void require_finite(const StoredTensor& t, const float* values, uint64_t numel, uint64_t first) {
     if (const std::optional<uint64_t> at = first_nonfinite(values, numel))
@@ -103,6 +128,7 @@ class ShardWriter {
   }
 
   ChunkReader& reader_;
+  const ExportLayout layout_;
   ExportedFiles& out_;
   std::vector<char> rounded_;
   std::vector<float> back_;
@@ -122,10 +148,24 @@ std::string index_text(const std::vector<Shard>& shards) {
   return index.dump(2) + "\n";
 }
 
+// GPT2LMHeadModel has a bias beside each of these weights, and no other parameters.
+void require_gpt2(const fs::path& folder, const Manifest& manifest) {
+  const auto is_linear = [](const Manifest::Tensor& t) { return is_conv1d_weight(t.stored.name); };
+  const auto linear = std::find_if(manifest.tensors.begin(), manifest.tensors.end(), is_linear);
+  if (linear == manifest.tensors.end())
+    ddh::fail(DDH_FAILED_PRECONDITION, "'", folder.string(), "' is no checkpoint of a GPT-2, the only model that ",
+              "--layout transformers is for; leave it out");
+  const std::string& name = linear->stored.name;
+  if (manifest.find(name.substr(0, name.rfind('.')) + ".bias") == nullptr)
+    ddh::fail(DDH_FAILED_PRECONDITION, "'", folder.string(), "' is of a model without biases (model.bias=off), which ",
+              "transformers' GPT-2 can't be; leave out --layout transformers");
+}
+
 }  // namespace
 
 ExportedFiles export_checkpoint(const fs::path& folder, const Manifest& manifest, const fs::path& out,
-                                uint64_t most_bytes) {
+                                uint64_t most_bytes, ExportLayout layout) {
+  if (layout == ExportLayout::transformers) require_gpt2(folder, manifest);
   const std::vector<Shard> shards = shards_of(manifest, most_bytes);
   std::error_code ec;
   fs::create_directories(out, ec);
@@ -139,7 +179,7 @@ ExportedFiles export_checkpoint(const fs::path& folder, const Manifest& manifest
       ddh::fail(DDH_ALREADY_EXISTS, "'", path.string(), "' exists already and is not overwritten; give another folder");
   ExportedFiles result;
   ChunkReader reader(folder, manifest);
-  ShardWriter writer(reader, result);
+  ShardWriter writer(reader, layout, result);
   for (size_t s = 0; s < shards.size(); ++s) writer.write(paths[s], shards[s]);
   if (shards.size() > 1) {
     write_durably(index, index_text(shards));

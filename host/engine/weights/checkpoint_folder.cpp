@@ -15,6 +15,7 @@ namespace {
 
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kMarker = "COMPLETE";
+constexpr const char* kBest = "best";
 constexpr std::string_view kPrefix = "step-";
 
 std::string marker_text(const std::string& manifest) {
@@ -119,6 +120,17 @@ void commit_checkpoint(const fs::path& run_dir, const Manifest& manifest) {
   sync_folder(partial);
   publish_folder(partial, folder);
   replace_durably(checkpoints_folder(run_dir) / "latest", folder.filename().string() + "\n");
+  if (manifest.progress.best.best.value && manifest.progress.best.best.step == step) mark_best(run_dir, step);
+}
+
+void mark_best(const fs::path& run_dir, int64_t step) {
+  replace_link(checkpoints_folder(run_dir) / kBest, checkpoint_folder(run_dir, step).filename());
+}
+
+std::optional<int64_t> best_step(const fs::path& run_dir) {
+  std::error_code ec;
+  const fs::path target = fs::read_symlink(checkpoints_folder(run_dir) / kBest, ec);
+  return ec ? std::nullopt : step_of(target.string());
 }
 
 void drop_checkpoint(const fs::path& run_dir, int64_t step) noexcept {
@@ -129,11 +141,12 @@ void drop_checkpoint(const fs::path& run_dir, int64_t step) noexcept {
 std::vector<int64_t> prune_checkpoints(const fs::path& run_dir, int64_t newest, const KeepRule& keep) {
   std::vector<int64_t> removed;
   if (keep.last == 0) return removed;
+  const std::optional<int64_t> best = best_step(run_dir);
   int64_t seen = 0;
   for (const CheckpointPlace& place : list_checkpoints(run_dir)) {
     std::error_code ec;
     if (place.step > newest || !fs::exists(place.folder / kMarker, ec)) continue;
-    if (++seen <= keep.last || (keep.every > 0 && place.step % keep.every == 0)) continue;
+    if (++seen <= keep.last || place.step == best || (keep.every > 0 && place.step % keep.every == 0)) continue;
     remove_folder(place.folder);
     removed.push_back(place.step);
   }
@@ -142,6 +155,8 @@ std::vector<int64_t> prune_checkpoints(const fs::path& run_dir, int64_t newest, 
 
 std::vector<int64_t> remove_checkpoints_after(const fs::path& run_dir, int64_t step) {
   std::vector<int64_t> removed;
+  std::error_code ec;
+  if (best_step(run_dir).value_or(step) > step) fs::remove(checkpoints_folder(run_dir) / kBest, ec);
   for (const CheckpointPlace& place : list_checkpoints(run_dir)) {
     if (place.step <= step) continue;
     remove_folder(place.folder);

@@ -4,6 +4,7 @@
 //
 //   step-100/           manifest.json, the tensors' files, and COMPLETE, which is written last
 //   latest              the name of the newest
+//   best                a link to the one of the best evaluation (checkpoint.best)
 //   .step-100.partial/  being written
 //
 // A folder is whole if COMPLETE has the size and checksum of the manifest, and the manifest those of the files' headers.
@@ -11,6 +12,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,12 +45,18 @@ void commit_checkpoint(const std::filesystem::path& run_dir, const Manifest& man
 // Removes that folder after an error.
 void drop_checkpoint(const std::filesystem::path& run_dir, int64_t step) noexcept;
 
+// Lets `best` lead to the checkpoint of a step.
+void mark_best(const std::filesystem::path& run_dir, int64_t step);
+// The step that `best` leads to, if there is one.
+std::optional<int64_t> best_step(const std::filesystem::path& run_dir);
+
 // What to keep of the checkpoints up to the newest one.
 struct KeepRule {
   int64_t last = 0;   // number of newest checkpoints to keep; 0: all
   int64_t every = 0;  // and those whose step is a multiple; 0: none
 };
-// Removes the others, and returns their steps. Checkpoints after `newest` belong to another continuation and are kept.
+// Removes the others but for the best one, and returns their steps. Checkpoints after `newest` stay: they are another run's
+// future.
 std::vector<int64_t> prune_checkpoints(const std::filesystem::path& run_dir, int64_t newest, const KeepRule& keep);
 // Removes the checkpoints of later steps, whole or not, and returns their steps.
 std::vector<int64_t> remove_checkpoints_after(const std::filesystem::path& run_dir, int64_t step);

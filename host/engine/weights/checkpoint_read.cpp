@@ -18,13 +18,14 @@ bool is_same(const StoredTensor& a, const StoredTensor& b) {
 }
 
 void read_pieces(ChunkReader& reader, const Manifest& manifest, const StateSource& source,
-                 const CheckpointLayout& layout, Staging& staging) {
+                 const CheckpointLayout& layout, Staging& staging, ReadCount& count) {
   PieceAccess access(source, layout, staging);
   std::vector<char> values;
   for (const StatePiece& piece : state_pieces(source, layout)) {
     const StoredTensor& stored = layout.tensors()[piece.tensor];
     const Manifest::Tensor& tensor = *manifest.find(stored.name);
     const uint64_t width = ddh_dtype_bytes(stored.dtype), most = PieceAccess::kMostBytes / width;
+    count.needed += piece.numel * width;
     for (uint64_t begin = 0; begin < piece.numel; begin += most) {
       const uint64_t numel = std::min(most, piece.numel - begin);
       values.resize(std::max<size_t>(values.size(), numel * width));
@@ -34,11 +35,13 @@ void read_pieces(ChunkReader& reader, const Manifest& manifest, const StateSourc
   }
 }
 
-void read_buffers(ChunkReader& reader, const Manifest& manifest, const ddh_model_desc& model, Staging& staging) {
+void read_buffers(ChunkReader& reader, const Manifest& manifest, const ddh_model_desc& model, Staging& staging,
+                  ReadCount& count) {
   for (uint32_t b = 0; b < model.n_buffers; ++b) {
     const ddh_buffer_desc& buffer = *model.buffers[b];
     if (buffer.numel == 0) continue;
     std::vector<char> values(bytes_of(buffer));
+    count.needed += values.size();
     reader.read(*manifest.find(buffer.name), 0, values.size(), values.data());
     set_buffer_values(buffer, values.data(), staging);
   }
@@ -66,12 +69,13 @@ void check_same_tensors(const Manifest& manifest, const CheckpointLayout& layout
 }
 
 std::string read_checkpoint(const fs::path& folder, const Manifest& manifest, const StateSource& source,
-                            const CheckpointLayout& layout, const Comm& comm, Staging& staging) {
+                            const CheckpointLayout& layout, const Comm& comm, Staging& staging, ReadCount& count) {
   const FailureText mine = failure_of([&] {
     staging.device().synchronize(nullptr);  // initial values may still be in transfer
     ChunkReader reader(folder, manifest);
-    read_pieces(reader, manifest, source, layout, staging);
-    read_buffers(reader, manifest, source.model, staging);
+    read_pieces(reader, manifest, source, layout, staging, count);
+    read_buffers(reader, manifest, source.model, staging, count);
+    count.read = reader.bytes_read();
   });
   const FailureText first = first_failure(comm, mine, "checkpoint: read");
   if (first[0] != '\0') return first.data();

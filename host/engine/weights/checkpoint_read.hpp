@@ -15,10 +15,16 @@ namespace ddhost {
 // Throws unless the checkpoint has exactly the tensors of this run: names the first that differs.
 void check_same_tensors(const Manifest& manifest, const CheckpointLayout& layout, const std::string& checkpoint);
 
+// Of this rank.
+struct ReadCount {
+  uint64_t needed = 0;  // bytes that it holds
+  uint64_t read = 0;    // from files: whole chunks
+};
+
 // Overwrites what this rank holds, and the model's buffers. Each chunk is compared with its checksum before any of it is
 // used. Returns the error of the first rank that finds damage, or "" if there is none. After damage the state is
 // undefined. [collective]
 std::string read_checkpoint(const std::filesystem::path& folder, const Manifest& manifest, const StateSource& source,
-                            const CheckpointLayout& layout, const Comm& comm, Staging& staging);
+                            const CheckpointLayout& layout, const Comm& comm, Staging& staging, ReadCount& count);
 
 }  // namespace ddhost

@@ -123,6 +123,15 @@ void replace_durably(const fs::path& file, std::string_view text) {
   sync_folder(file.parent_path());
 }
 
+void replace_link(const fs::path& link, const fs::path& target) {
+  const fs::path part = hidden(link, ".part");
+  std::error_code ec;
+  fs::remove(part, ec);  // of a crash
+  if (::symlink(target.c_str(), part.c_str()) != 0 || ::rename(part.c_str(), link.c_str()) != 0)
+    fail_path("cannot make the link", link, "check the rights of its folder");
+  sync_folder(link.parent_path());
+}
+
 void publish_folder(const fs::path& from, const fs::path& to) {
   std::error_code ec;
   const bool replaces = fs::exists(to, ec);

@@ -43,7 +43,9 @@ void sync_folder(const std::filesystem::path& folder);
 void write_durably(const std::filesystem::path& file, std::string_view text);
 // Replaces a file in the same way. The old content stays until the new content is complete.
 void replace_durably(const std::filesystem::path& file, std::string_view text);
-// Renames a folder. An older folder of the new name is removed afterwards, never before.
+// The same of a symbolic link to a name in the same folder.
+void replace_link(const std::filesystem::path& link, const std::filesystem::path& target);
+// Gives a folder its name. An older folder of that name is removed afterwards, never before.
 void publish_folder(const std::filesystem::path& from, const std::filesystem::path& to);
 // Removes a folder. It is renamed first, so a crash leaves no partial folder under its name.
 void remove_folder(const std::filesystem::path& folder);

@@ -13,6 +13,7 @@
 #include "ddh/sdk/plugin.hpp"
 #include "engine/numerics/kernels.hpp"
 #include "engine/services/buffer_values.hpp"
+#include "engine/weights/gpt2_layout.hpp"
 
 namespace ddhost {
 namespace {
@@ -95,6 +96,7 @@ struct WeightsFiles::Wanted {
   int32_t dtype;  // of a buffer; 0: any floating-point one
   bool may_lack;
   const SafetensorsFile::Tensor** tensor;
+  uint8_t* is_transposed;  // nullptr: of a buffer
 
   // Its name in a file whose tensors are the model's names without `prefix`, or nothing.
   [[nodiscard]] std::optional<std::string> name_in(const TensorFiles& file, const std::string& prefix) const {
@@ -102,6 +104,9 @@ struct WeightsFiles::Wanted {
       if (name.starts_with(prefix) && file.find(name.substr(prefix.size())) != nullptr)
         return name.substr(prefix.size());
     return std::nullopt;
+  }
+  [[nodiscard]] bool has_transposed(const SafetensorsFile::Tensor& found) const {
+    return shape.size() == 2 && found.shape == std::vector<int64_t>{shape[1], shape[0]};
   }
   void check_dtype(const SafetensorsFile::Tensor& found, const std::string& file) const {
     const bool is_float = found.dtype == DDH_F32 || found.dtype == DDH_BF16 || found.dtype == DDH_F16;
@@ -113,7 +118,7 @@ struct WeightsFiles::Wanted {
 };
 
 WeightsFiles::WeightsFiles(const ddh_model_desc& model, const std::vector<InitFile>& entries)
-    : model_(model), params_(model.n_params), buffers_(model.n_buffers) {
+    : model_(model), params_(model.n_params), buffers_(model.n_buffers), is_transposed_(model.n_params) {
   files_.reserve(entries.size());
   const std::vector<Wanted> wanted = all_wanted();
   for (const InitFile& entry : entries) take(entry, wanted);
@@ -125,7 +130,8 @@ std::vector<WeightsFiles::Wanted> WeightsFiles::all_wanted() {
   std::vector<Wanted> wanted;
   for (uint32_t p = 0; p < model_.n_params; ++p) {
     const ddh_param_desc& param = *model_.params[p];
-    wanted.push_back({{param.name}, {param.shape, param.shape + param.n_dims}, 0, false, &params_[p]});
+    wanted.push_back(
+        {{param.name}, {param.shape, param.shape + param.n_dims}, 0, false, &params_[p], &is_transposed_[p]});
     for (const char* const* tied = param.tied_names; tied != nullptr && *tied != nullptr; ++tied)
       wanted.back().names.emplace_back(*tied);
   }
@@ -133,19 +139,35 @@ std::vector<WeightsFiles::Wanted> WeightsFiles::all_wanted() {
     const ddh_buffer_desc& buffer = *model_.buffers[b];
     const bool may_lack = buffer.sync == DDH_SYNC_NEVER;  // it keeps the model's value
     wanted.push_back(
-        {{buffer.name}, {buffer.shape, buffer.shape + buffer.n_dims}, buffer.dtype, may_lack, &buffers_[b]});
+        {{buffer.name}, {buffer.shape, buffer.shape + buffer.n_dims}, buffer.dtype, may_lack, &buffers_[b], nullptr});
   }
   return wanted;
+}
+
+// Of a square weight the shape does not tell. c_attn is never square, [C, 3C] or [3C, C], so it tells for the whole file.
+bool WeightsFiles::is_of_transformers(const TensorFiles& file, const InitFile& entry,
+                                      const std::vector<Wanted>& wanted) {
+  for (const Wanted& one : wanted) {
+    const std::optional<std::string> name = one.name_in(file, entry.prefix);
+    if (!name || !name->ends_with(".attn.c_attn.weight") || !one.has_transposed(*file.find(*name))) continue;
+    notes_.push_back(
+        ddh::str("'", entry.file,
+                 "' holds GPT-2's linear weights as transformers stores them, [in, out]: ", "they are transposed"));
+    return true;
+  }
+  return false;
 }
 
 void WeightsFiles::take(const InitFile& entry, const std::vector<Wanted>& wanted) {
   const TensorFiles& file = files_.emplace_back(entry.file);
   std::set<std::string> used;
+  const bool transposes = is_of_transformers(file, entry, wanted);
   for (const Wanted& one : wanted) {
     const std::optional<std::string> name = one.name_in(file, entry.prefix);
     if (!name) continue;
     const SafetensorsFile::Tensor& found = *file.find(*name);
-    if (found.shape != one.shape) {  // a head of another size
+    const bool is_transposed = transposes && is_conv1d_weight(*name) && one.has_transposed(found);
+    if (!is_transposed && found.shape != one.shape) {  // a head of another size
       if (entry.allow_missing.allows(one.names.front()) && entry.allow_surplus.allows(*name)) continue;
       ddh::fail(DDH_INVALID_ARGUMENT, "tensor '", *name, "' in '", entry.file, "' has shape ", shape_text(found.shape),
                 ", the model's is ", shape_text(one.shape),
@@ -156,6 +178,7 @@ void WeightsFiles::take(const InitFile& entry, const std::vector<Wanted>& wanted
     for (const std::string& every : one.names)
       if (every.starts_with(entry.prefix)) used.insert(every.substr(entry.prefix.size()));
     *one.tensor = &found;
+    if (one.is_transposed != nullptr) *one.is_transposed = is_transposed ? 1 : 0;
   }
   std::vector<std::string> surplus, unused;
   for (const auto& [name, tensor] : file.tensors())
@@ -196,9 +219,29 @@ void WeightsFiles::set_buffers(Staging& staging) const {
     if (buffers_[b] != nullptr) set_buffer_values(*model_.buffers[b], buffers_[b]->data, staging);
 }
 
+// Element i of [out, in] is in row i % in of the file's [in, out].
+void WeightsFiles::read_transposed(const SafetensorsFile::Tensor& tensor, uint64_t offset, uint64_t numel, float* dst) {
+  const auto in = static_cast<uint64_t>(tensor.shape[0]), out = static_cast<uint64_t>(tensor.shape[1]);
+  const uint64_t width = ddh_dtype_bytes(tensor.dtype);
+  alignas(float) std::array<char, 4096> piece{};
+  for (uint64_t done = 0; done < numel;) {
+    const uint64_t n = std::min<uint64_t>(piece.size() / width, numel - done);
+    for (uint64_t i = 0; i < n; ++i) {
+      const uint64_t at = offset + done + i, element = at % in * out + at / in;
+      std::memcpy(piece.data() + i * width, static_cast<const char*>(tensor.data) + element * width, width);
+    }
+    kernels::cast(dst + done, DDH_F32, piece.data(), tensor.dtype, n);
+    done += n;
+  }
+}
+
 bool WeightsFiles::read_range(int32_t param, uint64_t offset, uint64_t numel, float* dst) const {
   const SafetensorsFile::Tensor* tensor = params_[static_cast<size_t>(param)];
   if (tensor == nullptr) return false;
+  if (is_transposed_[static_cast<size_t>(param)] != 0) {
+    read_transposed(*tensor, offset, numel, dst);
+    return true;
+  }
   const auto* from = static_cast<const char*>(tensor->data) + offset * ddh_dtype_bytes(tensor->dtype);
   if (tensor->dtype == DDH_F32) {
     std::memcpy(dst, from, numel * sizeof(float));

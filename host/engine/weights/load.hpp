@@ -50,13 +50,16 @@ class WeightsFiles {
   struct Wanted;
   std::vector<Wanted> all_wanted();
   void take(const InitFile& entry, const std::vector<Wanted>& wanted);
-  // Called after all files were read: handles the names that none of them has.
+  bool is_of_transformers(const TensorFiles& file, const InitFile& entry, const std::vector<Wanted>& wanted);
+  static void read_transposed(const SafetensorsFile::Tensor& tensor, uint64_t offset, uint64_t numel, float* dst);
+  // Once all files are read: what none of them gave.
   void require_all(const InitFile& entry, const std::vector<Wanted>& wanted) const;
   void note_drawn();
 
   const ddh_model_desc& model_;
   std::vector<TensorFiles> files_;
   std::vector<const SafetensorsFile::Tensor*> params_, buffers_;  // nullptr: no file has it
+  std::vector<uint8_t> is_transposed_;                            // per parameter: the file holds it as [in, out]
   std::vector<std::string> notes_;
 };
 

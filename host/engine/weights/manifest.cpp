@@ -72,6 +72,11 @@ Manifest::Tensor tensor_of(const Json& json, const Manifest& manifest) {
   return out;
 }
 
+Json json_of(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
+BestValue best_of(const Json& value, const Json& step) {
+  return {value.is_null() ? std::nullopt : std::optional(value.get<double>()), step.get<int64_t>()};
+}
+
 Json json_of(const TrainProgress& progress, const std::vector<std::string>& param_names) {
   const LossScaleState& scale = progress.loss_scale;
   Json out = {{"step", progress.step},
@@ -81,14 +86,19 @@ Json json_of(const TrainProgress& progress, const std::vector<std::string>& para
               {"phase_begin", progress.phase_begin},
               {"evaluation_pending", progress.evaluation_pending},
               {"patience",
-               {{"best", progress.patience.best ? Json(*progress.patience.best) : Json()},
-                {"best_step", progress.patience.best_step},
+               {{"best", json_of(progress.patience.best.value)},
+                {"best_step", progress.patience.best.step},
                 {"without_better", progress.patience.without_better}}},
               {"loss_scale",
                {{"scale", scale.scale},
                 {"hysteresis_left", scale.hysteresis_left},
                 {"steps", scale.steps},
                 {"last_overflow", scale.last_overflow}}}};
+  if (!progress.best.metric.empty())
+    out["best"] = {{"metric", progress.best.metric},
+                   {"mode", progress.best.mode},
+                   {"value", json_of(progress.best.best.value)},
+                   {"step", progress.best.best.step}};
   for (const ProgramProgress& p : progress.programs)
     out["programs"].push_back({{"name", p.name},
                                {"samples", p.samples},
@@ -115,9 +125,12 @@ TrainProgress progress_of(const Json& json, const std::vector<std::string>& para
   out.phase_begin = json.at("phase_begin");
   out.evaluation_pending = json.at("evaluation_pending");
   const Json& patience = json.at("patience");
-  if (!patience.at("best").is_null()) out.patience.best = patience.at("best").get<double>();
-  out.patience.best_step = patience.at("best_step");
+  out.patience.best = best_of(patience.at("best"), patience.at("best_step"));
   out.patience.without_better = patience.at("without_better");
+  if (json.contains("best")) {
+    const Json& best = json["best"];
+    out.best = {best.at("metric"), best.at("mode"), best_of(best.at("value"), best.at("step"))};
+  }
   const Json& scale = json.at("loss_scale");
   out.loss_scale = {scale.at("scale"), scale.at("hysteresis_left"), scale.at("steps"), scale.at("last_overflow")};
   for (const Json& p : json.at("programs"))

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ddh/ddh.h"
+#include "engine/weights/file_tensor.hpp"
 
 namespace ddhost {
 
@@ -21,12 +22,7 @@ int32_t safetensors_dtype(const std::string& name);
 // A file mapped for reading.
 class SafetensorsFile {
  public:
-  struct Tensor {
-    int32_t dtype;  // DDH_*
-    std::vector<int64_t> shape;
-    const void* data;
-    uint64_t bytes;
-  };
+  using Tensor = FileTensor;
   // Throws ddh::Error naming the file and what is wrong with it.
   explicit SafetensorsFile(const std::string& path);
   SafetensorsFile(const SafetensorsFile&) = delete;

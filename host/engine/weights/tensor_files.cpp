@@ -53,6 +53,11 @@ TensorFiles::TensorFiles(const std::string& path) {
     add_checkpoint(path);
     return;
   }
+  if (foreign_kind(path) != nullptr) {
+    foreign_ = std::make_unique<ForeignCheckpoint>(read_foreign(path));
+    for (const auto& [name, tensor] : foreign_->weights) tensors_.emplace(name, &tensor);
+    return;
+  }
   const std::string file = fs::is_directory(path, ec) ? chosen_in(path) : path;
   if (file.ends_with(kIndexEnd))
     add_index(file);

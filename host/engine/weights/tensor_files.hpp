@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // engine/weights/tensor_files.hpp: the tensors of a safetensors file, or of several that belong together: a folder in
-// Hugging Face's format, with an index that says which file holds which tensor, or a checkpoint.
+// Hugging Face's format, with an index that says which file holds which tensor, a checkpoint, or what another program wrote.
 #pragma once
 
 #include <map>
@@ -9,14 +9,15 @@
 #include <string>
 #include <vector>
 
+#include "engine/weights/import/foreign_checkpoint.hpp"
 #include "engine/weights/safetensors.hpp"
 
 namespace ddhost {
 
 class TensorFiles {
  public:
-  // `path`: a safetensors file, an index (*.index.json), a checkpoint, or a folder that holds an index or one safetensors
-  // file. Throws ddh::Error naming what is missing or damaged.
+  // `path`: a safetensors file, an index (*.index.json), a checkpoint, what read_foreign takes, or a folder that holds an
+  // index or one safetensors file. Throws ddh::Error naming what is missing or damaged.
   explicit TensorFiles(const std::string& path);
 
   // By name; valid while this object lives.
@@ -32,6 +33,7 @@ class TensorFiles {
   void add_index(const std::string& path);
 
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  std::unique_ptr<ForeignCheckpoint> foreign_;
   std::map<std::string, const SafetensorsFile::Tensor*> tensors_;
 };
 

@@ -18,14 +18,25 @@ struct LossScaleState {
   int64_t hysteresis_left = 1, steps = 0, last_overflow = -1;
 };
 
+// Of a metric of evaluations.
+struct BestValue {
+  std::optional<double> value;
+  int64_t step = 0;
+};
+
 // Of train.patience (engine/loop/patience.hpp).
 struct PatienceState {
-  std::optional<double> best;
-  int64_t best_step = 0;
+  BestValue best;
   int64_t without_better = 0;  // evaluations in a row
 };
 
-// A training program, and its position in its order of samples over all epochs.
+// Of checkpoint.best (engine/loop/best_checkpoint.hpp).
+struct BestState {
+  std::string metric, mode;  // "" where the option is not given
+  BestValue best;
+};
+
+// A training program: the samples that it has taken of its order over all epochs.
 struct ProgramProgress {
   std::string name;
   uint64_t samples = 0;
@@ -50,6 +61,7 @@ struct TrainProgress {
   bool evaluation_pending = false;
   LossScaleState loss_scale;
   PatienceState patience;
+  BestState best;
   std::vector<ProgramProgress> programs;      // in the order of the model
   std::vector<OptimizerProgress> optimizers;  // in the order of train.optimizers
 };

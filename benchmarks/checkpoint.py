@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What checkpoints cost: seconds that training waits, seconds until they are on the disk, bytes, seconds to resume.
+
+    python3 benchmarks/checkpoint.py [--size gpt2] [--strategy zero1] [--rounds 3] [--peer PYTHON] [--folder DIR]
+
+Each round takes turns: a sequential write of as many bytes (pwrite of 16 MiB, then fsync, as dd does), a run without
+checkpoints, one that writes them behind training, one that waits for them, one that resumes; with --peer, a Python with
+torch, also torch.distributed.checkpoint's async_save of FSDP2 on as many ranks. --folder names the disk that is measured.
+The tables give medians (lowest .. highest) over the rounds; ratios are paired by round.
+"""
+import argparse
+import json
+import os
+import pathlib
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+from gpt_vs_peers import ROOT, make_tokens, output_of
+
+READ = re.compile(r"rank 0 read \d+ bytes, ([\d.]+) of what it holds")
+SAVED = re.compile(r"checkpoint after step (\d+): ([\d.]+) MiB on the disk after ([\d.]+) s; training waited ([\d.]+) s")
+PIECE = 16 << 20
+
+
+def written_like_dd(path, size):
+    """Seconds until `size` bytes are on the disk."""
+    piece = os.urandom(PIECE)
+    begin = time.monotonic()
+    fd = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
+    for at in range(0, size, PIECE):
+        os.pwrite(fd, piece[: min(PIECE, size - at)], at)
+    os.fsync(fd)
+    os.close(fd)
+    seconds = time.monotonic() - begin
+    os.unlink(path)
+    return seconds
+
+
+class Ddhost:
+    def __init__(self, args, tokens, folder):
+        self.args, self.tokens, self.folder = args, tokens, folder
+
+    def run(self, name, *options, steps=None):
+        """Wall seconds, milliseconds of each step, and (bytes, durable, stall) of each checkpoint."""
+        args = self.args
+        command = [str(ROOT / "build/ddhost"), "--strategy", args.strategy, "--nproc", str(args.nproc),
+                   f"model.size={args.size}", f"model.context={args.context}", "model.vocab=50304",
+                   f"data.path={self.tokens}", "data.micro_batch=1", f"train.steps={steps or args.steps}",
+                   "run.sample_tokens=0", "run.quiet=true", "checkpoint.keep_last=1",
+                   f"run.dir={self.folder}/{name}", *options]
+        begin = time.monotonic()
+        output_of(command, dict(os.environ, OMP_NUM_THREADS="1"))
+        wall = time.monotonic() - begin
+        rows = [json.loads(line) for line in (self.folder / name / "metrics.jsonl").read_text().splitlines()]
+        log = (self.folder / name / "log.txt").read_text()
+        saves = [(float(m[2]) * 2**20, float(m[3]), float(m[4])) for m in SAVED.finditer(log)]
+        return wall, [row["step_ms"] for row in rows if "step_ms" in row], saves
+
+
+def peer_save(args, tokens, folder):
+    """(stall, durable, resume, bytes) of torch DCP."""
+    command = [args.peer, "-m", "torch.distributed.run", "--nproc_per_node", str(args.nproc),
+               str(ROOT / "benchmarks/peers/torch_checkpoint.py"), "--strategy", "fsdp2", "--size", args.size,
+               "--context", str(args.context), "--micro-batch", "1", "--vocab", "50304", "--steps", "3", "--warmup", "1",
+               "--tokens", str(tokens)]
+    env = dict(os.environ, OMP_NUM_THREADS="1", DDHOST_BENCH_FOLDER=str(folder / "dcp"))
+    rows = [line for line in output_of(command, env).splitlines() if line.startswith('{"stall"')]
+    shutil.rmtree(folder / "dcp", ignore_errors=True)
+    found = json.loads(rows[-1])
+    return found["stall"], found["durable"], found["resume"], found["bytes"]
+
+
+def text_of(values, digits=2):
+    return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f} .. {max(values):.{digits}f})"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", default="gpt2")
+    parser.add_argument("--strategy", default="zero1")
+    parser.add_argument("--context", type=int, default=64)
+    parser.add_argument("--nproc", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--every", type=int, default=10, help="steps from one checkpoint to the next")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--peer", default="", help="a Python with torch")
+    parser.add_argument("--folder", default=None)
+    args = parser.parse_args()
+
+    out = {key: [] for key in ("dd", "stall", "durable", "sync", "sync/dd", "overhead %", "resume", "read", "peer stall",
+                               "peer durable", "peer resume", "peer bytes", "bytes")}
+    with tempfile.TemporaryDirectory(dir=args.folder) as name:
+        folder = pathlib.Path(name)
+        make_tokens(folder / "tokens.bin", 50304)
+        ours = Ddhost(args, folder / "tokens.bin", folder)
+        for number in range(args.rounds):
+            _, plain, _ = ours.run("plain")
+            _, behind, saves = ours.run("behind", f"checkpoint.every={args.every}")
+            _, _, waited = ours.run("sync", f"checkpoint.every={args.every}", "checkpoint.async=false")
+            size = int(saves[0][0])
+            dd = written_like_dd(folder / "dd", size)
+            start, _, _ = ours.run("start", steps=1)
+            resume, _, _ = ours.run("behind", "--resume", "auto", "--resume-allow", "train.steps", steps=args.steps + 1)
+            out["bytes"].append(size)
+            out["dd"].append(dd)
+            out["stall"] += [stall for _, _, stall in saves[:-1]]  # the last one waits for the disk, at the end of the run
+            out["durable"] += [durable for _, durable, _ in saves[:-1]]
+            out["sync"].append(statistics.median(durable for _, durable, _ in waited))
+            out["sync/dd"].append(dd / out["sync"][-1])
+            out["overhead %"].append(100 * (sum(behind[1:]) / sum(plain[1:]) - 1))
+            out["resume"].append(resume - start)
+            out["read"].append(float(READ.findall((folder / "behind/log.txt").read_text())[-1]))
+            if args.peer:
+                stall, durable, back, held = peer_save(args, folder / "tokens.bin", folder)
+                for key, value in (("stall", stall), ("durable", durable), ("resume", back), ("bytes", held)):
+                    out["peer " + key].append(value)
+            for used in ("plain", "behind", "sync", "start"):
+                shutil.rmtree(folder / used)
+            print(f"round {number + 1} of {args.rounds} done", file=sys.stderr)
+
+    print(f"{args.size}, {args.strategy} on {args.nproc} ranks, a checkpoint every {args.every} steps, {args.rounds} rounds\n")
+    print("| | median (lowest .. highest) |\n|---|---|")
+    names = {"dd": "as many bytes written in sequence, s", "bytes": "bytes", "stall": "training waits, s",
+             "durable": "on the disk behind training, s", "sync": "on the disk with async=false, s",
+             "sync/dd": "speed of that relative to writing in sequence",
+             "overhead %": "time of training with checkpoints, % more than without",
+             "resume": "resuming takes longer than a start, s", "read": "bytes that rank 0 reads relative to what it holds", "peer stall": "torch DCP async_save: training waits, s",
+             "peer durable": "torch DCP: on the disk, s", "peer resume": "torch DCP: load, s", "peer bytes": "torch DCP: bytes"}
+    for key, label in names.items():
+        if out[key]:
+            print(f"| {label} | {text_of(out[key], 0 if key.endswith('bytes') else 2)} |")
+
+
+if __name__ == "__main__":
+    main()

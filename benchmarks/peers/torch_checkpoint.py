@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.distributed.checkpoint of a GPT under FSDP2: async_save while training goes on, and load.
+
+    DDHOST_BENCH_FOLDER=DIR torchrun --nproc_per_node 2 torch_checkpoint.py --strategy fsdp2 --size gpt2 --tokens FILE
+
+Prints one JSON object: stall (until async_save returns), durable (until its future is done, and the files are synced),
+resume (dcp.load into the same model), in seconds, and bytes.
+"""
+import json
+import os
+import time
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import get_state_dict
+
+import gpt
+from torch_gpt import shard
+
+
+def main():
+    options = gpt.parse_options(__doc__, ["fsdp2"])
+    folder = os.environ["DDHOST_BENCH_FOLDER"]
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    model = gpt.make_model(options)
+    net = shard(model, options.dtype)
+    optimizer = torch.optim.AdamW(gpt.decay_groups(model), lr=3e-4, betas=(0.9, 0.95), fused=True)
+
+    def step(ids, targets):
+        loss = net(ids, targets)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    gpt.timed_steps(options, dist.get_rank(), step)
+    weights, states = get_state_dict(model, optimizer)
+    state = {"model": weights, "optim": states}
+    dist.barrier()
+    begin = time.monotonic()
+    future = dcp.async_save(state, checkpoint_id=folder)
+    stall = time.monotonic() - begin
+    future.result()
+    if dist.get_rank() == 0:
+        for name in os.listdir(folder):
+            fd = os.open(os.path.join(folder, name), os.O_RDONLY)
+            os.fsync(fd)
+            os.close(fd)
+    durable = time.monotonic() - begin
+    dist.barrier()
+    begin = time.monotonic()
+    dcp.load(state, checkpoint_id=folder)
+    resume = time.monotonic() - begin
+    if dist.get_rank() == 0:
+        size = sum(os.path.getsize(os.path.join(folder, name)) for name in os.listdir(folder))
+        print(json.dumps({"stall": stall, "durable": durable, "resume": resume, "bytes": size}), flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/weights/checkpoint_import.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include "ddh/sdk/plugin.hpp"
+#include "engine/numerics/kernels.hpp"
+#include "engine/weights/checkpoint_folder.hpp"
+#include "engine/weights/durable.hpp"
+#include "engine/weights/import/foreign_checkpoint.hpp"
+
+namespace fs = std::filesystem;
+
+namespace ddhost {
+namespace {
+
+// Takes the tensors of a foreign checkpoint for those of a manifest.
+class ForeignSource {
+ public:
+  ForeignSource(const ForeignCheckpoint& foreign, std::string what) : foreign_(foreign), what_(std::move(what)) {}
+
+  // Its values in the dtype of the checkpoint; valid until the next call.
+  const char* values(const StoredTensor& wanted) {
+    const FileTensor& found = find(wanted);
+    if (found.shape != wanted.shape)
+      ddh::fail(DDH_FAILED_PRECONDITION, "tensor '", wanted.name, "' of ", what_,
+                " has another shape than in the run; it is of another model");
+    if (found.dtype == wanted.dtype) return static_cast<const char*>(found.data);
+    const bool is_float = found.dtype == DDH_BF16 || found.dtype == DDH_F16;
+    if (wanted.dtype != DDH_F32 || !is_float)
+      ddh::fail(DDH_UNIMPLEMENTED, "tensor '", wanted.name, "' of ", what_, " has a dtype that the run does not take");
+    converted_.resize(wanted.bytes);
+    std::vector<char> aligned(static_cast<const char*>(found.data), static_cast<const char*>(found.data) + found.bytes);
+    kernels::cast(converted_.data(), DDH_F32, aligned.data(), found.dtype, wanted.bytes / sizeof(float));
+    return converted_.data();
+  }
+  // Error: a tensor that the run has not.
+  void require_no_surplus() const {
+    for (const auto* tensors : {&foreign_.weights, &foreign_.slots})
+      for (const auto& [name, tensor] : *tensors)
+        if (!used_.contains(name))
+          ddh::fail(DDH_FAILED_PRECONDITION, what_, " has the tensor '", name, "', which the run has not; it is of ",
+                    "another model or optimizer");
+  }
+
+ private:
+  const FileTensor& find(const StoredTensor& wanted) {
+    const auto& from = wanted.kind == TensorKind::slot ? foreign_.slots : foreign_.weights;
+    std::vector<std::string> names = {wanted.name};
+    names.insert(names.end(), wanted.tied_names.begin(), wanted.tied_names.end());
+    const FileTensor* found = nullptr;
+    for (const std::string& name : names) {
+      used_.insert(name);
+      const auto at = from.find(name);
+      if (at != from.end() && found == nullptr) found = &at->second;
+    }
+    if (found == nullptr)
+      ddh::fail(DDH_NOT_FOUND, what_, " has no tensor '", wanted.name,
+                "', which the run needs; it is of another model or ", "optimizer");
+    return *found;
+  }
+
+  const ForeignCheckpoint& foreign_;
+  const std::string what_;
+  std::set<std::string> used_;
+  std::vector<char> converted_;
+};
+
+// The progress of a run after `step` steps like those that it has done.
+void set_progress(TrainProgress& progress, int64_t step, const std::string& like) {
+  const auto refuse = [&](const char* what) {
+    ddh::fail(DDH_UNIMPLEMENTED, "'", like, "' has ", what, ", which an import can't set; take a run without, or give ",
+              "the weights alone as train.init_from");
+  };
+  if (progress.step < 1) refuse("no step");
+  if (progress.phase != 0 || progress.phase_step != progress.step) refuse("phases");
+  if (progress.optimizers.size() != 1) refuse("several optimizers");
+  for (const auto& schedule : progress.optimizers[0].schedules)
+    if (!schedule.empty()) refuse("a schedule that goes by losses");
+  for (ProgramProgress& program : progress.programs) {
+    const auto steps = static_cast<uint64_t>(progress.step);
+    if (program.samples % steps != 0) refuse("steps of several sizes");
+    program.samples = program.samples / steps * static_cast<uint64_t>(step);
+  }
+  for (int64_t& updates : progress.optimizers[0].param_steps) updates = updates == 0 ? 0 : step;
+  progress.step = progress.phase_step = step;
+  progress.evaluation_pending = false;
+  progress.patience = {};
+  progress.best.best = {};
+}
+
+void write_file(const fs::path& from, const fs::path& to, size_t index, Manifest& manifest, ForeignSource& source) {
+  const Manifest::File& file = manifest.files[index];
+  std::string header(file.header_bytes, '\0');  // the layout is the same
+  RangeFile(from / file.name, RangeFile::Mode::read).read_at(0, header.data(), header.size());
+  const RangeFile out(to / file.name, RangeFile::Mode::create);
+  out.reserve(file.bytes);
+  out.write_at(0, header.data(), header.size());
+  for (Manifest::Tensor& tensor : manifest.tensors) {
+    const StoredTensor& t = tensor.stored;
+    if (t.file != index) continue;
+    const char* const values = source.values(t);
+    out.write_at(t.offset, values, t.bytes);
+    for (uint64_t c = 0; c < t.chunks(); ++c) tensor.sums[c] = sum_of(values + c * kChunkBytes, t.chunk_bytes(c));
+  }
+  out.sync();
+}
+
+}  // namespace
+
+fs::path import_checkpoint(const fs::path& from, const fs::path& like, const fs::path& run_dir) {
+  Manifest manifest = open_checkpoint(like);
+  const ForeignCheckpoint foreign = read_foreign(from);
+  const std::string what = "'" + from.string() + "'";
+  if (foreign.slots.empty() || !foreign.step)
+    ddh::fail(DDH_NOT_FOUND, what, ", ", foreign.kind,
+              ", holds no optimizer state that is read (exp_avg and exp_avg_sq by ",
+              "the names of parameters, and the step); give its weights as train.init_from");
+  set_progress(manifest.progress, *foreign.step, like.string());
+  const int64_t step = manifest.progress.step;
+  const fs::path folder = checkpoint_folder(run_dir, step);
+  std::error_code ec;
+  if (step < 1) ddh::fail(DDH_DATA_LOSS, what, " says that its optimizer has done ", step, " steps");
+  if (fs::exists(folder, ec))
+    ddh::fail(DDH_ALREADY_EXISTS, "'", folder.string(), "' exists already and is not overwritten; give another --out");
+  try {
+    const fs::path partial = begin_checkpoint(run_dir, step);
+    ForeignSource source(foreign, what);
+    for (size_t f = 0; f < manifest.files.size(); ++f) write_file(like, partial, f, manifest, source);
+    source.require_no_surplus();
+    commit_checkpoint(run_dir, manifest);
+  } catch (...) {
+    drop_checkpoint(run_dir, step);
+    throw;
+  }
+  return folder;
+}
+
+}  // namespace ddhost

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/weights/import/dcp_folder.cpp: folders of torch.distributed.checkpoint. `.metadata` is a pickle that says which file
+// holds which chunk of which tensor; each chunk is an archive of torch.save of its own.
+#include <cstring>
+#include <memory>
+
+#include "ddh/sdk/plugin.hpp"
+#include "engine/weights/import/flat_values.hpp"
+#include "engine/weights/import/torch_archive.hpp"
+
+namespace fs = std::filesystem;
+
+namespace ddhost {
+namespace {
+
+using Kind = PickleValue::Kind;
+using Path = std::vector<std::string>;
+
+struct Chunk {
+  std::string file;
+  uint64_t begin, bytes;         // in the file
+  std::vector<int64_t> offsets;  // of its first element; empty: a whole tensor
+};
+
+// Copies `part`, which begins at `offsets`, into the whole.
+void place(const FileTensor& part, const std::vector<int64_t>& offsets, const FileTensor& whole, char* to) {
+  const size_t dims = whole.shape.size();
+  if (part.dtype != whole.dtype || part.shape.size() != dims || offsets.size() != dims)
+    throw std::invalid_argument("a chunk is of another kind than its tensor");
+  for (size_t d = 0; d < dims; ++d)
+    if (offsets[d] < 0 || offsets[d] > whole.shape[d] || part.shape[d] > whole.shape[d] - offsets[d])
+      throw std::invalid_argument("a chunk lies outside its tensor");
+  if (part.bytes == 0) return;
+  const uint64_t width = ddh_dtype_bytes(part.dtype);
+  const uint64_t row = dims == 0 ? width : static_cast<uint64_t>(part.shape[dims - 1]) * width;
+  std::vector<int64_t> index(dims, 0);  // in the part, of a row
+  for (uint64_t done = 0; done < part.bytes; done += row) {
+    uint64_t element = 0;
+    for (size_t d = 0; d < dims; ++d)
+      element = element * static_cast<uint64_t>(whole.shape[d]) + static_cast<uint64_t>(offsets[d] + index[d]);
+    std::memcpy(to + element * width, static_cast<const char*>(part.data) + done, row);
+    for (size_t d = dims < 2 ? 0 : dims - 1; d-- > 0;) {
+      if (++index[d] < part.shape[d]) break;
+      index[d] = 0;
+    }
+  }
+}
+
+class DcpReader {
+ public:
+  DcpReader(fs::path folder, ForeignCheckpoint& out) : folder_(std::move(folder)), out_(out) {}
+
+  void read(const PickleValue& metadata) {
+    for (const auto& [index, info] : metadata.at("storage_data").entries) add_chunk(*index, *info);
+    const PickleValue::Ref paths = metadata.find("planner_data");
+    for (const auto& [key, about] : metadata.at("state_dict_metadata").entries) {
+      if (about->find("chunks") == nullptr) continue;  // bytes: numbers and texts of a trainer
+      const std::string& name = key->as_text();
+      const PickleValue::Ref path = paths == nullptr ? nullptr : paths->find(name);
+      take(name, path == nullptr ? Path{name} : path_of(*path), *about);
+    }
+  }
+
+ private:
+  static Path path_of(const PickleValue& tuple) {
+    Path out;
+    for (const PickleValue::Ref item : tuple.items)
+      out.push_back(item->kind == Kind::integer ? std::to_string(item->integer) : item->as_text());
+    return out;
+  }
+
+  void add_chunk(const PickleValue& index, const PickleValue& info) {
+    const int64_t begin = info.at("offset").as_integer(), bytes = info.at("length").as_integer();
+    const std::string& file = info.at("relative_path").as_text();
+    // Files of a folder lie in it: a name that leads elsewhere was never meant.
+    if (fs::path(file).filename() != file || begin < 0 || bytes < 0)
+      throw std::invalid_argument("a chunk has no place");
+    const PickleValue::Ref transforms = info.find("transform_descriptors");
+    if (transforms != nullptr && !transforms->items.empty())
+      ddh::fail(DDH_UNIMPLEMENTED, "'", folder_.string(), "' is compressed (", transforms->items[0]->text,
+                "); save it without transforms");
+    Chunk chunk{file, static_cast<uint64_t>(begin), static_cast<uint64_t>(bytes), {}};
+    const PickleValue::Ref offsets = index.find("offset");
+    if (offsets != nullptr && offsets->kind == Kind::tuple) chunk.offsets = offsets->as_integers();
+    chunks_[index.at("fqn").as_text()].push_back(std::move(chunk));
+  }
+
+  // A tensor is a weight where it lies at the root or in a dict named model, a slot where it lies below "state".
+  void take(const std::string& name, const Path& path, const PickleValue& about) {
+    const std::string& last = path.back();
+    const bool is_slot = path.size() >= 3 && path[path.size() - 3] == "state";
+    if (is_slot && last == "step") {
+      const FileTensor step = whole(name, about);
+      if (step.dtype == DDH_F32 && step.bytes == sizeof(float)) {
+        float value = 0;
+        std::memcpy(&value, step.data, sizeof value);
+        out_.step = static_cast<int64_t>(value);
+      }
+    } else if (is_slot && (last == "exp_avg" || last == "exp_avg_sq")) {
+      out_.slots[last + "/" + plain_name(path[path.size() - 2])] = whole(name, about);
+    } else if (path.size() == 1 ||
+               (path.size() == 2 && (path[0] == "model" || path[0] == "state_dict" || path[0] == "module"))) {
+      out_.weights[plain_name(last)] = whole(name, about);
+    }
+  }
+
+  FileTensor whole(const std::string& name, const PickleValue& about) {
+    const std::vector<int64_t> shape = about.at("size").as_integers();
+    const auto chunks = chunks_.find(name);
+    if (chunks == chunks_.end()) throw std::out_of_range("no file holds '" + name + "'");
+    std::vector<FileTensor> parts;
+    uint64_t held = 0;
+    for (const Chunk& chunk : chunks->second) {
+      parts.push_back(read_chunk(chunk));
+      held += parts.back().bytes;
+    }
+    if (parts.size() == 1 && parts[0].shape == shape) return parts[0];
+    const OwnedTensor out = own(out_, parts.front().dtype, shape, held);
+    if (held != out.tensor.bytes) throw std::invalid_argument("the chunks of '" + name + "' do not fill it once");
+    for (size_t i = 0; i < parts.size(); ++i) place(parts[i], chunks->second[i].offsets, out.tensor, out.bytes);
+    return out.tensor;
+  }
+
+  FileTensor read_chunk(const Chunk& chunk) {
+    const std::string what = "'" + (folder_ / chunk.file).string() + "'";
+    if (!files_.contains(chunk.file))
+      files_[chunk.file] = out_.files.emplace_back((folder_ / chunk.file).string()).bytes();
+    const std::string_view bytes = files_[chunk.file];
+    if (chunk.begin > bytes.size() || chunk.bytes > bytes.size() - chunk.begin)
+      ddh::fail(DDH_DATA_LOSS, what, " is cut short: it has ", bytes.size(), " bytes; get the folder again");
+    const TorchArchive archive(bytes.substr(chunk.begin, chunk.bytes), what);
+    return archive.tensor(archive.root(), out_.values);
+  }
+
+  const fs::path folder_;
+  ForeignCheckpoint& out_;
+  std::map<std::string, std::vector<Chunk>> chunks_;  // by the tensor's name
+  std::map<std::string, std::string_view> files_;
+};
+
+}  // namespace
+
+void read_dcp_folder(const fs::path& folder, ForeignCheckpoint& out) {
+  const std::string what = "'" + (folder / ".metadata").string() + "'";
+  const MappedFile file((folder / ".metadata").string());
+  const PickleTree tree(file.bytes(), what);
+  read_foreign_values(what, [&] { DcpReader(folder, out).read(tree.root()); });
+  if (out.weights.empty())
+    ddh::fail(DDH_NOT_FOUND, what, " lists no weights: tensors at the root, or in a dict model, state_dict or module");
+}
+
+}  // namespace ddhost

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/weights/import/flat_values.hpp: shapes of imported tensors, and buffers that are put together from parts.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <vector>
+
+#include "engine/weights/import/foreign_checkpoint.hpp"
+
+namespace ddhost {
+
+// Throws std::invalid_argument where it does not fit in 2^48 elements.
+inline uint64_t numel_of(const std::vector<int64_t>& shape) {
+  uint64_t numel = 1;
+  for (const int64_t n : shape)
+    if (n < 0 || __builtin_mul_overflow(numel, static_cast<uint64_t>(n), &numel) || numel > uint64_t{1} << 48)
+      throw std::invalid_argument("a tensor has an impossible shape");
+  return numel;
+}
+
+// A tensor with memory of its own, zero at first. `most_bytes`: what the files hold, so that no header asks for more.
+struct OwnedTensor {
+  FileTensor tensor;
+  char* bytes;
+};
+inline OwnedTensor own(ForeignCheckpoint& out, int32_t dtype, const std::vector<int64_t>& shape, uint64_t most_bytes) {
+  const uint64_t bytes = numel_of(shape) * ddh_dtype_bytes(dtype);
+  if (dtype == 0 || bytes > most_bytes) throw std::invalid_argument("a tensor is larger than the files that hold it");
+  std::vector<char>& values = out.values.emplace_back(bytes);
+  return {{dtype, shape, values.data(), bytes}, values.data()};
+}
+
+}  // namespace ddhost

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Checkpoints of other programs as initial weights: train.init_from and --weights take what torch, DeepSpeed and others
+// wrote (tests/data/make_imports.py).
+#include <catch2/catch.hpp>
+
+#include "cli/checkpoint_runs.hpp"
+#include "fixtures/harness/safetensors.hpp"
+#include "fixtures/harness/toy_run.hpp"
+
+using namespace ddhost::test;
+
+namespace {
+
+std::string import_of(const std::string& name) {
+  return std::string(DDHOST_SOURCE_DIR) + "/tests/data/imports/" + name;
+}
+
+}  // namespace
+
+TEST_CASE("a model begins with the values of a checkpoint of torch or DeepSpeed", "[cli]") {
+  const auto& [path, folder] = GENERATE(
+      table<std::string, std::string>({{"torch/nanogpt_ckpt.pt", "torch"}, {"dcp", "dcp"}, {"zero3", "zero3"}}));
+  INFO(path);
+  const TempFolder out;
+  const std::string file = out.file("first.safetensors");
+  ran(toy_run({"model.layers=1", "train.steps=0", "--save-final", file, "train.init_from=" + import_of(path),
+               "--strategy", "zero3"}));
+  const GoldenFile expected = read_safetensors(import_of(folder + "/expected.safetensors"));
+  const GoldenFile found = read_safetensors(file);
+  CHECK(found.tensors.size() == 8);
+  for (const auto& [name, tensor] : found.tensors) {
+    INFO(name);
+    CHECK(tensor.shape == expected.at(name).shape);
+    CHECK((tensor.bytes == expected.at(name).bytes));
+  }
+}
+
+TEST_CASE("a file of torch that would run something is refused, and a run on it ends with one sentence", "[cli]") {
+  const TempFolder folder;
+  const std::string good = read_text(import_of("torch/state_dict.pt")), called = "collections\nOrderedDict";
+  const size_t at = good.find(called);
+  REQUIRE(at != std::string::npos);
+  std::string evil = good;
+  evil.replace(at, called.size(), "subprocess1\ngetoutput__");  // as long as before
+  REQUIRE(evil.size() == good.size());
+  std::ofstream(folder.file("evil.pt"), std::ios::binary) << evil;
+  const ToyRun run = toy_run({"model.layers=1", "train.steps=0", "train.init_from=" + folder.file("evil.pt")});
+  CHECK(run.code == 1);
+  CHECK_THAT(run.err, Catch::Contains("evil.pt") && Catch::Contains("'subprocess1.getoutput__'"));
+}
+
+TEST_CASE("ckpt import takes over Adam's moments and steps, and a run goes on from them", "[cli]") {
+  const std::string from = GENERATE("dcp", "zero1", "zero3", "universal");
+  INFO(from);
+  const Runs runs;
+  const Words options = {"model.layers=1", "train.steps=6", "checkpoint.every=100", "model.plugin=" + toy_model()};
+  Words first = options;
+  first.push_back("train.steps=1");
+  REQUIRE(runs.train("like", first).code == 0);
+  const Said said =
+      call_ddhost({"ckpt", "import", import_of(from), "--like", runs.step("like", 1), "--out", runs.dir("imported")});
+  INFO(said.err);
+  REQUIRE(said.code == 0);
+  CHECK(said.out == runs.step("imported", 3) + "\n");
+  CHECK(call_ddhost({"ckpt", "verify", runs.step("imported", 3)}).code == 0);
+  const GoldenFile expected = read_safetensors(import_of(from + "/expected.safetensors"));
+  size_t tensors = 0;
+  for (const char* file : {"/model.safetensors", "/optimizer.safetensors"}) {
+    for (const auto& [name, tensor] : read_safetensors(runs.step("imported", 3) + file).tensors) {
+      INFO(name);
+      CHECK((tensor.bytes == expected.at(name).bytes));
+      ++tensors;
+    }
+  }
+  CHECK(tensors == 8 + 2 * 7);
+  const Said resumed = runs.train("on", {"--resume", runs.step("imported", 3), "model.layers=1", "checkpoint.every=100",
+                                         "--resume-allow", "train.steps"});
+  INFO(resumed.err);
+  REQUIRE(resumed.code == 0);
+  CHECK(steps_in(read_text(runs.dir("on") + "/metrics.jsonl")) == std::vector<int>{4, 5, 6});
+  const nlohmann::json progress =
+      nlohmann::json::parse(read_text(runs.step("on", 6) + "/manifest.json")).at("progress");
+  CHECK(progress.at("optimizers").at(0).at("param_steps").at("embedding") == 6);
+}
+
+TEST_CASE("ckpt import refuses what it can't take over, and leaves nothing", "[cli]") {
+  const Runs runs;
+  REQUIRE(runs.train("like", {"train.steps=1", "checkpoint.every=1"}).code == 0);  // of three layers
+  const auto import = [&](const std::string& from) {
+    return call_ddhost({"ckpt", "import", from, "--like", runs.step("like", 1), "--out", runs.dir("out")});
+  };
+  const Said other = import(import_of("zero2"));
+  CHECK(other.code == 1);
+  CHECK_THAT(other.err, Catch::Contains("has no tensor 'layers.1."));
+  const Said weights = import(import_of("torch/nanogpt_ckpt.pt"));
+  CHECK(weights.code == 1);
+  CHECK_THAT(weights.err, Catch::Contains("no optimizer state") && Catch::Contains("train.init_from"));
+  CHECK(runs.saved("out").empty());
+}

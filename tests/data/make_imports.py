@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+#
+# Writes tests/data/imports: checkpoints of other programs, by their own packages, and the values that they hold.
+#
+#   make_imports.py OUT_DIR
+#
+# Packages (CPU only): torch 2.11.0, safetensors 0.8.0, transformers 5.23.0, deepspeed 0.19.8 (its build with
+# DS_BUILD_OPS=0). The parameters are those of the toy model with model.layers=1 (tests/fixtures/models/toy.cpp); three steps
+# of AdamW give them moments. GPT-2's weights are those of golden/gpt2_tiny.safetensors.
+"""Small checkpoints of torch, nanoGPT, torch DCP, DeepSpeed and transformers."""
+import importlib
+import os
+import shutil
+import subprocess
+import sys
+
+os.environ.setdefault("DS_ACCELERATOR", "cpu")
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+from safetensors.torch import load_file, save_file  # noqa: E402
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+STEPS = 3
+
+
+class Layer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w1 = torch.nn.Parameter(torch.randn(9, 5))
+        self.b1 = torch.nn.Parameter(torch.randn(9))
+        self.w2 = torch.nn.Parameter(torch.randn(5, 9))
+        self.gain = torch.nn.Parameter(torch.randn(1))
+        self.frozen = torch.nn.Parameter(torch.randn(5), requires_grad=False)
+        self.unused = torch.nn.Parameter(torch.randn(3))
+
+
+class Toy(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = torch.nn.Parameter(torch.randn(31, 5))
+        self.layers = torch.nn.ModuleList([Layer()])
+        self.bias = torch.nn.Parameter(torch.randn(31))
+
+    def forward(self, ids):
+        layer = self.layers[0]
+        x = self.embedding[ids]
+        x = x + layer.gain * (torch.tanh(x @ layer.w1.T + layer.b1) @ layer.w2.T) + layer.frozen + layer.unused.sum()
+        return torch.nn.functional.cross_entropy(x @ self.embedding.T + self.bias, ids)
+
+
+def batch(step, rank):
+    return torch.randint(0, 31, (8,), generator=torch.Generator().manual_seed(100 * step + rank))
+
+
+def contiguous(tensors):
+    return {name: tensor.detach().clone().contiguous() for name, tensor in tensors.items()}
+
+
+def expect(folder, weights, moments):
+    save_file(contiguous({**weights, **moments}), os.path.join(folder, "expected.safetensors"))
+
+
+def moments_of(model, optimizer):
+    names = {id(p): n for n, p in model.named_parameters()}
+    return {f"{slot}/{names[id(p)]}": state[slot] for p, state in optimizer.state.items()
+            for slot in ("exp_avg", "exp_avg_sq")}
+
+
+def trained():
+    torch.manual_seed(1)
+    model = Toy()
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-2)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        model(batch(step, 0)).backward()
+        optimizer.step()
+    return model, optimizer
+
+
+def write_torch(out):
+    os.makedirs(out)
+    model, optimizer = trained()
+    state = model.state_dict()
+    torch.save(state, f"{out}/state_dict.pt")
+    torch.save({n: t.bfloat16() for n, t in state.items()}, f"{out}/state_dict_bf16.pt")
+    # A tensor that is a view: transposed, and in the middle of its storage.
+    views = dict(state)
+    views["layers.0.w1"] = torch.cat([torch.zeros(2, 9), state["layers.0.w1"].T])[2:].T
+    torch.save(views, f"{out}/views.pt")
+    torch.save(state, f"{out}/legacy.pt", _use_new_zipfile_serialization=False)
+    torch.save({"model": {"_orig_mod." + n: t for n, t in state.items()}, "optimizer": optimizer.state_dict(),
+                "model_args": {"n_layer": 1, "bias": False}, "iter_num": STEPS, "best_val_loss": torch.tensor(1.5),
+                "config": {"dataset": "toy", "lr": 1e-2, "device": "cpu"}}, f"{out}/nanogpt_ckpt.pt")
+    expect(out, state, moments_of(model, optimizer))
+
+
+def write_dcp(out):
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import get_state_dict
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    torch.manual_seed(1)
+    model = Toy()
+    fully_shard(model, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-2)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        model(batch(step, dist.get_rank())).backward()
+        optimizer.step()
+    weights, states = get_state_dict(model, optimizer)
+    dcp.save({"model": weights, "optim": states}, checkpoint_id=f"{out}/dcp")
+    full = {n: t.full_tensor() for n, t in weights.items()}
+    names = {id(p): n for n, p in model.named_parameters()}
+    moments = {f"{slot}/{names[id(p)]}": s[slot].full_tensor() for p, s in optimizer.state.items()
+               for slot in ("exp_avg", "exp_avg_sq")}
+    if dist.get_rank() == 0:
+        expect(f"{out}/dcp", full, moments)
+    dist.barrier()
+
+
+def write_deepspeed(out, stage):
+    import deepspeed
+    from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
+
+    # An extension that it would compile; gloo alone gives the same sums.
+    importlib.import_module("deepspeed.comm.torch").build_shm_op = lambda: None
+    torch.manual_seed(1)
+    config = {"train_micro_batch_size_per_gpu": 8, "zero_optimization": {"stage": stage}, "bf16": {"enabled": True},
+              "zero_allow_untested_optimizer": True}
+    model = Toy()
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-2)
+    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
+    for step in range(STEPS):
+        engine.backward(engine(batch(step, dist.get_rank())))
+        engine.step()
+    folder = f"{out}/zero{stage}"
+    engine.save_checkpoint(folder)
+    weights, moments = {}, {}
+    for name, param in engine.module.named_parameters():
+        if not param.requires_grad:
+            continue
+        weights[name] = safe_get_full_fp32_param(param).reshape(param.ds_shape if stage == 3 else param.shape)
+        for slot in ("exp_avg", "exp_avg_sq"):
+            moments[f"{slot}/{name}"] = safe_get_full_optimizer_state(param, slot).reshape(weights[name].shape)
+    torch.manual_seed(1)
+    weights["layers.0.frozen"] = Toy().layers[0].frozen.bfloat16().float()
+    if dist.get_rank() == 0:
+        expect(folder, weights, moments)
+    dist.barrier()
+
+
+def write_gpt2(out):
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    golden = load_file(os.path.join(HERE, "golden", "gpt2_tiny.safetensors"))
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=67, n_positions=24, n_embd=32, n_layer=2, n_head=4))
+    weights = {n[2:]: t for n, t in golden.items() if n.startswith("w.")}
+    missing, surplus = model.load_state_dict(weights, strict=False)
+    assert missing == ["lm_head.weight"] and not surplus, (missing, surplus)
+    model.eval()
+    with torch.no_grad():
+        logits = model(golden["input.ids"]).logits
+    assert (logits - golden["logits"]).abs().max() < 1e-5
+    model.save_pretrained(f"{out}/hf_gpt2")
+
+
+def main():
+    out = sys.argv[1]
+    if "RANK" in os.environ:
+        dist.init_process_group("gloo")
+        write_dcp(out)
+        for stage in (1, 2, 3):
+            write_deepspeed(out, stage)
+        dist.destroy_process_group()
+        return
+    shutil.rmtree(out, ignore_errors=True)
+    os.makedirs(out)
+    write_torch(f"{out}/torch")
+    write_gpt2(out)
+    subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", __file__, out], check=True)
+    subprocess.run([sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal", "--input_folder",
+                    f"{out}/zero2/global_step{STEPS}", "--output_folder", f"{out}/universal", "--num_extract_workers", "1",
+                    "--num_merge_workers", "1", "--inject_missing_state"], check=True)
+    shutil.copy(f"{out}/zero2/expected.safetensors", f"{out}/universal/expected.safetensors")
+    os.remove(f"{out}/hf_gpt2/generation_config.json")
+    for folder, _, files in os.walk(out):
+        for file in files:  # a script and a mark that DeepSpeed puts beside its files
+            if file.endswith(".py") or file == "latest_universal":
+                os.remove(os.path.join(folder, file))
+
+
+main()
