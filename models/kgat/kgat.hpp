@@ -41,6 +41,7 @@ class DDH_HIDDEN Kgat final : public ddh::Model {
   void backward(const ddh_unit_call& c) override;
   void metrics(int32_t program, int32_t micro_batch, double* sums, double* counts) override;
   void discard(int32_t micro_batch) noexcept override;
+  bool estimate(const ddh_estimate_args& args, ddh_estimate& out) override;
 
   // Takes over a batch that is made by hand.
   ddh_batch* give_away(KgatBatch batch);

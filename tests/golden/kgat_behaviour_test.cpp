@@ -189,6 +189,42 @@ TEST_CASE("a recomputed KGAT keeps less between forward and backward") {
   CHECK(kept(true) * 2 < kept(false));
 }
 
+TEST_CASE("the estimate of KGAT is what a forward keeps and what its products and sums cost") {
+  const std::string aggregator = GENERATE(from_range(kAggregators));
+  CAPTURE(aggregator);
+  ModelDriver model(ddh_entry_kgat, small_kgat({{"model.aggregator", aggregator},
+                                                {"model.embed_dim", "64"},
+                                                {"model.relation_dim", "32"},
+                                                {"model.layers", "[64, 48]"}}));
+  fill(model);
+  const double N = static_cast<double>(kgat_of(model).graph().n_nodes());
+  const double E = static_cast<double>(kgat_of(model).graph().n_edges());
+  const std::vector<int64_t> samples(256, 3);
+  const double linears = aggregator == "gcn" ? 1 : 2;  // of a layer's width in, for the others
+  const double products = 2 * N * linears * (64 * 64 + 64 * 48), sums = 2 * E * (64 + 64);
+  for (const int32_t program : {0, 1}) {
+    double estimated = 0, forward = 0, backward = 0;
+    for (uint32_t position = 0; position < model.desc().programs[program]->n_units; ++position) {
+      const ddh_estimate_args args{sizeof(ddh_estimate_args), program, static_cast<int32_t>(position), 256};
+      ddh_estimate out{sizeof(ddh_estimate), 0, 0, 0, 0};
+      ddh::call(model.table().estimate, model.inst(), &args, &out);
+      estimated += static_cast<double>(out.activation_bytes);
+      forward += out.forward_flops, backward += out.backward_flops;
+    }
+    auto batch = model.create_batch(samples, program);
+    model.forward(batch.batch, program);
+    const auto kept = static_cast<double>(model.host().bytes(DDH_TAG_ACT));
+    CAPTURE(program, kept, estimated);
+    CHECK(kept > 0.97 * estimated);
+    CHECK(kept < 1.3 * estimated);  // block sizes of the allocator lose up to a quarter
+    model.discard();
+    model.destroy_batch(batch);
+    const double pairs = 256.0 * (64 + 64 + 48), matrices = 2.0 * 3 * 256 * 64 * 32, rows = 3 * 256 * 64;
+    CHECK(forward == (program == 0 ? products + sums + 10 * pairs : matrices));
+    CHECK(backward == (program == 0 ? 2 * products + sums + 15 * pairs : 2 * matrices + rows));
+  }
+}
+
 TEST_CASE("BPR-MF is KGAT without its graph") {
   ModelDriver model(ddh_entry_kgat, small_kgat({{"model.variant", "mf"}}));
   REQUIRE(model.desc().n_params == 1);
