@@ -71,12 +71,10 @@ at::Tensor aggregate(const UnitContext& u, const std::vector<float>& weights, in
   multiply(u.graph, weights.data(), data(e), e.size(1), data(saved.s));
   const Inputs x = inputs_of(u, e, saved.s);
   saved.z_1 = ops::linear(u.products, ops::affine(u.view, 0), x.x_1, out, at::kFloat);
+  const bool has_two = x.x_2.defined();
+  if (has_two) saved.z_2 = ops::linear(u.products, ops::affine(u.view, 2), x.x_2, out, at::kFloat);
   at::Tensor y = at::empty_like(saved.z_1);
-  leaky(data(std::as_const(saved.z_1)), slope, y.numel(), false, data(y));
-  if (x.x_2.defined()) {
-    saved.z_2 = ops::linear(u.products, ops::affine(u.view, 2), x.x_2, out, at::kFloat);
-    leaky(data(std::as_const(saved.z_2)), slope, y.numel(), true, data(y));
-  }
+  leaky(data(std::as_const(saved.z_1)), has_two ? data(std::as_const(saved.z_2)) : nullptr, slope, y.numel(), data(y));
   return ops::dropout(u.dropout(), y);
 }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "ddh/sdk/simd.hpp"
 #include "ddh/sdk/torch/pieces.hpp"
 
 namespace kgat {
@@ -13,21 +14,79 @@ namespace {
 
 constexpr int64_t kRowsOfPiece = 256;
 
-// body(row) for all rows; a row belongs to one thread.
+// body(first, end) for ranges that cover all rows; a row belongs to one thread.
+template <class Body>
+void for_row_ranges(int64_t rows, const Body& body) {
+  ddh::for_pieces((rows + kRowsOfPiece - 1) / kRowsOfPiece,
+                  [&](int64_t piece) { body(piece * kRowsOfPiece, std::min(rows, (piece + 1) * kRowsOfPiece)); });
+}
 template <class Body>
 void for_rows(int64_t rows, const Body& body) {
-  ddh::for_pieces((rows + kRowsOfPiece - 1) / kRowsOfPiece, [&](int64_t piece) {
-    const int64_t end = std::min(rows, (piece + 1) * kRowsOfPiece);
-    for (int64_t r = piece * kRowsOfPiece; r < end; ++r) body(r);
+  for_row_ranges(rows, [&](int64_t first, int64_t end) {
+    for (int64_t r = first; r < end; ++r) body(r);
   });
 }
 
-inline void add_scaled(const float* x, float factor, int64_t n, float* out) {
-  for (int64_t c = 0; c < n; ++c) out[c] += factor * x[c];
-}
 inline void add(const float* x, int64_t n, float* out) {
   for (int64_t c = 0; c < n; ++c) out[c] += x[c];
 }
+
+// Rows first .. end - 1 of out get the sums over their entries: weight times row `neighbour` of x. `edge`: numbers of the
+// entries' weights; nullptr: in order.
+struct SumEntries {
+  DDH_SIMD_BODY void run(const int64_t* begin, const int32_t* neighbour, const int32_t* edge, const float* weights,
+                         const float* x, int64_t width, int64_t first, int64_t end, float* out) {
+    for (int64_t row = first; row < end; ++row) {
+      float* const to = out + row * width;
+      for (int64_t i = begin[row]; i < begin[row + 1]; ++i) {
+        const float* const from = x + neighbour[i] * width;
+        const float weight = weights[edge != nullptr ? edge[i] : i];
+        DDH_SIMD_LOOP for (int64_t c = 0; c < width; ++c) to[c] += weight * from[c];
+      }
+    }
+  }
+};
+
+struct SumAndProduct {
+  DDH_SIMD_BODY void run(const float* x, const float* s, int64_t n, float* sum, float* product) {
+    if (product == nullptr) {
+      DDH_SIMD_LOOP for (int64_t i = 0; i < n; ++i) sum[i] = x[i] + s[i];
+      return;
+    }
+    DDH_SIMD_LOOP for (int64_t i = 0; i < n; ++i) {
+      sum[i] = x[i] + s[i];
+      product[i] = x[i] * s[i];
+    }
+  }
+};
+
+struct SumAndProductBackward {
+  DDH_SIMD_BODY void run(const float* x, const float* s, const float* d_sum, const float* d_product, int64_t n,
+                         float* dx, float* ds) {
+    DDH_SIMD_LOOP for (int64_t i = 0; i < n; ++i) {
+      dx[i] = d_sum[i] + d_product[i] * s[i];
+      ds[i] = d_sum[i] + d_product[i] * x[i];
+    }
+  }
+};
+
+struct Leaky {
+  DDH_SIMD_BODY void run(const float* z, const float* z_2, float slope, int64_t n, float* y) {
+    if (z_2 == nullptr) {
+      DDH_SIMD_LOOP for (int64_t i = 0; i < n; ++i) y[i] = z[i] > 0 ? z[i] : z[i] * slope;
+      return;
+    }
+    DDH_SIMD_LOOP for (int64_t i = 0; i < n; ++i) {
+      y[i] = (z[i] > 0 ? z[i] : z[i] * slope) + (z_2[i] > 0 ? z_2[i] : z_2[i] * slope);
+    }
+  }
+};
+
+struct LeakyBackward {
+  DDH_SIMD_BODY void run(const float* z, float slope, const float* dy, int64_t n, float* dz) {
+    DDH_SIMD_LOOP for (int64_t i = 0; i < n; ++i) dz[i] = z[i] > 0 ? dy[i] : dy[i] * slope;
+  }
+};
 
 }  // namespace
 
@@ -46,20 +105,17 @@ float dot(const float* a, const float* b, int64_t n) {
 }
 
 void multiply(const Graph& graph, const float* weights, const float* x, int64_t width, float* out) {
-  for_rows(graph.n_nodes(), [&](int64_t row) {
-    float* const to = out + row * width;
-    std::fill_n(to, width, 0.0F);
-    const auto h = static_cast<size_t>(row);
-    for (auto e = static_cast<size_t>(graph.row_begin[h]); e < static_cast<size_t>(graph.row_begin[h + 1]); ++e)
-      add_scaled(x + graph.tail[e] * width, weights[e], width, to);
+  for_row_ranges(graph.n_nodes(), [&](int64_t first, int64_t end) {
+    std::fill_n(out + first * width, (end - first) * width, 0.0F);
+    ddh::Kernel<SumEntries>::run(graph.row_begin.data(), graph.tail.data(), nullptr, weights, x, width, first, end,
+                                 out);
   });
 }
 
 void add_transposed(const Graph& graph, const float* weights, const float* x, int64_t width, float* out) {
-  for_rows(graph.n_nodes(), [&](int64_t row) {
-    const auto t = static_cast<size_t>(row);
-    for (auto i = static_cast<size_t>(graph.column_begin[t]); i < static_cast<size_t>(graph.column_begin[t + 1]); ++i)
-      add_scaled(x + graph.column_head[i] * width, weights[graph.column_edge[i]], width, out + row * width);
+  for_row_ranges(graph.n_nodes(), [&](int64_t first, int64_t end) {
+    ddh::Kernel<SumEntries>::run(graph.column_begin.data(), graph.column_head.data(), graph.column_edge.data(), weights,
+                                 x, width, first, end, out);
   });
 }
 
@@ -109,34 +165,27 @@ void add_normalize_backward(const std::vector<int32_t>& nodes, const float* x, c
 }
 
 void sum_and_product(const float* x, const float* s, int64_t n, float* sum, float* product) {
-  ddh::for_ranges(n, [&](int64_t first, int64_t count) {
-    for (int64_t i = first; i < first + count; ++i) sum[i] = x[i] + s[i];
-    if (product == nullptr) return;
-    for (int64_t i = first; i < first + count; ++i) product[i] = x[i] * s[i];
+  ddh::for_ranges(n, [&](int64_t at, int64_t count) {
+    ddh::Kernel<SumAndProduct>::run(x + at, s + at, count, sum + at, product != nullptr ? product + at : nullptr);
   });
 }
 
 void sum_and_product_backward(const float* x, const float* s, const float* d_sum, const float* d_product, int64_t n,
                               float* dx, float* ds) {
-  ddh::for_ranges(n, [&](int64_t first, int64_t count) {
-    for (int64_t i = first; i < first + count; ++i) dx[i] = d_sum[i] + d_product[i] * s[i];
-    for (int64_t i = first; i < first + count; ++i) ds[i] = d_sum[i] + d_product[i] * x[i];
+  ddh::for_ranges(n, [&](int64_t at, int64_t count) {
+    ddh::Kernel<SumAndProductBackward>::run(x + at, s + at, d_sum + at, d_product + at, count, dx + at, ds + at);
   });
 }
 
-void leaky(const float* z, float slope, int64_t n, bool adds, float* y) {
-  ddh::for_ranges(n, [&](int64_t first, int64_t count) {
-    for (int64_t i = first; i < first + count; ++i) {
-      const float value = z[i] > 0 ? z[i] : z[i] * slope;
-      y[i] = adds ? y[i] + value : value;
-    }
+void leaky(const float* z, const float* z_2, float slope, int64_t n, float* y) {
+  ddh::for_ranges(n, [&](int64_t at, int64_t count) {
+    ddh::Kernel<Leaky>::run(z + at, z_2 != nullptr ? z_2 + at : nullptr, slope, count, y + at);
   });
 }
 
 void leaky_backward(const float* z, float slope, const float* dy, int64_t n, float* dz) {
-  ddh::for_ranges(n, [&](int64_t first, int64_t count) {
-    for (int64_t i = first; i < first + count; ++i) dz[i] = z[i] > 0 ? dy[i] : dy[i] * slope;
-  });
+  ddh::for_ranges(
+      n, [&](int64_t at, int64_t count) { ddh::Kernel<LeakyBackward>::run(z + at, slope, dy + at, count, dz + at); });
 }
 
 }  // namespace kgat

@@ -46,8 +46,8 @@ float dot(const float* a, const float* b, int64_t n);
 void sum_and_product(const float* x, const float* s, int64_t n, float* sum, float* product);
 void sum_and_product_backward(const float* x, const float* s, const float* d_sum, const float* d_product, int64_t n,
                               float* dx, float* ds);
-// y (+)= LeakyReLU(z); dz = dy times its slope.
-void leaky(const float* z, float slope, int64_t n, bool add, float* y);
+// y = LeakyReLU(z), plus LeakyReLU(z_2) where that is not nullptr; dz = dy times its slope.
+void leaky(const float* z, const float* z_2, float slope, int64_t n, float* y);
 void leaky_backward(const float* z, float slope, const float* dy, int64_t n, float* dz);
 
 }  // namespace kgat
