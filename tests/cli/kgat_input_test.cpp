@@ -8,6 +8,8 @@
 #include <fstream>
 
 #include "fixtures/harness/ddhost_process.hpp"
+#include "fixtures/harness/safetensors.hpp"
+#include "fixtures/harness/skip.hpp"
 
 using namespace ddhost::test;
 
@@ -194,4 +196,38 @@ TEST_CASE("bad lines are skipped and counted where the option says so", "[cli]")
   INFO(ended.command << "\n" << ended.err);
   CHECK(ended.code == 0);
   CHECK_THAT(ended.err, Catch::Contains("skipped 3 lines") && Catch::Contains("line 2") && Catch::Contains("18 edges"));
+}
+
+TEST_CASE("embeddings of BPR-MF in an npz file become a start of KGAT", "[cli]") {
+  if (std::system("command -v python3 >/dev/null") != 0) return skip("there is no python3 to convert the file with");
+  const TempFolder folder;
+  write_data(folder);
+  // Arrays as NumPy writes them: row u is u + 1, u + 1.5; row i is -i, -i - 0.5.
+  write(folder, "make.py", R"(
+import struct, sys, zipfile
+def npy(rows):
+    head = "{'descr': '<f4', 'fortran_order': False, 'shape': (%d, 2), }" % len(rows)
+    head += ' ' * (-(len(head) + 11) % 64) + '\n'
+    values = b''.join(struct.pack('<2f', *row) for row in rows)
+    return b'\x93NUMPY\x01\x00' + struct.pack('<H', len(head)) + head.encode() + values
+with zipfile.ZipFile(sys.argv[1], 'w') as out:
+    out.writestr('user_embed.npy', npy([(u + 1, u + 1.5) for u in range(3)]))
+    out.writestr('item_embed.npy', npy([(-i, -i - 0.5) for i in range(4)]))
+)");
+  const std::string npz = folder.file("mf.npz"), start = folder.file("start.safetensors"), out = folder.file("out");
+  const std::string script = std::string(DDHOST_SOURCE_DIR) + "/docs/models/mf_to_safetensors.py";
+  REQUIRE(std::system(("python3 " + folder.file("make.py") + " " + npz).c_str()) == 0);
+  REQUIRE(std::system(("python3 " + script + " " + npz + " " + folder.path().string() + " " + start).c_str()) == 0);
+  const Ended ended =
+      train(folder.path().string(), {"train.steps=0", "model.embed_dim=2", "--save-final", out,
+                                     "train.init_from=[{\"file\": \"" + start + "\", \"allow_missing\": true}]"});
+  INFO(ended.command << "\n" << ended.err);
+  REQUIRE(ended.code == 0);
+  const GoldenTensor table = read_safetensors(out).at("entity_user_embed.weight");
+  REQUIRE(table.shape == std::vector<int64_t>{9, 2});
+  const std::vector<float> values = table.f32();
+  CHECK(std::vector<float>(values.begin(), values.begin() + 8) ==
+        std::vector<float>{0, -0.5F, -1, -1.5F, -2, -2.5F, -3, -3.5F});
+  CHECK(std::vector<float>(values.begin() + 12, values.end()) == std::vector<float>{1, 1.5F, 2, 2.5F, 3, 3.5F});
+  for (size_t i = 8; i < 12; ++i) CHECK((values[i] != 0 && std::abs(values[i]) < 0.75F));  // two other entities
 }
