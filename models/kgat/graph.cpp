@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
+#include <unordered_map>
 
 namespace kgat {
 namespace {
@@ -77,12 +77,13 @@ bool Graph::has_edge(int32_t head_node, int32_t its_relation, int32_t tail_node)
 }
 
 std::vector<float> Graph::initial_weights(Adjacency kind) const {
-  std::map<std::pair<int32_t, int32_t>, int64_t> out_degree, in_degree;  // of (node, relation)
-  for (size_t e = 0; e < tail.size(); ++e) ++out_degree[{head[e], relation[e]}], ++in_degree[{tail[e], relation[e]}];
+  std::unordered_map<int64_t, int64_t> out_degree, in_degree;  // of a node in a relation
+  const auto key = [&](int32_t node, size_t e) { return node * n_relations + relation[e]; };
+  for (size_t e = 0; e < tail.size(); ++e) ++out_degree[key(head[e], e)], ++in_degree[key(tail[e], e)];
   std::vector<float> weights;
   for (size_t e = 0; e < tail.size(); ++e) {
-    const auto out = static_cast<double>(out_degree[{head[e], relation[e]}]);
-    const auto in = static_cast<double>(in_degree[{tail[e], relation[e]}]);
+    const auto out = static_cast<double>(out_degree[key(head[e], e)]);
+    const auto in = static_cast<double>(in_degree[key(tail[e], e)]);
     weights.push_back(static_cast<float>(kind == Adjacency::kRandomWalk ? 1 / out : 1 / std::sqrt(out * in)));
   }
   return weights;
