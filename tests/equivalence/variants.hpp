@@ -38,7 +38,7 @@ struct Cell {
   Variant way;
   int world = 1;
   Options options;  // options of all variants in a comparison
-  int steps = 20;
+  int steps = 20;   // 0: the options say how long, as train.phases
   std::string model = toy_model();
 };
 

@@ -122,16 +122,19 @@ class Rank {
     name_units();
     phases_ = run_phases(config(), *model_desc_);
     train_programs_ = programs_of(phases_);
-    for (const std::string& section :
-         unused_optimizers(*model_desc_, train_programs_, config().get<std::vector<std::string>>("train.optimizers")))
-      if (is_first() && plan_.work == Work::kTrain)
-        services_.log->warn("no program of the run uses optimizer '{}' of train.optimizers", section);
+    if (plan_.work == Work::kTrain) check_optimizers();
     make_programs();
     auto values = std::make_unique<ParamInit>(*model_desc_, static_cast<uint64_t>(config().get<int64_t>("run.seed")),
                                               init_files(config().json("train.init_from")));
     for (const std::string& note : values->notes())
       if (is_first()) services_.log->info("{}", note);
     services_.params = std::move(values);
+  }
+
+  void check_optimizers() const {
+    for (const std::string& section :
+         unused_optimizers(*model_desc_, train_programs_, config().get<std::vector<std::string>>("train.optimizers")))
+      if (is_first()) services_.log->warn("no program of the run uses optimizer '{}' of train.optimizers", section);
   }
 
   // The programs of the run. Only state that one of them needs is created; an evaluation needs only the parameters.

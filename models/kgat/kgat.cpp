@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kgat.hpp"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <c10/core/InferenceMode.h>
+
+#include <cstring>
+
+#include "ranking.hpp"
+
+namespace kgat {
+namespace {
+
+KgatBatch& batch_of(ddh_batch* batch) { return *reinterpret_cast<KgatBatch*>(batch); }
+
+KgatData load(const ddh::Host& host) {
+  KgatData data = open_data(host, host.text("model.dataset"));
+  if (const double part = host.f64("model.validation"); part > 0) hold_out(data, part);
+  return data;
+}
+
+std::vector<int32_t> users_with_items(const std::vector<std::vector<int32_t>>& items) {
+  std::vector<int32_t> users;
+  for (size_t u = 0; u < items.size(); ++u) {
+    if (!items[u].empty()) users.push_back(static_cast<int32_t>(u));
+  }
+  return users;
+}
+
+}  // namespace
+
+const char* const kNeeds[] = {DDH_CONFIG_IFACE, DDH_ALLOC_IFACE, DDH_COMM_IFACE, nullptr};
+
+Kgat::Kgat(const ddh_create& create)
+    : Model(create),
+      config_(host),
+      data_(load(host)),
+      graph_(data_),
+      sampler_(config_, data_, graph_),
+      test_users_(users_with_items(data_.test)),
+      attention_(graph_.initial_weights(config_.adjacency)),
+      desc_(ddh::str("kgat of ", data_.n_users(), " users, ", data_.n_items, " items, ", data_.n_entities,
+                     " entities, ", graph_.n_edges(), " edges")),
+      products_(host, "kgat", config_.compute) {
+  ddh::prepare_torch();
+  build_description();
+}
+
+void Kgat::prepare() {
+  const int64_t out = config_.layers.empty() ? config_.embed_dim : config_.layers.front();
+  products_.settle({graph_.n_nodes(), config_.embed_dim, out});
+}
+
+// ---- Batches ---------------------------------------------------------------------------------------------
+
+ddh_batch* Kgat::give_away(KgatBatch batch) {
+  host.alloc->account(host.h, DDH_TAG_DATA, batch.bytes());
+  return reinterpret_cast<ddh_batch*>(std::make_unique<KgatBatch>(std::move(batch)).release());
+}
+
+ddh_batch* Kgat::batch_create(const ddh_batch_args& args, ddh_batch_info& info) {
+  info.items = args.n_samples;
+  info.loss_count = args.n_samples;
+  const std::string_view name = desc_.get().programs[args.program]->name;
+  if (name == "cf") return give_away(sampler_.cf(args));
+  if (name == "kg") return give_away(sampler_.kg(args));
+  // The host gives ascending indices without gaps to an update program.
+  if (name == "attention")
+    return give_away(attention_batch(graph_, args.n_samples > 0 ? args.samples[0] : 0, args.n_samples));
+  KgatBatch batch;
+  batch.B = args.n_samples;
+  for (uint32_t b = 0; b < args.n_samples; ++b) {
+    batch.users.push_back(test_users_[static_cast<size_t>(args.samples[b])]);
+    batch.rows.push_back(static_cast<int32_t>(data_.n_entities) + batch.users.back());
+  }
+  return give_away(std::move(batch));
+}
+
+void Kgat::batch_destroy(ddh_batch* batch) noexcept {
+  host.alloc->account(host.h, DDH_TAG_DATA, -batch_of(batch).bytes());
+  std::unique_ptr<KgatBatch>(&batch_of(batch)).reset();
+}
+
+// ---- Forward -------------------------------------------------------------------------------------------------
+
+UnitContext Kgat::unit_context(const ddh_unit_call& c) {
+  ops::require_dtype(host, *c.view, ops::dtype_of(config_.compute), "kgat");
+  const ddh::DropoutKey key{config_.seed, c.step, c.global_micro_batch, c.position, 0};
+  return {config_, graph_, *products_, batch_of(c.batch), *c.view, key, c.phase != DDH_PHASE_EVAL};
+}
+
+void Kgat::forward(const ddh_unit_call& c) {
+  const ddh::ActivationScope scope(host);
+  const c10::InferenceMode no_autograd;
+  Context& context = contexts_[c.micro_batch];
+  const bool again = c.phase == DDH_PHASE_RECOMPUTE;
+  if (c.position == 0 && !again) {
+    context = {};
+    context.saved.resize(config_.n_layers());
+    context.sums.assign(desc_.get().programs[c.program]->n_metrics, 0);
+    context.count = static_cast<double>(batch_of(c.batch).B);
+  }
+  if (batch_of(c.batch).B == 0) return;
+  const UnitContext u = unit_context(c);
+  if (c.unit == kEmbeddingUnit) {
+    if (again) return;  // its output is kept: it is the input of the next unit
+    if (!u.batch.is_projected()) {
+      context.e.push_back(all_embeddings(u));
+    } else {
+      context.x = embeddings_of_rows(u);
+    }
+  } else if (c.unit < score_unit()) {
+    run_aggregator(u, c, context);
+  } else if (c.unit == score_unit()) {
+    if (!again) run_score(u, context);
+  } else {
+    run_transr(u, c, context);
+  }
+}
+
+void Kgat::run_aggregator(const UnitContext& u, const ddh_unit_call& c, Context& context) {
+  const size_t l = layer_of(c.unit);
+  AggregatorSaved& saved = context.saved[l];
+  const at::Tensor y = aggregate(u, attention_, config_.layers[l], context.e[l], saved);
+  if (c.phase == DDH_PHASE_RECOMPUTE) return;
+  at::Tensor norms = at::empty({y.size(0)}, at::kFloat);
+  row_norms(y.const_data_ptr<float>(), y.size(0), y.size(1), norms.mutable_data_ptr<float>());
+  context.e.push_back(y);
+  context.norms.push_back(norms);
+  if (c.phase == DDH_PHASE_EVAL || (c.flags & DDH_CALL_RECOMPUTED) != 0) saved = {};
+}
+
+// Rows of the final representation (nodes, F): the embedding, and the normalized output of each layer.
+at::Tensor Kgat::rows_of(const Context& context, const std::vector<int32_t>& nodes) const {
+  const int64_t F = config_.final_width();
+  at::Tensor out = at::empty({static_cast<int64_t>(nodes.size()), F}, at::kFloat);
+  auto* to = out.mutable_data_ptr<float>();
+  for (const int32_t node : nodes) {
+    for (size_t l = 0; l < context.e.size(); ++l) {
+      const int64_t width = context.e[l].size(1);
+      const float* from = context.e[l].const_data_ptr<float>() + node * width;
+      const float factor = l == 0 ? 1 : 1 / context.norms[l - 1].const_data_ptr<float>()[node];
+      for (int64_t c = 0; c < width; ++c) *to++ = from[c] * factor;
+    }
+  }
+  return out;
+}
+
+at::Tensor Kgat::representations(int32_t micro_batch) const {
+  std::vector<int32_t> nodes;
+  for (int32_t i = 0; i < graph_.n_nodes(); ++i) nodes.push_back(i);
+  return rows_of(contexts_.at(micro_batch), nodes);
+}
+
+void Kgat::run_score(const UnitContext& u, Context& context) {
+  if (u.batch.kind == BatchKind::kEval) return evaluate(u, context);
+  context.rows = rows_of(context, u.batch.rows);
+  context.sums.at(0) = cf_loss(config_, context.rows, 0, nullptr);
+}
+
+void Kgat::evaluate(const UnitContext& u, Context& context) {
+  std::vector<int32_t> item_nodes;
+  for (int32_t i = 0; i < data_.n_items; ++i) item_nodes.push_back(i);
+  const at::Tensor users = rows_of(context, u.batch.rows), items = rows_of(context, item_nodes);
+  // In the compute dtype, as any product.
+  const at::Tensor x = u.narrowed(users), w = u.narrowed(items);
+  at::Tensor scores = at::empty({u.batch.B, data_.n_items}, at::kFloat);
+  u.products.forward({u.batch.B, config_.final_width(), data_.n_items}, x.const_data_ptr(), w.const_data_ptr(), nullptr,
+                     scores.mutable_data_ptr<float>());
+  const size_t n_values = config_.ks.size() * kMetricsOfK;
+  std::vector<double> values(static_cast<size_t>(u.batch.B) * n_values);
+  ddh::for_pieces(u.batch.B, [&](int64_t b) {
+    const auto user = static_cast<size_t>(u.batch.users[static_cast<size_t>(b)]);
+    rank(scores.const_data_ptr<float>() + b * data_.n_items, data_.n_items, data_.train[user], data_.test[user],
+         config_.ks, values.data() + static_cast<size_t>(b) * n_values);
+  });
+  for (size_t i = 0; i < values.size(); ++i) context.sums[i % n_values] += values[i];
+}
+
+void Kgat::run_transr(const UnitContext& u, const ddh_unit_call& c, Context& context) {
+  context.y = project(u, context.x);
+  if (c.phase == DDH_PHASE_RECOMPUTE) return;
+  if (u.batch.kind == BatchKind::kAttention) {
+    score_edges(u, context.y, attention_);
+    return softmax_of_nodes(graph_, config_.joins_parallel_edges, u.batch.first_node, u.batch.B, attention_);
+  }
+  context.sums.at(0) = kg_loss(u, context.y, 0, nullptr);
+  if ((c.flags & DDH_CALL_RECOMPUTED) != 0) context.y = at::Tensor();
+}
+
+// ---- Backward ------------------------------------------------------------------------------------------------
+
+// The gradient of e[l]: from the layer above, and from the batch's rows of the final representation.
+at::Tensor Kgat::take_gradient_of(const UnitContext& u, Context& context, size_t l) const {
+  at::Tensor g = context.g.defined() ? std::move(context.g) : at::zeros_like(context.e[l]);
+  context.g = at::Tensor();
+  int64_t first = 0;  // of the layer's columns
+  for (size_t below = 0; below < l; ++below) first += context.e[below].size(1);
+  const int64_t width = context.e[l].size(1);
+  const Columns columns{context.rows.const_data_ptr<float>(), config_.final_width(), first, width};
+  auto* to = g.mutable_data_ptr<float>();
+  if (l == 0) {
+    add_rows(*u.batch.places, columns, to);
+  } else {
+    std::vector<float> sums(u.batch.places->nodes.size() * static_cast<size_t>(width));
+    sum_rows(*u.batch.places, columns, sums.data());
+    add_normalize_backward(u.batch.places->nodes, context.e[l].const_data_ptr<float>(),
+                           context.norms[l - 1].const_data_ptr<float>(), sums.data(), width, to);
+  }
+  return g;
+}
+
+void Kgat::backward(const ddh_unit_call& c) {
+  const ddh::ActivationScope scope(host);
+  const c10::InferenceMode no_autograd;
+  if (batch_of(c.batch).B == 0) return ops::give_zeros(*c.view);
+  Context& context = contexts_.at(c.micro_batch);
+  const UnitContext u = unit_context(c);
+  if (c.unit == score_unit()) {
+    at::Tensor d_rows;
+    cf_loss(config_, context.rows, c.seed_scale, &d_rows);
+    context.rows = d_rows;
+  } else if (c.unit == transr_unit()) {
+    KgGradients gradients;
+    kg_loss(u, context.y, c.seed_scale, &gradients);
+    context.y = at::Tensor();
+    ops::give(ops::param(u.view, 0), gradients.relations);
+    context.g = project_backward(u, gradients.y, context.x);
+    context.x = at::Tensor();
+  } else if (c.unit != kEmbeddingUnit) {
+    const size_t l = layer_of(c.unit);
+    const at::Tensor dy = take_gradient_of(u, context, l + 1);
+    context.g = aggregate_backward(u, attention_, dy, context.e[l], context.saved[l]);
+    context.saved[l] = {};
+    context.e.resize(l + 1);
+    context.norms.resize(l);
+  } else if (!u.batch.is_projected()) {
+    give_embedding_gradient(u, take_gradient_of(u, context, 0));
+    context.e.clear();
+    context.rows = at::Tensor();
+  } else {
+    at::Tensor gradient = at::zeros({graph_.n_nodes(), config_.embed_dim}, at::kFloat);
+    add_rows(*u.batch.places, {context.g.const_data_ptr<float>(), config_.embed_dim, 0, config_.embed_dim},
+             gradient.mutable_data_ptr<float>());
+    give_embedding_gradient(u, gradient);
+    context.g = at::Tensor();
+  }
+}
+
+void Kgat::metrics(int32_t, int32_t micro_batch, double* sums, double* counts) {
+  const Context& context = contexts_.at(micro_batch);
+  std::copy(context.sums.begin(), context.sums.end(), sums);
+  std::fill_n(counts, context.sums.size(), context.count);
+}
+
+void Kgat::discard(int32_t micro_batch) noexcept {
+  const ddh::ActivationScope scope(host);
+  contexts_.erase(micro_batch);
+}
+
+}  // namespace kgat

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// kgat/kgat.hpp: the knowledge graph attention network, unit by unit: embedding, aggregator.0 .. aggregator.(L-1), score;
+// and embedding, transr.
+//
+//   program    kind    units                             a sample is
+//   cf         train   embedding, aggregators, score     a user with an item and one that it has not
+//   kg         train   embedding, transr                 a triple and a wrong tail
+//   eval       eval    embedding, aggregators, score     a user with test items
+//   attention  update  embedding, transr                 a node, whose edges get new weights
+//
+// Data parallelism divides samples. Every micro-batch of cf passes through the whole graph, on each rank: the loss of a
+// user depends on nodes three edges away, which is most of the graph. So a step of N micro-batches costs N passes, and the
+// bits depend on the size of a micro-batch, not on where it runs.
+//
+// The attention is a function of the embeddings, the same on all ranks, and no gradient flows through it. So an update
+// program renews it, which every rank runs over all nodes; a phase of train.phases, or train.update_every, says when.
+#pragma once
+
+#include <map>
+#include <memory>
+
+#include "../ops/model_products.hpp"
+#include "ddh/sdk/model.hpp"
+#include "ddh/sdk/torch/prepare.hpp"
+#include "layers.hpp"
+
+namespace kgat {
+
+inline constexpr int32_t kEmbeddingUnit = 0;
+
+class DDH_HIDDEN Kgat final : public ddh::Model {
+ public:
+  explicit Kgat(const ddh_create& create);
+
+  const ddh_model_desc& describe() override { return desc_.get(); }
+  void prepare() override;
+  ddh_batch* batch_create(const ddh_batch_args& args, ddh_batch_info& info) override;
+  void batch_destroy(ddh_batch* batch) noexcept override;
+  void forward(const ddh_unit_call& c) override;
+  void backward(const ddh_unit_call& c) override;
+  void metrics(int32_t program, int32_t micro_batch, double* sums, double* counts) override;
+  void discard(int32_t micro_batch) noexcept override;
+  bool estimate(const ddh_estimate_args& args, ddh_estimate& out) override;
+
+  // Takes over a batch that is made by hand.
+  ddh_batch* give_away(KgatBatch batch);
+  [[nodiscard]] const KgatData& data() const { return data_; }
+  [[nodiscard]] const Graph& graph() const { return graph_; }
+  [[nodiscard]] std::vector<float>& attention() { return attention_; }  // (E)
+  [[nodiscard]] int32_t program(const std::string& name);               // its index
+  // Between forward and backward: representations (N, F) of all nodes.
+  [[nodiscard]] at::Tensor representations(int32_t micro_batch) const;
+
+ private:
+  // What a micro-batch keeps from forward to backward.
+  struct Context {
+    std::vector<at::Tensor> e;      // (N, width) outputs of embedding and aggregators
+    std::vector<at::Tensor> norms;  // (N) of the aggregators' outputs
+    std::vector<AggregatorSaved> saved;
+    at::Tensor x;     // rows (rows, d) that TransR projects
+    at::Tensor y;     // projected (rows, k)
+    at::Tensor rows;  // representations (3 B, F); in backward their gradients
+    at::Tensor g;     // backward: gradient of the last e, or of x
+    std::vector<double> sums;
+    double count = 0;
+  };
+
+  [[nodiscard]] int32_t score_unit() const { return static_cast<int32_t>(config_.n_layers()) + 1; }
+  [[nodiscard]] int32_t transr_unit() const { return score_unit() + 1; }
+  [[nodiscard]] size_t layer_of(int32_t unit) const { return static_cast<size_t>(unit) - 1; }
+  UnitContext unit_context(const ddh_unit_call& c);
+  void run_aggregator(const UnitContext& u, const ddh_unit_call& c, Context& context);
+  void run_transr(const UnitContext& u, const ddh_unit_call& c, Context& context);
+  void run_score(const UnitContext& u, Context& context);
+  [[nodiscard]] at::Tensor rows_of(const Context& context, const std::vector<int32_t>& nodes) const;
+  void evaluate(const UnitContext& u, Context& context);
+  at::Tensor take_gradient_of(const UnitContext& u, Context& context, size_t l) const;
+  void build_description();
+  void add_units();
+  void add_programs();
+
+  const Config config_;
+  const KgatData data_;
+  const Graph graph_;
+  const Sampler sampler_;
+  std::vector<int32_t> test_users_;
+  std::vector<float> attention_;  // (E) weights of the edges
+  ddh::ModelDesc desc_;
+  ops::ModelProducts products_;
+  std::map<int32_t, Context> contexts_;  // per micro-batch
+};
+
+extern const char* const kNeeds[];
+
+}  // namespace kgat

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// kgat/ranking.hpp: how well a ranking of all items that a user did not train on finds its test items. Of equal scores the
+// item with the smaller id comes first.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace kgat {
+
+// For each k, in this order. ndcg: the ideal ranking begins with min(k, test items) hits. ndcg_topk: the ideal is the
+// retrieved top k with its hits first, as in the original of KGAT, so it is higher. ndcg_port: the ideal has as many hits
+// first as test items can be retrieved, as in the port to PyTorch; where no test item was trained on that is ndcg.
+inline constexpr const char* kRankingMetrics[] = {"recall", "precision", "hit", "ndcg", "ndcg_topk", "ndcg_port"};
+inline constexpr size_t kMetricsOfK = std::size(kRankingMetrics);
+
+// "recall@20", ...
+std::vector<std::string> ranking_names(const std::vector<int64_t>& ks);
+
+// Of one user, into `values` (ks x kMetricsOfK). `train`, `test`: its items, ascending; `test` is not empty. A score that
+// is NaN makes all values NaN.
+void rank(const float* scores, int64_t n_items, const std::vector<int32_t>& train, const std::vector<int32_t>& test,
+          const std::vector<int64_t>& ks, double* values);
+
+}  // namespace kgat
