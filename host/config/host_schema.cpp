@@ -61,6 +61,8 @@ constexpr const char* kData = R"json({"properties": {
     "description": "threads of each rank that read and decode batches ahead of the training"},
   "drop_last": {"type": ["boolean", "null"], "default": null,
     "description": "end of an epoch: true drops what fills no step, false makes a smaller step, null joins epochs"},
+  "dummy_samples": {"type": "integer", "default": 0, "minimum": 0, "maximum": 16777216, "x-unit": "samples",
+    "description": "training samples that the model makes up; a data.path that does not exist is written; 0: its own number"},
   "order": {"type": "string", "default": "", "x-path": true,
     "description": "file of int64 sample indices to use in this order; empty means a permutation by seed and epoch"}
 }})json";

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Qwen3 with LoRA adapters on all seven projections of a layer, and the projectors that turn features of the encoders into
+// tokens of it. The tokens of a sample are [image] [point cloud] [text].
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/silu.h>
+
+#include <cmath>
+
+#include "batch.hpp"
+#include "unit.hpp"
+
+namespace cad {
+namespace {
+
+// Where names of the language model begin, and those of its weights and adapters.
+std::string llm_prefix(const Config& config) { return config.names == Names::kPeft ? "llm.base_model.model." : "llm."; }
+const char* base_name(const Config& config) { return config.names == Names::kPeft ? ".base_layer" : ""; }
+const char* lora_name(const Config& config) { return config.names == Names::kPeft ? ".default" : ""; }
+
+// Of layers that the file of weights gives.
+ddh::ParamInit published(const Config& config, int64_t fan_in) { return start_of(config, fan_in, normal(0.02)); }
+
+// A frozen matrix and its adapter: A as torch.nn.Linear begins, B zero, so that training begins at the base model.
+void add_adapted(const Config& config, std::vector<ParamSpec>& params, const std::string& layer, int64_t in,
+                 int64_t out) {
+  add_linear(params, layer + base_name(config), in, out, published(config, in), false);
+  const double bound = 1 / std::sqrt(static_cast<double>(in));
+  params.push_back({layer + ".lora_A" + lora_name(config) + ".weight",
+                    {config.lora.rank, in},
+                    {DDH_INIT_UNIFORM, -bound, bound},
+                    true});
+  params.push_back({layer + ".lora_B" + lora_name(config) + ".weight", {out, config.lora.rank}, kZero, true});
+}
+
+// W x + (alpha / rank) B A dropout(x)
+at::Tensor adapted(const Config& config, Call& w, const std::string& layer, const at::Tensor& x) {
+  const at::Tensor dropped = w.dropout(x, config.lora.dropout);
+  const at::Tensor low = linear(w, layer + ".lora_A" + lora_name(config), dropped);
+  const at::Tensor change = linear(w, layer + ".lora_B" + lora_name(config), low);
+  return linear(w, layer + base_name(config), x).add(change, config.lora.scale());
+}
+
+// Rotary positions 0 .. T-1 (Su et al. 2021): the pair (j, j + D/2) turns by position * theta^(-2j/D).
+struct Rotary {
+  at::Tensor cos, sin;  // (T, D)
+  Rotary(const LlmShape& s, int64_t T) {
+    const at::Tensor exponents = at::arange(0, s.head_dim, 2, at::kFloat).div(s.head_dim);
+    const at::Tensor rates = at::pow(s.rope_theta, exponents).reciprocal();
+    const at::Tensor half = at::arange(T, at::kFloat).unsqueeze(1).mul(rates);
+    const at::Tensor angles = at::cat({half, half}, 1);
+    cos = angles.cos();
+    sin = angles.sin();
+  }
+  [[nodiscard]] at::Tensor turned(const at::Tensor& x) const {
+    const int64_t half = x.size(-1) / 2;
+    const at::Tensor swapped = at::cat({x.narrow(-1, half, half).neg(), x.narrow(-1, 0, half)}, -1);
+    return x.mul(cos).add(swapped.mul(sin));
+  }
+};
+
+// The padding is at the right, so no token that counts sees it through the causal mask.
+at::Tensor self_attention(const Config& config, Call& w, const at::Tensor& y) {
+  const LlmShape& s = config.llm;
+  const Rotary rotary(s, y.size(1));
+  const auto part = [&](const char* name, int64_t n) {
+    return heads(adapted(config, w, std::string("self_attn.") + name, y), n);
+  };
+  const at::Tensor q = rotary.turned(rms_norm(w, "self_attn.q_norm", part("q_proj", s.heads), s.eps));
+  const at::Tensor k = rotary.turned(rms_norm(w, "self_attn.k_norm", part("k_proj", s.kv_heads), s.eps));
+  const int64_t repeats = s.heads / s.kv_heads;
+  const at::Tensor attended = attention(q, k.repeat_interleave(repeats, 1),
+                                        part("v_proj", s.kv_heads).repeat_interleave(repeats, 1), /*causal=*/true);
+  return widened(adapted(config, w, "self_attn.o_proj", attended));
+}
+
+// Shazeer 2020: down(silu(gate) * up)
+at::Tensor swiglu(const Config& config, Call& w, const at::Tensor& y) {
+  const at::Tensor gate = at::silu(adapted(config, w, "mlp.gate_proj", y));
+  return widened(adapted(config, w, "mlp.down_proj", gate.mul(adapted(config, w, "mlp.up_proj", y))));
+}
+
+Unit layer(const Config& config, int64_t index) {
+  const LlmShape& s = config.llm;
+  const int64_t q_width = s.heads * s.head_dim, kv_width = s.kv_heads * s.head_dim;
+  Unit unit{ddh::str("layer.", index), ddh::str(llm_prefix(config), "model.layers.", index, "."), {}, {}};
+  add_adapted(config, unit.params, "self_attn.q_proj", s.width, q_width);
+  add_adapted(config, unit.params, "self_attn.k_proj", s.width, kv_width);
+  add_adapted(config, unit.params, "self_attn.v_proj", s.width, kv_width);
+  add_adapted(config, unit.params, "self_attn.o_proj", q_width, s.width);
+  add_adapted(config, unit.params, "mlp.gate_proj", s.width, s.mlp_width);
+  add_adapted(config, unit.params, "mlp.up_proj", s.width, s.mlp_width);
+  add_adapted(config, unit.params, "mlp.down_proj", s.mlp_width, s.width);
+  add_norm(unit.params, "self_attn.q_norm", s.head_dim, false);
+  add_norm(unit.params, "self_attn.k_norm", s.head_dim, false);
+  add_norm(unit.params, "input_layernorm", s.width, false);
+  add_norm(unit.params, "post_attention_layernorm", s.width, false);
+  unit.run = [&config](Call& w, const ddh::Tensors& in) -> ddh::Tensors {
+    const double eps = config.llm.eps;
+    const at::Tensor h = in.back() + self_attention(config, w, rms_norm(w, "input_layernorm", in.back(), eps));
+    return h + swiglu(config, w, rms_norm(w, "post_attention_layernorm", h, eps));
+  };
+  return unit;
+}
+
+}  // namespace
+
+Unit projector(const Config& config, const std::string& modality, int64_t in, bool is_first) {
+  const ProjectorShape s = config.projector;
+  Unit unit{modality + ".projector", modality + "_projector.", {}, {}};
+  // Glorot and Bengio 2010.
+  const auto xavier = [](int64_t from, int64_t to) -> ddh::ParamInit {
+    const double bound = std::sqrt(6.0 / static_cast<double>(from + to));
+    return {DDH_INIT_UNIFORM, -bound, bound};
+  };
+  add_linear(unit.params, "projector.0", in, s.hidden, xavier(in, s.hidden), true);
+  add_linear(unit.params, "projector.3", s.hidden, config.llm.width, xavier(s.hidden, config.llm.width), true);
+  for (ParamSpec& param : unit.params) {
+    param.trains = true;
+    param.lr_scale = s.lr_scale;
+  }
+  unit.run = [s, is_first](Call& w, const ddh::Tensors& in_front) {
+    ddh::Tensors out = in_front;
+    at::Tensor& x = is_first ? out.front() : out.back();
+    x = widened(linear(w, "projector.3", w.dropout(at::gelu(linear(w, "projector.0", x)), s.dropout)));
+    return out;
+  };
+  return unit;
+}
+
+Unit token_embedding(const Config& config) {
+  Unit unit{"embed_tokens", llm_prefix(config), {}, {}};
+  unit.params.push_back({"model.embed_tokens.weight",
+                         {config.llm.vocab, config.llm.width},
+                         config.start == Start::kFanIn ? normal(1) : normal(0.02)});
+  unit.run = [](Call& w, const ddh::Tensors& in) -> ddh::Tensors {
+    std::vector<at::Tensor> parts(in.begin(), in.end());
+    parts.push_back(widened(at::embedding(w["model.embed_tokens.weight"], w.batch.ids)));
+    return at::cat(parts, 1);
+  };
+  return unit;
+}
+
+std::vector<Unit> decoder(const Config& config) {
+  std::vector<Unit> units;
+  for (int64_t l = 0; l < config.llm.layers; ++l) units.push_back(layer(config, l));
+  return units;
+}
+
+Unit head(const Config& config) {
+  Unit unit{"head", llm_prefix(config), {}, {}};
+  add_norm(unit.params, "model.norm", config.llm.width, false);
+  add_linear(unit.params, "lm_head", config.llm.width, config.llm.vocab, published(config, config.llm.width), false);
+  // Logits of the rows that predict a target, and of no others.
+  unit.run = [&config](Call& w, const ddh::Tensors& in) -> ddh::Tensors {
+    const at::Tensor rows = in.back().flatten(0, 1).index_select(0, w.batch.rows);
+    return widened(linear(w, "lm_head", rms_norm(w, "model.norm", rows, config.llm.eps)));
+  };
+  return unit;
+}
+
+}  // namespace cad
