@@ -55,6 +55,7 @@ CadMllm::CadMllm(const ddh_create& create)
       text_dropout_(host.f64("model.text_dropout")),
       eval_inputs_(host.text("model.eval_inputs")),
       data_(open_data(host, config_)),
+      lengths_(lengths_of(*data_.train)),
       desc_("cad_mllm " + host.text("model.size")) {
   build_units();
   build_programs();
@@ -174,8 +175,8 @@ ddh::Tensors CadMllm::run_unit(const UnitRun& run, const std::vector<at::Tensor>
     return at::zeros({}, at::kFloat);
   }
   UnitCall unit_call(*this, run, params);
-  ddh::Tensors out = units_[static_cast<size_t>(run.unit)].unit.run(unit_call, inputs);
-  return is_last ? loss(run, batch, out.back()) : out;
+  const Tensors out = units_[static_cast<size_t>(run.unit)].unit.run(unit_call, inputs);
+  return is_last ? ddh::Tensors(loss(run, batch, out.back())) : ddh::Tensors(out.begin(), out.end());
 }
 
 at::Tensor CadMllm::loss(const UnitRun& run, CadBatch& batch, const at::Tensor& logits) {
@@ -204,6 +205,37 @@ at::Tensor CadMllm::loss(const UnitRun& run, CadBatch& batch, const at::Tensor& 
   return sum;
 }
 
+// Texts differ in length: the longest of the first samples stands for all, and the mean of their targets.
+CadMllm::TextLengths CadMllm::lengths_of(const ItemSet& items) const {
+  constexpr uint64_t kLookedAt = 1000;
+  TextLengths out;
+  const uint64_t n = std::min(items.size(), kLookedAt);
+  for (uint64_t i = 0; i < n; ++i) {
+    const auto [prompt, target] = items.texts(i);
+    const Sequence s = sequence_of(config_, prompt, target);
+    const auto length = static_cast<double>(s.ids.size());
+    out.longest = std::max(out.longest, length);
+    out.mean_targets += (length - static_cast<double>(s.first_target)) / static_cast<double>(n);
+  }
+  return out;
+}
+
+bool CadMllm::estimate(const ddh_estimate_args& args, ddh_estimate& out) {
+  const ddh_program_desc& program = *desc_.get().programs[args.program];
+  const double samples = args.n_samples;
+  const double prefix = static_cast<double>(BatchMaker(config_, stage_of(args.program)).prefix());
+  const Load load{samples, prefix + lengths_.longest, samples * lengths_.mean_targets,
+                  config_.compute == at::kFloat ? 4.0 : 2.0};
+  const Cost cost = units_[static_cast<size_t>(program.units[args.position])].unit.cost(load);
+  out = {sizeof out, 0, cost.forward_flops, 0, 0};
+  const bool goes_back = program.kind == DDH_PROGRAM_TRAIN && program.position_flags != nullptr &&
+                         (program.position_flags[args.position] & DDH_POSITION_FORWARD_ONLY) == 0;
+  if (!goes_back) return true;
+  out.backward_flops = cost.backward_flops;
+  out.activation_bytes = static_cast<uint64_t>(cost.kept_bytes);
+  return true;
+}
+
 void CadMllm::build_units() {
   const auto add = [&](Unit unit) {
     const auto index = static_cast<int32_t>(units_.size());
@@ -218,8 +250,8 @@ void CadMllm::build_units() {
   };
   for (Unit& unit : image_encoder(config_)) image_units_.push_back(add(std::move(unit)));
   for (Unit& unit : point_encoder(config_)) point_units_.push_back(add(std::move(unit)));
-  image_projector_ = add(projector(config_, "image", config_.image.width, /*is_first=*/true));
-  point_projector_ = add(projector(config_, "point", config_.point.width, /*is_first=*/false));
+  image_projector_ = add(projector(config_, "image", config_.image.width, config_.image.tokens(), /*is_first=*/true));
+  point_projector_ = add(projector(config_, "point", config_.point.width, 1, /*is_first=*/false));
   embedding_ = add(token_embedding(config_));
   for (Unit& unit : decoder(config_)) llm_units_.push_back(add(std::move(unit)));
   llm_units_.push_back(add(head(config_)));

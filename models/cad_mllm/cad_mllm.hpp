@@ -29,6 +29,7 @@ class DDH_HIDDEN CadMllm final : public ddh::TorchModel {
   const ddh_model_desc& describe() override { return desc_.get(); }
   ddh_batch* batch_create(const ddh_batch_args& args, ddh_batch_info& info) override;
   void batch_destroy(ddh_batch* batch) noexcept override;
+  bool estimate(const ddh_estimate_args& args, ddh_estimate& out) override;
 
   [[nodiscard]] bool has_sampler() const override { return true; }
   void sampler_begin(const ddh_sample_args& args) override;
@@ -50,6 +51,11 @@ class DDH_HIDDEN CadMllm final : public ddh::TorchModel {
     std::map<std::string, size_t> places;
   };
 
+  struct TextLengths {
+    double longest = 0, mean_targets = 0;  // tokens
+  };
+
+  [[nodiscard]] TextLengths lengths_of(const ItemSet& items) const;
   ddh_batch* give_away(CadBatch batch);
   void build_units();
   void build_programs();
@@ -63,6 +69,7 @@ class DDH_HIDDEN CadMllm final : public ddh::TorchModel {
   const double text_dropout_;
   const std::string eval_inputs_;
   const CadData data_;
+  const TextLengths lengths_;
   ddh::ModelDesc desc_;
   std::deque<Placed> units_;
   std::vector<int32_t> image_units_, point_units_, llm_units_;

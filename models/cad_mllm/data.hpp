@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "config.hpp"
@@ -30,6 +31,8 @@ class ItemSet {
   ItemSet& operator=(const ItemSet&) = delete;
   virtual ~ItemSet() = default;
   [[nodiscard]] virtual uint64_t size() const = 0;
+  // Prompt and target alone.
+  [[nodiscard]] virtual std::pair<std::string, std::string> texts(uint64_t i) const = 0;
   // Throws ddh::Error where a file can't be read.
   [[nodiscard]] virtual Item item(uint64_t i) const = 0;
 };

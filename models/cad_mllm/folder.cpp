@@ -143,6 +143,9 @@ class FolderItems final : public ItemSet {
     pixels_ = static_cast<size_t>(config.image.numel());
   }
   [[nodiscard]] uint64_t size() const override { return lines_.size(); }
+  [[nodiscard]] std::pair<std::string, std::string> texts(uint64_t i) const override {
+    return {lines_[i].prompt, lines_[i].target};
+  }
   [[nodiscard]] Item item(uint64_t i) const override {
     const Line& line = lines_[i];
     Item item{line.prompt, line.target, {}, {}};

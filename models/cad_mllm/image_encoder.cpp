@@ -35,14 +35,18 @@ Unit embeddings(const Config& config) {
       {"embeddings.position_embeddings", {1, 1 + s.table_grid() * s.table_grid(), s.width}, published},
       {kPatches + ".weight", {s.width, 3, s.patch, s.patch}, start_of(config, 3 * s.patch * s.patch, published)},
       {kPatches + ".bias", {s.width}, kZero}};
-  unit.run = [s](Call& w, const ddh::Tensors& in) {
+  unit.run = [s](Call& w, const Tensors& in) {
     const at::Tensor& kernel = w[kPatches + ".weight"];
     const at::Tensor pixels = w.batch.pixels.to(kernel.scalar_type());
     const at::Tensor patches = at::conv2d(pixels, kernel, w[kPatches + ".bias"], s.patch).flatten(2).transpose(1, 2);
     const at::Tensor cls = widened(w["embeddings.cls_token"]).expand({pixels.size(0), 1, s.width});
-    ddh::Tensors out = in;
+    Tensors out = in;
     out.push_back(at::cat({cls, widened(patches)}, 1) + positions(s, w["embeddings.position_embeddings"]));
     return out;
+  };
+  unit.cost = [s](const Load& load) {
+    const double patch = static_cast<double>(3 * s.patch * s.patch), width = static_cast<double>(s.width);
+    return Cost{2 * load.samples * static_cast<double>(s.tokens()) * patch * width, 0, 0};
   };
   return unit;
 }
@@ -60,11 +64,11 @@ Unit block(const Config& config, int64_t layer) {
   add_linear(unit.params, "mlp.fc1", s.width, 4 * s.width, start(s.width), true);
   add_linear(unit.params, "mlp.fc2", 4 * s.width, s.width, start(4 * s.width), true);
   unit.params.push_back({"layer_scale2.lambda1", {s.width}, kOne});
-  unit.run = [s](Call& w, const ddh::Tensors& in) {
+  unit.run = [s](Call& w, const Tensors& in) {
     const auto part = [&](const char* name, const at::Tensor& y) {
       return heads(linear(w, std::string("attention.attention.") + name, y), s.heads);
     };
-    ddh::Tensors out = in;
+    Tensors out = in;
     at::Tensor& x = out.back();  // (B, 1 + tokens, width)
     const at::Tensor y = layer_norm(w, "norm1", x, s.eps);
     const at::Tensor attended = attention(part("query", y), part("key", y), part("value", y), /*causal=*/false);
@@ -73,6 +77,10 @@ Unit block(const Config& config, int64_t layer) {
     x = x + widened(w["layer_scale2.lambda1"]) * widened(linear(w, "mlp.fc2", hidden));
     return out;
   };
+  unit.cost = [s](const Load& load) {
+    const double T = static_cast<double>(1 + s.tokens()), C = static_cast<double>(s.width);
+    return Cost{load.samples * (24 * T * C * C + 4 * T * T * C), 0, 0};
+  };
   return unit;
 }
 
@@ -80,8 +88,8 @@ Unit last_norm(const Config& config) {
   const ImageShape s = config.image;
   Unit unit{"image.layernorm", kPrefix, {}, {}};
   add_norm(unit.params, "layernorm", s.width, true);
-  unit.run = [s](Call& w, const ddh::Tensors& in) {
-    ddh::Tensors out = in;
+  unit.run = [s](Call& w, const Tensors& in) {
+    Tensors out = in;
     out.back() = layer_norm(w, "layernorm", in.back(), s.eps).narrow(1, 1, s.tokens()).contiguous();
     return out;
   };

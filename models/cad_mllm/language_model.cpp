@@ -65,6 +65,7 @@ struct Rotary {
 };
 
 // The padding is at the right, so no token that counts sees it through the causal mask.
+// `y` in the compute dtype.
 at::Tensor self_attention(const Config& config, Call& w, const at::Tensor& y) {
   const LlmShape& s = config.llm;
   const Rotary rotary(s, y.size(1));
@@ -85,6 +86,21 @@ at::Tensor swiglu(const Config& config, Call& w, const at::Tensor& y) {
   return widened(adapted(config, w, "mlp.down_proj", gate.mul(adapted(config, w, "mlp.up_proj", y))));
 }
 
+// Products with frozen weights have a gradient of their input alone, adapters have both, attention has 2.5 times as many.
+Cost layer_cost(const LlmShape& s, double rank, const Load& load) {
+  const double N = load.samples * load.tokens, C = static_cast<double>(s.width), M = static_cast<double>(s.mlp_width);
+  const double H = static_cast<double>(s.heads), KV = static_cast<double>(s.kv_heads);
+  const double Q = H * static_cast<double>(s.head_dim), K = KV * static_cast<double>(s.head_dim), wide = 4;
+  const double base = 2 * N * (2 * C * Q + 2 * C * K + 3 * C * M);
+  const double adapters = 2 * N * rank * (2 * (C + Q) + 2 * (C + K) + 3 * (C + M));
+  const double attention = 4 * N * load.tokens * Q;
+  // The streams and reciprocal deviations; q and k before and after their norms, v, the result and its log-sum-exp.
+  double kept = N * wide * (2 * C + 2) + N * wide * (5 * Q + K + 2 * H + KV) + 2 * load.tokens * Q / H * wide;
+  // What adapters take and give inside; gate, up, silu(gate) and their product.
+  kept += N * load.narrow * (2 * C + 7 * rank + 4 * M) + (load.narrow < wide ? N * load.narrow * Q : 0);
+  return {base + adapters + attention, base + 2 * adapters + 2.5 * attention, kept};
+}
+
 Unit layer(const Config& config, int64_t index) {
   const LlmShape& s = config.llm;
   const int64_t q_width = s.heads * s.head_dim, kv_width = s.kv_heads * s.head_dim;
@@ -100,17 +116,22 @@ Unit layer(const Config& config, int64_t index) {
   add_norm(unit.params, "self_attn.k_norm", s.head_dim, false);
   add_norm(unit.params, "input_layernorm", s.width, false);
   add_norm(unit.params, "post_attention_layernorm", s.width, false);
-  unit.run = [&config](Call& w, const ddh::Tensors& in) -> ddh::Tensors {
-    const double eps = config.llm.eps;
-    const at::Tensor h = in.back() + self_attention(config, w, rms_norm(w, "input_layernorm", in.back(), eps));
-    return h + swiglu(config, w, rms_norm(w, "post_attention_layernorm", h, eps));
+  unit.run = [&config](Call& w, const Tensors& in) -> Tensors {
+    const auto norm = [&](const char* name, const at::Tensor& x) {
+      return rms_norm(w, name, x, config.llm.eps).to(config.compute);
+    };
+    const at::Tensor h = in.back() + self_attention(config, w, norm("input_layernorm", in.back()));
+    return {h + swiglu(config, w, norm("post_attention_layernorm", h))};
+  };
+  unit.cost = [&config](const Load& load) {
+    return layer_cost(config.llm, static_cast<double>(config.lora.rank), load);
   };
   return unit;
 }
 
 }  // namespace
 
-Unit projector(const Config& config, const std::string& modality, int64_t in, bool is_first) {
+Unit projector(const Config& config, const std::string& modality, int64_t in, int64_t tokens, bool is_first) {
   const ProjectorShape s = config.projector;
   Unit unit{modality + ".projector", modality + "_projector.", {}, {}};
   // Glorot and Bengio 2010.
@@ -124,11 +145,19 @@ Unit projector(const Config& config, const std::string& modality, int64_t in, bo
     param.trains = true;
     param.lr_scale = s.lr_scale;
   }
-  unit.run = [s, is_first](Call& w, const ddh::Tensors& in_front) {
-    ddh::Tensors out = in_front;
+  unit.run = [s, is_first](Call& w, const Tensors& in_front) {
+    Tensors out = in_front;
     at::Tensor& x = is_first ? out.front() : out.back();
     x = widened(linear(w, "projector.3", w.dropout(at::gelu(linear(w, "projector.0", x)), s.dropout)));
     return out;
+  };
+  unit.cost = [s, in, out = config.llm.width, tokens](const Load& load) {
+    const double N = load.samples * static_cast<double>(tokens), hidden = static_cast<double>(s.hidden);
+    const double first = 2 * N * static_cast<double>(in) * hidden, second = 2 * N * hidden * static_cast<double>(out);
+    // Features come without a gradient. They, the hidden layer before and after its activation, and the tokens are kept.
+    const double copies = 4 + (load.narrow < 4 ? load.narrow : 0);
+    return Cost{first + second, first + 2 * second,
+                N * (copies * static_cast<double>(in) + 2 * load.narrow * hidden + 4 * static_cast<double>(out))};
   };
   return unit;
 }
@@ -138,10 +167,10 @@ Unit token_embedding(const Config& config) {
   unit.params.push_back({"model.embed_tokens.weight",
                          {config.llm.vocab, config.llm.width},
                          config.start == Start::kFanIn ? normal(1) : normal(0.02)});
-  unit.run = [](Call& w, const ddh::Tensors& in) -> ddh::Tensors {
+  unit.run = [](Call& w, const Tensors& in) -> Tensors {
     std::vector<at::Tensor> parts(in.begin(), in.end());
     parts.push_back(widened(at::embedding(w["model.embed_tokens.weight"], w.batch.ids)));
-    return at::cat(parts, 1);
+    return {at::cat(parts, 1)};
   };
   return unit;
 }
@@ -157,9 +186,15 @@ Unit head(const Config& config) {
   add_norm(unit.params, "model.norm", config.llm.width, false);
   add_linear(unit.params, "lm_head", config.llm.width, config.llm.vocab, published(config, config.llm.width), false);
   // Logits of the rows that predict a target, and of no others.
-  unit.run = [&config](Call& w, const ddh::Tensors& in) -> ddh::Tensors {
+  unit.run = [&config](Call& w, const Tensors& in) -> Tensors {
     const at::Tensor rows = in.back().flatten(0, 1).index_select(0, w.batch.rows);
-    return widened(linear(w, "lm_head", rms_norm(w, "model.norm", rows, config.llm.eps)));
+    return {widened(linear(w, "lm_head", rms_norm(w, "model.norm", rows, config.llm.eps)))};
+  };
+  // The last stream, its rows that count, and the logarithms of their probabilities are kept.
+  unit.cost = [&config](const Load& load) {
+    const double C = static_cast<double>(config.llm.width), V = static_cast<double>(config.llm.vocab);
+    const double product = 2 * load.rows * C * V;
+    return Cost{product, product, 4 * (load.samples * load.tokens * C + load.rows * (C + 1 + V))};
   };
   return unit;
 }

@@ -44,13 +44,16 @@ Unit points_to_queries(const Config& config) {
   Unit unit{"point.input", kPrefix, {}, {}};
   unit.params.push_back({"query", {1 + s.latents, s.width}, start_of(config, s.width, normal(0.02))});
   add_linear(unit.params, "input_proj", s.features(), s.width, start(config, s.features()), true);
-  unit.run = [s](Call& w, const ddh::Tensors& in) {
+  unit.run = [s](Call& w, const Tensors& in) {
     const at::Tensor& points = w.batch.points;  // (B, N, 6)
-    ddh::Tensors out = in;
+    Tensors out = in;
     // A copy: what a unit gives must not be a view of its weights.
     out.push_back(widened(w["query"]).expand({points.size(0), 1 + s.latents, s.width}).clone());
     out.push_back(widened(linear(w, "input_proj", fourier_features(s, points))));
     return out;
+  };
+  unit.cost = [s](const Load& load) {
+    return Cost{2 * load.samples * static_cast<double>(s.points * s.features() * s.width), 0, 0};
   };
   return unit;
 }
@@ -64,8 +67,8 @@ Unit cross_attention(const Config& config) {
   add_linear(unit.params, "attn.c_kv", s.width, 2 * s.width, start(config, s.width), false);
   add_linear(unit.params, "attn.c_proj", s.width, s.width, start(config, s.width), true);
   add_mlp(config, unit.params);
-  unit.run = [s](Call& w, const ddh::Tensors& in) {
-    ddh::Tensors out = in;
+  unit.run = [s](Call& w, const Tensors& in) {
+    Tensors out = in;
     const at::Tensor data = out.back();  // (B, N, width)
     out.pop_back();
     at::Tensor& q = out.back();  // (B, 1 + latents, width)
@@ -77,6 +80,11 @@ Unit cross_attention(const Config& config) {
     q = q + mlp(w, "ln_3", q, s.eps);
     return out;
   };
+  unit.cost = [s](const Load& load) {
+    const double Q = static_cast<double>(1 + s.latents), N = static_cast<double>(s.points);
+    const double C = static_cast<double>(s.width);
+    return Cost{load.samples * (20 * Q * C * C + 4 * N * C * C + 4 * Q * N * C), 0, 0};
+  };
   return unit;
 }
 
@@ -87,8 +95,8 @@ Unit self_attention(const Config& config, int64_t layer) {
   add_linear(unit.params, "attn.c_qkv", s.width, 3 * s.width, start(config, s.width), false);
   add_linear(unit.params, "attn.c_proj", s.width, s.width, start(config, s.width), true);
   add_mlp(config, unit.params);
-  unit.run = [s](Call& w, const ddh::Tensors& in) {
-    ddh::Tensors out = in;
+  unit.run = [s](Call& w, const Tensors& in) {
+    Tensors out = in;
     at::Tensor& x = out.back();  // (B, 1 + latents, width)
     // Each head has its query, key and value side by side.
     const at::Tensor qkv = heads(linear(w, "attn.c_qkv", layer_norm(w, "ln_1", x, s.eps)), s.heads);
@@ -97,6 +105,10 @@ Unit self_attention(const Config& config, int64_t layer) {
     x = x + mlp(w, "ln_2", x, s.eps);
     return out;
   };
+  unit.cost = [s](const Load& load) {
+    const double Q = static_cast<double>(1 + s.latents), C = static_cast<double>(s.width);
+    return Cost{load.samples * (24 * Q * C * C + 4 * Q * Q * C), 0, 0};
+  };
   return unit;
 }
 
@@ -104,8 +116,8 @@ Unit last_norm(const Config& config) {
   const PointShape s = config.point;
   Unit unit{"point.ln_post", kPrefix, {}, {}};
   add_norm(unit.params, "ln_post", s.width, true);
-  unit.run = [s](Call& w, const ddh::Tensors& in) {
-    ddh::Tensors out = in;
+  unit.run = [s](Call& w, const Tensors& in) {
+    Tensors out = in;
     out.back() = layer_norm(w, "ln_post", in.back().narrow(1, 0, 1), s.eps);  // (B, 1, width)
     return out;
   };

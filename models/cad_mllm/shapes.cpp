@@ -106,11 +106,14 @@ class MadeUp final : public ItemSet {
   MadeUp(const Config& config, uint64_t n, uint64_t first)
       : image_(config.image), point_(config.point), seed_(config.seed), n_(n), first_(first) {}
   [[nodiscard]] uint64_t size() const override { return n_; }
+  [[nodiscard]] std::pair<std::string, std::string> texts(uint64_t i) const override {
+    return {std::string(kCaptions[i % kShapes]) + "\n", kSequences[i % kShapes]};
+  }
   [[nodiscard]] Item item(uint64_t i) const override {
     const auto shape = static_cast<int64_t>(i % kShapes);
     const Perturbation p(seed_, first_ + i);
-    return {std::string(kCaptions[shape]) + "\n", kSequences[shape], shape_silhouette(shape, image_.side, p),
-            shape_points(shape, point_.points, p)};
+    const auto [prompt, target] = texts(i);
+    return {prompt, target, shape_silhouette(shape, image_.side, p), shape_points(shape, point_.points, p)};
   }
 
  private:

@@ -15,11 +15,12 @@
 
 #include "config.hpp"
 #include "ddh/sdk/model.hpp"
-#include "ddh/sdk/torch/model.hpp"
 
 namespace cad {
 
 struct CadBatch;
+
+using Tensors = std::vector<at::Tensor>;
 
 struct DDH_HIDDEN ParamSpec {
   std::string name;  // below the unit's prefix
@@ -44,12 +45,25 @@ class Call {
   const CadBatch& batch;
 };
 
+// The size of a micro-batch.
+struct Load {
+  double samples, tokens;  // tokens of a sample, with those of image and points
+  double rows;             // with a target, of all samples
+  double narrow;           // bytes of an element of the compute dtype
+};
+// Of a unit in training: products count as two operations for each multiplication; what autograd keeps for the backward,
+// the unit's input included.
+struct Cost {
+  double forward_flops = 0, backward_flops = 0, kept_bytes = 0;
+};
+
 struct DDH_HIDDEN Unit {
   std::string name;    // "layer.3"
   std::string prefix;  // of the names of its weights
   std::vector<ParamSpec> params;
   // Takes what the unit before it gave: features and tokens that wait in front, what it works on last.
-  std::function<ddh::Tensors(Call&, const ddh::Tensors&)> run;
+  std::function<Tensors(Call&, const Tensors&)> run;
+  std::function<Cost(const Load&)> cost = [](const Load&) { return Cost{}; };
 };
 
 // y = x w^T + b in the weights' dtype; b where the layer has one.
@@ -77,7 +91,8 @@ inline ddh::ParamInit normal(double deviation) { return {DDH_INIT_NORMAL, 0, dev
 // The parts, unit by unit.
 std::vector<Unit> image_encoder(const Config& config);  // pixels -> features (B, tokens, width)
 std::vector<Unit> point_encoder(const Config& config);  // points -> feature (B, 1, width)
-Unit projector(const Config& config, const std::string& modality, int64_t in, bool is_first);  // -> (B, n, C)
+// Features (B, tokens, in) -> (B, tokens, C).
+Unit projector(const Config& config, const std::string& modality, int64_t in, int64_t tokens, bool is_first);
 Unit token_embedding(const Config& config);       // what waits, then the text -> (B, T, C)
 std::vector<Unit> decoder(const Config& config);  // (B, T, C) -> (B, T, C)
 Unit head(const Config& config);                  // -> logits (rows, V)

@@ -184,3 +184,34 @@ TEST_CASE("a trained CAD-MLLM is evaluated on single inputs and generates from a
   const Ended beyond = with({"generate"}, {"--condition", "20", "--length", "5"});
   CHECK(beyond.code != 0);
 }
+
+TEST_CASE("adapters are merged into the language model, which then gives the same loss without them", "[cli]") {
+  const TempFolder folder;
+  const std::string weights = folder.file("w.safetensors");
+  const auto text = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"train.programs=[\"stage1_text\"]", "model.init=fan_in", "schedule.warmup_steps=0"});
+    const Ended run = train(more);
+    INFO(run.command << "\n" << run.err);
+    REQUIRE(run.code == 0);
+    return run.record.steps.at(0).at("loss").get<double>();
+  };
+  const double untrained = text({"optimizer.lr=0.02", "--save-final", weights});
+  const std::string script = std::string(DDHOST_SOURCE_DIR) + "/models/cad_mllm/export_lora.py";
+  for (const std::string what : {"merged", "adapter"}) {
+    const std::string command =
+        "python3 '" + script + "' " + what + " '" + weights + "' '" + folder.file(what) + "' --alpha 8";
+    REQUIRE(std::system(command.c_str()) == 0);
+  }
+  const json adapter = json::parse(read_text(folder.path() / "adapter/adapter_config.json"));
+  CHECK(adapter.at("r") == 4);
+  CHECK(adapter.at("lora_alpha") == 8);
+  CHECK(adapter.at("target_modules").size() == 7);
+  CHECK_THAT(read_text(folder.path() / "adapter/adapter_model.safetensors"),
+             Catch::Contains("base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"));
+  // Adapters that no file has begin with B = 0, and change nothing.
+  const json merged = json::array(
+      {{{"file", folder.file("merged") + "/model.safetensors"}, {"prefix", "llm."}, {"allow_missing", {"*lora_*"}}}});
+  const double trained = text({"train.init_from=" + weights});
+  CHECK(trained != Approx(untrained).epsilon(1e-3));
+  CHECK(text({"train.init_from=" + merged.dump()}) == Approx(trained).epsilon(1e-6));
+}
