@@ -98,7 +98,10 @@ Cost layer_cost(const LlmShape& s, double rank, const Load& load) {
   double kept = N * wide * (2 * C + 2) + N * wide * (5 * Q + K + 2 * H + KV) + 2 * load.tokens * Q / H * wide;
   // What adapters take and give inside; gate, up, silu(gate) and their product.
   kept += N * load.narrow * (2 * C + 7 * rank + 4 * M) + (load.narrow < wide ? N * load.narrow * Q : 0);
-  return {base + adapters + attention, base + 2 * adapters + 2.5 * attention, kept};
+  // What q, k and v and their adapters would give the input.
+  const double of_input = 2 * N * (C * Q + 2 * C * K + 3 * rank * C);
+  const double backward = base + 2 * adapters + 2.5 * attention - (load.input_learns ? 0 : of_input);
+  return {base + adapters + attention, backward, kept};
 }
 
 Unit layer(const Config& config, int64_t index) {

@@ -50,6 +50,7 @@ struct Load {
   double samples, tokens;  // tokens of a sample, with those of image and points
   double rows;             // with a target, of all samples
   double narrow;           // bytes of an element of the compute dtype
+  bool input_learns;       // else the unit's input needs no gradient
 };
 // Of a unit in training: products count as two operations for each multiplication; what autograd keeps for the backward,
 // the unit's input included.

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The sizes, the estimated costs and the names of a CAD-MLLM.
+// The sizes, the estimated costs and the names of a CAD-MLLM. Compiled with NDEBUG, as LibTorch is: at::RecordFunction has
+// another layout without it.
 #include <ATen/record_function.h>
 
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <numeric>
 
 #include "golden/cad_fixture.hpp"
 
@@ -75,11 +77,19 @@ Estimated estimated(ModelDriver& model, int32_t program, uint32_t samples) {
   return sum;
 }
 
-// Wide enough that small tensors weigh little.
+// Sizes just below those of the allocator's classes, which would waste up to a quarter: 2,520 to 2,562 rows of the stages
+// have tensors of 96 to 99 % of 7/4 and 5/2 MiB, and of their halves and quarters.
 ModelDriver::Options wide(const std::string& compute) {
-  return {{"precision.compute", compute}, {"model.width", "192"},          {"model.heads", "6"},
-          {"model.kv_heads", "2"},        {"model.head_dim", "32"},        {"model.mlp_width", "320"},
+  return {{"precision.compute", compute}, {"model.width", "176"},          {"model.heads", "8"},
+          {"model.kv_heads", "2"},        {"model.head_dim", "22"},        {"model.mlp_width", "252"},
           {"model.lora_rank", "8"},       {"model.projector_hidden", "96"}};
+}
+
+// 21 samples of 121 or 122 tokens, or 20 of 126.
+std::vector<int64_t> samples_of(int32_t stage) {
+  std::vector<int64_t> samples(stage == 2 ? 20 : 21);
+  std::iota(samples.begin(), samples.end(), 0);
+  return samples;
 }
 
 // The description alone: no memory for the parameters.
@@ -102,23 +112,38 @@ void with_description(const ModelDriver::Options& options, const std::function<v
 
 }  // namespace
 
-TEST_CASE("estimates of a CAD-MLLM are the products that it runs and what it keeps, in every stage") {
+TEST_CASE("a CAD-MLLM estimates the products that it runs, in every stage") {
+  const int32_t stage = GENERATE(0, 1, 2);
+  CAPTURE(stage);
+  ModelDriver model(ddh_entry_cad_mllm, wide("fp32"));
+  fill_cad(model);
+  const std::vector<int64_t> samples = samples_of(stage);
+  const Estimated expected = estimated(model, stage, static_cast<uint32_t>(samples.size()));
+  auto batch = model.create_batch(samples, stage);
+  const CountedFlops flops;
+  model.forward(batch.batch, stage);
+  CHECK(CountedFlops::total() == Approx(expected.forward).epsilon(0.02));
+  CountedFlops::total() = 0;
+  model.backward(batch.batch, 1, stage);
+  CHECK(CountedFlops::total() == Approx(expected.backward).epsilon(0.02));
+  model.discard();
+  model.destroy_batch(batch);
+}
+
+TEST_CASE("a CAD-MLLM estimates what it keeps for the backward, in every stage") {
   const int32_t stage = GENERATE(0, 1, 2);
   const std::string compute = GENERATE("fp32", "bf16");
   CAPTURE(stage, compute);
   ModelDriver model(ddh_entry_cad_mllm, wide(compute));
   fill_cad(model);
-  std::vector<int64_t> samples(20);
-  for (size_t i = 0; i < samples.size(); ++i) samples[i] = static_cast<int64_t>(i);
-  const Estimated expected = estimated(model, stage, 20);
+  const std::vector<int64_t> samples = samples_of(stage);
   auto batch = model.create_batch(samples, stage);
-  const CountedFlops flops;
+  CHECK(batch.info.items <= 2562);
   model.forward(batch.batch, stage);
-  CHECK(CountedFlops::total() == Approx(expected.forward).epsilon(0.02));
-  CHECK(static_cast<double>(model.host().bytes(DDH_TAG_ACT)) == Approx(expected.bytes).epsilon(0.03));
-  CountedFlops::total() = 0;
-  model.backward(batch.batch, 1, stage);
-  CHECK(CountedFlops::total() == Approx(expected.backward).epsilon(0.02));
+  const auto kept = static_cast<double>(model.host().bytes(DDH_TAG_ACT));
+  const double expected = estimated(model, stage, static_cast<uint32_t>(samples.size())).bytes;
+  CHECK(kept > 0.98 * expected);
+  CHECK(kept < 1.05 * expected);  // with up to 4 % of the classes
   model.discard();
   model.destroy_batch(batch);
 }
