@@ -15,7 +15,7 @@
 
 namespace gpt {
 
-class Sampler {
+class DDH_HIDDEN Sampler {
  public:
   // Length, seed, temperature and top_k are those of `args`.
   void begin(std::vector<int64_t> prompt, const ddh_sample_args& args, const Config& config);
