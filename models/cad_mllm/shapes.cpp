@@ -30,17 +30,17 @@ struct SurfacePoint {
 
 // Box of the half sizes 0.9, 0.45, 0.25: a face by its area, then a place on it.
 SurfacePoint on_box(double u, double v, double w) {
-  constexpr std::array<double, 3> half = {0.9, 0.45, 0.25};
-  const std::array<double, 3> areas = {half[1] * half[2], half[0] * half[2], half[0] * half[1]};
+  constexpr std::array<double, 3> kHalf = {0.9, 0.45, 0.25};
+  const std::array<double, 3> areas = {kHalf[1] * kHalf[2], kHalf[0] * kHalf[2], kHalf[0] * kHalf[1]};
   double left = u * 2 * (areas[0] + areas[1] + areas[2]);
   size_t axis = 0;
   while (axis < 2 && left >= 2 * areas.at(axis)) left -= 2 * areas.at(axis++);
   const double side = left < areas.at(axis) ? -1 : 1;
   SurfacePoint p{{}, {}};
-  p.at.at(axis) = side * half.at(axis);
+  p.at.at(axis) = side * kHalf.at(axis);
   p.normal.at(axis) = side;
-  p.at.at((axis + 1) % 3) = (2 * v - 1) * half.at((axis + 1) % 3);
-  p.at.at((axis + 2) % 3) = (2 * w - 1) * half.at((axis + 2) % 3);
+  p.at.at((axis + 1) % 3) = (2 * v - 1) * kHalf.at((axis + 1) % 3);
+  p.at.at((axis + 2) % 3) = (2 * w - 1) * kHalf.at((axis + 2) % 3);
   return p;
 }
 
@@ -162,8 +162,9 @@ std::vector<float> shape_silhouette(int64_t shape, int64_t side, const Perturbat
     for (int64_t column = 0; column < side; ++column) {
       int covered = 0;
       for (int k = 0; k < kSub * kSub; ++k) {
+        const int sub_row = k / kSub;
         const double x = (static_cast<double>(column) + (k % kSub + 0.5) / kSub) * pixel - 1.1 - p.shift_x;
-        const double y = 1.1 - (static_cast<double>(row) + (k / kSub + 0.5) / kSub) * pixel - p.shift_y;
+        const double y = 1.1 - (static_cast<double>(row) + (sub_row + 0.5) / kSub) * pixel - p.shift_y;
         covered += covers(shape, (c * x + s * y) / p.scale, (c * y - s * x) / p.scale) ? 1 : 0;
       }
       const double noise = kPixelNoise * (p.noise.uniform(p.first + (uint64_t{1} << 32) + plane.size()) - 0.5);
