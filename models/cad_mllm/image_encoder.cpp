@@ -18,7 +18,7 @@ const std::string kPatches = "embeddings.patch_embeddings.projection";
 
 // (1, 1 + tokens, width): the table itself, or stretched to the grid of the images, bicubically.
 at::Tensor positions(const ImageShape& s, const at::Tensor& table) {
-  const at::Tensor wide = widened(table);
+  at::Tensor wide = widened(table);
   if (s.grid() == s.table_grid()) return wide;
   const int64_t from = s.table_grid(), to = s.grid();
   const at::Tensor grid = wide.narrow(1, 1, from * from).transpose(1, 2).reshape({1, s.width, from, from});
