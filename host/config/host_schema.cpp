@@ -62,6 +62,8 @@ constexpr const char* kData = R"json({"properties": {
     "description": "threads per rank that read and decode batches in advance"},
   "drop_last": {"type": ["boolean", "null"], "default": null,
     "description": "last samples of an epoch: true drops an incomplete step, false makes it smaller, null joins epochs"},
+  "dummy_samples": {"type": "integer", "default": 0, "minimum": 0, "maximum": 16777216, "x-unit": "samples",
+    "description": "training samples that the model makes up; a data.path that does not exist is written; 0: its own number"},
   "order": {"type": "string", "default": "", "x-path": true,
     "description": "file of int64 sample indices to use in this order; empty means a permutation by seed and epoch"}
 }})json";

@@ -9,12 +9,13 @@
 #include <memory>
 #include <vector>
 
+#include "../ops/draw.hpp"
 #include "config.hpp"
 #include "layers.hpp"
 
 namespace gpt {
 
-class Sampler {
+class DDH_HIDDEN Sampler {
  public:
   // Length, seed, temperature and top_k are those of `args`.
   void begin(std::vector<int64_t> prompt, const ddh_sample_args& args, const Config& config);
@@ -25,14 +26,10 @@ class Sampler {
   [[nodiscard]] const std::vector<int64_t>& ids() const { return ids_; }
 
  private:
-  int64_t draw(const at::Tensor& logits);  // (V)
-
   std::vector<int64_t> ids_;
   int64_t context_ = 0;
   uint32_t remaining_ = 0;
-  uint64_t seed_ = 0, draws_ = 0;
-  double temperature_ = 0;
-  int64_t top_k_ = 0;
+  ops::Drawer drawer_;
   bool waiting_ = false;  // for the logits of a batch
 };
 

@@ -21,15 +21,16 @@ struct PromisedKey {
   std::string_view kind;  // who may read it; empty: every plugin
   std::string_view key;
 };
-constexpr std::array<PromisedKey, 9> kPromised = {{{"", "run.seed"},
-                                                   {"", "run.name"},
-                                                   {"", "run.dir"},
-                                                   {"model", "data.path"},
-                                                   {"model", "data.val_path"},
-                                                   {"model", "data.val_fraction"},
-                                                   {"model", "data.micro_batch"},
-                                                   {"model", "precision.compute"},
-                                                   {"strategy", "device.plugin"}}};
+constexpr std::array<PromisedKey, 10> kPromised = {{{"", "run.seed"},
+                                                    {"", "run.name"},
+                                                    {"", "run.dir"},
+                                                    {"model", "data.path"},
+                                                    {"model", "data.val_path"},
+                                                    {"model", "data.val_fraction"},
+                                                    {"model", "data.micro_batch"},
+                                                    {"model", "data.dummy_samples"},
+                                                    {"model", "precision.compute"},
+                                                    {"strategy", "device.plugin"}}};
 
 // What to use instead of a key that plugins must not read.
 struct Substitute {

@@ -7,7 +7,7 @@
  *
  * A plugin may read the options of its own section (ddh_create.section) and these keys of the host:
  *   all kinds    run.seed, run.name, run.dir
- *   models       data.path, data.val_path, data.val_fraction, data.micro_batch, precision.compute
+ *   models       data.path, data.val_path, data.val_fraction, data.micro_batch, data.dummy_samples, precision.compute
  *   strategies   device.plugin
  * Every other key gives DDH_PERMISSION_DENIED. The arguments of a plugin's calls have everything else that it needs.
  * To be frozen at 1.0. */

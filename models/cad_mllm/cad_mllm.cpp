@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cad_mllm.hpp"
+
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+
+#include "../images/transform.hpp"
+#include "text.hpp"
+
+namespace cad {
+namespace {
+
+const char* const kStageNames[kStages] = {"stage1_text", "stage2_text_pc", "stage3_all"};
+const char* const kEvalNames[kStages] = {"eval_text", "eval_text_pc", "eval_all"};
+const std::vector<std::string> kMetrics = {"loss", "accuracy", "exact"};
+
+CadBatch& batch_of_handle(ddh_batch* batch) { return *reinterpret_cast<CadBatch*>(batch); }
+
+int32_t stage_of(int32_t program) { return program % kStages; }
+
+}  // namespace
+
+const char* const kNeeds[] = {DDH_CONFIG_IFACE, DDH_ALLOC_IFACE, nullptr};
+
+class CadMllm::UnitCall final : public Call {
+ public:
+  UnitCall(CadMllm& model, const UnitRun& run, const std::vector<at::Tensor>& params)
+      : Call(batch_of_handle(run.batch)),
+        model_(model),
+        run_(run),
+        params_(params),
+        places_(model.units_[static_cast<size_t>(run.unit)].places) {}
+  [[nodiscard]] const at::Tensor& operator[](const std::string& name) const override {
+    return params_[places_.at(name)];
+  }
+  [[nodiscard]] bool has(const std::string& name) const override { return places_.contains(name); }
+  [[nodiscard]] at::Tensor dropout(const at::Tensor& x, double probability) override {
+    return model_.dropout(run_, x, probability, site_++);
+  }
+
+ private:
+  CadMllm& model_;
+  const UnitRun& run_;
+  const std::vector<at::Tensor>& params_;
+  const std::map<std::string, size_t>& places_;
+  uint64_t site_ = 0;  // which of the unit's dropouts comes next
+};
+
+CadMllm::CadMllm(const ddh_create& create)
+    : TorchModel(create),
+      config_(host),
+      text_dropout_(host.f64("model.text_dropout")),
+      eval_inputs_(host.text("model.eval_inputs")),
+      data_(open_data(host, config_)),
+      lengths_(lengths_of(*data_.train)),
+      desc_("cad_mllm " + host.text("model.size")) {
+  build_units();
+  build_programs();
+}
+
+ddh_batch* CadMllm::give_away(CadBatch batch) {
+  auto owned = std::make_unique<CadBatch>(std::move(batch));
+  host.alloc->account(host.h, DDH_TAG_DATA, owned->bytes());
+  return reinterpret_cast<ddh_batch*>(owned.release());
+}
+
+ddh_batch* CadMllm::batch_create(const ddh_batch_args& args, ddh_batch_info& info) {
+  const int32_t stage = stage_of(args.program);
+  const bool training = args.program < kStages;
+  BatchMaker maker(config_, stage);
+  for (uint32_t i = 0; i < args.n_samples; ++i) {
+    const int64_t sample = args.samples[i];
+    const Item item = (training ? data_.train : data_.eval)->item(static_cast<uint64_t>(sample));
+    images::VisitRng rng(config_.seed, args.step, sample);
+    const double draw = rng.uniform();
+    const Inputs has = training ? drawn_inputs(stage, draw, rng.uniform()) : eval_inputs(stage);
+    maker.add(sequence_of(config_, has.text ? item.prompt : kBarePrompt, item.target), item, has);
+  }
+  CadBatch batch = maker.made();
+  info.items = static_cast<uint64_t>(batch.n_tokens);
+  info.loss_count = static_cast<double>(batch.n_targets);
+  return give_away(std::move(batch));
+}
+
+ddh_batch* CadMllm::batch_of(int32_t stage, int64_t B, const std::vector<int64_t>& ids,
+                             const std::vector<int64_t>& labels, const std::vector<float>& pixels,
+                             const std::vector<float>& points) {
+  const int64_t T = static_cast<int64_t>(ids.size()) / B;
+  BatchMaker maker(config_, stage);
+  for (int64_t b = 0; b < B; ++b) {
+    const auto part = [b, B](const auto& all) {
+      const auto n = static_cast<int64_t>(all.size()) / B;
+      return std::decay_t<decltype(all)>(all.begin() + b * n, all.begin() + (b + 1) * n);
+    };
+    maker.add({part(ids), 0}, {"", "", part(pixels), part(points)}, {true, true, true});
+  }
+  CadBatch batch = maker.made();
+  const int64_t tokens = maker.prefix() + T;
+  batch.rows = at::empty({B * tokens}, at::kLong);
+  batch.targets = at::empty({B * tokens}, at::kLong);
+  batch.sample_of_row.clear();
+  batch.n_targets = 0;
+  for (int64_t row = 0; row < B * tokens; ++row) {
+    const int64_t b = row / tokens, t = row % tokens - maker.prefix() + 1;  // the token after it
+    const int64_t label = t >= 0 && t < T ? labels[static_cast<size_t>(b * T + t)] : kNoTarget;
+    batch.rows.mutable_data_ptr<int64_t>()[row] = row;
+    batch.targets.mutable_data_ptr<int64_t>()[row] = label;
+    batch.sample_of_row.push_back(b);
+    batch.n_targets += label != kNoTarget ? 1 : 0;
+  }
+  batch.keeps_logits = true;
+  return give_away(std::move(batch));
+}
+
+// A condition is a sample of the evaluation data: its image and points, and its caption unless a prompt is given.
+void CadMllm::sampler_begin(const ddh_sample_args& args) {
+  const int32_t stage = stage_of(args.program);
+  Item item;
+  Inputs has = kStageInputs[stage];
+  if (args.condition >= 0) {
+    item = data_.eval->item(static_cast<uint64_t>(args.condition));
+    has = eval_inputs(stage);
+  }
+  const std::string given = args.prompt;
+  const bool has_caption = args.condition >= 0 && has.text;
+  const std::string prompt = !given.empty() ? given + "\n" : has_caption ? item.prompt : kBarePrompt;
+  sampler_.begin(config_, stage, prompt, std::move(item), has, args);
+}
+
+ddh_batch* CadMllm::sampler_next() {
+  std::optional<CadBatch> batch = sampler_.next(config_);
+  return batch ? give_away(std::move(*batch)) : nullptr;
+}
+
+const char* CadMllm::sampler_text() {
+  text_ = text_of(sampler_.ids());
+  return text_.c_str();
+}
+
+void CadMllm::batch_destroy(ddh_batch* batch) noexcept {
+  host.alloc->account(host.h, DDH_TAG_DATA, -batch_of_handle(batch).bytes());
+  std::unique_ptr<CadBatch>(&batch_of_handle(batch)).reset();
+}
+
+// The mix of the curriculum: a stage's samples keep some of what earlier stages know.
+Inputs CadMllm::drawn_inputs(int32_t stage, double draw, double text_draw) const {
+  Inputs has{true, false, false};
+  if (stage == 1) has.points = draw >= 0.3;
+  if (stage == 2) {
+    has.points = (draw >= 0.2 && draw < 0.5) || draw >= 0.7;
+    has.image = draw >= 0.5;
+  }
+  if ((has.points || has.image) && text_draw < text_dropout_) has.text = false;
+  return has;
+}
+
+Inputs CadMllm::eval_inputs(int32_t stage) const {
+  const Inputs known = kStageInputs[stage];
+  if (eval_inputs_ == "stage") return known;
+  const Inputs wanted{eval_inputs_ == "text", eval_inputs_.ends_with("points"), eval_inputs_.starts_with("image")};
+  if ((wanted.image && !known.image) || (wanted.points && !known.points))
+    ddh::fail(DDH_INVALID_ARGUMENT, "model.eval_inputs=", eval_inputs_, " names inputs that ", kStageNames[stage],
+              " does not know; evaluate a later stage, as with train.programs=[\"stage3_all\"]");
+  return wanted;
+}
+
+ddh::Tensors CadMllm::run_unit(const UnitRun& run, const std::vector<at::Tensor>& params, const ddh::Tensors& inputs) {
+  CadBatch& batch = batch_of_handle(run.batch);
+  const bool is_last = run.unit == llm_units_.back();
+  if (batch.B == 0) {
+    for (uint32_t m = 0; is_last && m < kMetrics.size(); ++m) report(run, m, 0, 0);
+    return at::zeros({}, at::kFloat);
+  }
+  UnitCall unit_call(*this, run, params);
+  const Tensors out = units_[static_cast<size_t>(run.unit)].unit.run(unit_call, inputs);
+  return is_last ? ddh::Tensors(loss(run, batch, out.back())) : ddh::Tensors(out.begin(), out.end());
+}
+
+at::Tensor CadMllm::loss(const UnitRun& run, CadBatch& batch, const at::Tensor& logits) {
+  const at::Tensor sum = at::cross_entropy_loss(logits, batch.targets, {}, /*reduction: sum*/ 2, kNoTarget);
+  const at::Tensor likeliest = logits.detach().argmax(1);
+  const auto *best = likeliest.const_data_ptr<int64_t>(), *targets = batch.targets.const_data_ptr<int64_t>();
+  std::vector<bool> is_exact(static_cast<size_t>(batch.B), true);
+  int64_t hits = 0;
+  for (size_t r = 0; r < batch.sample_of_row.size(); ++r) {
+    if (targets[r] == kNoTarget) continue;
+    if (best[r] == targets[r]) {
+      ++hits;
+    } else {
+      is_exact[static_cast<size_t>(batch.sample_of_row[r])] = false;
+    }
+  }
+  const auto n = static_cast<double>(batch.n_targets);
+  report(run, 0, sum.item<double>(), n);
+  report(run, 1, static_cast<double>(hits), n);
+  report(run, 2, static_cast<double>(std::count(is_exact.begin(), is_exact.end(), true)), static_cast<double>(batch.B));
+  if (batch.is_of_sampler) sampler_.see(logits);
+  if (batch.keeps_logits) {
+    const at::Tensor values = logits.detach().contiguous();
+    batch.logits.assign(values.const_data_ptr<float>(), values.const_data_ptr<float>() + values.numel());
+  }
+  return sum;
+}
+
+// Texts differ in length: the longest of the first samples stands for all, and the mean of their targets.
+CadMllm::TextLengths CadMllm::lengths_of(const ItemSet& items) const {
+  constexpr uint64_t kLookedAt = 1000;
+  TextLengths out;
+  const uint64_t n = std::min(items.size(), kLookedAt);
+  for (uint64_t i = 0; i < n; ++i) {
+    const auto [prompt, target] = items.texts(i);
+    const Sequence s = sequence_of(config_, prompt, target);
+    const auto length = static_cast<double>(s.ids.size());
+    out.longest = std::max(out.longest, length);
+    out.mean_targets += (length - static_cast<double>(s.first_target)) / static_cast<double>(n);
+  }
+  return out;
+}
+
+bool CadMllm::estimate(const ddh_estimate_args& args, ddh_estimate& out) {
+  const ddh_program_desc& program = *desc_.get().programs[args.program];
+  const double samples = args.n_samples;
+  const double prefix = static_cast<double>(BatchMaker(config_, stage_of(args.program)).prefix());
+  const Load load{samples, prefix + lengths_.longest, samples * lengths_.mean_targets,
+                  config_.compute == at::kFloat ? 4.0 : 2.0,
+                  prefix > 0 || program.units[args.position] != llm_units_.front()};
+  const Cost cost = units_[static_cast<size_t>(program.units[args.position])].unit.cost(load);
+  out = {sizeof out, 0, cost.forward_flops, 0, 0};
+  const bool goes_back = program.kind == DDH_PROGRAM_TRAIN && program.position_flags != nullptr &&
+                         (program.position_flags[args.position] & DDH_POSITION_FORWARD_ONLY) == 0;
+  if (!goes_back) return true;
+  out.backward_flops = cost.backward_flops;
+  out.activation_bytes = static_cast<uint64_t>(cost.kept_bytes);
+  return true;
+}
+
+void CadMllm::build_units() {
+  const auto add = [&](Unit unit) {
+    const auto index = static_cast<int32_t>(units_.size());
+    Placed& placed = units_.emplace_back(Placed{std::move(unit), {}});
+    std::vector<int32_t> params;
+    for (const ParamSpec& spec : placed.unit.params) {
+      placed.places.emplace(spec.name, params.size());
+      params.push_back(desc_.add_param(index, placed.unit.prefix + spec.name, spec.shape, spec.init,
+                                       spec.trains ? 0U : DDH_PARAM_FROZEN, {}, {.lr_scale = spec.lr_scale}));
+    }
+    return desc_.add_unit(placed.unit.name, params);
+  };
+  for (Unit& unit : image_encoder(config_)) image_units_.push_back(add(std::move(unit)));
+  for (Unit& unit : point_encoder(config_)) point_units_.push_back(add(std::move(unit)));
+  image_projector_ = add(projector(config_, "image", config_.image.width, config_.image.tokens(), /*is_first=*/true));
+  point_projector_ = add(projector(config_, "point", config_.point.width, 1, /*is_first=*/false));
+  embedding_ = add(token_embedding(config_));
+  for (Unit& unit : decoder(config_)) llm_units_.push_back(add(std::move(unit)));
+  llm_units_.push_back(add(head(config_)));
+}
+
+std::vector<int32_t> CadMllm::units_of(int32_t stage) const {
+  const Inputs known = kStageInputs[stage];
+  std::vector<int32_t> units;
+  if (known.image) units = image_units_;
+  if (known.points) units.insert(units.end(), point_units_.begin(), point_units_.end());
+  if (known.image) units.push_back(image_projector_);
+  if (known.points) units.push_back(point_projector_);
+  units.push_back(embedding_);
+  units.insert(units.end(), llm_units_.begin(), llm_units_.end());
+  return units;
+}
+
+void CadMllm::add_program(int32_t kind, int32_t stage) {
+  const bool trains = kind == DDH_PROGRAM_TRAIN;
+  const std::vector<int32_t> units = units_of(stage);
+  std::vector<uint32_t> flags;
+  for (const int32_t unit : units) {
+    const bool is_encoder = unit < image_projector_;
+    const bool is_frozen = unit == embedding_ || unit == llm_units_.back();
+    const bool leads = is_encoder || (unit == embedding_ && stage == 0);  // nothing before it learns
+    flags.push_back(leads ? DDH_POSITION_FORWARD_ONLY : is_frozen ? DDH_POSITION_INPUT_GRAD_ONLY : 0U);
+  }
+  std::vector<uint8_t> trainable;
+  for (size_t u = 0; u < units_.size(); ++u) {
+    const bool runs = std::find(units.begin(), units.end(), static_cast<int32_t>(u)) != units.end();
+    for (const ParamSpec& spec : units_[u].unit.params) trainable.push_back(runs && spec.trains ? 1 : 0);
+  }
+  desc_.add_program({.kind = kind,
+                     .name = trains ? kStageNames[stage] : kEvalNames[stage],
+                     .units = units,
+                     .metrics = kMetrics,
+                     .n_samples = (trains ? data_.train : data_.eval)->size(),
+                     .sample_unit = "tokens",
+                     .trainable = trains ? trainable : std::vector<uint8_t>{},
+                     .position_flags = trains ? flags : std::vector<uint32_t>{},
+                     .eval_program = trains && data_.eval != nullptr ? kEvalNames[stage] : ""});
+}
+
+void CadMllm::build_programs() {
+  for (int32_t stage = 0; stage < kStages; ++stage) add_program(DDH_PROGRAM_TRAIN, stage);
+  for (int32_t stage = 0; stage < kStages && data_.eval != nullptr; ++stage) add_program(DDH_PROGRAM_EVAL, stage);
+}
+
+}  // namespace cad

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a CAD-MLLM owes its host: empty batches, accumulation, frozen towers that cost nothing, randomness that nothing
+// changes, low precision, generation.
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "../../models/cad_mllm/shapes.hpp"
+#include "fixtures/harness/throws.hpp"
+#include "golden/cad_fixture.hpp"
+
+using namespace ddhost::test;
+
+namespace {
+
+const std::vector<int64_t> kSamples = {3, 50, 7, 9};
+
+double step(ModelDriver& model, int32_t stage, const std::vector<int64_t>& samples, int64_t number = 1) {
+  auto batch = model.create_batch(samples, stage, number);
+  model.forward(batch.batch, stage, number);
+  const auto [sum, count] = model.metric(stage);
+  CHECK(count == batch.info.loss_count);
+  model.backward(batch.batch, 1 / count, stage, number);
+  model.discard();
+  model.destroy_batch(batch);
+  return sum / count;
+}
+
+// Gradients of what a stage trains.
+std::vector<std::vector<float>> trained_gradients(ModelDriver& model, int32_t stage) {
+  std::vector<std::vector<float>> out;
+  for (size_t i = 0; i < model.desc().n_params; ++i) {
+    if (learns_in(stage, model.name(i))) out.push_back(model.grad(i));
+  }
+  return out;
+}
+
+// The greedy continuation of a sample of the evaluation data.
+std::string generated(ModelDriver& model, int64_t condition, const std::string& prompt = "", uint32_t length = 200) {
+  constexpr int32_t kEvalAll = 5;
+  const ddh_sample_args args{sizeof(ddh_sample_args), length, prompt.c_str(), 1, 0, 0, kEvalAll, condition};
+  ddh::call(model.sampler()->begin, model.inst(), &args);
+  for (;;) {
+    ddh_batch* batch = nullptr;
+    ddh::call(model.sampler()->next, model.inst(), &batch);
+    if (batch == nullptr) break;
+    model.forward(batch, kEvalAll);
+    model.discard();
+    model.table().batch_destroy(model.inst(), batch);
+  }
+  return model.sampler()->text(model.inst());
+}
+
+}  // namespace
+
+TEST_CASE("a batch without samples has zero gradients and no loss in every stage") {
+  const int32_t stage = GENERATE(0, 1, 2);
+  ModelDriver model(ddh_entry_cad_mllm, {});
+  fill_cad(model);
+  auto batch = model.create_batch({}, stage);
+  CHECK(batch.info.loss_count == 0);
+  model.forward(batch.batch, stage);
+  CHECK((model.metric(stage) == std::pair<double, double>(0, 0)));
+  model.backward(batch.batch, 1, stage);
+  for (const auto& grad : trained_gradients(model, stage)) REQUIRE(grad == std::vector<float>(grad.size(), 0.0F));
+  model.discard();
+  model.destroy_batch(batch);
+}
+
+TEST_CASE("a second micro-batch adds its complete gradient once to a CAD-MLLM") {
+  ModelDriver model(ddh_entry_cad_mllm, {});
+  fill_cad(model);
+  model.global_micro_batch = 0;
+  step(model, 2, {3, 50});
+  const auto first = trained_gradients(model, 2);
+  step(model, 2, {20, 7});
+  const auto second = trained_gradients(model, 2);
+  auto a = model.create_batch({3, 50}, 2, 1, 0), b = model.create_batch({20, 7}, 2, 1, 1);
+  model.forward(a.batch, 2, 1, 0);
+  model.forward(b.batch, 2, 1, 1);  // both are alive at once
+  model.backward(a.batch, 1 / a.info.loss_count, 2, 1, 0);
+  model.backward(b.batch, 1 / b.info.loss_count, 2, 1, 1);
+  const auto both = trained_gradients(model, 2);
+  for (size_t i = 0; i < first.size(); ++i) {
+    for (size_t k = 0; k < first[i].size(); ++k) REQUIRE(both[i][k] == first[i][k] + second[i][k]);
+  }
+  model.discard(0), model.discard(1);
+  model.destroy_batch(a), model.destroy_batch(b);
+}
+
+TEST_CASE("every target counts once, and padding changes no sample's loss") {
+  ModelDriver model(ddh_entry_cad_mllm, {});
+  fill_cad(model);
+  // The longest and the shortest sequence are padded to one length in the second case.
+  const auto loss = [&](const std::vector<int64_t>& samples) {
+    auto batch = model.create_batch(samples, 5);
+    model.forward(batch.batch, 5);
+    const auto out = model.metric(5);
+    CHECK(out.second == batch.info.loss_count);
+    model.discard();
+    model.destroy_batch(batch);
+    return out;
+  };
+  double sum = 0, targets = 0;
+  for (int64_t i = 0; i < cad::kShapes; ++i) {
+    const auto [one_sum, one_count] = loss({i});
+    // Each byte of the sequence, and the end mark; the prompt is masked.
+    CHECK(one_count == static_cast<double>(std::string(cad::kSequences[i]).size() + 1));
+    sum += one_sum, targets += one_count;
+  }
+  const auto [together, count] = loss({0, 1, 2, 3, 4});
+  CHECK(count == targets);
+  CHECK(together == Approx(sum).epsilon(1e-6));
+}
+
+TEST_CASE("what is random in a CAD-MLLM depends on the step and on places among all ranks'") {
+  ModelDriver model(ddh_entry_cad_mllm,
+                    {{"model.lora_dropout", "0.2"}, {"model.projector_dropout", "0.2"}, {"model.text_dropout", "0.5"}});
+  fill_cad(model);
+  model.global_micro_batch = 3;
+  const double loss = step(model, 2, kSamples, 5);
+  const auto expected = trained_gradients(model, 2);
+  CHECK(step(model, 2, kSamples, 6) != loss);
+  model.global_micro_batch = 2;
+  CHECK(step(model, 2, kSamples, 5) != loss);
+  model.global_micro_batch = 3;
+  model.recompute = true;
+  CHECK(step(model, 2, kSamples, 5) == loss);
+  CHECK(trained_gradients(model, 2) == expected);
+}
+
+TEST_CASE("stages mix modalities by their probabilities, alike at every call") {
+  ModelDriver model(ddh_entry_cad_mllm, {{"data.dummy_samples", "2000"}});
+  std::vector<int64_t> samples(2000);
+  for (size_t i = 0; i < samples.size(); ++i) samples[i] = static_cast<int64_t>(i);
+  // Of each sample: has it an image, has it points.
+  const auto inputs = [&](int32_t stage, int64_t number) {
+    auto made = model.create_batch(samples, stage, number);
+    const auto& batch = *reinterpret_cast<cad::CadBatch*>(made.batch);
+    std::vector<std::pair<bool, bool>> out;
+    for (int64_t b = 0; b < batch.B; ++b) {
+      const auto has = [b](const at::Tensor& t) { return t.defined() && t.select(0, b).ne(0).any().item<bool>(); };
+      out.emplace_back(has(batch.pixels), has(batch.points));
+    }
+    model.destroy_batch(made);
+    return out;
+  };
+  const auto share = [](const std::vector<std::pair<bool, bool>>& all, bool image, bool points) {
+    return static_cast<double>(std::count(all.begin(), all.end(), std::pair(image, points))) /
+           static_cast<double>(all.size());
+  };
+  CHECK(share(inputs(0, 1), false, false) == 1);
+  CHECK(share(inputs(1, 1), false, true) == Approx(0.7).margin(0.03));
+  const auto all = inputs(2, 1);
+  CHECK(share(all, false, false) == Approx(0.2).margin(0.03));
+  CHECK(share(all, false, true) == Approx(0.3).margin(0.03));
+  CHECK(share(all, true, false) == Approx(0.2).margin(0.03));
+  CHECK(share(all, true, true) == Approx(0.3).margin(0.03));
+  CHECK(inputs(2, 1) == all);
+  CHECK(inputs(2, 2) != all);
+}
+
+TEST_CASE("samples of one shape differ, and none of the evaluation is one of the training") {
+  ModelDriver model(ddh_entry_cad_mllm, {});
+  const auto points = [&](int32_t program, int64_t sample) {
+    auto made = model.create_batch({sample}, program);
+    const std::vector<float> out = values_of(reinterpret_cast<cad::CadBatch*>(made.batch)->points);
+    model.destroy_batch(made);
+    return out;
+  };
+  CHECK(points(5, 0) == points(5, 0));
+  CHECK(points(5, 0) != points(5, 5));
+  for (int64_t i = 0; i < 100; i += cad::kShapes) {
+    auto made = model.create_batch({i}, 2, i + 1);
+    REQUIRE(values_of(reinterpret_cast<cad::CadBatch*>(made.batch)->points) != points(5, 0));
+    model.destroy_batch(made);
+  }
+}
+
+TEST_CASE("a CAD-MLLM in low precision is near that in fp32") {
+  const std::string compute = GENERATE("bf16", "fp16");
+  const double roundoff = compute == "bf16" ? 0x1p-8 : 0x1p-11;
+  const auto of = [](const std::string& dtype) {
+    ModelDriver model(ddh_entry_cad_mllm, {{"precision.compute", dtype}});
+    fill_cad(model);
+    const double loss = step(model, 2, kSamples);
+    return std::pair(loss, trained_gradients(model, 2));
+  };
+  const auto [loss, gradient] = of("fp32");
+  const auto [low_loss, low_gradient] = of(compute);
+  CHECK(low_loss != loss);
+  CHECK(low_loss == Approx(loss).epsilon(8 * roundoff));
+  for (size_t i = 0; i < gradient.size(); ++i) {
+    CAPTURE(i, compute);
+    CHECK(relative_distance(low_gradient[i], gradient[i]) < 20 * roundoff);
+  }
+}
+
+TEST_CASE("frozen towers keep nothing for a backward") {
+  const auto kept = [](int32_t stage) {
+    ModelDriver model(ddh_entry_cad_mllm, {{"model.eval_inputs", "stage"}});
+    fill_cad(model);
+    auto batch = model.create_batch({1}, stage);
+    const auto& program = *model.desc().programs[stage];
+    uint32_t frozen = 0;
+    for (uint32_t i = 0; i < program.n_units; ++i)
+      frozen += (program.position_flags[i] & DDH_POSITION_FORWARD_ONLY) != 0;
+    model.forward(batch.batch, stage);
+    const int64_t bytes = model.host().bytes(DDH_TAG_ACT), tokens = static_cast<int64_t>(batch.info.items);
+    model.discard();
+    model.destroy_batch(batch);
+    return std::tuple(static_cast<double>(bytes) / static_cast<double>(tokens), frozen);
+  };
+  const auto [text, text_frozen] = kept(0);
+  const auto [all, all_frozen] = kept(2);
+  CHECK(text_frozen == 1);  // the embedding
+  CHECK(all_frozen == 9);   // four units of the image encoder, five of the point encoder
+  // Both towers add tokens to the language model, and a few rows of the projectors.
+  CHECK(all < 1.05 * text);
+}
+
+TEST_CASE("the model says what it can't read or do") {
+  CHECK_THAT(sentence_of([] {
+               const ModelDriver model(ddh_entry_cad_mllm, {{"model.vocab", "200"}});
+             }),
+             Catch::Contains("model.vocab=200") && Catch::Contains("258"));
+  CHECK_THAT(sentence_of([] {
+               const ModelDriver model(ddh_entry_cad_mllm, {{"model.image_size", "30"}});
+             }),
+             Catch::Contains("model.image_size=30"));
+  CHECK_THAT(sentence_of([] {
+               ModelDriver model(ddh_entry_cad_mllm, {{"model.eval_inputs", "image"}});
+               model.create_batch({0}, 4);
+             }),
+             Catch::Contains("stage2_text_pc") && Catch::Contains("eval_inputs"));
+  CHECK_THAT(sentence_of([] {
+               ModelDriver model(ddh_entry_cad_mllm, {});
+               generated(model, -1, std::string(400, 'x'));
+             }),
+             Catch::Contains("401 tokens"));
+}
+
+TEST_CASE("generation is the evaluation's forward, token by token") {
+  ModelDriver model(ddh_entry_cad_mllm, {});
+  fill_cad(model);
+  const std::string prompt(cad::kCaptions[1]), text = generated(model, 1, "", 12);
+  REQUIRE(text.starts_with(prompt + "\n"));
+  // The first token that is generated is the likeliest after the prompt in an evaluation's batch with others.
+  CHECK(generated(model, 1, "", 12) == text);
+  CHECK(generated(model, 6, "", 12) != generated(model, 2, "", 12));
+  const std::string bare = generated(model, -1, "", 3);
+  CHECK(bare.starts_with("Generate a CAD model\n"));
+}
