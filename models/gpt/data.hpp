@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// gpt/data.hpp: a stream of token ids, from a text file (characters, or byte-pair encoding with model.tokenizer) or a file
-// of uint16 tokens (memory-mapped), divided into a training part and an evaluation part. The index of a sample is that of its first token.
+// gpt/data.hpp: a stream of token ids, divided into a training part and an evaluation part. It comes from a text
+// (characters, or byte-pair encoding with model.tokenizer) or from a memory-mapped file of uint16 tokens. The index of a
+// sample is that of its first token.
 #pragma once
 
 #include <cstdint>

@@ -118,6 +118,14 @@ TEST_CASE("a phase with new optimizer state has the bits of a run that starts wi
   }
 }
 
+TEST_CASE("phases that count epochs do not lose the rest of an epoch", "[cli]") {
+  const json epoch = {{"program", "train"}, {"epochs", 1}};
+  const ToyRun two = ran(run({phases({epoch, epoch}), "model.samples=50", "train.eval_every_epochs=2",
+                              "train.eval_batches=2", "run.nproc=2", "train.grad_accum_steps=1"}));
+  CHECK(two.record.steps.size() == 18);  // 8 steps of 6 samples and one of 2, twice
+  CHECK(two.record.evaluations.size() == 1);
+}
+
 TEST_CASE("a phase may have its own micro-batch", "[cli]") {
   const ToyRun run_of_two = ran(run({phases({train(2), with(train(2), "micro_batch", 5)}), "run.quiet=false"}));
   CHECK_THAT(run_of_two.err, Catch::Contains("6 samples a step (3 x 2") && Catch::Contains("10 samples a step (5 x 2"));

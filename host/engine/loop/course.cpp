@@ -32,6 +32,12 @@ void check_micro_batches(const RunConfig& config, const ddh_model_desc& model) {
   }
 }
 
+// Joined epochs would not end with such a phase: its last step would take samples of the next epoch.
+bool has_phase_in_epochs(const RunConfig& config) {
+  const auto phases = nlohmann::json::parse(config.json("train.phases"));
+  return std::any_of(phases.begin(), phases.end(), [](const auto& phase) { return phase.contains("epochs"); });
+}
+
 std::vector<TrainPhase> phases_of(const RunConfig& config, const ddh_model_desc& model,
                                   const std::vector<PhaseSpec>& specs) {
   std::vector<TrainPhase> phases;
@@ -46,7 +52,7 @@ std::vector<TrainPhase> phases_of(const RunConfig& config, const ddh_model_desc&
 }  // namespace
 
 EpochEnd epoch_end(const RunConfig& config) {
-  if (!config.is_given("data.drop_last")) return EpochEnd::join;
+  if (!config.is_given("data.drop_last")) return has_phase_in_epochs(config) ? EpochEnd::shorten : EpochEnd::join;
   return config.get<bool>("data.drop_last") ? EpochEnd::drop : EpochEnd::shorten;
 }
 

@@ -14,7 +14,7 @@
 
 namespace ddhost {
 
-// data.drop_last.
+// What data.drop_last means for this run.
 EpochEnd epoch_end(const RunConfig& config);
 
 // Samples of a micro-batch: data.micro_batch.<program>, or data.micro_batch.
