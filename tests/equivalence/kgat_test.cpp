@@ -17,7 +17,6 @@ const std::vector<Variant> kWays = {{"ddp", "shm", {}},
                                     {"zero3", "shm", {}},
                                     {"zero3_offload", "loop", {"strategy.offload_optimizer.device=cpu"}},
                                     {"fsdp", "shm", {}}};
-constexpr int kAsPhasesSay = 0;  // steps
 
 Options kgat(const Options& more) {
   Options all = {"model.dataset=made_up",
@@ -42,7 +41,7 @@ Options kgat(const Options& more) {
 }
 
 Result run_kgat(const Variant& way, int world, const Options& options) {
-  return run({way, world, options, kAsPhasesSay, "kgat"});
+  return run({way, world, options, kStepsOfOptions, "kgat"});
 }
 
 }  // namespace

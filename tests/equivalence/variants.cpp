@@ -93,7 +93,7 @@ Options arguments(const Cell& cell, const std::string& final_file, const std::st
                   "run.dir=" + run_dir,
                   "run.quiet=true",
                   "optimizer.lr=0.01"};
-  if (cell.steps > 0) args.push_back("train.steps=" + std::to_string(cell.steps));
+  if (cell.steps != kStepsOfOptions) args.push_back("train.steps=" + std::to_string(cell.steps));
   args.insert(args.end(), cell.way.options.begin(), cell.way.options.end());
   args.insert(args.end(), cell.options.begin(), cell.options.end());
   return args;
@@ -161,7 +161,7 @@ Result run(const Cell& cell) {
                               << command_line(shrink(cell, fails_so)));
   }
   REQUIRE(result.code == 0);
-  if (cell.steps > 0) REQUIRE(result.record.steps.size() == static_cast<size_t>(cell.steps));
+  if (cell.steps != kStepsOfOptions) REQUIRE(result.record.steps.size() == static_cast<size_t>(cell.steps));
   REQUIRE_FALSE(result.weights.empty());
   return result;
 }

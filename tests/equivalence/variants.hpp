@@ -34,11 +34,14 @@ struct Mode {
 };
 const std::vector<Mode>& built_in_modes();
 
+// Instead of a number of steps: the options say how long the run is (train.phases).
+inline constexpr int kStepsOfOptions = -1;
+
 struct Cell {
   Variant way;
   int world = 1;
   Options options;  // options of all variants in a comparison
-  int steps = 20;   // 0: the options say how long, as train.phases
+  int steps = 20;
   std::string model = toy_model();
 };
 

@@ -281,8 +281,8 @@ TEST_CASE("the state of another kind of schedule is refused", "[schedule]") {
   const auto cosine = schedule_with({"schedule.type=cosine"}), warmup = schedule_with({"schedule.type=warmup"});
   const auto plateau = schedule_with({"schedule.type=plateau"});
   CHECK(sentence_of([&] { warmup->restore(plateau->state()); }) ==
-        "the saved state of the learning-rate schedule holds best, cooldown_left, has_best, lr, n_bad, and schedule "
-        "'warmup' keeps updates; continue with the schedule.type that it was saved under");
+        "the saved state of the learning-rate schedule holds best, cooldown_left, has_best, lr, n_bad, but schedule "
+        "'warmup' keeps updates; continue with the schedule.type of the checkpoint");
   CHECK_THAT(sentence_of([&] { plateau->restore(warmup->state()); }), Catch::Contains("holds updates"));
   CHECK_THAT(sentence_of([&] { cosine->restore(warmup->state()); }), Catch::Contains("keeps nothing"));
 }
