@@ -78,7 +78,7 @@ constexpr ddh::Option kOptions[] = {
     {"text_dropout", "number", "0.0", R"("minimum": 0, "maximum": 1)",
      "share of the training samples with an image or points that lose their caption"},
     {"eval_inputs", "string", R"("stage")", R"("enum": ["stage", "text", "image", "points", "image_points"])",
-     "what a sample of an evaluation has; stage: all that its stage knows; others lack the rest, the caption too"},
+     "inputs in an evaluation; stage: all inputs of the program's stage; else only those named, and no other caption"},
     {"bad_data", "string", R"("refuse")", R"("enum": ["refuse", "skip"])",
      "lines of a folder that are no sample; skip: they are passed over, and their number is logged"},
     {"init", "string", R"("published")", R"("enum": ["published", "fan_in"])",

@@ -30,9 +30,9 @@ constexpr ddh::Option kOwnOptions[] = {
     {"dropout", "number", "-1", R"("minimum": -1, "maximum": 0.9)",
      "dropout before dense layers; -1: 0 for resnet9, 0.2 for MobileNets and EfficientNet, 0.5 for the others"},
     {"stochastic_depth", "number", "-1", R"("minimum": -1, "maximum": 0.9)",
-     "of the last residual block of efficientnet_b0; falls linearly to 0 in the first; -1: 0.2"},
+     "probability of dropping the last residual block of efficientnet_b0; falls linearly to 0 at the first; -1: 0.2"},
     {"stem_stride", "integer", "0", R"("minimum": 0, "maximum": 2)",
-     "stride of the first convolution of MobileNets and EfficientNet; use 1 for images of 32 pixels; 0: 2"},
+     "stride of the first convolution of MobileNets and EfficientNet; use 1 for images of 32 pixels; 0 means 2"},
     {"freeze", "string", R"("none")", R"("enum": ["none", "features"])",
      "features: only the dense layers are trained; the trunk and its batch norms do not change"},
 };

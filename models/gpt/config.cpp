@@ -29,7 +29,7 @@ const Size& size_of(const ddh::Host& host) { return ops::size_of(host, kSizes); 
 constexpr ddh::Option kOptions[] = {
     {"size", "string", R"("0.8M")",
      R"("enum": ["0.8M", "10.8M", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "custom"])",
-     "a known model's layers, heads, width and context; the next options override them; custom: none"},
+     "a known model's layers, heads, width and context; the next options override them; custom: give them all"},
     {"n_layer", "integer", "0", R"("minimum": 0, "maximum": 1024)", "transformer blocks; 0: from size"},
     {"n_head", "integer", "0", R"("minimum": 0, "maximum": 1024)", "attention heads; 0: from size"},
     {"n_embd", "integer", "0", R"("minimum": 0, "maximum": 131072)", "width of the residual stream; 0: from size"},
@@ -38,7 +38,7 @@ constexpr ddh::Option kOptions[] = {
     {"block_size", "integer", "0", R"("minimum": 0, "maximum": 1048576, "x-unit": "tokens")",
      "rows of the position table; 0: as context"},
     {"vocab", "integer", "0", R"("minimum": 0, "maximum": 16777216)",
-     "rows of the token embedding; 0: the tokens or the characters of a text, 50304 for a .bin"},
+     "rows of the token embedding; 0: the size of the tokenizer, else the characters of the text; 50304 for a .bin"},
     {"tokenizer", "string", R"("")", R"("x-path": true)",
      "folder with the vocab.json and merges.txt of a byte-pair encoding; empty: characters, or the ids of a .bin"},
     {"bias", "string", R"("auto")", R"("enum": ["auto", "on", "off"])",

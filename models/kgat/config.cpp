@@ -23,7 +23,7 @@ constexpr ddh::Option kOptions[] = {
      "weights of the edges before the first update of the attention: the rows of each relation add up to 1, or"
      " 1 / sqrt(degree of the head x degree of the tail)"},
     {"parallel_edges", "string", R"("separate")", R"("enum": ["separate", "joined"])",
-     "several relations between two nodes: separate entries of the softmax, or one whose scores are added"},
+     "several relations between two nodes: separate entries of the softmax, or one entry with the sum of their scores"},
     {"embed_dim", "integer", "64", R"("minimum": 1, "maximum": 65536)", "width of the embeddings"},
     {"relation_dim", "integer", "64", R"("minimum": 1, "maximum": 65536)", "width of the space of relations"},
     {"layers", "array", "[64, 32, 16]",
@@ -35,9 +35,9 @@ constexpr ddh::Option kOptions[] = {
     {"l2_cf", "number", "1e-5", ddh::kAtLeast0, "factor of the squares of representations in the loss of cf"},
     {"l2_kg", "number", "1e-5", ddh::kAtLeast0, "factor of the squares of projections in the loss of kg"},
     {"cf_sampling", "string", R"("users")", R"("enum": ["users", "pairs"])",
-     "users: users alike, with one of their items at random; pairs: each pair of the training data once an epoch"},
+     "users: a user at random, then one of the user's items; pairs: each pair of the training data once an epoch"},
     {"kg_sampling", "string", R"("heads")", R"("enum": ["heads", "triples"])",
-     "heads: nodes alike, with one of their triples at random; triples: each triple once an epoch"},
+     "heads: a node at random, then one of its triples; triples: each triple once an epoch"},
     {"ks", "array", "[20, 40, 60, 80, 100]",
      R"("items": {"type": "integer", "minimum": 1, "maximum": 1000000}, "minItems": 1, "maxItems": 8)",
      "lengths of the ranking at which recall, precision, hit and ndcg are reported"},
@@ -47,7 +47,7 @@ constexpr ddh::Option kOptions[] = {
      "leave out lines of the data that can't be used, and say how many, instead of ending the run"},
     {"matmul", "string", R"("auto")",
      R"("enum": ["auto", "measure", "onednn", "onednn_gemm", "aten"], "x-affects": "numerics")",
-     "library of matrix products; auto: from a table; measure: auto, and prints the time of each"},
+     "library of matrix products; auto: by processor and size; measure: as auto, and prints the time of each"},
 };
 
 std::vector<int64_t> integers(const ddh::Host& host, const char* key) {

@@ -24,7 +24,8 @@ inline constexpr ddh::Option kMatmulOption = {
     .type = "string",
     .default_value = R"("auto")",
     .rules = R"("enum": ["auto", "measure", "onednn", "onednn_gemm", "aten"], "x-affects": "numerics")",
-    .description = "library of matrix products; auto: from a table; measure: auto, and prints the time of each",
+    .description =
+        "library of matrix products; auto: by processor and size; measure: as auto, and prints the time of each",
 };
 
 class DDH_HIDDEN ModelProducts {

@@ -35,7 +35,7 @@ Names names_of(const std::string& name) {
 
 constexpr ddh::Option kOwnOptions[] = {
     {"size", "string", R"("small")", R"("enum": ["Ti", "S", "B", "L", "H", "H16", "small", "custom"])",
-     "layers, heads, width, patch and image of a known model; the next options override them; custom: none"},
+     "layers, heads, width, patch and image of a known model; the next options override them; custom: give them all"},
     {"n_layer", "integer", "0", R"("minimum": 0, "maximum": 1024)", "transformer blocks; 0: from size"},
     {"n_head", "integer", "0", R"("minimum": 0, "maximum": 1024)", "attention heads; 0: from size"},
     {"width", "integer", "0", R"("minimum": 0, "maximum": 131072)", "width of a token; 0: from size"},

@@ -11,7 +11,8 @@
 //                           prefetched one (shard_grad_op: all parameters between forward and backward; with shared pages
 //                           only the other ranks' (S-1)/S); two gradient buffers of the largest unit, as in zero2; full
 //                           gradients of tied parameters
-// Copied windows,           instead of these parameters 4 T at all times and k 4 L in flight. T: tied parameters; k: the
+// Copied windows,           if ranks do not share pages, or with cpu_offload, the gathered parameters take instead 4 T at
+// cpu_offload               all times and k 4 L in flight. T: tied parameters; k: the
 // cpu_offload               largest number of other flat spaces (units) that are open at once; L: the largest of them
 // Sent per rank and step    in the shard group as zero3, (2 A + R) (S-1)/S 4 P (shard_grad_op: A + R); among M = N/S
 //                           replicas an all_reduce of the segment for each reduction, R 2 (M-1)/M 4 P/S
@@ -318,8 +319,8 @@ constexpr ddh::Option kOptions[] = {
      .default_value = R"("unit")",
      .rules = R"("enum": ["unit", "size", "none"], "x-affects": "memory")",
      .description =
-         "What is gathered together: each unit, neighbouring units up to min_num_params, or the whole model. Larger "
-         "groups need fewer gathers and more memory."},
+         "What is gathered together. unit: each unit by itself. size: consecutive units, until a group has at least "
+         "min_num_params elements. none: the whole model. Larger groups need fewer gathers and more memory."},
     {.name = "min_num_params",
      .type = "integer|null",
      .default_value = "null",

@@ -5,11 +5,11 @@
 //
 // Each of N ranks owns      as zero3: 1/N of parameters, gradients and optimizer state
 // Bytes on the device       fp32 AdamW: 4 P/N of gradients, the units in flight as in zero3, and the frames: buffer_count *
-//                           (arrays of offloaded state, + 1 with offload_param) * buffer_bytes, each at most as long as
-//                           the longest segment. What is not offloaded is as in zero3: 4 P/N of parameters, (1 - r) 8 P/N
-//                           of optimizer state, where r is `ratio`
-//                           with offload_param, this rank has a buffer for the full parameters of each open unit; shared
-//                           pages of windows would stay allocated
+//                           (arrays of offloaded state, + 1 with offload_param) * buffer_bytes. The part of a frame for an
+//                           array is at most as long as the longest segment. What is not offloaded is as in zero3:
+//                           4 P/N of parameters, (1 - r) 8 P/N of optimizer state, where r is `ratio`
+//                           with offload_param, this rank has a buffer for the full parameters of each open unit. It does
+//                           not use shared pages of windows, because they would stay allocated
 //                           an optimizer that needs whole parameters: frames as large as a unit's share of these
 // Bytes on the tier         r 8 P/N, and with offload_param 4 P/N: with cpu in pinned memory (tags optim and param), with
 //                           nvme in one file (no memory)
@@ -167,7 +167,7 @@ class Zero3Offload final : public ddh::DataParallel {
                 " no parameters stay there; set the first to 0 or the second to none");
   }
 
-  // Refuses options of a device that was not chosen.
+  // Warns about options that have no effect with the chosen devices.
   void warn_of_idle() const {
     const auto warn_if = [&](bool idle, const char* option, const std::string& without) {
       if (idle) host.log(DDH_LOG_WARN, options.key(option), " changes nothing without ", without);

@@ -18,8 +18,8 @@
  *
  * Every function pointer has some of these tags:
  *   [main]            called on the rank's main thread, one call at a time
- *   [step]            like [main], and only between a program's first acquire and the end of its last call: in a
- *                     training step between step_begin and step, and in an evaluation
+ *   [step]            like [main], but only while a program runs. In training this is from step_begin until step
+ *                     returns. In an evaluation it is from the first acquire to the last release
  *   [serial]          callable from every thread of the rank, one call at a time
  *   [any]             callable from every thread, also while other calls run, even calls of the same slot
  *   [collective]      every rank of the group makes the call, in the same order
@@ -153,9 +153,9 @@ static inline uint64_t ddh_dtype_bytes(int32_t dtype) {
 }
 
 /* The purpose of an allocation. Memory is reported by tag. */
-#define DDH_TAG_PARAM 0 /* parameters, their masters and low-precision copies */
+#define DDH_TAG_PARAM 0 /* values of parameters, in the dtype of the views */
 #define DDH_TAG_GRAD 1
-#define DDH_TAG_OPTIM 2 /* optimizer slots */
+#define DDH_TAG_OPTIM 2 /* optimizer slots and fp32 master weights */
 #define DDH_TAG_ACT 3   /* activations and the model's scratch memory */
 #define DDH_TAG_COMM 4  /* staging buffers of transports */
 #define DDH_TAG_DATA 5  /* batches */

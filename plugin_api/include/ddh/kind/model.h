@@ -9,9 +9,10 @@
  *
  *   created --describe--> described --prepare--> ready --(batch_create, forward, backward, metrics)*--> destroyed
  *
- * A parameter belongs to one owner unit, the first one that uses it in every program. Further units may use it (tied
- * weights). Its gradient is final after the backward of its owner. Parameters that a program doesn't train have no
- * gradient in it. A unit writes a gradient for every trained parameter of its view, zero if nothing contributed.
+ * A parameter belongs to one owner unit. In each program that uses the parameter, the owner is the first unit that does.
+ * Further units may use it (tied weights). Its gradient is complete after the backward of the owner. Parameters that a
+ * program doesn't train have no gradient in it. A unit writes a gradient for every trained parameter of its view, zero if
+ * nothing contributed.
  * To be frozen at 1.0. */
 #ifndef DDH_KIND_MODEL_H
 #define DDH_KIND_MODEL_H
@@ -101,7 +102,8 @@ typedef struct ddh_unit_desc {
 #define DDH_PROGRAM_UPDATE 3
 
 /* ddh_program_desc.position_flags; they require DDH_FEATURE_POSITIONS. */
-#define DDH_POSITION_FORWARD_ONLY 1u /* no backward: the unit and the units before it on its path get no gradient */
+#define DDH_POSITION_FORWARD_ONLY \
+  1u /* no backward at this position: units whose output reaches the loss only through it get no gradient */
 /* The backward computes only the gradient of the unit's input, for a frozen unit between trained ones. This program
  * does not train the unit's own parameters, or trains them only through other positions. */
 #define DDH_POSITION_INPUT_GRAD_ONLY 2u

@@ -55,7 +55,8 @@ typedef struct ddh_optimizer_api {
   uint32_t (*slot_count)(ddh_inst* self) DDH_NX;                                           /* [any] */
   ddh_rc (*slot)(ddh_inst* self, uint32_t index, ddh_slot_desc* out, ddh_err* err) DDH_NX; /* [any] */
   int32_t (*needs)(ddh_inst* self, int32_t param) DDH_NX;                                  /* DDH_NEEDS_*. [any] */
-  /* One pass: sum of sources, unscale, clip, bound, update, master, low-precision copy. Does nothing when block->skip.
+  /* In one pass: sums the gradients' sources, unscales, clips by norm and value, updates master weights and slots, and
+   * writes the low-precision copy. Does nothing when block->skip.
    * Elements between ranges are not touched. On a device with queues it runs on the stream's thread, concurrently with
    * the main thread: it calls no service of the host, and accesses only the arguments and the instance. The same holds
    * for prepare. [step] [stream-ordered] */

@@ -16,8 +16,8 @@
 
 #define DDH_SCHEDULE_IFACE "ddh.schedule/0"
 
-/* ddh_desc.caps of schedules. The rate depends on losses, so the host calls observe; without this bit it never does.
- * The host refuses a run that does not have exactly one loss. */
+/* ddh_desc.caps of schedules. The rate depends on losses. The host calls observe only if this bit is set, and then
+ * refuses a run that does not have exactly one loss. */
 #define DDH_CAP_READS_LOSS (UINT64_C(1) << 16)
 
 typedef struct ddh_schedule_args {
@@ -42,8 +42,8 @@ typedef struct ddh_schedule_api {
   uint32_t reserved0;
   /* Checks the options against each other. [main] */
   ddh_rc (*attach)(ddh_inst* self, const ddh_schedule_args* args, ddh_err* err) DDH_NX;
-  /* The rate of step `step`, finite and not negative. Does not change the instance. A run that continues from a
-   * checkpoint begins after step 1. [main] */
+  /* The rate of step `step`, finite and not negative. Does not change the instance. In a resumed run the
+   * first call has a step greater than 1. [main] */
   ddh_rc (*lr)(ddh_inst* self, int64_t step, double* out, ddh_err* err) DDH_NX;
   /* Called after every step. `skipped` is 1 if no parameter was updated, else 0. May be NULL. [main] */
   ddh_rc (*step_done)(ddh_inst* self, int64_t step, int32_t skipped, ddh_err* err) DDH_NX;

@@ -12,8 +12,8 @@
  *     and end on the 64-element grid.
  *   - The gradient of a (unit, micro-batch) is complete before it is summed. DDH_RANK_FIRST: one left fold over the
  *     global micro-batches (micro-batch m of rank r has the index m * world_size + r), in blocks of reduce_block
- *     micro-batches; the sum over the ranks starts from the accumulated gradient. DDH_MICRO_FIRST: each rank makes one
- *     addition per use and micro-batch, and then the ranks are summed.
+ *     ranks of one micro-batch index; the sum over the ranks starts from the accumulated gradient. DDH_MICRO_FIRST:
+ *     each rank makes one addition per use and micro-batch, and then the ranks are summed.
  *   - Strategies only SUM. ddh.optim's decide and update apply scale, clip, skip and learning rate.
  * To be frozen at 1.0. */
 #ifndef DDH_KIND_STRATEGY_H
@@ -76,7 +76,7 @@ typedef struct ddh_attach_args {
       programs;            /* lives longer than the instance; training programs first, in the order of their turns */
   uint64_t program_stride; /* bytes between two of them */
   uint32_t n_programs;
-  uint32_t reduce_block;  /* micro-batches in a block of the ordered sum; at least 1 */
+  uint32_t reduce_block;  /* consecutive ranks in a block of the ordered sum; at least 1 */
   int32_t node;           /* node of this rank; a node has ranks_per_node consecutive ranks */
   int32_t local_rank;     /* rank within its node */
   int32_t ranks_per_node; /* 0: all ranks are on one node */
@@ -109,7 +109,7 @@ typedef struct ddh_plan {
 #define DDH_PLAN_MIN_SIZE 64u
 
 /* One use of a unit. `next` lists the units that the host will acquire after it, nearest first, until the end of the
- * step or of the pass: the candidates for prefetching. */
+ * training step or of the evaluation's micro-batch: the candidates for prefetching. */
 typedef struct ddh_unit_use {
   uint32_t struct_size;
   int32_t program;

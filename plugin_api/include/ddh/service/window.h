@@ -9,7 +9,8 @@
  * An EXCHANGE is its counterpart for gradients: every rank has a full-size buffer, and reduce gives a rank the sum over
  * ranks of its segment. If ranks share pages, they read each other's buffers in place.
  *
- * The table shows writers, readers, and the marks that synchronize them. All waits are for marks of peers; there is no
+ * e is the number of commits of a window, g the number of fills of an exchange; each object has its own counters. The
+ * table shows writers, readers, and the marks that synchronize them. All waits are for marks of peers; there is no
  * barrier.
  *
  *   | memory                     | writer             | readers    | the write waits for        | the read waits for       |
@@ -21,8 +22,8 @@
  *   | the same, after a          | r, into every p    | p: wait to | ready(g+1) of every rank   | done(g+1) of every rank  |
  *   | reduce with TO_ALL         |                    | write_begin| (reduce)                   | (wait)                   |
  *
- * If no rank has an open view when ddh.optim decide returns, decide also counts as closed(e) of all windows. e counts
- * the commits of a window, g the fills of an exchange. Each object has its own counters.
+ * If no rank has an open view when ddh.optim decide returns, decide also counts as closed(e) of all windows, and
+ * write_begin does not wait.
  *
  * On a device without DDH_CAP_HOST_MEMORY pages are never shared: segments and buffers are in device memory. If the
  * transport does not support device memory, open and reduce use staging memory of the host (DDH_MEM_PINNED, tag comm)
@@ -92,9 +93,9 @@ typedef struct ddh_window_api {
   ddh_rc (*write_begin)(void* h, ddh_window* w, ddh_stream* stream, ddh_err* err) DDH_NX;
   /* Publishes this rank's segment of the next epoch. A mark, not a barrier. [main] [stream-ordered] */
   ddh_rc (*commit)(void* h, ddh_window* w, ddh_stream* stream, ddh_err* err) DDH_NX;
-  /* Waits until all ranks have committed the newest epoch of this rank, and gives the full view in *view, valid on
+  /* Waits until every rank has committed as often as this rank, and gives the full view in *view, valid on
    * `stream` until close. On transports that copy, `backing` receives all segments. It is ignored (may be NULL) if
-   * pages are shared or the window is PERMANENT. Opens nest. [main] [may-block] [collective] unless SHARED_VIEW */
+   * pages are shared or the window is PERMANENT. Calls may be nested. [main] [may-block] [collective] unless SHARED_VIEW */
   ddh_rc (*open)(void* h, ddh_window* w, void* backing, ddh_stream* stream, void** view, ddh_err* err) DDH_NX;
   /* This rank no longer reads this epoch. [main] [stream-ordered] */
   ddh_rc (*close)(void* h, ddh_window* w, ddh_stream* stream, ddh_err* err) DDH_NX;

@@ -33,8 +33,8 @@ struct Cut {
   std::vector<uint64_t> segment_numel, segment_offset;  // per rank
 };
 
-// A flat space holds the parameters of one unit that the same programs train, that have the same dtype in views, and
-// that the optimizer needs whole or not. A bucket is the flat space of several units.
+// Parameters share a flat space if they have the same unit, training programs and dtype in views, and if the optimizer
+// either needs all of them whole or none. A bucket is the flat space of several units.
 struct FlatSpace {
   int32_t unit = 0;         // in a bucket: the unit whose backward is last
   uint64_t trained_by = 0;  // bit g: program g of the run trains these

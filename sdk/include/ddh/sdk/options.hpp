@@ -4,7 +4,7 @@
 // time.
 //
 //   constexpr ddh::Option kOptions[] = {
-//       {"lr", "number", "1e-3", ddh::kAtLeast0, "Learning rate. The schedule multiplies it."},
+//       {"lr", "number", "1e-3", ddh::kAtLeast0, "Learning rate. The schedule computes the rate of each step from it."},
 //       {"nesterov", "boolean", "false", "", "Look ahead along the momentum."},
 //   };
 //   DDH_CXX_PLUGIN(..., ddh::kSchemaOf<kOptions>, ...);

@@ -16,8 +16,8 @@ constexpr Option bucket_option(std::string_view name) {
           .rules = R"("minimum": 0, "x-unit": "bytes", "x-affects": "memory")",
           .description =
               "Gradients are reduced in buckets. Units are added to a bucket, in backward order, until it holds this "
-              "many bytes of gradients; 0 means one unit per bucket. Larger buckets need fewer collectives, start "
-              "to reduce later, and need larger buffers where buckets share buffers."};
+              "many bytes of gradients; 0 means one unit per bucket. Larger buckets need fewer collectives and "
+              "start later. With zero2 they also need larger gradient buffers."};
 }
 // For ModelLayout: the value of a bucket_option.
 inline Grouping bucket_grouping(const SectionOptions& options, std::string_view name) {
@@ -42,8 +42,9 @@ inline constexpr Option kOverlapComm = {
     .default_value = "true",
     .rules = R"("x-affects": "memory")",
     .description =
-        "true: gradients are reduced while the next ones are computed. false: they are reduced as soon as they are "
-        "complete, which needs one gradient buffer less and makes the ranks wait for each other."};
+        "true: a gradient buffer is reduced when it is needed again, so the ranks compute meanwhile instead of "
+        "waiting for each other. false: it is reduced right after its backward, which saves one buffer, but every rank "
+        "waits for the slowest."};
 
 // Read by PrefetchPolicy. Sizes are counted as 4 bytes for an element in every precision.
 inline constexpr Option kPrefetchOptions[] = {
@@ -51,9 +52,9 @@ inline constexpr Option kPrefetchOptions[] = {
      .type = "integer|null",
      .default_value = "null",
      .rules = R"("minimum": 0, "maximum": 64, "x-affects": "memory")",
-     .description =
-         "How many units are gathered ahead of the one in use; null means 1, or as many as prefetch_bytes allows. "
-         "Each takes the memory of a whole unit."},
+     .description = "How many units are gathered ahead of the one in use. null: 1 if prefetch_bytes is null, else only "
+                    "prefetch_bytes limits the number. "
+                    "Each takes the memory of a whole unit."},
     {.name = "prefetch_bytes",
      .type = "integer|null",
      .default_value = "null",
@@ -73,15 +74,17 @@ inline constexpr Option kPrefetchOptions[] = {
      .default_value = "null",
      .rules = R"("minimum": 0, "x-unit": "bytes", "x-affects": "memory")",
      .description =
-         "When gathered parameters would exceed this size, at 4 bytes an element, no unit is gathered ahead or kept "
-         "after its use; null means no limit. A low limit saves memory and costs gathers."},
+         "Limit on the size of gathered parameters, at 4 bytes an element. Units are gathered ahead and kept, nearest "
+         "use first, only while they fit. The unit in use is always gathered. null means no limit. A low limit saves "
+         "memory and needs more gathers."},
     {.name = "reuse_bytes",
      .type = "integer",
      .default_value = "0",
      .rules = R"("minimum": 0, "x-unit": "bytes", "x-affects": "memory")",
      .description =
-         "A unit stays gathered when fewer than this many bytes of other units, at 4 bytes an element, are used "
-         "before it is needed again; 0 drops every unit after its use. It saves gathers and takes memory."}};
+         "A unit stays gathered if less than this many bytes of other units, at 4 bytes an element, are used before "
+         "its next use. 0: it stays only if it is the next unit or within the limits of prefetching. Larger values "
+         "save gathers and take memory."}};
 
 }  // namespace DDH_HIDDEN
 }  // namespace ddh
