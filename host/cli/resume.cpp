@@ -160,7 +160,8 @@ void require_nothing_to_lose(const PreparedRun& run) {
   const Json saved = Json::parse(file, nullptr, /*allow_exceptions=*/false);
   const std::map<std::string, Json> options = saved.is_object() ? flat(saved) : std::map<std::string, Json>{};
   const auto is_on = [&](const char* key) { return options.contains(key) && options.at(key) != 0; };
-  const bool by_evaluation = options.contains("checkpoint.best.metric") && options.at("checkpoint.best.metric") != "";
+  const auto best = options.find("checkpoint.best.metric");
+  const bool by_evaluation = best != options.end() && !best->second.get<std::string>().empty();
   if (!by_evaluation && !is_on("checkpoint.every") && !is_on("checkpoint.every_epochs") &&
       !is_on("checkpoint.every_minutes"))
     ddh::fail(DDH_NOT_FOUND, "'", run.run_dir.string(), "' holds a run without checkpoints, which can't be resumed; ",

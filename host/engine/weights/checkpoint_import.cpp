@@ -119,7 +119,7 @@ fs::path import_checkpoint(const fs::path& from, const fs::path& like, const fs:
               "the names of parameters, and the step); give its weights as train.init_from");
   set_progress(manifest.progress, *foreign.step, like.string());
   const int64_t step = manifest.progress.step;
-  const fs::path folder = checkpoint_folder(run_dir, step);
+  fs::path folder = checkpoint_folder(run_dir, step);
   std::error_code ec;
   if (step < 1) ddh::fail(DDH_DATA_LOSS, what, " says that its optimizer has done ", step, " steps");
   if (fs::exists(folder, ec))
