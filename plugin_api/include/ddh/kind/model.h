@@ -102,8 +102,8 @@ typedef struct ddh_unit_desc {
 #define DDH_PROGRAM_UPDATE 3
 
 /* ddh_program_desc.position_flags; they require DDH_FEATURE_POSITIONS. */
-#define DDH_POSITION_FORWARD_ONLY \
-  1u /* no backward at this position: units whose output reaches the loss only through it get no gradient */
+/* No backward at this position. Units whose output reaches the loss only through it get no gradient. */
+#define DDH_POSITION_FORWARD_ONLY 1u
 /* The backward computes only the gradient of the unit's input, for a frozen unit between trained ones. This program
  * does not train the unit's own parameters, or trains them only through other positions. */
 #define DDH_POSITION_INPUT_GRAD_ONLY 2u
