@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "../ops/model_products.hpp"
+#include "../ops/sizes.hpp"
 #include "ddh/sdk/options.hpp"
 #include "text.hpp"
 
@@ -32,18 +33,9 @@ constexpr std::array<Size, 3> kSizes = {
      {"0.6b", {151936, 1024, 28, 16, 8, 128, 3072}, 32, 64, kDinoLarge, kMichelangelo, 2048, 512},
      {"8b", {151936, 4096, 36, 32, 8, 128, 12288}, 32, 64, kDinoLarge, kMichelangelo, 2048, 512}}};
 
-const Size& size_of(const ddh::Host& host) {
-  const std::string name = host.text("model.size");
-  for (const Size& size : kSizes) {
-    if (size.name == name) return size;
-  }
-  ddh::fail(DDH_NOT_FOUND, "model.size '", name, "' is unknown");  // the schema lists the names
-}
+const Size& size_of(const ddh::Host& host) { return ops::size_of(host, kSizes); }
 
-int64_t given_or(const ddh::Host& host, const char* key, int64_t from_size) {
-  const int64_t given = host.i64(key);
-  return given > 0 ? given : from_size;
-}
+using ops::given_or;
 
 void require_multiple(const char* what, int64_t value, const char* of, int64_t divisor) {
   if (value % divisor != 0)

@@ -45,9 +45,7 @@ constexpr ddh::Option kOptions[] = {
      "part of each user's training items that is held out and evaluated instead of the test items"},
     {"skip_bad_lines", "boolean", "false", "",
      "leave out lines of the data that can't be used, and say how many, instead of ending the run"},
-    {"matmul", "string", R"("auto")",
-     R"("enum": ["auto", "measure", "onednn", "onednn_gemm", "aten"], "x-affects": "numerics")",
-     "library of matrix products; auto: by processor and size; measure: as auto, and prints the time of each"},
+    ops::kMatmulOption,
 };
 
 std::vector<int64_t> integers(const ddh::Host& host, const char* key) {

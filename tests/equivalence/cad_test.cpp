@@ -10,14 +10,6 @@ using namespace ddhost::test;
 
 namespace {
 
-// One way of each strategy.
-const std::vector<Variant> kWays = {{"ddp", "shm", {}},
-                                    {"zero1", "shm", {}},
-                                    {"zero2", "loop", {"comm.windows=copy"}},
-                                    {"zero3", "shm", {}},
-                                    {"zero3_offload", "loop", {"strategy.offload_optimizer.device=cpu"}},
-                                    {"fsdp", "shm", {}}};
-
 constexpr int kSteps = 6;
 
 // Two steps of each stage.
@@ -51,7 +43,7 @@ TEST_CASE("the curriculum of a CAD-MLLM has the same bits under every strategy",
   constexpr double kTrainedBytes = 4 * 16864;
   CHECK(static_cast<double>(peak_bytes(reference, 0, "grad")) < 1.01 * kTrainedBytes);
   CHECK(static_cast<double>(peak_bytes(reference, 0, "optim")) < 1.01 * 2 * kTrainedBytes);
-  for (const Variant& way : kWays) {
+  for (const Variant& way : kOneOfEachStrategy) {
     const Result other = run({way, world, options, kSteps, "cad_mllm"});
     check_same_bits(reference, other);
     check_plan(other);

@@ -10,14 +10,6 @@ using namespace ddhost::test;
 
 namespace {
 
-// One way of each strategy.
-const std::vector<Variant> kWays = {{"ddp", "shm", {}},
-                                    {"zero1", "shm", {}},
-                                    {"zero2", "loop", {"comm.windows=copy"}},
-                                    {"zero3", "shm", {}},
-                                    {"zero3_offload", "loop", {"strategy.offload_optimizer.device=cpu"}},
-                                    {"fsdp", "shm", {}}};
-
 Options kgat(const Options& more) {
   Options all = {"model.dataset=made_up",
                  "model.embed_dim=16",
@@ -52,7 +44,7 @@ TEST_CASE("the alternation of KGAT trains with the same bits under every strateg
                                 world == 2 ? "precision.compute=bf16" : "precision.compute=fp32"});
   const Result reference = run_kgat(kReference, world, options);
   CHECK(reference.record.evaluations.size() == 1);
-  for (const Variant& way : kWays) {
+  for (const Variant& way : kOneOfEachStrategy) {
     const Result other = run_kgat(way, world, options);
     check_same_bits(reference, other);
     check_plan(other);

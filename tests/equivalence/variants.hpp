@@ -56,6 +56,14 @@ struct Result {
 };
 
 inline const Variant kReference = {"ddp", "loop", {}, true};
+// One variant of each strategy.
+inline const std::vector<Variant> kOneOfEachStrategy = {
+    {"ddp", "shm", {}},
+    {"zero1", "shm", {}},
+    {"zero2", "loop", {"comm.windows=copy"}},
+    {"zero3", "shm", {}},
+    {"zero3_offload", "loop", {"strategy.offload_optimizer.device=cpu"}},
+    {"fsdp", "shm", {}}};
 inline const Variant kDdp = {"ddp", "shm", {}}, kZero1 = {"zero1", "shm", {}}, kZero3 = {"zero3", "shm", {}};
 
 // The folder for files of offloaded state.

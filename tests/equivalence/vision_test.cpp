@@ -10,14 +10,6 @@ using namespace ddhost::test;
 
 namespace {
 
-// One variant of each strategy.
-const std::vector<Variant> kWays = {{"ddp", "shm", {}},
-                                    {"zero1", "shm", {}},
-                                    {"zero2", "loop", {"comm.windows=copy"}},
-                                    {"zero3", "shm", {}},
-                                    {"zero3_offload", "loop", {"strategy.offload_optimizer.device=cpu"}},
-                                    {"fsdp", "shm", {}}};
-
 Options vit(const Options& more) {
   Options all = {"model.dataset=made_up",
                  "model.size=custom",
@@ -51,7 +43,7 @@ Options cnn(const Options& more) {
 void check_strategies(const std::string& model, int world, const Options& options) {
   const Result reference = run({kReference, world, options, 3, model});
   CHECK(reference.record.evaluations.size() == 1);
-  for (const Variant& way : kWays) {
+  for (const Variant& way : kOneOfEachStrategy) {
     const Result other = run({way, world, options, 3, model});
     check_same_bits(reference, other);
     check_plan(other);

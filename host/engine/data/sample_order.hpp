@@ -75,7 +75,6 @@ class SampleOrder {
   uint64_t n_samples_;
   uint64_t seed_;
   EpochEnd end_;
-  uint64_t steps_before_ = 0, samples_before_ = 0;  // of start_after
   std::vector<int64_t> order_;
 };
 
