@@ -8,6 +8,7 @@ resume (dcp.load into the same model), in seconds, and bytes.
 """
 import json
 import os
+import pathlib
 import time
 
 import torch
@@ -19,9 +20,24 @@ import gpt
 from torch_gpt import shard
 
 
+def folder_of_run():
+    return pathlib.Path(os.environ["DDHOST_BENCH_FOLDER"])
+
+
+def sync_files(folder):
+    for path in folder.rglob("*"):
+        fd = os.open(path, os.O_RDONLY)
+        os.fsync(fd)
+        os.close(fd)
+
+
+def bytes_of(folder):
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
 def main():
     options = gpt.parse_options(__doc__, ["fsdp2"])
-    folder = os.environ["DDHOST_BENCH_FOLDER"]
+    folder = folder_of_run()
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     model = gpt.make_model(options)
@@ -44,18 +60,14 @@ def main():
     stall = time.monotonic() - begin
     future.result()
     if dist.get_rank() == 0:
-        for name in os.listdir(folder):
-            fd = os.open(os.path.join(folder, name), os.O_RDONLY)
-            os.fsync(fd)
-            os.close(fd)
+        sync_files(folder)
     durable = time.monotonic() - begin
     dist.barrier()
     begin = time.monotonic()
     dcp.load(state, checkpoint_id=folder)
     resume = time.monotonic() - begin
     if dist.get_rank() == 0:
-        size = sum(os.path.getsize(os.path.join(folder, name)) for name in os.listdir(folder))
-        print(json.dumps({"stall": stall, "durable": durable, "resume": resume, "bytes": size}), flush=True)
+        print(json.dumps({"stall": stall, "durable": durable, "resume": resume, "bytes": bytes_of(folder)}), flush=True)
     dist.destroy_process_group()
 
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cli/ckpt.cpp: `ddhost ckpt`: lists, shows, verifies, compares and removes checkpoints.
+// cli/ckpt.cpp: `ddhost ckpt`: lists, shows, verifies, compares, removes and imports checkpoints.
 #include <algorithm>
 #include <array>
 #include <cstdio>

@@ -57,7 +57,7 @@ constexpr const char* kFooter = R"(Commands:
   ddhost generate --weights FILE [...]     print text or other samples of a trained model
   ddhost list                              list the available plugins
   ddhost inspect FILE.so                   describe a plugin: its kind, needs and options
-  ddhost ckpt ls|show|verify|diff|prune    work with the checkpoints of a run (ddhost ckpt --help)
+  ddhost ckpt ACTION                       ls, show, verify, diff, prune or import checkpoints (ddhost ckpt --help)
   ddhost export CHECKPOINT FOLDER          write the weights of a checkpoint as safetensors files
 
 Every key of the configuration can be given as key=value: train.steps=100 optimizer.lr=3e-4 run.dir=runs/first
@@ -144,7 +144,7 @@ std::vector<Override> collect(const RunWords& given, const CLI::App& command) {
 
 // `ddhost ckpt ...`; the action is set when its subcommand is parsed.
 CLI::App* add_ckpt(CLI::App& app, CkptArgs& args) {
-  CLI::App* ckpt = app.add_subcommand("ckpt", "list, show, verify, compare or remove checkpoints");
+  CLI::App* ckpt = app.add_subcommand("ckpt", "list, show, verify, compare, remove or import checkpoints");
   ckpt->require_subcommand(1);
   const auto add = [&](CkptAction action, const char* name, const char* help, const char* what, int paths) {
     CLI::App* sub = ckpt->add_subcommand(name, help);
@@ -165,10 +165,12 @@ CLI::App* add_ckpt(CLI::App& app, CkptArgs& args) {
   prune->add_option("--keep-every", args.keep_every, "also keep checkpoints whose step is a multiple of this")
       ->check(CLI::NonNegativeNumber);
   prune->add_option("--after", args.after, "remove those of later steps than this")->check(CLI::NonNegativeNumber);
-  CLI::App* import = add(CkptAction::kImport, "import",
-                         "make a checkpoint of one of torch DCP or DeepSpeed, with the state of its optimizer",
-                         "folder that the other program wrote", 1);
-  import->add_option("--like", args.like, "checkpoint of the run that is to go on; its values are replaced")
+  CLI::App* import =
+      add(CkptAction::kImport, "import", "convert a checkpoint of torch DCP or DeepSpeed, with its optimizer state",
+          "folder that the other program wrote", 1);
+  import
+      ->add_option("--like", args.like,
+                   "checkpoint of the run to continue; the new one is this with the imported values")
       ->required();
   import->add_option("--out", args.out, "folder of a run, in which the checkpoint is made")->required();
   return ckpt;

@@ -102,7 +102,8 @@ void check_config(const Json& saved_config, const Config& config, const std::str
   }
   if (!differing.empty())
     ddh::fail(DDH_FAILED_PRECONDITION, "the configuration differs from that of ", of, ": ", differing,
-              "; restore the old values, or allow the new ones with --resume-allow (plugins can't change)");
+              "; restore the old values, or allow the new ones with --resume-allow (the model, optimizers, "
+              "schedules, programs and phases can't change)");
 }
 
 // "the micro-batches of programs or phases were ... and are ...", or "" where they are the same.

@@ -63,7 +63,7 @@ constexpr const char* kData = R"json({"properties": {
   "drop_last": {"type": ["boolean", "null"], "default": null,
     "description": "incomplete last step of an epoch: true skips it, false makes it smaller, null fills it from the next"},
   "dummy_samples": {"type": "integer", "default": 0, "minimum": 0, "maximum": 16777216, "x-unit": "samples",
-    "description": "samples that the model generates, into data.path if it does not exist; 0: the model's default"},
+    "description": "samples to generate if data.path is empty or does not exist (then there); 0: the model's default"},
   "order": {"type": "string", "default": "", "x-path": true,
     "description": "file of int64 sample indices to use in this order; empty means a permutation by seed and epoch"}
 }})json";
@@ -78,7 +78,7 @@ constexpr const char* kTrain = R"json({"properties": {
   "programs": {"type": "array", "items": {"type": "string"}, "default": [],
     "description": "training programs, which alternate step by step; empty means all, in the model's order"},
   "optimizers": {"type": "array", "items": {"type": "string"}, "default": ["optimizer"], "minItems": 1, "maxItems": 64,
-    "description": "sections of the optimizers; a program of the model has the index of one: optimizer, optimizer_<name>"},
+    "description": "sections: optimizer, optimizer_<name>; each program of the model gives an index in this list"},
   "grad_accum_steps": {"type": "integer", "default": 1, "minimum": 1, "maximum": 1048576,
     "description": "micro-batches per step and rank"},
   "clip_norm": {"type": "number", "default": 1.0, "minimum": 0,
@@ -134,7 +134,7 @@ constexpr const char* kPrecision = R"json({"properties": {
     "description": "factor by which the loss scale rises and falls"},
   "min_loss_scale": {"type": "number", "default": 1, "exclusiveMinimum": 0, "description": "smallest loss scale"},
   "hysteresis": {"type": "integer", "default": 2, "minimum": 1,
-    "description": "the scale falls at this overflow and at each later one, until the count is reset"},
+    "description": "number of the overflow at which the scale first falls; it falls at each later one until a reset"},
   "consecutive_hysteresis": {"type": "boolean", "default": false,
     "description": "reset the count of overflows after each good step, not only after a rise"},
   "loss_scale_at_min": {"type": "string", "enum": ["raise", "keep"], "default": "raise",

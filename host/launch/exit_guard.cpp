@@ -35,18 +35,18 @@ ExitGuard::State& ExitGuard::state() {
 void ExitGuard::say(const char* what) {
   State& s = state();
   std::array<char, 1024> place{};
-  s.describe.load()(s.context.load(), place.data(), place.size());
+  const bool in_plugin = s.describe.load()(s.context.load(), place.data(), place.size());
   put("ddhost: ");
   put(what);
   put(" while ");
-  put(place[0] == '\0' ? "no plugin was called" : place.data());
-  put("; the run has ended; fix the plugin\n");
+  put(place.data());
+  put(in_plugin ? "; the run has ended; fix the plugin\n" : "; the run has ended\n");
 }
 
 void ExitGuard::at_exit() {
   if (state().describe.load() == nullptr) return;
   while (state().is_ending.exchange(true)) ::pause();  // the first thread ends the process
-  say("exit() was called by a plugin");
+  say("exit() was called");
   ::_exit(1);
 }
 

@@ -15,7 +15,7 @@ class ExitGuard {
  public:
   // Writes what this thread was doing: "loading strategy 'x'". Called from a signal handler, so it must not allocate or
   // lock.
-  using Describe = void (*)(const void* context, char* text, size_t capacity);
+  using Describe = bool (*)(const void* context, char* text, size_t capacity);
 
   // `threads`: how many threads may call exit() at the same time.
   ExitGuard(Describe describe, const void* context, int threads = 1);

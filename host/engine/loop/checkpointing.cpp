@@ -271,6 +271,13 @@ void Checkpointing::begin_save(TrainProgress progress) {
   save_stall_ = std::chrono::steady_clock::now() - save_begun_;
 }
 
+void Checkpointing::before_update() {
+  if (save_ == nullptr) return;
+  const auto begin = std::chrono::steady_clock::now();
+  save_->wait_copied();
+  save_stall_ += std::chrono::steady_clock::now() - begin;
+}
+
 void Checkpointing::finish_save() {
   const auto begin = std::chrono::steady_clock::now();
   save_->finish();

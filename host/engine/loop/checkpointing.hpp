@@ -71,6 +71,8 @@ class Checkpointing {
 
   // A checkpoint is on its way, and this rank has not written its part yet: for the other ranks, in the next step.
   [[nodiscard]] bool is_writing() const { return save_ != nullptr && !save_->written(); }
+  // Must be called before parameters or optimizer state change: waits for the rest of the checkpoint's copy.
+  void before_update();
   // Whether checkpoint.every_minutes have passed on rank 0. The ranks agree on it in the next step.
   [[nodiscard]] bool wants_by_clock() const;
 

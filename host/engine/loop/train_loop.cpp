@@ -90,6 +90,7 @@ class TrainLoop {
   void train_step(const TrainStep& now, Loader& loader) {
     const ddh_program_desc& described = *setup_.model.programs[now.program];
     monitor_.step_begin(now.step);
+    if (changes_.resets_state(now)) checkpoints_.before_update();
     changes_.before(now);
     const double seed_scale = seed_scale_for(now.span.count, loss_scale_.value());
     services_.step->begin(now.step, now.program, rates_.lr(described.optimizer, now), seed_scale, loss_scale_.value());
@@ -105,6 +106,7 @@ class TrainLoop {
     const RankRecord& record = services_.seat.record;
     services_.step->set_metrics(metrics_, {record.stop_requested(), record.saves_requested(), checkpoints_.is_writing(),
                                            checkpoints_.wants_by_clock()});
+    checkpoints_.before_update();
     setup_.runner.step();
     buffers_.fold();
     report(setup_.model_callers.main, setup_.model_inst, setup_.model_table, setup_.model, now.program,

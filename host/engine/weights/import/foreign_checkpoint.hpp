@@ -3,6 +3,7 @@
 // engine/weights/import/foreign_checkpoint.hpp: the tensors of a checkpoint that another program wrote:
 //
 //   a file of torch.save   a state dict, or a dict that holds one (nanoGPT's ckpt.pt)
+//   a folder of transformers with pytorch_model.bin, or with pytorch_model.bin.index.json and the files that it names
 //   a folder of torch.distributed.checkpoint (DCP)
 //   a folder of DeepSpeed, of ZeRO 1, 2 or 3, or a universal checkpoint
 #pragma once
@@ -39,6 +40,9 @@ ForeignCheckpoint read_foreign(const std::filesystem::path& path);
 
 // One for each kind.
 void read_torch_file(const std::filesystem::path& file, ForeignCheckpoint& out);
+inline constexpr const char* kTransformersFile = "pytorch_model.bin";
+inline constexpr const char* kTransformersIndex = "pytorch_model.bin.index.json";
+void read_transformers_folder(const std::filesystem::path& folder, ForeignCheckpoint& out);
 void read_dcp_folder(const std::filesystem::path& folder, ForeignCheckpoint& out);
 void read_deepspeed_folder(const std::filesystem::path& folder, ForeignCheckpoint& out);
 void read_universal_folder(const std::filesystem::path& folder, ForeignCheckpoint& out);

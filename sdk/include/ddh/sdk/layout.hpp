@@ -37,7 +37,7 @@ struct Cut {
 // either needs all of them whole or none. A bucket is the flat space of several units.
 struct FlatSpace {
   int32_t unit = 0;         // in a bucket: the unit whose backward is last
-  uint64_t trained_by = 0;  // bit g: program g of the run trains these
+  uint64_t trained_by = 0;  // bit g: program g of the model trains these
   bool whole = false;       // segments end where parameters end
   bool persistent = false;  // small parameters that stay gathered
   bool shared = false;      // used more than once in a pass: tied weights, a unit that occurs twice
