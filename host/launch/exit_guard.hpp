@@ -13,8 +13,8 @@ namespace ddhost {
 // One at a time, for the whole process.
 class ExitGuard {
  public:
-  // Writes what this thread was doing: "loading strategy 'x'". Called from a signal handler, so it must not allocate or
-  // lock.
+  // Writes what this thread was doing: "loading strategy 'x'". Returns whether that is a plugin's code. Called from a signal
+  // handler, so it must not allocate or lock.
   using Describe = bool (*)(const void* context, char* text, size_t capacity);
 
   // `threads`: how many threads may call exit() at the same time.
