@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddhost: trains a model on several ranks. main is the list of its steps; each step is in the folder of its name.
+// ddhost: trains a model on several ranks. main parses the command line and runs the command; cli/ has the commands.
 #include <fcntl.h>
 #include <unistd.h>
 

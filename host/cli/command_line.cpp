@@ -207,7 +207,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   }};
   CLI::App* list = app.add_subcommand("list", "list the available plugins");
   CLI::App* inspect = app.add_subcommand("inspect", "describe a plugin: its kind, needs and options");
-  inspect->add_option("file", line.inspect_file, "path or name of the plugin")->required();
+  inspect->add_option("file", line.inspect_file, "path of the library, or its file name without .so")->required();
   const CLI::App* const ckpt = add_ckpt(app, line.ckpt);
   const CLI::App* const exporting = add_export(app, line.exporting);
 

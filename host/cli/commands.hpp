@@ -19,8 +19,8 @@ int run_model(const CommandLine& line, Registry& registry, std::ostream& out);
 // a library in this process.
 int list_plugins(const Registry& registry, std::ostream& out);
 
-// `ddhost inspect`: everything about one file; `choice` is as for Registry::find. Runs no code of the file in this
-// process. Also describes a file that can't be loaded, and returns 1 if this host can't use it.
+// `ddhost inspect`: everything about one file. `choice`: a path, or the name of a file in a plugin folder without .so. Runs no
+// code of the file in this process. Also describes a file that can't be loaded, and returns 1 if this host can't use it.
 int inspect_plugin(const Registry& registry, const std::string& choice, std::ostream& out);
 
 // `ddhost ckpt`: lists, shows, verifies, compares, removes or imports checkpoints. Returns 1 if a checkpoint is damaged

@@ -40,7 +40,7 @@ constexpr const char* kRun = R"json({"properties": {
   "watchdog": {"type": "number", "default": 10, "minimum": 0, "maximum": 1000000, "x-unit": "s",
     "description": "a plugin call that takes longer is reported on stderr, again whenever its time has doubled; 0: off"},
   "watchdog_abort": {"type": "number", "default": 300, "minimum": 0, "maximum": 1000000, "x-unit": "s",
-    "description": "end the run if a plugin call takes longer than this; 0 means never"},
+    "description": "end the run if a plugin call takes longer; 0, or run.watchdog=0, means never"},
   "resume": {"type": "string", "default": "none",
     "description": "resume from a checkpoint: auto (newest in run.dir), its folder, or none"},
   "resume_allow": {"type": "array", "items": {"type": "string"}, "default": [],
@@ -63,7 +63,7 @@ constexpr const char* kData = R"json({"properties": {
   "drop_last": {"type": ["boolean", "null"], "default": null,
     "description": "incomplete last step of an epoch: true skips it, false makes it smaller, null fills it from the next"},
   "dummy_samples": {"type": "integer", "default": 0, "minimum": 0, "maximum": 16777216, "x-unit": "samples",
-    "description": "samples to generate if data.path is empty or does not exist (then there); 0: the model's default"},
+    "description": "made-up samples, written to data.path if that does not exist; 0: the model's default, none written"},
   "order": {"type": "string", "default": "", "x-path": true,
     "description": "file of int64 sample indices to use in this order; empty means a permutation by seed and epoch"}
 }})json";

@@ -110,7 +110,7 @@ const Library& Registry::load(const fs::path& file) {
 
 Plugin Registry::find(int32_t kind, const std::string& text, const fs::path& base) {
   if (text.empty())
-    ddh::fail(DDH_INVALID_ARGUMENT, kind_name(kind), ".plugin is empty; give a name or a path, see `ddhost list`");
+    ddh::fail(DDH_INVALID_ARGUMENT, "no ", kind_name(kind), " is named; give a name or a path, see `ddhost list`");
   const Choice choice = parse_choice(text);
   if (!choice.is_path) return find_by_name(kind, choice.file);
   return pick(load(locate(choice.file, base)), kind, choice.id);

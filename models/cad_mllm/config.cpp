@@ -70,7 +70,7 @@ constexpr ddh::Option kOptions[] = {
     {"text_dropout", "number", "0.0", R"("minimum": 0, "maximum": 1)",
      "share of the training samples with an image or points that lose their caption"},
     {"eval_inputs", "string", R"("stage")", R"("enum": ["stage", "text", "image", "points", "image_points"])",
-     "inputs in an evaluation; stage: all inputs of the program's stage; else only those named; only text includes the "
+     "inputs in an evaluation; stage: all of the stage; text: the caption; the others: what they name, without the "
      "caption"},
     {"bad_data", "string", R"("refuse")", R"("enum": ["refuse", "skip"])",
      "lines of a folder that are no sample; skip: they are passed over, and their number is logged"},

@@ -109,9 +109,9 @@ std::vector<std::vector<int32_t>> read_interactions(LineReader reader, const Lim
     const int32_t user = ids.front();
     const auto item = std::find_if(ids.begin() + 1, ids.end(), [&](int32_t i) { return i >= limits.items; });
     if (user >= limits.users) {
-      reader.refuse("has user ", user, ", and user_list.txt names ", limits.users);
+      reader.refuse("has user ", user, ", but user_list.txt names only ", limits.users, " users");
     } else if (item != ids.end()) {
-      reader.refuse("has item ", *item, ", and item_list.txt names ", limits.items);
+      reader.refuse("has item ", *item, ", but item_list.txt names only ", limits.items, " items");
     } else if (ids.size() == 1 && needs_items) {
       reader.refuse("has user ", user, " without items to train on");
     } else {
@@ -136,9 +136,10 @@ std::vector<Triple> read_triples(LineReader reader, int64_t entities, int64_t re
     if (ids.size() != 3) {
       reader.refuse("has ", ids.size(), " numbers; a triple is head, relation and tail");
     } else if (std::max(ids[0], ids[2]) >= entities) {
-      reader.refuse("has entity ", std::max(ids[0], ids[2]), ", and entity_list.txt names ", entities);
+      reader.refuse("has entity ", std::max(ids[0], ids[2]), ", but entity_list.txt names only ", entities,
+                    " entities");
     } else if (ids[1] >= relations) {
-      reader.refuse("has relation ", ids[1], ", and relation_list.txt names ", relations);
+      reader.refuse("has relation ", ids[1], ", but relation_list.txt names only ", relations, " relations");
     } else {
       out.push_back({ids[0], ids[1], ids[2]});
     }

@@ -13,7 +13,8 @@ namespace {
 
 constexpr ddh::Option kOptions[] = {
     ddh::lr_option(
-        "1e-4", "learning rate from which the schedule computes that of each step. Use a third to a tenth of adamw's"),
+        "1e-4",
+        "learning rate; the schedule computes the rate of each step from it. Use a third to a tenth of adamw's"),
     ddh::two_rates_option("betas", "[0.9, 0.99]", "share of the momentum in the sign, and decay of the momentum"),
     {"weight_decay", "number", "0", ddh::kAtLeast0, "decoupled weight decay. Use three to ten times adamw's"},
     ddh::kDecayGroupsOption,

@@ -25,7 +25,7 @@ namespace {
 constexpr ddh::Option kOptions[] = {
     ddh::lr_option(
         "0.02",
-        "learning rate of matrices; the schedule computes that of each step from it, and scales adamw_lr alike"),
+        "learning rate of matrices; the schedule computes the rate of each step from it, and scales adamw_lr alike"),
     {"momentum", "number", "0.95", R"("minimum": 0, "maximum": 1)", "decay of the momentum"},
     {"nesterov", "boolean", "true", "", "use Nesterov momentum"},
     {"weight_decay", "number", "0", ddh::kAtLeast0, "decoupled weight decay of matrices"},

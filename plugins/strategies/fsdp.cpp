@@ -2,7 +2,7 @@
 //
 // fsdp: fully sharded data parallelism with PyTorch's modes and names.
 //
-// A shard group of S ranks holds the model once; N/S of them hold replicas of each other.
+// A shard group of S ranks holds the model once; the N/S shard groups are replicas of each other.
 //   full_shard     S = N    each rank owns 1/N of parameters, gradients and optimizer state: zero3
 //   shard_grad_op  S = N    the same, and parameters stay gathered from their forward to their backward
 //   hybrid_shard   S = a node (run.ranks_per_node) or shard_size; hybrid_shard_zero2 keeps parameters as shard_grad_op does
@@ -44,7 +44,7 @@ struct ParamSettings {
   ddh::Replica reshard_place;          // in that group
 };
 
-// The groups of spaces that are gathered together, and the times.
+// Decides which spaces are gathered together, and when.
 class FsdpParams final : public ddh::GatheredStore {
  public:
   FsdpParams(const ddh::Host& host, const ddh::ModelLayout& layout, const ddh_attach_args& args,
@@ -248,10 +248,11 @@ class Fsdp final : public ddh::DataParallel {
   void reshard_to_groups(ParamSettings& out) const {
     const int32_t size = args().world_size, k = reshard_size_;
     if (size % k != 0 || (keeps_params_ && k != 1))
-      ddh::fail(DDH_INVALID_ARGUMENT, said("reshard_after_forward", k), " asks for groups of ", k, " ranks in each of ",
-                size,
-                keeps_params_ ? ", but this sharding_strategy keeps parameters whole; use full_shard or hybrid_shard"
-                              : "; give a number that divides these");
+      ddh::fail(DDH_INVALID_ARGUMENT, said("reshard_after_forward", k), " asks for groups of ", k,
+                " ranks in a shard group of ", size,
+                keeps_params_
+                    ? " ranks, but this sharding_strategy keeps parameters whole; use full_shard or hybrid_shard"
+                    : " ranks; give a number that divides the latter");
     if (offloads_ && k != 1 && k != size)
       ddh::fail(DDH_FAILED_PRECONDITION, said("reshard_after_forward", k),
                 " keeps parameters on the device after forward and cpu_offload does not; set one of them to false");

@@ -5,7 +5,7 @@
 //                      bytes on each of N ranks (terms: ddh/sdk/data_parallel.hpp)
 // Parameters           4 P/N; in flight the units in use and those that are prefetched or kept
 // Gradients            4 P/N; in flight two buffers of the largest unit, and all gradients of tied parameters;
-//                      with accumulation in micro_first order 4 P
+//                      with accumulation in micro_first order 4 P instead of the two buffers
 // Optimizer state      8 P/N
 // Sent in a step       (2 A + R) (N-1)/N 4 P: A micro-batches gather every unit twice; shared pages need no gather
 // Collective calls     R reductions and one publish for each unit

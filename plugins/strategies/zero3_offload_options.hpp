@@ -42,7 +42,7 @@ inline constexpr ddh::Option kOffloadOptions[] = {
      .rules = R"("enum": ["none", "cpu", "nvme"], "x-affects": "memory")",
      .description =
          "Where the parameters live between the uses of their unit: on the device, in pinned host memory, or in a file "
-         "in nvme_path. Other than none costs a read for each gather."},
+         "in nvme_path. cpu and nvme cost a read for each gather."},
     {.name = "offload_param.max_in_cpu",
      .type = "integer",
      .default_value = "0",

@@ -131,7 +131,7 @@ void Checkpointing::load() {
       return;
     }
     if (services_.seat.rank == 0 && plan_.resume.size() > 1) {
-      services_.log->warn("{}; the checkpoint before it is used", damage);
+      services_.log->warn("{}; this checkpoint is skipped", damage);
       set_aside(folder);
     }
     damages += (damages.empty() ? "" : "; ") + damage;

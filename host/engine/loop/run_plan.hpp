@@ -38,7 +38,7 @@ struct RunPlan {
   std::vector<Optimizer> optimizers;
   int ranks_per_node = 0;                     // 0 = all on one node
   std::filesystem::path run_dir;              // absolute, exists, writable; empty if the run writes nothing
-  std::vector<std::filesystem::path> resume;  // checkpoints to resume from, the best first; empty: a new run
+  std::vector<std::filesystem::path> resume;  // checkpoints to resume from, the newest first; empty: a new run
   std::vector<Fingerprint> fingerprints;
 };
 

@@ -73,9 +73,9 @@ class DcpReader {
   void add_chunk(const PickleValue& index, const PickleValue& info) {
     const int64_t begin = info.at("offset").as_integer(), bytes = info.at("length").as_integer();
     const std::string& file = info.at("relative_path").as_text();
-    // Files of a folder lie in it: a name that leads elsewhere was never meant.
+    // A file name that leads out of the folder is refused.
     if (fs::path(file).filename() != file || begin < 0 || bytes < 0)
-      throw std::invalid_argument("a chunk has no place");
+      throw std::invalid_argument("a chunk has an invalid file name or place");
     const PickleValue::Ref transforms = info.find("transform_descriptors");
     if (transforms != nullptr && !transforms->items.empty())
       ddh::fail(DDH_UNIMPLEMENTED, "'", folder_.string(), "' is compressed (", transforms->items[0]->text,

@@ -9,9 +9,9 @@
  * An EXCHANGE is its counterpart for gradients: every rank has a full-size buffer, and reduce gives a rank the sum over
  * ranks of its segment. If ranks share pages, they read each other's buffers in place.
  *
- * e, the window epoch, is the number of commits of a window; g, the generation, is the number of fills of an exchange. The
- * table shows writers, readers, and the marks that synchronize them. All waits are for marks of peers; there is no
- * barrier.
+ * The window epoch e is the number of commits of a window before a write; the generation g is the number of fills of an
+ * exchange before it. Each object has its own. The table shows writers, readers, and the marks that synchronize them.
+ * All waits are for marks of peers; there is no barrier.
  *
  *   | memory                     | writer             | readers    | the write waits for        | the read waits for       |
  *   |----------------------------|--------------------|------------|----------------------------|--------------------------|

@@ -260,7 +260,7 @@ class Instance {
   [[nodiscard]] virtual const void* interface(std::string_view id) const = 0;
 
   const Host host;
-  const SectionOptions options;  // of its own section; `host` reads other sections
+  const SectionOptions options;  // of its own section; `host` also reads the keys that ddh/service/config.h lists
 };
 
 // What follows CAPS in DDH_CXX_PLUGIN.

@@ -83,7 +83,7 @@ inline constexpr Option kPrefetchOptions[] = {
      .rules = R"("minimum": 0, "x-unit": "bytes", "x-affects": "memory")",
      .description =
          "A unit stays gathered if less than this many bytes of other units, at 4 bytes an element, are used before "
-         "its next use. 0: it stays only if it is the next unit or within the limits of prefetching. Larger values "
+         "its next use. 0: it stays only if it is within the limits of prefetching. Larger values "
          "save gathers and take memory."}};
 
 }  // namespace DDH_HIDDEN
