@@ -343,8 +343,9 @@ TEST_CASE("SIGUSR1 saves and the run continues; SIGTERM saves and ends it", "[fa
     for (int i = 0; i < 20000 && !condition(); ++i) std::this_thread::sleep_for(1ms);
     return condition();
   };
-  Process process(
-      words_for(run_dir, {"train.steps=10000000", "checkpoint.every=10000000", std::string("comm.plugin=") + comm}));
+  const std::string weights = "train.save_final=" + folder.file("final.st");
+  Process process(words_for(
+      run_dir, {"train.steps=10000000", "checkpoint.every=10000000", weights, std::string("comm.plugin=") + comm}));
   REQUIRE(wait_until([&] { return read_text(run_dir / "metrics.jsonl").size() > 2000; }));
   CHECK(newest() == 0);
   kill(process.pid(), SIGUSR1);
@@ -359,8 +360,10 @@ TEST_CASE("SIGUSR1 saves and the run continues; SIGTERM saves and ends it", "[fa
   // It resumes after the step in which it was stopped, with that step's evaluation if it was not done.
   const std::string before = rows_of(run_dir);
   const std::string last = std::to_string(newest() + 4);
-  REQUIRE(run(words_for(run_dir, {"--resume", "auto", "train.steps=" + last, "--resume-allow", "train.steps"})).code ==
-          0);
+  CHECK_FALSE(fs::exists(folder.file("final.st")));  // it would be in the way of the run that goes on
+  REQUIRE(run(words_for(run_dir, {"--resume", "auto", "train.steps=" + last, "--resume-allow", "train.steps", weights}))
+              .code == 0);
+  CHECK(fs::exists(folder.file("final.st")));
   CHECK(rows_of(run_dir).size() > before.size());
   std::istringstream rows(rows_of(run_dir));
   int64_t step = 0, evaluations = 0;

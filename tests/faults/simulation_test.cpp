@@ -202,6 +202,7 @@ void simulate(uint64_t seed, bool shows) {
     const Start start = draw_start(draw, folder, !is_last);
     if (shows) WARN(start.text());
     run_start(start, folder, is_last, done);
+    if (!done) fs::remove(folder.file("final.st"));  // as the refusal to overwrite it asks: it died after it had saved
   }
   CHECK(rows_of(folder.path() / "run") == undisturbed().rows);
   CHECK((read_text(folder.file("final.st")) == undisturbed().weights));

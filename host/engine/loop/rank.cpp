@@ -277,11 +277,20 @@ class Rank {
 
   void save() {
     const std::string path = config().get<std::string>("train.save_final");
-    if (path.empty()) return;
+    if (path.empty() || leaves_weights_to_checkpoint()) return;
     for (const std::string& warning :
          export_params(path, state_source(), *services_.comm, *services_.staging, checks_->blame_for_nonfinite()))
       services_.log->warn("{}", warning);
     if (is_first()) services_.log->info("weights after step {}: {}", train_end_.last_step, path);
+  }
+
+  // The file of a stopped run would be in the way of the run that resumes it.
+  bool leaves_weights_to_checkpoint() const {
+    if (!train_end_.stopped || !checkpoints_->saves_at_stop()) return false;
+    if (is_first())
+      services_.log->info(
+          "train.save_final is not written, because the run was stopped; its checkpoint has the weights");
+    return true;
   }
 
   void report() {
