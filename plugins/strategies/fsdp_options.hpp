@@ -12,9 +12,11 @@ inline constexpr ddh::Option kFsdpOptions[] = {
      .rules =
          R"("enum": ["full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "hybrid_shard_zero2"], "x-affects": "memory")",
      .description =
-         "full_shard: the model is sharded over all ranks. shard_grad_op: the same, but parameters stay gathered from forward "
+         "full_shard: the model is sharded over all ranks. shard_grad_op: the same, but parameters stay gathered from "
+         "forward "
          "to backward, which needs more memory and fewer gathers. no_shard: every rank has everything. hybrid_shard, "
-         "hybrid_shard_zero2: as the first two, but the model is sharded over the ranks of a node, or shard_size ranks."},
+         "hybrid_shard_zero2: as the first two, but the model is sharded over the ranks of a node, or shard_size "
+         "ranks."},
     {.name = "shard_size",
      .type = "integer",
      .default_value = "0",
@@ -26,10 +28,11 @@ inline constexpr ddh::Option kFsdpOptions[] = {
      .type = "string",
      .default_value = R"("unit")",
      .rules = R"("enum": ["unit", "size", "none"], "x-affects": "memory")",
-     .description =
-         "Which units are wrapped, that is gathered together. unit: each unit by itself. size: consecutive units, until "
-         "they have at least min_num_params elements. none: the whole model. More units together need fewer gathers and "
-         "more memory."},
+     .description = "Which units are wrapped, that is gathered together. unit: each unit by itself. size: consecutive "
+                    "units, until "
+                    "they have at least min_num_params elements. none: the whole model. More units together need fewer "
+                    "gathers and "
+                    "more memory."},
     {.name = "min_num_params",
      .type = "integer|null",
      .default_value = "null",
@@ -41,9 +44,9 @@ inline constexpr ddh::Option kFsdpOptions[] = {
      .type = "string",
      .default_value = R"("pre")",
      .rules = R"("enum": ["pre", "post", "none"], "x-affects": "memory")",
-     .description =
-         "In backward the next wrapped units are gathered before the current unit's backward, after it, or when they are "
-         "needed. Later needs less memory and waits longer."},
+     .description = "In backward the next wrapped units are gathered before the current unit's backward, after it, or "
+                    "when they are "
+                    "needed. Later needs less memory and waits longer."},
     {.name = "forward_prefetch",
      .type = "boolean",
      .default_value = "true",
@@ -55,14 +58,16 @@ inline constexpr ddh::Option kFsdpOptions[] = {
      .type = "boolean",
      .default_value = "true",
      .rules = R"("x-affects": "memory")",
-     .description = "true: wrapped units are gathered one gather ahead. false: two ahead, which takes the memory of one more."},
+     .description =
+         "true: wrapped units are gathered one gather ahead. false: two ahead, which takes the memory of one more."},
     {.name = "reshard_after_forward",
      .type = "boolean|integer",
      .default_value = "true",
      .rules = R"("minimum": 1, "maximum": 1048576, "x-unit": "ranks", "x-affects": "memory")",
      .description =
          "true: gathered parameters are dropped after forward. false or 1: they stay until their backward. k > 1: they "
-         "stay sharded among k neighbours and are gathered there; without shared pages this takes 1/k of the parameters."},
+         "stay sharded among k neighbours and are gathered there; without shared pages this takes 1/k of the "
+         "parameters."},
     {.name = "cpu_offload",
      .type = "boolean",
      .default_value = "false",

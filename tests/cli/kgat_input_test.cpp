@@ -180,7 +180,7 @@ TEST_CASE("data of KGAT that can't be used is refused with file and line", "[cli
   write(folder, "user_list.txt", "org_id remap_id\na 0\nb 1\nc 2\n");
   spoiled("test.txt", "3 2\n", {"line 1", "user 3", "user_list.txt names only 3 users"});
   write(folder, "relation_list.txt", "org_id remap_id\na 0\nb 1\n");
-  spoiled("kg_final.txt", "0 2 4\n", {"line 1", "relation 2", "relation_list.txt names 2"});
+  spoiled("kg_final.txt", "0 2 4\n", {"line 1", "relation 2", "relation_list.txt names only 2 relations"});
   write(folder, "entity_list.txt", "org_id remap_id\na 0\nb 1\nc 2\nd 3\ne 4\n");
   spoiled("kg_final.txt", "0 0 4\n1 0 5\n", {"line 2", "entity 5", "entity_list.txt names only 5 entities"});
   std::filesystem::remove(folder.file("kg_final.txt"));
