@@ -18,6 +18,7 @@
 #include "engine/loop/course.hpp"
 #include "engine/loop/estimate.hpp"
 #include "engine/loop/evaluate.hpp"
+#include "engine/loop/final_save.hpp"
 #include "engine/loop/generate.hpp"
 #include "engine/loop/model_copy.hpp"
 #include "engine/loop/rank_log.hpp"
@@ -26,7 +27,6 @@
 #include "engine/monitor/summary.hpp"
 #include "engine/services/check_optim.hpp"
 #include "engine/weights/initialize.hpp"
-#include "engine/weights/save.hpp"
 
 namespace ddhost {
 namespace {
@@ -223,6 +223,7 @@ class Rank {
     if (const std::optional<TrainPosition> position = checkpoints_->position()) order_->begin_after(*position);
     if (!plan_.model.has_cap(DDH_CAP_EMPTY_BATCH)) require_no_empty(*order_, config(), *model_desc_);
     rates_ = std::make_unique<PhaseRates>(services_, plan_, phases_, *order_, evaluates(config()));
+    if (plan_.final_weights != nullptr) reserve_final_weights(*plan_.final_weights, *model_desc_, *services_.comm);
   }
 
   void say_what_runs() const {
@@ -248,7 +249,8 @@ class Rank {
       case Work::kTrain:
         train();
         save();
-        return report();
+        report();
+        return end_with_failure();
       case Work::kEvaluate:
         return print_evaluations(setup(), programs_to_evaluate(*model_desc_, train_programs_));
       case Work::kGenerate:
@@ -276,12 +278,11 @@ class Rank {
   }
 
   void save() {
-    const std::string path = config().get<std::string>("train.save_final");
-    if (path.empty()) return;
-    for (const std::string& warning :
-         export_params(path, state_source(), *services_.comm, *services_.staging, checks_->blame_for_nonfinite()))
-      services_.log->warn("{}", warning);
-    if (is_first()) services_.log->info("weights after step {}: {}", train_end_.last_step, path);
+    if (plan_.final_weights == nullptr) return;
+    const FinalSave saved =
+        save_final_weights(*plan_.final_weights, state_source(), services_, checks_->blame_for_nonfinite());
+    late_failure_ = saved.problem;
+    if (is_first()) services_.log->info("weights after step {}: {}", train_end_.last_step, saved.path);
   }
 
   void report() {
@@ -297,6 +298,11 @@ class Rank {
       std::printf("--- a sample from the trained model ---\n%s\n---\n", text.c_str());
     std::printf("%s", summary.text().c_str());
     std::fflush(stdout);
+  }
+
+  // What went wrong without costing the run its results.
+  void end_with_failure() const {
+    if (!late_failure_.empty()) ddh::fail(DDH_FAILED_PRECONDITION, late_failure_);
   }
 
   std::vector<std::string> samples_of_the_end() {
@@ -395,6 +401,7 @@ class Rank {
   std::unique_ptr<OpRunner> runner_;
   std::unique_ptr<Monitor> monitor_;
   TrainEnd train_end_{};
+  std::string late_failure_;  // the sentence with which the run ends; empty: none
 };
 
 }  // namespace
