@@ -79,7 +79,7 @@ std::string deepspeed_words(const Json& root) {
 std::map<std::string, std::string> yaml_lines(const std::string& text) {
   std::map<std::string, std::string> out;
   std::istringstream in(text);
-  const auto trimmed = [](std::string part) {
+  const auto trimmed = [](const std::string& part) {
     const std::string_view around = " \t\r'\"";
     const size_t begin = part.find_first_not_of(around), end = part.find_last_not_of(around);
     return begin == std::string::npos ? std::string() : part.substr(begin, end - begin + 1);

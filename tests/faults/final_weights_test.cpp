@@ -34,10 +34,14 @@ Ended run(const Words& words) {
 
 // Lets a run of many steps begin, stops all of its processes, does something, and lets it go on to its end.
 template <class Act>
-Ended during_a_run(const TempFolder& folder, const Words& more, Act&& act) {
+Ended during_a_run(const TempFolder& folder, const Words& more, Act&& act, bool old_fs = false) {
   Words words = {"train.steps=3000"};
   words.insert(words.end(), more.begin(), more.end());
-  Process process(words_for(folder, "run", words));
+  Process process(words_for(folder, "run", words), [old_fs] {
+    if (!old_fs) return;
+    setenv("LD_PRELOAD", DDHOST_FAULT_POINTS, 1);
+    setenv("DDH_FAULT_OLD", "1", 1);
+  });
   const auto has_begun = [&] { return !read_text(folder.path() / "run" / "metrics.jsonl").empty(); };
   for (int i = 0; i < 20000 && !has_begun(); ++i) std::this_thread::sleep_for(1ms);
   kill(-process.pid(), SIGSTOP);
@@ -129,13 +133,18 @@ TEST_CASE("a name for the final weights that the run itself needs is refused", "
   CHECK((read_text(folder.file("run/w.safetensors")) == reference()));
 }
 
+// On another disk than the run's folder, and on an old file system, the content is copied.
 TEST_CASE("the run's folder gets the weights if their folder was removed during the run", "[faults]") {
+  const bool old_fs = GENERATE(false, true);
+  const bool other_disk = GENERATE(false, true) && fs::is_directory("/dev/shm");
   const TempFolder folder;
-  fs::create_directory(folder.path() / "weights");
-  const Ended end = during_a_run(folder, {"train.save_final=" + folder.file("weights/w.safetensors")},
-                                 [&] { fs::remove_all(folder.path() / "weights"); });
+  const fs::path target = other_disk ? fs::path("/dev/shm") / folder.path().filename() : folder.path() / "weights";
+  fs::create_directory(target);
+  const Ended end = during_a_run(
+      folder, {"train.save_final=" + (target / "w.safetensors").string()}, [&] { fs::remove_all(target); }, old_fs);
+  INFO(target << (old_fs ? ", old" : ""));
   CHECK(end.code == 1);
-  CHECK_THAT(end.err, Catch::Contains("weights/w.safetensors' can't be created: No such file or directory") &&
+  CHECK_THAT(end.err, Catch::Contains((target / "w.safetensors").string() + "' can't be created: No such file") &&
                           Catch::Contains("the weights are in '" + folder.file("run/w.safetensors")));
   CHECK(is_weights(folder.file("run/w.safetensors")));
 }
