@@ -210,6 +210,27 @@ void try_to_write(const fs::path& folder, const std::string& what) {
               std::strerror(error), "); choose another place");
 }
 
+void check_final_name(const fs::path& weights) {
+  std::error_code ec;
+  if (fs::is_directory(weights, ec))
+    ddh::fail(DDH_INVALID_ARGUMENT, "train.save_final '", weights.string(), "' is a folder; give a file name");
+  if (!weights.empty() && fs::exists(fs::symlink_status(weights, ec)))
+    ddh::fail(DDH_ALREADY_EXISTS, "train.save_final '", weights.string(),
+              "' exists already and is not overwritten; give another name or remove it");
+}
+
+// The run and its monitors write files into its folder. None of them ends in .safetensors, except in checkpoints/.
+void check_final_place(const fs::path& weights, const fs::path& run_dir) {
+  std::error_code ec;
+  const fs::path folder = fs::weakly_canonical(weights.parent_path(), ec), own = fs::weakly_canonical(run_dir, ec);
+  const fs::path inside = folder.lexically_relative(own);
+  const bool is_outside = inside.empty() || *inside.begin() == "..";
+  if (is_outside || (*inside.begin() != "checkpoints" && weights.extension() == ".safetensors")) return;
+  ddh::fail(DDH_INVALID_ARGUMENT, "train.save_final '", weights.string(), "' is in the run's folder '",
+            run_dir.string(), "', where the run writes files of its own; give a name that ends in .safetensors, ",
+            "not in checkpoints/, or another folder");
+}
+
 }  // namespace
 
 void share_cores(int world_size) {
@@ -272,20 +293,17 @@ PreparedRun prepare_run(const UserConfig& user, Registry& registry, int world_si
 
 void make_run_folder(PreparedRun& plan) {
   const fs::path weights = plan.config.text("train.save_final");
-  std::error_code ec;
-  if (fs::is_directory(weights, ec))
-    ddh::fail(DDH_INVALID_ARGUMENT, "train.save_final '", weights.string(), "' is a folder; give a file name");
-  if (!weights.empty() && fs::exists(fs::symlink_status(weights, ec)))
-    ddh::fail(DDH_ALREADY_EXISTS, "train.save_final '", weights.string(),
-              "' exists already and is not overwritten; give another name or remove it");
+  check_final_name(weights);
   // The file may be in the run's own folder, which is created below.
   if (!weights.empty() && weights.parent_path() != plan.run_dir)
     try_to_write(weights.parent_path(), "train.save_final '" + weights.string() + "'");
+  std::error_code ec;
   fs::create_directories(plan.run_dir, ec);
   if (ec || !fs::is_directory(plan.run_dir))
     ddh::fail(DDH_PERMISSION_DENIED, "run.dir '", plan.run_dir.string(),
               "' can't be created: ", ec ? ec.message() : "a file is in its place", "; choose another folder");
   try_to_write(plan.run_dir, "run.dir");
+  if (!weights.empty()) check_final_place(weights, plan.run_dir);
   if (!claim(plan)) {
     if (plan.config.find("run.dir")->source != "derived")
       ddh::fail(DDH_ALREADY_EXISTS, "run.dir '", plan.run_dir.string(),
@@ -293,6 +311,13 @@ void make_run_folder(PreparedRun& plan) {
     plan.config.set("run.dir", free_folder(plan.run_dir).string(), "derived");  // another run has taken the folder
     plan.run_dir = plan.config.text("run.dir");
     return make_run_folder(plan);
+  }
+  if (weights.empty()) return;
+  try {
+    plan.final_weights = std::make_shared<const FinalWeights>(weights, plan.run_dir);
+  } catch (...) {
+    leave_unused_folder(plan);
+    throw;
   }
 }
 

@@ -16,9 +16,9 @@ namespace {
 // Sections, and options of other sections, that don't affect the values that a run computes.
 constexpr std::array<std::string_view, 6> kFreeSections = {"run",      "comm",    "device",
                                                            "strategy", "monitor", "checkpoint"};
-constexpr std::array<std::string_view, 6> kFreeOptions = {"data.micro_batch",       "data.workers",
-                                                          "train.grad_accum_steps", "train.recompute",
-                                                          "train.save_final",       "train.init_from"};
+constexpr std::array<std::string_view, 7> kFreeOptions = {
+    "data.micro_batch", "data.workers",    "train.grad_accum_steps", "train.recompute",
+    "train.save_final", "train.init_from", "precision.max_skipped"};
 constexpr std::string_view kMicroBatchOf = "data.micro_batch_of.";  // data.micro_batch of single programs
 // If one of these changed, the tensors or numbers of a checkpoint would have another meaning.
 constexpr std::array<std::string_view, 4> kFixedOptions = {"model.plugin", "train.optimizers", "train.programs",

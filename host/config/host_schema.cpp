@@ -139,6 +139,8 @@ constexpr const char* kPrecision = R"json({"properties": {
     "description": "reset the count of overflows after each good step, not only after a rise"},
   "loss_scale_at_min": {"type": "string", "enum": ["raise", "keep"], "default": "raise",
     "description": "an overflow at the smallest loss scale ends the run (raise) or skips the step (keep)"},
+  "max_skipped": {"type": "integer", "default": 100, "minimum": 0, "x-unit": "steps",
+    "description": "the run ends after this number of skipped steps in a row; 0 means never"},
   "loss_scale_growth": {"type": "string", "enum": ["deepspeed", "torch"], "default": "deepspeed",
     "description": "the first rise is one step after the window (deepspeed) or at its end (torch)"}
 }})json";

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "config/foreign_file.hpp"
 #include "config/read_json.hpp"
 #include "ddh/sdk/plugin.hpp"
 
@@ -46,9 +47,16 @@ Json parse_file(const fs::path& file) {
   const std::string text = read_file(file);
   if (text.find_first_not_of(" \t\r\n") == std::string::npos)
     ddh::fail(DDH_INVALID_ARGUMENT, "config file '", file.string(), "' is empty; write at least {}");
+  const auto refuse_foreign = [&](const Json& root) {
+    const std::string what = foreign_file_text(text, root);
+    if (!what.empty()) ddh::fail(DDH_INVALID_ARGUMENT, "config file '", file.string(), "' ", what);
+  };
   try {
-    return read_json(text);
+    Json root = read_json(text);
+    refuse_foreign(root);
+    return root;
   } catch (const JsonError& error) {
+    refuse_foreign(Json());
     const Place place = place_of(text, error.byte);
     const std::string where = error.byte == 0 ? "" : ddh::str(", line ", place.line, ", column ", place.column);
     ddh::fail(DDH_INVALID_ARGUMENT, "config file '", file.string(), "'", where, ": ", error.what(), "; fix the file");

@@ -58,7 +58,8 @@ class Supervisor {
         progress_(progress),
         signals_(signals),
         kv_(std::move(sockets)),
-        watchdog_(progress, args.world_size, args.watchdog) {}
+        watchdog_(progress, args.world_size, args.watchdog),
+        memory_kills_(args.cgroups) {}
   // Ensures that all ranks have ended, also after an exception.
   ~Supervisor() {
     kill_all();
@@ -154,7 +155,11 @@ class Supervisor {
       const std::string who = ddh::str("rank ", rank, " (pid ", children_[static_cast<size_t>(rank)].pid, ")");
       const std::string where = places(rank);
       const std::string end = ddh::str(" at step ", progress_.step(rank), "; the run has ended");
-      if (WIFSIGNALED(status))
+      const std::optional<std::string> no_memory =
+          WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL ? memory_kills_.reason() : std::nullopt;
+      if (no_memory)
+        end_.death = out_of_memory(who, *no_memory, where + end);
+      else if (WIFSIGNALED(status))
         end_.death =
             who + " was killed by " + signal_text(WTERMSIG(status)) + where + end +
             (!where.empty() && is_fault(WTERMSIG(status)) ? "; fix the plugin" : "") +
@@ -168,6 +173,15 @@ class Supervisor {
     }
     kv_.abort(ddh::str("rank ", rank, " has ended with an error"));
     set_deadline(args_.grace);
+  }
+
+  [[nodiscard]] std::string out_of_memory(const std::string& who, const std::string& why,
+                                          const std::string& where) const {
+    const std::string plan = progress_.plan();
+    return ddh::str("the kernel ended ", who, " for lack of memory (", why, ")", where,
+                    "; raise the limit, or use fewer ranks, a smaller data.micro_batch, train.recompute or a strategy "
+                    "that shards more",
+                    plan.empty() ? "" : "\n", plan.substr(0, plan.size() - (plan.ends_with('\n') ? 1 : 0)));
   }
 
   // " in step of strategy 'x'". The thread that ended the rank is not known.
@@ -196,6 +210,7 @@ class Supervisor {
   SignalWatch& signals_;
   KvServer kv_;
   Watchdog watchdog_;
+  const MemoryKills memory_kills_;
   std::vector<Child> children_;
   RunEnd end_;
   bool killing_ = false;

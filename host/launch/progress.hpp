@@ -46,6 +46,10 @@ class Progress {
   // The units of the model, equal on all ranks: the first rank's call counts.
   void set_unit_names(const char* const* names, size_t count);
 
+  // The memory that a rank's strategy has planned; the first rank's call counts. "": not planned yet.
+  void set_plan(std::string_view text);
+  [[nodiscard]] std::string plan() const;
+
   // The calls of a rank's thread: "update of optimizer 'x' (in step of strategy 'y')"; "" outside of plugins. Writes at
   // most `capacity` bytes including the NUL; safe in signal handlers.
   void write_place(int rank, RankThread thread, char* text, size_t capacity) const;
@@ -85,6 +89,7 @@ class ProgressOfRank final : public RankRecord {
   [[nodiscard]] CallLane& lane(RankThread thread) override { return progress_.lane(rank_, thread); }
   uint8_t add_plugin(std::string_view name) override { return progress_.add_plugin(rank_, name); }
   void set_unit_names(const char* const* names, size_t count) override { progress_.set_unit_names(names, count); }
+  void set_plan(std::string_view text) override { progress_.set_plan(text); }
 
  private:
   Progress& progress_;

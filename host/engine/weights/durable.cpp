@@ -40,6 +40,8 @@ RangeFile::RangeFile(fs::path path, Mode mode)
   if (fd_ < 0) fail_path("cannot open for writing", path_, "give another place");
 }
 
+RangeFile::RangeFile(fs::path path, int fd) : path_(std::move(path)), fd_(fd) {}
+
 RangeFile::RangeFile(RangeFile&& other) noexcept : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
 
 RangeFile::~RangeFile() {
@@ -79,6 +81,10 @@ void RangeFile::reserve(uint64_t bytes) const {
   if (rc == 0 || bytes == 0) return;
   errno = rc;
   fail_write();
+}
+
+void RangeFile::clear() const {
+  if (::ftruncate(fd_, 0) != 0) fail_write();
 }
 
 uint64_t RangeFile::bytes() const {
