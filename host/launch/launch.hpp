@@ -32,6 +32,7 @@ struct LaunchArgs {
   std::optional<std::chrono::milliseconds> stop_limit{};
   std::chrono::milliseconds echo{1000};  // a second signal within this time is a copy, sent to group and process
   WatchdogLimits watchdog{};
+  std::vector<std::string> libraries{};  // files of the run's plugins
 };
 
 struct Outcome {

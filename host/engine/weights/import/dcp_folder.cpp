@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 
+#include "ddh/sdk/input_file.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "engine/weights/import/flat_values.hpp"
 #include "engine/weights/import/torch_archive.hpp"
@@ -124,8 +125,7 @@ class DcpReader {
 
   FileTensor read_chunk(const Chunk& chunk) {
     const std::string what = "'" + (folder_ / chunk.file).string() + "'";
-    if (!files_.contains(chunk.file))
-      files_[chunk.file] = out_.files.emplace_back((folder_ / chunk.file).string()).bytes();
+    if (!files_.contains(chunk.file)) files_[chunk.file] = out_.map((folder_ / chunk.file).string());
     const std::string_view bytes = files_[chunk.file];
     if (chunk.begin > bytes.size() || chunk.bytes > bytes.size() - chunk.begin)
       ddh::fail(DDH_DATA_LOSS, what, " is cut short: it has ", bytes.size(), " bytes; get the folder again");
@@ -143,7 +143,7 @@ class DcpReader {
 
 void read_dcp_folder(const fs::path& folder, ForeignCheckpoint& out) {
   const std::string what = "'" + (folder / ".metadata").string() + "'";
-  const MappedFile file((folder / ".metadata").string());
+  const ddh::MappedInput file((folder / ".metadata").string(), {"checkpoint file", "get the file again"});
   const PickleTree tree(file.bytes(), what);
   read_foreign_values(what, [&] { DcpReader(folder, out).read(tree.root()); });
   if (out.weights.empty())

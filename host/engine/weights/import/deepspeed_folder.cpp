@@ -102,7 +102,7 @@ class DeepSpeedReader {
 
  private:
   std::unique_ptr<TorchArchive> open(const fs::path& file) {
-    return std::make_unique<TorchArchive>(out_.files.emplace_back(file.string()).bytes(), "'" + file.string() + "'");
+    return std::make_unique<TorchArchive>(out_.map(file.string()), "'" + file.string() + "'");
   }
   const PickleValue& state_of(size_t rank) const { return optims_[rank]->root().at("optimizer_state_dict"); }
 
@@ -246,7 +246,7 @@ void read_universal_folder(const fs::path& folder, ForeignCheckpoint& out) {
   const auto read = [&](const fs::path& file) -> std::optional<FileTensor> {
     std::error_code ec;
     if (!fs::exists(file, ec)) return std::nullopt;
-    const TorchArchive archive(out.files.emplace_back(file.string()).bytes(), "'" + file.string() + "'");
+    const TorchArchive archive(out.map(file.string()), "'" + file.string() + "'");
     const PickleValue& root = archive.root();
     return archive.tensor(root.kind == Kind::dict ? root.at("param") : root, out.values);
   };

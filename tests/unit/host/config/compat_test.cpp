@@ -9,7 +9,7 @@
 #include <map>
 
 #include "config/config.hpp"
-#include "config/read_json.hpp"
+#include "engine/services/read_json.hpp"
 #include "ddh/kind/strategy.h"
 #include "ddh/sdk/plugin.hpp"
 #include "fixtures/harness/throws.hpp"
