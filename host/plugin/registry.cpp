@@ -118,9 +118,10 @@ const Library& Registry::load(const fs::path& file) {
   const fs::path key = fs::weakly_canonical(file);
   const auto at = loaded_.find(key);
   if (at != loaded_.end()) return at->second;
-  // A damaged library may end the process that loads it without a word, so a child loads it first. The caller watches the
-  // time.
-  static_cast<void>(probe(key, lookup_, MissingInterfaces::kRefuse, std::chrono::hours(24)));
+  // A damaged library may end the process that loads it without a word, so a child loads it first. LibTorch takes
+  // 0.2 s, so it is loaded before, and the child inherits it.
+  load_libtorch_of(key);
+  static_cast<void>(probe(key, lookup_, MissingInterfaces::kRefuse, std::chrono::minutes(5)));
   return loaded_.emplace(key, Library::load(key, lookup_)).first->second;
 }
 
