@@ -82,7 +82,9 @@ std::optional<uint64_t> read_count(const Json& node, const char* keyword, const 
                                    const std::string& name) {
   const std::optional<double> number = read_number(node, keyword, owner, name);
   if (!number) return std::nullopt;
-  if (*number < 0) ill_formed(owner, ddh::str(keyword, " of '", name, "' is negative"));
+  constexpr double kMost = 1e9;
+  if (*number < 0 || *number > kMost || *number != std::floor(*number))
+    ill_formed(owner, ddh::str(keyword, " of '", name, "' is no count"));
   return static_cast<uint64_t>(*number);
 }
 

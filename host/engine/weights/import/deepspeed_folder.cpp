@@ -5,6 +5,7 @@
 // part of them is which parameter.
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstring>
 #include <memory>
 #include <regex>
@@ -53,7 +54,11 @@ std::vector<fs::path> files_of_ranks(const fs::path& folder, const char* pattern
       ddh::fail(
           DDH_UNIMPLEMENTED, "'", at->path().string(), "' is of a model that is split over ranks (tensor or ",
           "pipeline parallelism), which is not read; make a universal checkpoint with DeepSpeed's ds_to_universal");
-    out[match[1].length() == 0 ? 0 : std::stoull(match[1])] = at->path();
+    const std::string digits = match[1];
+    uint64_t rank = 0;
+    if (std::from_chars(digits.data(), digits.data() + digits.size(), rank).ec == std::errc::result_out_of_range)
+      ddh::fail(DDH_DATA_LOSS, "'", at->path().string(), "' has an impossible rank in its name; get the folder again");
+    out[rank] = at->path();
   }
   std::vector<fs::path> files;
   for (const auto& [rank, file] : out) {
@@ -264,7 +269,7 @@ void read_universal_folder(const fs::path& folder, ForeignCheckpoint& out) {
       float steps = 0;
       if (!step || step->dtype != DDH_F32 || step->bytes != sizeof steps) continue;
       std::memcpy(&steps, step->data, sizeof steps);
-      out.step = static_cast<int64_t>(steps);
+      out.step = steps_of(steps);
     }
   });
   if (out.weights.empty())
