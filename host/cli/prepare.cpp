@@ -300,7 +300,7 @@ void make_run_folder(PreparedRun& plan) {
   try_to_write(plan.run_dir, "run.dir");
   for (const char* name : {"log.txt", "config.json", "metrics.jsonl"}) {
     const fs::file_status found = fs::status(plan.run_dir / name, ec);
-    if (fs::exists(found) && !fs::is_regular_file(found))
+    if (fs::exists(found) && !fs::is_regular_file(found) && !fs::is_character_file(found))
       ddh::fail(DDH_ALREADY_EXISTS, "'", (plan.run_dir / name).string(),
                 "' is not a regular file, so the run can't write it; remove it or choose another run.dir");
   }

@@ -38,12 +38,12 @@ const void* Monitor::interface(std::string_view id) const {
 
 namespace {
 
-// Only a regular file is opened: a FIFO would wait for its reader.
+// A regular file, or a device such as /dev/null: a FIFO would wait for its reader.
 std::FILE* open_output(const std::string& path, int flags, const char* mode) {
   const int fd = ::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0644);
   struct stat info {};
   const bool known = fd >= 0 && ::fstat(fd, &info) == 0;
-  if (known && S_ISREG(info.st_mode)) return ::fdopen(fd, mode);
+  if (known && (S_ISREG(info.st_mode) || S_ISCHR(info.st_mode))) return ::fdopen(fd, mode);
   const int error = errno;
   if (fd >= 0) ::close(fd);
   if (known || error == ENXIO)
