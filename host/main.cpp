@@ -11,6 +11,7 @@
 #include "cli/command_line.hpp"
 #include "cli/commands.hpp"
 #include "ddh/sdk/plugin.hpp"
+#include "engine/calls/plain_text.hpp"
 #include "engine/services/interfaces.hpp"
 #include "launch/launch.hpp"
 #include "plugin/linked.hpp"
@@ -67,7 +68,7 @@ int run(int argc, char** argv) {
   } catch (const ddhost::CommandLineExit& end) {
     return flushed(end.code);
   } catch (const std::exception& error) {
-    ddhost::print_sentence(error.what());
+    print_sentence(sentence_of(error));
     return 1;
   }
 }

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "config/read_json.hpp"
+#include "engine/services/read_json.hpp"
 
 namespace ddhost {
 

@@ -50,7 +50,7 @@ std::vector<std::string> schedule_sections(const UserConfig& user) {
     if (name == kScheduleSection || std::find(names.begin(), names.end(), name) != names.end()) continue;
     const bool is_plain = name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string::npos;
     if (!is_plain || !name.starts_with(kFurtherSchedule) || name.size() == kFurtherSchedule.size())
-      ddh::fail(DDH_INVALID_ARGUMENT, "a phase of train.phases has schedule = ", value.dump(),
+      ddh::fail(DDH_INVALID_ARGUMENT, "a phase of train.phases has schedule = ", shown(value),
                 ", which can't name a section; use schedule, or schedule_ and a word of lower-case ",
                 "letters, digits and _, such as schedule_kg, and give its type there");
     names.push_back(name);

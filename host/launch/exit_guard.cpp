@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "launch/mapped_path.hpp"
+
 namespace ddhost {
 namespace {
 
@@ -50,7 +52,14 @@ void ExitGuard::at_exit() {
   ::_exit(1);
 }
 
-void ExitGuard::at_signal(int number) {
+void ExitGuard::at_signal(int number, siginfo_t* info, void*) {
+  std::array<char, 3072> cut_file{};
+  if (state().describe.load() != nullptr && write_cut_file(*info, cut_file.data(), cut_file.size())) {
+    put("ddhost: ");
+    put(cut_file.data());
+    put("\n");
+    ::_exit(1);
+  }
   if (state().describe.load() != nullptr) {
     std::array<char, 24> what = {"killed by signal "};
     size_t at = std::strlen(what.data());
@@ -74,8 +83,8 @@ ExitGuard::ExitGuard(Describe describe, const void* context, int threads) {
   s.context = context;
   s.describe = describe;
   struct sigaction mine {};
-  mine.sa_handler = &ExitGuard::at_signal;
-  mine.sa_flags = static_cast<int>(SA_RESETHAND | SA_ONSTACK);
+  mine.sa_sigaction = &ExitGuard::at_signal;
+  mine.sa_flags = static_cast<int>(SA_SIGINFO | SA_RESETHAND | SA_ONSTACK);
   for (size_t i = 0; i < kSignals.size(); ++i) {
     ::sigaction(kSignals[i], nullptr, &s.before[i]);
     if (s.before[i].sa_handler == SIG_DFL) ::sigaction(kSignals[i], &mine, nullptr);  // sanitizers keep their own

@@ -5,6 +5,7 @@
 // the exit code non-zero.
 #pragma once
 
+#include <csignal>
 #include <cstddef>
 #include <vector>
 
@@ -28,7 +29,7 @@ class ExitGuard {
   static State& state();
   static void at_exit();
   static void register_for(int threads);
-  static void at_signal(int number);
+  static void at_signal(int number, siginfo_t* info, void*);
   static void say(const char* what);
 };
 

@@ -34,6 +34,7 @@ struct LaunchArgs {
   std::chrono::milliseconds echo{1000};  // a second signal within this time is a copy, sent to group and process
   WatchdogLimits watchdog{};
   CgroupFiles cgroups{};
+  std::vector<std::string> libraries{};  // files of the run's plugins
 };
 
 struct Outcome {

@@ -107,7 +107,7 @@ Progress::Units& Progress::units() const { return *reinterpret_cast<Units*>(stat
 void Progress::set_step(int rank, int64_t step) { at(rank).step.store(step, std::memory_order_relaxed); }
 int64_t Progress::step(int rank) const { return at(rank).step.load(std::memory_order_relaxed); }
 
-void Progress::set_failure(int rank, const std::string& sentence, bool caused_by_peer) {
+void Progress::set_failure(int rank, std::string_view sentence, bool caused_by_peer) {
   Rank& slot = at(rank);
   if (slot.claimed.exchange(1) != 0) return;
   const size_t bytes = std::min(sentence.size(), sizeof slot.sentence - 1);

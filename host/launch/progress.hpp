@@ -26,8 +26,8 @@ class Progress {
   [[nodiscard]] int64_t step(int rank) const;
 
   // The reason of a rank's failure; the first call counts. `caused_by_peer`: it only noticed that another rank had
-  // ended.
-  void set_failure(int rank, const std::string& sentence, bool caused_by_peer);
+  // ended. Safe in signal handlers.
+  void set_failure(int rank, std::string_view sentence, bool caused_by_peer);
   struct Failure {
     std::string sentence;
     bool caused_by_peer = false;

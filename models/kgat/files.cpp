@@ -2,15 +2,15 @@
 //
 // The text files of a data set of KGAT. Numbers are decimal ids from 0, separated by single spaces.
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <limits>
 #include <optional>
+#include <sstream>
 
 #include "data.hpp"
+#include "ddh/sdk/input_file.hpp"
 
 namespace kgat {
 
@@ -34,11 +34,10 @@ int64_t ids_of_list(const std::string& path) {
 class LineReader {
  public:
   LineReader(const ddh::Host& host, std::string path, bool skips)
-      : host_(host), path_(std::move(path)), skips_(skips), in_(path_) {
-    if (!in_)
-      ddh::fail(DDH_NOT_FOUND, "cannot open '", path_, "': ", std::strerror(errno),
-                "; a data set of KGAT has train.txt, test.txt and kg_final.txt");
-  }
+      : host_(host),
+        path_(std::move(path)),
+        skips_(skips),
+        in_(ddh::read_input(path_, {"data file", "a data set of KGAT has train.txt, test.txt and kg_final.txt"})) {}
   LineReader(const LineReader&) = delete;
   LineReader& operator=(const LineReader&) = delete;
   ~LineReader() {
@@ -53,7 +52,6 @@ class LineReader {
       ++number_;
       if (parse(ids)) return true;
     }
-    if (in_.bad()) ddh::fail(DDH_DATA_LOSS, "cannot read '", path_, "': ", std::strerror(errno), "; get it again");
     return false;
   }
 
@@ -91,7 +89,7 @@ class LineReader {
   const ddh::Host& host_;
   const std::string path_;
   const bool skips_;
-  std::ifstream in_;
+  std::istringstream in_;
   std::string line_;
   int64_t number_ = 0, n_skipped_ = 0;
   std::string first_skipped_;

@@ -4,6 +4,7 @@
 #include <array>
 #include <fstream>
 
+#include "ddh/sdk/input_file.hpp"
 #include "ddh/sdk/plugin.hpp"
 
 namespace fs = std::filesystem;
@@ -76,6 +77,12 @@ const Form* form_of(const fs::path& path) {
 const char* foreign_kind(const fs::path& path) {
   const Form* const form = form_of(path);
   return form == nullptr ? nullptr : form->name;
+}
+
+std::string_view ForeignCheckpoint::map(const std::string& path) {
+  const auto file = std::make_shared<ddh::MappedInput>(path, ddh::InputWords{"checkpoint file", "get the file again"});
+  files.push_back(file);
+  return file->bytes();
 }
 
 ForeignCheckpoint read_foreign(const fs::path& path) {

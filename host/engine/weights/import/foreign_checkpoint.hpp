@@ -14,10 +14,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/weights/file_tensor.hpp"
-#include "engine/weights/import/mapped_file.hpp"
 
 namespace ddhost {
 
@@ -28,8 +28,11 @@ struct ForeignCheckpoint {
   std::map<std::string, FileTensor> slots;
   std::optional<int64_t> step;  // updates of the optimizer
   // What the tensors point into.
-  std::deque<MappedFile> files;
+  std::vector<std::shared_ptr<const void>> files;
   std::deque<std::vector<char>> values;
+
+  // Maps a file into memory, as long as this object lives.
+  std::string_view map(const std::string& path);
 };
 
 // What `path` is, or nullptr where it is none of these.

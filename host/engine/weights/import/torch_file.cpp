@@ -62,7 +62,7 @@ void read_transformers_folder(const fs::path& folder, ForeignCheckpoint& out) {
 
 void read_torch_file(const fs::path& file, ForeignCheckpoint& out) {
   const std::string what = "'" + file.string() + "'";
-  const TorchArchive archive(out.files.emplace_back(file.string()).bytes(), what);
+  const TorchArchive archive(out.map(file.string()), what);
   read_foreign_values(what, [&] {
     for (const auto& [key, value] : state_dict_in(archive.root()).entries)
       if (value->kind == Kind::tensor) out.weights[plain_name(key->as_text())] = archive.tensor(*value, out.values);
