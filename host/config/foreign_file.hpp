@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "engine/services/read_json.hpp"
+#include "config/json.hpp"
 
 namespace ddhost {
 

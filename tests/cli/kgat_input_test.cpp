@@ -184,8 +184,8 @@ TEST_CASE("data of KGAT that can't be used is refused with file and line", "[cli
   write(folder, "entity_list.txt", "org_id remap_id\na 0\nb 1\nc 2\nd 3\ne 4\n");
   spoiled("kg_final.txt", "0 0 4\n1 0 5\n", {"line 2", "entity 5", "entity_list.txt names only 5 entities"});
   std::filesystem::remove(folder.file("kg_final.txt"));
-  check_refused(folder, {"kg_final.txt", "No such file"});
-  check_refused(TempFolder(), {"train.txt", "No such file"});
+  check_refused(folder, {"kg_final.txt", "does not exist"});
+  check_refused(TempFolder(), {"train.txt", "does not exist"});
 }
 
 TEST_CASE("bad lines are skipped and counted where the option says so", "[cli]") {
