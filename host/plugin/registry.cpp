@@ -67,7 +67,7 @@ Choice parse_choice(const std::string& text) {
 namespace {
 fs::path program_file() {
   std::error_code ec;
-  const fs::path program = fs::read_symlink("/proc/self/exe", ec);
+  fs::path program = fs::read_symlink("/proc/self/exe", ec);
   if (ec)
     ddh::fail(DDH_FAILED_PRECONDITION, "/proc/self/exe, the name of this program, can't be read (", ec.message(),
               "); mount /proc: mount -t proc proc /proc");
