@@ -291,7 +291,7 @@ void Checkpointing::finish_save() {
   try {
     prune_checkpoints(plan_.run_dir, step, settings_.keep);
   } catch (const std::exception& e) {
-    services_.log->warn("{}", e.what());  // training does not depend on the checkpoint
+    services_.log->warn("{}", sentence_of(e));  // training does not depend on the checkpoint
   }
 }
 

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/calls/plain_text.hpp"
 #include "engine/services/comm.hpp"
 
 namespace ddhost {
@@ -28,7 +29,7 @@ FailureText failure_of(Body&& body) {
   try {
     body();
   } catch (const std::exception& e) {
-    return text_of(e.what());
+    return text_of(sentence_of(e));
   }
   return {};
 }
