@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kOtherNames =
     "; the sections strategy, optimizer and schedule accept that program's names (docs/configuration.md, \"Names of "
-    "other programs\")";
+    "other tools\")";
 
 // Top-level keys that no section of ddhost has.
 constexpr std::array<std::string_view, 12> kDeepSpeedKeys = {"zero_optimization",
