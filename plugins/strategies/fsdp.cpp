@@ -282,14 +282,6 @@ class Fsdp final : public ddh::DataParallel {
     return size;
   }
 
-  ddh_group* make_group(const char* name, int32_t first, int32_t stride, int32_t count) const {
-    std::vector<int32_t> ranks;
-    for (int32_t i = 0; i < count; ++i) ranks.push_back(first + i * stride);
-    ddh_group* group = nullptr;
-    ddh::call(host.comm->group_create, host.h, name, ranks.data(), static_cast<uint32_t>(count), &group);
-    return group;
-  }
-
   Sharing sharing_ = Sharing::kAll;
   bool keeps_params_ = false;  // the mode keeps them from forward to backward
   const bool offloads_;
@@ -298,13 +290,11 @@ class Fsdp final : public ddh::DataParallel {
   ddh::ReplicaGroup replicas_;
 };
 
-constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE,   DDH_CONFIG_IFACE, DDH_COMM_IFACE,  DDH_COPY_IFACE,
-                                  DDH_FLATOPS_IFACE, DDH_WINDOW_IFACE, DDH_OPTIM_IFACE, DDH_PARAMS_IFACE,
-                                  DDH_STREAM_IFACE,  nullptr};
 constexpr uint64_t kCaps = DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP_SHARDS_OPTIM | DDH_CAP_SHARDS_GRAD |
                            DDH_CAP_SHARDS_PARAM | DDH_CAP_OFFLOADS;
 
 }  // namespace
 
 DDH_CXX_PLUGIN(Fsdp, strategy, "fsdp", "0.1.0", "fully sharded data parallel, with PyTorch's modes",
-               ddh::kSchemaOf<kFsdpOptions>, kNeeds, kCaps, 0, ddh::DataParallel::kUnderstands);
+               ddh::kSchemaOf<kFsdpOptions>, ddh::DataParallel::kNeedsOfOffload, kCaps, 0,
+               ddh::DataParallel::kUnderstands);

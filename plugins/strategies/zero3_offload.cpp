@@ -247,9 +247,6 @@ class Zero3Offload final : public ddh::DataParallel {
 };
 
 constexpr auto kOptions = ddh::joined(ddh::kPrefetchOptions, {ddh::kOverlapComm}, kOffloadOptions);
-constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE,   DDH_CONFIG_IFACE, DDH_WINDOW_IFACE, DDH_OPTIM_IFACE,
-                                  DDH_PARAMS_IFACE,  DDH_STREAM_IFACE, DDH_COPY_IFACE,   DDH_COMM_IFACE,
-                                  DDH_FLATOPS_IFACE, nullptr};
 constexpr uint64_t kCaps = DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP_SHARDS_OPTIM | DDH_CAP_SHARDS_GRAD |
                            DDH_CAP_SHARDS_PARAM | DDH_CAP_OFFLOADS;
 
@@ -257,4 +254,4 @@ constexpr uint64_t kCaps = DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP
 
 DDH_CXX_PLUGIN(Zero3Offload, strategy, "zero3_offload", "0.1.0",
                "zero3 with optimizer state and parameters in host memory or on disk (ZeRO-Offload, ZeRO-Infinity)",
-               ddh::kSchemaOf<kOptions>, kNeeds, kCaps, 0, ddh::DataParallel::kUnderstands);
+               ddh::kSchemaOf<kOptions>, ddh::DataParallel::kNeedsOfOffload, kCaps, 0, ddh::DataParallel::kUnderstands);
