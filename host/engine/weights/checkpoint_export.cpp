@@ -48,7 +48,12 @@ std::string shard_name(size_t index, size_t count) {
   return text.data();
 }
 
-void publish_new(const NewFile& file, const fs::path& path) {
+// Writes a file by `fill(file)`. It gets its name when it is on the disk.
+template <class Fill>
+void write_new(const fs::path& path, const Fill& fill) {
+  const NewFile file(path.parent_path(), path);
+  fill(file.data());
+  file.data().sync();
   if (!file.publish(path))
     ddh::fail(DDH_ALREADY_EXISTS, "'", path.string(), "' was created by another program, and is not overwritten; ",
               "give another folder");
@@ -66,12 +71,11 @@ class ShardWriter {
       if (is_transposed(t->stored)) std::reverse(items.back().shape.begin(), items.back().shape.end());
     }
     const SafetensorsLayout plan(items, {{"format", "pt"}});
-    const NewFile file(path.parent_path(), path);
-    file.data().reserve(plan.file_bytes);
-    file.data().write_at(0, plan.header.data(), plan.header.size());
-    for (size_t i = 0; i < shard.size(); ++i) write_tensor(file.data(), plan.file_offsets[i], *shard[i]);
-    file.data().sync();
-    publish_new(file, path);
+    write_new(path, [&](const RangeFile& file) {
+      file.reserve(plan.file_bytes);
+      file.write_at(0, plan.header.data(), plan.header.size());
+      for (size_t i = 0; i < shard.size(); ++i) write_tensor(file, plan.file_offsets[i], *shard[i]);
+    });
     out_.files.push_back(path);
   }
 
@@ -183,13 +187,9 @@ ExportedFiles export_checkpoint(const fs::path& folder, const Manifest& manifest
   for (size_t s = 0; s < shards.size(); ++s) writer.write(paths[s], shards[s]);
   if (shards.size() > 1) {
     const std::string text = index_text(shards);
-    const NewFile file(out, index);
-    file.data().write_at(0, text.data(), text.size());
-    file.data().sync();
-    publish_new(file, index);
+    write_new(index, [&](const RangeFile& file) { file.write_at(0, text.data(), text.size()); });
     result.files.push_back(index);
   }
-  sync_folder(out);
   return result;
 }
 
