@@ -163,20 +163,6 @@ void run_start(const Start& start, const TempFolder& folder, bool is_last, bool&
   done = code == 0;
 }
 
-// The rows of steps and evaluations, without times.
-std::string rows_of(const fs::path& run_dir) {
-  std::string out;
-  std::ifstream in(run_dir / "metrics.jsonl");
-  for (std::string line; std::getline(in, line);) {
-    nlohmann::json row = nlohmann::json::parse(line, nullptr, false);
-    if (row.is_discarded() || row.contains("summary")) continue;
-    for (auto at = row.begin(); at != row.end();)
-      at = at.key() == "step_ms" || at.key().ends_with("_per_s") ? row.erase(at) : std::next(at);
-    out += row.dump() + "\n";
-  }
-  return out;
-}
-
 struct Result {
   std::string rows, weights;
 };
