@@ -4,7 +4,8 @@
     python3 benchmarks/checkpoint.py [--size gpt2] [--strategy zero1] [--rounds 3] [--peer PYTHON] [--folder DIR]
 
 Each round takes turns: a sequential write of as many bytes (pwrite of 16 MiB, then fsync, as dd does), a run without
-checkpoints, one that writes them behind training, one that waits for them, one that resumes. With --peer, a Python with
+checkpoints, one that writes them behind training, one that waits for them, a sequential read, one that resumes; both reads
+come from the disk, not from the page cache. With --peer, a Python with
 torch and deepspeed, it also measures torch.distributed.checkpoint's async_save of FSDP2 and DeepSpeed's save_checkpoint
 of the same ZeRO stage, on as many ranks. --folder names the disk that is measured.
 The tables give medians (lowest .. highest) over the rounds; ratios are paired by round.
@@ -23,7 +24,7 @@ import time
 
 from gpt_vs_peers import ROOT, make_tokens, output_of
 
-READ = re.compile(r"rank 0 read \d+ bytes, ([\d.]+) of what it holds")
+READ = re.compile(r"rank 0 read \d+ bytes, ([\d.]+) of what it holds, in ([\d.]+) s")
 SAVED = re.compile(r"checkpoint after step (\d+): ([\d.]+) MiB on the disk after ([\d.]+) s; training waited ([\d.]+) s")
 PIECE = 16 << 20
 
@@ -40,6 +41,30 @@ def written_like_dd(path, size):
     seconds = time.monotonic() - begin
     os.unlink(path)
     return seconds
+
+
+def files_of(folder):
+    return [path for path in sorted(folder.rglob("*")) if path.is_file()]
+
+
+def drop_from_cache(folder):
+    """The next read of the files comes from the disk."""
+    for path in files_of(folder):
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def read_like_dd(folder):
+    """Seconds to read the files of a folder from the disk."""
+    drop_from_cache(folder)
+    piece = bytearray(PIECE)
+    begin = time.monotonic()
+    for path in files_of(folder):
+        with open(path, "rb", buffering=0) as file:
+            while file.readinto(piece):
+                pass
+    return time.monotonic() - begin
 
 
 class Ddhost:
@@ -100,8 +125,8 @@ def main():
     parser.add_argument("--folder", default=None)
     args = parser.parse_args()
 
-    out = {key: [] for key in ("dd", "stall", "durable", "sync", "sync/dd", "overhead %", "resume", "read", "bytes",
-                               "memory")}
+    out = {key: [] for key in ("dd", "stall", "durable", "sync", "sync/dd", "lost", "overhead %", "dd read", "read seconds",
+                               "read/dd", "resume", "read", "bytes", "memory")}
     of_peers = {peer: {key: [] for key in ("stall", "durable", "resume", "bytes")} for peer in PEERS if args.peer}
     with tempfile.TemporaryDirectory(dir=args.folder) as name:
         folder = pathlib.Path(name)
@@ -114,6 +139,9 @@ def main():
             size = int(saves[0][0])
             dd = written_like_dd(folder / "dd", size)
             start, *_ = ours.run("start", steps=1)
+            checkpoints = folder / "behind/checkpoints"
+            out["dd read"].append(read_like_dd(checkpoints))
+            drop_from_cache(checkpoints)
             resume, *_ = ours.run("behind", "--resume", "auto", "--resume-allow", "train.steps", steps=args.steps + 1)
             out["bytes"].append(size)
             out["memory"].append((behind_peak - plain_peak) / size)
@@ -122,9 +150,14 @@ def main():
             out["durable"] += [durable for _, durable, _ in saves[:-1]]
             out["sync"].append(statistics.median(durable for _, durable, _ in waited))
             out["sync/dd"].append(dd / out["sync"][-1])
-            out["overhead %"].append(100 * (sum(behind[1:]) / sum(plain[1:]) - 1))
+            lost = (sum(behind[1:]) - sum(plain[1:])) / 1e3 / (len(saves) - 1)  # the last one is after the last step
+            out["lost"].append(lost)
+            out["overhead %"].append(lost * 1e3 / statistics.mean(plain[1:]))  # 100 % of 100 steps
             out["resume"].append(resume - start)
-            out["read"].append(float(READ.findall((folder / "behind/log.txt").read_text())[-1]))
+            read, seconds = map(float, READ.findall((folder / "behind/log.txt").read_text())[-1])
+            out["read"].append(read)
+            out["read seconds"].append(seconds)
+            out["read/dd"].append(out["dd read"][-1] / seconds)
             for peer, figures in of_peers.items():
                 for key, value in peer_save(args, peer, folder / "tokens.bin", folder).items():
                     figures[key].append(value)
@@ -137,8 +170,10 @@ def main():
     names = {"dd": "as many bytes written in sequence, s", "bytes": "bytes", "stall": "training waits, s",
              "durable": "on the disk behind training, s", "sync": "on the disk with async=false, s",
              "sync/dd": "speed of that relative to writing in sequence",
-             "overhead %": "time of training with checkpoints, % more than without",
+             "lost": "a checkpoint lengthens training by, s", "overhead %": "that with a checkpoint every 100 steps, %",
              "memory": "more memory while it is written behind training, relative to its bytes",
+             "dd read": "as many bytes read in sequence from the disk, s", "read seconds": "resuming reads for, s",
+             "read/dd": "speed of that relative to reading in sequence",
              "resume": "resuming takes longer than a start, s", "read": "bytes that rank 0 reads relative to what it holds"}
     for key, label in names.items():
         if out[key]:

@@ -92,6 +92,34 @@ TEST_CASE("a rank that holds every tensor reads each byte once, which the log co
              Catch::Contains("rank 0 read " + std::to_string(bytes) + " bytes, 1.000 of what it holds"));
 }
 
+TEST_CASE("large tensors are the same in every file, and are read back by another strategy", "[cli]") {
+  const Runs runs;
+  const auto train = [&](const char* name, Words options) {
+    options.insert(options.end(), {"model.layers=2", "model.width=512", "model.hidden=4096", "train.steps=2",
+                                   "data.micro_batch=1", "checkpoint.every=1"});
+    const Said run = runs.train(name, options);
+    INFO(run.err);
+    REQUIRE(run.code == 0);
+  };
+  const auto same = [&](const std::string& a, const std::string& b) {
+    for (const char* file : {"/model.safetensors", "/optimizer.safetensors"})
+      if (read_text(a + file) != read_text(b + file)) return false;
+    return true;
+  };
+  train("behind", {"--strategy", "zero2"});
+  train("waiting", {"--strategy", "zero3", "checkpoint.async=false"});
+  train("limited", {"--strategy", "ddp", "checkpoint.max_bytes_in_flight=20000000"});
+  CHECK(fs::file_size(runs.step("behind", 1) + "/optimizer.safetensors") > 60'000'000);
+  CHECK(same(runs.step("behind", 1), runs.step("waiting", 1)));
+  CHECK(same(runs.step("behind", 1), runs.step("limited", 1)));
+  for (const char* name : {"behind", "waiting", "limited"})
+    CHECK(call_ddhost({"ckpt", "verify", runs.dir(name)}).code == 0);
+  train("again", {"--strategy", "ddp", "--resume", runs.step("waiting", 1)});
+  train("again3", {"--strategy", "fsdp", "--resume", runs.step("limited", 1)});
+  CHECK(same(runs.step("behind", 2), runs.step("again", 2)));
+  CHECK(same(runs.step("behind", 2), runs.step("again3", 2)));
+}
+
 TEST_CASE("half a row at the end of metrics.jsonl goes when the run is resumed", "[cli]") {
   const Runs runs;
   REQUIRE(runs.train("a", kEveryTwo).code == 0);

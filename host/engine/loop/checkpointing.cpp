@@ -86,8 +86,17 @@ Checkpointing::Checkpointing(RankServices& services, const RunPlan& plan, const 
       plan_(plan),
       source_(source),
       settings_(CheckpointSettings::from(services.config)),
-      layout_(source.model, services.step->optimizers()) {
-  if (settings_.on()) together(*services.comm, "room for checkpoints", [&] { require_room(order); });
+      layout_(source.model, services.step->optimizers()),
+      copy_memory_(services.memory) {
+  if (!settings_.on()) return;
+  together(*services.comm, "room for checkpoints", [&] {
+    require_room(order);
+    reserve_copy(copy_memory_, save_settings(), source_, layout_, services_.seat.rank == 0);
+  });
+}
+
+SaveSettings Checkpointing::save_settings() const {
+  return {plan_.run_dir, settings_.in_background, settings_.most_bytes};
 }
 
 // Rank 0 checks the space for the checkpoints that the run keeps, and for one more while it is written.
@@ -114,18 +123,21 @@ void Checkpointing::load() {
   for (const fs::path& folder : plan_.resume) {
     Manifest manifest;
     ReadCount count;
+    const auto begin = std::chrono::steady_clock::now();
     const FailureText mine = failure_of([&] { manifest = open_checkpoint(folder); });
     std::string damage = first_failure(*services_.comm, mine, "checkpoint: open").data();
     if (damage.empty()) {
       check_same_tensors(manifest, layout_, folder.string());
       damage = read_checkpoint(folder, manifest, source_, layout_, *services_.comm, *services_.staging, count);
     }
+    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
     if (damage.empty()) {
       restore_param_steps(manifest);
       if (services_.seat.rank == 0)
-        services_.log->info("resumed after step {} from '{}'; rank 0 read {} bytes, {:.3f} of what it holds",
-                            manifest.progress.step, folder.string(), count.read,
-                            static_cast<double>(count.read) / static_cast<double>(std::max<uint64_t>(1, count.needed)));
+        services_.log->info(
+            "resumed after step {} from '{}'; rank 0 read {} bytes, {:.3f} of what it holds, in {:.2f} s",
+            manifest.progress.step, folder.string(), count.read,
+            static_cast<double>(count.read) / static_cast<double>(std::max<uint64_t>(1, count.needed)), time.count());
       resumed_ = std::move(manifest);
       last_saved_ = resumed_->progress.step;
       return;
@@ -205,12 +217,13 @@ bool Checkpointing::is_due(const Moment& moment, const TrainState& state) {
 }
 
 void Checkpointing::step_done(const Moment& moment, const TrainState& state) {
-  if (save_ != nullptr && !moment.requests.saving) finish_save();
+  if (save_ != nullptr && !moment.requests.saving && !save_->begin_shared_sums()) finish_save();
   if (is_due(moment, state)) {
     if (save_ != nullptr) finish_save();  // one at a time
     begin_save(progress(state, moment.evaluation_pending));
   }
-  if (save_ != nullptr && moment.ends) finish_save();
+  if (save_ != nullptr && (moment.ends || !settings_.in_background)) finish_save();
+  if (moment.ends) end_pruning();
 }
 
 void Checkpointing::late_evaluation_done(const TrainState& state) {
@@ -218,6 +231,7 @@ void Checkpointing::late_evaluation_done(const TrainState& state) {
   if (state.best.state().best.step != step) return;
   begin_save(progress(state, /*evaluation_pending=*/false));
   finish_save();
+  end_pruning();
 }
 
 TrainProgress Checkpointing::progress(const TrainState& state, bool evaluation_pending) const {
@@ -261,13 +275,13 @@ Manifest Checkpointing::manifest() const {
 }
 
 void Checkpointing::begin_save(TrainProgress progress) {
+  end_pruning();
   save_begun_ = std::chrono::steady_clock::now();
   Manifest out = manifest();
   out.progress = std::move(progress);
   last_saved_ = out.progress.step;
-  save_ = std::make_unique<CheckpointSave>(SaveSettings{plan_.run_dir, settings_.in_background, settings_.most_bytes},
-                                           std::move(out), source_, layout_, *services_.comm, *services_.staging,
-                                           services_.memory);
+  save_ = std::make_unique<CheckpointSave>(save_settings(), std::move(out), source_, layout_, *services_.comm,
+                                           *services_.staging, copy_memory_);
   save_stall_ = std::chrono::steady_clock::now() - save_begun_;
 }
 
@@ -288,11 +302,15 @@ void Checkpointing::finish_save() {
   const std::chrono::duration<double> all = end - save_begun_, stall = save_stall_ + (end - begin);
   services_.log->info("checkpoint after step {}: {:.1f} MiB on the disk after {:.2f} s; training waited {:.2f} s", step,
                       static_cast<double>(layout_.bytes()) / kMiB, all.count(), stall.count());
-  try {
-    prune_checkpoints(plan_.run_dir, step, settings_.keep);
-  } catch (const std::exception& e) {
-    services_.log->warn("{}", sentence_of(e));  // training does not depend on the checkpoint
-  }
+  pruning_ = std::async(std::launch::async, [run_dir = plan_.run_dir, step, keep = settings_.keep] {
+    return std::string(failure_of([&] { prune_checkpoints(run_dir, step, keep); }).data());
+  });
+}
+
+void Checkpointing::end_pruning() {
+  if (!pruning_.valid()) return;
+  const std::string failure = pruning_.get();
+  if (!failure.empty()) services_.log->warn("{}", failure);  // training does not depend on it
 }
 
 }  // namespace ddhost

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <future>
 #include <optional>
 #include <string>
 
@@ -48,7 +49,8 @@ struct TrainState {
 
 class Checkpointing {
  public:
-  // Called after the strategy's materialize. Throws if the disk has no room for the checkpoints of the run. [collective]
+  // Called after the strategy's materialize. Takes the memory of their copies. Throws if the disk has no room for
+  // the checkpoints of the run. [collective]
   Checkpointing(RankServices& services, const RunPlan& plan, const StateSource& source, const TrainOrder& order);
 
   // Loads the newest checkpoint of RunPlan::resume that is not damaged. Damaged ones are renamed. Does nothing if the
@@ -90,20 +92,24 @@ class Checkpointing {
   [[nodiscard]] TrainProgress progress(const TrainState& state, bool evaluation_pending) const;
   void begin_save(TrainProgress progress);
   void finish_save();
+  void end_pruning();
   void require_room(const TrainOrder& order) const;
   void restore_best(BestCheckpoint& best) const;
   void restore_param_steps(const Manifest& manifest) const;
   [[nodiscard]] Manifest manifest() const;
+  [[nodiscard]] SaveSettings save_settings() const;
 
   RankServices& services_;
   const RunPlan& plan_;
   const StateSource source_;
   const CheckpointSettings settings_;
   const CheckpointLayout layout_;
+  CopyMemory copy_memory_;
   std::optional<Manifest> resumed_;
   int64_t last_saved_ = -1;
   int64_t saves_done_ = 0;                // of those that were asked for
   std::unique_ptr<CheckpointSave> save_;  // being written
+  std::future<std::string> pruning_;      // the removal of old checkpoints, and its error
   std::chrono::steady_clock::time_point save_begun_ = std::chrono::steady_clock::now();
   std::chrono::steady_clock::duration save_stall_{};  // time that training waited
 };

@@ -2,6 +2,8 @@
 #include "engine/weights/checkpoint_read.hpp"
 
 #include <algorithm>
+#include <future>
+#include <span>
 
 #include "engine/services/buffer_values.hpp"
 #include "engine/weights/chunk_reader.hpp"
@@ -17,26 +19,68 @@ bool is_same(const StoredTensor& a, const StoredTensor& b) {
   return a.kind == b.kind && a.dtype == b.dtype && a.shape == b.shape;
 }
 
-void read_pieces(ChunkReader& reader, const Manifest& manifest, const StateSource& source,
-                 const CheckpointLayout& layout, Staging& staging, ReadCount& count) {
-  PieceAccess access(source, layout, staging);
-  std::vector<char> values;
-  for (const StatePiece& piece : state_pieces(source, layout)) {
-    const StoredTensor& stored = layout.tensors()[piece.tensor];
-    const Manifest::Tensor& tensor = *manifest.find(stored.name);
-    const uint64_t width = ddh_dtype_bytes(stored.dtype), most = PieceAccess::kMostBytes / width;
-    count.needed += piece.numel * width;
-    for (uint64_t begin = 0; begin < piece.numel; begin += most) {
-      const uint64_t numel = std::min(most, piece.numel - begin);
-      values.resize(std::max<size_t>(values.size(), numel * width));
-      reader.read(tensor, (piece.offset + begin) * width, numel * width, values.data());
-      access.write(piece, begin, numel, values.data());
-    }
-  }
-}
+using Pieces = std::span<const StatePiece>;
 
-void read_buffers(ChunkReader& reader, const Manifest& manifest, const ddh_model_desc& model, Staging& staging,
+constexpr uint64_t kBytesOfTwo = uint64_t{64} << 20;  // below, a second thread does not pay
+
+class PieceReader {
+ public:
+  PieceReader(const fs::path& folder, const Manifest& manifest, const StateSource& source,
+              const CheckpointLayout& layout, Staging& staging)
+      : folder_(folder), manifest_(manifest), source_(source), layout_(layout), staging_(staging) {}
+
+  // While one thread copies values to their place, the other one waits for the disk. [main]
+  ReadCount read() const {
+    std::vector<StatePiece> pieces = state_pieces(source_, layout_);
+    // Only the main thread may write where state_write or a device is needed.
+    const auto in_memory = std::stable_partition(pieces.begin(), pieces.end(), [&](const StatePiece& piece) {
+      return piece.data == nullptr || !staging_.is_here(piece.data);
+    });
+    const auto second = half_of(in_memory, pieces.end());
+    std::future<ReadCount> other = std::async(std::launch::async, [&] { return read({second, pieces.end()}); });
+    const ReadCount mine = read({pieces.begin(), second}), theirs = other.get();
+    return {mine.needed + theirs.needed, mine.read + theirs.read};
+  }
+
+ private:
+  // The first of the pieces that the second thread reads.
+  template <class At>
+  At half_of(At begin, At end) const {
+    uint64_t all = 0, seen = 0;
+    for (At at = begin; at != end; ++at) all += stored_bytes(*at, layout_);
+    if (all < kBytesOfTwo) return end;
+    while (begin != end && seen < all / 2) seen += stored_bytes(*begin++, layout_);
+    return begin;
+  }
+
+  ReadCount read(Pieces pieces) const {
+    ReadCount count;
+    ChunkReader reader(folder_, manifest_);
+    PieceAccess access(source_, layout_, staging_);
+    for (const StatePiece& piece : pieces) {
+      const StoredTensor& stored = layout_.tensors()[piece.tensor];
+      const uint64_t width = ddh_dtype_bytes(stored.dtype);
+      const auto take = [&](uint64_t at, const char* values, uint64_t bytes) {
+        access.write(piece, at / width - piece.offset, bytes / width, values);
+      };
+      reader.for_each_part(*manifest_.find(stored.name), stored_begin(piece, layout_), stored_bytes(piece, layout_),
+                           take);
+      count.needed += stored_bytes(piece, layout_);
+    }
+    count.read = reader.bytes_read();
+    return count;
+  }
+
+  const fs::path& folder_;
+  const Manifest& manifest_;
+  const StateSource& source_;
+  const CheckpointLayout& layout_;
+  Staging& staging_;
+};
+
+void read_buffers(const fs::path& folder, const Manifest& manifest, const ddh_model_desc& model, Staging& staging,
                   ReadCount& count) {
+  ChunkReader reader(folder, manifest);
   for (uint32_t b = 0; b < model.n_buffers; ++b) {
     const ddh_buffer_desc& buffer = *model.buffers[b];
     if (buffer.numel == 0) continue;
@@ -45,6 +89,7 @@ void read_buffers(ChunkReader& reader, const Manifest& manifest, const ddh_model
     reader.read(*manifest.find(buffer.name), 0, values.size(), values.data());
     set_buffer_values(buffer, values.data(), staging);
   }
+  count.read += reader.bytes_read();
 }
 
 }  // namespace
@@ -72,10 +117,8 @@ std::string read_checkpoint(const fs::path& folder, const Manifest& manifest, co
                             const CheckpointLayout& layout, const Comm& comm, Staging& staging, ReadCount& count) {
   const FailureText mine = failure_of([&] {
     staging.device().synchronize(nullptr);  // initial values may still be in transfer
-    ChunkReader reader(folder, manifest);
-    read_pieces(reader, manifest, source, layout, staging, count);
-    read_buffers(reader, manifest, source.model, staging, count);
-    count.read = reader.bytes_read();
+    count = PieceReader(folder, manifest, source, layout, staging).read();
+    read_buffers(folder, manifest, source.model, staging, count);
   });
   const FailureText first = first_failure(comm, mine, "checkpoint: read");
   if (first[0] != '\0') return first.data();

@@ -44,24 +44,36 @@ void fill(Manifest& manifest, const CheckpointLayout& layout, const std::vector<
   }
 }
 
-uint64_t bytes_of_piece(const StatePiece& piece, const CheckpointLayout& layout) {
-  return piece.numel * ddh_dtype_bytes(layout.tensors()[piece.tensor].dtype);
+// The size of a copy of all that this rank writes.
+uint64_t copy_bytes_of_rank(const std::vector<StatePiece>& pieces, const ddh_model_desc& model,
+                            const CheckpointLayout& layout, bool is_first) {
+  CopyPlaces places(layout);
+  for (const StatePiece& piece : pieces)
+    if (piece.is_first_replica) places.take(piece.tensor, stored_begin(piece, layout), stored_bytes(piece, layout));
+  for (uint32_t b = 0; is_first && b < model.n_buffers; ++b)
+    places.take(layout.buffer(b), 0, bytes_of(*model.buffers[b]));
+  return places.used();
 }
 
-// What this rank writes.
-uint64_t bytes_of_rank(const std::vector<StatePiece>& pieces, const ddh_model_desc& model,
-                       const CheckpointLayout& layout, bool is_first) {
-  uint64_t bytes = 0;
-  for (const StatePiece& piece : pieces)
-    if (piece.is_first_replica) bytes += bytes_of_piece(piece, layout);
-  for (uint32_t b = 0; is_first && b < model.n_buffers; ++b) bytes += bytes_of(*model.buffers[b]);
-  return bytes;
+// The bytes of the copy that is written behind training; the DoubleBuffer follows it.
+uint64_t copy_bytes(const SaveSettings& settings, const std::vector<StatePiece>& pieces, const ddh_model_desc& model,
+                    const CheckpointLayout& layout, bool is_first) {
+  if (!settings.in_background) return 0;
+  const uint64_t all = copy_bytes_of_rank(pieces, model, layout, is_first);
+  const uint64_t bytes = settings.most_bytes == 0 ? all : std::min(all, settings.most_bytes);
+  return (bytes + DirectFile::kBlockBytes - 1) / DirectFile::kBlockBytes * DirectFile::kBlockBytes;
 }
 
 }  // namespace
 
+void reserve_copy(CopyMemory& memory, const SaveSettings& settings, const StateSource& source,
+                  const CheckpointLayout& layout, bool is_first_rank) {
+  const std::vector<StatePiece> pieces = state_pieces(source, layout);
+  memory.at_least(copy_bytes(settings, pieces, source.model, layout, is_first_rank) + DoubleBuffer::kBytes);
+}
+
 CheckpointSave::CheckpointSave(SaveSettings settings, Manifest manifest, const StateSource& source,
-                               const CheckpointLayout& layout, const Comm& comm, Staging& staging, Memory& memory)
+                               const CheckpointLayout& layout, const Comm& comm, Staging& staging, CopyMemory& memory)
     : settings_(std::move(settings)), manifest_(std::move(manifest)), layout_(layout), comm_(comm), memory_(memory) {
   try {
     std::vector<StatePiece> pieces;
@@ -94,86 +106,83 @@ CheckpointSave::~CheckpointSave() { drop(); }
 
 void CheckpointSave::drop() noexcept {
   if (thread_.joinable()) thread_.join();
-  release_copy();
   if (!committed_ && comm_.rank() == 0) drop_checkpoint(settings_.run_dir, step());
 }
 
 void CheckpointSave::copy_or_write(const StateSource& source, Staging& staging, const std::vector<StatePiece>& pieces) {
   const bool is_first = comm_.rank() == 0;
-  if (settings_.in_background) {
-    const uint64_t all = bytes_of_rank(pieces, source.model, layout_, is_first);
-    copy_bytes_ = settings_.most_bytes == 0 ? all : std::min(all, settings_.most_bytes);
-    copy_.reset(new char[copy_bytes_]);  // without zeros, which would be written twice
-    memory_.account(DDH_TAG_COMM, static_cast<int64_t>(copy_bytes_), /*alias=*/false);
-  }
+  const uint64_t copied = copy_bytes(settings_, pieces, source.model, layout_, is_first);
+  char* const memory = memory_.at_least(copied + DoubleBuffer::kBytes);
+  if (copied > 0) copy_.emplace(layout_, memory, copied);
+  DoubleBuffer direct(layout_, memory + copied, *writer_);
   PieceAccess access(source, layout_, staging);
   for (const StatePiece& piece : pieces) {
     if (!piece.is_first_replica || copy_later(piece, staging)) continue;
     const uint64_t width = ddh_dtype_bytes(layout_.tensors()[piece.tensor].dtype);
-    take(piece.tensor, piece.offset * width, piece.numel * width,
+    take(direct, piece.tensor, piece.offset * width, piece.numel * width,
          [&](uint64_t at, uint64_t bytes) { return access.read(piece, at / width - piece.offset, bytes / width); });
   }
   for (uint32_t b = 0; is_first && b < source.model.n_buffers; ++b) {
     const ddh_buffer_desc& buffer = *source.model.buffers[b];
     if (buffer.numel == 0) continue;
     const auto* const values = static_cast<const char*>(buffer_values(buffer, staging));
-    take(layout_.buffer(b), 0, bytes_of(buffer), [&](uint64_t at, uint64_t) { return values + at; });
+    take(direct, layout_.buffer(b), 0, bytes_of(buffer), [&](uint64_t at, uint64_t) { return values + at; });
   }
+  direct.finish();
 }
 
-// Writes bytes of a tensor to the copy, or to the file if the copy has no room. `read(at, bytes)` returns them.
+// Copies bytes of a tensor. What the copy has no room for goes through `direct` to the file. `read(at, bytes)` returns it.
 template <class Read>
-void CheckpointSave::take(size_t tensor, uint64_t begin, uint64_t bytes, Read&& read) {
-  if (copy_ == nullptr || bytes > copy_bytes_ - copy_used_) return writer_->write(tensor, begin, begin + bytes, read);
-  copied_.push_back({tensor, begin, bytes, copy_used_, nullptr});
-  for (uint64_t done = 0; done < bytes;) {
-    const uint64_t n = std::min(kChunkBytes, bytes - done);
-    std::memcpy(copy_.get() + copy_used_ + done, read(begin + done, n), n);
-    done += n;
+void CheckpointSave::take(DoubleBuffer& direct, size_t tensor, uint64_t begin, uint64_t bytes, Read&& read) {
+  const bool is_copied = copy_ && copy_->has_room(tensor, begin, bytes);
+  for (uint64_t at = begin, end = begin + bytes; at < end;) {
+    const uint64_t n = std::min(end, (at / kChunkBytes + 1) * kChunkBytes) - at;  // to the end of a chunk
+    std::memcpy(is_copied ? copy_->add(tensor, at, n) : direct.add(tensor, at, n), read(at, n), n);
+    at += n;
   }
-  copy_used_ += bytes;
 }
 
 // Whether the thread copies this piece: it lies in memory, in the dtype of the file, and the copy has room for it.
 bool CheckpointSave::copy_later(const StatePiece& piece, const Staging& staging) {
   const int32_t dtype = layout_.tensors()[piece.tensor].dtype;
-  if (copy_ == nullptr || piece.data == nullptr || piece.dtype != dtype || !staging.is_here(piece.data)) return false;
-  const uint64_t width = ddh_dtype_bytes(dtype), bytes = piece.numel * width;
-  if (bytes > copy_bytes_ - copy_used_) return false;
-  copied_.push_back({piece.tensor, piece.offset * width, bytes, copy_used_, static_cast<const char*>(piece.data)});
-  copy_used_ += bytes;
+  if (!copy_ || piece.data == nullptr || piece.dtype != dtype || !staging.is_here(piece.data)) return false;
+  const uint64_t begin = stored_begin(piece, layout_), bytes = stored_bytes(piece, layout_);
+  if (!copy_->has_room(piece.tensor, begin, bytes)) return false;
+  later_.push_back({copy_->add(piece.tensor, begin, bytes), static_cast<const char*>(piece.data), bytes});
   return true;
 }
 
 void CheckpointSave::copy_rest() {
-  for (const Copied& part : copied_)
-    if (part.from != nullptr) std::memcpy(copy_.get() + part.place, part.from, part.bytes);
+  for (const LaterCopy& part : later_) std::memcpy(part.to, part.from, part.bytes);
   is_copied_.store(true, std::memory_order_release);
   is_copied_.notify_all();
 }
 
 void CheckpointSave::write_copy() {
   failure_ = failure_of([&] {
-    for (const Copied& part : copied_)
-      writer_->write(part.tensor, part.begin, part.begin + part.bytes,
-                     [&](uint64_t at, uint64_t) { return copy_.get() + part.place + (at - part.begin); });
+    if (copy_) copy_->write_to(*writer_);
     writer_->sync();
   });
   written_.store(true, std::memory_order_release);
 }
 
-void CheckpointSave::release_copy() {
-  if (copy_ == nullptr) return;
-  memory_.account(DDH_TAG_COMM, -static_cast<int64_t>(copy_bytes_), /*alias=*/false);
-  copy_.reset();
+bool CheckpointSave::begin_shared_sums() {
+  if (shared_sums_begun_) return false;
+  shared_sums_begun_ = true;
+  if (thread_.joinable()) thread_.join();
+  written_.store(false, std::memory_order_release);
+  thread_ = std::thread([this] {
+    if (failure_[0] == '\0') failure_ = failure_of([&] { writer_->sum_shared_chunks(); });
+    written_.store(true, std::memory_order_release);
+  });
+  return true;
 }
 
 void CheckpointSave::finish() {
   if (thread_.joinable()) thread_.join();
-  release_copy();
   const FailureText first = first_failure(comm_, failure_, "checkpoint: write");
   if (first[0] != '\0') ddh::fail(DDH_RESOURCE_EXHAUSTED, first.data());
-  together(comm_, "checkpoint: checksums", [&] { writer_->sum_shared_chunks(); });
+  if (!shared_sums_begun_) together(comm_, "checkpoint: checksums", [&] { writer_->sum_shared_chunks(); });
   const std::vector<uint64_t> sums = of_all_ranks(writer_->sums(), comm_);
   together(comm_, "checkpoint: commit", [&] {
     if (comm_.rank() != 0) return;

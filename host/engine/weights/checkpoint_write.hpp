@@ -7,6 +7,8 @@
 //   ... forward, backward ...   these change no parameters and no optimizer state
 //   save.wait_copied();         before the update
 //   ... training continues ...  until written() on every rank
+//   save.begin_shared_sums();   another thread reads the chunks that several ranks wrote
+//   ... training continues ...  until written() on every rank
 //   save.finish();              waits for the rest, and commits
 //
 // So no later value ever gets into the file. The constructor itself copies what only the main thread can read (memory of a
@@ -21,9 +23,9 @@
 #include <vector>
 
 #include "engine/services/comm.hpp"
-#include "engine/services/memory.hpp"
 #include "engine/services/staging.hpp"
 #include "engine/weights/manifest.hpp"
+#include "engine/weights/piece_copy.hpp"
 #include "engine/weights/rank_writer.hpp"
 #include "engine/weights/state_pieces.hpp"
 #include "engine/weights/together.hpp"
@@ -36,12 +38,16 @@ struct SaveSettings {
   uint64_t most_bytes = 0;  // of this rank's copy; the rest is written before training continues. 0: no limit
 };
 
+// Takes the memory that a rank's saves need. [main]
+void reserve_copy(CopyMemory& memory, const SaveSettings& settings, const StateSource& source,
+                  const CheckpointLayout& layout, bool is_first_rank);
+
 class CheckpointSave {
  public:
   // Begins <run_dir>/checkpoints/step-N for the step of `manifest`, whose files and tensors are filled in here. Every rank
   // throws ddh::Error if one of them fails, and the folder is removed. All references outlive the object. [collective]
   CheckpointSave(SaveSettings settings, Manifest manifest, const StateSource& source, const CheckpointLayout& layout,
-                 const Comm& comm, Staging& staging, Memory& memory);
+                 const Comm& comm, Staging& staging, CopyMemory& memory);
   CheckpointSave(const CheckpointSave&) = delete;
   CheckpointSave& operator=(const CheckpointSave&) = delete;
   // Removes the folder if finish() was not called.
@@ -50,40 +56,40 @@ class CheckpointSave {
   [[nodiscard]] int64_t step() const { return manifest_.progress.step; }
   // Waits until the copy is made. Must be called before parameters or optimizer state change.
   void wait_copied() const { is_copied_.wait(false, std::memory_order_acquire); }
-  // Whether this rank has written its part or failed.
+  // Whether this rank has done its part, or failed.
   [[nodiscard]] bool written() const { return written_.load(std::memory_order_acquire); }
+  // Called when written() is true on every rank. The first call lets another thread compute the checksums of the chunks that
+  // several ranks wrote; written() is false until it is done. Returns whether it was the first call.
+  bool begin_shared_sums();
   // Waits until every rank has written, and commits. Throws on every rank if one has failed. [collective]
   void finish();
 
  private:
-  // A part of the copy, and the bytes of a tensor that it holds.
-  struct Copied {
-    size_t tensor;
-    uint64_t begin, bytes;  // of the tensor
-    uint64_t place;         // in the copy
-    const char* from;       // values that the thread copies; nullptr: they are copied
+  // Values that the thread copies.
+  struct LaterCopy {
+    char* to;
+    const char* from;
+    uint64_t bytes;
   };
   void copy_or_write(const StateSource& source, Staging& staging, const std::vector<StatePiece>& pieces);
   bool copy_later(const StatePiece& piece, const Staging& staging);
   template <class Read>
-  void take(size_t tensor, uint64_t begin, uint64_t bytes, Read&& read);
+  void take(DoubleBuffer& direct, size_t tensor, uint64_t begin, uint64_t bytes, Read&& read);
   void copy_rest();
   void write_copy();
-  void release_copy();
   void drop() noexcept;
 
   const SaveSettings settings_;
   Manifest manifest_;
   const CheckpointLayout& layout_;
   const Comm& comm_;
-  Memory& memory_;
+  CopyMemory& memory_;
   std::optional<RankWriter> writer_;
-  std::vector<Copied> copied_;
-  std::unique_ptr<char[]> copy_;
-  uint64_t copy_bytes_ = 0, copy_used_ = 0;
+  std::optional<PieceCopy> copy_;
+  std::vector<LaterCopy> later_;
   FailureText failure_{};  // of the thread
   std::atomic<bool> is_copied_{false}, written_{false};
-  bool committed_ = false;
+  bool shared_sums_begun_ = false, committed_ = false;
   std::thread thread_;
 };
 

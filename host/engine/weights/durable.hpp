@@ -35,9 +35,10 @@ class RangeFile {
   // What was written is on the disk when it returns.
   void sync() const;
   [[nodiscard]] int descriptor() const { return fd_; }
+  // Throws the error of a write that failed with errno.
+  [[noreturn]] void fail_write() const;
 
  private:
-  [[noreturn]] void fail_write() const;
   std::filesystem::path path_;
   int fd_ = -1;
 };

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/weights/checkpoint_layout.hpp"
-#include "engine/weights/durable.hpp"
+#include "engine/weights/direct_file.hpp"
 #include "engine/weights/manifest.hpp"
 
 namespace ddhost {
@@ -27,17 +27,18 @@ class RankWriter {
       files_.emplace_back(folder / file.name, RangeFile::Mode::write);
   }
 
-  // Bytes [begin, end) of a tensor, from `read(begin, bytes)`. The checksums of whole chunks are computed meanwhile.
-  template <class Read>
-  void write(size_t tensor, uint64_t begin, uint64_t end, Read&& read) {
+  void write(size_t file, uint64_t offset, const char* values, uint64_t bytes) {
+    files_[file].write_at(offset, values, bytes);
+  }
+  // Computes the checksums of the whole chunks in a range of bytes of a tensor. A chunk must not be divided between two calls
+  // that could have it whole.
+  void sum(size_t tensor, uint64_t begin, const char* values, uint64_t bytes) {
     const StoredTensor& t = layout_.tensors()[tensor];
-    for (uint64_t at = begin; at < end;) {
+    for (uint64_t at = begin, end = begin + bytes; at < end;) {
       const uint64_t chunk = at / kChunkBytes, chunk_begin = chunk * kChunkBytes;
       const uint64_t chunk_end = chunk_begin + t.chunk_bytes(chunk), stop = std::min(end, chunk_end);
-      const char* const values = read(at, stop - at);
-      files_[t.file].write_at(t.offset + at, values, stop - at);
       if (at == chunk_begin && stop == chunk_end) {
-        sums_[t.first_chunk + chunk] = sum_of(values, stop - at);
+        sums_[t.first_chunk + chunk] = sum_of(values + (at - begin), stop - at);
       } else if (at == chunk_begin) {
         shared_.push_back({tensor, chunk});
       }
@@ -45,7 +46,7 @@ class RankWriter {
     }
   }
   void sync() const {
-    for (const RangeFile& file : files_) file.sync();
+    for (const DirectFile& file : files_) file.sync();
   }
   // Called after all ranks have written.
   void sum_shared_chunks() {
@@ -61,7 +62,7 @@ class RankWriter {
 
  private:
   const CheckpointLayout& layout_;
-  std::vector<RangeFile> files_;
+  std::vector<DirectFile> files_;
   std::vector<uint64_t> sums_;
   std::vector<SharedChunk> shared_;
 };

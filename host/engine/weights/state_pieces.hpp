@@ -21,6 +21,14 @@ struct StatePiece {
   bool is_first_replica;
 };
 
+// The bytes of the tensor that a piece stands for, in the dtype of the file.
+inline uint64_t stored_begin(const StatePiece& piece, const CheckpointLayout& layout) {
+  return piece.offset * ddh_dtype_bytes(layout.tensors()[piece.tensor].dtype);
+}
+inline uint64_t stored_bytes(const StatePiece& piece, const CheckpointLayout& layout) {
+  return piece.numel * ddh_dtype_bytes(layout.tensors()[piece.tensor].dtype);
+}
+
 // Every piece of this rank, in the order of the tensors. Throws if the strategy keeps a slot in another dtype than the
 // optimizer's. [main]
 std::vector<StatePiece> state_pieces(const StateSource& source, const CheckpointLayout& layout);
