@@ -4,10 +4,10 @@
     python3 benchmarks/checkpoint.py [--size gpt2] [--strategy zero1] [--rounds 3] [--peer PYTHON] [--folder DIR]
 
 Each round takes turns: a sequential write of as many bytes (pwrite of 16 MiB, then fsync, as dd does), a run without
-checkpoints, one that writes them behind training, one that waits for them, a sequential read, one that resumes; both reads
-come from the disk, not from the page cache. With --peer, a Python with
-torch and deepspeed, it also measures torch.distributed.checkpoint's async_save of FSDP2 and DeepSpeed's save_checkpoint
-of the same ZeRO stage, on as many ranks. --folder names the disk that is measured.
+checkpoints, one that writes them behind training, one that waits for them, a sequential read, one that resumes. Both reads
+come from the disk, not from the page cache. With --peer, a Python with torch and deepspeed, it also measures
+torch.distributed.checkpoint's async_save of FSDP2 and DeepSpeed's save_checkpoint of the same ZeRO stage, on as many
+ranks. --folder names the disk that is measured.
 The tables give medians (lowest .. highest) over the rounds; ratios are paired by round.
 """
 import argparse
@@ -41,6 +41,16 @@ def written_like_dd(path, size):
     seconds = time.monotonic() - begin
     os.unlink(path)
     return seconds
+
+
+def copied_in_memory(size):
+    """Seconds to copy `size` bytes from memory to memory on one core: no checkpoint without a pause takes less."""
+    source, target = bytearray(os.urandom(PIECE) * 16), bytearray(PIECE * 16)
+    target[:] = source  # the pages are there
+    begin = time.monotonic()
+    for _ in range(size // len(source)):
+        target[:] = source
+    return (time.monotonic() - begin) * size / (size // len(source) * len(source))
 
 
 def files_of(folder):
@@ -125,8 +135,8 @@ def main():
     parser.add_argument("--folder", default=None)
     args = parser.parse_args()
 
-    out = {key: [] for key in ("dd", "stall", "durable", "sync", "sync/dd", "lost", "overhead %", "dd read", "read seconds",
-                               "read/dd", "resume", "read", "bytes", "memory")}
+    out = {key: [] for key in ("dd", "copy", "stall", "durable", "sync", "sync/dd", "lost", "overhead %", "dd read",
+                               "read seconds", "read/dd", "resume", "read", "bytes", "memory")}
     of_peers = {peer: {key: [] for key in ("stall", "durable", "resume", "bytes")} for peer in PEERS if args.peer}
     with tempfile.TemporaryDirectory(dir=args.folder) as name:
         folder = pathlib.Path(name)
@@ -146,6 +156,7 @@ def main():
             out["bytes"].append(size)
             out["memory"].append((behind_peak - plain_peak) / size)
             out["dd"].append(dd)
+            out["copy"].append(copied_in_memory(size))
             out["stall"] += [stall for _, _, stall in saves[:-1]]  # the last one waits for the disk, at the end of the run
             out["durable"] += [durable for _, durable, _ in saves[:-1]]
             out["sync"].append(statistics.median(durable for _, durable, _ in waited))
@@ -167,7 +178,8 @@ def main():
 
     print(f"{args.size}, {args.strategy} on {args.nproc} ranks, a checkpoint every {args.every} steps, {args.rounds} rounds\n")
     print("| | median (lowest .. highest) |\n|---|---|")
-    names = {"dd": "as many bytes written in sequence, s", "bytes": "bytes", "stall": "training waits, s",
+    names = {"dd": "as many bytes written in sequence, s", "bytes": "bytes",
+             "copy": "as many bytes copied in memory by one core, s", "stall": "training waits, s",
              "durable": "on the disk behind training, s", "sync": "on the disk with async=false, s",
              "sync/dd": "speed of that relative to writing in sequence",
              "lost": "a checkpoint lengthens training by, s", "overhead %": "that with a checkpoint every 100 steps, %",
