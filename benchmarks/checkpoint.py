@@ -44,13 +44,14 @@ def written_like_dd(path, size):
 
 
 def copied_in_memory(size):
-    """Seconds to copy `size` bytes from memory to memory on one core: no checkpoint without a pause takes less."""
+    """Seconds in which one core copies `size` bytes in memory: what a save behind training takes from it at least."""
     source, target = bytearray(os.urandom(PIECE) * 16), bytearray(PIECE * 16)
     target[:] = source  # the pages are there
+    times = max(1, size // len(source))
     begin = time.monotonic()
-    for _ in range(size // len(source)):
+    for _ in range(times):
         target[:] = source
-    return (time.monotonic() - begin) * size / (size // len(source) * len(source))
+    return (time.monotonic() - begin) * size / (times * len(source))
 
 
 def files_of(folder):
@@ -134,6 +135,8 @@ def main():
     parser.add_argument("--peer", default="", help="a Python with torch")
     parser.add_argument("--folder", default=None)
     args = parser.parse_args()
+    if args.steps <= args.every:
+        parser.error(f"--steps {args.steps} gives no checkpoint before the last one; give more than --every {args.every}")
 
     out = {key: [] for key in ("dd", "copy", "stall", "durable", "sync", "sync/dd", "lost", "overhead %", "dd read",
                                "read seconds", "read/dd", "resume", "read", "bytes", "memory")}

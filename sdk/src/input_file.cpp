@@ -34,8 +34,10 @@ int open_input(const std::string& path, const InputWords& words) {
   struct stat info {};
   if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) fail_kind(path, words, info.st_mode);  // a socket
   if (error == ENOENT) fail(DDH_NOT_FOUND, words.what, " '", path, "' does not exist; ", words.cure);
-  fail(error == EACCES ? DDH_PERMISSION_DENIED : DDH_NOT_FOUND, words.what, " '", path,
-       "' can't be opened: ", std::strerror(error), "; ", words.cure);
+  const bool lacks_room = error == EMFILE || error == ENFILE || error == ENOMEM;
+  const ddh_rc code = error == EACCES ? DDH_PERMISSION_DENIED : lacks_room ? DDH_RESOURCE_EXHAUSTED : DDH_NOT_FOUND;
+  fail(code, words.what, " '", path, "' can't be opened: ", std::strerror(error), "; ",
+       lacks_room ? "close other programs, or raise the limit (ulimit -n)" : words.cure);
 }
 
 }  // namespace

@@ -124,8 +124,7 @@ void Checkpointing::load() {
     Manifest manifest;
     ReadCount count;
     const auto begin = std::chrono::steady_clock::now();
-    const FailureText mine = failure_of([&] { manifest = open_checkpoint(folder); });
-    std::string damage = first_failure(*services_.comm, mine, "checkpoint: open").data();
+    std::string damage = first_damage(*services_.comm, "checkpoint: open", [&] { manifest = open_checkpoint(folder); });
     if (damage.empty()) {
       check_same_tensors(manifest, layout_, folder.string());
       damage = read_checkpoint(folder, manifest, source_, layout_, *services_.comm, *services_.staging, count);
@@ -275,8 +274,8 @@ Manifest Checkpointing::manifest() const {
 }
 
 void Checkpointing::begin_save(TrainProgress progress) {
-  end_pruning();
   save_begun_ = std::chrono::steady_clock::now();
+  end_pruning();
   Manifest out = manifest();
   out.progress = std::move(progress);
   last_saved_ = out.progress.step;
@@ -302,7 +301,8 @@ void Checkpointing::finish_save() {
   const std::chrono::duration<double> all = end - save_begun_, stall = save_stall_ + (end - begin);
   services_.log->info("checkpoint after step {}: {:.1f} MiB on the disk after {:.2f} s; training waited {:.2f} s", step,
                       static_cast<double>(layout_.bytes()) / kMiB, all.count(), stall.count());
-  pruning_ = std::async(std::launch::async, [run_dir = plan_.run_dir, step, keep = settings_.keep] {
+  if (settings_.keep.last == 0) return;
+  pruning_ = std::async([run_dir = plan_.run_dir, step, keep = settings_.keep] {
     return std::string(failure_of([&] { prune_checkpoints(run_dir, step, keep); }).data());
   });
 }

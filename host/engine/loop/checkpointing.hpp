@@ -49,8 +49,8 @@ struct TrainState {
 
 class Checkpointing {
  public:
-  // Called after the strategy's materialize. Takes the memory of their copies. Throws if the disk has no room for
-  // the checkpoints of the run. [collective]
+  // Called after the strategy's materialize. Takes the memory in which checkpoints are copied. Throws if the disk has no
+  // room for the checkpoints of the run. [collective]
   Checkpointing(RankServices& services, const RunPlan& plan, const StateSource& source, const TrainOrder& order);
 
   // Loads the newest checkpoint of RunPlan::resume that is not damaged. Damaged ones are renamed. Does nothing if the
@@ -109,7 +109,8 @@ class Checkpointing {
   int64_t last_saved_ = -1;
   int64_t saves_done_ = 0;                // of those that were asked for
   std::unique_ptr<CheckpointSave> save_;  // being written
-  std::future<std::string> pruning_;      // the removal of old checkpoints, and its error
+  std::future<std::string>
+      pruning_;  // the removal of old checkpoints, and its error. Without another thread, get() removes
   std::chrono::steady_clock::time_point save_begun_ = std::chrono::steady_clock::now();
   std::chrono::steady_clock::duration save_stall_{};  // time that training waited
 };

@@ -2,6 +2,7 @@
 #include "engine/weights/checkpoint_read.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <future>
 #include <span>
 
@@ -21,7 +22,7 @@ bool is_same(const StoredTensor& a, const StoredTensor& b) {
 
 using Pieces = std::span<const StatePiece>;
 
-constexpr uint64_t kBytesOfTwo = uint64_t{64} << 20;  // below, a second thread does not pay
+constexpr uint64_t kLeastBytesOfTwo = uint64_t{64} << 20;  // below, a second thread does not pay
 
 class PieceReader {
  public:
@@ -36,28 +37,40 @@ class PieceReader {
     const auto in_memory = std::stable_partition(pieces.begin(), pieces.end(), [&](const StatePiece& piece) {
       return piece.data == nullptr || !staging_.is_here(piece.data);
     });
-    const auto second = half_of(in_memory, pieces.end());
-    std::future<ReadCount> other = std::async(std::launch::async, [&] { return read({second, pieces.end()}); });
+    const auto second = pieces.begin() + static_cast<std::ptrdiff_t>(half_of(pieces, in_memory - pieces.begin()));
+    if (second == pieces.end()) return read(pieces);
+    std::future<ReadCount> other = std::async([&] { return read({second, pieces.end()}); });
     const ReadCount mine = read({pieces.begin(), second}), theirs = other.get();
     return {mine.needed + theirs.needed, mine.read + theirs.read};
   }
 
  private:
-  // The first of the pieces that the second thread reads.
-  template <class At>
-  At half_of(At begin, At end) const {
+  // The first of the pieces that the second thread reads, not before `least`.
+  size_t half_of(Pieces pieces, std::ptrdiff_t least) const {
     uint64_t all = 0, seen = 0;
-    for (At at = begin; at != end; ++at) all += stored_bytes(*at, layout_);
-    if (all < kBytesOfTwo) return end;
-    while (begin != end && seen < all / 2) seen += stored_bytes(*begin++, layout_);
-    return begin;
+    for (const StatePiece& piece : pieces) all += stored_bytes(piece, layout_);
+    if (all < kLeastBytesOfTwo) return pieces.size();
+    size_t at = 0;
+    while (at < pieces.size() && (seen < all / 2 || at < static_cast<size_t>(least)))
+      seen += stored_bytes(pieces[at++], layout_);
+    return at;
   }
 
   ReadCount read(Pieces pieces) const {
+    try {
+      return read_all(pieces);
+    } catch (...) {
+      has_failed_ = true;
+      throw;
+    }
+  }
+
+  ReadCount read_all(Pieces pieces) const {
     ReadCount count;
     ChunkReader reader(folder_, manifest_);
     PieceAccess access(source_, layout_, staging_);
     for (const StatePiece& piece : pieces) {
+      if (has_failed_) break;
       const StoredTensor& stored = layout_.tensors()[piece.tensor];
       const uint64_t width = ddh_dtype_bytes(stored.dtype);
       const auto take = [&](uint64_t at, const char* values, uint64_t bytes) {
@@ -76,6 +89,7 @@ class PieceReader {
   const StateSource& source_;
   const CheckpointLayout& layout_;
   Staging& staging_;
+  mutable std::atomic<bool> has_failed_ = false;  // one of the threads: the other one stops
 };
 
 void read_buffers(const fs::path& folder, const Manifest& manifest, const ddh_model_desc& model, Staging& staging,
@@ -115,13 +129,12 @@ void check_same_tensors(const Manifest& manifest, const CheckpointLayout& layout
 
 std::string read_checkpoint(const fs::path& folder, const Manifest& manifest, const StateSource& source,
                             const CheckpointLayout& layout, const Comm& comm, Staging& staging, ReadCount& count) {
-  const FailureText mine = failure_of([&] {
+  const std::string damage = first_damage(comm, "checkpoint: read", [&] {
     staging.device().synchronize(nullptr);  // initial values may still be in transfer
     count = PieceReader(folder, manifest, source, layout, staging).read();
     read_buffers(folder, manifest, source.model, staging, count);
   });
-  const FailureText first = first_failure(comm, mine, "checkpoint: read");
-  if (first[0] != '\0') return first.data();
+  if (!damage.empty()) return damage;
   source.strategy.call(PluginCall::kStateCommit, source.table.state_commit);
   return "";
 }

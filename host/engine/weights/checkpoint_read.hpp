@@ -18,12 +18,12 @@ void check_same_tensors(const Manifest& manifest, const CheckpointLayout& layout
 // Of this rank.
 struct ReadCount {
   uint64_t needed = 0;  // bytes that it holds
-  uint64_t read = 0;    // from files: whole chunks
+  uint64_t read = 0;    // from files: chunks, with the blocks in which they begin and end
 };
 
 // Overwrites what this rank holds, and the model's buffers. Each chunk is compared with its checksum before any of it is
-// used. Returns the error of the first rank that finds damage, or "" if there is none. After damage the state is
-// undefined. [collective]
+// used. Returns the error of the first rank that finds damage, or "" if there is none. Throws on every rank if one fails for
+// another reason. After an error the state is undefined. [collective]
 std::string read_checkpoint(const std::filesystem::path& folder, const Manifest& manifest, const StateSource& source,
                             const CheckpointLayout& layout, const Comm& comm, Staging& staging, ReadCount& count);
 

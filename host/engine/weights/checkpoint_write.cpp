@@ -55,6 +55,17 @@ uint64_t copy_bytes_of_rank(const std::vector<StatePiece>& pieces, const ddh_mod
   return places.used();
 }
 
+// Whether a chunk is filled by several pieces, on any rank. [collective]
+bool chunks_are_shared(const std::vector<StatePiece>& pieces, const CheckpointLayout& layout, const Comm& comm) {
+  const char mine = std::any_of(pieces.begin(), pieces.end(), [&](const StatePiece& piece) {
+    const uint64_t begin = stored_begin(piece, layout), end = begin + stored_bytes(piece, layout);
+    return begin % kChunkBytes != 0 || (end % kChunkBytes != 0 && end != layout.tensors()[piece.tensor].bytes);
+  });
+  std::string all(static_cast<size_t>(comm.world_size()), '\0');
+  comm.all_gather_bytes(&mine, all.data(), 1, "checkpoint: shared chunks");
+  return all.find('\1') != std::string::npos;
+}
+
 // The bytes of the copy that is written behind training; the DoubleBuffer follows it.
 uint64_t copy_bytes(const SaveSettings& settings, const std::vector<StatePiece>& pieces, const ddh_model_desc& model,
                     const CheckpointLayout& layout, bool is_first) {
@@ -83,6 +94,7 @@ CheckpointSave::CheckpointSave(SaveSettings settings, Manifest manifest, const S
       if (comm.rank() == 0) make_files(begin_checkpoint(settings_.run_dir, step()), layout);
     });
     check_pieces_once(pieces, source, layout, comm);
+    shared_sums_begun_ = !chunks_are_shared(pieces, layout, comm);
     together(comm, "checkpoint: copy", [&] {
       writer_.emplace(partial_folder(settings_.run_dir, step()), layout);
       copy_or_write(source, staging, pieces);
@@ -114,30 +126,30 @@ void CheckpointSave::copy_or_write(const StateSource& source, Staging& staging, 
   const uint64_t copied = copy_bytes(settings_, pieces, source.model, layout_, is_first);
   char* const memory = memory_.at_least(copied + DoubleBuffer::kBytes);
   if (copied > 0) copy_.emplace(layout_, memory, copied);
-  DoubleBuffer direct(layout_, memory + copied, *writer_);
+  DoubleBuffer past_copy(layout_, memory + copied, *writer_);
   PieceAccess access(source, layout_, staging);
   for (const StatePiece& piece : pieces) {
     if (!piece.is_first_replica || copy_later(piece, staging)) continue;
     const uint64_t width = ddh_dtype_bytes(layout_.tensors()[piece.tensor].dtype);
-    take(direct, piece.tensor, piece.offset * width, piece.numel * width,
+    take(past_copy, piece.tensor, piece.offset * width, piece.numel * width,
          [&](uint64_t at, uint64_t bytes) { return access.read(piece, at / width - piece.offset, bytes / width); });
   }
   for (uint32_t b = 0; is_first && b < source.model.n_buffers; ++b) {
     const ddh_buffer_desc& buffer = *source.model.buffers[b];
     if (buffer.numel == 0) continue;
     const auto* const values = static_cast<const char*>(buffer_values(buffer, staging));
-    take(direct, layout_.buffer(b), 0, bytes_of(buffer), [&](uint64_t at, uint64_t) { return values + at; });
+    take(past_copy, layout_.buffer(b), 0, bytes_of(buffer), [&](uint64_t at, uint64_t) { return values + at; });
   }
-  direct.finish();
+  past_copy.finish();
 }
 
-// Copies bytes of a tensor. What the copy has no room for goes through `direct` to the file. `read(at, bytes)` returns it.
+// Copies bytes of a tensor. What the copy has no room for goes through `past_copy`. `read(at, bytes)` returns them.
 template <class Read>
-void CheckpointSave::take(DoubleBuffer& direct, size_t tensor, uint64_t begin, uint64_t bytes, Read&& read) {
+void CheckpointSave::take(DoubleBuffer& past_copy, size_t tensor, uint64_t begin, uint64_t bytes, Read&& read) {
   const bool is_copied = copy_ && copy_->has_room(tensor, begin, bytes);
   for (uint64_t at = begin, end = begin + bytes; at < end;) {
     const uint64_t n = std::min(end, (at / kChunkBytes + 1) * kChunkBytes) - at;  // to the end of a chunk
-    std::memcpy(is_copied ? copy_->add(tensor, at, n) : direct.add(tensor, at, n), read(at, n), n);
+    std::memcpy(is_copied ? copy_->add(tensor, at, n) : past_copy.add(tensor, at, n), read(at, n), n);
     at += n;
   }
 }

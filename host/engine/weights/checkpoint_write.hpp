@@ -58,8 +58,8 @@ class CheckpointSave {
   void wait_copied() const { is_copied_.wait(false, std::memory_order_acquire); }
   // Whether this rank has done its part, or failed.
   [[nodiscard]] bool written() const { return written_.load(std::memory_order_acquire); }
-  // Called when written() is true on every rank. The first call lets another thread compute the checksums of the chunks that
-  // several ranks wrote; written() is false until it is done. Returns whether it was the first call.
+  // Called when written() is true on every rank. If several ranks wrote a chunk, the first call lets another thread compute
+  // such checksums and returns true; written() is false until it is done.
   bool begin_shared_sums();
   // Waits until every rank has written, and commits. Throws on every rank if one has failed. [collective]
   void finish();
@@ -74,7 +74,7 @@ class CheckpointSave {
   void copy_or_write(const StateSource& source, Staging& staging, const std::vector<StatePiece>& pieces);
   bool copy_later(const StatePiece& piece, const Staging& staging);
   template <class Read>
-  void take(DoubleBuffer& direct, size_t tensor, uint64_t begin, uint64_t bytes, Read&& read);
+  void take(DoubleBuffer& past_copy, size_t tensor, uint64_t begin, uint64_t bytes, Read&& read);
   void copy_rest();
   void write_copy();
   void drop() noexcept;
@@ -89,7 +89,8 @@ class CheckpointSave {
   std::vector<LaterCopy> later_;
   FailureText failure_{};  // of the thread
   std::atomic<bool> is_copied_{false}, written_{false};
-  bool shared_sums_begun_ = false, committed_ = false;
+  bool shared_sums_begun_ = false;  // or there are none
+  bool committed_ = false;
   std::thread thread_;
 };
 

@@ -22,30 +22,37 @@ class ChunkReader {
 
   // Bytes [begin, begin + bytes) of a tensor of the manifest. Throws, naming file and tensor, if a chunk is damaged.
   void read(const Manifest::Tensor& tensor, uint64_t begin, uint64_t bytes, char* to);
-  // The same in parts: calls body(at, data, n) for bytes [at, at + n) of the tensor. No part crosses the end of a chunk.
+  // The same in parts of at most kPartBytes: calls body(at, data, n) for bytes [at, at + n) of the tensor.
   template <class Body>
   void for_each_part(const Manifest::Tensor& tensor, uint64_t begin, uint64_t bytes, Body&& body) {
     for (uint64_t at = begin, end = begin + bytes; at < end;) {
-      const uint64_t chunk = at / kChunkBytes, inside = at % kChunkBytes;
-      const uint64_t n = std::min(tensor.stored.chunk_bytes(chunk) - inside, end - at);
-      body(at, chunk_of(tensor, chunk, (end - 1) / kChunkBytes) + inside, n);
+      const Loaded loaded = loaded_at(tensor, at, end);
+      const uint64_t n = std::min(loaded.bytes, end - at);
+      body(at, loaded.data, n);
       at += n;
     }
   }
   // Calls body(begin, data, bytes) for each chunk of a tensor.
   template <class Body>
   void for_each_chunk(const Manifest::Tensor& tensor, Body&& body) {
-    for_each_part(tensor, 0, tensor.stored.bytes, body);
+    for_each_part(tensor, 0, tensor.stored.bytes, [&](uint64_t begin, const char* data, uint64_t bytes) {
+      for (uint64_t done = 0; done < bytes; done += kChunkBytes)
+        body(begin + done, data + done, std::min(kChunkBytes, bytes - done));
+    });
   }
   // Bytes that were read from files so far.
   [[nodiscard]] uint64_t bytes_read() const { return bytes_read_; }
 
  private:
-  static constexpr uint64_t kWindowChunks = 8;  // of one read
+  static constexpr uint64_t kPartChunks = 8, kPartBytes = kPartChunks * kChunkBytes;  // of one read
   struct Free {
     void operator()(char* p) const { std::free(p); }
   };
-  const char* chunk_of(const Manifest::Tensor& tensor, uint64_t chunk, uint64_t last_needed);
+  struct Loaded {
+    const char* data;
+    uint64_t bytes;  // from there on
+  };
+  Loaded loaded_at(const Manifest::Tensor& tensor, uint64_t at, uint64_t end);
   void load(const Manifest::Tensor& tensor, uint64_t first, uint64_t end);
 
   const std::filesystem::path folder_;
@@ -53,9 +60,9 @@ class ChunkReader {
   std::vector<DirectFile> files_;
   const std::unique_ptr<char, Free> buffer_;
   // Neighbouring pieces often need the same chunk.
-  const Manifest::Tensor* loaded_ = nullptr;
-  uint64_t first_chunk_ = 0, end_chunk_ = 0;
-  const char* chunks_ = nullptr;  // in the buffer
+  const Manifest::Tensor* tensor_ = nullptr;
+  uint64_t begin_ = 0, end_ = 0;  // bytes of the tensor
+  const char* bytes_ = nullptr;   // in the buffer
   uint64_t bytes_read_ = 0;
 };
 

@@ -10,7 +10,10 @@
 namespace ddhost {
 namespace {
 
-constexpr uint64_t kLeastBytes = uint64_t{256} << 10;  // smaller reads gain from the cache and what it reads ahead
+constexpr uint64_t kLeastBytes = uint64_t{256} << 10;  // smaller transfers gain from the cache, which collects them
+
+// The file system cannot transfer these blocks past the cache.
+bool is_refusal(int error) { return error == EINVAL || error == EOPNOTSUPP; }
 
 }  // namespace
 
@@ -21,10 +24,10 @@ DirectFile::DirectFile(const std::filesystem::path& path, RangeFile::Mode mode) 
 }
 
 void DirectFile::write_at(uint64_t offset, const char* data, uint64_t bytes) {
-  const uint64_t before = std::min(bytes, block_end(offset) - offset);
+  uint64_t before = std::min(bytes, block_end(offset) - offset), blocks = block_begin(bytes - before);
   const bool is_aligned = (reinterpret_cast<uintptr_t>(data) + before) % kBlockBytes == 0;
-  uint64_t done = before;
-  if (direct_ && is_aligned) done += write_blocks(offset + before, data + before, block_begin(bytes - before));
+  if (!direct_ || !is_aligned || blocks < kLeastBytes) before = blocks = 0;
+  const uint64_t done = before + (blocks > 0 ? write_blocks(offset + before, data + before, blocks) : 0);
   if (before > 0) cached_.write_at(offset, data, before);
   if (done < bytes) cached_.write_at(offset + done, data + done, bytes - done);
 }
@@ -35,10 +38,11 @@ uint64_t DirectFile::write_blocks(uint64_t offset, const char* data, uint64_t by
   while (done < bytes) {
     const ssize_t n = ::pwrite(direct_->descriptor(), data + done, bytes - done, static_cast<off_t>(offset + done));
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno == EINVAL) {  // another size of blocks
+    if (n < 0 && is_refusal(errno)) {
       direct_.reset();
       return done;
     }
+    if (n == 0) errno = EIO;
     if (n <= 0) direct_->fail_write();
     done += static_cast<uint64_t>(n);
     if (done % kBlockBytes != 0) return block_begin(done);
@@ -63,8 +67,8 @@ uint64_t DirectFile::read_blocks(char* buffer, uint64_t begin, uint64_t end, uin
     const ssize_t n =
         ::pread(direct_->descriptor(), buffer + done, end - begin - done, static_cast<off_t>(begin + done));
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno == EINVAL) direct_.reset();  // another size of blocks
-    if (n <= 0) break;                              // the read through the cache reports the error
+    if (n < 0 && is_refusal(errno)) direct_.reset();
+    if (n <= 0) break;  // the read through the cache reports the error
     done += static_cast<uint64_t>(n);
   }
   return done;

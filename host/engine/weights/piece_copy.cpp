@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 namespace ddhost {
@@ -29,7 +30,10 @@ char* CopyMemory::at_least(uint64_t bytes) {
     block_ = memory_.allocate(DDH_TAG_COMM, bytes + DirectFile::kBlockBytes, "copy of a checkpoint", DDH_MEM_HOST);
     bytes_ = bytes;
 #ifdef MADV_POPULATE_WRITE
-    madvise(block_, bytes, MADV_POPULATE_WRITE);  // now, not while training waits for the first copy
+    // Now, not while training waits for the first copy. An older kernel does not know it.
+    if (madvise(block_, bytes, MADV_POPULATE_WRITE) != 0 && errno == ENOMEM)
+      ddh::fail(DDH_RESOURCE_EXHAUSTED, "there is no memory for the copy of a checkpoint, ", bytes,
+                " bytes of this rank; lower checkpoint.max_bytes_in_flight, or set checkpoint.async=false");
 #endif
   }
   const auto at = reinterpret_cast<uintptr_t>(block_);
@@ -87,13 +91,13 @@ char* DoubleBuffer::add(size_t tensor, uint64_t begin, uint64_t bytes) {
 
 void DoubleBuffer::swap() {
   if (writing_.valid()) writing_.get();
-  writing_ = std::async(std::launch::async, [this, &full = halves_[filled_]] { full.write_to(writer_); });
+  writing_ = std::async([this, &full = halves_[filled_]] { full.write_to(writer_); });
   filled_ = 1 - filled_;
 }
 
 void DoubleBuffer::finish() {
-  swap();
-  writing_.get();
+  if (writing_.valid()) writing_.get();
+  halves_[filled_].write_to(writer_);
 }
 
 }  // namespace ddhost

@@ -96,7 +96,7 @@ class DoubleBuffer {
   std::array<PieceCopy, 2> halves_;
   size_t filled_ = 0;
   RankWriter& writer_;
-  std::future<void> writing_;  // of the other half; its destructor waits
+  std::future<void> writing_;  // of the other half; its destructor waits. Without another thread, get() writes
 };
 
 }  // namespace ddhost

@@ -30,8 +30,7 @@ class RankWriter {
   void write(size_t file, uint64_t offset, const char* values, uint64_t bytes) {
     files_[file].write_at(offset, values, bytes);
   }
-  // Computes the checksums of the whole chunks in a range of bytes of a tensor. A chunk must not be divided between two calls
-  // that could have it whole.
+  // Computes the checksums of the whole chunks in a range of bytes of a tensor. A chunk that no call has whole is read again.
   void sum(size_t tensor, uint64_t begin, const char* values, uint64_t bytes) {
     const StoredTensor& t = layout_.tensors()[tensor];
     for (uint64_t at = begin, end = begin + bytes; at < end;) {

@@ -79,6 +79,10 @@ const char* PieceAccess::read(const StatePiece& piece, uint64_t begin, uint64_t 
 void PieceAccess::write(const StatePiece& piece, uint64_t begin, uint64_t numel, const char* from) {
   const uint64_t width = ddh_dtype_bytes(piece.dtype);
   const int32_t dtype = layout_.tensors()[piece.tensor].dtype;
+  if (reinterpret_cast<uintptr_t>(from) % ddh_dtype_bytes(dtype) != 0) {
+    values_.assign(from, from + numel * ddh_dtype_bytes(dtype));
+    from = values_.data();
+  }
   if (dtype != piece.dtype) {
     converted_.resize(std::max<size_t>(converted_.size(), numel * width));
     kernels::cast(converted_.data(), piece.dtype, from, dtype, numel);

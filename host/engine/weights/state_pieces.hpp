@@ -44,12 +44,9 @@ class PieceAccess {
   PieceAccess(const StateSource& source, const CheckpointLayout& layout, Staging& staging)
       : source_(source), layout_(layout), staging_(staging) {}
 
-  // The largest range of one call.
-  static constexpr uint64_t kMostBytes = 16 * kChunkBytes;
-
   // Elements [begin, begin + numel) of a piece, counted from its first. Valid until the next call.
   const char* read(const StatePiece& piece, uint64_t begin, uint64_t numel);
-  // Writes elements. They are rounded if the rank keeps them in a lower precision.
+  // Writes elements, which may lie at any address. They are rounded if the rank keeps them in a lower precision.
   void write(const StatePiece& piece, uint64_t begin, uint64_t numel, const char* from);
 
  private:

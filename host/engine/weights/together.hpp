@@ -50,4 +50,20 @@ void together(const Comm& comm, const char* label, Body&& body) {
   if (failure[0] != '\0') ddh::fail(DDH_RESOURCE_EXHAUSTED, failure.data());
 }
 
+// The same of a body that reads a checkpoint, but damage (DDH_DATA_LOSS, DDH_NOT_FOUND) is returned: that of the first rank
+// that found some, or "". [collective]
+template <class Body>
+std::string first_damage(const Comm& comm, const char* label, Body&& body) {
+  FailureText damage{};
+  together(comm, label, [&] {
+    try {
+      body();
+    } catch (const ddh::Error& error) {
+      if (error.code() != DDH_DATA_LOSS && error.code() != DDH_NOT_FOUND) throw;
+      damage = text_of(sentence_of(error));
+    }
+  });
+  return first_failure(comm, damage, label).data();
+}
+
 }  // namespace ddhost
