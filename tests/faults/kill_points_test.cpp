@@ -11,70 +11,13 @@
 #include <cstdio>
 
 #include "ddh/sdk/counter_rng.hpp"
-#include "engine/weights/checkpoint_folder.hpp"
-#include "fixtures/faults/traced_run.hpp"
+#include "fixtures/faults/small_run.hpp"
 #include "fixtures/harness/skip.hpp"
-#include "fixtures/harness/throws.hpp"
 
 using namespace ddhost::test;
 namespace fs = std::filesystem;
 
 namespace {
-
-using Words = std::vector<std::string>;
-
-// Three steps on two ranks, with metrics, an evaluation, checkpoints and final weights.
-Words words_for(const TempFolder& folder, const Words& more = {}) {
-  Words words = {"--model",
-                 toy_model(),
-                 "model.layers=1",
-                 "run.quiet=true",
-                 "run.nproc=2",
-                 "comm.plugin=shm",
-                 "strategy.plugin=zero1",
-                 "checkpoint.every=1",
-                 "train.steps=3",
-                 "train.eval_every=2",
-                 "train.eval_batches=2",
-                 "data.micro_batch=2",
-                 "run.sample_tokens=0"};
-  words.push_back("run.dir=" + folder.file("run"));
-  words.push_back("train.save_final=" + folder.file("weights/final.safetensors"));
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
-
-struct Reference {
-  std::string rows, weights;
-  TracedRun run;
-};
-const Reference& reference() {
-  static const Reference kReference = [] {
-    const TempFolder folder;
-    fs::create_directory(folder.path() / "weights");
-    Reference out{"", "", trace_run(words_for(folder), {})};
-    INFO(out.run.err);
-    REQUIRE(out.run.code == 0);
-    out.rows = rows_of(folder.path() / "run");
-    out.weights = read_text(folder.file("weights/final.safetensors"));
-    REQUIRE_FALSE(out.weights.empty());
-    return out;
-  }();
-  return kReference;
-}
-
-// The files of the run's folder that a dead process may leave: rows and logs end anywhere; a checkpoint that was being
-// written keeps its partial folder until the run is resumed.
-void check_files(const TempFolder& folder) {
-  for (const auto& entry : fs::directory_iterator(folder.path() / "weights")) {
-    CHECK(entry.path().filename() == "final.safetensors");
-    CHECK((read_text(entry.path()) == reference().weights));
-  }
-  for (const ddhost::CheckpointPlace& found : ddhost::list_checkpoints(folder.path() / "run")) {
-    INFO(found.folder.string());
-    CHECK(sentence_of([&] { ddhost::verify_tensors(found.folder, ddhost::open_checkpoint(found.folder)); }) == "");
-  }
-}
 
 // Gives this process an empty /dev/shm of its own, which its children share. Only root may.
 bool hide_shared_memory() {
@@ -87,27 +30,6 @@ std::string in_shared_memory() {
   std::string out;
   for (const auto& entry : fs::directory_iterator("/dev/shm")) out += entry.path().string() + "\n";
   return out;
-}
-
-// Nothing of an ended run has a name that says it is not whole.
-void check_no_partial(const TempFolder& folder) {
-  for (const auto& entry : fs::recursive_directory_iterator(folder.path())) {
-    const std::string name = entry.path().filename().string();
-    INFO(entry.path().string());
-    CHECK_FALSE(name.ends_with(".part"));
-    CHECK_FALSE(name.ends_with(".partial"));
-  }
-}
-
-void check_goes_on(const TempFolder& folder) {
-  fs::remove(folder.file("weights/final.safetensors"));  // as the refusal to overwrite it asks
-  Process process(words_for(folder, {"--resume", "auto"}));
-  const int code = process.wait(std::chrono::seconds(60));
-  INFO("resumed: " << process.err());
-  REQUIRE(code == 0);
-  CHECK(rows_of(folder.path() / "run") == reference().rows);
-  CHECK((read_text(folder.file("weights/final.safetensors")) == reference().weights));
-  check_no_partial(folder);
 }
 
 struct Point {
@@ -123,7 +45,7 @@ bool check_point(const Point& point) {
   fault.kill_process = point.process;
   fault.kill_after = point.call;
   const std::string shared = in_shared_memory();
-  const TracedRun run = trace_run(words_for(folder), fault);
+  const TracedRun run = trace_run(small_run_words(folder), fault);
   CHECK(in_shared_memory() == shared);
   INFO("DDHOST_KILL_POINT=" << point.process << ":" << point.call << ", exit " << run.code << "\n" << run.err);
   CHECK(run.code != -1);
