@@ -60,8 +60,8 @@ bool check_point(const Point& point) {
     CHECK_THAT(run.err, Catch::Contains("ddhost: "));
   if (run.code == 0) CHECK((read_text(folder.file("weights/final.safetensors")) == reference().weights));
   require_no_raw_text(run.err);
-  check_files(folder);
-  check_goes_on(folder);
+  check_files(folder, run.err);
+  check_goes_on(folder, run.err);
   return true;
 }
 
