@@ -216,7 +216,10 @@ void try_to_write(const fs::path& folder, const std::string& what) {
   const bool written = fd >= 0 && ::write(fd, "x", 1) == 1;
   const int error = errno;
   if (fd >= 0) ::close(fd);
-  if (fd >= 0) ::unlink(file.c_str());
+  const bool stays = fd >= 0 && ::unlink(file.c_str()) != 0;
+  if (stays)
+    ddh::fail(DDH_PERMISSION_DENIED, what, ": '", file, "' was written to try it and can't be removed (",
+              std::strerror(errno), "); remove it, and choose another place");
   if (!written)
     ddh::fail(DDH_PERMISSION_DENIED, what, ": nothing can be written in '", folder.string(), "' (",
               std::strerror(error), "); choose another place");

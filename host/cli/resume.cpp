@@ -7,6 +7,7 @@
 
 #include "ddh/sdk/plugin.hpp"
 #include "engine/weights/checkpoint_folder.hpp"
+#include "engine/weights/instruction_set.hpp"
 
 namespace fs = std::filesystem;
 
@@ -19,6 +20,7 @@ constexpr std::array<std::string_view, 6> kFreeSections = {"run",      "comm",  
 constexpr std::array<std::string_view, 7> kFreeOptions = {
     "data.micro_batch", "data.workers",    "train.grad_accum_steps", "train.recompute",
     "train.save_final", "train.init_from", "precision.max_skipped"};
+constexpr const char* kInstructionSet = "host.instruction_set";     // no option, but --resume-allow takes it
 constexpr std::string_view kMicroBatchOf = "data.micro_batch_of.";  // data.micro_batch of single programs
 // If one of these changed, the tensors or numbers of a checkpoint would have another meaning.
 constexpr std::array<std::string_view, 4> kFixedOptions = {"model.plugin", "train.optimizers", "train.programs",
@@ -85,6 +87,7 @@ void check_config(const Json& saved_config, const Config& config, const std::str
   const std::map<std::string, Json> saved = flat(saved_config), now = flat(config.effective());
   const auto allowed = config.get<std::vector<std::string>>("run.resume_allow");
   for (const std::string& key : allowed) {
+    if (key == kInstructionSet) continue;
     if (!now.contains(key))
       ddh::fail(DDH_INVALID_ARGUMENT, "--resume-allow ", key,
                 ": there is no such option; give a name such as optimizer.lr");
@@ -104,6 +107,21 @@ void check_config(const Json& saved_config, const Config& config, const std::str
     ddh::fail(DDH_FAILED_PRECONDITION, "the configuration differs from that of ", of, ": ", differing,
               "; restore the old values, or allow the new ones with --resume-allow (the model, optimizers, "
               "schedules, programs and phases can't change)");
+}
+
+// Other instructions may give other bits. Returns a warning if that is allowed, "" if they are the same; throws otherwise.
+std::string check_instruction_set(const Manifest& manifest, const Config& config, const std::string& of) {
+  const auto saved = std::find_if(manifest.host.begin(), manifest.host.end(),
+                                  [](const auto& entry) { return entry.first == "instruction_set"; });
+  const std::string now = instruction_set();
+  if (saved == manifest.host.end() || saved->second == now) return "";
+  const auto allowed = config.get<std::vector<std::string>>("run.resume_allow");
+  if (std::find(allowed.begin(), allowed.end(), kInstructionSet) != allowed.end())
+    return ddh::str(of, " was saved with the instructions of ", saved->second, ", and this run uses ", now,
+                    ": the bits may differ from those of an uninterrupted run");
+  ddh::fail(DDH_FAILED_PRECONDITION, of, " was saved with the instructions of ", saved->second, ", and this run uses ",
+            now, ", which may give other bits; use the same ones (DDHOST_CPU=avx2 or avx512 lowers them), or allow it ",
+            "with --resume-allow ", kInstructionSet);
 }
 
 // "the micro-batches of programs or phases were ... and are ...", or "" where they are the same.
@@ -191,7 +209,10 @@ std::vector<std::string> choose_newest(PreparedRun& run) {
     ddh::fail(DDH_DATA_LOSS, "all checkpoints in '", run.run_dir.string(), "' are damaged (", names_of(places),
               "): ", warnings.front(), "; `ddhost ckpt verify` shows more. Start again with --resume none and another ",
               "run.dir, or name a checkpoint with --resume PATH");
-  check_config(Json::parse(newest->config), run.config, "'" + run.resume.front().string() + "'");
+  const std::string of = "'" + run.resume.front().string() + "'";
+  check_config(Json::parse(newest->config), run.config, of);
+  const std::string other_bits = check_instruction_set(*newest, run.config, of);
+  if (!other_bits.empty()) warnings.push_back(other_bits);
   keep_choices(Json::parse(newest->config), run.config);
   for (std::string& sentence : differing_bits(*newest, run.config, run.world_size))
     warnings.push_back(std::move(sentence));
@@ -201,6 +222,7 @@ std::vector<std::string> choose_newest(PreparedRun& run) {
 std::vector<std::string> choose_named(PreparedRun& run, const fs::path& folder) {
   const Manifest manifest = open_checkpoint(folder);
   check_config(Json::parse(manifest.config), run.config, "'" + folder.string() + "'");
+  const std::string other_bits = check_instruction_set(manifest, run.config, "'" + folder.string() + "'");
   keep_choices(Json::parse(manifest.config), run.config);
   run.resume = {folder};
   std::vector<CheckpointPlace> later = list_checkpoints(run.run_dir);
@@ -209,7 +231,9 @@ std::vector<std::string> choose_named(PreparedRun& run, const fs::path& folder) 
     ddh::fail(DDH_ALREADY_EXISTS, "'", run.run_dir.string(), "' holds checkpoints of later steps (", names_of(later),
               "), which would be mixed with the new ones; leave out run.dir, or remove them with `ddhost ckpt prune ",
               run.run_dir.string(), " --after ", manifest.progress.step, "`");
-  return differing_bits(manifest, run.config, run.world_size);
+  std::vector<std::string> warnings = differing_bits(manifest, run.config, run.world_size);
+  if (!other_bits.empty()) warnings.push_back(other_bits);
+  return warnings;
 }
 
 }  // namespace

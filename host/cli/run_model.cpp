@@ -10,6 +10,7 @@
 #include "cli/resume.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "engine/loop/rank.hpp"
+#include "engine/weights/instruction_set.hpp"
 #include "launch/launch.hpp"
 
 namespace ddhost {
@@ -61,6 +62,7 @@ int run_model(const CommandLine& line, Registry& registry, std::ostream& out) {
   const UserConfig user = UserConfig::read(line.config_file, line.overrides);
   const int world_size = wanted_world_size(user);
   share_cores(world_size);
+  limit_instruction_set();
   PreparedRun run = prepare_run(user, registry, world_size, work_of(line.command));
   for (const std::string& warning : registry.warnings()) print_sentence("warning: " + warning);
   for (const std::string& warning : run.config.warnings()) print_sentence("warning: " + warning);

@@ -5,6 +5,9 @@
 #include <cpuid.h>
 #endif
 
+#include <cstdlib>
+#include <string_view>
+
 #include "ddh/sdk/plugin.hpp"
 
 namespace ops {
@@ -15,8 +18,10 @@ Processor read_processor() {
 #if defined(__x86_64__)
   p.x86 = true;
   __builtin_cpu_init();
-  p.avx512 = __builtin_cpu_supports("avx512f") != 0;
-  p.bf16 = __builtin_cpu_supports("avx512bf16") != 0;
+  const char* const wish = std::getenv("DDHOST_CPU");  // a limit of the user: avx2 or avx512
+  const std::string_view limit = wish == nullptr ? "" : wish;
+  p.avx512 = limit != "avx2" && __builtin_cpu_supports("avx512f") != 0;
+  p.bf16 = limit.empty() && __builtin_cpu_supports("avx512bf16") != 0;
   unsigned int most = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid(0, &most, &b, &c, &d) != 0) {
     for (const unsigned int part : {b, d, c}) p.vendor.append(reinterpret_cast<const char*>(&part), sizeof part);

@@ -3,14 +3,19 @@
 // The width of this processor's vectors.
 #include "ddh/sdk/simd.hpp"
 
+#include <cstdlib>
+#include <cstring>
+
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
 SimdLevel simd_level() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl"))
+  const char* const limit = std::getenv("DDHOST_CPU");  // of the user (host/engine/weights/instruction_set.hpp)
+  const bool narrow = limit != nullptr && std::strcmp(limit, "avx2") == 0;
+  if (!narrow && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
     return SimdLevel::avx512;
   if (__builtin_cpu_supports("avx2")) return SimdLevel::avx2;
 #endif

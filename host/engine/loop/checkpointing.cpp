@@ -9,6 +9,7 @@
 #include <cstdlib>
 
 #include "engine/weights/checkpoint_read.hpp"
+#include "engine/weights/instruction_set.hpp"
 #include "engine/weights/together.hpp"
 
 namespace fs = std::filesystem;
@@ -17,17 +18,6 @@ namespace ddhost {
 namespace {
 
 constexpr double kMiB = 1024.0 * 1024;
-
-// The instruction set that sdk/src/simd.cpp, LibTorch and oneDNN choose their code by.
-const char* instruction_set() {
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f")) return "x86-64 AVX-512";
-  if (__builtin_cpu_supports("avx2")) return "x86-64 AVX2";
-  return "x86-64";
-#else
-  return "other";
-#endif
-}
 
 std::vector<UsedPlugin> notes_of(const RunPlan& plan) {
   std::vector<UsedPlugin> out;
@@ -132,11 +122,15 @@ void Checkpointing::load() {
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
     if (damage.empty()) {
       restore_param_steps(manifest);
-      if (services_.seat.rank == 0)
+      if (services_.seat.rank == 0) {
+        remove_leftovers(plan_.run_dir);
+        const std::vector<CheckpointPlace> all = list_checkpoints(plan_.run_dir);
+        if (!all.empty() && all.front().step == manifest.progress.step) note_newest(plan_.run_dir);
         services_.log->info(
             "resumed after step {} from '{}'; rank 0 read {} bytes, {:.3f} of what it holds, in {:.2f} s",
             manifest.progress.step, folder.string(), count.read,
             static_cast<double>(count.read) / static_cast<double>(std::max<uint64_t>(1, count.needed)), time.count());
+      }
       resumed_ = std::move(manifest);
       last_saved_ = resumed_->progress.step;
       return;

@@ -16,6 +16,7 @@ namespace {
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kMarker = "COMPLETE";
 constexpr const char* kBest = "best";
+constexpr const char* kLatest = "latest";
 constexpr std::string_view kPrefix = "step-";
 
 std::string marker_text(const std::string& manifest) {
@@ -42,15 +43,6 @@ void check_file(const fs::path& folder, const Manifest::File& file) {
   in.read_at(0, header.data(), header.size());
   if (sum_of(header.data(), header.size()) != file.header_sum)
     ddh::fail(DDH_DATA_LOSS, "the header of '", path.string(), "' is damaged");
-}
-
-// Folders that a crash left partly written or partly removed.
-void remove_leftovers(const fs::path& checkpoints) {
-  std::error_code ec;
-  for (fs::directory_iterator at(checkpoints, ec), end; !ec && at != end; at.increment(ec)) {
-    const std::string name = at->path().filename().string();
-    if (name.starts_with(".step-")) fs::remove_all(at->path(), ec);
-  }
 }
 
 }  // namespace
@@ -103,10 +95,28 @@ uint64_t verify_tensors(const fs::path& folder, const Manifest& manifest) {
   return reader.bytes_read();
 }
 
+void remove_leftovers(const fs::path& run_dir) {
+  std::error_code ec;
+  for (fs::directory_iterator at(checkpoints_folder(run_dir), ec), end; !ec && at != end; at.increment(ec)) {
+    const std::string name = at->path().filename().string();
+    if (name.starts_with(".step-") || (name.starts_with(".") && name.ends_with(".part")))
+      fs::remove_all(at->path(), ec);
+  }
+}
+
+void note_newest(const fs::path& run_dir) {
+  const fs::path latest = checkpoints_folder(run_dir) / kLatest;
+  const std::vector<CheckpointPlace> all = list_checkpoints(run_dir);
+  if (all.empty()) return;
+  const std::string name = all.front().folder.filename().string() + "\n";
+  std::error_code ec;
+  if (!fs::exists(latest, ec) || read_whole(latest) != name) replace_durably(latest, name);
+}
+
 fs::path begin_checkpoint(const fs::path& run_dir, int64_t step) {
   fs::path partial = partial_folder(run_dir, step);
   fs::create_directories(checkpoints_folder(run_dir));
-  remove_leftovers(checkpoints_folder(run_dir));
+  remove_leftovers(run_dir);
   fs::create_directory(partial);
   return partial;
 }
@@ -119,7 +129,7 @@ void commit_checkpoint(const fs::path& run_dir, const Manifest& manifest) {
   write_durably(partial / kMarker, marker_text(text));
   sync_folder(partial);
   publish_folder(partial, folder);
-  replace_durably(checkpoints_folder(run_dir) / "latest", folder.filename().string() + "\n");
+  replace_durably(checkpoints_folder(run_dir) / kLatest, folder.filename().string() + "\n");
   if (manifest.progress.best.best.value && manifest.progress.best.best.step == step) mark_best(run_dir, step);
 }
 
@@ -162,9 +172,7 @@ std::vector<int64_t> remove_checkpoints_after(const fs::path& run_dir, int64_t s
     remove_folder(place.folder);
     removed.push_back(place.step);
   }
-  const std::vector<CheckpointPlace> left = list_checkpoints(run_dir);
-  if (!removed.empty() && !left.empty())
-    replace_durably(checkpoints_folder(run_dir) / "latest", left.front().folder.filename().string() + "\n");
+  if (!removed.empty()) note_newest(run_dir);
   return removed;
 }
 

@@ -38,7 +38,11 @@ uint64_t verify_tensors(const std::filesystem::path& folder, const Manifest& man
 
 // The folder in which a checkpoint is written until it is whole.
 std::filesystem::path partial_folder(const std::filesystem::path& run_dir, int64_t step);
-// Creates that folder, and removes partial folders that a crash has left.
+// Removes what a crash has left: partly written or partly removed folders, and files that were not renamed.
+void remove_leftovers(const std::filesystem::path& run_dir);
+// Lets `latest` name the newest folder, if a crash came in between.
+void note_newest(const std::filesystem::path& run_dir);
+// Creates that folder, after remove_leftovers.
 std::filesystem::path begin_checkpoint(const std::filesystem::path& run_dir, int64_t step);
 // Turns that folder into a checkpoint. The tensors' files must be on the disk already.
 void commit_checkpoint(const std::filesystem::path& run_dir, const Manifest& manifest);

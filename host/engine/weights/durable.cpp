@@ -25,6 +25,13 @@ int flags_of(RangeFile::Mode mode) { return mode == RangeFile::Mode::write ? O_R
             "': ", std::strerror(errno), "; ", cure);
 }
 
+// Removes the file of an attempt that failed, and keeps its errno.
+void drop(const fs::path& part) {
+  const int error = errno;
+  ::unlink(part.c_str());
+  errno = error;
+}
+
 // A temporary name for what is being written or removed. The leading "." hides it from lists.
 fs::path hidden(const fs::path& path, const char* suffix) {
   return path.parent_path() / ("." + path.filename().string() + suffix);
@@ -122,9 +129,16 @@ void write_durably(const fs::path& file, std::string_view text) {
 
 void replace_durably(const fs::path& file, std::string_view text) {
   const fs::path part = hidden(file, ".part");
-  write_durably(part, text);
-  if (::rename(part.c_str(), file.c_str()) != 0)
+  try {
+    write_durably(part, text);
+  } catch (...) {
+    drop(part);
+    throw;
+  }
+  if (::rename(part.c_str(), file.c_str()) != 0) {
+    drop(part);
     fail_path("cannot replace", file, "check the permissions of its folder");
+  }
   sync_folder(file.parent_path());
 }
 
@@ -132,8 +146,10 @@ void replace_link(const fs::path& link, const fs::path& target) {
   const fs::path part = hidden(link, ".part");
   std::error_code ec;
   fs::remove(part, ec);  // of a crash
-  if (::symlink(target.c_str(), part.c_str()) != 0 || ::rename(part.c_str(), link.c_str()) != 0)
+  if (::symlink(target.c_str(), part.c_str()) != 0 || ::rename(part.c_str(), link.c_str()) != 0) {
+    drop(part);
     fail_path("cannot make the link", link, "check the rights of its folder");
+  }
   sync_folder(link.parent_path());
 }
 

@@ -203,3 +203,32 @@ TEST_CASE("a compressed archive is refused, and so is one that is none") {
   bytes[central + 10] = 8;  // deflate
   CHECK_THAT(sentence_of([&] { zip_entries(bytes, "'x.pt'"); }), Catch::Contains("is compressed"));
 }
+
+TEST_CASE("a folder of PyTorch's distributed checkpoints whose chunks overlap or are missing is refused") {
+  const ddhost::test::TempFolder temp;
+  const fs::path folder = temp.path() / "dcp";
+  const auto sentence = [&] { return sentence_of([&] { read_foreign(folder); }); };
+  fs::copy(kImports / "dcp", folder);
+  REQUIRE(sentence().empty());
+  fs::remove(folder / "__1_0.distcp");
+  CHECK_THAT(sentence(), Catch::Contains("__1_0.distcp"));
+  fs::copy(kImports / "dcp" / "__1_0.distcp", folder);
+
+  // Each number of one byte in the list of chunks gets the values of others: offsets, sizes and shapes.
+  const std::string metadata = whole_file(folder / ".metadata");
+  int overlaps = 0, holes = 0;
+  for (size_t i = 0; i + 1 < metadata.size(); ++i) {
+    if (metadata[i] != 'K') continue;  // an integer of one byte
+    for (const char value : {'\0', '\1', '\2', '\4'}) {
+      if (metadata[i + 1] == value) continue;
+      std::string changed = metadata;
+      changed[i + 1] = value;
+      std::ofstream(folder / ".metadata", std::ios::binary) << changed;
+      const std::string said = sentence();
+      overlaps += said.find("overlap") != std::string::npos ? 1 : 0;
+      holes += said.find("do not fill it once") != std::string::npos ? 1 : 0;
+    }
+  }
+  CHECK(overlaps > 0);
+  CHECK(holes > 0);
+}

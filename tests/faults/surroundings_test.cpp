@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Surroundings in which a run can't go on: a cgroup with too little memory, no /proc, a stop signal in the middle of a step
+// that takes seconds.
+#include <sched.h>
+#include <sys/mount.h>
+
+#include <catch2/catch.hpp>
+
+#include "fixtures/harness/ddhost_process.hpp"
+#include "fixtures/harness/skip.hpp"
+
+using namespace ddhost::test;
+using namespace std::chrono_literals;
+namespace fs = std::filesystem;
+
+namespace {
+
+using Words = std::vector<std::string>;
+
+Words words_for(const TempFolder& folder, const Words& more) {
+  Words words = {"--model", toy_model(),      "--strategy",          "ddp",           "--nproc",
+                 "2",       "run.quiet=true", "run.sample_tokens=0", "train.steps=4", "run.dir=" + folder.file("run")};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+// A memory cgroup (version 1) below that of this process, with a limit. Removed with the object.
+class MemoryGroup {
+ public:
+  explicit MemoryGroup(int64_t bytes) {
+    std::ifstream in("/proc/self/cgroup");
+    for (std::string line; std::getline(in, line);) {
+      const size_t at = line.find(":memory:");
+      if (at != std::string::npos)
+        path_ = "/sys/fs/cgroup/memory" + line.substr(at + 8) + "/ddhost-test-" + std::to_string(getpid());
+    }
+    std::error_code ec;
+    if (path_.empty() || !fs::create_directory(path_, ec)) {
+      path_.clear();
+      return;
+    }
+    std::ofstream limit(path_ / "memory.limit_in_bytes");
+    limit << bytes << std::flush;
+    ready_ = limit.good();
+  }
+  MemoryGroup(const MemoryGroup&) = delete;
+  MemoryGroup& operator=(const MemoryGroup&) = delete;
+  ~MemoryGroup() {
+    for (int i = 0; !path_.empty() && rmdir(path_.c_str()) != 0 && i < 100; ++i) std::this_thread::sleep_for(10ms);
+  }
+  [[nodiscard]] bool ready() const { return ready_; }
+  [[nodiscard]] std::string members() const { return (path_ / "cgroup.procs").string(); }
+
+ private:
+  fs::path path_;
+  bool ready_ = false;
+};
+
+}  // namespace
+
+TEST_CASE("a run that its cgroup's limit ends says so, with the planned memory", "[faults]") {
+  const MemoryGroup group(60 << 20);
+  if (!group.ready()) return skip("no memory cgroup of version 1 can be made here");
+  const TempFolder folder;
+  Process process(words_for(folder, {"model.width=512", "model.hidden=4096", "model.layers=6"}), [&] {
+    const int fd = open(group.members().c_str(), O_WRONLY);
+    const std::string self = std::to_string(getpid());
+    if (fd < 0 || write(fd, self.data(), self.size()) < 0) _exit(126);
+    close(fd);
+  });
+  const int code = process.wait(60s);
+  INFO(process.err());
+  CHECK(code == 1);
+  for (const char* word : {"for lack of memory", "cgroup is 60 MiB", "param", "raise the limit"})
+    CHECK_THAT(process.err(), Catch::Contains(word));
+}
+
+TEST_CASE("without /proc a run is refused with a cure", "[faults]") {
+  if (geteuid() != 0) return skip("only root may unmount /proc, in a mount namespace of its own");
+  const TempFolder folder;
+  Process process(words_for(folder, {}), [] {
+    if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        umount2("/proc", MNT_DETACH) != 0)
+      _exit(126);
+  });
+  const int code = process.wait(60s);
+  INFO(process.err());
+  if (code == 126) return skip("/proc can't be unmounted here");
+  CHECK(code == 1);
+  CHECK_THAT(process.err(), Catch::Contains("/proc") && Catch::Contains("mount -t proc proc /proc"));
+  CHECK_FALSE(fs::exists(folder.path() / "run"));
+}
+
+TEST_CASE("SIGTERM in the middle of a long step ends the run after this step, saved, and it resumes with the same bits",
+          "[faults]") {
+  const Words work = {"checkpoint.every=2", "model.width=64", "model.hidden=256", "data.micro_batch=8",
+                      "train.grad_accum_steps=150"};
+  const TempFolder whole, stopped;
+  Process all(words_for(whole, work));
+  Process first(words_for(stopped, work));
+  while (fs::is_empty(stopped.path()) || !fs::exists(stopped.path() / "run" / "metrics.jsonl"))
+    std::this_thread::sleep_for(5ms);
+  std::this_thread::sleep_for(150ms);
+  kill(first.pid(), SIGTERM);
+  const int code = first.wait(60s);
+  INFO(first.err());
+  CHECK(code == 143);
+  const std::string rows = rows_of(stopped.path() / "run");
+  CHECK_FALSE(rows.empty());  // the step that was running
+  Words again = words_for(stopped, work);
+  again.emplace_back("--resume"), again.emplace_back("auto");
+  Process second(again);
+  REQUIRE(second.wait(60s) == 0);
+  REQUIRE(all.wait(60s) == 0);
+  CHECK(rows_of(stopped.path() / "run") == rows_of(whole.path() / "run"));
+  CHECK(rows.size() < rows_of(whole.path() / "run").size());
+}
