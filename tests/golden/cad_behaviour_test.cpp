@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "../../models/cad_mllm/shapes.hpp"
 #include "fixtures/harness/throws.hpp"
@@ -128,6 +129,17 @@ TEST_CASE("what is random in a CAD-MLLM depends on the step and on places among 
   model.recompute = true;
   CHECK(step(model, 2, kSamples, 5) == loss);
   CHECK(trained_gradients(model, 2) == expected);
+}
+
+TEST_CASE("the modalities of a sample depend on its epoch and its index, not on the step") {
+  ModelDriver model(ddh_entry_cad_mllm, {{"model.text_dropout", "0.5"}, {"data.dummy_samples", "64"}});
+  fill_cad(model);
+  std::vector<int64_t> samples(64);
+  std::iota(samples.begin(), samples.end(), 0);
+  const double loss = step(model, 2, samples, 5);
+  CHECK(step(model, 2, samples, 6) == loss);
+  model.epoch = 1;
+  CHECK(step(model, 2, samples, 5) != loss);
 }
 
 TEST_CASE("stages mix modalities by their probabilities, alike at every call") {
