@@ -186,6 +186,9 @@ bool Cnn::estimate(const ddh_estimate_args& args, ddh_estimate& out) {
   double bytes = u.kept_bytes(B, element);
   if (compute_ != at::kFloat && (unit == 0 || u.restarts))  // a copy of the pixels
     bytes += ddh::ActivationAllocator::block_bytes(B * static_cast<double>(image_shape().numel()) * element);
+  if (unit > 0 && !u.restarts && net_.units()[static_cast<size_t>(unit) - 1]->frozen)  // the frozen trunk's result
+    bytes += ddh::ActivationAllocator::block_bytes(
+        B * static_cast<double>(net_.units()[static_cast<size_t>(unit) - 1]->shape().numel()) * element);
   out.activation_bytes = static_cast<uint64_t>(bytes);
   return true;
 }

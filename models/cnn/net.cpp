@@ -231,6 +231,7 @@ Unit& Unit::squeeze_excite(const std::string& name, int64_t squeezed, Gate gate)
   shape_ = in;
   is_kept_ = true;  // the product keeps its factors
   kept_.push_back({channels * shape_.frames});
+  if (hard) kept_.push_back({channels * shape_.frames});  // the input of the gate, whose result the other keeps
   pass(in, kNothing);
   return add([hard, inner = std::move(inner)](Call& call, const at::Tensor& x) {
     const at::Tensor scale = run_layers(inner, call, x);
