@@ -147,8 +147,9 @@ TEST_CASE("stages mix modalities by their probabilities, alike at every call") {
   std::vector<int64_t> samples(2000);
   for (size_t i = 0; i < samples.size(); ++i) samples[i] = static_cast<int64_t>(i);
   // Of each sample: has it an image, has it points.
-  const auto inputs = [&](int32_t stage, int64_t number) {
-    auto made = model.create_batch(samples, stage, number);
+  const auto inputs = [&](int32_t stage, int64_t epoch) {
+    model.epoch = epoch;
+    auto made = model.create_batch(samples, stage);
     const auto& batch = *reinterpret_cast<cad::CadBatch*>(made.batch);
     std::vector<std::pair<bool, bool>> out;
     for (int64_t b = 0; b < batch.B; ++b) {
