@@ -197,7 +197,7 @@ typedef struct ddh_batch_args {
    * sample is the same for every size and number of micro-batches, and after a resume with others. */
   const int64_t* epochs;
 } ddh_batch_args;
-#define DDH_BATCH_ARGS_MIN_SIZE 40u
+#define DDH_BATCH_ARGS_MIN_SIZE 48u
 
 typedef struct ddh_batch_info {
   uint32_t struct_size;
