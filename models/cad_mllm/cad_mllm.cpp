@@ -74,7 +74,7 @@ ddh_batch* CadMllm::batch_create(const ddh_batch_args& args, ddh_batch_info& inf
   for (uint32_t i = 0; i < args.n_samples; ++i) {
     const int64_t sample = args.samples[i];
     const Item item = (training ? data_.train : data_.eval)->item(static_cast<uint64_t>(sample));
-    images::VisitRng rng(config_.seed, args.step, sample);
+    images::VisitRng rng(config_.seed, ddh::epoch_of(args, i), sample);
     const double draw = rng.uniform();
     const Inputs has = training ? drawn_inputs(stage, draw, rng.uniform()) : eval_inputs(stage);
     maker.add(sequence_of(config_, has.text ? item.prompt : kBarePrompt, item.target), item, has);

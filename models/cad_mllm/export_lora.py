@@ -4,6 +4,7 @@
 
   export_lora.py adapter WEIGHTS.safetensors FOLDER --alpha 8    the adapters, as PEFT saves them
   export_lora.py merged  WEIGHTS.safetensors FOLDER --alpha 8    Qwen3 with W + (alpha / rank) B A in place of W
+  export_lora.py import  adapter_model.safetensors FOLDER        FOLDER/adapter.safetensors for train.init_from
 
 WEIGHTS is what --save-final or `ddhost export` writes, in fp32 (the default), under either of model.names. The rank is that
 of the matrices. Uses numpy where there is one; without it a merge of a large model takes long.
@@ -66,6 +67,14 @@ def language_model(tensors):
     return out
 
 
+def of_peft(tensors, path):
+    """Adapters as PEFT saves them, in the plain names without the prefix "llm."."""
+    prefix = "base_model.model."
+    if not tensors or not all(name.startswith(prefix) and ".lora_" in name for name in tensors):
+        sys.exit(f"{path} holds something else than adapters of PEFT (names with {prefix} and lora_)")
+    return {name[len(prefix):].replace(".default.", "."): tensor for name, tensor in tensors.items()}
+
+
 def merged(weight, a, b, scale):
     """W + scale B A, of (shape, bytes)."""
     (out, width), rank = weight[0], a[0][0]
@@ -83,15 +92,20 @@ def merged(weight, a, b, scale):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["adapter", "merged"])
+    parser.add_argument("what", choices=["adapter", "merged", "import"])
     parser.add_argument("weights")
     parser.add_argument("folder")
-    parser.add_argument("--alpha", type=float, required=True, help="model.lora_alpha of the training")
+    parser.add_argument("--alpha", type=float, help="model.lora_alpha of the training")
     args = parser.parse_args()
+    os.makedirs(args.folder, exist_ok=True)
+    if args.what == "import":
+        write(os.path.join(args.folder, "adapter.safetensors"), of_peft(read(args.weights), args.weights))
+        return
+    if args.alpha is None:
+        parser.error("--alpha is missing: give model.lora_alpha of the training")
     llm = language_model(read(args.weights))
     layers = sorted(name[:-len(".lora_A.weight")] for name in llm if name.endswith(".lora_A.weight"))
     rank = llm[layers[0] + ".lora_A.weight"][0][0]
-    os.makedirs(args.folder, exist_ok=True)
     if args.what == "adapter":
         tensors = {"base_model.model." + name: t for name, t in llm.items() if ".lora_" in name}
         write(os.path.join(args.folder, "adapter_model.safetensors"), tensors)

@@ -20,7 +20,7 @@ CnnBatch& batch_of(ddh_batch* batch) { return *reinterpret_cast<CnnBatch*>(batch
 
 }  // namespace
 
-const char* const kNeeds[] = {DDH_CONFIG_IFACE, DDH_ALLOC_IFACE, nullptr};
+const char* const kNeeds[] = {DDH_CONFIG_IFACE, DDH_ALLOC_IFACE, DDH_COMM_IFACE, nullptr};
 
 // The operations that the layers of a unit call while it runs.
 class Cnn::UnitCall final : public Call {
@@ -56,6 +56,7 @@ Cnn::Cnn(const ddh_create& create)
       compute_(ops::compute_type(host, "cnn")),
       net_(make_net(net_options(host, image_shape(), loader_.classes()))),
       desc_("cnn " + host.text("model.network")) {
+  if (host.flag("model.sync_batch_norm")) sync_batch_norm();
   build_description();
 }
 
@@ -71,9 +72,13 @@ ddh_batch* Cnn::give_away(images::ImageBatch images) {
 }
 
 ddh_batch* Cnn::batch_create(const ddh_batch_args& args, ddh_batch_info& info) {
+  if (args.n_samples == 0 && host.flag("model.sync_batch_norm"))
+    ddh::fail(DDH_FAILED_PRECONDITION, "a rank has no samples in the last step of an epoch, but model.sync_batch_norm",
+              " takes statistics of all ranks; set data.drop_last=true");
+  images::ImageBatch images = loader_.load(args, args.program == kTrainProgram);
   info.items = args.n_samples;
-  info.loss_count = args.n_samples;
-  return give_away(loader_.load(args, args.program == kTrainProgram));
+  info.loss_count = images.weight;
+  return give_away(std::move(images));
 }
 
 ddh_batch* Cnn::batch_of_pixels(const std::vector<float>& pixels, const std::vector<int64_t>& labels) {
@@ -110,7 +115,7 @@ at::Tensor Cnn::loss(const UnitRun& run, CnnBatch& batch, const at::Tensor& logi
   const at::Tensor values = logits.detach().contiguous();
   const std::vector<int64_t>& labels = batch.images.labels;
   const auto count = static_cast<double>(labels.size());
-  report(run, 0, sum.item<double>(), count);
+  report(run, 0, sum.item<double>(), batch.images.weight);
   report(run, 1, static_cast<double>(ops::count_among_largest(values, labels, 1)), count);
   report(run, 2, static_cast<double>(ops::count_among_largest(values, labels, kTop)), count);
   batch.logits.assign(values.const_data_ptr<float>(), values.const_data_ptr<float>() + values.numel());
@@ -177,7 +182,14 @@ bool Cnn::estimate(const ddh_estimate_args& args, ddh_estimate& out) {
   out = {sizeof out, 0, B * u.flops(), 0, 0};
   if (!learns) return true;
   out.backward_flops = B * (u.flops() + (gives_input_gradient ? u.flops() : u.flops() - u.first_flops()));
-  out.activation_bytes = static_cast<uint64_t>(B * u.kept_bytes(compute_ == at::kFloat ? 4 : 2));
+  const double element = compute_ == at::kFloat ? 4 : 2;
+  double bytes = u.kept_bytes(B, element);
+  if (compute_ != at::kFloat && (unit == 0 || u.restarts))  // a copy of the pixels
+    bytes += ddh::ActivationAllocator::block_bytes(B * static_cast<double>(image_shape().numel()) * element);
+  if (unit > 0 && !u.restarts && net_.units()[static_cast<size_t>(unit) - 1]->frozen)  // the frozen trunk's result
+    bytes += ddh::ActivationAllocator::block_bytes(
+        B * static_cast<double>(net_.units()[static_cast<size_t>(unit) - 1]->shape().numel()) * element);
+  out.activation_bytes = static_cast<uint64_t>(bytes);
   return true;
 }
 

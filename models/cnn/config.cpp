@@ -14,19 +14,22 @@ constexpr ddh::Option kOwnOptions[] = {
     {"network", "string", R"("basic")",
      R"("enum": ["basic", "vgg11", "vgg13", "vgg16", "vgg19", "vgg11_bn", "vgg13_bn", "vgg16_bn", "vgg19_bn",)"
      R"( "mobilenet_v2", "mobilenet_v3_small", "mobilenet_v3_large", "efficientnet_b0", "resnet9",)"
-     R"( "cnn_lstm", "ensemble", "two_stream"])",
+     R"( "cnn_lstm", "pretrained_cnn_lstm", "conv3d", "ensemble", "two_stream"])",
      "the network; names and initial values are torchvision's if it has the network"},
     {"widths", "array", "[32, 64, 128, 128]",
      R"("items": {"type": "integer", "minimum": 1}, "minItems": 1, "maxItems": 8)",
-     "channels of the convolutions of basic and cnn_lstm, each followed by a pool of 2"},
+     "channels of the convolutions of basic, cnn_lstm and conv3d, each followed by a pool of 2"},
     {"lstm", "array", "[256, 128]", R"("items": {"type": "integer", "minimum": 1}, "minItems": 2, "maxItems": 2)",
-     "widths of the two LSTMs of cnn_lstm"},
-    {"frames", "integer", "5", R"("minimum": 1, "maximum": 1024)", "number of frames of a video, for cnn_lstm"},
+     "widths of the two LSTMs of cnn_lstm and pretrained_cnn_lstm"},
+    {"frames", "integer", "5", R"("minimum": 1, "maximum": 1024)",
+     "number of frames of a video, for cnn_lstm, pretrained_cnn_lstm and conv3d"},
     {"hidden", "integer", "512", R"("minimum": 1, "maximum": 1048576)",
-     "width of the dense layer of basic and cnn_lstm"},
+     "width of the first dense layer of basic, conv3d and both cnn_lstm"},
     {"padding", "integer", "0", R"("minimum": 0, "maximum": 16, "x-unit": "pixels")",
      "padding of the convolutions of basic and cnn_lstm; 1 keeps the size of the image"},
     {"batch_norm", "boolean", "false", "", "batch norms after the convolutions of basic, which then have no biases"},
+    {"sync_batch_norm", "boolean", "false", "",
+     "batch norms use the statistics of a micro-batch of all ranks together, not of each rank alone"},
     {"dropout", "number", "-1", R"("minimum": -1, "maximum": 0.9)",
      "dropout before dense layers; -1: 0 for resnet9, 0.2 for MobileNets and EfficientNet, 0.5 for the others"},
     {"stochastic_depth", "number", "-1", R"("minimum": -1, "maximum": 0.9)",
@@ -34,7 +37,9 @@ constexpr ddh::Option kOwnOptions[] = {
     {"stem_stride", "integer", "0", R"("minimum": 0, "maximum": 2)",
      "stride of the first convolution of MobileNets and EfficientNet; use 1 for images of 32 pixels; 0 means 2"},
     {"freeze", "string", R"("none")", R"("enum": ["none", "features"])",
-     "features: trunks of VGG, MobileNets and EfficientNet and their batch norms do not change"},
+     "features: trunks of VGG, MobileNets and EfficientNet, also those of towers and of frames, and their batch norms "
+     "do not "
+     "change"},
 };
 constexpr auto kAllOptions = ddh::joined(kOwnOptions, images::kOptions);
 
@@ -52,7 +57,8 @@ std::vector<int64_t> integers(const ddh::Host& host, const char* key) {
 const char* const kSchema = ddh::kSchemaOf<kAllOptions>;
 
 int64_t frames_of(const ddh::Host& host) {
-  return host.text("model.network") == "cnn_lstm" ? host.i64("model.frames") : 0;
+  const std::string network = host.text("model.network");
+  return network.ends_with("cnn_lstm") || network == "conv3d" ? host.i64("model.frames") : 0;
 }
 
 NetOptions net_options(const ddh::Host& host, Shape image, int64_t classes) {
@@ -72,7 +78,8 @@ NetOptions net_options(const ddh::Host& host, Shape image, int64_t classes) {
   if (o.batch_norm && o.network != "basic")
     ddh::fail(DDH_INVALID_ARGUMENT, "model.batch_norm is an option of basic, not of ", o.network,
               "; leave it out (VGG with batch norms is vgg16_bn)");
-  if (o.freeze_features && (o.network == "basic" || o.network == "resnet9" || o.network == "cnn_lstm"))
+  if (o.freeze_features &&
+      (o.network == "basic" || o.network == "resnet9" || o.network == "cnn_lstm" || o.network == "conv3d"))
     ddh::fail(DDH_INVALID_ARGUMENT, "model.freeze=features is for VGG, MobileNets and EfficientNet, not for ",
               o.network, "; set it to none");
   return o;

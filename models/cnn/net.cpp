@@ -3,18 +3,23 @@
 
 #include <ATen/ops/adaptive_avg_pool2d.h>
 #include <ATen/ops/conv2d.h>
+#include <ATen/ops/conv3d.h>
 #include <ATen/ops/hardsigmoid.h>
 #include <ATen/ops/hardswish.h>
 #include <ATen/ops/hardtanh.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/lstm.h>
 #include <ATen/ops/max_pool2d.h>
+#include <ATen/ops/max_pool3d.h>
 #include <ATen/ops/relu.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/zeros.h>
 
+#include <array>
 #include <cmath>
+
+#include "ddh/sdk/torch/activations.hpp"
 
 namespace cnn {
 namespace {
@@ -69,6 +74,7 @@ Unit& Unit::batch_norm(const std::string& name, double eps, double momentum) {
   norm.variance.assign(static_cast<size_t>(channels), 1);
   norm.eps = eps, norm.momentum = momentum;
   pass(shape_, kInput);
+  for (int i = 0; i < 2; ++i) kept_.push_back({channels, sizeof(float), true});  // statistics of the micro-batch
   return add([w, n = &norm](Call& call, const at::Tensor& x) {
     return call.batch_norm(x, call.param(w), call.param(w + 1), *n);
   });
@@ -106,7 +112,7 @@ Unit& Unit::max_pool(int64_t kernel, int64_t stride, int64_t padding) {
               " pixels after a pool of ", kernel, " x ", kernel, " in unit '", name_,
               "'; give larger images (model.image_size)");
   pass(to, kInput);
-  index_bytes_ += to.numel() * static_cast<int64_t>(sizeof(int64_t));  // the positions of the maxima
+  kept_.push_back({to.numel(), sizeof(int64_t)});  // the positions of the maxima
   return add([kernel, stride, padding](Call&, const at::Tensor& x) {
     return at::max_pool2d(x, {kernel, kernel}, {stride, stride}, {padding, padding});
   });
@@ -131,7 +137,7 @@ Unit& Unit::lstm(const std::string& name, int64_t hidden, bool last_alone) {
   param(name + ".bias_hh_l0", {4 * hidden}, init);
   count_flops(2.0 * static_cast<double>(frames * 4 * hidden * (in + hidden)));
   pass({hidden, 1, 1, last_alone ? 1 : frames}, kInput);
-  kept_ += frames * 6 * hidden;  // gates and states
+  kept_.push_back({frames * 6 * hidden});  // gates and states
   return add([=](Call& call, const at::Tensor& x) {
     const at::Tensor sequence = x.view({-1, frames, in});
     const at::Tensor start = at::zeros({1, sequence.size(0), hidden}, x.options());
@@ -143,9 +149,46 @@ Unit& Unit::lstm(const std::string& name, int64_t hidden, bool last_alone) {
   });
 }
 
+Unit& Unit::volume() {
+  is_kept_ = false;  // a copy
+  return add([frames = shape_.frames](Call&, const at::Tensor& x) {
+    return x.view({-1, frames, x.size(1), x.size(2), x.size(3)}).transpose(1, 2).contiguous();
+  });
+}
+
+Unit& Unit::conv3d(const std::string& name, int64_t out, int64_t kernel) {
+  const int64_t in = shape_.channels, fan_in = in * kernel * kernel * kernel, padding = kernel / 2;
+  const ddh::ParamInit init = uniform(1 / std::sqrt(static_cast<double>(fan_in)));
+  const size_t w = param(name + ".weight", {out, in, kernel, kernel, kernel}, init);
+  param(name + ".bias", {out}, init);
+  const Shape to{out, shape_.height, shape_.width, shape_.frames};
+  count_flops(2.0 * static_cast<double>(to.numel()) * static_cast<double>(fan_in));
+  pass(to, kInput);
+  return add([w, padding](Call& call, const at::Tensor& x) {
+    const std::array<int64_t, 3> stride = {1, 1, 1}, around = {padding, padding, padding};
+    return at::conv3d(x, call.param(w), call.param(w + 1), stride, around);
+  });
+}
+
+Unit& Unit::max_pool3d() {
+  const int64_t depth = shape_.frames > 1 ? 2 : 1;
+  const Shape to{shape_.channels, shape_.height / 2, shape_.width / 2, shape_.frames / depth};
+  if (to.height < 1 || to.width < 1)
+    ddh::fail(DDH_INVALID_ARGUMENT, "nothing is left of ", shape_.height, " x ", shape_.width, " pixels after the pool",
+              " of unit '", name_, "'; give larger images (model.image_size) or fewer model.widths");
+  pass(to, kInput);
+  kept_.push_back({to.numel(), sizeof(int64_t)});
+  return add([depth](Call&, const at::Tensor& x) { return at::max_pool3d(x, {depth, 2, 2}, {depth, 2, 2}); });
+}
+
+Unit& Unit::flatten_volume() {
+  shape_ = {shape_.numel(), 1, 1, 1};
+  return add([](Call&, const at::Tensor& x) { return x.flatten(1); });
+}
+
 Unit& Unit::dropout(double probability) {
   if (probability == 0) return *this;
-  kept_ += shape_.numel();  // factors
+  kept_.push_back({shape_.numel()});  // factors
   pass(shape_, kInput);
   return add([probability](Call& call, const at::Tensor& x) { return call.dropout(x, probability); });
 }
@@ -187,7 +230,8 @@ Unit& Unit::squeeze_excite(const std::string& name, int64_t squeezed, Gate gate)
   layers_ = std::move(before);
   shape_ = in;
   is_kept_ = true;  // the product keeps its factors
-  kept_ += channels;
+  kept_.push_back({channels * shape_.frames});
+  if (hard) kept_.push_back({channels * shape_.frames});  // the input of the gate, whose result the other keeps
   pass(in, kNothing);
   return add([hard, inner = std::move(inner)](Call& call, const at::Tensor& x) {
     const at::Tensor scale = run_layers(inner, call, x);
@@ -209,10 +253,20 @@ Unit& Unit::add(Layer layer) {
 
 // Counts the layer that computes `out` from the current result. A tensor that two layers keep is counted once.
 void Unit::pass(Shape out, unsigned keeps) {
-  if ((keeps & kInput) != 0 && !is_kept_) kept_ += shape_.numel();
+  if ((keeps & kInput) != 0 && !is_kept_) kept_.push_back({shape_.numel()});
   shape_ = out;
   is_kept_ = (keeps & kOutput) != 0;
-  if (is_kept_) kept_ += shape_.numel();
+  if (is_kept_) kept_.push_back({shape_.numel()});
+}
+
+double Unit::kept_bytes(double n_samples, double element_bytes) const {
+  const auto blocks = [&](const Kept& k) {
+    const double numel = static_cast<double>(k.numel) * (k.is_of_all ? 1 : n_samples);
+    return ddh::ActivationAllocator::block_bytes(numel * (k.bytes > 0 ? static_cast<double>(k.bytes) : element_bytes));
+  };
+  double bytes = is_kept_ ? 0 : blocks({shape_.numel()});
+  for (const Kept& k : kept_) bytes += blocks(k);
+  return bytes;
 }
 
 void Unit::count_flops(double flops) {

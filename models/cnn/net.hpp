@@ -94,6 +94,11 @@ class DDH_HIDDEN Unit {
   // Long short-term memory (Hochreiter and Schmidhuber 1997) over the frames, with torch's names and order of gates
   // i, f, g, o. Returns its state after each frame, or only the last one.
   Unit& lstm(const std::string& name, int64_t hidden, bool last_alone);
+  // Over the volume (B, channels, frames, height, width) of a video, which `volume` makes of its frames.
+  Unit& volume();
+  Unit& conv3d(const std::string& name, int64_t out, int64_t kernel);  // keeps the size
+  Unit& max_pool3d();                                                  // 2 x 2 x 2, or 1 x 2 x 2 on one frame
+  Unit& flatten_volume();
   Unit& dropout(double probability);
   // x + body(x), with stochastic depth of the body; with `shortcut` shortcut(x) + body(x).
   Unit& residual(double drop, const std::function<void(Unit&)>& body,
@@ -108,14 +113,12 @@ class DDH_HIDDEN Unit {
   [[nodiscard]] const Shape& shape() const { return shape_; }  // of the unit's result
   [[nodiscard]] const std::vector<ParamSpec>& params() const { return params_; }
   std::deque<Norm>& norms() { return norms_; }
-  // For one sample. FLOPs of convolutions and products; a multiplication and an addition count as two. Bytes that autograd
-  // keeps for the backward, with the unit's result; an element of the compute dtype has `element_bytes`.
+  // FLOPs of convolutions and products for one sample; a multiplication and an addition count as two. Bytes that autograd
+  // keeps for the backward, with the unit's result, in the allocator's blocks; an element of the compute dtype has
+  // `element_bytes`.
   [[nodiscard]] double flops() const { return flops_; }
   [[nodiscard]] double first_flops() const { return first_flops_; }  // of the first of these layers
-  [[nodiscard]] double kept_bytes(double element_bytes) const {
-    const int64_t result = is_kept_ ? 0 : shape_.numel();
-    return static_cast<double>(kept_ + result) * element_bytes + static_cast<double>(index_bytes_);
-  }
+  [[nodiscard]] double kept_bytes(double n_samples, double element_bytes) const;
 
   bool frozen = false;    // not trained, and batch norms use their running statistics
   bool restarts = false;  // its input is the pixels again; the result before it waits for a join
@@ -135,7 +138,12 @@ class DDH_HIDDEN Unit {
   std::deque<Norm> norms_;  // layers point at elements
   std::vector<Layer> layers_;
   double flops_ = 0, first_flops_ = 0;
-  int64_t kept_ = 0, index_bytes_ = 0;
+  struct Kept {
+    int64_t numel;           // of one sample
+    int64_t bytes = 0;       // of an element; 0: as the compute dtype
+    bool is_of_all = false;  // numel is that of all samples together
+  };
+  std::vector<Kept> kept_;
   bool is_kept_ = true;  // whether the result of the layers so far is already counted as kept
 };
 

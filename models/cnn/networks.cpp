@@ -11,6 +11,8 @@ Net make_net(const NetOptions& options) {
   if (name == "efficientnet_b0") return efficientnet_b0(options);
   if (name == "resnet9") return resnet9(options);
   if (name == "cnn_lstm") return cnn_lstm(options);
+  if (name == "pretrained_cnn_lstm") return pretrained_cnn_lstm(options);
+  if (name == "conv3d") return conv3d(options);
   if (name == "ensemble") return ensemble(options);
   if (name == "two_stream") return two_stream(options);
   return basic(options);

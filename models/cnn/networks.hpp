@@ -18,7 +18,7 @@ struct NetOptions {
   int64_t stem_stride = 0;                     // of the first convolution of MobileNets and EfficientNet; 0: 2
   bool freeze_features = false;                // the trunk is not trained
   std::vector<int64_t> lstm;                   // hidden widths of cnn_lstm's two
-  // Of basic and cnn_lstm.
+  // Of basic, cnn_lstm and conv3d.
   std::vector<int64_t> widths;
   int64_t hidden = 0, padding = 0;
   bool batch_norm = false;
@@ -37,9 +37,11 @@ Net mobilenet_v2(const NetOptions& o);
 Net mobilenet_v3(const NetOptions& o);  // mobilenet_v3_small, mobilenet_v3_large
 Net efficientnet_b0(const NetOptions& o);
 Net resnet9(const NetOptions& o);
-Net cnn_lstm(const NetOptions& o);    // convolutions of each frame, two LSTMs over the frames
-Net ensemble(const NetOptions& o);    // MobileNetV2, EfficientNet-B0 and a small network side by side
-Net two_stream(const NetOptions& o);  // MobileNetV2 and a small network side by side
+Net cnn_lstm(const NetOptions& o);             // convolutions of each frame, two LSTMs over the frames
+Net pretrained_cnn_lstm(const NetOptions& o);  // the same over the trunk of MobileNetV2
+Net conv3d(const NetOptions& o);               // convolutions over frames and image at once
+Net ensemble(const NetOptions& o);             // MobileNetV2, EfficientNet-B0 and a small network side by side
+Net two_stream(const NetOptions& o);           // MobileNetV2 and a small network side by side
 
 // The trunks, as further units: `prefix` takes the place of "features.".
 void mobilenet_v2_features(Net& net, const NetOptions& o, const std::string& prefix, bool is_frozen);

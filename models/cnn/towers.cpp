@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Networks that are composed of others: a network over the frames of a video, and towers whose results are joined.
-// model.freeze=features freezes the towers of MobileNetV2 and EfficientNet-B0.
+// Networks of videos, and towers whose results are joined. model.freeze=features freezes the trunks of MobileNetV2 and
+// EfficientNet-B0.
 #include "networks.hpp"
 
 namespace cnn {
@@ -39,6 +39,34 @@ Net cnn_lstm(const NetOptions& o) {
   net.unit("lstm2").lstm("lstm2", o.lstm.at(1), /*last_alone=*/true);
   net.unit("fc1").linear("fc1", o.hidden).relu().dropout(o.dropout_or(0.5));
   net.unit("fc2").linear("fc2", o.classes);
+  return net;
+}
+
+// The names of the trunk are torchvision's, so a file of MobileNetV2 fills it.
+Net pretrained_cnn_lstm(const NetOptions& o) {
+  Net net(o.image);
+  mobilenet_v2_features(net, o, "features.", o.freeze_features);
+  net.unit("lstm1").average_pool(1).flatten().lstm("lstm1", o.lstm.at(0), /*last_alone=*/false);
+  net.unit("lstm2").lstm("lstm2", o.lstm.at(1), /*last_alone=*/true);
+  net.unit("fc1").linear("fc1", o.hidden).relu().dropout(o.dropout_or(0.5));
+  net.unit("fc2").linear("fc2", o.classes);
+  return net;
+}
+
+// Convolutions 3 x 3 x 3 that keep the size, each with a pool of 2, over the frames too while there are two of them.
+Net conv3d(const NetOptions& o) {
+  Net net(o.image);
+  int i = 0;
+  for (const int64_t width : o.widths) {
+    const std::string name = "conv" + std::to_string(++i);
+    Unit& u = net.unit(name);
+    if (i == 1) u.volume();
+    u.conv3d(name, width, 3).relu().max_pool3d();
+  }
+  const double dropped = o.dropout_or(0.5);
+  net.unit("fc1").flatten_volume().linear("fc1", o.hidden).relu().dropout(dropped);
+  net.unit("fc2").linear("fc2", (o.hidden + 1) / 2).relu().dropout(dropped);
+  net.unit("fc3").linear("fc3", o.classes);
   return net;
 }
 

@@ -31,6 +31,19 @@ class FolderImages final : public ImageSet {
   const std::vector<File> files_;
 };
 
+// A video is a folder of frames in the order of their names.
+class FolderVideos final : public ImageSet {
+ public:
+  FolderVideos(std::vector<File> videos, int64_t frames) : videos_(std::move(videos)), frames_(frames) {}
+  [[nodiscard]] uint64_t size() const override { return videos_.size(); }
+  [[nodiscard]] int64_t label(uint64_t i) const override { return videos_[i].label; }
+  [[nodiscard]] Image image(uint64_t i) const override;
+
+ private:
+  const std::vector<File> videos_;  // folders
+  const int64_t frames_;            // of each video that the model sees
+};
+
 // Names in a folder in ascending order: subfolders, or files whose name ends as an image's does.
 std::vector<std::string> entries(const fs::path& folder, bool folders) {
   std::vector<std::string> names;
@@ -46,8 +59,29 @@ std::vector<std::string> entries(const fs::path& folder, bool folders) {
   return names;
 }
 
-// The images of each class. If `classes` is empty, it becomes the folder's classes; else the folder must have the same.
-std::vector<std::vector<File>> list_files(const fs::path& folder, std::vector<std::string>& classes) {
+// Evenly spaced frames, each from the middle of its part of the video. A video of fewer frames shows some of them again.
+Image FolderVideos::image(uint64_t i) const {
+  const fs::path folder = videos_[i].path;
+  const std::vector<std::string> names = entries(folder, false);
+  if (names.empty())
+    ddh::fail(DDH_NOT_FOUND, "video '", folder.string(), "' has no frames (.png or .jpg files); add them or remove it");
+  Image video;
+  for (int64_t f = 0; f < frames_; ++f) {
+    const auto place = static_cast<size_t>((2 * f + 1) * static_cast<int64_t>(names.size()) / (2 * frames_));
+    const Image frame = decode((folder / names[place]).string());
+    if (f == 0) video = {frame.channels, frame.height, frame.width, {}, frames_};
+    if (frame.channels != video.channels || frame.height != video.height || frame.width != video.width)
+      ddh::fail(DDH_DATA_LOSS, "frame '", names[place], "' of video '", folder.string(), "' has ", frame.width, " x ",
+                frame.height, " pixels and ", frame.channels, " channels, but the first has ", video.width, " x ",
+                video.height, " and ", video.channels, "; give all frames of a video one size");
+    video.pixels.insert(video.pixels.end(), frame.pixels.begin(), frame.pixels.end());
+  }
+  return video;
+}
+
+// The images of each class, or its videos. If `classes` is empty, it becomes the folder's classes; else the folder must have
+// the same.
+std::vector<std::vector<File>> list_files(const fs::path& folder, std::vector<std::string>& classes, bool videos) {
   const std::vector<std::string> found = entries(folder, true);
   if (classes.empty()) classes = found;
   if (found != classes)
@@ -58,24 +92,34 @@ std::vector<std::vector<File>> list_files(const fs::path& folder, std::vector<st
   size_t n = 0;
   for (size_t c = 0; c < classes.size(); ++c) {
     std::vector<File>& files = out.emplace_back();
-    for (const std::string& name : entries(folder / classes[c], false))
+    for (const std::string& name : entries(folder / classes[c], videos))
       files.push_back({(folder / classes[c] / name).string(), static_cast<int64_t>(c)});
     n += files.size();
   }
+  if (n == 0 && videos)
+    ddh::fail(DDH_NOT_FOUND, "'", folder.string(),
+              "' holds no videos: a subfolder for each class, in it a folder of .png",
+              " or .jpg frames for each video; correct data.path");
   if (n == 0)
     ddh::fail(DDH_NOT_FOUND, "'", folder.string(), "' holds neither MNIST's nor CIFAR-10's files, nor subfolders with",
               " .png or .jpg files, one for each class; correct data.path");
   return out;
 }
 
-std::unique_ptr<ImageSet> all_of(const std::vector<std::vector<File>>& classes) {
-  std::vector<File> files;
-  for (const std::vector<File>& of_class : classes) files.insert(files.end(), of_class.begin(), of_class.end());
+// `frames`: 0 for images.
+std::unique_ptr<ImageSet> set_of(std::vector<File> files, int64_t frames) {
+  if (frames > 0) return std::make_unique<FolderVideos>(std::move(files), frames);
   return std::make_unique<FolderImages>(std::move(files));
 }
 
+std::unique_ptr<ImageSet> all_of(const std::vector<std::vector<File>>& classes, int64_t frames) {
+  std::vector<File> files;
+  for (const std::vector<File>& of_class : classes) files.insert(files.end(), of_class.begin(), of_class.end());
+  return set_of(std::move(files), frames);
+}
+
 // `val_fraction` of each class goes to evaluation: images at equal distances.
-void split(const std::vector<std::vector<File>>& classes, double val_fraction, ImageData& data) {
+void split(const std::vector<std::vector<File>>& classes, double val_fraction, int64_t frames, ImageData& data) {
   std::vector<File> train, eval;
   for (const std::vector<File>& of_class : classes) {
     for (size_t i = 0; i < of_class.size(); ++i) {
@@ -83,8 +127,8 @@ void split(const std::vector<std::vector<File>>& classes, double val_fraction, I
       (std::floor((at + 1) * val_fraction) > std::floor(at * val_fraction) ? eval : train).push_back(of_class[i]);
     }
   }
-  data.train = std::make_unique<FolderImages>(std::move(train));
-  if (!eval.empty()) data.eval = std::make_unique<FolderImages>(std::move(eval));
+  data.train = set_of(std::move(train), frames);
+  if (!eval.empty()) data.eval = set_of(std::move(eval), frames);
 }
 
 std::unique_ptr<PackedImages> stripes(bool colour, size_t n, uint64_t first) {
@@ -113,22 +157,26 @@ std::unique_ptr<PackedImages> stripes(bool colour, size_t n, uint64_t first) {
   return set;
 }
 
-ImageData open_folder(const ddh::Host& host, const std::string& path) {
+// `frames`: 0 for images.
+ImageData open_folder(const ddh::Host& host, const std::string& path, int64_t frames = 0) {
   if (!fs::is_directory(path))
     ddh::fail(DDH_NOT_FOUND, "data.path '", path, "' is not a folder; give one with the files of MNIST or CIFAR-10, or",
               " with a subfolder of images for each class");
   if (is_mnist(path) || is_cifar(path)) {
+    if (frames > 0)
+      ddh::fail(DDH_INVALID_ARGUMENT, "'", path, "' holds images, but the network takes videos; give a folder with a",
+                " folder of frames for each video, or model.dataset=moving_mnist without data.path");
     if (!host.text("data.val_path").empty())
       ddh::fail(DDH_INVALID_ARGUMENT, "data.val_path is for folders of images; '", path,
                 "' has its own test files; leave data.val_path out");
     return is_mnist(path) ? read_mnist(path) : read_cifar(path);
   }
-  return read_folder(path, host.text("data.val_path"), host.f64("data.val_fraction"));
+  return read_folder(path, host.text("data.val_path"), host.f64("data.val_fraction"), frames);
 }
 
 }  // namespace
 
-ImageData read_folder(const std::string& folder, const std::string& val_path, double val_fraction) {
+ImageData read_folder(const std::string& folder, const std::string& val_path, double val_fraction, int64_t frames) {
   ImageData data;
   data.channels = 3;
   const fs::path root = folder, train = fs::is_directory(root / "train") ? root / "train" : root;
@@ -136,16 +184,16 @@ ImageData read_folder(const std::string& folder, const std::string& val_path, do
   for (const char* name : {"val", "test"}) {
     if (eval.empty() && train != root && fs::is_directory(root / name)) eval = root / name;
   }
-  const std::vector<std::vector<File>> files = list_files(train, data.classes);
+  const std::vector<std::vector<File>> files = list_files(train, data.classes, frames > 0);
   if (eval.empty()) {
-    split(files, val_fraction, data);
+    split(files, val_fraction, frames, data);
     return data;
   }
   if (!fs::is_directory(eval))
     ddh::fail(DDH_NOT_FOUND, "data.val_path '", eval.string(),
               "' is not a folder; give a folder with the same subfolders as data.path");
-  data.train = all_of(files);
-  data.eval = all_of(list_files(eval, data.classes));
+  data.train = all_of(files, frames);
+  data.eval = all_of(list_files(eval, data.classes, frames > 0), frames);
   return data;
 }
 
@@ -160,13 +208,12 @@ ImageData make_up_images(bool colour) {
 }
 
 ImageData open_images(const ddh::Host& host, const std::string& dataset, int64_t frames) {
-  if (dataset == "moving_mnist") {
-    if (!host.text("data.path").empty())
-      ddh::fail(DDH_INVALID_ARGUMENT,
-                "videos are only made from MNIST (model.dataset=moving_mnist); leave data.path out");
-    return move_images(open_images(host, "mnist", 1), frames);
-  }
-  if (const std::string path = host.text("data.path"); !path.empty()) return open_folder(host, path);
+  if (const std::string path = host.text("data.path"); !path.empty()) return open_folder(host, path, frames);
+  if ((frames > 0) != (dataset == "moving_mnist"))
+    ddh::fail(DDH_INVALID_ARGUMENT,
+              "model.dataset=moving_mnist is for networks of videos (model.network=cnn_lstm of cnn),",
+              " and these take only this data or a folder of videos (data.path); change one of them");
+  if (dataset == "moving_mnist") return move_images(open_images(host, "mnist", 0), frames);
   const bool colour = dataset != "mnist" && dataset != "made_up";
   std::error_code ignored;
   if (dataset != "made_up") {

@@ -53,9 +53,9 @@ struct ImageData {
   std::vector<std::string> classes;       // names
 };
 
-// The images of data.path, data.val_path and data.val_fraction. Without data.path: the folder `dataset` in $DDHOST_DATA,
-// else in ../../shared/data from the program, else generated images; the log says which. moving_mnist: videos of `frames`
-// images of mnist. Throws ddh::Error.
+// The images of data.path, data.val_path and data.val_fraction; with `frames` above 0 videos of so many frames. Without
+// data.path: the folder `dataset` in $DDHOST_DATA, else in ../../shared/data from the program, else generated images; the log
+// says which. moving_mnist: videos made of mnist. Throws ddh::Error.
 ImageData open_images(const ddh::Host& host, const std::string& dataset, int64_t frames);
 
 // The formats. Any folder that is neither of the first two is a folder of images.
@@ -64,8 +64,9 @@ bool is_cifar(const std::string& folder);
 ImageData read_mnist(const std::string& folder);
 ImageData read_cifar(const std::string& folder);
 // <folder>/<class>/<image>, or <folder>/train/... with <folder>/val/... or <folder>/test/... If there is neither,
-// evaluation uses the folder `val_path`, or `val_fraction` of each class, at equal distances.
-ImageData read_folder(const std::string& folder, const std::string& val_path, double val_fraction);
+// evaluation uses the folder `val_path`, or `val_fraction` of each class, at equal distances. With `frames` above 0 each
+// image is a folder of frames, a video.
+ImageData read_folder(const std::string& folder, const std::string& val_path, double val_fraction, int64_t frames = 0);
 // Ten classes of stripes in noise: 28 x 28 pixels, gray, or 32 x 32 in colour.
 ImageData make_up_images(bool colour);
 // Videos of the images of `still`, each moving in one of eight directions, which are the classes.

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "ddh/sdk/model.hpp"
+
 namespace images {
 namespace {
 
@@ -31,10 +33,6 @@ ImageLoader::ImageLoader(const ddh::Host& host, int64_t side, int64_t frames)
       smoothing_(host.f64("model.label_smoothing")),
       mixup_(host.f64("model.mixup")),
       classes_(given_or(host.i64("model.classes"), static_cast<int64_t>(data_.classes.size()))) {
-  if ((frames > 0) != (host.text("model.dataset") == "moving_mnist"))
-    ddh::fail(DDH_INVALID_ARGUMENT,
-              "model.dataset=moving_mnist is for networks of videos (model.network=cnn_lstm of cnn),",
-              " and these take only this data; change one of them");
   TransformOptions& t = transform_;
   t.side = given_or(host.i64("model.image_size"), given_or(side, data_.side));
   if (t.side == 0) ddh::fail(DDH_INVALID_ARGUMENT, "the images of data.path have several sizes; give model.image_size");
@@ -49,24 +47,49 @@ ImageLoader::ImageLoader(const ddh::Host& host, int64_t side, int64_t frames)
   if (classes_ < static_cast<int64_t>(data_.classes.size()))
     ddh::fail(DDH_INVALID_ARGUMENT, "model.classes=", classes_, " is less than the ", data_.classes.size(),
               " classes of the data; raise it or set it to 0");
+  class_weights_ = read_class_weights(host);
+}
+
+std::vector<double> ImageLoader::read_class_weights(const ddh::Host& host) const {
+  const char* const key = "model.class_weights";
+  const char* given = nullptr;
+  ddh_err ignored{};
+  const bool is_text = host.config->get_str(host.h, key, &given, &ignored) == DDH_OK && *given != '[';
+  const auto n = static_cast<size_t>(classes_);
+  std::vector<double> weights(n);
+  if (!is_text) {
+    uint32_t n_given = 0;
+    ddh::call(host.config->get_f64s, host.h, key, weights.data(), static_cast<uint32_t>(n), &n_given);
+    const bool are_legal = std::all_of(weights.begin(), weights.end(), [](double w) { return w >= 0; });
+    if (n_given != n || !are_legal || *std::max_element(weights.begin(), weights.end()) == 0)
+      ddh::fail(DDH_INVALID_ARGUMENT, key, " has ", n_given, " weights; the model has ", n,
+                " classes; give one weight for each, none below 0, not all 0");
+    return weights;
+  }
+  const std::string name = given;
+  if (name == "none") return {};
+  if (name != "balanced")
+    ddh::fail(DDH_INVALID_ARGUMENT, key, " = \"", name, "\" is neither none, balanced nor a list of weights; give one");
+  for (uint64_t i = 0; i < data_.train->size(); ++i) weights[static_cast<size_t>(data_.train->label(i))] += 1;
+  for (double& w : weights) w = w > 0 ? static_cast<double>(data_.train->size()) / (static_cast<double>(n) * w) : 0;
+  return weights;
 }
 
 ImageBatch ImageLoader::load(const ddh_batch_args& args, bool training) const {
-  const ImageSet& set = training ? *data_.train : *data_.eval;
   ImageBatch batch = empty_batch(args.n_samples);
-  const int64_t numel = sample_numel();
   for (int64_t b = 0; b < batch.B(); ++b) {
-    const auto sample = static_cast<uint64_t>(args.samples[b]);
-    VisitRng rng(seed_, args.step, args.samples[b]);
-    transform(set.image(sample), transform_, training ? &rng : nullptr,
-              batch.pixels.mutable_data_ptr<float>() + b * numel);
-    batch.labels[static_cast<size_t>(b)] = set.label(sample);
+    const int64_t sample = args.samples[b];
+    if (training) {
+      load_training(batch, b, ddh::epoch_of(args, static_cast<uint64_t>(b)), sample);
+      continue;
+    }
+    const auto i = static_cast<uint64_t>(sample);
+    transform(data_.eval->image(i), transform_, nullptr, batch.pixels.mutable_data_ptr<float>() + b * sample_numel());
+    batch.labels[static_cast<size_t>(b)] = data_.eval->label(i);
+    add_target(batch, b, data_.eval->label(i), 1);
   }
-  if (training) {
-    mix(batch, args);
-  } else {
-    for (int64_t b = 0; b < batch.B(); ++b) set_target(batch, b, batch.labels[static_cast<size_t>(b)], 1);
-  }
+  batch.weight = training && !class_weights_.empty() ? batch.targets.sum(at::kDouble).item<double>()
+                                                     : static_cast<double>(batch.B());
   return batch;
 }
 
@@ -74,7 +97,8 @@ ImageBatch ImageLoader::batch_of(const std::vector<float>& pixels, const std::ve
   ImageBatch batch = empty_batch(static_cast<int64_t>(labels.size()));
   std::copy(pixels.begin(), pixels.end(), batch.pixels.mutable_data_ptr<float>());
   batch.labels = labels;
-  for (int64_t b = 0; b < batch.B(); ++b) set_target(batch, b, labels[static_cast<size_t>(b)], 1);
+  batch.weight = static_cast<double>(batch.B());
+  for (int64_t b = 0; b < batch.B(); ++b) add_target(batch, b, labels[static_cast<size_t>(b)], 1);
   return batch;
 }
 
@@ -86,33 +110,34 @@ ImageBatch ImageLoader::empty_batch(int64_t B) const {
           std::vector<int64_t>(static_cast<size_t>(B))};
 }
 
-void ImageLoader::set_target(ImageBatch& batch, int64_t b, int64_t label, double share) const {
+void ImageLoader::add_target(ImageBatch& batch, int64_t b, int64_t label, double share) const {
   batch.targets.mutable_data_ptr<float>()[b * classes_ + label] += static_cast<float>(share);
 }
 
-// Targets of training: smoothed, and with mixup (Zhang et al. 2018) those of two images, which are mixed alike.
-void ImageLoader::mix(ImageBatch& batch, const ddh_batch_args& args) const {
+// Targets are smoothed, and with mixup (Zhang et al. 2018) those of two images, which are mixed alike. The other image is
+// drawn from all training data, not from the micro-batch, so a sample does not depend on its neighbours.
+void ImageLoader::load_training(ImageBatch& batch, int64_t b, int64_t epoch, int64_t sample) const {
+  const auto i = static_cast<uint64_t>(sample);
+  const int64_t label = data_.train->label(i), numel = sample_numel();
+  auto* const pixels = batch.pixels.mutable_data_ptr<float>() + b * numel;
+  VisitRng rng(seed_, epoch, sample);
+  transform(data_.train->image(i), transform_, &rng, pixels);
+  batch.labels[static_cast<size_t>(b)] = label;
+  batch.targets[b].fill_(smoothing_ / static_cast<double>(classes_));
   double own = 1;  // share of the sample's own image
-  if (mixup_ > 0 && batch.B() > 0) {
-    // By the micro-batch's place, which no sample index reaches.
-    VisitRng rng(seed_, args.step, -1 - args.global_micro_batch);
+  if (mixup_ > 0) {
     own = draw_beta(rng, mixup_);
-    const int64_t numel = sample_numel();
-    auto *first = batch.pixels.mutable_data_ptr<float>(), *second = first + (batch.B() - 1) * numel;
-    const auto a = static_cast<float>(own), b = static_cast<float>(1 - own);
-    for (; first < second; first += numel, second -= numel) {
-      for (int64_t i = 0; i < numel; ++i) {
-        const float x = first[i], y = second[i];
-        first[i] = a * x + b * y, second[i] = a * y + b * x;
-      }
-    }
+    const auto other = static_cast<uint64_t>(rng.below(static_cast<int64_t>(data_.train->size())));
+    std::vector<float> others(static_cast<size_t>(numel));
+    transform(data_.train->image(other), transform_, &rng, others.data());
+    const auto share = static_cast<float>(own), rest = static_cast<float>(1 - own);
+    for (int64_t k = 0; k < numel; ++k) pixels[k] = share * pixels[k] + rest * others[static_cast<size_t>(k)];
+    add_target(batch, b, data_.train->label(other), (1 - smoothing_) * (1 - own));
   }
-  batch.targets.fill_(smoothing_ / static_cast<double>(classes_));
-  for (int64_t b = 0; b < batch.B(); ++b) {
-    set_target(batch, b, batch.labels[static_cast<size_t>(b)], (1 - smoothing_) * own);
-    if (own < 1)
-      set_target(batch, b, batch.labels[static_cast<size_t>(batch.B() - 1 - b)], (1 - smoothing_) * (1 - own));
-  }
+  add_target(batch, b, label, (1 - smoothing_) * own);
+  for (size_t k = 0; k < class_weights_.size(); ++k)
+    batch.targets.mutable_data_ptr<float>()[b * classes_ + static_cast<int64_t>(k)] *=
+        static_cast<float>(class_weights_[k]);
 }
 
 }  // namespace images

@@ -16,6 +16,7 @@ struct ImageBatch {
   at::Tensor pixels;            // (B, channels, side, side) fp32; of videos (B, frames, channels, side, side)
   at::Tensor targets;           // (B, classes) fp32: the distribution that the loss compares with
   std::vector<int64_t> labels;  // (B): the class that accuracy counts
+  double weight = 0;            // of all targets: what the loss is divided by; B without class weights
   [[nodiscard]] int64_t B() const { return static_cast<int64_t>(labels.size()); }
   [[nodiscard]] int64_t bytes() const { return static_cast<int64_t>(pixels.nbytes() + targets.nbytes()); }
 };
@@ -42,7 +43,12 @@ inline constexpr ddh::Option kOptions[] = {
     {"label_smoothing", "number", "0.0", R"("minimum": 0, "maximum": 0.9)",
      "fraction of the target that is spread over all classes in training"},
     {"mixup", "number", "0.0", R"("minimum": 0, "maximum": 100)",
-     "training: alpha of the Beta distribution for mixing a micro-batch with itself in reverse order; 0: off"},
+     "training: each image is mixed with another of the training data by a share from Beta(alpha, alpha); this is "
+     "alpha; "
+     "0: off"},
+    {"class_weights", "array|string", R"("none")", R"("items": {"type": "number"})",
+     "weights of the classes in the training loss, which is divided by their sum over the samples: none, a list of one "
+     "weight for each class, or balanced: inverse to the number of training samples of the class"},
 };
 
 class ImageLoader {
@@ -69,8 +75,10 @@ class ImageLoader {
   [[nodiscard]] int64_t sample_numel() const {
     return (frames_ > 0 ? frames_ : 1) * transform_.channels * transform_.side * transform_.side;
   }
-  void set_target(ImageBatch& batch, int64_t b, int64_t label, double share) const;
-  void mix(ImageBatch& batch, const ddh_batch_args& args) const;
+  // Writes the pixels and the target of sample `b` in training.
+  void load_training(ImageBatch& batch, int64_t b, int64_t epoch, int64_t sample) const;
+  void add_target(ImageBatch& batch, int64_t b, int64_t label, double share) const;
+  [[nodiscard]] std::vector<double> read_class_weights(const ddh::Host& host) const;
 
   const int64_t frames_;
   const ImageData data_;
@@ -78,6 +86,7 @@ class ImageLoader {
   const double smoothing_, mixup_;
   TransformOptions transform_;
   int64_t classes_;
+  std::vector<double> class_weights_;  // empty: none
 };
 
 }  // namespace images

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // images/transform.hpp: converts an image to the numbers that a model takes: resizes, crops to a square, flips and scales
-// it. Random choices in training depend only on (seed, step, sample index), not on the ranks or on the thread that loads
-// the data.
+// it. Random choices in training depend only on (seed, epoch, sample index), not on the step, the ranks or the thread that
+// loads the data.
 #pragma once
 
 #include <array>
@@ -22,12 +22,12 @@ struct TransformOptions {
   std::array<float, 3> mean{}, deviation{1, 1, 1};  // of each channel, pixels being in [0, 1]
 };
 
-// Random numbers for one use of a sample. A step uses a sample once.
+// Random numbers for one use of a sample. An epoch uses a sample once.
 class DDH_HIDDEN VisitRng {
  public:
-  VisitRng(uint64_t seed, int64_t step, int64_t sample)
+  VisitRng(uint64_t seed, int64_t epoch, int64_t sample)
       : stream_(seed, "images"),
-        first_(ddh::mix64(ddh::mix64(static_cast<uint64_t>(step) + ddh::kMixStep) + static_cast<uint64_t>(sample))) {}
+        first_(ddh::mix64(ddh::mix64(static_cast<uint64_t>(epoch) + ddh::kMixStep) + static_cast<uint64_t>(sample))) {}
   double uniform() { return stream_.uniform(first_ + draws_++); }  // in [0, 1)
   int64_t below(int64_t n) { return static_cast<int64_t>(uniform() * static_cast<double>(n)); }
 

@@ -5,16 +5,17 @@
 #include <numeric>
 
 #include "ddh/sdk/counter_rng.hpp"
+#include "ddh/sdk/model.hpp"
 
 namespace kgat {
 namespace {
 
-// The random numbers of one sample in one step.
+// The random numbers of one sample in one epoch.
 class Draws {
  public:
-  Draws(const ddh::CounterRng& stream, int64_t step, int64_t sample)
+  Draws(const ddh::CounterRng& stream, int64_t epoch, int64_t sample)
       : stream_(stream),
-        key_(ddh::mix64(static_cast<uint64_t>(step) * ddh::kMixStep) ^ static_cast<uint64_t>(sample) << 20) {}
+        key_(ddh::mix64(static_cast<uint64_t>(epoch + 1) * ddh::kMixStep) ^ static_cast<uint64_t>(sample) << 20) {}
   // 0 .. n - 1; n is far below 2^32, so the remainder is as good as uniform.
   int64_t below(int64_t n) { return static_cast<int64_t>(stream_.bits(key_ + count_++) >> 1) % n; }
 
@@ -121,7 +122,7 @@ KgatBatch Sampler::cf(const ddh_batch_args& args) const {
   std::vector<CfTriple> samples;
   for (uint32_t b = 0; b < args.n_samples; ++b) {
     const int64_t sample = args.samples[b];
-    Draws draws(stream, args.step, sample);
+    Draws draws(stream, ddh::epoch_of(args, b), sample);
     const auto n_users = static_cast<int64_t>(users_.size());
     const bool by_pair = config_.cf_sampling == CfSampling::kPairs;
     const int64_t place =
@@ -145,7 +146,7 @@ KgatBatch Sampler::kg(const ddh_batch_args& args) const {
   std::vector<KgSample> samples;
   for (uint32_t b = 0; b < args.n_samples; ++b) {
     const int64_t sample = args.samples[b];
-    Draws draws(stream, args.step, sample);
+    Draws draws(stream, ddh::epoch_of(args, b), sample);
     int64_t edge = sample;
     if (config_.kg_sampling == KgSampling::kHeads) {
       const int32_t head = graph_.heads[index(sample % static_cast<int64_t>(graph_.heads.size()))];

@@ -2,6 +2,7 @@
 //
 // What a unit of KGAT costs: multiplications and additions of its products and of its sums over edges, and bytes kept from
 // forward to backward.
+#include "ddh/sdk/torch/activations.hpp"
 #include "kgat.hpp"
 
 namespace kgat {
@@ -15,9 +16,10 @@ bool Kgat::estimate(const ddh_estimate_args& args, ddh_estimate& out) {
   const double narrow = config_.compute == at::kFloat ? 4 : 2, wide = 4;  // bytes
   const bool passes_graph = program.units[program.n_units - 1] == score_unit();
   const bool evaluates = program.kind == DDH_PROGRAM_EVAL, trains = program.kind == DDH_PROGRAM_TRAIN;
+  const auto block = [](double n) { return ddh::ActivationAllocator::block_bytes(n); };
   double forward = 0, backward = 0, bytes = 0;
   if (unit == kEmbeddingUnit) {
-    bytes = passes_graph ? N * d * wide : 3 * B * d * narrow;
+    bytes = block(passes_graph ? N * d * wide : 3 * B * d * narrow);
     backward = 3 * B * (passes_graph ? 0 : d);  // sums over the rows of the batch
   } else if (unit < score_unit()) {
     const size_t l = layer_of(unit);
@@ -26,16 +28,17 @@ bool Kgat::estimate(const ddh_estimate_args& args, ddh_estimate& out) {
     const double products = 2 * N * in * w * (config_.aggregator == Aggregator::kGcn ? 1 : 2), sums = 2 * E * in;
     forward = products + sums;
     backward = 2 * products + sums;
-    bytes = N * wide * (in + (has_two ? 3 : 2) * w + 1);  // s; z_1, z_2 and the output; its norms
+    bytes = block(N * wide * in) + (has_two ? 3 : 2) * block(N * wide * w) +
+            block(N * wide);  // s; z_1, z_2, the output; norms
   } else if (unit == score_unit()) {
     forward = evaluates ? 2 * B * F * items : 10 * B * F;  // two scores and three squares
     backward = 4 * B * F + 11 * B * F;                     // the scores again, and the gradients of three rows
-    bytes = 3 * B * F * wide;
+    bytes = block(3 * B * F * wide);
   } else {
     const double rows = trains ? 3 * B : 2 * E * B / N;
     forward = 2 * rows * d * k;
     backward = 2 * forward;
-    bytes = rows * k * wide;
+    bytes = block(rows * k * wide);
   }
   out = {sizeof out, 0, forward, trains ? backward : 0, trains ? static_cast<uint64_t>(bytes) : 0};
   return true;

@@ -17,14 +17,15 @@ double cross_entropy(const at::Tensor& logits, const at::Tensor& targets, at::Te
   double loss = 0;
   for (int64_t b = 0; b < B; ++b, x += K, t += K) {
     const double largest = static_cast<double>(*std::max_element(x, x + K));
-    double sum = 0, of_target = 0;
+    double sum = 0, of_target = 0, weight = 0;
     for (int64_t k = 0; k < K; ++k) {
       sum += std::exp(static_cast<double>(x[k]) - largest);
+      weight += static_cast<double>(t[k]);
       if (t[k] != 0) of_target += static_cast<double>(t[k]) * static_cast<double>(x[k]);  // 0 * infinity is no number
     }
     const double row = largest + std::log(sum);
     lse[b] = static_cast<float>(row);
-    loss += row - of_target;
+    loss += weight * row - of_target;
   }
   return loss;
 }
@@ -37,8 +38,11 @@ at::Tensor cross_entropy_backward(const at::Tensor& logits, const at::Tensor& ta
   const auto* lse = log_sum_exp.const_data_ptr<float>();
   auto* d = out.mutable_data_ptr<float>();
   for (int64_t b = 0; b < B; ++b) {
+    double weight = 0;
+    for (int64_t k = b * K; k < (b + 1) * K; ++k) weight += static_cast<double>(t[k]);
     for (int64_t k = b * K; k < (b + 1) * K; ++k)
-      d[k] = static_cast<float>((static_cast<double>(std::exp(x[k] - lse[b])) - static_cast<double>(t[k])) * seed);
+      d[k] = static_cast<float>((weight * static_cast<double>(std::exp(x[k] - lse[b])) - static_cast<double>(t[k])) *
+                                seed);
   }
   return out;
 }

@@ -10,8 +10,8 @@
 
 namespace ops {
 
-// logits, targets (B, K) fp32; each row of targets sums to 1. Returns the sum of the losses; `log_sum_exp` (B) is kept for
-// the backward.
+// logits, targets (B, K) fp32; a row of targets sums to 1, or to the weight of the row. Returns the sum of the losses;
+// `log_sum_exp` (B) is kept for the backward.
 double cross_entropy(const at::Tensor& logits, const at::Tensor& targets, at::Tensor& log_sum_exp);
 // Gradient of seed times that sum. (B, K)
 at::Tensor cross_entropy_backward(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& log_sum_exp,

@@ -2,6 +2,7 @@
 //
 // The cost of a unit of a Vision Transformer: multiplications and additions of its products, and bytes kept from forward to
 // backward.
+#include "ddh/sdk/torch/activations.hpp"
 #include "vit.hpp"
 
 namespace vit {
@@ -15,6 +16,7 @@ bool Vit::estimate(const ddh_estimate_args& args, ddh_estimate& out) {
   const double K = static_cast<double>(config_.classes), rows = B * T;
   const double narrow = config_.compute == at::kFloat ? 4 : 2, wide = 4;  // bytes
   out = {sizeof out, 0, 0, 0, 0};
+  const auto block = [](double n) { return ddh::ActivationAllocator::block_bytes(n); };
   double bytes = 0;
   if (unit == kEmbeddingUnit) {
     out.forward_flops = 2 * B * (T - 1) * static_cast<double>(config_.patch_numel()) * C;
@@ -22,14 +24,16 @@ bool Vit::estimate(const ddh_estimate_args& args, ddh_estimate& out) {
   } else if (unit == head_unit()) {
     out.forward_flops = 2 * B * C * K;
     out.backward_flops = 2 * out.forward_flops;
-    bytes = B * (C * (wide + narrow) + K * wide + 3 * wide);  // x, y; logits; statistics and their log-sum-exp
+    // x, y; logits; statistics and their log-sum-exp
+    bytes = block(B * C * wide) + block(B * C * narrow) + block(B * K * wide) + 3 * block(B * wide);
   } else {
     const double products = 2 * rows * (4 * C * C + 2 * C * M), attention = 4 * rows * T * C;
     out.forward_flops = products + attention;
     out.backward_flops = 2 * products + 2.5 * attention;  // the backward of attention has five products for two
-    // x, x_mid; y_1, q, k, v, attended, y_2, and the two of the MLP; statistics
-    bytes = rows * (2 * C * wide + (6 * C + 2 * M) * narrow + 4 * wide);
-    bytes += rows * H * wide * (config_.attention_dropout > 0 ? T : 1);  // probabilities, or their log-sum-exp
+    // x, x_mid; y_1, attended, y_2; query, key and value; the two of the MLP; statistics
+    bytes = 2 * block(rows * C * wide) + 3 * block(rows * C * narrow) + block(rows * 3 * C * narrow) +
+            2 * block(rows * M * narrow) + 4 * block(rows * wide);
+    bytes += block(rows * H * wide * (config_.attention_dropout > 0 ? T : 1));  // probabilities, or their log-sum-exp
   }
   if (program.kind == DDH_PROGRAM_EVAL) out.backward_flops = bytes = 0;
   out.activation_bytes = static_cast<uint64_t>(bytes);

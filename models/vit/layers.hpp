@@ -22,6 +22,7 @@ struct VitBatch {
   at::Tensor targets;  // (B, K) fp32
   std::vector<int64_t> labels;
   int64_t B = 0;
+  double weight = 0;  // of all targets
 };
 
 // (B, channels, side, side) -> (B N, channels P P): patches row by row, each as the patch convolution's weight has it.

@@ -49,9 +49,10 @@ ddh_batch* Vit::give_away(images::ImageBatch images, ddh_batch_info* info) {
   batch->patches = patches_of(images.pixels, config_.patch);
   batch->targets = std::move(images.targets);
   batch->labels = std::move(images.labels);
+  batch->weight = images.weight;
   if (info != nullptr) {
     info->items = static_cast<uint64_t>(batch->B);
-    info->loss_count = static_cast<double>(batch->B);
+    info->loss_count = batch->weight;
   }
   host.alloc->account(host.h, DDH_TAG_DATA, batch_bytes(*batch));
   return reinterpret_cast<ddh_batch*>(batch.release());
@@ -117,6 +118,7 @@ void Vit::backward(const ddh_unit_call& c) {
 
 void Vit::count(Context& context, const VitBatch& batch) const {
   context.count = static_cast<double>(batch.B);
+  context.weight = batch.weight;
   context.correct = static_cast<double>(ops::count_among_largest(context.head.logits, batch.labels, 1));
   context.correct_of_5 = static_cast<double>(ops::count_among_largest(context.head.logits, batch.labels, kTop));
 }
@@ -126,6 +128,7 @@ void Vit::metrics(int32_t, int32_t micro_batch, double* sums, double* counts) {
   const double values[] = {context.loss, context.correct, context.correct_of_5};
   std::copy(std::begin(values), std::end(values), sums);
   std::fill_n(counts, std::size(values), context.count);
+  counts[0] = context.weight;
 }
 
 void Vit::discard(int32_t micro_batch) noexcept {

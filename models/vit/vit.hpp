@@ -39,7 +39,7 @@ class DDH_HIDDEN Vit final : public ddh::Model {
     at::Tensor x;  // output of the last unit; in backward its gradient
     std::vector<BlockSaved> blocks;
     HeadSaved head;
-    double loss = 0, correct = 0, correct_of_5 = 0, count = 0;
+    double loss = 0, correct = 0, correct_of_5 = 0, count = 0, weight = 0;
     void reset(int64_t n_layer) {
       *this = {};
       blocks.resize(static_cast<size_t>(n_layer));

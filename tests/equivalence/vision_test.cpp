@@ -86,6 +86,29 @@ TEST_CASE("a convolutional network with batch norms trains with the same bits un
   check_strategies("cnn", world, cnn({"data.micro_batch=4"}));
 }
 
+TEST_CASE("a network with synchronized batch norms trains with the same bits under every strategy",
+          "[equivalence][torch]") {
+  check_strategies("cnn", 2, cnn({"data.micro_batch=4", "model.sync_batch_norm=true"}));
+}
+
+TEST_CASE("synchronized batch norms make two ranks one: the same loss as one rank with all images",
+          "[equivalence][torch]") {
+  const auto with = [](int world, const char* micro_batch, const char* sync) {
+    return run({kReference, world, cnn({micro_batch, sync, "model.dropout=0", "train.eval_batches=all"}), 4, "cnn"});
+  };
+  const Result one = with(1, "data.micro_batch=8", "model.sync_batch_norm=false");
+  const Result apart = with(2, "data.micro_batch=4", "model.sync_batch_norm=false");
+  const auto loss = [](const Result& r, size_t step) { return r.record.steps.at(step).at("loss").get<double>(); };
+  const auto val = [](const Result& r) { return r.record.evaluations.at(0).at("val_loss").get<double>(); };
+  for (const auto& [world, micro_batch] : {std::pair(2, "data.micro_batch=4"), std::pair(4, "data.micro_batch=2")}) {
+    const Result together = with(world, micro_batch, "model.sync_batch_norm=true");
+    INFO(together.command);
+    for (size_t step = 0; step < 4; ++step) CHECK(loss(together, step) == Approx(loss(one, step)).epsilon(1e-5));
+    CHECK(val(together) == Approx(val(one)).epsilon(1e-4));  // by running statistics
+  }
+  CHECK(std::abs(loss(apart, 1) / loss(one, 1) - 1) > 1e-3);
+}
+
 TEST_CASE("a frozen trunk trains its head with the same bits under every strategy", "[equivalence][torch]") {
   check_strategies("cnn", 2,
                    cnn({"data.micro_batch=4", "model.network=mobilenet_v3_small", "model.image_size=32",
@@ -96,6 +119,13 @@ TEST_CASE("a network of videos trains with the same bits under every strategy", 
   check_strategies("cnn", 2,
                    cnn({"data.micro_batch=4", "model.network=cnn_lstm", "model.dataset=moving_mnist",
                         "model.lstm=[6, 4]", "model.frames=3", "model.batch_norm=false"}));
+}
+
+TEST_CASE("a network of volumes trains with the same bits under every strategy, with class weights",
+          "[equivalence][torch]") {
+  check_strategies("cnn", 2,
+                   cnn({"data.micro_batch=4", "model.network=conv3d", "model.dataset=moving_mnist", "model.frames=5",
+                        "model.batch_norm=false", "model.class_weights=balanced"}));
 }
 
 TEST_CASE("neither world, accumulation nor threads change a bit of a convolutional network", "[equivalence][torch]") {

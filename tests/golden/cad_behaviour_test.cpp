@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "../../models/cad_mllm/shapes.hpp"
 #include "fixtures/harness/throws.hpp"
@@ -130,13 +131,25 @@ TEST_CASE("what is random in a CAD-MLLM depends on the step and on places among 
   CHECK(trained_gradients(model, 2) == expected);
 }
 
+TEST_CASE("the modalities of a sample depend on its epoch and its index, not on the step") {
+  ModelDriver model(ddh_entry_cad_mllm, {{"model.text_dropout", "0.5"}, {"data.dummy_samples", "64"}});
+  fill_cad(model);
+  std::vector<int64_t> samples(64);
+  std::iota(samples.begin(), samples.end(), 0);
+  const double loss = step(model, 2, samples, 5);
+  CHECK(step(model, 2, samples, 6) == loss);
+  model.epoch = 1;
+  CHECK(step(model, 2, samples, 5) != loss);
+}
+
 TEST_CASE("stages mix modalities by their probabilities, alike at every call") {
   ModelDriver model(ddh_entry_cad_mllm, {{"data.dummy_samples", "2000"}});
   std::vector<int64_t> samples(2000);
   for (size_t i = 0; i < samples.size(); ++i) samples[i] = static_cast<int64_t>(i);
   // Of each sample: has it an image, has it points.
-  const auto inputs = [&](int32_t stage, int64_t number) {
-    auto made = model.create_batch(samples, stage, number);
+  const auto inputs = [&](int32_t stage, int64_t epoch) {
+    model.epoch = epoch;
+    auto made = model.create_batch(samples, stage);
     const auto& batch = *reinterpret_cast<cad::CadBatch*>(made.batch);
     std::vector<std::pair<bool, bool>> out;
     for (int64_t b = 0; b < batch.B; ++b) {

@@ -1,66 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The sizes, the estimated costs and the names of a CAD-MLLM. Compiled with NDEBUG, as LibTorch is: at::RecordFunction has
-// another layout without it.
-#include <ATen/record_function.h>
-
+// The sizes, the estimated costs and the names of a CAD-MLLM. Compiled with NDEBUG (counted_flops.hpp).
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <numeric>
 
+#include "fixtures/harness/counted_flops.hpp"
 #include "golden/cad_fixture.hpp"
 
 using namespace ddhost::test;
 
 namespace {
-
-double product_flops(const std::vector<int64_t>& left, const std::vector<int64_t>& right) {
-  double flops = 2 * static_cast<double>(right.back());
-  for (const int64_t size : left) flops *= static_cast<double>(size);
-  return flops;
-}
-
-double numel_of(const std::vector<int64_t>& sizes) {
-  double numel = 1;
-  for (const int64_t size : sizes) numel *= static_cast<double>(size);
-  return numel;
-}
-
-// Operations of the products that LibTorch runs while it lives.
-class CountedFlops {
- public:
-  CountedFlops() {
-    total() = 0;
-    handle_ = at::addThreadLocalCallback(
-        at::RecordFunctionCallback(&count).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
-  }
-  CountedFlops(const CountedFlops&) = delete;
-  CountedFlops& operator=(const CountedFlops&) = delete;
-  ~CountedFlops() { at::removeCallback(handle_); }
-  static double& total() {
-    static double flops = 0;
-    return flops;
-  }
-
- private:
-  static std::unique_ptr<at::ObserverContext> count(const at::RecordFunction& function) {
-    const std::string name = function.name();
-    const auto sizes = [&](size_t i) { return function.inputs().at(i).toTensor().sizes().vec(); };
-    if (name == "aten::mm" || name == "aten::bmm") total() += product_flops(sizes(0), sizes(1));
-    if (name == "aten::addmm") total() += product_flops(sizes(1), sizes(2));
-    // Two products over all pairs of tokens, and five in the backward.
-    if (name == "aten::_scaled_dot_product_flash_attention_for_cpu")
-      total() += 4 * numel_of(sizes(0)) * static_cast<double>(sizes(1).at(2));
-    if (name == "aten::_scaled_dot_product_flash_attention_for_cpu_backward")
-      total() += 10 * numel_of(sizes(1)) * static_cast<double>(sizes(2).at(2));
-    if (name == "aten::convolution") {  // its stride is its width: every pixel is used once for each channel
-      const std::vector<int64_t> kernel = sizes(1);
-      total() += 2 * numel_of(sizes(0)) * static_cast<double>(kernel.at(0));
-    }
-    return nullptr;
-  }
-  at::CallbackHandle handle_ = 0;
-};
 
 struct Estimated {
   double forward = 0, backward = 0, bytes = 0;

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Requirements on convolutional networks: empty batches, frozen trunks, reproducible randomness, low precision.
+#include <ATen/ops/conv3d.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/max_pool3d.h>
+#include <ATen/ops/tensor.h>
+
 #include <catch2/catch.hpp>
 #include <cmath>
 
@@ -170,6 +175,67 @@ TEST_CASE("joined towers are trained together, and frozen ones pass on the gradi
     CHECK(is_frozen == (freeze == "features" && model.name(i).starts_with("mobilenet.")));
     if (!is_frozen) CHECK(norm(model.grad(i)) > 0);
   }
+}
+
+TEST_CASE("conv3d is torch's convolution over frames and image, with the pools that its frames allow") {
+  ModelDriver model(ddh_entry_cnn, {{"model.network", "conv3d"},
+                                    {"model.dataset", "moving_mnist"},
+                                    {"model.widths", "[4, 6, 5]"},
+                                    {"model.hidden", "8"},
+                                    {"model.frames", "5"},
+                                    {"model.image_size", "16"},
+                                    {"model.channels", "3"},
+                                    {"model.dropout", "0"}});
+  fill_all(model, 1);
+  const std::vector<float> pixels = golden_uni("pixels", 2 * 5 * 3 * 16 * 16);
+  ddh_batch* batch = cnn_of(model).batch_of_pixels(pixels, {3, 1});
+  model.forward(batch, 1);
+  const std::vector<float> logits = logits_of(batch);
+  const auto tensor = [&](const std::string& name) {
+    return at::tensor(model.value(model.index(name))).view(model.shape(model.index(name)));
+  };
+  at::Tensor x = at::tensor(pixels).view({2, 5, 3, 16, 16}).transpose(1, 2);
+  for (const std::string name : {"conv1", "conv2", "conv3"}) {  // 5 frames, 2, 1
+    x = at::conv3d(x, tensor(name + ".weight"), tensor(name + ".bias"), at::IntArrayRef{1, 1, 1}, {1, 1, 1}).relu();
+    const int64_t depth = x.size(2) > 1 ? 2 : 1;
+    x = at::max_pool3d(x, {depth, 2, 2});
+  }
+  x = x.flatten(1);
+  REQUIRE(x.size(1) == 5 * 1 * 2 * 2);
+  x = at::linear(x, tensor("fc1.weight"), tensor("fc1.bias")).relu();
+  x = at::linear(x, tensor("fc2.weight"), tensor("fc2.bias")).relu();
+  x = at::linear(x, tensor("fc3.weight"), tensor("fc3.bias"));
+  CHECK(largest_difference(logits, values_of(x.contiguous())) < 1e-5);
+  model.discard();
+  model.table().batch_destroy(model.inst(), batch);
+}
+
+TEST_CASE("pretrained_cnn_lstm has MobileNetV2's names, and a frozen trunk has no gradients") {
+  ModelDriver model(ddh_entry_cnn, {{"model.network", "pretrained_cnn_lstm"},
+                                    {"model.dataset", "moving_mnist"},
+                                    {"model.lstm", "[6, 4]"},
+                                    {"model.hidden", "8"},
+                                    {"model.frames", "3"},
+                                    {"model.image_size", "32"},
+                                    {"model.channels", "3"},
+                                    {"model.freeze", "features"}});
+  const ModelDriver trunk(ddh_entry_cnn, small("mobilenet_v2", {}));
+  for (size_t i = 0; i < trunk.desc().n_params; ++i) {
+    if (trunk.name(i).starts_with("classifier")) continue;
+    CAPTURE(trunk.name(i));
+    CHECK(model.shape(model.index(trunk.name(i))) == trunk.shape(i));
+  }
+  fill_all(model, 1);
+  auto batch = model.create_batch({3, 50});
+  model.forward(batch.batch);
+  model.backward(batch.batch, 1);
+  for (size_t i = 0; i < model.desc().n_params; ++i) {
+    const bool is_frozen = (model.desc().params[i]->attributes & DDH_PARAM_FROZEN) != 0;
+    CHECK(is_frozen == model.name(i).starts_with("features."));
+    if (!is_frozen) CHECK(norm(model.grad(i)) > 0);
+  }
+  model.discard();
+  model.destroy_batch(batch);
 }
 
 TEST_CASE("a network of images refuses videos, and a network of videos refuses images") {

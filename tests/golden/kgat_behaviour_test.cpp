@@ -117,6 +117,24 @@ TEST_CASE("what is random in KGAT depends on the step and the micro-batch's plac
   CHECK(trained(model, 0) == expected);
 }
 
+TEST_CASE("draws of KGAT depend on the epoch and the sample, not on the step or the other samples") {
+  const int32_t program = GENERATE(0, 1);
+  ModelDriver model(ddh_entry_kgat, small_kgat({}));
+  const auto rows = [&](const std::vector<int64_t>& samples, int64_t epoch, int64_t step) {
+    model.epoch = epoch;
+    auto batch = model.create_batch(samples, program, step);
+    const std::vector<int32_t> out = reinterpret_cast<kgat::KgatBatch*>(batch.batch)->rows;
+    model.destroy_batch(batch);
+    return out;
+  };
+  CHECK(rows(kSamples, 2, 5) == rows(kSamples, 2, 6));
+  CHECK(rows(kSamples, 2, 5) != rows(kSamples, 3, 5));
+  for (const int64_t sample : kSamples) {
+    const std::vector<int32_t> all = rows(kSamples, 2, 5);
+    for (const int32_t node : rows({sample}, 2, 9)) CHECK(std::count(all.begin(), all.end(), node) > 0);
+  }
+}
+
 TEST_CASE("draws of KGAT are right, and those of pairs take each pair once an epoch") {
   ModelDriver model(ddh_entry_kgat, small_kgat({{"model.cf_sampling", "pairs"}, {"model.kg_sampling", "triples"}}));
   const kgat::KgatData& data = kgat_of(model).data();

@@ -18,14 +18,15 @@ void check_info(const PluginCaller& caller, const ddh_batch* batch, const ddh_ba
 }  // namespace
 
 Batch make_batch(ddh_inst* model, const ddh_model_api& table, const PluginCaller& caller, const PluginCaller& main,
-                 const BatchPlace& place, const std::vector<int64_t>& samples) {
+                 const BatchPlace& place, const std::vector<int64_t>& samples, const std::vector<int64_t>& epochs) {
   const ddh_batch_args args{sizeof(ddh_batch_args),
                             place.program,
                             place.step,
                             static_cast<int32_t>(place.micro_batch),
                             static_cast<uint32_t>(samples.size()),
                             samples.data(),
-                            place.global_micro_batch};
+                            place.global_micro_batch,
+                            epochs.empty() ? nullptr : epochs.data()};
   ddh_batch* batch = nullptr;
   ddh_batch_info info{};
   info.struct_size = sizeof info;
@@ -91,7 +92,7 @@ Loader::Result Loader::result_of(const Job& job, const PluginCaller& caller) con
     const auto global = static_cast<int64_t>(job.micro_batch * job.step.cut.world_size + rank_);
     return {
         make_batch(model_, table_, caller, callers_.main, {job.step.program, job.step.step, job.micro_batch, global},
-                   order_.samples(job.step, job.micro_batch, rank_)),
+                   order_.samples(job.step, job.micro_batch, rank_), order_.epochs(job.step, job.micro_batch, rank_)),
         nullptr};
   } catch (...) {
     return {{}, std::current_exception()};

@@ -73,9 +73,10 @@ struct BatchCallers {
   PluginCaller main;
 };
 
-// Creates one batch on the calling thread, to which `caller` belongs. It is destroyed on the main thread.
+// Creates one batch on the calling thread, to which `caller` belongs. It is destroyed on the main thread. `epochs`: of each
+// sample, or empty.
 Batch make_batch(ddh_inst* model, const ddh_model_api& table, const PluginCaller& caller, const PluginCaller& main,
-                 const BatchPlace& place, const std::vector<int64_t>& samples);
+                 const BatchPlace& place, const std::vector<int64_t>& samples, const std::vector<int64_t>& epochs = {});
 
 class Loader {
  public:

@@ -102,10 +102,23 @@ int64_t SampleOrder::steps_until(uint64_t position, uint64_t end, const SampleCu
 
 std::vector<int64_t> SampleOrder::samples(const SampleSpan& step, const SampleCut& cut, uint64_t micro_batch,
                                           uint64_t rank) const {
-  const uint64_t begin = std::min((micro_batch * cut.world_size + rank) * cut.micro_batch, step.count);
-  std::vector<int64_t> out(std::min(cut.micro_batch, step.count - begin));
-  for (uint64_t i = 0; i < out.size(); ++i) out[i] = at(step.first + begin + i);
+  const SampleSpan part = part_of(step, cut, micro_batch, rank);
+  std::vector<int64_t> out(part.count);
+  for (uint64_t i = 0; i < out.size(); ++i) out[i] = at(part.first + i);
   return out;
+}
+
+std::vector<int64_t> SampleOrder::epochs(const SampleSpan& step, const SampleCut& cut, uint64_t micro_batch,
+                                         uint64_t rank) const {
+  const SampleSpan part = part_of(step, cut, micro_batch, rank);
+  std::vector<int64_t> out(part.count);
+  for (uint64_t i = 0; i < out.size(); ++i) out[i] = static_cast<int64_t>((part.first + i) / epoch_size());
+  return out;
+}
+
+SampleSpan SampleOrder::part_of(const SampleSpan& step, const SampleCut& cut, uint64_t micro_batch, uint64_t rank) {
+  const uint64_t begin = std::min((micro_batch * cut.world_size + rank) * cut.micro_batch, step.count);
+  return {step.first + begin, std::min(cut.micro_batch, step.count - begin)};
 }
 
 }  // namespace ddhost

@@ -61,6 +61,9 @@ class SampleOrder {
   // The samples of one rank in one micro-batch (from 0) of a step.
   [[nodiscard]] std::vector<int64_t> samples(const SampleSpan& step, const SampleCut& cut, uint64_t micro_batch,
                                              uint64_t rank) const;
+  // The epoch of each of them, from 0.
+  [[nodiscard]] std::vector<int64_t> epochs(const SampleSpan& step, const SampleCut& cut, uint64_t micro_batch,
+                                            uint64_t rank) const;
   // The steps from `position` until `end`, which is a whole number of epochs. With joined epochs the last step may reach
   // into the next one.
   [[nodiscard]] int64_t steps_until(uint64_t position, uint64_t end, const SampleCut& cut) const;
@@ -71,6 +74,8 @@ class SampleOrder {
   }
 
  private:
+  // The places of one rank in one micro-batch of a step.
+  static SampleSpan part_of(const SampleSpan& step, const SampleCut& cut, uint64_t micro_batch, uint64_t rank);
   [[nodiscard]] int64_t at(uint64_t position) const;
   uint64_t n_samples_;
   uint64_t seed_;

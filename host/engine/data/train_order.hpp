@@ -58,6 +58,10 @@ class TrainOrder {
     return orders_.at(step.program).samples(step.span, step.cut, micro_batch, rank);
   }
 
+  [[nodiscard]] std::vector<int64_t> epochs(const TrainStep& step, uint64_t micro_batch, uint64_t rank) const {
+    return orders_.at(step.program).epochs(step.span, step.cut, micro_batch, rank);
+  }
+
   [[nodiscard]] int64_t last_step() const { return last_step_; }
   // The phases of one cycle.
   [[nodiscard]] const std::vector<TrainPhase>& phases() const { return phases_; }

@@ -239,3 +239,44 @@ TEST_CASE("a folder of classes is split by val_fraction, or has a folder for eva
                Catch::Contains("one for each class"));
   }
 }
+
+TEST_CASE("a video is a folder of frames: evenly spaced ones are seen, and of few frames some again") {
+  const TempFolder folder;
+  for (const std::string name : {"run", "walk"}) {
+    for (int video = 0; video < 2; ++video) {
+      const std::string place = name + "/" + std::to_string(video);
+      std::filesystem::create_directories(folder.path() / place);
+      const int n = name == "run" ? 8 : 2;
+      for (int f = 0; f < n; ++f)
+        write_png(folder.file(place + "/" + std::to_string(f) + ".png"), 3, 2,
+                  Bytes(6, static_cast<uint8_t>(10 * video + f)));
+    }
+  }
+  const images::ImageData data = images::read_folder(folder.path().string(), "", 0.5, 4);
+  CHECK(data.classes == std::vector<std::string>{"run", "walk"});
+  REQUIRE(data.train->size() == 2);
+  REQUIRE(data.eval->size() == 2);
+  const auto shades = [](const images::Image& video) {
+    REQUIRE(video.frames == 4);
+    REQUIRE(video.pixels.size() == 4 * 6);
+    return Bytes{video.pixels[0], video.pixels[6], video.pixels[12], video.pixels[18]};
+  };
+  CHECK(shades(data.train->image(0)) == Bytes{1, 3, 5, 7});
+  CHECK(shades(data.train->image(1)) == Bytes{0, 0, 1, 1});
+  CHECK(shades(data.eval->image(0)) == Bytes{11, 13, 15, 17});
+  CHECK(data.train->label(1) == 1);
+}
+
+TEST_CASE("a video that can't be used is refused by its name") {
+  const TempFolder folder;
+  const std::string path = folder.path().string();
+  std::filesystem::create_directories(folder.path() / "run");
+  CHECK_THAT(sentence_of([&] { images::read_folder(path, "", 0, 4); }), Catch::Contains("holds no videos"));
+  std::filesystem::create_directories(folder.path() / "run/1");
+  const images::ImageData data = images::read_folder(path, "", 0, 4);
+  CHECK_THAT(sentence_of([&] { data.train->image(0); }), Catch::Contains("run/1") && Catch::Contains("has no frames"));
+  write_png(folder.file("run/1/a.png"), 3, 2, Bytes(6, 1));
+  write_png(folder.file("run/1/b.png"), 2, 3, Bytes(6, 1));
+  CHECK_THAT(sentence_of([&] { data.train->image(0); }),
+             Catch::Contains("'b.png'") && Catch::Contains("2 x 3 pixels") && Catch::Contains("one size"));
+}

@@ -8,6 +8,7 @@
 
 #include "../../models/images/loader.hpp"
 #include "fixtures/harness/model_driver.hpp"
+#include "fixtures/harness/throws.hpp"
 #include "golden/compare.hpp"
 
 using namespace ddhost::test;
@@ -41,10 +42,12 @@ images::ImageLoader loader(FakeHost::Options options) {
   return {ddh::Host(host.get()), 0};
 }
 
-images::ImageBatch load(const images::ImageLoader& from, const std::vector<int64_t>& samples, int64_t step = 1,
-                        int64_t place = 0, bool training = true) {
+images::ImageBatch load(const images::ImageLoader& from, const std::vector<int64_t>& samples, int64_t epoch = 0,
+                        bool training = true, int64_t step = 1) {
+  const std::vector<int64_t> epochs(samples.size(), epoch);
   const ddh_batch_args args{
-      sizeof(ddh_batch_args), training ? 0 : 1, step, 0, static_cast<uint32_t>(samples.size()), samples.data(), place};
+      sizeof(ddh_batch_args), training ? 0 : 1, step, 0, static_cast<uint32_t>(samples.size()), samples.data(), 0,
+      epochs.data()};
   return from.load(args, training);
 }
 
@@ -164,25 +167,77 @@ TEST_CASE("draws of the Beta distribution have its mean and variance") {
 
 TEST_CASE("label smoothing spreads a part of the target, only in training") {
   const images::ImageLoader from = loader({{"model.label_smoothing", "0.2"}});
-  const images::ImageBatch train = load(from, {4}), eval = load(from, {4}, 1, 0, false);
+  const images::ImageBatch train = load(from, {4}), eval = load(from, {4}, 0, false);
   for (int64_t k = 0; k < 10; ++k) {
     CHECK(train.targets[0][k].item().toDouble() == Approx(k == train.labels[0] ? 0.82 : 0.02));
     CHECK(eval.targets[0][k].item().toFloat() == (k == eval.labels[0] ? 1 : 0));
   }
 }
 
-TEST_CASE("mixup mixes images and targets of a micro-batch alike, depending on its index in the step") {
-  const std::vector<int64_t> samples = {4, 5, 6};
-  const images::ImageBatch plain = load(loader({}), samples);
-  const images::ImageLoader from = loader({{"model.mixup", "1.0"}});
-  const images::ImageBatch mixed = load(from, samples, 1, 2), again = load(from, samples, 1, 2);
-  CHECK(mixed.pixels.equal(again.pixels));
-  CHECK(!mixed.pixels.equal(load(from, samples, 1, 3).pixels));
-  const double own = mixed.targets[0][plain.labels[0]].item().toDouble();
-  REQUIRE(plain.labels[0] != plain.labels[2]);
-  REQUIRE((own > 0 && own < 1));
-  const auto mix = [&](const at::Tensor& x) { return x.mul(own).add(x.flip({0}).mul(1 - own)); };
-  const auto distance = [](const at::Tensor& x, const at::Tensor& y) { return x.sub(y).abs().max().item().toDouble(); };
-  CHECK(distance(mixed.pixels, mix(plain.pixels)) < 1e-6);
-  CHECK(distance(mixed.targets, mix(plain.targets)) < 1e-6);
+TEST_CASE("mixup mixes an image and its target alike with another of the training data") {
+  const images::ImageLoader plain = loader({}), from = loader({{"model.mixup", "1.0"}});
+  const images::ImageBatch mixed = load(from, {4}), own = load(plain, {4});
+  const double share = mixed.targets[0][own.labels[0]].item().toDouble();
+  REQUIRE((share > 0 && share < 1));
+  CHECK(mixed.targets.sum().item().toDouble() == Approx(1));
+  CHECK(mixed.labels == own.labels);
+  const at::Tensor rest = mixed.pixels[0].sub(own.pixels[0], share).div(1 - share);
+  const auto distance = [&](int64_t i) { return rest.sub(load(plain, {i}).pixels[0]).abs().max().item().toDouble(); };
+  int64_t found = -1;
+  for (int64_t i = 0; i < static_cast<int64_t>(plain.n_train()) && found < 0; ++i) {
+    if (distance(i) < 1e-3) found = i;
+  }
+  REQUIRE(found >= 0);
+  CHECK(mixed.targets[0][load(plain, {found}).labels[0]].item().toDouble() == Approx(1 - share));
+}
+
+// They depended on the step and on the micro-batch, so a resumed run of other micro-batches trained on other images.
+TEST_CASE("an augmented image depends on its epoch and its index, not on the step or its neighbours") {
+  const images::ImageLoader from =
+      loader({{"model.mixup", "0.4"}, {"model.crop_padding", "3"}, {"model.flip", "true"}});
+  const images::ImageBatch together = load(from, {4, 5, 6}, 2), alone = load(from, {5}, 2, true, 9);
+  CHECK(together.pixels[1].equal(alone.pixels[0]));
+  CHECK(together.targets[1].equal(alone.targets[0]));
+  CHECK(!load(from, {5}, 3).pixels.equal(alone.pixels));
+}
+
+TEST_CASE("class weights scale the targets of training, and the loss is divided by their sum") {
+  std::string weights = "[2, 0.5, 1, 1, 1, 1, 1, 1, 1, 3]";
+  const images::ImageLoader plain = loader({}), from = loader({{"model.class_weights", weights}});
+  const std::vector<double> expected = {2, 0.5, 1, 1, 1, 1, 1, 1, 1, 3};
+  const std::vector<int64_t> samples = {0, 1, 2, 3, 4, 5, 6, 7};
+  const images::ImageBatch weighted = load(from, samples), other = load(plain, samples);
+  double sum = 0;
+  for (size_t b = 0; b < samples.size(); ++b) {
+    const auto label = weighted.labels[b];
+    const auto weight = expected[static_cast<size_t>(label)];
+    CHECK(weighted.targets[static_cast<int64_t>(b)][label].item().toDouble() == weight);
+    sum += weight;
+  }
+  CHECK(weighted.weight == Approx(sum));
+  CHECK(other.weight == 8);
+  CHECK(load(from, samples, 0, false).weight == 8);  // an evaluation is not weighted
+}
+
+TEST_CASE("balanced class weights give every class the same weight in an epoch") {
+  const images::ImageLoader from = loader({{"model.class_weights", "balanced"}});
+  std::vector<int64_t> samples(from.n_train());
+  for (size_t i = 0; i < samples.size(); ++i) samples[i] = static_cast<int64_t>(i);
+  const images::ImageBatch all = load(from, samples);
+  const at::Tensor of_class = all.targets.sum(0);
+  for (int64_t k = 0; k < 10; ++k)
+    CHECK(of_class[k].item().toDouble() == Approx(static_cast<double>(samples.size()) / 10).epsilon(1e-4));
+  CHECK(all.weight == Approx(static_cast<double>(samples.size())).epsilon(1e-4));
+}
+
+TEST_CASE("class weights that do not fit are refused") {
+  CHECK_THAT(sentence_of([] {
+               loader({{"model.class_weights", "[1, 2]"}});
+             }),
+             Catch::Contains("has 2 weights; the model has 10 classes"));
+  CHECK_THAT(sentence_of([] {
+               loader({{"model.class_weights", "[1, 1, 1, 1, 1, 1, 1, 1, 1, -1]"}});
+             }),
+             Catch::Contains("none below 0"));
+  CHECK_THAT(sentence_of([] { loader({{"model.class_weights", "even"}}); }), Catch::Contains("neither none, balanced"));
 }

@@ -189,11 +189,15 @@ typedef struct ddh_batch_args {
   uint32_t n_samples;     /* 0 only with DDH_CAP_EMPTY_BATCH */
   const int64_t* samples; /* global sample indices, chosen by the host */
   /* Index of the micro-batch among those of all ranks in this step: micro_batch * world_size + rank. Random numbers of
-   * a batch (dropout, augmentation) depend on run.seed, step and this index, so they do not depend on the number of
-   * ranks. In an evaluation and in an update program the index counts all micro-batches, and `micro_batch` is 0. */
+   * layers (dropout) depend on run.seed, step and this index, so they do not depend on the number of ranks. In an
+   * evaluation and in an update program the index counts all micro-batches, and `micro_batch` is 0. */
   int64_t global_micro_batch;
+  /* The epoch of its program in which each sample is used, from 0; NULL in evaluations and update programs: 0. Random
+   * numbers of data (augmentation, negative samples) depend only on run.seed, the epoch and the sample's index. So a
+   * sample is the same for every size and number of micro-batches, and after a resume with others. */
+  const int64_t* epochs;
 } ddh_batch_args;
-#define DDH_BATCH_ARGS_MIN_SIZE 40u
+#define DDH_BATCH_ARGS_MIN_SIZE 48u
 
 typedef struct ddh_batch_info {
   uint32_t struct_size;

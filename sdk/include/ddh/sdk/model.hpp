@@ -95,6 +95,9 @@ class ModelDesc {
   ddh_model_desc desc_{};
 };
 
+// The epoch of the i-th sample of a batch.
+inline int64_t epoch_of(const ddh_batch_args& args, uint64_t i) { return args.epochs != nullptr ? args.epochs[i] : 0; }
+
 class Model : public Instance {
  public:
   using Instance::Instance;

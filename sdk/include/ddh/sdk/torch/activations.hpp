@@ -95,6 +95,10 @@ class ActivationAllocator final : public c10::Allocator {
     ActivationScope::add(static_cast<int64_t>(header->bytes));
     return {header + 1, header + 1, &release, c10::Device(c10::DeviceType::CPU)};
   }
+  // The memory that a tensor of n bytes takes, which estimates count too.
+  static double block_bytes(double n) {
+    return n > 0 ? static_cast<double>(class_bytes(size_class(static_cast<uint64_t>(n)))) : 0;
+  }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
   void copy_data(void* dest, const void* src, size_t count) const override { default_copy_data(dest, src, count); }
 

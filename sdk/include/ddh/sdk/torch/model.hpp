@@ -19,6 +19,7 @@
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -29,6 +30,7 @@
 #include "ddh/sdk/torch/activations.hpp"
 #include "ddh/sdk/torch/dropout.hpp"
 #include "ddh/sdk/torch/prepare.hpp"
+#include "ddh/sdk/torch/sync_batch_norm.hpp"
 #include "ddh/sdk/torch/unit_params.hpp"
 
 namespace ddh {
@@ -175,6 +177,7 @@ class TorchModel : public Model {
     if (!run.training)
       return at::batch_norm(x, w, b, buffer(buffers.mean), buffer(buffers.variance), false, momentum, eps, false);
     if (x.size(0) == 0) return x;
+    if (syncs_batch_norm_) return synced_batch_norm(run, x, w, b, buffers, momentum, eps);
     // They begin with zero, so ATen's update of them is momentum * statistic.
     const at::Tensor mean = at::zeros({x.size(1)}, at::kFloat), variance = at::zeros({x.size(1)}, at::kFloat);
     at::Tensor y = at::batch_norm(x, w, b, mean, variance, true, momentum, eps, false);
@@ -183,6 +186,9 @@ class TorchModel : public Model {
     if (buffers.batches >= 0) contribute(run, static_cast<uint32_t>(buffers.batches), at::ones({}, at::kLong));
     return y;
   }
+  // From now on batch_norm uses the statistics of all ranks together, so each of its calls is collective: every rank must
+  // have samples in each micro-batch. The descriptor needs DDH_COMM_IFACE.
+  void sync_batch_norm() { syncs_batch_norm_ = true; }
   // A buffer of the description; its memory is the model's.
   at::Tensor buffer(uint32_t index) {
     const ddh_buffer_desc& b = *describe().buffers[index];
@@ -207,14 +213,33 @@ class TorchModel : public Model {
     Tensors carry;  // forward: outputs of the last unit; backward: their gradients, some undefined
     std::map<int32_t, Boundary> boundaries;
     std::map<uint32_t, std::pair<double, double>> metrics;
-    std::map<uint32_t, at::Tensor> contributions;  // by buffer
-    bool in_backward = false;                      // carry holds gradients
+    std::map<uint32_t, at::Tensor> contributions;              // by buffer
+    std::map<int64_t, std::vector<int64_t>> samples_of_ranks;  // by this rank's own
+    bool in_backward = false;                                  // carry holds gradients
   };
   struct ParamsKey {
     int32_t program, unit;
     bool input_grad_only;
     auto operator<=>(const ParamsKey&) const = default;
   };
+
+  // Rank 0 alone contributes the statistics, which are those of all ranks.
+  at::Tensor synced_batch_norm(const UnitRun& run, const at::Tensor& x, const at::Tensor& weight,
+                               const at::Tensor& bias, const BatchNormBuffers& buffers, double momentum, double eps) {
+    auto& known = micro_batches_.at(run.micro_batch).samples_of_ranks;
+    auto samples = known.find(x.size(0));
+    if (samples == known.end()) samples = known.emplace(x.size(0), SampleSpread::gathered(host, x.size(0))).first;
+    const SampleSpread spread(host, samples->second);
+    const BatchStatistics s = batch_statistics(spread, x);
+    if (spread.is_first_rank()) {
+      contribute(run, buffers.mean, s.mean.mul(momentum).to(at::kFloat));
+      const double unbiased = std::max(1.0, s.count - 1);
+      contribute(run, buffers.variance, s.squares.mul(momentum / unbiased).to(at::kFloat));
+      if (buffers.batches >= 0) contribute(run, static_cast<uint32_t>(buffers.batches), at::ones({}, at::kLong));
+    }
+    return SyncBatchNorm::apply(x, weight, bias, s.mean.to(at::kFloat), s.squares.div(s.count).to(at::kFloat), eps,
+                                s.count, host, samples->second);
+  }
 
   const ddh_program_desc& program(const ddh_unit_call& c) { return *describe().programs[c.program]; }
 
@@ -246,6 +271,7 @@ class TorchModel : public Model {
   }
 
   const TorchThreads threads_;
+  bool syncs_batch_norm_ = false;
   std::map<int32_t, MicroBatch> micro_batches_;
   std::map<ParamsKey, std::unique_ptr<UnitParams>> params_;
 };

@@ -297,6 +297,33 @@ TEST_CASE("an order continues at the exact sample if the size of a step changes,
   for (size_t i = 0; i < std::min(rest.size(), expected.size()) && i < 25; ++i) CHECK(rest[i] == expected[i]);
 }
 
+TEST_CASE("a sample has the same epoch however the samples are cut into steps, and an epoch has each sample once") {
+  const auto end = GENERATE(EpochEnd::join, EpochEnd::shorten);
+  const auto visits = [&](uint64_t micro_batch, uint64_t world_size, uint64_t grad_accum_steps) {
+    const TrainOrder order({phase({0}, micro_batch, 0, 4)}, 1, {{0, SampleOrder(50, 7, "", end)}},
+                           {1, world_size, grad_accum_steps});
+    std::vector<std::pair<int64_t, int64_t>> out;  // epoch, sample
+    for (TrainPosition at = order.begin(); !order.is_at_end(at);) {
+      const TrainStep step = order.advance(at);
+      for (uint64_t m = 0; m < grad_accum_steps; ++m) {
+        for (uint64_t r = 0; r < world_size; ++r) {
+          const std::vector<int64_t> samples = order.samples(step, m, r), epochs = order.epochs(step, m, r);
+          REQUIRE(samples.size() == epochs.size());
+          for (size_t i = 0; i < samples.size(); ++i) out.emplace_back(epochs[i], samples[i]);
+        }
+      }
+    }
+    out.resize(200);  // joined epochs end in a step that reaches into the next
+    return out;
+  };
+  const auto one_by_one = visits(1, 1, 1);
+  CHECK(visits(3, 2, 2) == one_by_one);
+  CHECK(visits(7, 1, 3) == one_by_one);
+  CHECK(std::set<std::pair<int64_t, int64_t>>(one_by_one.begin(), one_by_one.end()).size() == 200);
+  CHECK(one_by_one.front().first == 0);
+  CHECK(one_by_one.back().first == 3);
+}
+
 TEST_CASE("a run that ends before its checkpoint is refused, and a longer one resumes") {
   const auto order = [](int64_t steps, int64_t epochs, int64_t cycles) {
     return TrainOrder({phase({0}, 5, steps, epochs)}, cycles, {{0, SampleOrder(50, 7, "")}}, {1, 1, 1});
