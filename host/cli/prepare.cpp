@@ -113,10 +113,13 @@ void check_device(const PreparedRun& plan) {
               "' accesses memory outside of streams, which device '", plan.device.id(),
               "' does not allow; choose another, or --device cpu");
   }
-  if (!plan.device.has_cap(DDH_CAP_HOST_REACHABLE))
-    ddh::fail(DDH_FAILED_PRECONDITION, "optimizer '", plan.optimizers.front().plugin.id(),
-              "' computes on the host, which can't reach ", "the memory of device '", plan.device.id(),
-              "'; choose another --device");
+  if (plan.device.has_cap(DDH_CAP_HOST_REACHABLE)) return;
+  for (const RunPlan::Optimizer& optimizer : plan.optimizers) {
+    if (optimizer.plugin.has_cap(DDH_CAP_KERNELS)) continue;
+    ddh::fail(DDH_FAILED_PRECONDITION, "optimizer '", optimizer.plugin.id(),
+              "' has no kernels for GPUs and computes on the host, which can't reach the memory of device '",
+              plan.device.id(), "'; choose another --optimizer, or --device cpu");
+  }
 }
 
 // Clipping is by norm or by value. With clip_value the default of clip_norm becomes 0, so a dry run prints a valid

@@ -64,6 +64,7 @@ class Memory {
     int32_t memory;  // DDH_MEM_*
   };
   void free_block(void* p, const Block& block);
+  [[nodiscard]] std::string held() const;            // for a sentence: bytes by tag
   void add(int32_t tag, int64_t bytes, bool alias);  // with mutex_ held
 
   Device* device_ = nullptr;

@@ -186,7 +186,7 @@ void StepCoordinator::update(const ddh_optim_shard& given, ddh_stream* stream) {
   if (optimizer_->needs_something) check_needs(shard);
   account_.add_update({shard.ranges, shard.n_ranges});
   const ClockSpan span(comm_.clock(), DDH_SPAN_OPTIM);
-  if (device_.is_host_memory())
+  if (!device_.is_host_reachable() || device_.is_host_memory())  // kernels (checked before the run), or inline
     return update_now(*optimizer_, shard, block_, optimizer_->param_steps, stream, optimizer_->call);
   ShardCopy mine(shard, optimizer_->slots);
   const ddh::Accesses accesses = mine.accesses();

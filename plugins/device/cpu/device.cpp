@@ -86,6 +86,7 @@ const ddh_device_api& table() {
       &kStreams,
       &kCopy,
       &flatops(),
+      nullptr,
   };
   return device;
 }

@@ -156,13 +156,4 @@ struct ExactSquares {
   }
 };
 
-// Sets the words to an empty sum.
-struct ClearWords {
-  uint64_t* words;
-  DDH_SIMD_INLINE void operator()(const GridPlace& at) const {
-    for (uint64_t i = at.first(); i < ExactSquares::kWords; i += at.stride())
-      words[i] = i == ExactSquares::kFirst ? UINT64_MAX : 0;
-  }
-};
-
 }  // namespace DDH_HIDDEN

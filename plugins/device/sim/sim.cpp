@@ -110,6 +110,8 @@ const ddh_flatops_api kFlatops = {
                                   flat::add(dst, src, numel));
       });
     },
+    nullptr,
+    nullptr,
 };
 
 class Sim final : public ddh::Instance {
@@ -160,6 +162,7 @@ const void* Sim::interface(std::string_view id) const {
       &kStreams,
       &kCopy,
       &kFlatops,
+      nullptr,
   };
   return id == DDH_DEVICE_IFACE ? &table : nullptr;
 }

@@ -16,6 +16,7 @@
 #include "ddh/service/alloc.h"
 #include "ddh/service/copy.h"
 #include "ddh/service/flatops.h"
+#include "ddh/service/kernels.h"
 #include "ddh/service/stream.h"
 
 #define DDH_DEVICE_IFACE "ddh.device/0"
@@ -23,8 +24,8 @@
 /* ddh_desc.caps of devices. */
 /* Device memory is host memory and every stream runs inline: everyone may access all memory at any time (the CPU). */
 #define DDH_CAP_HOST_MEMORY (UINT64_C(1) << 16)
-/* Host functions on a stream (ddh_stream.run) can access device memory. Optimizers, which compute on the host, need
- * this or the bit above. */
+/* Host functions on a stream (ddh_stream.run) can access device memory. Optimizers that compute on the
+ * host (without DDH_CAP_KERNELS) need this or the bit above. */
 #define DDH_CAP_HOST_REACHABLE (UINT64_C(1) << 17)
 
 typedef struct ddh_device_info {
@@ -56,6 +57,7 @@ typedef struct ddh_device_api {
   const ddh_stream_api* stream; /* constant tables, valid while the context is open */
   const ddh_copy_api* copy;
   const ddh_flatops_api* flatops;
+  const ddh_kernels_api* kernels; /* NULL: the device runs no kernels of plugins */
 } ddh_device_api;
 #define DDH_DEVICE_API_MIN_SIZE 80u
 
