@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The PTX that nvcc makes of the flat kernels gives the bits that g++ gives with the same source.
-#include <bit>
 #include <catch2/catch.hpp>
 #include <cstring>
-#include <limits>
 #include <vector>
 
-#include "ddh/sdk/counter_rng.hpp"
 #include "flat_kernels.hpp"
+#include "gpu/numbers.hpp"
 #include "ptx/program.hpp"
 
 using namespace standin::ptx;
+using ddhost::test::check_same;
+using ddhost::test::numbers;
 
 extern "C" const char flat_kernels_ptx[];
 
@@ -19,26 +19,6 @@ namespace {
 
 constexpr uint64_t kSizes[] = {1, 63, 64, 65, 1003};
 constexpr uint32_t kBlocks = 3, kThreads = 32;
-
-// Numbers of all magnitudes, with denormals, infinities, zeros of both signs and (if wanted) a NaN.
-std::vector<float> numbers(uint64_t numel, uint64_t seed, bool with_nan) {
-  std::vector<float> out(numel);
-  for (uint64_t i = 0; i < numel; ++i) {
-    auto bits = static_cast<uint32_t>(ddh::mix64(seed + i * ddh::kMixStep));
-    if ((bits & 0x7f800000U) == 0x7f800000U) bits &= ~0x00800000U;
-    out[i] = std::bit_cast<float>(bits);
-  }
-  const float special[] = {0.0F,
-                           -0.0F,
-                           std::numeric_limits<float>::denorm_min(),
-                           std::numeric_limits<float>::infinity(),
-                           -std::numeric_limits<float>::max(),
-                           65519.9F,
-                           6e-8F};
-  for (size_t i = 0; i < std::size(special) && 9 * i < numel; ++i) out[9 * i] = special[i];
-  if (with_nan) out[numel / 2] = std::numeric_limits<float>::quiet_NaN();
-  return out;
-}
 
 const Module& module() {
   static const Module parsed = parse(flat_kernels_ptx);
@@ -54,20 +34,6 @@ void run_ptx(const char* name, const Kernel& args) {
 template <class Kernel>
 void run_cpu(const Kernel& args) {
   ddh::run_grid(args, kBlocks, kThreads);
-}
-
-// Equal bits, but any NaN equals any NaN: a GPU does not keep a NaN's payload.
-bool is_same(float a, float b) {
-  return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b) || (a != a && b != b);
-}
-void check_same(const std::vector<float>& a, const std::vector<float>& b) {
-  REQUIRE(a.size() == b.size());
-  for (size_t i = 0; i < a.size(); ++i) {
-    if (is_same(a[i], b[i])) continue;
-    INFO("element " << i << " of " << a.size());
-    CHECK(std::bit_cast<uint32_t>(a[i]) == std::bit_cast<uint32_t>(b[i]));
-    return;
-  }
 }
 
 template <class To, class From>

@@ -241,6 +241,15 @@ CUresult cuModuleGetFunction(CUfunction* out, CUmodule module, const char* name)
   });
 }
 
+CUresult cuFuncGetParamInfo(CUfunction function, size_t index, size_t* offset, size_t* bytes) {
+  return api(true, [&] {
+    if (index != 0) return CUDA_ERROR_INVALID_VALUE;  // kernels of this project have one argument
+    *offset = 0;
+    *bytes = reinterpret_cast<Function*>(function)->kernel->param_bytes;
+    return CUDA_SUCCESS;
+  });
+}
+
 // The newest form of a function is found under its plain name, as in NVIDIA's driver.
 CUresult cuGetProcAddress(const char* name, void** out, int, cuuint64_t, CUdriverProcAddressQueryResult* found) {
   static void* const self = [] {
