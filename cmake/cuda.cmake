@@ -38,6 +38,9 @@ if(DDHOST_CUDA)
   endif()
 endif()
 
+if(NOT DDHOST_CUDA)
+  return()
+endif()
 if(NOT DDHOST_CUDA_FOUND)
   message(STATUS "no CUDA toolkit (nvcc and cuda.h): left out are the device cuda, the kernels of optimizers, and the "
                  "tests with the label gpu. Give DDHOST_NVCC, or set DDHOST_CUDA=OFF to hide this message.")

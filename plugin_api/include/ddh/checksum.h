@@ -9,6 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DDH_HEADER_CHECKSUM UINT64_C(0x992719da6f9c5a12)
-#define DDH_HEADER_CHECKSUM_TEXT "992719da6f9c5a12"
+#define DDH_HEADER_CHECKSUM UINT64_C(0x128ff3f8f6c89245)
+#define DDH_HEADER_CHECKSUM_TEXT "128ff3f8f6c89245"
 #endif

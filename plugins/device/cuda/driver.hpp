@@ -13,15 +13,16 @@
 namespace cuda DDH_HIDDEN {
 
 // cuda.h renames some of them (cuMemAlloc is cuMemAlloc_v2); they are looked up by their plain names.
+// clang-format off
 #define DDH_CUDA_FUNCTIONS(X)                                                                                   \
-  X(cuInit)                                                                                                     \
-  X(cuDriverGetVersion)                                                                                         \
-  X(cuGetErrorName) X(cuGetErrorString) X(cuDeviceGetCount) X(cuDeviceGet) X(cuDeviceGetName)                   \
-      X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease) X(cuCtxSetCurrent) X(cuMemGetInfo) X(cuMemAlloc) \
-          X(cuMemFree) X(cuMemHostAlloc) X(cuMemFreeHost) X(cuStreamCreateWithPriority) X(cuStreamDestroy)      \
-              X(cuStreamSynchronize) X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuStreamWaitEvent)   \
-                  X(cuLaunchHostFunc) X(cuMemcpyAsync) X(cuMemsetD8Async) X(cuModuleLoadData) X(cuModuleUnload) \
-                      X(cuModuleGetFunction) X(cuFuncGetParamInfo) X(cuLaunchKernel)
+  X(cuInit) X(cuDriverGetVersion) X(cuGetErrorName) X(cuGetErrorString) X(cuDeviceGetCount) X(cuDeviceGet)      \
+  X(cuDeviceGetName) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease) X(cuCtxSetCurrent)                \
+  X(cuMemGetInfo) X(cuMemAlloc) X(cuMemFree) X(cuMemHostAlloc) X(cuMemFreeHost)                                 \
+  X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuEventCreate)                      \
+  X(cuEventDestroy) X(cuEventRecord) X(cuStreamWaitEvent) X(cuLaunchHostFunc) X(cuMemcpyAsync)                  \
+  X(cuMemsetD8Async) X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction) X(cuFuncGetParamInfo)         \
+  X(cuLaunchKernel)
+// clang-format on
 
 struct Driver {
 #define DDH_CUDA_FIELD(F) decltype(&::F) F = nullptr;

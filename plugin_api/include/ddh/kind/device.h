@@ -59,6 +59,6 @@ typedef struct ddh_device_api {
   const ddh_flatops_api* flatops;
   const ddh_kernels_api* kernels; /* NULL: the device runs no kernels of plugins */
 } ddh_device_api;
-#define DDH_DEVICE_API_MIN_SIZE 80u
+#define DDH_DEVICE_API_MIN_SIZE 88u
 
 #endif

@@ -43,6 +43,6 @@ typedef struct ddh_flatops_api {
   ddh_rc (*ordered_sum)(void* h, float* dst, const float* const* srcs, uint32_t n_srcs, uint32_t reduce_block,
                         uint32_t flags, uint64_t numel, ddh_stream* s, ddh_err* err) DDH_NX;
 } ddh_flatops_api;
-#define DDH_FLATOPS_API_MIN_SIZE 40u
+#define DDH_FLATOPS_API_MIN_SIZE 56u
 
 #endif

@@ -291,7 +291,7 @@ class ElementwiseOptimizer : public DecayingOptimizer {
   }
 
  protected:
-  // `image`: PTX with the kernels of the formulas (ddh_add_plugin with KERNELS); nullptr: there are none.
+  // `image`: PTX with the kernels of the formulas; nullptr: there are none.
   ElementwiseOptimizer(const ddh_create& create, const char* image) : DecayingOptimizer(create), kernels_(image) {}
 
  private:
