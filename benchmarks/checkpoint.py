@@ -4,8 +4,9 @@
     python3 benchmarks/checkpoint.py [--size gpt2] [--strategy zero1] [--rounds 3] [--peer PYTHON] [--folder DIR]
 
 Each round takes turns: a sequential write of as many bytes (pwrite of 16 MiB, then fsync, as dd does), a run without
-checkpoints, one that writes them behind training, one that waits for them, one that resumes; with --peer, a Python with
-torch, also torch.distributed.checkpoint's async_save of FSDP2 on as many ranks. --folder names the disk that is measured.
+checkpoints, one that writes them behind training, one that waits for them, one that resumes. With --peer, a Python with
+torch and deepspeed, it also measures torch.distributed.checkpoint's async_save of FSDP2 and DeepSpeed's save_checkpoint
+of the same ZeRO stage, on as many ranks. --folder names the disk that is measured.
 The tables give medians (lowest .. highest) over the rounds; ratios are paired by round.
 """
 import argparse
@@ -46,7 +47,7 @@ class Ddhost:
         self.args, self.tokens, self.folder = args, tokens, folder
 
     def run(self, name, *options, steps=None):
-        """Wall seconds, milliseconds of each step, and (bytes, durable, stall) of each checkpoint."""
+        """Wall seconds, milliseconds of each step, (bytes, durable, stall) of each checkpoint, peak memory of all ranks."""
         args = self.args
         command = [str(ROOT / "build/ddhost"), "--strategy", args.strategy, "--nproc", str(args.nproc),
                    f"model.size={args.size}", f"model.context={args.context}", "model.vocab=50304",
@@ -59,20 +60,27 @@ class Ddhost:
         rows = [json.loads(line) for line in (self.folder / name / "metrics.jsonl").read_text().splitlines()]
         log = (self.folder / name / "log.txt").read_text()
         saves = [(float(m[2]) * 2**20, float(m[3]), float(m[4])) for m in SAVED.finditer(log)]
-        return wall, [row["step_ms"] for row in rows if "step_ms" in row], saves
+        peak = sum(rank["peak_rss_bytes"] for rank in rows[-1]["summary"]["ranks"])
+        return wall, [row["step_ms"] for row in rows if "step_ms" in row], saves, peak
 
 
-def peer_save(args, tokens, folder):
-    """(stall, durable, resume, bytes) of torch DCP."""
+PEERS = {
+    "torch DCP async_save": ("torch_checkpoint.py", "fsdp2"),
+    "DeepSpeed save_checkpoint": ("deepspeed_checkpoint.py", "zero1"),
+}
+
+
+def peer_save(args, peer, tokens, folder):
+    """Stall, durable, resume (seconds) and bytes of a peer."""
+    script, strategy = PEERS[peer]
     command = [args.peer, "-m", "torch.distributed.run", "--nproc_per_node", str(args.nproc),
-               str(ROOT / "benchmarks/peers/torch_checkpoint.py"), "--strategy", "fsdp2", "--size", args.size,
+               str(ROOT / "benchmarks/peers" / script), "--strategy", strategy, "--size", args.size,
                "--context", str(args.context), "--micro-batch", "1", "--vocab", "50304", "--steps", "3", "--warmup", "1",
                "--tokens", str(tokens)]
-    env = dict(os.environ, OMP_NUM_THREADS="1", DDHOST_BENCH_FOLDER=str(folder / "dcp"))
+    env = dict(os.environ, OMP_NUM_THREADS="1", DS_ACCELERATOR="cpu", DDHOST_BENCH_FOLDER=str(folder / "peer"))
     rows = [line for line in output_of(command, env).splitlines() if line.startswith('{"stall"')]
-    shutil.rmtree(folder / "dcp", ignore_errors=True)
-    found = json.loads(rows[-1])
-    return found["stall"], found["durable"], found["resume"], found["bytes"]
+    shutil.rmtree(folder / "peer", ignore_errors=True)
+    return json.loads(rows[-1])
 
 
 def text_of(values, digits=2):
@@ -92,21 +100,23 @@ def main():
     parser.add_argument("--folder", default=None)
     args = parser.parse_args()
 
-    out = {key: [] for key in ("dd", "stall", "durable", "sync", "sync/dd", "overhead %", "resume", "read", "peer stall",
-                               "peer durable", "peer resume", "peer bytes", "bytes")}
+    out = {key: [] for key in ("dd", "stall", "durable", "sync", "sync/dd", "overhead %", "resume", "read", "bytes",
+                               "memory")}
+    of_peers = {peer: {key: [] for key in ("stall", "durable", "resume", "bytes")} for peer in PEERS if args.peer}
     with tempfile.TemporaryDirectory(dir=args.folder) as name:
         folder = pathlib.Path(name)
         make_tokens(folder / "tokens.bin", 50304)
         ours = Ddhost(args, folder / "tokens.bin", folder)
         for number in range(args.rounds):
-            _, plain, _ = ours.run("plain")
-            _, behind, saves = ours.run("behind", f"checkpoint.every={args.every}")
-            _, _, waited = ours.run("sync", f"checkpoint.every={args.every}", "checkpoint.async=false")
+            _, plain, _, plain_peak = ours.run("plain")
+            _, behind, saves, behind_peak = ours.run("behind", f"checkpoint.every={args.every}")
+            _, _, waited, _ = ours.run("sync", f"checkpoint.every={args.every}", "checkpoint.async=false")
             size = int(saves[0][0])
             dd = written_like_dd(folder / "dd", size)
-            start, _, _ = ours.run("start", steps=1)
-            resume, _, _ = ours.run("behind", "--resume", "auto", "--resume-allow", "train.steps", steps=args.steps + 1)
+            start, *_ = ours.run("start", steps=1)
+            resume, *_ = ours.run("behind", "--resume", "auto", "--resume-allow", "train.steps", steps=args.steps + 1)
             out["bytes"].append(size)
+            out["memory"].append((behind_peak - plain_peak) / size)
             out["dd"].append(dd)
             out["stall"] += [stall for _, _, stall in saves[:-1]]  # the last one waits for the disk, at the end of the run
             out["durable"] += [durable for _, durable, _ in saves[:-1]]
@@ -115,10 +125,9 @@ def main():
             out["overhead %"].append(100 * (sum(behind[1:]) / sum(plain[1:]) - 1))
             out["resume"].append(resume - start)
             out["read"].append(float(READ.findall((folder / "behind/log.txt").read_text())[-1]))
-            if args.peer:
-                stall, durable, back, held = peer_save(args, folder / "tokens.bin", folder)
-                for key, value in (("stall", stall), ("durable", durable), ("resume", back), ("bytes", held)):
-                    out["peer " + key].append(value)
+            for peer, figures in of_peers.items():
+                for key, value in peer_save(args, peer, folder / "tokens.bin", folder).items():
+                    figures[key].append(value)
             for used in ("plain", "behind", "sync", "start"):
                 shutil.rmtree(folder / used)
             print(f"round {number + 1} of {args.rounds} done", file=sys.stderr)
@@ -129,11 +138,16 @@ def main():
              "durable": "on the disk behind training, s", "sync": "on the disk with async=false, s",
              "sync/dd": "speed of that relative to writing in sequence",
              "overhead %": "time of training with checkpoints, % more than without",
-             "resume": "resuming takes longer than a start, s", "read": "bytes that rank 0 reads relative to what it holds", "peer stall": "torch DCP async_save: training waits, s",
-             "peer durable": "torch DCP: on the disk, s", "peer resume": "torch DCP: load, s", "peer bytes": "torch DCP: bytes"}
+             "memory": "more memory while it is written behind training, relative to its bytes",
+             "resume": "resuming takes longer than a start, s", "read": "bytes that rank 0 reads relative to what it holds"}
     for key, label in names.items():
         if out[key]:
-            print(f"| {label} | {text_of(out[key], 0 if key.endswith('bytes') else 2)} |")
+            print(f"| {label} | {text_of(out[key], 0 if key == 'bytes' else 2)} |")
+    for peer, figures in of_peers.items():
+        print(f"| {peer}: training waits, s | {text_of(figures['stall'])} |")
+        print(f"| {peer}: on the disk, s | {text_of(figures['durable'])} |")
+        print(f"| {peer}: load, s | {text_of(figures['resume'])} |")
+        print(f"| {peer}: bytes | {text_of(figures['bytes'], 0)} |")
 
 
 if __name__ == "__main__":

@@ -37,6 +37,8 @@ if(DDHOST_WITH_TORCH) # for models of images
   ddhost_require(PNG_FOUND "libpng" libpng-dev)
   find_package(JPEG QUIET)
   ddhost_require(JPEG_FOUND "libjpeg-turbo" libjpeg62-turbo-dev)
+endif()
+if(DDHOST_WITH_TORCH OR DDHOST_TESTS)
   # For the words of byte-pair encoding.
   find_library(DDHOST_PCRE2_LIBRARY NAMES pcre2-8)
   find_path(DDHOST_PCRE2_INCLUDE pcre2.h)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddhost: trains a model on several ranks. main is the list of its steps; each step is in the folder of its name.
+// ddhost: trains a model on several ranks. main parses the command line and runs the command; cli/ has the commands.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -11,6 +11,7 @@
 #include "cli/command_line.hpp"
 #include "cli/commands.hpp"
 #include "ddh/sdk/plugin.hpp"
+#include "engine/calls/plain_text.hpp"
 #include "engine/services/interfaces.hpp"
 #include "launch/launch.hpp"
 #include "plugin/linked.hpp"
@@ -19,16 +20,17 @@ namespace {
 
 using namespace ddhost;
 
-// Write errors are reported as error codes, and no file of ours gets the descriptor of stdout.
+// Write errors are reported as error codes, and no file of ours gets the descriptor of stdout. Writing to a stdout that is
+// closed is an error, so it is replaced by a file that can't be written to.
 void prepare_process() {
   for (const int signal : {SIGPIPE, SIGXFSZ}) ::signal(signal, SIG_IGN);
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd)
-    if (::fcntl(fd, F_GETFD) < 0 && ::open("/dev/null", O_RDWR) < 0) return;
+    if (::fcntl(fd, F_GETFD) < 0 && ::open("/dev/null", fd == STDOUT_FILENO ? O_RDONLY : O_RDWR) < 0) return;
 }
 
 int flushed(int exit_code) {
   if (exit_code != 0 || std::cout.flush()) return exit_code;
-  print_sentence("can't write to stdout; its reader has ended or its disk is full");
+  print_sentence("can't write to stdout; it is closed, its reader has ended or its disk is full");
   return 1;
 }
 
@@ -64,9 +66,9 @@ int run(int argc, char** argv) {
     prepare_process();
     return flushed(run_command(parse_command_line(argc, argv)));
   } catch (const ddhost::CommandLineExit& end) {
-    return end.code;
+    return flushed(end.code);
   } catch (const std::exception& error) {
-    ddhost::print_sentence(error.what());
+    print_sentence(sentence_of(error));
     return 1;
   }
 }

@@ -22,8 +22,8 @@ def config(options):
     }
 
 
-def main():
-    options = gpt.parse_options(__doc__, ["zero1", "zero2", "zero3"])
+def prepare(options):
+    """The engine, and the function of a step."""
     torch.set_num_threads(1)
     deepspeed.init_distributed("gloo")
     model = gpt.make_model(options)
@@ -35,6 +35,12 @@ def main():
         engine.step()
         return loss
 
+    return engine, step
+
+
+def main():
+    options = gpt.parse_options(__doc__, ["zero1", "zero2", "zero3"])
+    _, step = prepare(options)
     gpt.timed_steps(options, dist.get_rank(), step)
     dist.destroy_process_group()
 

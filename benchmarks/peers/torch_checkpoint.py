@@ -8,6 +8,7 @@ resume (dcp.load into the same model), in seconds, and bytes.
 """
 import json
 import os
+import pathlib
 import time
 
 import torch
@@ -19,9 +20,43 @@ import gpt
 from torch_gpt import shard
 
 
+def folder_of_run():
+    return pathlib.Path(os.environ["DDHOST_BENCH_FOLDER"])
+
+
+def sync_files(folder):
+    for path in folder.rglob("*"):
+        fd = os.open(path, os.O_RDONLY)
+        os.fsync(fd)
+        os.close(fd)
+
+
+def bytes_of(folder):
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def report(save, wait, load):
+    """Measures save(), wait(its result) until the files are synced, and load(); rank 0 prints the result."""
+    folder, is_first = folder_of_run(), dist.get_rank() == 0
+    dist.barrier()
+    begin = time.monotonic()
+    saving = save()
+    stall = time.monotonic() - begin
+    wait(saving)
+    if is_first:
+        sync_files(folder)
+    durable = time.monotonic() - begin
+    dist.barrier()
+    begin = time.monotonic()
+    load()
+    resume = time.monotonic() - begin
+    if is_first:
+        print(json.dumps({"stall": stall, "durable": durable, "resume": resume, "bytes": bytes_of(folder)}), flush=True)
+
+
 def main():
     options = gpt.parse_options(__doc__, ["fsdp2"])
-    folder = os.environ["DDHOST_BENCH_FOLDER"]
+    folder = folder_of_run()
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     model = gpt.make_model(options)
@@ -38,24 +73,8 @@ def main():
     gpt.timed_steps(options, dist.get_rank(), step)
     weights, states = get_state_dict(model, optimizer)
     state = {"model": weights, "optim": states}
-    dist.barrier()
-    begin = time.monotonic()
-    future = dcp.async_save(state, checkpoint_id=folder)
-    stall = time.monotonic() - begin
-    future.result()
-    if dist.get_rank() == 0:
-        for name in os.listdir(folder):
-            fd = os.open(os.path.join(folder, name), os.O_RDONLY)
-            os.fsync(fd)
-            os.close(fd)
-    durable = time.monotonic() - begin
-    dist.barrier()
-    begin = time.monotonic()
-    dcp.load(state, checkpoint_id=folder)
-    resume = time.monotonic() - begin
-    if dist.get_rank() == 0:
-        size = sum(os.path.getsize(os.path.join(folder, name)) for name in os.listdir(folder))
-        print(json.dumps({"stall": stall, "durable": durable, "resume": resume, "bytes": size}), flush=True)
+    report(save=lambda: dcp.async_save(state, checkpoint_id=folder), wait=lambda future: future.result(),
+           load=lambda: dcp.load(state, checkpoint_id=folder))
     dist.destroy_process_group()
 
 

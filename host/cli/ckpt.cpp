@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cli/ckpt.cpp: `ddhost ckpt`: lists, shows, verifies, compares and removes checkpoints.
+// cli/ckpt.cpp: `ddhost ckpt`: lists, shows, verifies, compares, removes and imports checkpoints.
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -150,8 +150,9 @@ int prune(const CkptArgs& args, std::ostream& out) {
   const fs::path run = run_of(args.paths.front());
   const std::vector<CheckpointPlace> places = checkpoints_in(run);
   if (!args.keep_last && !args.after)
-    ddh::fail(DDH_INVALID_ARGUMENT,
-              "ckpt prune needs to know what to keep; give --keep-last N (with --keep-every N), or --after STEP");
+    ddh::fail(
+        DDH_INVALID_ARGUMENT,
+        "ckpt prune needs to know what to keep; give --keep-last N, --keep-last N --keep-every M, or --after STEP");
   RunLock lock;
   std::error_code ec;
   if (fs::exists(run / "metrics.jsonl", ec) && lock.take(run, RunLock::File::may_exist) == RunLock::Result::in_use)

@@ -12,6 +12,8 @@
 
 #include "config/host_schema.hpp"
 #include "ddh/sdk/plugin.hpp"
+#include "engine/calls/plain_text.hpp"
+#include "launch/launch.hpp"
 
 namespace ddhost {
 namespace {
@@ -57,7 +59,7 @@ constexpr const char* kFooter = R"(Commands:
   ddhost generate --weights FILE [...]     print text or other samples of a trained model
   ddhost list                              list the available plugins
   ddhost inspect FILE.so                   describe a plugin: its kind, needs and options
-  ddhost ckpt ls|show|verify|diff|prune    work with the checkpoints of a run (ddhost ckpt --help)
+  ddhost ckpt ACTION                       ls, show, verify, diff, prune or import checkpoints (ddhost ckpt --help)
   ddhost export CHECKPOINT FOLDER          write the weights of a checkpoint as safetensors files
 
 Every key of the configuration can be given as key=value: train.steps=100 optimizer.lr=3e-4 run.dir=runs/first
@@ -74,17 +76,16 @@ std::vector<std::string> with_command(int argc, const char* const* argv) {
 }
 
 [[noreturn]] void end_with_usage_error(const std::string& sentence) {
-  std::cerr << "ddhost: " << sentence << "; see `ddhost --help`\n";
+  print_sentence(plain_text(sentence) + "; see `ddhost --help`");
   throw CommandLineExit{2};
 }
 
 // Text of other encodings can't be kept in the run's configuration, which is JSON.
-void check_utf8(const std::string& text) {
-  try {
-    static_cast<void>(nlohmann::json(text).dump());
-  } catch (const nlohmann::json::type_error&) {
-    end_with_usage_error("'" + text.substr(0, text.find('=')) + "' has a value that is not UTF-8; give it as UTF-8");
-  }
+void check_utf8(const std::string& name, const std::string& text) {
+  if (is_utf8(text)) return;
+  end_with_usage_error(
+      "'" + name + "' has the value '" + plain_text(text, kShownValue) +
+      "', which is not UTF-8, so the run's configuration can't hold it; rename the file or give UTF-8");
 }
 
 // A flag without a value takes the next word, which is more often an option of the configuration than a file name.
@@ -102,9 +103,16 @@ void check_flag_value(const std::string& flag, const std::string& value) {
 std::string option_text(const Flag& flag, const std::string& value) {
   const std::string_view key = flag.key;
   if (key != "monitor.plugins" && key != "run.resume_allow") return value;
+  if (value.starts_with('[')) return value;  // a list in JSON, perhaps an empty one
   Json list = Json::array();
   std::istringstream items(value);
-  for (std::string item; std::getline(items, item, ',');) list.push_back(item);
+  for (std::string item; std::getline(items, item, ',');) {
+    const size_t begin = item.find_first_not_of(" \t"), end = item.find_last_not_of(" \t");
+    if (begin == std::string::npos)
+      ddh::fail(DDH_INVALID_ARGUMENT, flag.name, " '", plain_text(value, kShownValue),
+                "' has an empty name; give names separated by commas, or [] for none");
+    list.push_back(item.substr(begin, end - begin + 1));
+  }
   return list.dump();
 }
 
@@ -130,13 +138,14 @@ CLI::App* add_run_command(CLI::App& app, const char* name, const char* help, uns
 std::vector<Override> collect(const RunWords& given, const CLI::App& command) {
   std::vector<Override> overrides;
   for (const std::string& word : given.words) {
-    check_utf8(word);
+    check_utf8(word.substr(0, word.find('=')), word);
     overrides.push_back(parse_override(word));
   }
   // Flags win over key=value arguments.
   for (size_t i = 0; i < kFlags.size(); ++i) {
     if (command.get_option_no_throw(kFlags[i].name) == nullptr || command.count(kFlags[i].name) == 0) continue;
     check_flag_value(kFlags[i].name, given.values[i]);
+    check_utf8(kFlags[i].name, given.values[i]);
     overrides.push_back({kFlags[i].key, option_text(kFlags[i], given.values[i]), kFlags[i].name});
   }
   return overrides;
@@ -144,7 +153,7 @@ std::vector<Override> collect(const RunWords& given, const CLI::App& command) {
 
 // `ddhost ckpt ...`; the action is set when its subcommand is parsed.
 CLI::App* add_ckpt(CLI::App& app, CkptArgs& args) {
-  CLI::App* ckpt = app.add_subcommand("ckpt", "list, show, verify, compare or remove checkpoints");
+  CLI::App* ckpt = app.add_subcommand("ckpt", "list, show, verify, compare, remove or import checkpoints");
   ckpt->require_subcommand(1);
   const auto add = [&](CkptAction action, const char* name, const char* help, const char* what, int paths) {
     CLI::App* sub = ckpt->add_subcommand(name, help);
@@ -165,10 +174,12 @@ CLI::App* add_ckpt(CLI::App& app, CkptArgs& args) {
   prune->add_option("--keep-every", args.keep_every, "also keep checkpoints whose step is a multiple of this")
       ->check(CLI::NonNegativeNumber);
   prune->add_option("--after", args.after, "remove those of later steps than this")->check(CLI::NonNegativeNumber);
-  CLI::App* import = add(CkptAction::kImport, "import",
-                         "make a checkpoint of one of torch DCP or DeepSpeed, with the state of its optimizer",
-                         "folder that the other program wrote", 1);
-  import->add_option("--like", args.like, "checkpoint of the run that is to go on; its values are replaced")
+  CLI::App* import =
+      add(CkptAction::kImport, "import", "convert a checkpoint of torch DCP or DeepSpeed, with its optimizer state",
+          "folder that the other program wrote", 1);
+  import
+      ->add_option("--like", args.like,
+                   "checkpoint of the run to continue; the new one is this with the imported values")
       ->required();
   import->add_option("--out", args.out, "folder of a run, in which the checkpoint is made")->required();
   return ckpt;
@@ -205,7 +216,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   }};
   CLI::App* list = app.add_subcommand("list", "list the available plugins");
   CLI::App* inspect = app.add_subcommand("inspect", "describe a plugin: its kind, needs and options");
-  inspect->add_option("file", line.inspect_file, "path or name of the plugin")->required();
+  inspect->add_option("file", line.inspect_file, "path of the library, or its file name without .so")->required();
   const CLI::App* const ckpt = add_ckpt(app, line.ckpt);
   const CLI::App* const exporting = add_export(app, line.exporting);
 

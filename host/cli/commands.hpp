@@ -19,12 +19,12 @@ int run_model(const CommandLine& line, Registry& registry, std::ostream& out);
 // a library in this process.
 int list_plugins(const Registry& registry, std::ostream& out);
 
-// `ddhost inspect`: everything about one file; `choice` is as for Registry::find. Runs no code of the file in this
-// process. Also describes a file that can't be loaded, and returns 1 if this host can't use it.
+// `ddhost inspect`: everything about one file. `choice`: a path, or the name of a file in a plugin folder without .so. Runs no
+// code of the file in this process. Also describes a file that can't be loaded, and returns 1 if this host can't use it.
 int inspect_plugin(const Registry& registry, const std::string& choice, std::ostream& out);
 
-// `ddhost ckpt`: lists, shows, verifies, compares or removes checkpoints. Returns 1 if a checkpoint is damaged (verify) or two
-// differ (diff).
+// `ddhost ckpt`: lists, shows, verifies, compares, removes or imports checkpoints. Returns 1 if a checkpoint is damaged
+// (verify) or two differ (diff).
 int inspect_checkpoints(const CkptArgs& args, std::ostream& out);
 
 // `ddhost export`: writes the weights of a checkpoint and lists the files.

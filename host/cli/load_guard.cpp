@@ -35,8 +35,9 @@ LoadGuard::~LoadGuard() {
   if (thread_.joinable()) thread_.join();
 }
 
-void LoadGuard::describe(const void* self, char* text, size_t capacity) {
+bool LoadGuard::describe(const void* self, char* text, size_t capacity) {
   std::strncpy(text, static_cast<const LoadGuard*>(self)->what_.c_str(), capacity - 1);
+  return true;
 }
 
 void LoadGuard::watch() {

@@ -28,7 +28,7 @@ class LoadGuard {
   ~LoadGuard();
 
  private:
-  static void describe(const void* self, char* text, size_t capacity);
+  static bool describe(const void* self, char* text, size_t capacity);
   void watch();
 
   const std::string what_;

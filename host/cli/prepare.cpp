@@ -24,6 +24,7 @@
 #include "ddh/kind/device.h"
 #include "ddh/kind/optimizer.h"
 #include "ddh/sdk/plugin.hpp"
+#include "engine/calls/plain_text.hpp"
 #include "launch/launch.hpp"
 #include "plugin/capabilities.hpp"
 
@@ -155,8 +156,20 @@ void settle_use(PreparedRun& plan) {
 // "runs/gpt-zero3", or the first of -2, -3 ... that has no run.
 fs::path free_folder(const fs::path& wanted) {
   fs::path candidate = wanted;
-  for (int n = 2; fs::exists(candidate / "metrics.jsonl"); ++n) candidate = wanted.string() + ddh::str("-", n);
+  std::error_code ec;  // what can't be looked up can't be created either, which says why
+  for (int n = 2; fs::exists(candidate / "metrics.jsonl", ec); ++n) candidate = wanted.string() + ddh::str("-", n);
   return candidate;
+}
+
+// The name of a folder in the run's folder.
+void check_run_name(const std::string& name) {
+  constexpr size_t kLongest = 200;  // file systems take 255 bytes, and "-2" may follow
+  const bool is_plain = name.find('/') == std::string::npos && name != "." && name != "..";
+  if (is_plain && name.size() <= kLongest) return;
+  ddh::fail(
+      DDH_INVALID_ARGUMENT, "run.name = \"", plain_text(name, kShownValue), "\" ",
+      is_plain ? ddh::str("has ", name.size(), " bytes, but a folder's name takes ", kLongest) : "is not a plain name",
+      "; give another name, or the folder as run.dir");
 }
 
 void choose_run_folder(PreparedRun& plan) {
@@ -170,8 +183,7 @@ void choose_run_folder(PreparedRun& plan) {
     plan.config.set("run.name", name, "derived");
   }
   if (plan.config.text("run.dir").empty()) {
-    if (name.find('/') != std::string::npos || name == "." || name == "..")
-      ddh::fail(DDH_INVALID_ARGUMENT, "run.name = \"", name, "\" is not a plain name; give the folder as run.dir");
+    check_run_name(name);
     const fs::path folder = fs::current_path() / "runs" / name;
     plan.config.set("run.dir", (resumes_newest ? folder : free_folder(folder)).string(), "derived");
   }
@@ -211,6 +223,27 @@ void try_to_write(const fs::path& folder, const std::string& what) {
   if (!written)
     ddh::fail(DDH_PERMISSION_DENIED, what, ": nothing can be written in '", folder.string(), "' (",
               std::strerror(error), "); choose another place");
+}
+
+void check_final_name(const fs::path& weights) {
+  std::error_code ec;
+  if (fs::is_directory(weights, ec))
+    ddh::fail(DDH_INVALID_ARGUMENT, "train.save_final '", weights.string(), "' is a folder; give a file name");
+  if (!weights.empty() && fs::exists(fs::symlink_status(weights, ec)))
+    ddh::fail(DDH_ALREADY_EXISTS, "train.save_final '", weights.string(),
+              "' exists already and is not overwritten; give another name or remove it");
+}
+
+// The run and its monitors write files into its folder. None of them ends in .safetensors, except in checkpoints/.
+void check_final_place(const fs::path& weights, const fs::path& run_dir) {
+  std::error_code ec;
+  const fs::path folder = fs::weakly_canonical(weights.parent_path(), ec), own = fs::weakly_canonical(run_dir, ec);
+  const fs::path inside = folder.lexically_relative(own);
+  const bool is_outside = inside.empty() || *inside.begin() == "..";
+  if (is_outside || (*inside.begin() != "checkpoints" && weights.extension() == ".safetensors")) return;
+  ddh::fail(DDH_INVALID_ARGUMENT, "train.save_final '", weights.string(), "' is in the run's folder '",
+            run_dir.string(), "', where the run writes files of its own; give a name that ends in .safetensors, ",
+            "not in checkpoints/, or another folder");
 }
 
 }  // namespace
@@ -275,20 +308,23 @@ PreparedRun prepare_run(const UserConfig& user, Registry& registry, int world_si
 
 void make_run_folder(PreparedRun& plan) {
   const fs::path weights = plan.config.text("train.save_final");
-  std::error_code ec;
-  if (fs::is_directory(weights, ec))
-    ddh::fail(DDH_INVALID_ARGUMENT, "train.save_final '", weights.string(), "' is a folder; give a file name");
-  if (!weights.empty() && fs::exists(fs::symlink_status(weights, ec)))
-    ddh::fail(DDH_ALREADY_EXISTS, "train.save_final '", weights.string(),
-              "' exists already and is not overwritten; give another name or remove it");
+  check_final_name(weights);
   // The file may be in the run's own folder, which is created below.
   if (!weights.empty() && weights.parent_path() != plan.run_dir)
     try_to_write(weights.parent_path(), "train.save_final '" + weights.string() + "'");
+  std::error_code ec;
   fs::create_directories(plan.run_dir, ec);
-  if (ec || !fs::is_directory(plan.run_dir))
+  if (ec || !fs::is_directory(plan.run_dir, ec))
     ddh::fail(DDH_PERMISSION_DENIED, "run.dir '", plan.run_dir.string(),
               "' can't be created: ", ec ? ec.message() : "a file is in its place", "; choose another folder");
   try_to_write(plan.run_dir, "run.dir");
+  if (!weights.empty()) check_final_place(weights, plan.run_dir);
+  for (const char* name : {"log.txt", "config.json", "metrics.jsonl"}) {
+    const fs::file_status found = fs::status(plan.run_dir / name, ec);
+    if (fs::exists(found) && !fs::is_regular_file(found) && !fs::is_character_file(found))
+      ddh::fail(DDH_ALREADY_EXISTS, "'", (plan.run_dir / name).string(),
+                "' is not a regular file, so the run can't write it; remove it or choose another run.dir");
+  }
   if (!claim(plan)) {
     if (plan.config.find("run.dir")->source != "derived")
       ddh::fail(DDH_ALREADY_EXISTS, "run.dir '", plan.run_dir.string(),
@@ -296,6 +332,13 @@ void make_run_folder(PreparedRun& plan) {
     plan.config.set("run.dir", free_folder(plan.run_dir).string(), "derived");  // another run has taken the folder
     plan.run_dir = plan.config.text("run.dir");
     return make_run_folder(plan);
+  }
+  if (weights.empty()) return;
+  try {
+    plan.final_weights = std::make_shared<const FinalWeights>(weights, plan.run_dir);
+  } catch (...) {
+    leave_unused_folder(plan);
+    throw;
   }
 }
 

@@ -16,9 +16,9 @@ namespace {
 // Sections, and options of other sections, that don't affect the values that a run computes.
 constexpr std::array<std::string_view, 6> kFreeSections = {"run",      "comm",    "device",
                                                            "strategy", "monitor", "checkpoint"};
-constexpr std::array<std::string_view, 6> kFreeOptions = {"data.micro_batch",       "data.workers",
-                                                          "train.grad_accum_steps", "train.recompute",
-                                                          "train.save_final",       "train.init_from"};
+constexpr std::array<std::string_view, 7> kFreeOptions = {
+    "data.micro_batch", "data.workers",    "train.grad_accum_steps", "train.recompute",
+    "train.save_final", "train.init_from", "precision.max_skipped"};
 constexpr std::string_view kMicroBatchOf = "data.micro_batch_of.";  // data.micro_batch of single programs
 // If one of these changed, the tensors or numbers of a checkpoint would have another meaning.
 constexpr std::array<std::string_view, 4> kFixedOptions = {"model.plugin", "train.optimizers", "train.programs",
@@ -102,7 +102,8 @@ void check_config(const Json& saved_config, const Config& config, const std::str
   }
   if (!differing.empty())
     ddh::fail(DDH_FAILED_PRECONDITION, "the configuration differs from that of ", of, ": ", differing,
-              "; restore the old values, or allow the new ones with --resume-allow (plugins can't change)");
+              "; restore the old values, or allow the new ones with --resume-allow (the model, optimizers, "
+              "schedules, programs and phases can't change)");
 }
 
 // "the micro-batches of programs or phases were ... and are ...", or "" where they are the same.

@@ -32,7 +32,7 @@ RunLock::Result RunLock::take(const std::filesystem::path& folder, File file) {
   const std::filesystem::path path = folder / "metrics.jsonl";
   const int exclusive = file == File::must_be_new ? O_EXCL : 0;
   for (;;) {
-    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | exclusive, 0644);
+    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | exclusive, 0644);
     if (fd < 0 && errno == EEXIST) return Result::exists;
     if (fd < 0)
       ddh::fail(DDH_PERMISSION_DENIED, "can't create '", path.string(), "': ", std::strerror(errno),

@@ -30,6 +30,16 @@ void keep_config_file(const CommandLine& line, const PreparedRun& run) {
               "' holds the file of --config, which the run would ", "overwrite; choose another run.dir");
 }
 
+std::vector<std::string> libraries_of(const PreparedRun& run) {
+  std::vector<std::string> files;
+  const auto add = [&](const Plugin& plugin) { files.push_back(plugin.file.string()); };
+  for (const Plugin* plugin : {&run.model, &run.strategy, &run.comm, &run.device, &run.schedule}) add(*plugin);
+  for (const RunPlan::Optimizer& optimizer : run.optimizers) add(optimizer.plugin);
+  for (const RunPlan::PhaseSchedule& schedule : run.phase_schedules) add(schedule.plugin);
+  for (const Plugin& monitor : run.monitors) add(monitor);
+  return files;
+}
+
 // If a run could not start, the next attempt can use its folder.
 Outcome start(PreparedRun& run) {
   try {
@@ -37,6 +47,7 @@ Outcome start(PreparedRun& run) {
     run.fingerprints = fingerprints_of(run);
     LaunchArgs args{run.world_size, run.ranks_per_node, run.ranks_are_threads};
     args.watchdog = watchdog_limits(run.config);
+    args.libraries = libraries_of(run);
     return launch(args, [&run](const RankSeat& seat) { return start_rank(run, seat); });
   } catch (...) {
     if (run.work == Work::kTrain) leave_unused_folder(run);

@@ -45,11 +45,15 @@ void Config::check_foreign(const Given& given) {
   if (option.repeats.empty() || given.value == option.preset) return;
   const std::string own = given.key.substr(0, given.key.find('.') + 1) + option.repeats;
   if (at(own).value != given.value)
-    ddh::fail(DDH_INVALID_ARGUMENT, given.key, " = ", given.value.dump(), " and ", own, " = ", at(own).value.dump(),
+    ddh::fail(DDH_INVALID_ARGUMENT, given.key, " = ", shown(given.value), " and ", own, " = ", shown(at(own).value),
               " differ, but ", option.description, "; give both the same number");
 }
 
 void Config::set(const std::string& key, Json value, const std::string& source) {
+  if (value.is_string() && !is_utf8(value.get_ref<const std::string&>()))
+    ddh::fail(
+        DDH_INVALID_ARGUMENT, key, " = ", shown(value),
+        " is not UTF-8, so the run's configuration can't hold it; rename its folders, or start the run elsewhere");
   const auto [at, is_new] = values_.insert_or_assign(key, Value{std::move(value), source});
   if (is_new) order_.push_back(at->first);
 }
@@ -68,7 +72,7 @@ const Config::Value& Config::at(std::string_view key) const {
 
 namespace {
 [[noreturn]] void wrong_type(std::string_view key, const Json& value, const char* wanted) {
-  ddh::fail(DDH_INVALID_ARGUMENT, "config key '", key, "' is ", value.dump(), ", not ", wanted);
+  ddh::fail(DDH_INVALID_ARGUMENT, "config key '", key, "' is ", shown(value), ", not ", wanted);
 }
 }  // namespace
 

@@ -9,6 +9,7 @@
 
 #include "config/nearest.hpp"
 #include "ddh/sdk/plugin.hpp"
+#include "engine/calls/plain_text.hpp"
 
 namespace fs = std::filesystem;
 
@@ -29,7 +30,12 @@ std::string where(const Wish& wish) {
 
 std::string absolute_text(const std::string& path, const fs::path& base) {
   if (path.empty()) return path;
-  return (base / path).lexically_normal().string();
+  std::string full = (base / path).lexically_normal().string();
+  if (!is_utf8(full))
+    ddh::fail(
+        DDH_INVALID_ARGUMENT, "the path '", full,
+        "' is not UTF-8, so the run's configuration can't hold it; rename its folders, or start the run elsewhere");
+  return full;
 }
 
 Json with_absolute_paths(const Option& option, Json value, const fs::path& base) {
@@ -78,21 +84,25 @@ const Section* find_section(const std::vector<Section>& sections, const std::str
   for (const Section& other : sections)
     for (const Option& option : other.schema.options) everywhere.push_back(other.name + "." + option.name);
   for (const Option& option : section.schema.options) {
-    here.push_back(section.name + "." + option.name);
+    here.push_back(option.name);
     if (!option.foreign) list += (list.empty() ? "" : ", ") + option.name;
   }
-  for (const Alias& alias : section.schema.aliases) here.push_back(section.name + "." + alias.name);
+  for (const Alias& alias : section.schema.aliases) here.push_back(alias.name);
   const std::string place = where(wish) + (section.plugin.empty() ? "" : " for " + section.plugin);
-  std::string near = nearest(wish.key, here);
+  std::string near = nearest(tail_of(wish.key), here);
+  if (!near.empty()) near = section.name + "." + near;
   if (near.empty()) {
     // The right name in the wrong section: model.lr for optimizer.lr.
     for (const std::string& key : everywhere)
       if (tail_of(key) == tail_of(wish.key)) near = key;
   }
-  if (near.empty()) near = nearest(wish.key, everywhere);
+  // A plugin has few options of its own, and a similar key of another section rarely has the same meaning.
+  if (near.empty() && section.plugin.empty()) near = nearest(wish.key, everywhere);
   if (!near.empty())
     ddh::fail(DDH_INVALID_ARGUMENT, "unknown key '", wish.key, "' ", place, "; did you mean '", near, "'?");
-  ddh::fail(DDH_INVALID_ARGUMENT, "unknown key '", wish.key, "' ", place, "; '", section.name, "' takes ", list);
+  ddh::fail(
+      DDH_INVALID_ARGUMENT, "unknown key '", wish.key, "' ", place, "; '", section.name, "' takes ", list,
+      section.plugin.empty() ? "" : " here; another plugin may have this option (`ddhost inspect NAME` shows them)");
 }
 
 // "offload_param" or "offload_param." if there is "offload_param.device".
@@ -126,7 +136,7 @@ const Option* find_option(const std::vector<Section>& sections, const std::strin
 Json in_unit_of_key(const Wish& wish, const Option& meant, const std::string& key, double scale) {
   if (wish.value.is_null()) return wish.value;
   if (!wish.value.is_number())
-    ddh::fail(DDH_INVALID_ARGUMENT, wish.key, " = ", wish.value.dump(), " ", where(wish),
+    ddh::fail(DDH_INVALID_ARGUMENT, wish.key, " = ", shown(wish.value), " ", where(wish),
               " is not a number; it stands for ", key, " = ", number_text(scale), " * ", wish.key,
               wish.value == Json("auto") ? "; leave it out for the default" : "");
   const double exact = wish.value.get<double>() * scale;
@@ -238,7 +248,7 @@ class Reader {
     if (wish.value.is_null()) value.erase(entry);
     std::erase_if(given_, same);
     given_.push_back({key, key, checked_value(option, std::move(value), wish.key, where(wish)), &option, wish.from_file,
-                      wish.source, ddh::str(wish.key, " = ", wish.value.dump(), " ", where(wish))});
+                      wish.source, ddh::str(wish.key, " = ", shown(wish.value), " ", where(wish))});
   }
 
   // After the user chose another plugin, the file may have a key that no plugin of this run has. Null on the command line
@@ -257,7 +267,7 @@ class Reader {
     value = with_absolute_paths(option, checked_value(option, std::move(value), key, where(wish) + as), wish.base);
     std::erase_if(given_, [&](const Given& g) { return g.name == wish.key && g.from_file == wish.from_file; });
     given_.push_back({key, wish.key, std::move(value), &option, wish.from_file, wish.source + as,
-                      ddh::str(wish.key, " = ", wish.value.dump(), " ", where(wish))});
+                      ddh::str(wish.key, " = ", shown(wish.value), " ", where(wish))});
   }
 
   // The value of an option that is another name for a key of another section.

@@ -40,7 +40,7 @@ constexpr const char* kRun = R"json({"properties": {
   "watchdog": {"type": "number", "default": 10, "minimum": 0, "maximum": 1000000, "x-unit": "s",
     "description": "a plugin call that takes longer is reported on stderr, again whenever its time has doubled; 0: off"},
   "watchdog_abort": {"type": "number", "default": 300, "minimum": 0, "maximum": 1000000, "x-unit": "s",
-    "description": "end the run if a plugin call takes longer than this; 0 means never"},
+    "description": "end the run if a plugin call takes longer; 0, or run.watchdog=0, means never"},
   "resume": {"type": "string", "default": "none",
     "description": "resume from a checkpoint: auto (newest in run.dir), its folder, or none"},
   "resume_allow": {"type": "array", "items": {"type": "string"}, "default": [],
@@ -63,7 +63,7 @@ constexpr const char* kData = R"json({"properties": {
   "drop_last": {"type": ["boolean", "null"], "default": null,
     "description": "incomplete last step of an epoch: true skips it, false makes it smaller, null fills it from the next"},
   "dummy_samples": {"type": "integer", "default": 0, "minimum": 0, "maximum": 16777216, "x-unit": "samples",
-    "description": "samples that the model generates, into data.path if it does not exist; 0: the model's default"},
+    "description": "made-up samples, written to data.path if that does not exist; 0: the model's default, none written"},
   "order": {"type": "string", "default": "", "x-path": true,
     "description": "file of int64 sample indices to use in this order; empty means a permutation by seed and epoch"}
 }})json";
@@ -78,7 +78,7 @@ constexpr const char* kTrain = R"json({"properties": {
   "programs": {"type": "array", "items": {"type": "string"}, "default": [],
     "description": "training programs, which alternate step by step; empty means all, in the model's order"},
   "optimizers": {"type": "array", "items": {"type": "string"}, "default": ["optimizer"], "minItems": 1, "maxItems": 64,
-    "description": "sections of the optimizers; a program of the model has the index of one: optimizer, optimizer_<name>"},
+    "description": "sections: optimizer, optimizer_<name>; each program of the model gives an index in this list"},
   "grad_accum_steps": {"type": "integer", "default": 1, "minimum": 1, "maximum": 1048576,
     "description": "micro-batches per step and rank"},
   "clip_norm": {"type": "number", "default": 1.0, "minimum": 0,
@@ -134,11 +134,13 @@ constexpr const char* kPrecision = R"json({"properties": {
     "description": "factor by which the loss scale rises and falls"},
   "min_loss_scale": {"type": "number", "default": 1, "exclusiveMinimum": 0, "description": "smallest loss scale"},
   "hysteresis": {"type": "integer", "default": 2, "minimum": 1,
-    "description": "the scale falls at this overflow and at each later one, until the count is reset"},
+    "description": "number of the overflow at which the scale first falls; it falls at each later one until a reset"},
   "consecutive_hysteresis": {"type": "boolean", "default": false,
     "description": "reset the count of overflows after each good step, not only after a rise"},
   "loss_scale_at_min": {"type": "string", "enum": ["raise", "keep"], "default": "raise",
     "description": "an overflow at the smallest loss scale ends the run (raise) or skips the step (keep)"},
+  "max_skipped": {"type": "integer", "default": 100, "minimum": 0, "x-unit": "steps",
+    "description": "the run ends after this number of skipped steps in a row; 0 means never"},
   "loss_scale_growth": {"type": "string", "enum": ["deepspeed", "torch"], "default": "deepspeed",
     "description": "the first rise is one step after the window (deepspeed) or at its end (torch)"}
 }})json";

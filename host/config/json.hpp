@@ -5,7 +5,16 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <string>
+
+#include "engine/calls/plain_text.hpp"
 
 namespace ddhost {
 using Json = nlohmann::ordered_json;
+
+// A value as messages show it.
+inline std::string shown(const Json& value) {
+  return plain_text(value.dump(-1, ' ', false, Json::error_handler_t::replace), kShownValue);
+}
+
 }  // namespace ddhost

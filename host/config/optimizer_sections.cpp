@@ -8,7 +8,7 @@
 namespace ddhost {
 namespace {
 
-constexpr const char *kFirst = "optimizer", *kSchedule = "schedule";
+constexpr const char *kFirst = "optimizer", *kScheduleSection = "schedule";
 
 void check_names(const std::vector<std::string>& names) {
   if (names.front() != kFirst)
@@ -47,10 +47,10 @@ std::vector<std::string> schedule_sections(const UserConfig& user) {
     if (!phase.is_object() || !phase.contains("schedule")) continue;
     const Json& value = phase["schedule"];
     const std::string name = value.is_string() ? value.get<std::string>() : "";
-    if (name == kSchedule || std::find(names.begin(), names.end(), name) != names.end()) continue;
+    if (name == kScheduleSection || std::find(names.begin(), names.end(), name) != names.end()) continue;
     const bool is_plain = name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string::npos;
     if (!is_plain || !name.starts_with(kFurtherSchedule) || name.size() == kFurtherSchedule.size())
-      ddh::fail(DDH_INVALID_ARGUMENT, "a phase of train.phases has schedule = ", value.dump(),
+      ddh::fail(DDH_INVALID_ARGUMENT, "a phase of train.phases has schedule = ", shown(value),
                 ", which can't name a section; use schedule, or schedule_ and a word of lower-case ",
                 "letters, digits and _, such as schedule_kg, and give its type there");
     names.push_back(name);
@@ -75,7 +75,7 @@ std::vector<Section> run_sections(const UserConfig& user) {
   std::vector<Section> sections = host_sections();
   const std::vector<std::string> optimizers = optimizer_sections(user);
   add_like(sections, kFirst, {optimizers.begin() + 1, optimizers.end()});
-  add_like(sections, kSchedule, schedule_sections(user));
+  add_like(sections, kScheduleSection, schedule_sections(user));
   return sections;
 }
 

@@ -8,8 +8,8 @@
 #include <cmath>
 #include <span>
 
-#include "config/read_json.hpp"
 #include "ddh/sdk/plugin.hpp"
+#include "engine/services/read_json.hpp"
 
 namespace ddhost {
 namespace {
@@ -82,7 +82,9 @@ std::optional<uint64_t> read_count(const Json& node, const char* keyword, const 
                                    const std::string& name) {
   const std::optional<double> number = read_number(node, keyword, owner, name);
   if (!number) return std::nullopt;
-  if (*number < 0) ill_formed(owner, ddh::str(keyword, " of '", name, "' is negative"));
+  constexpr double kMost = 1e9;
+  if (*number < 0 || *number > kMost || *number != std::floor(*number))
+    ill_formed(owner, ddh::str(keyword, " of '", name, "' is no count"));
   return static_cast<uint64_t>(*number);
 }
 
@@ -172,7 +174,7 @@ void check_version(const Json& root, const std::string& owner) {
   if (!root["x-schema"].is_number_integer() || root["x-schema"] < 1)
     ill_formed(owner, "x-schema is not an integer of at least 1");
   if (root["x-schema"] > kSchemaVersion)
-    ddh::fail(DDH_FAILED_PRECONDITION, "the config schema of ", owner, " needs version ", root["x-schema"].dump(),
+    ddh::fail(DDH_FAILED_PRECONDITION, "the config schema of ", owner, " needs version ", shown(root["x-schema"]),
               " of the schema language, but this ddhost knows version ", kSchemaVersion, "; update ddhost");
 }
 
@@ -199,7 +201,7 @@ void read_aliases(const Json& root, const std::string& owner, Schema& schema) {
                          const std::string& why) {
   const std::string legal = option.legal_text();
   const bool has_one_value = option.legal.is_array() && option.legal.size() == 1;
-  ddh::fail(DDH_INVALID_ARGUMENT, key, " = ", value.dump(), " ", where, " ", why, "; it takes ", option.type_text(),
+  ddh::fail(DDH_INVALID_ARGUMENT, key, " = ", shown(value), " ", where, " ", why, "; it takes ", option.type_text(),
             legal.empty() ? "" : ", ", legal, has_one_value ? " (" + option.description + ")" : "",
             value == Json("auto") ? "; leave it out for the default" : "");
 }
@@ -217,7 +219,7 @@ void check_array(const Option& option, const Json& value, const std::string& key
   if (!count_fits) refuse(option, value, key, where, ddh::str("has ", value.size(), " items"));
   if (option.item_type.empty()) return;
   for (const Json& item : value)
-    if (!has_type(item, option.item_type)) refuse(option, value, key, where, "holds " + item.dump());
+    if (!has_type(item, option.item_type)) refuse(option, value, key, where, "holds " + shown(item));
 }
 
 }  // namespace

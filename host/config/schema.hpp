@@ -18,9 +18,9 @@ namespace ddhost {
 // One option of a section. Options of nested objects have dotted names: "betas.first".
 struct Option {
   std::string name;                // without the section
-  std::vector<std::string> types;  // "integer", "number", "string", "boolean", "array", "null"; never empty
+  std::vector<std::string> types;  // "integer", "number", "string", "boolean", "array", "object", "null"; never empty
   Json legal;                      // array of the legal values, or null: any
-  Json preset;                     // the default; null: none, the option is required
+  Json preset;                     // the default; null: none, required unless it takes null
   std::optional<double> minimum, maximum, above;  // above = exclusiveMinimum
   std::optional<uint64_t> min_items, max_items;
   std::string item_type;  // of an array's items; empty: any

@@ -4,28 +4,22 @@
 #include "config/user_config.hpp"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <iterator>
 
-#include "config/read_json.hpp"
+#include "config/foreign_file.hpp"
+#include "ddh/sdk/input_file.hpp"
 #include "ddh/sdk/plugin.hpp"
+#include "engine/calls/plain_text.hpp"
+#include "engine/services/read_json.hpp"
 
 namespace fs = std::filesystem;
 
 namespace ddhost {
 namespace {
 
+constexpr uint64_t kMostConfigBytes = uint64_t{1} << 20;
+
 std::string read_file(const fs::path& file) {
-  if (fs::is_directory(file))
-    ddh::fail(DDH_INVALID_ARGUMENT, "config file '", file.string(), "' is a folder; give a JSON file");
-  errno = 0;
-  std::ifstream in(file, std::ios::binary);
-  if (!in)
-    ddh::fail(errno == EACCES ? DDH_PERMISSION_DENIED : DDH_NOT_FOUND, "config file '", file.string(),
-              "' can't be opened: ", std::strerror(errno), "; check the path given to --config");
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  return ddh::read_input(file.string(), {"config file", "check the path given to --config"}, kMostConfigBytes);
 }
 
 struct Place {
@@ -42,13 +36,19 @@ Place place_of(const std::string& text, size_t byte) {
   return place;
 }
 
-Json parse_file(const fs::path& file) {
-  const std::string text = read_file(file);
+Json parse_file(const std::string& text, const fs::path& file) {
   if (text.find_first_not_of(" \t\r\n") == std::string::npos)
     ddh::fail(DDH_INVALID_ARGUMENT, "config file '", file.string(), "' is empty; write at least {}");
+  const auto refuse_foreign = [&](const Json& root) {
+    const std::string what = foreign_file_text(text, root);
+    if (!what.empty()) ddh::fail(DDH_INVALID_ARGUMENT, "config file '", file.string(), "' ", what);
+  };
   try {
-    return read_json(text);
+    Json root = read_json(text);
+    refuse_foreign(root);
+    return root;
   } catch (const JsonError& error) {
+    refuse_foreign(Json());
     const Place place = place_of(text, error.byte);
     const std::string where = error.byte == 0 ? "" : ddh::str(", line ", place.line, ", column ", place.column);
     ddh::fail(DDH_INVALID_ARGUMENT, "config file '", file.string(), "'", where, ": ", error.what(), "; fix the file");
@@ -80,20 +80,26 @@ Override parse_override(const std::string& text) {
 
 UserConfig UserConfig::read(const fs::path& file, const std::vector<Override>& overrides) {
   UserConfig user;
-  if (!file.empty()) user.add_file(file);
+  if (!file.empty()) user.add_file(read_file(file), file);
   for (const Override& over : overrides) {
     user.wishes_.push_back({over.key, parse_word(over), over.text, false, over.source, fs::current_path()});
   }
   return user;
 }
 
-void UserConfig::add_file(const fs::path& file) {
-  const Json root = parse_file(file);
+UserConfig UserConfig::from_text(const std::string& text, const fs::path& file) {
+  UserConfig user;
+  user.add_file(text, file);
+  return user;
+}
+
+void UserConfig::add_file(const std::string& text, const fs::path& file) {
+  const Json root = parse_file(text, file);
   if (!root.is_object())
     ddh::fail(DDH_INVALID_ARGUMENT, "config file '", file.string(), "' holds no JSON object; write {\"train\": {...}}");
   for (const auto& [section, content] : root.items()) {
     if (!content.is_object() && !content.is_null())
-      ddh::fail(DDH_INVALID_ARGUMENT, "'", section, "' in '", file.string(), "' is ", content.dump(),
+      ddh::fail(DDH_INVALID_ARGUMENT, "'", section, "' in '", file.string(), "' is ", shown(content),
                 ", not a section; write \"", section, "\": {\"key\": value}");
     add_object(content.is_null() ? Json::object() : content, section, file);
   }

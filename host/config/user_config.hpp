@@ -36,12 +36,15 @@ class UserConfig {
   // Reads `file` ("" = none) and puts the overrides on top. Error: missing file, not JSON (line and column).
   static UserConfig read(const std::filesystem::path& file, const std::vector<Override>& overrides);
 
+  // The same for the text of a file of that name.
+  static UserConfig from_text(const std::string& text, const std::filesystem::path& file);
+
   [[nodiscard]] const std::vector<Wish>& wishes() const { return wishes_; }
   // The last value for a key, or nullptr.
   [[nodiscard]] const Wish* find(std::string_view key) const;
 
  private:
-  void add_file(const std::filesystem::path& file);
+  void add_file(const std::string& text, const std::filesystem::path& file);
   void add_object(const Json& object, const std::string& prefix, const std::filesystem::path& file);
 
   std::vector<Wish> wishes_;

@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "launch/mapped_path.hpp"
+
 namespace ddhost {
 namespace {
 
@@ -35,22 +37,29 @@ ExitGuard::State& ExitGuard::state() {
 void ExitGuard::say(const char* what) {
   State& s = state();
   std::array<char, 1024> place{};
-  s.describe.load()(s.context.load(), place.data(), place.size());
+  const bool in_plugin = s.describe.load()(s.context.load(), place.data(), place.size());
   put("ddhost: ");
   put(what);
   put(" while ");
-  put(place[0] == '\0' ? "no plugin was called" : place.data());
-  put("; the run has ended; fix the plugin\n");
+  put(place.data());
+  put(in_plugin ? "; the run has ended; fix the plugin\n" : "; the run has ended\n");
 }
 
 void ExitGuard::at_exit() {
   if (state().describe.load() == nullptr) return;
   while (state().is_ending.exchange(true)) ::pause();  // the first thread ends the process
-  say("exit() was called by a plugin");
+  say("exit() was called");
   ::_exit(1);
 }
 
-void ExitGuard::at_signal(int number) {
+void ExitGuard::at_signal(int number, siginfo_t* info, void*) {
+  std::array<char, 3072> cut_file{};
+  if (state().describe.load() != nullptr && write_cut_file(*info, cut_file.data(), cut_file.size())) {
+    put("ddhost: ");
+    put(cut_file.data());
+    put("\n");
+    ::_exit(1);
+  }
   if (state().describe.load() != nullptr) {
     std::array<char, 24> what = {"killed by signal "};
     size_t at = std::strlen(what.data());
@@ -74,8 +83,8 @@ ExitGuard::ExitGuard(Describe describe, const void* context, int threads) {
   s.context = context;
   s.describe = describe;
   struct sigaction mine {};
-  mine.sa_handler = &ExitGuard::at_signal;
-  mine.sa_flags = static_cast<int>(SA_RESETHAND | SA_ONSTACK);
+  mine.sa_sigaction = &ExitGuard::at_signal;
+  mine.sa_flags = static_cast<int>(SA_SIGINFO | SA_RESETHAND | SA_ONSTACK);
   for (size_t i = 0; i < kSignals.size(); ++i) {
     ::sigaction(kSignals[i], nullptr, &s.before[i]);
     if (s.before[i].sa_handler == SIG_DFL) ::sigaction(kSignals[i], &mine, nullptr);  // sanitizers keep their own

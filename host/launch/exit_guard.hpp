@@ -5,6 +5,7 @@
 // the exit code non-zero.
 #pragma once
 
+#include <csignal>
 #include <cstddef>
 #include <vector>
 
@@ -13,9 +14,9 @@ namespace ddhost {
 // One at a time, for the whole process.
 class ExitGuard {
  public:
-  // Writes what this thread was doing: "loading strategy 'x'". Called from a signal handler, so it must not allocate or
-  // lock.
-  using Describe = void (*)(const void* context, char* text, size_t capacity);
+  // Writes what this thread was doing: "loading strategy 'x'". Returns whether that is a plugin's code. Called from a signal
+  // handler, so it must not allocate or lock.
+  using Describe = bool (*)(const void* context, char* text, size_t capacity);
 
   // `threads`: how many threads may call exit() at the same time.
   ExitGuard(Describe describe, const void* context, int threads = 1);
@@ -28,7 +29,7 @@ class ExitGuard {
   static State& state();
   static void at_exit();
   static void register_for(int threads);
-  static void at_signal(int number);
+  static void at_signal(int number, siginfo_t* info, void*);
   static void say(const char* what);
 };
 

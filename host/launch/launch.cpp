@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -24,8 +25,10 @@
 
 #include "ddh/sdk/plugin.hpp"
 #include "launch/kv_socket.hpp"
+#include "launch/mapped_path.hpp"
 #include "launch/signals.hpp"
 #include "launch/threads.hpp"
+#include "launch/used_files.hpp"
 #include "launch/verdict.hpp"
 
 namespace fs = std::filesystem;
@@ -60,7 +63,9 @@ class Supervisor {
         progress_(progress),
         signals_(signals),
         kv_(std::move(sockets)),
-        watchdog_(progress, args.world_size, args.watchdog) {}
+        watchdog_(progress, args.world_size, args.watchdog),
+        memory_kills_(args.cgroups),
+        libraries_(args.libraries) {}
   // Ensures that all ranks have ended, also after an exception.
   ~Supervisor() {
     kill_all();
@@ -156,10 +161,14 @@ class Supervisor {
       const std::string who = ddh::str("rank ", rank, " (pid ", children_[static_cast<size_t>(rank)].pid, ")");
       const std::string where = places(rank);
       const std::string end = ddh::str(" at step ", progress_.step(rank), "; the run has ended");
-      if (WIFSIGNALED(status))
+      const std::optional<std::string> no_memory =
+          WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL ? memory_kills_.reason() : std::nullopt;
+      if (no_memory)
+        end_.death = out_of_memory(who, *no_memory, where + end);
+      else if (WIFSIGNALED(status))
         end_.death =
             who + " was killed by " + signal_text(WTERMSIG(status)) + where + end +
-            (!where.empty() && is_fault(WTERMSIG(status)) ? "; fix the plugin" : "") +
+            (is_fault(WTERMSIG(status)) ? cure(!where.empty()) : "") +
             (WTERMSIG(status) == SIGKILL ? "; if the system ran out of memory, use fewer ranks or a smaller batch"
                                          : "");
       else if (WEXITSTATUS(status) == 0)
@@ -170,6 +179,24 @@ class Supervisor {
     }
     kv_.abort(ddh::str("rank ", rank, " has ended with an error"));
     set_deadline(args_.grace);
+  }
+
+  [[nodiscard]] std::string out_of_memory(const std::string& who, const std::string& why,
+                                          const std::string& where) const {
+    const std::string plan = progress_.plan();
+    return ddh::str("the kernel ended ", who, " for lack of memory (", why, ")", where,
+                    "; raise the limit, or use fewer ranks, a smaller data.micro_batch, train.recompute or a strategy "
+                    "that shards more",
+                    plan.empty() ? "" : "\n", plan.substr(0, plan.size() - (plan.ends_with('\n') ? 1 : 0)));
+  }
+
+  // How to avoid a fault of a rank.
+  [[nodiscard]] std::string cure(bool in_plugin) const {
+    const std::string overwritten = libraries_.overwritten();
+    if (!overwritten.empty())
+      return "; '" + overwritten + "' was overwritten while the run used it: write new versions of a plugin under " +
+             "another name and rename them, and start the run again";
+    return in_plugin ? "; fix the plugin" : "";
   }
 
   // " in step of strategy 'x'". The thread that ended the rank is not known.
@@ -198,10 +225,40 @@ class Supervisor {
   SignalWatch& signals_;
   KvServer kv_;
   Watchdog watchdog_;
+  const MemoryKills memory_kills_;
+  const UsedFiles libraries_;
   std::vector<Child> children_;
   RunEnd end_;
   bool killing_ = false;
   std::optional<Clock::time_point> deadline_;
+};
+
+// Reports a file that was cut short while it was mapped. Signal handlers have no argument, so the rank is static.
+struct BusErrorReport {
+  static void install(Progress& progress, int rank) {
+    state() = {&progress, rank};
+    struct sigaction mine {};
+    mine.sa_sigaction = &BusErrorReport::handle;
+    mine.sa_flags = static_cast<int>(SA_SIGINFO | SA_RESETHAND);
+    ::sigaction(SIGBUS, &mine, nullptr);
+  }
+
+ private:
+  struct State {
+    Progress* progress;
+    int rank;
+  };
+  static State& state() {
+    static State state{};
+    return state;
+  }
+  static void handle(int, siginfo_t* info, void*) {
+    std::array<char, 3072> sentence{};
+    if (!write_cut_file(*info, sentence.data(), sentence.size()))
+      return;  // the access is repeated, and ends the process
+    state().progress->set_failure(state().rank, sentence.data(), false);
+    ::_exit(1);
+  }
 };
 
 [[noreturn]] void rank_process(const LaunchArgs& args, int rank, const RankFunction& rank_function, pid_t launcher,
@@ -214,6 +271,7 @@ class Supervisor {
   ProgressOfRank record(progress, rank);
   RankSeat seat = make_seat(args, rank, kv, record, run_id);
   progress.lane(rank).set_thread(::gettid());
+  BusErrorReport::install(progress, rank);
   const int rc = run_seat(rank_function, seat, progress);
   flush_output();
   ::_exit(rc);

@@ -13,6 +13,7 @@
 
 #include "engine/services/rank_seat.hpp"
 #include "launch/kv.hpp"
+#include "launch/memory_kills.hpp"
 #include "launch/progress.hpp"
 #include "launch/watchdog.hpp"
 
@@ -32,6 +33,8 @@ struct LaunchArgs {
   std::optional<std::chrono::milliseconds> stop_limit{};
   std::chrono::milliseconds echo{1000};  // a second signal within this time is a copy, sent to group and process
   WatchdogLimits watchdog{};
+  CgroupFiles cgroups{};
+  std::vector<std::string> libraries{};  // files of the run's plugins
 };
 
 struct Outcome {

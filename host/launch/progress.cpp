@@ -48,6 +48,9 @@ struct Progress::World {
   std::atomic<uint32_t> stop{0};
   std::atomic<uint32_t> failures{0};
   std::atomic<int64_t> saves{0};
+  std::atomic<uint32_t> plan_claimed{0};
+  std::atomic<uint32_t> plan_bytes{0};  // not 0: the plan is complete
+  std::array<char, 1024> plan{};
 };
 
 // The names of the model's units, one after another, for messages. Units whose names do not fit are identified by
@@ -104,7 +107,7 @@ Progress::Units& Progress::units() const { return *reinterpret_cast<Units*>(stat
 void Progress::set_step(int rank, int64_t step) { at(rank).step.store(step, std::memory_order_relaxed); }
 int64_t Progress::step(int rank) const { return at(rank).step.load(std::memory_order_relaxed); }
 
-void Progress::set_failure(int rank, const std::string& sentence, bool caused_by_peer) {
+void Progress::set_failure(int rank, std::string_view sentence, bool caused_by_peer) {
   Rank& slot = at(rank);
   if (slot.claimed.exchange(1) != 0) return;
   const size_t bytes = std::min(sentence.size(), sizeof slot.sentence - 1);
@@ -151,6 +154,19 @@ void Progress::set_unit_names(const char* const* names, size_t count) {
     used += bytes;
   }
   to.count.store(kept, std::memory_order_release);
+}
+
+void Progress::set_plan(std::string_view text) {
+  World& to = world();
+  if (to.plan_claimed.exchange(1) != 0) return;
+  const size_t bytes = std::min(text.size(), to.plan.size());
+  std::memcpy(to.plan.data(), text.data(), bytes);
+  to.plan_bytes.store(static_cast<uint32_t>(bytes), std::memory_order_release);
+}
+
+std::string Progress::plan() const {
+  const uint32_t bytes = world().plan_bytes.load(std::memory_order_acquire);
+  return {world().plan.data(), bytes};
 }
 
 void Progress::write_call(int rank, const CallFrame& frame, char* text, size_t capacity) const {

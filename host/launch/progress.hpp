@@ -26,8 +26,8 @@ class Progress {
   [[nodiscard]] int64_t step(int rank) const;
 
   // The reason of a rank's failure; the first call counts. `caused_by_peer`: it only noticed that another rank had
-  // ended.
-  void set_failure(int rank, const std::string& sentence, bool caused_by_peer);
+  // ended. Safe in signal handlers.
+  void set_failure(int rank, std::string_view sentence, bool caused_by_peer);
   struct Failure {
     std::string sentence;
     bool caused_by_peer = false;
@@ -45,6 +45,10 @@ class Progress {
   uint8_t add_plugin(int rank, std::string_view name);
   // The units of the model, equal on all ranks: the first rank's call counts.
   void set_unit_names(const char* const* names, size_t count);
+
+  // The memory that a rank's strategy has planned; the first rank's call counts. "": not planned yet.
+  void set_plan(std::string_view text);
+  [[nodiscard]] std::string plan() const;
 
   // The calls of a rank's thread: "update of optimizer 'x' (in step of strategy 'y')"; "" outside of plugins. Writes at
   // most `capacity` bytes including the NUL; safe in signal handlers.
@@ -85,6 +89,7 @@ class ProgressOfRank final : public RankRecord {
   [[nodiscard]] CallLane& lane(RankThread thread) override { return progress_.lane(rank_, thread); }
   uint8_t add_plugin(std::string_view name) override { return progress_.add_plugin(rank_, name); }
   void set_unit_names(const char* const* names, size_t count) override { progress_.set_unit_names(names, count); }
+  void set_plan(std::string_view text) override { progress_.set_plan(text); }
 
  private:
   Progress& progress_;

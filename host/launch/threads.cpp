@@ -46,7 +46,7 @@ struct World {
 struct ThreadPlaces {
   const Progress& progress;
   int world_size;
-  static void describe(const void* self, char* text, size_t capacity) {
+  static bool describe(const void* self, char* text, size_t capacity) {
     const auto& places = *static_cast<const ThreadPlaces*>(self);
     const pid_t me = ::gettid();
     for (int rank = 0; rank < places.world_size; ++rank) {
@@ -58,11 +58,13 @@ struct ThreadPlaces {
         const size_t used = std::min(std::strlen(who.data()), capacity - 1);
         std::memcpy(text, who.data(), used);
         places.progress.write_place(rank, thread, text + used, capacity - used);
-        if (text[used] == '\0') std::strncpy(text + used, "no plugin", capacity - used - 1);
-        return;
+        if (text[used] != '\0') return true;
+        std::strncpy(text + used, "the host's code", capacity - used - 1);
+        return false;
       }
     }
     std::strncpy(text, "a thread that a plugin started was running", capacity - 1);
+    return true;
   }
 };
 

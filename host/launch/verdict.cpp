@@ -10,9 +10,10 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <new>
+#include <cstring>
 
 #include "ddh/sdk/plugin.hpp"
+#include "engine/calls/plain_text.hpp"
 
 namespace ddhost {
 namespace {
@@ -78,7 +79,7 @@ Outcome verdict(const RunEnd& end, const Progress& progress, int world_size) {
 
 int run_seat(const RankFunction& rank_function, RankSeat& seat, Progress& progress) {
   const auto failed = [&](const std::string& sentence, bool caused_by_peer) {
-    progress.set_failure(seat.rank, sentence, caused_by_peer);
+    progress.set_failure(seat.rank, plain_text(sentence), caused_by_peer);
     return 1;
   };
   try {
@@ -90,10 +91,8 @@ int run_seat(const RankFunction& rank_function, RankSeat& seat, Progress& progre
     return rc;
   } catch (const ddh::Error& error) {
     return failed(error.what(), is_peers_fault(error.code()));
-  } catch (const std::bad_alloc&) {
-    return failed("out of memory; use a smaller model, a smaller batch or more ranks", false);
   } catch (const std::exception& error) {
-    return failed(ddh::str("unexpected error: ", error.what()), false);
+    return failed(sentence_of(error), false);
   } catch (...) {
     return failed("unexpected error of an unknown type", false);
   }
@@ -122,10 +121,7 @@ uint64_t make_run_id() {
 
 // A plugin's text may hold control characters, which would change the terminal.
 void print_sentence(const std::string& sentence) {
-  std::string text = sentence;
-  std::replace_if(
-      text.begin(), text.end(), [](unsigned char c) { return (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f; }, '?');
-  std::fprintf(stderr, "ddhost: %s\n", text.c_str());
+  std::fprintf(stderr, "ddhost: %s\n", plain_text(sentence).c_str());
   std::fflush(stderr);
 }
 
@@ -138,7 +134,9 @@ void note_stop(RunEnd& end, int signal, Progress& progress, std::chrono::millise
   end.stop_signal = signal;
   end.stopped_at = now;
   progress.request_stop();
-  print_sentence("stopping after the current step; a second Ctrl-C ends the ranks at once");
+  print_sentence(ddh::str("signal ", signal, " (", ::strsignal(signal),
+                          ") has come: the run ends after the current step; ",
+                          "a second signal, or Ctrl-C, ends the ranks at once"));
 }
 
 }  // namespace ddhost

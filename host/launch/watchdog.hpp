@@ -45,7 +45,7 @@ class Watchdog {
   News look(Clock::time_point now);
 
  private:
-  // One thread's outermost call, the time since it was first seen, and the number of notices about it.
+  // One thread's outermost call, when it was first seen, and the age at which a notice is due.
   struct Watched {
     CallFrame frame;
     Clock::time_point since;

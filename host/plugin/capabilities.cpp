@@ -77,7 +77,7 @@ void check_features(const Plugin& user, const Plugin& strategy) {
   if (missing == 0) return;
   ddh::fail(DDH_FAILED_PRECONDITION, kind_name(user.desc->kind), " '", user.id(), "' uses ", features_text(missing),
             ", which strategy '", strategy.id(),
-            "' does not support and would train wrongly; choose another strategy, or a newer version of '",
+            "' does not support, so results would be wrong; choose another strategy, or a newer version of '",
             strategy.file.string(), "'");
 }
 

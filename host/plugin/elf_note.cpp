@@ -117,8 +117,9 @@ uint64_t file_offset(const std::vector<Elf64_Phdr>& parts, uint64_t address) {
   throw Torn{};
 }
 
-std::vector<std::string> read_needed(const Image& image, const std::vector<Elf64_Phdr>& parts) {
+void read_dynamic(const Image& image, const std::vector<Elf64_Phdr>& parts, ElfFacts& facts) {
   std::vector<uint64_t> offsets;
+  std::optional<uint64_t> runpath;
   uint64_t strings = 0;
   for (const Elf64_Phdr& part : parts) {
     if (part.p_type != PT_DYNAMIC) continue;
@@ -126,12 +127,12 @@ std::vector<std::string> read_needed(const Image& image, const std::vector<Elf64
       const auto entry = image.at<Elf64_Dyn>(at);
       if (entry.d_tag == DT_NULL) break;
       if (entry.d_tag == DT_NEEDED) offsets.push_back(entry.d_un.d_val);
+      if (entry.d_tag == DT_RUNPATH) runpath = entry.d_un.d_val;
       if (entry.d_tag == DT_STRTAB) strings = entry.d_un.d_ptr;
     }
   }
-  std::vector<std::string> needed;
-  for (const uint64_t offset : offsets) needed.push_back(image.text(file_offset(parts, strings) + offset));
-  return needed;
+  for (const uint64_t offset : offsets) facts.needed.push_back(image.text(file_offset(parts, strings) + offset));
+  if (runpath) facts.runpath = image.text(file_offset(parts, strings) + *runpath);
 }
 
 uint32_t number(const Json& json, const char* key) {
@@ -221,7 +222,7 @@ void examine(const Image& image, ElfFacts& facts) {
   image.check(header.e_shoff, uint64_t{header.e_shnum} * header.e_shentsize);
   if (const auto text = find_note(image, parts, "ddhost", 1)) facts.note = parse_note(*text);
   if (const auto id = find_note(image, parts, "GNU", NT_GNU_BUILD_ID)) facts.build_id = *id;
-  facts.needed = read_needed(image, parts);
+  read_dynamic(image, parts, facts);
 }
 
 }  // namespace

@@ -27,6 +27,7 @@ struct PluginNote {
 struct ElfFacts {
   std::string problem;              // why the file can't be loaded: "is not an ELF file"; empty: no problem found
   std::vector<std::string> needed;  // DT_NEEDED
+  std::string runpath;              // DT_RUNPATH: folders to search for them, with colons
   std::optional<PluginNote> note;
   std::string build_id;  // the linker's bytes; empty: none
 };

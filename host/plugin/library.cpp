@@ -9,6 +9,7 @@
 #include <array>
 #include <boost/dll/shared_library.hpp>
 #include <cstdlib>
+#include <sstream>
 
 #include "ddh/sdk/plugin.hpp"
 #include "plugin/check_module.hpp"
@@ -47,12 +48,14 @@ std::string with_cure(const std::string& reason, const ElfFacts& facts) {
   return "";
 }
 
+bool is_of_libtorch(const std::string& name) { return name.starts_with("libtorch") || name.starts_with("libc10"); }
+
 // Loads LibTorch from the user's folder. The loader then uses it for every plugin that needs it.
 void offer_libtorch(const fs::path& file, const ElfFacts& facts) {
   const char* folder = std::getenv("DDHOST_LIBTORCH");
   if (folder == nullptr || *folder == '\0') return;
   for (const std::string& name : facts.needed) {
-    if (!name.starts_with("libtorch") && !name.starts_with("libc10")) continue;
+    if (!is_of_libtorch(name)) continue;
     const fs::path library = fs::path(folder) / "lib" / name;
     if (!fs::exists(library))
       refuse_plugin(file, ddh::str("needs ", name, ", which DDHOST_LIBTORCH=", folder,
@@ -115,6 +118,26 @@ ProbeHost::ProbeHost(InterfaceLookup lookup, MissingInterfaces missing) : lookup
     const void* table = self->lookup_ == nullptr ? nullptr : self->lookup_(id);
     return table == nullptr && self->missing_ == MissingInterfaces::kPretend ? kEmptyTable.data() : table;
   };
+}
+
+void load_libtorch_of(const fs::path& file) {
+  const char* const first = std::getenv("LD_LIBRARY_PATH");
+  if (first != nullptr && *first != '\0') return;  // it comes before the run path, so the loader must choose
+  const ElfFacts facts = read_elf(file);
+  if (!facts.problem.empty()) return;
+  const FloatState before = FloatState::current();
+  offer_libtorch(file, facts);
+  std::istringstream folders(facts.runpath);
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    for (const std::string& name : facts.needed) {
+      std::error_code ec;
+      const fs::path library = fs::path(folder) / name;
+      if (!is_of_libtorch(name) || !library.is_absolute() || !fs::exists(library, ec)) continue;
+      // An error is reported when the plugin needs it.
+      static_cast<void>(::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL));
+    }
+  }
+  static_cast<void>(before.restore_if_changed());
 }
 
 Library Library::load(const fs::path& file, InterfaceLookup lookup, MissingInterfaces missing) {

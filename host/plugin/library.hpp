@@ -35,6 +35,9 @@ class ProbeHost {
   ddh_host host_{};
 };
 
+// Loads the LibTorch that a plugin needs from its run path, if it needs one.
+void load_libtorch_of(const std::filesystem::path& file);
+
 class Library {
  public:
   // Loads an absolute path. Error: one sentence that names the file and the reason.

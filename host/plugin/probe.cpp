@@ -20,6 +20,7 @@
 
 #include "config/json.hpp"
 #include "ddh/sdk/plugin.hpp"
+#include "engine/calls/plain_text.hpp"
 #include "plugin/check_module.hpp"
 #include "plugin/elf_note.hpp"
 
@@ -102,7 +103,7 @@ LibraryFacts library_from(const Json& json) {
   } catch (const ddh::Error& error) {
     answer = {{"code", error.code()}, {"sentence", error.what()}};
   } catch (const std::exception& error) {
-    answer = {{"code", DDH_INTERNAL}, {"sentence", error.what()}};
+    answer = {{"code", DDH_INTERNAL}, {"sentence", sentence_of(error)}};
   }
   const std::string text = answer.dump(-1, ' ', false, Json::error_handler_t::replace);
   const char* at = text.c_str();
@@ -178,14 +179,22 @@ std::string read_message(int pipe, SteadyClock::time_point end) {
   return text;
 }
 
+constexpr int kLoaderGivesUp = 127;  // the exit code of ld.so
+
+[[noreturn]] void refuse_damaged(const fs::path& file, const std::string& why) {
+  ddh::fail(DDH_DATA_LOSS, "plugin '", file.string(), "' is damaged: ", why, "; fix it, or build or copy it again");
+}
+
 [[noreturn]] void fail_silent_child(const fs::path& file, std::optional<int> status, std::chrono::milliseconds limit) {
   if (!status)
     ddh::fail(DDH_DEADLINE_EXCEEDED, "plugin '", file.string(), "' was still being loaded after ",
               std::chrono::duration<double>(limit).count(),
               " s; its constructors and its entry must return at once: fix it, or take it out of the folder");
   if (WIFSIGNALED(*status))
-    ddh::fail(DDH_DATA_LOSS, "plugin '", file.string(), "' is damaged: loading it ends with signal ", WTERMSIG(*status),
-              " (", ::strsignal(WTERMSIG(*status)), "); fix it, or build or copy it again");
+    refuse_damaged(
+        file, ddh::str("loading it ends with signal ", WTERMSIG(*status), " (", ::strsignal(WTERMSIG(*status)), ")"));
+  if (WEXITSTATUS(*status) == kLoaderGivesUp)
+    refuse_damaged(file, "the system's loader of libraries can't make sense of it");
   ddh::fail(DDH_INTERNAL, "plugin '", file.string(), "' ended the process that loaded it (exit code ",
             WEXITSTATUS(*status), "); its constructors and its entry must not call exit: fix it");
 }
@@ -221,10 +230,14 @@ LibraryFacts probe(const fs::path& file, InterfaceLookup lookup, MissingInterfac
   std::string text = read_message(reader.get(), end);
   if (text.empty() || text.back() != '\0') fail_silent_child(file, child.wait(end), limit);
   text.pop_back();
-  const Json answer = Json::parse(text);
-  if (answer.contains("sentence"))
+  const Json answer = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (answer.is_object() && answer.contains("sentence"))
     throw ddh::Error(answer["code"].get<ddh_rc>(), answer["sentence"].get<std::string>());
-  return library_from(answer["library"]);
+  try {
+    return library_from(answer.at("library"));
+  } catch (const Json::exception&) {
+    refuse_damaged(file, "what it says about itself can't be read");
+  }
 }
 
 }  // namespace ddhost

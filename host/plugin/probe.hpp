@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // plugin/probe.hpp: inspects a library without running its code in this process: a child loads it and sends its
-// description. `ddhost list` and `ddhost inspect` use it; a run loads its few libraries in-process.
+// description. `ddhost list` and `ddhost inspect` use it. A run uses it before it loads a library in-process.
 #pragma once
 
 #include <chrono>

@@ -4,6 +4,7 @@
 #include "plugin/registry.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <set>
 #include <sstream>
@@ -11,6 +12,7 @@
 #include "config/nearest.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "plugin/elf_note.hpp"
+#include "plugin/probe.hpp"
 
 namespace fs = std::filesystem;
 
@@ -62,7 +64,18 @@ Choice parse_choice(const std::string& text) {
   return choice;
 }
 
-fs::path executable_folder() { return fs::read_symlink("/proc/self/exe").parent_path(); }
+namespace {
+fs::path program_file() {
+  std::error_code ec;
+  fs::path program = fs::read_symlink("/proc/self/exe", ec);
+  if (ec)
+    ddh::fail(DDH_FAILED_PRECONDITION, "/proc/self/exe, the name of this program, can't be read (", ec.message(),
+              "); mount /proc: mount -t proc proc /proc");
+  return program;
+}
+}  // namespace
+
+fs::path executable_folder() { return program_file().parent_path(); }
 
 Registry::Registry(InterfaceLookup host, fs::path exe_folder, const std::vector<LinkedPlugin>& linked)
     : lookup_(host), exe_folder_(std::move(exe_folder)) {
@@ -94,7 +107,7 @@ std::vector<fs::path> Registry::all_files() const {
 }
 
 std::vector<Plugin> Registry::built_in() const {
-  const fs::path program = fs::read_symlink("/proc/self/exe");
+  const fs::path program = program_file();
   std::vector<Plugin> all;
   for (const ddh_module* module : built_in_)
     for (uint32_t i = 0; i < module->n_desc; ++i) all.push_back({module, module->desc[i], program});
@@ -105,12 +118,16 @@ const Library& Registry::load(const fs::path& file) {
   const fs::path key = fs::weakly_canonical(file);
   const auto at = loaded_.find(key);
   if (at != loaded_.end()) return at->second;
+  // A damaged library may end the process that loads it without a word, so a child loads it first. LibTorch takes
+  // 0.2 s, so it is loaded before, and the child inherits it.
+  load_libtorch_of(key);
+  static_cast<void>(probe(key, lookup_, MissingInterfaces::kRefuse, std::chrono::minutes(5)));
   return loaded_.emplace(key, Library::load(key, lookup_)).first->second;
 }
 
 Plugin Registry::find(int32_t kind, const std::string& text, const fs::path& base) {
   if (text.empty())
-    ddh::fail(DDH_INVALID_ARGUMENT, kind_name(kind), ".plugin is empty; give a name or a path, see `ddhost list`");
+    ddh::fail(DDH_INVALID_ARGUMENT, "no ", kind_name(kind), " is named; give a name or a path, see `ddhost list`");
   const Choice choice = parse_choice(text);
   if (!choice.is_path) return find_by_name(kind, choice.file);
   return pick(load(locate(choice.file, base)), kind, choice.id);

@@ -70,7 +70,8 @@ constexpr ddh::Option kOptions[] = {
     {"text_dropout", "number", "0.0", R"("minimum": 0, "maximum": 1)",
      "share of the training samples with an image or points that lose their caption"},
     {"eval_inputs", "string", R"("stage")", R"("enum": ["stage", "text", "image", "points", "image_points"])",
-     "inputs in an evaluation; stage: all inputs of the program's stage; else only those named, and no other caption"},
+     "inputs in an evaluation; stage: all of the stage; text: the caption; the others: what they name, without the "
+     "caption"},
     {"bad_data", "string", R"("refuse")", R"("enum": ["refuse", "skip"])",
      "lines of a folder that are no sample; skip: they are passed over, and their number is logged"},
     {"init", "string", R"("published")", R"("enum": ["published", "fan_in"])",
@@ -111,8 +112,11 @@ Config::Config(const ddh::Host& host)
     ddh::fail(DDH_INVALID_ARGUMENT, "model.vocab=", llm.vocab, " has no room for the ", kVocab,
               " tokens (256 bytes, padding, end mark); give at least ", kVocab);
   require_multiple("model.heads", llm.heads, "model.kv_heads", llm.kv_heads);
-  require_multiple("model.head_dim", llm.head_dim, "the pair of a rotation", 2);
-  require_multiple("model.image_size", image.side, "the patch", image.patch);
+  if (llm.head_dim % 2 != 0)
+    ddh::fail(DDH_INVALID_ARGUMENT, "model.head_dim=", llm.head_dim, " is odd; give an even number");
+  if (image.side % image.patch != 0)
+    ddh::fail(DDH_INVALID_ARGUMENT, "model.image_size=", image.side, " is not a multiple of the patch, ", image.patch,
+              "; change it");
 }
 
 }  // namespace cad

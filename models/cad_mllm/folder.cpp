@@ -12,12 +12,14 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include <unistd.h>
 
 #include "../images/image_set.hpp"
 #include "../images/transform.hpp"
 #include "data.hpp"
+#include "ddh/sdk/input_file.hpp"
 
 namespace cad {
 
@@ -74,8 +76,8 @@ Line line_of(const std::string& text, const fs::path& folder, int64_t max_tokens
 
 // The lines that are good; bad ones are refused, or counted.
 std::vector<Line> read_lines(const ddh::Host& host, const Config& config, const fs::path& file) {
-  std::ifstream in(file);
-  if (!in) ddh::fail(DDH_NOT_FOUND, "cannot open '", file.string(), "'; a folder of CAD data has a train.jsonl");
+  std::istringstream in(
+      ddh::read_input(file.string(), {"data file", "data.path is a folder of CAD data, with a train.jsonl"}));
   const bool skips = host.text("model.bad_data") == "skip";
   std::vector<Line> lines;
   std::string text, first_skipped;
@@ -99,8 +101,7 @@ std::vector<Line> read_lines(const ddh::Host& host, const Config& config, const 
 
 // (n, 6). A cloud of more points gives up some at equal distances, one of fewer repeats its points.
 std::vector<float> read_points(const std::string& path, int64_t n) {
-  std::ifstream in(path);
-  if (!in) ddh::fail(DDH_PERMISSION_DENIED, "cannot open point cloud '", path, "': ", std::strerror(errno));
+  std::istringstream in(ddh::read_input(path, {"point cloud", "correct the line that names it"}));
   std::vector<std::array<float, 6>> all;
   std::string text;
   for (int64_t number = 1; std::getline(in, text); ++number) {

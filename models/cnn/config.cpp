@@ -25,7 +25,7 @@ constexpr ddh::Option kOwnOptions[] = {
     {"hidden", "integer", "512", R"("minimum": 1, "maximum": 1048576)",
      "width of the dense layer of basic and cnn_lstm"},
     {"padding", "integer", "0", R"("minimum": 0, "maximum": 16, "x-unit": "pixels")",
-     "padding of the convolutions of basic; 1 keeps the size of the image"},
+     "padding of the convolutions of basic and cnn_lstm; 1 keeps the size of the image"},
     {"batch_norm", "boolean", "false", "", "batch norms after the convolutions of basic, which then have no biases"},
     {"dropout", "number", "-1", R"("minimum": -1, "maximum": 0.9)",
      "dropout before dense layers; -1: 0 for resnet9, 0.2 for MobileNets and EfficientNet, 0.5 for the others"},
@@ -34,7 +34,7 @@ constexpr ddh::Option kOwnOptions[] = {
     {"stem_stride", "integer", "0", R"("minimum": 0, "maximum": 2)",
      "stride of the first convolution of MobileNets and EfficientNet; use 1 for images of 32 pixels; 0 means 2"},
     {"freeze", "string", R"("none")", R"("enum": ["none", "features"])",
-     "features: only the dense layers are trained; the trunk and its batch norms do not change"},
+     "features: trunks of VGG, MobileNets and EfficientNet and their batch norms do not change"},
 };
 constexpr auto kAllOptions = ddh::joined(kOwnOptions, images::kOptions);
 

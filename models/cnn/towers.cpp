@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Networks that are composed of others: a network over the frames of a video, and towers whose results are joined. The
-// towers are pretrained and frozen, unless model.freeze is none.
+// Networks that are composed of others: a network over the frames of a video, and towers whose results are joined.
+// model.freeze=features freezes the towers of MobileNetV2 and EfficientNet-B0.
 #include "networks.hpp"
 
 namespace cnn {

@@ -5,9 +5,10 @@
 #include <pcre2.h>
 
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
+#include "ddh/sdk/input_file.hpp"
 #include "ddh/sdk/plugin.hpp"
 
 namespace gpt {
@@ -18,12 +19,8 @@ constexpr size_t kMostWords = size_t{1} << 20;  // that are kept with their ids
 // GPT-2's pattern: contractions, letters, digits, other characters, each with at most one space before it; white space.
 constexpr const char* kPattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-std::ifstream open_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in)
-    ddh::fail(DDH_NOT_FOUND, "cannot read '", path, "'; model.tokenizer names a folder with vocab.json and merges.txt");
-  return in;
-}
+constexpr ddh::InputWords kTokenizerFile{"tokenizer file",
+                                         "model.tokenizer names a folder with vocab.json and merges.txt"};
 
 // The files write each byte as a printable character: itself, or the next one from 256 on.
 std::unordered_map<std::string, char> bytes_of_characters() {
@@ -87,8 +84,8 @@ Bpe::Bpe(const std::string& folder) : pattern_(std::make_unique<Pattern>()) {
 Bpe::~Bpe() = default;
 
 void Bpe::read_vocab(const std::string& path) {
-  std::ifstream in = open_file(path);
-  const nlohmann::json vocab = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json vocab =
+      nlohmann::json::parse(ddh::read_input(path, kTokenizerFile), nullptr, /*allow_exceptions=*/false);
   if (!vocab.is_object() || vocab.empty())
     ddh::fail(DDH_DATA_LOSS, "'", path, "' is no JSON object of tokens and their ids; fetch the file again");
   std::vector<bool> taken;
@@ -117,7 +114,7 @@ void Bpe::read_vocab(const std::string& path) {
 }
 
 void Bpe::read_merges(const std::string& path) {
-  std::ifstream in = open_file(path);
+  std::istringstream in(ddh::read_input(path, kTokenizerFile));
   std::string line, first, second;
   for (int number = 1; std::getline(in, line); ++number) {
     if (!line.empty() && line.back() == '\r') line.pop_back();

@@ -38,7 +38,8 @@ constexpr ddh::Option kOptions[] = {
     {"block_size", "integer", "0", R"("minimum": 0, "maximum": 1048576, "x-unit": "tokens")",
      "rows of the position table; 0: as context"},
     {"vocab", "integer", "0", R"("minimum": 0, "maximum": 16777216)",
-     "rows of the token embedding; 0: the size of the tokenizer, else the characters of the text; 50304 for a .bin"},
+     "rows of the token embedding; 0: the tokenizer's size, or the number of characters in the text, or 50304 for a "
+     ".bin"},
     {"tokenizer", "string", R"("")", R"("x-path": true)",
      "folder with the vocab.json and merges.txt of a byte-pair encoding; empty: characters, or the ids of a .bin"},
     {"bias", "string", R"("auto")", R"("enum": ["auto", "on", "off"])",

@@ -1,20 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data.hpp"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <set>
 #include <sstream>
+
+#include "ddh/sdk/input_file.hpp"
 
 namespace gpt {
 
@@ -49,17 +43,9 @@ std::string default_text(const ddh::Host& host) {
             "no data.path given and no text found; give data.path=FILE (a text, or uint16 tokens in a .bin)");
 }
 
-std::string read_file(const std::string& path) {
-  std::error_code error;
-  if (!fs::exists(path, error)) ddh::fail(DDH_NOT_FOUND, "data file '", path, "' does not exist; give data.path=FILE");
-  if (!fs::is_regular_file(path, error))
-    ddh::fail(DDH_INVALID_ARGUMENT, "'", path, "' is not a file; give a text or a .bin of tokens as data.path");
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  if (in) text << in.rdbuf();
-  if (!in) ddh::fail(DDH_PERMISSION_DENIED, "cannot read data file '", path, "': ", std::strerror(errno));
-  return text.str();
-}
+constexpr ddh::InputWords kDataFile{"data file", "give a text or a .bin of tokens as data.path and data.val_path"};
+
+bool is_token_file(const std::string& path) { return fs::path(path).extension() == ".bin"; }
 
 void require_length(const TokenSpan& span, const char* part, const std::string& path, int64_t context) {
   if (span.numel >= static_cast<uint64_t>(context) + 2) return;
@@ -87,28 +73,16 @@ uint64_t train_numel(uint64_t numel, double val_fraction) {
 
 // A read-only file mapping of uint16 tokens.
 struct Tokens::Mapping {
-  explicit Mapping(const std::string& path) {
-    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-      ddh::fail(DDH_NOT_FOUND, "cannot open token file '", path, "': ", std::strerror(errno),
-                "; check data.path and data.val_path");
-    struct stat info {};
-    if (fstat(fd, &info) == 0) bytes = static_cast<uint64_t>(info.st_size);
-    if (bytes > 0) base = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
-    close(fd);
-    if (base == MAP_FAILED) base = nullptr;
-    if (bytes % sizeof(uint16_t) != 0 || base == nullptr) {
-      if (base != nullptr) munmap(base, bytes);
+  explicit Mapping(const std::string& path) : file(path, kDataFile) {
+    const uint64_t bytes = file.bytes().size();
+    if (bytes == 0 || bytes % sizeof(uint16_t) != 0)
       ddh::fail(DDH_DATA_LOSS, "token file '", path, "' has ", bytes,
                 " bytes; it must hold uint16 tokens, 2 bytes each");
-    }
   }
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
-  ~Mapping() { munmap(base, bytes); }
-  [[nodiscard]] TokenSpan span() const { return {static_cast<const uint16_t*>(base), bytes / sizeof(uint16_t)}; }
-  void* base = nullptr;
-  uint64_t bytes = 0;
+  [[nodiscard]] TokenSpan span() const {
+    return {reinterpret_cast<const uint16_t*>(file.bytes().data()), file.bytes().size() / sizeof(uint16_t), ""};
+  }
+  const ddh::MappedInput file;
 };
 
 Tokens::Tokens(const ddh::Host& host, int64_t context) : bpe_(tokenizer(host)) {
@@ -116,30 +90,36 @@ Tokens::Tokens(const ddh::Host& host, int64_t context) : bpe_(tokenizer(host)) {
   const std::string val_path = host.text("data.val_path");
   if (path.empty()) path = default_text(host);
   const double val_fraction = val_path.empty() ? host.f64("data.val_fraction") : 0;
-  if (fs::path(path).extension() == ".bin") {
+  const bool is_tokens = is_token_file(path);
+  if (!val_path.empty() && is_token_file(val_path) != is_tokens)
+    ddh::fail(DDH_INVALID_ARGUMENT, "data.path '", path, "' is ", is_tokens ? "a file of tokens" : "a text",
+              ", but data.val_path '", val_path, "' is ", is_tokens ? "a text" : "a file of tokens (.bin)",
+              "; give two files of the same kind");
+  if (is_tokens) {
     map_tokens(path, val_path, val_fraction);
   } else {
     read_text(path, val_path, val_fraction);
   }
   require_length(train_, "training", path, context);
-  if (val_.numel > 0) require_length(val_, "validation", val_path.empty() ? path : val_path, context);
+  if (val_.numel > 0 || !val_path.empty())
+    require_length(val_, "validation", val_path.empty() ? path : val_path, context);
 }
 
 Tokens::~Tokens() = default;
 
 // As nanoGPT's prepare.py: the text is divided before it is encoded.
 void Tokens::read_text(const std::string& path, const std::string& val_path, double val_fraction) {
-  const std::string text = read_file(path);
+  const std::string text = ddh::read_input(path, kDataFile);
   if (text.empty()) ddh::fail(DDH_INVALID_ARGUMENT, "data file '", path, "' is empty; give a text");
-  const std::string val_text = val_path.empty() ? "" : read_file(val_path);
+  const std::string val_text = val_path.empty() ? "" : ddh::read_input(val_path, kDataFile);
   if (bpe_ == nullptr) number_characters(text, val_text);
   vocab_ = bpe_ != nullptr ? bpe_->size() : static_cast<int64_t>(characters_.size());
   const uint64_t cut =
       val_path.empty() ? begin_of_character(text, train_numel(text.size(), val_fraction)) : text.size();
   text_ids_ = ids_of(std::string_view(text).substr(0, cut), path);
   val_text_ids_ = val_path.empty() ? ids_of(std::string_view(text).substr(cut), path) : ids_of(val_text, val_path);
-  train_ = {text_ids_.data(), text_ids_.size()};
-  val_ = {val_text_ids_.data(), val_text_ids_.size()};
+  train_ = {text_ids_.data(), text_ids_.size(), path};
+  val_ = {val_text_ids_.data(), val_text_ids_.size(), val_path.empty() ? path : val_path};
 }
 
 void Tokens::number_characters(const std::string& text, const std::string& val_text) {
@@ -162,11 +142,12 @@ void Tokens::map_tokens(const std::string& path, const std::string& val_path, do
   mappings_.push_back(std::make_unique<Mapping>(path));
   const TokenSpan all = mappings_.back()->span();
   const uint64_t cut = train_numel(all.numel, val_fraction);
-  train_ = {all.ids, cut};
-  val_ = {all.ids + cut, all.numel - cut};
+  train_ = {all.ids, cut, path};
+  val_ = {all.ids + cut, all.numel - cut, path};
   if (!val_path.empty()) {
     mappings_.push_back(std::make_unique<Mapping>(val_path));
     val_ = mappings_.back()->span();
+    val_.file = val_path;
   }
   vocab_ = kTokenFileVocab;
 }

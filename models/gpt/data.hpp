@@ -19,6 +19,7 @@ namespace gpt {
 struct TokenSpan {
   const uint16_t* ids = nullptr;
   uint64_t numel = 0;
+  std::string file;  // where they come from
   // Samples of `context` tokens and the token after each.
   [[nodiscard]] uint64_t samples(int64_t context) const { return numel - static_cast<uint64_t>(context); }
 };
@@ -26,7 +27,7 @@ struct TokenSpan {
 class Tokens {
  public:
   // Reads data.path (and data.val_path); "" takes the first text that it finds, and logs which. Throws ddh::Error:
-  // missing, empty, unreadable, or a part has fewer than context + 2 tokens.
+  // missing, empty, unreadable, of two kinds, or a part has fewer than context + 2 tokens.
   Tokens(const ddh::Host& host, int64_t context);
   Tokens(const Tokens&) = delete;
   Tokens& operator=(const Tokens&) = delete;

@@ -178,8 +178,9 @@ void Gpt::copy_sample(const TokenSpan& span, int64_t start, GptBatch& batch, int
   for (int64_t t = 0; t <= batch.T; ++t) {
     const int64_t id = span.ids[start + t];
     if (id >= config_.vocab) {
-      ddh::fail(DDH_OUT_OF_RANGE, "token ", id, " at position ", start + t,
-                " of the data is beyond model.vocab=", config_.vocab, "; set model.vocab to at least ", id + 1);
+      ddh::fail(DDH_OUT_OF_RANGE, "token ", id, " at position ", start + t, " of '", span.file,
+                "' is beyond model.vocab=", config_.vocab, "; set model.vocab to at least ", id + 1,
+                " if the file is right");
     }
     if (t < batch.T) ids[t] = id;
     if (t > 0) targets[t - 1] = id;

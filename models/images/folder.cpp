@@ -185,8 +185,9 @@ ImageData open_images(const ddh::Host& host, const std::string& dataset, int64_t
       return open_folder(host, folder.string());
     }
   }
-  host.log(DDH_LOG_INFO, "no data.path given and no folder ", dataset,
-           " found: training on generated images of stripes");
+  host.log(DDH_LOG_INFO, "no data.path given",
+           dataset == "made_up" ? std::string() : ddh::str(" and no folder ", dataset, " found"),
+           ": training on generated images of stripes");
   return make_up_images(colour);
 }
 

@@ -53,9 +53,9 @@ struct ImageData {
   std::vector<std::string> classes;       // names
 };
 
-// The images of data.path, data.val_path and data.val_fraction. Without data.path: the folder `dataset` below $DDHOST_DATA,
-// else below ../shared/data, else generated images; the log says which. moving_mnist: videos of `frames` images of
-// mnist. Throws ddh::Error.
+// The images of data.path, data.val_path and data.val_fraction. Without data.path: the folder `dataset` in $DDHOST_DATA,
+// else in ../../shared/data from the program, else generated images; the log says which. moving_mnist: videos of `frames`
+// images of mnist. Throws ddh::Error.
 ImageData open_images(const ddh::Host& host, const std::string& dataset, int64_t frames);
 
 // The formats. Any folder that is neither of the first two is a folder of images.

@@ -22,7 +22,8 @@ struct ImageBatch {
 
 inline constexpr ddh::Option kOptions[] = {
     {"dataset", "string", R"("mnist")", R"("enum": ["mnist", "cifar10_subset", "made_up", "moving_mnist"])",
-     "data if data.path is empty: a folder in $DDHOST_DATA or ../shared/data; made_up: generated; moving_mnist: "
+     "data if data.path is empty: a folder in $DDHOST_DATA, else in ../../shared/data from the program; made_up: "
+     "generated; moving_mnist: "
      "videos"},
     {"image_size", "integer", "0", R"("minimum": 0, "maximum": 4096, "x-unit": "pixels", "x-affects": "memory")",
      "side of the square that the model sees; 0: that of the model's size, or of the data"},

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <span>
 
+#include "ddh/sdk/input_file.hpp"
 #include "image_set.hpp"
 
 namespace images {
@@ -114,7 +115,8 @@ struct CloseGzip {
 }  // namespace
 
 std::vector<uint8_t> read_unpacked(const std::string& path) {
-  const std::unique_ptr<gzFile_s, CloseGzip> file(gzopen(path.c_str(), "rb"));
+  ddh::InputFile opened(path, {"image file", "check data.path"});
+  const std::unique_ptr<gzFile_s, CloseGzip> file(gzdopen(opened.release(), "rb"));
   if (file == nullptr)
     ddh::fail(DDH_PERMISSION_DENIED, "cannot open '", path, "': ", std::strerror(errno), "; check data.path");
   gzbuffer(file.get(), 1 << 18);

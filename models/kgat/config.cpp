@@ -14,7 +14,9 @@ constexpr size_t kMostNumbers = 32;  // of an option that is a list
 
 constexpr ddh::Option kOptions[] = {
     {"dataset", "string", R"("lastfm_kg")", "",
-     "without data.path: the folder below $DDHOST_DATA or ../shared/data; made_up: a small graph is made up"},
+     "without data.path: a folder in $DDHOST_DATA, else in ../../shared/data from the program; made_up: a small "
+     "made-up "
+     "graph"},
     {"variant", "string", R"("kgat")", R"("enum": ["kgat", "mf"])",
      "kgat: the knowledge graph attention network; mf: BPR-MF, embeddings of users and items without a graph"},
     {"aggregator", "string", R"("bi-interaction")", R"("enum": ["bi-interaction", "gcn", "graphsage"])",

@@ -2,15 +2,15 @@
 //
 // The text files of a data set of KGAT. Numbers are decimal ids from 0, separated by single spaces.
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <limits>
 #include <optional>
+#include <sstream>
 
 #include "data.hpp"
+#include "ddh/sdk/input_file.hpp"
 
 namespace kgat {
 
@@ -34,11 +34,10 @@ int64_t ids_of_list(const std::string& path) {
 class LineReader {
  public:
   LineReader(const ddh::Host& host, std::string path, bool skips)
-      : host_(host), path_(std::move(path)), skips_(skips), in_(path_) {
-    if (!in_)
-      ddh::fail(DDH_NOT_FOUND, "cannot open '", path_, "': ", std::strerror(errno),
-                "; a data set of KGAT has train.txt, test.txt and kg_final.txt");
-  }
+      : host_(host),
+        path_(std::move(path)),
+        skips_(skips),
+        in_(ddh::read_input(path_, {"data file", "a data set of KGAT has train.txt, test.txt and kg_final.txt"})) {}
   LineReader(const LineReader&) = delete;
   LineReader& operator=(const LineReader&) = delete;
   ~LineReader() {
@@ -53,7 +52,6 @@ class LineReader {
       ++number_;
       if (parse(ids)) return true;
     }
-    if (in_.bad()) ddh::fail(DDH_DATA_LOSS, "cannot read '", path_, "': ", std::strerror(errno), "; get it again");
     return false;
   }
 
@@ -91,7 +89,7 @@ class LineReader {
   const ddh::Host& host_;
   const std::string path_;
   const bool skips_;
-  std::ifstream in_;
+  std::istringstream in_;
   std::string line_;
   int64_t number_ = 0, n_skipped_ = 0;
   std::string first_skipped_;
@@ -109,9 +107,9 @@ std::vector<std::vector<int32_t>> read_interactions(LineReader reader, const Lim
     const int32_t user = ids.front();
     const auto item = std::find_if(ids.begin() + 1, ids.end(), [&](int32_t i) { return i >= limits.items; });
     if (user >= limits.users) {
-      reader.refuse("has user ", user, ", and user_list.txt names ", limits.users);
+      reader.refuse("has user ", user, ", but user_list.txt names only ", limits.users, " users");
     } else if (item != ids.end()) {
-      reader.refuse("has item ", *item, ", and item_list.txt names ", limits.items);
+      reader.refuse("has item ", *item, ", but item_list.txt names only ", limits.items, " items");
     } else if (ids.size() == 1 && needs_items) {
       reader.refuse("has user ", user, " without items to train on");
     } else {
@@ -136,9 +134,10 @@ std::vector<Triple> read_triples(LineReader reader, int64_t entities, int64_t re
     if (ids.size() != 3) {
       reader.refuse("has ", ids.size(), " numbers; a triple is head, relation and tail");
     } else if (std::max(ids[0], ids[2]) >= entities) {
-      reader.refuse("has entity ", std::max(ids[0], ids[2]), ", and entity_list.txt names ", entities);
+      reader.refuse("has entity ", std::max(ids[0], ids[2]), ", but entity_list.txt names only ", entities,
+                    " entities");
     } else if (ids[1] >= relations) {
-      reader.refuse("has relation ", ids[1], ", and relation_list.txt names ", relations);
+      reader.refuse("has relation ", ids[1], ", but relation_list.txt names only ", relations, " relations");
     } else {
       out.push_back({ids[0], ids[1], ids[2]});
     }

@@ -131,8 +131,13 @@ class OnednnProducts : public Products {
   template <class Make>
   Matmul& get(const Key& key, Make&& make) {
     const auto it = matmuls_.find(key);
-    return it != matmuls_.end() ? it->second : matmuls_.emplace(key, make()).first->second;
+    if (it != matmuls_.end()) return it->second;
+    if (matmuls_.size() >= kMostMatmuls)
+      matmuls_.clear();  // oneDNN keeps as many as it wants, and makes the rest again
+    return matmuls_.emplace(key, make()).first->second;
   }
+  // Where the rows of a batch vary, as in KGAT's groups of a relation, shapes have no end.
+  static constexpr size_t kMostMatmuls = 512;
   const Type from_;
   dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream_{engine_};

@@ -7,7 +7,7 @@
 //   sum += g^2                                 begins at initial_accumulator_value
 //   p -= lr / (1 + (t - 1) lr_decay) g / (sqrt(sum) + eps)          t = updates of this parameter
 //
-// State: one fp32 number per parameter. One pass: 20 bytes per parameter.
+// State: one fp32 number per element. One pass: 20 bytes per element.
 #include "adagrad.hpp"
 
 namespace {

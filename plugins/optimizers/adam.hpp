@@ -8,7 +8,7 @@
 //
 // Weight decay is decoupled (p -= lr weight_decay p, before the update) or L2 (g += weight_decay p, first).
 //
-// State: two fp32 numbers per parameter. One pass: reads g, p, m, v and writes p, m, v, 28 bytes per parameter. It uses
+// State: two fp32 numbers per element. One pass: reads g, p, m, v and writes p, m, v, 28 bytes per element. It uses
 // ordinary stores, because the cache lines have just been loaded.
 #pragma once
 

@@ -11,7 +11,7 @@ constexpr ddh::Option kOptions[] = {
     adam::kBetasOption,
     adam::kEpsOption,
     {"weight_decay", "number", "0.01", ddh::kAtLeast0,
-     "decoupled weight decay: each step multiplies by 1 - lr times this"},
+     "decoupled weight decay: each step multiplies the parameter by 1 - lr * weight_decay"},
     ddh::kDecayGroupsOption,
 };
 constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};

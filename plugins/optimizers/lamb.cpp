@@ -8,8 +8,8 @@
 //   u = m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps) + weight_decay p          t = updates of this parameter
 //   p -= lr trust u          trust = |p| / |u|, clamped to [min_coeff, max_coeff]; 1 if |p| or |u| is 0
 //
-// State: two fp32 numbers per parameter. Two passes, because the norms are of whole parameters: prepare updates m and v
-// and writes p and u for the norms, 28 bytes per parameter; update computes u again, 16 bytes.
+// State: two fp32 numbers per element. Two passes, because the norms are of whole parameters: prepare updates m and v
+// and writes p and u for the norms, 24 bytes per element; update computes u again, 16 bytes.
 #include <cmath>
 
 #include "ddh/sdk/elementwise.hpp"

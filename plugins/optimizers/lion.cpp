@@ -6,13 +6,15 @@
 //   p -= lr weight_decay p
 //   p -= lr sign(beta1 m + (1 - beta1) g)          m = beta2 m + (1 - beta2) g
 //
-// State: one fp32 number per parameter. One pass: 20 bytes per parameter. The sign of 0 is 0, of a NaN the NaN.
+// State: one fp32 number per element. One pass: 20 bytes per element. The sign of 0 is 0, of a NaN the NaN.
 #include "lion.hpp"
 
 namespace {
 
 constexpr ddh::Option kOptions[] = {
-    ddh::lr_option("1e-4", "learning rate; the schedule multiplies it. Use a third to a tenth of adamw's"),
+    ddh::lr_option(
+        "1e-4",
+        "learning rate; the schedule computes the rate of each step from it. Use a third to a tenth of adamw's"),
     ddh::two_rates_option("betas", "[0.9, 0.99]", "share of the momentum in the sign, and decay of the momentum"),
     {"weight_decay", "number", "0", ddh::kAtLeast0, "decoupled weight decay. Use three to ten times adamw's"},
     ddh::kDecayGroupsOption,

@@ -23,7 +23,9 @@
 namespace {
 
 constexpr ddh::Option kOptions[] = {
-    ddh::lr_option("0.02", "learning rate of matrices; the schedule multiplies it, and adamw_lr with it"),
+    ddh::lr_option(
+        "0.02",
+        "learning rate of matrices; the schedule computes the rate of each step from it, and scales adamw_lr alike"),
     {"momentum", "number", "0.95", R"("minimum": 0, "maximum": 1)", "decay of the momentum"},
     {"nesterov", "boolean", "true", "", "use Nesterov momentum"},
     {"weight_decay", "number", "0", ddh::kAtLeast0, "decoupled weight decay of matrices"},
@@ -33,7 +35,8 @@ constexpr ddh::Option kOptions[] = {
      R"("items": {"type": "number"}, "minItems": 3, "maxItems": 3)", "coefficients of its polynomial"},
     {"eps", "number", "1e-7", ddh::kAbove0, "a momentum whose norm is below this is divided by this"},
     {"adjust_lr_fn", "string", R"("original")", R"("enum": ["original", "match_rms_adamw", "none"])",
-     "scale by shape: sqrt(max(1, rows/columns)), 0.2 sqrt(max(rows, columns)), 1"},
+     "factor on the update: original: sqrt(max(1, rows/columns)); match_rms_adamw: 0.2 sqrt(max(rows, columns)); "
+     "none: 1"},
     {"adamw_params", "string", R"("*embed*,*wte*,*wpe*,*lm_head*,head.*")", "",
      "names of matrices that adamw updates: patterns with * and ?, separated by commas"},
     {"adamw_lr", "number", "3e-4", ddh::kAtLeast0, "adamw: learning rate"},
@@ -84,7 +87,7 @@ class Muon final : public ddh::DecayingOptimizer {
     coefficients_ = {static_cast<float>(c[0]), static_cast<float>(c[1]), static_cast<float>(c[2])};
     if (lr_ == 0 && adamw_lr_ > 0)
       ddh::fail(DDH_INVALID_ARGUMENT, options.key("lr"), " is 0 and ", options.key("adamw_lr"), " ", adamw_lr_,
-                ", but the schedule scales both by lr; give lr a value above 0");
+                ", but adamw_lr is scaled by the step's rate / lr; give lr a value above 0");
   }
 
   void attach(const ddh_model_desc& model) override {

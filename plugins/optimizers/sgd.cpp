@@ -6,7 +6,7 @@
 //   buf = g (first update), momentum buf + (1 - dampening) g (later)          only with momentum
 //   p -= lr (g + momentum buf) (nesterov), lr buf, or lr g (no momentum)
 //
-// State: one fp32 number per parameter, none without momentum. One pass: 20 bytes per parameter, 12 without momentum.
+// State: one fp32 number per element, none without momentum. One pass: 20 bytes per element, 12 without momentum.
 #include "sgd.hpp"
 
 namespace {
@@ -14,7 +14,7 @@ namespace {
 constexpr ddh::Option kOptions[] = {
     ddh::lr_option("1e-3"),
     {"momentum", "number", "0", ddh::kAtLeast0,
-     "decay of the momentum; 0: no momentum, which saves 4 bytes a parameter"},
+     "decay of the momentum; 0: no momentum, which saves 4 bytes an element"},
     {"dampening", "number", "0", "", "fraction of a gradient that is left out of the momentum"},
     {"nesterov", "boolean", "false", "", "use Nesterov momentum; needs momentum above 0 and dampening 0"},
     {"weight_decay", "number", "0", ddh::kAtLeast0,

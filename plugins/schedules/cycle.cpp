@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cycle: DeepSpeed's OneCycle. From min_lr up to max_lr and back, then min_lr / (1 + cycle_decay_rate i), where i counts
-// cycle_decay_every updates.
+// cycle: DeepSpeed's OneCycle. From min_lr up to max_lr and back, then min_lr / (1 + cycle_decay_rate i), where i is the
+// number of updates since then, divided by cycle_decay_every.
 #include "deepspeed.hpp"
 #include "options.hpp"
 

@@ -19,7 +19,7 @@ inline constexpr ddh::Option kDecaySteps = {
     .type = "integer|null",
     .default_value = "null",
     .rules = R"("minimum": 1, "x-unit": "steps")",
-    .description = "step at which the rate reaches its end, warm-up included; null: train.steps",
+    .description = "step at which the rate reaches its end, warm-up included; null: all steps of the run or phase",
 };
 
 constexpr ddh::Option min_lr_ratio(std::string_view default_value) {

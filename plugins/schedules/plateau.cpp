@@ -96,5 +96,6 @@ constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
 
 }  // namespace
 
-DDH_CXX_PLUGIN(Plateau, schedule, "plateau", "0.1.0", "torch's ReduceLROnPlateau: lower when the loss stays",
-               ddh::kSchemaOf<kOptions>, kNeeds, DDH_CAP_IN_PROCESS | DDH_CAP_READS_LOSS);
+DDH_CXX_PLUGIN(Plateau, schedule, "plateau", "0.1.0",
+               "torch's ReduceLROnPlateau: a lower rate when the loss stops improving", ddh::kSchemaOf<kOptions>,
+               kNeeds, DDH_CAP_IN_PROCESS | DDH_CAP_READS_LOSS);

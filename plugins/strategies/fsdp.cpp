@@ -2,22 +2,21 @@
 //
 // fsdp: fully sharded data parallelism with PyTorch's modes and names.
 //
-// A shard group of S ranks holds the model once; N/S of them hold replicas of each other.
+// A shard group of S ranks holds the model once; the N/S shard groups are replicas of each other.
 //   full_shard     S = N    each rank owns 1/N of parameters, gradients and optimizer state: zero3
 //   shard_grad_op  S = N    the same, and parameters stay gathered from their forward to their backward
 //   hybrid_shard   S = a node (run.ranks_per_node) or shard_size; hybrid_shard_zero2 keeps parameters as shard_grad_op does
 //   no_shard       S = 1    everything on every rank: ddp
-// Bytes per rank            16 P/S with AdamW, and in flight: the gathered parameters of a wrapped group and of the
-//                           prefetched one (shard_grad_op: all parameters between forward and backward; with shared pages
+// Bytes per rank            16 P/S with AdamW, and in flight: the gathered parameters of the wrapped units and of the
+//                           prefetched ones (shard_grad_op: all parameters between forward and backward; with shared pages
 //                           only the other ranks' (S-1)/S); two gradient buffers of the largest unit, as in zero2; full
 //                           gradients of tied parameters
-// Copied windows,           if ranks do not share pages, or with cpu_offload, the gathered parameters take instead 4 T at
-// cpu_offload               all times and k 4 L in flight. T: tied parameters; k: the
-// cpu_offload               largest number of other flat spaces (units) that are open at once; L: the largest of them
+// No shared pages,          the gathered parameters take 4 T at all times and 4 L n in flight. T: tied parameters; n: the most
+// or cpu_offload            other flat spaces that are open at once; L: the largest of them
 // Sent per rank and step    in the shard group as zero3, (2 A + R) (S-1)/S 4 P (shard_grad_op: A + R); among M = N/S
 //                           replicas an all_reduce of the segment for each reduction, R 2 (M-1)/M 4 P/S
 // Collectives per step      R reductions for each unit, with replicas an all_reduce after each; one publish for each unit
-// reshard_after_forward=k   with copied windows 4 P/k more, and one more publish for each unit that is freed after its
+// reshard_after_forward=k   without shared pages 4 P/k more, and one more publish for each unit that is freed after its
 //                           forward
 // cpu_offload               16 P/S are pinned host memory; each gather is one all_gather, and there is no publish
 // Terms: ddh/sdk/data_parallel.hpp. A: micro-batches. Source: Zhao et al., PyTorch FSDP: Experiences on Scaling Fully Sharded
@@ -27,6 +26,7 @@
 #include "ddh/sdk/data_parallel.hpp"
 #include "ddh/sdk/regrouped_params.hpp"
 #include "ddh/sdk/tier/pinned_params.hpp"
+#include "fsdp_options.hpp"
 
 namespace {
 
@@ -44,7 +44,7 @@ struct ParamSettings {
   ddh::Replica reshard_place;          // in that group
 };
 
-// The groups of spaces that are gathered together, and the times.
+// Decides which spaces are gathered together, and when.
 class FsdpParams final : public ddh::GatheredStore {
  public:
   FsdpParams(const ddh::Host& host, const ddh::ModelLayout& layout, const ddh_attach_args& args,
@@ -248,10 +248,11 @@ class Fsdp final : public ddh::DataParallel {
   void reshard_to_groups(ParamSettings& out) const {
     const int32_t size = args().world_size, k = reshard_size_;
     if (size % k != 0 || (keeps_params_ && k != 1))
-      ddh::fail(DDH_INVALID_ARGUMENT, said("reshard_after_forward", k), " asks for groups of ", k, " ranks in each of ",
-                size,
-                keeps_params_ ? ", but this sharding_strategy keeps parameters whole; use full_shard or hybrid_shard"
-                              : "; give a number that divides these");
+      ddh::fail(DDH_INVALID_ARGUMENT, said("reshard_after_forward", k), " asks for groups of ", k,
+                " ranks in a shard group of ", size,
+                keeps_params_
+                    ? " ranks, but this sharding_strategy keeps parameters whole; use full_shard or hybrid_shard"
+                    : " ranks; give a number that divides the latter");
     if (offloads_ && k != 1 && k != size)
       ddh::fail(DDH_FAILED_PRECONDITION, said("reshard_after_forward", k),
                 " keeps parameters on the device after forward and cpu_offload does not; set one of them to false");
@@ -281,14 +282,6 @@ class Fsdp final : public ddh::DataParallel {
     return size;
   }
 
-  ddh_group* make_group(const char* name, int32_t first, int32_t stride, int32_t count) const {
-    std::vector<int32_t> ranks;
-    for (int32_t i = 0; i < count; ++i) ranks.push_back(first + i * stride);
-    ddh_group* group = nullptr;
-    ddh::call(host.comm->group_create, host.h, name, ranks.data(), static_cast<uint32_t>(count), &group);
-    return group;
-  }
-
   Sharing sharing_ = Sharing::kAll;
   bool keeps_params_ = false;  // the mode keeps them from forward to backward
   const bool offloads_;
@@ -297,77 +290,11 @@ class Fsdp final : public ddh::DataParallel {
   ddh::ReplicaGroup replicas_;
 };
 
-constexpr ddh::Option kOptions[] = {
-    {.name = "sharding_strategy",
-     .type = "string",
-     .default_value = R"("full_shard")",
-     .rules =
-         R"("enum": ["full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "hybrid_shard_zero2"], "x-affects": "memory")",
-     .description =
-         "full_shard: all ranks share the model. shard_grad_op: the same, but parameters stay gathered from forward "
-         "to backward, which needs more memory and fewer gathers. no_shard: every rank has everything. hybrid_shard, "
-         "hybrid_shard_zero2: as the first two, but only the ranks of a node share the model."},
-    {.name = "shard_size",
-     .type = "integer",
-     .default_value = "0",
-     .rules = R"("minimum": 0, "maximum": 1024, "x-unit": "ranks", "x-affects": "memory")",
-     .description =
-         "With hybrid_shard: how many ranks share the model; 0 means run.ranks_per_node. More ranks need less memory "
-         "each and send more."},
-    {.name = "auto_wrap_policy",
-     .type = "string",
-     .default_value = R"("unit")",
-     .rules = R"("enum": ["unit", "size", "none"], "x-affects": "memory")",
-     .description =
-         "What is gathered together. unit: each unit by itself. size: consecutive units, until a group has at least "
-         "min_num_params elements. none: the whole model. Larger groups need fewer gathers and more memory."},
-    {.name = "min_num_params",
-     .type = "integer|null",
-     .default_value = "null",
-     .rules = R"("minimum": 1, "x-unit": "elements", "x-affects": "memory")",
-     .description =
-         "With auto_wrap_policy=size: units are added to a group until it holds this many elements; null means 100 "
-         "million."},
-    {.name = "backward_prefetch",
-     .type = "string",
-     .default_value = R"("pre")",
-     .rules = R"("enum": ["pre", "post", "none"], "x-affects": "memory")",
-     .description =
-         "In backward the next group is gathered before the current unit's backward, after it, or when it is needed. "
-         "Later needs less memory and waits longer."},
-    {.name = "forward_prefetch",
-     .type = "boolean",
-     .default_value = "true",
-     .rules = R"("x-affects": "memory")",
-     .description =
-         "true: the next group is gathered before the current unit's forward. false: when it is needed, which needs "
-         "less memory and waits longer."},
-    {.name = "limit_all_gathers",
-     .type = "boolean",
-     .default_value = "true",
-     .rules = R"("x-affects": "memory")",
-     .description = "true: one group is gathered ahead. false: two, which takes the memory of one more."},
-    {.name = "reshard_after_forward",
-     .type = "boolean|integer",
-     .default_value = "true",
-     .rules = R"("minimum": 1, "maximum": 1048576, "x-unit": "ranks", "x-affects": "memory")",
-     .description =
-         "true: gathered parameters are dropped after forward. false or 1: they stay until their backward. A number k: "
-         "they stay sharded among k neighbours, which takes P/k more elements and gathers within this group only."},
-    {.name = "cpu_offload",
-     .type = "boolean",
-     .default_value = "false",
-     .rules = R"("x-affects": "memory")",
-     .description =
-         "true: the segments of parameters, gradients and optimizer state live in pinned host memory and are updated "
-         "there. It saves device memory and costs a copy for each gather."}};
-constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE,   DDH_CONFIG_IFACE, DDH_COMM_IFACE,  DDH_COPY_IFACE,
-                                  DDH_FLATOPS_IFACE, DDH_WINDOW_IFACE, DDH_OPTIM_IFACE, DDH_PARAMS_IFACE,
-                                  DDH_STREAM_IFACE,  nullptr};
 constexpr uint64_t kCaps = DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP_SHARDS_OPTIM | DDH_CAP_SHARDS_GRAD |
                            DDH_CAP_SHARDS_PARAM | DDH_CAP_OFFLOADS;
 
 }  // namespace
 
 DDH_CXX_PLUGIN(Fsdp, strategy, "fsdp", "0.1.0", "fully sharded data parallel, with PyTorch's modes",
-               ddh::kSchemaOf<kOptions>, kNeeds, kCaps, 0, ddh::DataParallel::kUnderstands);
+               ddh::kSchemaOf<kFsdpOptions>, ddh::DataParallel::kNeedsOfOffload, kCaps, 0,
+               ddh::DataParallel::kUnderstands);

@@ -4,7 +4,8 @@
 //
 //                      bytes on each of N ranks (terms: ddh/sdk/data_parallel.hpp)
 // Parameters           4 P; once per machine if ranks share pages
-// Gradients            4 P/N; in flight two buffers of the largest bucket, and all gradients of tied parameters
+// Gradients            4 P/N; in flight two buffers of the largest bucket, and all gradients of tied parameters;
+//                      with accumulation in micro_first order 4 P instead of the two buffers
 // Optimizer state      8 P/N
 // Sent in a step       (R + 1) (N-1)/N 4 P: R reduce-scatters and an all-gather
 // Collective calls     R reductions and one publish for each bucket

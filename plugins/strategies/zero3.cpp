@@ -4,12 +4,13 @@
 //
 //                      bytes on each of N ranks (terms: ddh/sdk/data_parallel.hpp)
 // Parameters           4 P/N; in flight the units in use and those that are prefetched or kept
-// Gradients            4 P/N; in flight two buffers of the largest unit, and all gradients of tied parameters
+// Gradients            4 P/N; in flight two buffers of the largest unit, and all gradients of tied parameters;
+//                      with accumulation in micro_first order 4 P instead of the two buffers
 // Optimizer state      8 P/N
 // Sent in a step       (2 A + R) (N-1)/N 4 P: A micro-batches gather every unit twice; shared pages need no gather
 // Collective calls     R reductions and one publish for each unit
 //
-// A unit's full parameters exist only from acquire to release, and its full gradients from its backward to their
+// A unit's full parameters exist only while it is in use, prefetched or kept, and its full gradients from its backward to their
 // reduction. Each rank keeps and updates its segment, and the other ranks gather it.
 // Source: Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Parameter Models, SC 2020.
 #include "ddh/sdk/data_parallel.hpp"

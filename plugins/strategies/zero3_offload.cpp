@@ -4,13 +4,11 @@
 // host (cpu) or a file on a fast disk (nvme).
 //
 // Each of N ranks owns      as zero3: 1/N of parameters, gradients and optimizer state
-// Bytes on the device       fp32 AdamW: 4 P/N of gradients, the units in flight as in zero3, and the frames: buffer_count *
-//                           (arrays of offloaded state, + 1 with offload_param) * buffer_bytes. The part of a frame for an
-//                           array is at most as long as the longest segment. What is not offloaded is as in zero3:
-//                           4 P/N of parameters, (1 - r) 8 P/N of optimizer state, where r is `ratio`
-//                           with offload_param, this rank has a buffer for the full parameters of each open unit. It does
-//                           not use shared pages of windows, because they would stay allocated
-//                           an optimizer that needs whole parameters: frames as large as a unit's share of these
+// Bytes on the device       fp32 AdamW: 4 P/N of gradients, 4 P/N of parameters, (1 - r) 8 P/N of optimizer state (r: `ratio`),
+//                           the units in flight as in zero3, and the frames: buffer_count * (offloaded arrays) *
+//                           buffer_bytes, for each array at most the longest segment. With offload_param a buffer for each
+//                           open unit replaces the 4 P/N of parameters, because shared pages would stay allocated. For an
+//                           optimizer of whole parameters a frame holds this rank's part of a unit.
 // Bytes on the tier         r 8 P/N, and with offload_param 4 P/N: with cpu in pinned memory (tags optim and param), with
 //                           nvme in one file (no memory)
 // Moved per rank and step   between ranks as zero3; between tier and device r 8 P/N read and written in step(). With
@@ -31,6 +29,7 @@
 #include "ddh/sdk/strategy_options.hpp"
 #include "ddh/sdk/tier/fetched_params.hpp"
 #include "ddh/sdk/tier/offloaded_state.hpp"
+#include "zero3_offload_options.hpp"
 
 namespace {
 
@@ -185,8 +184,8 @@ class Zero3Offload final : public ddh::DataParallel {
     const bool uses_files = settings_.values == ddh::Place::nvme || settings_.state == ddh::Place::nvme;
     if (uses_files && host.text("device.plugin") != "cpu")
       ddh::fail(DDH_FAILED_PRECONDITION,
-                "zero3_offload updates offloaded data of nvme in host memory; with device.plugin=",
-                host.text("device.plugin"), ", offload to cpu");
+                "data on nvme is updated in host memory; with device.plugin=", host.text("device.plugin"),
+                ", offload to cpu");
   }
 
   // Runs `body` with the windows of the chosen spaces open for writing, if there are windows.
@@ -247,87 +246,7 @@ class Zero3Offload final : public ddh::DataParallel {
   Counted counted_;
 };
 
-constexpr ddh::Option kOffloadOptions[] = {
-    ddh::kOverlapComm,
-    {.name = "offload_optimizer.device",
-     .type = "string",
-     .default_value = R"("cpu")",
-     .rules = R"("enum": ["none", "cpu", "nvme"], "x-affects": "memory")",
-     .description =
-         "Where the optimizer state lives: on the device, in pinned host memory, or in a file in nvme_path. Each is "
-         "larger and slower than the one before."},
-    {.name = "offload_optimizer.ratio",
-     .type = "number",
-     .default_value = "1.0",
-     .rules = R"("minimum": 0, "maximum": 1, "x-affects": "memory")",
-     .description =
-         "The fraction of the optimizer state that is offloaded, in whole buffers; the rest stays on the device."},
-    {.name = "offload_optimizer.pipeline_read",
-     .type = "boolean",
-     .default_value = "true",
-     .rules = "",
-     .description =
-         "true: buffers are read while earlier ones are updated. false: one after the other, which is slower."},
-    {.name = "offload_optimizer.pipeline_write",
-     .type = "boolean",
-     .default_value = "true",
-     .rules = "",
-     .description =
-         "true: buffers are written while later ones are updated. false: one after the other, which is slower."},
-    {.name = "offload_optimizer.pin_memory",
-     .type = "boolean",
-     .default_value = "true",
-     .rules = "",
-     .description = "Offloaded data is always pinned; false is refused if the optimizer state is offloaded."},
-    {.name = "offload_param.device",
-     .type = "string",
-     .default_value = R"("none")",
-     .rules = R"("enum": ["none", "cpu", "nvme"], "x-affects": "memory")",
-     .description =
-         "Where the parameters live between the uses of their unit: on the device, in pinned host memory, or in a file "
-         "in nvme_path. Other than none costs a read for each gather."},
-    {.name = "offload_param.max_in_cpu",
-     .type = "integer",
-     .default_value = "0",
-     .rules = R"("minimum": 0, "x-unit": "elements", "x-affects": "memory")",
-     .description =
-         "With offload_param.device=nvme: this many elements of a rank's parameters stay in pinned memory, as whole "
-         "segments; 0 means none. It saves reads and takes memory."},
-    {.name = "offload_param.pin_memory",
-     .type = "boolean",
-     .default_value = "true",
-     .rules = "",
-     .description = "Offloaded data is always pinned; false is refused if parameters are offloaded."},
-    {.name = "nvme_path",
-     .type = "string",
-     .default_value = R"("")",
-     .rules = R"("x-path": true)",
-     .description =
-         "A folder on a fast disk; needed for nvme. The file there has no name and disappears with the run."},
-    {.name = "buffer_bytes",
-     .type = "integer",
-     .default_value = "8388608",
-     .rules = R"("minimum": 4096, "maximum": 1073741824, "x-unit": "bytes", "x-affects": "memory")",
-     .description =
-         "Size of a buffer, rounded up to 4096: what is transferred at a time. Larger buffers need fewer transfers and "
-         "more memory."},
-    {.name = "buffer_count",
-     .type = "integer",
-     .default_value = "3",
-     .rules = R"("minimum": 1, "maximum": 64, "x-affects": "memory")",
-     .description =
-         "Buffers that are in use at a time. With 3, one is read, one updated and one written; more read further ahead "
-         "and take more memory."},
-    {.name = "io",
-     .type = "string",
-     .default_value = R"("auto")",
-     .rules = R"("enum": ["auto", "uring", "pread"])",
-     .description =
-         "How files are read and written. auto: io_uring, or pread with a warning where the kernel has no io_uring."}};
-constexpr auto kOptions = ddh::joined(ddh::kPrefetchOptions, kOffloadOptions);
-constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE,   DDH_CONFIG_IFACE, DDH_WINDOW_IFACE, DDH_OPTIM_IFACE,
-                                  DDH_PARAMS_IFACE,  DDH_STREAM_IFACE, DDH_COPY_IFACE,   DDH_COMM_IFACE,
-                                  DDH_FLATOPS_IFACE, nullptr};
+constexpr auto kOptions = ddh::joined(ddh::kPrefetchOptions, {ddh::kOverlapComm}, kOffloadOptions);
 constexpr uint64_t kCaps = DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP_SHARDS_OPTIM | DDH_CAP_SHARDS_GRAD |
                            DDH_CAP_SHARDS_PARAM | DDH_CAP_OFFLOADS;
 
@@ -335,4 +254,4 @@ constexpr uint64_t kCaps = DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP
 
 DDH_CXX_PLUGIN(Zero3Offload, strategy, "zero3_offload", "0.1.0",
                "zero3 with optimizer state and parameters in host memory or on disk (ZeRO-Offload, ZeRO-Infinity)",
-               ddh::kSchemaOf<kOptions>, kNeeds, kCaps, 0, ddh::DataParallel::kUnderstands);
+               ddh::kSchemaOf<kOptions>, ddh::DataParallel::kNeedsOfOffload, kCaps, 0, ddh::DataParallel::kUnderstands);

@@ -80,6 +80,14 @@ void DataParallel::state_commit() {
   values_changed();
 }
 
+ddh_group* DataParallel::make_group(const char* name, int32_t first, int32_t stride, int32_t count) const {
+  std::vector<int32_t> ranks;
+  for (int32_t i = 0; i < count; ++i) ranks.push_back(first + i * stride);
+  ddh_group* group = nullptr;
+  call(host.comm->group_create, host.h, name, ranks.data(), static_cast<uint32_t>(count), &group);
+  return group;
+}
+
 void DataParallel::values_changed() {
   ++version_;
   params_->values_changed();

@@ -86,7 +86,12 @@ int32_t ModelDesc::add_program(ProgramSpec spec) {
   return static_cast<int32_t>(programs_.size() - 1);
 }
 
+// Several threads may call it when all is added: then it writes nothing.
 const ddh_model_desc& ModelDesc::get() {
+  const bool is_current = desc_.struct_size != 0 && param_list_.size() == params_.size() &&
+                          unit_list_.size() == units_.size() && program_list_.size() == programs_.size() &&
+                          buffer_list_.size() == buffers_.size();
+  if (is_current) return desc_;
   param_list_.clear(), unit_list_.clear(), program_list_.clear(), buffer_list_.clear();
   for (const Buffer& b : buffers_) buffer_list_.push_back(&b.desc);
   for (const Param& p : params_) param_list_.push_back(&p.desc);

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ddh/sdk/monitor.hpp"
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
+#include <sstream>
+
+#include "ddh/sdk/input_file.hpp"
 
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
@@ -32,20 +36,36 @@ const void* Monitor::interface(std::string_view id) const {
   return id == DDH_MONITOR_IFACE ? &table : nullptr;
 }
 
-OutputFile::OutputFile(std::string path) : path_(std::move(path)), file_(std::fopen(path_.c_str(), "wbe")) {
-  if (file_ == nullptr)
-    fail(DDH_PERMISSION_DENIED, "cannot write '", path_, "': ", std::strerror(errno), "; give another run.dir");
+namespace {
+
+// A regular file, or a device such as /dev/null: a FIFO would wait for its reader.
+std::FILE* open_output(const std::string& path, int flags, const char* mode) {
+  const int fd = ::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0644);
+  struct stat info {};
+  const bool known = fd >= 0 && ::fstat(fd, &info) == 0;
+  if (known && (S_ISREG(info.st_mode) || S_ISCHR(info.st_mode))) return ::fdopen(fd, mode);
+  const int error = errno;
+  if (fd >= 0) ::close(fd);
+  if (known || error == ENXIO)
+    fail(DDH_INVALID_ARGUMENT, "'", path, "' is not a regular file; remove it, or give another run.dir");
+  fail(DDH_PERMISSION_DENIED, "cannot write '", path, "': ", std::strerror(error), "; give another run.dir");
 }
 
+}  // namespace
+
+OutputFile::OutputFile(std::string path)
+    : path_(std::move(path)), file_(open_output(path_, O_WRONLY | O_CREAT | O_TRUNC, "wb")) {}
+
 OutputFile OutputFile::continued(std::string path, const std::function<bool(std::string_view line)>& is_kept) {
-  std::ifstream old(path, std::ios::binary);
-  if (!old) return OutputFile(std::move(path));
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return OutputFile(std::move(path));
+  std::istringstream old(read_input(path, {"file of records", "remove it, or give another run.dir"}));
   long kept = 0;
   for (std::string line; std::getline(old, line) && !old.eof() && is_kept(std::string_view(line));)
     kept += static_cast<long>(line.size()) + 1;
   OutputFile out;
   out.path_ = std::move(path);
-  out.file_.reset(std::fopen(out.path_.c_str(), "r+be"));
+  out.file_.reset(open_output(out.path_, O_RDWR, "r+b"));
   if (out.file_ == nullptr || ::ftruncate(fileno(out.file_.get()), kept) != 0 ||
       std::fseek(out.file_.get(), kept, SEEK_SET) != 0)
     fail(DDH_PERMISSION_DENIED, "cannot continue '", out.path_, "': ", std::strerror(errno), "; give another run.dir");

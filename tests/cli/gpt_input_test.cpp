@@ -2,6 +2,8 @@
 //
 // Data at the limits of the GPT: data that it can't train on is refused in one sentence that names the file and the
 // fix.
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <fstream>
@@ -43,7 +45,43 @@ TEST_CASE("a token file with half a token or a token beyond the vocabulary is re
   std::ofstream(folder.file("odd.bin"), std::ios::binary) << std::string(1001, 'x');
   check_refused({"data.path=" + folder.file("odd.bin")}, {"odd.bin", "1001"});
   std::ofstream(folder.file("wide.bin"), std::ios::binary) << std::string(4000, '\xee');
-  check_refused({"data.path=" + folder.file("wide.bin"), "model.vocab=1000"}, {"61166", "model.vocab"});
+  check_refused({"data.path=" + folder.file("wide.bin"), "model.vocab=1000"}, {"wide.bin", "61166", "model.vocab"});
+}
+
+TEST_CASE("data that is no regular file, or of two kinds, is refused by its name and key", "[cli]") {
+  const TempFolder folder;
+  const std::string fifo = folder.file("fifo"), text = folder.file("text.txt"), tokens = folder.file("tokens.bin");
+  mkfifo(fifo.c_str(), 0644);
+  std::ofstream(text) << std::string(4000, 'a') << "bc";
+  std::ofstream(tokens, std::ios::binary) << std::string(4000, '\1');
+  for (const std::string& path : {fifo, std::string("/dev/zero")}) {
+    check_refused({"data.path=" + path}, {path, "not a regular file", "data.path"});
+    check_refused({"data.path=" + text, "data.val_path=" + path}, {path, "not a regular file", "data.val_path"});
+  }
+  std::filesystem::create_directory(folder.file("x.bin"));
+  check_refused({"data.path=" + folder.file("x.bin")}, {"x.bin", "not a regular file but a folder"});
+  check_refused({"data.path=" + text, "data.val_path=" + tokens}, {text, tokens, "same kind"});
+  check_refused({"data.path=" + tokens, "data.val_path=" + text}, {text, tokens, "same kind"});
+  // An empty file left the run without an evaluation.
+  std::ofstream(folder.file("empty.txt"));
+  check_refused({"data.path=" + text, "data.val_path=" + folder.file("empty.txt")}, {"empty.txt", "too short"});
+}
+
+// The ranks were killed by signal 7, and the file was not named.
+TEST_CASE("a token file that is cut short while a run reads it is named", "[cli]") {
+  const TempFolder folder;
+  const std::string tokens = folder.file("tokens.bin"), run = folder.file("run");
+  std::ofstream(tokens, std::ios::binary) << std::string(4'000'000, '\1');
+  Process process({"--model", "gpt", "--nproc", "2", "data.path=" + tokens, "model.n_layer=1", "model.n_embd=32",
+                   "model.n_head=2", "model.context=16", "model.vocab=300", "train.steps=100000000", "run.quiet=true",
+                   "run.dir=" + run});
+  std::error_code ec;
+  for (int i = 0; i < 6000 && (std::filesystem::file_size(run + "/metrics.jsonl", ec) == 0 || ec); ++i) usleep(10'000);
+  std::filesystem::resize_file(tokens, 0);
+  const int code = process.wait(std::chrono::seconds(30));
+  INFO(process.command() << "\nexit " << code << "\n" << process.err());
+  CHECK(code == 1);
+  CHECK_THAT(process.err(), Catch::Contains(tokens) && Catch::Contains("cut short"));
 }
 
 TEST_CASE("an impossible model is refused", "[cli]") {

@@ -176,16 +176,16 @@ TEST_CASE("data of KGAT that can't be used is refused with file and line", "[cli
   spoiled("train.txt", "0 0 1 2 3\n", {"user 0", "all items"});
   spoiled("kg_final.txt", "0 0 4\n1 4\n", {"line 2", "2 numbers", "head, relation and tail"});
   write(folder, "item_list.txt", "org_id remap_id\na 0\nb 1\nc 2\nd 3\n");
-  spoiled("test.txt", "0 2\n1 4\n", {"line 2", "item 4", "item_list.txt names 4"});
+  spoiled("test.txt", "0 2\n1 4\n", {"line 2", "item 4", "item_list.txt names only 4 items"});
   write(folder, "user_list.txt", "org_id remap_id\na 0\nb 1\nc 2\n");
-  spoiled("test.txt", "3 2\n", {"line 1", "user 3", "user_list.txt names 3"});
+  spoiled("test.txt", "3 2\n", {"line 1", "user 3", "user_list.txt names only 3 users"});
   write(folder, "relation_list.txt", "org_id remap_id\na 0\nb 1\n");
-  spoiled("kg_final.txt", "0 2 4\n", {"line 1", "relation 2", "relation_list.txt names 2"});
+  spoiled("kg_final.txt", "0 2 4\n", {"line 1", "relation 2", "relation_list.txt names only 2 relations"});
   write(folder, "entity_list.txt", "org_id remap_id\na 0\nb 1\nc 2\nd 3\ne 4\n");
-  spoiled("kg_final.txt", "0 0 4\n1 0 5\n", {"line 2", "entity 5", "entity_list.txt names 5"});
+  spoiled("kg_final.txt", "0 0 4\n1 0 5\n", {"line 2", "entity 5", "entity_list.txt names only 5 entities"});
   std::filesystem::remove(folder.file("kg_final.txt"));
-  check_refused(folder, {"kg_final.txt", "No such file"});
-  check_refused(TempFolder(), {"train.txt", "No such file"});
+  check_refused(folder, {"kg_final.txt", "does not exist"});
+  check_refused(TempFolder(), {"train.txt", "does not exist"});
 }
 
 TEST_CASE("bad lines are skipped and counted where the option says so", "[cli]") {

@@ -10,6 +10,7 @@
 # of AdamW give them moments. GPT-2's weights are those of golden/gpt2_tiny.safetensors.
 """Small checkpoints of torch, nanoGPT, torch DCP, DeepSpeed and transformers."""
 import importlib
+import json
 import os
 import shutil
 import subprocess
@@ -18,6 +19,7 @@ import sys
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
+from huggingface_hub import split_torch_state_dict_into_shards  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -88,11 +90,23 @@ def write_torch(out):
     views = dict(state)
     views["layers.0.w1"] = torch.cat([torch.zeros(2, 9), state["layers.0.w1"].T])[2:].T
     torch.save(views, f"{out}/views.pt")
+    write_bin_shards(os.path.dirname(out), state)
     torch.save(state, f"{out}/legacy.pt", _use_new_zipfile_serialization=False)
     torch.save({"model": {"_orig_mod." + n: t for n, t in state.items()}, "optimizer": optimizer.state_dict(),
                 "model_args": {"n_layer": 1, "bias": False}, "iter_num": STEPS, "best_val_loss": torch.tensor(1.5),
                 "config": {"dataset": "toy", "lr": 1e-2, "device": "cpu"}}, f"{out}/nanogpt_ckpt.pt")
     expect(out, state, moments_of(model, optimizer))
+
+
+def write_bin_shards(os.path.dirname(out), state):
+    """As transformers 4 wrote with max_shard_size: files of torch.save, and an index."""
+    os.makedirs(f"{out}/hf_bin", exist_ok=True)
+    split = split_torch_state_dict_into_shards(state, filename_pattern="pytorch_model{suffix}.bin", max_shard_size=800)
+    for file, names in split.filename_to_tensors.items():
+        torch.save({name: state[name] for name in names}, f"{out}/hf_bin/{file}")
+    with open(f"{out}/hf_bin/pytorch_model.bin.index.json", "w", encoding="utf-8") as index:
+        json.dump({"metadata": split.metadata, "weight_map": split.tensor_to_filename}, index, indent=2, sort_keys=True)
+        index.write("\n")
 
 
 def write_dcp(out):

@@ -94,7 +94,7 @@ TEST_CASE("a smaller group holds one more copy of the model if views are copies"
 
 TEST_CASE("a number that does not divide the ranks into groups is refused", "[equivalence]") {
   CHECK_THAT(sentence_of({reshard_to(3)}), Contains("strategy.reshard_after_forward=3") && Contains("divides"));
-  CHECK_THAT(sentence_of({reshard_to(8)}), Contains("groups of 8 ranks in each of 4"));
+  CHECK_THAT(sentence_of({reshard_to(8)}), Contains("groups of 8 ranks in a shard group of 4"));
   CHECK_THAT(sentence_of({reshard_to(0)}), Contains("1 to 1048576"));
   CHECK_THAT(sentence_of({reshard_to(2), "strategy.sharding_strategy=shard_grad_op"}), Contains("use full_shard"));
   CHECK(attempt({{"fsdp", "loop", {reshard_to(1), "strategy.sharding_strategy=shard_grad_op"}}, 4, {}, kSteps}).code ==

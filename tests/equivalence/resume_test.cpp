@@ -131,11 +131,9 @@ Trace finish(Process& process, const TempFolder& folder) {
   Trace trace;
   std::ifstream in(folder.path() / "run" / "metrics.jsonl");
   for (std::string line; std::getline(in, line);) {
-    nlohmann::json row = nlohmann::json::parse(line);
+    const nlohmann::json row = nlohmann::json::parse(line);
     if (row.contains("summary") || row.at("step") <= kSaved) continue;
-    for (auto at = row.begin(); at != row.end();)
-      at = at.key() == "step_ms" || at.key().ends_with("_per_s") ? row.erase(at) : std::next(at);
-    trace.rows += row.dump() + "\n";
+    trace.rows += without_times(row).dump() + "\n";
   }
   trace.weights = read_text(folder.file("final.safetensors"));
   REQUIRE_FALSE(trace.weights.empty());

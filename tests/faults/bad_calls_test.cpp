@@ -56,7 +56,7 @@ TEST_CASE("a plugin that overflows its stack in a run with threads is named", "[
 
 TEST_CASE("a plugin that calls exit(0) in a run with threads makes the run fail", "[misbehaving]") {
   check_named(run_bad(bad_strategy("create", "exit", {"--comm", "loop"})),
-              {"exit() was called by a plugin", "in create of strategy 'bad'", "fix the plugin"});
+              {"exit() was called", "in create of strategy 'bad'", "fix the plugin"});
   check_named(run_bad(bad_strategy("step", "exit", {"--comm", "loop", "strategy.rank=1"})),
               {"rank 1 was in step of strategy 'bad'"});
   check_named(run_bad(bad_model("batch_create", "exit", {"--comm", "loop"})), {"in batch_create of model 'bad_model'"});
@@ -67,8 +67,8 @@ TEST_CASE("a plugin that calls exit(0) in a run with threads makes the run fail"
 
 TEST_CASE("a library that ends, crashes or hangs the program while it is loaded is named", "[misbehaving]") {
   const Words options = {"--strategy", bad_plugin("bad_loading")};
-  check_named(run_bad(options, "exit"), {"exit() was called", "loading strategy", "bad_loading.so"});
-  check_named(run_bad(options, "segv"), {"killed by signal 11", "loading strategy", "bad_loading.so"});
+  check_named(run_bad(options, "exit"), {"bad_loading.so", "ended the process that loaded it", "must not call exit"});
+  check_named(run_bad(options, "segv"), {"bad_loading.so", "signal 11", "build or copy it again"});
   Words impatient = options;
   impatient.insert(impatient.end(), {"run.watchdog=0.2", "run.watchdog_abort=1"});
   const BadEnd hang = run_bad(impatient, "hang");

@@ -29,20 +29,6 @@ Words words_for(const fs::path& run_dir, const Words& more = {}) {
   return words;
 }
 
-// The rows of steps and evaluations, without times.
-std::string rows_of(const fs::path& run_dir) {
-  std::string out;
-  std::ifstream in(run_dir / "metrics.jsonl");
-  for (std::string line; std::getline(in, line);) {
-    nlohmann::json row = nlohmann::json::parse(line, nullptr, false);
-    if (row.is_discarded() || row.contains("summary")) continue;
-    for (auto at = row.begin(); at != row.end();)
-      at = at.key() == "step_ms" || at.key().ends_with("_per_s") ? row.erase(at) : std::next(at);
-    out += row.dump() + "\n";
-  }
-  return out;
-}
-
 struct Outcome {
   int code;
   std::string err;
@@ -251,6 +237,27 @@ TEST_CASE("values of later steps never get into a checkpoint that is written slo
   CHECK(rows_of(slow.path() / "run") == rows_of(plain.path() / "run"));
 }
 
+// The copy takes longer than forward and backward, so the next update has to wait for it.
+TEST_CASE("an update waits until the values before it are copied", "[faults]") {
+  const char* const strategy = GENERATE("ddp", "zero3");
+  const Words more = {std::string("strategy.plugin=") + strategy, "comm.plugin=shm", "train.eval_every=0",
+                      "checkpoint.keep_last=0"};
+  const TempFolder slow, plain;
+  Words synchronous = more;
+  synchronous.push_back("checkpoint.async=false");
+  REQUIRE(run(words_for(plain.path() / "run", synchronous)).code == 0);
+  Process process(words_for(slow.path() / "run", more), [] {
+    setenv("LD_PRELOAD", DDHOST_SLOW_COPY, 1);
+    setenv("DDH_SLOW_COPY_US", "3000", 1);
+  });
+  REQUIRE(process.wait() == 0);
+  for (int step = 2; step <= kSteps; step += 2) {
+    const fs::path name = fs::path("run") / "checkpoints" / ("step-" + std::to_string(step));
+    for (const char* file : {"model.safetensors", "optimizer.safetensors"})
+      CHECK((read_text(slow.path() / name / file) == read_text(plain.path() / name / file)));
+  }
+}
+
 TEST_CASE("a flipped bit in any file of a checkpoint is found, and named with file and tensor", "[faults]") {
   const TempFolder folder;
   REQUIRE(run(words_for(folder.path() / "run")).code == 0);
@@ -326,8 +333,9 @@ TEST_CASE("SIGUSR1 saves and the run continues; SIGTERM saves and ends it", "[fa
     for (int i = 0; i < 20000 && !condition(); ++i) std::this_thread::sleep_for(1ms);
     return condition();
   };
-  Process process(
-      words_for(run_dir, {"train.steps=10000000", "checkpoint.every=10000000", std::string("comm.plugin=") + comm}));
+  const std::string weights = "train.save_final=" + folder.file("final.st");
+  Process process(words_for(
+      run_dir, {"train.steps=10000000", "checkpoint.every=10000000", weights, std::string("comm.plugin=") + comm}));
   REQUIRE(wait_until([&] { return read_text(run_dir / "metrics.jsonl").size() > 2000; }));
   CHECK(newest() == 0);
   kill(process.pid(), SIGUSR1);
@@ -342,8 +350,10 @@ TEST_CASE("SIGUSR1 saves and the run continues; SIGTERM saves and ends it", "[fa
   // It resumes after the step in which it was stopped, with that step's evaluation if it was not done.
   const std::string before = rows_of(run_dir);
   const std::string last = std::to_string(newest() + 4);
-  REQUIRE(run(words_for(run_dir, {"--resume", "auto", "train.steps=" + last, "--resume-allow", "train.steps"})).code ==
-          0);
+  CHECK_FALSE(fs::exists(folder.file("final.st")));  // it would be in the way of the run that goes on
+  REQUIRE(run(words_for(run_dir, {"--resume", "auto", "train.steps=" + last, "--resume-allow", "train.steps", weights}))
+              .code == 0);
+  CHECK(fs::exists(folder.file("final.st")));
   CHECK(rows_of(run_dir).size() > before.size());
   std::istringstream rows(rows_of(run_dir));
   int64_t step = 0, evaluations = 0;

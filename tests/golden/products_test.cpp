@@ -195,6 +195,23 @@ TEST_CASE("the products of zero rows are empty, with a zero gradient") {
   REQUIRE(nothing == 7);
 }
 
+// KGAT's groups of a relation have other numbers of rows in every batch.
+TEST_CASE("a product has the same bits after products of very many shapes") {
+  const std::string name = GENERATE(from_range(ops::product_names()));
+  const int32_t dtype = GENERATE(DDH_F32, DDH_BF16);
+  constexpr int64_t kMostRows = 800;
+  const Case c({kMostRows, 8, 4}, dtype);
+  const auto products = ops::make_products(name, dtype);
+  const auto forward = [&](int64_t rows) {
+    Place y(dtype, rows, 4);
+    products->forward({rows, 8, 4}, c.x.data(), c.w.data(), c.bias.data(), y.result());
+    return y;
+  };
+  const Place before = forward(7);
+  for (int64_t rows = 1; rows <= kMostRows; ++rows) forward(rows);
+  CHECK(forward(7) == before);
+}
+
 namespace {
 
 // The result of `compute` with 1, 2 and 3 threads.

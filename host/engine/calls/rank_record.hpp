@@ -38,6 +38,8 @@ class RankRecord {
   [[nodiscard]] virtual CallLane& lane(RankThread thread) = 0;
   // Stores a plugin's name ("strategy 'zero1'") for messages about its calls. Returns its number for CallFrame.
   virtual uint8_t add_plugin(std::string_view name) = 0;
+  // The memory that the strategy has planned, as text for the message about a lack of memory.
+  virtual void set_plan(std::string_view /*text*/) {}
   // The units of the model, equal on all ranks.
   virtual void set_unit_names(const char* const* names, size_t count) = 0;
 };

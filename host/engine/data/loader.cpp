@@ -11,8 +11,8 @@ namespace {
 void check_info(const PluginCaller& caller, const ddh_batch* batch, const ddh_batch_info& info) {
   if (batch == nullptr) caller.blame(PluginCall::kBatchCreate, {}, "gave no batch");
   if (!std::isfinite(info.loss_count) || info.loss_count < 0)
-    caller.blame(PluginCall::kBatchCreate, {}, "says that ", info.loss_count,
-                 " targets of the loss count (loss_count), which is not a valid number");
+    caller.blame(PluginCall::kBatchCreate, {}, "gave loss_count ", info.loss_count,
+                 ", which is not a valid number of targets");
 }
 
 }  // namespace

@@ -3,29 +3,24 @@
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 
 #include "ddh/sdk/counter_rng.hpp"
+#include "ddh/sdk/input_file.hpp"
 #include "ddh/sdk/plugin.hpp"
 
 namespace ddhost {
 namespace {
 
 std::vector<int64_t> read_order(const std::string& path, uint64_t n_samples) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) ddh::fail(DDH_NOT_FOUND, "cannot open the sample order '", path, "' (data.order): ", std::strerror(errno));
-  const uint64_t bytes = std::filesystem::file_size(path);
+  const std::string content = ddh::read_input(path, {"the sample order", "give a file of int64 indices as data.order"});
+  const uint64_t bytes = content.size();
   if (bytes == 0 || bytes % sizeof(int64_t) != 0) {
     ddh::fail(DDH_DATA_LOSS, "the sample order '", path, "' has ", bytes,
               " bytes; it must hold int64 sample indices, 8 bytes each");
   }
   std::vector<int64_t> order(bytes / sizeof(int64_t));
-  if (!in.read(reinterpret_cast<char*>(order.data()), static_cast<std::streamsize>(bytes)))
-    ddh::fail(DDH_DATA_LOSS, "the sample order '", path,
-              "' can't be read to its end; another program may be changing it, so try again");
+  std::memcpy(order.data(), content.data(), bytes);
   for (size_t i = 0; i < order.size(); ++i) {
     if (order[i] < 0 || static_cast<uint64_t>(order[i]) >= n_samples) {
       ddh::fail(DDH_OUT_OF_RANGE, "entry ", i, " of the sample order '", path, "' is ", order[i], "; samples are 0 to ",

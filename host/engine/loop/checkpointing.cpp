@@ -131,7 +131,7 @@ void Checkpointing::load() {
       return;
     }
     if (services_.seat.rank == 0 && plan_.resume.size() > 1) {
-      services_.log->warn("{}; the checkpoint before it is used", damage);
+      services_.log->warn("{}; this checkpoint is skipped", damage);
       set_aside(folder);
     }
     damages += (damages.empty() ? "" : "; ") + damage;
@@ -271,6 +271,13 @@ void Checkpointing::begin_save(TrainProgress progress) {
   save_stall_ = std::chrono::steady_clock::now() - save_begun_;
 }
 
+void Checkpointing::before_update() {
+  if (save_ == nullptr) return;
+  const auto begin = std::chrono::steady_clock::now();
+  save_->wait_copied();
+  save_stall_ += std::chrono::steady_clock::now() - begin;
+}
+
 void Checkpointing::finish_save() {
   const auto begin = std::chrono::steady_clock::now();
   save_->finish();
@@ -284,7 +291,7 @@ void Checkpointing::finish_save() {
   try {
     prune_checkpoints(plan_.run_dir, step, settings_.keep);
   } catch (const std::exception& e) {
-    services_.log->warn("{}", e.what());  // training does not depend on the checkpoint
+    services_.log->warn("{}", sentence_of(e));  // training does not depend on the checkpoint
   }
 }
 

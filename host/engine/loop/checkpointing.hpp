@@ -65,12 +65,13 @@ class Checkpointing {
   [[nodiscard]] bool has_evaluation_pending() const { return resumed_ && resumed_->progress.evaluation_pending; }
   [[nodiscard]] bool saves_at_stop() const { return settings_.on(); }
 
-  // After the evaluation of a step that is done, which a stopped run had left out. If it is the best one, its checkpoint is
-  // marked. [collective]
+  // Called after the evaluation that the stopped run left out. Marks its checkpoint if it is the best one. [collective]
   void late_evaluation_done(const TrainState& state);
 
-  // A checkpoint is on its way, and this rank has not written its part yet: for the other ranks, in the next step.
+  // Whether this rank still writes its part of a checkpoint; the next step tells the other ranks.
   [[nodiscard]] bool is_writing() const { return save_ != nullptr && !save_->written(); }
+  // Must be called before parameters or optimizer state change: waits for the rest of the checkpoint's copy.
+  void before_update();
   // Whether checkpoint.every_minutes have passed on rank 0. The ranks agree on it in the next step.
   [[nodiscard]] bool wants_by_clock() const;
 

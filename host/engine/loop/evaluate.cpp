@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/loop/evaluate.hpp"
 
+#include <array>
 #include <cstdio>
 
 #include "engine/loop/course.hpp"
+#include "engine/loop/standard_output.hpp"
 
 namespace ddhost {
 
@@ -109,11 +111,13 @@ void print_evaluations(const TrainSetup& setup, const std::vector<int32_t>& prog
     Evaluation evaluation(setup, program);
     const std::vector<ReportedValue>* const values = evaluation.run(0);
     if (values == nullptr || setup.services.seat.rank != 0) continue;
-    std::printf("%s: %llu samples\n", described(setup, program).name,
-                static_cast<unsigned long long>(evaluation.n_samples()));
-    for (const ReportedValue& value : *values)
-      std::printf("  %-16s %.17g\n", std::string(value.name).c_str(), value.value);
-    std::fflush(stdout);
+    std::string text = ddh::str(described(setup, program).name, ": ", evaluation.n_samples(), " samples\n");
+    for (const ReportedValue& value : *values) {
+      std::array<char, 320> line{};
+      std::snprintf(line.data(), line.size(), "  %-16s %.17g\n", std::string(value.name).c_str(), value.value);
+      text += line.data();
+    }
+    write_stdout(text);
   }
 }
 

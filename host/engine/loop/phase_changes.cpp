@@ -12,7 +12,7 @@ void PhaseChanges::before(const TrainStep& step) const {
   const PhaseSpec& spec = spec_of(step);
   say(step);
   updates_.run(spec.updates_before, step.step);
-  if (!spec.new_state || step.step == 1) return;  // at the first step it is new anyway
+  if (!resets_state(step)) return;
   for (const int32_t program : spec.turns)
     renew_optimizer_state(setup_.state, *setup_.services.step, program, *setup_.services.staging);
 }

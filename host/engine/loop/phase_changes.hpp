@@ -17,6 +17,10 @@ class PhaseChanges {
   PhaseChanges(const TrainSetup& setup, const TrainOrder& order, const UpdatePrograms& updates, Monitor& monitor)
       : setup_(setup), order_(order), updates_(updates), monitor_(monitor) {}
 
+  // Whether before() resets optimizer state.
+  [[nodiscard]] bool resets_state(const TrainStep& step) const {
+    return step.phase_step == 1 && spec_of(step).new_state && step.step != 1;  // at the first step it is new anyway
+  }
   // Before a step that may be the first of its phase, and after one that may be the last. [collective]
   void before(const TrainStep& step) const;
   void after(const TrainStep& step) const;

@@ -4,7 +4,6 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <deque>
 #include <filesystem>
 #include <fstream>
@@ -18,15 +17,16 @@
 #include "engine/loop/course.hpp"
 #include "engine/loop/estimate.hpp"
 #include "engine/loop/evaluate.hpp"
+#include "engine/loop/final_save.hpp"
 #include "engine/loop/generate.hpp"
 #include "engine/loop/model_copy.hpp"
 #include "engine/loop/rank_log.hpp"
 #include "engine/loop/reports.hpp"
+#include "engine/loop/standard_output.hpp"
 #include "engine/loop/train_loop.hpp"
 #include "engine/monitor/summary.hpp"
 #include "engine/services/check_optim.hpp"
 #include "engine/weights/initialize.hpp"
-#include "engine/weights/save.hpp"
 
 namespace ddhost {
 namespace {
@@ -34,10 +34,10 @@ namespace {
 // The steps of a rank. Each step creates the members of the same position; `end` destroys them in reverse order.
 class Rank {
  public:
-  Rank(const RunPlan& plan, std::unique_ptr<RunConfig> config, std::shared_ptr<spdlog::logger> log,
-       const RankSeat& seat)
+  Rank(const RunPlan& plan, std::unique_ptr<RunConfig> config, RankLog log, const RankSeat& seat)
       : plan_(plan),
-        services_(seat, std::move(config), std::move(log)),
+        log_failure_(std::move(log.failure)),
+        services_(seat, std::move(config), std::move(log.logger)),
         device_seat_(services_, "device:" + plan.device.id()),
         comm_seat_(services_, "comm:" + plan.comm.id()),
         model_seat_(services_, "model:" + plan.model.id()),
@@ -201,6 +201,7 @@ class Rank {
     memory_plan_.struct_size = sizeof memory_plan_;
     strategy_.call(PluginCall::kPlan, strategy_table_->plan, &memory_plan_);
     memory_plan_ = ddh::copy_of(memory_plan_);
+    services_.seat.record.set_plan(plan_text(memory_plan_));
   }
 
   void materialize() {
@@ -223,6 +224,7 @@ class Rank {
     if (const std::optional<TrainPosition> position = checkpoints_->position()) order_->begin_after(*position);
     if (!plan_.model.has_cap(DDH_CAP_EMPTY_BATCH)) require_no_empty(*order_, config(), *model_desc_);
     rates_ = std::make_unique<PhaseRates>(services_, plan_, phases_, *order_, evaluates(config()));
+    if (plan_.final_weights != nullptr) reserve_final_weights(*plan_.final_weights, *model_desc_, *services_.comm);
   }
 
   void say_what_runs() const {
@@ -248,7 +250,8 @@ class Rank {
       case Work::kTrain:
         train();
         save();
-        return report();
+        report();
+        return end_with_failure();
       case Work::kEvaluate:
         return print_evaluations(setup(), programs_to_evaluate(*model_desc_, train_programs_));
       case Work::kGenerate:
@@ -269,6 +272,8 @@ class Rank {
     estimate_ = estimate_program(model_.caller(), model_.get(), *model_table_, programs_->of(train_programs_.front()),
                                  static_cast<uint32_t>(micro_batch_of(config(), first)));
     if (is_first()) write_config();
+    if (const std::string failure = log_failure_->sentence(); !failure.empty())
+      ddh::fail(DDH_RESOURCE_EXHAUSTED, failure);
     monitor_ = std::make_unique<Monitor>(services_, plan_.monitors, plan_.run_dir.string(), first.sample_unit,
                                          checkpoints_->first_step_after(), order_->last_step());
     train_end_ = train_loop(setup(), *order_, *rates_, *monitor_, *checkpoints_);
@@ -276,12 +281,20 @@ class Rank {
   }
 
   void save() {
-    const std::string path = config().get<std::string>("train.save_final");
-    if (path.empty()) return;
-    for (const std::string& warning :
-         export_params(path, state_source(), *services_.comm, *services_.staging, checks_->blame_for_nonfinite()))
-      services_.log->warn("{}", warning);
-    if (is_first()) services_.log->info("weights after step {}: {}", train_end_.last_step, path);
+    if (plan_.final_weights == nullptr || leaves_weights_to_checkpoint()) return;
+    const FinalSave saved =
+        save_final_weights(*plan_.final_weights, state_source(), services_, checks_->blame_for_nonfinite());
+    save_failure_ = saved.problem;
+    if (is_first()) services_.log->info("weights after step {}: {}", train_end_.last_step, saved.path);
+  }
+
+  // The file of a stopped run would be in the way of the run that resumes it.
+  bool leaves_weights_to_checkpoint() const {
+    if (!train_end_.stopped || !checkpoints_->saves_at_stop()) return false;
+    if (is_first())
+      services_.log->info(
+          "train.save_final is not written, because the run was stopped; its checkpoint has the weights");
+    return true;
   }
 
   void report() {
@@ -293,10 +306,22 @@ class Rank {
     const std::vector<std::string> samples = samples_of_the_end();
     monitor_->end(record);
     if (!is_first() || config().get<bool>("run.quiet")) return;
-    for (const std::string& text : samples)
-      std::printf("--- a sample from the trained model ---\n%s\n---\n", text.c_str());
-    std::printf("%s", summary.text().c_str());
-    std::fflush(stdout);
+    std::string text;
+    for (const std::string& sample : samples)
+      text += ddh::str("--- a sample from the trained model ---\n", sample, "\n---\n");
+    try {
+      write_stdout(text + summary.text());
+    } catch (const ddh::Error& error) {
+      stdout_failure_ = error.what();
+    }
+  }
+
+  // What went wrong without costing the run its results.
+  void end_with_failure() const {
+    std::string all;
+    for (const std::string& sentence : {save_failure_, monitor_->failure(), log_failure_->sentence(), stdout_failure_})
+      if (!sentence.empty()) all += (all.empty() ? "" : "; ") + sentence;
+    if (!all.empty()) ddh::fail(DDH_FAILED_PRECONDITION, all);
   }
 
   std::vector<std::string> samples_of_the_end() {
@@ -313,8 +338,7 @@ class Rank {
     require_sampler(config(), *model_desc_, sampler(), eval_program());
     TrainSetup s = setup();
     const auto show = [this](std::string_view piece) {
-      if (is_first()) std::fwrite(piece.data(), 1, piece.size(), stdout);
-      std::fflush(stdout);
+      if (is_first()) write_stdout(piece);
     };
     for (uint64_t i = 0; i < sample_count() && !stop_wanted(s); ++i) {
       if (sample_count() > 1) show(ddh::str("--- sample ", i + 1, " of ", sample_count(), " ---\n"));
@@ -372,6 +396,7 @@ class Rank {
   }
 
   const RunPlan& plan_;
+  const std::shared_ptr<const LogFailure> log_failure_;
   RankServices services_;
   PluginSeat device_seat_, comm_seat_, model_seat_, strategy_seat_;
   std::deque<PluginSeat> optimizer_seats_;  // elements stay in place
@@ -395,12 +420,13 @@ class Rank {
   std::unique_ptr<OpRunner> runner_;
   std::unique_ptr<Monitor> monitor_;
   TrainEnd train_end_{};
+  std::string save_failure_, stdout_failure_;  // sentences with which the run ends; empty: none
 };
 
 }  // namespace
 
 int run_rank(const RunPlan& plan, std::unique_ptr<RunConfig> config, const RankSeat& seat) {
-  std::shared_ptr<spdlog::logger> log = make_rank_log(plan, *config, seat);
+  RankLog log = make_rank_log(plan, *config, seat);
   Rank(plan, std::move(config), std::move(log), seat).run();
   return 0;
 }

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
+#include <string>
 
 #include "engine/loop/run_plan.hpp"
 #include "engine/services/rank_seat.hpp"
@@ -15,6 +17,23 @@ class logger;
 
 namespace ddhost {
 
-std::shared_ptr<spdlog::logger> make_rank_log(const RunPlan& plan, const RunConfig& config, const RankSeat& seat);
+// The first line that could not be written. The run goes on and reports it at its end. Thread-safe.
+class LogFailure {
+ public:
+  void note(const std::string& reason);
+  // A sentence, or "".
+  [[nodiscard]] std::string sentence() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::string reason_;
+};
+
+struct RankLog {
+  std::shared_ptr<spdlog::logger> logger;
+  std::shared_ptr<const LogFailure> failure;
+};
+// Error: log.txt can't be opened.
+RankLog make_rank_log(const RunPlan& plan, const RunConfig& config, const RankSeat& seat);
 
 }  // namespace ddhost

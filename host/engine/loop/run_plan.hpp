@@ -5,10 +5,12 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "engine/calls/plugin.hpp"
+#include "engine/weights/final_weights.hpp"
 
 namespace ddhost {
 
@@ -38,8 +40,9 @@ struct RunPlan {
   std::vector<Optimizer> optimizers;
   int ranks_per_node = 0;                     // 0 = all on one node
   std::filesystem::path run_dir;              // absolute, exists, writable; empty if the run writes nothing
-  std::vector<std::filesystem::path> resume;  // checkpoints to resume from, the best first; empty: a new run
+  std::vector<std::filesystem::path> resume;  // checkpoints to resume from, the newest first; empty: a new run
   std::vector<Fingerprint> fingerprints;
+  std::shared_ptr<const FinalWeights> final_weights;  // of train.save_final; null: none
 };
 
 }  // namespace ddhost

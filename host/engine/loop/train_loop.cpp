@@ -32,6 +32,14 @@ void require_success_possible(bool possible, const StepOutcome& outcome, const d
             "): lower optimizer.lr, set precision.compute=bf16, or set ", "precision.loss_scale_at_min=keep");
 }
 
+// Parameters that never change learn nothing, however long the run is.
+void require_progress(int64_t skipped, int64_t most, const StepOutcome& outcome, const ddh_step_block& block) {
+  if (most == 0 || skipped < most) return;
+  ddh::fail(DDH_FAILED_PRECONDITION, "step ", block.step, ": ", outcome.nonfinite, ", and ", skipped,
+            " steps in a row were skipped for such a reason: lower optimizer.lr, set train.clip_norm, or raise "
+            "precision.max_skipped (0: no limit)");
+}
+
 // Runs micro-batch `m` of a step and records its metrics and contributions to buffers.
 void run_micro_batch(TrainSetup& setup, const ProgramOps& ops, const MicroBatch& micro, const Batch& batch,
                      double seed_scale, MicroMetrics& metrics, Buffers& buffers) {
@@ -58,6 +66,7 @@ class TrainLoop {
         accum_(static_cast<uint64_t>(services_.config.get<int64_t>("train.grad_accum_steps"))),
         position_(order.begin()),
         loss_scale_(LossScaleSettings::from(services_.config)),
+        max_skipped_(services_.config.get<int64_t>("precision.max_skipped")),
         evaluations_(setup_, order_, rates_, monitor_),
         updates_(setup_),
         changes_(setup_, order_, updates_, monitor_),
@@ -90,6 +99,7 @@ class TrainLoop {
   void train_step(const TrainStep& now, Loader& loader) {
     const ddh_program_desc& described = *setup_.model.programs[now.program];
     monitor_.step_begin(now.step);
+    if (changes_.resets_state(now)) checkpoints_.before_update();
     changes_.before(now);
     const double seed_scale = seed_scale_for(now.span.count, loss_scale_.value());
     services_.step->begin(now.step, now.program, rates_.lr(described.optimizer, now), seed_scale, loss_scale_.value());
@@ -103,8 +113,10 @@ class TrainLoop {
                       batch, seed_scale, metrics_, buffers_);
     }
     const RankRecord& record = services_.seat.record;
-    services_.step->set_metrics(metrics_, {record.stop_requested(), record.saves_requested(), checkpoints_.is_writing(),
-                                           checkpoints_.wants_by_clock()});
+    services_.step->set_metrics(metrics_,
+                                {record.stop_requested() || !monitor_.failure().empty(), record.saves_requested(),
+                                 checkpoints_.is_writing(), checkpoints_.wants_by_clock()});
+    checkpoints_.before_update();
     setup_.runner.step();
     buffers_.fold();
     report(setup_.model_callers.main, setup_.model_inst, setup_.model_table, setup_.model, now.program,
@@ -119,6 +131,8 @@ class TrainLoop {
                       {values_, setup_.train_programs.size() > 1 ? setup_.model.programs[now.program]->name : "",
                        now.span.count, now.program == setup_.train_programs.front(), epoch_place(order_, now)});
     require_success_possible(loss_scale_.step_done(!outcome.nonfinite.empty()), outcome, block);
+    skipped_in_a_row_ = block.skip == 0 ? 0 : skipped_in_a_row_ + 1;
+    require_progress(skipped_in_a_row_, max_skipped_, outcome, block);
     rates_.step_done(now, block.skip != 0, values_.front().value);
     const bool stops = outcome.requests.stop;
     if (!stops || checkpoints_.saves_at_stop()) {
@@ -150,6 +164,8 @@ class TrainLoop {
   const uint64_t accum_;
   TrainPosition position_;
   LossScale loss_scale_;
+  const int64_t max_skipped_;
+  int64_t skipped_in_a_row_ = 0;
   Evaluations evaluations_;
   const UpdatePrograms updates_;
   const PhaseChanges changes_;

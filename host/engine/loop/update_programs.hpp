@@ -12,7 +12,7 @@ namespace ddhost {
 
 class UpdatePrograms {
  public:
-  // Warns if the model has update programs and train.update_every is 0. Throws if it is given and there are none.
+  // Warns if the run never runs the model's update programs. Throws if train.update_every is given and there are none.
   explicit UpdatePrograms(const TrainSetup& setup);
   // Called after a step: runs them in the model's order if they are due. [collective]
   void step_done(int64_t step) const;

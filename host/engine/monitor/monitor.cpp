@@ -13,6 +13,7 @@
 namespace ddhost {
 namespace {
 
+constexpr int64_t kNonfiniteWarnings = 5;
 constexpr std::chrono::milliseconds kRedraw{100};  // often enough for a terminal
 
 std::string duration_text(double seconds) {
@@ -90,11 +91,7 @@ void Monitor::step_end(const ddh_step_block& block, const StepOutcome& outcome, 
   }
   if (!monitors_) return;
   const double items_per_s = outcome.world.items / step_ms * 1e3;
-  if (!outcome.nonfinite.empty()) {
-    finish_line();
-    services_.log->warn("step {}: {}; {}", block.step, outcome.nonfinite,
-                        block.skip != 0 ? "the step is skipped" : "train.skip_nonfinite is off, so it is applied");
-  }
+  if (!outcome.nonfinite.empty()) warn_of_nonfinite(block, outcome.nonfinite);
   if (block.step % every_ == 0 || block.step == last_step_ || outcome.requests.stop) {
     std::vector<RowValue> row = row_of(facts.values, "");
     row.insert(row.end(), {{"grad_norm", block.grad_norm},
@@ -103,7 +100,7 @@ void Monitor::step_end(const ddh_step_block& block, const StepOutcome& outcome, 
                            {items_name_ + "_per_s", items_per_s},
                            {"skipped", block.skip != 0 ? 1.0 : 0.0, true},
                            {"loss_scale", block.loss_scale}});
-    monitors_->row(DDH_ROW_STEP, block.step, facts.program, row);
+    write_row(DDH_ROW_STEP, block.step, facts.program, row);
   }
   smooth_ms_ = smooth_ms_ == 0 ? step_ms : 0.9 * smooth_ms_ + 0.1 * step_ms;
   show_progress(block, facts, step_ms, items_per_s);
@@ -112,14 +109,47 @@ void Monitor::step_end(const ddh_step_block& block, const StepOutcome& outcome, 
 void Monitor::evaluated(int64_t step, std::span<const ReportedValue> values, std::string_view program) {
   constexpr size_t kLogColumns = 160;
   if (!monitors_) return;
-  monitors_->row(DDH_ROW_EVAL, step, program, row_of(values, "val_"));
+  write_row(DDH_ROW_EVAL, step, program, row_of(values, "val_"));
   finish_line();
   services_.log->info("step {}: {}validation {} {:.4f}{}", step, program.empty() ? "" : ddh::str(program, ": "),
                       values[0].name, values[0].value, further_values(values, kLogColumns));
 }
 
 void Monitor::end(const std::string& summary) {
-  if (monitors_) monitors_->end(summary);
+  if (nonfinite_steps_ > kNonfiniteWarnings)
+    services_.log->warn("the gradients of {} steps were not finite", nonfinite_steps_);
+  if (!monitors_ || !failure_.empty()) return;
+  try {
+    monitors_->end(summary);
+  } catch (const ddh::Error& error) {
+    failure_ = error.what();
+  }
+}
+
+void Monitor::write_row(int32_t kind, int64_t step, std::string_view program, std::span<const RowValue> values) {
+  if (!failure_.empty()) return;
+  try {
+    monitors_->row(kind, step, program, values);
+  } catch (const ddh::Error& error) {
+    failure_ = error.what();
+    finish_line();
+    if (step < last_step_) services_.log->warn("{}; the run ends after the next step", failure_);
+  }
+}
+
+// The first steps are named; after that each power of ten is.
+void Monitor::warn_of_nonfinite(const ddh_step_block& block, const std::string& nonfinite) {
+  ++nonfinite_steps_;
+  int64_t power = 10;
+  while (power < nonfinite_steps_) power *= 10;
+  if (nonfinite_steps_ > kNonfiniteWarnings && nonfinite_steps_ != power) return;
+  finish_line();
+  const std::string count =
+      nonfinite_steps_ == 1 ? ""
+                            : ddh::str(" (", nonfinite_steps_, " such steps",
+                                       nonfinite_steps_ < kNonfiniteWarnings ? ")" : "; the next are only counted)");
+  services_.log->warn("step {}: {}; {}{}", block.step, nonfinite,
+                      block.skip != 0 ? "the step is skipped" : "train.skip_nonfinite is off, so it is applied", count);
 }
 
 void Monitor::show_progress(const ddh_step_block& block, const StepFacts& facts, double step_ms, double items_per_s) {

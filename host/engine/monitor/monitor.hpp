@@ -45,6 +45,9 @@ class Monitor {
   void step_end(const ddh_step_block& block, const StepOutcome& outcome, const StepFacts& facts);
   // `program`: as in StepFacts.
   void evaluated(int64_t step, std::span<const ReportedValue> values, std::string_view program);
+  // Why rows are not recorded any more: the sentence of the first monitor that failed. "": none has. The run then ends
+  // after the next step, and keeps what it has trained. Rank 0 only.
+  [[nodiscard]] const std::string& failure() const { return failure_; }
   // Called if the run did not fail. `summary`: a JSON object.
   void end(const std::string& summary);
   // Ends the progress line, so that other output can follow.
@@ -59,11 +62,15 @@ class Monitor {
 
  private:
   using Clock = std::chrono::steady_clock;
+  void write_row(int32_t kind, int64_t step, std::string_view program, std::span<const RowValue> values);
+  void warn_of_nonfinite(const ddh_step_block& block, const std::string& nonfinite);
   void show_progress(const ddh_step_block& block, const StepFacts& facts, double step_ms, double items_per_s);
 
   RankServices& services_;
   const std::string items_name_;
   std::optional<Monitors> monitors_;  // rank 0 only
+  std::string failure_;
+  int64_t nonfinite_steps_ = 0;
   bool progress_ = false;
   bool line_open_ = false;
   int64_t every_ = 1;

@@ -36,6 +36,9 @@ struct WorkDone {
   double seconds = 0;
 };
 
+// The memory of a rank that its strategy has planned, as a table.
+std::string plan_text(const ddh_plan& plan);
+
 class Summary {
  public:
   // Gathers the facts of all ranks; `plan` is this rank's. [collective]

@@ -84,8 +84,7 @@ void check_arguments(const Comm& comm, const Shape& shape, const ddh_coll& c) {
     ddh::fail(DDH_INVALID_ARGUMENT, shape.name, " has `counts` or `recv_counts` alone; give both, or neither");
   if (c.initial == nullptr) return;
   if (!shape.sums)
-    ddh::fail(DDH_INVALID_ARGUMENT, shape.name,
-              " starts from no value; give `initial` to all_reduce or reduce_scatter");
+    ddh::fail(DDH_INVALID_ARGUMENT, shape.name, " takes no `initial`; only all_reduce and reduce_scatter do");
   uint32_t caps = 0;
   comm.group_info(c.group, nullptr, nullptr, &caps);
   if ((caps & DDH_COMM_INITIAL) == 0)

@@ -10,6 +10,7 @@
 #include "engine/numerics/kernels.hpp"
 #include "engine/weights/chunk_reader.hpp"
 #include "engine/weights/gpt2_layout.hpp"
+#include "engine/weights/new_file.hpp"
 #include "engine/weights/safetensors.hpp"
 #include "engine/weights/state_entries.hpp"
 
@@ -47,6 +48,17 @@ std::string shard_name(size_t index, size_t count) {
   return text.data();
 }
 
+// Writes a file by `fill(file)`. It gets its name when it is on the disk.
+template <class Fill>
+void write_new(const fs::path& path, const Fill& fill) {
+  const NewFile file(path.parent_path(), path);
+  fill(file.data());
+  file.data().sync();
+  if (!file.publish(path))
+    ddh::fail(DDH_ALREADY_EXISTS, "'", path.string(), "' was created by another program, and is not overwritten; ",
+              "give another folder");
+}
+
 class ShardWriter {
  public:
   ShardWriter(ChunkReader& reader, ExportLayout layout, ExportedFiles& out)
@@ -59,19 +71,11 @@ class ShardWriter {
       if (is_transposed(t->stored)) std::reverse(items.back().shape.begin(), items.back().shape.end());
     }
     const SafetensorsLayout plan(items, {{"format", "pt"}});
-    const fs::path part = path.string() + ".part";
-    try {
-      const RangeFile file(part, RangeFile::Mode::create);
+    write_new(path, [&](const RangeFile& file) {
       file.reserve(plan.file_bytes);
       file.write_at(0, plan.header.data(), plan.header.size());
       for (size_t i = 0; i < shard.size(); ++i) write_tensor(file, plan.file_offsets[i], *shard[i]);
-      file.sync();
-      fs::rename(part, path);
-    } catch (...) {
-      std::error_code ignored;
-      fs::remove(part, ignored);
-      throw;
-    }
+    });
     out_.files.push_back(path);
   }
 
@@ -182,10 +186,10 @@ ExportedFiles export_checkpoint(const fs::path& folder, const Manifest& manifest
   ShardWriter writer(reader, layout, result);
   for (size_t s = 0; s < shards.size(); ++s) writer.write(paths[s], shards[s]);
   if (shards.size() > 1) {
-    write_durably(index, index_text(shards));
+    const std::string text = index_text(shards);
+    write_new(index, [&](const RangeFile& file) { file.write_at(0, text.data(), text.size()); });
     result.files.push_back(index);
   }
-  sync_folder(out);
   return result;
 }
 

@@ -55,8 +55,7 @@ struct KeepRule {
   int64_t last = 0;   // number of newest checkpoints to keep; 0: all
   int64_t every = 0;  // and those whose step is a multiple; 0: none
 };
-// Removes the others but for the best one, and returns their steps. Checkpoints after `newest` stay: they are another run's
-// future.
+// Removes the others but for the best one, and returns their steps. Checkpoints after `newest` stay.
 std::vector<int64_t> prune_checkpoints(const std::filesystem::path& run_dir, int64_t newest, const KeepRule& keep);
 // Removes the checkpoints of later steps, whole or not, and returns their steps.
 std::vector<int64_t> remove_checkpoints_after(const std::filesystem::path& run_dir, int64_t step);

@@ -73,7 +73,8 @@ void set_progress(TrainProgress& progress, int64_t step, const std::string& like
     ddh::fail(DDH_UNIMPLEMENTED, "'", like, "' has ", what, ", which an import can't set; take a run without, or give ",
               "the weights alone as train.init_from");
   };
-  if (progress.step < 1) refuse("no step");
+  if (progress.step < 1)
+    ddh::fail(DDH_FAILED_PRECONDITION, "'", like, "' is from before the first step; give a checkpoint of a later step");
   if (progress.phase != 0 || progress.phase_step != progress.step) refuse("phases");
   if (progress.optimizers.size() != 1) refuse("several optimizers");
   for (const auto& schedule : progress.optimizers[0].schedules)

@@ -75,10 +75,15 @@ CheckpointSave::CheckpointSave(SaveSettings settings, Manifest manifest, const S
       writer_.emplace(partial_folder(settings_.run_dir, step()), layout);
       copy_or_write(source, staging, pieces);
     });
-    if (settings_.in_background)
-      thread_ = std::thread([this] { write_copy(); });
-    else
+    if (settings_.in_background) {
+      thread_ = std::thread([this] {
+        copy_rest();
+        write_copy();
+      });
+    } else {
+      is_copied_ = true;
       write_copy();
+    }
   } catch (...) {
     drop();
     throw;
@@ -103,7 +108,7 @@ void CheckpointSave::copy_or_write(const StateSource& source, Staging& staging, 
   }
   PieceAccess access(source, layout_, staging);
   for (const StatePiece& piece : pieces) {
-    if (!piece.is_first_replica) continue;
+    if (!piece.is_first_replica || copy_later(piece, staging)) continue;
     const uint64_t width = ddh_dtype_bytes(layout_.tensors()[piece.tensor].dtype);
     take(piece.tensor, piece.offset * width, piece.numel * width,
          [&](uint64_t at, uint64_t bytes) { return access.read(piece, at / width - piece.offset, bytes / width); });
@@ -120,13 +125,31 @@ void CheckpointSave::copy_or_write(const StateSource& source, Staging& staging, 
 template <class Read>
 void CheckpointSave::take(size_t tensor, uint64_t begin, uint64_t bytes, Read&& read) {
   if (copy_ == nullptr || bytes > copy_bytes_ - copy_used_) return writer_->write(tensor, begin, begin + bytes, read);
-  copied_.push_back({tensor, begin, bytes, copy_used_});
+  copied_.push_back({tensor, begin, bytes, copy_used_, nullptr});
   for (uint64_t done = 0; done < bytes;) {
     const uint64_t n = std::min(kChunkBytes, bytes - done);
     std::memcpy(copy_.get() + copy_used_ + done, read(begin + done, n), n);
     done += n;
   }
   copy_used_ += bytes;
+}
+
+// Whether the thread copies this piece: it lies in memory, in the dtype of the file, and the copy has room for it.
+bool CheckpointSave::copy_later(const StatePiece& piece, const Staging& staging) {
+  const int32_t dtype = layout_.tensors()[piece.tensor].dtype;
+  if (copy_ == nullptr || piece.data == nullptr || piece.dtype != dtype || !staging.is_here(piece.data)) return false;
+  const uint64_t width = ddh_dtype_bytes(dtype), bytes = piece.numel * width;
+  if (bytes > copy_bytes_ - copy_used_) return false;
+  copied_.push_back({piece.tensor, piece.offset * width, bytes, copy_used_, static_cast<const char*>(piece.data)});
+  copy_used_ += bytes;
+  return true;
+}
+
+void CheckpointSave::copy_rest() {
+  for (const Copied& part : copied_)
+    if (part.from != nullptr) std::memcpy(copy_.get() + part.place, part.from, part.bytes);
+  is_copied_.store(true, std::memory_order_release);
+  is_copied_.notify_all();
 }
 
 void CheckpointSave::write_copy() {

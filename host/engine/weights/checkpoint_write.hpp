@@ -3,11 +3,14 @@
 // engine/weights/checkpoint_write.hpp: writes a checkpoint from all ranks at once. Each rank writes its own ranges at their
 // final places.
 //
-//   CheckpointSave save(...);   copies what this rank holds, and begins to write the copy on another thread
+//   CheckpointSave save(...);   another thread begins to copy what this rank holds, and then writes the copy
+//   ... forward, backward ...   these change no parameters and no optimizer state
+//   save.wait_copied();         before the update
 //   ... training continues ...  until written() on every rank
 //   save.finish();              waits for the rest, and commits
 //
-// The copy is made before the constructor returns, so no later value ever gets into the file.
+// So no later value ever gets into the file. The constructor itself copies what only the main thread can read (memory of a
+// device, files) and buffers, which forward changes. Copying during forward and backward: DataStates-LLM (Maurya et al. 2024).
 #pragma once
 
 #include <atomic>
@@ -45,6 +48,8 @@ class CheckpointSave {
   ~CheckpointSave();
 
   [[nodiscard]] int64_t step() const { return manifest_.progress.step; }
+  // Waits until the copy is made. Must be called before parameters or optimizer state change.
+  void wait_copied() const { is_copied_.wait(false, std::memory_order_acquire); }
   // Whether this rank has written its part or failed.
   [[nodiscard]] bool written() const { return written_.load(std::memory_order_acquire); }
   // Waits until every rank has written, and commits. Throws on every rank if one has failed. [collective]
@@ -56,10 +61,13 @@ class CheckpointSave {
     size_t tensor;
     uint64_t begin, bytes;  // of the tensor
     uint64_t place;         // in the copy
+    const char* from;       // values that the thread copies; nullptr: they are copied
   };
   void copy_or_write(const StateSource& source, Staging& staging, const std::vector<StatePiece>& pieces);
+  bool copy_later(const StatePiece& piece, const Staging& staging);
   template <class Read>
   void take(size_t tensor, uint64_t begin, uint64_t bytes, Read&& read);
+  void copy_rest();
   void write_copy();
   void release_copy();
   void drop() noexcept;
@@ -74,7 +82,7 @@ class CheckpointSave {
   std::unique_ptr<char[]> copy_;
   uint64_t copy_bytes_ = 0, copy_used_ = 0;
   FailureText failure_{};  // of the thread
-  std::atomic<bool> written_{false};
+  std::atomic<bool> is_copied_{false}, written_{false};
   bool committed_ = false;
   std::thread thread_;
 };

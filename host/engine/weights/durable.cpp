@@ -10,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "ddh/sdk/input_file.hpp"
 #include "ddh/sdk/plugin.hpp"
 
 namespace fs = std::filesystem;
@@ -17,10 +18,7 @@ namespace fs = std::filesystem;
 namespace ddhost {
 namespace {
 
-int flags_of(RangeFile::Mode mode) {
-  if (mode == RangeFile::Mode::read) return O_RDONLY;
-  return mode == RangeFile::Mode::write ? O_RDWR : O_RDWR | O_CREAT | O_TRUNC;
-}
+int flags_of(RangeFile::Mode mode) { return mode == RangeFile::Mode::write ? O_RDWR : O_RDWR | O_CREAT | O_TRUNC; }
 
 [[noreturn]] void fail_path(const char* what, const fs::path& path, const char* cure) {
   ddh::fail(errno == ENOENT ? DDH_NOT_FOUND : DDH_PERMISSION_DENIED, what, " '", path.string(),
@@ -35,10 +33,13 @@ fs::path hidden(const fs::path& path, const char* suffix) {
 }  // namespace
 
 RangeFile::RangeFile(fs::path path, Mode mode)
-    : path_(std::move(path)), fd_(::open(path_.c_str(), flags_of(mode) | O_CLOEXEC, 0644)) {
-  if (fd_ < 0 && mode == Mode::read) fail_path("cannot read", path_, "give an existing file");
+    : path_(std::move(path)),
+      fd_(mode == Mode::read ? ddh::InputFile(path_.string()).release()
+                             : ::open(path_.c_str(), flags_of(mode) | O_CLOEXEC, 0644)) {
   if (fd_ < 0) fail_path("cannot open for writing", path_, "give another place");
 }
+
+RangeFile::RangeFile(fs::path path, int fd) : path_(std::move(path)), fd_(fd) {}
 
 RangeFile::RangeFile(RangeFile&& other) noexcept : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
 
@@ -79,6 +80,10 @@ void RangeFile::reserve(uint64_t bytes) const {
   if (rc == 0 || bytes == 0) return;
   errno = rc;
   fail_write();
+}
+
+void RangeFile::clear() const {
+  if (::ftruncate(fd_, 0) != 0) fail_write();
 }
 
 uint64_t RangeFile::bytes() const {

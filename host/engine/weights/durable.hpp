@@ -16,6 +16,8 @@ class RangeFile {
  public:
   enum class Mode { read, write, create };
   RangeFile(std::filesystem::path path, Mode mode);
+  // Takes an open descriptor, of a file that has no name yet; `path` is for errors.
+  RangeFile(std::filesystem::path path, int fd);
   RangeFile(RangeFile&& other) noexcept;
   RangeFile(const RangeFile&) = delete;
   RangeFile& operator=(const RangeFile&) = delete;
@@ -27,9 +29,12 @@ class RangeFile {
   void read_at(uint64_t offset, void* data, uint64_t bytes) const;
   // Reserves the space on the disk.
   void reserve(uint64_t bytes) const;
+  // Gives up content and space.
+  void clear() const;
   [[nodiscard]] uint64_t bytes() const;
   // What was written is on the disk when it returns.
   void sync() const;
+  [[nodiscard]] int descriptor() const { return fd_; }
 
  private:
   [[noreturn]] void fail_write() const;

@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <optional>
 #include <string_view>
 
 #include "ddh/sdk/counter_rng.hpp"
 #include "ddh/sdk/plugin.hpp"
+#include "engine/weights/state_entries.hpp"
 
 namespace ddhost {
 namespace {
@@ -69,7 +71,10 @@ void ParamInit::init_range(int32_t index, uint64_t offset, uint64_t numel, float
     ddh::fail(DDH_OUT_OF_RANGE, "elements ", offset, " to ", offset + numel, " of parameter '", param.name,
               "', which has ", param.numel);
   }
-  if (!files_.read_range(index, offset, numel, dst)) draw(param, offset, numel, dst);
+  if (!files_.read_range(index, offset, numel, dst)) return draw(param, offset, numel, dst);
+  if (const std::optional<uint64_t> at = first_nonfinite(dst, numel))
+    ddh::fail(DDH_DATA_LOSS, "the weights of train.init_from (--weights) are not finite: parameter '", param.name,
+              "' from element ", offset + *at, " on; give a file of a run that ended well");
 }
 
 void ParamInit::draw(const ddh_param_desc& param, uint64_t offset, uint64_t numel, float* dst) const {

@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "ddh/sdk/plugin.hpp"
+#include "engine/services/read_json.hpp"
 #include "engine/weights/safetensors.hpp"
 
 namespace ddhost {
@@ -19,6 +21,15 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::array<const char*, 3> kKinds = {"parameter", "slot", "buffer"};
 
+constexpr size_t kMostTensors = 1'000'000;
+
+// A file of a checkpoint is in its folder.
+std::string file_name(const std::string& name) {
+  if (name.empty() || name.find('/') != std::string::npos || name == "..")
+    throw std::invalid_argument("'" + name + "' is no plain file name");
+  return name;
+}
+
 TensorKind kind_of(const std::string& name) {
   const auto at = std::find(kKinds.begin(), kKinds.end(), name);
   if (at == kKinds.end()) ddh::fail(DDH_DATA_LOSS, "a tensor is of the unknown kind '", name, "'");
@@ -26,9 +37,11 @@ TensorKind kind_of(const std::string& name) {
 }
 
 uint64_t number_of(const std::string& hexadecimal) {
-  size_t end = 0;
-  const uint64_t sum = std::stoull(hexadecimal, &end, 16);
-  if (end != hexadecimal.size() || end != 16) throw std::invalid_argument("a checksum has " + hexadecimal);
+  uint64_t sum = 0;
+  const char* const end = hexadecimal.data() + hexadecimal.size();
+  const auto [stopped, error] = std::from_chars(hexadecimal.data(), end, sum, 16);
+  if (error != std::errc{} || stopped != end || hexadecimal.size() != 16)
+    throw std::invalid_argument("a checksum is no number of 16 hexadecimal digits");
   return sum;
 }
 
@@ -66,8 +79,11 @@ Manifest::Tensor tensor_of(const Json& json, const Manifest& manifest) {
   t.file = static_cast<size_t>(file - manifest.files.begin());
   for (const Json& sum : json.at("xxh3")) out.sums.push_back(number_of(sum));
   uint64_t bytes = ddh_dtype_bytes(t.dtype);
-  for (const int64_t n : t.shape) bytes *= static_cast<uint64_t>(n);
-  if (bytes != t.bytes || out.sums.size() != t.chunks() || t.offset > file->bytes || t.bytes > file->bytes - t.offset)
+  bool fits = true;
+  for (const int64_t n : t.shape)
+    fits = fits && n >= 0 && !__builtin_mul_overflow(bytes, static_cast<uint64_t>(n), &bytes);
+  if (!fits || bytes != t.bytes || out.sums.size() != t.chunks() || t.offset > file->bytes ||
+      t.bytes > file->bytes - t.offset)
     throw std::invalid_argument("tensor " + t.name + " does not fit");
   return out;
 }
@@ -153,7 +169,7 @@ Manifest manifest_of(const Json& json) {
   for (const auto& [name, value] : json.at("host").items()) m.host.emplace_back(name, value);
   for (const Json& p : json.at("plugins")) m.plugins.push_back({p.at("kind"), p.at("id"), p.at("version")});
   for (const Json& f : json.at("files"))
-    m.files.push_back({f.at("name"), f.at("bytes"), f.at("header_bytes"), number_of(f.at("header_xxh3"))});
+    m.files.push_back({file_name(f.at("name")), f.at("bytes"), f.at("header_bytes"), number_of(f.at("header_xxh3"))});
   for (const Json& t : json.at("tensors")) {
     m.tensors.push_back(tensor_of(t, m));
     if (m.tensors.back().stored.kind == TensorKind::param) m.param_names.push_back(m.tensors.back().stored.name);
@@ -190,7 +206,7 @@ std::string manifest_text(const Manifest& m) {
 
 Manifest parse_manifest(const std::string& text, const std::string& path) {
   try {
-    const Json json = Json::parse(text);
+    const Json json = read_json(text, kMostTensors);
     if (json.at("format") != "ddhost checkpoint")
       ddh::fail(DDH_INVALID_ARGUMENT, "'", path, "' is not a manifest of a ddhost checkpoint");
     const int64_t version = json.at("format_version");
@@ -201,6 +217,8 @@ Manifest parse_manifest(const std::string& text, const std::string& path) {
     if (json.at("chunk_bytes") != kChunkBytes) throw std::invalid_argument("chunk_bytes");
     return manifest_of(json);
   } catch (const nlohmann::json::exception& e) {
+    ddh::fail(DDH_DATA_LOSS, "'", path, "' is damaged: ", reason_of(e));
+  } catch (const JsonError& e) {
     ddh::fail(DDH_DATA_LOSS, "'", path, "' is damaged: ", e.what());
   } catch (const std::logic_error& e) {  // of numbers and of fields that contradict each other
     ddh::fail(DDH_DATA_LOSS, "'", path, "' is damaged: ", e.what());

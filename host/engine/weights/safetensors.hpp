@@ -6,7 +6,9 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ddh/ddh.h"
@@ -19,23 +21,23 @@ const char* safetensors_name(int32_t dtype);
 // 0 for a name that is unknown here.
 int32_t safetensors_dtype(const std::string& name);
 
+// The tensors of a file's content, which they point into. The rules are those of the reference implementation of the
+// format: the tensors fill the data section exactly, in some order, without holes and overlaps. Duplicate names are
+// refused too. Throws ddh::Error that begins with `what`.
+std::map<std::string, FileTensor> parse_safetensors(std::string_view bytes, const std::string& what);
+
 // A file mapped for reading.
 class SafetensorsFile {
  public:
   using Tensor = FileTensor;
   // Throws ddh::Error naming the file and what is wrong with it.
   explicit SafetensorsFile(const std::string& path);
-  SafetensorsFile(const SafetensorsFile&) = delete;
-  SafetensorsFile& operator=(const SafetensorsFile&) = delete;
-  ~SafetensorsFile();
 
   [[nodiscard]] const Tensor* find(const std::string& name) const;
   [[nodiscard]] const std::map<std::string, Tensor>& tensors() const { return tensors_; }
 
  private:
-  void parse_header(const std::string& path);
-  void* base_ = nullptr;
-  uint64_t bytes_ = 0;
+  std::shared_ptr<const void> mapping_;  // of the file
   std::map<std::string, Tensor> tensors_;
 };
 

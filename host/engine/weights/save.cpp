@@ -1,82 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/weights/save.hpp"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
+#include <optional>
 
 #include "engine/numerics/kernels.hpp"
 #include "engine/services/buffer_values.hpp"
 #include "engine/weights/safetensors.hpp"
+#include "engine/weights/together.hpp"
 
 namespace ddhost {
 namespace {
-
-class File {
- public:
-  File(const std::string& path, int flags) : path_(path), fd_(open(path.c_str(), flags | O_CLOEXEC, 0644)) {
-    if (fd_ < 0)
-      ddh::fail(DDH_PERMISSION_DENIED, "cannot open '", path, "' for writing: ", std::strerror(errno),
-                "; give another file");
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  ~File() { close(fd_); }
-
-  void write_at(uint64_t offset, const void* data, uint64_t bytes) const {
-    const char* from = static_cast<const char*>(data);
-    while (bytes > 0) {
-      const ssize_t n = pwrite(fd_, from, bytes, static_cast<off_t>(offset));
-      if (n < 0 && errno == EINTR) continue;
-      if (n <= 0) fail_write();
-      from += n;
-      offset += static_cast<uint64_t>(n);
-      bytes -= static_cast<uint64_t>(n);
-    }
-  }
-  void reserve(uint64_t bytes) const {
-    int rc = 0;
-    do {
-      rc = posix_fallocate(fd_, 0, static_cast<off_t>(bytes));
-    } while (rc == EINTR);
-    if (rc != 0) {
-      errno = rc;
-      fail_write();
-    }
-  }
-  void sync() const {
-    if (fsync(fd_) != 0) fail_write();
-  }
-
- private:
-  [[noreturn]] void fail_write() const {
-    ddh::fail(DDH_RESOURCE_EXHAUSTED, "cannot write '", path_, "': ", std::strerror(errno),
-              "; free some space or give another file");
-  }
-  std::string path_;
-  int fd_;
-};
-
-// Runs a rank's part; all ranks throw if one of them has failed.
-template <class Body>
-void together(const Comm& comm, const char* label, Body&& body) {
-  std::array<char, 512> failure{};
-  try {
-    body();
-  } catch (const std::exception& e) {
-    std::snprintf(failure.data(), failure.size(), "%s", e.what());
-  }
-  std::vector<std::array<char, 512>> all(static_cast<size_t>(comm.world_size()));
-  comm.all_gather_bytes(failure.data(), all.data(), failure.size(), label);
-  for (const auto& text : all) {
-    if (text[0] != '\0') ddh::fail(DDH_RESOURCE_EXHAUSTED, text.data());
-  }
-}
 
 // A parameter in the file.
 struct Tensor {
@@ -95,7 +30,7 @@ bool overflows_f16(const float* values, const void* rounded, uint64_t numel) {
 // Writes entries in the dtypes of the file. Values that are not finite are never written to a file.
 class EntryWriter {
  public:
-  EntryWriter(const File& file, const StateSource& source, Staging& staging, const std::string& nonfinite_reason)
+  EntryWriter(const RangeFile& file, const StateSource& source, Staging& staging, const std::string& nonfinite_reason)
       : file_(file), source_(source), staging_(staging), nonfinite_reason_(nonfinite_reason) {}
 
   // `index`: of the entry in the list. Entries without a pointer are read through a buffer, in pieces.
@@ -147,7 +82,7 @@ class EntryWriter {
               " is not finite from element ", e.offset + begin + *at, " on: ", nonfinite_reason_);
   }
 
-  const File& file_;
+  const RangeFile& file_;
   const StateSource& source_;
   Staging& staging_;
   const std::string& nonfinite_reason_;
@@ -165,18 +100,15 @@ void check_complete(const Comm& comm, const ddh_model_desc& model, uint64_t mine
             " elements of the parameters; the file is not written; report this to the strategy's author");
 }
 
-void write_buffers(const File& file, const ddh_model_desc& model, const SafetensorsLayout& plan, Staging& staging) {
+void write_buffers(const RangeFile& file, const ddh_model_desc& model, const SafetensorsLayout& plan,
+                   Staging& staging) {
   for (uint32_t b = 0; b < model.n_buffers; ++b) {
     const ddh_buffer_desc& buffer = *model.buffers[b];
     file.write_at(plan.file_offsets[model.n_params + b], buffer_values(buffer, staging), bytes_of(buffer));
   }
 }
 
-}  // namespace
-
-std::vector<std::string> export_params(const std::string& path, const StateSource& source, const Comm& comm,
-                                       Staging& staging, const std::string& nonfinite_reason) {
-  const ddh_model_desc& model = source.model;
+SafetensorsLayout layout_of(const ddh_model_desc& model) {
   std::vector<SafetensorsLayout::Item> items;
   for (uint32_t p = 0; p < model.n_params; ++p) {
     const ddh_param_desc& d = *model.params[p];
@@ -186,50 +118,57 @@ std::vector<std::string> export_params(const std::string& path, const StateSourc
     const ddh_buffer_desc& d = *model.buffers[b];
     items.push_back({d.name, d.dtype, {d.shape, d.shape + d.n_dims}});
   }
-  const SafetensorsLayout plan(items, {{"format", "pt"}});
-  const std::string part = path + ".part";
+  return {items, {{"format", "pt"}}};
+}
+
+// Writes this rank's part and returns the number of elements of parameters in it. `tensors`: a record of each parameter.
+uint64_t write_own(const EntryWriter& writer, const StateSource& source, std::vector<Tensor>& tensors) {
+  uint64_t numel = 0;
+  const std::vector<ddh_state_entry> entries = state_entries(source);
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const ddh_state_entry& e = entries[i];
+    if (e.kind != DDH_STATE_PARAM || e.replica_index != 0) continue;
+    writer.write(tensors[static_cast<size_t>(e.param)], e, static_cast<uint32_t>(i));
+    numel += e.numel;
+  }
+  return numel;
+}
+
+}  // namespace
+
+uint64_t weights_file_bytes(const ddh_model_desc& model) { return layout_of(model).file_bytes; }
+
+Exported export_params(const RangeFile& file, const StateSource& source, const Comm& comm, Staging& staging,
+                       const std::string& nonfinite_reason) {
+  const ddh_model_desc& model = source.model;
+  const SafetensorsLayout plan = layout_of(model);
+  std::vector<Tensor> tensors;
+  for (uint32_t p = 0; p < model.n_params; ++p) tensors.push_back({plan.file_offsets[p], model.params[p]->dtype});
   uint64_t mine = 0;  // elements that this rank has written
-  std::vector<std::string> warnings;
-  try {
-    together(comm, "export: make the file", [&] {
-      if (comm.rank() != 0) return;
-      const File file(part, O_WRONLY | O_CREAT | O_TRUNC);
-      file.reserve(plan.file_bytes);
-      file.write_at(0, plan.header.data(), plan.header.size());
-    });
-    together(comm, "export: write", [&] {
-      const File file(part, O_WRONLY);
+  std::string disk;   // its error
+  together(comm, "export: write", [&] {
+    try {
+      if (comm.rank() == 0) file.write_at(0, plan.header.data(), plan.header.size());
       staging.device().synchronize(nullptr);  // the last updates
-      const std::vector<ddh_state_entry> entries = state_entries(source);
-      const EntryWriter writer(file, source, staging, nonfinite_reason);
-      std::vector<Tensor> tensors;
-      for (uint32_t p = 0; p < model.n_params; ++p) tensors.push_back({plan.file_offsets[p], model.params[p]->dtype});
-      for (size_t i = 0; i < entries.size(); ++i) {
-        const ddh_state_entry& e = entries[i];
-        if (e.kind != DDH_STATE_PARAM || e.replica_index != 0) continue;
-        writer.write(tensors[static_cast<size_t>(e.param)], e, static_cast<uint32_t>(i));
-        mine += e.numel;
-      }
-      for (uint32_t p = 0; p < model.n_params; ++p) {
-        if (tensors[p].overflows)
-          warnings.push_back(ddh::str("parameter '", model.params[p]->name,
-                                      "' holds values outside the range of fp16, in which '", path,
-                                      "' stores it: they are infinite there"));
-      }
+      mine = write_own(EntryWriter(file, source, staging, nonfinite_reason), source, tensors);
       if (comm.rank() == 0) write_buffers(file, model, plan, staging);
       file.sync();
-    });
-    check_complete(comm, model, mine);
-    together(comm, "export: name the file", [&] {
-      if (comm.rank() == 0 && std::rename(part.c_str(), path.c_str()) != 0) {
-        ddh::fail(DDH_PERMISSION_DENIED, "cannot rename '", part, "' to '", path, "': ", std::strerror(errno));
-      }
-    });
-  } catch (...) {
-    if (comm.rank() == 0) std::remove(part.c_str());
-    throw;
+    } catch (const ddh::Error& error) {
+      if (error.code() != DDH_RESOURCE_EXHAUSTED) throw;  // only those of the disk are worth a second try elsewhere
+      disk = error.what();
+    }
+  });
+  Exported out;
+  out.disk_failure = first_failure(comm, text_of(disk), "export: disk").data();
+  if (!out.disk_failure.empty()) return out;
+  check_complete(comm, model, mine);
+  for (uint32_t p = 0; p < model.n_params; ++p) {
+    if (!tensors[p].overflows) continue;
+    out.warnings.push_back(ddh::str("parameter '", model.params[p]->name,
+                                    "' holds values outside the range of fp16, its dtype in the file of "
+                                    "train.save_final: they are infinite there"));
   }
-  return warnings;
+  return out;
 }
 
 }  // namespace ddhost

@@ -2,12 +2,12 @@
 #include "engine/weights/tensor_files.hpp"
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "ddh/sdk/input_file.hpp"
 #include "ddh/sdk/plugin.hpp"
+#include "engine/services/read_json.hpp"
 #include "engine/weights/checkpoint_folder.hpp"
 
 namespace fs = std::filesystem;
@@ -16,6 +16,7 @@ namespace ddhost {
 namespace {
 
 constexpr const char* kIndexEnd = ".index.json";
+constexpr uint64_t kMostIndexBytes = 100'000'000;  // as the header of a safetensors file
 
 // The file to read in a folder: its index, or its only safetensors file.
 std::string chosen_in(const fs::path& folder) {
@@ -34,10 +35,13 @@ std::string chosen_in(const fs::path& folder) {
 }
 
 nlohmann::json weight_map_of(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) ddh::fail(DDH_NOT_FOUND, "cannot open the index '", path, "'; give an existing file");
-  const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-  const nlohmann::json root = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const ddh::InputWords words{"index", "give an existing file"};
+  nlohmann::json root;
+  try {
+    root = read_sorted_json(ddh::read_input(path, words, kMostIndexBytes));
+  } catch (const JsonError& e) {
+    ddh::fail(DDH_DATA_LOSS, "the index '", path, "' is damaged: ", e.what(), "; get the file again");
+  }
   const bool is_index = root.is_object() && root.contains("weight_map") && root["weight_map"].is_object();
   if (!is_index)
     ddh::fail(DDH_DATA_LOSS, "'", path, "' is not an index of safetensors files: it has no object \"weight_map\"; ",

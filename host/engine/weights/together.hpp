@@ -6,9 +6,11 @@
 #include <array>
 #include <cstdio>
 #include <exception>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "engine/calls/plain_text.hpp"
 #include "engine/services/comm.hpp"
 
 namespace ddhost {
@@ -16,15 +18,20 @@ namespace ddhost {
 // The error of a rank's part; empty if it did not fail.
 using FailureText = std::array<char, 512>;
 
+inline FailureText text_of(const std::string& sentence) {
+  FailureText text{};
+  std::snprintf(text.data(), text.size(), "%s", sentence.c_str());
+  return text;
+}
+
 template <class Body>
 FailureText failure_of(Body&& body) {
-  FailureText failure{};
   try {
     body();
   } catch (const std::exception& e) {
-    std::snprintf(failure.data(), failure.size(), "%s", e.what());
+    return text_of(sentence_of(e));
   }
-  return failure;
+  return {};
 }
 
 // The failure of the first rank that failed, the same on every rank; empty if none failed. [collective]

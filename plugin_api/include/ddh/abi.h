@@ -27,10 +27,11 @@
  *   [may-block]       may wait for another rank or for a device
  *
  * Rules of growth (docs/compatibility.md has the long form):
- *   1. Each struct begins with struct_size, set by the side that allocates it, and grows only at its end. There is no
+ *   1. Structs begin with struct_size, set by the side that allocates them, and grow only at their end; ddh_range,
+ *      ddh_access and ddh_row_value never grow and have none; ddh_param_view comes with a stride instead. There is no
  *      tail padding. T_MIN_SIZE is its size at the first release and never changes. A reader tests a newer field with
- *      DDH_HAS. A missing field, 0 and NULL all mean the old behaviour. Bytes beyond the struct that the reader
- *      knows must be zero, and so must `reserved` fields; otherwise the reader returns DDH_UNIMPLEMENTED.
+ *      DDH_HAS. A missing field, 0 and NULL all mean the old behaviour. Bytes beyond the struct that the reader knows
+ *      must be zero, and so must `reserved` fields; otherwise the reader returns DDH_UNIMPLEMENTED.
  *   2. Interfaces are tables of function pointers, fetched by name and revision ("ddh.comm/1"). Slots are
  *      appended within a revision; any other change is a new revision. NULL means absent, which is allowed only if the
  *      slot's comment says "may be NULL".

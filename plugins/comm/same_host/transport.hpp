@@ -64,7 +64,7 @@ inline constexpr ddh::Option kOptions[] = {
      "time that a wait spins before it sleeps; much less if ranks share a core"},
     {"staging_bytes", "integer", "1048576",
      R"("minimum": 65536, "maximum": 1073741824, "x-unit": "bytes", "x-affects": "memory")",
-     "size of each of a rank's two staging buffers"},
+     "size of each of a rank's three buffers: two for staging, one for send"},
 };
 
 }  // namespace same_host

@@ -43,7 +43,7 @@ class Queue {
   ~Queue();  // waits for the last piece of work
 
   void push(std::function<void()> work);
-  void delay();  // called by the work itself: marks of events pass without one
+  void delay();  // called by the work itself; recording an event has no delay
   void drain();  // waits until the queue is empty and idle
 
   [[nodiscard]] const std::string& name() const { return name_; }

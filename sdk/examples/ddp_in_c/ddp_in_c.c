@@ -104,8 +104,8 @@ static ddh_rc attach(ddh_inst* s, const ddh_attach_args* args, ddh_err* err) {
   TRY(s->comm->group_info(s->h, args->group, &rank, &size, &caps, err));
   if (accumulates(s) && (caps & DDH_COMM_INITIAL) == 0)
     return ddh_fail(err, DDH_FAILED_PRECONDITION,
-                    "ddp_in_c adds up micro-batches in sums that start from a value, which this transport has not "
-                    "(DDH_COMM_INITIAL); set train.reduce_order=micro_first");
+                    "to accumulate micro-batches, ddp_in_c starts sums from a value (DDH_COMM_INITIAL), which this "
+                    "transport can't do; set train.reduce_order=micro_first");
   s->n_slots = s->optim->slot_count(s->h);
   if (s->n_slots > MAX_SLOTS)
     return ddh_fail(err, DDH_FAILED_PRECONDITION, "ddp_in_c keeps up to 8 optimizer slots; choose another optimizer");

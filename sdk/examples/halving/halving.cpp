@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// halving: a learning-rate schedule. The rate is half after every `half_life` steps.
+// halving: a learning-rate schedule. The rate halves every `half_life` steps.
 //
 //   ddhost --schedule ./halving.so schedule.half_life=50
 #include <cmath>
@@ -25,11 +25,11 @@ class Halving final : public ddh::Schedule {
 };
 
 constexpr ddh::Option kOptions[] = {
-    {"half_life", "integer", "100", R"("minimum": 1, "x-unit": "steps")", "steps after which the rate is half"},
+    {"half_life", "integer", "100", R"("minimum": 1, "x-unit": "steps")", "steps in which the rate halves"},
 };
 constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
 
 }  // namespace
 
-DDH_CXX_PLUGIN(Halving, schedule, "halving", "0.1.0", "half the rate after every half_life steps",
-               ddh::kSchemaOf<kOptions>, kNeeds, DDH_CAP_IN_PROCESS);
+DDH_CXX_PLUGIN(Halving, schedule, "halving", "0.1.0", "halves the rate every half_life steps", ddh::kSchemaOf<kOptions>,
+               kNeeds, DDH_CAP_IN_PROCESS);

@@ -110,7 +110,7 @@ class LinearModel final : public ddh::Model {
       out[i] = view.grad_mode == DDH_GRAD_ADD ? out[i] + gradient[i] : gradient[i];
   }
 
-  // Numbers depend on the sample's index, so every rank and every run generates the same ones.
+  // Numbers depend on run.seed and the sample's index, so every rank generates the same ones.
   void fill(uint64_t sample, size_t place, Batch& batch) const {
     float* const x = batch.x.data() + place * inputs_;
     float* const t = batch.t.data() + place * outputs_;

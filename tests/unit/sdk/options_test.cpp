@@ -43,7 +43,7 @@ TEST_CASE("a table of options becomes a JSON schema with every member, in the or
   REQUIRE(properties.size() == 4);
   CHECK(properties.begin().key() == "lr");
   CHECK(properties["lr"] == nlohmann::ordered_json::parse(R"({"type": "number", "minimum": 0, "default": 1e-3,
-    "description": "learning rate; the schedule multiplies it"})"));
+    "description": "learning rate; the schedule computes the rate of each step from it"})"));
   CHECK(properties["name"]["enum"].size() == 2);
   CHECK(properties["name"]["default"] == "none");
   CHECK(properties["betas"]["items"]["minimum"] == 0);

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 
+#include "ddh/sdk/input_file.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "engine/weights/import/flat_values.hpp"
 #include "engine/weights/import/torch_archive.hpp"
@@ -47,6 +48,14 @@ void place(const FileTensor& part, const std::vector<int64_t>& offsets, const Fi
   }
 }
 
+// Whether two chunks have an element in common.
+bool overlap(const FileTensor& a, const std::vector<int64_t>& at_a, const FileTensor& b,
+             const std::vector<int64_t>& at_b) {
+  for (size_t d = 0; d < at_a.size(); ++d)
+    if (at_a[d] >= at_b[d] + b.shape[d] || at_b[d] >= at_a[d] + a.shape[d]) return false;
+  return true;
+}
+
 class DcpReader {
  public:
   DcpReader(fs::path folder, ForeignCheckpoint& out) : folder_(std::move(folder)), out_(out) {}
@@ -67,15 +76,16 @@ class DcpReader {
     Path out;
     for (const PickleValue::Ref item : tuple.items)
       out.push_back(item->kind == Kind::integer ? std::to_string(item->integer) : item->as_text());
+    if (out.empty()) throw std::invalid_argument("a tensor has an empty path");
     return out;
   }
 
   void add_chunk(const PickleValue& index, const PickleValue& info) {
     const int64_t begin = info.at("offset").as_integer(), bytes = info.at("length").as_integer();
     const std::string& file = info.at("relative_path").as_text();
-    // Files of a folder lie in it: a name that leads elsewhere was never meant.
+    // A file name that leads out of the folder is refused.
     if (fs::path(file).filename() != file || begin < 0 || bytes < 0)
-      throw std::invalid_argument("a chunk has no place");
+      throw std::invalid_argument("a chunk has an invalid file name or place");
     const PickleValue::Ref transforms = info.find("transform_descriptors");
     if (transforms != nullptr && !transforms->items.empty())
       ddh::fail(DDH_UNIMPLEMENTED, "'", folder_.string(), "' is compressed (", transforms->items[0]->text,
@@ -95,7 +105,7 @@ class DcpReader {
       if (step.dtype == DDH_F32 && step.bytes == sizeof(float)) {
         float value = 0;
         std::memcpy(&value, step.data, sizeof value);
-        out_.step = static_cast<int64_t>(value);
+        out_.step = steps_of(value);
       }
     } else if (is_slot && (last == "exp_avg" || last == "exp_avg_sq")) {
       out_.slots[last + "/" + plain_name(path[path.size() - 2])] = whole(name, about);
@@ -119,13 +129,16 @@ class DcpReader {
     const OwnedTensor out = own(out_, parts.front().dtype, shape, held);
     if (held != out.tensor.bytes) throw std::invalid_argument("the chunks of '" + name + "' do not fill it once");
     for (size_t i = 0; i < parts.size(); ++i) place(parts[i], chunks->second[i].offsets, out.tensor, out.bytes);
+    for (size_t i = 0; i < parts.size(); ++i)
+      for (size_t j = 0; j < i; ++j)
+        if (overlap(parts[i], chunks->second[i].offsets, parts[j], chunks->second[j].offsets))
+          throw std::invalid_argument("chunks of '" + name + "' overlap");
     return out.tensor;
   }
 
   FileTensor read_chunk(const Chunk& chunk) {
     const std::string what = "'" + (folder_ / chunk.file).string() + "'";
-    if (!files_.contains(chunk.file))
-      files_[chunk.file] = out_.files.emplace_back((folder_ / chunk.file).string()).bytes();
+    if (!files_.contains(chunk.file)) files_[chunk.file] = out_.map((folder_ / chunk.file).string());
     const std::string_view bytes = files_[chunk.file];
     if (chunk.begin > bytes.size() || chunk.bytes > bytes.size() - chunk.begin)
       ddh::fail(DDH_DATA_LOSS, what, " is cut short: it has ", bytes.size(), " bytes; get the folder again");
@@ -143,7 +156,7 @@ class DcpReader {
 
 void read_dcp_folder(const fs::path& folder, ForeignCheckpoint& out) {
   const std::string what = "'" + (folder / ".metadata").string() + "'";
-  const MappedFile file((folder / ".metadata").string());
+  const ddh::MappedInput file((folder / ".metadata").string(), {"checkpoint file", "get the file again"});
   const PickleTree tree(file.bytes(), what);
   read_foreign_values(what, [&] { DcpReader(folder, out).read(tree.root()); });
   if (out.weights.empty())

@@ -5,6 +5,7 @@
 // part of them is which parameter.
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstring>
 #include <memory>
 #include <regex>
@@ -53,7 +54,11 @@ std::vector<fs::path> files_of_ranks(const fs::path& folder, const char* pattern
       ddh::fail(
           DDH_UNIMPLEMENTED, "'", at->path().string(), "' is of a model that is split over ranks (tensor or ",
           "pipeline parallelism), which is not read; make a universal checkpoint with DeepSpeed's ds_to_universal");
-    out[match[1].length() == 0 ? 0 : std::stoull(match[1])] = at->path();
+    const std::string digits = match[1];
+    uint64_t rank = 0;
+    if (std::from_chars(digits.data(), digits.data() + digits.size(), rank).ec == std::errc::result_out_of_range)
+      ddh::fail(DDH_DATA_LOSS, "'", at->path().string(), "' has an impossible rank in its name; get the folder again");
+    out[rank] = at->path();
   }
   std::vector<fs::path> files;
   for (const auto& [rank, file] : out) {
@@ -102,7 +107,7 @@ class DeepSpeedReader {
 
  private:
   std::unique_ptr<TorchArchive> open(const fs::path& file) {
-    return std::make_unique<TorchArchive>(out_.files.emplace_back(file.string()).bytes(), "'" + file.string() + "'");
+    return std::make_unique<TorchArchive>(out_.map(file.string()), "'" + file.string() + "'");
   }
   const PickleValue& state_of(size_t rank) const { return optims_[rank]->root().at("optimizer_state_dict"); }
 
@@ -246,7 +251,7 @@ void read_universal_folder(const fs::path& folder, ForeignCheckpoint& out) {
   const auto read = [&](const fs::path& file) -> std::optional<FileTensor> {
     std::error_code ec;
     if (!fs::exists(file, ec)) return std::nullopt;
-    const TorchArchive archive(out.files.emplace_back(file.string()).bytes(), "'" + file.string() + "'");
+    const TorchArchive archive(out.map(file.string()), "'" + file.string() + "'");
     const PickleValue& root = archive.root();
     return archive.tensor(root.kind == Kind::dict ? root.at("param") : root, out.values);
   };
@@ -264,7 +269,7 @@ void read_universal_folder(const fs::path& folder, ForeignCheckpoint& out) {
       float steps = 0;
       if (!step || step->dtype != DDH_F32 || step->bytes != sizeof steps) continue;
       std::memcpy(&steps, step->data, sizeof steps);
-      out.step = static_cast<int64_t>(steps);
+      out.step = steps_of(steps);
     }
   });
   if (out.weights.empty())

@@ -20,6 +20,13 @@ inline uint64_t numel_of(const std::vector<int64_t>& shape) {
   return numel;
 }
 
+// The number of an optimizer's steps, which torch stores as a float.
+inline int64_t steps_of(float value) {
+  const bool counts = value >= 0 && value < 0x1p53F;
+  if (!counts) throw std::invalid_argument("the optimizer's step is no number of steps");
+  return static_cast<int64_t>(value);
+}
+
 // A tensor with memory of its own, zero at first. `most_bytes`: what the files hold, so that no header asks for more.
 struct OwnedTensor {
   FileTensor tensor;

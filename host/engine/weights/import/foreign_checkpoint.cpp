@@ -4,6 +4,7 @@
 #include <array>
 #include <fstream>
 
+#include "ddh/sdk/input_file.hpp"
 #include "ddh/sdk/plugin.hpp"
 
 namespace fs = std::filesystem;
@@ -33,6 +34,12 @@ bool is_torch_file(const fs::path& path) {
   return first[0] == 'P' && first[1] == 'K';
 }
 
+// Where transformers has written safetensors too, these are read.
+bool is_transformers_folder(const fs::path& path) {
+  if (has_file(path, "model.safetensors") || has_file(path, "model.safetensors.index.json")) return false;
+  return has_file(path, kTransformersFile) || has_file(path, kTransformersIndex);
+}
+
 bool is_dcp_folder(const fs::path& path) { return has_file(path, ".metadata"); }
 
 bool is_deepspeed_folder(const fs::path& path) {
@@ -51,8 +58,9 @@ bool is_universal_folder(const fs::path& path) {
 }
 
 // The first that fits counts: a universal checkpoint keeps files of the one that it came from.
-constexpr std::array<Form, 4> kForms = {{
+constexpr std::array<Form, 5> kForms = {{
     {"a file of torch.save", read_torch_file, is_torch_file},
+    {"a folder of transformers", read_transformers_folder, is_transformers_folder},
     {"a folder of torch.distributed.checkpoint", read_dcp_folder, is_dcp_folder},
     {"a universal checkpoint of DeepSpeed", read_universal_folder, is_universal_folder},
     {"a checkpoint of DeepSpeed", read_deepspeed_folder, is_deepspeed_folder},
@@ -71,12 +79,18 @@ const char* foreign_kind(const fs::path& path) {
   return form == nullptr ? nullptr : form->name;
 }
 
+std::string_view ForeignCheckpoint::map(const std::string& path) {
+  const auto file = std::make_shared<ddh::MappedInput>(path, ddh::InputWords{"checkpoint file", "get the file again"});
+  files.push_back(file);
+  return file->bytes();
+}
+
 ForeignCheckpoint read_foreign(const fs::path& path) {
   const Form* const form = form_of(path);
   if (form == nullptr)
     ddh::fail(DDH_NOT_FOUND, "'", path.string(),
               "' is no checkpoint that is read here: neither a file of torch.save nor a ",
-              "folder of torch.distributed.checkpoint or of DeepSpeed; give one");
+              "folder of transformers, of torch.distributed.checkpoint or of DeepSpeed; give one");
   ForeignCheckpoint out;
   out.kind = form->name;
   form->read(path, out);

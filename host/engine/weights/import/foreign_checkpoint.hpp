@@ -3,6 +3,7 @@
 // engine/weights/import/foreign_checkpoint.hpp: the tensors of a checkpoint that another program wrote:
 //
 //   a file of torch.save   a state dict, or a dict that holds one (nanoGPT's ckpt.pt)
+//   a folder of transformers with pytorch_model.bin, or with pytorch_model.bin.index.json and the files that it names
 //   a folder of torch.distributed.checkpoint (DCP)
 //   a folder of DeepSpeed, of ZeRO 1, 2 or 3, or a universal checkpoint
 #pragma once
@@ -13,10 +14,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/weights/file_tensor.hpp"
-#include "engine/weights/import/mapped_file.hpp"
 
 namespace ddhost {
 
@@ -27,8 +28,11 @@ struct ForeignCheckpoint {
   std::map<std::string, FileTensor> slots;
   std::optional<int64_t> step;  // updates of the optimizer
   // What the tensors point into.
-  std::deque<MappedFile> files;
+  std::vector<std::shared_ptr<const void>> files;
   std::deque<std::vector<char>> values;
+
+  // Maps a file into memory, as long as this object lives.
+  std::string_view map(const std::string& path);
 };
 
 // What `path` is, or nullptr where it is none of these.
@@ -39,6 +43,9 @@ ForeignCheckpoint read_foreign(const std::filesystem::path& path);
 
 // One for each kind.
 void read_torch_file(const std::filesystem::path& file, ForeignCheckpoint& out);
+inline constexpr const char* kTransformersFile = "pytorch_model.bin";
+inline constexpr const char* kTransformersIndex = "pytorch_model.bin.index.json";
+void read_transformers_folder(const std::filesystem::path& folder, ForeignCheckpoint& out);
 void read_dcp_folder(const std::filesystem::path& folder, ForeignCheckpoint& out);
 void read_deepspeed_folder(const std::filesystem::path& folder, ForeignCheckpoint& out);
 void read_universal_folder(const std::filesystem::path& folder, ForeignCheckpoint& out);

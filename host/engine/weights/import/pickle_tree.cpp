@@ -86,6 +86,12 @@ class PickleMachine {
     stack_.push_back(value);
     return *value;
   }
+  // An object that is read again and again must not grow into more memory than the file could hold.
+  void count_copy(size_t elements) {
+    constexpr size_t kMostCopied = size_t{1} << 24;
+    copied_ += elements;
+    if (copied_ > kMostCopied) in_.cut_short();
+  }
   // All since the last mark.
   std::vector<Ref> pop_marked() {
     if (marks_.empty() || marks_.back() > stack_.size()) in_.cut_short();
@@ -335,6 +341,7 @@ class PickleMachine {
     if (meaning == PickleName::list || meaning == PickleName::tuple) {
       value.kind = meaning == PickleName::list ? Kind::list : Kind::tuple;
       value.items = arguments.empty() ? std::vector<Ref>{} : arguments[0]->items;
+      count_copy(value.items.size());
     }
     if (meaning == PickleName::member) check_member(arguments);
     if (meaning == PickleName::typed_tensor) {
@@ -343,7 +350,10 @@ class PickleMachine {
       if (pickle_name(arguments[0]->text) != PickleName::tensor) refuse_name(arguments[0]->text);
       return push_result(arguments[0]->text, arguments[2]->items);
     }
-    if (meaning == PickleName::text) value = *first_of(Kind::text);
+    if (meaning == PickleName::text) {
+      value = *first_of(Kind::text);
+      count_copy(value.text.size());
+    }
     if (meaning == PickleName::parameter) value = *first_of(Kind::tensor);
     if (meaning == PickleName::tensor) {
       first_of(Kind::storage);
@@ -374,6 +384,7 @@ class PickleMachine {
   std::vector<PickleValue*> stack_;
   std::vector<size_t> marks_;
   std::map<uint64_t, PickleValue*> memo_;
+  size_t copied_ = 0;
 };
 
 PickleTree::PickleTree(std::string_view bytes, const std::string& what) {

@@ -49,7 +49,7 @@ bool is_row_major(const std::vector<int64_t>& shape, const std::vector<int64_t>&
   int64_t expected = 1;
   for (size_t d = shape.size(); d-- > 0;) {
     if (shape[d] != 1 && strides[d] != expected) return false;
-    expected *= shape[d];
+    if (__builtin_mul_overflow(expected, shape[d], &expected)) return false;
   }
   return true;
 }
@@ -121,7 +121,10 @@ void read_foreign_values(const std::string& what, const std::function<void()>& r
   try {
     read();
   } catch (const std::logic_error& e) {  // of PickleValue and TorchArchive
-    ddh::fail(DDH_DATA_LOSS, what, " is damaged, or of a kind that is not read: ", e.what());
+    const std::string why = e.what();    // of std::vector::at, where a list is too short
+    const bool is_ours = why.find("_M_range_check") == std::string::npos;
+    ddh::fail(DDH_DATA_LOSS, what, " is damaged, or of a kind that is not read: ",
+              is_ours ? why : "a list in it is shorter than another one", "; save it again");
   }
 }
 

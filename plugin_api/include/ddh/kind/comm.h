@@ -7,7 +7,7 @@
  *
  * A wait ends when a peer dies: the call returns DDH_UNAVAILABLE and names the peer. The launcher ends the ranks of a
  * machine when one of them dies. A transport across machines must detect a dead peer itself (a closed connection, a
- * heartbeat). tests/comm/collectives_test is a conformance test: DDHOST_COMM=./mine.so runs it.
+ * heartbeat). The conformance test is `DDHOST_COMM=./mine.so build/tests/bin/collectives`.
  * Draft: it may still change after 1.0. */
 #ifndef DDH_KIND_COMM_H
 #define DDH_KIND_COMM_H

@@ -116,9 +116,8 @@ typedef struct ddh_program_desc {
   int32_t kind;         /* DDH_PROGRAM_* */
   const char* name;     /* "train", "eval" */
   const int32_t* units; /* n_units, in the order of the forward; a unit may occur twice */
-  const uint8_t*
-      trainable; /* one per parameter of the model, 1 = trained here: its owner is among units; NULL = all that
-                               are not frozen */
+  /* One per parameter, 1 = trained here (its owner must be in units). NULL = all that are not frozen. */
+  const uint8_t* trainable;
   const char* const* metrics;
   uint32_t n_units;
   uint32_t n_metrics;
@@ -154,7 +153,7 @@ typedef struct ddh_model_desc {
 
 typedef struct ddh_param_view {
   int32_t param;
-  int32_t dtype; /* dtype of `data`: the compute dtype */
+  int32_t dtype; /* dtype of `data`: the parameter's compute_dtype, else the run's */
   void* data;    /* numel elements, row-major */
   void* grad;    /* destination of this use's gradient; NULL: not trained, or not in backward */
   int32_t grad_dtype;

@@ -4,10 +4,10 @@
  *
  *   created --attach--> attached --(lr, step_done, observe)*--> destroyed
  *
- * Each rank has one instance for each optimizer of the run. All instances have the options of section "schedule"; each
- * starts from its own optimizer's learning rate. The host gets the rate of a step, runs the step, and reports the
- * result. The arguments of all calls are equal on all ranks, so an instance that uses nothing else gives the same rates
- * on every rank. The host ends a run in which the ranks have different rates.
+ * Each rank has one instance for each optimizer of the run, and the same again for each phase of train.phases that
+ * has its own lr or schedule. The host gets the rate of a step, runs the step, and reports the result. The arguments
+ * of all calls are equal on all ranks, so an instance that uses nothing else gives the same rates on every rank. The
+ * host ends a run in which the ranks have different rates.
  * Draft: it may still change after 1.0. */
 #ifndef DDH_KIND_SCHEDULE_H
 #define DDH_KIND_SCHEDULE_H
@@ -23,8 +23,8 @@
 typedef struct ddh_schedule_args {
   uint32_t struct_size;
   uint32_t reserved0;
-  double lr;     /* option "lr" of this instance's optimizer */
-  int64_t steps; /* number of steps of the run; the first is 1 */
+  double lr;     /* of the phase, else option "lr" of this instance's optimizer */
+  int64_t steps; /* number of steps that this instance counts; the first is 1 */
 } ddh_schedule_args;
 #define DDH_SCHEDULE_ARGS_MIN_SIZE 24u
 

@@ -10,10 +10,10 @@
  * computation, the transport or the device. These rules make every strategy give the same bits (docs/numerics.md):
  *   - Layout: parameters start on 64-element boundaries of a flat space; padding is zero and stays zero; shards begin
  *     and end on the 64-element grid.
- *   - The gradient of a (unit, micro-batch) is complete before it is summed. DDH_RANK_FIRST: one left fold over the
- *     global micro-batches (micro-batch m of rank r has the index m * world_size + r), in blocks of reduce_block
- *     ranks of one micro-batch index; the sum over the ranks starts from the accumulated gradient. DDH_MICRO_FIRST:
- *     each rank makes one addition per use and micro-batch, and then the ranks are summed.
+ *   - The gradient of a (unit, micro-batch) is complete before it is summed. DDH_RANK_FIRST: after each
+ *     micro-batch, the gradients of the ranks are added to the accumulated gradient in rank order; with reduce_block
+ *     = B > 1, the sum of each B neighbours is added as a whole. DDH_MICRO_FIRST: each rank makes one addition per use
+ *     and micro-batch, and then the ranks are summed.
  *   - Strategies only SUM. ddh.optim's decide and update apply scale, clip, skip and learning rate.
  * To be frozen at 1.0. */
 #ifndef DDH_KIND_STRATEGY_H
@@ -133,7 +133,9 @@ typedef struct ddh_step_begin_args {
 
 /* A piece of state as a range of a logical tensor, for save, load, reshard, export and compare. A rank lists the state
  * that it updates itself: in each step that is not skipped, ddh.optim update on this rank updates exactly the elements
- * of trained parameters in its entries. The host checks this. */
+ * of trained parameters in its entries. The host checks this.
+ * `data` and its values do not change until this rank's next step, state_write, state_commit or destroy: meanwhile the
+ * host copies them on another thread while forward and backward run. */
 #define DDH_STATE_PARAM 1 /* the fp32 value (master) */
 #define DDH_STATE_SLOT 2  /* an optimizer slot */
 typedef struct ddh_state_entry {
@@ -144,7 +146,7 @@ typedef struct ddh_state_entry {
   int32_t dtype;
   int32_t memory;         /* DDH_MEM_* */
   uint64_t offset, numel; /* elements inside the parameter */
-  void* data;             /* valid until the next call of the strategy; NULL with DDH_MEM_FILE: see state_read */
+  void* data;             /* see above; NULL with DDH_MEM_FILE: see state_read */
   int32_t replica_index;  /* the entry with 0 is saved; all replicas of an entry hold equal values */
   int32_t replica_count;
 } ddh_state_entry;

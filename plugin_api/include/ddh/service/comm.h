@@ -74,7 +74,7 @@ typedef struct ddh_comm_api {
   /* A group of the given world ranks, ascending. Only its members call. Owned by the host. [main] [collective] */
   ddh_rc (*group_create)(void* h, const char* name, const int32_t* ranks, uint32_t n, ddh_group** out,
                          ddh_err* err) DDH_NX;
-  /* This rank's index in the group and the group's size; NULL group = all ranks. [any] */
+  /* This rank's index in the group, the group's size and its DDH_COMM_*; NULL group = all ranks. [any] */
   ddh_rc (*group_info)(void* h, ddh_group* group, int32_t* rank, int32_t* size, uint32_t* caps, ddh_err* err) DDH_NX;
   /* Each: DDH_UNAVAILABLE: a peer is gone; the message names it. DDH_ABORTED: another rank ended the run.
    * [serial] [collective] [stream-ordered] [may-block] */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * ddh/service/kv.h: "ddh.kv/1", the key-value store through which ranks find each other. It is for small values. The
- * host prefixes keys with the plugin kind, so plugins don't collide.
+ * host prefixes keys with the plugin's section and id, so plugins don't collide.
  * To be frozen at 1.0. */
 #ifndef DDH_SERVICE_KV_H
 #define DDH_SERVICE_KV_H

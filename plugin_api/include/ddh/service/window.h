@@ -9,9 +9,9 @@
  * An EXCHANGE is its counterpart for gradients: every rank has a full-size buffer, and reduce gives a rank the sum over
  * ranks of its segment. If ranks share pages, they read each other's buffers in place.
  *
- * e is the number of commits of a window, g the number of fills of an exchange; each object has its own counters. The
- * table shows writers, readers, and the marks that synchronize them. All waits are for marks of peers; there is no
- * barrier.
+ * The window epoch e is the number of commits of a window before a write; the generation g is the number of fills of an
+ * exchange before it. Each object has its own. The table shows writers, readers, and the marks that synchronize them.
+ * All waits are for marks of peers; there is no barrier.
  *
  *   | memory                     | writer             | readers    | the write waits for        | the read waits for       |
  *   |----------------------------|--------------------|------------|----------------------------|--------------------------|
@@ -82,22 +82,22 @@ typedef struct ddh_reduce_args {
 typedef struct ddh_window_api {
   uint32_t struct_size;
   uint32_t reserved0;
-  /* Creates a window, zero-filled, at epoch 0 (nothing committed). Its memory counts under `tag`: the segment, and the
+  /* Creates a window, zero-filled, at window epoch 0 (nothing committed). Its memory counts under `tag`: the segment, and the
    * rest of the view while it is open (always, if PERMANENT). The caller owns *out. [main] [collective] [may-block] */
   ddh_rc (*create)(void* h, const ddh_window_args* args, ddh_window** out, ddh_err* err) DDH_NX;
   /* Every rank destroys its handle. No rank may use the window afterwards. NULL is ignored. [main] */
   void (*destroy)(void* h, ddh_window* w) DDH_NX;
   /* This rank's segment. Write only between write_begin and commit; read at any time. Valid until destroy. [main] */
   void* (*segment)(void* h, ddh_window* w)DDH_NX;
-  /* Waits until every rank has closed the current epoch. [main] [may-block] */
+  /* Waits until every rank has closed the current window epoch. [main] [may-block] */
   ddh_rc (*write_begin)(void* h, ddh_window* w, ddh_stream* stream, ddh_err* err) DDH_NX;
-  /* Publishes this rank's segment of the next epoch. A mark, not a barrier. [main] [stream-ordered] */
+  /* Publishes this rank's segment of the next window epoch. A mark, not a barrier. [main] [stream-ordered] */
   ddh_rc (*commit)(void* h, ddh_window* w, ddh_stream* stream, ddh_err* err) DDH_NX;
   /* Waits until every rank has committed as often as this rank, and gives the full view in *view, valid on
    * `stream` until close. On transports that copy, `backing` receives all segments. It is ignored (may be NULL) if
    * pages are shared or the window is PERMANENT. Calls may be nested. [main] [may-block] [collective] unless SHARED_VIEW */
   ddh_rc (*open)(void* h, ddh_window* w, void* backing, ddh_stream* stream, void** view, ddh_err* err) DDH_NX;
-  /* This rank no longer reads this epoch. [main] [stream-ordered] */
+  /* This rank no longer reads this window epoch. [main] [stream-ordered] */
   ddh_rc (*close)(void* h, ddh_window* w, ddh_stream* stream, ddh_err* err) DDH_NX;
 
   /* Creates an exchange. Each rank's buffer is zero-filled and counts under DDH_TAG_GRAD. [main] [collective]

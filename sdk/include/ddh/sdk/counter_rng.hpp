@@ -40,7 +40,7 @@ class CounterRng {
   [[nodiscard]] uint64_t bits(uint64_t i) const { return mix64(key_ + (i + 1) * kMixStep); }
   // In [0, 1), 53 bits.
   [[nodiscard]] double uniform(uint64_t i) const { return static_cast<double>(bits(i) >> 11) * 0x1p-53; }
-  // Two independent standard normals (Box and Muller 1958); tails end at 6.6 deviations.
+  // Two independent standard normals (Box and Muller 1958); tails end at 6.8 deviations.
   [[nodiscard]] std::pair<float, float> normal_pair(uint64_t i) const {
     const uint64_t b = bits(i);
     const float u = (static_cast<float>(b >> 32) + 0.5F) * 0x1p-32F;  // (0, 1]

@@ -51,6 +51,10 @@ class DataParallel : public Strategy {
   // The services that the base and its stores use, for DDH_CXX_PLUGIN.
   static constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE, DDH_CONFIG_IFACE, DDH_FLATOPS_IFACE, DDH_WINDOW_IFACE,
                                            DDH_OPTIM_IFACE, DDH_PARAMS_IFACE, DDH_STREAM_IFACE,  nullptr};
+  // The same, for strategies that offload to memory of the host and may sum in groups of their own.
+  static constexpr const char* kNeedsOfOffload[] = {
+      DDH_ALLOC_IFACE,  DDH_CONFIG_IFACE, DDH_COMM_IFACE,   DDH_COPY_IFACE,   DDH_FLATOPS_IFACE,
+      DDH_WINDOW_IFACE, DDH_OPTIM_IFACE,  DDH_PARAMS_IFACE, DDH_STREAM_IFACE, nullptr};
   // The features that this base class supports. They are listed by name, so features of a later SDK are not included.
   static constexpr uint64_t kUnderstands =
       DDH_FEATURE_POSITIONS | DDH_FEATURE_UPDATES | DDH_FEATURE_PARAM_DTYPES | DDH_FEATURE_OPTIMIZERS;
@@ -96,6 +100,8 @@ class DataParallel : public Strategy {
   [[nodiscard]] const ModelLayout& layout() const { return layout_; }
   [[nodiscard]] ParamStore& params() { return *params_; }
   [[nodiscard]] GradStore& grads() { return *grads_; }
+  // Makes a group of `count` ranks: first, first + stride, ... Needs ddh.comm. [collective]
+  [[nodiscard]] ddh_group* make_group(const char* name, int32_t first, int32_t stride, int32_t count) const;
   // Invalidates the views that units hold.
   void values_changed();
 

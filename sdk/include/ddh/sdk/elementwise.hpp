@@ -41,8 +41,9 @@ namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
 // Rows for tables of options.
-constexpr Option lr_option(std::string_view default_value,
-                           std::string_view description = "learning rate; the schedule multiplies it") {
+constexpr Option lr_option(
+    std::string_view default_value,
+    std::string_view description = "learning rate; the schedule computes the rate of each step from it") {
   return {"lr", "number", default_value, kAtLeast0, description};
 }
 constexpr Option two_rates_option(std::string_view name, std::string_view default_value, std::string_view description) {

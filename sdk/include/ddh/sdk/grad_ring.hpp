@@ -4,7 +4,7 @@
 // ring of a few full-size buffers in turn. Only this rank's segment of the sums stays.
 //
 // Spaces that several units write have their own buffer: tied weights, small parameters of all units. With
-// DDH_MICRO_FIRST every space has its own buffer, because micro-batches are accumulated before ranks are summed.
+// accumulation in DDH_MICRO_FIRST order every space has its own buffer.
 #pragma once
 
 #include <deque>

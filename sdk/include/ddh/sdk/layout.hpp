@@ -33,11 +33,11 @@ struct Cut {
   std::vector<uint64_t> segment_numel, segment_offset;  // per rank
 };
 
-// Parameters share a flat space if they have the same unit, training programs and dtype in views, and if the optimizer
-// either needs all of them whole or none. A bucket is the flat space of several units.
+// Parameters share a flat space if they have the same unit, training programs, dtype in views, `whole` and `persistent`. A
+// bucket is the flat space of several units.
 struct FlatSpace {
   int32_t unit = 0;         // in a bucket: the unit whose backward is last
-  uint64_t trained_by = 0;  // bit g: program g of the run trains these
+  uint64_t trained_by = 0;  // bit g: program g of the model trains these
   bool whole = false;       // segments end where parameters end
   bool persistent = false;  // small parameters that stay gathered
   bool shared = false;      // used more than once in a pass: tied weights, a unit that occurs twice
@@ -84,7 +84,7 @@ class ModelLayout {
   std::vector<Place> place;                    // per parameter
   std::vector<std::vector<size_t>> unit_uses;  // per unit: the spaces it reads
 
-  // The spaces for which ddh_plan counts calls.
+  // The program whose calls ddh_plan counts.
   [[nodiscard]] int32_t first_program() const { return programs.empty() ? 0 : programs.front().program; }
 
   // The spaces whose gradients are complete when grads_ready is called for this unit.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // ddh/sdk/monitor.hpp: the C++ base class of a monitor. Each virtual function is the slot of that name in
-// ddh/kind/monitor.h, which documents it. Failures are thrown and end the run. OutputFile is a text file that always
-// holds whole lines.
+// ddh/kind/monitor.h, which documents it. Failures are thrown and end the run. OutputFile is a file to which whole rows are
+// appended.
 #pragma once
 
 #include <cstdio>

@@ -5,7 +5,7 @@
 //
 //   constexpr ddh::Option kOptions[] = {
 //       {"lr", "number", "1e-3", ddh::kAtLeast0, "Learning rate. The schedule computes the rate of each step from it."},
-//       {"nesterov", "boolean", "false", "", "Look ahead along the momentum."},
+//       {"nesterov", "boolean", "false", "", "Use Nesterov momentum."},
 //   };
 //   DDH_CXX_PLUGIN(..., ddh::kSchemaOf<kOptions>, ...);
 #pragma once

@@ -38,7 +38,7 @@ namespace detail {
 
 inline constexpr uint64_t kPageBytes = 4096;
 inline constexpr uint64_t kHugePageBytes = uint64_t{2} << 20;
-// Arrays at a distance of a large power of two share cache ways: AdamW over four arrays 128 MiB apart takes twice the
+// Arrays at a distance of a large power of two share cache sets: AdamW over four arrays 128 MiB apart takes twice the
 // time. An unused gap after each large block avoids that distance between equal blocks.
 inline constexpr uint64_t kLargeBytes = uint64_t{32} << 20;
 inline constexpr uint64_t kGapBytes = uint64_t{4} << 20;

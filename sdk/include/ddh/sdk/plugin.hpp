@@ -60,7 +60,7 @@ ddh_rc guard(ddh_err* err, Body&& body) noexcept {
   } catch (const Error& e) {
     return ddh_fail(err, e.code(), e.what());
   } catch (const std::bad_alloc&) {
-    return ddh_fail(err, DDH_RESOURCE_EXHAUSTED, "out of memory; use a smaller model, batch or more ranks");
+    return ddh_fail(err, DDH_RESOURCE_EXHAUSTED, "out of memory; use a smaller model, a smaller batch or more ranks");
   } catch (const std::exception& e) {
     return ddh_fail(err, DDH_INTERNAL, e.what());
   } catch (...) {
@@ -261,7 +261,7 @@ class Instance {
   [[nodiscard]] virtual const void* interface(std::string_view id) const = 0;
 
   const Host host;
-  const SectionOptions options;  // of its own section; `host` reads other sections
+  const SectionOptions options;  // of its own section; `host` also reads the keys that ddh/service/config.h lists
 };
 
 // What follows CAPS in DDH_CXX_PLUGIN.

@@ -18,7 +18,8 @@ class PrefetchPolicy {
   // For the layout: parameters that stay gathered have their own spaces.
   [[nodiscard]] const Grouping& grouping() const { return grouping_; }
 
-  // Opens this unit and the next ones within the limits. Reads of a source continue while the next ones begin.
+  // Opens this unit and the next ones within the limits. If a ViewSource reads the views, the reads of
+  // all these units overlap.
   void open(const ddh_unit_use& use, GatheredParams& params) const;
 
   // Keeps spaces that the next units need or that are used again soon, nearest first, within the limits and leaving

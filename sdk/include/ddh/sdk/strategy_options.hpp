@@ -16,8 +16,8 @@ constexpr Option bucket_option(std::string_view name) {
           .rules = R"("minimum": 0, "x-unit": "bytes", "x-affects": "memory")",
           .description =
               "Gradients are reduced in buckets. Units are added to a bucket, in backward order, until it holds this "
-              "many bytes of gradients; 0 means one unit per bucket. Larger buckets need fewer collectives and "
-              "start later. With zero2 they also need larger gradient buffers."};
+              "many bytes of gradients; 0 means one unit per bucket. Larger buckets need fewer "
+              "collectives. With zero2 they are reduced later and need larger gradient buffers."};
 }
 // For ModelLayout: the value of a bucket_option.
 inline Grouping bucket_grouping(const SectionOptions& options, std::string_view name) {
@@ -83,7 +83,7 @@ inline constexpr Option kPrefetchOptions[] = {
      .rules = R"("minimum": 0, "x-unit": "bytes", "x-affects": "memory")",
      .description =
          "A unit stays gathered if less than this many bytes of other units, at 4 bytes an element, are used before "
-         "its next use. 0: it stays only if it is the next unit or within the limits of prefetching. Larger values "
+         "its next use. 0: it stays only if it is within the limits of prefetching. Larger values "
          "save gathers and take memory."}};
 
 }  // namespace DDH_HIDDEN

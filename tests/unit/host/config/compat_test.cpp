@@ -9,9 +9,9 @@
 #include <map>
 
 #include "config/config.hpp"
-#include "config/read_json.hpp"
 #include "ddh/kind/strategy.h"
 #include "ddh/sdk/plugin.hpp"
+#include "engine/services/read_json.hpp"
 #include "fixtures/harness/throws.hpp"
 #include "plugin/registry.hpp"
 

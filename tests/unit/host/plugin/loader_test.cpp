@@ -203,7 +203,7 @@ TEST_CASE("the error of an impossible choice lists the available plugins", "[loa
   CHECK_THAT(not_found(home.registry(), DDH_KIND_STRATEGY, "plugins/two.so:up"),
              Catch::Contains("holds no strategy 'up'"));
   CHECK_THAT(not_found(home.registry(), DDH_KIND_STRATEGY, "no/such.so"), Catch::Contains("no/such.so"));
-  CHECK_THAT(not_found(home.registry(), DDH_KIND_STRATEGY, ""), Catch::Contains("empty"));
+  CHECK_THAT(not_found(home.registry(), DDH_KIND_STRATEGY, ""), Catch::Contains("no strategy is named"));
 }
 
 TEST_CASE("DDHOST_PLUGIN_PATH is searched too", "[loader]") {

@@ -288,9 +288,11 @@ TEST_CASE("the state of another kind of schedule is refused", "[schedule]") {
 }
 
 TEST_CASE("an option that the schedule does not have is refused with both names", "[schedule]") {
-  CHECK(refusal({"schedule.type=cosine", "schedule.pct_start=0.3"}) ==
-        "unknown key 'schedule.pct_start' on the command line for schedule 'cosine'; 'schedule' takes type, "
-        "warmup_steps, decay_steps, min_lr_ratio");
+  CHECK(
+      refusal({"schedule.type=cosine", "schedule.pct_start=0.3"}) ==
+      "unknown key 'schedule.pct_start' on the command line for schedule 'cosine'; 'schedule' takes type, "
+      "warmup_steps, decay_steps, min_lr_ratio here; another plugin may have this option (`ddhost inspect NAME` shows "
+      "them)");
   CHECK_THAT(refusal({"schedule.type=WarmupLR", "schedule.total_num_steps=100"}),
              Catch::Contains("'schedule.total_num_steps'"));
   CHECK_THAT(refusal({"schedule.type=plateau", "schedule.warmup_steps=5"}),

@@ -4,8 +4,8 @@
 // disappears when the run ends. Its blocks are allocated at the start (fallocate), so a full disk is an error at the
 // start. It bypasses the page cache (O_DIRECT), so offloaded state takes no memory.
 //
-// A tile's checksum is computed when it is written, kept in memory, and verified when it is read. A damaged file is
-// reported by name and never gives a wrong result.
+// A tile's checksum is computed when it is written, kept in memory, and verified when it is read. Damage is
+// reported with the tensor's name and the folder, and never gives a wrong result.
 #pragma once
 
 #include <functional>

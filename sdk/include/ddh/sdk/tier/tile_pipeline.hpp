@@ -18,7 +18,7 @@
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
-// One tensor's part of a tile: a tile of a tier, or resident memory. A tile's parts on tiers come first. Pointers to
+// One tensor's part of a tile: one transfer from a tier, or resident memory. A tile's parts on tiers come first. Pointers to
 // tiles have type float* for every dtype of the tensor.
 struct TilePart {
   Tier* tier = nullptr;  // nullptr: `resident` is the memory

@@ -13,6 +13,7 @@
 #include "engine/weights/import/pickle_tree.hpp"
 #include "engine/weights/import/zip_entries.hpp"
 #include "engine/weights/safetensors.hpp"
+#include "fixtures/harness/ddhost_process.hpp"
 #include "fixtures/harness/throws.hpp"
 
 using namespace ddhost;
@@ -93,6 +94,24 @@ TEST_CASE("files of torch.save give the tensors that torch gives") {
   const ForeignCheckpoint narrow = read_foreign(kImports / "torch" / "state_dict_bf16.pt");
   CHECK(narrow.weights.at("embedding").dtype == DDH_BF16);
   CHECK(narrow.weights.at("embedding").bytes == 31 * 5 * 2);
+}
+
+TEST_CASE("a folder of transformers gives the tensors of all files that its index names") {
+  check_equals(read_foreign(kImports / "hf_bin"), kImports / "torch" / "expected.safetensors", false);
+  const ddhost::test::TempFolder folder;
+  fs::copy(kImports / "hf_bin", folder.path(), fs::copy_options::recursive);
+  const fs::path index = folder.path() / "pytorch_model.bin.index.json";
+  const auto with_index = [&](const std::string& text) {
+    std::ofstream(index, std::ios::binary) << text;
+    return sentence_of([&] { read_foreign(folder.path()); });
+  };
+  CHECK_THAT(with_index(R"({"weight_map": {"nowhere": "pytorch_model-00001-of-00002.bin"}})"),
+             Catch::Contains("lacks 'nowhere'"));
+  CHECK_THAT(with_index(R"({"weight_map": {"bias": "../bias.bin"}})"), Catch::Contains("not a file beside it"));
+  CHECK_THAT(with_index("{"), Catch::Contains("no object weight_map"));
+  fs::remove(index);
+  fs::copy_file(kImports / "torch" / "state_dict.pt", folder.path() / "pytorch_model.bin");
+  check_equals(read_foreign(folder.path()), kImports / "torch" / "expected.safetensors", false);
 }
 
 TEST_CASE("a folder of torch.distributed.checkpoint gives whole tensors from the shards of all ranks") {

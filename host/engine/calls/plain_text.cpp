@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/calls/plain_text.hpp"
+
+#include <filesystem>
+#include <new>
+#include <system_error>
+
+#include "ddh/sdk/plugin.hpp"
+
+namespace ddhost {
+namespace {
+
+bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
+
+// The bytes of the character at `at`; 0: it is none of UTF-8.
+size_t character_bytes(std::string_view text, size_t at) {
+  const auto first = static_cast<unsigned char>(text[at]);
+  if (first < 0x80) return 1;
+  const size_t bytes = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
+  if (first < 0xC2 || first > 0xF4 || bytes > text.size() - at) return 0;
+  for (size_t i = 1; i < bytes; ++i)
+    if (!is_continuation(text[at + i])) return 0;
+  const auto second = static_cast<unsigned char>(text[at + 1]);
+  const bool too_long = (first == 0xE0 && second < 0xA0) || (first == 0xF0 && second < 0x90);
+  const bool surrogate = first == 0xED && second >= 0xA0;
+  return too_long || surrogate || (first == 0xF4 && second >= 0x90) ? 0 : bytes;
+}
+
+std::string shortened(std::string_view text, size_t most) {
+  if (text.size() <= most) return std::string(text);
+  size_t head = most / 2, tail = text.size() - most / 2;
+  while (head > 0 && is_continuation(text[head])) --head;
+  while (tail < text.size() && is_continuation(text[tail])) ++tail;
+  return ddh::str(text.substr(0, head), " [", tail - head, " bytes left out] ", text.substr(tail));
+}
+
+}  // namespace
+
+bool is_utf8(std::string_view text) {
+  for (size_t at = 0; at < text.size();) {
+    const size_t bytes = character_bytes(text, at);
+    if (bytes == 0) return false;
+    at += bytes;
+  }
+  return true;
+}
+
+std::string plain_text(std::string_view text, size_t most) {
+  std::string out = shortened(text, most);
+  for (size_t at = 0; at < out.size();) {
+    const size_t bytes = character_bytes(out, at);
+    const auto c = static_cast<unsigned char>(out[at]);
+    if (bytes == 0 || (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f) out[at] = '?';
+    at += bytes == 0 ? 1 : bytes;
+  }
+  return out;
+}
+
+std::string sentence_of(const std::exception& error) {
+  if (dynamic_cast<const ddh::Error*>(&error) != nullptr) return error.what();
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr)
+    return "out of memory; use a smaller model, a smaller batch, smaller files or fewer ranks";
+  if (const auto* file = dynamic_cast<const std::filesystem::filesystem_error*>(&error); file != nullptr) {
+    const std::string reason = file->code().message();
+    if (file->path1().empty()) return "the working folder can't be used: " + reason + "; change to an existing folder";
+    return "'" + file->path1().string() + "' can't be used: " + reason + "; correct the path or its permissions";
+  }
+  if (const auto* system = dynamic_cast<const std::system_error*>(&error); system != nullptr)
+    return "the system refused a request: " + system->code().message() + "; free resources and start the run again";
+  return "an error that ddhost does not expect; please report it, with the command and these words: " +
+         plain_text(error.what(), kShownValue);
+}
+
+}  // namespace ddhost

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A pickle, as the imports of torch's files read it.
+#include "engine/weights/import/pickle_tree.hpp"
+#include "fuzz/fuzz.hpp"
+
+using namespace ddhost;
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
+  fuzz::may_refuse([&] { static_cast<void>(PickleTree(fuzz::text_of(data, bytes), "fuzz.pkl").root().find("model")); });
+  return 0;
+}
