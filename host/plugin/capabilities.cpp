@@ -14,11 +14,12 @@ struct CapName {
   uint64_t bit;
   const char* text;
 };
-constexpr std::array<CapName, 17> kCaps = {{
+constexpr std::array<CapName, 18> kCaps = {{
     {0, DDH_CAP_IN_PROCESS, "several ranks in one process"},
     {0, DDH_CAP_STREAM_ORDERED, "accesses device memory only on streams"},
     {DDH_KIND_COMM, DDH_CAP_RANKS_ARE_THREADS, "ranks are threads"},
     {DDH_KIND_COMM, DDH_CAP_SINGLE_HOST, "one machine only"},
+    {DDH_KIND_COMM, DDH_CAP_DEVICE_BUFFERS, "memory of the device only"},
     {DDH_KIND_STRATEGY, DDH_CAP_SHARDS_OPTIM, "shards optimizer state"},
     {DDH_KIND_STRATEGY, DDH_CAP_SHARDS_GRAD, "shards gradients"},
     {DDH_KIND_STRATEGY, DDH_CAP_SHARDS_PARAM, "shards parameters"},

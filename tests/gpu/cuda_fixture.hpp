@@ -22,7 +22,7 @@ using Entry = ddh_rc (*)(const ddh_host*, const ddh_module**, ddh_err*) noexcept
 class CudaPlugin {
  public:
   explicit CudaPlugin(const std::string& driver = standin_driver())
-      : host_({{"device.driver", driver}}, std::make_shared<FakeKv>()) {
+      : host_({{"device.driver", driver}, {"device.nvml", "libnvidia-ml-none.so"}}, std::make_shared<FakeKv>()) {
     void* const library = dlopen((std::string(DDHOST_BUILD_DIR) + "/plugins/cuda.so").c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) ddh::fail(DDH_UNAVAILABLE, dlerror());
     const auto entry = reinterpret_cast<Entry>(dlsym(library, DDH_ENTRY_SYMBOL));

@@ -2,9 +2,8 @@
 //
 // Runs of the program on the device cuda, over the stand-in for the driver: the bits of the CPU under every strategy,
 // and refusals.
-#include <cstdlib>
-
 #include "equivalence/variants.hpp"
+#include "fixtures/harness/setting.hpp"
 #include "fixtures/harness/toy_run.hpp"
 
 using namespace ddhost::test;
@@ -27,18 +26,6 @@ void check_equal(const Result& cpu, const Result& gpu) {
   CHECK(cpu.grad_norm == gpu.grad_norm);
   CHECK(cpu.weights == gpu.weights);
 }
-
-// A setting of the environment, for the duration of a test.
-class Setting {
- public:
-  Setting(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
-  Setting(const Setting&) = delete;
-  Setting& operator=(const Setting&) = delete;
-  ~Setting() { unsetenv(name_); }
-
- private:
-  const char* const name_;
-};
 
 ToyRun cuda_run(const std::vector<std::string>& more, const std::string& model = kModel) {
   return toy_run({"--device", "cuda", "train.steps=2", "run.nproc=1"}, more, model);

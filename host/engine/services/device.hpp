@@ -3,6 +3,7 @@
 // engine/services/device.hpp: C++ access of the host to the rank's device, over the plugin's C tables.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "ddh/ddh.h"
@@ -37,6 +38,9 @@ class Device {
   [[nodiscard]] const ddh_kernels_api* kernels() const {
     return DDH_HAS(&table_, ddh_device_api, kernels) ? table_.kernels : nullptr;
   }
+
+  // What it measures of itself; nullopt: nothing.
+  [[nodiscard]] std::optional<ddh_device_usage> usage() const;
 
   void* allocate(const ddh_alloc_args& args);
   // Calls functions of its tables.

@@ -78,13 +78,13 @@ void Memory::free_block(void* p, const Block& block) {
     device_->release(p, block.memory);
 }
 
-bool Memory::is_host_memory(const void* p) const {
-  if (device().is_host_memory()) return true;
+int32_t Memory::kind_of(const void* p) const {
+  if (device().is_host_memory()) return DDH_MEM_HOST;
   const std::lock_guard lock(mutex_);
   auto it = blocks_.upper_bound(static_cast<const char*>(p));
-  if (it == blocks_.begin()) return true;
+  if (it == blocks_.begin()) return DDH_MEM_HOST;
   --it;
-  return it->second.memory != DDH_MEM_DEVICE || static_cast<const char*>(p) >= it->first + it->second.bytes;
+  return static_cast<const char*>(p) < it->first + it->second.bytes ? it->second.memory : DDH_MEM_HOST;
 }
 
 void Memory::account_for_plugin(int32_t tag, int64_t bytes) {

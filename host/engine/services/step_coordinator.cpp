@@ -31,6 +31,7 @@ void StepCoordinator::begin(int64_t step, int32_t program, double lr, double see
   program_ = program;
   optimizer_ = &optimizers_->of_program(program);
   norm_.clear();
+  if (device_norm_ != nullptr) device_norm_->clear();
   optimizer_->sums.clear();
   account_.begin(program, optimizers_->trained_by(program));
   refusal_.clear();
@@ -49,6 +50,7 @@ const ddh_step_block& StepCoordinator::decide() {
   if (mine_ == nullptr)
     ddh::fail(DDH_FAILED_PRECONDITION, "the strategy called decide before the last backward of step ", block_.step,
               ", when the number of targets is not known yet; call it from step");
+  if (device_norm_ != nullptr) device_norm_->finish(norm_);
   exchange({norm_.sum().words(), norm_.first_nonfinite(), requests_.stop ? 1 : 0, requests_.saves,
             requests_.saving ? 1 : 0, requests_.save_by_clock ? 1 : 0, windows_.any_open() ? 1 : 0,
             account_.gradients(), block_.lr});

@@ -9,6 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DDH_HEADER_CHECKSUM UINT64_C(0x128ff3f8f6c89245)
-#define DDH_HEADER_CHECKSUM_TEXT "128ff3f8f6c89245"
+#define DDH_HEADER_CHECKSUM UINT64_C(0xfe20177517413c0f)
+#define DDH_HEADER_CHECKSUM_TEXT "fe20177517413c0f"
 #endif

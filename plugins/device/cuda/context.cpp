@@ -20,11 +20,15 @@ struct Context::Job {
   void* arg;
 };
 
-Context::Context(const Driver& driver, int32_t index) : driver_(driver), index_(index) {
+Context::Context(const Driver& driver, const std::string& nvml, int32_t index) : driver_(driver), index_(index) {
   driver_.check(driver_.cuDeviceGet(&device_, index), "cuDeviceGet");
   std::array<char, 48> name{};
   driver_.check(driver_.cuDeviceGetName(name.data(), static_cast<int>(name.size()), device_), "cuDeviceGetName");
   name_ = name.data();
+  driver_.check(driver_.cuDeviceGetUuid(&uuid_, device_), "cuDeviceGetUuid");
+  uint8_t uuid[16];
+  std::memcpy(uuid, uuid_.bytes, sizeof uuid);
+  nvml_ = Nvml::open(nvml, uuid);
   driver_.check(driver_.cuDevicePrimaryCtxRetain(&context_, device_), "cuDevicePrimaryCtxRetain");
   enter();
   main_ = create_stream();
@@ -48,9 +52,15 @@ ddh_device_info Context::info() {
   enter();
   size_t free_bytes = 0, total_bytes = 0;
   driver_.check(driver_.cuMemGetInfo(&free_bytes, &total_bytes), "cuMemGetInfo");
-  ddh_device_info out{sizeof(ddh_device_info), index_, total_bytes, free_bytes, {}};
+  ddh_device_info out{sizeof(ddh_device_info), index_, total_bytes, free_bytes, {}, "cuda", {}};
   std::strncpy(out.name, name_.c_str(), sizeof out.name - 1);
+  std::memcpy(out.uuid, uuid_.bytes, sizeof out.uuid);
   return out;
+}
+
+ddh_device_usage Context::usage() const {
+  if (!nvml_) ddh::fail(DDH_UNIMPLEMENTED, "NVIDIA's management library was not found; the GPU is not measured");
+  return nvml_->usage();
 }
 
 void* Context::allocate(const ddh_alloc_args& args) {

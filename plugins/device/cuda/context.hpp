@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "driver.hpp"
+#include "nvml.hpp"
 
 namespace cuda DDH_HIDDEN {
 
@@ -22,12 +23,15 @@ struct Kernel {
 // Every function makes the GPU's context the thread's own first, because any thread may call.
 class Context {
  public:
-  Context(const Driver& driver, int32_t index);
+  // `nvml`: the file of NVIDIA's management library.
+  Context(const Driver& driver, const std::string& nvml, int32_t index);
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
   ~Context();
 
   [[nodiscard]] ddh_device_info info();
+  // Without the management library it throws UNIMPLEMENTED.
+  [[nodiscard]] ddh_device_usage usage() const;
   void* allocate(const ddh_alloc_args& args);
   void release(void* p, int32_t memory);
 
@@ -65,6 +69,8 @@ class Context {
   CUstream main_ = nullptr;
   CUstream zeroing_ = nullptr;  // zero-fills new blocks without waiting for other work
   std::string name_;
+  CUuuid uuid_{};
+  std::optional<Nvml> nvml_;
   std::mutex mutex_;
   std::map<const char*, uint64_t> device_blocks_;  // begin, bytes
   std::map<const char*, CUmodule> modules_;        // by image

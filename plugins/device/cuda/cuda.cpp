@@ -92,6 +92,9 @@ class Cuda final : public ddh::Instance {
     if (!driver_) driver_ = Driver::open(file_);
     return *driver_;
   }
+  std::unique_ptr<Context> open(int32_t index) {
+    return std::make_unique<Context>(driver(), options.text("nvml"), index);
+  }
   [[nodiscard]] const void* interface(std::string_view id) const override;
 
  private:
@@ -111,8 +114,7 @@ const void* Cuda::interface(std::string_view id) const {
         });
       },
       [](ddh_inst* i, int32_t index, void** context, ddh_err* err) noexcept {
-        return guard(err,
-                     [&] { *context = std::make_unique<Context>(ddh::self_as<Cuda>(i).driver(), index).release(); });
+        return guard(err, [&] { *context = ddh::self_as<Cuda>(i).open(index).release(); });
       },
       [](ddh_inst*, void* context, ddh_device_info* out, ddh_err* err) noexcept {
         return guard(err, [&] { ddh::copy_out(context_of(context).info(), *out); });
@@ -128,12 +130,17 @@ const void* Cuda::interface(std::string_view id) const {
       &kCopy,
       &flatops(),
       &kKernels,
+      [](void* context, ddh_device_usage* out, ddh_err* err) noexcept {
+        return guard(err, [&] { ddh::copy_out(context_of(context).usage(), *out); });
+      },
   };
   return id == DDH_DEVICE_IFACE ? &table : nullptr;
 }
 
 constexpr ddh::Option kOptions[] = {
     {"driver", "string", R"("libcuda.so.1")", "", "library of the CUDA driver; tests name another one"},
+    {"nvml", "string", R"("libnvidia-ml.so.1")", "",
+     "library that measures the GPU (load, memory, temperature) for the metrics; without it they are left out"},
 };
 constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
 

@@ -3,6 +3,7 @@
 // tests/standin/driver/api.cpp: the functions of libcuda.so.1 that the plugins call, except those of streams
 // (api_streams.cpp). What a GPU's driver would refuse is refused with the same code.
 #include "driver/api.hpp"
+#include "driver/for_nccl.hpp"
 
 #include <dlfcn.h>
 
@@ -65,6 +66,12 @@ CUresult enter_result(bool needs_context) {
 using namespace standin;
 
 extern "C" {
+
+int ddhost_standin_device_now() { return device_now(); }
+void* ddhost_standin_reach(int device, uint64_t address, uint64_t bytes) {
+  return Driver::get().reach(device, address, bytes);
+}
+void ddhost_standin_fault(const char* sentence) { Driver::get().fault(sentence, CUDA_ERROR_ILLEGAL_ADDRESS); }
 
 CUresult cuInit(unsigned int) {
   if (is_inside_work()) return CUDA_ERROR_NOT_PERMITTED;

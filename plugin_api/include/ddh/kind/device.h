@@ -34,8 +34,20 @@ typedef struct ddh_device_info {
   uint64_t total_bytes; /* size of its memory */
   uint64_t free_bytes;
   char name[64];
+  char native_api[16]; /* "cuda": streams are CUstream, memory is addressed as by CUDA; "": none */
+  uint8_t uuid[16];    /* the same for every rank that uses this device; all 0: not known */
 } ddh_device_info;
 #define DDH_DEVICE_INFO_MIN_SIZE 88u
+
+/* What a device measures of itself. */
+typedef struct ddh_device_usage {
+  uint32_t struct_size;
+  int32_t busy_percent; /* time with work on it, of the last second or less; -1: not known */
+  int32_t celsius;      /* -1: not known */
+  int32_t reserved0;
+  uint64_t used_bytes; /* of its memory, by all processes */
+} ddh_device_usage;
+#define DDH_DEVICE_USAGE_MIN_SIZE 24u
 
 /* The tables take the device's own `context` as their first argument `h`. Their headers have the contract. */
 typedef struct ddh_device_api {
@@ -58,6 +70,8 @@ typedef struct ddh_device_api {
   const ddh_copy_api* copy;
   const ddh_flatops_api* flatops;
   const ddh_kernels_api* kernels; /* NULL: the device runs no kernels of plugins */
+  /* Measures the open device. NULL: it does not measure. [main] */
+  ddh_rc (*usage)(void* context, ddh_device_usage* out, ddh_err* err) DDH_NX;
 } ddh_device_api;
 #define DDH_DEVICE_API_MIN_SIZE 88u
 
