@@ -9,6 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DDH_HEADER_CHECKSUM UINT64_C(0xfe20177517413c0f)
-#define DDH_HEADER_CHECKSUM_TEXT "fe20177517413c0f"
+#define DDH_HEADER_CHECKSUM UINT64_C(0xeaae1cdea62e0dba)
+#define DDH_HEADER_CHECKSUM_TEXT "eaae1cdea62e0dba"
 #endif

@@ -38,7 +38,7 @@ typedef struct ddh_comm_init {
   uint32_t reserved0;
   const ddh_device_info* device; /* this rank's device */
 } ddh_comm_init;
-#define DDH_COMM_INIT_MIN_SIZE 40u
+#define DDH_COMM_INIT_MIN_SIZE 48u
 
 typedef struct ddh_comm_backend_api {
   uint32_t struct_size;
@@ -74,7 +74,7 @@ typedef struct ddh_comm_backend_api {
   /* Called before the block is freed, when no queued work uses it any more. [main] */
   void (*buffer_unregister)(ddh_inst* self, ddh_group* group, void* p) DDH_NX;
 } ddh_comm_backend_api;
-#define DDH_COMM_BACKEND_API_MIN_SIZE 120u
+#define DDH_COMM_BACKEND_API_MIN_SIZE 136u
 
 typedef struct ddh_region ddh_region;
 

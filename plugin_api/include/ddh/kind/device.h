@@ -37,7 +37,7 @@ typedef struct ddh_device_info {
   char native_api[16]; /* "cuda": streams are CUstream, memory is addressed as by CUDA; "": none */
   uint8_t uuid[16];    /* the same for every rank that uses this device; all 0: not known */
 } ddh_device_info;
-#define DDH_DEVICE_INFO_MIN_SIZE 88u
+#define DDH_DEVICE_INFO_MIN_SIZE 120u
 
 /* What a device measures of itself. */
 typedef struct ddh_device_usage {
@@ -73,6 +73,6 @@ typedef struct ddh_device_api {
   /* Measures the open device. NULL: it does not measure. [main] */
   ddh_rc (*usage)(void* context, ddh_device_usage* out, ddh_err* err) DDH_NX;
 } ddh_device_api;
-#define DDH_DEVICE_API_MIN_SIZE 88u
+#define DDH_DEVICE_API_MIN_SIZE 96u
 
 #endif
