@@ -9,6 +9,7 @@ namespace ddhost {
 namespace {
 
 uint64_t hash_of(const Plugin& plugin) {
+  if (plugin.desc == nullptr) return 0;  // none
   return ddh::fnv1a(ddh::str(plugin.id(), ' ', plugin.desc->version, ' ', plugin.module->build->abi_major, '.',
                              plugin.module->build->abi_minor, ' ', plugin.module->build->header_checksum, ' ',
                              plugin.module->build->torch_version, ' ', read_elf(plugin.file).build_id));
@@ -28,6 +29,7 @@ std::vector<Fingerprint> fingerprints_of(const PreparedRun& run) {
           {"model", hash_of(run.model)},
           {"optimizer", hash_of(run.optimizers)},
           {"comm plugin", hash_of(run.comm)},
+          {"comm.host plugin", hash_of(run.host_comm)},
           {"device plugin", hash_of(run.device)},
           {"schedule", hash_of(run.schedule)},
           {"ABI", ddh::fnv1a(ddh::str(DDH_ABI_MAJOR, '.', DDH_ABI_MINOR, ' ', DDH_HEADER_CHECKSUM))},

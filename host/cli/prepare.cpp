@@ -46,6 +46,7 @@ std::vector<Role> roles_of(PreparedRun& plan) {
   for (RunPlan::Optimizer& optimizer : plan.optimizers)
     roles.push_back({DDH_KIND_OPTIMIZER, optimizer.section, &optimizer.plugin});
   roles.push_back(role(DDH_KIND_COMM, plan.comm));
+  if (plan.has_host_comm()) roles.push_back({DDH_KIND_COMM, kHostCommSection, &plan.host_comm, "comm.host"});
   roles.push_back(role(DDH_KIND_DEVICE, plan.device));
   roles.push_back({DDH_KIND_SCHEDULE, "schedule", &plan.schedule, "schedule.type"});
   for (RunPlan::PhaseSchedule& schedule : plan.phase_schedules)
@@ -66,6 +67,22 @@ Plugin find_plugin(const UserConfig& user, const Config& config, Registry& regis
   const std::string& choice = config.text(role.key);
   const LoadGuard guard(ddh::str("loading ", kind_name(role.kind), " '", choice, "'"), watchdog_limits(config));
   return registry.find(role.kind, choice, base_of(user, role));
+}
+
+// A transport of the device's memory works beside one of host memory, which has options of its own.
+void add_host_comm(const UserConfig& user, const Config& choices, Registry& registry, PreparedRun& plan,
+                   std::vector<Section>& sections) {
+  if (plan.device.has_cap(DDH_CAP_HOST_MEMORY))
+    ddh::fail(DDH_FAILED_PRECONDITION, "comm '", plan.comm.id(),
+              "' exchanges memory of GPUs, but this run computes on the CPU; choose --device cuda, or --comm shm");
+  plan.host_comm =
+      find_plugin(user, choices, registry, {DDH_KIND_COMM, kHostCommSection, &plan.host_comm, "comm.host"});
+  if (plan.host_comm.has_cap(DDH_CAP_DEVICE_BUFFERS) || plan.host_comm.has_cap(DDH_CAP_RANKS_ARE_THREADS))
+    ddh::fail(DDH_FAILED_PRECONDITION, "comm.host '", plan.host_comm.id(), "' does not exchange host memory between ",
+              "processes, which comm '", plan.comm.id(), "' needs beside it; choose comm.host=shm");
+  sections.push_back({kHostCommSection, {}, ""});
+  add_plugin_options(sections, kHostCommSection, plan.host_comm.desc->config_schema,
+                     "comm '" + plan.host_comm.id() + "'");
 }
 
 // The plugins of monitor.plugins, their options, and their full paths for the effective configuration.
@@ -114,10 +131,13 @@ void check_device(const PreparedRun& plan) {
               "' accesses memory outside of streams, which device '", plan.device.id(),
               "' does not allow; choose another, or --device cpu");
   }
-  if (!plan.device.has_cap(DDH_CAP_HOST_REACHABLE))
-    ddh::fail(DDH_FAILED_PRECONDITION, "optimizer '", plan.optimizers.front().plugin.id(),
-              "' computes on the host, which can't reach ", "the memory of device '", plan.device.id(),
-              "'; choose another --device");
+  if (plan.device.has_cap(DDH_CAP_HOST_REACHABLE)) return;
+  for (const RunPlan::Optimizer& optimizer : plan.optimizers) {
+    if (optimizer.plugin.has_cap(DDH_CAP_KERNELS)) continue;
+    ddh::fail(DDH_FAILED_PRECONDITION, "optimizer '", optimizer.plugin.id(),
+              "' has no kernels for GPUs and computes on the host, which can't reach the memory of device '",
+              plan.device.id(), "'; choose another --optimizer, or --device cpu");
+  }
 }
 
 // Clipping is by norm or by value. With clip_value the default of clip_norm becomes 0, so a dry run prints a valid
@@ -276,6 +296,7 @@ PreparedRun prepare_run(const UserConfig& user, Registry& registry, int world_si
                        kind_name(role.kind) + " '" + plugin.id() + "'");
     add_foreign_names(sections, role.section, kind_name(role.kind), plugin.id());
   }
+  if (plan.comm.has_cap(DDH_CAP_DEVICE_BUFFERS)) add_host_comm(user, choices, registry, plan, sections);
   const std::vector<std::string> monitors = find_monitors(user, choices, registry, plan, sections);
   plan.config = Config(user, sections);
   plan.config.set("monitor.plugins", monitors, plan.config.find("monitor.plugins")->source);

@@ -15,7 +15,7 @@ namespace ddhost {
 namespace {
 
 // Sections, and options of other sections, that don't affect the values that a run computes.
-constexpr std::array<std::string_view, 6> kFreeSections = {"run",      "comm",    "device",
+constexpr std::array<std::string_view, 7> kFreeSections = {"run",      "comm",    "comm_host", "device",
                                                            "strategy", "monitor", "checkpoint"};
 constexpr std::array<std::string_view, 7> kFreeOptions = {
     "data.micro_batch", "data.workers",    "train.grad_accum_steps", "train.recompute",

@@ -35,6 +35,7 @@ std::vector<std::string> libraries_of(const PreparedRun& run) {
   std::vector<std::string> files;
   const auto add = [&](const Plugin& plugin) { files.push_back(plugin.file.string()); };
   for (const Plugin* plugin : {&run.model, &run.strategy, &run.comm, &run.device, &run.schedule}) add(*plugin);
+  if (run.has_host_comm()) add(run.host_comm);
   for (const RunPlan::Optimizer& optimizer : run.optimizers) add(optimizer.plugin);
   for (const RunPlan::PhaseSchedule& schedule : run.phase_schedules) add(schedule.plugin);
   for (const Plugin& monitor : run.monitors) add(monitor);

@@ -147,6 +147,8 @@ constexpr const char* kPrecision = R"json({"properties": {
 
 constexpr const char* kComm = R"json({"properties": {
   "plugin": {"type": "string", "default": "shm", "description": "transport between ranks: name, path or path:id"},
+  "host": {"type": "string", "default": "shm",
+    "description": "transport of host memory beside one of device memory (nccl); section comm_host has its options"},
   "windows": {"type": "string", "enum": ["auto", "copy"], "default": "auto",
     "description": "auto uses shared pages if the transport has them; copy always uses private copies"},
   "poison": {"type": "boolean", "default": false,
@@ -244,7 +246,8 @@ void add_plugin_options(std::vector<Section>& sections, const std::string& secti
 }
 
 bool is_plugin_section(std::string_view section) {
-  return section.starts_with(kFurtherOptimizer) || section.starts_with(kFurtherSchedule) ||
+  return section == kHostCommSection || section.starts_with(kFurtherOptimizer) ||
+         section.starts_with(kFurtherSchedule) ||
          std::find(kPluginSections.begin(), kPluginSections.end(), section) != kPluginSections.end();
 }
 

@@ -18,6 +18,9 @@ struct Section {
   std::string plugin = "";  // the plugin whose options it has besides the host's: "strategy 'zero1'"
 };
 
+// The options of the transport that comm.host names. The section exists where such a transport is needed.
+inline constexpr const char* kHostCommSection = "comm_host";
+
 // All sections of a config in printing order, with the host's own options. A plugin's section has the option that
 // chooses the plugin; add_plugin_options adds the plugin's options.
 std::vector<Section> host_sections();

@@ -14,12 +14,14 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <limits>
 #include <optional>
+#include <sstream>
 
 #include "ddh/sdk/plugin.hpp"
 #include "launch/kv_socket.hpp"
@@ -346,7 +348,20 @@ int resolve_world_size(std::optional<int64_t> nproc) {
     if (name.size() > 6 && name.rfind("nvidia", 0) == 0 && name.find_first_not_of("0123456789", 6) == std::string::npos)
       ++gpus;
   }
+  gpus = visible_gpus(gpus, std::getenv("CUDA_VISIBLE_DEVICES"));
   return gpus > 0 ? std::min(gpus, kMaxRanks) : 2;
+}
+
+int visible_gpus(int present, const char* list) {
+  if (list == nullptr) return present;
+  int visible = 0;
+  std::istringstream in(list);
+  for (std::string word; std::getline(in, word, ',') && visible < present; ++visible) {
+    const bool is_name = word.starts_with("GPU-") || word.starts_with("MIG-");
+    const bool is_index = !word.empty() && word.size() < 6 && word.find_first_not_of("0123456789") == std::string::npos;
+    if (!is_name && (!is_index || std::stoi(word) >= present)) break;
+  }
+  return visible;
 }
 
 }  // namespace ddhost

@@ -14,11 +14,12 @@ struct CapName {
   uint64_t bit;
   const char* text;
 };
-constexpr std::array<CapName, 16> kCaps = {{
+constexpr std::array<CapName, 18> kCaps = {{
     {0, DDH_CAP_IN_PROCESS, "several ranks in one process"},
     {0, DDH_CAP_STREAM_ORDERED, "accesses device memory only on streams"},
     {DDH_KIND_COMM, DDH_CAP_RANKS_ARE_THREADS, "ranks are threads"},
     {DDH_KIND_COMM, DDH_CAP_SINGLE_HOST, "one machine only"},
+    {DDH_KIND_COMM, DDH_CAP_DEVICE_BUFFERS, "memory of the device only"},
     {DDH_KIND_STRATEGY, DDH_CAP_SHARDS_OPTIM, "shards optimizer state"},
     {DDH_KIND_STRATEGY, DDH_CAP_SHARDS_GRAD, "shards gradients"},
     {DDH_KIND_STRATEGY, DDH_CAP_SHARDS_PARAM, "shards parameters"},
@@ -28,6 +29,7 @@ constexpr std::array<CapName, 16> kCaps = {{
     {DDH_KIND_MODEL, DDH_CAP_RECOMPUTE, "recomputes activations"},
     {DDH_KIND_MODEL, DDH_CAP_EMPTY_BATCH, "takes empty batches"},
     {DDH_KIND_OPTIMIZER, DDH_CAP_CLIP_VALUE, "clips by value"},
+    {DDH_KIND_OPTIMIZER, DDH_CAP_KERNELS, "has kernels for GPUs"},
     {DDH_KIND_DEVICE, DDH_CAP_HOST_MEMORY, "its memory is the host's"},
     {DDH_KIND_DEVICE, DDH_CAP_HOST_REACHABLE, "the host reaches its memory"},
     {DDH_KIND_SCHEDULE, DDH_CAP_READS_LOSS, "reads losses"},

@@ -8,9 +8,7 @@
 //   p -= lr / (1 + (t - 1) lr_decay) g / (sqrt(sum) + eps)          t = updates of this parameter
 //
 // State: one fp32 number per element. One pass: 20 bytes per element.
-#include <cmath>
-
-#include "ddh/sdk/elementwise.hpp"
+#include "adagrad.hpp"
 
 namespace {
 
@@ -29,29 +27,20 @@ constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
 class Adagrad final : public ddh::ElementwiseOptimizer<Adagrad> {
  public:
   explicit Adagrad(const ddh_create& create)
-      : ElementwiseOptimizer(create),
+      : ElementwiseOptimizer(create, DDH_KERNEL_IMAGE(adagrad)),
         lr_decay_(options.f64("lr_decay")),
         eps_(options.f64("eps")),
         initial_(options.f64("initial_accumulator_value")) {}
   static constexpr auto kSlots = ddh::slots("sum");
 
-  template <bool kFirst>
-  struct Formula {
-    float decay, initial, eps, lr;
-    DDH_SIMD_INLINE float operator()(float p, float scaled, float& sum) const {
-      const float g = scaled + decay * p;
-      sum = (kFirst ? initial : sum) + g * g;
-      return p - lr * (g / (std::sqrt(sum) + eps));
-    }
-  };
   template <class Use>
   void with_formula(const ddh::ParamStep& step, Use&& use) const {
     const float decay = ddh::f32(step.weight_decay), initial = ddh::f32(initial_), eps = ddh::f32(eps_);
     const float lr = ddh::f32(step.lr / (1.0 + static_cast<double>(step.t - 1) * lr_decay_));
     if (step.t == 1)
-      use(Formula<true>{decay, initial, eps, lr});
+      use(adagrad::Formula<true>{decay, initial, eps, lr});
     else
-      use(Formula<false>{decay, initial, eps, lr});
+      use(adagrad::Formula<false>{decay, initial, eps, lr});
   }
 
  private:
@@ -61,4 +50,4 @@ class Adagrad final : public ddh::ElementwiseOptimizer<Adagrad> {
 }  // namespace
 
 DDH_CXX_PLUGIN(Adagrad, optimizer, "adagrad", "0.1.0", "steps by the sum of squared gradients",
-               ddh::kSchemaOf<kOptions>, kNeeds, DDH_CAP_IN_PROCESS | DDH_CAP_CLIP_VALUE);
+               ddh::kSchemaOf<kOptions>, kNeeds, DDH_CAP_IN_PROCESS | DDH_CAP_CLIP_VALUE | kKernelCaps);

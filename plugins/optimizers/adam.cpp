@@ -21,4 +21,4 @@ using Adam = adam::Plugin<adam::Decay::l2>;
 }  // namespace
 
 DDH_CXX_PLUGIN(Adam, optimizer, "adam", "0.1.0", "Adam with L2 weight decay", ddh::kSchemaOf<kOptions>, kNeeds,
-               DDH_CAP_IN_PROCESS | DDH_CAP_CLIP_VALUE);
+               DDH_CAP_IN_PROCESS | DDH_CAP_CLIP_VALUE | kKernelCaps);

@@ -15,6 +15,7 @@
 #include <cmath>
 
 #include "ddh/sdk/elementwise.hpp"
+#include "kernel_image.hpp"
 
 namespace adam DDH_HIDDEN {
 
@@ -35,6 +36,8 @@ struct Formula {
   float inv_sqrt_bias2;  // 1 / sqrt(1 - beta2^t)
   float eps;
   float step_size;  // lr / (1 - beta1^t)
+
+  static constexpr const char* kKernel = kDecay == Decay::l2 ? "adam_l2" : "adam_decoupled";
 
   DDH_SIMD_INLINE float operator()(float p, float scaled, float& m, float& v) const {
     const float g = kDecay == Decay::l2 ? scaled + decay * p : scaled;
@@ -66,7 +69,7 @@ template <Decay kDecay>
 class Plugin final : public ddh::ElementwiseOptimizer<Plugin<kDecay>> {
  public:
   explicit Plugin(const ddh_create& create)
-      : ddh::ElementwiseOptimizer<Plugin>(create),
+      : ddh::ElementwiseOptimizer<Plugin>(create, DDH_KERNEL_IMAGE(adam)),
         rates_{ddh::betas(this->options, "betas"), this->options.f64("eps")} {}
   static constexpr auto kSlots = ddh::slots("exp_avg", "exp_avg_sq");
   [[nodiscard]] Formula<kDecay> formula(const ddh::ParamStep& step) const { return formula_of<kDecay>(rates_, step); }

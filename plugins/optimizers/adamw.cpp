@@ -21,4 +21,4 @@ using AdamW = adam::Plugin<adam::Decay::decoupled>;
 }  // namespace
 
 DDH_CXX_PLUGIN(AdamW, optimizer, "adamw", "0.1.0", "Adam with decoupled weight decay", ddh::kSchemaOf<kOptions>, kNeeds,
-               DDH_CAP_IN_PROCESS | DDH_CAP_CLIP_VALUE);
+               DDH_CAP_IN_PROCESS | DDH_CAP_CLIP_VALUE | kKernelCaps);

@@ -7,7 +7,7 @@
 //   p -= lr sign(beta1 m + (1 - beta1) g)          m = beta2 m + (1 - beta2) g
 //
 // State: one fp32 number per element. One pass: 20 bytes per element. The sign of 0 is 0, of a NaN the NaN.
-#include "ddh/sdk/elementwise.hpp"
+#include "lion.hpp"
 
 namespace {
 
@@ -23,20 +23,11 @@ constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
 
 class Lion final : public ddh::ElementwiseOptimizer<Lion> {
  public:
-  explicit Lion(const ddh_create& create) : ElementwiseOptimizer(create), betas_(ddh::betas(options, "betas")) {}
+  explicit Lion(const ddh_create& create)
+      : ElementwiseOptimizer(create, DDH_KERNEL_IMAGE(lion)), betas_(ddh::betas(options, "betas")) {}
   static constexpr auto kSlots = ddh::slots("exp_avg");
 
-  struct Formula {
-    float keep, weight1, weight2, lr;
-    DDH_SIMD_INLINE float operator()(float p, float g, float& m) const {
-      const float away = g - m;
-      const float c = m + weight1 * away;
-      const float sign = c > 0.0f ? 1.0f : c < 0.0f ? -1.0f : c;
-      m = m + weight2 * away;
-      return p * keep - lr * sign;
-    }
-  };
-  [[nodiscard]] Formula formula(const ddh::ParamStep& step) const {
+  [[nodiscard]] lion::Formula formula(const ddh::ParamStep& step) const {
     return {ddh::f32(1.0 - step.lr * step.weight_decay), ddh::f32(1.0 - betas_.first), ddh::f32(1.0 - betas_.second),
             ddh::f32(step.lr)};
   }
@@ -48,4 +39,4 @@ class Lion final : public ddh::ElementwiseOptimizer<Lion> {
 }  // namespace
 
 DDH_CXX_PLUGIN(Lion, optimizer, "lion", "0.1.0", "sign of an interpolated momentum", ddh::kSchemaOf<kOptions>, kNeeds,
-               DDH_CAP_IN_PROCESS | DDH_CAP_CLIP_VALUE);
+               DDH_CAP_IN_PROCESS | DDH_CAP_CLIP_VALUE | kKernelCaps);

@@ -7,7 +7,7 @@
 //   p -= lr (g + momentum buf) (nesterov), lr buf, or lr g (no momentum)
 //
 // State: one fp32 number per element, none without momentum. One pass: 20 bytes per element, 12 without momentum.
-#include "ddh/sdk/elementwise.hpp"
+#include "sgd.hpp"
 
 namespace {
 
@@ -26,7 +26,7 @@ constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
 class Sgd final : public ddh::ElementwiseOptimizer<Sgd> {
  public:
   explicit Sgd(const ddh_create& create)
-      : ElementwiseOptimizer(create),
+      : ElementwiseOptimizer(create, DDH_KERNEL_IMAGE(sgd)),
         momentum_(options.f64("momentum")),
         dampening_(options.f64("dampening")),
         nesterov_(options.flag("nesterov")) {
@@ -40,29 +40,15 @@ class Sgd final : public ddh::ElementwiseOptimizer<Sgd> {
     return std::span(kSlots).first(momentum_ > 0 ? 1 : 0);
   }
 
-  struct Plain {
-    float decay, lr;
-    DDH_SIMD_INLINE float operator()(float p, float scaled) const { return p - lr * (scaled + decay * p); }
-  };
-  template <bool kNesterov, bool kFirst>
-  struct Momentum {
-    float decay, lr, momentum, weight;
-    DDH_SIMD_INLINE float operator()(float p, float scaled, float& buffer) const {
-      const float g = scaled + decay * p;
-      buffer = kFirst ? g : momentum * buffer + weight * g;
-      return p - lr * (kNesterov ? g + momentum * buffer : buffer);
-    }
-  };
-
   template <class Use>
   void with_formula(const ddh::ParamStep& step, Use&& use) const {
     const float decay = ddh::f32(step.weight_decay), lr = ddh::f32(step.lr);
     const float momentum = ddh::f32(momentum_), weight = ddh::f32(1.0 - dampening_);
-    if (momentum_ <= 0) return use(Plain{decay, lr});
-    if (nesterov_ && step.t == 1) return use(Momentum<true, true>{decay, lr, momentum, weight});
-    if (nesterov_) return use(Momentum<true, false>{decay, lr, momentum, weight});
-    if (step.t == 1) return use(Momentum<false, true>{decay, lr, momentum, weight});
-    use(Momentum<false, false>{decay, lr, momentum, weight});
+    if (momentum_ <= 0) return use(sgd::Plain{decay, lr});
+    if (nesterov_ && step.t == 1) return use(sgd::Momentum<true, true>{decay, lr, momentum, weight});
+    if (nesterov_) return use(sgd::Momentum<true, false>{decay, lr, momentum, weight});
+    if (step.t == 1) return use(sgd::Momentum<false, true>{decay, lr, momentum, weight});
+    use(sgd::Momentum<false, false>{decay, lr, momentum, weight});
   }
 
  private:
@@ -73,4 +59,4 @@ class Sgd final : public ddh::ElementwiseOptimizer<Sgd> {
 }  // namespace
 
 DDH_CXX_PLUGIN(Sgd, optimizer, "sgd", "0.1.0", "gradient descent with momentum", ddh::kSchemaOf<kOptions>, kNeeds,
-               DDH_CAP_IN_PROCESS | DDH_CAP_CLIP_VALUE);
+               DDH_CAP_IN_PROCESS | DDH_CAP_CLIP_VALUE | kKernelCaps);

@@ -38,6 +38,12 @@ const void* CommBackend::interface(std::string_view id) const {
       },
       [](ddh_inst* i, const char* reason) noexcept { guard(nullptr, [&] { self_as<CommBackend>(i).abort(reason); }); },
       [](ddh_inst* i, ddh_err* err) noexcept { return guard(err, [&] { self_as<CommBackend>(i).finalize(); }); },
+      [](ddh_inst* i, ddh_group* group, void* p, uint64_t bytes) noexcept {
+        guard(nullptr, [&] { self_as<CommBackend>(i).buffer_register(group, p, bytes); });
+      },
+      [](ddh_inst* i, ddh_group* group, void* p) noexcept {
+        guard(nullptr, [&] { self_as<CommBackend>(i).buffer_unregister(group, p); });
+      },
   };
   return id == DDH_COMM_BACKEND_IFACE ? &table : nullptr;
 }

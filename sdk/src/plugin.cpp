@@ -23,7 +23,8 @@ Host::Host(const ddh_host* host)
       optim(table<ddh_optim_api>(host, DDH_OPTIM_IFACE)),
       kv(table<ddh_kv_api>(host, DDH_KV_IFACE)),
       metrics(table<ddh_metrics_api>(host, DDH_METRICS_IFACE)),
-      params(table<ddh_params_api>(host, DDH_PARAMS_IFACE)) {}
+      params(table<ddh_params_api>(host, DDH_PARAMS_IFACE)),
+      kernels(table<ddh_kernels_api>(host, DDH_KERNELS_IFACE)) {}
 
 template <class T, class Getter>
 std::optional<T> Host::get_if_given(Getter getter, const char* key) const {

@@ -159,8 +159,8 @@ TEST_CASE("every struct of the ABI that has a rule is read and written up to str
       ddh_model_desc, ddh_unit_view, ddh_batch_args, ddh_batch_info, ddh_unit_call, ddh_estimate_args, ddh_estimate,
       ddh_sample_args, ddh_update_args, ddh_prepare_args, ddh_step_block, ddh_slot_desc, ddh_optim_shard, ddh_op,
       ddh_run_program, ddh_attach_args, ddh_plan, ddh_unit_use, ddh_step_begin_args, ddh_state_entry, ddh_comm_init,
-      ddh_device_info, ddh_schedule_args, ddh_schedule_number, ddh_monitor_args, ddh_row, ddh_alloc_args, ddh_coll,
-      ddh_window_args, ddh_exchange_args, ddh_reduce_args>();
+      ddh_device_info, ddh_device_usage, ddh_schedule_args, ddh_schedule_number, ddh_monitor_args, ddh_row,
+      ddh_alloc_args, ddh_coll, ddh_window_args, ddh_exchange_args, ddh_reduce_args>();
 }
 
 TEST_CASE("the host's services take arguments of every version", "[abi]") {

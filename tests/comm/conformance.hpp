@@ -38,7 +38,7 @@ struct CommRank {
         shared_or_null(instance.find<ddh_comm_shared_api>(DDH_COMM_SHARED_IFACE, DDH_COMM_SHARED_API_MIN_SIZE)),
         rank(rank_seat.rank),
         world(rank_seat.world_size) {
-    const ddh_comm_init init{sizeof init, rank, world, reduce_block, rank_seat.run_id, 0, rank, world, 0};
+    const ddh_comm_init init{sizeof init, rank, world, reduce_block, rank_seat.run_id, 0, rank, world, 0, nullptr};
     ddh::call(table.init, instance.get(), &init);
     group = table.world(instance.get());
     int32_t my_rank = -1, size = -1;

@@ -40,6 +40,7 @@ class Rank {
         services_(seat, std::move(config), std::move(log.logger)),
         device_seat_(services_, "device:" + plan.device.id()),
         comm_seat_(services_, "comm:" + plan.comm.id()),
+        host_comm_seat_(services_, plan.has_host_comm() ? "comm:" + plan.host_comm.id() : "comm", "comm_host"),
         model_seat_(services_, "model:" + plan.model.id()),
         strategy_seat_(services_, "strategy:" + plan.strategy.id()) {}
   Rank(const Rank&) = delete;
@@ -60,6 +61,10 @@ class Rank {
       if (comm_table_ != nullptr) {
         const PluginCaller::Entered entered = comm_.caller().enter(PluginCall::kAbort);
         comm_table_->abort(comm_.get(), e.what());
+      }
+      if (host_comm_table_ != nullptr) {
+        const PluginCaller::Entered entered = host_comm_.caller().enter(PluginCall::kAbort);
+        host_comm_table_->abort(host_comm_.get(), e.what());
       }
       throw;
     }
@@ -85,9 +90,10 @@ class Rank {
     services_.staging = std::make_unique<Staging>(services_.memory);
   }
 
-  void join_world() {
-    comm_ = make(plan_.comm, comm_seat_, "comm");
-    const auto& table = comm_.require<ddh_comm_backend_api>(DDH_COMM_BACKEND_IFACE, DDH_COMM_BACKEND_API_MIN_SIZE);
+  // Connects to all ranks over one transport.
+  const ddh_comm_backend_api* join_over(const Instance& comm) const {
+    const auto& table = comm.require<ddh_comm_backend_api>(DDH_COMM_BACKEND_IFACE, DDH_COMM_BACKEND_API_MIN_SIZE);
+    const ddh_device_info device = services_.device->info();
     const ddh_comm_init init{sizeof(ddh_comm_init),
                              services_.seat.rank,
                              services_.seat.world_size,
@@ -96,11 +102,25 @@ class Rank {
                              services_.seat.node,
                              services_.seat.local_rank,
                              plan_.ranks_per_node,
-                             0};
-    comm_.call(PluginCall::kInit, table.init, &init);
-    comm_table_ = &table;
-    const auto* shared = comm_.find<ddh_comm_shared_api>(DDH_COMM_SHARED_IFACE, DDH_COMM_SHARED_API_MIN_SIZE);
-    services_.comm = std::make_unique<Comm>(comm_.get(), comm_table_, shared, services_.clock, comm_.caller());
+                             0,
+                             &device};
+    comm.call(PluginCall::kInit, table.init, &init);
+    return &table;
+  }
+
+  void join_world() {
+    if (plan_.has_host_comm()) {
+      host_comm_ = make(plan_.host_comm, host_comm_seat_, "comm_host");
+      host_comm_table_ = join_over(host_comm_);
+    }
+    comm_ = make(plan_.comm, comm_seat_, "comm");
+    comm_table_ = join_over(comm_);
+    const bool two = plan_.has_host_comm();
+    const Instance& main = two ? host_comm_ : comm_;
+    const auto* shared = main.find<ddh_comm_shared_api>(DDH_COMM_SHARED_IFACE, DDH_COMM_SHARED_API_MIN_SIZE);
+    services_.comm = std::make_unique<Comm>(main.get(), two ? host_comm_table_ : comm_table_, shared, services_.clock,
+                                            main.caller());
+    if (two) services_.comm->use_device(comm_.get(), *comm_table_, comm_.caller());
     const bool copy = config().get<std::string>("comm.windows") == "copy" || !services_.device->is_host_memory();
     services_.windows = std::make_unique<Windows>(
         *services_.comm, services_.memory, *services_.staging,
@@ -355,6 +375,7 @@ class Rank {
   void leave_world() {
     services_.device->synchronize(nullptr);  // errors of its last work
     comm_.call(PluginCall::kFinalize, comm_table_->finalize);
+    if (host_comm_table_ != nullptr) host_comm_.call(PluginCall::kFinalize, host_comm_table_->finalize);
   }
 
   StateSource state_source() const { return {strategy_, *strategy_table_, *model_desc_}; }
@@ -389,6 +410,7 @@ class Rank {
     services_.windows.reset();
     services_.comm.reset();
     comm_ = Instance();
+    host_comm_ = Instance();
     services_.staging.reset();
     services_.memory.release_all();
     services_.device.reset();
@@ -398,12 +420,12 @@ class Rank {
   const RunPlan& plan_;
   const std::shared_ptr<const LogFailure> log_failure_;
   RankServices services_;
-  PluginSeat device_seat_, comm_seat_, model_seat_, strategy_seat_;
+  PluginSeat device_seat_, comm_seat_, host_comm_seat_, model_seat_, strategy_seat_;
   std::deque<PluginSeat> optimizer_seats_;  // elements stay in place
-  Instance device_, comm_, model_, strategy_;
+  Instance device_, comm_, host_comm_, model_, strategy_;
   std::deque<Instance> optimizers_;  // in the order of train.optimizers
   std::unique_ptr<PhaseRates> rates_;
-  const ddh_comm_backend_api* comm_table_ = nullptr;
+  const ddh_comm_backend_api *comm_table_ = nullptr, *host_comm_table_ = nullptr;
   const ddh_model_api* model_table_ = nullptr;
   const ddh_strategy_api* strategy_table_ = nullptr;
   ModelCopy model_copy_;

@@ -25,6 +25,9 @@ enum class Work { kTrain, kEvaluate, kGenerate };
 struct RunPlan {
   Work work = Work::kTrain;
   Plugin strategy, model, comm, device, schedule;
+  // The transport of host memory, where `comm` takes buffers of the device only (comm.host); else there is none.
+  Plugin host_comm;
+  [[nodiscard]] bool has_host_comm() const { return host_comm.desc != nullptr; }
   // Further schedules that phases name, by their sections: "schedule_kg".
   struct PhaseSchedule {
     std::string section;

@@ -100,10 +100,25 @@ void Monitor::step_end(const ddh_step_block& block, const StepOutcome& outcome, 
                            {items_name_ + "_per_s", items_per_s},
                            {"skipped", block.skip != 0 ? 1.0 : 0.0, true},
                            {"loss_scale", block.loss_scale}});
+    add_usage(row);
     write_row(DDH_ROW_STEP, block.step, facts.program, row);
   }
   smooth_ms_ = smooth_ms_ == 0 ? step_ms : 0.9 * smooth_ms_ + 0.1 * step_ms;
   show_progress(block, facts, step_ms, items_per_s);
+}
+
+// Of this rank's device, measured at most once a second.
+void Monitor::add_usage(std::vector<RowValue>& row) {
+  constexpr std::chrono::seconds kBetween{1};
+  const Clock::time_point now = Clock::now();
+  if (now - measured_ >= kBetween) {
+    usage_ = services_.device->usage();
+    measured_ = now;
+  }
+  if (!usage_) return;
+  if (usage_->busy_percent >= 0) row.push_back({"device_busy_percent", static_cast<double>(usage_->busy_percent)});
+  if (usage_->used_bytes > 0) row.push_back({"device_used_bytes", static_cast<double>(usage_->used_bytes)});
+  if (usage_->celsius >= 0) row.push_back({"device_celsius", static_cast<double>(usage_->celsius)});
 }
 
 void Monitor::evaluated(int64_t step, std::span<const ReportedValue> values, std::string_view program) {

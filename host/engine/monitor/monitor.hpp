@@ -63,6 +63,7 @@ class Monitor {
  private:
   using Clock = std::chrono::steady_clock;
   void write_row(int32_t kind, int64_t step, std::string_view program, std::span<const RowValue> values);
+  void add_usage(std::vector<RowValue>& row);
   void warn_of_nonfinite(const ddh_step_block& block, const std::string& nonfinite);
   void show_progress(const ddh_step_block& block, const StepFacts& facts, double step_ms, double items_per_s);
 
@@ -77,6 +78,8 @@ class Monitor {
   const int64_t last_step_;
   Clock::time_point step_start_;
   Clock::time_point last_shown_{};
+  Clock::time_point measured_{};
+  std::optional<ddh_device_usage> usage_;  // of the device, at `measured_`
   double total_ms_ = 0;
   int64_t steps_timed_ = 0;
   double smooth_ms_ = 0;

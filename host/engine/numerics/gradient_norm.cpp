@@ -17,10 +17,21 @@ void GradientNorm::add(const float* grad, uint64_t begin, uint64_t numel, std::s
     const uint64_t to = std::min(end, range->flat_offset + range->numel);
     const uint64_t block = sum_.add_range(grad + (from - begin), to - from);
     if (block == ExactSum::kNone) continue;
-    const Place found{range->param, range->param_offset + (from - range->flat_offset) + block * kNormBlock};
-    if (place_.param < 0 || std::tie(found.param, found.param_offset) < std::tie(place_.param, place_.param_offset))
-      place_ = found;
+    note({range->param, range->param_offset + (from - range->flat_offset) + block * kNormBlock});
   }
+}
+
+void GradientNorm::note(const Place& found) {
+  if (place_.param < 0 || std::tie(found.param, found.param_offset) < std::tie(place_.param, place_.param_offset))
+    place_ = found;
+}
+
+void GradientNorm::add_words(const uint64_t* words, int32_t param, uint64_t param_offset) {
+  ExactSum::Words sum;
+  std::copy_n(words, sum.size(), sum.begin());
+  sum_.merge(sum.data());
+  const uint64_t block = words[ExactSum::kWords];
+  if (block != ExactSum::kNone) note({param, param_offset + block * kNormBlock});
 }
 
 }  // namespace ddhost

@@ -26,10 +26,16 @@ class GradientNorm {
   // on the 64-element grid, or beyond the last range. Ranges are sorted by flat_offset.
   void add(const float* grad, uint64_t begin, uint64_t numel, std::span<const ddh_range> ranges);
 
+  // Adds the sum of squares of a range that begins at `param_offset`: ExactSum::kWords words, then the index of its first
+  // block that is not finite, or ExactSum::kNone (ddh.flatops exact_squares).
+  void add_words(const uint64_t* words, int32_t param, uint64_t param_offset);
+
   [[nodiscard]] ExactSum& sum() { return sum_; }
   [[nodiscard]] const Place& first_nonfinite() const { return place_; }
 
  private:
+  void note(const Place& found);
+
   ExactSum sum_;
   Place place_;
 };

@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "ddh/ddh.h"
 #include "engine/calls/plugin_caller.hpp"
 #include "engine/services/clock.hpp"
+#include "engine/services/device_comm.hpp"
 
 namespace ddhost {
 
@@ -36,6 +38,19 @@ class Comm {
   [[nodiscard]] const ddh_comm_backend_api* backend() const { return backend_; }
   [[nodiscard]] const ddh_comm_shared_api* shared() const { return shared_; }  // null: ranks do not share memory
   [[nodiscard]] Clock& clock() const { return clock_; }
+  // The transport of buffers in memory of the device; null: they go through staging. This transport then has host memory
+  // only.
+  [[nodiscard]] DeviceComm* device() const { return device_.get(); }
+  void use_device(ddh_inst* inst, const ddh_comm_backend_api& backend, const PluginCaller& caller) {
+    device_ = std::make_unique<DeviceComm>(inst, backend, caller, world_);
+  }
+  // [collective]
+  ddh_group* group_create(const char* name, const int32_t* ranks, uint32_t n) const {
+    ddh_group* group = nullptr;
+    call(PluginCall::kGroupCreate, backend_->group_create, name, ranks, n, &group);
+    if (device_ != nullptr) device_->add_group(group, name, ranks, n);
+    return group;
+  }
   // Calls functions of its tables.
   template <class Function, class... Args>
   void call(PluginCall call, Function function, Args&&... args) const {
@@ -71,7 +86,7 @@ class Comm {
     call(PluginCall::kGroupInfo, backend_->group_info, group, &rank_out, &size_out, &caps_out);
     if (rank != nullptr) *rank = rank_out;
     if (size != nullptr) *size = size_out;
-    if (caps != nullptr) *caps = caps_out;
+    if (caps != nullptr) *caps = device_ == nullptr ? caps_out : caps_out & device_->caps(group);
   }
 
   // Gathers every rank's `bytes` at `mine` into `all`, in rank order. `group` NULL: the world.
@@ -129,6 +144,7 @@ class Comm {
   mutable std::atomic_flag busy_ = ATOMIC_FLAG_INIT;
   Clock& clock_;
   PluginCaller call_;
+  std::unique_ptr<DeviceComm> device_;
   ddh_group* world_ = nullptr;
   int32_t rank_ = 0, world_size_ = 1;
 };

@@ -20,8 +20,7 @@ ddh_group* model_group(void* h) {
   if (s.model_group != nullptr) return s.model_group;
   std::vector<int32_t> ranks(static_cast<size_t>(comm_of(h).world_size()));
   std::iota(ranks.begin(), ranks.end(), 0);
-  comm_of(h).call(PluginCall::kGroupCreate, comm_of(h).backend()->group_create, "model", ranks.data(),
-                  static_cast<uint32_t>(ranks.size()), &s.model_group);
+  s.model_group = comm_of(h).group_create("model", ranks.data(), static_cast<uint32_t>(ranks.size()));
   return s.model_group;
 }
 
@@ -78,6 +77,19 @@ void call_staged(RankServices& s, const Shape& shape, Collective function, ddh_c
   if (recv_away) s.staging->store(device_recv, c.recv, recv_bytes, c.stream);
 }
 
+// Whether the transport of the device takes the call: all buffers are in memory that the device reaches, and one is its
+// own. Ranks give the same kinds of memory, so they choose the same transport.
+bool is_for_device(const RankServices& s, const ddh_coll& c) {
+  bool any = false;
+  for (const void* p : {c.send, static_cast<const void*>(c.recv), c.initial}) {
+    if (p == nullptr) continue;
+    const int32_t kind = s.memory.kind_of(p);
+    if (kind == DDH_MEM_HOST) return false;
+    any = any || kind == DDH_MEM_DEVICE;
+  }
+  return any;
+}
+
 // Checks for all transports.
 void check_arguments(const Comm& comm, const Shape& shape, const ddh_coll& c) {
   if (shape.exchanges && (c.counts != nullptr) != (c.recv_counts != nullptr))
@@ -92,10 +104,11 @@ void check_arguments(const Comm& comm, const Shape& shape, const ddh_coll& c) {
               "set train.reduce_order=micro_first, or choose another with --comm");
 }
 
-// Makes one collective with the transport. Logical calls and bytes are counted here; the plugin counts transport bytes.
-ddh_rc run(void* h, const Shape& shape, Collective function, const ddh_coll* args, ddh_err* err) noexcept {
+// Makes one collective with a transport. Logical calls and bytes are counted here; the plugin counts transport bytes.
+ddh_rc run(void* h, const Shape& shape, DeviceComm::Collective slot, const ddh_coll* args, ddh_err* err) noexcept {
   return guard(err, [&] {
     const Comm& comm = comm_of(h);
+    const Collective function = comm.backend()->*slot;
     if (function == nullptr) {
       ddh::fail(DDH_UNIMPLEMENTED, "this transport has no ", shape.name, "; choose another with --comm");
     }
@@ -105,18 +118,19 @@ ddh_rc run(void* h, const Shape& shape, Collective function, const ddh_coll* arg
     check_arguments(comm, shape, c);
     const Comm::Turn turn(comm);
     const ClockSpan span(comm.clock(), DDH_SPAN_COMM);
-    call_staged(services_of(h), shape, function, c);
+    if (comm.device() != nullptr && comm.device()->has(slot) && is_for_device(services_of(h), c))
+      comm.device()->queue(PluginCall::kCollective, slot, c);
+    else
+      call_staged(services_of(h), shape, function, c);
     comm.clock().count(ddh::str("comm.", shape.name), 1);
     if (c.counts == nullptr)
       comm.clock().count(ddh::str("comm.", shape.name, "_bytes"), c.count * ddh_dtype_bytes(c.dtype));
   });
 }
 
-template <Collective ddh_comm_backend_api::*slot>
+template <DeviceComm::Collective slot>
 ddh_rc collective(void* h, const Shape& shape, const ddh_coll* args, ddh_err* err) noexcept {
-  Collective function = nullptr;
-  const ddh_rc rc = guard(err, [&] { function = comm_of(h).backend()->*slot; });
-  return rc == DDH_OK ? run(h, shape, function, args, err) : rc;
+  return run(h, shape, slot, args, err);
 }
 
 }  // namespace
@@ -134,9 +148,7 @@ const ddh_comm_api kCommTable = {
       });
     },
     [](void* h, const char* name, const int32_t* ranks, uint32_t n, ddh_group** out, ddh_err* err) noexcept {
-      return guard(err, [&] {
-        comm_of(h).call(PluginCall::kGroupCreate, comm_of(h).backend()->group_create, name, ranks, n, out);
-      });
+      return guard(err, [&] { *out = comm_of(h).group_create(name, ranks, n); });
     },
     [](void* h, ddh_group* group, int32_t* rank, int32_t* size, uint32_t* caps, ddh_err* err) noexcept {
       return guard(err, [&] { comm_of(h).group_info(comm_of(h).group_or_world(group), rank, size, caps); });

@@ -40,6 +40,15 @@ ddh_device_info Device::info() const {
   return out;
 }
 
+std::optional<ddh_device_usage> Device::usage() const {
+  if (!DDH_CAN(&table_, ddh_device_api, usage)) return std::nullopt;
+  ddh_device_usage out{};
+  out.struct_size = sizeof out;
+  CallError error;
+  if (table_.usage(context_, &out, error.get()) != DDH_OK) return std::nullopt;
+  return out;
+}
+
 void* Device::allocate(const ddh_alloc_args& args) {
   void* p = nullptr;
   call_(PluginCall::kAllocate, table_.allocate, context_, &args, &p);

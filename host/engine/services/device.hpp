@@ -3,6 +3,7 @@
 // engine/services/device.hpp: C++ access of the host to the rank's device, over the plugin's C tables.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "ddh/ddh.h"
@@ -25,12 +26,21 @@ class Device {
   [[nodiscard]] ddh_device_info info() const;
   // Its memory is host memory and its streams run inline: no copy and no wait is needed to access it.
   [[nodiscard]] bool is_host_memory() const { return (caps_ & DDH_CAP_HOST_MEMORY) != 0; }
+  // Host functions on its streams can access its memory.
+  [[nodiscard]] bool is_host_reachable() const { return is_host_memory() || (caps_ & DDH_CAP_HOST_REACHABLE) != 0; }
 
   // The tables to which ddh.stream, ddh.copy and ddh.flatops forward; `context` is the first argument.
   [[nodiscard]] void* context() const { return context_; }
   [[nodiscard]] const ddh_stream_api& streams() const { return *table_.stream; }
   [[nodiscard]] const ddh_copy_api& copies() const { return *table_.copy; }
   [[nodiscard]] const ddh_flatops_api& flatops() const { return *table_.flatops; }
+  // nullptr: it runs no kernels of plugins.
+  [[nodiscard]] const ddh_kernels_api* kernels() const {
+    return DDH_HAS(&table_, ddh_device_api, kernels) ? table_.kernels : nullptr;
+  }
+
+  // What it measures of itself; nullopt: nothing.
+  [[nodiscard]] std::optional<ddh_device_usage> usage() const;
 
   void* allocate(const ddh_alloc_args& args);
   // Calls functions of its tables.

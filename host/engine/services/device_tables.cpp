@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tables of ddh.stream, ddh.copy and ddh.flatops: each call goes to the table of the same name of the rank's device.
+// Tables of ddh.stream, ddh.copy, ddh.flatops and ddh.kernels: each call goes to the table of the same name of the
+// rank's device.
 #include "engine/services/tables.hpp"
 
 namespace ddhost::detail {
@@ -29,6 +30,30 @@ ddh_rc stream_call(void* h, Args... args, ddh_err* err) noexcept {
 template <auto slot, class... Args>
 ddh_rc flat_call(void* h, Args... args, ddh_err* err) noexcept {
   return forward<ddh_flatops_api, &Device::flatops, slot, Args...>(h, args..., err);
+}
+
+// An operation that a device may lack.
+template <auto slot, class... Args>
+ddh_rc optional_flat_call(void* h, size_t offset, const char* name, ddh_err* err, Args... args) noexcept {
+  const Device* device = open_device(h, err);
+  if (device == nullptr) return DDH_FAILED_PRECONDITION;
+  const ddh_flatops_api& flatops = device->flatops();
+  if (flatops.struct_size < offset + sizeof(void*) || flatops.*slot == nullptr)
+    return ddh::guard(err, [&] {
+      ddh::fail(DDH_UNIMPLEMENTED, "device '", device->name(), "' does not compute ", name, "; compute it on the host");
+    });
+  return (flatops.*slot)(device->context(), args..., err);
+}
+
+template <class Body>
+ddh_rc with_kernels(void* h, ddh_err* err, Body&& body) noexcept {
+  const Device* device = open_device(h, err);
+  if (device == nullptr) return DDH_FAILED_PRECONDITION;
+  if (device->kernels() == nullptr)
+    return ddh::guard(err, [&] {
+      ddh::fail(DDH_UNIMPLEMENTED, "device '", device->name(), "' runs no kernels; compute on the host");
+    });
+  return body(*device);
 }
 
 }  // namespace
@@ -77,6 +102,35 @@ const ddh_flatops_api kFlatopsTable = {
     flat_call<&ddh_flatops_api::cast, void*, int32_t, const void*, int32_t, uint64_t, ddh_stream*>,
     flat_call<&ddh_flatops_api::scale, float*, uint64_t, double, ddh_stream*>,
     flat_call<&ddh_flatops_api::add, float*, const float*, uint64_t, ddh_stream*>,
+    [](void* h, const float* src, uint64_t numel, uint64_t* words, ddh_stream* stream, ddh_err* err) noexcept {
+      return optional_flat_call<&ddh_flatops_api::exact_squares>(h, offsetof(ddh_flatops_api, exact_squares),
+                                                                 "exact_squares", err, src, numel, words, stream);
+    },
+    [](void* h, float* dst, const float* const* srcs, uint32_t n_srcs, uint32_t reduce_block, uint32_t flags,
+       uint64_t numel, ddh_stream* stream, ddh_err* err) noexcept {
+      return optional_flat_call<&ddh_flatops_api::ordered_sum>(h, offsetof(ddh_flatops_api, ordered_sum), "ordered_sum",
+                                                               err, dst, srcs, n_srcs, reduce_block, flags, numel,
+                                                               stream);
+    },
+};
+
+const ddh_kernels_api kKernelsTable = {
+    sizeof(ddh_kernels_api),
+    0,
+    [](void* h) noexcept -> const char* {
+      const Device* d = open_device(h, nullptr);
+      return d == nullptr || d->kernels() == nullptr ? nullptr : d->kernels()->format(d->context());
+    },
+    [](void* h, const void* image, const char* name, uint64_t arg_bytes, ddh_kernel** out, ddh_err* err) noexcept {
+      return with_kernels(
+          h, err, [&](const Device& d) { return d.kernels()->find(d.context(), image, name, arg_bytes, out, err); });
+    },
+    [](void* h, ddh_kernel* kernel, uint32_t blocks, uint32_t threads, const void* arg, const ddh_access* accesses,
+       uint32_t n_accesses, ddh_stream* stream, ddh_err* err) noexcept {
+      return with_kernels(h, err, [&](const Device& d) {
+        return d.kernels()->launch(d.context(), kernel, blocks, threads, arg, accesses, n_accesses, stream, err);
+      });
+    },
 };
 
 }  // namespace ddhost::detail

@@ -24,7 +24,7 @@ const void* host_interface(const char* id) {
     std::string_view id;
     const void* table;
   };
-  static constexpr std::array<Entry, 12> kAll = {{{DDH_LOG_IFACE, &detail::kLogTable},
+  static constexpr std::array<Entry, 13> kAll = {{{DDH_LOG_IFACE, &detail::kLogTable},
                                                   {DDH_CONFIG_IFACE, &detail::kConfigTable},
                                                   {DDH_ALLOC_IFACE, &detail::kAllocTable},
                                                   {DDH_STREAM_IFACE, &detail::kStreamTable},
@@ -35,7 +35,8 @@ const void* host_interface(const char* id) {
                                                   {DDH_OPTIM_IFACE, &detail::kOptimTable},
                                                   {DDH_KV_IFACE, &detail::kKvTable},
                                                   {DDH_METRICS_IFACE, &detail::kMetricsTable},
-                                                  {DDH_PARAMS_IFACE, &detail::kParamsTable}}};
+                                                  {DDH_PARAMS_IFACE, &detail::kParamsTable},
+                                                  {DDH_KERNELS_IFACE, &detail::kKernelsTable}}};
   for (const Entry& entry : kAll) {
     if (entry.id == id) return entry.table;
   }

@@ -33,13 +33,23 @@ void* Memory::allocate(const ddh_alloc_args& args) {
   } catch (const ddh::Error& e) {
     if (e.code() != DDH_RESOURCE_EXHAUSTED) throw;
     ddh::fail(DDH_RESOURCE_EXHAUSTED, "no memory for ", args.bytes, " bytes of '",
-              kTagNames[static_cast<size_t>(args.tag)], "' (", wanted.name, "): ", e.what(),
-              "; use more ranks, a smaller model or a strategy that shards more");
+              kTagNames[static_cast<size_t>(args.tag)], "' (", wanted.name, "): ", e.what(), held(),
+              "; use more ranks, a smaller model or batch, or a strategy that shards more");
   }
   const std::lock_guard lock(mutex_);
   blocks_.emplace(static_cast<const char*>(p), Block{args.tag, args.bytes, args.memory});
   add(args.tag, static_cast<int64_t>(args.bytes), false);
   return p;
+}
+
+std::string Memory::held() const {
+  std::string text;
+  const std::lock_guard lock(mutex_);
+  for (size_t tag = 0; tag < kTagCount; ++tag) {
+    const uint64_t bytes = usage_[tag].now_bytes;
+    if (bytes > 0) text += ddh::str(text.empty() ? "; this rank holds " : ", ", kTagNames[tag], " ", bytes);
+  }
+  return text;
 }
 
 void Memory::release(void* p) {
@@ -68,13 +78,13 @@ void Memory::free_block(void* p, const Block& block) {
     device_->release(p, block.memory);
 }
 
-bool Memory::is_host_memory(const void* p) const {
-  if (device().is_host_memory()) return true;
+int32_t Memory::kind_of(const void* p) const {
+  if (device().is_host_memory()) return DDH_MEM_HOST;
   const std::lock_guard lock(mutex_);
   auto it = blocks_.upper_bound(static_cast<const char*>(p));
-  if (it == blocks_.begin()) return true;
+  if (it == blocks_.begin()) return DDH_MEM_HOST;
   --it;
-  return it->second.memory != DDH_MEM_DEVICE || static_cast<const char*>(p) >= it->first + it->second.bytes;
+  return static_cast<const char*>(p) < it->first + it->second.bytes ? it->second.memory : DDH_MEM_HOST;
 }
 
 void Memory::account_for_plugin(int32_t tag, int64_t bytes) {

@@ -48,7 +48,9 @@ class Memory {
   void release_all();  // frees blocks that plugins have not released
 
   // Whether the host may access `p`: true except for blocks of a device with its own memory.
-  [[nodiscard]] bool is_host_memory(const void* p) const;
+  [[nodiscard]] bool is_host_memory(const void* p) const { return kind_of(p) != DDH_MEM_DEVICE; }
+  // DDH_MEM_DEVICE for memory that the host can't access; DDH_MEM_PINNED for such blocks; else DDH_MEM_HOST.
+  [[nodiscard]] int32_t kind_of(const void* p) const;
 
   // Counts memory of another allocator. `alias`: a view of pages that a rank already counts as unique.
   void account(int32_t tag, int64_t bytes, bool alias);
@@ -64,6 +66,7 @@ class Memory {
     int32_t memory;  // DDH_MEM_*
   };
   void free_block(void* p, const Block& block);
+  [[nodiscard]] std::string held() const;            // for a sentence: bytes by tag
   void add(int32_t tag, int64_t bytes, bool alias);  // with mutex_ held
 
   Device* device_ = nullptr;

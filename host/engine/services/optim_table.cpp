@@ -59,6 +59,8 @@ const ddh_optim_api kOptimTable = {
         if (grad == nullptr && n_ranges > 0) ddh::fail(DDH_INVALID_ARGUMENT, "add_gradient got no gradient (NULL)");
         uint64_t end = 0;
         for (uint32_t i = 0; i < n_ranges; ++i) end = std::max(end, ranges[i].flat_offset + ranges[i].numel);
+        if (step.sums_on_device() && !services_of(h).memory.is_host_memory(grad))
+          return step.add_device_gradient(grad, 0, end, {ranges, n_ranges}, nullptr);
         const void* values = services_of(h).staging->readable(grad, end * sizeof(float), nullptr);
         step.add_gradient(static_cast<const float*>(values), 0, end, {ranges, n_ranges});
       });

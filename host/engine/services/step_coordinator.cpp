@@ -31,6 +31,7 @@ void StepCoordinator::begin(int64_t step, int32_t program, double lr, double see
   program_ = program;
   optimizer_ = &optimizers_->of_program(program);
   norm_.clear();
+  if (device_norm_ != nullptr) device_norm_->clear();
   optimizer_->sums.clear();
   account_.begin(program, optimizers_->trained_by(program));
   refusal_.clear();
@@ -49,6 +50,7 @@ const ddh_step_block& StepCoordinator::decide() {
   if (mine_ == nullptr)
     ddh::fail(DDH_FAILED_PRECONDITION, "the strategy called decide before the last backward of step ", block_.step,
               ", when the number of targets is not known yet; call it from step");
+  if (device_norm_ != nullptr) device_norm_->finish(norm_);
   exchange({norm_.sum().words(), norm_.first_nonfinite(), requests_.stop ? 1 : 0, requests_.saves,
             requests_.saving ? 1 : 0, requests_.save_by_clock ? 1 : 0, windows_.any_open() ? 1 : 0,
             account_.gradients(), block_.lr});
@@ -186,7 +188,7 @@ void StepCoordinator::update(const ddh_optim_shard& given, ddh_stream* stream) {
   if (optimizer_->needs_something) check_needs(shard);
   account_.add_update({shard.ranges, shard.n_ranges});
   const ClockSpan span(comm_.clock(), DDH_SPAN_OPTIM);
-  if (device_.is_host_memory())
+  if (!device_.is_host_reachable() || device_.is_host_memory())  // kernels (checked before the run), or inline
     return update_now(*optimizer_, shard, block_, optimizer_->param_steps, stream, optimizer_->call);
   ShardCopy mine(shard, optimizer_->slots);
   const ddh::Accesses accesses = mine.accesses();

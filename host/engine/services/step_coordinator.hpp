@@ -10,6 +10,7 @@
 
 #include "ddh/ddh.h"
 #include "engine/numerics/gradient_norm.hpp"
+#include "engine/services/device_norm.hpp"
 #include "engine/services/lr_scales.hpp"
 #include "engine/services/micro_metrics.hpp"
 #include "engine/services/optimizers.hpp"
@@ -50,7 +51,9 @@ class StepCoordinator final : public NormSink {
         model_(model),
         settings_(settings),
         lr_scales_(model),
-        account_(model) {}
+        account_(model) {
+    if (DeviceNorm::is_possible(device)) device_norm_ = std::make_unique<DeviceNorm>(device, windows.memory());
+  }
 
   // Called before the first step; see Optimizers.
   void set_optimizers(const std::vector<OptimizerRef>& optimizers, std::span<const ddh_run_program> programs);
@@ -70,6 +73,17 @@ class StepCoordinator final : public NormSink {
   void add_gradient(const float* grad, uint64_t begin, uint64_t numel, std::span<const ddh_range> ranges) override {
     account_.add_gradient(begin, numel, ranges);
     norm_.add(grad, begin, numel, ranges);
+  }
+  // Whether gradients in memory of the device are summed there.
+  [[nodiscard]] bool sums_on_device() const { return device_norm_ != nullptr; }
+  // Error: not sums_on_device.
+  void add_device_gradient(const float* grad, uint64_t begin, uint64_t numel, std::span<const ddh_range> ranges,
+                           ddh_stream* stream) override {
+    if (device_norm_ == nullptr)
+      ddh::fail(DDH_UNIMPLEMENTED, "device '", device_.name(), "' does not sum squares (ddh.flatops exact_squares), ",
+                "which a transport of its memory needs; choose --comm shm");
+    account_.add_gradient(begin, numel, ranges);
+    device_norm_->add(grad, begin, numel, ranges, stream);
   }
   // Records that an exchange sums gradients in this step.
   void note_exchange() { has_exchange_ = true; }
@@ -118,6 +132,7 @@ class StepCoordinator final : public NormSink {
   int32_t program_ = 0;
   Optimizers::Instance* optimizer_ = nullptr;  // of the step's program
   GradientNorm norm_;
+  std::unique_ptr<DeviceNorm> device_norm_;  // null: the host sums
   StepAccount account_;
   std::string refusal_;
   const MicroMetrics* mine_ = nullptr;

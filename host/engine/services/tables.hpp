@@ -45,6 +45,7 @@ extern const ddh_window_api kWindowTable;
 extern const ddh_stream_api kStreamTable;
 extern const ddh_copy_api kCopyTable;
 extern const ddh_flatops_api kFlatopsTable;
+extern const ddh_kernels_api kKernelsTable;
 extern const ddh_optim_api kOptimTable;
 extern const ddh_kv_api kKvTable;
 extern const ddh_metrics_api kMetricsTable;

@@ -23,6 +23,9 @@ class NormSink {
   virtual ~NormSink() = default;
   // The parts of `ranges` in [begin, begin + numel) of a flat buffer; grad[i] is element begin + i.
   virtual void add_gradient(const float* grad, uint64_t begin, uint64_t numel, std::span<const ddh_range> ranges) = 0;
+  // The same in memory of the device, in the order of `stream`, without a copy to the host.
+  virtual void add_device_gradient(const float* grad, uint64_t begin, uint64_t numel, std::span<const ddh_range> ranges,
+                                   ddh_stream* stream) = 0;
 };
 
 constexpr uint64_t kMaxWindowNumel = uint64_t{1} << 44;  // 64 TiB in fp32
@@ -115,6 +118,7 @@ class Windows {
     for (const auto& w : windows_) w->all_closed();
   }
   [[nodiscard]] const Comm& comm() const { return comm_; }
+  [[nodiscard]] Memory& memory() const { return memory_; }
 
  private:
   // Throws if ranks cut a window at different places; they would overwrite each other's segments. [collective]

@@ -2,11 +2,13 @@
 //
 // Windows and exchanges over collectives, for transports without shared memory: open is an all_gather, reduce is a
 // reduce_scatter. Writes need no handshake between ranks, because a view is a copy. The transport sends and receives
-// host memory: the buffers themselves on the CPU, staging on other devices.
+// host memory: the buffers themselves on the CPU, staging on other devices. A transport of the device (Comm::device)
+// takes the device's own buffers instead, in the order of the stream, and the host waits for nothing.
 //
 // A reduction with DDH_REDUCE_ADD starts from this rank's dst, which no other rank has. Staging is then larger by the
 // segment. With a transport without DDH_COMM_INITIAL, the ranks send the pieces themselves (all_to_all) and the host
 // sums them. This takes host memory (tag comm) of the size of one segment for each rank.
+#include <algorithm>
 #include <limits>
 #include <optional>
 
@@ -30,6 +32,10 @@ class Block {
   Memory& memory_;
   void* data_;
 };
+
+DeviceComm::Registration registered(const Comm& comm, ddh_group* group, void* p, uint64_t bytes) {
+  return {comm.device(), comm.group_or_world(group), p, bytes};
+}
 
 ddh_coll pieces(const Comm& comm, ddh_group* group, int32_t dtype, const Segments& segments, const std::string& label) {
   ddh_coll c{};
@@ -60,7 +66,8 @@ class CopyWindow final : public ddh_window {
         name_(args.name == nullptr ? "unnamed" : args.name),
         segments_(segments_of(comm, args.group, args.segment_numel)),
         element_bytes_(ddh_dtype_bytes(args.dtype)),
-        own_(memory, args.tag, (permanent_ ? segments_.total : segments_.my_numel) * element_bytes_, name_.c_str()),
+        own_(memory, args.tag, own_bytes(), name_.c_str()),
+        registration_(registered(comm, args.group, own_.data(), own_bytes())),
         committed_(memory.device()),
         closed_(memory.device()) {}
 
@@ -106,10 +113,32 @@ class CopyWindow final : public ddh_window {
 
  private:
   [[nodiscard]] uint64_t my_offset_bytes() const { return segments_.my_offset * element_bytes_; }
+  [[nodiscard]] uint64_t own_bytes() const {
+    return (permanent_ ? segments_.total : segments_.my_numel) * element_bytes_;
+  }
 
   void gather(ddh_stream* stream) {
     const ClockSpan span(comm_.clock(), DDH_SPAN_COMM);
     const uint64_t my_bytes = segments_.my_numel * element_bytes_, all_bytes = segments_.total * element_bytes_;
+    if (const DeviceComm* const transport = comm_.device(); transport != nullptr)
+      gather_on_device(*transport, stream);
+    else
+      gather_staged(my_bytes, all_bytes, stream);
+    committed_.set(stream);  // for opens on other streams
+    gathered_epoch_ = epoch_;
+    comm_.clock().count("comm.window_gathers", 1);
+    comm_.clock().count("comm.window_gather_bytes", all_bytes);
+  }
+
+  void gather_on_device(const DeviceComm& transport, ddh_stream* stream) {
+    ddh_coll c = pieces(comm_, group_, dtype_, segments_, name_);
+    c.send = segment();
+    c.recv = view_;
+    c.stream = stream;
+    transport.queue(PluginCall::kAllGather, &ddh_comm_backend_api::all_gather, c);
+  }
+
+  void gather_staged(uint64_t my_bytes, uint64_t all_bytes, ddh_stream* stream) {
     char* const host_view = staging_.begin(view_, all_bytes);
     const bool in_place = host_view == view_;
     ddh_coll c = pieces(comm_, group_, dtype_, segments_, name_);
@@ -118,10 +147,6 @@ class CopyWindow final : public ddh_window {
     if (!in_place) staging_.fetch(host_view + my_offset_bytes(), segment(), my_bytes, stream);
     comm_.call(PluginCall::kAllGather, comm_.backend()->all_gather, &c);
     staging_.store(view_, host_view, all_bytes, stream);
-    committed_.set(stream);  // for opens on other streams
-    gathered_epoch_ = epoch_;
-    comm_.clock().count("comm.window_gathers", 1);
-    comm_.clock().count("comm.window_gather_bytes", all_bytes);
   }
 
   void forget_view(ddh_stream* stream) {
@@ -143,6 +168,7 @@ class CopyWindow final : public ddh_window {
   const Segments segments_;
   const uint64_t element_bytes_;
   Block own_;  // the segment; the whole view if it is permanent
+  const DeviceComm::Registration registration_;
   StreamMark committed_, closed_;
   void* view_ = nullptr;
   uint64_t epoch_ = 0, gathered_epoch_ = 0;
@@ -162,6 +188,7 @@ class CopyExchange final : public ddh_exchange {
         round_to_bf16_(settings.round_to_bf16),
         name_(args.name == nullptr ? "unnamed" : args.name),
         buffer_(memory, DDH_TAG_GRAD, args.numel * sizeof(float), name_.c_str()),
+        registration_(registered(comm, args.group, buffer_.data(), args.numel * sizeof(float))),
         ready_(memory.device()),
         reduced_(memory.device()) {
     comm.group_info(comm.group_or_world(group_), nullptr, nullptr, &caps_);
@@ -179,10 +206,74 @@ class CopyExchange final : public ddh_exchange {
     }
     require_reducible(args, name_);
     const ClockSpan span(comm_.clock(), DDH_SPAN_COMM);
-    const uint64_t all_bytes = segments.total * sizeof(float), my_bytes = segments.my_numel * sizeof(float);
-    const bool add = (args.flags & DDH_REDUCE_ADD) != 0;
     float* const dst = args.dst != nullptr ? args.dst : buffer() + segments.my_offset;
     ready_.order(stream);
+    if (const DeviceComm* const transport = comm_.device(); transport != nullptr)
+      reduce_on_device(*transport, segments, args, dst, norm, stream);
+    else
+      reduce_staged(segments, args, dst, norm, stream);
+    reduced_.set(stream);
+  }
+
+ private:
+  // In memory of the device. A sum in ordinary memory of the host is computed in memory of the device first.
+  void reduce_on_device(const DeviceComm& transport, const Segments& segments, const ddh_reduce_args& args, float* dst,
+                        NormSink& norm, ddh_stream* stream) {
+    const uint64_t my_bytes = segments.my_numel * sizeof(float);
+    const bool add = (args.flags & DDH_REDUCE_ADD) != 0, away = memory_.kind_of(dst) == DDH_MEM_HOST;
+    const uint64_t rounded_bytes = round_to_bf16_ ? segments.total * sizeof(uint16_t) : 0;
+    char* const scratch = scratch_of(std::max(rounded_bytes, away ? my_bytes : 0), stream);
+    if (round_to_bf16_) round_on_device(scratch, segments.total, stream);
+    float* const sum = away ? reinterpret_cast<float*>(scratch) : dst;
+    Device& device = memory_.device();
+    if (away && add) device.copy(sum, DDH_MEM_DEVICE, dst, DDH_MEM_HOST, my_bytes, stream);
+    ddh_coll c = pieces(comm_, group_, DDH_F32, segments, name_);
+    c.send = buffer();
+    c.recv = sum;
+    c.initial = add ? sum : nullptr;
+    c.stream = stream;
+    transport.queue(PluginCall::kReduceScatter, &ddh_comm_backend_api::reduce_scatter, c);
+    if ((args.flags & DDH_REDUCE_NORM) != 0)
+      norm.add_device_gradient(sum, 0, segments.my_numel, {args.ranges, args.n_ranges}, stream);
+    if ((args.flags & DDH_REDUCE_TO_ALL) != 0) {
+      c.send = sum;
+      c.recv = buffer();
+      c.initial = nullptr;
+      transport.queue(PluginCall::kAllGather, &ddh_comm_backend_api::all_gather, c);
+    }
+    if (!away) return;
+    device.copy(dst, DDH_MEM_HOST, sum, DDH_MEM_DEVICE, my_bytes, stream);
+    device.synchronize(stream);
+  }
+
+  // Rounds the contribution in place: to bf16 and back.
+  void round_on_device(void* rounded, uint64_t numel, ddh_stream* stream) {
+    Device& device = memory_.device();
+    const auto cast = [&](void* to, int32_t to_dtype, const void* from, int32_t from_dtype) {
+      device.call()(PluginCall::kDeviceWork, device.flatops().cast, device.context(), to, to_dtype, from, from_dtype,
+                    numel, stream);
+    };
+    cast(rounded, DDH_BF16, buffer(), DDH_F32);
+    cast(buffer(), DDH_F32, rounded, DDH_BF16);
+  }
+
+  // Memory of the device for one call; its content is undefined.
+  char* scratch_of(uint64_t bytes, ddh_stream* stream) {
+    if (bytes == 0) return nullptr;
+    reduced_.order(stream);  // the last use
+    if (scratch_bytes_ < bytes) {
+      if (scratch_) memory_.device().synchronize(stream);
+      scratch_.reset();
+      scratch_.emplace(memory_, DDH_TAG_COMM, bytes, "sums of gradients");
+      scratch_bytes_ = bytes;
+    }
+    return scratch_->data();
+  }
+
+  void reduce_staged(const Segments& segments, const ddh_reduce_args& args, float* dst, NormSink& norm,
+                     ddh_stream* stream) {
+    const uint64_t all_bytes = segments.total * sizeof(float), my_bytes = segments.my_numel * sizeof(float);
+    const bool add = (args.flags & DDH_REDUCE_ADD) != 0;
     const bool dst_here = staging_.is_here(dst);
     const uint64_t start_bytes = add && !dst_here ? my_bytes : 0;
     auto* const all = reinterpret_cast<float*>(staging_.begin(buffer(), all_bytes + start_bytes));
@@ -206,10 +297,8 @@ class CopyExchange final : public ddh_exchange {
       comm_.call(PluginCall::kAllGather, comm_.backend()->all_gather, &c);
       staging_.store(buffer(), all, all_bytes, stream);
     }
-    reduced_.set(stream);
   }
 
- private:
   // sum = this rank's segment of `all`, summed over the ranks; `from_sum`: the fold starts from the values in `sum`.
   void sum_over_ranks(const Segments& segments, float* all, float* sum, bool from_sum) {
     ddh_coll c = pieces(comm_, group_, DDH_F32, segments, name_);
@@ -266,10 +355,13 @@ class CopyExchange final : public ddh_exchange {
   const bool round_to_bf16_;
   const std::string name_;
   Block buffer_;
+  const DeviceComm::Registration registration_;
   StreamMark ready_, reduced_;
   uint32_t caps_ = 0;  // of the transport
   std::optional<Block> received_;
   uint64_t received_numel_ = 0;
+  std::optional<Block> scratch_;
+  uint64_t scratch_bytes_ = 0;
 };
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include "ddh/service/config.h"
 #include "ddh/service/copy.h"
 #include "ddh/service/flatops.h"
+#include "ddh/service/kernels.h"
 #include "ddh/service/kv.h"
 #include "ddh/service/log.h"
 #include "ddh/service/metrics.h"

@@ -62,8 +62,13 @@ ddh_rc open(ddh_inst*, int32_t index, void** context, ddh_err* err) noexcept {
 ddh_rc info(ddh_inst*, void*, ddh_device_info* out, ddh_err* err) noexcept {
   return guard(err, [&] {
     const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-    const ddh_device_info mine{sizeof(ddh_device_info), 0, page * static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)),
-                               page * static_cast<uint64_t>(sysconf(_SC_AVPHYS_PAGES)), "cpu"};
+    const ddh_device_info mine{sizeof(ddh_device_info),
+                               0,
+                               page * static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)),
+                               page * static_cast<uint64_t>(sysconf(_SC_AVPHYS_PAGES)),
+                               "cpu",
+                               "",
+                               {}};
     ddh::copy_out(mine, *out);
   });
 }
@@ -86,6 +91,8 @@ const ddh_device_api& table() {
       &kStreams,
       &kCopy,
       &flatops(),
+      nullptr,
+      nullptr,
   };
   return device;
 }

@@ -25,6 +25,8 @@ const ddh_flatops_api& flatops() {
       [](void*, float* dst, const float* src, uint64_t numel, ddh_stream*, ddh_err* err) noexcept {
         return ddh::guard(err, [&] { ddh::flat::add(dst, src, numel); });
       },
+      nullptr,
+      nullptr,
   };
   return table;
 }

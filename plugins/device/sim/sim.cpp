@@ -110,6 +110,8 @@ const ddh_flatops_api kFlatops = {
                                   flat::add(dst, src, numel));
       });
     },
+    nullptr,
+    nullptr,
 };
 
 class Sim final : public ddh::Instance {
@@ -147,8 +149,13 @@ const void* Sim::interface(std::string_view id) const {
       },
       [](ddh_inst*, void* context, ddh_device_info* out, ddh_err* err) noexcept {
         return guard(err, [&] {
-          const ddh_device_info mine{sizeof(ddh_device_info), 0, context_of(context).capacity_bytes(),
-                                     context_of(context).free_bytes(), "sim"};
+          const ddh_device_info mine{sizeof(ddh_device_info),
+                                     0,
+                                     context_of(context).capacity_bytes(),
+                                     context_of(context).free_bytes(),
+                                     "sim",
+                                     "",
+                                     {}};
           ddh::copy_out(mine, *out);
         });
       },
@@ -160,6 +167,8 @@ const void* Sim::interface(std::string_view id) const {
       &kStreams,
       &kCopy,
       &kFlatops,
+      nullptr,
+      nullptr,
   };
   return id == DDH_DEVICE_IFACE ? &table : nullptr;
 }

@@ -13,6 +13,7 @@
 #define DDH_KIND_COMM_H
 
 #include "ddh/abi.h"
+#include "ddh/kind/device.h"
 #include "ddh/service/comm.h"
 
 #define DDH_COMM_BACKEND_IFACE "ddh.comm_backend/0"
@@ -21,6 +22,9 @@
 /* ddh_desc.caps of transports. */
 #define DDH_CAP_RANKS_ARE_THREADS (UINT64_C(1) << 16) /* all ranks share one process (loop); else one process each */
 #define DDH_CAP_SINGLE_HOST (UINT64_C(1) << 17)       /* ranks must share a machine */
+/* Buffers are in memory of the device (DDH_MEM_DEVICE or DDH_MEM_PINNED), and collectives are queued on their stream.
+ * Collectives of host memory and barriers go to a second transport, which the host adds (comm.host). */
+#define DDH_CAP_DEVICE_BUFFERS (UINT64_C(1) << 18)
 
 typedef struct ddh_comm_init {
   uint32_t struct_size;
@@ -32,8 +36,9 @@ typedef struct ddh_comm_init {
   int32_t local_rank;     /* rank within its node */
   int32_t ranks_per_node; /* 0: all ranks are on one node */
   uint32_t reserved0;
+  const ddh_device_info* device; /* this rank's device */
 } ddh_comm_init;
-#define DDH_COMM_INIT_MIN_SIZE 40u
+#define DDH_COMM_INIT_MIN_SIZE 48u
 
 typedef struct ddh_comm_backend_api {
   uint32_t struct_size;
@@ -63,8 +68,13 @@ typedef struct ddh_comm_backend_api {
   void (*abort)(ddh_inst* self, const char* reason) DDH_NX;
   /* The orderly end. After it no peer accesses this rank's memory. [main] [collective] */
   ddh_rc (*finalize)(ddh_inst* self, ddh_err* err) DDH_NX;
+  /* A block of memory will be used in many collectives of the group, until buffer_unregister. Failures are not errors:
+   * the transport then works without. NULL: the transport needs no such hint. [main] */
+  void (*buffer_register)(ddh_inst* self, ddh_group* group, void* p, uint64_t bytes) DDH_NX;
+  /* Called before the block is freed, when no queued work uses it any more. [main] */
+  void (*buffer_unregister)(ddh_inst* self, ddh_group* group, void* p) DDH_NX;
 } ddh_comm_backend_api;
-#define DDH_COMM_BACKEND_API_MIN_SIZE 120u
+#define DDH_COMM_BACKEND_API_MIN_SIZE 136u
 
 typedef struct ddh_region ddh_region;
 

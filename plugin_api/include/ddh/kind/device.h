@@ -16,6 +16,7 @@
 #include "ddh/service/alloc.h"
 #include "ddh/service/copy.h"
 #include "ddh/service/flatops.h"
+#include "ddh/service/kernels.h"
 #include "ddh/service/stream.h"
 
 #define DDH_DEVICE_IFACE "ddh.device/0"
@@ -23,8 +24,8 @@
 /* ddh_desc.caps of devices. */
 /* Device memory is host memory and every stream runs inline: everyone may access all memory at any time (the CPU). */
 #define DDH_CAP_HOST_MEMORY (UINT64_C(1) << 16)
-/* Host functions on a stream (ddh_stream.run) can access device memory. Optimizers, which compute on the host, need
- * this or the bit above. */
+/* Host functions on a stream (ddh_stream.run) can access device memory. Optimizers that compute on the
+ * host (without DDH_CAP_KERNELS) need this or the bit above. */
 #define DDH_CAP_HOST_REACHABLE (UINT64_C(1) << 17)
 
 typedef struct ddh_device_info {
@@ -33,8 +34,20 @@ typedef struct ddh_device_info {
   uint64_t total_bytes; /* size of its memory */
   uint64_t free_bytes;
   char name[64];
+  char native_api[16]; /* "cuda": streams are CUstream, memory is addressed as by CUDA; "": none */
+  uint8_t uuid[16];    /* the same for every rank that uses this device; all 0: not known */
 } ddh_device_info;
-#define DDH_DEVICE_INFO_MIN_SIZE 88u
+#define DDH_DEVICE_INFO_MIN_SIZE 120u
+
+/* What a device measures of itself. */
+typedef struct ddh_device_usage {
+  uint32_t struct_size;
+  int32_t busy_percent; /* time with work on it, of the last second or less; -1: not known */
+  int32_t celsius;      /* -1: not known */
+  int32_t reserved0;
+  uint64_t used_bytes; /* of its memory, by all processes */
+} ddh_device_usage;
+#define DDH_DEVICE_USAGE_MIN_SIZE 24u
 
 /* The tables take the device's own `context` as their first argument `h`. Their headers have the contract. */
 typedef struct ddh_device_api {
@@ -56,7 +69,10 @@ typedef struct ddh_device_api {
   const ddh_stream_api* stream; /* constant tables, valid while the context is open */
   const ddh_copy_api* copy;
   const ddh_flatops_api* flatops;
+  const ddh_kernels_api* kernels; /* NULL: the device runs no kernels of plugins */
+  /* Measures the open device. NULL: it does not measure. [main] */
+  ddh_rc (*usage)(void* context, ddh_device_usage* out, ddh_err* err) DDH_NX;
 } ddh_device_api;
-#define DDH_DEVICE_API_MIN_SIZE 80u
+#define DDH_DEVICE_API_MIN_SIZE 96u
 
 #endif

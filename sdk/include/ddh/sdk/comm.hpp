@@ -27,6 +27,8 @@ class CommBackend : public Instance {
   virtual void barrier(ddh_group* group) = 0;
   virtual void abort(const char* reason) = 0;
   virtual void finalize() = 0;
+  virtual void buffer_register(ddh_group* /*group*/, void* /*p*/, uint64_t /*bytes*/) {}
+  virtual void buffer_unregister(ddh_group* /*group*/, void* /*p*/) {}
 
   [[nodiscard]] const void* interface(std::string_view id) const override;
 };

@@ -21,6 +21,9 @@
 // the gradient, scales it, clips it, and writes the low-precision copy of the parameters. Scalars are computed in double,
 // elements in fp32. The result does not depend on the vector width or on sharding.
 //
+// With kernels (element_kernels.hpp) the same formula updates on a device that runs them: the optimizer names its image
+// and a formula its kernel.
+//
 // Options that every such optimizer has: weight_decay and decay_groups.
 #pragma once
 
@@ -29,6 +32,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "ddh/sdk/element_kernels.hpp"
 #include "ddh/sdk/lowp.hpp"
 #include "ddh/sdk/optimizer.hpp"
 #include "ddh/sdk/options.hpp"
@@ -276,7 +280,8 @@ class ElementwiseOptimizer : public DecayingOptimizer {
     check_shard(shard, static_cast<uint32_t>(slots().size()));
     for (uint32_t r = 0; r < shard.n_ranges; ++r)
       static_cast<const Self&>(*this).with_formula(step_of(args, shard.ranges[r].param), [&](const auto& formula) {
-        update_range(*args.block, shard, shard.ranges[r], formula);
+        if (!kernels_.use(host, args, shard.ranges[r], formula))
+          update_range(*args.block, shard, shard.ranges[r], formula);
       });
   }
 
@@ -285,6 +290,13 @@ class ElementwiseOptimizer : public DecayingOptimizer {
   void with_formula(const ParamStep& step, Use&& use) const {
     use(static_cast<const Self&>(*this).formula(step));
   }
+
+ protected:
+  // `image`: PTX with the kernels of the formulas; nullptr: there are none.
+  ElementwiseOptimizer(const ddh_create& create, const char* image) : DecayingOptimizer(create), kernels_(image) {}
+
+ private:
+  const ElementKernels kernels_{nullptr};
 };
 
 }  // namespace DDH_HIDDEN

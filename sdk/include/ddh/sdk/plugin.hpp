@@ -142,6 +142,7 @@ class Host {
   const ddh_kv_api* const kv;
   const ddh_metrics_api* const metrics;
   const ddh_params_api* const params;
+  const ddh_kernels_api* const kernels;
 };
 
 // The options of one instance. A plugin passes only the option's name ("lr"), because the section differs between

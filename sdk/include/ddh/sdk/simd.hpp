@@ -27,7 +27,12 @@
 #error "-ffast-math gives other bits on other machines; compile kernels without it"
 #endif
 
+// nvcc compiles the same functions for a GPU (device_kernel.hpp).
+#if defined(__CUDACC__)
+#define DDH_SIMD_INLINE __host__ __device__ __forceinline__
+#else
 #define DDH_SIMD_INLINE __attribute__((always_inline)) inline
+#endif
 #define DDH_SIMD_BODY DDH_SIMD_INLINE static
 
 // Marks a loop whose iterations don't depend on each other: arrays may be equal but must not overlap partly.

@@ -85,6 +85,7 @@ DDH_STRUCT_RULE(ddh_state_entry, DDH_STATE_ENTRY_MIN_SIZE);
 // ---- kind/comm.h, kind/device.h
 DDH_STRUCT_RULE(ddh_comm_init, DDH_COMM_INIT_MIN_SIZE, DDH_RESERVED(ddh_comm_init));
 DDH_STRUCT_RULE(ddh_device_info, DDH_DEVICE_INFO_MIN_SIZE);
+DDH_STRUCT_RULE(ddh_device_usage, DDH_DEVICE_USAGE_MIN_SIZE, DDH_RESERVED(ddh_device_usage));
 
 // ---- kind/schedule.h, kind/monitor.h
 DDH_STRUCT_RULE(ddh_schedule_args, DDH_SCHEDULE_ARGS_MIN_SIZE, DDH_RESERVED(ddh_schedule_args));

@@ -310,3 +310,14 @@ TEST_CASE("a world whose processes would fill the memory is refused", "[launch]"
              Catch::Contains("1000 ranks need more than 32000 MiB") && Catch::Contains("23552 MiB are available"));
   CHECK(ddhost::test::sentence_of([] { require_memory_of_processes(8, kGiB); }).empty());
 }
+
+TEST_CASE("CUDA_VISIBLE_DEVICES limits the number of GPUs to its entries that exist", "[launch]") {
+  CHECK(visible_gpus(4, nullptr) == 4);
+  CHECK(visible_gpus(4, "") == 0);
+  CHECK(visible_gpus(4, "2") == 1);
+  CHECK(visible_gpus(4, "3,1,0") == 3);
+  CHECK(visible_gpus(4, "1,4,2") == 1);  // entries after one that does not exist do not count
+  CHECK(visible_gpus(4, "-1") == 0);
+  CHECK(visible_gpus(4, "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6") == 1);
+  CHECK(visible_gpus(0, "0") == 0);
+}

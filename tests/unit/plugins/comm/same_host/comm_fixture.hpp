@@ -44,7 +44,8 @@ class CommRank {
                    0,
                    my_rank,
                    world_size,
-                   0},
+                   0,
+                   nullptr},
         host_({{"comm.spin_us", options.spin_us}, {"comm.staging_bytes", options.staging_bytes}}, std::move(kv)) {
     ddh::call(entry, host_.get(), &module_);
     const ddh_create create{sizeof(ddh_create), 0, host_.get(), module_->desc[0]->id, "comm"};

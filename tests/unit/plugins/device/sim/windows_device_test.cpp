@@ -54,6 +54,9 @@ struct Norm final : NormSink {
   void add_gradient(const float* grad, uint64_t, uint64_t numel, std::span<const ddh_range>) override {
     seen.assign(grad, grad + numel);
   }
+  void add_device_gradient(const float*, uint64_t, uint64_t, std::span<const ddh_range>, ddh_stream*) override {
+    ddh::fail(DDH_INTERNAL, "a transport of host memory gave a gradient in memory of the device");
+  }
 };
 
 constexpr uint64_t kNumel = 128;

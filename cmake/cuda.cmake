@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Finds what the GPU parts are built with: nvcc and cuda.h. Neither is needed to run them, and no CUDA library is linked.
+#
+#   DDHOST_CUDA_FOUND                  whether the GPU parts are built; without it the configure step says so
+#   ddhost::cuda_headers               the include folder of cuda.h
+#   ddhost_add_ptx(target a.cu ...)    compiles kernels to PTX and adds each to the target as the array <name>_ptx
+#
+# The places, in this order: DDHOST_NVCC (a file), PATH, CUDA_HOME, /usr/local/cuda, and the PyPI wheels in .deps.
+set(DDHOST_NVCC "" CACHE FILEPATH "nvcc, for the GPU parts; empty: it is searched for")
+set(DDHOST_CUDA ON CACHE BOOL "build the GPU parts where nvcc is found")
+set(DDHOST_CUDA_FOUND FALSE)
+
+# Kernels give the bits of the CPU: products and sums are not fused, division and roots are exact, denormals are kept.
+set(DDHOST_NVCC_FLAGS -std=c++20 --expt-relaxed-constexpr -arch=compute_80 -fmad=false -prec-div=true -prec-sqrt=true
+    -ftz=false)
+
+if(DDHOST_CUDA)
+  file(GLOB wheel_bins "${PROJECT_SOURCE_DIR}/.deps/cuda-wheels/nvidia/cu*/bin")
+  set(nvcc "${DDHOST_NVCC}")
+  if(NOT nvcc)
+    find_program(DDHOST_NVCC_PROGRAM nvcc HINTS ENV CUDA_HOME PATH_SUFFIXES bin PATHS /usr/local/cuda/bin ${wheel_bins})
+    mark_as_advanced(DDHOST_NVCC_PROGRAM)
+    if(DDHOST_NVCC_PROGRAM)
+      set(nvcc "${DDHOST_NVCC_PROGRAM}")
+    endif()
+  endif()
+  if(nvcc)
+    get_filename_component(nvcc_real "${nvcc}" REALPATH)
+    get_filename_component(nvcc_home "${nvcc_real}" DIRECTORY)
+    get_filename_component(nvcc_home "${nvcc_home}" DIRECTORY)
+    find_path(DDHOST_CUDA_INCLUDE cuda.h HINTS "${nvcc_home}/include" "${nvcc_home}/targets/x86_64-linux/include"
+              NO_DEFAULT_PATH)
+    mark_as_advanced(DDHOST_CUDA_INCLUDE)
+    if(DDHOST_CUDA_INCLUDE)
+      set(DDHOST_CUDA_FOUND TRUE)
+    endif()
+  endif()
+endif()
+
+if(NOT DDHOST_CUDA)
+  return()
+endif()
+if(NOT DDHOST_CUDA_FOUND)
+  message(STATUS "no CUDA toolkit (nvcc and cuda.h): left out are the device cuda, the kernels of optimizers, and the "
+                 "tests with the label gpu. Give DDHOST_NVCC, or set DDHOST_CUDA=OFF to hide this message.")
+  return()
+endif()
+message(STATUS "GPU parts: ${nvcc}, headers in ${DDHOST_CUDA_INCLUDE}")
+add_library(ddhost_cuda_headers INTERFACE)
+add_library(ddhost::cuda_headers ALIAS ddhost_cuda_headers)
+target_include_directories(ddhost_cuda_headers SYSTEM INTERFACE "${DDHOST_CUDA_INCLUDE}")
+
+# The text of <name>.cu's PTX is the NUL-terminated array <name>_ptx of the target (an assembly file holds it).
+function(ddhost_add_ptx target)
+  foreach(source IN LISTS ARGN)
+    get_filename_component(name "${source}" NAME_WE)
+    get_filename_component(source "${source}" ABSOLUTE)
+    set(ptx "${CMAKE_CURRENT_BINARY_DIR}/${name}.ptx")
+    add_custom_command(
+      OUTPUT "${ptx}" DEPENDS "${source}" DEPFILE "${ptx}.d" VERBATIM
+      COMMAND "${nvcc}" ${DDHOST_NVCC_FLAGS} -ptx -MD -MF "${ptx}.d" -I "${PROJECT_SOURCE_DIR}/sdk/include"
+              -I "${PROJECT_SOURCE_DIR}/plugin_api/include" -I "${CMAKE_CURRENT_SOURCE_DIR}" -o "${ptx}" "${source}"
+      COMMENT "PTX of ${name}.cu")
+    set(wrapper "${CMAKE_CURRENT_BINARY_DIR}/${name}_ptx.cpp")
+    file(CONFIGURE OUTPUT "${wrapper}" @ONLY CONTENT [=[
+// Made by cmake/cuda.cmake.
+__asm__(
+    ".section .rodata\n.balign 8\n.hidden @name@_ptx\n.globl @name@_ptx\n"
+    "@name@_ptx:\n.incbin \"@ptx@\"\n.byte 0\n.previous\n");
+]=])
+    set_source_files_properties("${wrapper}" PROPERTIES OBJECT_DEPENDS "${ptx}")
+    target_sources(${target} PRIVATE "${wrapper}")
+  endforeach()
+endfunction()

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "communicator.hpp"
+
+#include <thread>
+
+namespace nccl DDH_HIDDEN {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::microseconds kPause{50};
+
+bool is_failure(Result result) { return result != kSuccess && result != kInProgress; }
+
+}  // namespace
+
+Communicator::Communicator(const Library& library, Membership membership, const UniqueId& id)
+    : library_(library), membership_(std::move(membership)) {
+  Config config;
+  config.blocking = 0;
+  config.cta_policy = membership_.cta_policy;
+  const std::lock_guard lock(use_);
+  const Result result = library_.CommInitRankConfig(&comm_, size(), id, rank(), &config);
+  try {
+    settle("connecting the ranks", result);
+  } catch (...) {
+    if (comm_ != nullptr) library_.CommAbort(comm_);
+    throw;
+  }
+}
+
+Communicator::~Communicator() {
+  if (comm_ != nullptr) library_.CommAbort(comm_);
+}
+
+void Communicator::check(Result result, const char* call) const {
+  if (is_failure(result))
+    ddh::fail(DDH_UNAVAILABLE, "NCCL's ", call, " failed in group '", name(), "': ", library_.text_of(result, comm_));
+}
+
+void Communicator::settle(const char* what, Result result) {
+  const Clock::time_point end = Clock::now() + membership_.deadline;
+  while (result == kInProgress) {
+    if (aborting_) return require_healthy();
+    if (Clock::now() > end)
+      ddh::fail(
+          DDH_DEADLINE_EXCEEDED, "NCCL was not done with ", what, " in group '", name(), "' of ", size(),
+          " ranks after ", membership_.deadline.count(),
+          " ms; a rank is missing or has stopped, or the GPUs can't reach each other: NCCL_DEBUG=INFO shows more");
+    std::this_thread::sleep_for(kPause);
+    const Result polled = library_.CommGetAsyncError(comm_, &result);
+    if (polled != kSuccess) result = polled;
+  }
+  check(result, what);
+}
+
+void Communicator::require_healthy() const {
+  const std::lock_guard lock(reason_mutex_);
+  if (aborting_) ddh::fail(DDH_UNAVAILABLE, reason_);
+}
+
+void Communicator::queue(const char* what, const std::function<void(Comm)>& body) {
+  const std::lock_guard lock(use_);
+  require_healthy();
+  check(library_.GroupStart(), "ncclGroupStart");
+  try {
+    body(comm_);
+  } catch (...) {
+    library_.GroupEnd();
+    throw;
+  }
+  settle(what, library_.GroupEnd());
+}
+
+std::string Communicator::find_failure() {
+  const std::unique_lock lock(use_, std::try_to_lock);  // a call in progress finds it itself
+  if (!lock.owns_lock() || comm_ == nullptr || aborting_) return {};
+  Result result = kSuccess;
+  const Result polled = library_.CommGetAsyncError(comm_, &result);
+  if (polled != kSuccess) result = polled;
+  if (!is_failure(result)) return {};
+  return ddh::str("NCCL reports an error in group '", name(), "': ", library_.text_of(result, comm_),
+                  "; a rank or its network has failed, and its own message says why");
+}
+
+void Communicator::abort(const std::string& reason) {
+  {
+    const std::lock_guard lock(reason_mutex_);
+    if (aborting_) return;
+    reason_ = reason;
+    aborting_ = true;
+  }
+  const std::lock_guard lock(use_);
+  if (comm_ != nullptr) library_.CommAbort(comm_);
+  comm_ = nullptr;
+}
+
+void Communicator::finalize() {
+  const std::lock_guard lock(use_);
+  require_healthy();
+  for (const auto& [p, handle] : handles_) library_.CommDeregister(comm_, handle);
+  handles_.clear();
+  settle("the orderly end", library_.CommFinalize(comm_));
+  check(library_.CommDestroy(comm_), "ncclCommDestroy");
+  comm_ = nullptr;
+}
+
+void Communicator::register_buffer(void* p, uint64_t bytes) {
+  const std::lock_guard lock(use_);
+  if (comm_ == nullptr || bytes == 0 || library_.CommRegister == nullptr || library_.CommDeregister == nullptr) return;
+  void* handle = nullptr;
+  if (library_.CommRegister(comm_, p, bytes, &handle) == kSuccess && handle != nullptr) handles_[p] = handle;
+}
+
+void Communicator::unregister_buffer(void* p) {
+  const std::lock_guard lock(use_);
+  const auto at = handles_.find(p);
+  if (at == handles_.end()) return;
+  if (comm_ != nullptr) library_.CommDeregister(comm_, at->second);
+  handles_.erase(at);
+}
+
+}  // namespace DDH_HIDDEN

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// library.hpp: the functions of libnccl.so.2, found when a run begins. No library is linked, so the plugin loads on
+// machines without NCCL, and shares the copy that LibTorch has loaded.
+#pragma once
+
+#include <string>
+
+#include "ddh/sdk/plugin.hpp"
+#include "declarations.hpp"
+
+namespace nccl DDH_HIDDEN {
+
+// clang-format off
+#define DDH_NCCL_FUNCTIONS(X)                                                                                       \
+  X(GetVersion) X(GetUniqueId) X(GetErrorString) X(GetLastError) X(CommInitRankConfig) X(CommFinalize)              \
+  X(CommDestroy) X(CommAbort) X(CommGetAsyncError) X(GroupStart) X(GroupEnd) X(Send) X(Recv) X(AllGather)           \
+  X(Broadcast) X(AllReduce) X(ReduceScatter)
+#define DDH_NCCL_OPTIONAL_FUNCTIONS(X) X(CommRegister) X(CommDeregister)
+// clang-format on
+
+struct Library {
+#define DDH_NCCL_FIELD(F) nccl##F##_t* F = nullptr;
+  DDH_NCCL_FUNCTIONS(DDH_NCCL_FIELD)
+  DDH_NCCL_OPTIONAL_FUNCTIONS(DDH_NCCL_FIELD)  // nullptr: this version has none
+#undef DDH_NCCL_FIELD
+  int version = 0;  // 22809 is 2.28.9
+
+  // Error UNAVAILABLE: there is no such library, or it is too old.
+  static Library open(const std::string& file);
+  [[nodiscard]] std::string version_text() const;
+  // "remote process exited or there was a network error"; with what NCCL says about its last error, if anything.
+  [[nodiscard]] std::string text_of(Result result, Comm comm) const;
+};
+
+}  // namespace DDH_HIDDEN

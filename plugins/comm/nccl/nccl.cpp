@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// nccl: collectives between GPUs through NCCL. It takes memory of the device only; the host adds a transport for its own
+// memory (comm.host).
+//
+//   library     libnccl.so.2, opened when the run begins
+//   connecting  without blocking, to a deadline; two ranks on one GPU are refused by its UUID
+//   sums        fp32 in rank order, with the bits of every other transport (collectives.hpp)
+//   failures    a thread watches for errors of peers and of the network, and aborts (watch.hpp)
+//
+// Has run on the stand-in of tests/standin. Has not run on a GPU.
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+#include <optional>
+
+#include "collectives.hpp"
+#include "ddh/sdk/comm.hpp"
+#include "ddh/sdk/options.hpp"
+#include "watch.hpp"
+
+namespace nccl DDH_HIDDEN {
+namespace {
+
+using Uuid = std::array<uint8_t, 16>;
+
+std::string settings_of_nccl() {
+  std::string text;
+  for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable)
+    if (std::strncmp(*variable, "NCCL_", 5) == 0) text += ddh::str(", ", *variable);
+  return text;
+}
+
+class Nccl final : public ddh::CommBackend {
+ public:
+  explicit Nccl(const ddh_create& create)
+      : CommBackend(create), watch_([this](const std::string& what) { host.log(DDH_LOG_INFO, what); }) {}
+  Nccl(const Nccl&) = delete;
+  Nccl& operator=(const Nccl&) = delete;
+  ~Nccl() override { watch_.stop(); }
+
+  void init(const ddh_comm_init& args) override {
+    init_ = ddh::copy_of(args);
+    if (init_.device == nullptr || std::strcmp(init_.device->native_api, "cuda") != 0)
+      ddh::fail(DDH_FAILED_PRECONDITION, "comm 'nccl' exchanges memory of NVIDIA GPUs; choose --device cuda, or ",
+                "--comm shm");
+    deadline_ms_ = static_cast<uint32_t>(options.i64("timeout_s")) * 1000;
+    library_ = Library::open(options.text("library"));
+    require_own_gpu();
+    scratch_.emplace(host);
+    std::vector<int32_t> ranks;
+    for (int32_t r = 0; r < init_.world_size; ++r) ranks.push_back(r);
+    world_ = &make_group("world", ranks, {options.flag("ordered_sums"), init_.reduce_block});
+    if (init_.rank == 0)
+      host.log(DDH_LOG_INFO, "NCCL ", library_.version_text(), ", ", init_.world_size, " ranks, sums of fp32 in ",
+               world_->is_ordered() ? "rank order" : "NCCL's order", settings_of_nccl());
+  }
+
+  ddh_group* world() override { return handle(*world_); }
+  ddh_group* group_create(const char* name, const int32_t* ranks, uint32_t n) override {
+    const uint32_t one_block = n;  // reduce_block applies to the group of all ranks
+    return handle(make_group(name, {ranks, ranks + n}, {options.flag("ordered_sums"), one_block}));
+  }
+  void group_info(ddh_group* group, int32_t& rank, int32_t& size, uint32_t& caps) override {
+    rank = of(group).communicator().rank();
+    size = of(group).communicator().size();
+    caps = DDH_COMM_INITIAL | (of(group).is_ordered() ? DDH_COMM_ORDERED_SUM : 0U);
+  }
+  void all_reduce(const ddh_coll& args) override { of(args.group).all_reduce(args); }
+  void reduce_scatter(const ddh_coll& args) override { of(args.group).reduce_scatter(args); }
+  void all_gather(const ddh_coll& args) override { of(args.group).all_gather(args); }
+  void broadcast(const ddh_coll& args) override { of(args.group).broadcast(args); }
+  void all_to_all(const ddh_coll& args) override { of(args.group).all_to_all(args); }
+  void send(const ddh_coll& args) override { of(args.group).send(args); }
+  void recv(const ddh_coll& args) override { of(args.group).recv(args); }
+  void barrier(ddh_group*) override {
+    ddh::fail(DDH_UNIMPLEMENTED, "comm 'nccl' has no barrier; the transport of comm.host has one");
+  }
+  void abort(const char* reason) override { watch_.abort_all(reason); }
+  void finalize() override {
+    for (const auto& group : groups_) group->communicator().require_healthy();
+    watch_.stop();
+    for (const auto& group : groups_) group->communicator().finalize();
+  }
+  void buffer_register(ddh_group* group, void* p, uint64_t bytes) override {
+    if (options.flag("register_buffers")) of(group).communicator().register_buffer(p, bytes);
+  }
+  void buffer_unregister(ddh_group* group, void* p) override { of(group).communicator().unregister_buffer(p); }
+
+ private:
+  static Group& of(ddh_group* group) { return *reinterpret_cast<Group*>(group); }
+  static ddh_group* handle(Group& group) { return reinterpret_cast<ddh_group*>(&group); }
+
+  template <class T>
+  T get(const std::string& key) const {
+    T value{};
+    uint64_t bytes = sizeof value;
+    ddh::call(host.kv->get, host.h, key.c_str(), &value, &bytes, deadline_ms_);
+    return value;
+  }
+  template <class T>
+  void set(const std::string& key, const T& value) const {
+    ddh::call(host.kv->set, host.h, key.c_str(), &value, sizeof value);
+  }
+
+  // NCCL needs a GPU of its own for each rank. All ranks find the same pair.
+  void require_own_gpu() const {
+    Uuid mine{};
+    std::copy(std::begin(init_.device->uuid), std::end(init_.device->uuid), mine.begin());
+    set(ddh::str("GPU of rank ", init_.rank), mine);
+    std::vector<Uuid> all;
+    for (int32_t r = 0; r < init_.world_size; ++r) all.push_back(get<Uuid>(ddh::str("GPU of rank ", r)));
+    for (size_t a = 0; a < all.size(); ++a) {
+      const auto twin = std::find(all.begin() + static_cast<std::ptrdiff_t>(a) + 1, all.end(), all[a]);
+      if (twin == all.end() || all[a] == Uuid{}) continue;
+      ddh::fail(DDH_FAILED_PRECONDITION, "ranks ", a, " and ", twin - all.begin(),
+                " use the same GPU, which NCCL does ",
+                "not allow; give at most one rank for each GPU (--nproc, CUDA_VISIBLE_DEVICES), or choose --comm shm");
+    }
+  }
+
+  Group& make_group(const std::string& name, const std::vector<int32_t>& ranks, SumOrder order) {
+    const auto me = std::find(ranks.begin(), ranks.end(), init_.rank);
+    if (me == ranks.end())
+      ddh::fail(DDH_INVALID_ARGUMENT, "group '", name, "' is created by rank ", init_.rank, ", which is no member");
+    Membership membership;
+    membership.name = name;
+    membership.rank = static_cast<int>(me - ranks.begin());
+    membership.size = static_cast<int>(ranks.size());
+    membership.deadline = std::chrono::milliseconds(deadline_ms_);
+    if (library_.version >= 22700 && options.i64("cta_policy") > 0)
+      membership.cta_policy = static_cast<int>(options.i64("cta_policy"));
+    // The first member makes the id. Groups of other members, and the next group of the same, have other keys.
+    std::string key = ddh::str(name, " ", init_.run_id, " of");
+    for (const int32_t rank : ranks) key += ddh::str(' ', rank);
+    key += ddh::str(", ", made_[key]++);
+    UniqueId id{};
+    if (membership.rank == 0) {
+      const Result result = library_.GetUniqueId(&id);
+      if (result != kSuccess)
+        ddh::fail(DDH_UNAVAILABLE, "NCCL's ncclGetUniqueId failed: ", library_.text_of(result, nullptr));
+      set(key, id);
+    } else {
+      id = get<UniqueId>(key);
+    }
+    groups_.push_back(std::make_unique<Group>(host, library_, *scratch_, order,
+                                              std::make_unique<Communicator>(library_, std::move(membership), id)));
+    watch_.add(groups_.back()->communicator());
+    return *groups_.back();
+  }
+
+  ddh_comm_init init_{};
+  uint32_t deadline_ms_ = 0;
+  Library library_;
+  std::optional<Scratch> scratch_;
+  std::map<std::string, int> made_;
+  std::vector<std::unique_ptr<Group>> groups_;
+  Group* world_ = nullptr;
+  Watch watch_;  // ends before the groups
+};
+
+constexpr ddh::Option kOptions[] = {
+    {"library", "string", R"("libnccl.so.2")", "", "library of NCCL; tests name another one"},
+    {"timeout_s", "integer", "120", R"("minimum": 1, "maximum": 86400, "x-unit": "s")",
+     "time in which all ranks must connect, and in which NCCL must queue a call"},
+    {"ordered_sums", "boolean", "true", "",
+     "sum fp32 in rank order, with the same bits in every run and on every transport; false: NCCL's own sums"},
+    {"register_buffers", "boolean", "true", "",
+     "tell NCCL the memory of windows and exchanges, so that it copies less"},
+    {"cta_policy", "integer", "0", R"("minimum": 0, "maximum": 2)",
+     "NCCL 2.27 and newer: 0 its default, 1 fewer blocks of threads, 2 none where hardware copies"},
+};
+constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, DDH_KV_IFACE,      DDH_STREAM_IFACE,
+                                  DDH_ALLOC_IFACE,  DDH_FLATOPS_IFACE, nullptr};
+
+}  // namespace
+}  // namespace DDH_HIDDEN
+
+DDH_CXX_PLUGIN(nccl::Nccl, comm, "nccl", "0.1.0", "NVIDIA's NCCL between GPUs (not run on one yet)",
+               ddh::kSchemaOf<nccl::kOptions>, nccl::kNeeds, DDH_CAP_DEVICE_BUFFERS);

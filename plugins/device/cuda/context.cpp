@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "context.hpp"
+
+#include <array>
+#include <cstring>
+
+#include "ddh/kind/device.h"
+
+namespace cuda DDH_HIDDEN {
+namespace {
+
+CUdeviceptr address(const void* p) { return reinterpret_cast<CUdeviceptr>(p); }
+
+}  // namespace
+
+// A host function in a queue, and where its error goes.
+struct Context::Job {
+  Context& context;
+  ddh_stream_fn fn;
+  void* arg;
+};
+
+Context::Context(const Driver& driver, const std::string& nvml, int32_t index) : driver_(driver), index_(index) {
+  driver_.check(driver_.cuDeviceGet(&device_, index), "cuDeviceGet");
+  std::array<char, 48> name{};
+  driver_.check(driver_.cuDeviceGetName(name.data(), static_cast<int>(name.size()), device_), "cuDeviceGetName");
+  name_ = name.data();
+  driver_.check(driver_.cuDeviceGetUuid(&uuid_, device_), "cuDeviceGetUuid");
+  uint8_t uuid[16];
+  std::memcpy(uuid, uuid_.bytes, sizeof uuid);
+  nvml_ = Nvml::open(nvml, uuid);
+  driver_.check(driver_.cuDevicePrimaryCtxRetain(&context_, device_), "cuDevicePrimaryCtxRetain");
+  enter();
+  main_ = create_stream();
+  zeroing_ = create_stream();
+}
+
+Context::~Context() {
+  driver_.cuCtxSetCurrent(context_);
+  for (CUstream stream : {main_, zeroing_}) {
+    driver_.cuStreamSynchronize(stream);
+    driver_.cuStreamDestroy(stream);
+  }
+  for (const auto& [image, module] : modules_) driver_.cuModuleUnload(module);
+  driver_.cuCtxSetCurrent(nullptr);
+  driver_.cuDevicePrimaryCtxRelease(device_);
+}
+
+void Context::enter() const { driver_.check(driver_.cuCtxSetCurrent(context_), "cuCtxSetCurrent"); }
+
+ddh_device_info Context::info() {
+  enter();
+  size_t free_bytes = 0, total_bytes = 0;
+  driver_.check(driver_.cuMemGetInfo(&free_bytes, &total_bytes), "cuMemGetInfo");
+  ddh_device_info out{sizeof(ddh_device_info), index_, total_bytes, free_bytes, {}, "cuda", {}};
+  std::strncpy(out.name, name_.c_str(), sizeof out.name - 1);
+  std::memcpy(out.uuid, uuid_.bytes, sizeof out.uuid);
+  return out;
+}
+
+ddh_device_usage Context::usage() const {
+  if (!nvml_) ddh::fail(DDH_UNIMPLEMENTED, "NVIDIA's management library was not found; the GPU is not measured");
+  return nvml_->usage();
+}
+
+void* Context::allocate(const ddh_alloc_args& args) {
+  enter();
+  const bool zero = (args.flags & DDH_ALLOC_ZERO) != 0;
+  if (args.memory == DDH_MEM_PINNED) {
+    void* p = nullptr;
+    const CUresult result = driver_.cuMemHostAlloc(&p, args.bytes, CU_MEMHOSTALLOC_PORTABLE);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
+      ddh::fail(DDH_RESOURCE_EXHAUSTED, "the system gives no more page-locked memory (cuMemHostAlloc)");
+    driver_.check(result, "cuMemHostAlloc");
+    if (zero) std::memset(p, 0, args.bytes);
+    return p;
+  }
+  CUdeviceptr p = 0;
+  const CUresult result = driver_.cuMemAlloc(&p, args.bytes);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+    const ddh_device_info now = info();
+    ddh::fail(DDH_RESOURCE_EXHAUSTED, "GPU ", index_, " (", name_, ") has ", now.total_bytes, " bytes, of which ",
+              now.free_bytes, " are free");
+  }
+  driver_.check(result, "cuMemAlloc");
+  if (zero) {
+    driver_.check(driver_.cuMemsetD8Async(p, 0, args.bytes, zeroing_), "cuMemsetD8Async");
+    driver_.check(driver_.cuStreamSynchronize(zeroing_), "cuStreamSynchronize");
+  }
+  auto* const out = reinterpret_cast<char*>(p);
+  const std::lock_guard lock(mutex_);
+  device_blocks_[out] = args.bytes;
+  return out;
+}
+
+void Context::release(void* p, int32_t memory) {
+  if (p == nullptr) return;
+  enter();
+  if (memory == DDH_MEM_PINNED) return driver_.check(driver_.cuMemFreeHost(p), "cuMemFreeHost");
+  {
+    const std::lock_guard lock(mutex_);
+    device_blocks_.erase(static_cast<const char*>(p));
+  }
+  driver_.check(driver_.cuMemFree(address(p)), "cuMemFree");
+}
+
+CUstream Context::create_stream() {
+  enter();
+  CUstream out = nullptr;
+  driver_.check(driver_.cuStreamCreateWithPriority(&out, CU_STREAM_NON_BLOCKING, 0), "cuStreamCreateWithPriority");
+  return out;
+}
+
+void Context::destroy_stream(CUstream stream) {
+  enter();
+  driver_.cuStreamSynchronize(stream);
+  driver_.check(driver_.cuStreamDestroy(stream), "cuStreamDestroy");
+}
+
+CUevent Context::create_event() {
+  enter();
+  CUevent out = nullptr;
+  driver_.check(driver_.cuEventCreate(&out, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+  return out;
+}
+
+void Context::destroy_event(CUevent event) {
+  enter();
+  driver_.check(driver_.cuEventDestroy(event), "cuEventDestroy");
+}
+
+void Context::record(CUevent event, CUstream stream) {
+  enter();
+  driver_.check(driver_.cuEventRecord(event, stream), "cuEventRecord");
+}
+
+void Context::wait(CUstream stream, CUevent event) {
+  enter();
+  driver_.check(driver_.cuStreamWaitEvent(stream, event, 0), "cuStreamWaitEvent");
+}
+
+void Context::synchronize(CUstream stream) {
+  enter();
+  driver_.check(driver_.cuStreamSynchronize(stream), "cuStreamSynchronize");
+  const std::lock_guard lock(failure_mutex_);
+  if (failure_) throw *failure_;
+}
+
+void Context::run(CUstream stream, ddh_stream_fn fn, void* arg, const ddh_access* accesses, uint32_t n,
+                  const char* name) {
+  for (uint32_t i = 0; i < n; ++i) {
+    if (accesses[i].bytes > 0 && is_device_memory(accesses[i].data))
+      ddh::fail(DDH_UNIMPLEMENTED, name, " computes on the host with memory of GPU ", index_,
+                ", which the host can't access; use a kernel, or --device cpu");
+  }
+  enter();
+  auto job = std::make_unique<Job>(Job{*this, fn, arg});
+  const CUhostFn call = [](void* p) {
+    const std::unique_ptr<Job> mine(static_cast<Job*>(p));
+    try {
+      ddh::call(mine->fn, mine->arg);
+    } catch (const ddh::Error& error) {
+      mine->context.fail_once(error);
+    }
+  };
+  driver_.check(driver_.cuLaunchHostFunc(stream, call, job.get()), "cuLaunchHostFunc");
+  (void)job.release();
+}
+
+void Context::fail_once(const ddh::Error& error) {
+  const std::lock_guard lock(failure_mutex_);
+  if (!failure_) failure_ = error;
+}
+
+bool Context::is_device_memory(const void* p) {
+  const std::lock_guard lock(mutex_);
+  auto block = device_blocks_.upper_bound(static_cast<const char*>(p));
+  if (block == device_blocks_.begin()) return false;
+  --block;
+  return static_cast<const char*>(p) < block->first + block->second;
+}
+
+void Context::check_kind(const char* side, const void* p, int32_t said) {
+  const bool is_device = is_device_memory(p);
+  if (is_device == (said == DDH_MEM_DEVICE)) return;
+  ddh::fail(DDH_INVALID_ARGUMENT, "a copy ", side, " memory of the ", is_device ? "host" : "GPU",
+            " was given memory of the ", is_device ? "GPU" : "host", "; its direction is wrong");
+}
+
+void Context::copy(void* dst, int32_t dst_memory, const void* src, int32_t src_memory, uint64_t bytes,
+                   CUstream stream) {
+  if (bytes == 0) return;
+  check_kind("to", dst, dst_memory);
+  check_kind("from", src, src_memory);
+  enter();
+  driver_.check(driver_.cuMemcpyAsync(address(dst), address(src), bytes, stream), "cuMemcpyAsync");
+}
+
+void Context::set_zero(void* dst, uint64_t bytes, CUstream stream) {
+  if (bytes == 0) return;
+  enter();
+  driver_.check(driver_.cuMemsetD8Async(address(dst), 0, bytes, stream), "cuMemsetD8Async");
+}
+
+const Kernel& Context::find(const char* image, const char* name, uint64_t arg_bytes) {
+  const std::lock_guard lock(mutex_);
+  std::unique_ptr<Kernel>& kernel = kernels_[{image, name}];
+  if (kernel == nullptr) {
+    enter();
+    CUmodule& module = modules_[image];
+    if (module == nullptr) driver_.check(driver_.cuModuleLoadData(&module, image), "cuModuleLoadData");
+    Kernel found;
+    const CUresult result = driver_.cuModuleGetFunction(&found.function, module, name);
+    if (result == CUDA_ERROR_NOT_FOUND)
+      ddh::fail(DDH_NOT_FOUND, "an image has no kernel '", name, "'; rebuild the plugin");
+    driver_.check(result, "cuModuleGetFunction");
+    size_t offset = 0, bytes = 0;
+    driver_.check(driver_.cuFuncGetParamInfo(found.function, 0, &offset, &bytes), "cuFuncGetParamInfo");
+    found.arg_bytes = bytes;
+    kernel = std::make_unique<Kernel>(found);
+  }
+  if (kernel->arg_bytes != arg_bytes)
+    ddh::fail(DDH_INVALID_ARGUMENT, "kernel '", name, "' takes an argument of ", kernel->arg_bytes, " bytes, not ",
+              arg_bytes, "; rebuild the plugin");
+  return *kernel;
+}
+
+void Context::launch(const Kernel& kernel, uint32_t blocks, uint32_t threads, const void* arg, CUstream stream) {
+  enter();
+  void* args[] = {const_cast<void*>(arg)};
+  driver_.check(driver_.cuLaunchKernel(kernel.function, blocks, 1, 1, threads, 1, 1, 0, stream,
+                                       static_cast<void**>(args), nullptr),
+                "cuLaunchKernel");
+}
+
+}  // namespace DDH_HIDDEN

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// context.hpp: an opened GPU: its primary context, memory, streams, loaded kernels.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "driver.hpp"
+#include "nvml.hpp"
+
+namespace cuda DDH_HIDDEN {
+
+struct Kernel {
+  CUfunction function = nullptr;
+  uint64_t arg_bytes = 0;
+};
+
+// Every function makes the GPU's context the thread's own first, because any thread may call.
+class Context {
+ public:
+  // `nvml`: the file of NVIDIA's management library.
+  Context(const Driver& driver, const std::string& nvml, int32_t index);
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+  ~Context();
+
+  [[nodiscard]] ddh_device_info info();
+  // Without the management library it throws UNIMPLEMENTED.
+  [[nodiscard]] ddh_device_usage usage() const;
+  void* allocate(const ddh_alloc_args& args);
+  void release(void* p, int32_t memory);
+
+  // nullptr is the default stream: an own one, which is not ordered with the other streams of the process.
+  [[nodiscard]] CUstream stream_of(ddh_stream* stream) const {
+    return stream == nullptr ? main_ : reinterpret_cast<CUstream>(stream);
+  }
+  CUstream create_stream();
+  void destroy_stream(CUstream stream);
+  CUevent create_event();
+  void destroy_event(CUevent event);
+  void record(CUevent event, CUstream stream);
+  void wait(CUstream stream, CUevent event);
+  void synchronize(CUstream stream);  // throws errors of host functions on a stream
+  void run(CUstream stream, ddh_stream_fn fn, void* arg, const ddh_access* accesses, uint32_t n, const char* name);
+
+  void copy(void* dst, int32_t dst_memory, const void* src, int32_t src_memory, uint64_t bytes, CUstream stream);
+  void set_zero(void* dst, uint64_t bytes, CUstream stream);
+
+  // A kernel of an image, which is loaded at its first use.
+  const Kernel& find(const char* image, const char* name, uint64_t arg_bytes);
+  void launch(const Kernel& kernel, uint32_t blocks, uint32_t threads, const void* arg, CUstream stream);
+
+ private:
+  struct Job;
+  void enter() const;
+  [[nodiscard]] bool is_device_memory(const void* p);
+  void check_kind(const char* side, const void* p, int32_t said);
+  void fail_once(const ddh::Error& error);
+
+  const Driver& driver_;
+  const int32_t index_;
+  CUdevice device_ = 0;
+  CUcontext context_ = nullptr;
+  CUstream main_ = nullptr;
+  CUstream zeroing_ = nullptr;  // zero-fills new blocks without waiting for other work
+  std::string name_;
+  CUuuid uuid_{};
+  std::optional<Nvml> nvml_;
+  std::mutex mutex_;
+  std::map<const char*, uint64_t> device_blocks_;  // begin, bytes
+  std::map<const char*, CUmodule> modules_;        // by image
+  std::map<std::pair<const char*, std::string>, std::unique_ptr<Kernel>> kernels_;
+  std::mutex failure_mutex_;
+  std::optional<ddh::Error> failure_;  // the first of a host function
+};
+
+}  // namespace DDH_HIDDEN

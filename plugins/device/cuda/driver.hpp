@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// driver.hpp: the functions of NVIDIA's driver, found when a device is counted or opened. No CUDA library is linked, so
+// the plugin loads on machines without a driver.
+#pragma once
+
+#include <cuda.h>
+
+#include <string>
+
+#include "ddh/sdk/plugin.hpp"
+
+namespace cuda DDH_HIDDEN {
+
+// cuda.h renames some of them (cuMemAlloc is cuMemAlloc_v2); they are looked up by their plain names.
+// clang-format off
+#define DDH_CUDA_FUNCTIONS(X)                                                                                   \
+  X(cuInit) X(cuDriverGetVersion) X(cuGetErrorName) X(cuGetErrorString) X(cuDeviceGetCount) X(cuDeviceGet)      \
+  X(cuDeviceGetName) X(cuDeviceGetUuid) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease)                \
+  X(cuCtxSetCurrent)                                                                                            \
+  X(cuMemGetInfo) X(cuMemAlloc) X(cuMemFree) X(cuMemHostAlloc) X(cuMemFreeHost)                                 \
+  X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuEventCreate)                      \
+  X(cuEventDestroy) X(cuEventRecord) X(cuStreamWaitEvent) X(cuLaunchHostFunc) X(cuMemcpyAsync)                  \
+  X(cuMemsetD8Async) X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction) X(cuFuncGetParamInfo)         \
+  X(cuLaunchKernel)
+// clang-format on
+
+struct Driver {
+#define DDH_CUDA_FIELD(F) decltype(&::F) F = nullptr;
+  DDH_CUDA_FUNCTIONS(DDH_CUDA_FIELD)
+#undef DDH_CUDA_FIELD
+
+  // Opens `file` ("libcuda.so.1") and starts the driver. Error UNAVAILABLE: there is no driver, it is too old, or it
+  // finds no GPU.
+  static Driver open(const std::string& file);
+
+  // Throws where a call failed. RESOURCE_EXHAUSTED: out of memory.
+  void check(CUresult result, const char* call) const;
+};
+
+}  // namespace DDH_HIDDEN

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The device cuda on the stand-in for the driver: memory, streams, flat operations with the bits of the CPU, refusals.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <csignal>
+
+#include "ddh/sdk/flat.hpp"
+#include "engine/numerics/exact_norm.hpp"
+#include "engine/numerics/kernels.hpp"
+#include "fixtures/harness/skip.hpp"
+#include "fixtures/harness/throws.hpp"
+#include "gpu/cuda_fixture.hpp"
+#include "gpu/numbers.hpp"
+
+using namespace ddhost::test;
+using Catch::Contains;
+
+namespace {
+
+constexpr uint64_t kSizes[] = {1, 63, 64, 65, 3001};
+
+template <class Body>
+std::string refusal(Body&& body) {
+  try {
+    body();
+  } catch (const ddh::Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("flat operations of the GPU have the bits of the CPU", "[gpu]") {
+  CudaDevice gpu;
+  const ddh_flatops_api& flat = *gpu.table->flatops;
+  for (const uint64_t n : kSizes) {
+    std::vector<float> x = numbers(n, 1, true);
+    const std::vector<float> y = numbers(n, 2, false);
+    float* const dx = gpu.upload(x);
+    const float* const dy = gpu.upload(y);
+    ddh::call(flat.scale, gpu.context, dx, n, 0.3, nullptr);
+    ddh::flat::scale(x.data(), n, 0.3F);
+    check_same(gpu.read(dx, n), x);
+    ddh::call(flat.add, gpu.context, dx, dy, n, nullptr);
+    ddh::flat::add(x.data(), y.data(), n);
+    check_same(gpu.read(dx, n), x);
+    for (const int32_t dtype : {DDH_BF16, DDH_F16}) {
+      std::vector<uint16_t> half(n);
+      uint16_t* const dhalf = gpu.upload(half);
+      ddh::call(flat.cast, gpu.context, dhalf, dtype, dy, DDH_F32, n, nullptr);
+      ddh::flat::cast(half.data(), dtype, y.data(), DDH_F32, n);
+      CHECK(gpu.read(dhalf, n) == half);
+      ddh::call(flat.cast, gpu.context, dx, DDH_F32, dhalf, dtype, n, nullptr);
+      ddh::flat::cast(x.data(), DDH_F32, half.data(), dtype, n);
+      check_same(gpu.read(dx, n), x);
+      ddh::call(flat.fill, gpu.context, dhalf, dtype, n, 0.1, nullptr);
+      ddh::flat::fill(half.data(), dtype, n, 0.1);
+      CHECK(gpu.read(dhalf, n) == half);
+    }
+  }
+  CHECK_THAT(refusal([&] { ddh::call(flat.fill, gpu.context, nullptr, DDH_I64, uint64_t{4}, 1.0, nullptr); }),
+             Contains("fill has no dtype"));
+}
+
+TEST_CASE("the exact sum of squares on the GPU equals the host's", "[gpu]") {
+  CudaDevice gpu;
+  for (const uint64_t n : kSizes) {
+    for (const bool finite : {true, false}) {
+      const std::vector<float> x = finite ? small_numbers(n, 3) : numbers(n, 4, true);
+      ddhost::ExactSum expected;
+      const uint64_t first = expected.add_range(x.data(), n);
+      std::vector<uint64_t> words(DDH_SQUARES_WORDS, 0);
+      words.back() = UINT64_MAX;
+      uint64_t* const sums = gpu.upload(words);
+      ddh::call(gpu.table->flatops->exact_squares, gpu.context, gpu.upload(x), n, sums, nullptr);
+      words = gpu.read(sums, words.size());
+      CHECK(words.back() == first);
+      ddhost::ExactSum mine;
+      std::vector<int64_t> sent(words.begin(), words.end() - 1);
+      mine.merge(sent.data());
+      CHECK(mine.words() == expected.words());
+    }
+  }
+}
+
+TEST_CASE("an ordered sum on the GPU equals the host's for any number of sources", "[gpu]") {
+  CudaDevice gpu;
+  constexpr uint64_t n = 70;
+  for (const uint32_t count : {1U, 4U, 5U, 150U}) {
+    std::vector<std::vector<float>> values;
+    std::vector<const float*> host, device;
+    for (uint32_t k = 0; k < count; ++k) values.push_back(small_numbers(n, k));
+    for (const std::vector<float>& v : values) host.push_back(v.data()), device.push_back(gpu.upload(v));
+    for (const uint32_t block : {1U, 3U, 48U}) {
+      for (const uint32_t flags : {0U, DDH_SUM_FROM_DST, DDH_SUM_ROUNDED, DDH_SUM_FROM_DST | DDH_SUM_ROUNDED}) {
+        std::vector<float> sum = small_numbers(n, 999);
+        float* const dsum = gpu.upload(sum);
+        ddh::call(gpu.table->flatops->ordered_sum, gpu.context, dsum, device.data(), count, block, flags, n, nullptr);
+        ddhost::kernels::ordered_sum(sum.data(), {host.data(), count, block, (flags & DDH_SUM_ROUNDED) != 0}, 0, n,
+                                     (flags & DDH_SUM_FROM_DST) != 0);
+        check_same(gpu.read(dsum, n), sum);
+      }
+    }
+  }
+}
+
+TEST_CASE("streams see each other's work after an event, and not without one", "[gpu]") {
+  CudaDevice gpu;
+  const ddh_stream_api& streams = *gpu.table->stream;
+  constexpr uint64_t n = 100;
+  for (const bool waits : {true, false}) {
+    auto* const a = static_cast<float*>(gpu.allocate(n * sizeof(float)));
+    auto* const b = static_cast<float*>(gpu.allocate(n * sizeof(float)));
+    ddh_event* done = nullptr;
+    ddh::call(streams.event_create, gpu.context, &done);
+    ddh::call(gpu.table->flatops->fill, gpu.context, a, DDH_F32, n, 3.0, gpu.streams[0]);
+    ddh::call(streams.record, gpu.context, done, gpu.streams[0]);
+    if (waits) ddh::call(streams.wait, gpu.context, gpu.streams[1], done);
+    ddh::call(gpu.table->flatops->add, gpu.context, b, a, n, gpu.streams[1]);
+    const bool seen = gpu.read(b, n, gpu.streams[1]) == std::vector<float>(n, 3.0F);
+    CHECK(seen == waits);
+    streams.event_destroy(gpu.context, done);
+    ddh::call(streams.synchronize, gpu.context, gpu.streams[0]);
+  }
+}
+
+TEST_CASE("the host can't read memory of the GPU, and is refused host functions on it", "[gpu]") {
+  CudaDevice gpu;
+  auto* const x = static_cast<float*>(gpu.allocate(4096));
+  const pid_t child = fork();
+  if (child == 0) {
+    std::signal(SIGSEGV, SIG_DFL);
+    _exit(*static_cast<volatile float*>(x) == 0 ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  CHECK(WIFSIGNALED(status));
+  CHECK(WTERMSIG(status) == SIGSEGV);
+  const auto run = [&](const void* p) {
+    ddh::run_on_stream(*gpu.table->stream, gpu.context, nullptr, ddh::Accesses().reads(p, 4), "an update", [] {});
+  };
+  CHECK_THAT(refusal([&] { run(x); }), Contains("an update computes on the host") && Contains("--device cpu"));
+  void* const pinned = gpu.allocate(64, DDH_MEM_PINNED);
+  CHECK(refusal([&] { run(pinned); }).empty());
+  ddh::call(gpu.table->stream->synchronize, gpu.context, nullptr);
+  gpu.table->release(gpu.context, pinned, DDH_MEM_PINNED);
+}
+
+TEST_CASE("host functions run in the order of their stream, and their errors reach the host", "[gpu]") {
+  CudaDevice gpu;
+  const ddh_stream_api& streams = *gpu.table->stream;
+  int value = 0;
+  const auto run = [&](auto body) {
+    ddh::run_on_stream(streams, gpu.context, nullptr, ddh::Accesses(), "a test", body);
+  };
+  run([&value] { value = 7; });
+  CHECK(value == 0);  // late on purpose
+  run([&value] { value *= 2; });
+  ddh::call(streams.synchronize, gpu.context, nullptr);
+  CHECK(value == 14);
+  run([] { ddh::fail(DDH_INTERNAL, "this test fails on purpose"); });
+  CHECK_THAT(refusal([&] { ddh::call(streams.synchronize, gpu.context, nullptr); }), Contains("fails on purpose"));
+}
+
+TEST_CASE("a copy whose direction is wrong is refused", "[gpu]") {
+  CudaDevice gpu;
+  float host[4] = {};
+  auto* const x = static_cast<float*>(gpu.allocate(sizeof host));
+  CHECK_THAT(refusal([&] {
+               ddh::call(gpu.table->copy->copy, gpu.context, host, DDH_MEM_DEVICE, x, DDH_MEM_DEVICE, sizeof host,
+                         nullptr);
+             }),
+             Contains("direction is wrong"));
+}
+
+TEST_CASE("a GPU without enough memory says what it has", "[gpu]") {
+  CudaDevice gpu;
+  CHECK_THAT(refusal([&] { gpu.allocate(uint64_t{1} << 40); }),
+             Contains("stand-in GPU 0") && Contains("268435456 bytes") && Contains("are free"));
+}
+
+TEST_CASE("a kernel whose argument has another size is refused", "[gpu]") {
+  CudaDevice gpu;
+  const char* const image =
+      "//\n.version 9.0\n.target sm_80\n.address_size 64\n.visible .entry k(\n.param .u64 k_param_0\n)\n{\nret;\n}\n";
+  ddh_kernel* kernel = nullptr;
+  const auto find = [&](const char* name, uint64_t bytes) {
+    ddh::call(gpu.table->kernels->find, gpu.context, image, name, bytes, &kernel);
+  };
+  CHECK_THAT(refusal([&] { find("k", 12); }), Contains("takes an argument of 8 bytes, not 12"));
+  CHECK_THAT(refusal([&] { find("other", 8); }), Contains("no kernel 'other'"));
+  CHECK(refusal([&] { find("k", 8); }).empty());
+}
+
+TEST_CASE("a missing, foreign or old driver is refused with one sentence", "[gpu]") {
+  CHECK_THAT(refusal([] { (void)CudaPlugin("libcuda-none.so.1").count(); }),
+             Contains("no CUDA driver was found") && Contains("libcuda-none.so.1") && Contains("--device cpu"));
+  CHECK_THAT(refusal([] { (void)CudaPlugin("libm.so.6").count(); }), Contains("is no CUDA driver"));
+  setenv("DDHOST_STANDIN_VERSION", "12040", 1);
+  CHECK_THAT(refusal([] { (void)CudaPlugin().count(); }), Contains("supports CUDA 12.4") && Contains("update"));
+  unsetenv("DDHOST_STANDIN_VERSION");
+  CHECK(CudaPlugin().count() == 1);
+}
+
+TEST_CASE("the plugin links no CUDA library", "[gpu]") {
+  const std::string command = "readelf -d " + std::string(DDHOST_BUILD_DIR) + "/plugins/cuda.so | grep NEEDED";
+  FILE* const pipe = popen(command.c_str(), "r");
+  REQUIRE(pipe != nullptr);
+  char line[256];
+  int lines = 0;
+  while (fgets(line, sizeof line, pipe) != nullptr) {
+    ++lines;
+    for (const char* foreign : {"cuda", "nvrtc", "nccl", "torch"})
+      CHECK(std::string(line).find(foreign) == std::string::npos);
+  }
+  pclose(pipe);
+  CHECK(lines > 0);
+}

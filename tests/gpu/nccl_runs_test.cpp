@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Runs of the program over nccl, on the stand-ins for the driver and for NCCL: the bits of the CPU under every strategy,
+// and runs that lose a rank.
+#include "equivalence/variants.hpp"
+#include "fixtures/harness/setting.hpp"
+#include "fixtures/harness/toy_run.hpp"
+
+using namespace ddhost::test;
+using Catch::Contains;
+
+namespace {
+
+const std::string kStandin = std::string(DDHOST_BUILD_DIR) + "/tests/standin/";
+const std::string kModel = std::string(DDHOST_BUILD_DIR) + "/tests/plugins/kernel_toy.so";
+const Options kNccl = {"device.driver=" + kStandin + "libcuda.so.1", "comm.library=" + kStandin + "libnccl.so.2"};
+
+void check_bits(const std::string& strategy, int world, const Options& options, const Options& of_strategy = {}) {
+  const Result cpu = run(Cell{{"ddp", "loop", {}}, world, options, 4, kModel});
+  REQUIRE(cpu.code == 0);
+  const Setting gpus("DDHOST_STANDIN_GPUS", "4");
+  const Result gpu = run(
+      Cell{{strategy, "nccl", joined({"--device", "cuda"}, of_strategy)}, world, joined(options, kNccl), 4, kModel});
+  INFO(gpu.command << "\n" << cpu.command << "\n" << gpu.err);
+  REQUIRE(gpu.code == 0);
+  CHECK(cpu.loss == gpu.loss);
+  CHECK(cpu.grad_norm == gpu.grad_norm);
+  CHECK(cpu.weights == gpu.weights);
+}
+
+}  // namespace
+
+TEST_CASE("a run over NCCL has the bits of the CPU under every strategy", "[gpu]") {
+  const std::string strategy = GENERATE("ddp", "zero1", "zero2", "zero3", "zero3_offload", "fsdp");
+  check_bits(strategy, 2, {"data.micro_batch=4", "precision.compute=bf16", "precision.reduce_dtype=bf16"});
+  check_bits(strategy, 2, {"data.micro_batch=3", "train.grad_accum_steps=2", "train.clip_norm=0.5"});
+}
+
+TEST_CASE("three ranks over NCCL, blocks of sums, and either order of accumulation have the bits of the CPU", "[gpu]") {
+  check_bits("zero3", 3, {"data.micro_batch=2", "train.reduce_block=2"});
+  check_bits("zero2", 3, {"data.micro_batch=2", "train.grad_accum_steps=2", "train.reduce_order=rank_first"});
+  check_bits("fsdp", 1, {"data.micro_batch=2"});
+}
+
+TEST_CASE("other orders of queued work give the same bits over NCCL", "[gpu]") {
+  const Setting order("DDHOST_STANDIN_ORDER", "5");
+  check_bits("zero3", 2, {"data.micro_batch=4"}, {"strategy.prefetch_units=3"});
+}
+
+TEST_CASE("a rank that NCCL loses ends the run with a sentence, although its GPUs wait for ever", "[gpu]") {
+  const Setting gpus("DDHOST_STANDIN_GPUS", "2"), lost("DDHOST_STANDIN_NCCL_LOST", "1:7");
+  check_refused(toy_run(joined({"--device", "cuda", "--comm", "nccl", "train.steps=4"}, kNccl), {}, kModel),
+                {"NCCL reports an error in group 'world'", "remote process exited"});
+}
+
+TEST_CASE("nccl without GPUs, or without a transport for host memory, is refused", "[gpu]") {
+  check_refused(toy_run(joined({"--comm", "nccl", "train.steps=1"}, {}), {}, kModel),
+                {"comm 'nccl' exchanges memory of GPUs", "--device cuda"});
+  check_refused(toy_run(joined({"--device", "cuda", "--comm", "nccl", "comm.host=loop"}, kNccl), {}, kModel),
+                {"comm.host 'loop'", "comm.host=shm"});
+}

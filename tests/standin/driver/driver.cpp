@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "driver/driver.hpp"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <set>
+#include <sstream>
+#include <string_view>
+
+namespace standin {
+namespace {
+
+std::string setting(const char* name, const char* otherwise) {
+  const char* const given = std::getenv(name);
+  return given == nullptr ? otherwise : given;
+}
+
+Order order() { return setting("DDHOST_STANDIN_ORDER", "late") == "late" ? Order::late : Order::random; }
+uint64_t seed() { return std::strtoull(setting("DDHOST_STANDIN_ORDER", "0").c_str(), nullptr, 10); }
+
+// The GPUs that CUDA_VISIBLE_DEVICES shows: a list of indices that ends at the first one that is not there.
+std::vector<int> visible(int n_gpus) {
+  std::vector<int> out;
+  const char* const given = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (given == nullptr) {
+    for (int i = 0; i < n_gpus; ++i) out.push_back(i);
+    return out;
+  }
+  std::set<int> seen;
+  std::istringstream in(given);
+  for (std::string word; std::getline(in, word, ',');) {
+    char* end = nullptr;
+    const long index = std::strtol(word.c_str(), &end, 10);
+    if (word.empty() || *end != '\0' || index < 0 || index >= n_gpus) break;
+    if (!seen.insert(static_cast<int>(index)).second) return {};  // the driver shows none then
+    out.push_back(static_cast<int>(index));
+  }
+  return out;
+}
+
+}  // namespace
+
+int version() { return std::atoi(setting("DDHOST_STANDIN_VERSION", "13000").c_str()); }
+
+Driver::Driver() : queues(order(), seed()) {}
+
+Driver& Driver::get() {
+  // Never destroyed: threads may still call when the process ends.
+  static Driver& driver = *std::unique_ptr<Driver>(new Driver).release();
+  return driver;
+}
+
+bool Driver::is_initialized() const { return initialized_in_ == ::getpid(); }
+
+CUresult Driver::initialize() {
+  if (is_initialized()) return CUDA_SUCCESS;
+  if (initialized_in_ != 0) return CUDA_ERROR_NOT_INITIALIZED;  // forked after cuInit, as on a GPU
+  const int n_gpus = std::atoi(setting("DDHOST_STANDIN_GPUS", "1").c_str());
+  const uint64_t bytes = std::strtoull(setting("DDHOST_STANDIN_BYTES", "268435456").c_str(), nullptr, 10);
+  for (const int index : visible(n_gpus)) gpus.push_back(std::make_unique<Gpu>(index, bytes));
+  if (gpus.empty()) return CUDA_ERROR_NO_DEVICE;
+  initialized_in_ = ::getpid();
+  return CUDA_SUCCESS;
+}
+
+void* Driver::reach(int device, uint64_t address, uint64_t bytes) {
+  if (pinned.holds(address, bytes)) return reinterpret_cast<void*>(address);
+  return gpus[static_cast<size_t>(device)]->memory.reach(address, bytes);
+}
+
+void* Driver::copy_place(uint64_t address, uint64_t bytes) {
+  for (const auto& gpu : gpus)
+    if (gpu->memory.owns(address)) return gpu->memory.reach(address, bytes);
+  return reinterpret_cast<void*>(address);
+}
+
+bool Driver::is_asynchronous(uint64_t address, uint64_t bytes) {
+  if (pinned.holds(address, bytes)) return true;
+  for (const auto& gpu : gpus)
+    if (gpu->memory.owns(address)) return true;
+  return false;
+}
+
+void Driver::fault(const std::string& sentence, CUresult result) {
+  std::fprintf(stderr, "stand-in GPU: %s\n", sentence.c_str());
+  if (sticky == CUDA_SUCCESS) sticky = result;
+}
+
+}  // namespace standin

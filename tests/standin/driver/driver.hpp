@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// tests/standin/driver/driver.hpp: the state of the stand-in for NVIDIA's driver, behind the functions of libcuda.so.1.
+//
+// The environment says what machine it pretends to be:
+//   DDHOST_STANDIN_GPUS      number of GPUs (1)
+//   DDHOST_STANDIN_BYTES     memory of each (268435456)
+//   DDHOST_STANDIN_VERSION   CUDA version that the driver supports (13000)
+//   DDHOST_STANDIN_ORDER     "late", or a number: the seed of a random order (queues.hpp)
+#pragma once
+
+#include <cuda.h>
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "driver/memory.hpp"
+#include "driver/queues.hpp"
+#include "ptx/program.hpp"
+
+namespace standin {
+
+struct Gpu {
+  Gpu(int physical_index, uint64_t bytes) : index(physical_index), memory(bytes) {}
+  const int index;  // on the machine, before CUDA_VISIBLE_DEVICES
+  DeviceMemory memory;
+  int retained = 0;  // holders of its primary context
+};
+
+struct Function {
+  const ptx::Kernel* kernel = nullptr;
+};
+struct LoadedModule {
+  ptx::Module module;
+  std::vector<std::unique_ptr<Function>> functions;
+};
+struct Event {
+  Mark mark;
+};
+
+class Driver {
+ public:
+  static Driver& get();
+
+  std::mutex mutex;  // held by every function of the API
+  std::vector<std::unique_ptr<Gpu>> gpus;
+  PinnedMemory pinned;
+  Queues queues;
+  std::vector<std::unique_ptr<LoadedModule>> modules;
+  CUresult sticky = CUDA_SUCCESS;  // after a fault of a kernel every call returns it
+
+  // Whether cuInit was called in this process, and not in the one that forked it.
+  [[nodiscard]] bool is_initialized() const;
+  CUresult initialize();
+
+  // The memory that work on a GPU reaches at an address; nullptr: none.
+  void* reach(int device, uint64_t address, uint64_t bytes);
+  // Where copies find [address, address + bytes): device memory, or the host's own. nullptr: it leaves its block.
+  void* copy_place(uint64_t address, uint64_t bytes);
+  // Device or pinned memory: copies of it run in the order of their stream. Other memory is copied at once.
+  bool is_asynchronous(uint64_t address, uint64_t bytes);
+  // Prints a sentence and makes every later call fail.
+  void fault(const std::string& sentence, CUresult result);
+
+ private:
+  Driver();
+  int initialized_in_ = 0;  // process id
+};
+
+[[nodiscard]] int version();
+
+}  // namespace standin

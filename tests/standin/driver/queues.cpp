@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "driver/queues.hpp"
+
+#include <algorithm>
+
+#include "ddh/sdk/counter_rng.hpp"
+
+namespace standin {
+
+std::shared_ptr<Stream> Queues::create(int device) {
+  streams_.push_back(std::make_shared<Stream>());
+  streams_.back()->device = device;
+  return streams_.back();
+}
+
+void Queues::destroy(const std::shared_ptr<Stream>& stream) {
+  complete(stream);
+  std::erase(streams_, stream);
+}
+
+void Queues::push(Stream& stream, std::function<void()> work) {
+  stream.queue.push_back({std::move(work), {}});
+  ++stream.queued;
+}
+
+void Queues::push_wait(Stream& stream, const Mark& mark) {
+  stream.queue.push_back({nullptr, mark});
+  ++stream.queued;
+}
+
+void Queues::complete(const Mark& mark) {
+  while (!is_done(mark)) {
+    if (order_ == Order::random) run_others(*mark.stream);
+    if (!is_done(mark)) run_first(*mark.stream);
+  }
+}
+
+void Queues::advance(const Mark& mark) {
+  if (!is_done(mark)) run_first(*mark.stream);
+}
+
+void Queues::run_first(Stream& stream) {
+  const Stream::Work work = std::move(stream.queue.front());
+  stream.queue.pop_front();
+  if (work.run)
+    work.run();
+  else
+    complete(work.mark);  // of work that was queued earlier, so this ends
+  ++stream.completed;
+}
+
+void Queues::run_others(const Stream& than) {
+  for (size_t i = 0; i < streams_.size(); ++i) {
+    const std::shared_ptr<Stream> stream = streams_[i];
+    if (stream.get() == &than || stream->queue.empty() || next_random() % 2 == 0) continue;
+    const Stream::Work& work = stream->queue.front();
+    if (work.run || is_done(work.mark)) run_first(*stream);
+  }
+}
+
+uint64_t Queues::next_random() {
+  state_ += ddh::kMixStep;
+  return ddh::mix64(state_);
+}
+
+}  // namespace standin

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// tests/standin/nccl/communicator.hpp: a communicator of the stand-in for NCCL. Calls don't block: they are queued when
+// they are polled, and until then nothing has happened. Operations of a process run in the order of their calls, as
+// NCCL's do on one communicator.
+//
+// The environment says what it pretends:
+//   DDHOST_STANDIN_NCCL_VERSION   its version (22809)
+//   DDHOST_STANDIN_NCCL_LOST      "2:5": rank 2 is lost to the others after 5 operations: their work waits for ever, and
+//                                 they see an error
+#pragma once
+
+#include <cuda.h>
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include "nccl/work.hpp"
+
+struct ncclComm {
+  ncclComm(standin::Board* shared, int n_ranks, int my_rank);
+  ncclComm(const ncclComm&) = delete;
+  ncclComm& operator=(const ncclComm&) = delete;
+
+  standin::Board* const board;
+  const int size, rank;
+  const int device;
+  std::atomic<bool> aborting{false}, failed{false};
+  bool finalizing = false;
+  std::set<void*> registered;
+
+  // An operation that was called, and is queued at the second poll.
+  struct Pending {
+    std::unique_ptr<standin::Operation> operation;
+    CUstream stream;
+  };
+  std::vector<Pending> pending;
+  int polls = 0;
+
+  nccl::Result poll();
+  // For the thread that serves peers (progress.cpp): completes the operations that a peer waits for.
+  void serve_peers();
+
+ private:
+  [[nodiscard]] bool all(std::atomic<uint32_t> standin::Member::*flag) const;
+  [[nodiscard]] bool is_lost_to_peers() const;
+  void queue(Pending work);
+
+  std::mutex mutex_;  // of events_
+  std::atomic<uint64_t> queued_{0};
+  std::map<uint64_t, CUevent> events_;  // of operations, by number
+  uint64_t wanted_ = 0;
+  int waits_ = 0;
+};
+
+namespace standin {
+
+// One operation after the other, on all communicators of the process.
+struct LastOperation {
+  std::mutex mutex;
+  CUevent event = nullptr;
+};
+LastOperation& last_operation();
+
+// The thread that serves the peers of all communicators: it runs work that a peer waits for, as a GPU would, while the
+// rank itself is busy elsewhere.
+void serve(ncclComm* comm);
+void serve_no_more(ncclComm* comm);
+
+}  // namespace standin
