@@ -95,8 +95,8 @@ TEST_CASE("a rank that holds every tensor reads each byte once, which the log co
 TEST_CASE("large tensors are the same in every file, and are read back by another strategy", "[cli]") {
   const Runs runs;
   const auto train = [&](const char* name, Words options) {
-    options.insert(options.end(), {"model.layers=2", "model.width=512", "model.hidden=4096", "train.steps=2",
-                                   "data.micro_batch=1", "checkpoint.every=1"});
+    options.insert(options.end(), {"model.layers=2", "model.width=512", "model.hidden=4096", "model.deviation=0.02",
+                                   "train.steps=2", "data.micro_batch=1", "checkpoint.every=1"});
     const Said run = runs.train(name, options);
     INFO(run.err);
     REQUIRE(run.code == 0);

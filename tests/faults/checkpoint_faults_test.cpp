@@ -85,8 +85,8 @@ Faulty run_with_fault(const TempFolder& folder, const char* fault, int64_t at, c
 }
 
 // Of a model whose tensors are written past the page cache: a save has few calls, with megabytes each.
-const Words kLarge = {"model.layers=2", "model.width=512",    "model.hidden=2048", "model.vocab=31",
-                      "train.steps=2",  "checkpoint.every=1", "data.micro_batch=1"};
+const Words kLarge = {"model.layers=2", "model.width=512",    "model.hidden=2048",  "model.vocab=31",
+                      "train.steps=2",  "checkpoint.every=1", "data.micro_batch=1", "model.deviation=0.02"};
 
 int64_t calls_of_a_run(const Words& more = {}) {
   const TempFolder folder;
@@ -212,12 +212,15 @@ int64_t check_large_points(const char* fault, int64_t stride) {
   const TempFolder whole;
   REQUIRE(run(words_for(whole.path() / "run", large)).code == 0);
   const fs::path last = fs::path("run") / "checkpoints" / "step-2";
-  int64_t tried = 0;
+  int64_t tried = 0, failed = 0;
   for (int64_t at = stride; at <= calls; at += stride, ++tried) {
     const TempFolder folder;
     const Faulty faulty = run_with_fault(folder, fault, at, large);
     INFO(fault << " at call " << at << " of " << calls << " with " << async << ": " << faulty.err);
-    CHECK((faulty.code == 0) == (std::string(fault) == "short"));
+    // A full disk or EIO after the last write is at most a warning.
+    if (std::string(fault).starts_with("kill")) CHECK(faulty.code != 0);
+    if (std::string(fault) == "short") CHECK(faulty.code == 0);
+    failed += faulty.code != 0 ? 1 : 0;
     Words again = large;
     again.insert(again.end(), {"--resume", "auto", "strategy.plugin=zero3", "run.nproc=1", "train.grad_accum_steps=2"});
     if (faulty.code != 0) REQUIRE(run(words_for(folder.path() / "run", again)).code == 0);
@@ -225,6 +228,7 @@ int64_t check_large_points(const char* fault, int64_t stride) {
       CHECK((read_text(folder.path() / last / file) == read_text(whole.path() / last / file)));
     CHECK(damage_of(folder.path() / last).empty());
   }
+  CHECK((failed > 0) == (std::string(fault) != "short"));
   return tried;
 }
 
@@ -484,9 +488,9 @@ TEST_CASE("a folder of checkpoints that vanishes under a save ends the run with 
   check_goes_on(folder);
 }
 
-TEST_CASE("every third call of a save past the page cache fails", "[.kill]") {
+TEST_CASE("every seventh call of a save past the page cache fails", "[.kill]") {
   const char* const fault = GENERATE("kill_all", "kill", "eio", "enospc", "short");
-  WARN(fault << " at " << check_large_points(fault, 3) << " calls of a save past the page cache");
+  WARN(fault << " at " << check_large_points(fault, 7) << " calls of a save past the page cache");
 }
 
 // Only with `./dev test --all`: every call, and one rank instead of all processes.
