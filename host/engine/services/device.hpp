@@ -35,9 +35,7 @@ class Device {
   [[nodiscard]] const ddh_copy_api& copies() const { return *table_.copy; }
   [[nodiscard]] const ddh_flatops_api& flatops() const { return *table_.flatops; }
   // nullptr: it runs no kernels of plugins.
-  [[nodiscard]] const ddh_kernels_api* kernels() const {
-    return DDH_HAS(&table_, ddh_device_api, kernels) ? table_.kernels : nullptr;
-  }
+  [[nodiscard]] const ddh_kernels_api* kernels() const { return table_.kernels; }
 
   // What it measures of itself; nullopt: nothing.
   [[nodiscard]] std::optional<ddh_device_usage> usage() const;

@@ -129,7 +129,7 @@ void check_same_tensors(const Manifest& manifest, const CheckpointLayout& layout
 
 std::string read_checkpoint(const fs::path& folder, const Manifest& manifest, const StateSource& source,
                             const CheckpointLayout& layout, const Comm& comm, Staging& staging, ReadCount& count) {
-  const std::string damage = first_damage(comm, "checkpoint: read", [&] {
+  std::string damage = first_damage(comm, "checkpoint: read", [&] {
     staging.device().synchronize(nullptr);  // initial values may still be in transfer
     count = PieceReader(folder, manifest, source, layout, staging).read();
     read_buffers(folder, manifest, source.model, staging, count);

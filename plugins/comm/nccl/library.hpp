@@ -20,6 +20,7 @@ namespace nccl DDH_HIDDEN {
 // clang-format on
 
 struct Library {
+// NOLINTNEXTLINE(bugprone-macro-parentheses): the name of a field
 #define DDH_NCCL_FIELD(F) nccl##F##_t* F = nullptr;
   DDH_NCCL_FUNCTIONS(DDH_NCCL_FIELD)
   DDH_NCCL_OPTIONAL_FUNCTIONS(DDH_NCCL_FIELD)  // nullptr: this version has none

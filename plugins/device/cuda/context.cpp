@@ -87,7 +87,8 @@ void* Context::allocate(const ddh_alloc_args& args) {
     driver_.check(driver_.cuMemsetD8Async(p, 0, args.bytes, zeroing_), "cuMemsetD8Async");
     driver_.check(driver_.cuStreamSynchronize(zeroing_), "cuStreamSynchronize");
   }
-  auto* const out = reinterpret_cast<char*>(p);
+  auto* const out =
+      reinterpret_cast<char*>(p);  // NOLINT(performance-no-int-to-ptr): the driver's addresses are integers
   const std::lock_guard lock(mutex_);
   device_blocks_[out] = args.bytes;
   return out;

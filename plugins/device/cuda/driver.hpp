@@ -26,6 +26,7 @@ namespace cuda DDH_HIDDEN {
 // clang-format on
 
 struct Driver {
+// NOLINTNEXTLINE(bugprone-macro-parentheses): the name of a field
 #define DDH_CUDA_FIELD(F) decltype(&::F) F = nullptr;
   DDH_CUDA_FUNCTIONS(DDH_CUDA_FIELD)
 #undef DDH_CUDA_FIELD
