@@ -26,6 +26,14 @@ void joined_head(Net& net, const NetOptions& o) {
   net.unit("out").linear("out", o.classes);
 }
 
+// `first` gives the frames' features; then two LSTMs over the frames, and the classes of the last one.
+void add_lstms(Net& net, Unit& first, const NetOptions& o) {
+  first.flatten().lstm("lstm1", o.lstm.at(0), /*last_alone=*/false);
+  net.unit("lstm2").lstm("lstm2", o.lstm.at(1), /*last_alone=*/true);
+  net.unit("fc1").linear("fc1", o.hidden).relu().dropout(o.dropout_or(0.5));
+  net.unit("fc2").linear("fc2", o.classes);
+}
+
 }  // namespace
 
 Net cnn_lstm(const NetOptions& o) {
@@ -35,10 +43,7 @@ Net cnn_lstm(const NetOptions& o) {
     const std::string name = "conv" + std::to_string(++i);
     net.unit(name).conv(name, width, 3, {.padding = o.padding}).relu().max_pool(2);
   }
-  net.unit("lstm1").flatten().lstm("lstm1", o.lstm.at(0), /*last_alone=*/false);
-  net.unit("lstm2").lstm("lstm2", o.lstm.at(1), /*last_alone=*/true);
-  net.unit("fc1").linear("fc1", o.hidden).relu().dropout(o.dropout_or(0.5));
-  net.unit("fc2").linear("fc2", o.classes);
+  add_lstms(net, net.unit("lstm1"), o);
   return net;
 }
 
@@ -46,10 +51,7 @@ Net cnn_lstm(const NetOptions& o) {
 Net pretrained_cnn_lstm(const NetOptions& o) {
   Net net(o.image);
   mobilenet_v2_features(net, o, "features.", o.freeze_features);
-  net.unit("lstm1").average_pool(1).flatten().lstm("lstm1", o.lstm.at(0), /*last_alone=*/false);
-  net.unit("lstm2").lstm("lstm2", o.lstm.at(1), /*last_alone=*/true);
-  net.unit("fc1").linear("fc1", o.hidden).relu().dropout(o.dropout_or(0.5));
-  net.unit("fc2").linear("fc2", o.classes);
+  add_lstms(net, net.unit("lstm1").average_pool(1), o);
   return net;
 }
 

@@ -20,7 +20,7 @@ struct Stream;
 // The place in a stream where an event was recorded. It outlives the stream, which is done when it is destroyed.
 struct Mark {
   std::shared_ptr<Stream> stream;  // null: never recorded, which counts as done
-  uint64_t ticket = 0;             // done when the stream has completed so many pieces of work
+  uint64_t ticket = 0;             // the wait ends when the stream has completed this number of works
 };
 
 struct Stream {
