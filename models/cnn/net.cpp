@@ -60,7 +60,7 @@ double lstm_workspace_bytes(const LstmShape& s, double element_bytes) {
   };
   const int64_t more = width_of(std::max(s.in, s.hidden)) - width_of(s.hidden);
   return static_cast<double>(workspace.nbytes()) +
-         element_bytes * static_cast<double>(3 * 2 * (s.frames + 1) * s.samples * more);
+         element_bytes * static_cast<double>(int64_t{6} * (s.frames + 1) * s.samples * more);
 }
 
 at::Tensor run_layers(const std::vector<Layer>& layers, Call& call, at::Tensor x) {
