@@ -33,7 +33,7 @@ MODELS = {
                                                 "model.dataset=cifar10_subset"]),
     "kgat:cf": (512, 16_180, "users", ['train.programs=["cf"]', "model.cf_sampling=pairs", "model.message_dropout=0"]),
     "kgat:kg": (1024, 63_396, "triples", ['train.programs=["kg"]', "model.kg_sampling=triples", "optimizer_kg.plugin=adam",
-                                               "optimizer_kg.lr=1e-3", 'train.optimizers=["optimizer","optimizer_kg"]']),
+                                               "optimizer_kg.lr=1e-4", 'train.optimizers=["optimizer","optimizer_kg"]']),
     "cad_mllm:tiny:1": (8, CAD_SAMPLES, "samples", ['train.programs=["stage1_text"]']),
     "cad_mllm:tiny:3": (8, CAD_SAMPLES, "samples", ['train.programs=["stage3_all"]']),
     "cad_mllm:mid:3": (8, CAD_SAMPLES, "samples", [
@@ -84,7 +84,7 @@ def write_order(path, n, seed):
 
 def model_options(model, weights, samples, steps, order, cad_data):
     options = [f"train.steps={steps}", f"data.micro_batch={samples}", f"data.order={order}", "run.seed=1",
-               "optimizer.lr=1e-3"]
+               "optimizer.lr=1e-4"]
     missing = []
     if model == "kgat":
         options += ["--optimizer", "adam", "train.clip_norm=0", "model.dataset=lastfm_kg"]

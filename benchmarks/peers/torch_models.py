@@ -27,7 +27,7 @@ def parsed():
         parser.add_argument(f"--{name}", required=name == "model", default="")
     parser.add_argument("--micro-batch", type=int, default=8)
     parser.add_argument("--steps", type=int, default=8)
-    parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--lr", type=float, default=1e-4)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--until", type=float, default=0)
     parser.add_argument("--eval-every", type=int, default=100)
