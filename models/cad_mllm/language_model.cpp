@@ -13,6 +13,7 @@
 #include <cmath>
 
 #include "batch.hpp"
+#include "ddh/sdk/torch/activations.hpp"
 #include "unit.hpp"
 
 namespace cad {
@@ -86,6 +87,9 @@ at::Tensor swiglu(const Config& config, Call& w, const at::Tensor& y) {
   return widened(adapted(config, w, "mlp.down_proj", gate.mul(adapted(config, w, "mlp.up_proj", y))));
 }
 
+// The memory that a tensor of n bytes takes.
+double block(double n) { return ddh::ActivationAllocator::block_bytes(n); }
+
 // Products with frozen weights have a gradient of their input alone, adapters have both, attention has 2.5 times as many.
 Cost layer_cost(const LlmShape& s, double rank, const Load& load) {
   const double N = load.samples * load.tokens, C = static_cast<double>(s.width), M = static_cast<double>(s.mlp_width);
@@ -95,9 +99,11 @@ Cost layer_cost(const LlmShape& s, double rank, const Load& load) {
   const double adapters = 2 * N * rank * (2 * (C + Q) + 2 * (C + K) + 3 * (C + M));
   const double attention = 4 * N * load.tokens * Q;
   // The streams and reciprocal deviations; q and k before and after their norms, v, the result and its log-sum-exp.
-  double kept = N * wide * (2 * C + 2) + N * wide * (5 * Q + K + 2 * H + KV) + 2 * load.tokens * Q / H * wide;
+  double kept = 2 * block(N * wide * C) + 2 * block(N * wide) + 5 * block(N * wide * Q) + block(N * wide * K) +
+                2 * block(N * wide * H) + block(N * wide * KV) + 2 * block(load.tokens * Q / H * wide);
   // What adapters take and give inside; gate, up, silu(gate) and their product.
-  kept += N * load.narrow * (2 * C + 7 * rank + 4 * M) + (load.narrow < wide ? N * load.narrow * Q : 0);
+  kept += 2 * block(N * load.narrow * C) + 7 * block(N * load.narrow * rank) + 4 * block(N * load.narrow * M) +
+          (load.narrow < wide ? block(N * load.narrow * Q) : 0);
   // What q, k and v and their adapters would give the input.
   const double of_input = 2 * N * (C * Q + 2 * C * K + 3 * rank * C);
   const double backward = base + 2 * adapters + 2.5 * attention - (load.input_learns ? 0 : of_input);
@@ -158,9 +164,10 @@ Unit projector(const Config& config, const std::string& modality, int64_t in, in
     const double N = load.samples * static_cast<double>(tokens), hidden = static_cast<double>(s.hidden);
     const double first = 2 * N * static_cast<double>(in) * hidden, second = 2 * N * hidden * static_cast<double>(out);
     // Features come without a gradient. They, the hidden layer before and after its activation, and the tokens are kept.
-    const double copies = 4 + (load.narrow < 4 ? load.narrow : 0);
+    const double features = N * static_cast<double>(in);
     return Cost{first + second, first + 2 * second,
-                N * (copies * static_cast<double>(in) + 2 * load.narrow * hidden + 4 * static_cast<double>(out))};
+                block(4 * features) + (load.narrow < 4 ? block(load.narrow * features) : 0) +
+                    2 * block(N * load.narrow * hidden) + block(4 * N * static_cast<double>(out))};
   };
   return unit;
 }
@@ -197,7 +204,9 @@ Unit head(const Config& config) {
   unit.cost = [&config](const Load& load) {
     const double C = static_cast<double>(config.llm.width), V = static_cast<double>(config.llm.vocab);
     const double product = 2 * load.rows * C * V;
-    return Cost{product, product, 4 * (load.samples * load.tokens * C + load.rows * (C + 1 + V))};
+    return Cost{product, product,
+                block(4 * load.samples * load.tokens * C) + block(4 * load.rows * C) + block(4 * load.rows) +
+                    block(4 * load.rows * V)};
   };
   return unit;
 }

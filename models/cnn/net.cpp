@@ -11,13 +11,18 @@
 #include <ATen/ops/lstm.h>
 #include <ATen/ops/max_pool2d.h>
 #include <ATen/ops/max_pool3d.h>
+#include <ATen/ops/mkldnn_rnn_layer.h>
 #include <ATen/ops/relu.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/zeros.h>
 
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <tuple>
 
 #include "ddh/sdk/torch/activations.hpp"
 
@@ -32,6 +37,31 @@ int64_t convolved(int64_t side, int64_t kernel, int64_t stride, int64_t padding)
 }
 
 ddh::ParamInit uniform(double bound) { return {DDH_INIT_UNIFORM, -bound, bound}; }
+
+struct LstmShape {
+  int64_t frames, samples, in, hidden;
+};
+
+// What oneDNN keeps of a forward: its gates and states, with paddings that it alone knows. So a small layer runs, as wide as
+// the states; of a wider input, three buffers of two layers have its width, in elements of whole cache lines.
+double lstm_workspace_bytes(const LstmShape& s, double element_bytes) {
+  const at::AutoGradMode as_in_training(true);
+  const at::TensorOptions options = at::dtype(element_bytes == sizeof(float) ? at::kFloat : at::kBFloat16);
+  const int64_t in = std::min(s.in, s.hidden), gates = 4 * s.hidden;
+  const at::Tensor x = at::zeros({s.frames, s.samples, in}, options), state = at::zeros({s.samples, s.hidden}, options);
+  const at::Tensor bias = at::zeros({gates}, options);
+  const at::Tensor workspace = std::get<3>(at::mkldnn_rnn_layer(
+      x, at::zeros({gates, in}, options), at::zeros({gates, s.hidden}, options), bias, bias, state, state,
+      /*reverse=*/false, /*batch_sizes=*/{}, /*mode: LSTM*/ 2, s.hidden, /*num_layers=*/1, /*has_biases=*/true,
+      /*bidirectional=*/false, /*batch_first=*/false, /*train=*/true));
+  const auto width_of = [&](int64_t numel) {
+    const auto line = static_cast<int64_t>(64 / element_bytes), width = (numel + line - 1) / line * line;
+    return width % 256 == 0 ? width + line : width;
+  };
+  const int64_t more = width_of(std::max(s.in, s.hidden)) - width_of(s.hidden);
+  return static_cast<double>(workspace.nbytes()) +
+         element_bytes * static_cast<double>(int64_t{6} * (s.frames + 1) * s.samples * more);
+}
 
 at::Tensor run_layers(const std::vector<Layer>& layers, Call& call, at::Tensor x) {
   for (const Layer& layer : layers) x = layer(call, x);
@@ -136,8 +166,13 @@ Unit& Unit::lstm(const std::string& name, int64_t hidden, bool last_alone) {
   param(name + ".bias_ih_l0", {4 * hidden}, init);
   param(name + ".bias_hh_l0", {4 * hidden}, init);
   count_flops(2.0 * static_cast<double>(frames * 4 * hidden * (in + hidden)));
-  pass({hidden, 1, 1, last_alone ? 1 : frames}, kInput);
-  kept_.push_back({frames * 6 * hidden});  // gates and states
+  kept_.push_back({frames * in});  // in the order of the frames
+  pass({hidden, 1, 1, last_alone ? 1 : frames}, kNothing);
+  // The states of all frames, of which the result is a copy, or a view of the last one; before the first frame, and after the
+  // last one, with the cells.
+  kept_.push_back({(last_alone ? frames - 1 : frames) * hidden});
+  for (int i = 0; i < 3; ++i) kept_.push_back({hidden});
+  lstms_.push_back({frames, in, hidden});
   return add([=](Call& call, const at::Tensor& x) {
     const at::Tensor sequence = x.view({-1, frames, in});
     const at::Tensor start = at::zeros({1, sequence.size(0), hidden}, x.options());
@@ -266,6 +301,9 @@ double Unit::kept_bytes(double n_samples, double element_bytes) const {
   };
   double bytes = is_kept_ ? 0 : blocks({shape_.numel()});
   for (const Kept& k : kept_) bytes += blocks(k);
+  for (const Lstm& l : lstms_)
+    bytes += ddh::ActivationAllocator::block_bytes(
+        lstm_workspace_bytes({l.frames, static_cast<int64_t>(n_samples), l.in, l.hidden}, element_bytes));
   return bytes;
 }
 

@@ -144,7 +144,11 @@ class DDH_HIDDEN Unit {
     bool is_of_all = false;  // numel is that of all samples together
   };
   std::vector<Kept> kept_;
-  bool is_kept_ = true;  // whether the result of the layers so far is already counted as kept
+  struct Lstm {
+    int64_t frames, in, hidden;
+  };
+  std::vector<Lstm> lstms_;  // whose workspaces are kept too
+  bool is_kept_ = true;      // whether the result of the layers so far is already counted as kept
 };
 
 class DDH_HIDDEN Net {

@@ -2,9 +2,11 @@
 //
 // Folders of images, one subfolder for each class, and where data is found without data.path.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <string_view>
 
 #include "ddh/sdk/counter_rng.hpp"
 #include "image_set.hpp"
@@ -44,13 +46,19 @@ class FolderVideos final : public ImageSet {
   const int64_t frames_;            // of each video that the model sees
 };
 
+// What follows the last point of a name, in small letters: ".png".
+std::string ending_of(const fs::path& path) {
+  std::string ending = path.extension().string();
+  std::transform(ending.begin(), ending.end(), ending.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  return ending;
+}
+
 // Names in a folder in ascending order: subfolders, or files whose name ends as an image's does.
 std::vector<std::string> entries(const fs::path& folder, bool folders) {
   std::vector<std::string> names;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    std::string ending = entry.path().extension().string();
-    std::transform(ending.begin(), ending.end(), ending.begin(),
-                   [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+    const std::string ending = ending_of(entry.path());
     const bool is_image = ending == ".png" || ending == ".jpg" || ending == ".jpeg";
     if (folders ? entry.is_directory() : entry.is_regular_file() && is_image)
       names.push_back(entry.path().filename().string());
@@ -79,6 +87,21 @@ Image FolderVideos::image(uint64_t i) const {
   return video;
 }
 
+// Video files beside the folders of frames would be left out without a word.
+void refuse_video_files(const fs::path& folder) {
+  static constexpr std::array<std::string_view, 8> kEndings = {".avi", ".mp4",  ".mkv",  ".mov",
+                                                               ".mpg", ".mpeg", ".webm", ".y4m"};
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    if (std::find(kEndings.begin(), kEndings.end(), ending_of(entry.path())) == kEndings.end()) continue;
+    const fs::path frames = folder / entry.path().stem();
+    ddh::fail(
+        DDH_INVALID_ARGUMENT, "'", entry.path().string(),
+        "' is a video file, and videos are read as folders of frames; convert it (Debian: package ffmpeg): mkdir '",
+        frames.string(), "' && ffmpeg -i '", entry.path().string(), "' '", (frames / "%05d.png").string(),
+        "', then move the file away");
+  }
+}
+
 // The images of each class, or its videos. If `classes` is empty, it becomes the folder's classes; else the folder must have
 // the same.
 std::vector<std::vector<File>> list_files(const fs::path& folder, std::vector<std::string>& classes, bool videos) {
@@ -92,6 +115,7 @@ std::vector<std::vector<File>> list_files(const fs::path& folder, std::vector<st
   size_t n = 0;
   for (size_t c = 0; c < classes.size(); ++c) {
     std::vector<File>& files = out.emplace_back();
+    if (videos) refuse_video_files(folder / classes[c]);
     for (const std::string& name : entries(folder / classes[c], videos))
       files.push_back({(folder / classes[c] / name).string(), static_cast<int64_t>(c)});
     n += files.size();

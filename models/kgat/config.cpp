@@ -17,8 +17,9 @@ constexpr ddh::Option kOptions[] = {
      "without data.path: a folder in $DDHOST_DATA, else in ../../shared/data from the program; made_up: a small "
      "made-up "
      "graph"},
-    {"variant", "string", R"("kgat")", R"("enum": ["kgat", "mf"])",
-     "kgat: the knowledge graph attention network; mf: BPR-MF, embeddings of users and items without a graph"},
+    {"variant", "string", R"("kgat")", R"("enum": ["kgat", "simplified", "mf"])",
+     "kgat: the knowledge graph attention network; simplified: attention without TransR and without a softmax, one "
+     "program; mf: BPR-MF, embeddings of users and items without a graph"},
     {"aggregator", "string", R"("bi-interaction")", R"("enum": ["bi-interaction", "gcn", "graphsage"])",
      "how a layer combines a node with the weighted sum of its neighbours"},
     {"adjacency", "string", R"("random_walk")", R"("enum": ["random_walk", "symmetric"])",
@@ -26,6 +27,8 @@ constexpr ddh::Option kOptions[] = {
      " 1 / sqrt(degree of the head x degree of the tail)"},
     {"parallel_edges", "string", R"("separate")", R"("enum": ["separate", "joined"])",
      "several relations between two nodes: separate entries of the softmax, or one entry with the sum of their scores"},
+    {"kg_edges", "string", R"("all")", R"("enum": ["items", "all"])",
+     "edges of the knowledge graph in variant simplified: all, or those between two items, as in the source"},
     {"embed_dim", "integer", "64", R"("minimum": 1, "maximum": 65536)", "width of the embeddings"},
     {"relation_dim", "integer", "64", R"("minimum": 1, "maximum": 65536)", "width of the space of relations"},
     {"layers", "array", "[64, 32, 16]",
@@ -36,8 +39,9 @@ constexpr ddh::Option kOptions[] = {
      "of LeakyReLU for negative values: 0.01 in the port to PyTorch, 0.2 in the original"},
     {"l2_cf", "number", "1e-5", ddh::kAtLeast0, "factor of the squares of representations in the loss of cf"},
     {"l2_kg", "number", "1e-5", ddh::kAtLeast0, "factor of the squares of projections in the loss of kg"},
-    {"cf_sampling", "string", R"("users")", R"("enum": ["users", "pairs"])",
-     "users: a user at random, then one of the user's items; pairs: each pair of the training data once an epoch"},
+    {"cf_sampling", "string", R"("users")", R"("enum": ["users", "pairs", "each_user"])",
+     "users: a user at random, then one of the user's items; pairs: each pair of the training data once an epoch; "
+     "each_user: one item of each user an epoch"},
     {"kg_sampling", "string", R"("heads")", R"("enum": ["heads", "triples"])",
      "heads: a node at random, then one of its triples; triples: each triple once an epoch"},
     {"ks", "array", "[20, 40, 60, 80, 100]",
@@ -59,6 +63,14 @@ std::vector<int64_t> integers(const ddh::Host& host, const char* key) {
   return out;
 }
 
+Variant variant_of(const std::string& name) {
+  return name == "mf" ? Variant::kMf : name == "simplified" ? Variant::kSimplified : Variant::kKgat;
+}
+
+CfSampling cf_sampling_of(const std::string& name) {
+  return name == "pairs" ? CfSampling::kPairs : name == "each_user" ? CfSampling::kEachUser : CfSampling::kUsers;
+}
+
 Aggregator aggregator_of(const std::string& name) {
   return name == "gcn" ? Aggregator::kGcn : name == "graphsage" ? Aggregator::kGraphSage : Aggregator::kBiInteraction;
 }
@@ -74,18 +86,19 @@ std::vector<int64_t> ascending(std::vector<int64_t> numbers) {
 const char* const kSchema = ddh::kSchemaOf<kOptions>;
 
 Config::Config(const ddh::Host& host)
-    : variant(host.text("model.variant") == "mf" ? Variant::kMf : Variant::kKgat),
+    : variant(variant_of(host.text("model.variant"))),
       aggregator(aggregator_of(host.text("model.aggregator"))),
       adjacency(host.text("model.adjacency") == "symmetric" ? Adjacency::kSymmetric : Adjacency::kRandomWalk),
       joins_parallel_edges(host.text("model.parallel_edges") == "joined"),
       embed_dim(host.i64("model.embed_dim")),
       relation_dim(host.i64("model.relation_dim")),
+      knows_items_only(host.text("model.kg_edges") == "items"),
       layers(variant == Variant::kMf ? std::vector<int64_t>() : integers(host, "model.layers")),
       message_dropout(host.f64("model.message_dropout")),
       slope(host.f64("model.leaky_slope")),
       l2_cf(host.f64("model.l2_cf")),
       l2_kg(host.f64("model.l2_kg")),
-      cf_sampling(host.text("model.cf_sampling") == "pairs" ? CfSampling::kPairs : CfSampling::kUsers),
+      cf_sampling(cf_sampling_of(host.text("model.cf_sampling"))),
       kg_sampling(host.text("model.kg_sampling") == "triples" ? KgSampling::kTriples : KgSampling::kHeads),
       ks(ascending(integers(host, "model.ks"))),
       seed(static_cast<uint64_t>(host.i64("run.seed"))),

@@ -16,10 +16,11 @@
 
 namespace kgat {
 
-enum class Variant { kKgat, kMf };  // kMf: BPR-MF, the embeddings of users and items alone
+// kSimplified: simplified.hpp. kMf: BPR-MF, the embeddings of users and items alone.
+enum class Variant { kKgat, kSimplified, kMf };
 enum class Aggregator { kBiInteraction, kGcn, kGraphSage };
 enum class Adjacency { kRandomWalk, kSymmetric };
-enum class CfSampling { kUsers, kPairs };
+enum class CfSampling { kUsers, kPairs, kEachUser };
 enum class KgSampling { kHeads, kTriples };
 
 struct Config {
@@ -28,6 +29,7 @@ struct Config {
   Adjacency adjacency;
   bool joins_parallel_edges;  // one entry of the softmax for all relations between two nodes
   int64_t embed_dim, relation_dim;
+  bool knows_items_only;        // of the knowledge graph, kSimplified takes the edges between two items
   std::vector<int64_t> layers;  // widths of the layers' outputs; empty for kMf
   double message_dropout, slope, l2_cf, l2_kg;
   CfSampling cf_sampling;

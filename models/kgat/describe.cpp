@@ -32,26 +32,44 @@ void Kgat::build_description() {
   add_programs();
 }
 
+std::vector<int32_t> Kgat::add_layer(size_t l) {
+  const auto unit = static_cast<int32_t>(l) + 1;
+  const bool has_two = config_.aggregator == Aggregator::kBiInteraction;
+  const int64_t out = config_.layers[l];
+  const int64_t in = config_.width_in(l) * (config_.aggregator == Aggregator::kGraphSage ? 2 : 1);
+  std::vector<int32_t> params;
+  for (const char* linear : has_two ? std::vector<const char*>{"linear1", "linear2"} : std::vector{"linear"}) {
+    const std::string prefix = ddh::str("aggregator_layers.", l, ".", linear, ".");
+    params.push_back(desc_.add_param(unit, prefix + "weight", {out, in}, xavier(in, out)));
+    params.push_back(desc_.add_param(unit, prefix + "bias", {out}, uniform(1 / std::sqrt(static_cast<double>(in))),
+                                     DDH_PARAM_NO_DECAY));
+  }
+  return params;
+}
+
+// torch's initial values of bias-free linear layers; W_r are stacked.
+std::vector<int32_t> Kgat::add_simplified_layer(size_t l) {
+  const auto unit = static_cast<int32_t>(l) + 1;
+  const int64_t in = config_.width_in(l), out = config_.layers[l];
+  const std::string prefix = ddh::str("convs.", l, ".");
+  const auto of_fan = [](int64_t fan) { return uniform(1 / std::sqrt(static_cast<double>(fan))); };
+  std::vector<int32_t> params = {
+      desc_.add_param(unit, prefix + "W.weight", {out, in}, of_fan(in)),
+      desc_.add_param(unit, prefix + "attention.weight", {1, out}, of_fan(out)),
+      desc_.add_param(unit, prefix + "attention.bias", {1}, of_fan(out), DDH_PARAM_NO_DECAY)};
+  if (simplified_->n_relations > 0)
+    params.push_back(desc_.add_param(unit, prefix + "W_r", {simplified_->n_relations, out, in}, of_fan(in)));
+  return params;
+}
+
 void Kgat::add_units() {
   const int64_t N = graph_.n_nodes(), d = config_.embed_dim, k = config_.relation_dim, R = graph_.n_relations;
   desc_.add_unit("embedding", {desc_.add_param(kEmbeddingUnit, "entity_user_embed.weight", {N, d}, xavier(d, N),
                                                DDH_PARAM_SPARSE_GRAD)});
-  const bool has_two = config_.aggregator == Aggregator::kBiInteraction;
-  for (size_t l = 0; l < config_.n_layers(); ++l) {
-    const auto unit = static_cast<int32_t>(l) + 1;
-    const int64_t out = config_.layers[l];
-    const int64_t in = config_.width_in(l) * (config_.aggregator == Aggregator::kGraphSage ? 2 : 1);
-    std::vector<int32_t> params;
-    for (const char* linear : has_two ? std::vector<const char*>{"linear1", "linear2"} : std::vector{"linear"}) {
-      const std::string prefix = ddh::str("aggregator_layers.", l, ".", linear, ".");
-      params.push_back(desc_.add_param(unit, prefix + "weight", {out, in}, xavier(in, out)));
-      params.push_back(desc_.add_param(unit, prefix + "bias", {out}, uniform(1 / std::sqrt(static_cast<double>(in))),
-                                       DDH_PARAM_NO_DECAY));
-    }
-    desc_.add_unit(ddh::str("aggregator.", l), params);
-  }
+  for (size_t l = 0; l < config_.n_layers(); ++l)
+    desc_.add_unit(ddh::str("aggregator.", l), simplified_ ? add_simplified_layer(l) : add_layer(l));
   desc_.add_unit("score", {});
-  if (config_.variant == Variant::kMf) return;
+  if (config_.variant != Variant::kKgat) return;
   // torch counts the fans of three dimensions so.
   desc_.add_unit("transr", {desc_.add_param(transr_unit(), "relation_embed.weight", {R, k}, xavier(k, R)),
                             desc_.add_param(transr_unit(), "trans_M", {R, d, k}, xavier(d * k, R * k))});

@@ -21,6 +21,10 @@ bool Kgat::estimate(const ddh_estimate_args& args, ddh_estimate& out) {
   if (unit == kEmbeddingUnit) {
     bytes = block(passes_graph ? N * d * wide : 3 * B * d * narrow);
     backward = 3 * B * (passes_graph ? 0 : d);  // sums over the rows of the batch
+  } else if (unit < score_unit() && simplified_) {
+    const LayerCost cost =
+        simplified_cost(*simplified_, config_.width_in(layer_of(unit)), config_.layers[layer_of(unit)]);
+    forward = cost.forward, backward = cost.backward, bytes = cost.bytes;
   } else if (unit < score_unit()) {
     const size_t l = layer_of(unit);
     const double in = static_cast<double>(config_.width_in(l)), w = static_cast<double>(config_.layers[l]);

@@ -29,6 +29,11 @@ std::vector<int32_t> users_with_items(const std::vector<std::vector<int32_t>>& i
   return users;
 }
 
+std::optional<SimplifiedGraph> simplified_graph(const Config& config, const Graph& graph, const KgatData& data) {
+  if (config.variant != Variant::kSimplified) return std::nullopt;
+  return SimplifiedGraph(graph, data, config.knows_items_only);
+}
+
 }  // namespace
 
 const char* const kNeeds[] = {DDH_CONFIG_IFACE, DDH_ALLOC_IFACE, DDH_COMM_IFACE, nullptr};
@@ -38,6 +43,7 @@ Kgat::Kgat(const ddh_create& create)
       config_(host),
       data_(load(host)),
       graph_(data_),
+      simplified_(simplified_graph(config_, graph_, data_)),
       sampler_(config_, data_, graph_),
       test_users_(users_with_items(data_.test)),
       attention_(graph_.initial_weights(config_.adjacency)),
@@ -98,7 +104,7 @@ void Kgat::forward(const ddh_unit_call& c) {
   const bool again = c.phase == DDH_PHASE_RECOMPUTE;
   if (c.position == 0 && !again) {
     context = {};
-    context.saved.resize(config_.n_layers());
+    context.saved.resize(config_.n_layers()), context.simplified.resize(config_.n_layers());
     context.sums.assign(desc_.get().programs[c.program]->n_metrics, 0);
     context.count = static_cast<double>(batch_of(c.batch).B);
   }
@@ -112,12 +118,21 @@ void Kgat::forward(const ddh_unit_call& c) {
       context.x = embeddings_of_rows(u);
     }
   } else if (c.unit < score_unit()) {
-    run_aggregator(u, c, context);
+    simplified_ ? run_simplified(u, c, context) : run_aggregator(u, c, context);
   } else if (c.unit == score_unit()) {
     if (!again) run_score(u, context);
   } else {
     run_transr(u, c, context);
   }
+}
+
+void Kgat::run_simplified(const UnitContext& u, const ddh_unit_call& c, Context& context) {
+  const size_t l = layer_of(c.unit);
+  SimplifiedSaved& saved = context.simplified[l];
+  const at::Tensor y = simplified_layer(u, *simplified_, context.e[l], config_.layers[l], saved);
+  if (c.phase == DDH_PHASE_RECOMPUTE) return;
+  context.e.push_back(y);
+  if (c.phase == DDH_PHASE_EVAL || (c.flags & DDH_CALL_RECOMPUTED) != 0) saved = {};
 }
 
 void Kgat::run_aggregator(const UnitContext& u, const ddh_unit_call& c, Context& context) {
@@ -141,7 +156,7 @@ at::Tensor Kgat::rows_of(const Context& context, const std::vector<int32_t>& nod
     for (size_t l = 0; l < context.e.size(); ++l) {
       const int64_t width = context.e[l].size(1);
       const float* from = context.e[l].const_data_ptr<float>() + node * width;
-      const float factor = l == 0 ? 1 : 1 / context.norms[l - 1].const_data_ptr<float>()[node];
+      const float factor = l == 0 || simplified_ ? 1 : 1 / context.norms[l - 1].const_data_ptr<float>()[node];
       for (int64_t c = 0; c < width; ++c) *to++ = from[c] * factor;
     }
   }
@@ -201,7 +216,7 @@ at::Tensor Kgat::take_gradient_of(const UnitContext& u, Context& context, size_t
   const int64_t width = context.e[l].size(1);
   const Columns columns{context.rows.const_data_ptr<float>(), config_.final_width(), first, width};
   auto* to = g.mutable_data_ptr<float>();
-  if (l == 0) {
+  if (l == 0 || simplified_) {
     add_rows(*u.batch.places, columns, to);
   } else {
     std::vector<float> sums(u.batch.places->nodes.size() * static_cast<size_t>(width));
@@ -210,6 +225,19 @@ at::Tensor Kgat::take_gradient_of(const UnitContext& u, Context& context, size_t
                            context.norms[l - 1].const_data_ptr<float>(), sums.data(), width, to);
   }
   return g;
+}
+
+void Kgat::backward_of_layer(const UnitContext& u, Context& context, size_t l) const {
+  const at::Tensor dy = take_gradient_of(u, context, l + 1);
+  if (simplified_) {
+    context.g = simplified_backward(u, *simplified_, dy, context.e[l], context.e[l + 1], context.simplified[l]);
+    context.simplified[l] = {};
+  } else {
+    context.g = aggregate_backward(u, attention_, dy, context.e[l], context.saved[l]);
+    context.saved[l] = {};
+    context.norms.resize(l);
+  }
+  context.e.resize(l + 1);
 }
 
 void Kgat::backward(const ddh_unit_call& c) {
@@ -230,12 +258,7 @@ void Kgat::backward(const ddh_unit_call& c) {
     context.g = project_backward(u, gradients.y, context.x);
     context.x = at::Tensor();
   } else if (c.unit != kEmbeddingUnit) {
-    const size_t l = layer_of(c.unit);
-    const at::Tensor dy = take_gradient_of(u, context, l + 1);
-    context.g = aggregate_backward(u, attention_, dy, context.e[l], context.saved[l]);
-    context.saved[l] = {};
-    context.e.resize(l + 1);
-    context.norms.resize(l);
+    backward_of_layer(u, context, layer_of(c.unit));
   } else if (!u.batch.is_projected()) {
     give_embedding_gradient(u, take_gradient_of(u, context, 0));
     context.e.clear();

@@ -19,11 +19,13 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "../ops/model_products.hpp"
 #include "ddh/sdk/model.hpp"
 #include "ddh/sdk/torch/prepare.hpp"
 #include "layers.hpp"
+#include "simplified.hpp"
 
 namespace kgat {
 
@@ -47,6 +49,7 @@ class DDH_HIDDEN Kgat final : public ddh::Model {
   ddh_batch* give_away(KgatBatch batch);
   [[nodiscard]] const KgatData& data() const { return data_; }
   [[nodiscard]] const Graph& graph() const { return graph_; }
+  [[nodiscard]] const SimplifiedGraph& simplified() const { return simplified_.value(); }
   [[nodiscard]] std::vector<float>& attention() { return attention_; }  // (E)
   [[nodiscard]] int32_t program(const std::string& name);               // its index
   // Between forward and backward: representations (N, F) of all nodes.
@@ -58,10 +61,11 @@ class DDH_HIDDEN Kgat final : public ddh::Model {
     std::vector<at::Tensor> e;      // (N, width) outputs of embedding and aggregators
     std::vector<at::Tensor> norms;  // (N) of the aggregators' outputs
     std::vector<AggregatorSaved> saved;
-    at::Tensor x;     // rows (rows, d) that TransR projects
-    at::Tensor y;     // projected (rows, k)
-    at::Tensor rows;  // representations (3 B, F); in backward their gradients
-    at::Tensor g;     // backward: gradient of the last e, or of x
+    std::vector<SimplifiedSaved> simplified;  // of variant simplified, instead of norms and saved
+    at::Tensor x;                             // rows (rows, d) that TransR projects
+    at::Tensor y;                             // projected (rows, k)
+    at::Tensor rows;                          // representations (3 B, F); in backward their gradients
+    at::Tensor g;                             // backward: gradient of the last e, or of x
     std::vector<double> sums;
     double count = 0;
   };
@@ -70,19 +74,24 @@ class DDH_HIDDEN Kgat final : public ddh::Model {
   [[nodiscard]] int32_t transr_unit() const { return score_unit() + 1; }
   [[nodiscard]] size_t layer_of(int32_t unit) const { return static_cast<size_t>(unit) - 1; }
   UnitContext unit_context(const ddh_unit_call& c);
+  void run_simplified(const UnitContext& u, const ddh_unit_call& c, Context& context);
   void run_aggregator(const UnitContext& u, const ddh_unit_call& c, Context& context);
   void run_transr(const UnitContext& u, const ddh_unit_call& c, Context& context);
   void run_score(const UnitContext& u, Context& context);
+  void backward_of_layer(const UnitContext& u, Context& context, size_t l) const;
   [[nodiscard]] at::Tensor rows_of(const Context& context, const std::vector<int32_t>& nodes) const;
   void evaluate(const UnitContext& u, Context& context);
   at::Tensor take_gradient_of(const UnitContext& u, Context& context, size_t l) const;
   void build_description();
+  std::vector<int32_t> add_layer(size_t l);
+  std::vector<int32_t> add_simplified_layer(size_t l);
   void add_units();
   void add_programs();
 
   const Config config_;
   const KgatData data_;
   const Graph graph_;
+  const std::optional<SimplifiedGraph> simplified_;  // of variant simplified
   const Sampler sampler_;
   std::vector<int32_t> test_users_;
   std::vector<float> attention_;  // (E) weights of the edges

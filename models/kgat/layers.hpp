@@ -54,6 +54,8 @@ double cf_loss(const Config& config, const at::Tensor& x, double seed, at::Tenso
 
 // ---- TransR -------------------------------------------------------------------------------------------------
 
+// Relations without rows get no product: their elements first .. first + n - 1 of the gradient of `w` are zero.
+void give_nothing(const ddh_param_view& w, int64_t first, int64_t n);
 // Every row times the matrix of its relation: x (rows, d) in the compute dtype -> (rows, k) fp32
 at::Tensor project(const UnitContext& u, const at::Tensor& x);
 // Writes the gradient of the matrices; returns that of x (rows, d) in fp32.

@@ -25,7 +25,8 @@ const void* rows_from(const at::Tensor& x, int64_t row) {
   return static_cast<const char*>(x.const_data_ptr()) + row * x.size(1) * static_cast<int64_t>(x.element_size());
 }
 
-// Relations without rows get no product: their gradient is zero.
+}  // namespace
+
 void give_nothing(const ddh_param_view& w, int64_t first, int64_t n) {
   float* const to = ops::grad(w) + first;
   if (ops::adds(w)) {
@@ -34,8 +35,6 @@ void give_nothing(const ddh_param_view& w, int64_t first, int64_t n) {
     std::fill_n(to, n, 0.0F);
   }
 }
-
-}  // namespace
 
 at::Tensor project(const UnitContext& u, const at::Tensor& x) {
   const int64_t d = u.config.embed_dim, k = u.config.relation_dim;

@@ -4,6 +4,7 @@
 // with any number of threads.
 #include <cstdlib>
 
+#include "equivalence/features.hpp"
 #include "equivalence/variants.hpp"
 
 using namespace ddhost::test;
@@ -49,6 +50,17 @@ TEST_CASE("the alternation of KGAT trains with the same bits under every strateg
     check_same_bits(reference, other);
     check_plan(other);
   }
+}
+
+TEST_CASE("the simplified KGAT trains with the same bits under every strategy", "[equivalence][torch]") {
+  const Options options = {"model.dataset=made_up", "model.variant=simplified", "model.embed_dim=16",
+                           "model.layers=[16, 8]",  "data.micro_batch=40",      "train.eval_every=0"};
+  const auto of_world = [&](const Variant& way, int world) {
+    return run_kgat(way, world, joined(options, {"train.grad_accum_steps=" + std::to_string(2 / world)}));
+  };
+  const Result reference = of_world(kReference, 2);
+  CHECK(same_bits(reference, of_world(kReference, 1)));
+  for (const Variant& way : kOneOfEachStrategy) check_same_bits(reference, of_world(way, 2));
 }
 
 TEST_CASE("neither world, accumulation nor threads change a bit of KGAT", "[equivalence][torch]") {

@@ -141,5 +141,8 @@ TEST_CASE("the summary shows the speed by the model's estimate, and estimated an
   const double seconds = summary.at("mean_step_ms").get<double>() / 1e3;
   CHECK(estimate.at("flops_per_s").get<double>() == Approx(2 * 2 * 3 * forward / seconds));  // 2 ranks of 2
   CHECK(estimate.at("flops_per_s_of_a_rank").get<double>() == Approx(2 * 3 * forward / seconds));
+  const double peak = estimate.at("peak_flops_per_s_of_a_rank").get<double>();
+  CHECK(peak > 1e9);  // slower than any processor that runs this
+  CHECK(estimate.at("mfu").get<double>() == Approx(2 * 3 * forward / seconds / peak));
   CHECK(estimate.at("activation_bytes") == summary.at("ranks").at(0).at("memory_bytes").at("act").at("peak"));
 }

@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <deque>
 #include <filesystem>
 #include <fstream>
@@ -25,6 +26,7 @@
 #include "engine/loop/standard_output.hpp"
 #include "engine/loop/train_loop.hpp"
 #include "engine/monitor/summary.hpp"
+#include "engine/numerics/peak_flops.hpp"
 #include "engine/services/check_optim.hpp"
 #include "engine/weights/initialize.hpp"
 
@@ -317,11 +319,19 @@ class Rank {
     return true;
   }
 
+  [[nodiscard]] WorkDone work_done() const {
+    const char* const threads = std::getenv("OMP_NUM_THREADS");  // set for every rank
+    WorkDone done{model_desc_->programs[train_programs_.front()]->name, monitor_->samples_done(),
+                  monitor_->seconds_for_them()};
+    done.threads = std::max(1, threads != nullptr ? std::atoi(threads) : 1);
+    if (is_first() && services_.device->is_host_memory())
+      done.peak_flops_per_s = done.threads * measured_peak_flops_per_s();
+    return done;
+  }
+
   void report() {
     Summary summary(services_, memory_plan_);
-    if (estimate_)
-      summary.set_work(*estimate_, {model_desc_->programs[train_programs_.front()]->name, monitor_->samples_done(),
-                                    monitor_->seconds_for_them()});
+    if (estimate_) summary.set_work(*estimate_, work_done());
     const std::string record = summary.json(services_, train_end_.last_step, monitor_->mean_step_ms());
     const std::vector<std::string> samples = samples_of_the_end();
     monitor_->end(record);

@@ -74,8 +74,10 @@ std::string Summary::work_text() const {
   uint64_t peak = 0;
   for (const RankSummary& r : ranks_) peak = std::max(peak, r.memory[DDH_TAG_ACT].peak_bytes);
   line(out, "work of program '%.80s', as the model estimates it\n", done_.program.c_str());
-  line(out, "  %.4g GFLOP/s on all ranks, %.4g on each\n", flops_per_s() / 1e9,
-       flops_per_s() / 1e9 / static_cast<double>(ranks_.size()));
+  line(out, "  %.4g GFLOP/s on all ranks, %.4g on each\n", flops_per_s() / 1e9, flops_per_s_of_a_rank() / 1e9);
+  if (done_.peak_flops_per_s > 0)
+    line(out, "  %.1f %% of the fp32 peak of a rank's %d threads, which is %.4g GFLOP/s, measured on rank 0 (MFU)\n",
+         100 * mfu(), done_.threads, done_.peak_flops_per_s / 1e9);
   line(out, "  activations of a micro-batch: %llu bytes estimated without recomputation, %llu at the peak of a rank\n",
        static_cast<unsigned long long>(estimate_->activation_bytes), static_cast<unsigned long long>(peak));
   return out;
@@ -137,7 +139,11 @@ std::string Summary::json(const RankServices& services, int64_t last_step, doubl
                        {"backward_flops", estimate_->backward_flops},
                        {"activation_bytes", estimate_->activation_bytes},
                        {"flops_per_s", flops_per_s()},
-                       {"flops_per_s_of_a_rank", flops_per_s() / static_cast<double>(ranks_.size())}};
+                       {"flops_per_s_of_a_rank", flops_per_s_of_a_rank()}};
+  if (estimate_ && done_.peak_flops_per_s > 0) {
+    out["estimate"]["peak_flops_per_s_of_a_rank"] = done_.peak_flops_per_s;
+    out["estimate"]["mfu"] = mfu();
+  }
   out["counters"] = counters_;
   out["versions"] = {{"ddhost", DDHOST_VERSION},
                      {"abi", std::to_string(DDH_ABI_MAJOR) + "." + std::to_string(DDH_ABI_MINOR)}};

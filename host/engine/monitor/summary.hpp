@@ -34,6 +34,8 @@ struct WorkDone {
   std::string program;
   uint64_t samples = 0;
   double seconds = 0;
+  int threads = 1;              // of a rank
+  double peak_flops_per_s = 0;  // measured, of all its threads; 0: not known, as on a GPU
 };
 
 // The memory of a rank that its strategy has planned, as a table.
@@ -54,6 +56,9 @@ class Summary {
  private:
   [[nodiscard]] uint64_t unique_bytes(size_t tag) const;  // of all ranks together
   [[nodiscard]] double flops_per_s() const;               // of all ranks together
+  [[nodiscard]] double flops_per_s_of_a_rank() const { return flops_per_s() / static_cast<double>(ranks_.size()); }
+  // Model FLOPs utilization: the part of the peak that the model's operations take.
+  [[nodiscard]] double mfu() const { return flops_per_s_of_a_rank() / done_.peak_flops_per_s; }
   [[nodiscard]] std::string work_text() const;
   std::vector<RankSummary> ranks_;
   std::map<std::string, uint64_t> counters_;  // rank 0's

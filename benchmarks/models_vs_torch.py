@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each model in ddhost and in eager PyTorch (DistributedDataParallel on gloo), alternating: samples per second and their ratio.
+
+    python3 benchmarks/models_vs_torch.py --python PEER_PYTHON [--models vit:small,cnn:basic,...] [--worlds 1,2] [--pairs 3]
+    python3 benchmarks/models_vs_torch.py --python PEER_PYTHON --until 0.99     # time to that accuracy on MNIST
+
+PEER_PYTHON is a Python with torch, torchvision, transformers, peft, safetensors and numpy. Both sides begin with the weights that
+PyTorch drew and train the same samples in the same order. The losses of the steps must agree, else the script fails: so both
+do the same work.
+"""
+import argparse
+import json
+import os
+import pathlib
+import random
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+CAD_SAMPLES = 512
+# Model and size: samples of a micro-batch, samples of the data, what a sample is, options of ddhost.
+MODELS = {
+    "vit:small": (64, 4_000, "images", ["model.size=small", "model.dataset=cifar10_subset"]),
+    "vit:Ti": (4, 4_000, "images", ["model.size=Ti", "model.dataset=cifar10_subset"]),
+    "vit:B": (1, 4_000, "images", ["model.size=B", "model.dataset=cifar10_subset"]),
+    "cnn:basic": (100, 60_000, "images", ["model.widths=[16,32,64,64]", "model.hidden=128", "model.padding=1",
+                                          "model.batch_norm=true", "model.dropout=0", "model.dataset=mnist"]),
+    "cnn:mobilenet_v2": (32, 4_000, "images", ["model.network=mobilenet_v2", "model.dropout=0",
+                                                "model.dataset=cifar10_subset"]),
+    "kgat:cf": (512, 16_180, "users", ['train.programs=["cf"]', "model.cf_sampling=pairs", "model.message_dropout=0"]),
+    "kgat:kg": (1024, 63_396, "triples", ['train.programs=["kg"]', "model.kg_sampling=triples", "optimizer_kg.plugin=adam",
+                                               "optimizer_kg.lr=1e-4", 'train.optimizers=["optimizer","optimizer_kg"]']),
+    "cad_mllm:tiny:1": (8, CAD_SAMPLES, "samples", ['train.programs=["stage1_text"]']),
+    "cad_mllm:tiny:3": (8, CAD_SAMPLES, "samples", ['train.programs=["stage3_all"]']),
+    "cad_mllm:mid:3": (8, CAD_SAMPLES, "samples", [
+        'train.programs=["stage3_all"]', "model.width=256", "model.layers=6", "model.heads=8", "model.kv_heads=4",
+        "model.head_dim=32", "model.mlp_width=768"]),
+}
+SHORT = [name for name in MODELS if name not in ("vit:Ti", "vit:B")]
+
+
+def output_of(command, env=None):
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, env=env)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(str(word) for word in command)}\nended with {done.returncode}: {done.stderr[-3000:]}")
+    return done.stdout
+
+
+def run_peer(args, world, words):
+    env = dict(os.environ, OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1")
+    out = output_of([args.python, "-m", "torch.distributed.run", "--nproc_per_node", world, "--master_port",
+                     random.randrange(20_000, 40_000), ROOT / "benchmarks/peers/torch_models.py", *words], env)
+    return json.loads([line for line in out.splitlines() if line.startswith("{")][-1])
+
+
+def rows_of(run_dir):
+    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+
+
+def run_ddhost(world, model, run_dir, options):
+    output_of([build_folder() / "ddhost", "--model", model, "--strategy", "ddp", "--nproc", world, f"run.dir={run_dir}",
+               "run.quiet=true", "run.sample_tokens=0", "schedule.type=constant", "schedule.warmup_steps=0",
+               "train.eval_every=0", *options], dict(os.environ, DDHOST_DATA=str(data_folder()), OMP_NUM_THREADS="1"))
+    return rows_of(run_dir)
+
+
+def build_folder():
+    return pathlib.Path(os.environ.get("DDHOST_BUILD", ROOT / "build"))
+
+
+def data_folder():
+    return pathlib.Path(os.environ.get("DDHOST_DATA", ROOT.parent / "shared/data"))
+
+
+def write_order(path, n, seed):
+    order = list(range(n))
+    random.Random(seed).shuffle(order)
+    path.write_bytes(struct.pack(f"<{n}q", *order))
+
+
+def model_options(model, weights, samples, steps, order, cad_data):
+    options = [f"train.steps={steps}", f"data.micro_batch={samples}", f"data.order={order}", "run.seed=1",
+               "optimizer.lr=1e-4"]
+    missing = []
+    if model == "kgat":
+        options += ["--optimizer", "adam", "train.clip_norm=0", "model.dataset=lastfm_kg"]
+        missing = ["A_in"]
+    else:
+        options += ["--optimizer", "adamw", "optimizer.weight_decay=0", "optimizer.betas=[0.9,0.999]", "optimizer.eps=1e-8",
+                    "train.clip_norm=1.0"]
+    given = {"file": str(weights), "allow_missing": missing}
+    if model == "cad_mllm":
+        options += [f"data.path={cad_data}", "model.names=peft", "model.projector_lr_scale=1"]
+        given["allow_surplus"] = ["image_encoder.embeddings.mask_token"]
+    return options + [f"train.init_from={json.dumps([given])}"]
+
+
+def require_same_losses(name, ours, theirs, later):
+    """The first step's within 1e-4. Later ones may differ more: Adam's first updates have full length where a gradient is rounding
+    alone, as before batch norms."""
+    for step, (a, b) in enumerate(zip(ours, theirs, strict=True), 1):
+        if not abs(a - b) <= (1e-4 if step == 1 else later) * max(abs(b), 1e-3):
+            sys.exit(f"{name}: the loss of step {step} is {a:.7g} in ddhost and {b:.7g} in PyTorch; this is not the same work")
+
+
+def one_round(args, name, world, folder):
+    """Medians of milliseconds of a step: ddhost, PyTorch. Compares the losses."""
+    samples, n, _, options = MODELS[name]
+    model, size = name.split(":", 1)
+    steps, weights, order = args.warmup + args.steps, folder / "weights.safetensors", folder / "order.bin"
+    cad_data = folder / "cad"
+    write_order(order, n, 1)
+    if model == "cad_mllm" and not cad_data.exists():
+        run_ddhost(1, model, folder / "cad_run", ["train.steps=1", f"data.path={cad_data}",
+                                                  f"data.dummy_samples={CAD_SAMPLES}", 'train.programs=["stage1_text"]'])
+    theirs = run_peer(args, world, ["--model", model, "--size", size, "--weights", weights, "--order", order, "--steps", steps,
+                                    "--micro-batch", samples, "--data", cad_data if model == "cad_mllm" else data_folder()])
+    run_dir = pathlib.Path(tempfile.mkdtemp(dir=folder)) / "run"
+    rows = run_ddhost(world, model, run_dir, [*model_options(model, weights, samples, steps, order, cad_data), *options])
+    ours = [row for row in rows if "step_ms" in row]
+    require_same_losses(name, [row["loss"] for row in ours], theirs["loss"], args.tolerance)
+    return (statistics.median(row["step_ms"] for row in ours[args.warmup:]), statistics.median(theirs["step_ms"][args.warmup:]))
+
+
+def compare(args):
+    print("| | ranks | ddhost, per second | PyTorch, per second | ddhost / PyTorch |\n|---|---|---|---|---|", flush=True)
+    for name in args.models:
+        for world in args.worlds:
+            with tempfile.TemporaryDirectory() as folder:
+                rounds = [one_round(args, name, world, pathlib.Path(folder)) for _ in range(args.pairs)]
+            samples, _, unit, _ = MODELS[name]
+            speeds = [statistics.median(1e3 * samples * world / r[side] for r in rounds) for side in (0, 1)]
+            ratios = [theirs / ours for ours, theirs in rounds]
+            print(f"| {name} | {world} | {speeds[0]:.0f} {unit} | {speeds[1]:.0f} {unit} | {statistics.median(ratios):.2f} "
+                  f"({min(ratios):.2f} .. {max(ratios):.2f}) |", flush=True)
+
+
+def until(args):
+    """Seconds from the start of the program to the first evaluation with this accuracy, every 100 steps."""
+    print("| | seconds | steps | accuracy |\n|---|---|---|---|", flush=True)
+    for _ in range(args.pairs):
+        seed = random.randrange(1, 10_000)
+        begin = time.perf_counter()
+        theirs = run_peer(args, 2, ["--model", "cnn", "--size", "basic", "--data", data_folder(), "--steps", 1500,
+                                    "--micro-batch", 100, "--until", args.until, "--seed", seed])
+        print(f"| PyTorch, with its start | {time.perf_counter() - begin:.1f} | {theirs['steps']} | {theirs['accuracy']:.4f} |",
+              flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            run_dir = pathlib.Path(folder) / "run"
+            command = [str(build_folder() / "ddhost"), "--config", str(ROOT / "configs/cnn_mnist.json"), f"run.dir={run_dir}",
+                       "run.quiet=true", "train.eval_every=100", "train.eval_batches=all", f"run.seed={seed}"]
+            begin = time.perf_counter()
+            with subprocess.Popen(command, env=dict(os.environ, DDHOST_DATA=str(data_folder()))) as run:
+                reached = None
+                while reached is None and run.poll() is None:
+                    time.sleep(0.05)
+                    rows = rows_of(run_dir) if (run_dir / "metrics.jsonl").exists() else []
+                    reached = next((row for row in rows if row.get("val_accuracy", 0) >= args.until), None)
+                seconds = time.perf_counter() - begin
+                run.terminate()
+            step, accuracy = (reached["step"], f"{reached['val_accuracy']:.4f}") if reached else ("not reached", "")
+            print(f"| ddhost, with its start | {seconds:.1f} | {step} | {accuracy} |", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--models", type=lambda text: text.split(","), default=SHORT, help=", ".join(MODELS))
+    parser.add_argument("--worlds", type=lambda text: [int(w) for w in text.split(",")], default=[1, 2])
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--warmup", type=int, default=3)
+    parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--tolerance", type=float, default=0.02, help="largest relative difference of the losses of a step after the first")
+    parser.add_argument("--until", type=float, default=0, help="an accuracy: cnn basic on MNIST until it is reached")
+    args = parser.parse_args()
+    unknown = [name for name in args.models if name not in MODELS]
+    if unknown:
+        sys.exit(f"--models {unknown[0]} is unknown; give some of {', '.join(MODELS)}")
+    (until if args.until > 0 else compare)(args)
+
+
+if __name__ == "__main__":
+    main()

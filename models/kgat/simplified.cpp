@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "simplified.hpp"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "../ops/column_sums.hpp"
+#include "ddh/sdk/torch/activations.hpp"
+
+namespace kgat {
+namespace {
+
+constexpr float kLength = 5;  // of a layer's normalized rows
+constexpr int64_t kRowsOfPiece = 256;
+
+float* data(at::Tensor& t) { return t.mutable_data_ptr<float>(); }
+const float* data(const at::Tensor& t) { return t.const_data_ptr<float>(); }
+size_t index(int64_t i) { return static_cast<size_t>(i); }
+
+// body(row) for all rows; a row belongs to one thread.
+template <class Body>
+void for_rows(int64_t rows, const Body& body) {
+  ddh::for_pieces((rows + kRowsOfPiece - 1) / kRowsOfPiece, [&](int64_t piece) {
+    const int64_t end = std::min(rows, (piece + 1) * kRowsOfPiece);
+    for (int64_t r = piece * kRowsOfPiece; r < end; ++r) body(r);
+  });
+}
+
+const char* bytes_from(const void* matrix, int64_t numel, int64_t element_bytes) {
+  return static_cast<const char*>(matrix) + numel * element_bytes;
+}
+
+// Rows of the pairs' tails (P, in), in the compute dtype.
+at::Tensor tails_of(const SimplifiedGraph& graph, const at::Tensor& x) {
+  at::Tensor out = at::empty({graph.n_pairs(), x.size(1)}, x.scalar_type());
+  const auto row_bytes = static_cast<int64_t>(x.element_size()) * x.size(1);
+  auto* to = static_cast<char*>(out.mutable_data_ptr());
+  for (int64_t p = 0; p < graph.n_pairs(); ++p)
+    std::memcpy(to + p * row_bytes, bytes_from(x.const_data_ptr(), graph.pair_node[index(p)], row_bytes),
+                index(row_bytes));
+  return out;
+}
+
+// Matrix of a relation (out, in).
+const void* matrix_of(const ddh_param_view& matrices, int32_t relation, int64_t numel) {
+  return bytes_from(matrices.data, relation * numel, static_cast<int64_t>(ddh_dtype_bytes(matrices.dtype)));
+}
+
+at::Tensor project_rows(const UnitContext& u, const SimplifiedGraph& graph, const at::Tensor& x, int64_t out) {
+  const int64_t N = graph.n_nodes(), in = x.size(1);
+  at::Tensor rows = at::empty({graph.n_rows(), out}, at::kFloat);
+  u.products.forward({N, in, out}, x.const_data_ptr(), ops::param(u.view, kShared).data, nullptr, data(rows));
+  if (graph.n_pairs() == 0) return rows;
+  const at::Tensor tails = tails_of(graph, x);
+  const auto element = static_cast<int64_t>(x.element_size());
+  for (const RelationGroup& group : graph.groups)
+    u.products.forward({group.n_rows, in, out}, bytes_from(tails.const_data_ptr(), group.first_row * in, element),
+                       matrix_of(ops::param(u.view, kOfRelations), group.relation, in * out), nullptr,
+                       data(rows) + (N + group.first_row) * out);
+  return rows;
+}
+
+// Gradients of W and of each W_r from that of the rows; returns that of x.
+at::Tensor project_rows_backward(const UnitContext& u, const SimplifiedGraph& graph, const at::Tensor& d_rows,
+                                 const at::Tensor& x) {
+  const int64_t N = graph.n_nodes(), in = x.size(1), out = d_rows.size(1);
+  const at::Tensor dy = u.narrowed(d_rows);
+  const ddh_param_view& shared = ops::param(u.view, kShared);
+  at::Tensor dx = at::empty({N, in}, at::kFloat);
+  u.products.backward_input({N, in, out}, dy.const_data_ptr(), shared.data, data(dx));
+  if (shared.grad != nullptr)
+    u.products.backward_weight({N, in, out}, dy.const_data_ptr(), x.const_data_ptr(), ops::grad(shared),
+                               ops::adds(shared));
+  if (graph.n_relations == 0) return dx;
+  const ddh_param_view& w = ops::param(u.view, kOfRelations);
+  const at::Tensor tails = tails_of(graph, x);
+  at::Tensor d_tails = at::empty({graph.n_pairs(), in}, at::kFloat);
+  const auto element = static_cast<int64_t>(x.element_size());
+  int64_t done = 0;  // elements of the gradient of W_r
+  for (const RelationGroup& group : graph.groups) {
+    const ops::LinearShape shape = {group.n_rows, in, out};
+    const void* of_dy = bytes_from(dy.const_data_ptr(), (N + group.first_row) * out, element);
+    if (w.grad != nullptr) {
+      const int64_t first = group.relation * in * out;
+      give_nothing(w, done, first - done);
+      u.products.backward_weight(shape, of_dy, bytes_from(tails.const_data_ptr(), group.first_row * in, element),
+                                 ops::grad(w) + first, ops::adds(w));
+      done = first + in * out;
+    }
+    u.products.backward_input(shape, of_dy, matrix_of(w, group.relation, in * out),
+                              data(d_tails) + group.first_row * in);
+  }
+  if (w.grad != nullptr) give_nothing(w, done, graph.n_relations * in * out - done);
+  add_rows(graph.pair_places, {data(std::as_const(d_tails)), in, 0, in}, data(dx));
+  return dx;
+}
+
+// Gradient of z from that of y.
+at::Tensor shape_backward(const UnitContext& u, const at::Tensor& dy, const at::Tensor& y, const at::Tensor& norms) {
+  const int64_t width = y.size(1);
+  at::Tensor dh = at::empty_like(y);
+  for_rows(y.size(0), [&](int64_t i) {
+    const float *row = data(y) + i * width, *d = data(dy) + i * width, inverse = kLength / data(norms)[i];
+    const float along = dot(row, d, width) / (kLength * kLength);
+    for (int64_t c = 0; c < width; ++c) data(dh)[i * width + c] = (d[c] - along * row[c]) * inverse;
+  });
+  dh = ops::dropout(u.dropout(), std::move(dh));
+  at::Tensor dz = at::empty_like(y);
+  leaky_backward(data(y), 0, data(std::as_const(dh)), y.numel(), data(dz));
+  return dz;
+}
+
+struct EdgeGradients {
+  at::Tensor rows;    // (N + P, out)
+  at::Tensor weight;  // (out) of the attention
+  float bias;
+};
+
+// From dz (N, out) to the projected rows and the attention.
+EdgeGradients edges_backward(const SimplifiedGraph& graph, const at::Tensor& dz, const at::Tensor& weight, float slope,
+                             const SimplifiedSaved& saved) {
+  const int64_t N = graph.n_nodes(), out = dz.size(1);
+  const float *rows = data(saved.rows), *w = data(weight), *scores = data(saved.scores), *d = data(dz);
+  at::Tensor ds = at::empty({graph.n_edges()}, at::kFloat);  // of the scores
+  at::Tensor dq = at::zeros({N, out}, at::kFloat);           // of w * p
+  for_rows(N, [&](int64_t i) {
+    for (int64_t e = graph.begin[index(i)]; e < graph.begin[index(i) + 1]; ++e) {
+      const float* m = rows + graph.row[index(e)] * out;
+      const float of_score = dot(d + i * out, m, out) * (scores[e] > 0 ? 1 : slope);
+      data(ds)[e] = of_score;
+      for (int64_t c = 0; c < out; ++c) data(dq)[i * out + c] += of_score * m[c];
+    }
+  });
+  EdgeGradients g{at::zeros({graph.n_rows(), out}, at::kFloat), at::empty({out}, at::kFloat), 0};
+  at::Tensor d_weight = at::empty({N, out}, at::kFloat);  // of each node
+  for_rows(graph.n_rows(), [&](int64_t r) {
+    float* const to = data(g.rows) + r * out;
+    for (int64_t at = graph.row_begin[index(r)]; at < graph.row_begin[index(r) + 1]; ++at) {
+      const int64_t e = graph.row_edge[index(at)], i = graph.head[index(e)];
+      const float score = scores[e], share = score > 0 ? score : slope * score, of_score = data(std::as_const(ds))[e];
+      for (int64_t c = 0; c < out; ++c) to[c] += share * d[i * out + c] + of_score * (w[c] * rows[i * out + c]);
+    }
+    if (r >= N) return;
+    const float* const of_q = data(std::as_const(dq)) + r * out;
+    for (int64_t c = 0; c < out; ++c) {
+      to[c] += w[c] * of_q[c];
+      data(d_weight)[r * out + c] = rows[r * out + c] * of_q[c];
+    }
+  });
+  ops::column_sums(data(std::as_const(d_weight)), N, out, data(g.weight));
+  ops::column_sums(data(std::as_const(ds)), graph.n_edges(), 1, &g.bias);
+  return g;
+}
+
+}  // namespace
+
+SimplifiedGraph::SimplifiedGraph(const Graph& graph, const KgatData& data, bool between_items)
+    : n_relations(graph.n_relations - 2), pair_places(std::vector<int32_t>()) {
+  const auto is_item = [&](int32_t node) { return node < data.n_items; };
+  // A pair: relation, tail.
+  std::vector<std::pair<int32_t, int32_t>> pairs;
+  const auto is_taken = [&](size_t e) {
+    return graph.relation[e] < 2 || !between_items || (is_item(graph.head[e]) && is_item(graph.tail[e]));
+  };
+  for (size_t e = 0; e < graph.tail.size(); ++e) {
+    if (graph.relation[e] >= 2 && is_taken(e)) pairs.emplace_back(graph.relation[e] - 2, graph.tail[e]);
+  }
+  std::sort(pairs.begin(), pairs.end());
+  pairs.erase(std::unique(pairs.begin(), pairs.end()), pairs.end());
+  for (size_t p = 0; p < pairs.size(); ++p) {
+    const auto place = static_cast<int64_t>(p);
+    if (groups.empty() || groups.back().relation != pairs[p].first)
+      groups.push_back({pairs[p].first, place, 0, place, 0});
+    ++groups.back().n_rows, ++groups.back().n;
+    pair_node.push_back(pairs[p].second);
+  }
+  pair_places = RowPlaces(pair_node);
+  const auto N = graph.n_nodes();
+  begin.push_back(0);
+  for (int64_t i = 0; i < N; ++i) {
+    for (auto e = index(graph.row_begin[index(i)]); e < index(graph.row_begin[index(i) + 1]); ++e) {
+      if (!is_taken(e)) continue;
+      const std::pair pair(graph.relation[e] - 2, graph.tail[e]);
+      const bool is_known = graph.relation[e] >= 2;
+      const auto place = std::lower_bound(pairs.begin(), pairs.end(), pair) - pairs.begin();
+      head.push_back(static_cast<int32_t>(i));
+      row.push_back(is_known ? static_cast<int32_t>(N + place) : graph.tail[e]);
+    }
+    begin.push_back(static_cast<int64_t>(row.size()));
+  }
+  row_begin.assign(index(n_rows()) + 1, 0);
+  for (const int32_t r : row) ++row_begin[index(r) + 1];
+  for (size_t r = 0; r + 1 < row_begin.size(); ++r) row_begin[r + 1] += row_begin[r];
+  std::vector<int64_t> next(row_begin.begin(), row_begin.end() - 1);
+  row_edge.resize(row.size());
+  for (size_t e = 0; e < row.size(); ++e) row_edge[index(next[index(row[e])]++)] = static_cast<int32_t>(e);
+}
+
+at::Tensor simplified_layer(const UnitContext& u, const SimplifiedGraph& graph, const at::Tensor& x, int64_t out,
+                            SimplifiedSaved& saved) {
+  const int64_t N = graph.n_nodes();
+  const auto slope = static_cast<float>(u.config.slope);
+  saved.rows = project_rows(u, graph, u.narrowed(x), out);
+  saved.scores = at::empty({graph.n_edges()}, at::kFloat);
+  saved.norms = at::empty({N}, at::kFloat);
+  const at::Tensor weight = ops::vector(ops::param(u.view, kAttentionWeight));
+  const float bias = ops::vector(ops::param(u.view, kAttentionBias)).item<float>();
+  at::Tensor y = at::zeros({N, out}, at::kFloat);
+  const float *rows = data(std::as_const(saved.rows)), *w = data(weight);
+  for_rows(N, [&](int64_t i) {
+    std::vector<float> q(index(out));
+    for (int64_t c = 0; c < out; ++c) q[index(c)] = w[c] * rows[i * out + c];
+    float* const to = data(y) + i * out;
+    for (int64_t e = graph.begin[index(i)]; e < graph.begin[index(i) + 1]; ++e) {
+      const float* m = rows + graph.row[index(e)] * out;
+      const float score = dot(q.data(), m, out) + bias, share = score > 0 ? score : slope * score;
+      data(saved.scores)[e] = score;
+      for (int64_t c = 0; c < out; ++c) to[c] += share * m[c];
+    }
+    for (int64_t c = 0; c < out; ++c) to[c] = std::max(to[c], 0.0F);
+  });
+  y = ops::dropout(u.dropout(), std::move(y));
+  row_norms(data(std::as_const(y)), N, out, data(saved.norms));
+  for_rows(N, [&](int64_t i) {
+    const float factor = kLength / data(saved.norms)[i];
+    for (int64_t c = 0; c < out; ++c) data(y)[i * out + c] *= factor;
+  });
+  return y;
+}
+
+at::Tensor simplified_backward(const UnitContext& u, const SimplifiedGraph& graph, const at::Tensor& dy,
+                               const at::Tensor& x, const at::Tensor& y, const SimplifiedSaved& saved) {
+  const at::Tensor dz = shape_backward(u, dy, y, saved.norms);
+  const at::Tensor weight = ops::vector(ops::param(u.view, kAttentionWeight));
+  const EdgeGradients g = edges_backward(graph, dz, weight, static_cast<float>(u.config.slope), saved);
+  ops::give(ops::param(u.view, kAttentionWeight), g.weight);
+  at::Tensor bias = at::empty({1}, at::kFloat);
+  *data(bias) = g.bias;
+  ops::give(ops::param(u.view, kAttentionBias), bias);
+  return project_rows_backward(u, graph, g.rows, u.narrowed(x));
+}
+
+LayerCost simplified_cost(const SimplifiedGraph& graph, int64_t in, int64_t out) {
+  const auto N = static_cast<double>(graph.n_nodes()), rows = static_cast<double>(graph.n_rows());
+  const auto E = static_cast<double>(graph.n_edges()), width = static_cast<double>(out);
+  const double products = 2 * rows * static_cast<double>(in) * width;
+  const auto block = [](double numel) { return ddh::ActivationAllocator::block_bytes(numel * sizeof(float)); };
+  // An edge costs a score and a sum in the forward; two gradients of scores and sums, and one of each end, in the backward.
+  return {products + 4 * E * width, 2 * products + 8 * E * width,
+          block(rows * width) + block(E) + block(N) + block(N * width)};
+}
+
+}  // namespace kgat
