@@ -18,7 +18,18 @@ void Queues::destroy(const std::shared_ptr<Stream>& stream) {
   std::erase(streams_, stream);
 }
 
+bool Queues::invalidate_captures(const char* fault) {
+  bool any = false;
+  for (const auto& stream : streams_) {
+    if (stream->recording == nullptr || stream->recording->thread != std::this_thread::get_id()) continue;
+    stream->recording->fault = fault;
+    any = true;
+  }
+  return any;
+}
+
 void Queues::push(Stream& stream, std::function<void()> work) {
+  if (stream.recording != nullptr) return stream.recording->works.push_back(std::move(work));
   stream.queue.push_back({std::move(work), {}});
   ++stream.queued;
 }
