@@ -54,6 +54,7 @@ Cnn::Cnn(const ddh_create& create)
     : TorchModel(create),
       loader_(host, 0, frames_of(host)),
       compute_(ops::compute_type(host, "cnn")),
+      layout_(host.flag("model.channels_last") ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Preserve),
       net_(make_net(net_options(host, image_shape(), loader_.classes()))),
       desc_("cnn " + host.text("model.network")) {
   if (host.flag("model.sync_batch_norm")) sync_batch_norm();
@@ -100,14 +101,20 @@ ddh::Tensors Cnn::run_unit(const UnitRun& run, const std::vector<at::Tensor>& pa
   const Unit& unit = *net_.units()[static_cast<size_t>(run.unit)];
   ddh::Tensors waiting = inputs;  // earlier ones wait for a join; the last is the unit's input
   if (run.unit == 0 || unit.restarts) {
-    const at::Tensor pixels = batch.images.pixels.to(compute_);
-    waiting.push_back(loader_.frames() > 0 ? pixels.flatten(0, 1) : pixels);
+    waiting.push_back(pixels_of(batch));
   } else if (unit.joins) {
     waiting = at::cat(waiting, 1);
   }
   UnitCall unit_call(*this, run, params, unit.frozen);
   waiting.back() = unit.run(unit_call, waiting.back());
   return is_last ? loss(run, batch, waiting.back().to(at::kFloat)) : waiting;
+}
+
+// (B [frames], channels, side, side). The layers hand its memory layout on from one to the next.
+at::Tensor Cnn::pixels_of(const CnnBatch& batch) const {
+  const at::Tensor& pixels = batch.images.pixels;
+  return (loader_.frames() > 0 ? pixels.flatten(0, 1) : pixels)
+      .to(compute_, /*non_blocking*/ false, /*copy*/ false, layout_);
 }
 
 at::Tensor Cnn::loss(const UnitRun& run, CnnBatch& batch, const at::Tensor& logits) {

@@ -38,10 +38,12 @@ class DDH_HIDDEN Cnn final : public ddh::TorchModel {
   ddh_batch* give_away(images::ImageBatch images);
   void build_description();
   void add_norm(Norm& norm, bool frozen);
+  [[nodiscard]] at::Tensor pixels_of(const CnnBatch& batch) const;
   at::Tensor loss(const UnitRun& run, CnnBatch& batch, const at::Tensor& logits);
 
   const images::ImageLoader loader_;
   const at::ScalarType compute_;
+  const at::MemoryFormat layout_;
   const Net net_;
   ddh::ModelDesc desc_;
 };
