@@ -83,6 +83,18 @@ TEST_CASE("an optimizer of norms, and one of whole matrices, have the bits of th
     check_equal(cpu, run_on("cuda", strategy, "shm", 2, options));
 }
 
+TEST_CASE("zero3_offload keeps all in pinned memory with the bits of the CPU; on nvme it is refused on a GPU",
+          "[gpu]") {
+  const Options options = {"data.micro_batch=4"};
+  const Options pinned = {"data.micro_batch=4", "strategy.offload_optimizer.device=cpu",
+                          "strategy.offload_param.device=cpu"};
+  const Setting order("DDHOST_STANDIN_ORDER", "7");
+  check_equal(run_on("cpu", "ddp", "loop", 2, options), run_on("cuda", "zero3_offload", "shm", 2, pinned));
+  check_refused(cuda_run({kDriver, "--strategy", "zero3_offload", "strategy.offload_optimizer.device=nvme",
+                          "strategy.nvme_path=/tmp"}),
+                {"data on nvme is updated in host memory", "offload to cpu"});
+}
+
 TEST_CASE("kernels that are replayed as graphs have the same bits, also where addresses change between steps",
           "[gpu]") {
   const Options options = {"data.micro_batch=2", "train.grad_accum_steps=2"};

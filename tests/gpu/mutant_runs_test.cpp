@@ -70,6 +70,22 @@ TEST_CASE("a run that lacks a wait between streams, the end of a group, the rele
   check_found(GENERATE("cuStreamWaitEvent", "ncclGroupEnd", "ncclCommDeregister", "cuCtxSetCurrent"), 1);
 }
 
+TEST_CASE("uploads of batches are on a stream of their own: without waits between streams a run has other weights",
+          "[gpu]") {
+  const std::vector<std::string> options = {"--strategy",
+                                            "ddp",
+                                            "--device",
+                                            "cuda",
+                                            "train.grad_accum_steps=2",
+                                            "data.micro_batch=2",
+                                            "device.driver=" + kStandin + "libcuda.so.1"};
+  const Ended right = run_for(60s, options);
+  REQUIRE(right.code == 0);
+  const Setting deaf("DDHOST_STANDIN_DEAF", "cuStreamWaitEvent");
+  const Ended mutant = run_for(60s, options);
+  CHECK((mutant.code != 0 || mutant.weights != right.weights));
+}
+
 TEST_CASE("each missing call is found in ten of ten runs", "[.all]") {
   check_found(GENERATE("cuStreamWaitEvent", "ncclGroupEnd", "ncclCommDeregister", "cuCtxSetCurrent"), 10);
 }

@@ -86,6 +86,6 @@ typedef struct ddh_stream_api {
   /* Destroys a graph whose queued work is done. NULL is ignored. [main] */
   void (*graph_destroy)(void* h, ddh_graph* graph) DDH_NX;
 } ddh_stream_api;
-#define DDH_STREAM_API_MIN_SIZE 88u
+#define DDH_STREAM_API_MIN_SIZE 120u
 
 #endif

@@ -84,6 +84,10 @@ constexpr ddh_stream_api kStream = {
     },
     nullptr,
     nullptr,
+    nullptr,
+    nullptr,  // no graphs
+    nullptr,
+    nullptr,
     nullptr};
 
 LazyHost::LazyHost() {
@@ -116,10 +120,6 @@ class TickTier final : public Tier {
   }
   uint64_t read_free_at_ = 0, write_free_at_ = 0;
   std::vector<uint64_t> ends_;
-    nullptr,  // no graphs
-    nullptr,
-    nullptr,
-    nullptr,
 };
 
 uint64_t ticks_of(uint32_t n_frames, size_t tiles, ddh::TileOverlap overlap = {}) {
