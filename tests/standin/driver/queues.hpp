@@ -40,6 +40,7 @@ struct Stream {
   std::deque<Work> queue;
   std::unique_ptr<Recording> recording;  // a capture is going on
   uint64_t queued = 0, completed = 0;
+  bool is_busy = false;  // its first work is running, or waits
 };
 
 enum class Order : uint8_t { late, random };
