@@ -168,5 +168,7 @@ TEST_CASE("a GPU with too little memory ends the run with its size, the memory b
 }
 
 TEST_CASE("an optimizer or a model that computes on the host is refused", "[gpu]") {
+  const std::string optimizer = std::string(DDHOST_BUILD_DIR) + "/tests/plugins/bad_optimizer.so";
+  check_refused(cuda_run({kDriver, "--optimizer", optimizer}), {"has no kernels for GPUs", "--device cpu"});
   check_refused(cuda_run({kDriver}, toy_model()), {"computes on the host", "--device cpu"});
 }
