@@ -118,14 +118,15 @@ void check_threads(PreparedRun& plan) {
   }
 }
 
-// On a device with its own memory, strategies and models must access that memory in stream order.
+// On a device with its own memory, strategies and models must access that memory in stream order
+// (DDH_CAP_STREAM_ORDERED).
 void check_device(const PreparedRun& plan) {
   if (plan.device.has_cap(DDH_CAP_HOST_MEMORY)) return;
   for (const Plugin* plugin : {&plan.strategy, &plan.model}) {
     if (plugin->has_cap(DDH_CAP_STREAM_ORDERED)) continue;
     ddh::fail(DDH_FAILED_PRECONDITION, kind_name(plugin->desc->kind), " '", plugin->id(),
-              "' accesses memory outside of streams, which device '", plan.device.id(),
-              "' does not allow; choose another, or --device cpu");
+              "' computes on the CPU and cannot use device '", plan.device.id(), "'; choose --device cpu, or another ",
+              kind_name(plugin->desc->kind));
   }
   if (plan.device.has_cap(DDH_CAP_HOST_REACHABLE)) return;
   for (const RunPlan::Optimizer& optimizer : plan.optimizers) {

@@ -7,7 +7,7 @@
 #include "ddh/kind/optimizer.h"
 
 #ifdef DDH_WITH_KERNELS
-extern "C" const char adam_ptx[], adagrad_ptx[], lion_ptx[], sgd_ptx[];
+extern "C" const char adam_ptx[], adagrad_ptx[], lamb_ptx[], lion_ptx[], muon_ptx[], sgd_ptx[];
 #define DDH_KERNEL_IMAGE(NAME) NAME##_ptx
 inline constexpr uint64_t kKernelCaps = DDH_CAP_KERNELS;
 #else

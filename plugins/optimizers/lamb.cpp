@@ -10,9 +10,7 @@
 //
 // State: two fp32 numbers per element. Two passes, because the norms are of whole parameters: prepare updates m and v
 // and writes p and u for the norms, 24 bytes per element; update computes u again, 16 bytes.
-#include <cmath>
-
-#include "ddh/sdk/elementwise.hpp"
+#include "lamb.hpp"
 
 namespace {
 
@@ -28,35 +26,9 @@ constexpr ddh::Option kOptions[] = {
 };
 constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
 
-// The scalars of one parameter's update.
-struct Scalars {
-  float decay;
-  float beta2;
-  float weight1;         // 1 - beta1
-  float weight2;         // 1 - beta2
-  float inv_bias1;       // 1 / (1 - beta1^t)
-  float inv_sqrt_bias2;  // 1 / sqrt(1 - beta2^t)
-  float eps;
-  float step_size;  // lr * trust; only in update
-};
-
-DDH_SIMD_INLINE float direction(float p, float m, float v, const Scalars& s) {
-  return (m * s.inv_bias1) / (std::sqrt(v) * s.inv_sqrt_bias2 + s.eps) + s.decay * p;
-}
-
-// Updates the moments, and returns the parameter and its direction.
-struct Prepare {
-  Scalars s;
-  DDH_SIMD_INLINE ddh::Shown operator()(float p, float g, float& m, float& v) const {
-    m = m + s.weight1 * (g - m);
-    v = s.beta2 * v + (s.weight2 * g) * g;
-    return {p, direction(p, m, v, s)};
-  }
-};
-struct Update {
-  Scalars s;
-  DDH_SIMD_INLINE float operator()(float p, float m, float v) const { return p - s.step_size * direction(p, m, v, s); }
-};
+using lamb::Prepare;
+using lamb::Scalars;
+using lamb::Update;
 
 class Lamb final : public ddh::DecayingOptimizer {
  public:
@@ -82,7 +54,8 @@ class Lamb final : public ddh::DecayingOptimizer {
     ddh::check_shard(shard, static_cast<uint32_t>(kSlots.size()));
     const ddh_range& range = shard.ranges[0];
     const Prepare formula{scalars_of(step_of(*args.update, range.param))};
-    ddh::show_range(block, shard, range, formula, args.values[kParam], args.values[kUpdate]);
+    if (!kernels_.show(host, *args.update, range, formula, args.values[kParam], args.values[kUpdate]))
+      ddh::show_range(block, shard, range, formula, args.values[kParam], args.values[kUpdate]);
   }
 
   void update(const ddh_update_args& args) override {
@@ -94,7 +67,9 @@ class Lamb final : public ddh::DecayingOptimizer {
       const ddh_range& range = shard.ranges[r];
       Scalars scalars = scalars_of(step_of(args, range.param));
       scalars.step_size = ddh::f32(args.block->lr * trust(args.param_sums + kSums * static_cast<size_t>(range.param)));
-      ddh::move_piece(shard, ddh::piece_at(shard, moments(shard), range.flat_offset, range.numel), Update{scalars});
+      const ddh::ElementPiece piece = ddh::piece_at(shard, moments(shard), range.flat_offset, range.numel);
+      if (!kernels_.move(host, args, range, Update{scalars}, piece.state[0], piece.state[1]))
+        ddh::move_piece(shard, piece, Update{scalars});
     }
   }
 
@@ -130,9 +105,10 @@ class Lamb final : public ddh::DecayingOptimizer {
   const double eps_;
   const bool bias_correction_;
   const double max_coeff_, min_coeff_;
+  const ddh::ElementKernels kernels_{DDH_KERNEL_IMAGE(lamb)};
 };
 
 }  // namespace
 
 DDH_CXX_PLUGIN(Lamb, optimizer, "lamb", "0.1.0", "Adam scaled by the norm of each parameter", ddh::kSchemaOf<kOptions>,
-               kNeeds, DDH_CAP_IN_PROCESS | DDH_CAP_CLIP_VALUE);
+               kNeeds, DDH_CAP_IN_PROCESS | DDH_CAP_CLIP_VALUE | kKernelCaps);

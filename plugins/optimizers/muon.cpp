@@ -15,10 +15,14 @@
 // in bf16, this plugin in fp32.
 #include <fnmatch.h>
 
+#include <optional>
 #include <sstream>
 
 #include "adam.hpp"
+#include "ddh/sdk/stream.hpp"
+#include "muon.hpp"
 #include "newton_schulz.hpp"
+#include "newton_schulz_kernels.hpp"
 
 namespace {
 
@@ -47,20 +51,8 @@ constexpr ddh::Option kOptions[] = {
 };
 constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE, DDH_CONFIG_IFACE, nullptr};
 
-// Updates the momentum and returns the direction: the momentum, or an interpolation by `ahead` between it and the
-// gradient.
-struct Momentum {
-  float weight, ahead;
-  DDH_SIMD_INLINE float operator()(float, float g, float& m) const {
-    m = m + weight * (g - m);
-    return m + ahead * (g - m);
-  }
-};
-
-struct Move {
-  float keep, step_size;
-  DDH_SIMD_INLINE float operator()(float p, float d) const { return p * keep - step_size * d; }
-};
+using muon::Momentum;
+using muon::Move;
 
 bool matches(const std::string& patterns, const char* name) {
   std::istringstream list(patterns);
@@ -107,8 +99,8 @@ class Muon final : public ddh::DecayingOptimizer {
       elements += param.numel;
     }
     if (workspace_numel > 0)
-      workspace_ =
-          ddh::Buffer(host, DDH_TAG_ACT, workspace_numel * sizeof(float), "workspace of muon", 0, DDH_MEM_HOST);
+      workspace_ = ddh::Buffer(host, DDH_TAG_ACT, workspace_numel * sizeof(float), "workspace of muon", 0,
+                               kernels_.can_run(host) ? DDH_MEM_DEVICE : DDH_MEM_HOST);
     host.log(DDH_LOG_INFO, matrices, " of ", model.n_params, " parameters are matrices for muon (", elements,
              " elements); adamw updates the others");
   }
@@ -142,7 +134,9 @@ class Muon final : public ddh::DecayingOptimizer {
     ddh::ParamStep step = step_of(args, range.param);
     step.lr = lr_ > 0 ? args.block->lr * (adamw_lr_ / lr_) : 0.0;
     step.weight_decay = decays(range.param) ? adamw_weight_decay_ : 0.0;
-    ddh::update_range(*args.block, *args.shard, range, adam::formula_of<adam::Decay::decoupled>(adamw_, step), kExpAvg);
+    const auto formula = adam::formula_of<adam::Decay::decoupled>(adamw_, step);
+    if (!kernels_.use(host, args, range, formula, kExpAvg))
+      ddh::update_range(*args.block, *args.shard, range, formula, kExpAvg);
   }
 
   void update_matrix(const ddh_update_args& args, const ddh_range& range) {
@@ -154,13 +148,31 @@ class Muon final : public ddh::DecayingOptimizer {
     const uint64_t scratch = newton_schulz::scratch_numel(shape.small(), shape.large());
     float* const direction = workspace_.f32() + scratch;
     const float weight = ddh::f32(1.0 - momentum_);
-    ddh::show_range(*args.block, shard, range, Momentum{weight, nesterov_ ? weight : 0.0f}, direction);
-    newton_schulz::orthogonalize(direction, shape, coefficients_, steps_, eps_, workspace_.f32());
+    const Momentum momentum{weight, nesterov_ ? weight : 0.0f};
     const ddh::ParamStep step = step_of(args, range.param);
     const Move move{ddh::f32(1.0 - step.lr * step.weight_decay), ddh::f32(step.lr * scale_of(shape))};
+    if (kernels_.can_run(host)) return queue_matrix(args, range, direction, momentum, move);
+    ddh::show_range(*args.block, shard, range, momentum, direction);
+    newton_schulz::orthogonalize(direction, shape, coefficients_, steps_, eps_, workspace_.f32());
     ddh::ElementPiece whole = ddh::piece_at(shard, {}, range.flat_offset, range.numel);
     whole.state[0] = direction;
     ddh::move_piece(shard, whole, move);
+  }
+
+  // The same by kernels. Streams use the workspace in turn.
+  void queue_matrix(const ddh_update_args& args, const ddh_range& range, float* direction, const Momentum& momentum,
+                    const Move& move) {
+    if (!workspace_used_) workspace_used_.emplace(host);
+    workspace_used_->wait(args.stream);
+    kernels_.show(host, args, range, momentum, direction);
+    newton_schulz::orthogonalize_by_kernels(
+        direction, shapes_[static_cast<size_t>(range.param)], coefficients_, steps_, eps_, workspace_.f32(),
+        [&](const auto& kernel) {
+          const ddh::KernelCall call{DDH_KERNEL_IMAGE(muon), kernel.kKernel, &kernel, sizeof kernel, kernel.work()};
+          ddh::launch_kernel(host, call, args.stream);
+        });
+    kernels_.move(host, args, range, move, direction);
+    workspace_used_->record(args.stream);
   }
 
   [[nodiscard]] double scale_of(const newton_schulz::Shape& shape) const {
@@ -183,9 +195,11 @@ class Muon final : public ddh::DecayingOptimizer {
   newton_schulz::Coefficients coefficients_{};
   std::vector<newton_schulz::Shape> shapes_;  // per parameter; 0 rows: updated by adamw
   ddh::Buffer workspace_;                     // for the largest matrix; allocated in attach: an update calls no service
+  const ddh::ElementKernels kernels_{DDH_KERNEL_IMAGE(muon)};
+  std::optional<ddh::Event> workspace_used_;  // the last use by kernels
 };
 
 }  // namespace
 
 DDH_CXX_PLUGIN(Muon, optimizer, "muon", "0.1.0", "orthogonalized momentum for matrices, adamw for the rest",
-               ddh::kSchemaOf<kOptions>, kNeeds, DDH_CAP_IN_PROCESS | DDH_CAP_CLIP_VALUE);
+               ddh::kSchemaOf<kOptions>, kNeeds, DDH_CAP_IN_PROCESS | DDH_CAP_CLIP_VALUE | kKernelCaps);

@@ -15,30 +15,9 @@
 #include <cstring>
 #include <utility>
 
-#include "ddh/sdk/simd.hpp"
+#include "newton_schulz_shape.hpp"
 
 namespace newton_schulz DDH_HIDDEN {
-
-// Matrices are row-major; rows are `stride` elements apart, a multiple of kLanes, and end in zeros.
-inline constexpr uint64_t kLanes = 16;
-inline constexpr uint64_t kDepth = 256;  // depth of a panel: 16 KiB, which stay in the first-level cache
-
-inline constexpr uint64_t padded(uint64_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
-
-struct Coefficients {
-  float a, b, c;
-};
-
-struct Shape {
-  uint64_t rows, columns;
-  [[nodiscard]] uint64_t small() const { return rows < columns ? rows : columns; }
-  [[nodiscard]] uint64_t large() const { return rows < columns ? columns : rows; }
-};
-
-// Floats of scratch memory for a matrix: X and its successor, A and A^2, a panel.
-inline constexpr uint64_t scratch_numel(uint64_t small, uint64_t large) {
-  return 2 * small * padded(large) + 2 * small * padded(small) + kDepth * kLanes;
-}
 
 namespace detail {
 
@@ -119,13 +98,18 @@ inline void add_product(const float* b, uint64_t rows, const float* x, uint64_t 
   }
 }
 
-// The root of the sum of squares, in double.
+// The root of the sum of squares, in double: in each part, element i is added to sum i % kLengthLanes; then the sums of
+// each part in order, then the parts.
 inline double length(const float* x, uint64_t numel) {
-  std::array<double, 8> sums{};
-  for (uint64_t i = 0; i < numel; ++i) sums[i % 8] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
-  double sum = 0;
-  for (const double s : sums) sum += s;
-  return std::sqrt(sum);
+  double total = 0;
+  for (uint64_t begin = 0; begin < numel; begin += kLengthPart) {
+    const uint64_t n = numel - begin < kLengthPart ? numel - begin : kLengthPart;
+    std::array<double, kLengthLanes> sums{};
+    for (uint64_t i = 0; i < n; ++i)
+      sums[i % kLengthLanes] += static_cast<double>(x[begin + i]) * static_cast<double>(x[begin + i]);
+    total += total_of(sums.data());
+  }
+  return std::sqrt(total);
 }
 
 }  // namespace detail
@@ -134,18 +118,15 @@ inline double length(const float* x, uint64_t numel) {
 // floats. A matrix with a norm below `eps` is divided by eps.
 inline void orthogonalize(float* g, Shape shape, Coefficients coefficients, int64_t steps, double eps, float* scratch) {
   const uint64_t m = shape.small(), n = shape.large(), stride = padded(n);
-  const bool transposed = shape.rows > shape.columns;
-  const auto in_g = [&](uint64_t i, uint64_t j) { return transposed ? j * shape.columns + i : i * shape.columns + j; };
   float* x = scratch;
   float* next = x + m * stride;
   float* const a = next + m * stride;
   float* const a2 = a + m * padded(m);
   float* const panel = a2 + m * padded(m);
 
-  const double norm = detail::length(g, m * n);
-  const auto scale = static_cast<float>(1.0 / (norm < eps ? eps : norm));
+  const float scale = scale_of(detail::length(g, m * n), eps);
   for (uint64_t i = 0; i < m; ++i)
-    for (uint64_t j = 0; j < stride; ++j) x[i * stride + j] = j < n ? scale * g[in_g(i, j)] : 0.0f;
+    for (uint64_t j = 0; j < stride; ++j) x[i * stride + j] = j < n ? scale * g[shape.place(i, j)] : 0.0f;
   for (int64_t step = 0; step < steps; ++step) {
     detail::gram(x, stride, m, n, a, panel);
     detail::gram(a, padded(m), m, m, a2, panel);  // A is symmetric, so A^2 = A A^T
@@ -155,7 +136,7 @@ inline void orthogonalize(float* g, Shape shape, Coefficients coefficients, int6
     std::swap(x, next);
   }
   for (uint64_t i = 0; i < m; ++i)
-    for (uint64_t j = 0; j < n; ++j) g[in_g(i, j)] = x[i * stride + j];
+    for (uint64_t j = 0; j < n; ++j) g[shape.place(i, j)] = x[i * stride + j];
 }
 
 }  // namespace DDH_HIDDEN

@@ -6,7 +6,7 @@
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
-ElementRange element_range(const ddh_update_args& args, const ddh_range& range) {
+ElementRange element_range(const ddh_update_args& args, const ddh_range& range, uint32_t first_slot) {
   const ddh_optim_shard& shard = *args.shard;
   if (shard.n_grads > ElementRange::kMostSources)
     fail(DDH_UNIMPLEMENTED, "a kernel sums at most ", ElementRange::kMostSources, " sources of a gradient, not ",
@@ -17,8 +17,8 @@ ElementRange element_range(const ddh_update_args& args, const ddh_range& range) 
   };
   ElementRange out{};
   out.param = shard.master + at;
-  out.first = slot(0);
-  out.second = slot(1);
+  out.first = slot(first_slot);
+  out.second = slot(first_slot + 1);
   out.lowp = shard.lowp == nullptr ? nullptr : static_cast<uint16_t*>(shard.lowp) + at;
   out.numel = range.numel;
   out.lowp_dtype = shard.lowp_dtype;
@@ -29,19 +29,18 @@ ElementRange element_range(const ddh_update_args& args, const ddh_range& range) 
   return out;
 }
 
-bool ElementKernels::can_run(const Host& host) const {
-  if (image_ == nullptr || host.kernels == nullptr) return false;
+bool runs_kernels(const Host& host, const char* image) {
+  if (image == nullptr || host.kernels == nullptr) return false;
   const char* const format = host.kernels->format(host.h);
   return format != nullptr && std::string_view(format) == "ptx";
 }
 
-void ElementKernels::launch(const Host& host, const char* name, const void* arg, uint64_t arg_bytes, uint64_t numel,
-                            ddh_stream* stream) const {
-  if (numel == 0) return;
-  ddh_kernel* kernel = nullptr;
-  call(host.kernels->find, host.h, image_, name, arg_bytes, &kernel);
-  const Grid grid(numel);
-  call(host.kernels->launch, host.h, kernel, grid.blocks, grid.threads, arg, nullptr, 0U, stream);
+void launch_kernel(const Host& host, const KernelCall& kernel, ddh_stream* stream) {
+  if (kernel.work == 0) return;
+  ddh_kernel* found = nullptr;
+  call(host.kernels->find, host.h, kernel.image, kernel.name, kernel.arg_bytes, &found);
+  const Grid grid(kernel.work);
+  call(host.kernels->launch, host.h, found, grid.blocks, grid.threads, kernel.arg, nullptr, 0U, stream);
 }
 
 }  // namespace DDH_HIDDEN

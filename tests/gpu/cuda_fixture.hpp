@@ -21,8 +21,9 @@ using Entry = ddh_rc (*)(const ddh_host*, const ddh_module**, ddh_err*) noexcept
 // The plugin's instance; the device is opened by open(). Calls that fail throw ddh::Error.
 class CudaPlugin {
  public:
-  explicit CudaPlugin(const std::string& driver = standin_driver())
-      : host_({{"device.driver", driver}, {"device.nvml", "libnvidia-ml-none.so"}}, std::make_shared<FakeKv>()) {
+  explicit CudaPlugin(const std::string& driver = standin_driver(), bool graphs = false)
+      : host_({{"device.driver", driver}, {"device.nvml", "libnvidia-ml-none.so"}, {"device.graphs", graphs}},
+              std::make_shared<FakeKv>()) {
     void* const library = dlopen((std::string(DDHOST_BUILD_DIR) + "/plugins/cuda.so").c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) ddh::fail(DDH_UNAVAILABLE, dlerror());
     const auto entry = reinterpret_cast<Entry>(dlsym(library, DDH_ENTRY_SYMBOL));
@@ -51,7 +52,7 @@ class CudaPlugin {
 
 class CudaDevice {
  public:
-  CudaDevice() {
+  explicit CudaDevice(bool graphs = false) : plugin_(standin_driver(), graphs) {
     ddh::call(table->open, plugin_.inst(), 0, &context);
     for (ddh_stream*& stream : streams) ddh::call(table->stream->create, context, "test", &stream);
   }

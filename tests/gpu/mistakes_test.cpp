@@ -130,6 +130,16 @@ TEST_CASE("pinned memory that the host changes before a queued copy has read it 
   });
 }
 
+TEST_CASE("a copy in the wrong direction is found", "[gpu]") {
+  check_found("direction is wrong", [](CudaDevice& gpu, bool mistake) {
+    std::vector<float> host(kNumel, 1.0F);
+    float* const x = floats(gpu);
+    const int32_t from = mistake ? DDH_MEM_DEVICE : DDH_MEM_HOST, to = mistake ? DDH_MEM_HOST : DDH_MEM_DEVICE;
+    ddh::call(gpu.table->copy->copy, gpu.context, x, to, host.data(), from, kNumel * sizeof(float), nullptr);
+    expect(gpu.read(x, kNumel) == host, "the copy has other values");
+  });
+}
+
 TEST_CASE("memory of the GPU that nothing was written to holds no numbers", "[gpu]") {
   check_found("no zeros", [](CudaDevice& gpu, bool mistake) {
     const ddh_alloc_args args{sizeof(ddh_alloc_args),        DDH_TAG_PARAM, kNumel * sizeof(float), DDH_MEM_DEVICE,

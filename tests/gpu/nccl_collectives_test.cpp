@@ -281,7 +281,9 @@ TEST_CASE("a group of some ranks has its own numbers", "[gpu]") {
   });
 }
 
-TEST_CASE("ranks whose calls don't match end with an error, and none hangs", "[gpu]") {
+namespace {
+
+void check_mismatch_is_found() {
   const Setting gpus("DDHOST_STANDIN_GPUS", "2");
   const Outcome outcome = run_world(2, [](NcclRank& r) {
     float* const all = r.upload(std::vector<float>(404, NAN));
@@ -291,7 +293,7 @@ TEST_CASE("ranks whose calls don't match end with an error, and none hangs", "[g
   CHECK(outcome.exit_code != 0);
 }
 
-TEST_CASE("ranks that swap two collectives end with an error", "[gpu]") {
+void check_swap_is_found() {
   const Setting gpus("DDHOST_STANDIN_GPUS", "2");
   const Outcome outcome = run_world(2, [](NcclRank& r) {
     constexpr uint64_t n = 64;
@@ -304,6 +306,19 @@ TEST_CASE("ranks that swap two collectives end with an error", "[gpu]") {
     r.device().synchronize(nullptr);
   });
   CHECK(outcome.exit_code != 0);
+}
+
+}  // namespace
+
+TEST_CASE("ranks whose calls don't match end with an error, and none hangs", "[gpu]") { check_mismatch_is_found(); }
+
+TEST_CASE("ranks that swap two collectives end with an error", "[gpu]") { check_swap_is_found(); }
+
+TEST_CASE("ranks whose calls don't match, or are swapped, are found in ten of ten runs", "[.all]") {
+  for (int i = 0; i < 10; ++i) {
+    check_mismatch_is_found();
+    check_swap_is_found();
+  }
 }
 
 TEST_CASE("two ranks on one GPU are refused", "[gpu]") {

@@ -76,6 +76,10 @@ void DeviceNorm::reset(size_t n_slots) {
 }
 
 void DeviceNorm::finish(GradientNorm& norm) {
+  finish([&](const uint64_t* words, int32_t param, uint64_t offset) { norm.add_words(words, param, offset); });
+}
+
+void DeviceNorm::finish(const std::function<void(const uint64_t*, int32_t, uint64_t)>& take) {
   if (slots_.empty()) return;
   for (const auto& [stream, mark] : used_by_) mark->order(nullptr);
   const std::vector<Slot> slots = slots_;
@@ -85,7 +89,7 @@ void DeviceNorm::finish(GradientNorm& norm) {
   reset(slots.size());
   device_.synchronize(nullptr);
   for (size_t i = 0; i < slots.size(); ++i)
-    norm.add_words(chunks_[i / kSlots].host + i % kSlots * kWords, slots[i].param, slots[i].param_offset);
+    take(chunks_[i / kSlots].host + i % kSlots * kWords, slots[i].param, slots[i].param_offset);
 }
 
 void DeviceNorm::clear() {

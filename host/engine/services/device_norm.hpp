@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/services/device_norm.hpp: the gradient norm of gradients that stay on the device (ddh.flatops exact_squares).
-// The device adds the squares of each range to words of its own; decide fetches all words with one wait. The sum is
-// exact, so it has the bits of a sum on the host.
+// engine/services/device_norm.hpp: sums of squares of values that stay on the device (ddh.flatops exact_squares): of
+// gradients for their norm, and of what an optimizer shows for norms of parameters. The device adds the squares of each
+// range to words of its own; the host fetches all words with one wait. The sum is exact, so it has the bits of a sum on
+// the host.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <utility>
@@ -33,6 +35,8 @@ class DeviceNorm {
   void add(const float* grad, uint64_t begin, uint64_t numel, std::span<const ddh_range> ranges, ddh_stream* stream);
   // Waits for the sums, adds them to `norm`, and forgets them.
   void finish(GradientNorm& norm);
+  // The same with a call of take(words, param, param_offset) for each range: DDH_SQUARES_WORDS words.
+  void finish(const std::function<void(const uint64_t* words, int32_t param, uint64_t param_offset)>& take);
   // Forgets the sums: the step was given up.
   void clear();
 

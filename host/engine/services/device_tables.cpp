@@ -56,6 +56,17 @@ ddh_rc with_kernels(void* h, ddh_err* err, Body&& body) noexcept {
   return body(*device);
 }
 
+bool has_graphs(const Device& device) { return DDH_CAN(&device.streams(), ddh_stream_api, graph_destroy); }
+
+template <auto slot, class... Args>
+ddh_rc graph_call(void* h, Args... args, ddh_err* err) DDH_NX {
+  const Device* device = open_device(h, err);
+  if (device == nullptr) return DDH_FAILED_PRECONDITION;
+  if (!has_graphs(*device))
+    return ddh::guard(err, [&] { ddh::fail(DDH_UNIMPLEMENTED, "device '", device->name(), "' has no graphs"); });
+  return (device->streams().*slot)(device->context(), args..., err);
+}
+
 }  // namespace
 
 const ddh_stream_api kStreamTable = {
@@ -78,6 +89,13 @@ const ddh_stream_api kStreamTable = {
     },
     stream_call<&ddh_stream_api::run, ddh_stream*, ddh_stream_fn, void*, const ddh_access*, uint32_t, const char*>,
     stream_call<&ddh_stream_api::touch, const ddh_access*, uint32_t, const char*>,
+    graph_call<&ddh_stream_api::capture_begin, ddh_stream*, const char*>,
+    graph_call<&ddh_stream_api::capture_end, ddh_stream*, ddh_graph**>,
+    graph_call<&ddh_stream_api::graph_launch, ddh_graph*, ddh_stream*>,
+    [](void* h, ddh_graph* graph) noexcept {
+      const Device* d = open_device(h, nullptr);
+      if (d != nullptr && has_graphs(*d)) d->streams().graph_destroy(d->context(), graph);
+    },
 };
 
 const ddh_copy_api kCopyTable = {

@@ -45,6 +45,10 @@ class Optimizers {
   Optimizers(const Optimizers&) = delete;
   Optimizers& operator=(const Optimizers&) = delete;
 
+  // The optimizers queue kernels on this device (DDH_CAP_KERNELS).
+  void use_device(Device& device, Memory& memory) {
+    for (Instance& instance : instances_) instance.sums.use_device(device, memory);
+  }
   [[nodiscard]] uint32_t slot_count() const;
   // Error: OUT_OF_RANGE.
   [[nodiscard]] const ddh_slot_desc& slot(uint32_t index) const;

@@ -5,6 +5,19 @@
 
 namespace ddhost {
 
+struct ParamSums::OnDevice {
+  OnDevice(Device& device, Memory& owner) : memory(owner), squares(device, owner), used(device) {}
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+  ~OnDevice() {
+    for (float* values : blocks) memory.release(values);
+  }
+  Memory& memory;
+  DeviceNorm squares;
+  StreamMark used;  // the last use of the values
+  std::vector<float*> blocks;
+};
+
 ParamSums::ParamSums(const ddh_model_desc& model, ddh_inst* optimizer, const ddh_optimizer_api& table,
                      const std::vector<int32_t>& needs, const PluginCaller& caller)
     : model_(&model), optimizer_(optimizer), table_(&table), call_(caller), place_(needs.size(), -1) {
@@ -23,8 +36,24 @@ ParamSums::ParamSums(const ddh_model_desc& model, ddh_inst* optimizer, const ddh
   for (std::vector<float>& values : values_) value_pointers_.push_back(values.data());
 }
 
+void ParamSums::use_device(Device& device, Memory& memory) {
+  if (params_.empty()) return;
+  uint64_t largest = 0;
+  for (const Param& param : params_)
+    largest = std::max<uint64_t>(largest, model_->params[static_cast<size_t>(param.index)]->numel);
+  piece_ = std::min(kDevicePiece, (largest + kNormBlock - 1) / kNormBlock * kNormBlock);
+  on_device_ = std::make_shared<OnDevice>(device, memory);
+  values_.clear();
+  for (float*& values : value_pointers_) {
+    values = static_cast<float*>(
+        memory.allocate(DDH_TAG_COMM, piece_ * sizeof(float), "values of norms of parameters", DDH_MEM_DEVICE));
+    on_device_->blocks.push_back(values);
+  }
+}
+
 void ParamSums::clear() {
   agreed_ = false;
+  if (on_device_ != nullptr) on_device_->squares.clear();
   for (Param& param : params_) {
     param.numel = 0;
     for (ExactSum& sum : param.sums) sum.clear();
@@ -47,18 +76,37 @@ void ParamSums::prepare(const ddh_update_args& args, Replica replica) {
     const int32_t place = place_.at(static_cast<size_t>(range.param));
     if (place < 0) continue;
     Param& param = params_[static_cast<size_t>(place)];
-    for (uint64_t done = 0; done < range.numel; done += kPiece, ++turn) {
-      const uint64_t numel = std::min(kPiece, range.numel - done);
+    for (uint64_t done = 0; done < range.numel; done += piece_, ++turn) {
+      const uint64_t numel = std::min(piece_, range.numel - done);
       piece = {range.param, 0, range.param_offset + done, range.flat_offset + done, numel};
+      if (on_device_ != nullptr) on_device_->used.order(args.stream);
       call_(PluginCall::kPrepare, table_->prepare, optimizer_, &call);
-      if (turn % replica.count != replica.index) continue;
-      param.numel += static_cast<int64_t>(numel);
-      for (uint32_t k = 0; k < sum_count_; ++k) param.sums[k].add_range(values_[k].data(), numel);
+      if (turn % replica.count == replica.index) {
+        param.numel += static_cast<int64_t>(numel);
+        count_squares(place, numel, args.stream);
+      }
+      if (on_device_ != nullptr) on_device_->used.set(args.stream);
+    }
+  }
+}
+
+void ParamSums::count_squares(int32_t place, uint64_t numel, ddh_stream* stream) {
+  for (uint32_t k = 0; k < sum_count_; ++k) {
+    if (on_device_ == nullptr) {
+      params_[static_cast<size_t>(place)].sums[k].add_range(values_[k].data(), numel);
+    } else {  // the place and the sum take the place of a parameter
+      const ddh_range all{place * static_cast<int32_t>(sum_count_) + static_cast<int32_t>(k), 0, 0, 0, numel};
+      on_device_->squares.add(value_pointers_[k], 0, numel, {&all, 1}, stream);
     }
   }
 }
 
 void ParamSums::agree(const Comm& comm) {
+  if (on_device_ != nullptr)
+    on_device_->squares.finish([&](const uint64_t* words, int32_t place, uint64_t) {
+      const std::vector<int64_t> sum(words, words + ExactSum::kWords);
+      params_[static_cast<size_t>(place) / sum_count_].sums[static_cast<size_t>(place) % sum_count_].merge(sum.data());
+    });
   const size_t stride = 1 + sum_count_ * size_t{ExactSum::kWords};
   std::vector<int64_t> words;
   words.reserve(params_.size() * stride);

@@ -4,11 +4,13 @@
 // exact, so they do not depend on sharding or world size.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "ddh/ddh.h"
 #include "engine/numerics/exact_norm.hpp"
 #include "engine/services/comm.hpp"
+#include "engine/services/device_norm.hpp"
 
 namespace ddhost {
 
@@ -24,6 +26,9 @@ class ParamSums {
   ParamSums(const ddh_model_desc& model, ddh_inst* optimizer, const ddh_optimizer_api& table,
             const std::vector<int32_t>& needs, const PluginCaller& caller = PluginCaller("the optimizer"));
 
+  // The optimizer's prepare queues kernels: its values stay in memory of the device, which sums their squares. Both
+  // outlive this object.
+  void use_device(Device& device, Memory& memory);
   [[nodiscard]] bool needed() const { return !params_.empty(); }
   void clear();
   // Calls the optimizer's prepare on one shard. Each square counts on one of the replicas.
@@ -37,6 +42,12 @@ class ParamSums {
 
  private:
   static constexpr uint64_t kPiece = 4096;  // elements per call: the values stay in the second-level cache
+  static constexpr uint64_t kDevicePiece = uint64_t{1} << 20;  // at most, of kernels
+
+  // The values of one call in memory of the device, which streams use in turn, and the sums so far.
+  struct OnDevice;
+
+  void count_squares(int32_t place, uint64_t numel, ddh_stream* stream);
 
   // A parameter that needs sums.
   struct Param {
@@ -56,6 +67,8 @@ class ParamSums {
   std::vector<double> totals_;
   std::vector<std::vector<float>> values_;  // sum_count of them
   std::vector<float*> value_pointers_;
+  uint64_t piece_ = kPiece;
+  std::shared_ptr<OnDevice> on_device_;  // null: the optimizer computes on the host
 };
 
 }  // namespace ddhost

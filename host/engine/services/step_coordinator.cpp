@@ -25,6 +25,7 @@ struct StepCoordinator::Payload {
 void StepCoordinator::set_optimizers(const std::vector<OptimizerRef>& optimizers,
                                      std::span<const ddh_run_program> programs) {
   optimizers_ = std::make_unique<Optimizers>(model_, optimizers, programs);
+  if (!device_.is_host_reachable()) optimizers_->use_device(device_, windows_.memory());
 }
 
 void StepCoordinator::begin(int64_t step, int32_t program, double lr, double seed_scale, double loss_scale) {
@@ -163,15 +164,17 @@ void StepCoordinator::prepare(const ddh_optim_shard& given, int32_t replica_inde
   if (block_.skip != 0 || given.n_ranges == 0 || !optimizer_->sums.needed()) return;
   const ddh_optim_shard shard = optimizers_->shard_for(*optimizer_, program_, given);
   const ClockSpan span(comm_.clock(), DDH_SPAN_OPTIM);
-  // The host reads the sums, so it waits for them.
-  const ShardCopy mine(shard, optimizer_->slots);
-  ddh::run_on_stream(device_.streams(), device_.context(), stream, mine.accesses(), "the optimizer's prepare", [&] {
+  const auto prepare = [&] {
     lr_scales_.for_each(shard, block_, [&](const ddh_optim_shard& part, const ddh_step_block& block) {
       const ddh_update_args args{sizeof(ddh_update_args),        0,      &part,  &block,
                                  optimizer_->param_steps.data(), stream, nullptr};
       optimizer_->sums.prepare(args, {replica_index, replica_count});
     });
-  });
+  };
+  if (!device_.is_host_reachable()) return prepare();  // it queues kernels
+  // The host reads the sums, so it waits for them.
+  const ShardCopy mine(shard, optimizer_->slots);
+  ddh::run_on_stream(device_.streams(), device_.context(), stream, mine.accesses(), "the optimizer's prepare", prepare);
   device_.synchronize(stream);
 }
 

@@ -39,6 +39,10 @@ const ddh_stream_api kStreams = {
     [](void*, ddh_stream*, ddh_stream_fn fn, void* arg, const ddh_access*, uint32_t, const char*,
        ddh_err* err) noexcept -> ddh_rc { return fn(arg, err); },
     [](void*, const ddh_access*, uint32_t, const char*, ddh_err*) noexcept -> ddh_rc { return DDH_OK; },
+    nullptr,  // no graphs
+    nullptr,
+    nullptr,
+    nullptr,
 };
 
 const ddh_copy_api kCopy = {

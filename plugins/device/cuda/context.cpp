@@ -20,7 +20,8 @@ struct Context::Job {
   void* arg;
 };
 
-Context::Context(const Driver& driver, const std::string& nvml, int32_t index) : driver_(driver), index_(index) {
+Context::Context(const Driver& driver, const Settings& settings, int32_t index)
+    : driver_(driver), index_(index), graphs_(settings.graphs) {
   driver_.check(driver_.cuDeviceGet(&device_, index), "cuDeviceGet");
   std::array<char, 48> name{};
   driver_.check(driver_.cuDeviceGetName(name.data(), static_cast<int>(name.size()), device_), "cuDeviceGetName");
@@ -28,7 +29,7 @@ Context::Context(const Driver& driver, const std::string& nvml, int32_t index) :
   driver_.check(driver_.cuDeviceGetUuid(&uuid_, device_), "cuDeviceGetUuid");
   uint8_t uuid[16];
   std::memcpy(uuid, uuid_.bytes, sizeof uuid);
-  nvml_ = Nvml::open(nvml, uuid);
+  nvml_ = Nvml::open(settings.nvml, uuid);
   driver_.check(driver_.cuDevicePrimaryCtxRetain(&context_, device_), "cuDevicePrimaryCtxRetain");
   enter();
   main_ = create_stream();
@@ -64,6 +65,7 @@ ddh_device_usage Context::usage() const {
 }
 
 void* Context::allocate(const ddh_alloc_args& args) {
+  refuse_capture("allocate");
   enter();
   const bool zero = (args.flags & DDH_ALLOC_ZERO) != 0;
   if (args.memory == DDH_MEM_PINNED) {
@@ -113,6 +115,7 @@ CUstream Context::create_stream() {
 }
 
 void Context::destroy_stream(CUstream stream) {
+  refuse_capture("destroy of a stream");
   enter();
   driver_.cuStreamSynchronize(stream);
   driver_.check(driver_.cuStreamDestroy(stream), "cuStreamDestroy");
@@ -131,16 +134,19 @@ void Context::destroy_event(CUevent event) {
 }
 
 void Context::record(CUevent event, CUstream stream) {
+  refuse_capture("record");
   enter();
   driver_.check(driver_.cuEventRecord(event, stream), "cuEventRecord");
 }
 
 void Context::wait(CUstream stream, CUevent event) {
+  refuse_capture("wait");
   enter();
   driver_.check(driver_.cuStreamWaitEvent(stream, event, 0), "cuStreamWaitEvent");
 }
 
 void Context::synchronize(CUstream stream) {
+  refuse_capture("synchronize");
   enter();
   driver_.check(driver_.cuStreamSynchronize(stream), "cuStreamSynchronize");
   const std::lock_guard lock(failure_mutex_);
@@ -149,6 +155,7 @@ void Context::synchronize(CUstream stream) {
 
 void Context::run(CUstream stream, ddh_stream_fn fn, void* arg, const ddh_access* accesses, uint32_t n,
                   const char* name) {
+  refuse_capture("run");
   for (uint32_t i = 0; i < n; ++i) {
     if (accesses[i].bytes > 0 && is_device_memory(accesses[i].data))
       ddh::fail(DDH_UNIMPLEMENTED, name, " computes on the host with memory of GPU ", index_,
@@ -191,6 +198,7 @@ void Context::check_kind(const char* side, const void* p, int32_t said) {
 void Context::copy(void* dst, int32_t dst_memory, const void* src, int32_t src_memory, uint64_t bytes,
                    CUstream stream) {
   if (bytes == 0) return;
+  if (dst_memory == DDH_MEM_HOST || src_memory == DDH_MEM_HOST) refuse_capture("copy from or to memory of the host");
   check_kind("to", dst, dst_memory);
   check_kind("from", src, src_memory);
   enter();
@@ -201,6 +209,52 @@ void Context::set_zero(void* dst, uint64_t bytes, CUstream stream) {
   if (bytes == 0) return;
   enter();
   driver_.check(driver_.cuMemsetD8Async(address(dst), 0, bytes, stream), "cuMemsetD8Async");
+}
+
+void Context::refuse_capture(const char* call) const {
+  if (!capture_) return;
+  ddh::fail(DDH_FAILED_PRECONDITION, "device 'cuda' was asked for ", call, " inside the capture of '", *capture_,
+            "', but a graph replays work of the GPU without the host; move the call out of the capture, or set ",
+            "device.graphs=false");
+}
+
+void Context::begin_capture(CUstream stream, const char* name) {
+  if (!graphs_) ddh::fail(DDH_UNIMPLEMENTED, "this run uses no graphs; set device.graphs=true");
+  refuse_capture("capture_begin");
+  enter();
+  driver_.check(driver_.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "cuStreamBeginCapture");
+  capture_ = name;
+}
+
+CUgraphExec Context::end_capture(CUstream stream) {
+  enter();
+  CUgraph recorded = nullptr;
+  capture_.reset();
+  driver_.check(driver_.cuStreamEndCapture(stream, &recorded), "cuStreamEndCapture");
+  CUgraphExec out = nullptr;
+  const CUresult result = driver_.cuGraphInstantiateWithFlags(&out, recorded, 0);
+  driver_.cuGraphDestroy(recorded);
+  driver_.check(result, "cuGraphInstantiateWithFlags");
+  return out;
+}
+
+void Context::discard_capture(CUstream stream) noexcept {
+  CUgraph recorded = nullptr;
+  capture_.reset();
+  driver_.cuCtxSetCurrent(context_);
+  if (driver_.cuStreamEndCapture(stream, &recorded) == CUDA_SUCCESS && recorded != nullptr)
+    driver_.cuGraphDestroy(recorded);
+}
+
+void Context::launch_graph(CUgraphExec graph, CUstream stream) {
+  refuse_capture("graph_launch");
+  enter();
+  driver_.check(driver_.cuGraphLaunch(graph, stream), "cuGraphLaunch");
+}
+
+void Context::destroy_graph(CUgraphExec graph) {
+  enter();
+  driver_.check(driver_.cuGraphExecDestroy(graph), "cuGraphExecDestroy");
 }
 
 const Kernel& Context::find(const char* image, const char* name, uint64_t arg_bytes) {

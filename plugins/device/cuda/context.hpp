@@ -23,8 +23,11 @@ struct Kernel {
 // Every function makes the GPU's context the thread's own first, because any thread may call.
 class Context {
  public:
-  // `nvml`: the file of NVIDIA's management library.
-  Context(const Driver& driver, const std::string& nvml, int32_t index);
+  struct Settings {
+    std::string nvml;     // the file of NVIDIA's management library
+    bool graphs = false;  // begin_capture is possible
+  };
+  Context(const Driver& driver, const Settings& settings, int32_t index);
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
   ~Context();
@@ -51,6 +54,13 @@ class Context {
   void copy(void* dst, int32_t dst_memory, const void* src, int32_t src_memory, uint64_t bytes, CUstream stream);
   void set_zero(void* dst, uint64_t bytes, CUstream stream);
 
+  // Until end_capture, work on this stream is recorded, and calls that a graph can't replay are refused.
+  void begin_capture(CUstream stream, const char* name);
+  CUgraphExec end_capture(CUstream stream);
+  void discard_capture(CUstream stream) noexcept;
+  void launch_graph(CUgraphExec graph, CUstream stream);
+  void destroy_graph(CUgraphExec graph);
+
   // A kernel of an image, which is loaded at its first use.
   const Kernel& find(const char* image, const char* name, uint64_t arg_bytes);
   void launch(const Kernel& kernel, uint32_t blocks, uint32_t threads, const void* arg, CUstream stream);
@@ -60,10 +70,13 @@ class Context {
   void enter() const;
   [[nodiscard]] bool is_device_memory(const void* p);
   void check_kind(const char* side, const void* p, int32_t said);
+  // Refuses `call` inside of a capture.
+  void refuse_capture(const char* call) const;
   void fail_once(const ddh::Error& error);
 
   const Driver& driver_;
   const int32_t index_;
+  const bool graphs_;
   CUdevice device_ = 0;
   CUcontext context_ = nullptr;
   CUstream main_ = nullptr;
@@ -76,7 +89,8 @@ class Context {
   std::map<const char*, CUmodule> modules_;        // by image
   std::map<std::pair<const char*, std::string>, std::unique_ptr<Kernel>> kernels_;
   std::mutex failure_mutex_;
-  std::optional<ddh::Error> failure_;  // the first of a host function
+  std::optional<ddh::Error> failure_;   // the first of a host function
+  std::optional<std::string> capture_;  // its name; used by the main thread
 };
 
 }  // namespace DDH_HIDDEN

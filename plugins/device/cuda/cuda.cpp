@@ -52,6 +52,24 @@ const ddh_stream_api kStreams = {
       return guard(err, [&] { context_of(h).run(context_of(h).stream_of(stream), fn, arg, accesses, n, name); });
     },
     [](void*, const ddh_access*, uint32_t, const char*, ddh_err*) noexcept -> ddh_rc { return DDH_OK; },
+    [](void* h, ddh_stream* stream, const char* name, ddh_err* err) noexcept {
+      return guard(err, [&] { context_of(h).begin_capture(context_of(h).stream_of(stream), name); });
+    },
+    [](void* h, ddh_stream* stream, ddh_graph** out, ddh_err* err) noexcept {
+      return guard(err, [&] {
+        CUstream const mine = context_of(h).stream_of(stream);
+        if (out == nullptr) return context_of(h).discard_capture(mine);
+        *out = reinterpret_cast<ddh_graph*>(context_of(h).end_capture(mine));
+      });
+    },
+    [](void* h, ddh_graph* graph, ddh_stream* stream, ddh_err* err) noexcept {
+      return guard(err, [&] {
+        context_of(h).launch_graph(reinterpret_cast<CUgraphExec>(graph), context_of(h).stream_of(stream));
+      });
+    },
+    [](void* h, ddh_graph* graph) noexcept {
+      if (graph != nullptr) guard(nullptr, [&] { context_of(h).destroy_graph(reinterpret_cast<CUgraphExec>(graph)); });
+    },
 };
 
 const ddh_copy_api kCopy = {
@@ -93,7 +111,7 @@ class Cuda final : public ddh::Instance {
     return *driver_;
   }
   std::unique_ptr<Context> open(int32_t index) {
-    return std::make_unique<Context>(driver(), options.text("nvml"), index);
+    return std::make_unique<Context>(driver(), Context::Settings{options.text("nvml"), options.flag("graphs")}, index);
   }
   [[nodiscard]] const void* interface(std::string_view id) const override;
 
@@ -139,6 +157,8 @@ const void* Cuda::interface(std::string_view id) const {
 
 constexpr ddh::Option kOptions[] = {
     {"driver", "string", R"("libcuda.so.1")", "", "library of the CUDA driver; tests name another one"},
+    {"graphs", "boolean", "false", "",
+     "draft: a model that can (kernel_toy) replays the kernels of a unit as one CUDA graph; the bits stay the same"},
     {"nvml", "string", R"("libnvidia-ml.so.1")", "",
      "library that measures the GPU (load, memory, temperature) for the metrics; without it they are left out"},
 };

@@ -22,7 +22,8 @@ namespace cuda DDH_HIDDEN {
   X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuEventCreate)                      \
   X(cuEventDestroy) X(cuEventRecord) X(cuStreamWaitEvent) X(cuLaunchHostFunc) X(cuMemcpyAsync)                  \
   X(cuMemsetD8Async) X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction) X(cuFuncGetParamInfo)         \
-  X(cuLaunchKernel)
+  X(cuLaunchKernel) X(cuStreamBeginCapture) X(cuStreamEndCapture) X(cuGraphInstantiateWithFlags)                \
+  X(cuGraphLaunch) X(cuGraphExecDestroy) X(cuGraphDestroy)
 // clang-format on
 
 struct Driver {

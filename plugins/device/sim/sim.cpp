@@ -69,6 +69,10 @@ const ddh_stream_api kStreams = {
     [](void* h, const ddh_access* accesses, uint32_t n, const char* name, ddh_err* err) noexcept {
       return guard(err, [&] { context_of(h).touch(list_of(accesses, n), name); });
     },
+    nullptr,  // no graphs
+    nullptr,
+    nullptr,
+    nullptr,
 };
 
 const ddh_copy_api kCopy = {

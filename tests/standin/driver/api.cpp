@@ -52,6 +52,11 @@ bool is_inside_work() { return inside_work; }
 InsideWork::InsideWork() { inside_work = true; }
 InsideWork::~InsideWork() { inside_work = false; }
 
+bool is_deaf_to(const char* call) {
+  const char* const given = std::getenv("DDHOST_STANDIN_DEAF");
+  return given != nullptr && std::strcmp(given, call) == 0;
+}
+
 CUresult enter_result(bool needs_context) {
   const Driver& driver = Driver::get();
   if (!driver.is_initialized()) return CUDA_ERROR_NOT_INITIALIZED;
@@ -163,6 +168,7 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
   });
 }
 CUresult cuCtxSetCurrent(CUcontext context) {
+  if (is_deaf_to("cuCtxSetCurrent")) return CUDA_SUCCESS;
   return api(false, [&] {
     current_device = static_cast<int>(reinterpret_cast<uintptr_t>(context)) - 1;
     return CUDA_SUCCESS;
@@ -186,6 +192,7 @@ CUresult cuMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
 CUresult cuMemAlloc(CUdeviceptr* out, size_t bytes) {
   return api(true, [&] {
     if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+    if (Driver::get().queues.invalidate_captures("an allocation")) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     *out = Driver::get().gpus[static_cast<size_t>(current_device)]->memory.allocate(bytes);
     return *out == 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
   });

@@ -2,7 +2,9 @@
 //
 // tests/standin/driver/api_streams.cpp: streams, events, copies and launches of libcuda.so.1. There is no default stream:
 // work on one is refused, because it would be ordered with all other streams.
+#include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "driver/api.hpp"
 
@@ -19,7 +21,13 @@ CUresult on_stream(CUstream stream, Body&& body) {
   return api(true, [&] { return stream == nullptr ? CUDA_ERROR_INVALID_HANDLE : body(*handle_of(stream)); });
 }
 
+// The thread makes a call that no capture of its own may see.
+CUresult refuse_captures(const char* call) {
+  return Driver::get().queues.invalidate_captures(call) ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS;
+}
+
 CUresult finish(const Mark& mark) {
+  if (const CUresult refused = refuse_captures("a wait of the host"); refused != CUDA_SUCCESS) return refused;
   Driver::get().queues.complete(mark);
   return Driver::get().sticky;
 }
@@ -95,7 +103,9 @@ CUresult cuStreamQuery(CUstream stream) {
   });
 }
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int) {
+  if (is_deaf_to("cuStreamWaitEvent")) return CUDA_SUCCESS;
   return on_stream(stream, [&](StreamPtr& mine) {
+    if (mine->recording != nullptr) return refuse_captures("a wait for an event");  // of work outside of the capture
     Queues::push_wait(*mine, event_of(event).mark);
     return CUDA_SUCCESS;
   });
@@ -115,6 +125,7 @@ CUresult cuEventDestroy(CUevent event) {
 }
 CUresult cuEventRecord(CUevent event, CUstream stream) {
   return on_stream(stream, [&](StreamPtr& mine) {
+    if (mine->recording != nullptr) return refuse_captures("an event");
     event_of(event).mark = Queues::mark(mine);
     return CUDA_SUCCESS;
   });
@@ -129,6 +140,54 @@ CUresult cuEventQuery(CUevent event) {
 }
 CUresult cuEventSynchronize(CUevent event) {
   return api(true, [&] { return finish(event_of(event).mark); });
+}
+
+CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode) {
+  return on_stream(stream, [&](StreamPtr& mine) {
+    if (mine->recording != nullptr) return CUDA_ERROR_ILLEGAL_STATE;
+    mine->recording = std::make_unique<Recording>();
+    return CUDA_SUCCESS;
+  });
+}
+CUresult cuStreamEndCapture(CUstream stream, CUgraph* out) {
+  return on_stream(stream, [&](StreamPtr& mine) {
+    *out = nullptr;
+    const std::unique_ptr<Recording> recorded = std::exchange(mine->recording, nullptr);
+    if (recorded == nullptr) return CUDA_ERROR_ILLEGAL_STATE;
+    if (recorded->fault != nullptr) {
+      std::fprintf(stderr, "stand-in GPU: a capture was ended by %s\n", recorded->fault);
+      return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    }
+    *out = reinterpret_cast<CUgraph>(std::make_unique<Graph>(Graph{std::move(recorded->works)}).release());
+    return CUDA_SUCCESS;
+  });
+}
+CUresult cuGraphInstantiate(CUgraphExec* out, CUgraph graph, unsigned long long) {
+  return api(true, [&] {
+    *out = reinterpret_cast<CUgraphExec>(std::make_unique<Graph>(*reinterpret_cast<Graph*>(graph)).release());
+    return CUDA_SUCCESS;
+  });
+}
+CUresult cuGraphDestroy(CUgraph graph) {
+  return api(true, [&] {
+    std::unique_ptr<Graph>(reinterpret_cast<Graph*>(graph)).reset();
+    return CUDA_SUCCESS;
+  });
+}
+CUresult cuGraphExecDestroy(CUgraphExec graph) {
+  return api(true, [&] {
+    std::unique_ptr<Graph>(reinterpret_cast<Graph*>(graph)).reset();
+    return CUDA_SUCCESS;
+  });
+}
+CUresult cuGraphLaunch(CUgraphExec graph, CUstream stream) {
+  return on_stream(stream, [&](StreamPtr& mine) {
+    if (mine->recording != nullptr) return refuse_captures("the launch of a graph");
+    Queues::push(*mine, [works = reinterpret_cast<Graph*>(graph)->works] {
+      for (const auto& work : works) work();
+    });
+    return CUDA_SUCCESS;
+  });
 }
 
 CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void* arg) {

@@ -6,6 +6,8 @@
 //   DDHOST_STANDIN_GPUS      number of GPUs (1)
 //   DDHOST_STANDIN_BYTES     memory of each (268435456)
 //   DDHOST_STANDIN_VERSION   CUDA version that the driver supports (13000)
+//   DDHOST_STANDIN_DEAF      "cuStreamWaitEvent": the call has no effect and says that all is well; also
+//                            cuCtxSetCurrent
 //   DDHOST_STANDIN_ORDER     "late", or a number: the seed of a random order (queues.hpp)
 #pragma once
 
@@ -35,6 +37,9 @@ struct Function {
 struct LoadedModule {
   ptx::Module module;
   std::vector<std::unique_ptr<Function>> functions;
+};
+struct Graph {
+  std::vector<std::function<void()>> works;
 };
 struct Event {
   Mark mark;

@@ -11,6 +11,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <thread>
 #include <vector>
 
 namespace standin {
@@ -23,6 +24,13 @@ struct Mark {
   uint64_t ticket = 0;             // the wait ends when the stream has completed this number of works
 };
 
+// Work that a capture has recorded, and why the capture is invalid, if it is.
+struct Recording {
+  std::vector<std::function<void()>> works;
+  const char* fault = nullptr;
+  std::thread::id thread = std::this_thread::get_id();
+};
+
 struct Stream {
   struct Work {
     std::function<void()> run;  // null: waits for `mark`
@@ -30,7 +38,9 @@ struct Stream {
   };
   int device = 0;
   std::deque<Work> queue;
+  std::unique_ptr<Recording> recording;  // a capture is going on
   uint64_t queued = 0, completed = 0;
+  bool is_busy = false;  // its first work is running, or waits
 };
 
 enum class Order : uint8_t { late, random };
@@ -39,8 +49,12 @@ class Queues {
  public:
   Queues(Order order, uint64_t seed) : order_(order), state_(seed) {}
 
+  // Makes every capture of this thread that is going on invalid. False: there is none.
+  bool invalidate_captures(const char* fault);
+
   std::shared_ptr<Stream> create(int device);
   void destroy(const std::shared_ptr<Stream>& stream);
+  // While the stream is captured, the work is recorded.
   static void push(Stream& stream, std::function<void()> work);
   static void push_wait(Stream& stream, const Mark& mark);
   [[nodiscard]] static Mark mark(const std::shared_ptr<Stream>& stream) { return {stream, stream->queued}; }

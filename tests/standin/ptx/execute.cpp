@@ -131,6 +131,15 @@ uint64_t integer(const Instruction& i, uint64_t a, uint64_t b, uint64_t c) {
   }
 }
 
+// The low `count` bits of `field`, in the place of those of `whole` from `at` on.
+uint64_t inserted(const std::array<uint64_t, 4>& src, Type type) {
+  const auto [field, whole, at, count] = src;
+  const uint64_t bits = bytes_of(type) * 8, first = at & 0xff;
+  const uint64_t n = first >= bits ? 0 : std::min(count & 0xff, bits - first);
+  const uint64_t mask = n == 0 ? 0 : (~uint64_t{0} >> (64 - n)) << first;
+  return (whole & ~mask) | ((field << (first & 63)) & mask);
+}
+
 template <class T>
 bool compared(Compare compare, T a, T b) {
   switch (compare) {
@@ -303,6 +312,9 @@ class Block {
         return;
       case Op::cvt:
         r[i.dst[0]] = narrowed(converted(i, a), i.type);
+        return;
+      case Op::bfi:
+        r[i.dst[0]] = narrowed(inserted({a, b, value(i.src[2], r), value(i.src[3], r)}, i.type), i.type);
         return;
       default:
         break;

@@ -58,7 +58,8 @@ enum class Op : uint8_t {
   ret,
   popc,
   clz,
-  bfe
+  bfe,
+  bfi
 };
 
 // A register, or a constant; in the address of a load or store the instruction's offset is added.

@@ -27,7 +27,7 @@ constexpr std::pair<std::string_view, Op> kOps[] = {
     {"or", Op::or_},    {"xor", Op::xor_},  {"not", Op::not_},  {"shl", Op::shl},     {"shr", Op::shr},
     {"setp", Op::setp}, {"selp", Op::selp}, {"cvt", Op::cvt},   {"cvta", Op::cvta},   {"bra", Op::bra},
     {"bar", Op::bar},   {"ret", Op::ret},   {"exit", Op::ret},  {"barrier", Op::bar}, {"popc", Op::popc},
-    {"clz", Op::clz},   {"bfe", Op::bfe}};
+    {"clz", Op::clz},   {"bfe", Op::bfe},   {"bfi", Op::bfi}};
 constexpr std::pair<std::string_view, Compare> kCompares[] = {
     {"eq", Compare::eq},  {"ne", Compare::ne},   {"lt", Compare::lt},  {"le", Compare::le},  {"gt", Compare::gt},
     {"ge", Compare::ge},  {"lo", Compare::lt},   {"ls", Compare::le},  {"hi", Compare::gt},  {"hs", Compare::ge},

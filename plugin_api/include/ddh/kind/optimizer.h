@@ -25,8 +25,9 @@
 /* ddh_desc.caps of optimizers. The optimizer clamps the gradient to ddh_step_block.clip_value. Without this bit the
  * host refuses train.clip_value. */
 #define DDH_CAP_CLIP_VALUE (UINT64_C(1) << 16)
-/* On a device that runs kernels (ddh/service/kernels.h), update queues kernels on ddh_update_args.stream. The host then
- * calls it on [main], with memory of the device in the shard. Without this bit the optimizer computes on the host.
+/* On a device that runs kernels (ddh/service/kernels.h), update and prepare queue kernels on ddh_update_args.stream. The
+ * host then calls them on [main], with memory of the device in the shard and in ddh_prepare_args.values. Without this
+ * bit the optimizer computes on the host.
  * Draft: it may still change after 1.0. */
 #define DDH_CAP_KERNELS (UINT64_C(1) << 17)
 

@@ -24,6 +24,7 @@
 
 typedef struct ddh_stream ddh_stream;
 typedef struct ddh_event ddh_event;
+typedef struct ddh_graph ddh_graph;
 
 /* A range of memory that a piece of work accesses. Frozen for ever because it is passed in arrays, so it has no
  * struct_size. */
@@ -71,7 +72,20 @@ typedef struct ddh_stream_api {
   /* Declares that the caller itself is about to access these ranges of host memory. A device that checks the rules
    * refuses if queued work may still be using them. Other devices return DDH_OK. [serial] */
   ddh_rc (*touch)(void* h, const ddh_access* accesses, uint32_t n_accesses, const char* name, ddh_err* err) DDH_NX;
+  /* From here on, kernels, flat operations and copies that are queued on `stream` are recorded and don't run, until
+   * capture_end. Until then the caller queues nothing on other streams, and every call that waits, allocates, uses an
+   * event or the host's memory returns DDH_FAILED_PRECONDITION; the message names the call and `name`. Arguments of
+   * kernels are recorded as they are: memory that they name must stay where it is. DDH_UNIMPLEMENTED: the device has no
+   * graphs, or the run does not use them (device.graphs). NULL: the device has none. [main] */
+  ddh_rc (*capture_begin)(void* h, ddh_stream* stream, const char* name, ddh_err* err) DDH_NX;
+  /* Ends the recording. The caller owns *out and destroys it before the instance ends. out == NULL discards the
+   * recording; then it can't fail. [main] */
+  ddh_rc (*capture_end)(void* h, ddh_stream* stream, ddh_graph** out, ddh_err* err) DDH_NX;
+  /* Queues the recorded work once more. [main] [stream-ordered] */
+  ddh_rc (*graph_launch)(void* h, ddh_graph* graph, ddh_stream* stream, ddh_err* err) DDH_NX;
+  /* Destroys a graph whose queued work is done. NULL is ignored. [main] */
+  void (*graph_destroy)(void* h, ddh_graph* graph) DDH_NX;
 } ddh_stream_api;
-#define DDH_STREAM_API_MIN_SIZE 88u
+#define DDH_STREAM_API_MIN_SIZE 120u
 
 #endif

@@ -27,6 +27,23 @@ class Accesses {
   std::vector<ddh_access> list_;
 };
 
+// A point in one stream that other streams can wait for. `host` outlives it.
+class Event {
+ public:
+  explicit Event(const Host& host) : host_(host) { call(host.stream->event_create, host.h, &event_); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  ~Event() { host_.stream->event_destroy(host_.h, event_); }
+
+  void record(ddh_stream* stream) { call(host_.stream->record, host_.h, event_, stream); }
+  // Later work on `stream` waits for the last recording.
+  void wait(ddh_stream* stream) { call(host_.stream->wait, host_.h, stream, event_); }
+
+ private:
+  const Host& host_;
+  ddh_event* event_ = nullptr;
+};
+
 // Queues body() on a stream. `body` must own its data, because it may run after this call has returned. It throws if it
 // fails. `h` is the first argument of the table's functions.
 template <class Body>

@@ -84,6 +84,10 @@ constexpr ddh_stream_api kStream = {
     },
     nullptr,
     nullptr,
+    nullptr,
+    nullptr,  // no graphs
+    nullptr,
+    nullptr,
     nullptr};
 
 LazyHost::LazyHost() {

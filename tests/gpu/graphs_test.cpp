@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Graphs of the device cuda on the stand-in for the driver: what is captured runs when the graph is launched, and what a
+// graph can't replay is refused.
+#include <catch2/catch.hpp>
+#include <functional>
+
+#include "gpu/cuda_fixture.hpp"
+
+using namespace ddhost::test;
+using Catch::Contains;
+
+namespace {
+
+constexpr uint64_t kNumel = 100;
+
+void add(CudaDevice& gpu, float* dst, const float* src) {
+  ddh::call(gpu.table->flatops->add, gpu.context, dst, src, kNumel, gpu.streams[0]);
+}
+void begin(CudaDevice& gpu) {
+  ddh::call(gpu.table->stream->capture_begin, gpu.context, gpu.streams[0], "the work of this test");
+}
+std::string refusal(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const ddh::Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("captured work runs when its graph is launched, as often as that, in the stream's order", "[gpu]") {
+  CudaDevice gpu(true);
+  float* const sum = gpu.upload(std::vector<float>(kNumel, 1.0F));
+  float* const step = gpu.upload(std::vector<float>(kNumel, 2.0F));
+  ddh::call(gpu.table->stream->synchronize, gpu.context, nullptr);
+  begin(gpu);
+  add(gpu, sum, step);
+  add(gpu, step, step);
+  ddh_graph* graph = nullptr;
+  ddh::call(gpu.table->stream->capture_end, gpu.context, gpu.streams[0], &graph);
+  CHECK(gpu.read(sum, kNumel, gpu.streams[0]) == std::vector<float>(kNumel, 1.0F));
+  for (int i = 0; i < 3; ++i) ddh::call(gpu.table->stream->graph_launch, gpu.context, graph, gpu.streams[0]);
+  CHECK(gpu.read(sum, kNumel, gpu.streams[0]) == std::vector<float>(kNumel, 1.0F + 2 + 4 + 8));
+  gpu.table->stream->graph_destroy(gpu.context, graph);
+}
+
+TEST_CASE("calls that a graph can't replay are refused inside of a capture, with the call and the capture's name",
+          "[gpu]") {
+  CudaDevice gpu(true);
+  float* const x = gpu.upload(std::vector<float>(kNumel, 1.0F));
+  std::vector<float> host(kNumel);
+  ddh_event* event = nullptr;
+  const ddh_stream_api& streams = *gpu.table->stream;
+  ddh::call(streams.event_create, gpu.context, &event);
+  ddh::call(streams.synchronize, gpu.context, nullptr);
+  const std::pair<const char*, std::function<void()>> calls[] = {
+      {"synchronize", [&] { ddh::call(streams.synchronize, gpu.context, gpu.streams[0]); }},
+      {"record", [&] { ddh::call(streams.record, gpu.context, event, gpu.streams[0]); }},
+      {"wait", [&] { ddh::call(streams.wait, gpu.context, gpu.streams[0], event); }},
+      {"allocate", [&] { gpu.allocate(64); }},
+      {"run", [&] { ddh::run_on_stream(streams, gpu.context, gpu.streams[0], ddh::Accesses(), "a test", [] {}); }},
+      {"copy from or to memory of the host",
+       [&] {
+         ddh::call(gpu.table->copy->copy, gpu.context, host.data(), DDH_MEM_HOST, x, DDH_MEM_DEVICE,
+                   kNumel * sizeof(float), gpu.streams[0]);
+       }},
+  };
+  for (const auto& [name, call] : calls) {
+    begin(gpu);
+    add(gpu, x, x);
+    CHECK_THAT(refusal(call), Contains(std::string("asked for ") + name + " inside the capture of 'the work of this"));
+    ddh::call(streams.capture_end, gpu.context, gpu.streams[0], nullptr);
+    call();  // afterwards it is possible again
+  }
+  CHECK(gpu.read(x, kNumel, gpu.streams[0]) == std::vector<float>(kNumel, 1.0F));
+  streams.event_destroy(gpu.context, event);
+}
+
+TEST_CASE("the stand-in makes a capture invalid when the host waits inside of it", "[gpu]") {
+  CudaDevice gpu(true);
+  float* const x = gpu.upload(std::vector<float>(kNumel, 1.0F));
+  ddh::call(gpu.table->stream->synchronize, gpu.context, nullptr);
+  void* const library = dlopen(standin_driver().c_str(), RTLD_NOW | RTLD_NOLOAD);
+  const auto synchronize = reinterpret_cast<int (*)(void*)>(dlsym(library, "cuStreamSynchronize"));
+  begin(gpu);
+  add(gpu, x, x);
+  CHECK(synchronize(gpu.streams[0]) == 900);  // CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+  ddh_graph* graph = nullptr;
+  CHECK_THAT(refusal([&] { ddh::call(gpu.table->stream->capture_end, gpu.context, gpu.streams[0], &graph); }),
+             Contains("cuStreamEndCapture"));
+}
+
+TEST_CASE("without device.graphs a capture is refused with the option's name", "[gpu]") {
+  CudaDevice gpu;
+  CHECK_THAT(refusal([&] { begin(gpu); }), Contains("device.graphs=true"));
+}

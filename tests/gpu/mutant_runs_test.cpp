@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Runs of the program that lack one call of the driver or of NCCL: the stand-ins ignore it. Each is found: the run ends
+// with an error, has other weights than the CPU, or does not end. The mistakes of mistakes_test.cpp are made on the
+// device by itself. The list of all is in docs/gpu.md.
+#include <chrono>
+
+#include "equivalence/variants.hpp"
+#include "fixtures/harness/setting.hpp"
+#include "fixtures/harness/toy_run.hpp"
+
+using namespace ddhost::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+const std::string kStandin = std::string(DDHOST_BUILD_DIR) + "/tests/standin/";
+const std::string kModel = std::string(DDHOST_BUILD_DIR) + "/tests/plugins/kernel_toy.so";
+
+struct Ended {
+  int code;  // -1: it did not end in time
+  std::string weights, err;
+};
+
+Ended run_for(std::chrono::milliseconds limit, const std::vector<std::string>& options) {
+  const TempFolder folder;
+  Process process(
+      joined({"model.plugin=" + kModel, "run.nproc=2", "run.quiet=true", "run.sample_tokens=0", "train.steps=4",
+              "data.micro_batch=4", "run.dir=" + folder.file("run"), "--save-final", folder.file("final.safetensors")},
+             options));
+  const int code = process.wait(limit);
+  return {code, read_text(folder.file("final.safetensors")), process.err()};
+}
+// A strategy with streams of its own.
+Ended run_over_nccl(std::chrono::milliseconds limit = 60s) {
+  return run_for(limit, {"--strategy", "zero3_offload", "--device", "cuda", "--comm", "nccl",
+                         "device.driver=" + kStandin + "libcuda.so.1", "comm.library=" + kStandin + "libnccl.so.2"});
+}
+
+// How the lack of a call shows in a run over NCCL.
+void check_found(const char* call, int runs) {
+  const Setting gpus("DDHOST_STANDIN_GPUS", "2");
+  const Ended cpu = run_for(60s, {"--strategy", "ddp"}), right = run_over_nccl();
+  INFO(right.err);
+  REQUIRE(cpu.code == 0);
+  REQUIRE(right.code == 0);
+  REQUIRE(right.weights == cpu.weights);
+  const Setting deaf("DDHOST_STANDIN_DEAF", call);
+  for (int i = 0; i < runs; ++i) {
+    const Ended mutant = run_over_nccl(20s);
+    INFO(call << ", run " << i << ": exit " << mutant.code << ": " << mutant.err);
+    CHECK((mutant.code != 0 || mutant.weights != cpu.weights));
+  }
+}
+
+// A lost rank: its GPU waits for ever, so only an abort ends the run.
+void check_abort_is_missed(int runs) {
+  const Setting gpus("DDHOST_STANDIN_GPUS", "2"), lost("DDHOST_STANDIN_NCCL_LOST", "1:7");
+  const auto begin = std::chrono::steady_clock::now();
+  CHECK(run_over_nccl().code > 0);
+  CHECK(std::chrono::steady_clock::now() - begin < 10s);
+  const Setting deaf("DDHOST_STANDIN_DEAF", "ncclCommAbort");
+  for (int i = 0; i < runs; ++i) CHECK(run_over_nccl(6s).code == -1);
+}
+
+}  // namespace
+
+TEST_CASE("a run that lacks a wait between streams, the end of a group, the release of a window, or a context is found",
+          "[gpu]") {
+  check_found(GENERATE("cuStreamWaitEvent", "ncclGroupEnd", "ncclCommDeregister", "cuCtxSetCurrent"), 1);
+}
+
+TEST_CASE("uploads of batches are on a stream of their own: without waits between streams a run has other weights",
+          "[gpu]") {
+  const std::vector<std::string> options = {"--strategy",
+                                            "ddp",
+                                            "--device",
+                                            "cuda",
+                                            "train.grad_accum_steps=2",
+                                            "data.micro_batch=2",
+                                            "device.driver=" + kStandin + "libcuda.so.1"};
+  const Ended right = run_for(60s, options);
+  REQUIRE(right.code == 0);
+  const Setting deaf("DDHOST_STANDIN_DEAF", "cuStreamWaitEvent");
+  const Ended mutant = run_for(60s, options);
+  CHECK((mutant.code != 0 || mutant.weights != right.weights));
+}
+
+TEST_CASE("each missing call is found in ten of ten runs", "[.all]") {
+  check_found(GENERATE("cuStreamWaitEvent", "ncclGroupEnd", "ncclCommDeregister", "cuCtxSetCurrent"), 10);
+}
+
+TEST_CASE("a run that does not abort its communicators when a rank is lost never ends, ten times of ten", "[.all]") {
+  check_abort_is_missed(10);
+}
+
+TEST_CASE("a rank that is killed over NCCL ends the run within ten seconds, named", "[gpu]") {
+  const Setting gpus("DDHOST_STANDIN_GPUS", "2");
+  const TempFolder folder;
+  Process process({"model.plugin=" + kModel, "run.nproc=2", "run.quiet=true", "run.sample_tokens=0",
+                   "train.steps=100000", "run.dir=" + folder.file("run"), "--device", "cuda", "--comm", "nccl",
+                   "device.driver=" + kStandin + "libcuda.so.1", "comm.library=" + kStandin + "libnccl.so.2"});
+  const std::string children =
+      "/proc/" + std::to_string(process.pid()) + "/task/" + std::to_string(process.pid()) + "/children";
+  std::vector<pid_t> ranks;
+  for (const auto end = std::chrono::steady_clock::now() + 30s; ranks.empty() && std::chrono::steady_clock::now() < end;
+       std::this_thread::sleep_for(5ms)) {
+    if (read_text(folder.file("run/metrics.jsonl")).size() < 1000) continue;
+    std::istringstream in(read_text(children));
+    for (pid_t rank = 0; in >> rank;) ranks.push_back(rank);
+  }
+  REQUIRE(ranks.size() == 2);
+  REQUIRE(kill(ranks[1], SIGKILL) == 0);
+  const auto begin = std::chrono::steady_clock::now();
+  const int code = process.wait(30s);
+  INFO(process.err());
+  CHECK(std::chrono::steady_clock::now() - begin < 10s);
+  CHECK(code == 1);
+  CHECK_THAT(process.err(), Catch::Contains("rank 1") && Catch::Contains("signal 9"));
+  for (int i = 0; i < 400 && kill(ranks[0], 0) == 0; ++i) std::this_thread::sleep_for(5ms);
+  CHECK(kill(ranks[0], 0) != 0);
+}
