@@ -38,6 +38,11 @@ class DDH_HIDDEN Cnn final : public ddh::TorchModel {
   ddh_batch* give_away(images::ImageBatch images);
   void build_description();
   void add_norm(Norm& norm, bool frozen);
+  struct BatchTensors {
+    at::Tensor pixels, targets;
+    at::Tensor labels;  // (B) int64, by operators alone
+  };
+  BatchTensors tensors_of(const UnitRun& run, CnnBatch& batch);
   at::Tensor loss(const UnitRun& run, CnnBatch& batch, const at::Tensor& logits);
 
   const images::ImageLoader loader_;
