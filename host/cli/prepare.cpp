@@ -3,15 +3,10 @@
 // cli/prepare.cpp: plugins, configuration and folders of a run.
 #include "cli/prepare.hpp"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
-#include <cstring>
 #include <limits>
 #include <optional>
 #include <thread>
@@ -25,6 +20,7 @@
 #include "ddh/kind/optimizer.h"
 #include "ddh/sdk/plugin.hpp"
 #include "engine/calls/plain_text.hpp"
+#include "engine/weights/new_file.hpp"
 #include "launch/launch.hpp"
 #include "plugin/capabilities.hpp"
 
@@ -233,20 +229,15 @@ bool claim(PreparedRun& plan) {
   return result == RunLock::Result::locked;
 }
 
-// Writes a byte and removes it again, to detect a full disk or missing permissions before a long run.
-void try_to_write(const fs::path& folder, const std::string& what) {
-  const std::string file = (folder / ddh::str(".ddhost-", ::getpid())).string();
-  const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-  const bool written = fd >= 0 && ::write(fd, "x", 1) == 1;
-  const int error = errno;
-  if (fd >= 0) ::close(fd);
-  const bool stays = fd >= 0 && ::unlink(file.c_str()) != 0;
-  if (stays)
-    ddh::fail(DDH_PERMISSION_DENIED, what, ": '", file, "' was written to try it and can't be removed (",
-              std::strerror(errno), "); remove it, and choose another place");
-  if (!written)
-    ddh::fail(DDH_PERMISSION_DENIED, what, ": nothing can be written in '", folder.string(), "' (",
-              std::strerror(error), "); choose another place");
+// Writes a byte to a file in the folder of `path`, to detect a full disk or missing permissions before a long run. The file
+// has no name, so it stays nowhere if the process is killed.
+void try_to_write(const char* key, const fs::path& path) {
+  try {
+    const NewFile file(path.parent_path(), path);
+    file.data().write_at(0, "x", 1);
+  } catch (const ddh::Error& error) {
+    ddh::fail(DDH_PERMISSION_DENIED, key, ": ", error.what());
+  }
 }
 
 void check_final_name(const fs::path& weights) {
@@ -335,14 +326,13 @@ void make_run_folder(PreparedRun& plan) {
   const fs::path weights = plan.config.text("train.save_final");
   check_final_name(weights);
   // The file may be in the run's own folder, which is created below.
-  if (!weights.empty() && weights.parent_path() != plan.run_dir)
-    try_to_write(weights.parent_path(), "train.save_final '" + weights.string() + "'");
+  if (!weights.empty() && weights.parent_path() != plan.run_dir) try_to_write("train.save_final", weights);
   std::error_code ec;
   fs::create_directories(plan.run_dir, ec);
   if (ec || !fs::is_directory(plan.run_dir, ec))
     ddh::fail(DDH_PERMISSION_DENIED, "run.dir '", plan.run_dir.string(),
               "' can't be created: ", ec ? ec.message() : "a file is in its place", "; choose another folder");
-  try_to_write(plan.run_dir, "run.dir");
+  try_to_write("run.dir", plan.run_dir / "metrics.jsonl");
   if (!weights.empty()) check_final_place(weights, plan.run_dir);
   for (const char* name : {"log.txt", "config.json", "metrics.jsonl"}) {
     const fs::file_status found = fs::status(plan.run_dir / name, ec);

@@ -56,6 +56,7 @@ Cnn::Cnn(const ddh_create& create)
     : TorchModel(create, ddh::TorchThreads::kOne, ddh::Host(create.host).text("model.operators")),
       loader_(host, 0, frames_of(host)),
       compute_(ops::compute_type(host, "cnn")),
+      layout_(host.flag("model.channels_last") ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Preserve),
       net_(make_net(net_options(host, image_shape(), loader_.classes()))),
       desc_("cnn " + host.text("model.network")) {
   if (host.flag("model.sync_batch_norm")) sync_batch_norm();
@@ -102,8 +103,7 @@ ddh::Tensors Cnn::run_unit(const UnitRun& run, const std::vector<at::Tensor>& pa
   const Unit& unit = *net_.units()[static_cast<size_t>(run.unit)];
   ddh::Tensors waiting = inputs;  // earlier ones wait for a join; the last is the unit's input
   if (run.unit == 0 || unit.restarts) {
-    const at::Tensor pixels = tensors_of(run, batch).pixels.to(compute_);
-    waiting.push_back(loader_.frames() > 0 ? pixels.flatten(0, 1) : pixels);
+    waiting.push_back(pixels_of(tensors_of(run, batch).pixels));
   } else if (unit.joins) {
     waiting = at::cat(waiting, 1);
   }
@@ -118,6 +118,12 @@ Cnn::BatchTensors Cnn::tensors_of(const UnitRun& run, CnnBatch& batch) {
   auto* const labels = const_cast<int64_t*>(i.labels.data());
   const std::vector<at::Tensor> t = on_device(run, {i.pixels, i.targets, at::from_blob(labels, {i.B()}, at::kLong)});
   return {t[0], t[1], t[2]};
+}
+
+// (B [frames], channels, side, side). The layers hand its memory layout on from one to the next.
+at::Tensor Cnn::pixels_of(const at::Tensor& pixels) const {
+  return (loader_.frames() > 0 ? pixels.flatten(0, 1) : pixels)
+      .to(compute_, /*non_blocking*/ false, /*copy*/ false, layout_);
 }
 
 at::Tensor Cnn::loss(const UnitRun& run, CnnBatch& batch, const at::Tensor& logits) {

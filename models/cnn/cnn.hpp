@@ -43,10 +43,12 @@ class DDH_HIDDEN Cnn final : public ddh::TorchModel {
     at::Tensor labels;  // (B) int64, by operators alone
   };
   BatchTensors tensors_of(const UnitRun& run, CnnBatch& batch);
+  [[nodiscard]] at::Tensor pixels_of(const at::Tensor& pixels) const;
   at::Tensor loss(const UnitRun& run, CnnBatch& batch, const at::Tensor& logits);
 
   const images::ImageLoader loader_;
   const at::ScalarType compute_;
+  const at::MemoryFormat layout_;
   const Net net_;
   ddh::ModelDesc desc_;
 };

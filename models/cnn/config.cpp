@@ -31,6 +31,9 @@ constexpr ddh::Option kOwnOptions[] = {
     {"batch_norm", "boolean", "false", "", "batch norms after the convolutions of basic, which then have no biases"},
     {"sync_batch_norm", "boolean", "false", "",
      "batch norms use the statistics of a micro-batch of all ranks together, not of each rank alone"},
+    {"channels_last", "boolean", "false", "",
+     "tensors hold the channels of a pixel side by side, as torch.channels_last: faster, with larger rounding errors "
+     "in batch norms"},
     {"dropout", "number", "-1", R"("minimum": -1, "maximum": 0.9)",
      "dropout before dense layers; -1: 0 for resnet9, 0.2 for MobileNets and EfficientNet, 0.5 for the others"},
     {"stochastic_depth", "number", "-1", R"("minimum": -1, "maximum": 0.9)",

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <utility>
 
 namespace images {
 namespace {
@@ -66,6 +67,23 @@ double draw_gamma(VisitRng& rng, double shape) {
   }
 }
 
+// A square of the mean colour around a random pixel (DeVries and Taylor 2017). A part of it may lie outside of the image.
+void cut_out(int64_t planes, const TransformOptions& options, VisitRng& rng, float* pixels) {
+  const int64_t side = options.side;
+  const auto ends = [&] {
+    const int64_t first = rng.below(side) - options.cutout / 2;
+    return std::pair(std::max<int64_t>(0, first), std::min(side, first + options.cutout));
+  };
+  const auto [top, bottom] = ends();
+  const auto [left, right] = ends();
+  for (int64_t plane = 0; plane < planes; ++plane) {
+    for (int64_t y = top; y < bottom; ++y) {
+      float* const row = pixels + (plane * side + y) * side;
+      std::fill(row + left, row + right, 0.0F);
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<float> resize_plane(const std::vector<float>& from, int64_t height, int64_t width, int64_t to_height,
@@ -102,6 +120,7 @@ void transform(const Image& image, const TransformOptions& options, VisitRng* rn
   const int64_t top = (rng != nullptr ? rng->below(spare_y + 1) : spare_y / 2) - padding;
   const int64_t left = (rng != nullptr ? rng->below(spare_x + 1) : spare_x / 2) - padding;
   const bool mirrored = rng != nullptr && options.flip && rng->uniform() < 0.5;
+  float* const pixels = out;
   const auto write_plane = [&](const std::vector<float>& plane, float mean, float scale) {
     for (int64_t y = 0; y < side; ++y) {
       for (int64_t x = 0; x < side; ++x) {
@@ -117,6 +136,7 @@ void transform(const Image& image, const TransformOptions& options, VisitRng* rn
     for (size_t c = 0; c < static_cast<size_t>(options.channels); ++c)
       write_plane(planes[std::min(c, planes.size() - 1)], options.mean[c], 1 / options.deviation[c]);
   }
+  if (rng != nullptr && options.cutout > 0) cut_out(image.frames * options.channels, options, *rng, pixels);
 }
 
 double draw_beta(VisitRng& rng, double alpha) {

@@ -83,7 +83,8 @@ TEST_CASE("neither world, accumulation nor threads change a bit of a Vision Tran
 TEST_CASE("a convolutional network with batch norms trains with the same bits under every strategy",
           "[equivalence][torch]") {
   const int world = GENERATE(1, 2, 3);
-  check_strategies("cnn", world, cnn({"data.micro_batch=4"}));
+  check_strategies("cnn", world,
+                   cnn({"data.micro_batch=4", world == 2 ? "model.channels_last=true" : "model.channels_last=false"}));
 }
 
 TEST_CASE("a network with synchronized batch norms trains with the same bits under every strategy",
@@ -129,6 +130,7 @@ TEST_CASE("a network of volumes trains with the same bits under every strategy, 
 }
 
 TEST_CASE("neither world, accumulation nor threads change a bit of a convolutional network", "[equivalence][torch]") {
-  const std::string compute = GENERATE("fp32", "bf16");
-  check_spreads("cnn", cnn({"data.micro_batch=12", "precision.compute=" + compute}));
+  const std::string compute = GENERATE("fp32", "bf16"), channels_last = compute == "bf16" ? "true" : "false";
+  check_spreads("cnn",
+                cnn({"data.micro_batch=12", "precision.compute=" + compute, "model.channels_last=" + channels_last}));
 }

@@ -112,6 +112,32 @@ TEST_CASE("a second micro-batch adds its complete gradient once to a convolution
   require_second_micro_batch_adds(model);
 }
 
+TEST_CASE("channels_last changes only roundings: the loss and the gradients of every kind of layer") {
+  const std::string network = GENERATE("resnet9", "mobilenet_v3_small", "ensemble", "pretrained_cnn_lstm", "conv3d");
+  const bool is_video = network.ends_with("lstm") || network == "conv3d";
+  const auto step = [&](const char* channels_last) {
+    ModelDriver model(ddh_entry_cnn, tiny_cnn({{"model.network", network},
+                                               {"model.frames", "3"},
+                                               {"model.dataset", is_video ? "moving_mnist" : "made_up"},
+                                               {"model.stochastic_depth", "0"},
+                                               {"model.channels_last", channels_last}}));
+    fill_all(model, 1);
+    const double loss = model.train_step({3, 50, 7, 9});
+    return std::pair(loss, gradients(model));
+  };
+  const auto [loss, gradient] = step("false");
+  const auto [other_loss, other_gradient] = step("true");
+  CAPTURE(network);
+  CHECK(other_loss == Approx(loss).epsilon(1e-4));
+  double largest = 0;
+  for (const std::vector<float>& g : gradient) largest = std::max(largest, norm(g));
+  for (size_t i = 0; i < gradient.size(); ++i) {
+    CAPTURE(i);
+    // Much smaller ones are rounding: of a bias before a batch norm, for one.
+    if (norm(gradient[i]) > 1e-5 * largest) CHECK(relative_distance(other_gradient[i], gradient[i]) < 0.05);
+  }
+}
+
 TEST_CASE("a convolutional network in low precision is near that in fp32") {
   const std::string compute = GENERATE("bf16", "fp16");
   const double roundoff = compute == "bf16" ? 0x1p-8 : 0x1p-11;

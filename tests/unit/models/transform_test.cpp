@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The transformation of an image for a model.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <numeric>
@@ -108,6 +109,32 @@ TEST_CASE("a border of the mean colour surrounds the image in training") {
     inside += pixel == 200 ? 1 : 0;
   }
   CHECK(inside == Approx(100).margin(35));  // one place of nine
+}
+
+TEST_CASE("cutout fills a square at a random place with the mean colour, only in training, alike in all planes") {
+  const TransformOptions options{.side = 6, .resize = 6, .cutout = 2, .channels = 3};
+  images::Image image = ramp(1, 6, 6);
+  for (uint8_t& pixel : image.pixels) ++pixel;
+  const auto is_hole = [](int pixel) { return pixel == 0; };
+  TransformOptions whole = options;
+  whole.cutout = 0;
+  const std::vector<int> before = transformed(image, whole, nullptr);
+  CHECK(transformed(image, options, nullptr) == before);
+  std::set<std::vector<int>> seen;
+  for (int sample = 0; sample < 60; ++sample) {
+    VisitRng rng(1, 0, sample);
+    const std::vector<int> cut = transformed(image, options, &rng);
+    const std::vector<int> plane(cut.begin(), cut.begin() + 36);
+    CHECK(std::vector<int>(cut.begin() + 36, cut.begin() + 72) == plane);
+    CHECK(std::vector<int>(cut.begin() + 72, cut.end()) == plane);
+    // At a border a part of the square lies outside.
+    const auto n = std::count_if(plane.begin(), plane.end(), is_hole);
+    const bool whole_or_part = n == 4 || n == 2 || n == 1;
+    CHECK(whole_or_part);
+    for (size_t i = 0; i < plane.size(); ++i) CHECK((plane[i] == 0 || plane[i] == before[i]));
+    seen.insert(plane);
+  }
+  CHECK(seen.size() > 20);
 }
 
 TEST_CASE("gray images are repeated for three channels, colours become luminance for one") {
