@@ -30,7 +30,8 @@ class Transfers {
     host_.stream->event_destroy(host_.h, done_);
   }
 
-  // Copies of tensors of the host, undefined ones left out, on the device after the work queued on `stream`. The originals may end at once.
+  // Copies of tensors of the host, on the device after the work queued on `stream`. Undefined ones stay undefined. The
+  // originals may end at once.
   std::vector<at::Tensor> upload(const std::vector<at::Tensor>& tensors, ddh_stream* stream) {
     if (device_.where().is_cpu()) return tensors;
     if (device_.is_cuda()) begin_upload(tensors, stream);
