@@ -97,8 +97,8 @@ at::Tensor head(const UnitContext& u, const at::Tensor& x, HeadSaved& saved) {
   saved.x = x;
   std::tie(saved.y, saved.mean, saved.rstd) = layer_norm(u, kLnF, x);
   saved.logits = at::empty({N, V}, x.options());
-  u.products.forward({N, u.config.width, V}, saved.y.const_data_ptr(), head_weight(u).data, nullptr,
-                     saved.logits.mutable_data_ptr<float>());
+  u.products.forward({N, u.config.width, V}, ops::operand(saved.y), head_weight(u).data, nullptr,
+                     ops::result(saved.logits));
   if (ddh::by_operators(x)) return loss_by_operators(u.batch, saved);
   saved.log_sum_exp = at::empty({N}, at::kFloat);
   for_row_chunks(saved.logits, [&](int64_t first, int64_t rows) {
@@ -121,9 +121,9 @@ at::Tensor head_backward(const UnitContext& u, double seed_scale, HeadSaved& sav
   const ddh_param_view& w = head_weight(u);
   const at::Tensor d_logits = logits_backward(u, seed_scale, saved);
   if (w.grad != nullptr)
-    u.products.backward_weight(shape, d_logits.const_data_ptr(), saved.y.const_data_ptr(), ops::grad(w), ops::adds(w));
+    u.products.backward_weight(shape, ops::operand(d_logits), ops::operand(saved.y), ops::grad(w), ops::adds(w));
   at::Tensor dy = at::empty({N, C}, saved.x.options());
-  u.products.backward_input(shape, d_logits.const_data_ptr(), w.data, dy.mutable_data_ptr<float>());
+  u.products.backward_input(shape, ops::operand(d_logits), w.data, ops::result(dy));
   return layer_norm_backward(u, kLnF, dy, saved.x, saved.mean, saved.rstd);
 }
 

@@ -13,7 +13,7 @@ namespace ops {
 
 at::Tensor linear(Products& products, const Affine& layer, const at::Tensor& x, int64_t out, at::ScalarType type) {
   at::Tensor y = at::empty({x.size(0), out}, x.options().dtype(type));
-  products.forward({x.size(0), x.size(1), out}, x.const_data_ptr(), layer.weight.data,
+  products.forward({x.size(0), x.size(1), out}, operand(x), layer.weight.data,
                    layer.bias != nullptr ? layer.bias->data : nullptr, result(y));
   return y;
 }
@@ -22,10 +22,10 @@ at::Tensor linear_backward(Products& products, const Affine& layer, const at::Te
                            at::ScalarType type) {
   const ddh_param_view& w = layer.weight;
   const LinearShape shape{x.size(0), x.size(1), dy.size(1)};
-  if (w.grad != nullptr) products.backward_weight(shape, dy.const_data_ptr(), x.const_data_ptr(), grad(w), adds(w));
+  if (w.grad != nullptr) products.backward_weight(shape, operand(dy), operand(x), grad(w), adds(w));
   give_bias_gradient(layer.bias, dy);
   at::Tensor dx = at::empty(x.sizes(), x.options().dtype(type));
-  products.backward_input(shape, dy.const_data_ptr(), w.data, result(dx));
+  products.backward_input(shape, operand(dy), w.data, result(dx));
   return dx;
 }
 

@@ -90,7 +90,7 @@ at::Tensor counted_among_largest(const at::Tensor& logits, const at::Tensor& lab
   const at::Tensor before = classes.lt(label).logical_and(logits.lt(x).logical_not());
   const at::Tensor behind = classes.gt(label).logical_and(logits.le(x).logical_not());
   const at::Tensor n = before.logical_or(behind).sum(1);
-  return n.lt(k).logical_and(x.squeeze(1).isnan().logical_not()).sum(at::kDouble);
+  return n.lt(k).logical_and(x.eq(x).squeeze(1)).sum(at::kDouble);
 }
 
 }  // namespace ops

@@ -18,8 +18,12 @@ inline int32_t dtype_of(at::ScalarType type) {
   return type == at::kFloat ? DDH_F32 : type == at::kBFloat16 ? DDH_BF16 : DDH_F16;
 }
 
-// A tensor as the destination of a product.
-inline Result result(at::Tensor& t) { return {t.mutable_data_ptr(), dtype_of(t.scalar_type())}; }
+// A tensor as an operand of a product, and as its destination: addresses for Products, and for nothing else. Shapes alone
+// have none.
+inline const void* operand(const at::Tensor& t) { return t.is_meta() ? nullptr : t.const_data_ptr(); }
+inline Result result(const at::Tensor& t) {
+  return {t.is_meta() ? nullptr : t.mutable_data_ptr(), dtype_of(t.scalar_type())};
+}
 
 // Rows at a distance of `stride` elements; 0: contiguous. The caller must keep constness.
 inline at::Tensor matrix(const void* data, int64_t rows, int64_t columns, int32_t dtype, int64_t stride = 0,

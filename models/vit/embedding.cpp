@@ -47,7 +47,7 @@ void embedding_backward(const UnitContext& u, at::Tensor dx) {
   const ddh_param_view& w = patches.weight;
   if (w.grad == nullptr) return;
   const at::Tensor x = narrowed(u, u.batch.patches);
-  u.products.backward_weight({B * N, u.config.patch_numel(), C}, dy.const_data_ptr(), x.const_data_ptr(), ops::grad(w),
+  u.products.backward_weight({B * N, u.config.patch_numel(), C}, ops::operand(dy), ops::operand(x), ops::grad(w),
                              ops::adds(w));
 }
 

@@ -14,10 +14,10 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/batch_norm.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
-#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -314,8 +314,8 @@ class TorchModel : public Model {
     const bool is_last = static_cast<uint32_t>(c.position) + 1 == program(c).n_units;
     if (!is_last || sent.empty() || c.phase == DDH_PHASE_RECOMPUTE) return;
     std::vector<at::Tensor> sums;
-    for (const auto& [metric, sum] : sent) sums.push_back(sum.view({}));
-    transfers(c.micro_batch).send(at::stack(sums), c.stream);
+    for (const auto& [metric, sum] : sent) sums.push_back(sum.flatten());
+    transfers(c.micro_batch).send(at::cat(sums), c.stream);
   }
 
   const TorchDevice device_;
