@@ -165,6 +165,18 @@ std::vector<std::string> differing_bits(const Manifest& manifest, const Config& 
   return out;
 }
 
+// Compares the run's configuration with that of the checkpoint and keeps the choices that `auto` made there. Returns
+// warnings about other bits. Throws if they do not fit.
+std::vector<std::string> continue_configuration(const Manifest& manifest, PreparedRun& run, const fs::path& folder) {
+  const std::string of = "'" + folder.string() + "'";
+  check_config(Json::parse(manifest.config), run.config, of);
+  const std::string other_instructions = check_instruction_set(manifest, run.config, of);
+  keep_choices(Json::parse(manifest.config), run.config);
+  std::vector<std::string> warnings = differing_bits(manifest, run.config, run.world_size);
+  if (!other_instructions.empty()) warnings.push_back(other_instructions);
+  return warnings;
+}
+
 std::string names_of(const std::vector<CheckpointPlace>& places) {
   std::string out;
   for (const CheckpointPlace& place : places) out += (out.empty() ? "" : ", ") + place.folder.filename().string();
@@ -209,21 +221,14 @@ std::vector<std::string> choose_newest(PreparedRun& run) {
     ddh::fail(DDH_DATA_LOSS, "all checkpoints in '", run.run_dir.string(), "' are damaged (", names_of(places),
               "): ", warnings.front(), "; `ddhost ckpt verify` shows more. Start again with --resume none and another ",
               "run.dir, or name a checkpoint with --resume PATH");
-  const std::string of = "'" + run.resume.front().string() + "'";
-  check_config(Json::parse(newest->config), run.config, of);
-  const std::string other_bits = check_instruction_set(*newest, run.config, of);
-  if (!other_bits.empty()) warnings.push_back(other_bits);
-  keep_choices(Json::parse(newest->config), run.config);
-  for (std::string& sentence : differing_bits(*newest, run.config, run.world_size))
+  for (std::string& sentence : continue_configuration(*newest, run, run.resume.front()))
     warnings.push_back(std::move(sentence));
   return warnings;
 }
 
 std::vector<std::string> choose_named(PreparedRun& run, const fs::path& folder) {
   const Manifest manifest = open_checkpoint(folder);
-  check_config(Json::parse(manifest.config), run.config, "'" + folder.string() + "'");
-  const std::string other_bits = check_instruction_set(manifest, run.config, "'" + folder.string() + "'");
-  keep_choices(Json::parse(manifest.config), run.config);
+  std::vector<std::string> warnings = continue_configuration(manifest, run, folder);
   run.resume = {folder};
   std::vector<CheckpointPlace> later = list_checkpoints(run.run_dir);
   std::erase_if(later, [&](const CheckpointPlace& place) { return place.step <= manifest.progress.step; });
@@ -231,8 +236,6 @@ std::vector<std::string> choose_named(PreparedRun& run, const fs::path& folder) 
     ddh::fail(DDH_ALREADY_EXISTS, "'", run.run_dir.string(), "' holds checkpoints of later steps (", names_of(later),
               "), which would be mixed with the new ones; leave out run.dir, or remove them with `ddhost ckpt prune ",
               run.run_dir.string(), " --after ", manifest.progress.step, "`");
-  std::vector<std::string> warnings = differing_bits(manifest, run.config, run.world_size);
-  if (!other_bits.empty()) warnings.push_back(other_bits);
   return warnings;
 }
 

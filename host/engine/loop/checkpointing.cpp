@@ -5,7 +5,8 @@
 #include <sys/statvfs.h>
 
 #include <algorithm>
-#include <cmath>
+#include <array>
+#include <cstdio>
 #include <cstdlib>
 
 #include "engine/weights/checkpoint_read.hpp"
@@ -102,10 +103,14 @@ void Checkpointing::require_room(const TrainOrder& order) const {
   const double free = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
   const double needed = static_cast<double>(held) * static_cast<double>(layout_.bytes());
   if (needed <= free) return;
-  ddh::fail(DDH_RESOURCE_EXHAUSTED, "the checkpoints of this run need ", std::llround(needed / kMiB), " MiB (", held,
-            " of ", std::llround(static_cast<double>(layout_.bytes()) / kMiB), " MiB each), but '",
-            plan_.run_dir.string(), "' has ", std::llround(free / kMiB),
-            " MiB free; free some space, give another run.dir, or lower checkpoint.keep_last");
+  const auto shown = [](double bytes) {  // "12.3 MiB"
+    std::array<char, 32> text{};
+    std::snprintf(text.data(), text.size(), "%.1f MiB", bytes / kMiB);
+    return std::string(text.data());
+  };
+  ddh::fail(DDH_RESOURCE_EXHAUSTED, "the checkpoints of this run need ", shown(needed), " (", held, " of ",
+            shown(static_cast<double>(layout_.bytes())), " each), but '", plan_.run_dir.string(), "' has ", shown(free),
+            " free; free some space, give another run.dir, or lower checkpoint.keep_last");
 }
 
 void Checkpointing::load() {
