@@ -128,7 +128,11 @@ void check_device(const PreparedRun& plan) {
               "' computes on the CPU and cannot use device '", plan.device.id(), "'; choose --device cpu, or another ",
               kind_name(plugin->desc->kind));
   }
-  if (plan.device.has_cap(DDH_CAP_HOST_REACHABLE)) return;
+  if (plan.device.has_cap(DDH_CAP_HOST_REACHABLE)) {
+    if (plan.model.module->build->torch_version == 0) return;
+    ddh::fail(DDH_FAILED_PRECONDITION, "model '", plan.model.id(), "' computes with LibTorch, which knows no device '",
+              plan.device.id(), "'; choose --device cpu or --device cuda");
+  }
   for (const RunPlan::Optimizer& optimizer : plan.optimizers) {
     if (optimizer.plugin.has_cap(DDH_CAP_KERNELS)) continue;
     ddh::fail(DDH_FAILED_PRECONDITION, "optimizer '", optimizer.plugin.id(),

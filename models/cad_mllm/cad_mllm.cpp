@@ -23,12 +23,12 @@ int32_t stage_of(int32_t program) { return program % kStages; }
 
 }  // namespace
 
-const char* const kNeeds[] = {DDH_CONFIG_IFACE, DDH_ALLOC_IFACE, nullptr};
+const char* const kNeeds[] = {DDH_CONFIG_IFACE, DDH_ALLOC_IFACE, DDH_STREAM_IFACE, DDH_COPY_IFACE, nullptr};
 
 class CadMllm::UnitCall final : public Call {
  public:
-  UnitCall(CadMllm& model, const UnitRun& run, const std::vector<at::Tensor>& params)
-      : Call(batch_of_handle(run.batch)),
+  UnitCall(CadMllm& model, const UnitRun& run, const CadBatch& its_batch, const std::vector<at::Tensor>& params)
+      : Call(its_batch),
         model_(model),
         run_(run),
         params_(params),
@@ -50,7 +50,7 @@ class CadMllm::UnitCall final : public Call {
 };
 
 CadMllm::CadMllm(const ddh_create& create)
-    : TorchModel(create),
+    : TorchModel(create, ddh::TorchThreads::kOne, ddh::Host(create.host).text("model.operators")),
       config_(host),
       text_dropout_(host.f64("model.text_dropout")),
       eval_inputs_(host.text("model.eval_inputs")),
@@ -172,16 +172,64 @@ ddh::Tensors CadMllm::run_unit(const UnitRun& run, const std::vector<at::Tensor>
   const bool is_last = run.unit == llm_units_.back();
   if (batch.B == 0) {
     for (uint32_t m = 0; is_last && m < kMetrics.size(); ++m) report(run, m, 0, 0);
-    return at::zeros({}, at::kFloat);
+    return at::zeros({}, device().options(at::kFloat));
   }
-  UnitCall unit_call(*this, run, params);
+  if (device().where().is_cpu()) return run_on(run, batch, params, inputs);
+  CadBatch copy = batch_on_device(run, batch);
+  return run_on(run, copy, params, inputs);
+}
+
+ddh::Tensors CadMllm::run_on(const UnitRun& run, CadBatch& batch, const std::vector<at::Tensor>& params,
+                             const ddh::Tensors& inputs) {
+  const bool is_last = run.unit == llm_units_.back();
+  UnitCall unit_call(*this, run, batch, params);
   const Tensors out = units_[static_cast<size_t>(run.unit)].unit.run(unit_call, inputs);
   return is_last ? ddh::Tensors(loss(run, batch, out.back())) : ddh::Tensors(out.begin(), out.end());
 }
 
+CadBatch CadMllm::batch_on_device(const UnitRun& run, const CadBatch& batch) {
+  CadBatch copy = batch;
+  const std::vector<at::Tensor> t = on_device(run, {batch.ids, batch.pixels, batch.points, batch.rows, batch.targets});
+  copy.ids = t[0], copy.pixels = t[1], copy.points = t[2], copy.rows = t[3], copy.targets = t[4];
+  return copy;
+}
+
 at::Tensor CadMllm::loss(const UnitRun& run, CadBatch& batch, const at::Tensor& logits) {
   const at::Tensor sum = at::cross_entropy_loss(logits, batch.targets, {}, /*reduction: sum*/ 2, kNoTarget);
+  report(run, 0, sum, static_cast<double>(batch.n_targets));
   const at::Tensor likeliest = logits.detach().argmax(1);
+  if (device().by_operators()) {
+    count_hits_by_operators(run, batch, likeliest);
+  } else {
+    count_hits(run, batch, likeliest);
+  }
+  if (batch.is_of_sampler) sampler_.see(logits);
+  if (batch.keeps_logits && logits.is_cpu()) {
+    const at::Tensor values = logits.detach().contiguous();
+    batch.logits.assign(values.const_data_ptr<float>(), values.const_data_ptr<float>() + values.numel());
+  }
+  return sum;
+}
+
+// Metrics 1 and 2: tokens that are the likeliest, and samples whose tokens all are.
+void CadMllm::count_hits_by_operators(const UnitRun& run, const CadBatch& batch, const at::Tensor& likeliest) {
+  const at::Tensor counts = batch.targets.ne(kNoTarget), equal = likeliest.eq(batch.targets);
+  const at::Tensor hits = equal.logical_and(counts).sum(at::kDouble);
+  // The rows of a sample follow each other.
+  std::vector<int64_t> rows_of_sample(static_cast<size_t>(batch.B), 0);
+  for (const int64_t sample : batch.sample_of_row) ++rows_of_sample[static_cast<size_t>(sample)];
+  at::Tensor exact = at::zeros({}, device().options(at::kDouble));
+  const at::Tensor misses = equal.logical_not().logical_and(counts);
+  int64_t first = 0;
+  for (const int64_t rows : rows_of_sample) {
+    exact.add_(misses.narrow(0, first, rows).any().logical_not());
+    first += rows;
+  }
+  report(run, 1, hits, static_cast<double>(batch.n_targets));
+  report(run, 2, exact, static_cast<double>(batch.B));
+}
+
+void CadMllm::count_hits(const UnitRun& run, const CadBatch& batch, const at::Tensor& likeliest) {
   const auto *best = likeliest.const_data_ptr<int64_t>(), *targets = batch.targets.const_data_ptr<int64_t>();
   std::vector<bool> is_exact(static_cast<size_t>(batch.B), true);
   int64_t hits = 0;
@@ -193,16 +241,8 @@ at::Tensor CadMllm::loss(const UnitRun& run, CadBatch& batch, const at::Tensor& 
       is_exact[static_cast<size_t>(batch.sample_of_row[r])] = false;
     }
   }
-  const auto n = static_cast<double>(batch.n_targets);
-  report(run, 0, sum.item<double>(), n);
-  report(run, 1, static_cast<double>(hits), n);
+  report(run, 1, static_cast<double>(hits), static_cast<double>(batch.n_targets));
   report(run, 2, static_cast<double>(std::count(is_exact.begin(), is_exact.end(), true)), static_cast<double>(batch.B));
-  if (batch.is_of_sampler) sampler_.see(logits);
-  if (batch.keeps_logits) {
-    const at::Tensor values = logits.detach().contiguous();
-    batch.logits.assign(values.const_data_ptr<float>(), values.const_data_ptr<float>() + values.numel());
-  }
-  return sum;
 }
 
 // Texts differ in length: the longest of the first samples stands for all, and the mean of their targets.

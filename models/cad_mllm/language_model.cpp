@@ -50,10 +50,11 @@ at::Tensor adapted(const Config& config, Call& w, const std::string& layer, cons
 // Rotary positions 0 .. T-1 (Su et al. 2021): the pair (j, j + D/2) turns by position * theta^(-2j/D).
 struct Rotary {
   at::Tensor cos, sin;  // (T, D)
-  Rotary(const LlmShape& s, int64_t T) {
-    const at::Tensor exponents = at::arange(0, s.head_dim, 2, at::kFloat).div(s.head_dim);
+  Rotary(const LlmShape& s, int64_t T, at::Device device) {
+    const at::TensorOptions options = at::TensorOptions(at::kFloat).device(device);
+    const at::Tensor exponents = at::arange(0, s.head_dim, 2, options).div(s.head_dim);
     const at::Tensor rates = at::pow(s.rope_theta, exponents).reciprocal();
-    const at::Tensor half = at::arange(T, at::kFloat).unsqueeze(1).mul(rates);
+    const at::Tensor half = at::arange(T, options).unsqueeze(1).mul(rates);
     const at::Tensor angles = at::cat({half, half}, 1);
     cos = angles.cos();
     sin = angles.sin();
@@ -69,7 +70,7 @@ struct Rotary {
 // `y` in the compute dtype.
 at::Tensor self_attention(const Config& config, Call& w, const at::Tensor& y) {
   const LlmShape& s = config.llm;
-  const Rotary rotary(s, y.size(1));
+  const Rotary rotary(s, y.size(1), y.device());
   const auto part = [&](const char* name, int64_t n) {
     return heads(adapted(config, w, std::string("self_attn.") + name, y), n);
   };

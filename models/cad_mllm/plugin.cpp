@@ -5,6 +5,6 @@
 
 DDH_CXX_PLUGIN(cad::CadMllm, model, "cad_mllm", "0.1.0", "CAD sequences from text, images and point clouds",
                cad::kSchema, cad::kNeeds,
-               DDH_CAP_IN_PROCESS | DDH_CAP_COMPUTE_BF16 | DDH_CAP_COMPUTE_F16 | DDH_CAP_RECOMPUTE |
-                   DDH_CAP_EMPTY_BATCH,
+               DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP_COMPUTE_BF16 | DDH_CAP_COMPUTE_F16 |
+                   DDH_CAP_RECOMPUTE | DDH_CAP_EMPTY_BATCH,
                DDH_FEATURE_POSITIONS);

@@ -20,7 +20,7 @@ const char* const kPrefix = "point_encoder.encoder.";
 // (B, N, 6) -> (B, N, features): x y z, sines, cosines of each coordinate times 2^f, then the normal.
 at::Tensor fourier_features(const PointShape& s, const at::Tensor& points) {
   const at::Tensor xyz = points.narrow(2, 0, 3), normals = points.narrow(2, 3, 3);
-  const at::Tensor frequencies = at::pow(2.0, at::arange(s.frequencies, at::kFloat));
+  const at::Tensor frequencies = at::pow(2.0, at::arange(s.frequencies, points.options()));
   const at::Tensor angles = xyz.unsqueeze(-1).mul(frequencies).flatten(2);
   return at::cat({xyz, angles.sin(), angles.cos(), normals}, -1);
 }

@@ -3,11 +3,14 @@
 // What the parts share: linear layers, norms, attention.
 #include "unit.hpp"
 
+#include <ATen/ops/_scaled_dot_product_attention_math.h>
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 
 #include <cmath>
+
+#include "ddh/sdk/torch/device.hpp"
 
 namespace cad {
 
@@ -32,7 +35,11 @@ at::Tensor heads(const at::Tensor& x, int64_t n) {
 }
 
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal) {
-  return at::scaled_dot_product_attention(q, k, v, {}, 0.0, causal).transpose(1, 2).flatten(2);
+  // LibTorch's fused attentions for GPUs have no deterministic backward in fp32.
+  const at::Tensor y = ddh::by_operators(q)
+                           ? std::get<0>(at::_scaled_dot_product_attention_math(q, k, v, {}, 0.0, causal))
+                           : at::scaled_dot_product_attention(q, k, v, {}, 0.0, causal);
+  return y.transpose(1, 2).flatten(2);
 }
 
 void add_linear(std::vector<ParamSpec>& params, const std::string& layer, int64_t in, int64_t out, ddh::ParamInit init,

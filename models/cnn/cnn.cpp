@@ -3,6 +3,7 @@
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
@@ -20,7 +21,8 @@ CnnBatch& batch_of(ddh_batch* batch) { return *reinterpret_cast<CnnBatch*>(batch
 
 }  // namespace
 
-const char* const kNeeds[] = {DDH_CONFIG_IFACE, DDH_ALLOC_IFACE, DDH_COMM_IFACE, nullptr};
+const char* const kNeeds[] = {DDH_CONFIG_IFACE, DDH_ALLOC_IFACE, DDH_COMM_IFACE,
+                              DDH_STREAM_IFACE, DDH_COPY_IFACE,  nullptr};
 
 // The operations that the layers of a unit call while it runs.
 class Cnn::UnitCall final : public Call {
@@ -51,7 +53,7 @@ class Cnn::UnitCall final : public Call {
 };
 
 Cnn::Cnn(const ddh_create& create)
-    : TorchModel(create),
+    : TorchModel(create, ddh::TorchThreads::kOne, ddh::Host(create.host).text("model.operators")),
       loader_(host, 0, frames_of(host)),
       compute_(ops::compute_type(host, "cnn")),
       layout_(host.flag("model.channels_last") ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Preserve),
@@ -96,12 +98,12 @@ ddh::Tensors Cnn::run_unit(const UnitRun& run, const std::vector<at::Tensor>& pa
   const bool is_last = static_cast<size_t>(run.unit) + 1 == net_.units().size();
   if (batch.images.B() == 0) {
     for (uint32_t m = 0; is_last && m < kMetrics.size(); ++m) report(run, m, 0, 0);
-    return at::zeros({}, at::kFloat);
+    return at::zeros({}, device().options(at::kFloat));
   }
   const Unit& unit = *net_.units()[static_cast<size_t>(run.unit)];
   ddh::Tensors waiting = inputs;  // earlier ones wait for a join; the last is the unit's input
   if (run.unit == 0 || unit.restarts) {
-    waiting.push_back(pixels_of(batch));
+    waiting.push_back(pixels_of(tensors_of(run, batch).pixels));
   } else if (unit.joins) {
     waiting = at::cat(waiting, 1);
   }
@@ -110,21 +112,35 @@ ddh::Tensors Cnn::run_unit(const UnitRun& run, const std::vector<at::Tensor>& pa
   return is_last ? loss(run, batch, waiting.back().to(at::kFloat)) : waiting;
 }
 
+Cnn::BatchTensors Cnn::tensors_of(const UnitRun& run, CnnBatch& batch) {
+  const images::ImageBatch& i = batch.images;
+  if (!device().by_operators()) return {i.pixels, i.targets, {}};
+  auto* const labels = const_cast<int64_t*>(i.labels.data());
+  const std::vector<at::Tensor> t = on_device(run, {i.pixels, i.targets, at::from_blob(labels, {i.B()}, at::kLong)});
+  return {t[0], t[1], t[2]};
+}
+
 // (B [frames], channels, side, side). The layers hand its memory layout on from one to the next.
-at::Tensor Cnn::pixels_of(const CnnBatch& batch) const {
-  const at::Tensor& pixels = batch.images.pixels;
+at::Tensor Cnn::pixels_of(const at::Tensor& pixels) const {
   return (loader_.frames() > 0 ? pixels.flatten(0, 1) : pixels)
       .to(compute_, /*non_blocking*/ false, /*copy*/ false, layout_);
 }
 
 at::Tensor Cnn::loss(const UnitRun& run, CnnBatch& batch, const at::Tensor& logits) {
-  const at::Tensor sum = at::cross_entropy_loss(logits, batch.images.targets, {}, /*reduction: sum*/ 2);
+  const BatchTensors tensors = tensors_of(run, batch);
+  const at::Tensor sum = at::cross_entropy_loss(logits, tensors.targets, {}, /*reduction: sum*/ 2);
   const at::Tensor values = logits.detach().contiguous();
   const std::vector<int64_t>& labels = batch.images.labels;
   const auto count = static_cast<double>(labels.size());
-  report(run, 0, sum.item<double>(), batch.images.weight);
-  report(run, 1, static_cast<double>(ops::count_among_largest(values, labels, 1)), count);
-  report(run, 2, static_cast<double>(ops::count_among_largest(values, labels, kTop)), count);
+  report(run, 0, sum, batch.images.weight);
+  if (tensors.labels.defined()) {
+    report(run, 1, ops::counted_among_largest(values, tensors.labels, 1), count);
+    report(run, 2, ops::counted_among_largest(values, tensors.labels, kTop), count);
+    if (!values.is_cpu()) return sum;
+  } else {
+    report(run, 1, static_cast<double>(ops::count_among_largest(values, labels, 1)), count);
+    report(run, 2, static_cast<double>(ops::count_among_largest(values, labels, kTop)), count);
+  }
   batch.logits.assign(values.const_data_ptr<float>(), values.const_data_ptr<float>() + values.numel());
   return sum;
 }

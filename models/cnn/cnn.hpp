@@ -38,7 +38,12 @@ class DDH_HIDDEN Cnn final : public ddh::TorchModel {
   ddh_batch* give_away(images::ImageBatch images);
   void build_description();
   void add_norm(Norm& norm, bool frozen);
-  [[nodiscard]] at::Tensor pixels_of(const CnnBatch& batch) const;
+  struct BatchTensors {
+    at::Tensor pixels, targets;
+    at::Tensor labels;  // (B) int64, by operators alone
+  };
+  BatchTensors tensors_of(const UnitRun& run, CnnBatch& batch);
+  [[nodiscard]] at::Tensor pixels_of(const at::Tensor& pixels) const;
   at::Tensor loss(const UnitRun& run, CnnBatch& batch, const at::Tensor& logits);
 
   const images::ImageLoader loader_;

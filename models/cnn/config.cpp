@@ -4,6 +4,7 @@
 #include <array>
 
 #include "../images/loader.hpp"
+#include "ddh/sdk/torch/device.hpp"
 
 namespace cnn {
 namespace {
@@ -43,6 +44,7 @@ constexpr ddh::Option kOwnOptions[] = {
      "features: trunks of VGG, MobileNets and EfficientNet, also those of towers and of frames, and their batch norms "
      "do not "
      "change"},
+    ddh::kOperatorsOption,
 };
 constexpr auto kAllOptions = ddh::joined(kOwnOptions, images::kOptions);
 

@@ -50,6 +50,7 @@ constexpr ddh::Option kOptions[] = {
      "dropout probability of embeddings, attention and residual branches"},
     {"tied", "boolean", "true", "", "the head uses the token embedding"},
     ops::kMatmulOption,
+    ddh::kOperatorsOption,
 };
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "../ops/column_sums.hpp"
+#include "../ops/linear.hpp"
 #include "../ops/view.hpp"
 #include "dropout.hpp"
 #include "layers.hpp"
@@ -15,7 +15,7 @@
 namespace gpt {
 
 at::Tensor token_embedding(const UnitContext& u) {
-  const at::Tensor rows = ops::table(ops::param(u.view, 0), u.config.vocab, u.config.width);
+  const at::Tensor rows = ops::table(ops::param(u.view, 0), u.config.vocab, u.config.width, u.batch.ids.device());
   return at::index_select(rows, 0, u.batch.ids.view(-1)).to(at::kFloat);
 }
 
@@ -24,6 +24,10 @@ void token_embedding_backward(const UnitContext& u, const at::Tensor& dx) {
   const ddh_param_view& wte = ops::param(u.view, 0);
   if (wte.grad == nullptr) return;
   const int64_t C = u.config.width, N = u.batch.B * u.batch.T;
+  if (ddh::by_operators(dx)) {
+    // LibTorch adds the rows of a token in the order of the batch too (deterministic algorithms are on).
+    return ops::give(wte, at::zeros({u.config.vocab, C}, dx.options()).index_add_(0, u.batch.ids.view(-1), dx));
+  }
   const int64_t* ids = u.batch.ids.const_data_ptr<int64_t>();
   const auto* from = dx.const_data_ptr<float>();
   std::vector<int64_t> order(static_cast<size_t>(N));
@@ -44,7 +48,7 @@ void token_embedding_backward(const UnitContext& u, const at::Tensor& dx) {
 
 at::Tensor position_embedding(const UnitContext& u, at::Tensor x) {
   const int64_t B = u.batch.B, T = u.batch.T, C = u.config.width;
-  x.view({B, T, C}).add_(ops::table(ops::param(u.view, 0), T, C));
+  x.view({B, T, C}).add_(ops::table(ops::param(u.view, 0), T, C, x.device()));
   return dropout(u, Site::kEmbedding, std::move(x));
 }
 
@@ -53,8 +57,8 @@ void position_embedding_backward(const UnitContext& u, at::Tensor& dx) {
   dx = dropout(u, Site::kEmbedding, std::move(dx));
   const ddh_param_view& wpe = ops::param(u.view, 0);
   if (wpe.grad == nullptr) return;
-  at::Tensor gradient = at::zeros({u.config.positions, C}, at::kFloat);
-  ops::column_sums(dx.const_data_ptr<float>(), B, T * C, gradient.mutable_data_ptr<float>());
+  at::Tensor gradient = at::zeros({u.config.positions, C}, dx.options());
+  gradient.narrow(0, 0, T).copy_(ops::column_sums(dx.view({B, T * C})).view({T, C}));
   ops::give(wpe, gradient);
 }
 

@@ -33,14 +33,16 @@ std::unique_ptr<GptBatch> empty_batch(int64_t B, int64_t T) {
 
 }  // namespace
 
-const char* const kNeeds[] = {DDH_CONFIG_IFACE, DDH_ALLOC_IFACE, DDH_COMM_IFACE, nullptr};
+const char* const kNeeds[] = {DDH_CONFIG_IFACE, DDH_ALLOC_IFACE, DDH_COMM_IFACE,
+                              DDH_STREAM_IFACE, DDH_COPY_IFACE,  nullptr};
 
 Gpt::Gpt(const ddh_create& create)
     : Model(create),
       tokens_(host, context_of(host)),
       config_(host, tokens_.vocab()),
       desc_(ddh::str("gpt ", host.text("model.size"))),
-      products_(host, "gpt", config_.compute) {
+      device_(host, host.text("model.operators")),
+      products_(host, device_, "gpt", config_.compute) {
   ddh::prepare_torch();
   build_description();
 }
@@ -86,8 +88,24 @@ Saved only_input(const Saved& saved) {
 }
 }  // namespace
 
+ddh::Transfers& Gpt::transfers(int32_t micro_batch) {
+  return transfers_.try_emplace(micro_batch, host, device_).first->second;
+}
+
+// The batch itself on the CPU. Another device gets a copy with the first unit's forward.
+const GptBatch& Gpt::batch_on_device(const ddh_unit_call& c) {
+  const GptBatch& batch = batch_of(c.batch);
+  if (device_.where().is_cpu()) return batch;
+  GptBatch& copy = contexts_.at(c.micro_batch).on_device;
+  if (!copy.ids.defined()) {
+    const std::vector<at::Tensor> tensors = transfers(c.micro_batch).upload({batch.ids, batch.targets}, c.stream);
+    copy = {tensors[0], tensors[1], batch.counted_targets, batch.B, batch.T};
+  }
+  return copy;
+}
+
 void Gpt::forward(const ddh_unit_call& c) {
-  const ddh::ActivationScope scope(host);
+  const ddh::TorchCall scope(host, device_, c.stream);
   const c10::InferenceMode no_autograd;
   Context& context = contexts_[c.micro_batch];
   const bool recompute = c.phase == DDH_PHASE_RECOMPUTE;  // then context.x is a gradient
@@ -105,7 +123,8 @@ void Gpt::forward(const ddh_unit_call& c) {
     if (keeps_input_alone) saved = only_input<BlockSaved>(saved);
     if (c.phase == DDH_PHASE_EVAL) saved = {};
   } else {
-    context.loss_sum = head(u, recompute ? context.head.x : context.x, context.head);
+    const at::Tensor loss = head(u, recompute ? context.head.x : context.x, context.head);
+    if (!recompute) transfers(c.micro_batch).send(loss, c.stream);
     context.loss_count = static_cast<double>(u.batch.counted_targets);
     if (keeps_input_alone) context.head = only_input<HeadSaved>(context.head);
     if (c.phase == DDH_PHASE_EVAL) sampler_.see(context.head.logits);
@@ -113,9 +132,9 @@ void Gpt::forward(const ddh_unit_call& c) {
 }
 
 void Gpt::backward(const ddh_unit_call& c) {
-  const ddh::ActivationScope scope(host);
+  const ddh::TorchCall scope(host, device_, c.stream);
   const c10::InferenceMode no_autograd;
-  if (batch_of(c.batch).B == 0) return ops::give_zeros(*c.view);
+  if (batch_of(c.batch).B == 0) return ops::give_zeros(*c.view, device_.where());
   Context& context = contexts_.at(c.micro_batch);
   const UnitContext u = unit_context(c);
   if (c.unit == head_unit()) {
@@ -134,13 +153,16 @@ void Gpt::backward(const ddh_unit_call& c) {
 }
 
 void Gpt::metrics(int32_t, int32_t micro_batch, double* sums, double* counts) {
-  sums[0] = contexts_.at(micro_batch).loss_sum;
+  const ddh::TorchCall scope(host, device_);
+  const std::vector<double> loss = transfers(micro_batch).read();
+  sums[0] = loss.empty() ? 0 : loss[0];
   counts[0] = contexts_.at(micro_batch).loss_count;
 }
 
 void Gpt::discard(int32_t micro_batch) noexcept {
-  const ddh::ActivationScope scope(host);
+  const ddh::TorchCall scope(host, device_);
   contexts_.erase(micro_batch);
+  if (const auto at = transfers_.find(micro_batch); at != transfers_.end()) at->second.discard();
 }
 
 void Gpt::sampler_begin(const ddh_sample_args& args) {
@@ -169,7 +191,7 @@ const char* Gpt::sampler_text() {
 UnitContext Gpt::unit_context(const ddh_unit_call& c) {
   ops::require_dtype(host, *c.view, ops::dtype_of(config_.compute), "gpt");
   const ddh::DropoutKey key{config_.seed, c.step, c.global_micro_batch, c.position, 0};
-  return {config_, *products_, batch_of(c.batch), *c.view, key, c.phase != DDH_PHASE_EVAL};
+  return {config_, *products_, batch_on_device(c), *c.view, key, c.phase != DDH_PHASE_EVAL};
 }
 
 void Gpt::copy_sample(const TokenSpan& span, int64_t start, GptBatch& batch, int64_t b) const {

@@ -15,6 +15,7 @@
 #include "../ops/model_products.hpp"
 #include "data.hpp"
 #include "ddh/sdk/torch/prepare.hpp"
+#include "ddh/sdk/torch/transfers.hpp"
 #include "layers.hpp"
 #include "sampler.hpp"
 
@@ -50,7 +51,8 @@ class DDH_HIDDEN Gpt final : public ddh::Model {
     at::Tensor x;  // output of the last unit; in backward its gradient
     std::vector<BlockSaved> blocks;
     HeadSaved head;
-    double loss_sum = 0, loss_count = 0;
+    GptBatch on_device;  // with a GPU
+    double loss_count = 0;
     void reset(int64_t n_layer) {
       *this = {};
       blocks.resize(static_cast<size_t>(n_layer));
@@ -59,6 +61,8 @@ class DDH_HIDDEN Gpt final : public ddh::Model {
 
   [[nodiscard]] int32_t head_unit() const { return static_cast<int32_t>(config_.n_layer) + 2; }
   UnitContext unit_context(const ddh_unit_call& c);
+  const GptBatch& batch_on_device(const ddh_unit_call& c);
+  ddh::Transfers& transfers(int32_t micro_batch);
   ddh_batch* give_away(std::unique_ptr<GptBatch> batch);
   void copy_sample(const TokenSpan& span, int64_t start, GptBatch& batch, int64_t b) const;
   void build_description();
@@ -68,8 +72,10 @@ class DDH_HIDDEN Gpt final : public ddh::Model {
   const Tokens tokens_;
   const Config config_;
   ddh::ModelDesc desc_;
+  const ddh::TorchDevice device_;
   ops::ModelProducts products_;
-  std::map<int32_t, Context> contexts_;  // per micro-batch
+  std::map<int32_t, Context> contexts_;          // per micro-batch
+  std::map<int32_t, ddh::Transfers> transfers_;  // per micro-batch, for the whole run
   Sampler sampler_;
   std::string text_;
 };

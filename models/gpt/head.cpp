@@ -4,6 +4,7 @@
 // the logits.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/logsumexp.h>
+#include <ATen/ops/zeros.h>
 #include <cmath>
 
 #include "../ops/view.hpp"
@@ -42,10 +43,37 @@ at::Tensor narrowed_in_place(const UnitContext& u, const at::Tensor& logits) {
   return front;
 }
 
+// By operators: the targets as indices (N, 1), those that do not count as 0; and which do not count (N).
+struct Targets {
+  explicit Targets(const GptBatch& batch)
+      : ignored(batch.targets.view(-1).eq(kIgnoredTarget)),
+        index(batch.targets.view(-1).masked_fill(ignored, 0).unsqueeze(1)) {}
+  at::Tensor ignored, index;
+};
+
+at::Tensor loss_by_operators(const GptBatch& batch, HeadSaved& saved) {
+  const Targets targets(batch);
+  saved.log_sum_exp = at::logsumexp(saved.logits, 1);
+  const at::Tensor of_target = saved.logits.gather(1, targets.index).squeeze(1);
+  const at::Tensor losses = saved.log_sum_exp.to(at::kDouble).sub_(of_target);
+  return losses.masked_fill_(targets.ignored, 0).sum();
+}
+
+// As logits_backward, but 16 bits are stored elsewhere.
+at::Tensor logits_backward_by_operators(const UnitContext& u, float seed, const HeadSaved& saved) {
+  const Targets targets(u.batch);
+  at::Tensor d = saved.logits;
+  d.sub_(saved.log_sum_exp.unsqueeze(1)).exp_().mul_(seed);
+  d.scatter_(1, targets.index, d.gather(1, targets.index).sub_(seed));
+  d.masked_fill_(targets.ignored.unsqueeze(1), 0);
+  return narrowed(u, d);
+}
+
 // The gradient of the logits, in the compute dtype and in their memory.
 at::Tensor logits_backward(const UnitContext& u, double seed_scale, const HeadSaved& saved) {
   const int64_t V = u.config.vocab;
   const auto seed = static_cast<float>(seed_scale);
+  if (ddh::by_operators(saved.logits)) return logits_backward_by_operators(u, seed, saved);
   const int64_t* targets = u.batch.targets.const_data_ptr<int64_t>();
   for_row_chunks(saved.logits, [&](int64_t first, int64_t rows) {
     at::Tensor d = saved.logits.narrow(0, first, rows);
@@ -64,23 +92,25 @@ at::Tensor logits_backward(const UnitContext& u, double seed_scale, const HeadSa
 
 }  // namespace
 
-double head(const UnitContext& u, const at::Tensor& x, HeadSaved& saved) {
+at::Tensor head(const UnitContext& u, const at::Tensor& x, HeadSaved& saved) {
   const int64_t N = x.size(0), V = u.config.vocab;
   saved.x = x;
   std::tie(saved.y, saved.mean, saved.rstd) = layer_norm(u, kLnF, x);
-  saved.logits = at::empty({N, V}, at::kFloat);
-  u.products.forward({N, u.config.width, V}, saved.y.const_data_ptr(), head_weight(u).data, nullptr,
-                     saved.logits.mutable_data_ptr<float>());
+  saved.logits = at::empty({N, V}, x.options());
+  u.products.forward({N, u.config.width, V}, ops::operand(saved.y), head_weight(u).data, nullptr,
+                     ops::result(saved.logits));
+  if (ddh::by_operators(x)) return loss_by_operators(u.batch, saved);
   saved.log_sum_exp = at::empty({N}, at::kFloat);
   for_row_chunks(saved.logits, [&](int64_t first, int64_t rows) {
     saved.log_sum_exp.narrow(0, first, rows).copy_(at::logsumexp(saved.logits.narrow(0, first, rows), 1));
   });
   const int64_t* targets = u.batch.targets.const_data_ptr<int64_t>();
   const auto *logits = saved.logits.const_data_ptr<float>(), *lse = saved.log_sum_exp.const_data_ptr<float>();
-  double loss = 0;
+  at::Tensor loss = at::zeros({}, at::kDouble);
+  double& sum = *loss.mutable_data_ptr<double>();
   for (int64_t n = 0; n < N; ++n) {
     if (targets[n] != kIgnoredTarget)
-      loss += static_cast<double>(lse[n]) - static_cast<double>(logits[n * V + targets[n]]);
+      sum += static_cast<double>(lse[n]) - static_cast<double>(logits[n * V + targets[n]]);
   }
   return loss;
 }
@@ -91,9 +121,9 @@ at::Tensor head_backward(const UnitContext& u, double seed_scale, HeadSaved& sav
   const ddh_param_view& w = head_weight(u);
   const at::Tensor d_logits = logits_backward(u, seed_scale, saved);
   if (w.grad != nullptr)
-    u.products.backward_weight(shape, d_logits.const_data_ptr(), saved.y.const_data_ptr(), ops::grad(w), ops::adds(w));
-  at::Tensor dy = at::empty({N, C}, at::kFloat);
-  u.products.backward_input(shape, d_logits.const_data_ptr(), w.data, dy.mutable_data_ptr<float>());
+    u.products.backward_weight(shape, ops::operand(d_logits), ops::operand(saved.y), ops::grad(w), ops::adds(w));
+  at::Tensor dy = at::empty({N, C}, saved.x.options());
+  u.products.backward_input(shape, ops::operand(d_logits), w.data, ops::result(dy));
   return layer_norm_backward(u, kLnF, dy, saved.x, saved.mean, saved.rstd);
 }
 

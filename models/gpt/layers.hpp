@@ -59,8 +59,8 @@ at::Tensor position_embedding(const UnitContext& u, at::Tensor x);       // adds
 void position_embedding_backward(const UnitContext& u, at::Tensor& dx);  // dx becomes the gradient of its input
 at::Tensor block(const UnitContext& u, const at::Tensor& x, BlockSaved& saved);
 at::Tensor block_backward(const UnitContext& u, at::Tensor dx, BlockSaved& saved);
-// Returns the sum of the losses of the counted targets.
-double head(const UnitContext& u, const at::Tensor& x, HeadSaved& saved);
+// Returns the sum of the losses of the counted targets, fp64 on the device.
+at::Tensor head(const UnitContext& u, const at::Tensor& x, HeadSaved& saved);
 at::Tensor head_backward(const UnitContext& u, double seed_scale, HeadSaved& saved);
 
 }  // namespace gpt

@@ -44,7 +44,8 @@ at::Tensor branch_backward(const UnitContext& u, uint32_t param, const at::Tenso
 }  // namespace
 
 at::Tensor all_embeddings(const UnitContext& u) {
-  return ops::table(ops::param(u.view, 0), u.graph.n_nodes(), u.config.embed_dim).to(at::kFloat, false, /*copy=*/true);
+  return ops::table(ops::param(u.view, 0), u.graph.n_nodes(), u.config.embed_dim, at::kCPU)
+      .to(at::kFloat, false, /*copy=*/true);
 }
 
 at::Tensor embeddings_of_rows(const UnitContext& u) {

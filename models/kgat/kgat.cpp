@@ -49,7 +49,8 @@ Kgat::Kgat(const ddh_create& create)
       attention_(graph_.initial_weights(config_.adjacency)),
       desc_(ddh::str("kgat of ", data_.n_users(), " users, ", data_.n_items, " items, ", data_.n_entities,
                      " entities, ", graph_.n_edges(), " edges")),
-      products_(host, "kgat", config_.compute) {
+      device_(host),
+      products_(host, device_, "kgat", config_.compute) {
   ddh::prepare_torch();
   build_description();
 }
@@ -243,7 +244,7 @@ void Kgat::backward_of_layer(const UnitContext& u, Context& context, size_t l) c
 void Kgat::backward(const ddh_unit_call& c) {
   const ddh::ActivationScope scope(host);
   const c10::InferenceMode no_autograd;
-  if (batch_of(c.batch).B == 0) return ops::give_zeros(*c.view);
+  if (batch_of(c.batch).B == 0) return ops::give_zeros(*c.view, device_.where());
   Context& context = contexts_.at(c.micro_batch);
   const UnitContext u = unit_context(c);
   if (c.unit == score_unit()) {

@@ -96,6 +96,7 @@ class DDH_HIDDEN Kgat final : public ddh::Model {
   std::vector<int32_t> test_users_;
   std::vector<float> attention_;  // (E) weights of the edges
   ddh::ModelDesc desc_;
+  const ddh::TorchDevice device_;
   ops::ModelProducts products_;
   std::map<int32_t, Context> contexts_;  // per micro-batch
 };

@@ -68,7 +68,8 @@ at::Tensor project_backward(const UnitContext& u, const at::Tensor& dy, const at
 
 void score_edges(const UnitContext& u, const at::Tensor& y, std::vector<float>& scores) {
   const int64_t k = u.config.relation_dim;
-  const at::Tensor relations = ops::widened(ops::table(ops::param(u.view, kRelations), u.graph.n_relations, k));
+  const at::Tensor relations =
+      ops::widened(ops::table(ops::param(u.view, kRelations), u.graph.n_relations, k, at::kCPU));
   const auto* rows = y.const_data_ptr<float>();
   for (const RelationGroup& group : u.batch.groups) {
     const float* const r = relations.const_data_ptr<float>() + group.relation * k;

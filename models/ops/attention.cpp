@@ -14,6 +14,7 @@
 
 #include <cmath>
 
+#include "ddh/sdk/torch/device.hpp"
 #include "one_thread.hpp"
 
 namespace ops {
@@ -36,9 +37,10 @@ struct Qkv {
 
 double scale_of(const Qkv& h) { return 1 / std::sqrt(static_cast<double>(h.q.size(3))); }
 
-// Calls body(first sample, samples) for pieces of a fixed number of samples.
+// Calls body(first sample, samples) for pieces of a fixed number of samples, or once for all by operators alone.
 template <class Body>
-void for_samples(const AttentionShape& s, const Body& body) {
+void for_samples(const AttentionShape& s, const at::Tensor& some, const Body& body) {
+  if (ddh::by_operators(some)) return body(0, s.B);
   constexpr int64_t kScores = int64_t{1} << 16;  // of a piece
   const int64_t n = std::clamp<int64_t>(kScores / (s.H * s.T * s.T), 1, s.B);
   ddh::for_pieces((s.B + n - 1) / n, [&](int64_t i) {
@@ -53,10 +55,10 @@ int64_t scores_of(const AttentionShape& s, int64_t samples) { return samples * s
 at::Tensor explicit_attention(const AttentionShape& s, const DropoutPlace& place, const Qkv& all,
                               AttentionSaved& saved) {
   at::Tensor future;
-  if (s.causal) future = at::ones({s.T, s.T}, at::kBool).triu_(1);
-  at::Tensor out = at::empty({s.B, s.H, s.T, s.D}, at::kFloat);
-  saved.probabilities = at::empty({s.B, s.H, s.T, s.T}, at::kFloat);
-  for_samples(s, [&](int64_t first, int64_t n) {
+  if (s.causal) future = at::ones({s.T, s.T}, all.q.options().dtype(at::kBool)).triu_(1);
+  at::Tensor out = at::empty({s.B, s.H, s.T, s.D}, all.q.options());
+  saved.probabilities = at::empty({s.B, s.H, s.T, s.T}, all.q.options());
+  for_samples(s, all.q, [&](int64_t first, int64_t n) {
     const Qkv h = all.samples(first, n);
     at::Tensor scores = at::matmul(h.q, h.k.transpose(2, 3)).mul_(scale_of(h));
     if (s.causal) scores.masked_fill_(future, -std::numeric_limits<float>::infinity());
@@ -69,7 +71,7 @@ at::Tensor explicit_attention(const AttentionShape& s, const DropoutPlace& place
 
 void explicit_attention_backward(const AttentionShape& s, const DropoutPlace& place, const Qkv& all,
                                  const at::Tensor& all_d_out, const AttentionSaved& saved, Qkv& all_d) {
-  for_samples(s, [&](int64_t first, int64_t n) {
+  for_samples(s, all.q, [&](int64_t first, int64_t n) {
     const Qkv h = all.samples(first, n);
     const Qkv d = all_d.samples(first, n);
     const at::Tensor d_out = all_d_out.narrow(0, first, n), p = saved.probabilities.narrow(0, first, n);
@@ -91,7 +93,7 @@ at::Tensor attention(const AttentionShape& shape, const DropoutPlace& place, con
                      AttentionSaved& saved) {
   const Qkv h(qkv);
   at::Tensor out;  // (B, H, T, D)
-  if (place.drops()) {
+  if (place.drops() || ddh::by_operators(qkv)) {
     out = explicit_attention(shape, place, h, saved);
   } else {
     // ATen computes a range of one head's queries on one thread, and MKL must not take others for it.
@@ -107,7 +109,7 @@ at::Tensor attention_backward(const AttentionShape& shape, const DropoutPlace& p
   const auto heads = [&](const at::Tensor& merged) {
     return merged.view({shape.B, shape.T, shape.H, shape.D}).transpose(1, 2);
   };
-  at::Tensor d_qkv = at::empty(qkv.sizes(), at::kFloat);
+  at::Tensor d_qkv = at::empty(qkv.sizes(), qkv.options());
   const Qkv h(qkv);
   Qkv d(d_qkv);
   if (saved.probabilities.defined()) {
@@ -124,6 +126,7 @@ at::Tensor attention_backward(const AttentionShape& shape, const DropoutPlace& p
 }
 
 at::Tensor gelu(Gelu form, const at::Tensor& x) {
+  if (ddh::by_operators(x)) return at::gelu(x, name_of(form));
   at::Tensor y = at::empty_like(x);
   const at::Tensor from = x.view(-1), to = y.view(-1);
   ddh::for_ranges(x.numel(), [&](int64_t first, int64_t n) {
@@ -134,6 +137,7 @@ at::Tensor gelu(Gelu form, const at::Tensor& x) {
 }
 
 at::Tensor gelu_backward(Gelu form, const at::Tensor& dy, const at::Tensor& x) {
+  if (ddh::by_operators(x)) return at::gelu_backward(dy, x, name_of(form));
   at::Tensor dx = at::empty_like(x);
   const at::Tensor from = x.view(-1), gradient = dy.view(-1), to = dx.view(-1);
   ddh::for_ranges(x.numel(), [&](int64_t first, int64_t n) {

@@ -15,7 +15,8 @@ Drawer::Drawer(const ddh_sample_args& args) : seed_(args.seed), temperature_(arg
               " and ", args.top_k);
 }
 
-int64_t Drawer::draw(const at::Tensor& logits) {
+int64_t Drawer::draw(const at::Tensor& of_device) {
+  const at::Tensor logits = of_device.cpu();
   const int64_t V = logits.size(0);
   if (temperature_ == 0) return logits.argmax().item<int64_t>();
   const auto [values, indices] = logits.topk(top_k_ > 0 ? std::min(top_k_, V) : V);

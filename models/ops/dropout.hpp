@@ -5,7 +5,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 
 #include "ddh/sdk/torch/dropout.hpp"
 
@@ -26,9 +25,7 @@ inline at::Tensor dropout(const DropoutPlace& place, at::Tensor x, int64_t first
 // x (B T, C), in place: a sample's rows become 0, or are multiplied by 1 / (1 - probability). The backward is the same call.
 inline at::Tensor drop_samples(const DropoutPlace& place, at::Tensor x, int64_t B) {
   if (!place.drops() || B == 0) return x;
-  at::Tensor factors = at::empty({B, 1}, at::kFloat);
-  ddh::Dropout(place.probability, place.key).fill(factors.mutable_data_ptr<float>(), 0, static_cast<uint64_t>(B));
-  x.view({B, -1}).mul_(factors);
+  x.view({B, -1}).mul_(ddh::dropout_factors(ddh::Dropout(place.probability, place.key), {B, 1}, x));
   return x;
 }
 

@@ -32,6 +32,9 @@ at::Tensor linear_backward(Products& products, const Affine& layer, const at::Te
 // The bias's gradient alone: the sum over the rows of dy (rows, out).
 void give_bias_gradient(const ddh_param_view* bias, const at::Tensor& dy);
 
+// Sums over the rows of x (rows, columns), fp32.
+at::Tensor column_sums(const at::Tensor& x);
+
 // y in `type` from x (rows, columns) in fp32; mean, 1 / deviation
 std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm(const Affine& layer, const at::Tensor& x, double eps,
                                                           at::ScalarType type);

@@ -10,14 +10,16 @@
 
 namespace ops {
 
-// logits, targets (B, K) fp32; a row of targets sums to 1, or to the weight of the row. Returns the sum of the losses;
-// `log_sum_exp` (B) is kept for the backward.
-double cross_entropy(const at::Tensor& logits, const at::Tensor& targets, at::Tensor& log_sum_exp);
+// logits, targets (B, K) fp32; a row of targets sums to 1, or to the weight of the row. Returns the sum of the losses, fp64
+// on the logits' device; `log_sum_exp` (B) is kept for the backward.
+at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& targets, at::Tensor& log_sum_exp);
 // Gradient of seed times that sum. (B, K)
 at::Tensor cross_entropy_backward(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& log_sum_exp,
                                   double seed);
 
 // How many of the B labels are among the k largest logits of their row; of equal logits the first counts as larger.
 int64_t count_among_largest(const at::Tensor& logits, const std::vector<int64_t>& labels, int64_t k);
+// The same by operators, fp64 on the logits' device; labels (B).
+at::Tensor counted_among_largest(const at::Tensor& logits, const at::Tensor& labels, int64_t k);
 
 }  // namespace ops

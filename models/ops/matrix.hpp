@@ -4,9 +4,9 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/from_blob.h>
 
 #include "ddh/abi.h"
+#include "ddh/sdk/torch/device.hpp"
 #include "products.hpp"
 
 namespace ops {
@@ -18,13 +18,18 @@ inline int32_t dtype_of(at::ScalarType type) {
   return type == at::kFloat ? DDH_F32 : type == at::kBFloat16 ? DDH_BF16 : DDH_F16;
 }
 
-// A tensor as the destination of a product.
-inline Result result(at::Tensor& t) { return {t.mutable_data_ptr(), dtype_of(t.scalar_type())}; }
+// A tensor as an operand of a product, and as its destination: addresses for Products, and for nothing else. Shapes alone
+// have none.
+inline const void* operand(const at::Tensor& t) { return t.is_meta() ? nullptr : t.const_data_ptr(); }
+inline Result result(const at::Tensor& t) {
+  return {t.is_meta() ? nullptr : t.mutable_data_ptr(), dtype_of(t.scalar_type())};
+}
 
 // Rows at a distance of `stride` elements; 0: contiguous. The caller must keep constness.
-inline at::Tensor matrix(const void* data, int64_t rows, int64_t columns, int32_t dtype, int64_t stride = 0) {
-  return at::from_blob(const_cast<void*>(data), {rows, columns}, {stride != 0 ? stride : columns, 1},
-                       scalar_type(dtype));
+inline at::Tensor matrix(const void* data, int64_t rows, int64_t columns, int32_t dtype, int64_t stride = 0,
+                         at::Device device = at::kCPU) {
+  return ddh::tensor_at(const_cast<void*>(data), {rows, columns}, {stride != 0 ? stride : columns, 1},
+                        scalar_type(dtype), device);
 }
 
 }  // namespace ops

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "matrix.hpp"
+#include "products_torch.hpp"
 
 namespace ops {
 namespace {
@@ -21,9 +22,18 @@ at::ScalarType compute_type(const ddh::Host& host, const char* model) {
             "; set one of them");
 }
 
-ModelProducts::ModelProducts(const ddh::Host& host, const char* model, at::ScalarType compute)
-    : host_(host), model_(model), compute_(compute) {
-  choose(host_.text("model.matmul"));
+ModelProducts::ModelProducts(const ddh::Host& host, const ddh::TorchDevice& device, const char* model,
+                             at::ScalarType compute)
+    : host_(host), device_(device), model_(model), compute_(compute) {
+  const std::string wish = host_.text("model.matmul");
+  if (device_.by_operators()) {
+    if (wish != "auto")
+      ddh::fail(DDH_FAILED_PRECONDITION, "model.matmul=", wish, " is for processors, but ", model_, " computes on ",
+                device_.text(), " by LibTorch's operators; leave it out");
+    products_ = make_torch_products(dtype_of(compute_), device_.where());
+  } else {
+    choose(wish);
+  }
 }
 
 void ModelProducts::settle(LinearShape shape) {
@@ -32,6 +42,10 @@ void ModelProducts::settle(LinearShape shape) {
   const bool measures = wish == "measure";
   int32_t rank = 0;
   ddh::call(host_.comm->group_info, host_.h, nullptr, &rank, nullptr, nullptr);
+  if (device_.by_operators()) {
+    if (rank == 0) host_.log(DDH_LOG_INFO, "LibTorch's operators on ", device_.text(), "; no TF32");
+    return;
+  }
   std::string mine = wish, reason;
   if (measures || wish == "auto") {
     mine = chosen_products(shape, dtype_of(compute_), this_processor());

@@ -12,6 +12,7 @@
 #include "choice.hpp"
 #include "ddh/sdk/options.hpp"
 #include "ddh/sdk/plugin.hpp"
+#include "ddh/sdk/torch/device.hpp"
 #include "products.hpp"
 
 namespace ops {
@@ -30,7 +31,7 @@ inline constexpr ddh::Option kMatmulOption = {
 
 class DDH_HIDDEN ModelProducts {
  public:
-  ModelProducts(const ddh::Host& host, const char* model, at::ScalarType compute);
+  ModelProducts(const ddh::Host& host, const ddh::TorchDevice& device, const char* model, at::ScalarType compute);
 
   // Called in the model's prepare. `shape`: the widest layer, which decides for all. Rank 0 chooses for all ranks, because
   // their processors may differ. At most 128 rows are measured.
@@ -42,6 +43,7 @@ class DDH_HIDDEN ModelProducts {
   void log_measurement(const LinearShape& shape) const;
 
   const ddh::Host& host_;
+  const ddh::TorchDevice& device_;
   const std::string model_;
   const at::ScalarType compute_;
   std::unique_ptr<Products> products_;

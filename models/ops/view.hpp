@@ -5,8 +5,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <algorithm>
-
 #include "ddh/kind/model.h"
 #include "ddh/sdk/plugin.hpp"
 #include "matrix.hpp"
@@ -17,19 +15,23 @@ inline const ddh_param_view& param(const ddh_unit_view& view, uint32_t i) { retu
 inline float* grad(const ddh_param_view& p) { return static_cast<float*>(p.grad); }
 inline bool adds(const ddh_param_view& p) { return p.grad_mode == DDH_GRAD_ADD; }
 
-// (rows, columns) in the view's dtype
-inline at::Tensor table(const ddh_param_view& p, int64_t rows, int64_t columns) {
-  return matrix(p.data, rows, columns, p.dtype);
+// (rows, columns) in the view's dtype; `device`: where its memory is
+inline at::Tensor table(const ddh_param_view& p, int64_t rows, int64_t columns, at::Device device) {
+  return matrix(p.data, rows, columns, p.dtype, 0, device);
 }
 // A short vector, converted to fp32 if it has 16 bits.
-inline at::Tensor vector(const ddh_param_view& p) {
-  return table(p, 1, static_cast<int64_t>(p.numel)).view(-1).to(at::kFloat);
+inline at::Tensor vector(const ddh_param_view& p, at::Device device) {
+  return table(p, 1, static_cast<int64_t>(p.numel), device).view(-1).to(at::kFloat);
+}
+// The whole gradient, (numel) fp32
+inline at::Tensor gradient_of(const ddh_param_view& p, at::Device device) {
+  return matrix(p.grad, 1, static_cast<int64_t>(p.numel), DDH_F32, 0, device).view(-1);
 }
 
 // Stores or adds a complete gradient.
 inline void give(const ddh_param_view& p, const at::Tensor& gradient) {
   if (p.grad == nullptr) return;
-  at::Tensor to = at::from_blob(p.grad, gradient.sizes(), at::kFloat);
+  at::Tensor to = gradient_of(p, gradient.device()).view(gradient.sizes());
   if (adds(p)) {
     to.add_(gradient);
   } else {
@@ -38,10 +40,10 @@ inline void give(const ddh_param_view& p, const at::Tensor& gradient) {
 }
 
 // For a batch without samples: sets gradients of mode DDH_GRAD_WRITE to zero, and leaves the others.
-inline void give_zeros(const ddh_unit_view& view) {
+inline void give_zeros(const ddh_unit_view& view, at::Device device) {
   for (uint32_t i = 0; i < view.n_params; ++i) {
     const ddh_param_view& p = param(view, i);
-    if (p.grad != nullptr && !adds(p)) std::fill_n(grad(p), p.numel, 0.0F);
+    if (p.grad != nullptr && !adds(p)) gradient_of(p, device).zero_();
   }
 }
 

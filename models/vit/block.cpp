@@ -43,17 +43,15 @@ at::Tensor branch_gradient(const UnitContext& u, Site site, Site path, const at:
 }
 
 // The columns of (rows, 3 C) that belong to a part of query, key and value.
-void* columns(const at::Tensor& qkv, int64_t first) {
-  return static_cast<char*>(qkv.mutable_data_ptr()) + first * static_cast<int64_t>(qkv.element_size());
-}
+void* columns(const at::Tensor& qkv, int64_t first) { return ops::result(qkv.narrow(1, first, 1)).data; }
 
 // (rows, C) -> (rows, 3 C), in the compute dtype
 at::Tensor query_key_value(const UnitContext& u, const Layers& l, const at::Tensor& y) {
   const int64_t rows = y.size(0), C = u.config.width, out = 3 * C / l.n_qkv;
-  at::Tensor qkv = at::empty({rows, 3 * C}, u.config.compute);
+  at::Tensor qkv = at::empty({rows, 3 * C}, y.options());
   for (uint32_t part = 0; part < l.n_qkv; ++part) {
     const ops::Affine layer = l.qkv(part);
-    u.products.forward({rows, C, out, 0, 0, 3 * C}, y.const_data_ptr(), layer.weight.data, layer.bias->data,
+    u.products.forward({rows, C, out, 0, 0, 3 * C}, ops::operand(y), layer.weight.data, layer.bias->data,
                        {columns(qkv, part * out), ops::dtype_of(u.config.compute)});
   }
   return qkv;
@@ -68,14 +66,14 @@ at::Tensor query_key_value_backward(const UnitContext& u, const Layers& l, const
     const ops::Affine layer = l.qkv(part);
     const ddh_param_view& w = layer.weight;
     if (w.grad != nullptr)
-      u.products.backward_weight({rows, C, out, 0, 0, 3 * C}, columns(d_qkv, part * out), y.const_data_ptr(),
-                                 ops::grad(w), ops::adds(w));
+      u.products.backward_weight({rows, C, out, 0, 0, 3 * C}, columns(d_qkv, part * out), ops::operand(y), ops::grad(w),
+                                 ops::adds(w));
     ops::give_bias_gradient(layer.bias, d_qkv.narrow(1, part * out, out).contiguous());
-    weights.push_back(ops::table(w, out, C));
+    weights.push_back(ops::table(w, out, C, y.device()));
   }
   const at::Tensor weight = l.n_qkv == 1 ? weights[0] : at::cat(weights);  // (3 C, C)
-  at::Tensor dy = at::empty({rows, C}, at::kFloat);
-  u.products.backward_input({rows, C, 3 * C}, d_qkv.const_data_ptr(), weight.const_data_ptr(), ops::result(dy));
+  at::Tensor dy = at::empty({rows, C}, y.options().dtype(at::kFloat));
+  u.products.backward_input({rows, C, 3 * C}, ops::operand(d_qkv), ops::operand(weight), ops::result(dy));
   return dy;
 }
 

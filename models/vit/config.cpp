@@ -52,6 +52,7 @@ constexpr ddh::Option kOwnOptions[] = {
     {"stochastic_depth", "number", "0.0", R"("minimum": 0, "maximum": 0.9)",
      "probability with which the last block's branches are left out for an image; falls linearly to 0 in the first"},
     ops::kMatmulOption,
+    ddh::kOperatorsOption,
 };
 constexpr auto kAllOptions = ddh::joined(kOwnOptions, images::kOptions);
 

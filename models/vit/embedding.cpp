@@ -4,7 +4,6 @@
 // front; positions are added.
 #include <ATen/ops/empty.h>
 
-#include "../ops/column_sums.hpp"
 #include "layers.hpp"
 
 namespace vit {
@@ -25,10 +24,11 @@ at::Tensor embedding(const UnitContext& u) {
   const int64_t B = u.batch.B, N = u.config.n_patches(), T = N + 1, C = u.config.width;
   const at::Tensor of_patches =
       ops::linear(u.products, ops::affine(u.view, kPatches), narrowed(u, u.batch.patches), C, at::kFloat);
-  at::Tensor x = at::empty({B, T, C}, at::kFloat);
-  x.select(1, 0).copy_(ops::vector(ops::param(u.view, kClassToken)).expand({B, C}));
+  const at::Device device = of_patches.device();
+  at::Tensor x = at::empty({B, T, C}, of_patches.options());
+  x.select(1, 0).copy_(ops::vector(ops::param(u.view, kClassToken), device).expand({B, C}));
   x.narrow(1, 1, N).copy_(of_patches.view({B, N, C}));
-  x.add_(ops::vector(ops::param(u.view, kPositions)).view({T, C}));
+  x.add_(ops::vector(ops::param(u.view, kPositions), device).view({T, C}));
   return dropout(u, Site::kEmbedding, x.view({B * T, C}));
 }
 
@@ -37,8 +37,7 @@ void embedding_backward(const UnitContext& u, at::Tensor dx) {
   dx = dropout(u, Site::kEmbedding, std::move(dx));
   const ddh_param_view &token = ops::param(u.view, kClassToken), &positions = ops::param(u.view, kPositions);
   if (token.grad != nullptr || positions.grad != nullptr) {
-    at::Tensor sums = at::empty({T, C}, at::kFloat);  // over the images
-    ops::column_sums(dx.const_data_ptr<float>(), B, T * C, sums.mutable_data_ptr<float>());
+    const at::Tensor sums = ops::column_sums(dx.view({B, T * C})).view({T, C});  // over the images
     ops::give(positions, sums.view(-1));
     ops::give(token, sums.select(0, 0));
   }
@@ -48,7 +47,7 @@ void embedding_backward(const UnitContext& u, at::Tensor dx) {
   const ddh_param_view& w = patches.weight;
   if (w.grad == nullptr) return;
   const at::Tensor x = narrowed(u, u.batch.patches);
-  u.products.backward_weight({B * N, u.config.patch_numel(), C}, dy.const_data_ptr(), x.const_data_ptr(), ops::grad(w),
+  u.products.backward_weight({B * N, u.config.patch_numel(), C}, ops::operand(dy), ops::operand(x), ops::grad(w),
                              ops::adds(w));
 }
 

@@ -14,7 +14,7 @@ enum Param : uint32_t { kNorm = 0, kClassifier = 2 };
 
 }  // namespace
 
-double head(const UnitContext& u, const at::Tensor& x, HeadSaved& saved) {
+at::Tensor head(const UnitContext& u, const at::Tensor& x, HeadSaved& saved) {
   saved.x = x.view({u.batch.B, u.config.tokens(), u.config.width}).select(1, 0).contiguous();
   std::tie(saved.y, saved.mean, saved.rstd) =
       ops::layer_norm(ops::affine(u.view, kNorm), saved.x, u.config.eps, u.config.compute);
@@ -28,7 +28,7 @@ at::Tensor head_backward(const UnitContext& u, double seed_scale, const HeadSave
       narrowed(u, ops::cross_entropy_backward(saved.logits, u.batch.targets, saved.log_sum_exp, seed_scale));
   const at::Tensor dy =
       ops::linear_backward(u.products, ops::affine(u.view, kClassifier), d_logits, saved.y, at::kFloat);
-  at::Tensor dx = at::zeros({B, T, C}, at::kFloat);
+  at::Tensor dx = at::zeros({B, T, C}, dy.options());
   dx.select(1, 0).copy_(ops::layer_norm_backward(ops::affine(u.view, kNorm), dy, saved.x, saved.mean, saved.rstd));
   return dx.view({B * T, C});
 }

@@ -21,6 +21,7 @@ struct VitBatch {
   at::Tensor patches;  // (B N, channels P P) fp32
   at::Tensor targets;  // (B, K) fp32
   std::vector<int64_t> labels;
+  at::Tensor labels_on_device;  // (B) int64, of a copy on a GPU
   int64_t B = 0;
   double weight = 0;  // of all targets
 };
@@ -61,8 +62,8 @@ at::Tensor embedding(const UnitContext& u);  // (B T, C)
 void embedding_backward(const UnitContext& u, at::Tensor dx);
 at::Tensor block(const UnitContext& u, const at::Tensor& x, BlockSaved& saved);
 at::Tensor block_backward(const UnitContext& u, at::Tensor dx, BlockSaved& saved);
-// Returns the sum of the losses.
-double head(const UnitContext& u, const at::Tensor& x, HeadSaved& saved);
+// Returns the sum of the losses, fp64 on the device.
+at::Tensor head(const UnitContext& u, const at::Tensor& x, HeadSaved& saved);
 at::Tensor head_backward(const UnitContext& u, double seed_scale, const HeadSaved& saved);
 
 // The places of a unit that have dropout.

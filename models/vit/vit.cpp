@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "vit.hpp"
 
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/stack.h>
 #include <c10/core/InferenceMode.h>
 
 #include "../ops/losses.hpp"
@@ -27,14 +30,16 @@ Saved only_input(const Saved& saved) {
 
 }  // namespace
 
-const char* const kNeeds[] = {DDH_CONFIG_IFACE, DDH_ALLOC_IFACE, DDH_COMM_IFACE, nullptr};
+const char* const kNeeds[] = {DDH_CONFIG_IFACE, DDH_ALLOC_IFACE, DDH_COMM_IFACE,
+                              DDH_STREAM_IFACE, DDH_COPY_IFACE,  nullptr};
 
 Vit::Vit(const ddh_create& create)
     : Model(create),
       loader_(host, side_of(host)),
       config_(host, loader_.side(), loader_.channels(), loader_.classes()),
       desc_(ddh::str("vit ", host.text("model.size"))),
-      products_(host, "vit", config_.compute) {
+      device_(host, host.text("model.operators")),
+      products_(host, device_, "vit", config_.compute) {
   ddh::prepare_torch();
   build_description();
 }
@@ -71,8 +76,26 @@ void Vit::batch_destroy(ddh_batch* batch) noexcept {
   std::unique_ptr<VitBatch>(&batch_of(batch)).reset();
 }
 
+ddh::Transfers& Vit::transfers(int32_t micro_batch) {
+  return transfers_.try_emplace(micro_batch, host, device_).first->second;
+}
+
+// The batch itself on the CPU with its own code. Otherwise a copy, made with the first unit's forward.
+const VitBatch& Vit::batch_on_device(const ddh_unit_call& c) {
+  const VitBatch& batch = batch_of(c.batch);
+  if (!device_.by_operators()) return batch;
+  VitBatch& copy = contexts_.at(c.micro_batch).on_device;
+  if (!copy.patches.defined()) {
+    const at::Tensor labels = at::from_blob(const_cast<int64_t*>(batch.labels.data()), {batch.B}, at::kLong);
+    const std::vector<at::Tensor> tensors =
+        transfers(c.micro_batch).upload({batch.patches, batch.targets, labels.clone()}, c.stream);
+    copy = {tensors[0], tensors[1], {}, tensors[2], batch.B, batch.weight};
+  }
+  return copy;
+}
+
 void Vit::forward(const ddh_unit_call& c) {
-  const ddh::ActivationScope scope(host);
+  const ddh::TorchCall scope(host, device_, c.stream);
   const c10::InferenceMode no_autograd;
   Context& context = contexts_[c.micro_batch];
   if (c.unit == kEmbeddingUnit && c.phase != DDH_PHASE_RECOMPUTE) context.reset(config_.n_layer);
@@ -91,16 +114,18 @@ void Vit::forward(const ddh_unit_call& c) {
   } else {
     // The head is not recomputed: it keeps less data than a second forward would need.
     if (again) return;
-    context.loss = head(u, context.x, context.head);
-    count(context, batch_of(c.batch));
+    const at::Tensor loss = head(u, context.x, context.head);
+    transfers(c.micro_batch).send(results(loss, context.head.logits, u.batch), c.stream);
+    context.count = static_cast<double>(u.batch.B);
+    context.weight = u.batch.weight;
     context.x = at::Tensor();
   }
 }
 
 void Vit::backward(const ddh_unit_call& c) {
-  const ddh::ActivationScope scope(host);
+  const ddh::TorchCall scope(host, device_, c.stream);
   const c10::InferenceMode no_autograd;
-  if (batch_of(c.batch).B == 0) return ops::give_zeros(*c.view);
+  if (batch_of(c.batch).B == 0) return ops::give_zeros(*c.view, device_.where());
   Context& context = contexts_.at(c.micro_batch);
   const UnitContext u = unit_context(c);
   if (c.unit == head_unit()) {
@@ -116,30 +141,34 @@ void Vit::backward(const ddh_unit_call& c) {
   }
 }
 
-void Vit::count(Context& context, const VitBatch& batch) const {
-  context.count = static_cast<double>(batch.B);
-  context.weight = batch.weight;
-  context.correct = static_cast<double>(ops::count_among_largest(context.head.logits, batch.labels, 1));
-  context.correct_of_5 = static_cast<double>(ops::count_among_largest(context.head.logits, batch.labels, kTop));
+at::Tensor Vit::results(const at::Tensor& loss, const at::Tensor& logits, const VitBatch& batch) {
+  const auto correct = [&](int64_t k) {
+    if (batch.labels_on_device.defined()) return ops::counted_among_largest(logits, batch.labels_on_device, k);
+    return at::scalar_tensor(ops::count_among_largest(logits, batch.labels, k), at::kDouble);
+  };
+  return at::stack({loss, correct(1), correct(kTop)});
 }
 
 void Vit::metrics(int32_t, int32_t micro_batch, double* sums, double* counts) {
+  const ddh::TorchCall scope(host, device_);
   const Context& context = contexts_.at(micro_batch);
-  const double values[] = {context.loss, context.correct, context.correct_of_5};
-  std::copy(std::begin(values), std::end(values), sums);
-  std::fill_n(counts, std::size(values), context.count);
+  std::vector<double> values = transfers(micro_batch).read();
+  values.resize(3);
+  std::copy(values.begin(), values.end(), sums);
+  std::fill_n(counts, values.size(), context.count);
   counts[0] = context.weight;
 }
 
 void Vit::discard(int32_t micro_batch) noexcept {
-  const ddh::ActivationScope scope(host);
+  const ddh::TorchCall scope(host, device_);
   contexts_.erase(micro_batch);
+  if (const auto at = transfers_.find(micro_batch); at != transfers_.end()) at->second.discard();
 }
 
 UnitContext Vit::unit_context(const ddh_unit_call& c) {
   ops::require_dtype(host, *c.view, ops::dtype_of(config_.compute), "vit");
   const ddh::DropoutKey key{config_.seed, c.step, c.global_micro_batch, c.position, 0};
-  return {config_, *products_, batch_of(c.batch), *c.view, c.unit - 1, key, c.phase != DDH_PHASE_EVAL};
+  return {config_, *products_, batch_on_device(c), *c.view, c.unit - 1, key, c.phase != DDH_PHASE_EVAL};
 }
 
 void Vit::build_description() {

@@ -8,6 +8,7 @@
 
 #include "../ops/model_products.hpp"
 #include "ddh/sdk/torch/prepare.hpp"
+#include "ddh/sdk/torch/transfers.hpp"
 #include "layers.hpp"
 
 namespace vit {
@@ -39,7 +40,8 @@ class DDH_HIDDEN Vit final : public ddh::Model {
     at::Tensor x;  // output of the last unit; in backward its gradient
     std::vector<BlockSaved> blocks;
     HeadSaved head;
-    double loss = 0, correct = 0, correct_of_5 = 0, count = 0, weight = 0;
+    VitBatch on_device;  // with a GPU
+    double count = 0, weight = 0;
     void reset(int64_t n_layer) {
       *this = {};
       blocks.resize(static_cast<size_t>(n_layer));
@@ -48,15 +50,20 @@ class DDH_HIDDEN Vit final : public ddh::Model {
 
   [[nodiscard]] int32_t head_unit() const { return static_cast<int32_t>(config_.n_layer) + 1; }
   UnitContext unit_context(const ddh_unit_call& c);
-  void count(Context& context, const VitBatch& batch) const;
+  const VitBatch& batch_on_device(const ddh_unit_call& c);
+  ddh::Transfers& transfers(int32_t micro_batch);
+  // Loss, and how many samples are right: (3) fp64.
+  [[nodiscard]] static at::Tensor results(const at::Tensor& loss, const at::Tensor& logits, const VitBatch& batch);
   ddh_batch* give_away(images::ImageBatch images, ddh_batch_info* info);
   void build_description();
 
   const images::ImageLoader loader_;
   const Config config_;
   ddh::ModelDesc desc_;
+  const ddh::TorchDevice device_;
   ops::ModelProducts products_;
-  std::map<int32_t, Context> contexts_;  // per micro-batch
+  std::map<int32_t, Context> contexts_;          // per micro-batch
+  std::map<int32_t, ddh::Transfers> transfers_;  // per micro-batch, for the whole run
 };
 
 extern const char* const kNeeds[];

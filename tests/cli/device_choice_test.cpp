@@ -55,6 +55,13 @@ TEST_CASE("a plugin that accesses memory outside of streams is refused on a devi
                             Contains("--device cpu"));
 }
 
+TEST_CASE("a model on LibTorch is refused on a device that LibTorch does not know", "[device]") {
+  if (!std::filesystem::exists(plugin("gpt"))) return;  // a build without LibTorch
+  const Ended ended = train({"--device", "sim", "--model", "gpt"});
+  CHECK(ended.code == 1);
+  CHECK_THAT(ended.err, Contains("model 'gpt' computes with LibTorch, which knows no device 'sim'"));
+}
+
 TEST_CASE("a device whose memory is too small ends the run with an error", "[device]") {
   const Ended ended = train({"--device", "sim", "--strategy", "ddp", "device.capacity_bytes=20000"});
   CHECK(ended.code == 1);

@@ -54,8 +54,9 @@ TEST_CASE("a small CAD-MLLM has the reference's logits, loss and gradients in ev
   const int32_t stage = GENERATE(0, 1, 2);
   const bool move_params = GENERATE(false, true);
   const bool recompute = GENERATE(false, true);
-  CAPTURE(stage, move_params, recompute);
-  ModelDriver model(ddh_entry_cad_mllm, {});
+  const std::string operators = GENERATE("auto", "torch");
+  CAPTURE(stage, move_params, recompute, operators);
+  ModelDriver model(ddh_entry_cad_mllm, {{"model.operators", operators}});
   model.move_params = move_params;
   model.recompute = recompute;
   load_weights(model, file);

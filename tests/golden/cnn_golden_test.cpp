@@ -33,9 +33,11 @@ TEST_CASE("small networks of images and of videos have the reference's logits, l
   const GoldenFile file = read_safetensors(*path);
   const bool move_params = GENERATE(false, true);
   const bool recompute = GENERATE(false, true);
-  const ModelDriver::Options layout = {{"model.channels_last", GENERATE("false", "true")}};
-  CAPTURE(network, move_params, recompute, layout);
-  ModelDriver model(ddh_entry_cnn, network == "cnn_lstm" ? tiny_lstm(layout) : tiny_cnn(layout));
+  const ModelDriver::Options options =
+      GENERATE(ModelDriver::Options{}, ModelDriver::Options{{"model.channels_last", "true"}},
+               ModelDriver::Options{{"model.operators", "torch"}});
+  CAPTURE(network, move_params, recompute, options);
+  ModelDriver model(ddh_entry_cnn, network == "cnn_lstm" ? tiny_lstm(options) : tiny_cnn(options));
   model.move_params = move_params;
   model.recompute = recompute;
   // The reference has 5 classes, our data more: the other rows of the classifier are far below.

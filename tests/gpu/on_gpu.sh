@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# on_gpu.sh FOLDER: runs on this machine's GPUs, compared with runs on the CPU bit for bit. FOLDER holds ddhost, plugins/
+# on_gpu.sh FOLDER: runs on this machine's GPUs, compared with runs on the CPU bit for bit; of models on LibTorch the losses
+# are compared, within roundings. FOLDER holds ddhost, plugins/
 # and tests/plugins/kernel_toy.so: build/, or an unpacked ddhost-gpu.tar.gz. Options for the GPU runs, such as another
 # device.driver, are in DDHOST_GPU_OPTIONS, those for runs over nccl in DDHOST_NCCL_OPTIONS. Ends with 0 if all are
 # equal, with 4 if there is no GPU.
@@ -48,5 +49,30 @@ for world in 1 2; do
       fi
     done
   done
+done
+
+# Models on LibTorch: the same operators on the CPU and on the GPU, which round otherwise.
+losses() { sed -nE 's/.*"loss":([-+.e0-9]+).*/\1/p' "$work/$1/metrics.jsonl"; }
+close_losses() { # two names
+  paste <(losses "$1") <(losses "$2") |
+    awk '{ d = ($1 - $2) / $1; if (d > 1e-4 || d < -1e-4) far = 1 } END { exit far || NR != 8 }'
+}
+for model in gpt vit cnn cad_mllm; do
+  [[ -e plugins/$model.so ]] || continue
+  torch=(--model "$model" --strategy zero2 --nproc 1 optimizer.lr=1e-4)
+  train "$model-cpu" "${torch[@]}" model.operators=torch || { cat "$work/$model-cpu.log"; exit 1; }
+  if ! train "$model-gpu" "${torch[@]}" --device cuda "${given[@]}"; then
+    if grep -Eq "is built for CPUs|can't be loaded" "$work/$model-gpu.log"; then
+      echo "left out: $model: $(tail -n 1 "$work/$model-gpu.log")"
+    else
+      echo "FAILED: $model: $(tail -n 1 "$work/$model-gpu.log")"
+      failed=1
+    fi
+  elif close_losses "$model-cpu" "$model-gpu"; then
+    echo "close losses: $model"
+  else
+    echo "FAILED: $model: other losses than on the CPU"
+    failed=1
+  fi
 done
 exit "$failed"

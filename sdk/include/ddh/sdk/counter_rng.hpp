@@ -37,6 +37,8 @@ class CounterRng {
  public:
   CounterRng(uint64_t seed, std::string_view stream) : key_(mix64(mix64(seed + kMixStep) ^ fnv1a(stream))) {}
 
+  // For code that computes bits() itself.
+  [[nodiscard]] uint64_t key() const { return key_; }
   [[nodiscard]] uint64_t bits(uint64_t i) const { return mix64(key_ + (i + 1) * kMixStep); }
   // In [0, 1), 53 bits.
   [[nodiscard]] double uniform(uint64_t i) const { return static_cast<double>(bits(i) >> 11) * 0x1p-53; }

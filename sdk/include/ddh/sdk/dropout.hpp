@@ -32,6 +32,12 @@ class Dropout {
   void apply(float* x, uint64_t first, uint64_t numel) const;
   void fill(float* factors, uint64_t first, uint64_t numel) const;
 
+  // For code that computes factor() itself: an element is dropped if the upper 32 bits of stream().bits(element) are
+  // less than threshold().
+  [[nodiscard]] float scale() const { return scale_; }
+  [[nodiscard]] uint32_t threshold() const { return threshold_; }
+  [[nodiscard]] const CounterRng& stream() const { return stream_; }
+
  private:
   static CounterRng stream_of(const DropoutKey& key);
   const float scale_;

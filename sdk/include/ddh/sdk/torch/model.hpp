@@ -14,9 +14,12 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/batch_norm.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
@@ -31,6 +34,7 @@
 #include "ddh/sdk/torch/dropout.hpp"
 #include "ddh/sdk/torch/prepare.hpp"
 #include "ddh/sdk/torch/sync_batch_norm.hpp"
+#include "ddh/sdk/torch/transfers.hpp"
 #include "ddh/sdk/torch/unit_params.hpp"
 
 namespace ddh {
@@ -48,14 +52,16 @@ enum class TorchThreads { kOne, kAll };
 
 class TorchModel : public Model {
  public:
-  explicit TorchModel(const ddh_create& create, TorchThreads threads = TorchThreads::kOne)
-      : Model(create), threads_(threads) {
+  // `operators`: the value of kOperatorsOption, if the model has that option.
+  explicit TorchModel(const ddh_create& create, TorchThreads threads = TorchThreads::kOne,
+                      std::string_view operators = "auto")
+      : Model(create), device_(host, operators), threads_(threads) {
     prepare_torch();
     settle_threads();
   }
 
   void forward(const ddh_unit_call& c) final {
-    const ActivationScope scope(host);
+    const TorchCall scope(host, device_, c.stream);
     settle_threads();
     MicroBatch& micro = micro_batches_[c.micro_batch];
     if (c.phase == DDH_PHASE_RECOMPUTE) return run(c, micro.boundaries.at(c.position), true);
@@ -76,7 +82,7 @@ class TorchModel : public Model {
   }
 
   void backward(const ddh_unit_call& c) final {
-    const ActivationScope scope(host);
+    const TorchCall scope(host, device_, c.stream);
     settle_threads();
     MicroBatch& micro = micro_batches_.at(c.micro_batch);
     auto kept = micro.boundaries.extract(c.position);
@@ -105,7 +111,11 @@ class TorchModel : public Model {
   }
 
   void metrics(int32_t program_index, int32_t micro_batch, double* sums, double* counts) final {
-    const auto& reported = micro_batches_.at(micro_batch).metrics;
+    const TorchCall scope(host, device_);
+    MicroBatch& micro = micro_batches_.at(micro_batch);
+    auto& reported = micro.metrics;
+    const std::vector<double> sent = transfers(micro_batch).read();
+    for (size_t i = 0; i < micro.sent.size(); ++i) reported.at(micro.sent[i].first).first = sent.at(i);
     for (uint32_t i = 0; i < describe().programs[program_index]->n_metrics; ++i) {
       const auto at = reported.find(i);
       sums[i] = at != reported.end() ? at->second.first : 0;
@@ -116,14 +126,17 @@ class TorchModel : public Model {
   bool contribution(uint32_t buffer, int32_t /*program*/, int32_t micro_batch, void* out) final {
     const auto& given = micro_batches_.at(micro_batch).contributions;
     const auto at = given.find(buffer);
-    if (at == given.end()) return false;
-    std::memcpy(out, at->second.const_data_ptr(), at->second.nbytes());
+    if (at == given.end() || at->second.is_meta()) return false;
+    const TorchCall scope(host, device_);
+    const at::Tensor values = at->second.cpu();  // waits
+    std::memcpy(out, values.const_data_ptr(), values.nbytes());
     return true;
   }
 
   void discard(int32_t micro_batch) noexcept final {
-    const ActivationScope scope(host);
+    const TorchCall scope(host, device_);
     micro_batches_.erase(micro_batch);
+    if (const auto at = transfers_.find(micro_batch); at != transfers_.end()) at->second.discard();
   }
 
  protected:
@@ -133,6 +146,7 @@ class TorchModel : public Model {
     bool training;     // dropout is active
     bool first_run;    // false: a recomputed forward
     ddh_batch* batch;  // opaque: the model's own type
+    ddh_stream* stream;
   };
   // Forward of one unit, with the parameters in the order of its view. `inputs` are the outputs of the previous unit,
   // none at the program's start. The last unit of a program with a backward returns the sum of the losses, a scalar. An
@@ -142,6 +156,24 @@ class TorchModel : public Model {
   // Called in run_unit: sets sum and count of a metric of this micro-batch.
   void report(const UnitRun& run, uint32_t metric, double sum, double count) {
     micro_batches_.at(run.micro_batch).metrics[metric] = {sum, count};
+  }
+
+  // The same for a sum that is a tensor of one element. On a GPU nothing waits for it; the host reads it with the metrics.
+  void report(const UnitRun& run, uint32_t metric, const at::Tensor& sum, double count) {
+    if (device_.where().is_cpu()) return report(run, metric, sum.item<double>(), count);
+    report(run, metric, 0.0, count);
+    if (run.first_run) micro_batches_.at(run.micro_batch).sent.emplace_back(metric, sum.detach().to(at::kDouble));
+  }
+
+  // The device of parameters, inputs and outputs: create tensors with its options.
+  [[nodiscard]] const TorchDevice& device() const { return device_; }
+  // Called in run_unit: a batch's tensors on the device, the same at every call of the micro-batch. Undefined ones stay
+  // undefined.
+  std::vector<at::Tensor> on_device(const UnitRun& run, const std::vector<at::Tensor>& tensors) {
+    if (device_.where().is_cpu()) return tensors;
+    std::vector<at::Tensor>& copies = micro_batches_.at(run.micro_batch).batch;
+    if (copies.empty()) copies = transfers(run.micro_batch).upload(tensors, run.stream);
+    return copies;
   }
 
   // Called in run_unit: counter-based dropout, equal in a recomputed forward and for every number of ranks. `site`
@@ -179,7 +211,7 @@ class TorchModel : public Model {
     if (x.size(0) == 0) return x;
     if (syncs_batch_norm_) return synced_batch_norm(run, x, w, b, buffers, momentum, eps);
     // They begin with zero, so ATen's update of them is momentum * statistic.
-    const at::Tensor mean = at::zeros({x.size(1)}, at::kFloat), variance = at::zeros({x.size(1)}, at::kFloat);
+    const at::Tensor mean = at::zeros({x.size(1)}, device_.options(at::kFloat)), variance = at::zeros_like(mean);
     at::Tensor y = at::batch_norm(x, w, b, mean, variance, true, momentum, eps, false);
     contribute(run, buffers.mean, mean);
     contribute(run, buffers.variance, variance);
@@ -188,11 +220,17 @@ class TorchModel : public Model {
   }
   // From now on batch_norm uses the statistics of all ranks together, so each of its calls is collective: every rank must
   // have samples in each micro-batch. The descriptor needs DDH_COMM_IFACE.
-  void sync_batch_norm() { syncs_batch_norm_ = true; }
-  // A buffer of the description; its memory is the model's.
+  void sync_batch_norm() {
+    if (device_.by_operators())
+      fail(DDH_FAILED_PRECONDITION, "batch norms with the statistics of all ranks exchange them in host memory, and ",
+           device_.text(), " has its own; leave model.sync_batch_norm out");
+    syncs_batch_norm_ = true;
+  }
+  // A buffer of the description. Its memory is the model's, on the host; a device gets a copy.
   at::Tensor buffer(uint32_t index) {
     const ddh_buffer_desc& b = *describe().buffers[index];
-    return at::from_blob(b.data, at::IntArrayRef(b.shape, b.n_dims), scalar_type_of(b.dtype));
+    const at::Tensor own = at::from_blob(b.data, at::IntArrayRef(b.shape, b.n_dims), scalar_type_of(b.dtype));
+    return own.to(device_.where());
   }
 
   // Whether a program trains a parameter.
@@ -213,6 +251,8 @@ class TorchModel : public Model {
     Tensors carry;  // forward: outputs of the last unit; backward: their gradients, some undefined
     std::map<int32_t, Boundary> boundaries;
     std::map<uint32_t, std::pair<double, double>> metrics;
+    std::vector<std::pair<uint32_t, at::Tensor>> sent;         // sums of metrics that are on their way to the host
+    std::vector<at::Tensor> batch;                             // copies on the device
     std::map<uint32_t, at::Tensor> contributions;              // by buffer
     std::map<int64_t, std::vector<int64_t>> samples_of_ranks;  // by this rank's own
     bool in_backward = false;                                  // carry holds gradients
@@ -248,6 +288,8 @@ class TorchModel : public Model {
     if (threads_ == TorchThreads::kOne && at::get_num_threads() != 1) at::set_num_threads(1);
   }
 
+  Transfers& transfers(int32_t micro_batch) { return transfers_.try_emplace(micro_batch, host, device_).first->second; }
+
   UnitParams& params_of(const ddh_unit_call& c) {
     const bool input_grad_only = (c.flags & DDH_CALL_INPUT_GRAD_ONLY) != 0;
     std::unique_ptr<UnitParams>& params = params_[{c.program, c.unit, input_grad_only}];
@@ -256,7 +298,7 @@ class TorchModel : public Model {
       std::vector<uint8_t> trained(model.n_params, 0);
       for (uint32_t i = 0; i < model.n_params; ++i)
         trained[i] = !input_grad_only && trains(c.program, static_cast<int32_t>(i)) ? 1 : 0;
-      params = std::make_unique<UnitParams>(model, c.unit, trained, *c.view);
+      params = std::make_unique<UnitParams>(model, c.unit, trained, *c.view, device_.where());
     }
     return *params;
   }
@@ -266,13 +308,21 @@ class TorchModel : public Model {
     UnitParams& params = params_of(c);
     const BoundParams bound(params, *c.view);
     boundary.outputs = run_unit({c.program, c.unit, c.position, c.micro_batch, c.step, c.global_micro_batch,
-                                 c.phase != DDH_PHASE_EVAL, c.phase != DDH_PHASE_RECOMPUTE, c.batch},
+                                 c.phase != DDH_PHASE_EVAL, c.phase != DDH_PHASE_RECOMPUTE, c.batch, c.stream},
                                 params.leaves(), boundary.inputs);
+    const auto& sent = micro_batches_.at(c.micro_batch).sent;
+    const bool is_last = static_cast<uint32_t>(c.position) + 1 == program(c).n_units;
+    if (!is_last || sent.empty() || c.phase == DDH_PHASE_RECOMPUTE) return;
+    std::vector<at::Tensor> sums;
+    for (const auto& [metric, sum] : sent) sums.push_back(sum.flatten());
+    transfers(c.micro_batch).send(at::cat(sums), c.stream);
   }
 
+  const TorchDevice device_;
   const TorchThreads threads_;
   bool syncs_batch_norm_ = false;
   std::map<int32_t, MicroBatch> micro_batches_;
+  std::map<int32_t, Transfers> transfers_;  // per micro-batch, for the whole run
   std::map<ParamsKey, std::unique_ptr<UnitParams>> params_;
 };
 

@@ -8,12 +8,12 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/from_blob.h>
 
-#include <algorithm>
+#include <string>
 #include <vector>
 
 #include "ddh/sdk/plugin.hpp"
+#include "ddh/sdk/torch/device.hpp"
 
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
@@ -36,15 +36,17 @@ inline at::ScalarType scalar_type_of(int32_t dtype) {
 class UnitParams {
  public:
   // `trained`: one per parameter of the model, 1 = trained where this object serves. Leaves have the dtypes of `view`.
-  UnitParams(const ddh_model_desc& model, int32_t unit, const std::vector<uint8_t>& trained,
-             const ddh_unit_view& view) {
+  // `device`: where its memory is.
+  UnitParams(const ddh_model_desc& model, int32_t unit, const std::vector<uint8_t>& trained, const ddh_unit_view& view,
+             at::Device device)
+      : device_(device) {
     const ddh_unit_desc& desc = *model.units[unit];
     for (uint32_t i = 0; i < desc.n_params; ++i) {
       const ddh_param_desc& param = *model.params[desc.params[i]];
       const at::ScalarType type = scalar_type_of(ddh_view_param(&view, i)->dtype);
       names_.emplace_back(param.name);
       // A leaf of the right shape on one byte that is never read; bind() provides the memory.
-      leaves_.push_back(at::from_blob(&nothing_, at::IntArrayRef(param.shape, param.n_dims), type));
+      leaves_.push_back(tensor_at(&nothing_, at::IntArrayRef(param.shape, param.n_dims), type, device));
       leaves_.back().storage().unsafeGetStorageImpl()->set_nbytes(param.numel * at::elementSize(type));
       leaves_.back().set_requires_grad(trained[static_cast<size_t>(desc.params[i])] != 0);
     }
@@ -65,7 +67,7 @@ class UnitParams {
       }
       point(i, p.data);
       if (!takes_gradient(p, i)) continue;
-      if (p.grad_mode == DDH_GRAD_WRITE) std::fill_n(static_cast<float*>(p.grad), p.numel, 0.0F);
+      if (p.grad_mode == DDH_GRAD_WRITE) buffer(p, i).zero_();
       if (p.dtype == DDH_F32) leaves_[i].mutable_grad() = buffer(p, i);
     }
   }
@@ -78,7 +80,7 @@ class UnitParams {
       if (!takes_gradient(p, i)) continue;
       if (p.dtype != DDH_F32) {
         if (leaves_[i].grad().defined()) buffer(p, i).add_(leaves_[i].grad().to(at::kFloat));
-      } else if (leaves_[i].grad().const_data_ptr() != p.grad) {
+      } else if (!device_.is_meta() && leaves_[i].grad().const_data_ptr() != p.grad) {
         fail(DDH_INTERNAL, "autograd replaced the gradient of '", names_[i],
              "'; a backward must not use create_graph or sparse gradients");
       }
@@ -97,12 +99,13 @@ class UnitParams {
     return p.grad != nullptr && leaves_[i].requires_grad();
   }
   [[nodiscard]] at::Tensor buffer(const ddh_param_view& p, uint32_t i) const {
-    return at::from_blob(p.grad, leaves_[i].sizes(), at::kFloat);
+    return tensor_at(p.grad, leaves_[i].sizes(), at::kFloat, device_);
   }
   void point(uint32_t i, void* data) {
-    leaves_[i].storage().unsafeGetStorageImpl()->set_data_ptr_noswap({data, c10::Device(c10::DeviceType::CPU)});
+    if (!device_.is_meta()) leaves_[i].storage().unsafeGetStorageImpl()->set_data_ptr_noswap({data, device_});
   }
 
+  const at::Device device_;
   char nothing_ = 0;
   std::vector<std::string> names_;
   std::vector<at::Tensor> leaves_;

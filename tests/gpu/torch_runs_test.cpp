@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Models on LibTorch on the device cuda, over the stand-in for the driver. LibTorch's operators for GPUs can't run there, so
+// each model ends with a sentence before its first step.
+#include "fixtures/harness/toy_run.hpp"
+
+using namespace ddhost::test;
+
+namespace {
+
+const std::string kDriver = "device.driver=" + std::string(DDHOST_BUILD_DIR) + "/tests/standin/libcuda.so.1";
+
+}  // namespace
+
+TEST_CASE("a model on LibTorch is refused without LibTorch's operators for GPUs", "[gpu]") {
+  const std::string model = GENERATE("gpt", "vit", "cnn", "cad_mllm");
+  CAPTURE(model);
+  const ToyRun run = toy_run({"--device", "cuda", "train.steps=2", "run.nproc=1", kDriver}, {}, model);
+  check_refused(run, {"LibTorch", "--device cpu"});
+  CHECK(run.record.steps.empty());
+}
+
+TEST_CASE("a model that does not use the GPU yet is refused with its name", "[gpu]") {
+  check_refused(toy_run({"--device", "cuda", "train.steps=2", "run.nproc=1", kDriver}, {}, "kgat"),
+                {"model 'kgat'", "outside of streams", "--device cpu"});
+}
