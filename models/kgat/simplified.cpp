@@ -208,8 +208,8 @@ at::Tensor simplified_layer(const UnitContext& u, const SimplifiedGraph& graph, 
   saved.rows = project_rows(u, graph, u.narrowed(x), out);
   saved.scores = at::empty({graph.n_edges()}, at::kFloat);
   saved.norms = at::empty({N}, at::kFloat);
-  const at::Tensor weight = ops::vector(ops::param(u.view, kAttentionWeight));
-  const float bias = ops::vector(ops::param(u.view, kAttentionBias)).item<float>();
+  const at::Tensor weight = ops::vector(ops::param(u.view, kAttentionWeight), x.device());
+  const float bias = ops::vector(ops::param(u.view, kAttentionBias), x.device()).item<float>();
   at::Tensor y = at::zeros({N, out}, at::kFloat);
   const float *rows = data(std::as_const(saved.rows)), *w = data(weight);
   for_rows(N, [&](int64_t i) {
@@ -236,7 +236,7 @@ at::Tensor simplified_layer(const UnitContext& u, const SimplifiedGraph& graph, 
 at::Tensor simplified_backward(const UnitContext& u, const SimplifiedGraph& graph, const at::Tensor& dy,
                                const at::Tensor& x, const at::Tensor& y, const SimplifiedSaved& saved) {
   const at::Tensor dz = shape_backward(u, dy, y, saved.norms);
-  const at::Tensor weight = ops::vector(ops::param(u.view, kAttentionWeight));
+  const at::Tensor weight = ops::vector(ops::param(u.view, kAttentionWeight), x.device());
   const EdgeGradients g = edges_backward(graph, dz, weight, static_cast<float>(u.config.slope), saved);
   ops::give(ops::param(u.view, kAttentionWeight), g.weight);
   at::Tensor bias = at::empty({1}, at::kFloat);
