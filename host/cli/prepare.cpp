@@ -231,7 +231,7 @@ bool claim(PreparedRun& plan) {
 }
 
 // Writes a byte to a file in the folder of `path`, to detect a full disk or missing permissions before a long run. The file
-// has no name, so it stays nowhere if the process is killed.
+// has no name where the file system allows that, so nothing stays if the process is killed.
 void try_to_write(const char* key, const fs::path& path) {
   try {
     const NewFile file(path.parent_path(), path);

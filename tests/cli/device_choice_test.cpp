@@ -19,10 +19,10 @@ struct Ended {
   int code;
   std::string out, err;
 };
-Ended train(const std::vector<std::string>& more) {
+Ended train(const std::vector<std::string>& more, const std::string& model = toy_model()) {
   const TempFolder folder;
-  std::vector<std::string> args = {"--model",       toy_model(), "--nproc", "2",
-                                   "train.steps=3", "--comm",    "loop",    "run.dir=" + folder.file("run")};
+  std::vector<std::string> args = {"--model",       model,    "--nproc", "2",
+                                   "train.steps=3", "--comm", "loop",    "run.dir=" + folder.file("run")};
   args.insert(args.end(), more.begin(), more.end());
   Process process(args);
   const int code = process.wait(std::chrono::seconds(60));
@@ -48,7 +48,7 @@ TEST_CASE("a missing device is refused with the list of devices", "[device]") {
   CHECK_THAT(train({"device.delay_us=5"}).err, Contains("device.delay_us"));  // an option of sim, not of cpu
 }
 
-TEST_CASE("a plugin that accesses memory outside of streams is refused on a device with its own memory", "[device]") {
+TEST_CASE("a plugin that computes on the CPU is refused on a device with its own memory", "[device]") {
   const Ended ended = train({"--device", "sim", "--strategy", fake("good")});
   CHECK(ended.code == 1);
   CHECK_THAT(ended.err, Contains("strategy 'good'") && Contains("computes on the CPU and cannot use device") &&
@@ -57,7 +57,7 @@ TEST_CASE("a plugin that accesses memory outside of streams is refused on a devi
 
 TEST_CASE("a model on LibTorch is refused on a device that LibTorch does not know", "[device]") {
   if (!std::filesystem::exists(plugin("gpt"))) return;  // a build without LibTorch
-  const Ended ended = train({"--device", "sim", "--model", "gpt"});
+  const Ended ended = train({"--device", "sim"}, "gpt");
   CHECK(ended.code == 1);
   CHECK_THAT(ended.err, Contains("model 'gpt' computes with LibTorch, which knows no device 'sim'"));
 }
