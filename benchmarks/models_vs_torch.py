@@ -58,7 +58,9 @@ def run_peer(args, world, words):
 
 
 def rows_of(run_dir):
-    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    """The rows so far; the last one may still be half written."""
+    lines = (run_dir / "metrics.jsonl").read_text().splitlines(keepends=True)
+    return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
 def run_ddhost(world, model, run_dir, options):

@@ -57,10 +57,10 @@ class Sampler {
   Sampler(const Config& config, const KgatData& data, const Graph& graph);
 
   // Samples of an epoch: as many as the data has pairs (or users), or the graph has edges.
-  [[nodiscard]] uint64_t n_pairs() const {
+  [[nodiscard]] uint64_t n_cf_samples() const {
     return config_.cf_sampling == CfSampling::kEachUser ? users_.size() : static_cast<uint64_t>(pair_begin_.back());
   }
-  [[nodiscard]] uint64_t n_edges() const { return static_cast<uint64_t>(graph_.n_edges()); }
+  [[nodiscard]] uint64_t n_kg_samples() const { return static_cast<uint64_t>(graph_.n_edges()); }
 
   [[nodiscard]] KgatBatch cf(const ddh_batch_args& args) const;
   [[nodiscard]] KgatBatch kg(const ddh_batch_args& args) const;

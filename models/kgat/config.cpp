@@ -81,6 +81,21 @@ std::vector<int64_t> ascending(std::vector<int64_t> numbers) {
   return numbers;
 }
 
+// Options that a variant does not read must have their defaults.
+void refuse_idle_choices(const ddh::Host& host) {
+  const std::string variant = host.text("model.variant");
+  const auto refuse = [&](const char* key, const char* preset) {
+    if (host.text(key) != preset)
+      ddh::fail(DDH_INVALID_ARGUMENT, key, "=", host.text(key), " has no effect in model.variant=", variant,
+                "; leave it out");
+  };
+  if (variant == "kgat") return refuse("model.kg_edges", "all");
+  refuse("model.aggregator", "bi-interaction");
+  refuse("model.adjacency", "random_walk");
+  refuse("model.parallel_edges", "separate");
+  if (variant == "mf") refuse("model.kg_edges", "all");
+}
+
 }  // namespace
 
 const char* const kSchema = ddh::kSchemaOf<kOptions>;
@@ -102,6 +117,8 @@ Config::Config(const ddh::Host& host)
       kg_sampling(host.text("model.kg_sampling") == "triples" ? KgSampling::kTriples : KgSampling::kHeads),
       ks(ascending(integers(host, "model.ks"))),
       seed(static_cast<uint64_t>(host.i64("run.seed"))),
-      compute(ops::compute_type(host, "kgat")) {}
+      compute(ops::compute_type(host, "kgat")) {
+  refuse_idle_choices(host);
+}
 
 }  // namespace kgat

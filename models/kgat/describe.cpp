@@ -94,7 +94,7 @@ void Kgat::add_programs() {
                      .name = "cf",
                      .units = through_graph,
                      .metrics = {"loss"},
-                     .n_samples = sampler_.n_pairs(),
+                     .n_samples = sampler_.n_cf_samples(),
                      .sample_unit = "pairs",
                      .trainable = mask(through_graph),
                      .eval_program = evaluates ? "eval" : ""});
@@ -103,7 +103,7 @@ void Kgat::add_programs() {
                        .name = "kg",
                        .units = through_relations,
                        .metrics = {"loss"},
-                       .n_samples = sampler_.n_edges(),
+                       .n_samples = sampler_.n_kg_samples(),
                        .sample_unit = "triples",
                        .trainable = mask(through_relations),
                        .optimizer = 1,

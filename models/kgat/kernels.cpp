@@ -7,25 +7,9 @@
 #include <numeric>
 
 #include "ddh/sdk/simd.hpp"
-#include "ddh/sdk/torch/pieces.hpp"
 
 namespace kgat {
 namespace {
-
-constexpr int64_t kRowsOfPiece = 256;
-
-// body(first, end) for ranges that cover all rows; a row belongs to one thread.
-template <class Body>
-void for_row_ranges(int64_t rows, const Body& body) {
-  ddh::for_pieces((rows + kRowsOfPiece - 1) / kRowsOfPiece,
-                  [&](int64_t piece) { body(piece * kRowsOfPiece, std::min(rows, (piece + 1) * kRowsOfPiece)); });
-}
-template <class Body>
-void for_rows(int64_t rows, const Body& body) {
-  for_row_ranges(rows, [&](int64_t first, int64_t end) {
-    for (int64_t r = first; r < end; ++r) body(r);
-  });
-}
 
 inline void add(const float* x, int64_t n, float* out) {
   for (int64_t c = 0; c < n; ++c) out[c] += x[c];

@@ -4,12 +4,29 @@
 // neither on the number of threads nor on the width of vectors. All fp32.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
+#include "ddh/sdk/torch/pieces.hpp"
 #include "graph.hpp"
 
 namespace kgat {
+
+// body(first, end) for ranges that cover all rows; one thread computes a range.
+template <class Body>
+void for_row_ranges(int64_t rows, const Body& body) {
+  constexpr int64_t kRowsOfPiece = 256;
+  ddh::for_pieces((rows + kRowsOfPiece - 1) / kRowsOfPiece,
+                  [&](int64_t piece) { body(piece * kRowsOfPiece, std::min(rows, (piece + 1) * kRowsOfPiece)); });
+}
+// body(row) for all rows.
+template <class Body>
+void for_rows(int64_t rows, const Body& body) {
+  for_row_ranges(rows, [&](int64_t first, int64_t end) {
+    for (int64_t r = first; r < end; ++r) body(r);
+  });
+}
 
 // out (N, width): row h is the sum over the edges of h of weight (E) times row tail of x (N, width).
 void multiply(const Graph& graph, const float* weights, const float* x, int64_t width, float* out);

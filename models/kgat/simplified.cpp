@@ -16,20 +16,10 @@ namespace kgat {
 namespace {
 
 constexpr float kLength = 5;  // of a layer's normalized rows
-constexpr int64_t kRowsOfPiece = 256;
 
 float* data(at::Tensor& t) { return t.mutable_data_ptr<float>(); }
 const float* data(const at::Tensor& t) { return t.const_data_ptr<float>(); }
 size_t index(int64_t i) { return static_cast<size_t>(i); }
-
-// body(row) for all rows; a row belongs to one thread.
-template <class Body>
-void for_rows(int64_t rows, const Body& body) {
-  ddh::for_pieces((rows + kRowsOfPiece - 1) / kRowsOfPiece, [&](int64_t piece) {
-    const int64_t end = std::min(rows, (piece + 1) * kRowsOfPiece);
-    for (int64_t r = piece * kRowsOfPiece; r < end; ++r) body(r);
-  });
-}
 
 const char* bytes_from(const void* matrix, int64_t numel, int64_t element_bytes) {
   return static_cast<const char*>(matrix) + numel * element_bytes;
@@ -104,10 +94,13 @@ at::Tensor project_rows_backward(const UnitContext& u, const SimplifiedGraph& gr
 at::Tensor shape_backward(const UnitContext& u, const at::Tensor& dy, const at::Tensor& y, const at::Tensor& norms) {
   const int64_t width = y.size(1);
   at::Tensor dh = at::empty_like(y);
-  for_rows(y.size(0), [&](int64_t i) {
-    const float *row = data(y) + i * width, *d = data(dy) + i * width, inverse = kLength / data(norms)[i];
+  const float *all_rows = data(y), *all_d = data(dy), *lengths = data(norms);
+  float* const of_h = data(dh);
+  for_rows(y.size(0), [=](int64_t i) {
+    const float *row = all_rows + i * width, *d = all_d + i * width, inverse = kLength / lengths[i];
     const float along = dot(row, d, width) / (kLength * kLength);
-    for (int64_t c = 0; c < width; ++c) data(dh)[i * width + c] = (d[c] - along * row[c]) * inverse;
+    float* const to = of_h + i * width;
+    for (int64_t c = 0; c < width; ++c) to[c] = (d[c] - along * row[c]) * inverse;
   });
   dh = ops::dropout(u.dropout(), std::move(dh));
   at::Tensor dz = at::empty_like(y);
@@ -128,28 +121,30 @@ EdgeGradients edges_backward(const SimplifiedGraph& graph, const at::Tensor& dz,
   const float *rows = data(saved.rows), *w = data(weight), *scores = data(saved.scores), *d = data(dz);
   at::Tensor ds = at::empty({graph.n_edges()}, at::kFloat);  // of the scores
   at::Tensor dq = at::zeros({N, out}, at::kFloat);           // of w * p
+  float *const of_scores = data(ds), *const of_q = data(dq);
   for_rows(N, [&](int64_t i) {
+    float* const to = of_q + i * out;
     for (int64_t e = graph.begin[index(i)]; e < graph.begin[index(i) + 1]; ++e) {
       const float* m = rows + graph.row[index(e)] * out;
       const float of_score = dot(d + i * out, m, out) * (scores[e] > 0 ? 1 : slope);
-      data(ds)[e] = of_score;
-      for (int64_t c = 0; c < out; ++c) data(dq)[i * out + c] += of_score * m[c];
+      of_scores[e] = of_score;
+      for (int64_t c = 0; c < out; ++c) to[c] += of_score * m[c];
     }
   });
   EdgeGradients g{at::zeros({graph.n_rows(), out}, at::kFloat), at::empty({out}, at::kFloat), 0};
   at::Tensor d_weight = at::empty({N, out}, at::kFloat);  // of each node
+  float *const of_rows = data(g.rows), *const of_weight = data(d_weight);
   for_rows(graph.n_rows(), [&](int64_t r) {
-    float* const to = data(g.rows) + r * out;
+    float* const to = of_rows + r * out;
     for (int64_t at = graph.row_begin[index(r)]; at < graph.row_begin[index(r) + 1]; ++at) {
       const int64_t e = graph.row_edge[index(at)], i = graph.head[index(e)];
-      const float score = scores[e], share = score > 0 ? score : slope * score, of_score = data(std::as_const(ds))[e];
+      const float score = scores[e], share = score > 0 ? score : slope * score, of_score = of_scores[e];
       for (int64_t c = 0; c < out; ++c) to[c] += share * d[i * out + c] + of_score * (w[c] * rows[i * out + c]);
     }
     if (r >= N) return;
-    const float* const of_q = data(std::as_const(dq)) + r * out;
     for (int64_t c = 0; c < out; ++c) {
-      to[c] += w[c] * of_q[c];
-      data(d_weight)[r * out + c] = rows[r * out + c] * of_q[c];
+      to[c] += w[c] * of_q[r * out + c];
+      of_weight[r * out + c] = rows[r * out + c] * of_q[r * out + c];
     }
   });
   ops::column_sums(data(std::as_const(d_weight)), N, out, data(g.weight));
@@ -212,23 +207,27 @@ at::Tensor simplified_layer(const UnitContext& u, const SimplifiedGraph& graph, 
   const float bias = ops::vector(ops::param(u.view, kAttentionBias), x.device()).item<float>();
   at::Tensor y = at::zeros({N, out}, at::kFloat);
   const float *rows = data(std::as_const(saved.rows)), *w = data(weight);
-  for_rows(N, [&](int64_t i) {
+  float *const all = data(y), *const scores = data(saved.scores);
+  for_row_ranges(N, [&](int64_t first, int64_t end) {
     std::vector<float> q(index(out));
-    for (int64_t c = 0; c < out; ++c) q[index(c)] = w[c] * rows[i * out + c];
-    float* const to = data(y) + i * out;
-    for (int64_t e = graph.begin[index(i)]; e < graph.begin[index(i) + 1]; ++e) {
-      const float* m = rows + graph.row[index(e)] * out;
-      const float score = dot(q.data(), m, out) + bias, share = score > 0 ? score : slope * score;
-      data(saved.scores)[e] = score;
-      for (int64_t c = 0; c < out; ++c) to[c] += share * m[c];
+    for (int64_t i = first; i < end; ++i) {
+      for (int64_t c = 0; c < out; ++c) q[index(c)] = w[c] * rows[i * out + c];
+      float* const to = all + i * out;
+      for (int64_t e = graph.begin[index(i)]; e < graph.begin[index(i) + 1]; ++e) {
+        const float* m = rows + graph.row[index(e)] * out;
+        const float score = dot(q.data(), m, out) + bias, share = score > 0 ? score : slope * score;
+        scores[e] = score;
+        for (int64_t c = 0; c < out; ++c) to[c] += share * m[c];
+      }
+      for (int64_t c = 0; c < out; ++c) to[c] = std::max(to[c], 0.0F);
     }
-    for (int64_t c = 0; c < out; ++c) to[c] = std::max(to[c], 0.0F);
   });
   y = ops::dropout(u.dropout(), std::move(y));
-  row_norms(data(std::as_const(y)), N, out, data(saved.norms));
-  for_rows(N, [&](int64_t i) {
-    const float factor = kLength / data(saved.norms)[i];
-    for (int64_t c = 0; c < out; ++c) data(y)[i * out + c] *= factor;
+  float *const dropped = data(y), *const norms = data(saved.norms);
+  row_norms(dropped, N, out, norms);
+  for_rows(N, [=](int64_t i) {
+    const float factor = kLength / norms[i];
+    for (int64_t c = 0; c < out; ++c) dropped[i * out + c] *= factor;
   });
   return y;
 }

@@ -70,6 +70,11 @@ const std::vector<int64_t> kSamples = {3, 50, 120, 7, 61, 33};
 
 }  // namespace
 
+TEST_CASE("an option that the variant of KGAT does not read is refused") {
+  CHECK_THROWS_WITH(ModelDriver(ddh_entry_kgat, simplified({{"model.aggregator", "gcn"}})),
+                    Catch::Contains("model.aggregator=gcn has no effect in model.variant=simplified"));
+}
+
 TEST_CASE("the simplified KGAT has the representations of its formula") {
   const bool all = GENERATE(true, false);
   ModelDriver model(ddh_entry_kgat, simplified({{"model.kg_edges", all ? "all" : "items"}}));
@@ -129,6 +134,33 @@ TEST_CASE("gradients of the simplified KGAT are slopes of its loss") {
     model.value(p) = at;
     CHECK(length > 0);
     CHECK(slope == Approx(length).epsilon(1e-2));
+  }
+}
+
+// A direction that does not depend on the gradient: a backward that leaves out a part has another slope there.
+TEST_CASE("the simplified KGAT's loss has the gradient's slope in any direction") {
+  ModelDriver model(ddh_entry_kgat, simplified({{"model.message_dropout", "0.0"}, {"model.leaky_slope", "0.2"}}));
+  fill(model, 2);
+  train(model, kSamples);
+  const std::vector<std::vector<float>> gradient = gradients(model);
+  for (size_t p = 0; p < gradient.size(); ++p) {
+    const std::vector<float> at = model.value(p);
+    const double n = std::sqrt(static_cast<double>(at.size())), h = 1e-3;
+    for (const uint64_t draw : {1, 2, 3}) {
+      const ddh::CounterRng random(draw, "directions");
+      const auto sign = [&](size_t k) { return (random.bits(k) & 1) == 0 ? 1 / n : -1 / n; };
+      const auto shifted_loss = [&](double by) {
+        for (size_t k = 0; k < at.size(); ++k)
+          model.value(p)[k] = static_cast<float>(static_cast<double>(at[k]) + by * sign(k));
+        return train(model, kSamples);
+      };
+      const double slope = (shifted_loss(h) - shifted_loss(-h)) / (2 * h);
+      model.value(p) = at;
+      double expected = 0;
+      for (size_t k = 0; k < at.size(); ++k) expected += sign(k) * static_cast<double>(gradient[p][k]);
+      CAPTURE(model.name(p), draw, expected);
+      CHECK(slope == Approx(expected).margin(0.05 * norm(gradient[p]) / n));
+    }
   }
 }
 

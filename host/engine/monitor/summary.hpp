@@ -35,7 +35,7 @@ struct WorkDone {
   uint64_t samples = 0;
   double seconds = 0;
   int threads = 1;              // of a rank
-  double peak_flops_per_s = 0;  // measured, of all its threads; 0: not known, as on a GPU
+  double peak_flops_per_s = 0;  // one core's, measured, times `threads`; 0: not known, as on a GPU
 };
 
 // The memory of a rank that its strategy has planned, as a table.

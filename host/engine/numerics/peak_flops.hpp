@@ -5,8 +5,8 @@
 
 namespace ddhost {
 
-// fp32 operations per second of this core with the widest fused multiply-adds that it has (two operations each). Takes about
-// 20 milliseconds.
+// fp32 operations per second of this core with the widest fused multiply-adds that it has (two operations each). Takes a few
+// milliseconds.
 double measured_peak_flops_per_s();
 
 }  // namespace ddhost
