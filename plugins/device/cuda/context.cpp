@@ -156,12 +156,12 @@ void Context::synchronize(CUstream stream) {
 void Context::run(CUstream stream, ddh_stream_fn fn, void* arg, const ddh_access* accesses, uint32_t n,
                   const char* name) {
   refuse_capture("run");
+  enter();
   for (uint32_t i = 0; i < n; ++i) {
     if (accesses[i].bytes > 0 && is_device_memory(accesses[i].data))
       ddh::fail(DDH_UNIMPLEMENTED, name, " computes on the host with memory of GPU ", index_,
                 ", which the host can't access; use a kernel, or --device cpu");
   }
-  enter();
   auto job = std::make_unique<Job>(Job{*this, fn, arg});
   const CUhostFn call = [](void* p) {
     const std::unique_ptr<Job> mine(static_cast<Job*>(p));
@@ -180,12 +180,22 @@ void Context::fail_once(const ddh::Error& error) {
   if (!failure_) failure_ = error;
 }
 
-bool Context::is_device_memory(const void* p) {
+bool Context::is_own_block(const void* p) {
   const std::lock_guard lock(mutex_);
   auto block = device_blocks_.upper_bound(static_cast<const char*>(p));
   if (block == device_blocks_.begin()) return false;
   --block;
   return static_cast<const char*>(p) < block->first + block->second;
+}
+
+// Libraries have memory of their own, such as LibTorch's caching allocator. The driver knows it too.
+bool Context::is_device_memory(const void* p) {
+  if (is_own_block(p)) return true;
+  CUmemorytype type{};
+  const CUresult result = driver_.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address(p));
+  if (result == CUDA_ERROR_INVALID_VALUE) return false;  // pageable memory of the host
+  driver_.check(result, "cuPointerGetAttribute");
+  return type == CU_MEMORYTYPE_DEVICE;
 }
 
 void Context::check_kind(const char* side, const void* p, int32_t said) {
@@ -199,9 +209,9 @@ void Context::copy(void* dst, int32_t dst_memory, const void* src, int32_t src_m
                    CUstream stream) {
   if (bytes == 0) return;
   if (dst_memory == DDH_MEM_HOST || src_memory == DDH_MEM_HOST) refuse_capture("copy from or to memory of the host");
+  enter();
   check_kind("to", dst, dst_memory);
   check_kind("from", src, src_memory);
-  enter();
   driver_.check(driver_.cuMemcpyAsync(address(dst), address(src), bytes, stream), "cuMemcpyAsync");
 }
 

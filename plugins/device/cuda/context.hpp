@@ -68,6 +68,8 @@ class Context {
  private:
   struct Job;
   void enter() const;
+  [[nodiscard]] bool is_own_block(const void* p);
+  // Memory of this device or of a library. The context is the thread's own.
   [[nodiscard]] bool is_device_memory(const void* p);
   void check_kind(const char* side, const void* p, int32_t said);
   // Refuses `call` inside of a capture.

@@ -86,6 +86,7 @@ CUresult cuStreamCreateWithPriority(CUstream* out, unsigned int, int) {
 }
 CUresult cuStreamDestroy(CUstream stream) {
   return on_stream(stream, [&](StreamPtr& mine) {
+    if (const CUresult refused = refuse_captures("cuStreamDestroy"); refused != CUDA_SUCCESS) return refused;
     Driver::get().queues.destroy(mine);
     std::unique_ptr<StreamPtr>(&mine).reset();
     return CUDA_SUCCESS;

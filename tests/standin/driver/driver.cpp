@@ -76,6 +76,13 @@ void* Driver::copy_place(uint64_t address, uint64_t bytes) {
   return reinterpret_cast<void*>(address);
 }
 
+std::optional<CUmemorytype> Driver::memory_type(uint64_t address) {
+  if (pinned.holds(address, 1)) return CU_MEMORYTYPE_HOST;
+  for (const auto& gpu : gpus)
+    if (gpu->memory.reach(address, 1) != nullptr) return CU_MEMORYTYPE_DEVICE;
+  return std::nullopt;
+}
+
 bool Driver::is_asynchronous(uint64_t address, uint64_t bytes) {
   if (pinned.holds(address, bytes)) return true;
   for (const auto& gpu : gpus)

@@ -15,6 +15,7 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -64,6 +65,8 @@ class Driver {
   void* reach(int device, uint64_t address, uint64_t bytes);
   // Where copies find [address, address + bytes): device memory, or the host's own. nullptr: it leaves its block.
   void* copy_place(uint64_t address, uint64_t bytes);
+  // Of the block that holds the address; nothing: no block does.
+  std::optional<CUmemorytype> memory_type(uint64_t address);
   // Device or pinned memory: copies of it run in the order of their stream. Other memory is copied at once.
   bool is_asynchronous(uint64_t address, uint64_t bytes);
   // Prints a sentence and makes every later call fail.
