@@ -98,16 +98,19 @@ void* Context::allocate(const ddh_alloc_args& args) {
 
 void Context::release(void* p, int32_t memory) {
   if (p == nullptr) return;
-  enter();
-  if (memory == DDH_MEM_PINNED) return driver_.check(driver_.cuMemFreeHost(p), "cuMemFreeHost");
-  {
-    const std::lock_guard lock(mutex_);
-    device_blocks_.erase(static_cast<const char*>(p));
-  }
-  driver_.check(driver_.cuMemFree(address(p)), "cuMemFree");
+  free_outside_capture([this, p, memory] {
+    enter();
+    if (memory == DDH_MEM_PINNED) return driver_.check(driver_.cuMemFreeHost(p), "cuMemFreeHost");
+    {
+      const std::lock_guard lock(mutex_);
+      device_blocks_.erase(static_cast<const char*>(p));
+    }
+    driver_.check(driver_.cuMemFree(address(p)), "cuMemFree");
+  });
 }
 
 CUstream Context::create_stream() {
+  refuse_capture("create of a stream");
   enter();
   CUstream out = nullptr;
   driver_.check(driver_.cuStreamCreateWithPriority(&out, CU_STREAM_NON_BLOCKING, 0), "cuStreamCreateWithPriority");
@@ -115,13 +118,15 @@ CUstream Context::create_stream() {
 }
 
 void Context::destroy_stream(CUstream stream) {
-  refuse_capture("destroy of a stream");
-  enter();
-  driver_.cuStreamSynchronize(stream);
-  driver_.check(driver_.cuStreamDestroy(stream), "cuStreamDestroy");
+  free_outside_capture([this, stream] {
+    enter();
+    driver_.cuStreamSynchronize(stream);
+    driver_.check(driver_.cuStreamDestroy(stream), "cuStreamDestroy");
+  });
 }
 
 CUevent Context::create_event() {
+  refuse_capture("event_create");
   enter();
   CUevent out = nullptr;
   driver_.check(driver_.cuEventCreate(&out, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
@@ -129,8 +134,10 @@ CUevent Context::create_event() {
 }
 
 void Context::destroy_event(CUevent event) {
-  enter();
-  driver_.check(driver_.cuEventDestroy(event), "cuEventDestroy");
+  free_outside_capture([this, event] {
+    enter();
+    driver_.check(driver_.cuEventDestroy(event), "cuEventDestroy");
+  });
 }
 
 void Context::record(CUevent event, CUstream stream) {
@@ -222,10 +229,21 @@ void Context::set_zero(void* dst, uint64_t bytes, CUstream stream) {
 }
 
 void Context::refuse_capture(const char* call) const {
-  if (!capture_) return;
-  ddh::fail(DDH_FAILED_PRECONDITION, "device 'cuda' was asked for ", call, " inside the capture of '", *capture_,
+  if (!is_capturing()) return;
+  ddh::fail(DDH_FAILED_PRECONDITION, "device 'cuda' was asked for ", call, " inside the capture of '", capture_,
             "', but a graph replays work of the GPU without the host; move the call out of the capture, or set ",
             "device.graphs=false");
+}
+
+template <class Free>
+void Context::free_outside_capture(Free&& free) {
+  if (!is_capturing()) return free();
+  to_be_freed_.emplace_back(std::forward<Free>(free));
+}
+
+void Context::leave_capture() noexcept {
+  capturing_ = std::thread::id();
+  for (const std::function<void()>& free : std::exchange(to_be_freed_, {})) ddh::guard(nullptr, free);
 }
 
 void Context::begin_capture(CUstream stream, const char* name) {
@@ -234,13 +252,15 @@ void Context::begin_capture(CUstream stream, const char* name) {
   enter();
   driver_.check(driver_.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "cuStreamBeginCapture");
   capture_ = name;
+  capturing_ = std::this_thread::get_id();
 }
 
 CUgraphExec Context::end_capture(CUstream stream) {
   enter();
   CUgraph recorded = nullptr;
-  capture_.reset();
-  driver_.check(driver_.cuStreamEndCapture(stream, &recorded), "cuStreamEndCapture");
+  const CUresult ended = driver_.cuStreamEndCapture(stream, &recorded);
+  leave_capture();
+  driver_.check(ended, "cuStreamEndCapture");
   CUgraphExec out = nullptr;
   const CUresult result = driver_.cuGraphInstantiateWithFlags(&out, recorded, 0);
   driver_.cuGraphDestroy(recorded);
@@ -250,10 +270,10 @@ CUgraphExec Context::end_capture(CUstream stream) {
 
 void Context::discard_capture(CUstream stream) noexcept {
   CUgraph recorded = nullptr;
-  capture_.reset();
   driver_.cuCtxSetCurrent(context_);
   if (driver_.cuStreamEndCapture(stream, &recorded) == CUDA_SUCCESS && recorded != nullptr)
     driver_.cuGraphDestroy(recorded);
+  leave_capture();
 }
 
 void Context::launch_graph(CUgraphExec graph, CUstream stream) {
@@ -263,14 +283,17 @@ void Context::launch_graph(CUgraphExec graph, CUstream stream) {
 }
 
 void Context::destroy_graph(CUgraphExec graph) {
-  enter();
-  driver_.check(driver_.cuGraphExecDestroy(graph), "cuGraphExecDestroy");
+  free_outside_capture([this, graph] {
+    enter();
+    driver_.check(driver_.cuGraphExecDestroy(graph), "cuGraphExecDestroy");
+  });
 }
 
 const Kernel& Context::find(const char* image, const char* name, uint64_t arg_bytes) {
   const std::lock_guard lock(mutex_);
   std::unique_ptr<Kernel>& kernel = kernels_[{image, name}];
   if (kernel == nullptr) {
+    refuse_capture("find of a new kernel");
     enter();
     CUmodule& module = modules_[image];
     if (module == nullptr) driver_.check(driver_.cuModuleLoadData(&module, image), "cuModuleLoadData");
