@@ -7,6 +7,7 @@
 #include <functional>
 #include <thread>
 
+#include "ddh/sdk/graph.hpp"
 #include "gpu/cuda_fixture.hpp"
 
 using namespace ddhost::test;
@@ -174,4 +175,79 @@ TEST_CASE("the stand-in makes a capture invalid when the host waits inside of it
 TEST_CASE("without device.graphs a capture is refused with the option's name", "[gpu]") {
   CudaDevice gpu;
   CHECK_THAT(refusal([&] { begin(gpu); }), Contains("device.graphs=true"));
+}
+
+namespace {
+
+// A kernel "k" that stores `number` at the address that is its argument.
+std::string storing(int number) {
+  return "//\n.version 9.0\n.target sm_80\n.address_size 64\n.visible .entry k(\n.param .u64 k_param_0\n)\n{\n"
+         ".reg .b32 %r<2>;\n.reg .b64 %rd<2>;\nld.param.u64 %rd1, [k_param_0];\nmov.u32 %r1, " +
+         std::to_string(number) + ";\nst.global.u32 [%rd1], %r1;\nret;\n}\n";
+}
+
+const ddh_device_api* g_table = nullptr;  // of the device that HostOf shows to a plugin's code
+
+// The services of a device, as a plugin sees them.
+class HostOf {
+ public:
+  explicit HostOf(const CudaDevice& gpu) : host_{sizeof(ddh_host), DDH_ABI_MAJOR, DDH_ABI_MINOR, gpu.context, &table} {
+    g_table = gpu.table;
+  }
+  [[nodiscard]] const ddh_host* get() const { return &host_; }
+
+ private:
+  static const void* table(void*, const char* id) noexcept {
+    const std::string_view name = id;
+    if (name == DDH_STREAM_IFACE) return g_table->stream;
+    if (name == DDH_KERNELS_IFACE) return g_table->kernels;
+    return nullptr;
+  }
+  ddh_host host_;
+};
+
+ddh::KernelGroup group_of(const std::string& image, uint32_t* dst) {
+  ddh::KernelGroup group;
+  group.add(image.c_str(), "k", dst, 1);
+  return group;
+}
+
+}  // namespace
+
+TEST_CASE("groups whose kernels are of different images, but equal in all else, have graphs of their own", "[gpu]") {
+  CudaDevice gpu(true);
+  const HostOf services(gpu);
+  const ddh::Host host(services.get());
+  const std::string images[] = {storing(5), storing(6)};
+  uint32_t* const x = gpu.upload(std::vector<uint32_t>{0});
+  ddh::call(gpu.table->stream->synchronize, gpu.context, nullptr);
+  {
+    ddh::Graphs graphs(host);
+    for (int i = 0; i < 3; ++i)
+      for (uint32_t k = 0; k < 2; ++k) {
+        graphs.queue(group_of(images[k], x), "a test", gpu.streams[0]);
+        CHECK(gpu.read(x, 1, gpu.streams[0]) == std::vector<uint32_t>{5 + k});
+      }
+    CHECK(graphs.replays() == 4);
+  }
+}
+
+TEST_CASE("groups that are queued once take no place among the 1024 graphs; further groups run kernel by kernel",
+          "[gpu]") {
+  constexpr uint32_t kMany = 1100, kMostGraphs = 1024;
+  CudaDevice gpu(true);
+  const HostOf services(gpu);
+  const ddh::Host host(services.get());
+  const std::string image = storing(5);
+  uint32_t* const x = gpu.upload(std::vector<uint32_t>(2 * kMany, 0));
+  ddh::call(gpu.table->stream->synchronize, gpu.context, nullptr);
+  {
+    ddh::Graphs graphs(host);
+    for (uint32_t i = 0; i < kMany; ++i) graphs.queue(group_of(image, x + i), "a test", gpu.streams[0]);
+    CHECK(graphs.replays() == 0);
+    for (uint32_t i = kMany; i < 2 * kMany; ++i)
+      for (int turn = 0; turn < 2; ++turn) graphs.queue(group_of(image, x + i), "a test", gpu.streams[0]);
+    CHECK(graphs.replays() == kMostGraphs);
+    CHECK(gpu.read(x, 2 * kMany, gpu.streams[0]) == std::vector<uint32_t>(2 * kMany, 5));
+  }
 }
