@@ -249,6 +249,15 @@ TEST_CASE("a kernel whose argument has another size is refused", "[gpu]") {
   CHECK(refusal([&] { find("k", 8); }).empty());
 }
 
+TEST_CASE("a GPU that is too old for the kernels is refused with its compute capability", "[gpu]") {
+  setenv("DDHOST_STANDIN_CAPABILITY", "7.5", 1);
+  CHECK_THAT(refusal([] { const CudaDevice gpu; }),
+             Contains("stand-in GPU 0") && Contains("compute capability 7.5") && Contains("need 8.0"));
+  setenv("DDHOST_STANDIN_CAPABILITY", "12.1", 1);
+  CHECK(refusal([] { const CudaDevice gpu; }).empty());
+  unsetenv("DDHOST_STANDIN_CAPABILITY");
+}
+
 TEST_CASE("a missing, foreign or old driver is refused with one sentence", "[gpu]") {
   CHECK_THAT(refusal([] { (void)CudaPlugin("libcuda-none.so.1").count(); }),
              Contains("no CUDA driver was found") && Contains("libcuda-none.so.1") && Contains("--device cpu"));

@@ -26,6 +26,7 @@ Context::Context(const Driver& driver, const Settings& settings, int32_t index)
   std::array<char, 48> name{};
   driver_.check(driver_.cuDeviceGetName(name.data(), static_cast<int>(name.size()), device_), "cuDeviceGetName");
   name_ = name.data();
+  check_capability();
   driver_.check(driver_.cuDeviceGetUuid(&uuid_, device_), "cuDeviceGetUuid");
   uint8_t uuid[16];
   std::memcpy(uuid, uuid_.bytes, sizeof uuid);
@@ -45,6 +46,20 @@ Context::~Context() {
   for (const auto& [image, module] : modules_) driver_.cuModuleUnload(module);
   driver_.cuCtxSetCurrent(nullptr);
   driver_.cuDevicePrimaryCtxRelease(device_);
+}
+
+// The kernels are PTX for 8.0 (DDHOST_NVCC_FLAGS), which the driver compiles for newer GPUs only.
+void Context::check_capability() const {
+  constexpr int kOldest = 8;
+  int major = 0, minor = 0;
+  driver_.check(driver_.cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device_),
+                "cuDeviceGetAttribute");
+  driver_.check(driver_.cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device_),
+                "cuDeviceGetAttribute");
+  if (major >= kOldest) return;
+  ddh::fail(DDH_UNAVAILABLE, "GPU ", index_, " (", name_, ") has compute capability ", major, ".", minor,
+            ", but the kernels need ", kOldest,
+            ".0 or newer (A100, RTX 30); choose another GPU with CUDA_VISIBLE_DEVICES, or --device cpu");
 }
 
 void Context::enter() const { driver_.check(driver_.cuCtxSetCurrent(context_), "cuCtxSetCurrent"); }

@@ -74,6 +74,7 @@ class Context {
  private:
   struct Job;
   void enter() const;
+  void check_capability() const;
   [[nodiscard]] bool is_own_block(const void* p);
   // Memory of this device or of a library. The context is the thread's own.
   [[nodiscard]] bool is_device_memory(const void* p);

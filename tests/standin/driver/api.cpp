@@ -56,8 +56,8 @@ bool is_inside_work() { return inside_work; }
 InsideWork::InsideWork() { inside_work = true; }
 InsideWork::~InsideWork() { inside_work = false; }
 
-bool is_deaf_to(const char* call) {
-  const char* const given = std::getenv("DDHOST_STANDIN_DEAF");
+bool ignores(const char* call) {
+  const char* const given = std::getenv("DDHOST_STANDIN_IGNORES");
   return given != nullptr && std::strcmp(given, call) == 0;
 }
 
@@ -143,10 +143,10 @@ CUresult cuDeviceGetAttribute(int* out, CUdevice_attribute attribute, CUdevice d
     if (!is_gpu(device)) return CUDA_ERROR_INVALID_DEVICE;
     switch (attribute) {
       case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
-        *out = 8;
+        *out = compute_capability().first;
         return CUDA_SUCCESS;
       case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
-        *out = 0;
+        *out = compute_capability().second;
         return CUDA_SUCCESS;
       case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
         *out = 2;  // few, so that kernels loop
@@ -172,7 +172,7 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
   });
 }
 CUresult cuCtxSetCurrent(CUcontext context) {
-  if (is_deaf_to("cuCtxSetCurrent")) return CUDA_SUCCESS;
+  if (ignores("cuCtxSetCurrent")) return CUDA_SUCCESS;
   return api(false, [&] {
     current_device = static_cast<int>(reinterpret_cast<uintptr_t>(context)) - 1;
     return CUDA_SUCCESS;

@@ -44,6 +44,12 @@ std::vector<int> visible(int n_gpus) {
 
 int version() { return std::atoi(setting("DDHOST_STANDIN_VERSION", "13000").c_str()); }
 
+std::pair<int, int> compute_capability() {
+  std::pair<int, int> out;
+  std::sscanf(setting("DDHOST_STANDIN_CAPABILITY", "8.0").c_str(), "%d.%d", &out.first, &out.second);
+  return out;
+}
+
 Driver::Driver() : queues(order(), seed()) {}
 
 Driver& Driver::get() {

@@ -6,7 +6,8 @@
 //   DDHOST_STANDIN_GPUS      number of GPUs (1)
 //   DDHOST_STANDIN_BYTES     memory of each (268435456)
 //   DDHOST_STANDIN_VERSION   CUDA version that the driver supports (13000)
-//   DDHOST_STANDIN_DEAF      "cuStreamWaitEvent": the call has no effect and says that all is well; also
+//   DDHOST_STANDIN_CAPABILITY   compute capability of each ("8.0")
+//   DDHOST_STANDIN_IGNORES   "cuStreamWaitEvent": the call has no effect and says that all is well; also
 //                            cuCtxSetCurrent
 //   DDHOST_STANDIN_ORDER     "late", or a number: the seed of a random order (queues.hpp)
 #pragma once
@@ -17,6 +18,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "driver/memory.hpp"
@@ -78,5 +80,6 @@ class Driver {
 };
 
 [[nodiscard]] int version();
+[[nodiscard]] std::pair<int, int> compute_capability();
 
 }  // namespace standin
