@@ -6,7 +6,8 @@
 #   ddhost::cuda_headers               the include folder of cuda.h
 #   ddhost_add_ptx(target a.cu ...)    compiles kernels to PTX and adds each to the target as the array <name>_ptx
 #
-# The places, in this order: DDHOST_NVCC (a file), PATH, CUDA_HOME, /usr/local/cuda, and the PyPI wheels in .deps.
+# The places, in this order: DDHOST_NVCC (a file; no other is taken instead), CUDA_HOME, PATH, /usr/local/cuda, and the
+# PyPI wheels in .deps. `./dev setup --cuda` looks in the same places.
 set(DDHOST_NVCC "" CACHE FILEPATH "nvcc, for the GPU parts; empty: it is searched for")
 set(DDHOST_CUDA ON CACHE BOOL "build the GPU parts where nvcc is found")
 set(DDHOST_CUDA_FOUND FALSE)
@@ -22,7 +23,7 @@ if(DDHOST_CUDA)
   else()
     find_program(nvcc_in_path nvcc NO_CACHE)
     file(GLOB in_wheels "${PROJECT_SOURCE_DIR}/.deps/cuda-wheels/nvidia/cu*/bin/nvcc")
-    set(candidates "${nvcc_in_path}" "$ENV{CUDA_HOME}/bin/nvcc" /usr/local/cuda/bin/nvcc ${in_wheels})
+    set(candidates "$ENV{CUDA_HOME}/bin/nvcc" "${nvcc_in_path}" /usr/local/cuda/bin/nvcc ${in_wheels})
   endif()
   foreach(candidate IN LISTS candidates)
     if(DDHOST_CUDA_FOUND OR NOT EXISTS "${candidate}")
@@ -45,6 +46,10 @@ endif()
 
 if(NOT DDHOST_CUDA)
   return()
+endif()
+if(NOT DDHOST_CUDA_FOUND AND DDHOST_NVCC)
+  message(FATAL_ERROR "DDHOST_NVCC is ${DDHOST_NVCC}, which is not there, does not run, or has no cuda.h beside it. "
+                      "Give another nvcc, or clear it with -DDDHOST_NVCC= to have one searched for.")
 endif()
 if(NOT DDHOST_CUDA_FOUND)
   message(STATUS "no CUDA toolkit (nvcc and cuda.h): left out are the device cuda, the kernels of optimizers, and the "

@@ -98,6 +98,7 @@ class Muon final : public ddh::DecayingOptimizer {
       ++matrices;
       elements += param.numel;
     }
+    if (workspace_numel > 0 && kernels_.can_run(host)) workspace_used_.emplace(host);
     if (workspace_numel > 0)
       workspace_ = ddh::Buffer(host, DDH_TAG_ACT, workspace_numel * sizeof(float), "workspace of muon", 0,
                                kernels_.can_run(host) ? DDH_MEM_DEVICE : DDH_MEM_HOST);
@@ -162,7 +163,6 @@ class Muon final : public ddh::DecayingOptimizer {
   // The same by kernels. Streams use the workspace in turn.
   void queue_matrix(const ddh_update_args& args, const ddh_range& range, float* direction, const Momentum& momentum,
                     const Move& move) {
-    if (!workspace_used_) workspace_used_.emplace(host);
     workspace_used_->wait(args.stream);
     kernels_.show(host, args, range, momentum, direction);
     newton_schulz::orthogonalize_by_kernels(
@@ -194,7 +194,7 @@ class Muon final : public ddh::DecayingOptimizer {
   const double adamw_weight_decay_;
   newton_schulz::Coefficients coefficients_{};
   std::vector<newton_schulz::Shape> shapes_;  // per parameter; 0 rows: updated by adamw
-  ddh::Buffer workspace_;                     // for the largest matrix; allocated in attach: an update calls no service
+  ddh::Buffer workspace_;                     // for the largest matrix; allocated in attach: update must not allocate
   const ddh::ElementKernels kernels_{DDH_KERNEL_IMAGE(muon)};
   std::optional<ddh::Event> workspace_used_;  // the last use by kernels
 };

@@ -26,7 +26,7 @@ struct LengthSums {
   [[nodiscard]] uint64_t work() const { return length_parts(numel) * kLengthLanes; }
 
   DDH_SIMD_INLINE void operator()(const ddh::GridPlace& at) const {
-    const uint64_t count = (numel + kLengthPart - 1) / kLengthPart * kLengthLanes;
+    const uint64_t count = length_parts(numel) * kLengthLanes;
     for (uint64_t s = at.first(); s < count; s += at.stride()) {
       const uint64_t begin = s / kLengthLanes * kLengthPart;
       const uint64_t end = numel - begin < kLengthPart ? numel : begin + kLengthPart;
@@ -98,7 +98,7 @@ struct Gram {
     out[j * padded(rows) + i] = value;
   }
   DDH_SIMD_INLINE void operator()(const ddh::GridPlace& at) const {
-    const uint64_t side = (rows + kTile - 1) / kTile;
+    const uint64_t side = tiles(rows);
     for (uint64_t tile = at.first(); tile < side * side; tile += at.stride()) {
       const uint64_t i0 = tile / side * kTile, j0 = tile % side * kTile;
       if (j0 > i0) continue;
@@ -133,7 +133,7 @@ struct Product {
   [[nodiscard]] uint64_t work() const { return tiles(rows) * (stride / kTile); }
 
   DDH_SIMD_INLINE void operator()(const ddh::GridPlace& at) const {
-    const uint64_t across = stride / kTile, count = (rows + kTile - 1) / kTile * across;
+    const uint64_t across = stride / kTile, count = tiles(rows) * across;
     for (uint64_t tile = at.first(); tile < count; tile += at.stride()) {
       const uint64_t i0 = tile / across * kTile, j0 = tile % across * kTile;
       const float* left[kTile];

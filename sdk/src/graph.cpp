@@ -16,13 +16,14 @@ void KernelGroup::queue(const Host& host, ddh_stream* stream) const {
 
 std::string KernelGroup::key() const {
   std::string out;
-  for (const Item& item : items_) out += str(item.name, ' ', item.work, ' ', item.arg.size(), ' ') + item.arg;
+  for (const Item& item : items_)
+    out +=
+        str(static_cast<const void*>(item.image), ' ', item.name, ' ', item.work, ' ', item.arg.size(), ' ') + item.arg;
   return out;
 }
 
 Graphs::~Graphs() {
-  for (const auto& [key, known] : known_)
-    if (known.graph != nullptr) host_.stream->graph_destroy(host_.h, known.graph);
+  for (const auto& [key, graph] : graphs_) host_.stream->graph_destroy(host_.h, graph);
 }
 
 // The kernels have run before, so their images are loaded.
@@ -47,16 +48,20 @@ void Graphs::queue(const KernelGroup& group, const char* name, ddh_stream* strea
   possible_ = possible_ && DDH_CAN(host_.stream, ddh_stream_api, graph_destroy);
   if (!possible_) return group.queue(host_, stream);
   const std::string key = group.key();
-  const auto known = known_.find(key);
-  if (known == known_.end()) {
-    if (known_.size() < kMost) known_.emplace(key, Known{});
-    return group.queue(host_, stream);
+  auto graph = graphs_.find(key);
+  if (graph == graphs_.end()) {
+    if (graphs_.size() >= kMost) return group.queue(host_, stream);
+    if (seen_.erase(key) == 0) {
+      if (seen_.size() >= kMost) seen_.clear();
+      seen_.insert(key);
+      return group.queue(host_, stream);
+    }
+    ddh_graph* const made = captured(group, name, stream);
+    possible_ = made != nullptr;
+    if (!possible_) return group.queue(host_, stream);
+    graph = graphs_.emplace(key, made).first;
   }
-  ddh_graph*& graph = known->second.graph;
-  if (graph == nullptr) graph = captured(group, name, stream);
-  possible_ = graph != nullptr;
-  if (!possible_) return group.queue(host_, stream);
-  call(host_.stream->graph_launch, host_.h, graph, stream);
+  call(host_.stream->graph_launch, host_.h, graph->second, stream);
   ++replays_;
 }
 

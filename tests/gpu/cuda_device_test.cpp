@@ -33,6 +33,25 @@ std::string refusal(Body&& body) {
   return "";
 }
 
+// Memory that did not come from the device's allocate, as that of LibTorch. The thread has a context.
+class ForeignMemory {
+ public:
+  explicit ForeignMemory(uint64_t bytes) {
+    const auto allocate = reinterpret_cast<int (*)(float**, size_t)>(driver_function("cuMemAlloc_v2"));
+    REQUIRE(allocate(&begin_, bytes) == 0);
+  }
+  ForeignMemory(const ForeignMemory&) = delete;
+  ForeignMemory& operator=(const ForeignMemory&) = delete;
+  ~ForeignMemory() { reinterpret_cast<int (*)(float*)>(driver_function("cuMemFree_v2"))(begin_); }
+  [[nodiscard]] float* begin() const { return begin_; }
+
+ private:
+  static void* driver_function(const char* name) {
+    return dlsym(dlopen(standin_driver().c_str(), RTLD_NOW | RTLD_NOLOAD), name);
+  }
+  float* begin_ = nullptr;
+};
+
 }  // namespace
 
 TEST_CASE("flat operations of the GPU have the bits of the CPU", "[gpu]") {
@@ -178,6 +197,39 @@ TEST_CASE("a copy whose direction is wrong is refused", "[gpu]") {
              Contains("direction is wrong"));
 }
 
+TEST_CASE("memory of the GPU that a library took from the driver is copied in both directions", "[gpu]") {
+  CudaDevice gpu;
+  const std::vector<float> values = {1, 2, 3, 4};
+  const uint64_t bytes = values.size() * sizeof(float);
+  float* const own = gpu.upload(values);
+  ForeignMemory foreign(bytes);
+  float* const inside = foreign.begin() + 1;
+  const auto copy = [&](void* dst, int32_t dst_memory, const void* src, int32_t src_memory, uint64_t n) {
+    ddh::call(gpu.table->copy->copy, gpu.context, dst, dst_memory, src, src_memory, n, nullptr);
+  };
+  copy(foreign.begin(), DDH_MEM_DEVICE, own, DDH_MEM_DEVICE, bytes);
+  copy(inside, DDH_MEM_DEVICE, values.data(), DDH_MEM_HOST, sizeof(float));
+  CHECK(gpu.read(foreign.begin(), 4) == std::vector<float>{1, 1, 3, 4});
+  copy(own, DDH_MEM_DEVICE, foreign.begin(), DDH_MEM_DEVICE, bytes);
+  CHECK(gpu.read(own, 4) == std::vector<float>{1, 1, 3, 4});
+  float host = 0;
+  auto* const pinned = static_cast<float*>(gpu.allocate(bytes, DDH_MEM_PINNED));
+  copy(pinned, DDH_MEM_PINNED, inside, DDH_MEM_DEVICE, sizeof(float));
+  ddh::call(gpu.table->stream->synchronize, gpu.context, nullptr);
+  CHECK(*pinned == 1);
+  CHECK_THAT(refusal([&] { copy(&host, DDH_MEM_HOST, inside, DDH_MEM_HOST, sizeof host); }),
+             Contains("direction is wrong"));
+  CHECK_THAT(refusal([&] { copy(pinned, DDH_MEM_DEVICE, inside, DDH_MEM_DEVICE, sizeof host); }),
+             Contains("direction is wrong"));
+  const auto job = [&] {
+    const ddh_access access{inside, sizeof(float), DDH_ACCESS_READ, 0};
+    const ddh_stream_fn nothing = [](void*, ddh_err*) noexcept -> ddh_rc { return DDH_OK; };
+    ddh::call(gpu.table->stream->run, gpu.context, nullptr, nothing, nullptr, &access, 1, "a test");
+  };
+  CHECK_THAT(refusal(job), Contains("which the host can't access"));
+  gpu.table->release(gpu.context, pinned, DDH_MEM_PINNED);
+}
+
 TEST_CASE("a GPU without enough memory says what it has", "[gpu]") {
   CudaDevice gpu;
   CHECK_THAT(refusal([&] { gpu.allocate(uint64_t{1} << 40); }),
@@ -195,6 +247,15 @@ TEST_CASE("a kernel whose argument has another size is refused", "[gpu]") {
   CHECK_THAT(refusal([&] { find("k", 12); }), Contains("takes an argument of 8 bytes, not 12"));
   CHECK_THAT(refusal([&] { find("other", 8); }), Contains("no kernel 'other'"));
   CHECK(refusal([&] { find("k", 8); }).empty());
+}
+
+TEST_CASE("a GPU that is too old for the kernels is refused with its compute capability", "[gpu]") {
+  setenv("DDHOST_STANDIN_CAPABILITY", "7.5", 1);
+  CHECK_THAT(refusal([] { const CudaDevice gpu; }),
+             Contains("stand-in GPU 0") && Contains("compute capability 7.5") && Contains("need 8.0"));
+  setenv("DDHOST_STANDIN_CAPABILITY", "12.1", 1);
+  CHECK(refusal([] { const CudaDevice gpu; }).empty());
+  unsetenv("DDHOST_STANDIN_CAPABILITY");
 }
 
 TEST_CASE("a missing, foreign or old driver is refused with one sentence", "[gpu]") {

@@ -64,6 +64,7 @@ class CudaDevice {
     table->close(plugin_.inst(), context);
   }
 
+  [[nodiscard]] ddh_inst* inst() const { return plugin_.inst(); }
   void* allocate(uint64_t bytes, int32_t memory = DDH_MEM_DEVICE) {
     const ddh_alloc_args args{sizeof(ddh_alloc_args), DDH_TAG_PARAM, bytes, memory, DDH_ALLOC_ZERO, "a test"};
     void* p = nullptr;

@@ -185,6 +185,6 @@ TEST_CASE("a kernel that was compiled with fused products and sums is found", "[
   const auto adamw = [](Memory& m) {
     return ddh::ElementKernel<decltype(adamw_formula())>{m.range(), adamw_formula()};
   };
-  for (int i = 0; i < 10; ++i) CHECK(!gives_the_same(FUSED_PTX, "adam_decoupled", adamw, 65, true));
+  CHECK(!gives_the_same(FUSED_PTX, "adam_decoupled", adamw, 65, true));
   CHECK(gives_the_same(shipped("adam"), "adam_decoupled", adamw, 65, true));
 }

@@ -38,6 +38,9 @@ ParamSums::ParamSums(const ddh_model_desc& model, ddh_inst* optimizer, const ddh
 
 void ParamSums::use_device(Device& device, Memory& memory) {
   if (params_.empty()) return;
+  if (!DeviceNorm::is_possible(device))
+    ddh::fail(DDH_UNIMPLEMENTED, "the optimizer needs norms of parameters, but device '", device.name(),
+              "' has no exact_squares to sum squares in its memory; choose another optimizer, or --device cpu");
   uint64_t largest = 0;
   for (const Param& param : params_)
     largest = std::max<uint64_t>(largest, model_->params[static_cast<size_t>(param.index)]->numel);
@@ -94,7 +97,7 @@ void ParamSums::count_squares(int32_t place, uint64_t numel, ddh_stream* stream)
   for (uint32_t k = 0; k < sum_count_; ++k) {
     if (on_device_ == nullptr) {
       params_[static_cast<size_t>(place)].sums[k].add_range(values_[k].data(), numel);
-    } else {  // the place and the sum take the place of a parameter
+    } else {  // `param` numbers the pair of a parameter and a sum
       const ddh_range all{place * static_cast<int32_t>(sum_count_) + static_cast<int32_t>(k), 0, 0, 0, numel};
       on_device_->squares.add(value_pointers_[k], 0, numel, {&all, 1}, stream);
     }

@@ -26,6 +26,7 @@ Context::Context(const Driver& driver, const Settings& settings, int32_t index)
   std::array<char, 48> name{};
   driver_.check(driver_.cuDeviceGetName(name.data(), static_cast<int>(name.size()), device_), "cuDeviceGetName");
   name_ = name.data();
+  check_capability();
   driver_.check(driver_.cuDeviceGetUuid(&uuid_, device_), "cuDeviceGetUuid");
   uint8_t uuid[16];
   std::memcpy(uuid, uuid_.bytes, sizeof uuid);
@@ -45,6 +46,20 @@ Context::~Context() {
   for (const auto& [image, module] : modules_) driver_.cuModuleUnload(module);
   driver_.cuCtxSetCurrent(nullptr);
   driver_.cuDevicePrimaryCtxRelease(device_);
+}
+
+// The kernels are PTX for 8.0 (DDHOST_NVCC_FLAGS), which the driver compiles for newer GPUs only.
+void Context::check_capability() const {
+  constexpr int kOldest = 8;
+  int major = 0, minor = 0;
+  driver_.check(driver_.cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device_),
+                "cuDeviceGetAttribute");
+  driver_.check(driver_.cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device_),
+                "cuDeviceGetAttribute");
+  if (major >= kOldest) return;
+  ddh::fail(DDH_UNAVAILABLE, "GPU ", index_, " (", name_, ") has compute capability ", major, ".", minor,
+            ", but the kernels need ", kOldest,
+            ".0 or newer (A100, RTX 30); choose another GPU with CUDA_VISIBLE_DEVICES, or --device cpu");
 }
 
 void Context::enter() const { driver_.check(driver_.cuCtxSetCurrent(context_), "cuCtxSetCurrent"); }
@@ -98,16 +113,19 @@ void* Context::allocate(const ddh_alloc_args& args) {
 
 void Context::release(void* p, int32_t memory) {
   if (p == nullptr) return;
-  enter();
-  if (memory == DDH_MEM_PINNED) return driver_.check(driver_.cuMemFreeHost(p), "cuMemFreeHost");
-  {
-    const std::lock_guard lock(mutex_);
-    device_blocks_.erase(static_cast<const char*>(p));
-  }
-  driver_.check(driver_.cuMemFree(address(p)), "cuMemFree");
+  free_outside_capture([this, p, memory] {
+    enter();
+    if (memory == DDH_MEM_PINNED) return driver_.check(driver_.cuMemFreeHost(p), "cuMemFreeHost");
+    {
+      const std::lock_guard lock(mutex_);
+      device_blocks_.erase(static_cast<const char*>(p));
+    }
+    driver_.check(driver_.cuMemFree(address(p)), "cuMemFree");
+  });
 }
 
 CUstream Context::create_stream() {
+  refuse_capture("create of a stream");
   enter();
   CUstream out = nullptr;
   driver_.check(driver_.cuStreamCreateWithPriority(&out, CU_STREAM_NON_BLOCKING, 0), "cuStreamCreateWithPriority");
@@ -115,13 +133,15 @@ CUstream Context::create_stream() {
 }
 
 void Context::destroy_stream(CUstream stream) {
-  refuse_capture("destroy of a stream");
-  enter();
-  driver_.cuStreamSynchronize(stream);
-  driver_.check(driver_.cuStreamDestroy(stream), "cuStreamDestroy");
+  free_outside_capture([this, stream] {
+    enter();
+    driver_.cuStreamSynchronize(stream);
+    driver_.check(driver_.cuStreamDestroy(stream), "cuStreamDestroy");
+  });
 }
 
 CUevent Context::create_event() {
+  refuse_capture("event_create");
   enter();
   CUevent out = nullptr;
   driver_.check(driver_.cuEventCreate(&out, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
@@ -129,8 +149,10 @@ CUevent Context::create_event() {
 }
 
 void Context::destroy_event(CUevent event) {
-  enter();
-  driver_.check(driver_.cuEventDestroy(event), "cuEventDestroy");
+  free_outside_capture([this, event] {
+    enter();
+    driver_.check(driver_.cuEventDestroy(event), "cuEventDestroy");
+  });
 }
 
 void Context::record(CUevent event, CUstream stream) {
@@ -156,12 +178,12 @@ void Context::synchronize(CUstream stream) {
 void Context::run(CUstream stream, ddh_stream_fn fn, void* arg, const ddh_access* accesses, uint32_t n,
                   const char* name) {
   refuse_capture("run");
+  enter();
   for (uint32_t i = 0; i < n; ++i) {
     if (accesses[i].bytes > 0 && is_device_memory(accesses[i].data))
       ddh::fail(DDH_UNIMPLEMENTED, name, " computes on the host with memory of GPU ", index_,
                 ", which the host can't access; use a kernel, or --device cpu");
   }
-  enter();
   auto job = std::make_unique<Job>(Job{*this, fn, arg});
   const CUhostFn call = [](void* p) {
     const std::unique_ptr<Job> mine(static_cast<Job*>(p));
@@ -180,12 +202,22 @@ void Context::fail_once(const ddh::Error& error) {
   if (!failure_) failure_ = error;
 }
 
-bool Context::is_device_memory(const void* p) {
+bool Context::is_own_block(const void* p) {
   const std::lock_guard lock(mutex_);
   auto block = device_blocks_.upper_bound(static_cast<const char*>(p));
   if (block == device_blocks_.begin()) return false;
   --block;
   return static_cast<const char*>(p) < block->first + block->second;
+}
+
+// Libraries have memory of their own, such as LibTorch's caching allocator. The driver knows it too.
+bool Context::is_device_memory(const void* p) {
+  if (is_own_block(p)) return true;
+  CUmemorytype type{};
+  const CUresult result = driver_.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address(p));
+  if (result == CUDA_ERROR_INVALID_VALUE) return false;  // pageable memory of the host
+  driver_.check(result, "cuPointerGetAttribute");
+  return type == CU_MEMORYTYPE_DEVICE;
 }
 
 void Context::check_kind(const char* side, const void* p, int32_t said) {
@@ -199,9 +231,9 @@ void Context::copy(void* dst, int32_t dst_memory, const void* src, int32_t src_m
                    CUstream stream) {
   if (bytes == 0) return;
   if (dst_memory == DDH_MEM_HOST || src_memory == DDH_MEM_HOST) refuse_capture("copy from or to memory of the host");
+  enter();
   check_kind("to", dst, dst_memory);
   check_kind("from", src, src_memory);
-  enter();
   driver_.check(driver_.cuMemcpyAsync(address(dst), address(src), bytes, stream), "cuMemcpyAsync");
 }
 
@@ -212,10 +244,21 @@ void Context::set_zero(void* dst, uint64_t bytes, CUstream stream) {
 }
 
 void Context::refuse_capture(const char* call) const {
-  if (!capture_) return;
-  ddh::fail(DDH_FAILED_PRECONDITION, "device 'cuda' was asked for ", call, " inside the capture of '", *capture_,
+  if (!is_capturing()) return;
+  ddh::fail(DDH_FAILED_PRECONDITION, "device 'cuda' was asked for ", call, " inside the capture of '", capture_,
             "', but a graph replays work of the GPU without the host; move the call out of the capture, or set ",
             "device.graphs=false");
+}
+
+template <class Free>
+void Context::free_outside_capture(Free&& free) {
+  if (!is_capturing()) return free();
+  to_be_freed_.emplace_back(std::forward<Free>(free));
+}
+
+void Context::leave_capture() noexcept {
+  capturing_ = std::thread::id();
+  for (const std::function<void()>& free : std::exchange(to_be_freed_, {})) ddh::guard(nullptr, free);
 }
 
 void Context::begin_capture(CUstream stream, const char* name) {
@@ -224,13 +267,15 @@ void Context::begin_capture(CUstream stream, const char* name) {
   enter();
   driver_.check(driver_.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "cuStreamBeginCapture");
   capture_ = name;
+  capturing_ = std::this_thread::get_id();
 }
 
 CUgraphExec Context::end_capture(CUstream stream) {
   enter();
   CUgraph recorded = nullptr;
-  capture_.reset();
-  driver_.check(driver_.cuStreamEndCapture(stream, &recorded), "cuStreamEndCapture");
+  const CUresult ended = driver_.cuStreamEndCapture(stream, &recorded);
+  leave_capture();
+  driver_.check(ended, "cuStreamEndCapture");
   CUgraphExec out = nullptr;
   const CUresult result = driver_.cuGraphInstantiateWithFlags(&out, recorded, 0);
   driver_.cuGraphDestroy(recorded);
@@ -240,10 +285,10 @@ CUgraphExec Context::end_capture(CUstream stream) {
 
 void Context::discard_capture(CUstream stream) noexcept {
   CUgraph recorded = nullptr;
-  capture_.reset();
   driver_.cuCtxSetCurrent(context_);
   if (driver_.cuStreamEndCapture(stream, &recorded) == CUDA_SUCCESS && recorded != nullptr)
     driver_.cuGraphDestroy(recorded);
+  leave_capture();
 }
 
 void Context::launch_graph(CUgraphExec graph, CUstream stream) {
@@ -253,14 +298,17 @@ void Context::launch_graph(CUgraphExec graph, CUstream stream) {
 }
 
 void Context::destroy_graph(CUgraphExec graph) {
-  enter();
-  driver_.check(driver_.cuGraphExecDestroy(graph), "cuGraphExecDestroy");
+  free_outside_capture([this, graph] {
+    enter();
+    driver_.check(driver_.cuGraphExecDestroy(graph), "cuGraphExecDestroy");
+  });
 }
 
 const Kernel& Context::find(const char* image, const char* name, uint64_t arg_bytes) {
   const std::lock_guard lock(mutex_);
   std::unique_ptr<Kernel>& kernel = kernels_[{image, name}];
   if (kernel == nullptr) {
+    refuse_capture("find of a new kernel");
     enter();
     CUmodule& module = modules_[image];
     if (module == nullptr) driver_.check(driver_.cuModuleLoadData(&module, image), "cuModuleLoadData");

@@ -3,12 +3,16 @@
 // context.hpp: an opened GPU: its primary context, memory, streams, loaded kernels.
 #pragma once
 
+#include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "driver.hpp"
 #include "nvml.hpp"
@@ -54,7 +58,9 @@ class Context {
   void copy(void* dst, int32_t dst_memory, const void* src, int32_t src_memory, uint64_t bytes, CUstream stream);
   void set_zero(void* dst, uint64_t bytes, CUstream stream);
 
-  // Until end_capture, work on this stream is recorded, and calls that a graph can't replay are refused.
+  // Until end_capture, work on this stream is recorded. Calls of this thread that a graph can't replay are refused, and
+  // what it gives back is freed after the capture.
+  [[nodiscard]] bool has_graphs() const { return graphs_; }
   void begin_capture(CUstream stream, const char* name);
   CUgraphExec end_capture(CUstream stream);
   void discard_capture(CUstream stream) noexcept;
@@ -68,10 +74,19 @@ class Context {
  private:
   struct Job;
   void enter() const;
+  void check_capability() const;
+  [[nodiscard]] bool is_own_block(const void* p);
+  // Memory of this device or of a library. The context is the thread's own.
   [[nodiscard]] bool is_device_memory(const void* p);
   void check_kind(const char* side, const void* p, int32_t said);
+  // Whether this thread is inside of a capture.
+  [[nodiscard]] bool is_capturing() const { return capturing_.load() == std::this_thread::get_id(); }
   // Refuses `call` inside of a capture.
   void refuse_capture(const char* call) const;
+  // Calls free() now, or after the capture: in a capture CUDA refuses it.
+  template <class Free>
+  void free_outside_capture(Free&& free);
+  void leave_capture() noexcept;
   void fail_once(const ddh::Error& error);
 
   const Driver& driver_;
@@ -89,8 +104,11 @@ class Context {
   std::map<const char*, CUmodule> modules_;        // by image
   std::map<std::pair<const char*, std::string>, std::unique_ptr<Kernel>> kernels_;
   std::mutex failure_mutex_;
-  std::optional<ddh::Error> failure_;   // the first of a host function
-  std::optional<std::string> capture_;  // its name; used by the main thread
+  std::optional<ddh::Error> failure_;       // the first of a host function
+  std::atomic<std::thread::id> capturing_;  // the thread inside of a capture; no thread: the default id
+  // The members below are used by that thread.
+  std::string capture_;                             // name
+  std::vector<std::function<void()>> to_be_freed_;  // after the capture
 };
 
 }  // namespace DDH_HIDDEN

@@ -53,7 +53,10 @@ const ddh_stream_api kStreams = {
     },
     [](void*, const ddh_access*, uint32_t, const char*, ddh_err*) noexcept -> ddh_rc { return DDH_OK; },
     [](void* h, ddh_stream* stream, const char* name, ddh_err* err) noexcept {
-      return guard(err, [&] { context_of(h).begin_capture(context_of(h).stream_of(stream), name); });
+      return guard(err, [&] {
+        if (context_of(h).has_graphs()) load_flat_kernels(context_of(h));
+        context_of(h).begin_capture(context_of(h).stream_of(stream), name);
+      });
     },
     [](void* h, ddh_stream* stream, ddh_graph** out, ddh_err* err) noexcept {
       return guard(err, [&] {

@@ -109,7 +109,24 @@ void ordered_sum(const Target& to, float* dst, const float* const* srcs, uint32_
   }
 }
 
+template <class Args>
+void load(Context& context, std::initializer_list<const char*> names) {
+  for (const char* name : names) (void)context.find(flat_kernels_ptx, name, sizeof(Args));
+}
+
 }  // namespace
+
+void load_flat_kernels(Context& context) {
+  load<Fill<uint16_t>>(context, {"fill16"});
+  load<Fill<uint32_t>>(context, {"fill32"});
+  load<Fill<uint64_t>>(context, {"fill64"});
+  load<Cast<Bf16, F32>>(context, {"cast_f32_to_bf16", "cast_f32_to_f16", "cast_bf16_to_f32", "cast_bf16_to_f16",
+                                  "cast_f16_to_f32", "cast_f16_to_bf16"});
+  load<Scale>(context, {"scale"});
+  load<Add>(context, {"add"});
+  load<ExactSquares>(context, {"exact_squares"});
+  load<OrderedSum>(context, {"ordered_sum"});
+}
 
 const ddh_flatops_api& flatops() {
   static const ddh_flatops_api table = {

@@ -10,5 +10,7 @@ namespace cuda DDH_HIDDEN {
 
 // A constant table; `h` is a Context.
 [[nodiscard]] const ddh_flatops_api& flatops();
+// Loads all kernels of flat operations: inside of a capture CUDA loads none.
+void load_flat_kernels(Context& context);
 
 }  // namespace DDH_HIDDEN

@@ -38,6 +38,10 @@ constexpr Error kErrors[] = {
     {CUDA_ERROR_NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready"},
     {CUDA_ERROR_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
     {CUDA_ERROR_NOT_PERMITTED, "CUDA_ERROR_NOT_PERMITTED", "operation not permitted"},
+    {CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
+     "operation not permitted when stream is capturing"},
+    {CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
+     "operation failed due to a previous error during capture"},
 };
 
 bool is_gpu(CUdevice device) { return device >= 0 && static_cast<size_t>(device) < Driver::get().gpus.size(); }
@@ -52,8 +56,8 @@ bool is_inside_work() { return inside_work; }
 InsideWork::InsideWork() { inside_work = true; }
 InsideWork::~InsideWork() { inside_work = false; }
 
-bool is_deaf_to(const char* call) {
-  const char* const given = std::getenv("DDHOST_STANDIN_DEAF");
+bool ignores(const char* call) {
+  const char* const given = std::getenv("DDHOST_STANDIN_IGNORES");
   return given != nullptr && std::strcmp(given, call) == 0;
 }
 
@@ -139,10 +143,10 @@ CUresult cuDeviceGetAttribute(int* out, CUdevice_attribute attribute, CUdevice d
     if (!is_gpu(device)) return CUDA_ERROR_INVALID_DEVICE;
     switch (attribute) {
       case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
-        *out = 8;
+        *out = compute_capability().first;
         return CUDA_SUCCESS;
       case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
-        *out = 0;
+        *out = compute_capability().second;
         return CUDA_SUCCESS;
       case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
         *out = 2;  // few, so that kernels loop
@@ -168,7 +172,7 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
   });
 }
 CUresult cuCtxSetCurrent(CUcontext context) {
-  if (is_deaf_to("cuCtxSetCurrent")) return CUDA_SUCCESS;
+  if (ignores("cuCtxSetCurrent")) return CUDA_SUCCESS;
   return api(false, [&] {
     current_device = static_cast<int>(reinterpret_cast<uintptr_t>(context)) - 1;
     return CUDA_SUCCESS;
@@ -199,6 +203,7 @@ CUresult cuMemAlloc(CUdeviceptr* out, size_t bytes) {
 }
 CUresult cuMemFree(CUdeviceptr p) {
   return api(true, [&] {
+    if (Driver::get().queues.invalidate_captures("cuMemFree")) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     for (const auto& gpu : Driver::get().gpus)
       if (gpu->memory.release(p)) return CUDA_SUCCESS;
     return CUDA_ERROR_INVALID_VALUE;
@@ -207,16 +212,30 @@ CUresult cuMemFree(CUdeviceptr p) {
 CUresult cuMemHostAlloc(void** out, size_t bytes, unsigned int) {
   return api(true, [&] {
     if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+    if (Driver::get().queues.invalidate_captures("cuMemHostAlloc")) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     *out = Driver::get().pinned.allocate(bytes);
     return *out == nullptr ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
   });
 }
 CUresult cuMemFreeHost(void* p) {
-  return api(true, [&] { return Driver::get().pinned.release(p) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; });
+  return api(true, [&] {
+    if (Driver::get().queues.invalidate_captures("cuMemFreeHost")) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    return Driver::get().pinned.release(p) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  });
+}
+CUresult cuPointerGetAttribute(void* out, CUpointer_attribute attribute, CUdeviceptr p) {
+  return api(true, [&] {
+    if (attribute != CU_POINTER_ATTRIBUTE_MEMORY_TYPE) return CUDA_ERROR_INVALID_VALUE;
+    const std::optional<CUmemorytype> type = Driver::get().memory_type(p);
+    if (!type) return CUDA_ERROR_INVALID_VALUE;  // memory that the driver does not know
+    std::memcpy(out, &*type, sizeof *type);
+    return CUDA_SUCCESS;
+  });
 }
 
 CUresult cuModuleLoadData(CUmodule* out, const void* image) {
   return api(true, [&] {
+    if (Driver::get().queues.invalidate_captures("cuModuleLoadData")) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     const auto* const text = static_cast<const char*>(image);
     if (std::strncmp(text, "//", 2) != 0 && std::strncmp(text, ".version", 8) != 0) return CUDA_ERROR_INVALID_IMAGE;
     if (const char* given = std::strstr(text, "\n.version "); given != nullptr) {

@@ -18,8 +18,8 @@ struct InsideWork {
   ~InsideWork();
 };
 
-// Whether a call is ignored (DDHOST_STANDIN_DEAF).
-bool is_deaf_to(const char* call);
+// Whether a call is ignored (DDHOST_STANDIN_IGNORES).
+bool ignores(const char* call);
 
 // With the driver's mutex held.
 CUresult enter_result(bool needs_context);

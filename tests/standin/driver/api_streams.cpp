@@ -86,6 +86,7 @@ CUresult cuStreamCreateWithPriority(CUstream* out, unsigned int, int) {
 }
 CUresult cuStreamDestroy(CUstream stream) {
   return on_stream(stream, [&](StreamPtr& mine) {
+    if (const CUresult refused = refuse_captures("cuStreamDestroy"); refused != CUDA_SUCCESS) return refused;
     Driver::get().queues.destroy(mine);
     std::unique_ptr<StreamPtr>(&mine).reset();
     return CUDA_SUCCESS;
@@ -103,7 +104,7 @@ CUresult cuStreamQuery(CUstream stream) {
   });
 }
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int) {
-  if (is_deaf_to("cuStreamWaitEvent")) return CUDA_SUCCESS;
+  if (ignores("cuStreamWaitEvent")) return CUDA_SUCCESS;
   return on_stream(stream, [&](StreamPtr& mine) {
     if (mine->recording != nullptr) return refuse_captures("a wait for an event");  // of work outside of the capture
     Queues::push_wait(*mine, event_of(event).mark);

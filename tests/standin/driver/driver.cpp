@@ -44,6 +44,12 @@ std::vector<int> visible(int n_gpus) {
 
 int version() { return std::atoi(setting("DDHOST_STANDIN_VERSION", "13000").c_str()); }
 
+std::pair<int, int> compute_capability() {
+  std::pair<int, int> out;
+  std::sscanf(setting("DDHOST_STANDIN_CAPABILITY", "8.0").c_str(), "%d.%d", &out.first, &out.second);
+  return out;
+}
+
 Driver::Driver() : queues(order(), seed()) {}
 
 Driver& Driver::get() {
@@ -74,6 +80,13 @@ void* Driver::copy_place(uint64_t address, uint64_t bytes) {
   for (const auto& gpu : gpus)
     if (gpu->memory.owns(address)) return gpu->memory.reach(address, bytes);
   return reinterpret_cast<void*>(address);
+}
+
+std::optional<CUmemorytype> Driver::memory_type(uint64_t address) {
+  if (pinned.holds(address, 1)) return CU_MEMORYTYPE_HOST;
+  for (const auto& gpu : gpus)
+    if (gpu->memory.reach(address, 1) != nullptr) return CU_MEMORYTYPE_DEVICE;
+  return std::nullopt;
 }
 
 bool Driver::is_asynchronous(uint64_t address, uint64_t bytes) {

@@ -6,7 +6,8 @@
 //   DDHOST_STANDIN_GPUS      number of GPUs (1)
 //   DDHOST_STANDIN_BYTES     memory of each (268435456)
 //   DDHOST_STANDIN_VERSION   CUDA version that the driver supports (13000)
-//   DDHOST_STANDIN_DEAF      "cuStreamWaitEvent": the call has no effect and says that all is well; also
+//   DDHOST_STANDIN_CAPABILITY   compute capability of each ("8.0")
+//   DDHOST_STANDIN_IGNORES   "cuStreamWaitEvent": the call has no effect and says that all is well; also
 //                            cuCtxSetCurrent
 //   DDHOST_STANDIN_ORDER     "late", or a number: the seed of a random order (queues.hpp)
 #pragma once
@@ -15,7 +16,9 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "driver/memory.hpp"
@@ -64,6 +67,8 @@ class Driver {
   void* reach(int device, uint64_t address, uint64_t bytes);
   // Where copies find [address, address + bytes): device memory, or the host's own. nullptr: it leaves its block.
   void* copy_place(uint64_t address, uint64_t bytes);
+  // Of the block that holds the address; nothing: no block does.
+  std::optional<CUmemorytype> memory_type(uint64_t address);
   // Device or pinned memory: copies of it run in the order of their stream. Other memory is copied at once.
   bool is_asynchronous(uint64_t address, uint64_t bytes);
   // Prints a sentence and makes every later call fail.
@@ -75,5 +80,6 @@ class Driver {
 };
 
 [[nodiscard]] int version();
+[[nodiscard]] std::pair<int, int> compute_capability();
 
 }  // namespace standin

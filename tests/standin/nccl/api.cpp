@@ -27,9 +27,9 @@ struct Collected {
 thread_local int depth = 0;
 thread_local std::vector<Collected> collected;
 
-// Whether the stand-in ignores a call, as if the program had not made it (DDHOST_STANDIN_DEAF).
-bool is_deaf_to(const char* call) {
-  const char* const given = std::getenv("DDHOST_STANDIN_DEAF");
+// Whether the stand-in ignores a call, as if the program had not made it (DDHOST_STANDIN_IGNORES).
+bool ignores(const char* call) {
+  const char* const given = std::getenv("DDHOST_STANDIN_IGNORES");
   return given != nullptr && std::strcmp(given, call) == 0;
 }
 
@@ -127,7 +127,7 @@ Result ncclCommDestroy(Comm comm) {
   return nccl::kSuccess;
 }
 Result ncclCommAbort(Comm comm) {
-  if (is_deaf_to("ncclCommAbort")) return nccl::kSuccess;
+  if (ignores("ncclCommAbort")) return nccl::kSuccess;
   comm->aborting = true;
   comm->board->members[comm->rank].aborted = 1;
   retire(comm);
@@ -140,7 +140,7 @@ Result ncclCommRegister(Comm comm, void* p, size_t bytes, void** handle) {
   return nccl::kSuccess;
 }
 Result ncclCommDeregister(Comm comm, void* handle) {
-  if (is_deaf_to("ncclCommDeregister")) return nccl::kSuccess;
+  if (ignores("ncclCommDeregister")) return nccl::kSuccess;
   return comm->registered.erase(handle) == 1 ? nccl::kSuccess : nccl::kInvalidArgument;
 }
 
@@ -149,7 +149,7 @@ Result ncclGroupStart() {
   return nccl::kSuccess;
 }
 Result ncclGroupEnd() {
-  if (is_deaf_to("ncclGroupEnd")) return nccl::kSuccess;
+  if (ignores("ncclGroupEnd")) return nccl::kSuccess;
   if (depth == 0) return nccl::kInvalidUsage;
   if (--depth > 0) return nccl::kSuccess;
   const bool any = !collected.empty();

@@ -27,7 +27,8 @@
 #define DDH_CAP_CLIP_VALUE (UINT64_C(1) << 16)
 /* On a device that runs kernels (ddh/service/kernels.h), update and prepare queue kernels on ddh_update_args.stream. The
  * host then calls them on [main], with memory of the device in the shard and in ddh_prepare_args.values. Without this
- * bit the optimizer computes on the host.
+ * bit the optimizer computes on the host. Of the host's services update and prepare then call only kernels->find,
+ * kernels->launch, and the stream's record and wait. They allocate nothing and wait for nothing.
  * Draft: it may still change after 1.0. */
 #define DDH_CAP_KERNELS (UINT64_C(1) << 17)
 
@@ -47,7 +48,9 @@ typedef struct ddh_prepare_args {
   uint32_t struct_size;
   uint32_t sum_count;            /* arrays in `values` */
   const ddh_update_args* update; /* the arguments of update, but for one range on the 64-element grid */
-  float* const* values;          /* arrays of the host to fill: element i belongs to element i of the range */
+  /* Arrays to fill: element i belongs to element i of the range. In host memory without DDH_CAP_KERNELS; with it in
+   * memory of the device. */
+  float* const* values;
 } ddh_prepare_args;
 #define DDH_PREPARE_ARGS_MIN_SIZE 24u
 
@@ -62,9 +65,10 @@ typedef struct ddh_optimizer_api {
   int32_t (*needs)(ddh_inst* self, int32_t param) DDH_NX;                                  /* DDH_NEEDS_*. [any] */
   /* In one pass: sums the gradients' sources, unscales, clips by norm and value, updates master weights and slots, and
    * writes the low-precision copy. Does nothing when block->skip.
-   * Elements between ranges are not touched. On a device with queues it runs on the stream's thread, concurrently with
-   * the main thread: it calls no service of the host, and accesses only the arguments and the instance. The same holds
-   * for prepare. [step] [stream-ordered] */
+   * Elements between ranges are not touched. Without DDH_CAP_KERNELS, on a device with queues, it runs on the stream's
+   * thread, concurrently with the main thread: it calls no service of the host, and accesses only the arguments and the
+   * instance. With DDH_CAP_KERNELS, on a device that runs kernels, it runs on the main thread and queues kernels; what
+   * it calls is said there. The same holds for prepare. [step] [stream-ordered] */
   ddh_rc (*update)(ddh_inst* self, const ddh_update_args* args, ddh_err* err) DDH_NX;
   /* Number of sums of squares over a parameter that update needs; NULL = 0. [any] */
   uint32_t (*sum_count)(ddh_inst* self) DDH_NX;

@@ -73,15 +73,19 @@ typedef struct ddh_stream_api {
    * refuses if queued work may still be using them. Other devices return DDH_OK. [serial] */
   ddh_rc (*touch)(void* h, const ddh_access* accesses, uint32_t n_accesses, const char* name, ddh_err* err) DDH_NX;
   /* From here on, kernels, flat operations and copies that are queued on `stream` are recorded and don't run, until
-   * capture_end. Until then the caller queues nothing on other streams, and every call that waits, allocates, uses an
-   * event or the host's memory returns DDH_FAILED_PRECONDITION; the message names the call and `name`. Arguments of
-   * kernels are recorded as they are: memory that they name must stay where it is. DDH_UNIMPLEMENTED: the device has no
-   * graphs, or the run does not use them (device.graphs). NULL: the device has none. [main] */
+   * capture_end. Until then the thread queues nothing on other streams. Its calls that wait, allocate, run a host
+   * function, create a stream or an event, record or wait for an event, launch a graph, find a kernel that was not found
+   * before, or copy from or to DDH_MEM_HOST return DDH_FAILED_PRECONDITION; the message names the call and `name`. What
+   * it releases or destroys is freed at capture_end. Other threads are not concerned. Arguments of kernels are recorded
+   * as they are: memory that they name must stay where it is. A copy from DDH_MEM_PINNED is recorded too: each launch
+   * copies what the memory holds then. DDH_UNIMPLEMENTED: the device has no graphs, or the run does not use them
+   * (device.graphs). NULL: the device has none. [main] */
   ddh_rc (*capture_begin)(void* h, ddh_stream* stream, const char* name, ddh_err* err) DDH_NX;
-  /* Ends the recording. The caller owns *out and destroys it before the instance ends. out == NULL discards the
-   * recording; then it can't fail. [main] */
+  /* Ends the recording, also if it fails: then nothing was recorded, and *out is unchanged. The caller owns *out and
+   * destroys it before the instance ends. out == NULL discards the recording, and its errors are not returned. [main] */
   ddh_rc (*capture_end)(void* h, ddh_stream* stream, ddh_graph** out, ddh_err* err) DDH_NX;
-  /* Queues the recorded work once more. [main] [stream-ordered] */
+  /* Queues the recorded work once more, on the recorded stream or on another one. The launches of one graph run one
+   * after the other. [main] [stream-ordered] */
   ddh_rc (*graph_launch)(void* h, ddh_graph* graph, ddh_stream* stream, ddh_err* err) DDH_NX;
   /* Destroys a graph whose queued work is done. NULL is ignored. [main] */
   void (*graph_destroy)(void* h, ddh_graph* graph) DDH_NX;

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,8 @@ inline namespace v1 DDH_HIDDEN {
 // Kernels in the order in which they run. It owns copies of their arguments.
 class KernelGroup {
  public:
-  // A kernel over `work` items; without work it is left out.
+  // A kernel over `work` items; without work it is left out. All bytes of the kernel are compared: it has no padding
+  // between or behind its members, or its padding is zero. Else equal kernels differ, and are captured again.
   template <class Kernel>
   void add(const char* image, const char* name, const Kernel& kernel, uint64_t work) {
     add({image, name, &kernel, sizeof kernel, work});
@@ -50,20 +52,19 @@ class Graphs {
   // The queued work is done.
   ~Graphs();
 
-  // Queues the group: the first time kernel by kernel, the second time it is captured, later it is replayed.
+  // Queues the group: the first time kernel by kernel, the second time it is captured, later it is replayed. A group
+  // counts as new if kMost other groups were new since its first time.
   void queue(const KernelGroup& group, const char* name, ddh_stream* stream);
   [[nodiscard]] uint64_t replays() const { return replays_; }
 
  private:
   static constexpr size_t kMost = 1024;  // graphs; further groups are queued kernel by kernel
-  struct Known {
-    ddh_graph* graph = nullptr;
-  };
   [[nodiscard]] ddh_graph* captured(const KernelGroup& group, const char* name, ddh_stream* stream);
 
   const Host& host_;
-  bool possible_ = true;  // until the device says that it is not
-  std::map<std::string, Known> known_;
+  bool possible_ = true;                      // until the device says that it is not
+  std::map<std::string, ddh_graph*> graphs_;  // by key
+  std::set<std::string> seen_;                // keys that were queued once, kMost at most
   uint64_t replays_ = 0;
 };
 

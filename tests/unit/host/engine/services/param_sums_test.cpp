@@ -279,6 +279,19 @@ TEST_CASE("a need that this host does not know is refused") {
   g_need_of_param_2 = DDH_NEEDS_PARAM_NORM;
 }
 
+TEST_CASE("norms on a device that has no exact squares are refused before the first step") {
+  const Model model;
+  const ddh_optimizer_api optimizer = make_optimizer();
+  ddh_device_api table = test::cpu_device();
+  ddh_flatops_api flatops = *table.flatops;
+  flatops.exact_squares = nullptr;
+  table.flatops = &flatops;
+  Device device(nullptr, table, 0, "bare", 0);
+  Memory memory;
+  ParamSums sums(model.desc, nullptr, optimizer, {1, 1, 1, 0});
+  CHECK_THROWS_WITH(sums.use_device(device, memory), Catch::Contains("'bare' has no exact_squares"));
+}
+
 TEST_CASE("an optimizer that needs norms but offers no sums is refused") {
   const Model model;
   ddh_optimizer_api optimizer = make_optimizer();
