@@ -264,9 +264,12 @@ bool CadMllm::estimate(const ddh_estimate_args& args, ddh_estimate& out) {
   const ddh_program_desc& program = *desc_.get().programs[args.program];
   const double samples = args.n_samples;
   const double prefix = static_cast<double>(BatchMaker(config_, stage_of(args.program)).prefix());
-  const Load load{samples, prefix + lengths_.longest, samples * lengths_.mean_targets,
+  const Load load{samples,
+                  prefix + lengths_.longest,
+                  samples * lengths_.mean_targets,
                   config_.compute == at::kFloat ? 4.0 : 2.0,
-                  prefix > 0 || program.units[args.position] != llm_units_.front()};
+                  prefix > 0 || program.units[args.position] != llm_units_.front(),
+                  device().by_operators()};
   const Cost cost = units_[static_cast<size_t>(program.units[args.position])].unit.cost(load);
   out = {sizeof out, 0, cost.forward_flops, 0, 0};
   const bool goes_back = program.kind == DDH_PROGRAM_TRAIN && program.position_flags != nullptr &&

@@ -102,6 +102,7 @@ Cost layer_cost(const LlmShape& s, double rank, const Load& load) {
   // The streams and reciprocal deviations; q and k before and after their norms, v, the result and its log-sum-exp.
   double kept = 2 * block(N * wide * C) + 2 * block(N * wide) + 5 * block(N * wide * Q) + block(N * wide * K) +
                 2 * block(N * wide * H) + block(N * wide * KV) + 2 * block(load.tokens * Q / H * wide);
+  if (load.by_operators) kept += block(load.samples * H * load.tokens * load.tokens * wide) - block(N * wide * H);
   // What adapters take and give inside; gate, up, silu(gate) and their product.
   kept += 2 * block(N * load.narrow * C) + 7 * block(N * load.narrow * rank) + 4 * block(N * load.narrow * M) +
           (load.narrow < wide ? block(N * load.narrow * Q) : 0);

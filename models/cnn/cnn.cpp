@@ -206,7 +206,7 @@ bool Cnn::estimate(const ddh_estimate_args& args, ddh_estimate& out) {
   if (!learns) return true;
   out.backward_flops = B * (u.flops() + (gives_input_gradient ? u.flops() : u.flops() - u.first_flops()));
   const double element = compute_ == at::kFloat ? 4 : 2;
-  double bytes = u.kept_bytes(B, element);
+  double bytes = u.kept_bytes(B, compute_, device().where());
   if (compute_ != at::kFloat && (unit == 0 || u.restarts))  // a copy of the pixels
     bytes += ddh::ActivationAllocator::block_bytes(B * static_cast<double>(image_shape().numel()) * element);
   if (unit > 0 && !u.restarts && net_.units()[static_cast<size_t>(unit) - 1]->frozen)  // the frozen trunk's result

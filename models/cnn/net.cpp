@@ -16,7 +16,9 @@
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/zeros.h>
+#include <c10/util/Exception.h>
 
+#include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
@@ -42,11 +44,13 @@ struct LstmShape {
   int64_t frames, samples, in, hidden;
 };
 
-// What oneDNN keeps of a forward: its gates and states, with paddings that it alone knows. So a small layer runs, as wide as
-// the states; of a wider input, three buffers of two layers have its width, in elements of whole cache lines.
-double lstm_workspace_bytes(const LstmShape& s, double element_bytes) {
+// The workspace that oneDNN keeps for the backward. Its size depends on paddings that oneDNN does not publish, so a layer
+// whose input is at most as wide as its states runs once, and the size of its workspace is read. For a wider input, the
+// difference is added: the workspace has 6 rows of the input's width for each frame and sample, each padded to cache lines.
+double onednn_workspace_bytes(const LstmShape& s, at::ScalarType type) {
   const at::AutoGradMode as_in_training(true);
-  const at::TensorOptions options = at::dtype(element_bytes == sizeof(float) ? at::kFloat : at::kBFloat16);
+  const at::TensorOptions options = at::dtype(type);
+  const auto element_bytes = static_cast<double>(c10::elementSize(type));
   const int64_t in = std::min(s.in, s.hidden), gates = 4 * s.hidden;
   const at::Tensor x = at::zeros({s.frames, s.samples, in}, options), state = at::zeros({s.samples, s.hidden}, options);
   const at::Tensor bias = at::zeros({gates}, options);
@@ -61,6 +65,20 @@ double lstm_workspace_bytes(const LstmShape& s, double element_bytes) {
   const int64_t more = width_of(std::max(s.in, s.hidden)) - width_of(s.hidden);
   return static_cast<double>(workspace.nbytes()) +
          element_bytes * static_cast<double>(int64_t{6} * (s.frames + 1) * s.samples * more);
+}
+
+// at::lstm takes oneDNN on the CPU, for fp32 and, on some processors, for bf16. Other ways keep the gates and two states of
+// each frame.
+double lstm_workspace_bytes(const LstmShape& s, at::ScalarType type, at::Device device) {
+  const double gates_and_states = static_cast<double>(s.frames * s.samples * 6 * s.hidden * c10::elementSize(type));
+  const bool may_be_onednn = device.is_cpu() && at::Context::hasMKLDNN() && at::globalContext().userEnabledMkldnn() &&
+                             (type == at::kFloat || type == at::kBFloat16) && s.samples > 0;
+  if (!may_be_onednn) return gates_and_states;
+  try {
+    return onednn_workspace_bytes(s, type);
+  } catch (const c10::Error&) {  // this processor can't
+    return gates_and_states;
+  }
 }
 
 at::Tensor run_layers(const std::vector<Layer>& layers, Call& call, at::Tensor x) {
@@ -294,7 +312,8 @@ void Unit::pass(Shape out, unsigned keeps) {
   if (is_kept_) kept_.push_back({shape_.numel()});
 }
 
-double Unit::kept_bytes(double n_samples, double element_bytes) const {
+double Unit::kept_bytes(double n_samples, at::ScalarType type, at::Device device) const {
+  const auto element_bytes = static_cast<double>(c10::elementSize(type));
   const auto blocks = [&](const Kept& k) {
     const double numel = static_cast<double>(k.numel) * (k.is_of_all ? 1 : n_samples);
     return ddh::ActivationAllocator::block_bytes(numel * (k.bytes > 0 ? static_cast<double>(k.bytes) : element_bytes));
@@ -303,7 +322,7 @@ double Unit::kept_bytes(double n_samples, double element_bytes) const {
   for (const Kept& k : kept_) bytes += blocks(k);
   for (const Lstm& l : lstms_)
     bytes += ddh::ActivationAllocator::block_bytes(
-        lstm_workspace_bytes({l.frames, static_cast<int64_t>(n_samples), l.in, l.hidden}, element_bytes));
+        lstm_workspace_bytes({l.frames, static_cast<int64_t>(n_samples), l.in, l.hidden}, type, device));
   return bytes;
 }
 

@@ -114,11 +114,10 @@ class DDH_HIDDEN Unit {
   [[nodiscard]] const std::vector<ParamSpec>& params() const { return params_; }
   std::deque<Norm>& norms() { return norms_; }
   // FLOPs of convolutions and products for one sample; a multiplication and an addition count as two. Bytes that autograd
-  // keeps for the backward, with the unit's result, in the allocator's blocks; an element of the compute dtype has
-  // `element_bytes`.
+  // keeps for the backward, with the unit's result, in the allocator's blocks; `type` is the compute dtype.
   [[nodiscard]] double flops() const { return flops_; }
   [[nodiscard]] double first_flops() const { return first_flops_; }  // of the first of these layers
-  [[nodiscard]] double kept_bytes(double n_samples, double element_bytes) const;
+  [[nodiscard]] double kept_bytes(double n_samples, at::ScalarType type, at::Device device) const;
 
   bool frozen = false;    // not trained, and batch norms use their running statistics
   bool restarts = false;  // its input is the pixels again; the result before it waits for a join

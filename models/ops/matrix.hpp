@@ -18,8 +18,8 @@ inline int32_t dtype_of(at::ScalarType type) {
   return type == at::kFloat ? DDH_F32 : type == at::kBFloat16 ? DDH_BF16 : DDH_F16;
 }
 
-// A tensor as an operand of a product, and as its destination: addresses for Products, and for nothing else. Shapes alone
-// have none.
+// A tensor as an operand of a product, and as its destination: addresses for Products, and for nothing else. A tensor of the
+// device `meta` has no address.
 inline const void* operand(const at::Tensor& t) { return t.is_meta() ? nullptr : t.const_data_ptr(); }
 inline Result result(const at::Tensor& t) {
   return {t.is_meta() ? nullptr : t.mutable_data_ptr(), dtype_of(t.scalar_type())};

@@ -15,7 +15,12 @@ class TorchProducts final : public Products {
 
   void forward(LinearShape s, const void* x, const void* w, const void* bias, Result y) override {
     at::Tensor out = of(y.data, s.rows, s.out, y.dtype, s.y_stride);
-    put(out, of(x, s.rows, s.in, dtype_, s.x_stride), of(w, s.out, s.in, dtype_, s.w_stride).t());
+    const at::Tensor xm = of(x, s.rows, s.in, dtype_, s.x_stride), wt = of(w, s.out, s.in, dtype_, s.w_stride).t();
+    if (bias != nullptr && y.dtype != DDH_F32) {  // rounded once
+      out.copy_(product(xm, wt, at::kFloat).add_(of(bias, 1, s.out, dtype_, 0)));
+      return;
+    }
+    put(out, xm, wt);
     if (bias != nullptr) out.add_(of(bias, 1, s.out, dtype_, 0));
   }
   void backward_input(LinearShape s, const void* dy, const void* w, Result dx) override {
