@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Runs of the program that lack one call of the driver or of NCCL: the stand-ins ignore it. Each is found: the run ends
-// with an error or has other weights than the CPU. Only a run that does not abort a lost rank's communicators does not end. The mistakes of mistakes_test.cpp are made on the
-// device by itself. The list of all is in docs/gpu.md.
+// with an error or has other weights than the CPU. Only a run that does not abort a lost rank's communicators does not end.
+// The mistakes of mistakes_test.cpp are made on the device by itself. The list of all is in docs/gpu.md.
 #include <chrono>
 
 #include "equivalence/variants.hpp"

@@ -16,14 +16,14 @@ namespace cuda DDH_HIDDEN {
 // clang-format off
 #define DDH_CUDA_FUNCTIONS(X)                                                                                   \
   X(cuInit) X(cuDriverGetVersion) X(cuGetErrorName) X(cuGetErrorString) X(cuDeviceGetCount) X(cuDeviceGet)      \
-  X(cuDeviceGetName) X(cuDeviceGetAttribute) X(cuDeviceGetUuid) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease)                \
-  X(cuCtxSetCurrent)                                                                                            \
-  X(cuMemGetInfo) X(cuMemAlloc) X(cuMemFree) X(cuMemHostAlloc) X(cuMemFreeHost) X(cuPointerGetAttribute)        \
-  X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuEventCreate)                      \
-  X(cuEventDestroy) X(cuEventRecord) X(cuStreamWaitEvent) X(cuLaunchHostFunc) X(cuMemcpyAsync)                  \
-  X(cuMemsetD8Async) X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction) X(cuFuncGetParamInfo)         \
-  X(cuLaunchKernel) X(cuStreamBeginCapture) X(cuStreamEndCapture) X(cuGraphInstantiateWithFlags)                \
-  X(cuGraphLaunch) X(cuGraphExecDestroy) X(cuGraphDestroy)
+  X(cuDeviceGetName) X(cuDeviceGetAttribute) X(cuDeviceGetUuid) X(cuDevicePrimaryCtxRetain)                     \
+  X(cuDevicePrimaryCtxRelease) X(cuCtxSetCurrent) X(cuMemGetInfo) X(cuMemAlloc) X(cuMemFree)                    \
+  X(cuMemHostAlloc) X(cuMemFreeHost) X(cuPointerGetAttribute) X(cuStreamCreateWithPriority)                     \
+  X(cuStreamDestroy) X(cuStreamSynchronize) X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord)                 \
+  X(cuStreamWaitEvent) X(cuLaunchHostFunc) X(cuMemcpyAsync) X(cuMemsetD8Async) X(cuModuleLoadData)              \
+  X(cuModuleUnload) X(cuModuleGetFunction) X(cuFuncGetParamInfo) X(cuLaunchKernel) X(cuStreamBeginCapture)      \
+  X(cuStreamEndCapture) X(cuGraphInstantiateWithFlags) X(cuGraphLaunch) X(cuGraphExecDestroy)                   \
+  X(cuGraphDestroy)
 // clang-format on
 
 struct Driver {
