@@ -169,9 +169,10 @@ std::vector<std::string> differing_bits(const Manifest& manifest, const Config& 
 // warnings about other bits. Throws if they do not fit.
 std::vector<std::string> continue_configuration(const Manifest& manifest, PreparedRun& run, const fs::path& folder) {
   const std::string of = "'" + folder.string() + "'";
-  check_config(Json::parse(manifest.config), run.config, of);
+  const Json saved = Json::parse(manifest.config);
+  check_config(saved, run.config, of);
   const std::string other_instructions = check_instruction_set(manifest, run.config, of);
-  keep_choices(Json::parse(manifest.config), run.config);
+  keep_choices(saved, run.config);
   std::vector<std::string> warnings = differing_bits(manifest, run.config, run.world_size);
   if (!other_instructions.empty()) warnings.push_back(other_instructions);
   return warnings;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "net.hpp"
 
+#include <ATen/Context.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/adaptive_avg_pool2d.h>
 #include <ATen/ops/conv2d.h>
 #include <ATen/ops/conv3d.h>
@@ -17,9 +19,6 @@
 #include <ATen/ops/silu.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
-
-#include <ATen/Context.h>
-#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <array>

@@ -10,6 +10,7 @@
 #include "fixtures/harness/safetensors.hpp"
 #include "golden/compare.hpp"
 #include "golden/gpt_fixture.hpp"
+#include "golden/ways.hpp"
 
 using namespace ddhost::test;
 
@@ -26,12 +27,12 @@ TEST_CASE("a small GPT-2 has the reference's logits, loss and gradients") {
   const auto path = find_data("golden/gpt2_tiny.safetensors");
   if (!path) return;
   const GoldenFile file = read_safetensors(*path);
-  const std::string matmul = GENERATE(from_range(ops::product_names()));
+  const std::string way = GENERATE(from_range(ways()));
   const bool move_params = GENERATE(false, true);
   const bool recompute = GENERATE(false, true);
-  CAPTURE(matmul, move_params, recompute);
+  CAPTURE(way, move_params, recompute);
   const SmallText text("gpt2-tiny");
-  ModelDriver model(ddh_entry_gpt, tiny_gpt2(text, "gelu_tanh", matmul.c_str()));
+  ModelDriver model(ddh_entry_gpt, computed_by(way, tiny_gpt2(text, "gelu_tanh", "auto")));
   model.move_params = move_params;
   model.recompute = recompute;
   load_weights(model, file);

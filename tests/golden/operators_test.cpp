@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The code that runs on a GPU, on the CPU: operators of LibTorch alone (model.operators=torch) against the reference tensors
-// and against the code for processors. Those of cnn and cad_mllm are in cnn_golden_test.cpp and cad_golden_test.cpp.
+// The code that runs on a GPU, on the CPU: operators of LibTorch alone (model.operators=torch) against the code for
+// processors. The *_golden_test.cpp compare them with the reference tensors.
 #include <catch2/catch.hpp>
 
 #include "ddh/sdk/torch/dropout.hpp"
-#include "fixtures/harness/golden_data.hpp"
-#include "fixtures/harness/safetensors.hpp"
 #include "golden/compare.hpp"
 #include "golden/gpt_fixture.hpp"
 #include "golden/vit_fixture.hpp"
@@ -62,56 +60,6 @@ TEST_CASE("dropout by operators on integers has the bits of the dropout of proce
     ddh::detail::drop_by_operators(dropout, theirs, first);
     CHECK(std::memcmp(mine.const_data_ptr(), theirs.const_data_ptr(), mine.nbytes()) == 0);
   }
-}
-
-TEST_CASE("a small GPT-2 by LibTorch's operators has the reference's logits, loss and gradients") {
-  const auto path = find_data("golden/gpt2_tiny.safetensors");
-  if (!path) return;
-  const GoldenFile file = read_safetensors(*path);
-  const bool move_params = GENERATE(false, true), recompute = GENERATE(false, true);
-  const SmallText text("gpt2-operators");
-  ModelDriver model(ddh_entry_gpt, small_gpt(text, {{"model.operators", "torch"}}));
-  model.move_params = move_params;
-  model.recompute = recompute;
-  load_weights(model, file);
-  ddh_batch* batch = gpt_of(model).batch_of_ids(file.at("input.ids").i64(), shifted(file.at("labels").i64(), 2), 2);
-  model.forward(batch);
-  if (!recompute) REQUIRE(largest_difference(values_of(gpt_of(model).logits(0)), file.at("logits").f32()) < 1e-5);
-  const auto [sum, count] = model.metric();
-  REQUIRE(count == 2 * 19 - 4);
-  REQUIRE(sum / count == Approx(static_cast<double>(file.at("loss").f32()[0])).epsilon(1e-6));
-  model.backward(batch, 1 / count);
-  for (size_t i = 0; i < model.desc().n_params; ++i) {
-    CAPTURE(model.name(i));
-    const std::vector<float> expected = from_hf(model.name(i), model.shape(i), file.at("g." + model.name(i)).f32());
-    REQUIRE(largest_difference(model.grad(i), expected) < 1e-6);
-  }
-  model.discard();
-  model.table().batch_destroy(model.inst(), batch);
-  REQUIRE(model.host().bytes(DDH_TAG_ACT) == 0);
-}
-
-TEST_CASE("a small Vision Transformer by LibTorch's operators has the reference's logits, loss and gradients") {
-  const std::string names = GENERATE("hf", "tv");
-  const auto path = find_data("golden/vit_tiny_" + names + ".safetensors");
-  if (!path) return;
-  const GoldenFile file = read_safetensors(*path);
-  ModelDriver model(ddh_entry_vit, with(tiny_vit(names, "auto"), {{"model.operators", "torch"}}));
-  for (size_t i = 0; i < model.desc().n_params; ++i) model.value(i) = file.at("w." + model.name(i)).f32();
-  const std::vector<int64_t> labels = file.at("labels").i64();
-  ddh_batch* batch = vit_of(model).batch_of_pixels(file.at("input.pixels").f32(), labels);
-  model.forward(batch);
-  REQUIRE(largest_difference(values_of(vit_of(model).logits(0)), file.at("logits").f32()) < 1e-5);
-  const auto [sum, count] = model.metric();
-  REQUIRE(sum / count == Approx(static_cast<double>(file.at("loss").f32()[0])).epsilon(1e-6));
-  model.backward(batch, 1 / count);
-  for (size_t i = 0; i < model.desc().n_params; ++i) {
-    CAPTURE(model.name(i));
-    REQUIRE(largest_difference(model.grad(i), file.at("g." + model.name(i)).f32()) < 1e-5);
-  }
-  model.discard();
-  model.table().batch_destroy(model.inst(), batch);
-  REQUIRE(model.host().bytes(DDH_TAG_ACT) == 0);
 }
 
 TEST_CASE("LibTorch's operators give the step of the code for processors, with dropout and in 16 bits") {

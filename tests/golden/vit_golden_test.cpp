@@ -5,10 +5,10 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "../../models/ops/products.hpp"
 #include "fixtures/harness/golden_data.hpp"
 #include "fixtures/harness/safetensors.hpp"
 #include "golden/vit_fixture.hpp"
+#include "golden/ways.hpp"
 
 using namespace ddhost::test;
 
@@ -35,11 +35,11 @@ TEST_CASE("a small Vision Transformer has the reference's logits, loss and gradi
   const auto path = find_data("golden/vit_tiny_" + names + ".safetensors");
   if (!path) return;
   const GoldenFile file = read_safetensors(*path);
-  const std::string matmul = GENERATE(from_range(ops::product_names()));
+  const std::string way = GENERATE(from_range(ways()));
   const bool move_params = GENERATE(false, true);
   const bool recompute = GENERATE(false, true);
-  CAPTURE(names, matmul, move_params, recompute);
-  ModelDriver model(ddh_entry_vit, tiny_vit(names, matmul));
+  CAPTURE(names, way, move_params, recompute);
+  ModelDriver model(ddh_entry_vit, computed_by(way, tiny_vit(names, "auto")));
   model.move_params = move_params;
   model.recompute = recompute;
   REQUIRE(numel_of(model) == file.metadata.at("params").get<uint64_t>());
