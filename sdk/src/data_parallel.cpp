@@ -80,6 +80,16 @@ void DataParallel::state_commit() {
   values_changed();
 }
 
+void DataParallel::trains_later(const uint8_t* trains) {
+  call(host.stream->synchronize, host.h, nullptr);  // the last updates
+  for (size_t s = 0; s < optim_.size(); ++s) optim_[s].free_unused(layout_.spaces[s]);
+  for (size_t s = 0; s < layout_.spaces.size(); ++s) {
+    const std::vector<PlacedParam>& params = layout_.spaces[s].params;
+    if (std::none_of(params.begin(), params.end(), [&](const PlacedParam& p) { return trains[p.param] != 0; }))
+      grads_->free(s);
+  }
+}
+
 ddh_group* DataParallel::make_group(const char* name, int32_t first, int32_t stride, int32_t count) const {
   std::vector<int32_t> ranks;
   for (int32_t i = 0; i < count; ++i) ranks.push_back(first + i * stride);

@@ -72,6 +72,11 @@ void FullGrads::step_done() {
   for (Space& s : spaces_) s.reductions = 0;
 }
 
+void FullGrads::free(size_t space) {
+  spaces_[space].exchange.reset();
+  spaces_[space].sum = Buffer();
+}
+
 void FullGrads::reduce(size_t space) {
   Space& s = spaces_[space];
   if (s.phase != Phase::kReady) return;

@@ -103,6 +103,14 @@ void OptimState::refresh(void* values) {
     round_to(*host_, element_at(values, dtype_, r.flat_offset), dtype_, master_.f32() + r.flat_offset, r.numel);
 }
 
+void OptimState::free_unused(const FlatSpace& space) {
+  for (uint32_t i = 0; i < slots_.size(); ++i) {
+    if (slot_bytes(*host_, space, i) != 0) continue;
+    slots_[i] = Buffer();
+    slot_pointers_[i] = nullptr;
+  }
+}
+
 void OptimState::append_state(std::vector<ddh_state_entry>& out, void* values, Replica replica) const {
   const bool low = has_master();
   ddh::append_state(out, ranges_, DDH_STATE_PARAM, 0, low ? DDH_F32 : dtype_, low ? master_.data() : values, replica,

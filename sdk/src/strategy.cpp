@@ -72,6 +72,9 @@ const void* Strategy::interface(std::string_view id) const {
       [](ddh_inst* i, uint32_t entry, uint64_t offset, uint64_t numel, const void* src, ddh_err* err) noexcept {
         return guard(err, [&] { self_as<Strategy>(i).state_write(entry, offset, numel, src); });
       },
+      [](ddh_inst* i, const uint8_t* trains, ddh_err* err) noexcept {
+        return guard(err, [&] { self_as<Strategy>(i).trains_later(trains); });
+      },
   };
   return id == DDH_STRATEGY_IFACE ? &table : nullptr;
 }

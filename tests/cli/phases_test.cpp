@@ -118,6 +118,28 @@ TEST_CASE("a phase with new optimizer state has the bits of a run that starts wi
   }
 }
 
+TEST_CASE("optimizer state and gradients that no later phase needs are freed", "[cli]") {
+  const std::string strategy = GENERATE("ddp", "zero1", "zero2", "zero3", "fsdp");
+  INFO(strategy);
+  const auto now = [](const ToyRun& run, const char* tag) {
+    uint64_t bytes = 0;
+    for (const json& rank : run.record.summary.at("ranks")) bytes += rank.at("memory_bytes").at(tag).at("now").get<uint64_t>();
+    return bytes;
+  };
+  const auto with = [&](const std::vector<std::string>& options) {
+    std::vector<std::string> all = {"--nproc", "2", "--strategy", strategy, "precision.compute=bf16"};
+    all.insert(all.end(), options.begin(), options.end());
+    return ran(run(all));
+  };
+  const ToyRun both = with({phases({train(3), second(2)})}), kept = with({phases({second(2), train(3)})});
+  const ToyRun cycles = with({phases({train(3), second(2)}), "train.cycles=2"});
+  const ToyRun alone = with({"train.steps=1", "train.programs=[\"second\"]"});
+  CHECK(now(both, "optim") < now(kept, "optim"));
+  CHECK(now(both, "optim") > now(alone, "optim"));  // the masters of the first phase stay
+  CHECK(now(both, "grad") < now(kept, "grad"));
+  CHECK(now(cycles, "optim") == now(kept, "optim"));
+}
+
 TEST_CASE("phases that count epochs do not lose the rest of an epoch", "[cli]") {
   const json epoch = {{"program", "train"}, {"epochs", 1}};
   const ToyRun two = ran(run({phases({epoch, epoch}), "model.samples=50", "train.eval_every_epochs=2",

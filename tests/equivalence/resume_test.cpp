@@ -79,6 +79,10 @@ const std::vector<Feature> kFeatures = {
          {"program": "second", "epochs": 1, "lr": 0.02, "optimizer": "new", "schedule": "schedule_own"}])",
       "schedule_own.type=linear"},
      false},
+    // In the second phase, which the fourth step begins, moments of the other parameters are freed.
+    {"phases that end the training of parameters",
+     {"model.programs=2", R"(train.phases=[{"program": "train", "steps": 3}, {"program": "second", "steps": 5}])"},
+     false},
     // The first phase has reached its end.
     {"a phase that ends with the checkpoint",
      {"model.update_samples=5", "data.drop_last=false", "train.cycles=2",

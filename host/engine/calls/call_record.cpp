@@ -27,6 +27,7 @@ constexpr std::array<CallFacts, static_cast<size_t>(PluginCall::kCount)> kFacts 
     {"state"},
     {"state_read"},
     {"state_write"},
+    {"trains_later"},
     {"state_commit"},
     {"slot"},
     {"needs"},

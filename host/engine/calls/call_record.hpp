@@ -31,6 +31,7 @@ enum class PluginCall : uint8_t {
   kState,
   kStateRead,
   kStateWrite,
+  kTrainsLater,
   kStateCommit,
   kSlot,
   kNeeds,

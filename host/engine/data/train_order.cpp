@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <set>
 
 #include "ddh/sdk/plugin.hpp"
 
@@ -110,6 +111,14 @@ std::vector<int32_t> TrainOrder::programs() const {
   std::vector<int32_t> out;
   for (const auto& [program, order] : orders_) out.push_back(program);
   return out;
+}
+
+std::vector<int32_t> TrainOrder::programs_from(int64_t phase) const {
+  if (cycles_ > 1) return programs();
+  std::set<int32_t> later;
+  for (size_t i = place_of(phase); i < phases_.size(); ++i)
+    for (const TrainPhase::Turn& turn : phases_[i].turns) later.insert(turn.program);
+  return {later.begin(), later.end()};
 }
 
 int32_t TrainOrder::program_with_empty() const {

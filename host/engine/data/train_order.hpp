@@ -75,6 +75,8 @@ class TrainOrder {
   [[nodiscard]] bool ends_epoch(const TrainStep& step, int64_t every) const;
   // The programs that have a turn, in the order of the model.
   [[nodiscard]] std::vector<int32_t> programs() const;
+  // Those that have one in this phase or a later one. With cycles all have: more cycles may be added on a resume.
+  [[nodiscard]] std::vector<int32_t> programs_from(int64_t phase) const;
   // Samples of an epoch.
   [[nodiscard]] uint64_t epoch_size(int32_t program) const { return orders_.at(program).epoch_size(); }
   // A program for which a rank has a micro-batch without samples, or -1.

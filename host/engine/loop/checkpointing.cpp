@@ -11,6 +11,7 @@
 
 #include "engine/weights/checkpoint_read.hpp"
 #include "engine/weights/instruction_set.hpp"
+#include "engine/weights/phase_state.hpp"
 #include "engine/weights/together.hpp"
 
 namespace fs = std::filesystem;
@@ -113,7 +114,7 @@ void Checkpointing::require_room(const TrainOrder& order) const {
             " free; free some space, give another run.dir, or lower checkpoint.keep_last");
 }
 
-void Checkpointing::load() {
+void Checkpointing::load(const TrainOrder& order) {
   std::string damages;
   for (const fs::path& folder : plan_.resume) {
     Manifest manifest;
@@ -121,11 +122,15 @@ void Checkpointing::load() {
     const auto begin = std::chrono::steady_clock::now();
     std::string damage = first_damage(*services_.comm, "checkpoint: open", [&] { manifest = open_checkpoint(folder); });
     if (damage.empty()) {
-      check_same_tensors(manifest, layout_, folder.string());
+      set_later(order.programs());
+      const CheckpointLayout whole = layout_;
+      set_later(order.programs_from(manifest.progress.phase));
+      check_same_tensors(manifest, layout_, whole, folder.string());
       damage = read_checkpoint(folder, manifest, source_, layout_, *services_.comm, *services_.staging, count);
     }
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
     if (damage.empty()) {
+      free_past_state(source_, services_.step->optimizers());
       restore_param_steps(manifest);
       if (services_.seat.rank == 0) {
         remove_leftovers(plan_.run_dir);
@@ -149,6 +154,11 @@ void Checkpointing::load() {
   if (!plan_.resume.empty())
     ddh::fail(DDH_DATA_LOSS, "no checkpoint can be loaded: ", damages,
               "; name another with --resume PATH, or start again with --resume none and another run.dir");
+}
+
+void Checkpointing::set_later(std::span<const int32_t> programs) {
+  services_.step->optimizers().set_later(programs);
+  layout_ = CheckpointLayout(source_.model, services_.step->optimizers());
 }
 
 void Checkpointing::restore_param_steps(const Manifest& manifest) const {
@@ -278,6 +288,7 @@ void Checkpointing::begin_save(TrainProgress progress) {
   Manifest out = manifest();
   out.progress = std::move(progress);
   last_saved_ = out.progress.step;
+  layout_ = CheckpointLayout(source_.model, services_.step->optimizers());
   save_ = std::make_unique<CheckpointSave>(save_settings(), std::move(out), source_, layout_, *services_.comm,
                                            *services_.staging, copy_memory_);
   save_stall_ = std::chrono::steady_clock::now() - save_begun_;

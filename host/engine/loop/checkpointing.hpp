@@ -55,7 +55,7 @@ class Checkpointing {
 
   // Loads the newest checkpoint of RunPlan::resume that is not damaged. Damaged ones are renamed. Does nothing if the
   // list is empty. [collective]
-  void load();
+  void load(const TrainOrder& order);
   // The step after which a resumed run begins, or 0.
   [[nodiscard]] int64_t first_step_after() const { return resumed_ ? resumed_->progress.step : 0; }
 
@@ -95,6 +95,7 @@ class Checkpointing {
   void end_pruning();
   void require_room(const TrainOrder& order) const;
   void restore_best(BestCheckpoint& best) const;
+  void set_later(std::span<const int32_t> programs);
   void restore_param_steps(const Manifest& manifest) const;
   [[nodiscard]] Manifest manifest() const;
   [[nodiscard]] SaveSettings save_settings() const;
@@ -103,7 +104,7 @@ class Checkpointing {
   const RunPlan& plan_;
   const StateSource source_;
   const CheckpointSettings settings_;
-  const CheckpointLayout layout_;
+  CheckpointLayout layout_;  // of the newest checkpoint: it has no state of past phases
   CopyMemory copy_memory_;
   std::optional<Manifest> resumed_;
   int64_t last_saved_ = -1;

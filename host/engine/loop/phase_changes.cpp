@@ -3,7 +3,7 @@
 
 #include <spdlog/spdlog.h>
 
-#include "engine/weights/renew_state.hpp"
+#include "engine/weights/phase_state.hpp"
 
 namespace ddhost {
 
@@ -12,6 +12,10 @@ void PhaseChanges::before(const TrainStep& step) const {
   const PhaseSpec& spec = spec_of(step);
   say(step);
   updates_.run(spec.updates_before, step.step);
+  if (frees_state(step)) {
+    setup_.services.step->optimizers().set_later(order_.programs_from(step.phase));
+    free_past_state(setup_.state, setup_.services.step->optimizers());
+  }
   if (!resets_state(step)) return;
   for (const int32_t program : spec.turns)
     renew_optimizer_state(setup_.state, *setup_.services.step, program, *setup_.services.staging);

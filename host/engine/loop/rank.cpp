@@ -242,7 +242,7 @@ class Rank {
   // After this the length of the run is known.
   void go_on_from_checkpoint() {
     checkpoints_ = std::make_unique<Checkpointing>(services_, plan_, state_source(), *order_);
-    checkpoints_->load();
+    checkpoints_->load(*order_);
     if (const std::optional<TrainPosition> position = checkpoints_->position()) order_->begin_after(*position);
     if (!plan_.model.has_cap(DDH_CAP_EMPTY_BATCH)) require_no_empty(*order_, config(), *model_desc_);
     rates_ = std::make_unique<PhaseRates>(services_, plan_, phases_, *order_, evaluates(config()));

@@ -99,7 +99,7 @@ class TrainLoop {
   void train_step(const TrainStep& now, Loader& loader) {
     const ddh_program_desc& described = *setup_.model.programs[now.program];
     monitor_.step_begin(now.step);
-    if (changes_.resets_state(now)) checkpoints_.before_update();
+    if (changes_.changes_state(now)) checkpoints_.before_update();
     changes_.before(now);
     const double seed_scale = seed_scale_for(now.span.count, loss_scale_.value());
     services_.step->begin(now.step, now.program, rates_.lr(described.optimizer, now), seed_scale, loss_scale_.value());

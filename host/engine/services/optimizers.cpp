@@ -65,6 +65,22 @@ void Optimizers::add(const OptimizerRef& ref, int32_t index, std::span<const ddh
   instances_.push_back(std::move(o));
 }
 
+void Optimizers::set_later(std::span<const int32_t> programs) {
+  for (Instance& o : instances_) o.updates.assign(model_.n_params, 0);
+  for (const int32_t program : programs) {
+    Instance& o = of_program(program);
+    const std::span<const uint8_t> trained = trained_by(program);
+    for (size_t p = 0; p < trained.size(); ++p) o.updates[p] |= trained[p];
+  }
+}
+
+std::vector<uint8_t> Optimizers::trained_later() const {
+  std::vector<uint8_t> trained(model_.n_params, 0);
+  for (const Instance& o : instances_)
+    for (size_t p = 0; p < trained.size(); ++p) trained[p] |= o.updates[p];
+  return trained;
+}
+
 uint32_t Optimizers::slot_count() const {
   return instances_.empty() ? 0 : instances_.back().first_slot + static_cast<uint32_t>(instances_.back().slots.size());
 }

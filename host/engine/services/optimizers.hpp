@@ -30,7 +30,7 @@ class Optimizers {
     const ddh_optimizer_api* table;
     std::string section;
     PluginCaller call;
-    std::vector<uint8_t> updates;  // per parameter: a program of the run trains it with this instance
+    std::vector<uint8_t> updates;  // per parameter: a program with later steps trains it with this instance
     std::vector<int32_t> needs;    // per parameter, DDH_NEEDS_*; NOTHING if it does not update it
     bool needs_something = false;
     uint32_t first_slot = 0;  // in the list of all instances
@@ -52,7 +52,11 @@ class Optimizers {
   [[nodiscard]] uint32_t slot_count() const;
   // Error: OUT_OF_RANGE.
   [[nodiscard]] const ddh_slot_desc& slot(uint32_t index) const;
-  // Whether an instance that trains the parameter in this run uses the slot.
+  // From now on only these programs of the run have steps.
+  void set_later(std::span<const int32_t> programs);
+  // One per parameter: 1 where a later step updates it.
+  [[nodiscard]] std::vector<uint8_t> trained_later() const;
+  // Whether an instance that trains the parameter in a later step uses the slot.
   [[nodiscard]] bool slot_used(uint32_t index, int32_t param) const;
   // The strongest need of the instances that update the parameter.
   [[nodiscard]] int32_t needs(int32_t param) const;

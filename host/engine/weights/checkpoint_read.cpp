@@ -108,20 +108,21 @@ void read_buffers(const fs::path& folder, const Manifest& manifest, const ddh_mo
 
 }  // namespace
 
-void check_same_tensors(const Manifest& manifest, const CheckpointLayout& layout, const std::string& checkpoint) {
-  for (const StoredTensor& wanted : layout.tensors()) {
+void check_same_tensors(const Manifest& manifest, const CheckpointLayout& needed, const CheckpointLayout& whole,
+                        const std::string& checkpoint) {
+  for (const StoredTensor& wanted : needed.tensors()) {
     const Manifest::Tensor* const found = manifest.find(wanted.name);
     if (found == nullptr)
       ddh::fail(DDH_FAILED_PRECONDITION, "checkpoint '", checkpoint, "' has no tensor '", wanted.name,
-                "', which this run needs; it belongs to another model or optimizer");
+                "', which this run needs; it belongs to another model, optimizer or list of phases");
     if (!is_same(found->stored, wanted))
       ddh::fail(DDH_FAILED_PRECONDITION, "tensor '", wanted.name, "' of checkpoint '", checkpoint,
                 "' has another shape or dtype than in this run; it belongs to another model or optimizer");
   }
-  if (manifest.tensors.size() == layout.tensors().size()) return;
+  if (manifest.tensors.size() == needed.tensors().size()) return;
   for (const Manifest::Tensor& found : manifest.tensors) {
     const auto same_name = [&](const StoredTensor& t) { return t.name == found.stored.name; };
-    if (std::none_of(layout.tensors().begin(), layout.tensors().end(), same_name))
+    if (std::none_of(whole.tensors().begin(), whole.tensors().end(), same_name))
       ddh::fail(DDH_FAILED_PRECONDITION, "checkpoint '", checkpoint, "' has the tensor '", found.stored.name,
                 "', which this run does not have; it belongs to another model or optimizer");
   }

@@ -12,8 +12,10 @@
 
 namespace ddhost {
 
-// Throws unless the checkpoint has exactly the tensors of this run: names the first that differs.
-void check_same_tensors(const Manifest& manifest, const CheckpointLayout& layout, const std::string& checkpoint);
+// Throws unless the checkpoint has the tensors that later phases need, and no others than those of the whole run: names the
+// first that differs.
+void check_same_tensors(const Manifest& manifest, const CheckpointLayout& needed, const CheckpointLayout& whole,
+                        const std::string& checkpoint);
 
 // Of this rank.
 struct ReadCount {

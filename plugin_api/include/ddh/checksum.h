@@ -9,6 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DDH_HEADER_CHECKSUM UINT64_C(0x33e818b7532141a8)
-#define DDH_HEADER_CHECKSUM_TEXT "33e818b7532141a8"
+#define DDH_HEADER_CHECKSUM UINT64_C(0x9a634293616f7ecf)
+#define DDH_HEADER_CHECKSUM_TEXT "9a634293616f7ecf"
 #endif

@@ -189,6 +189,11 @@ typedef struct ddh_strategy_api {
   /* The reverse of state_read, for a load; state_commit follows. May be NULL as state_read. [main] */
   ddh_rc (*state_write)(ddh_inst* self, uint32_t entry, uint64_t offset, uint64_t numel, const void* src,
                         ddh_err* err) DDH_NX;
+  /* A phase of the run begins after which some programs have no more steps. trains: one per parameter of the model, 1 =
+   * a later step trains it. From now on slot_used of ddh.optim says 0 for slots that no later step uses. The strategy
+   * may free these slots, and gradients of parameters with 0; it keeps their values. NULL: it keeps everything.
+   * [main] [collective] */
+  ddh_rc (*trains_later)(ddh_inst* self, const uint8_t* trains, ddh_err* err) DDH_NX;
 } ddh_strategy_api;
 #define DDH_STRATEGY_API_MIN_SIZE 104u
 

@@ -117,8 +117,8 @@ typedef struct ddh_optim_api {
    * any sharding. DDH_FAILED_PRECONDITION: the shards don't make up a whole parameter; the message names it. [step]
    * [collective] [may-block] */
   ddh_rc (*sum_norms)(void* h, ddh_err* err) DDH_NX;
-  /* 0: no instance that trains the parameter uses slot `index`; else 1. A shard that holds only such parameters may
-   * pass NULL for the slot. [main] */
+  /* 0: no later step of an instance uses slot `index` of this parameter; else 1. A shard that holds only such
+   * parameters may pass NULL for the slot. Changes only before trains_later of ddh/kind/strategy.h. [main] */
   int32_t (*slot_used)(void* h, uint32_t index, int32_t param) DDH_NX;
 } ddh_optim_api;
 #define DDH_OPTIM_API_MIN_SIZE 80u

@@ -68,6 +68,7 @@ class DataParallel : public Strategy {
   void step() override;
   std::vector<ddh_state_entry> state() override;
   void state_commit() override;
+  void trains_later(const uint8_t* trains) override;
 
  protected:
   // ---- A strategy must define: called once by attach, when layout() and args() exist --------------------------------

@@ -39,6 +39,7 @@ class FullGrads final : public GradStore {
   [[nodiscard]] const float* all(size_t space);
   [[nodiscard]] const float* sum(size_t space) override;
   void step_done() override;
+  void free(size_t space) override;
 
  private:
   // The state of a buffer: empty; gradients are being written; gradients are complete but not summed yet.

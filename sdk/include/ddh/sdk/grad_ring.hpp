@@ -56,6 +56,8 @@ class GradRing final : public GradStore {
   [[nodiscard]] const float* segment(size_t space) const;
   [[nodiscard]] const float* sum(size_t space) override;
   void step_done() override;
+  // Only this rank's segment of the sums; buffers stay.
+  void free(size_t space) override { spaces_[space].segment = Buffer(); }
 
  private:
   static constexpr size_t kNobody = SIZE_MAX;

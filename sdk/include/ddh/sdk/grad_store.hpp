@@ -29,6 +29,9 @@ class GradStore {
   [[nodiscard]] virtual const float* sum(size_t space) = 0;
   // The sums were used.
   virtual void step_done() = 0;
+
+  // Frees memory of a space that no later step trains. [collective]
+  virtual void free(size_t space) = 0;
 };
 
 }  // namespace DDH_HIDDEN

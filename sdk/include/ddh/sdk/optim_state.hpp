@@ -53,6 +53,9 @@ class OptimState {
   // A load has written the master: updates the values.
   void refresh(void* values);
 
+  // Frees the slots that no parameter of the space uses any more.
+  void free_unused(const FlatSpace& space);
+
   // Entries for values (the master if there is one) and slots.
   void append_state(std::vector<ddh_state_entry>& out, void* values, Replica replica) const;
 

@@ -28,6 +28,7 @@ class Strategy : public Instance {
   // For strategies that have entries without a pointer.
   virtual void state_read(uint32_t entry, uint64_t, uint64_t, void*) { no_such_entry(entry); }
   virtual void state_write(uint32_t entry, uint64_t, uint64_t, const void*) { no_such_entry(entry); }
+  virtual void trains_later(const uint8_t*) {}
 
   [[nodiscard]] const void* interface(std::string_view id) const override;
 

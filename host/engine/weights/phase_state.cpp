@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/weights/renew_state.hpp"
+#include "engine/weights/phase_state.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -42,6 +42,12 @@ void renew_optimizer_state(const StateSource& source, StepCoordinator& step, int
   }
   source.strategy.call(PluginCall::kStateCommit, source.table.state_commit);
   step.forget_updates(program);
+}
+
+void free_past_state(const StateSource& source, const Optimizers& optimizers) {
+  if (!DDH_CAN(&source.table, ddh_strategy_api, trains_later)) return;
+  const std::vector<uint8_t> trains = optimizers.trained_later();
+  source.strategy.call(PluginCall::kTrainsLater, source.table.trains_later, trains.data());
 }
 
 }  // namespace ddhost
