@@ -42,6 +42,7 @@ ImageLoader::ImageLoader(const ddh::Host& host, int64_t side, int64_t frames)
               " pixels that is cut out; raise it or lower model.image_size");
   t.crop_padding = host.i64("model.crop_padding");
   t.flip = host.flag("model.flip");
+  t.trivial_augment = host.flag("model.trivial_augment");
   t.cutout = host.i64("model.cutout");
   t.channels = given_or(host.i64("model.channels"), data_.channels);
   set_scale(t, host.text("model.normalize"));

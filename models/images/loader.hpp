@@ -33,6 +33,9 @@ inline constexpr ddh::Option kOptions[] = {
     {"crop_padding", "integer", "0", R"("minimum": 0, "maximum": 1024, "x-unit": "pixels")",
      "border around the image before a random square is cropped in training"},
     {"flip", "boolean", "false", "", "mirror half of the images in training"},
+    {"trivial_augment", "boolean", "false", "",
+     "one random operation of random strength on each training image: TrivialAugment, with the ranges of torchvision's "
+     "TrivialAugmentWide"},
     {"cutout", "integer", "0", R"("minimum": 0, "maximum": 4096, "x-unit": "pixels")",
      "side of a square at a random place of each training image that gets the mean colour; 0: off"},
     {"normalize", "string", R"("auto")", R"("enum": ["auto", "none", "half", "imagenet", "mnist"])",

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transform.hpp"
 
+#include "augment.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -120,6 +122,8 @@ void transform(const Image& image, const TransformOptions& options, VisitRng* rn
   const int64_t top = (rng != nullptr ? rng->below(spare_y + 1) : spare_y / 2) - padding;
   const int64_t left = (rng != nullptr ? rng->below(spare_x + 1) : spare_x / 2) - padding;
   const bool mirrored = rng != nullptr && options.flip && rng->uniform() < 0.5;
+  const Augmentation augmentation =
+      rng != nullptr && options.trivial_augment ? draw_augmentation(*rng) : Augmentation{};
   float* const pixels = out;
   const auto write_plane = [&](const std::vector<float>& plane, float mean, float scale) {
     for (int64_t y = 0; y < side; ++y) {
@@ -133,6 +137,7 @@ void transform(const Image& image, const TransformOptions& options, VisitRng* rn
   for (int64_t frame = 0; frame < image.frames; ++frame) {
     std::vector<std::vector<float>> planes = planes_of(image, frame, options.channels);
     for (std::vector<float>& plane : planes) plane = resize_plane(plane, image.height, image.width, height, width);
+    augment(augmentation, height, width, options.mean, planes);
     for (size_t c = 0; c < static_cast<size_t>(options.channels); ++c)
       write_plane(planes[std::min(c, planes.size() - 1)], options.mean[c], 1 / options.deviation[c]);
   }

@@ -14,12 +14,13 @@
 namespace images {
 
 struct TransformOptions {
-  int64_t side = 0;          // of the square that comes out
-  int64_t resize = 0;        // length of the shorter side before the square is cut
-  int64_t crop_padding = 0;  // pixels of the mean colour around the image, in training
-  bool flip = false;         // half of the images are mirrored, in training
-  int64_t cutout = 0;        // side of a square of the mean colour at a random place, in training
-  int64_t channels = 0;      // 1 or 3
+  int64_t side = 0;              // of the square that comes out
+  int64_t resize = 0;            // length of the shorter side before the square is cut
+  int64_t crop_padding = 0;      // pixels of the mean colour around the image, in training
+  bool flip = false;             // half of the images are mirrored, in training
+  bool trivial_augment = false;  // one random operation (images/augment.hpp), in training
+  int64_t cutout = 0;            // side of a square of the mean colour at a random place, in training
+  int64_t channels = 0;          // 1 or 3
   std::array<float, 3> mean{}, deviation{1, 1, 1};  // of each channel, pixels being in [0, 1]
 };
 

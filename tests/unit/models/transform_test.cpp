@@ -26,7 +26,7 @@ images::Image ramp(int64_t channels, int64_t height, int64_t width) {
 
 // Pixels as bytes again.
 std::vector<int> transformed(const images::Image& image, const TransformOptions& options, VisitRng* rng) {
-  std::vector<float> out(static_cast<size_t>(options.channels * options.side * options.side));
+  std::vector<float> out(static_cast<size_t>(image.frames * options.channels * options.side * options.side));
   images::transform(image, options, rng, out.data());
   std::vector<int> bytes;
   for (const float x : out) bytes.push_back(static_cast<int>(std::lround(x * 255)));
@@ -133,6 +133,26 @@ TEST_CASE("cutout fills a square at a random place with the mean colour, only in
     CHECK(whole_or_part);
     for (size_t i = 0; i < plane.size(); ++i) CHECK((plane[i] == 0 || plane[i] == before[i]));
     seen.insert(plane);
+  }
+  CHECK(seen.size() > 20);
+}
+
+TEST_CASE("trivial_augment changes training images, all frames of a video alike") {
+  const TransformOptions plain{.side = 6, .resize = 6, .channels = 3};
+  TransformOptions options = plain;
+  options.trivial_augment = true;
+  images::Image video = ramp(1, 6, 6);
+  const std::vector<uint8_t> frame = video.pixels;
+  video.frames = 2;
+  video.pixels.insert(video.pixels.end(), frame.begin(), frame.end());
+  CHECK(transformed(video, options, nullptr) == transformed(video, plain, nullptr));
+  std::set<std::vector<int>> seen;
+  for (int sample = 0; sample < 60; ++sample) {
+    VisitRng rng(1, 0, sample);
+    const std::vector<int> pixels = transformed(video, options, &rng);
+    const auto second = pixels.begin() + static_cast<std::ptrdiff_t>(pixels.size() / 2);
+    CHECK(std::equal(pixels.begin(), second, second));
+    seen.insert(pixels);
   }
   CHECK(seen.size() > 20);
 }
