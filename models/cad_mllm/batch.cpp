@@ -79,7 +79,8 @@ CadBatch BatchMaker::made() const {
   batch.rows = integers(rows);
   batch.targets = integers(targets);
   batch.n_targets = static_cast<int64_t>(targets.size());
-  if (inputs_.image) batch.pixels = floats(pixels_, {batch.B, 3, config_.image.side, config_.image.side});
+  if (inputs_.image)
+    batch.pixels = floats(pixels_, {batch.B * config_.image.views, 3, config_.image.side, config_.image.side});
   if (inputs_.points) batch.points = floats(points_, {batch.B, config_.point.points, 6});
   return batch;
 }

@@ -25,7 +25,7 @@ inline constexpr int64_t kNoTarget = -100;
 struct CadBatch {
   int64_t B = 0, T = 0;                 // T: of the text
   at::Tensor ids;                       // (B, T) int64
-  at::Tensor pixels;                    // (B, 3, side, side) fp32; undefined where the stage has none
+  at::Tensor pixels;                    // (B views, 3, side, side) fp32; undefined where the stage has none
   at::Tensor points;                    // (B, N, 6) fp32; likewise
   at::Tensor rows;                      // (R) int64: those of the (B tokens) rows whose logits are wanted
   at::Tensor targets;                   // (R) int64: the token after each; kNoTarget: none

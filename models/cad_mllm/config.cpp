@@ -62,6 +62,8 @@ constexpr ddh::Option kOptions[] = {
     {"projector_lr_scale", "number", "5.0", ddh::kAbove0, "factor on the learning rate of the projectors"},
     {"image_size", "integer", "0", R"("minimum": 0, "maximum": 4096, "x-unit": "pixels", "x-affects": "memory")",
      "side of the images; 0: from size"},
+    {"views", "integer", "1", R"("minimum": 1, "maximum": 64, "x-affects": "memory")",
+     "images of a sample, whose tokens follow one another"},
     {"points", "integer", "0", R"("minimum": 0, "maximum": 1048576, "x-affects": "memory")",
      "points of a cloud; 0: from size"},
     {"max_tokens", "integer", "0", R"("minimum": 0, "maximum": 1048576, "x-unit": "tokens", "x-affects": "memory")",
@@ -108,6 +110,7 @@ Config::Config(const ddh::Host& host)
   llm.head_dim = given_or(host, "model.head_dim", llm.head_dim);
   llm.mlp_width = given_or(host, "model.mlp_width", llm.mlp_width);
   image.side = given_or(host, "model.image_size", image.side);
+  image.views = host.i64("model.views");
   point.points = given_or(host, "model.points", point.points);
   if (llm.vocab < kVocab)
     ddh::fail(DDH_INVALID_ARGUMENT, "model.vocab=", llm.vocab, " has no room for the ", kVocab,

@@ -28,15 +28,18 @@ struct LoraShape {
   [[nodiscard]] double scale() const { return alpha / static_cast<double>(rank); }
 };
 
-// The image encoder: DINOv2.
+// The image encoder: DINOv2. It sees each view of a sample by itself.
 struct ImageShape {
   int64_t side, patch, width, layers, heads;
   int64_t table_side;  // side of the images that the position table is for, in pixels
   double eps = 1e-6;
+  int64_t views = 1;  // of a sample
   [[nodiscard]] int64_t grid() const { return side / patch; }
   [[nodiscard]] int64_t table_grid() const { return table_side / patch; }
-  [[nodiscard]] int64_t tokens() const { return grid() * grid(); }
-  [[nodiscard]] int64_t numel() const { return 3 * side * side; }
+  [[nodiscard]] int64_t view_tokens() const { return grid() * grid(); }
+  [[nodiscard]] int64_t view_numel() const { return 3 * side * side; }
+  [[nodiscard]] int64_t tokens() const { return views * view_tokens(); }
+  [[nodiscard]] int64_t numel() const { return views * view_numel(); }
 };
 
 // The point encoder: Michelangelo's.

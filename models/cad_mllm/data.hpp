@@ -16,7 +16,7 @@ namespace cad {
 struct Item {
   std::string prompt;         // ends with a line break
   std::string target;         // the CAD sequence as compact JSON
-  std::vector<float> pixels;  // (3, side, side), normalized; empty: it has no image
+  std::vector<float> pixels;  // (views, 3, side, side), normalized; missing views are 0. Empty: it has no image
   std::vector<float> points;  // (N, 6): x y z and the normal; empty: it has none
 };
 

@@ -33,7 +33,8 @@ constexpr std::array<std::string_view, 6> kKeys = {"input_text", "caption", "tar
 // A line of train.jsonl.
 struct Line {
   std::string prompt, target;
-  std::string image, points;  // paths; empty: none
+  std::vector<std::string> images;  // paths, one for each view
+  std::string points;               // path; empty: none
 };
 
 std::string text_at(const json& object, const char* key) {
@@ -42,8 +43,7 @@ std::string text_at(const json& object, const char* key) {
   return object.at(key).get<std::string>();
 }
 
-std::string file_at(const json& object, const char* key, const fs::path& folder) {
-  const std::string name = text_at(object, key);
+std::string file_of(const std::string& name, const char* key, const fs::path& folder) {
   if (name.empty()) return "";
   const std::string path = (folder / name).string();
   std::error_code ignored;
@@ -51,8 +51,23 @@ std::string file_at(const json& object, const char* key, const fs::path& folder)
   return path;
 }
 
+// A path, or a list with one for each view.
+std::vector<std::string> images_of(const json& object, const fs::path& folder, int64_t views) {
+  const json given = object.value("image", json());
+  std::vector<std::string> paths;
+  for (const json& name : given.is_array() ? given : json::array({given})) {
+    if (!name.is_string() && !name.is_null())
+      ddh::fail(DDH_DATA_LOSS, "its image is neither a path nor a list of paths");
+    if (const std::string path = file_of(name.is_null() ? "" : name.get<std::string>(), "image", folder); !path.empty())
+      paths.push_back(path);
+  }
+  if (static_cast<int64_t>(paths.size()) > views)
+    ddh::fail(DDH_DATA_LOSS, "it has ", paths.size(), " images, but a sample has ", views, " (model.views)");
+  return paths;
+}
+
 // Throws a half sentence about what is wrong with the line.
-Line line_of(const std::string& text, const fs::path& folder, int64_t max_tokens) {
+Line line_of(const std::string& text, const fs::path& folder, const Config& config) {
   if (text.find_first_not_of(" \t\r") == std::string::npos) ddh::fail(DDH_DATA_LOSS, "it is empty");
   const json object = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!object.is_object()) ddh::fail(DDH_DATA_LOSS, "it is no JSON object");
@@ -66,11 +81,11 @@ Line line_of(const std::string& text, const fs::path& folder, int64_t max_tokens
   line.prompt = (caption.empty() ? input : "Generate a CAD model: " + caption) + "\n";
   line.target = text_at(object, "target_text");
   if (!json::accept(line.target)) ddh::fail(DDH_DATA_LOSS, "its target_text is no JSON");
-  if (static_cast<int64_t>(line.prompt.size()) >= max_tokens)
+  if (static_cast<int64_t>(line.prompt.size()) >= config.max_tokens)
     ddh::fail(DDH_DATA_LOSS, "its prompt has ", line.prompt.size(), " tokens, which leaves no target within ",
-              max_tokens, " (model.max_tokens)");
-  line.image = file_at(object, "image", folder);
-  line.points = file_at(object, "points", folder);
+              config.max_tokens, " (model.max_tokens)");
+  line.images = images_of(object, folder, config.image.views);
+  line.points = file_of(text_at(object, "points"), "points", folder);
   return line;
 }
 
@@ -85,7 +100,7 @@ std::vector<Line> read_lines(const ddh::Host& host, const Config& config, const 
   while (std::getline(in, text)) {
     ++number;
     try {
-      lines.push_back(line_of(text, file.parent_path(), config.max_tokens));
+      lines.push_back(line_of(text, file.parent_path(), config));
     } catch (const ddh::Error& e) {
       const std::string sentence = ddh::str(file.string(), ":", number, " is no sample: ", e.what());
       if (!skips) ddh::fail(e.code(), sentence, "; correct the line, or set model.bad_data=skip");
@@ -137,11 +152,10 @@ std::vector<float> read_points(const std::string& path, int64_t n) {
 class FolderItems final : public ItemSet {
  public:
   FolderItems(std::vector<Line> lines, const Config& config)
-      : lines_(std::move(lines)), n_points_(config.point.points) {
+      : lines_(std::move(lines)), image_(config.image), n_points_(config.point.points) {
     transform_.side = transform_.resize = config.image.side;
     transform_.channels = 3;
     transform_.mean = transform_.deviation = {0.5F, 0.5F, 0.5F};
-    pixels_ = static_cast<size_t>(config.image.numel());
   }
   [[nodiscard]] uint64_t size() const override { return lines_.size(); }
   [[nodiscard]] std::pair<std::string, std::string> texts(uint64_t i) const override {
@@ -150,9 +164,11 @@ class FolderItems final : public ItemSet {
   [[nodiscard]] Item item(uint64_t i) const override {
     const Line& line = lines_[i];
     Item item{line.prompt, line.target, {}, {}};
-    if (!line.image.empty()) {
-      item.pixels.resize(pixels_);
-      images::transform(images::decode(line.image), transform_, nullptr, item.pixels.data());
+    if (!line.images.empty()) item.pixels.resize(static_cast<size_t>(image_.numel()));
+    float* view = item.pixels.data();
+    for (const std::string& path : line.images) {
+      images::transform(images::decode(path), transform_, nullptr, view);
+      view += image_.view_numel();
     }
     if (!line.points.empty()) item.points = read_points(line.points, n_points_);
     return item;
@@ -160,16 +176,16 @@ class FolderItems final : public ItemSet {
 
  private:
   const std::vector<Line> lines_;
+  const ImageShape image_;
   const int64_t n_points_;
-  size_t pixels_ = 0;
   images::TransformOptions transform_;
 };
 
-void write_png(const std::vector<float>& pixels, int64_t side, const std::string& path) {
+void write_png(const float* pixels, int64_t side, const std::string& path) {
   std::vector<uint8_t> bytes;
   for (int64_t i = 0; i < side * side; ++i) {
     for (int64_t c = 0; c < 3; ++c) {
-      const float value = pixels[static_cast<size_t>(c * side * side + i)];
+      const float value = pixels[c * side * side + i];
       bytes.push_back(static_cast<uint8_t>(std::lround(std::clamp(127.5F * (value + 1), 0.0F, 255.0F))));
     }
   }
@@ -196,12 +212,16 @@ void write_part(const ItemSet& items, const Config& config, const fs::path& fold
     std::string number = std::to_string(i);
     number.insert(0, number.size() < 4 ? 4 - number.size() : 0, '0');
     const std::string id = "dummy_" + number, name = part + "_" + number;
-    write_png(item.pixels, config.image.side, (folder / "images" / (name + ".png")).string());
+    std::vector<std::string> images;
+    for (int64_t view = 0; view < config.image.views; ++view) {
+      images.push_back("images/" + name + (view > 0 ? "_" + std::to_string(view) : "") + ".png");
+      write_png(item.pixels.data() + view * config.image.view_numel(), config.image.side, folder / images.back());
+    }
     write_points(item.points, (folder / "points" / (name + ".xyz")).string());
     const json line = {{"cad_id", id},
                        {"input_text", item.prompt.substr(0, item.prompt.size() - 1)},
                        {"target_text", item.target},
-                       {"image", "images/" + name + ".png"},
+                       {"image", images.size() == 1 ? json(images[0]) : json(images)},
                        {"points", "points/" + name + ".xyz"}};
     lines << line.dump() << '\n';
   }

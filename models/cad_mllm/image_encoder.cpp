@@ -16,7 +16,7 @@ namespace {
 const char* const kPrefix = "image_encoder.";
 const std::string kPatches = "embeddings.patch_embeddings.projection";
 
-// (1, 1 + tokens, width): the table itself, or stretched to the grid of the images, bicubically.
+// (1, 1 + view tokens, width): the table itself, or stretched to the grid of the images, bicubically.
 at::Tensor positions(const ImageShape& s, const at::Tensor& table) {
   at::Tensor wide = widened(table);
   if (s.grid() == s.table_grid()) return wide;
@@ -69,7 +69,7 @@ Unit block(const Config& config, int64_t layer) {
       return heads(linear(w, std::string("attention.attention.") + name, y), s.heads);
     };
     Tensors out = in;
-    at::Tensor& x = out.back();  // (B, 1 + tokens, width)
+    at::Tensor& x = out.back();  // (B views, 1 + view tokens, width)
     const at::Tensor y = layer_norm(w, "norm1", x, s.eps);
     const at::Tensor attended = attention(part("query", y), part("key", y), part("value", y), /*causal=*/false);
     x = x + widened(w["layer_scale1.lambda1"]) * widened(linear(w, "attention.output.dense", attended));
@@ -78,8 +78,8 @@ Unit block(const Config& config, int64_t layer) {
     return out;
   };
   unit.cost = [s](const Load& load) {
-    const double T = static_cast<double>(1 + s.tokens()), C = static_cast<double>(s.width);
-    return Cost{load.samples * (24 * T * C * C + 4 * T * T * C), 0, 0};
+    const double T = static_cast<double>(1 + s.view_tokens()), C = static_cast<double>(s.width);
+    return Cost{load.samples * static_cast<double>(s.views) * (24 * T * C * C + 4 * T * T * C), 0, 0};
   };
   return unit;
 }
@@ -90,7 +90,8 @@ Unit last_norm(const Config& config) {
   add_norm(unit.params, "layernorm", s.width, true);
   unit.run = [s](Call& w, const Tensors& in) {
     Tensors out = in;
-    out.back() = layer_norm(w, "layernorm", in.back(), s.eps).narrow(1, 1, s.tokens()).contiguous();
+    const at::Tensor patches = layer_norm(w, "layernorm", in.back(), s.eps).narrow(1, 1, s.view_tokens());
+    out.back() = patches.contiguous().view({-1, s.tokens(), s.width});
     return out;
   };
   return unit;

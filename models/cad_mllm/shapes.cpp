@@ -113,10 +113,23 @@ class MadeUp final : public ItemSet {
     const auto shape = static_cast<int64_t>(i % kShapes);
     const Perturbation p(seed_, first_ + i);
     const auto [prompt, target] = texts(i);
-    return {prompt, target, shape_silhouette(shape, image_.side, p), shape_points(shape, point_.points, p)};
+    return {prompt, target, views_of(shape, p), shape_points(shape, point_.points, p)};
   }
 
  private:
+  // Each further view is turned and has its own noise.
+  [[nodiscard]] std::vector<float> views_of(int64_t shape, const Perturbation& p) const {
+    std::vector<float> out;
+    Perturbation seen = p;
+    for (int64_t view = 0; view < image_.views; ++view) {
+      const std::vector<float> pixels = shape_silhouette(shape, image_.side, seen);
+      out.insert(out.end(), pixels.begin(), pixels.end());
+      seen.angle += 2 * kPi / static_cast<double>(image_.views);
+      seen.first += uint64_t{1} << 33;
+    }
+    return out;
+  }
+
   const ImageShape image_;
   const PointShape point_;
   const uint64_t seed_, n_, first_;

@@ -53,9 +53,10 @@ void check_refused(const std::vector<std::string>& args, const std::vector<std::
 }
 
 // A folder that the model wrote.
-std::string written(const TempFolder& folder, int samples) {
+std::string written(const TempFolder& folder, int samples, const std::string& views = "model.views=1") {
   std::string path = folder.file("data");
-  const Ended run = train({"data.path=" + path, "data.dummy_samples=" + std::to_string(samples), "train.steps=1"});
+  const Ended run =
+      train({"data.path=" + path, "data.dummy_samples=" + std::to_string(samples), "train.steps=1", views});
   INFO(run.command << "\n" << run.err);
   REQUIRE(run.code == 0);
   return path;
@@ -99,14 +100,17 @@ TEST_CASE("one command runs the curriculum: three stages, each with a new optimi
 
 TEST_CASE("made-up samples are written as a folder, which trains like them", "[cli]") {
   const TempFolder folder;
-  const std::string path = written(folder, 20);
+  const int views = GENERATE(1, 3);
+  const std::string option = "model.views=" + std::to_string(views), path = written(folder, 20, option);
   CHECK(lines_of(path + "/train.jsonl").size() == 20);
   CHECK(lines_of(path + "/val.jsonl").size() == 4);
   const json line = json::parse(lines_of(path + "/train.jsonl")[1]);
   CHECK(line.at("cad_id") == "dummy_0001");
   CHECK(line.at("input_text") == "Generate a CAD model with a cylindrical component.");
   CHECK(line.at("target_text") == R"({"type":"cylinder","radius":3,"height":8})");
-  const Ended read = train({"data.path=" + path}), made = train({"data.dummy_samples=20"});
+  if (views == 3)
+    CHECK(line.at("image") == json({"images/train_0001.png", "images/train_0001_1.png", "images/train_0001_2.png"}));
+  const Ended read = train({"data.path=" + path, option}), made = train({"data.dummy_samples=20", option});
   REQUIRE(read.code == 0);
   REQUIRE(made.code == 0);
   // Images are rounded to 8 bits in files, and coordinates to 6 digits.
@@ -135,6 +139,9 @@ TEST_CASE("bad CAD data gets a sentence with file and line", "[cli]") {
   check_refused(with(changed("target_text", "{\"type\":")), {file + ":3", "target_text is no JSON"});
   check_refused(with(changed("colour", "red")), {file + ":3", "unknown key 'colour'"});
   check_refused(with(changed("image", "images/none.png")), {file + ":3", "images/none.png", "is no file"});
+  check_refused(with(changed("image", json({"images/train_0000.png", "images/train_0001.png"}))),
+                {file + ":3", "2 images", "model.views"});
+  check_refused(with(changed("image", json({7}))), {file + ":3", "neither a path nor a list"});
   check_refused(with(changed("input_text", 7)), {file + ":3", "input_text is no text"});
   check_refused(with(changed("input_text", std::string(500, 'x'))), {file + ":3", "501 tokens", "model.max_tokens"});
   check_refused(with(changed("caption", "a box")), {file + ":3", "either input_text or caption"});

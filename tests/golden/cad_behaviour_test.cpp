@@ -2,8 +2,13 @@
 //
 // What a CAD-MLLM owes its host: empty batches, accumulation, frozen towers that cost nothing, randomness that nothing
 // changes, low precision, generation.
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/rand.h>
+
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -53,7 +58,57 @@ std::string generated(ModelDriver& model, int64_t condition, const std::string& 
   return model.sampler()->text(model.inst());
 }
 
+// The weights of one unit.
+class Weights final : public cad::Call {
+ public:
+  Weights(const cad::CadBatch& its_batch, const cad::Unit& unit) : Call(its_batch) {
+    for (const cad::ParamSpec& param : unit.params) {
+      const std::vector<float> values = golden_fill(unit.prefix + param.name, param.shape, 1);
+      values_[param.name] = at::empty(param.shape, at::kFloat);
+      std::copy(values.begin(), values.end(), values_[param.name].mutable_data_ptr<float>());
+    }
+  }
+  const at::Tensor& operator[](const std::string& name) const override { return values_.at(name); }
+  bool has(const std::string& name) const override { return values_.contains(name); }
+  at::Tensor dropout(const at::Tensor& x, double) override { return x; }
+
+ private:
+  std::map<std::string, at::Tensor> values_;
+};
+
+cad::Config config_with(const ModelDriver::Options& options) {
+  FakeHost host(options);
+  const ddh_module* module = nullptr;
+  ddh::call(ddh_entry_cad_mllm, host.get(), &module);
+  host.set_default("run.seed", "5");
+  host.set_default("precision.compute", "fp32");
+  host.add_defaults("model", module->desc[0]->config_schema);
+  return cad::Config(ddh::Host(host.get()));
+}
+
+// (samples, tokens, width) of the image encoder.
+at::Tensor image_features(const cad::Config& config, const at::Tensor& pixels) {
+  cad::CadBatch batch;
+  batch.pixels = pixels;
+  cad::Tensors x;
+  for (const cad::Unit& unit : cad::image_encoder(config)) {
+    Weights weights(batch, unit);
+    x = unit.run(weights, x);
+  }
+  return x.back();
+}
+
 }  // namespace
+
+TEST_CASE("each view of a sample is encoded by itself, and their tokens follow one another") {
+  const cad::Config one = config_with({}), three = config_with({{"model.views", "3"}});
+  CHECK(three.image.tokens() == 3 * one.image.tokens());
+  const at::Tensor pixels = at::rand({2 * 3, 3, one.image.side, one.image.side});
+  const at::Tensor all = image_features(three, pixels);
+  REQUIRE(all.sizes() == at::IntArrayRef({2, three.image.tokens(), one.image.width}));
+  const at::Tensor single = image_features(one, pixels).view(all.sizes());
+  CHECK(at::equal(all, single));
+}
 
 TEST_CASE("a batch without samples has zero gradients and no loss in every stage") {
   const int32_t stage = GENERATE(0, 1, 2);

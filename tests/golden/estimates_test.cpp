@@ -71,6 +71,11 @@ std::vector<Row> rows(const std::string& text) {
     static const char* const kNames[] = {"cad_mllm, stage 1", "cad_mllm, stage 2", "cad_mllm, stage 3"};
     out.push_back({kNames[stage], ddh_entry_cad_mllm, {{"model.width", "96"}, {"model.mlp_width", "256"}}, stage, 10});
   }
+  out.push_back({"cad_mllm with three views",
+                 ddh_entry_cad_mllm,
+                 {{"model.width", "96"}, {"model.mlp_width", "256"}, {"model.views", "3"}},
+                 2,
+                 10});
   return out;
 }
 
