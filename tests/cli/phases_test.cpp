@@ -123,7 +123,8 @@ TEST_CASE("optimizer state and gradients that no later phase needs are freed", "
   INFO(strategy);
   const auto now = [](const ToyRun& run, const char* tag) {
     uint64_t bytes = 0;
-    for (const json& rank : run.record.summary.at("ranks")) bytes += rank.at("memory_bytes").at(tag).at("now").get<uint64_t>();
+    for (const json& rank : run.record.summary.at("ranks"))
+      bytes += rank.at("memory_bytes").at(tag).at("now").get<uint64_t>();
     return bytes;
   };
   const auto with = [&](const std::vector<std::string>& options) {
