@@ -10,13 +10,13 @@
 #include <string_view>
 #include <utility>
 
-#include "ddh/sdk/plugin.hpp"
+#include "ddh/sdk/simd.hpp"
 
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
 // The finaliser of splitmix64 (Steele, Lea, Flood 2014): a bijection that passes statistical tests on counters.
-inline constexpr uint64_t mix64(uint64_t x) {
+DDH_SIMD_INLINE constexpr uint64_t mix64(uint64_t x) {
   x ^= x >> 30;
   x *= 0xBF58476D1CE4E5B9;
   x ^= x >> 27;
@@ -39,7 +39,9 @@ class CounterRng {
 
   // For code that computes bits() itself.
   [[nodiscard]] uint64_t key() const { return key_; }
-  [[nodiscard]] uint64_t bits(uint64_t i) const { return mix64(key_ + (i + 1) * kMixStep); }
+  [[nodiscard]] uint64_t bits(uint64_t i) const { return bits_at(key_, i); }
+  // The same for a stream with this key, for kernels.
+  DDH_SIMD_BODY constexpr uint64_t bits_at(uint64_t key, uint64_t i) { return mix64(key + (i + 1) * kMixStep); }
   // In [0, 1), 53 bits.
   [[nodiscard]] double uniform(uint64_t i) const { return static_cast<double>(bits(i) >> 11) * 0x1p-53; }
   // Two independent standard normals (Box and Muller 1958); tails end at 6.8 deviations.
