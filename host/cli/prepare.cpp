@@ -266,7 +266,9 @@ void check_final_place(const fs::path& weights, const fs::path& run_dir) {
 
 void share_cores(int world_size) {
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  const std::string share = std::to_string(std::max(1, cores / world_size));
+  const char* const given = std::getenv("OMP_NUM_THREADS");
+  // LibTorch takes over MKL's number, so one that differs would replace the user's.
+  const std::string share = given != nullptr ? given : std::to_string(std::max(1, cores / world_size));
   for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"})
     ::setenv(name, share.c_str(), /*overwrite=*/0);
 }

@@ -83,6 +83,12 @@ TEST_CASE("cores are divided among the ranks unless the user has set the number 
   share_cores(100000);
   CHECK(std::string(std::getenv("OMP_NUM_THREADS")) == "1");
   CHECK(std::string(std::getenv("MKL_NUM_THREADS")) == "7");
+  unsetenv("MKL_NUM_THREADS");
+  setenv("OMP_NUM_THREADS", "3", 1);
+  share_cores(1);
+  CHECK(std::string(std::getenv("MKL_NUM_THREADS")) == "3");
+  unsetenv("OMP_NUM_THREADS");
+  unsetenv("MKL_NUM_THREADS");
 }
 
 TEST_CASE("the command train may be left out, and flags win over key=value arguments", "[prepare]") {
