@@ -7,12 +7,12 @@
 
 // After <cstdio>, which it needs.
 #include <jpeglib.h>
-#include <png.h>
 #include <zlib.h>
 
 #include "../../models/images/image_set.hpp"
 #include "fixtures/harness/ddhost_process.hpp"
 #include "fixtures/harness/throws.hpp"
+#include "png_writer.hpp"
 
 using namespace ddhost::test;
 using Bytes = std::vector<uint8_t>;
@@ -55,15 +55,6 @@ void write_mnist(const TempFolder& folder) {
 
 std::string mnist_sentence(const TempFolder& folder) {
   return sentence_of([&] { images::read_mnist(folder.path().string()); });
-}
-
-// (height, width, channels)
-void write_png(const std::string& path, unsigned width, unsigned height, const Bytes& pixels) {
-  png_image image{};
-  image.version = PNG_IMAGE_VERSION;
-  image.width = width, image.height = height;
-  image.format = pixels.size() == width * height ? PNG_FORMAT_GRAY : PNG_FORMAT_RGB;
-  REQUIRE(png_image_write_to_file(&image, path.c_str(), 0, pixels.data(), 0, nullptr) != 0);
 }
 
 void write_jpeg(const std::string& path, unsigned width, unsigned height, Bytes pixels) {
