@@ -204,8 +204,8 @@ ImageData open_folder(const ddh::Host& host, const std::string& path, int64_t fr
               " with a subfolder of images for each class");
   if (is_mnist(path) || is_cifar(path)) {
     if (frames > 0)
-      ddh::fail(DDH_INVALID_ARGUMENT, "'", path, "' holds images, but the network takes videos; give a folder with a",
-                " folder of frames for each video, or model.dataset=moving_mnist without data.path");
+      ddh::fail(DDH_INVALID_ARGUMENT, "'", path, "' holds images, but the network takes videos; give a folder of",
+                " videos (docs/models/cnn.md), or model.dataset=moving_mnist without data.path");
     if (!host.text("data.val_path").empty())
       ddh::fail(DDH_INVALID_ARGUMENT, "data.val_path is for folders of images; '", path,
                 "' has its own test files; leave data.val_path out");
