@@ -37,6 +37,16 @@ if(DDHOST_WITH_TORCH) # for models of images
   ddhost_require(PNG_FOUND "libpng" libpng-dev)
   find_package(JPEG QUIET)
   ddhost_require(JPEG_FOUND "libjpeg-turbo" libjpeg62-turbo-dev)
+  # For video files. Only headers are needed: the libraries are opened at run time. version_major.h came with FFmpeg 5.1.
+  find_path(DDHOST_FFMPEG_INCLUDE libavformat/version_major.h)
+  find_path(DDHOST_SWSCALE_INCLUDE libswscale/version_major.h)
+  set(DDHOST_FFMPEG_FOUND FALSE)
+  if(DDHOST_FFMPEG_INCLUDE AND DDHOST_SWSCALE_INCLUDE)
+    set(DDHOST_FFMPEG_FOUND TRUE)
+  else()
+    message(STATUS "the headers of FFmpeg 5.1 or newer were not found: videos are read as folders of frames alone (Debian: "
+                   "apt-get install libavformat-dev libswscale-dev)")
+  endif()
 endif()
 if(DDHOST_WITH_TORCH OR DDHOST_TESTS)
   # For the words of byte-pair encoding.

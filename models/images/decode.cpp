@@ -13,8 +13,6 @@
 namespace images {
 namespace {
 
-constexpr uint64_t kMostPixels = uint64_t{1} << 28;  // of one image; more is a damaged header
-
 [[noreturn]] void fail_torn(const std::string& path, const std::string& why) {
   ddh::fail(DDH_DATA_LOSS, "image '", path, "' cannot be decoded: ", why, "; replace or remove it");
 }

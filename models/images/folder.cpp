@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Folders of images, one subfolder for each class, and where data is found without data.path.
+// Folders of images or videos, one subfolder for each class, and where data is found without data.path.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -10,6 +10,7 @@
 
 #include "ddh/sdk/counter_rng.hpp"
 #include "image_set.hpp"
+#include "video_file.hpp"
 
 namespace images {
 
@@ -33,17 +34,33 @@ class FolderImages final : public ImageSet {
   const std::vector<File> files_;
 };
 
-// A video is a folder of frames in the order of their names.
+// What reads the video files among `videos`; nullptr if all are folders.
+std::shared_ptr<const Ffmpeg> reader_of(const std::vector<File>& videos) {
+  const auto file = std::find_if(videos.begin(), videos.end(), [](const File& v) { return !fs::is_directory(v.path); });
+  if (file == videos.end()) return nullptr;
+  try {
+    return open_ffmpeg();
+  } catch (const ddh::Error& error) {
+    const fs::path frames = fs::path(file->path).replace_extension();
+    ddh::fail(DDH_UNAVAILABLE, "'", file->path, "' is a video file, but ", error.what(),
+              "; see docs/models/cnn.md, or ", "convert the file (Debian: package ffmpeg): mkdir '", frames.string(),
+              "' && ffmpeg -i '", file->path, "' '", (frames / "%05d.png").string(), "', then move it away");
+  }
+}
+
+// A video is a video file, or a folder of frames in the order of their names.
 class FolderVideos final : public ImageSet {
  public:
-  FolderVideos(std::vector<File> videos, int64_t frames) : videos_(std::move(videos)), frames_(frames) {}
+  FolderVideos(std::vector<File> videos, int64_t frames)
+      : videos_(std::move(videos)), frames_(frames), ffmpeg_(reader_of(videos_)) {}
   [[nodiscard]] uint64_t size() const override { return videos_.size(); }
   [[nodiscard]] int64_t label(uint64_t i) const override { return videos_[i].label; }
   [[nodiscard]] Image image(uint64_t i) const override;
 
  private:
-  const std::vector<File> videos_;  // folders
-  const int64_t frames_;            // of each video that the model sees
+  const std::vector<File> videos_;              // files or folders
+  const int64_t frames_;                        // of each video that the model sees
+  const std::shared_ptr<const Ffmpeg> ffmpeg_;  // nullptr: all are folders
 };
 
 // What follows the last point of a name, in small letters: ".png".
@@ -54,13 +71,27 @@ std::string ending_of(const fs::path& path) {
   return ending;
 }
 
-// Names in a folder in ascending order: subfolders, or files whose name ends as an image's does.
-std::vector<std::string> entries(const fs::path& folder, bool folders) {
+bool is_image_name(const fs::path& path) {
+  const std::string ending = ending_of(path);
+  return ending == ".png" || ending == ".jpg" || ending == ".jpeg";
+}
+
+bool is_video_name(const fs::path& path) {
+  static constexpr std::array<std::string_view, 8> kEndings = {".avi", ".mp4",  ".mkv",  ".mov",
+                                                               ".mpg", ".mpeg", ".webm", ".y4m"};
+  return std::find(kEndings.begin(), kEndings.end(), ending_of(path)) != kEndings.end();
+}
+
+enum class Kind { kFolder, kImage, kVideo };
+
+// Names in a folder in ascending order: subfolders, or files whose name ends as an image's does, or videos of both forms.
+std::vector<std::string> entries(const fs::path& folder, Kind kind) {
   std::vector<std::string> names;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    const std::string ending = ending_of(entry.path());
-    const bool is_image = ending == ".png" || ending == ".jpg" || ending == ".jpeg";
-    if (folders ? entry.is_directory() : entry.is_regular_file() && is_image)
+    const bool is_folder = entry.is_directory();
+    if (kind == Kind::kImage   ? entry.is_regular_file() && is_image_name(entry.path())
+        : kind == Kind::kVideo ? is_folder || is_video_name(entry.path())
+                               : is_folder)
       names.push_back(entry.path().filename().string());
   }
   std::sort(names.begin(), names.end());
@@ -70,12 +101,13 @@ std::vector<std::string> entries(const fs::path& folder, bool folders) {
 // Evenly spaced frames, each from the middle of its part of the video. A video of fewer frames shows some of them again.
 Image FolderVideos::image(uint64_t i) const {
   const fs::path folder = videos_[i].path;
-  const std::vector<std::string> names = entries(folder, false);
+  if (ffmpeg_ != nullptr && !fs::is_directory(folder)) return read_video(*ffmpeg_, videos_[i].path, frames_);
+  const std::vector<std::string> names = entries(folder, Kind::kImage);
   if (names.empty())
     ddh::fail(DDH_NOT_FOUND, "video '", folder.string(), "' has no frames (.png or .jpg files); add them or remove it");
   Image video;
   for (int64_t f = 0; f < frames_; ++f) {
-    const auto place = static_cast<size_t>((2 * f + 1) * static_cast<int64_t>(names.size()) / (2 * frames_));
+    const auto place = static_cast<size_t>(middle_of_part(f, frames_, static_cast<int64_t>(names.size())));
     const Image frame = decode((folder / names[place]).string());
     if (f == 0) video = {frame.channels, frame.height, frame.width, {}, frames_};
     if (frame.channels != video.channels || frame.height != video.height || frame.width != video.width)
@@ -87,25 +119,10 @@ Image FolderVideos::image(uint64_t i) const {
   return video;
 }
 
-// Video files beside the folders of frames would be left out without a word.
-void refuse_video_files(const fs::path& folder) {
-  static constexpr std::array<std::string_view, 8> kEndings = {".avi", ".mp4",  ".mkv",  ".mov",
-                                                               ".mpg", ".mpeg", ".webm", ".y4m"};
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    if (std::find(kEndings.begin(), kEndings.end(), ending_of(entry.path())) == kEndings.end()) continue;
-    const fs::path frames = folder / entry.path().stem();
-    ddh::fail(
-        DDH_INVALID_ARGUMENT, "'", entry.path().string(),
-        "' is a video file, and videos are read as folders of frames; convert it (Debian: package ffmpeg): mkdir '",
-        frames.string(), "' && ffmpeg -i '", entry.path().string(), "' '", (frames / "%05d.png").string(),
-        "', then move the file away");
-  }
-}
-
 // The images of each class, or its videos. If `classes` is empty, it becomes the folder's classes; else the folder must have
 // the same.
 std::vector<std::vector<File>> list_files(const fs::path& folder, std::vector<std::string>& classes, bool videos) {
-  const std::vector<std::string> found = entries(folder, true);
+  const std::vector<std::string> found = entries(folder, Kind::kFolder);
   if (classes.empty()) classes = found;
   if (found != classes)
     ddh::fail(DDH_INVALID_ARGUMENT, "'", folder.string(), "' has ", found.size(),
@@ -115,15 +132,14 @@ std::vector<std::vector<File>> list_files(const fs::path& folder, std::vector<st
   size_t n = 0;
   for (size_t c = 0; c < classes.size(); ++c) {
     std::vector<File>& files = out.emplace_back();
-    if (videos) refuse_video_files(folder / classes[c]);
-    for (const std::string& name : entries(folder / classes[c], videos))
+    for (const std::string& name : entries(folder / classes[c], videos ? Kind::kVideo : Kind::kImage))
       files.push_back({(folder / classes[c] / name).string(), static_cast<int64_t>(c)});
     n += files.size();
   }
   if (n == 0 && videos)
     ddh::fail(DDH_NOT_FOUND, "'", folder.string(),
-              "' holds no videos: a subfolder for each class, in it a folder of .png",
-              " or .jpg frames for each video; correct data.path");
+              "' holds no videos: a subfolder for each class, in it for each video a file",
+              " (.mp4, .avi, .mkv ...) or a folder of .png or .jpg frames; correct data.path");
   if (n == 0)
     ddh::fail(DDH_NOT_FOUND, "'", folder.string(), "' holds neither MNIST's nor CIFAR-10's files, nor subfolders with",
               " .png or .jpg files, one for each class; correct data.path");
@@ -188,8 +204,8 @@ ImageData open_folder(const ddh::Host& host, const std::string& path, int64_t fr
               " with a subfolder of images for each class");
   if (is_mnist(path) || is_cifar(path)) {
     if (frames > 0)
-      ddh::fail(DDH_INVALID_ARGUMENT, "'", path, "' holds images, but the network takes videos; give a folder with a",
-                " folder of frames for each video, or model.dataset=moving_mnist without data.path");
+      ddh::fail(DDH_INVALID_ARGUMENT, "'", path, "' holds images, but the network takes videos; give a folder of",
+                " videos (docs/models/cnn.md), or model.dataset=moving_mnist without data.path");
     if (!host.text("data.val_path").empty())
       ddh::fail(DDH_INVALID_ARGUMENT, "data.val_path is for folders of images; '", path,
                 "' has its own test files; leave data.val_path out");

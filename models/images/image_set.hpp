@@ -13,6 +13,8 @@
 
 namespace images {
 
+constexpr uint64_t kMostPixels = uint64_t{1} << 28;  // of one image; more is a damaged header
+
 struct Image {
   int64_t channels = 0, height = 0, width = 0;  // 1 channel is gray, 3 are red, green, blue
   std::vector<uint8_t> pixels;                  // (frames, channels, height, width)
@@ -65,7 +67,7 @@ ImageData read_mnist(const std::string& folder);
 ImageData read_cifar(const std::string& folder);
 // <folder>/<class>/<image>, or <folder>/train/... with <folder>/val/... or <folder>/test/... If there is neither,
 // evaluation uses the folder `val_path`, or `val_fraction` of each class, at equal distances. With `frames` above 0 each
-// image is a folder of frames, a video.
+// image is a video: a folder of frames, or a video file.
 ImageData read_folder(const std::string& folder, const std::string& val_path, double val_fraction, int64_t frames = 0);
 // Ten classes of stripes in noise: 28 x 28 pixels, gray, or 32 x 32 in colour.
 ImageData make_up_images(bool colour);

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # binaries.sh <source folder> <build folder>: every plugin exports one symbol; the host and every plugin but models link
-# neither LibTorch nor CUDA nor NCCL.
+# neither LibTorch nor CUDA nor NCCL, and none links FFmpeg.
 set -euo pipefail
 cd "$2"
 failed=0
@@ -18,6 +18,8 @@ for plugin in "${plugins[@]}"; do
   [[ $symbols == ddh_plugin_entry_0 ]] || fail "$plugin exports: $symbols"
   sections=$(readelf -S --wide "$plugin")
   [[ $sections == *.note.ddhost* ]] || fail "$plugin has no note"
+  needed=$(readelf -d --wide "$plugin" | grep NEEDED)
+  [[ $needed != *libav* && $needed != *libsw* ]] || fail "$plugin links FFmpeg"
 done
 free_of_frameworks() {
   local found
