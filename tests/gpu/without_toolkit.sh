@@ -17,7 +17,8 @@ if [[ -z ${DDHOST_TEST_IS_INSIDE:-} ]]; then
   for namespace in "unshare -m" "unshare -rm"; do
     $namespace true 2>/dev/null || continue
     export DDHOST_TEST_IS_INSIDE=1
-    exec $namespace bash "$0" "$@"
+    $namespace bash "$0" "$@"
+    exit
   done
   skip "no mount namespace can be made here, so the toolkit can't be hidden"
 fi
@@ -29,7 +30,7 @@ hide() { # nvcc
   home=$(dirname "$(dirname "$nvcc")")
   if [[ $home == /usr ]]; then mount --bind /dev/null "$nvcc"; else mount -t tmpfs none "$home"; fi
 }
-mapfile -t toolkits < <(ls "${CUDA_HOME:-/none}/bin/nvcc" /usr/local/cuda/bin/nvcc $(type -ap nvcc) 2>/dev/null)
+mapfile -t toolkits < <(printf '%s\n' "${CUDA_HOME:-/none}/bin/nvcc" /usr/local/cuda/bin/nvcc; type -ap nvcc)
 for nvcc in "${toolkits[@]}"; do
   [[ ! -e $nvcc ]] || hide "$nvcc"
 done

@@ -85,7 +85,8 @@ void OffloadedState::run(Pass pass, const std::vector<const Tile*>& tiles, const
         const auto state = memory.begin() + (plan_.values_away() ? 1 : 0);
         const auto n = static_cast<std::ptrdiff_t>(plan_.spaces[tiles[i]->space].arrays.size());
         // With files the host reads and writes the frames itself.
-        const auto wait = [&] { files_ ? call(host_.stream->synchronize, host_.h, nullptr) : void(); };
+        const bool waits = files_ && !plan_.settings.host_device;
+        const auto wait = [&] { waits ? call(host_.stream->synchronize, host_.h, nullptr) : void(); };
         wait();
         work(*tiles[i], Arrays{plan_.values_away() ? memory.front() : memory.back(), {state, state + n}});
         wait();
