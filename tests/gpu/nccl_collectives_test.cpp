@@ -359,20 +359,30 @@ TEST_CASE("a symmetric window is used by collectives and given back; without the
   check_world(2, [](NcclRank& r) { expect(window_of(r, 64) == nullptr, "a window without the option", 64); });
 }
 
-TEST_CASE("mistakes with symmetric windows end the run", "[gpu]") {
+namespace {
+
+void check_window_mistakes_are_found() {
   CHECK(run_windows([](NcclRank& r) { window_of(r, r.rank == 0 ? 64 : 128); }).exit_code != 0);  // different sizes
-  CHECK_THAT(run_windows([](NcclRank& r) {
-               if (r.rank == 0)
-                 window_of(r, 64);
-               else
-                 std::this_thread::sleep_for(std::chrono::seconds(20));
-             }).sentence,
-             Contains("NCCL was not done with registering a window in group 'world'"));  // by one rank only
-  CHECK(run_windows([](NcclRank& r) {  // a buffer that begins in a window and ends after it
-          float* const window = window_of(r, 64);
-          r.call(r.table().broadcast, r.coll(window + 32, window + 32, 64));
-        })
-            .exit_code != 0);
+  const Outcome by_one_rank = run_windows([](NcclRank& r) {
+    if (r.rank == 0)
+      window_of(r, 64);
+    else
+      std::this_thread::sleep_for(std::chrono::seconds(20));
+  });
+  CHECK_THAT(by_one_rank.sentence, Contains("NCCL was not done with registering a window in group 'world'"));
+  const Outcome beyond_the_end = run_windows([](NcclRank& r) {
+    float* const window = window_of(r, 64);
+    r.call(r.table().broadcast, r.coll(window + 32, window + 32, 64));
+  });
+  CHECK(beyond_the_end.exit_code != 0);
+}
+
+}  // namespace
+
+TEST_CASE("mistakes with symmetric windows end the run", "[gpu]") { check_window_mistakes_are_found(); }
+
+TEST_CASE("mistakes with symmetric windows are found in ten of ten runs", "[.all]") {
+  for (int i = 0; i < 10; ++i) check_window_mistakes_are_found();
 }
 
 TEST_CASE("symmetric windows are refused with an NCCL that has none", "[gpu]") {
