@@ -385,7 +385,12 @@ TEST_CASE("mistakes with symmetric windows are found in ten of ten runs", "[.all
   for (int i = 0; i < 10; ++i) check_window_mistakes_are_found();
 }
 
-TEST_CASE("symmetric windows are refused with an NCCL that has none", "[gpu]") {
+TEST_CASE("symmetric windows are refused with an NCCL that has none, or makes none between the GPUs", "[gpu]") {
+  {
+    const Setting none("DDHOST_STANDIN_NCCL_NO_WINDOWS", "1");
+    CHECK_THAT(run_windows([](NcclRank& r) { window_of(r, 64); }).sentence,
+               Contains("NCCL makes no symmetric windows") && Contains("comm.symmetric_windows=false"));
+  }
   const Setting old("DDHOST_STANDIN_NCCL_VERSION", "22602");
   CHECK_THAT(run_world(
                  1, [](NcclRank&) {}, kSymmetric)

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "communicator.hpp"
 
-#include <memory>
 #include <thread>
 
 namespace nccl DDH_HIDDEN {
@@ -113,23 +112,21 @@ void Communicator::register_buffer(void* p, uint64_t bytes) {
   if (library_.CommRegister(comm_, p, bytes, &handle) == kSuccess && handle != nullptr) handles_[p] = handle;
 }
 
+// After a failure the run ends, and the memory with it: NCCL may still be using it.
 void* Communicator::allocate_window(uint64_t bytes) {
-  const auto free = [this](void* p) { library_.MemFree(p); };
   void* p = nullptr;
   const Result result = library_.MemAlloc(&p, bytes);
   if (result != kSuccess)
     ddh::fail(DDH_RESOURCE_EXHAUSTED, "NCCL gave no ", bytes, " bytes for a window of group '", name(),
               "': ", library_.text_of(result, nullptr), "; use more ranks, or set comm.symmetric_windows=false");
-  std::unique_ptr<void, decltype(free)> memory(p, free);
-  Window window = nullptr;
+  Window& window = windows_[p];
   queue("registering a window", [&](Comm comm) {
     check(library_.CommWindowRegister(comm, p, bytes, &window, kWindowSymmetric), "ncclCommWindowRegister");
   });
   if (window == nullptr)
     ddh::fail(DDH_UNIMPLEMENTED, "NCCL makes no symmetric windows between the GPUs of group '", name(),
               "'; set comm.symmetric_windows=false");
-  windows_[p] = window;
-  return memory.release();
+  return p;
 }
 
 // NCCL frees no memory of a window.
