@@ -6,8 +6,9 @@
 // Each of N ranks owns      as zero3: 1/N of parameters, gradients and optimizer state
 // Bytes on the device       fp32 AdamW: 4 P/N of gradients, 4 P/N of parameters, (1 - r) 8 P/N of optimizer state (r: `ratio`),
 //                           the units in flight as in zero3, and the frames: buffer_count * (offloaded arrays) *
-//                           buffer_bytes, for each array at most the longest segment. With offload_param a buffer for each
-//                           open unit replaces the 4 P/N of parameters, because shared pages would stay allocated. For an
+//                           buffer_bytes, for each array at most the longest segment; with nvme they are pinned memory.
+//                           With offload_param a buffer for each open unit replaces the 4 P/N of parameters, because
+//                           shared pages would stay allocated; with nvme and a GPU also a pinned one for each read. For an
 //                           optimizer of whole parameters a frame holds this rank's part of a unit.
 // Bytes on the tier         r 8 P/N, and with offload_param 4 P/N: with cpu in pinned memory (tags optim and param), with
 //                           nvme in one file (no memory)
@@ -72,6 +73,7 @@ class Zero3Offload final : public ddh::DataParallel {
     settings_.folder = options.text("nvme_path");
     settings_.folder_option = options.key("nvme_path");
     settings_.io = options.text("io");
+    settings_.host_device = host.text("device.plugin") == "cpu";
     params_away_ = settings_.values != ddh::Place::device;
     settings_.overlap = {options.flag("offload_optimizer.pipeline_read"),
                          options.flag("offload_optimizer.pipeline_write")};
@@ -83,7 +85,6 @@ class Zero3Offload final : public ddh::DataParallel {
   Zero3Offload& operator=(const Zero3Offload&) = delete;
 
   void attach(const ddh_attach_args& args) override {
-    require_host_device();
     DataParallel::attach(args);
     if (args.rank == 0) warn_of_idle();
   }
@@ -177,15 +178,6 @@ class Zero3Offload final : public ddh::DataParallel {
     warn_if(settings_.values != ddh::Place::nvme && settings_.values_in_memory > 0, "offload_param.max_in_cpu",
             options.key("offload_param.device") + "=nvme");
     warn_if(!uses_files && !settings_.folder.empty(), "nvme_path", "a device=nvme");
-  }
-
-  // With files, tiles are updated in the frames, which are host memory.
-  void require_host_device() const {
-    const bool uses_files = settings_.values == ddh::Place::nvme || settings_.state == ddh::Place::nvme;
-    if (uses_files && host.text("device.plugin") != "cpu")
-      ddh::fail(DDH_FAILED_PRECONDITION,
-                "data on nvme is updated in host memory; with device.plugin=", host.text("device.plugin"),
-                ", offload to cpu");
   }
 
   // Runs `body` with the windows of the chosen spaces open for writing, if there are windows.

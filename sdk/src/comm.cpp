@@ -44,6 +44,12 @@ const void* CommBackend::interface(std::string_view id) const {
       [](ddh_inst* i, ddh_group* group, void* p) noexcept {
         guard(nullptr, [&] { self_as<CommBackend>(i).buffer_unregister(group, p); });
       },
+      [](ddh_inst* i, ddh_group* group, uint64_t bytes, void** out, ddh_err* err) noexcept {
+        return guard(err, [&] { *out = self_as<CommBackend>(i).buffer_allocate(group, bytes); });
+      },
+      [](ddh_inst* i, ddh_group* group, void* p) noexcept {
+        guard(nullptr, [&] { self_as<CommBackend>(i).buffer_release(group, p); });
+      },
   };
   return id == DDH_COMM_BACKEND_IFACE ? &table : nullptr;
 }

@@ -47,21 +47,23 @@ TEST_CASE("the collectives of a strategy use staging on such a device", "[equiva
   check_same_bits(reference, other);
 }
 
-TEST_CASE("offloading to host memory copies the data on a device with its own memory", "[equivalence][device]") {
+TEST_CASE("offloading to host memory and to files copies the data on a device with its own memory",
+          "[equivalence][device]") {
   const auto more = GENERATE(Options{}, Options{"precision.compute=bf16", "train.grad_accum_steps=2"},
                              Options{"--optimizer", "lamb"});
   Options options = {"model.width=20", "model.hidden=130"};  // several tiles
   options.insert(options.end(), more.begin(), more.end());
   const Result reference = run(kDdp, 2, options, 6);
-  for (const char* optimizer : {"none", "cpu"}) {
-    for (const char* params : {"none", "cpu"}) {
-      for (const char* ratio : {"1", "0.4"}) {
+  const TempFolder folder;
+  for (const std::string optimizer : {"none", "cpu", "nvme"}) {
+    for (const std::string params : {"none", "cpu", "nvme"}) {
+      for (const std::string ratio : {"1", "0.4"}) {
+        if (ratio == "1" && (optimizer == "nvme" || params == "nvme")) continue;
         Variant way = on_sim("zero3_offload", "loop");
         for (const std::string& option :
-             {"strategy.offload_optimizer.device=" + std::string(optimizer),
-              "strategy.offload_param.device=" + std::string(params),
-              "strategy.offload_optimizer.ratio=" + std::string(ratio), std::string("strategy.buffer_bytes=4096"),
-              std::string("strategy.buffer_count=2")})
+             {"strategy.offload_optimizer.device=" + optimizer, "strategy.offload_param.device=" + params,
+              "strategy.offload_optimizer.ratio=" + ratio, "strategy.nvme_path=" + folder.path().string(),
+              std::string("strategy.buffer_bytes=4096"), std::string("strategy.buffer_count=2")})
           way.options.push_back(option);
         const Result other = run(way, 2, options, 6);
         check_same_bits(reference, other);

@@ -21,10 +21,12 @@ using Entry = ddh_rc (*)(const ddh_host*, const ddh_module**, ddh_err*) noexcept
 // The plugin's instance; the device is opened by open(). Calls that fail throw ddh::Error.
 class CudaPlugin {
  public:
-  explicit CudaPlugin(const std::string& driver = standin_driver(), bool graphs = false)
+  // `build`: the folder with plugins/cuda.so.
+  explicit CudaPlugin(const std::string& driver = standin_driver(), bool graphs = false,
+                      const std::string& build = DDHOST_BUILD_DIR)
       : host_({{"device.driver", driver}, {"device.nvml", "libnvidia-ml-none.so"}, {"device.graphs", graphs}},
               std::make_shared<FakeKv>()) {
-    void* const library = dlopen((std::string(DDHOST_BUILD_DIR) + "/plugins/cuda.so").c_str(), RTLD_NOW | RTLD_LOCAL);
+    void* const library = dlopen((build + "/plugins/cuda.so").c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) ddh::fail(DDH_UNAVAILABLE, dlerror());
     const auto entry = reinterpret_cast<Entry>(dlsym(library, DDH_ENTRY_SYMBOL));
     ddh::call(entry, host_.get(), &module_);

@@ -99,16 +99,35 @@ TEST_CASE("an optimizer of norms, and one of whole matrices, have the bits of th
     check_equal(cpu, run_on("cuda", strategy, "shm", 2, options));
 }
 
-TEST_CASE("zero3_offload keeps all in pinned memory with the bits of the CPU; on nvme it is refused on a GPU",
-          "[gpu]") {
+TEST_CASE("zero3_offload keeps all in pinned memory with the bits of the CPU", "[gpu]") {
   const Options options = {"data.micro_batch=4"};
   const Options pinned = {"data.micro_batch=4", "strategy.offload_optimizer.device=cpu",
                           "strategy.offload_param.device=cpu"};
   const Setting order("DDHOST_STANDIN_ORDER", "7");
   check_equal(run_on("cpu", "ddp", "loop", 2, options), run_on("cuda", "zero3_offload", "shm", 2, pinned));
-  check_refused(cuda_run({kDriver, "--strategy", "zero3_offload", "strategy.offload_optimizer.device=nvme",
-                          "strategy.nvme_path=/tmp"}),
-                {"data on nvme is updated in host memory", "offload to cpu"});
+}
+
+TEST_CASE("zero3_offload keeps states and parameters in files with the bits of the CPU and the planned memory",
+          "[gpu]") {
+  const Setting order("DDHOST_STANDIN_ORDER", "7");
+  const auto more = GENERATE(Options{}, Options{"precision.compute=bf16", "train.grad_accum_steps=2"},
+                             Options{"--optimizer", "lamb"});
+  const Options options = joined({"data.micro_batch=2"}, more);
+  const Result cpu = run_on("cpu", "ddp", "loop", 2, options);
+  const TempFolder folder;
+  for (const std::string state : {"none", "cpu", "nvme"})
+    for (const std::string values : {"none", "cpu", "nvme"}) {
+      if (state != "nvme" && values != "nvme") continue;
+      const Result gpu = run_on(
+          "cuda", "zero3_offload", "shm", 2,
+          joined(options, {"strategy.offload_optimizer.device=" + state, "strategy.offload_param.device=" + values,
+                           "strategy.buffer_bytes=4096", "strategy.nvme_path=" + folder.path().string()}));
+      INFO("state " << state << ", parameters " << values);
+      check_equal(cpu, gpu);
+      for (const auto& rank : gpu.record.summary.at("ranks"))
+        for (const char* tag : {"param", "grad", "optim"})
+          CHECK(rank.at("memory_bytes").at(tag).at("peak") == rank.at("plan_bytes").at(tag));
+    }
 }
 
 TEST_CASE("kernels that are replayed as graphs have the same bits, also where addresses change between steps",
@@ -139,7 +158,8 @@ TEST_CASE("a run without a driver, or without a GPU, is refused with one sentenc
 }
 
 TEST_CASE(
-    "a refusal for lack of a driver, of a new one, or of a GPU takes less than 100 ms more than the program's start",
+    "a refusal for lack of a driver, of a new one, of a GPU, or of NCCL takes less than 100 ms more than the program's "
+    "start",
     "[gpu]") {
   const auto ms_of = [](const std::vector<std::string>& options) {
     double best = 1e9;  // of some runs: other work on the machine slows single ones
@@ -154,6 +174,10 @@ TEST_CASE(
   const double start = ms_of({"train.no_such_option=1"});
   CHECK(ms_of({"device.driver=libcuda-none.so.1"}) < start + 100);
   CHECK(ms_of({"device.driver=libm.so.6"}) < start + 100);
+#ifdef TOOLKIT_STUB
+  CHECK(ms_of({"device.driver=" TOOLKIT_STUB}) < start + 100);
+#endif
+  CHECK(ms_of({kDriver, "--comm", "nccl", "comm.library=libnccl-none.so.2"}) < start + 100);
   const Setting old("DDHOST_STANDIN_VERSION", "12040");
   CHECK(ms_of({kDriver}) < start + 100);
   const Setting none("CUDA_VISIBLE_DEVICES", "");

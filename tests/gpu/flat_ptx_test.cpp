@@ -17,7 +17,7 @@ extern "C" const char flat_kernels_ptx[];
 
 namespace {
 
-constexpr uint64_t kSizes[] = {1, 63, 64, 65, 1003};
+constexpr uint64_t kSizes[] = {1, 63, 64, 65, 100003};
 constexpr uint32_t kBlocks = 3, kThreads = 32;
 
 const Module& module() {
@@ -67,12 +67,15 @@ TEST_CASE("fill, scale and add have the bits of the CPU as PTX", "[ptx]") {
 }
 
 TEST_CASE("casts have the bits of the CPU as PTX", "[ptx]") {
-  const std::vector<float> src = numbers(1003, 3, true);
   std::vector<uint16_t> halves(0x10000 / 7);
   for (size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<uint16_t>(i * 7);
-  check_cast<cuda::Bf16, cuda::F32>("cast_f32_to_bf16", src);
-  check_cast<cuda::F16, cuda::F32>("cast_f32_to_f16", src);
+  for (const uint64_t n : kSizes) {
+    const std::vector<float> src = numbers(n, 3, true);
+    check_cast<cuda::Bf16, cuda::F32>("cast_f32_to_bf16", src);
+    check_cast<cuda::F16, cuda::F32>("cast_f32_to_f16", src);
+  }
   check_cast<cuda::F32, cuda::Bf16>("cast_bf16_to_f32", halves);
+  check_cast<cuda::F32, cuda::F16>("cast_f16_to_f32", halves);
   check_cast<cuda::F16, cuda::Bf16>("cast_bf16_to_f16", halves);
   check_cast<cuda::Bf16, cuda::F16>("cast_f16_to_bf16", halves);
 }
@@ -81,7 +84,7 @@ TEST_CASE("ordered sums have the bits of the CPU as PTX", "[ptx]") {
   for (const uint32_t n_srcs : {1U, 3U, 8U}) {
     for (const uint32_t block : {1U, 2U, 5U}) {
       for (const uint32_t flags : {0U, 1U, 2U, 3U}) {
-        const uint64_t n = 65;
+        const uint64_t n = kSizes[(n_srcs + block + flags) % std::size(kSizes)];
         std::vector<std::vector<float>> srcs;
         cuda::OrderedSum sum{nullptr, n, n_srcs, block, flags & 1U, flags >> 1U, {}};
         for (uint32_t k = 0; k < n_srcs; ++k) srcs.push_back(numbers(n, 10 + k, false));

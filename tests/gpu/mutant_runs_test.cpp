@@ -17,6 +17,8 @@ namespace {
 const std::string kStandin = std::string(DDHOST_BUILD_DIR) + "/tests/standin/";
 const std::string kModel = std::string(DDHOST_BUILD_DIR) + "/tests/plugins/kernel_toy.so";
 
+const Options kSymmetric = {"comm.symmetric_windows=true"};
+
 struct Ended {
   int code;  // -1: it did not end in time
   std::string weights, err;
@@ -42,22 +44,24 @@ Ended run_for(std::chrono::milliseconds limit, const std::vector<std::string>& o
   return {code, read_text(folder.file("final.safetensors")), process.err(), time};
 }
 // A strategy with streams of its own.
-Ended run_over_nccl(std::chrono::milliseconds limit = 60s) {
-  return run_for(limit, {"--strategy", "zero3_offload", "--device", "cuda", "--comm", "nccl",
-                         "device.driver=" + kStandin + "libcuda.so.1", "comm.library=" + kStandin + "libnccl.so.2"});
+Ended run_over_nccl(std::chrono::milliseconds limit = 60s, const Options& more = {}) {
+  return run_for(limit,
+                 joined({"--strategy", "zero3_offload", "--device", "cuda", "--comm", "nccl",
+                         "device.driver=" + kStandin + "libcuda.so.1", "comm.library=" + kStandin + "libnccl.so.2"},
+                        more));
 }
 
 // How the lack of a call shows in a run over NCCL.
-void check_found(const char* call, int runs) {
+void check_found(const char* call, int runs, const Options& more = {}) {
   const Setting gpus("DDHOST_STANDIN_GPUS", "2");
-  const Ended cpu = run_for(60s, {"--strategy", "ddp"}), right = run_over_nccl();
+  const Ended cpu = run_for(60s, {"--strategy", "ddp"}), right = run_over_nccl(60s, more);
   INFO(right.err);
   REQUIRE(cpu.code == 0);
   REQUIRE(right.code == 0);
   REQUIRE(right.weights == cpu.weights);
   const Setting ignored("DDHOST_STANDIN_IGNORES", call);
   for (int i = 0; i < runs; ++i) {
-    const Ended mutant = run_over_nccl(limit_of(right));
+    const Ended mutant = run_over_nccl(limit_of(right), more);
     INFO(call << ", run " << i << ": exit " << mutant.code << ": " << mutant.err);
     CHECK(mutant.differs_from(right));
   }
@@ -78,6 +82,10 @@ void check_abort_is_missed(int runs) {
 TEST_CASE("a run that lacks a wait between streams, the end of a group, the release of a window, or a context is found",
           "[gpu]") {
   check_found(GENERATE("cuStreamWaitEvent", "ncclGroupEnd", "ncclCommDeregister", "cuCtxSetCurrent"), 1);
+}
+
+TEST_CASE("a run that lacks the release of a symmetric window is found", "[gpu]") {
+  check_found("ncclCommWindowDeregister", 1, kSymmetric);
 }
 
 TEST_CASE("uploads of batches are on a stream of their own: without waits between streams a run has other weights",
@@ -101,16 +109,22 @@ TEST_CASE("each missing call is found in ten of ten runs", "[.all]") {
   check_found(GENERATE("cuStreamWaitEvent", "ncclGroupEnd", "ncclCommDeregister", "cuCtxSetCurrent"), 10);
 }
 
+TEST_CASE("the missing release of a symmetric window is found in ten of ten runs", "[.all]") {
+  check_found("ncclCommWindowDeregister", 10, kSymmetric);
+}
+
 TEST_CASE("a run that does not abort its communicators when a rank is lost never ends, ten times of ten", "[.all]") {
   check_abort_is_missed(10);
 }
 
-TEST_CASE("a rank that is killed over NCCL ends the run within ten seconds, named", "[gpu]") {
+TEST_CASE("a rank that is killed ends the run within ten seconds, named", "[gpu]") {
+  const std::string comm = GENERATE("nccl", "shm");
   const Setting gpus("DDHOST_STANDIN_GPUS", "2");
   const TempFolder folder;
-  Process process({"model.plugin=" + kModel, "run.nproc=2", "run.quiet=true", "run.sample_tokens=0",
-                   "train.steps=100000", "run.dir=" + folder.file("run"), "--device", "cuda", "--comm", "nccl",
-                   "device.driver=" + kStandin + "libcuda.so.1", "comm.library=" + kStandin + "libnccl.so.2"});
+  Process process(joined({"model.plugin=" + kModel, "run.nproc=2", "run.quiet=true", "run.sample_tokens=0",
+                          "train.steps=100000", "run.dir=" + folder.file("run"), "--device", "cuda", "--comm", comm,
+                          "device.driver=" + kStandin + "libcuda.so.1"},
+                         comm == "nccl" ? Options{"comm.library=" + kStandin + "libnccl.so.2"} : Options{}));
   const std::string children =
       "/proc/" + std::to_string(process.pid()) + "/task/" + std::to_string(process.pid()) + "/children";
   std::vector<pid_t> ranks;

@@ -321,6 +321,83 @@ TEST_CASE("ranks whose calls don't match, or are swapped, are found in ten of te
   }
 }
 
+namespace {
+
+const std::vector<Override> kSymmetric = {{"comm.symmetric_windows", "true", "test"}, {"comm.timeout_s", "1", "test"}};
+
+float* window_of(NcclRank& r, uint64_t numel) {
+  void* out = nullptr;
+  ddh::call(r.table().buffer_allocate, r.inst(), r.group, numel * sizeof(float), &out);
+  return static_cast<float*>(out);
+}
+
+// A run of two ranks with symmetric windows.
+Outcome run_windows(const std::function<void(NcclRank&)>& body) {
+  const Setting gpus("DDHOST_STANDIN_GPUS", "2");
+  return run_world(2, body, kSymmetric);
+}
+
+}  // namespace
+
+TEST_CASE("a symmetric window is used by collectives and given back; without the option there is none", "[gpu]") {
+  const auto gather = [](NcclRank& r) {
+    constexpr uint64_t n = 64;
+    float* const all = window_of(r, 2 * n);
+    expect(all != nullptr, "the memory of a window", n);
+    float* const mine = all + static_cast<uint64_t>(r.rank) * n;
+    r.device().copy(mine, DDH_MEM_DEVICE, values(r.rank, n).data(), DDH_MEM_HOST, n * sizeof(float), nullptr);
+    r.call(r.table().all_gather, r.coll(mine, all, n));
+    std::vector<float> expected = values(0, n);
+    const std::vector<float> of_last = values(1, n);
+    expected.insert(expected.end(), of_last.begin(), of_last.end());
+    expect(r.read(all, 2 * n) == expected, "all_gather in a window", n);
+    r.table().buffer_release(r.inst(), r.group, all);
+  };
+  const Outcome right = run_windows(gather);
+  INFO(right.sentence);
+  CHECK(right.exit_code == 0);
+  check_world(2, [](NcclRank& r) { expect(window_of(r, 64) == nullptr, "a window without the option", 64); });
+}
+
+namespace {
+
+void check_window_mistakes_are_found() {
+  CHECK(run_windows([](NcclRank& r) { window_of(r, r.rank == 0 ? 64 : 128); }).exit_code != 0);  // different sizes
+  const Outcome by_one_rank = run_windows([](NcclRank& r) {
+    if (r.rank == 0)
+      window_of(r, 64);
+    else
+      std::this_thread::sleep_for(std::chrono::seconds(20));
+  });
+  CHECK_THAT(by_one_rank.sentence, Contains("NCCL was not done with registering a window in group 'world'"));
+  const Outcome beyond_the_end = run_windows([](NcclRank& r) {
+    float* const window = window_of(r, 64);
+    r.call(r.table().broadcast, r.coll(window + 32, window + 32, 64));
+  });
+  CHECK(beyond_the_end.exit_code != 0);
+}
+
+}  // namespace
+
+TEST_CASE("mistakes with symmetric windows end the run", "[gpu]") { check_window_mistakes_are_found(); }
+
+TEST_CASE("mistakes with symmetric windows are found in ten of ten runs", "[.all]") {
+  for (int i = 0; i < 10; ++i) check_window_mistakes_are_found();
+}
+
+TEST_CASE("symmetric windows are refused with an NCCL that has none, or makes none between the GPUs", "[gpu]") {
+  {
+    const Setting none("DDHOST_STANDIN_NCCL_NO_WINDOWS", "1");
+    CHECK_THAT(run_windows([](NcclRank& r) { window_of(r, 64); }).sentence,
+               Contains("NCCL makes no symmetric windows") && Contains("comm.symmetric_windows=false"));
+  }
+  const Setting old("DDHOST_STANDIN_NCCL_VERSION", "22602");
+  CHECK_THAT(run_world(
+                 1, [](NcclRank&) {}, kSymmetric)
+                 .sentence,
+             Contains("needs NCCL 2.27") && Contains("is 2.26.2") && Contains("comm.symmetric_windows=false"));
+}
+
 TEST_CASE("two ranks on one GPU are refused", "[gpu]") {
   const Outcome outcome = run_world(2, [](NcclRank&) {});
   CHECK(outcome.exit_code != 0);

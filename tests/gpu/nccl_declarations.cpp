@@ -33,6 +33,13 @@ SAME_CALL(ncclCommAbort);
 SAME_CALL(ncclCommGetAsyncError);
 SAME_CALL(ncclCommRegister);
 SAME_CALL(ncclCommDeregister);
+SAME_CALL(ncclMemAlloc);
+SAME_CALL(ncclMemFree);
+#if NCCL_VERSION_CODE >= 22700
+SAME_CALL(ncclCommWindowRegister);
+SAME_CALL(ncclCommWindowDeregister);
+static_assert(nccl::kWindowSymmetric == NCCL_WIN_COLL_SYMMETRIC);
+#endif
 SAME_CALL(ncclGroupStart);
 SAME_CALL(ncclGroupEnd);
 SAME_CALL(ncclSend);

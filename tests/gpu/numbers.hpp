@@ -24,6 +24,7 @@ inline std::vector<float> numbers(uint64_t numel, uint64_t seed, bool with_nan) 
                            -0.0F,
                            std::numeric_limits<float>::denorm_min(),
                            std::numeric_limits<float>::infinity(),
+                           -std::numeric_limits<float>::infinity(),
                            -std::numeric_limits<float>::max(),
                            65519.9F,
                            6e-8F};

@@ -40,6 +40,29 @@ class DeviceComm {
     call_(call, backend_.*slot, inst_, &c);
   }
 
+  // A block of the transport's own memory.
+  class Block {
+   public:
+    // `bytes` is the same on every rank of the group. Without a transport, or if it has no memory to give, data is nullptr.
+    // [collective]
+    Block(const DeviceComm* comm, ddh_group* host_group, uint64_t bytes) : comm_(comm) {
+      if (comm_ == nullptr || !DDH_CAN(&comm_->backend_, ddh_comm_backend_api, buffer_allocate)) return;
+      group_ = comm_->groups_.at(host_group);
+      comm_->call_(PluginCall::kCollective, comm_->backend_.buffer_allocate, comm_->inst_, group_, bytes, &data_);
+    }
+    Block(const Block&) = delete;
+    Block& operator=(const Block&) = delete;
+    ~Block() {
+      if (data_ != nullptr) comm_->backend_.buffer_release(comm_->inst_, group_, data_);
+    }
+    [[nodiscard]] void* data() const { return data_; }
+
+   private:
+    const DeviceComm* const comm_;
+    ddh_group* group_ = nullptr;
+    void* data_ = nullptr;
+  };
+
   // The lifetime of a block of the device that collectives of the group use.
   class Registration {
    public:

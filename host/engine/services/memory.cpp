@@ -54,16 +54,25 @@ std::string Memory::held() const {
 
 void Memory::release(void* p) {
   if (p == nullptr) return;
-  Block block{};
-  {
-    const std::lock_guard lock(mutex_);
-    const auto it = blocks_.find(static_cast<const char*>(p));
-    if (it == blocks_.end()) return;
-    block = it->second;
-    add(block.tag, -static_cast<int64_t>(block.bytes), false);
-    blocks_.erase(it);
-  }
-  free_block(p, block);
+  if (const std::optional<Block> block = take_out(p)) free_block(p, *block);
+}
+
+void Memory::adopt(void* p, int32_t tag, uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  blocks_.emplace(static_cast<const char*>(p), Block{tag, bytes, DDH_MEM_DEVICE});
+  add(tag, static_cast<int64_t>(bytes), false);
+}
+
+void Memory::forget(void* p) { (void)take_out(p); }
+
+std::optional<Memory::Block> Memory::take_out(void* p) {
+  const std::lock_guard lock(mutex_);
+  const auto it = blocks_.find(static_cast<const char*>(p));
+  if (it == blocks_.end()) return std::nullopt;
+  const Block block = it->second;
+  add(block.tag, -static_cast<int64_t>(block.bytes), false);
+  blocks_.erase(it);
+  return block;
 }
 
 void Memory::release_all() {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "ddh/ddh.h"
@@ -47,6 +48,10 @@ class Memory {
   void release(void* p);
   void release_all();  // frees blocks that plugins have not released
 
+  // Counts a block in memory of the device that a transport owns, until `forget`.
+  void adopt(void* p, int32_t tag, uint64_t bytes);
+  void forget(void* p);
+
   // Whether the host may access `p`: true except for blocks of a device with its own memory.
   [[nodiscard]] bool is_host_memory(const void* p) const { return kind_of(p) != DDH_MEM_DEVICE; }
   // DDH_MEM_DEVICE for memory that the host can't access; DDH_MEM_PINNED for such blocks; else DDH_MEM_HOST.
@@ -66,8 +71,9 @@ class Memory {
     int32_t memory;  // DDH_MEM_*
   };
   void free_block(void* p, const Block& block);
-  [[nodiscard]] std::string held() const;            // for a sentence: bytes by tag
-  void add(int32_t tag, int64_t bytes, bool alias);  // with mutex_ held
+  [[nodiscard]] std::optional<Block> take_out(void* p);  // from blocks_; nullopt: it has no such block
+  [[nodiscard]] std::string held() const;                // for a sentence: bytes by tag
+  void add(int32_t tag, int64_t bytes, bool alias);      // with mutex_ held
 
   Device* device_ = nullptr;
   ddh::Pages host_pages_;  // blocks of DDH_MEM_HOST

@@ -33,9 +33,42 @@ class Block {
   void* data_;
 };
 
-DeviceComm::Registration registered(const Comm& comm, ddh_group* group, void* p, uint64_t bytes) {
-  return {comm.device(), comm.group_or_world(group), p, bytes};
-}
+// The memory of a window or an exchange: a block of the transport of the device, if that has memory of its own; else a
+// block of the device, about which that transport is told.
+class CommBlock {
+ public:
+  // `most_bytes`: the largest `bytes` of the group's ranks. [collective]
+  CommBlock(const Comm& comm, Memory& memory, ddh_group* group, int32_t tag, uint64_t bytes, uint64_t most_bytes,
+            const char* name)
+      : memory_(memory), of_transport_(comm.device(), comm.group_or_world(group), rounded(most_bytes)) {
+    data_ = static_cast<char*>(of_transport_.data());
+    if (data_ == nullptr) {
+      data_ = of_device_.emplace(memory, tag, bytes, name).data();
+      registration_.emplace(comm.device(), comm.group_or_world(group), data_, bytes);
+      return;
+    }
+    Device& device = memory.device();
+    device.call()(PluginCall::kDeviceWork, device.flatops().fill, device.context(), data_, DDH_I64,
+                  rounded(most_bytes) / sizeof(int64_t), 0.0, nullptr);
+    device.synchronize(nullptr);
+    memory_.adopt(data_, tag, bytes);
+  }
+  CommBlock(const CommBlock&) = delete;
+  CommBlock& operator=(const CommBlock&) = delete;
+  ~CommBlock() {
+    if (!of_device_) memory_.forget(data_);
+  }
+  [[nodiscard]] char* data() const { return data_; }
+
+ private:
+  static uint64_t rounded(uint64_t bytes) { return (std::max<uint64_t>(bytes, 1) + 255) / 256 * 256; }
+
+  Memory& memory_;
+  const DeviceComm::Block of_transport_;
+  std::optional<Block> of_device_;
+  std::optional<DeviceComm::Registration> registration_;
+  char* data_ = nullptr;
+};
 
 ddh_coll pieces(const Comm& comm, ddh_group* group, int32_t dtype, const Segments& segments, const std::string& label) {
   ddh_coll c{};
@@ -66,8 +99,8 @@ class CopyWindow final : public ddh_window {
         name_(args.name == nullptr ? "unnamed" : args.name),
         segments_(segments_of(comm, args.group, args.segment_numel)),
         element_bytes_(ddh_dtype_bytes(args.dtype)),
-        own_(memory, args.tag, own_bytes(), name_.c_str()),
-        registration_(registered(comm, args.group, own_.data(), own_bytes())),
+        own_(comm, memory, args.group, args.tag, bytes_of(segments_.my_numel),
+             bytes_of(*std::max_element(segments_.numel.begin(), segments_.numel.end())), name_.c_str()),
         committed_(memory.device()),
         closed_(memory.device()) {}
 
@@ -113,8 +146,9 @@ class CopyWindow final : public ddh_window {
 
  private:
   [[nodiscard]] uint64_t my_offset_bytes() const { return segments_.my_offset * element_bytes_; }
-  [[nodiscard]] uint64_t own_bytes() const {
-    return (permanent_ ? segments_.total : segments_.my_numel) * element_bytes_;
+  // Of this window on a rank with a segment of `segment_numel`.
+  [[nodiscard]] uint64_t bytes_of(uint64_t segment_numel) const {
+    return (permanent_ ? segments_.total : segment_numel) * element_bytes_;
   }
 
   void gather(ddh_stream* stream) {
@@ -167,8 +201,7 @@ class CopyWindow final : public ddh_window {
   const std::string name_;
   const Segments segments_;
   const uint64_t element_bytes_;
-  Block own_;  // the segment; the whole view if it is permanent
-  const DeviceComm::Registration registration_;
+  CommBlock own_;  // the segment; the whole view if it is permanent
   StreamMark committed_, closed_;
   void* view_ = nullptr;
   uint64_t epoch_ = 0, gathered_epoch_ = 0;
@@ -187,8 +220,8 @@ class CopyExchange final : public ddh_exchange {
         reduce_block_(reduce_block_in(comm, args.group, settings)),
         round_to_bf16_(settings.round_to_bf16),
         name_(args.name == nullptr ? "unnamed" : args.name),
-        buffer_(memory, DDH_TAG_GRAD, args.numel * sizeof(float), name_.c_str()),
-        registration_(registered(comm, args.group, buffer_.data(), args.numel * sizeof(float))),
+        buffer_(comm, memory, args.group, DDH_TAG_GRAD, args.numel * sizeof(float), args.numel * sizeof(float),
+                name_.c_str()),
         ready_(memory.device()),
         reduced_(memory.device()) {
     comm.group_info(comm.group_or_world(group_), nullptr, nullptr, &caps_);
@@ -354,8 +387,7 @@ class CopyExchange final : public ddh_exchange {
   const uint32_t reduce_block_;
   const bool round_to_bf16_;
   const std::string name_;
-  Block buffer_;
-  const DeviceComm::Registration registration_;
+  CommBlock buffer_;
   StreamMark ready_, reduced_;
   uint32_t caps_ = 0;  // of the transport
   std::optional<Block> received_;

@@ -99,6 +99,7 @@ void Communicator::finalize() {
   require_healthy();
   for (const auto& [p, handle] : handles_) library_.CommDeregister(comm_, handle);
   handles_.clear();
+  for (auto& [p, window] : windows_) library_.CommWindowDeregister(comm_, window);  // their memory is still used
   settle("the orderly end", library_.CommFinalize(comm_));
   check(library_.CommDestroy(comm_), "ncclCommDestroy");
   comm_ = nullptr;
@@ -109,6 +110,32 @@ void Communicator::register_buffer(void* p, uint64_t bytes) {
   if (comm_ == nullptr || bytes == 0 || library_.CommRegister == nullptr || library_.CommDeregister == nullptr) return;
   void* handle = nullptr;
   if (library_.CommRegister(comm_, p, bytes, &handle) == kSuccess && handle != nullptr) handles_[p] = handle;
+}
+
+// After a failure the run ends, and the memory with it: NCCL may still be using it.
+void* Communicator::allocate_window(uint64_t bytes) {
+  void* p = nullptr;
+  const Result result = library_.MemAlloc(&p, bytes);
+  if (result != kSuccess)
+    ddh::fail(DDH_RESOURCE_EXHAUSTED, "NCCL gave no ", bytes, " bytes for a window of group '", name(),
+              "': ", library_.text_of(result, nullptr), "; use more ranks, or set comm.symmetric_windows=false");
+  Window& window = windows_[p];
+  queue("registering a window", [&](Comm comm) {
+    check(library_.CommWindowRegister(comm, p, bytes, &window, kWindowSymmetric), "ncclCommWindowRegister");
+  });
+  if (window == nullptr)
+    ddh::fail(DDH_UNIMPLEMENTED, "NCCL makes no symmetric windows between the GPUs of group '", name(),
+              "'; set comm.symmetric_windows=false");
+  return p;
+}
+
+// NCCL frees no memory of a window.
+void Communicator::free_window(void* p) {
+  const std::lock_guard lock(use_);
+  const auto at = windows_.find(p);
+  if (comm_ != nullptr) library_.CommWindowDeregister(comm_, at->second);
+  library_.MemFree(p);
+  windows_.erase(at);
 }
 
 void Communicator::unregister_buffer(void* p) {

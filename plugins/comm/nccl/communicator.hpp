@@ -52,6 +52,9 @@ class Communicator {
 
   void register_buffer(void* p, uint64_t bytes);
   void unregister_buffer(void* p);
+  // Memory of NCCL that is a symmetric window, of `bytes` on every rank. Its library has_windows. [collective]
+  void* allocate_window(uint64_t bytes);
+  void free_window(void* p);
 
  private:
   // Polls until NCCL is done with a call.
@@ -64,7 +67,8 @@ class Communicator {
   std::atomic<bool> aborting_{false};
   mutable std::mutex reason_mutex_;
   std::string reason_;
-  std::map<void*, void*> handles_;  // of registered buffers
+  std::map<void*, void*> handles_;   // of registered buffers
+  std::map<void*, Window> windows_;  // by their memory
 };
 
 }  // namespace DDH_HIDDEN

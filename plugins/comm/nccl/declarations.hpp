@@ -8,13 +8,17 @@
 #include <cstddef>
 #include <cstdint>
 
-struct ncclComm;     // a communicator
-struct CUstream_st;  // a stream of CUDA
+struct ncclComm;           // a communicator
+struct ncclWindow_vidmem;  // a registered window
+struct CUstream_st;        // a stream of CUDA
 
 namespace nccl {
 
 using Comm = ncclComm*;
 using Stream = CUstream_st*;
+using Window = ncclWindow_vidmem*;
+
+constexpr int kWindowSymmetric = 1;  // collectives use it at the same offset on every rank
 
 enum Result : int {
   kSuccess = 0,
@@ -69,6 +73,10 @@ using ncclCommAbort_t = nccl::Result(nccl::Comm comm);
 using ncclCommGetAsyncError_t = nccl::Result(nccl::Comm comm, nccl::Result* out);
 using ncclCommRegister_t = nccl::Result(nccl::Comm comm, void* p, size_t bytes, void** handle);
 using ncclCommDeregister_t = nccl::Result(nccl::Comm comm, void* handle);
+using ncclMemAlloc_t = nccl::Result(void** out, size_t bytes);
+using ncclMemFree_t = nccl::Result(void* p);
+using ncclCommWindowRegister_t = nccl::Result(nccl::Comm comm, void* p, size_t bytes, nccl::Window* window, int flags);
+using ncclCommWindowDeregister_t = nccl::Result(nccl::Comm comm, nccl::Window window);
 using ncclGroupStart_t = nccl::Result();
 using ncclGroupEnd_t = nccl::Result();
 using ncclSend_t = nccl::Result(const void* send, size_t count, nccl::DataType type, int peer, nccl::Comm comm,

@@ -16,7 +16,8 @@ namespace nccl DDH_HIDDEN {
   X(GetVersion) X(GetUniqueId) X(GetErrorString) X(GetLastError) X(CommInitRankConfig) X(CommFinalize)              \
   X(CommDestroy) X(CommAbort) X(CommGetAsyncError) X(GroupStart) X(GroupEnd) X(Send) X(Recv) X(AllGather)           \
   X(Broadcast) X(AllReduce) X(ReduceScatter)
-#define DDH_NCCL_OPTIONAL_FUNCTIONS(X) X(CommRegister) X(CommDeregister)
+#define DDH_NCCL_OPTIONAL_FUNCTIONS(X)                                                                              \
+  X(CommRegister) X(CommDeregister) X(MemAlloc) X(MemFree) X(CommWindowRegister) X(CommWindowDeregister)
 // clang-format on
 
 struct Library {
@@ -26,6 +27,10 @@ struct Library {
   DDH_NCCL_OPTIONAL_FUNCTIONS(DDH_NCCL_FIELD)  // nullptr: this version has none
 #undef DDH_NCCL_FIELD
   int version = 0;  // 22809 is 2.28.9
+  [[nodiscard]] bool has_windows() const {
+    return version >= 22700 && MemAlloc != nullptr && MemFree != nullptr && CommWindowRegister != nullptr &&
+           CommWindowDeregister != nullptr;
+  }
 
   // Error UNAVAILABLE: there is no such library, or it is too old.
   static Library open(const std::string& file);

@@ -47,6 +47,9 @@ class Nccl final : public ddh::CommBackend {
                 "--comm shm");
     deadline_ms_ = static_cast<uint32_t>(options.i64("timeout_s")) * 1000;
     library_ = Library::open(options.text("library"));
+    if (options.flag("symmetric_windows") && !library_.has_windows())
+      ddh::fail(DDH_UNAVAILABLE, "comm.symmetric_windows needs NCCL 2.27 or newer, and '", options.text("library"),
+                "' is ", library_.version_text(), "; install a newer one, or set comm.symmetric_windows=false");
     require_own_gpu();
     scratch_.emplace(host);
     std::vector<int32_t> ranks;
@@ -87,6 +90,10 @@ class Nccl final : public ddh::CommBackend {
     if (options.flag("register_buffers")) of(group).communicator().register_buffer(p, bytes);
   }
   void buffer_unregister(ddh_group* group, void* p) override { of(group).communicator().unregister_buffer(p); }
+  void* buffer_allocate(ddh_group* group, uint64_t bytes) override {
+    return options.flag("symmetric_windows") ? of(group).communicator().allocate_window(bytes) : nullptr;
+  }
+  void buffer_release(ddh_group* group, void* p) override { of(group).communicator().free_window(p); }
 
  private:
   static Group& of(ddh_group* group) { return *reinterpret_cast<Group*>(group); }
@@ -168,6 +175,8 @@ constexpr ddh::Option kOptions[] = {
      "sum fp32 in rank order, with the same bits in every run and on every transport; false: NCCL's own sums"},
     {"register_buffers", "boolean", "true", "",
      "tell NCCL the memory of windows and exchanges, so that it copies less"},
+    {"symmetric_windows", "boolean", "false", "",
+     "NCCL 2.27 and newer: windows and exchanges are in memory of NCCL's that all GPUs of a group can access"},
     {"cta_policy", "integer", "0", R"("minimum": 0, "maximum": 2)",
      "NCCL 2.27 and newer: 0 its default, 1 fewer blocks of threads, 2 none where hardware copies"},
 };

@@ -3,6 +3,8 @@
 // Full views of parameters whose segments an OffloadedState has.
 #include "ddh/sdk/tier/fetched_params.hpp"
 
+#include <algorithm>
+
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
@@ -16,24 +18,30 @@ void* FetchedParams::view_in(size_t space, void* backing) const {
 }
 
 void FetchedParams::open(size_t space, Window*, void* view) {
-  if (view == nullptr) return;
-  state_.begin_fetch(space, segment_in(layout_.spaces[space], rank_, view));
-  is_reading_[space] = true;
+  set_reading(space, true);
+  if (view != nullptr) state_.begin_fetch(space, segment_in(layout_.spaces[space], rank_, view));
 }
 
 void FetchedParams::finish_open(size_t space, void* view) {
   ++gathers_;
+  set_reading(space, false);
   if (view == nullptr) return;
   const Span span(host_, DDH_SPAN_COMM, "fetch");
-  is_reading_[space] = false;
   state_.finish_fetch(space);
   gather_segments(host_, group_, layout_.spaces[space], rank_, view);
 }
 
-void FetchedParams::close(size_t space, Window*, void*) {
+void FetchedParams::close(size_t space, Window*, void* view) {
   if (!is_reading_[space]) return;
-  is_reading_[space] = false;
-  state_.finish_fetch(space);
+  set_reading(space, false);
+  if (view != nullptr) state_.finish_fetch(space);
+}
+
+void FetchedParams::set_reading(size_t space, bool is_reading) {
+  is_reading_[space] = is_reading;
+  const uint64_t bytes = state_.upload_bytes(space);
+  upload_bytes_ = is_reading ? upload_bytes_ + bytes : upload_bytes_ - bytes;
+  most_upload_bytes_ = std::max(most_upload_bytes_, upload_bytes_);
 }
 
 }  // namespace DDH_HIDDEN

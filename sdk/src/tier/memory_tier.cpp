@@ -28,7 +28,7 @@ void MemoryTier::reserve() {
 Tier::Handle MemoryTier::begin_read(size_t tensor, uint64_t tile, void* buffer) {
   traffic_.read_bytes += bytes_of(tensor, tile);
   wait_for_default();
-  call(host_.copy->copy, host_.h, buffer, DDH_MEM_DEVICE, place_of(tensor, tile), DDH_MEM_PINNED,
+  call(host_.copy->copy, host_.h, buffer, memory_of(buffer), place_of(tensor, tile), DDH_MEM_PINNED,
        bytes_of(tensor, tile), stream_);
   return record(stream_);
 }
@@ -36,7 +36,7 @@ Tier::Handle MemoryTier::begin_read(size_t tensor, uint64_t tile, void* buffer) 
 Tier::Handle MemoryTier::begin_write(size_t tensor, uint64_t tile, const void* buffer) {
   traffic_.written_bytes += bytes_of(tensor, tile);
   wait_for_default();
-  call(host_.copy->copy, host_.h, place_of(tensor, tile), DDH_MEM_PINNED, buffer, DDH_MEM_DEVICE,
+  call(host_.copy->copy, host_.h, place_of(tensor, tile), DDH_MEM_PINNED, buffer, memory_of(buffer),
        bytes_of(tensor, tile), stream_);
   return record(stream_);
 }
@@ -59,6 +59,15 @@ uint64_t MemoryTier::bytes_of(size_t tensor, uint64_t tile) const {
 
 char* MemoryTier::place_of(size_t tensor, uint64_t tile) const {
   return static_cast<char*>(tensors_[tensor].block.data()) + tile * tensors_[tensor].tile_bytes;
+}
+
+int32_t MemoryTier::memory_of(const void* buffer) const {
+  const auto* const p = static_cast<const char*>(buffer);
+  for (const iovec& range : pinned_) {
+    const auto* const begin = static_cast<const char*>(range.iov_base);
+    if (p >= begin && p < begin + range.iov_len) return DDH_MEM_PINNED;
+  }
+  return DDH_MEM_DEVICE;
 }
 
 void MemoryTier::wait_for_default() {

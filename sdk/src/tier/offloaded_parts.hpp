@@ -14,6 +14,8 @@ struct OffloadedState::Held {
   std::vector<size_t> tensors;   // per array of state: of the tier that has the state
   std::vector<Buffer> resident;  // per array of state: what stays on the device
   std::vector<Tier::Handle> fetches;
+  void* fetched_to = nullptr;  // the view's memory, while the values are read into `upload`
+  void* upload = nullptr;
 };
 
 // A tile in memory: values of the space's dtype, and per array of state its fp32 elements.

@@ -84,7 +84,12 @@ void OffloadedState::run(Pass pass, const std::vector<const Tile*>& tiles, const
       [&](size_t i, const std::vector<float*>& memory) {
         const auto state = memory.begin() + (plan_.values_away() ? 1 : 0);
         const auto n = static_cast<std::ptrdiff_t>(plan_.spaces[tiles[i]->space].arrays.size());
+        // With files the host reads and writes the frames itself.
+        const bool waits = files_ && !plan_.settings.host_device;
+        const auto wait = [&] { waits ? call(host_.stream->synchronize, host_.h, nullptr) : void(); };
+        wait();
         work(*tiles[i], Arrays{plan_.values_away() ? memory.front() : memory.back(), {state, state + n}});
+        wait();
       });
 }
 

@@ -20,6 +20,11 @@ OffloadedState::~OffloadedState() = default;
 
 uint64_t OffloadedState::value_bytes() const { return plan_.value_bytes_on(Place::cpu); }
 
+uint64_t OffloadedState::upload_bytes(size_t space) const {
+  const bool uploads = !plan_.settings.host_device && plan_.spaces[space].place == Place::nvme;
+  return uploads ? UploadBuffers::bytes_each(plan_.longest_value_bytes()) : 0;
+}
+
 uint64_t OffloadedState::state_bytes() const {
   return frames_.bytes() + plan_.state_bytes_on(Place::cpu) + plan_.resident_bytes();
 }
@@ -73,6 +78,9 @@ void OffloadedState::materialize() {
   add_tensors();
   frames_.materialize(host_, DDH_TAG_OPTIM, files_ ? DDH_MEM_PINNED : DDH_MEM_DEVICE);
   if (memory_) memory_->reserve();
+  if (memory_ && files_) memory_->pinned_buffers(frames_.registrable());
+  if (!plan_.settings.host_device && plan_.settings.values == Place::nvme)
+    uploads_ = std::make_unique<UploadBuffers>(host_, plan_.longest_value_bytes());
   if (!files_) return;
   if (files_->file_bytes() != file_bytes())
     fail(DDH_INTERNAL, "the file takes ", files_->file_bytes(), " bytes, but ", file_bytes(), " were planned");
@@ -85,16 +93,20 @@ void OffloadedState::materialize() {
 
 void OffloadedState::begin_fetch(size_t space, void* dst) {
   const TilePlan::Space& s = plan_.spaces[space];
+  Held& held = held_[space];
+  if (upload_bytes(space) > 0) held.fetched_to = std::exchange(dst, held.upload = uploads_->take());
   for (uint64_t first = 0; first < s.numel; first += s.tile_numel) {
     Tier* const tier = tier_of(s.place);
-    held_[space].fetches.push_back(
-        tier->begin_read(held_[space].values, first / s.tile_numel, element_at(dst, s.dtype, first)));
+    held.fetches.push_back(tier->begin_read(held.values, first / s.tile_numel, element_at(dst, s.dtype, first)));
   }
 }
 
 void OffloadedState::finish_fetch(size_t space) {
-  Tier* const tier = tier_of(plan_.spaces[space].place);
-  for (const Tier::Handle h : std::exchange(held_[space].fetches, {})) tier->wait(h);
+  const TilePlan::Space& s = plan_.spaces[space];
+  Held& held = held_[space];
+  for (const Tier::Handle h : std::exchange(held.fetches, {})) tier_of(s.place)->wait(h);
+  if (held.upload == nullptr) return;
+  uploads_->upload(std::exchange(held.upload, nullptr), held.fetched_to, s.numel * ddh_dtype_bytes(s.dtype));
 }
 
 }  // namespace DDH_HIDDEN

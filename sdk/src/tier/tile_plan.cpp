@@ -89,6 +89,12 @@ uint64_t TilePlan::resident_bytes() const {
   return bytes;
 }
 
+uint64_t TilePlan::longest_value_bytes() const {
+  uint64_t bytes = 0;
+  for (const Space& s : spaces) bytes = std::max(bytes, s.numel * ddh_dtype_bytes(s.dtype));
+  return bytes;
+}
+
 size_t TilePlan::most_arrays() const {
   size_t n = 0;
   for (const Space& s : spaces) n = std::max(n, s.arrays.size());

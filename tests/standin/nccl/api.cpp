@@ -26,6 +26,7 @@ struct Collected {
 };
 thread_local int depth = 0;
 thread_local std::vector<Collected> collected;
+thread_local bool registers = false;  // a window
 
 // Whether the stand-in ignores a call, as if the program had not made it (DDHOST_STANDIN_IGNORES).
 bool ignores(const char* call) {
@@ -42,10 +43,17 @@ Operation& operation_of(Comm comm, Stream stream) {
 
 uint64_t address_of(const void* p) { return reinterpret_cast<uint64_t>(p); }
 
+struct Buffer {
+  const void* p;
+  uint64_t bytes;
+};
+
 // Outside of a group a call is a group of its own.
 template <class Body>
-Result grouped(Comm comm, Stream stream, Body&& body) {
+Result grouped(Comm comm, Stream stream, std::initializer_list<Buffer> buffers, Body&& body) {
   if (comm == nullptr || stream == nullptr) return nccl::kInvalidArgument;
+  for (const Buffer& buffer : buffers)
+    if (comm->windows.is_left_by(buffer.p, buffer.bytes)) return nccl::kInvalidArgument;
   if (const Result now = comm->poll(); now == nccl::kRemoteError || comm->failed) return now;
   if (depth == 0) {  // a group of its own
     auto operation = std::make_unique<Operation>();
@@ -122,7 +130,7 @@ Result ncclCommFinalize(Comm comm) {
   return nccl::kInProgress;
 }
 Result ncclCommDestroy(Comm comm) {
-  if (!comm->finalizing || !comm->registered.empty()) return nccl::kInvalidUsage;
+  if (!comm->finalizing || !comm->registered.empty() || !comm->windows.empty()) return nccl::kInvalidUsage;
   retire(comm);
   return nccl::kSuccess;
 }
@@ -130,6 +138,7 @@ Result ncclCommAbort(Comm comm) {
   if (ignores("ncclCommAbort")) return nccl::kSuccess;
   comm->aborting = true;
   comm->board->members[comm->rank].aborted = 1;
+  comm->windows.remove_all();
   retire(comm);
   return nccl::kSuccess;
 }
@@ -144,6 +153,20 @@ Result ncclCommDeregister(Comm comm, void* handle) {
   return comm->registered.erase(handle) == 1 ? nccl::kSuccess : nccl::kInvalidArgument;
 }
 
+Result ncclMemAlloc(void** out, size_t bytes) { return allocate_memory(out, bytes); }
+Result ncclMemFree(void* p) { return free_memory(p); }
+Result ncclCommWindowRegister(Comm comm, void* p, size_t bytes, nccl::Window* window, int flags) {
+  if (flags != nccl::kWindowSymmetric || bytes == 0) return nccl::kInvalidArgument;
+  const Result begun = comm->windows.begin(p, bytes, window);
+  if (begun != nccl::kInProgress || depth == 0) return begun;
+  registers = true;
+  return nccl::kSuccess;
+}
+Result ncclCommWindowDeregister(Comm comm, nccl::Window window) {
+  if (ignores("ncclCommWindowDeregister")) return nccl::kSuccess;
+  return comm->windows.remove(window);
+}
+
 Result ncclGroupStart() {
   ++depth;
   return nccl::kSuccess;
@@ -152,25 +175,25 @@ Result ncclGroupEnd() {
   if (ignores("ncclGroupEnd")) return nccl::kSuccess;
   if (depth == 0) return nccl::kInvalidUsage;
   if (--depth > 0) return nccl::kSuccess;
-  const bool any = !collected.empty();
+  const bool any = std::exchange(registers, false) || !collected.empty();
   for (Collected& c : collected) c.comm->pending.push_back({std::move(c.operation), c.stream});
   collected.clear();
   return any ? nccl::kInProgress : nccl::kSuccess;
 }
 
 Result ncclSend(const void* send, size_t count, DataType type, int peer, Comm comm, Stream stream) {
-  return grouped(comm, stream, [&](Operation& operation) {
+  return grouped(comm, stream, {{send, count * bytes_of(type)}}, [&](Operation& operation) {
     operation.messages.push_back({peer, true, address_of(send), count * bytes_of(type), kSendRecv});
   });
 }
 Result ncclRecv(void* recv, size_t count, DataType type, int peer, Comm comm, Stream stream) {
-  return grouped(comm, stream, [&](Operation& operation) {
+  return grouped(comm, stream, {{recv, count * bytes_of(type)}}, [&](Operation& operation) {
     operation.messages.push_back({peer, false, address_of(recv), count * bytes_of(type), kSendRecv});
   });
 }
 Result ncclAllGather(const void* send, void* recv, size_t send_count, DataType type, Comm comm, Stream stream) {
-  return grouped(comm, stream, [&](Operation& operation) {
-    const uint64_t bytes = send_count * bytes_of(type);
+  const uint64_t bytes = send_count * bytes_of(type), all_bytes = bytes * static_cast<uint64_t>(comm->size);
+  return grouped(comm, stream, {{send, bytes}, {recv, all_bytes}}, [&](Operation& operation) {
     for (int peer = 0; peer < comm->size; ++peer) {
       const uint64_t place = address_of(recv) + static_cast<uint64_t>(peer) * bytes;
       operation.messages.push_back({peer, true, address_of(send), bytes, kAllGather});
@@ -179,22 +202,24 @@ Result ncclAllGather(const void* send, void* recv, size_t send_count, DataType t
   });
 }
 Result ncclBroadcast(const void* send, void* recv, size_t count, DataType type, int root, Comm comm, Stream stream) {
-  return grouped(comm, stream, [&](Operation& operation) {
-    const uint64_t bytes = count * bytes_of(type);
+  const uint64_t bytes = count * bytes_of(type);
+  return grouped(comm, stream, {{comm->rank == root ? send : recv, bytes}, {recv, bytes}}, [&](Operation& operation) {
     for (int peer = 0; peer < comm->size && comm->rank == root; ++peer)
       operation.messages.push_back({peer, true, address_of(send), bytes, kBroadcast});
     operation.messages.push_back({root, false, address_of(recv), bytes, kBroadcast});
   });
 }
 Result ncclAllReduce(const void* send, void* recv, size_t count, DataType type, RedOp op, Comm comm, Stream stream) {
-  return grouped(comm, stream, [&](Operation& operation) {
+  const uint64_t bytes = count * bytes_of(type);
+  return grouped(comm, stream, {{send, bytes}, {recv, bytes}}, [&](Operation& operation) {
     operation.reductions.push_back(reduction(send, recv, count, type, op, kAllReduce));
     operation.reductions.back().own_offset_of.assign(static_cast<size_t>(comm->size), 0);
   });
 }
 Result ncclReduceScatter(const void* send, void* recv, size_t recv_count, DataType type, RedOp op, Comm comm,
                          Stream stream) {
-  return grouped(comm, stream, [&](Operation& operation) {
+  const uint64_t bytes = recv_count * bytes_of(type), all_bytes = bytes * static_cast<uint64_t>(comm->size);
+  return grouped(comm, stream, {{send, all_bytes}, {recv, bytes}}, [&](Operation& operation) {
     operation.reductions.push_back(reduction(send, recv, recv_count, type, op, kReduceScatter));
     for (uint64_t r = 0; r < static_cast<uint64_t>(comm->size); ++r)
       operation.reductions.back().own_offset_of.push_back(r * recv_count * bytes_of(type));

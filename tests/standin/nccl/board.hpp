@@ -25,6 +25,8 @@ struct Mailbox {
 struct Member {
   std::atomic<uint32_t> joined, aborted, finalized;
   std::atomic<uint64_t> entered;  // number of the operation that its GPU has begun
+  std::atomic<uint64_t> windows;  // registrations of windows that it has begun
+  uint64_t window_bytes[2];       // of the last two, by number modulo 2
 };
 
 struct Board {

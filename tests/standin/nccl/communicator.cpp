@@ -52,7 +52,11 @@ void run_on_stream(void* arg) {
 using namespace standin;
 
 ncclComm::ncclComm(Board* shared, int n_ranks, int my_rank)
-    : board(shared), size(n_ranks), rank(my_rank), device(ddhost_standin_device_now()) {
+    : board(shared),
+      size(n_ranks),
+      rank(my_rank),
+      device(ddhost_standin_device_now()),
+      windows(shared, n_ranks, my_rank) {
   board->members[rank].joined = 1;
   serve(this);
 }
@@ -73,6 +77,7 @@ nccl::Result ncclComm::poll() {
   const bool peer_aborted =
       std::any_of(board->members, board->members + size, [](const Member& m) { return m.aborted.load() != 0; });
   if (peer_aborted || is_lost_to_peers()) return nccl::kRemoteError;
+  if (const nccl::Result registered_now = windows.settle(); registered_now != nccl::kSuccess) return registered_now;
   if (pending.empty()) return nccl::kSuccess;
   if (++polls < 2) return nccl::kInProgress;
   polls = 0;

@@ -6,10 +6,12 @@
 //
 // The environment says what it pretends:
 //   DDHOST_STANDIN_NCCL_VERSION   its version (22809)
+//   DDHOST_STANDIN_NCCL_NO_WINDOWS  set: it makes no symmetric windows between these GPUs
 //   DDHOST_STANDIN_NCCL_LOST      "2:5": rank 2 is lost to the others after 5 operations: their work waits for ever, and
 //                                 they see an error
 //   DDHOST_STANDIN_IGNORES        "ncclGroupEnd": the call has no effect and says that all is well, so that the program
-//                                 looks as if it lacked it; also ncclCommAbort, ncclCommDeregister
+//                                 looks as if it lacked it; also ncclCommAbort, ncclCommDeregister and
+//                                 ncclCommWindowDeregister
 #pragma once
 
 #include <cuda.h>
@@ -21,6 +23,7 @@
 #include <set>
 #include <vector>
 
+#include "nccl/windows.hpp"
 #include "nccl/work.hpp"
 
 struct ncclComm {
@@ -34,6 +37,7 @@ struct ncclComm {
   std::atomic<bool> aborting{false}, failed{false};
   bool finalizing = false;
   std::set<void*> registered;
+  standin::Windows windows;
 
   // An operation that was called, and is queued at the second poll.
   struct Pending {

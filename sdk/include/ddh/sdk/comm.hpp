@@ -29,6 +29,8 @@ class CommBackend : public Instance {
   virtual void finalize() = 0;
   virtual void buffer_register(ddh_group* /*group*/, void* /*p*/, uint64_t /*bytes*/) {}
   virtual void buffer_unregister(ddh_group* /*group*/, void* /*p*/) {}
+  [[nodiscard]] virtual void* buffer_allocate(ddh_group* /*group*/, uint64_t /*bytes*/) { return nullptr; }
+  virtual void buffer_release(ddh_group* /*group*/, void* /*p*/) {}
 
   [[nodiscard]] const void* interface(std::string_view id) const override;
 };

@@ -20,7 +20,8 @@ class FetchedParams final : public ViewSource {
   [[nodiscard]] uint64_t gathers() const { return gathers_; }
 
   [[nodiscard]] bool keeps_segments() const override { return true; }
-  [[nodiscard]] uint64_t resting_bytes() const override { return state_.value_bytes(); }
+  // With the buffers that a dry run has used at a time.
+  [[nodiscard]] uint64_t resting_bytes() const override { return state_.value_bytes() + most_upload_bytes_; }
   void materialize() override {}
 
   // Extra memory to align the segment for a tier's reads, and to round its size up.
@@ -36,8 +37,10 @@ class FetchedParams final : public ViewSource {
   ddh_group* const group_;
   const int32_t rank_;
   OffloadedState& state_;
+  void set_reading(size_t space, bool is_reading);
+
   std::vector<bool> is_reading_;  // per space
-  uint64_t gathers_ = 0;
+  uint64_t gathers_ = 0, upload_bytes_ = 0, most_upload_bytes_ = 0;
 };
 
 }  // namespace DDH_HIDDEN

@@ -4,6 +4,8 @@
 // concurrently with the computation; events synchronize the two. On the CPU device it is a plain copy.
 #pragma once
 
+#include <sys/uio.h>
+
 #include <vector>
 
 #include "ddh/sdk/tier/tier.hpp"
@@ -21,6 +23,9 @@ class MemoryTier final : public Tier {
   size_t add_cut(const std::string& name, int32_t tag, uint64_t bytes, uint64_t tensor_tile_bytes) override;
   void reserve() override;
 
+  // Buffers in pinned memory; all others are in memory of the device.
+  void pinned_buffers(std::vector<iovec> buffers) { pinned_ = std::move(buffers); }
+
   Handle begin_read(size_t tensor, uint64_t tile, void* buffer) override;
   Handle begin_write(size_t tensor, uint64_t tile, const void* buffer) override;
   // The default stream waits; the caller does not.
@@ -37,6 +42,7 @@ class MemoryTier final : public Tier {
   };
   [[nodiscard]] uint64_t bytes_of(size_t tensor, uint64_t tile) const;
   [[nodiscard]] char* place_of(size_t tensor, uint64_t tile) const;
+  [[nodiscard]] int32_t memory_of(const void* buffer) const;
   // The tier's stream waits for the work that the default stream has queued on the buffer.
   void wait_for_default();
   // Records an event after the work of a stream; returns its handle.
@@ -45,6 +51,7 @@ class MemoryTier final : public Tier {
   const Host& host_;
   ddh_stream* stream_ = nullptr;
   std::vector<Tensor> tensors_;
+  std::vector<iovec> pinned_;
   std::vector<ddh_event*> events_;  // handle - 1
   std::vector<Handle> free_;
   Traffic traffic_;

@@ -20,6 +20,7 @@
 #include "ddh/sdk/tier/file_tier.hpp"
 #include "ddh/sdk/tier/memory_tier.hpp"
 #include "ddh/sdk/tier/tile_plan.hpp"
+#include "ddh/sdk/tier/upload_buffers.hpp"
 
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
@@ -39,6 +40,9 @@ class OffloadedState {
 
   // Bytes that materialize allocates: values and state in memory (frames count as state), and files.
   [[nodiscard]] uint64_t value_bytes() const;
+  // Bytes of the buffer that a fetch of a space takes until it is finished: on a device with memory of its own, files are
+  // read into pinned memory.
+  [[nodiscard]] uint64_t upload_bytes(size_t space) const;
   [[nodiscard]] uint64_t state_bytes() const;
   [[nodiscard]] uint64_t file_bytes() const;
   void materialize();
@@ -92,9 +96,10 @@ class OffloadedState {
 
   const Host& host_;
   const TilePlan plan_;
-  std::vector<Held> held_;                 // per space
-  std::map<uint32_t, AwayEntry> entries_;  // of the last list: entries in files
-  TileFrames frames_;                      // declared before the tiers, whose transfers use it until their end
+  std::vector<Held> held_;                  // per space
+  std::map<uint32_t, AwayEntry> entries_;   // of the last list: entries in files
+  TileFrames frames_;                       // declared before the tiers, whose transfers use it until their end
+  std::unique_ptr<UploadBuffers> uploads_;  // the same; of values in files; nullptr: files are read into the views
   std::unique_ptr<FileTier> files_;
   std::unique_ptr<MemoryTier> memory_;
 };

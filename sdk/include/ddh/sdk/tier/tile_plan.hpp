@@ -31,6 +31,7 @@ struct OffloadSettings {
   std::string folder;         // for files
   std::string folder_option;  // the option that names it, for error sentences
   std::string io;             // as make_io_engine takes it
+  bool host_device = true;    // memory of the device is memory of the host, so files are read into it directly
 };
 
 struct TilePlan {
@@ -63,6 +64,8 @@ struct TilePlan {
   [[nodiscard]] uint64_t state_bytes_on(Place place) const;
   // Bytes of the state that stays on the device.
   [[nodiscard]] uint64_t resident_bytes() const;
+  // Bytes of the longest segment of values.
+  [[nodiscard]] uint64_t longest_value_bytes() const;
   // The largest number of state arrays of a space.
   [[nodiscard]] size_t most_arrays() const;
   // The parameters in `numel` elements of a segment from `first` on, or in a tile; flat_offset counts from there.

@@ -1,0 +1,54 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# without_toolkit.sh <source folder> <build folder> none|wheels: configures the project in a mount namespace without the
+# CUDA toolkits of this machine. none: without the PyPI wheels too; it succeeds and says what is left out. wheels: with
+# those below .deps/cuda-wheels, whose nvcc gives the same PTX as the toolkit that the build folder has used.
+set -euo pipefail
+source=$(cd "$1" && pwd) build=$(cd "$2" && pwd) with=$3
+skip() { echo "skipped: $*"; exit 4; }
+fail() { echo "FAILED: $*"; exit 1; }
+ptx=plugins/device/cuda/flat_kernels.ptx
+wheels=$source/.deps/cuda-wheels
+
+if [[ -z ${DDHOST_TEST_IS_INSIDE:-} ]]; then
+  [[ $with == none ]] || compgen -G "$wheels/nvidia/cu*/bin/nvcc" >/dev/null ||
+    skip "there are no wheels in $wheels; where there is no toolkit, ./dev setup --cuda fetches them"
+  for namespace in "unshare -m" "unshare -rm"; do
+    $namespace true 2>/dev/null || continue
+    export DDHOST_TEST_IS_INSIDE=1
+    $namespace bash "$0" "$@"
+    exit
+  done
+  skip "no mount namespace can be made here, so the toolkit can't be hidden"
+fi
+
+# A toolkit in a folder of its own is hidden as a whole. One in /usr loses its nvcc.
+hide() { # nvcc
+  local nvcc home
+  nvcc=$(readlink -f "$1")
+  home=$(dirname "$(dirname "$nvcc")")
+  if [[ $home == /usr ]]; then mount --bind /dev/null "$nvcc"; else mount -t tmpfs none "$home"; fi
+}
+mapfile -t toolkits < <(printf '%s\n' "${CUDA_HOME:-/none}/bin/nvcc" /usr/local/cuda/bin/nvcc; type -ap nvcc)
+for nvcc in "${toolkits[@]}"; do
+  [[ ! -e $nvcc ]] || hide "$nvcc"
+done
+[[ $with == wheels || ! -d $wheels ]] || mount -t tmpfs none "$wheels"
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cmake -S "$source" -B "$work" -G Ninja -DDDHOST_NVCC= >"$work/log" 2>&1 || fail "configuring: $(tail -n 20 "$work/log")"
+if [[ $with == none ]]; then
+  grep -q 'no CUDA toolkit (nvcc and cuda.h): left out are the device cuda' "$work/log" ||
+    fail "the configure step does not say what is left out: $(cat "$work/log")"
+  ! grep -qE 'ddh_plugin_cuda|flat_kernels' "$work/build.ninja" || fail "GPU parts are built without nvcc"
+  grep -q 'ddh_plugin_nccl' "$work/build.ninja" || fail "the transport nccl is left out, which needs no toolkit"
+  exit 0
+fi
+grep -q "GPU parts: $wheels" "$work/log" || fail "the wheels are not used: $(cat "$work/log")"
+cmake --build "$work" --target "$ptx" >"$work/build.log" 2>&1 || fail "nvcc of the wheels: $(tail -n 20 "$work/build.log")"
+version() { sed -nE 's/^\/\/ Cuda compilation tools, (.*)$/\1/p' "$1"; }
+[[ $(version "$work/$ptx") == "$(version "$build/$ptx")" ]] ||
+  skip "the build folder's toolkit ($(version "$build/$ptx")) is another version than the wheels ($(version "$work/$ptx"))"
+cmp "$work/$ptx" "$build/$ptx" || fail "the wheels give other PTX than the toolkit"
