@@ -36,9 +36,7 @@ Dropout::Dropout(double probability, const DropoutKey& key)
       threshold_(static_cast<uint32_t>(probability * 0x1p32)),
       stream_(stream_of(key)) {}
 
-float Dropout::factor(uint64_t element) const {
-  return drops(stream_.key(), element, threshold_) ? 0.0F : scale_;
-}
+float Dropout::factor(uint64_t element) const { return drops(stream_.key(), element, threshold_) ? 0.0F : scale_; }
 
 void Dropout::apply(float* x, uint64_t first, uint64_t numel) const {
   Kernel<Apply>::run(x, stream_.key(), first, threshold_, scale_, numel);
