@@ -28,7 +28,7 @@ bool Gpt::estimate(const ddh_estimate_args& args, ddh_estimate& out) {
     out.backward_flops = 2 * products + 2.5 * attention;
     // x, x_mid; y_1, attended, y_2; query, key and value; the two of the MLP; statistics
     bytes = 2 * block(C * wide) + 3 * block(C * narrow) + block(3 * C * narrow) + 2 * block(4 * C * narrow);
-    const bool keeps_probabilities = config_.dropout > 0 || device_.by_operators();  // else their log-sum-exp
+    const bool keeps_probabilities = config_.dropout > 0 || device().by_operators();  // else their log-sum-exp
     bytes += 4 * block(wide) + block(H * (keeps_probabilities ? T : 1) * wide);
   }
   if (desc.programs[args.program]->kind == DDH_PROGRAM_EVAL) out.backward_flops = bytes = 0;

@@ -33,7 +33,8 @@ bool Vit::estimate(const ddh_estimate_args& args, ddh_estimate& out) {
     // x, x_mid; y_1, attended, y_2; query, key and value; the two of the MLP; statistics
     bytes = 2 * block(rows * C * wide) + 3 * block(rows * C * narrow) + block(rows * 3 * C * narrow) +
             2 * block(rows * M * narrow) + 4 * block(rows * wide);
-    const bool keeps_probabilities = config_.attention_dropout > 0 || device_.by_operators();  // else their log-sum-exp
+    const bool keeps_probabilities =
+        config_.attention_dropout > 0 || device().by_operators();  // else their log-sum-exp
     bytes += block(rows * H * wide * (keeps_probabilities ? T : 1));
   }
   if (program.kind == DDH_PROGRAM_EVAL) out.backward_flops = bytes = 0;

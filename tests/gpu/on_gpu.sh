@@ -66,7 +66,7 @@ not_run() { # name
     failed=1
   fi
 }
-for model in gpt vit cnn cad_mllm; do
+for model in gpt vit cnn kgat cad_mllm; do
   [[ -e plugins/$model.so ]] || continue
   for format in fp32 bf16 fp16; do
     name=$model-$format
