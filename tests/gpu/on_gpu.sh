@@ -73,6 +73,8 @@ for model in gpt vit cnn kgat cad_mllm; do
     limit=1e-4
     [[ $format == fp32 ]] || limit=2e-2
     torch=(--model "$model" --strategy zero2 --nproc 1 optimizer.lr=1e-4 "precision.compute=$format")
+    [[ $model != kgat ]] || # in turn with the triples, and with new attention
+      torch+=(model.dataset=made_up 'train.optimizers=["optimizer", "optimizer_kg"]' train.update_every=4)
     if ! train "$name-cpu" "${torch[@]}" model.operators=torch; then
       not_run "$name-cpu"
     elif ! train "$name-gpu" "${torch[@]}" --device cuda "${given[@]}"; then
