@@ -10,6 +10,7 @@
 #include "ddh/sdk/torch/errors.hpp"
 #include "fixtures/harness/ddhost_process.hpp"
 #include "fixtures/harness/throws.hpp"
+#include "golden/compare.hpp"
 
 using namespace ddhost::test;
 using Catch::Contains;
