@@ -22,13 +22,17 @@ inline constexpr Inputs kStageInputs[kStages] = {{true, false, false}, {true, tr
 
 inline constexpr int64_t kNoTarget = -100;
 
-struct CadBatch {
+// What the units read: on the host, or copies on the device.
+struct CadTensors {
+  at::Tensor ids;      // (B, T) int64
+  at::Tensor pixels;   // (B views, 3, side, side) fp32; undefined where the stage has none
+  at::Tensor points;   // (B, N, 6) fp32; likewise
+  at::Tensor rows;     // (R) int64: those of the (B tokens) rows whose logits are wanted
+  at::Tensor targets;  // (R) int64: the token after each; kNoTarget: none
+};
+
+struct CadBatch : CadTensors {
   int64_t B = 0, T = 0;                 // T: of the text
-  at::Tensor ids;                       // (B, T) int64
-  at::Tensor pixels;                    // (B views, 3, side, side) fp32; undefined where the stage has none
-  at::Tensor points;                    // (B, N, 6) fp32; likewise
-  at::Tensor rows;                      // (R) int64: those of the (B tokens) rows whose logits are wanted
-  at::Tensor targets;                   // (R) int64: the token after each; kNoTarget: none
   std::vector<int64_t> sample_of_row;   // (R)
   int64_t n_targets = 0, n_tokens = 0;  // tokens: of image, points and text, without padding
   bool is_of_sampler = false;

@@ -27,7 +27,7 @@ const char* const kNeeds[] = {DDH_CONFIG_IFACE, DDH_ALLOC_IFACE, DDH_STREAM_IFAC
 
 class CadMllm::UnitCall final : public Call {
  public:
-  UnitCall(CadMllm& model, const UnitRun& run, const CadBatch& its_batch, const std::vector<at::Tensor>& params)
+  UnitCall(CadMllm& model, const UnitRun& run, const CadTensors& its_batch, const std::vector<at::Tensor>& params)
       : Call(its_batch),
         model_(model),
         run_(run),
@@ -174,32 +174,19 @@ ddh::Tensors CadMllm::run_unit(const UnitRun& run, const std::vector<at::Tensor>
     for (uint32_t m = 0; is_last && m < kMetrics.size(); ++m) report(run, m, 0, 0);
     return at::zeros({}, device().options(at::kFloat));
   }
-  if (device().where().is_cpu()) return run_on(run, batch, params, inputs);
-  CadBatch copy = batch_on_device(run, batch);
-  return run_on(run, copy, params, inputs);
-}
-
-ddh::Tensors CadMllm::run_on(const UnitRun& run, CadBatch& batch, const std::vector<at::Tensor>& params,
-                             const ddh::Tensors& inputs) {
-  const bool is_last = run.unit == llm_units_.back();
-  UnitCall unit_call(*this, run, batch, params);
-  const Tensors out = units_[static_cast<size_t>(run.unit)].unit.run(unit_call, inputs);
-  return is_last ? ddh::Tensors(loss(run, batch, out.back())) : ddh::Tensors(out.begin(), out.end());
-}
-
-CadBatch CadMllm::batch_on_device(const UnitRun& run, const CadBatch& batch) {
-  CadBatch copy = batch;
   const std::vector<at::Tensor> t = on_device(run, {batch.ids, batch.pixels, batch.points, batch.rows, batch.targets});
-  copy.ids = t[0], copy.pixels = t[1], copy.points = t[2], copy.rows = t[3], copy.targets = t[4];
-  return copy;
+  const CadTensors tensors{t[0], t[1], t[2], t[3], t[4]};
+  UnitCall unit_call(*this, run, tensors, params);
+  const Tensors out = units_[static_cast<size_t>(run.unit)].unit.run(unit_call, inputs);
+  return is_last ? ddh::Tensors(loss(run, batch, tensors.targets, out.back())) : ddh::Tensors(out.begin(), out.end());
 }
 
-at::Tensor CadMllm::loss(const UnitRun& run, CadBatch& batch, const at::Tensor& logits) {
-  const at::Tensor sum = at::cross_entropy_loss(logits, batch.targets, {}, /*reduction: sum*/ 2, kNoTarget);
+at::Tensor CadMllm::loss(const UnitRun& run, CadBatch& batch, const at::Tensor& targets, const at::Tensor& logits) {
+  const at::Tensor sum = at::cross_entropy_loss(logits, targets, {}, /*reduction: sum*/ 2, kNoTarget);
   report(run, 0, sum, static_cast<double>(batch.n_targets));
   const at::Tensor likeliest = logits.detach().argmax(1);
   if (device().by_operators()) {
-    count_hits_by_operators(run, batch, likeliest);
+    count_hits_by_operators(run, batch, targets, likeliest);
   } else {
     count_hits(run, batch, likeliest);
   }
@@ -212,8 +199,9 @@ at::Tensor CadMllm::loss(const UnitRun& run, CadBatch& batch, const at::Tensor& 
 }
 
 // Metrics 1 and 2: tokens that are the likeliest, and samples whose tokens all are.
-void CadMllm::count_hits_by_operators(const UnitRun& run, const CadBatch& batch, const at::Tensor& likeliest) {
-  const at::Tensor counts = batch.targets.ne(kNoTarget), equal = likeliest.eq(batch.targets);
+void CadMllm::count_hits_by_operators(const UnitRun& run, const CadBatch& batch, const at::Tensor& targets,
+                                      const at::Tensor& likeliest) {
+  const at::Tensor counts = targets.ne(kNoTarget), equal = likeliest.eq(targets);
   const at::Tensor hits = equal.logical_and(counts).sum(at::kDouble);
   // The rows of a sample follow each other.
   std::vector<int64_t> rows_of_sample(static_cast<size_t>(batch.B), 0);

@@ -63,13 +63,11 @@ class DDH_HIDDEN CadMllm final : public ddh::TorchModel {
   [[nodiscard]] std::vector<int32_t> units_of(int32_t stage) const;
   [[nodiscard]] Inputs drawn_inputs(int32_t stage, double draw, double text_draw) const;
   [[nodiscard]] Inputs eval_inputs(int32_t stage) const;
-  ddh::Tensors run_on(const UnitRun& run, CadBatch& batch, const std::vector<at::Tensor>& params,
-                      const ddh::Tensors& inputs);
-  // A batch whose tensors are on the device.
-  CadBatch batch_on_device(const UnitRun& run, const CadBatch& batch);
-  at::Tensor loss(const UnitRun& run, CadBatch& batch, const at::Tensor& logits);
+  // `targets`: those of the batch, on the device.
+  at::Tensor loss(const UnitRun& run, CadBatch& batch, const at::Tensor& targets, const at::Tensor& logits);
   void count_hits(const UnitRun& run, const CadBatch& batch, const at::Tensor& likeliest);
-  void count_hits_by_operators(const UnitRun& run, const CadBatch& batch, const at::Tensor& likeliest);
+  void count_hits_by_operators(const UnitRun& run, const CadBatch& batch, const at::Tensor& targets,
+                               const at::Tensor& likeliest);
 
   const Config config_;
   const double text_dropout_;

@@ -91,7 +91,8 @@ at::Tensor swiglu(const Config& config, Call& w, const at::Tensor& y) {
 // The memory that a tensor of n bytes takes.
 double block(double n) { return ddh::ActivationAllocator::block_bytes(n); }
 
-// Products with frozen weights have a gradient of their input alone, adapters have both, attention has 2.5 times as many.
+// Products with frozen weights have a gradient of their input alone, adapters have both, attention has
+// twice as many, or 2.5 times where it computes the probabilities again.
 Cost layer_cost(const LlmShape& s, double rank, const Load& load) {
   const double N = load.samples * load.tokens, C = static_cast<double>(s.width), M = static_cast<double>(s.mlp_width);
   const double H = static_cast<double>(s.heads), KV = static_cast<double>(s.kv_heads);
@@ -108,7 +109,8 @@ Cost layer_cost(const LlmShape& s, double rank, const Load& load) {
           (load.narrow < wide ? block(N * load.narrow * Q) : 0);
   // What q, k and v and their adapters would give the input.
   const double of_input = 2 * N * (C * Q + 2 * C * K + 3 * rank * C);
-  const double backward = base + 2 * adapters + 2.5 * attention - (load.input_learns ? 0 : of_input);
+  const double of_attention = (load.by_operators ? 2 : 2.5) * attention;
+  const double backward = base + 2 * adapters + of_attention - (load.input_learns ? 0 : of_input);
   return {base + adapters + attention, backward, kept};
 }
 

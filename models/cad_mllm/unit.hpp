@@ -18,7 +18,7 @@
 
 namespace cad {
 
-struct CadBatch;
+struct CadTensors;
 
 using Tensors = std::vector<at::Tensor>;
 
@@ -33,7 +33,7 @@ struct DDH_HIDDEN ParamSpec {
 // What a unit sees while it runs.
 class Call {
  public:
-  explicit Call(const CadBatch& its_batch) : batch(its_batch) {}
+  explicit Call(const CadTensors& its_batch) : batch(its_batch) {}
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
   virtual ~Call() = default;
@@ -42,7 +42,7 @@ class Call {
   [[nodiscard]] virtual bool has(const std::string& name) const = 0;
   [[nodiscard]] virtual at::Tensor dropout(const at::Tensor& x, double probability) = 0;
 
-  const CadBatch& batch;
+  const CadTensors& batch;
 };
 
 // The size of a micro-batch.

@@ -23,12 +23,12 @@ bool Gpt::estimate(const ddh_estimate_args& args, ddh_estimate& out) {
     bytes = block(C * wide) + block(C * narrow) + block(V * wide) + 3 * block(wide);
   } else if (unit > 1) {
     const double products = 2 * N * 12 * C * C;  // 3 C^2 + C^2 + 4 C^2 + 4 C^2
-    const double attention = 4 * N * T * C;      // q k^T and p v; its backward has five products
+    const double attention = 4 * N * T * C;      // q k^T and p v; its backward has four products, five without p
     out.forward_flops = products + attention;
-    out.backward_flops = 2 * products + 2.5 * attention;
+    const bool keeps_probabilities = config_.dropout > 0 || device().by_operators();  // else their log-sum-exp
+    out.backward_flops = 2 * products + (keeps_probabilities ? 2 : 2.5) * attention;
     // x, x_mid; y_1, attended, y_2; query, key and value; the two of the MLP; statistics
     bytes = 2 * block(C * wide) + 3 * block(C * narrow) + block(3 * C * narrow) + 2 * block(4 * C * narrow);
-    const bool keeps_probabilities = config_.dropout > 0 || device_.by_operators();  // else their log-sum-exp
     bytes += 4 * block(wide) + block(H * (keeps_probabilities ? T : 1) * wide);
   }
   if (desc.programs[args.program]->kind == DDH_PROGRAM_EVAL) out.backward_flops = bytes = 0;

@@ -37,13 +37,11 @@ const char* const kNeeds[] = {DDH_CONFIG_IFACE, DDH_ALLOC_IFACE, DDH_COMM_IFACE,
                               DDH_STREAM_IFACE, DDH_COPY_IFACE,  nullptr};
 
 Gpt::Gpt(const ddh_create& create)
-    : Model(create),
+    : TorchBase(create, ddh::Host(create.host).text("model.operators")),
       tokens_(host, context_of(host)),
       config_(host, tokens_.vocab()),
       desc_(ddh::str("gpt ", host.text("model.size"))),
-      device_(host, host.text("model.operators")),
-      products_(host, device_, "gpt", config_.compute) {
-  ddh::prepare_torch();
+      products_(host, device(), "gpt", config_.compute) {
   build_description();
 }
 
@@ -88,24 +86,7 @@ Saved only_input(const Saved& saved) {
 }
 }  // namespace
 
-ddh::Transfers& Gpt::transfers(int32_t micro_batch) {
-  return transfers_.try_emplace(micro_batch, host, device_).first->second;
-}
-
-// The batch itself on the CPU. Another device gets a copy with the first unit's forward.
-const GptBatch& Gpt::batch_on_device(const ddh_unit_call& c) {
-  const GptBatch& batch = batch_of(c.batch);
-  if (device_.where().is_cpu()) return batch;
-  GptBatch& copy = contexts_.at(c.micro_batch).on_device;
-  if (!copy.ids.defined()) {
-    const std::vector<at::Tensor> tensors = transfers(c.micro_batch).upload({batch.ids, batch.targets}, c.stream);
-    copy = {tensors[0], tensors[1], batch.counted_targets, batch.B, batch.T};
-  }
-  return copy;
-}
-
-void Gpt::forward(const ddh_unit_call& c) {
-  const ddh::TorchCall scope(host, device_, c.stream);
+void Gpt::run_forward(const ddh_unit_call& c) {
   const c10::InferenceMode no_autograd;
   Context& context = contexts_[c.micro_batch];
   const bool recompute = c.phase == DDH_PHASE_RECOMPUTE;  // then context.x is a gradient
@@ -124,17 +105,16 @@ void Gpt::forward(const ddh_unit_call& c) {
     if (c.phase == DDH_PHASE_EVAL) saved = {};
   } else {
     const at::Tensor loss = head(u, recompute ? context.head.x : context.x, context.head);
-    if (!recompute) transfers(c.micro_batch).send(loss, c.stream);
+    if (!recompute) transfers().send(c.micro_batch, loss, c.stream);
     context.loss_count = static_cast<double>(u.batch.counted_targets);
     if (keeps_input_alone) context.head = only_input<HeadSaved>(context.head);
     if (c.phase == DDH_PHASE_EVAL) sampler_.see(context.head.logits);
   }
 }
 
-void Gpt::backward(const ddh_unit_call& c) {
-  const ddh::TorchCall scope(host, device_, c.stream);
+void Gpt::run_backward(const ddh_unit_call& c) {
   const c10::InferenceMode no_autograd;
-  if (batch_of(c.batch).B == 0) return ops::give_zeros(*c.view, device_.where());
+  if (batch_of(c.batch).B == 0) return ops::give_zeros(*c.view, device().where());
   Context& context = contexts_.at(c.micro_batch);
   const UnitContext u = unit_context(c);
   if (c.unit == head_unit()) {
@@ -152,17 +132,10 @@ void Gpt::backward(const ddh_unit_call& c) {
   }
 }
 
-void Gpt::metrics(int32_t, int32_t micro_batch, double* sums, double* counts) {
-  const ddh::TorchCall scope(host, device_);
-  const std::vector<double> loss = transfers(micro_batch).read();
-  sums[0] = loss.empty() ? 0 : loss[0];
+void Gpt::give_metrics(int32_t, int32_t micro_batch, double* sums, double* counts) {
+  const at::Tensor loss = transfers().read(micro_batch);
+  sums[0] = loss.defined() ? loss.item<double>() : 0;
   counts[0] = contexts_.at(micro_batch).loss_count;
-}
-
-void Gpt::discard(int32_t micro_batch) noexcept {
-  const ddh::TorchCall scope(host, device_);
-  contexts_.erase(micro_batch);
-  if (const auto at = transfers_.find(micro_batch); at != transfers_.end()) at->second.discard();
 }
 
 void Gpt::sampler_begin(const ddh_sample_args& args) {
@@ -191,7 +164,10 @@ const char* Gpt::sampler_text() {
 UnitContext Gpt::unit_context(const ddh_unit_call& c) {
   ops::require_dtype(host, *c.view, ops::dtype_of(config_.compute), "gpt");
   const ddh::DropoutKey key{config_.seed, c.step, c.global_micro_batch, c.position, 0};
-  return {config_, *products_, batch_on_device(c), *c.view, key, c.phase != DDH_PHASE_EVAL};
+  GptBatch batch = batch_of(c.batch);
+  const std::vector<at::Tensor> copies = on_device(c.micro_batch, {batch.ids, batch.targets}, c.stream);
+  batch.ids = copies[0], batch.targets = copies[1];
+  return {config_, *products_, std::move(batch), *c.view, key, c.phase != DDH_PHASE_EVAL};
 }
 
 void Gpt::copy_sample(const TokenSpan& span, int64_t start, GptBatch& batch, int64_t b) const {

@@ -14,14 +14,13 @@
 
 #include "../ops/model_products.hpp"
 #include "data.hpp"
-#include "ddh/sdk/torch/prepare.hpp"
-#include "ddh/sdk/torch/transfers.hpp"
+#include "ddh/sdk/torch/base.hpp"
 #include "layers.hpp"
 #include "sampler.hpp"
 
 namespace gpt {
 
-class DDH_HIDDEN Gpt final : public ddh::Model {
+class DDH_HIDDEN Gpt final : public ddh::TorchBase {
  public:
   explicit Gpt(const ddh_create& create);
 
@@ -29,10 +28,6 @@ class DDH_HIDDEN Gpt final : public ddh::Model {
   void prepare() override;
   ddh_batch* batch_create(const ddh_batch_args& args, ddh_batch_info& info) override;
   void batch_destroy(ddh_batch* batch) noexcept override;
-  void forward(const ddh_unit_call& c) override;
-  void backward(const ddh_unit_call& c) override;
-  void metrics(int32_t program, int32_t micro_batch, double* sums, double* counts) override;
-  void discard(int32_t micro_batch) noexcept override;
   bool estimate(const ddh_estimate_args& args, ddh_estimate& out) override;
 
   [[nodiscard]] bool has_sampler() const override { return true; }
@@ -45,13 +40,18 @@ class DDH_HIDDEN Gpt final : public ddh::Model {
   // Logits (B T, V) of a micro-batch between its forward and its backward.
   [[nodiscard]] const at::Tensor& logits(int32_t micro_batch) const { return contexts_.at(micro_batch).head.logits; }
 
+ protected:
+  void run_forward(const ddh_unit_call& c) override;
+  void run_backward(const ddh_unit_call& c) override;
+  void give_metrics(int32_t program, int32_t micro_batch, double* sums, double* counts) override;
+  void forget(int32_t micro_batch) noexcept override { contexts_.erase(micro_batch); }
+
  private:
   // The data that is kept for a micro-batch from forward to backward.
   struct Context {
     at::Tensor x;  // output of the last unit; in backward its gradient
     std::vector<BlockSaved> blocks;
     HeadSaved head;
-    GptBatch on_device;  // with a GPU
     double loss_count = 0;
     void reset(int64_t n_layer) {
       *this = {};
@@ -61,8 +61,6 @@ class DDH_HIDDEN Gpt final : public ddh::Model {
 
   [[nodiscard]] int32_t head_unit() const { return static_cast<int32_t>(config_.n_layer) + 2; }
   UnitContext unit_context(const ddh_unit_call& c);
-  const GptBatch& batch_on_device(const ddh_unit_call& c);
-  ddh::Transfers& transfers(int32_t micro_batch);
   ddh_batch* give_away(std::unique_ptr<GptBatch> batch);
   void copy_sample(const TokenSpan& span, int64_t start, GptBatch& batch, int64_t b) const;
   void build_description();
@@ -72,10 +70,8 @@ class DDH_HIDDEN Gpt final : public ddh::Model {
   const Tokens tokens_;
   const Config config_;
   ddh::ModelDesc desc_;
-  const ddh::TorchDevice device_;
   ops::ModelProducts products_;
-  std::map<int32_t, Context> contexts_;          // per micro-batch
-  std::map<int32_t, ddh::Transfers> transfers_;  // per micro-batch, for the whole run
+  std::map<int32_t, Context> contexts_;  // per micro-batch
   Sampler sampler_;
   std::string text_;
 };

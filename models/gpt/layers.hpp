@@ -32,7 +32,7 @@ struct GptBatch {
 struct DDH_HIDDEN UnitContext {
   const Config& config;
   ops::Products& products;
-  const GptBatch& batch;
+  const GptBatch batch;  // its tensors are on the device
   const ddh_unit_view& view;
   ddh::DropoutKey dropout;
   bool training;  // dropout is active

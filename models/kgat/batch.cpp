@@ -108,6 +108,43 @@ KgatBatch attention_batch(const Graph& graph, int64_t first, int64_t n) {
   return batch;
 }
 
+BatchIndices indices_of(const KgatBatch& batch, const Graph& graph) {
+  BatchIndices out;
+  const bool is_attention = batch.kind == BatchKind::kAttention;
+  const int64_t parts = is_attention ? 2 : 3;
+  for (int64_t part = 0; part < parts; ++part) {
+    for (const RelationGroup& group : batch.groups)
+      for (int64_t i = 0; i < group.n; ++i) out.order.push_back(group.first_row + part * group.n + i);
+  }
+  out.relation_begin.assign(index(graph.n_relations) + 1, 0);
+  for (const RelationGroup& group : batch.groups) {
+    out.relation.insert(out.relation.end(), index(group.n), group.relation);
+    out.relation_begin[static_cast<size_t>(group.relation) + 1] = group.n;
+  }
+  std::partial_sum(out.relation_begin.begin(), out.relation_begin.end(), out.relation_begin.begin());
+  if (!is_attention) {
+    out.inverse.resize(out.order.size());
+    for (size_t i = 0; i < out.order.size(); ++i) out.inverse[index(out.order[i])] = static_cast<int64_t>(i);
+    return out;
+  }
+  const int64_t begin = graph.row_begin[index(batch.first_node)];
+  out.edge_place.resize(batch.edges.size());
+  for (size_t i = 0; i < batch.edges.size(); ++i)
+    out.edge_place[index(batch.edges[i] - begin)] = static_cast<int64_t>(i);
+  for (int64_t node = 0; node <= batch.B; ++node)
+    out.node_begin.push_back(graph.row_begin[index(batch.first_node + node)] - begin);
+  for (size_t i = 0; i < batch.edges.size(); ++i) {
+    const size_t e = index(begin) + i;
+    const bool is_later = i > 0 && graph.head[e] == graph.head[e - 1] && graph.tail[e] == graph.tail[e - 1];
+    if (!is_later) out.run_begin.push_back(static_cast<int64_t>(i));
+    out.node_of_edge.push_back(graph.head[e] - batch.first_node);
+    out.run.push_back(static_cast<int64_t>(out.run_begin.size()) - 1);
+    out.is_later.push_back(is_later ? 1 : 0);
+  }
+  out.run_begin.push_back(static_cast<int64_t>(batch.edges.size()));
+  return out;
+}
+
 Sampler::Sampler(const Config& config, const KgatData& data, const Graph& graph)
     : config_(config), data_(data), graph_(graph), pair_begin_{0} {
   for (size_t u = 0; u < data.train.size(); ++u) {

@@ -21,6 +21,22 @@ struct RelationGroup {
   int64_t first, n;
 };
 
+// The order of a batch of relations, for operators. A sample (kg) or edge (attention) has a number in the order of the
+// groups; n of them.
+struct BatchIndices {
+  std::vector<int64_t> order;     // rows: those of the heads (n), of the tails (n), and of the wrong tails (n, kg)
+  std::vector<int64_t> inverse;   // kg: the place in `order` of each row
+  std::vector<int64_t> relation;  // (n)
+  std::vector<int64_t> relation_begin;  // (R + 1) samples of each relation
+  // Attention; edges are now in the order of the graph.
+  std::vector<int64_t> edge_place;    // (n) the number of each edge in the order of the groups
+  std::vector<int64_t> node_begin;    // (nodes + 1) edges of each node
+  std::vector<int64_t> node_of_edge;  // (n) from the batch's first node
+  std::vector<int64_t> run_begin;     // (runs + 1) a run: the edges between two nodes
+  std::vector<int64_t> run;           // (n) the run of each edge
+  std::vector<uint8_t> is_later;      // (n) not the first of its run
+};
+
 enum class BatchKind { kCf, kKg, kAttention, kEval };
 
 struct KgatBatch {
@@ -29,11 +45,12 @@ struct KgatBatch {
   // Nodes that the batch reads. cf: users (B), positive items (B), negative items (B). eval: users (B). kg, in each group:
   // heads (n), tails (n), wrong tails (n). attention, in each group: heads (n), tails (n).
   std::vector<int32_t> rows;
-  std::optional<RowPlaces> places;    // of rows, in programs with a backward
-  std::vector<RelationGroup> groups;  // kg, attention
-  std::vector<int32_t> edges;         // attention: numbers of the edges in the order of the groups
-  int64_t first_node = 0;             // attention: of B nodes
-  std::vector<int32_t> users;         // eval: numbers of users (B)
+  std::optional<RowPlaces> places;      // of rows, in programs with a backward
+  std::vector<RelationGroup> groups;    // kg, attention
+  std::vector<int32_t> edges;           // attention: numbers of the edges in the order of the groups
+  int64_t first_node = 0;               // attention: of B nodes
+  std::vector<int32_t> users;           // eval: numbers of users (B)
+  std::optional<BatchIndices> indices;  // kg, attention: by operators
   [[nodiscard]] bool is_projected() const { return kind == BatchKind::kKg || kind == BatchKind::kAttention; }
   [[nodiscard]] int64_t bytes() const;
 };
@@ -50,6 +67,9 @@ KgatBatch kg_batch(const std::vector<KgSample>& samples);
 
 // All edges of the nodes first .. first + n - 1.
 KgatBatch attention_batch(const Graph& graph, int64_t first, int64_t n);
+
+// Of a batch with groups.
+BatchIndices indices_of(const KgatBatch& batch, const Graph& graph);
 
 class Sampler {
  public:

@@ -52,6 +52,7 @@ constexpr ddh::Option kOptions[] = {
     {"skip_bad_lines", "boolean", "false", "",
      "leave out lines of the data that can't be used, and say how many, instead of ending the run"},
     ops::kMatmulOption,
+    ddh::kOperatorsOption,
 };
 
 std::vector<int64_t> integers(const ddh::Host& host, const char* key) {

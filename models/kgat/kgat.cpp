@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kgat.hpp"
 
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/InferenceMode.h>
@@ -36,10 +39,11 @@ std::optional<SimplifiedGraph> simplified_graph(const Config& config, const Grap
 
 }  // namespace
 
-const char* const kNeeds[] = {DDH_CONFIG_IFACE, DDH_ALLOC_IFACE, DDH_COMM_IFACE, nullptr};
+const char* const kNeeds[] = {DDH_CONFIG_IFACE, DDH_ALLOC_IFACE, DDH_COMM_IFACE,
+                              DDH_STREAM_IFACE, DDH_COPY_IFACE,  nullptr};
 
 Kgat::Kgat(const ddh_create& create)
-    : Model(create),
+    : TorchBase(create, ddh::Host(create.host).text("model.operators")),
       config_(host),
       data_(load(host)),
       graph_(data_),
@@ -49,20 +53,31 @@ Kgat::Kgat(const ddh_create& create)
       attention_(graph_.initial_weights(config_.adjacency)),
       desc_(ddh::str("kgat of ", data_.n_users(), " users, ", data_.n_items, " items, ", data_.n_entities,
                      " entities, ", graph_.n_edges(), " edges")),
-      device_(host),
-      products_(host, device_, "kgat", config_.compute) {
-  ddh::prepare_torch();
+      products_(host, device(), "kgat", config_.compute) {
   build_description();
 }
 
 void Kgat::prepare() {
   const int64_t out = config_.layers.empty() ? config_.embed_dim : config_.layers.front();
   products_.settle({graph_.n_nodes(), config_.embed_dim, out});
+  if (!device().by_operators()) return;
+  in_torch(nullptr, [&] {
+    edges_ = GraphOnDevice(graph_, device().where());
+    if (simplified_) simplified_edges_ = SimplifiedOnDevice(*simplified_, device().where());
+  });
+}
+
+// Programs that train or evaluate read them; an update changes them on the device.
+const at::Tensor& Kgat::weights() {
+  if (!weights_.defined())
+    weights_ = at::from_blob(attention_.data(), {graph_.n_edges()}, at::kFloat).to(device().where());
+  return weights_;
 }
 
 // ---- Batches ---------------------------------------------------------------------------------------------
 
 ddh_batch* Kgat::give_away(KgatBatch batch) {
+  if (device().by_operators() && batch.is_projected()) batch.indices = indices_of(batch, graph_);
   host.alloc->account(host.h, DDH_TAG_DATA, batch.bytes());
   return reinterpret_cast<ddh_batch*>(std::make_unique<KgatBatch>(std::move(batch)).release());
 }
@@ -95,11 +110,22 @@ void Kgat::batch_destroy(ddh_batch* batch) noexcept {
 UnitContext Kgat::unit_context(const ddh_unit_call& c) {
   ops::require_dtype(host, *c.view, ops::dtype_of(config_.compute), "kgat");
   const ddh::DropoutKey key{config_.seed, c.step, c.global_micro_batch, c.position, 0};
-  return {config_, graph_, *products_, batch_of(c.batch), *c.view, key, c.phase != DDH_PHASE_EVAL};
+  return {config_,
+          graph_,
+          *products_,
+          batch_of(c.batch),
+          *c.view,
+          weights(),
+          key,
+          c.phase != DDH_PHASE_EVAL,
+          device().where(),
+          device().by_operators(),
+          edges_,
+          simplified_edges_,
+          contexts_.at(c.micro_batch).indices};
 }
 
-void Kgat::forward(const ddh_unit_call& c) {
-  const ddh::ActivationScope scope(host);
+void Kgat::run_forward(const ddh_unit_call& c) {
   const c10::InferenceMode no_autograd;
   Context& context = contexts_[c.micro_batch];
   const bool again = c.phase == DDH_PHASE_RECOMPUTE;
@@ -110,6 +136,8 @@ void Kgat::forward(const ddh_unit_call& c) {
     context.count = static_cast<double>(batch_of(c.batch).B);
   }
   if (batch_of(c.batch).B == 0) return;
+  if (device().by_operators() && c.position == 0 && !again)
+    context.indices = batch_on_device(transfers().upload(tensors_of(batch_of(c.batch)), c.stream));
   const UnitContext u = unit_context(c);
   if (c.unit == kEmbeddingUnit) {
     if (again) return;  // its output is kept: it is the input of the next unit
@@ -121,7 +149,7 @@ void Kgat::forward(const ddh_unit_call& c) {
   } else if (c.unit < score_unit()) {
     simplified_ ? run_simplified(u, c, context) : run_aggregator(u, c, context);
   } else if (c.unit == score_unit()) {
-    if (!again) run_score(u, context);
+    if (!again) run_score(u, c, context);
   } else {
     run_transr(u, c, context);
   }
@@ -139,12 +167,15 @@ void Kgat::run_simplified(const UnitContext& u, const ddh_unit_call& c, Context&
 void Kgat::run_aggregator(const UnitContext& u, const ddh_unit_call& c, Context& context) {
   const size_t l = layer_of(c.unit);
   AggregatorSaved& saved = context.saved[l];
-  const at::Tensor y = aggregate(u, attention_, config_.layers[l], context.e[l], saved);
+  const at::Tensor y = aggregate(u, config_.layers[l], context.e[l], saved);
   if (c.phase == DDH_PHASE_RECOMPUTE) return;
-  at::Tensor norms = at::empty({y.size(0)}, at::kFloat);
-  row_norms(y.const_data_ptr<float>(), y.size(0), y.size(1), norms.mutable_data_ptr<float>());
   context.e.push_back(y);
-  context.norms.push_back(norms);
+  if (u.by_operators) {
+    context.norms.push_back(norms_of_rows(y));
+  } else {
+    context.norms.push_back(at::empty({y.size(0)}, at::kFloat));
+    row_norms(y.const_data_ptr<float>(), y.size(0), y.size(1), context.norms.back().mutable_data_ptr<float>());
+  }
   if (c.phase == DDH_PHASE_EVAL || (c.flags & DDH_CALL_RECOMPUTED) != 0) saved = {};
 }
 
@@ -164,45 +195,84 @@ at::Tensor Kgat::rows_of(const Context& context, const std::vector<int32_t>& nod
   return out;
 }
 
+at::Tensor Kgat::rows_by_operators(const Context& context, const at::Tensor& nodes) const {
+  std::vector<at::Tensor> parts;
+  for (size_t l = 0; l < context.e.size(); ++l) {
+    parts.push_back(context.e[l].index_select(0, nodes));
+    if (l > 0 && !simplified_)
+      parts.back().mul_(context.norms[l - 1].index_select(0, nodes).reciprocal_().unsqueeze(1));
+  }
+  return at::cat(parts, 1);
+}
+
 at::Tensor Kgat::representations(int32_t micro_batch) const {
+  if (device().by_operators())
+    return rows_by_operators(contexts_.at(micro_batch), at::arange(graph_.n_nodes(), device().options(at::kLong)));
   std::vector<int32_t> nodes;
   for (int32_t i = 0; i < graph_.n_nodes(); ++i) nodes.push_back(i);
   return rows_of(contexts_.at(micro_batch), nodes);
 }
 
-void Kgat::run_score(const UnitContext& u, Context& context) {
-  if (u.batch.kind == BatchKind::kEval) return evaluate(u, context);
+void Kgat::run_score(const UnitContext& u, const ddh_unit_call& c, Context& context) {
+  if (u.batch.kind == BatchKind::kEval) return evaluate(u, c, context);
+  if (u.by_operators) {
+    context.rows = rows_by_operators(context, u.indices.rows);
+    return transfers().send(c.micro_batch, cf_loss_by_operators(config_, context.rows, 0, nullptr), c.stream);
+  }
   context.rows = rows_of(context, u.batch.rows);
   context.sums.at(0) = cf_loss(config_, context.rows, 0, nullptr);
 }
 
-void Kgat::evaluate(const UnitContext& u, Context& context) {
-  std::vector<int32_t> item_nodes;
-  for (int32_t i = 0; i < data_.n_items; ++i) item_nodes.push_back(i);
-  const at::Tensor users = rows_of(context, u.batch.rows), items = rows_of(context, item_nodes);
+at::Tensor Kgat::rows_of_items(const UnitContext& u, const Context& context) const {
+  if (u.by_operators) return rows_by_operators(context, at::arange(data_.n_items, device().options(at::kLong)));
+  std::vector<int32_t> nodes;
+  for (int32_t i = 0; i < data_.n_items; ++i) nodes.push_back(i);
+  return rows_of(context, nodes);
+}
+
+void Kgat::evaluate(const UnitContext& u, const ddh_unit_call& c, Context& context) {
+  const at::Tensor users = u.by_operators ? rows_by_operators(context, u.indices.rows) : rows_of(context, u.batch.rows);
   // In the compute dtype, as any product.
-  const at::Tensor x = u.narrowed(users), w = u.narrowed(items);
-  at::Tensor scores = at::empty({u.batch.B, data_.n_items}, at::kFloat);
-  u.products.forward({u.batch.B, config_.final_width(), data_.n_items}, x.const_data_ptr(), w.const_data_ptr(), nullptr,
-                     scores.mutable_data_ptr<float>());
+  const at::Tensor x = u.narrowed(users), w = u.narrowed(rows_of_items(u, context));
+  const at::Tensor scores = at::empty({u.batch.B, data_.n_items}, x.options().dtype(at::kFloat));
+  u.products.forward({u.batch.B, config_.final_width(), data_.n_items}, ops::operand(x), ops::operand(w), nullptr,
+                     ops::result(scores));
+  if (!u.by_operators) return add_rankings(scores, u.batch.users, context.sums.data());
+  context.users = u.batch.users;
+  transfers().send(c.micro_batch, scores, c.stream);
+}
+
+void Kgat::add_rankings(const at::Tensor& scores, const std::vector<int32_t>& users, double* sums) const {
   const size_t n_values = config_.ks.size() * kMetricsOfK;
-  std::vector<double> values(static_cast<size_t>(u.batch.B) * n_values);
-  ddh::for_pieces(u.batch.B, [&](int64_t b) {
-    const auto user = static_cast<size_t>(u.batch.users[static_cast<size_t>(b)]);
+  std::vector<double> values(users.size() * n_values);
+  ddh::for_pieces(static_cast<int64_t>(users.size()), [&](int64_t b) {
+    const auto user = static_cast<size_t>(users[static_cast<size_t>(b)]);
     rank(scores.const_data_ptr<float>() + b * data_.n_items, data_.n_items, data_.train[user], data_.test[user],
          config_.ks, values.data() + static_cast<size_t>(b) * n_values);
   });
-  for (size_t i = 0; i < values.size(); ++i) context.sums[i % n_values] += values[i];
+  for (size_t i = 0; i < values.size(); ++i) sums[i % n_values] += values[i];
+}
+
+// The host has the weights again when the last node has them; it waits for the GPU there.
+void Kgat::renew_attention(const UnitContext& u, const at::Tensor& y) {
+  if (!u.by_operators) {
+    score_edges(u, y, attention_);
+    return softmax_of_nodes(graph_, config_.joins_parallel_edges, u.batch.first_node, u.batch.B, attention_);
+  }
+  renew_attention_by_operators(u, y);
+  if (device().is_cuda() && u.batch.first_node + u.batch.B == graph_.n_nodes())
+    at::from_blob(attention_.data(), {graph_.n_edges()}, at::kFloat).copy_(u.weights);
 }
 
 void Kgat::run_transr(const UnitContext& u, const ddh_unit_call& c, Context& context) {
   context.y = project(u, context.x);
   if (c.phase == DDH_PHASE_RECOMPUTE) return;
-  if (u.batch.kind == BatchKind::kAttention) {
-    score_edges(u, context.y, attention_);
-    return softmax_of_nodes(graph_, config_.joins_parallel_edges, u.batch.first_node, u.batch.B, attention_);
+  if (u.batch.kind == BatchKind::kAttention) return renew_attention(u, context.y);
+  if (u.by_operators) {
+    transfers().send(c.micro_batch, kg_loss_by_operators(u, context.y, 0, nullptr), c.stream);
+  } else {
+    context.sums.at(0) = kg_loss(u, context.y, 0, nullptr);
   }
-  context.sums.at(0) = kg_loss(u, context.y, 0, nullptr);
   if ((c.flags & DDH_CALL_RECOMPUTED) != 0) context.y = at::Tensor();
 }
 
@@ -215,6 +285,15 @@ at::Tensor Kgat::take_gradient_of(const UnitContext& u, Context& context, size_t
   int64_t first = 0;  // of the layer's columns
   for (size_t below = 0; below < l; ++below) first += context.e[below].size(1);
   const int64_t width = context.e[l].size(1);
+  if (u.by_operators) {
+    const at::Tensor sums = sums_of_places(u.indices.places, context.rows.narrow(1, first, width));
+    if (l == 0 || simplified_) {
+      add_to_nodes(u.indices.places, sums, g);
+    } else {
+      add_normalize_backward(u.indices.places, context.e[l], context.norms[l - 1], sums, g);
+    }
+    return g;
+  }
   const Columns columns{context.rows.const_data_ptr<float>(), config_.final_width(), first, width};
   auto* to = g.mutable_data_ptr<float>();
   if (l == 0 || simplified_) {
@@ -234,26 +313,33 @@ void Kgat::backward_of_layer(const UnitContext& u, Context& context, size_t l) c
     context.g = simplified_backward(u, *simplified_, dy, context.e[l], context.e[l + 1], context.simplified[l]);
     context.simplified[l] = {};
   } else {
-    context.g = aggregate_backward(u, attention_, dy, context.e[l], context.saved[l]);
+    context.g = aggregate_backward(u, dy, context.e[l], context.saved[l]);
     context.saved[l] = {};
     context.norms.resize(l);
   }
   context.e.resize(l + 1);
 }
 
-void Kgat::backward(const ddh_unit_call& c) {
-  const ddh::ActivationScope scope(host);
+void Kgat::run_backward(const ddh_unit_call& c) {
   const c10::InferenceMode no_autograd;
-  if (batch_of(c.batch).B == 0) return ops::give_zeros(*c.view, device_.where());
+  if (batch_of(c.batch).B == 0) return ops::give_zeros(*c.view, device().where());
   Context& context = contexts_.at(c.micro_batch);
   const UnitContext u = unit_context(c);
   if (c.unit == score_unit()) {
     at::Tensor d_rows;
-    cf_loss(config_, context.rows, c.seed_scale, &d_rows);
+    if (u.by_operators) {
+      cf_loss_by_operators(config_, context.rows, c.seed_scale, &d_rows);
+    } else {
+      cf_loss(config_, context.rows, c.seed_scale, &d_rows);
+    }
     context.rows = d_rows;
   } else if (c.unit == transr_unit()) {
     KgGradients gradients;
-    kg_loss(u, context.y, c.seed_scale, &gradients);
+    if (u.by_operators) {
+      kg_loss_by_operators(u, context.y, c.seed_scale, &gradients);
+    } else {
+      kg_loss(u, context.y, c.seed_scale, &gradients);
+    }
     context.y = at::Tensor();
     ops::give(ops::param(u.view, 0), gradients.relations);
     context.g = project_backward(u, gradients.y, context.x);
@@ -265,23 +351,29 @@ void Kgat::backward(const ddh_unit_call& c) {
     context.e.clear();
     context.rows = at::Tensor();
   } else {
-    at::Tensor gradient = at::zeros({graph_.n_nodes(), config_.embed_dim}, at::kFloat);
-    add_rows(*u.batch.places, {context.g.const_data_ptr<float>(), config_.embed_dim, 0, config_.embed_dim},
-             gradient.mutable_data_ptr<float>());
+    at::Tensor gradient = at::zeros({graph_.n_nodes(), config_.embed_dim}, context.g.options());
+    if (u.by_operators) {
+      add_to_nodes(u.indices.places, sums_of_places(u.indices.places, context.g), gradient);
+    } else {
+      add_rows(*u.batch.places, {context.g.const_data_ptr<float>(), config_.embed_dim, 0, config_.embed_dim},
+               gradient.mutable_data_ptr<float>());
+    }
     give_embedding_gradient(u, gradient);
     context.g = at::Tensor();
   }
 }
 
-void Kgat::metrics(int32_t, int32_t micro_batch, double* sums, double* counts) {
+void Kgat::give_metrics(int32_t, int32_t micro_batch, double* sums, double* counts) {
   const Context& context = contexts_.at(micro_batch);
   std::copy(context.sums.begin(), context.sums.end(), sums);
   std::fill_n(counts, context.sums.size(), context.count);
-}
-
-void Kgat::discard(int32_t micro_batch) noexcept {
-  const ddh::ActivationScope scope(host);
-  contexts_.erase(micro_batch);
+  const at::Tensor sent = transfers().read(micro_batch);
+  if (!sent.defined()) return;
+  if (context.users.empty()) {
+    sums[0] = sent.item<double>();
+  } else {
+    add_rankings(sent, context.users, sums);
+  }
 }
 
 }  // namespace kgat

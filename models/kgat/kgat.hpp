@@ -22,8 +22,7 @@
 #include <optional>
 
 #include "../ops/model_products.hpp"
-#include "ddh/sdk/model.hpp"
-#include "ddh/sdk/torch/prepare.hpp"
+#include "ddh/sdk/torch/base.hpp"
 #include "layers.hpp"
 #include "simplified.hpp"
 
@@ -31,7 +30,7 @@ namespace kgat {
 
 inline constexpr int32_t kEmbeddingUnit = 0;
 
-class DDH_HIDDEN Kgat final : public ddh::Model {
+class DDH_HIDDEN Kgat final : public ddh::TorchBase {
  public:
   explicit Kgat(const ddh_create& create);
 
@@ -39,10 +38,6 @@ class DDH_HIDDEN Kgat final : public ddh::Model {
   void prepare() override;
   ddh_batch* batch_create(const ddh_batch_args& args, ddh_batch_info& info) override;
   void batch_destroy(ddh_batch* batch) noexcept override;
-  void forward(const ddh_unit_call& c) override;
-  void backward(const ddh_unit_call& c) override;
-  void metrics(int32_t program, int32_t micro_batch, double* sums, double* counts) override;
-  void discard(int32_t micro_batch) noexcept override;
   bool estimate(const ddh_estimate_args& args, ddh_estimate& out) override;
 
   // Takes over a batch that is made by hand.
@@ -50,10 +45,20 @@ class DDH_HIDDEN Kgat final : public ddh::Model {
   [[nodiscard]] const KgatData& data() const { return data_; }
   [[nodiscard]] const Graph& graph() const { return graph_; }
   [[nodiscard]] const SimplifiedGraph& simplified() const { return simplified_.value(); }
-  [[nodiscard]] std::vector<float>& attention() { return attention_; }  // (E)
-  [[nodiscard]] int32_t program(const std::string& name);               // its index
+  // (E) The weights of the edges; they may be changed before the next call.
+  [[nodiscard]] std::vector<float>& attention() {
+    weights_ = at::Tensor();
+    return attention_;
+  }
+  [[nodiscard]] int32_t program(const std::string& name);  // its index
   // Between forward and backward: representations (N, F) of all nodes.
   [[nodiscard]] at::Tensor representations(int32_t micro_batch) const;
+
+ protected:
+  void run_forward(const ddh_unit_call& c) override;
+  void run_backward(const ddh_unit_call& c) override;
+  void give_metrics(int32_t program, int32_t micro_batch, double* sums, double* counts) override;
+  void forget(int32_t micro_batch) noexcept override { contexts_.erase(micro_batch); }
 
  private:
   // What a micro-batch keeps from forward to backward.
@@ -67,7 +72,9 @@ class DDH_HIDDEN Kgat final : public ddh::Model {
     at::Tensor rows;                          // representations (3 B, F); in backward their gradients
     at::Tensor g;                             // backward: gradient of the last e, or of x
     std::vector<double> sums;
+    std::vector<int32_t> users;  // of an evaluation by operators
     double count = 0;
+    BatchOnDevice indices;  // by operators
   };
 
   [[nodiscard]] int32_t score_unit() const { return static_cast<int32_t>(config_.n_layers()) + 1; }
@@ -77,10 +84,16 @@ class DDH_HIDDEN Kgat final : public ddh::Model {
   void run_simplified(const UnitContext& u, const ddh_unit_call& c, Context& context);
   void run_aggregator(const UnitContext& u, const ddh_unit_call& c, Context& context);
   void run_transr(const UnitContext& u, const ddh_unit_call& c, Context& context);
-  void run_score(const UnitContext& u, Context& context);
+  void run_score(const UnitContext& u, const ddh_unit_call& c, Context& context);
   void backward_of_layer(const UnitContext& u, Context& context, size_t l) const;
   [[nodiscard]] at::Tensor rows_of(const Context& context, const std::vector<int32_t>& nodes) const;
-  void evaluate(const UnitContext& u, Context& context);
+  [[nodiscard]] at::Tensor rows_by_operators(const Context& context, const at::Tensor& nodes) const;
+  [[nodiscard]] at::Tensor rows_of_items(const UnitContext& u, const Context& context) const;
+  void evaluate(const UnitContext& u, const ddh_unit_call& c, Context& context);
+  // Adds the metrics of the users' rankings to `sums`; scores (users, items) on the host.
+  void add_rankings(const at::Tensor& scores, const std::vector<int32_t>& users, double* sums) const;
+  void renew_attention(const UnitContext& u, const at::Tensor& y);
+  const at::Tensor& weights();
   at::Tensor take_gradient_of(const UnitContext& u, Context& context, size_t l) const;
   void build_description();
   std::vector<int32_t> add_layer(size_t l);
@@ -95,9 +108,11 @@ class DDH_HIDDEN Kgat final : public ddh::Model {
   const Sampler sampler_;
   std::vector<int32_t> test_users_;
   std::vector<float> attention_;  // (E) weights of the edges
+  at::Tensor weights_;            // the same on the device; undefined: must be copied there
   ddh::ModelDesc desc_;
-  const ddh::TorchDevice device_;
   ops::ModelProducts products_;
+  GraphOnDevice edges_;  // by operators
+  SimplifiedOnDevice simplified_edges_;
   std::map<int32_t, Context> contexts_;  // per micro-batch
 };
 

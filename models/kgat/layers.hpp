@@ -12,6 +12,7 @@
 #include "../ops/dropout.hpp"
 #include "../ops/linear.hpp"
 #include "batch.hpp"
+#include "operators.hpp"
 
 namespace kgat {
 
@@ -21,8 +22,14 @@ struct DDH_HIDDEN UnitContext {
   ops::Products& products;
   const KgatBatch& batch;
   const ddh_unit_view& view;
-  ddh::DropoutKey call;  // the call's place in the run
-  bool training;         // dropout acts
+  const at::Tensor& weights;  // (E) of the edges, on the device
+  ddh::DropoutKey call;       // the call's place in the run
+  bool training;              // dropout acts
+  at::Device device;
+  bool by_operators;  // then the next three are there
+  const GraphOnDevice& edges;
+  const SimplifiedOnDevice& simplified;
+  const BatchOnDevice& indices;
 
   [[nodiscard]] ops::DropoutPlace dropout() const { return {training ? config.message_dropout : 0, call}; }
   [[nodiscard]] at::Tensor narrowed(const at::Tensor& x) const { return x.to(config.compute); }
@@ -41,10 +48,8 @@ struct AggregatorSaved {
   at::Tensor z_1, z_2;  // (N, out) before the activation; z_2 of a bi-interaction alone
 };
 // e (N, in) -> (N, out)
-at::Tensor aggregate(const UnitContext& u, const std::vector<float>& weights, int64_t out, const at::Tensor& e,
-                     AggregatorSaved& saved);
-at::Tensor aggregate_backward(const UnitContext& u, const std::vector<float>& weights, at::Tensor dy,
-                              const at::Tensor& e, const AggregatorSaved& saved);
+at::Tensor aggregate(const UnitContext& u, int64_t out, const at::Tensor& e, AggregatorSaved& saved);
+at::Tensor aggregate_backward(const UnitContext& u, at::Tensor dy, const at::Tensor& e, const AggregatorSaved& saved);
 
 // ---- Ranking loss: softplus(score of the wrong item - score of the right one) ---------------------------
 
@@ -55,7 +60,8 @@ double cf_loss(const Config& config, const at::Tensor& x, double seed, at::Tenso
 // ---- TransR -------------------------------------------------------------------------------------------------
 
 // Relations without rows get no product: their elements first .. first + n - 1 of the gradient of `w` are zero.
-void give_nothing(const ddh_param_view& w, int64_t first, int64_t n);
+void give_nothing(const ddh_param_view& w, int64_t first, int64_t n, at::Device device);
+at::Tensor relation_vectors(const UnitContext& u);  // (R, k) fp32
 // Every row times the matrix of its relation: x (rows, d) in the compute dtype -> (rows, k) fp32
 at::Tensor project(const UnitContext& u, const at::Tensor& x);
 // Writes the gradient of the matrices; returns that of x (rows, d) in fp32.

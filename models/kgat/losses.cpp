@@ -78,7 +78,7 @@ double kg_loss(const UnitContext& u, const at::Tensor& y, double seed, KgGradien
     dy = gradients->y.mutable_data_ptr<float>();
     d_relations = gradients->relations.mutable_data_ptr<float>();
   }
-  const at::Tensor relations = ops::widened(ops::table(ops::param(u.view, 0), u.graph.n_relations, k, at::kCPU));
+  const at::Tensor relations = relation_vectors(u);
   const double l2 = u.config.l2_kg;
   const auto decay = static_cast<float>(l2 * seed);
   std::vector<float> slopes(static_cast<size_t>(u.batch.B));

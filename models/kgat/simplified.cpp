@@ -15,8 +15,6 @@
 namespace kgat {
 namespace {
 
-constexpr float kLength = 5;  // of a layer's normalized rows
-
 float* data(at::Tensor& t) { return t.mutable_data_ptr<float>(); }
 const float* data(const at::Tensor& t) { return t.const_data_ptr<float>(); }
 size_t index(int64_t i) { return static_cast<size_t>(i); }
@@ -26,7 +24,8 @@ const char* bytes_from(const void* matrix, int64_t numel, int64_t element_bytes)
 }
 
 // Rows of the pairs' tails (P, in), in the compute dtype.
-at::Tensor tails_of(const SimplifiedGraph& graph, const at::Tensor& x) {
+at::Tensor tails_of(const UnitContext& u, const SimplifiedGraph& graph, const at::Tensor& x) {
+  if (u.by_operators) return x.index_select(0, u.simplified.pair_node);
   at::Tensor out = at::empty({graph.n_pairs(), x.size(1)}, x.scalar_type());
   const auto row_bytes = static_cast<int64_t>(x.element_size()) * x.size(1);
   auto* to = static_cast<char*>(out.mutable_data_ptr());
@@ -43,15 +42,14 @@ const void* matrix_of(const ddh_param_view& matrices, int32_t relation, int64_t 
 
 at::Tensor project_rows(const UnitContext& u, const SimplifiedGraph& graph, const at::Tensor& x, int64_t out) {
   const int64_t N = graph.n_nodes(), in = x.size(1);
-  at::Tensor rows = at::empty({graph.n_rows(), out}, at::kFloat);
-  u.products.forward({N, in, out}, x.const_data_ptr(), ops::param(u.view, kShared).data, nullptr, data(rows));
+  const at::Tensor rows = at::empty({graph.n_rows(), out}, x.options().dtype(at::kFloat));
+  u.products.forward({N, in, out}, ops::operand(x), ops::param(u.view, kShared).data, nullptr, ops::result(rows));
   if (graph.n_pairs() == 0) return rows;
-  const at::Tensor tails = tails_of(graph, x);
-  const auto element = static_cast<int64_t>(x.element_size());
+  const at::Tensor tails = tails_of(u, graph, x);
   for (const RelationGroup& group : graph.groups)
-    u.products.forward({group.n_rows, in, out}, bytes_from(tails.const_data_ptr(), group.first_row * in, element),
+    u.products.forward({group.n_rows, in, out}, ops::operand(tails.narrow(0, group.first_row, group.n_rows)),
                        matrix_of(ops::param(u.view, kOfRelations), group.relation, in * out), nullptr,
-                       data(rows) + (N + group.first_row) * out);
+                       ops::result(rows.narrow(0, N + group.first_row, group.n_rows)));
   return rows;
 }
 
@@ -61,32 +59,34 @@ at::Tensor project_rows_backward(const UnitContext& u, const SimplifiedGraph& gr
   const int64_t N = graph.n_nodes(), in = x.size(1), out = d_rows.size(1);
   const at::Tensor dy = u.narrowed(d_rows);
   const ddh_param_view& shared = ops::param(u.view, kShared);
-  at::Tensor dx = at::empty({N, in}, at::kFloat);
-  u.products.backward_input({N, in, out}, dy.const_data_ptr(), shared.data, data(dx));
+  at::Tensor dx = at::empty({N, in}, d_rows.options());
+  u.products.backward_input({N, in, out}, ops::operand(dy), shared.data, ops::result(dx));
   if (shared.grad != nullptr)
-    u.products.backward_weight({N, in, out}, dy.const_data_ptr(), x.const_data_ptr(), ops::grad(shared),
-                               ops::adds(shared));
+    u.products.backward_weight({N, in, out}, ops::operand(dy), ops::operand(x), ops::grad(shared), ops::adds(shared));
   if (graph.n_relations == 0) return dx;
   const ddh_param_view& w = ops::param(u.view, kOfRelations);
-  const at::Tensor tails = tails_of(graph, x);
-  at::Tensor d_tails = at::empty({graph.n_pairs(), in}, at::kFloat);
-  const auto element = static_cast<int64_t>(x.element_size());
+  const at::Tensor tails = tails_of(u, graph, x);
+  const at::Tensor d_tails = at::empty({graph.n_pairs(), in}, d_rows.options());
   int64_t done = 0;  // elements of the gradient of W_r
   for (const RelationGroup& group : graph.groups) {
     const ops::LinearShape shape = {group.n_rows, in, out};
-    const void* of_dy = bytes_from(dy.const_data_ptr(), (N + group.first_row) * out, element);
+    const void* of_dy = ops::operand(dy.narrow(0, N + group.first_row, group.n_rows));
     if (w.grad != nullptr) {
       const int64_t first = group.relation * in * out;
-      give_nothing(w, done, first - done);
-      u.products.backward_weight(shape, of_dy, bytes_from(tails.const_data_ptr(), group.first_row * in, element),
+      give_nothing(w, done, first - done, u.device);
+      u.products.backward_weight(shape, of_dy, ops::operand(tails.narrow(0, group.first_row, group.n_rows)),
                                  ops::grad(w) + first, ops::adds(w));
       done = first + in * out;
     }
     u.products.backward_input(shape, of_dy, matrix_of(w, group.relation, in * out),
-                              data(d_tails) + group.first_row * in);
+                              ops::result(d_tails.narrow(0, group.first_row, group.n_rows)));
   }
-  if (w.grad != nullptr) give_nothing(w, done, graph.n_relations * in * out - done);
-  add_rows(graph.pair_places, {data(std::as_const(d_tails)), in, 0, in}, data(dx));
+  if (w.grad != nullptr) give_nothing(w, done, graph.n_relations * in * out - done, u.device);
+  if (u.by_operators) {
+    add_to_nodes(u.simplified.pairs, sums_of_places(u.simplified.pairs, d_tails), dx);
+  } else {
+    add_rows(graph.pair_places, {data(d_tails), in, 0, in}, data(dx));
+  }
   return dx;
 }
 
@@ -201,6 +201,7 @@ at::Tensor simplified_layer(const UnitContext& u, const SimplifiedGraph& graph, 
   const int64_t N = graph.n_nodes();
   const auto slope = static_cast<float>(u.config.slope);
   saved.rows = project_rows(u, graph, u.narrowed(x), out);
+  if (u.by_operators) return simplified_layer_by_operators(u, saved);
   saved.scores = at::empty({graph.n_edges()}, at::kFloat);
   saved.norms = at::empty({N}, at::kFloat);
   const at::Tensor weight = ops::vector(ops::param(u.view, kAttentionWeight), x.device());
@@ -234,6 +235,12 @@ at::Tensor simplified_layer(const UnitContext& u, const SimplifiedGraph& graph, 
 
 at::Tensor simplified_backward(const UnitContext& u, const SimplifiedGraph& graph, const at::Tensor& dy,
                                const at::Tensor& x, const at::Tensor& y, const SimplifiedSaved& saved) {
+  if (u.by_operators) {
+    const SimplifiedGradients g = simplified_backward_by_operators(u, dy, y, saved);
+    ops::give(ops::param(u.view, kAttentionWeight), g.weight);
+    ops::give(ops::param(u.view, kAttentionBias), g.bias);
+    return project_rows_backward(u, graph, g.rows, u.narrowed(x));
+  }
   const at::Tensor dz = shape_backward(u, dy, y, saved.norms);
   const at::Tensor weight = ops::vector(ops::param(u.view, kAttentionWeight), x.device());
   const EdgeGradients g = edges_backward(graph, dz, weight, static_cast<float>(u.config.slope), saved);

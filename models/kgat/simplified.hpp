@@ -17,6 +17,8 @@
 
 namespace kgat {
 
+inline constexpr float kLength = 5;  // of a layer's normalized rows
+
 // Rows that a layer projects: 0 .. N - 1 are the nodes, by W; after them P pairs of relation and tail, by W_r.
 struct SimplifiedGraph {
   // `between_items`: of the knowledge graph, only edges between two items.

@@ -21,27 +21,31 @@ const void* matrix_of(const UnitContext& u, int32_t relation) {
                                                        static_cast<int64_t>(ddh_dtype_bytes(matrices.dtype));
 }
 
-const void* rows_from(const at::Tensor& x, int64_t row) {
-  return static_cast<const char*>(x.const_data_ptr()) + row * x.size(1) * static_cast<int64_t>(x.element_size());
+at::Tensor rows_of(const at::Tensor& x, const RelationGroup& group) {
+  return x.narrow(0, group.first_row, group.n_rows);
 }
 
 }  // namespace
 
-void give_nothing(const ddh_param_view& w, int64_t first, int64_t n) {
-  float* const to = ops::grad(w) + first;
+void give_nothing(const ddh_param_view& w, int64_t first, int64_t n, at::Device device) {
+  at::Tensor to = ops::gradient_of(w, device).narrow(0, first, n);
   if (ops::adds(w)) {
-    for (int64_t i = 0; i < n; ++i) to[i] += 0.0F;  // as an addition of zeros does to -0
+    to.add_(0);  // as an addition of zeros does to -0
   } else {
-    std::fill_n(to, n, 0.0F);
+    to.zero_();
   }
+}
+
+at::Tensor relation_vectors(const UnitContext& u) {
+  return ops::widened(ops::table(ops::param(u.view, kRelations), u.graph.n_relations, u.config.relation_dim, u.device));
 }
 
 at::Tensor project(const UnitContext& u, const at::Tensor& x) {
   const int64_t d = u.config.embed_dim, k = u.config.relation_dim;
-  at::Tensor y = at::empty({x.size(0), k}, at::kFloat);
+  const at::Tensor y = at::empty({x.size(0), k}, x.options().dtype(at::kFloat));
   for (const RelationGroup& group : u.batch.groups)
-    u.products.backward_input({group.n_rows, k, d}, rows_from(x, group.first_row), matrix_of(u, group.relation),
-                              y.mutable_data_ptr<float>() + group.first_row * k);
+    u.products.backward_input({group.n_rows, k, d}, ops::operand(rows_of(x, group)), matrix_of(u, group.relation),
+                              ops::result(rows_of(y, group)));
   return y;
 }
 
@@ -49,27 +53,26 @@ at::Tensor project_backward(const UnitContext& u, const at::Tensor& dy, const at
   const int64_t d = u.config.embed_dim, k = u.config.relation_dim, numel = d * k;
   const ddh_param_view& w = ops::param(u.view, kMatrices);
   const at::Tensor narrow_dy = u.narrowed(dy);
-  at::Tensor dx = at::empty(x.sizes(), at::kFloat);
+  const at::Tensor dx = at::empty(x.sizes(), x.options().dtype(at::kFloat));
   int64_t done = 0;  // elements of the gradient of the matrices
   for (const RelationGroup& group : u.batch.groups) {
-    const void *of_dy = rows_from(narrow_dy, group.first_row), *of_x = rows_from(x, group.first_row);
+    const void *of_dy = ops::operand(rows_of(narrow_dy, group)), *of_x = ops::operand(rows_of(x, group));
     if (w.grad != nullptr) {
-      give_nothing(w, done, group.relation * numel - done);
+      give_nothing(w, done, group.relation * numel - done, u.device);
       u.products.backward_weight({group.n_rows, k, d}, of_x, of_dy, ops::grad(w) + group.relation * numel,
                                  ops::adds(w));
       done = (group.relation + 1) * numel;
     }
     u.products.forward({group.n_rows, k, d}, of_dy, matrix_of(u, group.relation), nullptr,
-                       dx.mutable_data_ptr<float>() + group.first_row * d);
+                       ops::result(rows_of(dx, group)));
   }
-  if (w.grad != nullptr) give_nothing(w, done, u.graph.n_relations * numel - done);
+  if (w.grad != nullptr) give_nothing(w, done, u.graph.n_relations * numel - done, u.device);
   return dx;
 }
 
 void score_edges(const UnitContext& u, const at::Tensor& y, std::vector<float>& scores) {
   const int64_t k = u.config.relation_dim;
-  const at::Tensor relations =
-      ops::widened(ops::table(ops::param(u.view, kRelations), u.graph.n_relations, k, at::kCPU));
+  const at::Tensor relations = relation_vectors(u);
   const auto* rows = y.const_data_ptr<float>();
   for (const RelationGroup& group : u.batch.groups) {
     const float* const r = relations.const_data_ptr<float>() + group.relation * k;

@@ -9,45 +9,60 @@
 #include "matrix.hpp"
 #include "processor.hpp"
 #include "products.hpp"
+#include "products_torch.hpp"
 
 namespace ops {
 namespace {
 
+// `exact`: sums of 16-bit operands are fp32 until they are stored; else ATen rounds every product to 16 bits.
 class AtenProducts final : public Products {
  public:
-  explicit AtenProducts(int32_t dtype) : dtype_(dtype) {}
+  AtenProducts(int32_t dtype, at::Device device, bool exact) : dtype_(dtype), device_(device), exact_(exact) {}
 
   void forward(LinearShape s, const void* x, const void* w, const void* bias, Result y) override {
-    at::Tensor out = matrix(y.data, s.rows, s.out, y.dtype, s.y_stride);
-    put(out, matrix(x, s.rows, s.in, dtype_, s.x_stride), matrix(w, s.out, s.in, dtype_, s.w_stride).t());
-    if (bias != nullptr) out.add_(matrix(bias, 1, s.out, dtype_));
+    at::Tensor out = of(y.data, s.rows, s.out, y.dtype, s.y_stride);
+    const at::Tensor xm = of(x, s.rows, s.in, dtype_, s.x_stride), wt = of(w, s.out, s.in, dtype_, s.w_stride).t();
+    if (exact_ && bias != nullptr && y.dtype != DDH_F32) {  // rounded once
+      out.copy_(product(xm, wt, at::kFloat).add_(of(bias, 1, s.out, dtype_, 0)));
+      return;
+    }
+    put(out, xm, wt);
+    if (bias != nullptr) out.add_(of(bias, 1, s.out, dtype_, 0));
   }
   void backward_input(LinearShape s, const void* dy, const void* w, Result dx) override {
-    at::Tensor out = matrix(dx.data, s.rows, s.in, dx.dtype, s.x_stride);
-    put(out, matrix(dy, s.rows, s.out, dtype_, s.y_stride), matrix(w, s.out, s.in, dtype_, s.w_stride));
+    at::Tensor out = of(dx.data, s.rows, s.in, dx.dtype, s.x_stride);
+    put(out, of(dy, s.rows, s.out, dtype_, s.y_stride), of(w, s.out, s.in, dtype_, s.w_stride));
   }
   void backward_weight(LinearShape s, const void* dy, const void* x, float* dw, bool add) override {
-    at::Tensor out = matrix(dw, s.out, s.in, DDH_F32, s.w_stride);
-    const at::Tensor dyt = matrix(dy, s.rows, s.out, dtype_, s.y_stride).t(),
-                     xm = matrix(x, s.rows, s.in, dtype_, s.x_stride);
-    // MKL's own accumulation (beta = 1) rounds differently from a product followed by an addition.
+    at::Tensor out = of(dw, s.out, s.in, DDH_F32, s.w_stride);
+    const at::Tensor dyt = of(dy, s.rows, s.out, dtype_, s.y_stride).t(), xm = of(x, s.rows, s.in, dtype_, s.x_stride);
     if (add) {
-      out.add_(at::mm(dyt, xm));
+      out.add_(product(dyt, xm, at::kFloat));  // in one addition per element: beta = 1 of a library rounds otherwise
     } else {
       put(out, dyt, xm);
     }
   }
 
  private:
-  // ATen's products have the dtype of their operands.
-  static void put(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
+  [[nodiscard]] at::Tensor of(const void* data, int64_t rows, int64_t columns, int32_t dtype, int64_t stride) const {
+    return matrix(data, rows, columns, dtype, stride, device_);
+  }
+  void put(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) const {
     if (out.scalar_type() == a.scalar_type()) {
       at::mm_out(out, a, b);
     } else {
-      out.copy_(at::mm(a, b));
+      out.copy_(product(a, b, out.scalar_type()));
     }
   }
+  // cuBLAS gives the fp32 sums of 16-bit operands. Processors convert the operands, which gives the same products.
+  [[nodiscard]] at::Tensor product(const at::Tensor& a, const at::Tensor& b, at::ScalarType type) const {
+    if (!exact_ || a.scalar_type() == type) return at::mm(a, b);
+    return device_.is_cuda() ? at::mm(a, b, type) : at::mm(a.to(type), b.to(type));
+  }
+
   const int32_t dtype_;
+  const at::Device device_;
+  const bool exact_;
 };
 
 std::unique_ptr<Products> make_native_products(const std::string& name, int32_t dtype) {
@@ -61,7 +76,13 @@ std::unique_ptr<Products> make_native_products(const std::string& name, int32_t 
 
 }  // namespace
 
-std::unique_ptr<Products> make_aten_products(int32_t dtype) { return std::make_unique<AtenProducts>(dtype); }
+std::unique_ptr<Products> make_aten_products(int32_t dtype) {
+  return std::make_unique<AtenProducts>(dtype, at::kCPU, /*exact=*/false);
+}
+
+std::unique_ptr<Products> make_torch_products(int32_t dtype, c10::Device device) {
+  return std::make_unique<AtenProducts>(dtype, device, /*exact=*/true);
+}
 
 std::vector<std::string> product_names() {
 #ifdef DDHOST_HAVE_ONEDNN

@@ -29,11 +29,12 @@ bool Vit::estimate(const ddh_estimate_args& args, ddh_estimate& out) {
   } else {
     const double products = 2 * rows * (4 * C * C + 2 * C * M), attention = 4 * rows * T * C;
     out.forward_flops = products + attention;
-    out.backward_flops = 2 * products + 2.5 * attention;  // the backward of attention has five products for two
+    const bool keeps_probabilities =
+        config_.attention_dropout > 0 || device().by_operators();  // else their log-sum-exp, and computes them again
+    out.backward_flops = 2 * products + (keeps_probabilities ? 2 : 2.5) * attention;
     // x, x_mid; y_1, attended, y_2; query, key and value; the two of the MLP; statistics
     bytes = 2 * block(rows * C * wide) + 3 * block(rows * C * narrow) + block(rows * 3 * C * narrow) +
             2 * block(rows * M * narrow) + 4 * block(rows * wide);
-    const bool keeps_probabilities = config_.attention_dropout > 0 || device_.by_operators();  // else their log-sum-exp
     bytes += block(rows * H * wide * (keeps_probabilities ? T : 1));
   }
   if (program.kind == DDH_PROGRAM_EVAL) out.backward_flops = bytes = 0;

@@ -21,7 +21,7 @@ struct VitBatch {
   at::Tensor patches;  // (B N, channels P P) fp32
   at::Tensor targets;  // (B, K) fp32
   std::vector<int64_t> labels;
-  at::Tensor labels_on_device;  // (B) int64, of a copy on a GPU
+  at::Tensor labels_on_device;  // (B) int64, for operators
   int64_t B = 0;
   double weight = 0;  // of all targets
 };
@@ -32,7 +32,7 @@ at::Tensor patches_of(const at::Tensor& pixels, int64_t patch);
 struct DDH_HIDDEN UnitContext {
   const Config& config;
   ops::Products& products;
-  const VitBatch& batch;
+  const VitBatch batch;  // its tensors are on the device
   const ddh_unit_view& view;
   int64_t layer;         // of a block
   ddh::DropoutKey call;  // the call's place in the run

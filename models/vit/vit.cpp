@@ -14,6 +14,7 @@ namespace {
 
 constexpr int32_t kTrainProgram = 0;
 constexpr int64_t kTop = 5;
+constexpr int64_t kMetrics = 3;
 
 VitBatch& batch_of(ddh_batch* batch) { return *reinterpret_cast<VitBatch*>(batch); }
 
@@ -34,13 +35,11 @@ const char* const kNeeds[] = {DDH_CONFIG_IFACE, DDH_ALLOC_IFACE, DDH_COMM_IFACE,
                               DDH_STREAM_IFACE, DDH_COPY_IFACE,  nullptr};
 
 Vit::Vit(const ddh_create& create)
-    : Model(create),
+    : TorchBase(create, ddh::Host(create.host).text("model.operators")),
       loader_(host, side_of(host)),
       config_(host, loader_.side(), loader_.channels(), loader_.classes()),
       desc_(ddh::str("vit ", host.text("model.size"))),
-      device_(host, host.text("model.operators")),
-      products_(host, device_, "vit", config_.compute) {
-  ddh::prepare_torch();
+      products_(host, device(), "vit", config_.compute) {
   build_description();
 }
 
@@ -76,26 +75,16 @@ void Vit::batch_destroy(ddh_batch* batch) noexcept {
   std::unique_ptr<VitBatch>(&batch_of(batch)).reset();
 }
 
-ddh::Transfers& Vit::transfers(int32_t micro_batch) {
-  return transfers_.try_emplace(micro_batch, host, device_).first->second;
+VitBatch Vit::batch_on_device(const ddh_unit_call& c) {
+  VitBatch batch = batch_of(c.batch);
+  if (!device().by_operators()) return batch;
+  const at::Tensor labels = at::from_blob(batch_of(c.batch).labels.data(), {batch.B}, at::kLong);
+  const std::vector<at::Tensor> copies = on_device(c.micro_batch, {batch.patches, batch.targets, labels}, c.stream);
+  batch.patches = copies[0], batch.targets = copies[1], batch.labels_on_device = copies[2];
+  return batch;
 }
 
-// The batch itself on the CPU with its own code. Otherwise a copy, made with the first unit's forward.
-const VitBatch& Vit::batch_on_device(const ddh_unit_call& c) {
-  const VitBatch& batch = batch_of(c.batch);
-  if (!device_.by_operators()) return batch;
-  VitBatch& copy = contexts_.at(c.micro_batch).on_device;
-  if (!copy.patches.defined()) {
-    const at::Tensor labels = at::from_blob(const_cast<int64_t*>(batch.labels.data()), {batch.B}, at::kLong);
-    const std::vector<at::Tensor> tensors =
-        transfers(c.micro_batch).upload({batch.patches, batch.targets, labels.clone()}, c.stream);
-    copy = {tensors[0], tensors[1], {}, tensors[2], batch.B, batch.weight};
-  }
-  return copy;
-}
-
-void Vit::forward(const ddh_unit_call& c) {
-  const ddh::TorchCall scope(host, device_, c.stream);
+void Vit::run_forward(const ddh_unit_call& c) {
   const c10::InferenceMode no_autograd;
   Context& context = contexts_[c.micro_batch];
   if (c.unit == kEmbeddingUnit && c.phase != DDH_PHASE_RECOMPUTE) context.reset(config_.n_layer);
@@ -115,17 +104,16 @@ void Vit::forward(const ddh_unit_call& c) {
     // The head is not recomputed: it keeps less data than a second forward would need.
     if (again) return;
     const at::Tensor loss = head(u, context.x, context.head);
-    transfers(c.micro_batch).send(results(loss, context.head.logits, u.batch), c.stream);
+    transfers().send(c.micro_batch, results(loss, context.head.logits, u.batch), c.stream);
     context.count = static_cast<double>(u.batch.B);
     context.weight = u.batch.weight;
     context.x = at::Tensor();
   }
 }
 
-void Vit::backward(const ddh_unit_call& c) {
-  const ddh::TorchCall scope(host, device_, c.stream);
+void Vit::run_backward(const ddh_unit_call& c) {
   const c10::InferenceMode no_autograd;
-  if (batch_of(c.batch).B == 0) return ops::give_zeros(*c.view, device_.where());
+  if (batch_of(c.batch).B == 0) return ops::give_zeros(*c.view, device().where());
   Context& context = contexts_.at(c.micro_batch);
   const UnitContext u = unit_context(c);
   if (c.unit == head_unit()) {
@@ -149,20 +137,13 @@ at::Tensor Vit::results(const at::Tensor& loss, const at::Tensor& logits, const 
   return at::stack({loss, correct(1), correct(kTop)});
 }
 
-void Vit::metrics(int32_t, int32_t micro_batch, double* sums, double* counts) {
-  const ddh::TorchCall scope(host, device_);
+void Vit::give_metrics(int32_t, int32_t micro_batch, double* sums, double* counts) {
   const Context& context = contexts_.at(micro_batch);
-  std::vector<double> values = transfers(micro_batch).read();
-  values.resize(3);
-  std::copy(values.begin(), values.end(), sums);
-  std::fill_n(counts, values.size(), context.count);
-  counts[0] = context.weight;
-}
-
-void Vit::discard(int32_t micro_batch) noexcept {
-  const ddh::TorchCall scope(host, device_);
-  contexts_.erase(micro_batch);
-  if (const auto at = transfers_.find(micro_batch); at != transfers_.end()) at->second.discard();
+  const at::Tensor values = transfers().read(micro_batch);
+  for (int64_t m = 0; m < kMetrics; ++m) {
+    sums[m] = values.defined() ? values.const_data_ptr<double>()[m] : 0;
+    counts[m] = m == 0 ? context.weight : context.count;
+  }
 }
 
 UnitContext Vit::unit_context(const ddh_unit_call& c) {

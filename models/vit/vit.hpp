@@ -7,15 +7,14 @@
 #include <memory>
 
 #include "../ops/model_products.hpp"
-#include "ddh/sdk/torch/prepare.hpp"
-#include "ddh/sdk/torch/transfers.hpp"
+#include "ddh/sdk/torch/base.hpp"
 #include "layers.hpp"
 
 namespace vit {
 
 inline constexpr int32_t kEmbeddingUnit = 0;
 
-class DDH_HIDDEN Vit final : public ddh::Model {
+class DDH_HIDDEN Vit final : public ddh::TorchBase {
  public:
   explicit Vit(const ddh_create& create);
 
@@ -23,10 +22,6 @@ class DDH_HIDDEN Vit final : public ddh::Model {
   void prepare() override;
   ddh_batch* batch_create(const ddh_batch_args& args, ddh_batch_info& info) override;
   void batch_destroy(ddh_batch* batch) noexcept override;
-  void forward(const ddh_unit_call& c) override;
-  void backward(const ddh_unit_call& c) override;
-  void metrics(int32_t program, int32_t micro_batch, double* sums, double* counts) override;
-  void discard(int32_t micro_batch) noexcept override;
   bool estimate(const ddh_estimate_args& args, ddh_estimate& out) override;
 
   // A batch of given pixels (B, channels, side, side).
@@ -34,13 +29,18 @@ class DDH_HIDDEN Vit final : public ddh::Model {
   // Logits (B, K) of a micro-batch between its forward and its backward.
   [[nodiscard]] const at::Tensor& logits(int32_t micro_batch) const { return contexts_.at(micro_batch).head.logits; }
 
+ protected:
+  void run_forward(const ddh_unit_call& c) override;
+  void run_backward(const ddh_unit_call& c) override;
+  void give_metrics(int32_t program, int32_t micro_batch, double* sums, double* counts) override;
+  void forget(int32_t micro_batch) noexcept override { contexts_.erase(micro_batch); }
+
  private:
   // The data that is kept for a micro-batch from forward to backward.
   struct Context {
     at::Tensor x;  // output of the last unit; in backward its gradient
     std::vector<BlockSaved> blocks;
     HeadSaved head;
-    VitBatch on_device;  // with a GPU
     double count = 0, weight = 0;
     void reset(int64_t n_layer) {
       *this = {};
@@ -50,8 +50,7 @@ class DDH_HIDDEN Vit final : public ddh::Model {
 
   [[nodiscard]] int32_t head_unit() const { return static_cast<int32_t>(config_.n_layer) + 1; }
   UnitContext unit_context(const ddh_unit_call& c);
-  const VitBatch& batch_on_device(const ddh_unit_call& c);
-  ddh::Transfers& transfers(int32_t micro_batch);
+  VitBatch batch_on_device(const ddh_unit_call& c);
   // Loss, and how many samples are right: (3) fp64.
   [[nodiscard]] static at::Tensor results(const at::Tensor& loss, const at::Tensor& logits, const VitBatch& batch);
   ddh_batch* give_away(images::ImageBatch images, ddh_batch_info* info);
@@ -60,10 +59,8 @@ class DDH_HIDDEN Vit final : public ddh::Model {
   const images::ImageLoader loader_;
   const Config config_;
   ddh::ModelDesc desc_;
-  const ddh::TorchDevice device_;
   ops::ModelProducts products_;
-  std::map<int32_t, Context> contexts_;          // per micro-batch
-  std::map<int32_t, ddh::Transfers> transfers_;  // per micro-batch, for the whole run
+  std::map<int32_t, Context> contexts_;  // per micro-batch
 };
 
 extern const char* const kNeeds[];

@@ -52,6 +52,14 @@ TEST_CASE("the alternation of KGAT trains with the same bits under every strateg
   }
 }
 
+TEST_CASE("KGAT by LibTorch's operators, as on a GPU, trains with the same bits under every strategy",
+          "[equivalence][torch]") {
+  const Options options = kgat({"model.operators=torch", "data.micro_batch.cf=40", "data.micro_batch.kg=100"});
+  const Result reference = run_kgat(kReference, 2, options);
+  CHECK(reference.record.evaluations.size() == 1);
+  for (const Variant& way : kOneOfEachStrategy) check_same_bits(reference, run_kgat(way, 2, options));
+}
+
 TEST_CASE("the simplified KGAT trains with the same bits under every strategy", "[equivalence][torch]") {
   const Options options = {"model.dataset=made_up", "model.variant=simplified", "model.embed_dim=16",
                            "model.layers=[16, 8]",  "data.micro_batch=40",      "train.eval_every=0"};

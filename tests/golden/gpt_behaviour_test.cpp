@@ -222,7 +222,9 @@ TEST_CASE("the estimate equals the activations that a forward keeps and the FLOP
   model.destroy_batch(batch);
   const double tokens = 4 * 32, C = 64, V = static_cast<double>(model.shape(0)[0]);
   CHECK(forward == 2 * tokens * (2 * 12 * C * C + C * V) + 2 * 4 * tokens * 32 * C);
-  CHECK(backward > 2 * forward);
+  // Attention that keeps no probabilities computes them again.
+  if (dropout == "0.0") CHECK(backward > 2 * forward);
+  if (dropout != "0.0") CHECK(backward == Approx(2 * forward));
 }
 
 TEST_CASE("unusable data is refused with a sentence") {

@@ -7,6 +7,7 @@
 
 #include "fixtures/harness/throws.hpp"
 #include "golden/kgat_fixture.hpp"
+#include "golden/ways.hpp"
 
 using namespace ddhost::test;
 
@@ -208,12 +209,12 @@ TEST_CASE("a recomputed KGAT keeps less between forward and backward") {
 }
 
 TEST_CASE("the estimate of KGAT is what a forward keeps and what its products and sums cost") {
-  const std::string aggregator = GENERATE(from_range(kAggregators));
-  CAPTURE(aggregator);
-  ModelDriver model(ddh_entry_kgat, small_kgat({{"model.aggregator", aggregator},
-                                                {"model.embed_dim", "64"},
-                                                {"model.relation_dim", "32"},
-                                                {"model.layers", "[64, 48]"}}));
+  const std::string aggregator = GENERATE(from_range(kAggregators)), way = GENERATE("aten", "torch");
+  CAPTURE(aggregator, way);
+  ModelDriver model(ddh_entry_kgat, computed_by(way, small_kgat({{"model.aggregator", aggregator},
+                                                                 {"model.embed_dim", "64"},
+                                                                 {"model.relation_dim", "32"},
+                                                                 {"model.layers", "[64, 48]"}})));
   fill(model);
   const double N = static_cast<double>(kgat_of(model).graph().n_nodes());
   const double E = static_cast<double>(kgat_of(model).graph().n_edges());

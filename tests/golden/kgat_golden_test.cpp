@@ -11,6 +11,7 @@
 #include "fixtures/harness/golden_data.hpp"
 #include "fixtures/harness/safetensors.hpp"
 #include "golden/kgat_fixture.hpp"
+#include "golden/ways.hpp"
 
 using namespace ddhost::test;
 
@@ -141,10 +142,11 @@ TEST_CASE("the graph of KGAT has the reference's edges and initial adjacency") {
 TEST_CASE("the attention of KGAT is the reference's, with parallel edges apart or joined, in batches of any size") {
   const auto [option, tensor] = GENERATE(
       table<std::string, std::string>({{"separate", "A_softmax_per_triple"}, {"joined", "A_softmax_coalesced"}}));
-  Toy toy({{"model.parallel_edges", option}});
+  const std::string way = GENERATE("aten", "torch");
+  Toy toy(computed_by(way, {{"model.parallel_edges", option}}));
   if (!toy.model) return;
   for (const int64_t micro_batch : {16, 5, 1}) {
-    CAPTURE(option, micro_batch);
+    CAPTURE(option, micro_batch, way);
     std::fill(toy.kgat().attention().begin(), toy.kgat().attention().end(), 7.0F);
     toy.renew_attention(micro_batch);
     CHECK(largest_difference(toy.adjacency(), toy.file.at(tensor).f32()) < 1e-6);
@@ -176,10 +178,10 @@ TEST_CASE("the score of each edge is the reference's") {
 }
 
 TEST_CASE("KGAT has the reference's loss, gradients, representations and scores of pairs") {
-  const std::string matmul = GENERATE(from_range(ops::product_names()));
+  const std::string way = GENERATE(from_range(ways()));
   const bool move_params = GENERATE(false, true), recompute = GENERATE(false, true);
-  CAPTURE(matmul, move_params, recompute);
-  Toy toy({{"model.matmul", matmul}});
+  CAPTURE(way, move_params, recompute);
+  Toy toy(computed_by(way, {}));
   if (!toy.model) return;
   toy.model->move_params = move_params;
   toy.model->recompute = recompute;
@@ -202,10 +204,10 @@ TEST_CASE("KGAT has the reference's loss, gradients, representations and scores 
 }
 
 TEST_CASE("KGAT has the reference's loss and gradients of triples") {
-  const std::string matmul = GENERATE(from_range(ops::product_names()));
+  const std::string way = GENERATE(from_range(ways()));
   const bool move_params = GENERATE(false, true), recompute = GENERATE(false, true);
-  CAPTURE(matmul, move_params, recompute);
-  Toy toy({{"model.matmul", matmul}});
+  CAPTURE(way, move_params, recompute);
+  Toy toy(computed_by(way, {}));
   if (!toy.model) return;
   toy.model->move_params = move_params;
   toy.model->recompute = recompute;
@@ -216,7 +218,7 @@ TEST_CASE("KGAT has the reference's loss and gradients of triples") {
 }
 
 TEST_CASE("an evaluation of KGAT has the reference's metrics, whatever the batches") {
-  Toy toy;
+  Toy toy(computed_by(GENERATE("aten", "torch"), {}));
   if (!toy.model) return;
   toy.renew_attention(16);
   const int32_t eval = toy.kgat().program("eval");

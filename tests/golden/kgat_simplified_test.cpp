@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "golden/kgat_fixture.hpp"
+#include "golden/ways.hpp"
 
 using namespace ddhost::test;
 
@@ -77,7 +78,8 @@ TEST_CASE("an option that the variant of KGAT does not read is refused") {
 
 TEST_CASE("the simplified KGAT has the representations of its formula") {
   const bool all = GENERATE(true, false);
-  ModelDriver model(ddh_entry_kgat, simplified({{"model.kg_edges", all ? "all" : "items"}}));
+  const std::string way = GENERATE("aten", "torch");
+  ModelDriver model(ddh_entry_kgat, computed_by(way, simplified({{"model.kg_edges", all ? "all" : "items"}})));
   fill(model, 2);
   const auto items = static_cast<int32_t>(kgat_of(model).data().n_items);
   int64_t n_taken = 0;
@@ -116,7 +118,9 @@ TEST_CASE("the simplified KGAT has the representations of its formula") {
 
 TEST_CASE("gradients of the simplified KGAT are slopes of its loss") {
   const char* const dropout = GENERATE("0.0", "0.3");
-  ModelDriver model(ddh_entry_kgat, simplified({{"model.message_dropout", dropout}, {"model.leaky_slope", "0.9"}}));
+  const std::string way = GENERATE("aten", "torch");
+  ModelDriver model(ddh_entry_kgat,
+                    computed_by(way, simplified({{"model.message_dropout", dropout}, {"model.leaky_slope", "0.9"}})));
   fill(model, 2);
   train(model, kSamples);
   const std::vector<std::vector<float>> gradient = gradients(model);
@@ -181,9 +185,11 @@ TEST_CASE("recomputation, a second micro-batch and low precision keep the simpli
 }
 
 TEST_CASE("the simplified KGAT keeps what it estimates, counts its products, and has an item of each user an epoch") {
-  ModelDriver model(
-      ddh_entry_kgat,
-      simplified({{"model.embed_dim", "64"}, {"model.layers", "[64, 32]"}, {"model.cf_sampling", "each_user"}}));
+  const std::string way = GENERATE("aten", "torch");
+  CAPTURE(way);
+  ModelDriver model(ddh_entry_kgat, computed_by(way, simplified({{"model.embed_dim", "64"},
+                                                                 {"model.layers", "[64, 32]"},
+                                                                 {"model.cf_sampling", "each_user"}})));
   fill(model);
   CHECK(model.desc().programs[0]->n_samples == kgat_of(model).data().train.size());
   const kgat::SimplifiedGraph& graph = kgat_of(model).simplified();

@@ -30,6 +30,7 @@ void run_on_shapes(ddh_plugin_entry_fn entry, Options options, const std::vector
       const auto [sum, count] = model.metric(train);
       CHECK(std::isnan(sum));  // a shape has no loss
       CHECK(count > 0);
+      CHECK(std::isnan(model.metric(train).first));  // a second reading
       model.backward(batch.batch, 1, train, 1, 0, add);
       model.discard();
     }

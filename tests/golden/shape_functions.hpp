@@ -77,6 +77,15 @@ inline Three batch_norm_backward(const Tensor& /*dy*/, const Tensor& x, const st
           wanted[2] ? at::empty_like(*w) : Tensor()};
 }
 
+inline Tensor segment_reduce(const Tensor& x, std::string_view /*how*/, const std::optional<Tensor>& /*lengths*/,
+                             const std::optional<Tensor>& /*indices*/, const std::optional<Tensor>& begin,
+                             int64_t /*axis*/, bool unsafe, const std::optional<at::Scalar>& /*initial*/) {
+  TORCH_CHECK(unsafe, "a safe segment_reduce reads the segments on the host");
+  std::vector<int64_t> sizes = x.sizes().vec();
+  sizes.at(0) = begin.value().numel() - 1;
+  return at::empty(sizes, x.options());
+}
+
 inline Tensor average_pool(const Tensor& x, Sizes sizes) {
   return at::empty({x.size(0), x.size(1), sizes[0].expect_int(), sizes[1].expect_int()}, x.options());
 }
@@ -117,6 +126,7 @@ TORCH_LIBRARY_IMPL(aten, Meta, m) {
   m.impl("native_layer_norm", TORCH_FN(shapes::layer_norm));
   m.impl("native_layer_norm_backward", TORCH_FN(shapes::layer_norm_backward));
   m.impl("embedding_dense_backward", TORCH_FN(shapes::embedding_backward));
+  m.impl("segment_reduce", TORCH_FN(shapes::segment_reduce));
   m.impl("convolution_overrideable", TORCH_FN(shapes::convolution));
   m.impl("convolution_backward_overrideable", TORCH_FN(shapes::convolution_backward));
   m.impl("native_batch_norm", TORCH_FN(shapes::batch_norm));

@@ -82,10 +82,12 @@ options_of() { # model
     gpt) echo "model.size=custom model.n_layer=2 model.n_head=4 model.n_embd=64 model.context=64 data.path=$work/text" ;;
     vit) echo "model.size=small model.dataset=made_up" ;;
     cnn) echo "model.dataset=made_up model.widths=[8,16,32] model.hidden=64 model.padding=1 model.batch_norm=true" ;;
+    # In turn with the triples, and with new attention.
+    kgat) echo 'model.dataset=made_up train.optimizers=["optimizer","optimizer_kg"] train.update_every=4' ;;
     cad_mllm) echo "model.size=tiny" ;;
   esac
 }
-for model in gpt vit cnn cad_mllm; do
+for model in gpt vit cnn kgat cad_mllm; do
   [[ -e plugins/$model.so ]] || continue
   read -ra of_model <<<"$(options_of "$model")"
   for format in fp32 bf16 fp16; do

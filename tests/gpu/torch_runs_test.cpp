@@ -13,15 +13,10 @@ const std::string kDriver = "device.driver=" + std::string(DDHOST_BUILD_DIR) + "
 }  // namespace
 
 TEST_CASE("a model on LibTorch is refused without LibTorch's operators for GPUs", "[gpu]") {
-  const std::string model = GENERATE("gpt", "vit", "cnn", "cad_mllm");
+  const std::string model = GENERATE("gpt", "vit", "cnn", "kgat", "cad_mllm");
   CAPTURE(model);
   const ToyRun run = toy_run({"--device", "cuda", "train.steps=2", "run.nproc=1", kDriver}, {}, model);
   check_refused(run, {"LibTorch", "--device cpu"});
   CHECK_THAT(run.err, Catch::Contains("can't be loaded") || Catch::Contains("is built for CPUs"));
   CHECK(run.record.steps.empty());
-}
-
-TEST_CASE("a model that does not use the GPU yet is refused with its name", "[gpu]") {
-  check_refused(toy_run({"--device", "cuda", "train.steps=2", "run.nproc=1", kDriver}, {}, "kgat"),
-                {"model 'kgat'", "computes on the CPU and cannot use device 'cuda'", "--device cpu"});
 }

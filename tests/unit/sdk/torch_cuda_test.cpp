@@ -7,8 +7,10 @@
 #include <fstream>
 
 #include "ddh/sdk/torch/device.hpp"
+#include "ddh/sdk/torch/errors.hpp"
 #include "fixtures/harness/ddhost_process.hpp"
 #include "fixtures/harness/throws.hpp"
+#include "golden/compare.hpp"
 
 using namespace ddhost::test;
 using Catch::Contains;
@@ -35,7 +37,93 @@ const void* other_accelerator(void*, const char* id) noexcept {
   return std::string_view(id) == DDH_STREAM_IFACE ? &streams : nullptr;
 }
 
+// A host that gives no memory of the device, and keeps what is logged. Its services are at `h`.
+struct FullHost {
+  bool has_memory = false;
+  std::vector<uint64_t> asked_bytes;
+  std::vector<std::string> log;
+
+  [[nodiscard]] ddh_host raw() { return {sizeof(ddh_host), DDH_ABI_MAJOR, DDH_ABI_MINOR, this, table}; }
+  static const void* table(void*, const char* id) noexcept {
+    static const ddh_alloc_api blocks = {
+        sizeof(ddh_alloc_api), 0,
+        [](void* h, const ddh_alloc_args* args, void** out, ddh_err* err) noexcept {
+          auto& self = *static_cast<FullHost*>(h);
+          self.asked_bytes.push_back(args->bytes);
+          *out = &self;
+          return self.has_memory ? DDH_OK : ddh_fail(err, DDH_RESOURCE_EXHAUSTED, "GPU 0 has 5 bytes");
+        },
+        [](void*, void*) noexcept {}, nullptr};
+    static const ddh_log_api log_table = {sizeof(ddh_log_api), 0, [](void* h, int32_t, const char* text) noexcept {
+                                            static_cast<FullHost*>(h)->log.emplace_back(text);
+                                          }};
+    const std::string_view name = id;
+    if (name == DDH_ALLOC_IFACE) return &blocks;
+    return name == DDH_LOG_IFACE ? &log_table : nullptr;
+  }
+};
+
+constexpr const char* kOutOfMemory =
+    "CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total capacity of 79.10 GiB of which 1.00 GiB is "
+    "free.";
+
 }  // namespace
+
+TEST_CASE("where LibTorch lacks memory of the GPU, the device's own sentence is given") {
+  FullHost full;
+  const ddh_host raw = full.raw();
+  const ddh::Host host(&raw);
+  const auto allocate = [&] {
+    ddh::with_plain_errors(host, [] { throw c10::OutOfMemoryError(c10::SourceLocation{}, kOutOfMemory); });
+  };
+  CHECK_THROWS_WITH(allocate(), "GPU 0 has 5 bytes");
+  CHECK((full.asked_bytes == std::vector<uint64_t>{uint64_t{3} << 29}));
+  full.has_memory = true;  // in pieces that are too small
+  CHECK(sentence_of(allocate) ==
+        "CUDA out of memory; use a smaller data.micro_batch, train.recompute=1, more ranks, or "
+        "a strategy that shards more");
+  for (const auto& [text, bytes] :
+       {std::pair("Tried to allocate 20.00 MiB. ", uint64_t{20} << 20),
+        std::pair("Tried to allocate 512 bytes. ", uint64_t{512}),
+        std::pair("Tried to allocate 2.50 KiB", uint64_t{2560}), std::pair("no number", uint64_t{0})})
+    CHECK(ddh::detail::wanted_bytes(text) == bytes);
+}
+
+TEST_CASE("an error of LibTorch is its sentence, without addresses of code") {
+  FullHost full;
+  const ddh_host raw = full.raw();
+  const ddh::Host host(&raw);
+  const std::string text =
+      sentence_of([&] { ddh::with_plain_errors(host, [] { TORCH_CHECK(false, "sizes do not match"); }); });
+  CHECK(text == "sizes do not match");
+}
+
+TEST_CASE("a warning of LibTorch is in the log once") {
+  FullHost full;
+  const ddh_host raw = full.raw();
+  const ddh::Host host(&raw);
+  ddh::TorchWarnings warnings(host);
+  const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
+  for (const char* text : {"a", "b", "a", "a"}) TORCH_WARN(text, " is not deterministic");
+  const std::vector<std::string> once = {"LibTorch warns: a is not deterministic",
+                                         "LibTorch warns: b is not deterministic"};
+  CHECK((full.log == once));
+}
+
+TEST_CASE("ranks that share a GPU in one process know it until the last has ended") {
+  const ddh::detail::RanksOfGpu alone(3);
+  CHECK_FALSE(alone.are_several());
+  {
+    const ddh::detail::RanksOfGpu first(5);
+    {
+      const ddh::detail::RanksOfGpu second(5);
+      CHECK((first.are_several() && second.are_several()));
+    }
+    CHECK(first.are_several());  // what it counted meanwhile is wrong
+  }
+  CHECK_FALSE(ddh::detail::RanksOfGpu(5).are_several());
+  CHECK_FALSE(alone.are_several());
+}
 
 TEST_CASE("a LibTorch for CPUs is refused on a GPU, and says which one to give") {
   const TempFolder folder;

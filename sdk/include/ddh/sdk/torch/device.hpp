@@ -3,7 +3,7 @@
 // ddh/sdk/torch/device.hpp: the device on which a model's tensors are, and a call into LibTorch on it.
 //
 //   device_(host, options.text("operators"))                       // in the constructor, after prepare_torch()
-//   const ddh::TorchCall call(host, device_, c.stream);            // in every function that uses tensors
+//   const ddh::TorchCall call(host, device_, warnings_, c.stream); // in every function that uses tensors
 //   at::Tensor y = at::empty({N, C}, device_.options(at::kFloat));
 //
 // On a GPU, LibTorch queues its work on the stream of the host's device, so it is in order with that of strategies and
@@ -17,6 +17,11 @@
 #include <c10/core/StreamGuard.h>
 
 #include <algorithm>
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,6 +30,7 @@
 #include "ddh/sdk/plugin.hpp"
 #include "ddh/sdk/torch/activations.hpp"
 #include "ddh/sdk/torch/cuda_library.hpp"
+#include "ddh/sdk/torch/warnings.hpp"
 
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
@@ -44,6 +50,24 @@ inline bool& operators_alone() {
   static thread_local bool alone = false;
   return alone;
 }
+
+// The ranks of this process that compute on a GPU. LibTorch counts the GPU's memory for all of them together.
+class RanksOfGpu {
+ public:
+  explicit RanksOfGpu(c10::DeviceIndex gpu) {
+    static std::mutex mutex;
+    static std::map<c10::DeviceIndex, std::weak_ptr<std::atomic<int>>> by_gpu;
+    const std::lock_guard lock(mutex);
+    joined_ = by_gpu[gpu].lock();
+    if (joined_ == nullptr) by_gpu[gpu] = joined_ = std::make_shared<std::atomic<int>>(0);
+    ++*joined_;
+  }
+  // Whether several have ever been there at once.
+  [[nodiscard]] bool are_several() const { return *joined_ > 1; }
+
+ private:
+  std::shared_ptr<std::atomic<int>> joined_;  // how many, while there is one
+};
 }  // namespace detail
 
 // Whether x may be accessed only by operators of LibTorch, because it is not in host memory or the run asks for it.
@@ -85,6 +109,8 @@ class TorchDevice {
   // Tensors are accessed by operators alone.
   [[nodiscard]] bool by_operators() const { return operators_alone_; }
   [[nodiscard]] at::TensorOptions options(at::ScalarType type) const { return at::TensorOptions(type).device(where_); }
+  // LibTorch's memory on it is this rank's alone, so it can be counted.
+  [[nodiscard]] bool counts() const { return is_cuda() && !ranks_->are_several(); }
   // For messages: "cuda:0".
   [[nodiscard]] std::string text() const { return where_.str(); }
 
@@ -99,49 +125,68 @@ class TorchDevice {
       fail(DDH_UNAVAILABLE, "LibTorch can't use the GPU (", e.what_without_backtrace(), "); choose --device cpu");
     }
     operators_alone_ = true;
+    ranks_.emplace(where_.index());
+    if (!counts())
+      host.log(DDH_LOG_WARN, "ranks of one process share ", text(), ", where LibTorch counts memory for all of them; ",
+               "the run reports no activations; choose --comm shm to count them");
   }
 
   at::Device where_ = at::kCPU;
   bool operators_alone_;
+  std::optional<detail::RanksOfGpu> ranks_;  // on a GPU
 };
 
-// A call into LibTorch: its work is queued on `stream`, and its memory is counted for the rank.
+// A call into LibTorch: its work is queued on `stream`, its memory is counted for the rank, and its warnings go to
+// `warnings`.
 class TorchCall {
  public:
-  TorchCall(const Host& host, const TorchDevice& device, ddh_stream* stream = nullptr)
-      : scope_(host), host_(host), device_(device), before_(detail::operators_alone()) {
-    detail::operators_alone() = device.by_operators();
+  TorchCall(const Host& host, const TorchDevice& device, TorchWarnings& warnings, ddh_stream* stream = nullptr)
+      : scope_(host), warnings_(&warnings), host_(host), device_(device), operators_(device.by_operators()) {
     if (!device.is_cuda()) return;
     const auto native = reinterpret_cast<int64_t>(host.stream->native(host.h, stream));
     stream_.reset_stream(c10::Stream::unpack3(native, device.where().index(), at::kCUDA));
-    c10::DeviceAllocator& allocator = *c10::getDeviceAllocator(at::kCUDA);
-    allocator.resetPeakStats(device.where().index());
+    if (!device.counts()) return;
+    c10::getDeviceAllocator(at::kCUDA)->resetPeakStats(device.where().index());
     bytes_before_ = allocated().current;
   }
   TorchCall(const TorchCall&) = delete;
   TorchCall& operator=(const TorchCall&) = delete;
   ~TorchCall() {
-    detail::operators_alone() = before_;
-    if (!device_.is_cuda()) return;
-    const auto bytes = allocated();
-    host_.alloc->account(host_.h, DDH_TAG_ACT, bytes.peak - bytes_before_);
-    host_.alloc->account(host_.h, DDH_TAG_ACT, bytes.current - bytes.peak);
+    if (!bytes_before_) return;
+    try {
+      const auto bytes = allocated();
+      host_.alloc->account(host_.h, DDH_TAG_ACT, bytes.peak - *bytes_before_);
+      host_.alloc->account(host_.h, DDH_TAG_ACT, bytes.current - bytes.peak);
+    } catch (const c10::Error&) {  // after a fault of the GPU the run ends
+    }
   }
 
  private:
-  // LibTorch's caching allocator serves every operator, workspaces included, in the order of the stream. It counts for
-  // the whole process, so ranks that are threads and share a GPU count each other's memory during a call.
+  // Sets detail::operators_alone() for a scope.
+  class OperatorsAlone {
+   public:
+    explicit OperatorsAlone(bool alone) : before_(detail::operators_alone()) { detail::operators_alone() = alone; }
+    OperatorsAlone(const OperatorsAlone&) = delete;
+    OperatorsAlone& operator=(const OperatorsAlone&) = delete;
+    ~OperatorsAlone() { detail::operators_alone() = before_; }
+
+   private:
+    const bool before_;
+  };
+
+  // LibTorch's caching allocator serves every operator, workspaces included, in the order of the stream.
   [[nodiscard]] c10::CachingAllocator::Stat allocated() const {
     const auto stats = c10::getDeviceAllocator(at::kCUDA)->getDeviceStats(device_.where().index());
     return stats.allocated_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
   }
 
   const ActivationScope scope_;
+  const c10::WarningUtils::WarningHandlerGuard warnings_;
   const Host& host_;
   const TorchDevice& device_;
-  const bool before_;
+  const OperatorsAlone operators_;
   c10::OptionalStreamGuard stream_;
-  int64_t bytes_before_ = 0;
+  std::optional<int64_t> bytes_before_;  // none: not counted
 };
 
 }  // namespace DDH_HIDDEN

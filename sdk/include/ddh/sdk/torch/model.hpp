@@ -29,12 +29,9 @@
 #include <utility>
 #include <vector>
 
-#include "ddh/sdk/model.hpp"
-#include "ddh/sdk/torch/activations.hpp"
+#include "ddh/sdk/torch/base.hpp"
 #include "ddh/sdk/torch/dropout.hpp"
-#include "ddh/sdk/torch/prepare.hpp"
 #include "ddh/sdk/torch/sync_batch_norm.hpp"
-#include "ddh/sdk/torch/transfers.hpp"
 #include "ddh/sdk/torch/unit_params.hpp"
 
 namespace ddh {
@@ -50,18 +47,28 @@ struct Tensors : std::vector<at::Tensor> {
 // convolutions. So with kAll the results depend on the number of threads.
 enum class TorchThreads { kOne, kAll };
 
-class TorchModel : public Model {
+class TorchModel : public TorchBase {
  public:
   // `operators`: the value of kOperatorsOption, if the model has that option.
   explicit TorchModel(const ddh_create& create, TorchThreads threads = TorchThreads::kOne,
                       std::string_view operators = "auto")
-      : Model(create), device_(host, operators), threads_(threads) {
-    prepare_torch();
+      : TorchBase(create, operators), threads_(threads) {
     settle_threads();
   }
 
-  void forward(const ddh_unit_call& c) final {
-    const TorchCall scope(host, device_, c.stream);
+  bool contribution(uint32_t buffer, int32_t /*program*/, int32_t micro_batch, void* out) final {
+    const auto& given = micro_batches_.at(micro_batch).contributions;
+    const auto at = given.find(buffer);
+    if (at == given.end() || at->second.is_meta()) return false;
+    in_torch(nullptr, [&] {
+      const at::Tensor values = at->second.cpu();  // waits
+      std::memcpy(out, values.const_data_ptr(), values.nbytes());
+    });
+    return true;
+  }
+
+ protected:
+  void run_forward(const ddh_unit_call& c) final {
     settle_threads();
     MicroBatch& micro = micro_batches_[c.micro_batch];
     if (c.phase == DDH_PHASE_RECOMPUTE) return run(c, micro.boundaries.at(c.position), true);
@@ -81,8 +88,7 @@ class TorchModel : public Model {
     micro.boundaries[c.position] = std::move(boundary);
   }
 
-  void backward(const ddh_unit_call& c) final {
-    const TorchCall scope(host, device_, c.stream);
+  void run_backward(const ddh_unit_call& c) final {
     settle_threads();
     MicroBatch& micro = micro_batches_.at(c.micro_batch);
     auto kept = micro.boundaries.extract(c.position);
@@ -110,12 +116,14 @@ class TorchModel : public Model {
     for (const at::Tensor& input : boundary.inputs) micro.carry.push_back(input.grad());
   }
 
-  void metrics(int32_t program_index, int32_t micro_batch, double* sums, double* counts) final {
-    const TorchCall scope(host, device_);
+  void give_metrics(int32_t program_index, int32_t micro_batch, double* sums, double* counts) final {
     MicroBatch& micro = micro_batches_.at(micro_batch);
     auto& reported = micro.metrics;
-    const std::vector<double> sent = transfers(micro_batch).read();
-    for (size_t i = 0; i < micro.sent.size(); ++i) reported.at(micro.sent[i].first).first = sent.at(i);
+    if (!micro.sent.empty()) {
+      const at::Tensor values = transfers().read(micro_batch);
+      for (size_t i = 0; i < micro.sent.size(); ++i)
+        reported.at(micro.sent[i].first).first = values.const_data_ptr<double>()[i];
+    }
     for (uint32_t i = 0; i < describe().programs[program_index]->n_metrics; ++i) {
       const auto at = reported.find(i);
       sums[i] = at != reported.end() ? at->second.first : 0;
@@ -123,23 +131,8 @@ class TorchModel : public Model {
     }
   }
 
-  bool contribution(uint32_t buffer, int32_t /*program*/, int32_t micro_batch, void* out) final {
-    const auto& given = micro_batches_.at(micro_batch).contributions;
-    const auto at = given.find(buffer);
-    if (at == given.end() || at->second.is_meta()) return false;
-    const TorchCall scope(host, device_);
-    const at::Tensor values = at->second.cpu();  // waits
-    std::memcpy(out, values.const_data_ptr(), values.nbytes());
-    return true;
-  }
+  void forget(int32_t micro_batch) noexcept final { micro_batches_.erase(micro_batch); }
 
-  void discard(int32_t micro_batch) noexcept final {
-    const TorchCall scope(host, device_);
-    micro_batches_.erase(micro_batch);
-    if (const auto at = transfers_.find(micro_batch); at != transfers_.end()) at->second.discard();
-  }
-
- protected:
   struct UnitRun {
     int32_t program, unit, position, micro_batch;
     int64_t step, global_micro_batch;
@@ -160,20 +153,15 @@ class TorchModel : public Model {
 
   // The same for a sum that is a tensor of one element. On a GPU nothing waits for it; the host reads it with the metrics.
   void report(const UnitRun& run, uint32_t metric, const at::Tensor& sum, double count) {
-    if (device_.where().is_cpu()) return report(run, metric, sum.item<double>(), count);
+    if (device().where().is_cpu()) return report(run, metric, sum.item<double>(), count);
     report(run, metric, 0.0, count);
     if (run.first_run) micro_batches_.at(run.micro_batch).sent.emplace_back(metric, sum.detach().to(at::kDouble));
   }
 
-  // The device of parameters, inputs and outputs: create tensors with its options.
-  [[nodiscard]] const TorchDevice& device() const { return device_; }
   // Called in run_unit: a batch's tensors on the device, the same at every call of the micro-batch. Undefined ones stay
   // undefined.
   std::vector<at::Tensor> on_device(const UnitRun& run, const std::vector<at::Tensor>& tensors) {
-    if (device_.where().is_cpu()) return tensors;
-    std::vector<at::Tensor>& copies = micro_batches_.at(run.micro_batch).batch;
-    if (copies.empty()) copies = transfers(run.micro_batch).upload(tensors, run.stream);
-    return copies;
+    return TorchBase::on_device(run.micro_batch, tensors, run.stream);
   }
 
   // Called in run_unit: counter-based dropout, equal in a recomputed forward and for every number of ranks. `site`
@@ -211,7 +199,7 @@ class TorchModel : public Model {
     if (x.size(0) == 0) return x;
     if (syncs_batch_norm_) return synced_batch_norm(run, x, w, b, buffers, momentum, eps);
     // They begin with zero, so ATen's update of them is momentum * statistic.
-    const at::Tensor mean = at::zeros({x.size(1)}, device_.options(at::kFloat)), variance = at::zeros_like(mean);
+    const at::Tensor mean = at::zeros({x.size(1)}, device().options(at::kFloat)), variance = at::zeros_like(mean);
     at::Tensor y = at::batch_norm(x, w, b, mean, variance, true, momentum, eps, false);
     contribute(run, buffers.mean, mean);
     contribute(run, buffers.variance, variance);
@@ -221,16 +209,16 @@ class TorchModel : public Model {
   // From now on batch_norm uses the statistics of all ranks together, so each of its calls is collective: every rank must
   // have samples in each micro-batch. The descriptor needs DDH_COMM_IFACE.
   void sync_batch_norm() {
-    if (device_.by_operators())
+    if (device().by_operators())
       fail(DDH_FAILED_PRECONDITION, "batch norms with the statistics of all ranks exchange them in host memory, and ",
-           device_.text(), " has its own; leave model.sync_batch_norm out");
+           device().text(), " has its own; leave model.sync_batch_norm out");
     syncs_batch_norm_ = true;
   }
   // A buffer of the description. Its memory is the model's, on the host; a device gets a copy.
   at::Tensor buffer(uint32_t index) {
     const ddh_buffer_desc& b = *describe().buffers[index];
     const at::Tensor own = at::from_blob(b.data, at::IntArrayRef(b.shape, b.n_dims), scalar_type_of(b.dtype));
-    return own.to(device_.where());
+    return own.to(device().where());
   }
 
   // Whether a program trains a parameter.
@@ -252,7 +240,6 @@ class TorchModel : public Model {
     std::map<int32_t, Boundary> boundaries;
     std::map<uint32_t, std::pair<double, double>> metrics;
     std::vector<std::pair<uint32_t, at::Tensor>> sent;         // sums of metrics that are on their way to the host
-    std::vector<at::Tensor> batch;                             // copies on the device
     std::map<uint32_t, at::Tensor> contributions;              // by buffer
     std::map<int64_t, std::vector<int64_t>> samples_of_ranks;  // by this rank's own
     bool in_backward = false;                                  // carry holds gradients
@@ -288,8 +275,6 @@ class TorchModel : public Model {
     if (threads_ == TorchThreads::kOne && at::get_num_threads() != 1) at::set_num_threads(1);
   }
 
-  Transfers& transfers(int32_t micro_batch) { return transfers_.try_emplace(micro_batch, host, device_).first->second; }
-
   UnitParams& params_of(const ddh_unit_call& c) {
     const bool input_grad_only = (c.flags & DDH_CALL_INPUT_GRAD_ONLY) != 0;
     std::unique_ptr<UnitParams>& params = params_[{c.program, c.unit, input_grad_only}];
@@ -298,7 +283,7 @@ class TorchModel : public Model {
       std::vector<uint8_t> trained(model.n_params, 0);
       for (uint32_t i = 0; i < model.n_params; ++i)
         trained[i] = !input_grad_only && trains(c.program, static_cast<int32_t>(i)) ? 1 : 0;
-      params = std::make_unique<UnitParams>(model, c.unit, trained, *c.view, device_.where());
+      params = std::make_unique<UnitParams>(model, c.unit, trained, *c.view, device().where());
     }
     return *params;
   }
@@ -315,14 +300,12 @@ class TorchModel : public Model {
     if (!is_last || sent.empty() || c.phase == DDH_PHASE_RECOMPUTE) return;
     std::vector<at::Tensor> sums;
     for (const auto& [metric, sum] : sent) sums.push_back(sum.flatten());
-    transfers(c.micro_batch).send(at::cat(sums), c.stream);
+    transfers().send(c.micro_batch, at::cat(sums), c.stream);
   }
 
-  const TorchDevice device_;
   const TorchThreads threads_;
   bool syncs_batch_norm_ = false;
   std::map<int32_t, MicroBatch> micro_batches_;
-  std::map<int32_t, Transfers> transfers_;  // per micro-batch, for the whole run
   std::map<ParamsKey, std::unique_ptr<UnitParams>> params_;
 };
 
