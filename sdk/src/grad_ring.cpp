@@ -85,6 +85,14 @@ void GradRing::step_done() {
   for (Space& s : spaces_) s.reductions = 0;
 }
 
+void GradRing::free(size_t space) {
+  Space& s = spaces_[space];
+  s.segment = Buffer();
+  if (!s.has_own_buffer) return;
+  buffers_.remove_if([&](const Held& held) { return &held == s.buffer; });
+  s.buffer = nullptr;
+}
+
 size_t GradRing::most_written_at_once() const {
   size_t most = 0;
   for (const RunProgram& program : layout_->programs) {

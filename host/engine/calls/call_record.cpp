@@ -59,6 +59,8 @@ constexpr std::array<CallFacts, static_cast<size_t>(PluginCall::kCount)> kFacts 
     {"barrier", true},
     {"ordered_sum", true},
     {"a collective", true},
+    {"buffer_allocate", true},
+    {"buffer_release"},
     {"region_create", true},
     {"marks_create", true},
     {"mark_wait", true},

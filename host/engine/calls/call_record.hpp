@@ -65,6 +65,8 @@ enum class PluginCall : uint8_t {
   kBarrier,
   kOrderedSum,
   kCollective,
+  kBufferAllocate,
+  kBufferRelease,
   kRegionCreate,
   kMarksCreate,
   kMarkWait,

@@ -130,7 +130,8 @@ void Checkpointing::load(const TrainOrder& order) {
     }
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
     if (damage.empty()) {
-      free_past_state(source_, services_.step->optimizers());
+      if (order.programs_from(manifest.progress.phase) != order.programs())
+        free_past_state(source_, services_.step->optimizers());
       restore_param_steps(manifest);
       if (services_.seat.rank == 0) {
         remove_leftovers(plan_.run_dir);

@@ -104,7 +104,7 @@ class Checkpointing {
   const RunPlan& plan_;
   const StateSource source_;
   const CheckpointSettings settings_;
-  CheckpointLayout layout_;  // of the newest checkpoint: it has no state of past phases
+  CheckpointLayout layout_;  // of the checkpoint that is loaded or saved; later phases may have less state
   CopyMemory copy_memory_;
   std::optional<Manifest> resumed_;
   int64_t last_saved_ = -1;

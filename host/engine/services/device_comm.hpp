@@ -17,6 +17,9 @@ class DeviceComm {
   DeviceComm(ddh_inst* inst, const ddh_comm_backend_api& backend, const PluginCaller& caller, ddh_group* host_world)
       : inst_(inst), backend_(backend), call_(caller) {
     groups_[host_world] = backend_.world(inst_);
+    if (DDH_CAN(&backend_, ddh_comm_backend_api, buffer_allocate) !=
+        DDH_CAN(&backend_, ddh_comm_backend_api, buffer_release))
+      call_.blame(PluginCall::kBufferAllocate, {}, "and buffer_release belong together, but there is only one of them");
   }
 
   // Creates the group that belongs to the host transport's `host_group`. [collective]
@@ -48,16 +51,21 @@ class DeviceComm {
     Block(const DeviceComm* comm, ddh_group* host_group, uint64_t bytes) : comm_(comm) {
       if (comm_ == nullptr || !DDH_CAN(&comm_->backend_, ddh_comm_backend_api, buffer_allocate)) return;
       group_ = comm_->groups_.at(host_group);
-      comm_->call_(PluginCall::kCollective, comm_->backend_.buffer_allocate, comm_->inst_, group_, bytes, &data_);
+      comm_->call_(PluginCall::kBufferAllocate, comm_->backend_.buffer_allocate, comm_->inst_, group_, bytes, &data_);
+      if (reinterpret_cast<uintptr_t>(data_) % kAlignment != 0)
+        comm_->call_.blame(PluginCall::kBufferAllocate, {}, "gives a block that is not ", kAlignment, "-byte aligned");
     }
     Block(const Block&) = delete;
     Block& operator=(const Block&) = delete;
     ~Block() {
-      if (data_ != nullptr) comm_->backend_.buffer_release(comm_->inst_, group_, data_);
+      if (data_ == nullptr) return;
+      const PluginCaller::Entered entered = comm_->call_.enter(PluginCall::kBufferRelease);
+      comm_->backend_.buffer_release(comm_->inst_, group_, data_);
     }
     [[nodiscard]] void* data() const { return data_; }
 
    private:
+    static constexpr uintptr_t kAlignment = 256;
     const DeviceComm* const comm_;
     ddh_group* group_ = nullptr;
     void* data_ = nullptr;

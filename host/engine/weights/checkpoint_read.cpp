@@ -112,9 +112,14 @@ void check_same_tensors(const Manifest& manifest, const CheckpointLayout& needed
                         const std::string& checkpoint) {
   for (const StoredTensor& wanted : needed.tensors()) {
     const Manifest::Tensor* const found = manifest.find(wanted.name);
+    if (found == nullptr && wanted.kind == TensorKind::slot)
+      ddh::fail(
+          DDH_FAILED_PRECONDITION, "checkpoint '", checkpoint, "' has no optimizer state '", wanted.name,
+          "', which this run needs; it belongs to another model or optimizer, or it was saved when no later phase ",
+          "needed this state: resume with train.cycles=1, or from an earlier checkpoint");
     if (found == nullptr)
       ddh::fail(DDH_FAILED_PRECONDITION, "checkpoint '", checkpoint, "' has no tensor '", wanted.name,
-                "', which this run needs; it belongs to another model, optimizer or list of phases");
+                "', which this run needs; it belongs to another model");
     if (!is_same(found->stored, wanted))
       ddh::fail(DDH_FAILED_PRECONDITION, "tensor '", wanted.name, "' of checkpoint '", checkpoint,
                 "' has another shape or dtype than in this run; it belongs to another model or optimizer");

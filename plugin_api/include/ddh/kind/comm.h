@@ -74,8 +74,9 @@ typedef struct ddh_comm_backend_api {
   /* Called before the block is freed, when no queued work uses it any more. [main] */
   void (*buffer_unregister)(ddh_inst* self, ddh_group* group, void* p) DDH_NX;
   /* A block of the device's memory for the windows and exchanges of a group, of `bytes` on every rank of the group. It is
-   * 256-byte aligned; its content is undefined. buffer_register is not called for it. *out NULL, or NULL as the function:
-   * the transport has no memory of its own, and the host takes the device's.
+   * 256-byte aligned, which the host checks; its content is undefined. buffer_register is not called for it. *out NULL:
+   * the transport has no memory of its own, and the host takes the device's. A transport has both this function and
+   * buffer_release, or neither.
    * DDH_RESOURCE_EXHAUSTED: no memory. [main] [collective] [may-block] */
   ddh_rc (*buffer_allocate)(ddh_inst* self, ddh_group* group, uint64_t bytes, void** out, ddh_err* err) DDH_NX;
   /* Frees a block of buffer_allocate, which no queued work uses any more. [main] */

@@ -134,8 +134,8 @@ typedef struct ddh_step_begin_args {
 /* A piece of state as a range of a logical tensor, for save, load, reshard, export and compare. A rank lists the state
  * that it updates itself: in each step that is not skipped, ddh.optim update on this rank updates exactly the elements
  * of trained parameters in its entries. The host checks this.
- * `data` and its values do not change until this rank's next step, state_write, state_commit or destroy: meanwhile the
- * host copies them on another thread while forward and backward run. */
+ * `data` and its values do not change until this rank's next step, state_write, state_commit, trains_later or destroy:
+ * meanwhile the host copies them on another thread while forward and backward run. */
 #define DDH_STATE_PARAM 1 /* the fp32 value (master) */
 #define DDH_STATE_SLOT 2  /* an optimizer slot */
 typedef struct ddh_state_entry {
@@ -189,9 +189,11 @@ typedef struct ddh_strategy_api {
   /* The reverse of state_read, for a load; state_commit follows. May be NULL as state_read. [main] */
   ddh_rc (*state_write)(ddh_inst* self, uint32_t entry, uint64_t offset, uint64_t numel, const void* src,
                         ddh_err* err) DDH_NX;
-  /* A phase of the run begins after which some programs have no more steps. trains: one per parameter of the model, 1 =
-   * a later step trains it. From now on slot_used of ddh.optim says 0 for slots that no later step uses. The strategy
-   * may free these slots, and gradients of parameters with 0; it keeps their values. NULL: it keeps everything.
+  /* Called between two steps, when a phase begins and programs of earlier phases have had their last step; also after a
+   * load, if they had it before the checkpoint. slot_used of ddh.optim now says 0 for slots that no later step uses.
+   * trains: one per parameter of the model, 1 = a later step trains it; valid during the call. The strategy may free
+   * these slots, and the gradients of parameters with 0, after it has waited for its own streams. Freed slots are no
+   * longer listed by `state`. It keeps the values (masters) of all parameters. NULL: it keeps everything.
    * [main] [collective] */
   ddh_rc (*trains_later)(ddh_inst* self, const uint8_t* trains, ddh_err* err) DDH_NX;
 } ddh_strategy_api;

@@ -118,7 +118,8 @@ typedef struct ddh_optim_api {
    * [collective] [may-block] */
   ddh_rc (*sum_norms)(void* h, ddh_err* err) DDH_NX;
   /* 0: no later step of an instance uses slot `index` of this parameter; else 1. A shard that holds only such
-   * parameters may pass NULL for the slot. Changes only before trains_later of ddh/kind/strategy.h. [main] */
+   * parameters may pass NULL for the slot. After materialize it changes only when programs have had their last step;
+   * trains_later (ddh/kind/strategy.h) tells the strategy, if it has that function. [main] */
   int32_t (*slot_used)(void* h, uint32_t index, int32_t param) DDH_NX;
 } ddh_optim_api;
 #define DDH_OPTIM_API_MIN_SIZE 80u

@@ -7,7 +7,7 @@
 // accumulation in DDH_MICRO_FIRST order every space has its own buffer.
 #pragma once
 
-#include <deque>
+#include <list>
 
 #include "ddh/sdk/grad_store.hpp"
 #include "ddh/sdk/window.hpp"
@@ -56,8 +56,8 @@ class GradRing final : public GradStore {
   [[nodiscard]] const float* segment(size_t space) const;
   [[nodiscard]] const float* sum(size_t space) override;
   void step_done() override;
-  // Only this rank's segment of the sums; buffers stay.
-  void free(size_t space) override { spaces_[space].segment = Buffer(); }
+  // This rank's segment of the sums, and the space's own buffer; the ring stays.
+  void free(size_t space) override;
 
  private:
   static constexpr size_t kNobody = SIZE_MAX;
@@ -103,7 +103,7 @@ class GradRing final : public GradStore {
   std::vector<Space> spaces_;
   uint64_t ring_numel_ = 0;  // the largest space that uses the ring
   size_t ring_size_ = 0;
-  std::deque<Held> buffers_;  // deque: elements stay in place
+  std::list<Held> buffers_;  // list: elements stay in place
   std::vector<Held*> ring_;
   size_t ring_next_ = 0;
 };
