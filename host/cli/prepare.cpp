@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <optional>
 #include <thread>
@@ -266,9 +267,10 @@ void check_final_place(const fs::path& weights, const fs::path& run_dir) {
 
 void share_cores(int world_size) {
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  const char* const given = std::getenv("OMP_NUM_THREADS");
+  const char* const given = std::getenv("OMP_NUM_THREADS");  // one number, or one for each level: "4,2"
   // LibTorch takes over MKL's number, so one that differs would replace the user's.
-  const std::string share = given != nullptr ? given : std::to_string(std::max(1, cores / world_size));
+  const std::string share =
+      given != nullptr ? std::string(given, std::strcspn(given, ",")) : std::to_string(std::max(1, cores / world_size));
   for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"})
     ::setenv(name, share.c_str(), /*overwrite=*/0);
 }

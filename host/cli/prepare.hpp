@@ -23,9 +23,8 @@ struct PreparedRun : RunPlan {
   std::shared_ptr<const RunLock> lock;  // of run_dir, from make_run_folder on
 };
 
-// Gives every rank its share of the cores (OMP_NUM_THREADS and similar), unless the user has set them. Other libraries take
-// the user's OMP_NUM_THREADS. Must be called
-// before any library with a thread pool is loaded.
+// Gives every rank its share of the cores (OMP_NUM_THREADS and similar), unless the user has set them. Other libraries
+// take the user's OMP_NUM_THREADS. Must be called before any library with a thread pool is loaded.
 void share_cores(int world_size);
 
 // The number of ranks that the user requests. Also checks all of the host's own sections.

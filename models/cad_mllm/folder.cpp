@@ -51,15 +51,17 @@ std::string file_of(const std::string& name, const char* key, const fs::path& fo
   return path;
 }
 
-// A path, or a list with one for each view.
+// A path, or a list with one for each view. None: "", or no key.
 std::vector<std::string> images_of(const json& object, const fs::path& folder, int64_t views) {
-  const json given = object.value("image", json());
+  if (!object.contains("image") || !object.at("image").is_array()) {
+    const std::string path = file_of(text_at(object, "image"), "image", folder);
+    return path.empty() ? std::vector<std::string>() : std::vector<std::string>{path};
+  }
   std::vector<std::string> paths;
-  for (const json& name : given.is_array() ? given : json::array({given})) {
-    if (!name.is_string() && !name.is_null())
-      ddh::fail(DDH_DATA_LOSS, "its image is neither a path nor a list of paths");
-    if (const std::string path = file_of(name.is_null() ? "" : name.get<std::string>(), "image", folder); !path.empty())
-      paths.push_back(path);
+  for (const json& name : object.at("image")) {
+    if (!name.is_string() || name.get<std::string>().empty())
+      ddh::fail(DDH_DATA_LOSS, "its image is a list with an entry that is no path");
+    paths.push_back(file_of(name.get<std::string>(), "image", folder));
   }
   if (static_cast<int64_t>(paths.size()) > views)
     ddh::fail(DDH_DATA_LOSS, "it has ", paths.size(), " images, but a sample has ", views, " (model.views)");

@@ -31,9 +31,9 @@ Affine affine_of(const Augmentation& a) {
     case Operation::kShearY:
       return {.yx = a.strength * kMostShear};
     case Operation::kTranslateX:
-      return {.dx = -std::round(a.strength * kMostPixels)};
+      return {.dx = -std::trunc(a.strength * kMostPixels)};
     case Operation::kTranslateY:
-      return {.dy = -std::round(a.strength * kMostPixels)};
+      return {.dy = -std::trunc(a.strength * kMostPixels)};
     default:
       return {std::cos(angle), -std::sin(angle), 0, std::sin(angle), std::cos(angle), 0};
   }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // images/augment.hpp: TrivialAugment (Mueller and Hutter 2021, "wide"): one random operation of random strength on each
-// training image. Names and ranges are those of torchvision's TrivialAugmentWide; images are interpolated linearly.
+// training image. Names and ranges are those of torchvision's TrivialAugmentWide. Other than there, images are interpolated
+// linearly, sheared about their centre, and filled with the mean colour.
 #pragma once
 
 #include <array>

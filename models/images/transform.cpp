@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transform.hpp"
 
-#include "augment.hpp"
-
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <utility>
+
+#include "augment.hpp"
 
 namespace images {
 namespace {

@@ -32,12 +32,13 @@ uint64_t announced_bytes(const std::string& path) {
   std::ifstream(path, std::ios::binary).read(reinterpret_cast<char*>(head.data()), head.size());
   uint64_t at = 0;                                        // in the file
   for (const uint32_t id : {0x1A45DFA3U, 0x18538067U}) {  // the header, the segment
-    if (at + 13 > head.size()) return 0;
+    if (at > head.size() - 13) return 0;
     uint32_t found = 0;
     for (int i = 0; i < 4; ++i) found = found << 8 | head[at++];
     if (found != id) return 0;
     // A size has as many leading zeros as further bytes; all ones: unknown.
     const int more = std::countl_zero(head[at]);
+    if (more > 7) return 0;
     uint64_t size = head[at++] & (0x7FU >> more);
     for (int i = 0; i < more; ++i) size = size << 8 | head[at++];
     if (size == (uint64_t{1} << 7 * (more + 1)) - 1) return 0;

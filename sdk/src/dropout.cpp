@@ -5,45 +5,22 @@
 
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
-namespace {
-
-DDH_SIMD_INLINE bool drops(uint64_t key, uint64_t element, uint32_t threshold) {
-  return static_cast<uint32_t>(CounterRng::bits_at(key, element) >> 32) < threshold;
-}
-
-struct Apply {
-  DDH_SIMD_BODY void run(float* x, uint64_t key, uint64_t first, uint32_t threshold, float scale, uint64_t numel) {
-    DDH_SIMD_LOOP
-    for (uint64_t i = 0; i < numel; ++i) {
-      const float kept = x[i] * scale;
-      x[i] = drops(key, first + i, threshold) ? 0.0F : kept;
-    }
-  }
-};
-
-struct Fill {
-  DDH_SIMD_BODY void run(float* factors, uint64_t key, uint64_t first, uint32_t threshold, float scale,
-                         uint64_t numel) {
-    DDH_SIMD_LOOP
-    for (uint64_t i = 0; i < numel; ++i) factors[i] = drops(key, first + i, threshold) ? 0.0F : scale;
-  }
-};
-
-}  // namespace
 
 Dropout::Dropout(double probability, const DropoutKey& key)
     : scale_(static_cast<float>(1 / (1 - probability))),
       threshold_(static_cast<uint32_t>(probability * 0x1p32)),
       stream_(stream_of(key)) {}
 
-float Dropout::factor(uint64_t element) const { return drops(stream_.key(), element, threshold_) ? 0.0F : scale_; }
+float Dropout::factor(uint64_t element) const {
+  return detail::drops(stream_.key(), element, threshold_) ? 0.0F : scale_;
+}
 
 void Dropout::apply(float* x, uint64_t first, uint64_t numel) const {
-  Kernel<Apply>::run(x, stream_.key(), first, threshold_, scale_, numel);
+  Kernel<detail::ApplyDropout>::run(x, stream_.key(), first, threshold_, scale_, numel);
 }
 
 void Dropout::fill(float* factors, uint64_t first, uint64_t numel) const {
-  Kernel<Fill>::run(factors, stream_.key(), first, threshold_, scale_, numel);
+  Kernel<detail::FillDropout>::run(factors, stream_.key(), first, threshold_, scale_, numel);
 }
 
 CounterRng Dropout::stream_of(const DropoutKey& key) {

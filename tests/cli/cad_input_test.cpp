@@ -141,7 +141,8 @@ TEST_CASE("bad CAD data gets a sentence with file and line", "[cli]") {
   check_refused(with(changed("image", "images/none.png")), {file + ":3", "images/none.png", "is no file"});
   check_refused(with(changed("image", json({"images/train_0000.png", "images/train_0001.png"}))),
                 {file + ":3", "2 images", "model.views"});
-  check_refused(with(changed("image", json({7}))), {file + ":3", "neither a path nor a list"});
+  for (const json& entry : {json(7), json("")})
+    check_refused(with(changed("image", json::array({entry}))), {file + ":3", "an entry that is no path"});
   check_refused(with(changed("input_text", 7)), {file + ":3", "input_text is no text"});
   check_refused(with(changed("input_text", std::string(500, 'x'))), {file + ":3", "501 tokens", "model.max_tokens"});
   check_refused(with(changed("caption", "a box")), {file + ":3", "either input_text or caption"});

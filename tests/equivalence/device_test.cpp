@@ -56,12 +56,14 @@ TEST_CASE("offloading to host memory and to files copies the data on a device wi
   const Result reference = run(kDdp, 2, options, 6);
   const TempFolder folder;
   for (const std::string optimizer : {"none", "cpu", "nvme"}) {
-    for (const std::string params : {"none", "cpu", "nvme"}) {
+    for (const std::string params : {"none", "cpu", "nvme", "both"}) {
       for (const std::string ratio : {"1", "0.4"}) {
         if (ratio == "1" && (optimizer == "nvme" || params == "nvme")) continue;
         Variant way = on_sim("zero3_offload", "loop");
         for (const std::string& option :
-             {"strategy.offload_optimizer.device=" + optimizer, "strategy.offload_param.device=" + params,
+             {"strategy.offload_optimizer.device=" + optimizer,
+              "strategy.offload_param.device=" + (params == "both" ? "nvme" : params),
+              std::string("strategy.offload_param.max_in_cpu=") + (params == "both" ? "6000" : "0"),
               "strategy.offload_optimizer.ratio=" + ratio, "strategy.nvme_path=" + folder.path().string(),
               std::string("strategy.buffer_bytes=4096"), std::string("strategy.buffer_count=2")})
           way.options.push_back(option);

@@ -116,12 +116,14 @@ TEST_CASE("zero3_offload keeps states and parameters in files with the bits of t
   const Result cpu = run_on("cpu", "ddp", "loop", 2, options);
   const TempFolder folder;
   for (const std::string state : {"none", "cpu", "nvme"})
-    for (const std::string values : {"none", "cpu", "nvme"}) {
-      if (state != "nvme" && values != "nvme") continue;
-      const Result gpu = run_on(
-          "cuda", "zero3_offload", "shm", 2,
-          joined(options, {"strategy.offload_optimizer.device=" + state, "strategy.offload_param.device=" + values,
-                           "strategy.buffer_bytes=4096", "strategy.nvme_path=" + folder.path().string()}));
+    for (const std::string values : {"none", "cpu", "nvme", "both"}) {
+      if (state != "nvme" && (values == "none" || values == "cpu")) continue;
+      const Result gpu =
+          run_on("cuda", "zero3_offload", "shm", 2,
+                 joined(options, {"strategy.offload_optimizer.device=" + state,
+                                  "strategy.offload_param.device=" + (values == "both" ? "nvme" : values),
+                                  std::string("strategy.offload_param.max_in_cpu=") + (values == "both" ? "6000" : "0"),
+                                  "strategy.buffer_bytes=4096", "strategy.nvme_path=" + folder.path().string()}));
       INFO("state " << state << ", parameters " << values);
       check_equal(cpu, gpu);
       for (const auto& rank : gpu.record.summary.at("ranks"))

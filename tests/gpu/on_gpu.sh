@@ -111,7 +111,7 @@ done
 # NVIDIA's checker of memory accesses.
 if command -v compute-sanitizer >/dev/null; then
   for tool in memcheck racecheck initcheck; do
-    if compute-sanitizer --tool "$tool" --target-processes all --error-exitcode 9 --log-file "$work/$tool.txt" \
+    if timeout 120 compute-sanitizer --tool "$tool" --target-processes all --error-exitcode 9 --log-file "$work/$tool.txt" \
       ./ddhost "${common[@]}" "run.dir=$work/$tool" train.steps=2 --device cuda --strategy zero3 --nproc 1 "${given[@]}" \
       >"$work/$tool.log" 2>&1; then
       echo "compute-sanitizer $tool: no errors"
@@ -127,7 +127,10 @@ fi
 # Rates.
 if [[ -x benchmarks/gpu_rates ]]; then
   driver=$(printf '%s\n' "${given[@]}" | sed -n 's/^device\.driver=//p')
-  benchmarks/gpu_rates . "${driver:-libcuda.so.1}" "${DDHOST_GPU_NUMEL:-67108864}" || { echo "FAILED: gpu_rates"; failed=1; }
+  timeout 120 benchmarks/gpu_rates . "${driver:-libcuda.so.1}" "${DDHOST_GPU_NUMEL:-67108864}" || {
+    echo "FAILED: gpu_rates"
+    failed=1
+  }
 fi
 median_ms() { # name: of the last 20 steps
   sed -nE 's/.*"step_ms":([0-9.]+).*/\1/p' "$work/$1/metrics.jsonl" | tail -n 20 | sort -n | sed -n 10p

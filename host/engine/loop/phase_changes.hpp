@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/loop/phase_changes.hpp: the work between the phases of a run: update programs, and the reset and the
-// end of optimizer state.
+// engine/loop/phase_changes.hpp: the work between the phases of a run: update programs, resets of optimizer
+// state, and state that no later phase needs.
 #pragma once
 
 #include "engine/data/train_order.hpp"

@@ -2,6 +2,7 @@
 #include "communicator.hpp"
 
 #include <thread>
+#include <utility>
 
 namespace nccl DDH_HIDDEN {
 namespace {
@@ -99,7 +100,8 @@ void Communicator::finalize() {
   require_healthy();
   for (const auto& [p, handle] : handles_) library_.CommDeregister(comm_, handle);
   handles_.clear();
-  for (auto& [p, window] : windows_) library_.CommWindowDeregister(comm_, window);  // their memory is still used
+  for (auto& [p, window] : windows_)  // their memory is still used
+    library_.CommWindowDeregister(comm_, std::exchange(window, nullptr));
   settle("the orderly end", library_.CommFinalize(comm_));
   check(library_.CommDestroy(comm_), "ncclCommDestroy");
   comm_ = nullptr;
@@ -133,7 +135,8 @@ void* Communicator::allocate_window(uint64_t bytes) {
 void Communicator::free_window(void* p) {
   const std::lock_guard lock(use_);
   const auto at = windows_.find(p);
-  if (comm_ != nullptr) library_.CommWindowDeregister(comm_, at->second);
+  if (at == windows_.end()) return;
+  if (comm_ != nullptr && at->second != nullptr) library_.CommWindowDeregister(comm_, at->second);
   library_.MemFree(p);
   windows_.erase(at);
 }

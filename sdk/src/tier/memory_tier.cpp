@@ -30,7 +30,7 @@ Tier::Handle MemoryTier::begin_read(size_t tensor, uint64_t tile, void* buffer) 
   wait_for_default();
   call(host_.copy->copy, host_.h, buffer, memory_of(buffer), place_of(tensor, tile), DDH_MEM_PINNED,
        bytes_of(tensor, tile), stream_);
-  return record(stream_);
+  return recorded_for(buffer);
 }
 
 Tier::Handle MemoryTier::begin_write(size_t tensor, uint64_t tile, const void* buffer) {
@@ -38,13 +38,21 @@ Tier::Handle MemoryTier::begin_write(size_t tensor, uint64_t tile, const void* b
   wait_for_default();
   call(host_.copy->copy, host_.h, place_of(tensor, tile), DDH_MEM_PINNED, buffer, memory_of(buffer),
        bytes_of(tensor, tile), stream_);
-  return record(stream_);
+  return recorded_for(buffer);
 }
 
 void MemoryTier::wait(Handle handle) {
   if (handle == kDone) return;
   call(host_.stream->wait, host_.h, nullptr, events_[handle - 1]);
+  // The next user of a pinned buffer may be a disk, which knows no events.
+  if (is_pinned_[handle - 1] != 0) call(host_.stream->synchronize, host_.h, stream_);
   free_.push_back(handle);
+}
+
+Tier::Handle MemoryTier::recorded_for(const void* buffer) {
+  const Handle handle = record(stream_);
+  is_pinned_[handle - 1] = memory_of(buffer) == DDH_MEM_PINNED ? 1 : 0;
+  return handle;
 }
 
 float* MemoryTier::memory(size_t tensor) {
@@ -81,6 +89,7 @@ Tier::Handle MemoryTier::record(ddh_stream* stream) {
     ddh_event* event = nullptr;
     call(host_.stream->event_create, host_.h, &event);
     events_.push_back(event);
+    is_pinned_.push_back(0);
     free_.push_back(events_.size());
   }
   const Handle handle = free_.back();

@@ -196,6 +196,9 @@ TEST_CASE("what is no video is refused by its name") {
     return refusal(path);
   };
   CHECK_THAT(refusal_of(""), Catch::Contains(path) && Catch::Contains("it is empty"));
+  // A Matroska header whose size is no number: its bytes would lead out of the file.
+  using namespace std::string_literals;
+  CHECK_THAT(refusal_of("\x1A\x45\xDF\xA3\x00\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xEC"s), Catch::Contains(path));
   CHECK_THAT(refusal_of("a film"), Catch::Contains("video '" + path + "' cannot be decoded"));
   // Playlists, which would open another file.
   CHECK_THAT(refusal_of("ffconcat version 1.0\nfile film.avi\n"),

@@ -13,6 +13,31 @@
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
+namespace detail {
+// The rule of factor(), and the kernels of apply and fill (ddh/sdk/simd.hpp).
+DDH_SIMD_INLINE bool drops(uint64_t key, uint64_t element, uint32_t threshold) {
+  return static_cast<uint32_t>(CounterRng::bits_at(key, element) >> 32) < threshold;
+}
+
+struct ApplyDropout {
+  DDH_SIMD_BODY void run(float* x, uint64_t key, uint64_t first, uint32_t threshold, float scale, uint64_t numel) {
+    DDH_SIMD_LOOP
+    for (uint64_t i = 0; i < numel; ++i) {
+      const float kept = x[i] * scale;
+      x[i] = drops(key, first + i, threshold) ? 0.0F : kept;
+    }
+  }
+};
+
+struct FillDropout {
+  DDH_SIMD_BODY void run(float* factors, uint64_t key, uint64_t first, uint32_t threshold, float scale,
+                         uint64_t numel) {
+    DDH_SIMD_LOOP
+    for (uint64_t i = 0; i < numel; ++i) factors[i] = drops(key, first + i, threshold) ? 0.0F : scale;
+  }
+};
+}  // namespace detail
+
 struct DropoutKey {
   uint64_t seed = 0;               // run.seed
   int64_t step = 0;                // ddh_unit_call.step

@@ -84,7 +84,7 @@ TEST_CASE("cores are divided among the ranks unless the user has set the number 
   CHECK(std::string(std::getenv("OMP_NUM_THREADS")) == "1");
   CHECK(std::string(std::getenv("MKL_NUM_THREADS")) == "7");
   unsetenv("MKL_NUM_THREADS");
-  setenv("OMP_NUM_THREADS", "3", 1);
+  setenv("OMP_NUM_THREADS", "3,2", 1);
   share_cores(1);
   CHECK(std::string(std::getenv("MKL_NUM_THREADS")) == "3");
   unsetenv("OMP_NUM_THREADS");

@@ -28,7 +28,7 @@ class MemoryTier final : public Tier {
 
   Handle begin_read(size_t tensor, uint64_t tile, void* buffer) override;
   Handle begin_write(size_t tensor, uint64_t tile, const void* buffer) override;
-  // The default stream waits; the caller does not.
+  // The default stream waits; the caller waits only for the copy of a pinned buffer.
   void wait(Handle handle) override;
   [[nodiscard]] Traffic traffic() const override { return traffic_; }
   float* memory(size_t tensor) override;
@@ -45,6 +45,8 @@ class MemoryTier final : public Tier {
   [[nodiscard]] int32_t memory_of(const void* buffer) const;
   // The tier's stream waits for the work that the default stream has queued on the buffer.
   void wait_for_default();
+  // The handle of the copy that was just queued for a buffer.
+  Handle recorded_for(const void* buffer);
   // Records an event after the work of a stream; returns its handle.
   Handle record(ddh_stream* stream);
 
@@ -53,6 +55,7 @@ class MemoryTier final : public Tier {
   std::vector<Tensor> tensors_;
   std::vector<iovec> pinned_;
   std::vector<ddh_event*> events_;  // handle - 1
+  std::vector<uint8_t> is_pinned_;  // handle - 1: the buffer of its copy
   std::vector<Handle> free_;
   Traffic traffic_;
 };
