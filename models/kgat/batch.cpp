@@ -57,7 +57,11 @@ int64_t KgatBatch::bytes() const {
   size_t bytes = sizeof(int32_t) * (rows.size() + edges.size() + users.size()) + sizeof(RelationGroup) * groups.size();
   if (places)
     bytes += sizeof(int32_t) * places->nodes.size() + sizeof(int64_t) * (places->begin.size() + places->places.size());
-  return static_cast<int64_t>(bytes);
+  const BatchIndices& i = indices;
+  for (const std::vector<int64_t>* v : {&i.order, &i.inverse, &i.relation, &i.relation_begin, &i.edge_place,
+                                        &i.node_begin, &i.node_of_edge, &i.run_begin, &i.run})
+    bytes += sizeof(int64_t) * v->size();
+  return static_cast<int64_t>(bytes + i.is_later.size());
 }
 
 KgatBatch cf_batch(const std::vector<CfTriple>& samples) {

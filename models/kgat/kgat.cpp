@@ -62,14 +62,14 @@ void Kgat::prepare() {
   products_.settle({graph_.n_nodes(), config_.embed_dim, out});
   if (!device().by_operators()) return;
   in_torch(nullptr, [&] {
-    edges_ = GraphOnDevice(graph_, device().where());
+    if (config_.variant == Variant::kKgat) edges_ = GraphOnDevice(graph_, device().where());
     if (simplified_) simplified_edges_ = SimplifiedOnDevice(*simplified_, device().where());
   });
 }
 
-// Programs that train or evaluate read them; an update changes them on the device.
+// Programs that train or evaluate read them; an update changes them on the device. A load comes before the first call.
 const at::Tensor& Kgat::weights() {
-  if (!weights_.defined())
+  if (config_.variant == Variant::kKgat && !weights_.defined())
     weights_ = at::from_blob(attention_.data(), {graph_.n_edges()}, at::kFloat).to(device().where());
   return weights_;
 }

@@ -93,9 +93,9 @@ TEST_CASE("an error of LibTorch is its sentence, without addresses of code") {
   FullHost full;
   const ddh_host raw = full.raw();
   const ddh::Host host(&raw);
-  const std::string text =
-      sentence_of([&] { ddh::with_plain_errors(host, [] { TORCH_CHECK(false, "sizes do not match"); }); });
-  CHECK(text == "sizes do not match");
+  const std::string text = sentence_of(
+      [&] { ddh::with_plain_errors(host, [] { TORCH_CHECK(false, "sizes do not match\nand much advice"); }); });
+  CHECK(text == "LibTorch fails: sizes do not match");
 }
 
 TEST_CASE("a warning of LibTorch is in the log once") {

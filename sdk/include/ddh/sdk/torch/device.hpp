@@ -2,7 +2,7 @@
 //
 // ddh/sdk/torch/device.hpp: the device on which a model's tensors are, and a call into LibTorch on it.
 //
-//   device_(host, options.text("operators"))                       // in the constructor, after prepare_torch()
+//   device_(host, options.text("operators"))                       // in the constructor
 //   const ddh::TorchCall call(host, device_, warnings_, c.stream); // in every function that uses tensors
 //   at::Tensor y = at::empty({N, C}, device_.options(at::kFloat));
 //
@@ -62,11 +62,11 @@ class RanksOfGpu {
     if (joined_ == nullptr) by_gpu[gpu] = joined_ = std::make_shared<std::atomic<int>>(0);
     ++*joined_;
   }
-  // Whether several have ever been there at once.
+  // Whether several have joined since nobody was there.
   [[nodiscard]] bool are_several() const { return *joined_ > 1; }
 
  private:
-  std::shared_ptr<std::atomic<int>> joined_;  // how many, while there is one
+  std::shared_ptr<std::atomic<int>> joined_;  // how many have joined since nobody was there
 };
 }  // namespace detail
 
@@ -122,13 +122,14 @@ class TorchDevice {
       const Buffer probe(host, DDH_TAG_ACT, 1, "a place on the GPU", 0);
       where_ = at::detail::getCUDAHooks().getDeviceFromPtr(probe.data());
     } catch (const c10::Error& e) {
-      fail(DDH_UNAVAILABLE, "LibTorch can't use the GPU (", e.what_without_backtrace(), "); choose --device cpu");
+      fail(DDH_UNAVAILABLE, "LibTorch can't use the GPU (", first_line(e.what_without_backtrace()),
+           "); choose --device cpu");
     }
     operators_alone_ = true;
     ranks_.emplace(where_.index());
     if (!counts())
       host.log(DDH_LOG_WARN, "ranks of one process share ", text(), ", where LibTorch counts memory for all of them; ",
-               "the run reports no activations; choose --comm shm to count them");
+               "memory of the GPU is missing in the activations; choose --comm shm to count them");
   }
 
   at::Device where_ = at::kCPU;

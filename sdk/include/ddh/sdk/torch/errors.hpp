@@ -10,7 +10,7 @@
 #include <sstream>
 #include <string>
 
-#include "ddh/sdk/plugin.hpp"
+#include "ddh/sdk/torch/warnings.hpp"
 
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
@@ -48,7 +48,7 @@ void with_plain_errors(const Host& host, const Body& body) {
   } catch (const c10::OutOfMemoryError& e) {
     detail::fail_for_memory(host, e.what_without_backtrace());
   } catch (const c10::Error& e) {
-    fail(DDH_INTERNAL, e.what_without_backtrace());
+    fail(DDH_INTERNAL, "LibTorch fails: ", first_line(e.what_without_backtrace()));
   }
 }
 

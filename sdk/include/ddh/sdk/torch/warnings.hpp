@@ -15,6 +15,9 @@
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
+// The first line of a text of LibTorch. Further lines advise on variables and list backends.
+inline std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
 // Threads of LibTorch may call it at once.
 class TorchWarnings final : public c10::WarningHandler {
  public:
