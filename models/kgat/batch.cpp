@@ -57,11 +57,14 @@ int64_t KgatBatch::bytes() const {
   size_t bytes = sizeof(int32_t) * (rows.size() + edges.size() + users.size()) + sizeof(RelationGroup) * groups.size();
   if (places)
     bytes += sizeof(int32_t) * places->nodes.size() + sizeof(int64_t) * (places->begin.size() + places->places.size());
-  const BatchIndices& i = indices;
-  for (const std::vector<int64_t>* v : {&i.order, &i.inverse, &i.relation, &i.relation_begin, &i.edge_place,
-                                        &i.node_begin, &i.node_of_edge, &i.run_begin, &i.run})
-    bytes += sizeof(int64_t) * v->size();
-  return static_cast<int64_t>(bytes + i.is_later.size());
+  if (indices) {
+    const BatchIndices& x = *indices;
+    for (const std::vector<int64_t>* v : {&x.order, &x.inverse, &x.relation, &x.relation_begin, &x.edge_place,
+                                          &x.node_begin, &x.node_of_edge, &x.run_begin, &x.run})
+      bytes += sizeof(int64_t) * v->size();
+    bytes += x.is_later.size();
+  }
+  return static_cast<int64_t>(bytes);
 }
 
 KgatBatch cf_batch(const std::vector<CfTriple>& samples) {
