@@ -82,7 +82,7 @@ typedef struct ddh_comm_backend_api {
   /* Frees a block of buffer_allocate, which no queued work uses any more. [main] */
   void (*buffer_release)(ddh_inst* self, ddh_group* group, void* p) DDH_NX;
 } ddh_comm_backend_api;
-#define DDH_COMM_BACKEND_API_MIN_SIZE 136u
+#define DDH_COMM_BACKEND_API_MIN_SIZE 152u
 
 typedef struct ddh_region ddh_region;
 

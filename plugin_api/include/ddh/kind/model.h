@@ -268,7 +268,7 @@ typedef struct ddh_model_api {
   void (*batch_destroy)(ddh_inst* self, ddh_batch* batch) DDH_NX; /* [any] */
   /* Runs one unit on the outputs of the previous one. Work that it queues on call->stream must copy what it needs of
    * `call` and of the view's entries, and must keep the batch's data alive: batch_destroy may be called before the work
-   * has run. [step] [stream-ordered] */
+   * has run. [step] [stream-ordered] [may-block] */
   ddh_rc (*forward)(ddh_inst* self, const ddh_unit_call* call, ddh_err* err) DDH_NX;
   /* Writes gradients into the view, and computes the gradient of the unit's input for the previous unit. [step]
    * [stream-ordered] */

@@ -197,6 +197,6 @@ typedef struct ddh_strategy_api {
    * [main] [collective] */
   ddh_rc (*trains_later)(ddh_inst* self, const uint8_t* trains, ddh_err* err) DDH_NX;
 } ddh_strategy_api;
-#define DDH_STRATEGY_API_MIN_SIZE 104u
+#define DDH_STRATEGY_API_MIN_SIZE 112u
 
 #endif
