@@ -96,8 +96,8 @@ at::Tensor attention(const AttentionShape& shape, const DropoutPlace& place, con
   if (place.drops() || ddh::by_operators(qkv)) {
     out = explicit_attention(shape, place, h, saved);
   } else {
-    // ATen computes a range of one head's queries on one thread, and MKL must not take others for it.
-    const OneMklThread one;
+    // ATen computes a range of one head's queries on one thread, and MKL must not plan with others for it.
+    const OneMklThreadEach one;
     std::tie(out, saved.log_sum_exp) =
         at::_scaled_dot_product_flash_attention_for_cpu(h.q, h.k, h.v, 0.0, shape.causal);
   }
@@ -116,7 +116,7 @@ at::Tensor attention_backward(const AttentionShape& shape, const DropoutPlace& p
     explicit_attention_backward(shape, place, h, heads(d_out), saved, d);
     return d_qkv;
   }
-  const OneMklThread one;
+  const OneMklThreadEach one;
   const auto [d_q, d_k, d_v] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
       heads(d_out), h.q, h.k, h.v, heads(attended), saved.log_sum_exp, 0.0, shape.causal);
   d.q.copy_(d_q);
