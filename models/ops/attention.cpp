@@ -25,8 +25,10 @@ struct Qkv {
   at::Tensor q, k, v;
   explicit Qkv(const at::Tensor& qkv) : Qkv(qkv.permute({2, 0, 3, 1, 4}), 0) {}
   // Samples first .. first + n - 1.
-  [[nodiscard]] Qkv samples(int64_t first, int64_t n) const {
-    return {q.narrow(0, first, n), k.narrow(0, first, n), v.narrow(0, first, n)};
+  [[nodiscard]] Qkv samples(int64_t first, int64_t n) const { return part(0, first, n); }
+  // A range of samples (dim 0) or of heads (dim 1).
+  [[nodiscard]] Qkv part(int64_t dim, int64_t first, int64_t n) const {
+    return {q.narrow(dim, first, n), k.narrow(dim, first, n), v.narrow(dim, first, n)};
   }
 
  private:
@@ -85,6 +87,18 @@ void explicit_attention_backward(const AttentionShape& s, const DropoutPlace& pl
   });
 }
 
+// Calls body(dim, first, n) for a range of samples or heads on each thread. A head's result does not depend on the others. MKL
+// plans a product by the number of threads, so each of these tells it that it is alone.
+template <class Body>
+void for_heads(const AttentionShape& s, const Body& body) {
+  const int64_t threads = at::get_num_threads(), dim = s.B >= threads ? 0 : 1, size = dim == 0 ? s.B : s.H;
+  const int64_t n = (size + threads - 1) / threads;
+  ddh::for_pieces(n == 0 ? 0 : (size + n - 1) / n, [&](int64_t i) {
+    const OneThread one;
+    body(dim, i * n, std::min(n, size - i * n));
+  });
+}
+
 c10::string_view name_of(Gelu form) { return form == Gelu::kTanh ? "tanh" : "none"; }
 
 }  // namespace
@@ -96,10 +110,14 @@ at::Tensor attention(const AttentionShape& shape, const DropoutPlace& place, con
   if (place.drops() || ddh::by_operators(qkv)) {
     out = explicit_attention(shape, place, h, saved);
   } else {
-    // ATen computes a range of one head's queries on one thread, and MKL must not plan with others for it.
-    const OneMklThreadEach one;
-    std::tie(out, saved.log_sum_exp) =
-        at::_scaled_dot_product_flash_attention_for_cpu(h.q, h.k, h.v, 0.0, shape.causal);
+    out = at::empty({shape.B, shape.T, shape.H, shape.D}, qkv.options()).transpose(1, 2);
+    saved.log_sum_exp = at::empty({shape.B, shape.H, shape.T}, qkv.options());
+    for_heads(shape, [&](int64_t dim, int64_t first, int64_t n) {
+      const Qkv p = h.part(dim, first, n);
+      const auto [part, sums] = at::_scaled_dot_product_flash_attention_for_cpu(p.q, p.k, p.v, 0.0, shape.causal);
+      out.narrow(dim, first, n).copy_(part);
+      saved.log_sum_exp.narrow(dim, first, n).copy_(sums);
+    });
   }
   return out.transpose(1, 2).reshape({shape.B * shape.T, shape.width()});
 }
@@ -116,12 +134,16 @@ at::Tensor attention_backward(const AttentionShape& shape, const DropoutPlace& p
     explicit_attention_backward(shape, place, h, heads(d_out), saved, d);
     return d_qkv;
   }
-  const OneMklThreadEach one;
-  const auto [d_q, d_k, d_v] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-      heads(d_out), h.q, h.k, h.v, heads(attended), saved.log_sum_exp, 0.0, shape.causal);
-  d.q.copy_(d_q);
-  d.k.copy_(d_k);
-  d.v.copy_(d_v);
+  const at::Tensor d_merged = heads(d_out), merged = heads(attended);
+  for_heads(shape, [&](int64_t dim, int64_t first, int64_t n) {
+    const auto of = [&](const at::Tensor& all) { return all.narrow(dim, first, n); };
+    const Qkv p = h.part(dim, first, n), d_part = d.part(dim, first, n);
+    const auto [d_q, d_k, d_v] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+        of(d_merged), p.q, p.k, p.v, of(merged), of(saved.log_sum_exp), 0.0, shape.causal);
+    d_part.q.copy_(d_q);
+    d_part.k.copy_(d_k);
+    d_part.v.copy_(d_v);
+  });
   return d_qkv;
 }
 

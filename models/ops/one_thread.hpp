@@ -27,23 +27,6 @@ class OneMklThread {
   const int before_;  // 0: MKL's default
 };
 
-// The same for all threads on which LibTorch runs a loop of the calling thread. Those of the pool plan a product with as many
-// threads as the process has, although each computes alone.
-class OneMklThreadEach {
- public:
-  OneMklThreadEach() { set(1); }
-  OneMklThreadEach(const OneMklThreadEach&) = delete;
-  OneMklThreadEach& operator=(const OneMklThreadEach&) = delete;
-  ~OneMklThreadEach() { set(0); }
-
- private:
-  static void set(int n) {  // 0: MKL's default
-    if (MKL_Set_Num_Threads_Local == nullptr) return;
-#pragma omp parallel
-    MKL_Set_Num_Threads_Local(n);
-  }
-};
-
 // Every library does.
 class OneThread {
  public:
