@@ -115,6 +115,9 @@ void Checkpointing::require_room(const TrainOrder& order) const {
 }
 
 void Checkpointing::load(const TrainOrder& order) {
+  if (plan_.resume.empty()) return;
+  const CheckpointLayout whole = layout_;
+  std::vector<int32_t> later;  // programs that have steps after the checkpoint
   std::string damages;
   for (const fs::path& folder : plan_.resume) {
     Manifest manifest;
@@ -122,16 +125,14 @@ void Checkpointing::load(const TrainOrder& order) {
     const auto begin = std::chrono::steady_clock::now();
     std::string damage = first_damage(*services_.comm, "checkpoint: open", [&] { manifest = open_checkpoint(folder); });
     if (damage.empty()) {
-      set_later(order.programs());
-      const CheckpointLayout whole = layout_;
-      set_later(order.programs_from(manifest.progress.phase));
+      later = order.programs_from(manifest.progress.phase);
+      set_later(later);
       check_same_tensors(manifest, layout_, whole, folder.string());
       damage = read_checkpoint(folder, manifest, source_, layout_, *services_.comm, *services_.staging, count);
     }
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
     if (damage.empty()) {
-      if (order.programs_from(manifest.progress.phase) != order.programs())
-        free_past_state(source_, services_.step->optimizers());
+      if (later != order.programs()) free_past_state(source_, services_.step->optimizers());
       restore_param_steps(manifest);
       if (services_.seat.rank == 0) {
         remove_leftovers(plan_.run_dir);
@@ -152,9 +153,8 @@ void Checkpointing::load(const TrainOrder& order) {
     }
     damages += (damages.empty() ? "" : "; ") + damage;
   }
-  if (!plan_.resume.empty())
-    ddh::fail(DDH_DATA_LOSS, "no checkpoint can be loaded: ", damages,
-              "; name another with --resume PATH, or start again with --resume none and another run.dir");
+  ddh::fail(DDH_DATA_LOSS, "no checkpoint can be loaded: ", damages,
+            "; name another with --resume PATH, or start again with --resume none and another run.dir");
 }
 
 void Checkpointing::set_later(std::span<const int32_t> programs) {
