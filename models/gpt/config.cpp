@@ -35,6 +35,9 @@ constexpr ddh::Option kOptions[] = {
     {"n_embd", "integer", "0", R"("minimum": 0, "maximum": 131072)", "width of the residual stream; 0: from size"},
     {"context", "integer", "0", R"("minimum": 0, "maximum": 1048576, "x-unit": "tokens", "x-affects": "memory")",
      "tokens of a sample; 0: from size"},
+    {"eval_stride", "integer", "0", R"("minimum": 0, "maximum": 1048576, "x-unit": "tokens")",
+     "tokens from the start of an evaluation sample to the start of the next; 0: the context, so that each target "
+     "counts once"},
     {"block_size", "integer", "0", R"("minimum": 0, "maximum": 1048576, "x-unit": "tokens")",
      "rows of the position table; 0: as context"},
     {"vocab", "integer", "0", R"("minimum": 0, "maximum": 16777216)",
@@ -62,6 +65,7 @@ Config::Config(const ddh::Host& host, int64_t data_vocab)
       n_head(ops::given_or(host, "model.n_head", size_of(host).n_head)),
       width(ops::given_or(host, "model.n_embd", size_of(host).width)),
       context(context_of(host)),
+      eval_stride(ops::given_or(host, "model.eval_stride", context_of(host))),
       positions(ops::given_or(host, "model.block_size", context_of(host))),
       vocab(ops::given_or(host, "model.vocab", data_vocab)),
       bias(host.text("model.bias") == "auto" ? size_of(host).bias : host.text("model.bias") == "on"),

@@ -16,12 +16,13 @@ namespace gpt {
 
 struct Config {
   int64_t n_layer, n_head, width;
-  int64_t context;    // T
-  int64_t positions;  // rows of the position table, at least T
-  int64_t vocab;      // V
-  bool bias;          // of linear layers and layer norms
-  bool tied;          // head = token embedding
-  bool tanh_gelu;     // GPT-2's gelu_new; else the exact erf form
+  int64_t context;      // T
+  int64_t eval_stride;  // tokens between the starts of two evaluation samples
+  int64_t positions;    // rows of the position table, at least T
+  int64_t vocab;        // V
+  bool bias;            // of linear layers and layer norms
+  bool tied;            // head = token embedding
+  bool tanh_gelu;       // GPT-2's gelu_new; else the exact erf form
   double dropout;
   uint64_t seed;
   at::ScalarType compute;  // dtype of weights and of the operands of products

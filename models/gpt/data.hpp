@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // gpt/data.hpp: a stream of token ids, divided into a training part and an evaluation part. It comes from a text
-// (characters, or byte-pair encoding with model.tokenizer) or from a memory-mapped file of uint16 tokens. The index of a
-// sample is that of its first token.
+// (characters, or byte-pair encoding with model.tokenizer) or from a memory-mapped file of uint16 tokens. A training sample
+// starts at any token, and its index is that token's. Evaluation samples start `eval_stride` tokens apart.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,10 @@ struct TokenSpan {
   const uint16_t* ids = nullptr;
   uint64_t numel = 0;
   std::string file;  // where they come from
-  // Samples of `context` tokens and the token after each.
-  [[nodiscard]] uint64_t samples(int64_t context) const { return numel - static_cast<uint64_t>(context); }
+  // Samples of `context` tokens and the token after each, that start `stride` tokens apart.
+  [[nodiscard]] uint64_t samples(int64_t context, int64_t stride) const {
+    return (numel - static_cast<uint64_t>(context) - 1) / static_cast<uint64_t>(stride) + 1;
+  }
 };
 
 class Tokens {

@@ -10,7 +10,7 @@ bool Gpt::estimate(const ddh_estimate_args& args, ddh_estimate& out) {
   const ddh_model_desc& desc = desc_.get();
   const int32_t unit = desc.programs[args.program]->units[args.position];
   const double C = static_cast<double>(config_.width), T = static_cast<double>(config_.context);
-  const double V = static_cast<double>(config_.vocab), H = static_cast<double>(config_.n_head);
+  const auto V = static_cast<double>(config_.vocab);
   const double N = args.n_samples * T;
   const double narrow = config_.compute == at::kFloat ? 4 : 2, wide = 4;  // bytes
   out = {sizeof out, 0, 0, 0, 0};
@@ -23,13 +23,15 @@ bool Gpt::estimate(const ddh_estimate_args& args, ddh_estimate& out) {
     bytes = block(C * wide) + block(C * narrow) + block(V * wide) + 3 * block(wide);
   } else if (unit > 1) {
     const double products = 2 * N * 12 * C * C;  // 3 C^2 + C^2 + 4 C^2 + 4 C^2
-    const double attention = 4 * N * T * C;      // q k^T and p v; its backward has four products, five without p
-    out.forward_flops = products + attention;
-    const bool keeps_probabilities = config_.dropout > 0 || device().by_operators();  // else their log-sum-exp
-    out.backward_flops = 2 * products + (keeps_probabilities ? 2 : 2.5) * attention;
+    const bool drops = config_.dropout > 0 && desc.programs[args.program]->kind == DDH_PROGRAM_TRAIN;
+    const ops::AttentionCost attention =
+        ops::attention_cost({args.n_samples, config_.context, config_.n_head, config_.width / config_.n_head, true},
+                            drops, device().by_operators());
+    out.forward_flops = products + attention.forward_flops;
+    out.backward_flops = 2 * products + attention.backward_flops;
     // x, x_mid; y_1, attended, y_2; query, key and value; the two of the MLP; statistics
     bytes = 2 * block(C * wide) + 3 * block(C * narrow) + block(3 * C * narrow) + 2 * block(4 * C * narrow);
-    bytes += 4 * block(wide) + block(H * (keeps_probabilities ? T : 1) * wide);
+    bytes += 4 * block(wide) + ddh::ActivationAllocator::block_bytes(attention.kept_numel * wide);
   }
   if (desc.programs[args.program]->kind == DDH_PROGRAM_EVAL) out.backward_flops = bytes = 0;
   out.activation_bytes = static_cast<uint64_t>(bytes);

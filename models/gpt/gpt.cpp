@@ -55,9 +55,11 @@ ddh_batch* Gpt::give_away(std::unique_ptr<GptBatch> batch) {
 }
 
 ddh_batch* Gpt::batch_create(const ddh_batch_args& args, ddh_batch_info& info) {
-  const TokenSpan span = args.program == kTrainProgram ? tokens_.train() : tokens_.val();
+  const bool trains = args.program == kTrainProgram;
+  const TokenSpan span = trains ? tokens_.train() : tokens_.val();
+  const int64_t stride = trains ? 1 : config_.eval_stride;
   std::unique_ptr<GptBatch> batch = empty_batch(args.n_samples, config_.context);
-  for (int64_t b = 0; b < batch->B; ++b) copy_sample(span, args.samples[b], *batch, b);
+  for (int64_t b = 0; b < batch->B; ++b) copy_sample(span, args.samples[b] * stride, *batch, b);
   info.items = static_cast<uint64_t>(batch->B * batch->T);
   info.loss_count = static_cast<double>(batch->counted_targets);
   return give_away(std::move(batch));
@@ -217,7 +219,7 @@ void Gpt::build_description() {
                      .name = "train",
                      .units = order,
                      .metrics = {"loss"},
-                     .n_samples = tokens_.train().samples(config_.context),
+                     .n_samples = tokens_.train().samples(config_.context, 1),
                      .sample_unit = "tokens",
                      .eval_program = evaluates ? "eval" : ""});
   if (evaluates) {
@@ -225,7 +227,7 @@ void Gpt::build_description() {
                        .name = "eval",
                        .units = order,
                        .metrics = {"loss"},
-                       .n_samples = tokens_.val().samples(config_.context),
+                       .n_samples = tokens_.val().samples(config_.context, config_.eval_stride),
                        .sample_unit = "tokens"});
   }
 }

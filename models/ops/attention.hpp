@@ -16,10 +16,10 @@ struct AttentionShape {
   [[nodiscard]] int64_t width() const { return H * D; }
 };
 
-// What the backward needs besides qkv and the result.
+// What the backward needs besides qkv and the result; nothing on a processor with dropout.
 struct AttentionSaved {
-  at::Tensor log_sum_exp;    // (B, H, T), without dropout
-  at::Tensor probabilities;  // (B, H, T, T), with dropout on them
+  at::Tensor log_sum_exp;    // (B, H, T), on a processor without dropout
+  at::Tensor probabilities;  // (B, H, T, T), by operators
 };
 
 // qkv (B, T, 3, H, D) fp32 -> (B T, H D) fp32
@@ -28,6 +28,13 @@ at::Tensor attention(const AttentionShape& shape, const DropoutPlace& place, con
 // Gradient of qkv (B, T, 3, H, D). `attended`, d_out: (B T, H D) fp32.
 at::Tensor attention_backward(const AttentionShape& shape, const DropoutPlace& place, const at::Tensor& qkv,
                               const at::Tensor& attended, const at::Tensor& d_out, const AttentionSaved& saved);
+
+// FLOPs of the products of all samples, and fp32 elements that are kept from forward to backward.
+struct AttentionCost {
+  double forward_flops, backward_flops, kept_numel;
+};
+// `drops`: with dropout on the probabilities.
+AttentionCost attention_cost(const AttentionShape& shape, bool drops, bool by_operators);
 
 // Element by element, in the dtype of x. tanh: GPT-2's approximation; erf: exact.
 enum class Gelu { kErf, kTanh };

@@ -12,7 +12,7 @@ bool Vit::estimate(const ddh_estimate_args& args, ddh_estimate& out) {
   const ddh_program_desc& program = *desc.programs[args.program];
   const int32_t unit = program.units[args.position];
   const double B = args.n_samples, C = static_cast<double>(config_.width), M = static_cast<double>(config_.mlp_width);
-  const double T = static_cast<double>(config_.tokens()), H = static_cast<double>(config_.n_head);
+  const auto T = static_cast<double>(config_.tokens());
   const double K = static_cast<double>(config_.classes), rows = B * T;
   const double narrow = config_.compute == at::kFloat ? 4 : 2, wide = 4;  // bytes
   out = {sizeof out, 0, 0, 0, 0};
@@ -27,15 +27,17 @@ bool Vit::estimate(const ddh_estimate_args& args, ddh_estimate& out) {
     // x, y; logits; statistics and their log-sum-exp
     bytes = block(B * C * wide) + block(B * C * narrow) + block(B * K * wide) + 3 * block(B * wide);
   } else {
-    const double products = 2 * rows * (4 * C * C + 2 * C * M), attention = 4 * rows * T * C;
-    out.forward_flops = products + attention;
-    const bool keeps_probabilities =
-        config_.attention_dropout > 0 || device().by_operators();  // else their log-sum-exp, and computes them again
-    out.backward_flops = 2 * products + (keeps_probabilities ? 2 : 2.5) * attention;
+    const double products = 2 * rows * (4 * C * C + 2 * C * M);
+    const bool drops = config_.attention_dropout > 0 && program.kind == DDH_PROGRAM_TRAIN;
+    const ops::AttentionCost attention =
+        ops::attention_cost({args.n_samples, config_.tokens(), config_.n_head, config_.width / config_.n_head, false},
+                            drops, device().by_operators());
+    out.forward_flops = products + attention.forward_flops;
+    out.backward_flops = 2 * products + attention.backward_flops;
     // x, x_mid; y_1, attended, y_2; query, key and value; the two of the MLP; statistics
     bytes = 2 * block(rows * C * wide) + 3 * block(rows * C * narrow) + block(rows * 3 * C * narrow) +
             2 * block(rows * M * narrow) + 4 * block(rows * wide);
-    bytes += block(rows * H * wide * (keeps_probabilities ? T : 1));
+    bytes += block(attention.kept_numel * wide);
   }
   if (program.kind == DDH_PROGRAM_EVAL) out.backward_flops = bytes = 0;
   out.activation_bytes = static_cast<uint64_t>(bytes);
