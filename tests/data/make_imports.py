@@ -98,7 +98,7 @@ def write_torch(out):
     expect(out, state, moments_of(model, optimizer))
 
 
-def write_bin_shards(os.path.dirname(out), state):
+def write_bin_shards(out, state):
     """As transformers 4 wrote with max_shard_size: files of torch.save, and an index."""
     os.makedirs(f"{out}/hf_bin", exist_ok=True)
     split = split_torch_state_dict_into_shards(state, filename_pattern="pytorch_model{suffix}.bin", max_shard_size=800)
@@ -107,6 +107,19 @@ def write_bin_shards(os.path.dirname(out), state):
     with open(f"{out}/hf_bin/pytorch_model.bin.index.json", "w", encoding="utf-8") as index:
         json.dump({"metadata": split.metadata, "weight_map": split.tensor_to_filename}, index, indent=2, sort_keys=True)
         index.write("\n")
+
+
+def write_nanogpt(out):
+    """What nanoGPT's train.py saves of a compiled GPT: linear weights are [out, in], and the head is the tied embedding."""
+    golden = load_file(os.path.join(HERE, "golden", "gpt2_tiny.safetensors"))
+    linear = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
+    state = {n[2:]: t.T.contiguous() if n.endswith(linear) else t for n, t in golden.items() if n.startswith("w.")}
+    state["lm_head.weight"] = state["transformer.wte.weight"]
+    optimizer = torch.optim.AdamW([torch.nn.Parameter(t) for t in state.values()], lr=1e-3, betas=(0.9, 0.99))
+    args = {"n_layer": 2, "n_head": 4, "n_embd": 32, "block_size": 24, "bias": True, "vocab_size": 67, "dropout": 0.0}
+    torch.save({"model": {"_orig_mod." + n: t for n, t in state.items()}, "optimizer": optimizer.state_dict(),
+                "model_args": args, "iter_num": 0, "best_val_loss": torch.tensor(1e9), "config": dict(args, device="cpu")},
+               f"{out}/nanogpt_gpt.pt")
 
 
 def write_dcp(out):
@@ -192,6 +205,7 @@ def main():
     shutil.rmtree(out, ignore_errors=True)
     os.makedirs(out)
     write_torch(f"{out}/torch")
+    write_nanogpt(f"{out}/torch")
     write_gpt2(out)
     subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", __file__, out], check=True)
     subprocess.run([sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal", "--input_folder",

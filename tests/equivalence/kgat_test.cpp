@@ -5,7 +5,7 @@
 #include <cstdlib>
 
 #include "equivalence/features.hpp"
-#include "equivalence/variants.hpp"
+#include "equivalence/precisions.hpp"
 
 using namespace ddhost::test;
 
@@ -39,12 +39,13 @@ Result run_kgat(const Variant& way, int world, const Options& options) {
 
 }  // namespace
 
-TEST_CASE("the alternation of KGAT trains with the same bits under every strategy", "[equivalence][torch]") {
+TEST_CASE("the alternation of KGAT trains with the same bits under every strategy, in fp32, bf16 and fp16",
+          "[equivalence][torch]") {
   const int world = GENERATE(1, 2, 3);
-  const Options options = kgat({"data.micro_batch.cf=40", "data.micro_batch.kg=100",
-                                world == 2 ? "precision.compute=bf16" : "precision.compute=fp32"});
+  const Options options = kgat(joined(precision_of(world), {"data.micro_batch.cf=40", "data.micro_batch.kg=100"}));
   const Result reference = run_kgat(kReference, world, options);
   CHECK(reference.record.evaluations.size() == 1);
+  check_took_its_steps(reference);
   for (const Variant& way : kOneOfEachStrategy) {
     const Result other = run_kgat(way, world, options);
     check_same_bits(reference, other);

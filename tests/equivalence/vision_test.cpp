@@ -4,7 +4,8 @@
 // of randomness in their training.
 #include <cstdlib>
 
-#include "equivalence/variants.hpp"
+#include "equivalence/features.hpp"
+#include "equivalence/precisions.hpp"
 
 using namespace ddhost::test;
 
@@ -43,6 +44,7 @@ Options cnn(const Options& more) {
 void check_strategies(const std::string& model, int world, const Options& options) {
   const Result reference = run({kReference, world, options, 3, model});
   CHECK(reference.record.evaluations.size() == 1);
+  check_took_its_steps(reference);
   for (const Variant& way : kOneOfEachStrategy) {
     const Result other = run({way, world, options, 3, model});
     check_same_bits(reference, other);
@@ -70,9 +72,12 @@ void check_spreads(const std::string& model, const Options& options) {
 
 }  // namespace
 
-TEST_CASE("a Vision Transformer trains with the same bits under every strategy", "[equivalence][torch]") {
+TEST_CASE("a Vision Transformer trains with the same bits under every strategy, in fp32, bf16 and fp16",
+          "[equivalence][torch]") {
   const int world = GENERATE(1, 2, 3);
-  check_strategies("vit", world, vit({"data.micro_batch=4", world == 2 ? "model.names=hf" : "model.names=tv"}));
+  check_strategies(
+      "vit", world,
+      vit(joined(precision_of(world), {"data.micro_batch=4", world == 2 ? "model.names=hf" : "model.names=tv"})));
 }
 
 TEST_CASE("neither world, accumulation nor threads change a bit of a Vision Transformer", "[equivalence][torch]") {
@@ -80,11 +85,12 @@ TEST_CASE("neither world, accumulation nor threads change a bit of a Vision Tran
   check_spreads("vit", vit({"data.micro_batch=12", "precision.compute=" + compute}));
 }
 
-TEST_CASE("a convolutional network with batch norms trains with the same bits under every strategy",
+TEST_CASE("a network with batch norms trains with the same bits under every strategy, in fp32, bf16 and fp16",
           "[equivalence][torch]") {
   const int world = GENERATE(1, 2, 3);
   check_strategies("cnn", world,
-                   cnn({"data.micro_batch=4", world == 2 ? "model.channels_last=true" : "model.channels_last=false"}));
+                   cnn(joined(precision_of(world), {"data.micro_batch=4", world == 2 ? "model.channels_last=true"
+                                                                                     : "model.channels_last=false"})));
 }
 
 TEST_CASE("a network with synchronized batch norms trains with the same bits under every strategy",

@@ -6,6 +6,7 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/rand.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <map>
@@ -13,6 +14,7 @@
 #include <numeric>
 
 #include "../../models/cad_mllm/shapes.hpp"
+#include "../../models/cad_mllm/text.hpp"
 #include "fixtures/harness/throws.hpp"
 #include "golden/cad_fixture.hpp"
 
@@ -42,9 +44,22 @@ std::vector<std::vector<float>> trained_gradients(ModelDriver& model, int32_t st
   return out;
 }
 
+constexpr int32_t kEvalAll = 5;  // the program
+
+// Of each row, after an evaluation's forward of a batch that keeps its logits.
+std::vector<int64_t> likeliest_tokens(ModelDriver& model, ddh_batch* batch) {
+  model.forward(batch, kEvalAll);
+  const auto& b = *reinterpret_cast<cad::CadBatch*>(batch);
+  const auto V = static_cast<int64_t>(b.logits.size() / b.sample_of_row.size());
+  std::vector<int64_t> out;
+  for (auto row = b.logits.begin(); row != b.logits.end(); row += V)
+    out.push_back(std::max_element(row, row + V) - row);
+  model.discard();
+  return out;
+}
+
 // The greedy continuation of a sample of the evaluation data.
 std::string generated(ModelDriver& model, int64_t condition, const std::string& prompt = "", uint32_t length = 200) {
-  constexpr int32_t kEvalAll = 5;
   const ddh_sample_args args{sizeof(ddh_sample_args), length, prompt.c_str(), 1, 0, 0, kEvalAll, condition};
   ddh::call(model.sampler()->begin, model.inst(), &args);
   for (;;) {
@@ -309,14 +324,42 @@ TEST_CASE("the model says what it can't read or do") {
              Catch::Contains("401 tokens"));
 }
 
-TEST_CASE("generation is the evaluation's forward, token by token") {
+TEST_CASE("generation is the evaluation's forward, token by token, and in a batch with others") {
   ModelDriver model(ddh_entry_cad_mllm, {});
   fill_cad(model);
-  const std::string prompt(cad::kCaptions[1]), text = generated(model, 1, "", 12);
-  REQUIRE(text.starts_with(prompt + "\n"));
-  // The first token that is generated is the likeliest after the prompt in an evaluation's batch with others.
-  CHECK(generated(model, 1, "", 12) == text);
-  CHECK(generated(model, 6, "", 12) != generated(model, 2, "", 12));
-  const std::string bare = generated(model, -1, "", 3);
-  CHECK(bare.starts_with("Generate a CAD model\n"));
+  // The likeliest token after each prompt in an evaluation of all shapes, which pads all but the longest.
+  std::vector<int64_t> samples(cad::kShapes);
+  std::iota(samples.begin(), samples.end(), 0);
+  auto together = model.create_batch(samples, kEvalAll);
+  const std::vector<int64_t> first = [&] {
+    auto& batch = *reinterpret_cast<cad::CadBatch*>(together.batch);
+    batch.keeps_logits = true;
+    const std::vector<int64_t> all = likeliest_tokens(model, together.batch);
+    std::vector<int64_t> out;
+    for (const int64_t sample : samples)
+      out.push_back(all.at(static_cast<size_t>(
+          std::find(batch.sample_of_row.begin(), batch.sample_of_row.end(), sample) - batch.sample_of_row.begin())));
+    return out;
+  }();
+  model.destroy_batch(together);
+  for (const int64_t sample : samples) {
+    CAPTURE(sample);
+    const std::string prompt = std::string(cad::kCaptions[sample]) + "\n";
+    CHECK(generated(model, sample, "", 1) == prompt + cad::text_of({first[static_cast<size_t>(sample)]}));
+    // The whole text at once: the likeliest token of each row is the one that was generated after it.
+    const std::string text = generated(model, sample, "", 12);
+    REQUIRE(text.starts_with(prompt));
+    auto alone = model.create_batch({sample}, kEvalAll);
+    const auto& inputs = *reinterpret_cast<cad::CadBatch*>(alone.batch);
+    std::vector<int64_t> ids;
+    cad::append_bytes(ids, text);
+    ddh_batch* batch = cad_of(model).batch_of(2, 1, ids, std::vector<int64_t>(ids.size(), cad::kNoTarget),
+                                              values_of(inputs.pixels), values_of(inputs.points));
+    const std::vector<int64_t> rows = likeliest_tokens(model, batch);
+    const size_t prefix = rows.size() - ids.size();
+    for (size_t t = prompt.size(); t < ids.size(); ++t) CHECK(rows.at(prefix + t - 1) == ids[t]);
+    model.table().batch_destroy(model.inst(), batch);
+    model.destroy_batch(alone);
+  }
+  CHECK(generated(model, -1, "", 3).starts_with("Generate a CAD model\n"));
 }

@@ -1,27 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Convolutional networks against reference tensors of torch and torchvision.
+// Convolutional networks against reference tensors of torch and torchvision. Compiled with NDEBUG (seen_inputs.hpp).
 #include <catch2/catch.hpp>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "fixtures/harness/golden_data.hpp"
 #include "fixtures/harness/safetensors.hpp"
+#include "fixtures/harness/seen_inputs.hpp"
 #include "golden/cnn_fixture.hpp"
 
 using namespace ddhost::test;
 
 namespace {
 
-struct Case {
-  const char* network;
-  int64_t train_side;
-};
-
 ModelDriver::Options torchvision(const std::string& network, int64_t side) {
   return {{"model.network", network},   {"model.dropout", "0"},  {"model.stochastic_depth", "0"},
           {"model.dataset", "made_up"}, {"model.channels", "3"}, {"model.image_size", std::to_string(side)},
           {"model.classes", "1000"}};
+}
+
+// The mean of each channel over height and width: x (B, channels, height, width) -> (B, channels)
+std::vector<float> channel_means(const SeenInputs::Input& x) {
+  const auto channels = static_cast<size_t>(x.sizes.at(0) * x.sizes.at(1)), pixels = x.values.size() / channels;
+  std::vector<float> means;
+  for (size_t c = 0; c < channels; ++c) {
+    double sum = 0;
+    for (size_t k = 0; k < pixels; ++k) sum += static_cast<double>(x.values[c * pixels + k]);
+    means.push_back(static_cast<float>(sum / static_cast<double>(pixels)));
+  }
+  return means;
 }
 
 }  // namespace
@@ -90,7 +98,7 @@ TEST_CASE("the ensemble of MobileNetV2, EfficientNet-B0 and a small network has 
   model.table().batch_destroy(model.inst(), batch);
 }
 
-TEST_CASE("torchvision's networks have its logits, loss, gradient norms and running statistics") {
+TEST_CASE("torchvision's networks have its features, logits, loss, gradient norms and running statistics") {
   const std::string network =
       GENERATE("mobilenet_v2", "mobilenet_v3_small", "mobilenet_v3_large", "efficientnet_b0", "vgg16");
   const auto path = find_data("golden/tv_" + network + ".safetensors");
@@ -98,17 +106,20 @@ TEST_CASE("torchvision's networks have its logits, loss, gradient norms and runn
   const GoldenFile file = read_safetensors(*path);
   CAPTURE(network);
   const std::vector<int64_t> labels = file.at("train.labels").i64();
-  const auto check_logits = [&](const std::vector<float>& logits, const std::string& part) {
-    const std::vector<float> expected = file.at(part + ".logits").f32();
-    CHECK(largest_difference(logits, expected) <= 1e-4 * deviation(expected) + 1e-5);
+  const auto check_values = [&](const std::vector<float>& values, const std::string& name) {
+    CAPTURE(name);
+    const std::vector<float> expected = file.at(name).f32();
+    CHECK(largest_difference(values, expected) <= 1e-4 * deviation(expected) + 1e-5);
   };
   const auto gain = file.metadata.at("gain").get<double>();
   {
     ModelDriver model(ddh_entry_cnn, torchvision(network, 224));
     fill_all(model, gain);
     ddh_batch* batch = cnn_of(model).batch_of_pixels(golden_uni("input.eval", 2 * 3 * 224 * 224), {0, 1});
+    const SeenInputs pooled("aten::adaptive_avg_pool2d");
     model.forward(batch, 1);
-    check_logits(logits_of(batch), "eval");
+    check_values(channel_means(SeenInputs::all().back()), "eval.feature_mean");  // the classifier pools the features
+    check_values(logits_of(batch), "eval.logits");
     model.discard();
     model.table().batch_destroy(model.inst(), batch);
   }
@@ -119,7 +130,7 @@ TEST_CASE("torchvision's networks have its logits, loss, gradient norms and runn
   fill_all(model, gain);
   ddh_batch* batch = cnn_of(model).batch_of_pixels(golden_uni("input.train", 4 * 3 * 64 * 64), labels);
   model.forward(batch);
-  check_logits(logits_of(batch), "train");
+  check_values(logits_of(batch), "train.logits");
   const auto [sum, count] = model.metric();
   CHECK(sum / count == Approx(static_cast<double>(file.at("train.loss").f32()[0])).epsilon(1e-4));
   model.backward(batch, 1 / count);

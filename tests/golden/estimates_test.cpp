@@ -136,3 +136,25 @@ TEST_CASE(
     model.destroy_batch(batch);
   }
 }
+
+TEST_CASE("with recomputation every model keeps less between forward and backward") {
+  const SmallText text("recomputes", std::string(2000, 'a') + "bcd");
+  for (const Row& row : rows(text.path())) {
+    const std::string name = row.name;
+    if (name != "gpt" && name != "vit" && name != "resnet9" && name != "cad_mllm, stage 3") continue;
+    const auto kept = [&row](bool recompute) {
+      ModelDriver model(row.entry, row.options);
+      model.recompute = recompute;
+      std::vector<int64_t> samples(row.samples);
+      std::iota(samples.begin(), samples.end(), 0);
+      auto batch = model.create_batch(samples, row.program);
+      model.forward(batch.batch, row.program);
+      const auto bytes = static_cast<double>(model.host().bytes(DDH_TAG_ACT));
+      model.discard();
+      model.destroy_batch(batch);
+      return bytes;
+    };
+    CAPTURE(name, kept(true), kept(false));
+    CHECK(kept(true) < 0.6 * kept(false));
+  }
+}

@@ -8,6 +8,7 @@
 
 #include "../../models/ops/choice.hpp"
 #include "fixtures/harness/golden_fill.hpp"
+#include "fixtures/harness/random_directions.hpp"
 #include "fixtures/harness/throws.hpp"
 #include "golden/gpt_fixture.hpp"
 
@@ -94,20 +95,8 @@ TEST_CASE("the gradient of a GPT with dropout is the slope of its loss") {
   };
   for (size_t i = 0; i < gradient.size(); ++i) {
     CAPTURE(model.name(i));
-    // Along the gradient, so that the slope is its norm.
-    double squares = 0;
-    for (const float g : gradient[i]) squares += static_cast<double>(g) * static_cast<double>(g);
-    const double norm = std::sqrt(squares), h = 1e-2;
-    const std::vector<float> at = model.value(i);
-    const auto shifted_loss = [&](double by) {
-      for (size_t k = 0; k < at.size(); ++k)
-        model.value(i)[k] =
-            static_cast<float>(static_cast<double>(at[k]) + by * static_cast<double>(gradient[i][k]) / norm);
-      return loss();
-    };
-    const double slope = (shifted_loss(h) - shifted_loss(-h)) / (2 * h);
-    model.value(i) = at;
-    REQUIRE(slope == Approx(norm).epsilon(2e-2).margin(2e-4));
+    for (const Slope& slope : slopes_of(model, i, gradient[i], 1e-2, loss))
+      CHECK(slope.measured == Approx(slope.expected).margin(0.05 * slope.typical + 1e-5));
   }
 }
 

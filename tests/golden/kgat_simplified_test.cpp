@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The simplified variant of KGAT against its formula, written out in double, and its gradients against slopes of the loss.
+// Compiled with NDEBUG (counted_flops.hpp).
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 
+#include "fixtures/harness/counted_flops.hpp"
+#include "fixtures/harness/random_directions.hpp"
 #include "golden/kgat_fixture.hpp"
 #include "golden/ways.hpp"
 
@@ -141,30 +144,15 @@ TEST_CASE("gradients of the simplified KGAT are slopes of its loss") {
   }
 }
 
-// A direction that does not depend on the gradient: a backward that leaves out a part has another slope there.
 TEST_CASE("the simplified KGAT's loss has the gradient's slope in any direction") {
   ModelDriver model(ddh_entry_kgat, simplified({{"model.message_dropout", "0.0"}, {"model.leaky_slope", "0.2"}}));
   fill(model, 2);
   train(model, kSamples);
   const std::vector<std::vector<float>> gradient = gradients(model);
   for (size_t p = 0; p < gradient.size(); ++p) {
-    const std::vector<float> at = model.value(p);
-    const double n = std::sqrt(static_cast<double>(at.size())), h = 1e-3;
-    for (const uint64_t draw : {1, 2, 3}) {
-      const ddh::CounterRng random(draw, "directions");
-      const auto sign = [&](size_t k) { return (random.bits(k) & 1) == 0 ? 1 / n : -1 / n; };
-      const auto shifted_loss = [&](double by) {
-        for (size_t k = 0; k < at.size(); ++k)
-          model.value(p)[k] = static_cast<float>(static_cast<double>(at[k]) + by * sign(k));
-        return train(model, kSamples);
-      };
-      const double slope = (shifted_loss(h) - shifted_loss(-h)) / (2 * h);
-      model.value(p) = at;
-      double expected = 0;
-      for (size_t k = 0; k < at.size(); ++k) expected += sign(k) * static_cast<double>(gradient[p][k]);
-      CAPTURE(model.name(p), draw, expected);
-      CHECK(slope == Approx(expected).margin(0.05 * norm(gradient[p]) / n));
-    }
+    CAPTURE(model.name(p));
+    for (const Slope& slope : slopes_of(model, p, gradient[p], 1e-3, [&] { return train(model, kSamples); }))
+      CHECK(slope.measured == Approx(slope.expected).margin(0.05 * slope.typical));
   }
 }
 
@@ -184,7 +172,9 @@ TEST_CASE("recomputation, a second micro-batch and low precision keep the simpli
   CHECK(train(low, kSamples) == Approx(loss).epsilon(0.02));
 }
 
-TEST_CASE("the simplified KGAT keeps what it estimates, counts its products, and has an item of each user an epoch") {
+TEST_CASE(
+    "the simplified KGAT estimates what it keeps and the products that it runs, and has an item of each user an "
+    "epoch") {
   const std::string way = GENERATE("aten", "torch");
   CAPTURE(way);
   ModelDriver model(ddh_entry_kgat, computed_by(way, simplified({{"model.embed_dim", "64"},
@@ -192,20 +182,29 @@ TEST_CASE("the simplified KGAT keeps what it estimates, counts its products, and
                                                                  {"model.cf_sampling", "each_user"}})));
   fill(model);
   CHECK(model.desc().programs[0]->n_samples == kgat_of(model).data().train.size());
-  const kgat::SimplifiedGraph& graph = kgat_of(model).simplified();
-  const auto rows = static_cast<double>(graph.n_rows()), E = static_cast<double>(graph.n_edges());
-  double estimated = 0, forward = 0;
+  const auto E = static_cast<double>(kgat_of(model).simplified().n_edges());
+  double estimated = 0, forward = 0, backward = 0;
   for (uint32_t position = 0; position < model.desc().programs[0]->n_units; ++position) {
     const ddh_estimate_args args{sizeof(ddh_estimate_args), 0, static_cast<int32_t>(position), 256};
     ddh_estimate out{sizeof(ddh_estimate), 0, 0, 0, 0};
     ddh::call(model.table().estimate, model.inst(), &args, &out);
     estimated += static_cast<double>(out.activation_bytes);
-    forward += out.forward_flops;
+    forward += out.forward_flops, backward += out.backward_flops;
   }
-  CHECK(forward == 2 * rows * (64 * 64 + 64 * 32) + 4 * E * (64 + 32) + 10 * 256.0 * (64 + 64 + 32));
   auto batch = model.create_batch(std::vector<int64_t>(256, 3));
+  const CountedFlops products;
   model.forward(batch.batch);
+  const double forward_products = CountedFlops::total();
   CHECK(static_cast<double>(model.host().bytes(DDH_TAG_ACT)) == Approx(estimated).epsilon(0.03));
+  CountedFlops::total() = 0;
+  model.backward(batch.batch, 1);
+  // A score and a sum of each edge, then scores and squares of users and items.
+  const double edges = E * (64 + 32), pairs = 256.0 * (64 + 64 + 32);
+  if (way == "torch") {  // else threads of the model's own run products
+    CHECK(forward_products > 0);
+    CHECK(forward == Approx(forward_products + 4 * edges + 10 * pairs).epsilon(0.02));
+    CHECK(backward == Approx(CountedFlops::total() + 8 * edges + 15 * pairs).epsilon(0.02));
+  }
   model.discard();
   model.destroy_batch(batch);
 }

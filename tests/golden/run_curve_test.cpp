@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The whole program against a reference training run: nanoGPT's character model on real text, with the reference's initial
-// weights and order of samples, on two ranks that share each step's 12 sequences.
+// weights and order of samples, on two ranks that share each step's 12 sequences. The reference's validation batches are read
+// by the model itself, with the weights of the run's checkpoints.
 #include <catch2/catch.hpp>
 #include <fstream>
 #include <map>
@@ -9,13 +10,17 @@
 #include "fixtures/harness/ddhost_process.hpp"
 #include "fixtures/harness/golden_data.hpp"
 #include "fixtures/harness/golden_fill.hpp"
+#include "fixtures/harness/model_driver.hpp"
 #include "fixtures/harness/safetensors.hpp"
 
 using namespace ddhost::test;
 
+DDH_EXTERN_C ddh_rc ddh_entry_gpt(const ddh_host* host, const ddh_module** out, ddh_err* err) DDH_NX;
+
 namespace {
 
-constexpr uint64_t kTrainTokens = 1'003'854;
+constexpr uint64_t kTrainTokens = 1'003'854, kValTokens = 111'540;
+constexpr int kValEvery = 100;  // steps
 constexpr int64_t kLayers = 4, kWidth = 128, kVocab = 65, kContext = 64;
 
 GoldenTensor tensor(const std::string& name, std::vector<int64_t> shape) {
@@ -88,6 +93,47 @@ RunRecord train(const TempFolder& folder, const std::string& text, const char* s
   return read_run(run_dir);
 }
 
+// Checkpoints at the steps that the reference evaluates.
+std::vector<std::string> kept_checkpoints() {
+  return {"checkpoint.every=" + std::to_string(kValEvery), "checkpoint.keep_last=0"};
+}
+
+// Mean loss of the reference's 20 validation batches with the weights of a file.
+double validation_loss(ModelDriver& model, const std::string& weights) {
+  const GoldenFile file = read_safetensors(weights);
+  for (size_t i = 0; i < model.desc().n_params; ++i) {
+    REQUIRE(file.at(model.name(i)).shape == model.shape(i));
+    model.value(i) = file.at(model.name(i)).f32();
+  }
+  constexpr int32_t kEval = 1;
+  double sum = 0, targets = 0;
+  for (int k = 0; k < 20; ++k) {
+    auto batch = model.create_batch(golden_ints("val." + std::to_string(k), kValTokens - kContext, 12), kEval);
+    model.forward(batch.batch, kEval);
+    const auto [loss, count] = model.metric(kEval);
+    sum += loss, targets += count;
+    model.discard();
+    model.destroy_batch(batch);
+  }
+  return sum / targets;
+}
+
+// Before the first step and at every checkpoint up to step `last`.
+void check_validation_losses(const TempFolder& folder, const std::string& text, const char* strategy, int last,
+                             const nlohmann::json& curve) {
+  ModelDriver model(ddh_entry_gpt, {{"model.size", "0.8M"}, {"data.path", text}});
+  REQUIRE(model.desc().programs[1]->n_samples == kValTokens - kContext);
+  for (int step = 0; step <= last; step += kValEvery) {
+    CAPTURE(step);
+    const std::string weights =
+        step == 0
+            ? folder.file("init.safetensors")
+            : folder.file(std::string(strategy) + "/checkpoints/step-" + std::to_string(step) + "/model.safetensors");
+    const auto expected = curve.at("val_loss").at(std::to_string(step)).get<double>();
+    CHECK(validation_loss(model, weights) == Approx(expected).epsilon(1e-4));
+  }
+}
+
 }  // namespace
 
 TEST_CASE("two ranks under zero3 follow the reference run for 200 steps, and all strategies print the same digits") {
@@ -99,7 +145,7 @@ TEST_CASE("two ranks under zero3 follow the reference run for 200 steps, and all
   write_initial_weights(folder.file("init.safetensors"));
   write_order(folder.file("order.bin"), 200);
 
-  const RunRecord zero3 = train(folder, *text, "zero3", 200);
+  const RunRecord zero3 = train(folder, *text, "zero3", 200, kept_checkpoints());
   REQUIRE(zero3.steps.size() == 200);
   for (size_t it = 0; it < 200; ++it) {
     CAPTURE(it);
@@ -108,6 +154,7 @@ TEST_CASE("two ranks under zero3 follow the reference run for 200 steps, and all
           Approx(curve.at("grad_norm").at(it).get<double>()).epsilon(1e-2));
     CHECK(zero3.steps[it].at("lr").get<double>() == Approx(curve.at("lr").at(it).get<double>()).epsilon(1e-8));
   }
+  check_validation_losses(folder, *text, "zero3", 200, curve);
   struct Other {
     const char* strategy;
     std::vector<std::string> options;
@@ -137,7 +184,7 @@ TEST_CASE("two ranks under zero1 follow the reference run for 2,000 steps", "[.l
   const TempFolder folder;
   write_initial_weights(folder.file("init.safetensors"));
   write_order(folder.file("order.bin"), 2000);
-  const RunRecord run = train(folder, *text, "zero1", 2000);
+  const RunRecord run = train(folder, *text, "zero1", 2000, kept_checkpoints());
   REQUIRE(run.steps.size() == 2000);
   double worst = 0;
   for (size_t it = 0; it < 2000; ++it) {
@@ -146,4 +193,5 @@ TEST_CASE("two ranks under zero1 follow the reference run for 2,000 steps", "[.l
   }
   WARN("largest relative difference of a step's loss: " << worst);
   CHECK(worst < 1e-4);
+  check_validation_losses(folder, *text, "zero1", 2000, curve);
 }
