@@ -121,7 +121,7 @@ double validation_loss(ModelDriver& model, const std::string& weights) {
 // Before the first step and at every checkpoint up to step `last`.
 void check_validation_losses(const TempFolder& folder, const std::string& text, const char* strategy, int last,
                              const nlohmann::json& curve) {
-  ModelDriver model(ddh_entry_gpt, {{"model.size", "0.8M"}, {"data.path", text}});
+  ModelDriver model(ddh_entry_gpt, {{"model.size", "0.8M"}, {"data.path", text}, {"model.eval_stride", "1"}});
   REQUIRE(model.desc().programs[1]->n_samples == kValTokens - kContext);
   for (int step = 0; step <= last; step += kValEvery) {
     CAPTURE(step);
