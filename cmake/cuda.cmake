@@ -8,6 +8,7 @@
 #
 # The places, in this order: DDHOST_NVCC (a file; no other is taken instead), CUDA_HOME, PATH, /usr/local/cuda, and the
 # PyPI wheels in .deps. `./dev setup --cuda` looks in the same places.
+# The same file serves this tree and the installed package: find_package(ddhost-sdk COMPONENTS cuda).
 set(DDHOST_NVCC "" CACHE FILEPATH "nvcc, for the GPU parts; empty: it is searched for")
 set(DDHOST_CUDA ON CACHE BOOL "build the GPU parts where nvcc is found")
 set(DDHOST_CUDA_FOUND FALSE)
@@ -51,6 +52,10 @@ if(NOT DDHOST_CUDA_FOUND AND DDHOST_NVCC)
   message(FATAL_ERROR "DDHOST_NVCC is ${DDHOST_NVCC}, which is not there, does not run, or has no cuda.h beside it. "
                       "Give another nvcc, or clear it with -DDDHOST_NVCC= to have one searched for.")
 endif()
+if(NOT DDHOST_CUDA_FOUND AND NOT PROJECT_NAME STREQUAL "ddhost")
+  message(STATUS "no CUDA toolkit (nvcc and cuda.h): kernels can't be compiled. Give DDHOST_NVCC.")
+  return()
+endif()
 if(NOT DDHOST_CUDA_FOUND)
   message(STATUS "no CUDA toolkit (nvcc and cuda.h): left out are the device cuda, the kernels of optimizers, and the "
                  "tests with the label gpu. Give DDHOST_NVCC, or set DDHOST_CUDA=OFF to hide this message.")
@@ -69,12 +74,13 @@ function(ddhost_add_ptx target)
     set(ptx "${CMAKE_CURRENT_BINARY_DIR}/${name}.ptx")
     add_custom_command(
       OUTPUT "${ptx}" DEPENDS "${source}" DEPFILE "${ptx}.d" VERBATIM
-      COMMAND "${nvcc}" ${DDHOST_NVCC_FLAGS} -ptx -MD -MF "${ptx}.d" -I "${PROJECT_SOURCE_DIR}/sdk/include"
-              -I "${PROJECT_SOURCE_DIR}/plugin_api/include" -I "${CMAKE_CURRENT_SOURCE_DIR}" -o "${ptx}" "${source}"
+      COMMAND "${nvcc}" ${DDHOST_NVCC_FLAGS} -ptx -MD -MF "${ptx}.d"
+              "-I$<JOIN:$<TARGET_PROPERTY:ddhost::sdk,INTERFACE_INCLUDE_DIRECTORIES>,;-I>"
+              -I "${CMAKE_CURRENT_SOURCE_DIR}" -o "${ptx}" "${source}" COMMAND_EXPAND_LISTS
       COMMENT "PTX of ${name}.cu")
     set(wrapper "${CMAKE_CURRENT_BINARY_DIR}/${name}_ptx.cpp")
     file(CONFIGURE OUTPUT "${wrapper}" @ONLY CONTENT [=[
-// Made by cmake/cuda.cmake.
+// Made by ddhost_add_ptx.
 __asm__(
     ".section .rodata\n.balign 8\n.hidden @name@_ptx\n.globl @name@_ptx\n"
     "@name@_ptx:\n.incbin \"@ptx@\"\n.byte 0\n.previous\n");

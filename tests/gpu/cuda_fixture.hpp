@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// tests/gpu/cuda_fixture.hpp: the built plugin cuda.so, opened on the stand-in for the driver.
+// tests/gpu/cuda_fixture.hpp: the built plugin cuda.so, opened on the driver that place.hpp names.
 #pragma once
 
 #include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <vector>
@@ -11,10 +13,9 @@
 #include "ddh/kind/device.h"
 #include "ddh/sdk/stream.hpp"
 #include "fixtures/harness/fake_host.hpp"
+#include "gpu/place.hpp"
 
 namespace ddhost::test {
-
-inline std::string standin_driver() { return std::string(DDHOST_BUILD_DIR) + "/tests/standin/libcuda.so.1"; }
 
 using Entry = ddh_rc (*)(const ddh_host*, const ddh_module**, ddh_err*) noexcept;
 
@@ -22,8 +23,8 @@ using Entry = ddh_rc (*)(const ddh_host*, const ddh_module**, ddh_err*) noexcept
 class CudaPlugin {
  public:
   // `build`: the folder with plugins/cuda.so.
-  explicit CudaPlugin(const std::string& driver = standin_driver(), bool graphs = false,
-                      const std::string& build = DDHOST_BUILD_DIR)
+  explicit CudaPlugin(const std::string& driver = driver_file(), bool graphs = false,
+                      const std::string& build = build_folder())
       : host_({{"device.driver", driver}, {"device.nvml", "libnvidia-ml-none.so"}, {"device.graphs", graphs}},
               std::make_shared<FakeKv>()) {
     void* const library = dlopen((build + "/plugins/cuda.so").c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -52,9 +53,25 @@ class CudaPlugin {
   ddh_inst* inst_ = nullptr;
 };
 
+// The GPUs of a driver; 0 without one. They are counted in a process of their own: one that is forked after the driver was
+// started can't use it.
+inline int gpu_count(const std::string& driver = driver_file()) {
+  const pid_t child = fork();
+  if (child == 0) {
+    try {
+      _exit(CudaPlugin(driver).count());
+    } catch (const ddh::Error&) {
+      _exit(0);
+    }
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+}
+
 class CudaDevice {
  public:
-  explicit CudaDevice(bool graphs = false) : plugin_(standin_driver(), graphs) {
+  explicit CudaDevice(bool graphs = false) : plugin_(driver_file(), graphs) {
     ddh::call(table->open, plugin_.inst(), 0, &context);
     for (ddh_stream*& stream : streams) ddh::call(table->stream->create, context, "test", &stream);
   }

@@ -63,21 +63,25 @@ TEST_CASE("fill, scale and add have the bits of the CPU as PTX", "[ptx]") {
     run_ptx("fill16", cuda::Fill<uint16_t>{half.data(), n, 0x3c00});
     CHECK(half[n - 1] == 0x3c00);
     CHECK(half[n] == 7);
+    std::vector<uint64_t> wide(n + 1, 7), expected(n, 0x3fb999999999999a);
+    expected.push_back(7);
+    run_ptx("fill64", cuda::Fill<uint64_t>{wide.data(), n, 0x3fb999999999999a});
+    CHECK(wide == expected);
   }
 }
 
 TEST_CASE("casts have the bits of the CPU as PTX", "[ptx]") {
-  std::vector<uint16_t> halves(0x10000 / 7);
-  for (size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<uint16_t>(i * 7);
   for (const uint64_t n : kSizes) {
+    std::vector<uint16_t> halves(n);  // all patterns of 16 bits where n allows it, in an order that has NaNs early
+    for (size_t i = 0; i < n; ++i) halves[i] = static_cast<uint16_t>(i * 31751);
     const std::vector<float> src = numbers(n, 3, true);
     check_cast<cuda::Bf16, cuda::F32>("cast_f32_to_bf16", src);
     check_cast<cuda::F16, cuda::F32>("cast_f32_to_f16", src);
+    check_cast<cuda::F32, cuda::Bf16>("cast_bf16_to_f32", halves);
+    check_cast<cuda::F32, cuda::F16>("cast_f16_to_f32", halves);
+    check_cast<cuda::F16, cuda::Bf16>("cast_bf16_to_f16", halves);
+    check_cast<cuda::Bf16, cuda::F16>("cast_f16_to_bf16", halves);
   }
-  check_cast<cuda::F32, cuda::Bf16>("cast_bf16_to_f32", halves);
-  check_cast<cuda::F32, cuda::F16>("cast_f16_to_f32", halves);
-  check_cast<cuda::F16, cuda::Bf16>("cast_bf16_to_f16", halves);
-  check_cast<cuda::Bf16, cuda::F16>("cast_f16_to_bf16", halves);
 }
 
 TEST_CASE("ordered sums have the bits of the CPU as PTX", "[ptx]") {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Graphs of the device cuda on the stand-in for the driver: what is captured runs when the graph is launched, and what a
-// graph can't replay is refused.
+// Graphs of the device cuda: what is captured runs when the graph is launched, and what a graph can't replay is refused.
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <functional>
@@ -90,6 +89,8 @@ TEST_CASE("calls that a graph can't replay are refused inside of a capture, with
 }
 
 TEST_CASE("what is given back inside of a capture is freed after it, and the capture is good", "[gpu]") {
+  if (needs_stand_ins("a driver gives memory in large blocks, so its free memory does not count single releases"))
+    return;
   CudaDevice gpu(true);
   const auto free_bytes = [&] {
     ddh_device_info info{};
@@ -158,11 +159,11 @@ TEST_CASE("other threads allocate, record and wait while one thread captures", "
   CHECK(rounds > 0);
 }
 
-TEST_CASE("the stand-in makes a capture invalid when the host waits inside of it", "[gpu]") {
+TEST_CASE("the driver makes a capture invalid when the host waits inside of it", "[gpu]") {
   CudaDevice gpu(true);
   float* const x = gpu.upload(std::vector<float>(kNumel, 1.0F));
   ddh::call(gpu.table->stream->synchronize, gpu.context, nullptr);
-  void* const library = dlopen(standin_driver().c_str(), RTLD_NOW | RTLD_NOLOAD);
+  void* const library = dlopen(driver_file().c_str(), RTLD_NOW | RTLD_NOLOAD);
   const auto synchronize = reinterpret_cast<int (*)(void*)>(dlsym(library, "cuStreamSynchronize"));
   begin(gpu);
   add(gpu, x, x);

@@ -1,34 +1,80 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# on_gpu.sh FOLDER: runs on this machine's GPUs, compared with runs on the CPU bit for bit. Of models on LibTorch the
-# losses are compared within a limit. Then it prints rates: of kernels, and of strategies beside ddp; a rate below its
-# target is marked and is no failure. FOLDER holds ddhost, plugins/, tests/plugins/kernel_toy.so and benchmarks/gpu_rates:
-# build/, or an unpacked ddhost-gpu.tar.gz. Options for the GPU runs, such as another device.driver, are in
-# DDHOST_GPU_OPTIONS, those for runs over nccl in DDHOST_NCCL_OPTIONS. Ends with 0 if all are equal, with 4 if there is no
-# GPU. A run that takes longer than 120 s is ended and counts as failed.
+# on_gpu.sh FOLDER: the GPU parts on this machine's GPUs. First the tests that need no stand-in, then runs that are compared
+# with runs on the CPU bit for bit, models on LibTorch, whose losses are compared within a limit, and rates: of kernels, and
+# of strategies beside ddp. A rate below its target is marked and is no failure.
+# FOLDER holds ddhost, plugins/, tests/plugins/kernel_toy.so, tests/bin/ and benchmarks/gpu_rates: build/, or an unpacked
+# ddhost-gpu.tar.gz. Options for the GPU runs, such as another device.driver, are in DDHOST_GPU_OPTIONS, those for runs over
+# nccl in DDHOST_NCCL_OPTIONS.
+# All of it has DDHOST_GPU_MINUTES (10), and one run at most 120 s. What does not fit is named as left out.
+# Ends with 0 if all is right, with 1 if something failed or did not fit, with 4 if there is no GPU.
 set -uo pipefail
 cd "$1" || exit 1
 [[ ! -d lib ]] || export LD_LIBRARY_PATH=$PWD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} # of the archive
+minutes=${DDHOST_GPU_MINUTES:-10}
+[[ $minutes =~ ^[0-9]+$ ]] || { echo "DDHOST_GPU_MINUTES is '$minutes'; give a number of minutes"; exit 1; }
+readonly run_s=120 end=$((SECONDS + 60 * minutes))
 read -ra given <<<"${DDHOST_GPU_OPTIONS:-}"
 read -ra given_nccl <<<"${DDHOST_NCCL_OPTIONS:-}"
+value_of() { # key, options...
+  printf '%s\n' "${@:2}" | sed -n "s/^$1=//p" | tail -n 1
+}
+driver=$(value_of device.driver "${given[@]}") nccl=$(value_of comm.library "${given_nccl[@]}")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-common=(--model "$PWD/tests/plugins/kernel_toy.so" train.steps=8 run.quiet=true run.sample_tokens=0 data.micro_batch=4)
-failed=0
+common=(train.steps=8 run.quiet=true run.sample_tokens=0 data.micro_batch=4)
+toy=(--model "$PWD/tests/plugins/kernel_toy.so")
 
-train() { # name, options...
-  timeout 120 ./ddhost "${common[@]}" "run.dir=$work/$1" "train.save_final=$work/$1.safetensors" "${@:2}" >"$work/$1.log" 2>&1
+failed=0
+declare -A count=()
+report() { # state, words
+  echo "$1: $2"
+  count[$1]=$((${count[$1]:-0} + 1))
+  [[ $1 != FAILED ]] || failed=1
 }
+# Whether there is time for one more. Else it is named, and the script fails.
+in_time() { # name
+  ((SECONDS >= end)) || return 0
+  report "left out" "$1: the $minutes minutes of DDHOST_GPU_MINUTES are over"
+  failed=1
+  return 1
+}
+limited() { # command...
+  local seconds=$((end - SECONDS))
+  ((seconds < run_s)) || seconds=$run_s
+  ((seconds > 0)) || seconds=1
+  timeout "$seconds" "$@"
+}
+train() { # name, options..., which may name another model
+  local model=("${toy[@]}")
+  [[ " ${*:2} " != *" --model "* ]] || model=()
+  limited ./ddhost "${model[@]}" "${common[@]}" "run.dir=$work/$1" "train.save_final=$work/$1.safetensors" "${@:2}" \
+    >"$work/$1.log" 2>&1
+}
+# What did not end well is left out if a pattern says that it can't be done here, and else has failed.
+did_not_end() { # name, exit code, pattern, [lines of the log]
+  if (($2 == 124)) && ! in_time "$1"; then :
+  elif (($2 == 124)); then report FAILED "$1: it took longer than $run_s s"
+  elif grep -Eq "$3" "$work/$1.log"; then report "left out" "$1: $(grep -E "$3" "$work/$1.log" | tail -n 1)"
+  else report FAILED "$1: $(tail -n "${4:-1}" "$work/$1.log")"
+  fi
+}
+readonly no_nccl='NCCL was not found'
+readonly no_group="$no_nccl|use the same GPU|makes no symmetric windows|needs NCCL 2.27"
+readonly no_library="is built for CPUs|can't be loaded|can't be opened|cannot open shared object"
+readonly none='^$^'
+
 # The columns that don't depend on time.
 numbers() { sed -E 's/"(step_ms|[a-z_]*_per_s|device_[a-z_]*|split_ms)":[^,}]*,?//g' "$work/$1/metrics.jsonl" | grep '"loss"'; }
 compare() { # name of the run on the CPU, of that on GPUs
-  if ! cmp -s "$work/$1.safetensors" "$work/$2.safetensors"; then echo "FAILED: $2: other weights than $1"; failed=1
-  elif [[ $(numbers "$1") != $(numbers "$2") ]]; then echo "FAILED: $2: other metrics than $1"; failed=1
-  else echo "equal bits: $2"; fi
+  if ! cmp -s "$work/$1.safetensors" "$work/$2.safetensors"; then report FAILED "$2: other weights than $1"
+  elif [[ $(numbers "$1") != $(numbers "$2") ]]; then report FAILED "$2: other metrics than $1"
+  else report "equal bits" "$2"; fi
 }
 
-if ! train probe --device cuda --nproc 1 train.steps=1 "${given[@]}"; then
+if ! timeout "$run_s" ./ddhost "${toy[@]}" "${common[@]}" "run.dir=$work/probe" train.steps=1 --device cuda --nproc 1 \
+  "${given[@]}" >"$work/probe.log" 2>&1; then
   reason=$(tail -n 1 "$work/probe.log")
   grep -Eq 'CUDA driver|compute capability' <<<"$reason" || { echo "FAILED: a run on a GPU: $reason"; exit 1; }
   echo "skipped: no run on a GPU is possible here: $reason"
@@ -36,20 +82,34 @@ if ! train probe --device cuda --nproc 1 train.steps=1 "${given[@]}"; then
 fi
 grep -h 'device ' "$work/probe/log.txt" || true
 command -v nvidia-smi >/dev/null && nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
+
+# The tests that need no stand-in: the device, graphs, copies, optimizers, and NCCL with as many ranks as there are GPUs.
+test_program() { # name, pattern of what can't be done here
+  in_time "$1" || return
+  [[ -x tests/bin/$1 ]] || { report "left out" "$1: there is no $PWD/tests/bin/$1"; return; }
+  limited env DDHOST_GPU_TESTS=real "DDHOST_GPU_FOLDER=$PWD" "DDHOST_GPU_DRIVER=$driver" "DDHOST_GPU_NCCL=$nccl" \
+    "tests/bin/$1" >"$work/$1.log" 2>&1
+  local rc=$?
+  if ((rc == 0 || rc == 4)); then
+    report passed "$1"
+    sed -n 's/^skipped: /  without: /p' "$work/$1.log"
+  else did_not_end "$1" "$rc" "$2" 25; fi
+}
+for name in gpu_device gpu_staging gpu_optimizers; do test_program "$name" "$none"; done
+test_program gpu_nccl_collectives "$no_nccl"
+
+# Every strategy.
 on_gpus() { # name, ranks, strategy, transport, options...
   local more=()
   [[ $4 != nccl ]] || more=("${given_nccl[@]}")
-  if train "$1" --device cuda --nproc "$2" --strategy "$3" --comm "$4" "${given[@]}" "${more[@]}" "${@:5}"; then
-    compare "cpu-$2" "$1"
-  elif grep -Eq 'NCCL was not found|use the same GPU|makes no symmetric windows|needs NCCL 2.27' "$work/$1.log"; then
-    echo "left out: $1: $(tail -n 1 "$work/$1.log")"
-  else
-    echo "FAILED: $1: $(tail -n 1 "$work/$1.log")"
-    failed=1
-  fi
+  in_time "$1" || return
+  [[ -e $work/cpu-$2.safetensors ]] || train "cpu-$2" --strategy ddp --nproc "$2" ||
+    { did_not_end "cpu-$2" $? "$none"; return; }
+  train "$1" --device cuda --nproc "$2" --strategy "$3" --comm "$4" "${given[@]}" "${more[@]}" "${@:5}"
+  local rc=$?
+  if ((rc == 0)); then compare "cpu-$2" "$1"; else did_not_end "$1" "$rc" "$no_group"; fi
 }
 for world in 1 2; do
-  train "cpu-$world" --strategy ddp --nproc "$world" || { cat "$work/cpu-$world.log"; exit 1; }
   for strategy in ddp zero1 zero2 zero3 zero3_offload fsdp; do
     for comm in shm nccl; do on_gpus "$strategy-$comm-$world" "$world" "$strategy" "$comm"; done
   done
@@ -59,21 +119,50 @@ on_gpus graphs 1 ddp shm device.graphs=true
 on_gpus nvme 1 zero3_offload shm strategy.offload_optimizer.device=nvme strategy.offload_param.device=nvme \
   "strategy.nvme_path=$work"
 
+# NCCL hangs or fails late with two ranks on one GPU, so the transport refuses them.
+if in_time same-gpu; then
+  shown=${CUDA_VISIBLE_DEVICES:-0}
+  CUDA_VISIBLE_DEVICES=${shown%%,*} train same-gpu --device cuda --nproc 2 --comm nccl "${given[@]}" "${given_nccl[@]}"
+  rc=$?
+  if grep -q 'use the same GPU' "$work/same-gpu.log"; then report passed "two ranks on one GPU are refused over nccl, by UUID"
+  elif ((rc == 0)); then report FAILED "same-gpu: two ranks on one GPU over nccl were not refused"
+  else did_not_end same-gpu "$rc" "$no_nccl"; fi
+fi
+
+# NVIDIA's checker of memory accesses.
+if command -v compute-sanitizer >/dev/null; then
+  for tool in memcheck racecheck initcheck; do
+    in_time "compute-sanitizer-$tool" || continue
+    limited compute-sanitizer --tool "$tool" --target-processes all --error-exitcode 9 --log-file "$work/$tool.txt" \
+      ./ddhost "${toy[@]}" "${common[@]}" "run.dir=$work/$tool" train.steps=2 --device cuda --strategy zero3 --nproc 1 \
+      "${given[@]}" >"$work/compute-sanitizer-$tool.log" 2>&1
+    rc=$?
+    tail -n 3 "$work/$tool.txt" >>"$work/compute-sanitizer-$tool.log" 2>/dev/null
+    if ((rc == 0)); then report passed "compute-sanitizer $tool: no errors"
+    else did_not_end "compute-sanitizer-$tool" "$rc" "$none" 6; fi
+  done
+else
+  report "left out" "compute-sanitizer: it is not in PATH"
+fi
+
+# Rates of kernels.
+if [[ ! -x benchmarks/gpu_rates ]]; then
+  report "left out" "gpu_rates: there is no $PWD/benchmarks/gpu_rates"
+elif in_time gpu_rates; then
+  limited benchmarks/gpu_rates . "${driver:-libcuda.so.1}" "${DDHOST_GPU_NUMEL:-67108864}" >"$work/gpu_rates.log" 2>&1
+  rc=$?
+  if ((rc == 0)); then
+    report passed "gpu_rates"
+    cat "$work/gpu_rates.log"
+  else did_not_end gpu_rates "$rc" "$none" 5; fi
+fi
+
 # Models on LibTorch: the same operators on the CPU and on the GPU. Their sums are in different orders, so the results
 # differ in the last bits. Results in 16 bits have fewer digits, so their limit is wider.
 losses() { sed -nE 's/.*"loss":([-+.e0-9]+).*/\1/p' "$work/$1/metrics.jsonl"; }
 close_losses() { # two names, limit of the relative difference
   paste <(losses "$1") <(losses "$2") |
     awk -v limit="$3" '{ d = ($1 - $2) / $1; if (d > limit || d < -limit || d != d) far = 1 } END { exit far || NR != 8 }'
-}
-# A run that could not begin because a library is missing is left out; every other failure counts.
-not_run() { # name
-  if grep -Eq "is built for CPUs|can't be loaded|can't be opened|cannot open shared object" "$work/$1.log"; then
-    echo "left out: $1: $(tail -n 1 "$work/$1.log")"
-  else
-    echo "FAILED: $1: $(tail -n 1 "$work/$1.log")"
-    failed=1
-  fi
 }
 # Small models on data that needs no files.
 seq 20000 >"$work/text"
@@ -87,51 +176,23 @@ options_of() { # model
     cad_mllm) echo "model.size=tiny" ;;
   esac
 }
+compare_model() { # model, format, limit
+  local name=$1-$2 of_model
+  read -ra of_model <<<"$(options_of "$1")"
+  local torch=(--model "$1" "${of_model[@]}" --strategy zero2 --nproc 1 optimizer.lr=1e-4 "precision.compute=$2")
+  in_time "$name" || return
+  train "$name-cpu" "${torch[@]}" model.operators=torch || { did_not_end "$name-cpu" $? "$no_library"; return; }
+  train "$name-gpu" "${torch[@]}" --device cuda "${given[@]}" || { did_not_end "$name-gpu" $? "$no_library"; return; }
+  if close_losses "$name-cpu" "$name-gpu" "$3"; then report "close losses" "$name, within $3"
+  else report FAILED "$name: other losses than on the CPU"; fi
+}
 for model in gpt vit cnn kgat cad_mllm; do
   [[ -e plugins/$model.so ]] || continue
-  read -ra of_model <<<"$(options_of "$model")"
-  for format in fp32 bf16 fp16; do
-    name=$model-$format
-    limit=1e-4
-    [[ $format == fp32 ]] || limit=2e-2
-    torch=(--model "$model" "${of_model[@]}" --strategy zero2 --nproc 1 optimizer.lr=1e-4 "precision.compute=$format")
-    if ! train "$name-cpu" "${torch[@]}" model.operators=torch; then
-      not_run "$name-cpu"
-    elif ! train "$name-gpu" "${torch[@]}" --device cuda "${given[@]}"; then
-      not_run "$name-gpu"
-    elif close_losses "$name-cpu" "$name-gpu" "$limit"; then
-      echo "close losses: $name, within $limit"
-    else
-      echo "FAILED: $name: other losses than on the CPU"
-      failed=1
-    fi
-  done
+  compare_model "$model" fp32 1e-4
+  for format in bf16 fp16; do compare_model "$model" "$format" 2e-2; done
 done
 
-# NVIDIA's checker of memory accesses.
-if command -v compute-sanitizer >/dev/null; then
-  for tool in memcheck racecheck initcheck; do
-    if timeout 120 compute-sanitizer --tool "$tool" --target-processes all --error-exitcode 9 --log-file "$work/$tool.txt" \
-      ./ddhost "${common[@]}" "run.dir=$work/$tool" train.steps=2 --device cuda --strategy zero3 --nproc 1 "${given[@]}" \
-      >"$work/$tool.log" 2>&1; then
-      echo "compute-sanitizer $tool: no errors"
-    else
-      echo "FAILED: compute-sanitizer $tool: $(tail -n 3 "$work/$tool.txt" "$work/$tool.log")"
-      failed=1
-    fi
-  done
-else
-  echo "left out: compute-sanitizer is not in PATH"
-fi
-
-# Rates.
-if [[ -x benchmarks/gpu_rates ]]; then
-  driver=$(printf '%s\n' "${given[@]}" | sed -n 's/^device\.driver=//p')
-  timeout 120 benchmarks/gpu_rates . "${driver:-libcuda.so.1}" "${DDHOST_GPU_NUMEL:-67108864}" || {
-    echo "FAILED: gpu_rates"
-    failed=1
-  }
-fi
+# Rates of strategies.
 median_ms() { # name: of the last 20 steps
   sed -nE 's/.*"step_ms":([0-9.]+).*/\1/p' "$work/$1/metrics.jsonl" | tail -n 20 | sort -n | sed -n 10p
 }
@@ -139,14 +200,18 @@ for strategy in ddp zero1 zero2 zero3 fsdp; do
   [[ -e plugins/gpt.so ]] || break
   name=rate-$strategy target=0.99
   [[ $strategy != zero3 && $strategy != fsdp ]] || target=0.97
-  if ! train "$name" --model gpt model.size=gpt2 model.vocab=50304 "data.path=$work/text" precision.compute=bf16 \
-    --device cuda --nproc 1 --strategy "$strategy" train.steps=30 "${given[@]}"; then
-    not_run "$name"
-    break
-  fi
+  in_time "$name" || continue
+  train "$name" --model gpt model.size=gpt2 model.vocab=50304 "data.path=$work/text" precision.compute=bf16 \
+    --device cuda --nproc 1 --strategy "$strategy" train.steps=30 "${given[@]}" ||
+    { did_not_end "$name" $? "$no_library"; [[ $strategy != ddp ]] || break; continue; }
   [[ $strategy != ddp ]] || ddp_ms=$(median_ms "$name")
   awk -v s="$strategy" -v ms="$(median_ms "$name")" -v ddp="$ddp_ms" -v target="$target" 'BEGIN {
     rate = ddp / ms
     printf "GPT-2 124M, bf16, %s: %.2f ms a step, %.3f of ddp%s\n", s, ms, rate, rate < target ? " (below " target ")" : "" }'
 done
+
+echo "== in $SECONDS s"
+for state in passed "equal bits" "close losses" "left out" FAILED; do printf '%-12s %3d\n' "$state" "${count[$state]:-0}"; done
+echo "not measured by this script: AdamW beside torch's fused one, ddp beside a plain loop, GPT-2 beside llm.c, a CNN with
+graphs beside their replay, synchronizations in a step, an abort by NCCL itself"
 exit "$failed"

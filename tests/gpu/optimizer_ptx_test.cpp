@@ -65,10 +65,12 @@ struct Memory {
         second(numel(n, 3, finite)),
         shown{param, param},
         lowp(n),
-        grads{numel(n, 4, finite), numel(n, 5, finite)} {}
+        grads{numel(n, 4, finite), numel(n, 5, finite)},
+        limit(finite ? 0.25F : 1e30F) {}  // of sums times 0.3: many are beyond
   std::vector<float> param, first, second, shown[2];
   std::vector<uint16_t> lowp;
   std::vector<float> grads[2];
+  float limit;
 
   ddh::ElementRange range() {
     ddh::ElementRange out{};
@@ -80,7 +82,7 @@ struct Memory {
     out.lowp_dtype = DDH_BF16;
     out.n_grads = 2;
     out.scale = 0.3F;
-    out.limit = 1e30F;
+    out.limit = limit;
     out.grads[0] = grads[0].data();
     out.grads[1] = grads[1].data();
     return out;

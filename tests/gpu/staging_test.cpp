@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Uploads and results through pinned memory on the stand-in for the driver, where queued work runs as late as the events
-// allow, and memory that is freed has no data any more.
+// Uploads and results through pinned memory. On the stand-in for the driver queued work runs as late as the events allow, and
+// memory that is freed has no data any more.
 #include <catch2/catch.hpp>
 
 #include "ddh/sdk/staging.hpp"

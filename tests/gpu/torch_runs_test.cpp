@@ -3,19 +3,18 @@
 // Models on LibTorch on the device cuda, over the stand-in for the driver. LibTorch's operators for GPUs can't run there, so
 // each model ends with a sentence before its first step.
 #include "fixtures/harness/toy_run.hpp"
+#include "gpu/cuda_fixture.hpp"
 
 using namespace ddhost::test;
 
-namespace {
-
-const std::string kDriver = "device.driver=" + std::string(DDHOST_BUILD_DIR) + "/tests/standin/libcuda.so.1";
-
-}  // namespace
-
 TEST_CASE("a model on LibTorch is refused without LibTorch's operators for GPUs", "[gpu]") {
+  if (needs_stand_ins("on_gpu.sh trains the models on this machine's GPUs")) return;
+  if (gpu_count("libcuda.so.1") > 0)
+    return skip("this machine has a GPU, which LibTorch would use beside the stand-in");
   const std::string model = GENERATE("gpt", "vit", "cnn", "kgat", "cad_mllm");
   CAPTURE(model);
-  const ToyRun run = toy_run({"--device", "cuda", "train.steps=2", "run.nproc=1", kDriver}, {}, model);
+  const ToyRun run =
+      toy_run({"--device", "cuda", "train.steps=2", "run.nproc=1", "device.driver=" + driver_file()}, {}, model);
   check_refused(run, {"LibTorch", "--device cpu"});
   CHECK_THAT(run.err, Catch::Contains("can't be loaded") || Catch::Contains("is built for CPUs"));
   CHECK(run.record.steps.empty());

@@ -3,15 +3,14 @@
 // Every strategy on one to four ranks, each with a GPU of the stand-in, over shm and over nccl: the bits of the CPU over
 // shm.
 #include "equivalence/variants.hpp"
-#include "fixtures/harness/setting.hpp"
 #include "fixtures/harness/toy_run.hpp"
+#include "gpu/place.hpp"
 
 using namespace ddhost::test;
 
 namespace {
 
-const std::string kStandin = std::string(DDHOST_BUILD_DIR) + "/tests/standin/";
-const std::string kModel = std::string(DDHOST_BUILD_DIR) + "/tests/plugins/kernel_toy.so";
+const std::string kModel = build_folder() + "/tests/plugins/kernel_toy.so";
 
 Result run_on(const Options& device, const std::string& strategy, const std::string& comm, int world) {
   return run(Cell{{strategy, comm, device}, world, {"data.micro_batch=2", "train.grad_accum_steps=2"}, 3, kModel});
@@ -20,9 +19,10 @@ Result run_on(const Options& device, const std::string& strategy, const std::str
 }  // namespace
 
 TEST_CASE("one to four ranks have the bits of the CPU under every strategy and over every transport", "[gpu]") {
-  const Setting gpus("DDHOST_STANDIN_GPUS", "4");
-  const Options cuda = {"--device", "cuda", "device.driver=" + kStandin + "libcuda.so.1"};
-  const Options with_nccl = joined(cuda, {"comm.library=" + kStandin + "libnccl.so.2"});
+  if (needs_stand_ins("on_gpu.sh compares the strategies on this machine's GPUs")) return;
+  const StandinGpus gpus(4);
+  const Options cuda = {"--device", "cuda", "device.driver=" + driver_file()};
+  const Options with_nccl = joined(cuda, {"comm.library=" + nccl_file()});
   const int world = GENERATE(1, 2, 3, 4);
   const Result cpu = run_on({}, "ddp", "shm", world);
   REQUIRE(cpu.code == 0);

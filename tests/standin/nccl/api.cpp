@@ -156,6 +156,10 @@ Result ncclCommDeregister(Comm comm, void* handle) {
 Result ncclMemAlloc(void** out, size_t bytes) { return allocate_memory(out, bytes); }
 Result ncclMemFree(void* p) { return free_memory(p); }
 Result ncclCommWindowRegister(Comm comm, void* p, size_t bytes, nccl::Window* window, int flags) {
+  if (ignores("ncclCommWindowRegister")) {
+    *window = static_cast<nccl::Window>(p);
+    return nccl::kSuccess;
+  }
   if (flags != nccl::kWindowSymmetric || bytes == 0) return nccl::kInvalidArgument;
   const Result begun = comm->windows.begin(p, bytes, window);
   if (begun != nccl::kInProgress || depth == 0) return begun;
@@ -164,7 +168,9 @@ Result ncclCommWindowRegister(Comm comm, void* p, size_t bytes, nccl::Window* wi
 }
 Result ncclCommWindowDeregister(Comm comm, nccl::Window window) {
   if (ignores("ncclCommWindowDeregister")) return nccl::kSuccess;
-  return comm->windows.remove(window);
+  const Result result = comm->windows.remove(window);
+  if (result != nccl::kSuccess) comm->failed = true;
+  return result;
 }
 
 Result ncclGroupStart() {
