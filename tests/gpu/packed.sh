@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# packed.sh <build folder>: the archive of pack.sh is unpacked elsewhere and run on the stand-ins for a minute, with the build
-# folder hidden if a mount namespace can be made. An archive that is too large is refused.
+# packed.sh <build folder>: the archive of pack.sh is unpacked elsewhere and run on the stand-ins for two minutes, with the
+# build folder hidden if a mount namespace can be made. An archive that is too large is refused.
 set -euo pipefail
 build=$(cd "$1" && pwd) here=$(cd "$(dirname "$0")" && pwd)
 fail() { echo "FAILED: $*"; exit 1; }
@@ -16,7 +16,7 @@ cp -r "$build/tests/standin" "$work/standin"
 mkdir "$work/there"
 tar -xzf "$work/ddhost-gpu.tar.gz" -C "$work/there"
 export DDHOST_GPU_OPTIONS="device.driver=$work/standin/libcuda.so.1" DDHOST_STANDIN_GPUS=2 DDHOST_GPU_NUMEL=100000
-export DDHOST_NCCL_OPTIONS="comm.library=$work/standin/libnccl.so.2" DDHOST_GPU_MINUTES=1
+export DDHOST_NCCL_OPTIONS="comm.library=$work/standin/libnccl.so.2" DDHOST_GPU_MINUTES=2
 cd "$work/there"
 run=(bash on_gpu.sh .)
 if unshare -m true 2>/dev/null; then
@@ -25,7 +25,7 @@ if unshare -m true 2>/dev/null; then
 else
   echo "no mount namespace can be made here: the build folder is not hidden"
 fi
-"${run[@]}" >"$work/log" 2>&1 || true # the minute may end it
+"${run[@]}" >"$work/log" 2>&1 || true # the time may end it
 cat "$work/log"
 ! grep -q '^FAILED:' "$work/log" || fail "the unpacked archive, above"
 for name in gpu_device gpu_staging gpu_optimizers gpu_nccl_collectives; do
