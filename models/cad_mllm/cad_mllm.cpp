@@ -21,6 +21,15 @@ CadBatch& batch_of_handle(ddh_batch* batch) { return *reinterpret_cast<CadBatch*
 
 int32_t stage_of(int32_t program) { return program % kStages; }
 
+// `wanted`, if the stage has these inputs. `who`: begins the sentence that refuses them.
+Inputs known_to(int32_t stage, const std::string& who, Inputs wanted) {
+  const Inputs known = kStageInputs[stage];
+  if ((wanted.image && !known.image) || (wanted.points && !known.points))
+    ddh::fail(DDH_INVALID_ARGUMENT, who, " inputs that ", kStageNames[stage],
+              " does not know; use a later stage, as with train.programs=[\"stage3_all\"]");
+  return wanted;
+}
+
 }  // namespace
 
 const char* const kNeeds[] = {DDH_CONFIG_IFACE, DDH_ALLOC_IFACE, DDH_STREAM_IFACE, DDH_COPY_IFACE, nullptr};
@@ -115,12 +124,20 @@ ddh_batch* CadMllm::batch_of(int32_t stage, int64_t B, const std::vector<int64_t
   return give_away(std::move(batch));
 }
 
-// A condition is a sample of the evaluation data: its image and points, and its caption unless a prompt is given.
+// A condition is a sample of the evaluation data: its image and points, and its caption unless a prompt is given. Instead of
+// one, files may be given.
 void CadMllm::sampler_begin(const ddh_sample_args& args) {
   const int32_t stage = stage_of(args.program);
   Item item;
   Inputs has = kStageInputs[stage];
-  if (args.condition >= 0) {
+  const std::string image = host.text("model.sample_image"), points = host.text("model.sample_points");
+  if (!image.empty() || !points.empty()) {
+    if (args.condition >= 0)
+      ddh::fail(DDH_INVALID_ARGUMENT, "both a sample of the evaluation (--condition) and files (model.sample_image, ",
+                "model.sample_points) are given to generate for; give one of them");
+    has = known_to(stage, "model.sample_image and model.sample_points name", {true, !points.empty(), !image.empty()});
+    item = read_item(config_, image, points);
+  } else if (args.condition >= 0) {
     item = data_.eval->item(static_cast<uint64_t>(args.condition));
     has = eval_inputs(stage);
   }
@@ -158,13 +175,9 @@ Inputs CadMllm::drawn_inputs(int32_t stage, double draw, double text_draw) const
 }
 
 Inputs CadMllm::eval_inputs(int32_t stage) const {
-  const Inputs known = kStageInputs[stage];
-  if (eval_inputs_ == "stage") return known;
-  const Inputs wanted{eval_inputs_ == "text", eval_inputs_.ends_with("points"), eval_inputs_.starts_with("image")};
-  if ((wanted.image && !known.image) || (wanted.points && !known.points))
-    ddh::fail(DDH_INVALID_ARGUMENT, "model.eval_inputs=", eval_inputs_, " names inputs that ", kStageNames[stage],
-              " does not know; evaluate a later stage, as with train.programs=[\"stage3_all\"]");
-  return wanted;
+  if (eval_inputs_ == "stage") return kStageInputs[stage];
+  return known_to(stage, "model.eval_inputs=" + eval_inputs_ + " names",
+                  {eval_inputs_ == "text", eval_inputs_.ends_with("points"), eval_inputs_.starts_with("image")});
 }
 
 ddh::Tensors CadMllm::run_unit(const UnitRun& run, const std::vector<at::Tensor>& params, const ddh::Tensors& inputs) {

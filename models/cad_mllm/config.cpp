@@ -75,7 +75,11 @@ constexpr ddh::Option kOptions[] = {
      "inputs in an evaluation; stage: all of the stage; text: the caption; the others: what they name, without the "
      "caption"},
     {"bad_data", "string", R"("refuse")", R"("enum": ["refuse", "skip"])",
-     "lines of a folder that are no sample; skip: they are passed over, and their number is logged"},
+     "lines of a folder that are no sample, or whose files are torn; skip: all files are read once at the start, bad "
+     "lines are passed over, and their number is logged"},
+    {"sample_image", "string", R"("")", "",
+     "a PNG or JPEG file to generate for, instead of a sample of the evaluation"},
+    {"sample_points", "string", R"("")", "", "a file with a point cloud to generate for, alone or with sample_image"},
     {"init", "string", R"("published")", R"("enum": ["published", "fan_in"])",
      "frozen weights that no file gives; fan_in: standard deviation 1 / sqrt(fan-in), for towers that stay random"},
     {"names", "string", R"("plain")", R"("enum": ["plain", "peft"])",

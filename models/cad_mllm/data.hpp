@@ -50,6 +50,8 @@ CadData make_up_data(const Config& config, int64_t n_train);
 
 // <folder>/train.jsonl and <folder>/val.jsonl (folder.cpp). Bad lines are refused, or passed over and counted.
 CadData read_data(const ddh::Host& host, const Config& config, const std::string& folder);
+// The bare prompt with an image and a point cloud of these paths; "": it has none.
+Item read_item(const Config& config, const std::string& image, const std::string& points);
 void write_data(const CadData& data, const Config& config, const std::string& folder);
 
 }  // namespace cad

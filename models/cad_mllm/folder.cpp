@@ -91,31 +91,6 @@ Line line_of(const std::string& text, const fs::path& folder, const Config& conf
   return line;
 }
 
-// The lines that are good; bad ones are refused, or counted.
-std::vector<Line> read_lines(const ddh::Host& host, const Config& config, const fs::path& file) {
-  std::istringstream in(
-      ddh::read_input(file.string(), {"data file", "data.path is a folder of CAD data, with a train.jsonl"}));
-  const bool skips = host.text("model.bad_data") == "skip";
-  std::vector<Line> lines;
-  std::string text, first_skipped;
-  int64_t number = 0, skipped = 0;
-  while (std::getline(in, text)) {
-    ++number;
-    try {
-      lines.push_back(line_of(text, file.parent_path(), config));
-    } catch (const ddh::Error& e) {
-      const std::string sentence = ddh::str(file.string(), ":", number, " is no sample: ", e.what());
-      if (!skips) ddh::fail(e.code(), sentence, "; correct the line, or set model.bad_data=skip");
-      if (skipped++ == 0) first_skipped = sentence;
-    }
-  }
-  if (skipped > 0)
-    host.log(DDH_LOG_WARN, "passed over ", skipped, " of ", number, " lines of ", file.string(),
-             "; the first: ", first_skipped);
-  if (lines.empty()) ddh::fail(DDH_DATA_LOSS, "'", file.string(), "' holds no sample; add lines, or correct data.path");
-  return lines;
-}
-
 // (n, 6). A cloud of more points gives up some at equal distances, one of fewer repeats its points.
 std::vector<float> read_points(const std::string& path, int64_t n) {
   std::istringstream in(ddh::read_input(path, {"point cloud", "correct the line that names it"}));
@@ -151,36 +126,70 @@ std::vector<float> read_points(const std::string& path, int64_t n) {
   return out;
 }
 
+// Throws where a file of the line can't be used.
+void read_files(const Line& line) {
+  for (const std::string& path : line.images) static_cast<void>(images::decode(path));
+  if (!line.points.empty()) static_cast<void>(read_points(line.points, 1));
+}
+
+// The lines that are good; bad ones are refused, or counted. To pass over lines, their files are read once here, so all
+// ranks number samples alike.
+std::vector<Line> read_lines(const ddh::Host& host, const Config& config, const fs::path& file) {
+  std::istringstream in(
+      ddh::read_input(file.string(), {"data file", "data.path is a folder of CAD data, with a train.jsonl"}));
+  const bool skips = host.text("model.bad_data") == "skip";
+  std::vector<Line> lines;
+  std::string text, first_skipped;
+  int64_t number = 0, skipped = 0;
+  while (std::getline(in, text)) {
+    ++number;
+    try {
+      Line line = line_of(text, file.parent_path(), config);
+      if (skips) read_files(line);
+      lines.push_back(std::move(line));
+    } catch (const ddh::Error& e) {
+      const std::string sentence = ddh::str(file.string(), ":", number, " is no sample: ", e.what());
+      if (!skips) ddh::fail(e.code(), sentence, "; correct the line, or set model.bad_data=skip");
+      if (skipped++ == 0) first_skipped = sentence;
+    }
+  }
+  if (skipped > 0)
+    host.log(DDH_LOG_WARN, "passed over ", skipped, " of ", number, " lines of ", file.string(),
+             "; the first: ", first_skipped);
+  if (lines.empty()) ddh::fail(DDH_DATA_LOSS, "'", file.string(), "' holds no sample; add lines, or correct data.path");
+  return lines;
+}
+
+Item item_of(const Line& line, const ImageShape& shape, int64_t n_points) {
+  images::TransformOptions transform;
+  transform.side = transform.resize = shape.side;
+  transform.channels = 3;
+  transform.mean = transform.deviation = {0.5F, 0.5F, 0.5F};
+  Item item{line.prompt, line.target, {}, {}};
+  if (!line.images.empty()) item.pixels.resize(static_cast<size_t>(shape.numel()));
+  float* view = item.pixels.data();
+  for (const std::string& path : line.images) {
+    images::transform(images::decode(path), transform, nullptr, view);
+    view += shape.view_numel();
+  }
+  if (!line.points.empty()) item.points = read_points(line.points, n_points);
+  return item;
+}
+
 class FolderItems final : public ItemSet {
  public:
   FolderItems(std::vector<Line> lines, const Config& config)
-      : lines_(std::move(lines)), image_(config.image), n_points_(config.point.points) {
-    transform_.side = transform_.resize = config.image.side;
-    transform_.channels = 3;
-    transform_.mean = transform_.deviation = {0.5F, 0.5F, 0.5F};
-  }
+      : lines_(std::move(lines)), image_(config.image), n_points_(config.point.points) {}
   [[nodiscard]] uint64_t size() const override { return lines_.size(); }
   [[nodiscard]] std::pair<std::string, std::string> texts(uint64_t i) const override {
     return {lines_[i].prompt, lines_[i].target};
   }
-  [[nodiscard]] Item item(uint64_t i) const override {
-    const Line& line = lines_[i];
-    Item item{line.prompt, line.target, {}, {}};
-    if (!line.images.empty()) item.pixels.resize(static_cast<size_t>(image_.numel()));
-    float* view = item.pixels.data();
-    for (const std::string& path : line.images) {
-      images::transform(images::decode(path), transform_, nullptr, view);
-      view += image_.view_numel();
-    }
-    if (!line.points.empty()) item.points = read_points(line.points, n_points_);
-    return item;
-  }
+  [[nodiscard]] Item item(uint64_t i) const override { return item_of(lines_[i], image_, n_points_); }
 
  private:
   const std::vector<Line> lines_;
   const ImageShape image_;
   const int64_t n_points_;
-  images::TransformOptions transform_;
 };
 
 void write_png(const float* pixels, int64_t side, const std::string& path) {
@@ -254,6 +263,12 @@ CadData read_data(const ddh::Host& host, const Config& config, const std::string
   data.train = std::make_unique<FolderItems>(std::move(train), config);
   if (!eval.empty()) data.eval = std::make_unique<FolderItems>(std::move(eval), config);
   return data;
+}
+
+Item read_item(const Config& config, const std::string& image, const std::string& points) {
+  Line line{kBarePrompt, "", {}, points};
+  if (!image.empty()) line.images.push_back(image);
+  return item_of(line, config.image, config.point.points);
 }
 
 // Ranks may write the same folder at once: each writes its own, and the first to rename it wins.

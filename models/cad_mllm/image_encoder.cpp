@@ -3,7 +3,6 @@
 // DINOv2 (Oquab et al. 2023) without its class token at the end: patches, pre-norm blocks with LayerScale, a last norm.
 // Names are those of Hugging Face's Dinov2Model.
 #include <ATen/ops/cat.h>
-#include <ATen/ops/conv2d.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/upsample_bicubic2d.h>
 
@@ -38,7 +37,9 @@ Unit embeddings(const Config& config) {
   unit.run = [s](Call& w, const Tensors& in) {
     const at::Tensor& kernel = w[kPatches + ".weight"];
     const at::Tensor pixels = w.batch.pixels.to(kernel.scalar_type());
-    const at::Tensor patches = at::conv2d(pixels, kernel, w[kPatches + ".bias"], s.patch).flatten(2).transpose(1, 2);
+    const at::Tensor patches = ops::autograd::convolution(pixels, kernel, w[kPatches + ".bias"], {.stride = s.patch})
+                                   .flatten(2)
+                                   .transpose(1, 2);
     const at::Tensor cls = widened(w["embeddings.cls_token"]).expand({pixels.size(0), 1, s.width});
     Tensors out = in;
     out.push_back(at::cat({cls, widened(patches)}, 1) + positions(s, w["embeddings.position_embeddings"]));

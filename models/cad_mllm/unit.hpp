@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "../ops/autograd_layers.hpp"
 #include "config.hpp"
 #include "ddh/sdk/model.hpp"
 
@@ -75,8 +76,7 @@ at::Tensor layer_norm(const Call& w, const std::string& layer, const at::Tensor&
 at::Tensor rms_norm(const Call& w, const std::string& layer, const at::Tensor& x, double eps);
 // (B, T, H D) -> (B, H, T, D) in fp32
 at::Tensor heads(const at::Tensor& x, int64_t n);
-// softmax(q k^T / sqrt(D)) v with q, k, v (B, H, T, D) -> (B, T, H D)
-at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal);
+using ops::autograd::attention;
 at::Tensor widened(const at::Tensor& x);
 
 // Weight and bias of a linear layer or a norm.

@@ -7,6 +7,8 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
+
 #include "../ops/losses.hpp"
 #include "../ops/model_products.hpp"
 
@@ -16,6 +18,14 @@ namespace {
 constexpr int32_t kTrainProgram = 0;
 constexpr int64_t kTop = 5;
 const std::vector<std::string> kMetrics = {"loss", "accuracy", "top5"};
+// An evaluation also counts for each class the images that are given it and belong to it, then those that are given it. With
+// more classes that would be too much to gather of each micro-batch.
+constexpr int64_t kMostCountedClasses = 1000;
+
+// (B), in the batch's memory.
+at::Tensor labels_of(const images::ImageBatch& i) {
+  return at::from_blob(const_cast<int64_t*>(i.labels.data()), {i.B()}, at::kLong);
+}
 
 CnnBatch& batch_of(ddh_batch* batch) { return *reinterpret_cast<CnnBatch*>(batch); }
 
@@ -27,9 +37,9 @@ const char* const kNeeds[] = {DDH_CONFIG_IFACE, DDH_ALLOC_IFACE, DDH_COMM_IFACE,
 // The operations that the layers of a unit call while it runs.
 class Cnn::UnitCall final : public Call {
  public:
-  UnitCall(Cnn& cnn, const UnitRun& run, const std::vector<at::Tensor>& params, bool frozen)
-      : cnn_(cnn), run_(run), params_(params) {
-    if (frozen) run_.training = false;
+  UnitCall(Cnn& cnn, const UnitRun& run, const std::vector<at::Tensor>& params, const Unit& unit)
+      : cnn_(cnn), run_(run), params_(params), n_frozen_(unit.n_frozen) {
+    if (unit.is_frozen()) run_.training = false;
   }
   [[nodiscard]] const at::Tensor& param(size_t i) const override { return params_[i]; }
   [[nodiscard]] at::Tensor dropout(const at::Tensor& x, double probability) override {
@@ -41,7 +51,12 @@ class Cnn::UnitCall final : public Call {
   }
   [[nodiscard]] at::Tensor batch_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                                       const Norm& n) override {
-    return cnn_.batch_norm(run_, x, weight, bias, {n.mean_buffer, n.variance_buffer, int64_t{n.batches_buffer}},
+    UnitRun run = run_;
+    if (n.param < n_frozen_) run.training = false;
+    if (run.training && x.numel() == x.size(1) && x.dim() == 2 && !cnn_.host.flag("model.sync_batch_norm"))
+      ddh::fail(DDH_FAILED_PRECONDITION, "batch norm '", n.name, "' has no variance over a micro-batch of one image; ",
+                "set data.micro_batch to 2 or more, and data.drop_last=true where the last one of an epoch has one");
+    return cnn_.batch_norm(run, x, weight, bias, {n.mean_buffer, n.variance_buffer, int64_t{n.batches_buffer}},
                            n.momentum, n.eps);
   }
 
@@ -49,6 +64,7 @@ class Cnn::UnitCall final : public Call {
   Cnn& cnn_;
   UnitRun run_;
   const std::vector<at::Tensor>& params_;
+  const size_t n_frozen_;
   uint64_t site_ = 0;  // index of the unit's next dropout
 };
 
@@ -107,7 +123,7 @@ ddh::Tensors Cnn::run_unit(const UnitRun& run, const std::vector<at::Tensor>& pa
   } else if (unit.joins) {
     waiting = at::cat(waiting, 1);
   }
-  UnitCall unit_call(*this, run, params, unit.frozen);
+  UnitCall unit_call(*this, run, params, unit);
   waiting.back() = unit.run(unit_call, waiting.back());
   return is_last ? loss(run, batch, waiting.back().to(at::kFloat)) : waiting;
 }
@@ -115,8 +131,7 @@ ddh::Tensors Cnn::run_unit(const UnitRun& run, const std::vector<at::Tensor>& pa
 Cnn::BatchTensors Cnn::tensors_of(const UnitRun& run, CnnBatch& batch) {
   const images::ImageBatch& i = batch.images;
   if (!device().by_operators()) return {i.pixels, i.targets, {}};
-  auto* const labels = const_cast<int64_t*>(i.labels.data());
-  const std::vector<at::Tensor> t = on_device(run, {i.pixels, i.targets, at::from_blob(labels, {i.B()}, at::kLong)});
+  const std::vector<at::Tensor> t = on_device(run, {i.pixels, i.targets, labels_of(i)});
   return {t[0], t[1], t[2]};
 }
 
@@ -133,6 +148,7 @@ at::Tensor Cnn::loss(const UnitRun& run, CnnBatch& batch, const at::Tensor& logi
   const std::vector<int64_t>& labels = batch.images.labels;
   const auto count = static_cast<double>(labels.size());
   report(run, 0, sum, batch.images.weight);
+  if (describe().programs[run.program]->n_reported > 0) report_classes(run, batch, tensors.labels, values);
   if (tensors.labels.defined()) {
     report(run, 1, ops::counted_among_largest(values, tensors.labels, 1), count);
     report(run, 2, ops::counted_among_largest(values, tensors.labels, kTop), count);
@@ -145,6 +161,29 @@ at::Tensor Cnn::loss(const UnitRun& run, CnnBatch& batch, const at::Tensor& logi
   return sum;
 }
 
+void Cnn::report_classes(const UnitRun& run, CnnBatch& batch, const at::Tensor& labels, const at::Tensor& logits) {
+  const auto classes = static_cast<size_t>(loader_.classes());
+  std::vector<double> counts(2 * classes, static_cast<double>(batch.images.B()));
+  std::fill_n(counts.begin(), classes, 0);
+  for (const int64_t label : batch.images.labels) counts[static_cast<size_t>(label)] += 1;
+  report(run, static_cast<uint32_t>(kMetrics.size()),
+         ops::counts_of_classes(logits, labels.defined() ? labels : labels_of(batch.images)), counts);
+}
+
+// Precision, recall and F1 of each class, weighted by its part of the images, as in scikit-learn.
+void Cnn::derive(int32_t, const double* sums, const double* counts, double* values) {
+  const size_t n = kMetrics.size(), classes = static_cast<size_t>(loader_.classes());
+  for (size_t i = 0; i < n; ++i) values[i] = sums[i] / counts[i];
+  const double *hits = sums + n, *of_class = counts + n, *given = hits + classes, images = counts[1];
+  double precision = 0, f1 = 0;
+  for (size_t c = 0; c < classes; ++c) {
+    if (hits[c] == 0) continue;
+    precision += of_class[c] / images * hits[c] / given[c];
+    f1 += of_class[c] / images * 2 * hits[c] / (given[c] + of_class[c]);
+  }
+  values[n] = precision, values[n + 1] = values[1], values[n + 2] = f1;
+}
+
 void Cnn::build_description() {
   std::vector<int32_t> order;
   std::vector<uint32_t> flags;
@@ -154,13 +193,13 @@ void Cnn::build_description() {
     std::vector<int32_t> params;
     for (const ParamSpec& spec : unit->params()) {
       const uint32_t attributes =
-          (spec.shape.size() < 2 ? DDH_PARAM_NO_DECAY : 0U) | (unit->frozen ? DDH_PARAM_FROZEN : 0U);
+          (spec.shape.size() < 2 ? DDH_PARAM_NO_DECAY : 0U) | (params.size() < unit->n_frozen ? DDH_PARAM_FROZEN : 0U);
       params.push_back(desc_.add_param(index, spec.name, spec.shape, spec.init, attributes));
     }
-    for (Norm& norm : unit->norms()) add_norm(norm, unit->frozen);
+    for (Norm& norm : unit->norms()) add_norm(norm, norm.param < unit->n_frozen);
     order.push_back(desc_.add_unit(unit->name(), params));
     // Later towers pass on the gradients of waiting results, so only the first frozen units have no backward.
-    is_leading = is_leading && unit->frozen;
+    is_leading = is_leading && unit->is_frozen();
     flags.push_back(is_leading ? DDH_POSITION_FORWARD_ONLY : 0U);
     has_flags = has_flags || is_leading;
   }
@@ -173,14 +212,21 @@ void Cnn::build_description() {
                      .sample_unit = "images",
                      .position_flags = has_flags ? flags : std::vector<uint32_t>{},
                      .eval_program = evaluates ? "eval" : ""});
-  if (evaluates) {
-    desc_.add_program({.kind = DDH_PROGRAM_EVAL,
-                       .name = "eval",
-                       .units = order,
-                       .metrics = kMetrics,
-                       .n_samples = loader_.n_eval(),
-                       .sample_unit = "images"});
+  if (!evaluates) return;
+  std::vector<std::string> metrics = kMetrics, reported;
+  if (loader_.classes() <= kMostCountedClasses) {
+    for (const char* what : {"found of class ", "given class "})
+      for (int64_t c = 0; c < loader_.classes(); ++c) metrics.push_back(ddh::str(what, c));
+    reported = kMetrics;
+    for (const char* name : {"precision", "recall", "f1"}) reported.emplace_back(name);
   }
+  desc_.add_program({.kind = DDH_PROGRAM_EVAL,
+                     .name = "eval",
+                     .units = order,
+                     .metrics = metrics,
+                     .n_samples = loader_.n_eval(),
+                     .sample_unit = "images",
+                     .reported = reported});
 }
 
 // Running statistics are folded over the micro-batches of all ranks; those of a frozen trunk do not change.
@@ -200,18 +246,18 @@ bool Cnn::estimate(const ddh_estimate_args& args, ddh_estimate& out) {
   const int32_t unit = program.units[args.position];
   const Unit& u = *net_.units()[static_cast<size_t>(unit)];
   const double B = args.n_samples;
-  const bool learns = program.kind == DDH_PROGRAM_TRAIN && !u.frozen;
-  const bool gives_input_gradient = unit > 0 && !u.restarts && !net_.units()[static_cast<size_t>(unit) - 1]->frozen;
+  const bool learns = program.kind == DDH_PROGRAM_TRAIN && !u.is_frozen();
+  const Unit* const before = unit > 0 && !u.restarts ? net_.units()[static_cast<size_t>(unit) - 1].get() : nullptr;
+  const bool follows_frozen = before != nullptr && before->is_frozen();
   out = {sizeof out, 0, B * u.flops(), 0, 0};
   if (!learns) return true;
-  out.backward_flops = B * (u.flops() + (gives_input_gradient ? u.flops() : u.flops() - u.first_flops()));
+  out.backward_flops = B * u.backward_flops(before != nullptr && !follows_frozen);
   const double element = compute_ == at::kFloat ? 4 : 2;
   double bytes = u.kept_bytes(B, compute_, device().where());
   if (compute_ != at::kFloat && (unit == 0 || u.restarts))  // a copy of the pixels
     bytes += ddh::ActivationAllocator::block_bytes(B * static_cast<double>(image_shape().numel()) * element);
-  if (unit > 0 && !u.restarts && net_.units()[static_cast<size_t>(unit) - 1]->frozen)  // the frozen trunk's result
-    bytes += ddh::ActivationAllocator::block_bytes(
-        B * static_cast<double>(net_.units()[static_cast<size_t>(unit) - 1]->shape().numel()) * element);
+  if (follows_frozen)  // the frozen trunk's result
+    bytes += ddh::ActivationAllocator::block_bytes(B * static_cast<double>(before->shape().numel()) * element);
   out.activation_bytes = static_cast<uint64_t>(bytes);
   return true;
 }

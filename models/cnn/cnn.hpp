@@ -24,6 +24,7 @@ class DDH_HIDDEN Cnn final : public ddh::TorchModel {
   const ddh_model_desc& describe() override { return desc_.get(); }
   ddh_batch* batch_create(const ddh_batch_args& args, ddh_batch_info& info) override;
   void batch_destroy(ddh_batch* batch) noexcept override;
+  void derive(int32_t program, const double* sums, const double* counts, double* values) override;
   bool estimate(const ddh_estimate_args& args, ddh_estimate& out) override;
 
   // A batch of given pixels (B, [frames,] channels, side, side).
@@ -45,6 +46,8 @@ class DDH_HIDDEN Cnn final : public ddh::TorchModel {
   BatchTensors tensors_of(const UnitRun& run, CnnBatch& batch);
   [[nodiscard]] at::Tensor pixels_of(const at::Tensor& pixels) const;
   at::Tensor loss(const UnitRun& run, CnnBatch& batch, const at::Tensor& logits);
+  // labels: undefined unless by operators alone; logits (B, classes).
+  void report_classes(const UnitRun& run, CnnBatch& batch, const at::Tensor& labels, const at::Tensor& logits);
 
   const images::ImageLoader loader_;
   const at::ScalarType compute_;

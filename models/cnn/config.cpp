@@ -25,7 +25,10 @@ constexpr ddh::Option kOwnOptions[] = {
     {"frames", "integer", "5", R"("minimum": 1, "maximum": 1024)",
      "number of frames of a video, for cnn_lstm, pretrained_cnn_lstm and conv3d"},
     {"hidden", "integer", "512", R"("minimum": 1, "maximum": 1048576)",
-     "width of the first dense layer of basic, conv3d and both cnn_lstm"},
+     "width of the first dense layer of basic, conv3d, both cnn_lstm and head=dense"},
+    {"head", "string", R"("plain")", R"("enum": ["plain", "dense"])",
+     "head of MobileNets and EfficientNet; plain: torchvision's; dense: one more dense layer with ReLU and dropout, "
+     "for EfficientNet after a batch norm and dropout"},
     {"padding", "integer", "0", R"("minimum": 0, "maximum": 16, "x-unit": "pixels")",
      "padding of the convolutions of basic and cnn_lstm; 1 keeps the size of the image"},
     {"batch_norm", "boolean", "false", "", "batch norms after the convolutions of basic, which then have no biases"},
@@ -35,7 +38,7 @@ constexpr ddh::Option kOwnOptions[] = {
      "tensors hold the channels of a pixel side by side, as torch.channels_last: faster, with larger rounding errors "
      "in batch norms"},
     {"dropout", "number", "-1", R"("minimum": -1, "maximum": 0.9)",
-     "dropout before dense layers; -1: 0 for resnet9, 0.2 for MobileNets and EfficientNet, 0.5 for the others"},
+     "dropout before dense layers; -1: 0 for resnet9, 0.2 for plain heads of MobileNets and EfficientNet, else 0.5"},
     {"stochastic_depth", "number", "-1", R"("minimum": -1, "maximum": 0.9)",
      "probability of dropping the last residual block of efficientnet_b0; falls linearly to 0 at the first; -1: 0.2"},
     {"stem_stride", "integer", "0", R"("minimum": 0, "maximum": 2)",
@@ -44,6 +47,8 @@ constexpr ddh::Option kOwnOptions[] = {
      "features: trunks of VGG, MobileNets and EfficientNet, also those of towers and of frames, and their batch norms "
      "do not "
      "change"},
+    {"unfrozen", "integer", "0", R"("minimum": 0, "maximum": 1024)",
+     "with freeze=features: the last convolutions of a trunk that are trained all the same, with their batch norms"},
     ddh::kOperatorsOption,
 };
 constexpr auto kAllOptions = ddh::joined(kOwnOptions, images::kOptions);
@@ -75,6 +80,8 @@ NetOptions net_options(const ddh::Host& host, Shape image, int64_t classes) {
   o.stochastic_depth = host.f64("model.stochastic_depth");
   o.stem_stride = host.i64("model.stem_stride");
   o.freeze_features = host.text("model.freeze") == "features";
+  o.unfrozen = host.i64("model.unfrozen");
+  o.dense_head = host.text("model.head") == "dense";
   o.widths = integers(host, "model.widths");
   o.hidden = host.i64("model.hidden");
   o.padding = host.i64("model.padding");
@@ -87,6 +94,12 @@ NetOptions net_options(const ddh::Host& host, Shape image, int64_t classes) {
       (o.network == "basic" || o.network == "resnet9" || o.network == "cnn_lstm" || o.network == "conv3d"))
     ddh::fail(DDH_INVALID_ARGUMENT, "model.freeze=features is for VGG, MobileNets and EfficientNet, not for ",
               o.network, "; set it to none");
+  if (o.unfrozen > 0 && !o.freeze_features)
+    ddh::fail(DDH_INVALID_ARGUMENT, "model.unfrozen=", o.unfrozen,
+              " leaves convolutions of a frozen trunk to be trained, but none is frozen; set model.freeze=features");
+  if (o.dense_head && !o.network.starts_with("mobilenet") && o.network != "efficientnet_b0")
+    ddh::fail(DDH_INVALID_ARGUMENT, "model.head=dense is for MobileNets and EfficientNet, not for ", o.network,
+              "; set it to plain");
   return o;
 }
 

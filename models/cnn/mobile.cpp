@@ -26,8 +26,13 @@ Unit& conv_norm(Unit& u, const Style& style, const std::string& name, int64_t ou
   return u.batch_norm(name + ".1", style.eps, style.momentum);
 }
 
-void freeze_from(Net& net, size_t first, bool is_frozen) {
-  for (size_t i = first; i < net.units().size(); ++i) net.units()[i]->frozen = is_frozen;
+// For fine-tuning, in place of torchvision's head; EfficientNet's has a batch norm.
+void dense_head(Net& net, const NetOptions& o, bool has_norm) {
+  const double dropped = o.dropout_or(0.5);
+  Unit& u = net.unit("fc1").average_pool(1).flatten();
+  if (has_norm) u.batch_norm("bn").dropout(dropped);
+  u.linear("fc1", o.hidden).relu().dropout(dropped);
+  net.unit("fc2").linear("fc2", o.classes);
 }
 
 // Expansion, depthwise convolution, squeeze and excitation, projection.
@@ -62,7 +67,7 @@ int64_t divisible_by_8(double channels) {
   return static_cast<double>(rounded) < 0.9 * channels ? rounded + 8 : rounded;
 }
 
-void mobilenet_v2_features(Net& net, const NetOptions& o, const std::string& prefix, bool is_frozen) {
+void mobilenet_v2_features(Net& net, const NetOptions& o, const std::string& prefix) {
   const size_t first = net.units().size();
   const Style style{&Unit::relu6, 1e-5, 0.1};
   // Expansion, width, blocks, stride of the first.
@@ -92,12 +97,16 @@ void mobilenet_v2_features(Net& net, const NetOptions& o, const std::string& pre
     }
   }
   conv_norm(net.unit(prefix + "18"), style, prefix + "18", 1280, 1).relu6();
-  freeze_from(net, first, is_frozen);
+  freeze_trunk(net, first, o);
 }
 
 Net mobilenet_v2(const NetOptions& o) {
   Net net(o.image);
-  mobilenet_v2_features(net, o, "features.", o.freeze_features);
+  mobilenet_v2_features(net, o, "features.");
+  if (o.dense_head) {
+    dense_head(net, o, /*has_norm=*/false);
+    return net;
+  }
   net.unit("classifier")
       .average_pool(1)
       .flatten()
@@ -137,14 +146,18 @@ Net mobilenet_v3(const NetOptions& o) {
   }
   const std::string last = "features." + std::to_string(index);
   conv_norm(net.unit(last), hard, last, is_small ? 576 : 960, 1).hard_swish();
-  for (const auto& u : net.units()) u->frozen = o.freeze_features;
+  freeze_trunk(net, 0, o);
+  if (o.dense_head) {
+    dense_head(net, o, /*has_norm=*/false);
+    return net;
+  }
   Unit& dense = net.unit("classifier.0");
   dense.average_pool(1).flatten().linear("classifier.0", is_small ? 1024 : 1280, kNarrow).hard_swish();
   net.unit("classifier.3").dropout(o.dropout_or(0.2)).linear("classifier.3", o.classes, kNarrow);
   return net;
 }
 
-void efficientnet_b0_features(Net& net, const NetOptions& o, const std::string& prefix, bool is_frozen) {
+void efficientnet_b0_features(Net& net, const NetOptions& o, const std::string& prefix) {
   const size_t first = net.units().size();
   const Style style{&Unit::silu, 1e-5, 0.1};
   // Expansion, kernel, stride of the first block, width, blocks.
@@ -171,12 +184,16 @@ void efficientnet_b0_features(Net& net, const NetOptions& o, const std::string& 
     ++stage;
   }
   conv_norm(net.unit(prefix + "8"), style, prefix + "8", 1280, 1).silu();
-  freeze_from(net, first, is_frozen);
+  freeze_trunk(net, first, o);
 }
 
 Net efficientnet_b0(const NetOptions& o) {
   Net net(o.image);
-  efficientnet_b0_features(net, o, "features.", o.freeze_features);
+  efficientnet_b0_features(net, o, "features.");
+  if (o.dense_head) {
+    dense_head(net, o, /*has_norm=*/true);
+    return net;
+  }
   const double bound = 1 / std::sqrt(static_cast<double>(o.classes));
   net.unit("classifier")
       .average_pool(1)

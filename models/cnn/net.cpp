@@ -4,12 +4,9 @@
 #include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/adaptive_avg_pool2d.h>
-#include <ATen/ops/conv2d.h>
-#include <ATen/ops/conv3d.h>
 #include <ATen/ops/hardsigmoid.h>
 #include <ATen/ops/hardswish.h>
 #include <ATen/ops/hardtanh.h>
-#include <ATen/ops/linear.h>
 #include <ATen/ops/lstm.h>
 #include <ATen/ops/max_pool2d.h>
 #include <ATen/ops/max_pool3d.h>
@@ -21,10 +18,10 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <tuple>
 
+#include "../ops/autograd_layers.hpp"
 #include "ddh/sdk/torch/activations.hpp"
 
 namespace cnn {
@@ -104,10 +101,8 @@ Unit& Unit::conv(const std::string& name, int64_t out, int64_t kernel, ConvOptio
   count_flops(2.0 * static_cast<double>(to.numel()) * static_cast<double>(fan_in));
   pass(to, kInput);
   return add([w, o](Call& call, const at::Tensor& x) {
-    const std::array<int64_t, 2> stride = {o.stride, o.stride}, padding = {o.padding, o.padding}, dilation = {1, 1};
-    std::optional<at::Tensor> bias;
-    if (o.bias) bias = call.param(w + 1);
-    return at::conv2d(x, call.param(w), bias, stride, padding, dilation, o.groups);
+    return ops::autograd::convolution(x, call.param(w), o.bias ? call.param(w + 1) : at::Tensor(),
+                                      {o.stride, o.padding, o.groups});
   });
 }
 
@@ -116,12 +111,12 @@ Unit& Unit::batch_norm(const std::string& name, double eps, double momentum) {
   const size_t w = param(name + ".weight", {channels}, kOne);
   param(name + ".bias", {channels}, kZero);
   Norm& norm = norms_.emplace_back();
-  norm.name = name;
+  norm.name = name, norm.param = w;
   norm.mean.assign(static_cast<size_t>(channels), 0);
   norm.variance.assign(static_cast<size_t>(channels), 1);
   norm.eps = eps, norm.momentum = momentum;
   pass(shape_, kInput);
-  for (int i = 0; i < 2; ++i) kept_.push_back({channels, sizeof(float), true});  // statistics of the micro-batch
+  for (int i = 0; i < 2; ++i) keep({channels, sizeof(float), true});  // statistics of the micro-batch
   return add([w, n = &norm](Call& call, const at::Tensor& x) {
     return call.batch_norm(x, call.param(w), call.param(w + 1), *n);
   });
@@ -134,7 +129,8 @@ Unit& Unit::linear(const std::string& name, int64_t out, std::optional<ddh::Para
   param(name + ".bias", {out}, init ? kZero : torch);
   count_flops(2.0 * static_cast<double>(shape_.frames * in * out));
   pass({out, 1, 1, shape_.frames}, kInput);
-  return add([w](Call& call, const at::Tensor& x) { return at::linear(x, call.param(w), call.param(w + 1)); });
+  return add(
+      [w](Call& call, const at::Tensor& x) { return ops::autograd::linear(x, call.param(w), call.param(w + 1)); });
 }
 
 Unit& Unit::relu() {
@@ -159,7 +155,7 @@ Unit& Unit::max_pool(int64_t kernel, int64_t stride, int64_t padding) {
               " pixels after a pool of ", kernel, " x ", kernel, " in unit '", name_,
               "'; give larger images (model.image_size)");
   pass(to, kInput);
-  kept_.push_back({to.numel(), sizeof(int64_t)});  // the positions of the maxima
+  keep({to.numel(), sizeof(int64_t)});  // the positions of the maxima
   return add([kernel, stride, padding](Call&, const at::Tensor& x) {
     return at::max_pool2d(x, {kernel, kernel}, {stride, stride}, {padding, padding});
   });
@@ -183,12 +179,12 @@ Unit& Unit::lstm(const std::string& name, int64_t hidden, bool last_alone) {
   param(name + ".bias_ih_l0", {4 * hidden}, init);
   param(name + ".bias_hh_l0", {4 * hidden}, init);
   count_flops(2.0 * static_cast<double>(frames * 4 * hidden * (in + hidden)));
-  kept_.push_back({frames * in});  // in the order of the frames
+  keep({frames * in});  // in the order of the frames
   pass({hidden, 1, 1, last_alone ? 1 : frames}, kNothing);
   // The states of all frames, of which the result is a copy, or a view of the last one; before the first frame, and after the
   // last one, with the cells.
-  kept_.push_back({(last_alone ? frames - 1 : frames) * hidden});
-  for (int i = 0; i < 3; ++i) kept_.push_back({hidden});
+  keep({(last_alone ? frames - 1 : frames) * hidden});
+  for (int i = 0; i < 3; ++i) keep({hidden});
   lstms_.push_back({frames, in, hidden});
   return add([=](Call& call, const at::Tensor& x) {
     const at::Tensor sequence = x.view({-1, frames, in});
@@ -217,8 +213,7 @@ Unit& Unit::conv3d(const std::string& name, int64_t out, int64_t kernel) {
   count_flops(2.0 * static_cast<double>(to.numel()) * static_cast<double>(fan_in));
   pass(to, kInput);
   return add([w, padding](Call& call, const at::Tensor& x) {
-    const std::array<int64_t, 3> stride = {1, 1, 1}, around = {padding, padding, padding};
-    return at::conv3d(x, call.param(w), call.param(w + 1), stride, around);
+    return ops::autograd::convolution(x, call.param(w), call.param(w + 1), {.padding = padding});
   });
 }
 
@@ -229,7 +224,7 @@ Unit& Unit::max_pool3d() {
     ddh::fail(DDH_INVALID_ARGUMENT, "nothing is left of ", shape_.height, " x ", shape_.width, " pixels after the pool",
               " of unit '", name_, "'; give larger images (model.image_size) or fewer model.widths");
   pass(to, kInput);
-  kept_.push_back({to.numel(), sizeof(int64_t)});
+  keep({to.numel(), sizeof(int64_t)});
   return add([depth](Call&, const at::Tensor& x) { return at::max_pool3d(x, {depth, 2, 2}, {depth, 2, 2}); });
 }
 
@@ -240,7 +235,7 @@ Unit& Unit::flatten_volume() {
 
 Unit& Unit::dropout(double probability) {
   if (probability == 0) return *this;
-  kept_.push_back({shape_.numel()});  // factors
+  keep({shape_.numel()});  // factors
   pass(shape_, kInput);
   return add([probability](Call& call, const at::Tensor& x) { return call.dropout(x, probability); });
 }
@@ -256,7 +251,7 @@ Unit& Unit::residual(double drop, const std::function<void(Unit&)>& body, const 
   };
   std::vector<Layer> inner = branch(body);
   const Shape out = shape_;
-  is_kept_ = true;  // the body begins with a layer that keeps its input
+  is_kept_ = true, kept_result_.reset();  // the body begins with a layer that keeps its input
   std::vector<Layer> outer = branch(shortcut);
   if (shape_.numel() != out.numel())
     ddh::fail(DDH_INTERNAL, "unit '", name_, "': the two branches of a residual connection have different shapes");
@@ -282,8 +277,8 @@ Unit& Unit::squeeze_excite(const std::string& name, int64_t squeezed, Gate gate)
   layers_ = std::move(before);
   shape_ = in;
   is_kept_ = true;  // the product keeps its factors
-  kept_.push_back({channels * shape_.frames});
-  if (hard) kept_.push_back({channels * shape_.frames});  // the input of the gate, whose result the other keeps
+  keep({channels * shape_.frames});
+  if (hard) keep({channels * shape_.frames});  // the input of the gate, whose result the other keeps
   pass(in, kNothing);
   return add([hard, inner = std::move(inner)](Call& call, const at::Tensor& x) {
     const at::Tensor scale = run_layers(inner, call, x);
@@ -305,10 +300,24 @@ Unit& Unit::add(Layer layer) {
 
 // Counts the layer that computes `out` from the current result. A tensor that two layers keep is counted once.
 void Unit::pass(Shape out, unsigned keeps) {
-  if ((keeps & kInput) != 0 && !is_kept_) kept_.push_back({shape_.numel()});
+  if ((keeps & kInput) != 0) {
+    if (!is_kept_) {
+      keep({shape_.numel()});
+    } else if (kept_result_) {
+      kept_[*kept_result_].n_params = params_.size();  // this layer keeps it too
+    }
+  }
   shape_ = out;
   is_kept_ = (keeps & kOutput) != 0;
-  if (is_kept_) kept_.push_back({shape_.numel()});
+  kept_result_.reset();
+  if (!is_kept_) return;
+  kept_result_ = kept_.size();
+  keep({shape_.numel()});
+}
+
+void Unit::keep(Kept kept) {
+  kept.n_params = params_.size();
+  kept_.push_back(kept);
 }
 
 double Unit::kept_bytes(double n_samples, at::ScalarType type, at::Device device) const {
@@ -318,16 +327,32 @@ double Unit::kept_bytes(double n_samples, at::ScalarType type, at::Device device
     return ddh::ActivationAllocator::block_bytes(numel * (k.bytes > 0 ? static_cast<double>(k.bytes) : element_bytes));
   };
   double bytes = is_kept_ ? 0 : blocks({shape_.numel()});
-  for (const Kept& k : kept_) bytes += blocks(k);
+  for (const Kept& k : kept_) {
+    if (n_frozen == 0 || k.n_params > n_frozen) bytes += blocks(k);
+  }
   for (const Lstm& l : lstms_)
     bytes += ddh::ActivationAllocator::block_bytes(
         lstm_workspace_bytes({l.frames, static_cast<int64_t>(n_samples), l.in, l.hidden}, type, device));
   return bytes;
 }
 
-void Unit::count_flops(double flops) {
-  if (flops_ == 0) first_flops_ = flops;
-  flops_ += flops;
+void Unit::count_flops(double flops) { work_.push_back({flops, params_.size()}); }
+
+double Unit::flops() const {
+  double sum = 0;
+  for (const Work& w : work_) sum += w.flops;
+  return sum;
+}
+
+double Unit::backward_flops(bool gives_input_gradient) const {
+  double sum = 0;
+  bool gives = gives_input_gradient && n_frozen == 0;
+  for (const Work& w : work_) {
+    if (w.n_params <= n_frozen) continue;
+    sum += gives ? 2 * w.flops : w.flops;
+    gives = true;
+  }
+  return sum;
 }
 
 Unit& Unit::elementwise(at::Tensor (*function)(const at::Tensor&), unsigned keeps) {

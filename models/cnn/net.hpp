@@ -33,6 +33,7 @@ struct Shape {
 // Running statistics of a batch norm, and their places in the model's description.
 struct Norm {
   std::string name;
+  size_t param = 0;                   // index of its weight among the unit's parameters
   std::vector<float> mean, variance;  // (channels)
   int64_t batches = 0;
   double eps = 1e-5, momentum = 0.1;
@@ -113,13 +114,17 @@ class DDH_HIDDEN Unit {
   [[nodiscard]] const Shape& shape() const { return shape_; }  // of the unit's result
   [[nodiscard]] const std::vector<ParamSpec>& params() const { return params_; }
   std::deque<Norm>& norms() { return norms_; }
-  // FLOPs of convolutions and products for one sample; a multiplication and an addition count as two. Bytes that autograd
-  // keeps for the backward, with the unit's result, in the allocator's blocks; `type` is the compute dtype.
-  [[nodiscard]] double flops() const { return flops_; }
-  [[nodiscard]] double first_flops() const { return first_flops_; }  // of the first of these layers
+  // FLOPs of convolutions and products for one sample; a multiplication and an addition count as two. The backward of
+  // trained layers: two products each, but for the first of them if its input needs no gradient.
+  [[nodiscard]] double flops() const;
+  [[nodiscard]] double backward_flops(bool gives_input_gradient) const;
+  // Bytes that autograd keeps for the backward, with the unit's result, in the allocator's blocks; `type` is the compute
+  // dtype.
   [[nodiscard]] double kept_bytes(double n_samples, at::ScalarType type, at::Device device) const;
 
-  bool frozen = false;    // not trained, and batch norms use their running statistics
+  // Its first parameters are not trained, and batch norms among them use their running statistics.
+  size_t n_frozen = 0;
+  [[nodiscard]] bool is_frozen() const { return n_frozen > 0 && n_frozen == params_.size(); }
   bool restarts = false;  // its input is the pixels again; the result before it waits for a join
   bool joins = false;     // its input is all waiting results and the last one, concatenated
 
@@ -128,6 +133,14 @@ class DDH_HIDDEN Unit {
   size_t param(const std::string& name, std::vector<int64_t> shape, ddh::ParamInit init);
   Unit& add(Layer layer);
   void pass(Shape out, unsigned keeps);
+  // Of `numel` elements of one sample.
+  struct Kept {
+    int64_t numel;
+    int64_t bytes = 0;       // of an element; 0: as the compute dtype
+    bool is_of_all = false;  // numel is that of all samples together
+    size_t n_params = 0;     // of the unit up to the layer: kept if one of them is trained
+  };
+  void keep(Kept kept);
   void count_flops(double flops);
   Unit& elementwise(at::Tensor (*function)(const at::Tensor&), unsigned keeps);
 
@@ -136,18 +149,18 @@ class DDH_HIDDEN Unit {
   std::vector<ParamSpec> params_;
   std::deque<Norm> norms_;  // layers point at elements
   std::vector<Layer> layers_;
-  double flops_ = 0, first_flops_ = 0;
-  struct Kept {
-    int64_t numel;           // of one sample
-    int64_t bytes = 0;       // of an element; 0: as the compute dtype
-    bool is_of_all = false;  // numel is that of all samples together
+  struct Work {
+    double flops;
+    size_t n_params;  // as in Kept
   };
+  std::vector<Work> work_;
   std::vector<Kept> kept_;
   struct Lstm {
     int64_t frames, in, hidden;
   };
-  std::vector<Lstm> lstms_;  // whose workspaces are kept too
-  bool is_kept_ = true;      // whether the result of the layers so far is already counted as kept
+  std::vector<Lstm> lstms_;            // whose workspaces are kept too
+  bool is_kept_ = true;                // whether the result of the layers so far is already counted as kept
+  std::optional<size_t> kept_result_;  // its place in kept_
 };
 
 class DDH_HIDDEN Net {

@@ -18,4 +18,17 @@ Net make_net(const NetOptions& options) {
   return basic(options);
 }
 
+void freeze_trunk(Net& net, size_t first, const NetOptions& o) {
+  if (!o.freeze_features) return;
+  int64_t trained = o.unfrozen;
+  for (size_t i = net.units().size(); i-- > first;) {
+    Unit& u = *net.units()[i];
+    u.n_frozen = u.params().size();
+    while (trained > 0 && u.n_frozen > 0) {
+      const bool is_convolution = u.params()[--u.n_frozen].shape.size() == 4;
+      if (is_convolution) --trained;
+    }
+  }
+}
+
 }  // namespace cnn

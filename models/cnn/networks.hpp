@@ -17,10 +17,13 @@ struct NetOptions {
   double dropout = -1, stochastic_depth = -1;  // below 0: the network's own
   int64_t stem_stride = 0;                     // of the first convolution of MobileNets and EfficientNet; 0: 2
   bool freeze_features = false;                // the trunk is not trained
+  int64_t unfrozen = 0;                        // but for its last convolutions, with their batch norms
+  bool dense_head = false;                     // of MobileNets and EfficientNet: a dense layer before the classes
   std::vector<int64_t> lstm;                   // hidden widths of cnn_lstm's two
+  int64_t hidden = 0;                          // width of the first dense layer where the network leaves it open
   // Of basic, cnn_lstm and conv3d.
   std::vector<int64_t> widths;
-  int64_t hidden = 0, padding = 0;
+  int64_t padding = 0;
   bool batch_norm = false;
 
   [[nodiscard]] double dropout_or(double own) const { return dropout >= 0 ? dropout : own; }
@@ -44,8 +47,11 @@ Net ensemble(const NetOptions& o);             // MobileNetV2, EfficientNet-B0 a
 Net two_stream(const NetOptions& o);           // MobileNetV2 and a small network side by side
 
 // The trunks, as further units: `prefix` takes the place of "features.".
-void mobilenet_v2_features(Net& net, const NetOptions& o, const std::string& prefix, bool is_frozen);
-void efficientnet_b0_features(Net& net, const NetOptions& o, const std::string& prefix, bool is_frozen);
+void mobilenet_v2_features(Net& net, const NetOptions& o, const std::string& prefix);
+void efficientnet_b0_features(Net& net, const NetOptions& o, const std::string& prefix);
+
+// Freezes a trunk, which is the units from `first` on, as the options say.
+void freeze_trunk(Net& net, size_t first, const NetOptions& o);
 
 // The largest multiple of 8 near `channels` that is not below nine tenths of it: how MobileNets round widths.
 int64_t divisible_by_8(double channels);

@@ -39,7 +39,6 @@ Net vgg(const NetOptions& o) {
   const auto feature = [&index] { return "features." + std::to_string(index); };
   for (size_t stage = 0; stage < convs.size(); ++stage) {
     Unit& u = net.unit("stage" + std::to_string(stage + 1));
-    u.frozen = o.freeze_features;
     for (int i = 0; i < convs[stage]; ++i) {
       u.conv(feature(), std::min<int64_t>(512, int64_t{64} << stage), 3, {.padding = 1, .start = Start::kKaimingOut});
       ++index;
@@ -48,6 +47,7 @@ Net vgg(const NetOptions& o) {
     }
     u.max_pool(2), ++index;
   }
+  freeze_trunk(net, 0, o);
   const double dropped = o.dropout_or(0.5);
   const ddh::ParamInit narrow{DDH_INIT_NORMAL, 0, 0.01};
   net.unit("classifier.0").average_pool(7).flatten().linear("classifier.0", 4096, narrow).relu().dropout(dropped);

@@ -50,7 +50,7 @@ Net cnn_lstm(const NetOptions& o) {
 // The names of the trunk are torchvision's, so a file of MobileNetV2 fills it.
 Net pretrained_cnn_lstm(const NetOptions& o) {
   Net net(o.image);
-  mobilenet_v2_features(net, o, "features.", o.freeze_features);
+  mobilenet_v2_features(net, o, "features.");
   add_lstms(net, net.unit("lstm1").average_pool(1), o);
   return net;
 }
@@ -74,9 +74,9 @@ Net conv3d(const NetOptions& o) {
 
 Net ensemble(const NetOptions& o) {
   Net net(o.image);
-  mobilenet_v2_features(net, o, "mobilenet.", o.freeze_features);
+  mobilenet_v2_features(net, o, "mobilenet.");
   dense_head(net, o, "head_m");
-  efficientnet_b0_features(net, o, "efficientnet.", o.freeze_features);
+  efficientnet_b0_features(net, o, "efficientnet.");
   dense_head(net, o, "head_e");
   small_tower(net, o);
   joined_head(net, o);
@@ -85,7 +85,7 @@ Net ensemble(const NetOptions& o) {
 
 Net two_stream(const NetOptions& o) {
   Net net(o.image);
-  mobilenet_v2_features(net, o, "mobilenet.", o.freeze_features);
+  mobilenet_v2_features(net, o, "mobilenet.");
   dense_head(net, o, "head_m");
   small_tower(net, o);
   joined_head(net, o);

@@ -152,6 +152,27 @@ std::unique_ptr<ImageSet> set_of(std::vector<File> files, int64_t frames) {
   return std::make_unique<FolderImages>(std::move(files));
 }
 
+// Leaves out what can't be decoded. All ranks leave out the same, so they number samples alike.
+void leave_out_bad(std::vector<std::vector<File>>& classes, int64_t frames, BadFiles& bad) {
+  size_t left = 0;
+  for (std::vector<File>& files : classes) {
+    const std::unique_ptr<ImageSet> set = set_of(files, frames);
+    std::vector<File> good;
+    for (size_t i = 0; i < files.size(); ++i) {
+      try {
+        static_cast<void>(set->image(i));
+        good.push_back(files[i]);
+      } catch (const ddh::Error& error) {
+        if (bad.n++ == 0) bad.first = error.what();
+      }
+    }
+    bad.of += files.size();
+    left += good.size();
+    files = std::move(good);
+  }
+  if (left == 0) ddh::fail(DDH_DATA_LOSS, "model.bad_data=skip leaves nothing; the first: ", bad.first);
+}
+
 std::unique_ptr<ImageSet> all_of(const std::vector<std::vector<File>>& classes, int64_t frames) {
   std::vector<File> files;
   for (const std::vector<File>& of_class : classes) files.insert(files.end(), of_class.begin(), of_class.end());
@@ -211,12 +232,19 @@ ImageData open_folder(const ddh::Host& host, const std::string& path, int64_t fr
                 "' has its own test files; leave data.val_path out");
     return is_mnist(path) ? read_mnist(path) : read_cifar(path);
   }
-  return read_folder(path, host.text("data.val_path"), host.f64("data.val_fraction"), frames);
+  BadFiles bad;
+  ImageData data = read_folder(path, host.text("data.val_path"), host.f64("data.val_fraction"), frames,
+                               host.text("model.bad_data") == "skip" ? &bad : nullptr);
+  if (bad.n > 0)
+    host.log(DDH_LOG_WARN, "passed over ", bad.n, " of ", bad.of, frames > 0 ? " videos" : " images", " of ", path,
+             "; the first: ", bad.first);
+  return data;
 }
 
 }  // namespace
 
-ImageData read_folder(const std::string& folder, const std::string& val_path, double val_fraction, int64_t frames) {
+ImageData read_folder(const std::string& folder, const std::string& val_path, double val_fraction, int64_t frames,
+                      BadFiles* passed_over) {
   ImageData data;
   data.channels = 3;
   const fs::path root = folder, train = fs::is_directory(root / "train") ? root / "train" : root;
@@ -224,16 +252,21 @@ ImageData read_folder(const std::string& folder, const std::string& val_path, do
   for (const char* name : {"val", "test"}) {
     if (eval.empty() && train != root && fs::is_directory(root / name)) eval = root / name;
   }
-  const std::vector<std::vector<File>> files = list_files(train, data.classes, frames > 0);
+  if (!eval.empty() && !fs::is_directory(eval))
+    ddh::fail(DDH_NOT_FOUND, "data.val_path '", eval.string(),
+              "' is not a folder; give a folder with the same subfolders as data.path");
+  const auto list = [&](const fs::path& place) {
+    std::vector<std::vector<File>> files = list_files(place, data.classes, frames > 0);
+    if (passed_over != nullptr) leave_out_bad(files, frames, *passed_over);
+    return files;
+  };
+  const std::vector<std::vector<File>> files = list(train);
   if (eval.empty()) {
     split(files, val_fraction, frames, data);
     return data;
   }
-  if (!fs::is_directory(eval))
-    ddh::fail(DDH_NOT_FOUND, "data.val_path '", eval.string(),
-              "' is not a folder; give a folder with the same subfolders as data.path");
   data.train = all_of(files, frames);
-  data.eval = all_of(list_files(eval, data.classes, frames > 0), frames);
+  data.eval = all_of(list(eval), frames);
   return data;
 }
 

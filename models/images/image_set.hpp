@@ -65,10 +65,17 @@ bool is_mnist(const std::string& folder);
 bool is_cifar(const std::string& folder);
 ImageData read_mnist(const std::string& folder);
 ImageData read_cifar(const std::string& folder);
+// Files that a folder has but that can't be used.
+struct BadFiles {
+  size_t n = 0, of = 0;
+  std::string first;  // what is wrong with the first
+};
 // <folder>/<class>/<image>, or <folder>/train/... with <folder>/val/... or <folder>/test/... If there is neither,
 // evaluation uses the folder `val_path`, or `val_fraction` of each class, at equal distances. With `frames` above 0 each
-// image is a video: a folder of frames, or a video file.
-ImageData read_folder(const std::string& folder, const std::string& val_path, double val_fraction, int64_t frames = 0);
+// image is a video: a folder of frames, or a video file. With `passed_over` every one is decoded once, and bad ones are left
+// out and counted.
+ImageData read_folder(const std::string& folder, const std::string& val_path, double val_fraction, int64_t frames = 0,
+                      BadFiles* passed_over = nullptr);
 // Ten classes of stripes in noise: 28 x 28 pixels, gray, or 32 x 32 in colour.
 ImageData make_up_images(bool colour);
 // Videos of the images of `still`, each moving in one of eight directions, which are the classes.

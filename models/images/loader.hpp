@@ -26,6 +26,9 @@ inline constexpr ddh::Option kOptions[] = {
      "data if data.path is empty: a folder in $DDHOST_DATA, else in ../../shared/data from the program; made_up: "
      "generated; moving_mnist: "
      "videos"},
+    {"bad_data", "string", R"("refuse")", R"("enum": ["refuse", "skip"])",
+     "images or videos of a folder that cannot be decoded; skip: every rank decodes all of them once at the start, bad "
+     "ones are passed over, and their number is logged"},
     {"image_size", "integer", "0", R"("minimum": 0, "maximum": 4096, "x-unit": "pixels", "x-affects": "memory")",
      "side of the square that the model sees; 0: that of the model's size, or of the data"},
     {"resize", "integer", "0", R"("minimum": 0, "maximum": 8192, "x-unit": "pixels")",

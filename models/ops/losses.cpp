@@ -2,6 +2,7 @@
 #include "losses.hpp"
 
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/logsumexp.h>
@@ -91,6 +92,14 @@ at::Tensor counted_among_largest(const at::Tensor& logits, const at::Tensor& lab
   const at::Tensor behind = classes.gt(label).logical_and(logits.le(x).logical_not());
   const at::Tensor n = before.logical_or(behind).sum(1);
   return n.lt(k).logical_and(x.eq(x).squeeze(1)).sum(at::kDouble);
+}
+
+at::Tensor counts_of_classes(const at::Tensor& logits, const at::Tensor& labels) {
+  const at::Tensor classes = at::arange(logits.size(1), labels.options()).unsqueeze(0);
+  // NaN is the largest, but does not equal itself.
+  const at::Tensor given = logits.argmax(1, /*keepdim=*/true).eq(classes).logical_and(logits.eq(logits));  // (B, K)
+  const at::Tensor found = given.logical_and(labels.unsqueeze(1).eq(classes));
+  return at::cat({found.sum(0, /*keepdim=*/false, at::kDouble), given.sum(0, /*keepdim=*/false, at::kDouble)});
 }
 
 }  // namespace ops

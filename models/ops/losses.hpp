@@ -21,5 +21,8 @@ at::Tensor cross_entropy_backward(const at::Tensor& logits, const at::Tensor& ta
 int64_t count_among_largest(const at::Tensor& logits, const std::vector<int64_t>& labels, int64_t k);
 // The same by operators, fp64 on the logits' device; labels (B).
 at::Tensor counted_among_largest(const at::Tensor& logits, const at::Tensor& labels, int64_t k);
+// For each of the K classes, how many rows have it as their largest logit and as their label, then how many have it as their
+// largest logit: (2 K) fp64 on the logits' device. A row with NaN counts for no class.
+at::Tensor counts_of_classes(const at::Tensor& logits, const at::Tensor& labels);
 
 }  // namespace ops

@@ -113,6 +113,11 @@ class Zero3Offload final : public ddh::DataParallel {
     count_traffic();
   }
 
+  void trains_later(const uint8_t* trains) override {
+    DataParallel::trains_later(trains);
+    offloaded_->free_unused();
+  }
+
   std::vector<ddh_state_entry> state() override {
     std::vector<ddh_state_entry> out;
     offloaded_->forget_entries();

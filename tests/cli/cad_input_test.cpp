@@ -162,6 +162,14 @@ TEST_CASE("bad CAD data gets a sentence with file and line", "[cli]") {
   write_lines(cloud, {"0 0 1"});
   write_lines(path + "/images/train_0002.png", {"no picture"});
   check_refused({"data.path=" + path, "data.micro_batch=1"}, {"train_0002.png", "neither a PNG nor a JPEG"});
+  check_refused({"data.path=" + path, "model.bad_data=skip"}, {file, "holds no sample"});
+  write_lines(file, good);
+  write_lines(path + "/points/train_0007.xyz", {"0 0"});
+  const Ended torn = train({"data.path=" + path, "model.bad_data=skip", "run.quiet=false"});
+  INFO(torn.err);
+  CHECK(torn.code == 0);
+  CHECK_THAT(torn.err, Catch::Contains("passed over 2 of 10 lines") && Catch::Contains(file + ":3") &&
+                           Catch::Contains("train_0002.png"));
   check_refused({"data.path=" + folder.file("none")}, {folder.file("none"), "is no folder", "data.dummy_samples"});
 }
 
@@ -190,6 +198,45 @@ TEST_CASE("a trained CAD-MLLM is evaluated on single inputs and generates from a
   CHECK_THAT(text.out, Catch::Contains("Generate a CAD model with a circular base and vertical walls.\n"));
   const Ended beyond = with({"generate"}, {"--condition", "20", "--length", "5"});
   CHECK(beyond.code != 0);
+}
+
+TEST_CASE("a CAD-MLLM generates from files of one's own as from the sample of the evaluation that has them", "[cli]") {
+  const TempFolder folder;
+  const std::string path = written(folder, 20), weights = folder.file("w.safetensors");
+  const std::string image = path + "/images/val_0002.png", points = path + "/points/val_0002.xyz";
+  REQUIRE(train({"--save-final", weights, "model.init=fan_in", "train.steps=10", "optimizer.lr=0.02"}).code == 0);
+  const auto generate = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> args = {"generate",         "--model", "cad_mllm", "--weights", weights,
+                                     "--temperature",    "0",       "--length", "40",        "model.init=fan_in",
+                                     "data.path=" + path};
+    args.insert(args.end(), more.begin(), more.end());
+    return run_program(args, false);
+  };
+  const std::string stage = "train.programs=[\"stage3_all\"]";
+  const auto text = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> args = {stage};
+    args.insert(args.end(), more.begin(), more.end());
+    const Ended run = generate(args);
+    INFO(run.command << "\n" << run.err);
+    REQUIRE(run.code == 0);
+    return run.out;
+  };
+  const std::string from_image = text({"model.sample_image=" + image});
+  CHECK(from_image == text({"--condition", "2", "model.eval_inputs=image"}));
+  const std::string from_both = text({"model.sample_image=" + image, "model.sample_points=" + points});
+  CHECK(from_both == text({"--condition", "2", "model.eval_inputs=image_points"}));
+  CHECK(text({"model.sample_points=" + points}) == text({"--condition", "2", "model.eval_inputs=points"}));
+  CHECK(from_both != from_image);
+  CHECK_THAT(text({"model.sample_image=" + image, "--prompt", "A ring"}), Catch::Contains("A ring\n"));
+  const auto refused = [&](const std::vector<std::string>& more) {
+    const Ended run = generate(more);
+    CHECK(run.code != 0);
+    return run.err;
+  };
+  CHECK_THAT(refused({stage, "model.sample_image=" + folder.file("none.png")}), Catch::Contains("none.png"));
+  CHECK_THAT(refused({stage, "model.sample_image=" + image, "--condition", "2"}), Catch::Contains("give one of them"));
+  CHECK_THAT(refused({"train.programs=[\"stage2_text_pc\"]", "model.sample_image=" + image}),
+             Catch::Contains("stage2_text_pc does not know"));
 }
 
 TEST_CASE("adapters are merged into the language model, which then gives the same loss without them", "[cli]") {

@@ -35,6 +35,7 @@ void write_classes(const TempFolder& folder) {
 struct Ended {
   int code;
   std::string err, command;
+  std::vector<std::string> losses;  // of steps and evaluations, as they are written
 };
 Ended train(std::vector<std::string> args) {
   const TempFolder folder;
@@ -43,7 +44,14 @@ Ended train(std::vector<std::string> args) {
                "model.n_layer=1", "model.width=8", "run.quiet=true", "run.dir=" + folder.file("run")});
   Process process(args);
   const int code = process.wait(std::chrono::seconds(60));
-  return {code, process.err(), process.command()};
+  Ended ended{code, process.err(), process.command(), {}};
+  std::ifstream metrics(folder.file("run/metrics.jsonl"));
+  for (std::string line; std::getline(metrics, line);) {
+    const size_t at = line.find("loss\":");
+    if (at != std::string::npos && line.find("summary") == std::string::npos)
+      ended.losses.push_back(line.substr(at, line.find(',', at) - at));
+  }
+  return ended;
 }
 
 void check_refused(const std::vector<std::string>& args, const std::vector<std::string>& words) {
@@ -79,6 +87,37 @@ TEST_CASE("a truncated image ends the run with its name, whenever it is read", "
   write_image(folder, "dog/3.png", 50);
   check_refused({"data.path=" + folder.path().string(), "data.val_fraction=0"},
                 {folder.file("dog/3.png"), "cannot be decoded", "replace or remove it"});
+}
+
+TEST_CASE("by option bad images are passed over and counted, and the rest is numbered as without them", "[cli]") {
+  const TempFolder folder, good;
+  write_classes(folder);
+  write_image(folder, "dog/3.png", 50);
+  write_image(folder, "cat/0.png", 0);
+  for (const char* name : {"cat", "dog"}) {
+    for (int i = 0; i < 8; ++i) {
+      const std::string image = std::string(name) + "/" + std::to_string(i) + ".png";
+      if (image != "dog/3.png" && image != "cat/0.png") write_image(good, image);
+    }
+  }
+  const std::vector<std::string> options = {"run.quiet=false", "data.val_fraction=0.25", "train.eval_every=4"};
+  const auto trained = [&](const TempFolder& data, const std::string& more) {
+    std::vector<std::string> args = {"data.path=" + data.path().string(), more};
+    args.insert(args.end(), options.begin(), options.end());
+    const Ended run = train(args);
+    INFO(run.command << "\n" << run.err);
+    REQUIRE(run.code == 0);
+    return run;
+  };
+  const Ended skipping = trained(folder, "model.bad_data=skip"), plain = trained(good, "model.bad_data=refuse");
+  const std::string sentence = "passed over 2 of 16 images of " + folder.path().string();
+  CHECK_THAT(skipping.err, Catch::Contains(sentence) && Catch::Contains(folder.file("cat/0.png")));
+  CHECK(skipping.losses == plain.losses);
+  CHECK(skipping.losses.size() == 5);
+  const TempFolder bad;
+  write_image(bad, "cat/0.png", 50);
+  check_refused({"data.path=" + bad.path().string(), "model.bad_data=skip"},
+                {"model.bad_data=skip leaves nothing", bad.file("cat/0.png")});
 }
 
 TEST_CASE("images of several sizes need model.image_size", "[cli]") {

@@ -119,8 +119,16 @@ TEST_CASE("a phase with new optimizer state has the bits of a run that starts wi
 }
 
 TEST_CASE("optimizer state and gradients that no later phase needs are freed", "[cli]") {
-  const std::string strategy = GENERATE("ddp", "zero1", "zero2", "zero3", "fsdp");
-  INFO(strategy);
+  // The state of zero3_offload is in pinned memory, or on the device.
+  const auto strategy =
+      GENERATE(values<std::vector<std::string>>({{"ddp"},
+                                                 {"zero1"},
+                                                 {"zero2"},
+                                                 {"zero3"},
+                                                 {"fsdp"},
+                                                 {"zero3_offload"},
+                                                 {"zero3_offload", "strategy.offload_optimizer.device=none"}}));
+  INFO(strategy[0] << (strategy.size() > 1 ? " " + strategy[1] : ""));
   const auto now = [](const ToyRun& run, const char* tag) {
     uint64_t bytes = 0;
     for (const json& rank : run.record.summary.at("ranks"))
@@ -128,7 +136,8 @@ TEST_CASE("optimizer state and gradients that no later phase needs are freed", "
     return bytes;
   };
   const auto with = [&](const std::vector<std::string>& options) {
-    std::vector<std::string> all = {"--nproc", "2", "--strategy", strategy, "precision.compute=bf16"};
+    std::vector<std::string> all = {"--nproc", "2", "precision.compute=bf16", "--strategy"};
+    all.insert(all.end(), strategy.begin(), strategy.end());
     all.insert(all.end(), options.begin(), options.end());
     return ran(run(all));
   };

@@ -63,6 +63,10 @@ std::vector<Row> rows(const std::string& text) {
                  network("basic", {{"model.padding", "1"}, {"model.batch_norm", "true"}})});
   out.push_back({"mobilenet_v3_large with a frozen trunk", ddh_entry_cnn,
                  network("mobilenet_v3_large", {{"model.freeze", "features"}})});
+  // A residual block, of which the projection is trained.
+  out.push_back(
+      {"mobilenet_v2 with a trunk that is frozen but for its end", ddh_entry_cnn,
+       network("mobilenet_v2", {{"model.freeze", "features"}, {"model.unfrozen", "8"}, {"model.head", "dense"}})});
   out.push_back({"cnn_lstm bf16", ddh_entry_cnn,
                  network("cnn_lstm", {{"model.widths", "[8, 16]"}, {"precision.compute", "bf16"}})});
   out.back().bytes_within = 0.07;  // oneDNN keeps more for an LSTM in bf16

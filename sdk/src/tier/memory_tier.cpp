@@ -25,6 +25,11 @@ void MemoryTier::reserve() {
   call(host_.stream->create, host_.h, "offload", &stream_);
 }
 
+void MemoryTier::free(size_t tensor) {
+  call(host_.stream->synchronize, host_.h, stream_);
+  tensors_[tensor].block = Buffer();
+}
+
 Tier::Handle MemoryTier::begin_read(size_t tensor, uint64_t tile, void* buffer) {
   traffic_.read_bytes += bytes_of(tensor, tile);
   wait_for_default();

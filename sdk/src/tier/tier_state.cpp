@@ -91,6 +91,26 @@ void OffloadedState::materialize() {
             " at a time");
 }
 
+void OffloadedState::free_unused() {
+  for (size_t i = 0; i < held_.size(); ++i) {
+    TilePlan::Space& s = plan_.spaces[i];
+    Held& held = held_[i];
+    for (size_t k = s.arrays.size(); k-- > 0;) {
+      const int32_t slot = s.arrays[k];
+      if (slot == TilePlan::kMaster ||
+          OptimState::slot_bytes(host_, plan_.layout.spaces[i], static_cast<uint32_t>(slot)) > 0)
+        continue;
+      const auto place = static_cast<std::ptrdiff_t>(k);
+      if (s.away_numel > 0) {
+        tier_of(plan_.settings.state)->free(held.tensors[k]);
+        held.tensors.erase(held.tensors.begin() + place);
+      }
+      held.resident.erase(held.resident.begin() + place);
+      s.arrays.erase(s.arrays.begin() + place);
+    }
+  }
+}
+
 void OffloadedState::begin_fetch(size_t space, void* dst) {
   const TilePlan::Space& s = plan_.spaces[space];
   Held& held = held_[space];

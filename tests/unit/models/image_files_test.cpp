@@ -272,6 +272,23 @@ TEST_CASE("a video that can't be used is refused by its name") {
              Catch::Contains("'b.png'") && Catch::Contains("2 x 3 pixels") && Catch::Contains("one size"));
 }
 
+TEST_CASE("bad images and videos of a folder are left out and counted") {
+  const TempFolder folder;
+  const std::string path = folder.path().string();
+  for (const char* place : {"run/1", "run/2", "walk/3", "walk/4"})
+    std::filesystem::create_directories(folder.path() / place);
+  for (const char* file : {"run/1/a.png", "walk/3/a.png", "walk/3/b.png", "walk/4/a.png"})
+    write_png(folder.file(file), 3, 2, Bytes(6, 1));
+  write_png(folder.file("walk/3/b.png"), 2, 3, Bytes(6, 1));  // of another size; run/2 has no frames
+  images::BadFiles bad;
+  const images::ImageData videos = images::read_folder(path, "", 0, 4, &bad);
+  CHECK((bad.n == 2 && bad.of == 4));
+  CHECK_THAT(bad.first, Catch::Contains("run/2"));
+  REQUIRE(videos.train->size() == 2);
+  CHECK((videos.train->label(0) == 0 && videos.train->label(1) == 1));
+  CHECK(videos.train->image(1).pixels.size() == 4 * 6);
+}
+
 TEST_CASE("without its reader a video file beside folders of frames is refused with a way to convert it") {
   const TempFolder folder;
   const std::string path = folder.path().string();

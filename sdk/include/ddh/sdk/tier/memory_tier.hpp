@@ -22,6 +22,7 @@ class MemoryTier final : public Tier {
 
   size_t add_cut(const std::string& name, int32_t tag, uint64_t bytes, uint64_t tensor_tile_bytes) override;
   void reserve() override;
+  void free(size_t tensor) override;
 
   // Buffers in pinned memory; all others are in memory of the device.
   void pinned_buffers(std::vector<iovec> buffers) { pinned_ = std::move(buffers); }

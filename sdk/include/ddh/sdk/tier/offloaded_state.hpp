@@ -54,6 +54,8 @@ class OffloadedState {
   void prepare(const Values& values, const Grad& grad);
   // Phase 2 of a step, over all segments that have a gradient.
   void update(const Values& values, const Grad& grad);
+  // Gives up the slots that the optimizer does not use any more (Strategy::trains_later). A file keeps their place.
+  void free_unused();
   // A load has written the masters: updates the values.
   void refresh(const Values& values);
 
@@ -95,7 +97,7 @@ class OffloadedState {
   void append_away(std::vector<ddh_state_entry>& out, size_t space, const Kind& kind, Place place, size_t tensor);
 
   const Host& host_;
-  const TilePlan plan_;
+  TilePlan plan_;
   std::vector<Held> held_;                  // per space
   std::map<uint32_t, AwayEntry> entries_;   // of the last list: entries in files
   TileFrames frames_;                       // declared before the tiers, whose transfers use it until their end

@@ -48,6 +48,8 @@ class Tier {
   virtual size_t add_cut(const std::string& name, int32_t tag, uint64_t bytes, uint64_t tensor_tile_bytes) = 0;
   size_t add(const std::string& name, int32_t tag, uint64_t bytes) { return add_cut(name, tag, bytes, tile_bytes_); }
   virtual void reserve() = 0;
+  // Gives up a tensor, which is not used any more. A file keeps its place.
+  virtual void free(size_t /*tensor*/) {}
   // Transfers one tile between the tier and `buffer`, which must stay valid and unused until the wait.
   virtual Handle begin_read(size_t tensor, uint64_t tile, void* buffer) = 0;
   virtual Handle begin_write(size_t tensor, uint64_t tile, const void* buffer) = 0;

@@ -121,8 +121,9 @@ class TorchModel : public TorchBase {
     auto& reported = micro.metrics;
     if (!micro.sent.empty()) {
       const at::Tensor values = transfers().read(micro_batch);
-      for (size_t i = 0; i < micro.sent.size(); ++i)
-        reported.at(micro.sent[i].first).first = values.const_data_ptr<double>()[i];
+      const auto* value = values.const_data_ptr<double>();
+      for (const auto& [first, sent] : micro.sent)
+        for (int64_t i = 0; i < sent.numel(); ++i) reported.at(first + static_cast<uint32_t>(i)).first = *value++;
     }
     for (uint32_t i = 0; i < describe().programs[program_index]->n_metrics; ++i) {
       const auto at = reported.find(i);
@@ -153,9 +154,16 @@ class TorchModel : public TorchBase {
 
   // The same for a sum that is a tensor of one element. On a GPU nothing waits for it; the host reads it with the metrics.
   void report(const UnitRun& run, uint32_t metric, const at::Tensor& sum, double count) {
-    if (device().where().is_cpu()) return report(run, metric, sum.item<double>(), count);
-    report(run, metric, 0.0, count);
-    if (run.first_run) micro_batches_.at(run.micro_batch).sent.emplace_back(metric, sum.detach().to(at::kDouble));
+    report(run, metric, sum, std::vector<double>{count});
+  }
+
+  // The same for the metrics from `first` on: sums (n), n counts.
+  void report(const UnitRun& run, uint32_t first, const at::Tensor& sums, const std::vector<double>& counts) {
+    const at::Tensor values = sums.detach().to(at::kDouble).contiguous();
+    const bool waits = !device().where().is_cpu();
+    for (size_t i = 0; i < counts.size(); ++i)
+      report(run, first + static_cast<uint32_t>(i), waits ? 0.0 : values.const_data_ptr<double>()[i], counts[i]);
+    if (waits && run.first_run) micro_batches_.at(run.micro_batch).sent.emplace_back(first, values);
   }
 
   // Called in run_unit: a batch's tensors on the device, the same at every call of the micro-batch. Undefined ones stay
@@ -239,7 +247,7 @@ class TorchModel : public TorchBase {
     Tensors carry;  // forward: outputs of the last unit; backward: their gradients, some undefined
     std::map<int32_t, Boundary> boundaries;
     std::map<uint32_t, std::pair<double, double>> metrics;
-    std::vector<std::pair<uint32_t, at::Tensor>> sent;         // sums of metrics that are on their way to the host
+    std::vector<std::pair<uint32_t, at::Tensor>> sent;         // sums on their way to the host, and their first metric
     std::map<uint32_t, at::Tensor> contributions;              // by buffer
     std::map<int64_t, std::vector<int64_t>> samples_of_ranks;  // by this rank's own
     bool in_backward = false;                                  // carry holds gradients
