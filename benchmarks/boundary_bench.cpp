@@ -30,7 +30,7 @@ using namespace ddhost;
 PreparedRun plan_of(const std::vector<Override>& overrides) {
   Registry registry(&host_interface, DDHOST_BUILD_DIR, linked_plugins());
   const UserConfig user = UserConfig::read("", overrides);
-  return prepare_run(user, registry, wanted_world_size(user));
+  return prepare_run(user, registry, wanted_world_size(user, registry));
 }
 
 void measure_calls() {

@@ -26,7 +26,7 @@ def main():
     parser.add_argument("--steps", type=int, default=200)
     args = parser.parse_args()
     options = ["model.size=0.8M", "data.micro_batch=6", f"train.steps={args.steps}", "run.nproc=2", "run.sample_tokens=0",
-               "run.quiet=true"]
+               "run.quiet=true", "device.plugin=cpu"]
     loaded, linked = [], []
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(args.pairs):

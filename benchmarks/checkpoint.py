@@ -88,7 +88,7 @@ class Ddhost:
         command = [str(ROOT / "build/ddhost"), "--strategy", args.strategy, "--nproc", str(args.nproc),
                    f"model.size={args.size}", f"model.context={args.context}", "model.vocab=50304",
                    f"data.path={self.tokens}", "data.micro_batch=1", f"train.steps={steps or args.steps}",
-                   "run.sample_tokens=0", "run.quiet=true", "checkpoint.keep_last=1",
+                   "run.sample_tokens=0", "run.quiet=true", "device.plugin=cpu", "checkpoint.keep_last=1",
                    f"run.dir={self.folder}/{name}", *options]
         begin = time.monotonic()
         output_of(command, dict(os.environ, OMP_NUM_THREADS="1"))

@@ -60,7 +60,7 @@ def run_ddhost(args, strategy, tokens, folder):
                f"model.context={args.context}", f"model.vocab={args.vocab}", f"data.path={tokens}",
                f"data.micro_batch={args.micro_batch}", f"train.steps={steps}", "run.sample_tokens=0",
                f"precision.compute={args.dtype}", "optimizer.weight_decay=0.1", "optimizer.betas=[0.9,0.95]",
-               f"run.dir={run_dir}/run", "run.quiet=true", *options]
+               f"run.dir={run_dir}/run", "run.quiet=true", "device.plugin=cpu", *options]
     output_of(command)
     rows = [json.loads(line) for line in (run_dir / "run/metrics.jsonl").read_text().splitlines()]
     return statistics.median(r["step_ms"] for r in rows if r.get("step", 0) > args.warmup and "step_ms" in r)

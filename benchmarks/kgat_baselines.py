@@ -154,7 +154,8 @@ def run_ddhost(args, config, words, without_graph, folder):
         (data / "kg_final.txt").write_text("")
     run_dir = pathlib.Path(tempfile.mkdtemp(dir=folder))
     command = [str(ROOT / "build/ddhost"), "--config", str(ROOT / "configs" / config), f"data.path={data}",
-               f"train.cycles={args.epochs}", f"run.seed={args.seed + 1}", f"run.dir={run_dir}/run", "run.quiet=true", *words]
+               f"train.cycles={args.epochs}", f"run.seed={args.seed + 1}", f"run.dir={run_dir}/run", "run.quiet=true",
+               "device.plugin=cpu", *words]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)}\nended with {done.returncode}: {done.stderr[-2000:]}")

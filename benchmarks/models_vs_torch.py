@@ -65,7 +65,7 @@ def rows_of(run_dir):
 
 def run_ddhost(world, model, run_dir, options):
     output_of([build_folder() / "ddhost", "--model", model, "--strategy", "ddp", "--nproc", world, f"run.dir={run_dir}",
-               "run.quiet=true", "run.sample_tokens=0", "schedule.type=constant", "schedule.warmup_steps=0",
+               "run.quiet=true", "device.plugin=cpu", "run.sample_tokens=0", "schedule.type=constant", "schedule.warmup_steps=0",
                "train.eval_every=0", *options], dict(os.environ, DDHOST_DATA=str(data_folder()), OMP_NUM_THREADS="1"))
     return rows_of(run_dir)
 
@@ -154,7 +154,7 @@ def until(args):
         with tempfile.TemporaryDirectory() as folder:
             run_dir = pathlib.Path(folder) / "run"
             command = [str(build_folder() / "ddhost"), "--config", str(ROOT / "configs/cnn_mnist.json"), f"run.dir={run_dir}",
-                       "run.quiet=true", "train.eval_every=100", "train.eval_batches=all", f"run.seed={seed}"]
+                       "run.quiet=true", "device.plugin=cpu", "train.eval_every=100", "train.eval_batches=all", f"run.seed={seed}"]
             begin = time.perf_counter()
             with subprocess.Popen(command, env=dict(os.environ, DDHOST_DATA=str(data_folder()))) as run:
                 reached = None

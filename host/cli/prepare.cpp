@@ -12,6 +12,7 @@
 #include <optional>
 #include <thread>
 
+#include "cli/device_choice.hpp"
 #include "cli/load_guard.hpp"
 #include "config/compat.hpp"
 #include "config/optimizer_sections.hpp"
@@ -22,7 +23,7 @@
 #include "ddh/sdk/plugin.hpp"
 #include "engine/calls/plain_text.hpp"
 #include "engine/weights/new_file.hpp"
-#include "launch/launch.hpp"
+#include "launch/gpus.hpp"
 #include "plugin/capabilities.hpp"
 
 namespace fs = std::filesystem;
@@ -275,15 +276,20 @@ void share_cores(int world_size) {
     ::setenv(name, share.c_str(), /*overwrite=*/0);
 }
 
-int wanted_world_size(const UserConfig& user) {
+int wanted_world_size(const UserConfig& user, const Registry& registry) {
   const Config config(user, run_sections(user), /*plugin_sections=*/false);
   const bool given = !config.find("run.nproc")->value.is_null();
-  return resolve_world_size(given ? std::optional(config.get<int64_t>("run.nproc")) : std::nullopt);
+  const int gpus = gpus_here();
+  return resolve_world_size(given ? std::optional(config.get<int64_t>("run.nproc")) : std::nullopt,
+                            choose_device(config, registry, gpus), gpus);
 }
 
 PreparedRun prepare_run(const UserConfig& user, Registry& registry, int world_size, Work work) {
-  const Config choices(user, run_sections(user), /*plugin_sections=*/false);
+  Config choices(user, run_sections(user), /*plugin_sections=*/false);
+  const DeviceChoice device = choose_device(choices, registry, gpus_here());
+  if (!device.reason.empty()) choices.set("device.plugin", device.plugin, "derived");
   PreparedRun plan;
+  plan.device_reason = device.reason;
   plan.work = work;
   plan.world_size = world_size;
   std::vector<Section> sections = run_sections(user);
@@ -300,6 +306,7 @@ PreparedRun prepare_run(const UserConfig& user, Registry& registry, int world_si
   const std::vector<std::string> monitors = find_monitors(user, choices, registry, plan, sections);
   plan.config = Config(user, sections);
   plan.config.set("monitor.plugins", monitors, plan.config.find("monitor.plugins")->source);
+  if (!device.reason.empty()) plan.config.set("device.plugin", device.plugin, "derived");
   for (const RunPlan::Optimizer& optimizer : plan.optimizers) {
     if (plan.config.find(optimizer.section + ".lr") != nullptr) continue;
     ddh::fail(DDH_FAILED_PRECONDITION, "optimizer '", optimizer.plugin.id(),

@@ -27,8 +27,8 @@ struct PreparedRun : RunPlan {
 // take the user's OMP_NUM_THREADS. Must be called before any library with a thread pool is loaded.
 void share_cores(int world_size);
 
-// The number of ranks that the user requests. Also checks all of the host's own sections.
-int wanted_world_size(const UserConfig& user);
+// The number of ranks that the user requests. Also checks all of the host's own sections. Loads no plugin.
+int wanted_world_size(const UserConfig& user, const Registry& registry);
 
 // Finds and loads the plugins, completes the configuration, and chooses the run's folder, but does not create it.
 PreparedRun prepare_run(const UserConfig& user, Registry& registry, int world_size, Work work = Work::kTrain);

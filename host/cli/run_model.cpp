@@ -61,7 +61,7 @@ Outcome start(PreparedRun& run) {
 
 int run_model(const CommandLine& line, Registry& registry, std::ostream& out) {
   const UserConfig user = UserConfig::read(line.config_file, line.overrides);
-  const int world_size = wanted_world_size(user);
+  const int world_size = wanted_world_size(user, registry);
   share_cores(world_size);
   limit_instruction_set();
   PreparedRun run = prepare_run(user, registry, world_size, work_of(line.command));

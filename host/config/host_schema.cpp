@@ -208,8 +208,10 @@ const std::array<SectionText, 12> kSections = {{
     {"schedule", kSchedule},
     {"comm", kComm},
     {"device", R"json({"properties": {
-      "plugin": {"type": "string", "default": "cpu",
-        "description": "where the ranks compute: cpu (built in), or name, path or path:id"}}})json"},
+      "plugin": {"type": "string", "default": "auto",
+        "description": "where the ranks compute: auto, cpu (built in), or name, path or path:id"},
+      "gpu": {"type": "string", "default": "cuda",
+        "description": "name of the device that auto takes where GPUs are visible; without it auto is cpu"}}})json"},
     {"monitor", kMonitor},
     {"checkpoint", kCheckpoint},
 }};

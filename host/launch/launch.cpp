@@ -16,12 +16,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <limits>
 #include <optional>
-#include <sstream>
 
 #include "ddh/sdk/plugin.hpp"
 #include "launch/kv_socket.hpp"
@@ -30,8 +28,6 @@
 #include "launch/threads.hpp"
 #include "launch/used_files.hpp"
 #include "launch/verdict.hpp"
-
-namespace fs = std::filesystem;
 
 namespace ddhost {
 namespace {
@@ -335,33 +331,6 @@ void require_memory_of_processes(int world_size, uint64_t available_bytes) {
   ddh::fail(DDH_RESOURCE_EXHAUSTED, world_size, " ranks need more than ", needed / kMiB,
             " MiB of memory before they load a model, but ", available_bytes / kMiB,
             " MiB are available; start fewer ranks");
-}
-
-int resolve_world_size(std::optional<int64_t> nproc) {
-  if (nproc && (*nproc < 1 || *nproc > kMaxRanks))
-    ddh::fail(DDH_OUT_OF_RANGE, "run.nproc (--nproc) is ", *nproc, "; start 1 to ", kMaxRanks, " ranks");
-  if (nproc) return static_cast<int>(*nproc);
-  int gpus = 0;
-  std::error_code ec;
-  for (fs::directory_iterator at("/dev", ec), end; !ec && at != end; at.increment(ec)) {
-    const std::string name = at->path().filename().string();
-    if (name.size() > 6 && name.rfind("nvidia", 0) == 0 && name.find_first_not_of("0123456789", 6) == std::string::npos)
-      ++gpus;
-  }
-  gpus = visible_gpus(gpus, std::getenv("CUDA_VISIBLE_DEVICES"));
-  return gpus > 0 ? std::min(gpus, kMaxRanks) : 2;
-}
-
-int visible_gpus(int present, const char* list) {
-  if (list == nullptr) return present;
-  int visible = 0;
-  std::istringstream in(list);
-  for (std::string word; std::getline(in, word, ',') && visible < present; ++visible) {
-    const bool is_name = word.starts_with("GPU-") || word.starts_with("MIG-");
-    const bool is_index = !word.empty() && word.size() < 6 && word.find_first_not_of("0123456789") == std::string::npos;
-    if (!is_name && (!is_index || std::stoi(word) >= present)) break;
-  }
-  return visible;
 }
 
 }  // namespace ddhost

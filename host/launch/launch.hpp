@@ -48,12 +48,6 @@ Outcome launch(const LaunchArgs& args, const RankFunction& rank_function);
 
 constexpr int kMaxRanks = 1024;
 
-// The number of ranks for run.nproc: the given number, or the number of visible GPUs, or 2.
-int resolve_world_size(std::optional<int64_t> nproc);
-
-// How many of `present` GPUs the value of CUDA_VISIBLE_DEVICES shows: its entries up to the first that does not exist.
-int visible_gpus(int present, const char* list);
-
 // Refuses a number of ranks whose processes alone would fill the memory. Otherwise the kernel would later kill some of them
 // without giving a reason. The model and its state need further memory.
 void require_memory_of_processes(int world_size, uint64_t available_bytes);

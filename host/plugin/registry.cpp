@@ -133,6 +133,19 @@ Plugin Registry::find(int32_t kind, const std::string& text, const fs::path& bas
   return pick(load(locate(choice.file, base)), kind, choice.id);
 }
 
+bool Registry::knows(int32_t kind, const std::string& name) const {
+  const std::vector<Plugin> linked = built_in();
+  if (std::any_of(linked.begin(), linked.end(),
+                  [&](const Plugin& plugin) { return plugin.desc->kind == kind && plugin.id() == name; }))
+    return true;
+  const std::vector<fs::path> files = all_files();
+  return std::any_of(files.begin(), files.end(), [&](const fs::path& file) {
+    const std::vector<NotePlugin> plugins = announced(file);
+    return std::any_of(plugins.begin(), plugins.end(),
+                       [&](const NotePlugin& plugin) { return plugin.kind == kind_name(kind) && plugin.id == name; });
+  });
+}
+
 Plugin Registry::pick(const Library& library, int32_t kind, const std::string& id) const {
   const ddh_module& module = library.module();
   std::vector<const ddh_desc*> matches;

@@ -22,6 +22,9 @@ class Registry {
   // then to the folder of the executable. Error: not found (and the known plugins), or wrong kind (and the actual one).
   Plugin find(int32_t kind, const std::string& choice, const std::filesystem::path& base);
 
+  // Whether find would find a plugin of this name. Loads nothing.
+  [[nodiscard]] bool knows(int32_t kind, const std::string& name) const;
+
   // The file of a choice that is a path, or Error.
   [[nodiscard]] std::filesystem::path locate(const std::string& path, const std::filesystem::path& base) const;
   // Every *.so of the search folders, sorted by name within a folder.

@@ -47,9 +47,10 @@ void PinnedUploads::queue(const std::vector<Part>& parts, ddh_stream* stream) {
 }
 
 void PinnedResult::send(const void* from, uint64_t bytes, ddh_stream* stream) {
-  wait_.until(sent_);
+  wait();
   make_room(host_, memory_, bytes, "results");
   call(host_.copy->copy, host_.h, memory_.data(), DDH_MEM_PINNED, from, DDH_MEM_DEVICE, bytes, stream);
+  is_on_its_way_ = true;
   sent_.record(stream);
 }
 

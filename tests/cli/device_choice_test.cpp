@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The choice of a device by name and by path, and the plugins that a device with its own memory refuses.
+// The choice of a device by name, by path and by the machine, and the plugins that a device with its own memory refuses.
 #include <catch2/catch.hpp>
 
 #include "fixtures/harness/ddhost_process.hpp"
+#include "fixtures/harness/setting.hpp"
 
 using namespace ddhost::test;
 using Catch::Contains;
@@ -67,4 +68,38 @@ TEST_CASE("a device whose memory is too small ends the run with an error", "[dev
   CHECK(ended.code == 1);
   CHECK_THAT(ended.err, Contains("no memory for") && Contains("device.capacity_bytes") && Contains("20000"));
   CHECK(train({"--device", "sim", "--strategy", "zero1", "device.capacity_bytes=20000"}).code == 0);
+}
+
+// A machine that looks as if it had GPUs; the device sim stands for the one that uses them.
+TEST_CASE("without a named device a run takes the device for GPUs where they are visible, and says why", "[device]") {
+  const TempFolder nodes;
+  for (const char* name : {"nvidia0", "nvidia1", "nvidia2"}) std::ofstream(nodes.file(name)) << "";
+  const Setting folder("DDHOST_GPU_NODES", nodes.path().string()), all("CUDA_VISIBLE_DEVICES", "0,1,2");
+  struct Wish {
+    std::vector<std::string> options;
+    std::string device;
+    int ranks;
+  };
+  const auto check = [](const Wish& wish) {
+    std::vector<std::string> args = {"--dry-run", "--model", toy_model()};
+    args.insert(args.end(), wish.options.begin(), wish.options.end());
+    Process dry(args);
+    INFO(dry.command() << "\n" << dry.err());
+    REQUIRE(dry.wait() == 0);
+    const nlohmann::json config = nlohmann::json::parse(dry.out());
+    CHECK(config.at("device").at("plugin") == wish.device);
+    CHECK(config.at("run").at("nproc") == wish.ranks);
+  };
+  check({{"device.gpu=sim"}, "sim", 3});
+  check({{"device.gpu=sim", "--device", "auto", "--nproc", "2"}, "sim", 2});
+  check({{"device.gpu=sim", "--device", "cpu"}, "cpu", 2});
+  check({{"device.gpu=none"}, "cpu", 2});
+  check({{"device.gpu=none", "--device", "sim"}, "sim", 3});
+  const Ended on_gpus = train({"device.gpu=sim", "run.quiet=false"});
+  CHECK(on_gpus.code == 0);
+  CHECK_THAT(on_gpus.out + on_gpus.err, Contains("device.plugin=auto chose it: 3 GPUs are visible"));
+  const Setting none("CUDA_VISIBLE_DEVICES", "");
+  check({{"device.gpu=sim"}, "cpu", 2});
+  const Ended on_cpu = train({"device.gpu=sim", "run.quiet=false"});
+  CHECK_THAT(on_cpu.out + on_cpu.err, Contains("device.plugin=auto chose it: no GPU is visible"));
 }

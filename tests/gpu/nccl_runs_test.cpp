@@ -2,6 +2,8 @@
 //
 // Runs of the program over nccl, on the stand-ins for the driver and for NCCL: the bits of the CPU under every strategy,
 // and runs that lose a rank.
+#include <fstream>
+
 #include "equivalence/variants.hpp"
 #include "fixtures/harness/setting.hpp"
 #include "fixtures/harness/toy_run.hpp"
@@ -28,7 +30,65 @@ void check_bits(const std::string& strategy, int world, const Options& options, 
   CHECK(cpu.weights == gpu.weights);
 }
 
+ToyRun nccl_run(const Options& options) {
+  const Setting gpus("DDHOST_STANDIN_GPUS", "2");
+  return ran(toy_run(joined({"--device", "cuda", "--comm", "nccl", "train.steps=2"}, kNccl), options, kModel));
+}
+
+// How often the two ranks of a run waited for their GPUs, from its start to its end.
+int64_t waits_of(const Options& options) {
+  const TempFolder folder;
+  const Setting file("DDHOST_STANDIN_WAITS", folder.file("waits"));
+  (void)nccl_run(options);
+  std::ifstream in(folder.file("waits"));
+  int64_t sum = 0, ranks = 0;
+  for (int64_t waits = 0; in >> waits; ++ranks) sum += waits;
+  REQUIRE(ranks == 2);
+  return sum;
+}
+
+// The calls of NCCL that the stand-in notes.
+std::string calls_of(const Options& options) {
+  const TempFolder folder;
+  const Setting file("DDHOST_STANDIN_NCCL_CALLS", folder.file("calls"));
+  (void)nccl_run(options);
+  return read_text(folder.file("calls"));
+}
+
 }  // namespace
+
+TEST_CASE("in a step the host waits for the GPU once in decide, and once for the results of each micro-batch",
+          "[gpu]") {
+  struct Case {
+    const char* strategy;
+    int micro_batches;
+  };
+  const auto [strategy, micro_batches] =
+      GENERATE(Case{"ddp", 2}, Case{"zero1", 2}, Case{"zero2", 1}, Case{"zero2", 2}, Case{"zero3", 2}, Case{"fsdp", 2});
+  const Options options = {"--strategy", strategy, "train.grad_accum_steps=" + std::to_string(micro_batches)};
+  INFO(strategy << ", micro-batches: " << micro_batches);
+  const int64_t more_waits =
+      waits_of(joined(options, {"train.steps=4"})) - waits_of(joined(options, {"train.steps=2"}));
+  CHECK(more_waits == int64_t{2} * 2 * (1 + micro_batches));  // ranks, steps
+}
+
+TEST_CASE("the settings NCCL_... reach NCCL and are in the log", "[gpu]") {
+  const Setting debug("NCCL_DEBUG", "WARN");
+  CHECK_THAT(calls_of({}), Contains("NCCL_DEBUG WARN"));
+  const ToyRun run = nccl_run({"run.quiet=false"});
+  CHECK_THAT(run.out + run.err, Contains("NCCL 2.28.9, 2 ranks") && Contains(", NCCL_DEBUG=WARN"));
+}
+
+TEST_CASE("comm.cta_policy reaches NCCL, and comm.register_buffers=false registers nothing", "[gpu]") {
+  const std::string calls = calls_of({});
+  CHECK_THAT(calls, Contains("CTA policy of its own") && Contains("register\n"));
+  CHECK_THAT(calls_of({"comm.cta_policy=2"}), Contains("CTA policy 2") && !Contains("of its own"));
+  {
+    const Setting old("DDHOST_STANDIN_NCCL_VERSION", "22600");  // which does not know the setting
+    CHECK_THAT(calls_of({"comm.cta_policy=2"}), Contains("CTA policy of its own"));
+  }
+  CHECK_THAT(calls_of({"comm.register_buffers=false"}), Contains("init") && !Contains("register"));
+}
 
 TEST_CASE("a run over NCCL has the bits of the CPU under every strategy", "[gpu]") {
   const std::string strategy = GENERATE("ddp", "zero1", "zero2", "zero3", "zero3_offload", "fsdp");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Models on LibTorch on the device cuda, over the stand-in for the driver. LibTorch's operators for GPUs can't run there, so
-// each model ends with a sentence before its first step.
+// each model ends with a sentence before its first step. What the models say of their operators shows on the CPU.
 #include "fixtures/harness/toy_run.hpp"
 #include "gpu/cuda_fixture.hpp"
 
@@ -18,4 +18,10 @@ TEST_CASE("a model on LibTorch is refused without LibTorch's operators for GPUs"
   check_refused(run, {"LibTorch", "--device cpu"});
   CHECK_THAT(run.err, Catch::Contains("can't be loaded") || Catch::Contains("is built for CPUs"));
   CHECK(run.record.steps.empty());
+}
+
+TEST_CASE("a model on LibTorch's operators says that it computes without TF32", "[gpu]") {
+  const ToyRun run = ran(toy_run({"--device", "cpu", "train.steps=1", "run.nproc=1", "run.quiet=false"},
+                                 {"model.operators=torch", "model.dataset=made_up", "model.size=small"}, "vit"));
+  CHECK_THAT(run.out + run.err, Catch::Contains("LibTorch's operators on cpu; no TF32"));
 }

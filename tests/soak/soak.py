@@ -36,7 +36,7 @@ def command(build, rng, folder):
              f"comm.plugin={rng.choice(['shm', 'loop'])}", "run.quiet=true", "run.sample_tokens=0",
              f"checkpoint.every={rng.randint(60, 400)}", "checkpoint.keep_last=2", f"run.seed={rng.randint(0, 10**6)}",
              f"train.grad_accum_steps={6 // ranks}", f"run.dir={folder}/run", f"train.save_final={folder}/final.safetensors",
-             "--resume", "auto"]
+             "--resume", "auto", "--device", "cpu"]
     if rng.random() < 0.7 or not (build / "plugins/gpt.so").exists():
         return words + ["--model", str(build / "tests/plugins/toy.so"), "model.layers=4", "model.width=32",
                         "model.hidden=128", "data.micro_batch=4", "monitor.every=10",

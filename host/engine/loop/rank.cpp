@@ -263,8 +263,10 @@ class Rank {
                         world, plan_.comm.id(), batch);
     const ddh_device_info device = services_.device->info();
     constexpr double kGiB = 1024.0 * 1024 * 1024;
-    services_.log->info("device {}: {:.1f} GiB of memory, {:.1f} GiB of it free", device.name,
-                        static_cast<double>(device.total_bytes) / kGiB, static_cast<double>(device.free_bytes) / kGiB);
+    const std::string why = plan_.device_reason.empty() ? "" : "; device.plugin=auto chose it: " + plan_.device_reason;
+    services_.log->info("device {}: {:.1f} GiB of memory, {:.1f} GiB of it free{}", device.name,
+                        static_cast<double>(device.total_bytes) / kGiB, static_cast<double>(device.free_bytes) / kGiB,
+                        why);
   }
 
   void work() {

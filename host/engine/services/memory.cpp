@@ -34,7 +34,8 @@ void* Memory::allocate(const ddh_alloc_args& args) {
     if (e.code() != DDH_RESOURCE_EXHAUSTED) throw;
     ddh::fail(DDH_RESOURCE_EXHAUSTED, "no memory for ", args.bytes, " bytes of '",
               kTagNames[static_cast<size_t>(args.tag)], "' (", wanted.name, "): ", e.what(), held(),
-              "; use more ranks, a smaller model or batch, or a strategy that shards more");
+              "; lower data.micro_batch, use more ranks, or choose a strategy that shards or offloads more (README.md ",
+              "lists their memory)");
   }
   const std::lock_guard lock(mutex_);
   blocks_.emplace(static_cast<const char*>(p), Block{args.tag, args.bytes, args.memory});

@@ -253,7 +253,9 @@ class CopyExchange final : public ddh_exchange {
   void reduce_on_device(const DeviceComm& transport, const Segments& segments, const ddh_reduce_args& args, float* dst,
                         NormSink& norm, ddh_stream* stream) {
     const uint64_t my_bytes = segments.my_numel * sizeof(float);
-    const bool add = (args.flags & DDH_REDUCE_ADD) != 0, away = memory_.kind_of(dst) == DDH_MEM_HOST;
+    // A rank without a segment has nothing away, though its place at the end of the buffer belongs to no block.
+    const bool add = (args.flags & DDH_REDUCE_ADD) != 0;
+    const bool away = my_bytes > 0 && memory_.kind_of(dst) == DDH_MEM_HOST;
     const uint64_t rounded_bytes = round_to_bf16_ ? segments.total * sizeof(uint16_t) : 0;
     char* const scratch = scratch_of(std::max(rounded_bytes, away ? my_bytes : 0), stream);
     if (round_to_bf16_) round_on_device(scratch, segments.total, stream);

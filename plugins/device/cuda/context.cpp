@@ -266,6 +266,7 @@ void Context::begin_capture(CUstream stream, const char* name) {
   refuse_capture("capture_begin");
   enter();
   driver_.check(driver_.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "cuStreamBeginCapture");
+  has_captured_ = true;
   capture_ = name;
   capturing_ = std::this_thread::get_id();
 }

@@ -61,6 +61,7 @@ class Context {
   // Until end_capture, work on this stream is recorded. Calls of this thread that a graph can't replay are refused, and
   // what it gives back is freed after the capture.
   [[nodiscard]] bool has_graphs() const { return graphs_; }
+  [[nodiscard]] bool has_captured() const { return has_captured_; }
   void begin_capture(CUstream stream, const char* name);
   CUgraphExec end_capture(CUstream stream);
   void discard_capture(CUstream stream) noexcept;
@@ -92,6 +93,7 @@ class Context {
   const Driver& driver_;
   const int32_t index_;
   const bool graphs_;
+  bool has_captured_ = false;  // a capture has begun
   CUdevice device_ = 0;
   CUcontext context_ = nullptr;
   CUstream main_ = nullptr;

@@ -116,6 +116,12 @@ class Cuda final : public ddh::Instance {
   std::unique_ptr<Context> open(int32_t index) {
     return std::make_unique<Context>(driver(), Context::Settings{options.text("nvml"), options.flag("graphs")}, index);
   }
+  void close(const std::unique_ptr<Context> context) noexcept {
+    if (!context->has_graphs() || context->has_captured()) return;
+    guard(nullptr, [&] {
+      host.log(DDH_LOG_INFO, "device.graphs=true changed nothing: no plugin of this run captured a graph");
+    });
+  }
   [[nodiscard]] const void* interface(std::string_view id) const override;
 
  private:
@@ -140,7 +146,9 @@ const void* Cuda::interface(std::string_view id) const {
       [](ddh_inst*, void* context, ddh_device_info* out, ddh_err* err) noexcept {
         return guard(err, [&] { ddh::copy_out(context_of(context).info(), *out); });
       },
-      [](ddh_inst*, void* context) noexcept { std::unique_ptr<Context>(&context_of(context)).reset(); },
+      [](ddh_inst* i, void* context) noexcept {
+        ddh::self_as<Cuda>(i).close(std::unique_ptr<Context>(&context_of(context)));
+      },
       [](void* context, const ddh_alloc_args* args, void** out, ddh_err* err) noexcept {
         return guard(err, [&] { *out = context_of(context).allocate(ddh::copy_of(args)); });
       },

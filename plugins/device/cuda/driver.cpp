@@ -10,6 +10,20 @@ namespace {
 
 constexpr const char* kCure = "; install NVIDIA's driver, or choose --device cpu";
 
+// The oldest driver that compiles PTX of a CUDA version.
+struct Oldest {
+  int cuda, driver;
+};
+constexpr Oldest kOldestDrivers[] = {{12000, 525}, {12010, 530}, {12020, 535}, {12030, 545}, {12040, 550}, {12050, 555},
+                                     {12060, 560}, {12080, 570}, {12090, 575}, {13000, 580}, {13010, 590}};
+
+int oldest_driver() {
+  int driver = 0;
+  for (const Oldest& oldest : kOldestDrivers)
+    if (oldest.cuda <= CUDA_VERSION) driver = oldest.driver;
+  return driver;
+}
+
 std::string version_text(int version) { return ddh::str(version / 1000, ".", version % 1000 / 10); }
 
 }  // namespace
@@ -37,8 +51,9 @@ Driver Driver::open(const std::string& file) {
   driver.check(driver.cuDriverGetVersion(&version), "cuDriverGetVersion");
   if (version < CUDA_VERSION)
     ddh::fail(DDH_UNAVAILABLE, "the CUDA driver supports CUDA ", version_text(version),
-              ", but the kernels of this build need CUDA ", version_text(CUDA_VERSION),
-              "; update NVIDIA's driver, or choose --device cpu");
+              ", but the kernels of this build need CUDA ", version_text(CUDA_VERSION), ", which is in driver ",
+              oldest_driver(),
+              " and newer; update NVIDIA's driver (nvidia-smi shows its version), or choose --device cpu");
   const CUresult started = driver.cuInit(0);
   if (started == CUDA_ERROR_NO_DEVICE) {
     const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");

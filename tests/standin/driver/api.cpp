@@ -168,6 +168,7 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
   return api(false, [&] {
     if (!is_gpu(device)) return CUDA_ERROR_INVALID_DEVICE;
     --Driver::get().gpus[static_cast<size_t>(device)]->retained;
+    Driver::get().report_waits();
     return CUDA_SUCCESS;
   });
 }

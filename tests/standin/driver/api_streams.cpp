@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "driver/api.hpp"
+#include "driver/for_nccl.hpp"
 
 namespace standin {
 namespace {
@@ -28,6 +29,7 @@ CUresult refuse_captures(const char* call) {
 
 CUresult finish(const Mark& mark) {
   if (const CUresult refused = refuse_captures("a wait of the host"); refused != CUDA_SUCCESS) return refused;
+  ++Driver::get().host_waits;
   Driver::get().queues.complete(mark);
   return Driver::get().sticky;
 }
@@ -137,6 +139,12 @@ CUresult cuEventQuery(CUevent event) {
     if (Queues::is_done(mark)) return CUDA_SUCCESS;
     Driver::get().queues.advance(mark);
     return CUDA_ERROR_NOT_READY;
+  });
+}
+void ddhost_standin_complete(CUevent event) {
+  api(true, [&] {
+    Driver::get().queues.complete(event_of(event).mark);
+    return CUDA_SUCCESS;
   });
 }
 CUresult cuEventSynchronize(CUevent event) {

@@ -10,6 +10,7 @@
 //   DDHOST_STANDIN_IGNORES   "cuStreamWaitEvent": the call has no effect and says that all is well; also
 //                            cuCtxSetCurrent
 //   DDHOST_STANDIN_ORDER     "late", or a number: the seed of a random order (queues.hpp)
+//   DDHOST_STANDIN_WAITS     a file: each process adds a line with the number of times that the host waited for a GPU
 #pragma once
 
 #include <cuda.h>
@@ -58,6 +59,7 @@ class Driver {
   Queues queues;
   std::vector<std::unique_ptr<LoadedModule>> modules;
   CUresult sticky = CUDA_SUCCESS;  // after a fault of a kernel every call returns it
+  uint64_t host_waits = 0;         // for a stream, an event, or a copy to memory that is not pinned
 
   // Whether cuInit was called in this process, and not in the one that forked it.
   [[nodiscard]] bool is_initialized() const;
@@ -71,6 +73,8 @@ class Driver {
   std::optional<CUmemorytype> memory_type(uint64_t address);
   // Device or pinned memory: copies of it run in the order of their stream. Other memory is copied at once.
   bool is_asynchronous(uint64_t address, uint64_t bytes);
+  // Writes `host_waits` if no context is held any more.
+  void report_waits() const;
   // Prints a sentence and makes every later call fail.
   void fault(const std::string& sentence, CUresult result);
 

@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <string>
 #include <utility>
 
 #include "driver/for_nccl.hpp"
@@ -32,6 +34,12 @@ thread_local bool registers = false;  // a window
 bool ignores(const char* call) {
   const char* const given = std::getenv("DDHOST_STANDIN_IGNORES");
   return given != nullptr && std::strcmp(given, call) == 0;
+}
+
+// Adds a line to the file of DDHOST_STANDIN_NCCL_CALLS.
+void note(const std::string& line) {
+  if (const char* const file = std::getenv("DDHOST_STANDIN_NCCL_CALLS"))
+    std::ofstream(file, std::ios::app) << line + "\n";
 }
 
 Operation& operation_of(Comm comm, Stream stream) {
@@ -113,6 +121,10 @@ Result ncclCommInitRankConfig(Comm* out, int n_ranks, nccl::UniqueId id, int ran
   const bool is_known = n_ranks >= 1 && n_ranks <= kMostRanks && rank >= 0 && rank < n_ranks;
   if (!is_known || config->blocking != 0) return nccl::kInvalidArgument;
   if (ddhost_standin_device_now() < 0) return nccl::kUnhandledCudaError;
+  const bool has_policy = config->cta_policy != nccl::Config::kUndefined;
+  const char* const debug = std::getenv("NCCL_DEBUG");
+  note("init, CTA policy " + (has_policy ? std::to_string(config->cta_policy) : "of its own") + ", NCCL_DEBUG " +
+       (debug == nullptr ? "not set" : debug));
   Board* const board = open_board(id);
   if (board == nullptr) return nccl::kSystemError;
   *out = std::make_unique<ncclComm>(board, n_ranks, rank).release();
@@ -124,7 +136,7 @@ Result ncclCommGetAsyncError(Comm comm, Result* out) {
 }
 Result ncclCommFinalize(Comm comm) {
   if (depth > 0 || !comm->pending.empty()) return nccl::kInvalidUsage;
-  if (last_operation().event != nullptr) cuEventSynchronize(last_operation().event);
+  if (last_operation().event != nullptr) ddhost_standin_complete(last_operation().event);
   comm->finalizing = true;
   comm->board->members[comm->rank].finalized = 1;
   return nccl::kInProgress;
@@ -146,6 +158,7 @@ Result ncclCommAbort(Comm comm) {
 Result ncclCommRegister(Comm comm, void* p, size_t bytes, void** handle) {
   if (bytes == 0 || !comm->registered.insert(p).second) return nccl::kInvalidArgument;
   *handle = p;
+  note("register");
   return nccl::kSuccess;
 }
 Result ncclCommDeregister(Comm comm, void* handle) {

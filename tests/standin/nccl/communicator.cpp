@@ -127,5 +127,5 @@ void ncclComm::serve_peers() {
     const auto found = events_.find(wanted);
     if (waits_ >= kPatience && found != events_.end()) done = found->second;
   }
-  if (done != nullptr) cuEventSynchronize(done);
+  if (done != nullptr) ddhost_standin_complete(done);
 }

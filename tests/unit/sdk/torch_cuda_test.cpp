@@ -159,3 +159,17 @@ TEST_CASE("LibTorch computes on the CPU if streams have no handles, and refuses 
   CHECK(device.where().is_cpu());
   CHECK_FALSE(device.by_operators());
 }
+
+TEST_CASE("LibTorch on a GPU computes without TF32 and without sums in 16 bits, and in the same way in every run") {
+  at::Context& context = at::globalContext();
+  context.setAllowTF32CuBLAS(true);
+  context.setAllowTF32CuDNN(true);
+  context.setBenchmarkCuDNN(true);
+  ddh::detail::settle_cuda_numerics();
+  CHECK_FALSE(context.allowTF32CuBLAS());
+  CHECK_FALSE(context.allowTF32CuDNN());
+  CHECK_FALSE(context.benchmarkCuDNN());
+  CHECK(context.allowFP16ReductionCuBLAS() != at::CuBLASReductionOption::AllowReducedPrecisionWithSplitK);
+  CHECK(context.deterministicAlgorithms());
+  context.setDeterministicAlgorithms(false, /*warn_only=*/true);
+}

@@ -59,7 +59,7 @@ typedef struct ddh_stream_api {
   ddh_rc (*wait)(void* h, ddh_stream* stream, ddh_event* event, ddh_err* err) DDH_NX;
   /* Blocks the caller until the stream is empty. Returns errors of its work. [serial] [may-block] */
   ddh_rc (*synchronize)(void* h, ddh_stream* stream, ddh_err* err) DDH_NX;
-  /* The runtime's own handle (cudaStream_t), or NULL if there is none. [any] */
+  /* The runtime's own handle (cudaStream_t); NULL: there is none. native(NULL) is that of the default stream. [any] */
   void* (*native)(void* h, ddh_stream* stream)DDH_NX;
   /* Calls fn(arg) on the host in the order of `stream`; later work on the stream waits for it. `accesses` lists all
    * ranges of DDH_MEM_DEVICE and DDH_MEM_PINNED that fn accesses, and other memory that it shares with queued work. The

@@ -72,21 +72,29 @@ class PinnedResult {
   PinnedResult(const PinnedResult&) = delete;
   PinnedResult& operator=(const PinnedResult&) = delete;
   // Waits for its copy.
-  ~PinnedResult() { wait_.until_or_fault(sent_); }
+  ~PinnedResult() {
+    if (is_on_its_way_) wait_.until_or_fault(sent_);
+  }
 
   // Queues the copy of `bytes` of the device's memory on `stream`.
   void send(const void* from, uint64_t bytes, ddh_stream* stream);
   // What was sent last. Waits for its copy. Valid until the next send.
   const void* read() {
-    wait_.until(sent_);
+    wait();
     return memory_.data();
   }
 
  private:
+  void wait() {
+    if (is_on_its_way_) wait_.until(sent_);
+    is_on_its_way_ = false;
+  }
+
   const Host& host_;
   HostWait wait_;
   Buffer memory_;
   Event sent_;
+  bool is_on_its_way_ = false;  // the copy may not be done
 };
 
 }  // namespace DDH_HIDDEN

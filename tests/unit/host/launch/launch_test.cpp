@@ -288,13 +288,6 @@ TEST_CASE("an interrupt does not end the ranks directly", "[launch]") {
   CHECK(end.exit_code == 0);
 }
 
-TEST_CASE("the number of ranks is checked, and determined if none is given", "[launch]") {
-  CHECK(resolve_world_size(3) == 3);
-  CHECK(resolve_world_size(std::nullopt) >= 1);
-  for (const int64_t bad : {int64_t{0}, int64_t{-1}, int64_t{1025}})
-    CHECK_THAT(ddhost::test::sentence_of([&] { resolve_world_size(bad); }), Catch::Contains("1 to 1024"));
-}
-
 TEST_CASE("a long sentence of a rank loses its middle, not its begin and its cure", "[launch]") {
   const Outcome end = launch(ranks(1), [](RankSeat&) -> int {
     ddh::fail(DDH_INTERNAL, "the file '", std::string(10000, 'w'), "' is damaged; get it again");
@@ -309,15 +302,4 @@ TEST_CASE("a world whose processes would fill the memory is refused", "[launch]"
   CHECK_THAT(ddhost::test::sentence_of([] { require_memory_of_processes(1000, 23 * kGiB); }),
              Catch::Contains("1000 ranks need more than 32000 MiB") && Catch::Contains("23552 MiB are available"));
   CHECK(ddhost::test::sentence_of([] { require_memory_of_processes(8, kGiB); }).empty());
-}
-
-TEST_CASE("CUDA_VISIBLE_DEVICES limits the number of GPUs to its entries that exist", "[launch]") {
-  CHECK(visible_gpus(4, nullptr) == 4);
-  CHECK(visible_gpus(4, "") == 0);
-  CHECK(visible_gpus(4, "2") == 1);
-  CHECK(visible_gpus(4, "3,1,0") == 3);
-  CHECK(visible_gpus(4, "1,4,2") == 1);  // entries after one that does not exist do not count
-  CHECK(visible_gpus(4, "-1") == 0);
-  CHECK(visible_gpus(4, "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6") == 1);
-  CHECK(visible_gpus(0, "0") == 0);
 }
