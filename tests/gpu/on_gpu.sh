@@ -23,7 +23,7 @@ value_of() { # key, options...
 driver=$(value_of device.driver "${given[@]}") nccl=$(value_of comm.library "${given_nccl[@]}")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-common=(train.steps=8 run.quiet=true run.sample_tokens=0 data.micro_batch=4)
+common=(device.plugin=cpu train.steps=8 run.quiet=true run.sample_tokens=0 data.micro_batch=4)
 toy=(--model "$PWD/tests/plugins/kernel_toy.so")
 
 failed=0
