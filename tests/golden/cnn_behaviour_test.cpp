@@ -16,16 +16,6 @@ using namespace ddhost::test;
 
 namespace {
 
-ModelDriver::Options small(const std::string& network, ModelDriver::Options more = {}) {
-  more.insert({{"model.network", network},
-               {"model.dataset", "made_up"},
-               {"model.channels", "3"},
-               {"model.image_size", "32"},
-               {"model.dropout", "0"},
-               {"model.stochastic_depth", "0"}});
-  return more;
-}
-
 // Logits of four images of noise in program `program`.
 std::vector<float> forward(ModelDriver& model, int32_t program, size_t side) {
   ddh_batch* batch = cnn_of(model).batch_of_pixels(golden_uni("pixels", 4 * 3 * side * side), {3, 1, 4, 1});

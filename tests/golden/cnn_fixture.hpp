@@ -41,6 +41,17 @@ inline ModelDriver::Options tiny_lstm(ModelDriver::Options more = {}) {
   return more;
 }
 
+// A network on made-up images of 32 pixels, without randomness.
+inline ModelDriver::Options small(const std::string& network, ModelDriver::Options more = {}) {
+  more.insert({{"model.network", network},
+               {"model.dataset", "made_up"},
+               {"model.channels", "3"},
+               {"model.image_size", "32"},
+               {"model.dropout", "0"},
+               {"model.stochastic_depth", "0"}});
+  return more;
+}
+
 // Weights and running statistics by the generator of the references.
 inline void fill_all(ModelDriver& model, double gain) {
   for (size_t i = 0; i < model.desc().n_params; ++i) model.value(i) = golden_fill(model.name(i), model.shape(i), gain);

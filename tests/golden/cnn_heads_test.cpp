@@ -19,16 +19,6 @@ using namespace ddhost::test;
 
 namespace {
 
-ModelDriver::Options small(const std::string& network, ModelDriver::Options more = {}) {
-  more.insert({{"model.network", network},
-               {"model.dataset", "made_up"},
-               {"model.channels", "3"},
-               {"model.image_size", "32"},
-               {"model.dropout", "0"},
-               {"model.stochastic_depth", "0"}});
-  return more;
-}
-
 struct Numel {
   int64_t trained, frozen;
 };
