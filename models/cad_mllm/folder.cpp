@@ -132,8 +132,8 @@ void read_files(const Line& line) {
   if (!line.points.empty()) static_cast<void>(read_points(line.points, 1));
 }
 
-// The lines that are good; bad ones are refused, or counted. To pass over lines, their files are read once here, so all
-// ranks number samples alike.
+// The lines that are good; bad ones are refused, or counted. To pass over lines, their files are read once here,
+// before the host compares the numbers of samples of all ranks.
 std::vector<Line> read_lines(const ddh::Host& host, const Config& config, const fs::path& file) {
   std::istringstream in(
       ddh::read_input(file.string(), {"data file", "data.path is a folder of CAD data, with a train.jsonl"}));

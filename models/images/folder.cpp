@@ -152,7 +152,7 @@ std::unique_ptr<ImageSet> set_of(std::vector<File> files, int64_t frames) {
   return std::make_unique<FolderImages>(std::move(files));
 }
 
-// Leaves out what can't be decoded. All ranks leave out the same, so they number samples alike.
+// Leaves out what can't be decoded. The host checks that all ranks have the same number of samples then.
 void leave_out_bad(std::vector<std::vector<File>>& classes, int64_t frames, BadFiles& bad) {
   size_t left = 0;
   for (std::vector<File>& files : classes) {

@@ -120,6 +120,27 @@ TEST_CASE("by option bad images are passed over and counted, and the rest is num
                 {"model.bad_data=skip leaves nothing", bad.file("cat/0.png")});
 }
 
+TEST_CASE("a resumed run warns when it has other images", "[cli]") {
+  const TempFolder data, runs;
+  write_classes(data);
+  write_image(data, "dog/3.png", 50);
+  const auto trained = [&](const std::string& name, const std::string& more) {
+    Process process({"--model", "vit", "train.steps=4", "data.micro_batch=2", "model.image_size=8", "model.n_layer=1",
+                     "model.width=8", "model.bad_data=skip", "data.path=" + data.path().string(), "data.val_fraction=0",
+                     "checkpoint.every=2", "run.dir=" + runs.file(name), more});
+    const int code = process.wait(std::chrono::seconds(60));
+    INFO(process.command() << "\n" << process.err());
+    REQUIRE(code == 0);
+    return process.err();
+  };
+  static_cast<void>(trained("a", "run.resume=none"));
+  const std::string resume = "run.resume=" + runs.file("a/checkpoints/step-2");
+  CHECK_THAT(trained("b", resume), !Catch::Contains("when the checkpoint was written"));
+  write_image(data, "dog/3.png");
+  CHECK_THAT(trained("c", resume),
+             Catch::Contains("has 16 samples in an epoch, but 15 when the checkpoint was written"));
+}
+
 TEST_CASE("images of several sizes need model.image_size", "[cli]") {
   const TempFolder folder;
   write_classes(folder);

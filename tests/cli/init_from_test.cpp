@@ -60,6 +60,25 @@ TEST_CASE("a file fills the part of a model that its prefix names, and the rest 
   }
 }
 
+TEST_CASE("names of a file that begin with `from` fill those of the model that begin with `prefix`", "[cli]") {
+  const TempFolder folder;
+  const Tensors other = other_values(), drawn = first_values({});
+  const std::string file = folder.file("tower.safetensors");
+  Tensors tower = renamed(other, "layers.1.", "features.");
+  write_safetensors(file, tower);
+  const nlohmann::json entries =
+      nlohmann::json::array({{{"file", file}, {"prefix", "layers.2."}, {"from", "features."}}});
+  const Tensors found = first_values({init(entries)});
+  for (const auto& [name, tensor] : found) {
+    INFO(name);
+    const bool is_tower = name.starts_with("layers.2.");
+    CHECK(same(tensor, is_tower ? other.at("layers.1." + name.substr(9)) : drawn.at(name)));
+  }
+  tower.emplace("head.weight", tower.begin()->second);
+  write_safetensors(file, tower);
+  check_refused(toy_run({init(entries)}), {"'head.weight'", "allow_surplus"});
+}
+
 TEST_CASE("several files fill one model, the later one where both have a value", "[cli]") {
   const TempFolder folder;
   const Tensors a = other_values(), b = first_values({"run.seed=9", "model.deviation=0.2"});
@@ -182,7 +201,7 @@ TEST_CASE("a head of another size is drawn from the seed if its entry allows it 
 
 TEST_CASE("an invalid entry gets one sentence", "[cli]") {
   check_refused(toy_run({init({{{"prefix", "x"}}})}), {"names no file"});
-  check_refused(toy_run({init({{{"file", "x"}, {"prefx", "y"}}})}), {"'prefx'", "file, prefix, allow_missing"});
+  check_refused(toy_run({init({{{"file", "x"}, {"prefx", "y"}}})}), {"'prefx'", "file, prefix, from, allow_missing"});
   check_refused(toy_run({init({{{"file", 3}}})}), {"file = 3", "not a string"});
   check_refused(toy_run({init({{{"file", "x"}, {"allow_missing", 3}}})}), {"allow_missing = 3", "head.*"});
   check_refused(toy_run({init({"x.safetensors"})}), {"train.init_from", "array of object"});

@@ -48,6 +48,11 @@ TEST_CASE("an unreadable description of a model is refused, and the error names 
   check_named(run_bad(bad_model("describe", fault)), {"model 'bad_model', describe", word});
 }
 
+TEST_CASE("ranks whose models have other numbers of samples are refused", "[misbehaving]") {
+  check_named(run_bad(bad_model("describe", "own_samples")),
+              {"rank 1 has another number of samples of program 'train' than rank 0", "same files"});
+}
+
 TEST_CASE("batches and metrics with invalid counts are refused", "[misbehaving]") {
   check_named(run_bad(bad_model("batch_create", "null_batch")), {"model 'bad_model', batch_create", "gave no batch"});
   check_named(run_bad(bad_model("batch_create", "nan_count")), {"model 'bad_model', batch_create", "loss_count"});

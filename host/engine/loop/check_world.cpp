@@ -20,4 +20,12 @@ void check_same_everywhere(const std::vector<Fingerprint>& fingerprints, const C
   }
 }
 
+std::vector<Fingerprint> sample_counts(const ddh_model_desc& model) {
+  std::vector<Fingerprint> counts;
+  for (uint32_t g = 0; g < model.n_programs; ++g)
+    counts.push_back(
+        {ddh::str("number of samples of program '", model.programs[g]->name, "'"), model.programs[g]->n_samples});
+  return counts;
+}
+
 }  // namespace ddhost

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/loop/check_world.hpp: checks that all ranks run the same plugins with the same configuration.
+// engine/loop/check_world.hpp: checks that all ranks run the same plugins with the same configuration on the same data.
 #pragma once
 
 #include <vector>
 
+#include "ddh/kind/model.h"
 #include "engine/loop/run_plan.hpp"
 #include "engine/services/comm.hpp"
 
@@ -12,5 +13,8 @@ namespace ddhost {
 
 // Throws on every rank if one differs from rank 0, and names that rank and the difference. [collective]
 void check_same_everywhere(const std::vector<Fingerprint>& fingerprints, const Comm& comm);
+
+// The numbers of samples of the model's programs, to compare them in the same way.
+std::vector<Fingerprint> sample_counts(const ddh_model_desc& model);
 
 }  // namespace ddhost

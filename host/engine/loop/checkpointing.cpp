@@ -188,12 +188,24 @@ std::optional<TrainPosition> Checkpointing::position() const {
 void Checkpointing::restore(const TrainState& state) const {
   if (!resumed_) return;
   const TrainProgress& saved = resumed_->progress;
+  warn_of_other_data(state.order);
   state.loss_scale.restore(saved.loss_scale);
   state.patience.restore(saved.patience);
   restore_best(state.best);
   for (size_t i = 0; i < saved.optimizers.size(); ++i)
     for (size_t s = 0; s < state.rates.all().size(); ++s)
       state.rates.all()[s]->restore(static_cast<int32_t>(i), saved.optimizers[i].schedules.at(s));
+}
+
+void Checkpointing::warn_of_other_data(const TrainOrder& order) const {
+  if (services_.seat.rank != 0) return;
+  for (const int32_t program : order.programs())
+    for (const ProgramProgress& saved : resumed_->progress.programs)
+      if (saved.name == source_.model.programs[program]->name && saved.epoch_samples != order.epoch_size(program))
+        services_.log->warn(
+            "program '{}' has {} samples in an epoch, but {} when the checkpoint was written: its samples "
+            "come in another order from here on",
+            saved.name, order.epoch_size(program), saved.epoch_samples);
 }
 
 // A run that was killed between a checkpoint and its mark has none yet.

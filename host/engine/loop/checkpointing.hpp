@@ -95,6 +95,7 @@ class Checkpointing {
   void end_pruning();
   void require_room(const TrainOrder& order) const;
   void restore_best(BestCheckpoint& best) const;
+  void warn_of_other_data(const TrainOrder& order) const;
   void set_later(std::span<const int32_t> programs);
   void restore_param_steps(const Manifest& manifest) const;
   [[nodiscard]] Manifest manifest() const;

@@ -141,6 +141,7 @@ class Rank {
       check_model(*model_desc_, plan_.model.desc->uses);
       check_outputs(*model_desc_, *model_table_);
     });
+    check_same_everywhere(sample_counts(*model_desc_), *services_.comm);
     name_units();
     phases_ = run_phases(config(), *model_desc_);
     train_programs_ = programs_of(phases_);

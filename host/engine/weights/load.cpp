@@ -61,13 +61,15 @@ InitFile init_file(const nlohmann::json& entry) {
       out.file = text_of(value, "file");
     else if (key == "prefix")
       out.prefix = text_of(value, "prefix");
+    else if (key == "from")
+      out.from = text_of(value, "from");
     else if (key == "allow_missing")
       out.allow_missing = allowed_names(value, "allow_missing");
     else if (key == "allow_surplus")
       out.allow_surplus = allowed_names(value, "allow_surplus");
     else
       ddh::fail(DDH_INVALID_ARGUMENT, "unknown key '", key,
-                "' in train.init_from; an entry has file, prefix, allow_missing and allow_surplus");
+                "' in train.init_from; an entry has file, prefix, from, allow_missing and allow_surplus");
   }
   if (out.file.empty()) ddh::fail(DDH_INVALID_ARGUMENT, "an entry of train.init_from names no file; add \"file\"");
   return out;
@@ -98,11 +100,17 @@ struct WeightsFiles::Wanted {
   const SafetensorsFile::Tensor** tensor;
   uint8_t* is_transposed;  // nullptr: of a buffer
 
-  // Its name in a file whose tensors are the model's names without `prefix`, or nothing.
-  [[nodiscard]] std::optional<std::string> name_in(const TensorFiles& file, const std::string& prefix) const {
+  // Its names in the entry's file, whether the file has them or not.
+  [[nodiscard]] std::vector<std::string> names_in(const InitFile& entry) const {
+    std::vector<std::string> out;
     for (const std::string& name : names)
-      if (name.starts_with(prefix) && file.find(name.substr(prefix.size())) != nullptr)
-        return name.substr(prefix.size());
+      if (name.starts_with(entry.prefix)) out.push_back(entry.from + name.substr(entry.prefix.size()));
+    return out;
+  }
+  // The first of them that the file has, or nothing.
+  [[nodiscard]] std::optional<std::string> name_in(const TensorFiles& file, const InitFile& entry) const {
+    for (const std::string& name : names_in(entry))
+      if (file.find(name) != nullptr) return name;
     return std::nullopt;
   }
   [[nodiscard]] bool has_transposed(const SafetensorsFile::Tensor& found) const {
@@ -148,7 +156,7 @@ std::vector<WeightsFiles::Wanted> WeightsFiles::all_wanted() {
 bool WeightsFiles::is_of_transformers(const TensorFiles& file, const InitFile& entry,
                                       const std::vector<Wanted>& wanted) {
   for (const Wanted& one : wanted) {
-    const std::optional<std::string> name = one.name_in(file, entry.prefix);
+    const std::optional<std::string> name = one.name_in(file, entry);
     if (!name || !name->ends_with(".attn.c_attn.weight") || !one.has_transposed(*file.find(*name))) continue;
     notes_.push_back(
         ddh::str("'", entry.file,
@@ -163,7 +171,7 @@ void WeightsFiles::take(const InitFile& entry, const std::vector<Wanted>& wanted
   std::set<std::string> used;
   const bool transposes = is_of_transformers(file, entry, wanted);
   for (const Wanted& one : wanted) {
-    const std::optional<std::string> name = one.name_in(file, entry.prefix);
+    const std::optional<std::string> name = one.name_in(file, entry);
     if (!name) continue;
     const SafetensorsFile::Tensor& found = *file.find(*name);
     const bool is_transposed = transposes && is_conv1d_weight(*name) && one.has_transposed(found);
@@ -175,8 +183,7 @@ void WeightsFiles::take(const InitFile& entry, const std::vector<Wanted>& wanted
                 "in allow_missing and allow_surplus of train.init_from to draw new values");
     }
     one.check_dtype(found, entry.file);
-    for (const std::string& every : one.names)
-      if (every.starts_with(entry.prefix)) used.insert(every.substr(entry.prefix.size()));
+    for (std::string& every : one.names_in(entry)) used.insert(std::move(every));
     *one.tensor = &found;
     if (one.is_transposed != nullptr) *one.is_transposed = is_transposed ? 1 : 0;
   }

@@ -24,8 +24,10 @@ struct AllowedNames {
 
 // An entry of train.init_from.
 struct InitFile {
-  std::string file;    // what TensorFiles takes
-  std::string prefix;  // tensor "w" of the file is the model's prefix + "w"; the file only fills names with this prefix
+  std::string file;  // what TensorFiles takes
+  std::string
+      prefix;  // of the model's names that the file fills; tensor from + "w" of the file is the model's prefix + "w"
+  std::string from = {};            // of the file's names
   AllowedNames allow_missing = {};  // names of the model that the file may lack; they are drawn from the seed
   AllowedNames allow_surplus = {};  // names of the file that the model may lack
 };
