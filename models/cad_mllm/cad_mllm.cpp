@@ -135,6 +135,9 @@ void CadMllm::sampler_begin(const ddh_sample_args& args) {
     if (args.condition >= 0)
       ddh::fail(DDH_INVALID_ARGUMENT, "both a sample of the evaluation (--condition) and files (model.sample_image, ",
                 "model.sample_points) are given to generate for; give one of them");
+    if (eval_inputs_ != "stage")
+      ddh::fail(DDH_INVALID_ARGUMENT, "model.eval_inputs=", eval_inputs_, " is given beside model.sample_image or ",
+                "model.sample_points, which name the inputs themselves; leave it out");
     has = known_to(stage, "model.sample_image and model.sample_points name", {true, !points.empty(), !image.empty()});
     item = read_item(config_, image, points);
   } else if (args.condition >= 0) {

@@ -53,8 +53,9 @@ class Cnn::UnitCall final : public Call {
                                       const Norm& n) override {
     UnitRun run = run_;
     if (n.param < n_frozen_) run.training = false;
-    if (run.training && x.numel() == x.size(1) && x.dim() == 2 && !cnn_.host.flag("model.sync_batch_norm"))
-      ddh::fail(DDH_FAILED_PRECONDITION, "batch norm '", n.name, "' has no variance over a micro-batch of one image; ",
+    if (run.training && x.numel() == x.size(1) && !cnn_.host.flag("model.sync_batch_norm"))
+      ddh::fail(DDH_FAILED_PRECONDITION, "batch norm '", n.name, "' has no variance over a micro-batch of one image, ",
+                "where each channel has one value; ",
                 "set data.micro_batch to 2 or more, and data.drop_last=true where the last one of an epoch has one");
     return cnn_.batch_norm(run, x, weight, bias, {n.mean_buffer, n.variance_buffer, int64_t{n.batches_buffer}},
                            n.momentum, n.eps);

@@ -45,8 +45,7 @@ constexpr ddh::Option kOwnOptions[] = {
      "stride of the first convolution of MobileNets and EfficientNet; use 1 for images of 32 pixels; 0 means 2"},
     {"freeze", "string", R"("none")", R"("enum": ["none", "features"])",
      "features: trunks of VGG, MobileNets and EfficientNet, also those of towers and of frames, and their batch norms "
-     "do not "
-     "change"},
+     "do not change"},
     {"unfrozen", "integer", "0", R"("minimum": 0, "maximum": 1024)",
      "with freeze=features: the last convolutions of a trunk that are trained all the same, with their batch norms"},
     ddh::kOperatorsOption,

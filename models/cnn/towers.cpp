@@ -10,7 +10,7 @@ namespace {
 constexpr int64_t kTowerWidth = 256, kJoinedWidth = 512;  // of dense layers
 
 // The mean over the image of a trunk's last unit, and a dense layer.
-void dense_head(Net& net, const NetOptions& o, const std::string& name) {
+void tower_head(Net& net, const NetOptions& o, const std::string& name) {
   net.unit(name).average_pool(1).flatten().linear(name, kTowerWidth).relu().dropout(o.dropout_or(0.5));
 }
 
@@ -18,7 +18,7 @@ void small_tower(Net& net, const NetOptions& o) {
   net.tower("conv1").conv("conv1", 64, 3, {}).relu().max_pool(2);
   net.unit("conv2").conv("conv2", 128, 3, {}).relu().max_pool(2);
   net.unit("conv3").conv("conv3", 256, 3, {}).relu();
-  dense_head(net, o, "head_c");
+  tower_head(net, o, "head_c");
 }
 
 void joined_head(Net& net, const NetOptions& o) {
@@ -75,9 +75,9 @@ Net conv3d(const NetOptions& o) {
 Net ensemble(const NetOptions& o) {
   Net net(o.image);
   mobilenet_v2_features(net, o, "mobilenet.");
-  dense_head(net, o, "head_m");
+  tower_head(net, o, "head_m");
   efficientnet_b0_features(net, o, "efficientnet.");
-  dense_head(net, o, "head_e");
+  tower_head(net, o, "head_e");
   small_tower(net, o);
   joined_head(net, o);
   return net;
@@ -86,7 +86,7 @@ Net ensemble(const NetOptions& o) {
 Net two_stream(const NetOptions& o) {
   Net net(o.image);
   mobilenet_v2_features(net, o, "mobilenet.");
-  dense_head(net, o, "head_m");
+  tower_head(net, o, "head_m");
   small_tower(net, o);
   joined_head(net, o);
   return net;

@@ -31,24 +31,38 @@ void for_tiles(int64_t T, bool causal, const Body& body) {
   }
 }
 
-// Calls body(first sample, samples) for pieces of a fixed number of samples.
+// What one thread computes at once: all heads of some samples, or some heads of one sample.
+struct Part {
+  int64_t first_sample, samples, first_head, heads;
+
+  // Of (B, H, T, D).
+  [[nodiscard]] at::Tensor of(const at::Tensor& x) const {
+    return x.narrow(0, first_sample, samples).narrow(1, first_head, heads);
+  }
+  [[nodiscard]] Qkv of(const Qkv& all) const { return all.part(0, first_sample, samples).part(1, first_head, heads); }
+};
+
+// Calls body(part) for parts whose sizes depend on the shape alone, so that the bits do not depend on the threads.
 template <class Body>
-void for_samples(const AttentionShape& s, const Body& body) {
-  constexpr int64_t kScores = int64_t{1} << 16;  // of a piece
-  const int64_t n = std::clamp<int64_t>(kScores / (s.H * s.T * s.T), 1, s.B);
-  ddh::for_pieces((s.B + n - 1) / n, [&](int64_t i) {
+void for_parts(const AttentionShape& s, const Body& body) {
+  constexpr int64_t kScores = int64_t{1} << 16;  // of samples together; a sample is only divided above 4 of these
+  const int64_t samples = std::clamp<int64_t>(kScores / (s.H * s.T * s.T), 1, s.B);
+  const int64_t heads = samples > 1 ? s.H : std::clamp<int64_t>(4 * kScores / (s.T * s.T), 1, s.H);
+  const int64_t per_sample = (s.H + heads - 1) / heads;
+  ddh::for_pieces((s.B + samples - 1) / samples * per_sample, [&](int64_t i) {
     const OneThread one;
-    body(i * n, std::min(n, s.B - i * n));
+    const int64_t sample = i / per_sample * samples, head = i % per_sample * heads;
+    body(Part{sample, std::min(samples, s.B - sample), head, std::min(heads, s.H - head)});
   });
 }
 
-// One piece: the heads of some samples, (n H, T, D).
+// The heads of a part, (n, T, D).
 class Piece {
  public:
-  Piece(const AttentionShape& shape, const DropoutPlace& place, const Qkv& heads, int64_t first_sample)
+  Piece(const AttentionShape& shape, const DropoutPlace& place, const Qkv& heads, const Part& part)
       : causal_(shape.causal),
         T_(shape.T),
-        first_head_(first_sample * shape.H),
+        first_head_(part.first_sample * shape.H + part.first_head),
         dropout_(place.probability, place.key),
         heads_(heads),
         scaled_q_(heads.q.mul(heads.scale())) {}
@@ -61,7 +75,7 @@ class Piece {
   [[nodiscard]] at::Tensor k(const Tile& t) const { return keys_of(heads_.k, t); }
   [[nodiscard]] at::Tensor v(const Tile& t) const { return keys_of(heads_.v, t); }
 
-  // (n H, rows, keys)
+  // (n, rows, keys)
   [[nodiscard]] at::Tensor probabilities(const Tile& t) const {
     at::Tensor scores = at::bmm(q(t), k(t).transpose(1, 2));
     if (causal_) {
@@ -81,7 +95,7 @@ class Piece {
   }
 
  private:
-  // Calls body(its elements, head of the piece, row of the sequence) for each row of x (n H, rows, keys).
+  // Calls body(its elements, head of the piece, row of the sequence) for each row of x (n, rows, keys).
   template <class Body>
   static void for_rows(at::Tensor& x, const Tile& t, const Body& body) {
     auto* row = x.mutable_data_ptr<float>();
@@ -100,23 +114,23 @@ class Piece {
 }  // namespace
 
 void tiled_attention(const AttentionShape& s, const DropoutPlace& place, const Qkv& all, const at::Tensor& out) {
-  for_samples(s, [&](int64_t first, int64_t n) {
-    const Piece piece(s, place, all.part(0, first, n).heads(), first);
-    const at::Tensor part = out.narrow(0, first, n);
+  for_parts(s, [&](const Part& part) {
+    const Piece piece(s, place, part.of(all).heads(), part);
+    const at::Tensor rows = part.of(out);
     for_tiles(s.T, s.causal, [&](const Tile& t) {
       const at::Tensor attended = at::bmm(piece.dropped(piece.probabilities(t), t), piece.v(t));
-      part.narrow(2, t.first, t.n).copy_(attended.view({n, s.H, t.n, s.D}));
+      rows.narrow(2, t.first, t.n).copy_(attended.view({part.samples, part.heads, t.n, s.D}));
     });
   });
 }
 
 void tiled_attention_backward(const AttentionShape& s, const DropoutPlace& place, const Qkv& all,
                               const at::Tensor& all_d_out, const Qkv& all_d) {
-  for_samples(s, [&](int64_t first, int64_t n) {
-    const Piece piece(s, place, all.part(0, first, n).heads(), first);
-    const Qkv d = all_d.part(0, first, n);
-    const at::Tensor d_out = all_d_out.narrow(0, first, n).flatten(0, 1);
-    const at::Tensor d_k = at::zeros({n * s.H, s.T, s.D}, d_out.options()), d_v = at::zeros_like(d_k);
+  for_parts(s, [&](const Part& part) {
+    const Piece piece(s, place, part.of(all).heads(), part);
+    const Qkv d = part.of(all_d);
+    const at::Tensor d_out = part.of(all_d_out).flatten(0, 1);
+    const at::Tensor d_k = at::zeros({part.samples * part.heads, s.T, s.D}, d_out.options()), d_v = at::zeros_like(d_k);
     for_tiles(s.T, s.causal, [&](const Tile& t) {
       const at::Tensor p = piece.probabilities(t), d_rows = piece.rows_of(d_out, t);
       piece.keys_of(d_v, t).baddbmm_(piece.dropped(p.clone(), t).transpose(1, 2), d_rows);
@@ -124,10 +138,10 @@ void tiled_attention_backward(const AttentionShape& s, const DropoutPlace& place
       const at::Tensor d_scores = at::_softmax_backward_data(d_p, p, 2, at::kFloat);
       piece.keys_of(d_k, t).baddbmm_(d_scores.transpose(1, 2), piece.q(t));
       const at::Tensor d_q = at::bmm(d_scores, piece.k(t)).mul_(all.scale());
-      d.q.narrow(2, t.first, t.n).copy_(d_q.view({n, s.H, t.n, s.D}));
+      d.q.narrow(2, t.first, t.n).copy_(d_q.view({part.samples, part.heads, t.n, s.D}));
     });
-    d.k.copy_(d_k.view({n, s.H, s.T, s.D}));
-    d.v.copy_(d_v.view({n, s.H, s.T, s.D}));
+    d.k.copy_(d_k.view({part.samples, part.heads, s.T, s.D}));
+    d.v.copy_(d_v.view({part.samples, part.heads, s.T, s.D}));
   });
 }
 

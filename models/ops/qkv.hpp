@@ -8,6 +8,8 @@
 #include <cmath>
 #include <utility>
 
+#include "ddh/sdk/structs.hpp"
+
 namespace ops {
 
 // q, k and v as (B, H, T, D), views of (B, T, 3, H, D).

@@ -85,9 +85,9 @@ struct Reference {
 
 }  // namespace
 
-TEST_CASE("attention with dropout equals sums in double, for lengths below, at and between the ends of tiles") {
+TEST_CASE("attention with dropout equals sums in double, for lengths around the ends of tiles and for divided heads") {
   const bool causal = GENERATE(true, false);
-  const int64_t T = GENERATE(1, 30, 64, 65, 150);
+  const int64_t T = GENERATE(1, 30, 64, 65, 150, 400);
   CAPTURE(causal, T);
   const ops::AttentionShape s{2, T, 2, 8, causal};
   const ops::DropoutPlace place{0.3, {.seed = 5, .step = 2, .global_micro_batch = 1, .position = 3, .site = 1}};

@@ -12,21 +12,6 @@ using namespace ddhost::test;
 
 namespace {
 
-struct Estimated {
-  double forward = 0, backward = 0, bytes = 0;
-};
-Estimated estimated(ModelDriver& model, int32_t program, uint32_t samples) {
-  Estimated sum;
-  for (uint32_t position = 0; position < model.desc().programs[program]->n_units; ++position) {
-    const ddh_estimate_args args{sizeof(ddh_estimate_args), program, static_cast<int32_t>(position), samples};
-    ddh_estimate out{sizeof(ddh_estimate), 0, 0, 0, 0};
-    ddh::call(model.table().estimate, model.inst(), &args, &out);
-    sum.forward += out.forward_flops, sum.backward += out.backward_flops;
-    sum.bytes += static_cast<double>(out.activation_bytes);
-  }
-  return sum;
-}
-
 // Sizes just below those of the allocator's classes, which would waste up to a quarter: 2,520 to 2,562 rows of the stages
 // have tensors of 96 to 99 % of 7/4 and 5/2 MiB, and of their halves and quarters.
 ModelDriver::Options wide(const std::string& compute) {
@@ -68,14 +53,14 @@ TEST_CASE("a CAD-MLLM estimates the products that it runs, in every stage") {
   ModelDriver model(ddh_entry_cad_mllm, wide("fp32"));
   fill_cad(model);
   const std::vector<int64_t> samples = samples_of(stage);
-  const Estimated expected = estimated(model, stage, static_cast<uint32_t>(samples.size()));
+  const ddh_estimate expected = model.estimate(stage, static_cast<uint32_t>(samples.size()));
   auto batch = model.create_batch(samples, stage);
   const CountedFlops flops;
   model.forward(batch.batch, stage);
-  CHECK(CountedFlops::total() == Approx(expected.forward).epsilon(0.02));
+  CHECK(CountedFlops::total() == Approx(expected.forward_flops).epsilon(0.02));
   CountedFlops::total() = 0;
   model.backward(batch.batch, 1, stage);
-  CHECK(CountedFlops::total() == Approx(expected.backward).epsilon(0.02));
+  CHECK(CountedFlops::total() == Approx(expected.backward_flops).epsilon(0.02));
   model.discard();
   model.destroy_batch(batch);
 }
@@ -91,7 +76,8 @@ TEST_CASE("a CAD-MLLM estimates what it keeps for the backward, in every stage")
   CHECK(batch.info.items <= 2562);
   model.forward(batch.batch, stage);
   const auto kept = static_cast<double>(model.host().bytes(DDH_TAG_ACT));
-  const double expected = estimated(model, stage, static_cast<uint32_t>(samples.size())).bytes;
+  const auto expected =
+      static_cast<double>(model.estimate(stage, static_cast<uint32_t>(samples.size())).activation_bytes);
   CHECK(kept > 0.98 * expected);
   CHECK(kept < 1.05 * expected);  // with up to 4 % of the classes
   model.discard();

@@ -112,7 +112,10 @@ TEST_CASE("channels_last changes only roundings: the loss and the gradients of e
                                                {"model.stochastic_depth", "0"},
                                                {"model.channels_last", channels_last}}));
     fill_all(model, 1);
-    const double loss = model.train_step({3, 50, 7, 9});
+    ddh_batch* batch =
+        cnn_of(model).batch_of_pixels(golden_uni("pixels", 4 * (is_video ? 3 : 1) * 3 * 64 * 64), {3, 1, 4, 1});
+    const double loss = model.train_step(batch, 4);
+    model.table().batch_destroy(model.inst(), batch);
     return std::pair(loss, gradients(model));
   };
   const auto [loss, gradient] = step("false");
@@ -156,14 +159,9 @@ TEST_CASE("the estimate of a convolutional network equals the kept memory and th
   ModelDriver model(ddh_entry_cnn, small(network, {{"model.padding", "1"},
                                                    {"model.batch_norm", network == "basic" ? "true" : "false"}}));
   fill_all(model, 1);
-  double estimated = 0, forward = 0, backward = 0;
-  for (uint32_t position = 0; position < model.desc().programs[0]->n_units; ++position) {
-    const ddh_estimate_args args{sizeof(ddh_estimate_args), 0, static_cast<int32_t>(position), 8};
-    ddh_estimate out{sizeof(ddh_estimate), 0, 0, 0, 0};
-    ddh::call(model.table().estimate, model.inst(), &args, &out);
-    estimated += static_cast<double>(out.activation_bytes);
-    forward += out.forward_flops, backward += out.backward_flops;
-  }
+  const ddh_estimate estimate = model.estimate(0, 8);
+  const auto estimated = static_cast<double>(estimate.activation_bytes);
+  const double forward = estimate.forward_flops, backward = estimate.backward_flops;
   auto batch = model.create_batch({3, 50, 100, 7, 1, 2, 4, 5});
   model.forward(batch.batch);
   const auto kept = static_cast<double>(model.host().bytes(DDH_TAG_ACT));

@@ -118,6 +118,7 @@ TEST_CASE("torchvision's networks have its features, logits, loss, gradient norm
     ddh_batch* batch = cnn_of(model).batch_of_pixels(golden_uni("input.eval", 2 * 3 * 224 * 224), {0, 1});
     const SeenInputs pooled("aten::adaptive_avg_pool2d");
     model.forward(batch, 1);
+    REQUIRE_FALSE(SeenInputs::all().empty());
     check_values(channel_means(SeenInputs::all().back()), "eval.feature_mean");  // the classifier pools the features
     check_values(logits_of(batch), "eval.logits");
     model.discard();

@@ -150,6 +150,15 @@ TEST_CASE("the dense head of EfficientNet normalizes by the micro-batch, which n
              Catch::Contains("batch norm 'bn'") && Catch::Contains("data.micro_batch"));
 }
 
+// Its last maps have one pixel, so their variance would be 0 / 0.
+TEST_CASE("a micro-batch of one small image is refused where a batch norm would have one value") {
+  ModelDriver model(ddh_entry_cnn, small("mobilenet_v2", {{"model.image_size", "32"}}));
+  fill_all(model, 1);
+  CHECK(std::isfinite(model.train_step({3, 50})));
+  CHECK_THAT(sentence_of([&] { model.train_step({3}); }),
+             Catch::Contains("batch norm 'features.14") && Catch::Contains("data.micro_batch"));
+}
+
 TEST_CASE("a head or a freeze that a network lacks is refused with a sentence") {
   const auto sentence = [](const ModelDriver::Options& more) {
     return sentence_of([&] { const ModelDriver model(ddh_entry_cnn, more); });

@@ -93,18 +93,6 @@ std::vector<Row> rows(const std::string& text) {
   return out;
 }
 
-ddh_estimate estimated(ModelDriver& model, const Row& row) {
-  ddh_estimate sum{sizeof(ddh_estimate), 0, 0, 0, 0};
-  for (uint32_t position = 0; position < model.desc().programs[row.program]->n_units; ++position) {
-    const ddh_estimate_args args{sizeof(ddh_estimate_args), row.program, static_cast<int32_t>(position), row.samples};
-    ddh_estimate out{sizeof(ddh_estimate), 0, 0, 0, 0};
-    ddh::call(model.table().estimate, model.inst(), &args, &out);
-    sum.forward_flops += out.forward_flops, sum.backward_flops += out.backward_flops;
-    sum.activation_bytes += out.activation_bytes;
-  }
-  return sum;
-}
-
 }  // namespace
 
 TEST_CASE(
@@ -118,7 +106,7 @@ TEST_CASE(
   for (const Row& row : rows(text.path())) {
     ModelDriver model(row.entry, row.options);
     for (size_t i = 0; i < model.desc().n_params; ++i) model.value(i) = golden_fill(model.name(i), model.shape(i), 1);
-    const ddh_estimate expected = estimated(model, row);
+    const ddh_estimate expected = model.estimate(row.program, row.samples);
     std::vector<int64_t> samples(row.samples);
     std::iota(samples.begin(), samples.end(), 0);
     auto batch = model.create_batch(samples, row.program);

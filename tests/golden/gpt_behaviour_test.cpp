@@ -211,14 +211,9 @@ TEST_CASE("the estimate equals the activations that a forward keeps and the FLOP
   given["model.context"] = "32";
   ModelDriver model(ddh_entry_gpt, given);
   fill(model);
-  double estimated = 0, forward = 0, backward = 0;
-  for (int32_t position = 0; position < 5; ++position) {
-    const ddh_estimate_args args{sizeof(ddh_estimate_args), 0, position, 4};
-    ddh_estimate out{sizeof(ddh_estimate), 0, 0, 0, 0};
-    ddh::call(model.table().estimate, model.inst(), &args, &out);
-    estimated += static_cast<double>(out.activation_bytes);
-    forward += out.forward_flops, backward += out.backward_flops;
-  }
+  const ddh_estimate estimate = model.estimate(0, 4);
+  const auto estimated = static_cast<double>(estimate.activation_bytes);
+  const double forward = estimate.forward_flops, backward = estimate.backward_flops;
   auto batch = model.create_batch({3, 50, 100, 7});
   model.forward(batch.batch);
   const auto kept = static_cast<double>(model.host().bytes(DDH_TAG_ACT));

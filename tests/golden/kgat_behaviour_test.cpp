@@ -206,23 +206,19 @@ TEST_CASE("a recomputed KGAT keeps less between forward and backward") {
 TEST_CASE("the estimate of KGAT is what a forward keeps, and the products that run and the sums over edges") {
   const std::string aggregator = GENERATE(from_range(kAggregators)), way = GENERATE("aten", "torch");
   CAPTURE(aggregator, way);
-  ModelDriver model(ddh_entry_kgat, computed_by(way, small_kgat({{"model.aggregator", aggregator},
-                                                                 {"model.embed_dim", "64"},
-                                                                 {"model.relation_dim", "32"},
-                                                                 {"model.layers", "[64, 48]"}})));
+  const ModelDriver::Options options = small_kgat({{"model.aggregator", aggregator},
+                                                   {"model.embed_dim", "64"},
+                                                   {"model.relation_dim", "32"},
+                                                   {"model.layers", "[64, 48]"}});
+  ModelDriver model(ddh_entry_kgat, computed_by(way, options));
   fill(model);
   const double E = static_cast<double>(kgat_of(model).graph().n_edges());
   const std::vector<int64_t> samples(256, 3);
   const double sums = 2 * E * (64 + 64);  // over edges, of a layer's width in
   for (const int32_t program : {0, 1}) {
-    double estimated = 0, forward = 0, backward = 0;
-    for (uint32_t position = 0; position < model.desc().programs[program]->n_units; ++position) {
-      const ddh_estimate_args args{sizeof(ddh_estimate_args), program, static_cast<int32_t>(position), 256};
-      ddh_estimate out{sizeof(ddh_estimate), 0, 0, 0, 0};
-      ddh::call(model.table().estimate, model.inst(), &args, &out);
-      estimated += static_cast<double>(out.activation_bytes);
-      forward += out.forward_flops, backward += out.backward_flops;
-    }
+    const ddh_estimate estimate = model.estimate(program, 256);
+    const auto estimated = static_cast<double>(estimate.activation_bytes);
+    const double forward = estimate.forward_flops, backward = estimate.backward_flops;
     auto batch = model.create_batch(samples, program);
     const CountedFlops products;
     model.forward(batch.batch, program);
@@ -234,6 +230,9 @@ TEST_CASE("the estimate of KGAT is what a forward keeps, and the products that r
     model.backward(batch.batch, 1, program);
     // Scores and squares of users and items; of triples, the sums of rows.
     const double pairs = 256.0 * (64 + 64 + 48), rows = 3 * 256 * 64;
+    const ddh_estimate of_torch = ModelDriver(ddh_entry_kgat, computed_by("torch", options)).estimate(program, 256);
+    CHECK(forward == of_torch.forward_flops);
+    CHECK(backward == of_torch.backward_flops);
     if (way == "torch") {  // else threads of the model's own run products
       CHECK(forward_products > 0);
       CHECK(forward == Approx(forward_products + (program == 0 ? sums + 10 * pairs : 0)).epsilon(0.02));

@@ -183,14 +183,9 @@ TEST_CASE(
   fill(model);
   CHECK(model.desc().programs[0]->n_samples == kgat_of(model).data().train.size());
   const auto E = static_cast<double>(kgat_of(model).simplified().n_edges());
-  double estimated = 0, forward = 0, backward = 0;
-  for (uint32_t position = 0; position < model.desc().programs[0]->n_units; ++position) {
-    const ddh_estimate_args args{sizeof(ddh_estimate_args), 0, static_cast<int32_t>(position), 256};
-    ddh_estimate out{sizeof(ddh_estimate), 0, 0, 0, 0};
-    ddh::call(model.table().estimate, model.inst(), &args, &out);
-    estimated += static_cast<double>(out.activation_bytes);
-    forward += out.forward_flops, backward += out.backward_flops;
-  }
+  const ddh_estimate estimate = model.estimate(0, 256);
+  const auto estimated = static_cast<double>(estimate.activation_bytes);
+  const double forward = estimate.forward_flops, backward = estimate.backward_flops;
   auto batch = model.create_batch(std::vector<int64_t>(256, 3));
   const CountedFlops products;
   model.forward(batch.batch);

@@ -158,14 +158,9 @@ TEST_CASE("the estimate of a Vision Transformer equals the kept memory and the F
                                             {"model.patch", "4"}}));
   fill(model);
   constexpr uint32_t kImages = 8;
-  double estimated = 0, forward = 0, backward = 0;
-  for (int32_t position = 0; position < 4; ++position) {
-    const ddh_estimate_args args{sizeof(ddh_estimate_args), 0, position, kImages};
-    ddh_estimate out{sizeof(ddh_estimate), 0, 0, 0, 0};
-    ddh::call(model.table().estimate, model.inst(), &args, &out);
-    estimated += static_cast<double>(out.activation_bytes);
-    forward += out.forward_flops, backward += out.backward_flops;
-  }
+  const ddh_estimate estimate = model.estimate(0, kImages);
+  const auto estimated = static_cast<double>(estimate.activation_bytes);
+  const double forward = estimate.forward_flops, backward = estimate.backward_flops;
   auto batch = model.create_batch({3, 50, 100, 7, 1, 2, 4, 5});
   model.forward(batch.batch);
   const auto kept = static_cast<double>(model.host().bytes(DDH_TAG_ACT));
