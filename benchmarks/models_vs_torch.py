@@ -3,6 +3,7 @@
 
     python3 benchmarks/models_vs_torch.py --python PEER_PYTHON [--models vit:small,cnn:basic,...] [--worlds 1,2] [--pairs 3]
     python3 benchmarks/models_vs_torch.py --python PEER_PYTHON --until 0.99     # time to that accuracy on MNIST
+    python3 benchmarks/models_vs_torch.py --python PEER_PYTHON --train 1,2,3    # accuracy of MobileNetV2 after its config, by seed
 
 PEER_PYTHON is a Python with torch, torchvision, transformers, peft, safetensors and numpy. Both sides begin with the weights that
 PyTorch drew and train the same samples in the same order. The losses of the steps must agree, else the script fails: so both
@@ -50,10 +51,10 @@ def output_of(command, env=None):
     return done.stdout
 
 
-def run_peer(args, world, words):
+def run_peer(args, world, script, words):
     env = dict(os.environ, OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1")
     out = output_of([args.python, "-m", "torch.distributed.run", "--nproc_per_node", world, "--master_port",
-                     random.randrange(20_000, 40_000), ROOT / "benchmarks/peers/torch_models.py", *words], env)
+                     random.randrange(20_000, 40_000), ROOT / "benchmarks/peers" / script, *words], env)
     return json.loads([line for line in out.splitlines() if line.startswith("{")][-1])
 
 
@@ -119,7 +120,7 @@ def one_round(args, name, world, folder):
     if model == "cad_mllm" and not cad_data.exists():
         run_ddhost(1, model, folder / "cad_run", ["train.steps=1", f"data.path={cad_data}",
                                                   f"data.dummy_samples={CAD_SAMPLES}", 'train.programs=["stage1_text"]'])
-    theirs = run_peer(args, world, ["--model", model, "--size", size, "--weights", weights, "--order", order, "--steps", steps,
+    theirs = run_peer(args, world, "torch_models.py", ["--model", model, "--size", size, "--weights", weights, "--order", order, "--steps", steps,
                                     "--micro-batch", samples, "--data", cad_data if model == "cad_mllm" else data_folder()])
     run_dir = pathlib.Path(tempfile.mkdtemp(dir=folder)) / "run"
     rows = run_ddhost(world, model, run_dir, [*model_options(model, weights, samples, steps, order, cad_data), *options])
@@ -147,8 +148,8 @@ def until(args):
     for _ in range(args.pairs):
         seed = random.randrange(1, 10_000)
         begin = time.perf_counter()
-        theirs = run_peer(args, 2, ["--model", "cnn", "--size", "basic", "--data", data_folder(), "--steps", 1500,
-                                    "--micro-batch", 100, "--until", args.until, "--seed", seed])
+        theirs = run_peer(args, 2, "torch_training.py", ["--recipe", "mnist", "--data", data_folder(), "--until", args.until,
+                                                         "--seed", seed])
         print(f"| PyTorch, with its start | {time.perf_counter() - begin:.1f} | {theirs['steps']} | {theirs['accuracy']:.4f} |",
               flush=True)
         with tempfile.TemporaryDirectory() as folder:
@@ -168,6 +169,23 @@ def until(args):
             print(f"| ddhost, with its start | {seconds:.1f} | {step} | {accuracy} |", flush=True)
 
 
+def train(args):
+    """torchvision's MobileNetV2 in PyTorch, then configs/cnn_cifar10_mobilenet_v2.json: the accuracy at the end."""
+    print("| | seed | seconds | accuracy |\n|---|---|---|---|", flush=True)
+    for seed in args.train:
+        theirs = run_peer(args, 2, "torch_training.py", ["--recipe", "mobilenet_v2", "--data", data_folder(), "--seed", seed])
+        print(f"| PyTorch | {seed} | {theirs['seconds']:.0f} | {theirs['accuracy']:.3f} |", flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            run_dir = pathlib.Path(folder) / "run"
+            begin = time.perf_counter()
+            output_of([build_folder() / "ddhost", "--config", ROOT / "configs/cnn_cifar10_mobilenet_v2.json",
+                       f"run.dir={run_dir}", "run.quiet=true", "device.plugin=cpu", f"run.seed={seed}"],
+                      dict(os.environ, DDHOST_DATA=str(data_folder())))
+            seconds = time.perf_counter() - begin
+            last = [row for row in rows_of(run_dir) if "val_accuracy" in row][-1]
+            print(f"| ddhost | {seed} | {seconds:.0f} | {last['val_accuracy']:.3f} |", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", default=sys.executable)
@@ -178,11 +196,13 @@ def main():
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--tolerance", type=float, default=0.02, help="largest relative difference of the losses of a step after the first")
     parser.add_argument("--until", type=float, default=0, help="an accuracy: cnn basic on MNIST until it is reached")
+    parser.add_argument("--train", type=lambda text: [int(seed) for seed in text.split(",")], default=[],
+                        help="seeds: MobileNetV2 on cifar10_subset to the end of its config")
     args = parser.parse_args()
     unknown = [name for name in args.models if name not in MODELS]
     if unknown:
         sys.exit(f"--models {unknown[0]} is unknown; give some of {', '.join(MODELS)}")
-    (until if args.until > 0 else compare)(args)
+    (train if args.train else until if args.until > 0 else compare)(args)
 
 
 if __name__ == "__main__":

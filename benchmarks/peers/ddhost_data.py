@@ -48,9 +48,9 @@ def mnist(folder, part="train"):
     return (torch.from_numpy(pixels.astype(np.float32)) / 255 - 0.1307) / 0.3081, torch.from_numpy(labels.astype(np.int64))
 
 
-def cifar10(folder):
+def cifar10(folder, part="train"):
     """(n, 3, 32, 32) normalized, (n) labels."""
-    records = np.frombuffer(unpacked(pathlib.Path(folder) / "cifar10_subset/train.bin.gz"), np.uint8).reshape(-1, 3073)
+    records = np.frombuffer(unpacked(pathlib.Path(folder) / f"cifar10_subset/{part}.bin.gz"), np.uint8).reshape(-1, 3073)
     pixels = torch.from_numpy(records[:, 1:].reshape(-1, 3, 32, 32).astype(np.float32)) / 255
     mean, deviation = (torch.tensor(v).view(3, 1, 1) for v in ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]))
     return (pixels - mean) / deviation, torch.from_numpy(records[:, 0].astype(np.int64))

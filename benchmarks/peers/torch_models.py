@@ -4,7 +4,7 @@
     torchrun --nproc_per_node 2 torch_models.py --model cnn --size basic --weights W.safetensors --order ORDER.bin ...
 
 Rank 0 first writes its weights to --weights, from which ddhost begins too. The samples are those of --order. Prints milliseconds
-and losses of all steps. With --until ACCURACY it trains cnn basic to that accuracy instead, and prints the seconds.
+and losses of all steps.
 """
 import argparse
 import json
@@ -29,8 +29,6 @@ def parsed():
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--lr", type=float, default=1e-4)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--until", type=float, default=0)
-    parser.add_argument("--eval-every", type=int, default=100)
     return parser.parse_args()
 
 
@@ -105,66 +103,11 @@ def timed_run(args, rank, world):
         print(json.dumps({"step_ms": times, "loss": losses}), flush=True)
 
 
-def cropped(pixels, padding, generator):
-    """Each image moved by up to `padding` pixels, zeros outside."""
-    n, side = len(pixels), pixels.shape[-1]
-    wide = F.pad(pixels, (padding,) * 4)
-    top, left = torch.randint(0, 2 * padding + 1, (2, n, 1), generator=generator)
-    span = torch.arange(side)
-    return wide[torch.arange(n)[:, None, None], 0, (top + span)[:, :, None], (left + span)[:, None, :]].unsqueeze(1)
-
-
-def accuracy_of(model, pixels, labels, rank, world):
-    """Over all ranks."""
-    model.eval()
-    hits = torch.zeros(1)
-    with torch.no_grad():
-        for first in range(rank * 500, len(labels), world * 500):
-            hits += (model(pixels[first:first + 500]).argmax(1) == labels[first:first + 500]).sum()
-    model.train()
-    dist.all_reduce(hits)
-    return hits.item() / len(labels)
-
-
-def run_until(args, rank, world):
-    """configs/cnn_mnist.json."""
-    torch.manual_seed(args.seed)
-    begin = time.perf_counter()
-    (pixels, labels), test = ddhost_data.mnist(args.data), ddhost_data.mnist(args.data, "t10k")
-    model = torch_networks.cnn("basic")
-    net = DistributedDataParallel(torch_networks.Classifier(model), gradient_as_bucket_view=True, static_graph=True)
-    groups = [{"params": [p for p in model.parameters() if p.dim() >= 2], "weight_decay": 0.05},
-              {"params": [p for p in model.parameters() if p.dim() < 2], "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=4e-3, fused=True)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 4e-3, total_steps=args.steps, cycle_momentum=False)
-    generator = torch.Generator().manual_seed(args.seed)
-    order, reached, seconds = torch.randperm(len(labels), generator=generator), 0.0, None
-    for step in range(args.steps):
-        span = args.micro_batch * world
-        first = step * span % (len(labels) // span * span)
-        if first == 0:
-            order = torch.randperm(len(labels), generator=generator)
-        mine = order[first + rank * args.micro_batch:first + (rank + 1) * args.micro_batch]
-        loss = net((cropped(pixels[mine], 2, generator), labels[mine]))
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        if (step + 1) % args.eval_every == 0:
-            reached = accuracy_of(model, *test, rank, world)
-            if reached >= args.until:
-                seconds = time.perf_counter() - begin
-                break
-    if rank == 0:
-        print(json.dumps({"seconds": seconds, "steps": step + 1, "accuracy": reached}), flush=True)
-
-
 def main():
     args = parsed()
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    (run_until if args.until > 0 else timed_run)(args, dist.get_rank(), dist.get_world_size())
+    timed_run(args, dist.get_rank(), dist.get_world_size())
     dist.destroy_process_group()
 
 

@@ -7,12 +7,12 @@ from torch.nn import functional as F
 
 
 class Classifier(nn.Module):
-    def __init__(self, net):
+    def __init__(self, net, label_smoothing=0.0):
         super().__init__()
-        self.net = net
+        self.net, self.label_smoothing = net, label_smoothing
 
     def forward(self, batch):
-        return F.cross_entropy(self.net(batch[0]), batch[1])
+        return F.cross_entropy(self.net(batch[0]), batch[1], label_smoothing=self.label_smoothing)
 
 
 def vit(size):
@@ -21,11 +21,14 @@ def vit(size):
     return VisionTransformer(side, patch, layers, heads, width, 4 * width, num_classes=10)
 
 
-def cnn(size):
-    """basic: configs/cnn_mnist.json. Others: torchvision's, without dropout."""
+def cnn(size, stem_stride=2, dropout=0.0, channels_last=False):
+    """basic: configs/cnn_mnist.json. Others: torchvision's."""
     if size != "basic":
         import torchvision
-        return getattr(torchvision.models, size)(num_classes=10, dropout=0.0)
+        net = getattr(torchvision.models, size)(num_classes=10, dropout=dropout)
+        if stem_stride != 2:
+            net.features[0][0].stride = (stem_stride, stem_stride)
+        return net.to(memory_format=torch.channels_last) if channels_last else net
     net, channels = nn.Sequential(), 1
     for i, width in enumerate((16, 32, 64, 64), 1):
         net.add_module(f"conv{i}", nn.Conv2d(channels, width, 3, padding=1, bias=False))
