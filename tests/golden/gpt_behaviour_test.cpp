@@ -248,7 +248,7 @@ TEST_CASE("the memory of a token, kept and at the peak, does not grow with the l
   };
   const Bytes of_long = bytes_of("1024", {0}), of_short = bytes_of("128", {0, 1, 2, 3, 4, 5, 6, 7});
   CHECK(of_long.kept < 1.05 * of_short.kept);
-  CHECK(of_long.peak < 2 * of_short.peak);  // all scores at once would be 3 times as much; threads have buffers
+  CHECK(of_long.peak < 2 * of_short.peak);  // the scores of a sample would be 8 MiB alone
 }
 
 TEST_CASE("unusable data is refused with a sentence") {
