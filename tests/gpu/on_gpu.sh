@@ -95,7 +95,7 @@ elif ((rc != 0)); then
   echo "skipped: no run on a GPU is possible here: $reason"
   exit 4
 fi
-grep -h 'device ' "$work/probe/log.txt" || true
+grep -hs 'device ' "$work/probe/log.txt" || true
 command -v nvidia-smi >/dev/null && nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
 
 # The tests that need no stand-in: the device, graphs, copies, optimizers, and NCCL with as many ranks as there are GPUs.

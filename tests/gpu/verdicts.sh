@@ -7,7 +7,8 @@ set -euo pipefail
 build=$(cd "$1" && pwd) here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-mkdir -p "$work/folder/"{plugins,tests/bin} "$work/path"
+mkdir -p "$work/folder/"{plugins,tests/bin,tests/plugins} "$work/path"
+ln -s "$build/tests/plugins/kernel_toy.so" "$work/folder/tests/plugins/"
 touch "$work/folder/plugins/"{gpt,vit}.so
 program() { # file; its text comes from stdin
   { echo '#!/bin/bash'; cat; } >"$work/$1"
@@ -18,8 +19,7 @@ all=" \$* "
 case \$all in
   *"--nproc 2 --strategy ddp --comm nccl"*)
     echo \$\$ >"$work/pid"
-    exec env DDHOST_STANDIN_NCCL_LOST=1:7 DDHOST_STANDIN_IGNORES=ncclCommAbort "$build/ddhost" "\$@" \
-      "model.plugin=$build/tests/plugins/kernel_toy.so" ;;
+    exec env DDHOST_STANDIN_NCCL_LOST=1:7 DDHOST_STANDIN_IGNORES=ncclCommAbort "$build/ddhost" "\$@" ;;
   *"--model gpt"*) echo "ddhost: the log can't be opened: a reason"; exit 1 ;;
   *"--model vit"*"--device cuda"*)
     echo "ddhost: LibTorch's library for GPUs, 'x.so', can't be loaded (a reason)"; exit 1 ;;
