@@ -50,7 +50,7 @@ expect() { grep -Eq "^$1" "$work/log" || fail "there is no line '$1'"; }
 ((code == 1)) || fail "the exit code is $code"
 expect 'FAILED: gpu_device: $'
 expect 'passed: gpu_staging$'
-expect 'not possible here: gpu_optimizers: there is no '
+expect 'FAILED: gpu_optimizers: there is no '
 expect 'not possible here: gpu_nccl_collectives: NCCL was not found \(a reason\)$'
 expect 'equal bits: zero1-nccl-2$'
 expect 'FAILED: ddp-nccl-2: it took longer than 4 s$'
@@ -58,6 +58,7 @@ expect 'passed: same-gpu: '
 expect 'FAILED: compute-sanitizer-memcheck: compute-sanitizer wrote no summary$'
 expect 'passed: compute-sanitizer-racecheck: no errors$'
 expect 'FAILED: compute-sanitizer-initcheck: '
+expect 'FAILED: gpu_rates: .*No such file'
 expect "FAILED: gpt-fp32-cpu: ddhost: the log can't be opened: a reason\$"
 expect "not possible here: vit-fp32-gpu: .*can't be loaded"
 expect '  FAILED +flat kernels and AdamW '
