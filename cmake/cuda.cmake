@@ -62,9 +62,11 @@ if(NOT DDHOST_CUDA_FOUND)
   return()
 endif()
 message(STATUS "GPU parts: ${nvcc}, headers in ${DDHOST_CUDA_INCLUDE}")
-add_library(ddhost_cuda_headers INTERFACE)
-add_library(ddhost::cuda_headers ALIAS ddhost_cuda_headers)
-target_include_directories(ddhost_cuda_headers SYSTEM INTERFACE "${DDHOST_CUDA_INCLUDE}")
+if(NOT TARGET ddhost_cuda_headers)  # a project may call find_package in several folders
+  add_library(ddhost_cuda_headers INTERFACE)
+  add_library(ddhost::cuda_headers ALIAS ddhost_cuda_headers)
+  target_include_directories(ddhost_cuda_headers SYSTEM INTERFACE "${DDHOST_CUDA_INCLUDE}")
+endif()
 
 # The text of <name>.cu's PTX is the NUL-terminated array <name>_ptx of the target (an assembly file holds it).
 function(ddhost_add_ptx target)

@@ -211,7 +211,7 @@ const std::array<SectionText, 12> kSections = {{
       "plugin": {"type": "string", "default": "auto",
         "description": "where the ranks compute: auto, cpu (built in), or name, path or path:id"},
       "gpu": {"type": "string", "default": "cuda",
-        "description": "name of the device that auto takes where GPUs are visible; without it auto is cpu"}}})json"},
+        "description": "name of the device that auto takes where GPUs are visible; auto is cpu without a plugin cuda"}}})json"},
     {"monitor", kMonitor},
     {"checkpoint", kCheckpoint},
 }};

@@ -133,7 +133,15 @@ Plugin Registry::find(int32_t kind, const std::string& text, const fs::path& bas
   return pick(load(locate(choice.file, base)), kind, choice.id);
 }
 
+std::vector<fs::path> Registry::files_named(const std::string& name) const {
+  std::vector<fs::path> files;
+  for (const fs::path& folder : folders_)
+    if (std::error_code ec; fs::exists(folder / (name + ".so"), ec)) files.push_back(folder / (name + ".so"));
+  return files;
+}
+
 bool Registry::knows(int32_t kind, const std::string& name) const {
+  if (!files_named(name).empty()) return true;
   const std::vector<Plugin> linked = built_in();
   if (std::any_of(linked.begin(), linked.end(),
                   [&](const Plugin& plugin) { return plugin.desc->kind == kind && plugin.id() == name; }))
@@ -169,9 +177,7 @@ Plugin Registry::find_by_name(int32_t kind, const std::string& name) {
     if (plugin.desc->kind == kind && plugin.id() == name) return plugin;
     if (plugin.desc->kind == kind) known.push_back(plugin.id());
   }
-  std::vector<fs::path> candidates;
-  for (const fs::path& folder : folders_)
-    if (std::error_code ec; fs::exists(folder / (name + ".so"), ec)) candidates.push_back(folder / (name + ".so"));
+  const std::vector<fs::path> candidates = files_named(name);
   // The note of a library lists its plugins, and is read without loading it.
   std::string wrong_kind;
   for (const fs::path& file : all_files()) {

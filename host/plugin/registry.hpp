@@ -22,7 +22,7 @@ class Registry {
   // then to the folder of the executable. Error: not found (and the known plugins), or wrong kind (and the actual one).
   Plugin find(int32_t kind, const std::string& choice, const std::filesystem::path& base);
 
-  // Whether find would find a plugin of this name. Loads nothing.
+  // Whether there is a plugin of this name, or a file <name>.so, which find then takes or refuses. Loads nothing.
   [[nodiscard]] bool knows(int32_t kind, const std::string& name) const;
 
   // The file of a choice that is a path, or Error.
@@ -41,6 +41,8 @@ class Registry {
 
  private:
   Plugin find_by_name(int32_t kind, const std::string& name);
+  // The files <name>.so of the search folders.
+  [[nodiscard]] std::vector<std::filesystem::path> files_named(const std::string& name) const;
   Plugin pick(const Library& library, int32_t kind, const std::string& id) const;
 
   InterfaceLookup lookup_;

@@ -14,7 +14,7 @@
 # A plugin that links ddhost::torch finds LibTorch, once installed, in lib/ of the folder that DDHOST_LIBTORCH names when
 # it is loaded, or in <prefix>/lib/ddhost/libtorch/lib (a link to a LibTorch will do).
 # The same file serves this tree and the installed package: find_package(ddhost-sdk).
-include_guard(GLOBAL)
+include_guard(DIRECTORY) # its variables are those of a folder, and find_package may be called in several
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "Debug, Release, RelWithDebInfo" FORCE)
 endif()

@@ -93,8 +93,15 @@ TEST_CASE("without a named device a run takes the device for GPUs where they are
   check({{"device.gpu=sim"}, "sim", 3});
   check({{"device.gpu=sim", "--device", "auto", "--nproc", "2"}, "sim", 2});
   check({{"device.gpu=sim", "--device", "cpu"}, "cpu", 2});
-  check({{"device.gpu=none"}, "cpu", 2});
-  check({{"device.gpu=none", "--device", "sim"}, "sim", 3});
+  check({{"--device", "sim"}, "sim", 2});
+  check({{"device.gpu=sim", "--device", "sim"}, "sim", 3});
+  const Ended missing = train({"device.gpu=none"});
+  CHECK(missing.code == 1);
+  CHECK_THAT(missing.err, Contains("there is no device 'none'"));
+  const TempFolder plugins;
+  std::ofstream(plugins.file("damaged.so")) << "damaged";
+  const Setting more("DDHOST_PLUGIN_PATH", plugins.path().string());
+  CHECK_THAT(train({"device.gpu=damaged"}).err, Contains("damaged.so'") && Contains("not an ELF file"));
   const Ended on_gpus = train({"device.gpu=sim", "run.quiet=false"});
   CHECK(on_gpus.code == 0);
   CHECK_THAT(on_gpus.out + on_gpus.err, Contains("device.plugin=auto chose it: 3 GPUs are visible"));

@@ -226,6 +226,17 @@ TEST_CASE("micro_first sums resume with the same bits for the same number of ran
   check_seats({{modes()[1], 2, "shm"}, {modes()[3], 2, "loop"}}, micro_first);
 }
 
+TEST_CASE("state in files that was freed at the end of a phase: a checkpoint after it resumes with the same bits",
+          "[equivalence]") {
+  Feature freed = {"", {}};
+  for (const Feature& feature : kFeatures)
+    if (feature.name == std::string("phases that end the training of parameters")) freed = feature;
+  freed.options.insert(freed.options.end(), {"precision.compute=bf16", kManyBlocks});  // masters stay, moments go
+  const Mode& in_part = modes()[6];
+  REQUIRE(in_part.options.at(1) == "strategy.offload_optimizer.ratio=0.5");
+  check_seats({{modes()[0], 1, "loop"}, {in_part, 2, "shm"}, {in_part, 3, "loop"}}, freed);
+}
+
 // Only with `./dev test --all`.
 TEST_CASE("all resumed strategies, worlds and features have the same bits", "[.resume]") {
   int runs = 0;

@@ -15,6 +15,7 @@
 #include "ddh/sdk/torch/prepare.hpp"
 #include "fixtures/harness/golden_fill.hpp"
 #include "fixtures/harness/model_driver.hpp"
+#include "fixtures/harness/throws.hpp"
 
 DDH_EXTERN_C ddh_rc ddh_entry_tiny_torch(const ddh_host* host, const ddh_module** out, ddh_err* err) DDH_NX;
 DDH_EXTERN_C ddh_rc ddh_entry_tiny_cnn(const ddh_host* host, const ddh_module** out, ddh_err* err) DDH_NX;
@@ -242,6 +243,13 @@ TEST_CASE("the activation allocator keeps its pages and counts what a rank holds
     allocator.raw_deallocate(raw);
   }
   REQUIRE(allocator.allocate(0).get() == nullptr);
+}
+
+TEST_CASE("an autograd model that reports more sums than counts is refused") {
+  ModelDriver model(ddh_entry_tiny_torch, {{"model.sums", "2"}});
+  fill(model);
+  REQUIRE_THAT(sentence_of([&] { (void)model.train_step(kSamples); }),
+               Catch::Contains("2 sums and 1 counts; give one count for each sum"));
 }
 
 TEST_CASE("an autograd model takes an empty batch and evaluates without a graph") {

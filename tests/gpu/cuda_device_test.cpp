@@ -287,10 +287,24 @@ TEST_CASE("a missing or foreign driver is refused with one sentence", "[gpu]") {
 
 TEST_CASE("an old driver is refused with its version", "[gpu]") {
   if (needs_stand_ins("only the stand-in can be an older GPU, or have an older driver")) return;
-  setenv("DDHOST_STANDIN_VERSION", "12040", 1);
-  CHECK_THAT(refusal([] { (void)CudaPlugin().count(); }), Contains("supports CUDA 12.4") && Contains("update"));
-  unsetenv("DDHOST_STANDIN_VERSION");
+  const auto refusal_of = [](const char* version) {
+    const Setting old("DDHOST_STANDIN_VERSION", version);
+    return refusal([] { (void)CudaPlugin().count(); });
+  };
+  CHECK_THAT(refusal_of("12040"), Contains("supports CUDA 12.4") && Contains("update"));
+  CHECK_THAT(refusal_of("12020"), Contains("supports CUDA 12.2") && Contains("update"));  // it lacks functions
   CHECK(CudaPlugin().count() == 1);
+}
+
+TEST_CASE("a driver that can't be started is refused with its reason and what to do", "[gpu]") {
+  if (needs_stand_ins("only the stand-in can be a broken driver")) return;
+  const auto refusal_of = [](const char* code) {
+    const Setting broken("DDHOST_STANDIN_INIT", code);
+    return refusal([] { (void)CudaPlugin().count(); });
+  };
+  CHECK_THAT(refusal_of("999"), Contains("the CUDA driver can't be started: unknown error (CUDA_ERROR_UNKNOWN)") &&
+                                    Contains("`nvidia-smi`") && Contains("--device cpu"));
+  CHECK_THAT(refusal_of("803"), Contains("unsupported display driver") && Contains("--device cpu"));
 }
 
 TEST_CASE("the plugin links no CUDA library", "[gpu]") {

@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <spdlog/logger.h>
 #include <spdlog/sinks/null_sink.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <functional>
@@ -85,8 +86,10 @@ class NcclRank {
   ddh_group* group = nullptr;
 };
 
+// A rank that takes longer than `limit_s` is ended by SIGALRM: NCCL and a driver may hang. The launcher's watchdog sees
+// only calls that the host makes, and here the test calls the plugin.
 inline Outcome run_world(int world, const std::function<void(NcclRank&)>& body, std::vector<Override> settings = {},
-                         uint32_t reduce_block = 2) {
+                         uint32_t reduce_block = 2, unsigned limit_s = 60) {
   Registry registry(&host_interface, build_folder(), linked_plugins());
   settings.insert(settings.begin(), {{"comm.plugin", "nccl", "test"},
                                      {"comm.library", nccl_file(), "test"},
@@ -97,6 +100,7 @@ inline Outcome run_world(int world, const std::function<void(NcclRank&)>& body, 
   LaunchArgs args;
   args.world_size = world;
   return launch(args, [&](const RankSeat& seat) {
+    alarm(limit_s);
     NcclRank rank(plan, seat, reduce_block);
     body(rank);
     rank.device().synchronize(nullptr);

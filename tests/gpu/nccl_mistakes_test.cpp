@@ -161,3 +161,14 @@ TEST_CASE("a rank that never connects ends the run at the deadline", "[gpu]") {
                                     {{"comm.timeout_s", "1", "test"}});
   CHECK_THAT(outcome.sentence, Contains("NCCL was not done with connecting the ranks in group 'pair'"));
 }
+
+TEST_CASE("work of NCCL that never ends, and that no abort ends, ends these tests at their limit", "[gpu]") {
+  if (needs_stand_ins(kWhy)) return;
+  const StandinGpus gpus(2);
+  const Setting lost("DDHOST_STANDIN_NCCL_LOST", "1:0"), ignored("DDHOST_STANDIN_IGNORES", "ncclCommAbort");
+  const auto gather = [](NcclRank& r) {
+    r.call(r.table().all_gather, r.coll(r.upload(values(r.rank, 64)), r.upload(std::vector<float>(128, NAN)), 64));
+    r.device().synchronize(nullptr);
+  };
+  CHECK_THAT(run_world(2, gather, {}, 2, /*limit_s=*/2).sentence, Contains("was killed by signal 14"));
+}

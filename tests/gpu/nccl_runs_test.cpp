@@ -57,15 +57,20 @@ std::string calls_of(const Options& options) {
 
 }  // namespace
 
-TEST_CASE("in a step the host waits for the GPU once in decide, and once for the results of each micro-batch",
+// Over shm the host also waits in collectives.
+TEST_CASE("in a step over nccl the host waits for the GPU once in decide, and once for the results of each micro-batch",
           "[gpu]") {
   struct Case {
     const char* strategy;
     int micro_batches;
+    Options more{};
   };
-  const auto [strategy, micro_batches] =
-      GENERATE(Case{"ddp", 2}, Case{"zero1", 2}, Case{"zero2", 1}, Case{"zero2", 2}, Case{"zero3", 2}, Case{"fsdp", 2});
-  const Options options = {"--strategy", strategy, "train.grad_accum_steps=" + std::to_string(micro_batches)};
+  const auto [strategy, micro_batches, more] = GENERATE(
+      Case{"ddp", 2}, Case{"zero1", 2}, Case{"zero2", 1}, Case{"zero2", 2}, Case{"zero3", 2}, Case{"fsdp", 2},
+      Case{"zero3_offload", 2},
+      Case{"zero3_offload", 2, {"strategy.offload_optimizer.device=cpu", "strategy.offload_param.device=cpu"}});
+  const Options options =
+      joined({"--strategy", strategy, "train.grad_accum_steps=" + std::to_string(micro_batches)}, more);
   INFO(strategy << ", micro-batches: " << micro_batches);
   const int64_t more_waits =
       waits_of(joined(options, {"train.steps=4"})) - waits_of(joined(options, {"train.steps=2"}));
@@ -88,6 +93,17 @@ TEST_CASE("comm.cta_policy reaches NCCL, and comm.register_buffers=false registe
     CHECK_THAT(calls_of({"comm.cta_policy=2"}), Contains("CTA policy of its own"));
   }
   CHECK_THAT(calls_of({"comm.register_buffers=false"}), Contains("init") && !Contains("register"));
+}
+
+TEST_CASE("a run whose memory NCCL does not register says so once, and ends well", "[gpu]") {
+  const Setting none("DDHOST_STANDIN_NCCL_NO_BUFFERS", "1");
+  const std::string words = "NCCL's ncclCommRegister failed in group 'world'";
+  const std::string err = nccl_run({"--strategy", "zero3", "run.quiet=false"}).err;
+  INFO(err);
+  const size_t first = err.find(words);
+  CHECK(first != std::string::npos);
+  CHECK(err.find(words, first + 1) == std::string::npos);
+  CHECK_THAT(nccl_run({"run.quiet=false", "comm.register_buffers=false"}).err, !Contains(words));
 }
 
 TEST_CASE("a run over NCCL has the bits of the CPU under every strategy", "[gpu]") {

@@ -7,14 +7,16 @@
 # FOLDER holds ddhost, plugins/, tests/plugins/kernel_toy.so, tests/bin/ and benchmarks/gpu_rates: build/, or an unpacked
 # ddhost-gpu.tar.gz. Options for the GPU runs, such as another device.driver, are in DDHOST_GPU_OPTIONS, those for runs over
 # nccl in DDHOST_NCCL_OPTIONS.
-# All of it has DDHOST_GPU_MINUTES (10), and one run at most 120 s. What does not fit is named as left out.
-# Ends with 0 if all is right, with 1 if something failed or did not fit, with 4 if there is no GPU.
+# All of it has DDHOST_GPU_MINUTES (10), and one run at most DDHOST_GPU_RUN_SECONDS (120).
+# Ends with 0 if all that is possible here was run and nothing failed: "not possible here" names what is missing, such as a
+# second GPU or a library. Ends with 1 if something failed or there was no time for it, with 4 if there is no GPU.
 set -uo pipefail
 cd "$1" || exit 1
 [[ ! -d lib ]] || export LD_LIBRARY_PATH=$PWD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} # of the archive
-minutes=${DDHOST_GPU_MINUTES:-10}
+minutes=${DDHOST_GPU_MINUTES:-10} run_s=${DDHOST_GPU_RUN_SECONDS:-120}
 [[ $minutes =~ ^[0-9]+$ ]] || { echo "DDHOST_GPU_MINUTES is '$minutes'; give a number of minutes"; exit 1; }
-readonly run_s=120 end=$((SECONDS + 60 * minutes))
+[[ $run_s =~ ^[0-9]+$ ]] || { echo "DDHOST_GPU_RUN_SECONDS is '$run_s'; give a number of seconds"; exit 1; }
+readonly minutes run_s end=$((SECONDS + 60 * minutes))
 read -ra given <<<"${DDHOST_GPU_OPTIONS:-}"
 read -ra given_nccl <<<"${DDHOST_NCCL_OPTIONS:-}"
 value_of() { # key, options...
@@ -27,24 +29,32 @@ common=(device.plugin=cpu train.steps=8 run.quiet=true run.sample_tokens=0 data.
 toy=(--model "$PWD/tests/plugins/kernel_toy.so")
 
 failed=0
-declare -A count=()
-report() { # state, words
+declare -A count=() state_of=()
+report() { # state, words that begin with a name
   echo "$1: $2"
+  state_of[${2%%[:, ]*}]=$1
   count[$1]=$((${count[$1]:-0} + 1))
-  [[ $1 != FAILED ]] || failed=1
+  [[ $1 != FAILED && $1 != "no time" ]] || failed=1
 }
 # Whether there is time for one more. Else it is named, and the script fails.
 in_time() { # name
   ((SECONDS >= end)) || return 0
-  report "left out" "$1: the $minutes minutes of DDHOST_GPU_MINUTES are over"
-  failed=1
+  report "no time" "$1: the $minutes minutes of DDHOST_GPU_MINUTES are over"
   return 1
 }
 limited() { # command...
   local seconds=$((end - SECONDS))
   ((seconds < run_s)) || seconds=$run_s
   ((seconds > 0)) || seconds=1
-  timeout "$seconds" "$@"
+  limited_to "$seconds" "$@"
+}
+# 124: it took longer. SIGKILL follows, since ddhost finishes its step after SIGTERM, and a hung one never does.
+limited_to() { # seconds, command...
+  local begin=$SECONDS rc
+  timeout -k 10 "$@"
+  rc=$?
+  ((rc != 137 || SECONDS < begin + $1)) || rc=124
+  return "$rc"
 }
 train() { # name, options..., which may name another model
   local model=("${toy[@]}")
@@ -52,18 +62,18 @@ train() { # name, options..., which may name another model
   limited ./ddhost "${model[@]}" "${common[@]}" "run.dir=$work/$1" "train.save_final=$work/$1.safetensors" "${@:2}" \
     >"$work/$1.log" 2>&1
 }
-# What did not end well is left out if a pattern says that it can't be done here, and else has failed.
-did_not_end() { # name, exit code, pattern, [lines of the log]
+# What did not end well has failed, unless the log has the pattern of what is not possible here.
+did_not_end() { # name, exit code, pattern or "", [lines of the log]
   if (($2 == 124)) && ! in_time "$1"; then :
   elif (($2 == 124)); then report FAILED "$1: it took longer than $run_s s"
-  elif grep -Eq "$3" "$work/$1.log"; then report "left out" "$1: $(grep -E "$3" "$work/$1.log" | tail -n 1)"
+  elif [[ -n $3 ]] && grep -Eq "$3" "$work/$1.log"; then
+    report "not possible here" "$1: $(grep -E "$3" "$work/$1.log" | tail -n 1)"
   else report FAILED "$1: $(tail -n "${4:-1}" "$work/$1.log")"
   fi
 }
 readonly no_nccl='NCCL was not found'
 readonly no_group="$no_nccl|use the same GPU|makes no symmetric windows|needs NCCL 2.27"
-readonly no_library="is built for CPUs|can't be loaded|can't be opened|cannot open shared object"
-readonly none='^$^'
+readonly no_library="LibTorch.*(can't be loaded|is built for CPUs)|cannot open shared object"
 
 # The columns that don't depend on time.
 numbers() { sed -E 's/"(step_ms|[a-z_]*_per_s|device_[a-z_]*|split_ms)":[^,}]*,?//g' "$work/$1/metrics.jsonl" | grep '"loss"'; }
@@ -73,20 +83,25 @@ compare() { # name of the run on the CPU, of that on GPUs
   else report "equal bits" "$2"; fi
 }
 
-if ! timeout "$run_s" ./ddhost "${toy[@]}" "${common[@]}" "run.dir=$work/probe" train.steps=1 --device cuda --nproc 1 \
-  "${given[@]}" >"$work/probe.log" 2>&1; then
+limited_to "$run_s" ./ddhost "${toy[@]}" "${common[@]}" "run.dir=$work/probe" train.steps=1 --device cuda --nproc 1 \
+  "${given[@]}" >"$work/probe.log" 2>&1
+rc=$?
+if ((rc == 124)); then
+  echo "FAILED: a run on a GPU took longer than $run_s s"
+  exit 1
+elif ((rc != 0)); then
   reason=$(tail -n 1 "$work/probe.log")
   grep -Eq 'CUDA driver|compute capability' <<<"$reason" || { echo "FAILED: a run on a GPU: $reason"; exit 1; }
   echo "skipped: no run on a GPU is possible here: $reason"
   exit 4
 fi
-grep -h 'device ' "$work/probe/log.txt" || true
+grep -hs 'device ' "$work/probe/log.txt" || true
 command -v nvidia-smi >/dev/null && nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
 
 # The tests that need no stand-in: the device, graphs, copies, optimizers, and NCCL with as many ranks as there are GPUs.
 test_program() { # name, pattern of what can't be done here
   in_time "$1" || return
-  [[ -x tests/bin/$1 ]] || { report "left out" "$1: there is no $PWD/tests/bin/$1"; return; }
+  [[ -x tests/bin/$1 ]] || { report FAILED "$1: there is no $PWD/tests/bin/$1"; return; }
   limited env DDHOST_GPU_TESTS=real "DDHOST_GPU_FOLDER=$PWD" "DDHOST_GPU_DRIVER=$driver" "DDHOST_GPU_NCCL=$nccl" \
     "tests/bin/$1" >"$work/$1.log" 2>&1
   local rc=$?
@@ -95,7 +110,7 @@ test_program() { # name, pattern of what can't be done here
     sed -n 's/^skipped: /  without: /p' "$work/$1.log"
   else did_not_end "$1" "$rc" "$2" 25; fi
 }
-for name in gpu_device gpu_staging gpu_optimizers; do test_program "$name" "$none"; done
+for name in gpu_device gpu_staging gpu_optimizers; do test_program "$name" ''; done
 test_program gpu_nccl_collectives "$no_nccl"
 
 # Every strategy.
@@ -104,7 +119,7 @@ on_gpus() { # name, ranks, strategy, transport, options...
   [[ $4 != nccl ]] || more=("${given_nccl[@]}")
   in_time "$1" || return
   [[ -e $work/cpu-$2.safetensors ]] || train "cpu-$2" --strategy ddp --nproc "$2" ||
-    { did_not_end "cpu-$2" $? "$none"; return; }
+    { did_not_end "cpu-$2" $? ''; return; }
   train "$1" --device cuda --nproc "$2" --strategy "$3" --comm "$4" "${given[@]}" "${more[@]}" "${@:5}"
   local rc=$?
   if ((rc == 0)); then compare "cpu-$2" "$1"; else did_not_end "$1" "$rc" "$no_group"; fi
@@ -124,37 +139,41 @@ if in_time same-gpu; then
   shown=${CUDA_VISIBLE_DEVICES:-0}
   CUDA_VISIBLE_DEVICES=${shown%%,*} train same-gpu --device cuda --nproc 2 --comm nccl "${given[@]}" "${given_nccl[@]}"
   rc=$?
-  if grep -q 'use the same GPU' "$work/same-gpu.log"; then report passed "two ranks on one GPU are refused over nccl, by UUID"
+  if grep -q 'use the same GPU' "$work/same-gpu.log"; then
+    report passed "same-gpu: two ranks on one GPU are refused over nccl, by UUID"
   elif ((rc == 0)); then report FAILED "same-gpu: two ranks on one GPU over nccl were not refused"
   else did_not_end same-gpu "$rc" "$no_nccl"; fi
 fi
 
 # NVIDIA's checker of memory accesses.
-if command -v compute-sanitizer >/dev/null; then
-  for tool in memcheck racecheck initcheck; do
-    in_time "compute-sanitizer-$tool" || continue
-    limited compute-sanitizer --tool "$tool" --target-processes all --error-exitcode 9 --log-file "$work/$tool.txt" \
-      ./ddhost "${toy[@]}" "${common[@]}" "run.dir=$work/$tool" train.steps=2 --device cuda --strategy zero3 --nproc 1 \
-      "${given[@]}" >"$work/compute-sanitizer-$tool.log" 2>&1
-    rc=$?
-    tail -n 3 "$work/$tool.txt" >>"$work/compute-sanitizer-$tool.log" 2>/dev/null
-    if ((rc == 0)); then report passed "compute-sanitizer $tool: no errors"
-    else did_not_end "compute-sanitizer-$tool" "$rc" "$none" 6; fi
-  done
-else
-  report "left out" "compute-sanitizer: it is not in PATH"
-fi
+sanitize() { # tool
+  local name=compute-sanitizer-$1 rc summaries
+  in_time "$name" || return
+  command -v compute-sanitizer >/dev/null || { report "not possible here" "$name: it is not in PATH"; return; }
+  # The transport loop: the rank is a thread of the program, whose exit code and file of errors are then the rank's.
+  limited compute-sanitizer --tool "$1" --target-processes all --error-exitcode 9 --log-file "$work/$1.%p.txt" \
+    ./ddhost "${toy[@]}" "${common[@]}" "run.dir=$work/$1" train.steps=2 --device cuda --strategy zero3 --nproc 1 \
+    --comm loop "${given[@]}" >"$work/$name.log" 2>&1
+  rc=$?
+  # "ERROR SUMMARY: 0 errors", and of racecheck "RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)".
+  summaries=$(cat "$work/$1".*.txt 2>/dev/null | grep 'SUMMARY: ')
+  if ((rc == 0)) && [[ -n $summaries ]] && ! grep -Evq 'SUMMARY: 0 (errors|hazards)' <<<"$summaries"; then
+    report passed "$name: no errors"
+  else
+    echo "${summaries:-compute-sanitizer wrote no summary}" >>"$work/$name.log"
+    did_not_end "$name" "$rc" '' 6
+  fi
+}
+for tool in memcheck racecheck initcheck; do sanitize "$tool"; done
 
 # Rates of kernels.
-if [[ ! -x benchmarks/gpu_rates ]]; then
-  report "left out" "gpu_rates: there is no $PWD/benchmarks/gpu_rates"
-elif in_time gpu_rates; then
+if in_time gpu_rates; then
   limited benchmarks/gpu_rates . "${driver:-libcuda.so.1}" "${DDHOST_GPU_NUMEL:-67108864}" >"$work/gpu_rates.log" 2>&1
   rc=$?
   if ((rc == 0)); then
     report passed "gpu_rates"
     cat "$work/gpu_rates.log"
-  else did_not_end gpu_rates "$rc" "$none" 5; fi
+  else did_not_end gpu_rates "$rc" '' 5; fi
 fi
 
 # Models on LibTorch: the same operators on the CPU and on the GPU. Their sums are in different orders, so the results
@@ -205,13 +224,43 @@ for strategy in ddp zero1 zero2 zero3 fsdp; do
     --device cuda --nproc 1 --strategy "$strategy" train.steps=30 "${given[@]}" ||
     { did_not_end "$name" $? "$no_library"; [[ $strategy != ddp ]] || break; continue; }
   [[ $strategy != ddp ]] || ddp_ms=$(median_ms "$name")
+  state_of[$name]=passed
   awk -v s="$strategy" -v ms="$(median_ms "$name")" -v ddp="$ddp_ms" -v target="$target" 'BEGIN {
     rate = ddp / ms
-    printf "GPT-2 124M, bf16, %s: %.2f ms a step, %.3f of ddp%s\n", s, ms, rate, rate < target ? " (below " target ")" : "" }'
+    printf "GPT-2 124M, bf16, %s: %.2f ms a step, %.3f of ddp%s\n", s, ms, rate, rate < target ? " (below " target ")" : ""
+    exit rate < target }' || state_of[$name]="below its target"
+done
+
+# What a GPU has to show, each with the worst state of what shows it.
+item() { # words, names...
+  local name state
+  for state in FAILED "no time" "not possible here" "not run" "below its target" passed; do
+    for name in "${@:2}"; do [[ ${state_of[$name]:-not run} != "$state" ]] || break 2; done
+  done
+  printf '  %-17s %s\n' "$state" "$1"
+}
+rate_of() { # line of gpu_rates: its state
+  [[ ${state_of[gpu_rates]:-} == passed ]] || { echo "${state_of[gpu_rates]:-not run}"; return; }
+  if grep -Eq "^$1: .*\((below|above) " "$work/gpu_rates.log"; then echo "below its target"; else echo passed; fi
+}
+state_of[adamw]=$(rate_of AdamW) state_of[norm]=$(rate_of "exact sum of squares")
+echo "== what a GPU has to show"
+item "the tests that need no stand-in" gpu_{device,staging,optimizers,nccl_collectives}
+item "flat kernels and AdamW have the bits of the CPU" gpu_device gpu_optimizers
+item "compute-sanitizer: memcheck, racecheck, initcheck find no errors" compute-sanitizer-{memcheck,racecheck,initcheck}
+item "AdamW has 0.88 of the rate of a copy" adamw
+item "the exact norm has the bits of the CPU and takes 1.1 times one read" gpu_device norm
+item "one rank: zero1 and zero2 have 0.99, zero3 and fsdp 0.97 of ddp's rate" rate-{ddp,zero1,zero2,zero3,fsdp}
+item "NCCL: every call, and registration" gpu_nccl_collectives symmetric-1
+item "two ranks on one GPU are refused by UUID" same-gpu
+for words in "AdamW beside torch's fused one" "ddp beside a plain loop; waits of the host in a step" \
+  "GPT-2 124M: 20 losses beside the CPU's, and its rate beside llm.c" "a CNN at batch 32 with a graph beside its replay" \
+  "an abort by NCCL itself, and graphs with its calls"; do
+  printf '  %-17s %s\n' "not measured" "$words"
 done
 
 echo "== in $SECONDS s"
-for state in passed "equal bits" "close losses" "left out" FAILED; do printf '%-12s %3d\n' "$state" "${count[$state]:-0}"; done
-echo "not measured by this script: AdamW beside torch's fused one, ddp beside a plain loop, GPT-2 beside llm.c, a CNN with
-graphs beside their replay, synchronizations in a step, an abort by NCCL itself"
+for state in passed "equal bits" "close losses" "not possible here" "no time" FAILED; do
+  printf '%-17s %3d\n' "$state" "${count[$state]:-0}"
+done
 exit "$failed"

@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# outside_kernel.sh <source folder> <build folder>: with the installed SDK alone an optimizer with a kernel is built outside
-# of the tree. Its PTX is that of the tree's build, and it trains on the stand-in with the same bits.
+# outside_kernel.sh <source folder> <build folder>: with the installed SDK alone two optimizers with kernels are built
+# outside of the tree, in two folders of a project that each look for the SDK. The PTX is that of the tree's build, and one
+# of them trains on the stand-in with the same bits.
 set -euo pipefail
 source=$1 build=$2
 work=$(mktemp -d)
@@ -12,19 +13,24 @@ quiet() { "$@" >"$work/log" 2>&1 || { cat "$work/log"; fail "$*"; }; }
 
 quiet cmake --install "$build" --prefix "$work/prefix"
 mkdir "$work/outside"
-cp "$source"/plugins/optimizers/{lion.cpp,lion.cu,lion.hpp,kernel_image.hpp} "$work/outside/"
-cat >"$work/outside/CMakeLists.txt" <<'TEXT'
-cmake_minimum_required(VERSION 3.22)
-project(outside LANGUAGES CXX)
+printf '%s\n' 'cmake_minimum_required(VERSION 3.22)' 'project(outside LANGUAGES CXX)' >"$work/outside/CMakeLists.txt"
+for name in lion adagrad; do
+  mkdir "$work/outside/$name"
+  cp "$source"/plugins/optimizers/{$name.{cpp,cu,hpp},kernel_image.hpp} "$work/outside/$name/"
+  echo "add_subdirectory($name)" >>"$work/outside/CMakeLists.txt"
+  cat >"$work/outside/$name/CMakeLists.txt" <<TEXT
 find_package(ddhost-sdk REQUIRED COMPONENTS cuda)
-ddh_add_plugin(NAME my_lion SOURCES lion.cpp)
-ddhost_add_ptx(ddh_plugin_my_lion lion.cu)
-target_compile_definitions(ddh_plugin_my_lion PRIVATE DDH_WITH_KERNELS)
+ddh_add_plugin(NAME my_$name SOURCES $name.cpp)
+ddhost_add_ptx(ddh_plugin_my_$name $name.cu)
+target_compile_definitions(ddh_plugin_my_$name PRIVATE DDH_WITH_KERNELS)
 TEXT
+done
 configure=(cmake -G Ninja "-DCMAKE_PREFIX_PATH=$work/prefix" -S "$work/outside")
 quiet "${configure[@]}" -B "$work/outside/build"
 quiet cmake --build "$work/outside/build"
-cmp "$work/outside/build/lion.ptx" "$build/plugins/optimizers/lion.ptx" || fail "other PTX than in the tree"
+for name in lion adagrad; do
+  cmp "$work/outside/build/$name/$name.ptx" "$build/plugins/optimizers/$name.ptx" || fail "other PTX than in the tree"
+done
 
 train() { # name, optimizer
   quiet "$build/ddhost" --model "$build/tests/plugins/kernel_toy.so" --device cuda --optimizer "$2" --nproc 1 train.steps=3 \

@@ -33,9 +33,19 @@ Communicator::~Communicator() {
   if (comm_ != nullptr) library_.CommAbort(comm_);
 }
 
+std::string Communicator::sentence_of(Result result, const char* call) const {
+  return ddh::str("NCCL's ", call, " failed in group '", name(), "': ", library_.text_of(result, comm_));
+}
+
 void Communicator::check(Result result, const char* call) const {
-  if (is_failure(result))
-    ddh::fail(DDH_UNAVAILABLE, "NCCL's ", call, " failed in group '", name(), "': ", library_.text_of(result, comm_));
+  if (is_failure(result)) ddh::fail(DDH_UNAVAILABLE, sentence_of(result, call));
+}
+
+std::string Communicator::note(Result result, const char* call) {
+  if (!is_failure(result)) return {};
+  std::string sentence = sentence_of(result, call);
+  if (not_given_back_.empty()) not_given_back_ = sentence;
+  return sentence;
 }
 
 void Communicator::settle(const char* what, Result result) {
@@ -98,20 +108,25 @@ void Communicator::abort(const std::string& reason) {
 void Communicator::finalize() {
   const std::lock_guard lock(use_);
   require_healthy();
-  for (const auto& [p, handle] : handles_) library_.CommDeregister(comm_, handle);
+  for (const auto& [p, handle] : handles_) note(library_.CommDeregister(comm_, handle), "ncclCommDeregister");
   handles_.clear();
   for (auto& [p, window] : windows_)  // their memory is still used
-    library_.CommWindowDeregister(comm_, std::exchange(window, nullptr));
+    note(library_.CommWindowDeregister(comm_, std::exchange(window, nullptr)), "ncclCommWindowDeregister");
+  if (!not_given_back_.empty()) ddh::fail(DDH_UNAVAILABLE, not_given_back_);
   settle("the orderly end", library_.CommFinalize(comm_));
   check(library_.CommDestroy(comm_), "ncclCommDestroy");
   comm_ = nullptr;
 }
 
-void Communicator::register_buffer(void* p, uint64_t bytes) {
+std::string Communicator::register_buffer(void* p, uint64_t bytes) {
   const std::lock_guard lock(use_);
-  if (comm_ == nullptr || bytes == 0 || library_.CommRegister == nullptr || library_.CommDeregister == nullptr) return;
+  if (comm_ == nullptr || bytes == 0) return {};
+  if (library_.CommRegister == nullptr || library_.CommDeregister == nullptr) return "NCCL has no ncclCommRegister";
   void* handle = nullptr;
-  if (library_.CommRegister(comm_, p, bytes, &handle) == kSuccess && handle != nullptr) handles_[p] = handle;
+  const Result result = library_.CommRegister(comm_, p, bytes, &handle);
+  if (is_failure(result)) return sentence_of(result, "ncclCommRegister");
+  if (handle != nullptr) handles_[p] = handle;  // nullptr: NCCL has no use for it
+  return {};
 }
 
 // After a failure the run ends, and the memory with it: NCCL may still be using it.
@@ -132,20 +147,24 @@ void* Communicator::allocate_window(uint64_t bytes) {
 }
 
 // NCCL frees no memory of a window.
-void Communicator::free_window(void* p) {
+std::string Communicator::free_window(void* p) {
   const std::lock_guard lock(use_);
   const auto at = windows_.find(p);
-  if (at == windows_.end()) return;
-  if (comm_ != nullptr && at->second != nullptr) library_.CommWindowDeregister(comm_, at->second);
-  library_.MemFree(p);
+  if (at == windows_.end()) return {};
+  std::string failure;
+  if (comm_ != nullptr && at->second != nullptr)
+    failure = note(library_.CommWindowDeregister(comm_, at->second), "ncclCommWindowDeregister");
+  std::string not_freed = note(library_.MemFree(p), "ncclMemFree");
   windows_.erase(at);
+  if (aborting_) return {};  // the run has failed for another reason
+  return failure.empty() ? not_freed : failure;
 }
 
 void Communicator::unregister_buffer(void* p) {
   const std::lock_guard lock(use_);
   const auto at = handles_.find(p);
   if (at == handles_.end()) return;
-  if (comm_ != nullptr) library_.CommDeregister(comm_, at->second);
+  if (comm_ != nullptr) note(library_.CommDeregister(comm_, at->second), "ncclCommDeregister");
   handles_.erase(at);
 }
 

@@ -47,16 +47,21 @@ class Communicator {
   [[nodiscard]] std::string find_failure();
   // Throws the reason of an abort.
   void require_healthy() const;
-  // [collective]
+  // Throws the first failure of giving something back, also of an earlier call. [collective]
   void finalize();
 
-  void register_buffer(void* p, uint64_t bytes);
+  // Why NCCL has not registered it; empty: it has, or there is nothing to register.
+  [[nodiscard]] std::string register_buffer(void* p, uint64_t bytes);
   void unregister_buffer(void* p);
   // Memory of NCCL that is a symmetric window, of `bytes` on every rank. Its library has_windows. [collective]
   void* allocate_window(uint64_t bytes);
-  void free_window(void* p);
+  // Why it was not given back; empty: it was.
+  std::string free_window(void* p);
 
  private:
+  [[nodiscard]] std::string sentence_of(Result result, const char* call) const;
+  // Keeps the first failure for finalize.
+  std::string note(Result result, const char* call);
   // Polls until NCCL is done with a call.
   void settle(const char* what, Result result);
 
@@ -67,6 +72,7 @@ class Communicator {
   std::atomic<bool> aborting_{false};
   mutable std::mutex reason_mutex_;
   std::string reason_;
+  std::string not_given_back_;       // the first failure
   std::map<void*, void*> handles_;   // of registered buffers
   std::map<void*, Window> windows_;  // by their memory
 };

@@ -14,6 +14,7 @@
 #include <array>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include "collectives.hpp"
 #include "ddh/sdk/comm.hpp"
@@ -87,13 +88,20 @@ class Nccl final : public ddh::CommBackend {
     for (const auto& group : groups_) group->communicator().finalize();
   }
   void buffer_register(ddh_group* group, void* p, uint64_t bytes) override {
-    if (options.flag("register_buffers")) of(group).communicator().register_buffer(p, bytes);
+    if (!options.flag("register_buffers")) return;
+    const std::string why = of(group).communicator().register_buffer(p, bytes);
+    if (!why.empty() && !std::exchange(said_unregistered_, true))
+      host.log(DDH_LOG_INFO, why, "; the run goes on and NCCL copies more, and comm.register_buffers=false hides this");
   }
   void buffer_unregister(ddh_group* group, void* p) override { of(group).communicator().unregister_buffer(p); }
   void* buffer_allocate(ddh_group* group, uint64_t bytes) override {
     return options.flag("symmetric_windows") ? of(group).communicator().allocate_window(bytes) : nullptr;
   }
-  void buffer_release(ddh_group* group, void* p) override { of(group).communicator().free_window(p); }
+  // Most windows are given back after finalize, which throws what failed until then.
+  void buffer_release(ddh_group* group, void* p) override {
+    const std::string why = of(group).communicator().free_window(p);
+    if (!why.empty()) host.log(DDH_LOG_WARN, why, "; the memory of a window was not given back");
+  }
 
  private:
   static Group& of(ddh_group* group) { return *reinterpret_cast<Group*>(group); }
@@ -162,6 +170,7 @@ class Nccl final : public ddh::CommBackend {
   Library library_;
   std::optional<Scratch> scratch_;
   std::map<std::string, int> made_;
+  bool said_unregistered_ = false;
   std::vector<std::unique_ptr<Group>> groups_;
   Group* world_ = nullptr;
   Watch watch_;  // ends before the groups

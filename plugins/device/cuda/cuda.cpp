@@ -9,6 +9,8 @@
 //   kernels     PTX of other plugins (ddh.kernels)
 //
 // Has run on the stand-in of tests/standin. Has not run on a GPU.
+#include <exception>
+
 #include "context.hpp"
 #include "ddh/kind/device.h"
 #include "ddh/sdk/options.hpp"
@@ -114,10 +116,12 @@ class Cuda final : public ddh::Instance {
     return *driver_;
   }
   std::unique_ptr<Context> open(int32_t index) {
+    is_first_ = index == 0;
     return std::make_unique<Context>(driver(), Context::Settings{options.text("nvml"), options.flag("graphs")}, index);
   }
+  // A run that has failed is closed while its error is thrown; it may have had no time to capture.
   void close(const std::unique_ptr<Context> context) noexcept {
-    if (!context->has_graphs() || context->has_captured()) return;
+    if (!is_first_ || !context->has_graphs() || context->has_captured() || std::uncaught_exceptions() > 0) return;
     guard(nullptr, [&] {
       host.log(DDH_LOG_INFO, "device.graphs=true changed nothing: no plugin of this run captured a graph");
     });
@@ -126,6 +130,7 @@ class Cuda final : public ddh::Instance {
 
  private:
   const std::string file_;
+  bool is_first_ = false;  // it has opened GPU 0, as rank 0 does: one rank speaks for all
   std::mutex mutex_;
   std::optional<Driver> driver_;
 };

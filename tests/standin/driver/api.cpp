@@ -42,6 +42,9 @@ constexpr Error kErrors[] = {
      "operation not permitted when stream is capturing"},
     {CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
      "operation failed due to a previous error during capture"},
+    {CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH",
+     "system has unsupported display driver / cuda driver combination"},
+    {CUDA_ERROR_UNKNOWN, "CUDA_ERROR_UNKNOWN", "unknown error"},
 };
 
 bool is_gpu(CUdevice device) { return device >= 0 && static_cast<size_t>(device) < Driver::get().gpus.size(); }
@@ -284,15 +287,16 @@ CUresult cuFuncGetParamInfo(CUfunction function, size_t index, size_t* offset, s
   });
 }
 
-// The newest form of a function is found under its plain name, as in NVIDIA's driver.
+// The newest form of a function is found under its plain name, as in NVIDIA's driver. A driver lacks what came later.
 CUresult cuGetProcAddress(const char* name, void** out, int, cuuint64_t, CUdriverProcAddressQueryResult* found) {
   static void* const self = [] {
     Dl_info info{};
     dladdr(reinterpret_cast<void*>(&cuInit), &info);
     return dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
   }();
-  *out = dlsym(self, (std::string(name) + "_v2").c_str());
-  if (*out == nullptr) *out = dlsym(self, name);
+  const bool came_later = std::strcmp(name, "cuFuncGetParamInfo") == 0 && version() < 12040;
+  *out = came_later ? nullptr : dlsym(self, (std::string(name) + "_v2").c_str());
+  if (*out == nullptr && !came_later) *out = dlsym(self, name);
   if (found != nullptr) *found = *out == nullptr ? CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND : CU_GET_PROC_ADDRESS_SUCCESS;
   return *out == nullptr ? CUDA_ERROR_NOT_FOUND : CUDA_SUCCESS;
 }

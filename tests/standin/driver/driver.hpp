@@ -5,7 +5,8 @@
 // The environment says what machine it pretends to be:
 //   DDHOST_STANDIN_GPUS      number of GPUs (1)
 //   DDHOST_STANDIN_BYTES     memory of each (268435456)
-//   DDHOST_STANDIN_VERSION   CUDA version that the driver supports (13000)
+//   DDHOST_STANDIN_VERSION   CUDA version that the driver supports (13000); an old one lacks newer functions
+//   DDHOST_STANDIN_INIT      what cuInit returns, such as 999 of a driver that is broken (0)
 //   DDHOST_STANDIN_CAPABILITY   compute capability of each ("8.0")
 //   DDHOST_STANDIN_IGNORES   "cuStreamWaitEvent": the call has no effect and says that all is well; also
 //                            cuCtxSetCurrent

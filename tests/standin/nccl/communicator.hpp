@@ -7,6 +7,7 @@
 // The environment says what it pretends:
 //   DDHOST_STANDIN_NCCL_VERSION   its version (22809)
 //   DDHOST_STANDIN_NCCL_NO_WINDOWS  set: it makes no symmetric windows between these GPUs
+//   DDHOST_STANDIN_NCCL_NO_BUFFERS  set: it registers no memory
 //   DDHOST_STANDIN_NCCL_LOST      "2:5": rank 2 is lost to the others after 5 operations: their work waits for ever, and
 //                                 they see an error
 //   DDHOST_STANDIN_NCCL_CALLS     a file that gets a line for each call of ncclCommInitRankConfig, with the settings that

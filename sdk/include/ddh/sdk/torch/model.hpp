@@ -159,6 +159,9 @@ class TorchModel : public TorchBase {
 
   // The same for the metrics from `first` on: sums (n), n counts.
   void report(const UnitRun& run, uint32_t first, const at::Tensor& sums, const std::vector<double>& counts) {
+    if (static_cast<size_t>(sums.numel()) != counts.size())
+      fail(DDH_INVALID_ARGUMENT, "the metrics from ", first, " on are reported with ", sums.numel(), " sums and ",
+           counts.size(), " counts; give one count for each sum");
     const at::Tensor values = sums.detach().to(at::kDouble).contiguous();
     const bool waits = !device().where().is_cpu();
     for (size_t i = 0; i < counts.size(); ++i)
