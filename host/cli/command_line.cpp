@@ -129,7 +129,8 @@ CLI::App* add_run_command(CLI::App& app, const char* name, const char* help, uns
   added->footer(kFooter);
   added->add_option("--config", to.config_file, "configuration file (JSON, comments allowed)");
   for (size_t i = 0; i < kFlags.size(); ++i)
-    if ((kFlags[i].commands & command) != 0) added->add_option(kFlags[i].name, to.values[i], kFlags[i].help);
+    if ((kFlags[i].commands & command) != 0)
+      added->add_option(kFlags[i].name, to.values[i], kFlags[i].help)->take_last();
   added->add_flag("--dry-run", line.dry_run, "print the effective configuration and stop");
   added->add_option("key=value", to.words, "options of the configuration");
   return added;

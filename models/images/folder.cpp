@@ -23,6 +23,12 @@ struct File {
   int64_t label;
 };
 
+// False also for what can't be looked at, such as a link that leads to itself.
+bool is_folder(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored);
+}
+
 class FolderImages final : public ImageSet {
  public:
   explicit FolderImages(std::vector<File> files) : files_(std::move(files)) {}
@@ -36,7 +42,7 @@ class FolderImages final : public ImageSet {
 
 // What reads the video files among `videos`; nullptr if all are folders.
 std::shared_ptr<const Ffmpeg> reader_of(const std::vector<File>& videos) {
-  const auto file = std::find_if(videos.begin(), videos.end(), [](const File& v) { return !fs::is_directory(v.path); });
+  const auto file = std::find_if(videos.begin(), videos.end(), [](const File& v) { return !is_folder(v.path); });
   if (file == videos.end()) return nullptr;
   try {
     return open_ffmpeg();
@@ -84,16 +90,23 @@ bool is_video_name(const fs::path& path) {
 
 enum class Kind { kFolder, kImage, kVideo };
 
-// Names in a folder in ascending order: subfolders, or files whose name ends as an image's does, or videos of both forms.
+// Names in a folder in ascending order: subfolders, or names that end as an image's does, whatever they are, or videos of
+// both forms. Hidden ones are left out.
 std::vector<std::string> entries(const fs::path& folder, Kind kind) {
   std::vector<std::string> names;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    const bool is_folder = entry.is_directory();
-    if (kind == Kind::kImage   ? entry.is_regular_file() && is_image_name(entry.path())
-        : kind == Kind::kVideo ? is_folder || is_video_name(entry.path())
-                               : is_folder)
-      names.push_back(entry.path().filename().string());
+  std::error_code failed;
+  for (fs::directory_iterator it(folder, failed), end; !failed && it != end; it.increment(failed)) {
+    std::error_code ignored;  // of a link that leads nowhere
+    const bool is_directory = it->is_directory(ignored);
+    const std::string name = it->path().filename().string();
+    const bool fits = kind == Kind::kImage   ? is_image_name(it->path())
+                      : kind == Kind::kVideo ? is_directory || is_video_name(it->path())
+                                             : is_directory;
+    if (fits && !name.starts_with('.')) names.push_back(name);
   }
+  if (failed)
+    ddh::fail(DDH_PERMISSION_DENIED, "the folder '", folder.string(), "' can't be read: ", failed.message(),
+              "; correct its permissions, or data.path");
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -101,7 +114,7 @@ std::vector<std::string> entries(const fs::path& folder, Kind kind) {
 // Evenly spaced frames, each from the middle of its part of the video. A video of fewer frames shows some of them again.
 Image FolderVideos::image(uint64_t i) const {
   const fs::path folder = videos_[i].path;
-  if (ffmpeg_ != nullptr && !fs::is_directory(folder)) return read_video(*ffmpeg_, videos_[i].path, frames_);
+  if (ffmpeg_ != nullptr && !is_folder(folder)) return read_video(*ffmpeg_, videos_[i].path, frames_);
   const std::vector<std::string> names = entries(folder, Kind::kImage);
   if (names.empty())
     ddh::fail(DDH_NOT_FOUND, "video '", folder.string(), "' has no frames (.png or .jpg files); add them or remove it");
@@ -123,18 +136,21 @@ Image FolderVideos::image(uint64_t i) const {
 // the same.
 std::vector<std::vector<File>> list_files(const fs::path& folder, std::vector<std::string>& classes, bool videos) {
   const std::vector<std::string> found = entries(folder, Kind::kFolder);
-  if (classes.empty()) classes = found;
+  const bool is_first = classes.empty();
+  if (is_first) classes = found;
   if (found != classes)
     ddh::fail(DDH_INVALID_ARGUMENT, "'", folder.string(), "' has ", found.size(),
               " classes (subfolders), but the training", " data has ", classes.size(),
               "; give both the same subfolders");
   std::vector<std::vector<File>> out;
   size_t n = 0;
+  std::string empty;  // the first class without files
   for (size_t c = 0; c < classes.size(); ++c) {
     std::vector<File>& files = out.emplace_back();
     for (const std::string& name : entries(folder / classes[c], videos ? Kind::kVideo : Kind::kImage))
       files.push_back({(folder / classes[c] / name).string(), static_cast<int64_t>(c)});
     n += files.size();
+    if (is_first && files.empty() && empty.empty()) empty = (folder / classes[c]).string();
   }
   if (n == 0 && videos)
     ddh::fail(DDH_NOT_FOUND, "'", folder.string(),
@@ -143,6 +159,9 @@ std::vector<std::vector<File>> list_files(const fs::path& folder, std::vector<st
   if (n == 0)
     ddh::fail(DDH_NOT_FOUND, "'", folder.string(), "' holds neither MNIST's nor CIFAR-10's files, nor subfolders with",
               " .png or .jpg files, one for each class; correct data.path");
+  if (!empty.empty())
+    ddh::fail(DDH_NOT_FOUND, "the class '", empty, "' has no ", videos ? "videos" : "images",
+              "; add some, or move it away");
   return out;
 }
 
@@ -220,7 +239,7 @@ std::unique_ptr<PackedImages> stripes(bool colour, size_t n, uint64_t first) {
 
 // `frames`: 0 for images.
 ImageData open_folder(const ddh::Host& host, const std::string& path, int64_t frames = 0) {
-  if (!fs::is_directory(path))
+  if (!is_folder(path))
     ddh::fail(DDH_NOT_FOUND, "data.path '", path, "' is not a folder; give one with the files of MNIST or CIFAR-10, or",
               " with a subfolder of images for each class");
   if (is_mnist(path) || is_cifar(path)) {
@@ -247,12 +266,12 @@ ImageData read_folder(const std::string& folder, const std::string& val_path, do
                       BadFiles* passed_over) {
   ImageData data;
   data.channels = 3;
-  const fs::path root = folder, train = fs::is_directory(root / "train") ? root / "train" : root;
+  const fs::path root = folder, train = is_folder(root / "train") ? root / "train" : root;
   fs::path eval = val_path;
   for (const char* name : {"val", "test"}) {
-    if (eval.empty() && train != root && fs::is_directory(root / name)) eval = root / name;
+    if (eval.empty() && train != root && is_folder(root / name)) eval = root / name;
   }
-  if (!eval.empty() && !fs::is_directory(eval))
+  if (!eval.empty() && !is_folder(eval))
     ddh::fail(DDH_NOT_FOUND, "data.val_path '", eval.string(),
               "' is not a folder; give a folder with the same subfolders as data.path");
   const auto list = [&](const fs::path& place) {

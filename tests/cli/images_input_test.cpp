@@ -120,6 +120,22 @@ TEST_CASE("by option bad images are passed over and counted, and the rest is num
                 {"model.bad_data=skip leaves nothing", bad.file("cat/0.png")});
 }
 
+TEST_CASE("a link that leads nowhere, a folder with an image's name and an empty class are named", "[cli]") {
+  const TempFolder folder;
+  write_classes(folder);
+  const std::string path = "data.path=" + folder.path().string();
+  std::filesystem::create_symlink("9.png", folder.path() / "dog/9.png");  // to itself
+  check_refused({path, "data.val_fraction=0"}, {folder.file("dog/9.png")});
+  std::filesystem::remove(folder.path() / "dog/9.png");
+  std::filesystem::create_directory(folder.path() / "dog/9.png");
+  check_refused({path, "data.val_fraction=0"}, {folder.file("dog/9.png")});
+  std::filesystem::remove(folder.path() / "dog/9.png");
+  std::filesystem::create_directory(folder.path() / "eel");
+  check_refused({path}, {folder.file("eel"), "has no images", "move it away"});
+  std::filesystem::rename(folder.path() / "eel", folder.path() / ".eel");  // hidden folders are no classes
+  CHECK(train({path, "data.val_fraction=0"}).code == 0);
+}
+
 TEST_CASE("a resumed run warns when it has other images", "[cli]") {
   const TempFolder data, runs;
   write_classes(data);

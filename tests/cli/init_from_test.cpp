@@ -179,6 +179,12 @@ TEST_CASE("surplus names of a file are refused and listed, or ignored if its ent
   more["head.weight"] = more.at("embedding");
   write_safetensors(file, more);
   check_each(first_values({"train.init_from=" + file}), other, [](const std::string&) { return true; });
+  more["head.weight"] = first_values({}).at("embedding");
+  write_safetensors(file, more);
+  check_refused(toy_run({"train.init_from=" + file}),
+                {"other values in 'head.weight' than in 'embedding'", "allow_surplus"});
+  check_each(first_values({init({{{"file", file}, {"allow_surplus", {"head.weight"}}}})}), other,
+             [](const std::string&) { return true; });
 }
 
 TEST_CASE("a head of another size is drawn from the seed if its entry allows it to be missing and surplus", "[cli]") {
@@ -197,6 +203,18 @@ TEST_CASE("a head of another size is drawn from the seed if its entry allows it 
   const auto is_head = [](const std::string& name) { return name == "embedding" || name == "bias"; };
   check_each(found, drawn, is_head);
   check_each(found, other, [&](const std::string& name) { return !is_head(name); });
+}
+
+TEST_CASE("a beginning that no name has is named", "[cli]") {
+  const TempFolder folder;
+  const std::string file = folder.file("all.safetensors");
+  write_safetensors(file, other_values());
+  const auto entry = [&](const char* key) {
+    return init(
+        nlohmann::json::array({{{"file", file}, {key, "nosuch."}, {"allow_missing", true}, {"allow_surplus", true}}}));
+  };
+  check_refused(toy_run({entry("from")}), {"no tensor of '" + file + "'", "begins with 'nosuch.'"});
+  check_refused(toy_run({entry("prefix")}), {"no name of the model begins with 'nosuch.'"});
 }
 
 TEST_CASE("an invalid entry gets one sentence", "[cli]") {

@@ -32,6 +32,11 @@ std::string list_text(const std::vector<std::string>& names) {
   return names.size() > kShown ? ddh::str(text, " and ", names.size() - kShown, " more") : text;
 }
 
+bool same_values(const SafetensorsFile::Tensor& a, const SafetensorsFile::Tensor& b) {
+  if (a.data == b.data) return true;
+  return a.dtype == b.dtype && a.shape == b.shape && std::memcmp(a.data, b.data, a.bytes) == 0;
+}
+
 AllowedNames allowed_names(const nlohmann::json& value, const char* key) {
   AllowedNames out;
   if (value.is_boolean()) {
@@ -168,6 +173,13 @@ bool WeightsFiles::is_of_transformers(const TensorFiles& file, const InitFile& e
 
 void WeightsFiles::take(const InitFile& entry, const std::vector<Wanted>& wanted) {
   const TensorFiles& file = files_.emplace_back(entry.file);
+  const auto& tensors = file.tensors();
+  if (std::none_of(tensors.begin(), tensors.end(), [&](const auto& t) { return t.first.starts_with(entry.from); }))
+    ddh::fail(DDH_NOT_FOUND, "no tensor of '", entry.file, "' has a name that begins with '", entry.from,
+              "'; correct \"from\" in train.init_from");
+  if (std::none_of(wanted.begin(), wanted.end(), [&](const Wanted& one) { return !one.names_in(entry).empty(); }))
+    ddh::fail(DDH_NOT_FOUND, "no name of the model begins with '", entry.prefix,
+              "'; correct \"prefix\" in train.init_from");
   std::set<std::string> used;
   const bool transposes = is_of_transformers(file, entry, wanted);
   for (const Wanted& one : wanted) {
@@ -183,7 +195,14 @@ void WeightsFiles::take(const InitFile& entry, const std::vector<Wanted>& wanted
                 "in allow_missing and allow_surplus of train.init_from to draw new values");
     }
     one.check_dtype(found, entry.file);
-    for (std::string& every : one.names_in(entry)) used.insert(std::move(every));
+    for (std::string& every : one.names_in(entry)) {
+      const SafetensorsFile::Tensor* other = file.find(every);
+      if (other != nullptr && !same_values(*other, found) && !entry.allow_surplus.allows(every))
+        ddh::fail(
+            DDH_INVALID_ARGUMENT, "'", entry.file, "' has other values in '", every, "' than in '", *name,
+            "', which are one parameter of the model; name the one to ignore in allow_surplus of train.init_from");
+      used.insert(std::move(every));
+    }
     *one.tensor = &found;
     if (one.is_transposed != nullptr) *one.is_transposed = is_transposed ? 1 : 0;
   }

@@ -36,6 +36,12 @@ CommandLine parse(std::vector<const char*> words) {
 
 }  // namespace
 
+TEST_CASE("of a flag that is given twice the last value counts", "[prepare]") {
+  const CommandLine line = parse({"--nproc", "1", "--nproc", "2"});
+  REQUIRE(line.overrides.size() == 1);
+  CHECK(line.overrides[0].text == "2");
+}
+
 TEST_CASE("a derived run folder gets a new suffix when it exists", "[prepare]") {
   const TempFolder folder;
   for (const char* expected : {"run", "run-2", "run-3"}) {
