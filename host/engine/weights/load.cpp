@@ -174,7 +174,8 @@ bool WeightsFiles::is_of_transformers(const TensorFiles& file, const InitFile& e
 void WeightsFiles::take(const InitFile& entry, const std::vector<Wanted>& wanted) {
   const TensorFiles& file = files_.emplace_back(entry.file);
   const auto& tensors = file.tensors();
-  if (std::none_of(tensors.begin(), tensors.end(), [&](const auto& t) { return t.first.starts_with(entry.from); }))
+  const auto is_from = [&](const auto& tensor) { return tensor.first.starts_with(entry.from); };
+  if (!entry.from.empty() && std::none_of(tensors.begin(), tensors.end(), is_from))
     ddh::fail(DDH_NOT_FOUND, "no tensor of '", entry.file, "' has a name that begins with '", entry.from,
               "'; correct \"from\" in train.init_from");
   if (std::none_of(wanted.begin(), wanted.end(), [&](const Wanted& one) { return !one.names_in(entry).empty(); }))
