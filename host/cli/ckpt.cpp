@@ -9,6 +9,7 @@
 #include "cli/commands.hpp"
 #include "cli/run_lock.hpp"
 #include "ddh/sdk/plugin.hpp"
+#include "engine/numerics/number_text.hpp"
 #include "engine/weights/checkpoint_diff.hpp"
 #include "engine/weights/checkpoint_folder.hpp"
 #include "engine/weights/checkpoint_import.hpp"
@@ -59,7 +60,8 @@ int list(const fs::path& path, std::ostream& out) {
     try {
       const Manifest manifest = open_checkpoint(place.folder);
       out << mib_text(bytes_of(manifest)) << "  " << plugin_of(manifest, "model") << ", "
-          << plugin_of(manifest, "strategy") << " on " << manifest.world_size << " ranks\n";
+          << plugin_of(manifest, "strategy") << " on " << counted(static_cast<uint64_t>(manifest.world_size), "rank")
+          << '\n';
     } catch (const ddh::Error& damage) {
       out << "damaged: " << damage.what() << '\n';
     }
@@ -92,7 +94,8 @@ int show(const fs::path& folder, std::ostream& out) {
     kind.resize(16, ' ');
     out << kind << note.id << ' ' << note.version << '\n';
   }
-  out << "written by      ddhost " << manifest.program_version << " on " << manifest.world_size << " ranks";
+  out << "written by      ddhost " << manifest.program_version << " on "
+      << counted(static_cast<uint64_t>(manifest.world_size), "rank");
   for (const auto& [name, value] : manifest.host) out << ", " << name << " " << value;
   out << "\nseed            " << manifest.seed << '\n';
   for (size_t f = 0; f < manifest.files.size(); ++f) {

@@ -67,6 +67,18 @@ Plugin find_plugin(const UserConfig& user, const Config& config, Registry& regis
   return registry.find(role.kind, choice, base_of(user, role));
 }
 
+// The user of a device that `auto` chose may not know that there is another.
+Plugin find_device(const UserConfig& user, const Config& config, Registry& registry, const Role& role,
+                   const DeviceChoice& choice) {
+  try {
+    return find_plugin(user, config, registry, role);
+  } catch (const ddh::Error& error) {
+    if (choice.reason.empty()) throw;
+    ddh::fail(error.code(), error.what(), "; device.plugin=auto chose it: ", choice.reason,
+              "; --device cpu computes without it");
+  }
+}
+
 // A transport of the device's memory works beside one of host memory, which has options of its own.
 void add_host_comm(const UserConfig& user, const Config& choices, Registry& registry, PreparedRun& plan,
                    std::vector<Section>& sections) {
@@ -297,7 +309,8 @@ PreparedRun prepare_run(const UserConfig& user, Registry& registry, int world_si
   for (const std::string& section : schedule_sections(user)) plan.phase_schedules.push_back({section, {}});
   for (const Role& role : roles_of(plan)) {
     Plugin& plugin = *role.plugin;
-    plugin = find_plugin(user, choices, registry, role);
+    plugin = role.kind == DDH_KIND_DEVICE ? find_device(user, choices, registry, role, device)
+                                          : find_plugin(user, choices, registry, role);
     add_plugin_options(sections, role.section, plugin.desc->config_schema,
                        kind_name(role.kind) + " '" + plugin.id() + "'");
     add_foreign_names(sections, role.section, kind_name(role.kind), plugin.id());

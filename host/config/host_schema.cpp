@@ -107,7 +107,7 @@ constexpr const char* kTrain = R"json({"properties": {
   "eval_every_epochs": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "epochs",
     "description": "epochs of the first training program from one evaluation to the next, instead of train.eval_every"},
   "eval_batches": {"type": "integer", "default": 20, "minimum": 0, "x-spellings": {"all": 0},
-    "description": "total micro-batches of an evaluation, divided among the ranks; all (0) means every sample once"},
+    "description": "most micro-batches of an evaluation, divided among the ranks; all (0) means every sample once"},
   "patience": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "evaluations",
     "description": "end the run after this number of evaluations without an improvement; 0 means never"},
   "patience_metric": {"type": "string", "default": "loss",

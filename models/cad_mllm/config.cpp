@@ -77,9 +77,10 @@ constexpr ddh::Option kOptions[] = {
     {"bad_data", "string", R"("refuse")", R"("enum": ["refuse", "skip"])",
      "lines of a folder that are no sample, or whose files are torn; skip: all files are read once at the start, bad "
      "lines are passed over, and their number is logged"},
-    {"sample_image", "string", R"("")", "",
+    {"sample_image", "string", R"("")", R"("x-path": true)",
      "a PNG or JPEG file to generate for, instead of a sample of the evaluation"},
-    {"sample_points", "string", R"("")", "", "a file with a point cloud to generate for, alone or with sample_image"},
+    {"sample_points", "string", R"("")", R"("x-path": true)",
+     "a file with a point cloud to generate for, alone or with sample_image"},
     {"init", "string", R"("published")", R"("enum": ["published", "fan_in"])",
      "frozen weights that no file gives; fan_in: standard deviation 1 / sqrt(fan-in), for towers that stay random"},
     {"names", "string", R"("plain")", R"("enum": ["plain", "peft"])",

@@ -47,11 +47,12 @@ constexpr ddh::InputWords kDataFile{"data file", "give a text or a .bin of token
 
 bool is_token_file(const std::string& path) { return fs::path(path).extension() == ".bin"; }
 
-void require_length(const TokenSpan& span, const char* part, const std::string& path, int64_t context) {
+void require_length(const TokenSpan& span, const char* part, const std::string& path, int64_t context,
+                    const char* more_cure = "") {
   if (span.numel >= static_cast<uint64_t>(context) + 2) return;
   ddh::fail(DDH_INVALID_ARGUMENT, "'", path, "' is too short: its ", part, " part has ", span.numel,
             " tokens, but model.context=", context, " needs at least ", context + 2,
-            "; give a longer file or a smaller model.context");
+            "; give a longer file or a smaller model.context", more_cure);
 }
 
 std::unique_ptr<Bpe> tokenizer(const ddh::Host& host) {
@@ -101,8 +102,9 @@ Tokens::Tokens(const ddh::Host& host, int64_t context) : bpe_(tokenizer(host)) {
     read_text(path, val_path, val_fraction);
   }
   require_length(train_, "training", path, context);
-  if (val_.numel > 0 || !val_path.empty())
-    require_length(val_, "validation", val_path.empty() ? path : val_path, context);
+  if (val_path.empty() && val_.numel > 0)
+    require_length(val_, "validation", path, context, ", or set data.val_fraction=0 to train without an evaluation");
+  if (!val_path.empty()) require_length(val_, "validation", val_path, context);
 }
 
 Tokens::~Tokens() = default;

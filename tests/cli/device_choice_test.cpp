@@ -101,7 +101,8 @@ TEST_CASE("without a named device a run takes the device for GPUs where they are
   const TempFolder plugins;
   std::ofstream(plugins.file("damaged.so")) << "damaged";
   const Setting more("DDHOST_PLUGIN_PATH", plugins.path().string());
-  CHECK_THAT(train({"device.gpu=damaged"}).err, Contains("damaged.so'") && Contains("not an ELF file"));
+  CHECK_THAT(train({"device.gpu=damaged"}).err,
+             Contains("damaged.so'") && Contains("not an ELF file") && Contains("--device cpu computes without it"));
   const Ended on_gpus = train({"device.gpu=sim", "run.quiet=false"});
   CHECK(on_gpus.code == 0);
   CHECK_THAT(on_gpus.out + on_gpus.err, Contains("device.plugin=auto chose it: 3 GPUs are visible"));

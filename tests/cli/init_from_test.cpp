@@ -205,6 +205,20 @@ TEST_CASE("a head of another size is drawn from the seed if its entry allows it 
   check_each(found, other, [&](const std::string& name) { return !is_head(name); });
 }
 
+TEST_CASE("a file of a wrapped model is refused with the entry that takes it", "[cli]") {
+  const TempFolder folder;
+  const Tensors other = other_values();
+  const std::string file = folder.file("wrapped.safetensors");
+  write_safetensors(file, renamed(other, "", "module."));
+  const std::string entry = "[{\"file\": \"" + file + "\", \"from\": \"module.\"}]";
+  check_refused(toy_run({"train.init_from=" + file}), {"behind 'module.'", "train.init_from=" + entry});
+  check_each(first_values({"train.init_from=" + entry}), other, [](const std::string&) { return true; });
+  Tensors two = renamed(other, "", "module.");
+  two.erase(two.begin());  // not the whole model
+  write_safetensors(folder.file("part.safetensors"), two);
+  check_refused(toy_run({"train.init_from=" + folder.file("part.safetensors")}), {"tensors that the model lacks"});
+}
+
 TEST_CASE("a beginning that no name has is named", "[cli]") {
   const TempFolder folder;
   const std::string file = folder.file("all.safetensors");

@@ -79,6 +79,11 @@ TEST_CASE("an evaluation of all samples counts each once, for any size of the la
   }
   const ToyRun some = ran(use("eval", joined(kModel, {"--weights", trained.weights, "train.eval_batches=3"})));
   CHECK_THAT(some.out, Catch::StartsWith("eval: 18 samples\n"));
+  for (const char* drop : {"true", "false", "null"}) {
+    const ToyRun more = ran(use("eval", joined(kModel, {"--weights", trained.weights, "train.eval_batches=40",
+                                                        std::string("data.drop_last=") + drop})));
+    CHECK_THAT(more.out, Catch::StartsWith("eval: 101 samples\n"));
+  }
 }
 
 TEST_CASE("ddhost eval evaluates each program that the training programs name, and writes no folder", "[cli]") {

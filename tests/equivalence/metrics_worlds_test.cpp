@@ -132,7 +132,7 @@ TEST_CASE("the summary shows the speed by the model's estimate, and estimated an
           "[equivalence]") {
   const Result result = run(kReference, 2, {"data.micro_batch=3", "train.grad_accum_steps=2"}, 4);
   const nlohmann::json& summary = result.record.summary;
-  const nlohmann::json& estimate = summary.at("estimate");
+  const nlohmann::json& estimate = summary.at("estimates").at(0);
   CHECK(estimate.at("program") == "train");
   // Three layers of 5 x 9 twice, and the head of 5 x 31; two operations for each product, three samples.
   const double forward = 3 * 2 * (3 * 2 * 45 + 155);
@@ -144,5 +144,6 @@ TEST_CASE("the summary shows the speed by the model's estimate, and estimated an
   const double peak = estimate.at("peak_flops_per_s_of_a_rank").get<double>();
   CHECK(peak > 1e9);  // slower than any processor that runs this
   CHECK(estimate.at("mfu").get<double>() == Approx(2 * 3 * forward / seconds / peak));
+  CHECK(estimate.at("peak_type") == "fp32");
   CHECK(estimate.at("activation_bytes") == summary.at("ranks").at(0).at("memory_bytes").at("act").at("peak"));
 }

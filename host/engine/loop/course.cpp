@@ -7,6 +7,7 @@
 #include <set>
 
 #include "ddh/sdk/plugin.hpp"
+#include "engine/numerics/number_text.hpp"
 
 namespace ddhost {
 namespace {
@@ -100,9 +101,9 @@ std::string batch_text(const TrainOrder& order, const ddh_model_desc& model, uin
     for (const TrainPhase::Turn& turn : phase.turns) {
       if (!told.insert({turn.program, turn.micro_batch}).second) continue;
       const std::string program = programs.size() > 1 ? ddh::str(" of ", model.programs[turn.program]->name) : "";
-      text +=
-          ddh::str(text.empty() ? "" : ", ", turn.micro_batch * world_size * grad_accum_steps, " samples", program,
-                   " a step (", turn.micro_batch, " x ", world_size, " ranks x ", grad_accum_steps, " micro-batches)");
+      text += ddh::str(text.empty() ? "" : ", ", turn.micro_batch * world_size * grad_accum_steps, " samples", program,
+                       " a step (", turn.micro_batch, " x ", counted(world_size, "rank"), " x ",
+                       counted(grad_accum_steps, "micro-batch"), ")");
     }
   }
   return text;

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/loop/estimate.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "ddh/sdk/plugin.hpp"
+#include "engine/numerics/peak_flops.hpp"
 
 namespace ddhost {
 namespace {
@@ -47,6 +50,26 @@ std::optional<WorkEstimate> estimate_program(const PluginCaller& call, ddh_inst*
     if ((op.flags & DDH_OP_FORWARD_ONLY) == 0) sum.activation_bytes += one.activation_bytes;
   }
   return sum;
+}
+
+std::vector<ProgramWork> work_done(const WorkEstimates& estimates, const ddh_model_desc& model,
+                                   const std::map<int32_t, Monitor::Work>& done) {
+  std::vector<ProgramWork> out;
+  for (const auto& [program, work] : done)
+    if (const auto found = estimates.find(program); found != estimates.end())
+      out.push_back({model.programs[program]->name, found->second, work.samples, work.ms / 1e3});
+  return out;
+}
+
+RankPeak rank_peak(const RunConfig& config, const Device& device) {
+  const char* const threads = std::getenv("OMP_NUM_THREADS");  // set for every rank
+  RankPeak peak;
+  peak.threads = std::max(1, threads != nullptr ? std::atoi(threads) : 1);
+  if (!device.is_host_memory()) return peak;
+  const PeakFlops core = measured_peak_flops(config.get<std::string>("precision.compute") == "bf16");
+  peak.flops_per_s = peak.threads * core.per_s;
+  peak.type = core.type;
+  return peak;
 }
 
 }  // namespace ddhost

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/loop/estimate.hpp: the model's estimate of a program's cost (ddh_model_api.estimate), for the summary.
+// engine/loop/estimate.hpp: the model's estimate of a program's cost (ddh_model_api.estimate) and the speed of this machine,
+// for the summary.
 #pragma once
 
+#include <map>
 #include <optional>
+#include <vector>
 
 #include "engine/calls/plugin_caller.hpp"
 #include "engine/loop/run_programs.hpp"
+#include "engine/monitor/monitor.hpp"
 #include "engine/monitor/summary.hpp"
 
 namespace ddhost {
@@ -15,5 +19,14 @@ namespace ddhost {
 // (its table has none, or it returns DDH_NOT_FOUND).
 std::optional<WorkEstimate> estimate_program(const PluginCaller& call, ddh_inst* model, const ddh_model_api& table,
                                              const ProgramOps& ops, uint32_t n_samples);
+
+using WorkEstimates = std::map<int32_t, WorkEstimate>;  // by program
+
+// The estimated programs that were trained.
+std::vector<ProgramWork> work_done(const WorkEstimates& estimates, const ddh_model_desc& model,
+                                   const std::map<int32_t, Monitor::Work>& done);
+
+// Measures for some milliseconds, unless the device is not the CPU.
+RankPeak rank_peak(const RunConfig& config, const Device& device);
 
 }  // namespace ddhost

@@ -11,24 +11,16 @@ namespace ddhost {
 
 namespace {
 
-// train.eval_batches=0 stands for all samples.
-bool takes_each_once(const TrainSetup& setup) {
-  const RunConfig& config = setup.services.config;
-  return epoch_end(config) == EpochEnd::shorten || config.get<int64_t>("train.eval_batches") == 0;
-}
-
 const ddh_program_desc& described(const TrainSetup& setup, int32_t program) { return *setup.model.programs[program]; }
 
-// All micro-batches, in the order of one rank. If no sample counts twice, the number of micro-batches is limited by the
-// samples, and the last one may be smaller.
+// All micro-batches, in the order of one rank. No sample counts twice: the samples limit the number of micro-batches, and the
+// last one may be smaller. train.eval_batches=0 stands for all samples.
 SampleCut eval_cut(const TrainSetup& setup, int32_t program) {
   const RunConfig& config = setup.services.config;
-  SampleCut cut{micro_batch_of(config, described(setup, program)), 1,
-                static_cast<uint64_t>(config.get<int64_t>("train.eval_batches"))};
-  const uint64_t needed = (described(setup, program).n_samples + cut.micro_batch - 1) / cut.micro_batch;
-  if (cut.grad_accum_steps == 0) cut.grad_accum_steps = std::max<uint64_t>(needed, 1);
-  if (takes_each_once(setup)) cut.grad_accum_steps = std::clamp<uint64_t>(needed, 1, cut.grad_accum_steps);
-  return cut;
+  const uint64_t micro_batch = micro_batch_of(config, described(setup, program));
+  const auto asked = static_cast<uint64_t>(config.get<int64_t>("train.eval_batches"));
+  const uint64_t all = std::max<uint64_t>((described(setup, program).n_samples + micro_batch - 1) / micro_batch, 1);
+  return {micro_batch, 1, asked == 0 ? all : std::min(asked, all)};
 }
 
 // A further cure for an error message, if evaluations are part of a training run.
@@ -41,13 +33,10 @@ SampleOrder eval_order(const TrainSetup& setup, int32_t program) {
   if (p.n_metrics == 0)
     ddh::fail(DDH_FAILED_PRECONDITION, "program '", p.name, "' has no metrics, so an evaluation would report nothing",
               or_none(setup));
-  const SampleCut cut = eval_cut(setup, program);
-  const bool each_once = takes_each_once(setup);
-  if (p.n_samples == 0 || (!each_once && p.n_samples < cut.micro_batch))
-    ddh::fail(DDH_FAILED_PRECONDITION, "the evaluation data of program '", p.name, "' has ", p.n_samples,
-              " samples, fewer than one micro-batch of ", cut.micro_batch,
-              "; raise data.val_fraction, give data.val_path, lower data.micro_batch", or_none(setup));
-  return {p.n_samples, 0, "", each_once ? EpochEnd::shorten : EpochEnd::join};
+  if (p.n_samples == 0)
+    ddh::fail(DDH_FAILED_PRECONDITION, "program '", p.name, "' has no evaluation data; raise data.val_fraction or ",
+              "give data.val_path", or_none(setup));
+  return {p.n_samples, 0, "", EpochEnd::shorten};
 }
 
 }  // namespace

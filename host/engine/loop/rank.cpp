@@ -4,7 +4,6 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <deque>
 #include <filesystem>
 #include <fstream>
@@ -26,7 +25,7 @@
 #include "engine/loop/standard_output.hpp"
 #include "engine/loop/train_loop.hpp"
 #include "engine/monitor/summary.hpp"
-#include "engine/numerics/peak_flops.hpp"
+#include "engine/numerics/number_text.hpp"
 #include "engine/services/check_optim.hpp"
 #include "engine/weights/initialize.hpp"
 
@@ -260,8 +259,8 @@ class Rank {
                                 batch_text(*order_, *model_desc_, world,
                                            static_cast<uint64_t>(config().get<int64_t>("train.grad_accum_steps"))) +
                                 "; " + plan_.run_dir.string();
-    services_.log->info("{}: {} parameters, {} on {} ranks over {}{}", model_desc_->name, numel, plan_.strategy.id(),
-                        world, plan_.comm.id(), batch);
+    services_.log->info("{}: {} parameters, {} on {} over {}{}", model_desc_->name, numel, plan_.strategy.id(),
+                        counted(world, "rank"), plan_.comm.id(), batch);
     const ddh_device_info device = services_.device->info();
     constexpr double kGiB = 1024.0 * 1024 * 1024;
     const std::string why = plan_.device_reason.empty() ? "" : "; device.plugin=auto chose it: " + plan_.device_reason;
@@ -294,8 +293,7 @@ class Rank {
 
   void train() {
     const ddh_program_desc& first = *model_desc_->programs[train_programs_.front()];
-    estimate_ = estimate_program(model_.caller(), model_.get(), *model_table_, programs_->of(train_programs_.front()),
-                                 static_cast<uint32_t>(micro_batch_of(config(), first)));
+    estimate_programs();
     if (is_first()) write_config();
     if (const std::string failure = log_failure_->sentence(); !failure.empty())
       ddh::fail(DDH_RESOURCE_EXHAUSTED, failure);
@@ -322,19 +320,19 @@ class Rank {
     return true;
   }
 
-  [[nodiscard]] WorkDone work_done() const {
-    const char* const threads = std::getenv("OMP_NUM_THREADS");  // set for every rank
-    WorkDone done{model_desc_->programs[train_programs_.front()]->name, monitor_->samples_done(),
-                  monitor_->seconds_for_them()};
-    done.threads = std::max(1, threads != nullptr ? std::atoi(threads) : 1);
-    if (is_first() && services_.device->is_host_memory())
-      done.peak_flops_per_s = done.threads * measured_peak_flops_per_s();
-    return done;
+  void estimate_programs() {
+    for (const int32_t program : train_programs_) {
+      const auto micro_batch = static_cast<uint32_t>(micro_batch_of(config(), *model_desc_->programs[program]));
+      if (auto one =
+              estimate_program(model_.caller(), model_.get(), *model_table_, programs_->of(program), micro_batch))
+        estimates_.insert_or_assign(program, *one);
+    }
   }
 
   void report() {
     Summary summary(services_, memory_plan_);
-    if (estimate_) summary.set_work(*estimate_, work_done());
+    if (is_first() && !estimates_.empty())
+      summary.set_work(work_done(estimates_, *model_desc_, monitor_->work()), rank_peak(config(), *services_.device));
     const std::string record = summary.json(services_, train_end_.last_step, monitor_->mean_step_ms());
     const std::vector<std::string> samples = samples_of_the_end();
     monitor_->end(record);
@@ -444,7 +442,7 @@ class Rank {
   ModelCopy model_copy_;
   const ddh_model_desc* model_desc_ = nullptr;
   ddh_plan memory_plan_{};
-  std::optional<WorkEstimate> estimate_;  // of the first training program
+  WorkEstimates estimates_;  // of the training programs
   std::vector<PhaseSpec> phases_;
   std::vector<int32_t> train_programs_;  // in turn, or those of all phases
   std::unique_ptr<TrainOrder> order_;

@@ -129,7 +129,7 @@ class TrainLoop {
     const StepOutcome& outcome = services_.step->outcome();
     monitor_.step_end(block, outcome,
                       {values_, setup_.train_programs.size() > 1 ? setup_.model.programs[now.program]->name : "",
-                       now.span.count, now.program == setup_.train_programs.front(), epoch_place(order_, now)});
+                       now.span.count, now.program, epoch_place(order_, now)});
     require_success_possible(loss_scale_.step_done(!outcome.nonfinite.empty()), outcome, block);
     skipped_in_a_row_ = block.skip == 0 ? 0 : skipped_in_a_row_ + 1;
     require_progress(skipped_in_a_row_, max_skipped_, outcome, block);

@@ -85,10 +85,9 @@ void Monitor::step_end(const ddh_step_block& block, const StepOutcome& outcome, 
   const double step_ms = std::chrono::duration<double, std::milli>(Clock::now() - step_start_).count();
   total_ms_ += step_ms;
   ++steps_timed_;
-  if (facts.is_of_first_program) {
-    samples_done_ += facts.samples;
-    ms_for_them_ += step_ms;
-  }
+  Work& work = work_[facts.program_index];
+  work.samples += facts.samples;
+  work.ms += step_ms;
   if (!monitors_) return;
   const double items_per_s = outcome.world.items / step_ms * 1e3;
   if (!outcome.nonfinite.empty()) warn_of_nonfinite(block, outcome.nonfinite);

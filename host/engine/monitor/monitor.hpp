@@ -5,6 +5,7 @@
 #pragma once
 
 #include <chrono>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -27,7 +28,7 @@ struct StepFacts {
   std::span<const ReportedValue> values;  // the first is the loss
   std::string_view program;               // the step's program if training programs take turns; else ""
   uint64_t samples;                       // of all ranks
-  bool is_of_first_program;               // the summary reports the speed of the first program
+  int32_t program_index;                  // of the model
   EpochPlace epoch;
 };
 
@@ -56,9 +57,12 @@ class Monitor {
   [[nodiscard]] double mean_step_ms() const {
     return steps_timed_ == 0 ? 0 : total_ms_ / static_cast<double>(steps_timed_);
   }
-  // Totals of the first training program so far.
-  [[nodiscard]] uint64_t samples_done() const { return samples_done_; }
-  [[nodiscard]] double seconds_for_them() const { return ms_for_them_ / 1e3; }
+  // What this run has done so far, by training program.
+  struct Work {
+    uint64_t samples = 0;  // of all ranks
+    double ms = 0;
+  };
+  [[nodiscard]] const std::map<int32_t, Work>& work() const { return work_; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -83,8 +87,7 @@ class Monitor {
   double total_ms_ = 0;
   int64_t steps_timed_ = 0;
   double smooth_ms_ = 0;
-  uint64_t samples_done_ = 0;
-  double ms_for_them_ = 0;
+  std::map<int32_t, Work> work_;
 };
 
 }  // namespace ddhost

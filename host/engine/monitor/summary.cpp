@@ -58,28 +58,27 @@ uint64_t Summary::unique_bytes(size_t tag) const {
   return bytes;
 }
 
-void Summary::set_work(const WorkEstimate& estimate, WorkDone done) {
-  estimate_ = estimate;
-  done_ = std::move(done);
-}
-
-double Summary::flops_per_s() const {
-  const double flops = (estimate_->forward_flops + estimate_->backward_flops) / estimate_->n_samples;
-  return done_.seconds > 0 ? flops * static_cast<double>(done_.samples) / done_.seconds : 0;
+void Summary::set_work(std::vector<ProgramWork> work, RankPeak peak) {
+  work_ = std::move(work);
+  peak_ = std::move(peak);
 }
 
 std::string Summary::work_text() const {
   std::string out;
-  if (!estimate_) return out;
+  for (const ProgramWork& work : work_) {
+    line(out, "work of program '%.80s', as the model estimates it\n", work.program.c_str());
+    line(out, "  %.4g GFLOP/s on all ranks, %.4g on each\n", work.flops_per_s() / 1e9,
+         flops_per_s_of_a_rank(work) / 1e9);
+    if (peak_.flops_per_s > 0)
+      line(out, "  %.1f %% of the %s peak of a rank's %d threads, which is %.4g GFLOP/s, measured on rank 0 (MFU)\n",
+           100 * mfu(work), peak_.type.c_str(), peak_.threads, peak_.flops_per_s / 1e9);
+    line(out, "  activations of a micro-batch: %llu bytes estimated without recomputation\n",
+         static_cast<unsigned long long>(work.estimate.activation_bytes));
+  }
+  if (work_.empty()) return out;
   uint64_t peak = 0;
   for (const RankSummary& r : ranks_) peak = std::max(peak, r.memory[DDH_TAG_ACT].peak_bytes);
-  line(out, "work of program '%.80s', as the model estimates it\n", done_.program.c_str());
-  line(out, "  %.4g GFLOP/s on all ranks, %.4g on each\n", flops_per_s() / 1e9, flops_per_s_of_a_rank() / 1e9);
-  if (done_.peak_flops_per_s > 0)
-    line(out, "  %.1f %% of the fp32 peak of a rank's %d threads, which is %.4g GFLOP/s, measured on rank 0 (MFU)\n",
-         100 * mfu(), done_.threads, done_.peak_flops_per_s / 1e9);
-  line(out, "  activations of a micro-batch: %llu bytes estimated without recomputation, %llu at the peak of a rank\n",
-       static_cast<unsigned long long>(estimate_->activation_bytes), static_cast<unsigned long long>(peak));
+  line(out, "activations: %llu bytes at the peak of a rank\n", static_cast<unsigned long long>(peak));
   return out;
 }
 
@@ -132,17 +131,20 @@ std::string Summary::json(const RankServices& services, int64_t last_step, doubl
   const ddh_plan& plan = ranks_.front().plan;
   out["plan_bytes"] = bytes_of(plan);  // of rank 0, like the counters
   out["plan_calls"] = {{"reduce", plan.reduce_calls}, {"publish", plan.publish_calls}};
-  if (estimate_)
-    out["estimate"] = {{"program", done_.program},
-                       {"micro_batch", estimate_->n_samples},
-                       {"forward_flops", estimate_->forward_flops},
-                       {"backward_flops", estimate_->backward_flops},
-                       {"activation_bytes", estimate_->activation_bytes},
-                       {"flops_per_s", flops_per_s()},
-                       {"flops_per_s_of_a_rank", flops_per_s_of_a_rank()}};
-  if (estimate_ && done_.peak_flops_per_s > 0) {
-    out["estimate"]["peak_flops_per_s_of_a_rank"] = done_.peak_flops_per_s;
-    out["estimate"]["mfu"] = mfu();
+  for (const ProgramWork& work : work_) {
+    nlohmann::ordered_json estimate = {{"program", work.program},
+                                       {"micro_batch", work.estimate.n_samples},
+                                       {"forward_flops", work.estimate.forward_flops},
+                                       {"backward_flops", work.estimate.backward_flops},
+                                       {"activation_bytes", work.estimate.activation_bytes},
+                                       {"flops_per_s", work.flops_per_s()},
+                                       {"flops_per_s_of_a_rank", flops_per_s_of_a_rank(work)}};
+    if (peak_.flops_per_s > 0) {
+      estimate["peak_flops_per_s_of_a_rank"] = peak_.flops_per_s;
+      estimate["peak_type"] = peak_.type;
+      estimate["mfu"] = mfu(work);
+    }
+    out["estimates"].push_back(std::move(estimate));
   }
   out["counters"] = counters_;
   out["versions"] = {{"ddhost", DDHOST_VERSION},

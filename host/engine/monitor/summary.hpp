@@ -30,12 +30,22 @@ struct WorkEstimate {
 };
 
 // The work of all ranks on a program.
-struct WorkDone {
+struct ProgramWork {
   std::string program;
+  WorkEstimate estimate;
   uint64_t samples = 0;
   double seconds = 0;
-  int threads = 1;              // of a rank
-  double peak_flops_per_s = 0;  // one core's, measured, times `threads`; 0: not known, as on a GPU
+  [[nodiscard]] double flops_per_s() const {
+    const double flops = (estimate.forward_flops + estimate.backward_flops) / estimate.n_samples;
+    return seconds > 0 ? flops * static_cast<double>(samples) / seconds : 0;
+  }
+};
+
+// The fastest arithmetic of a rank.
+struct RankPeak {
+  int threads = 1;
+  double flops_per_s = 0;  // one core's, measured, times `threads`; 0: not known, as on a GPU
+  std::string type;        // "fp32", "bf16": of the factors that it is measured with
 };
 
 // The memory of a rank that its strategy has planned, as a table.
@@ -45,8 +55,8 @@ class Summary {
  public:
   // Gathers the facts of all ranks; `plan` is this rank's. [collective]
   Summary(RankServices& services, const ddh_plan& plan);
-  // Adds the speed of `done` and the activations to text and json.
-  void set_work(const WorkEstimate& estimate, WorkDone done);
+  // Adds the speed and the activations of each program to text and json.
+  void set_work(std::vector<ProgramWork> work, RankPeak peak);
 
   // Two tables as text.
   [[nodiscard]] std::string text() const;
@@ -55,15 +65,16 @@ class Summary {
 
  private:
   [[nodiscard]] uint64_t unique_bytes(size_t tag) const;  // of all ranks together
-  [[nodiscard]] double flops_per_s() const;               // of all ranks together
-  [[nodiscard]] double flops_per_s_of_a_rank() const { return flops_per_s() / static_cast<double>(ranks_.size()); }
+  [[nodiscard]] double flops_per_s_of_a_rank(const ProgramWork& work) const {
+    return work.flops_per_s() / static_cast<double>(ranks_.size());
+  }
   // Model FLOPs utilization: the part of the peak that the model's operations take.
-  [[nodiscard]] double mfu() const { return flops_per_s_of_a_rank() / done_.peak_flops_per_s; }
+  [[nodiscard]] double mfu(const ProgramWork& work) const { return flops_per_s_of_a_rank(work) / peak_.flops_per_s; }
   [[nodiscard]] std::string work_text() const;
   std::vector<RankSummary> ranks_;
   std::map<std::string, uint64_t> counters_;  // rank 0's
-  std::optional<WorkEstimate> estimate_;
-  WorkDone done_;
+  std::vector<ProgramWork> work_;
+  RankPeak peak_;
 };
 
 }  // namespace ddhost

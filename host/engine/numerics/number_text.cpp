@@ -15,4 +15,9 @@ std::string number_text(double value) {
   return text;
 }
 
+std::string counted(uint64_t count, std::string_view noun) {
+  const std::string_view plural = noun.ends_with("ch") ? "es" : "s";
+  return std::to_string(count).append(" ").append(noun).append(count == 1 ? "" : plural);
+}
+
 }  // namespace ddhost

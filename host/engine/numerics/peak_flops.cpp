@@ -7,6 +7,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 namespace ddhost {
 namespace {
 
@@ -40,6 +47,51 @@ float at_base(float factor) { return multiply_adds<16>(factor); }
 #if defined(__x86_64__)
 [[gnu::target("avx2,fma")]] float at_avx2(float factor) { return multiply_adds<32>(factor); }
 [[gnu::target("avx512f")]] float at_avx512(float factor) { return multiply_adds<64>(factor); }
+
+// A lane multiplies two pairs and adds both products to its sum.
+constexpr double kBf16Operations = 2.0 * kChains * 32;
+[[gnu::target("avx512f,avx512bf16")]] float at_avx512_bf16(float factor) {
+  __m512 sums[kChains];  // std::array would drop its alignment
+  for (size_t c = 0; c < kChains; ++c) sums[c] = _mm512_set1_ps(static_cast<float>(c));  // equal ones would be merged
+  const __m512bh a = _mm512_cvtne2ps_pbh(_mm512_set1_ps(factor), _mm512_set1_ps(factor));
+  for (int64_t round = 0; round < kRounds; ++round) {
+#pragma GCC unroll 12
+    for (__m512& sum : sums) sum = _mm512_dpbf16_ps(sum, a, a);
+  }
+  __m512 all = _mm512_setzero_ps();
+  for (const __m512& sum : sums) all = _mm512_add_ps(all, sum);
+  return _mm512_cvtss_f32(all);
+}
+
+// Products of tiles of 16 x 32 and 32 x 16, into four tiles of sums.
+constexpr double kAmxOperations = 4 * 2.0 * 16 * 32 * 16;
+struct alignas(64) TileShapes {
+  uint8_t palette = 1, start_row = 0;
+  std::array<uint8_t, 14> reserved{};
+  std::array<uint16_t, 16> row_bytes{64, 64, 64, 64, 64, 64};
+  std::array<uint8_t, 16> rows{16, 16, 16, 16, 16, 16};
+};
+[[gnu::target("amx-tile,amx-bf16")]] float at_amx(float) {
+  const TileShapes shapes;
+  _tile_loadconfig(&shapes);  // clears all tiles
+  for (int64_t round = 0; round < kRounds; ++round) {
+    _tile_dpbf16ps(0, 4, 5);
+    _tile_dpbf16ps(1, 4, 5);
+    _tile_dpbf16ps(2, 4, 5);
+    _tile_dpbf16ps(3, 4, 5);
+  }
+  _tile_release();
+  return 0;
+}
+
+// Linux saves tiles only for a process that has asked for them (Documentation/arch/x86/xstate.rst).
+bool has_amx() {
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;
+  constexpr unsigned kAmxBf16 = 1U << 22, kAmxTile = 1U << 24;
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & kAmxBf16) == 0 || (d & kAmxTile) == 0) return false;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
 #endif
 
 // The best of several short runs, so that an interruption does not count.
@@ -60,13 +112,15 @@ double best_of_runs(float (*run)(float), double operations_of_a_round) {
 
 }  // namespace
 
-double measured_peak_flops_per_s() {
+PeakFlops measured_peak_flops(bool bf16) {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f") != 0) return best_of_runs(at_avx512, Lanes<64>::kOperations);
+  if (bf16 && has_amx()) return {best_of_runs(at_amx, kAmxOperations), "bf16"};
+  if (bf16 && __builtin_cpu_supports("avx512bf16") != 0) return {best_of_runs(at_avx512_bf16, kBf16Operations), "bf16"};
+  if (__builtin_cpu_supports("avx512f") != 0) return {best_of_runs(at_avx512, Lanes<64>::kOperations), "fp32"};
   if (__builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0)
-    return best_of_runs(at_avx2, Lanes<32>::kOperations);
+    return {best_of_runs(at_avx2, Lanes<32>::kOperations), "fp32"};
 #endif
-  return best_of_runs(at_base, Lanes<16>::kOperations);
+  return {best_of_runs(at_base, Lanes<16>::kOperations), "fp32"};
 }
 
 }  // namespace ddhost

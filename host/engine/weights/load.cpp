@@ -130,6 +130,20 @@ struct WeightsFiles::Wanted {
   }
 };
 
+// The words before all of the model's names in the file, such as the "module." of torch's DistributedDataParallel, or "".
+std::string WeightsFiles::wrapper_in(const TensorFiles& file, const std::vector<Wanted>& wanted) {
+  if (wanted.empty()) return "";
+  const std::string& first = wanted.front().names.front();
+  for (const auto& [name, tensor] : file.tensors()) {
+    if (!name.ends_with(first)) continue;
+    const InitFile entry{.file = "", .prefix = "", .from = name.substr(0, name.size() - first.size())};
+    if (std::all_of(wanted.begin(), wanted.end(),
+                    [&](const Wanted& one) { return one.may_lack || one.name_in(file, entry); }))
+      return entry.from;
+  }
+  return "";
+}
+
 WeightsFiles::WeightsFiles(const ddh_model_desc& model, const std::vector<InitFile>& entries)
     : model_(model), params_(model.n_params), buffers_(model.n_buffers), is_transposed_(model.n_params) {
   files_.reserve(entries.size());
@@ -210,6 +224,10 @@ void WeightsFiles::take(const InitFile& entry, const std::vector<Wanted>& wanted
   std::vector<std::string> surplus, unused;
   for (const auto& [name, tensor] : file.tensors())
     if (!used.contains(name)) (entry.allow_surplus.allows(name) ? unused : surplus).push_back(name);
+  const std::string wrapper = surplus.empty() ? "" : wrapper_in(file, wanted);
+  if (!wrapper.empty() && entry.from.empty() && entry.prefix.empty())
+    ddh::fail(DDH_INVALID_ARGUMENT, "'", entry.file, "' has the model's names behind '", wrapper,
+              "'; say so: train.init_from=[{\"file\": \"", entry.file, "\", \"from\": \"", wrapper, "\"}]");
   if (!surplus.empty())
     ddh::fail(DDH_INVALID_ARGUMENT, "'", entry.file, "' holds ", surplus.size(),
               " tensors that the model lacks: ", list_text(surplus),

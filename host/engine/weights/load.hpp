@@ -22,11 +22,10 @@ struct AllowedNames {
   [[nodiscard]] bool allows(const std::string& name) const;
 };
 
-// An entry of train.init_from.
+// An entry of train.init_from: tensor from + "w" of the file is the model's prefix + "w".
 struct InitFile {
-  std::string file;  // what TensorFiles takes
-  std::string
-      prefix;  // of the model's names that the file fills; tensor from + "w" of the file is the model's prefix + "w"
+  std::string file;                 // what TensorFiles takes
+  std::string prefix;               // of the model's names that the file fills
   std::string from = {};            // of the file's names
   AllowedNames allow_missing = {};  // names of the model that the file may lack; they are drawn from the seed
   AllowedNames allow_surplus = {};  // names of the file that the model may lack
@@ -53,6 +52,7 @@ class WeightsFiles {
   std::vector<Wanted> all_wanted();
   void take(const InitFile& entry, const std::vector<Wanted>& wanted);
   bool is_of_transformers(const TensorFiles& file, const InitFile& entry, const std::vector<Wanted>& wanted);
+  static std::string wrapper_in(const TensorFiles& file, const std::vector<Wanted>& wanted);
   static void read_transposed(const SafetensorsFile::Tensor& tensor, uint64_t offset, uint64_t numel, float* dst);
   // Once all files are read: what none of them gave.
   void require_all(const InitFile& entry, const std::vector<Wanted>& wanted) const;
