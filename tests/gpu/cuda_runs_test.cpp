@@ -172,10 +172,10 @@ TEST_CASE("device.graphs=true replays most calls of a model that can under ddp, 
 }
 
 TEST_CASE("device.graphs=true says once where nothing was captured, after a run that ended well", "[gpu]") {
-  const Setting gpus("DDHOST_STANDIN_GPUS", "2");
+  const Setting gpus("DDHOST_STANDIN_GPUS", "2");  // two of the three ranks share the first
   const auto times = [](int code, const std::vector<std::string>& options) {
     const TempFolder folder;
-    const ToyRun run = cuda_run(joined({kDriver, "run.nproc=2", "run.dir=" + folder.file("run")}, options));
+    const ToyRun run = cuda_run(joined({kDriver, "run.nproc=3", "run.dir=" + folder.file("run")}, options));
     INFO(run.command << "\n" << run.err);
     CHECK(run.code == code);
     const std::string log = read_text(folder.file("run/log.txt")), words = "device.graphs=true changed nothing";

@@ -49,6 +49,17 @@ constexpr Error kErrors[] = {
 
 bool is_gpu(CUdevice device) { return device >= 0 && static_cast<size_t>(device) < Driver::get().gpus.size(); }
 
+// Writes text to the log that the caller may have asked for, as a driver's compiler does.
+void write_log(const std::string& text, unsigned n, const CUjit_option* options, void** values) {
+  char* log = nullptr;
+  uintptr_t bytes = 0;
+  for (unsigned i = 0; i < n; ++i) {
+    if (options[i] == CU_JIT_ERROR_LOG_BUFFER) log = static_cast<char*>(values[i]);
+    if (options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) bytes = reinterpret_cast<uintptr_t>(values[i]);
+  }
+  if (log != nullptr) std::snprintf(log, bytes, "%s\nptxas fatal : Ptx assembly aborted due to errors", text.c_str());
+}
+
 // Contexts are numbers from 1.
 CUcontext context_of(CUdevice device) { return reinterpret_cast<CUcontext>(static_cast<uintptr_t>(device) + 1); }
 
@@ -237,9 +248,9 @@ CUresult cuPointerGetAttribute(void* out, CUpointer_attribute attribute, CUdevic
   });
 }
 
-CUresult cuModuleLoadData(CUmodule* out, const void* image) {
+CUresult cuModuleLoadDataEx(CUmodule* out, const void* image, unsigned n, CUjit_option* options, void** values) {
   return api(true, [&] {
-    if (Driver::get().queues.invalidate_captures("cuModuleLoadData")) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    if (Driver::get().queues.invalidate_captures("cuModuleLoadDataEx")) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     const auto* const text = static_cast<const char*>(image);
     if (std::strncmp(text, "//", 2) != 0 && std::strncmp(text, ".version", 8) != 0) return CUDA_ERROR_INVALID_IMAGE;
     if (const char* given = std::strstr(text, "\n.version "); given != nullptr) {
@@ -251,7 +262,7 @@ CUresult cuModuleLoadData(CUmodule* out, const void* image) {
     try {
       loaded->module = ptx::parse(text);
     } catch (const std::exception& e) {
-      std::fprintf(stderr, "stand-in GPU: %s\n", e.what());
+      write_log(e.what(), n, options, values);
       return CUDA_ERROR_INVALID_PTX;
     }
     *out = reinterpret_cast<CUmodule>(loaded.get());

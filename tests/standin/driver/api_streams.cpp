@@ -82,6 +82,7 @@ extern "C" {
 
 CUresult cuStreamCreateWithPriority(CUstream* out, unsigned int, int) {
   return api(true, [&] {
+    if (Driver::get().queues.n_streams() >= most_streams()) return CUDA_ERROR_OUT_OF_MEMORY;
     *out = reinterpret_cast<CUstream>(std::make_unique<StreamPtr>(Driver::get().queues.create(device_now())).release());
     return CUDA_SUCCESS;
   });

@@ -52,6 +52,8 @@ std::pair<int, int> compute_capability() {
   return out;
 }
 
+size_t most_streams() { return std::strtoull(setting("DDHOST_STANDIN_STREAMS", "1000000").c_str(), nullptr, 10); }
+
 Driver::Driver() : queues(order(), seed()) {}
 
 Driver& Driver::get() {

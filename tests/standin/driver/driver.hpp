@@ -12,6 +12,7 @@
 //                            cuCtxSetCurrent
 //   DDHOST_STANDIN_ORDER     "late", or a number: the seed of a random order (queues.hpp)
 //   DDHOST_STANDIN_WAITS     a file: each process adds a line with the number of times that the host waited for a GPU
+//   DDHOST_STANDIN_STREAMS   number of streams that there may be at a time (any)
 #pragma once
 
 #include <cuda.h>
@@ -86,5 +87,6 @@ class Driver {
 
 [[nodiscard]] int version();
 [[nodiscard]] std::pair<int, int> compute_capability();
+[[nodiscard]] size_t most_streams();
 
 }  // namespace standin
