@@ -7,6 +7,7 @@
 
 #include <catch2/catch.hpp>
 #include <csignal>
+#include <functional>
 
 #include "ddh/sdk/flat.hpp"
 #include "engine/numerics/exact_norm.hpp"
@@ -283,6 +284,29 @@ TEST_CASE("a GPU without streams is refused, and its context is given back", "[g
   const Setting most("DDHOST_STANDIN_STREAMS", std::to_string(streams));
   CHECK_THAT(refusal([] { const CudaDevice gpu; }), Contains("cuStreamCreateWithPriority failed: out of memory"));
   CHECK(!read_text(folder.file("waits")).empty());
+}
+
+TEST_CASE("the stand-in counts calls for which a driver may make the host wait", "[gpu]") {
+  if (needs_stand_ins("a driver does not count them")) return;
+  int before = 0;  // in this process
+  const auto waits_of = [&](const std::function<void(CudaDevice&)>& body) {
+    const TempFolder folder;
+    const Setting file("DDHOST_STANDIN_WAITS", folder.file("waits"));
+    {
+      CudaDevice gpu;
+      body(gpu);
+    }
+    const int now = std::stoi(read_text(folder.file("waits")));
+    return now - std::exchange(before, now);
+  };
+  waits_of([](CudaDevice&) {});
+  const int none = waits_of([](CudaDevice&) {});
+  CHECK(waits_of([](CudaDevice& gpu) {
+          gpu.table->release(gpu.context, gpu.allocate(64, DDH_MEM_PINNED), DDH_MEM_PINNED);
+        }) == none + 2);
+  CHECK(waits_of([](CudaDevice& gpu) { gpu.allocate(64); }) == none + 2);  // zeros, and its release
+  // The same, both copies, and the wait for the second.
+  CHECK(waits_of([](CudaDevice& gpu) { gpu.read(gpu.upload(std::vector<float>(16)), 16); }) == none + 5);
 }
 
 TEST_CASE("a GPU that is too old for the kernels is refused with its compute capability", "[gpu]") {

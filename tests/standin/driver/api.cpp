@@ -148,7 +148,7 @@ CUresult cuDeviceGetName(char* out, int bytes, CUdevice device) {
 CUresult cuDeviceGetUuid(CUuuid* out, CUdevice device) {
   return api(false, [&] {
     if (!is_gpu(device)) return CUDA_ERROR_INVALID_DEVICE;
-    std::memset(out->bytes, Driver::get().gpus[static_cast<size_t>(device)]->index + 1, sizeof out->bytes);
+    std::memset(out->bytes, Driver::get().gpus[static_cast<size_t>(device)]->uuid_byte, sizeof out->bytes);
     return CUDA_SUCCESS;
   });
 }
@@ -219,6 +219,7 @@ CUresult cuMemAlloc(CUdeviceptr* out, size_t bytes) {
 CUresult cuMemFree(CUdeviceptr p) {
   return api(true, [&] {
     if (Driver::get().queues.invalidate_captures("cuMemFree")) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    ++Driver::get().host_waits;
     for (const auto& gpu : Driver::get().gpus)
       if (gpu->memory.release(p)) return CUDA_SUCCESS;
     return CUDA_ERROR_INVALID_VALUE;
@@ -228,6 +229,7 @@ CUresult cuMemHostAlloc(void** out, size_t bytes, unsigned int) {
   return api(true, [&] {
     if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
     if (Driver::get().queues.invalidate_captures("cuMemHostAlloc")) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    ++Driver::get().host_waits;
     *out = Driver::get().pinned.allocate(bytes);
     return *out == nullptr ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
   });
@@ -235,6 +237,7 @@ CUresult cuMemHostAlloc(void** out, size_t bytes, unsigned int) {
 CUresult cuMemFreeHost(void* p) {
   return api(true, [&] {
     if (Driver::get().queues.invalidate_captures("cuMemFreeHost")) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    ++Driver::get().host_waits;
     return Driver::get().pinned.release(p) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   });
 }
