@@ -7,10 +7,12 @@
 
 #include <catch2/catch.hpp>
 #include <csignal>
+#include <functional>
 
 #include "ddh/sdk/flat.hpp"
 #include "engine/numerics/exact_norm.hpp"
 #include "engine/numerics/kernels.hpp"
+#include "fixtures/harness/ddhost_process.hpp"
 #include "fixtures/harness/throws.hpp"
 #include "gpu/cuda_fixture.hpp"
 #include "gpu/linked_libraries.hpp"
@@ -260,6 +262,51 @@ TEST_CASE("a kernel whose argument has another size is refused", "[gpu]") {
   CHECK_THAT(refusal([&] { find("k", 12); }), Contains("takes an argument of 8 bytes, not 12"));
   CHECK_THAT(refusal([&] { find("other", 8); }), Contains("no kernel 'other'"));
   CHECK(refusal([&] { find("k", 8); }).empty());
+}
+
+TEST_CASE("kernels that the driver can't compile are refused with the first line of its compiler's log", "[gpu]") {
+  CudaDevice gpu;
+  const char* const image =
+      "//\n.version 9.0\n.target sm_80\n.address_size 64\n.visible .entry k(\n.param .u64 "
+      "k_param_0\n)\n{\nnothing;\n}\n";
+  ddh_kernel* kernel = nullptr;
+  const std::string sentence =
+      refusal([&] { ddh::call(gpu.table->kernels->find, gpu.context, image, "k", uint64_t{8}, &kernel); });
+  CHECK_THAT(sentence, Contains("can't compile kernels for GPU 0 (") && Contains("rebuild the plugin"));
+  if (on_stand_ins()) CHECK_THAT(sentence, Contains("): PTX line 9: no 'nothing' in this interpreter: a PTX JIT"));
+}
+
+TEST_CASE("a GPU without streams is refused, and its context is given back", "[gpu]") {
+  if (needs_stand_ins("only the stand-in can have too few streams")) return;
+  const int streams = GENERATE(0, 1);
+  const TempFolder folder;
+  const Setting file("DDHOST_STANDIN_WAITS", folder.file("waits"));  // written when no context is held
+  const Setting most("DDHOST_STANDIN_STREAMS", std::to_string(streams));
+  CHECK_THAT(refusal([] { const CudaDevice gpu; }), Contains("cuStreamCreateWithPriority failed: out of memory"));
+  CHECK(!read_text(folder.file("waits")).empty());
+}
+
+TEST_CASE("the stand-in counts calls for which a driver may make the host wait", "[gpu]") {
+  if (needs_stand_ins("a driver does not count them")) return;
+  int before = 0;  // in this process
+  const auto waits_of = [&](const std::function<void(CudaDevice&)>& body) {
+    const TempFolder folder;
+    const Setting file("DDHOST_STANDIN_WAITS", folder.file("waits"));
+    {
+      CudaDevice gpu;
+      body(gpu);
+    }
+    const int now = std::stoi(read_text(folder.file("waits")));
+    return now - std::exchange(before, now);
+  };
+  waits_of([](CudaDevice&) {});
+  const int none = waits_of([](CudaDevice&) {});
+  CHECK(waits_of([](CudaDevice& gpu) {
+          gpu.table->release(gpu.context, gpu.allocate(64, DDH_MEM_PINNED), DDH_MEM_PINNED);
+        }) == none + 2);
+  CHECK(waits_of([](CudaDevice& gpu) { gpu.allocate(64); }) == none + 2);  // zeros, and its release
+  // The same, both copies, and the wait for the second.
+  CHECK(waits_of([](CudaDevice& gpu) { gpu.read(gpu.upload(std::vector<float>(16)), 16); }) == none + 5);
 }
 
 TEST_CASE("a GPU that is too old for the kernels is refused with its compute capability", "[gpu]") {

@@ -71,7 +71,9 @@ TEST_CASE("the number of ranks and GPUs does not change the bits", "[gpu]") {
 TEST_CASE("without a named device a run takes the visible GPUs, one for each rank, with the bits of the CPU", "[gpu]") {
   const TempFolder nodes;
   for (const char* name : {"nvidia0", "nvidia1"}) std::ofstream(nodes.file(name)) << "";
-  const Setting gpus("DDHOST_STANDIN_GPUS", "2"), visible("CUDA_VISIBLE_DEVICES", "0,1");
+  const auto [list, first] =
+      GENERATE(std::pair("0,1", "0"), std::pair("GPU-02020202-0202-0202-0202-020202020202,GPU-0101", "1"));
+  const Setting gpus("DDHOST_STANDIN_GPUS", "2"), visible("CUDA_VISIBLE_DEVICES", list);
   const Setting folder("DDHOST_GPU_NODES", nodes.path().string());
   const Options options = {"model.plugin=" + kModel, "train.steps=3", "run.quiet=false", "run.sample_tokens=0"};
   const auto trained = [&](const char* name, const Options& more) {
@@ -81,7 +83,8 @@ TEST_CASE("without a named device a run takes the visible GPUs, one for each ran
     CHECK(read_run(nodes.file(name)).summary.at("ranks").size() == 2);
     return run.out() + run.err();
   };
-  CHECK_THAT(trained("gpu", {kDriver}), Contains("device stand-in GPU 0") && Contains("2 GPUs are visible"));
+  CHECK_THAT(trained("gpu", {kDriver}),
+             Contains(std::string("device stand-in GPU ") + first) && Contains("2 GPUs are visible"));
   trained("cpu", {"--device", "cpu", "--nproc", "2"});
   CHECK(read_run(nodes.file("gpu")).column("loss") == read_run(nodes.file("cpu")).column("loss"));
 }
@@ -172,10 +175,10 @@ TEST_CASE("device.graphs=true replays most calls of a model that can under ddp, 
 }
 
 TEST_CASE("device.graphs=true says once where nothing was captured, after a run that ended well", "[gpu]") {
-  const Setting gpus("DDHOST_STANDIN_GPUS", "2");
+  const Setting gpus("DDHOST_STANDIN_GPUS", "2");  // two of the three ranks share the first
   const auto times = [](int code, const std::vector<std::string>& options) {
     const TempFolder folder;
-    const ToyRun run = cuda_run(joined({kDriver, "run.nproc=2", "run.dir=" + folder.file("run")}, options));
+    const ToyRun run = cuda_run(joined({kDriver, "run.nproc=3", "run.dir=" + folder.file("run")}, options));
     INFO(run.command << "\n" << run.err);
     CHECK(run.code == code);
     const std::string log = read_text(folder.file("run/log.txt")), words = "device.graphs=true changed nothing";
@@ -256,10 +259,25 @@ TEST_CASE("the metrics have the GPU's load, memory and temperature where NVIDIA'
   CHECK(!without.record.steps.back().contains("device_celsius"));
 }
 
-TEST_CASE("CUDA_VISIBLE_DEVICES chooses the GPUs", "[gpu]") {
-  const Setting gpus("DDHOST_STANDIN_GPUS", "4"), visible("CUDA_VISIBLE_DEVICES", "2");
+TEST_CASE("CUDA_VISIBLE_DEVICES chooses the GPUs, by number or by UUID", "[gpu]") {
+  const std::string list = GENERATE("2", "GPU-03030303-0303-0303-0303-030303030303", "GPU-03", "MIG-8383");
+  const Setting gpus("DDHOST_STANDIN_GPUS", "4"), visible("CUDA_VISIBLE_DEVICES", list);
   const Setting small("DDHOST_STANDIN_BYTES", "4096");
   check_refused(cuda_run({kDriver}), {"stand-in GPU 2"});  // it has too little memory, so the message names it
+}
+
+TEST_CASE("UUIDs that name no GPU, or several, show none", "[gpu]") {
+  const std::string list = GENERATE("GPU-99", "GPU-", "GPU-0", "MIG-01", "GPU-01,0");
+  const Setting gpus("DDHOST_STANDIN_GPUS", "4"), visible("CUDA_VISIBLE_DEVICES", list);
+  check_refused(cuda_run({kDriver}), {"finds no GPU (CUDA_VISIBLE_DEVICES is '" + list + "')"});
+}
+
+TEST_CASE("a run on an instance of a GPU (MIG) ends well, without the metrics of NVIDIA's library", "[gpu]") {
+  const Setting instance("CUDA_VISIBLE_DEVICES", "MIG-81818181-8181-8181-8181-818181818181");
+  const ToyRun run =
+      ran(cuda_run({kDriver, "device.nvml=" + std::string(DDHOST_BUILD_DIR) + "/tests/standin/libnvidia-ml.so.1"}));
+  REQUIRE(!run.record.steps.empty());
+  CHECK(!run.record.steps.back().contains("device_celsius"));
 }
 
 TEST_CASE("a GPU with too little memory ends the run with its size, the memory by purpose, and what to do", "[gpu]") {

@@ -159,6 +159,28 @@ TEST_CASE("other threads allocate, record and wait while one thread captures", "
   CHECK(rounds > 0);
 }
 
+TEST_CASE("a second thread's capture is refused while one is going on, which it does not disturb", "[gpu]") {
+  CudaDevice gpu(true);
+  const ddh_stream_api& streams = *gpu.table->stream;
+  float* const x = gpu.upload(std::vector<float>(kNumel, 1.0F));
+  ddh::call(streams.synchronize, gpu.context, nullptr);
+  begin(gpu);
+  add(gpu, x, x);
+  std::string refused;
+  std::thread([&] {
+    refused = refusal([&] { ddh::call(streams.capture_begin, gpu.context, gpu.streams[1], "other work"); });
+    ddh::ErrorBuffer ignored;
+    (void)streams.capture_end(gpu.context, gpu.streams[1], nullptr, ignored.get());
+  }).join();
+  CHECK_THAT(refused, Contains("can't begin the capture of 'other work' while another thread captures"));
+  CHECK_THAT(refusal([&] { gpu.allocate(64); }), Contains("inside the capture of 'the work of this test'"));
+  ddh_graph* graph = nullptr;
+  ddh::call(streams.capture_end, gpu.context, gpu.streams[0], &graph);
+  ddh::call(streams.graph_launch, gpu.context, graph, gpu.streams[0]);
+  CHECK(gpu.read(x, kNumel, gpu.streams[0]) == std::vector<float>(kNumel, 2.0F));
+  streams.graph_destroy(gpu.context, graph);
+}
+
 TEST_CASE("the driver makes a capture invalid when the host waits inside of it", "[gpu]") {
   CudaDevice gpu(true);
   float* const x = gpu.upload(std::vector<float>(kNumel, 1.0F));

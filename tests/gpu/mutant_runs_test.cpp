@@ -117,12 +117,18 @@ TEST_CASE("a run that does not abort its communicators when a rank is lost never
 
 TEST_CASE("a rank that is killed ends the run within ten seconds, named", "[gpu]") {
   if (needs_stand_ins("a killed rank is tried on the stand-ins")) return;
-  const std::string comm = GENERATE("nccl", "shm");
-  const Setting gpus("DDHOST_STANDIN_GPUS", "2");
+  struct Case {
+    std::string comm;
+    size_t world, killed;
+  };
+  const auto [comm, world, killed] =
+      GENERATE(Case{"shm", 2, 1}, Case{"nccl", 2, 1}, Case{"nccl", 3, 0}, Case{"nccl", 3, 2}, Case{"nccl", 4, 2});
+  INFO(comm << ", " << world << " ranks, rank " << killed << " is killed");
+  const Setting gpus("DDHOST_STANDIN_GPUS", std::to_string(world));
   const TempFolder folder;
   Process process(
-      joined({"model.plugin=" + kModel, "run.nproc=2", "run.quiet=true", "run.sample_tokens=0", "train.steps=100000",
-              "run.dir=" + folder.file("run"), "--device", "cuda", "--comm", comm, kDriver},
+      joined({"model.plugin=" + kModel, "run.nproc=" + std::to_string(world), "run.quiet=true", "run.sample_tokens=0",
+              "train.steps=100000", "run.dir=" + folder.file("run"), "--device", "cuda", "--comm", comm, kDriver},
              comm == "nccl" ? Options{kLibrary} : Options{}));
   const std::string children =
       "/proc/" + std::to_string(process.pid()) + "/task/" + std::to_string(process.pid()) + "/children";
@@ -133,14 +139,16 @@ TEST_CASE("a rank that is killed ends the run within ten seconds, named", "[gpu]
     std::istringstream in(read_text(children));
     for (pid_t rank = 0; in >> rank;) ranks.push_back(rank);
   }
-  REQUIRE(ranks.size() == 2);
-  REQUIRE(kill(ranks[1], SIGKILL) == 0);
+  REQUIRE(ranks.size() == world);
+  REQUIRE(kill(ranks[killed], SIGKILL) == 0);
   const auto begin = std::chrono::steady_clock::now();
   const int code = process.wait(30s);
   INFO(process.err());
-  CHECK(std::chrono::steady_clock::now() - begin < 10s);
+  CHECK(std::chrono::steady_clock::now() - begin < 10s);  // from the kill to the end of the run
   CHECK(code == 1);
-  CHECK_THAT(process.err(), Catch::Contains("rank 1") && Catch::Contains("signal 9"));
-  for (int i = 0; i < 400 && kill(ranks[0], 0) == 0; ++i) std::this_thread::sleep_for(5ms);
-  CHECK(kill(ranks[0], 0) != 0);
+  CHECK_THAT(process.err(), Catch::Contains("rank " + std::to_string(killed) + " ") && Catch::Contains("signal 9"));
+  for (const pid_t rank : ranks) {
+    for (int i = 0; i < 400 && kill(rank, 0) == 0; ++i) std::this_thread::sleep_for(5ms);
+    CHECK(kill(rank, 0) != 0);
+  }
 }

@@ -157,6 +157,34 @@ TEST_CASE("integers are summed by NCCL, and with ordered_sums=false fp32 too, wh
               {{"comm.ordered_sums", "false", "test"}});
 }
 
+TEST_CASE("with ordered_sums=false NCCL's reduce_scatter sums, from a value or without, also in place", "[gpu]") {
+  const int world = GENERATE(1, 3);
+  if (lacks_gpus_for(world)) return;
+  check_world(world,
+              [](NcclRank& r) {
+                constexpr uint64_t n = 300;
+                const uint64_t offset = n * static_cast<uint64_t>(r.rank), total = n * static_cast<uint64_t>(r.world);
+                bool differs = false;
+                for (const bool from_start : {false, true}) {
+                  for (const bool in_place : {false, true}) {
+                    float* const all = r.upload(values(r.rank, total));
+                    float* const piece = in_place ? all + offset : r.upload(std::vector<float>(n, NAN));
+                    ddh_coll c = r.coll(all, piece, n);
+                    if (from_start) c.initial = r.upload(std::vector<float>(n, 1.0F));
+                    r.call(r.table().reduce_scatter, c);
+                    const std::vector<float> got = r.read(piece, n);
+                    for (uint64_t i = 0; i < n; ++i) {
+                      const float expected = sum_in_order(r.world, offset + i, 1, false) + (from_start ? 1.0F : 0.0F);
+                      differs = differs || got[i] != expected;
+                      expect(std::abs(got[i] - expected) <= 4, "a sum in NCCL's order", n);
+                    }
+                  }
+                }
+                if (on_stand_ins() && r.world > 1) expect(differs, "the order of the stand-in's sums", n);
+              },
+              {{"comm.ordered_sums", "false", "test"}});
+}
+
 TEST_CASE("a group of some ranks has its own numbers", "[gpu]") {
   if (lacks_gpus_for(3)) return;
   check_world(3, [](NcclRank& r) {

@@ -73,6 +73,36 @@ void check_swap_is_found() {
               });
 }
 
+// NCCL orders the calls of one communicator, not those of two.
+void check_missing_wait_is_found() {
+  check_found("the gather came before the broadcast", [](NcclRank& r, bool mistake) {
+    constexpr uint64_t n = 64;
+    const int32_t members[] = {0, 1};
+    ddh_group* pair = nullptr;
+    ddh::call(r.table().group_create, r.inst(), "pair", members, 2U, &pair);
+    const ddh_stream_api& streams = r.device().streams();
+    ddh_stream *first = nullptr, *second = nullptr;
+    for (ddh_stream** stream : {&first, &second}) ddh::call(streams.create, r.device().context(), "test", stream);
+    StreamMark done(r.device());
+    float *const x = r.upload(values(r.rank, n)), *const all = r.upload(std::vector<float>(2 * n, NAN));
+    r.device().synchronize(nullptr);
+    ddh_coll cast = r.coll(x, x, n), gather = r.coll(x, all, n);
+    cast.stream = first;
+    gather.stream = second;
+    gather.group = pair;
+    r.call(r.table().broadcast, cast);
+    done.set(first);
+    if (!mistake) done.order(second);
+    r.call(r.table().all_gather, gather);
+    for (ddh_stream* stream : {second, first}) r.device().synchronize(stream);
+    std::vector<float> expected = values(0, n);
+    expected.insert(expected.end(), expected.begin(), expected.begin() + n);
+    if (r.read(all, 2 * n) != expected) std::fprintf(stderr, "the gather came before the broadcast\n");
+    expect(r.read(all, 2 * n) == expected, "a gather after a broadcast", n);
+    for (ddh_stream* stream : {first, second}) streams.destroy(r.device().context(), stream);
+  });
+}
+
 void check_window_mistakes_are_found() {
   check_found(
       "NCCL: rank [01] registers a window of [0-9]+ bytes, and rank [01] one of [0-9]+",
@@ -113,6 +143,11 @@ TEST_CASE("ranks that swap two collectives end with an error that has both kinds
   check_swap_is_found();
 }
 
+TEST_CASE("a missing wait between the collectives of two groups, on two streams, is found", "[gpu]") {
+  if (needs_stand_ins(kWhy)) return;
+  check_missing_wait_is_found();
+}
+
 TEST_CASE("mistakes with symmetric windows end the run with the sizes", "[gpu]") {
   if (needs_stand_ins(kWhy)) return;
   check_window_mistakes_are_found();
@@ -123,6 +158,7 @@ TEST_CASE("these mistakes are found in ten of ten runs", "[.all]") {
   for (int i = 0; i < 10; ++i) {
     check_mismatch_is_found();
     check_swap_is_found();
+    check_missing_wait_is_found();
     check_window_mistakes_are_found();
   }
 }

@@ -140,9 +140,55 @@ TEST_CASE("other orders of queued work give the same bits over NCCL", "[gpu]") {
   check_bits("zero3", 2, {"data.micro_batch=4"}, {"strategy.prefetch_units=3"});
 }
 
+TEST_CASE("sums in NCCL's own order give other bits, close to those in rank order, and the same in every run",
+          "[gpu]") {
+  const std::string strategy = GENERATE("ddp", "zero2", "zero3");
+  const Setting gpus("DDHOST_STANDIN_GPUS", "3");
+  const auto run_with = [&](const char* ordered) {
+    const Options options =
+        joined({"data.micro_batch=2", "train.grad_accum_steps=2", std::string("comm.ordered_sums=") + ordered}, kNccl);
+    Result out = run(Cell{{strategy, "nccl", {"--device", "cuda"}}, 3, options, 4, kModel});
+    INFO(out.command << "\n" << out.err);
+    REQUIRE(out.code == 0);
+    return out;
+  };
+  const Result ordered = run_with("true"), free = run_with("false"), again = run_with("false");
+  CHECK(free.weights != ordered.weights);
+  CHECK(loss_distance(free, ordered) < 1e-5);
+  CHECK(free.loss == again.loss);
+  CHECK(free.weights == again.weights);
+}
+
+// Other strategies gather into memory that is not registered, and NCCL's own sums of zero2 go to such memory.
+TEST_CASE("ddp, zero1 and zero2 give NCCL registered memory only, but for contributions to sums", "[gpu]") {
+  const std::string strategy = GENERATE("ddp", "zero1", "zero2");
+  const Setting strict("DDHOST_STANDIN_NCCL_STRICT", "1");
+  for (const char* windows : {"comm.symmetric_windows=true", "comm.symmetric_windows=false"})
+    for (const char* ordered : {"true", "false"})
+      if (strategy != "zero2" || ordered == std::string("true"))
+        (void)nccl_run({"--strategy", strategy, windows, std::string("comm.ordered_sums=") + ordered});
+}
+
+TEST_CASE("a strict NCCL refuses memory that is not registered", "[gpu]") {
+  const Setting gpus("DDHOST_STANDIN_GPUS", "2"), strict("DDHOST_STANDIN_NCCL_STRICT", "1");
+  const auto refused = [](const Options& options) {
+    const ToyRun run = toy_run(joined({"--device", "cuda", "--comm", "nccl", "train.steps=2"}, kNccl), options, kModel);
+    INFO(run.command << "\n" << run.err);
+    CHECK(run.code > 0);
+    CHECK_THAT(run.err, Contains("bytes that are in no registration and in no window"));
+  };
+  refused({"comm.register_buffers=false"});
+  refused({"--strategy", "zero3"});
+  refused({"--strategy", "zero2", "comm.ordered_sums=false"});
+  const Setting ignored("DDHOST_STANDIN_IGNORES", "ncclCommWindowRegister");
+  refused({"comm.symmetric_windows=true"});
+}
+
 TEST_CASE("a rank that NCCL loses ends the run with a sentence, although its GPUs wait for ever", "[gpu]") {
-  const Setting gpus("DDHOST_STANDIN_GPUS", "2"), lost("DDHOST_STANDIN_NCCL_LOST", "1:7");
-  check_refused(toy_run(joined({"--device", "cuda", "--comm", "nccl", "train.steps=4"}, kNccl), {}, kModel),
+  const std::string ranks = GENERATE("2", "3", "4");
+  const Setting gpus("DDHOST_STANDIN_GPUS", ranks), lost("DDHOST_STANDIN_NCCL_LOST", "1:7");
+  const Options options = {"--device", "cuda", "--comm", "nccl", "train.steps=4", "run.nproc=" + ranks};
+  check_refused(toy_run(joined(options, kNccl), {}, kModel),
                 {"NCCL reports an error in group 'world'", "remote process exited"});
 }
 

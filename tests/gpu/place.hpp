@@ -33,7 +33,7 @@ inline std::string nccl_file() {
 // For a case that only the stand-ins can pass: if (needs_stand_ins("...")) return;
 inline bool needs_stand_ins(const std::string& reason) {
   if (on_stand_ins()) return false;
-  skip(reason);
+  skip("for the stand-ins: " + reason);
   return true;
 }
 

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstring>
+#include <string_view>
 
 #include "ddh/kind/device.h"
 
@@ -21,6 +22,13 @@ struct Context::Job {
 };
 
 Context::Context(const Driver& driver, const Settings& settings, int32_t index)
+    : Context(driver, settings, index, RetainContext()) {
+  enter();
+  main_ = create_stream();
+  zeroing_ = create_stream();
+}
+
+Context::Context(const Driver& driver, const Settings& settings, int32_t index, RetainContext)
     : driver_(driver), index_(index), graphs_(settings.graphs) {
   driver_.check(driver_.cuDeviceGet(&device_, index), "cuDeviceGet");
   std::array<char, 48> name{};
@@ -32,14 +40,12 @@ Context::Context(const Driver& driver, const Settings& settings, int32_t index)
   std::memcpy(uuid, uuid_.bytes, sizeof uuid);
   nvml_ = Nvml::open(settings.nvml, uuid);
   driver_.check(driver_.cuDevicePrimaryCtxRetain(&context_, device_), "cuDevicePrimaryCtxRetain");
-  enter();
-  main_ = create_stream();
-  zeroing_ = create_stream();
 }
 
 Context::~Context() {
   driver_.cuCtxSetCurrent(context_);
   for (CUstream stream : {main_, zeroing_}) {
+    if (stream == nullptr) continue;  // the constructor has failed
     driver_.cuStreamSynchronize(stream);
     driver_.cuStreamDestroy(stream);
   }
@@ -257,6 +263,7 @@ void Context::free_outside_capture(Free&& free) {
 }
 
 void Context::leave_capture() noexcept {
+  if (!is_capturing()) return;
   capturing_ = std::thread::id();
   for (const std::function<void()>& free : std::exchange(to_be_freed_, {})) ddh::guard(nullptr, free);
 }
@@ -264,11 +271,19 @@ void Context::leave_capture() noexcept {
 void Context::begin_capture(CUstream stream, const char* name) {
   if (!graphs_) ddh::fail(DDH_UNIMPLEMENTED, "this run uses no graphs; set device.graphs=true");
   refuse_capture("capture_begin");
-  enter();
-  driver_.check(driver_.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "cuStreamBeginCapture");
-  has_captured_ = true;
+  std::thread::id none;
+  if (!capturing_.compare_exchange_strong(none, std::this_thread::get_id()))
+    ddh::fail(DDH_FAILED_PRECONDITION, "device 'cuda' can't begin the capture of '", name,
+              "' while another thread captures, because it captures one graph at a time; begin after its capture_end");
   capture_ = name;
-  capturing_ = std::this_thread::get_id();
+  try {
+    enter();
+    driver_.check(driver_.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "cuStreamBeginCapture");
+  } catch (...) {
+    leave_capture();
+    throw;
+  }
+  has_captured_ = true;
 }
 
 CUgraphExec Context::end_capture(CUstream stream) {
@@ -305,6 +320,21 @@ void Context::destroy_graph(CUgraphExec graph) {
   });
 }
 
+CUmodule Context::load(const char* image) const {
+  std::array<char, 4096> log{};  // of the driver's compiler
+  CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver takes numbers as pointers
+  void* values[] = {log.data(), reinterpret_cast<void*>(log.size() - 1)};
+  CUmodule out = nullptr;
+  const CUresult result = driver_.cuModuleLoadDataEx(&out, image, 2, options, static_cast<void**>(values));
+  const std::string_view text = log.data(), line = text.substr(0, text.find('\n'));
+  if (result != CUDA_SUCCESS && !line.empty())
+    ddh::fail(DDH_INTERNAL, "the CUDA driver can't compile kernels for GPU ", index_, " (", name_, "): ", line, ": ",
+              driver_.text_of(result), "; rebuild the plugin, or update NVIDIA's driver");
+  driver_.check(result, "cuModuleLoadDataEx");
+  return out;
+}
+
 const Kernel& Context::find(const char* image, const char* name, uint64_t arg_bytes) {
   const std::lock_guard lock(mutex_);
   std::unique_ptr<Kernel>& kernel = kernels_[{image, name}];
@@ -312,7 +342,7 @@ const Kernel& Context::find(const char* image, const char* name, uint64_t arg_by
     refuse_capture("find of a new kernel");
     enter();
     CUmodule& module = modules_[image];
-    if (module == nullptr) driver_.check(driver_.cuModuleLoadData(&module, image), "cuModuleLoadData");
+    if (module == nullptr) module = load(image);
     Kernel found;
     const CUresult result = driver_.cuModuleGetFunction(&found.function, module, name);
     if (result == CUDA_ERROR_NOT_FOUND)

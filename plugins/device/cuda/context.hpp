@@ -74,6 +74,9 @@ class Context {
 
  private:
   struct Job;
+  struct RetainContext {};
+  // Without its streams. The other constructor creates them; if that fails, the destructor gives back the context.
+  Context(const Driver& driver, const Settings& settings, int32_t index, RetainContext);
   void enter() const;
   void check_capability() const;
   [[nodiscard]] bool is_own_block(const void* p);
@@ -87,7 +90,9 @@ class Context {
   // Calls free() now, or after the capture: in a capture CUDA refuses it.
   template <class Free>
   void free_outside_capture(Free&& free);
+  // Does nothing outside of a capture of this thread.
   void leave_capture() noexcept;
+  [[nodiscard]] CUmodule load(const char* image) const;
   void fail_once(const ddh::Error& error);
 
   const Driver& driver_;

@@ -9,6 +9,8 @@
 //   kernels     PTX of other plugins (ddh.kernels)
 //
 // Has run on the stand-in of tests/standin. Has not run on a GPU.
+#include <unistd.h>
+
 #include <exception>
 
 #include "context.hpp"
@@ -115,22 +117,37 @@ class Cuda final : public ddh::Instance {
     if (!driver_) driver_ = Driver::open(file_);
     return *driver_;
   }
+  // The last rank that opens GPU 0 speaks for all.
   std::unique_ptr<Context> open(int32_t index) {
-    is_first_ = index == 0;
+    if (index == 0 && options.flag("graphs") && host.kv != nullptr)
+      ddh::call(host.kv->set, host.h, "speaker", &me_, sizeof me_);
     return std::make_unique<Context>(driver(), Context::Settings{options.text("nvml"), options.flag("graphs")}, index);
   }
   // A run that has failed is closed while its error is thrown; it may have had no time to capture.
   void close(const std::unique_ptr<Context> context) noexcept {
-    if (!is_first_ || !context->has_graphs() || context->has_captured() || std::uncaught_exceptions() > 0) return;
+    if (!context->has_graphs() || context->has_captured() || std::uncaught_exceptions() > 0) return;
     guard(nullptr, [&] {
+      if (!speaks()) return;
       host.log(DDH_LOG_INFO, "device.graphs=true changed nothing: no plugin of this run captured a graph");
     });
   }
   [[nodiscard]] const void* interface(std::string_view id) const override;
 
  private:
+  struct Identity {
+    int64_t process;
+    const Cuda* instance;
+    bool operator==(const Identity&) const = default;
+  };
+  [[nodiscard]] bool speaks() const {
+    Identity speaker{};
+    uint64_t bytes = sizeof speaker;
+    if (host.kv != nullptr) ddh::call(host.kv->get, host.h, "speaker", &speaker, &bytes, 0U);
+    return speaker == me_;
+  }
+
   const std::string file_;
-  bool is_first_ = false;  // it has opened GPU 0, as rank 0 does: one rank speaks for all
+  const Identity me_{getpid(), this};
   std::mutex mutex_;
   std::optional<Driver> driver_;
 };

@@ -21,7 +21,7 @@ namespace cuda DDH_HIDDEN {
   X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease) X(cuCtxSetCurrent) X(cuMemGetInfo) X(cuMemAlloc)     \
   X(cuMemFree) X(cuMemHostAlloc) X(cuMemFreeHost) X(cuPointerGetAttribute) X(cuStreamCreateWithPriority)        \
   X(cuStreamDestroy) X(cuStreamSynchronize) X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord)                 \
-  X(cuStreamWaitEvent) X(cuLaunchHostFunc) X(cuMemcpyAsync) X(cuMemsetD8Async) X(cuModuleLoadData)              \
+  X(cuStreamWaitEvent) X(cuLaunchHostFunc) X(cuMemcpyAsync) X(cuMemsetD8Async) X(cuModuleLoadDataEx)            \
   X(cuModuleUnload) X(cuModuleGetFunction) X(cuFuncGetParamInfo) X(cuLaunchKernel) X(cuStreamBeginCapture)      \
   X(cuStreamEndCapture) X(cuGraphInstantiateWithFlags) X(cuGraphLaunch) X(cuGraphExecDestroy)                   \
   X(cuGraphDestroy)

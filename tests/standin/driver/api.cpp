@@ -49,6 +49,17 @@ constexpr Error kErrors[] = {
 
 bool is_gpu(CUdevice device) { return device >= 0 && static_cast<size_t>(device) < Driver::get().gpus.size(); }
 
+// Writes text to the log that the caller may have asked for, as a driver's compiler does.
+void write_log(const std::string& text, unsigned n, const CUjit_option* options, void** values) {
+  char* log = nullptr;
+  uintptr_t bytes = 0;
+  for (unsigned i = 0; i < n; ++i) {
+    if (options[i] == CU_JIT_ERROR_LOG_BUFFER) log = static_cast<char*>(values[i]);
+    if (options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) bytes = reinterpret_cast<uintptr_t>(values[i]);
+  }
+  if (log != nullptr) std::snprintf(log, bytes, "%s\nptxas fatal : Ptx assembly aborted due to errors", text.c_str());
+}
+
 // Contexts are numbers from 1.
 CUcontext context_of(CUdevice device) { return reinterpret_cast<CUcontext>(static_cast<uintptr_t>(device) + 1); }
 
@@ -137,7 +148,7 @@ CUresult cuDeviceGetName(char* out, int bytes, CUdevice device) {
 CUresult cuDeviceGetUuid(CUuuid* out, CUdevice device) {
   return api(false, [&] {
     if (!is_gpu(device)) return CUDA_ERROR_INVALID_DEVICE;
-    std::memset(out->bytes, Driver::get().gpus[static_cast<size_t>(device)]->index + 1, sizeof out->bytes);
+    std::memset(out->bytes, Driver::get().gpus[static_cast<size_t>(device)]->uuid_byte, sizeof out->bytes);
     return CUDA_SUCCESS;
   });
 }
@@ -208,6 +219,7 @@ CUresult cuMemAlloc(CUdeviceptr* out, size_t bytes) {
 CUresult cuMemFree(CUdeviceptr p) {
   return api(true, [&] {
     if (Driver::get().queues.invalidate_captures("cuMemFree")) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    ++Driver::get().host_waits;
     for (const auto& gpu : Driver::get().gpus)
       if (gpu->memory.release(p)) return CUDA_SUCCESS;
     return CUDA_ERROR_INVALID_VALUE;
@@ -217,6 +229,7 @@ CUresult cuMemHostAlloc(void** out, size_t bytes, unsigned int) {
   return api(true, [&] {
     if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
     if (Driver::get().queues.invalidate_captures("cuMemHostAlloc")) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    ++Driver::get().host_waits;
     *out = Driver::get().pinned.allocate(bytes);
     return *out == nullptr ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
   });
@@ -224,6 +237,7 @@ CUresult cuMemHostAlloc(void** out, size_t bytes, unsigned int) {
 CUresult cuMemFreeHost(void* p) {
   return api(true, [&] {
     if (Driver::get().queues.invalidate_captures("cuMemFreeHost")) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    ++Driver::get().host_waits;
     return Driver::get().pinned.release(p) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   });
 }
@@ -237,9 +251,9 @@ CUresult cuPointerGetAttribute(void* out, CUpointer_attribute attribute, CUdevic
   });
 }
 
-CUresult cuModuleLoadData(CUmodule* out, const void* image) {
+CUresult cuModuleLoadDataEx(CUmodule* out, const void* image, unsigned n, CUjit_option* options, void** values) {
   return api(true, [&] {
-    if (Driver::get().queues.invalidate_captures("cuModuleLoadData")) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    if (Driver::get().queues.invalidate_captures("cuModuleLoadDataEx")) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     const auto* const text = static_cast<const char*>(image);
     if (std::strncmp(text, "//", 2) != 0 && std::strncmp(text, ".version", 8) != 0) return CUDA_ERROR_INVALID_IMAGE;
     if (const char* given = std::strstr(text, "\n.version "); given != nullptr) {
@@ -251,7 +265,7 @@ CUresult cuModuleLoadData(CUmodule* out, const void* image) {
     try {
       loaded->module = ptx::parse(text);
     } catch (const std::exception& e) {
-      std::fprintf(stderr, "stand-in GPU: %s\n", e.what());
+      write_log(e.what(), n, options, values);
       return CUDA_ERROR_INVALID_PTX;
     }
     *out = reinterpret_cast<CUmodule>(loaded.get());

@@ -50,6 +50,7 @@ CUresult copy(uint64_t dst, uint64_t src, uint64_t bytes, const StreamPtr& strea
   if (!driver.is_asynchronous(src, bytes)) {  // the driver has read ordinary host memory when it returns
     const auto* const begin = reinterpret_cast<const char*>(src);
     const auto kept = std::make_shared<std::vector<char>>(begin, begin + bytes);
+    ++driver.host_waits;
     Queues::push(*stream, [=] { copy_now(dst, reinterpret_cast<uint64_t>(kept->data()), bytes); });
     return CUDA_SUCCESS;
   }
@@ -82,6 +83,7 @@ extern "C" {
 
 CUresult cuStreamCreateWithPriority(CUstream* out, unsigned int, int) {
   return api(true, [&] {
+    if (Driver::get().queues.n_streams() >= most_streams()) return CUDA_ERROR_OUT_OF_MEMORY;
     *out = reinterpret_cast<CUstream>(std::make_unique<StreamPtr>(Driver::get().queues.create(device_now())).release());
     return CUDA_SUCCESS;
   });

@@ -22,12 +22,37 @@ std::string setting(const char* name, const char* otherwise) {
 Order order() { return setting("DDHOST_STANDIN_ORDER", "late") == "late" ? Order::late : Order::random; }
 uint64_t seed() { return std::strtoull(setting("DDHOST_STANDIN_ORDER", "0").c_str(), nullptr, 10); }
 
-// The GPUs that CUDA_VISIBLE_DEVICES shows: a list of indices that ends at the first one that is not there.
-std::vector<int> visible(int n_gpus) {
-  std::vector<int> out;
+constexpr int kInstance = 0x80;  // in the UUID of an instance (MIG) of a GPU
+
+struct Shown {
+  int index;
+  bool is_instance;
+};
+
+// The one GPU, or instance of one, whose name begins with `word`: GPU-01010101-..., MIG-81818181-...
+std::optional<Shown> named(const std::string& word, int n_gpus) {
+  std::vector<Shown> found;
+  for (int i = 0; i < n_gpus; ++i)
+    for (const bool is_instance : {false, true}) {
+      char two[3];
+      std::snprintf(two, sizeof two, "%02x", static_cast<uint8_t>((is_instance ? kInstance : 0) + i + 1));
+      std::string name = is_instance ? "MIG-" : "GPU-";
+      for (const int bytes : {4, 2, 2, 2, 6}) {
+        if (name.size() > 4) name += '-';
+        for (int b = 0; b < bytes; ++b) name += two;
+      }
+      if (word.size() > 4 && name.starts_with(word)) found.push_back({i, is_instance});
+    }
+  return found.size() == 1 ? std::optional(found.front()) : std::nullopt;
+}
+
+// The GPUs that CUDA_VISIBLE_DEVICES shows: a list of numbers and names that ends at the first one that is not there. Of
+// instances a driver shows one.
+std::vector<Shown> visible(int n_gpus) {
+  std::vector<Shown> out;
   const char* const given = std::getenv("CUDA_VISIBLE_DEVICES");
   if (given == nullptr) {
-    for (int i = 0; i < n_gpus; ++i) out.push_back(i);
+    for (int i = 0; i < n_gpus; ++i) out.push_back({i, false});
     return out;
   }
   std::set<int> seen;
@@ -35,9 +60,12 @@ std::vector<int> visible(int n_gpus) {
   for (std::string word; std::getline(in, word, ',');) {
     char* end = nullptr;
     const long index = std::strtol(word.c_str(), &end, 10);
-    if (word.empty() || *end != '\0' || index < 0 || index >= n_gpus) break;
-    if (!seen.insert(static_cast<int>(index)).second) return {};  // the driver shows none then
-    out.push_back(static_cast<int>(index));
+    std::optional<Shown> found = named(word, n_gpus);
+    if (!word.empty() && *end == '\0' && index >= 0 && index < n_gpus) found = Shown{static_cast<int>(index), false};
+    if (!found) break;
+    if (!seen.insert(found->index).second) return {};  // the driver shows none then
+    out.push_back(*found);
+    if (found->is_instance) return {*found};
   }
   return out;
 }
@@ -51,6 +79,8 @@ std::pair<int, int> compute_capability() {
   std::sscanf(setting("DDHOST_STANDIN_CAPABILITY", "8.0").c_str(), "%d.%d", &out.first, &out.second);
   return out;
 }
+
+size_t most_streams() { return std::strtoull(setting("DDHOST_STANDIN_STREAMS", "1000000").c_str(), nullptr, 10); }
 
 Driver::Driver() : queues(order(), seed()) {}
 
@@ -69,7 +99,8 @@ CUresult Driver::initialize() {
   if (initialized_in_ != 0) return CUDA_ERROR_NOT_INITIALIZED;  // forked after cuInit, as on a GPU
   const int n_gpus = std::atoi(setting("DDHOST_STANDIN_GPUS", "1").c_str());
   const uint64_t bytes = std::strtoull(setting("DDHOST_STANDIN_BYTES", "268435456").c_str(), nullptr, 10);
-  for (const int index : visible(n_gpus)) gpus.push_back(std::make_unique<Gpu>(index, bytes));
+  for (const auto& [index, is_instance] : visible(n_gpus))
+    gpus.push_back(std::make_unique<Gpu>(index, (is_instance ? kInstance : 0) + index + 1, bytes));
   if (gpus.empty()) return CUDA_ERROR_NO_DEVICE;
   initialized_in_ = ::getpid();
   return CUDA_SUCCESS;

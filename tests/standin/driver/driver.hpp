@@ -12,6 +12,9 @@
 //                            cuCtxSetCurrent
 //   DDHOST_STANDIN_ORDER     "late", or a number: the seed of a random order (queues.hpp)
 //   DDHOST_STANDIN_WAITS     a file: each process adds a line with the number of times that the host waited for a GPU
+//   DDHOST_STANDIN_STREAMS   number of streams that there may be at a time (any)
+// GPU 0 has the UUID GPU-01010101-0101-..., GPU 1 GPU-02020202-..., and so on. Each has one instance (MIG): of GPU 0 it is
+// MIG-81818181-8181-..., of GPU 1 MIG-82828282-... CUDA_VISIBLE_DEVICES may have numbers and beginnings of these names.
 #pragma once
 
 #include <cuda.h>
@@ -30,8 +33,10 @@
 namespace standin {
 
 struct Gpu {
-  Gpu(int physical_index, uint64_t bytes) : index(physical_index), memory(bytes) {}
-  const int index;  // on the machine, before CUDA_VISIBLE_DEVICES
+  Gpu(int physical_index, int byte_of_uuid, uint64_t bytes)
+      : index(physical_index), uuid_byte(byte_of_uuid), memory(bytes) {}
+  const int index;      // on the machine, before CUDA_VISIBLE_DEVICES
+  const int uuid_byte;  // all bytes of its UUID
   DeviceMemory memory;
   int retained = 0;  // holders of its primary context
 };
@@ -60,7 +65,9 @@ class Driver {
   Queues queues;
   std::vector<std::unique_ptr<LoadedModule>> modules;
   CUresult sticky = CUDA_SUCCESS;  // after a fault of a kernel every call returns it
-  uint64_t host_waits = 0;         // for a stream, an event, or a copy to memory that is not pinned
+  // Calls in which the host waits for a stream or an event, or for which a driver may wait: copies from and to host memory
+  // that is not pinned, and calls that free memory or take pinned memory.
+  uint64_t host_waits = 0;
 
   // Whether cuInit was called in this process, and not in the one that forked it.
   [[nodiscard]] bool is_initialized() const;
@@ -86,5 +93,6 @@ class Driver {
 
 [[nodiscard]] int version();
 [[nodiscard]] std::pair<int, int> compute_capability();
+[[nodiscard]] size_t most_streams();
 
 }  // namespace standin

@@ -53,6 +53,7 @@ class Queues {
   bool invalidate_captures(const char* fault);
 
   std::shared_ptr<Stream> create(int device);
+  [[nodiscard]] size_t n_streams() const { return streams_.size(); }
   void destroy(const std::shared_ptr<Stream>& stream);
   // While the stream is captured, the work is recorded.
   static void push(Stream& stream, std::function<void()> work);

@@ -54,6 +54,7 @@ uint64_t address_of(const void* p) { return reinterpret_cast<uint64_t>(p); }
 struct Buffer {
   const void* p;
   uint64_t bytes;
+  bool may_be_unknown = false;  // also to a strict NCCL
 };
 
 // Outside of a group a call is a group of its own.
@@ -62,6 +63,14 @@ Result grouped(Comm comm, Stream stream, std::initializer_list<Buffer> buffers, 
   if (comm == nullptr || stream == nullptr) return nccl::kInvalidArgument;
   for (const Buffer& buffer : buffers)
     if (comm->windows.is_left_by(buffer.p, buffer.bytes)) return nccl::kInvalidArgument;
+  const bool is_strict = std::getenv("DDHOST_STANDIN_NCCL_STRICT") != nullptr;
+  for (const Buffer& buffer : buffers) {
+    if (!is_strict || buffer.may_be_unknown || comm->knows(buffer.p, buffer.bytes)) continue;
+    const std::string bytes = std::to_string(buffer.bytes);
+    ddhost_standin_fault(
+        ("NCCL: a call uses " + bytes + " bytes that are in no registration and in no window").c_str());
+    return nccl::kInvalidArgument;
+  }
   if (const Result now = comm->poll(); now == nccl::kRemoteError || comm->failed) return now;
   if (depth == 0) {  // a group of its own
     auto operation = std::make_unique<Operation>();
@@ -136,7 +145,7 @@ Result ncclCommGetAsyncError(Comm comm, Result* out) {
 }
 Result ncclCommFinalize(Comm comm) {
   if (depth > 0 || !comm->pending.empty()) return nccl::kInvalidUsage;
-  if (last_operation().event != nullptr) ddhost_standin_complete(last_operation().event);
+  comm->complete();
   comm->finalizing = true;
   comm->board->members[comm->rank].finalized = 1;
   return nccl::kInProgress;
@@ -157,14 +166,14 @@ Result ncclCommAbort(Comm comm) {
 
 Result ncclCommRegister(Comm comm, void* p, size_t bytes, void** handle) {
   if (std::getenv("DDHOST_STANDIN_NCCL_NO_BUFFERS") != nullptr) return nccl::kSystemError;
-  if (bytes == 0 || !comm->registered.insert(p).second) return nccl::kInvalidArgument;
+  if (bytes == 0 || !comm->registered.emplace(static_cast<char*>(p), bytes).second) return nccl::kInvalidArgument;
   *handle = p;
   note("register");
   return nccl::kSuccess;
 }
 Result ncclCommDeregister(Comm comm, void* handle) {
   if (ignores("ncclCommDeregister")) return nccl::kSuccess;
-  return comm->registered.erase(handle) == 1 ? nccl::kSuccess : nccl::kInvalidArgument;
+  return comm->registered.erase(static_cast<char*>(handle)) == 1 ? nccl::kSuccess : nccl::kInvalidArgument;
 }
 
 Result ncclMemAlloc(void** out, size_t bytes) { return allocate_memory(out, bytes); }
@@ -205,7 +214,7 @@ Result ncclSend(const void* send, size_t count, DataType type, int peer, Comm co
   });
 }
 Result ncclRecv(void* recv, size_t count, DataType type, int peer, Comm comm, Stream stream) {
-  return grouped(comm, stream, {{recv, count * bytes_of(type)}}, [&](Operation& operation) {
+  return grouped(comm, stream, {{recv, count * bytes_of(type), true}}, [&](Operation& operation) {
     operation.messages.push_back({peer, false, address_of(recv), count * bytes_of(type), kSendRecv});
   });
 }

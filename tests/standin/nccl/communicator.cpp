@@ -6,15 +6,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 
 #include "driver/for_nccl.hpp"
 
 namespace standin {
-
-LastOperation& last_operation() {
-  static LastOperation last;
-  return last;
-}
 
 namespace {
 
@@ -87,24 +83,34 @@ nccl::Result ncclComm::poll() {
 }
 
 void ncclComm::queue(Pending work) {
-  const std::lock_guard order(last_operation().mutex);
   const std::lock_guard lock(mutex_);
   work.operation->number = ++queued_;
   work.operation->device = device;
-  if (last_operation().event == nullptr) cuEventCreate(&last_operation().event, CU_EVENT_DISABLE_TIMING);
+  if (last_ == nullptr) cuEventCreate(&last_, CU_EVENT_DISABLE_TIMING);
   CUevent done = nullptr;
   auto launch = std::make_unique<Launch>(Launch{this, std::move(work.operation)});
-  const bool queued = cuStreamWaitEvent(work.stream, last_operation().event, 0) == CUDA_SUCCESS &&
+  const bool queued = cuStreamWaitEvent(work.stream, last_, 0) == CUDA_SUCCESS &&
                       cuLaunchHostFunc(work.stream, run_on_stream, launch.get()) == CUDA_SUCCESS;
   if (!queued) {
     failed = true;
     return;
   }
   (void)launch.release();
-  cuEventRecord(last_operation().event, work.stream);
+  cuEventRecord(last_, work.stream);
   cuEventCreate(&done, CU_EVENT_DISABLE_TIMING);
   cuEventRecord(done, work.stream);
   events_[queued_] = done;
+}
+
+void ncclComm::complete() {
+  if (last_ != nullptr) ddhost_standin_complete(last_);
+}
+
+bool ncclComm::knows(const void* p, uint64_t bytes) const {
+  const auto* const begin = static_cast<const char*>(p);
+  auto block = registered.upper_bound(begin);
+  if (block != registered.begin() && begin + bytes <= std::prev(block)->first + std::prev(block)->second) return true;
+  return windows.holds(p, bytes);
 }
 
 // A peer that waits for a while gets what it waits for, and no more: other work stays late.

@@ -100,6 +100,11 @@ void Windows::remove_all() {
   while (!bytes_of_.empty()) remove(static_cast<nccl::Window>(bytes_of_.begin()->first));
 }
 
+bool Windows::holds(const void* p, uint64_t n) const {
+  const auto next = bytes_of_.upper_bound(const_cast<void*>(p));
+  return next != bytes_of_.begin() && bytes(p) + n <= bytes(std::prev(next)->first) + std::prev(next)->second;
+}
+
 bool Windows::is_left_by(const void* p, uint64_t n) const {
   auto window = bytes_of_.upper_bound(const_cast<void*>(p));
   if (window == bytes_of_.begin()) return false;

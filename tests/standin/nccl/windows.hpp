@@ -30,6 +30,7 @@ class Windows {
   nccl::Result remove(nccl::Window window);
   void remove_all();
   [[nodiscard]] bool empty() const { return bytes_of_.empty(); }
+  [[nodiscard]] bool holds(const void* p, uint64_t bytes) const;
   // Whether a buffer begins in a window and ends after it.
   [[nodiscard]] bool is_left_by(const void* p, uint64_t bytes) const;
 

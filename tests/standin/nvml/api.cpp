@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // tests/standin/nvml/api.cpp: the functions of libnvidia-ml.so.1 that the device plugin calls, for the GPUs of the
-// stand-in for the driver. The number of the GPU is in its UUID.
+// stand-in for the driver. The number of the GPU is in its UUID. Instances of GPUs (MIG) have names of another kind.
 #include <cstdint>
 #include <cstdio>
 
@@ -17,7 +17,7 @@ struct nvmlMemory {
 int nvmlInit_v2() { return 0; }
 int nvmlDeviceGetHandleByUUID(const char* uuid, void** out) {
   unsigned byte = 0;
-  if (std::sscanf(uuid, "GPU-%2x", &byte) != 1 || byte == 0) return 6;  // not found
+  if (std::sscanf(uuid, "GPU-%2x", &byte) != 1 || byte == 0 || byte > 0x80) return 6;  // not found
   *out = reinterpret_cast<void*>(static_cast<uintptr_t>(byte));
   return 0;
 }
