@@ -104,30 +104,6 @@ TEST_CASE("ordered sums have the bits of the CPU as PTX", "[ptx]") {
   }
 }
 
-TEST_CASE("exact sums of squares have the bits of the CPU as PTX, and eight neighbouring threads read a block",
-          "[ptx]") {
-  for (const uint64_t n : kSizes) {
-    const std::vector<float> src = numbers(n, 6, true);
-    std::vector<uint64_t> a(cuda::ExactSquares::kWords), b;
-    a.back() = UINT64_MAX;
-    b = a;
-    run_ptx("exact_squares", cuda::ExactSquares{src.data(), n, a.data()});
-    run_cpu(cuda::ExactSquares{src.data(), n, b.data()});
-    CHECK(a == b);
-  }
-  constexpr uint64_t kNumel = 4096;
-  const std::vector<float> src(kNumel, 1.0F);
-  std::vector<uint64_t> words(cuda::ExactSquares::kWords), read;
-  const cuda::ExactSquares args{src.data(), kNumel, words.data()};
-  const auto begin = reinterpret_cast<uint64_t>(src.data()), end = begin + kNumel * sizeof(float);
-  execute(module().kernels.at("exact_squares"), &args, 1, kThreads, [&](uint64_t address, uint64_t, bool) {
-    if (address >= begin && address < end) read.push_back((address - begin) / sizeof(float));
-    return reinterpret_cast<void*>(address);
-  });
-  REQUIRE(read.size() == kNumel);
-  for (size_t i = 0; i < 64; ++i) CHECK(read[i] % 8 == 0);  // the first thread, which runs to the barrier
-}
-
 TEST_CASE("the PTX of flat kernels fuses no product with a sum", "[ptx]") {
   const std::string text = flat_kernels_ptx;
   CHECK(text.find("fma.") == std::string::npos);

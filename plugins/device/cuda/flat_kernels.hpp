@@ -97,7 +97,6 @@ struct OrderedSum {
 struct ExactSquares {
   static constexpr uint32_t kLimbs = 20, kInfinite = 20, kNan = 21, kFirst = 22, kWords = 23;
   static constexpr uint64_t kBlock = 64;  // elements
-  static constexpr uint32_t kLanes = 8;   // sums of a block, of every eighth element each
   static constexpr uint64_t kExponentOfBit0 = 755, kExponentNonfinite = 0x7ff;
   const float* src;
   uint64_t numel;
@@ -113,17 +112,15 @@ struct ExactSquares {
     if (limbs.high != 0) ddh::add_shared(words + limbs.first + 2, limbs.high);
     limbs.low = limbs.middle = limbs.high = 0;
   }
-  // Of the elements begin, begin + 8, ... of a block.
-  [[nodiscard]] DDH_SIMD_INLINE double lane_sum(uint64_t begin) const {
-    double sum = 0;
-    for (uint64_t k = 0; k < kBlock / kLanes; ++k) {
-      const uint64_t i = begin + kLanes * k;
-      const double x = i < numel ? static_cast<double>(src[i]) : 0.0;
-      sum = sum + x * x;
+  [[nodiscard]] DDH_SIMD_INLINE double block_sum(uint64_t begin) const {
+    double s[8] = {};
+    for (uint64_t k = 0; k < kBlock / 8; ++k) {
+      for (uint32_t j = 0; j < 8; ++j) {
+        const uint64_t i = begin + 8 * k + j;
+        const double x = i < numel ? static_cast<double>(src[i]) : 0.0;
+        s[j] = s[j] + x * x;
+      }
     }
-    return sum;
-  }
-  [[nodiscard]] static DDH_SIMD_INLINE double block_sum(const double (&s)[8]) {
     return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
   }
   DDH_SIMD_INLINE void add(double sum, uint64_t block, Limbs& limbs) const {
@@ -154,25 +151,7 @@ struct ExactSquares {
   DDH_SIMD_INLINE void operator()(const GridPlace& at) const {
     const uint64_t blocks = (numel + kBlock - 1) / kBlock;
     Limbs limbs;
-    double s[kLanes];
-#if defined(__CUDA_ARCH__)
-    // Eight neighbouring threads read a block, so that a warp reads 32 bytes at a time and not 4 in each 256. Then each
-    // thread adds the sum of one block. The loop has the same length for all threads of a group, which meet in it.
-    __shared__ double lanes[kLanes][ddh::Grid::kThreads + 4];  // 4: without conflicts of banks
-    for (uint64_t first = at.block * at.threads; first < blocks; first += at.stride()) {
-      for (uint32_t i = at.thread; i < kLanes * at.threads; i += at.threads)
-        lanes[i % kLanes][i / kLanes] = lane_sum((first + i / kLanes) * kBlock + i % kLanes);
-      __syncthreads();
-      for (uint32_t j = 0; j < kLanes; ++j) s[j] = lanes[j][at.thread];
-      add(block_sum(s), first + at.thread, limbs);
-      __syncthreads();
-    }
-#else
-    for (uint64_t b = at.first(); b < blocks; b += at.stride()) {
-      for (uint32_t j = 0; j < kLanes; ++j) s[j] = lane_sum(b * kBlock + j);
-      add(block_sum(s), b, limbs);
-    }
-#endif
+    for (uint64_t b = at.first(); b < blocks; b += at.stride()) add(block_sum(b * kBlock), b, limbs);
     flush(limbs);
   }
 };

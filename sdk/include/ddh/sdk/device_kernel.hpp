@@ -16,8 +16,7 @@
 //   ddh::run_grid(Scale{dst, numel, 2.0F}, 4, 32)   on the CPU, thread after thread
 //
 // Both give the same bits, because nvcc does not fuse products and sums (cmake/cuda.cmake), and both round as IEEE says.
-// The threads of a grid share no memory but what they name; they meet nowhere, unless a kernel has code of its own for
-// nvcc (__CUDA_ARCH__). A NaN may have another payload.
+// The threads of a grid share no memory but what they name; they meet nowhere. A NaN may have another payload.
 #pragma once
 
 #include <cstdint>
