@@ -39,15 +39,29 @@ done
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-mkdir -p "$work/old/"{bin,include}
-touch "$work/old/include/cuda.h"
-printf '#!/bin/sh\necho "Cuda compilation tools, release 11.8, V11.8.89"\n' >"$work/old/bin/nvcc"
-chmod +x "$work/old/bin/nvcc"
+toolkit() { # name, version
+  mkdir -p "$work/$1/"{bin,include}
+  touch "$work/$1/include/cuda.h"
+  printf '#!/bin/sh\necho "Cuda compilation tools, release %s, V%s.89"\n' "$2" "$2" >"$work/$1/bin/nvcc"
+  chmod +x "$work/$1/bin/nvcc"
+}
+toolkit old 11.8
 PATH=$work/old/bin:$PATH cmake -S "$source" -B "$work" -G Ninja -DDDHOST_NVCC= >"$work/log" 2>&1 ||
   fail "configuring: $(tail -n 20 "$work/log")"
 grep -q "passed over $work/old/bin/nvcc: it is of CUDA 11.8; the GPU parts need 12.4 or newer" "$work/log" ||
   fail "a toolkit that is too old is not passed over: $(cat "$work/log")"
 if [[ $with == none ]]; then
+  # PATH comes before CUDA_HOME, from which a toolkit is taken if that in PATH is too old.
+  toolkit first 12.4
+  toolkit second 13.0
+  mkdir "$work/order"
+  printf 'cmake_minimum_required(VERSION 3.22)\nproject(order NONE)\ninclude("%s/cmake/cuda.cmake")\n' "$source" \
+    >"$work/order/CMakeLists.txt"
+  taken() { # toolkit in PATH
+    PATH=$work/$1/bin:$PATH CUDA_HOME=$work/second cmake -S "$work/order" -B "$work/order/build" 2>&1 | grep 'GPU parts:'
+  }
+  [[ $(taken first) == *" $work/first/bin/nvcc,"* && $(taken old) == *" $work/second/bin/nvcc,"* ]] ||
+    fail "other toolkits are taken: $(taken first) $(taken old)"
   # ./dev setup --cuda passes over it too, and fetches the wheels; here pip only notes that it is called.
   bash -euo pipefail -s "$source" "$work" >"$work/dev.log" 2>&1 <<'TEXT' ||
 say() { echo "$*"; }
