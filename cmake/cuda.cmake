@@ -6,7 +6,7 @@
 #   ddhost::cuda_headers               the include folder of cuda.h
 #   ddhost_add_ptx(target a.cu ...)    compiles kernels to PTX and adds each to the target as the array <name>_ptx
 #
-# The places, in this order: DDHOST_NVCC (a file; no other is taken instead), CUDA_HOME, PATH, /usr/local/cuda, and the
+# The places, in this order: DDHOST_NVCC (a file; no other is taken instead), PATH, CUDA_HOME, /usr/local/cuda, and the
 # PyPI wheels in .deps. `./dev setup --cuda` looks in the same places.
 # The same file serves this tree and the installed package: find_package(ddhost-sdk COMPONENTS cuda).
 set(DDHOST_NVCC "" CACHE FILEPATH "nvcc, for the GPU parts; empty: it is searched for")
@@ -17,26 +17,42 @@ set(DDHOST_CUDA_FOUND FALSE)
 set(DDHOST_NVCC_FLAGS -std=c++20 --expt-relaxed-constexpr -arch=compute_80 -fmad=false -prec-div=true -prec-sqrt=true
     -ftz=false)
 
-# Takes the first nvcc that works and has cuda.h in its toolkit: one in PATH may be left over from a toolkit that is gone.
+# The oldest toolkit: cuFuncGetParamInfo of the driver came with it.
+set(DDHOST_OLDEST_CUDA 12.4)
+# Takes the first nvcc that works, is new enough, and has cuda.h in its toolkit: one in PATH may be left over from a
+# toolkit that is gone.
 if(DDHOST_CUDA)
   if(DDHOST_NVCC)
     set(candidates "${DDHOST_NVCC}")
   else()
-    find_program(nvcc_in_path nvcc NO_CACHE)
-    file(GLOB in_wheels "${PROJECT_SOURCE_DIR}/.deps/cuda-wheels/nvidia/cu*/bin/nvcc")
-    set(candidates "$ENV{CUDA_HOME}/bin/nvcc" "${nvcc_in_path}" /usr/local/cuda/bin/nvcc ${in_wheels})
+    find_program(nvcc_in_path nvcc PATHS ENV PATH NO_DEFAULT_PATH NO_CACHE)
+    file(GLOB candidates "${PROJECT_SOURCE_DIR}/.deps/cuda-wheels/nvidia/cu*/bin/nvcc")
+    list(PREPEND candidates /usr/local/cuda/bin/nvcc)
+    if(NOT "$ENV{CUDA_HOME}" STREQUAL "")
+      list(PREPEND candidates "$ENV{CUDA_HOME}/bin/nvcc")
+    endif()
+    if(nvcc_in_path)
+      list(PREPEND candidates "${nvcc_in_path}")
+    endif()
   endif()
   foreach(candidate IN LISTS candidates)
     if(DDHOST_CUDA_FOUND OR NOT EXISTS "${candidate}")
       continue()
     endif()
-    execute_process(COMMAND "${candidate}" --version OUTPUT_QUIET ERROR_QUIET RESULT_VARIABLE failed)
+    execute_process(COMMAND "${candidate}" --version OUTPUT_VARIABLE said ERROR_QUIET RESULT_VARIABLE failed)
+    if(failed OR NOT said MATCHES "release ([0-9]+\\.[0-9]+)")
+      continue()
+    elseif(CMAKE_MATCH_1 VERSION_LESS DDHOST_OLDEST_CUDA)
+      message(STATUS "passed over ${candidate}: it is of CUDA ${CMAKE_MATCH_1}; the GPU parts need "
+                     "${DDHOST_OLDEST_CUDA} or newer")
+      continue()
+    endif()
     get_filename_component(nvcc_home "${candidate}" REALPATH)
     get_filename_component(nvcc_home "${nvcc_home}" DIRECTORY)
     get_filename_component(nvcc_home "${nvcc_home}" DIRECTORY)
     find_path(cuda_include cuda.h HINTS "${nvcc_home}/include" "${nvcc_home}/targets/x86_64-linux/include"
               NO_DEFAULT_PATH NO_CACHE)
-    if(cuda_include AND NOT failed)
+    if(cuda_include)
       set(nvcc "${candidate}")
       set(DDHOST_CUDA_INCLUDE "${cuda_include}")
       set(DDHOST_CUDA_FOUND TRUE)
@@ -49,8 +65,9 @@ if(NOT DDHOST_CUDA)
   return()
 endif()
 if(NOT DDHOST_CUDA_FOUND AND DDHOST_NVCC)
-  message(FATAL_ERROR "DDHOST_NVCC is ${DDHOST_NVCC}, which is not there, does not run, or has no cuda.h beside it. "
-                      "Give another nvcc, or clear it with -DDDHOST_NVCC= to have one searched for.")
+  message(FATAL_ERROR "DDHOST_NVCC is ${DDHOST_NVCC}, which is not there, does not run, has no cuda.h beside it, or is "
+                      "older than CUDA ${DDHOST_OLDEST_CUDA}. Give another nvcc, or clear it with -DDDHOST_NVCC= to have one "
+                      "searched for.")
 endif()
 if(NOT DDHOST_CUDA_FOUND AND NOT PROJECT_NAME STREQUAL "ddhost")
   message(STATUS "no CUDA toolkit (nvcc and cuda.h): kernels can't be compiled. Give DDHOST_NVCC.")

@@ -315,6 +315,7 @@ PreparedRun prepare_run(const UserConfig& user, Registry& registry, int world_si
                        kind_name(role.kind) + " '" + plugin.id() + "'");
     add_foreign_names(sections, role.section, kind_name(role.kind), plugin.id());
   }
+  plan.less_memory = parse_schema(plan.strategy.desc->config_schema, "the strategy").less_memory;
   if (plan.comm.has_cap(DDH_CAP_DEVICE_BUFFERS)) add_host_comm(user, choices, registry, plan, sections);
   const std::vector<std::string> monitors = find_monitors(user, choices, registry, plan, sections);
   plan.config = Config(user, sections);

@@ -9,8 +9,7 @@
 // Sent in a step       (R + 1) (N-1)/N 4 P: R reduce-scatters and an all-gather
 // Collective calls     R reductions for each bucket; the last of them is an all-reduce
 //
-// Every rank computes gradients on its own samples. The ranks sum them, and then every rank makes the same update of all
-// parameters. Each rank sums one segment of each bucket, so the sums equal those of the sharded strategies.
+// Every rank sums one segment of each bucket, so sums equal those of sharded strategies. Then all make the same update.
 // Source: Li et al., PyTorch Distributed: Experiences on Accelerating Data Parallel Training, VLDB 2020.
 #include "ddh/sdk/data_parallel.hpp"
 #include "ddh/sdk/strategy_options.hpp"
@@ -36,9 +35,10 @@ class Ddp final : public ddh::DataParallel {
 };
 
 constexpr std::array kOptions = {ddh::bucket_option("bucket_bytes")};
+constexpr std::string_view kMore = R"("x-less-memory": "zero1")";
 constexpr uint64_t kCaps = DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED;
 
 }  // namespace
 
 DDH_CXX_PLUGIN(Ddp, strategy, "ddp", "0.1.0", "parameters, gradients and optimizer state replicated",
-               ddh::kSchemaOf<kOptions>, ddh::DataParallel::kNeeds, kCaps, 0, ddh::DataParallel::kUnderstands);
+               (ddh::kSchemaOf<kOptions, kMore>), ddh::DataParallel::kNeeds, kCaps, 0, ddh::DataParallel::kUnderstands);

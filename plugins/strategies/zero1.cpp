@@ -9,8 +9,7 @@
 // Sent in a step       (R + 1) (N-1)/N 4 P: R reduce-scatters and an all-gather
 // Collective calls     R reductions and one publish for each bucket
 //
-// The sum of a segment of the gradients stays on the rank that owns the segment. Only this rank updates the segment, and
-// publishes the new parameters to the others.
+// Only the rank that owns a segment keeps the sum of its gradients, updates its parameters, and publishes these.
 // Source: Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Parameter Models, SC 2020.
 #include "ddh/sdk/data_parallel.hpp"
 #include "ddh/sdk/strategy_options.hpp"
@@ -36,9 +35,10 @@ class Zero1 final : public ddh::DataParallel {
 };
 
 constexpr std::array kOptions = {ddh::bucket_option("reduce_bucket_bytes"), ddh::kOverlapPublish};
+constexpr std::string_view kMore = R"("x-less-memory": "zero2")";
 constexpr uint64_t kCaps = DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP_SHARDS_OPTIM;
 
 }  // namespace
 
 DDH_CXX_PLUGIN(Zero1, strategy, "zero1", "0.1.0", "optimizer state sharded, the rest replicated (ZeRO stage 1)",
-               ddh::kSchemaOf<kOptions>, ddh::DataParallel::kNeeds, kCaps, 0, ddh::DataParallel::kUnderstands);
+               (ddh::kSchemaOf<kOptions, kMore>), ddh::DataParallel::kNeeds, kCaps, 0, ddh::DataParallel::kUnderstands);

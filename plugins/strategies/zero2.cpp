@@ -38,9 +38,10 @@ class Zero2 final : public ddh::DataParallel {
 };
 
 constexpr std::array kOptions = {ddh::bucket_option("reduce_bucket_bytes"), ddh::kOverlapPublish, ddh::kOverlapComm};
+constexpr std::string_view kMore = R"("x-less-memory": "zero3")";
 constexpr uint64_t kCaps = DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP_SHARDS_OPTIM | DDH_CAP_SHARDS_GRAD;
 
 }  // namespace
 
 DDH_CXX_PLUGIN(Zero2, strategy, "zero2", "0.1.0", "gradients and optimizer state sharded (ZeRO stage 2)",
-               ddh::kSchemaOf<kOptions>, ddh::DataParallel::kNeeds, kCaps, 0, ddh::DataParallel::kUnderstands);
+               (ddh::kSchemaOf<kOptions, kMore>), ddh::DataParallel::kNeeds, kCaps, 0, ddh::DataParallel::kUnderstands);

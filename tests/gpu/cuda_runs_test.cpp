@@ -282,9 +282,17 @@ TEST_CASE("a run on an instance of a GPU (MIG) ends well, without the metrics of
 
 TEST_CASE("a GPU with too little memory ends the run with its size, the memory by purpose, and what to do", "[gpu]") {
   const Setting small("DDHOST_STANDIN_BYTES", "8192");
-  check_refused(cuda_run({kDriver, "--strategy", "ddp"}),
-                {"no memory for", "GPU 0", "8192 bytes", "this rank holds param", "lower data.micro_batch",
-                 "a strategy that shards or offloads more"});
+  const std::pair<const char*, const char*> cures[] = {
+      {"ddp", "choose --strategy zero1 ("},
+      {"zero1", "choose --strategy zero2 ("},
+      {"zero2", "choose --strategy zero3 ("},
+      {"zero3", "choose --strategy zero3_offload ("},
+      {"fsdp", "choose --strategy zero3_offload ("},
+      {"zero3_offload", "choose a strategy that shards or offloads more ("},
+  };
+  for (const auto& [strategy, cure] : cures)
+    check_refused(cuda_run({kDriver, "--strategy", strategy}),
+                  {"no memory for", "GPU 0", "8192 bytes", "this rank holds ", "lower data.micro_batch", cure});
 }
 
 TEST_CASE("an optimizer or a model that computes on the host is refused", "[gpu]") {

@@ -9,7 +9,8 @@
 # nccl in DDHOST_NCCL_OPTIONS.
 # All of it has DDHOST_GPU_MINUTES (10), and one run at most DDHOST_GPU_RUN_SECONDS (120).
 # Ends with 0 if all that is possible here was run and nothing failed: "not possible here" names what is missing, such as a
-# second GPU or a library. Ends with 1 if something failed or there was no time for it, with 4 if there is no GPU.
+# second GPU or a library. Ends with 1 if something failed, if there was no time for it, or if no model on LibTorch could be
+# compared. Ends with 4 if there is no GPU.
 set -uo pipefail
 cd "$1" || exit 1
 [[ ! -d lib ]] || export LD_LIBRARY_PATH=$PWD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} # of the archive
@@ -73,7 +74,8 @@ did_not_end() { # name, exit code, pattern or "", [lines of the log]
 }
 readonly no_nccl='NCCL was not found'
 readonly no_group="$no_nccl|use the same GPU|makes no symmetric windows|needs NCCL 2.27"
-readonly no_library="LibTorch.*(can't be loaded|is built for CPUs)|cannot open shared object"
+no_library="LibTorch.*(can't be loaded|is built for CPUs)|cannot open shared object"
+[[ -z $driver ]] || no_library+="|LibTorch finds no GPU" # it asks the machine's own driver
 
 # The columns that don't depend on time.
 numbers() { sed -E 's/"(step_ms|[a-z_]*_per_s|device_[a-z_]*|split_ms)":[^,}]*,?//g' "$work/$1/metrics.jsonl" | grep '"loss"'; }
@@ -207,11 +209,18 @@ compare_model() { # model, format, limit
   if close_losses "$name-cpu" "$name-gpu" "$3"; then report "close losses" "$name, within $3"
   else report FAILED "$name: other losses than on the CPU"; fi
 }
+compared=0 impossible=${count["not possible here"]:-0}
 for model in gpt vit cnn kgat cad_mllm; do
   [[ -e plugins/$model.so ]] || continue
   compare_model "$model" fp32 1e-4
   for format in bf16 fp16; do compare_model "$model" "$format" 2e-2; done
+  compared=$((compared + 3))
 done
+# LibTorch opens the machine's own driver, so with another one no model can run.
+impossible=$((${count["not possible here"]:-0} - impossible))
+if [[ -z $driver ]] && ((compared > 0 && impossible == compared)); then
+  report FAILED "models: LibTorch could not use this GPU for any of them; ./dev setup --gpu fetches NVIDIA's libraries"
+fi
 
 # Rates of strategies.
 median_ms() { # name: of the last 20 steps

@@ -18,6 +18,7 @@ program folder/ddhost <<TEXT
 all=" \$* "
 case \$all in
   *"--nproc 2 --strategy ddp --comm nccl"*)
+    [[ -z \${NO_HANG:-} ]] || exit 1
     echo \$\$ >"$work/pid"
     exec env DDHOST_STANDIN_NCCL_LOST=1:7 DDHOST_STANDIN_IGNORES=ncclCommAbort "$build/ddhost" "\$@" ;;
   *"--model gpt"*) echo "ddhost: the log can't be opened: a reason"; exit 1 ;;
@@ -66,3 +67,12 @@ expect '  FAILED +flat kernels and AdamW '
 expect '  not possible here +NCCL: every call'
 expect '  passed +two ranks on one GPU are refused by UUID$'
 ! grep -qs '^State:.[^ZX]' "/proc/$(cat "$work/pid")/status" || fail "the program that hangs was not ended"
+
+# A folder with one model, which LibTorch can't run: that fails on the machine's own driver, and is expected with another.
+rm "$work/folder/plugins/gpt.so"
+export NO_HANG=1 DDHOST_GPU_RUN_SECONDS=4 PATH=$work/path:$PATH
+words='^FAILED: models: .*\./dev setup --gpu'
+env -u DDHOST_GPU_OPTIONS bash "$here/on_gpu.sh" "$work/folder" >"$work/log" 2>&1 && fail "it succeeded"
+grep -q "$words" "$work/log" || fail "it is not said that no model was compared"
+bash "$here/on_gpu.sh" "$work/folder" >"$work/log" 2>&1 && fail "it succeeded"
+! grep -q "$words" "$work/log" || fail "models that can't run with this driver count as failed"

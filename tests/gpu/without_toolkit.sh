@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # without_toolkit.sh <source folder> <build folder> none|wheels: configures the project in a mount namespace without the
-# CUDA toolkits of this machine. none: without the PyPI wheels too; it succeeds and says what is left out. wheels: with
-# those below .deps/cuda-wheels: they build the device cuda and the optimizer adam, and their nvcc gives the same PTX of both
-# as the toolkit that the build folder has used.
+# CUDA toolkits of this machine, and with one in PATH that is too old, which is passed over. none: without the PyPI wheels
+# too; it succeeds and says what is left out. wheels: with those below .deps/cuda-wheels: they build the device cuda and the
+# optimizer adam, and their nvcc gives the same PTX of both as the toolkit that the build folder has used.
 set -euo pipefail
 source=$(cd "$1" && pwd) build=$(cd "$2" && pwd) with=$3
 skip() { echo "skipped: $*"; exit 4; }
@@ -39,8 +39,47 @@ done
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-cmake -S "$source" -B "$work" -G Ninja -DDDHOST_NVCC= >"$work/log" 2>&1 || fail "configuring: $(tail -n 20 "$work/log")"
+toolkit() { # name, version
+  mkdir -p "$work/$1/"{bin,include}
+  touch "$work/$1/include/cuda.h"
+  printf '#!/bin/sh\necho "Cuda compilation tools, release %s, V%s.89"\n' "$2" "$2" >"$work/$1/bin/nvcc"
+  chmod +x "$work/$1/bin/nvcc"
+}
+toolkit old 11.8
+PATH=$work/old/bin:$PATH cmake -S "$source" -B "$work" -G Ninja -DDDHOST_NVCC= >"$work/log" 2>&1 ||
+  fail "configuring: $(tail -n 20 "$work/log")"
+grep -q "passed over $work/old/bin/nvcc: it is of CUDA 11.8; the GPU parts need 12.4 or newer" "$work/log" ||
+  fail "a toolkit that is too old is not passed over: $(cat "$work/log")"
 if [[ $with == none ]]; then
+  # PATH comes before CUDA_HOME, from which a toolkit is taken if that in PATH is too old.
+  toolkit first 12.4
+  toolkit second 13.0
+  mkdir "$work/order"
+  printf 'cmake_minimum_required(VERSION 3.22)\nproject(order NONE)\ninclude("%s/cmake/cuda.cmake")\n' "$source" \
+    >"$work/order/CMakeLists.txt"
+  taken() { # toolkit in PATH
+    PATH=$work/$1/bin:$PATH CUDA_HOME=$work/second cmake -S "$work/order" -B "$work/order/build" 2>&1 | grep 'GPU parts:'
+  }
+  [[ $(taken first) == *" $work/first/bin/nvcc,"* && $(taken old) == *" $work/second/bin/nvcc,"* ]] ||
+    fail "other toolkits are taken: $(taken first) $(taken old)"
+  # ./dev setup --cuda passes over it too, and fetches the wheels; here pip only notes that it is called.
+  bash -euo pipefail -s "$source" "$work" >"$work/dev.log" 2>&1 <<'TEXT' ||
+say() { echo "$*"; }
+need_pip() { :; }
+require_space() { :; }
+python3() { echo "pip gets $*"; mkdir .deps/cuda-wheels.partial; }
+kCudaRuntimeVersion=13.0.96
+source "$1/cmake/gpu_setup.sh"
+cd "$2"
+setup_cuda # without nvcc in PATH
+rm -r .deps
+PATH=$2/old/bin:$PATH setup_cuda
+TEXT
+    fail "setup_cuda: $(cat "$work/dev.log")"
+  grep -q "passed over $work/old/bin/nvcc: it is of CUDA 11.8" "$work/dev.log" ||
+    fail "dev does not pass over a toolkit that is too old: $(cat "$work/dev.log")"
+  [[ $(grep -c 'pip gets .*nvidia-cuda-nvcc==' "$work/dev.log") == 2 ]] ||
+    fail "dev does not fetch the wheels: $(cat "$work/dev.log")"
   grep -q 'no CUDA toolkit (nvcc and cuda.h): left out are the device cuda' "$work/log" ||
     fail "the configure step does not say what is left out: $(cat "$work/log")"
   ! grep -qE 'ddh_plugin_cuda|flat_kernels' "$work/build.ninja" || fail "GPU parts are built without nvcc"

@@ -25,6 +25,7 @@ enum class Work { kTrain, kEvaluate, kGenerate };
 struct RunPlan {
   Work work = Work::kTrain;
   Plugin strategy, model, comm, device, schedule;
+  std::string less_memory;    // a strategy that takes less memory, as `strategy` names it; empty: it names none
   std::string device_reason;  // why device.plugin=auto is this device; empty: the user named it
   // The transport of host memory, where `comm` takes buffers of the device only (comm.host); else there is none.
   Plugin host_comm;

@@ -34,8 +34,7 @@ void* Memory::allocate(const ddh_alloc_args& args) {
     if (e.code() != DDH_RESOURCE_EXHAUSTED) throw;
     ddh::fail(DDH_RESOURCE_EXHAUSTED, "no memory for ", args.bytes, " bytes of '",
               kTagNames[static_cast<size_t>(args.tag)], "' (", wanted.name, "): ", e.what(), held(),
-              "; lower data.micro_batch, use more ranks, or choose a strategy that shards or offloads more (README.md ",
-              "lists their memory)");
+              "; lower data.micro_batch, use more ranks, or ", cure_, " (README.md lists the memory of strategies)");
   }
   const std::lock_guard lock(mutex_);
   blocks_.emplace(static_cast<const char*>(p), Block{args.tag, args.bytes, args.memory});

@@ -13,12 +13,12 @@ constexpr const char* kCure = "; install NVIDIA's driver, or choose --device cpu
 // The version in which cuGetProcAddress_v2 came.
 constexpr int kOldestLookup = 12000;
 
-// The oldest driver that compiles PTX of a CUDA version.
+// The oldest driver that compiles PTX of a CUDA version. cmake/cuda.cmake takes none before 12.4.
 struct Oldest {
   int cuda, driver;
 };
-constexpr Oldest kOldestDrivers[] = {{12000, 525}, {12010, 530}, {12020, 535}, {12030, 545}, {12040, 550}, {12050, 555},
-                                     {12060, 560}, {12080, 570}, {12090, 575}, {13000, 580}, {13010, 590}};
+constexpr Oldest kOldestDrivers[] = {{12040, 550}, {12050, 555}, {12060, 560}, {12080, 570},
+                                     {12090, 575}, {13000, 580}, {13010, 590}};
 
 // 0: not known, as for a CUDA version that came later.
 constexpr int oldest_driver(int cuda) {
