@@ -2,6 +2,8 @@
 //
 // Runs of the program over nccl, on the stand-ins for the driver and for NCCL: the bits of the CPU under every strategy,
 // and runs that lose a rank.
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
 
 #include "equivalence/variants.hpp"
@@ -53,6 +55,42 @@ std::string calls_of(const Options& options) {
   const Setting file("DDHOST_STANDIN_NCCL_CALLS", folder.file("calls"));
   (void)nccl_run(options);
   return read_text(folder.file("calls"));
+}
+
+// The operations of NCCL on each of the two ranks.
+int64_t operations_of(const Options& options) {
+  const std::string calls = calls_of(options);
+  int64_t n = 0;
+  for (size_t at = calls.find("operation\n"); at != std::string::npos; at = calls.find("operation\n", at + 1)) ++n;
+  REQUIRE(n > 0);
+  REQUIRE(n % 2 == 0);
+  return n / 2;
+}
+
+// A run of four steps with a checkpoint after each, whose operations of NCCL after the first `done` are lost.
+struct LostRun {
+  std::string err;
+  size_t rows;
+  std::vector<std::string> checkpoints;
+};
+LostRun run_without(int64_t done, const Options& options) {
+  const TempFolder folder;
+  const Setting gpus("DDHOST_STANDIN_GPUS", "2"), lost("DDHOST_STANDIN_NCCL_LOST", "1:" + std::to_string(done));
+  const Options four = {"--device",
+                        "cuda",
+                        "--comm",
+                        "nccl",
+                        "train.steps=4",
+                        "checkpoint.every=1",
+                        "checkpoint.async=false",
+                        "run.dir=" + folder.file("lost")};
+  const ToyRun run = toy_run(joined(four, kNccl), options, kModel);
+  CHECK(run.code > 0);
+  LostRun out{run.err, read_run(folder.path() / "lost").steps.size(), {}};
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path() / "lost" / "checkpoints"))
+    if (entry.path().filename().string().starts_with("step-")) out.checkpoints.push_back(entry.path().filename());
+  std::sort(out.checkpoints.begin(), out.checkpoints.end());
+  return out;
 }
 
 }  // namespace
@@ -144,6 +182,19 @@ TEST_CASE("a rank that NCCL loses ends the run with a sentence, although its GPU
   const Setting gpus("DDHOST_STANDIN_GPUS", "2"), lost("DDHOST_STANDIN_NCCL_LOST", "1:7");
   check_refused(toy_run(joined({"--device", "cuda", "--comm", "nccl", "train.steps=4"}, kNccl), {}, kModel),
                 {"NCCL reports an error in group 'world'", "remote process exited"});
+}
+
+// A wait for a GPU succeeds after NCCL was aborted, although the sum before it is lost.
+TEST_CASE("a step whose last sum NCCL loses is in no row and no checkpoint", "[gpu]") {
+  const std::string strategy = GENERATE("ddp", "zero1", "zero2", "zero3", "zero3_offload", "fsdp");
+  const Options options = {"--strategy", strategy};
+  const int64_t first = operations_of(joined(options, {"train.steps=1"}));
+  const int64_t each = operations_of(joined(options, {"train.steps=2"})) - first;
+  const LostRun run = run_without(first + each - 1, options);  // the last one of step 2
+  INFO(strategy << ": " << first << " operations in a run of one step, " << each << " in each more\n" << run.err);
+  CHECK_THAT(run.err, Contains("NCCL reports an error in group 'world'"));
+  CHECK(run.rows == 1);
+  CHECK(run.checkpoints == std::vector<std::string>{"step-1"});
 }
 
 TEST_CASE("nccl without GPUs, or without a transport for host memory, is refused", "[gpu]") {

@@ -52,6 +52,7 @@ const ddh_step_block& StepCoordinator::decide() {
     ddh::fail(DDH_FAILED_PRECONDITION, "the strategy called decide before the last backward of step ", block_.step,
               ", when the number of targets is not known yet; call it from step");
   if (device_norm_ != nullptr) device_norm_->finish(norm_);
+  comm_.require_healthy();
   exchange({norm_.sum().words(), norm_.first_nonfinite(), requests_.stop ? 1 : 0, requests_.saves,
             requests_.saving ? 1 : 0, requests_.save_by_clock ? 1 : 0, windows_.any_open() ? 1 : 0,
             account_.gradients(), block_.lr});
