@@ -70,8 +70,9 @@ void Evaluation::run_pass(int64_t step, uint64_t pass) {
                  {program_, step, 0, place}, order_.samples(span_, cut_, turn.micro_batch, 0));
   setup_.runner.run(setup_.programs.of(program_), {step, 0, place}, batch, 1.0);
   if (turn.counts) {
-    setup_.runner.metrics(program_, 0, metrics_.sums(pass), metrics_.counts(pass));
+    setup_.services.device->synchronize(nullptr);  // the results
     setup_.services.comm->require_healthy();
+    setup_.runner.metrics(program_, 0, metrics_.sums(pass), metrics_.counts(pass));
   }
   setup_.runner.discard(0);
 }
