@@ -361,6 +361,7 @@ void Kgat::run_backward(const ddh_unit_call& c) {
     give_embedding_gradient(u, gradient);
     context.g = at::Tensor();
   }
+  if (c.position == 0) context.indices = {};
 }
 
 void Kgat::give_metrics(int32_t, int32_t micro_batch, double* sums, double* counts) {

@@ -50,6 +50,7 @@ const void* CommBackend::interface(std::string_view id) const {
       [](ddh_inst* i, ddh_group* group, void* p) noexcept {
         guard(nullptr, [&] { self_as<CommBackend>(i).buffer_release(group, p); });
       },
+      [](ddh_inst* i, ddh_err* err) noexcept { return guard(err, [&] { self_as<CommBackend>(i).poll(); }); },
   };
   return id == DDH_COMM_BACKEND_IFACE ? &table : nullptr;
 }

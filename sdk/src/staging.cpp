@@ -25,7 +25,8 @@ void HostWait::until_or_fault(Event& event) noexcept {
 }
 
 PinnedUploads::~PinnedUploads() {
-  for (Block& block : blocks_) wait_.until_or_fault(block.copied);
+  for (Block& block : blocks_)
+    if (!block.is_read) wait_.until_or_fault(block.copied);
 }
 
 void PinnedUploads::queue(const std::vector<Part>& parts, ddh_stream* stream) {
@@ -33,7 +34,7 @@ void PinnedUploads::queue(const std::vector<Part>& parts, ddh_stream* stream) {
   for (const Part& part : parts) bytes += aligned(part.bytes);
   if (bytes == 0) return;
   Block& block = blocks_[next_];
-  wait_.until(block.copied);
+  if (!block.is_read) wait_.until(block.copied);
   make_room(host_, block.memory, bytes, "a batch on its way");
   next_ = 1 - next_;
   auto* at = static_cast<char*>(block.memory.data());
@@ -41,13 +42,14 @@ void PinnedUploads::queue(const std::vector<Part>& parts, ddh_stream* stream) {
     if (part.bytes == 0) continue;
     std::memcpy(at, part.from, part.bytes);
     call(host_.copy->copy, host_.h, part.to, DDH_MEM_DEVICE, at, DDH_MEM_PINNED, part.bytes, stream);
+    block.is_read = false;
     block.copied.record(stream);  // after each copy, because the next one may fail
     at += aligned(part.bytes);
   }
 }
 
 void PinnedResult::send(const void* from, uint64_t bytes, ddh_stream* stream) {
-  wait();
+  if (is_on_its_way_) wait_.until(sent_);
   make_room(host_, memory_, bytes, "results");
   call(host_.copy->copy, host_.h, memory_.data(), DDH_MEM_PINNED, from, DDH_MEM_DEVICE, bytes, stream);
   is_on_its_way_ = true;

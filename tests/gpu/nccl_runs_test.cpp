@@ -2,6 +2,8 @@
 //
 // Runs of the program over nccl, on the stand-ins for the driver and for NCCL: the bits of the CPU under every strategy,
 // and runs that lose a rank.
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
 
 #include "equivalence/variants.hpp"
@@ -55,26 +57,65 @@ std::string calls_of(const Options& options) {
   return read_text(folder.file("calls"));
 }
 
+// The operations of NCCL on each of the two ranks.
+int64_t operations_of(const Options& options) {
+  const std::string calls = calls_of(options);
+  int64_t n = 0;
+  for (size_t at = calls.find("operation\n"); at != std::string::npos; at = calls.find("operation\n", at + 1)) ++n;
+  REQUIRE(n > 0);
+  REQUIRE(n % 2 == 0);
+  return n / 2;
+}
+
+// A run of four steps with a checkpoint after each, whose operations of NCCL after the first `done` are lost.
+struct LostRun {
+  std::string err;
+  size_t rows;
+  std::vector<std::string> checkpoints;
+};
+LostRun run_without(int64_t done, const Options& options) {
+  const TempFolder folder;
+  const Setting gpus("DDHOST_STANDIN_GPUS", "2"), lost("DDHOST_STANDIN_NCCL_LOST", "1:" + std::to_string(done));
+  const Options four = {"--device",
+                        "cuda",
+                        "--comm",
+                        "nccl",
+                        "train.steps=4",
+                        "checkpoint.every=1",
+                        "checkpoint.async=false",
+                        "run.dir=" + folder.file("lost")};
+  const ToyRun run = toy_run(joined(four, kNccl), options, kModel);
+  CHECK(run.code > 0);
+  LostRun out{run.err, read_run(folder.path() / "lost").steps.size(), {}};
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path() / "lost" / "checkpoints"))
+    if (entry.path().filename().string().starts_with("step-")) out.checkpoints.push_back(entry.path().filename());
+  std::sort(out.checkpoints.begin(), out.checkpoints.end());
+  return out;
+}
+
 }  // namespace
 
 // Over shm the host also waits in collectives.
-TEST_CASE("in a step over nccl the host waits for the GPU once in decide, and once for the results of each micro-batch",
+TEST_CASE("in a step over nccl the host waits for the GPU once, in decide, and with lamb once more for its norms",
           "[gpu]") {
   struct Case {
     const char* strategy;
     int micro_batches;
     Options more{};
+    int64_t waits = 1;
   };
-  const auto [strategy, micro_batches, more] = GENERATE(
-      Case{"ddp", 2}, Case{"zero1", 2}, Case{"zero2", 1}, Case{"zero2", 2}, Case{"zero3", 2}, Case{"fsdp", 2},
-      Case{"zero3_offload", 2},
-      Case{"zero3_offload", 2, {"strategy.offload_optimizer.device=cpu", "strategy.offload_param.device=cpu"}});
+  const Options lamb = {"optimizer.plugin=lamb"};
+  const auto [strategy, micro_batches, more, waits] = GENERATE_COPY(
+      Case{"ddp", 2}, Case{"ddp", 4}, Case{"zero1", 2}, Case{"zero2", 1}, Case{"zero2", 2}, Case{"zero3", 2},
+      Case{"fsdp", 2}, Case{"zero3_offload", 2},
+      Case{"zero3_offload", 2, {"strategy.offload_optimizer.device=cpu", "strategy.offload_param.device=cpu"}},
+      Case{"ddp", 2, lamb, 2}, Case{"zero2", 2, lamb, 2}, Case{"zero3", 2, lamb, 2});
   const Options options =
       joined({"--strategy", strategy, "train.grad_accum_steps=" + std::to_string(micro_batches)}, more);
-  INFO(strategy << ", micro-batches: " << micro_batches);
+  INFO(strategy << ", micro-batches: " << micro_batches << ", waits: " << waits);
   const int64_t more_waits =
       waits_of(joined(options, {"train.steps=4"})) - waits_of(joined(options, {"train.steps=2"}));
-  CHECK(more_waits == int64_t{2} * 2 * (1 + micro_batches));  // ranks, steps
+  CHECK(more_waits == int64_t{2} * 2 * waits);  // ranks, steps
 }
 
 TEST_CASE("the settings NCCL_... reach NCCL and are in the log", "[gpu]") {
@@ -190,6 +231,19 @@ TEST_CASE("a rank that NCCL loses ends the run with a sentence, although its GPU
   const Options options = {"--device", "cuda", "--comm", "nccl", "train.steps=4", "run.nproc=" + ranks};
   check_refused(toy_run(joined(options, kNccl), {}, kModel),
                 {"NCCL reports an error in group 'world'", "remote process exited"});
+}
+
+// A wait for a GPU succeeds after NCCL was aborted, although the sum before it is lost.
+TEST_CASE("a step whose last sum NCCL loses is in no row and no checkpoint", "[gpu]") {
+  const std::string strategy = GENERATE("ddp", "zero1", "zero2", "zero3", "zero3_offload", "fsdp");
+  const Options options = {"--strategy", strategy};
+  const int64_t first = operations_of(joined(options, {"train.steps=1"}));
+  const int64_t each = operations_of(joined(options, {"train.steps=2"})) - first;
+  const LostRun run = run_without(first + each - 1, options);  // the last one of step 2
+  INFO(strategy << ": " << first << " operations in a run of one step, " << each << " in each more\n" << run.err);
+  CHECK_THAT(run.err, Contains("NCCL reports an error in group 'world'"));
+  CHECK(run.rows == 1);
+  CHECK(run.checkpoints == std::vector<std::string>{"step-1"});
 }
 
 TEST_CASE("nccl without GPUs, or without a transport for host memory, is refused", "[gpu]") {

@@ -115,6 +115,7 @@ TEST_CASE("a result is what was sent last, and its memory lives until the copy i
   ddh::PinnedResult result(host);
   result.send(a, kBytes, gpu.streams[0]);
   result.send(b, kBytes, gpu.streams[1]);
+  ddh::call(gpu.table->stream->synchronize, gpu.context, gpu.streams[1]);
   for (int i = 0; i < 2; ++i) CHECK(std::memcmp(result.read(), second.data(), kBytes) == 0);
   result.send(a, kBytes, gpu.streams[0]);  // and nobody reads it
 }

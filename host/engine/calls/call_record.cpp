@@ -61,6 +61,7 @@ constexpr std::array<CallFacts, static_cast<size_t>(PluginCall::kCount)> kFacts 
     {"a collective", true},
     {"buffer_allocate", true},
     {"buffer_release"},
+    {"poll"},
     {"region_create", true},
     {"marks_create", true},
     {"mark_wait", true},

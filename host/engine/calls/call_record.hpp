@@ -67,6 +67,7 @@ enum class PluginCall : uint8_t {
   kCollective,
   kBufferAllocate,
   kBufferRelease,
+  kPoll,
   kRegionCreate,
   kMarksCreate,
   kMarkWait,

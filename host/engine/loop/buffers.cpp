@@ -92,7 +92,6 @@ void Buffers::collect(int32_t program, uint64_t micro_batch) {
 void Buffers::fold() {
   if (folded_.empty()) return;
   services_.comm->all_gather_bytes(mine_.data(), all_.data(), mine_.size(), "buffers of the step");
-  services_.device->synchronize(nullptr);  // the model's work on them
   for (const Folded& buffer : folded_) {
     std::memcpy(values_.data(), buffer_values(*buffer.desc, *services_.staging), bytes_of(*buffer.desc));
     fold_one(buffer, values_.data());

@@ -25,9 +25,10 @@ class Buffers {
 
   // Sends rank 0's values of all buffers with DDH_SYNC_STEP to every rank. [collective]
   void sync();
-  // Reads the contribution of a micro-batch to folded buffers. Called after its forward, before it is discarded.
+  // Reads the contribution of a micro-batch to folded buffers. Called with its metrics, before it is discarded.
   void collect(int32_t program, uint64_t micro_batch);
-  // Folds the step's contributions of all ranks into the buffers of every rank. [collective]
+  // Folds the step's contributions of all ranks into the buffers of every rank. Called after decide, which has waited for
+  // the model's work on them. [collective]
   void fold();
 
  private:

@@ -58,7 +58,11 @@ void Evaluation::run_pass(int64_t step, uint64_t pass) {
       make_batch(setup_.model_inst, setup_.model_table, setup_.model_callers.main, setup_.model_callers.main,
                  {program_, step, 0, place}, order_.samples(span_, cut_, turn.micro_batch, 0));
   setup_.runner.run(setup_.programs.of(program_), {step, 0, place}, batch, 1.0);
-  if (turn.counts) setup_.runner.metrics(program_, 0, metrics_.sums(pass), metrics_.counts(pass));
+  if (turn.counts) {
+    setup_.services.device->synchronize(nullptr);  // the results
+    setup_.services.comm->require_healthy();
+    setup_.runner.metrics(program_, 0, metrics_.sums(pass), metrics_.counts(pass));
+  }
   setup_.runner.discard(0);
 }
 

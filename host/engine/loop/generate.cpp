@@ -69,7 +69,8 @@ std::string generate(TrainSetup& setup, const ddh_sampler_api* sampler, int64_t 
   };
   while (!stop_wanted(setup)) {
     ddh_batch* batch = nullptr;
-    call(PluginCall::kSampleNext, sampler->next, setup.model_inst, &batch);
+    call(PluginCall::kSampleNext, sampler->next, setup.model_inst, &batch);  // it has waited for the device
+    setup.services.comm->require_healthy();
     show_more();
     if (batch == nullptr) break;
     const Batch owned(setup.model_inst, &setup.model_table, call, batch, {});

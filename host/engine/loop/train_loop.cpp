@@ -40,18 +40,6 @@ void require_progress(int64_t skipped, int64_t most, const StepOutcome& outcome,
             "precision.max_skipped (0: no limit)");
 }
 
-// Runs micro-batch `m` of a step and records its metrics and contributions to buffers.
-void run_micro_batch(TrainSetup& setup, const ProgramOps& ops, const MicroBatch& micro, const Batch& batch,
-                     double seed_scale, MicroMetrics& metrics, Buffers& buffers) {
-  const uint64_t m = micro.index;
-  setup.runner.run(ops, micro, batch, seed_scale);
-  setup.runner.metrics(ops.program(), m, metrics.sums(m), metrics.counts(m));
-  require_same_count(metrics.counts(m)[0], batch.info().loss_count);
-  metrics.items(m) = static_cast<double>(batch.info().items);
-  buffers.collect(ops.program(), m);
-  setup.runner.discard(m);
-}
-
 // The loop itself. Members are what outlives a step.
 class TrainLoop {
  public:
@@ -64,6 +52,7 @@ class TrainLoop {
         checkpoints_(checkpoints),
         services_(setup.services),
         accum_(static_cast<uint64_t>(services_.config.get<int64_t>("train.grad_accum_steps"))),
+        announced_(accum_),
         position_(order.begin()),
         loss_scale_(LossScaleSettings::from(services_.config)),
         max_skipped_(services_.config.get<int64_t>("precision.max_skipped")),
@@ -107,20 +96,36 @@ class TrainLoop {
     buffers_.sync();
 
     metrics_.begin(described.n_metrics, accum_);
+    const bool results_at_once = services_.device->is_host_memory();
     for (uint64_t m = 0; m < accum_; ++m) {
       const Batch batch = loader.next(services_.clock);
-      run_micro_batch(setup_, setup_.programs.of(now.program), {now.step, m, services_.comm->global_micro_batch(m)},
-                      batch, seed_scale, metrics_, buffers_);
+      setup_.runner.run(setup_.programs.of(now.program), {now.step, m, services_.comm->global_micro_batch(m)}, batch,
+                        seed_scale);
+      metrics_.items(m) = static_cast<double>(batch.info().items);
+      announced_[m] = batch.info().loss_count;
+      if (results_at_once) take_results(now.program, m);
     }
+    const auto take_all = [this, program = now.program] {
+      for (uint64_t m = 0; m < accum_; ++m) take_results(program, m);
+    };
     const RankRecord& record = services_.seat.record;
     services_.step->set_metrics(metrics_,
                                 {record.stop_requested() || !monitor_.failure().empty(), record.saves_requested(),
-                                 checkpoints_.is_writing(), checkpoints_.wants_by_clock()});
+                                 checkpoints_.is_writing(), checkpoints_.wants_by_clock()},
+                                results_at_once ? std::function<void()>() : take_all);
     checkpoints_.before_update();
     setup_.runner.step();
     buffers_.fold();
     report(setup_.model_callers.main, setup_.model_inst, setup_.model_table, setup_.model, now.program,
            services_.step->outcome().world, values_);
+  }
+
+  // Records the metrics of micro-batch `m` and its contributions to buffers, and frees it.
+  void take_results(int32_t program, uint64_t m) {
+    setup_.runner.metrics(program, m, metrics_.sums(m), metrics_.counts(m));
+    require_same_count(metrics_.counts(m)[0], announced_[m]);
+    buffers_.collect(program, m);
+    setup_.runner.discard(m);
   }
 
   // Records the step and does what follows it.
@@ -162,6 +167,7 @@ class TrainLoop {
   Checkpointing& checkpoints_;
   RankServices& services_;
   const uint64_t accum_;
+  std::vector<double> announced_;  // targets of the loss in each micro-batch, as its batch said
   TrainPosition position_;
   LossScale loss_scale_;
   const int64_t max_skipped_;

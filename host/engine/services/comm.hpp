@@ -44,6 +44,10 @@ class Comm {
   void use_device(ddh_inst* inst, const ddh_comm_backend_api& backend, const PluginCaller& caller) {
     device_ = std::make_unique<DeviceComm>(inst, backend, caller, world_);
   }
+  // Throws if the device's transport has given up collectives; see DeviceComm.
+  void require_healthy() const {
+    if (device_ != nullptr) device_->require_healthy();
+  }
   // [collective]
   ddh_group* group_create(const char* name, const int32_t* ranks, uint32_t n) const {
     ddh_group* group = nullptr;

@@ -43,6 +43,12 @@ class DeviceComm {
     call_(call, backend_.*slot, inst_, &c);
   }
 
+  // Throws if the transport has given up collectives: then the device's work ends without an error, and without their
+  // results. Called after a wait for the device.
+  void require_healthy() const {
+    if (DDH_CAN(&backend_, ddh_comm_backend_api, poll)) call_(PluginCall::kPoll, backend_.poll, inst_);
+  }
+
   // A block of the transport's own memory.
   class Block {
    public:

@@ -76,6 +76,7 @@ void DeviceNorm::reset(size_t n_slots) {
 }
 
 void DeviceNorm::finish(GradientNorm& norm) {
+  if (slots_.empty()) return device_.synchronize(nullptr);
   finish([&](const uint64_t* words, int32_t param, uint64_t offset) { norm.add_words(words, param, offset); });
 }
 

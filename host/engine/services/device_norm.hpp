@@ -33,9 +33,9 @@ class DeviceNorm {
   // Queues the sums for the parts of `ranges` in [begin, begin + numel) of a flat buffer; grad[i] is element begin + i,
   // in memory of the device or pinned.
   void add(const float* grad, uint64_t begin, uint64_t numel, std::span<const ddh_range> ranges, ddh_stream* stream);
-  // Waits for the sums, adds them to `norm`, and forgets them.
+  // Waits for the default stream, with or without sums. Adds the sums to `norm`, and forgets them.
   void finish(GradientNorm& norm);
-  // The same with a call of take(words, param, param_offset) for each range: DDH_SQUARES_WORDS words.
+  // Waits if there are sums, and calls take(words, param, param_offset) for each range: DDH_SQUARES_WORDS words.
   void finish(const std::function<void(const uint64_t* words, int32_t param, uint64_t param_offset)>& take);
   // Forgets the sums: the step was given up.
   void clear();

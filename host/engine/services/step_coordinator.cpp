@@ -51,7 +51,8 @@ const ddh_step_block& StepCoordinator::decide() {
   if (mine_ == nullptr)
     ddh::fail(DDH_FAILED_PRECONDITION, "the strategy called decide before the last backward of step ", block_.step,
               ", when the number of targets is not known yet; call it from step");
-  if (device_norm_ != nullptr) device_norm_->finish(norm_);
+  wait_for_device();
+  if (take_results_) take_results_();
   exchange({norm_.sum().words(), norm_.first_nonfinite(), requests_.stop ? 1 : 0, requests_.saves,
             requests_.saving ? 1 : 0, requests_.save_by_clock ? 1 : 0, windows_.any_open() ? 1 : 0,
             account_.gradients(), block_.lr});
@@ -67,6 +68,16 @@ const ddh_step_block& StepCoordinator::decide() {
   if (block_.skip == 0) count_updates();
   decided_ = true;
   return block_;
+}
+
+// The one wait of a step. Results on their way to the host, and squares, have arrived.
+void StepCoordinator::wait_for_device() {
+  if (device_.is_host_memory()) return;
+  if (device_norm_ != nullptr)
+    device_norm_->finish(norm_);
+  else
+    device_.synchronize(nullptr);
+  comm_.require_healthy();
 }
 
 // One message of the same size on every rank: the payload, then the rows of metrics.

@@ -4,8 +4,10 @@
 // step counts of a step.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ddh/ddh.h"
@@ -64,10 +66,12 @@ class StepCoordinator final : public NormSink {
   void forget_updates(int32_t program) { optimizers_->forget_updates(program); }
 
   void begin(int64_t step, int32_t program, double lr, double seed_scale, double loss_scale);
-  // This rank's metrics of the step, which stay as they are until decide has read them.
-  void set_metrics(const MicroMetrics& mine, const StepRequests& requests) {
+  // This rank's metrics of the step, which stay as they are until decide has read them. `take_results` writes them, when
+  // decide has waited for the device; empty: they are there.
+  void set_metrics(const MicroMetrics& mine, const StepRequests& requests, std::function<void()> take_results = {}) {
     mine_ = &mine;
     requests_ = requests;
+    take_results_ = std::move(take_results);
   }
 
   void add_gradient(const float* grad, uint64_t begin, uint64_t numel, std::span<const ddh_range> ranges) override {
@@ -110,6 +114,7 @@ class StepCoordinator final : public NormSink {
 
  private:
   struct Payload;
+  void wait_for_device();
   void exchange(const Payload& mine);
   [[nodiscard]] Payload payload_of(int32_t rank) const;
   void merge();
@@ -136,6 +141,7 @@ class StepCoordinator final : public NormSink {
   StepAccount account_;
   std::string refusal_;
   const MicroMetrics* mine_ = nullptr;
+  std::function<void()> take_results_;
   std::vector<double> sent_, received_;  // payload and rows of metrics, of this rank and of all; kept between steps
   StepRequests requests_;
   bool decided_ = false;

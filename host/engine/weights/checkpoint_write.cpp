@@ -90,6 +90,7 @@ CheckpointSave::CheckpointSave(SaveSettings settings, Manifest manifest, const S
     std::vector<StatePiece> pieces;
     together(comm, "checkpoint: make the files", [&] {
       staging.device().synchronize(nullptr);  // the last updates
+      comm.require_healthy();
       pieces = state_pieces(source, layout);
       if (comm.rank() == 0) make_files(begin_checkpoint(settings_.run_dir, step()), layout);
     });

@@ -150,6 +150,7 @@ Exported export_params(const RangeFile& file, const StateSource& source, const C
     try {
       if (comm.rank() == 0) file.write_at(0, plan.header.data(), plan.header.size());
       staging.device().synchronize(nullptr);  // the last updates
+      comm.require_healthy();
       mine = write_own(EntryWriter(file, source, staging, nonfinite_reason), source, tensors);
       if (comm.rank() == 0) write_buffers(file, model, plan, staging);
       file.sync();

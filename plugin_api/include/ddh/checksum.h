@@ -9,6 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DDH_HEADER_CHECKSUM UINT64_C(0xdd993dda500b8e1f)
-#define DDH_HEADER_CHECKSUM_TEXT "dd993dda500b8e1f"
+#define DDH_HEADER_CHECKSUM UINT64_C(0xdb608d13d81379e3)
+#define DDH_HEADER_CHECKSUM_TEXT "db608d13d81379e3"
 #endif

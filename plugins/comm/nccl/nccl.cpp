@@ -82,8 +82,11 @@ class Nccl final : public ddh::CommBackend {
     ddh::fail(DDH_UNIMPLEMENTED, "comm 'nccl' has no barrier; the transport of comm.host has one");
   }
   void abort(const char* reason) override { watch_.abort_all(reason); }
-  void finalize() override {
+  void poll() override {
     for (const auto& group : groups_) group->communicator().require_healthy();
+  }
+  void finalize() override {
+    poll();
     watch_.stop();
     for (const auto& group : groups_) group->communicator().finalize();
   }

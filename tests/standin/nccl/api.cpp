@@ -76,6 +76,7 @@ Result grouped(Comm comm, Stream stream, std::initializer_list<Buffer> buffers, 
     auto operation = std::make_unique<Operation>();
     body(*operation);
     comm->pending.push_back({std::move(operation), stream});
+    note("operation");
     return nccl::kInProgress;
   }
   body(operation_of(comm, stream));
@@ -203,7 +204,10 @@ Result ncclGroupEnd() {
   if (depth == 0) return nccl::kInvalidUsage;
   if (--depth > 0) return nccl::kSuccess;
   const bool any = std::exchange(registers, false) || !collected.empty();
-  for (Collected& c : collected) c.comm->pending.push_back({std::move(c.operation), c.stream});
+  for (Collected& c : collected) {
+    c.comm->pending.push_back({std::move(c.operation), c.stream});
+    note("operation");
+  }
   collected.clear();
   return any ? nccl::kInProgress : nccl::kSuccess;
 }

@@ -13,7 +13,7 @@
 //   DDHOST_STANDIN_NCCL_LOST      "2:5": rank 2 is lost to the others after 5 operations: their work waits for ever, and
 //                                 they see an error
 //   DDHOST_STANDIN_NCCL_CALLS     a file that gets a line for each call of ncclCommInitRankConfig, with the settings that
-//                                 reached it, and of ncclCommRegister
+//                                 reached it, and of ncclCommRegister; and one for each operation
 //   DDHOST_STANDIN_IGNORES        "ncclGroupEnd": the call has no effect and says that all is well, so that the program
 //                                 looks as if it lacked it; also ncclCommAbort, ncclCommDeregister,
 //                                 ncclCommWindowRegister and ncclCommWindowDeregister

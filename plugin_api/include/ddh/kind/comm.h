@@ -81,8 +81,13 @@ typedef struct ddh_comm_backend_api {
   ddh_rc (*buffer_allocate)(ddh_inst* self, ddh_group* group, uint64_t bytes, void** out, ddh_err* err) DDH_NX;
   /* Frees a block of buffer_allocate, which no queued work uses any more. [main] */
   void (*buffer_release)(ddh_inst* self, ddh_group* group, void* p) DDH_NX;
+  /* Says whether queued collectives of all groups are done or can still be done. DDH_UNAVAILABLE, DDH_ABORTED: the
+   * transport has given them up, and the message says why. A wait for the device then succeeds although their results are
+   * undefined. So the host calls this after such waits, before it uses or stores what depends on collectives. It neither
+   * waits nor sends. NULL: waits for the device fail themselves. [any] */
+  ddh_rc (*poll)(ddh_inst* self, ddh_err* err) DDH_NX;
 } ddh_comm_backend_api;
-#define DDH_COMM_BACKEND_API_MIN_SIZE 152u
+#define DDH_COMM_BACKEND_API_MIN_SIZE 160u
 
 typedef struct ddh_region ddh_region;
 

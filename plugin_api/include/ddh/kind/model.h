@@ -274,10 +274,13 @@ typedef struct ddh_model_api {
    * [stream-ordered] */
   ddh_rc (*backward)(ddh_inst* self, const ddh_unit_call* call, ddh_err* err) DDH_NX;
   /* Gives sums and counts of a micro-batch whose forward is done, n_metrics each. Called once for each micro-batch,
-   * after its backward if it has one, and before discard. [step] [may-block] */
+   * after its backward if it has one, and before discard. On a device whose memory is not the host's, the host calls it
+   * for all micro-batches of a training step in decide. There and in evaluations it has waited for the stream of their
+   * calls, so copies that were queued on it have arrived, and the model does not wait. [step] [may-block] */
   ddh_rc (*metrics)(ddh_inst* self, int32_t program, int32_t micro_batch, double* sums, double* counts,
                     ddh_err* err) DDH_NX;
-  /* Frees everything that is kept for a micro-batch. Called after its metrics, and after an error. [main] */
+  /* Frees everything that is kept for a micro-batch. Called after its metrics, which may be those of the whole step's end:
+   * what the metrics don't need is better freed in the last backward. Called also after an error. [main] */
   void (*discard)(ddh_inst* self, int32_t micro_batch) DDH_NX;
   /* Computes a program's n_reported values from its folded sums and counts (n_metrics each). NULL if no program has
    * `reported`. [main] */

@@ -31,6 +31,7 @@ class CommBackend : public Instance {
   virtual void buffer_unregister(ddh_group* /*group*/, void* /*p*/) {}
   [[nodiscard]] virtual void* buffer_allocate(ddh_group* /*group*/, uint64_t /*bytes*/) { return nullptr; }
   virtual void buffer_release(ddh_group* /*group*/, void* /*p*/) {}
+  virtual void poll() {}
 
   [[nodiscard]] const void* interface(std::string_view id) const override;
 };

@@ -52,12 +52,17 @@ class PinnedUploads {
 
   // Queues the copies of all parts on `stream`. The originals may end at once.
   void queue(const std::vector<Part>& parts, ddh_stream* stream);
+  // The caller knows that the streams of all uploads so far were synchronized; the next ones need no wait for them.
+  void synchronized() {
+    for (Block& block : blocks_) block.is_read = true;
+  }
 
  private:
   struct Block {
     explicit Block(const Host& host) : copied(host) {}
     Buffer memory;
-    Event copied;  // out of it
+    Event copied;         // out of it
+    bool is_read = true;  // the copies are known to be done
   };
   const Host& host_;
   HostWait wait_;
@@ -65,7 +70,7 @@ class PinnedUploads {
   size_t next_ = 0;
 };
 
-// Pinned memory for results of the device.
+// Pinned memory for results of the device, such as the sums for ddh_model_api.metrics.
 class PinnedResult {
  public:
   explicit PinnedResult(const Host& host) : host_(host), wait_(host), sent_(host) {}
@@ -78,18 +83,14 @@ class PinnedResult {
 
   // Queues the copy of `bytes` of the device's memory on `stream`.
   void send(const void* from, uint64_t bytes, ddh_stream* stream);
-  // What was sent last. Waits for its copy. Valid until the next send.
+  // What was sent last. The stream was synchronized since, as the host does before it calls `metrics`. Valid until the
+  // next send.
   const void* read() {
-    wait();
+    is_on_its_way_ = false;
     return memory_.data();
   }
 
  private:
-  void wait() {
-    if (is_on_its_way_) wait_.until(sent_);
-    is_on_its_way_ = false;
-  }
-
   const Host& host_;
   HostWait wait_;
   Buffer memory_;

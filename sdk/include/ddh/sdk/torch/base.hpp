@@ -5,7 +5,6 @@
 // models that use autograd, does too.
 #pragma once
 
-#include <map>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -67,12 +66,13 @@ class TorchBase : public Model {
   }
 
   // A batch's tensors on the device, the same at every call of the micro-batch; on the CPU they themselves. Undefined ones
-  // stay undefined.
+  // stay undefined. They are kept until another micro-batch begins, because discard may come at the end of the step.
   std::vector<at::Tensor> on_device(int32_t micro_batch, const std::vector<at::Tensor>& tensors, ddh_stream* stream) {
     if (device_.where().is_cpu()) return tensors;
-    std::vector<at::Tensor>& copies = batches_[micro_batch];
-    if (copies.empty()) copies = transfers_.upload(tensors, stream);
-    return copies;
+    if (uploaded_ != micro_batch) batch_.clear();
+    if (batch_.empty()) batch_ = transfers_.upload(tensors, stream);
+    uploaded_ = micro_batch;
+    return batch_;
   }
 
   // The device of parameters, inputs and outputs: create tensors with its options.
@@ -81,14 +81,15 @@ class TorchBase : public Model {
 
  private:
   void forget_transfers(int32_t micro_batch) noexcept {
-    batches_.erase(micro_batch);
+    if (uploaded_ == micro_batch) batch_.clear();
     transfers_.discard(micro_batch);
   }
 
   const TorchDevice device_;
   TorchWarnings warnings_;
   Transfers transfers_{host, device_};
-  std::map<int32_t, std::vector<at::Tensor>> batches_;  // copies on the device, by micro-batch
+  std::vector<at::Tensor> batch_;  // copies on the device, of micro-batch `uploaded_`
+  int32_t uploaded_ = -1;
 };
 
 }  // namespace DDH_HIDDEN

@@ -15,6 +15,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/batch_norm.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
@@ -59,11 +60,9 @@ class TorchModel : public TorchBase {
   bool contribution(uint32_t buffer, int32_t /*program*/, int32_t micro_batch, void* out) final {
     const auto& given = micro_batches_.at(micro_batch).contributions;
     const auto at = given.find(buffer);
-    if (at == given.end() || at->second.is_meta()) return false;
-    in_torch(nullptr, [&] {
-      const at::Tensor values = at->second.cpu();  // waits
-      std::memcpy(out, values.const_data_ptr(), values.nbytes());
-    });
+    if (at == given.end() || device().where().is_meta()) return false;
+    in_torch(nullptr, [&] { receive_results(micro_batch); });
+    std::memcpy(out, at->second.const_data_ptr(), at->second.nbytes());
     return true;
   }
 
@@ -119,12 +118,10 @@ class TorchModel : public TorchBase {
   void give_metrics(int32_t program_index, int32_t micro_batch, double* sums, double* counts) final {
     MicroBatch& micro = micro_batches_.at(micro_batch);
     auto& reported = micro.metrics;
-    if (!micro.sent.empty()) {
-      const at::Tensor values = transfers().read(micro_batch);
-      const auto* value = values.const_data_ptr<double>();
-      for (const auto& [first, sent] : micro.sent)
-        for (int64_t i = 0; i < sent.numel(); ++i) reported.at(first + static_cast<uint32_t>(i)).first = *value++;
-    }
+    receive_results(micro_batch);
+    for (const auto& [first, values] : micro.sent)
+      for (int64_t i = 0; i < values.numel(); ++i)
+        reported.at(first + static_cast<uint32_t>(i)).first = values.const_data_ptr<double>()[i];
     for (uint32_t i = 0; i < describe().programs[program_index]->n_metrics; ++i) {
       const auto at = reported.find(i);
       sums[i] = at != reported.end() ? at->second.first : 0;
@@ -250,7 +247,7 @@ class TorchModel : public TorchBase {
     Tensors carry;  // forward: outputs of the last unit; backward: their gradients, some undefined
     std::map<int32_t, Boundary> boundaries;
     std::map<uint32_t, std::pair<double, double>> metrics;
-    std::vector<std::pair<uint32_t, at::Tensor>> sent;         // sums on their way to the host, and their first metric
+    std::vector<std::pair<uint32_t, at::Tensor>> sent;         // sums of the device, and their first metric
     std::map<uint32_t, at::Tensor> contributions;              // by buffer
     std::map<int64_t, std::vector<int64_t>> samples_of_ranks;  // by this rank's own
     bool in_backward = false;                                  // carry holds gradients
@@ -306,12 +303,38 @@ class TorchModel : public TorchBase {
     boundary.outputs = run_unit({c.program, c.unit, c.position, c.micro_batch, c.step, c.global_micro_batch,
                                  c.phase != DDH_PHASE_EVAL, c.phase != DDH_PHASE_RECOMPUTE, c.batch, c.stream},
                                 params.leaves(), boundary.inputs);
-    const auto& sent = micro_batches_.at(c.micro_batch).sent;
     const bool is_last = static_cast<uint32_t>(c.position) + 1 == program(c).n_units;
-    if (!is_last || sent.empty() || c.phase == DDH_PHASE_RECOMPUTE) return;
-    std::vector<at::Tensor> sums;
-    for (const auto& [metric, sum] : sent) sums.push_back(sum.flatten());
-    transfers().send(c.micro_batch, at::cat(sums), c.stream);
+    if (is_last && c.phase != DDH_PHASE_RECOMPUTE) send_results(c);
+  }
+
+  // Sums and contributions of a micro-batch that are on the device.
+  static std::vector<at::Tensor*> results_on_device(MicroBatch& micro) {
+    std::vector<at::Tensor*> out;
+    for (auto& [metric, sums] : micro.sent)
+      if (!sums.is_cpu()) out.push_back(&sums);
+    for (auto& [buffer, value] : micro.contributions)
+      if (!value.is_cpu()) out.push_back(&value);
+    return out;
+  }
+  // Queues their way to the host, as one block of bytes.
+  void send_results(const ddh_unit_call& c) {
+    std::vector<at::Tensor> bytes;
+    for (const at::Tensor* result : results_on_device(micro_batches_.at(c.micro_batch)))
+      bytes.push_back(result->flatten().view(at::kByte));
+    if (!bytes.empty()) transfers().send(c.micro_batch, at::cat(bytes), c.stream);
+  }
+  // From here on they are on the host.
+  void receive_results(int32_t micro_batch) {
+    const std::vector<at::Tensor*> results = results_on_device(micro_batches_.at(micro_batch));
+    if (results.empty()) return;
+    const at::Tensor bytes = transfers().read(micro_batch);
+    const auto* from = bytes.const_data_ptr<uint8_t>();
+    for (at::Tensor* result : results) {
+      const at::Tensor here = at::empty(result->sizes(), result->scalar_type());
+      std::memcpy(here.mutable_data_ptr(), from, here.nbytes());
+      from += here.nbytes();
+      *result = here;
+    }
   }
 
   const TorchThreads threads_;

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // ddh/sdk/torch/transfers.hpp: a model's batches on their way to the device, and the results of its micro-batches on their
-// way back, through pinned memory. The host waits only where it reads results, and then only for the work before them,
-// not for the backward behind it. On the CPU nothing is copied.
+// way back, through pinned memory. Results are read when the host has waited for the device (ddh_model_api.metrics). On
+// the CPU nothing is copied.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/full.h>
 
 #include <cstring>
-#include <limits>
 #include <map>
 #include <memory>
 #include <vector>
@@ -55,16 +53,18 @@ class Transfers {
   }
 
   // The values that were sent, on the host: the same at every call until the next send or discard. Undefined: nothing was
-  // sent. Waits for them. On the device `meta` they are NaN.
+  // sent. The streams of sends and uploads were synchronized since. On the device `meta` all their bits are 1, which is NaN.
   at::Tensor read(int32_t micro_batch) {
     const auto found = results_.find(micro_batch);
     if (found == results_.end() || !found->second.values.defined()) return {};
     Result& result = found->second;
     if (result.values.is_cpu()) return result.values;
-    constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-    const at::Tensor out = at::full(result.values.sizes(), kNan, result.values.scalar_type());
+    if (uploads_ != nullptr) uploads_->synchronized();
+    const at::Tensor out = at::empty(result.values.sizes(), result.values.scalar_type());
     if (device_.is_cuda() && out.numel() > 0)
-      std::memcpy(out.mutable_data_ptr(), result.pinned->read(), result.values.nbytes());
+      std::memcpy(out.mutable_data_ptr(), result.pinned->read(), out.nbytes());
+    else
+      std::memset(out.mutable_data_ptr(), 0xff, out.nbytes());
     return result.values = out;
   }
 

@@ -71,6 +71,15 @@ class OneRank {
   }
   void begin(int64_t step) { services_.step->begin(step, 0, 0.1, 1.0, 1.0); }
   void set_metrics() { services_.step->set_metrics(metrics_, {}); }
+  // The counts are there when decide takes the results.
+  void set_metrics_later(const std::string& failure) {
+    metrics_.begin(1, 2);
+    services_.step->set_metrics(metrics_, {}, [this, failure] {
+      if (!failure.empty()) ddh::fail(DDH_INTERNAL, failure);
+      metrics_.counts(0)[0] = 3;
+      metrics_.counts(1)[0] = 1;
+    });
+  }
   // The sentence of a decide through the table, or "".
   std::string decide() {
     const auto& table = *static_cast<const ddh_optim_api*>(strategy_.host().get_interface(&strategy_, DDH_OPTIM_IFACE));
@@ -126,4 +135,21 @@ TEST_CASE("a second decide in a step is refused with a sentence") {
   CHECK(rank.decide().empty());
   CHECK_THAT(rank.decide(), Catch::Contains("decide twice in step 7"));
   CHECK(rank.code() == DDH_FAILED_PRECONDITION);
+}
+
+TEST_CASE("results that are taken in decide are those of its step, and their failure is that of decide") {
+  OneRank rank;
+  rank.begin(1);
+  rank.set_metrics_later("the copy was lost");
+  CHECK_THAT(rank.decide(), Catch::Contains("the copy was lost"));
+  CHECK(rank.code() == DDH_INTERNAL);
+  rank.begin(2);
+  rank.set_metrics_later("");
+  CHECK(rank.decide().empty());
+  REQUIRE(rank.block() != nullptr);
+  CHECK(rank.block()->inv_scale == 1.0 / 4);
+  rank.begin(3);
+  rank.set_metrics();  // nothing is taken
+  CHECK(rank.decide().empty());
+  CHECK(rank.block()->inv_scale == 1.0 / 4);
 }
