@@ -82,16 +82,15 @@ ImageBatch ImageLoader::load(const ddh_batch_args& args, bool training) const {
   for (int64_t b = 0; b < batch.B(); ++b) {
     const int64_t sample = args.samples[b];
     if (training) {
-      load_training(batch, b, ddh::epoch_of(args, static_cast<uint64_t>(b)), sample);
+      batch.weight += load_training(batch, b, ddh::epoch_of(args, static_cast<uint64_t>(b)), sample);
       continue;
     }
     const auto i = static_cast<uint64_t>(sample);
     transform(data_.eval->image(i), transform_, nullptr, batch.pixels.mutable_data_ptr<float>() + b * sample_numel());
     batch.labels[static_cast<size_t>(b)] = data_.eval->label(i);
     add_target(batch, b, data_.eval->label(i), 1);
+    batch.weight += 1;
   }
-  batch.weight = training && !class_weights_.empty() ? batch.targets.sum(at::kDouble).item<double>()
-                                                     : static_cast<double>(batch.B());
   return batch;
 }
 
@@ -117,8 +116,9 @@ void ImageLoader::add_target(ImageBatch& batch, int64_t b, int64_t label, double
 }
 
 // Targets are smoothed, and with mixup (Zhang et al. 2018) those of two images, which are mixed alike. The other image is
-// drawn from all training data, not from the micro-batch, so a sample does not depend on its neighbours.
-void ImageLoader::load_training(ImageBatch& batch, int64_t b, int64_t epoch, int64_t sample) const {
+// drawn from all training data, not from the micro-batch, so a sample does not depend on its neighbours. Class weights scale
+// the target, and the sample's weight is that of its label before smoothing, as in torch's cross_entropy.
+double ImageLoader::load_training(ImageBatch& batch, int64_t b, int64_t epoch, int64_t sample) const {
   const auto i = static_cast<uint64_t>(sample);
   const int64_t label = data_.train->label(i), numel = sample_numel();
   auto* const pixels = batch.pixels.mutable_data_ptr<float>() + b * numel;
@@ -126,7 +126,10 @@ void ImageLoader::load_training(ImageBatch& batch, int64_t b, int64_t epoch, int
   transform(data_.train->image(i), transform_, &rng, pixels);
   batch.labels[static_cast<size_t>(b)] = label;
   batch.targets[b].fill_(smoothing_ / static_cast<double>(classes_));
-  double own = 1;  // share of the sample's own image
+  const auto weight_of = [&](int64_t k) {
+    return class_weights_.empty() ? 1.0 : class_weights_[static_cast<size_t>(k)];
+  };
+  double own = 1, weight = weight_of(label);  // share of the sample's own image; weight of the labels
   if (mixup_ > 0) {
     own = draw_beta(rng, mixup_);
     const auto other = static_cast<uint64_t>(rng.below(static_cast<int64_t>(data_.train->size())));
@@ -135,11 +138,13 @@ void ImageLoader::load_training(ImageBatch& batch, int64_t b, int64_t epoch, int
     const auto share = static_cast<float>(own), rest = static_cast<float>(1 - own);
     for (int64_t k = 0; k < numel; ++k) pixels[k] = share * pixels[k] + rest * others[static_cast<size_t>(k)];
     add_target(batch, b, data_.train->label(other), (1 - smoothing_) * (1 - own));
+    weight += (1 - own) * (weight_of(data_.train->label(other)) - weight);
   }
   add_target(batch, b, label, (1 - smoothing_) * own);
   for (size_t k = 0; k < class_weights_.size(); ++k)
     batch.targets.mutable_data_ptr<float>()[b * classes_ + static_cast<int64_t>(k)] *=
         static_cast<float>(class_weights_[k]);
+  return weight;
 }
 
 }  // namespace images

@@ -16,7 +16,7 @@ struct ImageBatch {
   at::Tensor pixels;            // (B, channels, side, side) fp32; of videos (B, frames, channels, side, side)
   at::Tensor targets;           // (B, classes) fp32: the distribution that the loss compares with
   std::vector<int64_t> labels;  // (B): the class that accuracy counts
-  double weight = 0;            // of all targets: what the loss is divided by; B without class weights
+  double weight = 0;            // of all labels: what the loss is divided by; B without class weights
   [[nodiscard]] int64_t B() const { return static_cast<int64_t>(labels.size()); }
   [[nodiscard]] int64_t bytes() const { return static_cast<int64_t>(pixels.nbytes() + targets.nbytes()); }
 };
@@ -55,8 +55,8 @@ inline constexpr ddh::Option kOptions[] = {
      "alpha; "
      "0: off"},
     {"class_weights", "array|string", R"("none")", R"("items": {"type": "number"})",
-     "weights of the classes in the training loss, which is divided by their sum over the samples: none, a list of one "
-     "weight for each class, or balanced: inverse to the number of training samples of the class"},
+     "weights of the classes in the training loss, which is divided by the sum of the weights of the samples' labels: "
+     "none, a list of one weight for each class, or balanced: inverse to the number of training samples of the class"},
 };
 
 class ImageLoader {
@@ -83,8 +83,8 @@ class ImageLoader {
   [[nodiscard]] int64_t sample_numel() const {
     return (frames_ > 0 ? frames_ : 1) * transform_.channels * transform_.side * transform_.side;
   }
-  // Writes the pixels and the target of sample `b` in training.
-  void load_training(ImageBatch& batch, int64_t b, int64_t epoch, int64_t sample) const;
+  // Writes the pixels and the target of sample `b` in training. Returns the weight of its label, with mixup of both labels.
+  double load_training(ImageBatch& batch, int64_t b, int64_t epoch, int64_t sample) const;
   void add_target(ImageBatch& batch, int64_t b, int64_t label, double share) const;
   [[nodiscard]] std::vector<double> read_class_weights(const ddh::Host& host) const;
 

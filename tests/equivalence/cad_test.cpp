@@ -4,7 +4,6 @@
 // its training: dropout, the mix of modalities, captions that are left out.
 #include <cstdlib>
 
-#include "equivalence/features.hpp"
 #include "equivalence/precisions.hpp"
 #include "fixtures/harness/safetensors.hpp"
 
@@ -48,6 +47,11 @@ void check_pays_for_trained_alone(const Result& result, bool is_narrow) {
   }
 }
 
+void check_curriculum(const Computation& c) {
+  check_strategies({kReference, c.world, curriculum(joined(options_of(c), {"data.micro_batch=2"})), kSteps, "cad_mllm"},
+                   6, [&](const Result& result) { check_pays_for_trained_alone(result, c.compute != "fp32"); });
+}
+
 GoldenFile tensors_of(const TempFolder& folder, const Result& result) {
   const std::string path = folder.file("weights");
   std::ofstream(path, std::ios::binary) << result.weights;
@@ -58,17 +62,12 @@ GoldenFile tensors_of(const TempFolder& folder, const Result& result) {
 
 TEST_CASE("the curriculum of a CAD-MLLM has the same bits under every strategy, in fp32, bf16 and fp16",
           "[equivalence][torch]") {
-  const int world = GENERATE(1, 2, 3);
-  const Options options = curriculum(joined(precision_of(world), {"data.micro_batch=2"}));
-  const Result reference = run({kReference, world, options, kSteps, "cad_mllm"});
-  CHECK(reference.record.evaluations.size() == 6);
-  check_took_its_steps(reference);
-  for (const Variant& way : kOneOfEachStrategy) {
-    const Result other = run({way, world, options, kSteps, "cad_mllm"});
-    check_same_bits(reference, other);
-    check_plan(other);
-    check_pays_for_trained_alone(other, world > 1);
-  }
+  check_curriculum(GENERATE(from_range(some_computations())));
+}
+
+TEST_CASE("the curriculum of a CAD-MLLM has the same bits in every world and dtype, also with recomputed units",
+          "[.worlds]") {
+  check_curriculum(GENERATE(from_range(all_computations())));
 }
 
 TEST_CASE("pretrained towers arrive whole under every strategy", "[equivalence][torch]") {

@@ -4,7 +4,6 @@
 // with any number of threads.
 #include <cstdlib>
 
-#include "equivalence/features.hpp"
 #include "equivalence/precisions.hpp"
 
 using namespace ddhost::test;
@@ -37,20 +36,23 @@ Result run_kgat(const Variant& way, int world, const Options& options) {
   return run({way, world, options, kStepsOfOptions, "kgat"});
 }
 
+void check_alternation(const Computation& c) {
+  check_strategies(
+      {kReference, c.world, kgat(joined(options_of(c), {"data.micro_batch.cf=40", "data.micro_batch.kg=100"})),
+       kStepsOfOptions, "kgat"},
+      1);
+}
+
 }  // namespace
 
 TEST_CASE("the alternation of KGAT trains with the same bits under every strategy, in fp32, bf16 and fp16",
           "[equivalence][torch]") {
-  const int world = GENERATE(1, 2, 3);
-  const Options options = kgat(joined(precision_of(world), {"data.micro_batch.cf=40", "data.micro_batch.kg=100"}));
-  const Result reference = run_kgat(kReference, world, options);
-  CHECK(reference.record.evaluations.size() == 1);
-  check_took_its_steps(reference);
-  for (const Variant& way : kOneOfEachStrategy) {
-    const Result other = run_kgat(way, world, options);
-    check_same_bits(reference, other);
-    check_plan(other);
-  }
+  check_alternation(GENERATE(from_range(some_computations())));
+}
+
+TEST_CASE("the alternation of KGAT trains with the same bits in every world and dtype, also with recomputed units",
+          "[.worlds]") {
+  check_alternation(GENERATE(from_range(all_computations())));
 }
 
 TEST_CASE("KGAT by LibTorch's operators, as on a GPU, trains with the same bits under every strategy",

@@ -4,8 +4,7 @@
 // of randomness in their training.
 #include <cstdlib>
 
-#include "equivalence/features.hpp"
-#include "equivalence/precisions.hpp"
+#include "equivalence/vision.hpp"
 
 using namespace ddhost::test;
 
@@ -32,24 +31,27 @@ Options vit(const Options& more) {
   return all;
 }
 
-Options cnn(const Options& more) {
-  Options all = {"model.dataset=made_up", "model.network=basic",       "model.widths=[4, 6]", "model.hidden=8",
-                 "model.padding=1",       "model.batch_norm=true",     "model.dropout=0.2",   "model.mixup=0.4",
-                 "model.crop_padding=2",  "model.label_smoothing=0.1", "train.clip_norm=0.5", "train.eval_every=3",
-                 "train.eval_batches=3"};
-  all.insert(all.end(), more.begin(), more.end());
-  return all;
+void check_vit(const Computation& c) {
+  check_vision("vit", c.world,
+               vit(joined(options_of(c), {"data.micro_batch=4", c.recompute ? "model.names=hf" : "model.names=tv"})));
 }
 
-void check_strategies(const std::string& model, int world, const Options& options) {
-  const Result reference = run({kReference, world, options, 3, model});
-  CHECK(reference.record.evaluations.size() == 1);
-  check_took_its_steps(reference);
-  for (const Variant& way : kOneOfEachStrategy) {
-    const Result other = run({way, world, options, 3, model});
-    check_same_bits(reference, other);
-    check_plan(other);
-  }
+void check_cnn(const Computation& c) {
+  check_vision("cnn", c.world,
+               cnn(joined(options_of(c), {"data.micro_batch=4",
+                                          c.recompute ? "model.channels_last=true" : "model.channels_last=false"})));
+}
+
+// Networks with other layers, of images and of videos.
+Options mobilenet(const Options& more) {
+  return cnn(joined(
+      {"data.micro_batch=4", "model.network=mobilenet_v3_small", "model.image_size=32", "model.batch_norm=false"},
+      more));
+}
+Options lstm(const Options& more) {
+  return cnn(joined({"data.micro_batch=4", "model.network=cnn_lstm", "model.dataset=moving_mnist", "model.lstm=[6, 4]",
+                     "model.frames=3", "model.batch_norm=false"},
+                    more));
 }
 
 // 6 micro-batches in a step, spread over ranks and threads.
@@ -74,10 +76,12 @@ void check_spreads(const std::string& model, const Options& options) {
 
 TEST_CASE("a Vision Transformer trains with the same bits under every strategy, in fp32, bf16 and fp16",
           "[equivalence][torch]") {
-  const int world = GENERATE(1, 2, 3);
-  check_strategies(
-      "vit", world,
-      vit(joined(precision_of(world), {"data.micro_batch=4", world == 2 ? "model.names=hf" : "model.names=tv"})));
+  check_vit(GENERATE(from_range(some_computations())));
+}
+
+TEST_CASE("a Vision Transformer trains with the same bits in every world and dtype, also with recomputed units",
+          "[.worlds]") {
+  check_vit(GENERATE(from_range(all_computations())));
 }
 
 TEST_CASE("neither world, accumulation nor threads change a bit of a Vision Transformer", "[equivalence][torch]") {
@@ -87,52 +91,40 @@ TEST_CASE("neither world, accumulation nor threads change a bit of a Vision Tran
 
 TEST_CASE("a network with batch norms trains with the same bits under every strategy, in fp32, bf16 and fp16",
           "[equivalence][torch]") {
-  const int world = GENERATE(1, 2, 3);
-  check_strategies("cnn", world,
-                   cnn(joined(precision_of(world), {"data.micro_batch=4", world == 2 ? "model.channels_last=true"
-                                                                                     : "model.channels_last=false"})));
+  check_cnn(GENERATE(from_range(some_computations())));
 }
 
-TEST_CASE("a network with synchronized batch norms trains with the same bits under every strategy",
-          "[equivalence][torch]") {
-  check_strategies("cnn", 2, cnn({"data.micro_batch=4", "model.sync_batch_norm=true"}));
-}
-
-TEST_CASE("synchronized batch norms make two ranks one: the same loss as one rank with all images",
-          "[equivalence][torch]") {
-  const auto with = [](int world, const char* micro_batch, const char* sync) {
-    return run({kReference, world, cnn({micro_batch, sync, "model.dropout=0", "train.eval_batches=all"}), 4, "cnn"});
-  };
-  const Result one = with(1, "data.micro_batch=8", "model.sync_batch_norm=false");
-  const Result apart = with(2, "data.micro_batch=4", "model.sync_batch_norm=false");
-  const auto loss = [](const Result& r, size_t step) { return r.record.steps.at(step).at("loss").get<double>(); };
-  const auto val = [](const Result& r) { return r.record.evaluations.at(0).at("val_loss").get<double>(); };
-  for (const auto& [world, micro_batch] : {std::pair(2, "data.micro_batch=4"), std::pair(4, "data.micro_batch=2")}) {
-    const Result together = with(world, micro_batch, "model.sync_batch_norm=true");
-    INFO(together.command);
-    for (size_t step = 0; step < 4; ++step) CHECK(loss(together, step) == Approx(loss(one, step)).epsilon(1e-5));
-    CHECK(val(together) == Approx(val(one)).epsilon(1e-4));  // by running statistics
-  }
-  CHECK(std::abs(loss(apart, 1) / loss(one, 1) - 1) > 1e-3);
+TEST_CASE("a network with batch norms trains with the same bits in every world and dtype, also with recomputed units",
+          "[.worlds]") {
+  check_cnn(GENERATE(from_range(all_computations())));
 }
 
 TEST_CASE("a frozen trunk trains its head with the same bits under every strategy", "[equivalence][torch]") {
-  check_strategies("cnn", 2,
-                   cnn({"data.micro_batch=4", "model.network=mobilenet_v3_small", "model.image_size=32",
-                        "model.freeze=features", "model.batch_norm=false"}));
+  check_vision("cnn", 2, mobilenet({"model.freeze=features"}));
 }
 
 TEST_CASE("a network of videos trains with the same bits under every strategy", "[equivalence][torch]") {
-  check_strategies("cnn", 2,
-                   cnn({"data.micro_batch=4", "model.network=cnn_lstm", "model.dataset=moving_mnist",
-                        "model.lstm=[6, 4]", "model.frames=3", "model.batch_norm=false"}));
+  check_vision("cnn", 2, lstm({}));
+}
+
+TEST_CASE("inverted residuals and LSTMs train with the same bits under every strategy in low precision",
+          "[equivalence][torch]") {
+  check_vision("cnn", 2, mobilenet(options_of({2, "bf16", false})));
+  check_vision("cnn", 2, lstm(options_of({2, "fp16", false})));
+}
+
+TEST_CASE("inverted residuals and LSTMs train with the same bits in every world and dtype, also with recomputed units",
+          "[.worlds]") {
+  const Computation c = GENERATE(from_range(all_computations()));
+  check_vision("cnn", c.world, mobilenet(options_of(c)));
+  check_vision("cnn", c.world, lstm(options_of(c)));
 }
 
 TEST_CASE("a network of volumes trains with the same bits under every strategy, with class weights",
           "[equivalence][torch]") {
-  check_strategies("cnn", 2,
-                   cnn({"data.micro_batch=4", "model.network=conv3d", "model.dataset=moving_mnist", "model.frames=5",
-                        "model.batch_norm=false", "model.class_weights=balanced"}));
+  check_vision("cnn", 2,
+               cnn({"data.micro_batch=4", "model.network=conv3d", "model.dataset=moving_mnist", "model.frames=5",
+                    "model.batch_norm=false", "model.class_weights=balanced"}));
 }
 
 TEST_CASE("neither world, accumulation nor threads change a bit of a convolutional network", "[equivalence][torch]") {

@@ -14,10 +14,11 @@ using namespace ddhost::test;
 
 namespace {
 
-ModelDriver::Options torchvision(const std::string& network, int64_t side) {
-  return {{"model.network", network},   {"model.dropout", "0"},  {"model.stochastic_depth", "0"},
-          {"model.dataset", "made_up"}, {"model.channels", "3"}, {"model.image_size", std::to_string(side)},
-          {"model.classes", "1000"}};
+ModelDriver::Options torchvision(const std::string& network, int64_t side, const char* channels_last = "false") {
+  return {{"model.network", network},      {"model.dropout", "0"},
+          {"model.stochastic_depth", "0"}, {"model.dataset", "made_up"},
+          {"model.channels", "3"},         {"model.image_size", std::to_string(side)},
+          {"model.classes", "1000"},       {"model.channels_last", channels_last}};
 }
 
 // The mean of each channel over height and width: x (B, channels, height, width) -> (B, channels)
@@ -98,22 +99,26 @@ TEST_CASE("the ensemble of MobileNetV2, EfficientNet-B0 and a small network has 
   model.table().batch_destroy(model.inst(), batch);
 }
 
-TEST_CASE("torchvision's networks have its features, logits, loss, gradient norms and running statistics") {
+TEST_CASE("torchvision's networks have its features, logits, loss, gradient norms and statistics in both layouts") {
   const std::string network =
       GENERATE("mobilenet_v2", "mobilenet_v3_small", "mobilenet_v3_large", "efficientnet_b0", "vgg16");
   const auto path = find_data("golden/tv_" + network + ".safetensors");
   if (!path) return;
   const GoldenFile file = read_safetensors(*path);
-  CAPTURE(network);
+  const char* const channels_last = GENERATE("false", "true");
+  CAPTURE(network, channels_last);
+  // With channels last LibTorch adds up the values of a batch norm in another way, with larger rounding errors. This network
+  // magnifies them, and would exceed the tolerances: 1.5 times for logits, 1.03 times for the norm of one gradient.
+  const double wider = network == "mobilenet_v2" && channels_last == std::string("true") ? 3 : 1;
   const std::vector<int64_t> labels = file.at("train.labels").i64();
   const auto check_values = [&](const std::vector<float>& values, const std::string& name) {
     CAPTURE(name);
     const std::vector<float> expected = file.at(name).f32();
-    CHECK(largest_difference(values, expected) <= 1e-4 * deviation(expected) + 1e-5);
+    CHECK(largest_difference(values, expected) <= wider * (1e-4 * deviation(expected) + 1e-5));
   };
   const auto gain = file.metadata.at("gain").get<double>();
   {
-    ModelDriver model(ddh_entry_cnn, torchvision(network, 224));
+    ModelDriver model(ddh_entry_cnn, torchvision(network, 224, channels_last));
     fill_all(model, gain);
     ddh_batch* batch = cnn_of(model).batch_of_pixels(golden_uni("input.eval", 2 * 3 * 224 * 224), {0, 1});
     const SeenInputs pooled("aten::adaptive_avg_pool2d");
@@ -124,7 +129,7 @@ TEST_CASE("torchvision's networks have its features, logits, loss, gradient norm
     model.discard();
     model.table().batch_destroy(model.inst(), batch);
   }
-  ModelDriver model(ddh_entry_cnn, torchvision(network, 64));
+  ModelDriver model(ddh_entry_cnn, torchvision(network, 64, channels_last));
   uint64_t numel = 0;
   for (uint32_t i = 0; i < model.desc().n_params; ++i) numel += model.desc().params[i]->numel;
   CHECK(numel == file.metadata.at("params").get<uint64_t>());
@@ -142,7 +147,7 @@ TEST_CASE("torchvision's networks have its features, logits, loss, gradient norm
       CAPTURE(order[i]);
       const auto expected = static_cast<double>(file.at(norms).f32()[i]);
       // Smaller ones are rounding: of a convolution before a batch norm, for one.
-      if (expected > 1e-4) CHECK(norm(values(order[i])) == Approx(expected).epsilon(1e-2));
+      if (expected > 1e-4) CHECK(norm(values(order[i])) == Approx(expected).epsilon(wider * 1e-2));
     }
   };
   check_norms("param_order", "train.grad_norm", [&](const std::string& name) { return model.grad(name); });

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The transformation of an image for a model.
+#include <ATen/core/Reduction.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/tensor.h>
+
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -264,6 +269,42 @@ TEST_CASE("class weights scale the targets of training, and the loss is divided 
   CHECK(weighted.weight == Approx(sum));
   CHECK(other.weight == 8);
   CHECK(load(from, samples, 0, false).weight == 8);  // an evaluation is not weighted
+}
+
+// The loss was divided by the sum of the smoothed targets.
+TEST_CASE("weighted and smoothed targets give the loss of torch's cross_entropy") {
+  const std::vector<double> weights = {2, 0.5, 1, 1, 4, 0.25, 1, 1, 1, 3};
+  constexpr double kSmoothing = 0.1;
+  const images::ImageBatch batch = load(loader({{"model.class_weights", "[2, 0.5, 1, 1, 4, 0.25, 1, 1, 1, 3]"},
+                                                {"model.label_smoothing", std::to_string(kSmoothing)}}),
+                                        {0, 1, 2, 3, 4, 5, 6, 7});
+  const at::Tensor logits = at::arange(80, at::kDouble).sin().mul(3).view({8, 10}), nll = logits.log_softmax(1).neg();
+  const double loss = batch.targets.mul(nll).sum().item<double>() / batch.weight;
+  double sum = 0, weight = 0;
+  for (int64_t b = 0; b < 8; ++b) {
+    const int64_t y = batch.labels[static_cast<size_t>(b)];
+    weight += weights[static_cast<size_t>(y)];
+    sum += (1 - kSmoothing) * weights[static_cast<size_t>(y)] * nll[b][y].item<double>();
+    for (int64_t c = 0; c < 10; ++c)
+      sum += kSmoothing / 10 * weights[static_cast<size_t>(c)] * nll[b][c].item<double>();
+  }
+  CHECK(loss == Approx(sum / weight).epsilon(1e-6));
+  CHECK(loss == Approx(at::cross_entropy_loss(logits, at::tensor(batch.labels), at::tensor(weights, at::kDouble),
+                                              at::Reduction::Mean, -100, kSmoothing)
+                           .item<double>())
+                    .epsilon(1e-6));
+}
+
+TEST_CASE("mixup mixes the weights of both labels by the shares of their images") {
+  const images::ImageLoader from =
+      loader({{"model.class_weights", "[2, 0.5, 1, 1, 4, 0.25, 1, 1, 1, 3]"}, {"model.mixup", "1.0"}});
+  const images::ImageLoader plain = loader({{"model.mixup", "1.0"}});
+  const at::Tensor weights = at::tensor(std::vector<double>{2, 0.5, 1, 1, 4, 0.25, 1, 1, 1, 3}, at::kDouble);
+  for (int64_t i = 0; i < 8; ++i) {
+    const at::Tensor shares = load(plain, {i}).targets[0].to(at::kDouble);  // of the classes
+    CHECK(load(plain, {i}).weight == 1);
+    CHECK(load(from, {i}).weight == Approx(shares.mul(weights).sum().item<double>()).epsilon(1e-6));
+  }
 }
 
 TEST_CASE("balanced class weights give every class the same weight in an epoch") {
