@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "../images/transform.hpp"
 #include "config.hpp"
 
 namespace cad {
@@ -40,6 +41,9 @@ class ItemSet {
 struct CadData {
   std::unique_ptr<ItemSet> train, eval;  // eval: nullptr where there is none
 };
+
+// How files become pixels.
+images::TransformOptions transform_of(const ImageShape& shape);
 
 // What data.path and data.dummy_samples say: a folder; without one, made-up samples. A folder that does not exist yet is
 // written where data.dummy_samples is given. The log says which.
