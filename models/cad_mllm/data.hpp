@@ -14,6 +14,11 @@
 
 namespace cad {
 
+// What a sample has, or what is wanted of it.
+struct Inputs {
+  bool text, points, image;
+};
+
 struct Item {
   std::string prompt;         // ends with a line break
   std::string target;         // the CAD sequence as compact JSON
@@ -34,8 +39,8 @@ class ItemSet {
   [[nodiscard]] virtual uint64_t size() const = 0;
   // Prompt and target alone.
   [[nodiscard]] virtual std::pair<std::string, std::string> texts(uint64_t i) const = 0;
-  // Throws ddh::Error where a file can't be read.
-  [[nodiscard]] virtual Item item(uint64_t i) const = 0;
+  // Pixels and points as `wanted`: files of others are not opened. Throws ddh::Error where a file can't be read.
+  [[nodiscard]] virtual Item item(uint64_t i, Inputs wanted) const = 0;
 };
 
 struct CadData {

@@ -29,6 +29,8 @@ namespace {
 
 constexpr std::array<std::string_view, 6> kKeys = {"input_text", "caption", "target_text", "image", "points", "cad_id"};
 
+constexpr Inputs kEverything = {true, true, true};
+
 // A line of train.jsonl.
 struct Line {
   std::string prompt, target;
@@ -159,15 +161,17 @@ std::vector<Line> read_lines(const ddh::Host& host, const Config& config, const 
   return lines;
 }
 
-Item item_of(const Line& line, const ImageShape& shape, int64_t n_points) {
+Item item_of(const Line& line, const ImageShape& shape, int64_t n_points, Inputs wanted) {
   Item item{line.prompt, line.target, {}, {}};
-  if (!line.images.empty()) item.pixels.resize(static_cast<size_t>(shape.numel()));
-  float* view = item.pixels.data();
-  for (const std::string& path : line.images) {
-    images::transform(images::decode(path), transform_of(shape), nullptr, view);
-    view += shape.view_numel();
+  if (wanted.image && !line.images.empty()) {
+    item.pixels.resize(static_cast<size_t>(shape.numel()));
+    float* view = item.pixels.data();
+    for (const std::string& path : line.images) {
+      images::transform(images::decode(path), transform_of(shape), nullptr, view);
+      view += shape.view_numel();
+    }
   }
-  if (!line.points.empty()) item.points = read_points(line.points, n_points);
+  if (wanted.points && !line.points.empty()) item.points = read_points(line.points, n_points);
   return item;
 }
 
@@ -179,7 +183,9 @@ class FolderItems final : public ItemSet {
   [[nodiscard]] std::pair<std::string, std::string> texts(uint64_t i) const override {
     return {lines_[i].prompt, lines_[i].target};
   }
-  [[nodiscard]] Item item(uint64_t i) const override { return item_of(lines_[i], image_, n_points_); }
+  [[nodiscard]] Item item(uint64_t i, Inputs wanted) const override {
+    return item_of(lines_[i], image_, n_points_, wanted);
+  }
 
  private:
   const std::vector<Line> lines_;
@@ -216,7 +222,7 @@ void write_part(const ItemSet& items, const Config& config, const fs::path& fold
   fs::create_directories(folder / "points");
   std::ofstream lines(folder / (part + ".jsonl"));
   for (uint64_t i = 0; i < items.size(); ++i) {
-    const Item item = items.item(i);
+    const Item item = items.item(i, kEverything);
     std::string number = std::to_string(i);
     number.insert(0, number.size() < 4 ? 4 - number.size() : 0, '0');
     const std::string id = "dummy_" + number, name = part + "_" + number;
@@ -273,7 +279,7 @@ CadData read_data(const ddh::Host& host, const Config& config, const std::string
 Item read_item(const Config& config, const std::string& image, const std::string& points) {
   Line line{kBarePrompt, "", {}, points};
   if (!image.empty()) line.images.push_back(image);
-  return item_of(line, config.image, config.point.points);
+  return item_of(line, config.image, config.point.points, kEverything);
 }
 
 // Ranks may write the same folder at once: each writes its own, and the first to rename it wins.

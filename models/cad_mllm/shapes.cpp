@@ -109,11 +109,14 @@ class MadeUp final : public ItemSet {
   [[nodiscard]] std::pair<std::string, std::string> texts(uint64_t i) const override {
     return {std::string(kCaptions[i % kShapes]) + "\n", kSequences[i % kShapes]};
   }
-  [[nodiscard]] Item item(uint64_t i) const override {
+  [[nodiscard]] Item item(uint64_t i, Inputs wanted) const override {
     const auto shape = static_cast<int64_t>(i % kShapes);
     const Perturbation p(seed_, first_ + i);
     const auto [prompt, target] = texts(i);
-    return {prompt, target, views_of(shape, p), shape_points(shape, point_.points, p)};
+    Item item{prompt, target, {}, {}};
+    if (wanted.image) item.pixels = views_of(shape, p);
+    if (wanted.points) item.points = shape_points(shape, point_.points, p);
+    return item;
   }
 
  private:
