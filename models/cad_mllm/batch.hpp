@@ -13,10 +13,7 @@
 
 namespace cad {
 
-// What the stages of the curriculum know, and what single samples have.
-struct Inputs {
-  bool text, points, image;
-};
+// What the stages of the curriculum know.
 inline constexpr int32_t kStages = 3;
 inline constexpr Inputs kStageInputs[kStages] = {{true, false, false}, {true, true, false}, {true, true, true}};
 

@@ -82,10 +82,10 @@ ddh_batch* CadMllm::batch_create(const ddh_batch_args& args, ddh_batch_info& inf
   BatchMaker maker(config_, stage);
   for (uint32_t i = 0; i < args.n_samples; ++i) {
     const int64_t sample = args.samples[i];
-    const Item item = (training ? data_.train : data_.eval)->item(static_cast<uint64_t>(sample));
     images::VisitRng rng(config_.seed, ddh::epoch_of(args, i), sample);
     const double draw = rng.uniform();
     const Inputs has = training ? drawn_inputs(stage, draw, rng.uniform()) : eval_inputs(stage);
+    const Item item = (training ? data_.train : data_.eval)->item(static_cast<uint64_t>(sample), has);
     maker.add(sequence_of(config_, has.text ? item.prompt : kBarePrompt, item.target), item, has);
   }
   CadBatch batch = maker.made();
@@ -141,8 +141,8 @@ void CadMllm::sampler_begin(const ddh_sample_args& args) {
     has = known_to(stage, "model.sample_image and model.sample_points name", {true, !points.empty(), !image.empty()});
     item = read_item(config_, image, points);
   } else if (args.condition >= 0) {
-    item = data_.eval->item(static_cast<uint64_t>(args.condition));
     has = eval_inputs(stage);
+    item = data_.eval->item(static_cast<uint64_t>(args.condition), has);
   }
   const std::string given = args.prompt;
   const bool has_caption = args.condition >= 0 && has.text;

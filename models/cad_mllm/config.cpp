@@ -24,7 +24,7 @@ struct Size {
 
 constexpr ImageShape kSmallImage = {28, 14, 32, 2, 2, 28};
 constexpr PointShape kSmallPoint = {40, 4, 32, 2, 2, 8};
-constexpr ImageShape kDinoLarge = {224, 14, 1024, 24, 16, 518};
+constexpr ImageShape kDinoLarge = {224, 14, 1024, 24, 16, 518, 1e-6, 1, "imagenet"};  // as its published weights expect
 constexpr PointShape kMichelangelo = {2048, 8, 768, 8, 12, 256};
 
 // tiny: of the reference tensors. 0.6b, 8b: Qwen3's own shapes with the encoders of the source repository.
@@ -62,6 +62,12 @@ constexpr ddh::Option kOptions[] = {
     {"projector_lr_scale", "number", "5.0", ddh::kAbove0, "factor on the learning rate of the projectors"},
     {"image_size", "integer", "0", R"("minimum": 0, "maximum": 4096, "x-unit": "pixels", "x-affects": "memory")",
      "side of the images; 0: from size"},
+    {"table_size", "integer", "0", R"("minimum": 0, "maximum": 4096, "x-unit": "pixels")",
+     "side of the images that the image encoder's table of positions is for; the table is stretched to image_size; "
+     "0: from size"},
+    {"normalize", "string", R"("auto")", R"("enum": ["auto", "half", "imagenet"])",
+     "mean and deviation of pixels; half: in -1 to 1; imagenet: as published weights of DINOv2 expect; auto: half for "
+     "the size tiny, else imagenet"},
     {"views", "integer", "1", R"("minimum": 1, "maximum": 64, "x-affects": "memory")",
      "images of a sample, whose tokens follow one another"},
     {"points", "integer", "0", R"("minimum": 0, "maximum": 1048576, "x-affects": "memory")",
@@ -115,7 +121,11 @@ Config::Config(const ddh::Host& host)
   llm.head_dim = given_or(host, "model.head_dim", llm.head_dim);
   llm.mlp_width = given_or(host, "model.mlp_width", llm.mlp_width);
   image.side = given_or(host, "model.image_size", image.side);
+  image.table_side = given_or(host, "model.table_size", image.table_side);
   image.views = host.i64("model.views");
+  for (const std::string_view name : {"half", "imagenet"}) {
+    if (host.text("model.normalize") == name) image.normalize = name;
+  }
   point.points = given_or(host, "model.points", point.points);
   if (llm.vocab < kVocab)
     ddh::fail(DDH_INVALID_ARGUMENT, "model.vocab=", llm.vocab, " has no room for the ", kVocab,
@@ -123,9 +133,8 @@ Config::Config(const ddh::Host& host)
   require_multiple("model.heads", llm.heads, "model.kv_heads", llm.kv_heads);
   if (llm.head_dim % 2 != 0)
     ddh::fail(DDH_INVALID_ARGUMENT, "model.head_dim=", llm.head_dim, " is odd; give an even number");
-  if (image.side % image.patch != 0)
-    ddh::fail(DDH_INVALID_ARGUMENT, "model.image_size=", image.side, " is not a multiple of the patch, ", image.patch,
-              "; change it");
+  require_multiple("model.image_size", image.side, "the patch", image.patch);
+  require_multiple("model.table_size", image.table_side, "the patch", image.patch);
 }
 
 }  // namespace cad

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "ddh/sdk/plugin.hpp"
 
@@ -33,7 +34,8 @@ struct ImageShape {
   int64_t side, patch, width, layers, heads;
   int64_t table_side;  // side of the images that the position table is for, in pixels
   double eps = 1e-6;
-  int64_t views = 1;  // of a sample
+  int64_t views = 1;                    // of a sample
+  std::string_view normalize = "half";  // mean and deviation of pixels (images/transform.hpp)
   [[nodiscard]] int64_t grid() const { return side / patch; }
   [[nodiscard]] int64_t table_grid() const { return table_side / patch; }
   [[nodiscard]] int64_t view_tokens() const { return grid() * grid(); }

@@ -9,9 +9,15 @@
 #include <utility>
 #include <vector>
 
+#include "../images/transform.hpp"
 #include "config.hpp"
 
 namespace cad {
+
+// What a sample has, or what is wanted of it.
+struct Inputs {
+  bool text, points, image;
+};
 
 struct Item {
   std::string prompt;         // ends with a line break
@@ -33,13 +39,16 @@ class ItemSet {
   [[nodiscard]] virtual uint64_t size() const = 0;
   // Prompt and target alone.
   [[nodiscard]] virtual std::pair<std::string, std::string> texts(uint64_t i) const = 0;
-  // Throws ddh::Error where a file can't be read.
-  [[nodiscard]] virtual Item item(uint64_t i) const = 0;
+  // Pixels and points as `wanted`: files of others are not opened. Throws ddh::Error where a file can't be read.
+  [[nodiscard]] virtual Item item(uint64_t i, Inputs wanted) const = 0;
 };
 
 struct CadData {
   std::unique_ptr<ItemSet> train, eval;  // eval: nullptr where there is none
 };
+
+// How files become pixels.
+images::TransformOptions transform_of(const ImageShape& shape);
 
 // What data.path and data.dummy_samples say: a folder; without one, made-up samples. A folder that does not exist yet is
 // written where data.dummy_samples is given. The log says which.

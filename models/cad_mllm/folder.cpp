@@ -17,7 +17,6 @@
 #include <unistd.h>
 
 #include "../images/image_set.hpp"
-#include "../images/transform.hpp"
 #include "data.hpp"
 #include "ddh/sdk/input_file.hpp"
 
@@ -29,6 +28,8 @@ using nlohmann::json;
 namespace {
 
 constexpr std::array<std::string_view, 6> kKeys = {"input_text", "caption", "target_text", "image", "points", "cad_id"};
+
+constexpr Inputs kEverything = {true, true, true};
 
 // A line of train.jsonl.
 struct Line {
@@ -160,19 +161,17 @@ std::vector<Line> read_lines(const ddh::Host& host, const Config& config, const 
   return lines;
 }
 
-Item item_of(const Line& line, const ImageShape& shape, int64_t n_points) {
-  images::TransformOptions transform;
-  transform.side = transform.resize = shape.side;
-  transform.channels = 3;
-  transform.mean = transform.deviation = {0.5F, 0.5F, 0.5F};
+Item item_of(const Line& line, const ImageShape& shape, int64_t n_points, Inputs wanted) {
   Item item{line.prompt, line.target, {}, {}};
-  if (!line.images.empty()) item.pixels.resize(static_cast<size_t>(shape.numel()));
-  float* view = item.pixels.data();
-  for (const std::string& path : line.images) {
-    images::transform(images::decode(path), transform, nullptr, view);
-    view += shape.view_numel();
+  if (wanted.image && !line.images.empty()) {
+    item.pixels.resize(static_cast<size_t>(shape.numel()));
+    float* view = item.pixels.data();
+    for (const std::string& path : line.images) {
+      images::transform(images::decode(path), transform_of(shape), nullptr, view);
+      view += shape.view_numel();
+    }
   }
-  if (!line.points.empty()) item.points = read_points(line.points, n_points);
+  if (wanted.points && !line.points.empty()) item.points = read_points(line.points, n_points);
   return item;
 }
 
@@ -184,7 +183,9 @@ class FolderItems final : public ItemSet {
   [[nodiscard]] std::pair<std::string, std::string> texts(uint64_t i) const override {
     return {lines_[i].prompt, lines_[i].target};
   }
-  [[nodiscard]] Item item(uint64_t i) const override { return item_of(lines_[i], image_, n_points_); }
+  [[nodiscard]] Item item(uint64_t i, Inputs wanted) const override {
+    return item_of(lines_[i], image_, n_points_, wanted);
+  }
 
  private:
   const std::vector<Line> lines_;
@@ -192,12 +193,14 @@ class FolderItems final : public ItemSet {
   const int64_t n_points_;
 };
 
-void write_png(const float* pixels, int64_t side, const std::string& path) {
+void write_png(const float* pixels, const ImageShape& shape, const std::string& path) {
+  const images::TransformOptions scale = transform_of(shape);
+  const int64_t side = shape.side;
   std::vector<uint8_t> bytes;
   for (int64_t i = 0; i < side * side; ++i) {
-    for (int64_t c = 0; c < 3; ++c) {
-      const float value = pixels[c * side * side + i];
-      bytes.push_back(static_cast<uint8_t>(std::lround(std::clamp(127.5F * (value + 1), 0.0F, 255.0F))));
+    for (size_t c = 0; c < 3; ++c) {
+      const float value = pixels[static_cast<int64_t>(c) * side * side + i] * scale.deviation.at(c) + scale.mean.at(c);
+      bytes.push_back(static_cast<uint8_t>(std::lround(std::clamp(255.0F * value, 0.0F, 255.0F))));
     }
   }
   png_image image{};
@@ -219,14 +222,14 @@ void write_part(const ItemSet& items, const Config& config, const fs::path& fold
   fs::create_directories(folder / "points");
   std::ofstream lines(folder / (part + ".jsonl"));
   for (uint64_t i = 0; i < items.size(); ++i) {
-    const Item item = items.item(i);
+    const Item item = items.item(i, kEverything);
     std::string number = std::to_string(i);
     number.insert(0, number.size() < 4 ? 4 - number.size() : 0, '0');
     const std::string id = "dummy_" + number, name = part + "_" + number;
     std::vector<std::string> images;
     for (int64_t view = 0; view < config.image.views; ++view) {
       images.push_back("images/" + name + (view > 0 ? "_" + std::to_string(view) : "") + ".png");
-      write_png(item.pixels.data() + view * config.image.view_numel(), config.image.side, folder / images.back());
+      write_png(item.pixels.data() + view * config.image.view_numel(), config.image, folder / images.back());
     }
     write_points(item.points, (folder / "points" / (name + ".xyz")).string());
     const json line = {{"cad_id", id},
@@ -242,6 +245,14 @@ void write_part(const ItemSet& items, const Config& config, const fs::path& fold
 }
 
 }  // namespace
+
+images::TransformOptions transform_of(const ImageShape& shape) {
+  images::TransformOptions transform;
+  transform.side = transform.resize = shape.side;
+  transform.channels = 3;
+  images::set_scale(transform, shape.normalize);
+  return transform;
+}
 
 CadData read_data(const ddh::Host& host, const Config& config, const std::string& folder) {
   std::vector<Line> train = read_lines(host, config, fs::path(folder) / "train.jsonl"), eval;
@@ -268,7 +279,7 @@ CadData read_data(const ddh::Host& host, const Config& config, const std::string
 Item read_item(const Config& config, const std::string& image, const std::string& points) {
   Line line{kBarePrompt, "", {}, points};
   if (!image.empty()) line.images.push_back(image);
-  return item_of(line, config.image, config.point.points);
+  return item_of(line, config.image, config.point.points, kEverything);
 }
 
 // Ranks may write the same folder at once: each writes its own, and the first to rename it wins.

@@ -109,21 +109,28 @@ class MadeUp final : public ItemSet {
   [[nodiscard]] std::pair<std::string, std::string> texts(uint64_t i) const override {
     return {std::string(kCaptions[i % kShapes]) + "\n", kSequences[i % kShapes]};
   }
-  [[nodiscard]] Item item(uint64_t i) const override {
+  [[nodiscard]] Item item(uint64_t i, Inputs wanted) const override {
     const auto shape = static_cast<int64_t>(i % kShapes);
     const Perturbation p(seed_, first_ + i);
     const auto [prompt, target] = texts(i);
-    return {prompt, target, views_of(shape, p), shape_points(shape, point_.points, p)};
+    Item item{prompt, target, {}, {}};
+    if (wanted.image) item.pixels = views_of(shape, p);
+    if (wanted.points) item.points = shape_points(shape, point_.points, p);
+    return item;
   }
 
  private:
-  // Each further view is turned and has its own noise.
+  // Each further view is turned and has its own noise. A silhouette lies in -1 to 1, its noise beyond.
   [[nodiscard]] std::vector<float> views_of(int64_t shape, const Perturbation& p) const {
+    const images::TransformOptions scale = transform_of(image_);
     std::vector<float> out;
     Perturbation seen = p;
     for (int64_t view = 0; view < image_.views; ++view) {
       const std::vector<float> pixels = shape_silhouette(shape, image_.side, seen);
-      out.insert(out.end(), pixels.begin(), pixels.end());
+      for (size_t i = 0; i < pixels.size(); ++i) {
+        const float mean = scale.mean.at(3 * i / pixels.size()), deviation = scale.deviation.at(3 * i / pixels.size());
+        out.push_back(pixels[i] * (0.5F / deviation) + (0.5F - mean) / deviation);
+      }
       seen.angle += 2 * kPi / static_cast<double>(image_.views);
       seen.first += uint64_t{1} << 33;
     }

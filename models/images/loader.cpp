@@ -11,17 +11,6 @@
 namespace images {
 namespace {
 
-void set_scale(TransformOptions& t, std::string name) {
-  if (name == "auto") name = t.channels == 1 ? "mnist" : "imagenet";
-  if (name == "half") {
-    t.mean = t.deviation = {0.5F, 0.5F, 0.5F};
-  } else if (name == "imagenet") {
-    t.mean = {0.485F, 0.456F, 0.406F}, t.deviation = {0.229F, 0.224F, 0.225F};
-  } else if (name == "mnist") {
-    t.mean = {0.1307F, 0.1307F, 0.1307F}, t.deviation = {0.3081F, 0.3081F, 0.3081F};
-  }
-}
-
 int64_t given_or(int64_t given, int64_t otherwise) { return given > 0 ? given : otherwise; }
 
 }  // namespace

@@ -88,6 +88,17 @@ void cut_out(int64_t planes, const TransformOptions& options, VisitRng& rng, flo
 
 }  // namespace
 
+void set_scale(TransformOptions& options, std::string_view name) {
+  if (name == "auto") name = options.channels == 1 ? "mnist" : "imagenet";
+  if (name == "half") {
+    options.mean = options.deviation = {0.5F, 0.5F, 0.5F};
+  } else if (name == "imagenet") {
+    options.mean = {0.485F, 0.456F, 0.406F}, options.deviation = {0.229F, 0.224F, 0.225F};
+  } else if (name == "mnist") {
+    options.mean = {0.1307F, 0.1307F, 0.1307F}, options.deviation = {0.3081F, 0.3081F, 0.3081F};
+  }
+}
+
 std::vector<float> resize_plane(const std::vector<float>& from, int64_t height, int64_t width, int64_t to_height,
                                 int64_t to_width) {
   if (height == to_height && width == to_width) return from;

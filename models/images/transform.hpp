@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string_view>
 
 #include "ddh/sdk/counter_rng.hpp"
 #include "image_set.hpp"
@@ -23,6 +24,9 @@ struct TransformOptions {
   int64_t channels = 0;          // 1 or 3
   std::array<float, 3> mean{}, deviation{1, 1, 1};  // of each channel, pixels being in [0, 1]
 };
+
+// Mean and deviation by their name: none, half, imagenet or mnist; auto: of MNIST for one channel, else of ImageNet.
+void set_scale(TransformOptions& options, std::string_view name);
 
 // Random numbers for one use of a sample. An epoch uses a sample once.
 class DDH_HIDDEN VisitRng {

@@ -155,13 +155,15 @@ TEST_CASE("bad CAD data gets a sentence with file and line", "[cli]") {
 
   write_lines(file, {good[2]});
   const std::string cloud = path + "/points/train_0002.xyz";
+  // Enough epochs of the one sample that one draws its points, and one its image.
+  const std::vector<std::string> often = {"data.path=" + path, "data.micro_batch=1", "train.steps=16"};
   write_lines(cloud, {"0 0 1", "0 one 2"});
-  check_refused({"data.path=" + path, "data.micro_batch=1"}, {cloud + ":2", "three or six finite numbers"});
+  check_refused(often, {cloud + ":2", "three or six finite numbers"});
   write_lines(cloud, {});
-  check_refused({"data.path=" + path, "data.micro_batch=1"}, {cloud, "has no points"});
+  check_refused(often, {cloud, "has no points"});
   write_lines(cloud, {"0 0 1"});
   write_lines(path + "/images/train_0002.png", {"no picture"});
-  check_refused({"data.path=" + path, "data.micro_batch=1"}, {"train_0002.png", "neither a PNG nor a JPEG"});
+  check_refused(often, {"train_0002.png", "neither a PNG nor a JPEG"});
   check_refused({"data.path=" + path, "model.bad_data=skip"}, {file, "holds no sample"});
   write_lines(file, good);
   write_lines(path + "/points/train_0007.xyz", {"0 0"});
@@ -171,6 +173,27 @@ TEST_CASE("bad CAD data gets a sentence with file and line", "[cli]") {
   CHECK_THAT(torn.err, Catch::Contains("passed over 2 of 10 lines") && Catch::Contains(file + ":3") &&
                            Catch::Contains("train_0002.png"));
   check_refused({"data.path=" + folder.file("none")}, {folder.file("none"), "is no folder", "data.dummy_samples"});
+}
+
+TEST_CASE("a stage opens no file that its samples do not need: torn ones do not end it", "[cli]") {
+  const TempFolder folder;
+  const std::string path = written(folder, 10);
+  const auto ended = [&](const std::string& stage) {
+    return train({"data.path=" + path, "train.programs=[\"" + stage + "\"]", "train.steps=10", "train.eval_every=10"});
+  };
+  const auto tear_all = [&](const char* kind) {
+    for (const auto& file : std::filesystem::directory_iterator(path + "/" + kind)) write_lines(file.path(), {"torn"});
+  };
+  tear_all("images");
+  for (const char* stage : {"stage1_text", "stage2_text_pc"}) {
+    const Ended run = ended(stage);
+    INFO(run.command << "\n" << run.err);
+    CHECK(run.code == 0);
+  }
+  CHECK(ended("stage3_all").code != 0);
+  tear_all("points");
+  CHECK(ended("stage1_text").code == 0);
+  CHECK(ended("stage2_text_pc").code != 0);
 }
 
 TEST_CASE("a trained CAD-MLLM is evaluated on single inputs and generates from a sample of the evaluation", "[cli]") {

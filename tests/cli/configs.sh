@@ -2,9 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # configs.sh <source> <build>              every config is accepted, and those called *_tiny train as they are
-# configs.sh <source> <build> <tiny config>   gives the same metrics and weights under every strategy, on 1, 2 and 3 ranks
+# configs.sh <source> <build> <tiny config> [worlds]   gives the same metrics and weights under every strategy, on 1, 2 and 3
+#   ranks: as it is, at least 20 steps, on the numbers of ranks in `worlds` ("1 2 3"), whose losses are printed; a few steps
+#   on the others
 set -euo pipefail
-source=$1 build=$2 tiny=${3:-}
+source=$1 build=$2 tiny=${3:-} whole=${4:-1 2 3}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 fail() { echo "FAILED: $*"; exit 1; }
@@ -39,14 +41,26 @@ case $tiny in
       {"program":"stage3_all","steps":2,"lr":1e-3,"optimizer":"new"}]' train.eval_every=6 train.eval_batches=2) ;;
   *) short=(train.steps=4 train.eval_every=4 train.eval_batches=2) ;;
 esac
+strategies="ddp zero1 zero2 zero3 zero3_offload fsdp"
+losses_of() { # of a run: the program where there are several, and the loss of each step
+  awk -F '[{},]' '/[{,]"loss":/ {
+    program = ""
+    for (i = 1; i <= NF; ++i) {
+      if ($i ~ /^"loss":/) loss = substr($i, 8)
+      if ($i ~ /^"program":/) program = substr($i, 12, length($i) - 12) " "
+    }
+    printf "%s%.7f\n", program, loss
+  }' "$folder/$1/metrics.jsonl"
+}
 for world in 1 2 3; do
-  reference=""
-  for strategy in ddp zero1 zero2 zero3 zero3_offload fsdp; do
+  reference="" steps=20 length=()
+  [[ " $whole " == *" $world "* ]] || { steps=4 length=("${short[@]}"); }
+  for strategy in $strategies; do
     name=$strategy-$world
-    run "$name" --config "$source/configs/$tiny.json" --strategy "$strategy" --nproc "$world" "${short[@]}" \
+    run "$name" --config "$source/configs/$tiny.json" --strategy "$strategy" --nproc "$world" "${length[@]}" \
       --save-final "$folder/$name.safetensors"
     mine=$(values_of "$name")
-    [[ $(grep -c '"loss"' <<<"$mine") -ge 4 ]] || fail "$strategy on $world ranks wrote no losses"
+    [[ $(grep -c '"loss"' <<<"$mine") -ge $steps ]] || fail "$strategy on $world ranks wrote fewer than $steps losses"
     grep -q '"val_' <<<"$mine" || fail "$strategy on $world ranks wrote no evaluation"
     [[ -n $reference ]] || reference=$mine
     [[ $mine == "$reference" ]] || {
@@ -58,4 +72,14 @@ for world in 1 2 3; do
     n=$((n + 1))
   done
 done
-echo "$n runs of $tiny; the strategies agree"
+echo "$n runs of $tiny; on each number of ranks the losses have the same bits under $strategies:"
+columns=()
+for world in $whole; do
+  { echo "$world rank(s)"; losses_of "ddp-$world"; } >"$folder/column-$world"
+  columns+=("$folder/column-$world")
+done
+paste "${columns[@]}" | awk -F '\t' '{
+  printf "%-6s", NR == 1 ? "step" : NR - 1
+  for (i = 1; i <= NF; ++i) printf " %-24s", $i
+  print ""
+}'

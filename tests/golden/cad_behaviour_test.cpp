@@ -2,21 +2,21 @@
 //
 // What a CAD-MLLM owes its host: empty batches, accumulation, frozen towers that cost nothing, randomness that nothing
 // changes, low precision, generation.
-#include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/rand.h>
 
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "../../models/cad_mllm/shapes.hpp"
 #include "../../models/cad_mllm/text.hpp"
+#include "fixtures/harness/ddhost_process.hpp"
 #include "fixtures/harness/throws.hpp"
 #include "golden/cad_fixture.hpp"
+#include "golden/cad_units.hpp"
 
 using namespace ddhost::test;
 
@@ -73,24 +73,6 @@ std::string generated(ModelDriver& model, int64_t condition, const std::string& 
   return model.sampler()->text(model.inst());
 }
 
-// The weights of one unit.
-class Weights final : public cad::Call {
- public:
-  Weights(const cad::CadBatch& its_batch, const cad::Unit& unit) : Call(its_batch) {
-    for (const cad::ParamSpec& param : unit.params) {
-      const std::vector<float> values = golden_fill(unit.prefix + param.name, param.shape, 1);
-      values_[param.name] = at::empty(param.shape, at::kFloat);
-      std::copy(values.begin(), values.end(), values_[param.name].mutable_data_ptr<float>());
-    }
-  }
-  const at::Tensor& operator[](const std::string& name) const override { return values_.at(name); }
-  bool has(const std::string& name) const override { return values_.contains(name); }
-  at::Tensor dropout(const at::Tensor& x, double) override { return x; }
-
- private:
-  std::map<std::string, at::Tensor> values_;
-};
-
 cad::Config config_with(const ModelDriver::Options& options) {
   FakeHost host(options);
   const ddh_module* module = nullptr;
@@ -101,28 +83,102 @@ cad::Config config_with(const ModelDriver::Options& options) {
   return cad::Config(ddh::Host(host.get()));
 }
 
-// (samples, tokens, width) of the image encoder.
-at::Tensor image_features(const cad::Config& config, const at::Tensor& pixels) {
-  cad::CadBatch batch;
-  batch.pixels = pixels;
-  cad::Tensors x;
-  for (const cad::Unit& unit : cad::image_encoder(config)) {
-    Weights weights(batch, unit);
-    x = unit.run(weights, x);
-  }
-  return x.back();
-}
-
 }  // namespace
 
 TEST_CASE("each view of a sample is encoded by itself, and their tokens follow one another") {
   const cad::Config one = config_with({}), three = config_with({{"model.views", "3"}});
   CHECK(three.image.tokens() == 3 * one.image.tokens());
   const at::Tensor pixels = at::rand({2 * 3, 3, one.image.side, one.image.side});
-  const at::Tensor all = image_features(three, pixels);
+  const auto filled = [](const auto& name, const auto& shape) { return golden_fill(name, shape, 1); };
+  const at::Tensor all = image_features(three, pixels, filled);
   REQUIRE(all.sizes() == at::IntArrayRef({2, three.image.tokens(), one.image.width}));
-  const at::Tensor single = image_features(one, pixels).view(all.sizes());
+  const at::Tensor single = image_features(one, pixels, filled).view(all.sizes());
   CHECK(at::equal(all, single));
+}
+
+// Keys' cubic kernel with a = -0.75, as torch's bicubic.
+double cubic(double x) {
+  constexpr double a = -0.75;
+  x = std::abs(x);
+  if (x < 1) return ((a + 2) * x - (a + 3)) * x * x + 1;
+  return x < 2 ? ((x - 5) * x + 8) * x * a - 4 * a : 0;
+}
+
+TEST_CASE("the table of positions is stretched bicubically to the grid of the images, without averaging") {
+  const int64_t side = GENERATE(28, 42, 98);
+  const cad::Config config = config_with({{"model.table_size", "70"}, {"model.image_size", std::to_string(side)}});
+  const int64_t from = 5, to = side / 14, C = config.image.width;
+  CAPTURE(to);
+  const auto table = [&](int64_t y, int64_t x, int64_t c) {
+    return std::sin(1.0 + 1.7 * static_cast<double>(y) + 0.9 * static_cast<double>(x) + 0.3 * static_cast<double>(c));
+  };
+  // Without patches: the embeddings are the positions.
+  const at::Tensor out = image_features(
+      config, at::rand({1, 3, side, side}),
+      [&](const std::string& name, const std::vector<int64_t>& shape) {
+        const auto numel = std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+        std::vector<float> values(static_cast<size_t>(numel), 0.0F);
+        if (!name.ends_with("position_embeddings")) return values;
+        REQUIRE(shape == std::vector<int64_t>{1, 1 + from * from, C});
+        for (size_t i = 0; i < values.size(); ++i) {
+          const int64_t token = static_cast<int64_t>(i) / C - 1, c = static_cast<int64_t>(i) % C;
+          values[i] = token < 0 ? 0.25F : static_cast<float>(table(token / from, token % from, c));
+        }
+        return values;
+      },
+      1);
+  REQUIRE(out.sizes() == at::IntArrayRef({1, 1 + to * to, C}));
+  CHECK(out[0][0].eq(0.25F).all().item<bool>());  // the class token's is not stretched
+  const double scale = static_cast<double>(from) / static_cast<double>(to);
+  for (int64_t token = 0; token < to * to; ++token) {
+    const double at_y = (static_cast<double>(token / to) + 0.5) * scale - 0.5;
+    const double at_x = (static_cast<double>(token % to) + 0.5) * scale - 0.5;
+    for (int64_t c = 0; c < C; ++c) {
+      double expected = 0;
+      for (int64_t i = -1; i <= 2; ++i) {
+        for (int64_t k = -1; k <= 2; ++k) {
+          const double y = std::floor(at_y) + static_cast<double>(i), x = std::floor(at_x) + static_cast<double>(k);
+          const auto inside = [&](double v) { return std::clamp(static_cast<int64_t>(v), int64_t{0}, from - 1); };
+          expected += cubic(at_y - y) * cubic(at_x - x) * table(inside(y), inside(x), c);
+        }
+      }
+      REQUIRE(out[0][1 + token][c].item<double>() == Approx(expected).margin(1e-5));
+    }
+  }
+}
+
+TEST_CASE("pixels are scaled by ImageNet's statistics for the sizes that take published weights, and else to -1 to 1") {
+  CHECK(config_with({}).image.normalize == "half");
+  CHECK(config_with({{"model.size", "0.6b"}}).image.normalize == "imagenet");
+  CHECK(config_with({{"model.size", "0.6b"}, {"model.normalize", "half"}}).image.normalize == "half");
+  const TempFolder folder;
+  const auto pixels = [](const ModelDriver::Options& options) {
+    ModelDriver model(ddh_entry_cad_mllm, options);
+    auto made = model.create_batch({0, 1}, kEvalAll);
+    std::vector<float> out = values_of(reinterpret_cast<cad::CadBatch*>(made.batch)->pixels);
+    model.destroy_batch(made);
+    return out;
+  };
+  // Made-up images, the same as they are written, and as they are read; each folder is written by the first that uses it.
+  for (const char* path : {"", "of_half", "of_imagenet"}) {
+    CAPTURE(path);
+    ModelDriver::Options options = {{"data.dummy_samples", "10"},
+                                    {"data.path", *path == 0 ? "" : folder.file(path)},
+                                    {"model.normalize", std::string(path) == "of_imagenet" ? "imagenet" : "half"}};
+    if (*path != 0) pixels(options);
+    options["model.normalize"] = "half";
+    const std::vector<float> half = pixels(options);
+    options["model.normalize"] = "imagenet";
+    const std::vector<float> imagenet = pixels(options);
+    constexpr float kMean[] = {0.485F, 0.456F, 0.406F}, kDeviation[] = {0.229F, 0.224F, 0.225F};
+    REQUIRE(imagenet.size() == size_t{2} * 3 * 28 * 28);
+    for (size_t i = 0; i < half.size(); ++i) {
+      const size_t c = i / (28 * 28) % 3;
+      REQUIRE(imagenet[i] == Approx((0.5F * half[i] + 0.5F - kMean[c]) / kDeviation[c]).margin(1e-5));
+    }
+  }
+  CHECK(read_text(folder.path() / "of_half/images/train_0003.png") ==
+        read_text(folder.path() / "of_imagenet/images/train_0003.png"));
 }
 
 TEST_CASE("a batch without samples has zero gradients and no loss in every stage") {
@@ -312,6 +368,10 @@ TEST_CASE("the model says what it can't read or do") {
                const ModelDriver model(ddh_entry_cad_mllm, {{"model.image_size", "30"}});
              }),
              Catch::Contains("model.image_size=30"));
+  CHECK_THAT(sentence_of([] {
+               const ModelDriver model(ddh_entry_cad_mllm, {{"model.table_size", "30"}});
+             }),
+             Catch::Contains("model.table_size=30"));
   CHECK_THAT(sentence_of([] {
                ModelDriver model(ddh_entry_cad_mllm, {{"model.eval_inputs", "image"}});
                model.create_batch({0}, 4);

@@ -2,7 +2,8 @@
 //
 // model_logits MODEL WEIGHTS INPUTS OUT key=value...: the logits that a model has for given inputs, with the weights and
 // buffers of a safetensors file. opens_elsewhere.py compares them with those of the libraries that such files come from.
-// INPUTS and OUT are safetensors files; the input is `ids` (B, T) I64 or `pixels` (B, channels, side, side) F32.
+// INPUTS and OUT are safetensors files; the input is `ids` (B, T) I64 or `pixels` (B, channels, side, side) F32. Pixels for
+// cad_mllm give the features of its image encoder.
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -14,6 +15,7 @@
 #include "../../../models/vit/vit.hpp"
 #include "fixtures/harness/model_driver.hpp"
 #include "fixtures/harness/safetensors.hpp"
+#include "golden/cad_units.hpp"
 
 DDH_EXTERN_C ddh_rc ddh_entry_gpt(const ddh_host* host, const ddh_module** out, ddh_err* err) DDH_NX;
 DDH_EXTERN_C ddh_rc ddh_entry_vit(const ddh_host* host, const ddh_module** out, ddh_err* err) DDH_NX;
@@ -51,6 +53,14 @@ struct Batch {
 };
 
 std::vector<float> logits_of(const std::string& name, ModelDriver& model, const GoldenFile& inputs) {
+  if (name == "cad_mllm" && inputs.tensors.contains("pixels")) {
+    const GoldenTensor& given = inputs.at("pixels");
+    at::Tensor pixels = at::empty(given.shape, at::kFloat);
+    std::memcpy(pixels.mutable_data_ptr(), given.bytes.data(), given.bytes.size());
+    const cad::Config config(ddh::Host(model.host().get()));
+    return values_of(
+        image_features(config, pixels, [&](const auto& param, const auto&) { return model.value(param); }));
+  }
   if (name == "gpt" || name == "cad_mllm") {
     const GoldenTensor& ids = inputs.at("ids");
     const std::vector<int64_t> targets(ids.numel(), 1);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""opens_elsewhere.py SOURCE BUILD gpt|vit|cnn|cad_mllm
+"""opens_elsewhere.py SOURCE BUILD gpt|vit|cnn|cad_mllm|kgat
 
 For each library whose names a model has: ddhost trains a small model and writes its weights; the library opens them, finds
 every name, and has ddhost's logits. Then the library writes weights of its own; ddhost loads them with train.init_from, has
@@ -12,7 +12,9 @@ import sys
 import tempfile
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, load_model, save_file
+
+import definitions
 
 SOURCE, BUILD = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
 WORK = pathlib.Path(tempfile.mkdtemp(prefix="ddhost-elsewhere-"))
@@ -22,6 +24,7 @@ def call(*words):
     done = subprocess.run([str(w) for w in words], capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(f"{' '.join(str(w) for w in words)}\nended with {done.returncode}: {done.stderr[-3000:]}")
+    return done.stdout
 
 
 def train(model, name, options, *words):
@@ -32,10 +35,14 @@ def train(model, name, options, *words):
     return weights
 
 
+def of_model(options):
+    return [o for o in options if o.startswith(("model.", "data.path"))]
+
+
 def our_logits(model, weights, inputs, options):
     save_file(inputs, WORK / "inputs.safetensors")
     call(BUILD / "tests/bin/model_logits", model, weights, WORK / "inputs.safetensors", WORK / "logits.safetensors",
-         *[o for o in options if o.startswith(("model.", "data.path"))])
+         *of_model(options))
     return load_file(WORK / "logits.safetensors")["logits"]
 
 
@@ -121,6 +128,21 @@ def check_gpt():
     both_ways("gpt", "gpt", options + ["checkpoint.every=3"], {"ids": ids}, open_ours, write_theirs,
               lambda: theirs(ids).logits)
 
+    nano = randomize(definitions.NanoGpt(2, 4, 32, 24, 67))
+    ours = [{"model.activation=gelu_tanh": "model.activation=gelu", "model.bias=on": "model.bias=off"}.get(o, o)
+            for o in options]
+
+    def open_in_nano(weights):
+        fresh = definitions.NanoGpt(2, 4, 32, 24, 67)
+        load_model(fresh, weights, strict=True)  # knows that lm_head.weight is wte's
+        return fresh.eval()(ids)
+
+    def write_nano(folder):
+        torch.save({"model": nano.state_dict(), "model_args": {"n_layer": 2}, "iter_num": 3}, folder / "ckpt.pt")
+        return folder / "ckpt.pt"
+
+    both_ways("gpt", "nanogpt", ours, {"ids": ids}, open_in_nano, write_nano, lambda: nano(ids))
+
 
 def check_vit():
     import timm
@@ -193,6 +215,37 @@ def check_cnn():
             path.unlink()
 
 
+def check_dinov2():
+    """The image encoder: a table of positions for 70 pixels, and images of 70 (as it is), 28 (shrunk), 98 (enlarged)."""
+    from transformers import Dinov2Config, Dinov2Model
+    config = Dinov2Config(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, mlp_ratio=4, image_size=70,
+                          patch_size=14, hidden_act="gelu", layer_norm_eps=1e-6, use_mask_token=False)
+    theirs = randomize(Dinov2Model(config))
+
+    def features(model, pixels):
+        return model(pixels).last_hidden_state[:, 1:]
+
+    for side in (70, 28, 98):
+        pixels = torch.randn(2, 3, side, side, generator=torch.Generator().manual_seed(side))
+        options = ["model.size=tiny", "model.table_size=70", f"model.image_size={side}", "data.micro_batch=2",
+                   'train.programs=["stage3_all"]', "data.dummy_samples=20"]
+
+        def open_ours(weights):
+            folder = WORK / f"dinov2-{side}-ours"
+            folder.mkdir()
+            prefix = "image_encoder."
+            save_file({k[len(prefix):]: v for k, v in load_file(weights).items() if k.startswith(prefix)},
+                      folder / "model.safetensors", {"format": "pt"})
+            return features(strict_from_folder(Dinov2Model, folder, config, "dinov2"), pixels)
+
+        def write_theirs(folder):
+            theirs.save_pretrained(folder)
+            return json.dumps([{"file": str(folder), "prefix": "image_encoder."}])
+
+        both_ways("cad_mllm", f"dinov2-{side}", options, {"pixels": pixels}, open_ours, write_theirs,
+                  lambda: features(theirs, pixels))
+
+
 def check_cad_mllm():
     import peft
     from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -250,6 +303,7 @@ def check_cad_mllm():
         return json.dumps([{"file": str(folder / "base.safetensors"), "prefix": "llm.", "allow_missing": ["*lora_*"]},
                            {"file": str(folder / "adapter.safetensors"), "prefix": "llm.", "allow_missing": True}])
 
+    check_dinov2()
     inputs = {"ids": ids}
     both_ways("cad_mllm", "qwen3-merged", options, inputs, open_merged, write_base, lambda: base(ids).logits)
     both_ways("cad_mllm", "adapter", options, inputs, open_adapter, write_adapter, lambda: wrapped(ids).logits)
@@ -257,10 +311,52 @@ def check_cad_mllm():
               lambda: wrapped(ids).logits)
 
 
+def check_kgat():
+    """The port's module opens our file, has our attention and our ranking, and back. Our A_in are the values of its sparse
+    matrix, in the order of head, tail and relation."""
+    data = definitions.KgatData(WORK / "data", users=30, items=40, entities=60, relations=3)
+    options = [f"data.path={data.folder}", "model.layers=[16, 8]", "model.embed_dim=16", "model.relation_dim=12",
+               "model.ks=[5, 10]", "--optimizer", "adam", "optimizer_kg.plugin=adam", "schedule.warmup_steps=0",
+               'train.optimizers=["optimizer", "optimizer_kg"]', "data.micro_batch=20", "data.drop_last=false",
+               'train.phases=[{"program":"cf","epochs":1},{"program":"kg","epochs":1},{"program":"attention"}]']
+
+    def module(weights=None):
+        fresh = definitions.Kgat(data, 16, 12, [16, 8])
+        if weights is not None:
+            state = load_file(weights)
+            state["A_in"] = data.matrix(state["A_in"])
+            fresh.load_state_dict(state, strict=True)
+        return fresh.eval()
+
+    def compare(what, weights, theirs):
+        difference = (load_file(weights)["A_in"] - theirs.attention()).abs().max().item()
+        theirs.A_in.data = data.matrix(theirs.attention())
+        wanted = theirs.metrics((5, 10))
+        out = call(BUILD / "ddhost", "eval", "--model", "kgat", "--weights", weights, *of_model(options))
+        found = {words[0]: float(words[1]) for words in map(str.split, out.splitlines()) if len(words) == 2}
+        print(f"{what}: attention differs by {difference:.1e}; {wanted}", flush=True)
+        if not difference < 1e-6 or any(abs(found[name] - value) > 1e-6 for name, value in wanted.items()):
+            sys.exit(f"{what}: ddhost has other attention or other metrics: {found}")
+
+    def train_kgat(name, *more):
+        return train("kgat", name, options, "train.eval_every_epochs=0", *more)
+
+    weights = train_kgat("kgat", "--strategy", "zero3", "train.cycles=10", "optimizer.lr=0.02", "optimizer_kg.lr=0.02")
+    compare("kgat, from ddhost", weights, module(weights))
+    torch.manual_seed(1)
+    theirs = module()
+    given = {k: v.contiguous() for k, v in theirs.state_dict().items() if k != "A_in"}
+    save_file(given, WORK / "theirs.safetensors")
+    loaded = train_kgat("kgat-loaded", "--strategy", "fsdp", "train.cycles=1", "optimizer.lr=0", "optimizer_kg.lr=0",
+                        f"train.init_from={WORK / 'theirs.safetensors'}")
+    compare("kgat, to ddhost", loaded, theirs)
+
+
 def main():
     torch.set_num_threads(1)
     with torch.no_grad():
-        {"gpt": check_gpt, "vit": check_vit, "cnn": check_cnn, "cad_mllm": check_cad_mllm}[sys.argv[3]]()
+        {"gpt": check_gpt, "vit": check_vit, "cnn": check_cnn, "cad_mllm": check_cad_mllm,
+         "kgat": check_kgat}[sys.argv[3]]()
 
 
 if __name__ == "__main__":

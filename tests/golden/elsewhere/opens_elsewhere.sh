@@ -11,6 +11,7 @@ case $model in
   gpt) libraries=(transformers) ;;
   vit) libraries=(transformers torchvision timm) ;;
   cnn) libraries=(torchvision) ;;
+  kgat) libraries=() ;;
   *) libraries=(transformers peft) ;;
 esac
 for library in torch safetensors "${libraries[@]}"; do
