@@ -311,11 +311,11 @@ PreparedRun prepare_run(const UserConfig& user, Registry& registry, int world_si
     Plugin& plugin = *role.plugin;
     plugin = role.kind == DDH_KIND_DEVICE ? find_device(user, choices, registry, role, device)
                                           : find_plugin(user, choices, registry, role);
-    add_plugin_options(sections, role.section, plugin.desc->config_schema,
-                       kind_name(role.kind) + " '" + plugin.id() + "'");
+    const Schema schema = add_plugin_options(sections, role.section, plugin.desc->config_schema,
+                                             kind_name(role.kind) + " '" + plugin.id() + "'");
+    if (role.kind == DDH_KIND_STRATEGY) plan.less_memory = schema.less_memory;
     add_foreign_names(sections, role.section, kind_name(role.kind), plugin.id());
   }
-  plan.less_memory = parse_schema(plan.strategy.desc->config_schema, "the strategy").less_memory;
   if (plan.comm.has_cap(DDH_CAP_DEVICE_BUFFERS)) add_host_comm(user, choices, registry, plan, sections);
   const std::vector<std::string> monitors = find_monitors(user, choices, registry, plan, sections);
   plan.config = Config(user, sections);

@@ -230,8 +230,8 @@ std::vector<Section> host_sections() {
   return sections;
 }
 
-void add_plugin_options(std::vector<Section>& sections, const std::string& section, const char* schema_text,
-                        const std::string& owner, const std::string& prefix) {
+Schema add_plugin_options(std::vector<Section>& sections, const std::string& section, const char* schema_text,
+                          const std::string& owner, const std::string& prefix) {
   const auto at = std::find_if(sections.begin(), sections.end(), [&](const Section& s) { return s.name == section; });
   if (at == sections.end()) ddh::fail(DDH_INTERNAL, "there is no section '", section, "' for ", owner);
   if (prefix.empty()) at->plugin = owner;
@@ -245,6 +245,7 @@ void add_plugin_options(std::vector<Section>& sections, const std::string& secti
     at->schema.options.push_back(option);
   }
   at->schema.aliases.insert(at->schema.aliases.end(), more.aliases.begin(), more.aliases.end());
+  return more;
 }
 
 bool is_plugin_section(std::string_view section) {

@@ -26,9 +26,9 @@ inline constexpr const char* kHostCommSection = "comm_host";
 std::vector<Section> host_sections();
 
 // Puts a plugin's options into the section of its kind. `owner` names it in errors: "strategy 'zero1'". `prefix`:
-// precedes the names of its options if several plugins share the section: "csv.".
-void add_plugin_options(std::vector<Section>& sections, const std::string& section, const char* schema_text,
-                        const std::string& owner, const std::string& prefix = "");
+// precedes the names of its options if several plugins share the section: "csv.". Returns the plugin's schema.
+Schema add_plugin_options(std::vector<Section>& sections, const std::string& section, const char* schema_text,
+                          const std::string& owner, const std::string& prefix = "");
 
 // Whether a plugin adds options to this section.
 bool is_plugin_section(std::string_view section);

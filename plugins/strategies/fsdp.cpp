@@ -290,12 +290,11 @@ class Fsdp final : public ddh::DataParallel {
   ddh::ReplicaGroup replicas_;
 };
 
-constexpr std::string_view kMore = R"("x-less-memory": "zero3_offload")";
 constexpr uint64_t kCaps = DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP_SHARDS_OPTIM | DDH_CAP_SHARDS_GRAD |
                            DDH_CAP_SHARDS_PARAM | DDH_CAP_OFFLOADS;
 
 }  // namespace
 
 DDH_CXX_PLUGIN(Fsdp, strategy, "fsdp", "0.1.0", "fully sharded data parallel, with PyTorch's modes",
-               (ddh::kSchemaOf<kFsdpOptions, kMore>), ddh::DataParallel::kNeedsOfOffload, kCaps, 0,
+               (ddh::kSchemaOf<kFsdpOptions, kFsdpRules>), ddh::DataParallel::kNeedsOfOffload, kCaps, 0,
                ddh::DataParallel::kUnderstands);

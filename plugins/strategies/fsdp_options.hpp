@@ -3,6 +3,8 @@
 // strategies/fsdp_options.hpp: options of fsdp, with PyTorch's names.
 #pragma once
 
+#include <string_view>
+
 #include "ddh/sdk/options.hpp"
 
 inline constexpr ddh::Option kFsdpOptions[] = {
@@ -75,3 +77,5 @@ inline constexpr ddh::Option kFsdpOptions[] = {
      .description =
          "true: the segments of parameters, gradients and optimizer state live in pinned host memory and are updated "
          "there. It saves device memory and costs a copy for each gather."}};
+
+inline constexpr std::string_view kFsdpRules = R"("x-less-memory": "zero3_offload")";  // of the schema as a whole

@@ -16,7 +16,7 @@ struct Results {
   std::vector<std::vector<float>> gradients;
 };
 
-// So many steps with the same images that the running statistics are theirs, also with a momentum of 0.01.
+// Steps with the same images, after which the running statistics are those of the images, even with a momentum of 0.01.
 constexpr int kFolds = 700;
 
 // Adds to the results of batch norms, so that activations seldom cut them off. Else a rounding decides about whole elements of
