@@ -20,6 +20,8 @@ constexpr ddh::Option kOwnOptions[] = {
     {"widths", "array", "[32, 64, 128, 128]",
      R"("items": {"type": "integer", "minimum": 1}, "minItems": 1, "maxItems": 8)",
      "channels of the convolutions of basic, cnn_lstm and conv3d, each followed by a pool of 2"},
+    {"width", "integer", "64", R"("minimum": 1, "maximum": 4096)",
+     "channels of the first convolution of resnet9; its three stages have 2, 4 and 8 times as many"},
     {"lstm", "array", "[256, 128]", R"("items": {"type": "integer", "minimum": 1}, "minItems": 2, "maxItems": 2)",
      "widths of the two LSTMs of cnn_lstm and pretrained_cnn_lstm"},
     {"frames", "integer", "5", R"("minimum": 1, "maximum": 1024)",
@@ -82,6 +84,7 @@ NetOptions net_options(const ddh::Host& host, Shape image, int64_t classes) {
   o.unfrozen = host.i64("model.unfrozen");
   o.dense_head = host.text("model.head") == "dense";
   o.widths = integers(host, "model.widths");
+  o.width = host.i64("model.width");
   o.hidden = host.i64("model.hidden");
   o.padding = host.i64("model.padding");
   o.batch_norm = host.flag("model.batch_norm");

@@ -21,6 +21,7 @@ struct NetOptions {
   bool dense_head = false;                     // of MobileNets and EfficientNet: a dense layer before the classes
   std::vector<int64_t> lstm;                   // hidden widths of cnn_lstm's two
   int64_t hidden = 0;                          // width of the first dense layer where the network leaves it open
+  int64_t width = 64;                          // channels of the first convolution of resnet9
   // Of basic, cnn_lstm and conv3d.
   std::vector<int64_t> widths;
   int64_t padding = 0;

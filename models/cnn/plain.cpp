@@ -64,9 +64,9 @@ Net resnet9(const NetOptions& o) {
     u.conv(name + ".conv", width, 3, {.padding = 1, .bias = false, .start = Start::kKaimingOut});
     u.batch_norm(name + ".bn").relu();
   };
-  conv(net.unit("prep"), "prep", 64);
+  conv(net.unit("prep"), "prep", o.width);
   for (int stage = 1; stage <= 3; ++stage) {
-    const int64_t width = int64_t{64} << stage;
+    const int64_t width = o.width << stage;
     const std::string name = "layer" + std::to_string(stage);
     Unit& u = net.unit(name);
     conv(u, name, width);

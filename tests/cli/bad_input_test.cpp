@@ -7,6 +7,7 @@
 #include <catch2/catch.hpp>
 #include <fstream>
 
+#include "fixtures/harness/built.hpp"
 #include "fixtures/harness/ddhost_process.hpp"
 
 using namespace ddhost::test;
@@ -40,10 +41,6 @@ std::vector<std::string> toy(std::vector<std::string> more) {
   args.insert(args.end(), more.begin(), more.end());
   return args;
 }
-std::string fake(const std::string& name) {
-  return std::string(DDHOST_BUILD_DIR) + "/tests/bad_plugins/" + name + ".so";
-}
-std::string plugin(const std::string& name) { return std::string(DDHOST_BUILD_DIR) + "/plugins/" + name + ".so"; }
 
 }  // namespace
 
@@ -55,7 +52,7 @@ TEST_CASE("a plugin that is missing, no library, or cut short is named", "[cli]"
   check_refused(run(toy({"--strategy", "zero33"})), {"zero33", "zero3"});
   std::ofstream(folder.file("text.so")) << "this is not a shared library";
   check_refused(run(toy({"--strategy", folder.file("text.so")})), {"text.so", "ELF"});
-  const std::string whole = read_text(plugin("zero1"));
+  const std::string whole = read_text(plugin_file("zero1"));
   std::ofstream(folder.file("torn.so"), std::ios::binary) << whole.substr(0, whole.size() / 2);
   check_refused(run(toy({"--strategy", folder.file("torn.so")})), {"torn.so"});
   std::ofstream(folder.file("empty.so"));
@@ -63,25 +60,25 @@ TEST_CASE("a plugin that is missing, no library, or cut short is named", "[cli]"
 }
 
 TEST_CASE("a plugin of another kind is refused, and the error names its kind", "[cli]") {
-  check_refused(run(toy({"--strategy", plugin("adamw")})), {"adamw", "optimizer", "strategy"});
-  check_refused(run(toy({"--optimizer", plugin("zero1")})), {"zero1", "strategy", "optimizer"});
+  check_refused(run(toy({"--strategy", plugin_file("adamw")})), {"adamw", "optimizer", "strategy"});
+  check_refused(run(toy({"--optimizer", plugin_file("zero1")})), {"zero1", "strategy", "optimizer"});
 }
 
 TEST_CASE("a faulty plugin is refused, and the error names the fault", "[cli]") {
-  check_refused(run(toy({"--strategy", fake("plain")})), {"plain.so", "ddh_plugin_entry_0"});
-  check_refused(run(toy({"--strategy", fake("other_major")})), {"other_major.so"});
-  check_refused(run(toy({"--strategy", fake("needs_missing")})), {"needs_missing", "ddh.telepathy/1"});
-  check_refused(run(toy({"--strategy", fake("newer_minor")})), {"newer_minor", "newer"});
-  check_refused(run(toy({"--strategy", fake("same_id_twice")})), {"same_id_twice.so", "left"});
-  check_refused(run(toy({"--strategy", fake("two")})), {"left", "right"});
-  check_refused(run(toy({"--strategy", fake("links_gone")})), {"links_gone.so", "torch_gone"});
-  check_refused(run(toy({"--strategy", fake("flushes_to_zero")})), {"flushes_to_zero.so"});
+  check_refused(run(toy({"--strategy", fake_plugin("plain")})), {"plain.so", "ddh_plugin_entry_0"});
+  check_refused(run(toy({"--strategy", fake_plugin("other_major")})), {"other_major.so"});
+  check_refused(run(toy({"--strategy", fake_plugin("needs_missing")})), {"needs_missing", "ddh.telepathy/1"});
+  check_refused(run(toy({"--strategy", fake_plugin("newer_minor")})), {"newer_minor", "newer"});
+  check_refused(run(toy({"--strategy", fake_plugin("same_id_twice")})), {"same_id_twice.so", "left"});
+  check_refused(run(toy({"--strategy", fake_plugin("two")})), {"left", "right"});
+  check_refused(run(toy({"--strategy", fake_plugin("links_gone")})), {"links_gone.so", "torch_gone"});
+  check_refused(run(toy({"--strategy", fake_plugin("flushes_to_zero")})), {"flushes_to_zero.so"});
 }
 
 TEST_CASE("a plugin whose create fails or throws ends the run with its sentence", "[cli]") {
-  check_refused(run(toy({"--strategy", fake("create_fails")})), {"create_fails", "the tide is out"});
-  check_refused(run(toy({"--strategy", fake("create_throws")})), {"throws", "ouch"});
-  check_refused(run(toy({"--strategy", fake("entry_throws")})), {"entry_throws.so", "threw"});
+  check_refused(run(toy({"--strategy", fake_plugin("create_fails")})), {"create_fails", "the tide is out"});
+  check_refused(run(toy({"--strategy", fake_plugin("create_throws")})), {"throws", "ouch"});
+  check_refused(run(toy({"--strategy", fake_plugin("entry_throws")})), {"entry_throws.so", "threw"});
 }
 
 TEST_CASE("inspect shows what a library is, and why it can't be loaded", "[cli]") {
@@ -90,10 +87,10 @@ TEST_CASE("inspect shows what a library is, and why it can't be loaded", "[cli]"
     const int code = process.wait();
     return std::make_pair(code, process.out() + process.err());
   };
-  const auto [good_code, good] = inspect(plugin("zero3"));
+  const auto [good_code, good] = inspect(plugin_file("zero3"));
   CHECK(good_code == 0);
   CHECK_THAT(good, Catch::Contains("zero3") && Catch::Contains("strategy") && Catch::Contains("prefetch_units"));
-  const auto [bad_code, bad] = inspect(fake("links_gone"));
+  const auto [bad_code, bad] = inspect(fake_plugin("links_gone"));
   CHECK(bad_code == 1);
   CHECK_THAT(bad, Catch::Contains("links_gone") && Catch::Contains("torch_gone"));
 }

@@ -3,6 +3,7 @@
 // The choice of a device by name, by path and by the machine, and the plugins that a device with its own memory refuses.
 #include <catch2/catch.hpp>
 
+#include "fixtures/harness/built.hpp"
 #include "fixtures/harness/ddhost_process.hpp"
 #include "fixtures/harness/setting.hpp"
 
@@ -10,11 +11,6 @@ using namespace ddhost::test;
 using Catch::Contains;
 
 namespace {
-
-std::string fake(const std::string& name) {
-  return std::string(DDHOST_BUILD_DIR) + "/tests/bad_plugins/" + name + ".so";
-}
-std::string plugin(const std::string& name) { return std::string(DDHOST_BUILD_DIR) + "/plugins/" + name + ".so"; }
 
 struct Ended {
   int code;
@@ -38,7 +34,7 @@ TEST_CASE("a device is chosen by name or by path, and the CPU is built in", "[de
   CHECK_THAT(list.out(), Contains("device     cpu") && Contains("device     sim"));
   CHECK(train({"--device", "cpu"}).code == 0);
   CHECK(train({"--device", "sim", "device.jitter_us=50"}).code == 0);
-  CHECK(train({"device.plugin=" + plugin("sim")}).code == 0);
+  CHECK(train({"device.plugin=" + plugin_file("sim")}).code == 0);
 }
 
 TEST_CASE("a missing device is refused with the list of devices", "[device]") {
@@ -50,14 +46,14 @@ TEST_CASE("a missing device is refused with the list of devices", "[device]") {
 }
 
 TEST_CASE("a plugin that computes on the CPU is refused on a device with its own memory", "[device]") {
-  const Ended ended = train({"--device", "sim", "--strategy", fake("good")});
+  const Ended ended = train({"--device", "sim", "--strategy", fake_plugin("good")});
   CHECK(ended.code == 1);
   CHECK_THAT(ended.err, Contains("strategy 'good'") && Contains("computes on the CPU and cannot use device") &&
                             Contains("--device cpu"));
 }
 
 TEST_CASE("a model on LibTorch is refused on a device that LibTorch does not know", "[device]") {
-  if (!std::filesystem::exists(plugin("gpt"))) return;  // a build without LibTorch
+  if (!std::filesystem::exists(plugin_file("gpt"))) return;  // a build without LibTorch
   const Ended ended = train({"--device", "sim"}, "gpt");
   CHECK(ended.code == 1);
   CHECK_THAT(ended.err, Contains("model 'gpt' computes with LibTorch, which knows no device 'sim'"));

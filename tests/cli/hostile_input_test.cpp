@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 
+#include "fixtures/harness/built.hpp"
 #include "fixtures/harness/toy_run.hpp"
 
 using namespace ddhost::test;
@@ -222,7 +223,7 @@ TEST_CASE("a list of monitors may be empty, and a name of spaces is refused", "[
 // Of 708 such files 65 ended `ddhost inspect` without a word.
 TEST_CASE("a plugin with a flipped bit is described or refused, never a silent end", "[cli]") {
   const TempFolder folder;
-  const std::string whole = read_text(std::string(DDHOST_BUILD_DIR) + "/tests/bad_plugins/good.so");
+  const std::string whole = read_text(fake_plugin("good"));
   const std::string damaged = folder.file("damaged.so");
   int refused = 0;
   for (const size_t at : flip_places(whole)) {

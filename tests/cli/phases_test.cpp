@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <functional>
 
+#include "fixtures/harness/built.hpp"
 #include "fixtures/harness/toy_run.hpp"
 
 using namespace ddhost::test;
@@ -11,7 +12,7 @@ using nlohmann::json;
 
 namespace {
 
-std::string features() { return std::string(DDHOST_BUILD_DIR) + "/tests/plugins/toy_features.so"; }
+std::string features() { return test_plugin("toy_features"); }
 std::string phases(const json& list) { return "train.phases=" + list.dump(); }
 
 // Two training programs, an update program, rates that do not change by themselves.

@@ -3,6 +3,7 @@
 // Invalid options of several optimizers and of update programs are refused in one sentence, before the training.
 #include <catch2/catch.hpp>
 
+#include "fixtures/harness/built.hpp"
 #include "fixtures/harness/ddhost_process.hpp"
 
 using namespace ddhost::test;
@@ -17,7 +18,7 @@ struct Ended {
 Ended run(const char* model, std::vector<std::string> more) {
   const TempFolder folder;
   std::vector<std::string> args = {"--model",
-                                   std::string(DDHOST_BUILD_DIR) + "/tests/plugins/" + model + ".so",
+                                   test_plugin(model),
                                    "--nproc",
                                    "2",
                                    "train.steps=3",
@@ -96,7 +97,7 @@ TEST_CASE("a dry run with several optimizers prints an equivalent config", "[cli
     return process.out();
   };
   const TempFolder folder;
-  const std::string model = std::string(DDHOST_BUILD_DIR) + "/tests/plugins/toy_features.so";
+  const std::string model = test_plugin("toy_features");
   const std::string first = dry_run({"--model", model, "--nproc", "2", "run.dir=" + folder.file("run"), kTwo,
                                      "optimizer_kg.plugin=sgd", "optimizer_kg.momentum=0.9"});
   CHECK(nlohmann::json::parse(first).at("optimizer_kg").at("momentum") == 0.9);

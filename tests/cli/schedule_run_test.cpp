@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
+#include "fixtures/harness/built.hpp"
 #include "fixtures/harness/ddhost_process.hpp"
 
 using namespace ddhost::test;
@@ -42,7 +43,7 @@ TEST_CASE("plateau lowers the rate after evaluations without an improvement", "[
 }
 
 TEST_CASE("an external schedule is loaded from its path", "[cli]") {
-  const std::string file = std::string(DDHOST_BUILD_DIR) + "/tests/plugins/halving.so";
+  const std::string file = test_plugin("halving");
   const std::vector<double> expected = {0.01, 0.01 * std::exp2(-0.5), 0.005, 0.01 * std::exp2(-1.5), 0.0025};
   CHECK(rates_of_run({"--schedule", file, "schedule.half_life=2", "train.steps=5"}) == expected);
   CHECK(rates_of_run({"schedule.type=" + file + ":halving", "schedule.half_life=2", "train.steps=5"}) == expected);

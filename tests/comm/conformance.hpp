@@ -16,6 +16,7 @@
 #include "cli/prepare.hpp"
 #include "engine/calls/instance.hpp"
 #include "engine/services/interfaces.hpp"
+#include "fixtures/harness/built.hpp"
 #include "fixtures/harness/cpu_device.hpp"
 #include "launch/launch.hpp"
 
@@ -74,8 +75,7 @@ struct CommRank {
 inline Outcome run_world(const std::string& transport, int world, const std::function<void(CommRank&)>& body,
                          uint32_t reduce_block = 1) {
   Registry registry(&host_interface, DDHOST_BUILD_DIR, linked_plugins());
-  std::vector<Override> settings = {{"comm.plugin", transport, "test"},
-                                    {"model.plugin", std::string(DDHOST_BUILD_DIR) + "/tests/plugins/toy.so", "test"}};
+  std::vector<Override> settings = {{"comm.plugin", transport, "test"}, {"model.plugin", test_plugin("toy"), "test"}};
   if (transport == "loop" || transport == "shm") settings.push_back({"comm.staging_bytes", "65536", "test"});
   const PreparedRun plan = prepare_run(UserConfig::read("", settings), registry, world);
   LaunchArgs args;

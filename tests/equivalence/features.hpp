@@ -5,10 +5,11 @@
 #pragma once
 
 #include "equivalence/variants.hpp"
+#include "fixtures/harness/built.hpp"
 
 namespace ddhost::test {
 
-inline std::string features_model() { return std::string(DDHOST_BUILD_DIR) + "/tests/plugins/toy_features.so"; }
+inline std::string features_model() { return test_plugin("toy_features"); }
 
 inline Options joined(Options a, const Options& b) {
   a.insert(a.end(), b.begin(), b.end());

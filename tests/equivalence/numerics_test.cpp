@@ -8,6 +8,8 @@
 #include <fstream>
 #include <map>
 
+#include "fixtures/harness/built.hpp"
+
 using namespace ddhost::test;
 
 namespace {
@@ -128,7 +130,7 @@ TEST_CASE("the mean is over the counted targets, for any distribution over ranks
 
 TEST_CASE("a run that would give empty batches to a model without support for them is refused before training",
           "[equivalence]") {
-  const std::string model = std::string(DDHOST_BUILD_DIR) + "/tests/plugins/toy_full.so";
+  const std::string model = test_plugin("toy_full");
   const auto error_of = [&](const char* world) {
     const TempFolder folder;
     Process process({"--model", model, "--nproc", world, "run.dir=" + folder.file("run"), "train.steps=6",

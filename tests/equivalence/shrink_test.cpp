@@ -5,11 +5,13 @@
 
 #include <algorithm>
 
+#include "fixtures/harness/built.hpp"
+
 using namespace ddhost::test;
 
 namespace {
 
-const std::string kForgetful = std::string(DDHOST_BUILD_DIR) + "/tests/plugins/forgetful.so";
+const std::string kForgetful = test_plugin("forgetful");
 
 }  // namespace
 

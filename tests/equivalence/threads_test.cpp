@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "equivalence/variants.hpp"
+#include "fixtures/harness/built.hpp"
 
 using namespace ddhost::test;
 
@@ -96,7 +97,7 @@ TEST_CASE("the number of threads changes no bit of a GPT", "[equivalence][torch]
 }
 
 TEST_CASE("the number of threads changes no bit of a convolutional network on autograd", "[equivalence][torch]") {
-  const std::string model = std::string(DDHOST_BUILD_DIR) + "/tests/plugins/tiny_cnn.so";
+  const std::string model = test_plugin("tiny_cnn");
   check_threads({"precision.compute=" + std::string(GENERATE("fp32", "bf16")), "data.micro_batch=48"}, 5, model);
 }
 
@@ -110,6 +111,6 @@ TEST_CASE("neither world, accumulation nor threads change a bit of a GPT with dr
 
 TEST_CASE("neither world, accumulation nor threads change a bit of a network with batch norms",
           "[equivalence][torch]") {
-  const std::string model = std::string(DDHOST_BUILD_DIR) + "/tests/plugins/tiny_cnn.so";
+  const std::string model = test_plugin("tiny_cnn");
   check_spreads({"data.micro_batch=4", "train.clip_norm=0.5"}, 4, model);
 }

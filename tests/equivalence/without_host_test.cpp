@@ -4,6 +4,7 @@
 // strategy.
 #include "equivalence/variants.hpp"
 #include "fixtures/harness/bare_run.hpp"
+#include "fixtures/harness/built.hpp"
 #include "fixtures/harness/golden_fill.hpp"
 #include "fixtures/harness/safetensors.hpp"
 
@@ -11,9 +12,7 @@ using namespace ddhost::test;
 
 namespace {
 
-constexpr int kSteps = 20;
-
-std::string plugin(const std::string& name) { return std::string(DDHOST_BUILD_DIR) + "/plugins/" + name + ".so"; }
+constexpr int kBareSteps = 20;
 
 struct Columns {
   std::string loss, grad_norm;
@@ -39,7 +38,7 @@ void write_order(const std::string& path, const std::vector<int64_t>& order) {
 Columns train(BareRun& bare, const std::vector<int64_t>& order, const BareSettings& settings) {
   Columns out;
   const auto per_step = static_cast<std::ptrdiff_t>(settings.micro_batch * settings.accum);
-  for (int s = 0; s < kSteps; ++s) {
+  for (int s = 0; s < kBareSteps; ++s) {
     const auto first = order.begin() + s * per_step;
     const BareRun::StepResult step = bare.step({first, first + per_step});
     out.loss += nlohmann::json(step.loss).dump() + "\n";
@@ -86,9 +85,9 @@ TEST_CASE("one rank under every strategy has the bits of model and optimizer alo
   const TempFolder folder;
   FakeHost::Options optimizer_options = c.optimizer_options;
   optimizer_options["optimizer.lr"] = "0.01";
-  BareRun bare(entry_of(toy_model()), {}, entry_of(plugin(c.optimizer)), optimizer_options, c.settings);
+  BareRun bare(entry_of(toy_model()), {}, entry_of(plugin_file(c.optimizer)), optimizer_options, c.settings);
   write_first_values(folder.file("first.safetensors"), bare.model);
-  const std::vector<int64_t> order = golden_ints("order", 4096, kSteps * c.settings.micro_batch * c.settings.accum);
+  const std::vector<int64_t> order = golden_ints("order", 4096, kBareSteps * c.settings.micro_batch * c.settings.accum);
   write_order(folder.file("order"), order);
   const Columns expected = train(bare, order, c.settings);
 
@@ -96,7 +95,7 @@ TEST_CASE("one rank under every strategy has the bits of model and optimizer alo
   options.push_back("train.init_from=" + folder.file("first.safetensors"));
   options.push_back("data.order=" + folder.file("order"));
   for (const Variant& way : taken_variants()) {
-    const Result result = run(way, 1, options, kSteps);
+    const Result result = run(way, 1, options, kBareSteps);
     INFO(result.command);
     CHECK(result.loss == expected.loss);
     CHECK(result.grad_norm == expected.grad_norm);
@@ -109,9 +108,9 @@ TEST_CASE("several ranks have the bits of one loop over all their micro-batches,
   const size_t block = GENERATE(1, 2, 4);
   const TempFolder folder;
   Case c{"adamw", {}, {0.01, 0.25, 3, kAll, false, block}};
-  BareRun bare(entry_of(toy_model()), {}, entry_of(plugin(c.optimizer)), {{"optimizer.lr", "0.01"}}, c.settings);
+  BareRun bare(entry_of(toy_model()), {}, entry_of(plugin_file(c.optimizer)), {{"optimizer.lr", "0.01"}}, c.settings);
   write_first_values(folder.file("first.safetensors"), bare.model);
-  const std::vector<int64_t> order = golden_ints("order", 4096, kSteps * c.settings.micro_batch * kAll);
+  const std::vector<int64_t> order = golden_ints("order", 4096, kBareSteps * c.settings.micro_batch * kAll);
   write_order(folder.file("order"), order);
   const Columns expected = train(bare, order, c.settings);
   for (const auto& [way, world] :
@@ -121,7 +120,7 @@ TEST_CASE("several ranks have the bits of one loop over all their micro-batches,
     options.push_back("train.init_from=" + folder.file("first.safetensors"));
     options.push_back("data.order=" + folder.file("order"));
     options.push_back("train.reduce_block=" + std::to_string(block));
-    const Result result = run(way, world, options, kSteps);
+    const Result result = run(way, world, options, kBareSteps);
     INFO(result.command);
     CHECK(result.grad_norm == expected.grad_norm);
     check_weights(result, bare);

@@ -56,7 +56,7 @@ TEST_CASE("weights that are not finite are never written", "[misbehaving]") {
   const TempFolder folder;
   const std::string file = folder.file("weights.safetensors");
   check_named(run_bad(bad_optimizer("update", "nan",
-                                    {"--model", bad_plugin("bad_model"), "train.steps=5", "optimizer.step=5",
+                                    {"--model", test_plugin("bad_model"), "train.steps=5", "optimizer.step=5",
                                      "train.save_final=" + file})),
               {"the weights are not written", "'weight'", "optimizer 'bad_optimizer', update, computed it"});
   CHECK(std::filesystem::is_empty(folder.path()));

@@ -66,7 +66,7 @@ TEST_CASE("a plugin that calls exit(0) in a run with threads makes the run fail"
 }
 
 TEST_CASE("a library that ends, crashes or hangs the program while it is loaded is named", "[misbehaving]") {
-  const Words options = {"--strategy", bad_plugin("bad_loading")};
+  const Words options = {"--strategy", test_plugin("bad_loading")};
   check_named(run_bad(options, "exit"), {"bad_loading.so", "ended the process that loaded it", "must not call exit"});
   check_named(run_bad(options, "segv"), {"bad_loading.so", "signal 11", "build or copy it again"});
   Words impatient = options;

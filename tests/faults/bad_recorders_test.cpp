@@ -9,12 +9,12 @@ using namespace ddhost::test;
 namespace {
 
 Words bad_schedule(const std::string& at, const std::string& fault, const Words& more = {}) {
-  Words out = {"--schedule", bad_plugin("bad_schedule"), "schedule.at=" + at, "schedule.fault=" + fault};
+  Words out = {"--schedule", test_plugin("bad_schedule"), "schedule.at=" + at, "schedule.fault=" + fault};
   out.insert(out.end(), more.begin(), more.end());
   return out;
 }
 Words bad_monitor(const std::string& at, const std::string& fault, const Words& more = {}) {
-  Words out = {"--monitor", "jsonl," + bad_plugin("bad_monitor"), "monitor.bad_monitor.at=" + at,
+  Words out = {"--monitor", "jsonl," + test_plugin("bad_monitor"), "monitor.bad_monitor.at=" + at,
                "monitor.bad_monitor.fault=" + fault};
   out.insert(out.end(), more.begin(), more.end());
   return out;

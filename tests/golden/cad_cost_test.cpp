@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The sizes, the estimated costs and the names of a CAD-MLLM. Compiled with NDEBUG (counted_flops.hpp).
+// The sizes, the estimated costs and the names of a CAD-MLLM.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <numeric>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CAD-MLLM against reference tensors, in the three stages of its curriculum. Compiled with NDEBUG (seen_inputs.hpp).
+// CAD-MLLM against reference tensors, in the three stages of its curriculum.
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 

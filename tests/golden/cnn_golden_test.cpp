@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Convolutional networks against reference tensors of torch and torchvision. Compiled with NDEBUG (seen_inputs.hpp).
+// Convolutional networks against reference tensors of torch and torchvision.
 #include <catch2/catch.hpp>
 #include <fstream>
 #include <nlohmann/json.hpp>

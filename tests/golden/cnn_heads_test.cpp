@@ -72,6 +72,19 @@ TEST_CASE("networks for videos of UCF101 have the parameters of their definition
   check("cnn_lstm", 89218725, 0);
 }
 
+TEST_CASE("the channels of ResNet-9 are multiples of model.width") {
+  cnn::NetOptions o;
+  o.network = "resnet9";
+  o.image = {3, 32, 32};
+  o.classes = 10;
+  CHECK(numel_of(o).trained == 6573130);
+  for (const int64_t w : {1, 7, 32}) {
+    o.width = w;
+    // Weights between stages and inside them, the first convolution, batch norms, the dense layer.
+    CHECK(numel_of(o).trained == (18 + 72 + 288 + 72 + 1152) * w * w + 27 * w + 70 * w + 80 * w + 10);
+  }
+}
+
 TEST_CASE("the network of every config fits its images") {
   size_t n = 0;
   for (const auto& file : std::filesystem::directory_iterator(std::string(DDHOST_SOURCE_DIR) + "/configs")) {

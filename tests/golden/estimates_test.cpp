@@ -2,7 +2,6 @@
 //
 // What models and networks estimate, against what they run and keep: FLOPs within 2 % of the operators that LibTorch
 // executes, activation bytes within 3 % of what the allocator counts after a forward. KGAT's own test is in golden_kgat.
-// Compiled with NDEBUG (counted_flops.hpp).
 #include <ATen/Parallel.h>
 
 #include <catch2/catch.hpp>

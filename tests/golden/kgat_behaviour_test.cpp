@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What KGAT owes its host: accumulation, empty batches, randomness that nothing changes, low precision, memory, FLOPs.
-// Compiled with NDEBUG (counted_flops.hpp).
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <set>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The simplified variant of KGAT against its formula, written out in double, and its gradients against slopes of the loss.
-// Compiled with NDEBUG (counted_flops.hpp).
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>

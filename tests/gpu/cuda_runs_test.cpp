@@ -6,6 +6,7 @@
 #include <regex>
 
 #include "equivalence/variants.hpp"
+#include "fixtures/harness/built.hpp"
 #include "fixtures/harness/setting.hpp"
 #include "fixtures/harness/toy_run.hpp"
 
@@ -14,7 +15,7 @@ using Catch::Contains;
 
 namespace {
 
-const std::string kModel = std::string(DDHOST_BUILD_DIR) + "/tests/plugins/kernel_toy.so";
+const std::string kModel = test_plugin("kernel_toy");
 const std::string kDriver = "device.driver=" + std::string(DDHOST_BUILD_DIR) + "/tests/standin/libcuda.so.1";
 
 Result run_on(const char* device, const std::string& strategy, const char* comm, int world, Options options) {
@@ -296,7 +297,7 @@ TEST_CASE("a GPU with too little memory ends the run with its size, the memory b
 }
 
 TEST_CASE("an optimizer or a model that computes on the host is refused", "[gpu]") {
-  const std::string optimizer = std::string(DDHOST_BUILD_DIR) + "/tests/plugins/bad_optimizer.so";
+  const std::string optimizer = test_plugin("bad_optimizer");
   check_refused(cuda_run({kDriver, "--optimizer", optimizer}), {"has no kernels for GPUs", "--device cpu"});
   check_refused(cuda_run({kDriver}, toy_model()), {"computes on the host", "--device cpu"});
 }

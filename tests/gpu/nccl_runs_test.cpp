@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "equivalence/variants.hpp"
+#include "fixtures/harness/built.hpp"
 #include "fixtures/harness/setting.hpp"
 #include "fixtures/harness/toy_run.hpp"
 
@@ -16,7 +17,7 @@ using Catch::Contains;
 namespace {
 
 const std::string kStandin = std::string(DDHOST_BUILD_DIR) + "/tests/standin/";
-const std::string kModel = std::string(DDHOST_BUILD_DIR) + "/tests/plugins/kernel_toy.so";
+const std::string kModel = test_plugin("kernel_toy");
 const Options kNccl = {"device.driver=" + kStandin + "libcuda.so.1", "comm.library=" + kStandin + "libnccl.so.2"};
 
 void check_bits(const std::string& strategy, int world, const Options& options, const Options& of_strategy = {}) {

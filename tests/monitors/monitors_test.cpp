@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <set>
 
+#include "fixtures/harness/built.hpp"
 #include "fixtures/harness/ddhost_process.hpp"
 
 using namespace ddhost::test;
@@ -13,7 +14,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-const std::string kBestLoss = std::string(DDHOST_BUILD_DIR) + "/tests/plugins/best_loss.so";
+const std::string kBestLoss = test_plugin("best_loss");
 
 struct Ended {
   int code;
@@ -150,7 +151,7 @@ TEST_CASE("a folder with recorded rows is never used for another run", "[cli]") 
   const TempFolder early, late;
   check_refused(train(early, {"--monitor", "csv,tensorboard", "data.order=" + early.file("none")}), {"data.order"});
   CHECK(train(early, {"--monitor", "csv"}).code == 0);
-  const std::string bad = std::string(DDHOST_BUILD_DIR) + "/tests/plugins/bad_monitor.so";
+  const std::string bad = test_plugin("bad_monitor");
   check_refused(train(late, {"--monitor", "csv," + bad, "monitor.bad_monitor.at=row", "monitor.bad_monitor.step=3",
                              "monitor.bad_monitor.fault=throw"}),
                 {"the tide is out"});

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "equivalence/variants.hpp"
+#include "fixtures/harness/built.hpp"
 #include "fixtures/harness/safetensors.hpp"
 
 using namespace ddhost::test;
@@ -14,7 +15,7 @@ namespace {
 
 using Values = std::map<std::string, std::vector<float>>;
 
-const std::string kEltwise = std::string(DDHOST_BUILD_DIR) + "/tests/plugins/eltwise.so";
+const std::string kEltwise = test_plugin("eltwise");
 const Options kDescent = {"--optimizer",
                           "sgd",
                           "train.clip_norm=0",

@@ -5,23 +5,21 @@
 
 #include <catch2/catch.hpp>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <vector>
+
+#include "fixtures/harness/same_bits.hpp"
 
 using ddh::Dropout;
 using ddh::DropoutKey;
 using ddh::Kernel;
 using ddh::SimdLevel;
+using ddhost::test::same_bits;
 
 namespace {
 
 const DropoutKey kKey{.seed = 7, .step = 3, .global_micro_batch = 2, .position = 5, .site = 1};
 constexpr uint64_t kFirst = (uint64_t{1} << 40) + 3;
-
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
-}
 
 }  // namespace
 

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "ddh/abi.h"
+#include "fixtures/harness/built.hpp"
 #include "fixtures/harness/ddhost_process.hpp"
 #include "fixtures/harness/throws.hpp"
 
@@ -15,10 +16,6 @@ using namespace ddhost::test;
 namespace fs = std::filesystem;
 
 namespace {
-
-std::string fake(const std::string& name) {
-  return std::string(DDHOST_BUILD_DIR) + "/tests/bad_plugins/" + name + ".so";
-}
 
 ElfFacts read_bytes(const std::string& bytes) {
   const TempFolder folder;
@@ -29,43 +26,43 @@ ElfFacts read_bytes(const std::string& bytes) {
 }  // namespace
 
 TEST_CASE("the note names plugins, ABI and versions", "[elf]") {
-  const ElfFacts facts = read_elf(fake("two"));
+  const ElfFacts facts = read_elf(fake_plugin("two"));
   CHECK(facts.problem.empty());
   REQUIRE(facts.note);
   CHECK(facts.note->abi_major == DDH_ABI_MAJOR);
   REQUIRE(facts.note->plugins.size() == 2);
   CHECK(facts.note->plugins[1].kind == "strategy");
   CHECK(facts.note->plugins[1].id == "right");
-  CHECK(read_elf(fake("links_gone")).note->torch_version == 21100);
+  CHECK(read_elf(fake_plugin("links_gone")).note->torch_version == 21100);
 }
 
 TEST_CASE("the libraries that a plugin asks for are read without loading it", "[elf]") {
-  const std::vector<std::string> needed = read_elf(fake("links_gone")).needed;
+  const std::vector<std::string> needed = read_elf(fake_plugin("links_gone")).needed;
   CHECK(std::count(needed.begin(), needed.end(), "libtorch_gone.so") == 1);
 }
 
 TEST_CASE("two builds of one source are told apart by the linker's build id", "[elf]") {
-  const std::string one = read_elf(fake("good")).build_id;
+  const std::string one = read_elf(fake_plugin("good")).build_id;
   CHECK(one.size() >= 8);
-  CHECK(one == read_elf(fake("good")).build_id);
-  CHECK(one != read_elf(fake("same_id_twice")).build_id);
+  CHECK(one == read_elf(fake_plugin("good")).build_id);
+  CHECK(one != read_elf(fake_plugin("same_id_twice")).build_id);
 }
 
-TEST_CASE("a library without note has none", "[elf]") { CHECK_FALSE(read_elf(fake("plain")).note); }
+TEST_CASE("a library without note has none", "[elf]") { CHECK_FALSE(read_elf(fake_plugin("plain")).note); }
 
 TEST_CASE("a file that is not a shared library for this machine is refused with its type", "[elf]") {
   CHECK_THAT(read_bytes("").problem, Catch::Contains("empty"));
   CHECK_THAT(read_bytes("no library at all").problem, Catch::Contains("not an ELF file"));
-  std::string other = read_text(fake("good"));
+  std::string other = read_text(fake_plugin("good"));
   other[18] = '\xb7';  // e_machine: aarch64
   CHECK_THAT(read_bytes(other).problem, Catch::Contains("another machine"));
-  std::string narrow = read_text(fake("good"));
+  std::string narrow = read_text(fake_plugin("good"));
   narrow[4] = 1;  // 32-bit
   CHECK_THAT(read_bytes(narrow).problem, Catch::Contains("another machine"));
 }
 
 TEST_CASE("a plugin that is truncated anywhere is refused without a crash", "[elf]") {
-  const std::string whole = read_text(fake("good"));
+  const std::string whole = read_text(fake_plugin("good"));
   CHECK(read_bytes(whole).problem.empty());
   for (size_t length = 4; length + 1 < whole.size(); length += whole.size() / 97) {
     INFO(length << " of " << whole.size() << " bytes");
@@ -74,7 +71,7 @@ TEST_CASE("a plugin that is truncated anywhere is refused without a crash", "[el
 }
 
 TEST_CASE("damaged headers cause no crash", "[elf]") {
-  const std::string whole = read_text(fake("good"));
+  const std::string whole = read_text(fake_plugin("good"));
   for (size_t at = 4; at < 1024 && at < whole.size(); ++at) {
     std::string damaged = whole;
     damaged[at] = '\xff';
@@ -84,7 +81,7 @@ TEST_CASE("damaged headers cause no crash", "[elf]") {
 
 TEST_CASE("of a large library only the headers and notes are read", "[elf]") {
   const TempFolder folder;
-  fs::copy_file(fake("good"), folder.file("large.so"));
+  fs::copy_file(fake_plugin("good"), folder.file("large.so"));
   fs::resize_file(folder.file("large.so"),
                   uintmax_t{1} << 30);  // a hole behind its end, as debug information would lie
   const auto read_so_far = [] {

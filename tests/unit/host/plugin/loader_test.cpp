@@ -8,6 +8,7 @@
 
 #include "cli/commands.hpp"
 #include "engine/calls/instance.hpp"
+#include "fixtures/harness/built.hpp"
 #include "fixtures/harness/ddhost_process.hpp"
 #include "fixtures/harness/throws.hpp"
 #include "plugin/capabilities.hpp"
@@ -29,11 +30,8 @@ const void* any_interface(const char*) {
   return kTable.data();
 }
 
-std::string fake(const std::string& name) {
-  return std::string(DDHOST_BUILD_DIR) + "/tests/bad_plugins/" + name + ".so";
-}
 std::string refusal(const std::string& name) {
-  return sentence_of([&] { Library::load(fake(name), no_interfaces); });
+  return sentence_of([&] { Library::load(fake_plugin(name), no_interfaces); });
 }
 
 // An executable's folder whose plugins/ holds the named fakes.
@@ -41,7 +39,7 @@ struct Home {
   TempFolder folder;
   explicit Home(const std::vector<std::string>& names) {
     fs::create_directory(folder.path() / "plugins");
-    for (const std::string& name : names) fs::copy(fake(name), folder.path() / "plugins" / (name + ".so"));
+    for (const std::string& name : names) fs::copy(fake_plugin(name), folder.path() / "plugins" / (name + ".so"));
   }
   [[nodiscard]] Registry registry() const { return {no_interfaces, folder.path()}; }
 };
@@ -57,14 +55,14 @@ struct Report {
 Report inspect(const std::string& name) {
   std::ostringstream out;
   const Registry registry(no_interfaces, "/nowhere");
-  const int code = inspect_plugin(registry, fake(name), out);
+  const int code = inspect_plugin(registry, fake_plugin(name), out);
   return {code, out.str()};
 }
 
 }  // namespace
 
 TEST_CASE("a good library is loaded and described", "[loader]") {
-  const Library library = Library::load(fake("good"), no_interfaces);
+  const Library library = Library::load(fake_plugin("good"), no_interfaces);
   REQUIRE(library.module().n_desc == 1);
   CHECK(std::string(library.module().desc[0]->id) == "good");
   CHECK(library.warnings().empty());
@@ -92,7 +90,7 @@ TEST_CASE("every bad library is refused with its file and the reason", "[loader]
   };
   for (const auto& [name, reason] : reasons) {
     INFO(name << ": " << refusal(name));
-    CHECK_THAT(refusal(name), Catch::Contains(fake(name)) && Catch::Contains(reason));
+    CHECK_THAT(refusal(name), Catch::Contains(fake_plugin(name)) && Catch::Contains(reason));
   }
 }
 
@@ -102,7 +100,7 @@ TEST_CASE("a missing LibTorch is explained with the version that the note names"
 
 TEST_CASE("a library's switch to flush-to-zero is undone and reported", "[loader]") {
   const FloatState before = FloatState::current();
-  const Library library = Library::load(fake("flushes_to_zero"), no_interfaces);
+  const Library library = Library::load(fake_plugin("flushes_to_zero"), no_interfaces);
   CHECK_FALSE(before.restore_if_changed());
   REQUIRE(library.warnings().size() == 1);
   CHECK_THAT(library.warnings()[0], Catch::Contains("-ffast-math"));
@@ -131,7 +129,7 @@ TEST_CASE("vendor definitions are accepted, and so is a newer descriptor without
 
 TEST_CASE("a model is refused if it uses a feature that the strategy does not support", "[loader]") {
   const auto plugin_of = [](const std::string& name) {
-    const Library library = Library::load(fake(name), any_interface);
+    const Library library = Library::load(fake_plugin(name), any_interface);
     return Plugin{&library.module(), library.module().desc[0], library.file()};
   };
   const Plugin model = plugin_of("uses_updates");
@@ -147,7 +145,7 @@ TEST_CASE("a model is refused if it uses a feature that the strategy does not su
 TEST_CASE("a create that fails or throws becomes a sentence with the plugin's name", "[loader]") {
   const ProbeHost host(no_interfaces, MissingInterfaces::kRefuse);
   const auto create = [&](const std::string& name) {
-    const Library library = Library::load(fake(name), no_interfaces);
+    const Library library = Library::load(fake_plugin(name), no_interfaces);
     const Plugin plugin{&library.module(), library.module().desc[0], library.file()};
     return sentence_of([&] { Instance(plugin, host.host(), "strategy"); });
   };
@@ -158,7 +156,7 @@ TEST_CASE("a create that fails or throws becomes a sentence with the plugin's na
 
 TEST_CASE("tables of an instance are checked for their size", "[loader]") {
   const ProbeHost host(no_interfaces, MissingInterfaces::kRefuse);
-  const Library library = Library::load(fake("good"), no_interfaces);
+  const Library library = Library::load(fake_plugin("good"), no_interfaces);
   const Instance instance({&library.module(), library.module().desc[0], library.file()}, host.host(), "strategy");
   CHECK(instance.find<char>("ddh.none/1", 8) == nullptr);
   CHECK_THAT(sentence_of([&] { static_cast<void>(instance.require<char>("ddh.none/1", 8)); }),
@@ -216,7 +214,7 @@ TEST_CASE("DDHOST_PLUGIN_PATH is searched too", "[loader]") {
 
 TEST_CASE("list shows plugins, duplicates and what can't be used", "[loader]") {
   const Home home({"good", "two", "plain", "entry_crashes", "constructor_exits", "constructor_prints"});
-  fs::copy(fake("good"), home.folder.path() / "plugins" / "z_copy.so");
+  fs::copy(fake_plugin("good"), home.folder.path() / "plugins" / "z_copy.so");
   const Registry registry = home.registry();
   std::ostringstream out;
   CHECK(list_plugins(registry, out) == 0);
@@ -230,14 +228,14 @@ TEST_CASE("list shows plugins, duplicates and what can't be used", "[loader]") {
 
 TEST_CASE("loading a library that never returns fails after the limit", "[loader]") {
   CHECK_THAT(sentence_of([] {
-               probe(fake("constructor_loops"), no_interfaces, MissingInterfaces::kRefuse,
+               probe(fake_plugin("constructor_loops"), no_interfaces, MissingInterfaces::kRefuse,
                      std::chrono::milliseconds(300));
              }),
              Catch::Contains("constructor_loops.so' was still being loaded after 0.3 s"));
 }
 
 TEST_CASE("a probe gives the same result as a load", "[loader]") {
-  const LibraryFacts facts = probe(fake("two"), no_interfaces, MissingInterfaces::kRefuse);
+  const LibraryFacts facts = probe(fake_plugin("two"), no_interfaces, MissingInterfaces::kRefuse);
   REQUIRE(facts.plugins.size() == 2);
   CHECK(facts.plugins[0].id == "left");
   CHECK(facts.plugins[0].config_schema.value_or("").find("bucket_bytes") != std::string::npos);
@@ -247,7 +245,7 @@ TEST_CASE("a probe gives the same result as a load", "[loader]") {
   const Home home({"flushes_to_zero"});  // a copy: this process may have loaded the other one, which runs nothing again
   CHECK(probe(home.folder.path() / "plugins/flushes_to_zero.so", no_interfaces, MissingInterfaces::kRefuse)
             .warnings.size() == 1);
-  CHECK_THAT(sentence_of([] { probe(fake("plain"), no_interfaces, MissingInterfaces::kRefuse); }),
+  CHECK_THAT(sentence_of([] { probe(fake_plugin("plain"), no_interfaces, MissingInterfaces::kRefuse); }),
              Catch::Contains("plain.so' is a shared library but not a ddhost plugin"));
 }
 

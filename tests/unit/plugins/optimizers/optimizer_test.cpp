@@ -4,10 +4,10 @@
 // ranges.
 #include <catch2/catch.hpp>
 #include <cmath>
-#include <cstring>
 #include <random>
 
 #include "ddh/sdk/lowp.hpp"
+#include "fixtures/harness/same_bits.hpp"
 #include "fixtures/harness/throws.hpp"
 #include "unit/plugins/optimizers/optimizer_fixture.hpp"
 
@@ -19,6 +19,7 @@ namespace {
 
 using ddhost::test::Numbers;
 using ddhost::test::OptimizerFixture;
+using ddhost::test::same_bits;
 using ddhost::test::sentence_of;
 using ddhost::test::Shard;
 using ddhost::test::step_block;
@@ -93,10 +94,6 @@ std::vector<uint64_t> numels_of(const Case& c) {
 void fill_random(std::vector<float>& values, uint32_t seed) {
   std::mt19937 random(seed);
   for (float& value : values) value = std::ldexp(static_cast<float>(random() >> 8), -24) - 0.5f;
-}
-
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
 Shard random_shard(const std::vector<uint64_t>& numels, uint32_t n_slots, uint32_t n_grads) {

@@ -15,6 +15,7 @@
 #include "ddh/sdk/plugin.hpp"
 #include "ddh/sdk/simd.hpp"
 #include "fixtures/harness/cpu_device.hpp"
+#include "fixtures/harness/same_bits.hpp"
 
 namespace {
 
@@ -22,6 +23,7 @@ using namespace ddhost::kernels;
 using ddh::SimdLevel;
 using ddh::flat::fill;
 using ddh::flat::scale;
+using ddhost::test::same_bits;
 
 // Every bit pattern but NaN, so that comparing bits is fair.
 std::vector<float> numbers(uint64_t numel, uint32_t seed) {
@@ -32,10 +34,6 @@ std::vector<float> numbers(uint64_t numel, uint32_t seed) {
     value = std::bit_cast<float>((bits & 0x7f800000u) >= 0x7e000000u ? bits & 0xbfffffffu : bits);
   }
   return x;
-}
-
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
 // Nearest number of a 16-bit format by search among its finite values: slow, obviously right.
