@@ -12,14 +12,13 @@ using nlohmann::json;
 
 namespace {
 
-std::string features() { return test_plugin("toy_features"); }
 std::string phases(const json& list) { return "train.phases=" + list.dump(); }
 
 // Two training programs, an update program, rates that do not change by themselves.
 const std::vector<std::string> kTwo = {"model.programs=2",       "model.update_samples=20", "data.micro_batch=3",
                                        "schedule.type=constant", "schedule.warmup_steps=0", "optimizer.lr=0.01"};
 
-ToyRun run(const std::vector<std::string>& options) { return toy_run(kTwo, options, features()); }
+ToyRun run(const std::vector<std::string>& options) { return toy_run(kTwo, options, test_plugin("toy_features")); }
 
 std::string column(const ToyRun& run, const char* key) {
   std::string text;

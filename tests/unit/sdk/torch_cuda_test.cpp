@@ -8,6 +8,7 @@
 
 #include "ddh/sdk/torch/device.hpp"
 #include "ddh/sdk/torch/errors.hpp"
+#include "fixtures/harness/built.hpp"
 #include "fixtures/harness/ddhost_process.hpp"
 #include "fixtures/harness/throws.hpp"
 #include "golden/compare.hpp"
@@ -141,7 +142,7 @@ TEST_CASE("a LibTorch whose library for GPUs can't be loaded is refused with the
 
 TEST_CASE("a LibTorch that finds no GPU is refused") {
   const TempFolder folder;  // a library that loads, and brings no GPU
-  std::filesystem::create_symlink(std::string(DDHOST_BUILD_DIR) + "/plugins/csv.so", folder.file("libtorch_cuda.so"));
+  std::filesystem::create_symlink(plugin_file("csv"), folder.file("libtorch_cuda.so"));
   CHECK_THAT(refusal(folder.path().string()), Contains("LibTorch finds no GPU") && Contains("--device cpu"));
 }
 

@@ -62,7 +62,7 @@ class Units {
   int n_programs_ = 0;
 };
 
-constexpr uint32_t kForward = DDH_POSITION_FORWARD_ONLY, kInputOnly = DDH_POSITION_INPUT_GRAD_ONLY;
+constexpr uint32_t kForwardOnly = DDH_POSITION_FORWARD_ONLY, kInputGrad = DDH_POSITION_INPUT_GRAD_ONLY;
 
 }  // namespace
 
@@ -83,17 +83,17 @@ TEST_CASE("a recomputed forward is marked as such, and comes right before its ba
 TEST_CASE("the gradients of a unit that occurs twice are ready after the backward of its first position") {
   Units u;
   CHECK(u.ops(u.add(DDH_PROGRAM_TRAIN, {0, 1, 1, 2})) == "0f 1f 1f 2f 2b! 1b 1b! 0b!");
-  CHECK(u.ops(u.add(DDH_PROGRAM_TRAIN, {0, 1, 1, 2}, {0, kInputOnly, 0, 0})) == "0f 1f- 1f 2f 2b! 1b! 1b- 0b!");
-  CHECK(u.ops(u.add(DDH_PROGRAM_TRAIN, {1, 0, 1, 2}, {kForward, 0, 0, 0})) == "1f/ 0f 1f 2f 2b! 1b! 0b!");
+  CHECK(u.ops(u.add(DDH_PROGRAM_TRAIN, {0, 1, 1, 2}, {0, kInputGrad, 0, 0})) == "0f 1f- 1f 2f 2b! 1b! 1b- 0b!");
+  CHECK(u.ops(u.add(DDH_PROGRAM_TRAIN, {1, 0, 1, 2}, {kForwardOnly, 0, 0, 0})) == "1f/ 0f 1f 2f 2b! 1b! 0b!");
 }
 
 TEST_CASE(
     "a forward-only position has no backward and no recomputation; one that gives the input's gradient gives no "
     "others") {
   Units u;
-  const int32_t forward_only = u.add(DDH_PROGRAM_TRAIN, {1, 0, 2}, {kForward, 0, 0}),
-                input_grad = u.add(DDH_PROGRAM_TRAIN, {0, 1, 2}, {0, kInputOnly, 0}),
-                eval = u.add(DDH_PROGRAM_EVAL, {1, 0, 1}, {kForward, 0, kInputOnly});
+  const int32_t forward_only = u.add(DDH_PROGRAM_TRAIN, {1, 0, 2}, {kForwardOnly, 0, 0}),
+                input_grad = u.add(DDH_PROGRAM_TRAIN, {0, 1, 2}, {0, kInputGrad, 0}),
+                eval = u.add(DDH_PROGRAM_EVAL, {1, 0, 1}, {kForwardOnly, 0, kInputGrad});
   CHECK(u.ops(forward_only) == "1f/ 0f 2f 2b! 0b!");
   CHECK(u.ops(forward_only, 1) == "1f/ 0f~ 2f~ 2r 2b! 0r 0b!");
   CHECK(u.ops(input_grad) == "0f 1f- 2f 2b! 1b- 0b!");

@@ -4,6 +4,7 @@
 // behind its C tables.
 #pragma once
 
+#include <catch2/catch.hpp>
 #include <chrono>
 #include <cstring>
 #include <vector>
@@ -22,6 +23,11 @@ struct SimOptions {
   bool check = true;
   int64_t quarantine_bytes = 1 << 16;
 };
+
+// The order in which work really runs must not matter.
+inline SimOptions any_delay(int64_t seed) {
+  return {.delay_us = GENERATE(0, 300), .jitter_us = GENERATE(0, 200), .seed = seed};
+}
 
 // An opened device. Calls that fail throw ddh::Error.
 class SimDevice {

@@ -80,8 +80,6 @@ class CarelessTier final : public ddh::Tier {
   const Mistake mistake_;
 };
 
-SimOptions delays_of_offload() { return {.delay_us = GENERATE(0, 300), .jitter_us = GENERATE(0, 200), .seed = 11}; }
-
 // Adds 1 to every element of a tensor on the tier, twice, with this many frames.
 void add_twice(SimHost& sim, ddh::Tier& tier, uint32_t n_frames) {
   const ddh::Host& host = *sim.host;
@@ -113,7 +111,7 @@ void add_twice(SimHost& sim, ddh::Tier& tier, uint32_t n_frames) {
 }
 
 std::string mistake_found(Mistake mistake, uint32_t n_frames) {
-  SimDevice device(delays_of_offload());
+  SimDevice device(any_delay(11));
   SimHost sim(device);
   CarelessTier tier(*sim.host, mistake);
   tier.add("exp_avg of h.3", DDH_TAG_OPTIM, kTiles * kTileBytes);
@@ -125,7 +123,7 @@ std::string mistake_found(Mistake mistake, uint32_t n_frames) {
 
 TEST_CASE("the pipeline over tiles in pinned memory orders reads, work and writes", "[sim]") {
   const uint32_t n_frames = GENERATE(1U, 2U, 3U, 5U);
-  SimDevice device(delays_of_offload());
+  SimDevice device(any_delay(11));
   SimHost sim(device);
   CarelessTier tier(*sim.host, Mistake::none);
   tier.add("exp_avg of h.3", DDH_TAG_OPTIM, kTiles * kTileBytes);
@@ -144,7 +142,7 @@ TEST_CASE("mistake: a tile is updated before the event of its read", "[sim]") {
 
 TEST_CASE("mistake: a frame is read into, and worked on, without the event of its write", "[sim]") {
   // The tier's own stream orders its transfers; the work on the default stream is what hits the write under way.
-  SimDevice device(delays_of_offload());
+  SimDevice device(any_delay(11));
   SimHost sim(device);
   CarelessTier tier(*sim.host, Mistake::no_wait_after_write);
   tier.add("exp_avg of h.3", DDH_TAG_OPTIM, kTileBytes);
@@ -157,7 +155,7 @@ TEST_CASE("mistake: a frame is read into, and worked on, without the event of it
 }
 
 TEST_CASE("mistake: pinned state is read by the host while the tier still writes it", "[sim]") {
-  SimDevice device(delays_of_offload());
+  SimDevice device(any_delay(11));
   SimHost sim(device);
   ddh::MemoryTier tier(*sim.host, kTileBytes);
   tier.add("exp_avg of h.3", DDH_TAG_OPTIM, kTileBytes);
@@ -171,7 +169,7 @@ TEST_CASE("mistake: pinned state is read by the host while the tier still writes
 }
 
 TEST_CASE("mistake: a frame is released while a tile is still on its way into it", "[sim]") {
-  SimDevice device(delays_of_offload());
+  SimDevice device(any_delay(11));
   SimHost sim(device);
   ddh::MemoryTier tier(*sim.host, kTileBytes);
   tier.add("exp_avg of h.3", DDH_TAG_OPTIM, kTileBytes);
@@ -185,7 +183,7 @@ TEST_CASE("mistake: a frame is released while a tile is still on its way into it
 }
 
 TEST_CASE("mistake: a tile is written out of a frame that was released", "[sim]") {
-  SimDevice device(delays_of_offload());
+  SimDevice device(any_delay(11));
   SimHost sim(device);
   ddh::MemoryTier tier(*sim.host, kTileBytes);
   tier.add("exp_avg of h.3", DDH_TAG_OPTIM, kTileBytes);
