@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPT on 2 ranks: ddhost's strategies against those of PyTorch and DeepSpeed, alternating in one run.
+"""GPT on 2 ranks, or --nproc: ddhost's strategies against those of PyTorch and DeepSpeed, alternating in one run.
 
     python3 benchmarks/gpt_vs_peers.py --python PEER_PYTHON [--dtype bf16] [--peers torch:ddp,deepspeed:zero3] [--pairs 5]
 
-PEER_PYTHON is a Python with torch and numpy, and for its peers deepspeed. Each round runs every peer once and every strategy
-once; the tables give the median milliseconds of a step, and ratios paired by round: median (lowest .. highest).
+PEER_PYTHON is a Python with torch and numpy, and for its peers deepspeed. A rank has one thread. Each round runs every peer
+once and every strategy once. The tables give the median milliseconds of a step, the tokens per second of all ranks, and ratios
+paired by round: median (lowest .. highest).
 """
 import argparse
 import json
@@ -61,7 +62,7 @@ def run_ddhost(args, strategy, tokens, folder):
                f"data.micro_batch={args.micro_batch}", f"train.steps={steps}", "run.sample_tokens=0",
                f"precision.compute={args.dtype}", "optimizer.weight_decay=0.1", "optimizer.betas=[0.9,0.95]",
                f"run.dir={run_dir}/run", "run.quiet=true", "device.plugin=cpu", *options]
-    output_of(command)
+    output_of(command, dict(os.environ, OMP_NUM_THREADS="1"))
     rows = [json.loads(line) for line in (run_dir / "run/metrics.jsonl").read_text().splitlines()]
     return statistics.median(r["step_ms"] for r in rows if r.get("step", 0) > args.warmup and "step_ms" in r)
 
@@ -73,15 +74,22 @@ def spread(numerators, denominators):
 
 def report(args, times):
     """The Markdown tables of benchmarks/README.md."""
+    tokens = args.nproc * args.micro_batch * args.context  # of a step, all ranks
+
+    def speed(name):
+        step_ms = statistics.median(times[name])
+        return f"{step_ms:.4g} | {tokens / step_ms * 1000:.0f}"
+
     print(f"\n{args.size} {args.dtype}, {args.nproc} ranks, {args.micro_batch} x {args.context} tokens each, "
           f"{args.pairs} rounds\n")
-    print("| | ms per step | " + " | ".join(f"{peer} / ours" for peer in args.peers) + f" | {args.strategies[0]} / this |")
-    print("|---" * (len(args.peers) + 3) + "|")
+    ratios = [f"{peer} / ours" for peer in args.peers] + [f"{args.strategies[0]} / this"]
+    print("| | ms per step | tokens per second | " + " | ".join(ratios) + " |")
+    print("|---" * (len(args.peers) + 4) + "|")
     for peer in args.peers:
-        print(f"| {peer} | {statistics.median(times[peer]):.0f} |" + " |" * (len(args.peers) + 1))
+        print(f"| {peer} | {speed(peer)} |" + " |" * (len(args.peers) + 1))
     for strategy in args.strategies:
         cells = [spread(times[other], times[strategy]) for other in args.peers + args.strategies[:1]]
-        print(f"| {strategy} | {statistics.median(times[strategy]):.0f} | " + " | ".join(cells) + " |")
+        print(f"| {strategy} | {speed(strategy)} | " + " | ".join(cells) + " |")
 
 
 def main():
