@@ -42,11 +42,11 @@ struct LstmShape {
 
 // The workspace that oneDNN keeps for the backward. Its size depends on paddings that oneDNN does not publish, so a layer
 // whose input is at most as wide as its states runs once, and the size of its workspace is read. For a wider input, the
-// difference is added: the workspace has 6 rows of the input's width for each frame and sample, each padded to cache lines.
+// difference is added: for each frame and sample the workspace has rows of the input's width, two of states in the compute
+// dtype and four of their gradients in fp32, each padded to cache lines.
 double onednn_workspace_bytes(const LstmShape& s, at::ScalarType type) {
   const at::AutoGradMode as_in_training(true);
   const at::TensorOptions options = at::dtype(type);
-  const auto element_bytes = static_cast<double>(c10::elementSize(type));
   const int64_t in = std::min(s.in, s.hidden), gates = 4 * s.hidden;
   const at::Tensor x = at::zeros({s.frames, s.samples, in}, options), state = at::zeros({s.samples, s.hidden}, options);
   const at::Tensor bias = at::zeros({gates}, options);
@@ -54,13 +54,15 @@ double onednn_workspace_bytes(const LstmShape& s, at::ScalarType type) {
       x, at::zeros({gates, in}, options), at::zeros({gates, s.hidden}, options), bias, bias, state, state,
       /*reverse=*/false, /*batch_sizes=*/{}, /*mode: LSTM*/ 2, s.hidden, /*num_layers=*/1, /*has_biases=*/true,
       /*bidirectional=*/false, /*batch_first=*/false, /*train=*/true));
-  const auto width_of = [&](int64_t numel) {
-    const auto line = static_cast<int64_t>(64 / element_bytes), width = (numel + line - 1) / line * line;
-    return width % 256 == 0 ? width + line : width;
+  const auto row_bytes = [](int64_t numel, int64_t element_bytes) {
+    const int64_t line = 64 / element_bytes, width = (numel + line - 1) / line * line;
+    return (width % 256 == 0 ? width + line : width) * element_bytes;
   };
-  const int64_t more = width_of(std::max(s.in, s.hidden)) - width_of(s.hidden);
-  return static_cast<double>(workspace.nbytes()) +
-         element_bytes * static_cast<double>(int64_t{6} * (s.frames + 1) * s.samples * more);
+  const auto more = [&](int64_t element_bytes) {
+    return row_bytes(std::max(s.in, s.hidden), element_bytes) - row_bytes(s.hidden, element_bytes);
+  };
+  const int64_t of_sample = 2 * more(static_cast<int64_t>(c10::elementSize(type))) + 4 * more(sizeof(float));
+  return static_cast<double>(workspace.nbytes()) + static_cast<double>((s.frames + 1) * s.samples * of_sample);
 }
 
 // at::lstm takes oneDNN on the CPU, for fp32 and, on some processors, for bf16. Other ways keep the gates and two states of
@@ -116,7 +118,9 @@ Unit& Unit::batch_norm(const std::string& name, double eps, double momentum) {
   norm.variance.assign(static_cast<size_t>(channels), 1);
   norm.eps = eps, norm.momentum = momentum;
   pass(shape_, kInput);
-  for (int i = 0; i < 2; ++i) keep({channels, sizeof(float), true});  // statistics of the micro-batch
+  // Statistics of the micro-batch: for the backward, and for the running statistics, with the number of micro-batches.
+  for (int i = 0; i < 4; ++i) keep({channels, sizeof(float), true});
+  keep({1, sizeof(int64_t), true});
   return add([w, n = &norm](Call& call, const at::Tensor& x) {
     return call.batch_norm(x, call.param(w), call.param(w + 1), *n);
   });
@@ -190,10 +194,14 @@ Unit& Unit::lstm(const std::string& name, int64_t hidden, bool last_alone) {
     const at::Tensor sequence = x.view({-1, frames, in});
     const at::Tensor start = at::zeros({1, sequence.size(0), hidden}, x.options());
     const std::vector<at::Tensor> weights = {call.param(w), call.param(w + 1), call.param(w + 2), call.param(w + 3)};
+    // Without AVX-512, oneDNN rounds otherwise where no gradients are asked for.
+    const bool keeps_graph = at::GradMode::is_enabled();
+    const at::AutoGradMode as_in_training(true);
     const auto [states, last, cell] = at::lstm(sequence, {start, start}, weights, /*biases*/ true, /*layers*/ 1,
                                                /*dropout*/ 0, /*train*/ true, /*bidirectional*/ false,
                                                /*batch_first*/ true);
-    return last_alone ? states.select(1, frames - 1) : states.reshape({-1, hidden});
+    const at::Tensor of_frames = keeps_graph ? states : states.detach();
+    return last_alone ? of_frames.select(1, frames - 1) : of_frames.reshape({-1, hidden});
   });
 }
 
