@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recommenders on one data set in KGAT's format, ranked by one code: baselines beside ddhost's KGAT.
 
-    python3 benchmarks/kgat_baselines.py --python PYTHON [--data ../shared/data/lastfm_kg] [--only cosine,ease] [--epochs 120]
+    python3 benchmarks/kgat_baselines.py --python PYTHON [--data ../shared/data/lastfm_kg] [--only cosine,ease]
 
 PYTHON is a Python with torch and numpy (`./dev setup --python`). Rows: popularity, item-item cosine, EASE (Steck 2019),
 LightGCN (He et al. 2020) in torch; BPR-MF, KGAT and KGAT without its knowledge graph by build/ddhost. Every number is over
@@ -135,7 +135,7 @@ def light_gcn(x, options):
 
 BASELINES = {"popularity": popularity, "cosine": cosine, "ease": ease, "lightgcn": light_gcn}
 
-MF = ["model.variant=mf", "model.cf_sampling=pairs", "model.l2_cf=3e-2", "optimizer.lr=2e-3",
+MF = ["train.cycles=120", "model.variant=mf", "model.cf_sampling=pairs", "model.l2_cf=3e-2", "optimizer.lr=2e-3",
       'train.phases=[{"program":"cf","epochs":1}]', "data.micro_batch.kg=null", "data.micro_batch.attention=null"]
 OURS = {
     "BPR-MF (ddhost)": ("kgat_lastfm.json", MF, False),
@@ -154,8 +154,7 @@ def run_ddhost(args, config, words, without_graph, folder):
         (data / "kg_final.txt").write_text("")
     run_dir = pathlib.Path(tempfile.mkdtemp(dir=folder))
     command = [str(ROOT / "build/ddhost"), "--config", str(ROOT / "configs" / config), f"data.path={data}",
-               f"train.cycles={args.epochs}", f"run.seed={args.seed + 1}", f"run.dir={run_dir}/run", "run.quiet=true",
-               "device.plugin=cpu", *words]
+               f"run.seed={args.seed + 1}", f"run.dir={run_dir}/run", "run.quiet=true", "device.plugin=cpu", *words]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)}\nended with {done.returncode}: {done.stderr[-2000:]}")
@@ -170,7 +169,6 @@ def main():
     parser.add_argument("--data", type=pathlib.Path, default=ROOT.parent / "shared/data/lastfm_kg")
     parser.add_argument("--only", help="names of rows, separated by commas")
     parser.add_argument("--validate", action="store_true", help="hold out a fifth of the training items and test on these")
-    parser.add_argument("--epochs", type=int, default=120, help="of the runs of ddhost")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--cosine-shrink", type=float, default=10)
     parser.add_argument("--ease-l2", type=float, default=100)
