@@ -23,6 +23,10 @@ using namespace ddhost;
 // Write errors are reported as error codes, and no file of ours gets the descriptor of stdout. Writing to a stdout that is
 // closed is an error, so it is replaced by a file that can't be written to.
 void prepare_process() {
+  sigset_t saves;  // a request for a checkpoint waits until the run takes signals
+  sigemptyset(&saves);
+  sigaddset(&saves, SIGUSR1);
+  ::sigprocmask(SIG_BLOCK, &saves, nullptr);
   for (const int signal : {SIGPIPE, SIGXFSZ}) ::signal(signal, SIG_IGN);
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd)
     if (::fcntl(fd, F_GETFD) < 0 && ::open("/dev/null", fd == STDOUT_FILENO ? O_RDONLY : O_RDWR) < 0) return;

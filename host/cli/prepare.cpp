@@ -327,7 +327,7 @@ PreparedRun prepare_run(const UserConfig& user, Registry& registry, int world_si
               "' has no option 'lr', from which the host computes the learning rate of a step; fix the plugin");
   }
   settle_clipping(plan);
-  settle_run_length(plan.config);
+  settle_run_length(plan.config, work == Work::kTrain);
   for (const Role& role : roles_of(plan)) name_plugin_by_full_path(plan.config, role);
   if (plan.config.find("run.nproc")->value.is_null()) plan.config.set("run.nproc", world_size, "derived");
   plan.ranks_per_node = static_cast<int>(plan.config.get<int64_t>("run.ranks_per_node"));

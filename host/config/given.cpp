@@ -88,7 +88,13 @@ const Section* find_section(const std::vector<Section>& sections, const std::str
     if (!option.foreign) list += (list.empty() ? "" : ", ") + option.name;
   }
   for (const Alias& alias : section.schema.aliases) here.push_back(alias.name);
+  std::string below;  // the options of an object, which was given a value itself
+  for (const Option& option : section.schema.options)
+    if (option.name.starts_with(tail_of(wish.key) + ".") && !option.foreign)
+      below += (below.empty() ? "" : ", ") + section.name + "." + option.name;
   const std::string place = where(wish) + (section.plugin.empty() ? "" : " for " + section.plugin);
+  if (!below.empty())
+    ddh::fail(DDH_INVALID_ARGUMENT, "'", wish.key, "' ", place, " takes no value itself; give ", below);
   std::string near = nearest(tail_of(wish.key), here);
   if (!near.empty()) near = section.name + "." + near;
   if (near.empty()) {

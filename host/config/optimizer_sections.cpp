@@ -44,7 +44,7 @@ std::vector<std::string> schedule_sections(const UserConfig& user) {
   std::vector<std::string> names;
   if (wish == nullptr || !wish->value.is_array()) return names;  // not given, or refused by the schema
   for (const Json& phase : wish->value) {
-    if (!phase.is_object() || !phase.contains("schedule")) continue;
+    if (!phase.is_object() || !phase.contains("schedule") || phase["schedule"].is_null()) continue;
     const Json& value = phase["schedule"];
     const std::string name = value.is_string() ? value.get<std::string>() : "";
     if (name == kScheduleSection || std::find(names.begin(), names.end(), name) != names.end()) continue;
@@ -53,6 +53,9 @@ std::vector<std::string> schedule_sections(const UserConfig& user) {
       ddh::fail(DDH_INVALID_ARGUMENT, "a phase of train.phases has schedule = ", shown(value),
                 ", which can't name a section; use schedule, or schedule_ and a word of lower-case ",
                 "letters, digits and _, such as schedule_kg, and give its type there");
+    if (user.find(name + ".type") == nullptr)
+      ddh::fail(DDH_INVALID_ARGUMENT, "a phase of train.phases has schedule = ", shown(value), ", but ", name,
+                ".type is not given; give it, or correct the name");
     names.push_back(name);
   }
   return names;

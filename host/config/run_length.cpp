@@ -7,19 +7,32 @@
 
 namespace ddhost {
 
-void settle_run_length(Config& config) {
+namespace {
+
+bool is_given(const Config& config, const char* key) {
+  const std::string value = config.json(key);
+  const bool is_empty = value == "null" || value == "[]" || value == "0";
+  return config.find(key)->source != "default" && (!is_empty || key == std::string_view("train.steps"));
+}
+
+void settle_use_of_programs(Config& config) {
+  for (const char* key : {"train.eval_every", "train.eval_every_epochs"}) config.set(key, 0, "derived");
+  if (!is_given(config, "train.programs")) return;
+  config.set("train.phases", Json::array(), "derived");
+  config.set("train.cycles", 1, "derived");
+}
+
+}  // namespace
+
+void settle_run_length(Config& config, bool trains) {
+  if (!trains) settle_use_of_programs(config);
   if (config.integer("train.eval_every") > 0 && config.integer("train.eval_every_epochs") > 0)
     ddh::fail(DDH_INVALID_ARGUMENT, "train.eval_every=", config.integer("train.eval_every"),
               " and train.eval_every_epochs=", config.integer("train.eval_every_epochs"),
               " both set when the run evaluates; leave one out");
   const bool has_phases = config.json("train.phases") != "[]";
-  const auto is_given = [&](const char* key) {
-    const std::string value = config.json(key);
-    const bool is_empty = value == "null" || value == "[]" || value == "0";
-    return config.find(key)->source != "default" && (!is_empty || key == std::string_view("train.steps"));
-  };
   for (const char* key : {"train.steps", "train.epochs", "train.programs", "train.update_every"})
-    if (has_phases && is_given(key))
+    if (has_phases && is_given(config, key))
       ddh::fail(DDH_INVALID_ARGUMENT, key, "=", config.json(key),
                 " and train.phases exclude each other: phases say which programs run, and how long; leave one out");
   if (!has_phases && config.integer("train.cycles") > 1)

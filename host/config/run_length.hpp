@@ -8,7 +8,8 @@
 namespace ddhost {
 
 // Where epochs are given, train.steps is null, so that what a dry run prints is a config file. Error: steps and epochs are
-// both given.
-void settle_run_length(Config& config);
+// both given. `trains`: false for `eval` and `generate`, where train.programs takes the place of train.phases, and no option
+// says when to evaluate.
+void settle_run_length(Config& config, bool trains);
 
 }  // namespace ddhost

@@ -201,9 +201,13 @@ void read_aliases(const Json& root, const std::string& owner, Schema& schema) {
 [[noreturn]] void refuse(const Option& option, const Json& value, const std::string& key, const std::string& where,
                          const std::string& why) {
   const std::string legal = option.legal_text();
+  std::string words;  // other spellings of numbers: eval_batches=all
+  if (option.legal.is_null() && option.spellings.is_object())
+    for (const auto& [word, meaning] : option.spellings.items())
+      if (word != "null") words += " or " + word;
   const bool has_one_value = option.legal.is_array() && option.legal.size() == 1;
   ddh::fail(DDH_INVALID_ARGUMENT, key, " = ", shown(value), " ", where, " ", why, "; it takes ", option.type_text(),
-            legal.empty() ? "" : ", ", legal, has_one_value ? " (" + option.description + ")" : "",
+            words, legal.empty() ? "" : ", ", legal, has_one_value ? " (" + option.description + ")" : "",
             value == Json("auto") ? "; leave it out for the default" : "");
 }
 

@@ -125,6 +125,8 @@ TEST_CASE("a value of the wrong type or out of range is refused with the legal v
   check_refused(run(toy({"schedule.type=sine"})), {"no schedule 'sine'", "cosine"});
   check_refused(run(toy({"schedule.type=WarmupLR", "schedule.warmup_num_steps=0"})),
                 {"schedule.warmup_steps", "at least 1"});
+  check_refused(run(toy({"train.eval_batches=ALL"})), {"train.eval_batches", "integer or all"});
+  check_refused(run(toy({"checkpoint.best=loss"})), {"'checkpoint.best'", "give checkpoint.best.metric"});
   check_refused(run(toy({"schedule.type=linear", "schedule.patience=3"})), {"schedule.patience", "linear"});
   check_refused(run(toy({"precision.compute=fp8"})), {"precision.compute", "fp8", "bf16"});
   check_refused(run(toy({"precision.loss_scale=3"})), {"precision.loss_scale", "3", "power of two"});

@@ -108,6 +108,28 @@ TEST_CASE("checkpoint.best alone saves at the end too, and goes with train.patie
   CHECK(steps_in(read_text(runs.dir("a") + "/metrics.jsonl")).back() == best + 2);
 }
 
+TEST_CASE("values of another metric or of other samples are not compared after a resume", "[cli]") {
+  const Runs runs;
+  const Words options = with({"train.steps=4", "checkpoint.best.metric=loss", "train.patience=3"});
+  REQUIRE(runs.train("a", options).code == 0);
+  const auto log_after = [&](const char* steps, const Words& more) {
+    const size_t before = read_text(runs.dir("a") + "/log.txt").size();
+    Words words = options;
+    words.insert(words.end(), {"--resume", "auto", std::string("train.steps=") + steps, "--resume-allow",
+                               "train.steps,train.patience_mode"});
+    words.insert(words.end(), more.begin(), more.end());
+    REQUIRE(runs.train("a", words).code == 0);
+    return read_text(runs.dir("a") + "/log.txt").substr(before);
+  };
+  CHECK_THAT(log_after("5", {}), !Catch::Contains("begins anew"));
+  CHECK_THAT(log_after("6", {"train.patience_mode=max"}),
+             Catch::Contains("train.patience_metric was loss (min) before and is loss (max) now"));
+  const std::string fewer =
+      log_after("7", {"train.patience_mode=max", "data.micro_batch=1", "train.grad_accum_steps=6"});
+  for (const char* option : {"train.patience_metric=loss", "checkpoint.best.metric=loss"})
+    CHECK_THAT(fewer, Catch::Contains(std::string(option) + " was evaluated on"));
+}
+
 TEST_CASE("a metric for checkpoint.best that no evaluation reports is refused with the ones that are", "[cli]") {
   const Runs runs;
   const auto check_refused = [&](const Words& more, const std::vector<std::string>& words) {

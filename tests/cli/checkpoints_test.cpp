@@ -259,6 +259,57 @@ TEST_CASE("a run that train.patience has ended does not continue when it is resu
   CHECK(steps_in(read_text(runs.dir("a") + "/metrics.jsonl")) == std::vector<int>{1, 2, 3});
 }
 
+TEST_CASE("a run that is resumed at its end says that nothing is left, and needs no file of train.init_from", "[cli]") {
+  const Runs runs;
+  REQUIRE(runs.train("a", {"--save-final", runs.dir("w.st")}).code == 0);
+  const Words options = {"train.init_from=" + runs.dir("w.st"), "checkpoint.every=4"};
+  REQUIRE(runs.train("b", options).code == 0);
+  fs::remove(runs.dir("w.st"));
+  Words again = options;
+  again.insert(again.end(), {"--resume", "auto", "run.quiet=false"});
+  const Said said = runs.train("b", again);
+  INFO(said.err);
+  CHECK(said.code == 0);
+  CHECK_THAT(said.err, Catch::Contains("nothing is left to train"));
+}
+
+TEST_CASE("an evaluation that a stop left out is recorded once, however often the run is resumed", "[cli]") {
+  const Runs runs;
+  const std::string rows = runs.dir("a") + "/metrics.jsonl";
+  Words words = {"--model",
+                 toy_model(),
+                 "run.quiet=true",
+                 "--nproc",
+                 "2",
+                 "train.eval_every=1",
+                 "train.eval_batches=all",
+                 "data.micro_batch=1",
+                 "train.steps=900",
+                 "model.samples=20000",
+                 "checkpoint.every=100000",
+                 "run.dir=" + runs.dir("a")};
+  Process process(words);  // an evaluation takes much longer than a step
+  for (int i = 0; i < 4000 && (!fs::exists(rows) || steps_in(read_text(rows)).empty()); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  kill(process.pid(), SIGTERM);
+  REQUIRE(process.wait() == 143);
+  const int step = steps_in(read_text(rows)).back();
+  REQUIRE(nlohmann::json::parse(read_text(runs.step("a", step) + "/manifest.json"))["progress"]["evaluation_pending"]);
+  words.insert(words.end(),
+               {"--resume", "auto", "train.steps=" + std::to_string(step), "--resume-allow", "train.steps"});
+  const auto evaluations = [&] {
+    std::istringstream in(read_text(rows));
+    int count = 0;
+    for (std::string line; std::getline(in, line);)
+      count += static_cast<int>(line.find("val_loss") != std::string::npos);
+    return count;
+  };
+  for (int i = 0; i < 2; ++i) {
+    REQUIRE(call_ddhost(words).code == 0);
+    CHECK(evaluations() == step);
+  }
+}
+
 TEST_CASE("ddhost eval evaluates a checkpoint, and refuses a damaged one", "[cli]") {
   const Runs runs;
   REQUIRE(runs.train("a", {"checkpoint.every=2", "--save-final", runs.dir("w.st")}).code == 0);

@@ -161,7 +161,18 @@ TEST_CASE("phases that count epochs do not lose the rest of an epoch", "[cli]") 
 TEST_CASE("a phase may have its own micro-batch", "[cli]") {
   const ToyRun run_of_two = ran(run({phases({train(2), with(train(2), "micro_batch", 5)}), "run.quiet=false"}));
   CHECK_THAT(run_of_two.err, Catch::Contains("6 samples a step (3 x 2") && Catch::Contains("10 samples a step (5 x 2"));
+  std::map<int, double> flops;  // of a sample, by micro-batch
+  for (const json& work : run_of_two.record.summary.at("estimates"))
+    flops[work.at("micro_batch")] = work.at("forward_flops").get<double>() / work.at("micro_batch").get<double>();
+  CHECK(flops == std::map<int, double>{{3, flops[3]}, {5, flops[3]}});
   CHECK_THAT(run_of_two.err, Catch::Contains("phase 1 of 2: train, 2 steps") && Catch::Contains("phase 2 of 2: train"));
+}
+
+TEST_CASE("a key of a phase that is null is not given", "[cli]") {
+  json empty = train(2);
+  for (const char* key : {"epochs", "lr", "schedule", "optimizer", "micro_batch"}) empty[key] = nullptr;
+  CHECK(column(ran(run({phases(json::array({empty}))})), "loss") ==
+        column(ran(run({phases(json::array({train(2)}))})), "loss"));
 }
 
 TEST_CASE("phases give the same bits under every strategy and in every world of one global batch", "[cli]") {
@@ -200,12 +211,17 @@ TEST_CASE("invalid phases get one sentence", "[cli]") {
   refused(json::array({train(0)}), {"phase 1", "steps = 0"});
   refused(json::array({with(train(2), "lr", -1)}), {"phase 1", "lr = -1"});
   refused(json::array({with(train(2), "micro_batch", 0)}), {"phase 1", "micro_batch = 0"});
+  refused(json::array({with(train(2), "micro_batch", 2000000)}), {"phase 1", "from 1 to 1048576"});
   refused(json::array({with(train(2), "optimizer", "fresh")}), {"phase 1", "\"fresh\"", "\"keep\" or \"new\""});
   refused(json::array({with(train(2), "stesp", 1)}), {"phase 1", "'stesp'", "program, steps, epochs"});
   refused(json::array({{{"program", "renew"}}}), {"trains nothing"});
   refused({train(1), {{"program", "renew"}, {"steps", 2}}}, {"phase 2", "'renew'", "once over all its samples"});
   refused(json::array({{{"program", {"train", "renew"}}, {"steps", 2}}}), {"phase 1", "mixes"});
   refused(json::array({with(train(2), "schedule", "kg")}), {"\"kg\"", "schedule_kg"});
+  refused(json::array({with(train(2), "schedule", "schedule_kg")}), {"schedule_kg.type is not given"});
+  const json reads_losses = {{"program", {"train", "second"}}, {"steps", 2}, {"schedule", "schedule_kg"}};
+  check_refused(run({phases(json::array({reads_losses})), "schedule_kg.type=plateau"}),
+                {"schedule_kg.type=plateau needs a single loss"});
   check_refused(run({phases(one), "schedule_kg.type=linear"}), {"'schedule_kg'", "belongs to no phase"});
   check_refused(run({phases(one), "train.steps=3"}), {"train.steps=3 and train.phases"});
   check_refused(run({phases(one), "train.epochs=3"}), {"train.epochs=3 and train.phases"});
@@ -217,7 +233,8 @@ TEST_CASE("invalid phases get one sentence", "[cli]") {
 
 TEST_CASE("a dry run with phases prints an equivalent config", "[cli]") {
   const TempFolder folder;
-  const ToyRun first = ran(run({phases({train(2), with(second(1), "schedule", "schedule_kg")}), "--dry-run"}));
+  const ToyRun first = ran(
+      run({phases({train(2), with(second(1), "schedule", "schedule_kg")}), "schedule_kg.type=linear", "--dry-run"}));
   std::ofstream(folder.file("config.json")) << first.out;
   Process again({"--config", folder.file("config.json"), "--dry-run"});
   REQUIRE(again.wait() == 0);

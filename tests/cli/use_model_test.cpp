@@ -147,6 +147,25 @@ TEST_CASE("ddhost generate prints the text while it is generated", "[cli]") {
   CHECK(out.back() != '\n');  // more text follows
 }
 
+TEST_CASE("a model of phases is evaluated by train.programs, and samples as its last phase was evaluated", "[cli]") {
+  const Trained trained;
+  const std::vector<std::string> options = joined(kModel, {"--weights", trained.weights, "model.programs=2"});
+  const auto phases = [](const std::string& first, const std::string& last) {
+    return R"(train.phases=[{"program": ")" + first + R"(", "steps": 1}, {"program": ")" + last + R"(", "steps": 1}])";
+  };
+  const std::string both = phases("train", "second");
+  const ToyRun all = ran(use("eval", joined(options, {both, "train.cycles=2", "model.evals=2"})));
+  CHECK_THAT(all.out, Catch::Contains("second eval: ") && Catch::StartsWith("eval: "));
+  const ToyRun second =
+      ran(use("eval", joined(options, {both, "train.cycles=2", "model.evals=2", "train.programs=[\"second\"]"})));
+  CHECK_THAT(second.out, Catch::StartsWith("second eval: "));
+  // Nothing evaluates the first program.
+  const std::vector<std::string> of_second = joined(options, {"model.evals=2", "model.eval_name="});
+  check_refused(use("generate", joined(of_second, {phases("second", "train")})), {"no program for its sampler"});
+  ran(use("generate", joined(of_second, {both})));
+  ran(use("generate", joined(of_second, {phases("second", "train"), "train.programs=[\"second\"]"})));
+}
+
 TEST_CASE("a run ends after train.patience evaluations without an improvement", "[cli]") {
   // Rates so high that the loss gets worse soon.
   const std::vector<std::string> options = joined(kModel, {"train.steps=200", "train.eval_every=5", "optimizer.lr=0.3",
@@ -162,6 +181,9 @@ TEST_CASE("a run ends after train.patience evaluations without an improvement", 
   for (size_t i = rows.size() - 3; i < rows.size(); ++i) CHECK(val(i) >= best);
   CHECK_THAT(run.err,
              Catch::Contains("val_loss has not improved in 3 evaluations") && Catch::Contains("train.patience"));
+  const ToyRun seldom = ran(toy_run(options, {"train.patience=3", "monitor.every=1000"}));
+  REQUIRE(seldom.record.steps.size() == 1);  // the last, as after any other end
+  CHECK(seldom.record.steps.front().at("step") == rows.size() * 5);
   const ToyRun rising = ran(toy_run(options, {"train.patience=3", "train.patience_metric=p1", "train.patience_mode=max",
                                               "optimizer.lr=0.001", "train.steps=40"}));
   CHECK(rising.record.steps.size() == 40);  // the probability of targets rises all the way
@@ -194,6 +216,12 @@ TEST_CASE("an impossible evaluation, generation or patience gets one sentence", 
   check_refused(use("generate", joined(weights, {"--prompt", "?"})), {"can't read the prompt '?'"});
   check_refused(use("generate", joined(weights, {"--condition", "101"})),
                 {"run.sample_condition=101", "which has 101"});
+  const std::vector<std::string> two = {
+      "model.programs=2",   "model.evals=2",    "train.programs=[\"train\",\"second\"]",
+      "train.eval_every=1", "train.patience=2", "train.steps=2"};
+  check_refused(toy_run(two),
+                {"train.patience_metric='loss'", "2 programs", "give one of eval.loss, second eval.loss"});
+  ran(toy_run(two, {"train.patience_metric=second eval.loss"}));
   check_refused(toy_run({"train.patience=2"}), {"train.patience=2", "train.eval_every"});
   check_refused(toy_run({"train.patience=2", "train.eval_every=1", "train.patience_metric=acc"}),
                 {"train.patience_metric='acc'", "they report loss"});

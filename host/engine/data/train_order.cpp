@@ -103,8 +103,9 @@ TrainStep TrainOrder::advance(TrainPosition& at) const {
 
 bool TrainOrder::ends_epoch(const TrainStep& step, int64_t every) const {
   const SampleOrder& order = orders_.at(step.program);
-  const uint64_t in_row = order.epoch_size() * static_cast<uint64_t>(every);
-  return order.next_position(step.span.first + step.span.count, step.cut) / in_row > step.span.first / in_row;
+  const uint64_t size = order.epoch_size(), in_row = static_cast<uint64_t>(every);
+  return order.next_position(step.span.first + step.span.count, step.cut) / size / in_row >
+         step.span.first / size / in_row;
 }
 
 std::vector<int32_t> TrainOrder::programs() const {

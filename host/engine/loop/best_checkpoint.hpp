@@ -16,17 +16,15 @@ namespace ddhost {
 
 class BestCheckpoint {
  public:
-  // As Patience: refuses a metric that no evaluation of the run reports.
-  BestCheckpoint(const TrainSetup& setup, const std::vector<int32_t>& programs);
+  // Error: checkpoint.best is given, and its metric can't be used (EvaluatedMetric).
+  BestCheckpoint(const TrainSetup& setup, const std::vector<Evaluation>& evaluations);
 
   void evaluated(int64_t step, int32_t program, std::span<const ReportedValue> values);
-  [[nodiscard]] const BestState& state() const { return state_; }
-  // Values of another metric, and those whose checkpoint the run's folder lacks, are forgotten; returns a sentence that
-  // says so, or "".
+  [[nodiscard]] BestState state() const { return metric_ ? metric_->state() : BestState{}; }
+  // Returns a sentence if the saved value is forgotten, else "". A value whose checkpoint the run's folder lacks is too.
   std::string restore(const BestState& saved, const std::filesystem::path& run_dir);
 
  private:
-  BestState state_;
   std::optional<EvaluatedMetric> metric_;  // nothing: the option is not given
 };
 

@@ -36,15 +36,17 @@ std::vector<UsedPlugin> notes_of(const RunPlan& plan) {
   return out;
 }
 
-// About how many checkpoints a run saves.
+// About how many checkpoints a run saves from its first step on.
 int64_t saves_of(const CheckpointSettings& settings, const TrainOrder& order) {
-  int64_t saves = settings.at_phase_end ? static_cast<int64_t>(order.phases().size()) * order.cycles() : 1;
-  if (settings.every > 0) saves += order.last_step() / settings.every;
-  if (settings.best) ++saves;
   TrainPosition at = order.begin();
-  if (settings.every_epochs > 0 && !order.is_at_end(at)) {
+  if (order.is_at_end(at)) return 0;
+  const int64_t steps = order.last_step() - at.step;
+  int64_t saves = settings.at_phase_end ? static_cast<int64_t>(order.phases().size()) * order.cycles() - at.phase : 1;
+  if (settings.every > 0) saves += steps / settings.every;
+  if (settings.best) ++saves;
+  if (settings.every_epochs > 0) {
     const TrainStep first = order.advance(at);
-    const double epochs = static_cast<double>(order.last_step()) * static_cast<double>(first.cut.per_step()) /
+    const double epochs = static_cast<double>(steps) * static_cast<double>(first.cut.per_step()) /
                           static_cast<double>(order.epoch_size(first.program));
     saves += static_cast<int64_t>(epochs / static_cast<double>(settings.every_epochs));
   }
@@ -72,8 +74,15 @@ CheckpointSettings CheckpointSettings::from(const RunConfig& config) {
           {config.get<int64_t>("checkpoint.keep_last"), config.get<int64_t>("checkpoint.keep_every")}};
 }
 
-Checkpointing::Checkpointing(RankServices& services, const RunPlan& plan, const StateSource& source,
-                             const TrainOrder& order)
+int64_t checkpoints_to_come(const CheckpointSettings& settings, const TrainOrder& order, int64_t there) {
+  const int64_t saves = saves_of(settings, order);
+  if (settings.keep.last == 0 || saves == 0) return saves;
+  const int64_t forever = settings.keep.every > 0 ? order.last_step() / settings.keep.every : 0;
+  const int64_t kept = settings.keep.last + 1 + forever + (settings.best ? 1 : 0);  // one more while it is written
+  return std::min(saves, std::max<int64_t>(kept - there, 1));
+}
+
+Checkpointing::Checkpointing(RankServices& services, const RunPlan& plan, const StateSource& source)
     : services_(services),
       plan_(plan),
       source_(source),
@@ -81,35 +90,34 @@ Checkpointing::Checkpointing(RankServices& services, const RunPlan& plan, const 
       layout_(source.model, services.step->optimizers()),
       copy_memory_(services.memory) {
   if (!settings_.on()) return;
-  together(*services.comm, "room for checkpoints", [&] {
-    require_room(order);
-    reserve_copy(copy_memory_, save_settings(), source_, layout_, services_.seat.rank == 0);
-  });
+  together(*services.comm, "memory for checkpoints",
+           [&] { reserve_copy(copy_memory_, save_settings(), source_, layout_, services_.seat.rank == 0); });
 }
 
 SaveSettings Checkpointing::save_settings() const {
   return {plan_.run_dir, settings_.in_background, settings_.most_bytes};
 }
 
-// Rank 0 checks the space for the checkpoints that the run keeps, and for one more while it is written.
+// Rank 0 checks it.
 void Checkpointing::require_room(const TrainOrder& order) const {
+  if (settings_.on()) together(*services_.comm, "room for checkpoints", [&] { require_free_bytes(order); });
+}
+
+void Checkpointing::require_free_bytes(const TrainOrder& order) const {
   if (services_.seat.rank != 0) return;
-  int64_t held = saves_of(settings_, order);
-  if (settings_.keep.last > 0) {
-    const int64_t forever = settings_.keep.every > 0 ? order.last_step() / settings_.keep.every : 0;
-    held = std::min(held, settings_.keep.last + 1 + forever + (settings_.best ? 1 : 0));
-  }
+  const int64_t more =
+      checkpoints_to_come(settings_, order, static_cast<int64_t>(list_checkpoints(plan_.run_dir).size()));
   struct statvfs disk {};
   if (::statvfs(plan_.run_dir.c_str(), &disk) != 0) return;
   const double free = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
-  const double needed = static_cast<double>(held) * static_cast<double>(layout_.bytes());
+  const double needed = static_cast<double>(more) * static_cast<double>(layout_.bytes());
   if (needed <= free) return;
   const auto shown = [](double bytes) {  // "12.3 MiB"
     std::array<char, 32> text{};
     std::snprintf(text.data(), text.size(), "%.1f MiB", bytes / kMiB);
     return std::string(text.data());
   };
-  ddh::fail(DDH_RESOURCE_EXHAUSTED, "the checkpoints of this run need ", shown(needed), " (", held, " of ",
+  ddh::fail(DDH_RESOURCE_EXHAUSTED, "the checkpoints of this run need ", shown(needed), " (", more, " of ",
             shown(static_cast<double>(layout_.bytes())), " each), but '", plan_.run_dir.string(), "' has ", shown(free),
             " free; free some space, give another run.dir, or lower checkpoint.keep_last");
 }
@@ -190,7 +198,8 @@ void Checkpointing::restore(const TrainState& state) const {
   const TrainProgress& saved = resumed_->progress;
   warn_of_other_data(state.order);
   state.loss_scale.restore(saved.loss_scale);
-  state.patience.restore(saved.patience);
+  state.skipped_in_a_row = saved.skipped_in_a_row;
+  tell(state.patience.restore(saved.patience));
   restore_best(state.best);
   for (size_t i = 0; i < saved.optimizers.size(); ++i)
     for (size_t s = 0; s < state.rates.all().size(); ++s)
@@ -208,12 +217,15 @@ void Checkpointing::warn_of_other_data(const TrainOrder& order) const {
             saved.name, order.epoch_size(program), saved.epoch_samples);
 }
 
+void Checkpointing::tell(const std::string& sentence) const {
+  if (!sentence.empty() && services_.seat.rank == 0) services_.log->info("{}", sentence);
+}
+
 // A run that was killed between a checkpoint and its mark has none yet.
 void Checkpointing::restore_best(BestCheckpoint& best) const {
-  const std::string forgotten = best.restore(resumed_->progress.best, plan_.run_dir);
+  tell(best.restore(resumed_->progress.best, plan_.run_dir));
   if (services_.seat.rank != 0) return;
-  if (!forgotten.empty()) services_.log->info("{}", forgotten);
-  const BestValue& value = best.state().best;
+  const BestValue value = best.state().best;
   if (value.value && best_step(plan_.run_dir) != value.step) mark_best(plan_.run_dir, value.step);
 }
 
@@ -248,8 +260,7 @@ void Checkpointing::step_done(const Moment& moment, const TrainState& state) {
 }
 
 void Checkpointing::late_evaluation_done(const TrainState& state) {
-  const int64_t step = state.position.step;
-  if (state.best.state().best.step != step) return;
+  if (!settings_.on()) return;
   begin_save(progress(state, /*evaluation_pending=*/false));
   finish_save();
   end_pruning();
@@ -265,6 +276,7 @@ TrainProgress Checkpointing::progress(const TrainState& state, bool evaluation_p
   out.cycle = at.phase / static_cast<int64_t>(state.order.phases().size());
   out.evaluation_pending = evaluation_pending;
   out.loss_scale = state.loss_scale.state();
+  out.skipped_in_a_row = state.skipped_in_a_row;
   out.patience = state.patience.state();
   out.best = state.best.state();
   for (const int32_t program : state.order.programs())

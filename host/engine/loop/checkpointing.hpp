@@ -42,16 +42,20 @@ struct TrainState {
   const TrainOrder& order;
   const TrainPosition& position;
   LossScale& loss_scale;
+  int64_t& skipped_in_a_row;  // steps
   PhaseRates& rates;
   Patience& patience;
   BestCheckpoint& best;
 };
 
+// How many checkpoints the rest of a run adds at most to the `there` in its folder at a time. `order` begins where the run
+// does.
+int64_t checkpoints_to_come(const CheckpointSettings& settings, const TrainOrder& order, int64_t there);
+
 class Checkpointing {
  public:
-  // Called after the strategy's materialize. Takes the memory in which checkpoints are copied. Throws if the disk has no
-  // room for the checkpoints of the run. [collective]
-  Checkpointing(RankServices& services, const RunPlan& plan, const StateSource& source, const TrainOrder& order);
+  // Called after the strategy's materialize. Takes the memory in which checkpoints are copied. [collective]
+  Checkpointing(RankServices& services, const RunPlan& plan, const StateSource& source);
 
   // Loads the newest checkpoint of RunPlan::resume that is not damaged. Damaged ones are renamed. Does nothing if the
   // list is empty. [collective]
@@ -61,13 +65,17 @@ class Checkpointing {
 
   // For TrainOrder::begin_after; nothing for a new run.
   [[nodiscard]] std::optional<TrainPosition> position() const;
+  // Throws if the disk has no room for the checkpoints that the rest of the run keeps at a time. `order` begins where the
+  // run does. [collective]
+  void require_room(const TrainOrder& order) const;
   // Restores the parts of the train loop, after they were created. [main]
   void restore(const TrainState& state) const;
   // Whether the run was stopped before the evaluation after its last step.
   [[nodiscard]] bool has_evaluation_pending() const { return resumed_ && resumed_->progress.evaluation_pending; }
   [[nodiscard]] bool saves_at_stop() const { return settings_.on(); }
 
-  // Called after the evaluation that the stopped run left out. Marks its checkpoint if it is the best one. [collective]
+  // Called after the evaluation that the stopped run left out. Saves its result, so that a further resume does not repeat
+  // it, and marks the checkpoint if it is the best one. [collective]
   void late_evaluation_done(const TrainState& state);
 
   // Whether this rank still writes its part of a checkpoint; the next step tells the other ranks.
@@ -93,7 +101,8 @@ class Checkpointing {
   void begin_save(TrainProgress progress);
   void finish_save();
   void end_pruning();
-  void require_room(const TrainOrder& order) const;
+  void require_free_bytes(const TrainOrder& order) const;
+  void tell(const std::string& sentence) const;  // rank 0's log; "": nothing
   void restore_best(BestCheckpoint& best) const;
   void warn_of_other_data(const TrainOrder& order) const;
   void set_later(std::span<const int32_t> programs);

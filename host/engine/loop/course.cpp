@@ -12,8 +12,6 @@
 namespace ddhost {
 namespace {
 
-constexpr int64_t kMostSamples = 1048576;  // of a micro-batch
-
 nlohmann::json micro_batches(const RunConfig& config) {
   return nlohmann::json::parse(config.json("data.micro_batch_of"));
 }
@@ -27,16 +25,17 @@ void check_micro_batches(const RunConfig& config, const ddh_model_desc& model) {
     if (std::none_of(model.programs, model.programs + model.n_programs, is_it))
       ddh::fail(DDH_INVALID_ARGUMENT, "data.micro_batch.", name, " is for a program that model '", model.name,
                 "' does not have; it has ", names);
-    if (!value.is_number_integer() || value < 1 || value > kMostSamples)
+    if (!value.is_number_integer() || value < 1 || value > kMostMicroBatch)
       ddh::fail(DDH_INVALID_ARGUMENT, "data.micro_batch.", name, " = ", value.dump(),
-                " is not a number of samples; give an integer from 1 to ", kMostSamples);
+                " is not a number of samples; give an integer from 1 to ", kMostMicroBatch);
   }
 }
 
 // Joined epochs would not end with such a phase: its last step would take samples of the next epoch.
 bool has_phase_in_epochs(const RunConfig& config) {
   const auto phases = nlohmann::json::parse(config.json("train.phases"));
-  return std::any_of(phases.begin(), phases.end(), [](const auto& phase) { return phase.contains("epochs"); });
+  return std::any_of(phases.begin(), phases.end(),
+                     [](const auto& phase) { return phase.contains("epochs") && !phase["epochs"].is_null(); });
 }
 
 std::vector<TrainPhase> phases_of(const RunConfig& config, const ddh_model_desc& model,

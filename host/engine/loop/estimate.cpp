@@ -53,11 +53,11 @@ std::optional<WorkEstimate> estimate_program(const PluginCaller& call, ddh_inst*
 }
 
 std::vector<ProgramWork> work_done(const WorkEstimates& estimates, const ddh_model_desc& model,
-                                   const std::map<int32_t, Monitor::Work>& done) {
+                                   const std::map<WorkKind, Monitor::Work>& done) {
   std::vector<ProgramWork> out;
-  for (const auto& [program, work] : done)
-    if (const auto found = estimates.find(program); found != estimates.end())
-      out.push_back({model.programs[program]->name, found->second, work.samples, work.ms / 1e3});
+  for (const auto& [kind, work] : done)
+    if (const auto found = estimates.find(kind); found != estimates.end())
+      out.push_back({model.programs[kind.program]->name, found->second, work.samples, work.ms / 1e3});
   return out;
 }
 

@@ -20,11 +20,11 @@ namespace ddhost {
 std::optional<WorkEstimate> estimate_program(const PluginCaller& call, ddh_inst* model, const ddh_model_api& table,
                                              const ProgramOps& ops, uint32_t n_samples);
 
-using WorkEstimates = std::map<int32_t, WorkEstimate>;  // by program
+using WorkEstimates = std::map<WorkKind, WorkEstimate>;
 
-// The estimated programs that were trained.
+// Of the training programs that have an estimate.
 std::vector<ProgramWork> work_done(const WorkEstimates& estimates, const ddh_model_desc& model,
-                                   const std::map<int32_t, Monitor::Work>& done);
+                                   const std::map<WorkKind, Monitor::Work>& done);
 
 // Measures for some milliseconds, unless the device is not the CPU.
 RankPeak rank_peak(const RunConfig& config, const Device& device);

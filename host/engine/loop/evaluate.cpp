@@ -24,8 +24,9 @@ SampleCut eval_cut(const TrainSetup& setup, int32_t program) {
 }
 
 // A further cure for an error message, if evaluations are part of a training run.
-const char* or_none(const TrainSetup& setup) {
-  return evaluates(setup.services.config) ? "; or set train.eval_every=0" : "";
+std::string or_none(const TrainSetup& setup) {
+  const RunConfig& config = setup.services.config;
+  return evaluates(config) ? "; or " + without_evaluation(config) : "";
 }
 
 SampleOrder eval_order(const TrainSetup& setup, int32_t program) {
@@ -66,10 +67,10 @@ void Evaluation::run_pass(int64_t step, uint64_t pass) {
   setup_.runner.discard(0);
 }
 
-const std::vector<ReportedValue>* Evaluation::run(int64_t step) {
+bool Evaluation::run(int64_t step) {
   metrics_.begin(described(setup_, program_).n_metrics, turns_.passes());
   for (uint64_t pass = 0; pass < turns_.passes(); ++pass) {
-    if (stop_wanted(setup_)) return nullptr;
+    if (stop_wanted(setup_)) return false;
     run_pass(step, pass);
   }
   const std::span<const double> rows = metrics_.rows();
@@ -77,7 +78,7 @@ const std::vector<ReportedValue>* Evaluation::run(int64_t step) {
   setup_.services.comm->all_gather_bytes(rows.data(), gathered_.data(), rows.size_bytes(), "evaluate");
   metrics_.fold(gathered_.data(), rows.size(), turns_.world_size, folded_);
   report(setup_.model_callers.main, setup_.model_inst, setup_.model_table, setup_.model, program_, folded_, reported_);
-  return &reported_;
+  return true;
 }
 
 std::vector<int32_t> eval_programs(const TrainSetup& setup) {
@@ -85,7 +86,8 @@ std::vector<int32_t> eval_programs(const TrainSetup& setup) {
     if (eval_program_of(setup.model, program) < 0)
       ddh::fail(DDH_FAILED_PRECONDITION, "program '", described(setup, program).name, "' of model '", setup.model.name,
                 "' names no program that evaluates it; give validation data (data.val_path, data.val_fraction), name "
-                "one in the model, or set train.eval_every=0");
+                "one in the model, or ",
+                without_evaluation(setup.services.config));
   return eval_programs_of(setup.model, setup.train_programs);
 }
 
@@ -102,16 +104,19 @@ std::vector<int32_t> programs_to_evaluate(const ddh_model_desc& model, const std
 void print_evaluations(const TrainSetup& setup, const std::vector<int32_t>& programs) {
   for (const int32_t program : programs) {
     Evaluation evaluation(setup, program);
-    const std::vector<ReportedValue>* const values = evaluation.run(0);
-    if (values == nullptr || setup.services.seat.rank != 0) continue;
+    if (!evaluation.run(0) || setup.services.seat.rank != 0) continue;
     std::string text = ddh::str(described(setup, program).name, ": ", evaluation.n_samples(), " samples\n");
-    for (const ReportedValue& value : *values) {
+    for (const ReportedValue& value : evaluation.values()) {
       std::array<char, 320> line{};
       std::snprintf(line.data(), line.size(), "  %-16s %.17g\n", std::string(value.name).c_str(), value.value);
       text += line.data();
     }
     write_stdout(text);
   }
+}
+
+std::string without_evaluation(const RunConfig& config) {
+  return config.get<int64_t>("train.eval_every") > 0 ? "set train.eval_every=0" : "set train.eval_every_epochs=0";
 }
 
 bool evaluates(const RunConfig& config) {

@@ -36,13 +36,12 @@ class Evaluation {
  public:
   // Created before the first step. Throws if the model or its data can't be evaluated.
   Evaluation(const TrainSetup& setup, int32_t program);
-  // The values of the last run() that was not stopped.
+  // The values of the last run() that was not stopped, equal on every rank.
   [[nodiscard]] const std::vector<ReportedValue>& values() const { return reported_; }
   [[nodiscard]] int32_t program() const { return program_; }
   [[nodiscard]] uint64_t n_samples() const { return span_.count; }  // of all ranks
-  // The program's reported values, equal on every rank and valid until the next call; empty if the run was asked to
-  // stop meanwhile. [collective]
-  [[nodiscard]] const std::vector<ReportedValue>* run(int64_t step);
+  // False: the run was asked to stop meanwhile. [collective]
+  [[nodiscard]] bool run(int64_t step);
 
  private:
   void run_pass(int64_t step, uint64_t pass);
@@ -67,6 +66,8 @@ void print_evaluations(const TrainSetup& setup, const std::vector<int32_t>& prog
 
 // Whether the run evaluates: train.eval_every or train.eval_every_epochs.
 bool evaluates(const RunConfig& config);
+// "set train.eval_every=0": how such a run evaluates no more.
+std::string without_evaluation(const RunConfig& config);
 
 // The distinct programs that evaluate the training programs of this run, in the order of their turns. Throws if a
 // training program names none.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/loop/evaluated_metric.hpp: a metric of evaluations that a run goes by (train.patience, checkpoint.best), and which
-// of its values is better.
+// engine/loop/evaluated_metric.hpp: a metric of evaluations that a run goes by (train.patience, checkpoint.best), and the
+// best of its values.
 #pragma once
 
 #include <cstdint>
@@ -10,31 +10,34 @@
 #include <string>
 #include <vector>
 
-#include "engine/loop/train_setup.hpp"
+#include "engine/loop/evaluate.hpp"
 #include "engine/weights/train_progress.hpp"
 
 namespace ddhost {
 
 class EvaluatedMetric {
  public:
-  // The options that name it, for errors.
+  // The options that name it.
   struct Options {
-    std::string wish;         // "train.patience=3": what needs evaluations
-    std::string metric_name;  // "train.patience_metric"
+    std::string wish;         // "train.patience=3": what needs evaluations, for errors
+    std::string metric_name;  // "train.patience_metric", for errors
+    std::string metric;       // "loss", or with the program that reports it: "eval_text.loss"
+    std::string mode;         // "min" or "max"
   };
-  // `programs`: those that the run evaluates; the first that reports the metric is meant. Error: there are none, or none of
-  // them reports it.
-  EvaluatedMetric(const TrainSetup& setup, const std::vector<int32_t>& programs, const Options& options,
-                  std::string metric, bool higher_is_better);
+  // Error: the run does not evaluate, no evaluation reports the metric, or several do and none of them is named.
+  EvaluatedMetric(const TrainSetup& setup, const std::vector<Evaluation>& evaluations, const Options& options);
 
   // After each evaluation of a program. Nothing where it is another program; else whether the value is better than the best
   // one so far, which it then becomes. A value that is not finite is never better.
-  [[nodiscard]] std::optional<bool> is_better(int64_t step, int32_t program, std::span<const ReportedValue> values,
-                                              BestValue& best) const;
+  [[nodiscard]] std::optional<bool> is_better(int64_t step, int32_t program, std::span<const ReportedValue> values);
+  [[nodiscard]] const BestState& state() const { return state_; }
+  // The best value of a checkpoint. False: it is of another metric or of other samples, and is forgotten. Then `why` says so.
+  bool restore(const BestState& saved, std::string& why);
 
  private:
-  const std::string metric_;
-  const bool higher_is_better_;
+  BestState state_;
+  const std::string option_;  // "train.patience_metric"
+  std::string name_;          // of the value that the program reports
   int32_t program_ = -1;
 };
 

@@ -21,12 +21,6 @@ std::vector<Evaluation> make_evaluations(const TrainSetup& setup) {
   return out;
 }
 
-std::vector<int32_t> evaluated_by(const std::vector<Evaluation>& evaluations) {
-  std::vector<int32_t> programs;
-  for (const Evaluation& evaluation : evaluations) programs.push_back(evaluation.program());
-  return programs;
-}
-
 }  // namespace
 
 Evaluations::Evaluations(const TrainSetup& setup, const TrainOrder& order, PhaseRates& rates, Monitor& monitor)
@@ -37,26 +31,26 @@ Evaluations::Evaluations(const TrainSetup& setup, const TrainOrder& order, Phase
       every_steps_(setup.services.config.get<int64_t>("train.eval_every")),
       every_epochs_(setup.services.config.get<int64_t>("train.eval_every_epochs")),
       all_(make_evaluations(setup)),
-      patience_(setup, evaluated_by(all_)),
-      best_(setup, evaluated_by(all_)) {
+      patience_(setup, all_),
+      best_(setup, all_) {
   require_one_loss();
 }
 
 // The losses of several programs in turn can't be compared with each other.
 void Evaluations::require_one_loss() const {
-  if (!rates_.reads_losses()) return;
-  const std::string type = setup_.services.config.get<std::string>("schedule.type");
+  const std::string reader = rates_.reader_of_losses();  // "schedule.type=plateau"
+  if (reader.empty()) return;
   if (all_.empty() && setup_.train_programs.size() > 1)
-    ddh::fail(DDH_INVALID_ARGUMENT, "schedule.type=", type, " needs a single loss, but this run trains ",
-              setup_.train_programs.size(), " programs in turn; set train.eval_every, or choose another schedule");
+    ddh::fail(DDH_INVALID_ARGUMENT, reader, " needs a single loss, but this run trains ", setup_.train_programs.size(),
+              " programs in turn; set train.eval_every, or choose another schedule");
   if (all_.size() > 1)
-    ddh::fail(DDH_INVALID_ARGUMENT, "schedule.type=", type, " needs a single loss, but this run evaluates ",
-              all_.size(), " programs; name one in train.programs, or choose another schedule");
+    ddh::fail(DDH_INVALID_ARGUMENT, reader, " needs a single loss, but this run evaluates ", all_.size(),
+              " programs; name one in train.programs, or choose another schedule");
   if (all_.empty()) return;
   const ddh_program_desc& program = *setup_.model.programs[all_.front().program()];
   if (loss_place(program) < 0)
-    ddh::fail(DDH_INVALID_ARGUMENT, "schedule.type=", type, " needs the loss, which program '", program.name,
-              "' does not report; set train.eval_every=0, or choose another schedule");
+    ddh::fail(DDH_INVALID_ARGUMENT, reader, " needs the loss, which program '", program.name, "' does not report; ",
+              without_evaluation(setup_.services.config), ", or choose another schedule");
 }
 
 bool Evaluations::are_due(const TrainStep& step) const {
@@ -66,7 +60,7 @@ bool Evaluations::are_due(const TrainStep& step) const {
 
 bool Evaluations::run(const TrainPosition& at) {
   for (Evaluation& evaluation : all_)
-    if (evaluation.run(at.step) == nullptr) return false;
+    if (!evaluation.run(at.step)) return false;
   for (const Evaluation& evaluation : all_) {
     const std::vector<ReportedValue>& values = evaluation.values();
     const ddh_program_desc& program = *setup_.model.programs[evaluation.program()];

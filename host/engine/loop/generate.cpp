@@ -27,9 +27,13 @@ uint32_t length_of(const RunConfig& config) { return static_cast<uint32_t>(confi
 
 }  // namespace
 
+bool can_generate(const RunConfig& config, const ddh_sampler_api* sampler, int32_t program) {
+  return sampler != nullptr && program >= 0 && length_of(config) > 0;
+}
+
 void check_generation(const RunConfig& config, const ddh_model_desc& desc, const Instance& model,
                       const ddh_sampler_api* sampler, int32_t program) {
-  if (sampler == nullptr || program < 0 || length_of(config) == 0) return;
+  if (!can_generate(config, sampler, program)) return;
   const std::string& prompt = config.text("run.sample_prompt");
   const ddh_sample_args args = sample_args(config, prompt, 0, program);
   const uint64_t n_samples = desc.programs[program]->n_samples;
@@ -45,9 +49,10 @@ void require_sampler(const RunConfig& config, const ddh_model_desc& desc, const 
     ddh::fail(DDH_FAILED_PRECONDITION, "model '", desc.name, "' has no sampler, so it can generate nothing; ",
               "choose another model, or an option of it that adds one");
   if (program < 0)
-    ddh::fail(
-        DDH_FAILED_PRECONDITION, "model '", desc.name, "' has no program for its sampler: the first ",
-        "training program names no program that evaluates it; give validation data (data.val_path, data.val_fraction)");
+    ddh::fail(DDH_FAILED_PRECONDITION, "model '", desc.name, "' has no program for its sampler: the ",
+              "training program that it goes by (the first; of phases, that of the last one) names no program that "
+              "evaluates ",
+              "it; give validation data (data.val_path, data.val_fraction)");
   if (length_of(config) == 0)
     ddh::fail(DDH_INVALID_ARGUMENT, "run.sample_tokens=0 (--length) leaves nothing to generate; give a length");
 }
@@ -55,7 +60,6 @@ void require_sampler(const RunConfig& config, const ddh_model_desc& desc, const 
 std::string generate(TrainSetup& setup, const ddh_sampler_api* sampler, int64_t step, uint64_t number,
                      const ShowText& show) {
   const RunConfig& config = setup.services.config;
-  if (sampler == nullptr || setup.eval_program < 0 || length_of(config) == 0) return "";
   const std::string& prompt = config.text("run.sample_prompt");
   ddh_sample_args args = sample_args(config, prompt, length_of(config), setup.eval_program);
   args.seed += number;

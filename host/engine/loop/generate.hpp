@@ -20,7 +20,10 @@ void check_generation(const RunConfig& config, const ddh_model_desc& desc, const
 void require_sampler(const RunConfig& config, const ddh_model_desc& desc, const ddh_sampler_api* sampler,
                      int32_t program);
 
-// The generated data, or "" if the model has no sampler. `number`: of several samples, from 0; each has its own seed.
+// Whether there are a sampler, a program that it runs on (not -1) and a length.
+bool can_generate(const RunConfig& config, const ddh_sampler_api* sampler, int32_t program);
+
+// The generated data. Called only if can_generate. `number`: of several samples, from 0; each has its own seed.
 // `show` gets the text piece by piece, as the model generates it. Every rank computes it. [collective]
 using ShowText = std::function<void(std::string_view)>;
 std::string generate(TrainSetup& setup, const ddh_sampler_api* sampler, int64_t step, uint64_t number = 0,

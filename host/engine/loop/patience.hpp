@@ -15,22 +15,21 @@ namespace ddhost {
 
 class Patience {
  public:
-  // `programs`: those that the run evaluates. Error: train.patience is given, and none of them reports its metric, or the
-  // run does not evaluate.
-  Patience(const TrainSetup& setup, const std::vector<int32_t>& programs);
+  // Error: train.patience is given, and its metric can't be used (EvaluatedMetric).
+  Patience(const TrainSetup& setup, const std::vector<Evaluation>& evaluations);
 
   // After each evaluation of a program.
   void evaluated(int64_t step, int32_t program, std::span<const ReportedValue> values);
   // The reason to end the run here; "" if it continues.
   [[nodiscard]] std::string verdict() const;
-  [[nodiscard]] const PatienceState& state() const { return state_; }
-  void restore(const PatienceState& saved) { state_ = saved; }
+  [[nodiscard]] PatienceState state() const;
+  // Returns a sentence if the saved values are forgotten, else "".
+  std::string restore(const PatienceState& saved);
 
  private:
   const int64_t patience_;  // 0: without end
-  const std::string metric_name_;
   std::optional<EvaluatedMetric> metric_;
-  PatienceState state_;
+  int64_t without_better_ = 0;  // evaluations in a row
 };
 
 }  // namespace ddhost

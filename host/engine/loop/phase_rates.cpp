@@ -52,8 +52,9 @@ void PhaseRates::step_done(const TrainStep& step, bool skipped, double loss) {
   of(step.phase).step_done(number(step), skipped, loss);
 }
 
-bool PhaseRates::reads_losses() const {
-  return std::any_of(all_.begin(), all_.end(), [](const auto& rates) { return rates->reads_losses(); });
+std::string PhaseRates::reader_of_losses() const {
+  const auto reader = std::find_if(all_.begin(), all_.end(), [](const auto& rates) { return rates->reads_losses(); });
+  return reader == all_.end() ? "" : (*reader)->name();
 }
 
 }  // namespace ddhost

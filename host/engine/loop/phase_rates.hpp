@@ -25,7 +25,8 @@ class PhaseRates {
   void step_done(const TrainStep& step, bool skipped, double loss);
   // After an evaluation that follows a step of `phase`.
   void evaluated(int64_t phase, double loss) { of(phase).evaluated(loss); }
-  [[nodiscard]] bool reads_losses() const;
+  // "schedule.type=plateau": the first schedule that reads losses; "": none does.
+  [[nodiscard]] std::string reader_of_losses() const;
   // The run's rates come first, if a phase uses them; then those of phases.
   [[nodiscard]] const std::vector<std::unique_ptr<Schedules>>& all() const { return all_; }
 

@@ -2,6 +2,7 @@
 #include "engine/loop/phases.hpp"
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "ddh/sdk/plugin.hpp"
@@ -17,11 +18,18 @@ template <class... Parts>
   ddh::fail(DDH_INVALID_ARGUMENT, "phase ", number, " of train.phases ", parts...);
 }
 
-int64_t count_of(size_t number, const std::string& key, const json& value) {
-  constexpr int64_t kMost = int64_t{1} << 40;
-  if (!value.is_number_integer() || value < 1 || value > kMost)
-    refuse(number, "has ", key, " = ", value.dump(), "; give an integer of at least 1");
+int64_t count_of(size_t number, const std::string& key, const json& value, int64_t most = int64_t{1} << 40) {
+  if (!value.is_number_integer() || value < 1 || value > most)
+    refuse(number, "has ", key, " = ", value.dump(), "; give an integer from 1 to ", most);
   return value.get<int64_t>();
+}
+
+void check_key(size_t number, const std::string& key) {
+  constexpr std::array<std::string_view, 7> kKeys = {"program",  "steps",     "epochs",     "lr",
+                                                     "schedule", "optimizer", "micro_batch"};
+  if (std::find(kKeys.begin(), kKeys.end(), key) == kKeys.end())
+    refuse(number, "has the unknown key '", key,
+           "'; it takes program, steps, epochs, lr, schedule, optimizer and micro_batch");
 }
 
 // "program": a name, or a list of names that take turns.
@@ -49,6 +57,8 @@ std::vector<int32_t> named_programs(size_t number, const json& value, const ddh_
 PhaseSpec phase_of(size_t number, const json& entry, const ddh_model_desc& model) {
   PhaseSpec phase;
   for (const auto& [key, value] : entry.items()) {
+    check_key(number, key);
+    if (value.is_null()) continue;  // not given
     if (key == "program") {
       phase.turns = named_programs(number, value, model);
     } else if (key == "steps") {
@@ -56,7 +66,7 @@ PhaseSpec phase_of(size_t number, const json& entry, const ddh_model_desc& model
     } else if (key == "epochs") {
       phase.epochs = count_of(number, key, value);
     } else if (key == "micro_batch") {
-      phase.micro_batch = static_cast<uint64_t>(count_of(number, key, value));
+      phase.micro_batch = static_cast<uint64_t>(count_of(number, key, value, kMostMicroBatch));
     } else if (key == "lr") {
       if (!value.is_number() || value.get<double>() < 0)
         refuse(number, "has lr = ", value.dump(), "; give a number of at least 0");
@@ -68,9 +78,6 @@ PhaseSpec phase_of(size_t number, const json& entry, const ddh_model_desc& model
         refuse(number, "has optimizer = ", value.dump(),
                "; give \"keep\" or \"new\" (keep or reset the optimizer state)");
       phase.new_state = value == "new";
-    } else {
-      refuse(number, "has the unknown key '", key,
-             "'; it takes program, steps, epochs, lr, schedule, optimizer and micro_batch");
     }
   }
   if (phase.turns.empty()) refuse(number, "names no program; add \"program\"");
@@ -82,9 +89,10 @@ bool is_update(const ddh_model_desc& model, int32_t program) {
 }
 
 // Whether a phase runs update programs. Such a phase has no training program and no length.
-bool is_of_updates(size_t number, const PhaseSpec& phase, size_t n_keys, const ddh_model_desc& model) {
+bool is_of_updates(size_t number, const PhaseSpec& phase, const json& entry, const ddh_model_desc& model) {
   const auto updates =
       std::count_if(phase.turns.begin(), phase.turns.end(), [&](int32_t program) { return is_update(model, program); });
+  const auto n_keys = std::count_if(entry.begin(), entry.end(), [](const json& value) { return !value.is_null(); });
   const char* const first = model.programs[phase.turns.front()]->name;
   if (updates > 0 && updates < static_cast<std::ptrdiff_t>(phase.turns.size()))
     refuse(number, "mixes train and update programs; give update programs a phase of their own");
@@ -110,7 +118,7 @@ std::vector<PhaseSpec> run_phases(const RunConfig& config, const ddh_model_desc&
   std::vector<int32_t> leading;
   for (size_t i = 0; i < given.size(); ++i) {
     PhaseSpec phase = phase_of(i + 1, given[i], model);
-    if (!is_of_updates(i + 1, phase, given[i].size(), model)) {
+    if (!is_of_updates(i + 1, phase, given[i], model)) {
       phases.push_back(std::move(phase));
       continue;
     }

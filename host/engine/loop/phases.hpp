@@ -14,6 +14,8 @@
 
 namespace ddhost {
 
+constexpr int64_t kMostMicroBatch = 1048576;  // samples
+
 struct PhaseSpec {
   std::vector<int32_t> turns;  // training programs, one per step
   int64_t steps = 0;           // or:

@@ -146,8 +146,9 @@ class Rank {
     train_programs_ = programs_of(phases_);
     if (plan_.work == Work::kTrain) check_optimizers();
     make_programs();
+    const bool from_checkpoint = !plan_.resume.empty();  // which has all values
     auto values = std::make_unique<ParamInit>(*model_desc_, static_cast<uint64_t>(config().get<int64_t>("run.seed")),
-                                              init_files(config().json("train.init_from")));
+                                              init_files(from_checkpoint ? "[]" : config().json("train.init_from")));
     for (const std::string& note : values->notes())
       if (is_first()) services_.log->info("{}", note);
     services_.params = std::move(values);
@@ -241,9 +242,13 @@ class Rank {
 
   // After this the length of the run is known.
   void go_on_from_checkpoint() {
-    checkpoints_ = std::make_unique<Checkpointing>(services_, plan_, state_source(), *order_);
+    checkpoints_ = std::make_unique<Checkpointing>(services_, plan_, state_source());
     checkpoints_->load(*order_);
     if (const std::optional<TrainPosition> position = checkpoints_->position()) order_->begin_after(*position);
+    checkpoints_->require_room(*order_);
+    if (is_first() && !plan_.resume.empty() && order_->is_at_end(order_->begin()))
+      services_.log->info("the checkpoint is of step {}, with which the run ends: nothing is left to train",
+                          order_->last_step());
     if (!plan_.model.has_cap(DDH_CAP_EMPTY_BATCH)) require_no_empty(*order_, config(), *model_desc_);
     rates_ = std::make_unique<PhaseRates>(services_, plan_, phases_, *order_, evaluates(config()));
     if (plan_.final_weights != nullptr) reserve_final_weights(*plan_.final_weights, *model_desc_, *services_.comm);
@@ -321,21 +326,19 @@ class Rank {
   }
 
   void estimate_programs() {
-    for (const int32_t program : train_programs_) {
-      const auto micro_batch = static_cast<uint32_t>(micro_batch_of(config(), *model_desc_->programs[program]));
-      if (auto one =
-              estimate_program(model_.caller(), model_.get(), *model_table_, programs_->of(program), micro_batch))
-        estimates_.insert_or_assign(program, *one);
-    }
+    for (const TrainPhase& phase : order_->phases())
+      for (const auto& [program, micro_batch] : phase.turns)
+        if (auto one = estimate_program(model_.caller(), model_.get(), *model_table_, programs_->of(program),
+                                        static_cast<uint32_t>(micro_batch)))
+          estimates_.insert_or_assign({program, micro_batch}, *one);
   }
 
   void report() {
     Summary summary(services_, memory_plan_);
     if (is_first() && !estimates_.empty())
       summary.set_work(work_done(estimates_, *model_desc_, monitor_->work()), rank_peak(config(), *services_.device));
-    const std::string record = summary.json(services_, train_end_.last_step, monitor_->mean_step_ms());
+    monitor_->end(summary.json(services_, train_end_.last_step, monitor_->mean_step_ms()));
     const std::vector<std::string> samples = samples_of_the_end();
-    monitor_->end(record);
     if (!is_first() || config().get<bool>("run.quiet")) return;
     std::string text;
     for (const std::string& sample : samples)
@@ -358,10 +361,9 @@ class Rank {
   std::vector<std::string> samples_of_the_end() {
     std::vector<std::string> out;
     TrainSetup s = setup();
-    for (uint64_t i = 0; i < sample_count() && !train_end_.stopped; ++i) {
+    if (!can_generate(config(), sampler(), s.eval_program)) return out;
+    for (uint64_t i = 0; i < sample_count() && !train_end_.stopped; ++i)
       out.push_back(generate(s, sampler(), train_end_.last_step, i));
-      if (out.back().empty()) return {};
-    }
     return out;
   }
 
@@ -391,7 +393,8 @@ class Rank {
 
   StateSource state_source() const { return {strategy_, *strategy_table_, *model_desc_}; }
 
-  int32_t eval_program() const { return eval_program_of(*model_desc_, train_programs_.front()); }
+  // Of the first program of the last phase, which knows all that the run has trained.
+  int32_t eval_program() const { return eval_program_of(*model_desc_, phases_.back().turns.front()); }
 
   TrainSetup setup() {
     return {services_,  *runner_,       *model_desc_, model_.get(),    *model_table_, {data_callers(), model_.caller()},
@@ -442,7 +445,7 @@ class Rank {
   ModelCopy model_copy_;
   const ddh_model_desc* model_desc_ = nullptr;
   ddh_plan memory_plan_{};
-  WorkEstimates estimates_;  // of the training programs
+  WorkEstimates estimates_;
   std::vector<PhaseSpec> phases_;
   std::vector<int32_t> train_programs_;  // in turn, or those of all phases
   std::unique_ptr<TrainOrder> order_;

@@ -21,6 +21,7 @@ std::string names_of(const ScheduleState& state) {
 Schedules::Schedules(RankServices& services, const Plugin& plugin, const std::string& section, int64_t steps,
                      bool evaluates, std::optional<double> lr)
     : seat_(services, section + ":" + plugin.id(), section),
+      name_(ddh::str(section, ".type=", plugin.id())),
       reads_losses_(plugin.has_cap(DDH_CAP_READS_LOSS)),
       evaluates_(evaluates) {
   for (const auto& optimizer : services.config.get<std::vector<std::string>>("train.optimizers")) {

@@ -40,6 +40,7 @@ class Schedules {
   // After an evaluation.
   void evaluated(double loss);
   [[nodiscard]] bool reads_losses() const { return reads_losses_; }
+  [[nodiscard]] const std::string& name() const { return name_; }  // "schedule.type=plateau"
 
   [[nodiscard]] ScheduleState state(int32_t optimizer) const;
   // Error: `saved` is of another schedule.
@@ -54,6 +55,7 @@ class Schedules {
   PluginSeat seat_;
   std::deque<Instance> all_;  // in the order of train.optimizers
   const ddh_schedule_api* table_ = nullptr;
+  const std::string name_;
   const bool reads_losses_;
   const bool evaluates_;  // losses are those of evaluations
 };

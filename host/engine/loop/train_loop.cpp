@@ -133,8 +133,11 @@ class TrainLoop {
     const ddh_step_block& block = services_.step->block();
     const StepOutcome& outcome = services_.step->outcome();
     monitor_.step_end(block, outcome,
-                      {values_, setup_.train_programs.size() > 1 ? setup_.model.programs[now.program]->name : "",
-                       now.span.count, now.program, epoch_place(order_, now)});
+                      {values_,
+                       setup_.train_programs.size() > 1 ? setup_.model.programs[now.program]->name : "",
+                       now.span.count,
+                       {now.program, now.cut.micro_batch},
+                       epoch_place(order_, now)});
     require_success_possible(loss_scale_.step_done(!outcome.nonfinite.empty()), outcome, block);
     skipped_in_a_row_ = block.skip == 0 ? 0 : skipped_in_a_row_ + 1;
     require_progress(skipped_in_a_row_, max_skipped_, outcome, block);
@@ -158,7 +161,9 @@ class TrainLoop {
     return evaluations_.run(position_);
   }
 
-  TrainState state() { return {order_, position_, loss_scale_, rates_, evaluations_.patience(), evaluations_.best()}; }
+  TrainState state() {
+    return {order_, position_, loss_scale_, skipped_in_a_row_, rates_, evaluations_.patience(), evaluations_.best()};
+  }
 
   TrainSetup setup_;
   const TrainOrder& order_;

@@ -25,7 +25,7 @@ struct TrainSetup {
   StateSource state;
   const std::vector<PhaseSpec>& phases;
   std::vector<int32_t> train_programs;  // in turn, or those of all phases
-  int32_t eval_program;                 // of the first of them, which samples too; -1: none
+  int32_t eval_program;                 // of the last phase's first program, which samples; -1: none
 };
 
 // Whether a rank was asked to stop; the same on every rank. [collective]

@@ -85,25 +85,30 @@ void Monitor::step_end(const ddh_step_block& block, const StepOutcome& outcome, 
   const double step_ms = std::chrono::duration<double, std::milli>(Clock::now() - step_start_).count();
   total_ms_ += step_ms;
   ++steps_timed_;
-  Work& work = work_[facts.program_index];
+  Work& work = work_[facts.work];
   work.samples += facts.samples;
   work.ms += step_ms;
   if (!monitors_) return;
   const double items_per_s = outcome.world.items / step_ms * 1e3;
   if (!outcome.nonfinite.empty()) warn_of_nonfinite(block, outcome.nonfinite);
-  if (block.step % every_ == 0 || block.step == last_step_ || outcome.requests.stop) {
-    std::vector<RowValue> row = row_of(facts.values, "");
-    row.insert(row.end(), {{"grad_norm", block.grad_norm},
-                           {"lr", block.lr},
-                           {"step_ms", step_ms},
-                           {items_name_ + "_per_s", items_per_s},
-                           {"skipped", block.skip != 0 ? 1.0 : 0.0, true},
-                           {"loss_scale", block.loss_scale}});
-    add_usage(row);
-    write_row(DDH_ROW_STEP, block.step, facts.program, row);
-  }
+  std::vector<RowValue> row = row_of(facts.values, "");
+  row.insert(row.end(), {{"grad_norm", block.grad_norm},
+                         {"lr", block.lr},
+                         {"step_ms", step_ms},
+                         {items_name_ + "_per_s", items_per_s},
+                         {"skipped", block.skip != 0 ? 1.0 : 0.0, true},
+                         {"loss_scale", block.loss_scale}});
+  unwritten_ = Row{block.step, std::string(facts.program), std::move(row)};
+  if (block.step % every_ == 0 || block.step == last_step_ || outcome.requests.stop) write_step();
   smooth_ms_ = smooth_ms_ == 0 ? step_ms : 0.9 * smooth_ms_ + 0.1 * step_ms;
   show_progress(block, facts, step_ms, items_per_s);
+}
+
+void Monitor::write_step() {
+  if (!unwritten_) return;
+  add_usage(unwritten_->values);
+  write_row(DDH_ROW_STEP, unwritten_->step, unwritten_->program, unwritten_->values);
+  unwritten_.reset();
 }
 
 // Of this rank's device, measured at most once a second.
@@ -132,7 +137,9 @@ void Monitor::evaluated(int64_t step, std::span<const ReportedValue> values, std
 void Monitor::end(const std::string& summary) {
   if (nonfinite_steps_ > kNonfiniteWarnings)
     services_.log->warn("the gradients of {} steps were not finite", nonfinite_steps_);
-  if (!monitors_ || !failure_.empty()) return;
+  if (!monitors_) return;
+  write_step();  // train.patience ends a run before its last step
+  if (!failure_.empty()) return;
   try {
     monitors_->end(summary);
   } catch (const ddh::Error& error) {

@@ -23,12 +23,19 @@ struct EpochPlace {
   double part = 0;     // of this epoch, above 0 to 1
 };
 
+// Steps that cost the same.
+struct WorkKind {
+  int32_t program;  // of the model
+  uint64_t micro_batch;
+  auto operator<=>(const WorkKind&) const = default;
+};
+
 // The results of a step, besides the scalars of its block.
 struct StepFacts {
   std::span<const ReportedValue> values;  // the first is the loss
   std::string_view program;               // the step's program if training programs take turns; else ""
   uint64_t samples;                       // of all ranks
-  int32_t program_index;                  // of the model
+  WorkKind work;
   EpochPlace epoch;
 };
 
@@ -57,16 +64,22 @@ class Monitor {
   [[nodiscard]] double mean_step_ms() const {
     return steps_timed_ == 0 ? 0 : total_ms_ / static_cast<double>(steps_timed_);
   }
-  // What this run has done so far, by training program.
+  // What this run has done so far.
   struct Work {
     uint64_t samples = 0;  // of all ranks
     double ms = 0;
   };
-  [[nodiscard]] const std::map<int32_t, Work>& work() const { return work_; }
+  [[nodiscard]] const std::map<WorkKind, Work>& work() const { return work_; }
 
  private:
   using Clock = std::chrono::steady_clock;
   void write_row(int32_t kind, int64_t step, std::string_view program, std::span<const RowValue> values);
+  struct Row {
+    int64_t step;
+    std::string program;
+    std::vector<RowValue> values;
+  };
+  void write_step();
   void add_usage(std::vector<RowValue>& row);
   void warn_of_nonfinite(const ddh_step_block& block, const std::string& nonfinite);
   void show_progress(const ddh_step_block& block, const StepFacts& facts, double step_ms, double items_per_s);
@@ -76,6 +89,7 @@ class Monitor {
   std::optional<Monitors> monitors_;  // rank 0 only
   std::string failure_;
   int64_t nonfinite_steps_ = 0;
+  std::optional<Row> unwritten_;  // of the last step, where its row was not due
   bool progress_ = false;
   bool line_open_ = false;
   int64_t every_ = 1;
@@ -87,7 +101,7 @@ class Monitor {
   double total_ms_ = 0;
   int64_t steps_timed_ = 0;
   double smooth_ms_ = 0;
-  std::map<int32_t, Work> work_;
+  std::map<WorkKind, Work> work_;
 };
 
 }  // namespace ddhost

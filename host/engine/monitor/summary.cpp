@@ -66,19 +66,21 @@ void Summary::set_work(std::vector<ProgramWork> work, RankPeak peak) {
 std::string Summary::work_text() const {
   std::string out;
   for (const ProgramWork& work : work_) {
-    line(out, "work of program '%.80s', as the model estimates it\n", work.program.c_str());
+    line(out, "work of program '%.80s' in micro-batches of %u, as the model estimates it\n", work.program.c_str(),
+         work.estimate.n_samples);
     line(out, "  %.4g GFLOP/s on all ranks, %.4g on each\n", work.flops_per_s() / 1e9,
          flops_per_s_of_a_rank(work) / 1e9);
     if (peak_.flops_per_s > 0)
       line(out, "  %.1f %% of the %s peak of a rank's %d threads, which is %.4g GFLOP/s, measured on rank 0 (MFU)\n",
            100 * mfu(work), peak_.type.c_str(), peak_.threads, peak_.flops_per_s / 1e9);
-    line(out, "  activations of a micro-batch: %llu bytes estimated without recomputation\n",
+    line(out, "  activations that a micro-batch keeps for its backward: %llu bytes, without recomputation\n",
          static_cast<unsigned long long>(work.estimate.activation_bytes));
   }
   if (work_.empty()) return out;
   uint64_t peak = 0;
   for (const RankSummary& r : ranks_) peak = std::max(peak, r.memory[DDH_TAG_ACT].peak_bytes);
-  line(out, "activations: %llu bytes at the peak of a rank\n", static_cast<unsigned long long>(peak));
+  line(out, "activations at the peak of a rank, with temporary tensors: %llu bytes\n",
+       static_cast<unsigned long long>(peak));
   return out;
 }
 

@@ -40,7 +40,7 @@ struct StepRequests {
 struct StepOutcome {
   FoldedMetrics world;    // of all ranks
   StepRequests requests;  // the most that any rank was asked for
-  std::string nonfinite;  // "parameter 'x' (unit 'h.3') on rank 1"; empty: all gradients are finite
+  std::string nonfinite;  // says which gradient is not, and where; empty: all are finite
 };
 
 class StepCoordinator final : public NormSink {

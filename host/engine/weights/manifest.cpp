@@ -89,21 +89,29 @@ Manifest::Tensor tensor_of(const Json& json, const Manifest& manifest) {
 }
 
 Json json_of(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
-BestValue best_of(const Json& value, const Json& step) {
-  return {value.is_null() ? std::nullopt : std::optional(value.get<double>()), step.get<int64_t>()};
+BestState best_of(const Json& json, const Json& value, const Json& step) {
+  return {json.value("metric", ""),
+          json.value("mode", ""),
+          json.value("samples", uint64_t{0}),
+          {value.is_null() ? std::nullopt : std::optional(value.get<double>()), step.get<int64_t>()}};
 }
 
 Json json_of(const TrainProgress& progress, const std::vector<std::string>& param_names) {
   const LossScaleState& scale = progress.loss_scale;
+  const BestState& patience = progress.patience.best;
   Json out = {{"step", progress.step},
               {"phase", progress.phase},
               {"cycle", progress.cycle},
               {"phase_step", progress.phase_step},
               {"phase_begin", progress.phase_begin},
               {"evaluation_pending", progress.evaluation_pending},
+              {"skipped_in_a_row", progress.skipped_in_a_row},
               {"patience",
-               {{"best", json_of(progress.patience.best.value)},
-                {"best_step", progress.patience.best.step},
+               {{"metric", patience.metric},
+                {"mode", patience.mode},
+                {"samples", patience.samples},
+                {"best", json_of(patience.best.value)},
+                {"best_step", patience.best.step},
                 {"without_better", progress.patience.without_better}}},
               {"loss_scale",
                {{"scale", scale.scale},
@@ -113,6 +121,7 @@ Json json_of(const TrainProgress& progress, const std::vector<std::string>& para
   if (!progress.best.metric.empty())
     out["best"] = {{"metric", progress.best.metric},
                    {"mode", progress.best.mode},
+                   {"samples", progress.best.samples},
                    {"value", json_of(progress.best.best.value)},
                    {"step", progress.best.best.step}};
   for (const ProgramProgress& p : progress.programs)
@@ -140,12 +149,13 @@ TrainProgress progress_of(const Json& json, const std::vector<std::string>& para
   out.phase_step = json.at("phase_step");
   out.phase_begin = json.at("phase_begin");
   out.evaluation_pending = json.at("evaluation_pending");
+  out.skipped_in_a_row = json.value("skipped_in_a_row", int64_t{0});
   const Json& patience = json.at("patience");
-  out.patience.best = best_of(patience.at("best"), patience.at("best_step"));
+  out.patience.best = best_of(patience, patience.at("best"), patience.at("best_step"));
   out.patience.without_better = patience.at("without_better");
   if (json.contains("best")) {
     const Json& best = json["best"];
-    out.best = {best.at("metric"), best.at("mode"), best_of(best.at("value"), best.at("step"))};
+    out.best = best_of(best, best.at("value"), best.at("step"));
   }
   const Json& scale = json.at("loss_scale");
   out.loss_scale = {scale.at("scale"), scale.at("hysteresis_left"), scale.at("steps"), scale.at("last_overflow")};

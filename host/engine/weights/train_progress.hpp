@@ -18,22 +18,22 @@ struct LossScaleState {
   int64_t hysteresis_left = 1, steps = 0, last_overflow = -1;
 };
 
-// Of a metric of evaluations.
 struct BestValue {
   std::optional<double> value;
   int64_t step = 0;
 };
 
-// Of train.patience (engine/loop/patience.hpp).
-struct PatienceState {
-  BestValue best;
-  int64_t without_better = 0;  // evaluations in a row
-};
-
-// Of checkpoint.best (engine/loop/best_checkpoint.hpp).
+// Of a metric of evaluations (engine/loop/evaluated_metric.hpp).
 struct BestState {
   std::string metric, mode;  // "" where the option is not given
+  uint64_t samples = 0;      // of one evaluation; 0: not known
   BestValue best;
+};
+
+// Of train.patience (engine/loop/patience.hpp).
+struct PatienceState {
+  BestState best;
+  int64_t without_better = 0;  // evaluations in a row
 };
 
 // A training program: the samples that it has taken of its order over all epochs.
@@ -60,8 +60,9 @@ struct TrainProgress {
   // The run was stopped before the evaluation that follows the step. A resumed run begins with it.
   bool evaluation_pending = false;
   LossScaleState loss_scale;
+  int64_t skipped_in_a_row = 0;  // steps, for precision.max_skipped
   PatienceState patience;
-  BestState best;
+  BestState best;                             // of checkpoint.best
   std::vector<ProgramProgress> programs;      // in the order of the model
   std::vector<OptimizerProgress> optimizers;  // in the order of train.optimizers
 };

@@ -324,6 +324,14 @@ TEST_CASE("a sample has the same epoch however the samples are cut into steps, a
   CHECK(one_by_one.back().first == 3);
 }
 
+TEST_CASE("an interval of more epochs than can be counted never ends", "[order]") {
+  const TrainOrder order({phase({0}, 4, 20, 0)}, 1, {{0, SampleOrder(4, 7, "")}}, {1, 1, 1});
+  TrainPosition at = order.begin();
+  const TrainStep step = order.advance(at);
+  CHECK(order.ends_epoch(step, 1));
+  CHECK_FALSE(order.ends_epoch(step, int64_t{1} << 62));
+}
+
 TEST_CASE("a run that ends before its checkpoint is refused, and a longer one resumes") {
   const auto order = [](int64_t steps, int64_t epochs, int64_t cycles) {
     return TrainOrder({phase({0}, 5, steps, epochs)}, cycles, {{0, SampleOrder(50, 7, "")}}, {1, 1, 1});
