@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 
 #include "engine/monitor/monitors.hpp"
 #include "engine/services/interfaces.hpp"
@@ -27,7 +28,9 @@ struct EpochPlace {
 struct WorkKind {
   int32_t program;  // of the model
   uint64_t micro_batch;
-  auto operator<=>(const WorkKind&) const = default;
+  bool operator<(const WorkKind& other) const {
+    return std::tie(program, micro_batch) < std::tie(other.program, other.micro_batch);
+  }
 };
 
 // The results of a step, besides the scalars of its block.
