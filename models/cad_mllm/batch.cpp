@@ -47,7 +47,9 @@ Sequence sequence_of(const Config& config, const std::string& prompt, const std:
   s.first_target = config.masks_prompt ? static_cast<int64_t>(s.ids.size()) : 0;
   append_bytes(s.ids, target);
   s.ids.push_back(kEnd);
-  if (static_cast<int64_t>(s.ids.size()) > config.max_tokens) s.ids.resize(static_cast<size_t>(config.max_tokens));
+  if (static_cast<int64_t>(s.ids.size()) > config.max_tokens)
+    ddh::fail(DDH_INVALID_ARGUMENT, "a sample has ", s.ids.size(), " tokens of prompt, target and end mark, more than ",
+              config.max_tokens, "; raise model.max_tokens");
   return s;
 }
 

@@ -45,7 +45,7 @@ struct Sequence {
   int64_t first_target = 0;
 };
 
-// Prompt, target, end mark; cut at max_tokens, then without the mark.
+// Prompt, target, end mark. Throws ddh::Error where they are longer than max_tokens.
 Sequence sequence_of(const Config& config, const std::string& prompt, const std::string& target);
 
 // Puts samples together. `stage` decides which encoders run.

@@ -83,9 +83,10 @@ ddh_batch* CadMllm::batch_create(const ddh_batch_args& args, ddh_batch_info& inf
   for (uint32_t i = 0; i < args.n_samples; ++i) {
     const int64_t sample = args.samples[i];
     images::VisitRng rng(config_.seed, ddh::epoch_of(args, i), sample);
-    const double draw = rng.uniform();
-    const Inputs has = training ? drawn_inputs(stage, draw, rng.uniform()) : eval_inputs(stage);
+    Inputs has = training ? drawn_inputs(stage, rng.uniform()) : eval_inputs(stage);
     const Item item = (training ? data_.train : data_.eval)->item(static_cast<uint64_t>(sample), has);
+    // A caption that is the only input stays.
+    if (training && !(item.pixels.empty() && item.points.empty()) && rng.uniform() < text_dropout_) has.text = false;
     maker.add(sequence_of(config_, has.text ? item.prompt : kBarePrompt, item.target), item, has);
   }
   CadBatch batch = maker.made();
@@ -166,14 +167,13 @@ void CadMllm::batch_destroy(ddh_batch* batch) noexcept {
 }
 
 // The mix of the curriculum: a stage's samples keep some of what earlier stages know.
-Inputs CadMllm::drawn_inputs(int32_t stage, double draw, double text_draw) const {
+Inputs CadMllm::drawn_inputs(int32_t stage, double draw) {
   Inputs has{true, false, false};
   if (stage == 1) has.points = draw >= 0.3;
   if (stage == 2) {
     has.points = (draw >= 0.2 && draw < 0.5) || draw >= 0.7;
     has.image = draw >= 0.5;
   }
-  if ((has.points || has.image) && text_draw < text_dropout_) has.text = false;
   return has;
 }
 

@@ -61,7 +61,7 @@ class DDH_HIDDEN CadMllm final : public ddh::TorchModel {
   void build_programs();
   void add_program(int32_t kind, int32_t stage);
   [[nodiscard]] std::vector<int32_t> units_of(int32_t stage) const;
-  [[nodiscard]] Inputs drawn_inputs(int32_t stage, double draw, double text_draw) const;
+  [[nodiscard]] static Inputs drawn_inputs(int32_t stage, double draw);
   [[nodiscard]] Inputs eval_inputs(int32_t stage) const;
   // `targets`: those of the batch, on the device.
   at::Tensor loss(const UnitRun& run, CadBatch& batch, const at::Tensor& targets, const at::Tensor& logits);

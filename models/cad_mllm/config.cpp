@@ -73,7 +73,7 @@ constexpr ddh::Option kOptions[] = {
     {"points", "integer", "0", R"("minimum": 0, "maximum": 1048576, "x-affects": "memory")",
      "points of a cloud; 0: from size"},
     {"max_tokens", "integer", "0", R"("minimum": 0, "maximum": 1048576, "x-unit": "tokens", "x-affects": "memory")",
-     "longest prompt and target together; what is longer is cut; 0: from size"},
+     "most tokens of a prompt, its target and the end mark together; a longer sample is refused; 0: from size"},
     {"mask_prompt", "boolean", "true", "", "tokens of the prompt are no targets"},
     {"text_dropout", "number", "0.0", R"("minimum": 0, "maximum": 1)",
      "share of the training samples with an image or points that lose their caption"},

@@ -29,6 +29,8 @@ namespace {
 
 constexpr std::array<std::string_view, 6> kKeys = {"input_text", "caption", "target_text", "image", "points", "cad_id"};
 
+constexpr float kLargestCoordinate = 1e6F;  // larger ones overflow in the encoder
+
 constexpr Inputs kEverything = {true, true, true};
 
 // A line of train.jsonl.
@@ -84,9 +86,11 @@ Line line_of(const std::string& text, const fs::path& folder, const Config& conf
   line.prompt = (caption.empty() ? input : "Generate a CAD model: " + caption) + "\n";
   line.target = text_at(object, "target_text");
   if (!json::accept(line.target)) ddh::fail(DDH_DATA_LOSS, "its target_text is no JSON");
-  if (static_cast<int64_t>(line.prompt.size()) >= config.max_tokens)
-    ddh::fail(DDH_DATA_LOSS, "its prompt has ", line.prompt.size(), " tokens, which leaves no target within ",
-              config.max_tokens, " (model.max_tokens)");
+  // A prompt that is dropped becomes the bare one.
+  const size_t tokens = std::max(line.prompt.size(), kBarePrompt.size()) + line.target.size() + 1;
+  if (static_cast<int64_t>(tokens) > config.max_tokens)
+    ddh::fail(DDH_DATA_LOSS, "it has ", tokens, " tokens of prompt, target and end mark, more than ", config.max_tokens,
+              " (model.max_tokens)");
   line.images = images_of(object, folder, config.image.views);
   line.points = file_of(text_at(object, "points"), "points", folder);
   return line;
@@ -107,14 +111,14 @@ std::vector<float> read_points(const std::string& path, int64_t n) {
       if (at == end) break;
       float value = 0;
       const auto [next, error] = std::from_chars(at, end, value);
-      is_good = error == std::errc{} && std::isfinite(value) && values < point.size();
+      is_good = error == std::errc{} && std::abs(value) <= kLargestCoordinate && values < point.size();
       if (!is_good) break;
       point.at(values++) = value;
       at = next;
     }
     if (!is_good || (values != 3 && values != 6))
       ddh::fail(DDH_DATA_LOSS, path, ":", number, " is no point: a line has three or six finite numbers, ",
-                "x y z and the normal; correct the file");
+                "x y z and the normal, none beyond ", kLargestCoordinate, "; correct the file");
     all.push_back(point);
   }
   if (all.empty()) ddh::fail(DDH_DATA_LOSS, "point cloud '", path, "' has no points; correct the file");
@@ -279,6 +283,9 @@ CadData read_data(const ddh::Host& host, const Config& config, const std::string
 Item read_item(const Config& config, const std::string& image, const std::string& points) {
   Line line{kBarePrompt, "", {}, points};
   if (!image.empty()) line.images.push_back(image);
+  // Opened once before, since what reads them names the data as the cure.
+  if (!image.empty()) static_cast<void>(ddh::InputFile(image, {"image file", "correct model.sample_image"}));
+  if (!points.empty()) static_cast<void>(ddh::InputFile(points, {"point cloud", "correct model.sample_points"}));
   return item_of(line, config.image, config.point.points, kEverything);
 }
 

@@ -91,9 +91,19 @@ at::Tensor swiglu(const Config& config, Call& w, const at::Tensor& y) {
 // The memory that a tensor of n bytes takes.
 double block(double n) { return ddh::ActivationAllocator::block_bytes(n); }
 
+// In a layer with dropout before its adapters. Each keeps an input of its own and its mask, in place of the norms' results and
+// the MLP's product. The mask of an input that needs no gradient is not kept, and that of attention's result is fp32.
+double kept_by_dropout(const LlmShape& s, const Load& load) {
+  const double N = load.samples * load.tokens, wide = 4, Q = static_cast<double>(s.heads * s.head_dim);
+  const double of_stream = block(N * load.narrow * static_cast<double>(s.width));
+  return (load.input_learns ? 8 : 5) * of_stream + block(N * load.narrow * static_cast<double>(s.mlp_width)) +
+         (load.narrow < wide ? 1 : 2) * block(N * wide * Q);
+}
+
 // Products with frozen weights have a gradient of their input alone, adapters have both, attention has
 // twice as many, or 2.5 times where it computes the probabilities again.
-Cost layer_cost(const LlmShape& s, double rank, const Load& load) {
+Cost layer_cost(const LlmShape& s, const LoraShape& lora, const Load& load) {
+  const double rank = static_cast<double>(lora.rank);
   const double N = load.samples * load.tokens, C = static_cast<double>(s.width), M = static_cast<double>(s.mlp_width);
   const double H = static_cast<double>(s.heads), KV = static_cast<double>(s.kv_heads);
   const double Q = H * static_cast<double>(s.head_dim), K = KV * static_cast<double>(s.head_dim), wide = 4;
@@ -107,6 +117,7 @@ Cost layer_cost(const LlmShape& s, double rank, const Load& load) {
   // What adapters take and give inside; gate, up, silu(gate) and their product.
   kept += 2 * block(N * load.narrow * C) + 7 * block(N * load.narrow * rank) + 4 * block(N * load.narrow * M) +
           (load.narrow < wide ? block(N * load.narrow * Q) : 0);
+  if (lora.dropout > 0) kept += kept_by_dropout(s, load);
   // What q, k and v and their adapters would give the input.
   const double of_input = 2 * N * (C * Q + 2 * C * K + 3 * rank * C);
   const double of_attention = (load.by_operators ? 2 : 2.5) * attention;
@@ -136,9 +147,7 @@ Unit layer(const Config& config, int64_t index) {
     const at::Tensor h = in.back() + self_attention(config, w, norm("input_layernorm", in.back()));
     return {h + swiglu(config, w, norm("post_attention_layernorm", h))};
   };
-  unit.cost = [&config](const Load& load) {
-    return layer_cost(config.llm, static_cast<double>(config.lora.rank), load);
-  };
+  unit.cost = [&config](const Load& load) { return layer_cost(config.llm, config.lora, load); };
   return unit;
 }
 
@@ -167,11 +176,13 @@ Unit projector(const Config& config, const std::string& modality, int64_t in, in
   unit.cost = [s, in, out = config.llm.width, tokens](const Load& load) {
     const double N = load.samples * static_cast<double>(tokens), hidden = static_cast<double>(s.hidden);
     const double first = 2 * N * static_cast<double>(in) * hidden, second = 2 * N * hidden * static_cast<double>(out);
-    // Features come without a gradient. They, the hidden layer before and after its activation, and the tokens are kept.
+    // Features come without a gradient. They, the hidden layer before and after its activation, and the tokens are kept;
+    // with dropout its mask too.
     const double features = N * static_cast<double>(in);
     return Cost{first + second, first + 2 * second,
                 block(4 * features) + (load.narrow < 4 ? block(load.narrow * features) : 0) +
-                    2 * block(N * load.narrow * hidden) + block(4 * N * static_cast<double>(out))};
+                    (s.dropout > 0 ? 3 : 2) * block(N * load.narrow * hidden) +
+                    block(4 * N * static_cast<double>(out))};
   };
   return unit;
 }

@@ -102,7 +102,9 @@ ddh_batch* Cnn::batch_create(const ddh_batch_args& args, ddh_batch_info& info) {
 }
 
 ddh_batch* Cnn::batch_of_pixels(const std::vector<float>& pixels, const std::vector<int64_t>& labels) {
-  return give_away(loader_.batch_of(pixels, labels));
+  ddh_batch* batch = give_away(loader_.batch_of(pixels, labels));
+  batch_of(batch).keeps_logits = true;
+  return batch;
 }
 
 void Cnn::batch_destroy(ddh_batch* batch) noexcept {
@@ -153,12 +155,12 @@ at::Tensor Cnn::loss(const UnitRun& run, CnnBatch& batch, const at::Tensor& logi
   if (tensors.labels.defined()) {
     report(run, 1, ops::counted_among_largest(values, tensors.labels, 1), count);
     report(run, 2, ops::counted_among_largest(values, tensors.labels, kTop), count);
-    if (!values.is_cpu()) return sum;
   } else {
     report(run, 1, static_cast<double>(ops::count_among_largest(values, labels, 1)), count);
     report(run, 2, static_cast<double>(ops::count_among_largest(values, labels, kTop)), count);
   }
-  batch.logits.assign(values.const_data_ptr<float>(), values.const_data_ptr<float>() + values.numel());
+  if (batch.keeps_logits && values.is_cpu())
+    batch.logits.assign(values.const_data_ptr<float>(), values.const_data_ptr<float>() + values.numel());
   return sum;
 }
 

@@ -14,7 +14,8 @@ namespace cnn {
 
 struct CnnBatch {
   images::ImageBatch images;
-  std::vector<float> logits;  // (B, classes), of the last forward
+  bool keeps_logits = false;
+  std::vector<float> logits;  // (B, classes), of the last forward of a batch that keeps them
 };
 
 class DDH_HIDDEN Cnn final : public ddh::TorchModel {
@@ -27,7 +28,7 @@ class DDH_HIDDEN Cnn final : public ddh::TorchModel {
   void derive(int32_t program, const double* sums, const double* counts, double* values) override;
   bool estimate(const ddh_estimate_args& args, ddh_estimate& out) override;
 
-  // A batch of given pixels (B, [frames,] channels, side, side).
+  // A batch of given pixels (B, [frames,] channels, side, side), which keeps its logits.
   ddh_batch* batch_of_pixels(const std::vector<float>& pixels, const std::vector<int64_t>& labels);
 
  protected:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "config.hpp"
 
+#include <algorithm>
 #include <array>
 
 #include "../images/loader.hpp"
@@ -10,6 +11,7 @@ namespace cnn {
 namespace {
 
 constexpr size_t kMostWidths = 8;
+constexpr int64_t kDefaultFrames = 5;
 
 constexpr ddh::Option kOwnOptions[] = {
     {"network", "string", R"("basic")",
@@ -42,7 +44,9 @@ constexpr ddh::Option kOwnOptions[] = {
     {"dropout", "number", "-1", R"("minimum": -1, "maximum": 0.9)",
      "dropout before dense layers; -1: 0 for resnet9, 0.2 for plain heads of MobileNets and EfficientNet, else 0.5"},
     {"stochastic_depth", "number", "-1", R"("minimum": -1, "maximum": 0.9)",
-     "probability of dropping the last residual block of efficientnet_b0; falls linearly to 0 at the first; -1: 0.2"},
+     "stochastic depth of efficientnet_b0 and ensemble: block i of 16, counted from 0, is dropped with this "
+     "probability "
+     "times i/16; -1: 0.2"},
     {"stem_stride", "integer", "0", R"("minimum": 0, "maximum": 2)",
      "stride of the first convolution of MobileNets and EfficientNet; use 1 for images of 32 pixels; 0 means 2"},
     {"freeze", "string", R"("none")", R"("enum": ["none", "features"])",
@@ -61,6 +65,36 @@ std::vector<int64_t> integers(const ddh::Host& host, const char* key) {
   std::vector<int64_t> out;
   for (uint32_t i = 0; i < n; ++i) out.push_back(static_cast<int64_t>(values.at(i)));
   return out;
+}
+
+// Options that the network does not read must have their defaults.
+void refuse_unread(const NetOptions& o, int64_t frames) {
+  struct Reads {
+    const char* option;
+    bool is_changed;
+    std::vector<std::string_view> networks;  // how the names of those that read it begin
+  };
+  const NetOptions own;
+  const std::vector<Reads> table = {
+      {"widths", o.widths != own.widths, {"basic", "cnn_lstm", "conv3d"}},
+      {"width", o.width != own.width, {"resnet9"}},
+      {"lstm", o.lstm != own.lstm, {"cnn_lstm", "pretrained_cnn_lstm"}},
+      {"frames", frames != kDefaultFrames, {"cnn_lstm", "pretrained_cnn_lstm", "conv3d"}},
+      {"head", o.dense_head, {"mobilenet", "efficientnet_b0"}},
+      {"hidden", o.hidden != own.hidden && !o.dense_head, {"basic", "cnn_lstm", "pretrained_cnn_lstm", "conv3d"}},
+      {"padding", o.padding != own.padding, {"basic", "cnn_lstm"}},
+      {"batch_norm", o.batch_norm, {"basic"}},
+      {"stochastic_depth", o.stochastic_depth > 0, {"efficientnet_b0", "ensemble"}},
+      {"stem_stride", o.stem_stride > 0, {"mobilenet", "efficientnet_b0", "pretrained", "ensemble", "two_stream"}},
+      {"freeze", o.freeze_features, {"vgg", "mobilenet", "efficientnet_b0", "pretrained", "ensemble", "two_stream"}},
+  };
+  for (const auto& [option, is_changed, networks] : table) {
+    const bool reads = std::any_of(networks.begin(), networks.end(),
+                                   [&](std::string_view begin) { return o.network.starts_with(begin); });
+    if (is_changed && !reads)
+      ddh::fail(DDH_INVALID_ARGUMENT, "model.", option, " is given, but the network ", o.network, " has no use for it",
+                "; leave it out");
+  }
 }
 
 }  // namespace
@@ -89,19 +123,10 @@ NetOptions net_options(const ddh::Host& host, Shape image, int64_t classes) {
   o.padding = host.i64("model.padding");
   o.batch_norm = host.flag("model.batch_norm");
   o.lstm = integers(host, "model.lstm");
-  if (o.batch_norm && o.network != "basic")
-    ddh::fail(DDH_INVALID_ARGUMENT, "model.batch_norm is an option of basic, not of ", o.network,
-              "; leave it out (VGG with batch norms is vgg16_bn)");
-  if (o.freeze_features &&
-      (o.network == "basic" || o.network == "resnet9" || o.network == "cnn_lstm" || o.network == "conv3d"))
-    ddh::fail(DDH_INVALID_ARGUMENT, "model.freeze=features is for VGG, MobileNets and EfficientNet, not for ",
-              o.network, "; set it to none");
+  refuse_unread(o, host.i64("model.frames"));
   if (o.unfrozen > 0 && !o.freeze_features)
     ddh::fail(DDH_INVALID_ARGUMENT, "model.unfrozen=", o.unfrozen,
               " leaves convolutions of a frozen trunk to be trained, but none is frozen; set model.freeze=features");
-  if (o.dense_head && !o.network.starts_with("mobilenet") && o.network != "efficientnet_b0")
-    ddh::fail(DDH_INVALID_ARGUMENT, "model.head=dense is for MobileNets and EfficientNet, not for ", o.network,
-              "; set it to plain");
   return o;
 }
 

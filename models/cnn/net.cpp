@@ -29,9 +29,9 @@ namespace {
 
 constexpr ddh::ParamInit kZero{}, kOne{DDH_INIT_CONSTANT, 1};
 
-// Rounds down, as torch does.
+// Rounds down, as torch does; 0: the side is too small.
 int64_t convolved(int64_t side, int64_t kernel, int64_t stride, int64_t padding) {
-  return (side + 2 * padding - kernel) / stride + 1;
+  return side + 2 * padding < kernel ? 0 : (side + 2 * padding - kernel) / stride + 1;
 }
 
 ddh::ParamInit uniform(double bound) { return {DDH_INIT_UNIFORM, -bound, bound}; }

@@ -29,6 +29,9 @@ void freeze_trunk(Net& net, size_t first, const NetOptions& o) {
       if (is_convolution) --trained;
     }
   }
+  if (trained > 0)
+    ddh::fail(DDH_INVALID_ARGUMENT, "model.unfrozen=", o.unfrozen, " is more than the ", o.unfrozen - trained,
+              " convolutions of a trunk of ", o.network, "; lower it, or set model.freeze=none and model.unfrozen=0");
 }
 
 }  // namespace cnn

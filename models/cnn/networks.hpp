@@ -10,6 +10,7 @@
 
 namespace cnn {
 
+// Defaults are the schema's.
 struct NetOptions {
   std::string network;  // "basic", "vgg16", "mobilenet_v2", ...
   Shape image;
@@ -19,11 +20,11 @@ struct NetOptions {
   bool freeze_features = false;                // the trunk is not trained
   int64_t unfrozen = 0;                        // but for its last convolutions, with their batch norms
   bool dense_head = false;                     // of MobileNets and EfficientNet: a dense layer before the classes
-  std::vector<int64_t> lstm;                   // hidden widths of cnn_lstm's two
-  int64_t hidden = 0;                          // width of the first dense layer where the network leaves it open
+  std::vector<int64_t> lstm = {256, 128};      // hidden widths of cnn_lstm's two
+  int64_t hidden = 512;                        // width of the first dense layer where the network leaves it open
   int64_t width = 64;                          // channels of the first convolution of resnet9
   // Of basic, cnn_lstm and conv3d.
-  std::vector<int64_t> widths;
+  std::vector<int64_t> widths = {32, 64, 128, 128};
   int64_t padding = 0;
   bool batch_norm = false;
 

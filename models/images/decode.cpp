@@ -8,10 +8,15 @@
 #include <jpeglib.h>
 #include <png.h>
 
+// After <jpeglib.h>, on which its numbers depend.
+#include <jerror.h>
+
 #include "image_set.hpp"
 
 namespace images {
 namespace {
+
+constexpr const char* kTooManyPixels = "its header announces too many pixels";
 
 [[noreturn]] void fail_torn(const std::string& path, const std::string& why) {
   ddh::fail(DDH_DATA_LOSS, "image '", path, "' cannot be decoded: ", why, "; replace or remove it");
@@ -36,7 +41,7 @@ Image decode_png(const std::string& path, const std::vector<uint8_t>& bytes) {
   image.format = colour ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY;
   if (uint64_t{image.width} * image.height > kMostPixels) {
     png_image_free(&image);
-    fail_torn(path, "its header announces too many pixels");
+    fail_torn(path, kTooManyPixels);
   }
   std::vector<uint8_t> pixels(PNG_IMAGE_SIZE(image));
   const png_color black{0, 0, 0};  // background of transparent pixels
@@ -44,7 +49,7 @@ Image decode_png(const std::string& path, const std::vector<uint8_t>& bytes) {
   return planar(colour ? 3 : 1, image.height, image.width, pixels);
 }
 
-// libjpeg reports errors by a jump, so nothing here has a destructor between setjmp and its end.
+// libjpeg reports errors by a jump, so nothing in read_jpeg has a destructor between setjmp and its end.
 struct JpegErrors {
   jpeg_error_mgr base;
   std::jmp_buf back;
@@ -57,9 +62,13 @@ void jump_back(j_common_ptr info) {
   std::longjmp(errors->back, 1);
 }
 
-// Keeps the first warning about truncated data, which libjpeg fills with gray.
+// Keeps the first warning about missing or damaged data, which libjpeg fills with gray. Superfluous bytes and odd values in
+// headers, which many files have, lose no pixel.
 void keep_warning(j_common_ptr info, int level) {
-  if (level >= 0) return;
+  const int code = info->err->msg_code;
+  const bool is_harmless = code == JWRN_EXTRANEOUS_DATA || code == JWRN_ADOBE_XFORM || code == JWRN_JFIF_MAJOR ||
+                           code == JWRN_NOT_SEQUENTIAL;
+  if (level >= 0 || is_harmless) return;
   auto* errors = reinterpret_cast<JpegErrors*>(info->err);
   if (errors->base.num_warnings++ == 0) info->err->format_message(info, errors->text);
 }
@@ -69,11 +78,27 @@ struct JpegPixels {
   std::vector<uint8_t> interleaved;
 };
 
-bool read_jpeg(const std::vector<uint8_t>& bytes, jpeg_decompress_struct& info, JpegErrors& errors, JpegPixels& out) {
-  if (setjmp(errors.back) != 0) return false;
+struct JpegReader {
+  jpeg_decompress_struct info{};
+  JpegErrors errors{};
+  JpegReader() {
+    info.err = jpeg_std_error(&errors.base);
+    errors.base.error_exit = jump_back;
+    errors.base.emit_message = keep_warning;
+  }
+  JpegReader(const JpegReader&) = delete;
+  JpegReader& operator=(const JpegReader&) = delete;
+  ~JpegReader() { jpeg_destroy_decompress(&info); }
+};
+
+// What is wrong with the file; nullptr: nothing.
+const char* read_jpeg(const std::vector<uint8_t>& bytes, JpegReader& reader, JpegPixels& out) {
+  auto& [info, errors] = reader;
+  if (setjmp(errors.back) != 0) return errors.text;
   jpeg_create_decompress(&info);
   jpeg_mem_src(&info, bytes.data(), bytes.size());
   jpeg_read_header(&info, TRUE);
+  if (uint64_t{info.image_width} * info.image_height > kMostPixels) return kTooManyPixels;
   info.out_color_space = info.num_components == 1 ? JCS_GRAYSCALE : JCS_RGB;
   jpeg_start_decompress(&info);
   out.channels = info.output_components, out.height = info.output_height, out.width = info.output_width;
@@ -84,19 +109,13 @@ bool read_jpeg(const std::vector<uint8_t>& bytes, jpeg_decompress_struct& info, 
     jpeg_read_scanlines(&info, &row, 1);
   }
   jpeg_finish_decompress(&info);
-  return errors.base.num_warnings == 0;
+  return errors.base.num_warnings == 0 ? nullptr : errors.text;
 }
 
 Image decode_jpeg(const std::string& path, const std::vector<uint8_t>& bytes) {
-  jpeg_decompress_struct info{};
-  JpegErrors errors{};
-  info.err = jpeg_std_error(&errors.base);
-  errors.base.error_exit = jump_back;
-  errors.base.emit_message = keep_warning;
+  JpegReader reader;
   JpegPixels pixels;
-  const bool whole = read_jpeg(bytes, info, errors, pixels);
-  jpeg_destroy_decompress(&info);
-  if (!whole) fail_torn(path, errors.text);
+  if (const char* wrong = read_jpeg(bytes, reader, pixels); wrong != nullptr) fail_torn(path, wrong);
   return planar(pixels.channels, pixels.height, pixels.width, pixels.interleaved);
 }
 

@@ -138,10 +138,12 @@ std::vector<std::vector<File>> list_files(const fs::path& folder, std::vector<st
   const std::vector<std::string> found = entries(folder, Kind::kFolder);
   const bool is_first = classes.empty();
   if (is_first) classes = found;
-  if (found != classes)
-    ddh::fail(DDH_INVALID_ARGUMENT, "'", folder.string(), "' has ", found.size(),
-              " classes (subfolders), but the training", " data has ", classes.size(),
-              "; give both the same subfolders");
+  const auto [other, own] = std::mismatch(found.begin(), found.end(), classes.begin(), classes.end());
+  if (const bool is_more = other != found.end() && (own == classes.end() || *other < *own);
+      is_more || own != classes.end())
+    ddh::fail(DDH_INVALID_ARGUMENT, "'", folder.string(), "' has ", is_more ? "the" : "no", " class (subfolder) '",
+              is_more ? *other : *own, "', but the training data has ", is_more ? "none" : "one",
+              " of that name; give both the same subfolders");
   std::vector<std::vector<File>> out;
   size_t n = 0;
   std::string empty;  // the first class without files
@@ -257,6 +259,9 @@ ImageData open_folder(const ddh::Host& host, const std::string& path, int64_t fr
   if (bad.n > 0)
     host.log(DDH_LOG_WARN, "passed over ", bad.n, " of ", bad.of, frames > 0 ? " videos" : " images", " of ", path,
              "; the first: ", bad.first);
+  if (const double fraction = host.f64("data.val_fraction"); data.eval == nullptr && fraction > 0)
+    host.log(DDH_LOG_INFO, "data.val_fraction=", fraction, " of the ", data.train->size(), " samples of ", path,
+             " leaves none of any class for validation");
   return data;
 }
 

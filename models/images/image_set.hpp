@@ -51,7 +51,7 @@ struct PackedImages final : ImageSet {
 struct ImageData {
   std::unique_ptr<ImageSet> train, eval;  // eval: nullptr if there is none
   int64_t channels = 0;                   // 1 or 3
-  int64_t side = 0;                       // of square images of one size; 0: sizes differ
+  int64_t side = 0;                       // of square images of one size; 0: sizes may differ
   std::vector<std::string> classes;       // names
 };
 

@@ -24,7 +24,8 @@ ImageLoader::ImageLoader(const ddh::Host& host, int64_t side, int64_t frames)
       classes_(given_or(host.i64("model.classes"), static_cast<int64_t>(data_.classes.size()))) {
   TransformOptions& t = transform_;
   t.side = given_or(host.i64("model.image_size"), given_or(side, data_.side));
-  if (t.side == 0) ddh::fail(DDH_INVALID_ARGUMENT, "the images of data.path have several sizes; give model.image_size");
+  if (t.side == 0)
+    ddh::fail(DDH_INVALID_ARGUMENT, "the files of data.path may have several sizes; give model.image_size");
   t.resize = given_or(host.i64("model.resize"), t.side);
   if (t.resize < t.side)
     ddh::fail(DDH_INVALID_ARGUMENT, "model.resize=", t.resize, " is less than the side of ", t.side,

@@ -144,7 +144,13 @@ TEST_CASE("bad CAD data gets a sentence with file and line", "[cli]") {
   for (const json& entry : {json(7), json("")})
     check_refused(with(changed("image", json::array({entry}))), {file + ":3", "an entry that is no path"});
   check_refused(with(changed("input_text", 7)), {file + ":3", "input_text is no text"});
-  check_refused(with(changed("input_text", std::string(500, 'x'))), {file + ":3", "501 tokens", "model.max_tokens"});
+  check_refused(with(changed("input_text", std::string(500, 'x'))), {file + ":3", "more than 160 (model.max_tokens)"});
+  const std::string long_target = changed("target_text", "\"" + std::string(150, 'x') + "\"");
+  check_refused(with(long_target), {file + ":3", "more than 160 (model.max_tokens)"});
+  std::vector<std::string> passing_over = with(long_target);
+  passing_over.insert(passing_over.end(), {"model.bad_data=skip", "run.quiet=false"});
+  CHECK_THAT(train(passing_over).err,
+             Catch::Contains("passed over 1 of 10 lines") && Catch::Contains("model.max_tokens"));
   check_refused(with(changed("caption", "a box")), {file + ":3", "either input_text or caption"});
   std::vector<std::string> skipping = with("nothing");
   skipping.insert(skipping.end(), {"model.bad_data=skip", "run.quiet=false"});
@@ -159,6 +165,8 @@ TEST_CASE("bad CAD data gets a sentence with file and line", "[cli]") {
   const std::vector<std::string> often = {"data.path=" + path, "data.micro_batch=1", "train.steps=16"};
   write_lines(cloud, {"0 0 1", "0 one 2"});
   check_refused(often, {cloud + ":2", "three or six finite numbers"});
+  write_lines(cloud, {"0 0 1", "0 1e38 0"});
+  check_refused(often, {cloud + ":2", "none beyond 1e+06"});
   write_lines(cloud, {});
   check_refused(often, {cloud, "has no points"});
   write_lines(cloud, {"0 0 1"});
@@ -256,7 +264,8 @@ TEST_CASE("a CAD-MLLM generates from files of one's own as from the sample of th
     CHECK(run.code != 0);
     return run.err;
   };
-  CHECK_THAT(refused({stage, "model.sample_image=" + folder.file("none.png")}), Catch::Contains("none.png"));
+  CHECK_THAT(refused({stage, "model.sample_image=" + folder.file("none.png")}),
+             Catch::Contains("none.png") && Catch::Contains("correct model.sample_image"));
   CHECK_THAT(refused({stage, "model.sample_image=" + image, "--condition", "2"}), Catch::Contains("give one of them"));
   CHECK_THAT(refused({"train.programs=[\"stage2_text_pc\"]", "model.sample_image=" + image}),
              Catch::Contains("stage2_text_pc does not know"));

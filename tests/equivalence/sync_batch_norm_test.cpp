@@ -9,15 +9,15 @@ using namespace ddhost::test;
 
 namespace {
 
-Options synced(const Options& more) { return cnn(joined({"data.micro_batch=4", "model.sync_batch_norm=true"}, more)); }
+const Options kSynced = {"data.micro_batch=4", "model.sync_batch_norm=true"};
 
 // MobileNetV3 whose last two convolutions alone are trained, with their batch norms and the head.
-const Options kPartlyFrozen = {"model.network=mobilenet_v3_small", "model.image_size=32", "model.batch_norm=false",
-                               "model.freeze=features", "model.unfrozen=2"};
+const Options kPartlyFrozen = {"model.network=mobilenet_v3_small", "model.image_size=32", "model.freeze=features",
+                               "model.unfrozen=2"};
 
 void check_synced(const Computation& c, int accum_steps) {
   check_vision("cnn", c.world,
-               synced(joined(options_of(c), {"train.grad_accum_steps=" + std::to_string(accum_steps)})));
+               cnn(joined(joined(kSynced, options_of(c)), {"train.grad_accum_steps=" + std::to_string(accum_steps)})));
 }
 
 using Tensors = std::map<std::string, std::vector<float>>;
@@ -75,27 +75,28 @@ TEST_CASE("synchronized batch norms train with the same bits in every world and 
 
 TEST_CASE("a partly frozen trunk with synchronized batch norms trains with the same bits under every strategy",
           "[.worlds]") {
-  check_vision("cnn", 2, synced(kPartlyFrozen));
+  check_vision("cnn", 2, vision(joined(kSynced, kPartlyFrozen)));
 }
 
 TEST_CASE(
     "synchronized batch norms make several ranks one: the losses, gradients and statistics of one with all images",
     "[equivalence][torch]") {
   struct Comparison {
+    Options (*with_options)(const Options&);
     Options network;
     int images;  // in a micro-batch of all ranks
     std::vector<int> worlds;
   };
   const Comparison c = GENERATE(from_range(std::vector<Comparison>{
-      {{"train.grad_accum_steps=2"}, 8, {2, 4}},
-      {kPartlyFrozen, 8, {2}},
-      {{"data.drop_last=false"}, 1026, {3}},  // of 2048: the last rank has fewer in the last step of an epoch
+      {cnn, {"train.grad_accum_steps=2"}, 8, {2, 4}},
+      {vision, kPartlyFrozen, 8, {2}},
+      {cnn, {"data.drop_last=false"}, 1026, {3}},  // of 2048: the last rank has fewer in the last step of an epoch
   }));
   const auto with = [&](int world, const char* sync, const char* lr) {
     return run({kReference, world,
-                cnn(joined(c.network, {"data.micro_batch=" + std::to_string(c.images / world), sync, lr,
-                                       "model.dropout=0", "optimizer.plugin=sgd", "train.clip_norm=0",
-                                       "train.eval_every=4", "train.eval_batches=all"})),
+                c.with_options(joined(c.network, {"data.micro_batch=" + std::to_string(c.images / world), sync, lr,
+                                                  "model.dropout=0", "optimizer.plugin=sgd", "train.clip_norm=0",
+                                                  "train.eval_every=4", "train.eval_batches=all"})),
                 4, "cnn"});
   };
   const Result start = with(1, "model.sync_batch_norm=false", "optimizer.lr=0");

@@ -44,9 +44,7 @@ void check_cnn(const Computation& c) {
 
 // Networks with other layers, of images and of videos.
 Options mobilenet(const Options& more) {
-  return cnn(joined(
-      {"data.micro_batch=4", "model.network=mobilenet_v3_small", "model.image_size=32", "model.batch_norm=false"},
-      more));
+  return vision(joined({"data.micro_batch=4", "model.network=mobilenet_v3_small", "model.image_size=32"}, more));
 }
 Options lstm(const Options& more) {
   return cnn(joined({"data.micro_batch=4", "model.network=cnn_lstm", "model.dataset=moving_mnist", "model.lstm=[6, 4]",
@@ -123,8 +121,8 @@ TEST_CASE("inverted residuals and LSTMs train with the same bits in every world 
 TEST_CASE("a network of volumes trains with the same bits under every strategy, with class weights",
           "[equivalence][torch]") {
   check_vision("cnn", 2,
-               cnn({"data.micro_batch=4", "model.network=conv3d", "model.dataset=moving_mnist", "model.frames=5",
-                    "model.batch_norm=false", "model.class_weights=balanced"}));
+               vision({"data.micro_batch=4", "model.network=conv3d", "model.widths=[4, 6]", "model.hidden=8",
+                       "model.dataset=moving_mnist", "model.class_weights=balanced"}));
 }
 
 TEST_CASE("neither world, accumulation nor threads change a bit of a convolutional network", "[equivalence][torch]") {

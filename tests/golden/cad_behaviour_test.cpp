@@ -268,6 +268,33 @@ TEST_CASE("the modalities of a sample depend on its epoch and its index, not on 
   CHECK(step(model, 2, samples, 5) != loss);
 }
 
+TEST_CASE("a sample keeps a caption that is its only input") {
+  const TempFolder folder;
+  std::ofstream(folder.file("cloud.xyz")) << "0 0 1\n";
+  std::ofstream(folder.file("train.jsonl"))
+      << R"({"caption": "a flat plate", "target_text": "{}"})" << '\n'
+      << R"({"caption": "a ring", "target_text": "{}", "points": "cloud.xyz"})" << '\n';
+  ModelDriver model(ddh_entry_cad_mllm, {{"model.text_dropout", "1"},
+                                         {"data.path", folder.path().string()},
+                                         {"data.val_path", ""},
+                                         {"data.val_fraction", "0"}});
+  int with_points = 0;
+  for (model.epoch = 0; model.epoch < 20; ++model.epoch) {
+    auto made = model.create_batch({0, 1}, 1);
+    const auto& batch = *reinterpret_cast<cad::CadBatch*>(made.batch);
+    const auto text = [&](int64_t sample) {
+      const at::Tensor ids = batch.ids[sample];
+      return cad::text_of({ids.const_data_ptr<int64_t>(), ids.const_data_ptr<int64_t>() + ids.numel()});
+    };
+    CHECK(text(0) == "Generate a CAD model: a flat plate\n{}");
+    const bool has_points = batch.points[1].ne(0).any().item<bool>();
+    CHECK(text(1) == (has_points ? "Generate a CAD model\n{}" : "Generate a CAD model: a ring\n{}"));
+    with_points += has_points ? 1 : 0;
+    model.destroy_batch(made);
+  }
+  CHECK((with_points > 0 && with_points < 20));
+}
+
 TEST_CASE("stages mix modalities by their probabilities, alike at every call") {
   ModelDriver model(ddh_entry_cad_mllm, {{"data.dummy_samples", "2000"}});
   std::vector<int64_t> samples(2000);
@@ -382,6 +409,10 @@ TEST_CASE("the model says what it can't read or do") {
                generated(model, -1, std::string(400, 'x'));
              }),
              Catch::Contains("401 tokens"));
+  CHECK_THAT(sentence_of([] {
+               const ModelDriver model(ddh_entry_cad_mllm, {{"model.max_tokens", "80"}});
+             }),
+             Catch::Contains("more than 80") && Catch::Contains("model.max_tokens"));
 }
 
 TEST_CASE("generation is the evaluation's forward, token by token, and in a batch with others") {

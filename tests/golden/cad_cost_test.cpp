@@ -67,9 +67,11 @@ TEST_CASE("a CAD-MLLM estimates the products that it runs, in every stage") {
 
 TEST_CASE("a CAD-MLLM estimates what it keeps for the backward, in every stage") {
   const int32_t stage = GENERATE(0, 1, 2);
-  const std::string compute = GENERATE("fp32", "bf16");
-  CAPTURE(stage, compute);
-  ModelDriver model(ddh_entry_cad_mllm, wide(compute));
+  const std::string compute = GENERATE("fp32", "bf16"), dropout = GENERATE("0.0", "0.1");
+  CAPTURE(stage, compute, dropout);
+  ModelDriver::Options options = wide(compute);
+  options["model.lora_dropout"] = options["model.projector_dropout"] = dropout;
+  ModelDriver model(ddh_entry_cad_mllm, options);
   fill_cad(model);
   const std::vector<int64_t> samples = samples_of(stage);
   auto batch = model.create_batch(samples, stage);

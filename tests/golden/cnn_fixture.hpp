@@ -16,15 +16,14 @@ namespace ddhost::test {
 
 inline cnn::Cnn& cnn_of(ModelDriver& model) { return ddh::self_as<cnn::Cnn>(model.inst()); }
 
-// The shape of the reference golden/basic_cnn_tiny.safetensors.
+// Of basic: the shape of the reference golden/basic_cnn_tiny.safetensors. Other networks get what they read of it.
 inline ModelDriver::Options tiny_cnn(ModelDriver::Options more = {}) {
-  more.insert({{"model.network", "basic"},
-               {"model.widths", "[4, 6, 8, 8]"},
-               {"model.hidden", "16"},
-               {"model.dropout", "0"},
-               {"model.dataset", "made_up"},
-               {"model.image_size", "64"},
-               {"model.channels", "3"}});
+  const std::string network = more.insert({"model.network", "basic"}).first->second;
+  const bool is_plain = network == "basic" || network == "cnn_lstm" || network == "conv3d";
+  if (is_plain) more.insert({"model.widths", "[4, 6, 8, 8]"});
+  if (is_plain || network == "pretrained_cnn_lstm") more.insert({"model.hidden", "16"});
+  more.insert(
+      {{"model.dropout", "0"}, {"model.dataset", "made_up"}, {"model.image_size", "64"}, {"model.channels", "3"}});
   return more;
 }
 
@@ -85,6 +84,8 @@ inline std::vector<float> buffer_of(const ModelDriver& model, const std::string&
   ddh::fail(DDH_NOT_FOUND, "the model has no buffer '", name, "'");
 }
 
+// For a batch of samples; batch_of_pixels keeps them anyway.
+inline void keep_logits(ddh_batch* batch) { reinterpret_cast<cnn::CnnBatch*>(batch)->keeps_logits = true; }
 inline std::vector<float> logits_of(ddh_batch* batch) { return reinterpret_cast<cnn::CnnBatch*>(batch)->logits; }
 
 }  // namespace ddhost::test

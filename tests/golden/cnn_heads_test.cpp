@@ -63,8 +63,10 @@ TEST_CASE("networks for videos of UCF101 have the parameters of their definition
   // The last 50 layers that Keras counts: 17 convolutions with their batch norms, 11 activations, 4 additions, a padding.
   o.unfrozen = 17;
   check("mobilenet_v2", 707685 + 1855104, 2223872 - 1855104);
-  o.unfrozen = 1000;
+  o.unfrozen = 52;  // all
   check("mobilenet_v2", 707685 + 2223872, 0);
+  o.unfrozen = 53;
+  CHECK_THAT(sentence_of([&] { cnn::make_net(o); }), Catch::Contains("model.unfrozen=53 is more than the 52"));
   o.freeze_features = o.dense_head = false;
   o.image.frames = 5;
   o.hidden = 256;
@@ -176,8 +178,36 @@ TEST_CASE("a head or a freeze that a network lacks is refused with a sentence") 
   const auto sentence = [](const ModelDriver::Options& more) {
     return sentence_of([&] { const ModelDriver model(ddh_entry_cnn, more); });
   };
-  CHECK_THAT(sentence(small("vgg11", {{"model.head", "dense"}})), Catch::Contains("not for vgg11"));
+  CHECK_THAT(sentence(small("vgg11", {{"model.head", "dense"}})), Catch::Contains("vgg11 has no use for it"));
   CHECK_THAT(sentence(small("mobilenet_v2", {{"model.unfrozen", "3"}})), Catch::Contains("set model.freeze=features"));
+}
+
+TEST_CASE("an option that a network does not read is refused") {
+  const auto [network, option, value] =
+      GENERATE(table<std::string, std::string, std::string>({{"resnet9", "widths", "[4, 6]"},
+                                                             {"basic", "width", "32"},
+                                                             {"conv3d", "lstm", "[4, 6]"},
+                                                             {"basic", "frames", "3"},
+                                                             {"vgg11", "head", "dense"},
+                                                             {"mobilenet_v2", "hidden", "24"},
+                                                             {"conv3d", "padding", "1"},
+                                                             {"vgg16", "batch_norm", "true"},
+                                                             {"mobilenet_v2", "stochastic_depth", "0.1"},
+                                                             {"resnet9", "stem_stride", "1"},
+                                                             {"cnn_lstm", "freeze", "features"}}));
+  const auto sentence = [](const FakeHost::Options& options) {
+    FakeHost fake(options);
+    fake.add_defaults("model", cnn::kSchema);
+    try {
+      cnn::net_options(ddh::Host(fake.get()), {3, 64, 64}, 10);
+    } catch (const ddh::Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK(sentence({{"model.network", network}}).empty());
+  CHECK_THAT(sentence({{"model.network", network}, {"model." + option, value}}),
+             Catch::Contains("model." + option + " is given, but the network " + network + " has no use for it"));
 }
 
 TEST_CASE("of each class it is counted how many images are given it, and how many of these are its own") {

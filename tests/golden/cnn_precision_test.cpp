@@ -30,16 +30,18 @@ void keep_inside(ModelDriver& model) {
 }
 
 Results results_of(const std::string& network, const std::string& compute) {
-  const bool is_video = network.ends_with("lstm") || network == "conv3d";
+  const bool is_lstm = network.ends_with("lstm"), is_video = is_lstm || network == "conv3d";
+  const bool has_trunk = network.starts_with("mobilenet") || network.starts_with("pretrained") ||
+                         network == "efficientnet_b0" || network == "two_stream" || network == "ensemble";
   ModelDriver model(ddh_entry_cnn, tiny_cnn({{"model.network", network},
                                              {"model.dataset", is_video ? "moving_mnist" : "made_up"},
                                              {"model.batch_norm", network == "basic" ? "true" : "false"},
                                              {"model.image_size", network == "resnet9" ? "16" : "32"},
-                                             {"model.stem_stride", "1"},
+                                             {"model.stem_stride", has_trunk ? "1" : "0"},
                                              {"model.stochastic_depth", "0"},
-                                             {"model.padding", "1"},
-                                             {"model.lstm", "[10, 6]"},
-                                             {"model.frames", "3"},
+                                             {"model.padding", network == "basic" || network == "cnn_lstm" ? "1" : "0"},
+                                             {"model.lstm", is_lstm ? "[10, 6]" : "[256, 128]"},
+                                             {"model.frames", is_video ? "3" : "5"},
                                              {"precision.compute", compute}}));
   fill_all(model, std::sqrt(2.0));
   keep_inside(model);
@@ -56,6 +58,7 @@ Results results_of(const std::string& network, const std::string& compute) {
   model.destroy_batch(batch);
   out.gradients = gradients(model);  // times kScale
   batch = model.create_batch(samples, 1);
+  keep_logits(batch.batch);
   model.forward(batch.batch, 1);
   out.logits = logits_of(batch.batch);
   model.discard();

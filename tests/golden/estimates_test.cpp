@@ -26,10 +26,11 @@ struct Row {
 };
 
 ModelDriver::Options network(const std::string& name, ModelDriver::Options more = {}) {
+  const bool is_video = name.ends_with("lstm") || name == "conv3d";
+  if (is_video) more.insert({"model.frames", "4"});
   more.insert({{"model.network", name},
-               {"model.dataset", name.ends_with("lstm") || name == "conv3d" ? "moving_mnist" : "made_up"},
+               {"model.dataset", is_video ? "moving_mnist" : "made_up"},
                {"model.channels", "3"},
-               {"model.frames", "4"},
                {"model.image_size", "32"}});
   return more;
 }
@@ -53,8 +54,10 @@ std::vector<Row> rows(const std::string& text) {
   for (const char* name :
        {"basic", "resnet9", "mobilenet_v2", "mobilenet_v3_small", "mobilenet_v3_large", "efficientnet_b0", "vgg11",
         "vgg16_bn", "two_stream", "ensemble", "cnn_lstm", "pretrained_cnn_lstm", "conv3d"}) {
-    ModelDriver::Options more = {{"model.padding", "1"}};
-    if (std::string(name).ends_with("cnn_lstm") || std::string(name) == "conv3d") more["model.widths"] = "[8, 16]";
+    ModelDriver::Options more;
+    const std::string n = name;
+    if (n == "basic" || n == "cnn_lstm") more["model.padding"] = "1";
+    if (n == "cnn_lstm" || n == "conv3d") more["model.widths"] = "[8, 16]";
     out.push_back({name, ddh_entry_cnn, network(name, more)});
   }
   out.push_back({"basic with batch norms", ddh_entry_cnn,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Files of images: what is read from them, and the sentence for those that are damaged.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdio>
 #include <fstream>
@@ -200,6 +201,31 @@ TEST_CASE("a truncated image is refused by its name") {
   CHECK_THAT(sentence_of([&] { images::decode(text); }), Catch::Contains("it is empty"));
 }
 
+TEST_CASE("superfluous bytes in a JPEG file change nothing") {
+  const TempFolder folder;
+  const std::string path = folder.file("a.jpg");
+  write_jpeg(path, 40, 40, noise(4800));
+  const images::Image expected = images::decode(path);
+  Bytes bytes = read_bytes(path);
+  bytes.insert(bytes.begin() + 20, 7, 0);  // after the first segment
+  write_bytes(path, bytes);
+  CHECK(images::decode(path).pixels == expected.pixels);
+}
+
+TEST_CASE("a JPEG file that announces too many pixels is refused before they are allocated") {
+  const TempFolder folder;
+  const std::string path = folder.file("a.jpg");
+  write_jpeg(path, 8, 8, noise(192));
+  Bytes bytes = read_bytes(path);
+  const Bytes frame = {0xFF, 0xC0, 0, 17, 8};  // then height and width
+  const auto at = std::search(bytes.begin(), bytes.end(), frame.begin(), frame.end());
+  REQUIRE(at != bytes.end());
+  const Bytes sides = {0x40, 0x01, 0x40, 0x00};  // 16385 x 16384
+  std::copy(sides.begin(), sides.end(), at + 5);
+  write_bytes(path, bytes);
+  CHECK_THAT(sentence_of([&] { images::decode(path); }), Catch::Contains("announces too many pixels"));
+}
+
 TEST_CASE("a folder of classes is split by val_fraction, or has a folder for evaluation") {
   const TempFolder folder;
   const auto add = [&](const std::string& place, int n) {
@@ -222,8 +248,14 @@ TEST_CASE("a folder of classes is split by val_fraction, or has a folder for eva
     const images::ImageData data = images::read_folder(folder.path().string(), "", 0.5);
     CHECK((data.train->size() == 5 && data.eval->size() == 2));
     add("test/cow", 1);
-    CHECK_THAT(sentence_of([&] { images::read_folder(folder.path().string(), "", 0.5); }),
-               Catch::Contains(folder.file("test")) && Catch::Contains("3 classes") && Catch::Contains("has 2"));
+    CHECK_THAT(
+        sentence_of([&] { images::read_folder(folder.path().string(), "", 0.5); }),
+        Catch::Contains(folder.file("test") + "' has the class (subfolder) 'cow', but the training data has none"));
+    std::filesystem::rename(folder.file("test/cow"), folder.file("elsewhere"));
+    std::filesystem::rename(folder.file("test/dog"), folder.file("test/eel"));
+    CHECK_THAT(
+        sentence_of([&] { images::read_folder(folder.path().string(), "", 0.5); }),
+        Catch::Contains(folder.file("test") + "' has no class (subfolder) 'dog', but the training data has one"));
   }
   SECTION("nothing is refused") {
     CHECK_THAT(sentence_of([&] { images::read_folder(folder.path().string(), "", 0.5); }),
