@@ -27,6 +27,11 @@ class Draws {
 
 size_t index(int64_t i) { return static_cast<size_t>(i); }
 
+// 0 .. n - 1 in turn. An epoch begins where the last one ended, so over epochs all have as many samples, but for one.
+int64_t rotated(int64_t sample, int64_t epoch, uint64_t n_samples, size_t n) {
+  return (sample + epoch * static_cast<int64_t>(n_samples)) % static_cast<int64_t>(n);
+}
+
 // Numbers 0 .. n - 1, ordered by relation, else as they are.
 template <class RelationOf>
 std::vector<int32_t> by_relation(int64_t n, const RelationOf& relation) {
@@ -167,11 +172,10 @@ KgatBatch Sampler::cf(const ddh_batch_args& args) const {
   for (uint32_t b = 0; b < args.n_samples; ++b) {
     const int64_t sample = args.samples[b];
     Draws draws(stream, ddh::epoch_of(args, b), sample);
-    const auto n_users = static_cast<int64_t>(users_.size());
     const bool by_pair = config_.cf_sampling == CfSampling::kPairs;
     const int64_t place =
         by_pair ? std::upper_bound(pair_begin_.begin(), pair_begin_.end(), sample) - pair_begin_.begin() - 1
-                : sample % n_users;
+                : rotated(sample, ddh::epoch_of(args, b), n_cf_samples(), users_.size());
     const int32_t user = users_[index(place)];
     const std::vector<int32_t>& items = data_.train[static_cast<size_t>(user)];
     const int32_t positive =
@@ -193,7 +197,8 @@ KgatBatch Sampler::kg(const ddh_batch_args& args) const {
     Draws draws(stream, ddh::epoch_of(args, b), sample);
     int64_t edge = sample;
     if (config_.kg_sampling == KgSampling::kHeads) {
-      const int32_t head = graph_.heads[index(sample % static_cast<int64_t>(graph_.heads.size()))];
+      const std::vector<int32_t>& heads = graph_.heads;
+      const int32_t head = heads[index(rotated(sample, ddh::epoch_of(args, b), n_kg_samples(), heads.size()))];
       edge = graph_.row_begin[static_cast<size_t>(head)] + draws.below(graph_.degree(head));
     }
     const int32_t head = graph_.head[index(edge)], relation = graph_.relation[index(edge)];

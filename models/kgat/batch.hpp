@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// kgat/batch.hpp: micro-batches of the programs, and how they are drawn. A draw depends on run.seed, the step and the index
-// of the sample alone.
+// kgat/batch.hpp: micro-batches of the programs, and how they are drawn. A draw depends on run.seed, the epoch and the
+// index of the sample alone.
 #pragma once
 
 #include <optional>

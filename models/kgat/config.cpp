@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
+#include <sstream>
 
 #include "../ops/model_products.hpp"
 #include "ddh/sdk/options.hpp"
@@ -40,10 +42,10 @@ constexpr ddh::Option kOptions[] = {
     {"l2_cf", "number", "1e-5", ddh::kAtLeast0, "factor of the squares of representations in the loss of cf"},
     {"l2_kg", "number", "1e-5", ddh::kAtLeast0, "factor of the squares of projections in the loss of kg"},
     {"cf_sampling", "string", R"("users")", R"("enum": ["users", "pairs", "each_user"])",
-     "users: a user at random, then one of the user's items; pairs: each pair of the training data once an epoch; "
-     "each_user: one item of each user an epoch"},
+     "users: all users equally often, with one of the user's items at random; pairs: each pair of the training data "
+     "once an epoch; each_user: one item of each user an epoch"},
     {"kg_sampling", "string", R"("heads")", R"("enum": ["heads", "triples"])",
-     "heads: a node at random, then one of its triples; triples: each triple once an epoch"},
+     "heads: all nodes equally often, with one of the node's triples at random; triples: each triple once an epoch"},
     {"ks", "array", "[20, 40, 60, 80, 100]",
      R"("items": {"type": "integer", "minimum": 1, "maximum": 1000000}, "minItems": 1, "maxItems": 8)",
      "lengths of the ranking at which recall, precision, hit and ndcg are reported"},
@@ -82,19 +84,49 @@ std::vector<int64_t> ascending(std::vector<int64_t> numbers) {
   return numbers;
 }
 
+// Options that not every variant reads, with those that do.
+constexpr struct {
+  std::string_view option, readers;
+} kReaders[] = {
+    {"aggregator", "kgat"},
+    {"adjacency", "kgat"},
+    {"parallel_edges", "kgat"},
+    {"relation_dim", "kgat"},
+    {"l2_kg", "kgat"},
+    {"kg_sampling", "kgat"},
+    {"kg_edges", "simplified"},
+    {"layers", "kgat simplified"},
+    {"message_dropout", "kgat simplified"},
+    {"leaky_slope", "kgat simplified"},
+};
+
+// Of a number or a list in JSON.
+std::vector<double> numbers_in(std::string_view json) {
+  std::string spaced(json);
+  std::replace_if(
+      spaced.begin(), spaced.end(), [](char c) { return c == '[' || c == ',' || c == ']'; }, ' ');
+  std::istringstream in(spaced);
+  return {std::istream_iterator<double>(in), {}};
+}
+
+bool is_default(const ddh::Host& host, const ddh::Option& option) {
+  const std::string key = ddh::str("model.", option.name);
+  if (option.type == "string") return ddh::str('"', host.text(key.c_str()), '"') == option.default_value;
+  const std::vector<double> expected = numbers_in(option.default_value);
+  if (option.type != "array") return host.f64(key.c_str()) == expected.front();
+  const std::vector<int64_t> values = integers(host, key.c_str());
+  return std::equal(values.begin(), values.end(), expected.begin(), expected.end());
+}
+
 // Options that a variant does not read must have their defaults.
 void refuse_idle_choices(const ddh::Host& host) {
   const std::string variant = host.text("model.variant");
-  const auto refuse = [&](const char* key, const char* preset) {
-    if (host.text(key) != preset)
-      ddh::fail(DDH_INVALID_ARGUMENT, key, "=", host.text(key), " has no effect in model.variant=", variant,
-                "; leave it out");
-  };
-  if (variant == "kgat") return refuse("model.kg_edges", "all");
-  refuse("model.aggregator", "bi-interaction");
-  refuse("model.adjacency", "random_walk");
-  refuse("model.parallel_edges", "separate");
-  if (variant == "mf") refuse("model.kg_edges", "all");
+  for (const auto& [name, readers] : kReaders) {
+    const auto* const option = std::ranges::find(kOptions, name, &ddh::Option::name);
+    if (readers.find(variant) == std::string_view::npos && !is_default(host, *option))
+      ddh::fail(DDH_INVALID_ARGUMENT, "model.", name, " has no effect in model.variant=", variant,
+                "; leave it out, or give its default ", option->default_value);
+  }
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 // kgat/data.hpp: what users chose, and what is known about the items: a folder in the format of KGAT, or data that is made
 // up.
 //
-//   train.txt, test.txt   a user and its items in each line; in test.txt a user may have none
+//   train.txt, test.txt   a user and its items in each line; in test.txt a user of train.txt, maybe without items
 //   kg_final.txt          head relation tail, ids of entities; items are the first entities
 //   user_list.txt, item_list.txt, entity_list.txt, relation_list.txt   optional: a header, then a line for each id
 #pragma once

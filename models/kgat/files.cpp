@@ -5,7 +5,6 @@
 #include <charconv>
 #include <filesystem>
 #include <fstream>
-#include <limits>
 #include <optional>
 #include <sstream>
 
@@ -18,16 +17,27 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr int64_t kNoLimit = std::numeric_limits<int32_t>::max();
+// Of ids that no list names: a larger one is taken for an error, because every smaller one needs memory too.
+constexpr int64_t kMostUnlisted = int64_t{1} << 24, kMostUnlistedRelations = int64_t{1} << 16;
 
-// The number of ids that a list names: its lines without the header. Without a file any id is allowed.
-int64_t ids_of_list(const std::string& path) {
+// Ids of a kind are below `n`.
+struct Limit {
+  int64_t n;
+  std::string reason;
+};
+
+// The number of ids that <kind>_list.txt names: its lines without the header.
+Limit limit_of(const fs::path& folder, const std::string& kind, const char* kinds, int64_t most_unlisted) {
+  const fs::path list = folder / (kind + "_list.txt");
   std::error_code ignored;
-  if (!fs::is_regular_file(path, ignored)) return kNoLimit;
-  std::ifstream in(path);
+  if (!fs::is_regular_file(list, ignored))
+    return {most_unlisted,
+            ddh::str("without ", list.filename().string(), " ids of ", kinds, " must be below ", most_unlisted)};
+  std::ifstream in(list);
   int64_t lines = 0;
   for (std::string line; std::getline(in, line);) lines += line.empty() ? 0 : 1;
-  return std::max<int64_t>(lines - 1, 0);
+  const int64_t n = std::max<int64_t>(lines - 1, 0);
+  return {n, ddh::str(list.filename().string(), " names only ", n, " ", kinds)};
 }
 
 // Reads a file line by line. A line that can't be used ends the run, or is skipped and counted.
@@ -55,10 +65,17 @@ class LineReader {
     return false;
   }
 
-  // Of the line that was read last: what is wrong with it, and how to fix it.
+  // Of the line that was read last.
+  [[nodiscard]] int64_t number() const { return number_; }
+
+  // What is wrong with the line that was read last, or with line `number`, and how to fix it.
   template <class... What>
   void refuse(const What&... what) {
-    const std::string sentence = ddh::str("line ", number_, " of '", path_, "' ", what...);
+    refuse_line(number_, what...);
+  }
+  template <class... What>
+  void refuse_line(int64_t number, const What&... what) {
+    const std::string sentence = ddh::str("line ", number, " of '", path_, "' ", what...);
     if (!skips_)
       ddh::fail(DDH_DATA_LOSS, sentence, "; correct it, or set model.skip_bad_lines=true to leave such lines out");
     if (n_skipped_++ == 0) first_skipped_ = sentence;
@@ -95,49 +112,50 @@ class LineReader {
   std::string first_skipped_;
 };
 
-struct Limits {
-  int64_t users, items;
+struct Interactions {
+  std::vector<std::vector<int32_t>> items;  // of each user, ascending and without repetitions; none without a line
+  std::vector<int64_t> line;                // of each user; 0: none
 };
 
-// Items of each user, ascending and without repetitions; users that have no line have none.
-std::vector<std::vector<int32_t>> read_interactions(LineReader reader, const Limits& limits, bool needs_items) {
-  std::vector<std::vector<int32_t>> out;
-  std::vector<bool> is_read;
+// `train`: nullptr while it is read itself.
+Interactions read_interactions(LineReader& reader, const Limit& users, const Limit& items, const Interactions* train) {
+  Interactions out;
   for (std::vector<int32_t> ids; reader.next(ids);) {
     const int32_t user = ids.front();
-    const auto item = std::find_if(ids.begin() + 1, ids.end(), [&](int32_t i) { return i >= limits.items; });
-    if (user >= limits.users) {
-      reader.refuse("has user ", user, ", but user_list.txt names only ", limits.users, " users");
+    const auto u = static_cast<size_t>(user);
+    const auto item = std::find_if(ids.begin() + 1, ids.end(), [&](int32_t i) { return i >= items.n; });
+    if (user >= users.n) {
+      reader.refuse("has user ", user, ", but ", users.reason);
     } else if (item != ids.end()) {
-      reader.refuse("has item ", *item, ", but item_list.txt names only ", limits.items, " items");
-    } else if (ids.size() == 1 && needs_items) {
+      reader.refuse("has item ", *item, ", but ", items.reason);
+    } else if (ids.size() == 1 && train == nullptr) {
       reader.refuse("has user ", user, " without items to train on");
+    } else if (train != nullptr && (u >= train->items.size() || train->items[u].empty())) {
+      reader.refuse("has user ", user, ", who has no items in train.txt");
     } else {
-      const auto u = static_cast<size_t>(user);
-      if (u >= out.size()) out.resize(u + 1), is_read.resize(u + 1, false);
-      if (is_read[u]) {
+      if (u >= out.items.size()) out.items.resize(u + 1), out.line.resize(u + 1);
+      if (out.line[u] > 0) {
         reader.refuse("has user ", user, " a second time");
         continue;
       }
-      is_read[u] = true;
-      out[u].assign(ids.begin() + 1, ids.end());
-      std::sort(out[u].begin(), out[u].end());
-      out[u].erase(std::unique(out[u].begin(), out[u].end()), out[u].end());
+      out.line[u] = reader.number();
+      out.items[u].assign(ids.begin() + 1, ids.end());
+      std::sort(out.items[u].begin(), out.items[u].end());
+      out.items[u].erase(std::unique(out.items[u].begin(), out.items[u].end()), out.items[u].end());
     }
   }
   return out;
 }
 
-std::vector<Triple> read_triples(LineReader reader, int64_t entities, int64_t relations) {
+std::vector<Triple> read_triples(LineReader reader, const Limit& entities, const Limit& relations) {
   std::vector<Triple> out;
   for (std::vector<int32_t> ids; reader.next(ids);) {
     if (ids.size() != 3) {
       reader.refuse("has ", ids.size(), " numbers; a triple is head, relation and tail");
-    } else if (std::max(ids[0], ids[2]) >= entities) {
-      reader.refuse("has entity ", std::max(ids[0], ids[2]), ", but entity_list.txt names only ", entities,
-                    " entities");
-    } else if (ids[1] >= relations) {
-      reader.refuse("has relation ", ids[1], ", but relation_list.txt names only ", relations, " relations");
+    } else if (std::max(ids[0], ids[2]) >= entities.n) {
+      reader.refuse("has entity ", std::max(ids[0], ids[2]), ", but ", entities.reason);
+    } else if (ids[1] >= relations.n) {
+      reader.refuse("has relation ", ids[1], ", but ", relations.reason);
     } else {
       out.push_back({ids[0], ids[1], ids[2]});
     }
@@ -158,27 +176,30 @@ int64_t largest(const std::vector<std::vector<int32_t>>& items) {
 
 KgatData read_data(const ddh::Host& host, const std::string& folder, bool skip_bad_lines) {
   const auto path = [&](const char* name) { return (fs::path(folder) / name).string(); };
-  const Limits limits{ids_of_list(path("user_list.txt")), ids_of_list(path("item_list.txt"))};
+  const Limit users = limit_of(folder, "user", "users", kMostUnlisted);
+  const Limit items = limit_of(folder, "item", "items", kMostUnlisted);
+  LineReader train_file(host, path("train.txt"), skip_bad_lines), test_file(host, path("test.txt"), skip_bad_lines);
+  Interactions train = read_interactions(train_file, users, items, nullptr);
+  Interactions test = read_interactions(test_file, users, items, &train);
+  test.items.resize(train.items.size());
   KgatData data;
-  data.train = read_interactions({host, path("train.txt"), skip_bad_lines}, limits, true);
-  data.test = read_interactions({host, path("test.txt"), skip_bad_lines}, limits, false);
-  data.kg = read_triples({host, path("kg_final.txt"), skip_bad_lines}, ids_of_list(path("entity_list.txt")),
-                         ids_of_list(path("relation_list.txt")));
-  const size_t n_users = std::max(data.train.size(), data.test.size());
-  data.train.resize(n_users), data.test.resize(n_users);
-  data.n_items = std::max(largest(data.train), largest(data.test)) + 1;
+  data.kg =
+      read_triples({host, path("kg_final.txt"), skip_bad_lines}, limit_of(folder, "entity", "entities", kMostUnlisted),
+                   limit_of(folder, "relation", "relations", kMostUnlistedRelations));
+  data.n_items = std::max(largest(train.items), largest(test.items)) + 1;
   data.n_entities = data.n_items;
   for (const Triple& t : data.kg) {
     data.n_entities = std::max<int64_t>(data.n_entities, std::max(t.head, t.tail) + 1);
     data.n_relations = std::max<int64_t>(data.n_relations, t.relation + 1);
   }
-  if (largest(data.train) < 0)
-    ddh::fail(DDH_INVALID_ARGUMENT, "'", path("train.txt"), "' has no user with items; give pairs to train on");
-  for (size_t u = 0; u < n_users; ++u) {
-    if (static_cast<int64_t>(data.train[u].size()) == data.n_items)
-      ddh::fail(DDH_INVALID_ARGUMENT, "user ", u, " of '", path("train.txt"),
-                "' has all items, so no item can be drawn that it has not; take the user out");
+  for (size_t u = 0; u < train.items.size(); ++u) {
+    if (train.items[u].empty() || static_cast<int64_t>(train.items[u].size()) < data.n_items) continue;
+    train_file.refuse_line(train.line[u], "has user ", u, " with all items, so no item can be drawn that it has not");
+    train.items[u].clear(), test.items[u].clear();
   }
+  if (largest(train.items) < 0)
+    ddh::fail(DDH_INVALID_ARGUMENT, "'", path("train.txt"), "' has no user with items; give pairs to train on");
+  data.train = std::move(train.items), data.test = std::move(test.items);
   return data;
 }
 

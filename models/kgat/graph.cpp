@@ -35,9 +35,13 @@ std::vector<Edge> edges_of(const KgatData& data) {
 }  // namespace
 
 Graph::Graph(const KgatData& data) : n_relations(2 * (data.n_relations + 1)) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   const auto n_nodes = static_cast<size_t>(data.n_entities + data.n_users());
+  if (n_nodes > static_cast<size_t>(kMost) || n_relations > kMost)
+    ddh::fail(DDH_OUT_OF_RANGE, "the graph has ", n_nodes, " nodes and ", n_relations,
+              " relations in both directions, at most 2^31 - 1 are carried; take fewer data");
   const std::vector<Edge> edges = edges_of(data);
-  if (edges.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max()))
+  if (edges.size() > static_cast<size_t>(kMost))
     ddh::fail(DDH_OUT_OF_RANGE, "the graph has ", edges.size(),
               " edges, at most 2^31 - 1 are carried; take fewer data");
   row_begin.assign(n_nodes + 1, 0);

@@ -173,7 +173,13 @@ TEST_CASE("data of KGAT that can't be used is refused with file and line", "[cli
   spoiled("train.txt", "0 0 99999999999\n", {"line 1", "'99999999999'", "no id"});
   spoiled("train.txt", "0 0 1\n1\n", {"line 2", "user 1", "without items"});
   spoiled("train.txt", "0 0 1\n1 2\n0 3\n", {"line 3", "user 0", "a second time"});
-  spoiled("train.txt", "0 0 1 2 3\n", {"user 0", "all items"});
+  spoiled("train.txt", "1 1 2\n2 3\n0 0 1 2 3\n", {"line 3", "user 0", "all items"});
+  spoiled("test.txt", "0 2\n5 1\n", {"line 2", "user 5", "no items in train.txt"});
+  // Ids that no list names: one that is far too large would take all memory.
+  spoiled("train.txt", "0 0 1\n2000000000 1\n", {"line 2", "user 2000000000", "without user_list.txt", "16777216"});
+  spoiled("train.txt", "0 0 2147483647\n", {"line 1", "item 2147483647", "without item_list.txt", "16777216"});
+  spoiled("kg_final.txt", "0 0 2147483646\n", {"line 1", "entity 2147483646", "without entity_list.txt"});
+  spoiled("kg_final.txt", "0 2147483647 4\n", {"line 1", "relation 2147483647", "without relation_list.txt", "65536"});
   spoiled("kg_final.txt", "0 0 4\n1 4\n", {"line 2", "2 numbers", "head, relation and tail"});
   write(folder, "item_list.txt", "org_id remap_id\na 0\nb 1\nc 2\nd 3\n");
   spoiled("test.txt", "0 2\n1 4\n", {"line 2", "item 4", "item_list.txt names only 4 items"});
@@ -196,6 +202,16 @@ TEST_CASE("bad lines are skipped and counted where the option says so", "[cli]")
   INFO(ended.command << "\n" << ended.err);
   CHECK(ended.code == 0);
   CHECK_THAT(ended.err, Catch::Contains("skipped 3 lines") && Catch::Contains("line 2") && Catch::Contains("18 edges"));
+  // A user with all items, one without items to train on, and ids that are too large.
+  write_data(folder);
+  write(folder, "train.txt", "3 0 1 2 3\n0 0 1\n1 1 2\n2 3\n2000000000 1\n");
+  write(folder, "test.txt", "0 2\n1 3\n2\n9 1\n");
+  write(folder, "kg_final.txt", "0 0 4\n1 0 4\n2 1 5\n3 1 5\n0 0 2147483646\n");
+  const Ended without = train(folder.path().string(), {"model.skip_bad_lines=true"});
+  INFO(without.command << "\n" << without.err);
+  CHECK(without.code == 0);
+  CHECK_THAT(without.err, Catch::Contains("skipped 2 lines") && Catch::Contains("test.txt' has user 9") &&
+                              Catch::Contains("has entity 2147483646") && Catch::Contains("18 edges"));
 }
 
 TEST_CASE("embeddings of BPR-MF in an npz file become a start of KGAT", "[cli]") {

@@ -3,6 +3,10 @@
 // What KGAT owes its host: accumulation, empty batches, randomness that nothing changes, low precision, memory, FLOPs.
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <ranges>
 #include <set>
 
 #include "fixtures/harness/counted_flops.hpp"
@@ -163,6 +167,39 @@ TEST_CASE("draws of KGAT are right, and those of pairs take each pair once an ep
     }
   }
   CHECK(n_triples == graph.n_edges());
+}
+
+TEST_CASE("over epochs all users and all heads of KGAT have as many samples, but for one") {
+  const int32_t program = GENERATE(0, 1);
+  ModelDriver model(ddh_entry_kgat, small_kgat({}));
+  std::vector<int64_t> samples(model.desc().programs[program]->n_samples);
+  std::iota(samples.begin(), samples.end(), 0);
+  std::map<int32_t, int64_t> n_samples;
+  for (model.epoch = 0; model.epoch < 3; ++model.epoch) {
+    auto batch = model.create_batch(samples, program);
+    const kgat::KgatBatch& drawn = *reinterpret_cast<kgat::KgatBatch*>(batch.batch);
+    if (program == 0) {
+      for (size_t i = 0; i < samples.size(); ++i) ++n_samples[drawn.rows[i]];
+    }
+    for (const kgat::RelationGroup& group : drawn.groups) {
+      for (int64_t i = 0; i < group.n; ++i) ++n_samples[drawn.rows[static_cast<size_t>(group.first_row + i)]];
+    }
+    model.destroy_batch(batch);
+  }
+  const auto [least, most] = std::ranges::minmax(n_samples | std::views::values);
+  CAPTURE(program, least, most);
+  CHECK(n_samples.size() == (program == 0 ? kgat_of(model).data().train.size() : kgat_of(model).graph().heads.size()));
+  CHECK(samples.size() % n_samples.size() > 0);  // an epoch alone has more samples of some
+  CHECK(most - least <= 1);
+}
+
+TEST_CASE("a graph of KGAT whose nodes or relations exceed 31 bits is refused") {
+  kgat::KgatData data;
+  data.train = data.test = {{0}};
+  data.n_items = 1, data.n_entities = std::numeric_limits<int32_t>::max(), data.n_relations = 1;
+  CHECK_THROWS_WITH(kgat::Graph(data), Catch::Contains("2147483648 nodes") && Catch::Contains("2^31 - 1"));
+  data.n_entities = 1, data.n_relations = int64_t{1} << 30;
+  CHECK_THROWS_WITH(kgat::Graph(data), Catch::Contains("2147483650 relations"));
 }
 
 TEST_CASE("KGAT in low precision is as far from fp32 as its roundings allow") {

@@ -22,6 +22,10 @@ inline ModelDriver::Options small_kgat(const ModelDriver::Options& more = {}) {
                               {"model.layers", "[8, 4]"},   {"model.matmul", "aten"}, {"model.message_dropout", "0.0"},
                               {"model.l2_cf", "1e-2"},      {"model.l2_kg", "1e-2"}};
   for (const auto& [key, value] : more) all[key] = value;
+  // Options that the variant refuses.
+  const std::string variant = all.contains("model.variant") ? all["model.variant"] : "kgat";
+  if (variant != "kgat") all.erase("model.relation_dim"), all.erase("model.l2_kg");
+  if (variant == "mf") all.erase("model.layers"), all.erase("model.message_dropout");
   return all;
 }
 

@@ -74,8 +74,22 @@ const std::vector<int64_t> kSamples = {3, 50, 120, 7, 61, 33};
 }  // namespace
 
 TEST_CASE("an option that the variant of KGAT does not read is refused") {
-  CHECK_THROWS_WITH(ModelDriver(ddh_entry_kgat, simplified({{"model.aggregator", "gcn"}})),
-                    Catch::Contains("model.aggregator=gcn has no effect in model.variant=simplified"));
+  const auto check_refused = [](const std::string& variant, const std::string& option, const std::string& value) {
+    const ModelDriver::Options options = {
+        {"model.dataset", "made_up"}, {"model.variant", variant}, {"model." + option, value}};
+    CHECK_THROWS_WITH(ModelDriver(ddh_entry_kgat, options),
+                      Catch::Contains("model." + option + " has no effect in model.variant=" + variant));
+  };
+  check_refused("kgat", "kg_edges", "items");
+  for (const char* variant : {"simplified", "mf"}) {
+    check_refused(variant, "aggregator", "gcn");
+    check_refused(variant, "kg_sampling", "triples");
+    check_refused(variant, "relation_dim", "65");
+    check_refused(variant, "l2_kg", "1e-4");
+  }
+  check_refused("mf", "layers", "[64, 32]");
+  check_refused("mf", "message_dropout", "0.2");
+  check_refused("mf", "leaky_slope", "0.2");
 }
 
 TEST_CASE("the simplified KGAT has the representations of its formula") {
