@@ -207,6 +207,7 @@ void Cnn::build_description() {
     has_flags = has_flags || is_leading;
   }
   const bool evaluates = loader_.n_eval() > 0;
+  desc_.set_meaning_of_ids(loader_.meaning_of_ids());
   desc_.add_program({.kind = DDH_PROGRAM_TRAIN,
                      .name = "train",
                      .units = order,

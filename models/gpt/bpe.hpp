@@ -28,6 +28,8 @@ class Bpe {
   [[nodiscard]] std::vector<uint16_t> encode(std::string_view text, const std::string& source) const;
   // Ids that are no token give nothing.
   [[nodiscard]] std::string decode(const std::vector<int64_t>& ids) const;
+  // Their bytes, by id.
+  [[nodiscard]] const std::vector<std::string>& tokens() const { return bytes_; }
   // The largest id + 1.
   [[nodiscard]] int64_t size() const { return static_cast<int64_t>(bytes_.size()); }
 

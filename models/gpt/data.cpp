@@ -154,6 +154,14 @@ void Tokens::map_tokens(const std::string& path, const std::string& val_path, do
   vocab_ = kTokenFileVocab;
 }
 
+std::string Tokens::meaning_of_ids() const {
+  if (!mappings_.empty()) return "";
+  if (bpe_ == nullptr) return ddh::str(characters_.size(), " characters: ", characters_);
+  std::string text = ddh::str(bpe_->size(), " tokens: ");
+  for (const std::string& token : bpe_->tokens()) (text += token) += '\0';
+  return text;
+}
+
 std::vector<int64_t> Tokens::encode(const std::string& text) const {
   std::vector<int64_t> ids;
   if (bpe_ != nullptr) {

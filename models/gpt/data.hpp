@@ -40,6 +40,9 @@ class Tokens {
   // Rows that the embedding needs: the tokenizer's tokens or the distinct characters of a text; 50304 for token files.
   [[nodiscard]] int64_t vocab() const { return vocab_; }
 
+  // What the ids stand for; "" for token files, which don't say it.
+  [[nodiscard]] std::string meaning_of_ids() const;
+
   // Text to ids and back. Without a tokenizer the text of a token file is its ids: "17 204 3".
   [[nodiscard]] std::vector<int64_t> encode(const std::string& text) const;
   [[nodiscard]] std::string decode(const std::vector<int64_t>& ids) const;

@@ -230,6 +230,7 @@ void Gpt::build_description() {
                        .n_samples = tokens_.val().samples(config_.context, config_.eval_stride),
                        .sample_unit = "tokens"});
   }
+  desc_.set_meaning_of_ids(tokens_.meaning_of_ids());
 }
 
 // A weight, and a bias if the model has biases.

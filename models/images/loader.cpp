@@ -67,6 +67,12 @@ std::vector<double> ImageLoader::read_class_weights(const ddh::Host& host) const
   return weights;
 }
 
+std::string ImageLoader::meaning_of_ids() const {
+  std::string text = ddh::str(data_.classes.size(), " classes: ");
+  for (const std::string& name : data_.classes) text += name + (&name == &data_.classes.back() ? "" : ", ");
+  return text;
+}
+
 ImageBatch ImageLoader::load(const ddh_batch_args& args, bool training) const {
   ImageBatch batch = empty_batch(args.n_samples);
   for (int64_t b = 0; b < batch.B(); ++b) {

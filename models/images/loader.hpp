@@ -74,6 +74,8 @@ class ImageLoader {
   [[nodiscard]] int64_t frames() const { return frames_; }  // 0: images
   [[nodiscard]] int64_t channels() const { return transform_.channels; }
   [[nodiscard]] int64_t classes() const { return classes_; }
+  // For ddh_model_desc: the names of the classes.
+  [[nodiscard]] std::string meaning_of_ids() const;
   [[nodiscard]] uint64_t n_train() const { return data_.train->size(); }
   [[nodiscard]] uint64_t n_eval() const { return data_.eval != nullptr ? data_.eval->size() : 0; }
 

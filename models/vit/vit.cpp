@@ -165,6 +165,7 @@ void Vit::build_description() {
   order.push_back(add_unit(head_unit(), "head", head_params(config_)));
   const std::vector<std::string> metrics = {"loss", "accuracy", "top5"};
   const bool evaluates = loader_.n_eval() > 0;
+  desc_.set_meaning_of_ids(loader_.meaning_of_ids());
   desc_.add_program({.kind = DDH_PROGRAM_TRAIN,
                      .name = "train",
                      .units = order,

@@ -3,6 +3,13 @@
 // The C tables of a C++ model, and its description.
 #include "ddh/sdk/model.hpp"
 
+#include <array>
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+
+#include "ddh/sdk/tier/checksum.hpp"
+
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
@@ -86,6 +93,23 @@ int32_t ModelDesc::add_program(ProgramSpec spec) {
   return static_cast<int32_t>(programs_.size() - 1);
 }
 
+void ModelDesc::set_meaning_of_ids(const std::string& text) {
+  constexpr size_t kMost = 150;  // bytes, so that a message shows all of it
+  meaning_of_ids_.clear();
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    std::array<char, 5> escaped{c};
+    if (byte < 0x20 || byte > 0x7e || c == '\\') std::snprintf(escaped.data(), escaped.size(), "\\x%02x", byte);
+    meaning_of_ids_ += escaped.data();
+  }
+  if (meaning_of_ids_.size() > kMost) {
+    std::array<char, 32> sum{};
+    std::snprintf(sum.data(), sum.size(), "... XXH3 %016" PRIx64, checksum64(text.data(), text.size()));
+    meaning_of_ids_ = meaning_of_ids_.substr(0, kMost - std::strlen(sum.data())) + sum.data();
+  }
+  desc_.struct_size = 0;  // get() makes it again
+}
+
 // Several threads may call it when all is added: then it writes nothing.
 const ddh_model_desc& ModelDesc::get() {
   const bool is_current = desc_.struct_size != 0 && param_list_.size() == params_.size() &&
@@ -107,7 +131,8 @@ const ddh_model_desc& ModelDesc::get() {
            static_cast<uint32_t>(buffers_.size()),
            static_cast<uint32_t>(programs_.size()),
            0,
-           name_.c_str()};
+           name_.c_str(),
+           meaning_of_ids_.empty() ? nullptr : meaning_of_ids_.c_str()};
   return desc_;
 }
 

@@ -106,3 +106,46 @@ TEST_CASE("a short last step of an epoch trains, although a rank has no sample",
   CHECK(std::count(losses[0].begin(), losses[0].end(), '\n') == 2);
   CHECK(losses[0] == losses[1]);
 }
+
+// The ids of characters are their places in the sorted alphabet, so the shapes of the weights fit, and results were wrong.
+TEST_CASE("weights and checkpoints of a text with other characters are used with a warning that names both", "[cli]") {
+  const TempFolder folder;
+  const std::string weights = folder.file("w.safetensors"), dir = folder.file("run");
+  const std::string mine = folder.file("mine.txt"), same = folder.file("same.txt"), other = folder.file("other.txt");
+  const auto repeated = [](const std::string& file, const std::string& words) {
+    std::ofstream out(file);
+    for (int i = 0; i < 50; ++i) out << words;
+  };
+  repeated(mine, "abcab"), repeated(same, "cbaac"), repeated(other, "abxab");
+  const auto warnings = [&](std::vector<std::string> words, const std::string& text) {
+    for (const char* word : {"--model", "gpt", "--nproc", "2", "model.n_layer=1", "model.n_embd=16", "model.n_head=2",
+                             "model.context=8", "data.micro_batch=2"})
+      words.emplace_back(word);
+    words.push_back("data.path=" + text);
+    Process process(words);
+    const int code = process.wait(std::chrono::seconds(60));
+    const std::string err = process.err();
+    INFO(process.command() << "\n" << err);
+    REQUIRE(code == 0);
+    size_t n = 0;
+    for (size_t at = 0; (at = err.find("this run's data stand for", at)) != std::string::npos; ++at) ++n;
+    if (n > 0) CHECK_THAT(err, Catch::Contains("3 characters: abc") && Catch::Contains("3 characters: abx"));
+    return n;
+  };
+  const std::vector<std::string> train = {"train", "run.dir=" + dir, "run.sample_tokens=0", "run.quiet=true"};
+  const auto with = [](std::vector<std::string> words, const std::vector<std::string>& more) {
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  CHECK(warnings(with(train, {"train.steps=2", "checkpoint.every=2", "--save-final", weights}), mine) == 0);
+  const std::string step = dir + "/checkpoints/step-2", exported = folder.file("exported");
+  Process exporting({"export", step, exported});
+  REQUIRE(exporting.wait(std::chrono::seconds(60)) == 0);
+  for (const std::string& file : {weights, step, step + "/model.safetensors", exported}) {
+    CHECK(warnings({"eval", "--weights", file}, same) == 0);
+    CHECK(warnings({"eval", "--weights", file}, other) == 1);
+  }
+  CHECK(warnings({"generate", "--length", "4", "--weights", weights}, other) == 1);
+  CHECK(warnings(with(train, {"train.steps=3", "--resume", step}), same) == 0);
+  CHECK(warnings(with(train, {"train.steps=4", "--resume", step}), other) == 1);
+}

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "ddh/sdk/plugin.hpp"
+#include "engine/calls/plain_text.hpp"
 
 namespace ddhost {
 namespace {
@@ -78,6 +79,9 @@ void check_description(const ddh_model_desc* model) {
     refuse("the model's description has struct_size ", model->struct_size, ", but at least ", DDH_MODEL_DESC_MIN_SIZE,
            " are needed");
   if (model->name == nullptr) refuse("the model has no name");
+  if (DDH_HAS(model, ddh_model_desc, meaning_of_ids) && model->meaning_of_ids != nullptr &&
+      !is_utf8(model->meaning_of_ids))
+    refuse("the meaning_of_ids of the model is not UTF-8");
   check_array(model->params, model->n_params, DDH_PARAM_DESC_MIN_SIZE, "parameter");
   check_array(model->units, model->n_units, DDH_UNIT_DESC_MIN_SIZE, "unit");
   check_array(model->buffers, model->n_buffers, DDH_BUFFER_DESC_MIN_SIZE, "buffer");

@@ -2,6 +2,8 @@
 #include "engine/loop/check_world.hpp"
 
 #include "ddh/sdk/plugin.hpp"
+#include "engine/weights/manifest.hpp"
+#include "engine/weights/meaning_of_ids.hpp"
 
 namespace ddhost {
 
@@ -20,12 +22,13 @@ void check_same_everywhere(const std::vector<Fingerprint>& fingerprints, const C
   }
 }
 
-std::vector<Fingerprint> sample_counts(const ddh_model_desc& model) {
-  std::vector<Fingerprint> counts;
+std::vector<Fingerprint> data_fingerprints(const ddh_model_desc& model) {
+  const std::string meaning = meaning_of_ids(model);
+  std::vector<Fingerprint> out = {{"meaning of the data's ids", sum_of(meaning.data(), meaning.size())}};
   for (uint32_t g = 0; g < model.n_programs; ++g)
-    counts.push_back(
+    out.push_back(
         {ddh::str("number of samples of program '", model.programs[g]->name, "'"), model.programs[g]->n_samples});
-  return counts;
+  return out;
 }
 
 }  // namespace ddhost

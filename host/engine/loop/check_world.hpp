@@ -14,7 +14,7 @@ namespace ddhost {
 // Throws on every rank if one differs from rank 0, and names that rank and the difference. [collective]
 void check_same_everywhere(const std::vector<Fingerprint>& fingerprints, const Comm& comm);
 
-// The numbers of samples of the model's programs, to compare them in the same way.
-std::vector<Fingerprint> sample_counts(const ddh_model_desc& model);
+// The numbers of samples of the model's programs and the meaning of its ids, to compare them in the same way.
+std::vector<Fingerprint> data_fingerprints(const ddh_model_desc& model);
 
 }  // namespace ddhost

@@ -11,7 +11,9 @@
 
 #include "engine/weights/checkpoint_read.hpp"
 #include "engine/weights/instruction_set.hpp"
+#include "engine/weights/meaning_of_ids.hpp"
 #include "engine/weights/phase_state.hpp"
+#include "engine/weights/safetensors.hpp"
 #include "engine/weights/together.hpp"
 
 namespace fs = std::filesystem;
@@ -150,6 +152,9 @@ void Checkpointing::load(const TrainOrder& order) {
             "resumed after step {} from '{}'; rank 0 read {} bytes, {:.3f} of what it holds, in {:.2f} s",
             manifest.progress.step, folder.string(), count.read,
             static_cast<double>(count.read) / static_cast<double>(std::max<uint64_t>(1, count.needed)), time.count());
+        const SafetensorsFile weights((folder / manifest.files.front().name).string());
+        const std::string other = warning_of_other_ids(folder.string(), weights.meaning_of_ids(), source_.model);
+        if (!other.empty()) services_.log->warn("{}", other);
       }
       resumed_ = std::move(manifest);
       last_saved_ = resumed_->progress.step;

@@ -140,7 +140,7 @@ class Rank {
       check_model(*model_desc_, plan_.model.desc->uses);
       check_outputs(*model_desc_, *model_table_);
     });
-    check_same_everywhere(sample_counts(*model_desc_), *services_.comm);
+    check_same_everywhere(data_fingerprints(*model_desc_), *services_.comm);
     name_units();
     phases_ = run_phases(config(), *model_desc_);
     train_programs_ = programs_of(phases_);
@@ -151,6 +151,8 @@ class Rank {
                                               init_files(from_checkpoint ? "[]" : config().json("train.init_from")));
     for (const std::string& note : values->notes())
       if (is_first()) services_.log->info("{}", note);
+    for (const std::string& warning : values->warnings())
+      if (is_first()) services_.log->warn("{}", warning);
     services_.params = std::move(values);
   }
 

@@ -10,6 +10,7 @@
 #include "engine/numerics/kernels.hpp"
 #include "engine/weights/chunk_reader.hpp"
 #include "engine/weights/gpt2_layout.hpp"
+#include "engine/weights/meaning_of_ids.hpp"
 #include "engine/weights/new_file.hpp"
 #include "engine/weights/safetensors.hpp"
 #include "engine/weights/state_entries.hpp"
@@ -61,8 +62,8 @@ void write_new(const fs::path& path, const Fill& fill) {
 
 class ShardWriter {
  public:
-  ShardWriter(ChunkReader& reader, ExportLayout layout, ExportedFiles& out)
-      : reader_(reader), layout_(layout), out_(out) {}
+  ShardWriter(ChunkReader& reader, ExportLayout layout, std::map<std::string, std::string> metadata, ExportedFiles& out)
+      : reader_(reader), layout_(layout), metadata_(std::move(metadata)), out_(out) {}
 
   void write(const fs::path& path, const Shard& shard) {
     std::vector<SafetensorsLayout::Item> items;
@@ -70,7 +71,7 @@ class ShardWriter {
       items.push_back({t->stored.name, t->stored.export_dtype, t->stored.shape});
       if (is_transposed(t->stored)) std::reverse(items.back().shape.begin(), items.back().shape.end());
     }
-    const SafetensorsLayout plan(items, {{"format", "pt"}});
+    const SafetensorsLayout plan(items, metadata_);
     write_new(path, [&](const RangeFile& file) {
       file.reserve(plan.file_bytes);
       file.write_at(0, plan.header.data(), plan.header.size());
@@ -133,6 +134,7 @@ class ShardWriter {
 
   ChunkReader& reader_;
   const ExportLayout layout_;
+  const std::map<std::string, std::string> metadata_;
   ExportedFiles& out_;
   std::vector<char> rounded_;
   std::vector<float> back_;
@@ -183,7 +185,8 @@ ExportedFiles export_checkpoint(const fs::path& folder, const Manifest& manifest
       ddh::fail(DDH_ALREADY_EXISTS, "'", path.string(), "' exists already and is not overwritten; give another folder");
   ExportedFiles result;
   ChunkReader reader(folder, manifest);
-  ShardWriter writer(reader, layout, result);
+  const SafetensorsFile weights((folder / manifest.files.front().name).string());
+  ShardWriter writer(reader, layout, weights_metadata(weights.meaning_of_ids()), result);
   for (size_t s = 0; s < shards.size(); ++s) writer.write(paths[s], shards[s]);
   if (shards.size() > 1) {
     const std::string text = index_text(shards);

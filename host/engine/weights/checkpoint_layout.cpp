@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/weights/checkpoint_layout.hpp"
 
+#include "engine/weights/meaning_of_ids.hpp"
 #include "engine/weights/safetensors.hpp"
 
 namespace ddhost {
@@ -40,14 +41,15 @@ CheckpointLayout::CheckpointLayout(const ddh_model_desc& model, const Optimizers
   }
   files_[0].name = "model.safetensors";
   files_[1].name = "optimizer.safetensors";
-  place(0, 0, first_slot);
-  place(1, first_slot, tensors_.size());
+  place(0, 0, first_slot, weights_metadata(meaning_of_ids(model)));
+  place(1, first_slot, tensors_.size(), weights_metadata(""));
 }
 
-void CheckpointLayout::place(size_t file, size_t begin, size_t end) {
+void CheckpointLayout::place(size_t file, size_t begin, size_t end,
+                             const std::map<std::string, std::string>& metadata) {
   std::vector<SafetensorsLayout::Item> items;
   for (size_t i = begin; i < end; ++i) items.push_back({tensors_[i].name, tensors_[i].dtype, tensors_[i].shape});
-  const SafetensorsLayout plan(items, {{"format", "pt"}});
+  const SafetensorsLayout plan(items, metadata);
   files_[file].header = plan.header;
   files_[file].bytes = plan.file_bytes;
   for (size_t i = begin; i < end; ++i) {

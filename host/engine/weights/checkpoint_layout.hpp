@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -63,7 +64,7 @@ class CheckpointLayout {
   }
 
  private:
-  void place(size_t file, size_t begin, size_t end);
+  void place(size_t file, size_t begin, size_t end, const std::map<std::string, std::string>& metadata);
 
   std::array<File, 2> files_;
   std::vector<StoredTensor> tensors_;

@@ -24,6 +24,7 @@ class ParamInit final : public InitialValues {
   void init_buffers(Staging& staging) const override { files_.set_buffers(staging); }
   // Sentences about what the files leave out, for the log.
   [[nodiscard]] const std::vector<std::string>& notes() const { return files_.notes(); }
+  [[nodiscard]] const std::vector<std::string>& warnings() const { return files_.warnings(); }
 
  private:
   void draw(const ddh_param_desc& param, uint64_t offset, uint64_t numel, float* dst) const;

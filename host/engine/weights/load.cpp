@@ -14,6 +14,7 @@
 #include "engine/numerics/kernels.hpp"
 #include "engine/services/buffer_values.hpp"
 #include "engine/weights/gpt2_layout.hpp"
+#include "engine/weights/meaning_of_ids.hpp"
 
 namespace ddhost {
 namespace {
@@ -187,6 +188,8 @@ bool WeightsFiles::is_of_transformers(const TensorFiles& file, const InitFile& e
 
 void WeightsFiles::take(const InitFile& entry, const std::vector<Wanted>& wanted) {
   const TensorFiles& file = files_.emplace_back(entry.file);
+  const std::string warning = warning_of_other_ids(entry.file, file.meaning_of_ids(), model_);
+  if (!warning.empty()) warnings_.push_back(warning);
   const auto& tensors = file.tensors();
   const auto is_from = [&](const auto& tensor) { return tensor.first.starts_with(entry.from); };
   if (!entry.from.empty() && std::none_of(tensors.begin(), tensors.end(), is_from))

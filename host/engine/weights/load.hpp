@@ -46,6 +46,8 @@ class WeightsFiles {
   void set_buffers(Staging& staging) const;
   // Sentences about names that were left out, for the log.
   [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
+  // Of files whose ids stand for something else than those of the run.
+  [[nodiscard]] const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:
   struct Wanted;
@@ -62,7 +64,7 @@ class WeightsFiles {
   std::vector<TensorFiles> files_;
   std::vector<const SafetensorsFile::Tensor*> params_, buffers_;  // nullptr: no file has it
   std::vector<uint8_t> is_transposed_;                            // per parameter: the file holds it as [in, out]
-  std::vector<std::string> notes_;
+  std::vector<std::string> notes_, warnings_;
 };
 
 }  // namespace ddhost

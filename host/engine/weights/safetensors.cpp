@@ -11,6 +11,7 @@
 #include "ddh/sdk/plugin.hpp"
 #include "engine/calls/plain_text.hpp"
 #include "engine/services/read_json.hpp"
+#include "engine/weights/meaning_of_ids.hpp"
 
 namespace ddhost {
 namespace {
@@ -78,13 +79,14 @@ class HeaderReader {
     std::map<std::string, FileTensor> out;
     for (const auto& [name, entry] : header.items()) {
       if (name == "__metadata__")
-        check_metadata(entry);
+        read_metadata(entry);
       else
         out.emplace(name, read_tensor(name, entry));
     }
     check_places();
     return out;
   }
+  [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
  private:
   struct Place {
@@ -112,10 +114,12 @@ class HeaderReader {
     return bytes_.substr(sizeof header_bytes, header_bytes);
   }
 
-  void check_metadata(const nlohmann::json& entry) const {
+  void read_metadata(const nlohmann::json& entry) {
     if (!entry.is_object()) refuse("has a __metadata__ that is no JSON object");
-    for (const auto& [key, value] : entry.items())
+    for (const auto& [key, value] : entry.items()) {
       if (!value.is_string()) refuse("has the __metadata__ '" + plain_text(key, kShownValue) + "', which is no string");
+      metadata_[key] = value.get<std::string>();
+    }
   }
 
   // A list of integers that are not negative.
@@ -176,19 +180,26 @@ class HeaderReader {
   const std::string& what_;
   std::string_view data_;
   std::vector<Place> places_;
+  std::map<std::string, std::string> metadata_;
 };
 
 }  // namespace
 
-std::map<std::string, FileTensor> parse_safetensors(std::string_view bytes, const std::string& what) {
-  return HeaderReader(bytes, what).read();
+std::map<std::string, FileTensor> parse_safetensors(std::string_view bytes, const std::string& what,
+                                                    std::map<std::string, std::string>* metadata) {
+  HeaderReader reader(bytes, what);
+  std::map<std::string, FileTensor> tensors = reader.read();
+  if (metadata != nullptr) *metadata = reader.metadata();
+  return tensors;
 }
 
 SafetensorsFile::SafetensorsFile(const std::string& path) {
   const auto file =
       std::make_shared<ddh::MappedInput>(path, ddh::InputWords{"weights file", "give an existing safetensors file"});
   mapping_ = file;
-  tensors_ = parse_safetensors(file->bytes(), "'" + path + "'");
+  std::map<std::string, std::string> metadata;
+  tensors_ = parse_safetensors(file->bytes(), "'" + path + "'", &metadata);
+  meaning_of_ids_ = metadata[kMeaningOfIds];
 }
 
 const SafetensorsFile::Tensor* SafetensorsFile::find(const std::string& name) const {

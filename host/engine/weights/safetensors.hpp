@@ -24,7 +24,9 @@ int32_t safetensors_dtype(const std::string& name);
 // The tensors of a file's content, which they point into. The rules are those of the reference implementation of the
 // format: the tensors fill the data section exactly, in some order, without holes and overlaps. Duplicate names are
 // refused too. Throws ddh::Error that begins with `what`.
-std::map<std::string, FileTensor> parse_safetensors(std::string_view bytes, const std::string& what);
+// `metadata`: gets the pairs of __metadata__, if it is given.
+std::map<std::string, FileTensor> parse_safetensors(std::string_view bytes, const std::string& what,
+                                                    std::map<std::string, std::string>* metadata = nullptr);
 
 // A file mapped for reading.
 class SafetensorsFile {
@@ -35,10 +37,13 @@ class SafetensorsFile {
 
   [[nodiscard]] const Tensor* find(const std::string& name) const;
   [[nodiscard]] const std::map<std::string, Tensor>& tensors() const { return tensors_; }
+  // What the ids of the model that it is of stand for; "": not known.
+  [[nodiscard]] const std::string& meaning_of_ids() const { return meaning_of_ids_; }
 
  private:
   std::shared_ptr<const void> mapping_;  // of the file
   std::map<std::string, Tensor> tensors_;
+  std::string meaning_of_ids_;
 };
 
 // The layout of a file to write. Every rank computes the same.

@@ -7,6 +7,7 @@
 
 #include "engine/numerics/kernels.hpp"
 #include "engine/services/buffer_values.hpp"
+#include "engine/weights/meaning_of_ids.hpp"
 #include "engine/weights/safetensors.hpp"
 #include "engine/weights/together.hpp"
 
@@ -118,7 +119,7 @@ SafetensorsLayout layout_of(const ddh_model_desc& model) {
     const ddh_buffer_desc& d = *model.buffers[b];
     items.push_back({d.name, d.dtype, {d.shape, d.shape + d.n_dims}});
   }
-  return {items, {{"format", "pt"}}};
+  return {items, weights_metadata(meaning_of_ids(model))};
 }
 
 // Writes this rank's part and returns the number of elements of parameters in it. `tensors`: a record of each parameter.

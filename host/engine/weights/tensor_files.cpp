@@ -72,6 +72,8 @@ TensorFiles::TensorFiles(const std::string& path) {
     add_file(file);
 }
 
+std::string TensorFiles::meaning_of_ids() const { return files_.empty() ? "" : files_.front()->meaning_of_ids(); }
+
 void TensorFiles::add_file(const std::string& path) {
   files_.push_back(std::make_unique<SafetensorsFile>(path));
   for (const auto& [name, tensor] : files_.back()->tensors()) tensors_.emplace(name, &tensor);

@@ -27,6 +27,9 @@ class TensorFiles {
     return at == tensors_.end() ? nullptr : at->second;
   }
 
+  // What the ids of the model that they are of stand for; "": not known.
+  [[nodiscard]] std::string meaning_of_ids() const;
+
  private:
   void add_file(const std::string& path);
   void add_checkpoint(const std::string& path);

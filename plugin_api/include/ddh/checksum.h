@@ -9,6 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DDH_HEADER_CHECKSUM UINT64_C(0xdb608d13d81379e3)
-#define DDH_HEADER_CHECKSUM_TEXT "db608d13d81379e3"
+#define DDH_HEADER_CHECKSUM UINT64_C(0x7fbf80f0fbc8e214)
+#define DDH_HEADER_CHECKSUM_TEXT "7fbf80f0fbc8e214"
 #endif

@@ -48,3 +48,17 @@ TEST_CASE("a description has what was added after it was asked for", "[sdk]") {
   CHECK(desc.get().units[0]->n_params == 1);
   CHECK(std::string_view(desc.get().name) == "net");
 }
+
+TEST_CASE("the meaning of a model's ids is printable and short, and long ones that differ stay different", "[sdk]") {
+  ddh::ModelDesc desc("net");
+  CHECK(desc.get().meaning_of_ids == nullptr);
+  const auto meaning = [&](const std::string& text) {
+    desc.set_meaning_of_ids(text);
+    return std::string(desc.get().meaning_of_ids);
+  };
+  CHECK(meaning("3 characters: \n\\\xe9") == "3 characters: \\x0a\\x5c\\xe9");
+  const std::string many(5000, 'a'), first = meaning(many + "b"), second = meaning(many + "c");
+  CHECK(first.size() == 150);
+  CHECK(first != second);
+  CHECK(first.substr(0, 100) == second.substr(0, 100));
+}

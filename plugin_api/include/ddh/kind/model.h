@@ -143,8 +143,12 @@ typedef struct ddh_model_desc {
   uint32_t n_units, n_buffers, n_programs;
   uint32_t reserved0;
   const char* name; /* "gpt 0.8M": for people */
+  /* What the ids of the model's inputs and outputs stand for, as a short text or a hash: the characters, the names of
+   * classes. The host stores it with weights and checkpoints, and warns when they are loaded into a model with another
+   * text. It is the same on every rank. NULL: not known. */
+  const char* meaning_of_ids;
 } ddh_model_desc;
-#define DDH_MODEL_DESC_MIN_SIZE 64u
+#define DDH_MODEL_DESC_MIN_SIZE 72u
 
 /* ---- Views of parameters and gradients ----------------------------------------------------------------- */
 

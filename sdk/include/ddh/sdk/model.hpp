@@ -56,6 +56,8 @@ class ModelDesc {
     std::vector<std::string> reported{};     // values of derive; empty = sum / count of each metric
   };
   int32_t add_program(ProgramSpec spec);
+  // ddh_model_desc.meaning_of_ids. Bytes other than printable ASCII are escaped, and a long text ends in its checksum.
+  void set_meaning_of_ids(const std::string& text);
 
   // Valid while this object lives and nothing is added.
   const ddh_model_desc& get();
@@ -83,7 +85,7 @@ class ModelDesc {
     std::vector<const char*> metrics, reported;
     ddh_program_desc desc;
   };
-  std::string name_;
+  std::string name_, meaning_of_ids_;  // the latter "": not known
   std::deque<Param> params_;  // deque: descriptions point into elements
   std::deque<Buffer> buffers_;
   std::deque<Unit> units_;
