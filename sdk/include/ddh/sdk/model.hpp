@@ -86,7 +86,7 @@ class ModelDesc {
     ddh_program_desc desc;
   };
   std::string name_, meaning_of_ids_;  // the latter "": not known
-  std::deque<Param> params_;  // deque: descriptions point into elements
+  std::deque<Param> params_;           // deque: descriptions point into elements
   std::deque<Buffer> buffers_;
   std::deque<Unit> units_;
   std::deque<Program> programs_;
