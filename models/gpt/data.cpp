@@ -162,6 +162,17 @@ std::string Tokens::meaning_of_ids() const {
   return text;
 }
 
+int64_t Tokens::start() const {
+  if (bpe_ != nullptr) {
+    const std::vector<std::string>& tokens = bpe_->tokens();
+    for (const char* const name : {"<|endoftext|>", "\n"})
+      if (const auto at = std::find(tokens.begin(), tokens.end(), name); at != tokens.end()) return at - tokens.begin();
+    return 0;
+  }
+  const size_t at = characters_.find('\n');
+  return at == std::string::npos ? 0 : static_cast<int64_t>(at);
+}
+
 std::vector<int64_t> Tokens::encode(const std::string& text) const {
   std::vector<int64_t> ids;
   if (bpe_ != nullptr) {

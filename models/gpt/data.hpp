@@ -43,6 +43,8 @@ class Tokens {
   // What the ids stand for; "" for token files, which don't say it.
   [[nodiscard]] std::string meaning_of_ids() const;
 
+  // What a text without a prompt begins with: <|endoftext|>, else a line break, else id 0.
+  [[nodiscard]] int64_t start() const;
   // Text to ids and back. Without a tokenizer the text of a token file is its ids: "17 204 3".
   [[nodiscard]] std::vector<int64_t> encode(const std::string& text) const;
   [[nodiscard]] std::string decode(const std::vector<int64_t>& ids) const;

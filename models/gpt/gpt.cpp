@@ -145,12 +145,13 @@ void Gpt::sampler_begin(const ddh_sample_args& args) {
     ddh::fail(DDH_INVALID_ARGUMENT, "gpt generates from a prompt only, not from sample ", args.condition,
               "; leave run.sample_condition out");
   const std::vector<int64_t> ids = tokens_.encode(args.prompt);
+  const int64_t start = tokens_.start();
   for (const int64_t id : ids) {
     if (id >= 0 && id < config_.vocab) continue;
     ddh::fail(DDH_INVALID_ARGUMENT, "run.sample_prompt holds token ", id, "; the model's tokens are 0 to ",
               config_.vocab - 1);
   }
-  sampler_.begin(ids, args, config_);
+  sampler_.begin(ids, start < config_.vocab ? start : 0, args, config_);
 }
 
 ddh_batch* Gpt::sampler_next() {
@@ -159,7 +160,7 @@ ddh_batch* Gpt::sampler_next() {
 }
 
 const char* Gpt::sampler_text() {
-  text_ = tokens_.decode(sampler_.ids());
+  text_ = tokens_.decode(sampler_.shown_ids());
   return text_.c_str();
 }
 

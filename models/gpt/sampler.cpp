@@ -6,10 +6,11 @@
 
 namespace gpt {
 
-void Sampler::begin(std::vector<int64_t> prompt, const ddh_sample_args& args, const Config& config) {
+void Sampler::begin(std::vector<int64_t> prompt, int64_t start, const ddh_sample_args& args, const Config& config) {
   drawer_ = ops::Drawer(args);
   ids_ = std::move(prompt);
-  if (ids_.empty()) ids_.push_back(0);
+  n_hidden_ = ids_.empty() ? 1 : 0;
+  if (ids_.empty()) ids_.push_back(start);
   context_ = config.context;
   remaining_ = args.length;
   waiting_ = false;

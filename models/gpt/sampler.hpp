@@ -17,16 +17,18 @@ namespace gpt {
 
 class DDH_HIDDEN Sampler {
  public:
-  // Length, seed, temperature and top_k are those of `args`.
-  void begin(std::vector<int64_t> prompt, const ddh_sample_args& args, const Config& config);
+  // Length, seed, temperature and top_k are those of `args`. An empty prompt begins with `start`, which is not shown.
+  void begin(std::vector<int64_t> prompt, int64_t start, const ddh_sample_args& args, const Config& config);
   // The last `context` tokens as a batch of one; nullptr when `length` tokens have been drawn.
   std::unique_ptr<GptBatch> next();
   // Logits (N, V) of an eval run; ignored unless the run is for a batch of this sampler.
   void see(const at::Tensor& logits);
-  [[nodiscard]] const std::vector<int64_t>& ids() const { return ids_; }
+  // Prompt and drawn tokens.
+  [[nodiscard]] std::vector<int64_t> shown_ids() const { return {ids_.begin() + n_hidden_, ids_.end()}; }
 
  private:
   std::vector<int64_t> ids_;
+  int64_t n_hidden_ = 0;  // at the begin of ids_
   int64_t context_ = 0;
   uint32_t remaining_ = 0;
   ops::Drawer drawer_;

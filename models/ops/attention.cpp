@@ -116,7 +116,7 @@ at::Tensor attention_backward(const AttentionShape& shape, const DropoutPlace& p
 AttentionCost attention_cost(const AttentionShape& s, bool drops, bool by_operators) {
   const auto heads = static_cast<double>(s.B * s.H), T = static_cast<double>(s.T), D = static_cast<double>(s.D);
   const bool tiled = drops && !by_operators;
-  const double product = 2 * heads * D * (tiled ? pairs_of_tiles(s.T, s.causal) : T * T);
+  const double product = 2 * heads * D * T * T;
   // q k^T and p v; the backward has four products, and q k^T again where p is not kept
   return {2 * product, (by_operators ? 4 : 5) * product, by_operators ? heads * T * T : tiled ? 0 : heads * T};
 }

@@ -33,7 +33,8 @@ at::Tensor attention_backward(const AttentionShape& shape, const DropoutPlace& p
 struct AttentionCost {
   double forward_flops, backward_flops, kept_numel;
 };
-// `drops`: with dropout on the probabilities.
+// `drops`: with dropout on the probabilities. All T T pairs of a query and a key count, with a causal mask too, as in torch's
+// FlopCounterMode; kernels pass over blocks that the mask hides.
 AttentionCost attention_cost(const AttentionShape& shape, bool drops, bool by_operators);
 
 // Element by element, in the dtype of x. tanh: GPT-2's approximation; erf: exact.

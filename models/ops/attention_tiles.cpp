@@ -145,10 +145,4 @@ void tiled_attention_backward(const AttentionShape& s, const DropoutPlace& place
   });
 }
 
-double pairs_of_tiles(int64_t T, bool causal) {
-  double pairs = 0;
-  for_tiles(T, causal, [&](const Tile& t) { pairs += static_cast<double>(t.n) * static_cast<double>(t.keys); });
-  return pairs;
-}
-
 }  // namespace ops

@@ -15,7 +15,5 @@ void tiled_attention(const AttentionShape& shape, const DropoutPlace& place, con
 // Computes the probabilities again. d_out (B, H, T, D); writes all of d.
 void tiled_attention_backward(const AttentionShape& shape, const DropoutPlace& place, const Qkv& all,
                               const at::Tensor& d_out, const Qkv& d);
-// Pairs of a row and a key that the tiles of one head compute: T T at most.
-double pairs_of_tiles(int64_t T, bool causal);
 
 }  // namespace ops

@@ -133,8 +133,9 @@ TEST_CASE("the sampler depends only on seed, temperature and top_k") {
   const SmallText text("gpt-sampler", some_text());
   ModelDriver model(ddh_entry_gpt, options(text));
   fill(model);
-  const auto draw = [&](uint64_t seed, double temperature, int32_t top_k, int64_t condition = -1) {
-    const ddh_sample_args sample{sizeof(ddh_sample_args), 20, "abc", seed, temperature, top_k, 1, condition};
+  const auto draw = [&](uint64_t seed, double temperature, int32_t top_k, int64_t condition = -1,
+                        const char* prompt = "abc") {
+    const ddh_sample_args sample{sizeof(ddh_sample_args), 20, prompt, seed, temperature, top_k, 1, condition};
     ddh::call(model.sampler()->begin, model.inst(), &sample);
     while (true) {
       ddh_batch* batch = nullptr;
@@ -150,6 +151,7 @@ TEST_CASE("the sampler depends only on seed, temperature and top_k") {
   REQUIRE(first.size() == 23);
   CHECK(first.substr(0, 3) == "abc");
   CHECK(draw(1, 1.0, 0) == first);
+  CHECK(draw(1, 1.0, 0, -1, "").size() == 20);  // what an empty prompt begins with is not shown
   CHECK(draw(2, 1.0, 0) != first);
   const std::string likely = draw(1, 0, 0);
   CHECK(likely != first);
