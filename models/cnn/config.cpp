@@ -44,9 +44,8 @@ constexpr ddh::Option kOwnOptions[] = {
     {"dropout", "number", "-1", R"("minimum": -1, "maximum": 0.9)",
      "dropout before dense layers; -1: 0 for resnet9, 0.2 for plain heads of MobileNets and EfficientNet, else 0.5"},
     {"stochastic_depth", "number", "-1", R"("minimum": -1, "maximum": 0.9)",
-     "stochastic depth of efficientnet_b0 and ensemble: block i of 16, counted from 0, is dropped with this "
-     "probability "
-     "times i/16; -1: 0.2"},
+     "stochastic depth of efficientnet_b0 and ensemble: block i of 16, counted from 0, is dropped with i/16 of this "
+     "probability; -1: 0.2"},
     {"stem_stride", "integer", "0", R"("minimum": 0, "maximum": 2)",
      "stride of the first convolution of MobileNets and EfficientNet; use 1 for images of 32 pixels; 0 means 2"},
     {"freeze", "string", R"("none")", R"("enum": ["none", "features"])",
