@@ -146,6 +146,11 @@ TEST_CASE("weights and checkpoints of a text with other characters are used with
     CHECK(warnings({"eval", "--weights", file}, other) == 1);
   }
   CHECK(warnings({"generate", "--length", "4", "--weights", weights}, other) == 1);
-  CHECK(warnings(with(train, {"train.steps=3", "--resume", step}), same) == 0);
-  CHECK(warnings(with(train, {"train.steps=4", "--resume", step}), other) == 1);
+  const std::vector<std::string> resume = {"train.steps=3", "--resume", step, "--resume-allow",
+                                           "data.path,train.steps,schedule.decay_steps"};
+  CHECK(warnings(with(train, resume), same) == 0);
+  CHECK(warnings(with(train, resume), other) == 1);
+  // The path is the same, and the file behind it another.
+  repeated(mine, "abxab");
+  CHECK(warnings(with(train, resume), mine) == 1);
 }
