@@ -28,7 +28,7 @@ class DDH_HIDDEN Sampler {
 
  private:
   std::vector<int64_t> ids_;
-  int64_t n_hidden_ = 0;  // at the begin of ids_
+  int64_t n_hidden_ = 0;  // leading ids that are not shown
   int64_t context_ = 0;
   uint32_t remaining_ = 0;
   ops::Drawer drawer_;

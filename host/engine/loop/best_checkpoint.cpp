@@ -25,9 +25,7 @@ std::string BestCheckpoint::restore(const BestState& saved, const fs::path& run_
   if (!fs::is_directory(checkpoint_folder(run_dir, saved.best.step), ec))
     return ddh::str("the best checkpoint so far, of step ", saved.best.step, ", is not in '", run_dir.string(),
                     "': the best value begins anew");
-  std::string why;
-  metric_->restore(saved, why);
-  return why;
+  return metric_->restore(saved);
 }
 
 }  // namespace ddhost

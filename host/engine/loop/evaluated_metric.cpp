@@ -45,16 +45,15 @@ std::optional<bool> EvaluatedMetric::is_better(int64_t step, int32_t program, st
   return true;
 }
 
-bool EvaluatedMetric::restore(const BestState& saved, std::string& why) {
+std::string EvaluatedMetric::restore(const BestState& saved) {
   if (!saved.metric.empty() && (saved.metric != state_.metric || saved.mode != state_.mode))
-    why = ddh::str(option_, " was ", saved.metric, " (", saved.mode, ") before and is ", state_.metric, " (",
-                   state_.mode, ") now: the best value begins anew");
-  else if (saved.samples != 0 && saved.samples != state_.samples)
-    why = ddh::str(option_, "=", state_.metric, " was evaluated on ", saved.samples, " samples before and is on ",
-                   state_.samples, " now: the best value begins anew");
-  else
-    state_.best = saved.best;
-  return why.empty();
+    return ddh::str(option_, " was ", saved.metric, " (", saved.mode, ") before and is ", state_.metric, " (",
+                    state_.mode, ") now: the best value begins anew");
+  if (saved.samples != 0 && saved.samples != state_.samples)
+    return ddh::str(option_, "=", state_.metric, " was evaluated on ", saved.samples, " samples before and is on ",
+                    state_.samples, " now: the best value begins anew");
+  state_.best = saved.best;
+  return "";
 }
 
 }  // namespace ddhost

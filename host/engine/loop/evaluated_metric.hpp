@@ -31,8 +31,9 @@ class EvaluatedMetric {
   // one so far, which it then becomes. A value that is not finite is never better.
   [[nodiscard]] std::optional<bool> is_better(int64_t step, int32_t program, std::span<const ReportedValue> values);
   [[nodiscard]] const BestState& state() const { return state_; }
-  // The best value of a checkpoint. False: it is of another metric or of other samples, and is forgotten. Then `why` says so.
-  bool restore(const BestState& saved, std::string& why);
+  // Takes the best value of a checkpoint. One of another metric or of other samples is forgotten; returns a sentence that
+  // says so, else "".
+  std::string restore(const BestState& saved);
 
  private:
   BestState state_;

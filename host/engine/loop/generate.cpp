@@ -50,9 +50,8 @@ void require_sampler(const RunConfig& config, const ddh_model_desc& desc, const 
               "choose another model, or an option of it that adds one");
   if (program < 0)
     ddh::fail(DDH_FAILED_PRECONDITION, "model '", desc.name, "' has no program for its sampler: the ",
-              "training program that it goes by (the first; of phases, that of the last one) names no program that "
-              "evaluates ",
-              "it; give validation data (data.val_path, data.val_fraction)");
+              "training program that it goes by (the first; of phases, that of the last one) names no program that ",
+              "evaluates it; give validation data (data.val_path, data.val_fraction)");
   if (length_of(config) == 0)
     ddh::fail(DDH_INVALID_ARGUMENT, "run.sample_tokens=0 (--length) leaves nothing to generate; give a length");
 }

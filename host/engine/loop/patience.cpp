@@ -35,9 +35,10 @@ PatienceState Patience::state() const {
 }
 
 std::string Patience::restore(const PatienceState& saved) {
-  std::string why;
-  if (metric_ && metric_->restore(saved.best, why)) without_better_ = saved.without_better;
-  return why;
+  if (!metric_) return "";
+  std::string forgotten = metric_->restore(saved.best);
+  if (forgotten.empty()) without_better_ = saved.without_better;
+  return forgotten;
 }
 
 }  // namespace ddhost
