@@ -45,6 +45,9 @@ constexpr const char* kRun = R"json({"properties": {
     "description": "resume from a checkpoint: auto (newest in run.dir), its folder, or none"},
   "resume_allow": {"type": "array", "items": {"type": "string"}, "default": [],
     "description": "options that may differ from the checkpoint, such as optimizer.lr or train.steps"},
+  "check_replicas": {"type": ["integer", "null"], "default": null, "minimum": 0, "maximum": 1000000000,
+    "x-unit": "steps", "x-spellings": {"auto": null, "off": 0},
+    "description": "steps from one comparison of the ranks' replicas to the next; auto (null): after 1, 2, 4, 8, ... steps"},
   "quiet": {"type": "boolean", "default": false, "description": "print warnings and errors only"}
 }})json";
 

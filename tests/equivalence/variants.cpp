@@ -92,6 +92,7 @@ Options arguments(const Cell& cell, const std::string& final_file, const std::st
                   final_file,
                   "run.dir=" + run_dir,
                   "run.quiet=true",
+                  "run.check_replicas=1",
                   "optimizer.lr=0.01"};
   if (cell.steps != kStepsOfOptions) args.push_back("train.steps=" + std::to_string(cell.steps));
   args.insert(args.end(), cell.way.options.begin(), cell.way.options.end());

@@ -44,12 +44,12 @@ TEST_CASE("a step that does not update each element that a rank holds exactly on
               {"strategy 'bad', step", "no memory (NULL) for slot 'exp_avg'"});
 }
 
-TEST_CASE("an optimizer that writes NaN is named, not the gradient", "[misbehaving]") {
+TEST_CASE("values that are not finite after an update name who writes them, not the gradient", "[misbehaving]") {
   check_named(run_bad(bad_optimizer("update", "nan")),
-              {"is not finite from element", "optimizer 'bad_optimizer', update, computed it", "every gradient"});
+              {"is not finite from element", "every gradient that was applied was finite", "optimizer 'bad_optimizer'"});
   // After the first steps, the next gradient reveals it.
   check_named(run_bad(bad_optimizer("update", "nan", {"train.steps=20", "optimizer.step=9"})),
-              {"is not finite from element", "optimizer 'bad_optimizer', update, computed it"});
+              {"is not finite from element", "optimizer 'bad_optimizer'"});
 }
 
 TEST_CASE("weights that are not finite are never written", "[misbehaving]") {
@@ -58,6 +58,6 @@ TEST_CASE("weights that are not finite are never written", "[misbehaving]") {
   check_named(run_bad(bad_optimizer("update", "nan",
                                     {"--model", test_plugin("bad_model"), "train.steps=5", "optimizer.step=5",
                                      "train.save_final=" + file})),
-              {"the weights are not written", "'weight'", "optimizer 'bad_optimizer', update, computed it"});
+              {"the weights are not written", "'weight'", "optimizer 'bad_optimizer'"});
   CHECK(std::filesystem::is_empty(folder.path()));
 }

@@ -84,10 +84,12 @@ int64_t checkpoints_to_come(const CheckpointSettings& settings, const TrainOrder
   return std::min(saves, std::max<int64_t>(kept - there, 1));
 }
 
-Checkpointing::Checkpointing(RankServices& services, const RunPlan& plan, const StateSource& source)
+Checkpointing::Checkpointing(RankServices& services, const RunPlan& plan, const StateSource& source,
+                             ReplicaChecks& replicas)
     : services_(services),
       plan_(plan),
       source_(source),
+      replicas_(replicas),
       settings_(CheckpointSettings::from(services.config)),
       layout_(source.model, services.step->optimizers()),
       copy_memory_(services.memory) {
@@ -315,6 +317,7 @@ Manifest Checkpointing::manifest() const {
 void Checkpointing::begin_save(TrainProgress progress) {
   save_begun_ = std::chrono::steady_clock::now();
   end_pruning();
+  replicas_.require_equal(progress.step);
   Manifest out = manifest();
   out.progress = std::move(progress);
   last_saved_ = out.progress.step;

@@ -15,6 +15,7 @@
 #include "engine/loop/loss_scale.hpp"
 #include "engine/loop/patience.hpp"
 #include "engine/loop/phase_rates.hpp"
+#include "engine/loop/replica_checks.hpp"
 #include "engine/loop/run_plan.hpp"
 #include "engine/weights/checkpoint_folder.hpp"
 #include "engine/weights/checkpoint_write.hpp"
@@ -54,8 +55,9 @@ int64_t checkpoints_to_come(const CheckpointSettings& settings, const TrainOrder
 
 class Checkpointing {
  public:
-  // Called after the strategy's materialize. Takes the memory in which checkpoints are copied. [collective]
-  Checkpointing(RankServices& services, const RunPlan& plan, const StateSource& source);
+  // Called after the strategy's materialize. Takes the memory in which checkpoints are copied. The arguments outlive the
+  // object. [collective]
+  Checkpointing(RankServices& services, const RunPlan& plan, const StateSource& source, ReplicaChecks& replicas);
 
   // Loads the newest checkpoint of RunPlan::resume that is not damaged. Damaged ones are renamed. Does nothing if the
   // list is empty. [collective]
@@ -113,6 +115,7 @@ class Checkpointing {
   RankServices& services_;
   const RunPlan& plan_;
   const StateSource source_;
+  ReplicaChecks& replicas_;  // before each save
   const CheckpointSettings settings_;
   CheckpointLayout layout_;  // of the checkpoint that is loaded or saved; later phases may have less state
   CopyMemory copy_memory_;

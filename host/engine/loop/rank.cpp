@@ -244,7 +244,8 @@ class Rank {
 
   // After this the length of the run is known.
   void go_on_from_checkpoint() {
-    checkpoints_ = std::make_unique<Checkpointing>(services_, plan_, state_source());
+    replicas_ = std::make_unique<ReplicaChecks>(services_, state_source());
+    checkpoints_ = std::make_unique<Checkpointing>(services_, plan_, state_source(), *replicas_);
     checkpoints_->load(*order_);
     if (const std::optional<TrainPosition> position = checkpoints_->position()) order_->begin_after(*position);
     checkpoints_->require_room(*order_);
@@ -306,7 +307,7 @@ class Rank {
       ddh::fail(DDH_RESOURCE_EXHAUSTED, failure);
     monitor_ = std::make_unique<Monitor>(services_, plan_.monitors, plan_.run_dir.string(), first.sample_unit,
                                          checkpoints_->first_step_after(), order_->last_step());
-    train_end_ = train_loop(setup(), *order_, *rates_, *monitor_, *checkpoints_);
+    train_end_ = train_loop(setup(), *order_, *rates_, *monitor_, *checkpoints_, *replicas_);
     monitor_->finish_line();
   }
 
@@ -417,6 +418,7 @@ class Rank {
       services_.device->streams().synchronize(services_.device->context(), nullptr, ignored.get());
     monitor_.reset();
     checkpoints_.reset();
+    replicas_.reset();
     checks_.reset();
     strategy_ = Instance();
     rates_.reset();
@@ -453,6 +455,7 @@ class Rank {
   std::unique_ptr<TrainOrder> order_;
   std::unique_ptr<RunPrograms> programs_;
   std::unique_ptr<StepChecks> checks_;
+  std::unique_ptr<ReplicaChecks> replicas_;
   std::unique_ptr<Checkpointing> checkpoints_;
   std::unique_ptr<ViewCheck> views_;
   std::unique_ptr<OpRunner> runner_;

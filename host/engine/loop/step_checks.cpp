@@ -55,9 +55,8 @@ std::string StepChecks::blame_for_nonfinite() const {
            "optimizer.lr";
   if (updates_ == 0)
     return "its first value is not finite; fix the file of train.init_from, or the model's initial values";
-  return ddh::str(step_.optimizer_caller().name(),
-                  ", update, computed it, although every gradient was finite; lower optimizer.lr, or fix "
-                  "the optimizer");
+  return ddh::str("every gradient that was applied was finite; lower optimizer.lr, and if that does not help, check ",
+                  source_.strategy.caller().name(), " and ", step_.optimizer_caller().name(), ", which write it");
 }
 
 }  // namespace ddhost

@@ -44,12 +44,13 @@ void require_progress(int64_t skipped, int64_t most, const StepOutcome& outcome,
 class TrainLoop {
  public:
   TrainLoop(const TrainSetup& setup, const TrainOrder& order, PhaseRates& rates, Monitor& monitor,
-            Checkpointing& checkpoints)
+            Checkpointing& checkpoints, ReplicaChecks& replicas)
       : setup_(setup),
         order_(order),
         rates_(rates),
         monitor_(monitor),
         checkpoints_(checkpoints),
+        replicas_(replicas),
         services_(setup.services),
         accum_(static_cast<uint64_t>(services_.config.get<int64_t>("train.grad_accum_steps"))),
         announced_(accum_),
@@ -152,6 +153,7 @@ class TrainLoop {
     Next next = stops || !is_evaluated ? Next::stop : Next::step;
     if (next == Next::step && evaluates && evaluations_.end_run()) next = Next::end;
     const bool ends = next != Next::step || order_.is_at_end(position_);
+    replicas_.step_done(now.step, ends);
     checkpoints_.step_done({now, outcome.requests, ends, !is_evaluated}, state());
     return next;
   }
@@ -170,6 +172,7 @@ class TrainLoop {
   PhaseRates& rates_;
   Monitor& monitor_;
   Checkpointing& checkpoints_;
+  ReplicaChecks& replicas_;
   RankServices& services_;
   const uint64_t accum_;
   std::vector<double> announced_;  // targets of the loss in each micro-batch, as its batch said
@@ -188,8 +191,8 @@ class TrainLoop {
 }  // namespace
 
 TrainEnd train_loop(const TrainSetup& setup, const TrainOrder& order, PhaseRates& rates, Monitor& monitor,
-                    Checkpointing& checkpoints) {
-  return TrainLoop(setup, order, rates, monitor, checkpoints).run();
+                    Checkpointing& checkpoints, ReplicaChecks& replicas) {
+  return TrainLoop(setup, order, rates, monitor, checkpoints, replicas).run();
 }
 
 }  // namespace ddhost

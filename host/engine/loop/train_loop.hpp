@@ -6,6 +6,7 @@
 #include "engine/data/train_order.hpp"
 #include "engine/loop/checkpointing.hpp"
 #include "engine/loop/phase_rates.hpp"
+#include "engine/loop/replica_checks.hpp"
 #include "engine/loop/train_setup.hpp"
 #include "engine/monitor/monitor.hpp"
 
@@ -18,6 +19,6 @@ struct TrainEnd {
 
 // Runs the steps of the order, fewer if the run is asked to stop: from the first, or after that of a checkpoint.
 TrainEnd train_loop(const TrainSetup& setup, const TrainOrder& order, PhaseRates& rates, Monitor& monitor,
-                    Checkpointing& checkpoints);
+                    Checkpointing& checkpoints, ReplicaChecks& replicas);
 
 }  // namespace ddhost

@@ -8,6 +8,7 @@
 
 #include "engine/services/buffer_values.hpp"
 #include "engine/weights/chunk_reader.hpp"
+#include "engine/weights/place_hash.hpp"
 #include "engine/weights/state_pieces.hpp"
 #include "engine/weights/together.hpp"
 
@@ -20,7 +21,12 @@ bool is_same(const StoredTensor& a, const StoredTensor& b) {
   return a.kind == b.kind && a.dtype == b.dtype && a.shape == b.shape;
 }
 
-using Pieces = std::span<const StatePiece>;
+// A piece, and the hash of what was written to it.
+struct Written {
+  StatePiece piece;
+  uint64_t hash = 0;
+};
+using Pieces = std::span<Written>;
 
 constexpr uint64_t kLeastBytesOfTwo = uint64_t{64} << 20;  // below, a second thread does not pay
 
@@ -31,11 +37,12 @@ class PieceReader {
       : folder_(folder), manifest_(manifest), source_(source), layout_(layout), staging_(staging) {}
 
   // While one thread copies values to their place, the other one waits for the disk. [main]
-  ReadCount read() const {
-    std::vector<StatePiece> pieces = state_pieces(source_, layout_);
+  ReadCount read() {
+    std::vector<Written>& pieces = written_;
+    for (const StatePiece& piece : state_pieces(source_, layout_)) pieces.push_back({piece});
     // Only the main thread may write where state_write or a device is needed.
-    const auto in_memory = std::stable_partition(pieces.begin(), pieces.end(), [&](const StatePiece& piece) {
-      return piece.data == nullptr || !staging_.is_here(piece.data);
+    const auto in_memory = std::stable_partition(pieces.begin(), pieces.end(), [&](const Written& w) {
+      return w.piece.data == nullptr || !staging_.is_here(w.piece.data);
     });
     const auto second = pieces.begin() + static_cast<std::ptrdiff_t>(half_of(pieces, in_memory - pieces.begin()));
     if (second == pieces.end()) return read(pieces);
@@ -44,15 +51,44 @@ class PieceReader {
     return {mine.needed + theirs.needed, mine.read + theirs.read};
   }
 
+  // Called after state_commit: the strategy's state must have the values that were read. [main]
+  void require_written() {
+    std::stable_sort(written_.begin(), written_.end(), [](const Written& a, const Written& b) {
+      return a.piece.tensor != b.piece.tensor ? a.piece.tensor < b.piece.tensor : a.piece.offset < b.piece.offset;
+    });
+    const std::vector<StatePiece> now = state_pieces(source_, layout_);
+    if (now.size() != written_.size()) fail(written_.empty() ? now.front() : written_.front().piece);
+    PieceAccess access(source_, layout_, staging_);
+    for (size_t i = 0; i < now.size(); ++i) {
+      const StatePiece& before = written_[i].piece;
+      if (now[i].tensor != before.tensor || now[i].offset != before.offset || now[i].numel != before.numel ||
+          now[i].dtype != before.dtype)
+        fail(before);
+      uint64_t hash = 0;
+      for_each_part(now[i], [&](uint64_t begin, uint64_t n) {
+        hash += place_hash(access.read_kept(now[i], begin, n), now[i].offset + begin, n, ddh_dtype_bytes(now[i].dtype));
+      });
+      if (hash != written_[i].hash) fail(before);
+    }
+  }
+
  private:
+  [[noreturn]] void fail(const StatePiece& piece) const {
+    source_.strategy.caller().blame(PluginCall::kStateCommit, {}, "has other values of '",
+                                    layout_.tensors()[piece.tensor].name, "' in its state than the checkpoint '",
+                                    folder_.string(),
+                                    "', which was written to the entries of state; they must be the values that the ",
+                                    "strategy trains, not a copy");
+  }
+
   // The first of the pieces that the second thread reads, not before `least`.
   size_t half_of(Pieces pieces, std::ptrdiff_t least) const {
     uint64_t all = 0, seen = 0;
-    for (const StatePiece& piece : pieces) all += stored_bytes(piece, layout_);
+    for (const Written& w : pieces) all += stored_bytes(w.piece, layout_);
     if (all < kLeastBytesOfTwo) return pieces.size();
     size_t at = 0;
     while (at < pieces.size() && (seen < all / 2 || at < static_cast<size_t>(least)))
-      seen += stored_bytes(pieces[at++], layout_);
+      seen += stored_bytes(pieces[at++].piece, layout_);
     return at;
   }
 
@@ -69,12 +105,15 @@ class PieceReader {
     ReadCount count;
     ChunkReader reader(folder_, manifest_);
     PieceAccess access(source_, layout_, staging_);
-    for (const StatePiece& piece : pieces) {
+    for (Written& written : pieces) {
       if (has_failed_) break;
+      const StatePiece& piece = written.piece;
       const StoredTensor& stored = layout_.tensors()[piece.tensor];
       const uint64_t width = ddh_dtype_bytes(stored.dtype);
       const auto take = [&](uint64_t at, const char* values, uint64_t bytes) {
-        access.write(piece, at / width - piece.offset, bytes / width, values);
+        const uint64_t begin = at / width - piece.offset, numel = bytes / width;
+        const char* const kept = access.write(piece, begin, numel, values);
+        written.hash += place_hash(kept, piece.offset + begin, numel, ddh_dtype_bytes(piece.dtype));
       };
       reader.for_each_part(*manifest_.find(stored.name), stored_begin(piece, layout_), stored_bytes(piece, layout_),
                            take);
@@ -89,6 +128,7 @@ class PieceReader {
   const StateSource& source_;
   const CheckpointLayout& layout_;
   Staging& staging_;
+  std::vector<Written> written_;
   mutable std::atomic<bool> has_failed_ = false;  // one of the threads: the other one stops
 };
 
@@ -135,13 +175,16 @@ void check_same_tensors(const Manifest& manifest, const CheckpointLayout& needed
 
 std::string read_checkpoint(const fs::path& folder, const Manifest& manifest, const StateSource& source,
                             const CheckpointLayout& layout, const Comm& comm, Staging& staging, ReadCount& count) {
+  PieceReader reader(folder, manifest, source, layout, staging);
   std::string damage = first_damage(comm, "checkpoint: read", [&] {
     staging.device().synchronize(nullptr);  // initial values may still be in transfer
-    count = PieceReader(folder, manifest, source, layout, staging).read();
+    count = reader.read();
     read_buffers(folder, manifest, source.model, staging, count);
   });
   if (!damage.empty()) return damage;
   source.strategy.call(PluginCall::kStateCommit, source.table.state_commit);
+  staging.device().synchronize(nullptr);  // the strategy's copies
+  reader.require_written();
   return "";
 }
 

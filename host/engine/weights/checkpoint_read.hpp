@@ -25,7 +25,8 @@ struct ReadCount {
 
 // Overwrites what this rank holds, and the model's buffers. Each chunk is compared with its checksum before any of it is
 // used. Returns the error of the first rank that finds damage, or "" if there is none. Throws on every rank if one fails for
-// another reason. After an error the state is undefined. [collective]
+// another reason, and on a rank whose strategy has other values after state_commit than were read. After an error the state
+// is undefined. [collective]
 std::string read_checkpoint(const std::filesystem::path& folder, const Manifest& manifest, const StateSource& source,
                             const CheckpointLayout& layout, const Comm& comm, Staging& staging, ReadCount& count);
 

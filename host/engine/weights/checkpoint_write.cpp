@@ -49,7 +49,7 @@ uint64_t copy_bytes_of_rank(const std::vector<StatePiece>& pieces, const ddh_mod
                             const CheckpointLayout& layout, bool is_first) {
   CopyPlaces places(layout);
   for (const StatePiece& piece : pieces)
-    if (piece.is_first_replica) places.take(piece.tensor, stored_begin(piece, layout), stored_bytes(piece, layout));
+    if (piece.is_first_replica()) places.take(piece.tensor, stored_begin(piece, layout), stored_bytes(piece, layout));
   for (uint32_t b = 0; is_first && b < model.n_buffers; ++b)
     places.take(layout.buffer(b), 0, bytes_of(*model.buffers[b]));
   return places.used();
@@ -130,7 +130,7 @@ void CheckpointSave::copy_or_write(const StateSource& source, Staging& staging, 
   DoubleBuffer past_copy(layout_, memory + copied, *writer_);
   PieceAccess access(source, layout_, staging);
   for (const StatePiece& piece : pieces) {
-    if (!piece.is_first_replica || copy_later(piece, staging)) continue;
+    if (!piece.is_first_replica() || copy_later(piece, staging)) continue;
     const uint64_t width = ddh_dtype_bytes(layout_.tensors()[piece.tensor].dtype);
     take(past_copy, piece.tensor, piece.offset * width, piece.numel * width,
          [&](uint64_t at, uint64_t bytes) { return access.read(piece, at / width - piece.offset, bytes / width); });

@@ -22,6 +22,9 @@ void check_entry(const StateSource& source, const ddh_state_entry& e, uint32_t i
   if (e.offset > numel || e.numel > numel - e.offset)
     refuse("has ", e.numel, " elements from element ", e.offset, " on of parameter ", param_text(source.model, e.param),
            ", which has ", numel);
+  if (e.offset % DDH_GRID != 0 || (e.numel % DDH_GRID != 0 && e.offset + e.numel != numel))
+    refuse("has ", e.numel, " elements from element ", e.offset, " on of parameter ", param_text(source.model, e.param),
+           ", which is not cut at multiples of ", DDH_GRID, " elements");
   if (e.kind != DDH_STATE_PARAM && e.kind != DDH_STATE_SLOT)
     refuse("is of kind ", e.kind, "; use DDH_STATE_PARAM or DDH_STATE_SLOT");
   if (e.kind == DDH_STATE_SLOT && e.slot < 0) refuse("is of the optimizer's slot ", e.slot);

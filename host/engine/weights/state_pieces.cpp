@@ -28,7 +28,7 @@ std::vector<StatePiece> state_pieces(const StateSource& source, const Checkpoint
     if (tensor < 0 || e.numel == 0) continue;
     check_dtype(source, layout.tensors()[static_cast<size_t>(tensor)], e.dtype);
     out.push_back({static_cast<size_t>(tensor), e.offset, e.numel, e.dtype, e.data, static_cast<uint32_t>(i),
-                   e.replica_index == 0});
+                   e.replica_index, e.replica_count});
   }
   std::stable_sort(out.begin(), out.end(), [](const StatePiece& a, const StatePiece& b) {
     return a.tensor != b.tensor ? a.tensor < b.tensor : a.offset < b.offset;
@@ -41,7 +41,7 @@ void check_pieces_once(const std::vector<StatePiece>& pieces, const StateSource&
   const std::vector<StoredTensor>& tensors = layout.tensors();
   Cover held(tensors.size());
   for (const StatePiece& p : pieces)
-    if (p.is_first_replica) held.add(static_cast<int32_t>(p.tensor), p.offset, p.numel);
+    if (p.is_first_replica()) held.add(static_cast<int32_t>(p.tensor), p.offset, p.numel);
   const std::vector<Cover::Param>& mine = held.params();
   std::vector<Cover::Param> all(mine.size() * static_cast<size_t>(comm.world_size())), sum(mine.size());
   comm.all_gather_bytes(mine.data(), all.data(), mine.size() * sizeof(Cover::Param), "checkpoint: held state");
@@ -55,20 +55,21 @@ void check_pieces_once(const std::vector<StatePiece>& pieces, const StateSource&
   }
 }
 
-const char* PieceAccess::read(const StatePiece& piece, uint64_t begin, uint64_t numel) {
+const char* PieceAccess::read_kept(const StatePiece& piece, uint64_t begin, uint64_t numel) {
   const uint64_t width = ddh_dtype_bytes(piece.dtype);
-  const char* from = nullptr;
-  if (piece.data != nullptr) {
-    from = staging_.readable(static_cast<const char*>(piece.data) + begin * width, numel * width, nullptr);
-  } else {
-    if (source_.table.state_read == nullptr)
-      source_.strategy.caller().blame(PluginCall::kState, {},
-                                      "has entries without a pointer, but there is no state_read");
-    values_.resize(std::max<size_t>(values_.size(), numel * width));
-    source_.strategy.call(PluginCall::kStateRead, source_.table.state_read, piece.entry, begin, numel,
-                          static_cast<void*>(values_.data()));
-    from = values_.data();
-  }
+  if (piece.data != nullptr)
+    return staging_.readable(static_cast<const char*>(piece.data) + begin * width, numel * width, nullptr);
+  if (source_.table.state_read == nullptr)
+    source_.strategy.caller().blame(PluginCall::kState, {},
+                                    "has entries without a pointer, but there is no state_read");
+  values_.resize(std::max<size_t>(values_.size(), numel * width));
+  source_.strategy.call(PluginCall::kStateRead, source_.table.state_read, piece.entry, begin, numel,
+                        static_cast<void*>(values_.data()));
+  return values_.data();
+}
+
+const char* PieceAccess::read(const StatePiece& piece, uint64_t begin, uint64_t numel) {
+  const char* const from = read_kept(piece, begin, numel);
   const int32_t dtype = layout_.tensors()[piece.tensor].dtype;
   if (dtype == piece.dtype) return from;
   converted_.resize(std::max<size_t>(converted_.size(), numel * ddh_dtype_bytes(dtype)));
@@ -76,7 +77,7 @@ const char* PieceAccess::read(const StatePiece& piece, uint64_t begin, uint64_t 
   return converted_.data();
 }
 
-void PieceAccess::write(const StatePiece& piece, uint64_t begin, uint64_t numel, const char* from) {
+const char* PieceAccess::write(const StatePiece& piece, uint64_t begin, uint64_t numel, const char* from) {
   const uint64_t width = ddh_dtype_bytes(piece.dtype);
   const int32_t dtype = layout_.tensors()[piece.tensor].dtype;
   if (reinterpret_cast<uintptr_t>(from) % ddh_dtype_bytes(dtype) != 0) {
@@ -94,17 +95,18 @@ void PieceAccess::write(const StatePiece& piece, uint64_t begin, uint64_t numel,
                                       "has entries without a pointer, but there is no state_write");
     source_.strategy.call(PluginCall::kStateWrite, source_.table.state_write, piece.entry, begin, numel,
                           static_cast<const void*>(from));
-    return;
+    return from;
   }
   char* const to = static_cast<char*>(piece.data) + begin * width;
   if (staging_.is_here(to)) {
     std::memcpy(to, from, numel * width);
-    return;
+    return from;
   }
   char* const on_its_way = staging_.begin(to, numel * width);
   std::memcpy(on_its_way, from, numel * width);
   staging_.store(to, on_its_way, numel * width, nullptr);
   staging_.wait();
+  return from;
 }
 
 }  // namespace ddhost

@@ -4,6 +4,7 @@
 // place: in memory, on a device, or through state_read and state_write.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "engine/weights/checkpoint_layout.hpp"
@@ -18,8 +19,19 @@ struct StatePiece {
   int32_t dtype;           // in which the rank keeps it
   void* data;              // nullptr: state_read, state_write
   uint32_t entry;          // of the strategy's list; unused for a buffer of the model
-  bool is_first_replica;
+  int32_t replica_index, replica_count;
+
+  [[nodiscard]] bool is_first_replica() const { return replica_index == 0; }
 };
+
+// Calls body(begin, numel) for parts of a piece, in elements from its first. They are cut at the grid, and small enough to
+// be copied.
+template <class Body>
+void for_each_part(const StatePiece& piece, Body&& body) {
+  constexpr uint64_t kPartNumel = 4096 * DDH_GRID;
+  for (uint64_t begin = 0; begin < piece.numel; begin += kPartNumel)
+    body(begin, std::min(kPartNumel, piece.numel - begin));
+}
 
 // The bytes of the tensor that a piece stands for, in the dtype of the file.
 inline uint64_t stored_begin(const StatePiece& piece, const CheckpointLayout& layout) {
@@ -38,7 +50,7 @@ std::vector<StatePiece> state_pieces(const StateSource& source, const Checkpoint
 void check_pieces_once(const std::vector<StatePiece>& pieces, const StateSource& source, const CheckpointLayout& layout,
                        const Comm& comm);
 
-// Reads and writes the bytes of pieces, in the dtype of their tensor.
+// Reads and writes pieces, in the dtype of their tensor.
 class PieceAccess {
  public:
   PieceAccess(const StateSource& source, const CheckpointLayout& layout, Staging& staging)
@@ -46,8 +58,11 @@ class PieceAccess {
 
   // Elements [begin, begin + numel) of a piece, counted from its first. Valid until the next call.
   const char* read(const StatePiece& piece, uint64_t begin, uint64_t numel);
-  // Writes elements, which may lie at any address. They are rounded if the rank keeps them in a lower precision.
-  void write(const StatePiece& piece, uint64_t begin, uint64_t numel, const char* from);
+  // The same in the dtype of the piece.
+  const char* read_kept(const StatePiece& piece, uint64_t begin, uint64_t numel);
+  // Writes elements, which may lie at any address. They are rounded if the rank keeps them in a lower precision. Returns
+  // them as they were written, in the dtype of the piece; valid until the next call.
+  const char* write(const StatePiece& piece, uint64_t begin, uint64_t numel, const char* from);
 
  private:
   const StateSource source_;
