@@ -60,6 +60,11 @@ TEST_CASE("an entry of the state that is not cut at the grid is refused", "[misb
               {"strategy 'bad', state", "entry 0", "is not cut at multiples of 64 elements"});
 }
 
+TEST_CASE("a strategy that does not initialize its parameters is refused", "[misbehaving]") {
+  check_named(run_bad(bad_strategy("materialize", "not_initialized", {"strategy.rank=1"})),
+              {"rank 1: strategy 'bad', materialize", "other values than its initial ones", "ddh.params"});
+}
+
 TEST_CASE("a strategy whose state is a copy can't be resumed", "[misbehaving]") {
   const Runs runs;
   const Words strategy = {"--strategy", test_plugin("bad_strategy")};

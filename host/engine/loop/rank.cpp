@@ -234,7 +234,8 @@ class Rank {
     check_generation(config(), *model_desc_, model_, sampler(), eval_program());
     services_.params->init_buffers(*services_.staging);
     strategy_.call(PluginCall::kMaterialize, strategy_table_->materialize);
-    checks_ = std::make_unique<StepChecks>(state_source(), *services_.step, *services_.comm, *services_.staging);
+    checks_ = std::make_unique<StepChecks>(state_source(), *services_.step, *services_.params, *services_.comm,
+                                           *services_.staging);
     views_ = std::make_unique<ViewCheck>(*model_desc_, compute_dtype(config(), plan_.model));
     runner_ = std::make_unique<OpRunner>(strategy_, *strategy_table_, model_, *model_table_, *model_desc_, *views_,
                                          *checks_, services_.clock);

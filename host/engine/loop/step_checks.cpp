@@ -1,14 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/loop/step_checks.hpp"
 
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "engine/numerics/kernels.hpp"
+
 namespace ddhost {
 
-StepChecks::StepChecks(const StateSource& source, const StepCoordinator& step, const Comm& comm, Staging& staging)
+StepChecks::StepChecks(const StateSource& source, const StepCoordinator& step, const InitialValues& initial,
+                       const Comm& comm, Staging& staging)
     : source_(source), step_(step), staging_(staging) {
   staging.device().synchronize(nullptr);
   const std::vector<ddh_state_entry> entries = state_entries(source);
   held_ = held_params(source.model, entries);
   check_held_once(entries, comm);
+  check_initial(entries, initial);
 }
 
 void StepChecks::check_held_once(const std::vector<ddh_state_entry>& entries, const Comm& comm) const {
@@ -26,6 +34,34 @@ void StepChecks::check_held_once(const std::vector<ddh_state_entry>& entries, co
     source_.strategy.caller().blame(PluginCall::kState, {}, "the entries of all ranks with replica_index 0 have ",
                                     sum[p].numel, " elements of parameter ", param_text(source_.model, param),
                                     "; each of its ", numel, " must occur once");
+  }
+}
+
+void StepChecks::check_initial(const std::vector<ddh_state_entry>& entries, const InitialValues& initial) const {
+  std::array<float, DDH_GRID> drawn{};
+  std::array<char, DDH_GRID * sizeof(float)> wanted{}, read{};
+  for (uint32_t i = 0; i < entries.size(); ++i) {
+    const ddh_state_entry& e = entries[i];
+    if (e.kind != DDH_STATE_PARAM || e.numel == 0) continue;
+    const uint64_t width = ddh_dtype_bytes(e.dtype);
+    for (const uint64_t begin : {uint64_t{0}, (e.numel - 1) / DDH_GRID * DDH_GRID}) {
+      const uint64_t numel = std::min<uint64_t>(DDH_GRID, e.numel - begin), bytes = numel * width;
+      initial.init_range(e.param, e.offset + begin, numel, drawn.data());
+      kernels::cast(wanted.data(), e.dtype, drawn.data(), DDH_F32, numel);
+      const char* held = read.data();
+      if (e.data != nullptr)
+        held = staging_.readable(static_cast<const char*>(e.data) + begin * width, bytes, nullptr);
+      else if (source_.table.state_read != nullptr)
+        source_.strategy.call(PluginCall::kStateRead, source_.table.state_read, i, begin, numel,
+                              static_cast<void*>(read.data()));
+      else
+        continue;  // refused when the entry is read or written
+      if (std::memcmp(held, wanted.data(), bytes) == 0) continue;
+      source_.strategy.caller().blame(PluginCall::kMaterialize, {}, "left parameter ",
+                                      param_text(source_.model, e.param), " with other values than its initial ones, ",
+                                      "in elements ", e.offset + begin, " to ", e.offset + begin + numel - 1,
+                                      "; initialize it by ddh.params init_range");
+    }
   }
 }
 

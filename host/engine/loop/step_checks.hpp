@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/loop/step_checks.hpp: the checks after a strategy's step: it called decide, it updated all elements that the
-// rank holds, and the updated values are finite.
+// engine/loop/step_checks.hpp: the checks after a strategy's materialize: its state holds each parameter once, with its
+// initial values; and after its step: it called decide, it updated all elements that the rank holds, and the updated
+// values are finite.
 #pragma once
 
+#include "engine/services/initial_values.hpp"
 #include "engine/services/step_coordinator.hpp"
 #include "engine/weights/state_entries.hpp"
 
@@ -11,9 +13,10 @@ namespace ddhost {
 
 class StepChecks {
  public:
-  // Called after materialize: reads this rank's state, and checks that the ranks together hold each parameter once. The
-  // other arguments outlive the object. [collective]
-  StepChecks(const StateSource& source, const StepCoordinator& step, const Comm& comm, Staging& staging);
+  // Called after materialize: reads this rank's state, and checks that the ranks together hold each parameter once, and
+  // that the state begins with the initial values. The other arguments outlive the object. [collective]
+  StepChecks(const StateSource& source, const StepCoordinator& step, const InitialValues& initial, const Comm& comm,
+             Staging& staging);
 
   // Called when the strategy's step has returned.
   void after_step();
@@ -22,6 +25,9 @@ class StepChecks {
 
  private:
   void check_held_once(const std::vector<ddh_state_entry>& entries, const Comm& comm) const;
+  // The first and last block of each entry: a strategy that forgets ddh.params, or the files of train.init_from, has other
+  // values in all of them.
+  void check_initial(const std::vector<ddh_state_entry>& entries, const InitialValues& initial) const;
   void check_finite(const char* when) const;
 
   // The masters are checked after this many updates, and whenever a gradient is not finite.
