@@ -34,7 +34,7 @@ void prepare_process() {
 
 int flushed(int exit_code) {
   if (exit_code != 0 || std::cout.flush()) return exit_code;
-  print_sentence("can't write to stdout; it is closed, its reader has ended or its disk is full");
+  print_sentence(kStdoutFailed);
   return 1;
 }
 

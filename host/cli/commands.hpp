@@ -11,6 +11,9 @@
 
 namespace ddhost {
 
+inline constexpr const char* kStdoutFailed =
+    "can't write to stdout; it is closed, its reader has ended or its disk is full";
+
 // `ddhost train`, `ddhost eval`, `ddhost generate`: run a model on the ranks. With --dry-run they only print the effective
 // configuration.
 int run_model(const CommandLine& line, Registry& registry, std::ostream& out);

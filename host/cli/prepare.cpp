@@ -61,17 +61,24 @@ fs::path base_of(const UserConfig& user, const Role& role) {
   return last == wishes.rend() ? fs::current_path() : last->base;
 }
 
-Plugin find_plugin(const UserConfig& user, const Config& config, Registry& registry, const Role& role) {
-  const std::string& choice = config.text(role.key);
-  const LoadGuard guard(ddh::str("loading ", kind_name(role.kind), " '", choice, "'"), watchdog_limits(config));
-  return registry.find(role.kind, choice, base_of(user, role));
+// Where plugins come from.
+struct Source {
+  const UserConfig& user;
+  const Config& choices;
+  Registry& registry;
+  LoaderRecord* record;
+};
+
+Plugin find_plugin(const Source& source, const Role& role) {
+  const std::string& choice = source.choices.text(role.key);
+  const LoadGuard guard(source.record, ddh::str("loading ", kind_name(role.kind), " '", choice, "'"));
+  return source.registry.find(role.kind, choice, base_of(source.user, role));
 }
 
 // The user of a device that `auto` chose may not know that there is another.
-Plugin find_device(const UserConfig& user, const Config& config, Registry& registry, const Role& role,
-                   const DeviceChoice& choice) {
+Plugin find_device(const Source& source, const Role& role, const DeviceChoice& choice) {
   try {
-    return find_plugin(user, config, registry, role);
+    return find_plugin(source, role);
   } catch (const ddh::Error& error) {
     if (choice.reason.empty()) throw;
     ddh::fail(error.code(), error.what(), "; device.plugin=auto chose it: ", choice.reason,
@@ -80,13 +87,11 @@ Plugin find_device(const UserConfig& user, const Config& config, Registry& regis
 }
 
 // A transport of the device's memory works beside one of host memory, which has options of its own.
-void add_host_comm(const UserConfig& user, const Config& choices, Registry& registry, PreparedRun& plan,
-                   std::vector<Section>& sections) {
+void add_host_comm(const Source& source, PreparedRun& plan, std::vector<Section>& sections) {
   if (plan.device.has_cap(DDH_CAP_HOST_MEMORY))
     ddh::fail(DDH_FAILED_PRECONDITION, "comm '", plan.comm.id(),
               "' exchanges memory of GPUs, but this run computes on the CPU; choose --device cuda, or --comm shm");
-  plan.host_comm =
-      find_plugin(user, choices, registry, {DDH_KIND_COMM, kHostCommSection, &plan.host_comm, "comm.host"});
+  plan.host_comm = find_plugin(source, {DDH_KIND_COMM, kHostCommSection, &plan.host_comm, "comm.host"});
   if (plan.host_comm.has_cap(DDH_CAP_DEVICE_BUFFERS) || plan.host_comm.has_cap(DDH_CAP_RANKS_ARE_THREADS))
     ddh::fail(DDH_FAILED_PRECONDITION, "comm.host '", plan.host_comm.id(), "' does not exchange host memory between ",
               "processes, which comm '", plan.comm.id(), "' needs beside it; choose comm.host=shm");
@@ -96,13 +101,13 @@ void add_host_comm(const UserConfig& user, const Config& choices, Registry& regi
 }
 
 // The plugins of monitor.plugins, their options, and their full paths for the effective configuration.
-std::vector<std::string> find_monitors(const UserConfig& user, const Config& choices, Registry& registry,
-                                       PreparedRun& plan, std::vector<Section>& sections) {
-  const Wish* wish = user.find("monitor.plugins");
+std::vector<std::string> find_monitors(const Source& source, PreparedRun& plan, std::vector<Section>& sections) {
+  const Wish* wish = source.user.find("monitor.plugins");
   std::vector<std::string> full_names;
-  for (const auto& choice : choices.get<std::vector<std::string>>("monitor.plugins")) {
-    const LoadGuard guard("loading monitor '" + choice + "'", watchdog_limits(choices));
-    const Plugin plugin = registry.find(DDH_KIND_MONITOR, choice, wish == nullptr ? fs::current_path() : wish->base);
+  for (const auto& choice : source.choices.get<std::vector<std::string>>("monitor.plugins")) {
+    const LoadGuard guard(source.record, "loading monitor '" + choice + "'");
+    const Plugin plugin =
+        source.registry.find(DDH_KIND_MONITOR, choice, wish == nullptr ? fs::current_path() : wish->base);
     const std::string id = plugin.id();
     if (std::any_of(plan.monitors.begin(), plan.monitors.end(), [&](const Plugin& other) { return other.id() == id; }))
       ddh::fail(DDH_ALREADY_EXISTS, "monitor.plugins names the monitor '", id, "' twice; leave one of them out");
@@ -296,10 +301,11 @@ int wanted_world_size(const UserConfig& user, const Registry& registry) {
                             choose_device(config, registry, gpus), gpus);
 }
 
-PreparedRun prepare_run(const UserConfig& user, Registry& registry, int world_size, Work work) {
+PreparedRun prepare_run(const UserConfig& user, Registry& registry, int world_size, Work work, LoaderRecord* record) {
   Config choices(user, run_sections(user), /*plugin_sections=*/false);
   const DeviceChoice device = choose_device(choices, registry, gpus_here());
   if (!device.reason.empty()) choices.set("device.plugin", device.plugin, "derived");
+  const Source source{user, choices, registry, record};
   PreparedRun plan;
   plan.device_reason = device.reason;
   plan.work = work;
@@ -309,15 +315,14 @@ PreparedRun prepare_run(const UserConfig& user, Registry& registry, int world_si
   for (const std::string& section : schedule_sections(user)) plan.phase_schedules.push_back({section, {}});
   for (const Role& role : roles_of(plan)) {
     Plugin& plugin = *role.plugin;
-    plugin = role.kind == DDH_KIND_DEVICE ? find_device(user, choices, registry, role, device)
-                                          : find_plugin(user, choices, registry, role);
+    plugin = role.kind == DDH_KIND_DEVICE ? find_device(source, role, device) : find_plugin(source, role);
     const Schema schema = add_plugin_options(sections, role.section, plugin.desc->config_schema,
                                              kind_name(role.kind) + " '" + plugin.id() + "'");
     if (role.kind == DDH_KIND_STRATEGY) plan.less_memory = schema.less_memory;
     add_foreign_names(sections, role.section, kind_name(role.kind), plugin.id());
   }
-  if (plan.comm.has_cap(DDH_CAP_DEVICE_BUFFERS)) add_host_comm(user, choices, registry, plan, sections);
-  const std::vector<std::string> monitors = find_monitors(user, choices, registry, plan, sections);
+  if (plan.comm.has_cap(DDH_CAP_DEVICE_BUFFERS)) add_host_comm(source, plan, sections);
+  const std::vector<std::string> monitors = find_monitors(source, plan, sections);
   plan.config = Config(user, sections);
   plan.config.set("monitor.plugins", monitors, plan.config.find("monitor.plugins")->source);
   if (!device.reason.empty()) plan.config.set("device.plugin", device.plugin, "derived");

@@ -10,6 +10,7 @@
 #include "cli/run_lock.hpp"
 #include "config/config.hpp"
 #include "engine/loop/run_plan.hpp"
+#include "launch/loader_record.hpp"
 #include "plugin/registry.hpp"
 
 namespace ddhost {
@@ -31,7 +32,9 @@ void share_cores(int world_size);
 int wanted_world_size(const UserConfig& user, const Registry& registry);
 
 // Finds and loads the plugins, completes the configuration, and chooses the run's folder, but does not create it.
-PreparedRun prepare_run(const UserConfig& user, Registry& registry, int world_size, Work work = Work::kTrain);
+// `record`, if any, is told which library is being loaded.
+PreparedRun prepare_run(const UserConfig& user, Registry& registry, int world_size, Work work = Work::kTrain,
+                        LoaderRecord* record = nullptr);
 
 // Creates the run's folder and tests that it, and the folder of the final weights, are writable.
 void make_run_folder(PreparedRun& plan);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // cli/run_model.cpp: `ddhost train`, `ddhost eval`, `ddhost generate`.
+#include <memory>
 #include <ostream>
 
 #include "cli/commands.hpp"
@@ -8,8 +9,10 @@
 #include "cli/load_guard.hpp"
 #include "cli/prepare.hpp"
 #include "cli/resume.hpp"
+#include "config/optimizer_sections.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "engine/loop/rank.hpp"
+#include "engine/weights/checkpoint_folder.hpp"
 #include "engine/weights/instruction_set.hpp"
 #include "launch/launch.hpp"
 
@@ -42,18 +45,67 @@ std::vector<std::string> libraries_of(const PreparedRun& run) {
   return files;
 }
 
-// If a run could not start, the next attempt can use its folder.
-Outcome start(PreparedRun& run) {
+// In the loader: a run whose ranks can start. If it can't start, the next attempt can use its folder.
+void make_ready(const CommandLine& line, PreparedRun& run, LoaderRecord& record) {
+  const bool trains = run.work == Work::kTrain;
+  if (trains) {
+    require_checkpoint(run);
+    if (run.wish.from == ResumeWish::From::none) keep_config_file(line, run);
+    make_run_folder(run);
+    record.set_folder(run.run_dir.string());
+  }
   try {
     for (const std::string& warning : choose_checkpoints(run)) print_sentence("warning: " + warning);
     run.fingerprints = fingerprints_of(run);
-    LaunchArgs args{run.world_size, run.ranks_per_node, run.ranks_are_threads};
-    args.watchdog = watchdog_limits(run.config);
-    args.libraries = libraries_of(run);
-    return launch(args, [&run](const RankSeat& seat) { return start_rank(run, seat); });
   } catch (...) {
-    if (run.work == Work::kTrain) leave_unused_folder(run);
+    if (trains) leave_unused_folder(run);
     throw;
+  }
+}
+
+void print_configuration(const PreparedRun& run, std::ostream& out) {
+  out << run.config.effective().dump(2) << '\n';
+  if (!out.flush()) ddh::fail(DDH_RESOURCE_EXHAUSTED, kStdoutFailed);
+}
+
+// In the loader.
+Prepared prepare(const CommandLine& line, const UserConfig& user, Registry& registry, int world_size,
+                 LoaderRecord& record, std::ostream& out) {
+  const auto run =
+      std::make_shared<PreparedRun>(prepare_run(user, registry, world_size, work_of(line.command), &record));
+  for (const std::string& warning : registry.warnings()) print_sentence("warning: " + warning);
+  for (const std::string& warning : run->config.warnings()) print_sentence("warning: " + warning);
+  if (line.dry_run) {
+    print_configuration(*run, out);
+    return {};
+  }
+  make_ready(line, *run, record);
+  return {run->ranks_are_threads, libraries_of(*run), [run](const RankSeat& seat) { return start_rank(*run, seat); }};
+}
+
+LaunchArgs launch_args(Command command, const Config& host, int world_size) {
+  LaunchArgs args;
+  args.world_size = world_size;
+  args.ranks_per_node = static_cast<int>(host.get<int64_t>("run.ranks_per_node"));
+  args.watchdog = watchdog_limits(host);
+  args.stop_grace = stop_grace(host);
+  if (command == Command::kEval) args.unit = "micro-batch";
+  if (command == Command::kGenerate) args.unit = "item";
+  return args;
+}
+
+// Of a training that did not end well, after all its processes have ended: a checkpoint that was being written is removed,
+// and a folder without rows is free again. Another run may have taken the folder meanwhile.
+void clean_up(const std::filesystem::path& run_dir) {
+  try {
+    RunLock lock;
+    if (lock.take(run_dir, RunLock::File::may_exist) != RunLock::Result::locked) return;
+    remove_leftovers(run_dir);
+    PreparedRun run;
+    run.run_dir = run_dir;
+    leave_unused_folder(run);
+  } catch (const ddh::Error&) {
+    // The folder is gone or can't be written; the run has said so.
   }
 }
 
@@ -64,22 +116,13 @@ int run_model(const CommandLine& line, Registry& registry, std::ostream& out) {
   const int world_size = wanted_world_size(user, registry);
   share_cores(world_size);
   limit_instruction_set();
-  PreparedRun run = prepare_run(user, registry, world_size, work_of(line.command));
-  for (const std::string& warning : registry.warnings()) print_sentence("warning: " + warning);
-  for (const std::string& warning : run.config.warnings()) print_sentence("warning: " + warning);
-  if (line.dry_run) {
-    out << run.config.effective().dump(2) << '\n';
-    return 0;
-  }
-  const bool trains = run.work == Work::kTrain;
-  if (trains) {
-    require_checkpoint(run);
-    if (run.wish.from == ResumeWish::From::none) keep_config_file(line, run);
-    make_run_folder(run);
-  }
-  const Outcome outcome = start(run);
+  const Config host(user, run_sections(user), /*plugin_sections=*/false);
+  LoaderRecord record;
+  const Outcome outcome = launch(
+      launch_args(line.command, host, world_size),
+      [&](LoaderRecord& of_loader) { return prepare(line, user, registry, world_size, of_loader, out); }, record);
   if (!outcome.sentence.empty()) print_sentence(outcome.sentence);
-  if (trains && outcome.exit_code != 0) leave_unused_folder(run);
+  if (const std::string folder = record.folder(); outcome.exit_code != 0 && !folder.empty()) clean_up(folder);
   return outcome.exit_code;
 }
 

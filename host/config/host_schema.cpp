@@ -197,8 +197,14 @@ constexpr const char* kSchedule = R"json({"properties": {
     "description": "the learning-rate schedule: name, path or path:id, or its class in DeepSpeed or torch"}
   }, "x-aliases": {"plugin": {"key": "type"}}})json";
 
-const std::array<SectionText, 12> kSections = {{
+constexpr const char* kLaunch = R"json({"properties": {
+  "grace": {"type": "number", "default": 10, "minimum": 0, "maximum": 1000000, "x-unit": "s",
+    "description": "after SIGTERM or Ctrl-C, kill ranks that begin and end no plugin call for this time or the longest call's; 0: never"}
+}})json";
+
+const std::array<SectionText, 13> kSections = {{
     {"run", kRun},
+    {"launch", kLaunch},
     {"data", kData},
     {"model", R"json({"properties": {
       "plugin": {"type": "string", "default": "gpt", "description": "the model: name, path or path:id"}}})json"},

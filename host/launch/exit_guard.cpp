@@ -16,15 +16,15 @@ namespace {
 
 constexpr std::array<int, 5> kSignals = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 
-void put(const char* text) { static_cast<void>(!::write(STDERR_FILENO, text, std::strlen(text))); }
-
 }  // namespace
 
 // Signal handlers have no argument, so their data is static.
 struct ExitGuard::State {
   std::atomic<Describe> describe{nullptr};  // not null: a guard exists
+  std::atomic<Report> report{nullptr};
   std::atomic<const void*> context{nullptr};
   std::atomic<bool> is_ending{false};  // a thread is in at_exit
+  pid_t process = 0;                   // that made the guard
   int registered = 0;
   std::array<struct sigaction, kSignals.size()> before{};
 };
@@ -34,19 +34,22 @@ ExitGuard::State& ExitGuard::state() {
   return state;
 }
 
+bool ExitGuard::is_guarded() { return state().describe.load() != nullptr && state().process == ::getpid(); }
+
 void ExitGuard::say(const char* what) {
   State& s = state();
   std::array<char, 1024> place{};
   const bool in_plugin = s.describe.load()(s.context.load(), place.data(), place.size());
-  put("ddhost: ");
-  put(what);
-  put(" while ");
-  put(place.data());
-  put(in_plugin ? "; the run has ended; fix the plugin\n" : "; the run has ended\n");
+  std::array<char, 1280> sentence{};
+  size_t used = 0;
+  const char* const end = in_plugin ? "; the run has ended; fix the plugin" : "; the run has ended";
+  for (const char* part : {what, " while ", static_cast<const char*>(place.data()), end})
+    for (; *part != '\0' && used + 1 < sentence.size(); ++part) sentence[used++] = *part;
+  s.report.load()(s.context.load(), sentence.data());
 }
 
 void ExitGuard::at_exit() {
-  if (state().describe.load() == nullptr) return;
+  if (!is_guarded()) return;
   while (state().is_ending.exchange(true)) ::pause();  // the first thread ends the process
   say("exit() was called");
   ::_exit(1);
@@ -54,13 +57,11 @@ void ExitGuard::at_exit() {
 
 void ExitGuard::at_signal(int number, siginfo_t* info, void*) {
   std::array<char, 3072> cut_file{};
-  if (state().describe.load() != nullptr && write_cut_file(*info, cut_file.data(), cut_file.size())) {
-    put("ddhost: ");
-    put(cut_file.data());
-    put("\n");
+  if (is_guarded() && write_cut_file(*info, cut_file.data(), cut_file.size())) {
+    state().report.load()(state().context.load(), cut_file.data());
     ::_exit(1);
   }
-  if (state().describe.load() != nullptr) {
+  if (is_guarded()) {
     std::array<char, 24> what = {"killed by signal "};
     size_t at = std::strlen(what.data());
     if (number >= 10) what[at++] = static_cast<char>('0' + number / 10);
@@ -77,10 +78,12 @@ void ExitGuard::register_for(int threads) {
     static_cast<void>(std::atexit(&ExitGuard::at_exit));
 }
 
-ExitGuard::ExitGuard(Describe describe, const void* context, int threads) {
+ExitGuard::ExitGuard(Describe describe, Report report, const void* context, int threads) {
   register_for(threads);
   State& s = state();
+  s.process = ::getpid();
   s.context = context;
+  s.report = report;
   s.describe = describe;
   struct sigaction mine {};
   mine.sa_sigaction = &ExitGuard::at_signal;

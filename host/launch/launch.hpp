@@ -13,6 +13,7 @@
 
 #include "engine/services/rank_seat.hpp"
 #include "launch/kv.hpp"
+#include "launch/loader_record.hpp"
 #include "launch/memory_kills.hpp"
 #include "launch/progress.hpp"
 #include "launch/watchdog.hpp"
@@ -25,16 +26,16 @@ using RankFunction = std::function<int(RankSeat&)>;
 
 struct LaunchArgs {
   int world_size = 1;
-  int ranks_per_node = 0;                 // 0 = all on one node
-  bool threads = false;                   // ranks are threads of this process
-  std::chrono::milliseconds grace{2000};  // time for the other ranks to end after one has failed
-  // Time for all ranks to end after Ctrl-C; none: they finish the step, however long it takes. A second Ctrl-C ends
-  // them.
-  std::optional<std::chrono::milliseconds> stop_limit{};
+  int ranks_per_node = 0;                         // 0 = all on one node
+  bool threads = false;                           // ranks are threads of one process; unless a Prepare decides it
+  std::chrono::milliseconds failure_grace{2000};  // time for the other ranks to end after one has failed
+  // After a signal that ends the run, a rank that begins and ends no plugin call for this time is killed, or for the
+  // time of the run's longest call if that is longer; 0: never. A second signal kills the ranks at once.
+  std::chrono::milliseconds stop_grace{10000};
+  std::string unit = "step";             // what a rank finishes after such a signal
   std::chrono::milliseconds echo{1000};  // a second signal within this time is a copy, sent to group and process
   WatchdogLimits watchdog{};
   CgroupFiles cgroups{};
-  std::vector<std::string> libraries{};  // files of the run's plugins
 };
 
 struct Outcome {
@@ -42,8 +43,19 @@ struct Outcome {
   std::string sentence;  // the reason if it is not 0; may be empty
 };
 
-// Returns when every rank has ended. Call it before any thread exists. With processes, it never returns in the
-// children. If threads don't end within the limits, it prints the message and ends the process.
+// What the loader has prepared.
+struct Prepared {
+  bool threads = false;                  // ranks are threads of one process
+  std::vector<std::string> libraries{};  // files of the run's plugins
+  RankFunction rank_function;            // empty: there is nothing to start
+};
+// Runs in the loader, a child of this process: loads the plugins and prepares the run.
+using Prepare = std::function<Prepared(LoaderRecord&)>;
+
+// Starts the ranks and returns when every rank has ended. Call it before any thread exists. It never returns in the
+// children. All ranks are children of this process, which runs no code of a plugin.
+Outcome launch(const LaunchArgs& args, const Prepare& prepare, LoaderRecord& record);
+// For plugins that this process has loaded.
 Outcome launch(const LaunchArgs& args, const RankFunction& rank_function);
 
 constexpr int kMaxRanks = 1024;

@@ -67,6 +67,8 @@ struct alignas(kPage) Progress::Rank {
   static constexpr size_t kNameBytes = 96;
 
   std::atomic<int64_t> step{0};
+  std::atomic<uint32_t> begun{0};
+  std::atomic<int32_t> process{0};
   std::atomic<uint32_t> complete{0};
   std::atomic<uint32_t> claimed{0};  // the first failure of the rank takes the slot
   std::atomic<uint32_t> order{0};    // not 0: the slot is complete
@@ -107,6 +109,13 @@ Progress::Units& Progress::units() const { return *reinterpret_cast<Units*>(stat
 void Progress::set_step(int rank, int64_t step) { at(rank).step.store(step, std::memory_order_relaxed); }
 int64_t Progress::step(int rank) const { return at(rank).step.load(std::memory_order_relaxed); }
 
+void Progress::set_begun(int rank) { at(rank).begun.store(1, std::memory_order_relaxed); }
+bool Progress::has_begun(int rank) const {
+  return step(rank) > 0 || at(rank).begun.load(std::memory_order_relaxed) != 0;
+}
+void Progress::set_process(int rank, int32_t pid) { at(rank).process.store(pid, std::memory_order_release); }
+int32_t Progress::process(int rank) const { return at(rank).process.load(std::memory_order_acquire); }
+
 void Progress::set_failure(int rank, std::string_view sentence, bool caused_by_peer) {
   Rank& slot = at(rank);
   if (slot.claimed.exchange(1) != 0) return;
@@ -128,6 +137,13 @@ bool Progress::is_complete(int rank) const { return at(rank).complete.load(std::
 
 CallLane& Progress::lane(int rank, RankThread thread) const {
   return at(rank).lanes[static_cast<size_t>(thread)].calls;
+}
+
+bool Progress::waits(int rank) const {
+  const CallLane& calls = lane(rank);
+  for (size_t depth = 0; depth < CallLane::kDepth; ++depth)
+    if (waits_for_ranks(calls.frame(depth).call)) return true;
+  return false;
 }
 
 uint8_t Progress::add_plugin(int rank, std::string_view name) {

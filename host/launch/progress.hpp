@@ -24,6 +24,12 @@ class Progress {
   // The step that the rank is working on; counts from 1, 0 = before the first.
   void set_step(int rank, int64_t step);
   [[nodiscard]] int64_t step(int rank) const;
+  // The rank has begun with what the run is for; before that, nothing is lost if it ends.
+  void set_begun(int rank);
+  [[nodiscard]] bool has_begun(int rank) const;
+  // The process of the rank, which the loader has started; 0: none.
+  void set_process(int rank, int32_t pid);
+  [[nodiscard]] int32_t process(int rank) const;
 
   // The reason of a rank's failure; the first call counts. `caused_by_peer`: it only noticed that another rank had
   // ended. Safe in signal handlers.
@@ -49,6 +55,9 @@ class Progress {
   // The memory that a rank's strategy has planned; the first rank's call counts. "": not planned yet.
   void set_plan(std::string_view text);
   [[nodiscard]] std::string plan() const;
+
+  // Whether the rank's main thread waits for other ranks in its current call.
+  [[nodiscard]] bool waits(int rank) const;
 
   // The calls of a rank's thread: "update of optimizer 'x' (in step of strategy 'y')"; "" outside of plugins. Writes at
   // most `capacity` bytes including the NUL; safe in signal handlers.
@@ -84,6 +93,7 @@ class ProgressOfRank final : public RankRecord {
   ProgressOfRank(Progress& progress, int rank) : progress_(progress), rank_(rank) {}
 
   void set_step(int64_t step) override { progress_.set_step(rank_, step); }
+  void set_begun() override { progress_.set_begun(rank_); }
   [[nodiscard]] bool stop_requested() const override { return progress_.stop_requested(); }
   [[nodiscard]] int64_t saves_requested() const override { return progress_.saves_requested(); }
   [[nodiscard]] CallLane& lane(RankThread thread) override { return progress_.lane(rank_, thread); }

@@ -71,6 +71,8 @@ Outcome verdict(const RunEnd& end, const Progress& progress, int world_size) {
   if (!has_own_failure(progress, world_size) && !end.hung) outcome.sentence.clear();
   if (end.killed_by_signal)
     outcome.sentence = "a second signal ended the ranks, some of them in the middle of a step";
+  else if (!end.has_begun)
+    outcome.sentence.clear();
   else if (end.killed_after_stop)
     outcome.sentence = "the ranks did not end by themselves in time and were killed";
   outcome.exit_code = 128 + end.stop_signal;
@@ -125,18 +127,24 @@ void print_sentence(const std::string& sentence) {
   std::fflush(stderr);
 }
 
-void note_stop(RunEnd& end, int signal, Progress& progress, std::chrono::milliseconds echo) {
+void note_stop(RunEnd& end, int signal, Progress& progress, const LaunchArgs& args, const std::string& before) {
   const auto now = std::chrono::steady_clock::now();
   if (end.stop_signal != 0) {
-    end.killed_by_signal |= now - end.stopped_at >= echo;
+    end.killed_by_signal |= now - end.stopped_at >= args.echo;
     return;
   }
   end.stop_signal = signal;
   end.stopped_at = now;
+  end.has_begun = false;
+  for (int rank = 0; rank < args.world_size; ++rank) end.has_begun |= progress.has_begun(rank);
   progress.request_stop();
-  print_sentence(ddh::str("signal ", signal, " (", ::strsignal(signal),
-                          ") has come: the run ends after the current step; ",
-                          "a second signal, or Ctrl-C, ends the ranks at once"));
+  const std::string come = ddh::str("signal ", signal, " (", ::strsignal(signal), ") has come");
+  if (end.has_begun)
+    print_sentence(ddh::str(come, ": the run ends after the current ", args.unit,
+                            "; a second signal, or Ctrl-C, ends the ranks at once"));
+  else
+    print_sentence(ddh::str(come, " before the first ", args.unit, ", while ", before,
+                            ": the run ends at once, and nothing is lost"));
 }
 
 }  // namespace ddhost

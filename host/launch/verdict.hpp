@@ -16,6 +16,7 @@ namespace ddhost {
 struct RunEnd {
   int stop_signal = 0;  // the first SIGINT, SIGTERM or SIGHUP; 0: none
   std::chrono::steady_clock::time_point stopped_at;
+  bool has_begun = true;           // when it came; otherwise there was nothing to finish
   bool killed_by_signal = false;   // a second one came
   bool killed_after_stop = false;  // ranks did not end in time
   std::string death;               // a rank died without a message, or hung, and no rank had failed before
@@ -38,7 +39,8 @@ uint64_t make_run_id();
 // Prints a watchdog's notices. True: it ends the run, with the reason in end.death.
 bool note_watchdog(RunEnd& end, Watchdog& watchdog);
 
-// Records a signal that ends runs. If this sets killed_by_signal, the ranks must be killed.
-void note_stop(RunEnd& end, int signal, Progress& progress, std::chrono::milliseconds echo);
+// Records a signal that ends runs. If this sets killed_by_signal, or if no rank has begun, the ranks must be killed.
+// `before`: what is under way before the first step, "the ranks were being prepared".
+void note_stop(RunEnd& end, int signal, Progress& progress, const LaunchArgs& args, const std::string& before);
 
 }  // namespace ddhost

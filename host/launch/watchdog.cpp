@@ -55,13 +55,8 @@ void Watchdog::follow(Watched& watched, const CallFrame& now_in, Clock::time_poi
   watched = {now_in, now, limit_of(now_in)};
 }
 
-// The rank waits for other ranks in this call, so it is not the cause.
-bool Watchdog::waits(int rank) const {
-  const CallLane& lane = progress_.lane(rank);
-  for (size_t depth = 0; depth < CallLane::kDepth; ++depth)
-    if (waits_for_ranks(lane.frame(depth).call)) return true;
-  return false;
-}
+// Such a rank is not the cause.
+bool Watchdog::waits(int rank) const { return progress_.waits(rank); }
 
 bool Watchdog::has_ended(int rank) const {
   return ranks_[static_cast<size_t>(rank)].state == RankState::kEnded || progress_.is_complete(rank);

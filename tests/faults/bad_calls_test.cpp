@@ -65,15 +65,51 @@ TEST_CASE("a plugin that calls exit(0) in a run with threads makes the run fail"
     check_named(run_bad(bad_strategy("destroy", "exit", {"--comm", "loop"})), {"in destroy of strategy 'bad'"});
 }
 
+TEST_CASE("a plugin that calls _exit(0) in a run with threads makes the run fail, and is named", "[misbehaving]") {
+  const std::string end = "ended without finishing the run (exit code 0)";
+  check_named(run_bad(bad_strategy("step", "quick_exit", {"--comm", "loop", "strategy.step=2"})),
+              {end, "in step of strategy 'bad'", "at step 2", "must not end the process"});
+  check_named(run_bad(bad_strategy("create", "quick_exit", {"--comm", "loop"})), {end, "in create of strategy 'bad'"});
+  // The thread that did it is not known, so both ranks are told.
+  check_named(run_bad(bad_strategy("step", "quick_exit", {"--comm", "loop", "strategy.rank=1"})),
+              {end, "rank 0 was in", "rank 1 was in step of strategy 'bad'"});
+  check_named(run_bad(bad_model("batch_create", "quick_exit", {"--comm", "loop"})),
+              {end, "in batch_create of model 'bad_model'"});
+}
+
 TEST_CASE("a library that ends, crashes or hangs the program while it is loaded is named", "[misbehaving]") {
   const Words options = {"--strategy", test_plugin("bad_loading")};
-  check_named(run_bad(options, "exit"), {"bad_loading.so", "ended the process that loaded it", "must not call exit"});
+  check_named(run_bad(options, "exit"),
+              {"bad_loading.so", "ended the process that loaded it (exit code 0)", "must not call exit"});
+  check_named(run_bad(options, "quick_exit"), {"bad_loading.so", "ended the process that loaded it (exit code 0)"});
   check_named(run_bad(options, "segv"), {"bad_loading.so", "signal 11", "build or copy it again"});
   Words impatient = options;
   impatient.insert(impatient.end(), {"run.watchdog=0.2", "run.watchdog_abort=1"});
   const BadEnd hang = run_bad(impatient, "hang");
   check_named(hang, {"loading strategy", "bad_loading.so", "run.watchdog_abort=1 s"});
   CHECK_THAT(hang.err, Catch::Contains("bad_loading.so' has taken 0.6 s so far\n"));
+}
+
+// A child loads each library first. A library that behaves there and not in the run was not seen.
+TEST_CASE("a library that misbehaves only when it is loaded a second time is named", "[misbehaving]") {
+  const char* const comm = GENERATE("shm", "loop");
+  const auto at_second_load = [&](const std::string& how, const Words& more = {}) {
+    const TempFolder folder;
+    setenv("BAD_LOADING_MARK", folder.file("mark").c_str(), 1);
+    Words options = {"--strategy", test_plugin("bad_loading"), "--comm", comm};
+    options.insert(options.end(), more.begin(), more.end());
+    BadEnd end = run_bad(options, how);
+    unsetenv("BAD_LOADING_MARK");
+    return end;
+  };
+  const BadEnd silent = at_second_load("quick_exit");
+  check_named(silent, {"exit code 0", "while loading strategy", "bad_loading.so", "must not end the process"});
+  CHECK(silent.code == 1);
+  check_named(at_second_load("exit"), {"exit() was called while loading strategy", "bad_loading.so", "fix the plugin"});
+  check_named(at_second_load("segv"), {"killed by signal 11 while loading strategy", "bad_loading.so"});
+  check_named(at_second_load("overflow"), {"signal 11", "while loading strategy", "bad_loading.so"});
+  check_named(at_second_load("hang", {"run.watchdog=0.2", "run.watchdog_abort=1"}),
+              {"loading strategy", "bad_loading.so", "has taken 1", "run.watchdog_abort=1 s"});
 }
 
 TEST_CASE("a plugin that dies is named with its signal and its call", "[misbehaving]") {

@@ -29,6 +29,9 @@ class RankRecord {
 
   // The step that the rank is working on; counts from 1, 0 = before the first.
   virtual void set_step(int64_t step) = 0;
+  // The rank has begun with what the run is for (an evaluation, the text to generate, the end of a training). A step
+  // says the same. Before that, nothing is lost if the rank ends.
+  virtual void set_begun() {}
   // Whether the run was asked to end after the current step. A rank reads it once per step and agrees with the others.
   [[nodiscard]] virtual bool stop_requested() const = 0;
   // How often the run has been asked to save a checkpoint after the current step.

@@ -44,8 +44,8 @@ LaunchArgs ranks(int n, bool threads = false) {
   LaunchArgs args;
   args.world_size = n;
   args.threads = threads;
-  args.grace = 300ms;
-  args.stop_limit = 500ms;
+  args.failure_grace = 300ms;
+  args.stop_grace = 500ms;
   return args;
 }
 
@@ -159,6 +159,7 @@ TEST_CASE("an interrupt lets the ranks finish their step and ends with 130", "[l
     const SharedPage shared;
     const pid_t launcher = getpid();
     const Outcome end = launch(ranks(2, threads), [&](RankSeat& seat) {
+      seat.record.set_step(1);
       if (seat.rank == 0) kill(launcher, SIGINT);
       while (!seat.record.stop_requested()) std::this_thread::sleep_for(1ms);
       shared->sum += 1;
@@ -170,26 +171,49 @@ TEST_CASE("an interrupt lets the ranks finish their step and ends with 130", "[l
   }
 }
 
-TEST_CASE("ranks that ignore an interrupt are killed after the limit", "[launch]") {
-  const auto begin = Clock::now();
-  const pid_t launcher = getpid();
-  const Outcome end = launch(ranks(2), [&](RankSeat& seat) {
-    if (seat.rank == 0) kill(launcher, SIGTERM);
-    return sleep_for_ever(seat);
-  });
-  CHECK(end.exit_code == 143);
-  CHECK_THAT(end.sentence, Catch::Contains("killed"));
-  CHECK(Clock::now() - begin >= 500ms);
-  CHECK(Clock::now() - begin < 5s);
+TEST_CASE("ranks that begin and end no call after an interrupt are named and killed", "[launch]") {
+  for (const bool threads : {false, true}) {
+    const auto begin = Clock::now();
+    const pid_t launcher = getpid();
+    const Outcome end = launch(ranks(2, threads), [&](RankSeat& seat) {
+      seat.record.set_step(1);
+      const uint8_t plugin = seat.record.add_plugin("strategy 'deaf'");
+      if (seat.rank == 1) seat.record.lane(RankThread::kMain).enter(plugin, PluginCall::kStep, -1);
+      if (seat.rank == 0) kill(launcher, SIGTERM);
+      return sleep_for_ever(seat);
+    });
+    CHECK(end.exit_code == 143);
+    CHECK_THAT(end.sentence, Catch::Contains("rank 1 (in step of strategy 'deaf')") && Catch::Contains("killed"));
+    CHECK_THAT(end.sentence, !Catch::Contains("rank 0"));  // it is in no call, so nothing is known about it
+    CHECK(Clock::now() - begin >= 500ms);
+    CHECK(Clock::now() - begin < 5s);
+  }
+}
+
+TEST_CASE("an interrupt before any rank has begun ends the run at once", "[launch]") {
+  for (const bool threads : {false, true}) {
+    LaunchArgs args = ranks(2, threads);
+    args.stop_grace = 60s;
+    const auto begin = Clock::now();
+    const pid_t launcher = getpid();
+    const Outcome end = launch(args, [&](RankSeat& seat) {
+      if (seat.rank == 0) kill(launcher, SIGTERM);
+      return sleep_for_ever(seat);
+    });
+    CHECK(end.exit_code == 143);
+    CHECK(end.sentence.empty());
+    CHECK(Clock::now() - begin < 5s);
+  }
 }
 
 TEST_CASE("a second interrupt ends the ranks at once", "[launch]") {
   LaunchArgs args = ranks(2);
-  args.stop_limit = 60s;
+  args.stop_grace = 60s;
   args.echo = 0ms;
   const auto begin = Clock::now();
   const pid_t launcher = getpid();
   const Outcome end = launch(args, [&](RankSeat& seat) {
+    seat.record.set_step(1);
     if (seat.rank == 0) {
       kill(launcher, SIGINT);
       while (!seat.record.stop_requested()) std::this_thread::sleep_for(1ms);
@@ -208,6 +232,7 @@ TEST_CASE("a signal that reaches the launcher twice and every rank counts once",
     const SharedPage shared;
     const pid_t launcher = getpid();
     const Outcome end = launch(ranks(2, threads), [&](RankSeat& seat) {
+      seat.record.set_step(1);
       if (seat.rank == 0)
         for (int i = 0; i < 2; ++i) kill(launcher, SIGTERM);
       if (!threads) raise(SIGTERM);
@@ -224,10 +249,11 @@ TEST_CASE("a signal that reaches the launcher twice and every rank counts once",
 
 TEST_CASE("a signal that a rank passes on late does not count as a second one", "[launch]") {
   LaunchArgs args = ranks(2);
-  args.stop_limit = 60s;
+  args.stop_grace = 60s;
   args.echo = 0ms;
   const pid_t launcher = getpid();
   const Outcome end = launch(args, [&](RankSeat& seat) {
+    seat.record.set_step(1);
     if (seat.rank == 0) kill(launcher, SIGTERM);
     while (!seat.record.stop_requested()) std::this_thread::sleep_for(1ms);
     raise(SIGTERM);
@@ -265,19 +291,86 @@ TEST_CASE("the ranks of a killed launcher are killed", "[launch]") {
   CHECK(soon([&] { return gone(shared->pids[0]) && gone(shared->pids[1]); }));
 }
 
-TEST_CASE("threads that don't end after a failure are ended with the process", "[launch]") {
-  const pid_t launcher = fork();
-  if (launcher == 0) {
-    launch(ranks(2, true), [](RankSeat& seat) -> int {
-      if (seat.rank == 0) ddh::fail(DDH_INTERNAL, "broken");
-      return sleep_for_ever(seat);
-    });
-    _exit(99);
-  }
-  int status = 0;
-  waitpid(launcher, &status, 0);
-  CHECK(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == 1);
+TEST_CASE("threads that don't end after a failure are killed with their process", "[launch]") {
+  const Outcome end = launch(ranks(2, true), [](RankSeat& seat) -> int {
+    if (seat.rank == 0) ddh::fail(DDH_INTERNAL, "broken");
+    return sleep_for_ever(seat);
+  });
+  CHECK(end.exit_code == 1);
+  CHECK(end.sentence == "rank 0: broken");
+}
+
+TEST_CASE("a rank that ends the process of all ranks without a word is reported with what every rank did", "[launch]") {
+  const Outcome end = launch(ranks(2, true), [](RankSeat& seat) -> int {
+    seat.record.set_step(3);
+    const uint8_t plugin = seat.record.add_plugin("strategy 'rude'");
+    if (seat.rank == 0) return sleep_for_ever(seat);
+    std::this_thread::sleep_for(200ms);
+    seat.record.lane(RankThread::kMain).enter(plugin, PluginCall::kStep, -1);
+    _exit(0);
+  });
+  CHECK(end.exit_code == 1);
+  CHECK_THAT(end.sentence, Catch::Contains("ended without finishing the run (exit code 0) while rank 0 was in the "
+                                           "host's code, rank 1 was in step of strategy 'rude' at step 3"));
+}
+
+TEST_CASE("a loader that ends, dies or is refused gives the reason, and starts no rank", "[launch]") {
+  const auto outcome_of = [](const Prepare& prepare) {
+    LoaderRecord record;
+    const Outcome end = launch(ranks(2), prepare, record);
+    CHECK(end.exit_code == 1);
+    return end.sentence;
+  };
+  const auto begin_load = [](LoaderRecord& record) {
+    record.begin_load("loading model 'a'");
+    record.end_load();
+    record.begin_load("loading strategy 'b'");
+  };
+  CHECK_THAT(outcome_of([&](LoaderRecord& record) -> Prepared {
+               begin_load(record);
+               _exit(0);
+             }),
+             Catch::Contains("ended with exit code 0 while loading strategy 'b'") && Catch::Contains("fix it"));
+  CHECK_THAT(outcome_of([&](LoaderRecord& record) -> Prepared {
+               begin_load(record);
+               record.end_load();
+               _exit(0);
+             }),
+             Catch::Contains("exit code 0 before the ranks were started") &&
+                 Catch::Contains("(before: loading model 'a', loading strategy 'b')"));
+  CHECK_THAT(outcome_of([&](LoaderRecord& record) -> Prepared {
+               begin_load(record);
+               std::exit(0);
+             }),
+             Catch::StartsWith("exit() was called while loading strategy 'b'"));
+  CHECK_THAT(outcome_of([&](LoaderRecord& record) -> Prepared {
+               begin_load(record);
+               kill(getpid(), SIGKILL);
+               return {};
+             }),
+             Catch::Contains("was killed by signal 9 (Killed) while loading strategy 'b'") &&
+                 !Catch::Contains("fix"));  // nobody knows who sent it
+  CHECK(outcome_of([](LoaderRecord&) -> Prepared { ddh::fail(DDH_NOT_FOUND, "there is no model 'c'"); }) ==
+        "there is no model 'c'");
+}
+
+TEST_CASE("a run that needs no ranks ends well", "[launch]") {
+  LoaderRecord record;
+  const Outcome end = launch(
+      ranks(2), [](LoaderRecord&) { return Prepared{}; }, record);
+  CHECK(end.exit_code == 0);
+  CHECK(end.sentence.empty());
+}
+
+TEST_CASE("the ranks are children of the launcher", "[launch]") {
+  const SharedPage shared;
+  const pid_t launcher = getpid();
+  const Outcome end = launch(ranks(3), [&](RankSeat&) {
+    shared->sum += getppid() == launcher ? 1 : 0;
+    return 0;
+  });
+  CHECK(end.exit_code == 0);
+  CHECK(shared->sum == 3);
 }
 
 TEST_CASE("an interrupt does not end the ranks directly", "[launch]") {

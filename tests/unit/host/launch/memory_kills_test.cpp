@@ -80,7 +80,7 @@ TEST_CASE("a rank that was ended for lack of memory is named as that, with the p
   f.write("root/memory.events", "oom_kill 0\n");
   LaunchArgs args;
   args.world_size = 2;
-  args.grace = std::chrono::milliseconds(300);
+  args.failure_grace = std::chrono::milliseconds(300);
   args.cgroups = f.files;
   const Outcome end = launch(args, [&](RankSeat& seat) {
     seat.record.set_plan("planned memory\n  param 16\n");

@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/supervisor.hpp"
+
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include "ddh/sdk/plugin.hpp"
+
+namespace ddhost {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::string signal_text(int number) { return ddh::str("signal ", number, " (", ::strsignal(number), ")"); }
+
+// Signals that a process causes by its own error.
+bool is_fault(int number) {
+  return number == SIGSEGV || number == SIGBUS || number == SIGFPE || number == SIGILL || number == SIGABRT;
+}
+bool was_killed(int status) { return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL; }
+
+constexpr const char* kMemoryHint = "; if the system ran out of memory, use fewer ranks or a smaller batch";
+
+}  // namespace
+
+Supervisor::Supervisor(const LaunchArgs& args, Progress& progress, LoaderRecord& record, SignalWatch& signals,
+                       std::vector<Fd> sockets)
+    : args_(args),
+      progress_(progress),
+      record_(record),
+      signals_(signals),
+      kv_(std::move(sockets)),
+      watchdog_(progress, args.world_size, args.watchdog),
+      load_watch_(record, args.watchdog),
+      standstill_(progress, args.world_size, args.stop_grace),
+      memory_kills_(args.cgroups) {}
+
+Supervisor::~Supervisor() {
+  kill_all();
+  if (loader_ != 0) ::waitpid(loader_, nullptr, 0);
+  for (const Rank& rank : ranks_)
+    if (rank.running) ::waitpid(rank.pid, nullptr, 0);
+}
+
+void Supervisor::forget_in_child() {
+  loader_ = 0;
+  ranks_.clear();
+  kv_ = KvServer({});
+}
+
+Outcome Supervisor::run() {
+  reap();
+  while (is_running()) {
+    wait_for_news();
+    watch();
+    if (deadline_ && Clock::now() >= *deadline_) {
+      end_.killed_after_stop = end_.stop_signal != 0;
+      kill_all();
+      deadline_.reset();
+    }
+  }
+  if (without_ranks_ && end_.stop_signal == 0) return *without_ranks_;
+  return verdict(end_, progress_, args_.world_size);
+}
+
+bool Supervisor::is_running() const {
+  return loader_ != 0 || std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.running; });
+}
+
+bool Supervisor::ranks_are_threads() const {
+  return loader_ != 0 && record_.state() == LoaderRecord::State::kRanksAreHere;
+}
+
+void Supervisor::wait_for_news() {
+  std::vector<pollfd> set = kv_.poll_set();
+  set.push_back({signals_.fd(), POLLIN, 0});
+  int timeout = kv_.timeout_ms();
+  const auto at_most = [&timeout](std::chrono::milliseconds limit) {
+    const int mine = static_cast<int>(std::max<int64_t>(limit.count(), 0));
+    timeout = timeout < 0 ? mine : std::min(timeout, mine);
+  };
+  if (deadline_) at_most(std::chrono::ceil<std::chrono::milliseconds>(*deadline_ - Clock::now()));
+  if (watchdog_.interval()) at_most(*watchdog_.interval());
+  if (standstill_.interval()) at_most(*standstill_.interval());
+  if (::poll(set.data(), set.size(), timeout) < 0) {
+    if (errno == EINTR) return;
+    ddh::fail(DDH_INTERNAL, "the launcher can't wait for its ranks: ", std::strerror(errno));
+  }
+  set.pop_back();
+  kv_.serve(set);
+  for (const SignalWatch::Signal& signal : signals_.take()) {
+    if (signal.number == SIGUSR1)
+      progress_.request_save();
+    else if (signal.number != SIGCHLD)
+      stop(signal);
+  }
+  reap();
+}
+
+void Supervisor::stop(const SignalWatch::Signal& signal) {
+  const bool is_first = end_.stop_signal == 0;
+  const auto sent_it = [&](const Rank& rank) { return rank.pid == signal.sender; };
+  const bool from_child = signal.sender == loader_ || std::any_of(ranks_.begin(), ranks_.end(), sent_it);
+  if (signal.number == SIGTERM && from_child && !is_first) return;  // the same signal, delayed
+  const std::string loading = record_.loading();
+  note_stop(end_, signal.number, progress_, args_,
+            !loading.empty()                      ? loading
+            : loader_ == 0 || ranks_are_threads() ? "the ranks were being prepared"
+                                                  : "the run was being prepared");
+  if (end_.killed_by_signal || !end_.has_begun) kill_all();
+}
+
+void Supervisor::reap() {
+  reap_loader();
+  for (size_t r = 0; r < ranks_.size(); ++r) reap_rank(static_cast<int>(r));
+}
+
+void Supervisor::reap_loader() {
+  int status = 0;
+  while (loader_ != 0 && ::waitpid(loader_, &status, WNOHANG | WUNTRACED | WCONTINUED) == loader_) {
+    if (WIFSTOPPED(status) || WIFCONTINUED(status)) {
+      if (ranks_are_threads())
+        set_states(WIFSTOPPED(status) ? Watchdog::RankState::kStopped : Watchdog::RankState::kRunning);
+      continue;
+    }
+    loader_ended(status);
+  }
+}
+
+void Supervisor::loader_ended(int status) {
+  const LoaderRecord::State state = record_.state();
+  loader_ = 0;
+  switch (state) {
+    case LoaderRecord::State::kRanksAreOthers:
+      libraries_.emplace(record_.libraries());
+      return take_over_ranks();
+    case LoaderRecord::State::kRanksAreHere:
+      return ranks_ended_together(status);
+    case LoaderRecord::State::kEnded:
+      without_ranks_ = {record_.exit_code(), record_.failure()};
+      take_over_ranks();  // it may have started some before it failed
+      return kill_all();
+    case LoaderRecord::State::kPreparing:
+      break;
+  }
+  end_.failed = true;
+  if (!killing_) end_.death = loader_death(status);
+  take_over_ranks();  // it may have started some
+  kill_all();
+}
+
+// The ranks became children of this process when the loader ended.
+void Supervisor::take_over_ranks() {
+  for (int rank = 0; rank < args_.world_size; ++rank) {
+    const pid_t pid = progress_.process(rank);
+    ranks_.push_back({pid, pid != 0});
+  }
+  if (killing_) kill_all();
+  for (int rank = 0; rank < args_.world_size; ++rank) reap_rank(rank);
+}
+
+void Supervisor::reap_rank(int rank) {
+  Rank& of = ranks_[static_cast<size_t>(rank)];
+  int status = 0;
+  while (of.running) {
+    const pid_t pid = ::waitpid(of.pid, &status, WNOHANG | WUNTRACED | WCONTINUED);
+    if (pid != of.pid) return;
+    if (WIFSTOPPED(status) || WIFCONTINUED(status)) {
+      set_state(rank, WIFSTOPPED(status) ? Watchdog::RankState::kStopped : Watchdog::RankState::kRunning);
+      continue;
+    }
+    of.running = false;
+    set_state(rank, Watchdog::RankState::kEnded);
+    if (status != 0 || !progress_.is_complete(rank)) rank_failed(rank, status);
+  }
+}
+
+void Supervisor::watch() {
+  const auto now = Clock::now();
+  if (ranks_are_threads() && !end_.failed)
+    for (int rank = 0; rank < args_.world_size; ++rank)
+      if (progress_.failure(rank).order != 0 && !end_.failed) {
+        end_.failed = true;
+        set_deadline(args_.failure_grace);
+      }
+  if (end_.failed || killing_) return;
+  const auto stopped_at = end_.stop_signal == 0 ? std::nullopt : std::optional(end_.stopped_at);
+  if (const std::string still = standstill_.look(now, stopped_at); !still.empty()) return end_run(still);
+  for (const Watchdog::News& news : {watchdog_.look(now), load_watch_.look(now)}) {
+    for (const std::string& notice : news.notices) print_sentence(notice);
+    if (!news.end.empty()) return end_run(news.end);
+  }
+}
+
+void Supervisor::end_run(const std::string& death) {
+  end_.failed = end_.hung = true;
+  end_.death = death;
+  kv_.abort("the launcher has ended the run");
+  kill_all();
+}
+
+std::string Supervisor::loader_death(int status) const {
+  if (const std::string told = record_.failure(); !told.empty()) return told;
+  const std::string loading = record_.loading(), loads = record_.all_loads();
+  const std::string who = "the process that prepares the run and loads its plugins ";
+  const std::string how = WIFSIGNALED(status) ? "was killed by " + signal_text(WTERMSIG(status))
+                                              : ddh::str("ended with exit code ", WEXITSTATUS(status));
+  if (was_killed(status)) {
+    const std::optional<std::string> no_memory = memory_kills_.reason();
+    return who + how + (loading.empty() ? "" : " while " + loading) +
+           (no_memory ? " for lack of memory (" + *no_memory + "); raise the limit" : "; start the run again");
+  }
+  if (!loading.empty())
+    return who + how + " while " + loading +
+           "; constructors and the entry of a plugin must not end the process: fix it";
+  return who + how + " before the ranks were started" +
+         (loads.empty() ? "" : "; if a plugin did this, fix it (before: " + loads + ")");
+}
+
+void Supervisor::ranks_ended_together(int status) {
+  set_states(Watchdog::RankState::kEnded);
+  bool all_complete = status == 0;
+  for (int rank = 0; rank < args_.world_size; ++rank) all_complete = all_complete && progress_.is_complete(rank);
+  if (all_complete) return;
+  end_.failed = true;
+  if (!killing_ && end_.death.empty() && !has_own_failure(progress_, args_.world_size))
+    end_.death = death_together(status);
+}
+
+// The thread that has ended the process is not known, unless the exit guard was told.
+std::string Supervisor::death_together(int status) const {
+  if (const std::string told = record_.failure(); !told.empty()) return told;
+  std::string where;
+  int64_t step = 0;
+  for (int rank = 0; rank < args_.world_size; ++rank) {
+    const std::string place = places(rank);
+    where += ddh::str(where.empty() ? " while " : ", ", "rank ", rank, " was",
+                      place.empty() ? " in the host's code" : place);
+    step = std::max(step, progress_.step(rank));
+  }
+  const std::string who = "the process of all ranks";
+  const std::string end = where + ddh::str(" at step ", step, "; the run has ended");
+  if (was_killed(status)) {
+    const std::optional<std::string> no_memory = memory_kills_.reason();
+    return no_memory ? out_of_memory(who, *no_memory, end)
+                     : who + " was killed by " + signal_text(SIGKILL) + end + kMemoryHint;
+  }
+  if (WIFSIGNALED(status)) return who + " was killed by " + signal_text(WTERMSIG(status)) + end + cure(false);
+  return ddh::str(who, " ended without finishing the run (exit code ", WEXITSTATUS(status), ")", end,
+                  "; a plugin must not end the process: fix the one that did");
+}
+
+void Supervisor::rank_failed(int rank, int status) {
+  end_.failed = true;
+  if (!killing_ && end_.death.empty() && !has_own_failure(progress_, args_.world_size))
+    end_.death = rank_death(rank, status);
+  kv_.abort(ddh::str("rank ", rank, " has ended with an error"));
+  set_deadline(args_.failure_grace);
+}
+
+// "": the rank has given its reason.
+std::string Supervisor::rank_death(int rank, int status) const {
+  const std::string who = ddh::str("rank ", rank, " (pid ", ranks_[static_cast<size_t>(rank)].pid, ")");
+  const std::string where = places(rank);
+  const std::string end = ddh::str(" at step ", progress_.step(rank), "; the run has ended");
+  const std::optional<std::string> no_memory = was_killed(status) ? memory_kills_.reason() : std::nullopt;
+  if (no_memory) return out_of_memory(who, *no_memory, where + end);
+  if (WIFSIGNALED(status))
+    return who + " was killed by " + signal_text(WTERMSIG(status)) + where + end +
+           (is_fault(WTERMSIG(status)) ? cure(!where.empty()) : "") + (was_killed(status) ? kMemoryHint : "");
+  if (WEXITSTATUS(status) == 0)
+    return who + " ended without finishing the run (exit code 0)" + where + end +
+           "; a plugin must not end the process, fix it";
+  if (progress_.failure(rank).order == 0)
+    return ddh::str(who, " ended with exit code ", WEXITSTATUS(status), " and no reason", where, end);
+  return "";
+}
+
+std::string Supervisor::out_of_memory(const std::string& who, const std::string& why, const std::string& where) const {
+  const std::string plan = progress_.plan();
+  return ddh::str("the kernel ended ", who, " for lack of memory (", why, ")", where,
+                  "; raise the limit, or use fewer ranks, a smaller data.micro_batch, train.recompute or a strategy "
+                  "that shards more",
+                  plan.empty() ? "" : "\n", plan.substr(0, plan.size() - (plan.ends_with('\n') ? 1 : 0)));
+}
+
+// How to avoid a fault of a rank.
+std::string Supervisor::cure(bool in_plugin) const {
+  const std::string overwritten = libraries_ ? libraries_->overwritten() : "";
+  if (!overwritten.empty())
+    return "; '" + overwritten + "' was overwritten while the run used it: write new versions of a plugin under " +
+           "another name and rename them, and start the run again";
+  return in_plugin ? "; fix the plugin" : "";
+}
+
+// " in step of strategy 'x'". The thread that ended the rank is not known.
+std::string Supervisor::places(int rank) const {
+  std::string text = progress_.place(rank);
+  for (size_t i = 0; i < kDataThreads; ++i) {
+    const std::string data = progress_.place(rank, data_thread(i));
+    if (!data.empty()) text += ddh::str(text.empty() ? "" : ", its data thread in ", data);
+  }
+  return text.empty() ? "" : " in " + text;
+}
+
+void Supervisor::set_states(Watchdog::RankState state) {
+  for (int rank = 0; rank < args_.world_size; ++rank) set_state(rank, state);
+}
+
+void Supervisor::set_state(int rank, Watchdog::RankState state) {
+  watchdog_.set_state(rank, state);
+  standstill_.set_state(rank, state, Clock::now());
+}
+
+void Supervisor::set_deadline(std::chrono::milliseconds from_now) {
+  const auto candidate = Clock::now() + from_now;
+  if (!deadline_ || candidate < *deadline_) deadline_ = candidate;
+}
+
+void Supervisor::kill_all() {
+  killing_ = true;
+  if (loader_ != 0) ::kill(loader_, SIGKILL);
+  for (const Rank& rank : ranks_)
+    if (rank.running) ::kill(rank.pid, SIGKILL);
+}
+
+}  // namespace ddhost
