@@ -11,6 +11,7 @@
 #include "cli/commands.hpp"
 #include "config/schema.hpp"
 #include "ddh/sdk/plugin.hpp"
+#include "engine/calls/plain_text.hpp"
 #include "plugin/capabilities.hpp"
 #include "plugin/elf_note.hpp"
 #include "plugin/probe.hpp"
@@ -71,7 +72,8 @@ void print_table(std::ostream& out, const std::vector<std::array<std::string, 5>
 }
 
 std::array<std::string, 5> alias_row(const std::string& kind, const Alias& alias, const Option& option) {
-  const std::string name = kind + "." + alias.name, key = kind + "." + alias.key;
+  const std::string name = plain_text(kind + "." + alias.name, kShownValue),
+                    key = plain_text(kind + "." + alias.key, kShownValue);
   if (alias.scale == 1.0) return {name, option.type_text(), "", "", "another name of " + key};
   return {name, option.takes("null") ? "number or null" : "number", "", "",
           ddh::str("another name: ", key, " = ", number_text(alias.scale), " * this")};
@@ -87,17 +89,17 @@ bool print_options(std::ostream& out, const PluginFacts& plugin) {
     if (schema.options.empty()) return true;
     std::vector<std::array<std::string, 5>> rows = {{"key", "type", "default", "range", ""}};
     for (const Option& option : schema.options) {
-      std::string range = option.legal_text();
-      if (!option.unit.empty()) range += (range.empty() ? "" : " ") + option.unit;
+      std::string range = plain_text(option.legal_text(), kShownValue);
+      if (!option.unit.empty()) range += (range.empty() ? "" : " ") + plain_text(option.unit, kShownValue);
       const bool has_default = !option.preset.is_null() || option.takes("null");
-      rows.push_back({section + "." + option.name, option.type_text(),
-                      has_default ? option.preset.dump() : "(must be given)", range, option.description});
+      rows.push_back({plain_text(section + "." + option.name, kShownValue), option.type_text(),
+                      has_default ? shown(option.preset) : "(must be given)", range, plain_text(option.description)});
     }
     for (const Alias& alias : schema.aliases) rows.push_back(alias_row(section, alias, *schema.find(alias.key)));
     print_table(out, rows);
     return true;
   } catch (const ddh::Error& error) {
-    label(out, "options") << error.what() << '\n';
+    label(out, "options") << plain_text(error.what()) << '\n';
     return false;
   }
 }
@@ -132,14 +134,16 @@ void print_note(std::ostream& out, const ElfFacts& facts) {
     return;
   }
   out << "what its note says:\n";
-  for (const NotePlugin& plugin : facts.note->plugins) label(out, plugin.kind.c_str()) << plugin.id << '\n';
+  for (const NotePlugin& plugin : facts.note->plugins)
+    label(out, plain_text(plugin.kind, kShownValue).c_str()) << plain_text(plugin.id, kShownValue) << '\n';
   print_abi(out, facts.note->abi_major, facts.note->min_host_minor, static_cast<uint32_t>(facts.note->abi_minor));
   print_versions(out, facts.note->torch_version, facts.note->cuda_version, facts.note->nccl_version);
 }
 
 void print_needed(std::ostream& out, const ElfFacts& facts) {
   label(out, "links");
-  for (size_t i = 0; i < facts.needed.size(); ++i) out << (i == 0 ? "" : ", ") << facts.needed[i];
+  for (size_t i = 0; i < facts.needed.size(); ++i)
+    out << (i == 0 ? "" : ", ") << plain_text(facts.needed[i], kShownValue);
   out << (facts.needed.empty() ? "nothing" : "") << '\n';
 }
 
@@ -156,7 +160,7 @@ std::filesystem::path file_of(const Registry& registry, const std::string& text)
 int inspect_plugin(const Registry& registry, const std::string& choice, std::ostream& out) {
   const std::filesystem::path file = file_of(registry, choice);
   const ElfFacts facts = read_elf(file);
-  out << file.string() << '\n';
+  out << shown_text(file.string()) << '\n';
   try {
     const LibraryFacts library = probe(file, registry.lookup(), MissingInterfaces::kPretend);
     print_abi(out, library.abi_major, library.min_host_minor, library.abi_minor);
@@ -164,10 +168,10 @@ int inspect_plugin(const Registry& registry, const std::string& choice, std::ost
     print_needed(out, facts);
     bool usable = true;
     for (const PluginFacts& plugin : library.plugins) usable = print_plugin(out, plugin, registry.lookup()) && usable;
-    for (const std::string& warning : library.warnings) out << "warning: " << warning << '\n';
+    for (const std::string& warning : library.warnings) out << "warning: " << plain_text(warning) << '\n';
     return usable ? 0 : 1;
   } catch (const ddh::Error& error) {
-    out << "can't be used: " << error.what() << '\n';
+    out << "can't be used: " << plain_text(error.what()) << '\n';
     print_note(out, facts);
     if (facts.problem.empty()) print_needed(out, facts);
     return 1;

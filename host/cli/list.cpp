@@ -9,6 +9,7 @@
 
 #include "cli/commands.hpp"
 #include "ddh/sdk/plugin.hpp"
+#include "engine/calls/plain_text.hpp"
 #include "plugin/probe.hpp"
 
 namespace ddhost {
@@ -43,15 +44,16 @@ int list_plugins(const Registry& registry, std::ostream& out) {
     out << std::left << std::setw(10) << kind_name(listed.plugin.kind) << ' ' << std::setw(14) << listed.plugin.id
         << ' ' << std::setw(8) << listed.plugin.version << ' ' << listed.plugin.summary;
     if (!is_first)
-      out << " [duplicate in " << listed.file.string() << "; the name selects " << at->second.string() << "]";
+      out << " [duplicate in " << shown_text(listed.file.string()) << "; the name selects "
+          << shown_text(at->second.string()) << "]";
     out << '\n';
   }
   if (plugins.empty() && broken.empty()) {
     out << "no plugins found; searched";
-    for (const std::filesystem::path& folder : registry.folders()) out << ' ' << folder.string();
+    for (const std::filesystem::path& folder : registry.folders()) out << ' ' << shown_text(folder.string());
     out << "\n(set DDHOST_PLUGIN_PATH to search elsewhere)\n";
   }
-  for (const std::string& reason : broken) out << "not usable: " << reason << '\n';
+  for (const std::string& reason : broken) out << "not usable: " << plain_text(reason) << '\n';
   return 0;
 }
 

@@ -31,9 +31,13 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
+constexpr size_t kMostIds = 256;
+constexpr size_t kMostMessage = size_t{64} << 20;  // bytes that a child may send
+
 std::vector<std::string> list_of(const char* const* ids) {
   std::vector<std::string> list;
-  for (; ids != nullptr && *ids != nullptr; ++ids) list.emplace_back(*ids);
+  for (; ids != nullptr && *ids != nullptr && list.size() < kMostIds; ++ids)
+    list.push_back(plain_text(*ids, kShownValue));
   return list;
 }
 
@@ -101,7 +105,7 @@ LibraryFacts library_from(const Json& json) {
   try {
     answer["library"] = to_json(Library::load(file, lookup, missing));
   } catch (const ddh::Error& error) {
-    answer = {{"code", error.code()}, {"sentence", error.what()}};
+    answer = {{"code", error.code()}, {"sentence", plain_text(error.what())}};
   } catch (const std::exception& error) {
     answer = {{"code", DDH_INTERNAL}, {"sentence", sentence_of(error)}};
   }
@@ -165,7 +169,7 @@ class Descriptor {
 std::string read_message(int pipe, SteadyClock::time_point end) {
   std::string text;
   std::array<char, 4096> part{};
-  while (text.empty() || text.back() != '\0') {
+  while ((text.empty() || text.back() != '\0') && text.size() < kMostMessage) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - SteadyClock::now()).count();
     pollfd waiting{pipe, POLLIN, 0};
     const int ready = left <= 0 ? 0 : ::poll(&waiting, 1, static_cast<int>(left));
@@ -202,8 +206,16 @@ constexpr int kLoaderGivesUp = 127;  // the exit code of ld.so
 }  // namespace
 
 PluginFacts facts_of(const ddh_desc& desc) {
-  PluginFacts facts{desc.kind,           desc.id, desc.version, desc.summary, list_of(desc.needs),
-                    list_of(desc.wants), {},      desc.caps,    desc.uses,    desc.understands};
+  PluginFacts facts{desc.kind,
+                    desc.id,
+                    plain_text(desc.version, kShownValue),
+                    plain_text(desc.summary, kShownValue),
+                    list_of(desc.needs),
+                    list_of(desc.wants),
+                    {},
+                    desc.caps,
+                    desc.uses,
+                    desc.understands};
   if (desc.config_schema != nullptr) facts.config_schema = desc.config_schema;
   return facts;
 }
@@ -228,6 +240,8 @@ LibraryFacts probe(const fs::path& file, InterfaceLookup lookup, MissingInterfac
   writer.close();
   const auto end = SteadyClock::now() + limit;
   std::string text = read_message(reader.get(), end);
+  if (text.size() >= kMostMessage && text.back() != '\0')
+    refuse_plugin(file, ddh::str("describes itself in more than ", kMostMessage >> 20, " MiB; shorten its texts"));
   if (text.empty() || text.back() != '\0') fail_silent_child(file, child.wait(end), limit);
   text.pop_back();
   const Json answer = Json::parse(text, nullptr, /*allow_exceptions=*/false);

@@ -15,7 +15,7 @@
 
 namespace ddhost {
 
-// The contents of a ddh_desc.
+// The contents of a ddh_desc. Its texts are shortened, but for the schema.
 struct PluginFacts {
   int32_t kind = 0;
   std::string id, version, summary;

@@ -94,6 +94,23 @@ TEST_CASE("every bad library is refused with its file and the reason", "[loader]
   }
 }
 
+TEST_CASE("a library that calls exit when it is loaded is reported with its own exit code", "[loader]") {
+  CHECK_THAT(sentence_of([] { probe(fake_plugin("constructor_exits"), no_interfaces, MissingInterfaces::kRefuse); }),
+             Catch::Contains("ended the process that loaded it (exit code 0)"));
+}
+
+TEST_CASE("long texts of a descriptor are shortened by list and inspect", "[loader]") {
+  const Home home({"long_summary"});
+  std::ostringstream listed;
+  CHECK(list_plugins(home.registry(), listed) == 0);
+  const Report inspected = inspect("long_summary");
+  for (const std::string& text : {listed.str(), inspected.text}) {
+    INFO(text.substr(0, 4000));
+    CHECK(text.size() < 4000);
+    CHECK_THAT(text, Catch::Contains("begin xxx") && Catch::Contains("bytes left out") && Catch::Contains("xxx!!!"));
+  }
+}
+
 TEST_CASE("a missing LibTorch is explained with the version that the note names", "[loader]") {
   CHECK_THAT(refusal("links_gone"), Catch::Contains("built with LibTorch 2.11.0"));
 }
