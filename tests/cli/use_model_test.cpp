@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Use of a trained model: ddhost eval and ddhost generate; and evaluations that end a run (train.patience).
+#include <poll.h>
+
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <sstream>
@@ -130,6 +132,62 @@ TEST_CASE("ddhost generate prints the text of the training run, and the requeste
   const ToyRun second = ran(use("generate", joined(options, {"--seed", "1338"})));
   CHECK_THAT(three.out, Catch::Contains("--- sample 2 of 3 ---\n" + second.out));
   CHECK(second.out != one.out);
+}
+
+// A pseudo-terminal, and what a program has written to it.
+class Terminal {
+ public:
+  Terminal() : main_(posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC)) {
+    REQUIRE(main_ >= 0);
+    REQUIRE(grantpt(main_) == 0);
+    REQUIRE(unlockpt(main_) == 0);
+    program_ = open(ptsname(main_), O_RDWR | O_NOCTTY);
+    REQUIRE(program_ >= 0);
+  }
+  Terminal(const Terminal&) = delete;
+  Terminal& operator=(const Terminal&) = delete;
+  ~Terminal() {
+    close(program_);
+    close(main_);
+  }
+  [[nodiscard]] int program() const { return program_; }
+  [[nodiscard]] std::string text() const {
+    std::string out;
+    char part[4096];
+    for (pollfd ready{main_, POLLIN, 0}; poll(&ready, 1, 100) > 0 && (ready.revents & POLLIN) != 0;) {
+      const ssize_t n = read(main_, part, sizeof part);
+      if (n <= 0) break;
+      out.append(part, static_cast<size_t>(n));
+    }
+    return out;
+  }
+
+ private:
+  int main_, program_ = -1;
+};
+
+TEST_CASE("a terminal gets control characters of a model's text and names as numbers, a file gets the text as it is",
+          "[cli]") {
+  const std::vector<std::string> rude =
+      joined(kModel, {"model.sample_word=\x1b]0;title\x07", "model.metric_name=\x1b[31mred", "train.steps=2"});
+  const TempFolder folder;
+  const std::string weights = folder.file("w.safetensors");
+  const ToyRun trained = ran(toy_run(rude, {"--save-final", weights, "run.sample_tokens=3", "run.quiet=false"}));
+  CHECK_THAT(trained.out, Catch::Contains("\n\x1b]0;title\x07 "));
+  CHECK_THAT(trained.err, !Catch::Contains("\x1b"));
+  for (const char* command : {"generate", "eval"}) {
+    const std::vector<std::string> words =
+        joined({command, "model.plugin=" + toy_model(), "--weights", weights, "run.quiet=true"}, rude);
+    const Terminal terminal;
+    Process process(words, [&] { dup2(terminal.program(), STDOUT_FILENO); });
+    const int code = process.wait();
+    INFO(process.command() << "\n" << process.err());
+    REQUIRE(code == 0);
+    const std::string shown = terminal.text();
+    CHECK_THAT(shown, Catch::Contains(command == std::string("eval") ? "\\x1b[31mred" : "\\x1b]0;title\\x07 "));
+    CHECK(shown.find('\x1b') == std::string::npos);
+    CHECK(shown.find('\x07') == std::string::npos);
+  }
 }
 
 TEST_CASE("ddhost generate prints the text while it is generated", "[cli]") {

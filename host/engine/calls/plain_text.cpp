@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/calls/plain_text.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <new>
 #include <system_error>
@@ -54,6 +55,38 @@ std::string plain_text(std::string_view text, size_t most) {
     at += bytes == 0 ? 1 : bytes;
   }
   return out;
+}
+
+std::string shown_text(std::string_view text) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    const size_t bytes = character_bytes(text, at), used = std::max<size_t>(bytes, 1);
+    const auto first = static_cast<unsigned char>(text[at]);
+    const bool is_control = (first < 0x20 && first != '\n' && first != '\t') || first == 0x7f ||
+                            (bytes == 2 && first == 0xC2 && static_cast<unsigned char>(text[at + 1]) < 0xA0);
+    if (bytes > 0 && !is_control) {
+      out += text.substr(at, used);
+    } else {
+      for (size_t i = 0; i < used; ++i) {
+        const auto byte = static_cast<unsigned char>(text[at + i]);
+        out += {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]};
+      }
+    }
+    at += used;
+  }
+  return out;
+}
+
+size_t unfinished_bytes(std::string_view text) {
+  constexpr size_t kLongest = 4;
+  for (size_t n = 1; n < kLongest && n <= text.size(); ++n) {
+    const auto c = static_cast<unsigned char>(text[text.size() - n]);
+    if (is_continuation(static_cast<char>(c))) continue;
+    const size_t whole = c >= 0xF0 && c <= 0xF4 ? 4 : c >= 0xE0 && c < 0xF0 ? 3 : c >= 0xC2 && c < 0xE0 ? 2 : 1;
+    return whole > n ? n : 0;
+  }
+  return 0;
 }
 
 std::string sentence_of(const std::exception& error) {

@@ -18,6 +18,11 @@ constexpr size_t kShownValue = 200, kShownSentence = 1600;
 // middle; its end stays, because it says how to fix the input.
 std::string plain_text(std::string_view text, size_t most = kShownSentence);
 
+// For a terminal: control characters (but \n and \t) and bytes that are not UTF-8 become \x1b, \xff. Nothing is left out.
+std::string shown_text(std::string_view text);
+// How many bytes at the end of `text` are the begin of a character whose rest may follow.
+size_t unfinished_bytes(std::string_view text);
+
 bool is_utf8(std::string_view text);
 
 // A sentence for an exception that nobody has translated: the texts of libraries name no cure.

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdio>
 
+#include "engine/calls/plain_text.hpp"
 #include "engine/loop/course.hpp"
 #include "engine/loop/standard_output.hpp"
 
@@ -105,10 +106,10 @@ void print_evaluations(const TrainSetup& setup, const std::vector<int32_t>& prog
   for (const int32_t program : programs) {
     Evaluation evaluation(setup, program);
     if (!evaluation.run(0) || setup.services.seat.rank != 0) continue;
-    std::string text = ddh::str(described(setup, program).name, ": ", evaluation.n_samples(), " samples\n");
+    std::string text = ddh::str(shown_text(described(setup, program).name), ": ", evaluation.n_samples(), " samples\n");
     for (const ReportedValue& value : evaluation.values()) {
       std::array<char, 320> line{};
-      std::snprintf(line.data(), line.size(), "  %-16s %.17g\n", std::string(value.name).c_str(), value.value);
+      std::snprintf(line.data(), line.size(), "  %-16s %.17g\n", shown_text(value.name).c_str(), value.value);
       text += line.data();
     }
     write_stdout(text);

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "engine/calls/instance.hpp"
+#include "engine/calls/plain_text.hpp"
 #include "engine/loop/check_description.hpp"
 #include "engine/loop/check_model.hpp"
 #include "engine/loop/check_programs.hpp"
@@ -279,6 +280,7 @@ class Rank {
   }
 
   void work() {
+    if (plan_.work != Work::kTrain) services_.seat.record.set_begun();
     switch (plan_.work) {
       case Work::kTrain:
         train();
@@ -309,6 +311,7 @@ class Rank {
     monitor_ = std::make_unique<Monitor>(services_, plan_.monitors, plan_.run_dir.string(), first.sample_unit,
                                          checkpoints_->first_step_after(), order_->last_step());
     train_end_ = train_loop(setup(), *order_, *rates_, *monitor_, *checkpoints_, *replicas_);
+    services_.seat.record.set_begun();  // also a resumed run that had no step left
     monitor_->finish_line();
   }
 
@@ -345,10 +348,12 @@ class Rank {
     const std::vector<std::string> samples = samples_of_the_end();
     if (!is_first() || config().get<bool>("run.quiet")) return;
     std::string text;
-    for (const std::string& sample : samples)
-      text += ddh::str("--- a sample from the trained model ---\n", sample, "\n---\n");
+    for (const std::string& sample : samples) {
+      ModelText shown;
+      text += "--- a sample from the trained model ---\n" + shown.next(sample) + shown.rest() + "\n---\n";
+    }
     try {
-      write_stdout(text + summary.text());
+      write_stdout(text + shown_text(summary.text()));
     } catch (const ddh::Error& error) {
       stdout_failure_ = error.what();
     }
@@ -379,8 +384,9 @@ class Rank {
     };
     for (uint64_t i = 0; i < sample_count() && !stop_wanted(s); ++i) {
       if (sample_count() > 1) show(ddh::str("--- sample ", i + 1, " of ", sample_count(), " ---\n"));
-      static_cast<void>(generate(s, sampler(), 0, i, show));
-      show("\n");
+      ModelText shown;
+      static_cast<void>(generate(s, sampler(), 0, i, [&](std::string_view piece) { show(shown.next(piece)); }));
+      show(shown.rest() + "\n");
     }
   }
 

@@ -2,6 +2,7 @@
 #include "engine/loop/rank_log.hpp"
 
 #include <spdlog/logger.h>
+#include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 
@@ -9,8 +10,29 @@
 #include <vector>
 
 #include "ddh/sdk/plugin.hpp"
+#include "engine/calls/plain_text.hpp"
 
 namespace ddhost {
+namespace {
+
+// The text of a line. It may hold a name or a sentence of a plugin, which must not change a terminal.
+class ShownText final : public spdlog::custom_flag_formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, const std::tm&, spdlog::memory_buf_t& to) override {
+    const std::string text = shown_text({message.payload.data(), message.payload.size()});
+    to.append(text.data(), text.data() + text.size());
+  }
+  [[nodiscard]] std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<ShownText>(); }
+};
+
+// `pattern` has %* for the text.
+std::unique_ptr<spdlog::formatter> line_format(const std::string& pattern) {
+  auto format = std::make_unique<spdlog::pattern_formatter>();
+  format->add_flag<ShownText>('*').set_pattern(pattern);
+  return format;
+}
+
+}  // namespace
 
 void LogFailure::note(const std::string& reason) {
   const std::lock_guard lock(mutex_);
@@ -27,7 +49,7 @@ RankLog make_rank_log(const RunPlan& plan, const RunConfig& config, const RankSe
   const bool quiet = config.get<bool>("run.quiet");
   auto console = std::make_shared<spdlog::sinks::stderr_sink_mt>();
   console->set_level(seat.rank == 0 && !quiet ? spdlog::level::info : spdlog::level::warn);
-  console->set_pattern(seat.rank == 0 ? "%v" : "rank " + std::to_string(seat.rank) + ": %v");
+  console->set_formatter(line_format(seat.rank == 0 ? "%*" : "rank " + std::to_string(seat.rank) + ": %*"));
   std::vector<spdlog::sink_ptr> sinks = {std::move(console)};
   if (!plan.run_dir.empty()) {
     // Append mode, because all ranks write to one file.
@@ -37,7 +59,7 @@ RankLog make_rank_log(const RunPlan& plan, const RunConfig& config, const RankSe
     } catch (const spdlog::spdlog_ex& error) {
       ddh::fail(DDH_PERMISSION_DENIED, "the log can't be opened: ", error.what(), "; give another run.dir");
     }
-    file->set_pattern("%Y-%m-%d %H:%M:%S.%e rank " + std::to_string(seat.rank) + " %l: %v");
+    file->set_formatter(line_format("%Y-%m-%d %H:%M:%S.%e rank " + std::to_string(seat.rank) + " %l: %*"));
     sinks.push_back(std::move(file));
   }
   auto log = std::make_shared<spdlog::logger>("rank " + std::to_string(seat.rank), sinks.begin(), sinks.end());

@@ -10,6 +10,8 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "engine/calls/plain_text.hpp"
+
 namespace ddhost {
 namespace {
 
@@ -185,8 +187,8 @@ void Monitor::show_progress(const ddh_step_block& block, const StepFacts& facts,
                 facts.values[0].value, block.lr, block.grad_norm, items_per_s, items_name_.c_str(), step_ms,
                 duration_text(eta_s).c_str());
   const size_t columns = terminal_columns(), used = std::string_view(text).size() + 1;
-  std::fprintf(stderr, "\r%s%s \033[K", text,
-               further_values(facts.values, columns > used ? columns - used : 0).c_str());
+  std::fprintf(stderr, "\r%s%s \033[K", shown_text(text).c_str(),
+               shown_text(further_values(facts.values, columns > used ? columns - used : 0)).c_str());
   std::fflush(stderr);
   line_open_ = true;
 }
