@@ -199,7 +199,7 @@ constexpr const char* kSchedule = R"json({"properties": {
 
 constexpr const char* kLaunch = R"json({"properties": {
   "grace": {"type": "number", "default": 10, "minimum": 0, "maximum": 1000000, "x-unit": "s",
-    "description": "after SIGTERM or Ctrl-C, kill ranks that begin and end no plugin call for this time or the longest call's; 0: never"}
+    "description": "after SIGTERM, end ranks that begin and end no call for this time, or the longest call's; 0: never"}
 }})json";
 
 const std::array<SectionText, 13> kSections = {{
