@@ -11,6 +11,7 @@
 #include "ddh/sdk/plugin.hpp"
 #include "engine/loop/rank.hpp"
 #include "engine/weights/instruction_set.hpp"
+#include "engine/weights/named_checkpoint.hpp"
 #include "launch/launch.hpp"
 
 namespace ddhost {
@@ -29,6 +30,24 @@ void keep_config_file(const CommandLine& line, const PreparedRun& run) {
   if (!line.config_file.empty() && std::filesystem::equivalent(line.config_file, run.run_dir / "config.json", ec))
     ddh::fail(DDH_ALREADY_EXISTS, "run.dir '", run.run_dir.string(),
               "' holds the file of --config, which the run would ", "overwrite; choose another run.dir");
+}
+
+// Before any rank starts, so that all of them read the same checkpoint, and config.json says which.
+void settle_checkpoints(PreparedRun& run) {
+  const auto settled = [](const NamedCheckpoint& named) {
+    for (const std::string& note : named.notes) print_sentence(note);
+    return named.folder.string();
+  };
+  if (run.wish.from == ResumeWish::From::path) run.wish.checkpoint = settled(named_checkpoint(run.wish.checkpoint));
+  const Config::Value* const given = run.config.find("train.init_from");
+  Json files = given->value;
+  const std::string source = given->source;
+  if (files.is_string()) files = settled(named_weights(files.get<std::string>()));
+  if (files.is_array())
+    for (Json& entry : files)
+      if (entry.contains("file") && entry["file"].is_string())
+        entry["file"] = settled(named_weights(entry["file"].get<std::string>()));
+  run.config.set("train.init_from", files, source);
 }
 
 std::vector<std::string> libraries_of(const PreparedRun& run) {
@@ -67,6 +86,7 @@ int run_model(const CommandLine& line, Registry& registry, std::ostream& out) {
   PreparedRun run = prepare_run(user, registry, world_size, work_of(line.command));
   for (const std::string& warning : registry.warnings()) print_sentence("warning: " + warning);
   for (const std::string& warning : run.config.warnings()) print_sentence("warning: " + warning);
+  settle_checkpoints(run);
   if (line.dry_run) {
     out << run.config.effective().dump(2) << '\n';
     return 0;

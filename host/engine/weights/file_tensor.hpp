@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "ddh/ddh.h"
@@ -16,5 +17,12 @@ struct FileTensor {
   const void* data;
   uint64_t bytes;
 };
+
+// "[31, 5]"
+inline std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
+  return text + "]";
+}
 
 }  // namespace ddhost

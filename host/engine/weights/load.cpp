@@ -19,12 +19,6 @@
 namespace ddhost {
 namespace {
 
-std::string shape_text(const std::vector<int64_t>& shape) {
-  std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
-  return text + "]";
-}
-
 // "a, b, c and 4 more"
 std::string list_text(const std::vector<std::string>& names) {
   constexpr size_t kShown = 8;

@@ -27,9 +27,10 @@ std::string chosen_in(const fs::path& folder) {
     if (name.ends_with(".safetensors" + std::string(kIndexEnd))) indices.push_back(at->path().string());
     if (name.ends_with(".safetensors")) files.push_back(at->path().string());
   }
-  if (indices.size() + files.size() == 0 && fs::is_directory(folder / "checkpoints", ec))
-    ddh::fail(DDH_NOT_FOUND, "folder '", folder.string(), "' is that of a run; name one of its checkpoints, such as '",
-              (folder / "checkpoints" / "step-N").string(), "'");
+  const bool is_run = fs::is_directory(folder / "checkpoints", ec) || fs::exists(folder / "metrics.jsonl", ec);
+  if (indices.size() + files.size() == 0 && is_run)
+    ddh::fail(DDH_NOT_FOUND, "folder '", folder.string(), "' is that of a run that has no checkpoint; name a file of ",
+              "weights, or a checkpoint");
   if (indices.size() == 1) return indices.front();
   if (indices.empty() && files.size() == 1) return files.front();
   ddh::fail(DDH_NOT_FOUND, "folder '", folder.string(), "' holds ", indices.size(),
