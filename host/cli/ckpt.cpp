@@ -153,7 +153,9 @@ int diff(const fs::path& first_path, const fs::path& second_path, std::ostream& 
 }
 
 int import_from(const CkptArgs& args, std::ostream& out) {
-  out << import_checkpoint(args.paths.front(), one_of(args.like), args.out).string() << '\n';
+  const ImportedCheckpoint imported = import_checkpoint(args.paths.front(), one_of(args.like), args.out);
+  for (const std::string& note : imported.notes) print_sentence(note);
+  out << imported.folder.string() << '\n';
   return 0;
 }
 
