@@ -13,7 +13,9 @@
 #include "engine/weights/checkpoint_diff.hpp"
 #include "engine/weights/checkpoint_folder.hpp"
 #include "engine/weights/checkpoint_import.hpp"
+#include "engine/weights/named_checkpoint.hpp"
 #include "engine/weights/safetensors.hpp"
+#include "launch/launch.hpp"
 
 namespace fs = std::filesystem;
 
@@ -38,15 +40,16 @@ std::string plugin_of(const Manifest& manifest, std::string_view kind) {
   return at == manifest.plugins.end() ? "?" : at->id;
 }
 
-// The folder of a run. `path` is that folder, or the folder of the run's checkpoints.
-fs::path run_of(const fs::path& path) {
-  const fs::path folder = path.has_filename() ? path : path.parent_path();
-  return folder.filename() == "checkpoints" ? folder.parent_path() : folder;
+// The checkpoint that a path stands for.
+fs::path one_of(const fs::path& path) {
+  NamedCheckpoint named = named_checkpoint(path);
+  for (const std::string& note : named.notes) print_sentence(note);
+  return named.folder;
 }
 
 // All checkpoints of a run, the oldest first. Error: there is none.
 std::vector<CheckpointPlace> checkpoints_in(const fs::path& path) {
-  std::vector<CheckpointPlace> places = list_checkpoints(run_of(path));
+  std::vector<CheckpointPlace> places = list_checkpoints(run_folder_of(path));
   if (places.empty())
     ddh::fail(DDH_NOT_FOUND, "'", path.string(), "' holds no checkpoints; give the folder of a run (runs/gpt-zero3)");
   std::reverse(places.begin(), places.end());
@@ -54,7 +57,7 @@ std::vector<CheckpointPlace> checkpoints_in(const fs::path& path) {
 }
 
 int list(const fs::path& path, std::ostream& out) {
-  const std::optional<int64_t> best = best_step(run_of(path));
+  const std::optional<int64_t> best = best_step(run_folder_of(path));
   for (const CheckpointPlace& place : checkpoints_in(path)) {
     out << place.folder.filename().string() << (place.step == best ? "  best" : "") << "  ";
     try {
@@ -86,7 +89,8 @@ void show_progress(const TrainProgress& progress, std::ostream& out) {
   }
 }
 
-int show(const fs::path& folder, std::ostream& out) {
+int show(const fs::path& path, std::ostream& out) {
+  const fs::path folder = one_of(path);
   const Manifest manifest = open_checkpoint(folder);
   show_progress(manifest.progress, out);
   for (const UsedPlugin& note : manifest.plugins) {
@@ -103,9 +107,7 @@ int show(const fs::path& folder, std::ostream& out) {
     for (const Manifest::Tensor& tensor : manifest.tensors) {
       const StoredTensor& t = tensor.stored;
       if (t.file != f) continue;
-      out << "  " << t.name << "  " << safetensors_name(t.dtype) << " [";
-      for (size_t d = 0; d < t.shape.size(); ++d) out << (d == 0 ? "" : ", ") << t.shape[d];
-      out << "]\n";
+      out << "  " << t.name << "  " << safetensors_name(t.dtype) << " " << shape_text(t.shape) << '\n';
     }
   }
   return 0;
@@ -113,9 +115,9 @@ int show(const fs::path& folder, std::ostream& out) {
 
 // Reads every byte.
 int verify(const fs::path& path, std::ostream& out) {
-  std::error_code ec;
-  const bool is_one = fs::exists(path / "manifest.json", ec) || list_checkpoints(run_of(path)).empty();
-  const std::vector<CheckpointPlace> places = is_one ? std::vector<CheckpointPlace>{{0, path}} : checkpoints_in(path);
+  const bool is_run = !list_checkpoints(run_folder_of(path)).empty();
+  const std::vector<CheckpointPlace> places =
+      is_run ? checkpoints_in(path) : std::vector<CheckpointPlace>{{0, one_of(path)}};
   int code = 0;
   for (const CheckpointPlace& place : places) {
     try {
@@ -130,27 +132,35 @@ int verify(const fs::path& path, std::ostream& out) {
 }
 
 // 0: the same bits, 1: they differ.
-int diff(const fs::path& first_folder, const fs::path& second_folder, std::ostream& out) {
+int diff(const fs::path& first_path, const fs::path& second_path, std::ostream& out) {
+  const fs::path first_folder = one_of(first_path), second_folder = one_of(second_path);
   const Manifest first = open_checkpoint(first_folder), second = open_checkpoint(second_folder);
   if (first.progress.step != second.progress.step)
     out << "step: " << first.progress.step << " and " << second.progress.step << '\n';
-  const std::vector<TensorDiff> diffs = diff_tensors(first_folder, first, second_folder, second);
-  for (const TensorDiff& d : diffs) {
+  const CheckpointDiff diffs = diff_tensors(first_folder, first, second_folder, second);
+  for (const TensorDiff& d : diffs.tensors) {
     out << d.name << ": ";
-    if (!d.only_in.empty()) {
-      out << "only the " << d.only_in << " has it in this shape and dtype\n";
+    if (!d.unlike.empty()) {
+      out << d.unlike << '\n';
       continue;
     }
     out << d.elements << " of " << d.numel << " elements differ";
     if (d.largest) out << ", by " << *d.largest << " at most";
     out << '\n';
   }
-  out << diffs.size() << " of " << std::max(first.tensors.size(), second.tensors.size()) << " tensors differ\n";
-  return diffs.empty() ? 0 : 1;
+  out << diffs.tensors.size() << " of " << counted(diffs.names, "tensor") << " differ\n";
+  return diffs.tensors.empty() ? 0 : 1;
+}
+
+int import_from(const CkptArgs& args, std::ostream& out) {
+  const ImportedCheckpoint imported = import_checkpoint(args.paths.front(), one_of(args.like), args.out);
+  for (const std::string& note : imported.notes) print_sentence(note);
+  out << imported.folder.string() << '\n';
+  return 0;
 }
 
 int prune(const CkptArgs& args, std::ostream& out) {
-  const fs::path run = run_of(args.paths.front());
+  const fs::path run = run_folder_of(args.paths.front());
   const std::vector<CheckpointPlace> places = checkpoints_in(run);
   if (!args.keep_last && !args.after)
     ddh::fail(
@@ -185,8 +195,7 @@ int inspect_checkpoints(const CkptArgs& args, std::ostream& out) {
     case CkptAction::kDiff:
       return diff(args.paths.at(0), args.paths.at(1), out);
     case CkptAction::kImport:
-      out << import_checkpoint(args.paths.front(), args.like, args.out).string() << '\n';
-      return 0;
+      return import_from(args, out);
     case CkptAction::kPrune:
       break;
   }

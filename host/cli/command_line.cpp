@@ -38,11 +38,12 @@ constexpr std::array<Flag, 20> kFlags = {{
     {"--monitor", "monitor.plugins", "monitors that record the run, separated by commas: jsonl,tensorboard", kTrains},
     {"--nproc", "run.nproc", "number of ranks; default: the number of visible GPUs, or 2 on the CPU"},
     {"--ranks-per-node", "run.ranks_per_node", "simulate nodes with this number of ranks each"},
-    {"--resume", "run.resume", "resume from a checkpoint: auto (newest in run.dir), its folder, or none", kTrains},
+    {"--resume", "run.resume",
+     "resume from a checkpoint: auto (newest in run.dir), its folder, a run's folder, or none", kTrains},
     {"--resume-allow", "run.resume_allow",
      "options that may differ from the checkpoint's, separated by commas: optimizer.lr,train.steps", kTrains},
     {"--save-final", "train.save_final", "write the final weights to this safetensors file", kTrains},
-    {"--weights", "train.init_from", "trained weights: a safetensors file, or the folder of a checkpoint",
+    {"--weights", "train.init_from", "trained weights: a safetensors file, or the folder of a checkpoint or of a run",
      kEvaluates | kGenerates},
     {"--prompt", "run.sample_prompt", "text that the samples begin with", kGenerates},
     {"--length", "run.sample_tokens", "number of items to generate after the prompt", kGenerates},
@@ -163,13 +164,14 @@ CLI::App* add_ckpt(CLI::App& app, CkptArgs& args) {
     return sub;
   };
   add(CkptAction::kList, "ls", "list the checkpoints of a run", "folder of the run", 1);
-  add(CkptAction::kShow, "show", "show the contents of a checkpoint", "folder of the checkpoint", 1);
+  add(CkptAction::kShow, "show", "show the contents of a checkpoint",
+      "folder of a checkpoint, or of a run for its newest", 1);
   add(CkptAction::kVerify, "verify",
       "read every byte and compare the checksums; exit code 1 if a checkpoint is damaged",
       "folder of a checkpoint, or of a run", 1);
   add(CkptAction::kDiff, "diff",
       "show which tensors of two checkpoints differ, and by how much; exit code 1 if any does",
-      "folders of the checkpoints", 2);
+      "folders of checkpoints, or of runs for their newest", 2);
   CLI::App* prune = add(CkptAction::kPrune, "prune", "remove checkpoints of a run", "folder of the run", 1);
   prune->add_option("--keep-last", args.keep_last, "number of newest checkpoints to keep")->check(CLI::PositiveNumber);
   prune->add_option("--keep-every", args.keep_every, "also keep checkpoints whose step is a multiple of this")
@@ -179,8 +181,9 @@ CLI::App* add_ckpt(CLI::App& app, CkptArgs& args) {
       add(CkptAction::kImport, "import", "convert a checkpoint of torch DCP or DeepSpeed, with its optimizer state",
           "folder that the other program wrote", 1);
   import
-      ->add_option("--like", args.like,
-                   "checkpoint of the run to continue; the new one is this with the imported values")
+      ->add_option(
+          "--like", args.like,
+          "checkpoint of the run to continue, or that run's folder; the new one is this with the imported values")
       ->required();
   import->add_option("--out", args.out, "folder of a run, in which the checkpoint is made")->required();
   return ckpt;
@@ -188,7 +191,7 @@ CLI::App* add_ckpt(CLI::App& app, CkptArgs& args) {
 
 CLI::App* add_export(CLI::App& app, ExportArgs& args) {
   CLI::App* command = app.add_subcommand("export", "write the weights of a checkpoint as safetensors files");
-  command->add_option("checkpoint", args.checkpoint, "folder of the checkpoint")->required();
+  command->add_option("checkpoint", args.checkpoint, "folder of a checkpoint, or of a run for its newest")->required();
   command->add_option("folder", args.folder, "where the files go")->required();
   command->add_option("--max-shard-size", args.max_shard_size, "largest file: 5GB, 500MiB");
   command

@@ -10,6 +10,7 @@
 #include "ddh/sdk/plugin.hpp"
 #include "engine/weights/checkpoint_export.hpp"
 #include "engine/weights/checkpoint_folder.hpp"
+#include "engine/weights/named_checkpoint.hpp"
 #include "launch/launch.hpp"
 
 namespace ddhost {
@@ -46,9 +47,11 @@ uint64_t bytes_of(const std::string& text) {
 
 int export_weights(const ExportArgs& args, std::ostream& out) {
   const uint64_t most_bytes = bytes_of(args.max_shard_size);
-  const Manifest manifest = open_checkpoint(args.checkpoint);
+  const NamedCheckpoint named = named_checkpoint(args.checkpoint);
+  for (const std::string& note : named.notes) print_sentence(note);
+  const Manifest manifest = open_checkpoint(named.folder);
   const ExportedFiles written =
-      export_checkpoint(args.checkpoint, manifest, args.folder, most_bytes,
+      export_checkpoint(named.folder, manifest, args.folder, most_bytes,
                         args.layout == "transformers" ? ExportLayout::transformers : ExportLayout::model);
   for (const std::string& warning : written.warnings) print_sentence("warning: " + warning);
   for (const std::filesystem::path& file : written.files) out << file.string() << '\n';

@@ -14,6 +14,7 @@
 #include "engine/loop/rank.hpp"
 #include "engine/weights/checkpoint_folder.hpp"
 #include "engine/weights/instruction_set.hpp"
+#include "engine/weights/named_checkpoint.hpp"
 #include "launch/launch.hpp"
 
 namespace ddhost {
@@ -32,6 +33,24 @@ void keep_config_file(const CommandLine& line, const PreparedRun& run) {
   if (!line.config_file.empty() && std::filesystem::equivalent(line.config_file, run.run_dir / "config.json", ec))
     ddh::fail(DDH_ALREADY_EXISTS, "run.dir '", run.run_dir.string(),
               "' holds the file of --config, which the run would ", "overwrite; choose another run.dir");
+}
+
+// Before any rank starts, so that all of them read the same checkpoint, and config.json says which.
+void settle_checkpoints(PreparedRun& run) {
+  const auto settled = [](const NamedCheckpoint& named) {
+    for (const std::string& note : named.notes) print_sentence(note);
+    return named.folder.string();
+  };
+  if (run.wish.from == ResumeWish::From::path) run.wish.checkpoint = settled(named_checkpoint(run.wish.checkpoint));
+  const Config::Value* const given = run.config.find("train.init_from");
+  Json files = given->value;
+  const std::string source = given->source;
+  if (files.is_string()) files = settled(named_weights(files.get<std::string>()));
+  if (files.is_array())
+    for (Json& entry : files)
+      if (entry.contains("file") && entry["file"].is_string())
+        entry["file"] = settled(named_weights(entry["file"].get<std::string>()));
+  run.config.set("train.init_from", files, source);
 }
 
 std::vector<std::string> libraries_of(const PreparedRun& run) {
@@ -75,6 +94,7 @@ Prepared prepare(const CommandLine& line, const UserConfig& user, Registry& regi
       std::make_shared<PreparedRun>(prepare_run(user, registry, world_size, work_of(line.command), &record));
   for (const std::string& warning : registry.warnings()) print_sentence("warning: " + warning);
   for (const std::string& warning : run->config.warnings()) print_sentence("warning: " + warning);
+  settle_checkpoints(*run);
   if (line.dry_run) {
     print_configuration(*run, out);
     return {};

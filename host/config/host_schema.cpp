@@ -42,7 +42,7 @@ constexpr const char* kRun = R"json({"properties": {
   "watchdog_abort": {"type": "number", "default": 300, "minimum": 0, "maximum": 1000000, "x-unit": "s",
     "description": "end the run if a plugin call takes longer; 0, or run.watchdog=0, means never"},
   "resume": {"type": "string", "default": "none",
-    "description": "resume from a checkpoint: auto (newest in run.dir), its folder, or none"},
+    "description": "resume from a checkpoint: auto (newest in run.dir), its folder, a run's folder, or none"},
   "resume_allow": {"type": "array", "items": {"type": "string"}, "default": [],
     "description": "options that may differ from the checkpoint, such as optimizer.lr or train.steps"},
   "check_replicas": {"type": ["integer", "null"], "default": null, "minimum": 0, "maximum": 1000000000,

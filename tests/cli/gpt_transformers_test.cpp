@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "cli/checkpoint_runs.hpp"
+#include "engine/weights/gpt2_layout.hpp"
 #include "fixtures/harness/safetensors.hpp"
 
 using namespace ddhost::test;
@@ -37,6 +38,15 @@ Words gpt_words(const std::string& text, const std::string& run_dir, const Words
   return words;
 }
 
+// The [out, in] of an [in, out].
+std::vector<float> turned(const std::vector<float>& values, const std::vector<int64_t>& shape) {
+  const auto in = static_cast<size_t>(shape[0]), out = static_cast<size_t>(shape[1]);
+  std::vector<float> result(values.size());
+  for (size_t i = 0; i < in; ++i)
+    for (size_t o = 0; o < out; ++o) result[o * in + i] = values[i * out + o];
+  return result;
+}
+
 }  // namespace
 
 TEST_CASE("a GPT-2 folder of transformers trains, and its export has the tensors that transformers wrote", "[cli]") {
@@ -67,6 +77,61 @@ TEST_CASE("a GPT-2 folder of transformers trains, and its export has the tensors
   const std::string square = "transformer.h.0.attn.c_proj.weight";
   CHECK(own.at(square).shape == before.at(square).shape);
   CHECK((own.at(square).bytes != before.at(square).bytes));
+}
+
+TEST_CASE("ckpt import takes over a GPT-2 of transformers with its moments, as train.init_from reads it", "[cli]") {
+  const std::string from = GENERATE("gpt2_zero1", "gpt2_zero2", "gpt2_zero3");
+  INFO(from);
+  const std::string folder = std::string(DDHOST_SOURCE_DIR) + "/tests/data/imports/" + from;
+  const TempFolder out;
+  std::ofstream(out.file("text.txt")) << std::string(200, 'a') + "bcd";
+  const auto run = [&](const char* name, const Words& more) {
+    Words words = gpt_words(out.file("text.txt"), out.file(name),
+                            {"model.n_layer=1", "model.n_head=2", "model.n_embd=8", "model.context=8",
+                             "model.block_size=8", "model.vocab=31", "model.bias=on"});
+    words.insert(words.end(), more.begin(), more.end());
+    return call_ddhost(words);
+  };
+  REQUIRE(run("like", {}).code == 0);
+  const Said said = call_ddhost({"ckpt", "import", folder, "--like", out.file("like"), "--out", out.file("imported")});
+  INFO(said.err);
+  REQUIRE(said.code == 0);
+  CHECK_THAT(said.err, Catch::Contains("they are transposed"));
+  const std::string imported = out.file("imported/checkpoints/step-3");
+  const GoldenFile expected = read_safetensors(folder + "/expected.safetensors");
+  size_t tensors = 0;
+  for (const char* file : {"/model.safetensors", "/optimizer.safetensors"}) {
+    for (const auto& [name, tensor] : read_safetensors(imported + file).tensors) {
+      INFO(name);
+      std::vector<float> values = expected.at(name).f32();
+      if (ddhost::is_conv1d_weight(name)) values = turned(values, expected.at(name).shape);
+      CHECK(tensor.f32() == values);
+      ++tensors;
+    }
+  }
+  CHECK(tensors == 3 * 16);
+  // Without the list of shared parameters the head has values of its own, in bf16.
+  const std::string untied = out.file("untied");
+  fs::copy(folder, untied, fs::copy_options::recursive);
+  for (const auto& entry : fs::recursive_directory_iterator(untied)) {
+    if (!entry.path().string().ends_with("mp_rank_00_model_states.pt")) continue;
+    std::string bytes = read_text(entry.path().string());
+    const size_t at = bytes.find("shared_params");
+    REQUIRE(at != std::string::npos);
+    bytes.replace(at, 6, "unused");
+    std::ofstream(entry.path(), std::ios::binary) << bytes;
+  }
+  const Said refused = call_ddhost({"ckpt", "import", untied, "--like", out.file("like"), "--out", out.file("none")});
+  if (from == "gpt2_zero3")  // which has no values of the head
+    CHECK(refused.code == 0);
+  else
+    CHECK_THAT(refused.err, Catch::Contains("has other values in 'lm_head.weight' than in 'transformer.wte.weight'"));
+  // One step at a rate of zero changes no weight.
+  REQUIRE(run("init", {"train.init_from=" + folder}).code == 0);
+  CHECK(read_text(out.file("init/checkpoints/step-1/model.safetensors")) == read_text(imported + "/model.safetensors"));
+  const Said on = run("on", {"--resume", imported, "train.steps=4", "--resume-allow", "train.steps"});
+  INFO(on.err);
+  CHECK(on.code == 0);
 }
 
 TEST_CASE("--layout transformers is refused for what transformers' GPT-2 can't be", "[cli]") {

@@ -19,8 +19,12 @@ std::string import_of(const std::string& name) {
 }  // namespace
 
 TEST_CASE("a model begins with the values of a checkpoint of torch or DeepSpeed", "[cli]") {
-  const auto& [path, folder] = GENERATE(
-      table<std::string, std::string>({{"torch/nanogpt_ckpt.pt", "torch"}, {"dcp", "dcp"}, {"zero3", "zero3"}}));
+  const auto& [path, folder] = GENERATE(table<std::string, std::string>({{"torch/nanogpt_ckpt.pt", "torch"},
+                                                                         {"torch/wrapped.pt", "torch"},
+                                                                         {"dcp", "dcp"},
+                                                                         {"dcp_flat", "dcp_flat"},
+                                                                         {"dcp_app", "dcp_app"},
+                                                                         {"zero3", "zero3"}}));
   INFO(path);
   const TempFolder out;
   const std::string file = out.file("first.safetensors");
@@ -51,7 +55,7 @@ TEST_CASE("a file of torch that would run something is refused, and a run on it 
 }
 
 TEST_CASE("ckpt import takes over Adam's moments and steps, and a run goes on from them", "[cli]") {
-  const std::string from = GENERATE("dcp", "zero1", "zero3", "universal");
+  const std::string from = GENERATE("dcp", "dcp_flat", "dcp_app", "zero1", "zero3", "round_robin", "universal");
   INFO(from);
   const Runs runs;
   const Words options = {"model.layers=1", "train.steps=6", "checkpoint.every=100", "model.plugin=" + toy_model()};
@@ -97,4 +101,34 @@ TEST_CASE("ckpt import refuses what it can't take over, and leaves nothing", "[c
   CHECK(weights.code == 1);
   CHECK_THAT(weights.err, Catch::Contains("no optimizer state") && Catch::Contains("train.init_from"));
   CHECK(runs.saved("out").empty());
+}
+
+TEST_CASE("a universal checkpoint with exchanged parameters is refused as weights and by ckpt import", "[cli]") {
+  const std::string from = import_of("universal_round_robin");
+  const Runs runs;
+  REQUIRE(runs.train("like", {"train.steps=1", "checkpoint.every=1", "model.layers=1"}).code == 0);
+  const Said imported = call_ddhost({"ckpt", "import", from, "--like", runs.step("like", 1), "--out", runs.dir("out")});
+  CHECK(imported.code == 1);
+  CHECK(runs.saved("out").empty());
+  const ToyRun run = toy_run({"model.layers=1", "train.steps=0", "train.init_from=" + from});
+  CHECK(run.code == 1);
+  for (const std::string& said : {imported.err, run.err})
+    CHECK_THAT(said, Catch::Contains("parameter 'bias'") && Catch::Contains("round_robin_gradients"));
+}
+
+TEST_CASE("ckpt import refuses parameters that were updated a different number of times", "[cli]") {
+  const Runs runs;
+  REQUIRE(runs.train("like", {"train.steps=1", "checkpoint.every=1", "model.layers=1"}).code == 0);
+  const std::string from = runs.dir("universal"), file = from + "/zero/bias/step.pt";
+  fs::copy(import_of("universal"), from, fs::copy_options::recursive);
+  std::string bytes = read_text(file);
+  const size_t at = bytes.find(std::string("\0\0\x40\x40", 4));  // 3 as a float
+  REQUIRE(at != std::string::npos);
+  bytes.replace(at, 4, std::string("\0\0\0\x40", 4));  // 2
+  std::ofstream(file, std::ios::binary) << bytes;
+  const Said said = call_ddhost({"ckpt", "import", from, "--like", runs.dir("like"), "--out", runs.dir("out")});
+  CHECK(said.code == 1);
+  CHECK_THAT(said.err, Catch::Contains("different numbers of updates") && Catch::Contains("train.init_from"));
+  CHECK(runs.saved("out").empty());
+  ran(toy_run({"model.layers=1", "train.steps=0", "train.init_from=" + from}));
 }

@@ -205,15 +205,40 @@ TEST_CASE("a head of another size is drawn from the seed if its entry allows it 
   check_each(found, other, [&](const std::string& name) { return !is_head(name); });
 }
 
-TEST_CASE("a file of a wrapped model is refused with the entry that takes it", "[cli]") {
+TEST_CASE("a safetensors file whose names hold words of wrappers is read", "[cli]") {
   const TempFolder folder;
   const Tensors other = other_values();
   const std::string file = folder.file("wrapped.safetensors");
+  const auto all = [](const std::string&) { return true; };
+  for (const char* wrapper : {"module.", "_orig_mod.", "module._orig_mod.", "_fsdp_wrapped_module."}) {
+    INFO(wrapper);
+    Tensors wrapped;
+    for (const auto& [name, tensor] : other) {
+      const bool is_layer = name.starts_with("layers.0.");
+      wrapped[wrapper + (is_layer ? "layers.0._checkpoint_wrapped_module." + name.substr(9) : name)] = tensor;
+    }
+    write_safetensors(file, wrapped);
+    check_each(first_values({"train.init_from=" + file}), other, all);
+  }
+  // The same name twice, with other values.
+  Tensors twice = renamed(other, "", "module.");
+  twice["embedding"] = first_values({}).at("embedding");
+  write_safetensors(file, twice);
+  check_refused(toy_run({"train.init_from=" + file}), {"two tensors 'embedding'", "'module.embedding'"});
+  // "from" still names the words of the file.
   write_safetensors(file, renamed(other, "", "module."));
-  const std::string entry = "[{\"file\": \"" + file + "\", \"from\": \"module.\"}]";
-  check_refused(toy_run({"train.init_from=" + file}), {"behind 'module.'", "train.init_from=" + entry});
+  check_each(first_values({init(nlohmann::json::array({{{"file", file}, {"from", "module."}}}))}), other, all);
+}
+
+TEST_CASE("a file of a module that holds the model is refused with the entry that takes it", "[cli]") {
+  const TempFolder folder;
+  const Tensors other = other_values();
+  const std::string file = folder.file("wrapped.safetensors");
+  write_safetensors(file, renamed(other, "", "net."));
+  const std::string entry = "[{\"file\": \"" + file + "\", \"from\": \"net.\"}]";
+  check_refused(toy_run({"train.init_from=" + file}), {"behind 'net.'", "train.init_from=" + entry});
   check_each(first_values({"train.init_from=" + entry}), other, [](const std::string&) { return true; });
-  Tensors two = renamed(other, "", "module.");
+  Tensors two = renamed(other, "", "net.");
   two.erase(two.begin());  // not the whole model
   write_safetensors(folder.file("part.safetensors"), two);
   check_refused(toy_run({"train.init_from=" + folder.file("part.safetensors")}), {"tensors that the model lacks"});

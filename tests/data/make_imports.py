@@ -98,6 +98,21 @@ def write_torch(out):
     expect(out, state, moments_of(model, optimizer))
 
 
+def write_wrapped(out):
+    """The names that wrappers give: DDP around torch.compile around activation checkpointing."""
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+
+    model = Toy()
+    model.load_state_dict(torch.load(f"{out}/torch/state_dict.pt"))
+    model.layers[0] = checkpoint_wrapper(model.layers[0])
+    wrapped = torch.nn.parallel.DistributedDataParallel(torch.compile(model))
+    if dist.get_rank() == 0:
+        state = {name: param.detach() for name, param in wrapped.named_parameters()}
+        assert "module._orig_mod.layers.0._checkpoint_wrapped_module.w1" in state, state.keys()
+        torch.save(state, f"{out}/torch/wrapped.pt")
+    dist.barrier()
+
+
 def write_bin_shards(out, state):
     """As transformers 4 wrote with max_shard_size: files of torch.save, and an index."""
     os.makedirs(f"{out}/hf_bin", exist_ok=True)
@@ -147,22 +162,71 @@ def write_dcp(out):
     dist.barrier()
 
 
-def write_deepspeed(out, stage):
+def write_flat_dcp(out):
+    """As torchtitan: weights at the root, and an optimizer's state dict that is flat."""
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
+
+    model, optimizer = trained()
+    weights, states = get_state_dict(model, optimizer, options=StateDictOptions(flatten_optimizer_state_dict=True))
+    # The groups' options of one parameter tell as much as those of all, in fewer bytes.
+    states = {n: v for n, v in states.items() if n.startswith(("state.", "param_groups.bias."))}
+    dcp.save({**weights, "optimizer": states, "train_state": {"step": torch.tensor(STEPS), "ntokens_seen": 48}},
+             checkpoint_id=f"{out}/dcp_flat")
+    expect(f"{out}/dcp_flat", model.state_dict(), moments_of(model, optimizer))
+
+
+def write_app_dcp(out):
+    """As PyTorch's tutorial of distributed checkpoints: an object that gives both state dicts."""
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import get_state_dict
+    from torch.distributed.checkpoint.stateful import Stateful
+
+    class AppState(Stateful):
+        def __init__(self, model, optimizer):
+            self.model, self.optimizer = model, optimizer
+
+        def state_dict(self):
+            weights, states = get_state_dict(self.model, self.optimizer)
+            return {"model": weights, "optim": states}
+
+        def load_state_dict(self, state_dict):
+            raise NotImplementedError
+
+    model, optimizer = trained()
+    dcp.save({"app": AppState(model, optimizer)}, checkpoint_id=f"{out}/dcp_app")
+    expect(f"{out}/dcp_app", model.state_dict(), moments_of(model, optimizer))
+
+
+def small_gpt2():
+    """Its head is tied to the embedding."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    class Model(GPT2LMHeadModel):
+        def forward(self, ids):
+            return super().forward(input_ids=ids, labels=ids).loss
+
+    return Model(GPT2Config(vocab_size=31, n_positions=8, n_embd=8, n_layer=1, n_head=2, resid_pdrop=0.0, embd_pdrop=0.0,
+                            attn_pdrop=0.0))
+
+
+def write_deepspeed(folder, make_model, zero):
     import deepspeed
     from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
 
     # An extension that it would compile; gloo alone gives the same sums.
     importlib.import_module("deepspeed.comm.torch").build_shm_op = lambda: None
     torch.manual_seed(1)
-    config = {"train_micro_batch_size_per_gpu": 8, "zero_optimization": {"stage": stage}, "bf16": {"enabled": True},
+    stage = zero["stage"]
+    config = {"train_micro_batch_size_per_gpu": 8, "zero_optimization": zero, "bf16": {"enabled": True},
               "zero_allow_untested_optimizer": True}
-    model = Toy()
+    model = make_model()
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-2)
     engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
     for step in range(STEPS):
-        engine.backward(engine(batch(step, dist.get_rank())))
+        ids = batch(step, dist.get_rank())
+        engine.backward(engine(ids if make_model is Toy else ids.reshape(1, 8)))
         engine.step()
-    folder = f"{out}/zero{stage}"
     engine.save_checkpoint(folder)
     weights, moments = {}, {}
     for name, param in engine.module.named_parameters():
@@ -172,10 +236,29 @@ def write_deepspeed(out, stage):
         for slot in ("exp_avg", "exp_avg_sq"):
             moments[f"{slot}/{name}"] = safe_get_full_optimizer_state(param, slot).reshape(weights[name].shape)
     torch.manual_seed(1)
-    weights["layers.0.frozen"] = Toy().layers[0].frozen.bfloat16().float()
+    if make_model is Toy:
+        weights["layers.0.frozen"] = Toy().layers[0].frozen.bfloat16().float()
     if dist.get_rank() == 0:
         expect(folder, weights, moments)
     dist.barrier()
+
+
+def write_round_robin_universal(out):
+    """DeepSpeed's own tools exchange parameters here: ds_to_universal, and safe_get_full_fp32_param of a run."""
+    # Elementwise updates do not depend on the order of parameters.
+    shutil.copy(f"{out}/zero2/expected.safetensors", f"{out}/round_robin/expected.safetensors")
+    folder = f"{out}/universal_round_robin"
+    to_universal(f"{out}/round_robin", folder)
+    for path, _, files in os.walk(f"{folder}/zero"):
+        for file in files:  # the weights are enough to see it
+            if file != "fp32.pt":
+                os.remove(os.path.join(path, file))
+
+
+def to_universal(folder, out):
+    subprocess.run([sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal", "--input_folder",
+                    f"{folder}/global_step{STEPS}", "--output_folder", out, "--num_extract_workers", "1",
+                    "--num_merge_workers", "1", "--inject_missing_state"], check=True)
 
 
 def write_gpt2(out):
@@ -197,9 +280,12 @@ def main():
     out = sys.argv[1]
     if "RANK" in os.environ:
         dist.init_process_group("gloo")
+        write_wrapped(out)
         write_dcp(out)
         for stage in (1, 2, 3):
-            write_deepspeed(out, stage)
+            write_deepspeed(f"{out}/zero{stage}", Toy, {"stage": stage})
+            write_deepspeed(f"{out}/gpt2_zero{stage}", small_gpt2, {"stage": stage})
+        write_deepspeed(f"{out}/round_robin", Toy, {"stage": 2, "round_robin_gradients": True})
         dist.destroy_process_group()
         return
     shutil.rmtree(out, ignore_errors=True)
@@ -207,11 +293,12 @@ def main():
     write_torch(f"{out}/torch")
     write_nanogpt(f"{out}/torch")
     write_gpt2(out)
+    write_flat_dcp(out)
+    write_app_dcp(out)
     subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", __file__, out], check=True)
-    subprocess.run([sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal", "--input_folder",
-                    f"{out}/zero2/global_step{STEPS}", "--output_folder", f"{out}/universal", "--num_extract_workers", "1",
-                    "--num_merge_workers", "1", "--inject_missing_state"], check=True)
+    to_universal(f"{out}/zero2", f"{out}/universal")
     shutil.copy(f"{out}/zero2/expected.safetensors", f"{out}/universal/expected.safetensors")
+    write_round_robin_universal(out)
     os.remove(f"{out}/hf_gpt2/generation_config.json")
     for folder, _, files in os.walk(out):
         for file in files:  # a script and a mark that DeepSpeed puts beside its files

@@ -7,11 +7,17 @@
 
 #include "engine/numerics/kernels.hpp"
 #include "engine/weights/chunk_reader.hpp"
+#include "engine/weights/safetensors.hpp"
 
 namespace fs = std::filesystem;
 
 namespace ddhost {
 namespace {
+
+// "F32 [31, 5]"
+std::string form_text(const StoredTensor& tensor) {
+  return safetensors_name(tensor.dtype) + (" " + shape_text(tensor.shape));
+}
 
 bool is_float(int32_t dtype) { return dtype == DDH_F32 || dtype == DDH_BF16 || dtype == DDH_F16; }
 
@@ -33,31 +39,34 @@ void compare(const char* a, const char* b, uint64_t bytes, int32_t dtype, Tensor
 
 }  // namespace
 
-std::vector<TensorDiff> diff_tensors(const fs::path& first_folder, const Manifest& first, const fs::path& second_folder,
-                                     const Manifest& second) {
-  std::vector<TensorDiff> out;
+CheckpointDiff diff_tensors(const fs::path& first_folder, const Manifest& first, const fs::path& second_folder,
+                            const Manifest& second) {
+  CheckpointDiff out{{}, first.tensors.size()};
   ChunkReader a(first_folder, first), b(second_folder, second);
   std::vector<char> other(kChunkBytes);
   for (const Manifest::Tensor& tensor : first.tensors) {
     const StoredTensor& t = tensor.stored;
     const Manifest::Tensor* const match = second.find(t.name);
     TensorDiff diff{t.name, "", 0, t.bytes / ddh_dtype_bytes(t.dtype), std::nullopt};
-    if (match == nullptr || match->stored.dtype != t.dtype || match->stored.shape != t.shape) {
-      diff.only_in = "first";
-      out.push_back(diff);
+    if (match == nullptr)
+      diff.unlike = "only the first has it";
+    else if (match->stored.dtype != t.dtype || match->stored.shape != t.shape)
+      diff.unlike = form_text(t) + " in the first, " + form_text(match->stored) + " in the second";
+    if (!diff.unlike.empty()) {
+      out.tensors.push_back(diff);
       continue;
     }
     a.for_each_chunk(tensor, [&](uint64_t begin, const char* data, uint64_t bytes) {
       b.read(*match, begin, bytes, other.data());
       compare(data, other.data(), bytes, t.dtype, diff);
     });
-    if (diff.elements > 0) out.push_back(diff);
+    if (diff.elements > 0) out.tensors.push_back(diff);
   }
   for (const Manifest::Tensor& tensor : second.tensors) {
     const StoredTensor& t = tensor.stored;
-    const Manifest::Tensor* const match = first.find(t.name);
-    if (match == nullptr || match->stored.dtype != t.dtype || match->stored.shape != t.shape)
-      out.push_back({t.name, "second", 0, t.bytes / ddh_dtype_bytes(t.dtype), std::nullopt});
+    if (first.find(t.name) != nullptr) continue;
+    ++out.names;
+    out.tensors.push_back({t.name, "only the second has it", 0, t.bytes / ddh_dtype_bytes(t.dtype), std::nullopt});
   }
   return out;
 }

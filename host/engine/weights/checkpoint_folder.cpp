@@ -48,6 +48,10 @@ void check_file(const fs::path& folder, const Manifest::File& file) {
 }  // namespace
 
 fs::path checkpoints_folder(const fs::path& run_dir) { return run_dir / "checkpoints"; }
+fs::path run_folder_of(const fs::path& path) {
+  const fs::path folder = path.has_filename() ? path : path.parent_path();
+  return folder.filename() == "checkpoints" ? folder.parent_path() : folder;
+}
 fs::path checkpoint_folder(const fs::path& run_dir, int64_t step) {
   return checkpoints_folder(run_dir) / ddh::str(kPrefix, step);
 }

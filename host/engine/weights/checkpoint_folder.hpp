@@ -26,6 +26,8 @@ struct CheckpointPlace {
 };
 
 std::filesystem::path checkpoints_folder(const std::filesystem::path& run_dir);
+// The folder of a run. `path` is that folder, or the folder of the run's checkpoints.
+std::filesystem::path run_folder_of(const std::filesystem::path& path);
 std::filesystem::path checkpoint_folder(const std::filesystem::path& run_dir, int64_t step);
 
 // All folders step-N, the newest first, whole or not. Empty if there is none.

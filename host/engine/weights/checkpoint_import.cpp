@@ -8,6 +8,7 @@
 #include "engine/numerics/kernels.hpp"
 #include "engine/weights/checkpoint_folder.hpp"
 #include "engine/weights/durable.hpp"
+#include "engine/weights/gpt2_layout.hpp"
 #include "engine/weights/import/foreign_checkpoint.hpp"
 
 namespace fs = std::filesystem;
@@ -18,19 +19,34 @@ namespace {
 // Takes the tensors of a foreign checkpoint for those of a manifest.
 class ForeignSource {
  public:
-  ForeignSource(const ForeignCheckpoint& foreign, std::string what) : foreign_(foreign), what_(std::move(what)) {}
+  ForeignSource(const ForeignCheckpoint& foreign, const Manifest& manifest, std::string what)
+      : foreign_(foreign), what_(std::move(what)) {
+    for (const Manifest::Tensor& tensor : manifest.tensors) {
+      const auto at = foreign.weights.find(tensor.stored.name);
+      is_of_transformers_ = is_of_transformers_ ||
+                            (at != foreign.weights.end() && shows_conv1d(at->first, at->second, tensor.stored.shape));
+    }
+  }
+
+  [[nodiscard]] bool is_of_transformers() const { return is_of_transformers_; }
 
   // Its values in the dtype of the checkpoint; valid until the next call.
   const char* values(const StoredTensor& wanted) {
     const FileTensor& found = find(wanted);
-    if (found.shape != wanted.shape)
+    const bool is_transposed =
+        is_of_transformers_ && is_conv1d_weight(wanted.name) && is_transposed_shape(found.shape, wanted.shape);
+    if (!is_transposed && found.shape != wanted.shape)
       ddh::fail(DDH_FAILED_PRECONDITION, "tensor '", wanted.name, "' of ", what_,
                 " has another shape than in the run; it is of another model");
-    if (found.dtype == wanted.dtype) return static_cast<const char*>(found.data);
-    const bool is_float = found.dtype == DDH_BF16 || found.dtype == DDH_F16;
+    if (!is_transposed && found.dtype == wanted.dtype) return static_cast<const char*>(found.data);
+    const bool is_float = found.dtype == DDH_BF16 || found.dtype == DDH_F16 || found.dtype == DDH_F32;
     if (wanted.dtype != DDH_F32 || !is_float)
       ddh::fail(DDH_UNIMPLEMENTED, "tensor '", wanted.name, "' of ", what_, " has a dtype that the run does not take");
     converted_.resize(wanted.bytes);
+    if (is_transposed) {
+      read_conv1d(found, 0, wanted.bytes / sizeof(float), reinterpret_cast<float*>(converted_.data()));
+      return converted_.data();
+    }
     std::vector<char> aligned(static_cast<const char*>(found.data), static_cast<const char*>(found.data) + found.bytes);
     kernels::cast(converted_.data(), DDH_F32, aligned.data(), found.dtype, wanted.bytes / sizeof(float));
     return converted_.data();
@@ -50,10 +66,16 @@ class ForeignSource {
     std::vector<std::string> names = {wanted.name};
     names.insert(names.end(), wanted.tied_names.begin(), wanted.tied_names.end());
     const FileTensor* found = nullptr;
+    std::string found_as;
     for (const std::string& name : names) {
       used_.insert(name);
       const auto at = from.find(name);
-      if (at != from.end() && found == nullptr) found = &at->second;
+      if (at == from.end()) continue;
+      if (found != nullptr && !same_values(*found, at->second))
+        ddh::fail(DDH_FAILED_PRECONDITION, what_, " has other values in '", name, "' than in '", found_as,
+                  "', which are one parameter of the run; it is of another model");
+      if (found == nullptr) found_as = name;
+      if (found == nullptr) found = &at->second;
     }
     if (found == nullptr)
       ddh::fail(DDH_NOT_FOUND, what_, " has no tensor '", wanted.name,
@@ -63,6 +85,7 @@ class ForeignSource {
 
   const ForeignCheckpoint& foreign_;
   const std::string what_;
+  bool is_of_transformers_ = false;
   std::set<std::string> used_;
   std::vector<char> converted_;
 };
@@ -110,7 +133,7 @@ void write_file(const fs::path& from, const fs::path& to, size_t index, Manifest
 
 }  // namespace
 
-fs::path import_checkpoint(const fs::path& from, const fs::path& like, const fs::path& run_dir) {
+ImportedCheckpoint import_checkpoint(const fs::path& from, const fs::path& like, const fs::path& run_dir) {
   Manifest manifest = open_checkpoint(like);
   const ForeignCheckpoint foreign = read_foreign(from);
   const std::string what = "'" + from.string() + "'";
@@ -118,16 +141,21 @@ fs::path import_checkpoint(const fs::path& from, const fs::path& like, const fs:
     ddh::fail(DDH_NOT_FOUND, what, ", ", foreign.kind,
               ", holds no optimizer state that is read (exp_avg and exp_avg_sq by ",
               "the names of parameters, and the step); give its weights as train.init_from");
+  if (!foreign.other_step.empty())
+    ddh::fail(DDH_UNIMPLEMENTED, what, " has parameters with different numbers of updates, such as '",
+              foreign.other_step, "', which an import can't set; give its weights as train.init_from");
   set_progress(manifest.progress, *foreign.step, like.string());
   const int64_t step = manifest.progress.step;
-  fs::path folder = checkpoint_folder(run_dir, step);
+  ImportedCheckpoint out{checkpoint_folder(run_dir, step), {}};
   std::error_code ec;
   if (step < 1) ddh::fail(DDH_DATA_LOSS, what, " says that its optimizer has done ", step, " steps");
-  if (fs::exists(folder, ec))
-    ddh::fail(DDH_ALREADY_EXISTS, "'", folder.string(), "' exists already and is not overwritten; give another --out");
+  if (fs::exists(out.folder, ec))
+    ddh::fail(DDH_ALREADY_EXISTS, "'", out.folder.string(),
+              "' exists already and is not overwritten; give another --out");
   try {
     const fs::path partial = begin_checkpoint(run_dir, step);
-    ForeignSource source(foreign, what);
+    ForeignSource source(foreign, manifest, what);
+    if (source.is_of_transformers()) out.notes.push_back(conv1d_note(what));
     for (size_t f = 0; f < manifest.files.size(); ++f) write_file(like, partial, f, manifest, source);
     source.require_no_surplus();
     commit_checkpoint(run_dir, manifest);
@@ -135,7 +163,7 @@ fs::path import_checkpoint(const fs::path& from, const fs::path& like, const fs:
     drop_checkpoint(run_dir, step);
     throw;
   }
-  return folder;
+  return out;
 }
 
 }  // namespace ddhost

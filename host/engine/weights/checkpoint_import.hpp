@@ -6,15 +6,22 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "engine/weights/manifest.hpp"
 
 namespace ddhost {
 
+struct ImportedCheckpoint {
+  std::filesystem::path folder;
+  std::vector<std::string> notes;  // sentences about what was done with the values
+};
+
 // Writes <run_dir>/checkpoints/step-N for the N updates that the optimizer in `from` has done, and returns its folder.
 // `like`: a checkpoint of the run, whose values are all replaced. Throws where `from` lacks a tensor, or has one more, or
 // where `like` has numbers that an import can't give (phases, schedules with a state, several optimizers).
-std::filesystem::path import_checkpoint(const std::filesystem::path& from, const std::filesystem::path& like,
-                                        const std::filesystem::path& run_dir);
+ImportedCheckpoint import_checkpoint(const std::filesystem::path& from, const std::filesystem::path& like,
+                                     const std::filesystem::path& run_dir);
 
 }  // namespace ddhost

@@ -19,23 +19,12 @@
 namespace ddhost {
 namespace {
 
-std::string shape_text(const std::vector<int64_t>& shape) {
-  std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
-  return text + "]";
-}
-
 // "a, b, c and 4 more"
 std::string list_text(const std::vector<std::string>& names) {
   constexpr size_t kShown = 8;
   std::string text;
   for (size_t i = 0; i < std::min(names.size(), kShown); ++i) text += (i == 0 ? "'" : ", '") + names[i] + "'";
   return names.size() > kShown ? ddh::str(text, " and ", names.size() - kShown, " more") : text;
-}
-
-bool same_values(const SafetensorsFile::Tensor& a, const SafetensorsFile::Tensor& b) {
-  if (a.data == b.data) return true;
-  return a.dtype == b.dtype && a.shape == b.shape && std::memcmp(a.data, b.data, a.bytes) == 0;
 }
 
 AllowedNames allowed_names(const nlohmann::json& value, const char* key) {
@@ -119,9 +108,6 @@ struct WeightsFiles::Wanted {
       if (file.find(name) != nullptr) return name;
     return std::nullopt;
   }
-  [[nodiscard]] bool has_transposed(const SafetensorsFile::Tensor& found) const {
-    return shape.size() == 2 && found.shape == std::vector<int64_t>{shape[1], shape[0]};
-  }
   void check_dtype(const SafetensorsFile::Tensor& found, const std::string& file) const {
     const bool is_float = found.dtype == DDH_F32 || found.dtype == DDH_BF16 || found.dtype == DDH_F16;
     if (dtype == 0 ? is_float : found.dtype == dtype) return;
@@ -131,7 +117,7 @@ struct WeightsFiles::Wanted {
   }
 };
 
-// The words before all of the model's names in the file, such as the "module." of torch's DistributedDataParallel, or "".
+// The words before all of the model's names in the file, such as the "model." of a module that holds it, or "".
 std::string WeightsFiles::wrapper_in(const TensorFiles& file, const std::vector<Wanted>& wanted) {
   if (wanted.empty()) return "";
   const std::string& first = wanted.front().names.front();
@@ -172,24 +158,25 @@ std::vector<WeightsFiles::Wanted> WeightsFiles::all_wanted() {
   return wanted;
 }
 
-// Of a square weight the shape does not tell. c_attn is never square, [C, 3C] or [3C, C], so it tells for the whole file.
 bool WeightsFiles::is_of_transformers(const TensorFiles& file, const InitFile& entry,
                                       const std::vector<Wanted>& wanted) {
   for (const Wanted& one : wanted) {
     const std::optional<std::string> name = one.name_in(file, entry);
-    if (!name || !name->ends_with(".attn.c_attn.weight") || !one.has_transposed(*file.find(*name))) continue;
-    notes_.push_back(
-        ddh::str("'", entry.file,
-                 "' holds GPT-2's linear weights as transformers stores them, [in, out]: ", "they are transposed"));
+    if (!name || !shows_conv1d(*name, *file.find(*name), one.shape)) continue;
+    notes_.push_back(conv1d_note("'" + entry.file + "'"));
     return true;
   }
   return false;
 }
 
 void WeightsFiles::take(const InitFile& entry, const std::vector<Wanted>& wanted) {
-  const TensorFiles& file = files_.emplace_back(entry.file);
+  TensorFiles& file = files_.emplace_back(entry.file);
   const std::string warning = warning_of_other_ids(entry.file, file.meaning_of_ids(), model_);
   if (!warning.empty()) warnings_.push_back(warning);
+  std::set<std::string> known;
+  for (const Wanted& one : wanted)
+    for (std::string& name : one.names_in(entry)) known.insert(std::move(name));
+  file.unwrap(known);
   const auto& tensors = file.tensors();
   const auto is_from = [&](const auto& tensor) { return tensor.first.starts_with(entry.from); };
   if (!entry.from.empty() && std::none_of(tensors.begin(), tensors.end(), is_from))
@@ -204,7 +191,7 @@ void WeightsFiles::take(const InitFile& entry, const std::vector<Wanted>& wanted
     const std::optional<std::string> name = one.name_in(file, entry);
     if (!name) continue;
     const SafetensorsFile::Tensor& found = *file.find(*name);
-    const bool is_transposed = transposes && is_conv1d_weight(*name) && one.has_transposed(found);
+    const bool is_transposed = transposes && is_conv1d_weight(*name) && is_transposed_shape(found.shape, one.shape);
     if (!is_transposed && found.shape != one.shape) {  // a head of another size
       if (entry.allow_missing.allows(one.names.front()) && entry.allow_surplus.allows(*name)) continue;
       ddh::fail(DDH_INVALID_ARGUMENT, "tensor '", *name, "' in '", entry.file, "' has shape ", shape_text(found.shape),
@@ -267,27 +254,11 @@ void WeightsFiles::set_buffers(Staging& staging) const {
     if (buffers_[b] != nullptr) set_buffer_values(*model_.buffers[b], buffers_[b]->data, staging);
 }
 
-// Element i of [out, in] is in row i % in of the file's [in, out].
-void WeightsFiles::read_transposed(const SafetensorsFile::Tensor& tensor, uint64_t offset, uint64_t numel, float* dst) {
-  const auto in = static_cast<uint64_t>(tensor.shape[0]), out = static_cast<uint64_t>(tensor.shape[1]);
-  const uint64_t width = ddh_dtype_bytes(tensor.dtype);
-  alignas(float) std::array<char, 4096> piece{};
-  for (uint64_t done = 0; done < numel;) {
-    const uint64_t n = std::min<uint64_t>(piece.size() / width, numel - done);
-    for (uint64_t i = 0; i < n; ++i) {
-      const uint64_t at = offset + done + i, element = at % in * out + at / in;
-      std::memcpy(piece.data() + i * width, static_cast<const char*>(tensor.data) + element * width, width);
-    }
-    kernels::cast(dst + done, DDH_F32, piece.data(), tensor.dtype, n);
-    done += n;
-  }
-}
-
 bool WeightsFiles::read_range(int32_t param, uint64_t offset, uint64_t numel, float* dst) const {
   const SafetensorsFile::Tensor* tensor = params_[static_cast<size_t>(param)];
   if (tensor == nullptr) return false;
   if (is_transposed_[static_cast<size_t>(param)] != 0) {
-    read_transposed(*tensor, offset, numel, dst);
+    read_conv1d(*tensor, offset, numel, dst);
     return true;
   }
   const auto* from = static_cast<const char*>(tensor->data) + offset * ddh_dtype_bytes(tensor->dtype);

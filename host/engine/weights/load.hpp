@@ -55,7 +55,6 @@ class WeightsFiles {
   void take(const InitFile& entry, const std::vector<Wanted>& wanted);
   bool is_of_transformers(const TensorFiles& file, const InitFile& entry, const std::vector<Wanted>& wanted);
   static std::string wrapper_in(const TensorFiles& file, const std::vector<Wanted>& wanted);
-  static void read_transposed(const SafetensorsFile::Tensor& tensor, uint64_t offset, uint64_t numel, float* dst);
   // Once all files are read: what none of them gave.
   void require_all(const InitFile& entry, const std::vector<Wanted>& wanted) const;
   void note_drawn();

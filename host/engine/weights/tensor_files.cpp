@@ -9,6 +9,7 @@
 #include "ddh/sdk/plugin.hpp"
 #include "engine/services/read_json.hpp"
 #include "engine/weights/checkpoint_folder.hpp"
+#include "engine/weights/plain_name.hpp"
 
 namespace fs = std::filesystem;
 
@@ -27,9 +28,10 @@ std::string chosen_in(const fs::path& folder) {
     if (name.ends_with(".safetensors" + std::string(kIndexEnd))) indices.push_back(at->path().string());
     if (name.ends_with(".safetensors")) files.push_back(at->path().string());
   }
-  if (indices.size() + files.size() == 0 && fs::is_directory(folder / "checkpoints", ec))
-    ddh::fail(DDH_NOT_FOUND, "folder '", folder.string(), "' is that of a run; name one of its checkpoints, such as '",
-              (folder / "checkpoints" / "step-N").string(), "'");
+  const bool is_run = fs::is_directory(folder / "checkpoints", ec) || fs::exists(folder / "metrics.jsonl", ec);
+  if (indices.size() + files.size() == 0 && is_run)
+    ddh::fail(DDH_NOT_FOUND, "folder '", folder.string(), "' is that of a run that has no checkpoint; name a file of ",
+              "weights, or a checkpoint");
   if (indices.size() == 1) return indices.front();
   if (indices.empty() && files.size() == 1) return files.front();
   ddh::fail(DDH_NOT_FOUND, "folder '", folder.string(), "' holds ", indices.size(),
@@ -54,7 +56,7 @@ nlohmann::json weight_map_of(const std::string& path) {
 
 }  // namespace
 
-TensorFiles::TensorFiles(const std::string& path) {
+TensorFiles::TensorFiles(const std::string& path) : path_(path) {
   std::error_code ec;
   if (fs::exists(fs::path(path) / "manifest.json", ec)) {
     add_checkpoint(path);
@@ -70,6 +72,18 @@ TensorFiles::TensorFiles(const std::string& path) {
     add_index(file);
   else
     add_file(file);
+}
+
+void TensorFiles::unwrap(const std::set<std::string>& known) {
+  std::map<std::string, const SafetensorsFile::Tensor*> named;
+  for (const auto& [name, tensor] : tensors_) {
+    const std::string plain = plain_name(name);
+    const auto [at, is_new] = named.emplace(known.contains(name) || !known.contains(plain) ? name : plain, tensor);
+    if (!is_new && !same_values(*at->second, *tensor))
+      ddh::fail(DDH_INVALID_ARGUMENT, "'", path_, "' has two tensors '", at->first, "' with different values, one of ",
+                "them as '", name, "'; leave one out of the file");
+  }
+  tensors_ = std::move(named);
 }
 
 std::string TensorFiles::meaning_of_ids() const { return files_.empty() ? "" : files_.front()->meaning_of_ids(); }

@@ -6,6 +6,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,10 @@ class TensorFiles {
     return at == tensors_.end() ? nullptr : at->second;
   }
 
+  // Gives plain names (plain_name.hpp) to tensors where `known`, the model's names, has the plain name alone. Throws where
+  // two tensors with different values would have one name.
+  void unwrap(const std::set<std::string>& known);
+
   // What the ids of the model that they are of stand for; "": not known.
   [[nodiscard]] std::string meaning_of_ids() const;
 
@@ -36,6 +41,7 @@ class TensorFiles {
   void add_index(const std::string& path);
 
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  std::string path_;
   std::unique_ptr<ForeignCheckpoint> foreign_;
   std::map<std::string, const SafetensorsFile::Tensor*> tensors_;
 };

@@ -2,6 +2,7 @@
 //
 // engine/weights/import/dcp_folder.cpp: folders of torch.distributed.checkpoint. `.metadata` is a pickle that says which file
 // holds which chunk of which tensor; each chunk is an archive of torch.save of its own.
+#include <algorithm>
 #include <cstring>
 #include <memory>
 
@@ -9,6 +10,7 @@
 #include "ddh/sdk/plugin.hpp"
 #include "engine/weights/import/flat_values.hpp"
 #include "engine/weights/import/torch_archive.hpp"
+#include "engine/weights/plain_name.hpp"
 
 namespace fs = std::filesystem;
 
@@ -67,8 +69,9 @@ class DcpReader {
       if (about->find("chunks") == nullptr) continue;  // bytes: numbers and texts of a trainer
       const std::string& name = key->as_text();
       const PickleValue::Ref path = paths == nullptr ? nullptr : paths->find(name);
-      take(name, path == nullptr ? Path{name} : path_of(*path), *about);
+      sort(name, path == nullptr ? path_of_name(name) : path_of(*path), *about);
     }
+    take_model();
   }
 
  private:
@@ -77,7 +80,18 @@ class DcpReader {
     for (const PickleValue::Ref item : tuple.items)
       out.push_back(item->kind == Kind::integer ? std::to_string(item->integer) : item->as_text());
     if (out.empty()) throw std::invalid_argument("a tensor has an empty path");
-    return out;
+    return out.size() == 1 ? path_of_name(out[0]) : out;
+  }
+  // At the root an optimizer's tensors have its name in front.
+  static Path path_of_name(const std::string& name) {
+    for (const std::string optimizer : {"optimizer", "optim"})
+      if (name.starts_with(optimizer + ".")) return {optimizer, name.substr(optimizer.size() + 1)};
+    return {name};
+  }
+  static std::string text_of(const Path& path) {
+    std::string out;
+    for (const std::string& word : path) out += (out.empty() ? "" : ".") + word;
+    return "'" + out + "'";
   }
 
   void add_chunk(const PickleValue& index, const PickleValue& info) {
@@ -96,23 +110,47 @@ class DcpReader {
     chunks_[index.at("fqn").as_text()].push_back(std::move(chunk));
   }
 
-  // A tensor is a weight where it lies at the root or in a dict named model, a slot where it lies below "state".
-  void take(const std::string& name, const Path& path, const PickleValue& about) {
-    const std::string& last = path.back();
-    const bool is_slot = path.size() >= 3 && path[path.size() - 3] == "state";
-    if (is_slot && last == "step") {
-      const FileTensor step = whole(name, about);
-      if (step.dtype == DDH_F32 && step.bytes == sizeof(float)) {
-        float value = 0;
-        std::memcpy(&value, step.data, sizeof value);
-        out_.step = steps_of(value);
-      }
-    } else if (is_slot && (last == "exp_avg" || last == "exp_avg_sq")) {
-      out_.slots[last + "/" + plain_name(path[path.size() - 2])] = whole(name, about);
-    } else if (path.size() == 1 ||
-               (path.size() == 2 && (path[0] == "model" || path[0] == "state_dict" || path[0] == "module"))) {
-      out_.weights[plain_name(last)] = whole(name, about);
+  // A weight, a slot of the optimizer, or something else, which is left out.
+  void sort(const std::string& name, const Path& path, const PickleValue& about) {
+    const bool is_at_root = path.size() == 1;
+    const bool is_in_model =
+        !is_at_root && std::find(kStateDicts.begin(), kStateDicts.end(), path[path.size() - 2]) != kStateDicts.end();
+    if (is_at_root || is_in_model) {
+      models_[Path(path.begin(), path.end() - 1)].push_back({name, path.back(), &about});
+    } else if (const std::optional<Slot> slot = slot_of(path)) {
+      if (slot->quantity == "step") note_step(out_, whole(name, about), slot->param);
+      if (slot->quantity == "exp_avg" || slot->quantity == "exp_avg_sq")
+        add_plain(out_.slots, slot->param, whole(name, about), slot->quantity + "/");
     }
+  }
+
+  struct Slot {
+    std::string quantity, param;
+  };
+  // An optimizer keeps state, <parameter>, exp_avg; in one word where its state dict was flattened, as by torchtitan:
+  // state.<parameter>.exp_avg.
+  static std::optional<Slot> slot_of(const Path& path) {
+    constexpr std::string_view kState = "state.";
+    const std::string& last = path.back();
+    if (path.size() >= 3 && path[path.size() - 3] == "state") return Slot{last, path[path.size() - 2]};
+    const size_t dot = last.rfind('.');
+    if (!last.starts_with(kState) || dot < kState.size()) return std::nullopt;
+    return Slot{last.substr(dot + 1), last.substr(kState.size(), dot - kState.size())};
+  }
+
+  // The outermost dict that is named as a model, such as app.model of PyTorch's tutorial; else the tensors at the root.
+  void take_model() {
+    const auto order = [](const auto& a, const auto& b) {  // the root, which has no words, is the last
+      return a.first.size() - 1 < b.first.size() - 1;
+    };
+    const auto outermost = std::min_element(models_.begin(), models_.end(), order);
+    if (outermost == models_.end()) return;
+    for (const auto& [path, weights] : models_)
+      if (path.size() == outermost->first.size() && path != outermost->first)
+        throw std::invalid_argument("it holds two models, in " + text_of(outermost->first) + " and in " +
+                                    text_of(path));
+    for (const Weight& weight : outermost->second)
+      add_plain(out_.weights, weight.last, whole(weight.name, *weight.about));
   }
 
   FileTensor whole(const std::string& name, const PickleValue& about) {
@@ -148,6 +186,11 @@ class DcpReader {
 
   const fs::path folder_;
   ForeignCheckpoint& out_;
+  struct Weight {
+    std::string name, last;  // of the tensor, and of the weight in its dict
+    const PickleValue* about;
+  };
+  std::map<Path, std::vector<Weight>> models_;        // by the dict that holds them
   std::map<std::string, std::vector<Chunk>> chunks_;  // by the tensor's name
   std::map<std::string, std::string_view> files_;
 };
@@ -160,7 +203,8 @@ void read_dcp_folder(const fs::path& folder, ForeignCheckpoint& out) {
   const PickleTree tree(file.bytes(), what);
   read_foreign_values(what, [&] { DcpReader(folder, out).read(tree.root()); });
   if (out.weights.empty())
-    ddh::fail(DDH_NOT_FOUND, what, " lists no weights: tensors at the root, or in a dict model, state_dict or module");
+    ddh::fail(DDH_NOT_FOUND, what, " lists no weights: tensors at the root, or in a dict ",
+              "model, state_dict, model_state_dict or module");
 }
 
 }  // namespace ddhost

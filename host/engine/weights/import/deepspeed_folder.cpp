@@ -2,18 +2,21 @@
 //
 // engine/weights/import/deepspeed_folder.cpp: checkpoints of DeepSpeed's ZeRO 1, 2 and 3, and universal checkpoints. The fp32
 // masters and Adam's moments lie in flat partitions, one for each rank; the lists of shapes in the model's files say which
-// part of them is which parameter.
+// part of them is which parameter. What the model's file holds too is compared with it.
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <regex>
 
 #include "ddh/sdk/plugin.hpp"
+#include "engine/numerics/kernels.hpp"
 #include "engine/weights/durable.hpp"
 #include "engine/weights/import/flat_values.hpp"
 #include "engine/weights/import/torch_archive.hpp"
+#include "engine/weights/plain_name.hpp"
 
 namespace fs = std::filesystem;
 
@@ -77,6 +80,51 @@ const PickleValue* at_number(const PickleValue& dict, uint64_t number) {
   return nullptr;
 }
 
+// The first element of fp32 values that is another one in `rounded`, of the dtype of the computation.
+std::optional<uint64_t> first_difference(const FileTensor& whole, const FileTensor& rounded) {
+  if (whole.dtype != DDH_F32 || whole.data == rounded.data || whole.shape != rounded.shape) return std::nullopt;
+  const bool is_float = rounded.dtype == DDH_F32 || rounded.dtype == DDH_BF16 || rounded.dtype == DDH_F16;
+  if (!is_float) return std::nullopt;
+  const uint64_t width = ddh_dtype_bytes(rounded.dtype), numel = whole.bytes / sizeof(float);
+  std::vector<float> values(numel);  // aligned
+  std::vector<char> expected(rounded.bytes);
+  std::memcpy(values.data(), whole.data, whole.bytes);
+  kernels::cast(expected.data(), rounded.dtype, values.data(), DDH_F32, numel);
+  const auto* const found = static_cast<const char*>(rounded.data);
+  for (uint64_t i = 0; i < numel; ++i)  // a NaN has several forms
+    if (!std::isnan(values[i]) && std::memcmp(expected.data() + i * width, found + i * width, width) != 0) return i;
+  return std::nullopt;
+}
+
+// The model's file holds the weights too, rounded to the dtype of the computation; that of ZeRO 3 has few of them. They
+// differ where parameters are exchanged.
+void compare_with_model(const std::map<std::string, FileTensor>& weights,
+                        const std::map<std::string, FileTensor>& of_model, const std::string& what,
+                        const std::string& reason) {
+  for (const auto& [name, rounded] : of_model) {
+    const auto whole = weights.find(name);
+    if (whole == weights.end()) continue;
+    if (const std::optional<uint64_t> at = first_difference(whole->second, rounded))
+      ddh::fail(DDH_FAILED_PRECONDITION, "parameter '", name, "' in ", what,
+                " has other fp32 values than its values in the model's file (*_model_states.pt), first at element ",
+                *at, ", ", reason);
+  }
+}
+
+std::map<std::string, FileTensor> tensors_of_model(const TorchArchive& file, ForeignCheckpoint& out) {
+  std::map<std::string, FileTensor> tensors;
+  for (const auto& [name, value] : file.root().at("module").entries)
+    if (value->kind == Kind::tensor) add_plain(tensors, name->as_text(), file.tensor(*value, out.values));
+  return tensors;
+}
+
+bool is_round_robin(const PickleValue& model) {
+  const PickleValue::Ref config = model.find("ds_config");
+  const PickleValue::Ref zero = config == nullptr ? nullptr : config->find("zero_optimization");
+  const PickleValue::Ref option = zero == nullptr ? nullptr : zero->find("round_robin_gradients");
+  return option != nullptr && option->kind == Kind::flag && option->integer != 0;
+}
+
 class DeepSpeedReader {
  public:
   DeepSpeedReader(const fs::path& folder, ForeignCheckpoint& out) : folder_(folder), out_(out) {
@@ -102,6 +150,11 @@ class DeepSpeedReader {
       else
         for (size_t g = 0; g < groups.size(); ++g) read_group(groups[g], g, quantity);
     }
+    read_shared(model);
+    compare_with_model(
+        out_.weights, of_model_, "'" + folder_.string() + "'",
+        "so it is not clear which are right; save the checkpoint again, or give the model's file alone as "
+        "train.init_from");
     read_step(model);
   }
 
@@ -113,11 +166,9 @@ class DeepSpeedReader {
 
   // What the optimizer does not own: buffers, and frozen parameters.
   void read_model(const PickleValue& model) {
-    for (const auto& [name, value] : model.at("module").entries) {
-      if (value->kind != Kind::tensor) continue;
-      const FileTensor tensor = models_[0]->tensor(*value, out_.values);
-      if (!is_sharded_ || tensor.bytes > 0) out_.weights[plain_name(name->as_text())] = tensor;
-    }
+    of_model_ = tensors_of_model(*models_[0], out_);
+    if (is_sharded_) std::erase_if(of_model_, [](const auto& named) { return named.second.bytes == 0; });
+    out_.weights = of_model_;
     const PickleValue::Ref shapes = model.find("frozen_param_shapes");
     if (!is_sharded_ || shapes == nullptr) return;
     for (const auto& [name, shape] : shapes->entries) {
@@ -228,6 +279,16 @@ class DeepSpeedReader {
     return whole.tensor;
   }
 
+  // Names of parameters that are not stored because they are another parameter: a head that is the embedding.
+  void read_shared(const PickleValue& model) {
+    const PickleValue::Ref shared = model.find("shared_params");
+    if (shared == nullptr) return;
+    for (const auto& [name, of] : shared->entries) {
+      const auto at = out_.weights.find(plain_name(of->as_text()));
+      if (at != out_.weights.end()) out_.weights[plain_name(name->as_text())] = FileTensor(at->second);
+    }
+  }
+
   void read_step(const PickleValue& model) {
     if (out_.slots.empty()) return;
     const PickleValue::Ref steps = model.find("global_steps"), skipped = model.find("skipped_steps");
@@ -238,6 +299,7 @@ class DeepSpeedReader {
   ForeignCheckpoint& out_;
   std::vector<std::unique_ptr<TorchArchive>> models_, optims_;
   bool is_sharded_ = false;
+  std::map<std::string, FileTensor> of_model_;  // what the model's file holds, in the dtype of the computation
 };
 
 }  // namespace
@@ -261,16 +323,22 @@ void read_universal_folder(const fs::path& folder, ForeignCheckpoint& out) {
       const std::string name = at->path().filename().string();
       const std::optional<FileTensor> weight = read(at->path() / "fp32.pt");
       if (!weight) continue;
-      out.weights[plain_name(name)] = *weight;
+      add_plain(out.weights, name, *weight);
       for (const char* slot : {"exp_avg", "exp_avg_sq"})
         if (const std::optional<FileTensor> value = read(at->path() / (std::string(slot) + ".pt")))
-          out.slots[slot + ("/" + plain_name(name))] = *value;
+          add_plain(out.slots, name, *value, std::string(slot) + "/");
       const std::optional<FileTensor> step = read(at->path() / "step.pt");
-      float steps = 0;
-      if (!step || step->dtype != DDH_F32 || step->bytes != sizeof steps) continue;
-      std::memcpy(&steps, step->data, sizeof steps);
-      out.step = steps_of(steps);
+      if (step) note_step(out, *step, name);
     }
+    const fs::path model = folder / "mp_rank_00_model_states.pt";
+    if (!fs::exists(model, ec)) return;
+    const TorchArchive file(out.map(model.string()), "'" + model.string() + "'");
+    const char* const reason =
+        is_round_robin(file.root())
+            ? "because DeepSpeed's ds_to_universal exchanges parameters of a run with "
+              "zero_optimization.round_robin_gradients; give the checkpoint that it was made from"
+            : "so it is not clear which are right; make the universal checkpoint again";
+    compare_with_model(out.weights, tensors_of_model(file, out), "'" + folder.string() + "'", reason);
   });
   if (out.weights.empty())
     ddh::fail(DDH_NOT_FOUND, "'", folder.string(),

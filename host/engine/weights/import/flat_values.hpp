@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "engine/weights/import/foreign_checkpoint.hpp"
@@ -20,11 +22,15 @@ inline uint64_t numel_of(const std::vector<int64_t>& shape) {
   return numel;
 }
 
-// The number of an optimizer's steps, which torch stores as a float.
-inline int64_t steps_of(float value) {
+// The number of an optimizer's updates of a parameter, which torch stores as a float.
+inline void note_step(ForeignCheckpoint& out, const FileTensor& step, const std::string& param) {
+  float value = 0;
+  if (step.dtype != DDH_F32 || step.bytes != sizeof value) return;
+  std::memcpy(&value, step.data, sizeof value);
   const bool counts = value >= 0 && value < 0x1p53F;
   if (!counts) throw std::invalid_argument("the optimizer's step is no number of steps");
-  return static_cast<int64_t>(value);
+  if (out.step && *out.step != static_cast<int64_t>(value)) out.other_step = param;
+  out.step = static_cast<int64_t>(value);
 }
 
 // A tensor with memory of its own, zero at first. `most_bytes`: what the files hold, so that no header asks for more.

@@ -27,6 +27,7 @@ struct ForeignCheckpoint {
   // Optimizer slots whose meaning is the same here: "exp_avg/<parameter>". Empty where there are none.
   std::map<std::string, FileTensor> slots;
   std::optional<int64_t> step;  // updates of the optimizer
+  std::string other_step;       // a parameter that has had another number of updates, or ""
   // What the tensors point into.
   std::vector<std::shared_ptr<const void>> files;
   std::deque<std::vector<char>> values;

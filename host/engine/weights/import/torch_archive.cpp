@@ -128,10 +128,4 @@ void read_foreign_values(const std::string& what, const std::function<void()>& r
   }
 }
 
-std::string plain_name(std::string name) {
-  for (const std::string_view prefix : {"_orig_mod.", "module.", "_fsdp_wrapped_module."})
-    while (name.starts_with(prefix)) name.erase(0, prefix.size());
-  return name;
-}
-
 }  // namespace ddhost

@@ -3,6 +3,7 @@
 // engine/weights/import/torch_archive.hpp: an archive of torch.save: a zip with a pickle and the storages of its tensors.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <map>
 #include <optional>
@@ -29,10 +30,10 @@ class TorchArchive {
   std::optional<PickleTree> pickle_;
 };
 
+// Names under which trainers keep a state dict beside other things.
+inline constexpr std::array<std::string_view, 4> kStateDicts = {"model", "state_dict", "model_state_dict", "module"};
+
 // Calls `read`; errors of values that are of an unexpected kind become a sentence about `what`.
 void read_foreign_values(const std::string& what, const std::function<void()>& read);
-
-// A plain name of the parameter: without what torch.compile and wrappers put in front.
-std::string plain_name(std::string name);
 
 }  // namespace ddhost

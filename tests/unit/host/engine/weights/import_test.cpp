@@ -12,6 +12,7 @@
 #include "engine/weights/import/foreign_checkpoint.hpp"
 #include "engine/weights/import/pickle_tree.hpp"
 #include "engine/weights/import/zip_entries.hpp"
+#include "engine/weights/plain_name.hpp"
 #include "engine/weights/safetensors.hpp"
 #include "fixtures/harness/ddhost_process.hpp"
 #include "fixtures/harness/throws.hpp"
@@ -45,6 +46,24 @@ void check_equals(const ForeignCheckpoint& found, const fs::path& expected_file,
   CHECK(found.weights.size() == weights);
   CHECK(found.slots.size() == slots);
   if (has_slots) CHECK(found.step == 3);
+}
+
+// A GPT-2 of transformers, whose head is its embedding.
+void check_gpt2(const ForeignCheckpoint& found, const fs::path& expected_file) {
+  const SafetensorsFile expected(expected_file.string());
+  size_t weights = 0;
+  for (const auto& [name, tensor] : expected.tensors()) {
+    INFO(name);
+    const bool is_slot = name.starts_with("exp_avg");
+    const auto& from = is_slot ? found.slots : found.weights;
+    REQUIRE(from.contains(name));
+    CHECK(from.at(name).shape == tensor.shape);
+    CHECK((text_of(from.at(name)) == text_of(tensor)));
+    weights += is_slot ? 0 : 1;
+  }
+  CHECK(weights == 16);
+  CHECK(found.slots.size() == 2 * weights);
+  CHECK(found.step == 3);
 }
 
 std::string whole_file(const fs::path& file) {
@@ -118,13 +137,79 @@ TEST_CASE("a folder of torch.distributed.checkpoint gives whole tensors from the
   check_equals(read_foreign(kImports / "dcp"), kImports / "dcp" / "expected.safetensors", true);
 }
 
+TEST_CASE("a folder of torch.distributed.checkpoint may hold a flat optimizer's state dict, or one dict around both") {
+  for (const char* folder : {"dcp_flat", "dcp_app"}) {
+    INFO(folder);
+    check_equals(read_foreign(kImports / folder), kImports / folder / "expected.safetensors", true);
+  }
+}
+
+TEST_CASE("names lose what wrappers put into them, in any order and place") {
+  check_equals(read_foreign(kImports / "torch" / "wrapped.pt"), kImports / "torch" / "expected.safetensors", false);
+  for (const char* name :
+       {"h.0.w", "module.h.0.w", "module._orig_mod.h.0.w", "_orig_mod.module.h.0.w", "module.module.h.0.w",
+        "_fsdp_wrapped_module.h.0._fsdp_wrapped_module.w", "h._orig_mod.0._checkpoint_wrapped_module.w",
+        "_fsdp_wrapped_module.module.h.0._fsdp_wrapped_module._checkpoint_wrapped_module.w"})
+    CHECK(plain_name(name) == "h.0.w");
+  // Only the outermost module is called so by a wrapper, and a word is no wrapper as the name of a parameter.
+  for (const char* name : {"h.module.w", "modules.w", "h._orig_mod", "module", ".w", "h..w", ""})
+    CHECK(plain_name(name) == name);
+}
+
+TEST_CASE("two tensors that differ can't have one name without their wrappers") {
+  const float one = 1, two = 2;
+  std::map<std::string, FileTensor> tensors;
+  add_plain(tensors, "w", {DDH_F32, {1}, &one, sizeof one});
+  add_plain(tensors, "module.w", {DDH_F32, {1}, &one, sizeof one});
+  CHECK(tensors.size() == 1);
+  CHECK_THAT(sentence_of([&] {
+               add_plain(tensors, "_orig_mod.w", {DDH_F32, {1}, &two, sizeof two});
+             }),
+             Catch::Contains("two tensors 'w'") && Catch::Contains("'_orig_mod.w'"));
+}
+
 TEST_CASE("folders of DeepSpeed give fp32 weights and moments from the partitions of all ranks") {
-  for (const char* folder : {"zero1", "zero2", "zero3", "universal"}) {
+  for (const char* folder : {"zero1", "zero2", "zero3", "round_robin", "universal"}) {
     INFO(folder);
     check_equals(read_foreign(kImports / folder), kImports / folder / "expected.safetensors", true);
   }
   // The folder of a step needs no `latest`.
   check_equals(read_foreign(kImports / "zero3" / "global_step3"), kImports / "zero3" / "expected.safetensors", true);
+}
+
+TEST_CASE("a parameter of DeepSpeed that is another one too has its fp32 weights under both names") {
+  for (const char* folder : {"gpt2_zero1", "gpt2_zero2", "gpt2_zero3"}) {
+    INFO(folder);
+    const ForeignCheckpoint found = read_foreign(kImports / folder);
+    check_gpt2(found, kImports / folder / "expected.safetensors");
+    REQUIRE(found.weights.contains("lm_head.weight"));
+    CHECK(found.weights.size() == 17);
+    CHECK(same_values(found.weights.at("lm_head.weight"), found.weights.at("transformer.wte.weight")));
+  }
+}
+
+TEST_CASE("a checkpoint of DeepSpeed whose fp32 weights are not those of the model's file is refused") {
+  // Made by DeepSpeed's ds_to_universal, which exchanges parameters here; the folder that it reads is right.
+  CHECK_THAT(sentence_of([] { read_foreign(kImports / "universal_round_robin"); }),
+             Catch::Contains("parameter 'bias'") && Catch::Contains("ds_to_universal") &&
+                 Catch::Contains("round_robin_gradients"));
+  for (const char* from : {"zero2/global_step3", "universal"}) {
+    INFO(from);
+    const ddhost::test::TempFolder folder;
+    fs::copy(kImports / from, folder.path(), fs::copy_options::recursive);
+    const fs::path file = folder.path() / "mp_rank_00_model_states.pt";
+    const std::string bias = text_of(read_foreign(file).weights.at("bias"));
+    std::string bytes = whole_file(file);
+    const size_t at = bytes.find(bias);
+    REQUIRE(at != std::string::npos);
+    bytes[at + 6] = static_cast<char>(~bytes[at + 6]);  // of element 3, in bf16
+    std::ofstream(file, std::ios::binary) << bytes;
+    // No cause is named.
+    CHECK_THAT(sentence_of([&] { read_foreign(folder.path()); }),
+               Catch::Contains("parameter 'bias'") && Catch::Contains("first at element 3, ") &&
+                   Catch::Contains("not clear which are right") && !Catch::Contains("round_robin"));
+    CHECK(read_foreign(file).weights.size() == 8);  // the cure that is named
+  }
 }
 
 TEST_CASE("a file of torch before 1.6 is refused with the cure") {
