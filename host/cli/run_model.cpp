@@ -8,6 +8,7 @@
 #include "cli/load_guard.hpp"
 #include "cli/prepare.hpp"
 #include "cli/resume.hpp"
+#include "config/replaced.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "engine/loop/rank.hpp"
 #include "engine/weights/instruction_set.hpp"
@@ -57,20 +58,7 @@ Outcome start(PreparedRun& run) {
   }
 }
 
-}  // namespace
-
-int run_model(const CommandLine& line, Registry& registry, std::ostream& out) {
-  const UserConfig user = UserConfig::read(line.config_file, line.overrides);
-  const int world_size = wanted_world_size(user, registry);
-  share_cores(world_size);
-  limit_instruction_set();
-  PreparedRun run = prepare_run(user, registry, world_size, work_of(line.command));
-  for (const std::string& warning : registry.warnings()) print_sentence("warning: " + warning);
-  for (const std::string& warning : run.config.warnings()) print_sentence("warning: " + warning);
-  if (line.dry_run) {
-    out << run.config.effective().dump(2) << '\n';
-    return 0;
-  }
+int train_or_use(const CommandLine& line, PreparedRun& run) {
   const bool trains = run.work == Work::kTrain;
   if (trains) {
     require_checkpoint(run);
@@ -81,6 +69,24 @@ int run_model(const CommandLine& line, Registry& registry, std::ostream& out) {
   if (!outcome.sentence.empty()) print_sentence(outcome.sentence);
   if (trains && outcome.exit_code != 0) leave_unused_folder(run);
   return outcome.exit_code;
+}
+
+}  // namespace
+
+int run_model(const CommandLine& line, Registry& registry, std::ostream& out) {
+  UserConfig user = UserConfig::read(line.config_file, line.overrides);
+  const std::vector<std::string> replaced = replace_excluded_options(user);
+  const int world_size = wanted_world_size(user, registry);
+  share_cores(world_size);
+  limit_instruction_set();
+  PreparedRun run = prepare_run(user, registry, world_size, work_of(line.command));
+  for (const auto& warnings : {replaced, run.replaced, registry.warnings(), run.config.warnings()})
+    for (const std::string& warning : warnings) print_sentence("warning: " + warning);
+  if (line.dry_run) {
+    out << run.config.effective().dump(2) << '\n';
+    return 0;
+  }
+  return train_or_use(line, run);
 }
 
 }  // namespace ddhost

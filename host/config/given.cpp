@@ -60,6 +60,10 @@ const Section* find_section(const std::vector<Section>& sections, const std::str
   if (head_of(wish.key).starts_with(kFurtherSchedule))
     ddh::fail(DDH_INVALID_ARGUMENT, "section '", head_of(wish.key), "' ", where(wish),
               " belongs to no phase of the run; name it as the schedule of one in train.phases");
+  if (head_of(wish.key) == kHostCommSection)
+    ddh::fail(DDH_INVALID_ARGUMENT, "section '", kHostCommSection, "' ", where(wish),
+              " belongs to no transport of the run: only a transport of GPU memory has one of host memory beside it; ",
+              "leave it out");
   std::vector<std::string> names;
   std::string list, same_name;
   for (const Section& section : sections) {
@@ -163,6 +167,7 @@ class Reader {
 
   void read(const Wish& wish) {
     const Section* section = find_section(sections_, head_of(wish.key));
+    if (section == nullptr && (is_taken_back(wish) || is_open(wish))) return;
     if (section == nullptr) unknown_section(wish, sections_);
     const std::string name = tail_of(wish.key);
     if (name.empty()) return read_section(wish, *section);
@@ -263,6 +268,11 @@ class Reader {
     return wish.from_file ? taken_back_.contains(wish.key) : wish.value.is_null() && in_file_.contains(wish.key);
   }
 
+  // Whether a transport that is not known yet decides if there is such a section.
+  [[nodiscard]] bool is_open(const Wish& wish) const {
+    return !plugin_sections_ && head_of(wish.key) == kHostCommSection;
+  }
+
   // Null on the command line removes the file's value of the key, under any name, and an earlier value of this name.
   void take_back(const std::string& name, const std::string& key) {
     std::erase_if(given_, [&](const Given& g) { return g.key == key && (g.from_file || g.name == name); });
@@ -295,7 +305,8 @@ class Reader {
 
 std::vector<Given> values_given(const UserConfig& user, const std::vector<Section>& sections, bool plugin_sections) {
   Reader reader(sections, user.wishes(), plugin_sections);
-  for (const Wish& wish : user.wishes()) reader.read(wish);
+  for (const Wish& wish : user.wishes())
+    if (!wish.replaced) reader.read(wish);
   return reader.take();
 }
 
