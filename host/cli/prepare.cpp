@@ -362,10 +362,14 @@ PreparedRun prepare_run(UserConfig user, Registry& registry, int world_size, Wor
   plan.work = work;
   plan.world_size = world_size;
   plan.config = find_plugins(user, registry, plan);
-  settle(plan);
-  if (work == Work::kTrain) {
-    plan.wish = resume_wish(user, plan.config);
-    choose_run_folder(plan);
+  try {
+    settle(plan);
+    if (work == Work::kTrain) {
+      plan.wish = resume_wish(user, plan.config);
+      choose_run_folder(plan);
+    }
+  } catch (const ddh::Error& error) {
+    throw ddh::Error(error.code(), plan.config.in_words_of_user(error.what()));
   }
   return plan;
 }

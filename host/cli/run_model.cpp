@@ -46,7 +46,8 @@ std::vector<std::string> libraries_of(const PreparedRun& run) {
 // If a run could not start, the next attempt can use its folder.
 Outcome start(PreparedRun& run) {
   try {
-    for (const std::string& warning : choose_checkpoints(run)) print_sentence("warning: " + warning);
+    for (const std::string& warning : choose_checkpoints(run))
+      print_sentence("warning: " + run.config.in_words_of_user(warning));
     run.fingerprints = fingerprints_of(run);
     LaunchArgs args{run.world_size, run.ranks_per_node, run.ranks_are_threads};
     args.watchdog = watchdog_limits(run.config);
@@ -66,7 +67,7 @@ int train_or_use(const CommandLine& line, PreparedRun& run) {
     make_run_folder(run);
   }
   const Outcome outcome = start(run);
-  if (!outcome.sentence.empty()) print_sentence(outcome.sentence);
+  if (!outcome.sentence.empty()) print_sentence(run.config.in_words_of_user(outcome.sentence));
   if (trains && outcome.exit_code != 0) leave_unused_folder(run);
   return outcome.exit_code;
 }
@@ -86,7 +87,11 @@ int run_model(const CommandLine& line, Registry& registry, std::ostream& out) {
     out << run.config.effective().dump(2) << '\n';
     return 0;
   }
-  return train_or_use(line, run);
+  try {
+    return train_or_use(line, run);
+  } catch (const ddh::Error& error) {
+    throw ddh::Error(error.code(), run.config.in_words_of_user(error.what()));
+  }
 }
 
 }  // namespace ddhost

@@ -151,7 +151,8 @@ Json in_unit_of_key(const Wish& wish, const Option& meant, const std::string& ke
               wish.value == Json("auto") ? "; leave it out for the default" : "");
   const double exact = wish.value.get<double>() * scale;
   if (meant.takes("number")) return exact;
-  return exact < 0 ? std::floor(exact) : std::ceil(exact);  // away from zero: a fraction of a byte counts as a byte
+  const double whole = exact < 0 ? std::floor(exact) : std::ceil(exact);  // away from zero: a fraction counts as a byte
+  return std::abs(whole) < 0x1p63 ? Json(static_cast<int64_t>(whole)) : Json(whole);
 }
 
 // Interprets the user's values in order.
@@ -183,9 +184,10 @@ class Reader {
       if (!wish.from_file) take_back(wish.key, key_of(*option, key));
     } else if (!option->sets.empty()) {
       add_elsewhere(wish, *option);
+    } else if (alias != nullptr && alias->scale != 1.0) {
+      add(wish, *option, key, in_unit_of_key(wish, *option, key, alias->scale), /*has_unit=*/true);
     } else {
-      const bool has_unit = alias != nullptr && alias->scale != 1.0;
-      add(wish, *option, key, has_unit ? in_unit_of_key(wish, *option, key, alias->scale) : value_for(*option, wish));
+      add(wish, *option, key, value_for(*option, wish), /*has_unit=*/false);
     }
   }
 
@@ -259,7 +261,7 @@ class Reader {
     if (wish.value.is_null()) value.erase(entry);
     std::erase_if(given_, same);
     given_.push_back({key, key, checked_value(option, std::move(value), wish.key, where(wish)), &option, wish.from_file,
-                      wish.source, ddh::str(wish.key, " = ", shown(wish.value), " ", where(wish))});
+                      wish.source, ddh::str(wish.key, " = ", shown(wish.value), " ", where(wish)), ""});
   }
 
   // After the user chose another plugin, the file may have a key that no plugin of this run has. Null on the command line
@@ -278,12 +280,21 @@ class Reader {
     std::erase_if(given_, [&](const Given& g) { return g.key == key && (g.from_file || g.name == name); });
   }
 
-  void add(const Wish& wish, const Option& option, const std::string& key, Json value) {
+  void add(const Wish& wish, const Option& option, const std::string& key, Json value, bool has_unit) {
     const std::string as = wish.key == key ? "" : " (as " + wish.key + ")";
-    value = with_absolute_paths(option, checked_value(option, std::move(value), key, where(wish) + as), wish.base);
+    const std::string said = wish.key + " = " + shown(wish.value), unit = has_unit ? " (given as " + said + ")" : "";
+    const bool is_as_written = !wish.from_file && wish.value.is_number() && !has_unit;
+    value = checked_value(option, std::move(value), has_unit ? key : wish.key, where(wish) + unit,
+                          is_as_written ? wish.text : "");
+    value = with_absolute_paths(option, std::move(value), wish.base);
     std::erase_if(given_, [&](const Given& g) { return g.name == wish.key && g.from_file == wish.from_file; });
     given_.push_back({key, wish.key, std::move(value), &option, wish.from_file, wish.source + as,
-                      ddh::str(wish.key, " = ", shown(wish.value), " ", where(wish))});
+                      said + " " + where(wish), words_of(wish, key, has_unit ? said : wish.key)});
+  }
+
+  static std::string words_of(const Wish& wish, const std::string& key, const std::string& name) {
+    if (wish.source.starts_with("--")) return wish.source;
+    return wish.key == key ? "" : name;
   }
 
   // The value of an option that is another name for a key of another section.
@@ -292,7 +303,8 @@ class Reader {
     if (target == nullptr)
       ddh::fail(DDH_INVALID_ARGUMENT, wish.key, " is another name for '", option.sets,
                 "', which is not an option; fix the plugin");
-    add(wish, *target, option.sets, checked_value(option, value_for(option, wish), wish.key, where(wish)));
+    add(wish, *target, option.sets, checked_value(option, value_for(option, wish), wish.key, where(wish)),
+        /*has_unit=*/false);
   }
 
   const std::vector<Section>& sections_;
