@@ -12,18 +12,11 @@ namespace {
 
 constexpr const char* kCpu = "cpu";  // the device that is linked into the program
 
-// "cuda" of cuda, folder/cuda.so and folder/x.so:cuda.
-std::string name_of(const std::string& plugin) {
-  const Choice choice = parse_choice(plugin);
-  if (!choice.id.empty()) return choice.id;
-  return choice.is_path ? std::filesystem::path(choice.file).stem().string() : choice.file;
-}
-
 }  // namespace
 
 DeviceChoice choose_device(const Config& config, const Registry& registry, int gpus) {
   const std::string &wish = config.text("device.plugin"), &gpu = config.text("device.gpu");
-  if (wish != "auto") return {wish, "", name_of(wish) == gpu};
+  if (wish != "auto") return {wish, "", id_of(wish) == gpu};
   if (gpus == 0) return {kCpu, "no GPU is visible"};
   const std::string visible = ddh::str(gpus, gpus == 1 ? " GPU is visible" : " GPUs are visible");
   const bool is_given = config.find("device.gpu")->source != "default";

@@ -14,6 +14,7 @@
 
 #include "cli/device_choice.hpp"
 #include "cli/load_guard.hpp"
+#include "cli/replaced_plugins.hpp"
 #include "config/compat.hpp"
 #include "config/optimizer_sections.hpp"
 #include "config/run_length.hpp"
@@ -56,14 +57,14 @@ std::vector<Role> roles_of(PreparedRun& plan) {
 fs::path base_of(const UserConfig& user, const Role& role) {
   const auto& wishes = user.wishes();
   const auto last = std::find_if(wishes.rbegin(), wishes.rend(), [&](const Wish& wish) {
-    return !wish.value.is_null() && (wish.key == role.key || wish.key == role.section + ".plugin");
+    return !wish.value.is_null() && !wish.replaced && (wish.key == role.key || wish.key == role.section + ".plugin");
   });
   return last == wishes.rend() ? fs::current_path() : last->base;
 }
 
-// Where plugins come from.
+// Where plugins come from. What the command line replaces is marked in `user`.
 struct Source {
-  const UserConfig& user;
+  UserConfig& user;
   const Config& choices;
   Registry& registry;
   LoaderRecord* record;
@@ -86,6 +87,10 @@ Plugin find_device(const Source& source, const Role& role, const DeviceChoice& c
   }
 }
 
+void note_replaced(PreparedRun& plan, const std::string& sentence) {
+  if (!sentence.empty()) plan.replaced.push_back(sentence);
+}
+
 // A transport of the device's memory works beside one of host memory, which has options of its own.
 void add_host_comm(const Source& source, PreparedRun& plan, std::vector<Section>& sections) {
   if (plan.device.has_cap(DDH_CAP_HOST_MEMORY))
@@ -96,6 +101,7 @@ void add_host_comm(const Source& source, PreparedRun& plan, std::vector<Section>
     ddh::fail(DDH_FAILED_PRECONDITION, "comm.host '", plan.host_comm.id(), "' does not exchange host memory between ",
               "processes, which comm '", plan.comm.id(), "' needs beside it; choose comm.host=shm");
   sections.push_back({kHostCommSection, {}, ""});
+  note_replaced(plan, replace_options(source.user, sections, {plan.host_comm, kHostCommSection, "comm.host"}));
   add_plugin_options(sections, kHostCommSection, plan.host_comm.desc->config_schema,
                      "comm '" + plan.host_comm.id() + "'");
 }
@@ -115,6 +121,7 @@ std::vector<std::string> find_monitors(const Source& source, PreparedRun& plan, 
     full_names.push_back(parse_choice(choice).is_path ? plugin.file.string() + ":" + id : choice);
     plan.monitors.push_back(plugin);
   }
+  note_replaced(plan, replace_monitor_options(source.user, host_sections(), plan.monitors));
   return full_names;
 }
 
@@ -281,6 +288,60 @@ void check_final_place(const fs::path& weights, const fs::path& run_dir) {
             "not in checkpoints/, or another folder");
 }
 
+// Finds the plugins of the run, and the configuration with their options.
+Config find_plugins(UserConfig& user, Registry& registry, LoaderRecord* record, PreparedRun& plan) {
+  const std::vector<Section> of_host = run_sections(user);
+  Config choices(user, of_host, /*plugin_sections=*/false);
+  const DeviceChoice device = choose_device(choices, registry, gpus_here());
+  if (!device.reason.empty()) choices.set("device.plugin", device.plugin, "derived");
+  plan.device_reason = device.reason;
+  const Source source{user, choices, registry, record};
+  std::vector<Section> sections = of_host;
+  for (const std::string& section : optimizer_sections(user)) plan.optimizers.push_back({section, {}});
+  for (const std::string& section : schedule_sections(user)) plan.phase_schedules.push_back({section, {}});
+  for (const Role& role : roles_of(plan)) {
+    Plugin& plugin = *role.plugin;
+    plugin = role.kind == DDH_KIND_DEVICE ? find_device(source, role, device) : find_plugin(source, role);
+    note_replaced(plan, replace_options(user, of_host, {plugin, role.section, role.key}));
+    const Schema schema = add_plugin_options(sections, role.section, plugin.desc->config_schema,
+                                             kind_name(role.kind) + " '" + plugin.id() + "'");
+    if (role.kind == DDH_KIND_STRATEGY) plan.less_memory = schema.less_memory;
+    add_foreign_names(sections, role.section, kind_name(role.kind), plugin.id());
+  }
+  if (plan.comm.has_cap(DDH_CAP_DEVICE_BUFFERS))
+    add_host_comm(source, plan, sections);
+  else
+    note_replaced(plan, replace_host_comm_options(user, of_host, plan.comm));
+  const std::vector<std::string> monitors = find_monitors(source, plan, sections);
+  Config config(user, sections);
+  config.set("monitor.plugins", monitors, config.find("monitor.plugins")->source);
+  if (!device.reason.empty()) config.set("device.plugin", device.plugin, "derived");
+  return config;
+}
+
+// Completes the configuration, and refuses plugins that do not fit together.
+void settle(PreparedRun& plan) {
+  for (const RunPlan::Optimizer& optimizer : plan.optimizers) {
+    if (plan.config.find(optimizer.section + ".lr") != nullptr) continue;
+    ddh::fail(DDH_FAILED_PRECONDITION, "optimizer '", optimizer.plugin.id(),
+              "' has no option 'lr', from which the host computes the learning rate of a step; fix the plugin");
+  }
+  settle_clipping(plan);
+  settle_run_length(plan.config, plan.work == Work::kTrain);
+  for (const Role& role : roles_of(plan)) name_plugin_by_full_path(plan.config, role);
+  if (plan.config.find("run.nproc")->value.is_null()) plan.config.set("run.nproc", plan.world_size, "derived");
+  plan.ranks_per_node = static_cast<int>(plan.config.get<int64_t>("run.ranks_per_node"));
+  if (plan.ranks_per_node > 0 && plan.world_size % plan.ranks_per_node != 0)
+    ddh::fail(DDH_INVALID_ARGUMENT, "run.ranks_per_node=", plan.ranks_per_node, " does not divide the ",
+              plan.world_size, " ranks into equal nodes; change it or --nproc");
+  plan.ranks_are_threads = plan.comm.has_cap(DDH_CAP_RANKS_ARE_THREADS);
+  check_threads(plan);
+  check_device(plan);
+  check_features(plan.model, plan.strategy);
+  for (const RunPlan::Optimizer& optimizer : plan.optimizers) check_features(optimizer.plugin, plan.strategy);
+  if (plan.work != Work::kTrain) settle_use(plan);
+}
+
 }  // namespace
 
 void share_cores(int world_size) {
@@ -301,55 +362,20 @@ int wanted_world_size(const UserConfig& user, const Registry& registry) {
                             choose_device(config, registry, gpus), gpus);
 }
 
-PreparedRun prepare_run(const UserConfig& user, Registry& registry, int world_size, Work work, LoaderRecord* record) {
-  Config choices(user, run_sections(user), /*plugin_sections=*/false);
-  const DeviceChoice device = choose_device(choices, registry, gpus_here());
-  if (!device.reason.empty()) choices.set("device.plugin", device.plugin, "derived");
-  const Source source{user, choices, registry, record};
+PreparedRun prepare_run(UserConfig user, Registry& registry, int world_size, Work work, LoaderRecord* record) {
   PreparedRun plan;
-  plan.device_reason = device.reason;
   plan.work = work;
   plan.world_size = world_size;
-  std::vector<Section> sections = run_sections(user);
-  for (const std::string& section : optimizer_sections(user)) plan.optimizers.push_back({section, {}});
-  for (const std::string& section : schedule_sections(user)) plan.phase_schedules.push_back({section, {}});
-  for (const Role& role : roles_of(plan)) {
-    Plugin& plugin = *role.plugin;
-    plugin = role.kind == DDH_KIND_DEVICE ? find_device(source, role, device) : find_plugin(source, role);
-    const Schema schema = add_plugin_options(sections, role.section, plugin.desc->config_schema,
-                                             kind_name(role.kind) + " '" + plugin.id() + "'");
-    if (role.kind == DDH_KIND_STRATEGY) plan.less_memory = schema.less_memory;
-    add_foreign_names(sections, role.section, kind_name(role.kind), plugin.id());
+  plan.config = find_plugins(user, registry, record, plan);
+  try {
+    settle(plan);
+    if (work == Work::kTrain) {
+      plan.wish = resume_wish(user, plan.config);
+      choose_run_folder(plan);
+    }
+  } catch (const ddh::Error& error) {
+    throw ddh::Error(error.code(), plan.config.in_words_of_user(error.what()));
   }
-  if (plan.comm.has_cap(DDH_CAP_DEVICE_BUFFERS)) add_host_comm(source, plan, sections);
-  const std::vector<std::string> monitors = find_monitors(source, plan, sections);
-  plan.config = Config(user, sections);
-  plan.config.set("monitor.plugins", monitors, plan.config.find("monitor.plugins")->source);
-  if (!device.reason.empty()) plan.config.set("device.plugin", device.plugin, "derived");
-  for (const RunPlan::Optimizer& optimizer : plan.optimizers) {
-    if (plan.config.find(optimizer.section + ".lr") != nullptr) continue;
-    ddh::fail(DDH_FAILED_PRECONDITION, "optimizer '", optimizer.plugin.id(),
-              "' has no option 'lr', from which the host computes the learning rate of a step; fix the plugin");
-  }
-  settle_clipping(plan);
-  settle_run_length(plan.config, work == Work::kTrain);
-  for (const Role& role : roles_of(plan)) name_plugin_by_full_path(plan.config, role);
-  if (plan.config.find("run.nproc")->value.is_null()) plan.config.set("run.nproc", world_size, "derived");
-  plan.ranks_per_node = static_cast<int>(plan.config.get<int64_t>("run.ranks_per_node"));
-  if (plan.ranks_per_node > 0 && plan.world_size % plan.ranks_per_node != 0)
-    ddh::fail(DDH_INVALID_ARGUMENT, "run.ranks_per_node=", plan.ranks_per_node, " does not divide the ",
-              plan.world_size, " ranks into equal nodes; change it or --nproc");
-  plan.ranks_are_threads = plan.comm.has_cap(DDH_CAP_RANKS_ARE_THREADS);
-  check_threads(plan);
-  check_device(plan);
-  check_features(plan.model, plan.strategy);
-  for (const RunPlan::Optimizer& optimizer : plan.optimizers) check_features(optimizer.plugin, plan.strategy);
-  if (work != Work::kTrain) {
-    settle_use(plan);
-    return plan;
-  }
-  plan.wish = resume_wish(user, plan.config);
-  choose_run_folder(plan);
   return plan;
 }
 

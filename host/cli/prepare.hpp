@@ -19,7 +19,8 @@ namespace ddhost {
 struct PreparedRun : RunPlan {
   Config config;  // with all defaults and plugin options
   int world_size = 1;
-  bool ranks_are_threads = false;  // else one process each
+  bool ranks_are_threads = false;     // else one process each
+  std::vector<std::string> replaced;  // sentences: options of the file that the command line's plugins replace
   ResumeWish wish;
   std::shared_ptr<const RunLock> lock;  // of run_dir, from make_run_folder on
 };
@@ -33,7 +34,7 @@ int wanted_world_size(const UserConfig& user, const Registry& registry);
 
 // Finds and loads the plugins, completes the configuration, and chooses the run's folder, but does not create it.
 // `record`, if any, is told which library is being loaded.
-PreparedRun prepare_run(const UserConfig& user, Registry& registry, int world_size, Work work = Work::kTrain,
+PreparedRun prepare_run(UserConfig user, Registry& registry, int world_size, Work work = Work::kTrain,
                         LoaderRecord* record = nullptr);
 
 // Creates the run's folder and tests that it, and the folder of the final weights, are writable.

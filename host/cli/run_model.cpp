@@ -10,6 +10,7 @@
 #include "cli/prepare.hpp"
 #include "cli/resume.hpp"
 #include "config/optimizer_sections.hpp"
+#include "config/replaced.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "engine/loop/rank.hpp"
 #include "engine/weights/checkpoint_folder.hpp"
@@ -20,8 +21,24 @@
 namespace ddhost {
 namespace {
 
+void print_warnings(const std::vector<std::string>& warnings) {
+  for (const std::string& warning : warnings) print_sentence("warning: " + warning);
+}
+
+// Calls body; an error names options as the user wrote them.
+template <class Body>
+auto in_words_of_user(const Config& config, Body&& body) {
+  try {
+    return body();
+  } catch (const ddh::Error& error) {
+    throw ddh::Error(error.code(), config.in_words_of_user(error.what()));
+  }
+}
+
 // Every rank gets its own copy of the configuration.
-int start_rank(const PreparedRun& run, const RankSeat& seat) { return run_rank(run, run.config.clone(), seat); }
+int start_rank(const PreparedRun& run, const RankSeat& seat) {
+  return in_words_of_user(run.config, [&] { return run_rank(run, run.config.clone(), seat); });
+}
 
 Work work_of(Command command) {
   return command == Command::kEval ? Work::kEvaluate : command == Command::kGenerate ? Work::kGenerate : Work::kTrain;
@@ -74,7 +91,8 @@ void make_ready(const CommandLine& line, PreparedRun& run, LoaderRecord& record)
     record.set_folder(run.run_dir.string());
   }
   try {
-    for (const std::string& warning : choose_checkpoints(run)) print_sentence("warning: " + warning);
+    for (const std::string& warning : choose_checkpoints(run))
+      print_sentence("warning: " + run.config.in_words_of_user(warning));
     run.fingerprints = fingerprints_of(run);
   } catch (...) {
     if (trains) leave_unused_folder(run);
@@ -92,14 +110,15 @@ Prepared prepare(const CommandLine& line, const UserConfig& user, Registry& regi
                  LoaderRecord& record, std::ostream& out) {
   const auto run =
       std::make_shared<PreparedRun>(prepare_run(user, registry, world_size, work_of(line.command), &record));
-  for (const std::string& warning : registry.warnings()) print_sentence("warning: " + warning);
-  for (const std::string& warning : run->config.warnings()) print_sentence("warning: " + warning);
-  settle_checkpoints(*run);
-  if (line.dry_run) {
-    print_configuration(*run, out);
-    return {};
-  }
-  make_ready(line, *run, record);
+  for (const auto& warnings : {run->replaced, registry.warnings(), run->config.warnings()}) print_warnings(warnings);
+  in_words_of_user(run->config, [&] {
+    settle_checkpoints(*run);
+    if (line.dry_run)
+      print_configuration(*run, out);
+    else
+      make_ready(line, *run, record);
+  });
+  if (line.dry_run) return {};
   return {run->ranks_are_threads, libraries_of(*run), [run](const RankSeat& seat) { return start_rank(*run, seat); }};
 }
 
@@ -132,15 +151,18 @@ void clean_up(const std::filesystem::path& run_dir) {
 }  // namespace
 
 int run_model(const CommandLine& line, Registry& registry, std::ostream& out) {
-  const UserConfig user = UserConfig::read(line.config_file, line.overrides);
+  UserConfig user = UserConfig::read(line.config_file, line.overrides);
+  const std::vector<std::string> replaced = replace_excluded_options(user);
   const int world_size = wanted_world_size(user, registry);
   share_cores(world_size);
   limit_instruction_set();
   const Config host(user, run_sections(user), /*plugin_sections=*/false);
   LoaderRecord record;
-  const Outcome outcome = launch(
-      launch_args(line.command, host, world_size),
-      [&](LoaderRecord& of_loader) { return prepare(line, user, registry, world_size, of_loader, out); }, record);
+  const auto prepare_in_loader = [&](LoaderRecord& of_loader) {
+    print_warnings(replaced);
+    return prepare(line, user, registry, world_size, of_loader, out);
+  };
+  const Outcome outcome = launch(launch_args(line.command, host, world_size), prepare_in_loader, record);
   if (!outcome.sentence.empty()) print_sentence(outcome.sentence);
   if (const std::string folder = record.folder(); outcome.exit_code != 0 && !folder.empty()) clean_up(folder);
   return outcome.exit_code;

@@ -4,6 +4,7 @@
 #include "config/config.hpp"
 
 #include <algorithm>
+#include <cctype>
 
 #include "config/given.hpp"
 #include "ddh/sdk/plugin.hpp"
@@ -15,8 +16,10 @@ Config::Config(const UserConfig& user, const std::vector<Section>& sections, boo
     for (const Option& option : section.schema.options)
       if (!option.foreign) set(section.name + "." + option.name, option.preset, "default");
   const std::vector<Given> given = values_given(user, sections, plugin_sections);
-  for (const Given& g : given)
+  for (const Given& g : given) {
+    words_[g.key] = g.words;
     if (!g.option->foreign) set(g.key, g.value, g.source);
+  }
   for (const Section& section : sections) {
     for (const Option& option : section.schema.options) {
       if (option.foreign) continue;
@@ -36,7 +39,7 @@ Config::Config(const UserConfig& user, const std::vector<Section>& sections, boo
 void Config::warn_of_idle(const Option& option, const std::string& key, const Json& value) {
   if (option.idle.empty() || value == option.preset) return;
   const std::string text = value.is_number_float() ? number_text(value.get<double>()) : value.dump();
-  warnings_.push_back(ddh::str(key, "=", text, " changes nothing: ", option.idle));
+  warnings_.push_back(in_words_of_user(ddh::str(key, "=", text, " changes nothing: ", option.idle)));
 }
 
 void Config::check_foreign(const Given& given) {
@@ -45,8 +48,10 @@ void Config::check_foreign(const Given& given) {
   if (option.repeats.empty() || given.value == option.preset) return;
   const std::string own = given.key.substr(0, given.key.find('.') + 1) + option.repeats;
   if (at(own).value != given.value)
-    ddh::fail(DDH_INVALID_ARGUMENT, given.key, " = ", shown(given.value), " and ", own, " = ", shown(at(own).value),
-              " differ, but ", option.description, "; give both the same number");
+    ddh::fail(DDH_INVALID_ARGUMENT,
+              in_words_of_user(ddh::str(given.key, " = ", shown(given.value), " and ", own, " = ", shown(at(own).value),
+                                        " differ, but ", option.description)),
+              "; give both the same number");
 }
 
 void Config::set(const std::string& key, Json value, const std::string& source) {
@@ -56,6 +61,46 @@ void Config::set(const std::string& key, Json value, const std::string& source) 
         " is not UTF-8, so the run's configuration can't hold it; rename its folders, or start the run elsewhere");
   const auto [at, is_new] = values_.insert_or_assign(key, Value{std::move(value), source});
   if (is_new) order_.push_back(at->first);
+}
+
+namespace {
+
+bool is_of_a_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+
+// Where a value ends that begins at `at`: a text in quotes, or a word.
+size_t end_of_value(const std::string& sentence, size_t at) {
+  if (at < sentence.size() && sentence[at] == '"') {
+    const size_t quote = sentence.find('"', at + 1);
+    return quote == std::string::npos ? sentence.size() : quote + 1;
+  }
+  return std::min(sentence.find_first_of(" ,;)", at), sentence.size());
+}
+
+// Where a mention of `key` ends, with its value in "key=value" and "key = value"; npos: there is none. A part of a longer
+// key or of a path is no mention.
+size_t end_of_mention(const std::string& sentence, const std::string& key) {
+  for (size_t at = sentence.find(key); at != std::string::npos; at = sentence.find(key, at + 1)) {
+    const size_t end = at + key.size();
+    const char before = at == 0 ? ' ' : sentence[at - 1], after = end < sentence.size() ? sentence[end] : ' ';
+    const bool goes_on = after == '.' && end + 1 < sentence.size() && is_of_a_name(sentence[end + 1]);
+    if (is_of_a_name(before) || before == '.' || before == '/' || is_of_a_name(after) || after == '/' || goes_on)
+      continue;
+    if (after == '=') return end_of_value(sentence, end + 1);
+    return sentence.compare(end, 3, " = ") == 0 ? end_of_value(sentence, end + 3) : end;
+  }
+  return std::string::npos;
+}
+
+}  // namespace
+
+std::string Config::in_words_of_user(std::string sentence) const {
+  for (const auto& [key, words] : words_) {
+    if (words.empty() || sentence.find(words.substr(0, words.find(' '))) != std::string::npos) continue;
+    const size_t end = end_of_mention(sentence, key);
+    if (end == std::string::npos) continue;
+    sentence.insert(end, words.starts_with("--") ? " (" + words + ")" : " (given as " + words + ")");
+  }
+  return sentence;
 }
 
 const Config::Value* Config::find(std::string_view key) const {

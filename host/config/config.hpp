@@ -41,6 +41,7 @@ class Config final : public RunConfig {
   [[nodiscard]] std::string json(std::string_view key) const override { return at(key).value.dump(); }
   [[nodiscard]] bool is_given(std::string_view key) const override { return !at(key).value.is_null(); }
   [[nodiscard]] std::string file_text() const override { return effective().dump(2); }
+  [[nodiscard]] std::string in_words_of_user(std::string sentence) const override;
   void set_measured(const std::string& key, const std::string& value) override { set(key, value, "measured"); }
   [[nodiscard]] std::unique_ptr<RunConfig> clone() const override { return std::make_unique<Config>(*this); }
 
@@ -65,6 +66,7 @@ class Config final : public RunConfig {
   std::map<std::string, Value, std::less<>> values_;
   std::vector<std::string> order_;
   std::vector<std::string> warnings_;
+  std::map<std::string, std::string> words_;  // by key: "--nproc", "strategy.reduce_bucket_size = 500"
 };
 
 }  // namespace ddhost

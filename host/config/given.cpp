@@ -60,6 +60,10 @@ const Section* find_section(const std::vector<Section>& sections, const std::str
   if (head_of(wish.key).starts_with(kFurtherSchedule))
     ddh::fail(DDH_INVALID_ARGUMENT, "section '", head_of(wish.key), "' ", where(wish),
               " belongs to no phase of the run; name it as the schedule of one in train.phases");
+  if (head_of(wish.key) == kHostCommSection)
+    ddh::fail(DDH_INVALID_ARGUMENT, "section '", kHostCommSection, "' ", where(wish),
+              " belongs to no transport of the run: only a transport of GPU memory has one of host memory beside it; ",
+              "leave it out");
   std::vector<std::string> names;
   std::string list, same_name;
   for (const Section& section : sections) {
@@ -147,7 +151,8 @@ Json in_unit_of_key(const Wish& wish, const Option& meant, const std::string& ke
               wish.value == Json("auto") ? "; leave it out for the default" : "");
   const double exact = wish.value.get<double>() * scale;
   if (meant.takes("number")) return exact;
-  return exact < 0 ? std::floor(exact) : std::ceil(exact);  // away from zero: a fraction of a byte counts as a byte
+  const double whole = exact < 0 ? std::floor(exact) : std::ceil(exact);  // away from zero: a fraction counts as a byte
+  return std::abs(whole) < 0x1p63 ? Json(static_cast<int64_t>(whole)) : Json(whole);
 }
 
 // Interprets the user's values in order.
@@ -163,6 +168,7 @@ class Reader {
 
   void read(const Wish& wish) {
     const Section* section = find_section(sections_, head_of(wish.key));
+    if (section == nullptr && (is_taken_back(wish) || is_open(wish))) return;
     if (section == nullptr) unknown_section(wish, sections_);
     const std::string name = tail_of(wish.key);
     if (name.empty()) return read_section(wish, *section);
@@ -178,9 +184,10 @@ class Reader {
       if (!wish.from_file) take_back(wish.key, key_of(*option, key));
     } else if (!option->sets.empty()) {
       add_elsewhere(wish, *option);
+    } else if (alias != nullptr && alias->scale != 1.0) {
+      add(wish, *option, key, in_unit_of_key(wish, *option, key, alias->scale), /*has_unit=*/true);
     } else {
-      const bool has_unit = alias != nullptr && alias->scale != 1.0;
-      add(wish, *option, key, has_unit ? in_unit_of_key(wish, *option, key, alias->scale) : value_for(*option, wish));
+      add(wish, *option, key, value_for(*option, wish), /*has_unit=*/false);
     }
   }
 
@@ -254,7 +261,7 @@ class Reader {
     if (wish.value.is_null()) value.erase(entry);
     std::erase_if(given_, same);
     given_.push_back({key, key, checked_value(option, std::move(value), wish.key, where(wish)), &option, wish.from_file,
-                      wish.source, ddh::str(wish.key, " = ", shown(wish.value), " ", where(wish))});
+                      wish.source, ddh::str(wish.key, " = ", shown(wish.value), " ", where(wish)), ""});
   }
 
   // After the user chose another plugin, the file may have a key that no plugin of this run has. Null on the command line
@@ -263,17 +270,31 @@ class Reader {
     return wish.from_file ? taken_back_.contains(wish.key) : wish.value.is_null() && in_file_.contains(wish.key);
   }
 
+  // Whether a transport that is not known yet decides if there is such a section.
+  [[nodiscard]] bool is_open(const Wish& wish) const {
+    return !plugin_sections_ && head_of(wish.key) == kHostCommSection;
+  }
+
   // Null on the command line removes the file's value of the key, under any name, and an earlier value of this name.
   void take_back(const std::string& name, const std::string& key) {
     std::erase_if(given_, [&](const Given& g) { return g.key == key && (g.from_file || g.name == name); });
   }
 
-  void add(const Wish& wish, const Option& option, const std::string& key, Json value) {
+  void add(const Wish& wish, const Option& option, const std::string& key, Json value, bool has_unit) {
     const std::string as = wish.key == key ? "" : " (as " + wish.key + ")";
-    value = with_absolute_paths(option, checked_value(option, std::move(value), key, where(wish) + as), wish.base);
+    const std::string said = wish.key + " = " + shown(wish.value), unit = has_unit ? " (given as " + said + ")" : "";
+    const bool is_as_written = !wish.from_file && wish.value.is_number() && !has_unit;
+    value = checked_value(option, std::move(value), has_unit ? key : wish.key, where(wish) + unit,
+                          is_as_written ? wish.text : "");
+    value = with_absolute_paths(option, std::move(value), wish.base);
     std::erase_if(given_, [&](const Given& g) { return g.name == wish.key && g.from_file == wish.from_file; });
     given_.push_back({key, wish.key, std::move(value), &option, wish.from_file, wish.source + as,
-                      ddh::str(wish.key, " = ", shown(wish.value), " ", where(wish))});
+                      said + " " + where(wish), words_of(wish, key, has_unit ? said : wish.key)});
+  }
+
+  static std::string words_of(const Wish& wish, const std::string& key, const std::string& name) {
+    if (wish.source.starts_with("--")) return wish.source;
+    return wish.key == key ? "" : name;
   }
 
   // The value of an option that is another name for a key of another section.
@@ -282,7 +303,8 @@ class Reader {
     if (target == nullptr)
       ddh::fail(DDH_INVALID_ARGUMENT, wish.key, " is another name for '", option.sets,
                 "', which is not an option; fix the plugin");
-    add(wish, *target, option.sets, checked_value(option, value_for(option, wish), wish.key, where(wish)));
+    add(wish, *target, option.sets, checked_value(option, value_for(option, wish), wish.key, where(wish)),
+        /*has_unit=*/false);
   }
 
   const std::vector<Section>& sections_;
@@ -295,7 +317,8 @@ class Reader {
 
 std::vector<Given> values_given(const UserConfig& user, const std::vector<Section>& sections, bool plugin_sections) {
   Reader reader(sections, user.wishes(), plugin_sections);
-  for (const Wish& wish : user.wishes()) reader.read(wish);
+  for (const Wish& wish : user.wishes())
+    if (!wish.replaced) reader.read(wish);
   return reader.take();
 }
 

@@ -21,6 +21,7 @@ struct Given {
   bool from_file;
   std::string source;  // "the command line", "'gpt.json' (as strategy.reduce_bucket_size)"
   std::string said;    // for messages: "strategy.reduce_bucket_size = 500 on the command line"
+  std::string words;   // for messages about the key, if the user wrote another word: "--nproc", "strategy.old = 500"
 };
 
 // Values in the order of the layers; the last value of a key counts. Error: an unknown name, an illegal value, or two

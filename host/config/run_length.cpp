@@ -34,7 +34,10 @@ void settle_run_length(Config& config, bool trains) {
   for (const char* key : {"train.steps", "train.epochs", "train.programs", "train.update_every"})
     if (has_phases && is_given(config, key))
       ddh::fail(DDH_INVALID_ARGUMENT, key, "=", config.json(key),
-                " and train.phases exclude each other: phases say which programs run, and how long; leave one out");
+                " and train.phases exclude each other: phases say which programs run, and how long; leave one out",
+                config.find(key)->source == config.find("train.phases")->source
+                    ? ""
+                    : ", or give train.steps or train.epochs, which replace the file's phases");
   if (!has_phases && config.integer("train.cycles") > 1)
     ddh::fail(DDH_INVALID_ARGUMENT, "train.cycles=", config.integer("train.cycles"),
               " repeats the phases of train.phases, but there are none; give phases, or leave it out");

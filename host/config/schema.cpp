@@ -198,33 +198,56 @@ void read_aliases(const Json& root, const std::string& owner, Schema& schema) {
   }
 }
 
-[[noreturn]] void refuse(const Option& option, const Json& value, const std::string& key, const std::string& where,
-                         const std::string& why) {
+// The value that is checked, and the words for it in messages.
+struct Said {
+  const std::string &key, &where;
+  std::string value;
+};
+
+[[noreturn]] void refuse(const Option& option, const Json& value, const Said& said, const std::string& why) {
   const std::string legal = option.legal_text();
   std::string words;  // other spellings of numbers: eval_batches=all
   if (option.legal.is_null() && option.spellings.is_object())
     for (const auto& [word, meaning] : option.spellings.items())
       if (word != "null") words += " or " + word;
   const bool has_one_value = option.legal.is_array() && option.legal.size() == 1;
-  ddh::fail(DDH_INVALID_ARGUMENT, key, " = ", shown(value), " ", where, " ", why, "; it takes ", option.type_text(),
-            words, legal.empty() ? "" : ", ", legal, has_one_value ? " (" + option.description + ")" : "",
+  ddh::fail(DDH_INVALID_ARGUMENT, said.key, " = ", said.value, " ", said.where, " ", why, "; it takes ",
+            option.type_text(), words, legal.empty() ? "" : ", ", legal,
+            has_one_value ? " (" + option.description + ")" : "",
             value == Json("auto") ? "; leave it out for the default" : "");
 }
 
-void check_range(const Option& option, const Json& value, const std::string& key, const std::string& where) {
+// Whether the number is integral, but not one of 64 bits.
+bool is_beyond_integers(const Json& value) {
+  if (value.is_number_unsigned()) return value.get<uint64_t>() > INT64_MAX;
+  return value.is_number_float() && std::abs(value.get<double>()) >= 0x1p63;
+}
+
+// The limit of the type, where the option has none of its own in this direction.
+std::string beyond_integers(const Option& option, const Json& value) {
+  const std::string why = "is out of range";
+  if (value.get<double>() < 0)
+    return option.minimum || option.above ? why : why + ddh::str(" (integers begin at ", INT64_MIN, ")");
+  return option.maximum ? why : why + ddh::str(" (integers end at ", INT64_MAX, ")");
+}
+
+void check_range(const Option& option, const Json& value, const Said& said) {
   const double number = value.get<double>();
   const bool inside = (!option.minimum || number >= *option.minimum) &&
                       (!option.maximum || number <= *option.maximum) && (!option.above || number > *option.above);
-  if (!inside) refuse(option, value, key, where, "is out of range");
+  if (!inside) refuse(option, value, said, "is out of range");
 }
 
-void check_array(const Option& option, const Json& value, const std::string& key, const std::string& where) {
+void check_array(const Option& option, const Json& value, const Said& said) {
   const bool count_fits = (!option.min_items || value.size() >= *option.min_items) &&
                           (!option.max_items || value.size() <= *option.max_items);
-  if (!count_fits) refuse(option, value, key, where, ddh::str("has ", value.size(), " items"));
+  if (!count_fits) refuse(option, value, said, ddh::str("has ", value.size(), " items"));
   if (option.item_type.empty()) return;
-  for (const Json& item : value)
-    if (!has_type(item, option.item_type)) refuse(option, value, key, where, "holds " + shown(item));
+  for (const Json& item : value) {
+    if (has_type(item, option.item_type)) continue;
+    const bool is_beyond = option.item_type == "integer" && is_beyond_integers(item);
+    refuse(option, value, said, "holds " + shown(item) + (is_beyond ? ", which " + beyond_integers({}, item) : ""));
+  }
 }
 
 }  // namespace
@@ -287,23 +310,26 @@ Schema parse_schema(const char* text, const std::string& owner) {
   return schema;
 }
 
-Json checked_value(const Option& option, Json value, const std::string& key, const std::string& where) {
+Json checked_value(const Option& option, Json value, const std::string& key, const std::string& where,
+                   const std::string& written) {
+  const Said said = {key, where, written.empty() ? shown(value) : plain_text(written, kShownValue)};
   if ((value.is_string() || value.is_null()) && option.spellings.is_object()) {
     const auto word = option.spellings.find(value.is_null() ? "null" : value.get<std::string>());
     if (word != option.spellings.end()) value = *word;
   }
   const bool type_fits = std::any_of(option.types.begin(), option.types.end(),
                                      [&](const std::string& type) { return has_type(value, type); });
-  if (!type_fits) refuse(option, value, key, where, "has the wrong type");
+  if (!type_fits && option.takes("integer") && is_beyond_integers(value))
+    refuse(option, value, said, beyond_integers(option, value));
+  if (!type_fits) refuse(option, value, said, "has the wrong type");
   // 2e3 for an integer: the getters return 2000.
   if (value.is_number_float() && option.takes("integer") && !option.takes("number"))
     value = static_cast<int64_t>(value.get<double>());
-  if (value.is_number_float() && !std::isfinite(value.get<double>()))
-    refuse(option, value, key, where, "is not finite");
+  if (value.is_number_float() && !std::isfinite(value.get<double>())) refuse(option, value, said, "is not finite");
   if (!option.legal.is_null() && std::find(option.legal.begin(), option.legal.end(), value) == option.legal.end())
-    refuse(option, value, key, where, "is not a legal value");
-  if (value.is_number()) check_range(option, value, key, where);
-  if (value.is_array()) check_array(option, value, key, where);
+    refuse(option, value, said, "is not a legal value");
+  if (value.is_number()) check_range(option, value, said);
+  if (value.is_array()) check_array(option, value, said);
   return value;
 }
 

@@ -60,7 +60,8 @@ struct Schema {
 Schema parse_schema(const char* text, const std::string& owner);
 
 // `value` converted for the option (2e3 becomes the integer 2000), or an Error that names `key` and `where` it was
-// given ("on the command line").
-Json checked_value(const Option& option, Json value, const std::string& key, const std::string& where);
+// given ("on the command line"). `written`: the value as the user wrote it; empty: it is shown as JSON.
+Json checked_value(const Option& option, Json value, const std::string& key, const std::string& where,
+                   const std::string& written = "");
 
 }  // namespace ddhost

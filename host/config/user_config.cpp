@@ -4,6 +4,7 @@
 #include "config/user_config.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 #include "config/foreign_file.hpp"
 #include "ddh/sdk/input_file.hpp"
@@ -122,9 +123,37 @@ void UserConfig::add_object(const Json& object, const std::string& prefix, const
   }
 }
 
-const Wish* UserConfig::find(std::string_view key) const {
-  const auto at = std::find_if(wishes_.rbegin(), wishes_.rend(), [&](const Wish& w) { return w.key == key; });
+const Wish* UserConfig::last(std::string_view key, const std::function<bool(const Wish&)>& counts) const {
+  const auto at =
+      std::find_if(wishes_.rbegin(), wishes_.rend(), [&](const Wish& w) { return w.key == key && counts(w); });
   return at == wishes_.rend() ? nullptr : &*at;
+}
+
+const Wish* UserConfig::find(std::string_view key) const {
+  return last(key, [](const Wish& wish) { return !wish.replaced; });
+}
+const Wish* UserConfig::find_in_file(std::string_view key) const {
+  return last(key, [](const Wish& wish) { return wish.from_file; });
+}
+const Wish* UserConfig::find_on_command_line(std::string_view key) const {
+  return last(key, [](const Wish& wish) { return !wish.from_file; });
+}
+
+UserConfig UserConfig::of_file() const {
+  UserConfig file;
+  std::copy_if(wishes_.begin(), wishes_.end(), std::back_inserter(file.wishes_),
+               [](const Wish& wish) { return wish.from_file && !wish.replaced; });
+  return file;
+}
+
+std::vector<std::string> UserConfig::replace_in_file(const std::function<bool(const Wish&)>& is_replaced) {
+  std::vector<std::string> keys;
+  for (Wish& wish : wishes_) {
+    if (!wish.from_file || wish.replaced || !is_replaced(wish)) continue;
+    wish.replaced = true;
+    if (!wish.value.is_null() && find_on_command_line(wish.key) == nullptr) keys.push_back(wish.key);
+  }
+  return keys;
 }
 
 }  // namespace ddhost

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,6 +28,7 @@ struct Wish {
   bool from_file = false;
   std::string source;          // for messages: "the command line", "'gpt.json'"
   std::filesystem::path base;  // base of relative paths
+  bool replaced = false;       // of the file: it counts no more, because of what the command line says
 };
 
 // Later values win over earlier ones.
@@ -42,10 +44,22 @@ class UserConfig {
   [[nodiscard]] const std::vector<Wish>& wishes() const { return wishes_; }
   // The last value for a key, or nullptr.
   [[nodiscard]] const Wish* find(std::string_view key) const;
+  // The file's value for a key, also one that is replaced; or nullptr.
+  [[nodiscard]] const Wish* find_in_file(std::string_view key) const;
+  // The last value for a key on the command line, or nullptr.
+  [[nodiscard]] const Wish* find_on_command_line(std::string_view key) const;
+
+  // The file's values alone, but for those that are replaced.
+  [[nodiscard]] UserConfig of_file() const;
+
+  // Marks the file's values for which `is_replaced` holds as replaced. Returns their keys, but for those that have no value
+  // and those that the command line gives too.
+  std::vector<std::string> replace_in_file(const std::function<bool(const Wish&)>& is_replaced);
 
  private:
   void add_file(const std::string& text, const std::filesystem::path& file);
   void add_object(const Json& object, const std::string& prefix, const std::filesystem::path& file);
+  [[nodiscard]] const Wish* last(std::string_view key, const std::function<bool(const Wish&)>& counts) const;
 
   std::vector<Wish> wishes_;
 };

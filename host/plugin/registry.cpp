@@ -64,6 +64,12 @@ Choice parse_choice(const std::string& text) {
   return choice;
 }
 
+std::string id_of(const std::string& choice) {
+  const Choice parts = parse_choice(choice);
+  if (!parts.id.empty()) return parts.id;
+  return parts.is_path ? fs::path(parts.file).stem().string() : parts.file;
+}
+
 namespace {
 fs::path program_file() {
   std::error_code ec;

@@ -58,6 +58,8 @@ struct Choice {
   bool is_path = false;
 };
 Choice parse_choice(const std::string& text);
+// The id that the text of a choice names: "zero3" for zero3, path/to/zero3.so and path/to/x.so:zero3.
+std::string id_of(const std::string& choice);
 
 std::filesystem::path executable_folder();
 

@@ -124,7 +124,7 @@ TEST_CASE("a value of the wrong type or out of range is refused with the legal v
   check_refused(run(toy({"optimizer.lr=-1"})), {"optimizer.lr", "-1"});
   check_refused(run(toy({"schedule.type=sine"})), {"no schedule 'sine'", "cosine"});
   check_refused(run(toy({"schedule.type=WarmupLR", "schedule.warmup_num_steps=0"})),
-                {"schedule.warmup_steps", "at least 1"});
+                {"schedule.warmup_num_steps = 0 on the command line", "at least 1"});
   check_refused(run(toy({"train.eval_batches=ALL"})), {"train.eval_batches", "integer or all"});
   check_refused(run(toy({"checkpoint.best=loss"})), {"'checkpoint.best'", "give checkpoint.best.metric"});
   check_refused(run(toy({"schedule.type=linear", "schedule.patience=3"})), {"schedule.patience", "linear"});
@@ -132,6 +132,36 @@ TEST_CASE("a value of the wrong type or out of range is refused with the legal v
   check_refused(run(toy({"precision.loss_scale=3"})), {"precision.loss_scale", "3", "power of two"});
   check_refused(run(toy({"precision.loss_scale=1e6"})), {"precision.loss_scale=1000000", "use 1048576"});
   check_refused(run(toy({"precision.loss_scale=1.5e-5"})), {"precision.loss_scale", "use 1.52587890625e-05"});
+}
+
+TEST_CASE("an integer beyond 64 bits is out of range, with its limit", "[cli]") {
+  const std::string digits = "99999999999999999999999";
+  check_refused(
+      run(toy({"run.seed=" + digits})),
+      {"run.seed = " + digits + " on the command line is out of range (integers end at 9223372036854775807)"});
+  check_refused(run(toy({"run.sample_top_k=" + digits})),
+                {digits, "is out of range; it takes integer, 0 to 2147483647"});
+  check_refused(run(toy({"data.micro_batch.train=" + digits})), {"data.micro_batch.train", "from 1 to 1048576"});
+}
+
+// The names are the host's and the plugin's; the sentence about them has the user's.
+TEST_CASE("an error about an option has the word that the user wrote for it", "[cli]") {
+  const TempFolder folder;
+  const std::vector<std::string> offload = {"--strategy", "zero3_offload", "strategy.offload_optimizer.device=nvme"};
+  const auto with = [&](const std::string& more) {
+    std::vector<std::string> all = offload;
+    all.push_back(more);
+    return run(toy(all));
+  };
+  check_refused(with("strategy.offload_optimizer.nvme_path=/no/such/folder"),
+                {"strategy.nvme_path (given as strategy.offload_optimizer.nvme_path)"});
+  check_refused(with("strategy.offload_optimizer.buffer_count=0"),
+                {"strategy.offload_optimizer.buffer_count = 0 on the command line is out of range"});
+  std::ofstream(folder.file("c.json"))
+      << R"({"strategy": {"plugin": "zero3_offload", "offload_param": {"device": "nvme", "nvme_path": "/no/such"}}})";
+  check_refused(run(toy({"--config", folder.file("c.json")})), {"(given as strategy.offload_param.nvme_path)"});
+  check_refused(run(toy({"--save-final", folder.path().string()})), {"train.save_final (--save-final) '"});
+  check_refused(run(toy({"--ranks-per-node", "3"})), {"run.ranks_per_node=3 (--ranks-per-node) does not divide"});
 }
 
 TEST_CASE("a config file that is missing or not JSON is refused with line and column", "[cli]") {

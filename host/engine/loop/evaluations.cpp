@@ -42,7 +42,9 @@ void Evaluations::require_one_loss() const {
   if (reader.empty()) return;
   if (all_.empty() && setup_.train_programs.size() > 1)
     ddh::fail(DDH_INVALID_ARGUMENT, reader, " needs a single loss, but this run trains ", setup_.train_programs.size(),
-              " programs in turn; set train.eval_every, or choose another schedule");
+              " programs in turn; train one (train.programs=[\"",
+              setup_.model.programs[setup_.train_programs.front()]->name,
+              "\"]), evaluate a loss (train.eval_every), or choose another schedule");
   if (all_.size() > 1)
     ddh::fail(DDH_INVALID_ARGUMENT, reader, " needs a single loss, but this run evaluates ", all_.size(),
               " programs; name one in train.programs, or choose another schedule");

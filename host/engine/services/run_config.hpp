@@ -39,6 +39,10 @@ class RunConfig {
   // False if the value is null, which means "not given".
   [[nodiscard]] virtual bool is_given(std::string_view key) const = 0;
 
+  // The sentence with the user's word for each key in it that the user gave by another name or a flag:
+  // "strategy.nvme_path (given as strategy.offload_optimizer.nvme_path) is ...".
+  [[nodiscard]] virtual std::string in_words_of_user(std::string sentence) const = 0;
+
   // The whole configuration as JSON text: a valid config file.
   [[nodiscard]] virtual std::string file_text() const = 0;
 

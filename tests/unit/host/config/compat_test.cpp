@@ -84,8 +84,10 @@ TEST_CASE("a name that may only repeat an option of ours is refused if it differ
   CHECK(with({"gather_size=256"}).get<int64_t>("strategy.bucket_bytes") == 1024);
   CHECK(refusal({"gather_bytes=0"}).empty());
   CHECK(refusal({"bucket_bytes=8", "gather_size=2"}).empty());
-  CHECK_THAT(refusal({"bucket_bytes=9", "gather_size=2"}),
-             Contains("strategy.gather_bytes = 8 and strategy.bucket_bytes = 9 differ, but they are one bucket"));
+  CHECK_THAT(
+      refusal({"bucket_bytes=9", "gather_size=2"}),
+      Contains("strategy.gather_bytes = 8 (given as strategy.gather_size = 2) and strategy.bucket_bytes = 9 differ, "
+               "but they are one bucket"));
 }
 
 TEST_CASE("options that a plugin declares win over a table", "[config]") {

@@ -114,7 +114,10 @@ TEST_CASE("wrong values are refused from both places", "[config]") {
 
 TEST_CASE("an alias is converted to the unit of its key and checked there", "[config]") {
   CHECK(with({"strategy.reduce_bucket_size=500"}).get<int64_t>("strategy.bucket_bytes") == 2000);
-  CHECK_THAT(refusal({"strategy.reduce_bucket_size=-1"}), Catch::Contains("strategy.bucket_bytes"));
+  CHECK(refusal({"strategy.reduce_bucket_size=-1"}) ==
+        "strategy.bucket_bytes = -4 on the command line (given as strategy.reduce_bucket_size = -1) is out of range; "
+        "it takes "
+        "integer, at least 0");
   CHECK_THAT(refusal({"strategy.reduce_bucket_size=big"}), Catch::Contains("not a number"));
 }
 
@@ -122,9 +125,8 @@ TEST_CASE("an alias without another unit is the option under another name, whate
   const Config config = with({"strategy.old.table=t.bin", "strategy.old.bytes=4096"});
   CHECK(config.text("strategy.table") == (std::filesystem::current_path() / "t.bin").string());
   CHECK(config.get<int64_t>("strategy.bucket_bytes") == 4096);
-  CHECK_THAT(refusal({"strategy.old.bytes=big"}), Catch::Contains("strategy.bucket_bytes") &&
-                                                      Catch::Contains("strategy.old.bytes") &&
-                                                      Catch::Contains("integer"));
+  CHECK(refusal({"strategy.old.bytes=big"}) ==
+        "strategy.old.bytes = \"big\" on the command line has the wrong type; it takes integer, at least 0");
 }
 
 TEST_CASE("an option may be another name for a key of another section, with the values and checks of that key",
@@ -140,6 +142,32 @@ TEST_CASE("an option may be another name for a key of another section, with the 
              Catch::Contains("strategy.reduce_dtype") && Catch::Contains("one of fp32, bf16"));
   CHECK_THAT(refusal({"strategy.odd=1.0.0"}),
              Catch::Contains("precision.nothing") && Catch::Contains("fix the plugin"));
+}
+
+TEST_CASE("a sentence about a key gets the word that the user wrote for it", "[config]") {
+  const Config config = with({"strategy.old.table=t", "strategy.reduce_bucket_size=500", "strategy.limit=3"});
+  CHECK(config.in_words_of_user("strategy.table can't be read; give another strategy.table") ==
+        "strategy.table (given as strategy.old.table) can't be read; give another strategy.table");
+  CHECK(config.in_words_of_user("strategy.bucket_bytes=2000, which is small, and strategy.bucket_bytes = 2000") ==
+        "strategy.bucket_bytes=2000 (given as strategy.reduce_bucket_size = 500), which is small, and "
+        "strategy.bucket_bytes = 2000");
+  for (const char* same : {"strategy.limit is 3", "strategy.table.x, a/strategy.table and my_strategy.table",
+                           "strategy.old.table means strategy.table", "train.steps is 3"})
+    CHECK(config.in_words_of_user(same) == same);
+  const Config flags(UserConfig::read("", {{"train.save_final", "/x y", "--save-final"}}), sections());
+  CHECK(flags.in_words_of_user("train.save_final = \"/x y\" exists.") ==
+        "train.save_final = \"/x y\" (--save-final) exists.");
+  CHECK(flags.in_words_of_user("--save-final: train.save_final exists") == "--save-final: train.save_final exists");
+}
+
+TEST_CASE("the last of several names is the word for a key", "[config]") {
+  const TempFolder folder;
+  const std::string file = write(folder, R"({"strategy": {"old": {"table": "t"}}})");
+  const auto about = [&](const std::vector<Override>& words) {
+    return Config(UserConfig::read(file, words), sections()).in_words_of_user("strategy.table is gone");
+  };
+  CHECK(about({}) == "strategy.table (given as strategy.old.table) is gone");
+  CHECK(about({parse_override("strategy.table=u")}) == "strategy.table is gone");
 }
 
 TEST_CASE("two names of one key that contradict each other are refused, in any order", "[config]") {
@@ -257,7 +285,12 @@ TEST_CASE("names with null do not contradict a name with a value", "[config]") {
 
 TEST_CASE("a large integer is accepted in any notation", "[config]") {
   CHECK(with({"strategy.bucket_bytes=1e16"}).get<int64_t>("strategy.bucket_bytes") == 10000000000000000);
-  CHECK_THAT(refusal({"strategy.bucket_bytes=1e19"}), Catch::Contains("wrong type"));
+  CHECK(refusal({"strategy.bucket_bytes=1e19"}) ==
+        "strategy.bucket_bytes = 1e19 on the command line is out of range (integers end at 9223372036854775807); it "
+        "takes "
+        "integer, at least 0");
+  CHECK_THAT(refusal({"strategy.reduce_bucket_size=1e19"}),
+             Catch::Contains("(given as strategy.reduce_bucket_size = 1e+19) is out of range (integers end at"));
 }
 
 TEST_CASE("the error of an option with one value gives the reason, and auto is not a value", "[config]") {
@@ -289,6 +322,13 @@ TEST_CASE("a file that is missing, empty or not JSON is refused with its place",
   CHECK_THAT(refused_file("[1, 2]"), Catch::Contains("no JSON object"));
   CHECK_THAT(refused_file(R"({"train": 5})"), Catch::Contains("'train'") && Catch::Contains("not a section"));
   CHECK_THAT(refused_file(R"({"trian": {}})"), Catch::Contains("did you mean 'train'?"));
+}
+
+TEST_CASE("the options of a transport beside another are open until the transports are known", "[config]") {
+  const UserConfig user = from_words({"comm_host.size=3"});
+  CHECK(sentence_of([&] { Config(user, sections(), /*plugin_sections=*/false); }).empty());
+  CHECK_THAT(sentence_of([&] { Config(user, sections()); }),
+             Catch::Contains("section 'comm_host' on the command line belongs to no transport of the run"));
 }
 
 TEST_CASE("before plugins are known, their options are ignored and the host's are checked", "[config]") {

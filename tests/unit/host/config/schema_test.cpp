@@ -61,6 +61,23 @@ TEST_CASE("an error names key, value, source and the legal values", "[schema]") 
              Catch::Contains("one of red, green"));
 }
 
+TEST_CASE("an integer beyond 64 bits is out of range, and the error gives the limit", "[schema]") {
+  const Option open = option_of(R"({"type": ["integer", "null"]})"),
+               limited = option_of(R"({"type": "integer", "minimum": 0, "maximum": 9})");
+  CHECK_THAT(refusal(open, "9223372036854775808"),
+             Catch::Contains("is out of range (integers end at 9223372036854775807)"));
+  CHECK_THAT(refusal(open, "-9223372036854775809"),
+             Catch::Contains("is out of range (integers begin at -9223372036854775808)"));
+  for (const char* value : {"1e30", "-1e30", "18446744073709551615"})
+    CHECK_THAT(refusal(limited, value), Catch::Contains("is out of range; it takes integer, 0 to 9"));
+  CHECK(refusal(open, "9223372036854775807").empty());
+  CHECK_THAT(refusal(open, "1.5"), Catch::Contains("has the wrong type"));
+  CHECK_THAT(refusal(option_of(R"({"type": "array", "items": {"type": "integer"}})"), "[1, 1e30]"),
+             Catch::Contains("holds 1e+30, which is out of range (integers end at"));
+  CHECK_THAT(sentence_of([&] { checked_value(limited, 1e30, "x", "here", "1000000000000000000000000000000"); }),
+             Catch::Contains("x = 1000000000000000000000000000000 here is out of range"));
+}
+
 TEST_CASE("limits are closed, exclusiveMinimum is open", "[schema]") {
   const Option closed = option_of(R"({"type": "number", "minimum": 0, "maximum": 1})");
   CHECK(refusal(closed, "0").empty());
