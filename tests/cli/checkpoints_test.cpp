@@ -172,7 +172,8 @@ TEST_CASE("--resume refuses a folder that can't be resumed, and lists the choice
                 {"checkpoints of later steps", "step-6, step-4", "prune"});
   check_refused(runs.train("a", {"--resume", "auto", "optimizer.lr=0.02", "run.seed=1", "model.layers=2"}),
                 {"optimizer.lr was 0.01 and is 0.02", "run.seed was 1337 and is 1", "model.layers", "--resume-allow"});
-  check_refused(runs.train("a", {"--resume", "auto", "--optimizer", "adam"}), {"optimizer.plugin was \"adamw\""});
+  check_refused(runs.train("a", {"--resume", "auto", "--optimizer", "adam"}),
+                {"optimizer.plugin (--optimizer) was \"adamw\""});
   check_refused(runs.train("a", {"--resume", "auto", "--optimizer", "sgd", "--resume-allow", "optimizer.plugin"}),
                 {"can't be resumed with another one"});
   check_refused(runs.train("a", {"--resume", "auto", "--resume-allow", "optimizer.rate"}), {"there is no such option"});
