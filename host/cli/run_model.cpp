@@ -105,12 +105,21 @@ void print_configuration(const PreparedRun& run, std::ostream& out) {
   if (!out.flush()) ddh::fail(DDH_RESOURCE_EXHAUSTED, kStdoutFailed);
 }
 
+// What the user asks for.
+struct Request {
+  const CommandLine& line;
+  const UserConfig& user;
+  const std::vector<std::string>& replaced;  // sentences: what the command line replaces in the file
+  int world_size;
+};
+
 // In the loader.
-Prepared prepare(const CommandLine& line, const UserConfig& user, Registry& registry, int world_size,
-                 LoaderRecord& record, std::ostream& out) {
-  const auto run =
-      std::make_shared<PreparedRun>(prepare_run(user, registry, world_size, work_of(line.command), &record));
-  for (const auto& warnings : {run->replaced, registry.warnings(), run->config.warnings()}) print_warnings(warnings);
+Prepared prepare(const Request& request, Registry& registry, LoaderRecord& record, std::ostream& out) {
+  const CommandLine& line = request.line;
+  const auto run = std::make_shared<PreparedRun>(
+      prepare_run(request.user, registry, request.world_size, work_of(line.command), &record));
+  for (const auto& warnings : {request.replaced, run->replaced, registry.warnings(), run->config.warnings()})
+    print_warnings(warnings);
   in_words_of_user(run->config, [&] {
     settle_checkpoints(*run);
     if (line.dry_run)
@@ -158,11 +167,10 @@ int run_model(const CommandLine& line, Registry& registry, std::ostream& out) {
   limit_instruction_set();
   const Config host(user, run_sections(user), /*plugin_sections=*/false);
   LoaderRecord record;
-  const auto prepare_in_loader = [&](LoaderRecord& of_loader) {
-    print_warnings(replaced);
-    return prepare(line, user, registry, world_size, of_loader, out);
-  };
-  const Outcome outcome = launch(launch_args(line.command, host, world_size), prepare_in_loader, record);
+  const Request request{line, user, replaced, world_size};
+  const Outcome outcome = launch(
+      launch_args(line.command, host, world_size),
+      [&](LoaderRecord& of_loader) { return prepare(request, registry, of_loader, out); }, record);
   if (!outcome.sentence.empty()) print_sentence(outcome.sentence);
   if (const std::string folder = record.folder(); outcome.exit_code != 0 && !folder.empty()) clean_up(folder);
   return outcome.exit_code;
