@@ -70,6 +70,8 @@ class Rank {
       }
       throw;
     }
+    end();
+    services_.seat.record.misuse().require_none();
   }
 
  private:
@@ -437,6 +439,8 @@ class Rank {
     comm_ = Instance();
     host_comm_ = Instance();
     services_.staging.reset();
+    services_.handles.note_leaks();
+    services_.memory.note_leaks();
     services_.memory.release_all();
     services_.device.reset();
     device_ = Instance();
