@@ -6,7 +6,7 @@
 
 using namespace ddhost::test;
 
-TEST_CASE("a wrong release of memory ends the run at the call", "[misbehaving]") {
+TEST_CASE("a wrong release of memory ends the run at the call", "[checked]") {
   const char* const comm = GENERATE("shm", "loop");
   const auto wrong = [&](const char* fault, const Words& words) {
     check_named(run_bad(bad_strategy("step", fault, {"--comm", comm, "strategy.step=2"})), words);
@@ -21,7 +21,7 @@ TEST_CASE("a wrong release of memory ends the run at the call", "[misbehaving]")
               {"rank 1: strategy 'bad'", "a second time"});
 }
 
-TEST_CASE("memory that a plugin has not released when it is destroyed is named", "[misbehaving]") {
+TEST_CASE("memory that a plugin has not released when it is destroyed is named", "[checked]") {
   check_named(run_bad(bad_strategy("materialize", "leak")),
               {"strategy 'bad' was destroyed and had not released 'a block' (4096 bytes of tag optim) of ddh.alloc;"});
   check_named(run_bad(bad_strategy("step", "leak", {"--comm", "loop", "strategy.rank=1"})),
@@ -30,7 +30,7 @@ TEST_CASE("memory that a plugin has not released when it is destroyed is named",
               {"strategy 'bad' was destroyed and had not released 'a block'", "and 3 more"});
 }
 
-TEST_CASE("a write beyond the end of memory is found at its release", "[misbehaving]") {
+TEST_CASE("a write beyond the end of memory is found at its release", "[checked]") {
   const std::string behind = "memory behind the end of ", whose = "strategy 'bad' allocated";
   check_named(run_bad(bad_strategy("step", "write_behind")),
               {behind + "'a block' (4096 bytes of tag optim)", whose, "first at byte 0 after the end"});
@@ -38,7 +38,7 @@ TEST_CASE("a write beyond the end of memory is found at its release", "[misbehav
               {behind + "'a kept block' (4096 bytes of tag optim)", whose});
 }
 
-TEST_CASE("a write beyond the end of a window or an exchange is found", "[misbehaving]") {
+TEST_CASE("a write beyond the end of a window or an exchange is found", "[checked]") {
   const char* const comm = GENERATE("shm", "loop");
   const char* const windows = GENERATE("comm.windows=auto", "comm.windows=copy");
   const Words more = {"--comm", comm, windows, "strategy.step=2"};
@@ -48,7 +48,7 @@ TEST_CASE("a write beyond the end of a window or an exchange is found", "[misbeh
               {"memory behind the end of", "'an exchange'", "strategy 'bad'"});
 }
 
-TEST_CASE("windows and events are destroyed once", "[misbehaving]") {
+TEST_CASE("windows and events are destroyed once", "[checked]") {
   const char* const device = GENERATE("cpu", "sim");
   const auto check = [&](const char* fault, const Words& words) {
     check_named(run_bad(bad_strategy("step", fault, {"--device", device, "strategy.step=2"})), words);
