@@ -35,7 +35,7 @@ int list_plugins(const Registry& registry, std::ostream& out) {
       broken.emplace_back(error.what());
     }
   }
-  // A stable sort: of two libraries with the same plugin, the one that is found by name comes first.
+  // A stable sort: of two libraries with the same plugin, the one that is searched first comes first.
   const auto key = [](const Listed& listed) { return std::pair(listed.plugin.kind, listed.plugin.id); };
   std::stable_sort(plugins.begin(), plugins.end(), [&](const Listed& a, const Listed& b) { return key(a) < key(b); });
   std::map<std::pair<int32_t, std::string>, std::filesystem::path> first;
@@ -44,8 +44,8 @@ int list_plugins(const Registry& registry, std::ostream& out) {
     out << std::left << std::setw(10) << kind_name(listed.plugin.kind) << ' ' << std::setw(14) << listed.plugin.id
         << ' ' << std::setw(8) << listed.plugin.version << ' ' << listed.plugin.summary;
     if (!is_first)
-      out << " [duplicate in " << shown_text(listed.file.string()) << "; the name selects "
-          << shown_text(at->second.string()) << "]";
+      out << " [duplicate in " << shown_text(listed.file.string()) << ", also in " << shown_text(at->second.string())
+          << ": the name is refused, give a path]";
     out << '\n';
   }
   if (plugins.empty() && broken.empty()) {

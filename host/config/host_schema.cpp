@@ -41,6 +41,8 @@ constexpr const char* kRun = R"json({"properties": {
     "description": "a plugin call that takes longer is reported on stderr, again whenever its time has doubled; 0: off"},
   "watchdog_abort": {"type": "number", "default": 300, "minimum": 0, "maximum": 1000000, "x-unit": "s",
     "description": "end the run if a plugin call takes longer; 0, or run.watchdog=0, means never"},
+  "check_plugins": {"type": "boolean", "default": false,
+    "description": "check rules of the plugin headers that cost time: repeat each update on copies, look at padding"},
   "resume": {"type": "string", "default": "none",
     "description": "resume from a checkpoint: auto (newest in run.dir), its folder, a run's folder, or none"},
   "resume_allow": {"type": "array", "items": {"type": "string"}, "default": [],

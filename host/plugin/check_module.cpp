@@ -74,6 +74,18 @@ void check_descriptor(const fs::path& file, const ddh_module& module, uint32_t i
       refuse_plugin(file, ddh::str("offers the ", kind_name(desc->kind), " '", desc->id, "' twice"));
 }
 
+// "strategy 'zero1', optimizer 'sgd'", sorted. The word for a kind of a vendor is the vendor's own, so only the id of
+// such a plugin is compared.
+std::string listed(const std::vector<NotePlugin>& plugins) {
+  std::vector<std::string> names;
+  for (const NotePlugin& plugin : plugins)
+    names.push_back((kind_number(plugin.kind) == 0 ? "" : plugin.kind + " ") + "'" + plugin.id + "'");
+  std::sort(names.begin(), names.end());
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text.empty() ? "nothing" : text;
+}
+
 std::string warning_or_refuse(const fs::path& file, const HeaderVerdict& verdict) {
   if (verdict.kind == HeaderVerdict::Kind::kRefuse) refuse_plugin(file, verdict.sentence);
   return verdict.kind == HeaderVerdict::Kind::kWarn ? ddh::str("plugin '", file.string(), "' ", verdict.sentence) : "";
@@ -112,6 +124,16 @@ void check_note(const fs::path& file, const PluginNote& note) {
   const uint64_t checksum = std::strtoull(note.headers.c_str(), nullptr, 16);
   static_cast<void>(warning_or_refuse(
       file, judge_headers(DDH_ABI_MAJOR, DDH_ABI_MINOR, note.abi_minor, checksum, DDH_HEADER_CHECKSUM)));
+}
+
+void check_note_of_module(const fs::path& file, const PluginNote& note, const ddh_module& module) {
+  std::vector<NotePlugin> offered;
+  for (uint32_t i = 0; i < module.n_desc; ++i) offered.push_back({kind_name(module.desc[i]->kind), module.desc[i]->id});
+  const std::string in_note = listed(note.plugins), in_module = listed(offered);
+  if (in_note != in_module)
+    refuse_plugin(file, "lists " + in_note + " in its note, but offers " + in_module +
+                            " when it is loaded; name the same plugins in DDH_PLUGIN and in the descriptors "
+                            "(ddh/abi.h), and build it again");
 }
 
 std::string check_module(const fs::path& file, const ddh_module& module) {

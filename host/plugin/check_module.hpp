@@ -31,6 +31,10 @@ HeaderVerdict judge_headers(int host_major, int host_minor, int minor, uint64_t 
 // Checks the file's note before the file is loaded.
 void check_note(const std::filesystem::path& file, const PluginNote& note);
 
+// Checks that the loaded library offers the plugins that its note lists. They are found by the note, so another plugin
+// would run under their name.
+void check_note_of_module(const std::filesystem::path& file, const PluginNote& note, const ddh_module& module);
+
 // Checks the result of the entry. Returns the warning about its headers, or "".
 std::string check_module(const std::filesystem::path& file, const ddh_module& module);
 

@@ -157,6 +157,7 @@ Library Library::load(const fs::path& file, InterfaceLookup lookup, MissingInter
   const ProbeHost probe(lookup, missing);
   library.module_ = call_entry(file, handle, probe.host());
   const std::string warning = check_module(file, *library.module_);
+  if (facts.note) check_note_of_module(file, *facts.note, *library.module_);
   if (!warning.empty()) library.warnings_.push_back(warning);
   return library;
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <optional>
 #include <set>
 #include <sstream>
 
@@ -38,6 +39,16 @@ std::vector<fs::path> libraries_in(const fs::path& folder) {
     if (at->path().extension() == ".so" && at->is_regular_file(ec)) files.push_back(at->path());
   std::sort(files.begin(), files.end());
   return files;
+}
+
+// Throws if a name stands for several plugins: which of them is meant is not known.
+void require_one(int32_t kind, const std::string& name, bool is_linked, const std::vector<fs::path>& files) {
+  if (files.size() + (is_linked ? 1 : 0) < 2) return;
+  std::string places = is_linked ? "this program" : "";
+  for (const fs::path& file : files) places += (places.empty() ? "" : " and ") + file.string();
+  ddh::fail(DDH_INVALID_ARGUMENT, "the name '", name, "' of ", article(kind_name(kind)), " is in ", places,
+            "; give the path of the file that you want: --", kind_name(kind), " ", files.back().string(), ":", name,
+            is_linked ? ", or remove the file to use the one in this program" : "");
 }
 
 // The plugins in a file's note, read without loading it; empty if it can't be read.
@@ -140,9 +151,8 @@ Plugin Registry::find(int32_t kind, const std::string& text, const fs::path& bas
 }
 
 std::vector<fs::path> Registry::files_named(const std::string& name) const {
-  std::vector<fs::path> files;
-  for (const fs::path& folder : folders_)
-    if (std::error_code ec; fs::exists(folder / (name + ".so"), ec)) files.push_back(folder / (name + ".so"));
+  std::vector<fs::path> files = all_files();
+  std::erase_if(files, [&](const fs::path& file) { return file.filename() != name + ".so"; });
   return files;
 }
 
@@ -179,26 +189,36 @@ Plugin Registry::pick(const Library& library, int32_t kind, const std::string& i
 
 Plugin Registry::find_by_name(int32_t kind, const std::string& name) {
   std::vector<std::string> known;
+  std::optional<Plugin> linked;
   for (const Plugin& plugin : built_in()) {
-    if (plugin.desc->kind == kind && plugin.id() == name) return plugin;
-    if (plugin.desc->kind == kind) known.push_back(plugin.id());
+    if (plugin.desc->kind != kind) continue;
+    known.push_back(plugin.id());
+    if (plugin.id() == name) linked = plugin;
   }
-  const std::vector<fs::path> candidates = files_named(name);
   // The note of a library lists its plugins, and is read without loading it.
+  std::vector<fs::path> offering;
   std::string wrong_kind;
   for (const fs::path& file : all_files()) {
     for (const NotePlugin& plugin : announced(file)) {
       const bool right_kind = plugin.kind == kind_name(kind);
       if (right_kind) known.push_back(plugin.id);
       if (plugin.id != name) continue;
-      if (right_kind) return pick(load(file), kind, name);
-      wrong_kind = ddh::str("'", name, "' is ", article(plugin.kind), ", not ", article(kind_name(kind)), " (",
-                            file.string(), "); use --", plugin.kind, " ", name);
+      if (right_kind) offering.push_back(file);
+      if (!right_kind && wrong_kind.empty())
+        wrong_kind = ddh::str("'", name, "' is ", article(plugin.kind), ", not ", article(kind_name(kind)), " (",
+                              file.string(), "); use --", plugin.kind, " ", name);
     }
   }
-  // For a file of that name without a note or with another id: its plugins, or why it can't be used.
-  if (wrong_kind.empty() && !candidates.empty()) return pick(load(candidates[0]), kind, "");
+  if (linked || !offering.empty()) {
+    require_one(kind, name, linked.has_value(), offering);
+    return linked ? *linked : pick(load(offering[0]), kind, name);
+  }
   if (!wrong_kind.empty()) ddh::fail(DDH_INVALID_ARGUMENT, wrong_kind);
+  // For a file of that name without a note or with another id: its plugins, or why it can't be used.
+  if (const std::vector<fs::path> files = files_named(name); !files.empty()) {
+    require_one(kind, name, false, files);
+    return pick(load(files[0]), kind, "");
+  }
   std::string list, searched;
   for (const std::string& id : known) list += (list.empty() ? "" : ", ") + id;
   for (const fs::path& folder : folders_) searched += (searched.empty() ? "" : ", ") + folder.string();

@@ -19,7 +19,8 @@ class Registry {
   Registry(InterfaceLookup host, std::filesystem::path exe_folder, const std::vector<LinkedPlugin>& linked = {});
 
   // Finds and loads: `choice` is "zero3", "path/to/x.so" or "path/to/x.so:id". A relative path is relative to `base`,
-  // then to the folder of the executable. Error: not found (and the known plugins), or wrong kind (and the actual one).
+  // then to the folder of the executable. Error: not found (and the known plugins), wrong kind (and the actual one), or
+  // several plugins of that name (and their files).
   Plugin find(int32_t kind, const std::string& choice, const std::filesystem::path& base);
 
   // Whether there is a plugin of this name, or a file <name>.so, which find then takes or refuses. Loads nothing.

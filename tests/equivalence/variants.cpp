@@ -97,6 +97,8 @@ Options arguments(const Cell& cell, const std::string& final_file, const std::st
   if (cell.steps != kStepsOfOptions) args.push_back("train.steps=" + std::to_string(cell.steps));
   args.insert(args.end(), cell.way.options.begin(), cell.way.options.end());
   args.insert(args.end(), cell.options.begin(), cell.options.end());
+  const Options checks = plugin_checks(args);
+  args.insert(args.end(), checks.begin(), checks.end());
   return args;
 }
 

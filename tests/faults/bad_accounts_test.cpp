@@ -45,8 +45,9 @@ TEST_CASE("a step that does not update each element that a rank holds exactly on
 }
 
 TEST_CASE("values that are not finite after an update name who writes them, not the gradient", "[misbehaving]") {
-  check_named(run_bad(bad_optimizer("update", "nan")),
-              {"is not finite from element", "every gradient that was applied was finite", "optimizer 'bad_optimizer'"});
+  check_named(
+      run_bad(bad_optimizer("update", "nan")),
+      {"is not finite from element", "every gradient that was applied was finite", "optimizer 'bad_optimizer'"});
   // After the first steps, the next gradient reveals it.
   check_named(run_bad(bad_optimizer("update", "nan", {"train.steps=20", "optimizer.step=9"})),
               {"is not finite from element", "optimizer 'bad_optimizer'"});

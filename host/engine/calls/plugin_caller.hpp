@@ -50,6 +50,7 @@ class PluginCaller {
   PluginCaller(const char* name, RankRecord* record, RankThread thread = RankThread::kMain)
       : name_(name),
         lane_(record == nullptr ? nullptr : &record->lane(thread)),
+        misuse_(record == nullptr ? nullptr : &record->misuse()),
         number_(record == nullptr ? uint8_t{0} : record->add_plugin(name)) {}
 
   [[nodiscard]] const char* name() const { return name_; }
@@ -80,7 +81,8 @@ class PluginCaller {
     return {lane_, number_, call, unit};
   }
 
-  // Calls a table's function with a trailing ddh_err*; throws ddh::Error when it fails.
+  // Calls a table's function with a trailing ddh_err*; throws ddh::Error when it fails, and when a plugin of the rank
+  // has done wrong in a call of the host that can't return an error.
   template <class Function, class... Args>
   void operator()(PluginCall call, Function function, Args&&... args) const {
     on_unit(call, UnitName{}, function, std::forward<Args>(args)...);
@@ -102,6 +104,7 @@ class PluginCaller {
         thrown = "threw an exception of an unknown type";
       }
     }
+    if (misuse_ != nullptr) misuse_->require_none();
     if (!thrown.empty()) blame(call, unit, thrown);
     if (rc != DDH_OK) failed(call, unit, rc, error);
   }
@@ -136,6 +139,7 @@ class PluginCaller {
 
   const char* name_;
   CallLane* lane_ = nullptr;
+  const Misuse* misuse_ = nullptr;  // of the rank
   uint8_t number_ = 0;
 };
 

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "engine/calls/call_record.hpp"
+#include "engine/calls/misuse.hpp"
 
 namespace ddhost {
 
@@ -45,6 +46,12 @@ class RankRecord {
   virtual void set_plan(std::string_view /*text*/) {}
   // The units of the model, equal on all ranks.
   virtual void set_unit_names(const char* const* names, size_t count) = 0;
+
+  // What the rank's plugins did wrong in calls that can't return an error.
+  [[nodiscard]] Misuse& misuse() { return misuse_; }
+
+ private:
+  Misuse misuse_;
 };
 
 }  // namespace ddhost

@@ -70,6 +70,8 @@ class Rank {
       }
       throw;
     }
+    end();
+    services_.seat.record.misuse().require_none();
   }
 
  private:
@@ -199,7 +201,8 @@ class Rank {
     services_.step = std::make_unique<StepCoordinator>(
         *services_.comm, *services_.device, *services_.windows, *model_desc_,
         StepSettings{config().get<double>("train.clip_norm"), config().get<double>("train.clip_value"),
-                     config().get<bool>("train.skip_nonfinite"), sums_in_bf16()});
+                     config().get<bool>("train.skip_nonfinite"), sums_in_bf16(),
+                     config().get<bool>("run.check_plugins")});
     services_.step->set_optimizers(refs, programs_->described());
   }
 
@@ -225,7 +228,10 @@ class Rank {
                                0};
     strategy_.call(PluginCall::kAttach, strategy_table_->attach, &args);
     memory_plan_.struct_size = sizeof memory_plan_;
+    const Memory::Usage before = services_.memory.usage();
     strategy_.call(PluginCall::kPlan, strategy_table_->plan, &memory_plan_);
+    if (config().get<bool>("run.check_plugins") && services_.memory.usage() != before)
+      strategy_.caller().blame(PluginCall::kPlan, {}, "allocates memory, which only materialize may do");
     memory_plan_ = ddh::copy_of(memory_plan_);
     services_.seat.record.set_plan(plan_text(memory_plan_));
   }
@@ -437,6 +443,8 @@ class Rank {
     comm_ = Instance();
     host_comm_ = Instance();
     services_.staging.reset();
+    services_.handles.note_leaks();
+    services_.memory.note_leaks();
     services_.memory.release_all();
     services_.device.reset();
     device_ = Instance();

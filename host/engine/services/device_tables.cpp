@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Tables of ddh.stream, ddh.copy, ddh.flatops and ddh.kernels: each call goes to the table of the same name of the
-// rank's device.
+// rank's device. The streams, events and graphs of each plugin are kept, so that each is destroyed once.
 #include "engine/services/tables.hpp"
 
 namespace ddhost::detail {
@@ -56,6 +56,22 @@ ddh_rc with_kernels(void* h, ddh_err* err, Body&& body) noexcept {
   return body(*device);
 }
 
+// A call that gives a new handle in *out.
+template <class Handle, class Call>
+ddh_rc create(void* h, Handle** out, ddh_err* err, const char* kind, const char* name, Call&& call) noexcept {
+  const ddh_rc rc = call();
+  if (rc != DDH_OK) return rc;
+  return ddh::guard(err, [&] { services_of(h).handles.add(*out, seat_of(h).shown, kind, name); });
+}
+
+// Whether the caller has this handle, which it destroys now.
+bool takes(void* h, const void* handle, const char* kind) noexcept {
+  bool owned = false;
+  if (handle != nullptr)
+    ddh::guard(nullptr, [&] { owned = services_of(h).handles.take(handle, seat_of(h).shown, kind); });
+  return owned;
+}
+
 bool has_graphs(const Device& device) { return DDH_CAN(&device.streams(), ddh_stream_api, graph_destroy); }
 
 template <auto slot, class... Args>
@@ -72,13 +88,21 @@ ddh_rc graph_call(void* h, Args... args, ddh_err* err) DDH_NX {
 const ddh_stream_api kStreamTable = {
     sizeof(ddh_stream_api),
     0,
-    stream_call<&ddh_stream_api::create, const char*, ddh_stream**>,
-    [](void* h, ddh_stream* stream) noexcept {
-      if (const Device* d = open_device(h, nullptr)) d->streams().destroy(d->context(), stream);
+    [](void* h, const char* name, ddh_stream** out, ddh_err* err) noexcept {
+      return create(h, out, err, "stream", name,
+                    [&] { return stream_call<&ddh_stream_api::create, const char*, ddh_stream**>(h, name, out, err); });
     },
-    stream_call<&ddh_stream_api::event_create, ddh_event**>,
+    [](void* h, ddh_stream* stream) noexcept {
+      const Device* d = open_device(h, nullptr);
+      if (d != nullptr && takes(h, stream, "stream")) d->streams().destroy(d->context(), stream);
+    },
+    [](void* h, ddh_event** out, ddh_err* err) noexcept {
+      return create(h, out, err, "event", nullptr,
+                    [&] { return stream_call<&ddh_stream_api::event_create, ddh_event**>(h, out, err); });
+    },
     [](void* h, ddh_event* event) noexcept {
-      if (const Device* d = open_device(h, nullptr)) d->streams().event_destroy(d->context(), event);
+      const Device* d = open_device(h, nullptr);
+      if (d != nullptr && takes(h, event, "event")) d->streams().event_destroy(d->context(), event);
     },
     stream_call<&ddh_stream_api::record, ddh_event*, ddh_stream*>,
     stream_call<&ddh_stream_api::wait, ddh_stream*, ddh_event*>,
@@ -90,11 +114,16 @@ const ddh_stream_api kStreamTable = {
     stream_call<&ddh_stream_api::run, ddh_stream*, ddh_stream_fn, void*, const ddh_access*, uint32_t, const char*>,
     stream_call<&ddh_stream_api::touch, const ddh_access*, uint32_t, const char*>,
     graph_call<&ddh_stream_api::capture_begin, ddh_stream*, const char*>,
-    graph_call<&ddh_stream_api::capture_end, ddh_stream*, ddh_graph**>,
+    [](void* h, ddh_stream* stream, ddh_graph** out, ddh_err* err) noexcept {
+      const auto call = [&] {
+        return graph_call<&ddh_stream_api::capture_end, ddh_stream*, ddh_graph**>(h, stream, out, err);
+      };
+      return out == nullptr ? call() : create(h, out, err, "graph", nullptr, call);
+    },
     graph_call<&ddh_stream_api::graph_launch, ddh_graph*, ddh_stream*>,
     [](void* h, ddh_graph* graph) noexcept {
       const Device* d = open_device(h, nullptr);
-      if (d != nullptr && has_graphs(*d)) d->streams().graph_destroy(d->context(), graph);
+      if (d != nullptr && has_graphs(*d) && takes(h, graph, "graph")) d->streams().graph_destroy(d->context(), graph);
     },
 };
 

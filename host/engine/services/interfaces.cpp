@@ -46,6 +46,7 @@ const void* host_interface(const char* id) {
 PluginSeat::PluginSeat(RankServices& rank_services, std::string plugin_name, const std::string& options_section)
     : services(rank_services),
       name(std::move(plugin_name)),
+      shown(name.substr(0, name.find(':')) + " '" + name.substr(name.find(':') + 1) + "'"),
       kind(name.substr(0, name.find(':'))),
       section(options_section.empty() ? kind : options_section),
       is_model(kind == "model"),

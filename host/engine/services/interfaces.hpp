@@ -17,6 +17,7 @@
 #include "engine/services/device.hpp"
 #include "engine/services/initial_values.hpp"
 #include "engine/services/memory.hpp"
+#include "engine/services/owned_handles.hpp"
 #include "engine/services/rank_seat.hpp"
 #include "engine/services/run_config.hpp"
 #include "engine/services/staging.hpp"
@@ -35,13 +36,20 @@ struct RankServices {
   // `rank_config`: this rank's own copy.
   RankServices(const RankSeat& rank_seat, std::unique_ptr<RunConfig> rank_config,
                std::shared_ptr<spdlog::logger> logger)
-      : seat(rank_seat), own_config(std::move(rank_config)), config(*own_config), log(std::move(logger)) {}
+      : seat(rank_seat),
+        own_config(std::move(rank_config)),
+        config(*own_config),
+        log(std::move(logger)),
+        handles(rank_seat.record.misuse()) {
+    memory.report_to(rank_seat.record.misuse());
+  }
 
   const RankSeat& seat;
   const std::unique_ptr<RunConfig> own_config;  // agree writes into it
   RunConfig& config;
   std::shared_ptr<spdlog::logger> log;
   std::unique_ptr<Device> device;
+  OwnedHandles handles;
   Memory memory;
   std::unique_ptr<Staging> staging;
   Clock clock;
@@ -63,6 +71,7 @@ class PluginSeat {
   [[nodiscard]] const ddh_host& host() const { return host_; }
   RankServices& services;
   const std::string name;     // "strategy:zero1": prefix of log lines and kv keys
+  const std::string shown;    // "strategy 'zero1'", for sentences
   const std::string kind;     // "strategy"
   const std::string section;  // "strategy": of its options
   const bool is_model;

@@ -49,6 +49,12 @@ class Optimizers {
   void use_device(Device& device, Memory& memory) {
     for (Instance& instance : instances_) instance.sums.use_device(device, memory);
   }
+  // Each call of prepare is made by `prepare` instead, which checks it.
+  template <class Prepare>
+  void check_prepare(const Prepare& prepare) {
+    for (Instance& instance : instances_)
+      instance.sums.check_with([&instance, prepare](const ddh_prepare_args& args) { prepare(instance, args); });
+  }
   [[nodiscard]] uint32_t slot_count() const;
   // Error: OUT_OF_RANGE.
   [[nodiscard]] const ddh_slot_desc& slot(uint32_t index) const;

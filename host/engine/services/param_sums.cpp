@@ -83,7 +83,10 @@ void ParamSums::prepare(const ddh_update_args& args, Replica replica) {
       const uint64_t numel = std::min(piece_, range.numel - done);
       piece = {range.param, 0, range.param_offset + done, range.flat_offset + done, numel};
       if (on_device_ != nullptr) on_device_->used.order(args.stream);
-      call_(PluginCall::kPrepare, table_->prepare, optimizer_, &call);
+      if (checked_prepare_)
+        checked_prepare_(call);
+      else
+        call_(PluginCall::kPrepare, table_->prepare, optimizer_, &call);
       if (turn % replica.count == replica.index) {
         param.numel += static_cast<int64_t>(numel);
         count_squares(place, numel, args.stream);

@@ -4,7 +4,9 @@
 // exact, so they do not depend on sharding or world size.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "ddh/ddh.h"
@@ -30,6 +32,8 @@ class ParamSums {
   // outlive this object.
   void use_device(Device& device, Memory& memory);
   [[nodiscard]] bool needed() const { return !params_.empty(); }
+  // Makes and checks each call of the optimizer's prepare, instead of the plain call.
+  void check_with(std::function<void(const ddh_prepare_args&)> prepare) { checked_prepare_ = std::move(prepare); }
   void clear();
   // Calls the optimizer's prepare on one shard. Each square counts on one of the replicas.
   void prepare(const ddh_update_args& args, Replica replica);
@@ -60,6 +64,7 @@ class ParamSums {
   ddh_inst* optimizer_ = nullptr;
   const ddh_optimizer_api* table_ = nullptr;
   PluginCaller call_;
+  std::function<void(const ddh_prepare_args&)> checked_prepare_;  // empty in a normal run
   uint32_t sum_count_ = 0;
   bool agreed_ = false;
   std::vector<Param> params_;

@@ -26,6 +26,12 @@ void StepCoordinator::set_optimizers(const std::vector<OptimizerRef>& optimizers
                                      std::span<const ddh_run_program> programs) {
   optimizers_ = std::make_unique<Optimizers>(model_, optimizers, programs);
   if (!device_.is_host_reachable()) optimizers_->use_device(device_, windows_.memory());
+  if (!settings_.check_plugins) return;
+  if (!device_.is_host_reachable())
+    ddh::fail(DDH_UNIMPLEMENTED, "run.check_plugins repeats updates on the host, which can't access the memory of ",
+              "device '", device_.name(), "'; set it to false, or choose --device cpu");
+  check_ = std::make_unique<const UpdateCheck>(model_);
+  optimizers_->check_prepare([this](const auto& optimizer, const auto& args) { check_->prepare(optimizer, args); });
 }
 
 void StepCoordinator::begin(int64_t step, int32_t program, double lr, double seed_scale, double loss_scale) {
@@ -220,6 +226,7 @@ void StepCoordinator::update_now(const Optimizers::Instance& optimizer, const dd
   lr_scales_.for_each(shard, block, [&](const ddh_optim_shard& part, const ddh_step_block& scaled) {
     const ddh_update_args args{sizeof(ddh_update_args), 0, &part, &scaled, steps.data(), stream,
                                optimizer.sums.totals()};
+    if (check_ != nullptr) return check_->update(optimizer, args);
     call(PluginCall::kUpdate, optimizer.table->update, optimizer.inst, &args);
   });
 }

@@ -17,6 +17,7 @@
 #include "engine/services/micro_metrics.hpp"
 #include "engine/services/optimizers.hpp"
 #include "engine/services/step_account.hpp"
+#include "engine/services/update_check.hpp"
 #include "engine/services/windows.hpp"
 
 namespace ddhost {
@@ -25,7 +26,8 @@ struct StepSettings {
   double clip_norm = 0;   // 0 = off
   double clip_value = 0;  // 0 = off
   bool skip_nonfinite = true;
-  bool rounds_sums = false;  // precision.reduce_dtype=bf16: exchanges round each rank's contribution
+  bool rounds_sums = false;    // precision.reduce_dtype=bf16: exchanges round each rank's contribution
+  bool check_plugins = false;  // run.check_plugins
 };
 
 // Requests that a rank received from outside. All ranks agree on them.
@@ -133,6 +135,7 @@ class StepCoordinator final : public NormSink {
   const StepSettings settings_;
   const LrScales lr_scales_;
   std::unique_ptr<Optimizers> optimizers_;
+  std::unique_ptr<const UpdateCheck> check_;  // null in a normal run
 
   int32_t program_ = 0;
   Optimizers::Instance* optimizer_ = nullptr;  // of the step's program

@@ -10,6 +10,10 @@ using ddh::guard;
 
 Windows& windows_of(void* h) { return required(services_of(h).windows, "ddh.window"); }
 
+void own(void* h, const void* handle, const char* kind, const char* name) {
+  services_of(h).handles.add(handle, seat_of(h).shown, kind, name);
+}
+
 }  // namespace
 
 const ddh_window_api kWindowTable = {
@@ -24,10 +28,16 @@ const ddh_window_api kWindowTable = {
           ddh::fail(DDH_UNIMPLEMENTED, "flags ", mine.flags, " of a window are unknown to this host");
         check_tag(mine.tag);
         not_null(mine.segment_numel, "segment_numel");
-        *not_null(out, "out") = windows_of(h).create(mine);
+        ddh_window*& window = *not_null(out, "out");
+        window = windows_of(h).create(mine, seat_of(h).shown);
+        own(h, window, "window", mine.name);
       });
     },
-    [](void* h, ddh_window* w) noexcept { guard(nullptr, [&] { windows_of(h).destroy(w); }); },
+    [](void* h, ddh_window* w) noexcept {
+      guard(nullptr, [&] {
+        if (w != nullptr && services_of(h).handles.take(w, seat_of(h).shown, "window")) windows_of(h).destroy(w);
+      });
+    },
     [](void*, ddh_window* w) noexcept -> void* { return w == nullptr ? nullptr : w->segment(); },
     [](void*, ddh_window* w, ddh_stream* stream, ddh_err* err) noexcept {
       return guard(err, [&] { not_null(w, "the window")->write_begin(stream); });
@@ -49,10 +59,16 @@ const ddh_window_api kWindowTable = {
         const ddh_exchange_args mine = checked(args);
         if (mine.numel > kMaxWindowNumel)
           ddh::fail(DDH_OUT_OF_RANGE, "an exchange of ", mine.numel, " elements is above the limit of 2^44");
-        *not_null(out, "out") = windows_of(h).create_exchange(mine);
+        ddh_exchange*& exchange = *not_null(out, "out");
+        exchange = windows_of(h).create_exchange(mine, seat_of(h).shown);
+        own(h, exchange, "exchange", mine.name);
       });
     },
-    [](void* h, ddh_exchange* x) noexcept { guard(nullptr, [&] { windows_of(h).destroy(x); }); },
+    [](void* h, ddh_exchange* x) noexcept {
+      guard(nullptr, [&] {
+        if (x != nullptr && services_of(h).handles.take(x, seat_of(h).shown, "exchange")) windows_of(h).destroy(x);
+      });
+    },
     [](void*, ddh_exchange* x) noexcept -> float* { return x == nullptr ? nullptr : x->buffer(); },
     [](void*, ddh_exchange* x, ddh_stream* stream, ddh_err* err) noexcept {
       return guard(err, [&] { not_null(x, "the exchange")->write_begin(stream); });

@@ -58,18 +58,18 @@ void Windows::require_same_segments(const ddh_window_args& args) const {
   }
 }
 
-ddh_window* Windows::create(const ddh_window_args& args) {
+ddh_window* Windows::create(const ddh_window_args& args, const std::string& owner) {
   require_same_segments(args);
   const bool shared = (caps(args.group) & DDH_COMM_SHARED_VIEW) != 0;
-  windows_.push_back(shared ? make_shared_window(comm_, memory_, args)
-                            : make_copy_window(comm_, memory_, staging_, args, settings_.poison));
+  windows_.push_back(shared ? make_shared_window(comm_, memory_, args, owner)
+                            : make_copy_window(comm_, memory_, staging_, args, settings_.poison, owner));
   return windows_.back().get();
 }
 
-ddh_exchange* Windows::create_exchange(const ddh_exchange_args& args) {
+ddh_exchange* Windows::create_exchange(const ddh_exchange_args& args, const std::string& owner) {
   const bool shared = (caps(args.group) & DDH_COMM_SHARED_VIEW) != 0;
-  exchanges_.push_back(shared ? make_shared_exchange(comm_, memory_, args, settings_)
-                              : make_copy_exchange(comm_, memory_, staging_, args, settings_));
+  exchanges_.push_back(shared ? make_shared_exchange(comm_, memory_, args, settings_, owner)
+                              : make_copy_exchange(comm_, memory_, staging_, args, settings_, owner));
   return exchanges_.back().get();
 }
 

@@ -82,16 +82,19 @@ struct WindowSettings {
   bool round_to_bf16 = false;  // round each rank's contribution to a sum (precision.reduce_dtype)
 };
 
-std::unique_ptr<ddh_window> make_shared_window(const Comm& comm, Memory& memory, const ddh_window_args& args);
+// `owner`: the plugin that creates it, for sentences.
+std::unique_ptr<ddh_window> make_shared_window(const Comm& comm, Memory& memory, const ddh_window_args& args,
+                                               const std::string& owner);
 std::unique_ptr<ddh_exchange> make_shared_exchange(const Comm& comm, Memory& memory, const ddh_exchange_args& args,
-                                                   const WindowSettings& settings);
+                                                   const WindowSettings& settings, const std::string& owner);
 // Throws if the flags of a reduction contradict each other.
 void require_reducible(const ddh_reduce_args& args, const std::string& exchange);
 
 std::unique_ptr<ddh_window> make_copy_window(const Comm& comm, Memory& memory, Staging& staging,
-                                             const ddh_window_args& args, bool poison);
+                                             const ddh_window_args& args, bool poison, const std::string& owner);
 std::unique_ptr<ddh_exchange> make_copy_exchange(const Comm& comm, Memory& memory, Staging& staging,
-                                                 const ddh_exchange_args& args, const WindowSettings& settings);
+                                                 const ddh_exchange_args& args, const WindowSettings& settings,
+                                                 const std::string& owner);
 // Ranks per block of a sum in this group; a transport with DDH_COMM_ORDERED_SUM uses the same.
 uint32_t reduce_block_in(const Comm& comm, ddh_group* group, const WindowSettings& settings);
 
@@ -102,9 +105,10 @@ class Windows {
       : comm_(comm), memory_(memory), staging_(staging), settings_(settings) {}
 
   [[nodiscard]] uint32_t caps(ddh_group* group) const;
-  ddh_window* create(const ddh_window_args& args);
+  // `owner`: the plugin, "strategy 'zero1'".
+  ddh_window* create(const ddh_window_args& args, const std::string& owner = "");
   void destroy(ddh_window* w);
-  ddh_exchange* create_exchange(const ddh_exchange_args& args);
+  ddh_exchange* create_exchange(const ddh_exchange_args& args, const std::string& owner = "");
   void destroy(ddh_exchange* x);
 
   [[nodiscard]] bool any_open() const {

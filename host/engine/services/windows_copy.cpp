@@ -21,8 +21,10 @@ namespace {
 // A block of tagged memory.
 class Block {
  public:
-  Block(Memory& memory, int32_t tag, uint64_t bytes, const char* name, int32_t kind = DDH_MEM_DEVICE)
-      : memory_(memory), data_(memory.allocate(tag, bytes, name, kind)) {}
+  Block(Memory& memory, int32_t tag, uint64_t bytes, const char* name, const std::string& owner = "",
+        int32_t kind = DDH_MEM_DEVICE)
+      : memory_(memory),
+        data_(memory.allocate({sizeof(ddh_alloc_args), tag, bytes, kind, DDH_ALLOC_ZERO, name}, owner)) {}
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
   ~Block() { memory_.release(data_); }
@@ -39,11 +41,11 @@ class CommBlock {
  public:
   // `most_bytes`: the largest `bytes` of the group's ranks. [collective]
   CommBlock(const Comm& comm, Memory& memory, ddh_group* group, int32_t tag, uint64_t bytes, uint64_t most_bytes,
-            const char* name)
+            const char* name, const std::string& owner)
       : memory_(memory), of_transport_(comm.device(), comm.group_or_world(group), rounded(most_bytes)) {
     data_ = static_cast<char*>(of_transport_.data());
     if (data_ == nullptr) {
-      data_ = of_device_.emplace(memory, tag, bytes, name).data();
+      data_ = of_device_.emplace(memory, tag, bytes, name, owner).data();
       registration_.emplace(comm.device(), comm.group_or_world(group), data_, bytes);
       return;
     }
@@ -89,7 +91,8 @@ Segments segments_of(const Comm& comm, ddh_group* group, const uint64_t* segment
 
 class CopyWindow final : public ddh_window {
  public:
-  CopyWindow(const Comm& comm, Memory& memory, Staging& staging, const ddh_window_args& args, bool poison)
+  CopyWindow(const Comm& comm, Memory& memory, Staging& staging, const ddh_window_args& args, bool poison,
+             const std::string& owner)
       : comm_(comm),
         staging_(staging),
         group_(args.group),
@@ -100,7 +103,7 @@ class CopyWindow final : public ddh_window {
         segments_(segments_of(comm, args.group, args.segment_numel)),
         element_bytes_(ddh_dtype_bytes(args.dtype)),
         own_(comm, memory, args.group, args.tag, bytes_of(segments_.my_numel),
-             bytes_of(*std::max_element(segments_.numel.begin(), segments_.numel.end())), name_.c_str()),
+             bytes_of(*std::max_element(segments_.numel.begin(), segments_.numel.end())), name_.c_str(), owner),
         committed_(memory.device()),
         closed_(memory.device()) {}
 
@@ -211,7 +214,7 @@ class CopyWindow final : public ddh_window {
 class CopyExchange final : public ddh_exchange {
  public:
   CopyExchange(const Comm& comm, Memory& memory, Staging& staging, const ddh_exchange_args& args,
-               const WindowSettings& settings)
+               const WindowSettings& settings, const std::string& owner)
       : comm_(comm),
         memory_(memory),
         staging_(staging),
@@ -221,7 +224,7 @@ class CopyExchange final : public ddh_exchange {
         round_to_bf16_(settings.round_to_bf16),
         name_(args.name == nullptr ? "unnamed" : args.name),
         buffer_(comm, memory, args.group, DDH_TAG_GRAD, args.numel * sizeof(float), args.numel * sizeof(float),
-                name_.c_str()),
+                name_.c_str(), owner),
         ready_(memory.device()),
         reduced_(memory.device()) {
     comm.group_info(comm.group_or_world(group_), nullptr, nullptr, &caps_);
@@ -362,7 +365,7 @@ class CopyExchange final : public ddh_exchange {
     const std::vector<uint64_t> from_each(n, segments.my_numel);
     if (received_numel_ < n * segments.my_numel) {
       received_.reset();
-      received_.emplace(memory_, DDH_TAG_COMM, n * segments.my_numel * sizeof(float), "pieces of gradients",
+      received_.emplace(memory_, DDH_TAG_COMM, n * segments.my_numel * sizeof(float), "pieces of gradients", "",
                         DDH_MEM_PINNED);
       received_numel_ = n * segments.my_numel;
     }
@@ -401,13 +404,14 @@ class CopyExchange final : public ddh_exchange {
 }  // namespace
 
 std::unique_ptr<ddh_window> make_copy_window(const Comm& comm, Memory& memory, Staging& staging,
-                                             const ddh_window_args& args, bool poison) {
-  return std::make_unique<CopyWindow>(comm, memory, staging, args, poison);
+                                             const ddh_window_args& args, bool poison, const std::string& owner) {
+  return std::make_unique<CopyWindow>(comm, memory, staging, args, poison, "a window of " + owner);
 }
 
 std::unique_ptr<ddh_exchange> make_copy_exchange(const Comm& comm, Memory& memory, Staging& staging,
-                                                 const ddh_exchange_args& args, const WindowSettings& settings) {
-  return std::make_unique<CopyExchange>(comm, memory, staging, args, settings);
+                                                 const ddh_exchange_args& args, const WindowSettings& settings,
+                                                 const std::string& owner) {
+  return std::make_unique<CopyExchange>(comm, memory, staging, args, settings, "an exchange of " + owner);
 }
 
 }  // namespace ddhost

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Windows and exchanges over pages that all ranks map: a window is one region, an exchange is one region with a buffer
-// for each rank. Nothing is gathered; marks of peers synchronize writes and reads.
+// for each rank. Nothing is gathered; marks of peers synchronize writes and reads. Guard bytes follow a window and each
+// buffer of an exchange.
 #include <algorithm>
 
 #include "engine/numerics/kernels.hpp"
+#include "engine/services/guard_bytes.hpp"
 #include "engine/services/windows.hpp"
 
 namespace ddhost {
@@ -57,17 +59,22 @@ class SharedObject {
 
 class SharedWindow final : public ddh_window {
  public:
-  SharedWindow(const Comm& comm, Memory& memory, const ddh_window_args& args, int32_t rank, int32_t group_size)
+  SharedWindow(const Comm& comm, Memory& memory, const ddh_window_args& args, int32_t rank, int32_t group_size,
+               const std::string& owner)
       : memory_(memory),
         tag_(args.tag),
         permanent_((args.flags & DDH_WINDOW_PERMANENT) != 0),
         element_bytes_(ddh_dtype_bytes(args.dtype)),
         segments_(args.segment_numel, rank, group_size),
-        shared_(comm, args.group, args.name, segments_.total * element_bytes_, 2) {
+        owner_(owner),
+        shared_(comm, args.group, args.name, segments_.total * element_bytes_ + kGuardBytes, 2) {
+    write_shared_guard(end());
     memory_.account(tag_, signed_bytes(segments_.my_numel), false);
     if (permanent_) account_rest(+1);
   }
   ~SharedWindow() override {
+    memory_.check_guard(end(), ddh::str("window '", shared_.name(), "' (", segments_.total * element_bytes_,
+                                        " bytes of tag ", kTagNames[static_cast<size_t>(tag_)], ") of ", owner_));
     memory_.account(tag_, -signed_bytes(segments_.my_numel), false);
     if (permanent_ || opens_ > 0) account_rest(-1);
   }
@@ -111,6 +118,7 @@ class SharedWindow final : public ddh_window {
   enum : uint32_t { kCommitted, kClosed };
 
   [[nodiscard]] int64_t signed_bytes(uint64_t numel) const { return static_cast<int64_t>(numel * element_bytes_); }
+  [[nodiscard]] char* end() const { return reinterpret_cast<char*>(shared_.base()) + segments_.total * element_bytes_; }
   // The other ranks' segments: addressable on this rank, counted as unique on theirs.
   void account_rest(int64_t sign) {
     memory_.account(tag_, sign * signed_bytes(segments_.total - segments_.my_numel), true);
@@ -121,6 +129,7 @@ class SharedWindow final : public ddh_window {
   const bool permanent_;
   const uint64_t element_bytes_;
   const Segments segments_;
+  const std::string owner_;
   SharedObject shared_;
   uint64_t epoch_ = 0;             // commits of this rank
   uint64_t committed_by_all_ = 0;  // epochs that all ranks have written
@@ -131,17 +140,24 @@ class SharedWindow final : public ddh_window {
 class SharedExchange final : public ddh_exchange {
  public:
   SharedExchange(const Comm& comm, Memory& memory, const ddh_exchange_args& args, const WindowSettings& settings,
-                 int32_t group_size)
+                 int32_t group_size, const std::string& owner)
       : memory_(memory),
         numel_(args.numel),
         // Each rank's buffer begins on a new page.
-        stride_((args.numel * sizeof(float) + kPageBytes - 1) / kPageBytes * kPageBytes / sizeof(float)),
+        stride_((args.numel * sizeof(float) + kGuardBytes + kPageBytes - 1) / kPageBytes * kPageBytes / sizeof(float)),
         reduce_block_(reduce_block_in(comm, args.group, settings)),
         round_to_bf16_(settings.round_to_bf16),
+        owner_(owner),
         shared_(comm, args.group, args.name, stride_ * sizeof(float) * static_cast<uint64_t>(group_size), 2) {
+    write_guard(buffer_of(shared_.rank()) + numel_);
     memory_.account(DDH_TAG_GRAD, static_cast<int64_t>(numel_ * sizeof(float)), false);
   }
-  ~SharedExchange() override { memory_.account(DDH_TAG_GRAD, -static_cast<int64_t>(numel_ * sizeof(float)), false); }
+  ~SharedExchange() override {
+    memory_.check_guard(buffer_of(shared_.rank()) + numel_,
+                        ddh::str("this rank's buffer of exchange '", shared_.name(), "' (", numel_ * sizeof(float),
+                                 " bytes of tag grad) of ", owner_));
+    memory_.account(DDH_TAG_GRAD, -static_cast<int64_t>(numel_ * sizeof(float)), false);
+  }
   SharedExchange(const SharedExchange&) = delete;
   SharedExchange& operator=(const SharedExchange&) = delete;
 
@@ -209,6 +225,7 @@ class SharedExchange final : public ddh_exchange {
   const uint64_t stride_;  // elements between two ranks' buffers
   const uint32_t reduce_block_;
   const bool round_to_bf16_;  // during the sum: each value is read once, by the rank that owns the segment
+  const std::string owner_;
   SharedObject shared_;
   uint64_t generation_ = 0;   // last generation that this rank has made ready
   uint64_t done_by_all_ = 0;  // generations that no rank reads any more
@@ -216,17 +233,18 @@ class SharedExchange final : public ddh_exchange {
 
 }  // namespace
 
-std::unique_ptr<ddh_window> make_shared_window(const Comm& comm, Memory& memory, const ddh_window_args& args) {
+std::unique_ptr<ddh_window> make_shared_window(const Comm& comm, Memory& memory, const ddh_window_args& args,
+                                               const std::string& owner) {
   int32_t rank = 0, size = 1;
   comm.group_info(comm.group_or_world(args.group), &rank, &size, nullptr);
-  return std::make_unique<SharedWindow>(comm, memory, args, rank, size);
+  return std::make_unique<SharedWindow>(comm, memory, args, rank, size, owner);
 }
 
 std::unique_ptr<ddh_exchange> make_shared_exchange(const Comm& comm, Memory& memory, const ddh_exchange_args& args,
-                                                   const WindowSettings& settings) {
+                                                   const WindowSettings& settings, const std::string& owner) {
   int32_t size = 1;
   comm.group_info(comm.group_or_world(args.group), nullptr, &size, nullptr);
-  return std::make_unique<SharedExchange>(comm, memory, args, settings, size);
+  return std::make_unique<SharedExchange>(comm, memory, args, settings, size, owner);
 }
 
 }  // namespace ddhost

@@ -229,6 +229,44 @@ TEST_CASE("DDHOST_PLUGIN_PATH is searched too", "[loader]") {
   CHECK(registry.find(DDH_KIND_STRATEGY, "good", "/").id() == "good");
 }
 
+TEST_CASE("a library whose note lists other plugins than it offers is refused", "[loader]") {
+  const Home home({"other_id_in_note"});
+  const std::string by_name = not_found(home.registry(), DDH_KIND_STRATEGY, "bad");
+  for (const std::string& refused : {by_name, refusal("other_id_in_note")}) {
+    CHECK_THAT(refused, Catch::Contains("other_id_in_note.so'") &&
+                            Catch::Contains("lists strategy 'bad' in its note") &&
+                            Catch::Contains("offers strategy 'bbd'") && Catch::Contains("DDH_PLUGIN"));
+  }
+  CHECK(inspect("other_id_in_note").code == 1);
+}
+
+TEST_CASE("a name that two files offer is refused with both paths, and a path chooses one", "[loader]") {
+  const Home home({"good"}), more({"good", "two"});
+  const fs::path first = home.folder.path() / "plugins/good.so", second = more.folder.path() / "plugins/good.so";
+  setenv("DDHOST_PLUGIN_PATH", (more.folder.path() / "plugins").c_str(), 1);
+  Registry registry = home.registry();
+  unsetenv("DDHOST_PLUGIN_PATH");
+  CHECK_THAT(not_found(registry, DDH_KIND_STRATEGY, "good"),
+             Catch::Contains("'good'") && Catch::Contains(first.string() + " and " + second.string()) &&
+                 Catch::Contains("give the path") && Catch::Contains("--strategy " + second.string() + ":good"));
+  CHECK(registry.find(DDH_KIND_STRATEGY, first.string(), "/").file == first);
+  CHECK(registry.find(DDH_KIND_STRATEGY, second.string() + ":good", "/").file == second);
+  CHECK(registry.find(DDH_KIND_STRATEGY, "left", "/").id() == "left");
+}
+
+TEST_CASE("a name that the program and a file offer is refused", "[loader]") {
+  const Home home({"good", "two"});
+  const LinkedPlugin linked{"good", [](const ddh_host*, const ddh_module** out, ddh_err*) noexcept -> ddh_rc {
+                              static const Library library = Library::load(fake_plugin("good"), no_interfaces);
+                              *out = &library.module();
+                              return DDH_OK;
+                            }};
+  Registry registry(no_interfaces, home.folder.path(), {linked});
+  CHECK_THAT(not_found(registry, DDH_KIND_STRATEGY, "good"),
+             Catch::Contains("this program and " + (home.folder.path() / "plugins/good.so").string()) &&
+                 Catch::Contains("remove the file"));
+}
+
 TEST_CASE("list shows plugins, duplicates and what can't be used", "[loader]") {
   const Home home({"good", "two", "plain", "entry_crashes", "constructor_exits", "constructor_prints"});
   fs::copy(fake_plugin("good"), home.folder.path() / "plugins" / "z_copy.so");
@@ -236,7 +274,8 @@ TEST_CASE("list shows plugins, duplicates and what can't be used", "[loader]") {
   std::ostringstream out;
   CHECK(list_plugins(registry, out) == 0);
   CHECK_THAT(out.str(), Catch::Contains("strategy   left") && Catch::Contains("strategy   right"));
-  CHECK_THAT(out.str(), Catch::Contains("[duplicate in") && Catch::Contains("z_copy.so"));
+  CHECK_THAT(out.str(), Catch::Contains("[duplicate in") && Catch::Contains("z_copy.so") &&
+                            Catch::Contains("the name is refused, give a path"));
   CHECK_THAT(out.str(), Catch::Contains("not usable: ") && Catch::Contains("plain.so"));
   CHECK_THAT(out.str(), Catch::Contains("entry_crashes.so' is damaged: loading it ends with signal 6"));
   CHECK_THAT(out.str(), Catch::Contains("constructor_exits.so' ended the process that loaded it (exit code 0)"));
