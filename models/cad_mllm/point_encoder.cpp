@@ -43,7 +43,11 @@ Unit points_to_queries(const Config& config) {
   const PointShape s = config.point;
   Unit unit{"point.input", kPrefix, {}, {}};
   unit.params.push_back({"query", {1 + s.latents, s.width}, start_of(config, s.width, normal(0.02))});
-  add_linear(unit.params, "input_proj", s.features(), s.width, start(config, s.features()), true);
+  // The published layer begins as torch.nn.Linear does, the others as start() says.
+  const double bound = 1 / std::sqrt(static_cast<double>(s.features()));
+  const ddh::ParamInit of_torch{DDH_INIT_UNIFORM, -bound, bound};
+  unit.params.push_back({"input_proj.weight", {s.width, s.features()}, start_of(config, s.features(), of_torch)});
+  unit.params.push_back({"input_proj.bias", {s.width}, config.start == Start::kFanIn ? kZero : of_torch});
   unit.run = [s](Call& w, const Tensors& in) {
     const at::Tensor& points = w.batch.points;  // (B, N, 6)
     Tensors out = in;

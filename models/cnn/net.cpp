@@ -95,7 +95,7 @@ Unit& Unit::conv(const std::string& name, int64_t out, int64_t kernel, ConvOptio
               name, "' of unit '", name_, "', a convolution of ", kernel, " x ", kernel,
               "; give larger images (model.image_size), or model.padding where the network has it");
   const double bound = 1 / std::sqrt(static_cast<double>(fan_in));
-  const auto fan_out = static_cast<double>(out * kernel * kernel / o.groups);
+  const auto fan_out = static_cast<double>(out * kernel * kernel);
   const ddh::ParamInit weight =
       o.start == Start::kKaimingOut ? ddh::ParamInit{DDH_INIT_NORMAL, 0, std::sqrt(2 / fan_out)} : uniform(bound);
   const size_t w = param(name + ".weight", {out, in, kernel, kernel}, weight);

@@ -66,7 +66,7 @@ struct DDH_HIDDEN ParamSpec {
 // The initial values of weights.
 enum class Start {
   kTorch,      // uniform within 1 / sqrt(fan-in), biases too: torch's own
-  kKaimingOut  // normal with variance 2 / fan-out (He et al. 2015), biases 0
+  kKaimingOut  // normal with variance 2 / fan-out (He et al. 2015), biases 0; groups do not divide torch's fan-out
 };
 
 struct ConvOptions {

@@ -18,9 +18,13 @@ namespace fs = std::filesystem;
 
 namespace {
 
+constexpr const char* kVideoNetworks = "the networks cnn_lstm, pretrained_cnn_lstm and conv3d of cnn";
+
+// An image or a video. `video`: of a frame that is an image by itself, the folder of its video; else empty.
 struct File {
   std::string path;
   int64_t label;
+  std::string video = {};
 };
 
 // False also for what can't be looked at, such as a link that leads to itself.
@@ -40,6 +44,13 @@ class FolderImages final : public ImageSet {
   const std::vector<File> files_;
 };
 
+// The command that makes a folder of frames from a video file.
+std::string to_frames(const fs::path& file) {
+  const fs::path frames = fs::path(file).replace_extension();
+  return ddh::str("mkdir '", frames.string(), "' && ffmpeg -i '", file.string(), "' '", (frames / "%05d.png").string(),
+                  "'");
+}
+
 // What reads the video files among `videos`; nullptr if all are folders.
 std::shared_ptr<const Ffmpeg> reader_of(const std::vector<File>& videos) {
   const auto file = std::find_if(videos.begin(), videos.end(), [](const File& v) { return !is_folder(v.path); });
@@ -47,10 +58,9 @@ std::shared_ptr<const Ffmpeg> reader_of(const std::vector<File>& videos) {
   try {
     return open_ffmpeg();
   } catch (const ddh::Error& error) {
-    const fs::path frames = fs::path(file->path).replace_extension();
     ddh::fail(DDH_UNAVAILABLE, "'", file->path, "' is a video file, but ", error.what(),
-              "; see docs/models/cnn.md, or ", "convert the file (Debian: package ffmpeg): mkdir '", frames.string(),
-              "' && ffmpeg -i '", file->path, "' '", (frames / "%05d.png").string(), "', then move it away");
+              "; see docs/models/cnn.md, or ", "convert the file (Debian: package ffmpeg): ", to_frames(file->path),
+              ", then move it away");
   }
 }
 
@@ -132,6 +142,31 @@ Image FolderVideos::image(uint64_t i) const {
   return video;
 }
 
+// The images of a class: those in its folder, then the frames of its videos. A video file is no image, and leaving it out
+// would train on a part of the data.
+std::vector<File> images_of(const fs::path& folder, int64_t label) {
+  std::vector<File> files;
+  for (const std::string& name : entries(folder, Kind::kImage)) files.push_back({(folder / name).string(), label});
+  for (const std::string& name : entries(folder, Kind::kVideo)) {
+    const fs::path video = folder / name;
+    if (is_image_name(video)) continue;  // among the images, whose decoder refuses a folder
+    if (!is_folder(video))
+      ddh::fail(DDH_INVALID_ARGUMENT, "'", video.string(), "' is a video file, but the network takes images; only ",
+                kVideoNetworks,
+                " take videos. Choose one of them, or make frames, which are images of the class (Debian: ",
+                "package ffmpeg), and move the file away: ", to_frames(video));
+    for (const std::string& frame : entries(video, Kind::kImage))
+      files.push_back({(video / frame).string(), label, video.string()});
+  }
+  return files;
+}
+
+std::vector<File> videos_of(const fs::path& folder, int64_t label) {
+  std::vector<File> files;
+  for (const std::string& name : entries(folder, Kind::kVideo)) files.push_back({(folder / name).string(), label});
+  return files;
+}
+
 // The images of each class, or its videos. If `classes` is empty, it becomes the folder's classes; else the folder must have
 // the same.
 std::vector<std::vector<File>> list_files(const fs::path& folder, std::vector<std::string>& classes, bool videos) {
@@ -148,9 +183,9 @@ std::vector<std::vector<File>> list_files(const fs::path& folder, std::vector<st
   size_t n = 0;
   std::string empty;  // the first class without files
   for (size_t c = 0; c < classes.size(); ++c) {
-    std::vector<File>& files = out.emplace_back();
-    for (const std::string& name : entries(folder / classes[c], videos ? Kind::kVideo : Kind::kImage))
-      files.push_back({(folder / classes[c] / name).string(), static_cast<int64_t>(c)});
+    const fs::path place = folder / classes[c];
+    const auto label = static_cast<int64_t>(c);
+    const std::vector<File>& files = out.emplace_back(videos ? videos_of(place, label) : images_of(place, label));
     n += files.size();
     if (is_first && files.empty() && empty.empty()) empty = (folder / classes[c]).string();
   }
@@ -171,6 +206,18 @@ std::vector<std::vector<File>> list_files(const fs::path& folder, std::vector<st
 std::unique_ptr<ImageSet> set_of(std::vector<File> files, int64_t frames) {
   if (frames > 0) return std::make_unique<FolderVideos>(std::move(files), frames);
   return std::make_unique<FolderImages>(std::move(files));
+}
+
+bool begins_video(const std::vector<File>& files, size_t i) {
+  return !files[i].video.empty() && (i == 0 || files[i].video != files[i - 1].video);
+}
+
+size_t count_videos(const std::vector<std::vector<File>>& classes) {
+  size_t n = 0;
+  for (const std::vector<File>& files : classes) {
+    for (size_t i = 0; i < files.size(); ++i) n += begins_video(files, i) ? 1 : 0;
+  }
+  return n;
 }
 
 // Leaves out what can't be decoded. The host checks that all ranks have the same number of samples then.
@@ -200,12 +247,14 @@ std::unique_ptr<ImageSet> all_of(const std::vector<std::vector<File>>& classes, 
   return set_of(std::move(files), frames);
 }
 
-// `val_fraction` of each class goes to evaluation: images at equal distances.
+// `val_fraction` of each class goes to evaluation: images at equal distances. A video counts as one image, so that no
+// evaluation has a frame beside those of the training.
 void split(const std::vector<std::vector<File>>& classes, double val_fraction, int64_t frames, ImageData& data) {
   std::vector<File> train, eval;
   for (const std::vector<File>& of_class : classes) {
+    double at = -1;
     for (size_t i = 0; i < of_class.size(); ++i) {
-      const auto at = static_cast<double>(i);
+      if (of_class[i].video.empty() || begins_video(of_class, i)) ++at;
       (std::floor((at + 1) * val_fraction) > std::floor(at * val_fraction) ? eval : train).push_back(of_class[i]);
     }
   }
@@ -259,6 +308,9 @@ ImageData open_folder(const ddh::Host& host, const std::string& path, int64_t fr
   if (bad.n > 0)
     host.log(DDH_LOG_WARN, "passed over ", bad.n, " of ", bad.of, frames > 0 ? " videos" : " images", " of ", path,
              "; the first: ", bad.first);
+  if (data.videos > 0)
+    host.log(DDH_LOG_INFO, path, " has ", data.videos,
+             " videos, which are folders in those of the classes: each frame is ", "an image of the class");
   if (const double fraction = host.f64("data.val_fraction"); data.eval == nullptr && fraction > 0)
     host.log(DDH_LOG_INFO, "data.val_fraction=", fraction, " of the ", data.train->size(), " samples of ", path,
              " leaves none of any class for validation");
@@ -282,6 +334,7 @@ ImageData read_folder(const std::string& folder, const std::string& val_path, do
   const auto list = [&](const fs::path& place) {
     std::vector<std::vector<File>> files = list_files(place, data.classes, frames > 0);
     if (passed_over != nullptr) leave_out_bad(files, frames, *passed_over);
+    data.videos += count_videos(files);
     return files;
   };
   const std::vector<std::vector<File>> files = list(train);
@@ -307,9 +360,8 @@ ImageData make_up_images(bool colour) {
 ImageData open_images(const ddh::Host& host, const std::string& dataset, int64_t frames) {
   if (const std::string path = host.text("data.path"); !path.empty()) return open_folder(host, path, frames);
   if ((frames > 0) != (dataset == "moving_mnist"))
-    ddh::fail(DDH_INVALID_ARGUMENT,
-              "model.dataset=moving_mnist is for networks of videos (model.network=cnn_lstm of cnn),",
-              " and these take only this data or a folder of videos (data.path); change one of them");
+    ddh::fail(DDH_INVALID_ARGUMENT, "model.dataset=moving_mnist is for ", kVideoNetworks,
+              ", and these take only this data or a folder of videos (data.path); change one of them");
   if (dataset == "moving_mnist") return move_images(open_images(host, "mnist", 0), frames);
   const bool colour = dataset != "mnist" && dataset != "made_up";
   std::error_code ignored;

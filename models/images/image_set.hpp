@@ -53,6 +53,7 @@ struct ImageData {
   int64_t channels = 0;                   // 1 or 3
   int64_t side = 0;                       // of square images of one size; 0: sizes may differ
   std::vector<std::string> classes;       // names
+  size_t videos = 0;                      // whose frames are images
 };
 
 // The images of data.path, data.val_path and data.val_fraction. If `frames` is above 0: videos with that many frames each.
@@ -71,9 +72,10 @@ struct BadFiles {
   std::string first;  // what is wrong with the first
 };
 // <folder>/<class>/<image>, or <folder>/train/... with <folder>/val/... or <folder>/test/... If there is neither,
-// evaluation uses the folder `val_path`, or `val_fraction` of each class, at equal distances. With `frames` above 0 each
-// image is a video: a folder of frames, or a video file. With `passed_over` every one is decoded once, and bad ones are left
-// out and counted.
+// evaluation uses the folder `val_path`, or `val_fraction` of each class, at equal distances. In a class a folder of frames
+// is a video: each frame is an image, and all of them are in the training or all in the evaluation. With `frames` above 0
+// there are videos in place of images: a folder of frames, or a video file. With `passed_over` every one is decoded once, and
+// bad ones are left out and counted.
 ImageData read_folder(const std::string& folder, const std::string& val_path, double val_fraction, int64_t frames = 0,
                       BadFiles* passed_over = nullptr);
 // Ten classes of stripes in noise: 28 x 28 pixels, gray, or 32 x 32 in colour.

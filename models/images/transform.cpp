@@ -86,6 +86,9 @@ void cut_out(int64_t planes, const TransformOptions& options, VisitRng& rng, flo
   }
 }
 
+// Where the middle begins if `spare` pixels are left over: a half goes to the even neighbour, as in torchvision's CenterCrop.
+int64_t middle(int64_t spare) { return spare / 2 + (spare % 4 == 3 ? 1 : 0); }
+
 }  // namespace
 
 void set_scale(TransformOptions& options, std::string_view name) {
@@ -126,12 +129,12 @@ std::vector<float> resize_plane(const std::vector<float>& from, int64_t height, 
 
 void transform(const Image& image, const TransformOptions& options, VisitRng* rng, float* out) {
   const int64_t shorter = std::min(image.height, image.width), side = options.side;
-  // The shorter side becomes `resize`, the other in proportion.
+  // The shorter side becomes `resize`, the other in proportion, without its fraction: torchvision's Resize.
   const int64_t height = image.height * options.resize / shorter, width = image.width * options.resize / shorter;
   const int64_t padding = rng != nullptr ? options.crop_padding : 0;
   const int64_t spare_y = height + 2 * padding - side, spare_x = width + 2 * padding - side;
-  const int64_t top = (rng != nullptr ? rng->below(spare_y + 1) : spare_y / 2) - padding;
-  const int64_t left = (rng != nullptr ? rng->below(spare_x + 1) : spare_x / 2) - padding;
+  const int64_t top = (rng != nullptr ? rng->below(spare_y + 1) : middle(spare_y)) - padding;
+  const int64_t left = (rng != nullptr ? rng->below(spare_x + 1) : middle(spare_x)) - padding;
   const bool mirrored = rng != nullptr && options.flip && rng->uniform() < 0.5;
   const Augmentation augmentation =
       rng != nullptr && options.trivial_augment ? draw_augmentation(*rng) : Augmentation{};

@@ -44,7 +44,8 @@ class DDH_HIDDEN VisitRng {
 };
 
 // Writes (frames, channels, side, side) to `out`, with the same choices for all frames. `rng`: nullptr in an evaluation,
-// which crops the middle. A gray image is repeated for three channels; one channel of a colour image is its luminance.
+// which crops the middle, as torchvision. A gray image is repeated for three channels; one channel of a colour image is its
+// luminance.
 void transform(const Image& image, const TransformOptions& options, VisitRng* rng, float* out);
 
 // One plane, (height, width) -> (to_height, to_width): bilinear, and averaged over the covered pixels if it shrinks.

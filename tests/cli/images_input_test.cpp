@@ -73,6 +73,27 @@ TEST_CASE("a folder of images trains", "[cli]") {
   CHECK(run.code == 0);
 }
 
+// It was refused: "the class has no images".
+TEST_CASE("a network of images trains on the frames of videos, and refuses a video file in a useful sentence",
+          "[cli]") {
+  const TempFolder folder;
+  for (const char* name : {"run", "walk"}) {
+    for (int video = 0; video < 4; ++video) {
+      for (int frame = 0; frame < 3; ++frame)
+        write_image(folder, std::string(name) + "/" + std::to_string(video) + "/" + std::to_string(frame) + ".png");
+    }
+  }
+  const std::string path = "data.path=" + folder.path().string();
+  const Ended run = train({path, "run.quiet=false", "train.eval_every=4", "data.val_fraction=0.25"});
+  INFO(run.command << "\n" << run.err);
+  CHECK(run.code == 0);
+  CHECK(run.losses.size() == 5);
+  CHECK_THAT(run.err, Catch::Contains(folder.path().string() + " has 8 videos"));
+  std::ofstream(folder.path() / "walk/4.mp4") << "a film";
+  check_refused({path},
+                {folder.file("walk/4.mp4"), "takes images", "cnn_lstm, pretrained_cnn_lstm and conv3d", "ffmpeg -i"});
+}
+
 TEST_CASE("a folder that is missing, empty or a file is refused", "[cli]") {
   const TempFolder folder;
   check_refused({"data.path=" + folder.file("none")}, {folder.file("none"), "is not a folder"});

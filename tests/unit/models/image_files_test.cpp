@@ -290,6 +290,68 @@ TEST_CASE("a video is a folder of frames: evenly spaced ones are seen, and of fe
   CHECK(data.train->label(1) == 1);
 }
 
+// A network of images refused the folder that networks of videos take.
+TEST_CASE("each frame of a video is an image of its class, and no video is divided between training and evaluation") {
+  const TempFolder folder;
+  const auto add = [&](const std::string& place, int n, uint8_t shade) {
+    std::filesystem::create_directories(folder.file(place));
+    for (int i = 0; i < n; ++i)
+      write_png(folder.file(place + "/" + std::to_string(100 + i) + ".png"), 2, 2,
+                Bytes(4, static_cast<uint8_t>(shade + i)));
+  };
+  const auto shades = [](const images::ImageSet& set, int64_t label) {
+    Bytes out;
+    for (uint64_t i = 0; i < set.size(); ++i) {
+      if (set.label(i) == label) out.push_back(set.image(i).pixels[0]);
+    }
+    return out;
+  };
+  add("run/a", 3, 10), add("run/b", 4, 20), add("walk/c", 2, 30), add("walk/d", 1, 40);
+  const std::string path = folder.path().string();
+  SECTION("by val_fraction") {
+    const images::ImageData data = images::read_folder(path, "", 0.5);
+    CHECK(data.classes == std::vector<std::string>{"run", "walk"});
+    CHECK(shades(*data.train, 0) == Bytes{10, 11, 12});
+    CHECK(shades(*data.train, 1) == Bytes{30, 31});
+    REQUIRE(data.eval != nullptr);
+    CHECK(shades(*data.eval, 0) == Bytes{20, 21, 22, 23});
+    CHECK(shades(*data.eval, 1) == Bytes{40});
+    CHECK(data.train->image(0).frames == 1);
+    CHECK(images::read_folder(path, "", 0.5, 2).train->size() == 2);  // the same videos
+  }
+  SECTION("beside images, each of which counts as a video does") {
+    add("run", 2, 50);
+    std::filesystem::create_directories(folder.path() / "run/empty");
+    std::filesystem::create_directories(folder.path() / "run/.hidden");
+    const images::ImageData data = images::read_folder(path, "", 0.5);
+    CHECK(shades(*data.train, 0) == Bytes{50, 10, 11, 12});
+    CHECK(shades(*data.eval, 0) == Bytes{51, 20, 21, 22, 23});
+  }
+  SECTION("a bad frame leaves its video undivided") {
+    std::ofstream(folder.file("run/a/100.png")) << "no image";
+    std::ofstream(folder.file("walk/c/100.png")) << "no image";
+    images::BadFiles bad;
+    const images::ImageData data = images::read_folder(path, "", 0.5, 0, &bad);
+    CHECK((bad.n == 2 && bad.of == 10));
+    CHECK(shades(*data.train, 0) == Bytes{11, 12});
+    CHECK(shades(*data.eval, 0) == Bytes{20, 21, 22, 23});
+    CHECK(shades(*data.train, 1) == Bytes{31});
+  }
+}
+
+TEST_CASE("a video file is no image: the sentence names the networks that take it and makes frames") {
+  const TempFolder folder;
+  const std::string path = folder.path().string();
+  std::filesystem::create_directories(folder.path() / "run/1");
+  write_png(folder.file("run/1/a.png"), 3, 2, Bytes(6, 1));
+  CHECK(images::read_folder(path, "", 0).train->size() == 1);
+  std::ofstream(folder.file("run/2.MP4")) << "a film";
+  const std::string sentence = sentence_of([&] { images::read_folder(path, "", 0); });
+  CHECK_THAT(sentence, Catch::Contains("run/2.MP4' is a video file") && Catch::Contains("takes images"));
+  CHECK_THAT(sentence, Catch::Contains("cnn_lstm, pretrained_cnn_lstm and conv3d of cnn"));
+  CHECK_THAT(sentence, Catch::Contains("ffmpeg -i") && Catch::Contains("run/2/%05d.png"));
+}
+
 TEST_CASE("a video that can't be used is refused by its name") {
   const TempFolder folder;
   const std::string path = folder.path().string();

@@ -38,6 +38,17 @@ std::vector<int> transformed(const images::Image& image, const TransformOptions&
   return bytes;
 }
 
+// Row and column of an image where the middle of `side` pixels begins, without resizing.
+std::pair<int, int> middle_of(int64_t height, int64_t width, int64_t side) {
+  images::Image rows{1, height, width, {}}, columns = rows;
+  for (int64_t i = 0; i < height * width; ++i) {
+    rows.pixels.push_back(static_cast<uint8_t>(i / width));
+    columns.pixels.push_back(static_cast<uint8_t>(i % width));
+  }
+  const TransformOptions options{.side = side, .resize = std::min(height, width), .channels = 1};
+  return {transformed(rows, options, nullptr)[0], transformed(columns, options, nullptr)[0]};
+}
+
 images::ImageLoader loader(FakeHost::Options options) {
   options.insert({{"model.dataset", "made_up"}, {"data.path", ""}, {"run.seed", "7"}});
   FakeHost host(options);
@@ -77,6 +88,25 @@ TEST_CASE("an evaluation crops the middle at every step") {
   const images::Image image = ramp(1, 4, 6);
   const TransformOptions options{.side = 2, .resize = 4, .crop_padding = 3, .flip = true, .channels = 1};
   CHECK(transformed(image, options, nullptr) == std::vector<int>{8, 9, 14, 15});
+}
+
+// Python's round, which torchvision's CenterCrop calls, gives the even neighbour of a half. It was rounded down, so that a
+// middle was one pixel off for every fourth size.
+TEST_CASE("the middle of an image of any size begins at the pixel of torchvision's CenterCrop") {
+  // int(round((size - 2) / 2.0)) for sizes 2 to 18.
+  const std::vector<int> of_two = {0, 0, 1, 2, 2, 2, 3, 4, 4, 4, 5, 6, 6, 6, 7, 8, 8};
+  for (int64_t size = 2; size <= 18; ++size)
+    CHECK(middle_of(size, 2, 2).first == of_two[static_cast<size_t>(size - 2)]);
+  for (int64_t height = 1; height <= 48; ++height) {
+    for (int64_t width = 1; width <= 48; ++width) {
+      for (const int64_t side : {int64_t{1}, std::min(height, width) / 2 + 1, std::min(height, width)}) {
+        CAPTURE(height, width, side);
+        const auto [top, left] = middle_of(height, width, side);
+        CHECK(top == std::lrint(static_cast<double>(height - side) / 2.0));  // to the even neighbour too
+        CHECK(left == std::lrint(static_cast<double>(width - side) / 2.0));
+      }
+    }
+  }
 }
 
 TEST_CASE("a wide image keeps its proportions") {
