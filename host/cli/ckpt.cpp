@@ -113,6 +113,17 @@ int show(const fs::path& path, std::ostream& out) {
   return 0;
 }
 
+// "whole, 1.2 MiB read; 3 values of 'w' are not finite; ...". Returns false if no run can go on from the checkpoint.
+bool describe(const VerifiedTensors& read, std::ostream& out) {
+  out << "whole, " << mib_text(read.bytes) << " read";
+  for (const VerifiedTensors::Nonfinite& one : read.nonfinite)
+    out << "; " << counted(one.values, "value") << " of '" << one.tensor
+        << (one.values == 1 ? "' is not finite" : "' are not finite");
+  if (!read.unusable.empty()) out << "; no run can go on from it: " << read.unusable;
+  out << '\n';
+  return read.unusable.empty();
+}
+
 // Reads every byte.
 int verify(const fs::path& path, std::ostream& out) {
   const bool is_run = !list_checkpoints(run_folder_of(path)).empty();
@@ -121,8 +132,9 @@ int verify(const fs::path& path, std::ostream& out) {
   int code = 0;
   for (const CheckpointPlace& place : places) {
     try {
-      const uint64_t bytes = verify_tensors(place.folder, open_checkpoint(place.folder));
-      out << place.folder.string() << ": whole, " << mib_text(bytes) << " read\n";
+      const VerifiedTensors read = verify_tensors(place.folder, open_checkpoint(place.folder));
+      out << place.folder.string() << ": ";
+      if (!describe(read, out)) code = 1;
     } catch (const ddh::Error& damage) {
       out << place.folder.string() << ": damaged: " << damage.what() << '\n';
       code = 1;

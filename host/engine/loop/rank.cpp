@@ -247,7 +247,7 @@ class Rank {
   // After this the length of the run is known.
   void go_on_from_checkpoint() {
     replicas_ = std::make_unique<ReplicaChecks>(services_, state_source());
-    checkpoints_ = std::make_unique<Checkpointing>(services_, plan_, state_source(), *replicas_);
+    checkpoints_ = std::make_unique<Checkpointing>(services_, plan_, state_source(), *replicas_, *checks_);
     checkpoints_->load(*order_);
     if (const std::optional<TrainPosition> position = checkpoints_->position()) order_->begin_after(*position);
     checkpoints_->require_room(*order_);
