@@ -9,6 +9,7 @@
 #include "cli/commands.hpp"
 #include "cli/run_lock.hpp"
 #include "ddh/sdk/plugin.hpp"
+#include "engine/monitor/step_count.hpp"
 #include "engine/numerics/number_text.hpp"
 #include "engine/weights/checkpoint_diff.hpp"
 #include "engine/weights/checkpoint_folder.hpp"
@@ -180,7 +181,7 @@ int prune(const CkptArgs& args, std::ostream& out) {
         "ckpt prune needs to know what to keep; give --keep-last N, --keep-last N --keep-every M, or --after STEP");
   RunLock lock;
   std::error_code ec;
-  if (fs::exists(run / "metrics.jsonl", ec) && lock.take(run, RunLock::File::may_exist) == RunLock::Result::in_use)
+  if (fs::exists(run / kRunLock, ec) && lock.take(run, RunLock::File::may_exist) == RunLock::Result::in_use)
     ddh::fail(DDH_FAILED_PRECONDITION, "'", run.string(),
               "' is in use by a run that has not ended, and that run removes ",
               "checkpoints itself (checkpoint.keep_last); wait until it ends");
