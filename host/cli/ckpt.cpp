@@ -9,6 +9,7 @@
 #include "cli/commands.hpp"
 #include "cli/run_lock.hpp"
 #include "ddh/sdk/plugin.hpp"
+#include "engine/monitor/step_count.hpp"
 #include "engine/numerics/number_text.hpp"
 #include "engine/weights/checkpoint_diff.hpp"
 #include "engine/weights/checkpoint_folder.hpp"
@@ -113,6 +114,17 @@ int show(const fs::path& path, std::ostream& out) {
   return 0;
 }
 
+// "whole, 1.2 MiB read; 3 values of 'w' are not finite; ...". Returns false if no run can go on from the checkpoint.
+bool describe(const VerifiedTensors& read, std::ostream& out) {
+  out << "whole, " << mib_text(read.bytes) << " read";
+  for (const VerifiedTensors::Nonfinite& one : read.nonfinite)
+    out << "; " << counted(one.values, "value") << " of '" << one.tensor
+        << (one.values == 1 ? "' is not finite" : "' are not finite");
+  if (!read.unusable.empty()) out << "; no run can go on from it: " << read.unusable;
+  out << '\n';
+  return read.unusable.empty();
+}
+
 // Reads every byte.
 int verify(const fs::path& path, std::ostream& out) {
   const bool is_run = !list_checkpoints(run_folder_of(path)).empty();
@@ -121,8 +133,9 @@ int verify(const fs::path& path, std::ostream& out) {
   int code = 0;
   for (const CheckpointPlace& place : places) {
     try {
-      const uint64_t bytes = verify_tensors(place.folder, open_checkpoint(place.folder));
-      out << place.folder.string() << ": whole, " << mib_text(bytes) << " read\n";
+      const VerifiedTensors read = verify_tensors(place.folder, open_checkpoint(place.folder));
+      out << place.folder.string() << ": ";
+      if (!describe(read, out)) code = 1;
     } catch (const ddh::Error& damage) {
       out << place.folder.string() << ": damaged: " << damage.what() << '\n';
       code = 1;
@@ -168,7 +181,7 @@ int prune(const CkptArgs& args, std::ostream& out) {
         "ckpt prune needs to know what to keep; give --keep-last N, --keep-last N --keep-every M, or --after STEP");
   RunLock lock;
   std::error_code ec;
-  if (fs::exists(run / "metrics.jsonl", ec) && lock.take(run, RunLock::File::may_exist) == RunLock::Result::in_use)
+  if (fs::exists(run / kRunLock, ec) && lock.take(run, RunLock::File::may_exist) == RunLock::Result::in_use)
     ddh::fail(DDH_FAILED_PRECONDITION, "'", run.string(),
               "' is in use by a run that has not ended, and that run removes ",
               "checkpoints itself (checkpoint.keep_last); wait until it ends");

@@ -100,6 +100,16 @@ void check_flag_value(const std::string& flag, const std::string& value) {
     ddh::fail(DDH_INVALID_ARGUMENT, flag, " has no value", is_option ? " before '" + value + "'" : "", "; give one");
 }
 
+// The parser takes any word as the value of a flag, also the next flag. A file of such a name can be given as ./--name.
+void require_values(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& value : option->results())
+      if (!option->get_lnames().empty() && option->get_expected_min() > 0 && value.starts_with("--"))
+        ddh::fail(DDH_INVALID_ARGUMENT, "--", option->get_lnames().front(), " has no value before '", value,
+                  "'; give one");
+  for (const CLI::App* command : app.get_subcommands()) require_values(*command);
+}
+
 // Converts a flag's value to the form of its option: a list is given with commas.
 std::string option_text(const Flag& flag, const std::string& value) {
   const std::string_view key = flag.key;
@@ -167,7 +177,9 @@ CLI::App* add_ckpt(CLI::App& app, CkptArgs& args) {
   add(CkptAction::kShow, "show", "show the contents of a checkpoint",
       "folder of a checkpoint, or of a run for its newest", 1);
   add(CkptAction::kVerify, "verify",
-      "read every byte and compare the checksums; exit code 1 if a checkpoint is damaged",
+      "read every byte and compare the checksums; exit code 1 if a checkpoint is damaged, or holds values from which "
+      "no "
+      "run can go on",
       "folder of a checkpoint, or of a run", 1);
   add(CkptAction::kDiff, "diff",
       "show which tensors of two checkpoints differ, and by how much; exit code 1 if any does",
@@ -229,6 +241,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   std::reverse(arguments.begin(), arguments.end());  // CLI11 reads them from the back
   try {
     app.parse(arguments);
+    require_values(app);
     for (const auto& [command, kind] : runs) {
       if (!command->parsed()) continue;
       line.command = kind;

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cli/prepare.cpp: plugins, configuration and folders of a run.
+// cli/prepare.cpp: plugins and configuration of a run.
 #include "cli/prepare.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -15,6 +14,7 @@
 #include "cli/device_choice.hpp"
 #include "cli/load_guard.hpp"
 #include "cli/replaced_plugins.hpp"
+#include "cli/run_folder.hpp"
 #include "config/compat.hpp"
 #include "config/optimizer_sections.hpp"
 #include "config/run_length.hpp"
@@ -22,8 +22,6 @@
 #include "ddh/kind/device.h"
 #include "ddh/kind/optimizer.h"
 #include "ddh/sdk/plugin.hpp"
-#include "engine/calls/plain_text.hpp"
-#include "engine/weights/new_file.hpp"
 #include "launch/gpus.hpp"
 #include "plugin/capabilities.hpp"
 
@@ -197,97 +195,6 @@ void settle_use(PreparedRun& plan) {
   if (plan.config.find("train.eval_batches")->source == "default") plan.config.set("train.eval_batches", 0, "derived");
 }
 
-// "runs/gpt-zero3", or the first of -2, -3 ... that has no run.
-fs::path free_folder(const fs::path& wanted) {
-  fs::path candidate = wanted;
-  std::error_code ec;  // what can't be looked up can't be created either, which says why
-  for (int n = 2; fs::exists(candidate / "metrics.jsonl", ec); ++n) candidate = wanted.string() + ddh::str("-", n);
-  return candidate;
-}
-
-// The name of a folder in the run's folder.
-void check_run_name(const std::string& name) {
-  constexpr size_t kLongest = 200;  // file systems take 255 bytes, and "-2" may follow
-  const bool is_plain = name.find('/') == std::string::npos && name != "." && name != "..";
-  if (is_plain && name.size() <= kLongest) return;
-  ddh::fail(
-      DDH_INVALID_ARGUMENT, "run.name = \"", plain_text(name, kShownValue), "\" ",
-      is_plain ? ddh::str("has ", name.size(), " bytes, but a folder's name takes ", kLongest) : "is not a plain name",
-      "; give another name, or the folder as run.dir");
-}
-
-void choose_run_folder(PreparedRun& plan) {
-  std::string name = plan.config.text("run.name");
-  const bool resumes_newest = plan.wish.from == ResumeWish::From::newest;
-  if (resumes_newest && name.empty() && plan.config.text("run.dir").empty())
-    ddh::fail(DDH_INVALID_ARGUMENT,
-              "--resume auto takes the newest checkpoint of a run; say which run, with run.dir or ", "run.name");
-  if (name.empty()) {
-    name = plan.model.id() + "-" + plan.strategy.id();
-    plan.config.set("run.name", name, "derived");
-  }
-  if (plan.config.text("run.dir").empty()) {
-    check_run_name(name);
-    const fs::path folder = fs::current_path() / "runs" / name;
-    plan.config.set("run.dir", (resumes_newest ? folder : free_folder(folder)).string(), "derived");
-  }
-  plan.run_dir = plan.config.text("run.dir");
-}
-
-constexpr int kLockTries = 100;
-constexpr std::chrono::milliseconds kLockPause{20};
-
-// Creates and locks metrics.jsonl, which marks the folder of a run. Returns false if the file exists already and the run
-// does not continue in that folder.
-bool claim(PreparedRun& plan) {
-  const bool goes_on = goes_on_in(plan.run_dir, plan.wish);
-  const auto lock = std::make_shared<RunLock>();
-  const RunLock::File file = goes_on ? RunLock::File::may_exist : RunLock::File::must_be_new;
-  RunLock::Result result = lock->take(plan.run_dir, file);
-  // After a run was killed, its ranks end a moment later.
-  for (int i = 0; goes_on && result == RunLock::Result::in_use && i < kLockTries; ++i) {
-    std::this_thread::sleep_for(kLockPause);
-    result = lock->take(plan.run_dir, file);
-  }
-  if (goes_on && result == RunLock::Result::in_use)
-    ddh::fail(DDH_ALREADY_EXISTS, "run.dir '", plan.run_dir.string(),
-              "' is in use by a run that has not ended; wait until it ends, or choose another folder");
-  plan.lock = lock;
-  return result == RunLock::Result::locked;
-}
-
-// Writes a byte to a file in the folder of `path`, to detect a full disk or missing permissions before a long run. The file
-// has no name where the file system allows that, so nothing stays if the process is killed.
-void try_to_write(const char* key, const fs::path& path) {
-  try {
-    const NewFile file(path.parent_path(), path);
-    file.data().write_at(0, "x", 1);
-  } catch (const ddh::Error& error) {
-    ddh::fail(DDH_PERMISSION_DENIED, key, ": ", error.what());
-  }
-}
-
-void check_final_name(const fs::path& weights) {
-  std::error_code ec;
-  if (fs::is_directory(weights, ec))
-    ddh::fail(DDH_INVALID_ARGUMENT, "train.save_final '", weights.string(), "' is a folder; give a file name");
-  if (!weights.empty() && fs::exists(fs::symlink_status(weights, ec)))
-    ddh::fail(DDH_ALREADY_EXISTS, "train.save_final '", weights.string(),
-              "' exists already and is not overwritten; give another name or remove it");
-}
-
-// The run and its monitors write files into its folder. None of them ends in .safetensors, except in checkpoints/.
-void check_final_place(const fs::path& weights, const fs::path& run_dir) {
-  std::error_code ec;
-  const fs::path folder = fs::weakly_canonical(weights.parent_path(), ec), own = fs::weakly_canonical(run_dir, ec);
-  const fs::path inside = folder.lexically_relative(own);
-  const bool is_outside = inside.empty() || *inside.begin() == "..";
-  if (is_outside || (*inside.begin() != "checkpoints" && weights.extension() == ".safetensors")) return;
-  ddh::fail(DDH_INVALID_ARGUMENT, "train.save_final '", weights.string(), "' is in the run's folder '",
-            run_dir.string(), "', where the run writes files of its own; give a name that ends in .safetensors, ",
-            "not in checkpoints/, or another folder");
-}
-
 // Finds the plugins of the run, and the configuration with their options.
 Config find_plugins(UserConfig& user, Registry& registry, LoaderRecord* record, PreparedRun& plan) {
   const std::vector<Section> of_host = run_sections(user);
@@ -377,54 +284,6 @@ PreparedRun prepare_run(UserConfig user, Registry& registry, int world_size, Wor
     throw ddh::Error(error.code(), plan.config.in_words_of_user(error.what()));
   }
   return plan;
-}
-
-void make_run_folder(PreparedRun& plan) {
-  const fs::path weights = plan.config.text("train.save_final");
-  check_final_name(weights);
-  // The file may be in the run's own folder, which is created below.
-  if (!weights.empty() && weights.parent_path() != plan.run_dir) try_to_write("train.save_final", weights);
-  std::error_code ec;
-  fs::create_directories(plan.run_dir, ec);
-  if (ec || !fs::is_directory(plan.run_dir, ec))
-    ddh::fail(DDH_PERMISSION_DENIED, "run.dir '", plan.run_dir.string(),
-              "' can't be created: ", ec ? ec.message() : "a file is in its place", "; choose another folder");
-  try_to_write("run.dir", plan.run_dir / "metrics.jsonl");
-  if (!weights.empty()) check_final_place(weights, plan.run_dir);
-  for (const char* name : {"log.txt", "config.json", "metrics.jsonl"}) {
-    const fs::file_status found = fs::status(plan.run_dir / name, ec);
-    if (fs::exists(found) && !fs::is_regular_file(found) && !fs::is_character_file(found))
-      ddh::fail(DDH_ALREADY_EXISTS, "'", (plan.run_dir / name).string(),
-                "' is not a regular file, so the run can't write it; remove it or choose another run.dir");
-  }
-  if (!claim(plan)) {
-    if (plan.config.find("run.dir")->source != "derived")
-      ddh::fail(DDH_ALREADY_EXISTS, "run.dir '", plan.run_dir.string(),
-                "' already holds a run (metrics.jsonl); choose another folder, or leave run.dir out to get a new one");
-    plan.config.set("run.dir", free_folder(plan.run_dir).string(), "derived");  // another run has taken the folder
-    plan.run_dir = plan.config.text("run.dir");
-    return make_run_folder(plan);
-  }
-  if (weights.empty()) return;
-  try {
-    plan.final_weights = std::make_shared<const FinalWeights>(weights, plan.run_dir);
-  } catch (...) {
-    leave_unused_folder(plan);
-    throw;
-  }
-}
-
-void leave_unused_folder(const PreparedRun& plan) {
-  const fs::path mark = plan.run_dir / "metrics.jsonl";
-  std::error_code ec;
-  const fs::file_time_type claimed = fs::last_write_time(mark, ec);
-  for (fs::directory_iterator at(plan.run_dir, ec), end; !ec && at != end; at.increment(ec)) {
-    const std::string name = at->path().filename().string();
-    const bool is_of_the_start = name == "config.json" || name == "log.txt";
-    const bool has_rows = at->is_regular_file(ec) && at->file_size(ec) > 0 && at->last_write_time(ec) >= claimed;
-    if (!is_of_the_start && has_rows) return;
-  }
-  fs::remove(mark, ec);
 }
 
 }  // namespace ddhost

@@ -5,15 +5,27 @@
 
 #include <iosfwd>
 #include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "cli/resume_wish.hpp"
 #include "cli/run_lock.hpp"
 #include "config/config.hpp"
 #include "engine/loop/run_plan.hpp"
+#include "engine/monitor/step_count.hpp"
 #include "launch/loader_record.hpp"
 #include "plugin/registry.hpp"
 
 namespace ddhost {
+
+// What was there before make_run_folder.
+struct FolderBefore {
+  std::vector<std::filesystem::path> made;  // folders that it has created, the innermost first
+  std::set<std::string> names;              // in the run's folder
+  std::optional<StepNumbers> numbers;       // of a run that is there
+};
 
 // A plan, and further data that the command keeps.
 struct PreparedRun : RunPlan {
@@ -23,6 +35,7 @@ struct PreparedRun : RunPlan {
   std::vector<std::string> replaced;  // sentences: options of the file that the command line's plugins replace
   ResumeWish wish;
   std::shared_ptr<const RunLock> lock;  // of run_dir, from make_run_folder on
+  FolderBefore before;                  // the same
 };
 
 // Gives every rank its share of the cores (OMP_NUM_THREADS and similar), unless the user has set them. Other libraries
@@ -36,11 +49,5 @@ int wanted_world_size(const UserConfig& user, const Registry& registry);
 // `record`, if any, is told which library is being loaded.
 PreparedRun prepare_run(UserConfig user, Registry& registry, int world_size, Work work = Work::kTrain,
                         LoaderRecord* record = nullptr);
-
-// Creates the run's folder and tests that it, and the folder of the final weights, are writable.
-void make_run_folder(PreparedRun& plan);
-
-// Called after a run that failed before its first step: releases its folder, so the next run may use it.
-void leave_unused_folder(const PreparedRun& plan);
 
 }  // namespace ddhost

@@ -4,8 +4,12 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
+#include <map>
+#include <optional>
+#include <set>
 
 #include "ddh/sdk/plugin.hpp"
+#include "engine/monitor/step_count.hpp"
 #include "engine/weights/checkpoint_folder.hpp"
 #include "engine/weights/instruction_set.hpp"
 
@@ -124,44 +128,79 @@ std::string check_instruction_set(const Manifest& manifest, const Config& config
             "with --resume-allow ", kInstructionSet);
 }
 
-// "the micro-batches of programs or phases were ... and are ...", or "" where they are the same.
-std::string differing_micro_batches(const std::map<std::string, Json>& saved, const std::map<std::string, Json>& now) {
-  const auto all = [](const std::map<std::string, Json>& config) {
-    Json out = Json::object();
-    for (const auto& [key, value] : config)
-      if (key.starts_with(kMicroBatchOf)) out[key.substr(kMicroBatchOf.size())] = value;
-    const auto phases = config.find("train.phases");
-    for (size_t i = 0; phases != config.end() && i < phases->second.size(); ++i)
-      if (phases->second[i].contains("micro_batch"))
-        out[ddh::str("phase ", i + 1)] = phases->second[i].at("micro_batch");
-    return out;
-  };
-  const Json before = all(saved), after = all(now);
-  if (before == after) return "";
-  return ddh::str("the micro-batches of single programs or phases were ", before.dump(), " and are ", after.dump());
+using FlatConfig = std::map<std::string, Json>;
+
+// The samples in a micro-batch of a program.
+Json micro_batch(const FlatConfig& config, const std::string& program) {
+  const auto own = config.find(std::string(kMicroBatchOf) + program), all = config.find("data.micro_batch");
+  return own != config.end() ? own->second : all != config.end() ? all->second : Json();
+}
+
+// Those of the steps of a run: by program, or by phase where the run has phases.
+using MicroBatches = std::map<std::string, Json>;
+MicroBatches micro_batches(const FlatConfig& config, const std::set<std::string>& trained) {
+  MicroBatches out;
+  const auto phases = config.find("train.phases");
+  for (size_t i = 0; phases != config.end() && i < phases->second.size(); ++i) {
+    const Json& phase = phases->second[i];
+    const Json names = phase.value("program", Json()), own = phase.value("micro_batch", Json());
+    for (const Json& name : names.is_array() ? names : Json::array({names}))
+      if (trained.contains(name.get<std::string>()))
+        out[ddh::str(name.get<std::string>(), " in phase ", i + 1)] =
+            own.is_null() ? micro_batch(config, name.get<std::string>()) : own;
+  }
+  if (out.empty())
+    for (const std::string& program : trained) out[program] = micro_batch(config, program);
+  return out;
+}
+
+// "that of 'eval' was 2048 and is 1024": programs that steps don't train, with micro-batches that differ.
+std::string other_micro_batches(const FlatConfig& saved, const FlatConfig& now, const std::set<std::string>& trained) {
+  std::set<std::string> programs;
+  for (const FlatConfig* config : {&saved, &now})
+    for (const auto& [key, value] : *config)
+      if (key.starts_with(kMicroBatchOf)) programs.insert(key.substr(kMicroBatchOf.size()));
+  std::string out;
+  for (const std::string& program : programs) {
+    const Json before = micro_batch(saved, program), after = micro_batch(now, program);
+    if (trained.contains(program) || before == after) continue;
+    out += ddh::str(out.empty() ? "" : ", ", "that of '", program, "' was ", before.dump(), " and is ", after.dump());
+  }
+  return out;
+}
+
+// "8", or "1024 (cf) and 2048 (kg)".
+std::string sizes_text(const MicroBatches& sizes) {
+  if (sizes.size() == 1) return sizes.begin()->second.dump();
+  std::string out;
+  size_t left = sizes.size();
+  for (const auto& [name, size] : sizes)
+    out += ddh::str(size.dump(), " (", name, ")", --left == 0 ? "" : left == 1 ? " and " : ", ");
+  return out;
 }
 
 // Warnings about changes that give sums another order, or give other batches.
 std::vector<std::string> differing_bits(const Manifest& manifest, const Config& config, int world_size) {
-  const std::map<std::string, Json> saved = flat(Json::parse(manifest.config)), now = flat(config.effective());
-  const auto number = [&](const char* key) { return saved.contains(key) ? saved.at(key).get<int64_t>() : 0; };
-  const int64_t micro_before = number("data.micro_batch"), micro_now = config.get<int64_t>("data.micro_batch");
-  const int64_t count_before = number("train.grad_accum_steps") * manifest.world_size;
+  const FlatConfig saved = flat(Json::parse(manifest.config)), now = flat(config.effective());
+  std::set<std::string> trained;
+  for (const ProgramProgress& program : manifest.progress.programs) trained.insert(program.name);
+  const MicroBatches before = micro_batches(saved, trained), after = micro_batches(now, trained);
+  const auto accumulated = saved.find("train.grad_accum_steps");
+  const int64_t count_before =
+      (accumulated == saved.end() ? 0 : accumulated->second.get<int64_t>()) * manifest.world_size;
   const int64_t count_now = config.get<int64_t>("train.grad_accum_steps") * world_size;
   const bool micro_first = config.get<std::string>("train.reduce_order") == "micro_first";
   std::vector<std::string> out;
-  const std::string of_programs = differing_micro_batches(saved, now);
-  if (!of_programs.empty())
-    out.push_back(ddh::str(of_programs, ": the order of samples continues, but the bits will differ from those of an ",
-                           "uninterrupted run"));
-  if (micro_before != micro_now || count_before != count_now)
-    out.push_back(ddh::str("a step had ", count_before, " micro-batches of ", micro_before, " samples and has ",
-                           count_now, " of ", micro_now,
-                           " now: the order of samples continues, but the bits will differ from ",
-                           "those of an uninterrupted run"));
-  else if (of_programs.empty() && micro_first && manifest.world_size != world_size)
+  if (before != after || count_before != count_now)
+    out.push_back(ddh::str("a step had ", count_before, " micro-batches of ", sizes_text(before), " samples and has ",
+                           count_now, " of ", sizes_text(after), " now: the order of samples continues, but the bits ",
+                           "will differ from those of an uninterrupted run"));
+  else if (micro_first && manifest.world_size != world_size)
     out.push_back(ddh::str("train.reduce_order=micro_first sums in another order on ", world_size, " ranks than on ",
                            manifest.world_size, ": the bits will differ from those of an uninterrupted run"));
+  if (const std::string others = other_micro_batches(saved, now, trained); !others.empty())
+    out.push_back(ddh::str("the micro-batches of programs without training steps differ (", others,
+                           "): their values may have other bits than in an uninterrupted run"));
   return out;
 }
 
@@ -186,9 +225,13 @@ std::string names_of(const std::vector<CheckpointPlace>& places) {
 
 // A run that was killed before its first checkpoint starts again. Any other run must not lose its rows.
 void require_nothing_to_lose(const PreparedRun& run) {
-  std::error_code ec;
-  if (fs::file_size(run.run_dir / "metrics.jsonl", ec) == 0) return;
-  std::ifstream file(run.run_dir / "config.json");
+  const std::optional<StepNumbers> numbers = read_step_numbers(run.run_dir);
+  std::ifstream file(run.run_dir / "config.json");  // written when the training begins
+  if (numbers ? numbers->steps == 0 : !file.is_open()) return;
+  if (numbers && numbers->saved > 0)
+    ddh::fail(DDH_NOT_FOUND, "'", run.run_dir.string(), "' holds a run up to step ", numbers->steps,
+              " with a checkpoint of step ", numbers->saved, ", which is not there any more (a damaged one is renamed ",
+              "to damaged-step-N); name a checkpoint with --resume PATH, or choose another run.dir");
   const Json saved = Json::parse(file, nullptr, /*allow_exceptions=*/false);
   const std::map<std::string, Json> options = saved.is_object() ? flat(saved) : std::map<std::string, Json>{};
   const auto is_on = [&](const char* key) { return options.contains(key) && options.at(key) != 0; };

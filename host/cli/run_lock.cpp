@@ -10,11 +10,12 @@
 #include <cstring>
 
 #include "ddh/sdk/plugin.hpp"
+#include "engine/monitor/step_count.hpp"
 
 namespace ddhost {
 namespace {
 
-// A run that failed at its start may have removed the file after it was opened here.
+// A run that has done no step may have removed the file after it was opened here.
 bool has_its_name(int fd, const std::filesystem::path& file) {
   struct stat opened {
   }, named{};
@@ -29,7 +30,7 @@ RunLock::~RunLock() {
 }
 
 RunLock::Result RunLock::take(const std::filesystem::path& folder, File file) {
-  const std::filesystem::path path = folder / "metrics.jsonl";
+  const std::filesystem::path path = folder / kRunLock;
   const int exclusive = file == File::must_be_new ? O_EXCL : 0;
   for (;;) {
     const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | exclusive, 0644);

@@ -7,8 +7,8 @@
 
 namespace ddhost {
 
-// Holds metrics.jsonl of a folder. The lock belongs to the open file (flock), which the ranks inherit. It is released when
-// the last process of the run has ended, also after a crash.
+// Holds run.lock of a folder, a file that stays there and marks the folder. The lock belongs to the open file (flock),
+// which the ranks inherit. It is released when the last process of the run has ended, also after a crash.
 class RunLock {
  public:
   enum class File { must_be_new, may_exist };

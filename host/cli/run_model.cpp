@@ -9,11 +9,11 @@
 #include "cli/load_guard.hpp"
 #include "cli/prepare.hpp"
 #include "cli/resume.hpp"
+#include "cli/run_folder.hpp"
 #include "config/optimizer_sections.hpp"
 #include "config/replaced.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "engine/loop/rank.hpp"
-#include "engine/weights/checkpoint_folder.hpp"
 #include "engine/weights/instruction_set.hpp"
 #include "engine/weights/named_checkpoint.hpp"
 #include "launch/launch.hpp"
@@ -81,23 +81,17 @@ std::vector<std::string> libraries_of(const PreparedRun& run) {
   return files;
 }
 
-// In the loader: a run whose ranks can start. If it can't start, the next attempt can use its folder.
+// In the loader: a run whose ranks can start.
 void make_ready(const CommandLine& line, PreparedRun& run, LoaderRecord& record) {
-  const bool trains = run.work == Work::kTrain;
-  if (trains) {
+  if (run.work == Work::kTrain) {
     require_checkpoint(run);
     if (run.wish.from == ResumeWish::From::none) keep_config_file(line, run);
     make_run_folder(run);
-    record.set_folder(run.run_dir.string());
+    record.set_folder(folder_note(run));
   }
-  try {
-    for (const std::string& warning : choose_checkpoints(run))
-      print_sentence("warning: " + run.config.in_words_of_user(warning));
-    run.fingerprints = fingerprints_of(run);
-  } catch (...) {
-    if (trains) leave_unused_folder(run);
-    throw;
-  }
+  for (const std::string& warning : choose_checkpoints(run))
+    print_sentence("warning: " + run.config.in_words_of_user(warning));
+  run.fingerprints = fingerprints_of(run);
 }
 
 void print_configuration(const PreparedRun& run, std::ostream& out) {
@@ -142,21 +136,6 @@ LaunchArgs launch_args(Command command, const Config& host, int world_size) {
   return args;
 }
 
-// Of a training that did not end well, after all its processes have ended: a checkpoint that was being written is removed,
-// and a folder without rows is free again. Another run may have taken the folder meanwhile.
-void clean_up(const std::filesystem::path& run_dir) {
-  try {
-    RunLock lock;
-    if (lock.take(run_dir, RunLock::File::may_exist) != RunLock::Result::locked) return;
-    remove_leftovers(run_dir);
-    PreparedRun run;
-    run.run_dir = run_dir;
-    leave_unused_folder(run);
-  } catch (const ddh::Error&) {
-    // The folder is gone or can't be written; the run has said so.
-  }
-}
-
 }  // namespace
 
 int run_model(const CommandLine& line, Registry& registry, std::ostream& out) {
@@ -172,7 +151,7 @@ int run_model(const CommandLine& line, Registry& registry, std::ostream& out) {
       launch_args(line.command, host, world_size),
       [&](LoaderRecord& of_loader) { return prepare(request, registry, of_loader, out); }, record);
   if (!outcome.sentence.empty()) print_sentence(outcome.sentence);
-  if (const std::string folder = record.folder(); outcome.exit_code != 0 && !folder.empty()) clean_up(folder);
+  clean_up_folder(record.folder(), outcome.exit_code != 0);
   return outcome.exit_code;
 }
 

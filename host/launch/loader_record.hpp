@@ -43,7 +43,7 @@ class LoaderRecord {
   [[nodiscard]] std::string all_loads() const;
 
   // Each of these is written once; further calls do nothing.
-  void set_folder(std::string_view run_dir);
+  void set_folder(std::string_view note);  // what the launcher needs to clean up the run's folder
   [[nodiscard]] std::string folder() const;
   void set_libraries(const std::vector<std::string>& files);
   [[nodiscard]] std::vector<std::string> libraries() const;

@@ -3,6 +3,7 @@
 // Checkpoints of other programs as initial weights: train.init_from and --weights take what torch, DeepSpeed and others
 // wrote (tests/data/make_imports.py).
 #include <catch2/catch.hpp>
+#include <cmath>
 
 #include "cli/checkpoint_runs.hpp"
 #include "fixtures/harness/safetensors.hpp"
@@ -131,4 +132,27 @@ TEST_CASE("ckpt import refuses parameters that were updated a different number o
   CHECK_THAT(said.err, Catch::Contains("different numbers of updates") && Catch::Contains("train.init_from"));
   CHECK(runs.saved("out").empty());
   ran(toy_run({"model.layers=1", "train.steps=0", "train.init_from=" + from}));
+}
+
+TEST_CASE("ckpt import refuses values from which no run can go on", "[cli]") {
+  const auto& [file, tensor, words] = GENERATE(table<std::string, std::string, std::string>(
+      {{"bias/fp32.pt", "bias", "parameter 'bias' is not finite from element 30 on"},
+       {"bias/exp_avg_sq.pt", "exp_avg_sq/bias", "optimizer state 'exp_avg_sq/bias' is NaN from element 30 on"}}));
+  const Runs runs;
+  REQUIRE(runs.train("like", {"model.layers=1", "train.steps=1", "checkpoint.every=1"}).code == 0);
+  fs::copy(import_of("universal"), runs.dir("from"), fs::copy_options::recursive);
+  const std::string path = runs.dir("from") + "/zero/" + file;
+  const std::vector<char> values = read_safetensors(import_of("universal/expected.safetensors")).at(tensor).bytes;
+  std::string text = read_text(path);
+  const size_t at = text.find(std::string(values.begin(), values.end()));
+  REQUIRE(at != std::string::npos);
+  const float nan = std::nanf("");
+  text.replace(at + values.size() - sizeof nan, sizeof nan, reinterpret_cast<const char*>(&nan), sizeof nan);
+  std::ofstream(path, std::ios::binary) << text;
+  const Said said =
+      call_ddhost({"ckpt", "import", runs.dir("from"), "--like", runs.step("like", 1), "--out", runs.dir("out")});
+  INFO(said.err);
+  CHECK(said.code == 1);
+  CHECK_THAT(said.err, Catch::Contains(words) && Catch::Contains("import an earlier checkpoint"));
+  CHECK(runs.saved("out").empty());
 }

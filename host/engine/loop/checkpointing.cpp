@@ -85,11 +85,12 @@ int64_t checkpoints_to_come(const CheckpointSettings& settings, const TrainOrder
 }
 
 Checkpointing::Checkpointing(RankServices& services, const RunPlan& plan, const StateSource& source,
-                             ReplicaChecks& replicas)
+                             ReplicaChecks& replicas, const StepChecks& checks)
     : services_(services),
       plan_(plan),
       source_(source),
       replicas_(replicas),
+      checks_(checks),
       settings_(CheckpointSettings::from(services.config)),
       layout_(source.model, services.step->optimizers()),
       copy_memory_(services.memory) {
@@ -336,8 +337,9 @@ void Checkpointing::before_update() {
 
 void Checkpointing::finish_save() {
   const auto begin = std::chrono::steady_clock::now();
-  save_->finish();
+  save_->finish(checks_.blame_for_nonfinite());
   const int64_t step = save_->step();
+  last_committed_ = step;
   save_.reset();
   if (services_.seat.rank != 0) return;
   const auto end = std::chrono::steady_clock::now();

@@ -17,6 +17,7 @@
 #include "engine/loop/phase_rates.hpp"
 #include "engine/loop/replica_checks.hpp"
 #include "engine/loop/run_plan.hpp"
+#include "engine/loop/step_checks.hpp"
 #include "engine/weights/checkpoint_folder.hpp"
 #include "engine/weights/checkpoint_write.hpp"
 #include "engine/weights/state_entries.hpp"
@@ -55,13 +56,15 @@ int64_t checkpoints_to_come(const CheckpointSettings& settings, const TrainOrder
 
 class Checkpointing {
  public:
-  // Called after the strategy's materialize. Takes the memory in which checkpoints are copied. The arguments outlive the
-  // object. [collective]
-  Checkpointing(RankServices& services, const RunPlan& plan, const StateSource& source, ReplicaChecks& replicas);
+  // Called after the strategy's materialize. Takes the memory in which checkpoints are copied. `checks` knows why values
+  // may not be finite. The arguments outlive the object. [collective]
+  Checkpointing(RankServices& services, const RunPlan& plan, const StateSource& source, ReplicaChecks& replicas,
+                const StepChecks& checks);
 
   // Loads the newest checkpoint of RunPlan::resume that is not damaged. Damaged ones are renamed. Does nothing if the
   // list is empty. [collective]
   void load(const TrainOrder& order);
+  [[nodiscard]] bool has_resumed() const { return resumed_.has_value(); }
   // The step after which a resumed run begins, or 0.
   [[nodiscard]] int64_t first_step_after() const { return resumed_ ? resumed_->progress.step : 0; }
 
@@ -75,6 +78,8 @@ class Checkpointing {
   // Whether the run was stopped before the evaluation after its last step.
   [[nodiscard]] bool has_evaluation_pending() const { return resumed_ && resumed_->progress.evaluation_pending; }
   [[nodiscard]] bool saves_at_stop() const { return settings_.on(); }
+  // The step of the newest checkpoint that this run has saved; 0: none.
+  [[nodiscard]] int64_t last_committed() const { return last_committed_; }
 
   // Called after the evaluation that the stopped run left out. Saves its result, so that a further resume does not repeat
   // it, and marks the checkpoint if it is the best one. [collective]
@@ -116,11 +121,13 @@ class Checkpointing {
   const RunPlan& plan_;
   const StateSource source_;
   ReplicaChecks& replicas_;  // before each save
+  const StepChecks& checks_;
   const CheckpointSettings settings_;
   CheckpointLayout layout_;  // of the checkpoint that is loaded or saved; later phases may have less state
   CopyMemory copy_memory_;
   std::optional<Manifest> resumed_;
-  int64_t last_saved_ = -1;
+  int64_t last_saved_ = -1;               // its save has begun, or the run was resumed from it
+  int64_t last_committed_ = 0;            // its save has ended
   int64_t saves_done_ = 0;                // of those that were asked for
   std::unique_ptr<CheckpointSave> save_;  // being written
   std::future<std::string>

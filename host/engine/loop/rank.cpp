@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <deque>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 
 #include "engine/calls/instance.hpp"
@@ -253,13 +252,10 @@ class Rank {
   // After this the length of the run is known.
   void go_on_from_checkpoint() {
     replicas_ = std::make_unique<ReplicaChecks>(services_, state_source());
-    checkpoints_ = std::make_unique<Checkpointing>(services_, plan_, state_source(), *replicas_);
+    checkpoints_ = std::make_unique<Checkpointing>(services_, plan_, state_source(), *replicas_, *checks_);
     checkpoints_->load(*order_);
     if (const std::optional<TrainPosition> position = checkpoints_->position()) order_->begin_after(*position);
     checkpoints_->require_room(*order_);
-    if (is_first() && !plan_.resume.empty() && order_->is_at_end(order_->begin()))
-      services_.log->info("the checkpoint is of step {}, with which the run ends: nothing is left to train",
-                          order_->last_step());
     if (!plan_.model.has_cap(DDH_CAP_EMPTY_BATCH)) require_no_empty(*order_, config(), *model_desc_);
     rates_ = std::make_unique<PhaseRates>(services_, plan_, phases_, *order_, evaluates(config()));
     if (plan_.final_weights != nullptr) reserve_final_weights(*plan_.final_weights, *model_desc_, *services_.comm);
@@ -291,7 +287,10 @@ class Rank {
       case Work::kTrain:
         train();
         save();
-        report();
+        if (train_end_.idle)
+          say_nothing_left();
+        else
+          report();
         return end_with_failure();
       case Work::kEvaluate:
         return print_evaluations(setup(), programs_to_evaluate(*model_desc_, train_programs_));
@@ -300,18 +299,9 @@ class Rank {
     }
   }
 
-  void write_config() const {
-    const std::string path = (plan_.run_dir / "config.json").string();
-    std::ofstream out(path);
-    out << config().file_text() << '\n';
-    if (!out.flush())
-      ddh::fail(DDH_RESOURCE_EXHAUSTED, "cannot write '", path, "'; free some space or give another run.dir");
-  }
-
   void train() {
     const ddh_program_desc& first = *model_desc_->programs[train_programs_.front()];
     estimate_programs();
-    if (is_first()) write_config();
     if (const std::string failure = log_failure_->sentence(); !failure.empty())
       ddh::fail(DDH_RESOURCE_EXHAUSTED, failure);
     monitor_ = std::make_unique<Monitor>(services_, plan_.monitors, plan_.run_dir.string(), first.sample_unit,
@@ -327,6 +317,12 @@ class Rank {
         save_final_weights(*plan_.final_weights, state_source(), services_, checks_->blame_for_nonfinite());
     save_failure_ = saved.problem;
     if (is_first()) services_.log->info("weights after step {}: {}", train_end_.last_step, saved.path);
+  }
+
+  void say_nothing_left() const {
+    if (is_first())
+      services_.log->info("nothing is left to train after step {}: config.json and the rows of '{}' stay as they are",
+                          train_end_.last_step, plan_.run_dir.string());
   }
 
   // The file of a stopped run would be in the way of the run that resumes it.
@@ -368,7 +364,8 @@ class Rank {
   // What went wrong without costing the run its results.
   void end_with_failure() const {
     std::string all;
-    for (const std::string& sentence : {save_failure_, monitor_->failure(), log_failure_->sentence(), stdout_failure_})
+    for (const std::string& sentence :
+         {save_failure_, monitor_->failure(), monitor_->count_failure(), log_failure_->sentence(), stdout_failure_})
       if (!sentence.empty()) all += (all.empty() ? "" : "; ") + sentence;
     if (!all.empty()) ddh::fail(DDH_FAILED_PRECONDITION, all);
   }

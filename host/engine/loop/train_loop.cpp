@@ -66,11 +66,16 @@ class TrainLoop {
   }
 
   TrainEnd run() {
-    if (checkpoints_.has_evaluation_pending()) {
-      if (!evaluate()) return {position_.step, true};
+    const bool is_pending = checkpoints_.has_evaluation_pending();
+    const bool goes_on = checkpoints_.has_resumed() && !is_pending;
+    if (goes_on && (order_.is_at_end(position_) || evaluations_.end_run())) return {position_.step, false, true};
+    monitor_.begin();
+    if (is_pending) {
+      if (!evaluate()) return {position_.step, true, false};
       checkpoints_.late_evaluation_done(state());
+      monitor_.saved(checkpoints_.last_committed());
+      if (evaluations_.end_run()) return {position_.step, false, false};
     }
-    if (evaluations_.end_run()) return {position_.step, false};
     Loader loader(setup_.model_inst, setup_.model_table, setup_.model_callers, order_, position_,
                   static_cast<uint64_t>(services_.seat.rank));
     services_.clock.restart();
@@ -80,7 +85,7 @@ class TrainLoop {
       train_step(now, loader);
       next = finish_step(now);
     }
-    return {position_.step, next == Next::stop};
+    return {position_.step, next == Next::stop, false};
   }
 
  private:
@@ -155,6 +160,7 @@ class TrainLoop {
     const bool ends = next != Next::step || order_.is_at_end(position_);
     replicas_.step_done(now.step, ends);
     checkpoints_.step_done({now, outcome.requests, ends, !is_evaluated}, state());
+    monitor_.saved(checkpoints_.last_committed());
     return next;
   }
 

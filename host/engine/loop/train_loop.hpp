@@ -12,9 +12,11 @@
 
 namespace ddhost {
 
+// The same on every rank.
 struct TrainEnd {
   int64_t last_step;
-  bool stopped;  // the run was asked to stop; the same on every rank
+  bool stopped;  // the run was asked to stop
+  bool idle;     // a resumed run that had no step and no evaluation left, so that it has done nothing
 };
 
 // Runs the steps of the order, fewer if the run is asked to stop: from the first, or after that of a checkpoint.

@@ -8,8 +8,10 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <string_view>
 
+#include "ddh/sdk/plugin.hpp"
 #include "engine/calls/plain_text.hpp"
 
 namespace ddhost {
@@ -61,14 +63,16 @@ size_t terminal_columns() {
 
 }  // namespace
 
-Monitor::Monitor(RankServices& services, const std::vector<Plugin>& plugins, const std::string& run_dir,
+Monitor::Monitor(RankServices& services, const std::vector<Plugin>& plugins, std::string run_dir,
                  std::string items_name, int64_t resumed_after, int64_t last_step)
     : services_(services),
+      plugins_(plugins),
+      run_dir_(std::move(run_dir)),
       items_name_(std::move(items_name)),
+      resumed_after_(resumed_after),
       every_(services.config.get<int64_t>("monitor.every")),
       last_step_(last_step) {
   if (services.seat.rank != 0) return;
-  monitors_.emplace(services, plugins, run_dir, resumed_after);
   const auto progress = services.config.get<std::string>("monitor.progress");
   const bool quiet = services.config.get<bool>("run.quiet");
   const char* terminal = std::getenv("TERM");
@@ -77,6 +81,21 @@ Monitor::Monitor(RankServices& services, const std::vector<Plugin>& plugins, con
 }
 
 Monitor::~Monitor() { finish_line(); }
+
+void Monitor::begin() {
+  if (services_.seat.rank != 0) return;
+  monitors_.emplace(services_, plugins_, run_dir_, resumed_after_);
+  count_.emplace(run_dir_, resumed_after_);
+  write_config();
+}
+
+void Monitor::write_config() const {
+  const std::string path = run_dir_ + "/config.json";
+  std::ofstream out(path);
+  out << services_.config.file_text() << '\n';
+  if (!out.flush())
+    ddh::fail(DDH_RESOURCE_EXHAUSTED, "cannot write '", path, "'; free some space or give another run.dir");
+}
 
 void Monitor::step_begin(int64_t step) {
   services_.seat.record.set_step(step);
@@ -102,6 +121,7 @@ void Monitor::step_end(const ddh_step_block& block, const StepOutcome& outcome, 
                          {"loss_scale", block.loss_scale}});
   unwritten_ = Row{block.step, std::string(facts.program), std::move(row)};
   if (block.step % every_ == 0 || block.step == last_step_ || outcome.requests.stop) write_step();
+  try_to_count([&] { count_->done(block.step); });
   smooth_ms_ = smooth_ms_ == 0 ? step_ms : 0.9 * smooth_ms_ + 0.1 * step_ms;
   show_progress(block, facts, step_ms, items_per_s);
 }
@@ -157,6 +177,19 @@ void Monitor::write_row(int32_t kind, int64_t step, std::string_view program, st
     failure_ = error.what();
     finish_line();
     if (step < last_step_) services_.log->warn("{}; the run ends after the next step", failure_);
+  }
+}
+
+void Monitor::saved(int64_t step) {
+  if (count_ && step > 0) try_to_count([&] { count_->saved(step); });
+}
+
+template <class Count>
+void Monitor::try_to_count(Count&& count) {
+  try {
+    count();
+  } catch (const ddh::Error& error) {
+    if (count_failure_.empty()) count_failure_ = error.what();
   }
 }
 

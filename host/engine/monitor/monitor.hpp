@@ -13,6 +13,7 @@
 #include <tuple>
 
 #include "engine/monitor/monitors.hpp"
+#include "engine/monitor/step_count.hpp"
 #include "engine/services/interfaces.hpp"
 
 namespace ddhost {
@@ -44,21 +45,27 @@ struct StepFacts {
 
 class Monitor {
  public:
-  // `items_name`: what is counted per second ("tokens"). Error: a monitor can't open what it writes to.
+  // `items_name`: what is counted per second ("tokens"). `plugins` outlive the object.
   // `resumed_after`: the step of the checkpoint that the run was resumed from; 0: a new run.
-  Monitor(RankServices& services, const std::vector<Plugin>& plugins, const std::string& run_dir,
-          std::string items_name, int64_t resumed_after, int64_t last_step);
+  Monitor(RankServices& services, const std::vector<Plugin>& plugins, std::string run_dir, std::string items_name,
+          int64_t resumed_after, int64_t last_step);
   ~Monitor();
   Monitor(const Monitor&) = delete;
   Monitor& operator=(const Monitor&) = delete;
 
+  // Called before the first step or evaluation, but not if a resumed run has none left: its files stay as they are. Lets the monitors open what they write to, and writes config.json. Error: a file can't be written.
+  void begin();
   void step_begin(int64_t step);
   void step_end(const ddh_step_block& block, const StepOutcome& outcome, const StepFacts& facts);
   // `program`: as in StepFacts.
   void evaluated(int64_t step, std::span<const ReportedValue> values, std::string_view program);
+  // `step`: of the newest checkpoint of this run; 0: it has saved none.
+  void saved(int64_t step);
   // Why rows are not recorded any more: the sentence of the first monitor that failed. "": none has. The run then ends
   // after the next step, and keeps what it has trained. Rank 0 only.
   [[nodiscard]] const std::string& failure() const { return failure_; }
+  // Why run.lock could not be written. The run goes on, and tells it at its end. "": it could.
+  [[nodiscard]] const std::string& count_failure() const { return count_failure_; }
   // Called if the run did not fail. `summary`: a JSON object.
   void end(const std::string& summary);
   // Ends the progress line, so that other output can follow.
@@ -82,15 +89,22 @@ class Monitor {
     std::string program;
     std::vector<RowValue> values;
   };
+  void write_config() const;
   void write_step();
+  template <class Count>
+  void try_to_count(Count&& count);
   void add_usage(std::vector<RowValue>& row);
   void warn_of_nonfinite(const ddh_step_block& block, const std::string& nonfinite);
   void show_progress(const ddh_step_block& block, const StepFacts& facts, double step_ms, double items_per_s);
 
   RankServices& services_;
+  const std::vector<Plugin>& plugins_;
+  const std::string run_dir_;
   const std::string items_name_;
-  std::optional<Monitors> monitors_;  // rank 0 only
-  std::string failure_;
+  const int64_t resumed_after_;
+  std::optional<Monitors> monitors_;  // on rank 0, after begin()
+  std::optional<StepCount> count_;    // the same
+  std::string failure_, count_failure_;
   int64_t nonfinite_steps_ = 0;
   std::optional<Row> unwritten_;  // of the last step, where its row was not due
   bool progress_ = false;

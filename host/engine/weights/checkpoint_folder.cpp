@@ -7,6 +7,7 @@
 
 #include "ddh/sdk/plugin.hpp"
 #include "engine/weights/chunk_reader.hpp"
+#include "engine/weights/usable_values.hpp"
 
 namespace fs = std::filesystem;
 
@@ -92,11 +93,22 @@ Manifest open_checkpoint(const fs::path& folder) {
   return manifest;
 }
 
-uint64_t verify_tensors(const fs::path& folder, const Manifest& manifest) {
+VerifiedTensors verify_tensors(const fs::path& folder, const Manifest& manifest) {
   ChunkReader reader(folder, manifest);
-  for (const Manifest::Tensor& tensor : manifest.tensors)
-    reader.for_each_chunk(tensor, [](uint64_t, const char*, uint64_t) {});
-  return reader.bytes_read();
+  VerifiedTensors out;
+  for (const Manifest::Tensor& tensor : manifest.tensors) {
+    const StoredTensor& t = tensor.stored;
+    uint64_t nonfinite = 0;
+    reader.for_each_chunk(tensor, [&](uint64_t begin, const char* values, uint64_t bytes) {
+      nonfinite += count_nonfinite(t.dtype, values, bytes);
+      if (!out.unusable.empty() || nonfinite == 0) return;
+      if (const std::optional<uint64_t> at = first_unusable(t, values, bytes))
+        out.unusable = unusable_text(t, begin / ddh_dtype_bytes(t.dtype) + *at);
+    });
+    if (nonfinite > 0) out.nonfinite.push_back({t.name, nonfinite});
+  }
+  out.bytes = reader.bytes_read();
+  return out;
 }
 
 void remove_leftovers(const fs::path& run_dir) {

@@ -35,8 +35,18 @@ std::vector<CheckpointPlace> list_checkpoints(const std::filesystem::path& run_d
 
 // The manifest of a whole checkpoint; chunks of tensors are not read. Throws ddh::Error that says what is damaged.
 Manifest open_checkpoint(const std::filesystem::path& folder);
-// Throws, naming the file and the tensor, if a byte of a tensor is damaged. Returns the number of bytes read.
-uint64_t verify_tensors(const std::filesystem::path& folder, const Manifest& manifest);
+struct VerifiedTensors {
+  uint64_t bytes = 0;    // that were read
+  std::string unusable;  // the first value from which no run can go on (usable_values.hpp), as a sentence; "": none
+  // Tensors with values that are NaN or infinite, and how many.
+  struct Nonfinite {
+    std::string tensor;
+    uint64_t values;
+  };
+  std::vector<Nonfinite> nonfinite;
+};
+// Throws, naming the file and the tensor, if a byte of a tensor is damaged.
+VerifiedTensors verify_tensors(const std::filesystem::path& folder, const Manifest& manifest);
 
 // The folder in which a checkpoint is written until it is whole.
 std::filesystem::path partial_folder(const std::filesystem::path& run_dir, int64_t step);

@@ -2,6 +2,7 @@
 #include "engine/weights/checkpoint_import.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "ddh/sdk/plugin.hpp"
@@ -10,6 +11,7 @@
 #include "engine/weights/durable.hpp"
 #include "engine/weights/gpt2_layout.hpp"
 #include "engine/weights/import/foreign_checkpoint.hpp"
+#include "engine/weights/usable_values.hpp"
 
 namespace fs = std::filesystem;
 
@@ -30,6 +32,7 @@ class ForeignSource {
 
   [[nodiscard]] bool is_of_transformers() const { return is_of_transformers_; }
 
+  [[nodiscard]] const std::string& what() const { return what_; }
   // Its values in the dtype of the checkpoint; valid until the next call.
   const char* values(const StoredTensor& wanted) {
     const FileTensor& found = find(wanted);
@@ -125,6 +128,9 @@ void write_file(const fs::path& from, const fs::path& to, size_t index, Manifest
     const StoredTensor& t = tensor.stored;
     if (t.file != index) continue;
     const char* const values = source.values(t);
+    if (const std::optional<uint64_t> at = first_unusable(t, values, t.bytes))
+      ddh::fail(DDH_DATA_LOSS, unusable_text(t, *at), " in ", source.what(),
+                ", so no run can go on from it; import an earlier checkpoint");
     out.write_at(t.offset, values, t.bytes);
     for (uint64_t c = 0; c < t.chunks(); ++c) tensor.sums[c] = sum_of(values + c * kChunkBytes, t.chunk_bytes(c));
   }

@@ -103,7 +103,7 @@ class PieceReader {
 
   ReadCount read_all(Pieces pieces) const {
     ReadCount count;
-    ChunkReader reader(folder_, manifest_);
+    ChunkReader reader(folder_, manifest_, ChunkReader::Values::usable);
     PieceAccess access(source_, layout_, staging_);
     for (Written& written : pieces) {
       if (has_failed_) break;

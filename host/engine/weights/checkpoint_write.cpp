@@ -191,10 +191,22 @@ bool CheckpointSave::begin_shared_sums() {
   return true;
 }
 
-void CheckpointSave::finish() {
+void CheckpointSave::require_usable(const std::string& reason) const {
+  std::vector<UnusableValue> all(static_cast<size_t>(comm_.world_size()));
+  comm_.all_gather_bytes(&writer_->unusable(), all.data(), sizeof(UnusableValue), "checkpoint: finite values");
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].tensor < 0) continue;
+    const StoredTensor& tensor = layout_.tensors()[static_cast<size_t>(all[rank].tensor)];
+    ddh::fail(DDH_DATA_LOSS, "the checkpoint of step ", step(),
+              " is not saved: ", unusable_text(tensor, all[rank].element), " (rank ", rank, "): ", reason);
+  }
+}
+
+void CheckpointSave::finish(const std::string& reason) {
   if (thread_.joinable()) thread_.join();
   const FailureText first = first_failure(comm_, failure_, "checkpoint: write");
   if (first[0] != '\0') ddh::fail(DDH_RESOURCE_EXHAUSTED, first.data());
+  require_usable(reason);
   if (!shared_sums_begun_) together(comm_, "checkpoint: checksums", [&] { writer_->sum_shared_chunks(); });
   const std::vector<uint64_t> sums = of_all_ranks(writer_->sums(), comm_);
   together(comm_, "checkpoint: commit", [&] {

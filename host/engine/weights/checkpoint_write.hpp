@@ -9,7 +9,7 @@
 //   ... training continues ...  until written() on every rank
 //   save.begin_shared_sums();   another thread reads the chunks that several ranks wrote
 //   ... training continues ...  until written() on every rank
-//   save.finish();              waits for the rest, and commits
+//   save.finish(reason);        waits for the rest, and commits
 //
 // So no later value ever gets into the file. The constructor itself copies what only the main thread can read (memory of a
 // device, files) and buffers, which forward changes. Copying during forward and backward: DataStates-LLM (Maurya et al. 2024).
@@ -19,6 +19,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -61,8 +62,10 @@ class CheckpointSave {
   // Called when written() is true on every rank. If several ranks wrote a chunk, the first call lets another thread compute
   // such checksums and returns true; written() is false until it is done.
   bool begin_shared_sums();
-  // Waits until every rank has written, and commits. Throws on every rank if one has failed. [collective]
-  void finish();
+  // Waits until every rank has written, and commits. Throws on every rank if one has failed, or if there is a value from
+  // which no run can go on (usable_values.hpp): the error names it and the rank that holds it, and ends with `reason`.
+  // [collective]
+  void finish(const std::string& reason);
 
  private:
   // Values that the thread copies.
@@ -76,6 +79,7 @@ class CheckpointSave {
   template <class Read>
   void take(DoubleBuffer& past_copy, size_t tensor, uint64_t begin, uint64_t bytes, Read&& read);
   void copy_rest();
+  void require_usable(const std::string& reason) const;
   void write_copy();
   void drop() noexcept;
 

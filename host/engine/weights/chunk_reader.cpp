@@ -3,14 +3,17 @@
 
 #include <algorithm>
 #include <new>
+#include <optional>
 
 #include "ddh/sdk/plugin.hpp"
+#include "engine/weights/usable_values.hpp"
 
 namespace ddhost {
 
-ChunkReader::ChunkReader(const std::filesystem::path& folder, const Manifest& manifest)
+ChunkReader::ChunkReader(const std::filesystem::path& folder, const Manifest& manifest, Values values)
     : folder_(folder),
       manifest_(manifest),
+      values_(values),
       buffer_(
           static_cast<char*>(std::aligned_alloc(DirectFile::kBlockBytes, kPartBytes + 2 * DirectFile::kBlockBytes))) {
   if (buffer_ == nullptr) throw std::bad_alloc();
@@ -30,6 +33,19 @@ ChunkReader::Loaded ChunkReader::loaded_at(const Manifest::Tensor& tensor, uint6
   return {bytes_ + (at - begin_), end_ - at};
 }
 
+void ChunkReader::check_chunk(const Manifest::Tensor& tensor, uint64_t chunk, const char* data) const {
+  const StoredTensor& t = tensor.stored;
+  const std::string path = (folder_ / manifest_.files[t.file].name).string();
+  const uint64_t begin = chunk * kChunkBytes, bytes = t.chunk_bytes(chunk);
+  if (sum_of(data, bytes) != tensor.sums[chunk])
+    ddh::fail(DDH_DATA_LOSS, "tensor '", t.name, "' in '", path, "' is damaged in its bytes ", begin, " to ",
+              begin + bytes);
+  if (values_ == Values::any) return;
+  if (const std::optional<uint64_t> at = first_unusable(t, data, bytes))
+    ddh::fail(DDH_DATA_LOSS, unusable_text(t, begin / ddh_dtype_bytes(t.dtype) + *at), " in '", path,
+              "', so no run can go on from it");
+}
+
 // Chunks [first, end).
 void ChunkReader::load(const Manifest::Tensor& tensor, uint64_t first, uint64_t end) {
   const StoredTensor& t = tensor.stored;
@@ -37,11 +53,8 @@ void ChunkReader::load(const Manifest::Tensor& tensor, uint64_t first, uint64_t 
   tensor_ = nullptr;
   const DirectFile::Read read = files_[t.file].read_into(buffer_.get(), t.offset + begin, bytes);
   bytes_read_ += read.bytes_read;
-  for (uint64_t chunk = first; chunk < end; ++chunk) {
-    if (sum_of(read.data + (chunk - first) * kChunkBytes, t.chunk_bytes(chunk)) == tensor.sums[chunk]) continue;
-    ddh::fail(DDH_DATA_LOSS, "tensor '", t.name, "' in '", (folder_ / manifest_.files[t.file].name).string(),
-              "' is damaged in its bytes ", chunk * kChunkBytes, " to ", chunk * kChunkBytes + t.chunk_bytes(chunk));
-  }
+  for (uint64_t chunk = first; chunk < end; ++chunk)
+    check_chunk(tensor, chunk, read.data + (chunk - first) * kChunkBytes);
   tensor_ = &tensor;
   begin_ = begin;
   end_ = begin + bytes;

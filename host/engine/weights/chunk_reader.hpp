@@ -17,8 +17,10 @@ namespace ddhost {
 
 class ChunkReader {
  public:
+  // `usable`: values from which no run can go on (usable_values.hpp) are an error, as damage is.
+  enum class Values { any, usable };
   // `manifest` outlives the object.
-  ChunkReader(const std::filesystem::path& folder, const Manifest& manifest);
+  ChunkReader(const std::filesystem::path& folder, const Manifest& manifest, Values values = Values::any);
 
   // Bytes [begin, begin + bytes) of a tensor of the manifest. Throws, naming file and tensor, if a chunk is damaged.
   void read(const Manifest::Tensor& tensor, uint64_t begin, uint64_t bytes, char* to);
@@ -53,10 +55,12 @@ class ChunkReader {
     uint64_t bytes;  // from there on
   };
   Loaded loaded_at(const Manifest::Tensor& tensor, uint64_t at, uint64_t end);
+  void check_chunk(const Manifest::Tensor& tensor, uint64_t chunk, const char* data) const;
   void load(const Manifest::Tensor& tensor, uint64_t first, uint64_t end);
 
   const std::filesystem::path folder_;
   const Manifest& manifest_;
+  const Values values_;
   std::vector<DirectFile> files_;
   const std::unique_ptr<char, Free> buffer_;
   // Neighbouring pieces often need the same chunk.

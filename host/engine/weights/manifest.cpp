@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <cstdio>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "ddh/sdk/plugin.hpp"
@@ -88,6 +90,26 @@ Manifest::Tensor tensor_of(const Json& json, const Manifest& manifest) {
   return out;
 }
 
+// JSON has no such numbers, and a schedule may keep an infinity.
+constexpr std::array<const char*, 3> kNonfinite = {"nan", "inf", "-inf"};
+Json json_of(const std::map<std::string, double>& numbers) {
+  Json out = Json::object();
+  for (const auto& [name, value] : numbers)
+    out[name] = std::isfinite(value) ? Json(value) : Json(kNonfinite.at(std::isnan(value) ? 0 : value > 0 ? 1 : 2));
+  return out;
+}
+std::map<std::string, double> numbers_of(const Json& json) {
+  constexpr std::array<double, 3> kValues = {std::numeric_limits<double>::quiet_NaN(),
+                                             std::numeric_limits<double>::infinity(),
+                                             -std::numeric_limits<double>::infinity()};
+  std::map<std::string, double> out;
+  for (const auto& [name, value] : json.items()) {
+    const auto* const at = std::find(kNonfinite.begin(), kNonfinite.end(), value);
+    out[name] = at == kNonfinite.end() ? value.get<double>() : kValues.at(static_cast<size_t>(at - kNonfinite.begin()));
+  }
+  return out;
+}
+
 Json json_of(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
 BestState best_of(const Json& json, const Json& value, const Json& step) {
   return {json.value("metric", ""),
@@ -132,10 +154,12 @@ Json json_of(const TrainProgress& progress, const std::vector<std::string>& para
   for (const OptimizerProgress& o : progress.optimizers) {
     Json steps = Json::object();
     for (size_t p = 0; p < param_names.size(); ++p) steps[param_names[p]] = o.param_steps.at(p);
+    Json schedules = Json::array();
+    for (const std::map<std::string, double>& numbers : o.schedules) schedules.push_back(json_of(numbers));
     out["optimizers"].push_back({{"section", o.section},
                                  {"plugin", o.plugin},
                                  {"version", o.version},
-                                 {"schedules", o.schedules},
+                                 {"schedules", std::move(schedules)},
                                  {"param_steps", std::move(steps)}});
   }
   return out;
@@ -163,7 +187,7 @@ TrainProgress progress_of(const Json& json, const std::vector<std::string>& para
     out.programs.push_back({p.at("name"), p.at("samples"), p.at("epoch_samples")});
   for (const Json& o : json.at("optimizers")) {
     OptimizerProgress optimizer{o.at("section"), o.at("plugin"), o.at("version"), {}, {}};
-    o.at("schedules").get_to(optimizer.schedules);
+    for (const Json& numbers : o.at("schedules")) optimizer.schedules.push_back(numbers_of(numbers));
     for (const std::string& name : param_names) optimizer.param_steps.push_back(o.at("param_steps").at(name));
     out.optimizers.push_back(std::move(optimizer));
   }

@@ -31,8 +31,9 @@ bool overflows_f16(const float* values, const void* rounded, uint64_t numel) {
 // Writes entries in the dtypes of the file. Values that are not finite are never written to a file.
 class EntryWriter {
  public:
-  EntryWriter(const RangeFile& file, const StateSource& source, Staging& staging, const std::string& nonfinite_reason)
-      : file_(file), source_(source), staging_(staging), nonfinite_reason_(nonfinite_reason) {}
+  EntryWriter(const RangeFile& file, const StateSource& source, Staging& staging, int rank,
+              const std::string& nonfinite_reason)
+      : file_(file), source_(source), staging_(staging), rank_(rank), nonfinite_reason_(nonfinite_reason) {}
 
   // `index`: of the entry in the list. Entries without a pointer are read through a buffer, in pieces.
   void write(Tensor& tensor, const ddh_state_entry& entry, uint32_t index) const {
@@ -80,12 +81,13 @@ class EntryWriter {
     const std::optional<uint64_t> at = first_nonfinite(values, numel);
     if (!at) return;
     ddh::fail(DDH_DATA_LOSS, "the weights are not written: parameter ", param_text(source_.model, e.param),
-              " is not finite from element ", e.offset + begin + *at, " on: ", nonfinite_reason_);
+              " is not finite from element ", e.offset + begin + *at, " on (rank ", rank_, "): ", nonfinite_reason_);
   }
 
   const RangeFile& file_;
   const StateSource& source_;
   Staging& staging_;
+  const int rank_;
   const std::string& nonfinite_reason_;
 };
 
@@ -152,7 +154,7 @@ Exported export_params(const RangeFile& file, const StateSource& source, const C
       if (comm.rank() == 0) file.write_at(0, plan.header.data(), plan.header.size());
       staging.device().synchronize(nullptr);  // the last updates
       comm.require_healthy();
-      mine = write_own(EntryWriter(file, source, staging, nonfinite_reason), source, tensors);
+      mine = write_own(EntryWriter(file, source, staging, comm.rank(), nonfinite_reason), source, tensors);
       if (comm.rank() == 0) write_buffers(file, model, plan, staging);
       file.sync();
     } catch (const ddh::Error& error) {

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a resumed run says and leaves: the sizes of its micro-batches, a run with no step left, and a run that is refused.
+#include <catch2/catch.hpp>
+#include <map>
+
+#include "cli/checkpoint_runs.hpp"
+
+using namespace ddhost::test;
+
+namespace {
+
+// All files of a folder but a run's log, by path, with their contents.
+std::map<std::string, std::string> contents_of(const fs::path& folder) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : fs::recursive_directory_iterator(folder))
+    if (entry.is_regular_file() && entry.path().filename() != "log.txt")
+      files[entry.path().string()] = read_text(entry.path());
+  return files;
+}
+
+Words joined_words(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+}  // namespace
+
+TEST_CASE("the warning about other bits shows the micro-batches that the steps take", "[cli]") {
+  const Runs runs;
+  const Words options = {"model.programs=2", "checkpoint.every=2", "data.micro_batch.train=3",
+                         "data.micro_batch.second=5"};
+  REQUIRE(runs.train("a", options).code == 0);
+  const auto warning = [&](const char* name, const Words& more) {
+    const Said said = runs.train(name, joined_words(joined_words(options, {"--resume", runs.step("a", 4)}), more));
+    INFO(said.err);
+    CHECK(said.code == 0);
+    return said.err;
+  };
+  CHECK_THAT(warning("ranks", {"--nproc", "1"}),
+             Catch::Contains("a step had 2 micro-batches of 5 (second) and 3 (train) samples and has 1 of "
+                             "5 (second) and 3 (train) now"));
+  CHECK_THAT(warning("program", {"data.micro_batch.second=4"}),
+             Catch::Contains("has 2 of 4 (second) and 3 (train) now") && Catch::Contains("the bits will differ"));
+  // No step takes the default.
+  CHECK_THAT(warning("default", {"data.micro_batch=7"}), !Catch::Contains("bits"));
+  CHECK_THAT(warning("eval", {"data.micro_batch.eval=7"}),
+             Catch::Contains("that of 'eval' was 12 and is 7") && !Catch::Contains("a step had"));
+}
+
+TEST_CASE("the warning shows the micro-batches of phases", "[cli]") {
+  const Runs runs;
+  const auto phases = [](const std::string& second) {
+    return Words{"train.steps=null", "checkpoint.every=1", "checkpoint.keep_last=0", "data.micro_batch=6",
+                 R"(train.phases=[{"program": "train", "steps": 2}, {"program": "train", "steps": 4)" + second + "}]"};
+  };
+  REQUIRE(runs.train("a", phases(R"(, "micro_batch": 4)")).code == 0);
+  const Said said = runs.train("b", joined_words(phases(R"(, "micro_batch": 2)"), {"--resume", runs.step("a", 3)}));
+  INFO(said.err);
+  CHECK(said.code == 0);
+  CHECK_THAT(said.err, Catch::Contains("micro-batches of 6 (train in phase 1) and 4 (train in phase 2) samples") &&
+                           Catch::Contains("of 6 (train in phase 1) and 2 (train in phase 2) now"));
+}
+
+TEST_CASE("a flag is not taken for the value of the flag before it", "[cli]") {
+  for (const Words& words :
+       {Words{"--resume", "--dry-run"}, Words{"--strategy", "--dry-run"}, Words{"--config", "--dry-run"},
+        Words{"ckpt", "prune", "runs/a", "--after", "--keep-last"}, Words{"export", "a", "b", "--layout", "--help"}}) {
+    const Said said = call_ddhost(words);
+    INFO(words[words.size() - 2] << ": " << said.err << said.out);
+    CHECK(said.code == 2);
+    CHECK(said.out.empty());
+    CHECK_THAT(said.err, Catch::Contains(words[words.size() - 2]));
+  }
+  CHECK_THAT(call_ddhost({"--resume", "--dry-run"}).err, Catch::Contains("--resume has no value before '--dry-run'"));
+}
+
+TEST_CASE("a run with no step left changes no file of its folder, and says so", "[cli]") {
+  const Runs runs;
+  const Words options = {"checkpoint.every=4", "train.eval_every=1", "train.patience=2", "train.patience_mode=max"};
+  const bool ended_by_patience = GENERATE(false, true);
+  Words mine = options;
+  if (!ended_by_patience) mine.push_back("train.patience=0");
+  REQUIRE(runs.train("a", mine).code == 0);
+  const std::map<std::string, std::string> before = contents_of(runs.dir("a"));
+  const Said said = runs.train(
+      "a", joined_words(mine, {"--resume", "auto", "--strategy", "zero2", "--nproc", "1", "run.quiet=false"}));
+  INFO(said.err);
+  CHECK(said.code == 0);
+  CHECK_THAT(said.err, Catch::Contains("nothing is left to train after step ") &&
+                           Catch::Contains("config.json and the rows of '") && Catch::Contains("stay as they are"));
+  CHECK(said.out.empty());  // no table of times
+  CHECK(contents_of(runs.dir("a")) == before);
+  // In another folder there is nothing to write either.
+  const std::string last = read_text(runs.dir("a") + "/checkpoints/latest");
+  const std::string checkpoint = runs.dir("a") + "/checkpoints/" + last.substr(0, last.size() - 1);
+  CHECK(runs.train("b", joined_words(mine, {"--resume", checkpoint})).code == 0);
+  CHECK_FALSE(fs::exists(runs.dir("b")));
+}
+
+TEST_CASE("a run with no step left still writes the final weights that it is asked for", "[cli]") {
+  const Runs runs;
+  const Words options = {"checkpoint.every=4"};
+  REQUIRE(runs.train("a", options).code == 0);
+  const std::map<std::string, std::string> before = contents_of(runs.dir("a"));
+  REQUIRE(runs.train("a", joined_words(options, {"--resume", "auto", "--save-final", runs.dir("w.st")})).code == 0);
+  REQUIRE(call_ddhost({"export", runs.step("a", 6), runs.dir("out")}).code == 0);
+  CHECK(read_text(runs.dir("w.st")) == read_text(runs.dir("out") + "/model.safetensors"));
+  CHECK(contents_of(runs.dir("a")) == before);
+  const std::string inside = runs.dir("b") + "/w.safetensors";
+  REQUIRE(runs.train("b", joined_words(options, {"--resume", runs.step("a", 6), "--save-final", inside})).code == 0);
+  CHECK(read_text(inside) == read_text(runs.dir("w.st")));
+}
+
+TEST_CASE("a new run of no steps keeps its folder", "[cli]") {
+  const Runs runs;
+  REQUIRE(runs.train("a", {"train.steps=0"}).code == 0);
+  CHECK(fs::exists(runs.dir("a") + "/config.json"));
+  CHECK_THAT(read_text(runs.dir("a") + "/metrics.jsonl"), Catch::Contains("summary"));
+}
+
+TEST_CASE("a run that is refused leaves nothing that was not there", "[cli]") {
+  const Words why = GENERATE(values<Words>(
+      {{"data.order=/no/such/file"},
+       {"train.init_from=/no/such/file"},
+       {"train.eval_every=1", "checkpoint.best.metric=accuracy"},
+       {"model.metrics=2", "model.metric_name=grad_norm"},
+       {"train.programs=[\"none\"]"},
+       {"--monitor", "csv", "--comm", "loop", "schedule.type=plateau", "train.eval_every=0", "model.programs=2"},
+       {"--resume", "/no/such/checkpoint"}}));
+  const TempFolder folder;
+  INFO(why.front());
+  const auto refused = [&](const Words& more) {
+    Process process(joined_words(joined_words({"--model", toy_model(), "train.steps=2", "--nproc", "2"}, why), more),
+                    [&] { static_cast<void>(chdir(folder.path().c_str())); });
+    CHECK(process.wait() == 1);
+    return process.err();
+  };
+  INFO(refused({}));
+  CHECK(fs::is_empty(folder.path()));
+  INFO(refused({"run.dir=" + folder.file("deep/below/run")}));
+  CHECK(fs::is_empty(folder.path()));
+  // What was there stays.
+  fs::create_directories(folder.file("mine"));
+  std::ofstream(folder.file("mine/notes.txt")) << "";
+  refused({"run.dir=" + folder.file("mine")});
+  CHECK(contents_of(folder.path()) == std::map<std::string, std::string>{{folder.file("mine/notes.txt"), ""}});
+}
+
+TEST_CASE("a resume that is refused leaves the run as it was", "[cli]") {
+  const Runs runs;
+  REQUIRE(runs.train("a", {"checkpoint.every=4"}).code == 0);
+  const std::map<std::string, std::string> before = contents_of(runs.dir("a"));
+  for (const Words& why : {Words{"optimizer.lr=0.5"}, Words{"--optimizer", "adam"},
+                           Words{"train.steps=9", "--resume-allow", "train.steps", "train.eval_every=1",
+                                 "checkpoint.best.metric=accuracy"},
+                           Words{"train.steps=5", "--resume-allow", "train.steps"},
+                           Words{"train.steps=9", "--resume-allow", "train.steps", "--monitor",
+                                 "tensorboard," + test_plugin("best_loss"), "monitor.best_loss.file=no/such/file"}}) {
+    const Said said =
+        runs.train("a", joined_words({"checkpoint.every=2", "--resume", "auto", "--monitor", "csv"}, why));
+    INFO(said.err);
+    CHECK(said.code == 1);
+    CHECK(contents_of(runs.dir("a")) == before);
+  }
+}

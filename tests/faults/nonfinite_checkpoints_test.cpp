@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Values from which no run can go on never get into a checkpoint, and a checkpoint that has them is named and passed over.
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstring>
+
+#include "cli/checkpoint_runs.hpp"
+#include "engine/weights/checkpoint_folder.hpp"
+
+using namespace ddhost::test;
+
+namespace {
+
+// The optimizer spoils values in its update of step 4, after which the run saves.
+Words spoiled(const std::string& fault, const Words& more = {}) {
+  Words words = {"--optimizer",
+                 test_plugin("bad_optimizer"),
+                 "optimizer.at=update",
+                 "optimizer.step=4",
+                 "optimizer.fault=" + fault,
+                 "checkpoint.every=2",
+                 "checkpoint.keep_last=0",
+                 "schedule.type=constant"};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+Words healed(const Words& more = {}) {
+  Words words = spoiled("none", {"--resume", "auto", "--resume-allow", "optimizer.fault,train.steps"});
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+// Puts a value at the end of a tensor of a whole checkpoint, with the checksums that a run would have written.
+void put(const fs::path& folder, const std::string& name, float value) {
+  ddhost::Manifest manifest = ddhost::open_checkpoint(folder);
+  for (ddhost::Manifest::Tensor& tensor : manifest.tensors) {
+    const ddhost::StoredTensor& t = tensor.stored;
+    if (t.name != name) continue;
+    REQUIRE(t.chunks() == 1);
+    std::string file = read_text(folder / manifest.files[t.file].name);
+    std::memcpy(&file[t.offset + t.bytes - sizeof value], &value, sizeof value);
+    std::ofstream(folder / manifest.files[t.file].name, std::ios::binary) << file;
+    tensor.sums[0] = ddhost::sum_of(&file[t.offset], t.bytes);
+  }
+  const std::string text = ddhost::manifest_text(manifest);
+  std::ofstream(folder / "manifest.json", std::ios::binary) << text;
+  std::ofstream(folder / "COMPLETE", std::ios::binary) << "ddhost checkpoint 1\nmanifest " << text.size() << " "
+                                                       << ddhost::hex(ddhost::sum_of(text.data(), text.size())) << "\n";
+}
+
+}  // namespace
+
+TEST_CASE("a checkpoint with NaN is not saved, and the run ends with the parameter and the rank", "[faults]") {
+  const char* const strategy = GENERATE("ddp", "zero1", "zero3");
+  const char* const async = GENERATE("checkpoint.async=true", "checkpoint.async=false");
+  const Runs runs;
+  INFO(strategy << " " << async);
+  const Words options = {"--strategy", strategy, async};
+  const Said end = runs.train("a", [&] {
+    Words words = spoiled("nan", options);
+    words.push_back("train.steps=4");  // of the last step, because the next one would see the NaN itself
+    return words;
+  }());
+  INFO(end.err);
+  CHECK(end.code == 1);
+  CHECK_THAT(end.err, Catch::Contains("the checkpoint of step 4 is not saved: parameter '") &&
+                          Catch::Contains("is not finite from element ") && Catch::Contains("(rank 0): "));
+  CHECK(runs.saved("a") == std::set<std::string>{"latest", "step-2"});
+  // The checkpoint before is used, with the bits of a run that was never spoiled.
+  Words again = healed(options), unbroken = spoiled("none", options);
+  const Said resumed = runs.train("a", again);
+  INFO(resumed.err);
+  REQUIRE(resumed.code == 0);
+  REQUIRE(runs.train("b", unbroken).code == 0);
+  CHECK(rows_of(runs.dir("a")) == rows_of(runs.dir("b")));
+  CHECK(call_ddhost({"ckpt", "diff", runs.step("a", 6), runs.step("b", 6)}).code == 0);
+}
+
+TEST_CASE("the rank that holds the NaN is named", "[faults]") {
+  const Runs runs;
+  const Said end = runs.train("a", spoiled("nan_later", {"--strategy", "zero1", "train.steps=4", "model.width=64"}));
+  INFO(end.err);
+  CHECK(end.code == 1);
+  CHECK_THAT(end.err, Catch::Contains("step 4 is not saved: parameter '") && Catch::Contains("(rank 1): "));
+}
+
+TEST_CASE("a run that applies gradients that are not finite saves no checkpoint of them", "[faults]") {
+  const Runs runs;
+  const Said end = runs.train("a", {"model.nan_at_step=4", "train.skip_nonfinite=false", "checkpoint.every=2"});
+  INFO(end.err);
+  CHECK(end.code == 1);
+  CHECK_THAT(end.err, Catch::Contains("the checkpoint of step 4 is not saved") &&
+                          Catch::Contains("train.skip_nonfinite is false"));
+  CHECK(runs.saved("a") == std::set<std::string>{"latest", "step-2"});
+}
+
+TEST_CASE("a NaN in the state of an optimizer is not saved, and an infinity is", "[faults]") {
+  const Runs runs;
+  const Said nan = runs.train("nan", spoiled("nan_in_slot"));
+  INFO(nan.err);
+  CHECK(nan.code == 1);
+  CHECK_THAT(nan.err, Catch::Contains("step 4 is not saved: optimizer state 'unused/") &&
+                          Catch::Contains("' is NaN from element ") && Catch::Contains("(rank 0): "));
+  CHECK(runs.saved("nan") == std::set<std::string>{"latest", "step-2"});
+  CHECK(runs.train("infinity", spoiled("infinity_in_slot")).code == 0);
+  const Said verified = call_ddhost({"ckpt", "verify", runs.step("infinity", 4)});
+  CHECK(verified.code == 0);
+  CHECK_THAT(verified.out, Catch::Contains("whole") && Catch::Contains("of 'unused/") && Catch::Contains("not finite"));
+  CHECK(runs.train("b", healed({"--resume", runs.step("infinity", 4)})).code == 0);
+}
+
+TEST_CASE("steps that are skipped, and parameters that are frozen, don't keep a run from saving", "[faults]") {
+  const char* const precision = GENERATE("fp32", "fp16");
+  const char* const strategy = GENERATE("ddp", "zero3");
+  const Runs runs;
+  const Said end =
+      runs.train("a", {"model.nan_at_step=3", "checkpoint.every=1", "checkpoint.keep_last=0", "model.frozen_layer=1",
+                       "model.encoder=frozen", "--strategy", strategy, std::string("precision.compute=") + precision});
+  INFO(end.err);
+  CHECK(end.code == 0);
+  CHECK_THAT(end.err, Catch::Contains("is skipped"));
+  CHECK(runs.saved("a").size() == 7);
+  const Said verified = call_ddhost({"ckpt", "verify", runs.dir("a")});
+  CHECK(verified.code == 0);
+  CHECK_THAT(verified.out, !Catch::Contains("not finite"));
+}
+
+TEST_CASE("ckpt verify says which values of an older checkpoint are not finite", "[faults]") {
+  const float value = GENERATE(std::nanf(""), HUGE_VALF, -HUGE_VALF);
+  const Runs runs;
+  REQUIRE(runs.train("a", {"checkpoint.every=2"}).code == 0);
+  put(runs.step("a", 6), "bias", value);
+  const Said said = call_ddhost({"ckpt", "verify", runs.dir("a")});
+  CHECK(said.code == 1);
+  CHECK_THAT(said.out, Catch::Contains("step-6: whole") && Catch::Contains("1 value of 'bias' is not finite") &&
+                           Catch::Contains("no run can go on from it: parameter 'bias' is not finite from element 30"));
+  CHECK_THAT(said.out, Catch::Contains("step-4: whole") && Catch::Contains(" read\n"));
+}
+
+TEST_CASE("--resume auto passes over older checkpoints with NaN, and says so", "[faults]") {
+  const std::string tensor = GENERATE("bias", "exp_avg_sq/embedding");
+  const char* const strategy = GENERATE("ddp", "zero3");
+  const Runs runs;
+  const Words options = {"checkpoint.every=2", "checkpoint.keep_last=0", "--strategy", strategy, "run.quiet=false"};
+  REQUIRE(runs.train("a", options).code == 0);
+  REQUIRE(runs.train("b", options).code == 0);
+  for (const int step : {4, 6}) put(runs.step("a", step), tensor, std::nanf(""));
+  Words again = options;
+  again.insert(again.end(), {"--resume", "auto"});
+  const Said said = runs.train("a", again);
+  INFO(said.err);
+  REQUIRE(said.code == 0);
+  CHECK_THAT(said.err, Catch::Contains("'" + tensor + "' is ") && Catch::Contains("step-6/") &&
+                           Catch::Contains("this checkpoint is skipped") && Catch::Contains("resumed after step 2"));
+  CHECK(runs.saved("a") ==
+        std::set<std::string>{"damaged-step-4", "damaged-step-6", "latest", "step-2", "step-4", "step-6"});
+  CHECK(rows_of(runs.dir("a")) == rows_of(runs.dir("b")));
+  CHECK(call_ddhost({"ckpt", "diff", runs.step("a", 6), runs.step("b", 6)}).code == 0);
+}
+
+TEST_CASE("a run is refused where every checkpoint has NaN, or the one that it names", "[faults]") {
+  const Runs runs;
+  REQUIRE(runs.train("a", {"checkpoint.every=3"}).code == 0);
+  for (const int step : {3, 6}) put(runs.step("a", step), "bias", std::nanf(""));
+  const auto check_refused = [&](const char* name, const std::string& resume) {
+    const Said said = runs.train(name, {"checkpoint.every=3", "--resume", resume});
+    INFO(said.err);
+    CHECK(said.code == 1);
+    CHECK_THAT(said.err, Catch::Contains("no checkpoint can be loaded: parameter 'bias' is not finite") &&
+                             !Catch::Contains("train.init_from"));
+  };
+  check_refused("b", runs.step("a", 6));
+  CHECK_FALSE(fs::exists(runs.dir("b")));
+  check_refused("a", "auto");
+}
+
+TEST_CASE("final weights with NaN are not written, and the error names the rank", "[faults]") {
+  const Runs runs;
+  Words words = spoiled("nan", {"--strategy", "zero3", "train.steps=4", "--save-final", runs.dir("w.safetensors")});
+  words.push_back("checkpoint.every=0");
+  const Said end = runs.train("a", words);
+  INFO(end.err);
+  CHECK(end.code == 1);
+  CHECK_THAT(end.err, Catch::Contains("the weights are not written: parameter '") && Catch::Contains("(rank 0): "));
+  CHECK_FALSE(fs::exists(runs.dir("w.safetensors")));
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What happens to the rows of every monitor, shipped or from outside, when a run is started again in its folder: they are
+// kept, or the run is refused.
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <map>
+
+#include "fixtures/harness/built.hpp"
+#include "fixtures/harness/ddhost_process.hpp"
+
+using namespace ddhost::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+using Words = std::vector<std::string>;
+
+struct Ended {
+  int code;
+  std::string err;
+};
+Ended train(const TempFolder& folder, const std::string& monitor, Words more = {}) {
+  more.insert(more.end(), {"--monitor", monitor, "--model", toy_model(), "--nproc", "2", "train.steps=6",
+                           "train.eval_every=2", "train.eval_batches=1", "run.dir=" + folder.file("run")});
+  Process process(more);
+  const int code = process.wait(std::chrono::seconds(60));
+  return {code, process.err()};
+}
+
+// Each monitor that the program ships, two from outside, of which one writes no file, and none.
+std::string any_monitor() {
+  return GENERATE(as<std::string>(), "jsonl", "csv", "tensorboard", test_plugin("best_loss"),
+                  test_plugin("bad_monitor"), "[]");
+}
+
+// The files of the run's folder but its log, by path, with their contents.
+std::map<std::string, std::string> files_of(const TempFolder& folder) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : fs::recursive_directory_iterator(folder.path() / "run"))
+    if (entry.is_regular_file() && entry.path().filename() != "log.txt")
+      files[entry.path().string()] = read_text(entry.path());
+  return files;
+}
+
+// The columns of metrics.csv and lines of other texts that do not depend on time.
+std::string steps_of(const TempFolder& folder, const std::string& monitor) {
+  if (monitor == "jsonl") return rows_of(folder.path() / "run");
+  if (monitor != "csv") return read_text(folder.file("run/best_loss.txt"));
+  std::istringstream lines(read_text(folder.file("run/metrics.csv")));
+  std::string out;
+  for (std::string line; std::getline(lines, line);) {
+    const size_t loss = line.find(',', line.find(',') + 1);
+    out += line.substr(0, loss) + "\n";
+  }
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("a finished run without checkpoints is not started again by --resume auto", "[cli]") {
+  const std::string monitor = any_monitor();
+  const TempFolder folder;
+  INFO(monitor);
+  REQUIRE(train(folder, monitor).code == 0);
+  const std::map<std::string, std::string> before = files_of(folder);
+  const Ended again = train(folder, monitor, {"--resume", "auto", "--strategy", "zero3"});
+  INFO(again.err);
+  CHECK(again.code == 1);
+  CHECK_THAT(again.err, Catch::Contains("holds a run without checkpoints"));
+  CHECK(files_of(folder) == before);
+}
+
+TEST_CASE("a finished run with checkpoints that is resumed changes no file and says so", "[cli]") {
+  const std::string monitor = any_monitor();
+  const TempFolder folder;
+  INFO(monitor);
+  REQUIRE(train(folder, monitor, {"checkpoint.every=4"}).code == 0);
+  const std::map<std::string, std::string> before = files_of(folder);
+  const Ended again = train(folder, monitor, {"checkpoint.every=2", "--resume", "auto", "--strategy", "zero3"});
+  INFO(again.err);
+  CHECK(again.code == 0);
+  CHECK_THAT(again.err, Catch::Contains("nothing is left to train"));
+  CHECK(files_of(folder) == before);
+}
+
+TEST_CASE("a run whose checkpoints are gone is not started again from its first step", "[cli]") {
+  const std::string monitor = any_monitor();
+  const TempFolder folder;
+  INFO(monitor);
+  REQUIRE(train(folder, monitor, {"checkpoint.every=4"}).code == 0);
+  fs::remove_all(folder.path() / "run" / "checkpoints");
+  const std::map<std::string, std::string> before = files_of(folder);
+  const Ended again = train(folder, monitor, {"checkpoint.every=4", "--resume", "auto"});
+  INFO(again.err);
+  CHECK(again.code == 1);
+  CHECK_THAT(again.err, Catch::Contains("a checkpoint of step 6, which is not there"));
+  CHECK(files_of(folder) == before);
+}
+
+TEST_CASE("a folder of an earlier version, without run.lock, is not started again either", "[cli]") {
+  const TempFolder folder;
+  REQUIRE(train(folder, "csv").code == 0);
+  fs::remove(folder.file("run/run.lock"));
+  std::ofstream(folder.file("run/metrics.jsonl")) << "";
+  const std::map<std::string, std::string> before = files_of(folder);
+  CHECK(train(folder, "csv", {"--resume", "auto"}).code == 1);
+  CHECK_THAT(train(folder, "csv").err, Catch::Contains("already holds a run (metrics.jsonl)"));
+  CHECK(files_of(folder) == before);
+}
+
+TEST_CASE("a resumed run has the rows of an unbroken one, with every monitor", "[cli]") {
+  const std::string monitor = GENERATE(as<std::string>(), "jsonl", "csv", test_plugin("best_loss"));
+  const TempFolder whole, broken;
+  INFO(monitor);
+  REQUIRE(train(whole, monitor, {"checkpoint.every=2"}).code == 0);
+  REQUIRE(train(broken, monitor, {"checkpoint.every=2"}).code == 0);
+  fs::remove_all(broken.path() / "run" / "checkpoints" / "step-6");
+  const Ended again = train(broken, monitor, {"checkpoint.every=2", "--resume", "auto", "--strategy", "zero3"});
+  INFO(again.err);
+  REQUIRE(again.code == 0);
+  CHECK(steps_of(broken, monitor) == steps_of(whole, monitor));
+}
+
+TEST_CASE("rows of a monitor that a resumed run does not use any more are kept", "[cli]") {
+  const TempFolder folder;
+  REQUIRE(train(folder, "csv,tensorboard", {"checkpoint.every=4"}).code == 0);
+  const std::map<std::string, std::string> before = files_of(folder);
+  fs::remove_all(folder.path() / "run" / "checkpoints" / "step-6");
+  REQUIRE(train(folder, "jsonl", {"checkpoint.every=4", "--resume", "auto"}).code == 0);
+  const std::map<std::string, std::string> after = files_of(folder);
+  for (const auto& [path, text] : before)
+    if (path.ends_with(".csv") || path.find("events.out") != std::string::npos) CHECK(after.at(path) == text);
+  CHECK(read_run(folder.path() / "run").steps.size() == 2);
+}
+
+TEST_CASE("a run that was killed before its first checkpoint begins anew, and its rows are the same", "[cli]") {
+  const std::string monitor = GENERATE(as<std::string>(), "jsonl", "csv", test_plugin("best_loss"));
+  const TempFolder whole, broken;
+  INFO(monitor);
+  REQUIRE(train(whole, monitor, {"checkpoint.every=100"}).code == 0);
+  const std::string bad = test_plugin("bad_monitor");
+  CHECK(train(broken, monitor + "," + bad,
+              {"checkpoint.every=100", "monitor.bad_monitor.at=row", "monitor.bad_monitor.step=4",
+               "monitor.bad_monitor.fault=segv"})
+            .code > 0);
+  REQUIRE_FALSE(steps_of(broken, monitor).empty());
+  const Ended again = train(broken, monitor, {"checkpoint.every=100", "--resume", "auto"});
+  INFO(again.err);
+  REQUIRE(again.code == 0);
+  CHECK_THAT(again.err, Catch::Contains("begins at step 1"));
+  CHECK(steps_of(broken, monitor) == steps_of(whole, monitor));
+}
