@@ -383,7 +383,7 @@ ImageData open_images(const ddh::Host& host, const std::string& dataset, int64_t
   }
   host.log(DDH_LOG_INFO, "no data.path given",
            dataset == "made_up" ? std::string() : ddh::str(" and no folder ", dataset, " found"),
-           ": training on generated images of stripes");
+           ": training on made-up images of stripes");
   return make_up_images(colour);
 }
 
