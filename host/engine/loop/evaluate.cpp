@@ -38,7 +38,8 @@ SampleOrder eval_order(const TrainSetup& setup, int32_t program) {
   if (p.n_samples == 0)
     ddh::fail(DDH_FAILED_PRECONDITION, "program '", p.name, "' has no evaluation data; raise data.val_fraction or ",
               "give data.val_path", or_none(setup));
-  return {p.n_samples, 0, "", EpochEnd::shorten};
+  // Always the same pass, so the short shape does for sets of any size.
+  return {p.n_samples, 0, EpochEnd::shorten, short_shape(p.n_samples)};
 }
 
 }  // namespace
