@@ -101,10 +101,14 @@ void check_config(const Json& saved_config, const Config& config, const std::str
   std::string differing;
   for (const auto& [key, value] : now) {
     const auto before = saved.find(key);
-    if (before == saved.end() || is_free(key) || comparable(key, value) == comparable(key, before->second)) continue;
-    if (was_chosen(before->second, value)) continue;
-    if (std::find(allowed.begin(), allowed.end(), key) != allowed.end()) continue;
-    differing += ddh::str(differing.empty() ? "" : ", ", key, " was ", before->second.dump(), " and is ", value.dump());
+    // An option that the saving version did not have: its default is what that version did.
+    const bool is_new = before == saved.end();
+    if (is_free(key) || std::find(allowed.begin(), allowed.end(), key) != allowed.end()) continue;
+    if (is_new ? config.find(key)->source == "default" : comparable(key, value) == comparable(key, before->second))
+      continue;
+    if (!is_new && was_chosen(before->second, value)) continue;
+    differing += ddh::str(differing.empty() ? "" : ", ", key, is_new ? " was not known" : " was ",
+                          is_new ? "" : before->second.dump(), " and is ", value.dump());
   }
   if (!differing.empty())
     ddh::fail(DDH_FAILED_PRECONDITION, "the configuration differs from that of ", of, ": ", differing,
