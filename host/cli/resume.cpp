@@ -9,6 +9,7 @@
 #include <set>
 
 #include "ddh/sdk/plugin.hpp"
+#include "engine/loop/saved_order.hpp"
 #include "engine/monitor/step_count.hpp"
 #include "engine/weights/checkpoint_folder.hpp"
 #include "engine/weights/instruction_set.hpp"
@@ -24,7 +25,9 @@ constexpr std::array<std::string_view, 8> kFreeSections = {"run",    "launch",  
 constexpr std::array<std::string_view, 7> kFreeOptions = {
     "data.micro_batch", "data.workers",    "train.grad_accum_steps", "train.recompute",
     "train.save_final", "train.init_from", "precision.max_skipped"};
-constexpr const char* kInstructionSet = "host.instruction_set";     // no option, but --resume-allow takes it
+// No options, but --resume-allow takes them.
+constexpr const char* kInstructionSet = "host.instruction_set";
+constexpr const char* kSampleOrder = "host.sample_order";
 constexpr std::string_view kMicroBatchOf = "data.micro_batch_of.";  // data.micro_batch of single programs
 // If one of these changed, the tensors or numbers of a checkpoint would have another meaning.
 constexpr std::array<std::string_view, 4> kFixedOptions = {"model.plugin", "train.optimizers", "train.programs",
@@ -91,7 +94,7 @@ void check_config(const Json& saved_config, const Config& config, const std::str
   const std::map<std::string, Json> saved = flat(saved_config), now = flat(config.effective());
   const auto allowed = config.get<std::vector<std::string>>("run.resume_allow");
   for (const std::string& key : allowed) {
-    if (key == kInstructionSet) continue;
+    if (key == kInstructionSet || key == kSampleOrder) continue;
     if (!now.contains(key))
       ddh::fail(DDH_INVALID_ARGUMENT, "--resume-allow ", key,
                 ": there is no such option; give a name such as optimizer.lr");
@@ -102,15 +105,24 @@ void check_config(const Json& saved_config, const Config& config, const std::str
   std::string differing;
   for (const auto& [key, value] : now) {
     const auto before = saved.find(key);
-    if (before == saved.end() || is_free(key) || comparable(key, value) == comparable(key, before->second)) continue;
-    if (was_chosen(before->second, value)) continue;
-    if (std::find(allowed.begin(), allowed.end(), key) != allowed.end()) continue;
-    differing += ddh::str(differing.empty() ? "" : ", ", key, " was ", before->second.dump(), " and is ", value.dump());
+    // An option that the saving version did not have: its default is what that version did.
+    const bool is_new = before == saved.end();
+    if (is_free(key) || std::find(allowed.begin(), allowed.end(), key) != allowed.end()) continue;
+    if (is_new ? config.find(key)->source == "default" : comparable(key, value) == comparable(key, before->second))
+      continue;
+    if (!is_new && was_chosen(before->second, value)) continue;
+    differing += ddh::str(differing.empty() ? "" : ", ", key, is_new ? " was not known" : " was ",
+                          is_new ? "" : before->second.dump(), " and is ", value.dump());
   }
   if (!differing.empty())
     ddh::fail(DDH_FAILED_PRECONDITION, "the configuration differs from that of ", of, ": ", differing,
               "; restore the old values, or allow the new ones with --resume-allow (the model, optimizers, "
               "schedules, programs and phases can't change)");
+}
+
+bool is_allowed(const Config& config, const char* key) {
+  const auto allowed = config.get<std::vector<std::string>>("run.resume_allow");
+  return std::find(allowed.begin(), allowed.end(), key) != allowed.end();
 }
 
 // Other instructions may give other bits. Returns a warning if that is allowed, "" if they are the same; throws otherwise.
@@ -119,13 +131,25 @@ std::string check_instruction_set(const Manifest& manifest, const Config& config
                                   [](const auto& entry) { return entry.first == "instruction_set"; });
   const std::string now = instruction_set();
   if (saved == manifest.host.end() || saved->second == now) return "";
-  const auto allowed = config.get<std::vector<std::string>>("run.resume_allow");
-  if (std::find(allowed.begin(), allowed.end(), kInstructionSet) != allowed.end())
+  if (is_allowed(config, kInstructionSet))
     return ddh::str(of, " was saved with the instructions of ", saved->second, ", and this run uses ", now,
                     ": the bits may differ from those of an uninterrupted run");
   ddh::fail(DDH_FAILED_PRECONDITION, of, " was saved with the instructions of ", saved->second, ", and this run uses ",
             now, ", which may give other bits; use the same ones (DDHOST_CPU=avx2 or avx512 lowers them), or allow it ",
             "with --resume-allow ", kInstructionSet);
+}
+
+// An earlier ddhost ordered the samples of small sets otherwise. Returns a warning if that is allowed, "" if the order is
+// the same; throws otherwise.
+std::string check_sample_order(const Manifest& manifest, const Config& config, const std::string& of) {
+  const std::string programs = programs_in_another_order(manifest, !config.text("data.order").empty());
+  if (programs.empty()) return "";
+  const std::string what = ddh::str(of, " was saved by a version of ddhost that orders the samples of ", programs,
+                                    " otherwise: the bits will differ from those of an uninterrupted run, and samples ",
+                                    "of an epoch that has begun may come twice or not at all");
+  if (is_allowed(config, kSampleOrder)) return what;
+  ddh::fail(DDH_FAILED_PRECONDITION, what, "; resume with that version, or allow the new order with --resume-allow ",
+            kSampleOrder);
 }
 
 using FlatConfig = std::map<std::string, Json>;
@@ -211,9 +235,11 @@ std::vector<std::string> continue_configuration(const Manifest& manifest, Prepar
   const Json saved = Json::parse(manifest.config);
   check_config(saved, run.config, of);
   const std::string other_instructions = check_instruction_set(manifest, run.config, of);
+  const std::string other_order = check_sample_order(manifest, run.config, of);
   keep_choices(saved, run.config);
   std::vector<std::string> warnings = differing_bits(manifest, run.config, run.world_size);
-  if (!other_instructions.empty()) warnings.push_back(other_instructions);
+  for (const std::string& warning : {other_instructions, other_order})
+    if (!warning.empty()) warnings.push_back(warning);
   return warnings;
 }
 

@@ -65,7 +65,8 @@ void add_words(Schema& schema, const std::string& name, const Json& words) {
 void add_alias(Schema& schema, const std::string& name, const Json& entry) {
   const std::string key = entry["is"].get<std::string>();
   const bool is_declared = schema.find(name) != nullptr || schema.find_alias(name) != nullptr;
-  if (!is_declared && schema.find(key) != nullptr) schema.aliases.push_back({name, key, entry.value("factor", 1.0)});
+  if (!is_declared && schema.find(key) != nullptr)
+    schema.aliases.push_back({name, key, entry.value("factor", 1.0), entry.value("with", Json())});
 }
 
 // The form of an entry, by its key.

@@ -16,6 +16,9 @@ Config::Config(const UserConfig& user, const std::vector<Section>& sections, boo
     for (const Option& option : section.schema.options)
       if (!option.foreign) set(section.name + "." + option.name, option.preset, "default");
   const std::vector<Given> given = values_given(user, sections, plugin_sections);
+  for (const Given& g : given)
+    for (const auto& [option, value] : g.defaults.items())
+      set(g.key.substr(0, g.key.find('.') + 1) + option, value, g.source);
   for (const Given& g : given) {
     words_[g.key] = g.words;
     if (!g.option->foreign) set(g.key, g.value, g.source);

@@ -188,6 +188,7 @@ class Reader {
       add(wish, *option, key, in_unit_of_key(wish, *option, key, alias->scale), /*has_unit=*/true);
     } else {
       add(wish, *option, key, value_for(*option, wish), /*has_unit=*/false);
+      if (alias != nullptr) given_.back().defaults = alias->defaults;
     }
   }
 

@@ -22,6 +22,7 @@ struct Given {
   std::string source;  // "the command line", "'gpt.json' (as strategy.reduce_bucket_size)"
   std::string said;    // for messages: "strategy.reduce_bucket_size = 500 on the command line"
   std::string words;   // for messages about the key, if the user wrote another word: "--nproc", "strategy.old = 500"
+  Json defaults = {};  // Alias::defaults of the name
 };
 
 // Values in the order of the layers; the last value of a key counts. Error: an unknown name, an illegal value, or two

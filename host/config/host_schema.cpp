@@ -248,7 +248,7 @@ Schema add_plugin_options(std::vector<Section>& sections, const std::string& sec
   if (prefix.empty()) at->plugin = owner;
   Schema more = parse_schema(schema_text, owner);
   for (Option& option : more.options) option.name = prefix + option.name;
-  for (Alias& alias : more.aliases) alias = {prefix + alias.name, prefix + alias.key, alias.scale};
+  for (Alias& alias : more.aliases) alias = {prefix + alias.name, prefix + alias.key, alias.scale, alias.defaults};
   for (const Option& option : more.options) {
     if (at->schema.find(option.name) != nullptr)
       ddh::fail(DDH_INVALID_ARGUMENT, owner, " has an option '", option.name, "', but section '", section,

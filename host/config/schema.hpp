@@ -45,6 +45,7 @@ struct Alias {
   std::string name;  // "reduce_bucket_size"
   std::string key;   // "reduce_bucket_bytes"
   double scale = 1;  // value of key = scale * value of name
+  Json defaults;     // of options of the section, where this name is given; null: none
 };
 
 struct Schema {

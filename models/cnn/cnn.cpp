@@ -71,7 +71,7 @@ class Cnn::UnitCall final : public Call {
 
 Cnn::Cnn(const ddh_create& create)
     : TorchModel(create, ddh::TorchThreads::kOne, ddh::Host(create.host).text("model.operators")),
-      loader_(host, 0, frames_of(host)),
+      loader_(host, 0, frames_of(host), least_side(host)),
       compute_(ops::compute_type(host, "cnn")),
       layout_(host.flag("model.channels_last") ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Preserve),
       net_(make_net(net_options(host, image_shape(), loader_.classes()))),

@@ -105,6 +105,15 @@ int64_t frames_of(const ddh::Host& host) {
   return network.ends_with("cnn_lstm") || network == "conv3d" ? host.i64("model.frames") : 0;
 }
 
+int64_t least_side(const ddh::Host& host) {
+  if (host.text("model.network") != "basic") return 0;
+  const int64_t padding = host.i64("model.padding");
+  int64_t side = 1;  // after the last pool; each convolution takes 2 pixels off
+  for (size_t i = integers(host, "model.widths").size(); i > 0; --i)
+    side = std::max<int64_t>(2 * side + 2 - 2 * padding, 1);
+  return side;
+}
+
 NetOptions net_options(const ddh::Host& host, Shape image, int64_t classes) {
   NetOptions o;
   o.network = host.text("model.network");

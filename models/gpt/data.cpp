@@ -8,6 +8,7 @@
 #include <set>
 #include <sstream>
 
+#include "ddh/sdk/counter_rng.hpp"
 #include "ddh/sdk/input_file.hpp"
 
 namespace gpt {
@@ -18,7 +19,9 @@ namespace {
 
 constexpr int64_t kTokenFileVocab = 50304;  // GPT-2's 50257, padded to a multiple of 64
 
-// The data of a run without data.path.
+constexpr const char* kMadeUp = "the made-up text";  // in place of a path, which would be absolute
+
+// The file of a run without data.path, or kMadeUp.
 std::string default_text(const ddh::Host& host) {
   std::vector<fs::path> places;
   std::error_code ignored;
@@ -33,14 +36,31 @@ std::string default_text(const ddh::Host& host) {
   places.push_back(program / "../../shared/data/shakespeare/input.txt");
   places.push_back(program / "../tests/data/shakespeare/input.txt");
   places.push_back(program / "data/shakespeare.txt");
-  places.emplace_back("/usr/share/common-licenses/GPL-3");
   for (const fs::path& place : places) {
     if (!fs::is_regular_file(place, ignored)) continue;
     host.log(DDH_LOG_INFO, "no data.path given: training on ", place.lexically_normal().string());
     return place.string();
   }
-  ddh::fail(DDH_NOT_FOUND,
-            "no data.path given and no text found; give data.path=FILE (a text, or uint16 tokens in a .bin)");
+  host.log(DDH_LOG_INFO, "no data.path given and no text found: training on a made-up text");
+  return kMadeUp;
+}
+
+// Sentences of a few words: what is said of a thing depends on the thing, so there is something to learn.
+std::string made_up_text() {
+  constexpr std::array<std::string_view, 8> kThings = {"the sun",  "a river", "the night", "a stone",
+                                                       "the rain", "a bird",  "the sea",   "a tree"};
+  constexpr std::array<std::string_view, 8> kDoes = {"shines", "flows", "falls", "rests",
+                                                     "sings",  "grows", "waits", "turns"};
+  constexpr std::array<std::string_view, 4> kWhere = {"over the hill", "in the valley", "near the road", "far away"};
+  constexpr size_t kBytes = 200'000;
+  const ddh::CounterRng rng(0, "gpt.made_up");
+  std::string text;
+  for (uint64_t i = 0; text.size() < kBytes; ++i) {
+    const uint64_t bits = rng.bits(i);
+    const size_t thing = bits % kThings.size(), does = (thing + (bits >> 8) % 2) % kDoes.size();
+    text += ddh::str(kThings.at(thing), ' ', kDoes.at(does), ' ', kWhere.at((bits >> 16) % kWhere.size()), ".\n");
+  }
+  return text;
 }
 
 constexpr ddh::InputWords kDataFile{"data file", "give a text or a .bin of tokens as data.path and data.val_path"};
@@ -111,7 +131,7 @@ Tokens::~Tokens() = default;
 
 // As nanoGPT's prepare.py: the text is divided before it is encoded.
 void Tokens::read_text(const std::string& path, const std::string& val_path, double val_fraction) {
-  const std::string text = ddh::read_input(path, kDataFile);
+  const std::string text = path == kMadeUp ? made_up_text() : ddh::read_input(path, kDataFile);
   if (text.empty()) ddh::fail(DDH_INVALID_ARGUMENT, "data file '", path, "' is empty; give a text");
   const std::string val_text = val_path.empty() ? "" : ddh::read_input(val_path, kDataFile);
   if (bpe_ == nullptr) number_characters(text, val_text);

@@ -312,8 +312,9 @@ ImageData open_folder(const ddh::Host& host, const std::string& path, int64_t fr
     host.log(DDH_LOG_INFO, path, " has ", data.videos,
              " videos, which are folders in those of the classes: each frame is ", "an image of the class");
   if (const double fraction = host.f64("data.val_fraction"); data.eval == nullptr && fraction > 0)
-    host.log(DDH_LOG_INFO, "data.val_fraction=", fraction, " of the ", data.train->size(), " samples of ", path,
-             " leaves none of any class for validation");
+    host.log(DDH_LOG_WARN, "data.val_fraction=", fraction, " of the ", data.train->size(), " samples of ", path,
+             " leaves none of any class for validation: each of the ", data.classes.size(), " classes has fewer than ",
+             std::ceil(1 / fraction));
   return data;
 }
 
@@ -383,7 +384,7 @@ ImageData open_images(const ddh::Host& host, const std::string& dataset, int64_t
   }
   host.log(DDH_LOG_INFO, "no data.path given",
            dataset == "made_up" ? std::string() : ddh::str(" and no folder ", dataset, " found"),
-           ": training on generated images of stripes");
+           ": training on made-up images of stripes");
   return make_up_images(colour);
 }
 

@@ -57,7 +57,7 @@ struct ImageData {
 };
 
 // The images of data.path, data.val_path and data.val_fraction. If `frames` is above 0: videos with that many frames each.
-// Without data.path: the folder `dataset` in $DDHOST_DATA, else in ../../shared/data from the program, else generated images;
+// Without data.path: the folder `dataset` in $DDHOST_DATA, else in ../../shared/data from the program, else made-up images;
 // the log says which. moving_mnist: videos made of mnist. Throws ddh::Error.
 ImageData open_images(const ddh::Host& host, const std::string& dataset, int64_t frames);
 

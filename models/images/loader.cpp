@@ -15,7 +15,7 @@ int64_t given_or(int64_t given, int64_t otherwise) { return given > 0 ? given : 
 
 }  // namespace
 
-ImageLoader::ImageLoader(const ddh::Host& host, int64_t side, int64_t frames)
+ImageLoader::ImageLoader(const ddh::Host& host, int64_t side, int64_t frames, int64_t least_side)
     : frames_(frames),
       data_(open_images(host, host.text("model.dataset"), frames)),
       seed_(static_cast<uint64_t>(host.i64("run.seed"))),
@@ -26,6 +26,11 @@ ImageLoader::ImageLoader(const ddh::Host& host, int64_t side, int64_t frames)
   t.side = given_or(host.i64("model.image_size"), given_or(side, data_.side));
   if (t.side == 0)
     ddh::fail(DDH_INVALID_ARGUMENT, "the files of data.path may have several sizes; give model.image_size");
+  if (t.side < least_side && host.i64("model.image_size") == 0) {
+    host.log(DDH_LOG_INFO, "images of ", t.side, " x ", t.side, " pixels are enlarged to ", least_side, " x ",
+             least_side, ", the least that this network takes; model.image_size=N gives another size");
+    t.side = least_side;
+  }
   t.resize = given_or(host.i64("model.resize"), t.side);
   if (t.resize < t.side)
     ddh::fail(DDH_INVALID_ARGUMENT, "model.resize=", t.resize, " is less than the side of ", t.side,

@@ -24,13 +24,13 @@ struct ImageBatch {
 inline constexpr ddh::Option kOptions[] = {
     {"dataset", "string", R"("mnist")", R"("enum": ["mnist", "cifar10_subset", "made_up", "moving_mnist"])",
      "data if data.path is empty: a folder in $DDHOST_DATA, else in ../../shared/data from the program; made_up: "
-     "generated; moving_mnist: "
-     "videos"},
+     "generated; moving_mnist: videos"},
     {"bad_data", "string", R"("refuse")", R"("enum": ["refuse", "skip"])",
      "images or videos of a folder that cannot be decoded; skip: every rank decodes all of them once at the start, bad "
      "ones are passed over, and their number is logged"},
     {"image_size", "integer", "0", R"("minimum": 0, "maximum": 4096, "x-unit": "pixels", "x-affects": "memory")",
-     "side of the square that the model sees; 0: that of the model's size, or of the data"},
+     "side of the square that the model sees; 0: that of the model's size, or of the data, or the least that the "
+     "network basic takes"},
     {"resize", "integer", "0", R"("minimum": 0, "maximum": 8192, "x-unit": "pixels")",
      "shorter side of an image before a square is cropped (randomly in training); 0: image_size"},
     {"crop_padding", "integer", "0", R"("minimum": 0, "maximum": 1024, "x-unit": "pixels")",
@@ -62,8 +62,8 @@ inline constexpr ddh::Option kOptions[] = {
 class ImageLoader {
  public:
   // Reads section model and data. `side`: of the model's size, 0: it has none. `frames`: of a video; 0: the model takes
-  // images. Throws ddh::Error.
-  ImageLoader(const ddh::Host& host, int64_t side, int64_t frames = 0);
+  // images. `least_side`: without model.image_size, smaller images are enlarged to it. Throws ddh::Error.
+  ImageLoader(const ddh::Host& host, int64_t side, int64_t frames = 0, int64_t least_side = 0);
 
   // Samples of the training or evaluation data. Several threads may call it at once.
   [[nodiscard]] ImageBatch load(const ddh_batch_args& args, bool training) const;

@@ -17,16 +17,15 @@ constexpr size_t kMostNumbers = 32;  // of an option that is a list
 constexpr ddh::Option kOptions[] = {
     {"dataset", "string", R"("lastfm_kg")", "",
      "without data.path: a folder in $DDHOST_DATA, else in ../../shared/data from the program; made_up: a small "
-     "made-up "
-     "graph"},
+     "made-up graph"},
     {"variant", "string", R"("kgat")", R"("enum": ["kgat", "simplified", "mf"])",
      "kgat: the knowledge graph attention network; simplified: attention without TransR and without a softmax, one "
      "program; mf: BPR-MF, embeddings of users and items without a graph"},
     {"aggregator", "string", R"("bi-interaction")", R"("enum": ["bi-interaction", "gcn", "graphsage"])",
      "how a layer combines a node with the weighted sum of its neighbours"},
     {"adjacency", "string", R"("random_walk")", R"("enum": ["random_walk", "symmetric"])",
-     "weights of the edges before the first update of the attention: the rows of each relation add up to 1, or"
-     " 1 / sqrt(degree of the head x degree of the tail)"},
+     "weights of the edges before the first update of the attention: the rows of each relation add up to 1, as in the "
+     "port to PyTorch; or 1 / sqrt(edges of the relation from the head x to the tail), which is not the port's"},
     {"parallel_edges", "string", R"("separate")", R"("enum": ["separate", "joined"])",
      "several relations between two nodes: separate entries of the softmax, or one entry with the sum of their scores"},
     {"kg_edges", "string", R"("all")", R"("enum": ["items", "all"])",

@@ -54,6 +54,10 @@ Kgat::Kgat(const ddh_create& create)
       desc_(ddh::str("kgat of ", data_.n_users(), " users, ", data_.n_items, " items, ", data_.n_entities,
                      " entities, ", graph_.n_edges(), " edges")),
       products_(host, device(), "kgat", config_.compute) {
+  if (const double part = host.f64("model.validation"); test_users_.empty())
+    host.log(DDH_LOG_WARN, "there is nothing to evaluate: ",
+             part > 0 ? ddh::str("model.validation=", part, " holds out no item, because no user has two")
+                      : "no user has an item in test.txt");
   build_description();
 }
 

@@ -10,10 +10,10 @@
 
 namespace kgat {
 
-// For each k, in this order. ndcg: the ideal ranking begins with min(k, test items) hits. ndcg_topk: the ideal is the
-// retrieved top k with its hits first, as in the original of KGAT, so it is higher. ndcg_port: the ideal has as many hits
-// first as test items can be retrieved, as in the port to PyTorch; where no test item was trained on that is ndcg.
-inline constexpr const char* kRankingMetrics[] = {"recall", "precision", "hit", "ndcg", "ndcg_topk", "ndcg_port"};
+// For each k, in this order. ndcg: the ideal ranking begins with min(k, test items) hits, as in the port of KGAT to PyTorch.
+// ndcg_topk: the ideal is the retrieved top k with its hits first, as in the original of KGAT, so it is higher.
+// ndcg_candidates: the ideal begins with the test items that can be retrieved; where no test item was trained on that is ndcg.
+inline constexpr const char* kRankingMetrics[] = {"recall", "precision", "hit", "ndcg", "ndcg_topk", "ndcg_candidates"};
 inline constexpr size_t kMetricsOfK = std::size(kRankingMetrics);
 
 // "recall@20", ...

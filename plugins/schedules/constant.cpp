@@ -14,7 +14,7 @@ class Constant final : public WithWarmup {
   [[nodiscard]] double after_warmup(double /*done*/) const override { return lr_; }
 };
 
-constexpr ddh::Option kOptions[] = {kWarmupSteps};
+constexpr ddh::Option kOptions[] = {kWarmupSteps, kWarmupFromZero};
 constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
 
 }  // namespace

@@ -19,7 +19,7 @@ class Cosine final : public Decay {
   }
 };
 
-constexpr ddh::Option kOptions[] = {kWarmupSteps, kDecaySteps, min_lr_ratio("0.1")};
+constexpr ddh::Option kOptions[] = {kWarmupSteps, kWarmupFromZero, kDecaySteps, min_lr_ratio("0.1")};
 constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
 
 }  // namespace

@@ -1,20 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Schedules with a linear warm-up as in nanoGPT, lr (done + 1) / (warmup_steps + 1) after `done` steps, followed by the
-// schedule's own part. The rate depends only on the step number.
+// Schedules with a linear warm-up, followed by the schedule's own part. After `done` steps the warm-up has the rate
+// lr (done + 1) / (warmup_steps + 1), as in nanoGPT, or lr done / warmup_steps, as in transformers. The rate depends only on
+// the step number.
 #pragma once
 
 #include "ddh/sdk/schedule.hpp"
 
 class WithWarmup : public ddh::Schedule {
  public:
-  explicit WithWarmup(const ddh_create& create) : Schedule(create), warmup_(options.f64("warmup_steps")) {}
+  explicit WithWarmup(const ddh_create& create)
+      : Schedule(create), warmup_(options.f64("warmup_steps")), from_zero_(options.flag("warmup_from_zero")) {}
 
   void attach(const ddh_schedule_args& args) override { lr_ = args.lr; }
 
   [[nodiscard]] double lr(int64_t step) const final {
     const auto done = static_cast<double>(step - 1);
-    return done < warmup_ ? lr_ * (done + 1) / (warmup_ + 1) : after_warmup(done);
+    if (done >= warmup_) return after_warmup(done);
+    return from_zero_ ? lr_ * done / warmup_ : lr_ * (done + 1) / (warmup_ + 1);
   }
 
  protected:
@@ -23,6 +26,9 @@ class WithWarmup : public ddh::Schedule {
 
   const double warmup_;
   double lr_ = 0;
+
+ private:
+  const bool from_zero_;
 };
 
 // Falls from lr to min_lr_ratio lr at decay_steps, and stays there.

@@ -26,6 +26,7 @@ class InverseSqrt final : public WithWarmup {
 
 constexpr ddh::Option kOptions[] = {
     kWarmupSteps,
+    kWarmupFromZero,
     {"timescale", "integer|null", "null", R"("minimum": 1, "x-unit": "steps")",
      "the rate has halved after 3 times this many steps; null: warmup_steps, or 10000 if these are 0"},
 };

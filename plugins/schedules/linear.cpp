@@ -14,7 +14,7 @@ class Linear final : public Decay {
   [[nodiscard]] double share_left(double progress) const override { return 1 - progress; }
 };
 
-constexpr ddh::Option kOptions[] = {kWarmupSteps, kDecaySteps, min_lr_ratio("0.1")};
+constexpr ddh::Option kOptions[] = {kWarmupSteps, kWarmupFromZero, kDecaySteps, min_lr_ratio("0.1")};
 constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
 
 }  // namespace

@@ -14,6 +14,11 @@ inline constexpr ddh::Option kWarmupSteps = {
     .description = "steps over which the rate rises to its highest value",
 };
 
+inline constexpr ddh::Option kWarmupFromZero = {"warmup_from_zero", "boolean", "false", "",
+                                                "the warm-up begins at 0 and step k has lr (k - 1) / warmup_steps, as "
+                                                "in transformers; else lr k / (warmup_steps + 1), "
+                                                "as in nanoGPT"};
+
 inline constexpr ddh::Option kDecaySteps = {
     .name = "decay_steps",
     .type = "integer|null",

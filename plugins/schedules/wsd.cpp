@@ -37,6 +37,7 @@ class Wsd final : public Decay {
 
 constexpr ddh::Option kOptions[] = {
     kWarmupSteps,
+    kWarmupFromZero,
     kDecaySteps,
     min_lr_ratio("0.1"),
     {"decay_ratio", "number", "0.1", R"("exclusiveMinimum": 0, "maximum": 1)",

@@ -4,7 +4,7 @@
 # data_places.sh <source> <build>   Without data.path the tiny configs take their data from $DDHOST_DATA, else from
 # ../../shared/data beside the program, else they make it up; the log says which. A DDHOST_DATA without the data is refused.
 set -euo pipefail
-source=$1 build=$(cd "$2" && pwd -P)
+source=$(cd "$1" && pwd -P) build=$(cd "$2" && pwd -P)
 folder=$(mktemp -d -p "$build")
 trap 'rm -rf "$folder"' EXIT
 fail() { echo "FAILED: $*"; exit 1; }
@@ -35,7 +35,7 @@ text=(train.steps=1 data.micro_batch=2)
 
 says 'no folder lastfm_kg found: training on a made-up graph' kgat_tiny "${kgat[@]}"
 for model in vit cnn; do
-  says 'no folder mnist found: training on generated images' ${model}_tiny "${image[@]}"
+  says 'no folder mnist found: training on made-up images' ${model}_tiny "${image[@]}"
 done
 says 'made-up' cad_mllm_tiny 'train.phases=[{"program":"stage1_text","steps":1}]'
 

@@ -247,3 +247,20 @@ with zipfile.ZipFile(sys.argv[1], 'w') as out:
   CHECK(std::vector<float>(values.begin() + 12, values.end()) == std::vector<float>{1, 1.5F, 2, 2.5F, 3, 3.5F});
   for (size_t i = 8; i < 12; ++i) CHECK((values[i] != 0 && std::abs(values[i]) < 0.75F));  // two other entities
 }
+
+TEST_CASE("data without test items says so where an evaluation is refused", "[cli]") {
+  const TempFolder folder;
+  write_data(folder);
+  write(folder, "test.txt", "0\n1\n2\n");
+  const std::vector<std::string> evaluates = {"train.eval_every=1", "run.quiet=true"};
+  const auto check_told = [&](std::vector<std::string> more, const std::string& reason) {
+    more.insert(more.end(), evaluates.begin(), evaluates.end());
+    const Ended ended = train(folder.path().string(), more);
+    INFO(ended.command << "\n" << ended.err);
+    CHECK(ended.code > 0);
+    CHECK_THAT(ended.err, Catch::Contains("nothing to evaluate: " + reason) && Catch::Contains("train.eval_every=0"));
+  };
+  check_told({}, "no user has an item in test.txt");
+  write(folder, "train.txt", "0 0\n1 1\n2 3\n");
+  check_told({"model.validation=0.5", "data.micro_batch=1"}, "model.validation=0.5 holds out no item");
+}

@@ -72,6 +72,19 @@ TEST_CASE("a program of the run that names an optimizer beyond the list is refus
   CHECK(run("toy_features", {"model.programs=2", "model.optimizers=2", "train.programs=[\"train\"]"}).code == 0);
 }
 
+TEST_CASE("with one optimizer and no programs named, programs of other optimizers are left out, which is told",
+          "[cli]") {
+  const std::vector<std::string> options = {"model.programs=2", "model.optimizers=2"};
+  const Ended ended = run("toy_features", options);
+  INFO(ended.err);
+  CHECK(ended.code == 0);
+  CHECK_THAT(ended.err, Catch::Contains("program 'second' is not trained") &&
+                            Catch::Contains("train.optimizers=[\"optimizer\", \"optimizer_second\"]"));
+  std::vector<std::string> named = options;
+  named.emplace_back("train.programs=[\"train\", \"second\"]");
+  check_refused(run("toy_features", named), {"program 'second' is trained by optimizer 1", "train.optimizers"});
+}
+
 TEST_CASE("an optimizer that no program uses is reported", "[cli]") {
   const Ended ended = run("toy", {kTwo});
   CHECK(ended.code == 0);

@@ -17,6 +17,7 @@ while read -r line; do
   read -ra words <<< "${line%%#*}"
   "${words[@]}" train.steps=3 data.micro_batch=2 run.sample_tokens=0 run.quiet=true "run.dir=$folder/$n" > /dev/null ||
     fail "README's line '$line' does not run"
+  sed -nE 's/.*no data.path given[^:]*: training on /data: /p' "$folder/$n/log.txt" | sort -u
   mine=$(grep -o '"step":[0-9]*,"loss":[^,]*,"grad_norm":[^,]*' "$folder/$n/metrics.jsonl")
   [ -n "$mine" ] || fail "'$line' wrote no metrics"
   [ -z "$losses" ] || [ "$losses" = "$mine" ] || fail "'$line' gave other losses than the line before"

@@ -226,9 +226,9 @@ TEST_CASE("an evaluation of KGAT has the reference's metrics, whatever the batch
   REQUIRE(program.n_samples == 4);  // one of five users has no test items
   const std::map<std::string, std::string> keys = {{"recall@3", "recall"},
                                                    {"precision@3", "precision"},
-                                                   {"ndcg@3", "ndcg_standard"},
+                                                   {"ndcg@3", "ndcg_port"},
                                                    {"ndcg_topk@3", "ndcg_official_topk_ideal"},
-                                                   {"ndcg_port@3", "ndcg_port"}};
+                                                   {"ndcg_candidates@3", "ndcg_standard"}};
   for (const auto& batches : {std::vector<std::vector<int64_t>>{{0, 1, 2, 3}}, {{0}, {1, 3}, {2}}}) {
     std::map<std::string, double> sums;
     double count = 0;
@@ -246,6 +246,31 @@ TEST_CASE("an evaluation of KGAT has the reference's metrics, whatever the batch
       CHECK(sums.at(ours) / count == Approx(toy.file.metadata.at(theirs).get<double>()).epsilon(1e-12));
     }
   }
+}
+
+TEST_CASE("the ideal ranking of ndcg has the test items that were trained on, as the port's; ndcg_candidates has not") {
+  const std::vector<float> scores = {0.6F, 0.5F, 2.0F, 0.4F, 0.1F, 0.2F};
+  const std::vector<int32_t> train = {2, 3}, test = {1, 3, 4};
+  const std::vector<int64_t> ks = {1, 2, 3, 4};
+  std::vector<double> values(ks.size() * kgat::kMetricsOfK);
+  kgat::rank(scores.data(), 6, train, test, ks, values.data());
+  // The port ranks the items of the training last, with score -inf, and sorts the hits of all items for its ideal.
+  const std::vector<int> hits = {0, 1, 0, 1, 0, 1}, ideal = {1, 1, 1, 0, 0, 0}, of_candidates = {1, 1, 0, 0, 0, 0};
+  const auto dcg = [](const std::vector<int>& gains, int64_t k) {
+    double sum = 0;
+    for (int64_t r = 0; r < k; ++r) sum += gains[static_cast<size_t>(r)] / std::log2(static_cast<double>(r) + 2);
+    return sum;
+  };
+  const std::vector<std::string> names = kgat::ranking_names(ks);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const int64_t k = ks[i / kgat::kMetricsOfK];
+    CAPTURE(names[i]);
+    if (names[i] == ddh::str("ndcg@", k)) CHECK(values[i] == Approx(dcg(hits, k) / dcg(ideal, k)).epsilon(1e-14));
+    if (names[i] == ddh::str("ndcg_candidates@", k))
+      CHECK(values[i] == Approx(dcg(hits, k) / dcg(of_candidates, k)).epsilon(1e-14));
+  }
+  CHECK(std::find(names.begin(), names.end(), "ndcg_candidates@4") != names.end());
+  CHECK(std::find(names.begin(), names.end(), "ndcg_port@4") == names.end());
 }
 
 TEST_CASE("a ranking of fewer items than k, of equal scores and of NaN") {

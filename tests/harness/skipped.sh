@@ -25,6 +25,7 @@ says() { grep -qE "$1" "$work/out" || { cat "$work/out"; fail "$2"; }; }
 says '#1: without .*\*\*\*Skipped' "a test without its data is not reported as Skipped"
 says "skipped: there is no 'none/such.safetensors' in tests/data; set DDHOST_DATA" "the reason is missing"
 says '#2: with .*   Passed' "a test with its data did not pass"
+says 'data: /.*/tests/data/' "a test does not say which data it took"
 says '#3: both .*\*\*\*Skipped' "a program of which one case was skipped counts as passed"
 says '#4: fails .*\*\*\*Failed' "four failures count as a skip"
 echo "skipped, passed, skipped, failed, as they should be"

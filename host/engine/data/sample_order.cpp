@@ -2,7 +2,6 @@
 #include "engine/data/sample_order.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 
 #include "ddh/sdk/counter_rng.hpp"
@@ -32,21 +31,20 @@ std::vector<int64_t> read_order(const std::string& path, uint64_t n_samples) {
 
 }  // namespace
 
-Permutation::Permutation(uint64_t n, uint64_t seed, uint64_t epoch)
-    : n_(n), half_bits_((static_cast<uint32_t>(std::bit_width(n > 1 ? n - 1 : 1)) + 1) / 2) {
+Permutation::Permutation(uint64_t n, uint64_t seed, uint64_t epoch, FeistelShape shape) : n_(n), shape_(shape) {
   const ddh::CounterRng rng(seed, "sample order");
-  for (uint64_t k = 0; k < 4; ++k) keys_[k] = rng.bits(epoch * 4 + k);
+  for (uint64_t k = 0; k < shape_.rounds; ++k) keys_.at(k) = rng.bits(epoch * shape_.rounds + k);
 }
 
 uint64_t Permutation::shuffle_bits(uint64_t x) const {
-  const uint64_t mask = (uint64_t{1} << half_bits_) - 1;
-  uint64_t left = x >> half_bits_, right = x & mask;
-  for (const uint64_t key : keys_) {
-    const uint64_t mixed = left ^ (ddh::mix64(right ^ key) & mask);
+  const uint64_t mask = (uint64_t{1} << shape_.half_bits) - 1;
+  uint64_t left = x >> shape_.half_bits, right = x & mask;
+  for (uint32_t k = 0; k < shape_.rounds; ++k) {
+    const uint64_t mixed = left ^ (ddh::mix64(right ^ keys_[k]) & mask);
     left = right;
     right = mixed;
   }
-  return left << half_bits_ | right;
+  return left << shape_.half_bits | right;
 }
 
 uint64_t Permutation::operator()(uint64_t i) const {
@@ -56,9 +54,13 @@ uint64_t Permutation::operator()(uint64_t i) const {
 }
 
 SampleOrder::SampleOrder(uint64_t n_samples, uint64_t seed, const std::string& order_file, EpochEnd end)
-    : n_samples_(n_samples), seed_(seed), end_(end) {
-  if (n_samples == 0) ddh::fail(DDH_INVALID_ARGUMENT, "the data has no samples; give more data");
+    : SampleOrder(n_samples, seed, end, epoch_shape(n_samples)) {
   if (!order_file.empty()) order_ = read_order(order_file, n_samples);
+}
+
+SampleOrder::SampleOrder(uint64_t n_samples, uint64_t seed, EpochEnd end, FeistelShape shape)
+    : n_samples_(n_samples), seed_(seed), end_(end), shape_(shape) {
+  if (n_samples == 0) ddh::fail(DDH_INVALID_ARGUMENT, "the data has no samples; give more data");
 }
 
 void SampleOrder::require(const SampleCut& cut) const {
@@ -74,7 +76,7 @@ void SampleOrder::require(const SampleCut& cut) const {
 
 int64_t SampleOrder::at(uint64_t position) const {
   if (!order_.empty()) return order_[position % order_.size()];
-  return static_cast<int64_t>(Permutation(n_samples_, seed_, position / n_samples_)(position % n_samples_));
+  return static_cast<int64_t>(Permutation(n_samples_, seed_, position / n_samples_, shape_)(position % n_samples_));
 }
 
 uint64_t SampleOrder::next_position(uint64_t position, const SampleCut& cut) const {

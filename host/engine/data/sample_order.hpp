@@ -4,24 +4,47 @@
 // step has the same samples after a resume and at another world size.
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <bit>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 namespace ddhost {
 
-// A permutation of 0 .. n-1 that is evaluated at single points: four rounds of a Feistel network over the next even
-// number of bits, walked until the result is below n (Black and Rogaway 2002).
+// The number of the way in which epochs are permuted, for checkpoints. Those saved before it was counted have way 1: four
+// rounds for sets of every size.
+inline constexpr int32_t kSampleOrderWay = 2;
+// Of a permutation: rounds over 2 half_bits.
+struct FeistelShape {
+  uint32_t half_bits, rounds;
+};
+inline constexpr uint32_t kMostRounds = 24;
+// Four rounds over as few bits as n samples need.
+constexpr FeistelShape short_shape(uint64_t n) {
+  return {(static_cast<uint32_t>(std::bit_width(n > 1 ? n - 1 : 1)) + 1) / 2, 4};
+}
+// Of epochs. Sets of up to kSmallSet samples take more rounds, over 6 bits or more, because no number of rounds over 4 bits
+// makes all orders equally likely. docs/numerics.md has the measurement.
+inline constexpr uint64_t kSmallSet = 1024;
+constexpr FeistelShape epoch_shape(uint64_t n) {
+  if (n > kSmallSet) return short_shape(n);
+  return {std::max(short_shape(n).half_bits, 3U), kMostRounds};
+}
+
+// A permutation of 0 .. n-1 that is evaluated at single points: rounds of a Feistel network over the next even number of
+// bits, walked until the result is below n (Black and Rogaway 2002).
 class Permutation {
  public:
-  Permutation(uint64_t n, uint64_t seed, uint64_t epoch);
+  Permutation(uint64_t n, uint64_t seed, uint64_t epoch, FeistelShape shape);
   [[nodiscard]] uint64_t operator()(uint64_t i) const;
 
  private:
   [[nodiscard]] uint64_t shuffle_bits(uint64_t x) const;
   uint64_t n_;
-  uint32_t half_bits_;
-  uint64_t keys_[4];
+  FeistelShape shape_;
+  std::array<uint64_t, kMostRounds> keys_{};  // one for each round
 };
 
 struct SampleCut {
@@ -50,6 +73,8 @@ class SampleOrder {
   // `order_file`: a file of int64 little-endian sample indices to use instead of the permutation, or "". Throws
   // ddh::Error if there are no samples, or the file is damaged, empty or out of range.
   SampleOrder(uint64_t n_samples, uint64_t seed, const std::string& order_file, EpochEnd end = EpochEnd::join);
+  // With permutations of another shape than epoch_shape.
+  SampleOrder(uint64_t n_samples, uint64_t seed, EpochEnd end, FeistelShape shape);
 
   // Throws ddh::Error if there are fewer samples than one micro-batch of all ranks (drop: one step of them).
   void require(const SampleCut& cut) const;
@@ -80,6 +105,7 @@ class SampleOrder {
   uint64_t n_samples_;
   uint64_t seed_;
   EpochEnd end_;
+  FeistelShape shape_;
   std::vector<int64_t> order_;
 };
 

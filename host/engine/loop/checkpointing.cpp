@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "engine/loop/saved_order.hpp"
 #include "engine/weights/checkpoint_read.hpp"
 #include "engine/weights/instruction_set.hpp"
 #include "engine/weights/meaning_of_ids.hpp"
@@ -310,7 +311,9 @@ Manifest Checkpointing::manifest() const {
   out.world_size = services_.seat.world_size;
   out.program_version = DDHOST_VERSION;
   const char* const threads = std::getenv("OMP_NUM_THREADS");
-  out.host = {{"instruction_set", instruction_set()}, {"threads_per_rank", threads == nullptr ? "" : threads}};
+  out.host = {{"instruction_set", instruction_set()},
+              {"threads_per_rank", threads == nullptr ? "" : threads},
+              sample_order_entry()};
   out.plugins = notes_of(plan_);
   return out;
 }

@@ -38,7 +38,8 @@ SampleOrder eval_order(const TrainSetup& setup, int32_t program) {
   if (p.n_samples == 0)
     ddh::fail(DDH_FAILED_PRECONDITION, "program '", p.name, "' has no evaluation data; raise data.val_fraction or ",
               "give data.val_path", or_none(setup));
-  return {p.n_samples, 0, "", EpochEnd::shorten};
+  // Always the same pass, so the short shape does for sets of any size.
+  return {p.n_samples, 0, EpochEnd::shorten, short_shape(p.n_samples)};
 }
 
 }  // namespace
@@ -85,10 +86,11 @@ bool Evaluation::run(int64_t step) {
 std::vector<int32_t> eval_programs(const TrainSetup& setup) {
   for (const int32_t program : setup.train_programs)
     if (eval_program_of(setup.model, program) < 0)
-      ddh::fail(DDH_FAILED_PRECONDITION, "program '", described(setup, program).name, "' of model '", setup.model.name,
-                "' names no program that evaluates it; give validation data (data.val_path, data.val_fraction), name "
-                "one in the model, or ",
-                without_evaluation(setup.services.config));
+      ddh::fail(
+          DDH_FAILED_PRECONDITION, "program '", described(setup, program).name, "' of model '", setup.model.name,
+          "' names no program that evaluates it: the model has none, or no data for it, of which a warning tells ",
+          "the reason; give validation data (data.val_path, data.val_fraction, or the model's own options), or ",
+          without_evaluation(setup.services.config));
   return eval_programs_of(setup.model, setup.train_programs);
 }
 

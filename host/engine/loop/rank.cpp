@@ -145,6 +145,7 @@ class Rank {
     check_same_everywhere(data_fingerprints(*model_desc_), *services_.comm);
     name_units();
     phases_ = run_phases(config(), *model_desc_);
+    if (plan_.work == Work::kTrain) settle_programs();
     train_programs_ = programs_of(phases_);
     if (plan_.work == Work::kTrain) check_optimizers();
     make_programs();
@@ -156,6 +157,19 @@ class Rank {
     for (const std::string& warning : values->warnings())
       if (is_first()) services_.log->warn("{}", warning);
     services_.params = std::move(values);
+  }
+
+  // A model whose programs have several optimizers also trains where the user names nothing but the model.
+  void settle_programs() {
+    if (config().json("train.phases") != "[]" || !config().texts("train.programs").empty() ||
+        config().texts("train.optimizers").size() > 1)
+      return;
+    for (const int32_t g : take_out_programs_of_others(*model_desc_, phases_.front().turns))
+      if (is_first())
+        services_.log->warn(
+            "program '{0}' is not trained, because it has an optimizer of its own; train.optimizers=["
+            "\"optimizer\", \"optimizer_{0}\"] trains it, too",
+            model_desc_->programs[g]->name);
   }
 
   void check_optimizers() const {

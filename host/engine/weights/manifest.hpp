@@ -36,7 +36,7 @@ struct Manifest {
   uint64_t seed = 0;
   int32_t world_size = 1;
   std::string program_version;
-  // What else the bits depend on: "instruction_set", "threads_per_rank".
+  // What else the bits depend on: "instruction_set", "threads_per_rank", "sample_order".
   std::vector<std::pair<std::string, std::string>> host;
   std::vector<UsedPlugin> plugins;
   std::vector<std::string> param_names;  // of OptimizerProgress::param_steps

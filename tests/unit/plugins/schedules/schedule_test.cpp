@@ -195,6 +195,67 @@ TEST_CASE("rates equal torch's", "[schedule]") {
   }
 }
 
+// optimization.py of transformers 5.23: the factor on lr after `done` steps of its LambdaLR.
+double transformers_factor(const std::string& type, int64_t done, int64_t warmup, int64_t steps) {
+  const auto part = [](int64_t a, int64_t b) { return static_cast<double>(a) / std::max(1.0, static_cast<double>(b)); };
+  if (done < warmup) return part(done, warmup);
+  if (type == "linear") return std::max(0.0, part(steps - done, steps - warmup));
+  if (type == "cosine") {
+    constexpr double kPi = 3.14159265358979323846, kCycles = 0.5;
+    return std::max(0.0, 0.5 * (1 + std::cos(kPi * kCycles * 2 * part(done - warmup, steps - warmup))));
+  }
+  if (type == "inverse_sqrt") {
+    const int64_t timescale = warmup == 0 ? 10'000 : warmup;
+    return 1 / std::sqrt(part(done + timescale - warmup, timescale));
+  }
+  return 1;  // constant_with_warmup
+}
+
+TEST_CASE("under Hugging Face's names the rates of all steps equal those of transformers", "[schedule]") {
+  constexpr int64_t kSteps = 50;
+  for (const std::string type : {"constant", "linear", "cosine", "inverse_sqrt"}) {
+    for (const int64_t warmup : {0, 1, 7, 49}) {
+      Words words = {"schedule.type=" + type, ddh::str("schedule.num_warmup_steps=", warmup), "optimizer.lr=0.003"};
+      if (type == "linear" || type == "cosine") words.push_back(ddh::str("schedule.num_training_steps=", kSteps));
+      INFO(type << ", warm-up of " << warmup);
+      Rates expected;
+      for (int64_t done = 0; done <= kSteps; ++done)
+        expected.push_back(0.003 * transformers_factor(type, done, warmup, kSteps));
+      check_rates(rates_of(words, kSteps + 1), expected, 1e-17);
+    }
+  }
+}
+
+TEST_CASE("another tool's name brings its defaults, which the user's own values replace", "[schedule]") {
+  const Config config = config_with({"schedule.type=cosine", "schedule.num_warmup_steps=5"});
+  CHECK(config.get<bool>("schedule.warmup_from_zero"));
+  CHECK(config.get<double>("schedule.min_lr_ratio") == 0);
+  CHECK(config.get<int64_t>("schedule.warmup_steps") == 5);
+  const Config own =
+      config_with({"schedule.min_lr_ratio=0.2", "schedule.num_training_steps=90", "schedule.warmup_from_zero=false"});
+  CHECK(!own.get<bool>("schedule.warmup_from_zero"));
+  CHECK(own.get<double>("schedule.min_lr_ratio") == 0.2);
+  const Config not_given = config_with({"schedule.num_training_steps=90", "schedule.num_training_steps=null"});
+  CHECK(!not_given.get<bool>("schedule.warmup_from_zero"));
+  CHECK(not_given.get<double>("schedule.min_lr_ratio") == 0.1);
+}
+
+TEST_CASE("a name of another tool is refused by a schedule that has other rates than that tool's", "[schedule]") {
+  const std::vector<std::pair<std::string, Words>> names = {
+      {"num_warmup_steps", {"wsd", "warmup", "warmup_cosine", "warmup_decay"}},
+      {"num_training_steps", {"wsd", "one_cycle", "warmup_cosine", "warmup_decay"}},
+      {"warmup_num_steps", {"constant", "cosine", "inverse_sqrt", "linear", "wsd"}},
+      {"total_num_steps", {"cosine", "linear", "one_cycle", "wsd"}},
+      {"cos_min_ratio", {"cosine", "linear", "wsd"}},
+      {"total_steps", {"cosine", "linear", "warmup_cosine", "warmup_decay", "wsd"}},
+      {"warmup_min_lr", {"cycle", "plateau"}},
+      {"cycle_max_lr", {"one_cycle", "warmup", "warmup_decay"}}};
+  for (const auto& [name, types] : names)
+    for (const std::string& type : types)
+      CHECK_THAT(refusal({"schedule.type=" + type, "schedule." + name + "=1"}),
+                 Catch::Contains("unknown key 'schedule." + name + "'"));
+}
+
 TEST_CASE("past their end the rates stay where they are", "[schedule]") {
   const auto at = [](const std::string& type, int64_t step) {
     return schedule_with({"schedule.type=" + type, "schedule.decay_steps=30", "optimizer.lr=1"})->lr(step);
@@ -288,11 +349,11 @@ TEST_CASE("the state of another kind of schedule is refused", "[schedule]") {
 }
 
 TEST_CASE("an option that the schedule does not have is refused with both names", "[schedule]") {
-  CHECK(
-      refusal({"schedule.type=cosine", "schedule.pct_start=0.3"}) ==
-      "unknown key 'schedule.pct_start' on the command line for schedule 'cosine'; 'schedule' takes type, "
-      "warmup_steps, decay_steps, min_lr_ratio here; another plugin may have this option (`ddhost inspect NAME` shows "
-      "them)");
+  CHECK(refusal({"schedule.type=cosine", "schedule.pct_start=0.3"}) ==
+        "unknown key 'schedule.pct_start' on the command line for schedule 'cosine'; 'schedule' takes type, "
+        "warmup_steps, warmup_from_zero, decay_steps, min_lr_ratio here; another plugin may have this option (`ddhost "
+        "inspect NAME` shows "
+        "them)");
   CHECK_THAT(refusal({"schedule.type=WarmupLR", "schedule.total_num_steps=100"}),
              Catch::Contains("'schedule.total_num_steps'"));
   CHECK_THAT(refusal({"schedule.type=plateau", "schedule.warmup_steps=5"}),

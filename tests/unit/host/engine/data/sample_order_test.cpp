@@ -56,7 +56,8 @@ std::vector<TrainStep> all_steps(const TrainOrder& order) {
 
 TEST_CASE("a permutation takes every index once and differs between epochs and seeds") {
   const auto n = GENERATE(uint64_t{1}, uint64_t{2}, uint64_t{3}, uint64_t{64}, uint64_t{1000}, uint64_t{4097});
-  const Permutation first(n, 7, 0), next_epoch(n, 7, 1), other_seed(n, 8, 0);
+  const FeistelShape shape = epoch_shape(n);
+  const Permutation first(n, 7, 0, shape), next_epoch(n, 7, 1, shape), other_seed(n, 8, 0, shape);
   std::set<uint64_t> seen;
   uint64_t moved = 0, same_as_epoch = 0, same_as_seed = 0;
   for (uint64_t i = 0; i < n; ++i) {
@@ -136,7 +137,7 @@ TEST_CASE("an epoch's last step may be smaller: each sample once, full first ran
 
 TEST_CASE("the rest of an epoch may be left out; it has other samples in each epoch") {
   const Steps order(29, 7, {4, 2, 2}, "", EpochEnd::drop);
-  const Permutation second_epoch(29, 7, 1);
+  const Permutation second_epoch(29, 7, 1, epoch_shape(29));
   CHECK(order.count(2) == 16);
   for (uint64_t i = 0; i < 4; ++i) CHECK(order.samples(2, 0, 0)[i] == static_cast<int64_t>(second_epoch(i)));
   CHECK_THROWS_WITH(Steps(15, 0, {4, 2, 2}, "", EpochEnd::drop), Catch::Contains("drop_last"));
