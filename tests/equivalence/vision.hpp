@@ -3,7 +3,11 @@
 // tests/equivalence/vision.hpp: options of runs of a small convolutional network with all kinds of randomness.
 #pragma once
 
+#include <cmath>
+#include <fstream>
+
 #include "equivalence/precisions.hpp"
+#include "fixtures/harness/safetensors.hpp"
 
 namespace ddhost::test {
 
@@ -22,6 +26,30 @@ inline Options cnn(const Options& more) {
                  "model.batch_norm=true"};
   all.insert(all.end(), more.begin(), more.end());
   return vision(all);
+}
+
+using Tensors = std::map<std::string, GoldenTensor>;
+// Parameters and running statistics.
+inline Tensors tensors_of(const Result& result) {
+  const TempFolder folder;
+  const std::string path = folder.file("weights");
+  std::ofstream(path, std::ios::binary) << result.weights;
+  return read_safetensors(path).tensors;
+}
+
+// An option with a file of weights in `folder` for a network of `options` with a frozen trunk. Frozen batch norms of fresh
+// statistics do not normalize, so the features of torchvision's initial values would be 1e-9, and a head would train on
+// nothing. Here the depthwise convolutions, (channels, 1, side, side), are larger.
+inline std::string weights_with_features(const TempFolder& folder, const Options& options) {
+  Tensors tensors = tensors_of(run({kReference, 1, vision(joined(options, {"optimizer.lr=0"})), 1, "cnn"}));
+  for (auto& [name, tensor] : tensors) {
+    if (tensor.shape.size() != 4 || tensor.shape[1] != 1) continue;
+    std::vector<float> values = tensor.f32();
+    for (float& v : values) v *= std::sqrt(static_cast<float>(tensor.shape[0]));
+    std::memcpy(tensor.bytes.data(), values.data(), tensor.bytes.size());
+  }
+  write_safetensors(folder.file("features.safetensors"), tensors);
+  return "train.init_from=" + folder.file("features.safetensors");
 }
 
 // Runs "vit" or "cnn" under every strategy.
