@@ -184,10 +184,10 @@ class Reader {
       if (!wish.from_file) take_back(wish.key, key_of(*option, key));
     } else if (!option->sets.empty()) {
       add_elsewhere(wish, *option);
-    } else if (alias != nullptr && alias->scale != 1.0) {
-      add(wish, *option, key, in_unit_of_key(wish, *option, key, alias->scale), /*has_unit=*/true);
     } else {
-      add(wish, *option, key, value_for(*option, wish), /*has_unit=*/false);
+      const bool has_unit = alias != nullptr && alias->scale != 1.0;
+      add(wish, *option, key, has_unit ? in_unit_of_key(wish, *option, key, alias->scale) : value_for(*option, wish),
+          has_unit);
       if (alias != nullptr) given_.back().defaults = alias->defaults;
     }
   }

@@ -112,14 +112,6 @@ void check_features(const ddh_model_desc& model, uint64_t uses) {
   }
 }
 
-std::vector<int32_t> take_out_programs_of_others(const ddh_model_desc& model, std::vector<int32_t>& turns) {
-  std::vector<int32_t> others, rest;
-  for (const int32_t g : turns) (model.programs[g]->optimizer > 0 ? others : rest).push_back(g);
-  if (rest.empty()) return {};
-  turns = rest;
-  return others;
-}
-
 std::vector<std::string> unused_optimizers(const ddh_model_desc& model, const std::vector<int32_t>& train_programs,
                                            const std::vector<std::string>& sections) {
   std::vector<bool> is_used(sections.size(), false);

@@ -20,10 +20,6 @@ void check_update(const ddh_program_desc& program);
 // `uses`: ddh_desc.uses of the model's plugin. Throws if the description uses an undeclared feature.
 void check_features(const ddh_model_desc& model, uint64_t uses);
 
-// For a run that names neither programs nor phases, and has one optimizer: takes the programs that need another one out of
-// `turns`, unless all do, and returns them.
-std::vector<int32_t> take_out_programs_of_others(const ddh_model_desc& model, std::vector<int32_t>& turns);
-
 // `sections`: train.optimizers. Throws if a program's optimizer index is beyond them. Returns sections that no program
 // uses.
 std::vector<std::string> unused_optimizers(const ddh_model_desc& model, const std::vector<int32_t>& train_programs,

@@ -140,6 +140,28 @@ std::vector<PhaseSpec> run_phases(const RunConfig& config, const ddh_model_desc&
   return {all};
 }
 
+std::vector<std::string> take_out_programs_of_others(const RunConfig& config, const ddh_model_desc& model,
+                                                     std::vector<PhaseSpec>& phases) {
+  if (config.json("train.phases") != "[]" || !config.texts("train.programs").empty() ||
+      config.texts("train.optimizers").size() > 1)
+    return {};
+  std::vector<int32_t>& turns = phases.front().turns;
+  std::vector<std::string> warnings;
+  std::vector<int32_t> rest;
+  for (const int32_t g : turns) {
+    const ddh_program_desc& program = *model.programs[g];
+    if (program.optimizer == 0)
+      rest.push_back(g);
+    else
+      warnings.push_back(ddh::str("program '", program.name,
+                                  "' is not trained, because it has an optimizer of its own; ",
+                                  "train.optimizers=[\"optimizer\", \"optimizer_", program.name, "\"] trains it, too"));
+  }
+  if (rest.empty()) return {};
+  turns = rest;
+  return warnings;
+}
+
 std::vector<int32_t> programs_of(const std::vector<PhaseSpec>& phases) {
   if (phases.size() == 1) return phases.front().turns;
   std::vector<int32_t> out;

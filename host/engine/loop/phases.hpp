@@ -33,6 +33,11 @@ struct PhaseSpec {
 // Throws ddh::Error naming the phase (from 1) and what is wrong with it.
 std::vector<PhaseSpec> run_phases(const RunConfig& config, const ddh_model_desc& model);
 
+// Where the user names neither programs nor phases, and one optimizer: takes the programs that need another one out of the only
+// phase, unless all do. So a model also trains where only the model is named. Returns a warning for each.
+std::vector<std::string> take_out_programs_of_others(const RunConfig& config, const ddh_model_desc& model,
+                                                     std::vector<PhaseSpec>& phases);
+
 // The training programs of all phases: those of a single phase in turn, of several each once.
 std::vector<int32_t> programs_of(const std::vector<PhaseSpec>& phases);
 // The update programs that phases name, each once.

@@ -145,7 +145,7 @@ class Rank {
     check_same_everywhere(data_fingerprints(*model_desc_), *services_.comm);
     name_units();
     phases_ = run_phases(config(), *model_desc_);
-    if (plan_.work == Work::kTrain) settle_programs();
+    if (plan_.work == Work::kTrain) leave_out_programs();
     train_programs_ = programs_of(phases_);
     if (plan_.work == Work::kTrain) check_optimizers();
     make_programs();
@@ -159,17 +159,9 @@ class Rank {
     services_.params = std::move(values);
   }
 
-  // A model whose programs have several optimizers also trains where the user names nothing but the model.
-  void settle_programs() {
-    if (config().json("train.phases") != "[]" || !config().texts("train.programs").empty() ||
-        config().texts("train.optimizers").size() > 1)
-      return;
-    for (const int32_t g : take_out_programs_of_others(*model_desc_, phases_.front().turns))
-      if (is_first())
-        services_.log->warn(
-            "program '{0}' is not trained, because it has an optimizer of its own; train.optimizers=["
-            "\"optimizer\", \"optimizer_{0}\"] trains it, too",
-            model_desc_->programs[g]->name);
+  void leave_out_programs() {
+    for (const std::string& warning : take_out_programs_of_others(config(), *model_desc_, phases_))
+      if (is_first()) services_.log->warn("{}", warning);
   }
 
   void check_optimizers() const {
