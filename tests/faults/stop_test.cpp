@@ -169,7 +169,7 @@ TEST_CASE("SIGTERM before the first step ends the run at once and says so", "[mi
   const char* const comm = GENERATE("shm", "loop");
   const char* const call = GENERATE("attach", "materialize");
   StoppedRun run(with(bad_strategy(call, "hang"), {"--comm", comm}));
-  run.wait_for("run/metrics.jsonl");
+  run.wait_for("run/run.lock");
   std::this_thread::sleep_for(500ms);
   run.signal(SIGTERM);
   const int code = run.end();
@@ -178,7 +178,7 @@ TEST_CASE("SIGTERM before the first step ends the run at once and says so", "[mi
   CHECK(run.seconds() < 3);
   CHECK_THAT(run.err(), Contains("before the first step, while the ranks were being prepared") &&
                             Contains("the run ends at once") && !Contains("after the current step"));
-  CHECK_FALSE(fs::exists(run.folder().path() / "run/metrics.jsonl"));  // the folder is free
+  CHECK_FALSE(fs::exists(run.folder().path() / "run"));  // nothing is left
 }
 
 TEST_CASE("SIGTERM while a library is loaded ends the run at once and names the library", "[misbehaving][stop]") {

@@ -39,23 +39,15 @@ void StepChecks::check_held_once(const std::vector<ddh_state_entry>& entries, co
 
 void StepChecks::check_initial(const std::vector<ddh_state_entry>& entries, const InitialValues& initial) const {
   std::array<float, DDH_GRID> drawn{};
-  std::array<char, DDH_GRID * sizeof(float)> wanted{}, read{};
-  for (uint32_t i = 0; i < entries.size(); ++i) {
-    const ddh_state_entry& e = entries[i];
-    if (e.kind != DDH_STATE_PARAM || e.numel == 0) continue;
+  std::array<char, DDH_GRID * sizeof(float)> wanted{};
+  for (const ddh_state_entry& e : entries) {
+    if (e.kind != DDH_STATE_PARAM || e.numel == 0 || e.data == nullptr) continue;
     const uint64_t width = ddh_dtype_bytes(e.dtype);
     for (const uint64_t begin : {uint64_t{0}, (e.numel - 1) / DDH_GRID * DDH_GRID}) {
       const uint64_t numel = std::min<uint64_t>(DDH_GRID, e.numel - begin), bytes = numel * width;
       initial.init_range(e.param, e.offset + begin, numel, drawn.data());
       kernels::cast(wanted.data(), e.dtype, drawn.data(), DDH_F32, numel);
-      const char* held = read.data();
-      if (e.data != nullptr)
-        held = staging_.readable(static_cast<const char*>(e.data) + begin * width, bytes, nullptr);
-      else if (source_.table.state_read != nullptr)
-        source_.strategy.call(PluginCall::kStateRead, source_.table.state_read, i, begin, numel,
-                              static_cast<void*>(read.data()));
-      else
-        continue;  // refused when the entry is read or written
+      const char* const held = staging_.readable(static_cast<const char*>(e.data) + begin * width, bytes, nullptr);
       if (std::memcmp(held, wanted.data(), bytes) == 0) continue;
       source_.strategy.caller().blame(PluginCall::kMaterialize, {}, "left parameter ",
                                       param_text(source_.model, e.param), " with other values than its initial ones, ",
