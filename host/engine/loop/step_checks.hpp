@@ -25,8 +25,8 @@ class StepChecks {
 
  private:
   void check_held_once(const std::vector<ddh_state_entry>& entries, const Comm& comm) const;
-  // The first and last block of each entry in memory: a strategy that forgets ddh.params, or the files of train.init_from, has other
-  // values in all of them.
+  // The first and last block of each entry in memory: a strategy that forgets ddh.params, or the files of
+  // train.init_from, has other values in all of them.
   void check_initial(const std::vector<ddh_state_entry>& entries, const InitialValues& initial) const;
   void check_finite(const char* when) const;
 
