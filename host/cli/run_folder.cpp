@@ -218,6 +218,9 @@ std::string folder_note(const PreparedRun& run) {
   note["made"] = Json::array();
   for (const fs::path& folder : before.made) note["made"].push_back(folder.string());
   note["names"] = before.names;
+  note["hidden"] = Json::array();
+  if (run.final_weights != nullptr)
+    for (const fs::path& file : run.final_weights->hidden()) note["hidden"].push_back(file.string());
   note["numbers"] = Json::array();
   if (before.numbers) note["numbers"] = {before.numbers->begun, before.numbers->steps, before.numbers->saved};
   const std::vector<uint8_t> bytes = Json::to_cbor(note);  // takes names that are not UTF-8
@@ -226,7 +229,9 @@ std::string folder_note(const PreparedRun& run) {
 
 void clean_up_folder(const std::string& note, bool has_failed) {
   const Json read = Json::from_cbor(note, /*strict=*/true, /*allow_exceptions=*/false);
-  if (!read.is_object() || (!has_failed && read["is_new"] == true)) return;
+  if (!read.is_object()) return;
+  for (const Json& file : read["hidden"]) ::unlink(file.get<std::string>().c_str());
+  if (!has_failed && read["is_new"] == true) return;
   const fs::path run_dir = read["run_dir"].get<std::string>();
   FolderBefore before;
   for (const Json& folder : read["made"]) before.made.emplace_back(folder.get<std::string>());

@@ -14,13 +14,15 @@ void choose_run_folder(PreparedRun& plan);
 // error nothing is left that was not there.
 void make_run_folder(PreparedRun& plan);
 
-// For clean_up_folder, which another process calls: the folder, and what was there before.
+// For clean_up_folder, which another process calls: the folder, what was there before, and hidden files of final
+// weights.
 std::string folder_note(const PreparedRun& run);
 
-// Called after all processes of the run have ended. If the run failed, removes a checkpoint that was being written. If it
-// failed, or was resumed, and has done no step, removes its own files and the folders that it has made, so that nothing is
-// left that was not there before. Rows, checkpoints and weights stay, with the files beside them. Another run may have taken
-// the folder meanwhile: then nothing is removed. "": there is no folder.
+// Called after all processes of the run have ended. Removes hidden files of final weights, whose content has its name by
+// now. If the run failed, removes a checkpoint that was being written. If it failed, or was resumed, and has done no step,
+// removes its own files and the folders that it has made, so that nothing is left that was not there before. Rows,
+// checkpoints and weights stay, with the files beside them. Another run may have taken the folder meanwhile: then only the
+// hidden files are removed. "": there is no folder.
 void clean_up_folder(const std::string& note, bool has_failed);
 
 }  // namespace ddhost

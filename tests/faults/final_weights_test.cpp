@@ -196,4 +196,6 @@ TEST_CASE("a file system without unnamed files gets the same file, and never los
   CHECK(end.code == 0);
   CHECK((read_text(folder.file("weights/w.safetensors")) == reference()));
   CHECK(std::distance(fs::directory_iterator(folder.path() / "weights"), fs::directory_iterator()) == 1);
+  for (const auto& entry : fs::directory_iterator(folder.path() / "run"))
+    CHECK_FALSE(entry.path().filename().string().starts_with("."));
 }

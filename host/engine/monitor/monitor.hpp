@@ -53,7 +53,8 @@ class Monitor {
   Monitor(const Monitor&) = delete;
   Monitor& operator=(const Monitor&) = delete;
 
-  // Called before the first step or evaluation, but not if a resumed run has none left: its files stay as they are. Lets the monitors open what they write to, and writes config.json. Error: a file can't be written.
+  // Called before the first step or evaluation, but not if a resumed run has none left: its files stay as they are. Lets
+  // the monitors open what they write to, and writes config.json. Error: a file can't be written.
   void begin();
   void step_begin(int64_t step);
   void step_end(const ddh_step_block& block, const StepOutcome& outcome, const StepFacts& facts);

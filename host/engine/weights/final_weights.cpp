@@ -63,6 +63,13 @@ FinalWeights::FinalWeights(const fs::path& target, const fs::path& run_dir)
 
 const RangeFile& FinalWeights::data(Place place) const { return place == Place::target ? file_.data() : spare_.data(); }
 
+std::vector<fs::path> FinalWeights::hidden() const {
+  std::vector<fs::path> out;
+  for (const NewFile* file : {&file_, &spare_})
+    if (!file->hidden().empty()) out.push_back(file->hidden());
+  return out;
+}
+
 FinalWeights::Named FinalWeights::publish(Place written) const {
   if (written == Place::run_dir) return {spare_.publish_beside(in_run_dir_), ""};
   std::string problem;

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "engine/weights/new_file.hpp"
 
@@ -32,6 +33,9 @@ class FinalWeights {
   // Where the weights are written: the file beside the target, or one in the run's folder if that one fails.
   enum class Place { target, run_dir };
   [[nodiscard]] const RangeFile& data(Place place) const;
+
+  // Names that the files have meanwhile, which a run that ends in another way than its destructor leaves behind.
+  [[nodiscard]] std::vector<std::filesystem::path> hidden() const;
 
   struct Named {
     std::filesystem::path path;

@@ -20,6 +20,8 @@ class NewFile {
   ~NewFile();
 
   [[nodiscard]] const RangeFile& data() const { return data_; }
+  // Its name until it is published, on a file system without unnamed files; empty: it has none.
+  [[nodiscard]] const std::filesystem::path& hidden() const { return hidden_; }
 
   // Names the file. False: the name is taken, by whatever it is. Throws if the folder can't hold the name.
   [[nodiscard]] bool publish(const std::filesystem::path& path) const;
@@ -29,7 +31,7 @@ class NewFile {
   void copy(const NewFile& other) const;
 
  private:
-  std::filesystem::path hidden_;  // its name until it is published; empty: none
+  std::filesystem::path hidden_;
   RangeFile data_;
 };
 

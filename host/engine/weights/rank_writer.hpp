@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/weights/rank_writer.hpp: the files of a checkpoint as one rank writes them, with the checksums of what it wrote, and the
-// values that must not be there.
+// engine/weights/rank_writer.hpp: the files of a checkpoint as one rank writes them, with the checksums of what it wrote,
+// and the values that must not be there.
 #pragma once
 
 #include <algorithm>
