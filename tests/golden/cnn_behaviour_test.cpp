@@ -254,11 +254,11 @@ TEST_CASE("a network of images refuses videos, and a network of videos refuses i
   CHECK_THAT(sentence_of([] {
                const ModelDriver model(ddh_entry_cnn, tiny_lstm({{"model.dataset", "made_up"}}));
              }),
-             Catch::Contains("networks of videos"));
+             Catch::Contains("cnn_lstm, pretrained_cnn_lstm and conv3d"));
   CHECK_THAT(sentence_of([] {
                const ModelDriver model(ddh_entry_cnn, tiny_cnn({{"model.dataset", "moving_mnist"}}));
              }),
-             Catch::Contains("networks of videos"));
+             Catch::Contains("cnn_lstm, pretrained_cnn_lstm and conv3d"));
 }
 
 TEST_CASE("an impossible convolutional network is refused with a sentence") {
