@@ -144,9 +144,9 @@ std::string check_instruction_set(const Manifest& manifest, const Config& config
 std::string check_sample_order(const Manifest& manifest, const Config& config, const std::string& of) {
   const std::string programs = programs_in_another_order(manifest, !config.text("data.order").empty());
   if (programs.empty()) return "";
-  const std::string what = ddh::str(of, " was saved by a version of ddhost that orders the samples of ", programs,
-                                    " otherwise: the bits will differ from those of an uninterrupted run, and samples ",
-                                    "of an epoch that has begun may come twice or not at all");
+  std::string what = ddh::str(of, " was saved by a version of ddhost that orders the samples of ", programs,
+                              " otherwise: the bits will differ from those of an uninterrupted run, and samples ",
+                              "of an epoch that has begun may come twice or not at all");
   if (is_allowed(config, kSampleOrder)) return what;
   ddh::fail(DDH_FAILED_PRECONDITION, what, "; resume with that version, or allow the new order with --resume-allow ",
             kSampleOrder);

@@ -204,7 +204,7 @@ void Supervisor::end_run(const std::string& death) {
 }
 
 std::string Supervisor::loader_death(int status) const {
-  if (const std::string told = record_.failure(); !told.empty()) return told;
+  if (std::string told = record_.failure(); !told.empty()) return told;
   const std::string loading = record_.loading(), loads = record_.all_loads();
   const std::string who = "the process that prepares the run and loads its plugins ";
   const std::string how = WIFSIGNALED(status) ? "was killed by " + signal_text(WTERMSIG(status))
@@ -233,7 +233,7 @@ void Supervisor::ranks_ended_together(int status) {
 
 // The thread that has ended the process is not known, unless the exit guard was told.
 std::string Supervisor::death_together(int status) const {
-  if (const std::string told = record_.failure(); !told.empty()) return told;
+  if (std::string told = record_.failure(); !told.empty()) return told;
   std::string where;
   int64_t step = 0;
   for (int rank = 0; rank < args_.world_size; ++rank) {

@@ -107,8 +107,9 @@ void Memory::note_leaks() {
   const std::lock_guard lock(mutex_);
   for (const auto& [p, block] : blocks_) {
     if (block.owner.empty()) continue;
+    const std::string& owner = block.owner;
     const auto more = std::count_if(blocks_.begin(), blocks_.end(),
-                                    [&](const auto& other) { return other.second.owner == block.owner; }) -
+                                    [&owner](const auto& other) { return other.second.owner == owner; }) -
                       1;
     return note(ddh::str(block.owner, " was destroyed and had not released ", text_of(block), " of ddh.alloc",
                          more > 0 ? ddh::str(" and ", more, " more") : "",

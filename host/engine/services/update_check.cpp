@@ -61,9 +61,9 @@ std::vector<UpdateBuffer> UpdateCheck::buffers_of(const Optimizers::Instance& o,
                    ddh::str(used ? "slot '" : "the unused slot '", o.slots[i].name, "'")});
   }
   for (uint32_t k = 0; prepare != nullptr && k < prepare->sum_count; ++k) {
-    const auto first = reinterpret_cast<uintptr_t>(prepare->values[k]) - shard.ranges[0].flat_offset * sizeof(float);
-    all.push_back(
-        {Kind::kValue, reinterpret_cast<const char*>(first), sizeof(float), false, true, "the values for norms"});
+    const char* const first =
+        reinterpret_cast<const char*>(prepare->values[k]) - shard.ranges[0].flat_offset * sizeof(float);
+    all.push_back({Kind::kValue, first, sizeof(float), false, true, "the values for norms"});
   }
   return all;
 }

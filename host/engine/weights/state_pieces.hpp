@@ -28,7 +28,7 @@ struct StatePiece {
 // be copied.
 template <class Body>
 void for_each_part(const StatePiece& piece, Body&& body) {
-  constexpr uint64_t kPartNumel = 4096 * DDH_GRID;
+  constexpr uint64_t kPartNumel = uint64_t{4096} * DDH_GRID;
   for (uint64_t begin = 0; begin < piece.numel; begin += kPartNumel)
     body(begin, std::min(kPartNumel, piece.numel - begin));
 }
