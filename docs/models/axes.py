@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The frame of the curves in this folder: axes, lines and dots as SVG."""
+import sys
+
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 640, 300, 50, 40, 20
 
 
@@ -39,5 +41,8 @@ class Axes:
             self.text(left, f"{float(down) - 8:.1f}", label, 'text-anchor="middle" fill="#c33"')
 
     def write(self, path):
-        with open(path, "w", encoding="utf-8") as file:
-            file.write("\n".join(self.out + ["</svg>"]) + "\n")
+        try:
+            with open(path, "w", encoding="utf-8") as file:
+                file.write("\n".join(self.out + ["</svg>"]) + "\n")
+        except OSError as error:
+            sys.exit(f"{path} can't be written: {error.strerror}; give a file in a folder that exists")

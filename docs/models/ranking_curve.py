@@ -13,12 +13,20 @@ from axes import Axes
 COLOURS = ["#1f6fb4", "#2a9d4a", "#b4681f", "#7a4fb4"]
 
 
+def dot(text):
+    epoch, _, value = text.partition("=")
+    try:
+        return float(epoch), float(value)
+    except ValueError:
+        sys.exit(f"'{text}' is neither the folder of a run nor EPOCH=VALUE with two numbers")
+
+
 def main():
-    runs = [a for a in sys.argv[4:] if "=" not in a]
+    runs = [a for a in sys.argv[4:] if "=" not in a or os.path.isdir(a)]
     if not runs or not sys.argv[3].isdigit() or int(sys.argv[3]) == 0:
         sys.exit(__doc__.splitlines()[0])
     out_path, metric, steps_per_epoch = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    dots = [tuple(map(float, a.split("="))) for a in sys.argv[4:] if "=" in a]
+    dots = [dot(a) for a in sys.argv[4:] if a not in runs]
     lines = []
     for run in runs:
         path = os.path.join(run, "metrics.jsonl")

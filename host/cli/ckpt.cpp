@@ -136,8 +136,9 @@ int verify(const fs::path& path, std::ostream& out) {
       const VerifiedTensors read = verify_tensors(place.folder, open_checkpoint(place.folder));
       out << place.folder.string() << ": ";
       if (!describe(read, out)) code = 1;
-    } catch (const ddh::Error& damage) {
-      out << place.folder.string() << ": damaged: " << damage.what() << '\n';
+    } catch (const ddh::Error& error) {
+      if ((error.code() == DDH_NOT_FOUND && !is_run) || !is_damage(error)) throw;
+      out << place.folder.string() << ": damaged: " << error.what() << '\n';
       code = 1;
     }
   }

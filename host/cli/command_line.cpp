@@ -6,6 +6,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <functional>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -100,20 +102,33 @@ void check_flag_value(const std::string& flag, const std::string& value) {
     ddh::fail(DDH_INVALID_ARGUMENT, flag, " has no value", is_option ? " before '" + value + "'" : "", "; give one");
 }
 
+// Whether a command has the flag that `word` is, or with which it begins before '='.
+bool is_flag(const CLI::App& command, const std::string& word) {
+  const std::string name = word.substr(0, word.find('='));
+  const auto options = command.get_options();
+  return name.starts_with("--") && std::any_of(options.begin(), options.end(), [&](const CLI::Option* option) {
+           return option->check_lname(name.substr(2));
+         });
+}
+
 // The parser takes any word as the value of a flag, also the next flag. A file of such a name can be given as ./--name.
 void require_values(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options())
     for (const std::string& value : option->results())
-      if (!option->get_lnames().empty() && option->get_expected_min() > 0 && value.starts_with("--"))
+      if (!option->get_lnames().empty() && option->get_expected_min() > 0 && is_flag(app, value))
         ddh::fail(DDH_INVALID_ARGUMENT, "--", option->get_lnames().front(), " has no value before '", value,
                   "'; give one");
   for (const CLI::App* command : app.get_subcommands()) require_values(*command);
 }
 
+bool takes_list(const Flag& flag) {
+  const std::string_view key = flag.key;
+  return key == "monitor.plugins" || key == "run.resume_allow";
+}
+
 // Converts a flag's value to the form of its option: a list is given with commas.
 std::string option_text(const Flag& flag, const std::string& value) {
-  const std::string_view key = flag.key;
-  if (key != "monitor.plugins" && key != "run.resume_allow") return value;
+  if (!takes_list(flag)) return value;
   if (value.starts_with('[')) return value;  // a list in JSON, perhaps an empty one
   Json list = Json::array();
   std::istringstream items(value);
@@ -140,8 +155,10 @@ CLI::App* add_run_command(CLI::App& app, const char* name, const char* help, uns
   added->footer(kFooter);
   added->add_option("--config", to.config_file, "configuration file (JSON, comments allowed)");
   for (size_t i = 0; i < kFlags.size(); ++i)
-    if ((kFlags[i].commands & command) != 0)
-      added->add_option(kFlags[i].name, to.values[i], kFlags[i].help)->take_last();
+    if ((kFlags[i].commands & command) != 0) {
+      CLI::Option* const option = added->add_option(kFlags[i].name, to.values[i], kFlags[i].help);
+      takes_list(kFlags[i]) ? option->join(',') : option->take_last();
+    }
   added->add_flag("--dry-run", line.dry_run, "print the effective configuration and stop");
   added->add_option("key=value", to.words, "options of the configuration");
   return added;
@@ -161,6 +178,18 @@ std::vector<Override> collect(const RunWords& given, const CLI::App& command) {
     overrides.push_back({kFlags[i].key, option_text(kFlags[i], given.values[i]), kFlags[i].name});
   }
   return overrides;
+}
+
+// A check of an option's text: an integer of 64 bits, `least` or more.
+std::function<std::string(const std::string&)> at_least(int64_t least) {
+  return [least](const std::string& text) -> std::string {
+    int64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error == std::errc::result_out_of_range) return "'" + plain_text(text, kShownValue) + "' has more than 64 bits";
+    if (error != std::errc{} || end != text.data() + text.size())
+      return "'" + plain_text(text, kShownValue) + "' is no integer";
+    return value < least ? ddh::str(value, " is less than ", least) : "";
+  };
 }
 
 // `ddhost ckpt ...`; the action is set when its subcommand is parsed.
@@ -185,10 +214,10 @@ CLI::App* add_ckpt(CLI::App& app, CkptArgs& args) {
       "show which tensors of two checkpoints differ, and by how much; exit code 1 if any does",
       "folders of checkpoints, or of runs for their newest", 2);
   CLI::App* prune = add(CkptAction::kPrune, "prune", "remove checkpoints of a run", "folder of the run", 1);
-  prune->add_option("--keep-last", args.keep_last, "number of newest checkpoints to keep")->check(CLI::PositiveNumber);
+  prune->add_option("--keep-last", args.keep_last, "number of newest checkpoints to keep")->check(at_least(1));
   prune->add_option("--keep-every", args.keep_every, "also keep checkpoints whose step is a multiple of this")
-      ->check(CLI::NonNegativeNumber);
-  prune->add_option("--after", args.after, "remove those of later steps than this")->check(CLI::NonNegativeNumber);
+      ->check(at_least(0));
+  prune->add_option("--after", args.after, "remove those of later steps than this")->check(at_least(0));
   CLI::App* import =
       add(CkptAction::kImport, "import", "convert a checkpoint of torch DCP or DeepSpeed, with its optimizer state",
           "folder that the other program wrote", 1);
@@ -251,6 +280,11 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   } catch (const CLI::Success& wish) {
     throw CommandLineExit{app.exit(wish)};  // --help, --version
   } catch (const CLI::ParseError& error) {
+    if (ckpt->parsed() && ckpt->get_subcommands().empty())
+      end_with_usage_error("ckpt needs an action: ls, show, verify, diff, prune or import");
+    if (ckpt->parsed() && ckpt->get_subcommands().front()->get_name() == "diff" &&
+        error.get_name() == "ArgumentMismatch")
+      end_with_usage_error("ckpt diff compares two checkpoints; give two folders");
     end_with_usage_error(error.what());
   } catch (const ddh::Error& error) {
     end_with_usage_error(error.what());

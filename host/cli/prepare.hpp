@@ -24,6 +24,7 @@ namespace ddhost {
 struct FolderBefore {
   std::vector<std::filesystem::path> made;  // folders that it has created, the innermost first
   std::set<std::string> names;              // in the run's folder
+  bool has_many = false;                    // `names` holds only those of a run's own files
   std::optional<StepNumbers> numbers;       // of a run that is there
 };
 

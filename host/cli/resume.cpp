@@ -228,6 +228,26 @@ std::vector<std::string> differing_bits(const Manifest& manifest, const Config& 
   return out;
 }
 
+std::set<std::string> monitors_of(const Json& config) {
+  std::set<std::string> ids;
+  const auto at = config.find("monitor");
+  if (at != config.end() && at->is_object() && at->contains("plugins"))
+    for (const Json& plugin : at->at("plugins"))
+      if (plugin.is_string()) ids.insert(comparable("monitor.plugin", plugin));
+  return ids;
+}
+
+// A sentence about monitors that did not record the steps before the checkpoint; "" if there is none.
+std::string newer_monitors(const Manifest& manifest, const Json& saved, const Config& config) {
+  const std::set<std::string> before = monitors_of(saved);
+  std::string names;
+  for (const std::string& id : monitors_of(config.effective()))
+    if (!before.contains(id)) names += (names.empty() ? "'" : ", '") + id + "'";
+  return names.empty() ? ""
+                       : ddh::str("the last steps up to ", manifest.progress.step, " were recorded without monitor ",
+                                  names, ": its files lack their rows, or have rows of an earlier run");
+}
+
 // Compares the run's configuration with that of the checkpoint and keeps the choices that `auto` made there. Returns
 // warnings about other bits. Throws if they do not fit.
 std::vector<std::string> continue_configuration(const Manifest& manifest, PreparedRun& run, const fs::path& folder) {
@@ -236,9 +256,10 @@ std::vector<std::string> continue_configuration(const Manifest& manifest, Prepar
   check_config(saved, run.config, of);
   const std::string other_instructions = check_instruction_set(manifest, run.config, of);
   const std::string other_order = check_sample_order(manifest, run.config, of);
+  const std::string monitors = goes_on_in(run.run_dir, run.wish) ? newer_monitors(manifest, saved, run.config) : "";
   keep_choices(saved, run.config);
   std::vector<std::string> warnings = differing_bits(manifest, run.config, run.world_size);
-  for (const std::string& warning : {other_instructions, other_order})
+  for (const std::string& warning : {other_instructions, other_order, monitors})
     if (!warning.empty()) warnings.push_back(warning);
   return warnings;
 }
@@ -249,22 +270,30 @@ std::string names_of(const std::vector<CheckpointPlace>& places) {
   return out;
 }
 
+// By the options of its configuration.
+bool saves_checkpoints(const std::map<std::string, Json>& options) {
+  const auto is_on = [&](const char* key) { return options.contains(key) && options.at(key) != 0; };
+  const auto best = options.find("checkpoint.best.metric");
+  const bool by_evaluation = best != options.end() && !best->second.get<std::string>().empty();
+  return by_evaluation || is_on("checkpoint.every") || is_on("checkpoint.every_epochs") ||
+         is_on("checkpoint.every_minutes");
+}
+
 // A run that was killed before its first checkpoint starts again. Any other run must not lose its rows.
 void require_nothing_to_lose(const PreparedRun& run) {
   const std::optional<StepNumbers> numbers = read_step_numbers(run.run_dir);
   std::ifstream file(run.run_dir / "config.json");  // written when the training begins
   if (numbers ? numbers->steps == 0 : !file.is_open()) return;
+  if (numbers && numbers->begun > 0 && numbers->saved == 0)
+    ddh::fail(DDH_NOT_FOUND, "the run in '", run.run_dir.string(), "' began with the checkpoint of step ",
+              numbers->begun, " of another run and has saved none itself; name that checkpoint with --resume PATH and ",
+              "another run.dir");
   if (numbers && numbers->saved > 0)
     ddh::fail(DDH_NOT_FOUND, "'", run.run_dir.string(), "' holds a run up to step ", numbers->steps,
               " with a checkpoint of step ", numbers->saved, ", which is not there any more (a damaged one is renamed ",
               "to damaged-step-N); name a checkpoint with --resume PATH, or choose another run.dir");
   const Json saved = Json::parse(file, nullptr, /*allow_exceptions=*/false);
-  const std::map<std::string, Json> options = saved.is_object() ? flat(saved) : std::map<std::string, Json>{};
-  const auto is_on = [&](const char* key) { return options.contains(key) && options.at(key) != 0; };
-  const auto best = options.find("checkpoint.best.metric");
-  const bool by_evaluation = best != options.end() && !best->second.get<std::string>().empty();
-  if (!by_evaluation && !is_on("checkpoint.every") && !is_on("checkpoint.every_epochs") &&
-      !is_on("checkpoint.every_minutes"))
+  if (!saves_checkpoints(saved.is_object() ? flat(saved) : std::map<std::string, Json>{}))
     ddh::fail(DDH_NOT_FOUND, "'", run.run_dir.string(), "' holds a run without checkpoints, which can't be resumed; ",
               "choose another run.dir, or name a checkpoint with --resume PATH");
   check_config(saved, run.config, "the run in '" + run.run_dir.string() + "'");
@@ -275,21 +304,29 @@ std::vector<std::string> choose_newest(PreparedRun& run) {
   std::vector<std::string> warnings;
   if (places.empty()) {
     require_nothing_to_lose(run);
-    return {"there is no checkpoint in '" + run.run_dir.string() + "' yet: the run begins at step 1"};
+    std::string none = "there is no checkpoint in '" + run.run_dir.string() + "' yet: the run begins at step 1";
+    if (!saves_checkpoints(flat(run.config.effective())))
+      none += ", and saves none (checkpoint.every, checkpoint.every_minutes), so it can't be resumed either";
+    return {none};
   }
   std::optional<Manifest> newest;
+  std::string damages;
   for (const CheckpointPlace& place : places) {
     try {
       Manifest manifest = open_checkpoint(place.folder);
       run.resume.push_back(place.folder);
       if (!newest) newest = std::move(manifest);
-    } catch (const ddh::Error& damage) {
-      warnings.push_back(ddh::str(damage.what(), "; an older checkpoint is used if there is one"));
+    } catch (const ddh::Error& error) {
+      if (!is_damage(error))
+        throw ddh::Error(error.code(),
+                         ddh::str(error.what(), "; the checkpoint may be whole, so no older one is used"));
+      damages += (damages.empty() ? "" : "; ") + std::string(error.what());
+      warnings.push_back(ddh::str(error.what(), "; an older checkpoint is used"));
     }
   }
   if (!newest)
     ddh::fail(DDH_DATA_LOSS, "all checkpoints in '", run.run_dir.string(), "' are damaged (", names_of(places),
-              "): ", warnings.front(), "; `ddhost ckpt verify` shows more. Start again with --resume none and another ",
+              "): ", damages, "; `ddhost ckpt verify` shows more. Start again with --resume none and another ",
               "run.dir, or name a checkpoint with --resume PATH");
   for (std::string& sentence : continue_configuration(*newest, run, run.resume.front()))
     warnings.push_back(std::move(sentence));

@@ -18,12 +18,27 @@ namespace fs = std::filesystem;
 namespace ddhost {
 namespace {
 
-// A file in the folder that says that a run is there, or "". Earlier versions marked it with metrics.jsonl.
+bool is_own_name(const std::string& name) { return name == kRunLock || name == "config.json" || name == "log.txt"; }
+
+// What a new run in the folder would mix with or overwrite, or "".
 std::string mark_in(const fs::path& folder) {
   std::error_code ec;  // what can't be looked up can't be created either, which says why
   for (const char* mark : {kRunLock, "metrics.jsonl"})
     if (fs::exists(folder / mark, ec)) return mark;
-  return "";
+  for (const char* mark : {"config.json", "log.txt"})
+    if (fs::is_regular_file(folder / mark, ec)) return mark;
+  return list_checkpoints(folder).empty() ? "" : "checkpoints";
+}
+
+[[noreturn]] void refuse_folder(const fs::path& folder) {
+  const std::string mark = mark_in(folder), of = ddh::str("run.dir '", folder.string(), "' ");
+  RunLock lock;
+  if (mark == kRunLock && lock.take(folder, RunLock::File::may_exist) == RunLock::Result::in_use)
+    ddh::fail(DDH_ALREADY_EXISTS, of, "is in use by a run that has not ended; choose another folder, or leave run.dir ",
+              "out to get a new one");
+  const bool is_run = mark == kRunLock || mark == "metrics.jsonl";  // which marked runs of earlier versions
+  ddh::fail(DDH_ALREADY_EXISTS, of, is_run ? "already holds a run (" : "already holds files that a run writes (", mark,
+            "); choose another folder, or leave run.dir out to get a new one");
 }
 
 // "runs/gpt-zero3", or the first of -2, -3 ... that has no run.
@@ -63,8 +78,9 @@ bool claim(PreparedRun& plan) {
   if (goes_on && result == RunLock::Result::in_use)
     ddh::fail(DDH_ALREADY_EXISTS, "run.dir '", plan.run_dir.string(),
               "' is in use by a run that has not ended; wait until it ends, or choose another folder");
+  if (result != RunLock::Result::locked) return false;  // the folder is that of another run
   plan.lock = lock;
-  return result == RunLock::Result::locked;
+  return true;
 }
 
 // Writes a byte to a file in the folder of `path`, to detect a full disk or missing permissions before a long run. The file
@@ -99,6 +115,21 @@ void check_final_place(const fs::path& weights, const fs::path& run_dir) {
             "not in checkpoints/, or another folder");
 }
 
+void check_own_files(const fs::path& run_dir) {
+  std::error_code ec;
+  for (const char* name : {"log.txt", "config.json", kRunLock}) {
+    const fs::file_status found = fs::status(run_dir / name, ec);
+    if (fs::exists(found) && !fs::is_regular_file(found) && !fs::is_character_file(found))
+      ddh::fail(DDH_ALREADY_EXISTS, "'", (run_dir / name).string(),
+                "' is not a regular file, so the run can't write it; remove it or choose another run.dir");
+  }
+  const fs::path checkpoints = checkpoints_folder(run_dir);
+  if (fs::exists(checkpoints, ec) && !fs::is_directory(checkpoints, ec))
+    ddh::fail(DDH_ALREADY_EXISTS, "'", checkpoints.string(),
+              "' is not a folder, so the run can't save checkpoints there; remove it or choose another run.dir");
+  if (fs::is_directory(checkpoints, ec)) try_to_write("checkpoints", checkpoints / "latest");
+}
+
 // Creates the folder and notes what was there before.
 void open_folder(PreparedRun& plan) {
   std::error_code ec;
@@ -115,17 +146,8 @@ void open_folder(PreparedRun& plan) {
               "' can't be created: ", ec ? ec.message() : "a file is in its place", "; choose another folder");
   for (fs::directory_iterator at(plan.run_dir, ec), end; !ec && at != end; at.increment(ec))
     plan.before.names.insert(at->path().filename().string());
+  check_own_files(plan.run_dir);
   plan.before.numbers = read_step_numbers(plan.run_dir);
-}
-
-void check_own_files(const fs::path& run_dir) {
-  std::error_code ec;
-  for (const char* name : {"log.txt", "config.json", kRunLock}) {
-    const fs::file_status found = fs::status(run_dir / name, ec);
-    if (fs::exists(found) && !fs::is_regular_file(found) && !fs::is_character_file(found))
-      ddh::fail(DDH_ALREADY_EXISTS, "'", (run_dir / name).string(),
-                "' is not a regular file, so the run can't write it; remove it or choose another run.dir");
-  }
 }
 
 // Returns false if another run has the folder.
@@ -134,22 +156,20 @@ bool take_folder(PreparedRun& plan) {
   open_folder(plan);
   try_to_write("run.dir", plan.run_dir / kRunLock);
   if (!weights.empty()) check_final_place(weights, plan.run_dir);
-  check_own_files(plan.run_dir);
   if (!claim(plan)) return false;
   if (!weights.empty()) plan.final_weights = std::make_shared<const FinalWeights>(weights, plan.run_dir);
   return true;
 }
 
 // What a run has left in its folder, which was not there before: its own files and empty ones. None if there is something
-// else, such as rows, a checkpoint or weights.
+// else, such as rows, a checkpoint or weights. In a folder of very many files only its own are known.
 std::vector<fs::path> leftovers(const fs::path& run_dir, const FolderBefore& before) {
   std::vector<fs::path> out;
   std::error_code ec;
   for (fs::directory_iterator at(run_dir, ec), end; !ec && at != end; at.increment(ec)) {
     const std::string name = at->path().filename().string();
-    if (before.names.contains(name)) continue;
-    const bool is_own = name == kRunLock || name == "config.json" || name == "log.txt";
-    if (!is_own && !fs::is_empty(at->path(), ec)) return {};
+    if (before.names.contains(name) || (before.has_many && !is_own_name(name))) continue;
+    if (!is_own_name(name) && !fs::is_empty(at->path(), ec)) return {};
     out.push_back(at->path());
   }
   // The mark goes last, so that a crash in between leaves the folder marked.
@@ -197,9 +217,7 @@ void make_run_folder(PreparedRun& plan) {
   if (!weights.empty() && weights.parent_path() != plan.run_dir) try_to_write("train.save_final", weights);
   try {
     while (!take_folder(plan)) {
-      if (plan.config.find("run.dir")->source != "derived")
-        ddh::fail(DDH_ALREADY_EXISTS, "run.dir '", plan.run_dir.string(), "' already holds a run (",
-                  mark_in(plan.run_dir), "); choose another folder, or leave run.dir out to get a new one");
+      if (plan.config.find("run.dir")->source != "derived") refuse_folder(plan.run_dir);
       plan.config.set("run.dir", free_folder(plan.run_dir).string(), "derived");  // another run has taken the folder
       plan.run_dir = plan.config.text("run.dir");
     }
@@ -217,7 +235,12 @@ std::string folder_note(const PreparedRun& run) {
   Json note = {{"run_dir", run.run_dir.string()}, {"is_new", run.wish.from == ResumeWish::From::none}};
   note["made"] = Json::array();
   for (const fs::path& folder : before.made) note["made"].push_back(folder.string());
-  note["names"] = before.names;
+  size_t bytes_of_names = 0;
+  for (const std::string& name : before.names) bytes_of_names += name.size() + 9;  // and its length
+  note["has_many"] = bytes_of_names > LoaderRecord::kMostFolderBytes / 2;
+  note["names"] = Json::array();
+  for (const std::string& name : before.names)
+    if (note["has_many"] == false || is_own_name(name)) note["names"].push_back(name);
   note["hidden"] = Json::array();
   if (run.final_weights != nullptr)
     for (const fs::path& file : run.final_weights->hidden()) note["hidden"].push_back(file.string());
@@ -236,6 +259,7 @@ void clean_up_folder(const std::string& note, bool has_failed) {
   FolderBefore before;
   for (const Json& folder : read["made"]) before.made.emplace_back(folder.get<std::string>());
   before.names = read["names"].get<std::set<std::string>>();
+  before.has_many = read["has_many"].get<bool>();
   if (const Json& n = read["numbers"]; !n.empty()) before.numbers = StepNumbers{n[0], n[1], n[2]};
   try {
     RunLock lock;

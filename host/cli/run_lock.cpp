@@ -36,8 +36,8 @@ RunLock::Result RunLock::take(const std::filesystem::path& folder, File file) {
     const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | exclusive, 0644);
     if (fd < 0 && errno == EEXIST) return Result::exists;
     if (fd < 0)
-      ddh::fail(DDH_PERMISSION_DENIED, "can't create '", path.string(), "': ", std::strerror(errno),
-                "; choose another run.dir");
+      ddh::fail(DDH_PERMISSION_DENIED, "can't write '", path.string(), "': ", std::strerror(errno),
+                "; give this user the right to write there, or choose another run.dir");
     if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
       ::close(fd);
       return Result::in_use;

@@ -52,13 +52,14 @@ void keep_config_file(const CommandLine& line, const PreparedRun& run) {
               "' holds the file of --config, which the run would ", "overwrite; choose another run.dir");
 }
 
-// Before any rank starts, so that all of them read the same checkpoint, and config.json says which.
-void settle_checkpoints(PreparedRun& run) {
-  const auto settled = [](const NamedCheckpoint& named) {
-    for (const std::string& note : named.notes) print_sentence(note);
-    return named.folder.string();
-  };
-  if (run.wish.from == ResumeWish::From::path) run.wish.checkpoint = settled(named_checkpoint(run.wish.checkpoint));
+std::string settled(const NamedCheckpoint& named) {
+  for (const std::string& note : named.notes) print_sentence(note);
+  return named.folder.string();
+}
+
+// Before any rank starts, so that all of them read the same weights, and config.json says which. A resumed run does not
+// read train.init_from.
+void settle_weights(PreparedRun& run) {
   const Config::Value* const given = run.config.find("train.init_from");
   Json files = given->value;
   const std::string source = given->source;
@@ -85,12 +86,13 @@ std::vector<std::string> libraries_of(const PreparedRun& run) {
 void make_ready(const CommandLine& line, PreparedRun& run, LoaderRecord& record) {
   if (run.work == Work::kTrain) {
     require_checkpoint(run);
-    if (run.wish.from == ResumeWish::From::none) keep_config_file(line, run);
+    if (!goes_on_in(run.run_dir, run.wish)) keep_config_file(line, run);
     make_run_folder(run);
     record.set_folder(folder_note(run));
   }
   for (const std::string& warning : choose_checkpoints(run))
     print_sentence("warning: " + run.config.in_words_of_user(warning));
+  if (run.wish.from == ResumeWish::From::newest && run.resume.empty()) settle_weights(run);
   run.fingerprints = fingerprints_of(run);
 }
 
@@ -115,7 +117,9 @@ Prepared prepare(const Request& request, Registry& registry, LoaderRecord& recor
   for (const auto& warnings : {request.replaced, run->replaced, registry.warnings(), run->config.warnings()})
     print_warnings(warnings);
   in_words_of_user(run->config, [&] {
-    settle_checkpoints(*run);
+    if (run->wish.from == ResumeWish::From::path)
+      run->wish.checkpoint = settled(named_checkpoint(run->wish.checkpoint));
+    if (run->wish.from == ResumeWish::From::none) settle_weights(*run);
     if (line.dry_run)
       print_configuration(*run, out);
     else

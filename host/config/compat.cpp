@@ -65,8 +65,11 @@ void add_words(Schema& schema, const std::string& name, const Json& words) {
 void add_alias(Schema& schema, const std::string& name, const Json& entry) {
   const std::string key = entry["is"].get<std::string>();
   const bool is_declared = schema.find(name) != nullptr || schema.find_alias(name) != nullptr;
-  if (!is_declared && schema.find(key) != nullptr)
-    schema.aliases.push_back({name, key, entry.value("factor", 1.0), entry.value("with", Json())});
+  const Json with = entry.value("with", Json());
+  const auto has = [&](const auto& item) { return schema.find(item.key()) != nullptr; };
+  const auto items = with.items();
+  if (!is_declared && schema.find(key) != nullptr && std::all_of(items.begin(), items.end(), has))
+    schema.aliases.push_back({name, key, entry.value("factor", 1.0), with});
 }
 
 // The form of an entry, by its key.

@@ -97,6 +97,8 @@ const Section* find_section(const std::vector<Section>& sections, const std::str
     if (option.name.starts_with(tail_of(wish.key) + ".") && !option.foreign)
       below += (below.empty() ? "" : ", ") + section.name + "." + option.name;
   const std::string place = where(wish) + (section.plugin.empty() ? "" : " for " + section.plugin);
+  if (section.schema.find(tail_of(wish.key)) != nullptr)  // known, but not as an object
+    ddh::fail(DDH_INVALID_ARGUMENT, "'", wish.key, "' ", place, " is an object, but takes a value; give that");
   if (!below.empty())
     ddh::fail(DDH_INVALID_ARGUMENT, "'", wish.key, "' ", place, " takes no value itself; give ", below);
   std::string near = nearest(tail_of(wish.key), here);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <span>
 
@@ -223,6 +224,15 @@ bool is_beyond_integers(const Json& value) {
   return value.is_number_float() && std::abs(value.get<double>()) >= 0x1p63;
 }
 
+// "1e400": no double, so it was read as a text.
+bool is_beyond_numbers(const Json& value) {
+  if (!value.is_string()) return false;
+  const auto& text = value.get_ref<const std::string&>();
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc::result_out_of_range && end == text.data() + text.size();
+}
+
 // The limit of the type, where the option has none of its own in this direction.
 std::string beyond_integers(const Option& option, const Json& value) {
   const std::string why = "is out of range";
@@ -321,6 +331,8 @@ Json checked_value(const Option& option, Json value, const std::string& key, con
                                      [&](const std::string& type) { return has_type(value, type); });
   if (!type_fits && option.takes("integer") && is_beyond_integers(value))
     refuse(option, value, said, beyond_integers(option, value));
+  if (!type_fits && option.takes("number") && is_beyond_numbers(value))
+    refuse(option, value, said, "is beyond the range of numbers");
   if (!type_fits) refuse(option, value, said, "has the wrong type");
   // 2e3 for an integer: the getters return 2000.
   if (value.is_number_float() && option.takes("integer") && !option.takes("number"))

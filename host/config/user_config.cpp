@@ -101,7 +101,10 @@ void UserConfig::add_file(const std::string& text, const fs::path& file) {
   for (const auto& [section, content] : root.items()) {
     if (!content.is_object() && !content.is_null())
       ddh::fail(DDH_INVALID_ARGUMENT, "'", section, "' in '", file.string(), "' is ", shown(content),
-                ", not a section; write \"", section, "\": {\"key\": value}");
+                ", not a section; write ",
+                section.find('.') == std::string::npos ? "\"" + section + "\": {\"key\": value}"
+                                                       : "\"" + section.substr(0, section.find('.')) + "\": {\"" +
+                                                             section.substr(section.find('.') + 1) + "\": value}");
     add_object(content.is_null() ? Json::object() : content, section, file);
   }
 }

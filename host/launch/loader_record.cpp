@@ -45,7 +45,8 @@ struct LoaderRecord::Page {
   std::atomic<uint32_t> state{0}, current{0}, loads{0};
   std::atomic<int32_t> exit_code{1};
   Text<4096> failure;
-  Text<size_t{1} << 17> libraries, folder;
+  Text<size_t{1} << 17> libraries;
+  Text<kMostFolderBytes> folder;
   std::array<Text<400>, kMostLoads> load_texts;
 };
 
@@ -95,7 +96,11 @@ std::string LoaderRecord::all_loads() const {
   return all;
 }
 
-void LoaderRecord::set_folder(std::string_view note) { page().folder.set(note); }
+void LoaderRecord::set_folder(std::string_view note) {
+  if (note.size() > kMostFolderBytes)
+    ddh::fail(DDH_INTERNAL, "the note about the run's folder takes ", note.size(), " bytes");
+  page().folder.set(note);
+}
 std::string LoaderRecord::folder() const { return page().folder.get(); }
 
 void LoaderRecord::set_libraries(const std::vector<std::string>& files) {

@@ -19,7 +19,7 @@ class LoaderRecord {
     kPreparing,       // loads plugins and prepares the run
     kRanksAreOthers,  // has started all ranks as processes and ends
     kRanksAreHere,    // is the process whose threads are the ranks
-    kEnded,           // there are no ranks: end_code and failure say why
+    kEnded,           // there are no ranks: exit_code and failure say why
   };
 
   LoaderRecord();
@@ -43,7 +43,9 @@ class LoaderRecord {
   [[nodiscard]] std::string all_loads() const;
 
   // Each of these is written once; further calls do nothing.
-  void set_folder(std::string_view note);  // what the launcher needs to clean up the run's folder
+  // What the launcher needs to clean up the run's folder. Error: it is longer than kMostFolderBytes.
+  static constexpr size_t kMostFolderBytes = size_t{1} << 17;
+  void set_folder(std::string_view note);
   [[nodiscard]] std::string folder() const;
   void set_libraries(const std::vector<std::string>& files);
   [[nodiscard]] std::vector<std::string> libraries() const;

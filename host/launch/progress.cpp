@@ -69,7 +69,7 @@ struct alignas(kPage) Progress::Rank {
   std::atomic<int64_t> step{0};
   std::atomic<uint32_t> begun{0};
   std::atomic<int32_t> process{0};
-  std::atomic<uint32_t> complete{0};
+  std::atomic<uint32_t> complete{0}, done{0};
   std::atomic<uint32_t> claimed{0};  // the first failure of the rank takes the slot
   std::atomic<uint32_t> order{0};    // not 0: the slot is complete
   uint32_t caused_by_peer = 0;
@@ -113,6 +113,8 @@ void Progress::set_begun(int rank) { at(rank).begun.store(1, std::memory_order_r
 bool Progress::has_begun(int rank) const {
   return step(rank) > 0 || at(rank).begun.load(std::memory_order_relaxed) != 0;
 }
+void Progress::set_done(int rank) { at(rank).done.store(1, std::memory_order_relaxed); }
+bool Progress::is_done(int rank) const { return at(rank).done.load(std::memory_order_relaxed) != 0; }
 void Progress::set_process(int rank, int32_t pid) { at(rank).process.store(pid, std::memory_order_release); }
 int32_t Progress::process(int rank) const { return at(rank).process.load(std::memory_order_acquire); }
 

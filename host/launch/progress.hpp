@@ -27,6 +27,9 @@ class Progress {
   // The rank has begun with what the run is for; before that, nothing is lost if it ends.
   void set_begun(int rank);
   [[nodiscard]] bool has_begun(int rank) const;
+  // The rank has done all steps of the run.
+  void set_done(int rank);
+  [[nodiscard]] bool is_done(int rank) const;
   // The process of the rank, which the loader has started; 0: none.
   void set_process(int rank, int32_t pid);
   [[nodiscard]] int32_t process(int rank) const;
@@ -94,6 +97,7 @@ class ProgressOfRank final : public RankRecord {
 
   void set_step(int64_t step) override { progress_.set_step(rank_, step); }
   void set_begun() override { progress_.set_begun(rank_); }
+  void set_done() override { progress_.set_done(rank_); }
   [[nodiscard]] bool stop_requested() const override { return progress_.stop_requested(); }
   [[nodiscard]] int64_t saves_requested() const override { return progress_.saves_requested(); }
   [[nodiscard]] CallLane& lane(RankThread thread) override { return progress_.lane(rank_, thread); }

@@ -35,7 +35,10 @@ void Standstill::set_state(int rank, RankState state, Clock::time_point now) {
   Rank& of = ranks_[static_cast<size_t>(rank)];
   of.state = state;
   of.changed = now;
-  for (Call& call : of.calls) call.since = of.changed;
+  for (Call& call : of.calls) {
+    call.since = of.changed;
+    call.waited.reset();
+  }
 }
 
 void Standstill::follow(int rank, Clock::time_point now) {
@@ -50,10 +53,13 @@ void Standstill::follow(int rank, Clock::time_point now) {
       of.changed = now;
       if (depth > 0) continue;
       Call& call = of.calls[t];
-      if (call.frame.serial != 0) longest_ = std::max(longest_, between(call.since, now));
-      call = {frame, last_look_.value_or(now)};
+      if (call.frame.serial != 0 && !is_preparation(call.frame.call))
+        longest_ = std::max(longest_, between(call.since, call.waited.value_or(now)));
+      call = {frame, last_look_.value_or(now), std::nullopt};
     }
   }
+  Call& of_training = of.calls[0];
+  if (!of_training.waited && progress_.waits(rank)) of_training.waited = now;
 }
 
 // A long time since the last look means that this process and the ranks were stopped (Ctrl-Z).
@@ -63,7 +69,10 @@ void Standstill::forget_pause(Clock::time_point now) {
   if (gap < kMissedLooks * *interval()) return;
   for (Rank& rank : ranks_) {
     rank.changed += gap;
-    for (Call& call : rank.calls) call.since += gap;
+    for (Call& call : rank.calls) {
+      call.since += gap;
+      if (call.waited) *call.waited += gap;
+    }
   }
 }
 

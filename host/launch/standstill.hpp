@@ -32,7 +32,8 @@ class Standstill {
  private:
   struct Call {
     CallFrame frame;
-    Clock::time_point since;  // not later than its begin
+    Clock::time_point since;                  // not later than its begin
+    std::optional<Clock::time_point> waited;  // when it was first seen to wait for another rank
   };
   struct Rank {
     Watchdog::RankState state = Watchdog::RankState::kRunning;
@@ -48,7 +49,8 @@ class Standstill {
 
   const Progress& progress_;
   const std::chrono::milliseconds grace_;
-  std::chrono::milliseconds longest_{0};  // call of the run that has ended
+  // Of a call that has ended: the time until it waited for another rank. Calls before the first step do not count.
+  std::chrono::milliseconds longest_{0};
   std::vector<Rank> ranks_;
   bool is_stopped_ = false;  // the signal has come
   std::optional<Clock::time_point> last_look_;

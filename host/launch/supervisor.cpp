@@ -197,7 +197,7 @@ void Supervisor::watch() {
 }
 
 void Supervisor::end_run(const std::string& death) {
-  end_.failed = end_.hung = true;
+  end_.failed = true;
   end_.death = death;
   kv_.abort("the launcher has ended the run");
   kill_all();
@@ -227,7 +227,10 @@ void Supervisor::ranks_ended_together(int status) {
   for (int rank = 0; rank < args_.world_size; ++rank) all_complete = all_complete && progress_.is_complete(rank);
   if (all_complete) return;
   end_.failed = true;
-  if (!killing_ && end_.death.empty() && !has_own_failure(progress_, args_.world_size))
+  bool has_reason = false;  // a rank's own, or the end of others
+  for (int rank = 0; rank < args_.world_size; ++rank) has_reason = has_reason || progress_.failure(rank).order != 0;
+  const bool exited = WIFEXITED(status) && WEXITSTATUS(status) != 0;
+  if (!killing_ && end_.death.empty() && !has_own_failure(progress_, args_.world_size) && !(exited && has_reason))
     end_.death = death_together(status);
 }
 

@@ -47,6 +47,12 @@ bool all_say(const std::string& sentence, const Progress& progress, int world_si
   return same > 1 || world_size == 1;
 }
 
+bool are_all(const Progress& progress, int world_size, bool (Progress::*what)(int) const) {
+  for (int rank = 0; rank < world_size; ++rank)
+    if (!(progress.*what)(rank)) return false;
+  return true;
+}
+
 bool is_peers_fault(ddh_rc code) { return code == DDH_UNAVAILABLE || code == DDH_ABORTED || code == DDH_CANCELLED; }
 
 }  // namespace
@@ -67,14 +73,13 @@ Outcome verdict(const RunEnd& end, const Progress& progress, int world_size) {
     outcome = {1, alike ? cause.failure.sentence : ddh::str("rank ", cause.rank, ": ", cause.failure.sentence)};
   }
   if (end.stop_signal == 0) return outcome;
-  // Ranks that noticed the stop of others, or died of the same signal, have not failed.
-  if (!has_own_failure(progress, world_size) && !end.hung) outcome.sentence.clear();
-  if (end.killed_by_signal)
-    outcome.sentence = "a second signal ended the ranks, some of them in the middle of a step";
-  else if (!end.has_begun)
-    outcome.sentence.clear();
-  else if (end.killed_after_stop)
-    outcome.sentence = "the ranks did not end by themselves in time and were killed";
+  // Ranks that only noticed the end of others have not failed.
+  if (end.death.empty() && !has_own_failure(progress, world_size))
+    outcome.sentence = end.killed_by_signal ? "a second signal ended the ranks, some of them in the middle of a step"
+                       : end.has_begun && end.killed_after_stop
+                           ? "the ranks did not end by themselves in time and were killed"
+                           : "";
+  if (end.was_done && !end.failed && are_all(progress, world_size, &Progress::is_complete)) return outcome;
   outcome.exit_code = 128 + end.stop_signal;
   return outcome;
 }
@@ -98,15 +103,6 @@ int run_seat(const RankFunction& rank_function, RankSeat& seat, Progress& progre
   } catch (...) {
     return failed("unexpected error of an unknown type", false);
   }
-}
-
-bool note_watchdog(RunEnd& end, Watchdog& watchdog) {
-  const Watchdog::News news = watchdog.look(Watchdog::Clock::now());
-  for (const std::string& notice : news.notices) print_sentence(notice);
-  if (news.end.empty()) return false;
-  end.failed = end.hung = true;
-  end.death = news.end;
-  return true;
 }
 
 RankSeat make_seat(const LaunchArgs& args, int rank, Kv& kv, RankRecord& record, uint64_t run_id) {
@@ -137,9 +133,13 @@ void note_stop(RunEnd& end, int signal, Progress& progress, const LaunchArgs& ar
   end.stopped_at = now;
   end.has_begun = false;
   for (int rank = 0; rank < args.world_size; ++rank) end.has_begun |= progress.has_begun(rank);
+  end.was_done = are_all(progress, args.world_size, &Progress::is_done);
   progress.request_stop();
   const std::string come = ddh::str("signal ", signal, " (", ::strsignal(signal), ") has come");
-  if (end.has_begun)
+  if (end.was_done)
+    print_sentence(ddh::str(come, " after the last step: the run writes its results and ends; a second signal, or ",
+                            "Ctrl-C, ends the ranks at once"));
+  else if (end.has_begun)
     print_sentence(ddh::str(come, ": the run ends after the current ", args.unit,
                             "; a second signal, or Ctrl-C, ends the ranks at once"));
   else

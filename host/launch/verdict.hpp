@@ -17,11 +17,11 @@ struct RunEnd {
   int stop_signal = 0;  // the first SIGINT, SIGTERM or SIGHUP; 0: none
   std::chrono::steady_clock::time_point stopped_at;
   bool has_begun = true;           // when it came; otherwise there was nothing to finish
+  bool was_done = false;           // when it came, all steps were done
   bool killed_by_signal = false;   // a second one came
   bool killed_after_stop = false;  // ranks did not end in time
-  std::string death;               // a rank died without a message, or hung, and no rank had failed before
-  bool hung = false;               // the watchdog ended the run
-  bool failed = false;             // a rank ended with a non-zero exit code
+  std::string death;               // a process died without a message, or stood still, and no rank had failed before
+  bool failed = false;             // a rank ended with a non-zero exit code, or the launcher has ended the run
 };
 
 Outcome verdict(const RunEnd& end, const Progress& progress, int world_size);
@@ -35,9 +35,6 @@ int run_seat(const RankFunction& rank_function, RankSeat& seat, Progress& progre
 // The node and local rank of a rank on simulated nodes.
 RankSeat make_seat(const LaunchArgs& args, int rank, Kv& kv, RankRecord& record, uint64_t run_id);
 uint64_t make_run_id();
-
-// Prints a watchdog's notices. True: it ends the run, with the reason in end.death.
-bool note_watchdog(RunEnd& end, Watchdog& watchdog);
 
 // Records a signal that ends runs. If this sets killed_by_signal, or if no rank has begun, the ranks must be killed.
 // `before`: what is under way before the first step, "the ranks were being prepared".

@@ -314,7 +314,7 @@ ImageData open_folder(const ddh::Host& host, const std::string& path, int64_t fr
   if (const double fraction = host.f64("data.val_fraction"); data.eval == nullptr && fraction > 0)
     host.log(DDH_LOG_WARN, "data.val_fraction=", fraction, " of the ", data.train->size(), " samples of ", path,
              " leaves none of any class for validation: each of the ", data.classes.size(), " classes has fewer than ",
-             std::ceil(1 / fraction));
+             std::ceil(1 / fraction), " images or videos");
   return data;
 }
 

@@ -7,6 +7,7 @@
 #include <map>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <stdexcept>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -47,6 +48,7 @@ class Matmul {
         bias ? dnnl::matmul::desc(from(a), from(b), from(bias_row), to) : dnnl::matmul::desc(from(a), from(b), to);
     const dnnl::matmul::primitive_desc pd(d, attr, engine);
     product_ = dnnl::matmul(pd);
+    by_gemm_ = std::string_view(pd.impl_info_str()).starts_with("gemm");
     a_ = dnnl::memory(pd.src_desc(), engine, nullptr);
     b_ = dnnl::memory(pd.weights_desc(), engine, nullptr);
     c_ = dnnl::memory(pd.dst_desc(), engine, nullptr);
@@ -56,6 +58,8 @@ class Matmul {
     scratchpad_ = dnnl::memory(pd.scratchpad_desc(), engine, nullptr);
     args_.insert({DNNL_ARG_SCRATCHPAD, scratchpad_});
   }
+  // By oneDNN's gemm, which may add parts of a long sum to c one by one.
+  [[nodiscard]] bool by_gemm() const { return by_gemm_; }
   void run(dnnl::stream& stream, const void* a, const void* b, const void* bias, void* c,
            std::vector<char>& scratchpad) {
     if (scratchpad.size() < scratchpad_.get_desc().get_size()) scratchpad.resize(scratchpad_.get_desc().get_size());
@@ -70,6 +74,7 @@ class Matmul {
 
  private:
   dnnl::matmul product_;
+  bool by_gemm_ = false;
   dnnl::memory a_, b_, c_, bias_, scratchpad_;
   std::unordered_map<int, dnnl::memory> args_;
 };
@@ -99,12 +104,14 @@ class OnednnProducts : public Products {
       for (int64_t o = 0; !add && o < s.out; ++o) std::fill_n(dw + o * s.ldw(), s.in, 0.0F);
       return;
     }
-    // For operands that are not dense, oneDNN uses its gemm, which would add parts of the sum to dw. The bits must be
-    // the same with and without `add`, so both use the same kernel.
+    // The bits must be the same with and without `add`, so both use the same kernel. Operands that are not dense, and all
+    // where the processor has no other kernel, are multiplied by gemm.
     const bool dense_factors = s.ldx() == s.in && s.ldy() == s.out, dense = dense_factors && s.ldw() == s.in;
-    if (dense || (!add && !dense_factors)) return multiply_weight(s, dy, x, dw, add);
+    const bool direct = add ? dense && !weight_product(s, true).by_gemm() : dense || !dense_factors;
+    if (direct) return weight_product(s, add).run(stream_, dy, x, nullptr, dw, scratchpad_);
     float* product = scratch(s.out * s.in);
-    multiply_weight({s.rows, s.in, s.out, s.ldx(), 0, s.ldy()}, dy, x, product, false);
+    weight_product({s.rows, s.in, s.out, s.ldx(), 0, s.ldy()}, false)
+        .run(stream_, dy, x, nullptr, product, scratchpad_);
     for (int64_t o = 0; o < s.out; ++o) {
       float* to = dw + o * s.ldw();
       for (int64_t i = 0; i < s.in; ++i) to[i] = add ? to[i] + product[o * s.in + i] : product[o * s.in + i];
@@ -118,11 +125,11 @@ class OnednnProducts : public Products {
     Key(int64_t which, const LinearShape& s, int64_t more, int32_t dtype)
         : std::array<int64_t, 9>{which, s.rows, s.in, s.out, s.ldx(), s.ldw(), s.ldy(), more, dtype} {}
   };
-  void multiply_weight(const LinearShape& s, const void* dy, const void* x, float* dw, bool add) {
-    get({2, s, add, DDH_F32}, [&] {
+  Matmul& weight_product(const LinearShape& s, bool add) {
+    return get({2, s, add, DDH_F32}, [&] {
       return Matmul(engine_, {{s.out, s.rows}, {1, s.ldy()}}, {{s.rows, s.in}, {s.ldx(), 1}},
                     {{s.out, s.in}, {s.ldw(), 1}}, {from_, Type::f32}, false, add);
-    }).run(stream_, dy, x, nullptr, dw, scratchpad_);
+    });
   }
   float* scratch(int64_t numel) {
     if (scratch_.size() < static_cast<size_t>(numel)) scratch_.resize(static_cast<size_t>(numel));

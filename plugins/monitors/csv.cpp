@@ -78,6 +78,8 @@ class Csv final : public ddh::Monitor {
     Table table;
     table.file = ddh::OutputFile::continued(path, [&](std::string_view line) {
       if (table.columns.empty()) {
+        if (line != "step" && !line.starts_with("step,"))
+          ddh::fail(DDH_DATA_LOSS, "'", path, "' does not begin with column names; move it away to begin a new table");
         table.columns = line;
         return true;
       }

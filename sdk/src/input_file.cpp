@@ -37,7 +37,9 @@ int open_input(const std::string& path, const InputWords& words) {
   const bool lacks_room = error == EMFILE || error == ENFILE || error == ENOMEM;
   const ddh_rc code = error == EACCES ? DDH_PERMISSION_DENIED : lacks_room ? DDH_RESOURCE_EXHAUSTED : DDH_NOT_FOUND;
   fail(code, words.what, " '", path, "' can't be opened: ", std::strerror(error), "; ",
-       lacks_room ? "close other programs, or raise the limit (ulimit -n)" : words.cure);
+       lacks_room        ? "close other programs, or raise the limit (ulimit -n)"
+       : error == EACCES ? "give this user the right to read it"
+                         : words.cure);
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ TEST_CASE("ckpt diff of two models counts each name once", "[cli]") {
   CHECK(names("a") < names("b"));
 }
 
-TEST_CASE("a run's folder stands for its newest whole checkpoint, and `latest` for the one it names", "[cli]") {
+TEST_CASE("a run's folder stands for its newest complete checkpoint, and `latest` for the one it names", "[cli]") {
   const Runs runs;
   REQUIRE(runs.train("a", {"checkpoint.every=2", "checkpoint.keep_last=0"}).code == 0);
   const auto eval = [&](const std::string& weights) {
@@ -48,7 +48,7 @@ TEST_CASE("a run's folder stands for its newest whole checkpoint, and `latest` f
     INFO(said.err);
     CHECK(said.code == 0);
     CHECK(said.out == newest);
-    CHECK((said.err.find("newest whole checkpoint, step-6, is used") != std::string::npos) == (path != latest));
+    CHECK((said.err.find("newest complete checkpoint, step-6, is used") != std::string::npos) == (path != latest));
     CHECK_THAT(call_ddhost({"ckpt", "show", path}).out, Catch::StartsWith("step            6\n"));
     CHECK_THAT(call_ddhost({"ckpt", "diff", path, runs.step("a", 6)}).out, Catch::StartsWith("0 of "));
     CHECK(call_ddhost({"ckpt", "verify", path}).code == 0);
@@ -62,7 +62,7 @@ TEST_CASE("a run's folder stands for its newest whole checkpoint, and `latest` f
   const Said older = eval(run);
   CHECK(older.out == eval(runs.step("a", 4)).out);
   CHECK_THAT(older.err, Catch::Contains("step-6") && Catch::Contains("damaged") &&
-                            Catch::Contains("newest whole checkpoint, step-4, is used"));
+                            Catch::Contains("newest complete checkpoint, step-4, is used"));
   CHECK(eval(latest).code == 1);
   for (const int step : {2, 4}) cut(step);
   const Said none = call_ddhost({"export", run, runs.dir("none")});

@@ -55,5 +55,7 @@ refuses "has a number under loss" curve empty/metrics.jsonl out.svg
 refuses "row 1, is no JSON" curve words/metrics.jsonl out.svg
 refuses "val_accuracy, val_loss, val_recall@20" curve run/metrics.jsonl out.svg val_acc
 refuses "no val_loss" curve ranking/metrics.jsonl out.svg val_recall@20
+refuses "EPOCH=VALUE" ranking_curve out.svg recall@20 2 ranking 1=x
+refuses "can't be written" curve run/metrics.jsonl none/out.svg
 refuses "has a number under val_hit@20" ranking_curve out.svg hit@20 2 ranking
 echo "$n calls drew a run or said why not"

@@ -20,8 +20,6 @@ using namespace ddhost::test;
 namespace {
 
 namespace fs = std::filesystem;
-using Words = std::vector<std::string>;
-
 // Ended by itself within 20 seconds (the start of a run included), with a sentence of limited length.
 void check_sentence(Process& process, const Words& words) {
   const int code = process.wait(std::chrono::seconds(20));

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# model_alone.sh <source> <build>   `ddhost --model M` with nothing else trains for every model, from the build and from an
-# installed prefix, where there is no data: each says which data it made up.
+# model_alone.sh <source> <build>   `ddhost --model M` trains every model, from the build and from an installed prefix, where
+# there is no data: each says which data it made up. Only kgat, the fastest, takes all of its steps; the others take two.
 set -euo pipefail
 source=$1 build=$(cd "$2" && pwd -P)
 folder=$(mktemp -d -p "$build")
@@ -27,11 +27,13 @@ n=0
 for program in "$folder/built/repo/build/ddhost" "$folder/prefix/bin/ddhost"; do
   for model in "${!says[@]}"; do
     mkdir "$folder/$((++n))"
-    # As short as can be; all else is the program's choice.
-    (cd "$folder/$n" && "$program" --model "$model" train.steps=2) >"$folder/log" 2>&1 ||
+    steps=(train.steps=2)
+    [[ $model == kgat ]] && steps=()
+    (cd "$folder/$n" && "$program" --model "$model" "${steps[@]}") >"$folder/log" 2>&1 ||
       { cat "$folder/log"; fail "$program --model $model"; }
     grep -qF -- "${says[$model]}" "$folder/log" || { cat "$folder/log"; fail "$model does not say '${says[$model]}'"; }
-    [[ $(grep -c '"loss":[0-9]' "$folder/$n/runs/$model"-*/metrics.jsonl) == 2 ]] || fail "$model wrote no two losses"
+    losses=$(grep -c '"loss":[0-9]' "$folder/$n/runs/$model"-*/metrics.jsonl)
+    [[ $losses == 2 || ($model == kgat && $losses -ge 100) ]] || fail "$model wrote $losses losses"
     echo "$model: $(grep -oF -- "${says[$model]}" "$folder/log" | head -n 1)"
   done
 done

@@ -10,15 +10,11 @@ using namespace ddhost::test;
 
 namespace {
 
-// Changes manifest.json of a checkpoint, and the marker that holds its checksum.
 template <class Change>
 void change_manifest(const std::string& checkpoint, Change change) {
   nlohmann::ordered_json manifest = nlohmann::ordered_json::parse(read_text(checkpoint + "/manifest.json"));
   change(manifest);
-  const std::string text = manifest.dump(1) + "\n";
-  std::ofstream(checkpoint + "/manifest.json") << text;
-  std::ofstream(checkpoint + "/COMPLETE") << "ddhost checkpoint 1\nmanifest " << text.size() << " "
-                                          << ddhost::hex(ddhost::sum_of(text.data(), text.size())) << "\n";
+  write_manifest(checkpoint, manifest.dump(1) + "\n");
 }
 void forget_order(const std::string& checkpoint) {
   change_manifest(checkpoint, [](nlohmann::ordered_json& manifest) {

@@ -12,20 +12,14 @@ namespace fs = std::filesystem;
 
 namespace {
 
-using Words = std::vector<std::string>;
-
-struct Ended {
-  int code;
-  std::string err;
-};
 enum class Stdout { full, closed };
-Ended run_without(Stdout how, const Words& words) {
+Said run_without(Stdout how, const Words& words) {
   Process process(words, [how] {
     close(STDOUT_FILENO);
     if (how == Stdout::full) dup2(open("/dev/full", O_WRONLY), STDOUT_FILENO);
   });
   const int code = process.wait();
-  return {code, process.err()};
+  return {code, process.out(), process.err()};
 }
 
 Words toy(const TempFolder& folder, const Words& more = {}) {
@@ -34,18 +28,12 @@ Words toy(const TempFolder& folder, const Words& more = {}) {
                 more);
 }
 
-Ended run(const Words& words) {
-  Process process(words);
-  const int code = process.wait();
-  return {code, process.err()};
-}
-
 }  // namespace
 
 TEST_CASE("every command fails with a sentence if its output can't be written", "[cli]") {
   const Stdout how = GENERATE(Stdout::full, Stdout::closed);
   const TempFolder folder;
-  REQUIRE(run(toy(folder, {"checkpoint.every=5", "run.quiet=true"})).code == 0);
+  REQUIRE(call_ddhost(toy(folder, {"checkpoint.every=5", "run.quiet=true"})).code == 0);
   const std::string checkpoint = folder.file("run/checkpoints/step-5");
   const std::vector<Words> commands = {{"--help"},
                                        {"--version"},
@@ -59,7 +47,7 @@ TEST_CASE("every command fails with a sentence if its output can't be written", 
                                        {"--dry-run", "--model", toy_model()},
                                        {"eval", "--model", toy_model(), "--weights", checkpoint}};
   for (const Words& words : commands) {
-    const Ended end = run_without(how, words);
+    const Said end = run_without(how, words);
     INFO(words.front() << ": " << end.err);
     CHECK(end.code == 1);
     CHECK_THAT(end.err, Catch::Contains("can't write to stdout"));
@@ -69,7 +57,7 @@ TEST_CASE("every command fails with a sentence if its output can't be written", 
 TEST_CASE("a training whose tables can't be printed fails, and keeps its weights", "[cli]") {
   const Stdout how = GENERATE(Stdout::full, Stdout::closed);
   const TempFolder folder;
-  const Ended end = run_without(how, toy(folder, {"train.save_final=" + folder.file("w.safetensors")}));
+  const Said end = run_without(how, toy(folder, {"train.save_final=" + folder.file("w.safetensors")}));
   CHECK(end.code == 1);
   CHECK_THAT(end.err, Catch::Contains("can't write to stdout"));
   CHECK(fs::file_size(folder.file("w.safetensors")) > 1000);
@@ -85,7 +73,7 @@ TEST_CASE("a configuration or log of the run that can't be written is an error b
     fs::create_symlink("/dev/full", folder.file("run/" + name));
   else
     fs::create_directory(folder.file("run/" + name));
-  const Ended end = run(toy(folder, {"run.quiet=true"}));
+  const Said end = call_ddhost(toy(folder, {"run.quiet=true"}));
   INFO(end.err);
   CHECK(end.code == 1);
   CHECK_THAT(end.err, Catch::Contains("run/" + name) && Catch::Contains("another run.dir"));
@@ -97,8 +85,8 @@ TEST_CASE("a run whose metrics can't be written ends after the next step, and ke
   const TempFolder folder;
   fs::create_directories(folder.file("run"));
   fs::create_symlink("/dev/full", folder.file("run/metrics.csv"));
-  const Ended end = run(toy(folder, {"--monitor", "jsonl,csv", "train.steps=1000", "checkpoint.every=1000",
-                                     "train.save_final=" + folder.file("w.safetensors")}));
+  const Said end = call_ddhost(toy(folder, {"--monitor", "jsonl,csv", "train.steps=1000", "checkpoint.every=1000",
+                                            "train.save_final=" + folder.file("w.safetensors")}));
   INFO(end.err);
   CHECK(end.code == 1);
   CHECK_THAT(end.err, Catch::Contains("ddhost: rank 0: monitor 'csv'") && Catch::Contains("No space left on device"));
@@ -111,7 +99,7 @@ TEST_CASE("a run without checkpoints whose metrics can't be written writes its w
   const TempFolder folder;
   fs::create_directories(folder.file("run"));
   fs::create_symlink("/dev/full", folder.file("run/metrics.csv"));
-  const Ended end = run(
+  const Said end = call_ddhost(
       toy(folder, {"--monitor", "jsonl,csv", "train.steps=1000", "train.save_final=" + folder.file("w.safetensors")}));
   INFO(end.err);
   CHECK(end.code == 1);
@@ -146,7 +134,7 @@ TEST_CASE("weights with NaN or infinity are refused where they are loaded, by na
   const float value = GENERATE(std::nanf(""), -INFINITY);
   const TempFolder folder;
   const std::string file = folder.file("w.safetensors");
-  REQUIRE(run(toy(folder, {"run.quiet=true", "train.save_final=" + file})).code == 0);
+  REQUIRE(call_ddhost(toy(folder, {"run.quiet=true", "train.save_final=" + file})).code == 0);
   {
     std::fstream weights(file, std::ios::in | std::ios::out | std::ios::binary);
     weights.seekp(-8, std::ios::end);
@@ -155,7 +143,7 @@ TEST_CASE("weights with NaN or infinity are refused where they are loaded, by na
   const Words init = {"run.dir=" + folder.file("second"), "train.init_from=" + file, "run.quiet=true"};
   for (const Words& words : {toy(folder, init), toy(folder, joined(init, {"train.steps=0"})),
                              Words{"eval", "--model", toy_model(), "--weights", file}}) {
-    const Ended end = run(words);
+    const Said end = call_ddhost(words);
     INFO(end.err);
     CHECK(end.code == 1);
     CHECK_THAT(end.err, Catch::Contains("the weights of train.init_from (--weights) are not finite: parameter '"));

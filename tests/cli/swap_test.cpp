@@ -13,8 +13,6 @@ using nlohmann::json;
 
 namespace {
 
-using Words = std::vector<std::string>;
-
 // The words of a command that reads `config`.
 class WithFile {
  public:

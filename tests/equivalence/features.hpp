@@ -11,10 +11,6 @@ namespace ddhost::test {
 
 inline std::string features_model() { return test_plugin("toy_features"); }
 
-inline Options joined(Options a, const Options& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
 // Options of a run with that model.
 inline Options featured(const Options& options) { return joined({"model.plugin=" + features_model()}, options); }
 

@@ -16,8 +16,6 @@ using namespace ddhost::test;
 
 namespace {
 
-using Words = std::vector<std::string>;
-
 struct Machine {
   std::string instructions;  // DDHOST_CPU; "": all that there are
   int threads = 1;

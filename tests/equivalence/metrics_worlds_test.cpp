@@ -15,11 +15,6 @@ constexpr int kGlobal = 24;
 constexpr int kWorlds[] = {1, 2, 3, 4, 6, 8, 12};
 constexpr int kSteps = 3;
 
-Options joined(Options options, const Options& more) {
-  options.insert(options.end(), more.begin(), more.end());
-  return options;
-}
-
 Result run_in(const Variant& way, int world, const Options& options) {
   Options all = {"data.micro_batch=2", "train.grad_accum_steps=" + std::to_string(kGlobal / world),
                  "train.eval_every=1", "train.eval_batches=7",

@@ -28,11 +28,6 @@ Result check_everywhere(int world, const Options& options) {
   return reference;
 }
 
-Options joined(Options options, const Options& more) {
-  options.insert(options.end(), more.begin(), more.end());
-  return options;
-}
-
 }  // namespace
 
 // ---- The sum over ranks

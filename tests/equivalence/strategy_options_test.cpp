@@ -12,11 +12,6 @@ namespace {
 
 constexpr int kSteps = 6, kLayers = 5;
 
-Options joined(Options a, const Options& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
 Result run(const std::string& strategy, int world, const Options& options) {
   const Options model = {"data.micro_batch=3", "model.layers=" + std::to_string(kLayers)};
   return ddhost::test::run(Variant{strategy, "loop", {}}, world, joined(model, options), kSteps);

@@ -54,11 +54,6 @@ class Text {
   const TempFolder folder_;
 };
 
-Options joined(Options options, const Options& more) {
-  options.insert(options.end(), more.begin(), more.end());
-  return options;
-}
-
 // A step of 12 micro-batches under other strategies, in other worlds and with other numbers of threads.
 void check_spreads(const Options& options, int steps, const std::string& model) {
   struct Spread {

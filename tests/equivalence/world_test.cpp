@@ -19,11 +19,6 @@ struct Spread {
   int world;
 };
 
-Options joined(Options options, const Options& more) {
-  options.insert(options.end(), more.begin(), more.end());
-  return options;
-}
-
 Result run_spread(const Variant& way, int world, const Options& options) {
   return run(way, world,
              joined(options, {"data.micro_batch=2", "train.clip_norm=0.1",

@@ -11,11 +11,6 @@ namespace {
 
 const Words kEqual = {"hold different values of", "must be equal"};
 
-Words joined(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
-
 }  // namespace
 
 TEST_CASE("a rank that updates with a gradient of its own is found after the step", "[misbehaving]") {
@@ -49,6 +44,11 @@ TEST_CASE("no checkpoint of ranks that drifted is left", "[misbehaving]") {
       joined(bad_strategy("step", "own_weight", {"strategy.rank=1", "strategy.step=3"}), {"checkpoint.every=3"}));
   CHECK(end.code > 0);
   CHECK(runs.saved("drifts") == std::set<std::string>{});
+}
+
+TEST_CASE("optimizer state that changes on one rank is named before the weights follow it", "[misbehaving]") {
+  check_named(run_bad(bad_strategy("step", "own_slot", {"strategy.rank=1", "strategy.step=1"})),
+              joined(kEqual, {"after step 1, rank", "optimizer state '"}));
 }
 
 TEST_CASE("a buffer that differs between ranks is found", "[misbehaving]") {

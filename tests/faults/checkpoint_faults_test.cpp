@@ -15,8 +15,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-using Words = std::vector<std::string>;
-
 constexpr int kSteps = 6;
 
 // A run of six steps on two ranks, small so that a save has few calls. It saves after steps 2, 4 and 6.

@@ -5,7 +5,7 @@
 #include <catch2/catch.hpp>
 #include <sstream>
 
-#include "fixtures/harness/ddhost_process.hpp"
+#include "fixtures/harness/processes.hpp"
 
 using namespace ddhost::test;
 using namespace std::chrono_literals;
@@ -26,13 +26,6 @@ std::vector<std::string> long_run(const TempFolder& folder, const char* strategy
           "run.dir=" + folder.file("run")};
 }
 
-std::vector<pid_t> children_of(pid_t pid) {
-  std::istringstream in(read_text("/proc/" + std::to_string(pid) + "/task/" + std::to_string(pid) + "/children"));
-  std::vector<pid_t> out;
-  for (pid_t child = 0; in >> child;) out.push_back(child);
-  return out;
-}
-
 // Waits until the run has made some steps. Returns the ranks' processes in rank order.
 std::vector<pid_t> wait_for_steps(const Process& process, const TempFolder& folder) {
   const auto end = std::chrono::steady_clock::now() + 30s;
@@ -41,16 +34,6 @@ std::vector<pid_t> wait_for_steps(const Process& process, const TempFolder& fold
     std::this_thread::sleep_for(5ms);
   }
   return {};
-}
-
-bool gone(const std::vector<pid_t>& pids) {
-  for (int i = 0; i < 400; ++i) {
-    bool any = false;
-    for (const pid_t pid : pids) any = any || kill(pid, 0) == 0;
-    if (!any) return true;
-    std::this_thread::sleep_for(5ms);
-  }
-  return false;
 }
 
 size_t shared_memory_names() {

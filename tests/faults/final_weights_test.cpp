@@ -13,8 +13,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-using Words = std::vector<std::string>;
-
 Words words_for(const TempFolder& folder, const std::string& name, const Words& more = {}) {
   Words words = {"--model", toy_model(),           "--strategy",     "zero2",          "--nproc",
                  "2",       "run.sample_tokens=0", "run.quiet=true", "train.steps=20", "run.dir=" + folder.file(name)};

@@ -43,10 +43,7 @@ void put(const fs::path& folder, const std::string& name, float value) {
     std::ofstream(folder / manifest.files[t.file].name, std::ios::binary) << file;
     tensor.sums[0] = ddhost::sum_of(&file[t.offset], t.bytes);
   }
-  const std::string text = ddhost::manifest_text(manifest);
-  std::ofstream(folder / "manifest.json", std::ios::binary) << text;
-  std::ofstream(folder / "COMPLETE", std::ios::binary) << "ddhost checkpoint 1\nmanifest " << text.size() << " "
-                                                       << ddhost::hex(ddhost::sum_of(text.data(), text.size())) << "\n";
+  write_manifest(folder, ddhost::manifest_text(manifest));
 }
 
 }  // namespace

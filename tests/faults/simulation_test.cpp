@@ -19,8 +19,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-using Words = std::vector<std::string>;
-
 constexpr int kSteps = 8, kMicroBatches = 6;  // of a step, over all ranks
 constexpr int kDisturbedStarts = 3;           // at most; the next one is left alone
 

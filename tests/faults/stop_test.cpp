@@ -4,9 +4,9 @@
 // time, says why, and leaves nothing.
 #include <chrono>
 #include <filesystem>
-#include <optional>
 
 #include "fixtures/harness/bad_run.hpp"
+#include "fixtures/harness/processes.hpp"
 
 using namespace ddhost::test;
 using namespace std::chrono_literals;
@@ -17,30 +17,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-std::vector<pid_t> descendants_of(pid_t pid) {
-  std::istringstream in(read_text("/proc/" + std::to_string(pid) + "/task/" + std::to_string(pid) + "/children"));
-  std::vector<pid_t> out;
-  for (pid_t child = 0; in >> child;) {
-    out.push_back(child);
-    const std::vector<pid_t> more = descendants_of(child);
-    out.insert(out.end(), more.begin(), more.end());
-  }
-  return out;
-}
-
-bool soon(const std::function<bool()>& condition) {
-  for (int i = 0; i < 3000; ++i) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(5ms);
-  }
-  return false;
-}
-
 // A run of two ranks with a checkpoint after each step, which is signalled at a chosen moment.
 class StoppedRun {
  public:
   StoppedRun(const Words& options, const std::string& at_load = "")
       : process_(words(options), [&] {
+          setenv("MISBEHAVE_MARK", folder_.file("mark").c_str(), 1);
           if (!at_load.empty()) setenv("BAD_LOADING", at_load.c_str(), 1);
         }) {}
 
@@ -51,22 +33,21 @@ class StoppedRun {
       return static_cast<size_t>(std::count(text.begin(), text.end(), '\n')) >= count;
     }));
   }
-  void wait_for(const std::string& file) {
-    REQUIRE(soon([&] { return fs::exists(folder_.path() / file); }));
+  // Waits until a plugin stands still.
+  void wait_until_it_stands() {
+    REQUIRE(soon([&] { return fs::exists(folder_.path() / "mark"); }));
+    std::this_thread::sleep_for(200ms);  // from the mark to the fault itself
   }
   void signal(int number) {
     begin_ = Clock::now();
     descendants_ = descendants_of(process_.pid());
     REQUIRE(kill(process_.pid(), number) == 0);
   }
-  // Waits for the end, and checks that no process, name in /dev/shm or partial file is left.
+  // Waits for the end, and checks that no process and no partial file is left.
   int end() {
     const int code = process_.wait(30s);
     seconds_ = std::chrono::duration<double>(Clock::now() - begin_).count();
-    CHECK(soon([&] {
-      return std::none_of(descendants_.begin(), descendants_.end(), [](pid_t pid) { return kill(pid, 0) == 0; });
-    }));
-    CHECK(shared_names() == shared_before_);
+    CHECK(gone(descendants_));
     if (fs::exists(folder_.path() / "run"))
       for (const auto& entry : fs::recursive_directory_iterator(folder_.path() / "run")) {
         const std::string name = entry.path().filename().string();
@@ -88,11 +69,7 @@ class StoppedRun {
     all.insert(all.end(), options.begin(), options.end());
     return all;
   }
-  static size_t shared_names() {
-    return static_cast<size_t>(std::distance(fs::directory_iterator("/dev/shm"), fs::directory_iterator()));
-  }
 
-  const size_t shared_before_ = shared_names();
   const TempFolder folder_;
   Process process_;
   std::vector<pid_t> descendants_;
@@ -100,20 +77,14 @@ class StoppedRun {
   double seconds_ = 0;
 };
 
-Words with(Words options, const Words& more) {
-  options.insert(options.end(), more.begin(), more.end());
-  return options;
-}
-
 }  // namespace
 
 TEST_CASE("SIGTERM while a rank stands still names it after launch.grace and leaves nothing", "[misbehaving][stop]") {
   const char* const comm = GENERATE("shm", "loop");
   const char* const how = GENERATE("loop", "hang", "stop");
   StoppedRun run(
-      with(bad_strategy("step", how, {"strategy.rank=1", "strategy.step=3"}), {"--comm", comm, "launch.grace=1.5"}));
-  run.wait_for_rows(2);
-  std::this_thread::sleep_for(300ms);  // until it stands
+      joined(bad_strategy("step", how, {"strategy.rank=1", "strategy.step=3"}), {"--comm", comm, "launch.grace=1.5"}));
+  run.wait_until_it_stands();
   run.signal(SIGTERM);
   const int code = run.end();
   INFO(comm << " " << how << "\n" << run.err());
@@ -127,9 +98,9 @@ TEST_CASE("SIGTERM while a rank stands still names it after launch.grace and lea
 }
 
 TEST_CASE("SIGTERM while a model's data thread stands still names it", "[misbehaving][stop]") {
-  StoppedRun run(with(bad_model("batch_create", "loop", {"model.step=5"}), {"launch.grace=1"}));
+  StoppedRun run(joined(bad_model("batch_create", "loop", {"model.step=5"}), {"launch.grace=1"}));
   run.wait_for_rows(3);
-  std::this_thread::sleep_for(300ms);
+  run.wait_until_it_stands();
   run.signal(SIGTERM);
   const int code = run.end();
   INFO(run.err());
@@ -141,8 +112,8 @@ TEST_CASE("a second SIGTERM ends a run whose rank stands still at once", "[misbe
   const char* const comm = GENERATE("shm", "loop");
   const char* const how = GENERATE("loop", "stop");
   StoppedRun run(
-      with(bad_strategy("step", how, {"strategy.rank=1", "strategy.step=3"}), {"--comm", comm, "launch.grace=60"}));
-  run.wait_for_rows(2);
+      joined(bad_strategy("step", how, {"strategy.rank=1", "strategy.step=3"}), {"--comm", comm, "launch.grace=60"}));
+  run.wait_until_it_stands();
   run.signal(SIGTERM);
   std::this_thread::sleep_for(1200ms);  // a signal within 1 s is a copy of the first
   run.signal(SIGTERM);
@@ -155,7 +126,7 @@ TEST_CASE("a second SIGTERM ends a run whose rank stands still at once", "[misbe
 
 TEST_CASE("a step that takes longer than launch.grace, as an earlier one did, ends and is saved",
           "[misbehaving][stop]") {
-  StoppedRun run(with(bad_strategy("step", "slow", {"strategy.rank=1"}), {"launch.grace=0.3"}));
+  StoppedRun run(joined(bad_strategy("step", "slow", {"strategy.rank=1"}), {"launch.grace=0.3"}));
   run.wait_for_rows(1);
   run.signal(SIGTERM);
   const int code = run.end();
@@ -168,9 +139,8 @@ TEST_CASE("a step that takes longer than launch.grace, as an earlier one did, en
 TEST_CASE("SIGTERM before the first step ends the run at once and says so", "[misbehaving][stop]") {
   const char* const comm = GENERATE("shm", "loop");
   const char* const call = GENERATE("attach", "materialize");
-  StoppedRun run(with(bad_strategy(call, "hang"), {"--comm", comm}));
-  run.wait_for("run/run.lock");
-  std::this_thread::sleep_for(500ms);
+  StoppedRun run(joined(bad_strategy(call, "hang"), {"--comm", comm}));
+  run.wait_until_it_stands();
   run.signal(SIGTERM);
   const int code = run.end();
   INFO(comm << " " << call << "\n" << run.err());
@@ -184,7 +154,7 @@ TEST_CASE("SIGTERM before the first step ends the run at once and says so", "[mi
 TEST_CASE("SIGTERM while a library is loaded ends the run at once and names the library", "[misbehaving][stop]") {
   const char* const how = GENERATE("hang", "loop", "stop");
   StoppedRun run({"--strategy", test_plugin("bad_loading")}, how);
-  std::this_thread::sleep_for(1500ms);
+  run.wait_until_it_stands();
   run.signal(SIGTERM);
   const int code = run.end();
   INFO(how << "\n" << run.err());
@@ -194,8 +164,8 @@ TEST_CASE("SIGTERM while a library is loaded ends the run at once and names the 
 }
 
 TEST_CASE("launch.grace=0 waits for a rank that stands still until the second signal", "[misbehaving][stop]") {
-  StoppedRun run(with(bad_strategy("step", "loop", {"strategy.rank=1", "strategy.step=3"}), {"launch.grace=0"}));
-  run.wait_for_rows(2);
+  StoppedRun run(joined(bad_strategy("step", "loop", {"strategy.rank=1", "strategy.step=3"}), {"launch.grace=0"}));
+  run.wait_until_it_stands();
   run.signal(SIGTERM);
   std::this_thread::sleep_for(1500ms);
   CHECK(kill(run.pid(), 0) == 0);

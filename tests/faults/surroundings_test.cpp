@@ -16,8 +16,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-using Words = std::vector<std::string>;
-
 Words words_for(const TempFolder& folder, const Words& more) {
   Words words = {"--model", toy_model(),      "--strategy",          "ddp",           "--nproc",
                  "2",       "run.quiet=true", "run.sample_tokens=0", "train.steps=4", "run.dir=" + folder.file("run")};

@@ -70,7 +70,6 @@ Results results_of(const std::string& network, const std::string& compute) {
 // all gradients together and 9 of one. With AVX2 alone (AMD EPYC without AVX-512) cnn_lstm in bf16 has 3.1 of all gradients.
 void check_low_precision(const std::string& network) {
   const Results expected = results_of(network, "fp32");
-  const bool has_avx512 = __builtin_cpu_supports("avx512f");
   for (const std::string compute : {"bf16", "fp16"}) {
     CAPTURE(network, compute);
     const double roundoff = compute == "bf16" ? 0x1p-8 : 0x1p-11;
@@ -83,7 +82,8 @@ void check_low_precision(const std::string& network) {
     std::vector<float> all, expected_all;
     for (const std::vector<float>& g : expected.gradients) expected_all.insert(expected_all.end(), g.begin(), g.end());
     for (const std::vector<float>& g : low.gradients) all.insert(all.end(), g.begin(), g.end());
-    CHECK(relative_distance(all, expected_all) < (has_avx512 ? 2 : 4) * std::sqrt(roundoff));
+    const bool has_other_lstm = network == "cnn_lstm" && compute == "bf16" && !__builtin_cpu_supports("avx512f");
+    CHECK(relative_distance(all, expected_all) < (has_other_lstm ? 4 : 2) * std::sqrt(roundoff));
     for (size_t i = 0; i < expected.gradients.size(); ++i) {
       const std::vector<float>&g = low.gradients[i], &e = expected.gradients[i];
       CAPTURE(i);

@@ -12,22 +12,14 @@ using namespace ddhost::test;
 
 namespace {
 
-using Words = std::vector<std::string>;
-
 const std::string kBestLoss = test_plugin("best_loss");
 
-struct Ended {
-  int code;
-  std::string err;
-};
-Ended train(const TempFolder& folder, Words more) {
+Said train(const TempFolder& folder, Words more) {
   more.insert(more.end(), {"--model", toy_model(), "--nproc", "2", "train.steps=4", "train.eval_every=2",
                            "train.eval_batches=1", "run.quiet=true", "run.dir=" + folder.file("run")});
-  Process process(more);
-  const int code = process.wait(std::chrono::seconds(30));
-  return {code, process.err()};
+  return call_ddhost(more, std::chrono::seconds(30));
 }
-void check_refused(const Ended& ended, const Words& words) {
+void check_refused(const Said& ended, const Words& words) {
   INFO("exit " << ended.code << "\n" << ended.err);
   CHECK(ended.code > 0);
   CHECK(ended.code < 128);

@@ -14,33 +14,16 @@ namespace fs = std::filesystem;
 
 namespace {
 
-using Words = std::vector<std::string>;
-
-struct Ended {
-  int code;
-  std::string err;
-};
-Ended train(const TempFolder& folder, const std::string& monitor, Words more = {}) {
+Said train(const TempFolder& folder, const std::string& monitor, Words more = {}) {
   more.insert(more.end(), {"--monitor", monitor, "--model", toy_model(), "--nproc", "2", "train.steps=6",
                            "train.eval_every=2", "train.eval_batches=1", "run.dir=" + folder.file("run")});
-  Process process(more);
-  const int code = process.wait(std::chrono::seconds(60));
-  return {code, process.err()};
+  return call_ddhost(more, std::chrono::seconds(60));
 }
 
 // Each monitor that the program ships, two from outside, of which one writes no file, and none.
 std::string any_monitor() {
   return GENERATE(as<std::string>(), "jsonl", "csv", "tensorboard", test_plugin("best_loss"),
                   test_plugin("bad_monitor"), "[]");
-}
-
-// The files of the run's folder but its log, by path, with their contents.
-std::map<std::string, std::string> files_of(const TempFolder& folder) {
-  std::map<std::string, std::string> files;
-  for (const auto& entry : fs::recursive_directory_iterator(folder.path() / "run"))
-    if (entry.is_regular_file() && entry.path().filename() != "log.txt")
-      files[entry.path().string()] = read_text(entry.path());
-  return files;
 }
 
 // The columns of metrics.csv and lines of other texts that do not depend on time.
@@ -63,12 +46,12 @@ TEST_CASE("a finished run without checkpoints is not started again by --resume a
   const TempFolder folder;
   INFO(monitor);
   REQUIRE(train(folder, monitor).code == 0);
-  const std::map<std::string, std::string> before = files_of(folder);
-  const Ended again = train(folder, monitor, {"--resume", "auto", "--strategy", "zero3"});
+  const std::map<std::string, std::string> before = contents_of(folder.path() / "run");
+  const Said again = train(folder, monitor, {"--resume", "auto", "--strategy", "zero3"});
   INFO(again.err);
   CHECK(again.code == 1);
   CHECK_THAT(again.err, Catch::Contains("holds a run without checkpoints"));
-  CHECK(files_of(folder) == before);
+  CHECK(contents_of(folder.path() / "run") == before);
 }
 
 TEST_CASE("a finished run with checkpoints that is resumed changes no file and says so", "[cli]") {
@@ -76,12 +59,12 @@ TEST_CASE("a finished run with checkpoints that is resumed changes no file and s
   const TempFolder folder;
   INFO(monitor);
   REQUIRE(train(folder, monitor, {"checkpoint.every=4"}).code == 0);
-  const std::map<std::string, std::string> before = files_of(folder);
-  const Ended again = train(folder, monitor, {"checkpoint.every=2", "--resume", "auto", "--strategy", "zero3"});
+  const std::map<std::string, std::string> before = contents_of(folder.path() / "run");
+  const Said again = train(folder, monitor, {"checkpoint.every=2", "--resume", "auto", "--strategy", "zero3"});
   INFO(again.err);
   CHECK(again.code == 0);
   CHECK_THAT(again.err, Catch::Contains("nothing is left to train"));
-  CHECK(files_of(folder) == before);
+  CHECK(contents_of(folder.path() / "run") == before);
 }
 
 TEST_CASE("a run whose checkpoints are gone is not started again from its first step", "[cli]") {
@@ -90,12 +73,12 @@ TEST_CASE("a run whose checkpoints are gone is not started again from its first 
   INFO(monitor);
   REQUIRE(train(folder, monitor, {"checkpoint.every=4"}).code == 0);
   fs::remove_all(folder.path() / "run" / "checkpoints");
-  const std::map<std::string, std::string> before = files_of(folder);
-  const Ended again = train(folder, monitor, {"checkpoint.every=4", "--resume", "auto"});
+  const std::map<std::string, std::string> before = contents_of(folder.path() / "run");
+  const Said again = train(folder, monitor, {"checkpoint.every=4", "--resume", "auto"});
   INFO(again.err);
   CHECK(again.code == 1);
   CHECK_THAT(again.err, Catch::Contains("a checkpoint of step 6, which is not there"));
-  CHECK(files_of(folder) == before);
+  CHECK(contents_of(folder.path() / "run") == before);
 }
 
 TEST_CASE("a folder of an earlier version, without run.lock, is not started again either", "[cli]") {
@@ -103,10 +86,10 @@ TEST_CASE("a folder of an earlier version, without run.lock, is not started agai
   REQUIRE(train(folder, "csv").code == 0);
   fs::remove(folder.file("run/run.lock"));
   std::ofstream(folder.file("run/metrics.jsonl")) << "";
-  const std::map<std::string, std::string> before = files_of(folder);
+  const std::map<std::string, std::string> before = contents_of(folder.path() / "run");
   CHECK(train(folder, "csv", {"--resume", "auto"}).code == 1);
   CHECK_THAT(train(folder, "csv").err, Catch::Contains("already holds a run (metrics.jsonl)"));
-  CHECK(files_of(folder) == before);
+  CHECK(contents_of(folder.path() / "run") == before);
 }
 
 TEST_CASE("a resumed run has the rows of an unbroken one, with every monitor", "[cli]") {
@@ -116,7 +99,7 @@ TEST_CASE("a resumed run has the rows of an unbroken one, with every monitor", "
   REQUIRE(train(whole, monitor, {"checkpoint.every=2"}).code == 0);
   REQUIRE(train(broken, monitor, {"checkpoint.every=2"}).code == 0);
   fs::remove_all(broken.path() / "run" / "checkpoints" / "step-6");
-  const Ended again = train(broken, monitor, {"checkpoint.every=2", "--resume", "auto", "--strategy", "zero3"});
+  const Said again = train(broken, monitor, {"checkpoint.every=2", "--resume", "auto", "--strategy", "zero3"});
   INFO(again.err);
   REQUIRE(again.code == 0);
   CHECK(steps_of(broken, monitor) == steps_of(whole, monitor));
@@ -125,10 +108,12 @@ TEST_CASE("a resumed run has the rows of an unbroken one, with every monitor", "
 TEST_CASE("rows of a monitor that a resumed run does not use any more are kept", "[cli]") {
   const TempFolder folder;
   REQUIRE(train(folder, "csv,tensorboard", {"checkpoint.every=4"}).code == 0);
-  const std::map<std::string, std::string> before = files_of(folder);
+  const std::map<std::string, std::string> before = contents_of(folder.path() / "run");
   fs::remove_all(folder.path() / "run" / "checkpoints" / "step-6");
-  REQUIRE(train(folder, "jsonl", {"checkpoint.every=4", "--resume", "auto"}).code == 0);
-  const std::map<std::string, std::string> after = files_of(folder);
+  const Said other = train(folder, "jsonl", {"checkpoint.every=4", "--resume", "auto"});
+  REQUIRE(other.code == 0);
+  CHECK_THAT(other.err, Catch::Contains("steps up to 4 were recorded without monitor 'jsonl'"));
+  const std::map<std::string, std::string> after = contents_of(folder.path() / "run");
   for (const auto& [path, text] : before)
     if (path.ends_with(".csv") || path.find("events.out") != std::string::npos) CHECK(after.at(path) == text);
   CHECK(read_run(folder.path() / "run").steps.size() == 2);
@@ -145,7 +130,7 @@ TEST_CASE("a run that was killed before its first checkpoint begins anew, and it
                "monitor.bad_monitor.fault=segv"})
             .code > 0);
   REQUIRE_FALSE(steps_of(broken, monitor).empty());
-  const Ended again = train(broken, monitor, {"checkpoint.every=100", "--resume", "auto"});
+  const Said again = train(broken, monitor, {"checkpoint.every=100", "--resume", "auto"});
   INFO(again.err);
   REQUIRE(again.code == 0);
   CHECK_THAT(again.err, Catch::Contains("begins at step 1"));

@@ -24,11 +24,6 @@ const Options kDescent = {"--optimizer",
                           "optimizer.lr=1",
                           "schedule.warmup_steps=0"};
 
-Options with(Options options, const Options& more) {
-  options.insert(options.end(), more.begin(), more.end());
-  return options;
-}
-
 Values values_of(const Result& result) {
   const TempFolder folder;
   std::ofstream(folder.file("w.safetensors"), std::ios::binary) << result.weights;
@@ -72,7 +67,7 @@ TEST_CASE("three eltwise weights have the activations, loss and gradients that a
   // hidden1 = 1 | 2, hidden2 = 2 | 8, y = 6 | 48; the loss's gradient of y is 1.
   const Values gradients = {
       {weight(2), two_parts(8, 2, 7, 8)}, {weight(1), two_parts(8, 3, 7, 12)}, {weight(0), two_parts(8, 6, 7, 24)}};
-  const Options options = with(kDescent, {"train.init_from=" + folder.file("first.safetensors")});
+  const Options options = joined(kDescent, {"train.init_from=" + folder.file("first.safetensors")});
   for (const std::string& strategy : taken_strategies()) {
     for (const int world : {1, 2, 3}) {
       const Result result = run_eltwise(strategy, world, options, 1);
@@ -96,9 +91,9 @@ TEST_CASE("gradients of N equal micro-batches add up to N times one gradient", "
   const std::string order = GENERATE("rank_first", "micro_first");
   for (const std::string& strategy : taken_strategies()) {
     for (const int k : {1, 2, 3}) {
-      const Options options = with(kDescent, {"train.init_from=" + folder.file("first.safetensors"),
-                                              "train.grad_accum_steps=" + std::to_string(k),
-                                              "optimizer.lr=" + std::to_string(k), "train.reduce_order=" + order});
+      const Options options = joined(kDescent, {"train.init_from=" + folder.file("first.safetensors"),
+                                                "train.grad_accum_steps=" + std::to_string(k),
+                                                "optimizer.lr=" + std::to_string(k), "train.reduce_order=" + order});
       const Result result = run_eltwise(strategy, 2, options, 1);
       INFO(result.command);
       const std::vector<float> last = values_of(result).at(weight(0));
@@ -115,8 +110,8 @@ TEST_CASE("a large parameter is seen whole by every rank, and each gets its part
   const TempFolder folder;
   const Values first = {{weight(0), two_parts(4050, 2, 4050, 3)}};
   write_weights(folder.file("first.safetensors"), first, {90, 90});
-  const Options options = with(kDescent, {"train.init_from=" + folder.file("first.safetensors"), "model.layers=1",
-                                          "model.rows=90", "model.columns=90"});
+  const Options options = joined(kDescent, {"train.init_from=" + folder.file("first.safetensors"), "model.layers=1",
+                                            "model.rows=90", "model.columns=90"});
   for (const std::string& strategy : taken_strategies()) {
     for (const int world : {2, 3}) {
       const Result result = run_eltwise(strategy, world, options, 1);
@@ -131,7 +126,7 @@ TEST_CASE("a large parameter is seen whole by every rank, and each gets its part
 TEST_CASE("a bf16 run whose gradients are all bad keeps its weights, and writes none when it may apply them",
           "[parity]") {
   const std::string bad = GENERATE("nan", "inf", "-inf");
-  const Options options = with(kDescent, {"precision.compute=bf16", "model.bad_gradients=" + bad});
+  const Options options = joined(kDescent, {"precision.compute=bf16", "model.bad_gradients=" + bad});
   for (const std::string& strategy : taken_strategies()) {
     const Result kept = run_eltwise(strategy, 2, options, 8);
     INFO(kept.command);
@@ -139,7 +134,8 @@ TEST_CASE("a bf16 run whose gradients are all bad keeps its weights, and writes 
     for (const auto& [name, values] : values_of(kept)) CHECK((values == std::vector<float>(15, 1)));
 
     // Applied in every step, of which the first five are named; values that are not finite are never written to a file.
-    const Result lost = attempt({{strategy, "shm", {}}, 2, with(options, {"train.skip_nonfinite=false"}), 8, kEltwise});
+    const Result lost =
+        attempt({{strategy, "shm", {}}, 2, joined(options, {"train.skip_nonfinite=false"}), 8, kEltwise});
     INFO(lost.command << "\n" << lost.err);
     CHECK(lost.code == 1);
     CHECK_THAT(lost.err,
@@ -153,7 +149,7 @@ TEST_CASE("a unit without parameters changes nothing", "[parity]") {
   const Options options = {"train.grad_accum_steps=2"};
   for (const std::string& strategy : taken_strategies()) {
     const Result without = run_eltwise(strategy, 3, options, 5),
-                 with_it = run_eltwise(strategy, 3, with(options, {"model.empty_unit=true"}), 5);
+                 with_it = run_eltwise(strategy, 3, joined(options, {"model.empty_unit=true"}), 5);
     INFO(with_it.command);
     CHECK(with_it.loss == without.loss);
     CHECK((with_it.weights == without.weights));
@@ -171,7 +167,7 @@ TEST_CASE("a parameter without elements is refused by its name, on all ranks at 
 
 // More units than elements of a block, fewer blocks than ranks: most segments are empty.
 TEST_CASE("parameters of one element on more ranks than parameters train alike", "[parity]") {
-  const Options options = with(kDescent, {"model.rows=1", "model.columns=1", "model.layers=7", "optimizer.lr=0.01"});
+  const Options options = joined(kDescent, {"model.rows=1", "model.columns=1", "model.layers=7", "optimizer.lr=0.01"});
   for (const int world : {3, 8}) {
     const Result reference = run({kReference, world, options, 5, kEltwise});
     for (const std::string& strategy : taken_strategies()) {

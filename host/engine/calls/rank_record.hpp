@@ -33,6 +33,8 @@ class RankRecord {
   // The rank has begun with what the run is for (an evaluation, the text to generate, the end of a training). A step
   // says the same. Before that, nothing is lost if the rank ends.
   virtual void set_begun() {}
+  // All steps of the run are done; what follows only writes results.
+  virtual void set_done() {}
   // Whether the run was asked to end after the current step. A rank reads it once per step and agrees with the others.
   [[nodiscard]] virtual bool stop_requested() const = 0;
   // How often the run has been asked to save a checkpoint after the current step.

@@ -314,6 +314,7 @@ class Rank {
                                          checkpoints_->first_step_after(), order_->last_step());
     train_end_ = train_loop(setup(), *order_, *rates_, *monitor_, *checkpoints_, *replicas_);
     services_.seat.record.set_begun();  // also a resumed run that had no step left
+    if (!train_end_.stopped) services_.seat.record.set_done();
     monitor_->finish_line();
   }
 

@@ -122,6 +122,12 @@ void Monitor::step_end(const ddh_step_block& block, const StepOutcome& outcome, 
   unwritten_ = Row{block.step, std::string(facts.program), std::move(row)};
   if (block.step % every_ == 0 || block.step == last_step_ || outcome.requests.stop) write_step();
   try_to_count([&] { count_->done(block.step); });
+  if (failure_.empty() && !count_->has_file()) {
+    finish_line();
+    failure_ =
+        ddh::str("'", run_dir_, "/", kRunLock, "' was removed while the run trained, so another run may use its ",
+                 "folder; leave the files of a run alone until it ends");
+  }
   smooth_ms_ = smooth_ms_ == 0 ? step_ms : 0.9 * smooth_ms_ + 0.1 * step_ms;
   show_progress(block, facts, step_ms, items_per_s);
 }

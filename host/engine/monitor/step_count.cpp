@@ -2,6 +2,7 @@
 #include "engine/monitor/step_count.hpp"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -39,7 +40,9 @@ std::optional<StepNumbers> read_step_numbers(const std::filesystem::path& run_di
 }
 
 StepCount::StepCount(const std::filesystem::path& run_dir, int64_t begun)
-    : path_(run_dir / kRunLock), numbers_{begun, begun, begun}, fd_(::open(path_.c_str(), O_WRONLY | O_CLOEXEC)) {
+    : path_(run_dir / kRunLock),
+      numbers_{begun, begun, read_step_numbers(run_dir).value_or(StepNumbers{}).saved},
+      fd_(::open(path_.c_str(), O_WRONLY | O_CLOEXEC)) {
   if (fd_ < 0) fail_write(path_);
   try {
     write();
@@ -60,6 +63,11 @@ void StepCount::saved(int64_t step) {
   if (step == numbers_.saved) return;
   numbers_.saved = step;
   write();
+}
+
+bool StepCount::has_file() const {
+  struct stat info {};
+  return ::fstat(fd_, &info) == 0 && info.st_nlink > 0;
 }
 
 // In place, so that a crash leaves the old numbers or the new ones.

@@ -46,6 +46,11 @@ void check_file(const fs::path& folder, const Manifest::File& file) {
     ddh::fail(DDH_DATA_LOSS, "the header of '", path.string(), "' is damaged");
 }
 
+[[noreturn]] void fail_access(const fs::path& folder, const std::error_code& why) {
+  ddh::fail(DDH_PERMISSION_DENIED, "'", folder.string(), "' can't be read: ", why.message(),
+            "; give this user the right to read it");
+}
+
 }  // namespace
 
 fs::path checkpoints_folder(const fs::path& run_dir) { return run_dir / "checkpoints"; }
@@ -68,15 +73,23 @@ std::vector<CheckpointPlace> list_checkpoints(const fs::path& run_dir) {
     const std::optional<int64_t> step = step_of(at->path().filename().string());
     if (step) out.push_back({*step, at->path()});
   }
+  if (ec && ec != std::errc::no_such_file_or_directory && ec != std::errc::not_a_directory)
+    fail_access(checkpoints_folder(run_dir), ec);
   std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.step > b.step; });
   return out;
+}
+
+bool is_damage(const ddh::Error& error) {
+  return error.code() != DDH_PERMISSION_DENIED && error.code() != DDH_RESOURCE_EXHAUSTED;
 }
 
 Manifest open_checkpoint(const fs::path& folder) {
   const fs::path marker = folder / kMarker, manifest_path = folder / kManifest;
   std::error_code ec;
   if (!fs::is_directory(folder, ec)) ddh::fail(DDH_NOT_FOUND, "there is no checkpoint '", folder.string(), "'");
-  if (!fs::exists(marker, ec))
+  const bool has_marker = fs::exists(marker, ec);
+  if (ec) fail_access(folder, ec);
+  if (!has_marker)
     ddh::fail(DDH_DATA_LOSS, "'", folder.string(), "' has no file ", kMarker,
               ": it is not a checkpoint, or saving it was not finished");
   const std::string given = read_whole(marker), text = read_whole(manifest_path);

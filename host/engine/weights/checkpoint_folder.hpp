@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "ddh/sdk/plugin.hpp"
 #include "engine/weights/manifest.hpp"
 
 namespace ddhost {
@@ -35,6 +36,8 @@ std::vector<CheckpointPlace> list_checkpoints(const std::filesystem::path& run_d
 
 // The manifest of a whole checkpoint; chunks of tensors are not read. Throws ddh::Error that says what is damaged.
 Manifest open_checkpoint(const std::filesystem::path& folder);
+// Whether an error of it means damage. Otherwise the system did not let the files be opened, and they may be whole.
+bool is_damage(const ddh::Error& error);
 struct VerifiedTensors {
   uint64_t bytes = 0;    // that were read
   std::string unusable;  // the first value from which no run can go on (usable_values.hpp), as a sentence; "": none

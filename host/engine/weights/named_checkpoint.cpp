@@ -39,11 +39,12 @@ NamedCheckpoint named_checkpoint(const fs::path& path) {
     try {
       static_cast<void>(open_checkpoint(place.folder));
     } catch (const ddh::Error& damage) {
+      if (!is_damage(damage)) throw;
       damages += (damages.empty() ? "" : "; ") + std::string(damage.what());
       out.notes.push_back(ddh::str("warning: ", damage.what(), "; an older checkpoint is used"));
       continue;
     }
-    out.notes.push_back(ddh::str("'", path.string(), "' is the folder of a run: its newest whole checkpoint, ",
+    out.notes.push_back(ddh::str("'", path.string(), "' is the folder of a run: its newest complete checkpoint, ",
                                  place.folder.filename().string(), ", is used"));
     out.folder = place.folder;
     return out;

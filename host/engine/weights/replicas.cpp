@@ -144,9 +144,10 @@ class ReplicaSums {
   }
 
   static std::string ranks_text(const std::vector<size_t>& ranks) {
+    constexpr size_t kShown = 8;
     std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-    for (size_t i = 0; i < ranks.size(); ++i) text += ddh::str(i == 0 ? "" : ", ", ranks[i]);
-    return text;
+    for (size_t i = 0; i < std::min(ranks.size(), kShown); ++i) text += ddh::str(i == 0 ? "" : ", ", ranks[i]);
+    return ranks.size() > kShown ? ddh::str(text, " and ", ranks.size() - kShown, " more") : text;
   }
 
   std::string text_of(size_t tensor) const {

@@ -282,11 +282,24 @@ class DeepSpeedReader {
   // Names of parameters that are not stored because they are another parameter: a head that is the embedding.
   void read_shared(const PickleValue& model) {
     const PickleValue::Ref shared = model.find("shared_params");
-    if (shared == nullptr) return;
+    if (shared == nullptr) return share_by_place();
     for (const auto& [name, of] : shared->entries) {
       const auto at = out_.weights.find(plain_name(of->as_text()));
       if (at != out_.weights.end()) out_.weights[plain_name(name->as_text())] = FileTensor(at->second);
     }
+  }
+
+  // Versions without that list: names of one parameter have one place in the model's file.
+  void share_by_place() {
+    std::map<const void*, FileTensor> by_place;  // what the optimizer owns
+    const auto is_replaced = [&](const std::string& name, const FileTensor& of_model) {
+      return out_.weights.at(name).data != of_model.data;
+    };
+    for (const auto& [name, tensor] : of_model_)
+      if (is_replaced(name, tensor)) by_place.emplace(tensor.data, out_.weights.at(name));
+    for (const auto& [name, tensor] : of_model_)
+      if (const auto at = by_place.find(tensor.data); at != by_place.end() && !is_replaced(name, tensor))
+        out_.weights[name] = at->second;
   }
 
   void read_step(const PickleValue& model) {

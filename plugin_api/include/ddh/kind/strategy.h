@@ -145,7 +145,7 @@ typedef struct ddh_state_entry {
   int32_t slot; /* index of the optimizer's slot */
   int32_t dtype;
   int32_t memory;         /* DDH_MEM_* */
-  uint64_t offset, numel; /* elements inside the parameter */
+  uint64_t offset, numel; /* elements inside the parameter; multiples of DDH_GRID, but for the parameter's end */
   void* data;             /* see above; NULL with DDH_MEM_FILE: see state_read */
   int32_t replica_index;  /* the entry with 0 is saved; all replicas of an entry hold equal values */
   int32_t replica_count;

@@ -78,12 +78,12 @@ TEST_CASE("a run that has done no step leaves nothing that was not there", "[pre
 
   fs::create_directories(folder.path() / "there");
   std::ofstream(folder.path() / "there" / "empty") << "";
-  std::ofstream(folder.path() / "there" / "log.txt") << "of the user\n";
+  std::ofstream(folder.path() / "there" / "notes.txt") << "of the user\n";
   std::ofstream(folder.path() / "there" / "not UTF-8: \xff") << "";
   PreparedRun found = plan_for(folder.path() / "there", "the command line");
   make_run_folder(found);
   clean_up(found);
-  CHECK(names_in(folder.path() / "there") == std::set<std::string>{"empty", "log.txt", "not UTF-8: \xff"});
+  CHECK(names_in(folder.path() / "there") == std::set<std::string>{"empty", "not UTF-8: \xff", "notes.txt"});
 }
 
 TEST_CASE("a run that has done a step, or left values, keeps its folder", "[prepare]") {
@@ -100,7 +100,7 @@ TEST_CASE("a run that has done a step, or left values, keeps its folder", "[prep
   CHECK(names_in(run.run_dir) == before);
 }
 
-TEST_CASE("a folder with too many files for the note is left as it is", "[prepare]") {
+TEST_CASE("a folder is left as it is where the note is damaged", "[prepare]") {
   const TempFolder folder;
   PreparedRun run = plan_for(folder.path() / "a", "the command line");
   make_run_folder(run);

@@ -190,6 +190,55 @@ TEST_CASE("ranks that begin and end no call after an interrupt are named and kil
   }
 }
 
+TEST_CASE("a rank that fails or dies after an interrupt is reported, also where another one must be killed",
+          "[launch]") {
+  for (const bool dies : {false, true}) {
+    const pid_t launcher = getpid();
+    LaunchArgs args = ranks(2);
+    args.stop_grace = 60s;
+    const Outcome end = launch(args, [&](RankSeat& seat) -> int {
+      seat.record.set_step(1);
+      if (seat.rank == 1) return sleep_for_ever(seat);
+      kill(launcher, SIGTERM);
+      while (!seat.record.stop_requested()) std::this_thread::sleep_for(1ms);
+      if (dies) raise(SIGKILL);
+      ddh::fail(DDH_DATA_LOSS, "the checkpoint could not be saved");
+    });
+    CHECK(end.exit_code == 143);
+    CHECK_THAT(end.sentence, Catch::StartsWith(dies ? "rank 0 (pid " : "rank 0: the checkpoint could not be saved"));
+  }
+}
+
+TEST_CASE("a rank that failed before an interrupt is reported", "[launch]") {
+  const pid_t launcher = getpid();
+  LaunchArgs args = ranks(2);
+  args.failure_grace = 60s;
+  const Outcome end = launch(args, [&](RankSeat& seat) -> int {
+    if (seat.rank == 0) ddh::fail(DDH_RESOURCE_EXHAUSTED, "there is no memory");
+    std::this_thread::sleep_for(300ms);
+    kill(launcher, SIGTERM);
+    return sleep_for_ever(seat);
+  });
+  CHECK(end.exit_code == 143);
+  CHECK_THAT(end.sentence, Catch::Contains("there is no memory"));
+}
+
+TEST_CASE("an interrupt after the last step does not make a complete run fail", "[launch]") {
+  for (const bool threads : {false, true}) {
+    const pid_t launcher = getpid();
+    const Outcome end = launch(ranks(2, threads), [&](RankSeat& seat) {
+      seat.record.set_step(1);
+      seat.record.set_done();
+      std::this_thread::sleep_for(100ms);  // until both have
+      if (seat.rank == 0) kill(launcher, SIGTERM);
+      while (!seat.record.stop_requested()) std::this_thread::sleep_for(1ms);
+      return 0;
+    });
+    CHECK(end.exit_code == 0);
+    CHECK(end.sentence.empty());
+  }
+}
+
 TEST_CASE("an interrupt before any rank has begun ends the run at once", "[launch]") {
   for (const bool threads : {false, true}) {
     LaunchArgs args = ranks(2, threads);

@@ -84,6 +84,21 @@ TEST_CASE("a call may take as long as the longest one of the run", "[standstill]
                                     Contains("longest call of 7 s"));
 }
 
+TEST_CASE("neither a call before the first step nor the wait for another rank is a longest call", "[standstill]") {
+  StandingRanks ranks;
+  ranks.enter(0, PluginCall::kMaterialize);
+  CHECK(ranks.pass(60s).empty());
+  ranks.leave(0);
+  ranks.wait_for_others(0);
+  CHECK(ranks.pass(60s).empty());
+  ranks.leave(0);
+  ranks.leave(0);
+  ranks.enter(0, PluginCall::kStep);
+  CHECK(ranks.pass(200ms).empty());
+  ranks.signal();
+  CHECK_THAT(ranks.pass(1500ms), Contains("rank 0 (in step of strategy 'mine')") && !Contains("longest call"));
+}
+
 TEST_CASE("a rank that a signal has stopped is named wherever it is, and its pause is not the length of a call",
           "[standstill]") {
   StandingRanks ranks;

@@ -188,6 +188,19 @@ TEST_CASE("a parameter of DeepSpeed that is another one too has its fp32 weights
   }
 }
 
+TEST_CASE("a shared parameter of a version of DeepSpeed without that list has its fp32 weights too") {
+  const ddhost::test::TempFolder folder;
+  fs::copy(kImports / "gpt2_zero2/global_step3", folder.path(), fs::copy_options::recursive);
+  const fs::path file = folder.path() / "mp_rank_00_model_states.pt";
+  std::string bytes = whole_file(file);
+  const size_t at = bytes.find("shared_params");
+  REQUIRE(at != std::string::npos);
+  bytes[at] = 'x';  // another key, which is not read
+  std::ofstream(file, std::ios::binary) << bytes;
+  const ForeignCheckpoint found = read_foreign(folder.path());
+  CHECK(same_values(found.weights.at("lm_head.weight"), found.weights.at("transformer.wte.weight")));
+}
+
 TEST_CASE("a checkpoint of DeepSpeed whose fp32 weights are not those of the model's file is refused") {
   // Made by DeepSpeed's ds_to_universal, which exchanges parameters here; the folder that it reads is right.
   CHECK_THAT(sentence_of([] { read_foreign(kImports / "universal_round_robin"); }),
