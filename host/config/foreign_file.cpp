@@ -43,9 +43,20 @@ bool is_enabled(const Json& root, const char* section) {
   return at != root.end() && at->is_object() && at->value("enabled", Json(false)) == true;
 }
 
-std::string zero_strategy(const std::string& stage, bool offloads) {
-  if (stage == "3" && offloads) return "--strategy zero3_offload";
-  return stage == "1" || stage == "2" || stage == "3" ? "--strategy zero" + stage : "--strategy ddp";
+// `optimizer_device`: where the file keeps the optimizer state; empty if it says nothing.
+std::string zero_strategy(const std::string& stage, const std::string& optimizer_device, bool offloads_params) {
+  const bool offloads = optimizer_device == "cpu" || optimizer_device == "nvme";
+  if (stage == "3") return offloads || offloads_params ? "--strategy zero3_offload" : "--strategy zero3";
+  if (stage != "1" && stage != "2") return "--strategy ddp";
+  return "--strategy zero" + stage + (offloads ? " strategy.offload_optimizer.device=" + optimizer_device : "");
+}
+
+// The text of a member `device` of object[section]; empty if there is none.
+std::string device_of(const Json& object, const char* section) {
+  const auto at = object.find(section);
+  if (at == object.end() || !at->is_object()) return "";
+  const auto device = at->find("device");
+  return device != at->end() && device->is_string() ? device->get<std::string>() : "";
 }
 
 std::string deepspeed_words(const Json& root) {
@@ -53,8 +64,8 @@ std::string deepspeed_words(const Json& root) {
   const auto zero = root.find("zero_optimization");
   if (zero != root.end() && zero->is_object()) {
     const auto stage = zero->find("stage");
-    add_word(words, zero_strategy(stage == zero->end() ? "0" : stage->dump(),
-                                  zero->contains("offload_optimizer") || zero->contains("offload_param")));
+    add_word(words, zero_strategy(stage == zero->end() ? "0" : stage->dump(), device_of(*zero, "offload_optimizer"),
+                                  zero->contains("offload_param")));
   }
   const auto optimizer = root.find("optimizer");
   if (optimizer != root.end() && optimizer->is_object()) {
@@ -109,11 +120,11 @@ std::string accelerate_words(const std::map<std::string, std::string>& lines) {
     const auto at = lines.find(key);
     return at == lines.end() ? std::string() : at->second;
   };
-  const std::string type = value("distributed_type"), offload = value("offload_optimizer_device");
+  const std::string type = value("distributed_type");
   if (type == "FSDP")
     add_word(words, "--strategy fsdp");
   else if (type == "DEEPSPEED")
-    add_word(words, zero_strategy(value("zero_stage"), offload == "cpu" || offload == "nvme"));
+    add_word(words, zero_strategy(value("zero_stage"), value("offload_optimizer_device"), false));
   else
     add_word(words, "--strategy ddp");
   if (!value("num_processes").empty()) add_word(words, "--nproc " + value("num_processes"));

@@ -23,6 +23,11 @@ class Ddp final : public ddh::DataParallel {
  private:
   ddh::Grouping grouping() const override { return ddh::bucket_grouping(options, "bucket_bytes"); }
 
+  std::unique_ptr<ddh::OptimStore> optimizer() override {
+    return std::make_unique<ddh::ResidentOptim>(
+        host, layout(), [&](const ddh::FlatSpace& space) { return ddh::whole_part(space, args()); });
+  }
+
   std::unique_ptr<ddh::ParamStore> parameters() override {
     return std::make_unique<ddh::ReplicatedParams>(host, layout(), args());
   }
@@ -30,8 +35,6 @@ class Ddp final : public ddh::DataParallel {
   std::unique_ptr<ddh::GradStore> gradients() override {
     return std::make_unique<ddh::FullGrads>(layout(), args(), DDH_REDUCE_TO_ALL);
   }
-
-  ddh::OptimPart optimizer_state(const ddh::FlatSpace& space) const override { return whole(space); }
 };
 
 constexpr std::array kOptions = {ddh::bucket_option("bucket_bytes")};

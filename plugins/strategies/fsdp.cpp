@@ -194,18 +194,20 @@ class Fsdp final : public ddh::DataParallel {
     return out;
   }
 
+  std::unique_ptr<ddh::OptimStore> optimizer() override {
+    return std::make_unique<ddh::ResidentOptim>(host, layout(), [&](const ddh::FlatSpace& space) {
+      ddh::OptimPart part = ddh::segment_part(space, args());
+      part.replica = replicas_.place;
+      part.memory = memory();
+      return part;
+    });
+  }
   std::unique_ptr<ddh::ParamStore> parameters() override {
     return std::make_unique<FsdpParams>(host, layout(), args(), param_settings());
   }
   std::unique_ptr<ddh::GradStore> gradients() override {
     return std::make_unique<ddh::GradRing>(layout(), args(),
                                            ddh::GradRingOptions{.replicas = replicas_, .memory = memory()});
-  }
-  ddh::OptimPart optimizer_state(const ddh::FlatSpace& space) const override {
-    ddh::OptimPart part = segment(space);
-    part.replica = replicas_.place;
-    part.memory = memory();
-    return part;
   }
   int32_t memory() const { return offloads_ ? DDH_MEM_PINNED : DDH_MEM_DEVICE; }
 

@@ -5,7 +5,7 @@
 //                      bytes on each of N ranks (terms: ddh/sdk/data_parallel.hpp)
 // Parameters           4 P; once per machine if ranks share pages
 // Gradients            4 P; 4 P/N more with accumulation in rank_first order
-// Optimizer state      8 P/N
+// Optimizer state      8 P/N; on a tier with offload_optimizer.device, where only the frames are in memory
 // Sent in a step       (R + 1) (N-1)/N 4 P: R reduce-scatters and an all-gather
 // Collective calls     R reductions and one publish for each bucket
 //
@@ -13,6 +13,7 @@
 // Source: Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Parameter Models, SC 2020.
 #include "ddh/sdk/data_parallel.hpp"
 #include "ddh/sdk/strategy_options.hpp"
+#include "ddh/sdk/tier/tiered_optim.hpp"
 
 namespace {
 
@@ -23,6 +24,8 @@ class Zero1 final : public ddh::DataParallel {
  private:
   ddh::Grouping grouping() const override { return ddh::bucket_grouping(options, "reduce_bucket_bytes"); }
 
+  std::unique_ptr<ddh::OptimStore> optimizer() override { return ddh::optim_of(host, layout(), args(), options); }
+
   std::unique_ptr<ddh::ParamStore> parameters() override {
     return std::make_unique<ddh::PublishedParams>(host, layout(), args(), !options.flag("overlap_publish"));
   }
@@ -30,15 +33,13 @@ class Zero1 final : public ddh::DataParallel {
   std::unique_ptr<ddh::GradStore> gradients() override {
     return std::make_unique<ddh::FullGrads>(layout(), args(), /*to_all=*/0);
   }
-
-  ddh::OptimPart optimizer_state(const ddh::FlatSpace& space) const override { return segment(space); }
 };
 
-constexpr std::array kOptions = {ddh::bucket_option("reduce_bucket_bytes"), ddh::kOverlapPublish};
+constexpr auto kOptions = ddh::joined({ddh::bucket_option("reduce_bucket_bytes"), ddh::kOverlapPublish}, ddh::kOffloadOptimizerOptions, ddh::kTierOptions);
 constexpr std::string_view kMore = R"("x-less-memory": "zero2")";
-constexpr uint64_t kCaps = DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP_SHARDS_OPTIM;
+constexpr uint64_t kCaps = DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP_SHARDS_OPTIM | DDH_CAP_OFFLOADS;
 
 }  // namespace
 
 DDH_CXX_PLUGIN(Zero1, strategy, "zero1", "0.1.0", "optimizer state sharded, the rest replicated (ZeRO stage 1)",
-               (ddh::kSchemaOf<kOptions, kMore>), ddh::DataParallel::kNeeds, kCaps, 0, ddh::DataParallel::kUnderstands);
+               (ddh::kSchemaOf<kOptions, kMore>), ddh::DataParallel::kNeedsOfOffload, kCaps, 0, ddh::DataParallel::kUnderstands);

@@ -6,7 +6,7 @@
 // Parameters           4 P; once per machine if ranks share pages
 // Gradients            4 P/N; in flight two buffers of the largest bucket, and all gradients of tied parameters;
 //                      with accumulation in micro_first order 4 P instead of the two buffers
-// Optimizer state      8 P/N
+// Optimizer state      8 P/N; on a tier with offload_optimizer.device, where only the frames are in memory
 // Sent in a step       (R + 1) (N-1)/N 4 P: R reduce-scatters and an all-gather
 // Collective calls     R reductions and one publish for each bucket
 //
@@ -15,6 +15,7 @@
 // Source: Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Parameter Models, SC 2020.
 #include "ddh/sdk/data_parallel.hpp"
 #include "ddh/sdk/strategy_options.hpp"
+#include "ddh/sdk/tier/tiered_optim.hpp"
 
 namespace {
 
@@ -25,6 +26,8 @@ class Zero2 final : public ddh::DataParallel {
  private:
   ddh::Grouping grouping() const override { return ddh::bucket_grouping(options, "reduce_bucket_bytes"); }
 
+  std::unique_ptr<ddh::OptimStore> optimizer() override { return ddh::optim_of(host, layout(), args(), options); }
+
   std::unique_ptr<ddh::ParamStore> parameters() override {
     return std::make_unique<ddh::PublishedParams>(host, layout(), args(), !options.flag("overlap_publish"));
   }
@@ -33,15 +36,13 @@ class Zero2 final : public ddh::DataParallel {
     return std::make_unique<ddh::GradRing>(layout(), args(),
                                            ddh::GradRingOptions{.overlap = options.flag("overlap_comm")});
   }
-
-  ddh::OptimPart optimizer_state(const ddh::FlatSpace& space) const override { return segment(space); }
 };
 
-constexpr std::array kOptions = {ddh::bucket_option("reduce_bucket_bytes"), ddh::kOverlapPublish, ddh::kOverlapComm};
+constexpr auto kOptions = ddh::joined({ddh::bucket_option("reduce_bucket_bytes"), ddh::kOverlapPublish, ddh::kOverlapComm}, ddh::kOffloadOptimizerOptions, ddh::kTierOptions);
 constexpr std::string_view kMore = R"("x-less-memory": "zero3")";
-constexpr uint64_t kCaps = DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP_SHARDS_OPTIM | DDH_CAP_SHARDS_GRAD;
+constexpr uint64_t kCaps = DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP_SHARDS_OPTIM | DDH_CAP_SHARDS_GRAD | DDH_CAP_OFFLOADS;
 
 }  // namespace
 
 DDH_CXX_PLUGIN(Zero2, strategy, "zero2", "0.1.0", "gradients and optimizer state sharded (ZeRO stage 2)",
-               (ddh::kSchemaOf<kOptions, kMore>), ddh::DataParallel::kNeeds, kCaps, 0, ddh::DataParallel::kUnderstands);
+               (ddh::kSchemaOf<kOptions, kMore>), ddh::DataParallel::kNeedsOfOffload, kCaps, 0, ddh::DataParallel::kUnderstands);

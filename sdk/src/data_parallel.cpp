@@ -8,28 +8,26 @@ void DataParallel::attach(const ddh_attach_args& args) {
   args_ = sharing(args);
   layout_ = ModelLayout(args_, whole_params(host, *args.model), grouping());
   views_ = UnitViews(*args.model, layout_);
+  optim_ = optimizer();
   params_ = parameters();
   grads_ = gradients();
 }
 
 void DataParallel::plan(ddh_plan& out) {
   for (const FlatSpace& space : layout_.spaces) {
-    out.optim_bytes += OptimState::bytes(host, space, optimizer_state(space).numel);
     if (space.trained_in(layout_.first_program())) out.reduce_calls += reductions_per_step(args_);
   }
   out.param_bytes = params_->bytes();
   out.grad_bytes = grads_->bytes();
+  out.optim_bytes = optim_->bytes();
+  out.file_bytes = optim_->file_bytes();
   out.publish_calls = params_->publish_calls();
 }
 
 void DataParallel::materialize() {
+  optim_->materialize();
   params_->materialize();
-  for (size_t s = 0; s < layout_.spaces.size(); ++s) {
-    const FlatSpace& space = layout_.spaces[s];
-    const OptimPart part = optimizer_state(space);
-    optim_.emplace_back(host, space, space.ranges(part.offset, part.numel), part.numel, part.memory);
-    params_->write(s, [&](void* values) { optim_[s].init(values); });
-  }
+  optim_->init(*params_);
   grads_->materialize(host);
 }
 
@@ -46,43 +44,29 @@ void DataParallel::grads_ready(const ddh_unit_use& use) { hand_over(use, args_, 
 void DataParallel::step() {
   grads_->reduce_all();
   const ddh_step_block& block = decide(host);
-  prepare(block);
+  optim_->prepare(block, *params_, *grads_);
   sum_norms(host);
-  update(block);
+  optim_->update(block, *params_, *grads_);
   grads_->step_done();
   values_changed();
   params_->step_done();
-}
-
-void DataParallel::prepare(const ddh_step_block&) {
-  for (size_t s = 0; s < optim_.size(); ++s) {
-    const float* const grad = grads_->sum(s);
-    if (grad != nullptr) optim_[s].prepare(params_->values(s), grad, optimizer_state(layout_.spaces[s]).replica);
-  }
-}
-
-void DataParallel::update(const ddh_step_block&) {
-  for (size_t s = 0; s < optim_.size(); ++s) {
-    const float* const grad = grads_->sum(s);
-    if (grad != nullptr) params_->write(s, [&](void* values) { optim_[s].update(values, grad); });
-  }
+  optim_->step_done();
 }
 
 std::vector<ddh_state_entry> DataParallel::state() {
   std::vector<ddh_state_entry> out;
-  for (size_t s = 0; s < optim_.size(); ++s)
-    optim_[s].append_state(out, params_->values(s), optimizer_state(layout_.spaces[s]).replica);
+  optim_->append_state(out, *params_);
   return out;
 }
 
 void DataParallel::state_commit() {
-  for (size_t s = 0; s < optim_.size(); ++s) params_->write(s, [&](void* values) { optim_[s].refresh(values); });
+  optim_->refresh(*params_);
   values_changed();
 }
 
 void DataParallel::trains_later(const uint8_t* trains) {
   call(host.stream->synchronize, host.h, nullptr);  // the last updates
-  for (size_t s = 0; s < optim_.size(); ++s) optim_[s].free_unused(layout_.spaces[s]);
+  optim_->free_unused();
   for (size_t s = 0; s < layout_.spaces.size(); ++s) {
     const std::vector<PlacedParam>& params = layout_.spaces[s].params;
     if (std::none_of(params.begin(), params.end(), [&](const PlacedParam& p) { return trains[p.param] != 0; }))

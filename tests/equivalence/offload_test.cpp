@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// zero3_offload with many tiles: it gives the bits of zero3 for every tile size and tier, in every precision and with
-// every kind of optimizer, and uses the planned memory. A model trains in less memory than its state takes.
+// Strategies with many tiles of offloaded state: they give the bits of ddp for every tile size and tier, in every precision
+// and with every kind of optimizer, and use the planned memory. A model trains in less memory than its state takes.
 #include <sys/stat.h>
 
 #include <catch2/catch.hpp>
@@ -142,6 +142,53 @@ TEST_CASE("offloading in a low precision, and with optimizers that need norms or
       CHECK((other.weights == reference.weights));
       check_plan(other);
     }
+  }
+}
+
+TEST_CASE("zero1, zero2 and zero3 offload the optimizer state with the bits of ddp and the planned memory",
+          "[equivalence]") {
+  const auto options = GENERATE(Options{}, Options{"precision.compute=bf16"}, Options{"--optimizer", "lamb"},
+                                Options{"--optimizer", "muon", "train.grad_accum_steps=2"});
+  const Result reference = run("ddp", kSeveralTiles, options);
+  REQUIRE(reference.code == 0);
+  const TempFolder folder;
+  for (const char* strategy : {"zero1", "zero2", "zero3"}) {
+    for (const char* place : {"cpu", "nvme"}) {
+      for (const char* ratio : {"1", "0.4"}) {
+        const Result other =
+            run(strategy, kSeveralTiles,
+                options + Options{std::string("strategy.offload_optimizer.device=") + place,
+                                  std::string("strategy.offload_optimizer.ratio=") + ratio,
+                                  "strategy.buffer_bytes=4096", nvme_in(folder)});
+        INFO(strategy << ", " << place << ", ratio " << ratio << "\n" << other.err);
+        REQUIRE(other.code == 0);
+        CHECK(other.loss == reference.loss);
+        CHECK(other.grad_norm == reference.grad_norm);
+        CHECK((other.weights == reference.weights));
+        check_plan(other);
+      }
+    }
+  }
+  CHECK(std::filesystem::is_empty(folder.path()));
+}
+
+TEST_CASE("with nvme the optimizer state leaves the memory of zero1, zero2 and zero3 but for the frames", "[counts]") {
+  const TempFolder folder;
+  for (const char* strategy : {"zero1", "zero2", "zero3"}) {
+    const Result resident = run(strategy, kWide),
+                 offloaded = run(strategy, kWide,
+                                 {"strategy.offload_optimizer.device=nvme", "strategy.buffer_bytes=65536",
+                                  nvme_in(folder)});
+    INFO(strategy << "\n" << resident.err << offloaded.err);
+    REQUIRE((resident.code == 0 && offloaded.code == 0));
+    constexpr uint64_t kFrames = 3 * 2 * 65536;  // three, each with a tile of both moments
+    for (size_t rank = 0; rank < 2; ++rank) {
+      const auto& ranks = offloaded.record.summary.at("ranks");
+      CHECK(ranks.at(rank).at("memory_bytes").at("optim").at("peak") == kFrames);
+    }
+    CHECK(sum_over_ranks(offloaded, "param") == sum_over_ranks(resident, "param"));
+    CHECK(sum_over_ranks(offloaded, "grad") == sum_over_ranks(resident, "grad"));
+    CHECK(sum_over_ranks(resident, "optim") > 2 * 2 * kFrames);
   }
 }
 

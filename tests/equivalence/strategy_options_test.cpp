@@ -374,8 +374,17 @@ TEST_CASE("sections of DeepSpeed's are accepted, and options without effect give
              Catch::Contains("strategy.offload_optimizer.pin_memory=false"));
   for (const char* strategy : {"zero1", "zero2", "zero3"}) {
     const auto taken = dry_run(strategy, {"strategy.offload_optimizer=null", "strategy.offload_param.device=none"});
-    CHECK((!taken.contains("offload_optimizer") && !taken.contains("offload_param")));
+    CHECK(taken.at("offload_optimizer").at("device") == "none");
+    CHECK(!taken.contains("offload_param"));
+    const auto offloads = dry_run(strategy, {"strategy.offload_optimizer.device=cpu",
+                                             "strategy.offload_optimizer.buffer_count=4",
+                                             "strategy.offload_optimizer.nvme_path=/tmp"});
+    CHECK(offloads.at("offload_optimizer").at("device") == "cpu");
+    CHECK(offloads.at("buffer_count") == 4);
+    CHECK(offloads.at("nvme_path") == "/tmp");
     CHECK_THAT(refusal(strategy, {"strategy.offload_param.device=cpu"}), Catch::Contains("zero3_offload"));
+    CHECK_THAT(refusal(strategy, {"strategy.offload_optimizer=cpu", "strategy.offload_optimizer.pin_memory=false"}),
+               Catch::Contains("strategy.offload_optimizer.pin_memory=false"));
   }
   CHECK_THAT(refusal("zero2", {"strategy.stage=3"}),
              Catch::Contains("strategy.stage = 3") && Catch::Contains("one of 2"));

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // ddh/sdk/data_parallel.hpp: the base of strategies in which every rank computes whole units on its own samples.
-// Strategies differ in what a rank keeps of parameters, gradients and optimizer state. A derived class defines only
-// this:
+// Strategies differ in what a rank keeps of optimizer state, parameters and gradients, and where. A derived class names
+// only these three stores:
 //
-//   parameters()             ReplicatedParams, PublishedParams, PrefetchedParams (ddh/sdk/param_store.hpp)
-//   gradients()              FullGrads, GradRing (ddh/sdk/full_grads.hpp, ddh/sdk/grad_ring.hpp)
-//   optimizer_state(space)   whole(space), segment(space)
+//   optimizer()    ResidentOptim (ddh/sdk/optim_store.hpp), TieredOptim, optim_of (ddh/sdk/tier/tiered_optim.hpp)
+//   parameters()   ReplicatedParams, PublishedParams, PrefetchedParams (ddh/sdk/param_store.hpp)
+//   gradients()    FullGrads, GradRing (ddh/sdk/full_grads.hpp, ddh/sdk/grad_ring.hpp)
 //
 // The base does the rest. A unit's parameters are opened before its forward and its backward and closed afterwards; its
 // gradients are handed over after its last backward. Then step():
@@ -29,20 +29,13 @@
 #include "ddh/sdk/full_grads.hpp"
 #include "ddh/sdk/grad_ring.hpp"
 #include "ddh/sdk/grad_store.hpp"
-#include "ddh/sdk/optim_state.hpp"
+#include "ddh/sdk/optim_store.hpp"
 #include "ddh/sdk/options.hpp"
 #include "ddh/sdk/param_store.hpp"
 #include "ddh/sdk/strategy.hpp"
 
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
-
-// The elements of a flat space that a rank updates and whose optimizer state it keeps.
-struct OptimPart {
-  uint64_t offset, numel;
-  Replica replica;                  // among the ranks that keep the same part
-  int32_t memory = DDH_MEM_DEVICE;  // DDH_MEM_* of state and values
-};
 
 class DataParallel : public Strategy {
  public:
@@ -62,20 +55,27 @@ class DataParallel : public Strategy {
   void attach(const ddh_attach_args& args) override;
   void plan(ddh_plan& out) override;
   void materialize() override;
+  void step_begin(const ddh_step_begin_args&) override { optim_->step_begin(); }
   void acquire(const ddh_unit_use& use, ddh_unit_view& out) override;
   void release(const ddh_unit_use& use) override;
   void grads_ready(const ddh_unit_use& use) override;
   void step() override;
   std::vector<ddh_state_entry> state() override;
+  void state_read(uint32_t entry, uint64_t offset, uint64_t numel, void* dst) override {
+    optim_->state_read(entry, offset, numel, dst);
+  }
+  void state_write(uint32_t entry, uint64_t offset, uint64_t numel, const void* src) override {
+    optim_->state_write(entry, offset, numel, src);
+  }
   void state_commit() override;
   void trains_later(const uint8_t* trains) override;
 
  protected:
-  // ---- A strategy must define: called once by attach, when layout() and args() exist --------------------------------
+  // ---- A strategy must define: called once by attach in this order, when layout() and args() exist ------------------
 
+  virtual std::unique_ptr<OptimStore> optimizer() = 0;
   virtual std::unique_ptr<ParamStore> parameters() = 0;
   virtual std::unique_ptr<GradStore> gradients() = 0;
-  [[nodiscard]] virtual OptimPart optimizer_state(const FlatSpace& space) const = 0;
 
   // ---- A strategy may override --------------------------------------------------------------------------------------
 
@@ -83,36 +83,24 @@ class DataParallel : public Strategy {
   [[nodiscard]] virtual Grouping grouping() const { return {}; }
   // The ranks over which state is sharded: group, rank and world_size of args(). By default all ranks.
   [[nodiscard]] virtual ddh_attach_args sharing(const ddh_attach_args& args) { return args; }
-  // The two phases of the update, for strategies that process the optimizer state in another way.
-  virtual void prepare(const ddh_step_block&);
-  virtual void update(const ddh_step_block&);
 
   // ---- A strategy may call ------------------------------------------------------------------------------------------
 
-  // The whole space, on every rank.
-  [[nodiscard]] OptimPart whole(const FlatSpace& space) const {
-    return {0, space.numel, {args_.rank, args_.world_size}};
-  }
-  // Only this rank's segment.
-  [[nodiscard]] OptimPart segment(const FlatSpace& space) const {
-    return {space.cut.segment_offset[static_cast<size_t>(args_.rank)], space.segment_numel(args_.rank), {}};
-  }
   [[nodiscard]] const ddh_attach_args& args() const { return args_; }
   [[nodiscard]] const ModelLayout& layout() const { return layout_; }
-  [[nodiscard]] ParamStore& params() { return *params_; }
-  [[nodiscard]] GradStore& grads() { return *grads_; }
   // Makes a group of `count` ranks: first, first + stride, ... Needs ddh.comm. [collective]
   [[nodiscard]] ddh_group* make_group(const char* name, int32_t first, int32_t stride, int32_t count) const;
+
+ private:
   // Invalidates the views that units hold.
   void values_changed();
 
- private:
   ddh_attach_args args_{};
   ModelLayout layout_;
   UnitViews views_;
   std::unique_ptr<ParamStore> params_;
-  std::vector<OptimState> optim_;  // per space, of optimizer_state(space)
   std::unique_ptr<GradStore> grads_;
+  std::unique_ptr<OptimStore> optim_;  // destroyed before the views, into which a tier may still read
   uint64_t version_ = 1;  // of the values
 };
 

@@ -44,6 +44,14 @@ constexpr auto joined(const Option (&... tables)[N]) {
   return out;
 }
 
+// The same options, where `name` has another default.
+template <size_t N>
+constexpr auto with_default(std::array<Option, N> options, std::string_view name, std::string_view default_value) {
+  for (Option& option : options)
+    if (option.name == name) option.default_value = default_value;
+  return options;
+}
+
 namespace detail {
 inline constexpr std::string_view kNothingMore;
 

@@ -35,6 +35,9 @@ TEST_CASE("a DeepSpeed configuration is named, with the options that say the sam
   CHECK_THAT(refusal(R"({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}},
                          "train_micro_batch_size_per_gpu": "auto"})"),
              Catch::Contains("give instead: --strategy zero3_offload;"));
+  CHECK_THAT(refusal(R"({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}},
+                         "train_micro_batch_size_per_gpu": "auto"})"),
+             Catch::Contains("give instead: --strategy zero2 strategy.offload_optimizer.device=cpu;"));
   CHECK_THAT(refusal(R"({"train_batch_size": 16, "fp16": {"enabled": true}})"),
              Catch::Contains("DeepSpeed") && Catch::Contains("precision.compute=fp16"));
 }

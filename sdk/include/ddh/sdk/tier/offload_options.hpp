@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// strategies/zero3_offload_options.hpp: options of zero3_offload that zero3 lacks, with DeepSpeed's names.
+// ddh/sdk/tier/offload_options.hpp: options of strategies that can offload optimizer state or parameters, with DeepSpeed's
+// names, and the settings that they give.
 #pragma once
 
 #include "ddh/sdk/options.hpp"
+#include "ddh/sdk/plugin.hpp"
+#include "ddh/sdk/tier/tile_plan.hpp"
 
-inline constexpr ddh::Option kOffloadOptions[] = {
+namespace ddh {
+inline namespace v1 DDH_HIDDEN {
+
+inline constexpr Option kOffloadOptimizerOptions[] = {
     {.name = "offload_optimizer.device",
      .type = "string",
-     .default_value = R"("cpu")",
+     .default_value = R"("none")",
      .rules = R"("enum": ["none", "cpu", "nvme"], "x-affects": "memory")",
      .description =
          "Where the optimizer state lives: on the device, in pinned host memory, or in a file in nvme_path. Each is "
@@ -35,7 +41,9 @@ inline constexpr ddh::Option kOffloadOptions[] = {
      .type = "boolean",
      .default_value = "true",
      .rules = "",
-     .description = "Offloaded data is always pinned; false is refused if the optimizer state is offloaded."},
+     .description = "Offloaded data is always pinned; false is refused if the optimizer state is offloaded."}};
+
+inline constexpr Option kOffloadParamOptions[] = {
     {.name = "offload_param.device",
      .type = "string",
      .default_value = R"("none")",
@@ -54,7 +62,10 @@ inline constexpr ddh::Option kOffloadOptions[] = {
      .type = "boolean",
      .default_value = "true",
      .rules = "",
-     .description = "Offloaded data is always pinned; false is refused if parameters are offloaded."},
+     .description = "Offloaded data is always pinned; false is refused if parameters are offloaded."}};
+
+// Of both.
+inline constexpr Option kTierOptions[] = {
     {.name = "nvme_path",
      .type = "string",
      .default_value = R"("")",
@@ -81,3 +92,13 @@ inline constexpr ddh::Option kOffloadOptions[] = {
      .rules = R"("enum": ["auto", "uring", "pread"])",
      .description =
          "How files are read and written. auto: io_uring, or pread with a warning where the kernel has no io_uring."}};
+
+// The settings of kOffloadOptimizerOptions and kTierOptions; with `offloads_params` also those of kOffloadParamOptions.
+// Errors: offload_optimizer.pin_memory=false or offload_param.pin_memory=false where it would count.
+[[nodiscard]] OffloadSettings offload_settings(const Host& host, const SectionOptions& options, bool offloads_params);
+
+// Warns about options that change nothing with these settings.
+void warn_of_idle_options(const Host& host, const SectionOptions& options, const OffloadSettings& settings);
+
+}  // namespace DDH_HIDDEN
+}  // namespace ddh
