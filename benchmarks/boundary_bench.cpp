@@ -11,12 +11,12 @@
 #include <cstdio>
 #include <iostream>
 
-#include "cli/fingerprints.hpp"
-#include "cli/prepare.hpp"
 #include "engine/calls/instance.hpp"
 #include "engine/loop/rank.hpp"
-#include "engine/services/interfaces.hpp"
+#include "engine/services/tables/interfaces.hpp"
 #include "launch/launch.hpp"
+#include "plan/prepare.hpp"
+#include "plan/resume.hpp"
 
 DDH_EXTERN_C ddh_rc ddh_entry_zero1(const ddh_host*, const ddh_module**, ddh_err*) DDH_NX;
 DDH_EXTERN_C ddh_rc ddh_entry_adamw(const ddh_host*, const ddh_module**, ddh_err*) DDH_NX;

@@ -8,11 +8,11 @@
 #include <exception>
 #include <iostream>
 
+#include "base/text.hpp"
 #include "cli/command_line.hpp"
 #include "cli/commands.hpp"
 #include "ddh/sdk/plugin.hpp"
-#include "engine/calls/plain_text.hpp"
-#include "engine/services/interfaces.hpp"
+#include "engine/services/tables/interfaces.hpp"
 #include "launch/launch.hpp"
 #include "plugin/linked.hpp"
 

@@ -6,17 +6,17 @@
 #include <cstdio>
 #include <ostream>
 
+#include "base/text.hpp"
+#include "checkpoint/checkpoint_diff.hpp"
+#include "checkpoint/checkpoint_folder.hpp"
+#include "checkpoint/checkpoint_import.hpp"
+#include "checkpoint/named_checkpoint.hpp"
+#include "checkpoint/safetensors.hpp"
 #include "cli/commands.hpp"
-#include "cli/run_lock.hpp"
 #include "ddh/sdk/plugin.hpp"
-#include "engine/monitor/step_count.hpp"
-#include "engine/numerics/number_text.hpp"
-#include "engine/weights/checkpoint_diff.hpp"
-#include "engine/weights/checkpoint_folder.hpp"
-#include "engine/weights/checkpoint_import.hpp"
-#include "engine/weights/named_checkpoint.hpp"
-#include "engine/weights/safetensors.hpp"
+#include "engine/record/step_count.hpp"
 #include "launch/launch.hpp"
+#include "plan/run_lock.hpp"
 
 namespace fs = std::filesystem;
 

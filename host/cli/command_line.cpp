@@ -12,9 +12,9 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/text.hpp"
 #include "config/host_schema.hpp"
 #include "ddh/sdk/plugin.hpp"
-#include "engine/calls/plain_text.hpp"
 #include "launch/launch.hpp"
 
 namespace ddhost {
@@ -127,8 +127,10 @@ bool takes_list(const Flag& flag) {
 }
 
 // Converts a flag's value to the form of its option: a list is given with commas.
-std::string option_text(const Flag& flag, const std::string& value) {
-  if (!takes_list(flag)) return value;
+std::string option_text(const Flag& flag, const std::string& given) {
+  if (!takes_list(flag)) return given;
+  std::string value = given;  // of a flag that is given twice, one line for each
+  std::replace(value.begin(), value.end(), '\n', ',');
   if (value.starts_with('[')) return value;  // a list in JSON, perhaps an empty one
   Json list = Json::array();
   std::istringstream items(value);
@@ -157,7 +159,7 @@ CLI::App* add_run_command(CLI::App& app, const char* name, const char* help, uns
   for (size_t i = 0; i < kFlags.size(); ++i)
     if ((kFlags[i].commands & command) != 0) {
       CLI::Option* const option = added->add_option(kFlags[i].name, to.values[i], kFlags[i].help);
-      takes_list(kFlags[i]) ? option->join(',') : option->take_last();
+      takes_list(kFlags[i]) ? option->join() : option->take_last();
     }
   added->add_flag("--dry-run", line.dry_run, "print the effective configuration and stop");
   added->add_option("key=value", to.words, "options of the configuration");

@@ -6,11 +6,11 @@
 #include <cmath>
 #include <ostream>
 
+#include "checkpoint/checkpoint_export.hpp"
+#include "checkpoint/checkpoint_folder.hpp"
+#include "checkpoint/named_checkpoint.hpp"
 #include "cli/commands.hpp"
 #include "ddh/sdk/plugin.hpp"
-#include "engine/weights/checkpoint_export.hpp"
-#include "engine/weights/checkpoint_folder.hpp"
-#include "engine/weights/named_checkpoint.hpp"
 #include "launch/launch.hpp"
 
 namespace ddhost {

@@ -8,10 +8,10 @@
 #include <sstream>
 #include <vector>
 
+#include "base/text.hpp"
 #include "cli/commands.hpp"
 #include "config/schema.hpp"
 #include "ddh/sdk/plugin.hpp"
-#include "engine/calls/plain_text.hpp"
 #include "plugin/capabilities.hpp"
 #include "plugin/elf_note.hpp"
 #include "plugin/probe.hpp"

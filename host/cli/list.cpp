@@ -7,9 +7,9 @@
 #include <ostream>
 #include <vector>
 
+#include "base/text.hpp"
 #include "cli/commands.hpp"
 #include "ddh/sdk/plugin.hpp"
-#include "engine/calls/plain_text.hpp"
 #include "plugin/probe.hpp"
 
 namespace ddhost {

@@ -4,19 +4,18 @@
 #include <memory>
 #include <ostream>
 
+#include "checkpoint/named_checkpoint.hpp"
 #include "cli/commands.hpp"
-#include "cli/fingerprints.hpp"
-#include "cli/load_guard.hpp"
-#include "cli/prepare.hpp"
-#include "cli/resume.hpp"
-#include "cli/run_folder.hpp"
-#include "config/optimizer_sections.hpp"
 #include "config/replaced.hpp"
+#include "config/run_length.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "engine/loop/rank.hpp"
-#include "engine/weights/instruction_set.hpp"
-#include "engine/weights/named_checkpoint.hpp"
+#include "engine/state/instruction_set.hpp"
 #include "launch/launch.hpp"
+#include "plan/load_guard.hpp"
+#include "plan/prepare.hpp"
+#include "plan/resume.hpp"
+#include "plan/run_folder.hpp"
 
 namespace ddhost {
 namespace {

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <array>
 
+#include "base/read_json.hpp"
 #include "ddh/sdk/plugin.hpp"
-#include "engine/services/read_json.hpp"
 
 namespace ddhost {
 namespace {

@@ -11,9 +11,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json.hpp"
 #include "config/given.hpp"
 #include "config/host_schema.hpp"
-#include "config/json.hpp"
 #include "config/user_config.hpp"
 #include "engine/services/run_config.hpp"
 

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "config/json.hpp"
+#include "base/json.hpp"
 
 namespace ddhost {
 

@@ -7,9 +7,8 @@
 #include <cmath>
 #include <set>
 
-#include "config/nearest.hpp"
+#include "base/text.hpp"
 #include "ddh/sdk/plugin.hpp"
-#include "engine/calls/plain_text.hpp"
 
 namespace fs = std::filesystem;
 

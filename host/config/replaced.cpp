@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "config/given.hpp"
-#include "config/optimizer_sections.hpp"
+#include "config/run_length.hpp"
 #include "ddh/sdk/plugin.hpp"
 
 namespace ddhost {

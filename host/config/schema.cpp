@@ -9,8 +9,8 @@
 #include <cmath>
 #include <span>
 
+#include "base/read_json.hpp"
 #include "ddh/sdk/plugin.hpp"
-#include "engine/services/read_json.hpp"
 
 namespace ddhost {
 namespace {

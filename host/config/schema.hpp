@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "config/json.hpp"
-#include "engine/numerics/number_text.hpp"
+#include "base/json.hpp"
+#include "base/text.hpp"
 
 namespace ddhost {
 

@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/read_json.hpp"
+#include "base/text.hpp"
 #include "config/foreign_file.hpp"
 #include "ddh/sdk/input_file.hpp"
 #include "ddh/sdk/plugin.hpp"
-#include "engine/calls/plain_text.hpp"
-#include "engine/services/read_json.hpp"
 
 namespace fs = std::filesystem;
 

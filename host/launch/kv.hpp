@@ -9,7 +9,7 @@
 #include <mutex>
 #include <string>
 
-#include "engine/services/kv.hpp"
+#include "engine/services/comm/kv.hpp"
 
 namespace ddhost {
 

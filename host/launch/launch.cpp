@@ -20,8 +20,8 @@
 #include <limits>
 #include <thread>
 
+#include "base/text.hpp"
 #include "ddh/sdk/plugin.hpp"
-#include "engine/calls/plain_text.hpp"
 #include "launch/exit_guard.hpp"
 #include "launch/kv_socket.hpp"
 #include "launch/mapped_path.hpp"

@@ -12,8 +12,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/text.hpp"
 #include "ddh/sdk/plugin.hpp"
-#include "engine/calls/plain_text.hpp"
 
 namespace ddhost {
 namespace {

@@ -14,7 +14,7 @@
 #include <sstream>
 #include <string_view>
 
-#include "config/json.hpp"
+#include "base/json.hpp"
 #include "ddh/sdk/plugin.hpp"
 
 namespace fs = std::filesystem;

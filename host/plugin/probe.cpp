@@ -18,9 +18,9 @@
 #include <thread>
 #include <utility>
 
-#include "config/json.hpp"
+#include "base/json.hpp"
+#include "base/text.hpp"
 #include "ddh/sdk/plugin.hpp"
-#include "engine/calls/plain_text.hpp"
 #include "plugin/check_module.hpp"
 #include "plugin/elf_note.hpp"
 

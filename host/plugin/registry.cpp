@@ -10,7 +10,7 @@
 #include <set>
 #include <sstream>
 
-#include "config/nearest.hpp"
+#include "base/text.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "plugin/elf_note.hpp"
 #include "plugin/probe.hpp"

@@ -23,10 +23,7 @@ class Ddp final : public ddh::DataParallel {
  private:
   ddh::Grouping grouping() const override { return ddh::bucket_grouping(options, "bucket_bytes"); }
 
-  std::unique_ptr<ddh::OptimStore> optimizer() override {
-    return std::make_unique<ddh::ResidentOptim>(
-        host, layout(), [&](const ddh::FlatSpace& space) { return ddh::whole_part(space, args()); });
-  }
+  std::unique_ptr<ddh::OptimStore> optimizer() override { return ddh::whole_optim(host, layout(), args()); }
 
   std::unique_ptr<ddh::ParamStore> parameters() override {
     return std::make_unique<ddh::ReplicatedParams>(host, layout(), args());

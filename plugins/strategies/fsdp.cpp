@@ -298,5 +298,5 @@ constexpr uint64_t kCaps = DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP
 }  // namespace
 
 DDH_CXX_PLUGIN(Fsdp, strategy, "fsdp", "0.1.0", "fully sharded data parallel, with PyTorch's modes",
-               (ddh::kSchemaOf<kFsdpOptions, kFsdpRules>), ddh::DataParallel::kNeedsOfOffload, kCaps, 0,
+               (ddh::kSchemaOf<kFsdpOptions, kFsdpRules>), ddh::DataParallel::kNeeds, kCaps, 0,
                ddh::DataParallel::kUnderstands);

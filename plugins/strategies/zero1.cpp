@@ -13,7 +13,6 @@
 // Source: Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Parameter Models, SC 2020.
 #include "ddh/sdk/data_parallel.hpp"
 #include "ddh/sdk/strategy_options.hpp"
-#include "ddh/sdk/tier/tiered_optim.hpp"
 
 namespace {
 
@@ -35,11 +34,11 @@ class Zero1 final : public ddh::DataParallel {
   }
 };
 
-constexpr auto kOptions = ddh::joined({ddh::bucket_option("reduce_bucket_bytes"), ddh::kOverlapPublish}, ddh::kOffloadOptimizerOptions, ddh::kTierOptions);
+constexpr auto kOptions = ddh::joined({ddh::kReduceBucket, ddh::kOverlapPublish}, ddh::kOffloadOptimizer);
 constexpr std::string_view kMore = R"("x-less-memory": "zero2")";
 constexpr uint64_t kCaps = DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP_SHARDS_OPTIM | DDH_CAP_OFFLOADS;
 
 }  // namespace
 
 DDH_CXX_PLUGIN(Zero1, strategy, "zero1", "0.1.0", "optimizer state sharded, the rest replicated (ZeRO stage 1)",
-               (ddh::kSchemaOf<kOptions, kMore>), ddh::DataParallel::kNeedsOfOffload, kCaps, 0, ddh::DataParallel::kUnderstands);
+               (ddh::kSchemaOf<kOptions, kMore>), ddh::DataParallel::kNeeds, kCaps, 0, ddh::DataParallel::kUnderstands);

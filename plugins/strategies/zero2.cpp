@@ -10,12 +10,10 @@
 // Sent in a step       (R + 1) (N-1)/N 4 P: R reduce-scatters and an all-gather
 // Collective calls     R reductions and one publish for each bucket
 //
-// A bucket's full gradients exist only from its backward to its reduction. Then the sum of a segment stays on the rank that
-// owns it. Only this rank updates the segment, and publishes the new parameters to the others.
+// Full gradients exist from a bucket's backward to its reduction; then only a segment's owner has its sum, and updates it.
 // Source: Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Parameter Models, SC 2020.
 #include "ddh/sdk/data_parallel.hpp"
 #include "ddh/sdk/strategy_options.hpp"
-#include "ddh/sdk/tier/tiered_optim.hpp"
 
 namespace {
 
@@ -38,11 +36,13 @@ class Zero2 final : public ddh::DataParallel {
   }
 };
 
-constexpr auto kOptions = ddh::joined({ddh::bucket_option("reduce_bucket_bytes"), ddh::kOverlapPublish, ddh::kOverlapComm}, ddh::kOffloadOptimizerOptions, ddh::kTierOptions);
+constexpr auto kOptions =
+    ddh::joined({ddh::kReduceBucket, ddh::kOverlapPublish, ddh::kOverlapComm}, ddh::kOffloadOptimizer);
 constexpr std::string_view kMore = R"("x-less-memory": "zero3")";
-constexpr uint64_t kCaps = DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP_SHARDS_OPTIM | DDH_CAP_SHARDS_GRAD | DDH_CAP_OFFLOADS;
+constexpr uint64_t kCaps =
+    DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP_SHARDS_OPTIM | DDH_CAP_SHARDS_GRAD | DDH_CAP_OFFLOADS;
 
 }  // namespace
 
 DDH_CXX_PLUGIN(Zero2, strategy, "zero2", "0.1.0", "gradients and optimizer state sharded (ZeRO stage 2)",
-               (ddh::kSchemaOf<kOptions, kMore>), ddh::DataParallel::kNeedsOfOffload, kCaps, 0, ddh::DataParallel::kUnderstands);
+               (ddh::kSchemaOf<kOptions, kMore>), ddh::DataParallel::kNeeds, kCaps, 0, ddh::DataParallel::kUnderstands);

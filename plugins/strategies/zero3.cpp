@@ -15,7 +15,6 @@
 // Source: Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Parameter Models, SC 2020.
 #include "ddh/sdk/data_parallel.hpp"
 #include "ddh/sdk/strategy_options.hpp"
-#include "ddh/sdk/tier/tiered_optim.hpp"
 
 namespace {
 
@@ -38,12 +37,12 @@ class Zero3 final : public ddh::DataParallel {
   }
 };
 
-constexpr auto kOptions = ddh::joined(ddh::kPrefetchOptions, {ddh::kOverlapComm}, ddh::kOffloadOptimizerOptions, ddh::kTierOptions);
+constexpr auto kOptions = ddh::joined(ddh::kPrefetchOptions, {ddh::kOverlapComm}, ddh::kOffloadOptimizer);
 constexpr std::string_view kMore = R"("x-less-memory": "zero3_offload")";
-constexpr uint64_t kCaps =
-    DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP_SHARDS_OPTIM | DDH_CAP_SHARDS_GRAD | DDH_CAP_SHARDS_PARAM | DDH_CAP_OFFLOADS;
+constexpr uint64_t kCaps = DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP_SHARDS_OPTIM | DDH_CAP_SHARDS_GRAD |
+                           DDH_CAP_SHARDS_PARAM | DDH_CAP_OFFLOADS;
 
 }  // namespace
 
 DDH_CXX_PLUGIN(Zero3, strategy, "zero3", "0.1.0", "parameters, gradients and optimizer state sharded (ZeRO stage 3)",
-               (ddh::kSchemaOf<kOptions, kMore>), ddh::DataParallel::kNeedsOfOffload, kCaps, 0, ddh::DataParallel::kUnderstands);
+               (ddh::kSchemaOf<kOptions, kMore>), ddh::DataParallel::kNeeds, kCaps, 0, ddh::DataParallel::kUnderstands);

@@ -25,7 +25,6 @@
 #include "ddh/sdk/data_parallel.hpp"
 #include "ddh/sdk/strategy_options.hpp"
 #include "ddh/sdk/tier/offloaded_params.hpp"
-#include "ddh/sdk/tier/tiered_optim.hpp"
 
 namespace {
 
@@ -66,10 +65,9 @@ class Zero3Offload final : public ddh::DataParallel {
   ddh::OffloadedState* away_ = nullptr;  // of the optimizer's store; nullptr: the parameters stay on the device
 };
 
-constexpr auto kOptions =
-    ddh::with_default(ddh::joined(ddh::kPrefetchOptions, {ddh::kOverlapComm}, ddh::kOffloadOptimizerOptions,
-                                  ddh::kOffloadParamOptions, ddh::kTierOptions),
-                      "offload_optimizer.device", R"("cpu")");
+constexpr auto kOptions = ddh::with_default(
+    ddh::joined(ddh::kPrefetchOptions, {ddh::kOverlapComm}, ddh::kOffloadOptimizer, ddh::kOffloadParam),
+    "offload_optimizer.device", R"("cpu")");
 constexpr uint64_t kCaps = DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP_SHARDS_OPTIM | DDH_CAP_SHARDS_GRAD |
                            DDH_CAP_SHARDS_PARAM | DDH_CAP_OFFLOADS;
 
@@ -77,4 +75,4 @@ constexpr uint64_t kCaps = DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP
 
 DDH_CXX_PLUGIN(Zero3Offload, strategy, "zero3_offload", "0.1.0",
                "zero3 with optimizer state and parameters in host memory or on disk (ZeRO-Offload, ZeRO-Infinity)",
-               ddh::kSchemaOf<kOptions>, ddh::DataParallel::kNeedsOfOffload, kCaps, 0, ddh::DataParallel::kUnderstands);
+               ddh::kSchemaOf<kOptions>, ddh::DataParallel::kNeeds, kCaps, 0, ddh::DataParallel::kUnderstands);

@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "engine/weights/manifest.hpp"
+#include "checkpoint/manifest.hpp"
 #include "fixtures/harness/ddhost_process.hpp"
 
 namespace ddhost::test {

@@ -3,8 +3,8 @@
 // A GPT-2 folder that transformers wrote (tests/data/make_imports.py) trains here, and goes back as it came.
 #include <catch2/catch.hpp>
 
+#include "checkpoint/gpt2_layout.hpp"
 #include "cli/checkpoint_runs.hpp"
-#include "engine/weights/gpt2_layout.hpp"
 #include "fixtures/harness/safetensors.hpp"
 
 using namespace ddhost::test;
@@ -110,7 +110,7 @@ TEST_CASE("ckpt import takes over a GPT-2 of transformers with its moments, as t
     }
   }
   CHECK(tensors == 3 * 16);
-  // Without the list of shared parameters the head has values of its own, in bf16.
+  // Versions of DeepSpeed without the list of shared parameters: the head is the parameter of the same place.
   const std::string untied = out.file("untied");
   fs::copy(folder, untied, fs::copy_options::recursive);
   for (const auto& entry : fs::recursive_directory_iterator(untied)) {
@@ -121,11 +121,10 @@ TEST_CASE("ckpt import takes over a GPT-2 of transformers with its moments, as t
     bytes.replace(at, 6, "unused");
     std::ofstream(entry.path(), std::ios::binary) << bytes;
   }
-  const Said refused = call_ddhost({"ckpt", "import", untied, "--like", out.file("like"), "--out", out.file("none")});
-  if (from == "gpt2_zero3")  // which has no values of the head
-    CHECK(refused.code == 0);
-  else
-    CHECK_THAT(refused.err, Catch::Contains("has other values in 'lm_head.weight' than in 'transformer.wte.weight'"));
+  const Said read = call_ddhost({"ckpt", "import", untied, "--like", out.file("like"), "--out", out.file("old")});
+  INFO(read.err);
+  CHECK(read.code == 0);
+  CHECK(read_text(out.file("old/checkpoints/step-3/model.safetensors")) == read_text(imported + "/model.safetensors"));
   // One step at a rate of zero changes no weight.
   REQUIRE(run("init", {"train.init_from=" + folder}).code == 0);
   CHECK(read_text(out.file("init/checkpoints/step-1/model.safetensors")) == read_text(imported + "/model.safetensors"));

@@ -3,8 +3,8 @@
 // Checkpoints of earlier versions of ddhost: what has changed since is said, not passed over.
 #include <catch2/catch.hpp>
 
+#include "checkpoint/manifest.hpp"
 #include "cli/checkpoint_runs.hpp"
-#include "engine/weights/manifest.hpp"
 
 using namespace ddhost::test;
 

@@ -13,12 +13,12 @@
 #include <cstdlib>
 #include <functional>
 
-#include "cli/prepare.hpp"
 #include "engine/calls/instance.hpp"
-#include "engine/services/interfaces.hpp"
+#include "engine/services/tables/interfaces.hpp"
 #include "fixtures/harness/built.hpp"
 #include "fixtures/harness/cpu_device.hpp"
 #include "launch/launch.hpp"
+#include "plan/prepare.hpp"
 
 namespace ddhost::test {
 

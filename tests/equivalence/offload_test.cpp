@@ -155,11 +155,10 @@ TEST_CASE("zero1, zero2 and zero3 offload the optimizer state with the bits of d
   for (const char* strategy : {"zero1", "zero2", "zero3"}) {
     for (const char* place : {"cpu", "nvme"}) {
       for (const char* ratio : {"1", "0.4"}) {
-        const Result other =
-            run(strategy, kSeveralTiles,
-                options + Options{std::string("strategy.offload_optimizer.device=") + place,
-                                  std::string("strategy.offload_optimizer.ratio=") + ratio,
-                                  "strategy.buffer_bytes=4096", nvme_in(folder)});
+        const Result other = run(strategy, kSeveralTiles,
+                                 options + Options{std::string("strategy.offload_optimizer.device=") + place,
+                                                   std::string("strategy.offload_optimizer.ratio=") + ratio,
+                                                   "strategy.buffer_bytes=4096", nvme_in(folder)});
         INFO(strategy << ", " << place << ", ratio " << ratio << "\n" << other.err);
         REQUIRE(other.code == 0);
         CHECK(other.loss == reference.loss);
@@ -176,15 +175,16 @@ TEST_CASE("with nvme the optimizer state leaves the memory of zero1, zero2 and z
   const TempFolder folder;
   for (const char* strategy : {"zero1", "zero2", "zero3"}) {
     const Result resident = run(strategy, kWide),
-                 offloaded = run(strategy, kWide,
-                                 {"strategy.offload_optimizer.device=nvme", "strategy.buffer_bytes=65536",
-                                  nvme_in(folder)});
+                 offloaded =
+                     run(strategy, kWide,
+                         {"strategy.offload_optimizer.device=nvme", "strategy.buffer_bytes=65536", nvme_in(folder)});
     INFO(strategy << "\n" << resident.err << offloaded.err);
     REQUIRE((resident.code == 0 && offloaded.code == 0));
     constexpr uint64_t kFrames = 3 * 2 * 65536;  // three, each with a tile of both moments
     for (size_t rank = 0; rank < 2; ++rank) {
       const auto& ranks = offloaded.record.summary.at("ranks");
-      CHECK(ranks.at(rank).at("memory_bytes").at("optim").at("peak") == kFrames);
+      const auto peak = ranks.at(rank).at("memory_bytes").at("optim").at("peak").get<uint64_t>();
+      CHECK((peak >= kFrames && peak <= kFrames + 4096));  // aligned for files
     }
     CHECK(sum_over_ranks(offloaded, "param") == sum_over_ranks(resident, "param"));
     CHECK(sum_over_ranks(offloaded, "grad") == sum_over_ranks(resident, "grad"));

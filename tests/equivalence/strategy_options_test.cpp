@@ -376,9 +376,9 @@ TEST_CASE("sections of DeepSpeed's are accepted, and options without effect give
     const auto taken = dry_run(strategy, {"strategy.offload_optimizer=null", "strategy.offload_param.device=none"});
     CHECK(taken.at("offload_optimizer").at("device") == "none");
     CHECK(!taken.contains("offload_param"));
-    const auto offloads = dry_run(strategy, {"strategy.offload_optimizer.device=cpu",
-                                             "strategy.offload_optimizer.buffer_count=4",
-                                             "strategy.offload_optimizer.nvme_path=/tmp"});
+    const auto offloads =
+        dry_run(strategy, {"strategy.offload_optimizer.device=cpu", "strategy.offload_optimizer.buffer_count=4",
+                           "strategy.offload_optimizer.nvme_path=/tmp"});
     CHECK(offloads.at("offload_optimizer").at("device") == "cpu");
     CHECK(offloads.at("buffer_count") == 4);
     CHECK(offloads.at("nvme_path") == "/tmp");

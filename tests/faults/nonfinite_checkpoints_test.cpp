@@ -5,8 +5,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "checkpoint/checkpoint_folder.hpp"
 #include "cli/checkpoint_runs.hpp"
-#include "engine/weights/checkpoint_folder.hpp"
 
 using namespace ddhost::test;
 

@@ -8,8 +8,8 @@
 #include <catch2/catch.hpp>
 #include <cstring>
 
+#include "checkpoint/checkpoint_folder.hpp"
 #include "ddh/sdk/counter_rng.hpp"
-#include "engine/weights/checkpoint_folder.hpp"
 #include "fixtures/harness/ddhost_process.hpp"
 #include "fixtures/harness/throws.hpp"
 

@@ -2,7 +2,7 @@
 //
 // The text of a config file, up to the effective configuration of the host's sections.
 #include "config/config.hpp"
-#include "config/optimizer_sections.hpp"
+#include "config/run_length.hpp"
 #include "fuzz/fuzz.hpp"
 
 using namespace ddhost;

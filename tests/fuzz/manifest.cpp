@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // manifest.json of a checkpoint. What is accepted can be written again.
-#include "engine/weights/manifest.hpp"
+#include "checkpoint/manifest.hpp"
 
 #include "fuzz/fuzz.hpp"
 

@@ -4,7 +4,7 @@
 #include <sstream>
 
 #include "config/config.hpp"
-#include "config/optimizer_sections.hpp"
+#include "config/run_length.hpp"
 #include "fuzz/fuzz.hpp"
 
 using namespace ddhost;

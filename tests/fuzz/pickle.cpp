@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A pickle, as the imports of torch's files read it.
-#include "engine/weights/import/pickle_tree.hpp"
+#include "checkpoint/import/pickle_tree.hpp"
 #include "fuzz/fuzz.hpp"
 
 using namespace ddhost;

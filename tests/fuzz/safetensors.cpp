@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A safetensors file: its header, and that each tensor lies within the file.
-#include "engine/weights/safetensors.hpp"
+#include "checkpoint/safetensors.hpp"
 
 #include "fuzz/fuzz.hpp"
 

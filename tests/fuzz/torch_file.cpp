@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A file of torch.save: the zip archive, its pickle, and the places of its tensors.
-#include "engine/weights/import/foreign_checkpoint.hpp"
+#include "checkpoint/import/foreign_checkpoint.hpp"
 #include "fuzz/fuzz.hpp"
 
 using namespace ddhost;

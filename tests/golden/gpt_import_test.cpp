@@ -7,7 +7,7 @@
 #include <catch2/catch.hpp>
 #include <map>
 
-#include "engine/weights/load.hpp"
+#include "engine/state/load.hpp"
 #include "golden/compare.hpp"
 #include "golden/gpt_fixture.hpp"
 

@@ -8,7 +8,7 @@
 #include <map>
 
 #include "../../models/cnn/networks.hpp"
-#include "engine/weights/initialize.hpp"
+#include "engine/state/initialize.hpp"
 #include "golden/cad_fixture.hpp"
 #include "golden/gpt_fixture.hpp"
 #include "golden/vit_fixture.hpp"

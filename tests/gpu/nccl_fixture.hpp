@@ -12,12 +12,12 @@
 #include <catch2/catch.hpp>
 #include <functional>
 
-#include "cli/prepare.hpp"
 #include "engine/calls/instance.hpp"
-#include "engine/services/interfaces.hpp"
+#include "engine/services/tables/interfaces.hpp"
 #include "fixtures/harness/cpu_device.hpp"
 #include "gpu/cuda_fixture.hpp"
 #include "launch/launch.hpp"
+#include "plan/prepare.hpp"
 
 namespace ddhost::test {
 

@@ -5,11 +5,16 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "engine/calls/plugin.hpp"
 #include "engine/calls/plugin_caller.hpp"
 
 namespace ddhost {
+
+// The name of the first required function that is NULL in the table of `id`, whose minimum size has been checked.
+// nullptr: none, or the interface is unknown.
+const char* missing_slot(std::string_view id, const void* table);
 
 class Instance {
  public:

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "engine/calls/plain_text.hpp"
+#include "base/text.hpp"
 
 namespace ddhost {
 namespace {

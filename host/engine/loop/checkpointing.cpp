@@ -9,13 +9,13 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "checkpoint/meaning_of_ids.hpp"
+#include "checkpoint/safetensors.hpp"
 #include "engine/loop/saved_order.hpp"
-#include "engine/weights/checkpoint_read.hpp"
-#include "engine/weights/instruction_set.hpp"
-#include "engine/weights/meaning_of_ids.hpp"
-#include "engine/weights/phase_state.hpp"
-#include "engine/weights/safetensors.hpp"
-#include "engine/weights/together.hpp"
+#include "engine/services/comm/together.hpp"
+#include "engine/state/checkpoint_read.hpp"
+#include "engine/state/instruction_set.hpp"
+#include "engine/state/phase_state.hpp"
 
 namespace fs = std::filesystem;
 

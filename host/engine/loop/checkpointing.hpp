@@ -10,17 +10,16 @@
 #include <optional>
 #include <string>
 
-#include "engine/data/train_order.hpp"
-#include "engine/loop/best_checkpoint.hpp"
-#include "engine/loop/loss_scale.hpp"
-#include "engine/loop/patience.hpp"
-#include "engine/loop/phase_rates.hpp"
-#include "engine/loop/replica_checks.hpp"
-#include "engine/loop/run_plan.hpp"
-#include "engine/loop/step_checks.hpp"
-#include "engine/weights/checkpoint_folder.hpp"
-#include "engine/weights/checkpoint_write.hpp"
-#include "engine/weights/state_entries.hpp"
+#include "checkpoint/checkpoint_folder.hpp"
+#include "engine/checks/replica_checks.hpp"
+#include "engine/checks/step_checks.hpp"
+#include "engine/loop/evaluations.hpp"
+#include "engine/samples/train_order.hpp"
+#include "engine/settings/loss_scale.hpp"
+#include "engine/settings/phase_rates.hpp"
+#include "engine/settings/run_plan.hpp"
+#include "engine/state/checkpoint_write.hpp"
+#include "engine/state/state_entries.hpp"
 
 namespace ddhost {
 

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "engine/calls/plugin_caller.hpp"
-#include "engine/loop/run_programs.hpp"
-#include "engine/monitor/monitor.hpp"
-#include "engine/monitor/summary.hpp"
+#include "engine/record/monitor.hpp"
+#include "engine/record/summary.hpp"
+#include "engine/settings/run_programs.hpp"
 
 namespace ddhost {
 

@@ -2,10 +2,15 @@
 #include "engine/loop/evaluations.hpp"
 
 #include <spdlog/spdlog.h>
-
 #include <limits>
 
+#include "base/text.hpp"
+#include "checkpoint/checkpoint_folder.hpp"
+
+namespace fs = std::filesystem;
+
 namespace ddhost {
+
 namespace {
 
 // The loss of an evaluation for a schedule; require_one_loss has checked that there is exactly one.
@@ -78,6 +83,63 @@ bool Evaluations::end_run() const {
   const std::string verdict = patience_.verdict();
   if (!verdict.empty() && setup_.services.seat.rank == 0) setup_.services.log->info("{}", verdict);
   return !verdict.empty();
+}
+
+Patience::Patience(const TrainSetup& setup, const std::vector<Evaluation>& evaluations)
+    : patience_(setup.services.config.get<int64_t>("train.patience")) {
+  const RunConfig& config = setup.services.config;
+  if (patience_ > 0)
+    metric_.emplace(setup, evaluations,
+                    EvaluatedMetric::Options{ddh::str("train.patience=", patience_), "train.patience_metric",
+                                             config.get<std::string>("train.patience_metric"),
+                                             config.get<std::string>("train.patience_mode")});
+}
+
+void Patience::evaluated(int64_t step, int32_t program, std::span<const ReportedValue> values) {
+  if (!metric_) return;
+  const std::optional<bool> is_better = metric_->is_better(step, program, values);
+  if (is_better) without_better_ = *is_better ? 0 : without_better_ + 1;
+}
+
+std::string Patience::verdict() const {
+  if (!metric_ || without_better_ < patience_) return "";
+  const BestState& state = metric_->state();
+  const std::string best =
+      state.best.value ? ddh::str(number_text(*state.best.value), " at step ", state.best.step) : "none";
+  return ddh::str("val_", state.metric, " has not improved in ", without_better_, " evaluations (best: ", best,
+                  "), so the run ends here (train.patience)");
+}
+
+PatienceState Patience::state() const {
+  return metric_ ? PatienceState{metric_->state(), without_better_} : PatienceState{};
+}
+
+std::string Patience::restore(const PatienceState& saved) {
+  if (!metric_) return "";
+  std::string forgotten = metric_->restore(saved.best);
+  if (forgotten.empty()) without_better_ = saved.without_better;
+  return forgotten;
+}
+
+BestCheckpoint::BestCheckpoint(const TrainSetup& setup, const std::vector<Evaluation>& evaluations) {
+  const auto metric = setup.services.config.get<std::string>("checkpoint.best.metric");
+  if (!metric.empty())
+    metric_.emplace(setup, evaluations,
+                    EvaluatedMetric::Options{ddh::str("checkpoint.best.metric=", metric), "checkpoint.best.metric",
+                                             metric, setup.services.config.get<std::string>("checkpoint.best.mode")});
+}
+
+void BestCheckpoint::evaluated(int64_t step, int32_t program, std::span<const ReportedValue> values) {
+  if (metric_) static_cast<void>(metric_->is_better(step, program, values));
+}
+
+std::string BestCheckpoint::restore(const BestState& saved, const fs::path& run_dir) {
+  if (!metric_ || !saved.best.value) return "";
+  std::error_code ec;
+  if (!fs::is_directory(checkpoint_folder(run_dir, saved.best.step), ec))
+    return ddh::str("the best checkpoint so far, of step ", saved.best.step, ", is not in '", run_dir.string(),
+                    "': the best value begins anew");
+  return metric_->restore(saved);
 }
 
 }  // namespace ddhost

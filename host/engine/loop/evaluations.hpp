@@ -4,16 +4,54 @@
 // values.
 #pragma once
 
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
 #include <vector>
 
-#include "engine/data/train_order.hpp"
-#include "engine/loop/best_checkpoint.hpp"
 #include "engine/loop/evaluate.hpp"
-#include "engine/loop/patience.hpp"
-#include "engine/loop/phase_rates.hpp"
-#include "engine/monitor/monitor.hpp"
+#include "engine/record/monitor.hpp"
+#include "engine/samples/train_order.hpp"
+#include "engine/settings/phase_rates.hpp"
 
 namespace ddhost {
+
+// Which evaluation was the best one, so that its checkpoint is kept (checkpoint.best).
+class BestCheckpoint {
+ public:
+  // Error: checkpoint.best is given, and its metric can't be used (EvaluatedMetric).
+  BestCheckpoint(const TrainSetup& setup, const std::vector<Evaluation>& evaluations);
+
+  void evaluated(int64_t step, int32_t program, std::span<const ReportedValue> values);
+  [[nodiscard]] BestState state() const { return metric_ ? metric_->state() : BestState{}; }
+  // Returns a sentence if the saved value is forgotten, else "". A value whose checkpoint the run's folder lacks is too.
+  std::string restore(const BestState& saved, const std::filesystem::path& run_dir);
+
+ private:
+  std::optional<EvaluatedMetric> metric_;  // nothing: the option is not given
+};
+
+// Ends a run whose evaluations do not improve any more (train.patience).
+class Patience {
+ public:
+  // Error: train.patience is given, and its metric can't be used (EvaluatedMetric).
+  Patience(const TrainSetup& setup, const std::vector<Evaluation>& evaluations);
+
+  // After each evaluation of a program.
+  void evaluated(int64_t step, int32_t program, std::span<const ReportedValue> values);
+  // The reason to end the run here; "" if it continues.
+  [[nodiscard]] std::string verdict() const;
+  [[nodiscard]] PatienceState state() const;
+  // Returns a sentence if the saved values are forgotten, else "".
+  std::string restore(const PatienceState& saved);
+
+ private:
+  const int64_t patience_;  // 0: without end
+  std::optional<EvaluatedMetric> metric_;
+  int64_t without_better_ = 0;  // evaluations in a row
+};
 
 class Evaluations {
  public:

@@ -8,26 +8,22 @@
 #include <filesystem>
 #include <optional>
 
+#include "base/text.hpp"
 #include "engine/calls/instance.hpp"
-#include "engine/calls/plain_text.hpp"
-#include "engine/loop/check_description.hpp"
-#include "engine/loop/check_model.hpp"
-#include "engine/loop/check_programs.hpp"
-#include "engine/loop/check_world.hpp"
-#include "engine/loop/course.hpp"
+#include "engine/checks/check_model.hpp"
+#include "engine/checks/check_programs.hpp"
 #include "engine/loop/estimate.hpp"
 #include "engine/loop/evaluate.hpp"
-#include "engine/loop/final_save.hpp"
 #include "engine/loop/generate.hpp"
-#include "engine/loop/model_copy.hpp"
-#include "engine/loop/rank_log.hpp"
-#include "engine/loop/reports.hpp"
-#include "engine/loop/standard_output.hpp"
 #include "engine/loop/train_loop.hpp"
-#include "engine/monitor/summary.hpp"
-#include "engine/numerics/number_text.hpp"
-#include "engine/services/check_optim.hpp"
-#include "engine/weights/initialize.hpp"
+#include "engine/record/rank_log.hpp"
+#include "engine/record/reports.hpp"
+#include "engine/record/summary.hpp"
+#include "engine/services/optim/check_optim.hpp"
+#include "engine/settings/course.hpp"
+#include "engine/settings/model_settings.hpp"
+#include "engine/state/initialize.hpp"
+#include "engine/state/save.hpp"
 
 namespace ddhost {
 namespace {

@@ -5,9 +5,9 @@
 
 #include <memory>
 
-#include "engine/loop/run_plan.hpp"
 #include "engine/services/rank_seat.hpp"
 #include "engine/services/run_config.hpp"
+#include "engine/settings/run_plan.hpp"
 
 namespace ddhost {
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "ddh/sdk/plugin.hpp"
-#include "engine/data/sample_order.hpp"
+#include "engine/samples/sample_order.hpp"
 
 namespace ddhost {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "engine/weights/manifest.hpp"
+#include "checkpoint/manifest.hpp"
 
 namespace ddhost {
 

@@ -3,11 +3,11 @@
 
 #include <cmath>
 
-#include "engine/loop/buffers.hpp"
-#include "engine/loop/course.hpp"
 #include "engine/loop/evaluations.hpp"
-#include "engine/loop/loss_scale.hpp"
 #include "engine/loop/phase_changes.hpp"
+#include "engine/settings/course.hpp"
+#include "engine/settings/loss_scale.hpp"
+#include "engine/state/buffers.hpp"
 
 namespace ddhost {
 namespace {

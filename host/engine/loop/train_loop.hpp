@@ -3,12 +3,12 @@
 // engine/loop/train_loop.hpp: the loop over steps. It does not depend on the strategy, model or optimizer.
 #pragma once
 
-#include "engine/data/train_order.hpp"
+#include "engine/checks/replica_checks.hpp"
 #include "engine/loop/checkpointing.hpp"
-#include "engine/loop/phase_rates.hpp"
-#include "engine/loop/replica_checks.hpp"
 #include "engine/loop/train_setup.hpp"
-#include "engine/monitor/monitor.hpp"
+#include "engine/record/monitor.hpp"
+#include "engine/samples/train_order.hpp"
+#include "engine/settings/phase_rates.hpp"
 
 namespace ddhost {
 

@@ -1,10 +1,82 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/loop/train_setup.hpp"
 
+#include <cmath>
+
+#include "engine/services/optim/step_coordinator.hpp"
+
 namespace ddhost {
 
 bool stop_wanted(const TrainSetup& setup) {
   return setup.services.comm->any(setup.services.seat.record.stop_requested(), "stop");
+}
+
+void OpRunner::step_begin(int32_t program, int64_t step) {
+  const ddh_step_begin_args args{sizeof(ddh_step_begin_args), program, step};
+  strategy_.call(PluginCall::kStepBegin, strategy_table_.step_begin, &args);
+}
+
+namespace {
+
+uint32_t call_flags(uint32_t op_flags) {
+  uint32_t flags = 0;
+  if ((op_flags & DDH_OP_RECOMPUTED) != 0) flags |= DDH_CALL_RECOMPUTED;
+  if ((op_flags & DDH_OP_FORWARD_ONLY) != 0) flags |= DDH_CALL_FORWARD_ONLY;
+  if ((op_flags & DDH_OP_INPUT_GRAD_ONLY) != 0) flags |= DDH_CALL_INPUT_GRAD_ONLY;
+  return flags;
+}
+
+}  // namespace
+
+void OpRunner::run(const ProgramOps& ops, const MicroBatch& micro, ddh_batch* batch, double seed_scale) {
+  for (size_t i = 0; i < ops.ops().size(); ++i) {
+    const ddh_unit_use use = ops.use(static_cast<uint32_t>(micro.index), i);
+    const UnitName unit{use.unit, desc_.units[use.unit]->name};
+    const PluginCaller &strategy = strategy_.caller(), &model = model_.caller();
+    const bool backward = use.phase == DDH_PHASE_BACKWARD;
+    ddh_unit_view view{};
+    view.struct_size = sizeof view;
+    strategy.on_unit(PluginCall::kAcquire, unit, strategy_table_.acquire, strategy_.get(), &use, &view);
+    views_.check(strategy, use, ops.trains(), view);
+
+    const ddh_unit_call unit_call{sizeof(ddh_unit_call),
+                                  use.program,
+                                  use.unit,
+                                  use.position,
+                                  use.micro_batch,
+                                  use.phase,
+                                  micro.step,
+                                  batch,
+                                  &view,
+                                  seed_scale,
+                                  nullptr,
+                                  call_flags(use.flags),
+                                  0,
+                                  micro.global_index};
+    {
+      const ClockSpan span(clock_, backward ? DDH_SPAN_BACKWARD : DDH_SPAN_FORWARD);
+      model.on_unit(backward ? PluginCall::kBackward : PluginCall::kForward, unit,
+                    backward ? model_table_.backward : model_table_.forward, model_.get(), &unit_call);
+    }
+    if ((use.flags & DDH_OP_GRADS_READY) != 0)
+      strategy.on_unit(PluginCall::kGradsReady, unit, strategy_table_.grads_ready, strategy_.get(), &use);
+    strategy.on_unit(PluginCall::kRelease, unit, strategy_table_.release, strategy_.get(), &use);
+  }
+}
+
+void OpRunner::metrics(int32_t program, uint64_t micro_batch, double* sums, double* counts) {
+  model_.call(PluginCall::kMetrics, model_table_.metrics, program, static_cast<int32_t>(micro_batch), sums, counts);
+  const ddh_program_desc& described = *desc_.programs[program];
+  for (uint32_t i = 0; i < described.n_metrics; ++i) {
+    if (!std::isfinite(counts[i]) || counts[i] < 0)
+      model_.caller().blame(PluginCall::kMetrics, {}, "gave metric ", i, " (", described.metrics[i], ") the count ",
+                            counts[i], ", which is not a valid number of samples");
+  }
+}
+
+void OpRunner::step() {
+  strategy_.call(PluginCall::kStep, strategy_table_.step);
+  checks_.after_step();
 }
 
 }  // namespace ddhost

@@ -5,13 +5,65 @@
 
 #include <vector>
 
-#include "engine/loop/op_runner.hpp"
-#include "engine/loop/phases.hpp"
-#include "engine/loop/run_programs.hpp"
-#include "engine/services/interfaces.hpp"
-#include "engine/weights/state_entries.hpp"
+#include "base/clock.hpp"
+#include "ddh/ddh.h"
+#include "engine/calls/instance.hpp"
+#include "engine/checks/step_checks.hpp"
+#include "engine/samples/loader.hpp"
+#include "engine/services/tables/interfaces.hpp"
+#include "engine/settings/phases.hpp"
+#include "engine/settings/run_programs.hpp"
+#include "engine/state/state_entries.hpp"
 
 namespace ddhost {
+
+// Identifies a micro-batch: step, index on this rank, and index among those of all ranks.
+struct MicroBatch {
+  int64_t step;
+  uint64_t index;
+  int64_t global_index;
+};
+
+// The calls between strategy and model for one op: acquire, compute, grads_ready, release.
+class OpRunner {
+ public:
+  // All outlive this object. `views` and `checks` check the strategy's results and calls.
+  OpRunner(const Instance& strategy, const ddh_strategy_api& strategy_table, const Instance& model,
+           const ddh_model_api& model_table, const ddh_model_desc& model_desc, const ViewCheck& views,
+           StepChecks& checks, Clock& clock)
+      : strategy_(strategy),
+        strategy_table_(strategy_table),
+        model_(model),
+        model_table_(model_table),
+        desc_(model_desc),
+        views_(views),
+        checks_(checks),
+        clock_(clock) {}
+
+  void step_begin(int32_t program, int64_t step);
+  // All ops of one micro-batch.
+  void run(const ProgramOps& ops, const MicroBatch& micro, const Batch& batch, double seed_scale) {
+    run(ops, micro, batch.get(), seed_scale);
+  }
+  void run(const ProgramOps& ops, const MicroBatch& micro, ddh_batch* batch, double seed_scale);
+  // Writes sums and counts of a micro-batch into arrays of the program's n_metrics.
+  void metrics(int32_t program, uint64_t micro_batch, double* sums, double* counts);
+  void discard(uint64_t micro_batch) {
+    const PluginCaller::Entered entered = model_.caller().enter(PluginCall::kDiscard);
+    model_table_.discard(model_.get(), static_cast<int32_t>(micro_batch));
+  }
+  void step();
+
+ private:
+  const Instance& strategy_;
+  const ddh_strategy_api& strategy_table_;
+  const Instance& model_;
+  const ddh_model_api& model_table_;
+  const ddh_model_desc& desc_;
+  const ViewCheck& views_;
+  StepChecks& checks_;
+  Clock& clock_;
+};
 
 // A rank that is ready to train.
 struct TrainSetup {

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "engine/calls/rank_record.hpp"
-#include "engine/services/kv.hpp"
+#include "engine/services/comm/kv.hpp"
 
 namespace ddhost {
 

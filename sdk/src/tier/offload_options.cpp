@@ -9,9 +9,10 @@ Place place_of(const SectionOptions& options, const std::string& section) {
   const std::string name = options.text(section + ".device");
   if (name == "none") return Place::device;
   if (!options.flag(section + ".pin_memory"))
-    fail(DDH_FAILED_PRECONDITION, options.key(section),
-         ".pin_memory=false: copies from pageable memory can't run during the computation, so offloaded data is always ",
-         "pinned; set it to true");
+    fail(
+        DDH_FAILED_PRECONDITION, options.key(section),
+        ".pin_memory=false: copies from pageable memory can't run during the computation, so offloaded data is always ",
+        "pinned; set it to true");
   return name == "nvme" ? Place::nvme : Place::cpu;
 }
 

@@ -49,10 +49,11 @@ void TieredOptim::prepare(const ddh_step_block& block, ParamStore& params, GradS
 
 void TieredOptim::update(const ddh_step_block& block, ParamStore& params, GradStore& grads) {
   const OffloadedState::Grad sums = sums_of(grads);
-  write_windows(params, [&](size_t s) { return sums(s) != nullptr; },
-                [&] {
-                  if (block.skip == 0) offloaded_.update(values_of(params), sums);
-                });
+  write_windows(
+      params, [&](size_t s) { return sums(s) != nullptr; },
+      [&] {
+        if (block.skip == 0) offloaded_.update(values_of(params), sums);
+      });
 }
 
 void TieredOptim::refresh(ParamStore& params) {
@@ -95,8 +96,7 @@ std::unique_ptr<OptimStore> optim_of(const Host& host, const ModelLayout& layout
   const OffloadSettings settings = offload_settings(host, options, /*offloads_params=*/false);
   if (args.rank == 0) warn_of_idle_options(host, options, settings);
   if (settings.state != Place::device) return std::make_unique<TieredOptim>(host, layout, args.rank, settings);
-  return std::make_unique<ResidentOptim>(host, layout,
-                                         [&](const FlatSpace& space) { return segment_part(space, args); });
+  return segment_optim(host, layout, args);
 }
 
 }  // namespace DDH_HIDDEN

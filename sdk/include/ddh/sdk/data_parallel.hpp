@@ -33,6 +33,7 @@
 #include "ddh/sdk/options.hpp"
 #include "ddh/sdk/param_store.hpp"
 #include "ddh/sdk/strategy.hpp"
+#include "ddh/sdk/tier/tiered_optim.hpp"
 
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
@@ -42,12 +43,9 @@ class DataParallel : public Strategy {
   using Strategy::Strategy;
 
   // The services that the base and its stores use, for DDH_CXX_PLUGIN.
-  static constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE, DDH_CONFIG_IFACE, DDH_FLATOPS_IFACE, DDH_WINDOW_IFACE,
-                                           DDH_OPTIM_IFACE, DDH_PARAMS_IFACE, DDH_STREAM_IFACE,  nullptr};
-  // The same, for strategies that offload to memory of the host and may sum in groups of their own.
-  static constexpr const char* kNeedsOfOffload[] = {
-      DDH_ALLOC_IFACE,  DDH_CONFIG_IFACE, DDH_COMM_IFACE,   DDH_COPY_IFACE,   DDH_FLATOPS_IFACE,
-      DDH_WINDOW_IFACE, DDH_OPTIM_IFACE,  DDH_PARAMS_IFACE, DDH_STREAM_IFACE, nullptr};
+  static constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE,   DDH_CONFIG_IFACE, DDH_COMM_IFACE,  DDH_COPY_IFACE,
+                                           DDH_FLATOPS_IFACE, DDH_WINDOW_IFACE, DDH_OPTIM_IFACE, DDH_PARAMS_IFACE,
+                                           DDH_STREAM_IFACE,  nullptr};
   // The features that this base class supports. They are listed by name, so features of a later SDK are not included.
   static constexpr uint64_t kUnderstands =
       DDH_FEATURE_POSITIONS | DDH_FEATURE_UPDATES | DDH_FEATURE_PARAM_DTYPES | DDH_FEATURE_OPTIMIZERS;
@@ -101,7 +99,7 @@ class DataParallel : public Strategy {
   std::unique_ptr<ParamStore> params_;
   std::unique_ptr<GradStore> grads_;
   std::unique_ptr<OptimStore> optim_;  // destroyed before the views, into which a tier may still read
-  uint64_t version_ = 1;  // of the values
+  uint64_t version_ = 1;               // of the values
 };
 
 }  // namespace DDH_HIDDEN

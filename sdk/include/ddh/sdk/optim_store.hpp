@@ -85,5 +85,15 @@ class ResidentOptim final : public OptimStore {
   std::vector<OptimState> states_;  // per space, once materialized
 };
 
+// The stores of what each rank updates: everything, or its segments.
+[[nodiscard]] inline std::unique_ptr<OptimStore> whole_optim(const Host& host, const ModelLayout& layout,
+                                                             const ddh_attach_args& args) {
+  return std::make_unique<ResidentOptim>(host, layout, [&](const FlatSpace& s) { return whole_part(s, args); });
+}
+[[nodiscard]] inline std::unique_ptr<OptimStore> segment_optim(const Host& host, const ModelLayout& layout,
+                                                               const ddh_attach_args& args) {
+  return std::make_unique<ResidentOptim>(host, layout, [&](const FlatSpace& s) { return segment_part(s, args); });
+}
+
 }  // namespace DDH_HIDDEN
 }  // namespace ddh

@@ -19,6 +19,7 @@ constexpr Option bucket_option(std::string_view name) {
               "many bytes of gradients; 0 means one unit per bucket. Larger buckets need fewer "
               "collectives. With zero2 they are reduced later and need larger gradient buffers."};
 }
+inline constexpr Option kReduceBucket = bucket_option("reduce_bucket_bytes");
 // For ModelLayout: the value of a bucket_option.
 inline Grouping bucket_grouping(const SectionOptions& options, std::string_view name) {
   Grouping out;

@@ -8,10 +8,10 @@
 #include <catch2/catch.hpp>
 #include <map>
 
+#include "base/read_json.hpp"
 #include "config/config.hpp"
 #include "ddh/kind/strategy.h"
 #include "ddh/sdk/plugin.hpp"
-#include "engine/services/read_json.hpp"
 #include "fixtures/harness/throws.hpp"
 #include "plugin/registry.hpp"
 

@@ -5,8 +5,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "base/text.hpp"
 #include "config/host_schema.hpp"
-#include "config/nearest.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "fixtures/harness/throws.hpp"
 

@@ -5,7 +5,7 @@
 #include <catch2/catch.hpp>
 #include <cstring>
 
-#include "engine/services/step_coordinator.hpp"
+#include "engine/services/optim/step_coordinator.hpp"
 #include "fixtures/harness/cpu_device.hpp"
 #include "unit/plugins/optimizers/optimizer_fixture.hpp"
 

@@ -11,7 +11,8 @@
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
-inline constexpr Option kOffloadOptimizerOptions[] = {
+// The last four are of the tier, so offloaded parameters use them too.
+inline constexpr Option kOffloadOptimizer[] = {
     {.name = "offload_optimizer.device",
      .type = "string",
      .default_value = R"("none")",
@@ -41,31 +42,7 @@ inline constexpr Option kOffloadOptimizerOptions[] = {
      .type = "boolean",
      .default_value = "true",
      .rules = "",
-     .description = "Offloaded data is always pinned; false is refused if the optimizer state is offloaded."}};
-
-inline constexpr Option kOffloadParamOptions[] = {
-    {.name = "offload_param.device",
-     .type = "string",
-     .default_value = R"("none")",
-     .rules = R"("enum": ["none", "cpu", "nvme"], "x-affects": "memory")",
-     .description =
-         "Where the parameters live between the uses of their unit: on the device, in pinned host memory, or in a file "
-         "in nvme_path. cpu and nvme cost a read for each gather."},
-    {.name = "offload_param.max_in_cpu",
-     .type = "integer",
-     .default_value = "0",
-     .rules = R"("minimum": 0, "x-unit": "elements", "x-affects": "memory")",
-     .description =
-         "With offload_param.device=nvme: this many elements of a rank's parameters stay in pinned memory, as whole "
-         "segments; 0 means none. It saves reads and takes memory."},
-    {.name = "offload_param.pin_memory",
-     .type = "boolean",
-     .default_value = "true",
-     .rules = "",
-     .description = "Offloaded data is always pinned; false is refused if parameters are offloaded."}};
-
-// Of both.
-inline constexpr Option kTierOptions[] = {
+     .description = "Offloaded data is always pinned; false is refused if the optimizer state is offloaded."},
     {.name = "nvme_path",
      .type = "string",
      .default_value = R"("")",
@@ -93,7 +70,28 @@ inline constexpr Option kTierOptions[] = {
      .description =
          "How files are read and written. auto: io_uring, or pread with a warning where the kernel has no io_uring."}};
 
-// The settings of kOffloadOptimizerOptions and kTierOptions; with `offloads_params` also those of kOffloadParamOptions.
+inline constexpr Option kOffloadParam[] = {
+    {.name = "offload_param.device",
+     .type = "string",
+     .default_value = R"("none")",
+     .rules = R"("enum": ["none", "cpu", "nvme"], "x-affects": "memory")",
+     .description =
+         "Where the parameters live between the uses of their unit: on the device, in pinned host memory, or in a file "
+         "in nvme_path. cpu and nvme cost a read for each gather."},
+    {.name = "offload_param.max_in_cpu",
+     .type = "integer",
+     .default_value = "0",
+     .rules = R"("minimum": 0, "x-unit": "elements", "x-affects": "memory")",
+     .description =
+         "With offload_param.device=nvme: this many elements of a rank's parameters stay in pinned memory, as whole "
+         "segments; 0 means none. It saves reads and takes memory."},
+    {.name = "offload_param.pin_memory",
+     .type = "boolean",
+     .default_value = "true",
+     .rules = "",
+     .description = "Offloaded data is always pinned; false is refused if parameters are offloaded."}};
+
+// The settings of kOffloadOptimizer; with `offloads_params` also those of kOffloadParam.
 // Errors: offload_optimizer.pin_memory=false or offload_param.pin_memory=false where it would count.
 [[nodiscard]] OffloadSettings offload_settings(const Host& host, const SectionOptions& options, bool offloads_params);
 

@@ -20,7 +20,9 @@ class TieredOptim final : public OptimStore {
  public:
   // Host and layout outlive the store. The parameters' views must outlive it too: a tier may still read into them.
   TieredOptim(const Host& host, const ModelLayout& layout, int32_t rank, const OffloadSettings& settings)
-      : host_(host), n_spaces_(layout.spaces.size()), params_away_(settings.values != Place::device),
+      : host_(host),
+        n_spaces_(layout.spaces.size()),
+        params_away_(settings.values != Place::device),
         offloaded_(host, layout, rank, settings) {}
   TieredOptim(const TieredOptim&) = delete;
   TieredOptim& operator=(const TieredOptim&) = delete;
@@ -69,7 +71,7 @@ class TieredOptim final : public OptimStore {
 };
 
 // The store of this rank's segments: in memory with offload_optimizer.device=none, else on that tier. `options` has
-// kOffloadOptimizerOptions and kTierOptions.
+// kOffloadOptimizer.
 [[nodiscard]] std::unique_ptr<OptimStore> optim_of(const Host& host, const ModelLayout& layout,
                                                    const ddh_attach_args& args, const SectionOptions& options);
 

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <optional>
 
-#include "engine/services/windows.hpp"
+#include "engine/services/memory/windows.hpp"
 #include "fixtures/harness/throws.hpp"
 #include "unit/plugins/device/sim/sim_fixture.hpp"
 

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// base/text.hpp: texts for people: texts of unknown origin made safe to print, numbers, and the name nearest to a mistyped
+// one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ddhost {
+
+// The number of insertions, deletions, replacements and swaps of adjacent characters that turn `a` into `b`.
+size_t edit_distance(std::string_view a, std::string_view b);
+
+// The candidate nearest to `name`, or "" if none is close enough.
+std::string nearest(std::string_view name, const std::vector<std::string>& candidates);
+
+// The shortest text that reads back as the same number: "10", "0.1", "1048576", "1e+30".
+std::string number_text(double value);
+
+// "1 rank", "2 ranks", "2 micro-batches"
+std::string counted(uint64_t count, std::string_view noun);
+
+// The bytes of a user's value that a message shows, and those of a whole message.
+constexpr size_t kShownValue = 200, kShownSentence = 1600;
+
+// Bytes that are not UTF-8 and control characters (but \n and \t) become '?'. A text of more than `most` bytes loses its
+// middle; its end stays, because it says how to fix the input.
+std::string plain_text(std::string_view text, size_t most = kShownSentence);
+
+// For a terminal: control characters (but \n and \t) and bytes that are not UTF-8 become \x1b, \xff. Nothing is left out.
+std::string shown_text(std::string_view text);
+// How many bytes at the end of `text` belong to a character whose other bytes may follow.
+size_t unfinished_bytes(std::string_view text);
+
+bool is_utf8(std::string_view text);
+
+// A sentence for an exception that nobody has translated: the texts of libraries name no cure.
+std::string sentence_of(const std::exception& error);
+
+}  // namespace ddhost

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// checkpoint/checkpoint_layout.hpp: the tensors of a checkpoint, and where each of them is stored. It depends only on
+// the model and its optimizers, so it is the same for every rank, world size and strategy.
+//
+//   model.safetensors      parameters in fp32 (the masters) and the model's buffers, by their names
+//   optimizer.safetensors  slots of the optimizers: "exp_avg/<parameter>"
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ddh/ddh.h"
+#include "engine/services/optim/optimizers.hpp"
+
+namespace ddhost {
+
+// A tensor has a checksum (XXH3) for each chunk of this size, counted from its first byte.
+inline constexpr uint64_t kChunkBytes = uint64_t{1} << 20;
+
+enum class TensorKind { param, slot, buffer };
+
+struct StoredTensor {
+  TensorKind kind;
+  std::string name;
+  int32_t dtype;  // in the checkpoint
+  std::vector<int64_t> shape;
+  uint64_t bytes;
+  size_t file;                          // index in CheckpointLayout::files
+  uint64_t offset;                      // bytes from the start of the file
+  uint64_t first_chunk;                 // in the list of the chunks of all tensors
+  int32_t export_dtype;                 // of parameters: as the model stores them in a file of weights
+  std::vector<std::string> tied_names;  // of parameters
+
+  [[nodiscard]] uint64_t chunks() const { return (bytes + kChunkBytes - 1) / kChunkBytes; }
+  [[nodiscard]] uint64_t chunk_bytes(uint64_t chunk) const {
+    return chunk + 1 < chunks() ? kChunkBytes : bytes - chunk * kChunkBytes;
+  }
+};
+
+class CheckpointLayout {
+ public:
+  // The arguments are only read in the constructor.
+  CheckpointLayout(const ddh_model_desc& model, const Optimizers& optimizers);
+
+  struct File {
+    std::string name;
+    std::string header;  // with its length in front
+    uint64_t bytes;
+  };
+  [[nodiscard]] const std::array<File, 2>& files() const { return files_; }
+  [[nodiscard]] const std::vector<StoredTensor>& tensors() const { return tensors_; }
+  [[nodiscard]] uint64_t chunks() const { return chunks_; }
+  [[nodiscard]] uint64_t bytes() const { return files_[0].bytes + files_[1].bytes; }
+
+  // Indices in tensors(). A slot that the parameter does not use has none: -1.
+  [[nodiscard]] size_t param(int32_t param) const { return static_cast<size_t>(param); }
+  [[nodiscard]] size_t buffer(uint32_t buffer) const { return first_buffer_ + buffer; }
+  [[nodiscard]] int64_t slot(uint32_t slot, int32_t param) const {
+    return slot < slots_.size() ? slots_[slot][static_cast<size_t>(param)] : -1;
+  }
+
+ private:
+  void place(size_t file, size_t begin, size_t end, const std::map<std::string, std::string>& metadata);
+
+  std::array<File, 2> files_;
+  std::vector<StoredTensor> tensors_;
+  size_t first_buffer_ = 0;
+  std::vector<std::vector<int64_t>> slots_;  // per slot and parameter
+  uint64_t chunks_ = 0;
+};
+
+}  // namespace ddhost

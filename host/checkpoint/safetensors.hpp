@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// checkpoint/safetensors.hpp: the safetensors format: u64 header bytes (little-endian), that much JSON, then raw
+// row-major tensors at data_offsets counted from the header's end.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/file_tensor.hpp"
+#include "ddh/ddh.h"
+
+namespace ddhost {
+
+// "F32" for DDH_F32. Throws if the format has no such dtype.
+const char* safetensors_name(int32_t dtype);
+// 0 for a name that is unknown here.
+int32_t safetensors_dtype(const std::string& name);
+
+// The tensors of a file's content, which they point into. The rules are those of the reference implementation of the
+// format: the tensors fill the data section exactly, in some order, without holes and overlaps. Duplicate names are
+// refused too. Throws ddh::Error that begins with `what`.
+// `metadata`: gets the pairs of __metadata__, if it is given.
+std::map<std::string, FileTensor> parse_safetensors(std::string_view bytes, const std::string& what,
+                                                    std::map<std::string, std::string>* metadata = nullptr);
+
+// A file mapped for reading.
+class SafetensorsFile {
+ public:
+  using Tensor = FileTensor;
+  // Throws ddh::Error naming the file and what is wrong with it.
+  explicit SafetensorsFile(const std::string& path);
+
+  [[nodiscard]] const Tensor* find(const std::string& name) const;
+  [[nodiscard]] const std::map<std::string, Tensor>& tensors() const { return tensors_; }
+  // What the ids of the model that it is of stand for; "": not known.
+  [[nodiscard]] const std::string& meaning_of_ids() const { return meaning_of_ids_; }
+
+ private:
+  std::shared_ptr<const void> mapping_;  // of the file
+  std::map<std::string, Tensor> tensors_;
+  std::string meaning_of_ids_;
+};
+
+// The layout of a file to write. Every rank computes the same.
+struct SafetensorsLayout {
+  std::string header;                  // preceded by its length
+  std::vector<uint64_t> file_offsets;  // per tensor
+  uint64_t file_bytes = 0;
+
+  struct Item {
+    std::string name;
+    int32_t dtype;
+    std::vector<int64_t> shape;
+  };
+  SafetensorsLayout(const std::vector<Item>& items, const std::map<std::string, std::string>& metadata);
+};
+
+}  // namespace ddhost

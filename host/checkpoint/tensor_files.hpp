@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// checkpoint/tensor_files.hpp: the tensors of a safetensors file, or of several that belong together: a folder in
+// Hugging Face's format, with an index that says which file holds which tensor, a checkpoint, or what another program wrote.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "checkpoint/import/foreign_checkpoint.hpp"
+#include "checkpoint/safetensors.hpp"
+
+namespace ddhost {
+
+class TensorFiles {
+ public:
+  // `path`: a safetensors file, an index (*.index.json), a checkpoint, what read_foreign takes, or a folder that holds an
+  // index or one safetensors file. Throws ddh::Error naming what is missing or damaged.
+  explicit TensorFiles(const std::string& path);
+
+  // By name; valid while this object lives.
+  [[nodiscard]] const std::map<std::string, const SafetensorsFile::Tensor*>& tensors() const { return tensors_; }
+  [[nodiscard]] const SafetensorsFile::Tensor* find(const std::string& name) const {
+    const auto at = tensors_.find(name);
+    return at == tensors_.end() ? nullptr : at->second;
+  }
+
+  // Gives plain names (plain_name.hpp) to tensors where `known`, the model's names, has the plain name alone. Throws where
+  // two tensors with different values would have one name.
+  void unwrap(const std::set<std::string>& known);
+
+  // What the ids of the model that they are of stand for; "": not known.
+  [[nodiscard]] std::string meaning_of_ids() const;
+
+ private:
+  void add_file(const std::string& path);
+  void add_checkpoint(const std::string& path);
+  void add_index(const std::string& path);
+
+  std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  std::string path_;
+  std::unique_ptr<ForeignCheckpoint> foreign_;
+  std::map<std::string, const SafetensorsFile::Tensor*> tensors_;
+};
+
+}  // namespace ddhost

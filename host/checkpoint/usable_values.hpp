@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// checkpoint/usable_values.hpp: values from which no run can go on, in the tensors of a checkpoint: those of a parameter
+// that are not finite, and a NaN of an optimizer's slot. A slot may hold an infinity, and a model's buffer any value.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "checkpoint/checkpoint_layout.hpp"
+
+namespace ddhost {
+
+// The index, from 0, of the first of `values` from which no run can go on. They are whole elements of the tensor, in its
+// dtype, at any address.
+std::optional<uint64_t> first_unusable(const StoredTensor& tensor, const char* values, uint64_t bytes);
+
+// The index of the first of `numel` fp32 values that is NaN or infinite.
+std::optional<uint64_t> first_nonfinite(const float* values, uint64_t numel);
+
+// How many of `values` are NaN or infinite; 0 for dtypes that have no such values.
+uint64_t count_nonfinite(int32_t dtype, const char* values, uint64_t bytes);
+
+// "parameter 'w' is not finite from element 7 on", or "optimizer state 'exp_avg/w' is NaN from element 7 on".
+std::string unusable_text(const StoredTensor& tensor, uint64_t element);
+
+}  // namespace ddhost

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/record/monitor.hpp: the output of a run: rows for its monitor plugins, the progress line, warnings. Rank 0
+// writes them; the other ranks only report their step to the launcher.
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "ddh/kind/monitor.h"
+#include "engine/calls/instance.hpp"
+#include "engine/record/step_count.hpp"
+#include "engine/samples/train_order.hpp"
+#include "engine/services/tables/interfaces.hpp"
+
+namespace ddhost {
+
+// One value of a row.
+struct RowValue {
+  std::string name;
+  double value = 0;
+  bool is_flag = false;
+};
+
+// The monitor plugins of a run, each with an instance on rank 0. If one of them can't write, the run ends with its message.
+class Monitors {
+ public:
+  // Makes the instances and lets them open what they write to.
+  Monitors(RankServices& services, const std::vector<Plugin>& plugins, const std::string& run_dir,
+           int64_t resumed_after);
+  Monitors(const Monitors&) = delete;
+  Monitors& operator=(const Monitors&) = delete;
+
+  // `kind`: DDH_ROW_*. `program`: "" if there is only one.
+  void row(int32_t kind, int64_t step, std::string_view program, std::span<const RowValue> values) const;
+  // `summary`: a JSON object. Called only if the run did not fail.
+  void end(const std::string& summary) const;
+
+ private:
+  struct One {
+    const ddh_monitor_api* table;
+    Instance instance;
+  };
+  std::deque<PluginSeat> seats_;  // elements stay in place
+  std::vector<One> all_;
+};
+
+// Steps that cost the same.
+struct WorkKind {
+  int32_t program;  // of the model
+  uint64_t micro_batch;
+  bool operator<(const WorkKind& other) const {
+    return std::tie(program, micro_batch) < std::tie(other.program, other.micro_batch);
+  }
+};
+
+// The results of a step, besides the scalars of its block.
+struct StepFacts {
+  std::span<const ReportedValue> values;  // the first is the loss
+  std::string_view program;               // the step's program if training programs take turns; else ""
+  uint64_t samples;                       // of all ranks
+  WorkKind work;
+  EpochPlace epoch;
+};
+
+class Monitor {
+ public:
+  // `items_name`: what is counted per second ("tokens"). `plugins` outlive the object.
+  // `resumed_after`: the step of the checkpoint that the run was resumed from; 0: a new run.
+  Monitor(RankServices& services, const std::vector<Plugin>& plugins, std::string run_dir, std::string items_name,
+          int64_t resumed_after, int64_t last_step);
+  ~Monitor();
+  Monitor(const Monitor&) = delete;
+  Monitor& operator=(const Monitor&) = delete;
+
+  // Called before the first step or evaluation, but not if a resumed run has none left: its files stay as they are. Lets
+  // the monitors open what they write to, and writes config.json. Error: a file can't be written.
+  void begin();
+  void step_begin(int64_t step);
+  void step_end(const ddh_step_block& block, const StepOutcome& outcome, const StepFacts& facts);
+  // `program`: as in StepFacts.
+  void evaluated(int64_t step, std::span<const ReportedValue> values, std::string_view program);
+  // `step`: of the newest checkpoint of this run; 0: it has saved none.
+  void saved(int64_t step);
+  // Why rows are not recorded any more: the sentence of the first monitor that failed. "": none has. The run then ends
+  // after the next step, and keeps what it has trained. Rank 0 only.
+  [[nodiscard]] const std::string& failure() const { return failure_; }
+  // Why run.lock could not be written. The run goes on, and tells it at its end. "": it could.
+  [[nodiscard]] const std::string& count_failure() const { return count_failure_; }
+  // Called if the run did not fail. `summary`: a JSON object.
+  void end(const std::string& summary);
+  // Ends the progress line, so that other output can follow.
+  void finish_line();
+
+  [[nodiscard]] double mean_step_ms() const {
+    return steps_timed_ == 0 ? 0 : total_ms_ / static_cast<double>(steps_timed_);
+  }
+  // What this run has done so far.
+  struct Work {
+    uint64_t samples = 0;  // of all ranks
+    double ms = 0;
+  };
+  [[nodiscard]] const std::map<WorkKind, Work>& work() const { return work_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void write_row(int32_t kind, int64_t step, std::string_view program, std::span<const RowValue> values);
+  struct Row {
+    int64_t step;
+    std::string program;
+    std::vector<RowValue> values;
+  };
+  void write_config() const;
+  void write_step();
+  template <class Count>
+  void try_to_count(Count&& count);
+  void add_usage(std::vector<RowValue>& row);
+  void warn_of_nonfinite(const ddh_step_block& block, const std::string& nonfinite);
+  void show_progress(const ddh_step_block& block, const StepFacts& facts, double step_ms, double items_per_s);
+
+  RankServices& services_;
+  const std::vector<Plugin>& plugins_;
+  const std::string run_dir_;
+  const std::string items_name_;
+  const int64_t resumed_after_;
+  std::optional<Monitors> monitors_;  // on rank 0, after begin()
+  std::optional<StepCount> count_;    // the same
+  std::string failure_, count_failure_;
+  int64_t nonfinite_steps_ = 0;
+  std::optional<Row> unwritten_;  // of the last step, where its row was not due
+  bool progress_ = false;
+  bool line_open_ = false;
+  int64_t every_ = 1;
+  const int64_t last_step_;
+  Clock::time_point step_start_;
+  Clock::time_point last_shown_{};
+  Clock::time_point measured_{};
+  std::optional<ddh_device_usage> usage_;  // of the device, at `measured_`
+  double total_ms_ = 0;
+  int64_t steps_timed_ = 0;
+  double smooth_ms_ = 0;
+  std::map<WorkKind, Work> work_;
+};
+
+}  // namespace ddhost

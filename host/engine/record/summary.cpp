@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/record/summary.hpp"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+namespace ddhost {
+namespace {
+
+RankSummary own_summary(RankServices& services, const ddh_plan& plan) {
+  RankSummary mine;
+  mine.plan = plan;
+  for (size_t tag = 0; tag < kTagCount; ++tag) mine.memory[tag] = services.memory.usage(static_cast<int32_t>(tag));
+  mine.time_ms = services.clock.split_ms();
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  mine.peak_rss_bytes = static_cast<uint64_t>(usage.ru_maxrss) * 1024;
+  return mine;
+}
+
+nlohmann::ordered_json bytes_of(const ddh_plan& plan) {
+  return {{"param", plan.param_bytes},
+          {"grad", plan.grad_bytes},
+          {"optim", plan.optim_bytes},
+          {"comm", plan.comm_bytes},
+          {"file", plan.file_bytes}};
+}
+
+template <class... Args>
+void line(std::string& out, const char* format, Args... args) {
+  char text[256];
+  std::snprintf(text, sizeof text, format, args...);
+  out += text;
+}
+
+}  // namespace
+
+std::string plan_text(const ddh_plan& plan) {
+  std::string out = "memory that the strategy has planned for each rank, bytes (activations come on top)\n";
+  const std::array<std::pair<const char*, uint64_t>, 4> rows = {
+      {{"param", plan.param_bytes}, {"grad", plan.grad_bytes}, {"optim", plan.optim_bytes}, {"comm", plan.comm_bytes}}};
+  for (const auto& [name, bytes] : rows) line(out, "  %-6s  %15llu\n", name, static_cast<unsigned long long>(bytes));
+  return out;
+}
+
+Summary::Summary(RankServices& services, const ddh_plan& plan)
+    : ranks_(static_cast<size_t>(services.seat.world_size)), counters_(services.clock.counters()) {
+  const RankSummary mine = own_summary(services, plan);
+  services.comm->all_gather_bytes(&mine, ranks_.data(), sizeof mine, "summary");
+}
+
+uint64_t Summary::unique_bytes(size_t tag) const {
+  uint64_t bytes = 0;
+  for (const RankSummary& r : ranks_) bytes += r.memory[tag].unique_peak_bytes;
+  return bytes;
+}
+
+void Summary::set_work(std::vector<ProgramWork> work, RankPeak peak) {
+  work_ = std::move(work);
+  peak_ = std::move(peak);
+}
+
+std::string Summary::work_text() const {
+  std::string out;
+  for (const ProgramWork& work : work_) {
+    line(out, "work of program '%.80s' in micro-batches of %u, as the model estimates it\n", work.program.c_str(),
+         work.estimate.n_samples);
+    line(out, "  %.4g GFLOP/s on all ranks, %.4g on each\n", work.flops_per_s() / 1e9,
+         flops_per_s_of_a_rank(work) / 1e9);
+    if (peak_.flops_per_s > 0)
+      line(out, "  %.1f %% of the %s peak of a rank's %d threads, which is %.4g GFLOP/s, measured on rank 0 (MFU)\n",
+           100 * mfu(work), peak_.type.c_str(), peak_.threads, peak_.flops_per_s / 1e9);
+    line(out, "  activations that a micro-batch keeps for its backward: %llu bytes, without recomputation\n",
+         static_cast<unsigned long long>(work.estimate.activation_bytes));
+  }
+  if (work_.empty()) return out;
+  uint64_t peak = 0;
+  for (const RankSummary& r : ranks_) peak = std::max(peak, r.memory[DDH_TAG_ACT].peak_bytes);
+  line(out, "activations at the peak of a rank, with temporary tensors: %llu bytes\n",
+       static_cast<unsigned long long>(peak));
+  return out;
+}
+
+std::string Summary::text() const {
+  std::string out = "memory, bytes (now / peak by rank, addressable; unique: shared pages counted once per machine)\n";
+  line(out, "  %-6s", "");
+  for (size_t r = 0; r < ranks_.size(); ++r) line(out, "  %27s", ("rank " + std::to_string(r)).c_str());
+  line(out, "  %15s\n", "unique");
+  for (size_t tag = 0; tag < kTagCount; ++tag) {
+    line(out, "  %-6s", kTagNames[tag]);
+    for (const RankSummary& r : ranks_) {
+      line(out, "  %13llu/%13llu", static_cast<unsigned long long>(r.memory[tag].now_bytes),
+           static_cast<unsigned long long>(r.memory[tag].peak_bytes));
+    }
+    line(out, "  %15llu\n", static_cast<unsigned long long>(unique_bytes(tag)));
+  }
+  out += "time, % of the loop\n";
+  line(out, "  %-8s", "");
+  for (const char* name : kSpanNames) line(out, "  %8s", name);
+  out += "\n";
+  for (size_t r = 0; r < ranks_.size(); ++r) {
+    double total = 0;
+    for (const double ms : ranks_[r].time_ms) total += ms;
+    line(out, "  rank %-3zu", r);
+    for (const double ms : ranks_[r].time_ms) line(out, "  %8.1f", total > 0 ? 100 * ms / total : 0.0);
+    out += "\n";
+  }
+  return out + work_text();
+}
+
+std::string Summary::json(const RankServices& services, int64_t last_step, double mean_step_ms) const {
+  nlohmann::ordered_json out;
+  out["steps"] = last_step;
+  out["mean_step_ms"] = mean_step_ms;
+  out["world_size"] = services.seat.world_size;
+  for (const RankSummary& r : ranks_) {
+    nlohmann::ordered_json memory, time;
+    for (size_t tag = 0; tag < kTagCount; ++tag) {
+      memory[kTagNames[tag]] = {{"now", r.memory[tag].now_bytes},
+                                {"peak", r.memory[tag].peak_bytes},
+                                {"unique_peak", r.memory[tag].unique_peak_bytes}};
+    }
+    for (size_t kind = 0; kind < kSpanKinds; ++kind) time[kSpanNames[kind]] = r.time_ms[kind];
+    out["ranks"].push_back({{"memory_bytes", memory},
+                            {"plan_bytes", bytes_of(r.plan)},
+                            {"time_ms", time},
+                            {"peak_rss_bytes", r.peak_rss_bytes}});
+  }
+  for (size_t tag = 0; tag < kTagCount; ++tag) out["unique_peak_bytes"][kTagNames[tag]] = unique_bytes(tag);
+  const ddh_plan& plan = ranks_.front().plan;
+  out["plan_bytes"] = bytes_of(plan);  // of rank 0, like the counters
+  out["plan_calls"] = {{"reduce", plan.reduce_calls}, {"publish", plan.publish_calls}};
+  for (const ProgramWork& work : work_) {
+    nlohmann::ordered_json estimate = {{"program", work.program},
+                                       {"micro_batch", work.estimate.n_samples},
+                                       {"forward_flops", work.estimate.forward_flops},
+                                       {"backward_flops", work.estimate.backward_flops},
+                                       {"activation_bytes", work.estimate.activation_bytes},
+                                       {"flops_per_s", work.flops_per_s()},
+                                       {"flops_per_s_of_a_rank", flops_per_s_of_a_rank(work)}};
+    if (peak_.flops_per_s > 0) {
+      estimate["peak_flops_per_s_of_a_rank"] = peak_.flops_per_s;
+      estimate["peak_type"] = peak_.type;
+      estimate["mfu"] = mfu(work);
+    }
+    out["estimates"].push_back(std::move(estimate));
+  }
+  out["counters"] = counters_;
+  out["versions"] = {{"ddhost", DDHOST_VERSION},
+                     {"abi", std::to_string(DDH_ABI_MAJOR) + "." + std::to_string(DDH_ABI_MINOR)}};
+  return out.dump();
+}
+
+}  // namespace ddhost

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/record/summary.hpp: the tables at a run's end: memory by tag and rank, and time by phase.
+#pragma once
+
+#include <array>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ddh/ddh.h"
+#include "engine/services/tables/interfaces.hpp"
+
+namespace ddhost {
+
+// One rank's facts, exchanged as bytes.
+struct RankSummary {
+  ddh_plan plan{};
+  std::array<TagUsage, kTagCount> memory{};
+  std::array<double, kSpanKinds> time_ms{};
+  uint64_t peak_rss_bytes = 0;
+};
+
+// The model's estimate of a program's cost.
+struct WorkEstimate {
+  uint32_t n_samples = 1;  // in one micro-batch
+  double forward_flops = 0, backward_flops = 0;
+  uint64_t activation_bytes = 0;  // without recomputation
+};
+
+// The work of all ranks on a program.
+struct ProgramWork {
+  std::string program;
+  WorkEstimate estimate;
+  uint64_t samples = 0;
+  double seconds = 0;
+  [[nodiscard]] double flops_per_s() const {
+    const double flops = (estimate.forward_flops + estimate.backward_flops) / estimate.n_samples;
+    return seconds > 0 ? flops * static_cast<double>(samples) / seconds : 0;
+  }
+};
+
+// The fastest arithmetic of a rank.
+struct RankPeak {
+  int threads = 1;
+  double flops_per_s = 0;  // one core's, measured, times `threads`; 0: not known, as on a GPU
+  std::string type;        // "fp32", "bf16": of the factors that it is measured with
+};
+
+// The memory of a rank that its strategy has planned, as a table.
+std::string plan_text(const ddh_plan& plan);
+
+class Summary {
+ public:
+  // Gathers the facts of all ranks; `plan` is this rank's. [collective]
+  Summary(RankServices& services, const ddh_plan& plan);
+  // Adds the speed and the activations of each program to text and json.
+  void set_work(std::vector<ProgramWork> work, RankPeak peak);
+
+  // Two tables as text.
+  [[nodiscard]] std::string text() const;
+  // An object for metrics.jsonl.
+  [[nodiscard]] std::string json(const RankServices& services, int64_t last_step, double mean_step_ms) const;
+
+ private:
+  [[nodiscard]] uint64_t unique_bytes(size_t tag) const;  // of all ranks together
+  [[nodiscard]] double flops_per_s_of_a_rank(const ProgramWork& work) const {
+    return work.flops_per_s() / static_cast<double>(ranks_.size());
+  }
+  // Model FLOPs utilization: the part of the peak that the model's operations take.
+  [[nodiscard]] double mfu(const ProgramWork& work) const { return flops_per_s_of_a_rank(work) / peak_.flops_per_s; }
+  [[nodiscard]] std::string work_text() const;
+  std::vector<RankSummary> ranks_;
+  std::map<std::string, uint64_t> counters_;  // rank 0's
+  std::vector<ProgramWork> work_;
+  RankPeak peak_;
+};
+
+}  // namespace ddhost

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/samples/loader.hpp"
+
+#include <unistd.h>
+
+#include <cmath>
+
+namespace ddhost {
+namespace {
+
+void check_info(const PluginCaller& caller, const ddh_batch* batch, const ddh_batch_info& info) {
+  if (batch == nullptr) caller.blame(PluginCall::kBatchCreate, {}, "gave no batch");
+  if (!std::isfinite(info.loss_count) || info.loss_count < 0)
+    caller.blame(PluginCall::kBatchCreate, {}, "gave loss_count ", info.loss_count,
+                 ", which is not a valid number of targets");
+}
+
+}  // namespace
+
+Batch make_batch(ddh_inst* model, const ddh_model_api& table, const PluginCaller& caller, const PluginCaller& main,
+                 const BatchPlace& place, const std::vector<int64_t>& samples, const std::vector<int64_t>& epochs) {
+  const ddh_batch_args args{sizeof(ddh_batch_args),
+                            place.program,
+                            place.step,
+                            static_cast<int32_t>(place.micro_batch),
+                            static_cast<uint32_t>(samples.size()),
+                            samples.data(),
+                            place.global_micro_batch,
+                            epochs.empty() ? nullptr : epochs.data()};
+  ddh_batch* batch = nullptr;
+  ddh_batch_info info{};
+  info.struct_size = sizeof info;
+  caller(PluginCall::kBatchCreate, table.batch_create, model, &args, &batch, &info);
+  check_info(caller, batch, info);
+  return {model, &table, main, batch, info};
+}
+
+Loader::Loader(ddh_inst* model, const ddh_model_api& table, const BatchCallers& callers, const TrainOrder& order,
+               TrainPosition from, uint64_t rank)
+    : model_(model),
+      table_(table),
+      callers_(callers),
+      order_(order),
+      rank_(rank),
+      ahead_(callers.data.size() + 2),
+      position_(std::move(from)) {
+  try {
+    for (const PluginCaller& caller : callers_.data) workers_.emplace_back([this, &caller] { work(caller); });
+  } catch (...) {  // the system has no more threads
+    stop();
+    throw;
+  }
+}
+
+Loader::~Loader() { stop(); }
+
+void Loader::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  for (std::thread& worker : workers_) worker.join();
+}
+
+Batch Loader::next(Clock& clock) {
+  const ClockSpan span(clock, DDH_SPAN_DATA);
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return ready_.contains(taken_); });
+  Result result = std::move(ready_.extract(taken_).mapped());
+  ++taken_;
+  lock.unlock();
+  changed_.notify_all();
+  if (result.failure != nullptr) std::rethrow_exception(result.failure);
+  return std::move(result.batch);
+}
+
+std::optional<Loader::Job> Loader::next_job() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return stop_ || jobs_ < taken_ + ahead_; });
+  if (stop_) return std::nullopt;
+  if (!step_ || micro_batch_ == step_->cut.grad_accum_steps) {
+    if (order_.is_at_end(position_)) return std::nullopt;
+    step_ = order_.advance(position_);
+    micro_batch_ = 0;
+  }
+  return Job{jobs_++, *step_, micro_batch_++};
+}
+
+Loader::Result Loader::result_of(const Job& job, const PluginCaller& caller) const {
+  try {
+    const auto global = static_cast<int64_t>(job.micro_batch * job.step.cut.world_size + rank_);
+    return {
+        make_batch(model_, table_, caller, callers_.main, {job.step.program, job.step.step, job.micro_batch, global},
+                   order_.samples(job.step, job.micro_batch, rank_), order_.epochs(job.step, job.micro_batch, rank_)),
+        nullptr};
+  } catch (...) {
+    return {{}, std::current_exception()};
+  }
+}
+
+void Loader::work(const PluginCaller& caller) {
+  caller.note_thread(::gettid());
+  while (const std::optional<Job> job = next_job()) {
+    Result result = result_of(*job, caller);
+    const std::lock_guard lock(mutex_);
+    ready_.emplace(job->number, std::move(result));
+    changed_.notify_all();
+  }
+}
+
+}  // namespace ddhost

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Windows and exchanges over pages that all ranks map: a window is one region, an exchange is one region with a buffer
+// for each rank. Nothing is gathered; marks of peers synchronize writes and reads. Guard bytes follow a window and each
+// buffer of an exchange.
+#include <algorithm>
+
+#include "engine/numerics/kernels.hpp"
+#include "engine/services/memory/guard_bytes.hpp"
+#include "engine/services/memory/windows.hpp"
+
+namespace ddhost {
+namespace {
+
+constexpr uint64_t kPageBytes = 4096;
+
+// One region, and marks with one counter per rank.
+class SharedObject {
+ public:
+  SharedObject(const Comm& comm, ddh_group* group, const char* name, uint64_t bytes, uint32_t n_marks)
+      : comm_(comm), group_(comm.group_or_world(group)), name_(name == nullptr ? "unnamed" : name) {
+    comm.group_info(group_, &rank_, &group_size_, nullptr);
+    comm.call(PluginCall::kRegionCreate, comm.shared()->region_create, group_, name_.c_str(),
+              std::max(bytes, kPageBytes), &base_, &region_);
+    comm.call(PluginCall::kMarksCreate, comm.shared()->marks_create, group_, n_marks, &first_mark_);
+  }
+  SharedObject(const SharedObject&) = delete;
+  SharedObject& operator=(const SharedObject&) = delete;
+  ~SharedObject() { comm_.shared()->region_destroy(comm_.inst(), region_); }
+
+  [[nodiscard]] int32_t rank() const { return rank_; }
+  [[nodiscard]] int32_t group_size() const { return group_size_; }
+  [[nodiscard]] float* base() const { return static_cast<float*>(base_); }
+
+  void set_mark(uint32_t mark, uint64_t value) {
+    comm_.shared()->mark_set(comm_.inst(), group_, first_mark_ + mark, value);
+  }
+  void wait_mark_of_all(uint32_t mark, uint64_t value, const char* what) {
+    const ClockSpan span(comm_.clock(), DDH_SPAN_COMM);
+    const std::string label = ddh::str(what, " of ", name_);
+    for (int32_t peer = 0; peer < group_size_; ++peer) {
+      if (peer == rank_) continue;
+      comm_.call(PluginCall::kMarkWait, comm_.shared()->mark_wait, group_, peer, first_mark_ + mark, value,
+                 label.c_str());
+    }
+  }
+  [[nodiscard]] const std::string& name() const { return name_; }
+  [[nodiscard]] Clock& clock() const { return comm_.clock(); }
+
+ private:
+  const Comm& comm_;
+  ddh_group* group_;
+  std::string name_;
+  int32_t rank_ = 0, group_size_ = 1;
+  void* base_ = nullptr;
+  ddh_region* region_ = nullptr;
+  uint32_t first_mark_ = 0;
+};
+
+class SharedWindow final : public ddh_window {
+ public:
+  SharedWindow(const Comm& comm, Memory& memory, const ddh_window_args& args, int32_t rank, int32_t group_size,
+               const std::string& owner)
+      : memory_(memory),
+        tag_(args.tag),
+        permanent_((args.flags & DDH_WINDOW_PERMANENT) != 0),
+        element_bytes_(ddh_dtype_bytes(args.dtype)),
+        segments_(args.segment_numel, rank, group_size),
+        owner_(owner),
+        shared_(comm, args.group, args.name, segments_.total * element_bytes_ + kGuardBytes, 2) {
+    write_shared_guard(end());
+    memory_.account(tag_, signed_bytes(segments_.my_numel), false);
+    if (permanent_) account_rest(+1);
+  }
+  ~SharedWindow() override {
+    memory_.check_guard(end(), ddh::str("window '", shared_.name(), "' (", segments_.total * element_bytes_,
+                                        " bytes of tag ", kTagNames[static_cast<size_t>(tag_)], ") of ", owner_));
+    memory_.account(tag_, -signed_bytes(segments_.my_numel), false);
+    if (permanent_ || opens_ > 0) account_rest(-1);
+  }
+  SharedWindow(const SharedWindow&) = delete;
+  SharedWindow& operator=(const SharedWindow&) = delete;
+
+  void* segment() override { return reinterpret_cast<char*>(shared_.base()) + segments_.my_offset * element_bytes_; }
+
+  void write_begin(ddh_stream*) override {
+    if (opens_ > 0) {
+      ddh::fail(DDH_FAILED_PRECONDITION, "window '", shared_.name(),
+                "' is written while its view is open; close it first");
+    }
+    if (closed_by_all_ == epoch_) return;
+    shared_.set_mark(kClosed, epoch_);
+    shared_.wait_mark_of_all(kClosed, epoch_, "closing");
+    closed_by_all_ = epoch_;
+  }
+
+  void commit(ddh_stream*) override { shared_.set_mark(kCommitted, ++epoch_); }
+
+  void* open(void*, ddh_stream*) override {
+    if (committed_by_all_ < epoch_) {
+      shared_.wait_mark_of_all(kCommitted, epoch_, "publishing");
+      committed_by_all_ = epoch_;
+    }
+    if (opens_++ == 0 && !permanent_) account_rest(+1);
+    return shared_.base();
+  }
+
+  void close(ddh_stream*) override {
+    if (opens_ == 0)
+      ddh::fail(DDH_FAILED_PRECONDITION, "window '", shared_.name(), "' is closed more often than opened");
+    if (--opens_ == 0 && !permanent_) account_rest(-1);
+  }
+
+  [[nodiscard]] bool is_open() const override { return opens_ > 0; }
+  void all_closed() override { closed_by_all_ = epoch_; }
+
+ private:
+  enum : uint32_t { kCommitted, kClosed };
+
+  [[nodiscard]] int64_t signed_bytes(uint64_t numel) const { return static_cast<int64_t>(numel * element_bytes_); }
+  [[nodiscard]] char* end() const { return reinterpret_cast<char*>(shared_.base()) + segments_.total * element_bytes_; }
+  // The other ranks' segments: addressable on this rank, counted as unique on theirs.
+  void account_rest(int64_t sign) {
+    memory_.account(tag_, sign * signed_bytes(segments_.total - segments_.my_numel), true);
+  }
+
+  Memory& memory_;
+  const int32_t tag_;
+  const bool permanent_;
+  const uint64_t element_bytes_;
+  const Segments segments_;
+  const std::string owner_;
+  SharedObject shared_;
+  uint64_t epoch_ = 0;             // commits of this rank
+  uint64_t committed_by_all_ = 0;  // epochs that all ranks have written
+  uint64_t closed_by_all_ = 0;     // epochs that no rank reads any more
+  uint32_t opens_ = 0;
+};
+
+class SharedExchange final : public ddh_exchange {
+ public:
+  SharedExchange(const Comm& comm, Memory& memory, const ddh_exchange_args& args, const WindowSettings& settings,
+                 int32_t group_size, const std::string& owner)
+      : memory_(memory),
+        numel_(args.numel),
+        // Each rank's buffer begins on a new page.
+        stride_((args.numel * sizeof(float) + kGuardBytes + kPageBytes - 1) / kPageBytes * kPageBytes / sizeof(float)),
+        reduce_block_(reduce_block_in(comm, args.group, settings)),
+        round_to_bf16_(settings.round_to_bf16),
+        owner_(owner),
+        shared_(comm, args.group, args.name, stride_ * sizeof(float) * static_cast<uint64_t>(group_size), 2) {
+    write_guard(buffer_of(shared_.rank()) + numel_);
+    memory_.account(DDH_TAG_GRAD, static_cast<int64_t>(numel_ * sizeof(float)), false);
+  }
+  ~SharedExchange() override {
+    memory_.check_guard(buffer_of(shared_.rank()) + numel_,
+                        ddh::str("this rank's buffer of exchange '", shared_.name(), "' (", numel_ * sizeof(float),
+                                 " bytes of tag grad) of ", owner_));
+    memory_.account(DDH_TAG_GRAD, -static_cast<int64_t>(numel_ * sizeof(float)), false);
+  }
+  SharedExchange(const SharedExchange&) = delete;
+  SharedExchange& operator=(const SharedExchange&) = delete;
+
+  float* buffer() override { return buffer_of(shared_.rank()); }
+
+  void write_begin(ddh_stream*) override {
+    if (done_by_all_ == generation_) return;
+    shared_.wait_mark_of_all(kDone, generation_, "last use of gradients");
+    done_by_all_ = generation_;
+  }
+
+  void ready(ddh_stream*) override { shared_.set_mark(kReady, ++generation_); }
+
+  void reduce(const ddh_reduce_args& args, NormSink& norm, ddh_stream*) override {
+    const Segments segments(args.segment_numel, shared_.rank(), shared_.group_size());
+    if (segments.total > numel_) {
+      ddh::fail(DDH_OUT_OF_RANGE, "a reduction of ", segments.total, " elements in exchange '", shared_.name(), "' of ",
+                numel_);
+    }
+    shared_.wait_mark_of_all(kReady, generation_, "gradients");
+    {
+      const ClockSpan span(shared_.clock(), DDH_SPAN_COMM);
+      sum_segment(args, segments, norm);
+    }
+    shared_.set_mark(kDone, generation_);
+  }
+
+  void wait(ddh_stream* stream) override { write_begin(stream); }
+
+ private:
+  enum : uint32_t { kReady, kDone };
+
+  [[nodiscard]] float* buffer_of(int32_t rank) const { return shared_.base() + stride_ * static_cast<uint64_t>(rank); }
+
+  // In chunks, so that squares and copies find the sum in the first-level cache.
+  void sum_segment(const ddh_reduce_args& args, const Segments& segments, NormSink& norm) {
+    std::vector<const float*> sources;
+    std::vector<float*> buffers;
+    for (int32_t r = 0; r < shared_.group_size(); ++r) {
+      sources.push_back(buffer_of(r) + segments.my_offset);
+      buffers.push_back(buffer_of(r) + segments.my_offset);
+    }
+    const auto n = static_cast<uint32_t>(buffers.size());
+    const kernels::SumSources sum{sources.data(), n, reduce_block_, round_to_bf16_};
+    require_reducible(args, shared_.name());
+    const bool add = (args.flags & DDH_REDUCE_ADD) != 0, to_all = (args.flags & DDH_REDUCE_TO_ALL) != 0;
+    const bool straight_to_all = to_all && !add && args.dst == nullptr;
+    float* const dst = args.dst != nullptr ? args.dst : buffer() + segments.my_offset;
+    kernels::for_each_chunk(segments.my_numel, [&](uint64_t begin, uint64_t numel) {
+      if (straight_to_all) {
+        kernels::ordered_sum_to_all(buffers.data(), n, sum, begin, numel);
+      } else {
+        kernels::ordered_sum(dst + begin, sum, begin, numel, add);
+        for (float* b : buffers) {
+          if (to_all && b != dst) kernels::copy(b + begin, dst + begin, numel);
+        }
+      }
+      if ((args.flags & DDH_REDUCE_NORM) != 0)
+        norm.add_gradient(dst + begin, begin, numel, {args.ranges, args.n_ranges});
+    });
+  }
+
+  Memory& memory_;
+  const uint64_t numel_;   // of one rank's buffer
+  const uint64_t stride_;  // elements between two ranks' buffers
+  const uint32_t reduce_block_;
+  const bool round_to_bf16_;  // during the sum: each value is read once, by the rank that owns the segment
+  const std::string owner_;
+  SharedObject shared_;
+  uint64_t generation_ = 0;   // last generation that this rank has made ready
+  uint64_t done_by_all_ = 0;  // generations that no rank reads any more
+};
+
+}  // namespace
+
+std::unique_ptr<ddh_window> make_shared_window(const Comm& comm, Memory& memory, const ddh_window_args& args,
+                                               const std::string& owner) {
+  int32_t rank = 0, size = 1;
+  comm.group_info(comm.group_or_world(args.group), &rank, &size, nullptr);
+  return std::make_unique<SharedWindow>(comm, memory, args, rank, size, owner);
+}
+
+std::unique_ptr<ddh_exchange> make_shared_exchange(const Comm& comm, Memory& memory, const ddh_exchange_args& args,
+                                                   const WindowSettings& settings, const std::string& owner) {
+  int32_t size = 1;
+  comm.group_info(comm.group_or_world(args.group), nullptr, &size, nullptr);
+  return std::make_unique<SharedExchange>(comm, memory, args, settings, size, owner);
+}
+
+}  // namespace ddhost

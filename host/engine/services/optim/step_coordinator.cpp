@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/services/optim/step_coordinator.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <tuple>
+
+#include "ddh/sdk/stream.hpp"
+#include "engine/services/optim/check_optim.hpp"
+
+namespace ddhost {
+
+// The message of a rank in decide, followed by its rows of metrics.
+struct StepCoordinator::Payload {
+  ExactSum::Words squares;
+  GradientNorm::Place nonfinite;
+  int64_t stop, saves, saving, save_by_clock;  // StepRequests
+  int64_t has_open_window;
+  uint64_t counted;  // StepAccount::gradients
+  double lr;
+};
+
+void StepCoordinator::set_optimizers(const std::vector<OptimizerRef>& optimizers,
+                                     std::span<const ddh_run_program> programs) {
+  optimizers_ = std::make_unique<Optimizers>(model_, optimizers, programs);
+  if (!device_.is_host_reachable()) optimizers_->use_device(device_, windows_.memory());
+  if (!settings_.check_plugins) return;
+  if (!device_.is_host_reachable())
+    ddh::fail(DDH_UNIMPLEMENTED, "run.check_plugins repeats updates on the host, which can't access the memory of ",
+              "device '", device_.name(), "'; set it to false, or choose --device cpu");
+  check_ = std::make_unique<const UpdateCheck>(model_);
+  optimizers_->check_prepare([this](const auto& optimizer, const auto& args) { check_->prepare(optimizer, args); });
+}
+
+void StepCoordinator::begin(int64_t step, int32_t program, double lr, double seed_scale, double loss_scale) {
+  program_ = program;
+  optimizer_ = &optimizers_->of_program(program);
+  norm_.clear();
+  if (device_norm_ != nullptr) device_norm_->clear();
+  optimizer_->sums.clear();
+  account_.begin(program, optimizers_->trained_by(program));
+  refusal_.clear();
+  decided_ = false;
+  mine_ = nullptr;
+  has_exchange_ = false;
+  block_ = {sizeof(ddh_step_block), 0, step, lr, loss_scale, seed_scale, 1.0, 1.0, 0.0, settings_.clip_value};
+  outcome_.requests = {};
+  outcome_.nonfinite.clear();
+}
+
+const ddh_step_block& StepCoordinator::decide() {
+  if (decided_)
+    ddh::fail(DDH_FAILED_PRECONDITION, "the strategy called decide twice in step ", block_.step,
+              "; call it once, from step");
+  if (mine_ == nullptr)
+    ddh::fail(DDH_FAILED_PRECONDITION, "the strategy called decide before the last backward of step ", block_.step,
+              ", when the number of targets is not known yet; call it from step");
+  wait_for_device();
+  if (take_results_) take_results_();
+  exchange({norm_.sum().words(), norm_.first_nonfinite(), requests_.stop ? 1 : 0, requests_.saves,
+            requests_.saving ? 1 : 0, requests_.save_by_clock ? 1 : 0, windows_.any_open() ? 1 : 0,
+            account_.gradients(), block_.lr});
+  check_gradients();
+  check_lr();
+  merge();
+
+  const double count = outcome_.world.counts.at(0);
+  block_.inv_scale = count > 0 ? 1.0 / (block_.seed_scale * count) : 0.0;
+  block_.grad_norm = std::sqrt(norm_.sum().total()) * block_.inv_scale;
+  if (settings_.clip_norm > 0) block_.clip_factor = std::min(1.0, settings_.clip_norm / (block_.grad_norm + 1e-6));
+  block_.skip = norm_.sum().nonfinite() && settings_.skip_nonfinite ? 1 : 0;
+  if (block_.skip == 0) count_updates();
+  decided_ = true;
+  return block_;
+}
+
+// The one wait of a step. Results on their way to the host, and squares, have arrived.
+void StepCoordinator::wait_for_device() {
+  if (device_.is_host_memory()) return;
+  if (device_norm_ != nullptr)
+    device_norm_->finish(norm_);
+  else
+    device_.synchronize(nullptr);
+  comm_.require_healthy();
+}
+
+// One message of the same size on every rank: the payload, then the rows of metrics.
+void StepCoordinator::exchange(const Payload& mine) {
+  static_assert(std::is_trivially_copyable_v<Payload> && sizeof(Payload) % sizeof(double) == 0);
+  const std::span<const double> rows = mine_->rows();
+  sent_.resize(sizeof(Payload) / sizeof(double) + rows.size());
+  std::memcpy(sent_.data(), &mine, sizeof mine);
+  std::copy(rows.begin(), rows.end(), sent_.begin() + sizeof(Payload) / sizeof(double));
+  received_.resize(sent_.size() * static_cast<size_t>(comm_.world_size()));
+  comm_.all_gather_bytes(sent_.data(), received_.data(), sent_.size() * sizeof(double), "decide");
+}
+
+StepCoordinator::Payload StepCoordinator::payload_of(int32_t rank) const {
+  Payload out;
+  std::memcpy(static_cast<void*>(&out), &received_[static_cast<size_t>(rank) * sent_.size()], sizeof out);
+  return out;
+}
+
+// Every rank sees the same sum, so either all ranks make the detailed exchange, or none.
+void StepCoordinator::check_gradients() const {
+  uint64_t counted = 0;
+  for (int32_t r = 0; r < comm_.world_size(); ++r) counted += payload_of(r).counted;
+  if (counted == account_.expected_gradients()) return;
+  const std::vector<Cover::Param>& mine = account_.gradient_cover().params();
+  std::vector<Cover::Param> every(mine.size() * static_cast<size_t>(comm_.world_size())), sum(mine.size());
+  comm_.all_gather_bytes(mine.data(), every.data(), mine.size() * sizeof(Cover::Param), "counted gradients");
+  for (size_t i = 0; i < every.size(); ++i) sum[i % mine.size()] += every[i];
+  account_.fail_gradients(sum);
+}
+
+// Ranks that update at different rates would train different models without a sign of it.
+void StepCoordinator::check_lr() const {
+  const double first = payload_of(0).lr;
+  for (int32_t r = 1; r < comm_.world_size(); ++r)
+    if (payload_of(r).lr != first)
+      ddh::fail(DDH_FAILED_PRECONDITION, "the learning rate of step ", block_.step, " is ", first, " on rank 0 and ",
+                payload_of(r).lr, " on rank ", r, "; fix the schedule: it returns the same rate on every rank");
+}
+
+void StepCoordinator::require_done() const {
+  if (!refusal_.empty()) ddh::fail(DDH_FAILED_PRECONDITION, "the strategy continued after a refused call: ", refusal_);
+  if (!decided_)
+    ddh::fail(DDH_FAILED_PRECONDITION, "returned without ddh.optim decide in step ", block_.step,
+              "; fix the strategy: it calls decide once in every step");
+}
+
+// Computed from the same bytes on every rank, so the result is equal.
+void StepCoordinator::merge() {
+  norm_.clear();
+  GradientNorm::Place first;
+  bool any_window_open = false;
+  for (int32_t r = 0; r < comm_.world_size(); ++r) {
+    const Payload p = payload_of(r);
+    norm_.sum().merge(p.squares.data());
+    any_window_open = any_window_open || p.has_open_window != 0;
+    StepRequests& asked = outcome_.requests;
+    asked = {asked.stop || p.stop != 0, std::max(asked.saves, p.saves), asked.saving || p.saving != 0,
+             asked.save_by_clock || p.save_by_clock != 0};
+    const bool earlier = first.param < 0 || std::tie(p.nonfinite.param, p.nonfinite.param_offset) <
+                                                std::tie(first.param, first.param_offset);
+    if (p.nonfinite.param >= 0 && earlier) first = p.nonfinite;
+  }
+  mine_->fold(&received_[sizeof(Payload) / sizeof(double)], sent_.size(), static_cast<uint64_t>(comm_.world_size()),
+              outcome_.world);
+  // Every rank has reached this point. If none holds a view, all epochs are closed, and writes need no handshake.
+  if (!any_window_open) windows_.all_closed();
+  if (first.param < 0) return;
+  const ddh_param_desc& param = *model_.params[first.param];
+  outcome_.nonfinite =
+      ddh::str("the gradient of parameter '", param.name, "' (unit '", model_.units[param.owner_unit]->name,
+               "') is not finite from element ", first.param_offset, " on");
+}
+
+void StepCoordinator::count_updates() {
+  const std::span<const uint8_t> trained = optimizers_->trained_by(program_);
+  for (size_t p = 0; p < trained.size(); ++p) optimizer_->param_steps[p] += trained[p];
+}
+
+void StepCoordinator::check_own_sums() const {
+  if (settings_.rounds_sums && !has_exchange_)
+    ddh::fail(DDH_FAILED_PRECONDITION, "the strategy sums gradients without an exchange, so they are not rounded as ",
+              "precision.reduce_dtype=bf16 requires; set it to fp32, or choose another strategy");
+}
+
+void StepCoordinator::require_decided(const char* call) const {
+  if (!decided_)
+    ddh::fail(DDH_FAILED_PRECONDITION, "the strategy called ", call, " before decide in step ", block_.step);
+}
+
+void StepCoordinator::prepare(const ddh_optim_shard& given, int32_t replica_index, int32_t replica_count,
+                              ddh_stream* stream) {
+  require_decided("prepare");
+  account_.check_ranges(given.ranges, given.n_ranges);
+  if (block_.skip != 0 || given.n_ranges == 0 || !optimizer_->sums.needed()) return;
+  const ddh_optim_shard shard = optimizers_->shard_for(*optimizer_, program_, given);
+  const ClockSpan span(comm_.clock(), DDH_SPAN_OPTIM);
+  const auto prepare = [&] {
+    lr_scales_.for_each(shard, block_, [&](const ddh_optim_shard& part, const ddh_step_block& block) {
+      const ddh_update_args args{sizeof(ddh_update_args),        0,      &part,  &block,
+                                 optimizer_->param_steps.data(), stream, nullptr};
+      optimizer_->sums.prepare(args, {replica_index, replica_count});
+    });
+  };
+  if (!device_.is_host_reachable()) return prepare();  // it queues kernels
+  // The host reads the sums, so it waits for them.
+  const ShardCopy mine(shard, optimizer_->slots);
+  ddh::run_on_stream(device_.streams(), device_.context(), stream, mine.accesses(), "the optimizer's prepare", prepare);
+  device_.synchronize(stream);
+}
+
+void StepCoordinator::sum_norms() {
+  require_decided("sum_norms");
+  if (block_.skip == 0 && optimizer_->sums.needed()) optimizer_->sums.agree(comm_);
+}
+
+void StepCoordinator::update(const ddh_optim_shard& given, ddh_stream* stream) {
+  require_decided("update");
+  account_.check_ranges(given.ranges, given.n_ranges);
+  if (block_.skip != 0 || given.n_ranges == 0) return;
+  const ddh_optim_shard shard = optimizers_->shard_for(*optimizer_, program_, given);
+  if (optimizer_->needs_something) check_needs(shard);
+  account_.add_update({shard.ranges, shard.n_ranges});
+  const ClockSpan span(comm_.clock(), DDH_SPAN_OPTIM);
+  if (!device_.is_host_reachable() || device_.is_host_memory())  // kernels (checked before the run), or inline
+    return update_now(*optimizer_, shard, block_, optimizer_->param_steps, stream, optimizer_->call);
+  ShardCopy mine(shard, optimizer_->slots);
+  const ddh::Accesses accesses = mine.accesses();
+  ddh::run_on_stream(
+      device_.streams(), device_.context(), stream, accesses, "the optimizer's update",
+      [this, optimizer = optimizer_, mine = std::move(mine), block = block_, steps = optimizer_->param_steps, stream] {
+        update_now(*optimizer, mine.shard(), block, steps, stream, optimizer->call);
+      });
+  if (optimizer_->sums.needed()) device_.synchronize(stream);  // totals are of this step
+}
+
+void StepCoordinator::update_now(const Optimizers::Instance& optimizer, const ddh_optim_shard& shard,
+                                 const ddh_step_block& block, const std::vector<int64_t>& steps, ddh_stream* stream,
+                                 const PluginCaller& call) const {
+  lr_scales_.for_each(shard, block, [&](const ddh_optim_shard& part, const ddh_step_block& scaled) {
+    const ddh_update_args args{sizeof(ddh_update_args), 0, &part, &scaled, steps.data(), stream,
+                               optimizer.sums.totals()};
+    if (check_ != nullptr) return check_->update(optimizer, args);
+    call(PluginCall::kUpdate, optimizer.table->update, optimizer.inst, &args);
+  });
+}
+
+// If a strategy ignores the optimizer's needs, it gets an error and never a wrong result.
+void StepCoordinator::check_needs(const ddh_optim_shard& shard) const {
+  for (uint32_t r = 0; r < shard.n_ranges; ++r) {
+    const ddh_range& range = shard.ranges[r];
+    const ddh_param_desc& param = *model_.params[range.param];
+    const int32_t need = optimizer_->needs.at(static_cast<size_t>(range.param));
+    if (need == DDH_NEEDS_WHOLE_PARAM && range.numel != param.numel)
+      ddh::fail(DDH_FAILED_PRECONDITION, "the optimizer needs parameter '", param.name,
+                "' as a whole, but the strategy gave it ", range.numel, " of its ", param.numel,
+                " elements; choose another strategy or optimizer");
+    if (need == DDH_NEEDS_PARAM_NORM && !optimizer_->sums.ready(range.param))
+      ddh::fail(DDH_FAILED_PRECONDITION, "the optimizer needs the norm of parameter '", param.name,
+                "', but the strategy updates it without prepare and sum_norms; choose another strategy or optimizer");
+  }
+}
+
+ShardCopy::ShardCopy(const ddh_optim_shard& shard, const std::vector<ddh_slot_desc>& slots)
+    : shard_(shard),
+      ranges_(shard.ranges, shard.ranges + shard.n_ranges),
+      grads_(shard.grads, shard.grads + shard.n_grads),
+      slots_(shard.slots, shard.slots + shard.n_slots) {
+  for (const ddh_slot_desc& slot : slots) slot_bytes_.push_back(ddh_dtype_bytes(slot.dtype));
+}
+
+ddh_optim_shard ShardCopy::shard() const {
+  ddh_optim_shard out = shard_;
+  out.ranges = ranges_.data();
+  out.grads = grads_.data();
+  out.slots = slots_.data();
+  return out;
+}
+
+ddh::Accesses ShardCopy::accesses() const {
+  ddh::Accesses out;
+  if (ranges_.empty()) return out;
+  uint64_t begin = UINT64_MAX, end = 0;
+  for (const ddh_range& r : ranges_) {
+    begin = std::min(begin, r.flat_offset);
+    end = std::max(end, r.flat_offset + r.numel);
+  }
+  const auto at = [begin](const void* base, uint64_t element_bytes) {
+    return static_cast<const char*>(base) + begin * element_bytes;
+  };
+  const uint64_t numel = end - begin;
+  out.updates(at(shard_.master, sizeof(float)), numel * sizeof(float));
+  if (shard_.lowp != nullptr) {
+    const uint64_t element_bytes = ddh_dtype_bytes(shard_.lowp_dtype);
+    out.writes(at(shard_.lowp, element_bytes), numel * element_bytes);
+  }
+  for (const float* grad : grads_) out.reads(at(grad, sizeof(float)), numel * sizeof(float));
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    if (slots_[i] != nullptr) out.updates(at(slots_[i], slot_bytes_[i]), numel * slot_bytes_[i]);
+  }
+  return out;
+}
+
+}  // namespace ddhost

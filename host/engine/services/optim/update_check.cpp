@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/services/optim/update_check.hpp"
+
+#include <algorithm>
+
+#include "ddh/sdk/layout.hpp"
+#include "ddh/sdk/tier/checksum.hpp"
+
+namespace ddhost {
+namespace {
+
+using Kind = UpdateBuffer::Kind;
+
+// Elements of a copy, unless the parameter is needed whole.
+constexpr uint64_t kPiece = uint64_t{1} << 16;
+// Finite numbers in every dtype.
+constexpr unsigned char kFirstMark = 0x3c, kSecondMark = 0x3e;
+
+// Calls visit with the pieces of a range.
+template <class Visit>
+void for_each_piece(const ddh_range& range, bool whole, Visit&& visit) {
+  for (uint64_t done = 0; done < range.numel; done += kPiece) {
+    const uint64_t numel = whole ? range.numel : std::min(kPiece, range.numel - done);
+    visit(ddh_range{range.param, 0, range.param_offset + done, range.flat_offset + done, numel});
+    if (whole) return;
+  }
+}
+
+}  // namespace
+
+// A call of update or prepare on ranges of one parameter.
+struct UpdateCheck::Call {
+  const Optimizers::Instance& optimizer;
+  const ddh_update_args& args;
+  const ddh_prepare_args* prepare;  // null: update
+  std::vector<UpdateBuffer> buffers;
+
+  [[nodiscard]] PluginCall which() const { return prepare == nullptr ? PluginCall::kUpdate : PluginCall::kPrepare; }
+  void on(UpdateReplay& replay) const {
+    const Optimizers::Instance& o = optimizer;
+    if (prepare == nullptr) return o.call(which(), o.table->update, o.inst, &replay.args());
+    const ddh_prepare_args mine{sizeof mine, prepare->sum_count, &replay.args(), replay.values()};
+    o.call(which(), o.table->prepare, o.inst, &mine);
+  }
+};
+
+std::vector<UpdateBuffer> UpdateCheck::buffers_of(const Optimizers::Instance& o, const ddh_optim_shard& shard,
+                                                  int32_t param, const ddh_prepare_args* prepare) const {
+  const auto base = [](const void* p) { return static_cast<const char*>(p); };
+  const bool updates = prepare == nullptr;
+  std::vector<UpdateBuffer> all = {
+      {Kind::kMaster, base(shard.master), sizeof(float), true, updates, "the master weights"}};
+  if (shard.lowp != nullptr)
+    all.push_back(
+        {Kind::kLowp, base(shard.lowp), ddh_dtype_bytes(shard.lowp_dtype), false, updates, "the low-precision copy"});
+  for (uint32_t g = 0; g < shard.n_grads; ++g)
+    all.push_back({Kind::kGrad, base(shard.grads[g]), sizeof(float), true, false, "the gradients"});
+  for (uint32_t i = 0; i < shard.n_slots; ++i) {
+    const bool used = !DDH_CAN(o.table, ddh_optimizer_api, slot_used) || o.table->slot_used(o.inst, i, param) != 0;
+    all.push_back({Kind::kSlot, base(shard.slots[i]), ddh_dtype_bytes(o.slots[i].dtype), used, used,
+                   ddh::str(used ? "slot '" : "the unused slot '", o.slots[i].name, "'")});
+  }
+  for (uint32_t k = 0; prepare != nullptr && k < prepare->sum_count; ++k) {
+    const char* const first =
+        reinterpret_cast<const char*>(prepare->values[k]) - shard.ranges[0].flat_offset * sizeof(float);
+    all.push_back({Kind::kValue, first, sizeof(float), false, true, "the values for norms"});
+  }
+  return all;
+}
+
+void UpdateCheck::update(const Optimizers::Instance& o, const ddh_update_args& args) const {
+  const ddh_optim_shard& shard = *args.shard;
+  require_zero_padding(o, shard);
+  struct Expected {
+    size_t call;
+    ddh_range piece;
+    Sums sums;
+  };
+  std::vector<Call> calls;
+  std::vector<Expected> expected;
+  for (uint32_t r = 0; r < shard.n_ranges; ++r) {
+    const ddh_range& range = shard.ranges[r];
+    if (range.numel == 0) continue;
+    calls.push_back({o, args, nullptr, buffers_of(o, shard, range.param, nullptr)});
+    const bool whole = o.needs[static_cast<size_t>(range.param)] == DDH_NEEDS_WHOLE_PARAM;
+    for_each_piece(range, whole, [&](const ddh_range& piece) {
+      if (expected.empty()) repeat_skipped(calls.back(), piece);
+      expected.push_back({calls.size() - 1, piece, repeat(calls.back(), piece)});
+    });
+  }
+  const Sums gaps = gap_sums(o, shard);
+  o.call(PluginCall::kUpdate, o.table->update, o.inst, &args);
+  if (gap_sums(o, shard) != gaps)
+    o.call.blame(PluginCall::kUpdate, {}, "writes between the ranges of parameter '",
+                 model_.params[shard.ranges[0].param]->name, "' and those of parameters after it");
+  for (const Expected& e : expected) require_same(calls[e.call], e.piece, e.sums);
+}
+
+void UpdateCheck::prepare(const Optimizers::Instance& o, const ddh_prepare_args& args) const {
+  const ddh_optim_shard& shard = *args.update->shard;
+  const ddh_range& range = shard.ranges[0];
+  const Call call{o, *args.update, &args, buffers_of(o, shard, range.param, &args)};
+  const Sums expected = repeat(call, range);
+  o.call(PluginCall::kPrepare, o.table->prepare, o.inst, &args);
+  require_same(call, range, expected);
+}
+
+UpdateCheck::Sums UpdateCheck::repeat(const Call& call, const ddh_range& piece) const {
+  const char* const param = model_.params[piece.param]->name;
+  const auto run = [&](UpdateReplay& replay) {
+    call.on(replay);
+    if (const std::string wrong = replay.forbidden_write(); !wrong.empty())
+      call.optimizer.call.blame(call.which(), {}, wrong, ", parameter '", param, "'");
+  };
+  UpdateReplay whole(call.args, call.buffers, piece, DDH_GRID, kFirstMark);
+  run(whole);
+  Sums sums;
+  for (size_t i = 0; i < call.buffers.size(); ++i)
+    sums.push_back(ddh::checksum64(whole.result(i).data(), whole.result(i).size()));
+  // Cut near the middle, if the parameter may be cut.
+  const bool may_cut = call.optimizer.needs[static_cast<size_t>(piece.param)] != DDH_NEEDS_WHOLE_PARAM;
+  const uint64_t cut = may_cut && piece.numel > DDH_GRID ? ddh::round_up_to_grid(piece.numel / 2) : piece.numel;
+  for (uint64_t done = 0; done < piece.numel; done = done == 0 ? cut : piece.numel) {
+    const ddh_range part{piece.param, 0, piece.param_offset + done, piece.flat_offset + done,
+                         done == 0 ? cut : piece.numel - cut};
+    UpdateReplay again(call.args, call.buffers, part, uint64_t{3} * DDH_GRID, kSecondMark);
+    run(again);
+    for (size_t i = 0; i < call.buffers.size(); ++i) {
+      const UpdateBuffer& buffer = call.buffers[i];
+      if (!buffer.writes) continue;
+      const std::span<const char> mine = again.result(i);
+      const auto [at, other] = std::mismatch(
+          mine.begin(), mine.end(), whole.result(i).begin() + static_cast<std::ptrdiff_t>(done * buffer.element_bytes));
+      if (at == mine.end()) continue;
+      const uint64_t element = part.param_offset + static_cast<uint64_t>(at - mine.begin()) / buffer.element_bytes;
+      call.optimizer.call.blame(
+          call.which(), {}, "gives element ", element, " of parameter '", param, "' other bits in ", buffer.name,
+          " when the same values are at another place of the buffers, in a range from element ", part.param_offset,
+          " to ", part.param_offset + part.numel, " instead of ", piece.param_offset, " to ",
+          piece.param_offset + piece.numel,
+          "; the result must depend neither on the range, nor on values outside of it, nor on earlier calls");
+    }
+  }
+  return sums;
+}
+
+void UpdateCheck::repeat_skipped(const Call& call, const ddh_range& piece) const {
+  UpdateReplay replay(call.args, call.buffers, piece, DDH_GRID, kFirstMark);
+  ddh_step_block skipped = *call.args.block;
+  skipped.skip = 1;
+  replay.args().block = &skipped;
+  call.on(replay);
+  if (const std::string wrong = replay.forbidden_write(/*skipped=*/true); !wrong.empty())
+    call.optimizer.call.blame(call.which(), {}, wrong, ", parameter '", model_.params[piece.param]->name, "'");
+}
+
+void UpdateCheck::require_same(const Call& call, const ddh_range& piece, const Sums& expected) const {
+  for (size_t i = 0; i < call.buffers.size(); ++i) {
+    const UpdateBuffer& buffer = call.buffers[i];
+    if (buffer.base == nullptr || (!buffer.writes && !buffer.reads)) continue;
+    if (ddh::checksum64(buffer.at(piece.flat_offset), piece.numel * buffer.element_bytes) == expected[i]) continue;
+    call.optimizer.call.blame(call.which(), {}, "gives parameter '", model_.params[piece.param]->name,
+                              "' other bits in ", buffer.name,
+                              " than the same call on a copy of its values, between elements ", piece.param_offset,
+                              " and ", piece.param_offset + piece.numel,
+                              "; the result must depend on these values alone, not on other ranges or earlier calls");
+  }
+}
+
+// Of the elements between the ranges, per gap and buffer.
+UpdateCheck::Sums UpdateCheck::gap_sums(const Optimizers::Instance& o, const ddh_optim_shard& shard) const {
+  std::vector<ddh_range> ranges(shard.ranges, shard.ranges + shard.n_ranges);
+  std::erase_if(ranges, [](const ddh_range& r) { return r.numel == 0; });
+  std::sort(ranges.begin(), ranges.end(),
+            [](const ddh_range& a, const ddh_range& b) { return a.flat_offset < b.flat_offset; });
+  Sums sums;
+  for (size_t r = 1; r < ranges.size(); ++r) {
+    const uint64_t begin = ranges[r - 1].flat_offset + ranges[r - 1].numel, end = ranges[r].flat_offset;
+    if (begin >= end) continue;
+    for (const UpdateBuffer& buffer : buffers_of(o, shard, ranges[r].param, nullptr))
+      if (buffer.base != nullptr)
+        sums.push_back(ddh::checksum64(buffer.at(begin), (end - begin) * buffer.element_bytes));
+  }
+  return sums;
+}
+
+void UpdateCheck::require_zero_padding(const Optimizers::Instance& o, const ddh_optim_shard& shard) const {
+  for (uint32_t r = 0; r < shard.n_ranges; ++r) {
+    const ddh_range& range = shard.ranges[r];
+    const ddh_param_desc& param = *model_.params[range.param];
+    const uint64_t end = range.flat_offset + range.numel, padding = ddh::round_up_to_grid(end) - end;
+    if (padding == 0 || range.numel == 0 || range.param_offset + range.numel != param.numel) continue;
+    for (const UpdateBuffer& buffer : buffers_of(o, shard, range.param, nullptr)) {
+      if (buffer.base == nullptr) continue;
+      const char* const first = buffer.at(end);
+      if (std::all_of(first, first + padding * buffer.element_bytes, [](char c) { return c == 0; })) continue;
+      ddh::fail(DDH_FAILED_PRECONDITION, "the ", padding, " elements of padding behind parameter '", param.name,
+                "' are not zero in ", buffer.name, " that the strategy passes to update",
+                "; parameters begin on multiples of 64 elements, and the padding between them stays zero: fix what ",
+                "writes there, or the strategy's layout");
+    }
+  }
+}
+
+}  // namespace ddhost

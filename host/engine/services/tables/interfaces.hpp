@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/services/tables/interfaces.hpp: the tables that plugins get from the host. They are the same for all ranks; only `h`
+// differs, which points to a PluginSeat.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "ddh/ddh.h"
+#include "engine/services/comm/comm.hpp"
+#include "engine/services/device.hpp"
+#include "engine/services/initial_values.hpp"
+#include "engine/services/memory/memory.hpp"
+#include "engine/services/memory/owned_handles.hpp"
+#include "engine/services/memory/staging.hpp"
+#include "engine/services/memory/windows.hpp"
+#include "engine/services/optim/step_coordinator.hpp"
+#include "engine/services/rank_seat.hpp"
+#include "engine/services/run_config.hpp"
+
+namespace spdlog {
+class logger;
+}
+
+namespace ddhost {
+
+// The data of one rank's services. Members are set in this order when the rank starts. A service that is called too
+// early returns DDH_FAILED_PRECONDITION.
+struct RankServices {
+  // `rank_config`: this rank's own copy.
+  RankServices(const RankSeat& rank_seat, std::unique_ptr<RunConfig> rank_config,
+               std::shared_ptr<spdlog::logger> logger)
+      : seat(rank_seat),
+        own_config(std::move(rank_config)),
+        config(*own_config),
+        log(std::move(logger)),
+        handles(rank_seat.record.misuse()) {
+    memory.report_to(rank_seat.record.misuse());
+  }
+
+  const RankSeat& seat;
+  const std::unique_ptr<RunConfig> own_config;  // agree writes into it
+  RunConfig& config;
+  std::shared_ptr<spdlog::logger> log;
+  std::unique_ptr<Device> device;
+  OwnedHandles handles;
+  Memory memory;
+  std::unique_ptr<Staging> staging;
+  Clock clock;
+  std::unique_ptr<Comm> comm;
+  std::unique_ptr<Windows> windows;
+  std::unique_ptr<InitialValues> params;
+  std::unique_ptr<StepCoordinator> step;
+  ddh_group* model_group = nullptr;  // owned by the transport
+};
+
+// The object that `h` points to: the rank and the calling plugin. Its address is stable while the plugin lives.
+class PluginSeat {
+ public:
+  // `options_section`: the section of its options; empty: the section of its kind.
+  PluginSeat(RankServices& rank_services, std::string plugin_name, const std::string& options_section = "");
+  PluginSeat(const PluginSeat&) = delete;
+  PluginSeat& operator=(const PluginSeat&) = delete;
+
+  [[nodiscard]] const ddh_host& host() const { return host_; }
+  RankServices& services;
+  const std::string name;     // "strategy:zero1": prefix of log lines and kv keys
+  const std::string shown;    // "strategy 'zero1'", for sentences
+  const std::string kind;     // "strategy"
+  const std::string section;  // "strategy": of its options
+  const bool is_model;
+
+  // Refuses a key that is neither an option of the plugin's own nor promised in ddh/service/config.h. [any]
+  void require_readable(const char* key) const;
+
+  // A copy of `text` that lives as long as the seat, so pointers given to a plugin stay valid. [any]
+  const char* keep(const std::string& text);
+
+ private:
+  std::mutex mutex_;
+  std::set<std::string> kept_;  // a set: elements stay in place
+  ddh_host host_;
+};
+
+// The table for an interface id, or nullptr. Needs no rank.
+const void* host_interface(const char* id);
+
+}  // namespace ddhost

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/settings/run_plan.hpp: the decisions that are made before the ranks start. Every rank reads the same plan.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/calls/plugin.hpp"
+#include "engine/state/final_weights.hpp"
+
+namespace ddhost {
+
+// A hash of something that must be equal on every rank.
+struct Fingerprint {
+  std::string of;  // "strategy", "configuration"
+  uint64_t hash;
+};
+
+enum class Work { kTrain, kEvaluate, kGenerate };
+
+struct RunPlan {
+  Work work = Work::kTrain;
+  Plugin strategy, model, comm, device, schedule;
+  std::string less_memory;    // a strategy that takes less memory, as `strategy` names it; empty: it names none
+  std::string device_reason;  // why device.plugin=auto is this device; empty: the user named it
+  // The transport of host memory, where `comm` takes buffers of the device only (comm.host); else there is none.
+  Plugin host_comm;
+  [[nodiscard]] bool has_host_comm() const { return host_comm.desc != nullptr; }
+  // Further schedules that phases name, by their sections: "schedule_kg".
+  struct PhaseSchedule {
+    std::string section;
+    Plugin plugin;
+  };
+  std::vector<PhaseSchedule> phase_schedules;
+  std::vector<Plugin> monitors;  // of monitor.plugins; rank 0 uses them
+  // In the order of train.optimizers: ddh_program_desc.optimizer is an index.
+  struct Optimizer {
+    std::string section;  // of its options: "optimizer", "optimizer_kg"
+    Plugin plugin;
+  };
+  std::vector<Optimizer> optimizers;
+  int ranks_per_node = 0;                     // 0 = all on one node
+  std::filesystem::path run_dir;              // absolute, exists, writable; empty if the run writes nothing
+  std::vector<std::filesystem::path> resume;  // checkpoints to resume from, the newest first; empty: a new run
+  std::vector<Fingerprint> fingerprints;
+  std::shared_ptr<const FinalWeights> final_weights;  // of train.save_final; null: none
+};
+
+}  // namespace ddhost

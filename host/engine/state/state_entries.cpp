@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/state/state_entries.hpp"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "checkpoint/usable_values.hpp"
+
+namespace ddhost {
+namespace {
+
+constexpr uint32_t kMaxEntries = 1U << 24;
+
+void check_entry(const StateSource& source, const ddh_state_entry& e, uint32_t index) {
+  const auto refuse = [&](const auto&... what) {
+    source.strategy.caller().blame(PluginCall::kState, {}, "entry ", index, " ", what...);
+  };
+  if (e.struct_size < DDH_STATE_ENTRY_MIN_SIZE)
+    refuse("has struct_size ", e.struct_size, ", but at least ", DDH_STATE_ENTRY_MIN_SIZE, " are needed");
+  if (e.param < 0 || static_cast<uint32_t>(e.param) >= source.model.n_params)
+    refuse("names parameter ", e.param, " of ", source.model.n_params);
+  const uint64_t numel = source.model.params[e.param]->numel;
+  if (e.offset > numel || e.numel > numel - e.offset)
+    refuse("has ", e.numel, " elements from element ", e.offset, " on of parameter ", param_text(source.model, e.param),
+           ", which has ", numel);
+  if (e.offset % DDH_GRID != 0 || (e.numel % DDH_GRID != 0 && e.offset + e.numel != numel))
+    refuse("has ", e.numel, " elements from element ", e.offset, " on of parameter ", param_text(source.model, e.param),
+           ", which is not cut at multiples of ", DDH_GRID, " elements");
+  if (e.kind != DDH_STATE_PARAM && e.kind != DDH_STATE_SLOT)
+    refuse("is of kind ", e.kind, "; use DDH_STATE_PARAM or DDH_STATE_SLOT");
+  if (e.kind == DDH_STATE_SLOT && e.slot < 0) refuse("is of the optimizer's slot ", e.slot);
+  const uint64_t width = ddh_dtype_bytes(e.dtype);
+  const bool is_number = e.dtype == DDH_F32 || e.dtype == DDH_BF16 || e.dtype == DDH_F16;
+  if (width == 0 || (e.kind == DDH_STATE_PARAM && !is_number))
+    refuse("has dtype ", e.dtype, "; parameters are DDH_F32, DDH_BF16 or DDH_F16");
+  if (e.memory < DDH_MEM_HOST || e.memory > DDH_MEM_FILE) refuse("is in memory ", e.memory, "; use one of DDH_MEM_*");
+  if (e.data == nullptr && e.memory != DDH_MEM_FILE && e.numel > 0)
+    refuse("of parameter ", param_text(source.model, e.param), " has no data (NULL), and is not in a file");
+  if (reinterpret_cast<uintptr_t>(e.data) % width != 0)
+    refuse("has data at an address that is not a multiple of ", width);
+  if (e.replica_count < 1 || e.replica_index < 0 || e.replica_index >= e.replica_count)
+    refuse("is replica ", e.replica_index, " of ", e.replica_count, "; give 0 of 1 if no other rank holds it");
+}
+
+}  // namespace
+
+std::vector<ddh_state_entry> state_entries(const StateSource& source) {
+  uint32_t count = 0;
+  source.strategy.call(PluginCall::kState, source.table.state, nullptr, sizeof(ddh_state_entry), &count);
+  if (count > kMaxEntries)
+    source.strategy.caller().blame(PluginCall::kState, {}, "says that it has ", count, " entries");
+  std::vector<ddh_state_entry> entries(count);
+  for (ddh_state_entry& entry : entries) entry.struct_size = sizeof entry;
+  uint32_t given = count;
+  source.strategy.call(PluginCall::kState, source.table.state, entries.data(), sizeof(ddh_state_entry), &given);
+  if (given != count)
+    source.strategy.caller().blame(PluginCall::kState, {}, "first had ", count, " entries and then gave ", given);
+  for (uint32_t i = 0; i < count; ++i) check_entry(source, entries[i], i);
+  return entries;
+}
+
+Cover held_params(const ddh_model_desc& model, const std::vector<ddh_state_entry>& entries) {
+  Cover held(model.n_params);
+  for (const ddh_state_entry& e : entries)
+    if (e.kind == DDH_STATE_PARAM) held.add(e.param, e.offset, e.numel);
+  return held;
+}
+
+std::optional<NonfinitePlace> first_nonfinite(const std::vector<ddh_state_entry>& entries, Staging& staging) {
+  for (const ddh_state_entry& e : entries) {
+    if (e.kind != DDH_STATE_PARAM || e.dtype != DDH_F32 || e.data == nullptr) continue;
+    const auto* values = reinterpret_cast<const float*>(staging.readable(e.data, e.numel * sizeof(float), nullptr));
+    if (const std::optional<uint64_t> at = first_nonfinite(values, e.numel))
+      return NonfinitePlace{e.param, e.offset + *at};
+  }
+  return std::nullopt;
+}
+
+}  // namespace ddhost

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// plan/prepare.cpp: plugins and configuration of a run.
+#include "plan/prepare.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <thread>
+
+#include "config/compat.hpp"
+#include "config/run_length.hpp"
+#include "ddh/kind/comm.h"
+#include "ddh/kind/device.h"
+#include "ddh/kind/optimizer.h"
+#include "ddh/sdk/plugin.hpp"
+#include "plan/gpus.hpp"
+#include "plan/device_choice.hpp"
+#include "plan/load_guard.hpp"
+#include "plan/replaced_plugins.hpp"
+#include "plan/run_folder.hpp"
+#include "plugin/capabilities.hpp"
+
+namespace fs = std::filesystem;
+
+namespace ddhost {
+namespace {
+
+// A plugin of the run, its section of options, and the option that chooses it.
+struct Role {
+  int32_t kind;
+  std::string section;
+  Plugin* plugin;
+  std::string key = section + ".plugin";
+};
+std::vector<Role> roles_of(PreparedRun& plan) {
+  const auto role = [](int32_t kind, Plugin& plugin) { return Role{kind, kind_name(kind), &plugin}; };
+  std::vector<Role> roles = {role(DDH_KIND_MODEL, plan.model), role(DDH_KIND_STRATEGY, plan.strategy)};
+  for (RunPlan::Optimizer& optimizer : plan.optimizers)
+    roles.push_back({DDH_KIND_OPTIMIZER, optimizer.section, &optimizer.plugin});
+  roles.push_back(role(DDH_KIND_COMM, plan.comm));
+  if (plan.has_host_comm()) roles.push_back({DDH_KIND_COMM, kHostCommSection, &plan.host_comm, "comm.host"});
+  roles.push_back(role(DDH_KIND_DEVICE, plan.device));
+  roles.push_back({DDH_KIND_SCHEDULE, "schedule", &plan.schedule, "schedule.type"});
+  for (RunPlan::PhaseSchedule& schedule : plan.phase_schedules)
+    roles.push_back({DDH_KIND_SCHEDULE, schedule.section, &schedule.plugin, schedule.section + ".type"});
+  return roles;
+}
+
+// The base of a relative path. The user's last value wins, under any name of the option.
+fs::path base_of(const UserConfig& user, const Role& role) {
+  const auto& wishes = user.wishes();
+  const auto last = std::find_if(wishes.rbegin(), wishes.rend(), [&](const Wish& wish) {
+    return !wish.value.is_null() && !wish.replaced && (wish.key == role.key || wish.key == role.section + ".plugin");
+  });
+  return last == wishes.rend() ? fs::current_path() : last->base;
+}
+
+// Where plugins come from. What the command line replaces is marked in `user`.
+struct Source {
+  UserConfig& user;
+  const Config& choices;
+  Registry& registry;
+  LoaderRecord* record;
+};
+
+Plugin find_plugin(const Source& source, const Role& role) {
+  const std::string& choice = source.choices.text(role.key);
+  const LoadGuard guard(source.record, ddh::str("loading ", kind_name(role.kind), " '", choice, "'"));
+  return source.registry.find(role.kind, choice, base_of(source.user, role));
+}
+
+// The user of a device that `auto` chose may not know that there is another.
+Plugin find_device(const Source& source, const Role& role, const DeviceChoice& choice) {
+  try {
+    return find_plugin(source, role);
+  } catch (const ddh::Error& error) {
+    if (choice.reason.empty()) throw;
+    ddh::fail(error.code(), error.what(), "; device.plugin=auto chose it: ", choice.reason,
+              "; --device cpu computes without it");
+  }
+}
+
+void note_replaced(PreparedRun& plan, const std::string& sentence) {
+  if (!sentence.empty()) plan.replaced.push_back(sentence);
+}
+
+// A transport of the device's memory works beside one of host memory, which has options of its own.
+void add_host_comm(const Source& source, PreparedRun& plan, std::vector<Section>& sections) {
+  if (plan.device.has_cap(DDH_CAP_HOST_MEMORY))
+    ddh::fail(DDH_FAILED_PRECONDITION, "comm '", plan.comm.id(),
+              "' exchanges memory of GPUs, but this run computes on the CPU; choose --device cuda, or --comm shm");
+  plan.host_comm = find_plugin(source, {DDH_KIND_COMM, kHostCommSection, &plan.host_comm, "comm.host"});
+  if (plan.host_comm.has_cap(DDH_CAP_DEVICE_BUFFERS) || plan.host_comm.has_cap(DDH_CAP_RANKS_ARE_THREADS))
+    ddh::fail(DDH_FAILED_PRECONDITION, "comm.host '", plan.host_comm.id(), "' does not exchange host memory between ",
+              "processes, which comm '", plan.comm.id(), "' needs beside it; choose comm.host=shm");
+  sections.push_back({kHostCommSection, {}, ""});
+  note_replaced(plan, replace_options(source.user, sections, {plan.host_comm, kHostCommSection, "comm.host"}));
+  add_plugin_options(sections, kHostCommSection, plan.host_comm.desc->config_schema,
+                     "comm '" + plan.host_comm.id() + "'");
+}
+
+// The plugins of monitor.plugins, their options, and their full paths for the effective configuration.
+std::vector<std::string> find_monitors(const Source& source, PreparedRun& plan, std::vector<Section>& sections) {
+  const Wish* wish = source.user.find("monitor.plugins");
+  std::vector<std::string> full_names;
+  for (const auto& choice : source.choices.get<std::vector<std::string>>("monitor.plugins")) {
+    const LoadGuard guard(source.record, "loading monitor '" + choice + "'");
+    const Plugin plugin =
+        source.registry.find(DDH_KIND_MONITOR, choice, wish == nullptr ? fs::current_path() : wish->base);
+    const std::string id = plugin.id();
+    if (std::any_of(plan.monitors.begin(), plan.monitors.end(), [&](const Plugin& other) { return other.id() == id; }))
+      ddh::fail(DDH_ALREADY_EXISTS, "monitor.plugins names the monitor '", id, "' twice; leave one of them out");
+    add_plugin_options(sections, "monitor", plugin.desc->config_schema, "monitor '" + id + "'", id + ".");
+    full_names.push_back(parse_choice(choice).is_path ? plugin.file.string() + ":" + id : choice);
+    plan.monitors.push_back(plugin);
+  }
+  note_replaced(plan, replace_monitor_options(source.user, host_sections(), plan.monitors));
+  return full_names;
+}
+
+// Makes the path absolute, so the effective configuration means the same plugin from any folder.
+void name_plugin_by_full_path(Config& config, const Role& role) {
+  const Plugin& plugin = *role.plugin;
+  const Config::Value given = *config.find(role.key);
+  if (parse_choice(given.value.get<std::string>()).is_path)
+    config.set(role.key, plugin.file.string() + ":" + plugin.id(), given.source);
+}
+
+void check_threads(PreparedRun& plan) {
+  if (!plan.ranks_are_threads || plan.world_size == 1) return;
+  for (const Role& role : roles_of(plan)) {
+    const Plugin& plugin = *role.plugin;
+    if (plugin.has_cap(DDH_CAP_IN_PROCESS)) continue;
+    ddh::fail(DDH_FAILED_PRECONDITION, kind_name(role.kind), " '", plugin.id(),
+              "' can't run several ranks in one process, which comm '", plan.comm.id(),
+              "' requires; choose another --comm or --nproc 1");
+  }
+}
+
+// On a device with its own memory, strategies and models must access that memory in stream order
+// (DDH_CAP_STREAM_ORDERED).
+void check_device(const PreparedRun& plan) {
+  if (plan.device.has_cap(DDH_CAP_HOST_MEMORY)) return;
+  for (const Plugin* plugin : {&plan.strategy, &plan.model}) {
+    if (plugin->has_cap(DDH_CAP_STREAM_ORDERED)) continue;
+    ddh::fail(DDH_FAILED_PRECONDITION, kind_name(plugin->desc->kind), " '", plugin->id(),
+              "' computes on the CPU and cannot use device '", plan.device.id(), "'; choose --device cpu, or another ",
+              kind_name(plugin->desc->kind));
+  }
+  if (plan.device.has_cap(DDH_CAP_HOST_REACHABLE)) {
+    if (plan.model.module->build->torch_version == 0) return;
+    ddh::fail(DDH_FAILED_PRECONDITION, "model '", plan.model.id(), "' computes with LibTorch, which knows no device '",
+              plan.device.id(), "'; choose --device cpu or --device cuda");
+  }
+  for (const RunPlan::Optimizer& optimizer : plan.optimizers) {
+    if (optimizer.plugin.has_cap(DDH_CAP_KERNELS)) continue;
+    ddh::fail(DDH_FAILED_PRECONDITION, "optimizer '", optimizer.plugin.id(),
+              "' has no kernels for GPUs and computes on the host, which can't reach the memory of device '",
+              plan.device.id(), "'; choose another --optimizer, or --device cpu");
+  }
+}
+
+// Clipping is by norm or by value. With clip_value the default of clip_norm becomes 0, so a dry run prints a valid
+// config file.
+void settle_clipping(PreparedRun& plan) {
+  const double value = plan.config.get<double>("train.clip_value"), norm = plan.config.get<double>("train.clip_norm");
+  if (norm > 0 && norm < std::numeric_limits<float>::min())
+    ddh::fail(DDH_INVALID_ARGUMENT, "train.clip_norm=", norm,
+              " clips every gradient to zero; give 0 (no clipping) or a ", "larger number");
+  if (value == 0) return;
+  if (static_cast<float>(value) < std::numeric_limits<float>::min() || std::isinf(static_cast<float>(value)))
+    ddh::fail(DDH_INVALID_ARGUMENT, "train.clip_value=", value,
+              " is outside the range of fp32; give 0 or a number from 1e-37 to 1e38");
+  for (const RunPlan::Optimizer& optimizer : plan.optimizers) {
+    if (optimizer.plugin.has_cap(DDH_CAP_CLIP_VALUE)) continue;
+    ddh::fail(DDH_FAILED_PRECONDITION, "optimizer '", optimizer.plugin.id(), "' does not clip by value; leave out ",
+              "train.clip_value=", value, " or choose another optimizer");
+  }
+  if (norm > 0 && plan.config.find("train.clip_norm")->source != "default")
+    ddh::fail(DDH_INVALID_ARGUMENT, "train.clip_value=", value, " and train.clip_norm=", norm,
+              " exclude each other; leave one out");
+  plan.config.set("train.clip_norm", 0.0, "derived");
+}
+
+// For `eval` and `generate`: an evaluation takes every sample, unless the user gave train.eval_batches.
+void settle_use(PreparedRun& plan) {
+  if (plan.config.json("train.init_from") == "\"\"")
+    ddh::fail(DDH_INVALID_ARGUMENT, plan.work == Work::kEvaluate ? "ddhost eval" : "ddhost generate",
+              " needs a trained model; give --weights FILE.safetensors");
+  if (plan.config.find("train.eval_batches")->source == "default") plan.config.set("train.eval_batches", 0, "derived");
+}
+
+// Finds the plugins of the run, and the configuration with their options.
+Config find_plugins(UserConfig& user, Registry& registry, LoaderRecord* record, PreparedRun& plan) {
+  const std::vector<Section> of_host = run_sections(user);
+  Config choices(user, of_host, /*plugin_sections=*/false);
+  const DeviceChoice device = choose_device(choices, registry, gpus_here());
+  if (!device.reason.empty()) choices.set("device.plugin", device.plugin, "derived");
+  plan.device_reason = device.reason;
+  const Source source{user, choices, registry, record};
+  std::vector<Section> sections = of_host;
+  for (const std::string& section : optimizer_sections(user)) plan.optimizers.push_back({section, {}});
+  for (const std::string& section : schedule_sections(user)) plan.phase_schedules.push_back({section, {}});
+  for (const Role& role : roles_of(plan)) {
+    Plugin& plugin = *role.plugin;
+    plugin = role.kind == DDH_KIND_DEVICE ? find_device(source, role, device) : find_plugin(source, role);
+    note_replaced(plan, replace_options(user, of_host, {plugin, role.section, role.key}));
+    const Schema schema = add_plugin_options(sections, role.section, plugin.desc->config_schema,
+                                             kind_name(role.kind) + " '" + plugin.id() + "'");
+    if (role.kind == DDH_KIND_STRATEGY) plan.less_memory = schema.less_memory;
+    add_foreign_names(sections, role.section, kind_name(role.kind), plugin.id());
+  }
+  if (plan.comm.has_cap(DDH_CAP_DEVICE_BUFFERS))
+    add_host_comm(source, plan, sections);
+  else
+    note_replaced(plan, replace_host_comm_options(user, of_host, plan.comm));
+  const std::vector<std::string> monitors = find_monitors(source, plan, sections);
+  Config config(user, sections);
+  config.set("monitor.plugins", monitors, config.find("monitor.plugins")->source);
+  if (!device.reason.empty()) config.set("device.plugin", device.plugin, "derived");
+  return config;
+}
+
+// Completes the configuration, and refuses plugins that do not fit together.
+void settle(PreparedRun& plan) {
+  for (const RunPlan::Optimizer& optimizer : plan.optimizers) {
+    if (plan.config.find(optimizer.section + ".lr") != nullptr) continue;
+    ddh::fail(DDH_FAILED_PRECONDITION, "optimizer '", optimizer.plugin.id(),
+              "' has no option 'lr', from which the host computes the learning rate of a step; fix the plugin");
+  }
+  settle_clipping(plan);
+  settle_run_length(plan.config, plan.work == Work::kTrain);
+  for (const Role& role : roles_of(plan)) name_plugin_by_full_path(plan.config, role);
+  if (plan.config.find("run.nproc")->value.is_null()) plan.config.set("run.nproc", plan.world_size, "derived");
+  plan.ranks_per_node = static_cast<int>(plan.config.get<int64_t>("run.ranks_per_node"));
+  if (plan.ranks_per_node > 0 && plan.world_size % plan.ranks_per_node != 0)
+    ddh::fail(DDH_INVALID_ARGUMENT, "run.ranks_per_node=", plan.ranks_per_node, " does not divide the ",
+              plan.world_size, " ranks into equal nodes; change it or --nproc");
+  plan.ranks_are_threads = plan.comm.has_cap(DDH_CAP_RANKS_ARE_THREADS);
+  check_threads(plan);
+  check_device(plan);
+  check_features(plan.model, plan.strategy);
+  for (const RunPlan::Optimizer& optimizer : plan.optimizers) check_features(optimizer.plugin, plan.strategy);
+  if (plan.work != Work::kTrain) settle_use(plan);
+}
+
+}  // namespace
+
+void share_cores(int world_size) {
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const char* const given = std::getenv("OMP_NUM_THREADS");  // one number, or one for each level: "4,2"
+  // LibTorch takes over MKL's number, so one that differs would replace the user's.
+  const std::string share =
+      given != nullptr ? std::string(given, std::strcspn(given, ",")) : std::to_string(std::max(1, cores / world_size));
+  for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"})
+    ::setenv(name, share.c_str(), /*overwrite=*/0);
+}
+
+int wanted_world_size(const UserConfig& user, const Registry& registry) {
+  const Config config(user, run_sections(user), /*plugin_sections=*/false);
+  const bool given = !config.find("run.nproc")->value.is_null();
+  const int gpus = gpus_here();
+  return resolve_world_size(given ? std::optional(config.get<int64_t>("run.nproc")) : std::nullopt,
+                            choose_device(config, registry, gpus), gpus);
+}
+
+PreparedRun prepare_run(UserConfig user, Registry& registry, int world_size, Work work, LoaderRecord* record) {
+  PreparedRun plan;
+  plan.work = work;
+  plan.world_size = world_size;
+  plan.config = find_plugins(user, registry, record, plan);
+  try {
+    settle(plan);
+    if (work == Work::kTrain) {
+      plan.wish = resume_wish(user, plan.config);
+      choose_run_folder(plan);
+    }
+  } catch (const ddh::Error& error) {
+    throw ddh::Error(error.code(), plan.config.in_words_of_user(error.what()));
+  }
+  return plan;
+}
+
+}  // namespace ddhost

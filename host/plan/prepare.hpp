@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// plan/prepare.hpp: the steps between the command line and the start of the ranks.
+#pragma once
+
+#include <iosfwd>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "config/config.hpp"
+#include "engine/record/step_count.hpp"
+#include "engine/settings/run_plan.hpp"
+#include "launch/loader_record.hpp"
+#include "plan/resume_wish.hpp"
+#include "plan/run_lock.hpp"
+#include "plugin/registry.hpp"
+
+namespace ddhost {
+
+// What was there before make_run_folder.
+struct FolderBefore {
+  std::vector<std::filesystem::path> made;  // folders that it has created, the innermost first
+  std::set<std::string> names;              // in the run's folder
+  bool has_many = false;                    // `names` holds only those of a run's own files
+  std::optional<StepNumbers> numbers;       // of a run that is there
+};
+
+// A plan, and further data that the command keeps.
+struct PreparedRun : RunPlan {
+  Config config;  // with all defaults and plugin options
+  int world_size = 1;
+  bool ranks_are_threads = false;     // else one process each
+  std::vector<std::string> replaced;  // sentences: options of the file that the command line's plugins replace
+  ResumeWish wish;
+  std::shared_ptr<const RunLock> lock;  // of run_dir, from make_run_folder on
+  FolderBefore before;                  // the same
+};
+
+// Gives every rank its share of the cores (OMP_NUM_THREADS and similar), unless the user has set them. Other libraries
+// take the user's OMP_NUM_THREADS. Must be called before any library with a thread pool is loaded.
+void share_cores(int world_size);
+
+// The number of ranks that the user requests. Also checks all of the host's own sections. Loads no plugin.
+int wanted_world_size(const UserConfig& user, const Registry& registry);
+
+// Finds and loads the plugins, completes the configuration, and chooses the run's folder, but does not create it.
+// `record`, if any, is told which library is being loaded.
+PreparedRun prepare_run(UserConfig user, Registry& registry, int world_size, Work work = Work::kTrain,
+                        LoaderRecord* record = nullptr);
+
+}  // namespace ddhost

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// plan/run_folder.hpp: the folder of a run: its name, its lock, and what is removed again if the run comes to nothing.
+#pragma once
+
+#include "plan/prepare.hpp"
+
+namespace ddhost {
+
+// Sets run.name, run.dir and RunPlan::run_dir. Creates nothing.
+void choose_run_folder(PreparedRun& plan);
+
+// Creates and locks the run's folder, and tests that it, and the folder of the final weights, are writable. After an
+// error nothing is left that was not there.
+void make_run_folder(PreparedRun& plan);
+
+// For clean_up_folder, which another process calls: the folder, what was there before, and hidden files of final
+// weights.
+std::string folder_note(const PreparedRun& run);
+
+// Called after all processes of the run have ended. Removes hidden files of final weights, whose content has its name by
+// now. If the run failed, removes a checkpoint that was being written. If it failed, or was resumed, and has done no step,
+// removes its own files and the folders that it has made, so that nothing is left that was not there before. Rows,
+// checkpoints and weights stay, with the files beside them. Another run may have taken the folder meanwhile: then only the
+// hidden files are removed. "": there is no folder.
+void clean_up_folder(const std::string& note, bool has_failed);
+
+}  // namespace ddhost

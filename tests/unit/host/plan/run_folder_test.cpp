@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The folder of a run: its name, its lock, and what is left of a run that came to nothing.
+#include "plan/run_folder.hpp"
+
+#include <catch2/catch.hpp>
+#include <fstream>
+
+#include "engine/record/step_count.hpp"
+#include "fixtures/harness/ddhost_process.hpp"
+#include "fixtures/harness/throws.hpp"
+
+namespace fs = std::filesystem;
+using namespace ddhost;
+using namespace ddhost::test;
+
+namespace {
+
+// A plan as prepare_run leaves it, for the folder alone.
+PreparedRun plan_for(const fs::path& run_dir, const std::string& source, const std::string& save_final = "") {
+  PreparedRun plan;
+  plan.config.set("run.dir", run_dir.string(), source);
+  plan.config.set("train.save_final", save_final, "the command line");
+  plan.run_dir = run_dir;
+  return plan;
+}
+std::string refusal(PreparedRun plan) {
+  return sentence_of([&] { make_run_folder(plan); });
+}
+
+// As the launcher does when the run's processes have ended.
+void clean_up(PreparedRun& run) {
+  const std::string note = folder_note(run);
+  run.lock.reset();
+  clean_up_folder(note, /*has_failed=*/true);
+}
+
+std::set<std::string> names_in(const fs::path& folder) {
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) names.insert(entry.path().filename().string());
+  return names;
+}
+
+}  // namespace
+
+TEST_CASE("a derived run folder gets a new suffix when it exists", "[prepare]") {
+  const TempFolder folder;
+  for (const char* expected : {"run", "run-2", "run-3"}) {
+    PreparedRun plan = plan_for(folder.file("run"), "derived");
+    make_run_folder(plan);
+    CHECK(plan.run_dir == folder.path() / expected);
+    CHECK(plan.config.text("run.dir") == folder.file(expected));
+    CHECK(fs::is_directory(plan.run_dir));
+  }
+}
+
+TEST_CASE("a requested run folder is used, but never a second time", "[prepare]") {
+  const TempFolder folder;
+  CHECK(refusal(plan_for(folder.path() / "a" / "b", "the command line")).empty());
+  CHECK_THAT(refusal(plan_for(folder.path() / "a" / "b", "the command line")),
+             Catch::Contains("already holds a run (run.lock)"));
+  // Earlier versions had no run.lock.
+  fs::remove(folder.path() / "a" / "b" / "run.lock");
+  std::ofstream(folder.path() / "a" / "b" / "metrics.jsonl") << "{}\n";
+  CHECK_THAT(refusal(plan_for(folder.path() / "a" / "b", "the command line")),
+             Catch::Contains("already holds a run (metrics.jsonl)"));
+  CHECK(fs::file_size(folder.path() / "a" / "b" / "metrics.jsonl") == 3);
+}
+
+TEST_CASE("a run that has done no step leaves nothing that was not there", "[prepare]") {
+  const TempFolder folder;
+  PreparedRun made = plan_for(folder.path() / "a" / "b", "the command line");
+  make_run_folder(made);
+  for (const char* name : {"log.txt", "config.json"}) std::ofstream(made.run_dir / name) << "text\n";
+  std::ofstream(made.run_dir / "rows") << "";
+  clean_up(made);
+  CHECK(fs::is_empty(folder.path()));
+
+  fs::create_directories(folder.path() / "there");
+  std::ofstream(folder.path() / "there" / "empty") << "";
+  std::ofstream(folder.path() / "there" / "notes.txt") << "of the user\n";
+  std::ofstream(folder.path() / "there" / "not UTF-8: \xff") << "";
+  PreparedRun found = plan_for(folder.path() / "there", "the command line");
+  make_run_folder(found);
+  clean_up(found);
+  CHECK(names_in(folder.path() / "there") == std::set<std::string>{"empty", "not UTF-8: \xff", "notes.txt"});
+}
+
+TEST_CASE("a run that has done a step, or left values, keeps its folder", "[prepare]") {
+  const bool has_steps = GENERATE(false, true);
+  const TempFolder folder;
+  PreparedRun run = plan_for(folder.path() / "a", "the command line");
+  make_run_folder(run);
+  if (has_steps)
+    StepCount(run.run_dir, 0).done(1);
+  else
+    std::ofstream(run.run_dir / "rows") << "1\n";
+  const std::set<std::string> before = names_in(run.run_dir);
+  clean_up(run);
+  CHECK(names_in(run.run_dir) == before);
+}
+
+TEST_CASE("a folder is left as it is where the note is damaged", "[prepare]") {
+  const TempFolder folder;
+  PreparedRun run = plan_for(folder.path() / "a", "the command line");
+  make_run_folder(run);
+  const std::string note = folder_note(run);
+  run.lock.reset();
+  clean_up_folder(note.substr(0, note.size() - 1), /*has_failed=*/true);
+  CHECK(names_in(folder.path() / "a") == std::set<std::string>{"run.lock"});
+  clean_up_folder("", /*has_failed=*/true);
+}
+
+TEST_CASE("a link in the way of a folder is not removed", "[prepare]") {
+  const TempFolder folder;
+  const char* const target = GENERATE("loop", "nowhere");
+  fs::create_symlink(target, folder.file("loop"));
+  CHECK_THAT(refusal(plan_for(folder.path() / "loop" / "run", "the command line")),
+             Catch::Contains("can't be created"));
+  CHECK(fs::is_symlink(folder.file("loop")));
+}
+
+TEST_CASE("the files of a run that holds the folder are left alone", "[prepare]") {
+  const TempFolder folder;
+  PreparedRun first = plan_for(folder.path() / "a", "the command line");
+  make_run_folder(first);
+  PreparedRun second = plan_for(folder.path() / "a", "the command line");
+  second.wish.from = ResumeWish::From::newest;
+  CHECK_THAT(refusal(second), Catch::Contains("in use by a run"));
+  CHECK(names_in(folder.path() / "a") == std::set<std::string>{"run.lock"});
+}
+
+TEST_CASE("folders that can't be written are reported before the run", "[prepare]") {
+  const TempFolder folder;
+  std::ofstream(folder.file("file")) << "x";
+  CHECK_THAT(refusal(plan_for(folder.file("file"), "the command line")), Catch::Contains("can't be created"));
+  CHECK_THAT(refusal(plan_for("/dev/null/run", "the command line")), Catch::Contains("/dev/null/run"));
+  CHECK_THAT(refusal(plan_for("/proc", "the command line")), Catch::Contains("nothing can be written"));
+  CHECK_THAT(refusal(plan_for(folder.file("run"), "derived", "/no/such/w.safetensors")), Catch::Contains("/no/such"));
+  CHECK_THAT(refusal(plan_for(folder.file("run"), "derived", folder.path().string())), Catch::Contains("is a folder"));
+  CHECK_FALSE(fs::exists(folder.file("run")));
+  CHECK(refusal(plan_for(folder.file("run"), "derived", folder.file("run/w.safetensors"))).empty());
+}
+
+TEST_CASE("the write test leaves only the file that marks the folder as used", "[prepare]") {
+  const TempFolder folder;
+  CHECK(refusal(plan_for(folder.file("run"), "derived")).empty());
+  CHECK(fs::file_size(folder.file("run/run.lock")) == 0);
+  CHECK(std::distance(fs::directory_iterator(folder.file("run")), fs::directory_iterator()) == 1);
+}
