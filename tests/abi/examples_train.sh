@@ -3,7 +3,8 @@
 #
 # examples_train.sh <source folder> <build folder>: the C example is built with the one line that its first comment
 # shows, and trains to the same bits as plugins/ddp.so in both orders of sums and with optimizers that need more than
-# ranges; the solo example equals ddp on one rank.
+# ranges; the solo example equals ddp on one rank; the optimizer equals lion with equal betas in every sharding; the
+# transport equals shm, and the device the CPU.
 set -euo pipefail
 source=$1 build=$2
 work=$(mktemp -d)
@@ -17,6 +18,9 @@ line=$(sed -nE 's/^ \*   (gcc .*)$/\1/p' "$source/sdk/examples/ddp_in_c/ddp_in_c
 (cd "$source" && bash -c "${line/-o ddp_in_c.so/-o $work/ddp_in_c.so}")
 g++ -std=c++20 -O2 -fPIC -shared -fvisibility=hidden "-I$source/plugin_api/include" "-I$source/sdk/include" \
   -o "$work/solo.so" "$source/sdk/examples/solo/solo.cpp" "$build/sdk/libddhost_sdk.a" -Wl,--exclude-libs,ALL
+
+# In the build they have the flags under which ranges of every width give the same bits.
+examples=$build/tests/plugins
 
 train() { # strategy, name, settings...
   local strategy=$1 name=$2
@@ -55,4 +59,22 @@ for optimizer in adamw lamb muon; do
   train "$build/plugins/ddp.so" "ddp_one_$optimizer" --nproc 1 --optimizer "$optimizer"
   train "$work/solo.so" "solo_one_$optimizer" --nproc 1 --optimizer "$optimizer"
   equal "ddp_one_$optimizer" "solo_one_$optimizer"
+done
+train ddp lion --nproc 2 --optimizer lion 'optimizer.betas=[0.8, 0.8]' optimizer.weight_decay=0.1
+for strategy in ddp zero1 zero3; do
+  train "$strategy" "signum_$strategy" --nproc 2 --optimizer "$examples/signum.so" optimizer.momentum=0.8 \
+    optimizer.weight_decay=0.1 run.check_plugins=true
+  equal lion "signum_$strategy"
+done
+for order in rank_first micro_first; do
+  settings=(--nproc 3 train.grad_accum_steps=2 "train.reduce_order=$order")
+  train zero3 "shm_$order" --comm shm "${settings[@]}"
+  train zero3 "sockets_$order" --comm "$examples/sockets.so" "${settings[@]}"
+  equal "shm_$order" "sockets_$order"
+done
+settings=(--nproc 2 train.grad_accum_steps=2 precision.compute=bf16)
+train ddp cpu_memory "${settings[@]}"
+for strategy in ddp zero2 zero3; do
+  train "$strategy" "own_memory_$strategy" --device "$examples/own_memory.so" "${settings[@]}"
+  equal cpu_memory "own_memory_$strategy"
 done

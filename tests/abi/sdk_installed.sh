@@ -68,6 +68,9 @@ for plugin in "$work"/build/plugins/*.so; do
     */toy.so | */linear_model.so) ;;
     */halving.so) train 1 ddp --schedule "$plugin" ;;
     */best_loss.so) train 1 zero1 --monitor "$plugin" ;;
+    */signum.so) train 1 zero2 --optimizer "$plugin" run.check_plugins=true ;;
+    */sockets.so) train 2 zero2 --comm "$plugin" ;;
+    */own_memory.so) train 1 zero3 --device "$plugin" ;;
     *) train 1 "$plugin" ;;
   esac
 done

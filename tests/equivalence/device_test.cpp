@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A device with its own memory and delayed streams gives the bits of the CPU.
+// A device with its own memory and delayed streams gives the bits of the CPU. With DDHOST_DEVICE=./mine.so, or a name, in the
+// environment, that device instead of sim.
+#include <cstdlib>
+
 #include "equivalence/variants.hpp"
 
 using namespace ddhost::test;
@@ -9,7 +12,9 @@ namespace {
 
 // A variant on a device with its own memory and delayed streams, which ends the run at the first unordered work.
 // Transports get staging memory. The options of windows are those of copied windows on the CPU.
-Variant on_sim(const std::string& strategy, const char* comm) {
+Variant on_device(const std::string& strategy, const char* comm) {
+  const char* given = std::getenv("DDHOST_DEVICE");
+  if (given != nullptr) return {strategy, comm, {"--device", given, "comm.poison=true"}};
   return {strategy,
           comm,
           {"--device", "sim", "device.delay_us=30", "device.jitter_us=100", "device.seed=5", "comm.poison=true"}};
@@ -25,14 +30,14 @@ TEST_CASE("a device with its own memory has the bits of the CPU under every stra
                Options{"--optimizer", "lamb"});
   const Result reference = run({"ddp", "loop", {"comm.windows=copy"}}, 3, options);
   for (const std::string& strategy : taken_strategies()) {
-    const Result other = run(on_sim(strategy, "loop"), 3, options);
+    const Result other = run(on_device(strategy, "loop"), 3, options);
     check_same_bits(reference, other);
     check_plan(other);
   }
 }
 
 TEST_CASE("a device works with ranks as processes, and with prefetching strategies", "[equivalence][device]") {
-  Variant way = on_sim("zero3", "shm");
+  Variant way = on_device("zero3", "shm");
   way.options.push_back("strategy.prefetch_units=3");
   const Result reference = run(kDdp, 2, {}), other = run(way, 2, {});
   check_same_bits(reference, other);
@@ -40,7 +45,7 @@ TEST_CASE("a device works with ranks as processes, and with prefetching strategi
 
 TEST_CASE("the collectives of a strategy use staging on such a device", "[equivalence][device]") {
   const Options options = {"train.grad_accum_steps=2", "train.reduce_block=2"};
-  Variant way = on_sim("fsdp", "loop");
+  Variant way = on_device("fsdp", "loop");
   way.options.emplace_back("strategy.sharding_strategy=hybrid_shard");
   way.options.emplace_back("strategy.shard_size=2");
   const Result reference = run(kDdp, 4, options), other = run(way, 4, options);
@@ -59,7 +64,7 @@ TEST_CASE("offloading to host memory and to files copies the data on a device wi
     for (const std::string params : {"none", "cpu", "nvme", "both"}) {
       for (const std::string ratio : {"1", "0.4"}) {
         if (ratio == "1" && (optimizer == "nvme" || params == "nvme")) continue;
-        Variant way = on_sim("zero3_offload", "loop");
+        Variant way = on_device("zero3_offload", "loop");
         for (const std::string& option :
              {"strategy.offload_optimizer.device=" + optimizer,
               "strategy.offload_param.device=" + (params == "both" ? "nvme" : params),

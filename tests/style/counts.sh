@@ -5,7 +5,9 @@
 # that was reached is lost.
 set -euo pipefail
 cd "$1"
-sources() { git ls-files --cached --others --exclude-standard -- "$@" | while IFS= read -r f; do [[ ! -e $f ]] || echo "$f"; done; }
+sources() {
+  git ls-files --cached --others --exclude-standard -- "$@" | while IFS= read -r f; do [[ ! -e $f ]] || echo "$f"; done
+}
 
 # Headers of the host that only one other unit includes. A unit is a header with its source.
 headers_with_one_user() {

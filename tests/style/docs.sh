@@ -29,7 +29,8 @@ while read -r page; do
   done < <(awk -v page="$page" '/^ *```/ { code = !code } !code && /^\|/ && length($0) > 160 { print page ":" FNR }' "$page")
   while read -r link; do
     [[ -e $(dirname "$page")/$link ]] || fail "$page links to $link, which is not there"
-  done < <(grep -o '](\([^)#]*\))' "$page" | sed 's/](\(.*\))/\1/' | grep -v '^http' | grep -v '^$' | sort -u)
+  done < <(awk '/^ *```/ { code = !code } !code' "$page" | grep -o '](\([^)#]*\))' |
+    sed 's/](\(.*\))/\1/' | grep -v '^http' | grep -v '^$' | sort -u)
   while read -r file; do
     exists "$file" || fail "$page names $file, which is not there"
   done < <(grep -oE '`[a-z_0-9/]+/[a-z_0-9]+\.(cpp|hpp|h|sh|cmake)`' "$page" | tr -d '`' | sort -u)
