@@ -46,7 +46,7 @@ int run_command(const CommandLine& line) {
     case Command::kInspect:
       return inspect_plugin(registry, line.inspect_file, std::cout);
     case Command::kCkpt:
-      return inspect_checkpoints(line.ckpt, std::cout);
+      return inspect_checkpoints(line.ckpt, registry, std::cout);
     case Command::kExport:
       return export_weights(line.exporting, std::cout);
     case Command::kTrain:

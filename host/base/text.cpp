@@ -2,6 +2,8 @@
 #include "base/text.hpp"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -114,6 +116,30 @@ std::string number_text(double value) {
     if (std::strtod(text, nullptr) == value) break;
   }
   return text;
+}
+
+std::optional<uint64_t> bytes_from_text(std::string_view text) {
+  struct Unit {
+    std::string_view name;
+    double bytes;
+  };
+  constexpr std::array<Unit, 8> kUnits = {{{"", 1},
+                                           {"B", 1},
+                                           {"KB", 1e3},
+                                           {"MB", 1e6},
+                                           {"GB", 1e9},
+                                           {"KiB", 1024.0},
+                                           {"MiB", 1048576.0},
+                                           {"GiB", 1073741824.0}}};
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const std::string_view unit(end, static_cast<size_t>(text.data() + text.size() - end));
+  for (const Unit& known : kUnits) {
+    if (error != std::errc{} || unit != known.name) continue;
+    const double bytes = number * known.bytes;
+    if (bytes >= 1 && bytes < 9e18) return static_cast<uint64_t>(bytes);
+  }
+  return std::nullopt;
 }
 
 std::string counted(uint64_t count, std::string_view noun) {

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +22,10 @@ std::string nearest(std::string_view name, const std::vector<std::string>& candi
 
 // The shortest text that reads back as the same number: "10", "0.1", "1048576", "1e+30".
 std::string number_text(double value);
+
+// Bytes of "5GB", "500MiB" or "1000000"; nullopt: it is no size.
+std::optional<uint64_t> bytes_from_text(std::string_view text);
+inline constexpr const char* kSizeForms = "give a number, alone or with KB, MB, GB, KiB, MiB or GiB";
 
 // "1 rank", "2 ranks", "2 micro-batches"
 std::string counted(uint64_t count, std::string_view noun);

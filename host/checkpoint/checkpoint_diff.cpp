@@ -16,7 +16,7 @@ namespace {
 
 // "F32 [31, 5]"
 std::string form_text(const StoredTensor& tensor) {
-  return safetensors_name(tensor.dtype) + (" " + shape_text(tensor.shape));
+  return safetensors_name(tensor.dtype) + (" " + ddh::shape_text(tensor.shape));
 }
 
 bool is_float(int32_t dtype) { return dtype == DDH_F32 || dtype == DDH_BF16 || dtype == DDH_F16; }

@@ -8,9 +8,9 @@
 
 #include "base/new_file.hpp"
 #include "checkpoint/chunk_reader.hpp"
-#include "checkpoint/gpt2_layout.hpp"
 #include "checkpoint/meaning_of_ids.hpp"
 #include "checkpoint/safetensors.hpp"
+#include "checkpoint/stored_layout.hpp"
 #include "checkpoint/usable_values.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "engine/numerics/kernels.hpp"
@@ -62,7 +62,8 @@ void write_new(const fs::path& path, const Fill& fill) {
 
 class ShardWriter {
  public:
-  ShardWriter(ChunkReader& reader, ExportLayout layout, std::map<std::string, std::string> metadata, ExportedFiles& out)
+  ShardWriter(ChunkReader& reader, const StoredLayout& layout, std::map<std::string, std::string> metadata,
+              ExportedFiles& out)
       : reader_(reader), layout_(layout), metadata_(std::move(metadata)), out_(out) {}
 
   void write(const fs::path& path, const Shard& shard) {
@@ -109,7 +110,7 @@ class ShardWriter {
                               "infinite there");
   }
   [[nodiscard]] bool is_transposed(const StoredTensor& t) const {
-    return layout_ == ExportLayout::transformers && t.shape.size() == 2 && is_conv1d_weight(t.name);
+    return t.kind == TensorKind::param && layout_.transposed.contains(t.name);
   }
   // [out, in] -> [in, out]
   std::vector<float> transposed(const Manifest::Tensor& tensor) {
@@ -133,7 +134,7 @@ class ShardWriter {
   }
 
   ChunkReader& reader_;
-  const ExportLayout layout_;
+  const StoredLayout& layout_;
   const std::map<std::string, std::string> metadata_;
   ExportedFiles& out_;
   std::vector<char> rounded_;
@@ -154,24 +155,29 @@ std::string index_text(const std::vector<Shard>& shards) {
   return index.dump(2) + "\n";
 }
 
-// GPT2LMHeadModel has a bias beside each of these weights, and no other parameters.
-void require_gpt2(const fs::path& folder, const Manifest& manifest) {
-  const auto is_linear = [](const Manifest::Tensor& t) { return is_conv1d_weight(t.stored.name); };
-  const auto linear = std::find_if(manifest.tensors.begin(), manifest.tensors.end(), is_linear);
-  if (linear == manifest.tensors.end())
-    ddh::fail(DDH_FAILED_PRECONDITION, "'", folder.string(), "' is no checkpoint of a GPT-2, the only model that ",
-              "--layout transformers is for; leave it out");
-  const std::string& name = linear->stored.name;
-  if (manifest.find(name.substr(0, name.rfind('.')) + ".bias") == nullptr)
-    ddh::fail(DDH_FAILED_PRECONDITION, "'", folder.string(), "' is of a model without biases (model.bias=off), which ",
-              "transformers' GPT-2 can't be; leave out --layout transformers");
+// "model" is a layout that transposes nothing.
+StoredLayout layout_named(const std::string& name, const fs::path& folder, const Manifest& manifest) {
+  if (name == "model") return {};
+  std::string known = "model";
+  for (const StoredLayout& layout : manifest.layouts) {
+    known += ", " + layout.name;
+    if (layout.name != name) continue;
+    if (layout.refused.empty()) return layout;
+    ddh::fail(DDH_FAILED_PRECONDITION, "'", folder.string(), "' can't be exported with --layout ", name, ": ",
+              layout.refused, "; leave out --layout");
+  }
+  ddh::fail(DDH_FAILED_PRECONDITION, "the model of '", folder.string(), "' has no layout '", name, "'; it has: ", known,
+            manifest.layouts.empty()
+                ? " (checkpoints of an older ddhost hold no others: train.init_from reads one, and a "
+                  "run of 0 steps saves it anew)"
+                : "");
 }
 
 }  // namespace
 
 ExportedFiles export_checkpoint(const fs::path& folder, const Manifest& manifest, const fs::path& out,
-                                uint64_t most_bytes, ExportLayout layout) {
-  if (layout == ExportLayout::transformers) require_gpt2(folder, manifest);
+                                uint64_t most_bytes, const std::string& layout_name) {
+  const StoredLayout layout = layout_named(layout_name, folder, manifest);
   const std::vector<Shard> shards = shards_of(manifest, most_bytes);
   std::error_code ec;
   fs::create_directories(out, ec);

@@ -12,9 +12,6 @@
 
 namespace ddhost {
 
-// Of linear weights: as the model stores them, or as transformers does for GPT-2 (gpt2_layout.hpp).
-enum class ExportLayout { model, transformers };
-
 struct ExportedFiles {
   std::vector<std::filesystem::path> files;  // the index last, where there is one
   std::vector<std::string> warnings;         // values that a low-precision dtype can't represent
@@ -22,10 +19,10 @@ struct ExportedFiles {
 
 // Parameters in the dtypes that the model stores, and buffers, into `out`/model.safetensors; where they take more than
 // `most_bytes`, into model-00001-of-0000N.safetensors and model.safetensors.index.json. A file is at most that large, but for
-// a tensor that is larger alone. Throws where a chunk is damaged, a value is not finite, a file exists already, or
-// transformers' GPT-2 has other parameters.
+// a tensor that is larger alone. `layout`: "model", or that of another program (ddh_layout_desc). Throws where a chunk is
+// damaged, a value is not finite, a file exists already, or the model has no such layout.
 ExportedFiles export_checkpoint(const std::filesystem::path& folder, const Manifest& manifest,
                                 const std::filesystem::path& out, uint64_t most_bytes,
-                                ExportLayout layout = ExportLayout::model);
+                                const std::string& layout = "model");
 
 }  // namespace ddhost

@@ -7,8 +7,8 @@
 
 #include "base/durable.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
-#include "checkpoint/gpt2_layout.hpp"
-#include "checkpoint/import/foreign_checkpoint.hpp"
+#include "checkpoint/safetensors.hpp"
+#include "checkpoint/stored_layout.hpp"
 #include "checkpoint/usable_values.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "engine/numerics/kernels.hpp"
@@ -18,26 +18,26 @@ namespace fs = std::filesystem;
 namespace ddhost {
 namespace {
 
-// Takes the tensors of a foreign checkpoint for those of a manifest.
+// Takes the tensors of a converted file for those of a manifest.
 class ForeignSource {
  public:
-  ForeignSource(const ForeignCheckpoint& foreign, const Manifest& manifest, std::string what)
-      : foreign_(foreign), what_(std::move(what)) {
-    for (const Manifest::Tensor& tensor : manifest.tensors) {
-      const auto at = foreign.weights.find(tensor.stored.name);
-      is_of_transformers_ = is_of_transformers_ ||
-                            (at != foreign.weights.end() && shows_conv1d(at->first, at->second, tensor.stored.shape));
-    }
+  ForeignSource(const SafetensorsFile& file, const Manifest& manifest, std::string what)
+      : tensors_(file.tensors()), what_(std::move(what)) {
+    for (const StoredLayout& layout : manifest.layouts)
+      for (const Manifest::Tensor& tensor : manifest.tensors)
+        if (const auto at = tensors_.find(stored_name(tensor.stored, tensor.stored.name));
+            at != tensors_.end() && shows(layout, tensor.stored.name, at->second.shape, tensor.stored.shape))
+          layout_ = layout;
   }
 
-  [[nodiscard]] bool is_of_transformers() const { return is_of_transformers_; }
+  // That of another program; without a name: none.
+  [[nodiscard]] const StoredLayout& layout() const { return layout_; }
 
   [[nodiscard]] const std::string& what() const { return what_; }
   // Its values in the dtype of the checkpoint; valid until the next call.
   const char* values(const StoredTensor& wanted) {
-    const FileTensor& found = find(wanted);
-    const bool is_transposed =
-        is_of_transformers_ && is_conv1d_weight(wanted.name) && is_transposed_shape(found.shape, wanted.shape);
+    const ddh::FileTensor& found = find(wanted);
+    const bool is_transposed = is_transposed_slot_or_weight(wanted) && is_transposed_shape(found.shape, wanted.shape);
     if (!is_transposed && found.shape != wanted.shape)
       ddh::fail(DDH_FAILED_PRECONDITION, "tensor '", wanted.name, "' of ", what_,
                 " has another shape than in the run; it is of another model");
@@ -47,7 +47,7 @@ class ForeignSource {
       ddh::fail(DDH_UNIMPLEMENTED, "tensor '", wanted.name, "' of ", what_, " has a dtype that the run does not take");
     converted_.resize(wanted.bytes);
     if (is_transposed) {
-      read_conv1d(found, 0, wanted.bytes / sizeof(float), reinterpret_cast<float*>(converted_.data()));
+      read_transposed(found, 0, wanted.bytes / sizeof(float), reinterpret_cast<float*>(converted_.data()));
       return converted_.data();
     }
     std::vector<char> aligned(static_cast<const char*>(found.data), static_cast<const char*>(found.data) + found.bytes);
@@ -56,25 +56,23 @@ class ForeignSource {
   }
   // Error: a tensor that the run has not.
   void require_no_surplus() const {
-    for (const auto* tensors : {&foreign_.weights, &foreign_.slots})
-      for (const auto& [name, tensor] : *tensors)
-        if (!used_.contains(name))
-          ddh::fail(DDH_FAILED_PRECONDITION, what_, " has the tensor '", name, "', which the run has not; it is of ",
-                    "another model or optimizer");
+    for (const auto& [name, tensor] : tensors_)
+      if (!used_.contains(name))
+        ddh::fail(DDH_FAILED_PRECONDITION, what_, " has the tensor '", name.substr(name.find('/') + 1),
+                  "', which the run has not; it is of another model or optimizer");
   }
 
  private:
-  const FileTensor& find(const StoredTensor& wanted) {
-    const auto& from = wanted.kind == TensorKind::slot ? foreign_.slots : foreign_.weights;
+  const ddh::FileTensor& find(const StoredTensor& wanted) {
     std::vector<std::string> names = {wanted.name};
     names.insert(names.end(), wanted.tied_names.begin(), wanted.tied_names.end());
-    const FileTensor* found = nullptr;
+    const ddh::FileTensor* found = nullptr;
     std::string found_as;
     for (const std::string& name : names) {
-      used_.insert(name);
-      const auto at = from.find(name);
-      if (at == from.end()) continue;
-      if (found != nullptr && !same_values(*found, at->second))
+      const auto at = tensors_.find(stored_name(wanted, name));
+      used_.insert(stored_name(wanted, name));
+      if (at == tensors_.end()) continue;
+      if (found != nullptr && !ddh::same_values(*found, at->second))
         ddh::fail(DDH_FAILED_PRECONDITION, what_, " has other values in '", name, "' than in '", found_as,
                   "', which are one parameter of the run; it is of another model");
       if (found == nullptr) found_as = name;
@@ -86,9 +84,17 @@ class ForeignSource {
     return *found;
   }
 
-  const ForeignCheckpoint& foreign_;
+  // A slot is called "exp_avg/NAME" in a manifest.
+  static std::string stored_name(const StoredTensor& of, const std::string& name) {
+    return std::string(of.kind == TensorKind::slot ? kSlotPrefix : kWeightPrefix) + name;
+  }
+  [[nodiscard]] bool is_transposed_slot_or_weight(const StoredTensor& t) const {
+    return layout_.transposed.contains(t.kind == TensorKind::slot ? t.name.substr(t.name.find('/') + 1) : t.name);
+  }
+
+  const std::map<std::string, ddh::FileTensor>& tensors_;
   const std::string what_;
-  bool is_of_transformers_ = false;
+  StoredLayout layout_;
   std::set<std::string> used_;
   std::vector<char> converted_;
 };
@@ -139,18 +145,19 @@ void write_file(const fs::path& from, const fs::path& to, size_t index, Manifest
 
 }  // namespace
 
-ImportedCheckpoint import_checkpoint(const fs::path& from, const fs::path& like, const fs::path& run_dir) {
+ImportedCheckpoint import_checkpoint(const fs::path& from, const ConvertedFile& converted, const fs::path& like,
+                                     const fs::path& run_dir) {
   Manifest manifest = open_checkpoint(like);
-  const ForeignCheckpoint foreign = read_foreign(from);
+  const SafetensorsFile file(converted.path());
   const std::string what = "'" + from.string() + "'";
-  if (foreign.slots.empty() || !foreign.step)
-    ddh::fail(DDH_NOT_FOUND, what, ", ", foreign.kind,
+  if (converted.step < 0)
+    ddh::fail(DDH_NOT_FOUND, what, ", ", converted.what,
               ", holds no optimizer state that is read (exp_avg and exp_avg_sq by ",
               "the names of parameters, and the step); give its weights as train.init_from");
-  if (!foreign.other_step.empty())
+  if (!converted.other_step.empty())
     ddh::fail(DDH_UNIMPLEMENTED, what, " has parameters with different numbers of updates, such as '",
-              foreign.other_step, "', which an import can't set; give its weights as train.init_from");
-  set_progress(manifest.progress, *foreign.step, like.string());
+              converted.other_step, "', which an import can't set; give its weights as train.init_from");
+  set_progress(manifest.progress, converted.step, like.string());
   const int64_t step = manifest.progress.step;
   ImportedCheckpoint out{checkpoint_folder(run_dir, step), {}};
   std::error_code ec;
@@ -160,8 +167,8 @@ ImportedCheckpoint import_checkpoint(const fs::path& from, const fs::path& like,
               "' exists already and is not overwritten; give another --out");
   try {
     const fs::path partial = begin_checkpoint(run_dir, step);
-    ForeignSource source(foreign, manifest, what);
-    if (source.is_of_transformers()) out.notes.push_back(conv1d_note(what));
+    ForeignSource source(file, manifest, what);
+    if (!source.layout().name.empty()) out.notes.push_back(layout_note(what, source.layout()));
     for (size_t f = 0; f < manifest.files.size(); ++f) write_file(like, partial, f, manifest, source);
     source.require_no_surplus();
     commit_checkpoint(run_dir, manifest);

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/converted_file.hpp"
 #include "checkpoint/manifest.hpp"
 
 namespace ddhost {
@@ -21,7 +22,7 @@ struct ImportedCheckpoint {
 // Writes <run_dir>/checkpoints/step-N for the N updates that the optimizer in `from` has done, and returns its folder.
 // `like`: a checkpoint of the run, whose values are all replaced. Throws where `from` lacks a tensor, or has one more, or
 // where `like` has numbers that an import can't give (phases, schedules with a state, several optimizers).
-ImportedCheckpoint import_checkpoint(const std::filesystem::path& from, const std::filesystem::path& like,
-                                     const std::filesystem::path& run_dir);
+ImportedCheckpoint import_checkpoint(const std::filesystem::path& from, const ConvertedFile& converted,
+                                     const std::filesystem::path& like, const std::filesystem::path& run_dir);
 
 }  // namespace ddhost

@@ -14,7 +14,8 @@ StoredTensor tensor_of(TensorKind kind, std::string name, int32_t dtype, const i
 
 }  // namespace
 
-CheckpointLayout::CheckpointLayout(const ddh_model_desc& model, const Optimizers& optimizers) {
+CheckpointLayout::CheckpointLayout(const ddh_model_desc& model, const Optimizers& optimizers)
+    : of_other_programs_(layouts_of(model)) {
   for (uint32_t p = 0; p < model.n_params; ++p) {
     const ddh_param_desc& d = *model.params[p];
     tensors_.push_back(tensor_of(TensorKind::param, d.name, DDH_F32, d.shape, d.n_dims, d.numel));

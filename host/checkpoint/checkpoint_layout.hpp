@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/stored_layout.hpp"
 #include "ddh/ddh.h"
 #include "engine/services/optim/optimizers.hpp"
 
@@ -53,6 +54,7 @@ class CheckpointLayout {
   };
   [[nodiscard]] const std::array<File, 2>& files() const { return files_; }
   [[nodiscard]] const std::vector<StoredTensor>& tensors() const { return tensors_; }
+  [[nodiscard]] const std::vector<StoredLayout>& of_other_programs() const { return of_other_programs_; }
   [[nodiscard]] uint64_t chunks() const { return chunks_; }
   [[nodiscard]] uint64_t bytes() const { return files_[0].bytes + files_[1].bytes; }
 
@@ -66,6 +68,7 @@ class CheckpointLayout {
  private:
   void place(size_t file, size_t begin, size_t end, const std::map<std::string, std::string>& metadata);
 
+  std::vector<StoredLayout> of_other_programs_;
   std::array<File, 2> files_;
   std::vector<StoredTensor> tensors_;
   size_t first_buffer_ = 0;

@@ -208,6 +208,12 @@ Manifest manifest_of(const Json& json) {
     m.tensors.push_back(tensor_of(t, m));
     if (m.tensors.back().stored.kind == TensorKind::param) m.param_names.push_back(m.tensors.back().stored.name);
   }
+  for (const Json& l : json.value("layouts", Json::array())) {
+    StoredLayout& layout = m.layouts.emplace_back();
+    l.at("name").get_to(layout.name);
+    l.at("refused").get_to(layout.refused);
+    l.at("transposed").get_to(layout.transposed);
+  }
   m.progress = progress_of(json.at("progress"), m.param_names);
   return m;
 }
@@ -228,6 +234,8 @@ std::string manifest_text(const Manifest& m) {
     out["plugins"].push_back({{"kind", p.kind}, {"id", p.id}, {"version", p.version}});
   out["host"] = Json::object();
   for (const auto& [name, value] : m.host) out["host"][name] = value;
+  for (const StoredLayout& layout : m.layouts)
+    out["layouts"].push_back({{"name", layout.name}, {"transposed", layout.transposed}, {"refused", layout.refused}});
   out["config"] = Json::parse(m.config);
   out["chunk_bytes"] = kChunkBytes;
   for (const Manifest::File& f : m.files)

@@ -39,6 +39,7 @@ struct Manifest {
   // What else the bits depend on: "instruction_set", "threads_per_rank", "sample_order".
   std::vector<std::pair<std::string, std::string>> host;
   std::vector<UsedPlugin> plugins;
+  std::vector<StoredLayout> layouts;     // of other programs, for an export; checkpoints of ddhost 0.1.0 may lack them
   std::vector<std::string> param_names;  // of OptimizerProgress::param_steps
   std::vector<File> files;
   std::vector<Tensor> tensors;

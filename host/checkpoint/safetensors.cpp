@@ -66,7 +66,7 @@ class HeaderReader {
  public:
   HeaderReader(std::string_view bytes, const std::string& what) : bytes_(bytes), what_(what) {}
 
-  std::map<std::string, FileTensor> read() {
+  std::map<std::string, ddh::FileTensor> read() {
     const std::string_view text = header_text();
     data_ = bytes_.substr(sizeof(uint64_t) + text.size());
     nlohmann::json header;
@@ -76,7 +76,7 @@ class HeaderReader {
       refuse(ddh::str("has a damaged header: ", e.what()));
     }
     if (!header.is_object()) refuse("has a header that is no JSON object");
-    std::map<std::string, FileTensor> out;
+    std::map<std::string, ddh::FileTensor> out;
     for (const auto& [name, entry] : header.items()) {
       if (name == "__metadata__")
         read_metadata(entry);
@@ -137,14 +137,14 @@ class HeaderReader {
     return out;
   }
 
-  FileTensor read_tensor(const std::string& name, const nlohmann::json& entry) {
+  ddh::FileTensor read_tensor(const std::string& name, const nlohmann::json& entry) {
     if (!entry.is_object()) refuse(name, "is no JSON object");
     const auto dtype = entry.find("dtype");
     if (dtype == entry.end() || !dtype->is_string()) refuse(name, "has no dtype");
     const auto type = dtype->get<std::string>();
     const auto width = std::find_if(kBits.begin(), kBits.end(), [&](const DtypeBits& d) { return type == d.name; });
     if (width == kBits.end()) refuse(name, "has the dtype '" + plain_text(type, kShownValue) + "', which is unknown");
-    FileTensor t{safetensors_dtype(type), {}, nullptr, 0};
+    ddh::FileTensor t{safetensors_dtype(type), {}, nullptr, 0};
     uint64_t bits = width->bits;
     for (const uint64_t n : integers(name, entry, "shape")) {
       t.shape.push_back(static_cast<int64_t>(n));
@@ -185,10 +185,10 @@ class HeaderReader {
 
 }  // namespace
 
-std::map<std::string, FileTensor> parse_safetensors(std::string_view bytes, const std::string& what,
-                                                    std::map<std::string, std::string>* metadata) {
+std::map<std::string, ddh::FileTensor> parse_safetensors(std::string_view bytes, const std::string& what,
+                                                         std::map<std::string, std::string>* metadata) {
   HeaderReader reader(bytes, what);
-  std::map<std::string, FileTensor> tensors = reader.read();
+  std::map<std::string, ddh::FileTensor> tensors = reader.read();
   if (metadata != nullptr) *metadata = reader.metadata();
   return tensors;
 }

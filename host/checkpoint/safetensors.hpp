@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/file_tensor.hpp"
 #include "ddh/ddh.h"
+#include "ddh/sdk/file_tensor.hpp"
 
 namespace ddhost {
 
@@ -25,13 +25,13 @@ int32_t safetensors_dtype(const std::string& name);
 // format: the tensors fill the data section exactly, in some order, without holes and overlaps. Duplicate names are
 // refused too. Throws ddh::Error that begins with `what`.
 // `metadata`: gets the pairs of __metadata__, if it is given.
-std::map<std::string, FileTensor> parse_safetensors(std::string_view bytes, const std::string& what,
-                                                    std::map<std::string, std::string>* metadata = nullptr);
+std::map<std::string, ddh::FileTensor> parse_safetensors(std::string_view bytes, const std::string& what,
+                                                         std::map<std::string, std::string>* metadata = nullptr);
 
 // A file mapped for reading.
 class SafetensorsFile {
  public:
-  using Tensor = FileTensor;
+  using Tensor = ddh::FileTensor;
   // Throws ddh::Error naming the file and what is wrong with it.
   explicit SafetensorsFile(const std::string& path);
 

@@ -7,8 +7,8 @@
 
 #include "base/read_json.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
-#include "checkpoint/plain_name.hpp"
 #include "ddh/sdk/input_file.hpp"
+#include "ddh/sdk/plain_name.hpp"
 #include "ddh/sdk/plugin.hpp"
 
 namespace fs = std::filesystem;
@@ -56,15 +56,14 @@ nlohmann::json weight_map_of(const std::string& path) {
 
 }  // namespace
 
-TensorFiles::TensorFiles(const std::string& path) : path_(path) {
+TensorFiles::TensorFiles(const std::string& path, const std::string& converted) : path_(path) {
+  if (!converted.empty()) {
+    add_converted(converted);
+    return;
+  }
   std::error_code ec;
   if (fs::exists(fs::path(path) / "manifest.json", ec)) {
     add_checkpoint(path);
-    return;
-  }
-  if (foreign_kind(path) != nullptr) {
-    foreign_ = std::make_unique<ForeignCheckpoint>(read_foreign(path));
-    for (const auto& [name, tensor] : foreign_->weights) tensors_.emplace(name, &tensor);
     return;
   }
   const std::string file = fs::is_directory(path, ec) ? chosen_in(path) : path;
@@ -77,9 +76,9 @@ TensorFiles::TensorFiles(const std::string& path) : path_(path) {
 void TensorFiles::unwrap(const std::set<std::string>& known) {
   std::map<std::string, const SafetensorsFile::Tensor*> named;
   for (const auto& [name, tensor] : tensors_) {
-    const std::string plain = plain_name(name);
+    const std::string plain = ddh::plain_name(name);
     const auto [at, is_new] = named.emplace(known.contains(name) || !known.contains(plain) ? name : plain, tensor);
-    if (!is_new && !same_values(*at->second, *tensor))
+    if (!is_new && !ddh::same_values(*at->second, *tensor))
       ddh::fail(DDH_INVALID_ARGUMENT, "'", path_, "' has two tensors '", at->first, "' with different values, one of ",
                 "them as '", name, "'; leave one out of the file");
   }
@@ -91,6 +90,12 @@ std::string TensorFiles::meaning_of_ids() const { return files_.empty() ? "" : f
 void TensorFiles::add_file(const std::string& path) {
   files_.push_back(std::make_unique<SafetensorsFile>(path));
   for (const auto& [name, tensor] : files_.back()->tensors()) tensors_.emplace(name, &tensor);
+}
+
+void TensorFiles::add_converted(const std::string& path) {
+  files_.push_back(std::make_unique<SafetensorsFile>(path));
+  for (const auto& [name, tensor] : files_.back()->tensors())
+    if (name.starts_with(kWeightPrefix)) tensors_.emplace(name.substr(kWeightPrefix.size()), &tensor);
 }
 
 // All tensors but the optimizers' slots, after a check of every byte.

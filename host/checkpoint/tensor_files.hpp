@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // checkpoint/tensor_files.hpp: the tensors of a safetensors file, or of several that belong together: a folder in
-// Hugging Face's format, with an index that says which file holds which tensor, a checkpoint, or what another program wrote.
+// Hugging Face's format, with an index that says which file holds which tensor, a checkpoint, or a converted file.
 #pragma once
 
 #include <map>
@@ -10,16 +10,17 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/import/foreign_checkpoint.hpp"
+#include "checkpoint/converted_file.hpp"
 #include "checkpoint/safetensors.hpp"
 
 namespace ddhost {
 
 class TensorFiles {
  public:
-  // `path`: a safetensors file, an index (*.index.json), a checkpoint, what read_foreign takes, or a folder that holds an
-  // index or one safetensors file. Throws ddh::Error naming what is missing or damaged.
-  explicit TensorFiles(const std::string& path);
+  // `path`: a safetensors file, an index (*.index.json), a checkpoint, or a folder that holds an index or one safetensors
+  // file. `converted`: the path of the ConvertedFile with its tensors if another program wrote it, or "". Throws ddh::Error
+  // naming what is missing or damaged.
+  explicit TensorFiles(const std::string& path, const std::string& converted = "");
 
   // By name; valid while this object lives.
   [[nodiscard]] const std::map<std::string, const SafetensorsFile::Tensor*>& tensors() const { return tensors_; }
@@ -37,12 +38,12 @@ class TensorFiles {
 
  private:
   void add_file(const std::string& path);
+  void add_converted(const std::string& path);
   void add_checkpoint(const std::string& path);
   void add_index(const std::string& path);
 
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
   std::string path_;
-  std::unique_ptr<ForeignCheckpoint> foreign_;
   std::map<std::string, const SafetensorsFile::Tensor*> tensors_;
 };
 

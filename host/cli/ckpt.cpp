@@ -16,6 +16,7 @@
 #include "ddh/sdk/plugin.hpp"
 #include "engine/record/step_count.hpp"
 #include "launch/launch.hpp"
+#include "plan/convert.hpp"
 #include "plan/run_lock.hpp"
 
 namespace fs = std::filesystem;
@@ -103,12 +104,14 @@ int show(const fs::path& path, std::ostream& out) {
       << counted(static_cast<uint64_t>(manifest.world_size), "rank");
   for (const auto& [name, value] : manifest.host) out << ", " << name << " " << value;
   out << "\nseed            " << manifest.seed << '\n';
+  for (const StoredLayout& layout : manifest.layouts)
+    out << "layout          " << layout.name << (layout.refused.empty() ? "" : " (no export)") << '\n';
   for (size_t f = 0; f < manifest.files.size(); ++f) {
     out << manifest.files[f].name << "  " << mib_text(manifest.files[f].bytes) << '\n';
     for (const Manifest::Tensor& tensor : manifest.tensors) {
       const StoredTensor& t = tensor.stored;
       if (t.file != f) continue;
-      out << "  " << t.name << "  " << safetensors_name(t.dtype) << " " << shape_text(t.shape) << '\n';
+      out << "  " << t.name << "  " << safetensors_name(t.dtype) << " " << ddh::shape_text(t.shape) << '\n';
     }
   }
   return 0;
@@ -166,8 +169,31 @@ int diff(const fs::path& first_path, const fs::path& second_path, std::ostream& 
   return diffs.tensors.empty() ? 0 : 1;
 }
 
-int import_from(const CkptArgs& args, std::ostream& out) {
-  const ImportedCheckpoint imported = import_checkpoint(args.paths.front(), one_of(args.like), args.out);
+// The innermost folder of a path that exists.
+fs::path existing_part(const fs::path& path) {
+  fs::path folder = fs::absolute(path);
+  for (std::error_code ec; !fs::is_directory(folder, ec) && folder != folder.parent_path();)
+    folder = folder.parent_path();
+  return folder;
+}
+
+int import_from(const CkptArgs& args, Registry& registry, std::ostream& out) {
+  const fs::path& from = args.paths.front();
+  const fs::path like = one_of(args.like);
+  std::vector<std::string> notes;
+  const ConvertRequest request{args.format,
+                               existing_part(args.out),
+                               {convert_memory(args.convert_memory, "--convert-memory"), kConvertCallLimit}};
+  const std::optional<ConvertedFile> converted = convert_foreign(from, request, registry, notes);
+  for (const std::string& note : notes) print_sentence(note);
+  if (!converted) {
+    std::string known;
+    for (const std::string& id : registry.ids_of(DDH_KIND_FORMAT)) known += (known.empty() ? "" : ", ") + id;
+    ddh::fail(DDH_NOT_FOUND, "'", from.string(),
+              "' is no checkpoint that a format reads (there are: ", known.empty() ? "none" : known,
+              "); give one of another program, or --format");
+  }
+  const ImportedCheckpoint imported = import_checkpoint(from, *converted, like, args.out);
   for (const std::string& note : imported.notes) print_sentence(note);
   out << imported.folder.string() << '\n';
   return 0;
@@ -198,7 +224,7 @@ int prune(const CkptArgs& args, std::ostream& out) {
 
 }  // namespace
 
-int inspect_checkpoints(const CkptArgs& args, std::ostream& out) {
+int inspect_checkpoints(const CkptArgs& args, Registry& registry, std::ostream& out) {
   switch (args.action) {
     case CkptAction::kList:
       return list(args.paths.front(), out);
@@ -209,7 +235,7 @@ int inspect_checkpoints(const CkptArgs& args, std::ostream& out) {
     case CkptAction::kDiff:
       return diff(args.paths.at(0), args.paths.at(1), out);
     case CkptAction::kImport:
-      return import_from(args, out);
+      return import_from(args, registry, out);
     case CkptAction::kPrune:
       break;
   }

@@ -221,7 +221,7 @@ CLI::App* add_ckpt(CLI::App& app, CkptArgs& args) {
       ->check(at_least(0));
   prune->add_option("--after", args.after, "remove those of later steps than this")->check(at_least(0));
   CLI::App* import =
-      add(CkptAction::kImport, "import", "convert a checkpoint of torch DCP or DeepSpeed, with its optimizer state",
+      add(CkptAction::kImport, "import", "convert a checkpoint that another program wrote, with its optimizer state",
           "folder that the other program wrote", 1);
   import
       ->add_option(
@@ -229,6 +229,9 @@ CLI::App* add_ckpt(CLI::App& app, CkptArgs& args) {
           "checkpoint of the run to continue, or that run's folder; the new one is this with the imported values")
       ->required();
   import->add_option("--out", args.out, "folder of a run, in which the checkpoint is made")->required();
+  import->add_option("--format", args.format, "plugin that reads the folder: auto, name, path or path:id");
+  import->add_option("--convert-memory", args.convert_memory,
+                     "most memory of the process that reads it: 8GiB; auto: a quarter of the machine's");
   return ckpt;
 }
 
@@ -237,10 +240,9 @@ CLI::App* add_export(CLI::App& app, ExportArgs& args) {
   command->add_option("checkpoint", args.checkpoint, "folder of a checkpoint, or of a run for its newest")->required();
   command->add_option("folder", args.folder, "where the files go")->required();
   command->add_option("--max-shard-size", args.max_shard_size, "largest file: 5GB, 500MiB");
-  command
-      ->add_option("--layout", args.layout,
-                   "of linear weights: model, or transformers for a GPT-2 that transformers is to open")
-      ->check(CLI::IsMember({"model", "transformers"}));
+  command->add_option("--layout", args.layout,
+                      "how linear weights are stored: model, or as the program does that is to open them, such as "
+                      "transformers for gpt; `ddhost ckpt show` lists the layouts of a checkpoint");
   return command;
 }
 

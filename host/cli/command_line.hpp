@@ -24,12 +24,13 @@ struct CkptArgs {
   int64_t keep_every = 0;
   // Of import.
   std::filesystem::path like, out;
+  std::string format = "auto", convert_memory = "auto";
 };
 
 struct ExportArgs {
   std::filesystem::path checkpoint, folder;
   std::string max_shard_size = "5GB";
-  std::string layout = "model";  // or "transformers"
+  std::string layout = "model";  // or a layout of the model (ddh_layout_desc)
 };
 
 struct CommandLine {

@@ -28,7 +28,7 @@ int inspect_plugin(const Registry& registry, const std::string& choice, std::ost
 
 // `ddhost ckpt`: lists, shows, verifies, compares, removes or imports checkpoints. Returns 1 if a checkpoint is damaged
 // (verify) or two differ (diff).
-int inspect_checkpoints(const CkptArgs& args, std::ostream& out);
+int inspect_checkpoints(const CkptArgs& args, Registry& registry, std::ostream& out);
 
 // `ddhost export`: writes the weights of a checkpoint and lists the files.
 int export_weights(const ExportArgs& args, std::ostream& out);

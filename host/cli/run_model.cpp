@@ -11,7 +11,9 @@
 #include "ddh/sdk/plugin.hpp"
 #include "engine/loop/rank.hpp"
 #include "engine/state/instruction_set.hpp"
+#include "engine/state/load.hpp"
 #include "launch/launch.hpp"
+#include "plan/convert.hpp"
 #include "plan/load_guard.hpp"
 #include "plan/prepare.hpp"
 #include "plan/resume.hpp"
@@ -70,6 +72,25 @@ void settle_weights(PreparedRun& run) {
   run.config.set("train.init_from", files, source);
 }
 
+// Reads the files of train.init_from that other programs wrote, once for all ranks.
+void convert_weights(PreparedRun& run, Registry& registry) {
+  std::vector<std::string> notes;
+  const auto limit =
+      std::chrono::milliseconds(run.config.get<double>("run.watchdog") == 0
+                                    ? 0
+                                    : static_cast<int64_t>(run.config.get<double>("run.watchdog_abort") * 1000));
+  const ConvertRequest request{
+      run.config.get<std::string>("run.format"),
+      run.run_dir.empty() ? std::filesystem::temp_directory_path() : run.run_dir,
+      {convert_memory(run.config.get<std::string>("run.convert_memory"), "run.convert_memory"), limit}};
+  for (const InitFile& entry : init_files(run.config.find("train.init_from")->value.dump())) {
+    if (run.converted.contains(entry.file)) continue;
+    if (std::optional<ConvertedFile> file = convert_foreign(entry.file, request, registry, notes))
+      run.converted.emplace(entry.file, *std::move(file));
+  }
+  for (const std::string& note : notes) print_sentence(note);
+}
+
 std::vector<std::string> libraries_of(const PreparedRun& run) {
   std::vector<std::string> files;
   const auto add = [&](const Plugin& plugin) { files.push_back(plugin.file.string()); };
@@ -82,7 +103,7 @@ std::vector<std::string> libraries_of(const PreparedRun& run) {
 }
 
 // In the loader: a run whose ranks can start.
-void make_ready(const CommandLine& line, PreparedRun& run, LoaderRecord& record) {
+void make_ready(const CommandLine& line, PreparedRun& run, Registry& registry, LoaderRecord& record) {
   if (run.work == Work::kTrain) {
     require_checkpoint(run);
     if (!goes_on_in(run.run_dir, run.wish)) keep_config_file(line, run);
@@ -92,6 +113,7 @@ void make_ready(const CommandLine& line, PreparedRun& run, LoaderRecord& record)
   for (const std::string& warning : choose_checkpoints(run))
     print_sentence("warning: " + run.config.in_words_of_user(warning));
   if (run.wish.from == ResumeWish::From::newest && run.resume.empty()) settle_weights(run);
+  if (run.resume.empty()) convert_weights(run, registry);
   run.fingerprints = fingerprints_of(run);
 }
 
@@ -122,7 +144,7 @@ Prepared prepare(const Request& request, Registry& registry, LoaderRecord& recor
     if (line.dry_run)
       print_configuration(*run, out);
     else
-      make_ready(line, *run, record);
+      make_ready(line, *run, registry, record);
   });
   if (line.dry_run) return {};
   return {run->ranks_are_threads, libraries_of(*run), [run](const RankSeat& seat) { return start_rank(*run, seat); }};

@@ -62,11 +62,8 @@ void Standstill::follow(int rank, Clock::time_point now) {
   if (!of_training.waited && progress_.waits(rank)) of_training.waited = now;
 }
 
-// A long time since the last look means that this process and the ranks were stopped (Ctrl-Z).
 void Standstill::forget_pause(Clock::time_point now) {
-  constexpr int kMissedLooks = 10;
-  const milliseconds gap = last_look_ ? between(*last_look_, now) : milliseconds{0};
-  if (gap < kMissedLooks * *interval()) return;
+  const milliseconds gap = pause_before(now, last_look_, *interval());
   for (Rank& rank : ranks_) {
     rank.changed += gap;
     for (Call& call : rank.calls) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "ddh/sdk/plugin.hpp"
 
@@ -31,6 +32,13 @@ std::string numbers(const std::vector<int>& ranks) {
 std::string seconds_text(milliseconds time) {
   const int64_t ms = time.count();
   return ms >= 10000 || ms % 1000 == 0 ? ddh::str(ms / 1000, " s") : ddh::str(ms / 1000, ".", ms % 1000 / 100, " s");
+}
+
+milliseconds pause_before(std::chrono::steady_clock::time_point now,
+                          std::optional<std::chrono::steady_clock::time_point> last_look, milliseconds interval) {
+  constexpr int kMissedLooks = 10;
+  const milliseconds gap = last_look ? age_of(*last_look, now) : milliseconds{0};
+  return gap < kMissedLooks * interval ? milliseconds{0} : gap;
 }
 
 std::string abort_reason(const WatchdogLimits& limits) {
@@ -151,13 +159,9 @@ void Watchdog::judge_waits(News& news, Clock::time_point now) {
   news.notices.push_back(sentence);
 }
 
-// A long time since the last check means that this process and the ranks were stopped (Ctrl-Z); that time does not
-// count.
+// The time in which all were stopped does not count.
 void Watchdog::forget_pause(Clock::time_point now) {
-  constexpr int kMissedLooks = 10;
-  const milliseconds gap = last_look_ ? age_of(*last_look_, now) : milliseconds{0};
-  last_look_ = now;
-  if (gap < kMissedLooks * *interval()) return;
+  const milliseconds gap = pause_before(now, std::exchange(last_look_, now), *interval());
   for (Rank& rank : ranks_) {
     for (Watched& watched : rank.threads) watched.since += gap;
     rank.stop.since += gap;

@@ -24,6 +24,10 @@ struct WatchdogLimits {
 
 // "12 s".
 std::string seconds_text(std::chrono::milliseconds time);
+// The time since the last look if it is so long that this process and the ranks were stopped (Ctrl-Z); else 0.
+std::chrono::milliseconds pause_before(std::chrono::steady_clock::time_point now,
+                                       std::optional<std::chrono::steady_clock::time_point> last_look,
+                                       std::chrono::milliseconds interval);
 // The text that follows the message about a call that lasted too long.
 std::string abort_reason(const WatchdogLimits& limits);
 

@@ -100,6 +100,8 @@ std::string interface_of(int32_t kind) {
       return DDH_SCHEDULE_IFACE;
     case DDH_KIND_MONITOR:
       return DDH_MONITOR_IFACE;
+    case DDH_KIND_FORMAT:
+      return DDH_FORMAT_IFACE;
     default:
       return "";
   }

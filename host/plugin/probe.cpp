@@ -1,23 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// plugin/probe.cpp: forks, loads the library in the child, and sends JSON over a pipe, ended by a NUL byte.
+// plugin/probe.cpp: a child loads the library and answers with JSON.
 #include "plugin/probe.hpp"
 
-#include <fcntl.h>
-#include <poll.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <array>
-#include <cerrno>
-#include <csignal>
 #include <cstring>
-#include <thread>
-#include <utility>
 
+#include "base/child_process.hpp"
 #include "base/json.hpp"
 #include "base/text.hpp"
 #include "ddh/sdk/plugin.hpp"
@@ -32,7 +22,6 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 
 constexpr size_t kMostIds = 256;
-constexpr size_t kMostMessage = size_t{64} << 20;  // bytes that a child may send
 
 std::vector<std::string> list_of(const char* const* ids) {
   std::vector<std::string> list;
@@ -93,14 +82,8 @@ LibraryFacts library_from(const Json& json) {
   return facts;
 }
 
-// Runs in the child. Output of the library, and output that the C library flushes at exit, is discarded.
-[[noreturn]] void load_and_report(const fs::path& file, InterfaceLookup lookup, MissingInterfaces missing, int pipe) {
-  ::setpgid(0, 0);
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  const rlimit no_core{0, 0};
-  ::setrlimit(RLIMIT_CORE, &no_core);
-  const int nowhere = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(nowhere, fd);
+// What the child sends.
+std::string report(const fs::path& file, InterfaceLookup lookup, MissingInterfaces missing) {
   Json answer;
   try {
     answer["library"] = to_json(Library::load(file, lookup, missing));
@@ -109,78 +92,7 @@ LibraryFacts library_from(const Json& json) {
   } catch (const std::exception& error) {
     answer = {{"code", DDH_INTERNAL}, {"sentence", sentence_of(error)}};
   }
-  const std::string text = answer.dump(-1, ' ', false, Json::error_handler_t::replace);
-  const char* at = text.c_str();
-  for (size_t left = text.size() + 1; left > 0;) {  // including the NUL at its end
-    const ssize_t n = ::write(pipe, at, left);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) break;
-    at += n;
-    left -= static_cast<size_t>(n);
-  }
-  ::_exit(0);
-}
-
-// The child; killed, with what it started, and waited for at the end.
-class Child {
- public:
-  explicit Child(pid_t pid) : pid_(pid) { ::setpgid(pid, pid); }
-  Child(const Child&) = delete;
-  Child& operator=(const Child&) = delete;
-  ~Child() {
-    ::kill(-pid_, SIGKILL);
-    if (!reaped_) {
-      ::kill(pid_, SIGKILL);
-      ::waitpid(pid_, nullptr, 0);
-    }
-  }
-  // Its status from waitpid, or nullopt if it has not ended in time.
-  std::optional<int> wait(SteadyClock::time_point end) {
-    int status = 0;
-    while (::waitpid(pid_, &status, WNOHANG) != pid_) {
-      if (SteadyClock::now() >= end) return std::nullopt;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    reaped_ = true;
-    return status;
-  }
-
- private:
-  pid_t pid_;
-  bool reaped_ = false;
-};
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() { close(); }
-  [[nodiscard]] int get() const { return fd_; }
-  void close() {
-    if (fd_ >= 0) ::close(std::exchange(fd_, -1));
-  }
-
- private:
-  int fd_;
-};
-
-// The message up to its NUL; shorter if the child ended or the time was up.
-std::string read_message(int pipe, SteadyClock::time_point end) {
-  std::string text;
-  std::array<char, 4096> part{};
-  while ((text.empty() || text.back() != '\0') && text.size() < kMostMessage) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - SteadyClock::now()).count();
-    pollfd waiting{pipe, POLLIN, 0};
-    const int ready = left <= 0 ? 0 : ::poll(&waiting, 1, static_cast<int>(left));
-    if (ready < 0 && errno == EINTR) continue;
-    if (ready <= 0) break;
-    const ssize_t n = ::read(pipe, part.data(), part.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) break;
-    text.append(part.data(), static_cast<size_t>(n));
-  }
-  return text;
+  return answer.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 constexpr int kLoaderGivesUp = 127;  // the exit code of ld.so
@@ -226,25 +138,14 @@ LibraryFacts probe(const fs::path& file, InterfaceLookup lookup, MissingInterfac
   if (!elf.problem.empty()) refuse_plugin(file, elf.problem);
   if (elf.note) check_note(file, *elf.note);
 
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0)
-    ddh::fail(DDH_RESOURCE_EXHAUSTED, "a pipe could not be made: ", std::strerror(errno), "; close other programs");
-  const Descriptor reader(ends[0]);
-  Descriptor writer(ends[1]);
-  const pid_t pid = ::fork();
-  if (pid < 0)
-    ddh::fail(DDH_RESOURCE_EXHAUSTED, "a process to inspect '", file.string(),
-              "' could not be started: ", std::strerror(errno), "; close other programs");
-  if (pid == 0) load_and_report(file, lookup, missing, writer.get());
-  Child child(pid);
-  writer.close();
+  ChildProcess child("to inspect '" + file.string() + "'", [&] { return report(file, lookup, missing); });
   const auto end = SteadyClock::now() + limit;
-  std::string text = read_message(reader.get(), end);
-  if (text.size() >= kMostMessage && text.back() != '\0')
-    refuse_plugin(file, ddh::str("describes itself in more than ", kMostMessage >> 20, " MiB; shorten its texts"));
-  if (text.empty() || text.back() != '\0') fail_silent_child(file, child.wait(end), limit);
-  text.pop_back();
-  const Json answer = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const std::optional<std::string> text = child.answer(end);
+  if (child.is_too_long() && !text)
+    refuse_plugin(
+        file, ddh::str("describes itself in more than ", ChildProcess::kMostAnswer >> 20, " MiB; shorten its texts"));
+  if (!text) fail_silent_child(file, child.wait(end), limit);
+  const Json answer = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
   if (answer.is_object() && answer.contains("sentence"))
     throw ddh::Error(answer["code"].get<ddh_rc>(), answer["sentence"].get<std::string>());
   try {

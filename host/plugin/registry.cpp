@@ -97,7 +97,9 @@ fs::path executable_folder() { return program_file().parent_path(); }
 Registry::Registry(InterfaceLookup host, fs::path exe_folder, const std::vector<LinkedPlugin>& linked)
     : lookup_(host), exe_folder_(std::move(exe_folder)) {
   for (const LinkedPlugin& plugin : linked) built_in_.push_back(&linked_module(plugin, host));
-  folders_ = {exe_folder_ / "plugins", (exe_folder_ / "../lib/ddhost/plugins").lexically_normal()};
+  for (const char* folder : {"plugins", "../lib/ddhost/plugins"})
+    for (const char* part : {"", "/formats"})
+      folders_.push_back((exe_folder_ / (std::string(folder) + part)).lexically_normal());
   const char* more = std::getenv("DDHOST_PLUGIN_PATH");
   std::istringstream list(more == nullptr ? "" : more);
   for (std::string folder; std::getline(list, folder, ':');)
@@ -121,6 +123,25 @@ std::vector<fs::path> Registry::all_files() const {
     for (const fs::path& file : libraries_in(folder))
       if (std::error_code ec; seen.insert(fs::weakly_canonical(file, ec)).second) files.push_back(file);
   return files;
+}
+
+std::vector<fs::path> Registry::files_of(int32_t kind, const std::string& name) const {
+  std::vector<fs::path> files = all_files();
+  std::erase_if(files, [&](const fs::path& file) {
+    const std::vector<NotePlugin> plugins = announced(file);
+    return std::none_of(plugins.begin(), plugins.end(), [&](const NotePlugin& plugin) {
+      return plugin.kind == kind_name(kind) && (name.empty() || plugin.id == name);
+    });
+  });
+  return files;
+}
+
+std::vector<std::string> Registry::ids_of(int32_t kind) const {
+  std::vector<std::string> ids;
+  for (const fs::path& file : all_files())
+    for (const NotePlugin& plugin : announced(file))
+      if (plugin.kind == kind_name(kind)) ids.push_back(plugin.id);
+  return ids;
 }
 
 std::vector<Plugin> Registry::built_in() const {
@@ -162,12 +183,7 @@ bool Registry::knows(int32_t kind, const std::string& name) const {
   if (std::any_of(linked.begin(), linked.end(),
                   [&](const Plugin& plugin) { return plugin.desc->kind == kind && plugin.id() == name; }))
     return true;
-  const std::vector<fs::path> files = all_files();
-  return std::any_of(files.begin(), files.end(), [&](const fs::path& file) {
-    const std::vector<NotePlugin> plugins = announced(file);
-    return std::any_of(plugins.begin(), plugins.end(),
-                       [&](const NotePlugin& plugin) { return plugin.kind == kind_name(kind) && plugin.id == name; });
-  });
+  return !files_of(kind, name).empty();
 }
 
 Plugin Registry::pick(const Library& library, int32_t kind, const std::string& id) const {

@@ -15,7 +15,8 @@ namespace ddhost {
 
 class Registry {
  public:
-  // Searches names in `linked`, <exe_folder>/plugins, <exe_folder>/../lib/ddhost/plugins and $DDHOST_PLUGIN_PATH.
+  // Searches names in `linked`, <exe_folder>/plugins, <exe_folder>/../lib/ddhost/plugins, their folders formats, and
+  // $DDHOST_PLUGIN_PATH.
   Registry(InterfaceLookup host, std::filesystem::path exe_folder, const std::vector<LinkedPlugin>& linked = {});
 
   // Finds and loads: `choice` is "zero3", "path/to/x.so" or "path/to/x.so:id". A relative path is relative to `base`,
@@ -30,6 +31,11 @@ class Registry {
   [[nodiscard]] std::filesystem::path locate(const std::string& path, const std::filesystem::path& base) const;
   // Every *.so of the search folders, sorted by name within a folder.
   [[nodiscard]] std::vector<std::filesystem::path> all_files() const;
+
+  // Files whose note lists a plugin of the kind, and of the name unless it is "".
+  [[nodiscard]] std::vector<std::filesystem::path> files_of(int32_t kind, const std::string& name = "") const;
+  // Names of all plugins of the kind in these files.
+  [[nodiscard]] std::vector<std::string> ids_of(int32_t kind) const;
 
   // The linked plugins.
   [[nodiscard]] std::vector<Plugin> built_in() const;

@@ -199,16 +199,23 @@ void Gpt::build_description() {
   std::vector<int32_t> order = {desc_.add_unit("wte", {wte})};
   order.push_back(
       desc_.add_unit("wpe", {desc_.add_param(kWpe, "transformer.wpe.weight", {config_.positions, C}, narrow)}));
+  std::vector<int32_t> linear;  // weights
+  const auto add_linear = [&](std::vector<int32_t>& params, int32_t unit, const std::string& name,
+                              const std::vector<int64_t>& shape, ddh::ModelDesc::Init init) {
+    const size_t weight = params.size();
+    add_layer(params, unit, name, shape, init);
+    linear.push_back(params[weight]);
+  };
   for (int64_t l = 0; l < L; ++l) {
     const auto unit = static_cast<int32_t>(l) + 2;
     const std::string prefix = ddh::str("transformer.h.", l, ".");
     std::vector<int32_t> params;
     add_layer(params, unit, prefix + "ln_1", {C}, {DDH_INIT_CONSTANT, 1, 0});
-    add_layer(params, unit, prefix + "attn.c_attn", {3 * C, C}, narrow);
-    add_layer(params, unit, prefix + "attn.c_proj", {C, C}, residual);
+    add_linear(params, unit, prefix + "attn.c_attn", {3 * C, C}, narrow);
+    add_linear(params, unit, prefix + "attn.c_proj", {C, C}, residual);
     add_layer(params, unit, prefix + "ln_2", {C}, {DDH_INIT_CONSTANT, 1, 0});
-    add_layer(params, unit, prefix + "mlp.c_fc", {4 * C, C}, narrow);
-    add_layer(params, unit, prefix + "mlp.c_proj", {C, 4 * C}, residual);
+    add_linear(params, unit, prefix + "mlp.c_fc", {4 * C, C}, narrow);
+    add_linear(params, unit, prefix + "mlp.c_proj", {C, 4 * C}, residual);
     order.push_back(desc_.add_unit(ddh::str("h.", l), params));
   }
   std::vector<int32_t> head;
@@ -231,6 +238,10 @@ void Gpt::build_description() {
                        .n_samples = tokens_.val().samples(config_.context, config_.eval_stride),
                        .sample_unit = "tokens"});
   }
+  // transformers' class Conv1D, which its GPT-2 has in place of linear layers. All of them have a bias there.
+  desc_.add_layout(
+      "transformers", linear,
+      config_.bias ? "" : "it is of a model without biases (model.bias=off), which the GPT-2 of transformers can't be");
   desc_.set_meaning_of_ids(tokens_.meaning_of_ids());
 }
 

@@ -30,9 +30,6 @@
 
 namespace {
 
-enum class Sharing { kAll, kNode, kNobody };
-enum class Prefetch { kPre, kPost, kNone };
-
 struct ParamSettings {
   uint64_t wrap_numel = 0;  // a group takes units until it has this many elements
   Prefetch backward_prefetch = Prefetch::kPre;

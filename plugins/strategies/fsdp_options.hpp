@@ -7,6 +7,9 @@
 
 #include "ddh/sdk/options.hpp"
 
+enum class Sharing { kAll, kNode, kNobody };
+enum class Prefetch { kPre, kPost, kNone };
+
 inline constexpr ddh::Option kFsdpOptions[] = {
     {.name = "sharding_strategy",
      .type = "string",

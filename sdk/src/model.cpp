@@ -110,17 +110,27 @@ void ModelDesc::set_meaning_of_ids(const std::string& text) {
   desc_.struct_size = 0;  // get() makes it again
 }
 
+void ModelDesc::add_layout(std::string name, std::vector<int32_t> transposed, std::string refused) {
+  Layout& l = layouts_.emplace_back();
+  l.name = std::move(name);
+  l.transposed = std::move(transposed);
+  l.refused = std::move(refused);
+  l.desc = {sizeof l.desc, static_cast<uint32_t>(l.transposed.size()), l.name.c_str(), l.transposed.data(),
+            l.refused.empty() ? nullptr : l.refused.c_str()};
+}
+
 // Several threads may call it when all is added: then it writes nothing.
 const ddh_model_desc& ModelDesc::get() {
   const bool is_current = desc_.struct_size != 0 && param_list_.size() == params_.size() &&
                           unit_list_.size() == units_.size() && program_list_.size() == programs_.size() &&
-                          buffer_list_.size() == buffers_.size();
+                          buffer_list_.size() == buffers_.size() && layout_list_.size() == layouts_.size();
   if (is_current) return desc_;
-  param_list_.clear(), unit_list_.clear(), program_list_.clear(), buffer_list_.clear();
+  param_list_.clear(), unit_list_.clear(), program_list_.clear(), buffer_list_.clear(), layout_list_.clear();
   for (const Buffer& b : buffers_) buffer_list_.push_back(&b.desc);
   for (const Param& p : params_) param_list_.push_back(&p.desc);
   for (const Unit& u : units_) unit_list_.push_back(&u.desc);
   for (const Program& p : programs_) program_list_.push_back(&p.desc);
+  for (const Layout& l : layouts_) layout_list_.push_back(&l.desc);
   desc_ = {sizeof desc_,
            static_cast<uint32_t>(params_.size()),
            param_list_.data(),
@@ -132,7 +142,10 @@ const ddh_model_desc& ModelDesc::get() {
            static_cast<uint32_t>(programs_.size()),
            0,
            name_.c_str(),
-           meaning_of_ids_.empty() ? nullptr : meaning_of_ids_.c_str()};
+           meaning_of_ids_.empty() ? nullptr : meaning_of_ids_.c_str(),
+           layout_list_.data(),
+           static_cast<uint32_t>(layouts_.size()),
+           0};
   return desc_;
 }
 

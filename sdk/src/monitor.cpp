@@ -2,6 +2,7 @@
 #include "ddh/sdk/monitor.hpp"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -43,6 +44,11 @@ std::FILE* open_output(const std::string& path, int flags, const char* mode) {
   const int fd = ::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0644);
   struct stat info {};
   const bool known = fd >= 0 && ::fstat(fd, &info) == 0;
+  // Two monitors that write one file would mix their rows. Not every file system has locks.
+  if (known && S_ISREG(info.st_mode) && ::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    ::close(fd);
+    fail(DDH_ALREADY_EXISTS, "'", path, "' is written by another monitor, or by another run; give each a file of its own");
+  }
   if (known && (S_ISREG(info.st_mode) || S_ISCHR(info.st_mode))) return ::fdopen(fd, mode);
   const int error = errno;
   if (fd >= 0) ::close(fd);
@@ -54,7 +60,10 @@ std::FILE* open_output(const std::string& path, int flags, const char* mode) {
 }  // namespace
 
 OutputFile::OutputFile(std::string path)
-    : path_(std::move(path)), file_(open_output(path_, O_WRONLY | O_CREAT | O_TRUNC, "wb")) {}
+    : path_(std::move(path)), file_(open_output(path_, O_WRONLY | O_CREAT, "wb")) {
+  if (file_ != nullptr && ::ftruncate(fileno(file_.get()), 0) != 0 && errno != EINVAL)
+    fail(DDH_PERMISSION_DENIED, "cannot write '", path_, "': ", std::strerror(errno), "; give another run.dir");
+}
 
 OutputFile OutputFile::continued(std::string path, const std::function<bool(std::string_view line)>& is_kept) {
   struct stat info {};

@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ddh/sdk/optim_store.hpp"
 
+#include "ddh/sdk/strategy.hpp"
+
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
-namespace {
-[[noreturn]] void no_such_entry(uint32_t entry) {
-  fail(DDH_INVALID_ARGUMENT, "state entry ", entry, " has a pointer; use it");
-}
-}  // namespace
-
-void OptimStore::state_read(uint32_t entry, uint64_t, uint64_t, void*) { no_such_entry(entry); }
-void OptimStore::state_write(uint32_t entry, uint64_t, uint64_t, const void*) { no_such_entry(entry); }
+void OptimStore::state_read(uint32_t entry, uint64_t, uint64_t, void*) { no_such_state_entry(entry); }
+void OptimStore::state_write(uint32_t entry, uint64_t, uint64_t, const void*) { no_such_state_entry(entry); }
 
 ResidentOptim::ResidentOptim(const Host& host, const ModelLayout& layout, const PartOf& part_of)
     : host_(host), layout_(layout) {

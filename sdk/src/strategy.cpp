@@ -26,7 +26,7 @@ void copy_state(const std::vector<ddh_state_entry>& state, ddh_state_entry* entr
 }
 }  // namespace
 
-void Strategy::no_such_entry(uint32_t entry) {
+void no_such_state_entry(uint32_t entry) {
   fail(DDH_INVALID_ARGUMENT, "state entry ", entry, " has a pointer; use it");
 }
 

@@ -70,6 +70,7 @@ for plugin in "$work"/build/plugins/*.so; do
     */best_loss.so) train 1 zero1 --monitor "$plugin" ;;
     */signum.so) train 1 zero2 --optimizer "$plugin" run.check_plugins=true ;;
     */sockets.so) train 2 zero2 --comm "$plugin" ;;
+    */llmc_format.so) "$prefix/bin/ddhost" inspect "$plugin" | grep -q "format.*llmc" || fail "llmc_format.so is no format" ;;
     */own_memory.so) train 1 zero3 --device "$plugin" ;;
     *) train 1 "$plugin" ;;
   esac

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A file of torch.save: the zip archive, its pickle, and the places of its tensors.
-#include "checkpoint/import/foreign_checkpoint.hpp"
+#include "foreign_checkpoint.hpp"
 #include "fuzz/fuzz.hpp"
 
-using namespace ddhost;
+using namespace torch_format;
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
   static const fuzz::MemoryFile kFile;

@@ -99,6 +99,7 @@ struct Slot {
 #define DDHOST_COMM(SLOT) DDHOST_SLOT(DDH_COMM_BACKEND_IFACE, ddh_comm_backend_api, SLOT)
 #define DDHOST_SCHEDULE(SLOT) DDHOST_SLOT(DDH_SCHEDULE_IFACE, ddh_schedule_api, SLOT)
 #define DDHOST_MONITOR(SLOT) DDHOST_SLOT(DDH_MONITOR_IFACE, ddh_monitor_api, SLOT)
+#define DDHOST_FORMAT(SLOT) DDHOST_SLOT(DDH_FORMAT_IFACE, ddh_format_api, SLOT)
 #define DDHOST_DEVICE(SLOT) DDHOST_SLOT(DDH_DEVICE_IFACE, ddh_device_api, SLOT)
 
 constexpr Slot kRequired[] = {
@@ -117,6 +118,8 @@ constexpr Slot kRequired[] = {
     DDHOST_DEVICE(info),           DDHOST_DEVICE(close),     DDHOST_DEVICE(allocate),
     DDHOST_DEVICE(release),        DDHOST_SCHEDULE(attach),  DDHOST_SCHEDULE(lr),
     DDHOST_MONITOR(begin),         DDHOST_MONITOR(row),      DDHOST_MONITOR(end),
+    DDHOST_FORMAT(matches),        DDHOST_FORMAT(open),      DDHOST_FORMAT(tensor),
+    DDHOST_FORMAT(read),
 };
 
 }  // namespace

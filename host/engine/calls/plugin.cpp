@@ -8,8 +8,8 @@
 namespace ddhost {
 namespace {
 
-constexpr std::array<const char*, 7> kKinds = {"strategy", "model",    "optimizer", "comm",
-                                               "device",   "schedule", "monitor"};
+constexpr std::array<const char*, 8> kKinds = {"strategy", "model",    "optimizer", "comm",
+                                               "device",   "schedule", "monitor",   "format"};
 
 }  // namespace
 

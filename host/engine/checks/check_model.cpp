@@ -195,6 +195,19 @@ void check_program(const ddh_program_desc& program, uint32_t n_units) {
     refuse(who, " is of kind ", program.kind, ", which this host does not know");
 }
 
+void check_layout(const ddh_model_desc& model, const ddh_layout_desc& layout) {
+  const std::string who = ddh::str("layout '", layout.name, "'");
+  check_indices(who, "parameter", layout.transposed, layout.n_transposed, model.n_params);
+  bool shows = false;
+  for (uint32_t i = 0; i < layout.n_transposed; ++i) {
+    const ddh_param_desc& param = *model.params[layout.transposed[i]];
+    if (param.n_dims != 2)
+      refuse(who, " transposes parameter '", param.name, "', which has ", param.n_dims, " dimensions, not 2");
+    shows = shows || param.shape[0] != param.shape[1];
+  }
+  if (!shows) refuse(who, " transposes no parameter with two different sizes, so no file shows it");
+}
+
 }  // namespace
 
 void check_description(const ddh_model_desc* model) {
@@ -217,6 +230,9 @@ void check_description(const ddh_model_desc* model) {
     check_indices(ddh::str("unit '", model->units[u]->name, "'"), "parameter", model->units[u]->params,
                   model->units[u]->n_params, model->n_params);
   for (uint32_t g = 0; g < model->n_programs; ++g) check_program(*model->programs[g], model->n_units);
+  if (!DDH_HAS(model, ddh_model_desc, n_layouts)) return;
+  check_array(model->layouts, model->n_layouts, DDH_LAYOUT_DESC_MIN_SIZE, "layout");
+  for (uint32_t l = 0; l < model->n_layouts; ++l) check_layout(*model, *model->layouts[l]);
 }
 
 template <class T>
@@ -241,6 +257,8 @@ ModelCopy::ModelCopy(const ddh_model_desc* given) : desc_{ddh::copy_of(given)} {
   units_ = List<ddh_unit_desc>(mine.units, mine.n_units, "unit");
   buffers_ = List<ddh_buffer_desc>(mine.buffers, mine.n_buffers, "buffer");
   programs_ = List<ddh_program_desc>(mine.programs, mine.n_programs, "program");
+  layouts_ = List<ddh_layout_desc>(mine.layouts, mine.n_layouts, "layout");
+  mine.layouts = layouts_.pointers.data();
   mine.params = params_.pointers.data();
   mine.units = units_.pointers.data();
   mine.buffers = buffers_.pointers.data();

@@ -34,6 +34,7 @@ class ModelCopy {
   List<ddh_unit_desc> units_;
   List<ddh_buffer_desc> buffers_;
   List<ddh_program_desc> programs_;
+  List<ddh_layout_desc> layouts_;
   std::vector<ddh_model_desc> desc_;  // one element, on the heap so that its address is stable
 };
 

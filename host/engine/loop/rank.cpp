@@ -146,8 +146,9 @@ class Rank {
     if (plan_.work == Work::kTrain) check_optimizers();
     make_programs();
     const bool from_checkpoint = !plan_.resume.empty();  // which has all values
-    auto values = std::make_unique<ParamInit>(*model_desc_, static_cast<uint64_t>(config().get<int64_t>("run.seed")),
-                                              init_files(from_checkpoint ? "[]" : config().json("train.init_from")));
+    auto values = std::make_unique<ParamInit>(
+        *model_desc_, static_cast<uint64_t>(config().get<int64_t>("run.seed")),
+        init_files(from_checkpoint ? "[]" : config().json("train.init_from"), plan_.converted));
     for (const std::string& note : values->notes())
       if (is_first()) services_.log->info("{}", note);
     for (const std::string& warning : values->warnings())

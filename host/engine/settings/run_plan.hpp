@@ -5,10 +5,12 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "checkpoint/converted_file.hpp"
 #include "engine/calls/plugin.hpp"
 #include "engine/state/final_weights.hpp"
 
@@ -46,6 +48,8 @@ struct RunPlan {
   int ranks_per_node = 0;                     // 0 = all on one node
   std::filesystem::path run_dir;              // absolute, exists, writable; empty if the run writes nothing
   std::vector<std::filesystem::path> resume;  // checkpoints to resume from, the newest first; empty: a new run
+  std::map<std::string, ConvertedFile>
+      converted;  // files of train.init_from that another program wrote, by their paths
   std::vector<Fingerprint> fingerprints;
   std::shared_ptr<const FinalWeights> final_weights;  // of train.save_final; null: none
 };

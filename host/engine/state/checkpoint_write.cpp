@@ -35,6 +35,7 @@ void make_files(const fs::path& folder, const CheckpointLayout& layout) {
 }
 
 void fill(Manifest& manifest, const CheckpointLayout& layout, const std::vector<uint64_t>& sums) {
+  manifest.layouts = layout.of_other_programs();
   for (const CheckpointLayout::File& f : layout.files())
     manifest.files.push_back({f.name, f.bytes, f.header.size(), sum_of(f.header.data(), f.header.size())});
   for (const StoredTensor& t : layout.tensors()) {

@@ -10,8 +10,8 @@
 #include <optional>
 #include <set>
 
-#include "checkpoint/gpt2_layout.hpp"
 #include "checkpoint/meaning_of_ids.hpp"
+#include "checkpoint/stored_layout.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "engine/numerics/kernels.hpp"
 #include "engine/services/memory/buffer_values.hpp"
@@ -77,12 +77,14 @@ bool AllowedNames::allows(const std::string& name) const {
                      [&](const std::string& pattern) { return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0; });
 }
 
-std::vector<InitFile> init_files(const std::string& json) {
+std::vector<InitFile> init_files(const std::string& json, const std::map<std::string, ConvertedFile>& converted) {
   const nlohmann::json given = nlohmann::json::parse(json);
   std::vector<InitFile> out;
   if (given.is_string() && !given.get<std::string>().empty()) out.push_back({given.get<std::string>(), ""});
   for (const nlohmann::json& entry : given.is_array() ? given : nlohmann::json::array())
     out.push_back(init_file(entry));
+  for (InitFile& entry : out)
+    if (const auto at = converted.find(entry.file); at != converted.end()) entry.converted = at->second.path();
   return out;
 }
 
@@ -158,19 +160,21 @@ std::vector<WeightsFiles::Wanted> WeightsFiles::all_wanted() {
   return wanted;
 }
 
-bool WeightsFiles::is_of_transformers(const TensorFiles& file, const InitFile& entry,
-                                      const std::vector<Wanted>& wanted) {
-  for (const Wanted& one : wanted) {
-    const std::optional<std::string> name = one.name_in(file, entry);
-    if (!name || !shows_conv1d(*name, *file.find(*name), one.shape)) continue;
-    notes_.push_back(conv1d_note("'" + entry.file + "'"));
-    return true;
+StoredLayout WeightsFiles::layout_of(const TensorFiles& file, const InitFile& entry,
+                                     const std::vector<Wanted>& wanted) {
+  for (const StoredLayout& layout : layouts_of(model_)) {
+    for (const Wanted& one : wanted) {
+      const std::optional<std::string> name = one.name_in(file, entry);
+      if (!name || !shows(layout, one.names.front(), file.find(*name)->shape, one.shape)) continue;
+      notes_.push_back(layout_note("'" + entry.file + "'", layout));
+      return layout;
+    }
   }
-  return false;
+  return {};
 }
 
 void WeightsFiles::take(const InitFile& entry, const std::vector<Wanted>& wanted) {
-  TensorFiles& file = files_.emplace_back(entry.file);
+  TensorFiles& file = files_.emplace_back(entry.file, entry.converted);
   const std::string warning = warning_of_other_ids(entry.file, file.meaning_of_ids(), model_);
   if (!warning.empty()) warnings_.push_back(warning);
   std::set<std::string> known;
@@ -186,23 +190,24 @@ void WeightsFiles::take(const InitFile& entry, const std::vector<Wanted>& wanted
     ddh::fail(DDH_NOT_FOUND, "no name of the model begins with '", entry.prefix,
               "'; correct \"prefix\" in train.init_from");
   std::set<std::string> used;
-  const bool transposes = is_of_transformers(file, entry, wanted);
+  const StoredLayout layout = layout_of(file, entry, wanted);
   for (const Wanted& one : wanted) {
     const std::optional<std::string> name = one.name_in(file, entry);
     if (!name) continue;
     const SafetensorsFile::Tensor& found = *file.find(*name);
-    const bool is_transposed = transposes && is_conv1d_weight(*name) && is_transposed_shape(found.shape, one.shape);
+    const bool is_transposed =
+        layout.transposed.contains(one.names.front()) && is_transposed_shape(found.shape, one.shape);
     if (!is_transposed && found.shape != one.shape) {  // a head of another size
       if (entry.allow_missing.allows(one.names.front()) && entry.allow_surplus.allows(*name)) continue;
-      ddh::fail(DDH_INVALID_ARGUMENT, "tensor '", *name, "' in '", entry.file, "' has shape ", shape_text(found.shape),
-                ", the model's is ", shape_text(one.shape),
+      ddh::fail(DDH_INVALID_ARGUMENT, "tensor '", *name, "' in '", entry.file, "' has shape ",
+                ddh::shape_text(found.shape), ", the model's is ", ddh::shape_text(one.shape),
                 "; set the model's options to those of the file, or name the tensor ",
                 "in allow_missing and allow_surplus of train.init_from to draw new values");
     }
     one.check_dtype(found, entry.file);
     for (std::string& every : one.names_in(entry)) {
       const SafetensorsFile::Tensor* other = file.find(every);
-      if (other != nullptr && !same_values(*other, found) && !entry.allow_surplus.allows(every))
+      if (other != nullptr && !ddh::same_values(*other, found) && !entry.allow_surplus.allows(every))
         ddh::fail(
             DDH_INVALID_ARGUMENT, "'", entry.file, "' has other values in '", every, "' than in '", *name,
             "', which are one parameter of the model; name the one to ignore in allow_surplus of train.init_from");
@@ -258,7 +263,7 @@ bool WeightsFiles::read_range(int32_t param, uint64_t offset, uint64_t numel, fl
   const SafetensorsFile::Tensor* tensor = params_[static_cast<size_t>(param)];
   if (tensor == nullptr) return false;
   if (is_transposed_[static_cast<size_t>(param)] != 0) {
-    read_conv1d(*tensor, offset, numel, dst);
+    read_transposed(*tensor, offset, numel, dst);
     return true;
   }
   const auto* from = static_cast<const char*>(tensor->data) + offset * ddh_dtype_bytes(tensor->dtype);

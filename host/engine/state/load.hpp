@@ -6,9 +6,12 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "checkpoint/converted_file.hpp"
+#include "checkpoint/stored_layout.hpp"
 #include "checkpoint/tensor_files.hpp"
 #include "ddh/ddh.h"
 
@@ -29,10 +32,11 @@ struct InitFile {
   std::string from = {};            // of the file's names
   AllowedNames allow_missing = {};  // names of the model that the file may lack; they are drawn from the seed
   AllowedNames allow_surplus = {};  // names of the file that the model may lack
+  std::string converted = {};       // path of the ConvertedFile that has its tensors, or ""
 };
 
-// From train.init_from as JSON: "", a path, or an array of entries. Error: an invalid entry.
-std::vector<InitFile> init_files(const std::string& json);
+// From train.init_from as JSON: "", a path, or an array of entries. `converted`: by path. Error: an invalid entry.
+std::vector<InitFile> init_files(const std::string& json, const std::map<std::string, ConvertedFile>& converted = {});
 
 class WeightsFiles {
  public:
@@ -53,7 +57,8 @@ class WeightsFiles {
   struct Wanted;
   std::vector<Wanted> all_wanted();
   void take(const InitFile& entry, const std::vector<Wanted>& wanted);
-  bool is_of_transformers(const TensorFiles& file, const InitFile& entry, const std::vector<Wanted>& wanted);
+  // The layout of another program that the file shows; without a name: none.
+  StoredLayout layout_of(const TensorFiles& file, const InitFile& entry, const std::vector<Wanted>& wanted);
   static std::string wrapper_in(const TensorFiles& file, const std::vector<Wanted>& wanted);
   // Once all files are read: what none of them gave.
   void require_all(const InitFile& entry, const std::vector<Wanted>& wanted) const;

@@ -182,6 +182,7 @@ typedef struct ddh_host {
 #define DDH_KIND_DEVICE 5
 #define DDH_KIND_SCHEDULE 6
 #define DDH_KIND_MONITOR 7
+#define DDH_KIND_FORMAT 8
 
 /* ddh_desc.caps of every kind. Kind-specific bits begin at bit 16, vendor bits at bit 48. The host refuses other bits
  * that it does not know. */

@@ -9,6 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DDH_HEADER_CHECKSUM UINT64_C(0x7fbf80f0fbc8e214)
-#define DDH_HEADER_CHECKSUM_TEXT "7fbf80f0fbc8e214"
+#define DDH_HEADER_CHECKSUM UINT64_C(0xe8561d52b937b1b3)
+#define DDH_HEADER_CHECKSUM_TEXT "e8561d52b937b1b3"
 #endif

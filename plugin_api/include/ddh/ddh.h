@@ -7,6 +7,7 @@
 #include "ddh/abi.h"
 #include "ddh/kind/comm.h"
 #include "ddh/kind/device.h"
+#include "ddh/kind/format.h"
 #include "ddh/kind/model.h"
 #include "ddh/kind/monitor.h"
 #include "ddh/kind/optimizer.h"

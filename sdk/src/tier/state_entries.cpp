@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ddh/sdk/strategy.hpp"
 #include "offloaded_parts.hpp"
 
 namespace ddh {
@@ -46,7 +47,7 @@ void OffloadedState::append_away(std::vector<ddh_state_entry>& out, size_t space
 
 void OffloadedState::copy_entry(uint32_t entry, uint64_t offset, uint64_t numel, void* dst, const void* src) {
   const auto at = entries_.find(entry);
-  if (at == entries_.end()) fail(DDH_INVALID_ARGUMENT, "state entry ", entry, " has a pointer; use it");
+  if (at == entries_.end()) no_such_state_entry(entry);
   const AwayEntry& e = at->second;
   auto* const buffer = reinterpret_cast<char*>(frames_.buffer(0, 0));
   const uint64_t begin = (e.first + offset) * e.element_bytes, end = begin + numel * e.element_bytes;

@@ -133,6 +133,18 @@ typedef struct ddh_program_desc {
 } ddh_program_desc;
 #define DDH_PROGRAM_DESC_MIN_SIZE 96u
 
+/* How another program stores this model's parameters, where that differs: some are stored transposed, [in, out]. When the
+ * host reads a file, it recognizes the layout by the shapes of those that are not square; of square ones the shape does
+ * not tell. `ddhost export --layout NAME` writes it. */
+typedef struct ddh_layout_desc {
+  uint32_t struct_size;
+  uint32_t n_transposed;
+  const char* name;          /* of the program: "transformers" */
+  const int32_t* transposed; /* the parameters, which have two dimensions; one at least is not square */
+  const char* refused;       /* why this model has no export in the layout, for a sentence; NULL: it has */
+} ddh_layout_desc;
+#define DDH_LAYOUT_DESC_MIN_SIZE 32u
+
 typedef struct ddh_model_desc {
   uint32_t struct_size;
   uint32_t n_params;
@@ -147,6 +159,8 @@ typedef struct ddh_model_desc {
    * classes. The host stores it with weights and checkpoints, and warns when they are loaded into a model with another
    * text. It is the same on every rank. NULL: not known. */
   const char* meaning_of_ids;
+  const ddh_layout_desc* const* layouts; /* n_layouts; their names differ */
+  uint32_t n_layouts, reserved1;
 } ddh_model_desc;
 #define DDH_MODEL_DESC_MIN_SIZE 72u
 

@@ -59,6 +59,10 @@ class ModelDesc {
   // ddh_model_desc.meaning_of_ids. Bytes other than printable ASCII are escaped, and a long text ends in its checksum.
   void set_meaning_of_ids(const std::string& text);
 
+  // ddh_layout_desc: another program stores these parameters as [in, out]. `refused`: why this model has no export in the
+  // layout, or "".
+  void add_layout(std::string name, std::vector<int32_t> transposed, std::string refused = "");
+
   // Valid while this object lives and nothing is added.
   const ddh_model_desc& get();
 
@@ -85,15 +89,22 @@ class ModelDesc {
     std::vector<const char*> metrics, reported;
     ddh_program_desc desc;
   };
+  struct Layout {
+    std::string name, refused;
+    std::vector<int32_t> transposed;
+    ddh_layout_desc desc;
+  };
   std::string name_, meaning_of_ids_;  // the latter "": not known
   std::deque<Param> params_;           // deque: descriptions point into elements
   std::deque<Buffer> buffers_;
   std::deque<Unit> units_;
   std::deque<Program> programs_;
+  std::deque<Layout> layouts_;
   std::vector<const ddh_param_desc*> param_list_;
   std::vector<const ddh_buffer_desc*> buffer_list_;
   std::vector<const ddh_unit_desc*> unit_list_;
   std::vector<const ddh_program_desc*> program_list_;
+  std::vector<const ddh_layout_desc*> layout_list_;
   ddh_model_desc desc_{};
 };
 

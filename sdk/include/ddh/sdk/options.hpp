@@ -44,12 +44,15 @@ constexpr auto joined(const Option (&... tables)[N]) {
   return out;
 }
 
-// The same options, where `name` has another default.
+// The same options, where `name` has another default. An unknown name does not compile.
 template <size_t N>
-constexpr auto with_default(std::array<Option, N> options, std::string_view name, std::string_view default_value) {
-  for (Option& option : options)
-    if (option.name == name) option.default_value = default_value;
-  return options;
+consteval auto with_default(std::array<Option, N> options, std::string_view name, std::string_view default_value) {
+  for (Option& option : options) {
+    if (option.name != name) continue;
+    option.default_value = default_value;
+    return options;
+  }
+  throw std::logic_error("no option has this name");
 }
 
 namespace detail {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // ddh/sdk/plugin.hpp: the C++ side of ddh/abi.h. A plugin derives a class from Strategy, Optimizer, Model, Schedule,
-// Monitor (see the headers of that name) or CommBackend (comm.hpp), throws ddh::Error if something fails, and ends its
+// Monitor, Format (see the headers of that name) or CommBackend (comm.hpp), throws ddh::Error if something fails, and ends its
 // file with DDH_CXX_PLUGIN. A device derives from Instance.
 //
 // Templates are in this header, other functions in the static library ddhost::sdk. Symbols are hidden and in a
@@ -297,6 +297,7 @@ void destroy_instance(ddh_inst* inst) noexcept;
 #define DDH_KIND_OF_device DDH_KIND_DEVICE
 #define DDH_KIND_OF_schedule DDH_KIND_SCHEDULE
 #define DDH_KIND_OF_monitor DDH_KIND_MONITOR
+#define DDH_KIND_OF_format DDH_KIND_FORMAT
 #define DDH_CXX_PLUGIN(CLASS, KIND, ID, VERSION, SUMMARY, SCHEMA, NEEDS, CAPS, ...)                           \
   static const ddh_build ddh_build_ = DDH_BUILD_INIT;                                                         \
   static const ddh_desc ddh_desc_ = {sizeof(ddh_desc),                                                        \

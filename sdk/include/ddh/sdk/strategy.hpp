@@ -12,6 +12,9 @@
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
+// For state_read and state_write of an entry that has a pointer.
+[[noreturn]] void no_such_state_entry(uint32_t entry);
+
 class Strategy : public Instance {
  public:
   using Instance::Instance;
@@ -26,14 +29,11 @@ class Strategy : public Instance {
   virtual std::vector<ddh_state_entry> state() = 0;
   virtual void state_commit() = 0;
   // For strategies that have entries without a pointer.
-  virtual void state_read(uint32_t entry, uint64_t, uint64_t, void*) { no_such_entry(entry); }
-  virtual void state_write(uint32_t entry, uint64_t, uint64_t, const void*) { no_such_entry(entry); }
+  virtual void state_read(uint32_t entry, uint64_t, uint64_t, void*) { no_such_state_entry(entry); }
+  virtual void state_write(uint32_t entry, uint64_t, uint64_t, const void*) { no_such_state_entry(entry); }
   virtual void trains_later(const uint8_t*) {}
 
   [[nodiscard]] const void* interface(std::string_view id) const override;
-
- private:
-  [[noreturn]] static void no_such_entry(uint32_t entry);
 };
 
 }  // namespace DDH_HIDDEN

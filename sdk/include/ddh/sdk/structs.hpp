@@ -53,7 +53,9 @@ DDH_STRUCT_RULE(ddh_param_desc, DDH_PARAM_DESC_MIN_SIZE, DDH_RESERVED(ddh_param_
 DDH_STRUCT_RULE(ddh_buffer_desc, DDH_BUFFER_DESC_MIN_SIZE);
 DDH_STRUCT_RULE(ddh_unit_desc, DDH_UNIT_DESC_MIN_SIZE);
 DDH_STRUCT_RULE(ddh_program_desc, DDH_PROGRAM_DESC_MIN_SIZE);
-DDH_STRUCT_RULE(ddh_model_desc, DDH_MODEL_DESC_MIN_SIZE, DDH_RESERVED(ddh_model_desc));
+DDH_STRUCT_RULE(ddh_layout_desc, DDH_LAYOUT_DESC_MIN_SIZE);
+DDH_STRUCT_RULE(ddh_model_desc, DDH_MODEL_DESC_MIN_SIZE, DDH_RESERVED(ddh_model_desc),
+                DDH_KNOWN_BITS(ddh_model_desc, reserved1, 0));
 DDH_STRUCT_RULE(ddh_unit_view, DDH_UNIT_VIEW_MIN_SIZE);
 DDH_STRUCT_RULE(ddh_batch_args, DDH_BATCH_ARGS_MIN_SIZE);
 DDH_STRUCT_RULE(ddh_batch_info, DDH_BATCH_INFO_MIN_SIZE, DDH_RESERVED(ddh_batch_info));
@@ -86,6 +88,10 @@ DDH_STRUCT_RULE(ddh_state_entry, DDH_STATE_ENTRY_MIN_SIZE);
 DDH_STRUCT_RULE(ddh_comm_init, DDH_COMM_INIT_MIN_SIZE, DDH_RESERVED(ddh_comm_init));
 DDH_STRUCT_RULE(ddh_device_info, DDH_DEVICE_INFO_MIN_SIZE);
 DDH_STRUCT_RULE(ddh_device_usage, DDH_DEVICE_USAGE_MIN_SIZE, DDH_RESERVED(ddh_device_usage));
+
+// ---- kind/format.h
+DDH_STRUCT_RULE(ddh_file_tensor, DDH_FILE_TENSOR_MIN_SIZE);
+DDH_STRUCT_RULE(ddh_format_info, DDH_FORMAT_INFO_MIN_SIZE);
 
 // ---- kind/schedule.h, kind/monitor.h
 DDH_STRUCT_RULE(ddh_schedule_args, DDH_SCHEDULE_ARGS_MIN_SIZE, DDH_RESERVED(ddh_schedule_args));

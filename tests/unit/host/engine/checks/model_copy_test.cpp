@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "ddh/sdk/model.hpp"
 #include "fixtures/harness/throws.hpp"
 
 using namespace ddhost;
@@ -70,4 +71,21 @@ TEST_CASE("unknown contents of a description are refused with their place", "[mo
   CHECK_THAT(given.refusal(), Catch::Contains("describes 1 units but gives no array"));
   given.model.reserved0 = 1;
   CHECK_THAT(given.refusal(), Catch::Contains("ddh_model_desc.reserved0"));
+}
+
+TEST_CASE("a layout of another program transposes matrices, and one of them shows it", "[model]") {
+  const std::vector<std::pair<std::string, std::vector<int64_t>>> params = {
+      {"square", {4, 4}}, {"wide", {2, 4}}, {"bias", {4}}};
+  const auto refusal = [&](std::vector<int32_t> transposed) {
+    ddh::ModelDesc with("net");
+    for (const auto& [name, shape] : params) with.add_param(0, name, shape, {DDH_INIT_ZERO, 0, 0});
+    with.add_unit("unit", {0, 1, 2});
+    with.add_layout("theirs", std::move(transposed));
+    const ddh_model_desc& model = with.get();
+    return sentence_of([&] { check_description(&model); });
+  };
+  CHECK(refusal({0, 1}).empty());
+  CHECK_THAT(refusal({0}), Catch::Contains("layout 'theirs' transposes no parameter with two different sizes"));
+  CHECK_THAT(refusal({1, 2}), Catch::Contains("layout 'theirs' transposes parameter 'bias', which has 1 dimensions"));
+  CHECK_THAT(refusal({3}), Catch::Contains("layout 'theirs' uses parameter 3 of 3"));
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "checkpoint/import/zip_entries.hpp"
+#include "zip_entries.hpp"
 
 #include <algorithm>
 
-#include "checkpoint/import/bytes.hpp"
+#include "bytes.hpp"
 
-namespace ddhost {
+namespace torch_format {
 namespace {
 
 // Signatures and sizes of PKWARE's APPNOTE.
@@ -100,4 +100,4 @@ std::map<std::string, std::string_view> zip_entries(std::string_view bytes, cons
   return out;
 }
 
-}  // namespace ddhost
+}  // namespace torch_format

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// checkpoint/import/pickle_tree.hpp: the values of a Python pickle, read without running anything. A pickle is a program
+// formats/torch/pickle_tree.hpp: the values of a Python pickle, read without running anything. A pickle is a program
 // for a stack machine that may call any function by name; this reader knows the instructions that build data, and the names
 // of pickle_names.cpp, each with a meaning of its own here. Everything else is refused by its name.
 #pragma once
@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-namespace ddhost {
+namespace torch_format {
 
 struct PickleValue {
   enum class Kind {
@@ -78,4 +78,4 @@ enum class PickleName {
 };
 PickleName pickle_name(std::string_view name);
 
-}  // namespace ddhost
+}  // namespace torch_format

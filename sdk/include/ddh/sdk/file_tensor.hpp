@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// checkpoint/file_tensor.hpp: a tensor of a file, row-major.
+// ddh/sdk/file_tensor.hpp: a tensor of a file, row-major and little-endian.
 #pragma once
 
 #include <cstdint>
@@ -8,16 +8,19 @@
 #include <string>
 #include <vector>
 
-#include "ddh/ddh.h"
+#include "ddh/sdk/structs.hpp"
 
-namespace ddhost {
+namespace ddh {
 
+// It has no functions, and is not in the hidden namespace, so that classes of a program may hold it.
 struct FileTensor {
   int32_t dtype;  // DDH_*; 0: one that is unknown here
   std::vector<int64_t> shape;
   const void* data;
   uint64_t bytes;
 };
+
+inline namespace v1 DDH_HIDDEN {
 
 // "[31, 5]"
 inline std::string shape_text(const std::vector<int64_t>& shape) {
@@ -31,4 +34,5 @@ inline bool same_values(const FileTensor& a, const FileTensor& b) {
   return a.data == b.data || a.bytes == 0 || std::memcmp(a.data, b.data, a.bytes) == 0;
 }
 
-}  // namespace ddhost
+}  // namespace DDH_HIDDEN
+}  // namespace ddh

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// checkpoint/import/torch_file.cpp: files of torch.save: which dict in them is the state dict, and its optimizer; and
+// torch_file.cpp: files of torch.save: which dict in them is the state dict, and its optimizer; and
 // folders of such files as transformers writes them.
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "checkpoint/import/torch_archive.hpp"
-#include "checkpoint/plain_name.hpp"
+#include "ddh/sdk/plain_name.hpp"
 #include "ddh/sdk/plugin.hpp"
+#include "torch_archive.hpp"
 
 namespace fs = std::filesystem;
 
-namespace ddhost {
+namespace torch_format {
 namespace {
 
 using Kind = PickleValue::Kind;
@@ -52,7 +52,7 @@ void read_transformers_folder(const fs::path& folder, ForeignCheckpoint& out) {
   for (const auto& [tensor, file] : weight_map) files.insert(file);
   for (const std::string& file : files) read_torch_file(folder / file, out);
   for (const auto& [tensor, file] : weight_map)
-    if (!out.weights.contains(plain_name(tensor)))
+    if (!out.weights.contains(ddh::plain_name(tensor)))
       ddh::fail(DDH_DATA_LOSS, "'", (folder / file).string(), "' lacks '", tensor, "', which '", index.string(),
                 "' says that it holds; copy the folder again");
 }
@@ -62,11 +62,11 @@ void read_torch_file(const fs::path& file, ForeignCheckpoint& out) {
   const TorchArchive archive(out.map(file.string()), what);
   read_foreign_values(what, [&] {
     for (const auto& [key, value] : state_dict_in(archive.root()).entries)
-      if (value->kind == Kind::tensor) add_plain(out.weights, key->as_text(), archive.tensor(*value, out.values));
+      if (value->kind == Kind::tensor) ddh::add_plain(out.weights, key->as_text(), archive.tensor(*value, out.values));
   });
   if (out.weights.empty())
     ddh::fail(DDH_NOT_FOUND, what, " holds no state dict: neither its root nor its entries model, state_dict, ",
               "model_state_dict and module are dicts of tensors; save the state dict alone");
 }
 
-}  // namespace ddhost
+}  // namespace torch_format

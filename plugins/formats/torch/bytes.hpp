@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// checkpoint/import/bytes.hpp: reads little-endian numbers from bytes that are not trusted: every place is checked.
+// formats/torch/bytes.hpp: reads little-endian numbers from bytes that are not trusted: every place is checked.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 #include "ddh/sdk/plugin.hpp"
 
-namespace ddhost {
+namespace torch_format {
 
 class ByteReader {
  public:
@@ -53,4 +53,4 @@ class ByteReader {
   uint64_t at_ = 0;
 };
 
-}  // namespace ddhost
+}  // namespace torch_format

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// checkpoint/import/zip_entries.hpp: the entries of a zip archive whose content is stored as it is, as torch.save writes
+// formats/torch/zip_entries.hpp: the entries of a zip archive whose content is stored as it is, as torch.save writes
 // it. Nothing is decompressed; every offset and length is checked.
 #pragma once
 
@@ -8,9 +8,9 @@
 #include <string>
 #include <string_view>
 
-namespace ddhost {
+namespace torch_format {
 
 // Content by name. `bytes` outlives the result. Throws ddh::Error naming `what` where it is no such archive.
 std::map<std::string, std::string_view> zip_entries(std::string_view bytes, const std::string& what);
 
-}  // namespace ddhost
+}  // namespace torch_format

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "checkpoint/import/torch_archive.hpp"
+#include "torch_archive.hpp"
 
 #include <array>
 #include <cstring>
 #include <stdexcept>
 
-#include "checkpoint/import/zip_entries.hpp"
 #include "ddh/sdk/plugin.hpp"
+#include "zip_entries.hpp"
 
-namespace ddhost {
+namespace torch_format {
 namespace {
 
 struct Scalar {
@@ -86,10 +86,10 @@ TorchArchive::TorchArchive(std::string_view bytes, std::string what) : what_(std
     ddh::fail(DDH_UNIMPLEMENTED, what_, " holds big-endian numbers; save it again on a little-endian machine");
 }
 
-FileTensor TorchArchive::tensor(const PickleValue& value, std::deque<std::vector<char>>& values) const {
+ddh::FileTensor TorchArchive::tensor(const PickleValue& value, std::deque<std::vector<char>>& values) const {
   if (value.kind != PickleValue::Kind::tensor) throw std::invalid_argument("a value is no tensor");
   const PickleValue& storage = *value.items[0];
-  FileTensor out{dtype_of(storage.name), value.items[2]->as_integers(), nullptr, 0};
+  ddh::FileTensor out{dtype_of(storage.name), value.items[2]->as_integers(), nullptr, 0};
   const std::vector<int64_t> strides = value.items[3]->as_integers();
   if (strides.size() != out.shape.size() || value.items[1]->as_integer() < 0)
     throw std::invalid_argument("a tensor has no place in its storage");
@@ -128,4 +128,4 @@ void read_foreign_values(const std::string& what, const std::function<void()>& r
   }
 }
 
-}  // namespace ddhost
+}  // namespace torch_format

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// checkpoint/plain_name.hpp: names of parameters without what wrappers of torch put into them.
+// ddh/sdk/plain_name.hpp: names of parameters without what wrappers of torch put into them.
 #pragma once
 
 #include <map>
 #include <string>
 
-#include "checkpoint/file_tensor.hpp"
+#include "ddh/sdk/file_tensor.hpp"
 
-namespace ddhost {
+namespace ddh {
+inline namespace v1 DDH_HIDDEN {
 
 // torch.compile, FSDP and activation checkpointing add a word wherever they wrap a module; DistributedDataParallel adds
 // "module." in front. "module._orig_mod.h.0._checkpoint_wrapped_module.w" is "h.0.w".
@@ -18,4 +19,5 @@ std::string plain_name(const std::string& name);
 void add_plain(std::map<std::string, FileTensor>& tensors, const std::string& name, const FileTensor& tensor,
                const std::string& prefix = "");
 
-}  // namespace ddhost
+}  // namespace DDH_HIDDEN
+}  // namespace ddh

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// checkpoint/import/dcp_folder.cpp: folders of torch.distributed.checkpoint. `.metadata` is a pickle that says which file
+// dcp_folder.cpp: folders of torch.distributed.checkpoint. `.metadata` is a pickle that says which file
 // holds which chunk of which tensor; each chunk is an archive of torch.save of its own.
 #include <algorithm>
 #include <cstring>
 #include <memory>
 
-#include "checkpoint/import/flat_values.hpp"
-#include "checkpoint/import/torch_archive.hpp"
-#include "checkpoint/plain_name.hpp"
 #include "ddh/sdk/input_file.hpp"
+#include "ddh/sdk/plain_name.hpp"
 #include "ddh/sdk/plugin.hpp"
+#include "flat_values.hpp"
+#include "torch_archive.hpp"
 
 namespace fs = std::filesystem;
 
-namespace ddhost {
+namespace torch_format {
 namespace {
 
 using Kind = PickleValue::Kind;
@@ -27,7 +27,7 @@ struct Chunk {
 };
 
 // Copies `part`, which begins at `offsets`, into the whole.
-void place(const FileTensor& part, const std::vector<int64_t>& offsets, const FileTensor& whole, char* to) {
+void place(const ddh::FileTensor& part, const std::vector<int64_t>& offsets, const ddh::FileTensor& whole, char* to) {
   const size_t dims = whole.shape.size();
   if (part.dtype != whole.dtype || part.shape.size() != dims || offsets.size() != dims)
     throw std::invalid_argument("a chunk is of another kind than its tensor");
@@ -51,7 +51,7 @@ void place(const FileTensor& part, const std::vector<int64_t>& offsets, const Fi
 }
 
 // Whether two chunks have an element in common.
-bool overlap(const FileTensor& a, const std::vector<int64_t>& at_a, const FileTensor& b,
+bool overlap(const ddh::FileTensor& a, const std::vector<int64_t>& at_a, const ddh::FileTensor& b,
              const std::vector<int64_t>& at_b) {
   for (size_t d = 0; d < at_a.size(); ++d)
     if (at_a[d] >= at_b[d] + b.shape[d] || at_b[d] >= at_a[d] + a.shape[d]) return false;
@@ -120,7 +120,7 @@ class DcpReader {
     } else if (const std::optional<Slot> slot = slot_of(path)) {
       if (slot->quantity == "step") note_step(out_, whole(name, about), slot->param);
       if (slot->quantity == "exp_avg" || slot->quantity == "exp_avg_sq")
-        add_plain(out_.slots, slot->param, whole(name, about), slot->quantity + "/");
+        ddh::add_plain(out_.slots, slot->param, whole(name, about), slot->quantity + "/");
     }
   }
 
@@ -150,14 +150,14 @@ class DcpReader {
         throw std::invalid_argument("it holds two models, in " + text_of(outermost->first) + " and in " +
                                     text_of(path));
     for (const Weight& weight : outermost->second)
-      add_plain(out_.weights, weight.last, whole(weight.name, *weight.about));
+      ddh::add_plain(out_.weights, weight.last, whole(weight.name, *weight.about));
   }
 
-  FileTensor whole(const std::string& name, const PickleValue& about) {
+  ddh::FileTensor whole(const std::string& name, const PickleValue& about) {
     const std::vector<int64_t> shape = about.at("size").as_integers();
     const auto chunks = chunks_.find(name);
     if (chunks == chunks_.end()) throw std::out_of_range("no file holds '" + name + "'");
-    std::vector<FileTensor> parts;
+    std::vector<ddh::FileTensor> parts;
     uint64_t held = 0;
     for (const Chunk& chunk : chunks->second) {
       parts.push_back(read_chunk(chunk));
@@ -174,7 +174,7 @@ class DcpReader {
     return out.tensor;
   }
 
-  FileTensor read_chunk(const Chunk& chunk) {
+  ddh::FileTensor read_chunk(const Chunk& chunk) {
     const std::string what = "'" + (folder_ / chunk.file).string() + "'";
     if (!files_.contains(chunk.file)) files_[chunk.file] = out_.map((folder_ / chunk.file).string());
     const std::string_view bytes = files_[chunk.file];
@@ -207,4 +207,4 @@ void read_dcp_folder(const fs::path& folder, ForeignCheckpoint& out) {
               "model, state_dict, model_state_dict or module");
 }
 
-}  // namespace ddhost
+}  // namespace torch_format

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// checkpoint/import/foreign_checkpoint.hpp: the tensors of a checkpoint that another program wrote:
+// formats/torch/foreign_checkpoint.hpp: the tensors of a checkpoint that another program wrote:
 //
 //   a file of torch.save   a state dict, or a dict that holds one (nanoGPT's ckpt.pt)
 //   a folder of transformers with pytorch_model.bin, or with pytorch_model.bin.index.json and the files that it names
@@ -17,15 +17,15 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/file_tensor.hpp"
+#include "ddh/sdk/file_tensor.hpp"
 
-namespace ddhost {
+namespace torch_format {
 
 struct ForeignCheckpoint {
   std::string kind;  // "a DCP folder"
-  std::map<std::string, FileTensor> weights;
+  std::map<std::string, ddh::FileTensor> weights;
   // Optimizer slots whose meaning is the same here: "exp_avg/<parameter>". Empty where there are none.
-  std::map<std::string, FileTensor> slots;
+  std::map<std::string, ddh::FileTensor> slots;
   std::optional<int64_t> step;  // updates of the optimizer
   std::string other_step;       // a parameter that has had another number of updates, or ""
   // What the tensors point into.
@@ -51,4 +51,4 @@ void read_dcp_folder(const std::filesystem::path& folder, ForeignCheckpoint& out
 void read_deepspeed_folder(const std::filesystem::path& folder, ForeignCheckpoint& out);
 void read_universal_folder(const std::filesystem::path& folder, ForeignCheckpoint& out);
 
-}  // namespace ddhost
+}  // namespace torch_format

@@ -9,15 +9,16 @@
 #include <filesystem>
 #include <fstream>
 
-#include "checkpoint/import/foreign_checkpoint.hpp"
-#include "checkpoint/import/pickle_tree.hpp"
-#include "checkpoint/import/zip_entries.hpp"
-#include "checkpoint/plain_name.hpp"
 #include "checkpoint/safetensors.hpp"
+#include "ddh/sdk/plain_name.hpp"
 #include "fixtures/harness/ddhost_process.hpp"
 #include "fixtures/harness/throws.hpp"
+#include "foreign_checkpoint.hpp"
+#include "pickle_tree.hpp"
+#include "zip_entries.hpp"
 
-using namespace ddhost;
+using namespace torch_format;
+using ddhost::SafetensorsFile;
 using ddhost::test::sentence_of;
 namespace fs = std::filesystem;
 
@@ -25,7 +26,7 @@ namespace {
 
 const fs::path kImports = fs::path(DDHOST_SOURCE_DIR) / "tests" / "data" / "imports";
 
-std::string text_of(const FileTensor& tensor) { return {static_cast<const char*>(tensor.data), tensor.bytes}; }
+std::string text_of(const ddh::FileTensor& tensor) { return {static_cast<const char*>(tensor.data), tensor.bytes}; }
 
 // Every tensor is there, with the bits that the package itself gave.
 void check_equals(const ForeignCheckpoint& found, const fs::path& expected_file, bool has_slots) {
@@ -150,15 +151,15 @@ TEST_CASE("names lose what wrappers put into them, in any order and place") {
        {"h.0.w", "module.h.0.w", "module._orig_mod.h.0.w", "_orig_mod.module.h.0.w", "module.module.h.0.w",
         "_fsdp_wrapped_module.h.0._fsdp_wrapped_module.w", "h._orig_mod.0._checkpoint_wrapped_module.w",
         "_fsdp_wrapped_module.module.h.0._fsdp_wrapped_module._checkpoint_wrapped_module.w"})
-    CHECK(plain_name(name) == "h.0.w");
+    CHECK(ddh::plain_name(name) == "h.0.w");
   // Only the outermost module is called so by a wrapper, and a word is no wrapper as the name of a parameter.
   for (const char* name : {"h.module.w", "modules.w", "h._orig_mod", "module", ".w", "h..w", ""})
-    CHECK(plain_name(name) == name);
+    CHECK(ddh::plain_name(name) == name);
 }
 
 TEST_CASE("two tensors that differ can't have one name without their wrappers") {
   const float one = 1, two = 2;
-  std::map<std::string, FileTensor> tensors;
+  std::map<std::string, ddh::FileTensor> tensors;
   add_plain(tensors, "w", {DDH_F32, {1}, &one, sizeof one});
   add_plain(tensors, "module.w", {DDH_F32, {1}, &one, sizeof one});
   CHECK(tensors.size() == 1);
@@ -184,7 +185,7 @@ TEST_CASE("a parameter of DeepSpeed that is another one too has its fp32 weights
     check_gpt2(found, kImports / folder / "expected.safetensors");
     REQUIRE(found.weights.contains("lm_head.weight"));
     CHECK(found.weights.size() == 17);
-    CHECK(same_values(found.weights.at("lm_head.weight"), found.weights.at("transformer.wte.weight")));
+    CHECK(ddh::same_values(found.weights.at("lm_head.weight"), found.weights.at("transformer.wte.weight")));
   }
 }
 
@@ -198,7 +199,7 @@ TEST_CASE("a shared parameter of a version of DeepSpeed without that list has it
   bytes[at] = 'x';  // another key, which is not read
   std::ofstream(file, std::ios::binary) << bytes;
   const ForeignCheckpoint found = read_foreign(folder.path());
-  CHECK(same_values(found.weights.at("lm_head.weight"), found.weights.at("transformer.wte.weight")));
+  CHECK(ddh::same_values(found.weights.at("lm_head.weight"), found.weights.at("transformer.wte.weight")));
 }
 
 TEST_CASE("a checkpoint of DeepSpeed whose fp32 weights are not those of the model's file is refused") {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// checkpoint/import/torch_archive.hpp: an archive of torch.save: a zip with a pickle and the storages of its tensors.
+// formats/torch/torch_archive.hpp: an archive of torch.save: a zip with a pickle and the storages of its tensors.
 #pragma once
 
 #include <array>
@@ -10,10 +10,10 @@
 #include <string>
 #include <string_view>
 
-#include "checkpoint/import/foreign_checkpoint.hpp"
-#include "checkpoint/import/pickle_tree.hpp"
+#include "foreign_checkpoint.hpp"
+#include "pickle_tree.hpp"
 
-namespace ddhost {
+namespace torch_format {
 
 class TorchArchive {
  public:
@@ -21,7 +21,7 @@ class TorchArchive {
   TorchArchive(std::string_view bytes, std::string what);
   [[nodiscard]] const PickleValue& root() const { return pickle_->root(); }
   // A value of kind tensor. One that does not lie row-major in its storage is copied into `values`.
-  [[nodiscard]] FileTensor tensor(const PickleValue& value, std::deque<std::vector<char>>& values) const;
+  [[nodiscard]] ddh::FileTensor tensor(const PickleValue& value, std::deque<std::vector<char>>& values) const;
   [[nodiscard]] const std::string& what() const { return what_; }
 
  private:
@@ -36,4 +36,4 @@ inline constexpr std::array<std::string_view, 4> kStateDicts = {"model", "state_
 // Calls `read`; errors of values that are of an unexpected kind become a sentence about `what`.
 void read_foreign_values(const std::string& what, const std::function<void()>& read);
 
-}  // namespace ddhost
+}  // namespace torch_format

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "checkpoint/import/pickle_tree.hpp"
+#include "pickle_tree.hpp"
 
 #include <algorithm>
 #include <bit>
 #include <map>
 #include <stdexcept>
 
-#include "checkpoint/import/bytes.hpp"
+#include "bytes.hpp"
 
-namespace ddhost {
+namespace torch_format {
 
 PickleValue::Ref PickleValue::find(std::string_view key) const {
   const PickleValue& dict = kind == Kind::object && state != nullptr ? *state : *this;
@@ -391,4 +391,4 @@ PickleTree::PickleTree(std::string_view bytes, const std::string& what) {
   root_ = PickleMachine(bytes, what, *this).run();
 }
 
-}  // namespace ddhost
+}  // namespace torch_format

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "checkpoint/plain_name.hpp"
+#include "ddh/sdk/plain_name.hpp"
 
 #include <algorithm>
 #include <array>
 #include <stdexcept>
 #include <string_view>
 
-namespace ddhost {
+namespace ddh {
+inline namespace v1 DDH_HIDDEN {
 
 std::string plain_name(const std::string& name) {
   constexpr std::array<std::string_view, 3> kWrappers = {"_orig_mod", "_fsdp_wrapped_module",
@@ -31,4 +32,5 @@ void add_plain(std::map<std::string, FileTensor>& tensors, const std::string& na
                                 prefix + name + "'");
 }
 
-}  // namespace ddhost
+}  // namespace DDH_HIDDEN
+}  // namespace ddh

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// checkpoint/import/flat_values.hpp: shapes of imported tensors, and buffers that are put together from parts.
+// formats/torch/flat_values.hpp: shapes of imported tensors, and buffers that are put together from parts.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/import/foreign_checkpoint.hpp"
+#include "foreign_checkpoint.hpp"
 
-namespace ddhost {
+namespace torch_format {
 
 // Throws std::invalid_argument where it does not fit in 2^48 elements.
 inline uint64_t numel_of(const std::vector<int64_t>& shape) {
@@ -23,7 +23,7 @@ inline uint64_t numel_of(const std::vector<int64_t>& shape) {
 }
 
 // The number of an optimizer's updates of a parameter, which torch stores as a float.
-inline void note_step(ForeignCheckpoint& out, const FileTensor& step, const std::string& param) {
+inline void note_step(ForeignCheckpoint& out, const ddh::FileTensor& step, const std::string& param) {
   float value = 0;
   if (step.dtype != DDH_F32 || step.bytes != sizeof value) return;
   std::memcpy(&value, step.data, sizeof value);
@@ -35,7 +35,7 @@ inline void note_step(ForeignCheckpoint& out, const FileTensor& step, const std:
 
 // A tensor with memory of its own, zero at first. `most_bytes`: what the files hold, so that no header asks for more.
 struct OwnedTensor {
-  FileTensor tensor;
+  ddh::FileTensor tensor;
   char* bytes;
 };
 inline OwnedTensor own(ForeignCheckpoint& out, int32_t dtype, const std::vector<int64_t>& shape, uint64_t most_bytes) {
@@ -45,4 +45,4 @@ inline OwnedTensor own(ForeignCheckpoint& out, int32_t dtype, const std::vector<
   return {{dtype, shape, values.data(), bytes}, values.data()};
 }
 
-}  // namespace ddhost
+}  // namespace torch_format

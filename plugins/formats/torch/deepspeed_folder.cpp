@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// checkpoint/import/deepspeed_folder.cpp: checkpoints of DeepSpeed's ZeRO 1, 2 and 3, and universal checkpoints. The fp32
+// deepspeed_folder.cpp: checkpoints of DeepSpeed's ZeRO 1, 2 and 3, and universal checkpoints. The fp32
 // masters and Adam's moments lie in flat partitions, one for each rank; the lists of shapes in the model's files say which
 // part of them is which parameter. What the model's file holds too is compared with it.
 #include <algorithm>
@@ -11,16 +11,16 @@
 #include <memory>
 #include <regex>
 
-#include "base/durable.hpp"
-#include "checkpoint/import/flat_values.hpp"
-#include "checkpoint/import/torch_archive.hpp"
-#include "checkpoint/plain_name.hpp"
+#include "ddh/sdk/flat.hpp"
+#include "ddh/sdk/input_file.hpp"
+#include "ddh/sdk/plain_name.hpp"
 #include "ddh/sdk/plugin.hpp"
-#include "engine/numerics/kernels.hpp"
+#include "flat_values.hpp"
+#include "torch_archive.hpp"
 
 namespace fs = std::filesystem;
 
-namespace ddhost {
+namespace torch_format {
 namespace {
 
 using Kind = PickleValue::Kind;
@@ -37,7 +37,7 @@ using Group = std::vector<Shaped>;
 fs::path step_folder(const fs::path& folder) {
   std::error_code ec;
   if (!fs::exists(folder / "latest", ec)) return folder;
-  std::string tag = read_whole(folder / "latest");
+  std::string tag = ddh::read_input((folder / "latest").string(), {"checkpoint file", "get the folder again"}, 4096);
   tag.erase(tag.find_last_not_of(" \n\r\t") + 1);
   if (tag.empty() || fs::path(tag).filename() != tag)
     ddh::fail(DDH_DATA_LOSS, "'", (folder / "latest").string(), "' names no folder; name the folder of a step");
@@ -81,7 +81,7 @@ const PickleValue* at_number(const PickleValue& dict, uint64_t number) {
 }
 
 // The first element of fp32 values that is another one in `rounded`, of the dtype of the computation.
-std::optional<uint64_t> first_difference(const FileTensor& whole, const FileTensor& rounded) {
+std::optional<uint64_t> first_difference(const ddh::FileTensor& whole, const ddh::FileTensor& rounded) {
   if (whole.dtype != DDH_F32 || whole.data == rounded.data || whole.shape != rounded.shape) return std::nullopt;
   const bool is_float = rounded.dtype == DDH_F32 || rounded.dtype == DDH_BF16 || rounded.dtype == DDH_F16;
   if (!is_float) return std::nullopt;
@@ -89,7 +89,7 @@ std::optional<uint64_t> first_difference(const FileTensor& whole, const FileTens
   std::vector<float> values(numel);  // aligned
   std::vector<char> expected(rounded.bytes);
   std::memcpy(values.data(), whole.data, whole.bytes);
-  kernels::cast(expected.data(), rounded.dtype, values.data(), DDH_F32, numel);
+  ddh::flat::cast(expected.data(), rounded.dtype, values.data(), DDH_F32, numel);
   const auto* const found = static_cast<const char*>(rounded.data);
   for (uint64_t i = 0; i < numel; ++i)  // a NaN has several forms
     if (!std::isnan(values[i]) && std::memcmp(expected.data() + i * width, found + i * width, width) != 0) return i;
@@ -98,8 +98,8 @@ std::optional<uint64_t> first_difference(const FileTensor& whole, const FileTens
 
 // The model's file holds the weights too, rounded to the dtype of the computation; that of ZeRO 3 has few of them. They
 // differ where parameters are exchanged.
-void compare_with_model(const std::map<std::string, FileTensor>& weights,
-                        const std::map<std::string, FileTensor>& of_model, const std::string& what,
+void compare_with_model(const std::map<std::string, ddh::FileTensor>& weights,
+                        const std::map<std::string, ddh::FileTensor>& of_model, const std::string& what,
                         const std::string& reason) {
   for (const auto& [name, rounded] : of_model) {
     const auto whole = weights.find(name);
@@ -111,10 +111,10 @@ void compare_with_model(const std::map<std::string, FileTensor>& weights,
   }
 }
 
-std::map<std::string, FileTensor> tensors_of_model(const TorchArchive& file, ForeignCheckpoint& out) {
-  std::map<std::string, FileTensor> tensors;
+std::map<std::string, ddh::FileTensor> tensors_of_model(const TorchArchive& file, ForeignCheckpoint& out) {
+  std::map<std::string, ddh::FileTensor> tensors;
   for (const auto& [name, value] : file.root().at("module").entries)
-    if (value->kind == Kind::tensor) add_plain(tensors, name->as_text(), file.tensor(*value, out.values));
+    if (value->kind == Kind::tensor) ddh::add_plain(tensors, name->as_text(), file.tensor(*value, out.values));
   return tensors;
 }
 
@@ -172,10 +172,10 @@ class DeepSpeedReader {
     const PickleValue::Ref shapes = model.find("frozen_param_shapes");
     if (!is_sharded_ || shapes == nullptr) return;
     for (const auto& [name, shape] : shapes->entries) {
-      std::vector<FileTensor> parts;
+      std::vector<ddh::FileTensor> parts;
       for (const auto& rank : models_)
         parts.push_back(rank->tensor(rank->root().at("frozen_param_fragments").at(name->as_text()), out_.values));
-      out_.weights[plain_name(name->as_text())] = joined(parts, shape->as_integers(), 0, 0);
+      out_.weights[ddh::plain_name(name->as_text())] = joined(parts, shape->as_integers(), 0, 0);
     }
   }
 
@@ -203,18 +203,18 @@ class DeepSpeedReader {
     return slots == nullptr ? nullptr : slots->find(quantity);
   }
 
-  FileTensor partition_tensor(size_t rank, const PickleValue& value) {
-    FileTensor tensor = optims_[rank]->tensor(value, out_.values);
+  ddh::FileTensor partition_tensor(size_t rank, const PickleValue& value) {
+    ddh::FileTensor tensor = optims_[rank]->tensor(value, out_.values);
     if (tensor.dtype != DDH_F32 || tensor.shape.size() != 1)
       throw std::invalid_argument("a partition is no list of fp32");
     return tensor;
   }
 
-  void put(const std::string& quantity, const std::string& name, const FileTensor& tensor) {
+  void put(const std::string& quantity, const std::string& name, const ddh::FileTensor& tensor) {
     if (quantity == "fp32")
-      out_.weights[plain_name(name)] = tensor;
+      out_.weights[ddh::plain_name(name)] = tensor;
     else
-      out_.slots[quantity + "/" + plain_name(name)] = tensor;
+      out_.slots[quantity + "/" + ddh::plain_name(name)] = tensor;
   }
 
   // ZeRO 1 and 2: the partitions of all ranks, one after the other, hold the parameters of a group in their order.
@@ -223,7 +223,7 @@ class DeepSpeedReader {
     for (size_t rank = 0; rank < optims_.size(); ++rank) {
       const PickleValue* const value = partition(rank, index, quantity);
       if (value == nullptr || value->kind != Kind::tensor) return;
-      const FileTensor part = partition_tensor(rank, *value);
+      const ddh::FileTensor part = partition_tensor(rank, *value);
       const auto* const from = static_cast<const char*>(part.data);
       flat.insert(flat.end(), from, from + part.bytes);
     }
@@ -238,13 +238,13 @@ class DeepSpeedReader {
 
   // ZeRO 3: each parameter is cut into as many parts as there are ranks; the groups of a rank follow each other.
   void read_sharded(const std::vector<Group>& groups, const std::string& quantity) {
-    std::vector<FileTensor> flats;
+    std::vector<ddh::FileTensor> flats;
     for (size_t rank = 0; rank < optims_.size(); ++rank) {
       std::vector<char>& flat = out_.values.emplace_back();
       for (size_t g = 0; g < state_of(rank).at("fp32_flat_groups").items.size(); ++g) {
         const PickleValue* const value = partition(rank, g, quantity);
         if (value == nullptr || value->kind != Kind::tensor) return;
-        const FileTensor part = partition_tensor(rank, *value);
+        const ddh::FileTensor part = partition_tensor(rank, *value);
         const auto* const from = static_cast<const char*>(part.data);
         flat.insert(flat.end(), from, from + part.bytes);
       }
@@ -261,14 +261,14 @@ class DeepSpeedReader {
   }
 
   // Elements [begin, begin + each) of every part, up to the number that the shape has; each == 0: all of them.
-  FileTensor joined(const std::vector<FileTensor>& parts, const std::vector<int64_t>& shape, uint64_t begin,
-                    uint64_t each) {
+  ddh::FileTensor joined(const std::vector<ddh::FileTensor>& parts, const std::vector<int64_t>& shape, uint64_t begin,
+                         uint64_t each) {
     const uint64_t width = ddh_dtype_bytes(parts.front().dtype);
     uint64_t held = 0;
-    for (const FileTensor& part : parts) held += part.bytes;
+    for (const ddh::FileTensor& part : parts) held += part.bytes;
     const OwnedTensor whole = own(out_, parts.front().dtype, shape, held);
     uint64_t done = 0;
-    for (const FileTensor& part : parts) {
+    for (const ddh::FileTensor& part : parts) {
       const uint64_t bytes = std::min(each == 0 ? part.bytes : each * width, whole.tensor.bytes - done);
       if (part.dtype != whole.tensor.dtype || begin * width > part.bytes || bytes > part.bytes - begin * width)
         throw std::out_of_range("a partition is cut short");
@@ -284,15 +284,15 @@ class DeepSpeedReader {
     const PickleValue::Ref shared = model.find("shared_params");
     if (shared == nullptr) return share_by_place();
     for (const auto& [name, of] : shared->entries) {
-      const auto at = out_.weights.find(plain_name(of->as_text()));
-      if (at != out_.weights.end()) out_.weights[plain_name(name->as_text())] = FileTensor(at->second);
+      const auto at = out_.weights.find(ddh::plain_name(of->as_text()));
+      if (at != out_.weights.end()) out_.weights[ddh::plain_name(name->as_text())] = ddh::FileTensor(at->second);
     }
   }
 
   // Versions without that list: names of one parameter have one place in the model's file.
   void share_by_place() {
-    std::map<const void*, FileTensor> by_place;  // what the optimizer owns
-    const auto is_replaced = [&](const std::string& name, const FileTensor& of_model) {
+    std::map<const void*, ddh::FileTensor> by_place;  // what the optimizer owns
+    const auto is_replaced = [&](const std::string& name, const ddh::FileTensor& of_model) {
       return out_.weights.at(name).data != of_model.data;
     };
     for (const auto& [name, tensor] : of_model_)
@@ -312,7 +312,7 @@ class DeepSpeedReader {
   ForeignCheckpoint& out_;
   std::vector<std::unique_ptr<TorchArchive>> models_, optims_;
   bool is_sharded_ = false;
-  std::map<std::string, FileTensor> of_model_;  // what the model's file holds, in the dtype of the computation
+  std::map<std::string, ddh::FileTensor> of_model_;  // what the model's file holds, in the dtype of the computation
 };
 
 }  // namespace
@@ -323,7 +323,7 @@ void read_deepspeed_folder(const fs::path& folder, ForeignCheckpoint& out) {
 }
 
 void read_universal_folder(const fs::path& folder, ForeignCheckpoint& out) {
-  const auto read = [&](const fs::path& file) -> std::optional<FileTensor> {
+  const auto read = [&](const fs::path& file) -> std::optional<ddh::FileTensor> {
     std::error_code ec;
     if (!fs::exists(file, ec)) return std::nullopt;
     const TorchArchive archive(out.map(file.string()), "'" + file.string() + "'");
@@ -334,13 +334,13 @@ void read_universal_folder(const fs::path& folder, ForeignCheckpoint& out) {
     std::error_code ec;
     for (fs::directory_iterator at(folder / "zero", ec), end; !ec && at != end; at.increment(ec)) {
       const std::string name = at->path().filename().string();
-      const std::optional<FileTensor> weight = read(at->path() / "fp32.pt");
+      const std::optional<ddh::FileTensor> weight = read(at->path() / "fp32.pt");
       if (!weight) continue;
-      add_plain(out.weights, name, *weight);
+      ddh::add_plain(out.weights, name, *weight);
       for (const char* slot : {"exp_avg", "exp_avg_sq"})
-        if (const std::optional<FileTensor> value = read(at->path() / (std::string(slot) + ".pt")))
-          add_plain(out.slots, name, *value, std::string(slot) + "/");
-      const std::optional<FileTensor> step = read(at->path() / "step.pt");
+        if (const std::optional<ddh::FileTensor> value = read(at->path() / (std::string(slot) + ".pt")))
+          ddh::add_plain(out.slots, name, *value, std::string(slot) + "/");
+      const std::optional<ddh::FileTensor> step = read(at->path() / "step.pt");
       if (step) note_step(out, *step, name);
     }
     const fs::path model = folder / "mp_rank_00_model_states.pt";
@@ -358,4 +358,4 @@ void read_universal_folder(const fs::path& folder, ForeignCheckpoint& out) {
               "' holds no zero/<parameter>/fp32.pt; give the folder of a universal ", "checkpoint");
 }
 
-}  // namespace ddhost
+}  // namespace torch_format

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// checkpoint/import/pickle_names.cpp: the names that checkpoints of torch and DeepSpeed hold, and what each means. No name
+// pickle_names.cpp: the names that checkpoints of torch and DeepSpeed hold, and what each means. No name
 // is ever called or imported: those of kind object stand for data alone.
 #include <algorithm>
 #include <array>
 
-#include "checkpoint/import/pickle_tree.hpp"
+#include "pickle_tree.hpp"
 
-namespace ddhost {
+namespace torch_format {
 namespace {
 
 struct Known {
@@ -86,4 +86,4 @@ PickleName pickle_name(std::string_view name) {
   return is_storage(name) || is_dtype(name) ? PickleName::object : PickleName::refused;
 }
 
-}  // namespace ddhost
+}  // namespace torch_format

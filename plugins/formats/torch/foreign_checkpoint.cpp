@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "checkpoint/import/foreign_checkpoint.hpp"
+#include "foreign_checkpoint.hpp"
 
 #include <array>
 #include <fstream>
@@ -9,7 +9,7 @@
 
 namespace fs = std::filesystem;
 
-namespace ddhost {
+namespace torch_format {
 namespace {
 
 using Reader = void (*)(const fs::path&, ForeignCheckpoint&);
@@ -97,4 +97,4 @@ ForeignCheckpoint read_foreign(const fs::path& path) {
   return out;
 }
 
-}  // namespace ddhost
+}  // namespace torch_format

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/convert.hpp"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstring>
+
+#include "base/child_process.hpp"
+#include "base/json.hpp"
+#include "base/text.hpp"
+#include "ddh/kind/format.h"
+#include "ddh/sdk/plugin.hpp"
+#include "plan/convert_child.hpp"
+#include "plugin/elf_note.hpp"
+
+namespace fs = std::filesystem;
+
+namespace ddhost {
+namespace {
+
+using std::chrono::milliseconds;
+constexpr milliseconds kLook{50};  // from one look at the child to the next
+
+std::string gib_text(uint64_t bytes) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), bytes < uint64_t{1} << 30 ? "%.1f MiB" : "%.1f GiB",
+                static_cast<double>(bytes) / (bytes < uint64_t{1} << 30 ? 1048576.0 : 1073741824.0));
+  return text.data();
+}
+
+bool ends_in_safetensors(const std::string& name) {
+  return name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json");
+}
+
+// A checkpoint of this program, and files with the names of safetensors, are never another program's.
+bool is_own(const fs::path& path) {
+  std::error_code ec;
+  return fs::exists(path / "manifest.json", ec) || (!fs::is_directory(path, ec) && ends_in_safetensors(path.string()));
+}
+
+bool holds_safetensors(const fs::path& path) {
+  std::error_code ec;
+  for (fs::directory_iterator at(path, ec), end; !ec && at != end; at.increment(ec))
+    if (ends_in_safetensors(at->path().filename().string())) return true;
+  return false;
+}
+
+std::vector<Choice> formats_of(const std::string& format, const Registry& registry) {
+  if (format == "auto") {
+    std::vector<Choice> out;
+    for (const fs::path& file : registry.files_of(DDH_KIND_FORMAT)) out.push_back({file.string(), "", true});
+    return out;
+  }
+  const Choice choice = parse_choice(format);
+  if (choice.is_path) return {{registry.locate(choice.file, fs::current_path()).string(), choice.id, true}};
+  std::vector<Choice> out;
+  for (const fs::path& file : registry.files_of(DDH_KIND_FORMAT, format)) out.push_back({file.string(), format, true});
+  if (out.size() == 1) return out;
+  std::string known;
+  for (const std::string& id : registry.ids_of(DDH_KIND_FORMAT)) known += (known.empty() ? "" : ", ") + id;
+  if (out.empty())
+    ddh::fail(DDH_NOT_FOUND, "there is no format '", format, "'; there are: ", known.empty() ? "none" : known,
+              "; give auto, one of them, or the path of a plugin");
+  ddh::fail(DDH_INVALID_ARGUMENT, "the name '", format, "' of a format is in ", out[0].file, " and ", out[1].file,
+            "; give the path of the file that you want");
+}
+
+// Watches a child until it answers, and says why it does not.
+class Watched {
+ public:
+  Watched(const ConvertTask& task, const ConvertRequest& request, const RangeFile& out)
+      : task_(task),
+        request_(request),
+        child_("to read '" + task.path.string() + "'", [&] { return convert_in_child(task, out, record_); }) {}
+
+  Json answer() {
+    for (;;) {
+      const auto now = ChildProcess::Clock::now();
+      if (const std::optional<std::string> text = child_.answer(now + kLook)) return parsed(*text);
+      if (child_.is_silent() || child_.is_too_long()) fail_silent();
+      check_memory();
+      check_call(now);
+    }
+  }
+
+ private:
+  [[nodiscard]] std::string doing() const {
+    const std::string call = record_.call();
+    return call.empty() ? "" : ", in " + call;
+  }
+  [[nodiscard]] std::string limit_text() const {
+    return "it may use " + gib_text(task_.memory_bytes) + " of memory (run.convert_memory)";
+  }
+  Json parsed(const std::string& text) const {
+    Json answer = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+    if (!answer.is_object())
+      ddh::fail(DDH_INTERNAL, "the process that reads '", task_.path.string(), "' gave no answer");
+    if (!answer.contains("sentence")) return answer;
+    std::string sentence = answer["sentence"].get<std::string>();
+    const auto code = answer["code"].get<ddh_rc>();
+    if (code == DDH_RESOURCE_EXHAUSTED && sentence.find("bad_alloc") != std::string::npos)
+      sentence = "no memory is left";
+    if (code == DDH_RESOURCE_EXHAUSTED && sentence == "no memory is left")
+      ddh::fail(code, "'", task_.path.string(), "' could not be read: ", sentence, "; ", limit_text(), ", raise it");
+    throw ddh::Error(code, sentence);
+  }
+  [[noreturn]] void fail_silent() {
+    const std::optional<int> status = child_.wait(ChildProcess::Clock::now() + std::chrono::seconds(2));
+    const std::string reason = !status                ? "closed its answer"
+                               : WIFSIGNALED(*status) ? ddh::str("ended with signal ", WTERMSIG(*status), " (",
+                                                                 ::strsignal(WTERMSIG(*status)), ")")
+                                                      : ddh::str("ended with exit code ", WEXITSTATUS(*status));
+    ddh::fail(DDH_INTERNAL, "the process that reads '", task_.path.string(), "' ", reason, doing(), "; ", limit_text(),
+              "; fix the plugin, or give a safetensors file");
+  }
+  void check_memory() const {
+    const uint64_t first = record_.first_bytes(), now = anonymous_bytes(child_.pid());
+    if (first == 0 || now <= first + task_.memory_bytes) return;
+    ddh::fail(DDH_RESOURCE_EXHAUSTED, "the process that reads '", task_.path.string(), "' took ", gib_text(now - first),
+              " of memory", doing(), "; ", limit_text(), ", raise it or fix the plugin");
+  }
+  void check_call(ChildProcess::Clock::time_point now) {
+    if (record_.calls() != calls_) {
+      calls_ = record_.calls();
+      since_ = now;
+    }
+    const std::string call = record_.call();
+    if (call.empty() || request_.limits.call.count() == 0 || now - since_ < request_.limits.call) return;
+    ddh::fail(DDH_DEADLINE_EXCEEDED, call, " has not returned for ",
+              std::chrono::duration<double>(request_.limits.call).count(), " s while it read '", task_.path.string(),
+              "' (run.watchdog_abort); fix the plugin, or give a safetensors file");
+  }
+
+  const ConvertTask& task_;
+  const ConvertRequest& request_;
+  ConvertRecord record_;
+  ChildProcess child_;  // after the record, which it writes
+  uint64_t calls_ = 0;
+  ChildProcess::Clock::time_point since_ = ChildProcess::Clock::now();
+};
+
+}  // namespace
+
+uint64_t convert_memory(const std::string& text, const std::string& key) {
+  if (text == "auto")
+    return static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)) / 4;
+  if (const std::optional<uint64_t> bytes = bytes_from_text(text)) return *bytes;
+  ddh::fail(DDH_INVALID_ARGUMENT, key, "=", text,
+            " is not a size; give auto, for a quarter of the machine's memory; or ", kSizeForms);
+}
+
+std::optional<ConvertedFile> convert_foreign(const fs::path& path, const ConvertRequest& request, Registry& registry,
+                                             std::vector<std::string>& notes) {
+  std::error_code ec;
+  if (is_own(path) || !fs::exists(path, ec)) return std::nullopt;
+  const bool is_chosen = request.format != "auto";
+  ConvertTask task{path, formats_of(request.format, registry), is_chosen, holds_safetensors(path),
+                   request.limits.memory_bytes};
+  if (task.formats.empty()) return std::nullopt;
+  ConvertedFile out;
+  out.file = std::make_shared<const NewFile>(request.folder, request.folder / "converted.safetensors");
+  const Json answer = Watched(task, request, out.file->data()).answer();
+  if (answer.contains("none")) return std::nullopt;
+  out.what = answer.at("what").get<std::string>();
+  out.step = answer.at("step").get<int64_t>();
+  out.other_step = answer.at("other_step").get<std::string>();
+  notes.push_back(ddh::str("'", path.string(), "', ", out.what, ", was read by ",
+                           answer.at("format").get<std::string>(), " with at most ", gib_text(task.memory_bytes),
+                           " of memory (run.convert_memory)"));
+  for (const Json& note : answer.at("notes")) notes.push_back(note.get<std::string>());
+  return out;
+}
+
+}  // namespace ddhost

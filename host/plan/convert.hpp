@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// plan/convert.hpp: reads weights of other programs once, before ranks start. A child process loads the plugin of kind
+// format and writes what it reads into one safetensors file. So a crash, an endless call and memory without end in the
+// plugin end the child alone.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/converted_file.hpp"
+#include "plugin/registry.hpp"
+
+namespace ddhost {
+
+struct ConvertLimits {
+  uint64_t memory_bytes;           // of the child, beyond what it begins with
+  std::chrono::milliseconds call;  // of a plugin's call
+};
+// "auto" or a size; auto: a quarter of the machine's memory. `key` names the option in the error.
+uint64_t convert_memory(const std::string& text, const std::string& key);
+inline constexpr std::chrono::milliseconds kConvertCallLimit = std::chrono::minutes(5);
+
+struct ConvertRequest {
+  std::string format;            // "auto": that which recognizes the file; a name, a path or path:id
+  std::filesystem::path folder;  // the disk of the converted file
+  ConvertLimits limits;
+};
+
+// nullopt: no format is needed, or none recognizes the path, so it is read as safetensors. Error: it can't be read; the
+// sentence names the path, the plugin if it has done wrong, and the cure.
+std::optional<ConvertedFile> convert_foreign(const std::filesystem::path& path, const ConvertRequest& request,
+                                             Registry& registry, std::vector<std::string>& notes);
+
+}  // namespace ddhost

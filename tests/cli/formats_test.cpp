@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Plugins of kind format: that of the SDK's examples reads a file of llm.c, and one with faults ends the run with one
+// sentence, without a child that is left over.
+#include <sys/prctl.h>
+
+#include <catch2/catch.hpp>
+
+#include "fixtures/harness/safetensors.hpp"
+#include "fixtures/harness/toy_run.hpp"
+
+using namespace ddhost::test;
+
+namespace {
+
+// A GPT of 2 layers and 5 tokens. No step: the weights are saved as they begin.
+Words gpt_words(const TempFolder& out, const std::string& run, const Words& more) {
+  std::ofstream(out.file("text.txt")) << std::string(200, 'a') + "bcde";
+  return joined({"--model", "gpt", "--nproc", "2", "run.quiet=true", "run.sample_tokens=0", "model.size=custom",
+                 "model.n_layer=2", "model.n_head=2", "model.n_embd=8", "model.context=6", "model.bias=on",
+                 "data.path=" + out.file("text.txt"), "data.val_fraction=0", "data.micro_batch=2", "train.steps=0",
+                 "run.dir=" + out.file(run)},
+                more);
+}
+
+// The file that llm.c's train_gpt2.py writes: version 3 is fp32. The vocabulary is padded by three rows.
+void write_llmc(const std::string& path, const GoldenFile& weights) {
+  constexpr int32_t kLayers = 2, kVocabulary = 5, kPadded = 8, kContext = 6, kWidth = 8;
+  std::ofstream out(path, std::ios::binary);
+  std::array<int32_t, 256> header = {20240326, 3, kContext, kVocabulary, kLayers, 2, kWidth, kPadded};
+  out.write(reinterpret_cast<const char*>(header.data()), sizeof header);
+  const auto put = [&](const std::string& name) {
+    const GoldenTensor& tensor = weights.at("transformer." + name);
+    out.write(tensor.bytes.data(), static_cast<std::streamsize>(tensor.bytes.size()));
+  };
+  put("wte.weight");
+  const std::string padding((kPadded - kVocabulary) * kWidth * sizeof(float), '\0');
+  out << padding;
+  put("wpe.weight");
+  for (const char* name : {"ln_1", "attn.c_attn", "attn.c_proj", "ln_2", "mlp.c_fc", "mlp.c_proj"})
+    for (const char* end : {".weight", ".bias"})
+      for (int32_t l = 0; l < kLayers; ++l) put("h." + std::to_string(l) + "." + name + end);
+  put("ln_f.weight");
+  put("ln_f.bias");
+}
+
+ToyRun bad_run(const std::string& fault, const Words& more = {}) {
+  const TempFolder folder;
+  std::ofstream(folder.file("x.bad")) << "x";
+  ::setenv("BAD_FORMAT", fault.c_str(), 1);
+  ToyRun run = toy_run(
+      {"train.steps=1", "train.init_from=" + folder.file("x.bad"), "run.format=" + test_plugin("bad_format")}, more);
+  ::unsetenv("BAD_FORMAT");
+  return run;
+}
+
+}  // namespace
+
+#ifdef DDHOST_HAS_GPT
+TEST_CASE("a format of the SDK's examples reads a file of llm.c with the same bits", "[cli]") {
+  const TempFolder out;
+  REQUIRE(call_ddhost(gpt_words(out, "a", {"--save-final", out.file("a.safetensors")})).code == 0);
+  const GoldenFile weights = read_safetensors(out.file("a.safetensors"));
+  write_llmc(out.file("gpt2.bin"), weights);
+  const Words from = {"run.seed=7", "train.init_from=" + out.file("gpt2.bin"), "--strategy", "zero3"};
+  const auto check_equal = [&](const Said& said, const std::string& file) {
+    INFO(said.err);
+    REQUIRE(said.code == 0);
+    CHECK_THAT(said.err, Catch::Contains("a model of llm.c, was read by format 'llmc' with at most"));
+    const GoldenFile found = read_safetensors(file);
+    CHECK(found.tensors.size() == weights.tensors.size());
+    for (const auto& [name, tensor] : found.tensors) {
+      INFO(name);
+      CHECK((tensor.bytes == weights.at(name).bytes));
+    }
+  };
+  const Words named = {"run.format=" + test_plugin("llmc_format"), "--save-final", out.file("b.safetensors")};
+  check_equal(call_ddhost(gpt_words(out, "b", joined(from, named))), out.file("b.safetensors"));
+
+  // By itself it is found in the folders of plugins.
+  const std::string folder = out.file("plugins");
+  std::filesystem::create_directory(folder);
+  std::filesystem::copy(test_plugin("llmc_format"), folder);
+  ::setenv("DDHOST_PLUGIN_PATH", folder.c_str(), 1);
+  check_equal(call_ddhost(gpt_words(out, "c", joined(from, {"--save-final", out.file("c.safetensors")}))),
+              out.file("c.safetensors"));
+  ::unsetenv("DDHOST_PLUGIN_PATH");
+
+  // Cut at any place, it is refused.
+  const std::string whole = read_text(out.file("gpt2.bin"));
+  const size_t bytes = GENERATE(size_t{0}, size_t{3}, size_t{1000}, size_t{1024}, size_t{2000}, size_t{6000});
+  std::ofstream(out.file("gpt2.bin"), std::ios::binary) << whole.substr(0, bytes);
+  const Said cut = call_ddhost(gpt_words(out, "d", joined(from, named)));
+  INFO(bytes << ": " << cut.err);
+  CHECK(cut.code == 1);
+  CHECK_THAT(cut.err, Catch::Contains("gpt2.bin"));
+  CHECK_FALSE(std::filesystem::exists(out.file("d")));
+}
+#endif
+
+TEST_CASE("a format that misbehaves ends the run with one sentence", "[cli]") {
+  const auto& [fault, words] = GENERATE(table<std::string, Words>({
+      {"matches:segv", {"signal 11"}},  // not called: the user has chosen it, so the run goes on
+      {"create:segv", {"signal 11", "in create of format 'bad_format'"}},
+      {"open:segv", {"signal 11", "in open of format 'bad_format'"}},
+      {"open:exit", {"exit code 0", "in open of format 'bad_format'"}},
+      {"read:abort", {"signal 6", "in read of 'weight/w' of format 'bad_format'"}},
+      {"open:refuse", {"the file is upside down; turn it"}},
+      {"open:no_what", {"it gives no text `what`", "fix '"}},
+      {"open:count", {"it gives 4294967295 tensors"}},
+      {"tensor:bytes", {"'w' has 12 bytes, but its shape [4] and dtype take 16"}},
+      {"tensor:negative", {"the impossible shape [-4]"}},
+      {"tensor:role", {"its role is 7"}},
+      {"tensor:no_name", {"it has no name"}},
+      {"tensor:dtype", {"its dtype is 99"}},
+      {"tensor:huge", {"converted.safetensors"}},
+      {"read:no_reason", {"read of 'weight/w': it fails with DDH_INTERNAL (13) and gives no reason"}},
+  }));
+  const ToyRun run = bad_run(fault);
+  if (fault == "matches:segv") {
+    CHECK_THAT(run.err, Catch::Contains("tensors that the model lacks: 'w'"));
+    return;
+  }
+  check_refused(run, words);
+}
+
+TEST_CASE("a format that does not return is ended after run.watchdog_abort", "[cli]") {
+  check_refused(bad_run("read:loop", {"run.watchdog_abort=1"}),
+                {"read of 'weight/w' of format 'bad_format' has not returned for 1 s", "x.bad"});
+}
+
+TEST_CASE("a format takes at most run.convert_memory", "[cli]") {
+  const std::string kind = GENERATE("memory", "shared_memory");
+  INFO(kind);
+  check_refused(bad_run("open:" + kind, {"run.convert_memory=300MiB"}), {"300.0 MiB", "run.convert_memory", "x.bad"});
+  check_refused(bad_run("", {"run.convert_memory=much"}), {"run.convert_memory=much is not a size"});
+}
+
+TEST_CASE("a format that is not there, and a file of two formats, are refused", "[cli]") {
+  const TempFolder folder;
+  std::ofstream(folder.file("x.bad")) << "x";
+  check_refused(toy_run({"train.init_from=" + folder.file("x.bad"), "run.format=typewriter"}),
+                {"there is no format 'typewriter'; there are: torch"});
+  std::filesystem::create_directory(folder.file("y.bad"));
+  std::ofstream(folder.file("y.bad/.metadata")) << "x";
+  std::filesystem::create_directory(folder.file("plugins"));
+  std::filesystem::copy(test_plugin("bad_format"), folder.file("plugins"));
+  ::setenv("DDHOST_PLUGIN_PATH", folder.file("plugins").c_str(), 1);
+  check_refused(toy_run({"train.init_from=" + folder.file("y.bad")}),
+                {"is of several formats, format 'torch' and format 'bad_format'", "run.format"});
+  std::filesystem::remove(folder.file("y.bad/.metadata"));
+  std::ofstream(folder.file("y.bad/w.safetensors")) << "x";
+  check_refused(toy_run({"train.init_from=" + folder.file("y.bad")}), {"safetensors and format 'bad_format'"});
+  ::unsetenv("DDHOST_PLUGIN_PATH");
+}
