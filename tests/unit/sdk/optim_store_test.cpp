@@ -184,6 +184,6 @@ TEST_CASE("state in memory is not read by the calls for files", "[optim]") {
     float value = 0;
     for (const Failure& failure : {failure_of([&] { stores.optim->state_read(0, 0, 1, &value); }),
                                    failure_of([&] { stores.optim->state_write(0, 0, 1, &value); })})
-      expect(failure.code == DDH_INVALID_ARGUMENT && failure.names("has a pointer"), failure.sentence);
+      expect(failure.code == DDH_INVALID_ARGUMENT && failure.names("has a pointer"), "it said: ", failure.sentence);
   });
 }
