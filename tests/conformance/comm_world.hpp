@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// tests/conformance/comm_world.hpp: a world of ranks over a transport, driven as the host drives it: loop (threads) and shm
+// (processes), or with DDHOST_COMM=./mine.so, or a name, that transport instead. Features that a transport lacks are
+// skipped, and the reason is printed.
+#pragma once
+
+#include <spdlog/logger.h>
+#include <spdlog/sinks/null_sink.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <functional>
+
+#include "engine/calls/instance.hpp"
+#include "engine/services/tables/interfaces.hpp"
+#include "fixtures/harness/built.hpp"
+#include "fixtures/harness/cpu_device.hpp"
+#include "launch/launch.hpp"
+#include "plan/prepare.hpp"
+
+namespace ddhost::test {
+
+inline std::vector<std::string> transports() {
+  const char* given = std::getenv("DDHOST_COMM");
+  return given != nullptr ? std::vector<std::string>{given} : std::vector<std::string>{"loop", "shm"};
+}
+
+// One rank with its transport.
+struct CommRank {
+  CommRank(const PreparedRun& run_plan, const RankSeat& rank_seat, uint32_t reduce_block)
+      : plan(run_plan),
+        services(rank_seat, run_plan.config.clone(),
+                 std::make_shared<spdlog::logger>("", std::make_shared<spdlog::sinks::null_sink_mt>())),
+        seat(services, "comm:test"),
+        instance(plan.comm, seat.host(), "comm"),
+        table(instance.require<ddh_comm_backend_api>(DDH_COMM_BACKEND_IFACE, DDH_COMM_BACKEND_API_MIN_SIZE)),
+        shared_or_null(instance.find<ddh_comm_shared_api>(DDH_COMM_SHARED_IFACE, DDH_COMM_SHARED_API_MIN_SIZE)),
+        rank(rank_seat.rank),
+        world(rank_seat.world_size) {
+    const ddh_comm_init init{sizeof init, rank, world, reduce_block, rank_seat.run_id, 0, rank, world, 0, nullptr};
+    ddh::call(table.init, instance.get(), &init);
+    group = table.world(instance.get());
+    int32_t my_rank = -1, size = -1;
+    ddh::call(table.group_info, instance.get(), group, &my_rank, &size, &caps);
+    if (my_rank != rank || size != world) ddh::fail(DDH_INTERNAL, "group_info: rank ", my_rank, " of ", size);
+  }
+  using Collective = ddh_rc (*)(ddh_inst*, const ddh_coll*, ddh_err*) noexcept;
+  void call(Collective collective, const void* send, void* recv, uint64_t count, int32_t dtype = DDH_F32,
+            int32_t op = DDH_SUM, const uint64_t* counts = nullptr, int32_t root = 0) {
+    const ddh_coll c{sizeof c, dtype, op, root, send, recv, count, counts, group, nullptr, "test", nullptr, nullptr};
+    ddh::call(collective, instance.get(), &c);
+  }
+  [[nodiscard]] bool has(uint32_t cap) const { return (caps & cap) != 0; }
+  // Whether the transport has the features that a test needs; prints the missing one.
+  [[nodiscard]] bool offers(bool it, const char* what) const {
+    if (!it && rank == 0)
+      std::fprintf(stderr, "skipped for %s, world %d: it has no %s\n", instance.plugin().id().c_str(), world, what);
+    return it;
+  }
+  [[nodiscard]] const ddh_comm_shared_api& shared() const { return *shared_or_null; }
+
+  const PreparedRun& plan;
+  RankServices services;
+  PluginSeat seat;
+  Instance instance;
+  const ddh_comm_backend_api& table;
+  const ddh_comm_shared_api* const shared_or_null;
+  const int32_t rank, world;
+  uint32_t caps = 0;
+  ddh_group* group = nullptr;
+};
+
+inline Outcome run_world(const std::string& transport, int world, const std::function<void(CommRank&)>& body,
+                         uint32_t reduce_block = 1) {
+  Registry registry(&host_interface, DDHOST_BUILD_DIR, linked_plugins());
+  std::vector<Override> settings = {{"comm.plugin", transport, "test"}, {"model.plugin", test_plugin("toy"), "test"}};
+  if (transport == "loop" || transport == "shm") settings.push_back({"comm.staging_bytes", "65536", "test"});
+  const PreparedRun plan = prepare_run(UserConfig::read("", settings), registry, world);
+  LaunchArgs args;
+  args.world_size = world;
+  args.threads = plan.ranks_are_threads;
+  return launch(args, [&](const RankSeat& seat) {
+    CommRank rank(plan, seat, reduce_block);
+    try {
+      body(rank);
+      ddh::call(rank.table.finalize, rank.instance.get());
+    } catch (const std::exception& e) {
+      rank.table.abort(rank.instance.get(), e.what());
+      throw;
+    }
+    return 0;
+  });
+}
+
+inline void check_world(const std::string& transport, int world, const std::function<void(CommRank&)>& body,
+                        uint32_t reduce_block = 1) {
+  const Outcome outcome = run_world(transport, world, body, reduce_block);
+  INFO(transport << ", world " << world << ": " << outcome.sentence);
+  CHECK(outcome.exit_code == 0);
+}
+
+// Values whose sum depends on the order of the additions; index -1 is the initial value of a fold.
+inline float value_in_order(int32_t rank, uint64_t i) {
+  const int32_t kind = (rank + 3) % 3;
+  const float magnitude = kind == 0 ? 1e7F : kind == 1 ? -1e7F : 1.0F;
+  return magnitude * (1.0F + 1e-3F * static_cast<float>((i * 7 + static_cast<uint64_t>(rank + 1) * 13) % 101));
+}
+// For transports that promise no order: small integers, whose sums are exact in every order.
+inline float value(const CommRank& r, int32_t rank, uint64_t i) {
+  if (r.has(DDH_COMM_ORDERED_SUM)) return value_in_order(rank, i);
+  return static_cast<float>((i * 7 + static_cast<uint64_t>(rank + 1) * 13) % 101);
+}
+
+inline float sum_in_order(const CommRank& r, uint64_t i, int32_t block, bool from_start = false) {
+  float total = from_start ? value(r, -1, i) : 0;
+  for (int32_t first = 0; first < r.world; first += block) {
+    float sum = value(r, first, i);
+    for (int32_t p = first + 1; p < std::min(r.world, first + block); ++p) sum += value(r, p, i);
+    total = first == 0 && !from_start ? sum : total + sum;
+  }
+  return total;
+}
+
+inline void expect(bool ok, const char* what, uint64_t numel) {
+  if (!ok) ddh::fail(DDH_INTERNAL, what, " is wrong with ", numel, " elements");
+}
+
+inline const std::vector<uint64_t> kSizes = {0, 1, 3, 63, 64, 65, 255, 257, 1000, 70'000};
+inline std::vector<float> mine(const CommRank& r, uint64_t n) {
+  std::vector<float> x(n + 1);
+  for (uint64_t i = 0; i < n; ++i) x[i] = value(r, r.rank, i);
+  return x;
+}
+
+}  // namespace ddhost::test

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The rows that a run gives its monitors: their order and values, and a monitor that fails.
+#include "engine/record/monitor.hpp"
+
+#include <catch2/catch.hpp>
+#include <fstream>
+
+#include "fixtures/harness/ddhost_process.hpp"
+#include "fixtures/harness/host_services.hpp"
+#include "fixtures/harness/throws.hpp"
+
+using namespace ddhost;
+using namespace ddhost::test;
+
+namespace {
+
+// Two monitors in this program, "a" and "b", which note their calls in one list.
+struct Recorded {
+  std::vector<std::string> calls;
+  std::vector<std::pair<std::string, double>> values;  // of the last row
+  std::string fails;                                   // the call that fails: "b row 2"
+};
+Recorded& recorded() {
+  static Recorded all;
+  return all;
+}
+
+struct OneMonitor {
+  std::string id;
+  ddh_rc note(const std::string& what, ddh_err* err) const {
+    recorded().calls.push_back(id + " " + what);
+    if (recorded().calls.back() != recorded().fails) return DDH_OK;
+    return ddh_fail(err, DDH_RESOURCE_EXHAUSTED, "the disk is full");
+  }
+};
+const OneMonitor& monitor_of(ddh_inst* inst) { return *reinterpret_cast<const OneMonitor*>(inst); }
+
+const ddh_monitor_api kMonitorTable = {
+    sizeof(ddh_monitor_api), 0,
+    [](ddh_inst* inst, const ddh_monitor_args* args, ddh_err* err) noexcept {
+      return monitor_of(inst).note(ddh::str("begin after ", args->resumed_after), err);
+    },
+    [](ddh_inst* inst, const ddh_row* row, ddh_err* err) noexcept {
+      recorded().values.clear();
+      for (uint32_t i = 0; i < row->n_values; ++i)
+        recorded().values.emplace_back(row->values[i].name, row->values[i].value);
+      return monitor_of(inst).note(ddh::str(row->kind == DDH_ROW_STEP ? "row " : "evaluation ", row->step), err);
+    },
+    [](ddh_inst* inst, const char* summary, ddh_err* err) noexcept {
+      return monitor_of(inst).note(ddh::str("end ", summary), err);
+    }};
+
+ddh_desc desc_of(const char* id) {
+  ddh_desc desc{};
+  desc.struct_size = sizeof desc;
+  desc.kind = DDH_KIND_MONITOR;
+  desc.id = id;
+  return desc;
+}
+const ddh_desc kA = desc_of("a"), kB = desc_of("b");
+const ddh_desc* const kDescs[] = {&kA, &kB};
+const ddh_module kModule = {sizeof(ddh_module),
+                            2,
+                            kDescs,
+                            nullptr,
+                            [](const ddh_create* args, ddh_inst** out, ddh_err*) noexcept -> ddh_rc {
+                              *out = reinterpret_cast<ddh_inst*>(new OneMonitor{args->id});
+                              return DDH_OK;
+                            },
+                            [](ddh_inst*, const char* id) noexcept -> const void* {
+                              return std::string_view(id) == DDH_MONITOR_IFACE ? &kMonitorTable : nullptr;
+                            },
+                            [](ddh_inst* inst) noexcept { delete &monitor_of(inst); }};
+
+// A rank 0 with the two monitors, in a folder of its own.
+struct MonitoredRun {
+  explicit MonitoredRun(int64_t every = 1, int64_t resumed_after = 0) : host("monitor:test") {
+    recorded() = {};
+    host.config().set("monitor.every", every, "test");
+    host.config().set("monitor.progress", "off", "test");
+    host.config().set("run.quiet", true, "test");
+    std::ofstream(folder.file(kRunLock)) << "";
+    monitor.emplace(host.services, plugins, folder.path().string(), "samples", resumed_after, 4);
+  }
+  void step(int64_t number, double loss, const std::string& nonfinite = "") {
+    monitor->step_begin(number);
+    ddh_step_block block{};
+    block.struct_size = sizeof block;
+    block.step = number;
+    block.lr = 0.5;
+    block.loss_scale = 8;
+    block.grad_norm = 2;
+    StepOutcome outcome;
+    outcome.world.items = 24;
+    outcome.nonfinite = nonfinite;
+    const ReportedValue values[] = {{"loss", loss}, {"accuracy", 0.25}};
+    monitor->step_end(block, outcome, {values, "", 12, {0, 3}, {}});
+  }
+  void evaluated(int64_t number) {
+    const ReportedValue values[] = {{"loss", 0.75}};
+    monitor->evaluated(number, values, "");
+  }
+
+  TempFolder folder;
+  HostServices host;
+  const std::vector<Plugin> plugins = {{&kModule, &kA, "a.so"}, {&kModule, &kB, "b.so"}};
+  std::optional<Monitor> monitor;
+};
+
+double value(const std::string& name) {
+  for (const auto& [its_name, its_value] : recorded().values)
+    if (its_name == name) return its_value;
+  FAIL("the row has no " << name);
+  return 0;
+}
+
+using Calls = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("every monitor gets every row, in the order of the run, and the summary last", "[monitor]") {
+  MonitoredRun run;
+  run.monitor->begin();
+  run.step(1, 4);
+  run.evaluated(1);
+  run.step(2, 3);
+  run.monitor->end("{}");
+  CHECK(recorded().calls == Calls{"a begin after 0", "b begin after 0", "a row 1", "b row 1", "a evaluation 1",
+                                  "b evaluation 1", "a row 2", "b row 2", "a end {}", "b end {}"});
+  CHECK(run.monitor->failure().empty());
+}
+
+TEST_CASE("a row has the values of the model first, then those of the step", "[monitor]") {
+  MonitoredRun run;
+  run.monitor->begin();
+  run.step(1, 4);
+  REQUIRE(recorded().values.size() >= 2);
+  CHECK(recorded().values[0] == std::pair<std::string, double>("loss", 4));
+  CHECK(recorded().values[1] == std::pair<std::string, double>("accuracy", 0.25));
+  CHECK(value("grad_norm") == 2);
+  CHECK(value("lr") == 0.5);
+  CHECK(value("loss_scale") == 8);
+  CHECK(value("skipped") == 0);
+  CHECK(value("samples_per_s") == Approx(24e3 / value("step_ms")));
+  run.evaluated(1);
+  CHECK(recorded().values == std::vector<std::pair<std::string, double>>{{"val_loss", 0.75}});
+  const auto& [kind, work] = *run.monitor->work().begin();
+  CHECK(work.samples == 12);
+}
+
+TEST_CASE("monitor.every leaves out rows, but not that of the last step or of an early end", "[monitor]") {
+  MonitoredRun run(3);
+  run.monitor->begin();
+  for (int64_t step = 1; step <= 4; ++step) run.step(step, 1);
+  CHECK(recorded().calls == Calls{"a begin after 0", "b begin after 0", "a row 3", "b row 3", "a row 4", "b row 4"});
+  MonitoredRun early(3);
+  early.monitor->begin();
+  early.step(1, 1);
+  CHECK(recorded().calls.size() == 2);
+  early.monitor->end("{}");
+  CHECK(recorded().calls.at(2) == "a row 1");
+}
+
+TEST_CASE("a monitor that fails ends the run with its message, and no row follows", "[monitor]") {
+  MonitoredRun run;
+  recorded().fails = "b row 2";
+  run.monitor->begin();
+  run.step(1, 1);
+  CHECK(run.monitor->failure().empty());
+  run.step(2, 1);
+  CHECK_THAT(run.monitor->failure(), Catch::Contains("monitor 'b'") && Catch::Contains("the disk is full"));
+  const size_t calls = recorded().calls.size();
+  run.step(3, 1);
+  run.evaluated(3);
+  run.monitor->end("{}");
+  CHECK(recorded().calls.size() == calls);
+}
+
+TEST_CASE("a monitor that can't open what it writes to is an error at the start", "[monitor]") {
+  MonitoredRun run;
+  recorded().fails = "a begin after 0";
+  CHECK_THAT(sentence_of([&] { run.monitor->begin(); }),
+             Catch::Contains("monitor 'a'") && Catch::Contains("the disk is full"));
+}
+
+TEST_CASE("a monitor that can't write the summary is the run's failure", "[monitor]") {
+  MonitoredRun run;
+  recorded().fails = "a end {}";
+  run.monitor->begin();
+  run.step(1, 1);
+  run.monitor->end("{}");
+  CHECK_THAT(run.monitor->failure(), Catch::Contains("monitor 'a'") && Catch::Contains("the disk is full"));
+}
+
+TEST_CASE("a run that goes on tells its monitors after which step, and counts from there", "[monitor]") {
+  MonitoredRun run(1, 2);
+  run.monitor->begin();
+  CHECK(recorded().calls.front() == "a begin after 2");
+  run.step(3, 1);
+  run.monitor->saved(3);
+  const std::optional<StepNumbers> numbers = read_step_numbers(run.folder.path());
+  REQUIRE(numbers);
+  CHECK(*numbers == StepNumbers{2, 3, 3});
+}
+
+TEST_CASE("a run whose lock is removed while it trains ends", "[monitor]") {
+  MonitoredRun run;
+  run.monitor->begin();
+  run.step(1, 1);
+  std::filesystem::remove(run.folder.file(kRunLock));
+  run.step(2, 1);
+  CHECK_THAT(run.monitor->failure(), Catch::Contains("run.lock") && Catch::Contains("was removed"));
+}
