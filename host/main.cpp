@@ -44,7 +44,8 @@ int run_command(const CommandLine& line) {
     case Command::kList:
       return list_plugins(registry, std::cout);
     case Command::kInspect:
-      return inspect_plugin(registry, line.inspect_file, std::cout);
+      if (line.markdown) return print_options_page(registry, line.inspect_files, std::cout);
+      return inspect_plugin(registry, line.inspect_files.front(), std::cout);
     case Command::kCkpt:
       return inspect_checkpoints(line.ckpt, registry, std::cout);
     case Command::kExport:

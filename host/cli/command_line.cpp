@@ -62,6 +62,7 @@ constexpr const char* kFooter = R"(Commands:
   ddhost generate --weights FILE [...]     print text or other samples of a trained model
   ddhost list                              list the available plugins
   ddhost inspect FILE.so                   describe a plugin: its kind, needs and options
+  ddhost inspect --markdown                print all options of the host and of all plugins
   ddhost ckpt ACTION                       ls, show, verify, diff, prune or import checkpoints (ddhost ckpt --help)
   ddhost export CHECKPOINT FOLDER          write the weights of a checkpoint as safetensors files
 
@@ -194,6 +195,14 @@ std::function<std::string(const std::string&)> at_least(int64_t least) {
   };
 }
 
+CLI::App* add_inspect(CLI::App& app, CommandLine& line) {
+  CLI::App* command = app.add_subcommand("inspect", "describe a plugin: its kind, needs and options");
+  command->add_option("file", line.inspect_files, "path of the library, or its file name without .so");
+  command->add_flag("--markdown", line.markdown,
+                    "print the options of the host and of these files, or of all plugins, as a page of Markdown");
+  return command;
+}
+
 // `ddhost ckpt ...`; the action is set when its subcommand is parsed.
 CLI::App* add_ckpt(CLI::App& app, CkptArgs& args) {
   CLI::App* ckpt = app.add_subcommand("ckpt", "list, show, verify, compare, remove or import checkpoints");
@@ -264,8 +273,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
        Command::kGenerate},
   }};
   CLI::App* list = app.add_subcommand("list", "list the available plugins");
-  CLI::App* inspect = app.add_subcommand("inspect", "describe a plugin: its kind, needs and options");
-  inspect->add_option("file", line.inspect_file, "path of the library, or its file name without .so")->required();
+  const CLI::App* const inspect = add_inspect(app, line);
   const CLI::App* const ckpt = add_ckpt(app, line.ckpt);
   const CLI::App* const exporting = add_export(app, line.exporting);
 
@@ -298,6 +306,9 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   line.config_file = given.config_file;
   if (list->parsed()) line.command = Command::kList;
   if (inspect->parsed()) line.command = Command::kInspect;
+  if (inspect->parsed() && !line.markdown && line.inspect_files.size() != 1)
+    end_with_usage_error(line.inspect_files.empty() ? "inspect needs the path of a library; `ddhost list` shows plugins"
+                                                    : "inspect describes one library; give one, or add --markdown");
   if (ckpt->parsed()) line.command = Command::kCkpt;
   if (exporting->parsed()) line.command = Command::kExport;
   return line;

@@ -35,9 +35,10 @@ struct ExportArgs {
 
 struct CommandLine {
   Command command = Command::kTrain;
-  std::filesystem::path config_file;  // "" = none
-  std::vector<Override> overrides;    // flags and key=value; later ones win
-  std::string inspect_file;
+  std::filesystem::path config_file;       // "" = none
+  std::vector<Override> overrides;         // flags and key=value; later ones win
+  std::vector<std::string> inspect_files;  // one, but with `markdown` any number
+  bool markdown = false;                   // of inspect
   bool dry_run = false;
   CkptArgs ckpt;
   ExportArgs exporting;

@@ -3,8 +3,10 @@
 // cli/commands.hpp: the commands of ddhost, each in its own file. All return the exit code.
 #pragma once
 
+#include <filesystem>
 #include <iosfwd>
 #include <string>
+#include <vector>
 
 #include "cli/command_line.hpp"
 #include "plugin/registry.hpp"
@@ -25,6 +27,13 @@ int list_plugins(const Registry& registry, std::ostream& out);
 // `ddhost inspect`: everything about one file. `choice`: a path, or the name of a file in a plugin folder without .so. Runs no
 // code of the file in this process. Also describes a file that can't be loaded, and returns 1 if this host can't use it.
 int inspect_plugin(const Registry& registry, const std::string& choice, std::ostream& out);
+
+// The file of such a choice, or Error.
+std::filesystem::path inspected_file(const Registry& registry, const std::string& choice);
+
+// `ddhost inspect --markdown`: the options of the host and of the plugins in these files as a page of Markdown. Without a
+// choice: of all plugins that `ddhost list` shows. Error: a file can't be used.
+int print_options_page(const Registry& registry, const std::vector<std::string>& choices, std::ostream& out);
 
 // `ddhost ckpt`: lists, shows, verifies, compares, removes or imports checkpoints. Returns 1 if a checkpoint is damaged
 // (verify) or two differ (diff).

@@ -147,7 +147,9 @@ void print_needed(std::ostream& out, const ElfFacts& facts) {
   out << (facts.needed.empty() ? "nothing" : "") << '\n';
 }
 
-std::filesystem::path file_of(const Registry& registry, const std::string& text) {
+}  // namespace
+
+std::filesystem::path inspected_file(const Registry& registry, const std::string& text) {
   const Choice choice = parse_choice(text);
   if (choice.is_path) return registry.locate(choice.file, std::filesystem::current_path());
   for (const std::filesystem::path& folder : registry.folders())
@@ -155,10 +157,8 @@ std::filesystem::path file_of(const Registry& registry, const std::string& text)
   return registry.locate(choice.file, std::filesystem::current_path());
 }
 
-}  // namespace
-
 int inspect_plugin(const Registry& registry, const std::string& choice, std::ostream& out) {
-  const std::filesystem::path file = file_of(registry, choice);
+  const std::filesystem::path file = inspected_file(registry, choice);
   const ElfFacts facts = read_elf(file);
   out << shown_text(file.string()) << '\n';
   try {

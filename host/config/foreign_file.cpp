@@ -11,6 +11,7 @@
 namespace ddhost {
 namespace {
 
+constexpr const char* kNotAll = "; the file's other settings are not among these";
 constexpr const char* kOtherNames =
     "; the sections strategy, optimizer and schedule accept that program's names (docs/configuration.md, \"Names of "
     "other tools\")";
@@ -142,14 +143,14 @@ std::string foreign_file_text(const std::string& text, const Json& root) {
   const std::map<std::string, std::string> lines = root.is_object() ? json_lines(root) : yaml_lines(text);
   if (lines.contains("distributed_type") && (lines.contains("compute_environment") || lines.contains("num_processes")))
     return "is a configuration of Accelerate, which --config does not read; give instead: " + accelerate_words(lines) +
-           kOtherNames;
+           kNotAll + kOtherNames;
   const bool is_deepspeed =
       root.is_object() && std::any_of(kDeepSpeedKeys.begin(), kDeepSpeedKeys.end(),
                                       [&](std::string_view key) { return root.contains(std::string(key)); });
   if (!is_deepspeed) return "";
   const std::string words = deepspeed_words(root);
   return "is a configuration of DeepSpeed, which --config does not read" +
-         (words.empty() ? "" : "; give instead: " + words) + kOtherNames;
+         (words.empty() ? "" : "; give instead: " + words + kNotAll) + kOtherNames;
 }
 
 }  // namespace ddhost

@@ -6,6 +6,7 @@
 
 #include <catch2/catch.hpp>
 #include <fstream>
+#include <sstream>
 
 #include "fixtures/harness/built.hpp"
 #include "fixtures/harness/ddhost_process.hpp"
@@ -93,6 +94,34 @@ TEST_CASE("inspect shows what a library is, and why it can't be loaded", "[cli]"
   const auto [bad_code, bad] = inspect(fake_plugin("links_gone"));
   CHECK(bad_code == 1);
   CHECK_THAT(bad, Catch::Contains("links_gone") && Catch::Contains("torch_gone"));
+}
+
+TEST_CASE("inspect prints options as Markdown", "[cli]") {
+  const auto inspect = [](std::vector<std::string> words) {
+    words.insert(words.begin(), "inspect");
+    Process process(words);
+    return Ended{process.wait(), process.out() + process.err(), process.command()};
+  };
+  const Ended page = inspect({"--markdown", plugin_file("zero3"), plugin_file("adamw")});
+  CHECK(page.code == 0);
+  const std::vector<std::string> parts = {
+      "# Options\n",
+      "\n## Section `run`\n",
+      "- `run.name` (string; default `\"\"`)",
+      "empty means \\<model>-\\<strategy>.\n",
+      "`data.micro_batch` (integer; 1 to 1048576 samples; default `12`): samples per",
+      "\n## Section `strategy`, plugin `zero3`\n",
+      "- `strategy.prefetch_units` (integer or null; 0 to 64; default `null`): ",
+      "\n## Section `optimizer`, plugin `adamw`\n"};
+  for (const std::string& part : parts) CHECK_THAT(page.err, Catch::Contains(part));
+  CHECK_THAT(page.err, !Catch::Contains("plugin `zero1`"));
+  std::istringstream lines(page.err);
+  for (std::string line; std::getline(lines, line);) CHECK(line.size() <= 100);
+
+  check_refused(inspect({"--markdown", "zero33"}), {"no plugin file 'zero33'", "ddhost list"});
+  check_refused(inspect({"--markdown", fake_plugin("links_gone")}), {"links_gone", "torch_gone"});
+  check_refused(inspect({}), {"needs the path of a library"});
+  check_refused(inspect({"zero1", "zero2"}), {"give one, or add --markdown"});
 }
 
 TEST_CASE("list names every plugin, and dry-run prints a config that is accepted again", "[cli]") {

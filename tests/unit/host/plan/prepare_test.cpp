@@ -49,7 +49,8 @@ TEST_CASE("the command train may be left out, and flags win over key=value argum
   CHECK(parse({}).command == Command::kTrain);
   CHECK(parse({"train", "--dry-run"}).dry_run);
   CHECK(parse({"list"}).command == Command::kList);
-  CHECK(parse({"inspect", "x.so"}).inspect_file == "x.so");
+  CHECK(parse({"inspect", "x.so"}).inspect_files == std::vector<std::string>{"x.so"});
+  CHECK(parse({"inspect", "--markdown"}).markdown);
 }
 
 TEST_CASE("mistakes on the command line end with 2", "[prepare]") {
