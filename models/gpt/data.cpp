@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <filesystem>
 #include <set>
 #include <sstream>
 
 #include "ddh/sdk/counter_rng.hpp"
+#include "ddh/sdk/find_data.hpp"
 #include "ddh/sdk/input_file.hpp"
 
 namespace gpt {
@@ -23,24 +23,9 @@ constexpr const char* kMadeUp = "the made-up text";  // in place of a path, whic
 
 // The file of a run without data.path, or kMadeUp.
 std::string default_text(const ddh::Host& host) {
-  std::vector<fs::path> places;
-  std::error_code ignored;
-  if (const char* data = std::getenv("DDHOST_DATA"); data != nullptr && *data != '\0') {
-    places.emplace_back(fs::path(data) / "shakespeare/input.txt");
-    if (!fs::is_regular_file(places.back(), ignored)) {
-      ddh::fail(DDH_NOT_FOUND, "DDHOST_DATA=", data,
-                " holds no shakespeare/input.txt; correct or unset it, or give data.path=FILE");
-    }
-  }
-  const fs::path program = fs::read_symlink("/proc/self/exe", ignored).parent_path();
-  places.push_back(program / "../../shared/data/shakespeare/input.txt");
-  places.push_back(program / "../tests/data/shakespeare/input.txt");
-  places.push_back(program / "data/shakespeare.txt");
-  for (const fs::path& place : places) {
-    if (!fs::is_regular_file(place, ignored)) continue;
-    host.log(DDH_LOG_INFO, "no data.path given: training on ", place.lexically_normal().string());
-    return place.string();
-  }
+  const std::string found = ddh::find_data(host, "shakespeare/input.txt", ddh::DataKind::kFile,
+                                           {"../tests/data/shakespeare/input.txt", "data/shakespeare.txt"});
+  if (!found.empty()) return found;
   host.log(DDH_LOG_INFO, "no data.path given and no text found: training on a made-up text");
   return kMadeUp;
 }

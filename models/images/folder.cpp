@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Folders of images or videos, one subfolder for each class, and where data is found without data.path.
+// Folders of images or videos, one subfolder for each class, and what is trained on without data.path.
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <string_view>
 
 #include "ddh/sdk/counter_rng.hpp"
+#include "ddh/sdk/find_data.hpp"
 #include "image_set.hpp"
 #include "video_file.hpp"
 
@@ -365,22 +365,8 @@ ImageData open_images(const ddh::Host& host, const std::string& dataset, int64_t
               ", and these take only this data or a folder of videos (data.path); change one of them");
   if (dataset == "moving_mnist") return move_images(open_images(host, "mnist", 0), frames);
   const bool colour = dataset != "mnist" && dataset != "made_up";
-  std::error_code ignored;
   if (dataset != "made_up") {
-    std::vector<fs::path> roots;
-    if (const char* given = std::getenv("DDHOST_DATA"); given != nullptr && *given != '\0') {
-      roots.emplace_back(given);
-      if (!fs::is_directory(roots[0] / dataset, ignored))
-        ddh::fail(DDH_NOT_FOUND, "DDHOST_DATA=", given, " holds no folder ", dataset,
-                  "; correct or unset it, or give data.path=FOLDER");
-    }
-    roots.push_back(fs::read_symlink("/proc/self/exe", ignored).parent_path() / "../../shared/data");
-    for (const fs::path& root : roots) {
-      const fs::path folder = (root / dataset).lexically_normal();
-      if (!fs::is_directory(folder, ignored)) continue;
-      host.log(DDH_LOG_INFO, "no data.path given: training on ", folder.string());
-      return open_folder(host, folder.string());
-    }
+    if (const std::string folder = ddh::find_data(host, dataset); !folder.empty()) return open_folder(host, folder);
   }
   host.log(DDH_LOG_INFO, "no data.path given",
            dataset == "made_up" ? std::string() : ddh::str(" and no folder ", dataset, " found"),

@@ -57,8 +57,8 @@ struct ImageData {
 };
 
 // The images of data.path, data.val_path and data.val_fraction. If `frames` is above 0: videos with that many frames each.
-// Without data.path: the folder `dataset` in $DDHOST_DATA, else in ../../shared/data from the program, else made-up images;
-// the log says which. moving_mnist: videos made of mnist. Throws ddh::Error.
+// Without data.path: the folder `dataset` where ddh::find_data finds it, else made-up images; the log says which.
+// moving_mnist: videos made of mnist. Throws ddh::Error.
 ImageData open_images(const ddh::Host& host, const std::string& dataset, int64_t frames);
 
 // The formats. Any folder that is neither of the first two is a folder of images.

@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "ddh/kind/model.h"
+#include "ddh/sdk/find_data.hpp"
 #include "ddh/sdk/options.hpp"
 #include "image_set.hpp"
 #include "transform.hpp"
@@ -23,8 +24,7 @@ struct ImageBatch {
 
 inline constexpr ddh::Option kOptions[] = {
     {"dataset", "string", R"("mnist")", R"("enum": ["mnist", "cifar10_subset", "made_up", "moving_mnist"])",
-     "data if data.path is empty: a folder in $DDHOST_DATA, else in ../../shared/data from the program; made_up: "
-     "generated; moving_mnist: videos"},
+     "data if data.path is empty: " DDH_DATA_PLACES "; made_up: generated; moving_mnist: videos"},
     {"bad_data", "string", R"("refuse")", R"("enum": ["refuse", "skip"])",
      "images or videos of a folder that cannot be decoded; skip: every rank decodes all of them once at the start, bad "
      "ones are passed over, and their number is logged"},

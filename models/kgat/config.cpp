@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "../ops/model_products.hpp"
+#include "ddh/sdk/find_data.hpp"
 #include "ddh/sdk/options.hpp"
 
 namespace kgat {
@@ -16,8 +17,7 @@ constexpr size_t kMostNumbers = 32;  // of an option that is a list
 
 constexpr ddh::Option kOptions[] = {
     {"dataset", "string", R"("lastfm_kg")", "",
-     "without data.path: a folder in $DDHOST_DATA, else in ../../shared/data from the program; made_up: a small "
-     "made-up graph"},
+     "without data.path: " DDH_DATA_PLACES "; made_up: a small made-up graph"},
     {"variant", "string", R"("kgat")", R"("enum": ["kgat", "simplified", "mf"])",
      "kgat: the knowledge graph attention network; simplified: attention without TransR and without a softmax, one "
      "program; mf: BPR-MF, embeddings of users and items without a graph"},

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where data is found, data that is made up, and the validation cut.
+// Data of a folder, data that is made up, and the validation cut.
 #include "data.hpp"
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 
 #include "ddh/sdk/counter_rng.hpp"
+#include "ddh/sdk/find_data.hpp"
 
 namespace kgat {
 
@@ -25,29 +25,12 @@ KgatData read_folder(const ddh::Host& host, const std::string& folder) {
   return read_data(host, folder, host.flag("model.skip_bad_lines"));
 }
 
-std::string find_folder(const std::string& dataset) {
-  std::error_code ignored;
-  if (const char* given = std::getenv("DDHOST_DATA"); given != nullptr && *given != '\0') {
-    const fs::path folder = fs::path(given) / dataset;
-    if (!fs::is_directory(folder, ignored))
-      ddh::fail(DDH_NOT_FOUND, "DDHOST_DATA=", given, " holds no folder ", dataset,
-                "; correct or unset it, or give data.path=FOLDER");
-    return folder.lexically_normal().string();
-  }
-  const fs::path program = fs::read_symlink("/proc/self/exe", ignored).parent_path();
-  const fs::path folder = (program / "../../shared/data" / dataset).lexically_normal();
-  return fs::is_directory(folder, ignored) ? folder.string() : "";
-}
-
 }  // namespace
 
 KgatData open_data(const ddh::Host& host, const std::string& dataset) {
   if (const std::string path = host.text("data.path"); !path.empty()) return read_folder(host, path);
   if (dataset != "made_up") {
-    if (const std::string folder = find_folder(dataset); !folder.empty()) {
-      host.log(DDH_LOG_INFO, "no data.path given: training on ", folder);
-      return read_folder(host, folder);
-    }
+    if (const std::string folder = ddh::find_data(host, dataset); !folder.empty()) return read_folder(host, folder);
   }
   host.log(DDH_LOG_INFO, "no data.path given",
            dataset == "made_up" ? "" : ddh::str(" and no folder ", dataset, " found"), ": training on a made-up graph");

@@ -28,8 +28,8 @@ struct KgatData {
   [[nodiscard]] int64_t n_users() const { return static_cast<int64_t>(train.size()); }
 };
 
-// What data.path says; without it the folder `dataset` in $DDHOST_DATA, else in ../../shared/data from the program,
-// else data that is made up. Throws ddh::Error: one sentence with file and line.
+// What data.path says; without it the folder `dataset` where ddh::find_data finds it, else data that is made up. Throws
+// ddh::Error: one sentence with file and line.
 KgatData open_data(const ddh::Host& host, const std::string& dataset);
 
 // `skip_bad_lines`: lines that can't be used are left out, and counted in a warning.

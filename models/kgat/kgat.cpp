@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kgat.hpp"
 
-#include <ATen/ops/arange.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
@@ -11,6 +9,7 @@
 
 #include <cstring>
 
+#include "kernel_ops.hpp"
 #include "ranking.hpp"
 
 namespace kgat {
@@ -37,6 +36,12 @@ std::optional<SimplifiedGraph> simplified_graph(const Config& config, const Grap
   return SimplifiedGraph(graph, data, config.knows_items_only);
 }
 
+std::unique_ptr<GraphOps> graph_ops(const Config& config, const Graph& graph, const SimplifiedGraph* simplified,
+                                    const ddh::TorchDevice& device) {
+  if (device.by_operators()) return std::make_unique<OperatorOps>(config, graph, simplified, device.where());
+  return std::make_unique<KernelOps>(simplified);
+}
+
 }  // namespace
 
 const char* const kNeeds[] = {DDH_CONFIG_IFACE, DDH_ALLOC_IFACE, DDH_COMM_IFACE,
@@ -48,6 +53,7 @@ Kgat::Kgat(const ddh_create& create)
       data_(load(host)),
       graph_(data_),
       simplified_(simplified_graph(config_, graph_, data_)),
+      graph_ops_(graph_ops(config_, graph_, simplified_ ? &*simplified_ : nullptr, device())),
       sampler_(config_, data_, graph_),
       test_users_(users_with_items(data_.test)),
       attention_(graph_.initial_weights(config_.adjacency)),
@@ -64,11 +70,7 @@ Kgat::Kgat(const ddh_create& create)
 void Kgat::prepare() {
   const int64_t out = config_.layers.empty() ? config_.embed_dim : config_.layers.front();
   products_.settle({graph_.n_nodes(), config_.embed_dim, out});
-  if (!device().by_operators()) return;
-  in_torch(nullptr, [&] {
-    if (config_.variant == Variant::kKgat) edges_ = GraphOnDevice(graph_, device().where());
-    if (simplified_) simplified_edges_ = SimplifiedOnDevice(*simplified_, device().where());
-  });
+  in_torch(nullptr, [&] { graph_ops_->prepare(); });
 }
 
 // Programs that train or evaluate read them; an update changes them on the device. A load comes before the first call.
@@ -81,7 +83,7 @@ const at::Tensor& Kgat::weights() {
 // ---- Batches ---------------------------------------------------------------------------------------------
 
 ddh_batch* Kgat::give_away(KgatBatch batch) {
-  if (device().by_operators() && batch.is_projected()) batch.indices = indices_of(batch, graph_);
+  graph_ops_->complete(batch);
   host.alloc->account(host.h, DDH_TAG_DATA, batch.bytes());
   return reinterpret_cast<ddh_batch*>(std::make_unique<KgatBatch>(std::move(batch)).release());
 }
@@ -123,9 +125,7 @@ UnitContext Kgat::unit_context(const ddh_unit_call& c) {
           key,
           c.phase != DDH_PHASE_EVAL,
           device().where(),
-          device().by_operators(),
-          edges_,
-          simplified_edges_,
+          *graph_ops_,
           contexts_.at(c.micro_batch).indices};
 }
 
@@ -140,8 +140,7 @@ void Kgat::run_forward(const ddh_unit_call& c) {
     context.count = static_cast<double>(batch_of(c.batch).B);
   }
   if (batch_of(c.batch).B == 0) return;
-  if (device().by_operators() && c.position == 0 && !again)
-    context.indices = batch_on_device(transfers().upload(tensors_of(batch_of(c.batch)), c.stream));
+  if (c.position == 0 && !again) context.indices = graph_ops_->upload(batch_of(c.batch), transfers(), c.stream);
   const UnitContext u = unit_context(c);
   if (c.unit == kEmbeddingUnit) {
     if (again) return;  // its output is kept: it is the input of the next unit
@@ -174,74 +173,37 @@ void Kgat::run_aggregator(const UnitContext& u, const ddh_unit_call& c, Context&
   const at::Tensor y = aggregate(u, config_.layers[l], context.e[l], saved);
   if (c.phase == DDH_PHASE_RECOMPUTE) return;
   context.e.push_back(y);
-  if (u.by_operators) {
-    context.norms.push_back(norms_of_rows(y));
-  } else {
-    context.norms.push_back(at::empty({y.size(0)}, at::kFloat));
-    row_norms(y.const_data_ptr<float>(), y.size(0), y.size(1), context.norms.back().mutable_data_ptr<float>());
-  }
+  context.norms.push_back(graph_ops_->norms_of_rows(y));
   if (c.phase == DDH_PHASE_EVAL || (c.flags & DDH_CALL_RECOMPUTED) != 0) saved = {};
 }
 
-// Rows of the final representation (nodes, F): the embedding, and the normalized output of each layer.
-at::Tensor Kgat::rows_of(const Context& context, const std::vector<int32_t>& nodes) const {
-  const int64_t F = config_.final_width();
-  at::Tensor out = at::empty({static_cast<int64_t>(nodes.size()), F}, at::kFloat);
-  auto* to = out.mutable_data_ptr<float>();
-  for (const int32_t node : nodes) {
-    for (size_t l = 0; l < context.e.size(); ++l) {
-      const int64_t width = context.e[l].size(1);
-      const float* from = context.e[l].const_data_ptr<float>() + node * width;
-      const float factor = l == 0 || simplified_ ? 1 : 1 / context.norms[l - 1].const_data_ptr<float>()[node];
-      for (int64_t c = 0; c < width; ++c) *to++ = from[c] * factor;
-    }
-  }
-  return out;
-}
-
-at::Tensor Kgat::rows_by_operators(const Context& context, const at::Tensor& nodes) const {
-  std::vector<at::Tensor> parts;
-  for (size_t l = 0; l < context.e.size(); ++l) {
-    parts.push_back(context.e[l].index_select(0, nodes));
-    if (l > 0 && !simplified_)
-      parts.back().mul_(context.norms[l - 1].index_select(0, nodes).reciprocal_().unsqueeze(1));
-  }
-  return at::cat(parts, 1);
-}
-
 at::Tensor Kgat::representations(int32_t micro_batch) const {
-  if (device().by_operators())
-    return rows_by_operators(contexts_.at(micro_batch), at::arange(graph_.n_nodes(), device().options(at::kLong)));
-  std::vector<int32_t> nodes;
-  for (int32_t i = 0; i < graph_.n_nodes(); ++i) nodes.push_back(i);
-  return rows_of(contexts_.at(micro_batch), nodes);
+  return graph_ops_->first_final_rows(graph_.n_nodes(), contexts_.at(micro_batch).outputs());
+}
+
+void Kgat::give_loss(const LossSum& loss, const ddh_unit_call& c, Context& context) {
+  if (const double* const sum = std::get_if<double>(&loss)) {
+    context.sums.at(0) = *sum;
+  } else {
+    transfers().send(c.micro_batch, std::get<at::Tensor>(loss), c.stream);
+  }
 }
 
 void Kgat::run_score(const UnitContext& u, const ddh_unit_call& c, Context& context) {
   if (u.batch.kind == BatchKind::kEval) return evaluate(u, c, context);
-  if (u.by_operators) {
-    context.rows = rows_by_operators(context, u.indices.rows);
-    return transfers().send(c.micro_batch, cf_loss_by_operators(config_, context.rows, 0, nullptr), c.stream);
-  }
-  context.rows = rows_of(context, u.batch.rows);
-  context.sums.at(0) = cf_loss(config_, context.rows, 0, nullptr);
-}
-
-at::Tensor Kgat::rows_of_items(const UnitContext& u, const Context& context) const {
-  if (u.by_operators) return rows_by_operators(context, at::arange(data_.n_items, device().options(at::kLong)));
-  std::vector<int32_t> nodes;
-  for (int32_t i = 0; i < data_.n_items; ++i) nodes.push_back(i);
-  return rows_of(context, nodes);
+  context.rows = graph_ops_->final_rows(u, context.outputs());
+  give_loss(graph_ops_->cf_loss(config_, context.rows, 0, nullptr), c, context);
 }
 
 void Kgat::evaluate(const UnitContext& u, const ddh_unit_call& c, Context& context) {
-  const at::Tensor users = u.by_operators ? rows_by_operators(context, u.indices.rows) : rows_of(context, u.batch.rows);
+  const at::Tensor users = graph_ops_->final_rows(u, context.outputs());
   // In the compute dtype, as any product.
-  const at::Tensor x = u.narrowed(users), w = u.narrowed(rows_of_items(u, context));
+  const at::Tensor x = u.narrowed(users);
+  const at::Tensor w = u.narrowed(graph_ops_->first_final_rows(data_.n_items, context.outputs()));
   const at::Tensor scores = at::empty({u.batch.B, data_.n_items}, x.options().dtype(at::kFloat));
   u.products.forward({u.batch.B, config_.final_width(), data_.n_items}, ops::operand(x), ops::operand(w), nullptr,
                      ops::result(scores));
-  if (!u.by_operators) return add_rankings(scores, u.batch.users, context.sums.data());
+  if (!device().by_operators()) return add_rankings(scores, u.batch.users, context.sums.data());
   context.users = u.batch.users;
   transfers().send(c.micro_batch, scores, c.stream);
 }
@@ -257,26 +219,11 @@ void Kgat::add_rankings(const at::Tensor& scores, const std::vector<int32_t>& us
   for (size_t i = 0; i < values.size(); ++i) sums[i % n_values] += values[i];
 }
 
-// The host has the weights again when the last node has them; it waits for the GPU there.
-void Kgat::renew_attention(const UnitContext& u, const at::Tensor& y) {
-  if (!u.by_operators) {
-    score_edges(u, y, attention_);
-    return softmax_of_nodes(graph_, config_.joins_parallel_edges, u.batch.first_node, u.batch.B, attention_);
-  }
-  renew_attention_by_operators(u, y);
-  if (device().is_cuda() && u.batch.first_node + u.batch.B == graph_.n_nodes())
-    at::from_blob(attention_.data(), {graph_.n_edges()}, at::kFloat).copy_(u.weights);
-}
-
 void Kgat::run_transr(const UnitContext& u, const ddh_unit_call& c, Context& context) {
   context.y = project(u, context.x);
   if (c.phase == DDH_PHASE_RECOMPUTE) return;
-  if (u.batch.kind == BatchKind::kAttention) return renew_attention(u, context.y);
-  if (u.by_operators) {
-    transfers().send(c.micro_batch, kg_loss_by_operators(u, context.y, 0, nullptr), c.stream);
-  } else {
-    context.sums.at(0) = kg_loss(u, context.y, 0, nullptr);
-  }
+  if (u.batch.kind == BatchKind::kAttention) return graph_ops_->renew_attention(u, context.y, attention_);
+  give_loss(graph_ops_->kg_loss(u, context.y, 0, nullptr), c, context);
   if ((c.flags & DDH_CALL_RECOMPUTED) != 0) context.y = at::Tensor();
 }
 
@@ -288,25 +235,11 @@ at::Tensor Kgat::take_gradient_of(const UnitContext& u, Context& context, size_t
   context.g = at::Tensor();
   int64_t first = 0;  // of the layer's columns
   for (size_t below = 0; below < l; ++below) first += context.e[below].size(1);
-  const int64_t width = context.e[l].size(1);
-  if (u.by_operators) {
-    const at::Tensor sums = sums_of_places(u.indices.places, context.rows.narrow(1, first, width));
-    if (l == 0 || simplified_) {
-      add_to_nodes(u.indices.places, sums, g);
-    } else {
-      add_normalize_backward(u.indices.places, context.e[l], context.norms[l - 1], sums, g);
-    }
-    return g;
-  }
-  const Columns columns{context.rows.const_data_ptr<float>(), config_.final_width(), first, width};
-  auto* to = g.mutable_data_ptr<float>();
+  const at::Tensor dy = context.rows.narrow(1, first, context.e[l].size(1));
   if (l == 0 || simplified_) {
-    add_rows(*u.batch.places, columns, to);
+    graph_ops_->add_rows(u, dy, g);
   } else {
-    std::vector<float> sums(u.batch.places->nodes.size() * static_cast<size_t>(width));
-    sum_rows(*u.batch.places, columns, sums.data());
-    add_normalize_backward(u.batch.places->nodes, context.e[l].const_data_ptr<float>(),
-                           context.norms[l - 1].const_data_ptr<float>(), sums.data(), width, to);
+    graph_ops_->add_normalized_rows(u, dy, context.e[l], context.norms[l - 1], g);
   }
   return g;
 }
@@ -331,19 +264,11 @@ void Kgat::run_backward(const ddh_unit_call& c) {
   const UnitContext u = unit_context(c);
   if (c.unit == score_unit()) {
     at::Tensor d_rows;
-    if (u.by_operators) {
-      cf_loss_by_operators(config_, context.rows, c.seed_scale, &d_rows);
-    } else {
-      cf_loss(config_, context.rows, c.seed_scale, &d_rows);
-    }
+    graph_ops_->cf_loss(config_, context.rows, c.seed_scale, &d_rows);
     context.rows = d_rows;
   } else if (c.unit == transr_unit()) {
     KgGradients gradients;
-    if (u.by_operators) {
-      kg_loss_by_operators(u, context.y, c.seed_scale, &gradients);
-    } else {
-      kg_loss(u, context.y, c.seed_scale, &gradients);
-    }
+    graph_ops_->kg_loss(u, context.y, c.seed_scale, &gradients);
     context.y = at::Tensor();
     ops::give(ops::param(u.view, 0), gradients.relations);
     context.g = project_backward(u, gradients.y, context.x);
@@ -356,12 +281,7 @@ void Kgat::run_backward(const ddh_unit_call& c) {
     context.rows = at::Tensor();
   } else {
     at::Tensor gradient = at::zeros({graph_.n_nodes(), config_.embed_dim}, context.g.options());
-    if (u.by_operators) {
-      add_to_nodes(u.indices.places, sums_of_places(u.indices.places, context.g), gradient);
-    } else {
-      add_rows(*u.batch.places, {context.g.const_data_ptr<float>(), config_.embed_dim, 0, config_.embed_dim},
-               gradient.mutable_data_ptr<float>());
-    }
+    graph_ops_->add_rows(u, context.g, gradient);
     give_embedding_gradient(u, gradient);
     context.g = at::Tensor();
   }

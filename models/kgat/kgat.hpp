@@ -72,9 +72,10 @@ class DDH_HIDDEN Kgat final : public ddh::TorchBase {
     at::Tensor rows;                          // representations (3 B, F); in backward their gradients
     at::Tensor g;                             // backward: gradient of the last e, or of x
     std::vector<double> sums;
-    std::vector<int32_t> users;  // of an evaluation by operators
+    std::vector<int32_t> users;  // of an evaluation whose scores were sent
     double count = 0;
-    BatchOnDevice indices;  // by operators
+    BatchOnDevice indices;
+    [[nodiscard]] LayerOutputs outputs() const { return {e, norms}; }
   };
 
   [[nodiscard]] int32_t score_unit() const { return static_cast<int32_t>(config_.n_layers()) + 1; }
@@ -86,13 +87,11 @@ class DDH_HIDDEN Kgat final : public ddh::TorchBase {
   void run_transr(const UnitContext& u, const ddh_unit_call& c, Context& context);
   void run_score(const UnitContext& u, const ddh_unit_call& c, Context& context);
   void backward_of_layer(const UnitContext& u, Context& context, size_t l) const;
-  [[nodiscard]] at::Tensor rows_of(const Context& context, const std::vector<int32_t>& nodes) const;
-  [[nodiscard]] at::Tensor rows_by_operators(const Context& context, const at::Tensor& nodes) const;
-  [[nodiscard]] at::Tensor rows_of_items(const UnitContext& u, const Context& context) const;
+  // Keeps or sends the sum of a batch's losses, the first metric.
+  void give_loss(const LossSum& loss, const ddh_unit_call& c, Context& context);
   void evaluate(const UnitContext& u, const ddh_unit_call& c, Context& context);
   // Adds the metrics of the users' rankings to `sums`; scores (users, items) on the host.
   void add_rankings(const at::Tensor& scores, const std::vector<int32_t>& users, double* sums) const;
-  void renew_attention(const UnitContext& u, const at::Tensor& y);
   const at::Tensor& weights();
   at::Tensor take_gradient_of(const UnitContext& u, Context& context, size_t l) const;
   void build_description();
@@ -105,14 +104,13 @@ class DDH_HIDDEN Kgat final : public ddh::TorchBase {
   const KgatData data_;
   const Graph graph_;
   const std::optional<SimplifiedGraph> simplified_;  // of variant simplified
+  const std::unique_ptr<GraphOps> graph_ops_;
   const Sampler sampler_;
   std::vector<int32_t> test_users_;
   std::vector<float> attention_;  // (E) weights of the edges
   at::Tensor weights_;            // the same on the device; undefined: must be copied there
   ddh::ModelDesc desc_;
   ops::ModelProducts products_;
-  GraphOnDevice edges_;  // by operators
-  SimplifiedOnDevice simplified_edges_;
   std::map<int32_t, Context> contexts_;  // per micro-batch
 };
 

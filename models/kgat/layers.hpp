@@ -26,10 +26,8 @@ struct DDH_HIDDEN UnitContext {
   ddh::DropoutKey call;       // the call's place in the run
   bool training;              // dropout acts
   at::Device device;
-  bool by_operators;  // then the next three are there
-  const GraphOnDevice& edges;
-  const SimplifiedOnDevice& simplified;
-  const BatchOnDevice& indices;
+  const GraphOps& graph_ops;
+  const BatchOnDevice& indices;  // what graph_ops.upload gave
 
   [[nodiscard]] ops::DropoutPlace dropout() const { return {training ? config.message_dropout : 0, call}; }
   [[nodiscard]] at::Tensor narrowed(const at::Tensor& x) const { return x.to(config.compute); }

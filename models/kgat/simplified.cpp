@@ -23,18 +23,6 @@ const char* bytes_from(const void* matrix, int64_t numel, int64_t element_bytes)
   return static_cast<const char*>(matrix) + numel * element_bytes;
 }
 
-// Rows of the pairs' tails (P, in), in the compute dtype.
-at::Tensor tails_of(const UnitContext& u, const SimplifiedGraph& graph, const at::Tensor& x) {
-  if (u.by_operators) return x.index_select(0, u.simplified.pair_node);
-  at::Tensor out = at::empty({graph.n_pairs(), x.size(1)}, x.scalar_type());
-  const auto row_bytes = static_cast<int64_t>(x.element_size()) * x.size(1);
-  auto* to = static_cast<char*>(out.mutable_data_ptr());
-  for (int64_t p = 0; p < graph.n_pairs(); ++p)
-    std::memcpy(to + p * row_bytes, bytes_from(x.const_data_ptr(), graph.pair_node[index(p)], row_bytes),
-                index(row_bytes));
-  return out;
-}
-
 // Matrix of a relation (out, in).
 const void* matrix_of(const ddh_param_view& matrices, int32_t relation, int64_t numel) {
   return bytes_from(matrices.data, relation * numel, static_cast<int64_t>(ddh_dtype_bytes(matrices.dtype)));
@@ -45,7 +33,7 @@ at::Tensor project_rows(const UnitContext& u, const SimplifiedGraph& graph, cons
   const at::Tensor rows = at::empty({graph.n_rows(), out}, x.options().dtype(at::kFloat));
   u.products.forward({N, in, out}, ops::operand(x), ops::param(u.view, kShared).data, nullptr, ops::result(rows));
   if (graph.n_pairs() == 0) return rows;
-  const at::Tensor tails = tails_of(u, graph, x);
+  const at::Tensor tails = u.graph_ops.gather_tails(x);
   for (const RelationGroup& group : graph.groups)
     u.products.forward({group.n_rows, in, out}, ops::operand(tails.narrow(0, group.first_row, group.n_rows)),
                        matrix_of(ops::param(u.view, kOfRelations), group.relation, in * out), nullptr,
@@ -65,7 +53,7 @@ at::Tensor project_rows_backward(const UnitContext& u, const SimplifiedGraph& gr
     u.products.backward_weight({N, in, out}, ops::operand(dy), ops::operand(x), ops::grad(shared), ops::adds(shared));
   if (graph.n_relations == 0) return dx;
   const ddh_param_view& w = ops::param(u.view, kOfRelations);
-  const at::Tensor tails = tails_of(u, graph, x);
+  const at::Tensor tails = u.graph_ops.gather_tails(x);
   const at::Tensor d_tails = at::empty({graph.n_pairs(), in}, d_rows.options());
   int64_t done = 0;  // elements of the gradient of W_r
   for (const RelationGroup& group : graph.groups) {
@@ -82,11 +70,7 @@ at::Tensor project_rows_backward(const UnitContext& u, const SimplifiedGraph& gr
                               ops::result(d_tails.narrow(0, group.first_row, group.n_rows)));
   }
   if (w.grad != nullptr) give_nothing(w, done, graph.n_relations * in * out - done, u.device);
-  if (u.by_operators) {
-    add_to_nodes(u.simplified.pairs, sums_of_places(u.simplified.pairs, d_tails), dx);
-  } else {
-    add_rows(graph.pair_places, {data(d_tails), in, 0, in}, data(dx));
-  }
+  u.graph_ops.add_tails(d_tails, dx);
   return dx;
 }
 
@@ -108,15 +92,9 @@ at::Tensor shape_backward(const UnitContext& u, const at::Tensor& dy, const at::
   return dz;
 }
 
-struct EdgeGradients {
-  at::Tensor rows;    // (N + P, out)
-  at::Tensor weight;  // (out) of the attention
-  float bias;
-};
-
 // From dz (N, out) to the projected rows and the attention.
-EdgeGradients edges_backward(const SimplifiedGraph& graph, const at::Tensor& dz, const at::Tensor& weight, float slope,
-                             const SimplifiedSaved& saved) {
+SimplifiedGradients edges_backward(const SimplifiedGraph& graph, const at::Tensor& dz, const at::Tensor& weight,
+                                   float slope, const SimplifiedSaved& saved) {
   const int64_t N = graph.n_nodes(), out = dz.size(1);
   const float *rows = data(saved.rows), *w = data(weight), *scores = data(saved.scores), *d = data(dz);
   at::Tensor ds = at::empty({graph.n_edges()}, at::kFloat);  // of the scores
@@ -131,7 +109,8 @@ EdgeGradients edges_backward(const SimplifiedGraph& graph, const at::Tensor& dz,
       for (int64_t c = 0; c < out; ++c) to[c] += of_score * m[c];
     }
   });
-  EdgeGradients g{at::zeros({graph.n_rows(), out}, at::kFloat), at::empty({out}, at::kFloat), 0};
+  SimplifiedGradients g{at::zeros({graph.n_rows(), out}, at::kFloat), at::empty({out}, at::kFloat),
+                        at::empty({1}, at::kFloat)};
   at::Tensor d_weight = at::empty({N, out}, at::kFloat);  // of each node
   float *const of_rows = data(g.rows), *const of_weight = data(d_weight);
   for_rows(graph.n_rows(), [&](int64_t r) {
@@ -148,7 +127,7 @@ EdgeGradients edges_backward(const SimplifiedGraph& graph, const at::Tensor& dz,
     }
   });
   ops::column_sums(data(std::as_const(d_weight)), N, out, data(g.weight));
-  ops::column_sums(data(std::as_const(ds)), graph.n_edges(), 1, &g.bias);
+  ops::column_sums(data(std::as_const(ds)), graph.n_edges(), 1, data(g.bias));
   return g;
 }
 
@@ -198,14 +177,17 @@ SimplifiedGraph::SimplifiedGraph(const Graph& graph, const KgatData& data, bool 
 
 at::Tensor simplified_layer(const UnitContext& u, const SimplifiedGraph& graph, const at::Tensor& x, int64_t out,
                             SimplifiedSaved& saved) {
-  const int64_t N = graph.n_nodes();
-  const auto slope = static_cast<float>(u.config.slope);
   saved.rows = project_rows(u, graph, u.narrowed(x), out);
-  if (u.by_operators) return simplified_layer_by_operators(u, saved);
+  return u.graph_ops.simplified_edges(u, saved);
+}
+
+at::Tensor simplified_edges(const UnitContext& u, const SimplifiedGraph& graph, SimplifiedSaved& saved) {
+  const int64_t N = graph.n_nodes(), out = saved.rows.size(1);
+  const auto slope = static_cast<float>(u.config.slope);
   saved.scores = at::empty({graph.n_edges()}, at::kFloat);
   saved.norms = at::empty({N}, at::kFloat);
-  const at::Tensor weight = ops::vector(ops::param(u.view, kAttentionWeight), x.device());
-  const float bias = ops::vector(ops::param(u.view, kAttentionBias), x.device()).item<float>();
+  const at::Tensor weight = ops::vector(ops::param(u.view, kAttentionWeight), u.device);
+  const float bias = ops::vector(ops::param(u.view, kAttentionBias), u.device).item<float>();
   at::Tensor y = at::zeros({N, out}, at::kFloat);
   const float *rows = data(std::as_const(saved.rows)), *w = data(weight);
   float *const all = data(y), *const scores = data(saved.scores);
@@ -235,20 +217,17 @@ at::Tensor simplified_layer(const UnitContext& u, const SimplifiedGraph& graph, 
 
 at::Tensor simplified_backward(const UnitContext& u, const SimplifiedGraph& graph, const at::Tensor& dy,
                                const at::Tensor& x, const at::Tensor& y, const SimplifiedSaved& saved) {
-  if (u.by_operators) {
-    const SimplifiedGradients g = simplified_backward_by_operators(u, dy, y, saved);
-    ops::give(ops::param(u.view, kAttentionWeight), g.weight);
-    ops::give(ops::param(u.view, kAttentionBias), g.bias);
-    return project_rows_backward(u, graph, g.rows, u.narrowed(x));
-  }
-  const at::Tensor dz = shape_backward(u, dy, y, saved.norms);
-  const at::Tensor weight = ops::vector(ops::param(u.view, kAttentionWeight), x.device());
-  const EdgeGradients g = edges_backward(graph, dz, weight, static_cast<float>(u.config.slope), saved);
+  const SimplifiedGradients g = u.graph_ops.simplified_edges_backward(u, dy, y, saved);
   ops::give(ops::param(u.view, kAttentionWeight), g.weight);
-  at::Tensor bias = at::empty({1}, at::kFloat);
-  *data(bias) = g.bias;
-  ops::give(ops::param(u.view, kAttentionBias), bias);
+  ops::give(ops::param(u.view, kAttentionBias), g.bias);
   return project_rows_backward(u, graph, g.rows, u.narrowed(x));
+}
+
+SimplifiedGradients simplified_edges_backward(const UnitContext& u, const SimplifiedGraph& graph, const at::Tensor& dy,
+                                              const at::Tensor& y, const SimplifiedSaved& saved) {
+  const at::Tensor dz = shape_backward(u, dy, y, saved.norms);
+  const at::Tensor weight = ops::vector(ops::param(u.view, kAttentionWeight), u.device);
+  return edges_backward(graph, dz, weight, static_cast<float>(u.config.slope), saved);
 }
 
 LayerCost simplified_cost(const SimplifiedGraph& graph, int64_t in, int64_t out) {

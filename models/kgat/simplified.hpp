@@ -55,6 +55,16 @@ at::Tensor simplified_layer(const UnitContext& u, const SimplifiedGraph& graph, 
 at::Tensor simplified_backward(const UnitContext& u, const SimplifiedGraph& graph, const at::Tensor& dy,
                                const at::Tensor& x, const at::Tensor& y, const SimplifiedSaved& saved);
 
+// The part of a layer that passes over its edges, by kernels (GraphOps has both ways): from the projected rows in `saved`,
+// which gets the scores and norms, to y (N, out); and backward.
+at::Tensor simplified_edges(const UnitContext& u, const SimplifiedGraph& graph, SimplifiedSaved& saved);
+struct SimplifiedGradients {
+  at::Tensor rows;          // (N + P, out)
+  at::Tensor weight, bias;  // (out), (1) of the attention
+};
+SimplifiedGradients simplified_edges_backward(const UnitContext& u, const SimplifiedGraph& graph, const at::Tensor& dy,
+                                              const at::Tensor& y, const SimplifiedSaved& saved);
+
 // Multiplications and additions of a layer, and the bytes that it keeps.
 struct LayerCost {
   double forward, backward, bytes;

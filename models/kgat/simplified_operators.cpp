@@ -22,33 +22,35 @@ at::Tensor nodes_of(const UnitContext& u, const at::Tensor& rows) { return rows.
 
 }  // namespace
 
-at::Tensor simplified_layer_by_operators(const UnitContext& u, SimplifiedSaved& saved) {
-  const SimplifiedOnDevice& edges = u.simplified;
-  const at::Tensor q = nodes_of(u, saved.rows).mul(attention_weight(u)), m = saved.rows.index_select(0, edges.row);
-  saved.scores =
-      q.index_select(0, edges.head).mul_(m).sum(1).add_(ops::vector(ops::param(u.view, kAttentionBias), u.device));
+at::Tensor OperatorOps::simplified_edges(const UnitContext& u, SimplifiedSaved& saved) const {
+  const at::Tensor q = nodes_of(u, saved.rows).mul(attention_weight(u)),
+                   m = saved.rows.index_select(0, simplified_.row);
+  saved.scores = q.index_select(0, simplified_.head)
+                     .mul_(m)
+                     .sum(1)
+                     .add_(ops::vector(ops::param(u.view, kAttentionBias), u.device));
   const at::Tensor shares = at::leaky_relu(saved.scores, u.config.slope);
-  at::Tensor y = segment_sums(m.mul(column(shares)), edges.begin).clamp_min_(0);
+  at::Tensor y = segment_sums(m.mul(column(shares)), simplified_.begin).clamp_min_(0);
   y = ops::dropout(u.dropout(), std::move(y));
   saved.norms = norms_of_rows(y);
   return y.mul_(column(saved.norms.reciprocal().mul_(kLength)));
 }
 
-SimplifiedGradients simplified_backward_by_operators(const UnitContext& u, const at::Tensor& dy, const at::Tensor& y,
-                                                     const SimplifiedSaved& saved) {
-  const SimplifiedOnDevice& edges = u.simplified;
+SimplifiedGradients OperatorOps::simplified_edges_backward(const UnitContext& u, const at::Tensor& dy,
+                                                           const at::Tensor& y, const SimplifiedSaved& saved) const {
   const double slope = u.config.slope;
   const at::Tensor along = column(y.mul(dy).sum(1).div_(kLength * kLength));
   at::Tensor dz = dy.sub(y.mul(along)).mul_(column(saved.norms.reciprocal().mul_(kLength)));
   dz = at::leaky_relu_backward(ops::dropout(u.dropout(), std::move(dz)), y, 0, /*self_is_result=*/false);
   const at::Tensor weight = attention_weight(u), own = nodes_of(u, saved.rows);
-  const at::Tensor m = saved.rows.index_select(0, edges.row), d = dz.index_select(0, edges.head);
+  const at::Tensor m = saved.rows.index_select(0, simplified_.row), d = dz.index_select(0, simplified_.head);
   const at::Tensor d_scores = at::leaky_relu_backward(d.mul(m).sum(1), saved.scores, slope, /*self_is_result=*/false);
-  const at::Tensor dq = segment_sums(m.mul(column(d_scores)), edges.begin);  // of w * p
+  const at::Tensor dq = segment_sums(m.mul(column(d_scores)), simplified_.begin);  // of w * p
   const at::Tensor shares = at::leaky_relu(saved.scores, slope);
-  const at::Tensor d_m = d.mul(column(shares)).add_(own.mul(weight).index_select(0, edges.head).mul_(column(d_scores)));
+  const at::Tensor d_m =
+      d.mul(column(shares)).add_(own.mul(weight).index_select(0, simplified_.head).mul_(column(d_scores)));
   SimplifiedGradients out;
-  out.rows = segment_sums(d_m.index_select(0, edges.row_edge), edges.row_begin);
+  out.rows = segment_sums(d_m.index_select(0, simplified_.row_edge), simplified_.row_begin);
   nodes_of(u, out.rows).add_(dq.mul(weight));
   out.weight = own.mul(dq).sum(0);
   out.bias = d_scores.sum(0, /*keepdim=*/true);
