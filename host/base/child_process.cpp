@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -19,15 +20,33 @@
 namespace ddhost {
 namespace {
 
+// Closes all descriptors from 3 on but two: a lock that the parent holds must end with the parent.
+void close_all_but(int first, int second) {
+  unsigned from = STDERR_FILENO + 1;
+  for (const int kept : {std::min(first, second), std::max(first, second)}) {
+    if (kept < static_cast<int>(from)) continue;
+    if (static_cast<unsigned>(kept) > from) ::close_range(from, static_cast<unsigned>(kept) - 1, 0);
+    from = static_cast<unsigned>(kept) + 1;
+  }
+  ::close_range(from, ~0U, 0);
+}
+
 // Output of the code, and output that the C library flushes at exit, is discarded.
-[[noreturn]] void run_child(const std::function<std::string()>& answer, int pipe) {
+[[noreturn]] void run_child(const std::function<std::string()>& answer, int pipe, int kept, pid_t parent) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) ::_exit(1);  // it has ended before
+  close_all_but(pipe, kept);
   const rlimit no_core{0, 0};
   ::setrlimit(RLIMIT_CORE, &no_core);
   const int nowhere = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(nowhere, fd);
-  const std::string text = answer();
+  std::string text;
+  try {
+    text = answer();
+  } catch (...) {  // nothing may unwind into the parent's code
+    ::_exit(1);
+  }
   const char* at = text.c_str();
   for (size_t left = text.size() + 1; left > 0;) {  // with the NUL, which says that the answer is complete
     const ssize_t n = ::write(pipe, at, left);
@@ -41,13 +60,14 @@ namespace {
 
 }  // namespace
 
-ChildProcess::ChildProcess(const std::string& purpose, const std::function<std::string()>& answer) {
+ChildProcess::ChildProcess(const std::string& purpose, const std::function<std::string()>& answer, int kept) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0)
     ddh::fail(DDH_RESOURCE_EXHAUSTED, "a pipe could not be made: ", std::strerror(errno), "; close other programs");
+  const pid_t parent = ::getpid();
   pid_ = ::fork();
   const int error = errno;
-  if (pid_ == 0) run_child(answer, ends[1]);
+  if (pid_ == 0) run_child(answer, ends[1], kept, parent);
   ::close(ends[1]);
   pipe_ = ends[0];
   if (pid_ < 0) {

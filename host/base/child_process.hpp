@@ -17,9 +17,9 @@ class ChildProcess {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Forks. The child has no standard input, output and error, writes no core, ends with this process, and sends what
-  // `answer` returns. `purpose`: for the error if there is no process: "to inspect 'x.so'".
-  ChildProcess(const std::string& purpose, const std::function<std::string()>& answer);
+  // Forks. The child has no standard input, output and error and no other descriptors but `kept`, writes no core, ends with
+  // this process, and sends what `answer` returns. `purpose`: for the error if there is no process: "to inspect 'x.so'".
+  ChildProcess(const std::string& purpose, const std::function<std::string()>& answer, int kept = -1);
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
   ~ChildProcess();

@@ -168,9 +168,8 @@ StoredLayout layout_named(const std::string& name, const fs::path& folder, const
   }
   ddh::fail(DDH_FAILED_PRECONDITION, "the model of '", folder.string(), "' has no layout '", name, "'; it has: ", known,
             manifest.layouts.empty()
-                ? " (checkpoints of an older ddhost hold no others: train.init_from reads one, and a "
-                  "run of 0 steps saves it anew)"
-                : "");
+                ? " (a checkpoint of an older ddhost lacks the others: resume it, and export the next)"
+                : "; give one of them");
 }
 
 }  // namespace

@@ -23,11 +23,11 @@ class ForeignSource {
  public:
   ForeignSource(const SafetensorsFile& file, const Manifest& manifest, std::string what)
       : tensors_(file.tensors()), what_(std::move(what)) {
-    for (const StoredLayout& layout : manifest.layouts)
-      for (const Manifest::Tensor& tensor : manifest.tensors)
-        if (const auto at = tensors_.find(stored_name(tensor.stored, tensor.stored.name));
-            at != tensors_.end() && shows(layout, tensor.stored.name, at->second.shape, tensor.stored.shape))
-          layout_ = layout;
+    std::vector<FoundShape> shapes;
+    for (const Manifest::Tensor& tensor : manifest.tensors)
+      if (const auto at = tensors_.find(stored_name(tensor.stored, tensor.stored.name)); at != tensors_.end())
+        shapes.push_back({tensor.stored.name, tensor.stored.shape, at->second.shape});
+    layout_ = layout_shown(manifest.layouts, shapes);
   }
 
   // That of another program; without a name: none.

@@ -21,9 +21,7 @@ struct ConvertedFile {
   std::string other_step;  // a parameter that has had another number of updates, or ""
 
   // Opens it in this process, and in processes that this one forks.
-  [[nodiscard]] std::string path() const {
-    return file->hidden().empty() ? ddh::str("/proc/self/fd/", file->data().descriptor()) : file->hidden().string();
-  }
+  [[nodiscard]] std::string path() const { return ddh::str("/proc/self/fd/", file->data().descriptor()); }
 };
 
 }  // namespace ddhost

@@ -213,6 +213,9 @@ Manifest manifest_of(const Json& json) {
     l.at("name").get_to(layout.name);
     l.at("refused").get_to(layout.refused);
     l.at("transposed").get_to(layout.transposed);
+    for (const std::string& name : layout.transposed)
+      if (const Manifest::Tensor* const t = m.find(name); t == nullptr || t->stored.shape.size() != 2)
+        throw std::invalid_argument("the layout '" + layout.name + "' transposes '" + name + "', which is no matrix");
   }
   m.progress = progress_of(json.at("progress"), m.param_names);
   return m;

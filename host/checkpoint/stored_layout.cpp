@@ -21,9 +21,12 @@ std::vector<StoredLayout> layouts_of(const ddh_model_desc& model) {
   return out;
 }
 
-bool shows(const StoredLayout& layout, const std::string& param, const std::vector<int64_t>& found,
-           const std::vector<int64_t>& wanted) {
-  return found != wanted && is_transposed_shape(found, wanted) && layout.transposed.contains(param);
+StoredLayout layout_shown(const std::vector<StoredLayout>& layouts, const std::vector<FoundShape>& shapes) {
+  for (const StoredLayout& layout : layouts)
+    for (const FoundShape& s : shapes)
+      if (s.found != s.wanted && is_transposed_shape(s.found, s.wanted) && layout.transposed.contains(s.param))
+        return layout;
+  return {};
 }
 
 std::string layout_note(const std::string& what, const StoredLayout& layout) {

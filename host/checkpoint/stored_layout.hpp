@@ -24,9 +24,13 @@ std::vector<StoredLayout> layouts_of(const ddh_model_desc& model);
 inline bool is_transposed_shape(const std::vector<int64_t>& a, const std::vector<int64_t>& b) {
   return a.size() == 2 && b.size() == 2 && a[0] == b[1] && a[1] == b[0];
 }
-// Whether a parameter's tensor in a file shows that the whole file has the layout. `wanted`: its shape in the model.
-bool shows(const StoredLayout& layout, const std::string& param, const std::vector<int64_t>& found,
-           const std::vector<int64_t>& wanted);
+// A parameter, its shape in the model, and that of its tensor in a file.
+struct FoundShape {
+  std::string param;
+  std::vector<int64_t> wanted, found;
+};
+// The first layout that one of the shapes shows, for all of the file; without a name: none.
+StoredLayout layout_shown(const std::vector<StoredLayout>& layouts, const std::vector<FoundShape>& shapes);
 // For the log. `what`: the file.
 std::string layout_note(const std::string& what, const StoredLayout& layout);
 

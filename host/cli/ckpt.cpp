@@ -177,22 +177,25 @@ fs::path existing_part(const fs::path& path) {
   return folder;
 }
 
-int import_from(const CkptArgs& args, Registry& registry, std::ostream& out) {
+int import_from(const CkptArgs& args, const Registry& registry, std::ostream& out) {
   const fs::path& from = args.paths.front();
   const fs::path like = one_of(args.like);
   std::vector<std::string> notes;
-  const ConvertRequest request{args.format,
-                               existing_part(args.out),
-                               {convert_memory(args.convert_memory, "--convert-memory"), kConvertCallLimit}};
+  std::error_code ec;
+  if (!fs::exists(from, ec))
+    ddh::fail(DDH_NOT_FOUND, "there is no file or folder '", from.string(), "'; check the path");
+  const auto call_limit = std::chrono::milliseconds(static_cast<int64_t>(args.watchdog_abort * 1000));
+  const ConvertRequest request{
+      args.format,
+      existing_part(args.out),
+      /*weights_only=*/false,
+      {convert_memory(args.convert_memory, "--convert-memory"), "--convert-memory", call_limit, "--watchdog-abort"}};
   const std::optional<ConvertedFile> converted = convert_foreign(from, request, registry, notes);
   for (const std::string& note : notes) print_sentence(note);
-  if (!converted) {
-    std::string known;
-    for (const std::string& id : registry.ids_of(DDH_KIND_FORMAT)) known += (known.empty() ? "" : ", ") + id;
+  if (!converted)
     ddh::fail(DDH_NOT_FOUND, "'", from.string(),
-              "' is no checkpoint that a format reads (there are: ", known.empty() ? "none" : known,
+              "' is no checkpoint that a format reads (there are: ", registry.names_of(DDH_KIND_FORMAT),
               "); give one of another program, or --format");
-  }
   const ImportedCheckpoint imported = import_checkpoint(from, *converted, like, args.out);
   for (const std::string& note : imported.notes) print_sentence(note);
   out << imported.folder.string() << '\n';
@@ -224,7 +227,7 @@ int prune(const CkptArgs& args, std::ostream& out) {
 
 }  // namespace
 
-int inspect_checkpoints(const CkptArgs& args, Registry& registry, std::ostream& out) {
+int inspect_checkpoints(const CkptArgs& args, const Registry& registry, std::ostream& out) {
   switch (args.action) {
     case CkptAction::kList:
       return list(args.paths.front(), out);

@@ -241,6 +241,8 @@ CLI::App* add_ckpt(CLI::App& app, CkptArgs& args) {
   import->add_option("--format", args.format, "plugin that reads the folder: auto, name, path or path:id");
   import->add_option("--convert-memory", args.convert_memory,
                      "most memory of the process that reads it: 8GiB; auto: a quarter of the machine's");
+  import->add_option("--watchdog-abort", args.watchdog_abort, "longest call of the format, in seconds; 0: no limit")
+      ->check(CLI::Range(0.0, 1e6));
   return ckpt;
 }
 

@@ -25,6 +25,7 @@ struct CkptArgs {
   // Of import.
   std::filesystem::path like, out;
   std::string format = "auto", convert_memory = "auto";
+  double watchdog_abort = 300;  // seconds
 };
 
 struct ExportArgs {

@@ -37,7 +37,7 @@ int print_options_page(const Registry& registry, const std::vector<std::string>&
 
 // `ddhost ckpt`: lists, shows, verifies, compares, removes or imports checkpoints. Returns 1 if a checkpoint is damaged
 // (verify) or two differ (diff).
-int inspect_checkpoints(const CkptArgs& args, Registry& registry, std::ostream& out);
+int inspect_checkpoints(const CkptArgs& args, const Registry& registry, std::ostream& out);
 
 // `ddhost export`: writes the weights of a checkpoint and lists the files.
 int export_weights(const ExportArgs& args, std::ostream& out);

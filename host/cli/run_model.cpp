@@ -73,16 +73,15 @@ void settle_weights(PreparedRun& run) {
 }
 
 // Reads the files of train.init_from that other programs wrote, once for all ranks.
-void convert_weights(PreparedRun& run, Registry& registry) {
+void convert_weights(PreparedRun& run, const Registry& registry) {
+  const WatchdogLimits watchdog = watchdog_limits(run.config);
+  const uint64_t memory = convert_memory(run.config.get<std::string>("run.convert_memory"), "run.convert_memory");
+  const ConvertRequest request{run.config.get<std::string>("run.format"),
+                               run.run_dir,
+                               /*weights_only=*/true,
+                               {memory, "run.convert_memory",
+                                watchdog.notice.count() == 0 ? watchdog.notice : watchdog.abort, "run.watchdog_abort"}};
   std::vector<std::string> notes;
-  const auto limit =
-      std::chrono::milliseconds(run.config.get<double>("run.watchdog") == 0
-                                    ? 0
-                                    : static_cast<int64_t>(run.config.get<double>("run.watchdog_abort") * 1000));
-  const ConvertRequest request{
-      run.config.get<std::string>("run.format"),
-      run.run_dir.empty() ? std::filesystem::temp_directory_path() : run.run_dir,
-      {convert_memory(run.config.get<std::string>("run.convert_memory"), "run.convert_memory"), limit}};
   for (const InitFile& entry : init_files(run.config.find("train.init_from")->value.dump())) {
     if (run.converted.contains(entry.file)) continue;
     if (std::optional<ConvertedFile> file = convert_foreign(entry.file, request, registry, notes))
@@ -103,7 +102,7 @@ std::vector<std::string> libraries_of(const PreparedRun& run) {
 }
 
 // In the loader: a run whose ranks can start.
-void make_ready(const CommandLine& line, PreparedRun& run, Registry& registry, LoaderRecord& record) {
+void make_ready(const CommandLine& line, PreparedRun& run, const Registry& registry, LoaderRecord& record) {
   if (run.work == Work::kTrain) {
     require_checkpoint(run);
     if (!goes_on_in(run.run_dir, run.wish)) keep_config_file(line, run);

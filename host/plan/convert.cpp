@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 
 #include "base/child_process.hpp"
 #include "base/json.hpp"
@@ -59,10 +60,8 @@ std::vector<Choice> formats_of(const std::string& format, const Registry& regist
   std::vector<Choice> out;
   for (const fs::path& file : registry.files_of(DDH_KIND_FORMAT, format)) out.push_back({file.string(), format, true});
   if (out.size() == 1) return out;
-  std::string known;
-  for (const std::string& id : registry.ids_of(DDH_KIND_FORMAT)) known += (known.empty() ? "" : ", ") + id;
   if (out.empty())
-    ddh::fail(DDH_NOT_FOUND, "there is no format '", format, "'; there are: ", known.empty() ? "none" : known,
+    ddh::fail(DDH_NOT_FOUND, "there is no format '", format, "'; there are: ", registry.names_of(DDH_KIND_FORMAT),
               "; give auto, one of them, or the path of a plugin");
   ddh::fail(DDH_INVALID_ARGUMENT, "the name '", format, "' of a format is in ", out[0].file, " and ", out[1].file,
             "; give the path of the file that you want");
@@ -71,15 +70,18 @@ std::vector<Choice> formats_of(const std::string& format, const Registry& regist
 // Watches a child until it answers, and says why it does not.
 class Watched {
  public:
-  Watched(const ConvertTask& task, const ConvertRequest& request, const RangeFile& out)
-      : task_(task),
-        request_(request),
-        child_("to read '" + task.path.string() + "'", [&] { return convert_in_child(task, out, record_); }) {}
+  using Task = std::function<std::string(ConvertRecord&)>;
+  Watched(const fs::path& path, const ConvertLimits& limits, const Task& task, int kept)
+      : path_(path),
+        limits_(limits),
+        child_(
+            "to read '" + path.string() + "'", [&] { return task(record_); }, kept) {}
 
-  Json answer() {
+  // Error: what the child or its end says. `notes`: lines of the plugin's log.
+  Json answer(std::vector<std::string>& notes) {
     for (;;) {
       const auto now = ChildProcess::Clock::now();
-      if (const std::optional<std::string> text = child_.answer(now + kLook)) return parsed(*text);
+      if (const std::optional<std::string> text = child_.answer(now + kLook)) return parsed(*text, notes);
       if (child_.is_silent() || child_.is_too_long()) fail_silent();
       check_memory();
       check_call(now);
@@ -92,55 +94,81 @@ class Watched {
     return call.empty() ? "" : ", in " + call;
   }
   [[nodiscard]] std::string limit_text() const {
-    return "it may use " + gib_text(task_.memory_bytes) + " of memory (run.convert_memory)";
+    return "it may use " + gib_text(limits_.memory_bytes) + " of memory (" + limits_.memory_key + ")";
   }
-  Json parsed(const std::string& text) const {
+  Json parsed(const std::string& text, std::vector<std::string>& notes) const {
     Json answer = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-    if (!answer.is_object())
-      ddh::fail(DDH_INTERNAL, "the process that reads '", task_.path.string(), "' gave no answer");
+    if (!answer.is_object()) ddh::fail(DDH_INTERNAL, "the process that reads '", path_.string(), "' gave no answer");
+    for (const Json& note : answer.value("notes", Json::array())) notes.push_back(note.get<std::string>());
     if (!answer.contains("sentence")) return answer;
-    std::string sentence = answer["sentence"].get<std::string>();
+    const auto sentence = answer["sentence"].get<std::string>();
     const auto code = answer["code"].get<ddh_rc>();
-    if (code == DDH_RESOURCE_EXHAUSTED && sentence.find("bad_alloc") != std::string::npos)
-      sentence = "no memory is left";
-    if (code == DDH_RESOURCE_EXHAUSTED && sentence == "no memory is left")
-      ddh::fail(code, "'", task_.path.string(), "' could not be read: ", sentence, "; ", limit_text(), ", raise it");
-    throw ddh::Error(code, sentence);
+    if (!answer.contains("is_memory")) throw ddh::Error(code, sentence);
+    ddh::fail(code, "'", path_.string(), "' could not be read: ", sentence, "; ", limit_text(), ", raise it");
   }
   [[noreturn]] void fail_silent() {
+    if (child_.is_too_long())
+      ddh::fail(DDH_INTERNAL, "the process that reads '", path_.string(),
+                "' answered with too long a text; fix the plugin");
     const std::optional<int> status = child_.wait(ChildProcess::Clock::now() + std::chrono::seconds(2));
-    const std::string reason = !status                ? "closed its answer"
-                               : WIFSIGNALED(*status) ? ddh::str("ended with signal ", WTERMSIG(*status), " (",
-                                                                 ::strsignal(WTERMSIG(*status)), ")")
-                                                      : ddh::str("ended with exit code ", WEXITSTATUS(*status));
-    ddh::fail(DDH_INTERNAL, "the process that reads '", task_.path.string(), "' ", reason, doing(), "; ", limit_text(),
+    const std::string end = !status                ? "closed its pipe"
+                            : WIFSIGNALED(*status) ? ddh::str("ended with signal ", WTERMSIG(*status), " (",
+                                                              ::strsignal(WTERMSIG(*status)), ")")
+                                                   : ddh::str("ended with exit code ", WEXITSTATUS(*status));
+    ddh::fail(DDH_INTERNAL, "the process that reads '", path_.string(), "' ", end, doing(), "; ", limit_text(),
               "; fix the plugin, or give a safetensors file");
   }
   void check_memory() const {
     const uint64_t first = record_.first_bytes(), now = anonymous_bytes(child_.pid());
-    if (first == 0 || now <= first + task_.memory_bytes) return;
-    ddh::fail(DDH_RESOURCE_EXHAUSTED, "the process that reads '", task_.path.string(), "' took ", gib_text(now - first),
+    if (first == 0 || now <= first + limits_.memory_bytes) return;
+    ddh::fail(DDH_RESOURCE_EXHAUSTED, "the process that reads '", path_.string(), "' took ", gib_text(now - first),
               " of memory", doing(), "; ", limit_text(), ", raise it or fix the plugin");
   }
   void check_call(ChildProcess::Clock::time_point now) {
-    if (record_.calls() != calls_) {
-      calls_ = record_.calls();
+    const std::string call = record_.call();
+    if (const uint64_t calls = record_.calls(); calls != calls_) {
+      calls_ = calls;
       since_ = now;
     }
-    const std::string call = record_.call();
-    if (call.empty() || request_.limits.call.count() == 0 || now - since_ < request_.limits.call) return;
+    if (call.empty() || limits_.call.count() == 0 || now - since_ < limits_.call) return;
     ddh::fail(DDH_DEADLINE_EXCEEDED, call, " has not returned for ",
-              std::chrono::duration<double>(request_.limits.call).count(), " s while it read '", task_.path.string(),
-              "' (run.watchdog_abort); fix the plugin, or give a safetensors file");
+              std::chrono::duration<double>(limits_.call).count(), " s while it read '", path_.string(),
+              "'; fix the plugin, give a safetensors file, or raise ", limits_.call_key);
   }
 
-  const ConvertTask& task_;
-  const ConvertRequest& request_;
+  const fs::path& path_;
+  const ConvertLimits& limits_;
   ConvertRecord record_;
   ChildProcess child_;  // after the record, which it writes
   uint64_t calls_ = 0;
   ChildProcess::Clock::time_point since_ = ChildProcess::Clock::now();
 };
+
+// A file without a name: it goes with the last process that has it open, also where the disk knows only files with names.
+std::shared_ptr<const NewFile> unnamed_file(const fs::path& folder, const fs::path& path) {
+  const fs::path place = folder.empty() ? fs::temp_directory_path() : folder;
+  auto file = std::make_shared<const NewFile>(place, place / ("copy of " + path.filename().string()));
+  if (!file->hidden().empty()) ::unlink(file->hidden().c_str());
+  return file;
+}
+
+// The format that reads the path; nullopt: none does.
+std::optional<Choice> chosen_format(const fs::path& path, const ConvertRequest& request, const Registry& registry,
+                                    std::vector<std::string>& notes) {
+  const std::vector<Choice> formats = formats_of(request.format, registry);
+  if (request.format != "auto") return formats.front();
+  if (formats.empty()) return std::nullopt;
+  const bool is_native = holds_safetensors(path);
+  const Json found = Watched(
+                         path, request.limits,
+                         [&](ConvertRecord& record) {
+                           return recognize_in_child(path, formats, is_native, request.limits.memory_bytes, record);
+                         },
+                         -1)
+                         .answer(notes);
+  if (!found.contains("file")) return std::nullopt;
+  return Choice{found.at("file").get<std::string>(), found.at("id").get<std::string>(), true};
+}
 
 }  // namespace
 
@@ -152,25 +180,27 @@ uint64_t convert_memory(const std::string& text, const std::string& key) {
             " is not a size; give auto, for a quarter of the machine's memory; or ", kSizeForms);
 }
 
-std::optional<ConvertedFile> convert_foreign(const fs::path& path, const ConvertRequest& request, Registry& registry,
-                                             std::vector<std::string>& notes) {
+std::optional<ConvertedFile> convert_foreign(const fs::path& path, const ConvertRequest& request,
+                                             const Registry& registry, std::vector<std::string>& notes) {
   std::error_code ec;
   if (is_own(path) || !fs::exists(path, ec)) return std::nullopt;
-  const bool is_chosen = request.format != "auto";
-  ConvertTask task{path, formats_of(request.format, registry), is_chosen, holds_safetensors(path),
-                   request.limits.memory_bytes};
-  if (task.formats.empty()) return std::nullopt;
+  const std::optional<Choice> format = chosen_format(path, request, registry, notes);
+  if (!format) return std::nullopt;
+  const ConvertLimits& limits = request.limits;
   ConvertedFile out;
-  out.file = std::make_shared<const NewFile>(request.folder, request.folder / "converted.safetensors");
-  const Json answer = Watched(task, request, out.file->data()).answer();
-  if (answer.contains("none")) return std::nullopt;
+  out.file = unnamed_file(request.folder, path);
+  const ConvertTask task{path, *format, request.weights_only, limits.memory_bytes};
+  const RangeFile& file = out.file->data();
+  const Json answer =
+      Watched(
+          path, limits, [&](ConvertRecord& record) { return convert_in_child(task, file, record); }, file.descriptor())
+          .answer(notes);
   out.what = answer.at("what").get<std::string>();
   out.step = answer.at("step").get<int64_t>();
   out.other_step = answer.at("other_step").get<std::string>();
   notes.push_back(ddh::str("'", path.string(), "', ", out.what, ", was read by ",
-                           answer.at("format").get<std::string>(), " with at most ", gib_text(task.memory_bytes),
-                           " of memory (run.convert_memory)"));
-  for (const Json& note : answer.at("notes")) notes.push_back(note.get<std::string>());
+                           answer.at("format").get<std::string>(), " with at most ", gib_text(limits.memory_bytes),
+                           " of memory (", limits.memory_key, ")"));
   return out;
 }
 

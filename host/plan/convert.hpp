@@ -20,21 +20,23 @@ namespace ddhost {
 
 struct ConvertLimits {
   uint64_t memory_bytes;           // of the child, beyond what it begins with
-  std::chrono::milliseconds call;  // of a plugin's call
+  std::string memory_key;          // the option that sets it, for sentences
+  std::chrono::milliseconds call;  // of a plugin's call; 0: none
+  std::string call_key;
 };
 // "auto" or a size; auto: a quarter of the machine's memory. `key` names the option in the error.
 uint64_t convert_memory(const std::string& text, const std::string& key);
-inline constexpr std::chrono::milliseconds kConvertCallLimit = std::chrono::minutes(5);
 
 struct ConvertRequest {
   std::string format;            // "auto": that which recognizes the file; a name, a path or path:id
-  std::filesystem::path folder;  // the disk of the converted file
+  std::filesystem::path folder;  // the disk of the converted file; "": the folder for temporary files
+  bool weights_only;             // without the state of an optimizer
   ConvertLimits limits;
 };
 
-// nullopt: no format is needed, or none recognizes the path, so it is read as safetensors. Error: it can't be read; the
+// nullopt: the path is a safetensors file or a checkpoint of this program by its name, or no format recognizes it. Error: it can't be read; the
 // sentence names the path, the plugin if it has done wrong, and the cure.
 std::optional<ConvertedFile> convert_foreign(const std::filesystem::path& path, const ConvertRequest& request,
-                                             Registry& registry, std::vector<std::string>& notes);
+                                             const Registry& registry, std::vector<std::string>& notes);
 
 }  // namespace ddhost

@@ -42,8 +42,8 @@ void ConvertRecord::begin(const std::string& call) {
   const size_t n = std::min(call.size(), page_->call.size() - 1);
   std::memcpy(page_->call.data(), call.data(), n);
   page_->call[n] = '\0';
+  page_->calls.fetch_add(1);  // first, so that who sees the call sees a new number
   page_->is_in_call.store(true);
-  page_->calls.fetch_add(1);
 }
 void ConvertRecord::end() {
   page_->is_in_call.store(false);
@@ -57,6 +57,7 @@ uint64_t ConvertRecord::first_bytes() const { return page_->first_bytes.load(); 
 namespace {
 
 constexpr uint32_t kMostTensors = 1U << 24, kMostDims = 64;
+constexpr size_t kMostNotes = 1000;
 constexpr uint64_t kPieceBytes = uint64_t{8} << 20;  // of one read
 
 // The value of a line of /proc/<pid>/status in bytes; 0: it has no such line.
@@ -68,12 +69,26 @@ uint64_t status_bytes(const std::string& pid, std::string_view key) {
   return 0;
 }
 
-void limit_memory(uint64_t bytes) {
-  rlimit limit{};
-  ::getrlimit(RLIMIT_DATA, &limit);
-  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, status_bytes("self", "VmData") + bytes);
-  ::setrlimit(RLIMIT_DATA, &limit);
-}
+// During its lifetime.
+class MemoryLimit {
+ public:
+  explicit MemoryLimit(uint64_t bytes) {
+    ::getrlimit(RLIMIT_DATA, &before_);
+    rlimit limit = before_;
+    limit.rlim_cur = std::min<rlim_t>(limit.rlim_cur, status_bytes("self", "VmData") + bytes);
+    ::setrlimit(RLIMIT_DATA, &limit);
+  }
+  MemoryLimit(const MemoryLimit&) = delete;
+  MemoryLimit& operator=(const MemoryLimit&) = delete;
+  ~MemoryLimit() { ::setrlimit(RLIMIT_DATA, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+struct NoMemory : ddh::Error {
+  using Error::Error;
+};
 
 // What a format sees of the host: the log, whose lines become notes.
 class FormatHost {
@@ -87,8 +102,8 @@ class FormatHost {
   static const void* interface_of(const char* id) {
     static const ddh_log_api log = {sizeof(ddh_log_api), 0, [](void* h, int32_t level, const char* text) noexcept {
                                       auto& notes = static_cast<FormatHost*>(h)->notes_;
-                                      if (level <= DDH_LOG_DEBUG || text == nullptr || notes.size() >= 100) return;
-                                      notes.push_back(plain_text(text));
+                                      if (level > DDH_LOG_DEBUG && text != nullptr && notes.size() < kMostNotes)
+                                        notes.push_back(plain_text(text));
                                     }};
     return std::string_view(id) == DDH_LOG_IFACE ? &log : nullptr;
   }
@@ -112,6 +127,7 @@ class OpenFormat {
     const End end{record_};
     return body();
   }
+
  public:
   OpenFormat(const Library& library, const ddh_desc& desc, const FormatHost& host, ConvertRecord& record)
       : record_(record), name_("format '" + plain_text(desc.id) + "'") {
@@ -119,6 +135,12 @@ class OpenFormat {
       instance_ = Instance({&library.module(), &desc, library.file()}, host.host(), "format");
       table_ = &instance_.require<ddh_format_api>(DDH_FORMAT_IFACE, DDH_FORMAT_API_MIN_SIZE);
     });
+  }
+
+  OpenFormat(const OpenFormat&) = delete;
+  OpenFormat& operator=(const OpenFormat&) = delete;
+  ~OpenFormat() {
+    recorded("destroy", [&] { instance_ = Instance(); });
   }
 
   [[nodiscard]] const std::string& name() const { return name_; }
@@ -146,6 +168,8 @@ class OpenFormat {
     if (t.role != DDH_TENSOR_WEIGHT && !is_slot) blame(of, "its role is ", t.role, ", which this host does not know");
     if (t.name == nullptr || t.name[0] == '\0' || !is_utf8(t.name)) blame(of, "it has no name");
     if (is_slot && (t.slot == nullptr || t.slot[0] == '\0' || !is_utf8(t.slot))) blame(of, "its slot has no name");
+    if (is_slot && std::string_view(t.slot).find('/') != std::string_view::npos)
+      blame(of, "its slot '", t.slot, "' has a slash");
     if (t.n_dims > kMostDims || (t.n_dims > 0 && t.shape == nullptr)) blame(of, "it has ", t.n_dims, " dimensions");
     uint64_t bytes = ddh_dtype_bytes(t.dtype);
     if (bytes == 0) blame(of, "its dtype is ", t.dtype, ", which this host does not know");
@@ -161,7 +185,8 @@ class OpenFormat {
     return {name, t.dtype, shape};
   }
   void read(uint32_t index, const std::string& tensor, uint64_t offset, uint64_t bytes, char* dst) {
-    call("read of '" + tensor + "'", table_->read, index, offset, bytes, static_cast<void*>(dst));
+    call("read of '" + tensor.substr(tensor.find('/') + 1) + "'", table_->read, index, offset, bytes,
+         static_cast<void*>(dst));
   }
 
  private:
@@ -172,6 +197,7 @@ class OpenFormat {
     const ddh_rc rc = recorded(what, [&] { return function(instance_.get(), args..., error.get()); });
     if (rc == DDH_OK) return;
     const std::string text = error.text();
+    if (rc == DDH_RESOURCE_EXHAUSTED) throw NoMemory(rc, name_ + ", " + what + ": no memory is left");
     if (text.empty()) blame(what, "it fails with ", code_name(rc), " and gives no reason");
     throw ddh::Error(rc, text);
   }
@@ -188,53 +214,46 @@ class OpenFormat {
   std::set<std::string> names_;
 };
 
-using Formats = std::vector<std::unique_ptr<OpenFormat>>;
+struct LoadedFormat {
+  const Library* library;
+  const ddh_desc* desc;
+};
 
-Formats formats_of(const ConvertTask& task, const FormatHost& host, std::vector<Library>& libraries,
-                   ConvertRecord& record) {
-  Formats out;
-  libraries.reserve(task.formats.size());
-  for (const Choice& choice : task.formats) {
-    record.begin("loading of '" + choice.file + "'");
-    libraries.push_back(Library::load(choice.file, FormatHost::interface_of));
-    record.end();
-    const ddh_module& module = libraries.back().module();
-    for (uint32_t i = 0; i < module.n_desc; ++i) {
-      const ddh_desc& desc = *module.desc[i];
-      if (desc.kind == DDH_KIND_FORMAT && (choice.id.empty() || choice.id == desc.id))
-        out.push_back(std::make_unique<OpenFormat>(libraries.back(), desc, host, record));
-    }
-  }
+// The formats of a file. `libraries` keeps it.
+std::vector<LoadedFormat> load_formats(const Choice& choice, std::vector<std::unique_ptr<const Library>>& libraries,
+                                       ConvertRecord& record) {
+  record.begin("loading of '" + choice.file + "'");
+  libraries.push_back(std::make_unique<const Library>(Library::load(choice.file, FormatHost::interface_of)));
+  record.end();
+  std::vector<LoadedFormat> out;
+  const ddh_module& module = libraries.back()->module();
+  for (uint32_t i = 0; i < module.n_desc; ++i)
+    if (module.desc[i]->kind == DDH_KIND_FORMAT && (choice.id.empty() || choice.id == module.desc[i]->id))
+      out.push_back({libraries.back().get(), module.desc[i]});
   return out;
-}
-
-// Those that recognize the path stay.
-void ask(Formats& formats, const ConvertTask& task) {
-  std::erase_if(formats, [&](const auto& format) { return !format->matches(task.path.string()); });
-  if (formats.size() + (task.is_native && !formats.empty() ? 1 : 0) < 2) return;
-  std::string names = task.is_native ? "safetensors" : "";
-  for (const auto& format : formats) names += (names.empty() ? "" : " and ") + format->name();
-  ddh::fail(
-      DDH_INVALID_ARGUMENT, "'", task.path.string(), "' is of several formats, ", names,
-      ", so it is not clear which to read; name a file in it, or choose a format (run.format, or --format of ckpt "
-      "import)");
 }
 
 Json write(OpenFormat& format, const ConvertTask& task, const RangeFile& out) {
   const ddh_format_info info = format.open(task.path.string());
   std::vector<SafetensorsLayout::Item> items;
-  for (uint32_t i = 0; i < info.n_tensors; ++i) items.push_back(format.tensor(i));
+  std::vector<uint32_t> indices;
+  for (uint32_t i = 0; i < info.n_tensors; ++i) {
+    SafetensorsLayout::Item item = format.tensor(i);
+    if (task.weights_only && !item.name.starts_with(kWeightPrefix)) continue;
+    items.push_back(std::move(item));
+    indices.push_back(i);
+  }
   const std::string meaning = info.meaning_of_ids == nullptr ? "" : info.meaning_of_ids;
   const SafetensorsLayout layout(items, weights_metadata(meaning));
   out.reserve(layout.file_bytes);
   out.write_at(0, layout.header.data(), layout.header.size());
   std::vector<char> piece(std::min(kPieceBytes, layout.file_bytes));
-  for (uint32_t i = 0; i < info.n_tensors; ++i) {
+  for (size_t i = 0; i < items.size(); ++i) {
     const uint64_t begin = layout.file_offsets[i];
-    const uint64_t end = i + 1 < info.n_tensors ? layout.file_offsets[i + 1] : layout.file_bytes;
+    const uint64_t end = i + 1 < items.size() ? layout.file_offsets[i + 1] : layout.file_bytes;
     for (uint64_t at = begin; at < end; at += kPieceBytes) {
       const uint64_t n = std::min(kPieceBytes, end - at);
-      format.read(i, items[i].name, at - begin, n, piece.data());
+      format.read(indices[i], items[i].name, at - begin, n, piece.data());
       out.write_at(at, piece.data(), n);
     }
   }
@@ -244,6 +263,29 @@ Json write(OpenFormat& format, const ConvertTask& task, const RangeFile& out) {
           {"format", format.name()}};
 }
 
+// Runs body(host, libraries) under the memory limit; failures become the answer.
+template <class Body>
+std::string answered(uint64_t memory_bytes, ConvertRecord& record, Body&& body) {
+  Json answer;
+  FormatHost host;
+  std::vector<std::unique_ptr<const Library>> libraries;
+  try {
+    record.set_first_bytes(std::max<uint64_t>(1, anonymous_bytes(::getpid())));
+    const MemoryLimit limit(memory_bytes);
+    answer = body(host, libraries);
+  } catch (const NoMemory& error) {
+    answer = {{"code", error.code()}, {"sentence", plain_text(error.what())}, {"is_memory", true}};
+  } catch (const ddh::Error& error) {
+    answer = {{"code", error.code()}, {"sentence", plain_text(error.what())}};
+  } catch (const std::bad_alloc&) {
+    answer = {{"code", DDH_RESOURCE_EXHAUSTED}, {"sentence", "no memory is left"}, {"is_memory", true}};
+  } catch (const std::exception& error) {
+    answer = {{"code", DDH_INTERNAL}, {"sentence", sentence_of(error)}};
+  }
+  answer["notes"] = host.notes();
+  return answer.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 }  // namespace
 
 uint64_t anonymous_bytes(pid_t pid) {
@@ -251,26 +293,37 @@ uint64_t anonymous_bytes(pid_t pid) {
   return status_bytes(id, "RssAnon") + status_bytes(id, "RssShmem");
 }
 
+std::string recognize_in_child(const fs::path& path, const std::vector<Choice>& formats, bool is_native,
+                               uint64_t memory_bytes, ConvertRecord& record) {
+  return answered(memory_bytes, record, [&](FormatHost& host, auto& libraries) {
+    Json found = Json::object();
+    std::string names = is_native ? "safetensors" : "";
+    for (const Choice& choice : formats) {
+      for (const LoadedFormat& loaded : load_formats(choice, libraries, record)) {
+        OpenFormat format(*loaded.library, *loaded.desc, host, record);
+        if (!format.matches(path.string())) continue;
+        if (!names.empty())
+          ddh::fail(
+              DDH_INVALID_ARGUMENT, "'", path.string(), "' is of two formats, ", names, " and ", format.name(),
+              ", so it is not clear which to read; name a file in it, or choose one (run.format; --format of ckpt "
+              "import)");
+        names = format.name();
+        found = {{"file", choice.file}, {"id", loaded.desc->id}};
+      }
+    }
+    return found;
+  });
+}
+
 std::string convert_in_child(const ConvertTask& task, const RangeFile& out, ConvertRecord& record) {
-  Json answer;
-  try {
-    record.set_first_bytes(std::max<uint64_t>(1, anonymous_bytes(::getpid())));
-    limit_memory(task.memory_bytes);
-    FormatHost host;
-    std::vector<Library> libraries;
-    Formats formats = formats_of(task, host, libraries, record);
-    if (!task.is_chosen) ask(formats, task);
-    answer["none"] = true;
-    if (!formats.empty()) answer = write(*formats.front(), task, out);
-    answer["notes"] = host.notes();
-  } catch (const ddh::Error& error) {
-    answer = {{"code", error.code()}, {"sentence", plain_text(error.what())}};
-  } catch (const std::bad_alloc&) {
-    answer = {{"code", DDH_RESOURCE_EXHAUSTED}, {"sentence", "no memory is left"}};
-  } catch (const std::exception& error) {
-    answer = {{"code", DDH_INTERNAL}, {"sentence", sentence_of(error)}};
-  }
-  return answer.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return answered(task.memory_bytes, record, [&](FormatHost& host, auto& libraries) {
+    const std::vector<LoadedFormat> formats = load_formats(task.format, libraries, record);
+    if (formats.size() != 1)
+      ddh::fail(DDH_INVALID_ARGUMENT, "'", task.format.file, "' holds ", formats.size(), " formats",
+                task.format.id.empty() ? "" : " '" + task.format.id + "'", "; name one of its formats as path:id");
+    OpenFormat format(*formats.front().library, *formats.front().desc, host, record);
+    return write(format, task, out);
+  });
 }
 
 }  // namespace ddhost

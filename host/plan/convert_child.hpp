@@ -43,15 +43,20 @@ class ConvertRecord {
 // Memory of a process that no file backs.
 uint64_t anonymous_bytes(pid_t pid);
 
+// The answers are JSON: what each function says below, with "notes"; or {"code", "sentence", "is_memory", "notes"}, where
+// is_memory says that the child had none left.
+
+// {"file", "id"} of the format that recognizes the path, or {}. `is_native`: the host can read the path too.
+std::string recognize_in_child(const std::filesystem::path& path, const std::vector<Choice>& formats, bool is_native,
+                               uint64_t memory_bytes, ConvertRecord& record);
+
 struct ConvertTask {
   std::filesystem::path path;
-  std::vector<Choice> formats;  // file and id; id "": all formats of the file
-  bool is_chosen;               // by the user: then `matches` is not asked
-  bool is_native;               // the host can read the path too
+  Choice format;
+  bool weights_only;
   uint64_t memory_bytes;
 };
-
-// The answer as JSON: {"none": true}, {"code", "sentence"}, or {"what", "step", "other_step", "format", "notes"}.
+// {"what", "step", "other_step", "format"}
 std::string convert_in_child(const ConvertTask& task, const RangeFile& out, ConvertRecord& record);
 
 }  // namespace ddhost

@@ -136,12 +136,12 @@ std::vector<fs::path> Registry::files_of(int32_t kind, const std::string& name) 
   return files;
 }
 
-std::vector<std::string> Registry::ids_of(int32_t kind) const {
-  std::vector<std::string> ids;
+std::string Registry::names_of(int32_t kind) const {
+  std::string names;
   for (const fs::path& file : all_files())
     for (const NotePlugin& plugin : announced(file))
-      if (plugin.kind == kind_name(kind)) ids.push_back(plugin.id);
-  return ids;
+      if (plugin.kind == kind_name(kind)) names += (names.empty() ? "" : ", ") + plugin.id;
+  return names.empty() ? "none" : names;
 }
 
 std::vector<Plugin> Registry::built_in() const {

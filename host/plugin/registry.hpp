@@ -34,8 +34,8 @@ class Registry {
 
   // Files whose note lists a plugin of the kind, and of the name unless it is "".
   [[nodiscard]] std::vector<std::filesystem::path> files_of(int32_t kind, const std::string& name = "") const;
-  // Names of all plugins of the kind in these files.
-  [[nodiscard]] std::vector<std::string> ids_of(int32_t kind) const;
+  // "torch, llmc": the names of all plugins of the kind in these files; "none".
+  [[nodiscard]] std::string names_of(int32_t kind) const;
 
   // The linked plugins.
   [[nodiscard]] std::vector<Plugin> built_in() const;

@@ -47,7 +47,7 @@ std::FILE* open_output(const std::string& path, int flags, const char* mode) {
   // Two monitors that write one file would mix their rows. Not every file system has locks.
   if (known && S_ISREG(info.st_mode) && ::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     ::close(fd);
-    fail(DDH_ALREADY_EXISTS, "'", path, "' is written by another monitor, or by another run; give each a file of its own");
+    fail(DDH_ALREADY_EXISTS, "'", path, "' is written by another monitor or program; give each a file of its own");
   }
   if (known && (S_ISREG(info.st_mode) || S_ISCHR(info.st_mode))) return ::fdopen(fd, mode);
   const int error = errno;
@@ -59,8 +59,7 @@ std::FILE* open_output(const std::string& path, int flags, const char* mode) {
 
 }  // namespace
 
-OutputFile::OutputFile(std::string path)
-    : path_(std::move(path)), file_(open_output(path_, O_WRONLY | O_CREAT, "wb")) {
+OutputFile::OutputFile(std::string path) : path_(std::move(path)), file_(open_output(path_, O_WRONLY | O_CREAT, "wb")) {
   if (file_ != nullptr && ::ftruncate(fileno(file_.get()), 0) != 0 && errno != EINVAL)
     fail(DDH_PERMISSION_DENIED, "cannot write '", path_, "': ", std::strerror(errno), "; give another run.dir");
 }
@@ -68,13 +67,13 @@ OutputFile::OutputFile(std::string path)
 OutputFile OutputFile::continued(std::string path, const std::function<bool(std::string_view line)>& is_kept) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0) return OutputFile(std::move(path));
-  std::istringstream old(read_input(path, {"file of records", "remove it, or give another run.dir"}));
-  long kept = 0;
-  for (std::string line; std::getline(old, line) && !old.eof() && is_kept(std::string_view(line));)
-    kept += static_cast<long>(line.size()) + 1;
   OutputFile out;
   out.path_ = std::move(path);
   out.file_.reset(open_output(out.path_, O_RDWR, "r+b"));
+  std::istringstream old(read_input(out.path_, {"file of records", "remove it, or give another run.dir"}));
+  long kept = 0;
+  for (std::string line; std::getline(old, line) && !old.eof() && is_kept(std::string_view(line));)
+    kept += static_cast<long>(line.size()) + 1;
   if (out.file_ == nullptr || ::ftruncate(fileno(out.file_.get()), kept) != 0 ||
       std::fseek(out.file_.get(), kept, SEEK_SET) != 0)
     fail(DDH_PERMISSION_DENIED, "cannot continue '", out.path_, "': ", std::strerror(errno), "; give another run.dir");

@@ -138,6 +138,12 @@ TEST_CASE("a file that can't be opened or written ends the run, and the error na
                 {"monitor 'csv', row", "cannot write", "metrics.csv", "No space left", "free some space"});
 }
 
+TEST_CASE("two monitors do not write one file", "[cli]") {
+  const TempFolder folder;
+  check_refused(train(folder, {"--monitor", "csv," + kBestLoss, "monitor.best_loss.file=metrics.csv"}),
+                {"metrics.csv", "is written by another monitor or program", "give each a file of its own"});
+}
+
 TEST_CASE("a folder with recorded rows is never used for another run", "[cli]") {
   const TempFolder early, late;
   check_refused(train(early, {"--monitor", "csv,tensorboard", "data.order=" + early.file("none")}), {"data.order"});

@@ -4,6 +4,7 @@
 #include "fuzz/fuzz.hpp"
 #include "pickle_tree.hpp"
 
+using namespace ddhost;
 using namespace torch_format;
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {

@@ -4,6 +4,7 @@
 #include "foreign_checkpoint.hpp"
 #include "fuzz/fuzz.hpp"
 
+using namespace ddhost;
 using namespace torch_format;
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {

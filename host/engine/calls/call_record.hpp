@@ -51,11 +51,6 @@ enum class PluginCall : uint8_t {
   kSampleBegin,
   kSampleNext,
   kSampleText,
-  // formats
-  kMatches,
-  kOpen,
-  kTensor,
-  kRead,
   // transports
   kInit,
   kGroupInfo,

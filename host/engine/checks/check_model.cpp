@@ -232,7 +232,12 @@ void check_description(const ddh_model_desc* model) {
   for (uint32_t g = 0; g < model->n_programs; ++g) check_program(*model->programs[g], model->n_units);
   if (!DDH_HAS(model, ddh_model_desc, n_layouts)) return;
   check_array(model->layouts, model->n_layouts, DDH_LAYOUT_DESC_MIN_SIZE, "layout");
-  for (uint32_t l = 0; l < model->n_layouts; ++l) check_layout(*model, *model->layouts[l]);
+  std::set<std::string> names = {"model"};  // the model's own
+  for (uint32_t l = 0; l < model->n_layouts; ++l) {
+    check_layout(*model, *model->layouts[l]);
+    if (!names.insert(model->layouts[l]->name).second)
+      refuse("layout ", l, " of the model has the name '", model->layouts[l]->name, "', which is taken");
+  }
 }
 
 template <class T>

@@ -162,15 +162,13 @@ std::vector<WeightsFiles::Wanted> WeightsFiles::all_wanted() {
 
 StoredLayout WeightsFiles::layout_of(const TensorFiles& file, const InitFile& entry,
                                      const std::vector<Wanted>& wanted) {
-  for (const StoredLayout& layout : layouts_of(model_)) {
-    for (const Wanted& one : wanted) {
-      const std::optional<std::string> name = one.name_in(file, entry);
-      if (!name || !shows(layout, one.names.front(), file.find(*name)->shape, one.shape)) continue;
-      notes_.push_back(layout_note("'" + entry.file + "'", layout));
-      return layout;
-    }
-  }
-  return {};
+  std::vector<FoundShape> shapes;
+  for (const Wanted& one : wanted)
+    if (const std::optional<std::string> name = one.name_in(file, entry))
+      shapes.push_back({one.names.front(), one.shape, file.find(*name)->shape});
+  StoredLayout layout = layout_shown(layouts_of(model_), shapes);
+  if (!layout.name.empty()) notes_.push_back(layout_note("'" + entry.file + "'", layout));
+  return layout;
 }
 
 void WeightsFiles::take(const InitFile& entry, const std::vector<Wanted>& wanted) {

@@ -35,6 +35,10 @@ class Torch final : public ddh::Format {
 
  private:
   void add(ddh::FormatContents& out, const std::string& name, const std::string& slot, const ddh::FileTensor& tensor) {
+    if (tensor.dtype == 0) {
+      host.log(DDH_LOG_WARN, "tensor '", name, "' has a dtype that ddhost lacks, and is left out");
+      return;
+    }
     out.tensors.push_back({name, slot, tensor.dtype, tensor.shape});
     tensors_.push_back(&tensor);
   }

@@ -15,15 +15,16 @@ struct Scalar {
   const char* name;
   int32_t dtype;
 };
-constexpr std::array<Scalar, 7> kStorages = {{{"FloatStorage", DDH_F32},
+constexpr std::array<Scalar, 8> kStorages = {{{"FloatStorage", DDH_F32},
                                               {"HalfStorage", DDH_F16},
                                               {"BFloat16Storage", DDH_BF16},
                                               {"DoubleStorage", DDH_F64},
                                               {"LongStorage", DDH_I64},
                                               {"IntStorage", DDH_I32},
-                                              {"ByteStorage", DDH_U8}}};
+                                              {"ByteStorage", DDH_U8},
+                                              {"BoolStorage", DDH_U8}}};
 
-// 0: one that is unknown here (bool, int8).
+// 0: one that is unknown here (int8, int16).
 int32_t dtype_of(const std::string& storage) {
   const std::string name = storage.substr(storage.rfind('.') + 1);
   for (const Scalar& scalar : kStorages)

@@ -43,7 +43,10 @@ struct Chain {
             1,
             0,
             "chain",
-            nullptr};
+            nullptr,
+            nullptr,
+            0,
+            0};
   }
   Chain(const Chain&) = delete;
   Chain& operator=(const Chain&) = delete;

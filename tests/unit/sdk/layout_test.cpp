@@ -40,7 +40,7 @@ struct Model {
     program.kind = DDH_PROGRAM_TRAIN;
     program.units = order;
     program.n_units = 2;
-    desc = {sizeof desc, 5, param_list, unit_list, nullptr, programs, 2, 0, 1, 0, "test", nullptr};
+    desc = {sizeof desc, 5, param_list, unit_list, nullptr, programs, 2, 0, 1, 0, "test", nullptr, nullptr, 0, 0};
   }
 };
 

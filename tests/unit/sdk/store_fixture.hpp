@@ -54,7 +54,7 @@ struct StoreModel {
     program.kind = DDH_PROGRAM_TRAIN;
     program.units = order;
     program.n_units = 3;
-    desc = {sizeof desc, 5, param_list, unit_list, nullptr, programs, 3, 0, 1, 0, "test", nullptr};
+    desc = {sizeof desc, 5, param_list, unit_list, nullptr, programs, 3, 0, 1, 0, "test", nullptr, nullptr, 0, 0};
   }
   StoreModel(const StoreModel&) = delete;
   StoreModel& operator=(const StoreModel&) = delete;

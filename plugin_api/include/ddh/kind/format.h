@@ -8,7 +8,7 @@
  * The host runs it once, before the ranks start, in a child process of its own, and writes what it reads into one
  * safetensors file, from which all ranks load. So a format knows no rank, no device and no model. The host limits the
  * child's memory (run.convert_memory): it maps files, or reads them in parts. It has the interface ddh.log, no other,
- * and takes no options. A crash, an endless call and a wrong size end the run with a sentence that names the plugin.
+ * and takes no options. A crash, an endless call and a wrong size end the run with a sentence that names the call.
  * Draft: it may still change after 1.0. */
 #ifndef DDH_KIND_FORMAT_H
 #define DDH_KIND_FORMAT_H
@@ -24,10 +24,10 @@ typedef struct ddh_file_tensor {
   uint32_t struct_size;
   int32_t role;         /* DDH_TENSOR_* */
   const char* name;     /* of the weight: "transformer.h.0.ln_1.weight" */
-  const char* slot;     /* of the optimizer, "exp_avg"; NULL of a weight */
+  const char* slot;     /* of the optimizer, "exp_avg", without a slash; NULL of a weight */
   const int64_t* shape; /* n_dims sizes */
   uint32_t n_dims;
-  int32_t dtype;  /* DDH_F32 ... */
+  int32_t dtype;  /* DDH_F32 ...; a tensor of another dtype is left out, with a line in the log */
   uint64_t bytes; /* numel * bytes of an element */
 } ddh_file_tensor;
 #define DDH_FILE_TENSOR_MIN_SIZE 48u
