@@ -161,7 +161,8 @@ TEST_CASE("every pair of strategy, optimizer, schedule and model starts, or is r
   WARN(rows.size() << " runs, of which " << refused << " were refused and cured");
 }
 
-TEST_CASE("every optimizer and every schedule replaces the one of each shipped small configuration", "[cli]") {
+// The pairs above have these too; half of them with the model's configuration.
+TEST_CASE("every optimizer and every schedule replaces the one of each shipped small configuration", "[.all]") {
   const Plugins plugins = listed_plugins();
   for (const size_t kind : {1U, 2U})
     for (const std::string& plugin : plugins[kind])

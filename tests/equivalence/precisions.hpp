@@ -39,13 +39,14 @@ inline Options options_of(const Computation& c) {
 
 // Runs a model under one variant of each strategy and compares with ddp. `also` checks each run further.
 inline void check_strategies(const Cell& cell, size_t n_evaluations,
-                             const std::function<void(const Result&)>& also = nullptr) {
+                             const std::function<void(const Result&)>& also = nullptr,
+                             const std::vector<Variant>& ways = kOneOfEachStrategy) {
   const Result reference = run(cell);
   INFO(reference.command);
   CHECK(reference.record.evaluations.size() == n_evaluations);
   // A step that is skipped because of an overflow compares nothing.
   for (const nlohmann::json& step : reference.record.steps) CHECK_FALSE(step.value("skipped", false));
-  for (const Variant& way : kOneOfEachStrategy) {
+  for (const Variant& way : ways) {
     const Result other = run({way, cell.world, cell.options, cell.steps, cell.model});
     check_same_bits(reference, other);
     check_plan(other);

@@ -52,9 +52,10 @@ inline std::string weights_with_features(const TempFolder& folder, const Options
   return "train.init_from=" + folder.file("features.safetensors");
 }
 
-// Runs "vit" or "cnn" under every strategy.
-inline void check_vision(const std::string& model, int world, const Options& options) {
-  check_strategies({kReference, world, options, kVisionSteps, model}, 1);
+// Runs "vit" or "cnn" under every strategy, or under some.
+inline void check_vision(const std::string& model, int world, const Options& options,
+                         const std::vector<Variant>& ways = kOneOfEachStrategy) {
+  check_strategies({kReference, world, options, kVisionSteps, model}, 1, nullptr, ways);
 }
 
 }  // namespace ddhost::test

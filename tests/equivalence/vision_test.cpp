@@ -53,7 +53,9 @@ Options lstm(const Options& more) {
 }
 
 // 6 micro-batches in a step, spread over ranks and threads.
-void check_spreads(const std::string& model, const Options& options) {
+using Spread = std::pair<int, int>;  // ranks, and threads of each
+const std::vector<Spread> kSpreads = {{1, 2}, {3, 2}}, kOtherSpreads = {{2, 2}, {3, 1}};
+void check_spreads(const std::string& model, const Options& options, const std::vector<Spread>& spreads) {
   const auto with = [&](int world, int threads) {
     setenv("OMP_NUM_THREADS", std::to_string(threads).c_str(), 1);
     Options all = options;
@@ -63,11 +65,36 @@ void check_spreads(const std::string& model, const Options& options) {
     return result;
   };
   const Result one = with(1, 1);
-  for (const auto& [world, threads] : {std::pair(1, 2), std::pair(2, 2), std::pair(3, 1), std::pair(3, 2)}) {
+  for (const auto& [world, threads] : spreads) {
     const Result other = with(world, threads);
     INFO(one.command << " with 1 thread, " << other.command << " with " << threads);
     CHECK(same_bits(one, other));
   }
+}
+
+void check_spreads_of_vit(const std::vector<Spread>& spreads) {
+  const std::string compute = GENERATE("fp32", "bf16");
+  check_spreads("vit", vit({"data.micro_batch=12", "precision.compute=" + compute}), spreads);
+}
+void check_spreads_of_cnn(const std::vector<Spread>& spreads) {
+  const std::string compute = GENERATE("fp32", "bf16"), channels_last = compute == "bf16" ? "true" : "false";
+  check_spreads("cnn",
+                cnn({"data.micro_batch=12", "precision.compute=" + compute, "model.channels_last=" + channels_last}),
+                spreads);
+}
+
+// The default tests run further networks under three strategies: those that store gradients, parameters and optimizer state
+// in other ways than ddp.
+const std::vector<Variant> kThree = {kOneOfEachStrategy[2], kOneOfEachStrategy[3], kOneOfEachStrategy[5]};
+
+Options volumes() {
+  return vision({"data.micro_batch=4", "model.network=conv3d", "model.widths=[4, 6]", "model.hidden=8",
+                 "model.dataset=moving_mnist", "model.class_weights=balanced"});
+}
+void check_frozen(const std::vector<Variant>& ways) {
+  const TempFolder folder;
+  const std::string weights = weights_with_features(folder, mobilenet({"model.freeze=features"}));
+  check_vision("cnn", 2, mobilenet({"model.freeze=features", weights}), ways);
 }
 
 }  // namespace
@@ -83,8 +110,7 @@ TEST_CASE("a Vision Transformer trains with the same bits in every world and dty
 }
 
 TEST_CASE("neither world, accumulation nor threads change a bit of a Vision Transformer", "[equivalence][torch]") {
-  const std::string compute = GENERATE("fp32", "bf16");
-  check_spreads("vit", vit({"data.micro_batch=12", "precision.compute=" + compute}));
+  check_spreads_of_vit(kSpreads);
 }
 
 TEST_CASE("a network with batch norms trains with the same bits under every strategy, in fp32, bf16 and fp16",
@@ -97,20 +123,18 @@ TEST_CASE("a network with batch norms trains with the same bits in every world a
   check_cnn(GENERATE(from_range(all_computations())));
 }
 
-TEST_CASE("a frozen trunk trains its head with the same bits under every strategy", "[equivalence][torch]") {
-  const TempFolder folder;
-  const std::string weights = weights_with_features(folder, mobilenet({"model.freeze=features"}));
-  check_vision("cnn", 2, mobilenet({"model.freeze=features", weights}));
+TEST_CASE("a frozen trunk trains its head with the same bits as under ddp", "[equivalence][torch]") {
+  check_frozen(kThree);
 }
 
-TEST_CASE("a network of videos trains with the same bits under every strategy", "[equivalence][torch]") {
-  check_vision("cnn", 2, lstm({}));
+TEST_CASE("a network of videos trains with the same bits as under ddp", "[equivalence][torch]") {
+  check_vision("cnn", 2, lstm({}), kThree);
 }
 
-TEST_CASE("inverted residuals and LSTMs train with the same bits under every strategy in low precision",
+TEST_CASE("inverted residuals and LSTMs train with the same bits as under ddp in low precision",
           "[equivalence][torch]") {
-  check_vision("cnn", 2, mobilenet(options_of({2, "bf16", false})));
-  check_vision("cnn", 2, lstm(options_of({2, "fp16", false})));
+  check_vision("cnn", 2, mobilenet(options_of({2, "bf16", false})), kThree);
+  check_vision("cnn", 2, lstm(options_of({2, "fp16", false})), kThree);
 }
 
 TEST_CASE("inverted residuals and LSTMs train with the same bits in every world and dtype, also with recomputed units",
@@ -120,15 +144,20 @@ TEST_CASE("inverted residuals and LSTMs train with the same bits in every world 
   check_vision("cnn", c.world, lstm(options_of(c)));
 }
 
-TEST_CASE("a network of volumes trains with the same bits under every strategy, with class weights",
-          "[equivalence][torch]") {
-  check_vision("cnn", 2,
-               vision({"data.micro_batch=4", "model.network=conv3d", "model.widths=[4, 6]", "model.hidden=8",
-                       "model.dataset=moving_mnist", "model.class_weights=balanced"}));
+TEST_CASE("a network of volumes trains with the same bits as under ddp, with class weights", "[equivalence][torch]") {
+  check_vision("cnn", 2, volumes(), kThree);
+}
+
+TEST_CASE("a frozen trunk and a network of volumes train with the same bits under every strategy", "[.worlds]") {
+  check_frozen(kOneOfEachStrategy);
+  check_vision("cnn", 2, volumes());
 }
 
 TEST_CASE("neither world, accumulation nor threads change a bit of a convolutional network", "[equivalence][torch]") {
-  const std::string compute = GENERATE("fp32", "bf16"), channels_last = compute == "bf16" ? "true" : "false";
-  check_spreads("cnn",
-                cnn({"data.micro_batch=12", "precision.compute=" + compute, "model.channels_last=" + channels_last}));
+  check_spreads_of_cnn(kSpreads);
+}
+
+TEST_CASE("nor do the other worlds and threads change a bit of either", "[.worlds]") {
+  SECTION("a Vision Transformer") { check_spreads_of_vit(kOtherSpreads); }
+  SECTION("a convolutional network") { check_spreads_of_cnn(kOtherSpreads); }
 }
