@@ -42,11 +42,10 @@ bool is_own(const fs::path& path) {
   return fs::exists(path / "manifest.json", ec) || (!fs::is_directory(path, ec) && ends_in_safetensors(path.string()));
 }
 
+// The names that Hugging Face gives a model's weights; other safetensors files may be anything.
 bool holds_safetensors(const fs::path& path) {
   std::error_code ec;
-  for (fs::directory_iterator at(path, ec), end; !ec && at != end; at.increment(ec))
-    if (ends_in_safetensors(at->path().filename().string())) return true;
-  return false;
+  return fs::exists(path / "model.safetensors", ec) || fs::exists(path / "model.safetensors.index.json", ec);
 }
 
 std::vector<Choice> formats_of(const std::string& format, const Registry& registry) {

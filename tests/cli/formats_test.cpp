@@ -149,7 +149,7 @@ TEST_CASE("a format that is not there, and a file of two formats, are refused", 
   check_refused(toy_run({"train.init_from=" + folder.file("y.bad")}),
                 {"is of two formats, format 'torch' and format 'bad_format'", "run.format"});
   std::filesystem::remove(folder.file("y.bad/.metadata"));
-  std::ofstream(folder.file("y.bad/w.safetensors")) << "x";
+  std::ofstream(folder.file("y.bad/model.safetensors")) << "x";
   check_refused(toy_run({"train.init_from=" + folder.file("y.bad")}), {"safetensors and format 'bad_format'"});
   ::unsetenv("DDHOST_PLUGIN_PATH");
 }
