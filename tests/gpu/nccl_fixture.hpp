@@ -40,16 +40,17 @@ class NcclRank {
     table_ = &comm_.require<ddh_comm_backend_api>(DDH_COMM_BACKEND_IFACE, DDH_COMM_BACKEND_API_MIN_SIZE);
     const ddh_device_info info = services_.device->info();
     const ddh_comm_init init{sizeof init, rank, world, reduce_block, rank_seat.run_id, 0, rank, world, 0, &info};
-    ddh::call(table_->init, comm_.get(), &init);
+    try {
+      ddh::call(table_->init, comm_.get(), &init);
+    } catch (const ddh::Error&) {
+      close();  // the destructor does not run
+      throw;
+    }
     group = table_->world(comm_.get());
   }
   NcclRank(const NcclRank&) = delete;
   NcclRank& operator=(const NcclRank&) = delete;
-  ~NcclRank() {
-    comm_ = Instance();
-    services_.memory.release_all();
-    services_.device.reset();
-  }
+  ~NcclRank() { close(); }
 
   template <class T>
   T* upload(const std::vector<T>& values) {
@@ -76,6 +77,13 @@ class NcclRank {
   [[nodiscard]] Device& device() { return *services_.device; }
 
  private:
+  // The device is closed while its plugin is there.
+  void close() {
+    comm_ = Instance();
+    services_.memory.release_all();
+    services_.device.reset();
+  }
+
   RankServices services_;
   PluginSeat device_seat_, comm_seat_;
   Instance device_, comm_;

@@ -18,6 +18,7 @@
 
 #include "collectives.hpp"
 #include "ddh/sdk/comm.hpp"
+#include "ddh/sdk/comm_groups.hpp"
 #include "ddh/sdk/options.hpp"
 #include "watch.hpp"
 
@@ -51,11 +52,10 @@ class Nccl final : public ddh::CommBackend {
     if (options.flag("symmetric_windows") && !library_.has_windows())
       ddh::fail(DDH_UNAVAILABLE, "comm.symmetric_windows needs NCCL 2.27 or newer, and '", options.text("library"),
                 "' is ", library_.version_text(), "; install a newer one, or set comm.symmetric_windows=false");
+    groups_.init(init_, deadline_ms_);
     require_own_gpu();
     scratch_.emplace(host);
-    std::vector<int32_t> ranks;
-    for (int32_t r = 0; r < init_.world_size; ++r) ranks.push_back(r);
-    world_ = &make_group("world", ranks, {options.flag("ordered_sums"), init_.reduce_block});
+    world_ = &make_group(groups_.world(), {options.flag("ordered_sums"), init_.reduce_block});
     if (init_.rank == 0)
       host.log(DDH_LOG_INFO, "NCCL ", library_.version_text(), ", ", init_.world_size, " ranks, sums of fp32 in ",
                world_->is_ordered() ? "rank order" : "NCCL's order", settings_of_nccl());
@@ -64,7 +64,7 @@ class Nccl final : public ddh::CommBackend {
   ddh_group* world() override { return handle(*world_); }
   ddh_group* group_create(const char* name, const int32_t* ranks, uint32_t n) override {
     const uint32_t one_block = n;  // reduce_block applies to the group of all ranks
-    return handle(make_group(name, {ranks, ranks + n}, {options.flag("ordered_sums"), one_block}));
+    return handle(make_group(groups_.place(name, {ranks, ranks + n}), {options.flag("ordered_sums"), one_block}));
   }
   void group_info(ddh_group* group, int32_t& rank, int32_t& size, uint32_t& caps) override {
     rank = of(group).communicator().rank();
@@ -107,28 +107,16 @@ class Nccl final : public ddh::CommBackend {
   }
 
  private:
-  static Group& of(ddh_group* group) { return *reinterpret_cast<Group*>(group); }
-  static ddh_group* handle(Group& group) { return reinterpret_cast<ddh_group*>(&group); }
-
-  template <class T>
-  T get(const std::string& key) const {
-    T value{};
-    uint64_t bytes = sizeof value;
-    ddh::call(host.kv->get, host.h, key.c_str(), &value, &bytes, deadline_ms_);
-    return value;
-  }
-  template <class T>
-  void set(const std::string& key, const T& value) const {
-    ddh::call(host.kv->set, host.h, key.c_str(), &value, sizeof value);
-  }
+  static Group& of(ddh_group* group) { return ddh::CommGroups<Group>::of(group); }
+  static ddh_group* handle(Group& group) { return ddh::CommGroups<Group>::handle(group); }
 
   // NCCL needs a GPU of its own for each rank. All ranks find the same pair.
   void require_own_gpu() const {
     Uuid mine{};
     std::copy(std::begin(init_.device->uuid), std::end(init_.device->uuid), mine.begin());
-    set(ddh::str("GPU of rank ", init_.rank), mine);
+    groups_.set(ddh::str("GPU of rank ", init_.rank), mine);
     std::vector<Uuid> all;
-    for (int32_t r = 0; r < init_.world_size; ++r) all.push_back(get<Uuid>(ddh::str("GPU of rank ", r)));
+    for (int32_t r = 0; r < init_.world_size; ++r) all.push_back(groups_.get<Uuid>(ddh::str("GPU of rank ", r)));
     for (size_t a = 0; a < all.size(); ++a) {
       const auto twin = std::find(all.begin() + static_cast<std::ptrdiff_t>(a) + 1, all.end(), all[a]);
       if (twin == all.end() || all[a] == Uuid{}) continue;
@@ -138,43 +126,33 @@ class Nccl final : public ddh::CommBackend {
     }
   }
 
-  Group& make_group(const std::string& name, const std::vector<int32_t>& ranks, SumOrder order) {
-    const auto me = std::find(ranks.begin(), ranks.end(), init_.rank);
-    if (me == ranks.end())
-      ddh::fail(DDH_INVALID_ARGUMENT, "group '", name, "' is created by rank ", init_.rank, ", which is no member");
+  Group& make_group(const ddh::GroupPlace& place, SumOrder order) {
     Membership membership;
-    membership.name = name;
-    membership.rank = static_cast<int>(me - ranks.begin());
-    membership.size = static_cast<int>(ranks.size());
+    membership.name = place.name;
+    membership.rank = place.rank;
+    membership.size = place.size();
     membership.deadline = std::chrono::milliseconds(deadline_ms_);
     if (library_.version >= 22700 && options.i64("cta_policy") > 0)
       membership.cta_policy = static_cast<int>(options.i64("cta_policy"));
-    // The first member makes the id. Groups of other members, and the next group of the same, have other keys.
-    std::string key = ddh::str(name, " ", init_.run_id, " of");
-    for (const int32_t rank : ranks) key += ddh::str(' ', rank);
-    key += ddh::str(", ", made_[key]++);
-    UniqueId id{};
-    if (membership.rank == 0) {
-      const Result result = library_.GetUniqueId(&id);
+    const auto id = groups_.share<UniqueId>(place, [&] {
+      UniqueId made{};
+      const Result result = library_.GetUniqueId(&made);
       if (result != kSuccess)
         ddh::fail(DDH_UNAVAILABLE, "NCCL's ncclGetUniqueId failed: ", library_.text_of(result, nullptr));
-      set(key, id);
-    } else {
-      id = get<UniqueId>(key);
-    }
-    groups_.push_back(std::make_unique<Group>(host, library_, *scratch_, order,
-                                              std::make_unique<Communicator>(library_, std::move(membership), id)));
-    watch_.add(groups_.back()->communicator());
-    return *groups_.back();
+      return made;
+    });
+    Group& group = groups_.add(std::make_unique<Group>(
+        host, library_, *scratch_, order, std::make_unique<Communicator>(library_, std::move(membership), id)));
+    watch_.add(group.communicator());
+    return group;
   }
 
   ddh_comm_init init_{};
   uint32_t deadline_ms_ = 0;
   Library library_;
   std::optional<Scratch> scratch_;
-  std::map<std::string, int> made_;
   bool said_unregistered_ = false;
-  std::vector<std::unique_ptr<Group>> groups_;
+  ddh::CommGroups<Group> groups_{host};
   Group* world_ = nullptr;
   Watch watch_;  // ends before the groups
 };

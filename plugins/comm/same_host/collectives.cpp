@@ -242,9 +242,9 @@ uint64_t Group::agree_on_pieces(const ddh_coll& c) {
       const uint64_t sent = count(from, 0, to), expected = count(to, 1, from);
       largest = std::max(largest, sent);
       if (sent == expected) continue;
-      difference = ddh::str(c.label != nullptr ? c.label : "all_to_all", ": rank ", settings_.world_ranks[from],
-                            " sends ", sent, " elements to rank ", settings_.world_ranks[to], ", which expects ",
-                            expected, "; the sender's counts must equal the receiver's recv_counts");
+      difference = ddh::str(c.label != nullptr ? c.label : "all_to_all", ": rank ", settings_.ranks[from], " sends ",
+                            sent, " elements to rank ", settings_.ranks[to], ", which expects ", expected,
+                            "; the sender's counts must equal the receiver's recv_counts");
       break;
     }
   }
@@ -290,7 +290,7 @@ constexpr uint64_t kMessageBytes = 64;  // header of a chunk
 void Group::check_message(const ddh_coll& c, const Message& m, int32_t sender, int32_t receiver) const {
   static_assert(sizeof(Message) <= kMessageBytes);
   if (m.sent_count == m.expected_count && m.sent_dtype == m.expected_dtype) return;
-  const auto world_rank = [&](int32_t r) { return settings_.world_ranks[static_cast<size_t>(r)]; };
+  const auto world_rank = [&](int32_t r) { return settings_.ranks[static_cast<size_t>(r)]; };
   ddh::fail(DDH_FAILED_PRECONDITION, c.label != nullptr ? c.label : "a message", ": rank ", world_rank(sender),
             " sends ", m.sent_count, " elements of dtype ", m.sent_dtype, ", rank ", world_rank(receiver), " expects ",
             m.expected_count, " of dtype ", m.expected_dtype);

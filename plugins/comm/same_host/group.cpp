@@ -21,19 +21,19 @@ Group::Group(Memory& memory, const Rendezvous& rendezvous, GroupSettings setting
     : memory_(memory),
       settings_(std::move(settings)),
       world_(world),
-      layout_(static_cast<int32_t>(settings_.world_ranks.size()), settings_.staging_bytes),
+      layout_(static_cast<int32_t>(settings_.ranks.size()), settings_.staging_bytes),
       spin_(SpinPolicy::choose(settings_.spin_us, layout_.size)),
-      sent_(settings_.world_ranks.size(), 0),
-      taken_(settings_.world_ranks.size(), 0) {
+      sent_(settings_.ranks.size(), 0),
+      taken_(settings_.ranks.size(), 0) {
   const std::string what = ddh::str("the control block of group '", settings_.name, "'");
   std::unique_ptr<Offer> offer;
   if (settings_.rank == 0) {
     Created made = memory_.create(what, layout_.bytes);
     mapping_ = std::move(made.mapping);
     offer = std::move(made.offer);
-    rendezvous.set(settings_.name, offer->ticket());
+    rendezvous.set(settings_.key, offer->ticket());
   } else {
-    mapping_ = memory_.attach(rendezvous.get(settings_.name), what, layout_.bytes);
+    mapping_ = memory_.attach(rendezvous.get(settings_.key), what, layout_.bytes);
   }
   pid(settings_.rank).store(getpid());
   barrier();  // all ranks are attached: the offer may be destroyed
@@ -84,11 +84,10 @@ Group::Fault Group::find_fault(int32_t awaited, const char* what) const {
   }
   // The awaited rank may itself wait for a dead rank.
   for (int32_t i = 0; i < layout_.size; ++i) {
-    const int32_t peer = (awaited + i) % layout_.size, theirs = settings_.world_ranks[static_cast<size_t>(peer)];
+    const int32_t peer = (awaited + i) % layout_.size, theirs = settings_.ranks[static_cast<size_t>(peer)];
     if (peer == settings_.rank || !memory_.died(theirs, pid(peer).load())) continue;
-    return {DDH_UNAVAILABLE,
-            ddh::str("rank ", theirs, " (pid ", pid(peer).load(), ") died while rank ",
-                     settings_.world_ranks[static_cast<size_t>(settings_.rank)], " waited for ", what)};
+    return {DDH_UNAVAILABLE, ddh::str("rank ", theirs, " (pid ", pid(peer).load(), ") died while rank ",
+                                      settings_.ranks[static_cast<size_t>(settings_.rank)], " waited for ", what)};
   }
   return {};
 }
@@ -101,7 +100,7 @@ void Group::mark_wait(int32_t peer, uint32_t mark, uint64_t value, const char* w
 void Group::abort(const char* reason) {
   uint32_t expected = 0;
   if (!control().aborted.compare_exchange_strong(expected, 1)) return;  // the first reason counts
-  control().abort_rank = settings_.world_ranks[static_cast<size_t>(settings_.rank)];
+  control().abort_rank = settings_.ranks[static_cast<size_t>(settings_.rank)];
   std::snprintf(control().abort_reason.data(), kReasonBytes, "%s", reason);
   control().aborted.store(2, std::memory_order_release);
   wake_everybody();
@@ -159,8 +158,8 @@ void Group::check_same_call(uint64_t round, const char* label) const {
                       c.has_initial != 0 ? ", with a start value" : "");
     };
     ddh::fail(DDH_FAILED_PRECONDITION, "collective ", round, " of group '", settings_.name, "' (", label,
-              ") differs: rank ", settings_.world_ranks[static_cast<size_t>(settings_.rank)], " called ", text(mine),
-              "; rank ", settings_.world_ranks[static_cast<size_t>(r)], " called ", text(theirs),
+              ") differs: rank ", settings_.ranks[static_cast<size_t>(settings_.rank)], " called ", text(mine),
+              "; rank ", settings_.ranks[static_cast<size_t>(r)], " called ", text(theirs),
               "; every rank must make the same calls in the same order");
   }
 }
@@ -202,8 +201,8 @@ Region* Group::region_create(const std::string& name, uint64_t bytes) {
     for (size_t r = 0; r < all.size(); ++r) {
       if (all[r].code != 0) ddh::fail(all[r].code, all[r].text);
       if (all[r].bytes == all[0].bytes) continue;
-      ddh::fail(DDH_FAILED_PRECONDITION, what, ": rank ", settings_.world_ranks[0], " asks for ", all[0].bytes,
-                " bytes, rank ", settings_.world_ranks[r], " for ", all[r].bytes, "; every rank must ask for the same");
+      ddh::fail(DDH_FAILED_PRECONDITION, what, ": rank ", settings_.ranks[0], " asks for ", all[0].bytes,
+                " bytes, rank ", settings_.ranks[r], " for ", all[r].bytes, "; every rank must ask for the same");
     }
     return all[0].ticket;
   };

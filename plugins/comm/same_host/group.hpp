@@ -14,16 +14,14 @@
 
 #include "control.hpp"
 #include "ddh/kind/comm.h"
+#include "ddh/sdk/comm_groups.hpp"
 #include "memory.hpp"
 #include "ordered_sum.hpp"
 
 namespace same_host {
 
-struct GroupSettings {
-  std::string name;
-  std::vector<int32_t> world_ranks;  // of the members, ascending
-  int32_t rank = 0;                  // within the group
-  uint32_t reduce_block = 1;         // at least 1
+struct GroupSettings : ddh::GroupPlace {
+  uint32_t reduce_block = 1;  // at least 1
   int64_t spin_us = 20;
   uint64_t staging_bytes = 1 << 20;
 };
@@ -47,7 +45,6 @@ class Group {
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
-  [[nodiscard]] const std::string& name() const { return settings_.name; }
   [[nodiscard]] int32_t rank() const { return settings_.rank; }
   [[nodiscard]] int32_t size() const { return layout_.size; }
   // Bytes per rank of marks, staging and channel.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ddh/sdk/comm.hpp"
+#include "ddh/sdk/comm_groups.hpp"
 #include "ddh/sdk/options.hpp"
 #include "group.hpp"
 
@@ -47,13 +48,12 @@ class Transport : public ddh::CommShared {
     Region* region;
   };
 
-  static Group& of(ddh_group* group) { return *reinterpret_cast<Group*>(group); }
-  static ddh_group* handle(Group& group) { return reinterpret_cast<ddh_group*>(&group); }
-  Group& make_group(GroupSettings settings);
+  static Group& of(ddh_group* group) { return ddh::CommGroups<Group>::of(group); }
+  static ddh_group* handle(Group& group) { return ddh::CommGroups<Group>::handle(group); }
+  Group& make_group(ddh::GroupPlace place, uint32_t reduce_block);
 
   std::unique_ptr<Memory> memory_;
-  ddh_comm_init init_{};
-  std::vector<std::unique_ptr<Group>> groups_;
+  ddh::CommGroups<Group> groups_{host};
   std::vector<std::unique_ptr<RegionHandle>> regions_;
   std::atomic<Group*> world_{nullptr};  // abort may come from any thread
 };

@@ -4,134 +4,70 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <memory>
-#include <string_view>
 
-#include "ddh/kind/device.h"
+#include "ddh/sdk/device.hpp"
+#include "ddh/sdk/flat.hpp"
 #include "ddh/sdk/pages.hpp"
-#include "ddh/sdk/plugin.hpp"
-#include "flatops.hpp"
 
 namespace cpu {
 namespace {
 
-using ddh::guard;
-using ddh::Pages;
-
-// Inline work is done when its call returns, so handles only need to be non-NULL.
-const ddh_stream_api kStreams = {
-    sizeof(ddh_stream_api),
-    0,
-    [](void* h, const char*, ddh_stream** out, ddh_err*) noexcept -> ddh_rc {
-      *out = reinterpret_cast<ddh_stream*>(h);
-      return DDH_OK;
-    },
-    [](void*, ddh_stream*) noexcept {},
-    [](void* h, ddh_event** out, ddh_err*) noexcept -> ddh_rc {
-      *out = reinterpret_cast<ddh_event*>(h);
-      return DDH_OK;
-    },
-    [](void*, ddh_event*) noexcept {},
-    [](void*, ddh_event*, ddh_stream*, ddh_err*) noexcept -> ddh_rc { return DDH_OK; },
-    [](void*, ddh_stream*, ddh_event*, ddh_err*) noexcept -> ddh_rc { return DDH_OK; },
-    [](void*, ddh_stream*, ddh_err*) noexcept -> ddh_rc { return DDH_OK; },
-    [](void*, ddh_stream*) noexcept -> void* { return nullptr; },
-    [](void*, ddh_stream*, ddh_stream_fn fn, void* arg, const ddh_access*, uint32_t, const char*,
-       ddh_err* err) noexcept -> ddh_rc { return fn(arg, err); },
-    [](void*, const ddh_access*, uint32_t, const char*, ddh_err*) noexcept -> ddh_rc { return DDH_OK; },
-    nullptr,  // no graphs
-    nullptr,
-    nullptr,
-    nullptr,
-};
-
-const ddh_copy_api kCopy = {
-    sizeof(ddh_copy_api),
-    0,
-    [](void*, void* dst, int32_t, const void* src, int32_t, uint64_t bytes, ddh_stream*, ddh_err*) noexcept -> ddh_rc {
-      if (bytes > 0) std::memcpy(dst, src, bytes);
-      return DDH_OK;
-    },
-};
-
-Pages& pages_of(void* context) { return *static_cast<Pages*>(context); }
-
-ddh_rc open(ddh_inst*, int32_t index, void** context, ddh_err* err) noexcept {
-  return guard(err, [&] {
-    if (index != 0) ddh::fail(DDH_UNAVAILABLE, "there is one device 'cpu', with index 0, not ", index);
-    *context = std::make_unique<Pages>().release();
-  });
-}
-
-ddh_rc info(ddh_inst*, void*, ddh_device_info* out, ddh_err* err) noexcept {
-  return guard(err, [&] {
+class OpenCpu final : public ddh::OpenDevice {
+ public:
+  ddh_device_info info() override {
     const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-    const ddh_device_info mine{sizeof(ddh_device_info),
-                               0,
-                               page * static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)),
-                               page * static_cast<uint64_t>(sysconf(_SC_AVPHYS_PAGES)),
-                               "cpu",
-                               "",
-                               {}};
-    ddh::copy_out(mine, *out);
-  });
-}
+    return {sizeof(ddh_device_info),
+            0,
+            page * static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)),
+            page * static_cast<uint64_t>(sysconf(_SC_AVPHYS_PAGES)),
+            "cpu",
+            "",
+            {}};
+  }
+  void* allocate(const ddh_alloc_args& args) override { return pages_.allocate(args.bytes); }
+  void release(void* p, int32_t) override { pages_.release(p); }
 
-const ddh_device_api& table() {
-  static const ddh_device_api device = {
-      sizeof(ddh_device_api),
-      0,
-      [](ddh_inst*, int32_t* out, ddh_err*) noexcept -> ddh_rc {
-        *out = 1;
-        return DDH_OK;
-      },
-      open,
-      info,
-      [](ddh_inst*, void* context) noexcept { std::unique_ptr<Pages>(&pages_of(context)).reset(); },
-      [](void* context, const ddh_alloc_args* args, void** out, ddh_err* err) noexcept {
-        return guard(err, [&] { *out = pages_of(context).allocate(ddh::copy_of(args).bytes); });
-      },
-      [](void* context, void* p, int32_t) noexcept { guard(nullptr, [&] { pages_of(context).release(p); }); },
-      &kStreams,
-      &kCopy,
-      &flatops(),
-      nullptr,
-      nullptr,
-  };
-  return device;
-}
+  // Inline work is done when its call returns, so handles only need to be non-NULL.
+  ddh_stream* stream_create(const char*) override { return reinterpret_cast<ddh_stream*>(this); }
+  void stream_destroy(ddh_stream*) override {}
+  ddh_event* event_create() override { return reinterpret_cast<ddh_event*>(this); }
+  void event_destroy(ddh_event*) override {}
+  void record(ddh_event*, ddh_stream*) override {}
+  void wait(ddh_stream*, ddh_event*) override {}
+  void synchronize(ddh_stream*) override {}
+  void run(ddh_stream*, ddh_stream_fn fn, void* arg, const ddh_access*, uint32_t, const char*) override {
+    ddh::call(fn, arg);
+  }
 
-constexpr ddh_build kBuild = DDH_BUILD_INIT;
-constexpr ddh_desc kDesc = {sizeof(ddh_desc),
-                            DDH_KIND_DEVICE,
-                            "cpu",
-                            DDHOST_VERSION,
-                            "the CPU, with host memory and inline streams",
-                            nullptr,
-                            nullptr,
-                            nullptr,
-                            DDH_CAP_IN_PROCESS | DDH_CAP_HOST_MEMORY,
-                            0,
-                            0};
-constexpr const ddh_desc* kDescs[] = {&kDesc};
+  void copy(void* dst, int32_t, const void* src, int32_t, uint64_t bytes, ddh_stream*) override {
+    if (bytes > 0) std::memcpy(dst, src, bytes);
+  }
+  void fill(void* dst, int32_t dtype, uint64_t numel, double value, ddh_stream*) override {
+    ddh::flat::fill(dst, dtype, numel, value);
+  }
+  void cast(void* dst, int32_t dst_dtype, const void* src, int32_t src_dtype, uint64_t numel, ddh_stream*) override {
+    ddh::flat::cast(dst, dst_dtype, src, src_dtype, numel);
+  }
+  void scale(float* dst, uint64_t numel, double factor, ddh_stream*) override {
+    ddh::flat::scale(dst, numel, static_cast<float>(factor));
+  }
+  void add(float* dst, const float* src, uint64_t numel, ddh_stream*) override { ddh::flat::add(dst, src, numel); }
 
-constexpr ddh_module kModule = {
-    sizeof(ddh_module),
-    1,
-    kDescs,
-    &kBuild,
-    // The device has no state outside its contexts, so its handle only needs to be non-NULL.
-    [](const ddh_create* args, ddh_inst** out, ddh_err*) noexcept -> ddh_rc {
-      *out = reinterpret_cast<ddh_inst*>(const_cast<ddh_create*>(args));
-      return DDH_OK;
-    },
-    [](ddh_inst*, const char* id) noexcept -> const void* {
-      return std::string_view(id) == DDH_DEVICE_IFACE ? &table() : nullptr;
-    },
-    [](ddh_inst*) noexcept {},
+ private:
+  ddh::Pages pages_;
+};
+
+class Cpu final : public ddh::Device {
+ public:
+  explicit Cpu(const ddh_create& create) : Device(create) {}
+  std::unique_ptr<ddh::OpenDevice> open(int32_t index) override {
+    if (index != 0) ddh::fail(DDH_UNAVAILABLE, "there is one device 'cpu', with index 0, not ", index);
+    return std::make_unique<OpenCpu>();
+  }
 };
 
 }  // namespace
 }  // namespace cpu
 
-DDH_PLUGIN(cpu::kModule, "device:cpu");
+DDH_CXX_PLUGIN(cpu::Cpu, device, "cpu", DDHOST_VERSION, "the CPU, with host memory and inline streams", nullptr,
+               nullptr, DDH_CAP_IN_PROCESS | DDH_CAP_HOST_MEMORY);

@@ -5,12 +5,12 @@
 #include <cstring>
 #include <string_view>
 
-#include "ddh/kind/device.h"
-
 namespace cuda DDH_HIDDEN {
 namespace {
 
 CUdeviceptr address(const void* p) { return reinterpret_cast<CUdeviceptr>(p); }
+CUevent event_of(ddh_event* event) { return reinterpret_cast<CUevent>(event); }
+CUgraphExec graph_of(ddh_graph* graph) { return reinterpret_cast<CUgraphExec>(graph); }
 
 }  // namespace
 
@@ -80,7 +80,7 @@ ddh_device_info Context::info() {
   return out;
 }
 
-ddh_device_usage Context::usage() const {
+ddh_device_usage Context::usage() {
   if (!nvml_) ddh::fail(DDH_UNIMPLEMENTED, "NVIDIA's management library was not found; the GPU is not measured");
   return nvml_->usage();
 }
@@ -138,50 +138,52 @@ CUstream Context::create_stream() {
   return out;
 }
 
-void Context::destroy_stream(CUstream stream) {
-  free_outside_capture([this, stream] {
+ddh_stream* Context::stream_create(const char*) { return reinterpret_cast<ddh_stream*>(create_stream()); }
+
+void Context::stream_destroy(ddh_stream* handle) {
+  free_outside_capture([this, stream = stream_of(handle)] {
     enter();
     driver_.cuStreamSynchronize(stream);
     driver_.check(driver_.cuStreamDestroy(stream), "cuStreamDestroy");
   });
 }
 
-CUevent Context::create_event() {
+ddh_event* Context::event_create() {
   refuse_capture("event_create");
   enter();
   CUevent out = nullptr;
   driver_.check(driver_.cuEventCreate(&out, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
-  return out;
+  return reinterpret_cast<ddh_event*>(out);
 }
 
-void Context::destroy_event(CUevent event) {
+void Context::event_destroy(ddh_event* event) {
   free_outside_capture([this, event] {
     enter();
-    driver_.check(driver_.cuEventDestroy(event), "cuEventDestroy");
+    driver_.check(driver_.cuEventDestroy(event_of(event)), "cuEventDestroy");
   });
 }
 
-void Context::record(CUevent event, CUstream stream) {
+void Context::record(ddh_event* event, ddh_stream* stream) {
   refuse_capture("record");
   enter();
-  driver_.check(driver_.cuEventRecord(event, stream), "cuEventRecord");
+  driver_.check(driver_.cuEventRecord(event_of(event), stream_of(stream)), "cuEventRecord");
 }
 
-void Context::wait(CUstream stream, CUevent event) {
+void Context::wait(ddh_stream* stream, ddh_event* event) {
   refuse_capture("wait");
   enter();
-  driver_.check(driver_.cuStreamWaitEvent(stream, event, 0), "cuStreamWaitEvent");
+  driver_.check(driver_.cuStreamWaitEvent(stream_of(stream), event_of(event), 0), "cuStreamWaitEvent");
 }
 
-void Context::synchronize(CUstream stream) {
+void Context::synchronize(ddh_stream* stream) {
   refuse_capture("synchronize");
   enter();
-  driver_.check(driver_.cuStreamSynchronize(stream), "cuStreamSynchronize");
+  driver_.check(driver_.cuStreamSynchronize(stream_of(stream)), "cuStreamSynchronize");
   const std::lock_guard lock(failure_mutex_);
   if (failure_) throw *failure_;
 }
 
-void Context::run(CUstream stream, ddh_stream_fn fn, void* arg, const ddh_access* accesses, uint32_t n,
+void Context::run(ddh_stream* stream, ddh_stream_fn fn, void* arg, const ddh_access* accesses, uint32_t n,
                   const char* name) {
   refuse_capture("run");
   enter();
@@ -199,7 +201,7 @@ void Context::run(CUstream stream, ddh_stream_fn fn, void* arg, const ddh_access
       mine->context.fail_once(error);
     }
   };
-  driver_.check(driver_.cuLaunchHostFunc(stream, call, job.get()), "cuLaunchHostFunc");
+  driver_.check(driver_.cuLaunchHostFunc(stream_of(stream), call, job.get()), "cuLaunchHostFunc");
   (void)job.release();
 }
 
@@ -234,19 +236,19 @@ void Context::check_kind(const char* side, const void* p, int32_t said) {
 }
 
 void Context::copy(void* dst, int32_t dst_memory, const void* src, int32_t src_memory, uint64_t bytes,
-                   CUstream stream) {
+                   ddh_stream* stream) {
   if (bytes == 0) return;
   if (dst_memory == DDH_MEM_HOST || src_memory == DDH_MEM_HOST) refuse_capture("copy from or to memory of the host");
   enter();
   check_kind("to", dst, dst_memory);
   check_kind("from", src, src_memory);
-  driver_.check(driver_.cuMemcpyAsync(address(dst), address(src), bytes, stream), "cuMemcpyAsync");
+  driver_.check(driver_.cuMemcpyAsync(address(dst), address(src), bytes, stream_of(stream)), "cuMemcpyAsync");
 }
 
-void Context::set_zero(void* dst, uint64_t bytes, CUstream stream) {
+void Context::set_zero(void* dst, uint64_t bytes, ddh_stream* stream) {
   if (bytes == 0) return;
   enter();
-  driver_.check(driver_.cuMemsetD8Async(address(dst), 0, bytes, stream), "cuMemsetD8Async");
+  driver_.check(driver_.cuMemsetD8Async(address(dst), 0, bytes, stream_of(stream)), "cuMemsetD8Async");
 }
 
 void Context::refuse_capture(const char* call) const {
@@ -268,8 +270,9 @@ void Context::leave_capture() noexcept {
   for (const std::function<void()>& free : std::exchange(to_be_freed_, {})) ddh::guard(nullptr, free);
 }
 
-void Context::begin_capture(CUstream stream, const char* name) {
+void Context::capture_begin(ddh_stream* stream, const char* name) {
   if (!graphs_) ddh::fail(DDH_UNIMPLEMENTED, "this run uses no graphs; set device.graphs=true");
+  load_flat_kernels();
   refuse_capture("capture_begin");
   std::thread::id none;
   if (!capturing_.compare_exchange_strong(none, std::this_thread::get_id()))
@@ -278,7 +281,8 @@ void Context::begin_capture(CUstream stream, const char* name) {
   capture_ = name;
   try {
     enter();
-    driver_.check(driver_.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "cuStreamBeginCapture");
+    driver_.check(driver_.cuStreamBeginCapture(stream_of(stream), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+                  "cuStreamBeginCapture");
   } catch (...) {
     leave_capture();
     throw;
@@ -286,37 +290,37 @@ void Context::begin_capture(CUstream stream, const char* name) {
   has_captured_ = true;
 }
 
-CUgraphExec Context::end_capture(CUstream stream) {
+ddh_graph* Context::capture_end(ddh_stream* stream) {
   enter();
   CUgraph recorded = nullptr;
-  const CUresult ended = driver_.cuStreamEndCapture(stream, &recorded);
+  const CUresult ended = driver_.cuStreamEndCapture(stream_of(stream), &recorded);
   leave_capture();
   driver_.check(ended, "cuStreamEndCapture");
   CUgraphExec out = nullptr;
   const CUresult result = driver_.cuGraphInstantiateWithFlags(&out, recorded, 0);
   driver_.cuGraphDestroy(recorded);
   driver_.check(result, "cuGraphInstantiateWithFlags");
-  return out;
+  return reinterpret_cast<ddh_graph*>(out);
 }
 
-void Context::discard_capture(CUstream stream) noexcept {
+void Context::capture_discard(ddh_stream* stream) {
   CUgraph recorded = nullptr;
   driver_.cuCtxSetCurrent(context_);
-  if (driver_.cuStreamEndCapture(stream, &recorded) == CUDA_SUCCESS && recorded != nullptr)
+  if (driver_.cuStreamEndCapture(stream_of(stream), &recorded) == CUDA_SUCCESS && recorded != nullptr)
     driver_.cuGraphDestroy(recorded);
   leave_capture();
 }
 
-void Context::launch_graph(CUgraphExec graph, CUstream stream) {
+void Context::graph_launch(ddh_graph* graph, ddh_stream* stream) {
   refuse_capture("graph_launch");
   enter();
-  driver_.check(driver_.cuGraphLaunch(graph, stream), "cuGraphLaunch");
+  driver_.check(driver_.cuGraphLaunch(graph_of(graph), stream_of(stream)), "cuGraphLaunch");
 }
 
-void Context::destroy_graph(CUgraphExec graph) {
+void Context::graph_destroy(ddh_graph* graph) {
   free_outside_capture([this, graph] {
     enter();
-    driver_.check(driver_.cuGraphExecDestroy(graph), "cuGraphExecDestroy");
+    driver_.check(driver_.cuGraphExecDestroy(graph_of(graph)), "cuGraphExecDestroy");
   });
 }
 
@@ -333,6 +337,10 @@ CUmodule Context::load(const char* image) const {
               driver_.text_of(result), "; rebuild the plugin, or update NVIDIA's driver");
   driver_.check(result, "cuModuleLoadDataEx");
   return out;
+}
+
+ddh_kernel* Context::kernel_find(const void* image, const char* name, uint64_t arg_bytes) {
+  return reinterpret_cast<ddh_kernel*>(const_cast<Kernel*>(&find(static_cast<const char*>(image), name, arg_bytes)));
 }
 
 const Kernel& Context::find(const char* image, const char* name, uint64_t arg_bytes) {
@@ -359,10 +367,10 @@ const Kernel& Context::find(const char* image, const char* name, uint64_t arg_by
   return *kernel;
 }
 
-void Context::launch(const Kernel& kernel, uint32_t blocks, uint32_t threads, const void* arg, CUstream stream) {
+void Context::launch(const Kernel& kernel, uint32_t blocks, uint32_t threads, const void* arg, ddh_stream* stream) {
   enter();
   void* args[] = {const_cast<void*>(arg)};
-  driver_.check(driver_.cuLaunchKernel(kernel.function, blocks, 1, 1, threads, 1, 1, 0, stream,
+  driver_.check(driver_.cuLaunchKernel(kernel.function, blocks, 1, 1, threads, 1, 1, 0, stream_of(stream),
                                        static_cast<void**>(args), nullptr),
                 "cuLaunchKernel");
 }

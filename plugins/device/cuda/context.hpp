@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "ddh/sdk/device.hpp"
 #include "driver.hpp"
 #include "nvml.hpp"
 
@@ -25,52 +26,61 @@ struct Kernel {
 };
 
 // Every function makes the GPU's context the thread's own first, because any thread may call.
-class Context {
+class Context final : public ddh::OpenDevice {
  public:
   struct Settings {
     std::string nvml;     // the file of NVIDIA's management library
     bool graphs = false;  // begin_capture is possible
   };
   Context(const Driver& driver, const Settings& settings, int32_t index);
-  Context(const Context&) = delete;
-  Context& operator=(const Context&) = delete;
-  ~Context();
+  ~Context() override;
 
-  [[nodiscard]] ddh_device_info info();
+  ddh_device_info info() override;
   // Without the management library it throws UNIMPLEMENTED.
-  [[nodiscard]] ddh_device_usage usage() const;
-  void* allocate(const ddh_alloc_args& args);
-  void release(void* p, int32_t memory);
+  ddh_device_usage usage() override;
+  void* allocate(const ddh_alloc_args& args) override;
+  void release(void* p, int32_t memory) override;
 
-  // nullptr is the default stream: an own one, which is not ordered with the other streams of the process.
-  [[nodiscard]] CUstream stream_of(ddh_stream* stream) const {
-    return stream == nullptr ? main_ : reinterpret_cast<CUstream>(stream);
-  }
-  CUstream create_stream();
-  void destroy_stream(CUstream stream);
-  CUevent create_event();
-  void destroy_event(CUevent event);
-  void record(CUevent event, CUstream stream);
-  void wait(CUstream stream, CUevent event);
-  void synchronize(CUstream stream);  // throws errors of host functions on a stream
-  void run(CUstream stream, ddh_stream_fn fn, void* arg, const ddh_access* accesses, uint32_t n, const char* name);
+  ddh_stream* stream_create(const char* name) override;
+  void stream_destroy(ddh_stream* stream) override;
+  ddh_event* event_create() override;
+  void event_destroy(ddh_event* event) override;
+  void record(ddh_event* event, ddh_stream* stream) override;
+  void wait(ddh_stream* stream, ddh_event* event) override;
+  void synchronize(ddh_stream* stream) override;  // throws errors of host functions on a stream
+  void* native(ddh_stream* stream) override { return stream_of(stream); }
+  void run(ddh_stream* stream, ddh_stream_fn fn, void* arg, const ddh_access* accesses, uint32_t n,
+           const char* name) override;
 
-  void copy(void* dst, int32_t dst_memory, const void* src, int32_t src_memory, uint64_t bytes, CUstream stream);
-  void set_zero(void* dst, uint64_t bytes, CUstream stream);
+  void copy(void* dst, int32_t dst_memory, const void* src, int32_t src_memory, uint64_t bytes,
+            ddh_stream* stream) override;
 
-  // Until end_capture, work on this stream is recorded. Calls of this thread that a graph can't replay are refused, and
+  // Flat operations: each is a kernel of flat_kernels.cu (flat.cpp).
+  void fill(void* dst, int32_t dtype, uint64_t numel, double value, ddh_stream* stream) override;
+  void cast(void* dst, int32_t dst_dtype, const void* src, int32_t src_dtype, uint64_t numel,
+            ddh_stream* stream) override;
+  void scale(float* dst, uint64_t numel, double factor, ddh_stream* stream) override;
+  void add(float* dst, const float* src, uint64_t numel, ddh_stream* stream) override;
+  void exact_squares(const float* src, uint64_t numel, uint64_t* words, ddh_stream* stream) override;
+  void ordered_sum(float* dst, const float* const* srcs, uint32_t n_srcs, uint32_t reduce_block, uint32_t flags,
+                   uint64_t numel, ddh_stream* stream) override;
+
+  // Until capture_end, work on this stream is recorded. Calls of this thread that a graph can't replay are refused, and
   // what it gives back is freed after the capture.
   [[nodiscard]] bool has_graphs() const { return graphs_; }
   [[nodiscard]] bool has_captured() const { return has_captured_; }
-  void begin_capture(CUstream stream, const char* name);
-  CUgraphExec end_capture(CUstream stream);
-  void discard_capture(CUstream stream) noexcept;
-  void launch_graph(CUgraphExec graph, CUstream stream);
-  void destroy_graph(CUgraphExec graph);
+  void capture_begin(ddh_stream* stream, const char* name) override;
+  ddh_graph* capture_end(ddh_stream* stream) override;
+  void capture_discard(ddh_stream* stream) override;
+  void graph_launch(ddh_graph* graph, ddh_stream* stream) override;
+  void graph_destroy(ddh_graph* graph) override;
 
-  // A kernel of an image, which is loaded at its first use.
-  const Kernel& find(const char* image, const char* name, uint64_t arg_bytes);
-  void launch(const Kernel& kernel, uint32_t blocks, uint32_t threads, const void* arg, CUstream stream);
+  const char* kernel_format() override { return "ptx"; }
+  ddh_kernel* kernel_find(const void* image, const char* name, uint64_t arg_bytes) override;
+  void kernel_launch(ddh_kernel* kernel, uint32_t blocks, uint32_t threads, const void* arg, const ddh_access*,
+                     uint32_t, ddh_stream* stream) override {
+    launch(*reinterpret_cast<const Kernel*>(kernel), blocks, threads, arg, stream);
+  }
 
  private:
   struct Job;
@@ -78,6 +88,26 @@ class Context {
   // Without its streams. The other constructor creates them; if that fails, the destructor gives back the context.
   Context(const Driver& driver, const Settings& settings, int32_t index, RetainContext);
   void enter() const;
+  // NULL is the default stream: an own one, which is not ordered with the other streams of the process.
+  [[nodiscard]] CUstream stream_of(ddh_stream* stream) const {
+    return stream == nullptr ? main_ : reinterpret_cast<CUstream>(stream);
+  }
+  CUstream create_stream();
+  void set_zero(void* dst, uint64_t bytes, ddh_stream* stream);
+  // A kernel of an image, which is loaded at its first use.
+  const Kernel& find(const char* image, const char* name, uint64_t arg_bytes);
+  void launch(const Kernel& kernel, uint32_t blocks, uint32_t threads, const void* arg, ddh_stream* stream);
+  // A flat operation, whose work is `work` elements.
+  template <class Args>
+  void launch_flat(ddh_stream* stream, const char* name, const Args& args, uint64_t work);
+  template <class T>
+  void fill_with(ddh_stream* stream, const char* name, void* dst, uint64_t numel, T value);
+  template <class To, class From>
+  void cast_with(ddh_stream* stream, const char* name, void* dst, const void* src, uint64_t numel);
+  // Loads all kernels of flat operations: inside of a capture CUDA loads none.
+  void load_flat_kernels();
+  template <class Args>
+  void load_flat(std::initializer_list<const char*> names);
   void check_capability() const;
   [[nodiscard]] bool is_own_block(const void* p);
   // Memory of this device or of a library. The context is the thread's own.

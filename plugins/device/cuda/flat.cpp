@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "flat.hpp"
-
+//
+// The flat operations of the GPU: each is a kernel of flat_kernels.cu.
+#include "context.hpp"
 #include "flat_kernels.hpp"
 
 extern "C" const char flat_kernels_ptx[];
@@ -10,78 +11,84 @@ namespace {
 
 static_assert(ExactSquares::kWords == DDH_SQUARES_WORDS && ExactSquares::kLimbs == DDH_SQUARES_LIMBS);
 
-struct Target {
-  Context& context;
-  CUstream stream;
-};
-Target target(void* h, ddh_stream* stream) {
-  auto& context = *static_cast<Context*>(h);
-  return {context, context.stream_of(stream)};
-}
+}  // namespace
 
 template <class Args>
-void launch(const Target& to, const char* name, const Args& args, uint64_t work) {
+void Context::launch_flat(ddh_stream* stream, const char* name, const Args& args, uint64_t work) {
   if (work == 0) return;
-  const Kernel& kernel = to.context.find(flat_kernels_ptx, name, sizeof args);
+  const Kernel& kernel = find(flat_kernels_ptx, name, sizeof args);
   const ddh::Grid grid(work);
-  to.context.launch(kernel, grid.blocks, grid.threads, &args, to.stream);
+  launch(kernel, grid.blocks, grid.threads, &args, stream);
 }
 
 template <class T>
-void fill_with(const Target& to, const char* name, void* dst, uint64_t numel, T value) {
-  launch(to, name, Fill<T>{static_cast<T*>(dst), numel, value}, numel);
+void Context::fill_with(ddh_stream* stream, const char* name, void* dst, uint64_t numel, T value) {
+  launch_flat(stream, name, Fill<T>{static_cast<T*>(dst), numel, value}, numel);
 }
 
-void fill(const Target& to, void* dst, int32_t dtype, uint64_t numel, double value) {
+void Context::fill(void* dst, int32_t dtype, uint64_t numel, double value, ddh_stream* stream) {
   const auto f32 = static_cast<float>(value);
   switch (dtype) {
     case DDH_F32:
-      return fill_with(to, "fill32", dst, numel, std::bit_cast<uint32_t>(f32));
+      return fill_with(stream, "fill32", dst, numel, std::bit_cast<uint32_t>(f32));
     case DDH_F64:
-      return fill_with(to, "fill64", dst, numel, std::bit_cast<uint64_t>(value));
+      return fill_with(stream, "fill64", dst, numel, std::bit_cast<uint64_t>(value));
     case DDH_BF16:
-      return fill_with(to, "fill16", dst, numel, ddh::Bf16::from_f32(f32));
+      return fill_with(stream, "fill16", dst, numel, ddh::Bf16::from_f32(f32));
     case DDH_F16:
-      return fill_with(to, "fill16", dst, numel, ddh::F16::from_f32(f32));
+      return fill_with(stream, "fill16", dst, numel, ddh::F16::from_f32(f32));
     default:
       break;
   }
   if (ddh_dtype_bytes(dtype) == 0 || value != 0)
     ddh::fail(DDH_UNIMPLEMENTED, "fill has no dtype ", dtype, " with value ", value,
               "; use F32, BF16, F16 or F64, or the value 0");
-  to.context.set_zero(dst, numel * ddh_dtype_bytes(dtype), to.stream);
+  set_zero(dst, numel * ddh_dtype_bytes(dtype), stream);
 }
 
 template <class To, class From>
-void cast_with(const Target& to, const char* name, void* dst, const void* src, uint64_t numel) {
+void Context::cast_with(ddh_stream* stream, const char* name, void* dst, const void* src, uint64_t numel) {
   using Dst = typename To::Stored;
   using Src = typename From::Stored;
-  launch(to, name, Cast<To, From>{static_cast<Dst*>(dst), static_cast<const Src*>(src), numel}, numel);
+  launch_flat(stream, name, Cast<To, From>{static_cast<Dst*>(dst), static_cast<const Src*>(src), numel}, numel);
 }
 
-void cast(const Target& to, void* dst, int32_t dst_dtype, const void* src, int32_t src_dtype, uint64_t numel) {
+void Context::cast(void* dst, int32_t dst_dtype, const void* src, int32_t src_dtype, uint64_t numel,
+                   ddh_stream* stream) {
   const auto is_float = [](int32_t dtype) { return dtype == DDH_F32 || dtype == DDH_BF16 || dtype == DDH_F16; };
   if (!is_float(dst_dtype) || !is_float(src_dtype))
     ddh::fail(DDH_UNIMPLEMENTED, "cast does not convert from dtype ", src_dtype, " to dtype ", dst_dtype,
               "; use F32, BF16 or F16");
   if (dst_dtype == src_dtype) {
-    if (dst != src)
-      to.context.copy(dst, DDH_MEM_DEVICE, src, DDH_MEM_DEVICE, numel * ddh_dtype_bytes(src_dtype), to.stream);
+    if (dst != src) copy(dst, DDH_MEM_DEVICE, src, DDH_MEM_DEVICE, numel * ddh_dtype_bytes(src_dtype), stream);
     return;
   }
   if (src_dtype == DDH_F32)
-    return dst_dtype == DDH_BF16 ? cast_with<Bf16, F32>(to, "cast_f32_to_bf16", dst, src, numel)
-                                 : cast_with<F16, F32>(to, "cast_f32_to_f16", dst, src, numel);
+    return dst_dtype == DDH_BF16 ? cast_with<Bf16, F32>(stream, "cast_f32_to_bf16", dst, src, numel)
+                                 : cast_with<F16, F32>(stream, "cast_f32_to_f16", dst, src, numel);
   if (src_dtype == DDH_BF16)
-    return dst_dtype == DDH_F32 ? cast_with<F32, Bf16>(to, "cast_bf16_to_f32", dst, src, numel)
-                                : cast_with<F16, Bf16>(to, "cast_bf16_to_f16", dst, src, numel);
-  return dst_dtype == DDH_F32 ? cast_with<F32, F16>(to, "cast_f16_to_f32", dst, src, numel)
-                              : cast_with<Bf16, F16>(to, "cast_f16_to_bf16", dst, src, numel);
+    return dst_dtype == DDH_F32 ? cast_with<F32, Bf16>(stream, "cast_bf16_to_f32", dst, src, numel)
+                                : cast_with<F16, Bf16>(stream, "cast_bf16_to_f16", dst, src, numel);
+  return dst_dtype == DDH_F32 ? cast_with<F32, F16>(stream, "cast_f16_to_f32", dst, src, numel)
+                              : cast_with<Bf16, F16>(stream, "cast_f16_to_bf16", dst, src, numel);
+}
+
+void Context::scale(float* dst, uint64_t numel, double factor, ddh_stream* stream) {
+  launch_flat(stream, "scale", Scale{dst, numel, static_cast<float>(factor)}, numel);
+}
+
+void Context::add(float* dst, const float* src, uint64_t numel, ddh_stream* stream) {
+  launch_flat(stream, "add", Add{dst, src, numel}, numel);
+}
+
+void Context::exact_squares(const float* src, uint64_t numel, uint64_t* words, ddh_stream* stream) {
+  launch_flat(stream, "exact_squares", ExactSquares{src, numel, words},
+              (numel + ExactSquares::kBlock - 1) / ExactSquares::kBlock);
 }
 
 // In passes of whole blocks. Every pass after the first adds to dst.
-void ordered_sum(const Target& to, float* dst, const float* const* srcs, uint32_t n_srcs, uint32_t reduce_block,
-                 uint32_t flags, uint64_t numel) {
+void Context::ordered_sum(float* dst, const float* const* srcs, uint32_t n_srcs, uint32_t reduce_block, uint32_t flags,
+                          uint64_t numel, ddh_stream* stream) {
   constexpr uint32_t kMost = OrderedSum::kMostSources;
   if (n_srcs == 0 || reduce_block == 0 || (flags & ~(DDH_SUM_FROM_DST | DDH_SUM_ROUNDED)) != 0)
     ddh::fail(DDH_INVALID_ARGUMENT, "an ordered sum of ", n_srcs, " sources in blocks of ", reduce_block,
@@ -105,60 +112,25 @@ void ordered_sum(const Target& to, float* dst, const float* const* srcs, uint32_
         ddh::fail(DDH_UNIMPLEMENTED, "the result of an ordered sum is its source ", begin + k,
                   ", but the first pass overwrites it; give another result");
     }
-    launch(to, "ordered_sum", pass, numel);
+    launch_flat(stream, "ordered_sum", pass, numel);
   }
 }
 
 template <class Args>
-void load(Context& context, std::initializer_list<const char*> names) {
-  for (const char* name : names) (void)context.find(flat_kernels_ptx, name, sizeof(Args));
+void Context::load_flat(std::initializer_list<const char*> names) {
+  for (const char* name : names) (void)find(flat_kernels_ptx, name, sizeof(Args));
 }
 
-}  // namespace
-
-void load_flat_kernels(Context& context) {
-  load<Fill<uint16_t>>(context, {"fill16"});
-  load<Fill<uint32_t>>(context, {"fill32"});
-  load<Fill<uint64_t>>(context, {"fill64"});
-  load<Cast<Bf16, F32>>(context, {"cast_f32_to_bf16", "cast_f32_to_f16", "cast_bf16_to_f32", "cast_bf16_to_f16",
-                                  "cast_f16_to_f32", "cast_f16_to_bf16"});
-  load<Scale>(context, {"scale"});
-  load<Add>(context, {"add"});
-  load<ExactSquares>(context, {"exact_squares"});
-  load<OrderedSum>(context, {"ordered_sum"});
-}
-
-const ddh_flatops_api& flatops() {
-  static const ddh_flatops_api table = {
-      sizeof(ddh_flatops_api),
-      0,
-      [](void* h, void* dst, int32_t dtype, uint64_t numel, double value, ddh_stream* s, ddh_err* err) noexcept {
-        return ddh::guard(err, [&] { fill(target(h, s), dst, dtype, numel, value); });
-      },
-      [](void* h, void* dst, int32_t dst_dtype, const void* src, int32_t src_dtype, uint64_t numel, ddh_stream* s,
-         ddh_err* err) noexcept {
-        return ddh::guard(err, [&] { cast(target(h, s), dst, dst_dtype, src, src_dtype, numel); });
-      },
-      [](void* h, float* dst, uint64_t numel, double factor, ddh_stream* s, ddh_err* err) noexcept {
-        return ddh::guard(err, [&] {
-          launch(target(h, s), "scale", Scale{dst, numel, static_cast<float>(factor)}, numel);
-        });
-      },
-      [](void* h, float* dst, const float* src, uint64_t numel, ddh_stream* s, ddh_err* err) noexcept {
-        return ddh::guard(err, [&] { launch(target(h, s), "add", Add{dst, src, numel}, numel); });
-      },
-      [](void* h, const float* src, uint64_t numel, uint64_t* words, ddh_stream* s, ddh_err* err) noexcept {
-        return ddh::guard(err, [&] {
-          launch(target(h, s), "exact_squares", ExactSquares{src, numel, words},
-                 (numel + ExactSquares::kBlock - 1) / ExactSquares::kBlock);
-        });
-      },
-      [](void* h, float* dst, const float* const* srcs, uint32_t n_srcs, uint32_t reduce_block, uint32_t flags,
-         uint64_t numel, ddh_stream* s, ddh_err* err) noexcept {
-        return ddh::guard(err, [&] { ordered_sum(target(h, s), dst, srcs, n_srcs, reduce_block, flags, numel); });
-      },
-  };
-  return table;
+void Context::load_flat_kernels() {
+  load_flat<Fill<uint16_t>>({"fill16"});
+  load_flat<Fill<uint32_t>>({"fill32"});
+  load_flat<Fill<uint64_t>>({"fill64"});
+  load_flat<Cast<Bf16, F32>>({"cast_f32_to_bf16", "cast_f32_to_f16", "cast_bf16_to_f32", "cast_bf16_to_f16",
+                              "cast_f16_to_f32", "cast_f16_to_bf16"});
+  load_flat<Scale>({"scale"});
+  load_flat<Add>({"add"});
+  load_flat<ExactSquares>({"exact_squares"});
+  load_flat<OrderedSum>({"ordered_sum"});
 }
 
 }  // namespace DDH_HIDDEN

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "flat.hpp"
+
 namespace sim {
 namespace {
 
@@ -14,11 +16,21 @@ const char* kind_word(bool device) { return device ? "DDH_MEM_DEVICE" : "the hos
 
 ddh_access read_of(const void* p, uint64_t bytes) { return {p, bytes, DDH_ACCESS_READ, 0}; }
 
+ddh::Accesses list_of(const ddh_access* accesses, uint32_t n) {
+  ddh::Accesses out;
+  for (uint32_t i = 0; i < n; ++i) {
+    const ddh_access& a = accesses[i];
+    if ((a.mode & DDH_ACCESS_READ) != 0) out.reads(a.data, a.bytes);
+    if ((a.mode & DDH_ACCESS_WRITE) != 0) out.writes(a.data, a.bytes);
+  }
+  return out;
+}
+
 }  // namespace
 
 Context::Context(const Settings& settings, Log log)
     : settings_(settings), log_(std::move(log)), blocks_(settings.capacity_bytes, settings.quarantine_bytes) {
-  create_stream("default");
+  (void)Context::stream_create("default");
 }
 
 Context::~Context() {
@@ -28,9 +40,10 @@ Context::~Context() {
   if (settings_.check && !sentence.empty()) log_(sentence);
 }
 
-uint64_t Context::free_bytes() {
+ddh_device_info Context::info() {
   const std::lock_guard lock(mutex_);
-  return blocks_.capacity_bytes() - blocks_.used_bytes();
+  const uint64_t capacity_bytes = blocks_.capacity_bytes();
+  return {sizeof(ddh_device_info), 0, capacity_bytes, capacity_bytes - blocks_.used_bytes(), "sim", "", {}};
 }
 
 void* Context::allocate(const ddh_alloc_args& args) {
@@ -38,7 +51,7 @@ void* Context::allocate(const ddh_alloc_args& args) {
   return blocks_.allocate(args).begin;
 }
 
-void Context::release(void* p) {
+void Context::release(void* p, int32_t) {
   const std::lock_guard lock(mutex_);
   const Block* block = blocks_.find(p);
   if (block == nullptr)
@@ -56,40 +69,46 @@ void Context::release(void* p) {
 
 // ---- streams and events ---------------------------------------------------------------------------------------------
 
-Queue* Context::create_stream(const std::string& name) {
+ddh_stream* Context::stream_create(const char* name) {
   const std::lock_guard lock(mutex_);
   Delays delays = settings_.delays;
   delays.seed += next_actor_ * 7919;  // each queue has an order of its own
   queues_.push_back(std::make_unique<Queue>(name, next_actor_++, delays));
-  return queues_.back().get();
+  return reinterpret_cast<ddh_stream*>(queues_.back().get());
 }
 
-void Context::destroy_stream(Queue* queue) {
-  if (queue == nullptr) return;
+void Context::stream_destroy(ddh_stream* stream) {
   const std::lock_guard lock(mutex_);
+  const Queue* const queue = &queue_of(stream);
   host_clock_.join(queue->clock);
   std::erase_if(queues_, [queue](const auto& mine) { return mine.get() == queue; });
 }
 
-void Context::record(Event& event, Queue* stream) {
+ddh_event* Context::event_create() { return reinterpret_cast<ddh_event*>(std::make_unique<Event>().release()); }
+
+void Context::event_destroy(ddh_event* event) { std::unique_ptr<Event>(&event_of(event)).reset(); }
+
+void Context::record(ddh_event* handle, ddh_stream* stream) {
   const std::lock_guard lock(mutex_);
   throw_if_failed();
   Queue& queue = queue_of(stream);
+  Event& event = event_of(handle);
   event.signal = std::make_shared<Signal>();
   event.clock = queue.clock;
   queue.push([signal = event.signal] { signal->set(); });
 }
 
-void Context::wait(Queue* stream, const Event& event) {
+void Context::wait(ddh_stream* stream, ddh_event* handle) {
   const std::lock_guard lock(mutex_);
   throw_if_failed();
+  const Event& event = event_of(handle);
   if (event.signal == nullptr) return;
   Queue& queue = queue_of(stream);
   queue.clock.join(event.clock);
   queue.push([signal = event.signal] { signal->wait(); });
 }
 
-void Context::synchronize(Queue* stream) {
+void Context::synchronize(ddh_stream* stream) {
   queue_of(stream).drain();
   const std::lock_guard lock(mutex_);
   host_clock_.join(queue_of(stream).clock);
@@ -101,11 +120,9 @@ void Context::synchronize(Queue* stream) {
 
 // ---- work -----------------------------------------------------------------------------------------------------------
 
-void Context::submit(Queue* stream, const std::string& name, const ddh::Accesses& accesses,
-                     std::function<void()> work) {
+void Context::submit(Queue& queue, const std::string& name, const ddh::Accesses& accesses, std::function<void()> work) {
   const std::lock_guard lock(mutex_);
   throw_if_failed();
-  Queue& queue = queue_of(stream);
   queue.clock.join(host_clock_);
   if (settings_.check) {
     const std::string who = ddh::str("'", name, "' on stream '", queue.name(), "'");
@@ -130,22 +147,52 @@ void Context::submit(Queue* stream, const std::string& name, const ddh::Accesses
   });
 }
 
-void Context::copy(void* dst, int32_t dst_memory, const void* src, int32_t src_memory, uint64_t bytes, Queue* queue) {
+void Context::run(ddh_stream* stream, ddh_stream_fn fn, void* arg, const ddh_access* accesses, uint32_t n,
+                  const char* name) {
+  submit(queue_of(stream), name, list_of(accesses, n), [fn, arg] { ddh::call(fn, arg); });
+}
+
+void Context::copy(void* dst, int32_t dst_memory, const void* src, int32_t src_memory, uint64_t bytes,
+                   ddh_stream* stream) {
   if (bytes == 0) return;
   if (settings_.check) {
     const std::lock_guard lock(mutex_);
-    const std::string who = ddh::str("'copy' on stream '", queue_of(queue).name(), "'");
+    const std::string who = ddh::str("'copy' on stream '", queue_of(stream).name(), "'");
     // Check first that the memory exists: released memory has no kind.
     check_place(read_of(dst, bytes), who);
     check_place(read_of(src, bytes), who);
     check_kind("to", dst, dst_memory);
     check_kind("from", src, src_memory);
   }
-  submit(queue, "copy", ddh::Accesses().reads(src, bytes).writes(dst, bytes), [=] { std::memcpy(dst, src, bytes); });
+  submit(queue_of(stream), "copy", ddh::Accesses().reads(src, bytes).writes(dst, bytes),
+         [=] { std::memcpy(dst, src, bytes); });
 }
 
-void Context::touch(const ddh::Accesses& accesses, const std::string& name) {
+void Context::fill(void* dst, int32_t dtype, uint64_t numel, double value, ddh_stream* stream) {
+  submit_flat(stream, "fill", ddh::Accesses().writes(dst, numel * ddh_dtype_bytes(dtype)),
+              flat::fill(dst, dtype, numel, value));
+}
+
+void Context::cast(void* dst, int32_t dst_dtype, const void* src, int32_t src_dtype, uint64_t numel,
+                   ddh_stream* stream) {
+  const uint64_t dst_bytes = numel * ddh_dtype_bytes(dst_dtype), src_bytes = numel * ddh_dtype_bytes(src_dtype);
+  submit_flat(stream, "cast", ddh::Accesses().reads(src, src_bytes).writes(dst, dst_bytes),
+              flat::cast(dst, dst_dtype, src, src_dtype, numel));
+}
+
+void Context::scale(float* dst, uint64_t numel, double factor, ddh_stream* stream) {
+  submit_flat(stream, "scale", ddh::Accesses().updates(dst, numel * sizeof(float)),
+              flat::scale(dst, numel, static_cast<float>(factor)));
+}
+
+void Context::add(float* dst, const float* src, uint64_t numel, ddh_stream* stream) {
+  const uint64_t bytes = numel * sizeof(float);
+  submit_flat(stream, "add", ddh::Accesses().reads(src, bytes).updates(dst, bytes), flat::add(dst, src, numel));
+}
+
+void Context::touch(const ddh_access* list, uint32_t n, const char* name) {
   if (!settings_.check) return;
+  const ddh::Accesses accesses = list_of(list, n);
   const std::lock_guard lock(mutex_);
   throw_if_failed();
   const std::string who = ddh::str("'", name, "' of the caller");

@@ -12,8 +12,6 @@
 namespace sockets {
 namespace {
 
-constexpr uint32_t kJoinTimeoutMs = 120'000;
-
 struct Hello {  // the first bytes of a connection
   uint64_t run_id;
   int32_t rank;

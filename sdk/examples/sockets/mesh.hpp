@@ -11,6 +11,8 @@
 
 namespace sockets {
 
+inline constexpr uint32_t kJoinTimeoutMs = 120'000;  // that a rank waits for another one
+
 // A file descriptor, closed with the object.
 class Fd {
  public:

@@ -7,13 +7,12 @@
 //
 // mesh.hpp has the connections, collectives.hpp what is sent over them, fold.hpp the order of sums. This file is the
 // plugin: groups, and how a rank's end reaches the others.
-#include <algorithm>
 #include <list>
-#include <map>
 #include <mutex>
 
 #include "collectives.hpp"
 #include "ddh/sdk/comm.hpp"
+#include "ddh/sdk/comm_groups.hpp"
 
 namespace sockets {
 namespace {
@@ -29,14 +28,13 @@ class Sockets final : public ddh::CommBackend {
 
   void init(const ddh_comm_init& args) override {
     args_ = args;
-    std::vector<int32_t> all;
-    for (int32_t r = 0; r < args.world_size; ++r) all.push_back(r);
-    world_ = &make_group("world", std::move(all), args.reduce_block);
+    places_.init(args, kJoinTimeoutMs);
+    world_ = &make_group(places_.world(), args.reduce_block);
   }
   ddh_group* world() override { return handle(*world_); }
   // reduce_block applies to the group of all ranks; any other group is one block.
   ddh_group* group_create(const char* name, const int32_t* ranks, uint32_t n) override {
-    return handle(make_group(name, {ranks, ranks + n}, n));
+    return handle(make_group(places_.place(name, {ranks, ranks + n}), n));
   }
   void group_info(ddh_group* group, int32_t& rank, int32_t& size, uint32_t& caps) override {
     rank = of(group).mesh.rank();
@@ -66,16 +64,12 @@ class Sockets final : public ddh::CommBackend {
   void finalize() override { sockets::barrier(*world_); }
 
  private:
-  Group& make_group(const char* name, std::vector<int32_t> ranks, uint32_t block) {
-    const auto me = std::find(ranks.begin(), ranks.end(), args_.rank);
-    if (me == ranks.end() || block == 0)
-      ddh::fail(DDH_INVALID_ARGUMENT, "group '", name, "' lacks rank ", args_.rank, " or has blocks of 0 ranks; call ",
-                "group_create on its members only, with reduce_block of at least 1");
-    const auto rank = static_cast<int32_t>(me - ranks.begin());
-    std::string key = ddh::str(name, " of run ", args_.run_id, ':');
-    for (const int32_t r : ranks) key += ddh::str(' ', r);
-    key += ddh::str(", number ", made_[key]++);
-    Mesh mesh(host, {key, std::move(ranks), rank, args_.run_id}, [this](int32_t peer) { lost(peer); });
+  Group& make_group(ddh::GroupPlace place, uint32_t block) {
+    if (block == 0)
+      ddh::fail(DDH_INVALID_ARGUMENT, "group '", place.name,
+                "' has blocks of 0 ranks; give a reduce_block of at least 1");
+    Mesh mesh(host, {std::move(place.key), std::move(place.ranks), place.rank, args_.run_id},
+              [this](int32_t peer) { lost(peer); });
     const std::lock_guard lock(mutex_);
     Group& made = groups_.emplace_back(std::move(mesh), block);
     if (host.alloc != nullptr) host.alloc->account(host.h, DDH_TAG_COMM, static_cast<int64_t>(made.scratch.size()));
@@ -102,10 +96,10 @@ class Sockets final : public ddh::CommBackend {
   }
 
   ddh_comm_init args_{};
-  std::map<std::string, int> made_;  // groups of this name and these members
-  std::mutex mutex_;                 // abort comes from any thread
-  std::list<Group> groups_;          // their addresses are handles
-  std::string reason_;               // of this rank's abort
+  ddh::GroupPlaces places_{host};
+  std::mutex mutex_;         // abort comes from any thread
+  std::list<Group> groups_;  // their addresses are handles
+  std::string reason_;       // of this rank's abort
   Group* world_ = nullptr;
 };
 

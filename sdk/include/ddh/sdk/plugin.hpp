@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // ddh/sdk/plugin.hpp: the C++ side of ddh/abi.h. A plugin derives a class from Strategy, Optimizer, Model, Schedule,
-// Monitor, Format (see the headers of that name) or CommBackend (comm.hpp), throws ddh::Error if something fails, and ends its
-// file with DDH_CXX_PLUGIN. A device derives from Instance.
+// Monitor, Format, Device (see the headers of that name) or CommBackend (comm.hpp), throws ddh::Error if something fails,
+// and ends its file with DDH_CXX_PLUGIN.
 //
 // Templates are in this header, other functions in the static library ddhost::sdk. Symbols are hidden and in a
 // versioned namespace, so two plugins that were built with different SDKs never share code.

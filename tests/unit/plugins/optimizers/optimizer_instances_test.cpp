@@ -108,7 +108,7 @@ class OneRank {
   ddh_model_desc model_{};
   const ddh_comm_backend_api backend_ = make_backend();
   Clock clock_;
-  Device device_{nullptr, ddhost::test::cpu_device(), DDH_CAP_HOST_MEMORY, "cpu", 0};
+  Device device_{ddhost::test::cpu_inst(), ddhost::test::cpu_device(), DDH_CAP_HOST_MEMORY, "cpu", 0};
   Memory memory_;
   Staging staging_{memory_};
   Comm comm_{nullptr, &backend_, nullptr, clock_};

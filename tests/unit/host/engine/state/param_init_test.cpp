@@ -136,7 +136,7 @@ TEST_CASE("a buffer that a file may lack keeps the model's values, unless the fi
   p.model.n_buffers = 1;
 
   const auto& cpu = ddhost::test::cpu_device();
-  Device device(nullptr, cpu, DDH_CAP_HOST_MEMORY, "cpu", 0);
+  Device device(ddhost::test::cpu_inst(), cpu, DDH_CAP_HOST_MEMORY, "cpu", 0);
   Memory memory;
   memory.use(device);
   Staging staging(memory);

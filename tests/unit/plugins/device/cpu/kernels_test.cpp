@@ -296,9 +296,10 @@ TEST_CASE("a sum starts from its first source, so a negative zero stays one") {
 TEST_CASE("the flat operations table reports errors with a sentence") {
   const ddh_flatops_api& table = *ddhost::test::cpu_device().flatops;
   std::vector<float> x = {1, 2, 3};
-  ddh::call(table.scale, nullptr, x.data(), uint64_t{3}, 2.0, nullptr);
+  void* const context = ddhost::test::cpu_context();
+  ddh::call(table.scale, context, x.data(), uint64_t{3}, 2.0, nullptr);
   CHECK(x == std::vector<float>{2, 4, 6});
   ddh::ErrorBuffer err;
-  CHECK(table.fill(nullptr, x.data(), DDH_I64, 1, 2.0, nullptr, err.get()) == DDH_UNIMPLEMENTED);
+  CHECK(table.fill(context, x.data(), DDH_I64, 1, 2.0, nullptr, err.get()) == DDH_UNIMPLEMENTED);
   CHECK_THAT(err.text(), Catch::Contains("fill has no dtype"));
 }

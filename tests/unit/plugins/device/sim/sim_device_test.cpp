@@ -102,7 +102,7 @@ namespace {
 template <class Operation>
 bool same_on_both(SimDevice& sim, const std::vector<float>& initial, const std::vector<float>& src, Operation&& op) {
   std::vector<float> expected = initial;
-  op(*ddhost::test::cpu_device().flatops, nullptr, expected.data(), src.data());
+  op(*ddhost::test::cpu_device().flatops, ddhost::test::cpu_context(), expected.data(), src.data());
   float* const dst = sim.allocate("dst", initial.size());
   float* const on_device = sim.allocate("src", src.size());
   sim.copy(dst, DDH_MEM_DEVICE, initial.data(), DDH_MEM_HOST, initial.size(), nullptr);

@@ -56,7 +56,7 @@ class OneRank {
     desc_.programs = program_pointers_;
     desc_.n_programs = 1;
     const auto& cpu = ddhost::test::cpu_device();
-    services_.device = std::make_unique<Device>(nullptr, cpu, DDH_CAP_HOST_MEMORY, "cpu", 0);
+    services_.device = std::make_unique<Device>(ddhost::test::cpu_inst(), cpu, DDH_CAP_HOST_MEMORY, "cpu", 0);
     services_.memory.use(*services_.device);
     services_.staging = std::make_unique<Staging>(services_.memory);
     services_.comm = std::make_unique<Comm>(nullptr, &backend_, nullptr, services_.clock);

@@ -176,7 +176,7 @@ void after_decide(Act&& act) {
   RankTransport rank{&world, 0};
   Clock clock;
   const auto& cpu = ddhost::test::cpu_device();
-  Device device(nullptr, cpu, DDH_CAP_HOST_MEMORY, "cpu", 0);
+  Device device(ddhost::test::cpu_inst(), cpu, DDH_CAP_HOST_MEMORY, "cpu", 0);
   Memory memory;
   memory.use(device);
   Staging staging(memory);
@@ -286,7 +286,7 @@ TEST_CASE("norms on a device that has no exact squares are refused before the fi
   ddh_flatops_api flatops = *table.flatops;
   flatops.exact_squares = nullptr;
   table.flatops = &flatops;
-  Device device(nullptr, table, 0, "bare", 0);
+  Device device(test::cpu_inst(), table, 0, "bare", 0);
   Memory memory;
   ParamSums sums(model.desc, nullptr, optimizer, {1, 1, 1, 0});
   CHECK_THROWS_WITH(sums.use_device(device, memory), Catch::Contains("'bare' has no exact_squares"));
