@@ -34,8 +34,8 @@ struct ConvertRequest {
   ConvertLimits limits;
 };
 
-// nullopt: the path is a safetensors file or a checkpoint of this program by its name, or no format recognizes it. Error: it can't be read; the
-// sentence names the path, the plugin if it has done wrong, and the cure.
+// nullopt: the path is a safetensors file or a checkpoint of this program by its name, or no format recognizes it. Error: it
+// can't be read; the sentence names the path, the plugin if it has done wrong, and the cure.
 std::optional<ConvertedFile> convert_foreign(const std::filesystem::path& path, const ConvertRequest& request,
                                              const Registry& registry, std::vector<std::string>& notes);
 

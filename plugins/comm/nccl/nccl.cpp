@@ -8,7 +8,7 @@
 //   sums        fp32 in rank order, with the bits of every other transport (collectives.hpp)
 //   failures    a thread watches for errors of peers and of the network, and aborts (watch.hpp)
 //
-// Has run on the stand-in of tests/standin. Has not run on a GPU.
+// Has run on the stand-in of tests/gpu/standin. Has not run on a GPU.
 #include <unistd.h>
 
 #include <array>

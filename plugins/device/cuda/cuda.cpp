@@ -8,7 +8,7 @@
 //   operations  flat operations as kernels, with the bits of the CPU (a NaN may have another payload)
 //   kernels     PTX of other plugins (ddh.kernels)
 //
-// Has run on the stand-in of tests/standin. Has not run on a GPU.
+// Has run on the stand-in of tests/gpu/standin. Has not run on a GPU.
 #include <unistd.h>
 
 #include <exception>
