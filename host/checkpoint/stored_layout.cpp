@@ -10,7 +10,6 @@ namespace ddhost {
 
 std::vector<StoredLayout> layouts_of(const ddh_model_desc& model) {
   std::vector<StoredLayout> out;
-  if (!DDH_HAS(&model, ddh_model_desc, n_layouts)) return out;
   for (uint32_t l = 0; l < model.n_layouts; ++l) {
     const ddh_layout_desc& given = *model.layouts[l];
     StoredLayout& layout = out.emplace_back();

@@ -230,7 +230,6 @@ void check_description(const ddh_model_desc* model) {
     check_indices(ddh::str("unit '", model->units[u]->name, "'"), "parameter", model->units[u]->params,
                   model->units[u]->n_params, model->n_params);
   for (uint32_t g = 0; g < model->n_programs; ++g) check_program(*model->programs[g], model->n_units);
-  if (!DDH_HAS(model, ddh_model_desc, n_layouts)) return;
   check_array(model->layouts, model->n_layouts, DDH_LAYOUT_DESC_MIN_SIZE, "layout");
   std::set<std::string> names = {"model"};  // the model's own
   for (uint32_t l = 0; l < model->n_layouts; ++l) {

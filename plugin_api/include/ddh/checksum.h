@@ -9,6 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DDH_HEADER_CHECKSUM UINT64_C(0xe8561d52b937b1b3)
-#define DDH_HEADER_CHECKSUM_TEXT "e8561d52b937b1b3"
+#define DDH_HEADER_CHECKSUM UINT64_C(0xdd7f968f757ab1f0)
+#define DDH_HEADER_CHECKSUM_TEXT "dd7f968f757ab1f0"
 #endif

@@ -27,11 +27,12 @@ bool has_file(const fs::path& folder, const char* name) {
 bool is_torch_file(const fs::path& path) {
   std::error_code ec;
   if (!fs::is_regular_file(path, ec)) return false;
-  for (const char* end : {".pt", ".pth", ".bin", ".ckpt"})
+  for (const char* end : {".pt", ".pth", ".ckpt"})
     if (path.extension() == end) return true;
   std::array<char, 2> first{};
   std::ifstream(path, std::ios::binary).read(first.data(), first.size());
-  return first[0] == 'P' && first[1] == 'K';
+  constexpr char kPickle = '\x80';  // torch before 1.6, which is refused by what it is
+  return (first[0] == 'P' && first[1] == 'K') || (path.extension() == ".bin" && first[0] == kPickle);
 }
 
 // Where transformers has written safetensors too, these are read.

@@ -162,7 +162,7 @@ typedef struct ddh_model_desc {
   const ddh_layout_desc* const* layouts; /* n_layouts; their names differ */
   uint32_t n_layouts, reserved1;
 } ddh_model_desc;
-#define DDH_MODEL_DESC_MIN_SIZE 72u
+#define DDH_MODEL_DESC_MIN_SIZE 88u
 
 /* ---- Views of parameters and gradients ----------------------------------------------------------------- */
 
