@@ -90,7 +90,7 @@ TEST_CASE("a format of the SDK's examples reads a file of llm.c with the same bi
   const std::string whole = read_text(out.file("gpt2.bin"));
   const size_t bytes = GENERATE(size_t{0}, size_t{3}, size_t{1000}, size_t{1024}, size_t{2000}, size_t{6000});
   std::ofstream(out.file("gpt2.bin"), std::ios::binary) << whole.substr(0, bytes);
-  const Said cut = call_ddhost(gpt_words(out, "d", joined(from, named)));
+  const Said cut = call_ddhost(gpt_words(out, "d", joined(from, {"run.format=" + test_plugin("llmc_format")})));
   INFO(bytes << ": " << cut.err);
   CHECK(cut.code == 1);
   CHECK_THAT(cut.err, Catch::Contains("gpt2.bin"));

@@ -37,6 +37,7 @@ class Llmc final : public ddh::Format {
   }
 
   ddh::FormatContents open(const std::string& path) override {
+    path_ = path;
     file_.emplace(path, ddh::InputWords{"file of llm.c", "get the file again"});
     const Header header = header_of(file_->bytes());
     if (header.dtype() == 0)
@@ -90,8 +91,7 @@ class Llmc final : public ddh::Format {
     for (const int64_t n : shape) bytes *= static_cast<uint64_t>(n);
     end_ += bytes;
     if (end_ > file_->bytes().size())
-      ddh::fail(DDH_DATA_LOSS, "'", name,
-                "' is beyond the end of the file, which is damaged or cut short; get it again");
+      ddh::fail(DDH_DATA_LOSS, "'", name, "' is beyond the end of '", path_, "', which is cut short; get it again");
     out.tensors.push_back({name, "", header.dtype(), shape});
   }
   static Header header_of(std::string_view bytes) {
@@ -101,6 +101,7 @@ class Llmc final : public ddh::Format {
   }
   static uint64_t width(const Header& header) { return ddh_dtype_bytes(header.dtype()); }
 
+  std::string path_;
   std::optional<ddh::MappedInput> file_;
   std::vector<uint64_t> begins_;  // of each tensor in the file
   uint64_t end_ = 0;              // of what has been added
