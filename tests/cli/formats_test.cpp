@@ -129,6 +129,27 @@ TEST_CASE("a format that does not return is ended after run.watchdog_abort", "[c
                 {"read of 'w' of format 'bad_format' has not returned for 1 s", "x.bad"});
 }
 
+TEST_CASE("a signal during a conversion ends the run and leaves neither a child nor a folder", "[cli]") {
+  const TempFolder folder;
+  std::ofstream(folder.file("x.bad")) << "x";
+  ::setenv("BAD_FORMAT", "open:loop", 1);
+  ::setenv("MISBEHAVE_MARK", folder.file("mark").c_str(), 1);
+  Process process({"--model", toy_model(), "train.steps=1", "run.quiet=true", "run.dir=" + folder.file("run"),
+                   "train.init_from=" + folder.file("x.bad"), "run.format=" + test_plugin("bad_format")});
+  ::unsetenv("BAD_FORMAT");
+  ::unsetenv("MISBEHAVE_MARK");
+  for (int i = 0; i < 3000 && !std::filesystem::exists(folder.file("mark")); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  REQUIRE(std::filesystem::exists(folder.file("mark")));
+  kill(process.pid(), SIGTERM);
+  CHECK(process.wait(std::chrono::seconds(20)) == 143);
+  CHECK_FALSE(std::filesystem::exists(folder.file("run")));
+  size_t left = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc"))
+    if (read_text(entry.path() / "cmdline").find(folder.file("x.bad")) != std::string::npos) ++left;
+  CHECK(left == 0);
+}
+
 TEST_CASE("a format takes at most run.convert_memory", "[cli]") {
   const std::string kind = GENERATE("memory", "shared_memory");
   INFO(kind);
