@@ -7,9 +7,11 @@
 #include <catch2/catch.hpp>
 #include <map>
 
+#include "engine/services/tables/interfaces.hpp"
 #include "engine/state/load.hpp"
 #include "golden/compare.hpp"
 #include "golden/gpt_fixture.hpp"
+#include "plan/convert.hpp"
 
 using namespace ddhost::test;
 
@@ -60,7 +62,15 @@ TEST_CASE("a GPT of nanoGPT's checkpoint has the reference's logits, with the ex
   const GoldenFile file = read_safetensors(*golden);
   const SmallText text("nanogpt-import");
   ModelDriver model(ddh_entry_gpt, tiny_gpt2(text, "gelu", "aten"));
-  const ddhost::WeightsFiles weights(model.desc(), {{*path, ""}});
+  const ddhost::Registry registry(&ddhost::host_interface, DDHOST_BUILD_DIR);
+  const ddhost::ConvertRequest request{
+      "auto", "", true, {uint64_t{1} << 30, "memory", std::chrono::minutes(1), "call"}};
+  std::vector<std::string> notes;
+  const auto converted = ddhost::convert_foreign(*path, request, registry, notes);
+  REQUIRE(converted);
+  ddhost::InitFile entry{*path, ""};
+  entry.converted = converted->path();
+  const ddhost::WeightsFiles weights(model.desc(), {entry});
   read_all(model, weights, file);
   for (const std::string& note : weights.notes()) CHECK_THAT(note, !Catch::Contains("transposed"));
   check_logits(model, file, "logits_gelu_erf");
