@@ -53,11 +53,14 @@ NamedCheckpoint named_checkpoint(const fs::path& path) {
             "; `ddhost ckpt verify` shows more");
 }
 
+bool is_safetensors_name(const fs::path& path) {
+  return path.extension() == ".safetensors" || path.filename().string().ends_with(".safetensors.index.json");
+}
+
 NamedCheckpoint named_weights(const fs::path& path) {
   std::error_code ec;
   for (fs::directory_iterator at(path, ec), end; !ec && at != end; at.increment(ec))
-    if (at->path().extension() == ".safetensors" || at->path().filename().string().ends_with(".safetensors.index.json"))
-      return {path, {}};
+    if (is_safetensors_name(at->path())) return {path, {}};
   return named_checkpoint(path);
 }
 

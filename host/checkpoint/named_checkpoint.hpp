@@ -19,6 +19,9 @@ struct NamedCheckpoint {
 };
 NamedCheckpoint named_checkpoint(const std::filesystem::path& path);
 
+// Of a safetensors file, or of an index of such files.
+bool is_safetensors_name(const std::filesystem::path& path);
+
 // The same of weights: a folder that holds safetensors files, such as a run's final weights, stands for them.
 NamedCheckpoint named_weights(const std::filesystem::path& path);
 

@@ -12,10 +12,10 @@
 #include "base/child_process.hpp"
 #include "base/json.hpp"
 #include "base/text.hpp"
+#include "checkpoint/named_checkpoint.hpp"
 #include "ddh/kind/format.h"
 #include "ddh/sdk/plugin.hpp"
 #include "plan/convert_child.hpp"
-#include "plugin/elf_note.hpp"
 
 namespace fs = std::filesystem;
 
@@ -32,14 +32,10 @@ std::string gib_text(uint64_t bytes) {
   return text.data();
 }
 
-bool ends_in_safetensors(const std::string& name) {
-  return name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json");
-}
-
 // A checkpoint of this program, and files with the names of safetensors, are never another program's.
 bool is_own(const fs::path& path) {
   std::error_code ec;
-  return fs::exists(path / "manifest.json", ec) || (!fs::is_directory(path, ec) && ends_in_safetensors(path.string()));
+  return fs::exists(path / "manifest.json", ec) || (!fs::is_directory(path, ec) && is_safetensors_name(path));
 }
 
 // The names that Hugging Face gives a model's weights; other safetensors files may be anything.
