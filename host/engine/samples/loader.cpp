@@ -31,8 +31,10 @@ Batch make_batch(ddh_inst* model, const ddh_model_api& table, const PluginCaller
   ddh_batch_info info{};
   info.struct_size = sizeof info;
   caller(PluginCall::kBatchCreate, table.batch_create, model, &args, &batch, &info);
+  Batch result(model, &table, caller, batch, info);  // releases it also where its description is refused
   check_info(caller, batch, info);
-  return {model, &table, main, batch, info};
+  result.move_to(main);
+  return result;
 }
 
 Loader::Loader(ddh_inst* model, const ddh_model_api& table, const BatchCallers& callers, const TrainOrder& order,

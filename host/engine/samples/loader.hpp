@@ -48,6 +48,7 @@ class Batch {
     const PluginCaller::Entered entered = caller_.enter(PluginCall::kBatchDestroy);
     table_->batch_destroy(model_, batch_);
   }
+  void move_to(const PluginCaller& caller) { caller_ = caller; }  // another thread destroys it
   [[nodiscard]] ddh_batch* get() const { return batch_; }
   [[nodiscard]] const ddh_batch_info& info() const { return info_; }
 

@@ -170,6 +170,7 @@ TEST_CASE("a batch without content, or with a count that is none, is refused in 
   model.gives_batch = true;
   model.loss_count = -1;
   CHECK_THAT(said(), Catch::Contains("gave loss_count -1"));
+  CHECK(model.alive == 0);  // a refused batch is released
 }
 
 TEST_CASE("a loader that ends early ends its threads, and destroys what nobody took", "[loader]") {
