@@ -28,7 +28,7 @@ std::string chosen_in(const fs::path& folder) {
     if (name.ends_with(".safetensors" + std::string(kIndexEnd))) indices.push_back(at->path().string());
     if (name.ends_with(".safetensors")) files.push_back(at->path().string());
   }
-  const bool is_run = fs::is_directory(folder / "checkpoints", ec) || fs::exists(folder / "metrics.jsonl", ec);
+  const bool is_run = fs::is_directory(folder / "checkpoints", ec) || fs::exists(folder / "run.lock", ec);
   if (indices.size() + files.size() == 0 && is_run)
     ddh::fail(DDH_NOT_FOUND, "folder '", folder.string(), "' is that of a run that has no checkpoint; name a file of ",
               "weights, or a checkpoint");

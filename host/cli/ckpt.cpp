@@ -52,8 +52,7 @@ fs::path one_of(const fs::path& path) {
 // All checkpoints of a run, the oldest first. Error: there is none.
 std::vector<CheckpointPlace> checkpoints_in(const fs::path& path) {
   std::vector<CheckpointPlace> places = list_checkpoints(run_folder_of(path));
-  if (places.empty())
-    ddh::fail(DDH_NOT_FOUND, "'", path.string(), "' holds no checkpoints; give the folder of a run (runs/gpt-zero3)");
+  if (places.empty()) ddh::fail(DDH_NOT_FOUND, "'", path.string(), "' holds no checkpoints; give the folder of a run");
   std::reverse(places.begin(), places.end());
   return places;
 }

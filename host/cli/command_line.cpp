@@ -31,14 +31,14 @@ struct Flag {
 };
 
 constexpr std::array<Flag, 20> kFlags = {{
-    {"--strategy", "strategy.plugin", "strategy: a name such as zero3, a path, or path.so:id"},
+    {"--strategy", "strategy.plugin", "strategy: a name (ddhost list), a path, or path.so:id"},
     {"--model", "model.plugin", "model, as above"},
     {"--optimizer", "optimizer.plugin", "optimizer, as above", kTrains},
     {"--schedule", "schedule.type", "learning-rate schedule, as above", kTrains},
     {"--comm", "comm.plugin", "transport between the ranks, as above"},
-    {"--device", "device.plugin", "device of the ranks: auto (a GPU where one is visible), cpu, or as above"},
-    {"--monitor", "monitor.plugins", "monitors that record the run, separated by commas: jsonl,tensorboard", kTrains},
-    {"--nproc", "run.nproc", "number of ranks; default: the number of visible GPUs, or 2 on the CPU"},
+    {"--device", "device.plugin", "device of the ranks: auto (devices that are present, or the CPU), or as above"},
+    {"--monitor", "monitor.plugins", "monitors that record the run, separated by commas", kTrains},
+    {"--nproc", "run.nproc", "number of ranks; default: one for each device that is present, or 2"},
     {"--ranks-per-node", "run.ranks_per_node", "simulate nodes with this number of ranks each"},
     {"--resume", "run.resume",
      "resume from a checkpoint: auto (newest in run.dir), its folder, a run's folder, or none", kTrains},
@@ -252,8 +252,8 @@ CLI::App* add_export(CLI::App& app, ExportArgs& args) {
   command->add_option("folder", args.folder, "where the files go")->required();
   command->add_option("--max-shard-size", args.max_shard_size, "largest file: 5GB, 500MiB");
   command->add_option("--layout", args.layout,
-                      "how linear weights are stored: model, or as the program does that is to open them, such as "
-                      "transformers for gpt; `ddhost ckpt show` lists the layouts of a checkpoint");
+                      "how linear weights are stored: model, or as the program does that is to open them; "
+                      "`ddhost ckpt show` lists the layouts of a checkpoint");
   return command;
 }
 

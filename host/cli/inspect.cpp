@@ -104,10 +104,11 @@ bool print_options(std::ostream& out, const PluginFacts& plugin) {
   }
 }
 
-void print_versions(std::ostream& out, uint32_t torch, uint32_t cuda, uint32_t nccl) {
-  label(out, "LibTorch") << torch_version_text(torch) << '\n';
-  label(out, "CUDA") << cuda_version_text(cuda) << '\n';
-  label(out, "NCCL") << nccl_version_text(nccl) << '\n';
+void print_libraries(std::ostream& out, const std::vector<ForeignLibrary>& libraries) {
+  label(out, "built with") << (libraries.empty() ? "no library of another maker" : "");
+  for (size_t i = 0; i < libraries.size(); ++i)
+    out << (i == 0 ? "" : ", ") << plain_text(libraries[i].text(), kShownValue);
+  out << '\n';
 }
 
 void print_abi(std::ostream& out, int major, uint32_t min_minor, uint32_t minor) {
@@ -137,7 +138,7 @@ void print_note(std::ostream& out, const ElfFacts& facts) {
   for (const NotePlugin& plugin : facts.note->plugins)
     label(out, plain_text(plugin.kind, kShownValue).c_str()) << plain_text(plugin.id, kShownValue) << '\n';
   print_abi(out, facts.note->abi_major, facts.note->min_host_minor, static_cast<uint32_t>(facts.note->abi_minor));
-  print_versions(out, facts.note->torch_version, facts.note->cuda_version, facts.note->nccl_version);
+  print_libraries(out, facts.note->libraries);
 }
 
 void print_needed(std::ostream& out, const ElfFacts& facts) {
@@ -164,7 +165,7 @@ int inspect_plugin(const Registry& registry, const std::string& choice, std::ost
   try {
     const LibraryFacts library = probe(file, registry.lookup(), MissingInterfaces::kPretend);
     print_abi(out, library.abi_major, library.min_host_minor, library.abi_minor);
-    print_versions(out, library.torch_version, library.cuda_version, library.nccl_version);
+    print_libraries(out, library.libraries);
     print_needed(out, facts);
     bool usable = true;
     for (const PluginFacts& plugin : library.plugins) usable = print_plugin(out, plugin, registry.lookup()) && usable;

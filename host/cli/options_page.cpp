@@ -23,8 +23,9 @@ constexpr const char* kAboutAll =
     "`ddhost inspect --markdown > docs/options.md` writes this page from the schemas of the host's sections "
     "(`host/config/host_schema.cpp`) and of the plugins. Change a schema, not this page; the test `docs_options` "
     "compares "
-    "them. The page is that of a build with all plugins. A build without CUDA or LibTorch lacks the plugins that need "
-    "these, and the test then leaves their sections out.";
+    "them. The page is that of a build with all plugins. Where a library is missing, a build lacks the plugins that "
+    "need "
+    "it, and the test then leaves their sections out.";
 constexpr const char* kAboutOptions =
     "The parentheses after a key hold the type, the legal values and the default. [Configuration](configuration.md) "
     "says "

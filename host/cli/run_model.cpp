@@ -10,7 +10,6 @@
 #include "config/run_length.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "engine/loop/rank.hpp"
-#include "engine/state/instruction_set.hpp"
 #include "engine/state/load.hpp"
 #include "launch/launch.hpp"
 #include "plan/convert.hpp"
@@ -126,14 +125,14 @@ struct Request {
   const CommandLine& line;
   const UserConfig& user;
   const std::vector<std::string>& replaced;  // sentences: what the command line replaces in the file
-  int world_size;
+  const RunPlace& place;
 };
 
 // In the loader.
 Prepared prepare(const Request& request, Registry& registry, LoaderRecord& record, std::ostream& out) {
   const CommandLine& line = request.line;
-  const auto run = std::make_shared<PreparedRun>(
-      prepare_run(request.user, registry, request.world_size, work_of(line.command), &record));
+  const auto run =
+      std::make_shared<PreparedRun>(prepare_run(request.user, registry, request.place, work_of(line.command), &record));
   for (const auto& warnings : {request.replaced, run->replaced, registry.warnings(), run->config.warnings()})
     print_warnings(warnings);
   in_words_of_user(run->config, [&] {
@@ -165,14 +164,12 @@ LaunchArgs launch_args(Command command, const Config& host, int world_size) {
 int run_model(const CommandLine& line, Registry& registry, std::ostream& out) {
   UserConfig user = UserConfig::read(line.config_file, line.overrides);
   const std::vector<std::string> replaced = replace_excluded_options(user);
-  const int world_size = wanted_world_size(user, registry);
-  share_cores(world_size);
-  limit_instruction_set();
+  const RunPlace place = choose_place(user, registry);
   const Config host(user, run_sections(user), /*plugin_sections=*/false);
   LoaderRecord record;
-  const Request request{line, user, replaced, world_size};
+  const Request request{line, user, replaced, place};
   const Outcome outcome = launch(
-      launch_args(line.command, host, world_size),
+      launch_args(line.command, host, place.world_size),
       [&](LoaderRecord& of_loader) { return prepare(request, registry, of_loader, out); }, record);
   if (!outcome.sentence.empty()) print_sentence(outcome.sentence);
   clean_up_folder(record.folder(), outcome.exit_code != 0);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <fstream>
 
 #include "base/read_json.hpp"
 #include "ddh/sdk/plugin.hpp"
@@ -92,6 +93,23 @@ CompatTable read_compat_table(const std::string& file, const std::string& text) 
   } catch (const JsonError& error) {
     ill_formed(file, "it", error.what());
   }
+}
+
+std::vector<CompatTable> compat_tables_in(const std::vector<std::filesystem::path>& folders) {
+  namespace fs = std::filesystem;
+  std::vector<fs::path> files;
+  for (const fs::path& folder : folders) {
+    std::error_code ec;
+    for (fs::directory_iterator at(folder, ec), end; !ec && at != end; at.increment(ec))
+      if (at->path().extension() == ".json") files.push_back(at->path());
+  }
+  std::sort(files.begin(), files.end());
+  std::vector<CompatTable> tables;
+  for (const fs::path& file : files) {
+    std::ifstream in(file);
+    tables.push_back(read_compat_table(file.string(), {std::istreambuf_iterator<char>(in), {}}));
+  }
+  return tables;
 }
 
 void add_foreign_names(std::vector<Section>& sections, const std::string& section, const std::string& kind,

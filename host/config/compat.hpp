@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// config/compat.hpp: other programs' names for options of ddhost's plugins. The build compiles the tables of names,
-// config/compat/*.json, into the program.
+// config/compat.hpp: other programs' names for options, and their configuration files. The build puts the tables of
+// plugins/names into the program; further ones are found beside plugins, in folders `names`.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,11 @@ struct CompatTable {
 // Error: the text is ill-formed.
 CompatTable read_compat_table(const std::string& file, const std::string& text);
 const std::vector<CompatTable>& compat_tables();
+// The tables in these folders, *.json. Error: one is ill-formed.
+std::vector<CompatTable> compat_tables_in(const std::vector<std::filesystem::path>& folders);
+
+// configs/defaults.json: default values of the host's options, by section.
+const Json& default_options();
 
 // Adds the names in `tables` for the options of plugin `id` to its section ("strategy"), which is of kind "strategy".
 // The plugin's own declarations win over a table. Error: a table is ill-formed.

@@ -27,6 +27,7 @@ Config::Config(const UserConfig& user, const std::vector<Section>& sections, boo
     for (const Option& option : section.schema.options) {
       if (option.foreign) continue;
       const std::string key = section.name + "." + option.name;
+      if (option.spellings.is_object()) spellings_[key] = option.spellings;
       if (at(key).value.is_null() && !option.takes("null"))
         ddh::fail(DDH_INVALID_ARGUMENT, key, " has no default; give it (", option.description, ")");
       warn_of_idle(option, key, at(key).value);
@@ -109,6 +110,13 @@ std::string Config::in_words_of_user(std::string sentence) const {
 const Config::Value* Config::find(std::string_view key) const {
   const auto at = values_.find(key);
   return at == values_.end() ? nullptr : &at->second;
+}
+
+Json Config::meaning_of(const std::string& key, const Json& value) const {
+  const auto at = spellings_.find(key);
+  if (at == spellings_.end() || !value.is_string()) return value;
+  const auto word = at->second.find(value.get_ref<const std::string&>());
+  return word == at->second.end() ? value : *word;
 }
 
 const Config::Value& Config::at(std::string_view key) const {

@@ -46,6 +46,8 @@ class Config final : public RunConfig {
   [[nodiscard]] std::unique_ptr<RunConfig> clone() const override { return std::make_unique<Config>(*this); }
 
   [[nodiscard]] const Value* find(std::string_view key) const;
+  // What a value of an earlier configuration means: words of other programs and versions are replaced.
+  [[nodiscard]] Json meaning_of(const std::string& key, const Json& value) const;
 
   // One message for each option without effect that has a value other than its default.
   [[nodiscard]] const std::vector<std::string>& warnings() const { return warnings_; }
@@ -66,6 +68,7 @@ class Config final : public RunConfig {
   std::map<std::string, Value, std::less<>> values_;
   std::vector<std::string> order_;
   std::vector<std::string> warnings_;
+  std::map<std::string, Json> spellings_;     // by key
   std::map<std::string, std::string> words_;  // by key: "--nproc", "strategy.reduce_bucket_size = 500"
 };
 

@@ -2,11 +2,12 @@
 #include "config/foreign_file.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
-#include <map>
+#include <optional>
 #include <sstream>
 #include <string_view>
+
+#include "config/compat.hpp"
 
 namespace ddhost {
 namespace {
@@ -16,80 +17,9 @@ constexpr const char* kOtherNames =
     "; the sections strategy, optimizer and schedule accept that program's names (docs/configuration.md, \"Names of "
     "other tools\")";
 
-// Top-level keys that no section of ddhost has.
-constexpr std::array<std::string_view, 12> kDeepSpeedKeys = {"zero_optimization",
-                                                             "train_batch_size",
-                                                             "train_micro_batch_size_per_gpu",
-                                                             "gradient_accumulation_steps",
-                                                             "fp16",
-                                                             "bf16",
-                                                             "gradient_clipping",
-                                                             "steps_per_print",
-                                                             "scheduler",
-                                                             "wall_clock_breakdown",
-                                                             "zero_allow_untested_optimizer",
-                                                             "activation_checkpointing"};
-
-void add_word(std::string& words, const std::string& word) { words += (words.empty() ? "" : " ") + word; }
-
-// "train.clip_norm=1", if the file has a number or text under `key`. DeepSpeed's "auto" is left to the default.
-void add_value(std::string& words, const Json& object, const char* key, const std::string& option) {
-  const auto at = object.find(key);
-  if (at == object.end() || at->is_structured() || at->is_null() || *at == "auto") return;
-  add_word(words, option + "=" + (at->is_string() ? at->get<std::string>() : at->dump()));
-}
-
-bool is_enabled(const Json& root, const char* section) {
-  const auto at = root.find(section);
-  return at != root.end() && at->is_object() && at->value("enabled", Json(false)) == true;
-}
-
-// `optimizer_device`: where the file keeps the optimizer state; empty if it says nothing.
-std::string zero_strategy(const std::string& stage, const std::string& optimizer_device, bool offloads_params) {
-  const bool offloads = optimizer_device == "cpu" || optimizer_device == "nvme";
-  if (stage == "3") return offloads || offloads_params ? "--strategy zero3_offload" : "--strategy zero3";
-  if (stage != "1" && stage != "2") return "--strategy ddp";
-  return "--strategy zero" + stage + (offloads ? " strategy.offload_optimizer.device=" + optimizer_device : "");
-}
-
-// The text of a member `device` of object[section]; empty if there is none.
-std::string device_of(const Json& object, const char* section) {
-  const auto at = object.find(section);
-  if (at == object.end() || !at->is_object()) return "";
-  const auto device = at->find("device");
-  return device != at->end() && device->is_string() ? device->get<std::string>() : "";
-}
-
-std::string deepspeed_words(const Json& root) {
-  std::string words;
-  const auto zero = root.find("zero_optimization");
-  if (zero != root.end() && zero->is_object()) {
-    const auto stage = zero->find("stage");
-    add_word(words, zero_strategy(stage == zero->end() ? "0" : stage->dump(), device_of(*zero, "offload_optimizer"),
-                                  zero->contains("offload_param")));
-  }
-  const auto optimizer = root.find("optimizer");
-  if (optimizer != root.end() && optimizer->is_object()) {
-    if (const auto type = optimizer->find("type"); type != optimizer->end() && type->is_string()) {
-      std::string name = type->get<std::string>();
-      std::transform(name.begin(), name.end(), name.begin(),
-                     [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-      add_word(words, "--optimizer " + name);
-    }
-    if (const auto params = optimizer->find("params"); params != optimizer->end() && params->is_object())
-      add_value(words, *params, "lr", "optimizer.lr");
-  }
-  add_value(words, root, "train_micro_batch_size_per_gpu", "data.micro_batch");
-  add_value(words, root, "gradient_accumulation_steps", "train.grad_accum_steps");
-  add_value(words, root, "gradient_clipping", "train.clip_norm");
-  if (is_enabled(root, "fp16")) add_word(words, "precision.compute=fp16");
-  if (is_enabled(root, "bf16")) add_word(words, "precision.compute=bf16");
-  return words;
-}
-
 // The "key: value" lines of a YAML file, at any depth.
-std::map<std::string, std::string> yaml_lines(const std::string& text) {
-  std::map<std::string, std::string> out;
+Json yaml_lines(const std::string& text) {
+  Json out = Json::object();
   std::istringstream in(text);
   const auto trimmed = [](const std::string& part) {
     const std::string_view around = " \t\r'\"";
@@ -103,54 +33,95 @@ std::map<std::string, std::string> yaml_lines(const std::string& text) {
   return out;
 }
 
-// Accelerate also writes its configuration as JSON.
-std::map<std::string, std::string> json_lines(const Json& object) {
-  std::map<std::string, std::string> out;
+// The values of a JSON file at any depth, as those of yaml_lines.
+void add_lines(const Json& object, Json& out) {
   for (const auto& [key, value] : object.items()) {
     if (value.is_object())
-      for (const auto& [inner, text] : json_lines(value)) out[inner] = text;
+      add_lines(value, out);
     else
-      out[key] = value.is_string() ? value.get<std::string>() : value.dump();
+      out[key] = value;
   }
-  return out;
 }
 
-std::string accelerate_words(const std::map<std::string, std::string>& lines) {
-  std::string words;
-  const auto value = [&](const char* key) {
-    const auto at = lines.find(key);
-    return at == lines.end() ? std::string() : at->second;
-  };
-  const std::string type = value("distributed_type");
-  if (type == "FSDP")
-    add_word(words, "--strategy fsdp");
-  else if (type == "DEEPSPEED")
-    add_word(words, zero_strategy(value("zero_stage"), value("offload_optimizer_device"), false));
-  else
-    add_word(words, "--strategy ddp");
-  if (!value("num_processes").empty()) add_word(words, "--nproc " + value("num_processes"));
-  if (const std::string precision = value("mixed_precision"); precision == "fp16" || precision == "bf16")
-    add_word(words, "precision.compute=" + precision);
-  if (!value("gradient_accumulation_steps").empty())
-    add_word(words, "train.grad_accum_steps=" + value("gradient_accumulation_steps"));
-  if (!value("gradient_clipping").empty()) add_word(words, "train.clip_norm=" + value("gradient_clipping"));
-  return words;
+// The value at "zero_optimization.stage"; nullptr: there is none.
+const Json* value_at(const Json& root, const std::string& path) {
+  const Json* at = &root;
+  std::istringstream in(path);
+  for (std::string name; std::getline(in, name, '.');) {
+    if (!at->is_object() || !at->contains(name)) return nullptr;
+    at = &(*at)[name];
+  }
+  return at;
+}
+
+std::string text_of(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+
+// Whether the value is the wanted text, or one of several; "*" is any value.
+bool is_wanted(const Json* value, const Json& wanted) {
+  if (value == nullptr) return false;
+  if (wanted == "*") return true;
+  const auto is_it = [&](const Json& text) { return text == text_of(*value); };
+  return wanted.is_array() ? std::any_of(wanted.begin(), wanted.end(), is_it) : is_it(wanted);
+}
+
+// The words that an entry of `advice` gives for the file; nullopt: it does not apply.
+std::optional<std::string> words_of(const Json& entry, const Json& root) {
+  const Json when = entry.value("when", Json::object());
+  for (const auto& [path, wanted] : when.items())
+    if (!is_wanted(value_at(root, path), wanted)) return std::nullopt;
+  std::string words = entry.value("gives", "");
+  if (!entry.contains("of")) return words;
+  const Json* const value = value_at(root, entry.value("of", ""));
+  // "auto" is left to the default.
+  if (value == nullptr || value->is_structured() || value->is_null() || *value == "auto" || *value == "")
+    return std::nullopt;
+  std::string text = text_of(*value);
+  if (entry.value("lower_case", false))
+    std::transform(text.begin(), text.end(), text.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const size_t star = words.find('*');
+  return star == std::string::npos ? words : words.replace(star, 1, text);
+}
+
+// The first entry of each list that applies counts.
+std::string advice_of(const Json& advice, const Json& root) {
+  std::string all;
+  for (const Json& list : advice) {
+    for (const Json& entry : list) {
+      const std::optional<std::string> words = words_of(entry, root);
+      if (!words) continue;
+      all += (all.empty() ? "" : " ") + *words;
+      break;
+    }
+  }
+  return all;
+}
+
+// Whether the file has every key of "has_all", and one of "has_any".
+bool is_of(const Json& file, const Json& root) {
+  const auto has = [&](const Json& key) { return root.contains(key.get<std::string>()); };
+  const Json all = file.value("has_all", Json::array()), any = file.value("has_any", Json::array());
+  return root.is_object() && std::all_of(all.begin(), all.end(), has) && std::any_of(any.begin(), any.end(), has);
 }
 
 }  // namespace
 
 std::string foreign_file_text(const std::string& text, const Json& root) {
-  const std::map<std::string, std::string> lines = root.is_object() ? json_lines(root) : yaml_lines(text);
-  if (lines.contains("distributed_type") && (lines.contains("compute_environment") || lines.contains("num_processes")))
-    return "is a configuration of Accelerate, which --config does not read; give instead: " + accelerate_words(lines) +
-           kNotAll + kOtherNames;
-  const bool is_deepspeed =
-      root.is_object() && std::any_of(kDeepSpeedKeys.begin(), kDeepSpeedKeys.end(),
-                                      [&](std::string_view key) { return root.contains(std::string(key)); });
-  if (!is_deepspeed) return "";
-  const std::string words = deepspeed_words(root);
-  return "is a configuration of DeepSpeed, which --config does not read" +
-         (words.empty() ? "" : "; give instead: " + words + kNotAll) + kOtherNames;
+  Json lines = Json::object();
+  if (root.is_object())
+    add_lines(root, lines);
+  else
+    lines = yaml_lines(text);
+  for (const CompatTable& table : compat_tables()) {
+    const Json file = table.groups.value("file", Json());
+    if (!file.is_object()) continue;
+    const Json& read = file.value("at_any_depth", false) ? lines : root;
+    if (!is_of(file, read)) continue;
+    const std::string advice = advice_of(file.value("advice", Json::array()), read);
+    return "is " + file.value("is", "") + ", which --config does not read" +
+           (advice.empty() ? "" : "; give instead: " + advice + kNotAll) + kOtherNames;
+  }
+  return "";
 }
 
 }  // namespace ddhost

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// config/host_schema.cpp: the host's own options. It names plugins only as defaults.
+// config/host_schema.cpp: the host's own options. configs/defaults.json has the default plugins.
 #include "config/host_schema.hpp"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ constexpr const char* kRun = R"json({"properties": {
     "description": "folder for metrics, configuration and log; empty means runs/<name>, with -2, -3 ... if it exists"},
   "seed": {"type": "integer", "default": 1337, "minimum": 0, "description": "seed of initial weights, sample order, dropout"},
   "nproc": {"type": ["integer", "null"], "default": null, "minimum": 1, "maximum": 1024,
-    "description": "number of ranks; null means one for each GPU of this machine, or 2 without a GPU"},
+    "description": "number of ranks; null means one for each device that is present, or 2"},
   "ranks_per_node": {"type": "integer", "default": 0, "minimum": 0, "maximum": 1024,
     "description": "simulate nodes with this number of ranks each; 0 means one node"},
   "sample_tokens": {"type": "integer", "default": 160, "minimum": 0, "maximum": 1000000,
@@ -127,11 +127,8 @@ constexpr const char* kTrain = R"json({"properties": {
 
 constexpr const char* kPrecision = R"json({"properties": {
   "compute": {"type": "string", "enum": ["fp32", "bf16", "fp16"], "default": "fp32",
-    "x-spellings": {"float32": "fp32", "torch.float32": "fp32", "bfloat16": "bf16", "torch.bfloat16": "bf16",
-      "float16": "fp16", "torch.float16": "fp16"},
     "description": "dtype of forward and backward; master weights and optimizer state are fp32"},
   "reduce_dtype": {"type": "string", "enum": ["fp32", "bf16"], "default": "fp32",
-    "x-spellings": {"float32": "fp32", "torch.float32": "fp32", "bfloat16": "bf16", "torch.bfloat16": "bf16"},
     "description": "dtype to which each rank's gradients are rounded before they are summed over ranks in fp32"},
   "loss_scale": {"type": "number", "default": 0, "minimum": 0,
     "description": "fixed loss scale, a power of two; 0 means dynamic with fp16 and 1 otherwise"},
@@ -150,14 +147,14 @@ constexpr const char* kPrecision = R"json({"properties": {
     "description": "an overflow at the smallest loss scale ends the run (raise) or skips the step (keep)"},
   "max_skipped": {"type": "integer", "default": 100, "minimum": 0, "x-unit": "steps",
     "description": "the run ends after this number of skipped steps in a row; 0 means never"},
-  "loss_scale_growth": {"type": "string", "enum": ["deepspeed", "torch"], "default": "deepspeed",
-    "description": "the first rise is one step after the window (deepspeed) or at its end (torch)"}
+  "loss_scale_growth": {"type": "string", "enum": ["after_window", "at_window_end"],
+    "default": "after_window", "description": "the first rise is one step after the window, or at its end"}
 }})json";
 
 constexpr const char* kComm = R"json({"properties": {
-  "plugin": {"type": "string", "default": "shm", "description": "transport between ranks: name, path or path:id"},
-  "host": {"type": "string", "default": "shm",
-    "description": "transport of host memory beside one of device memory (nccl); section comm_host has its options"},
+  "plugin": {"type": "string", "default": "", "description": "transport between ranks: name, path or path:id"},
+  "host": {"type": "string", "default": "",
+    "description": "transport of host memory beside one of device memory; section comm_host has its options"},
   "windows": {"type": "string", "enum": ["auto", "copy"], "default": "auto",
     "description": "auto uses shared pages if the transport has them; copy always uses private copies"},
   "poison": {"type": "boolean", "default": false,
@@ -165,8 +162,8 @@ constexpr const char* kComm = R"json({"properties": {
 }})json";
 
 constexpr const char* kMonitor = R"json({"properties": {
-  "plugins": {"type": "array", "items": {"type": "string"}, "default": ["jsonl"],
-    "description": "monitors that record the run: jsonl, csv, tensorboard, a path or path:id"},
+  "plugins": {"type": "array", "items": {"type": "string"}, "default": [],
+    "description": "monitors that record the run: names, paths or path:id"},
   "every": {"type": "integer", "default": 1, "minimum": 1, "x-unit": "steps",
     "description": "steps from one recorded row to the next"},
   "progress": {"type": "string", "enum": ["auto", "on", "off"], "default": "auto",
@@ -197,10 +194,9 @@ constexpr const char* kCheckpoint = R"json({"properties": {
       "description": "whether lower or higher values of checkpoint.best.metric are better"}}}
 }})json";
 
-// The class names of DeepSpeed and torch are also accepted for the schedules of this program.
 constexpr const char* kSchedule = R"json({"properties": {
-  "type": {"type": "string", "default": "cosine",
-    "description": "the learning-rate schedule: name, path or path:id, or its class in DeepSpeed or torch"}
+  "type": {"type": "string", "default": "",
+    "description": "the learning-rate schedule: name, path or path:id, or its class in another program"}
   }, "x-aliases": {"plugin": {"key": "type"}}})json";
 
 constexpr const char* kLaunch = R"json({"properties": {
@@ -213,20 +209,19 @@ const std::array<SectionText, 13> kSections = {{
     {"launch", kLaunch},
     {"data", kData},
     {"model", R"json({"properties": {
-      "plugin": {"type": "string", "default": "gpt", "description": "the model: name, path or path:id"}}})json"},
+      "plugin": {"type": "string", "default": "", "description": "the model: name, path or path:id"}}})json"},
     {"train", kTrain},
     {"precision", kPrecision},
     {"strategy", R"json({"properties": {
-      "plugin": {"type": "string", "default": "ddp", "description": "the strategy: name, path or path:id"}}})json"},
+      "plugin": {"type": "string", "default": "", "description": "the strategy: name, path or path:id"}}})json"},
     {"optimizer", R"json({"properties": {
-      "plugin": {"type": "string", "default": "adamw", "description": "the optimizer: name, path or path:id"}}})json"},
+      "plugin": {"type": "string", "default": "", "description": "the optimizer: name, path or path:id"}}})json"},
     {"schedule", kSchedule},
     {"comm", kComm},
     {"device", R"json({"properties": {
       "plugin": {"type": "string", "default": "auto",
-        "description": "where the ranks compute: auto, cpu (built in), or name, path or path:id"},
-      "gpu": {"type": "string", "default": "cuda",
-        "description": "name of the device that auto takes where GPUs are visible; auto is cpu without a plugin cuda"}}})json"},
+        "description": "where the ranks compute: auto (devices that are present, or the CPU), or name, path or path:id"
+        }}})json"},
     {"monitor", kMonitor},
     {"checkpoint", kCheckpoint},
 }};
@@ -234,12 +229,22 @@ const std::array<SectionText, 13> kSections = {{
 constexpr std::array<std::string_view, 7> kPluginSections = {"model",  "strategy", "optimizer", "comm",
                                                              "device", "schedule", "monitor"};
 
+// Of configs/defaults.json; nullptr: it gives none.
+const Json* default_of(const std::string& section, const std::string& option) {
+  const auto at = default_options().find(section);
+  if (at == default_options().end()) return nullptr;
+  const auto value = at->find(option);
+  return value == at->end() ? nullptr : &*value;
+}
+
 }  // namespace
 
 std::vector<Section> host_sections() {
   std::vector<Section> sections;
   for (const SectionText& text : kSections) {
     sections.push_back({text.name, parse_schema(text.schema, "section '" + std::string(text.name) + "'"), ""});
+    for (Option& option : sections.back().schema.options)
+      if (const Json* const given = default_of(text.name, option.name)) option.preset = *given;
     add_foreign_names(sections, text.name, "section", text.name);
   }
   return sections;

@@ -252,7 +252,7 @@ Outcome launch(const LaunchArgs& args, const RankFunction& rank_function) {
 
 void require_memory_of_processes(int world_size, uint64_t available_bytes) {
   constexpr uint64_t kMiB = uint64_t{1} << 20,
-                     kRankBytes = 32 * kMiB;  // a rank with a small LibTorch model takes about 95 MiB
+                     kRankBytes = 32 * kMiB;  // a rank with a small model takes about 95 MiB
   const uint64_t needed = static_cast<uint64_t>(world_size) * kRankBytes;
   if (needed <= available_bytes) return;
   ddh::fail(DDH_RESOURCE_EXHAUSTED, world_size, " ranks need more than ", needed / kMiB,

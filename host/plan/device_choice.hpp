@@ -3,26 +3,34 @@
 // plan/device_choice.hpp: what device.plugin=auto means on this machine, and the number of ranks that follows from it.
 #pragma once
 
+#include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "config/config.hpp"
+#include "plan/ask_device.hpp"
 #include "plugin/registry.hpp"
 
 namespace ddhost {
 
 struct DeviceChoice {
-  std::string plugin;   // a value of device.plugin other than auto
-  std::string reason;   // "no GPU is visible"; empty: the user named the device
-  bool is_gpu = false;  // it is device.gpu, by name or by path
+  std::string plugin;  // a value of device.plugin other than auto
+  std::string reason;  // why auto is this device: "3 devices of 'cuda' are present"; empty: the user named the device
+  int present = 0;     // devices of it; 0: not known
 };
 
-// With `gpus` visible GPUs, auto is device.gpu, or the CPU where there is no plugin of its default name. A name that the
-// user gave is taken in any case, and so is a plugin that can't be used: the run is then refused, and is not on the CPU
-// by mistake. Loads no plugin.
-DeviceChoice choose_device(const Config& config, const Registry& registry, int gpus);
+// Asks a file of devices; tests replace it.
+using AskDevices = std::function<std::vector<PresentDevices>(const std::filesystem::path&)>;
 
-// run.nproc; by default one rank for each visible GPU on device.gpu, and 2 on every other device.
-int resolve_world_size(std::optional<int64_t> nproc, const DeviceChoice& device, int gpus);
+// `auto` is the device plugin that has devices here, or the linked one (the CPU) where none has. A device that can't be asked
+// is not taken; the reason says so. A name that the user gave is taken in any case; it is asked only if `nproc` is not given.
+// Error: several plugins have devices. Loads no plugin into this process. `base`: of a relative path.
+DeviceChoice choose_device(const Config& config, const Registry& registry, const std::filesystem::path& base,
+                           const AskDevices& ask);
+
+// run.nproc; by default one rank for each device that is present, and 2 on a device that does not count its own.
+int resolve_world_size(std::optional<int64_t> nproc, const DeviceChoice& device);
 
 }  // namespace ddhost

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <limits>
 #include <optional>
+#include <set>
 #include <thread>
 
 #include "config/compat.hpp"
@@ -17,8 +18,7 @@
 #include "ddh/kind/device.h"
 #include "ddh/kind/optimizer.h"
 #include "ddh/sdk/plugin.hpp"
-#include "plan/device_choice.hpp"
-#include "plan/gpus.hpp"
+#include "plan/ask_device.hpp"
 #include "plan/load_guard.hpp"
 #include "plan/replaced_plugins.hpp"
 #include "plan/run_folder.hpp"
@@ -80,7 +80,7 @@ Plugin find_device(const Source& source, const Role& role, const DeviceChoice& c
   } catch (const ddh::Error& error) {
     if (choice.reason.empty()) throw;
     ddh::fail(error.code(), error.what(), "; device.plugin=auto chose it: ", choice.reason,
-              "; --device cpu computes without it");
+              "; name another --device to compute without it");
   }
 }
 
@@ -91,12 +91,13 @@ void note_replaced(PreparedRun& plan, const std::string& sentence) {
 // A transport of the device's memory works beside one of host memory, which has options of its own.
 void add_host_comm(const Source& source, PreparedRun& plan, std::vector<Section>& sections) {
   if (plan.device.has_cap(DDH_CAP_HOST_MEMORY))
-    ddh::fail(DDH_FAILED_PRECONDITION, "comm '", plan.comm.id(),
-              "' exchanges memory of GPUs, but this run computes on the CPU; choose --device cuda, or --comm shm");
+    ddh::fail(DDH_FAILED_PRECONDITION, "comm '", plan.comm.id(), "' exchanges memory of a device, but device '",
+              plan.device.id(), "' has host memory alone; choose another ",
+              "--device (there are: ", source.registry.names_of(DDH_KIND_DEVICE), ") or another --comm");
   plan.host_comm = find_plugin(source, {DDH_KIND_COMM, kHostCommSection, &plan.host_comm, "comm.host"});
   if (plan.host_comm.has_cap(DDH_CAP_DEVICE_BUFFERS) || plan.host_comm.has_cap(DDH_CAP_RANKS_ARE_THREADS))
     ddh::fail(DDH_FAILED_PRECONDITION, "comm.host '", plan.host_comm.id(), "' does not exchange host memory between ",
-              "processes, which comm '", plan.comm.id(), "' needs beside it; choose comm.host=shm");
+              "processes, which comm '", plan.comm.id(), "' needs beside it; choose another comm.host");
   sections.push_back({kHostCommSection, {}, ""});
   note_replaced(plan, replace_options(source.user, sections, {plan.host_comm, kHostCommSection, "comm.host"}));
   add_plugin_options(sections, kHostCommSection, plan.host_comm.desc->config_schema,
@@ -141,6 +142,21 @@ void check_threads(PreparedRun& plan) {
   }
 }
 
+// "cuda, rocm"
+std::string list_text(const char* const* list) {
+  std::string text;
+  for (; *list != nullptr; ++list) text += (text.empty() ? "" : ", ") + std::string(*list);
+  return text;
+}
+
+// Whether the model computes with a native API of the device.
+bool shares_api(const PreparedRun& plan) {
+  for (const char* const* of = plan.device.desc->native_apis; of != nullptr && *of != nullptr; ++of)
+    for (const char* const* known = plan.model.desc->native_apis; *known != nullptr; ++known)
+      if (std::strcmp(*of, *known) == 0) return true;
+  return false;
+}
+
 // On a device with its own memory, strategies and models must access that memory in stream order
 // (DDH_CAP_STREAM_ORDERED).
 void check_device(const PreparedRun& plan) {
@@ -148,19 +164,19 @@ void check_device(const PreparedRun& plan) {
   for (const Plugin* plugin : {&plan.strategy, &plan.model}) {
     if (plugin->has_cap(DDH_CAP_STREAM_ORDERED)) continue;
     ddh::fail(DDH_FAILED_PRECONDITION, kind_name(plugin->desc->kind), " '", plugin->id(),
-              "' computes on the CPU and cannot use device '", plan.device.id(), "'; choose --device cpu, or another ",
-              kind_name(plugin->desc->kind));
+              "' computes in host memory and cannot use device '", plan.device.id(),
+              "'; choose a device with host memory, or another ", kind_name(plugin->desc->kind));
   }
-  if (plan.device.has_cap(DDH_CAP_HOST_REACHABLE)) {
-    if (plan.model.module->build->torch_version == 0) return;
-    ddh::fail(DDH_FAILED_PRECONDITION, "model '", plan.model.id(), "' computes with LibTorch, which knows no device '",
-              plan.device.id(), "'; choose --device cpu or --device cuda");
-  }
+  if (const char* const* const known = plan.model.desc->native_apis; known != nullptr && !shares_api(plan))
+    ddh::fail(DDH_FAILED_PRECONDITION, "model '", plan.model.id(), "' computes in host memory and on devices of ",
+              list_text(known), ", and device '", plan.device.id(),
+              "' is none; choose another --device, or another --model");
+  if (plan.device.has_cap(DDH_CAP_HOST_REACHABLE)) return;
   for (const RunPlan::Optimizer& optimizer : plan.optimizers) {
     if (optimizer.plugin.has_cap(DDH_CAP_KERNELS)) continue;
     ddh::fail(DDH_FAILED_PRECONDITION, "optimizer '", optimizer.plugin.id(),
-              "' has no kernels for GPUs and computes on the host, which can't reach the memory of device '",
-              plan.device.id(), "'; choose another --optimizer, or --device cpu");
+              "' has no kernels for devices and computes on the host, which can't reach the memory of device '",
+              plan.device.id(), "'; choose another --optimizer or another --device");
   }
 }
 
@@ -195,13 +211,15 @@ void settle_use(PreparedRun& plan) {
 }
 
 // Finds the plugins of the run, and the configuration with their options.
-Config find_plugins(UserConfig& user, Registry& registry, LoaderRecord* record, PreparedRun& plan) {
+Config find_plugins(UserConfig& user, Registry& registry, const DeviceChoice& device, LoaderRecord* record,
+                    PreparedRun& plan) {
   const std::vector<Section> of_host = run_sections(user);
   Config choices(user, of_host, /*plugin_sections=*/false);
-  const DeviceChoice device = choose_device(choices, registry, gpus_here());
   if (!device.reason.empty()) choices.set("device.plugin", device.plugin, "derived");
   plan.device_reason = device.reason;
   const Source source{user, choices, registry, record};
+  std::vector<CompatTable> tables = compat_tables();
+  for (CompatTable& table : compat_tables_in(registry.name_folders())) tables.push_back(std::move(table));
   std::vector<Section> sections = of_host;
   for (const std::string& section : optimizer_sections(user)) plan.optimizers.push_back({section, {}});
   for (const std::string& section : schedule_sections(user)) plan.phase_schedules.push_back({section, {}});
@@ -212,7 +230,7 @@ Config find_plugins(UserConfig& user, Registry& registry, LoaderRecord* record, 
     const Schema schema = add_plugin_options(sections, role.section, plugin.desc->config_schema,
                                              kind_name(role.kind) + " '" + plugin.id() + "'");
     if (role.kind == DDH_KIND_STRATEGY) plan.less_memory = schema.less_memory;
-    add_foreign_names(sections, role.section, kind_name(role.kind), plugin.id());
+    add_foreign_names(sections, role.section, kind_name(role.kind), plugin.id(), tables);
   }
   if (plan.comm.has_cap(DDH_CAP_DEVICE_BUFFERS))
     add_host_comm(source, plan, sections);
@@ -248,31 +266,79 @@ void settle(PreparedRun& plan) {
   if (plan.work != Work::kTrain) settle_use(plan);
 }
 
+// The base of a relative path in device.plugin.
+fs::path base_of_device(const UserConfig& user) {
+  Plugin none;
+  return base_of(user, {DDH_KIND_DEVICE, "device", &none});
+}
+
+std::vector<const Plugin*> plugins_of(PreparedRun& plan) {
+  std::vector<const Plugin*> all;
+  for (const Role& role : roles_of(plan)) all.push_back(role.plugin);
+  for (const Plugin& monitor : plan.monitors) all.push_back(&monitor);
+  return all;
+}
+
+// The threads that the libraries of the run's plugins use, or the share of the cores.
+int threads_per_rank(PreparedRun& plan, int share) {
+  for (const Plugin* plugin : plugins_of(plan))  // the model is the first
+    for (const ForeignLibrary& library : libraries_of(*plugin->module->build))
+      if (const int threads = threads_of(library); threads > 0) return threads;
+  return share;
+}
+
+// The instructions that the linked devices and the device of the run use, and what limits single libraries. Called before
+// any library is loaded it refuses a limit that this machine can't keep.
+std::string linked_instructions(const Registry& registry, const std::string& limit) {
+  std::string text;
+  for (const Plugin& plugin : registry.built_in()) {
+    if (plugin.desc->kind != DDH_KIND_DEVICE) continue;
+    const std::string more = instruction_set_of(plugin, limit);
+    if (!more.empty()) text += (text.empty() ? "" : ", ") + more;
+  }
+  return text;
+}
+std::string instruction_set(PreparedRun& plan, const Registry& registry, const std::string& limit) {
+  std::string text = linked_instructions(registry, limit);
+  const std::vector<Plugin> linked = registry.built_in();
+  const auto is_device = [&](const Plugin& plugin) { return plugin.desc == plan.device.desc; };
+  if (std::none_of(linked.begin(), linked.end(), is_device)) {
+    const std::string more = instruction_set_of(plan.device, limit);
+    if (!more.empty()) text += ", " + more;
+  }
+  std::set<std::string> named;
+  for (const Plugin* plugin : plugins_of(plan))
+    for (const ForeignLibrary& library : libraries_of(*plugin->module->build))
+      if (named.insert(library.name).second) text += other_limits(library, limit);
+  return text;
+}
+
 }  // namespace
 
-void share_cores(int world_size) {
-  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  const char* const given = std::getenv("OMP_NUM_THREADS");  // one number, or one for each level: "4,2"
-  // LibTorch takes over MKL's number, so one that differs would replace the user's.
-  const std::string share =
-      given != nullptr ? std::string(given, std::strcspn(given, ",")) : std::to_string(std::max(1, cores / world_size));
-  for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"})
-    ::setenv(name, share.c_str(), /*overwrite=*/0);
-}
-
-int wanted_world_size(const UserConfig& user, const Registry& registry) {
+RunPlace choose_place(const UserConfig& user, const Registry& registry) {
   const Config config(user, run_sections(user), /*plugin_sections=*/false);
-  const bool given = !config.find("run.nproc")->value.is_null();
-  const int gpus = gpus_here();
-  return resolve_world_size(given ? std::optional(config.get<int64_t>("run.nproc")) : std::nullopt,
-                            choose_device(config, registry, gpus), gpus);
+  RunPlace place;
+  place.device = choose_device(config, registry, base_of_device(user),
+                               [&](const fs::path& file) { return ask_present(file, registry.lookup()); });
+  const bool is_given = !config.find("run.nproc")->value.is_null();
+  place.world_size =
+      resolve_world_size(is_given ? std::optional(config.get<int64_t>("run.nproc")) : std::nullopt, place.device);
+  return place;
 }
 
-PreparedRun prepare_run(UserConfig user, Registry& registry, int world_size, Work work, LoaderRecord* record) {
+PreparedRun prepare_run(UserConfig user, Registry& registry, const RunPlace& place, Work work, LoaderRecord* record) {
   PreparedRun plan;
   plan.work = work;
-  plan.world_size = world_size;
-  plan.config = find_plugins(user, registry, record, plan);
+  plan.world_size = place.world_size;
+  const char* const given = std::getenv("DDHOST_CPU");
+  const std::string limit = given == nullptr ? "" : given;
+  static_cast<void>(linked_instructions(registry, limit));
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  const int share = std::max(1, cores / place.world_size);
+  registry.set_limits({share, limit});
+  plan.config = find_plugins(user, registry, place.device, record, plan);
+  plan.threads_per_rank = threads_per_rank(plan, share);
+  plan.instruction_set = instruction_set(plan, registry, limit);
   try {
     settle(plan);
     if (work == Work::kTrain) {

@@ -14,6 +14,7 @@
 #include "engine/record/step_count.hpp"
 #include "engine/settings/run_plan.hpp"
 #include "launch/loader_record.hpp"
+#include "plan/device_choice.hpp"
 #include "plan/resume_wish.hpp"
 #include "plan/run_lock.hpp"
 #include "plugin/registry.hpp"
@@ -39,16 +40,17 @@ struct PreparedRun : RunPlan {
   FolderBefore before;                  // the same
 };
 
-// Gives every rank its share of the cores (OMP_NUM_THREADS and similar), unless the user has set them. Other libraries
-// take the user's OMP_NUM_THREADS. Must be called before any library with a thread pool is loaded.
-void share_cores(int world_size);
-
-// The number of ranks that the user requests. Also checks all of the host's own sections. Loads no plugin.
-int wanted_world_size(const UserConfig& user, const Registry& registry);
+// Where and on how many ranks a run computes.
+struct RunPlace {
+  DeviceChoice device;
+  int world_size = 1;
+};
+// Also checks all of the host's own sections. Loads no plugin into this process.
+RunPlace choose_place(const UserConfig& user, const Registry& registry);
 
 // Finds and loads the plugins, completes the configuration, and chooses the run's folder, but does not create it.
 // `record`, if any, is told which library is being loaded.
-PreparedRun prepare_run(UserConfig user, Registry& registry, int world_size, Work work = Work::kTrain,
+PreparedRun prepare_run(UserConfig user, Registry& registry, const RunPlace& place, Work work = Work::kTrain,
                         LoaderRecord* record = nullptr);
 
 }  // namespace ddhost

@@ -13,7 +13,6 @@
 #include "ddh/sdk/plugin.hpp"
 #include "engine/loop/saved_order.hpp"
 #include "engine/record/step_count.hpp"
-#include "engine/state/instruction_set.hpp"
 #include "plugin/elf_note.hpp"
 
 namespace fs = std::filesystem;
@@ -111,7 +110,8 @@ void check_config(const Json& saved_config, const Config& config, const std::str
     // An option that the saving version did not have: its default is what that version did.
     const bool is_new = before == saved.end();
     if (is_free(key) || std::find(allowed.begin(), allowed.end(), key) != allowed.end()) continue;
-    if (is_new ? config.find(key)->source == "default" : comparable(key, value) == comparable(key, before->second))
+    if (is_new ? config.find(key)->source == "default"
+               : comparable(key, value) == comparable(key, config.meaning_of(key, before->second)))
       continue;
     if (!is_new && was_chosen(before->second, value)) continue;
     differing += ddh::str(differing.empty() ? "" : ", ", key, is_new ? " was not known" : " was ",
@@ -129,16 +129,17 @@ bool is_allowed(const Config& config, const char* key) {
 }
 
 // Other instructions may give other bits. Returns a warning if that is allowed, "" if they are the same; throws otherwise.
-std::string check_instruction_set(const Manifest& manifest, const Config& config, const std::string& of) {
+std::string check_instruction_set(const Manifest& manifest, const PreparedRun& run, const std::string& of) {
   const auto saved = std::find_if(manifest.host.begin(), manifest.host.end(),
                                   [](const auto& entry) { return entry.first == "instruction_set"; });
-  const std::string now = instruction_set();
+  const std::string& now = run.instruction_set;
   if (saved == manifest.host.end() || saved->second == now) return "";
-  if (is_allowed(config, kInstructionSet))
+  if (is_allowed(run.config, kInstructionSet))
     return ddh::str(of, " was saved with the instructions of ", saved->second, ", and this run uses ", now,
                     ": the bits may differ from those of an uninterrupted run");
   ddh::fail(DDH_FAILED_PRECONDITION, of, " was saved with the instructions of ", saved->second, ", and this run uses ",
-            now, ", which may give other bits; use the same ones (DDHOST_CPU=avx2 or avx512 lowers them), or allow it ",
+            now,
+            ", which may give other bits; use the same ones (DDHOST_CPU lowers them, docs/numerics.md), or allow it ",
             "with --resume-allow ", kInstructionSet);
 }
 
@@ -257,7 +258,7 @@ std::vector<std::string> continue_configuration(const Manifest& manifest, Prepar
   const std::string of = "'" + folder.string() + "'";
   const Json saved = Json::parse(manifest.config);
   check_config(saved, run.config, of);
-  const std::string other_instructions = check_instruction_set(manifest, run.config, of);
+  const std::string other_instructions = check_instruction_set(manifest, run, of);
   const std::string other_order = check_sample_order(manifest, run.config, of);
   const std::string monitors = goes_on_in(run.run_dir, run.wish) ? newer_monitors(manifest, saved, run.config) : "";
   keep_choices(saved, run.config);
@@ -390,9 +391,11 @@ namespace {
 
 uint64_t hash_of(const Plugin& plugin) {
   if (plugin.desc == nullptr) return 0;  // none
+  std::string libraries;
+  for (const ForeignLibrary& library : libraries_of(*plugin.module->build)) libraries += library.text() + ' ';
   return ddh::fnv1a(ddh::str(plugin.id(), ' ', plugin.desc->version, ' ', plugin.module->build->abi_major, '.',
                              plugin.module->build->abi_minor, ' ', plugin.module->build->header_checksum, ' ',
-                             plugin.module->build->torch_version, ' ', read_elf(plugin.file).build_id));
+                             libraries, read_elf(plugin.file).build_id));
 }
 
 uint64_t hash_of(const std::vector<RunPlan::Optimizer>& optimizers) {

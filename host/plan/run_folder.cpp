@@ -23,8 +23,7 @@ bool is_own_name(const std::string& name) { return name == kRunLock || name == "
 // What a new run in the folder would mix with or overwrite, or "".
 std::string mark_in(const fs::path& folder) {
   std::error_code ec;  // what can't be looked up can't be created either, which says why
-  for (const char* mark : {kRunLock, "metrics.jsonl"})
-    if (fs::exists(folder / mark, ec)) return mark;
+  if (fs::exists(folder / kRunLock, ec)) return kRunLock;
   for (const char* mark : {"config.json", "log.txt"})
     if (fs::is_regular_file(folder / mark, ec)) return mark;
   return list_checkpoints(folder).empty() ? "" : "checkpoints";
@@ -36,7 +35,7 @@ std::string mark_in(const fs::path& folder) {
   if (mark == kRunLock && lock.take(folder, RunLock::File::may_exist) == RunLock::Result::in_use)
     ddh::fail(DDH_ALREADY_EXISTS, of, "is in use by a run that has not ended; choose another folder, or leave run.dir ",
               "out to get a new one");
-  const bool is_run = mark == kRunLock || mark == "metrics.jsonl";  // which marked runs of earlier versions
+  const bool is_run = mark == kRunLock;
   ddh::fail(DDH_ALREADY_EXISTS, of, is_run ? "already holds a run (" : "already holds files that a run writes (", mark,
             "); choose another folder, or leave run.dir out to get a new one");
 }

@@ -86,22 +86,11 @@ bool is_draft(std::string_view interface_id) { return interface_id.ends_with("/0
 
 std::string interface_of(int32_t kind) {
   switch (kind) {
-    case DDH_KIND_STRATEGY:
-      return DDH_STRATEGY_IFACE;
-    case DDH_KIND_MODEL:
-      return DDH_MODEL_IFACE;
-    case DDH_KIND_OPTIMIZER:
-      return DDH_OPTIMIZER_IFACE;
-    case DDH_KIND_COMM:
-      return DDH_COMM_BACKEND_IFACE;
-    case DDH_KIND_DEVICE:
-      return DDH_DEVICE_IFACE;
-    case DDH_KIND_SCHEDULE:
-      return DDH_SCHEDULE_IFACE;
-    case DDH_KIND_MONITOR:
-      return DDH_MONITOR_IFACE;
-    case DDH_KIND_FORMAT:
-      return DDH_FORMAT_IFACE;
+#define DDH_KIND_CASE_(WORD, KIND, IFACE) \
+  case KIND:                              \
+    return IFACE;
+    DDH_KINDS(DDH_KIND_CASE_)
+#undef DDH_KIND_CASE_
     default:
       return "";
   }

@@ -147,9 +147,7 @@ std::optional<PluginNote> parse_note(std::string_view description) {
   char dot = 0;
   abi >> note.abi_major >> dot >> note.abi_minor;
   note.min_host_minor = number(json, "min_host_minor");
-  note.torch_version = number(json, "torch");
-  note.cuda_version = number(json, "cuda");
-  note.nccl_version = number(json, "nccl");
+  if (json.contains("libraries")) note.libraries = libraries_from(json["libraries"]);
   if (json.contains("headers") && json["headers"].is_string()) note.headers = json["headers"].get<std::string>();
   if (!json.contains("plugins") || !json["plugins"].is_string()) return note;
   std::istringstream plugins(json["plugins"].get<std::string>());
@@ -237,15 +235,5 @@ ElfFacts read_elf(const fs::path& file) {
   }
   return facts;
 }
-
-std::string torch_version_text(uint32_t version) {
-  if (version == 0) return "none";
-  return ddh::str(version / 10000, ".", version / 100 % 100, ".", version % 100);
-}
-std::string cuda_version_text(uint32_t version) {
-  if (version == 0) return "none";
-  return ddh::str(version / 1000, ".", version % 1000 / 10);
-}
-std::string nccl_version_text(uint32_t version) { return torch_version_text(version); }
 
 }  // namespace ddhost

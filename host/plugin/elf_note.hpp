@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "plugin/foreign_library.hpp"
+
 namespace ddhost {
 
 struct NotePlugin {
@@ -19,8 +21,8 @@ struct NotePlugin {
 struct PluginNote {
   int abi_major = 0, abi_minor = 0;
   uint32_t min_host_minor = 0;
-  uint32_t torch_version = 0, cuda_version = 0, nccl_version = 0;
   std::string headers;  // checksum in hex
+  std::vector<ForeignLibrary> libraries;
   std::vector<NotePlugin> plugins;
 };
 
@@ -34,12 +36,5 @@ struct ElfFacts {
 
 // Error: the file is missing or can't be read.
 ElfFacts read_elf(const std::filesystem::path& file);
-
-// "2.11.0" for 21100; "none" for 0.
-std::string torch_version_text(uint32_t version);
-// "13.0" for 13000.
-std::string cuda_version_text(uint32_t version);
-// "2.28.9" for 22809.
-std::string nccl_version_text(uint32_t version);
 
 }  // namespace ddhost

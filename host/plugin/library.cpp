@@ -6,10 +6,10 @@
 #define BOOST_DLL_USE_STD_FS
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <array>
 #include <boost/dll/shared_library.hpp>
 #include <cstdlib>
-#include <sstream>
 
 #include "ddh/sdk/plugin.hpp"
 #include "plugin/check_module.hpp"
@@ -35,40 +35,21 @@ std::string dlopen_reason(const std::string& text) {
 
 std::string with_cure(const std::string& reason, const ElfFacts& facts) {
   const bool missing = reason.find("cannot open shared object file") != std::string::npos;
-  const auto names = [&](const char* word) { return reason.find(word) != std::string::npos; };
-  if (facts.note && missing && (names("libtorch") || names("libc10")))
-    return ddh::str("; it was built with LibTorch ", torch_version_text(facts.note->torch_version),
-                    ": set DDHOST_LIBTORCH to the folder of a LibTorch (it holds lib/libtorch_cpu.so)");
-  if (facts.note && missing && names("libnccl"))
-    return ddh::str("; it was built with NCCL ", nccl_version_text(facts.note->nccl_version), ": install that");
-  if (facts.note && missing && names("libcu"))
-    return ddh::str("; it was built with CUDA ", cuda_version_text(facts.note->cuda_version), ": install that");
+  const auto names = [&](const std::string& word) { return reason.find(word) != std::string::npos; };
+  if (facts.note && missing)
+    for (const ForeignLibrary& library : facts.note->libraries)
+      if (std::any_of(library.files.begin(), library.files.end(), names) && !library.cure.empty())
+        return ddh::str("; it was built with ", library.text(), ": ", library.cure);
   if (missing) return "; install the library that is missing, or put its folder on LD_LIBRARY_PATH";
   if (names("undefined symbol")) return "; link the plugin with -Wl,-z,defs to see at build time what is missing";
   return "";
 }
 
-bool is_of_libtorch(const std::string& name) { return name.starts_with("libtorch") || name.starts_with("libc10"); }
-
-// Loads LibTorch from the user's folder. The loader then uses it for every plugin that needs it.
-void offer_libtorch(const fs::path& file, const ElfFacts& facts) {
-  const char* folder = std::getenv("DDHOST_LIBTORCH");
-  if (folder == nullptr || *folder == '\0') return;
-  for (const std::string& name : facts.needed) {
-    if (!is_of_libtorch(name)) continue;
-    const fs::path library = fs::path(folder) / "lib" / name;
-    if (!fs::exists(library))
-      refuse_plugin(file, ddh::str("needs ", name, ", which DDHOST_LIBTORCH=", folder,
-                                   " does not hold in its folder lib; ", "correct or unset it"));
-    // An error is reported when the plugin needs it.
-    static_cast<void>(::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL));
-  }
-}
-
 boost::dll::shared_library open_pinned(const fs::path& file, const ElfFacts& facts) {
   // Never unloaded: tables, descriptors and strings of a plugin stay valid, and so do its thread-locals.
   const auto mode = static_cast<boost::dll::load_mode::type>(RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-  offer_libtorch(file, facts);
+  if (facts.note)
+    for (const ForeignLibrary& library : facts.note->libraries) offer_library(library, file, facts);
   try {
     return boost::dll::shared_library(file, mode);
   } catch (const fs::filesystem_error& error) {
@@ -120,22 +101,16 @@ ProbeHost::ProbeHost(InterfaceLookup lookup, MissingInterfaces missing) : lookup
   };
 }
 
-void load_libtorch_of(const fs::path& file) {
+void prepare_libraries_of(const fs::path& file, const LibraryLimits& limits) {
+  const ElfFacts facts = read_elf(file);
+  if (!facts.problem.empty() || !facts.note) return;
+  for (const ForeignLibrary& library : facts.note->libraries) set_variables(library, limits);
   const char* const first = std::getenv("LD_LIBRARY_PATH");
   if (first != nullptr && *first != '\0') return;  // it comes before the run path, so the loader must choose
-  const ElfFacts facts = read_elf(file);
-  if (!facts.problem.empty()) return;
   const FloatState before = FloatState::current();
-  offer_libtorch(file, facts);
-  std::istringstream folders(facts.runpath);
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    for (const std::string& name : facts.needed) {
-      std::error_code ec;
-      const fs::path library = fs::path(folder) / name;
-      if (!is_of_libtorch(name) || !library.is_absolute() || !fs::exists(library, ec)) continue;
-      // An error is reported when the plugin needs it.
-      static_cast<void>(::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL));
-    }
+  for (const ForeignLibrary& library : facts.note->libraries) {
+    offer_library(library, file, facts);
+    preload_library(library, facts);
   }
   static_cast<void>(before.restore_if_changed());
 }

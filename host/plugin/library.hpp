@@ -9,6 +9,7 @@
 
 #include "ddh/abi.h"
 #include "engine/calls/plugin.hpp"
+#include "plugin/foreign_library.hpp"
 
 namespace ddhost {
 
@@ -35,8 +36,9 @@ class ProbeHost {
   ddh_host host_{};
 };
 
-// Loads the LibTorch that a plugin needs from its run path, if it needs one.
-void load_libtorch_of(const std::filesystem::path& file);
+// Sets the environment variables of the libraries that a plugin was built with, and loads those that may have a folder of
+// their own, as LibTorch does: they are large, and a child process then inherits them.
+void prepare_libraries_of(const std::filesystem::path& file, const LibraryLimits& limits);
 
 class Library {
  public:

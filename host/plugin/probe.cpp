@@ -60,10 +60,9 @@ PluginFacts plugin_from(const Json& json) {
 
 Json to_json(const Library& library) {
   const ddh_build& build = *library.module().build;
-  Json json = {
-      {"abi_major", build.abi_major},   {"abi_minor", build.abi_minor}, {"min_host_minor", build.min_host_minor},
-      {"torch", build.torch_version},   {"cuda", build.cuda_version},   {"nccl", build.nccl_version},
-      {"warnings", library.warnings()}, {"plugins", Json::array()}};
+  Json json = {{"abi_major", build.abi_major},           {"abi_minor", build.abi_minor},
+               {"min_host_minor", build.min_host_minor}, {"libraries", to_json(libraries_of(build))},
+               {"warnings", library.warnings()},         {"plugins", Json::array()}};
   for (uint32_t i = 0; i < library.module().n_desc; ++i)
     json["plugins"].push_back(to_json(facts_of(*library.module().desc[i])));
   return json;
@@ -74,9 +73,7 @@ LibraryFacts library_from(const Json& json) {
   json.at("abi_major").get_to(facts.abi_major);
   json.at("abi_minor").get_to(facts.abi_minor);
   json.at("min_host_minor").get_to(facts.min_host_minor);
-  json.at("torch").get_to(facts.torch_version);
-  json.at("cuda").get_to(facts.cuda_version);
-  json.at("nccl").get_to(facts.nccl_version);
+  facts.libraries = libraries_from(json.at("libraries"));
   json.at("warnings").get_to(facts.warnings);
   for (const Json& plugin : json.at("plugins")) facts.plugins.push_back(plugin_from(plugin));
   return facts;

@@ -28,7 +28,7 @@ struct PluginFacts {
 struct LibraryFacts {
   int abi_major = 0;
   uint32_t abi_minor = 0, min_host_minor = 0;
-  uint32_t torch_version = 0, cuda_version = 0, nccl_version = 0;
+  std::vector<ForeignLibrary> libraries;
   std::vector<PluginFacts> plugins;
   std::vector<std::string> warnings;
 };

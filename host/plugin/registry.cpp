@@ -116,6 +116,12 @@ fs::path Registry::locate(const std::string& path, const fs::path& base) const {
             beside_user == beside_exe ? "" : " and " + beside_exe.string(), "); check the path, or see `ddhost list`");
 }
 
+std::vector<fs::path> Registry::name_folders() const {
+  std::vector<fs::path> folders;
+  for (const fs::path& folder : folders_) folders.push_back(folder / "names");
+  return folders;
+}
+
 std::vector<fs::path> Registry::all_files() const {
   std::vector<fs::path> files;
   std::set<fs::path> seen;
@@ -156,9 +162,9 @@ const Library& Registry::load(const fs::path& file) {
   const fs::path key = fs::weakly_canonical(file);
   const auto at = loaded_.find(key);
   if (at != loaded_.end()) return at->second;
-  // A damaged library may end the process that loads it without a word, so a child loads it first. LibTorch takes
-  // 0.2 s, so it is loaded before, and the child inherits it.
-  load_libtorch_of(key);
+  // A damaged library may end the process that loads it without a word, so a child loads it first. Large libraries take
+  // 0.2 s, so they are loaded before, and the child inherits them.
+  prepare_libraries_of(key, limits_);
   static_cast<void>(probe(key, lookup_, MissingInterfaces::kRefuse, std::chrono::minutes(5)));
   return loaded_.emplace(key, Library::load(key, lookup_)).first->second;
 }

@@ -41,8 +41,12 @@ class Registry {
   [[nodiscard]] std::vector<Plugin> built_in() const;
 
   const Library& load(const std::filesystem::path& file);
+  // What the libraries of other makers may use that `load` brings along.
+  void set_limits(LibraryLimits limits) { limits_ = std::move(limits); }
   [[nodiscard]] InterfaceLookup lookup() const { return lookup_; }
   [[nodiscard]] const std::vector<std::filesystem::path>& folders() const { return folders_; }
+  // Their folders `names`, which hold tables of other programs' names.
+  [[nodiscard]] std::vector<std::filesystem::path> name_folders() const;
   // Warnings of loading.
   [[nodiscard]] std::vector<std::string> warnings() const;
 
@@ -53,6 +57,7 @@ class Registry {
   Plugin pick(const Library& library, int32_t kind, const std::string& id) const;
 
   InterfaceLookup lookup_;
+  LibraryLimits limits_;
   std::filesystem::path exe_folder_;
   std::vector<const ddh_module*> built_in_;
   std::vector<std::filesystem::path> folders_;

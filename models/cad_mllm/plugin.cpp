@@ -7,4 +7,4 @@ DDH_CXX_PLUGIN(cad::CadMllm, model, "cad_mllm", "0.1.0", "CAD sequences from tex
                cad::kSchema, cad::kNeeds,
                DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP_COMPUTE_BF16 | DDH_CAP_COMPUTE_F16 |
                    DDH_CAP_RECOMPUTE | DDH_CAP_EMPTY_BATCH,
-               DDH_FEATURE_POSITIONS);
+               DDH_FEATURE_POSITIONS, 0, ddh::kTorchApis);

@@ -57,6 +57,9 @@ function(ddh_add_plugin)
   target_link_options(${target} PRIVATE "-Wl,--version-script,${DDH_CMAKE_DIR}/ddh_plugin.map" -Wl,-z,defs
                       -Wl,--exclude-libs,ALL -Wl,--build-id)
 
+  if(arg_LIBS MATCHES "OpenMP::OpenMP_C")
+    ddh_openmp_library(${target} PRIVATE "${OpenMP_CXX_VERSION}")
+  endif()
   if("ddhost::torch" IN_LIST arg_LIBS)
     set_target_properties(${target} PROPERTIES INSTALL_RPATH "$ORIGIN/../libtorch/lib")
   endif()
@@ -69,6 +72,32 @@ function(ddh_add_plugin)
   if(installed)
     install(TARGETS ${target} LIBRARY DESTINATION lib/ddhost/plugins)
   endif()
+endfunction()
+
+# ddh_library(target PRIVATE|INTERFACE slot NAME name [VERSION v] [FILES beginnings...] [FOLDER variable] [CURE text]
+#             [THREADS variables...] [LIMITS word:VARIABLE=value...])
+#
+# Names a library of another maker that `target`, or what links it, is built with: the fields of ddh_library (ddh/abi.h). The
+# slot is its number in DDH_LIBRARY_<slot>, 1 to 8; LibTorch has 1 and OpenMP 2.
+function(ddh_library target scope slot)
+  cmake_parse_arguments(PARSE_ARGV 3 arg "" "NAME;VERSION;FOLDER;CURE" "FILES;THREADS;LIMITS")
+  if(arg_UNPARSED_ARGUMENTS OR NOT arg_NAME)
+    message(FATAL_ERROR "ddh_library(target PRIVATE|INTERFACE slot NAME name ...); got: ${ARGN}")
+  endif()
+  list(JOIN arg_FILES " " files)
+  list(JOIN arg_THREADS " " threads)
+  list(JOIN arg_LIMITS " " limits)
+  set(fields "")
+  foreach(field IN ITEMS "${arg_NAME}" "${arg_VERSION}" "${files}" "${arg_FOLDER}" "${arg_CURE}" "${threads}" "${limits}")
+    list(APPEND fields "\"${field}\"")
+  endforeach()
+  list(JOIN fields "," fields)
+  target_compile_definitions(${target} ${scope} "$<$<COMPILE_LANGUAGE:C,CXX>:DDH_LIBRARY_${slot}=(${fields})>")
+endfunction()
+
+# OpenMP starts as many threads as there are cores, so the host must set its variable.
+function(ddh_openmp_library target scope version)
+  ddh_library(${target} ${scope} 2 NAME OpenMP VERSION "${version}" FILES libgomp libomp THREADS OMP_NUM_THREADS)
 endfunction()
 
 # Stops the configure step when a plugin is compiled with -ffast-math or what implies it.

@@ -5,8 +5,8 @@
 # libtorch_cuda, which doubles the start-up time of a CPU run.
 #
 # Looked for, in this order: DDHOST_LIBTORCH (variable, then environment), .deps/libtorch-wheel/torch of ddhost's checkout
-# (what ./dev setup makes), CMAKE_PREFIX_PATH. Sets DDHOST_TORCH_FOUND, and DDH_TORCH_VERSION as in ddh_build (21100 =
-# 2.11.0). The same file serves this tree and the installed package: find_package(ddhost-sdk COMPONENTS torch).
+# (what ./dev setup makes), CMAKE_PREFIX_PATH. Sets DDHOST_TORCH_FOUND.
+# The same file serves this tree and the installed package: find_package(ddhost-sdk COMPONENTS torch).
 #
 # In a build folder a plugin finds LibTorch by its RUNPATH, as CMake does it for every library. What is installed has no path
 # of this machine: ddh_add_plugin says where it looks.
@@ -60,7 +60,6 @@ foreach(part MAJOR MINOR PATCH)
   endif()
   set(ddhost_torch_${part} ${CMAKE_MATCH_1})
 endforeach()
-math(EXPR DDH_TORCH_VERSION "${ddhost_torch_MAJOR} * 10000 + ${ddhost_torch_MINOR} * 100 + ${ddhost_torch_PATCH}")
 message(STATUS "LibTorch ${ddhost_torch_MAJOR}.${ddhost_torch_MINOR}.${ddhost_torch_PATCH} in ${DDHOST_TORCH_ROOT}")
 
 foreach(name c10 torch_cpu)
@@ -72,7 +71,14 @@ add_library(ddhost_torch INTERFACE)
 add_library(ddhost::torch ALIAS ddhost_torch)
 target_include_directories(ddhost_torch SYSTEM INTERFACE "${DDHOST_TORCH_ROOT}/include"
                            "${DDHOST_TORCH_ROOT}/include/torch/csrc/api/include")
-target_compile_definitions(ddhost_torch INTERFACE DDH_TORCH_VERSION=${DDH_TORCH_VERSION})
+ddh_library(ddhost_torch INTERFACE 1
+  NAME LibTorch VERSION "${ddhost_torch_MAJOR}.${ddhost_torch_MINOR}.${ddhost_torch_PATCH}" FILES libtorch libc10
+  FOLDER DDHOST_LIBTORCH
+  CURE "set DDHOST_LIBTORCH to the folder of a LibTorch (it holds lib/libtorch_cpu.so)"
+  THREADS OMP_NUM_THREADS MKL_NUM_THREADS OPENBLAS_NUM_THREADS
+  LIMITS avx2:ATEN_CPU_CAPABILITY=avx2 avx2:ONEDNN_MAX_CPU_ISA=AVX2 avx2:MKL_ENABLE_INSTRUCTIONS=AVX2
+         avx512:ATEN_CPU_CAPABILITY=avx512 avx512:ONEDNN_MAX_CPU_ISA=AVX512_CORE_VNNI
+         avx512:MKL_ENABLE_INSTRUCTIONS=AVX512)
 # LibTorch is named directly, and kept when a plugin uses only inline parts of c10. Its own needs (CUDA run-time
 # libraries, for a build with CUDA) are its own affair at link time.
 target_link_libraries(ddhost_torch INTERFACE ddhost_torch_cpu ddhost_c10)

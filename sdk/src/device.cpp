@@ -5,6 +5,17 @@
 
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
+
+struct DeviceSlots {
+  static ddh_rc instruction_set(ddh_inst* i, const char* limit, const char** out, ddh_err* err) noexcept {
+    return guard(err, [&] {
+      auto& self = self_as<Device>(i);
+      self.instruction_set_ = self.instruction_set(limit);
+      *out = self.instruction_set_.c_str();
+    });
+  }
+};
+
 namespace {
 
 OpenDevice& device_of(void* context) { return *static_cast<OpenDevice*>(context); }
@@ -77,8 +88,17 @@ ddh_rc usage_of(void* context, ddh_device_usage* out, ddh_err* err) noexcept {
   return guard(err, [&] { copy_out(device_of(context).usage(), *out); });
 }
 
-// `open`, `close` and `count` belong to the plugin, all others to the open device. The pointers to tables are missing.
-ddh_device_api device_table(bool has_usage) {
+ddh_rc peak_of(void* context, int32_t dtype, ddh_device_peak* out, ddh_err* err) noexcept {
+  return guard(err, [&] { copy_out(device_of(context).peak(dtype), *out); });
+}
+
+ddh_rc present_of(ddh_inst* i, int32_t* out, ddh_err* err) noexcept {
+  return guard(err, [&] { *out = self_as<Device>(i).present(); });
+}
+
+// `count`, `open`, `close`, `present` and `instruction_set` belong to the plugin, all others to the open device. The pointers
+// to tables are missing.
+ddh_device_api device_table(const DeviceParts& parts) {
   return {
       sizeof(ddh_device_api),
       0,
@@ -104,7 +124,10 @@ ddh_device_api device_table(bool has_usage) {
       nullptr,
       nullptr,
       nullptr,
-      has_usage ? usage_of : nullptr,
+      parts.usage ? usage_of : nullptr,
+      parts.present ? present_of : nullptr,
+      parts.peak ? peak_of : nullptr,
+      parts.instruction_set ? DeviceSlots::instruction_set : nullptr,
   };
 }
 
@@ -134,6 +157,9 @@ void OpenDevice::kernel_launch(ddh_kernel*, uint32_t, uint32_t, const void*, con
   lacks("kernel_launch");
 }
 ddh_device_usage OpenDevice::usage() { lacks("usage"); }
+ddh_device_peak OpenDevice::peak(int32_t) { lacks("peak"); }
+int32_t Device::present() { lacks("present"); }
+std::string Device::instruction_set(const char*) { lacks("instruction_set"); }
 
 Device::Device(const ddh_create& create, DeviceParts parts)
     : Instance(create),
@@ -142,8 +168,7 @@ Device::Device(const ddh_create& create, DeviceParts parts)
       flatops_(flatops_table(parts.sums)),
       kernels_{sizeof(ddh_kernels_api), 0, [](void* context) noexcept { return device_of(context).kernel_format(); },
                Slot<&OpenDevice::kernel_find>::make, Slot<&OpenDevice::kernel_launch>::call},
-      device_(
-          with_tables(device_table(parts.usage), &streams_, &copy_, &flatops_, parts.kernels ? &kernels_ : nullptr)) {}
+      device_(with_tables(device_table(parts), &streams_, &copy_, &flatops_, parts.kernels ? &kernels_ : nullptr)) {}
 
 const void* Device::interface(std::string_view id) const { return id == DDH_DEVICE_IFACE ? &device_ : nullptr; }
 

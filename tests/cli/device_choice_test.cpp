@@ -26,6 +26,14 @@ Ended train(const std::vector<std::string>& more, const std::string& model = toy
   return {code, process.out(), process.err()};
 }
 
+// A folder of plugins that holds a device of the tests.
+struct DeviceFolder : TempFolder {
+  explicit DeviceFolder(const std::string& device) {
+    std::filesystem::create_symlink(std::string(DDHOST_BUILD_DIR) + "/tests/plugins/" + device + ".so",
+                                    path() / (device + ".so"));
+  }
+};
+
 }  // namespace
 
 TEST_CASE("a device is chosen by name or by path, and the CPU is built in", "[device]") {
@@ -48,15 +56,19 @@ TEST_CASE("a missing device is refused with the list of devices", "[device]") {
 TEST_CASE("a plugin that computes on the CPU is refused on a device with its own memory", "[device]") {
   const Ended ended = train({"--device", "sim", "--strategy", fake_plugin("good")});
   CHECK(ended.code == 1);
-  CHECK_THAT(ended.err, Contains("strategy 'good'") && Contains("computes on the CPU and cannot use device") &&
-                            Contains("--device cpu"));
+  CHECK_THAT(ended.err, Contains("strategy 'good'") && Contains("computes in host memory and cannot use device") &&
+                            Contains("choose a device with host memory, or another strategy"));
 }
 
-TEST_CASE("a model on LibTorch is refused on a device that LibTorch does not know", "[device]") {
-  if (!std::filesystem::exists(plugin_file("gpt"))) return;  // a build without LibTorch
+TEST_CASE("a model is refused on a device whose native API it does not know", "[device]") {
+  if (!std::filesystem::exists(plugin_file("gpt"))) {
+    WARN("skipped: a build without LibTorch has no model that knows some devices only");
+    return;
+  }
   const Ended ended = train({"--device", "sim"}, "gpt");
   CHECK(ended.code == 1);
-  CHECK_THAT(ended.err, Contains("model 'gpt' computes with LibTorch, which knows no device 'sim'"));
+  CHECK_THAT(ended.err,
+             Contains("model 'gpt' computes in host memory and on devices of cuda, and device 'sim' is none"));
 }
 
 TEST_CASE("a device whose memory is too small ends the run with an error", "[device]") {
@@ -66,11 +78,11 @@ TEST_CASE("a device whose memory is too small ends the run with an error", "[dev
   CHECK(train({"--device", "sim", "--strategy", "zero1", "device.capacity_bytes=20000"}).code == 0);
 }
 
-// A machine that looks as if it had GPUs; the device sim stands for the one that uses them.
-TEST_CASE("without a named device a run takes the device for GPUs where they are visible, and says why", "[device]") {
-  const TempFolder nodes;
-  for (const char* name : {"nvidia0", "nvidia1", "nvidia2"}) std::ofstream(nodes.file(name)) << "";
-  const Setting folder("DDHOST_GPU_NODES", nodes.path().string()), all("CUDA_VISIBLE_DEVICES", "0,1,2");
+// The example own_memory is a device from elsewhere: it is in a folder of DDHOST_PLUGIN_PATH, and the host knows nothing of it.
+TEST_CASE("without a named device a run takes the device that is present, also one from elsewhere, and says why",
+          "[device]") {
+  const DeviceFolder plugins("own_memory");
+  const Setting folder("DDHOST_PLUGIN_PATH", plugins.path().string()), present("OWN_MEMORY_DEVICES", "3");
   struct Wish {
     std::vector<std::string> options;
     std::string device;
@@ -86,24 +98,28 @@ TEST_CASE("without a named device a run takes the device for GPUs where they are
     CHECK(config.at("device").at("plugin") == wish.device);
     CHECK(config.at("run").at("nproc") == wish.ranks);
   };
-  check({{"device.gpu=sim"}, "sim", 3});
-  check({{"device.gpu=sim", "--device", "auto", "--nproc", "2"}, "sim", 2});
-  check({{"device.gpu=sim", "--device", "cpu"}, "cpu", 2});
+  check({{}, "own_memory", 3});
+  check({{"--device", "auto", "--nproc", "2"}, "own_memory", 2});
+  check({{"--device", "cpu"}, "cpu", 2});
   check({{"--device", "sim"}, "sim", 2});
-  check({{"device.gpu=sim", "--device", "sim"}, "sim", 3});
-  const Ended missing = train({"device.gpu=none"});
-  CHECK(missing.code == 1);
-  CHECK_THAT(missing.err, Contains("there is no device 'none'"));
-  const TempFolder plugins;
-  std::ofstream(plugins.file("damaged.so")) << "damaged";
-  const Setting more("DDHOST_PLUGIN_PATH", plugins.path().string());
-  CHECK_THAT(train({"device.gpu=damaged"}).err,
-             Contains("damaged.so'") && Contains("not an ELF file") && Contains("--device cpu computes without it"));
-  const Ended on_gpus = train({"device.gpu=sim", "run.quiet=false"});
-  CHECK(on_gpus.code == 0);
-  CHECK_THAT(on_gpus.out + on_gpus.err, Contains("device.plugin=auto chose it: 3 GPUs are visible"));
-  const Setting none("CUDA_VISIBLE_DEVICES", "");
-  check({{"device.gpu=sim"}, "cpu", 2});
-  const Ended on_cpu = train({"device.gpu=sim", "run.quiet=false"});
-  CHECK_THAT(on_cpu.out + on_cpu.err, Contains("device.plugin=auto chose it: no GPU is visible"));
+  check({{"--device", "own_memory"}, "own_memory", 3});
+  const Ended on_device = train({"run.quiet=false"});
+  CHECK(on_device.code == 0);
+  CHECK_THAT(on_device.out + on_device.err,
+             Contains("device.plugin=auto chose it: 3 devices of 'own_memory' are present"));
+  const Setting none("OWN_MEMORY_DEVICES", "0");
+  check({{}, "cpu", 2});
+  const Ended on_cpu = train({"run.quiet=false"});
+  CHECK_THAT(on_cpu.out + on_cpu.err, Contains("device.plugin=auto chose it: no other device is present"));
+}
+
+TEST_CASE("a device that can't be asked whether it is present is not taken, and the log says so", "[device]") {
+  for (const char* fault : {"exit", "negative", "error"}) {
+    INFO(fault);
+    const DeviceFolder plugins("bad_device");
+    const Setting folder("DDHOST_PLUGIN_PATH", plugins.path().string()), how("BAD_DEVICE_PRESENT", fault);
+    const Ended ended = train({"run.quiet=false"});
+    CHECK(ended.code == 0);
+    CHECK_THAT(ended.out + ended.err, Contains("device 'bad_device' could not be asked: "));
+  }
 }

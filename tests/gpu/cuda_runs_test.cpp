@@ -85,7 +85,7 @@ TEST_CASE("without a named device a run takes the visible GPUs, one for each ran
     return run.out() + run.err();
   };
   CHECK_THAT(trained("gpu", {kDriver}),
-             Contains(std::string("device stand-in GPU ") + first) && Contains("2 GPUs are visible"));
+             Contains(std::string("device stand-in GPU ") + first) && Contains("2 devices of 'cuda' are present"));
   trained("cpu", {"--device", "cpu", "--nproc", "2"});
   CHECK(read_run(nodes.file("gpu")).column("loss") == read_run(nodes.file("cpu")).column("loss"));
 }

@@ -8,19 +8,25 @@
 namespace ddhost {
 namespace {
 
-constexpr std::array<const char*, 8> kKinds = {"strategy", "model",    "optimizer", "comm",
-                                               "device",   "schedule", "monitor",   "format"};
+struct Kind {
+  int32_t number;
+  const char* word;
+};
+#define DDH_KIND_ROW_(WORD, KIND, IFACE) Kind{KIND, #WORD},
+constexpr std::array kKinds = {DDH_KINDS(DDH_KIND_ROW_)};
+#undef DDH_KIND_ROW_
 
 }  // namespace
 
 std::string kind_name(int32_t kind) {
-  if (kind < 1 || kind > static_cast<int32_t>(kKinds.size())) return ddh::str("kind ", kind);
-  return kKinds[static_cast<size_t>(kind - 1)];
+  for (const Kind& known : kKinds)
+    if (kind == known.number) return known.word;
+  return ddh::str("kind ", kind);
 }
 
-int32_t kind_number(std::string_view name) {
-  for (size_t i = 0; i < kKinds.size(); ++i)
-    if (name == kKinds[i]) return static_cast<int32_t>(i + 1);
+int32_t kind_number(std::string_view word) {
+  for (const Kind& known : kKinds)
+    if (word == known.word) return known.number;
   return 0;
 }
 

@@ -7,14 +7,12 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <cstdlib>
 
 #include "checkpoint/meaning_of_ids.hpp"
 #include "checkpoint/safetensors.hpp"
 #include "engine/loop/saved_order.hpp"
 #include "engine/services/comm/together.hpp"
 #include "engine/state/checkpoint_read.hpp"
-#include "engine/state/instruction_set.hpp"
 #include "engine/state/phase_state.hpp"
 
 namespace fs = std::filesystem;
@@ -310,9 +308,8 @@ Manifest Checkpointing::manifest() const {
   out.seed = static_cast<uint64_t>(services_.config.get<int64_t>("run.seed"));
   out.world_size = services_.seat.world_size;
   out.program_version = DDHOST_VERSION;
-  const char* const threads = std::getenv("OMP_NUM_THREADS");
-  out.host = {{"instruction_set", instruction_set()},
-              {"threads_per_rank", threads == nullptr ? "" : threads},
+  out.host = {{"instruction_set", plan_.instruction_set},
+              {"threads_per_rank", std::to_string(plan_.threads_per_rank)},
               sample_order_entry()};
   out.plugins = notes_of(plan_);
   return out;

@@ -3,10 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 
 #include "ddh/sdk/plugin.hpp"
-#include "engine/numerics/peak_flops.hpp"
 
 namespace ddhost {
 namespace {
@@ -61,14 +59,14 @@ std::vector<ProgramWork> work_done(const WorkEstimates& estimates, const ddh_mod
   return out;
 }
 
-RankPeak rank_peak(const RunConfig& config, const Device& device) {
-  const char* const threads = std::getenv("OMP_NUM_THREADS");  // set for every rank
+RankPeak rank_peak(const RunConfig& config, const Device& device, int threads) {
   RankPeak peak;
-  peak.threads = std::max(1, threads != nullptr ? std::atoi(threads) : 1);
-  if (!device.is_host_memory()) return peak;
-  const PeakFlops core = measured_peak_flops(config.get<std::string>("precision.compute") == "bf16");
-  peak.flops_per_s = peak.threads * core.per_s;
-  peak.type = core.type;
+  peak.threads = threads;
+  const int32_t dtype = config.get<std::string>("precision.compute") == "bf16" ? DDH_BF16 : DDH_F32;
+  const std::optional<ddh_device_peak> one = device.peak(dtype);
+  if (!one) return peak;
+  peak.flops_per_s = one->flops_per_s * (device.is_host_memory() ? threads : 1);
+  peak.type = one->dtype == DDH_BF16 ? "bf16" : one->dtype == DDH_F16 ? "fp16" : "fp32";
   return peak;
 }
 

@@ -26,7 +26,7 @@ using WorkEstimates = std::map<WorkKind, WorkEstimate>;
 std::vector<ProgramWork> work_done(const WorkEstimates& estimates, const ddh_model_desc& model,
                                    const std::map<WorkKind, Monitor::Work>& done);
 
-// Measures for some milliseconds, unless the device is not the CPU.
-RankPeak rank_peak(const RunConfig& config, const Device& device);
+// The device measures for some milliseconds, if it can. `threads`: of each rank, on a device with host memory.
+RankPeak rank_peak(const RunConfig& config, const Device& device, int threads);
 
 }  // namespace ddhost

@@ -349,7 +349,8 @@ class Rank {
   void report() {
     Summary summary(services_, memory_plan_);
     if (is_first() && !estimates_.empty())
-      summary.set_work(work_done(estimates_, *model_desc_, monitor_->work()), rank_peak(config(), *services_.device));
+      summary.set_work(work_done(estimates_, *model_desc_, monitor_->work()),
+                       rank_peak(config(), *services_.device, plan_.threads_per_rank));
     monitor_->end(summary.json(services_, train_end_.last_step, monitor_->mean_step_ms()));
     const std::vector<std::string> samples = samples_of_the_end();
     if (!is_first() || config().get<bool>("run.quiet")) return;

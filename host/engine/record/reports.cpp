@@ -40,9 +40,10 @@ void check_names(const ddh_program_desc& program, const char* what, const char* 
 void check_shown_names(const ddh_program_desc& program) {
   for (const std::string_view name : reported_names(program)) {
     if (is_own_field(name))
-      ddh::fail(DDH_INVALID_ARGUMENT, "program '", program.name, "' reports '", name,
-                "', a name that the host uses in metrics.jsonl (as it does names that begin with val_ or end in ",
-                "_per_s); rename it in the model");
+      ddh::fail(
+          DDH_INVALID_ARGUMENT, "program '", program.name, "' reports '", name,
+          "', a name that the host uses in the rows of monitors (as it does names that begin with val_ or end in ",
+          "_per_s); rename it in the model");
   }
 }
 

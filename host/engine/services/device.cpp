@@ -49,6 +49,15 @@ std::optional<ddh_device_usage> Device::usage() const {
   return out;
 }
 
+std::optional<ddh_device_peak> Device::peak(int32_t dtype) const {
+  if (!DDH_CAN(&table_, ddh_device_api, peak)) return std::nullopt;
+  ddh_device_peak out{};
+  out.struct_size = sizeof out;
+  CallError error;
+  if (table_.peak(context_, dtype, &out, error.get()) != DDH_OK || !(out.flops_per_s > 0)) return std::nullopt;
+  return out;
+}
+
 void* Device::allocate(const ddh_alloc_args& args) {
   void* p = nullptr;
   call_(PluginCall::kAllocate, table_.allocate, context_, &args, &p);

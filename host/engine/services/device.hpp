@@ -39,6 +39,8 @@ class Device {
 
   // What it measures of itself; nullopt: nothing.
   [[nodiscard]] std::optional<ddh_device_usage> usage() const;
+  // Its fastest arithmetic with factors of `dtype`; nullopt: it does not know.
+  [[nodiscard]] std::optional<ddh_device_peak> peak(int32_t dtype) const;
 
   void* allocate(const ddh_alloc_args& args);
   // Calls functions of its tables.

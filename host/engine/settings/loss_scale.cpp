@@ -40,7 +40,7 @@ LossScaleSettings LossScaleSettings::from(const RunConfig& config) {
   s.hysteresis = config.get<int64_t>("precision.hysteresis");
   s.consecutive_hysteresis = config.get<bool>("precision.consecutive_hysteresis");
   s.raise_at_min = config.get<std::string>("precision.loss_scale_at_min") == "raise";
-  s.torch_growth = config.get<std::string>("precision.loss_scale_growth") == "torch";
+  s.grows_at_window_end = config.get<std::string>("precision.loss_scale_growth") == "at_window_end";
   return s;
 }
 
@@ -61,7 +61,7 @@ bool LossScale::step_done(bool overflow) {
     last_overflow_ = steps_;
   } else {
     if (settings_.consecutive_hysteresis) hysteresis_left_ = settings_.hysteresis;
-    const int64_t good = steps_ - last_overflow_ - (settings_.torch_growth ? 0 : 1);
+    const int64_t good = steps_ - last_overflow_ - (settings_.grows_at_window_end ? 0 : 1);
     if (good > 0 && good % settings_.window == 0) {
       if (!settings_.consecutive_hysteresis) hysteresis_left_ = settings_.hysteresis;
       scale_ *= settings_.factor;

@@ -22,7 +22,7 @@ struct LossScaleSettings {
   int64_t hysteresis = 1;                   // overflows until it falls
   bool consecutive_hysteresis = false;      // every good step resets the hysteresis, not only a rise
   bool raise_at_min = true;                 // an overflow at the smallest scale ends the run
-  bool torch_growth = false;
+  bool grows_at_window_end = false;
 
   // From section `precision`. Throws if a value is not a power of two.
   static LossScaleSettings from(const RunConfig& config);

@@ -183,6 +183,16 @@ typedef struct ddh_host {
 #define DDH_KIND_SCHEDULE 6
 #define DDH_KIND_MONITOR 7
 #define DDH_KIND_FORMAT 8
+/* All kinds: the word that users type, the number, the interface that a plugin of the kind offers (its header defines it). */
+#define DDH_KINDS(AS)                                    \
+  AS(strategy, DDH_KIND_STRATEGY, DDH_STRATEGY_IFACE)    \
+  AS(model, DDH_KIND_MODEL, DDH_MODEL_IFACE)             \
+  AS(optimizer, DDH_KIND_OPTIMIZER, DDH_OPTIMIZER_IFACE) \
+  AS(comm, DDH_KIND_COMM, DDH_COMM_BACKEND_IFACE)        \
+  AS(device, DDH_KIND_DEVICE, DDH_DEVICE_IFACE)          \
+  AS(schedule, DDH_KIND_SCHEDULE, DDH_SCHEDULE_IFACE)    \
+  AS(monitor, DDH_KIND_MONITOR, DDH_MONITOR_IFACE)       \
+  AS(format, DDH_KIND_FORMAT, DDH_FORMAT_IFACE)
 
 /* ddh_desc.caps of every kind. Kind-specific bits begin at bit 16, vendor bits at bit 48. The host refuses other bits
  * that it does not know. */
@@ -203,14 +213,26 @@ typedef struct ddh_host {
 
 /* How the library was built. A version of 0 means that it does not link that library. The ELF note has the same data,
  * readable without dlopen. */
+/* A library of another maker that a plugin was built with. The host names it where it is missing, and sets its environment
+ * variables before it is loaded, except those that the user has set. Lists are words with blanks between them; "" is an empty
+ * one. Passed in arrays, so it never grows. */
+typedef struct ddh_library {
+  const char* name;    /* "LibTorch" */
+  const char* version; /* "2.11.0"; "": not known */
+  const char* files;   /* list: how the names of its files begin, "libtorch libc10" */
+  const char* folder;  /* environment variable that may name its folder, with the files in lib/; "": none */
+  const char* cure;    /* what a user does where it is missing: "set DDHOST_LIBTORCH to the folder of a LibTorch" */
+  const char* threads; /* list: environment variables of its number of threads; the first that is set counts for all */
+  const char* limits;  /* list: what keeps it from newer instructions, "avx2:MKL_ENABLE_INSTRUCTIONS=AVX2" */
+} ddh_library;
+
 typedef struct ddh_build {
   uint32_t struct_size;
   uint16_t abi_major, abi_minor; /* the version of the headers it was built with */
   uint32_t min_host_minor;       /* the lowest minor version of a host that can load it */
-  uint32_t torch_version;        /* 21100 = 2.11.0 */
-  uint32_t cuda_version;         /* 13000 = 13.0 */
-  uint32_t nccl_version;
-  uint64_t header_checksum; /* DDH_HEADER_CHECKSUM */
+  uint32_t reserved0;
+  uint64_t header_checksum;     /* DDH_HEADER_CHECKSUM */
+  const ddh_library* libraries; /* the last has no name (NULL) */
 } ddh_build;
 #define DDH_BUILD_MIN_SIZE 32u
 
@@ -227,8 +249,12 @@ typedef struct ddh_desc {
   uint64_t caps;             /* DDH_CAP_* and the bits of its kind */
   uint64_t uses;             /* DDH_FEATURE_* */
   uint64_t understands;      /* DDH_FEATURE_* */
+  /* A device: the native API of its streams and memory ("cuda"). A model: those that it computes with, beside the CPU. A
+   * model whose list is not NULL runs on a device without host memory only if both name the same API. NULL-terminated; NULL:
+   * a device without one, or a model that takes every device. */
+  const char* const* native_apis;
 } ddh_desc;
-#define DDH_DESC_MIN_SIZE 80u
+#define DDH_DESC_MIN_SIZE 88u
 
 typedef struct ddh_inst ddh_inst; /* an instance; opaque, its type is the plugin's own */
 
@@ -301,31 +327,74 @@ static inline ddh_rc ddh_negotiate(const ddh_host* host, const ddh_module* modul
 #ifndef DDH_MIN_HOST_MINOR
 #define DDH_MIN_HOST_MINOR 0
 #endif
-#ifndef DDH_TORCH_VERSION
-#define DDH_TORCH_VERSION 0
-#endif
-#ifndef DDH_CUDA_VERSION
-#define DDH_CUDA_VERSION 0
-#endif
-#ifndef DDH_NCCL_VERSION
-#define DDH_NCCL_VERSION 0
-#endif
-
 #define DDH_STR_(x) #x
 #define DDH_STR(x) DDH_STR_(x)
 
-#define DDH_BUILD_INIT                                                                                        \
-  {                                                                                                           \
-    sizeof(ddh_build), DDH_ABI_MAJOR, DDH_ABI_MINOR, DDH_MIN_HOST_MINOR, DDH_TORCH_VERSION, DDH_CUDA_VERSION, \
-        DDH_NCCL_VERSION, DDH_HEADER_CHECKSUM                                                                 \
-  }
+/* Up to eight libraries of a plugin, each in the order of ddh_library's fields, defined before this header is included:
+ *   #define DDH_LIBRARY_5 ("LibFast", "1.2", "libfast", "", "install libfast 1.2", "FAST_THREADS", "")
+ * ddh_add_plugin of the SDK defines 1 for LibTorch and 2 for OpenMP. */
+#ifdef DDH_LIBRARY_1
+#define DDH_ROW_1_(AS) DDH_EXPAND_(AS DDH_LIBRARY_1)
+#else
+#define DDH_ROW_1_(AS)
+#endif
+#ifdef DDH_LIBRARY_2
+#define DDH_ROW_2_(AS) DDH_EXPAND_(AS DDH_LIBRARY_2)
+#else
+#define DDH_ROW_2_(AS)
+#endif
+#ifdef DDH_LIBRARY_3
+#define DDH_ROW_3_(AS) DDH_EXPAND_(AS DDH_LIBRARY_3)
+#else
+#define DDH_ROW_3_(AS)
+#endif
+#ifdef DDH_LIBRARY_4
+#define DDH_ROW_4_(AS) DDH_EXPAND_(AS DDH_LIBRARY_4)
+#else
+#define DDH_ROW_4_(AS)
+#endif
+#ifdef DDH_LIBRARY_5
+#define DDH_ROW_5_(AS) DDH_EXPAND_(AS DDH_LIBRARY_5)
+#else
+#define DDH_ROW_5_(AS)
+#endif
+#ifdef DDH_LIBRARY_6
+#define DDH_ROW_6_(AS) DDH_EXPAND_(AS DDH_LIBRARY_6)
+#else
+#define DDH_ROW_6_(AS)
+#endif
+#ifdef DDH_LIBRARY_7
+#define DDH_ROW_7_(AS) DDH_EXPAND_(AS DDH_LIBRARY_7)
+#else
+#define DDH_ROW_7_(AS)
+#endif
+#ifdef DDH_LIBRARY_8
+#define DDH_ROW_8_(AS) DDH_EXPAND_(AS DDH_LIBRARY_8)
+#else
+#define DDH_ROW_8_(AS)
+#endif
+#define DDH_EXPAND_(...) __VA_ARGS__
+#define DDH_ROWS_(AS) \
+  DDH_ROW_1_(AS)      \
+  DDH_ROW_2_(AS) DDH_ROW_3_(AS) DDH_ROW_4_(AS) DDH_ROW_5_(AS) DDH_ROW_6_(AS) DDH_ROW_7_(AS) DDH_ROW_8_(AS)
+#define DDH_LIBRARY_STRUCT_(NAME, VERSION, FILES, FOLDER, CURE, THREADS, LIMITS) \
+  {NAME, VERSION, FILES, FOLDER, CURE, THREADS, LIMITS},
+#define DDH_LIBRARY_JSON_(NAME, VERSION, FILES, FOLDER, CURE, THREADS, LIMITS)                      \
+  "{\"name\":\"" NAME "\",\"version\":\"" VERSION "\",\"files\":\"" FILES "\",\"folder\":\"" FOLDER \
+  "\",\"cure\":\"" CURE "\",\"threads\":\"" THREADS "\",\"limits\":\"" LIMITS "\"},"
 
-/* The same facts as JSON in an ELF note (name "ddhost", type 1), for `ddhost inspect` and for the loader's
- * error text when dlopen fails. PLUGINS is a literal such as "strategy:zero1" or "optimizer:adamw,optimizer:sgd". */
-#define DDH_NOTE_JSON(PLUGINS) \
-  "{\"abi\":\"" DDH_STR(DDH_ABI_MAJOR) "." DDH_STR(DDH_ABI_MINOR) "\",\"min_host_minor\":" DDH_STR(         \
-      DDH_MIN_HOST_MINOR) ",\"plugins\":\"" PLUGINS "\",\"torch\":" DDH_STR(DDH_TORCH_VERSION) ",\"cuda\":" \
-  DDH_STR(DDH_CUDA_VERSION) ",\"nccl\":" DDH_STR(DDH_NCCL_VERSION) ",\"headers\":\"" DDH_HEADER_CHECKSUM_TEXT "\"}"
+__attribute__((unused)) static const ddh_library ddh_libraries_[] = {
+    DDH_ROWS_(DDH_LIBRARY_STRUCT_){NULL, NULL, NULL, NULL, NULL, NULL, NULL}};
+#define DDH_BUILD_INIT \
+  { sizeof(ddh_build), DDH_ABI_MAJOR, DDH_ABI_MINOR, DDH_MIN_HOST_MINOR, 0, DDH_HEADER_CHECKSUM, ddh_libraries_ }
+
+/* The same facts as JSON in an ELF note (name "ddhost", type 1), for `ddhost inspect`, for what must be set before the
+ * library is loaded, and for the error text when dlopen fails. PLUGINS is a literal such as "strategy:zero1" or
+ * "optimizer:adamw,optimizer:sgd". */
+#define DDH_NOTE_JSON(PLUGINS)                                                                      \
+  "{\"abi\":\"" DDH_STR(DDH_ABI_MAJOR) "." DDH_STR(DDH_ABI_MINOR) "\",\"min_host_minor\":" DDH_STR( \
+      DDH_MIN_HOST_MINOR) ",\"plugins\":\"" PLUGINS "\",\"headers\":\"" DDH_HEADER_CHECKSUM_TEXT    \
+                          "\",\"libraries\":[" DDH_ROWS_(DDH_LIBRARY_JSON_) "{}]}"
 
 #if defined(__ELF__)
 #define DDH_NOTE(PLUGINS)                                                          \

@@ -8,6 +8,8 @@
 #include "ddh/sdk/device.hpp"
 #include "ddh/sdk/flat.hpp"
 #include "ddh/sdk/pages.hpp"
+#include "instruction_set.hpp"
+#include "peak_flops.hpp"
 
 namespace cpu {
 namespace {
@@ -53,13 +55,19 @@ class OpenCpu final : public ddh::OpenDevice {
   }
   void add(float* dst, const float* src, uint64_t numel, ddh_stream*) override { ddh::flat::add(dst, src, numel); }
 
+  ddh_device_peak peak(int32_t dtype) override {
+    const PeakFlops of_a_core = measured_peak_flops(dtype == DDH_BF16);
+    return {sizeof(ddh_device_peak), of_a_core.dtype, of_a_core.per_s};
+  }
+
  private:
   ddh::Pages pages_;
 };
 
 class Cpu final : public ddh::Device {
  public:
-  explicit Cpu(const ddh_create& create) : Device(create) {}
+  explicit Cpu(const ddh_create& create) : Device(create, {.peak = true, .instruction_set = true}) {}
+  std::string instruction_set(const char* limit) override { return cpu::instruction_set(limit); }
   std::unique_ptr<ddh::OpenDevice> open(int32_t index) override {
     if (index != 0) ddh::fail(DDH_UNAVAILABLE, "there is one device 'cpu', with index 0, not ", index);
     return std::make_unique<OpenCpu>();

@@ -11,10 +11,12 @@
 // Has run on the stand-in of tests/gpu/standin. Has not run on a GPU.
 #include <unistd.h>
 
+#include <cstdlib>
 #include <exception>
 
 #include "context.hpp"
 #include "ddh/sdk/options.hpp"
+#include "visible.hpp"
 
 namespace cuda DDH_HIDDEN {
 namespace {
@@ -22,13 +24,15 @@ namespace {
 class Cuda final : public ddh::Device {
  public:
   explicit Cuda(const ddh_create& create)
-      : Device(create, {.sums = true, .graphs = true, .kernels = true, .usage = true}), file_(options.text("driver")) {}
+      : Device(create, {.sums = true, .graphs = true, .kernels = true, .usage = true, .present = true}),
+        file_(options.text("driver")) {}
 
   int32_t count() override {
     int32_t out = 0;
     driver().check(driver().cuDeviceGetCount(&out), "cuDeviceGetCount");
     return out;
   }
+  int32_t present() override { return visible_gpus(gpu_nodes(), std::getenv("CUDA_VISIBLE_DEVICES")); }
   // The last rank that opens GPU 0 speaks for all.
   std::unique_ptr<ddh::OpenDevice> open(int32_t index) override {
     if (index == 0 && options.flag("graphs") && host.kv != nullptr)
@@ -77,9 +81,10 @@ constexpr ddh::Option kOptions[] = {
      "library that measures the GPU (load, memory, temperature) for the metrics; without it they are left out"},
 };
 constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
+constexpr const char* kApis[] = {"cuda", nullptr};
 
 }  // namespace
 }  // namespace DDH_HIDDEN
 
 DDH_CXX_PLUGIN(cuda::Cuda, device, "cuda", "0.1.0", "NVIDIA GPUs (not run on one yet)", ddh::kSchemaOf<cuda::kOptions>,
-               cuda::kNeeds, DDH_CAP_IN_PROCESS);
+               cuda::kNeeds, DDH_CAP_IN_PROCESS, 0, 0, cuda::kApis);

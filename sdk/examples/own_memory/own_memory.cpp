@@ -5,6 +5,7 @@
 // see, as it does on an accelerator. An author of a device replaces the bodies of the functions here.
 //
 //   ddhost --device ./own_memory.so device.capacity_bytes=100000000
+#include <cstdlib>
 #include <memory>
 
 #include "ddh/sdk/device.hpp"
@@ -71,12 +72,17 @@ class OpenMemory final : public ddh::OpenDevice {
 
 class OwnMemory final : public ddh::Device {
  public:
-  // Without DeviceParts: no kernels of plugins, no graphs, no measurements; the host sums from copies.
+  // Without other DeviceParts: no kernels of plugins, no graphs, no measurements; the host sums from copies.
   explicit OwnMemory(const ddh_create& create)
-      : Device(create), capacity_bytes_(static_cast<uint64_t>(options.i64("capacity_bytes"))) {}
+      : Device(create, {.present = true}), capacity_bytes_(static_cast<uint64_t>(options.i64("capacity_bytes"))) {}
 
   // Ranks share the device: rank r opens device r modulo this number.
   int32_t count() override { return 1; }
+  // For device.plugin=auto: what the system shows without a driver, such as files in /dev. Here the user says it.
+  int32_t present() override {
+    const char* const count = std::getenv("OWN_MEMORY_DEVICES");
+    return count == nullptr ? 0 : std::atoi(count);
+  }
   // A missing or wrong device is an error here, not in the constructor: `ddhost list` must work without it.
   std::unique_ptr<ddh::OpenDevice> open(int32_t index) override {
     if (index != 0) ddh::fail(DDH_UNAVAILABLE, "there is one device 'own_memory', with index 0, not ", index);

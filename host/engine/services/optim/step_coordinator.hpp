@@ -147,7 +147,7 @@ class StepCoordinator final : public NormSink {
                            ddh_stream* stream) override {
     if (device_norm_ == nullptr)
       ddh::fail(DDH_UNIMPLEMENTED, "device '", device_.name(), "' does not sum squares (ddh.flatops exact_squares), ",
-                "which a transport of its memory needs; choose --comm shm");
+                "which a transport of its memory needs; choose another --comm");
     account_.add_gradient(begin, numel, ranges);
     device_norm_->add(grad, begin, numel, ranges, stream);
   }

@@ -34,7 +34,7 @@ typedef struct ddh_device_info {
   uint64_t total_bytes; /* size of its memory */
   uint64_t free_bytes;
   char name[64];
-  char native_api[16]; /* "cuda": streams are CUstream, memory is addressed as by CUDA; "": none */
+  char native_api[16]; /* as in ddh_desc.native_apis; "cuda": streams are CUstream, memory is addressed as by CUDA */
   uint8_t uuid[16];    /* the same for every rank that uses this device; all 0: not known */
 } ddh_device_info;
 #define DDH_DEVICE_INFO_MIN_SIZE 120u
@@ -48,6 +48,15 @@ typedef struct ddh_device_usage {
   uint64_t used_bytes; /* of its memory, by all processes */
 } ddh_device_usage;
 #define DDH_DEVICE_USAGE_MIN_SIZE 24u
+
+/* The fastest arithmetic, which the summary of a run compares a model's speed with. */
+typedef struct ddh_device_peak {
+  uint32_t struct_size;
+  int32_t dtype;      /* DDH_DTYPE_*, of the factors; sums are fp32 */
+  double flops_per_s; /* operations per second, two for each multiply-add: of one thread of a device with
+                       * DDH_CAP_HOST_MEMORY, of the whole device else */
+} ddh_device_peak;
+#define DDH_DEVICE_PEAK_MIN_SIZE 16u
 
 /* The tables take the device's own `context` as their first argument `h`. Their headers have the contract. */
 typedef struct ddh_device_api {
@@ -72,7 +81,19 @@ typedef struct ddh_device_api {
   const ddh_kernels_api* kernels; /* NULL: the device runs no kernels of plugins */
   /* Measures the open device. NULL: it does not measure. [main] */
   ddh_rc (*usage)(void* context, ddh_device_usage* out, ddh_err* err) DDH_NX;
+  /* How many devices a run could use, from the system's files and the vendor's environment variables: it opens no driver and
+   * takes at most a few milliseconds. The host calls it in a process of its own, on an instance that offers ddh.config
+   * alone. device.plugin=auto takes the device plugin that has some. NULL: auto does not take this device. [main] */
+  ddh_rc (*present)(ddh_inst* self, int32_t* out, ddh_err* err) DDH_NX;
+  /* Measures the open device, in less than 0.1 s, for products of factors of `dtype`; out->dtype may be another, where the
+   * device has no such instructions. NULL: it does not know. [main] */
+  ddh_rc (*peak)(void* context, int32_t dtype, ddh_device_peak* out, ddh_err* err) DDH_NX;
+  /* Names the instructions that kernels on this machine use, as they may change the order of sums: a checkpoint records the
+   * text ("AuthenticAMD AVX-512"). `limit` is the environment variable DDHOST_CPU, "" where it is not set: nothing beyond it
+   * is used. DDH_INVALID_ARGUMENT: the device does not know this limit; DDH_FAILED_PRECONDITION: the machine lacks these
+   * instructions. *out is valid until the next call, or destroy. NULL: bits do not depend on it. [main] */
+  ddh_rc (*instruction_set)(ddh_inst* self, const char* limit, const char** out, ddh_err* err) DDH_NX;
 } ddh_device_api;
-#define DDH_DEVICE_API_MIN_SIZE 96u
+#define DDH_DEVICE_API_MIN_SIZE 120u
 
 #endif

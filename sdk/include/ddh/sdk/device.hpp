@@ -68,11 +68,15 @@ class OpenDevice {
 
   // With DeviceParts::usage.
   [[nodiscard]] virtual ddh_device_usage usage();
+
+  // With DeviceParts::peak.
+  [[nodiscard]] virtual ddh_device_peak peak(int32_t dtype);
 };
 
 // What a device can beyond that which every device can. The slots of all else are NULL.
 struct DeviceParts {
-  bool sums = false, graphs = false, kernels = false, usage = false;
+  bool sums = false, graphs = false, kernels = false, usage = false, peak = false, present = false,
+       instruction_set = false;
 };
 
 // Its tables are part of it: a device is closed before its plugin is destroyed.
@@ -81,6 +85,9 @@ class Device : public Instance {
   explicit Device(const ddh_create& create, DeviceParts parts = {});
 
   [[nodiscard]] virtual int32_t count() { return 1; }
+  // With DeviceParts::present and DeviceParts::instruction_set.
+  [[nodiscard]] virtual int32_t present();
+  [[nodiscard]] virtual std::string instruction_set(const char* limit);
   // Of this rank. Error: DDH_UNAVAILABLE if there is no such device.
   [[nodiscard]] virtual std::unique_ptr<OpenDevice> open(int32_t index) = 0;
   virtual void close(std::unique_ptr<OpenDevice> device) noexcept { device.reset(); }
@@ -88,6 +95,8 @@ class Device : public Instance {
   [[nodiscard]] const void* interface(std::string_view id) const override;
 
  private:
+  friend struct DeviceSlots;
+  std::string instruction_set_;  // of the last call
   const ddh_stream_api streams_;
   const ddh_copy_api copy_;
   const ddh_flatops_api flatops_;

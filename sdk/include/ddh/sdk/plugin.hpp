@@ -267,7 +267,13 @@ class Instance {
 // What follows CAPS in DDH_CXX_PLUGIN.
 struct Features {
   uint64_t uses = 0, understands = 0;
+  const char* const* native_apis = nullptr;  // ddh_desc.native_apis
 };
+
+// The words of kinds: kKind_strategy is DDH_KIND_STRATEGY.
+#define DDH_KIND_CONSTANT_(WORD, KIND, IFACE) inline constexpr int32_t kKind_##WORD = KIND;
+DDH_KINDS(DDH_KIND_CONSTANT_)
+#undef DDH_KIND_CONSTANT_
 
 template <class T>
 T& self_as(ddh_inst* inst) {
@@ -286,22 +292,14 @@ void destroy_instance(ddh_inst* inst) noexcept;
 }  // namespace DDH_HIDDEN
 }  // namespace ddh
 
-// Ends the file of a plugin. CLASS is the instance type, KIND one of the words below, ID the name for users, NEEDS a
-// NULL-terminated list of host interfaces. After CAPS the features (DDH_FEATURE_*) that it uses and those that it
-// understands may follow; none by default.
+// Ends the file of a plugin. CLASS is the instance type, KIND one of the words of DDH_KINDS, ID the name for users, NEEDS a
+// NULL-terminated list of host interfaces. After CAPS the features (DDH_FEATURE_*) that it uses, those that it
+// understands, and its native APIs may follow; none by default.
 //   DDH_CXX_PLUGIN(Zero1, strategy, "zero1", "1.0.0", "optimizer state sharded", kSchema, kNeeds, caps, 0, features);
-#define DDH_KIND_OF_strategy DDH_KIND_STRATEGY
-#define DDH_KIND_OF_model DDH_KIND_MODEL
-#define DDH_KIND_OF_optimizer DDH_KIND_OPTIMIZER
-#define DDH_KIND_OF_comm DDH_KIND_COMM
-#define DDH_KIND_OF_device DDH_KIND_DEVICE
-#define DDH_KIND_OF_schedule DDH_KIND_SCHEDULE
-#define DDH_KIND_OF_monitor DDH_KIND_MONITOR
-#define DDH_KIND_OF_format DDH_KIND_FORMAT
 #define DDH_CXX_PLUGIN(CLASS, KIND, ID, VERSION, SUMMARY, SCHEMA, NEEDS, CAPS, ...)                           \
   static const ddh_build ddh_build_ = DDH_BUILD_INIT;                                                         \
   static const ddh_desc ddh_desc_ = {sizeof(ddh_desc),                                                        \
-                                     DDH_KIND_OF_##KIND,                                                      \
+                                     ddh::kKind_##KIND,                                                       \
                                      ID,                                                                      \
                                      VERSION,                                                                 \
                                      SUMMARY,                                                                 \
@@ -310,7 +308,8 @@ void destroy_instance(ddh_inst* inst) noexcept;
                                      SCHEMA,                                                                  \
                                      CAPS,                                                                    \
                                      ddh::Features{__VA_ARGS__}.uses,                                         \
-                                     ddh::Features{__VA_ARGS__}.understands};                                 \
+                                     ddh::Features{__VA_ARGS__}.understands,                                  \
+                                     ddh::Features{__VA_ARGS__}.native_apis};                                 \
   static const ddh_desc* const ddh_descs_[] = {&ddh_desc_};                                                   \
   static const ddh_module ddh_module_ = {                                                                     \
       sizeof(ddh_module),   1, ddh_descs_, &ddh_build_, ddh::create_instance<CLASS>, ddh::instance_interface, \

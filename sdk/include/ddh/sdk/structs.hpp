@@ -41,7 +41,7 @@ constexpr uint32_t kMaxStructBytes = 4096;
 #define DDH_RESERVED(T) DDH_KNOWN_BITS(T, reserved0, 0)
 
 // ---- abi.h
-DDH_STRUCT_RULE(ddh_build, DDH_BUILD_MIN_SIZE);
+DDH_STRUCT_RULE(ddh_build, DDH_BUILD_MIN_SIZE, DDH_RESERVED(ddh_build));
 DDH_STRUCT_RULE(ddh_desc, DDH_DESC_MIN_SIZE);
 DDH_STRUCT_RULE(ddh_module, DDH_MODULE_MIN_SIZE);
 DDH_STRUCT_RULE(ddh_create, DDH_CREATE_MIN_SIZE, DDH_RESERVED(ddh_create));
@@ -88,6 +88,7 @@ DDH_STRUCT_RULE(ddh_state_entry, DDH_STATE_ENTRY_MIN_SIZE);
 DDH_STRUCT_RULE(ddh_comm_init, DDH_COMM_INIT_MIN_SIZE, DDH_RESERVED(ddh_comm_init));
 DDH_STRUCT_RULE(ddh_device_info, DDH_DEVICE_INFO_MIN_SIZE);
 DDH_STRUCT_RULE(ddh_device_usage, DDH_DEVICE_USAGE_MIN_SIZE, DDH_RESERVED(ddh_device_usage));
+DDH_STRUCT_RULE(ddh_device_peak, DDH_DEVICE_PEAK_MIN_SIZE);
 
 // ---- kind/format.h
 DDH_STRUCT_RULE(ddh_file_tensor, DDH_FILE_TENSOR_MIN_SIZE);

@@ -25,20 +25,6 @@ TEST_CASE("of a flag that is given twice the last value counts", "[prepare]") {
   CHECK(line.overrides[0].text == "2");
 }
 
-TEST_CASE("cores are divided among the ranks unless the user has set the number of threads", "[prepare]") {
-  setenv("MKL_NUM_THREADS", "7", 1);
-  unsetenv("OMP_NUM_THREADS");
-  share_cores(100000);
-  CHECK(std::string(std::getenv("OMP_NUM_THREADS")) == "1");
-  CHECK(std::string(std::getenv("MKL_NUM_THREADS")) == "7");
-  unsetenv("MKL_NUM_THREADS");
-  setenv("OMP_NUM_THREADS", "3,2", 1);
-  share_cores(1);
-  CHECK(std::string(std::getenv("MKL_NUM_THREADS")) == "3");
-  unsetenv("OMP_NUM_THREADS");
-  unsetenv("MKL_NUM_THREADS");
-}
-
 TEST_CASE("the command train may be left out, and flags win over key=value arguments", "[prepare]") {
   const CommandLine line = parse({"--strategy", "zero3", "train.steps=5", "strategy.plugin=ddp", "--nproc", "4"});
   CHECK(line.command == Command::kTrain);

@@ -35,6 +35,9 @@
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
+// The native APIs of a model whose tensors are on a TorchDevice, for DDH_CXX_PLUGIN.
+inline constexpr const char* kTorchApis[] = {"cuda", nullptr};
+
 inline constexpr Option kOperatorsOption = {
     .name = "operators",
     .type = "string",

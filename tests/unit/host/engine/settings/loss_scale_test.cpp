@@ -40,7 +40,7 @@ TEST_CASE("without overflow the scale doubles one step after the window, then ev
 
 TEST_CASE("with torch's rule the scale grows one step earlier") {
   LossScaleSettings s = dynamic(256, 2, 1);
-  s.torch_growth = true;
+  s.grows_at_window_end = true;
   CHECK(scales(s, "..........") == Scales{256, 512, 512, 1024, 1024, 2048, 2048, 4096, 4096, 8192});
 }
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/numerics/peak_flops.hpp"
+#include "peak_flops.hpp"
 
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+
+#include "ddh/abi.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -14,7 +16,7 @@
 #include <unistd.h>
 #endif
 
-namespace ddhost {
+namespace cpu {
 namespace {
 
 constexpr size_t kChains = 12;  // of dependent operations: enough to hide the latency of two units
@@ -114,13 +116,14 @@ double best_of_runs(float (*run)(float), double operations_of_a_round) {
 
 PeakFlops measured_peak_flops(bool bf16) {
 #if defined(__x86_64__)
-  if (bf16 && has_amx()) return {best_of_runs(at_amx, kAmxOperations), "bf16"};
-  if (bf16 && __builtin_cpu_supports("avx512bf16") != 0) return {best_of_runs(at_avx512_bf16, kBf16Operations), "bf16"};
-  if (__builtin_cpu_supports("avx512f") != 0) return {best_of_runs(at_avx512, Lanes<64>::kOperations), "fp32"};
+  if (bf16 && has_amx()) return {best_of_runs(at_amx, kAmxOperations), DDH_BF16};
+  if (bf16 && __builtin_cpu_supports("avx512bf16") != 0)
+    return {best_of_runs(at_avx512_bf16, kBf16Operations), DDH_BF16};
+  if (__builtin_cpu_supports("avx512f") != 0) return {best_of_runs(at_avx512, Lanes<64>::kOperations), DDH_F32};
   if (__builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0)
-    return {best_of_runs(at_avx2, Lanes<32>::kOperations), "fp32"};
+    return {best_of_runs(at_avx2, Lanes<32>::kOperations), DDH_F32};
 #endif
-  return {best_of_runs(at_base, Lanes<16>::kOperations), "fp32"};
+  return {best_of_runs(at_base, Lanes<16>::kOperations), DDH_F32};
 }
 
-}  // namespace ddhost
+}  // namespace cpu

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/gpus.hpp"
+#include "visible.hpp"
 
 #include <algorithm>
 #include <cstdlib>
@@ -10,7 +10,7 @@
 
 namespace fs = std::filesystem;
 
-namespace ddhost {
+namespace cuda {
 namespace {
 
 constexpr const char* kDigits = "0123456789";
@@ -21,7 +21,7 @@ bool is_number(const std::string& text) {
 
 }  // namespace
 
-int gpus_here() {
+int gpu_nodes() {
   const char* const given = std::getenv("DDHOST_GPU_NODES");
   const std::string prefix = "nvidia";
   int present = 0;
@@ -30,7 +30,7 @@ int gpus_here() {
     const std::string name = at->path().filename().string();
     if (name.starts_with(prefix) && is_number(name.substr(prefix.size()))) ++present;
   }
-  return visible_gpus(present, std::getenv("CUDA_VISIBLE_DEVICES"));
+  return present;
 }
 
 int visible_gpus(int present, const char* list) {
@@ -46,4 +46,4 @@ int visible_gpus(int present, const char* list) {
   return std::min(static_cast<int>(seen.size()), present);
 }
 
-}  // namespace ddhost
+}  // namespace cuda

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/numerics/peak_flops.hpp: the fastest arithmetic of one core, which the summary compares a model's speed with.
+// cpu/peak_flops.hpp: the fastest arithmetic of one core.
 #pragma once
 
-namespace ddhost {
+#include <cstdint>
+
+namespace cpu {
 
 struct PeakFlops {
   double per_s;
-  const char* type;  // of the factors: "fp32" or "bf16"; sums are fp32
+  int32_t dtype;  // of the factors: DDH_F32 or DDH_BF16; sums are fp32
 };
 
 // Operations per second of this core with the fastest multiply-adds that it has (two operations each): fused ones in fp32, or
@@ -15,4 +17,4 @@ struct PeakFlops {
 // 0.1 s.
 PeakFlops measured_peak_flops(bool bf16);
 
-}  // namespace ddhost
+}  // namespace cpu

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The number of visible GPUs.
-#include "plan/gpus.hpp"
+#include "visible.hpp"
 
 #include <catch2/catch.hpp>
 #include <fstream>
@@ -9,10 +9,10 @@
 #include "fixtures/harness/ddhost_process.hpp"
 #include "fixtures/harness/setting.hpp"
 
-using namespace ddhost;
+using namespace cuda;
 using namespace ddhost::test;
 
-TEST_CASE("CUDA_VISIBLE_DEVICES limits the number of GPUs to its entries that exist", "[launch]") {
+TEST_CASE("CUDA_VISIBLE_DEVICES limits the number of GPUs to its entries that exist", "[cuda]") {
   CHECK(visible_gpus(4, nullptr) == 4);
   CHECK(visible_gpus(4, "") == 0);
   CHECK(visible_gpus(4, "2") == 1);
@@ -24,7 +24,7 @@ TEST_CASE("CUDA_VISIBLE_DEVICES limits the number of GPUs to its entries that ex
   CHECK(visible_gpus(0, "0") == 0);
 }
 
-TEST_CASE("CUDA_VISIBLE_DEVICES shows no GPU if it names one twice before an entry that does not exist", "[launch]") {
+TEST_CASE("CUDA_VISIBLE_DEVICES shows no GPU if it names one twice before an entry that does not exist", "[cuda]") {
   CHECK(visible_gpus(4, "3,3") == 0);
   CHECK(visible_gpus(4, "0,1,03,3") == 0);
   CHECK(visible_gpus(2, "0,1,0") == 0);
@@ -32,15 +32,12 @@ TEST_CASE("CUDA_VISIBLE_DEVICES shows no GPU if it names one twice before an ent
   CHECK(visible_gpus(4, "0,4,0") == 1);
 }
 
-TEST_CASE("the device nodes of NVIDIA's driver are counted", "[launch]") {
+TEST_CASE("the device nodes of NVIDIA's driver are counted", "[cuda]") {
   const TempFolder nodes;
   for (const char* name : {"nvidia0", "nvidia1", "nvidia12", "nvidiactl", "nvidia-uvm", "nvidia", "null"})
     std::ofstream(nodes.file(name)) << "";
   const Setting folder("DDHOST_GPU_NODES", nodes.path().string());
-  const Setting visible("CUDA_VISIBLE_DEVICES", "0,1,2,3");
-  CHECK(gpus_here() == 3);
-  const Setting fewer("CUDA_VISIBLE_DEVICES", "1");
-  CHECK(gpus_here() == 1);
+  CHECK(gpu_nodes() == 3);
   const Setting none("DDHOST_GPU_NODES", nodes.file("none"));
-  CHECK(gpus_here() == 0);
+  CHECK(gpu_nodes() == 0);
 }
