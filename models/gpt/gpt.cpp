@@ -17,10 +17,6 @@ namespace {
 constexpr int32_t kWte = 0, kWpe = 1;
 constexpr int32_t kTrainProgram = 0;
 
-GptBatch& batch_of(ddh_batch* batch) { return *reinterpret_cast<GptBatch*>(batch); }
-
-int64_t batch_bytes(const GptBatch& batch) { return 2 * batch.B * batch.T * static_cast<int64_t>(sizeof(int64_t)); }
-
 std::unique_ptr<GptBatch> empty_batch(int64_t B, int64_t T) {
   auto batch = std::make_unique<GptBatch>();
   batch->B = B;
@@ -37,7 +33,7 @@ const char* const kNeeds[] = {DDH_CONFIG_IFACE, DDH_ALLOC_IFACE, DDH_COMM_IFACE,
                               DDH_STREAM_IFACE, DDH_COPY_IFACE,  nullptr};
 
 Gpt::Gpt(const ddh_create& create)
-    : TorchBase(create, ddh::Host(create.host).text("model.operators")),
+    : UnitModel(create, ddh::Host(create.host).text("model.operators")),
       tokens_(host, context_of(host)),
       config_(host, tokens_.vocab()),
       desc_(ddh::str("gpt ", host.text("model.size"))),
@@ -47,11 +43,6 @@ Gpt::Gpt(const ddh_create& create)
 
 void Gpt::prepare() {
   products_.settle({host.i64("data.micro_batch") * config_.context, config_.width, 4 * config_.width});
-}
-
-ddh_batch* Gpt::give_away(std::unique_ptr<GptBatch> batch) {
-  host.alloc->account(host.h, DDH_TAG_DATA, batch_bytes(*batch));
-  return reinterpret_cast<ddh_batch*>(batch.release());
 }
 
 ddh_batch* Gpt::batch_create(const ddh_batch_args& args, ddh_batch_info& info) {
@@ -72,11 +63,6 @@ ddh_batch* Gpt::batch_of_ids(const std::vector<int64_t>& ids, const std::vector<
   std::copy(targets.begin(), targets.end(), batch->targets.mutable_data_ptr<int64_t>());
   batch->counted_targets = N - std::count(targets.begin(), targets.end(), kIgnoredTarget);
   return give_away(std::move(batch));
-}
-
-void Gpt::batch_destroy(ddh_batch* batch) noexcept {
-  host.alloc->account(host.h, DDH_TAG_DATA, -batch_bytes(batch_of(batch)));
-  std::unique_ptr<GptBatch>(&batch_of(batch)).reset();
 }
 
 namespace {

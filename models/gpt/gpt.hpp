@@ -7,27 +7,37 @@
 // is not gathered with it.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "../ops/model_products.hpp"
 #include "data.hpp"
-#include "ddh/sdk/torch/base.hpp"
+#include "ddh/sdk/torch/unit_model.hpp"
 #include "layers.hpp"
 #include "sampler.hpp"
 
 namespace gpt {
 
-class DDH_HIDDEN Gpt final : public ddh::TorchBase {
+// The data that is kept for a micro-batch from forward to backward.
+struct Context {
+  at::Tensor x;  // output of the last unit; in backward its gradient
+  std::vector<BlockSaved> blocks;
+  HeadSaved head;
+  double loss_count = 0;
+  void reset(int64_t n_layer) {
+    *this = {};
+    blocks.resize(static_cast<size_t>(n_layer));
+  }
+};
+
+class DDH_HIDDEN Gpt final : public ddh::UnitModel<GptBatch, Context> {
  public:
   explicit Gpt(const ddh_create& create);
 
   const ddh_model_desc& describe() override { return desc_.get(); }
   void prepare() override;
   ddh_batch* batch_create(const ddh_batch_args& args, ddh_batch_info& info) override;
-  void batch_destroy(ddh_batch* batch) noexcept override;
   bool estimate(const ddh_estimate_args& args, ddh_estimate& out) override;
 
   [[nodiscard]] bool has_sampler() const override { return true; }
@@ -44,24 +54,10 @@ class DDH_HIDDEN Gpt final : public ddh::TorchBase {
   void run_forward(const ddh_unit_call& c) override;
   void run_backward(const ddh_unit_call& c) override;
   void give_metrics(int32_t program, int32_t micro_batch, double* sums, double* counts) override;
-  void forget(int32_t micro_batch) noexcept override { contexts_.erase(micro_batch); }
 
  private:
-  // The data that is kept for a micro-batch from forward to backward.
-  struct Context {
-    at::Tensor x;  // output of the last unit; in backward its gradient
-    std::vector<BlockSaved> blocks;
-    HeadSaved head;
-    double loss_count = 0;
-    void reset(int64_t n_layer) {
-      *this = {};
-      blocks.resize(static_cast<size_t>(n_layer));
-    }
-  };
-
   [[nodiscard]] int32_t head_unit() const { return static_cast<int32_t>(config_.n_layer) + 2; }
   UnitContext unit_context(const ddh_unit_call& c);
-  ddh_batch* give_away(std::unique_ptr<GptBatch> batch);
   void copy_sample(const TokenSpan& span, int64_t start, GptBatch& batch, int64_t b) const;
   void build_description();
   void add_layer(std::vector<int32_t>& params, int32_t unit, const std::string& name, const std::vector<int64_t>& shape,
@@ -71,7 +67,6 @@ class DDH_HIDDEN Gpt final : public ddh::TorchBase {
   const Config config_;
   ddh::ModelDesc desc_;
   ops::ModelProducts products_;
-  std::map<int32_t, Context> contexts_;  // per micro-batch
   Sampler sampler_;
   std::string text_;
 };

@@ -27,6 +27,7 @@ struct GptBatch {
   at::Tensor targets;  // (B, T) int64
   int64_t counted_targets = 0;
   int64_t B = 0, T = 0;
+  [[nodiscard]] int64_t bytes() const { return 2 * B * T * static_cast<int64_t>(sizeof(int64_t)); }
 };
 
 struct DDH_HIDDEN UnitContext {

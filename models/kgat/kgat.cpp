@@ -15,8 +15,6 @@
 namespace kgat {
 namespace {
 
-KgatBatch& batch_of(ddh_batch* batch) { return *reinterpret_cast<KgatBatch*>(batch); }
-
 KgatData load(const ddh::Host& host) {
   KgatData data = open_data(host, host.text("model.dataset"));
   if (const double part = host.f64("model.validation"); part > 0) hold_out(data, part);
@@ -48,7 +46,7 @@ const char* const kNeeds[] = {DDH_CONFIG_IFACE, DDH_ALLOC_IFACE, DDH_COMM_IFACE,
                               DDH_STREAM_IFACE, DDH_COPY_IFACE,  nullptr};
 
 Kgat::Kgat(const ddh_create& create)
-    : TorchBase(create, ddh::Host(create.host).text("model.operators")),
+    : UnitModel(create, ddh::Host(create.host).text("model.operators")),
       config_(host),
       data_(load(host)),
       graph_(data_),
@@ -82,33 +80,27 @@ const at::Tensor& Kgat::weights() {
 
 // ---- Batches ---------------------------------------------------------------------------------------------
 
-ddh_batch* Kgat::give_away(KgatBatch batch) {
+ddh_batch* Kgat::complete(KgatBatch batch) {
   graph_ops_->complete(batch);
-  host.alloc->account(host.h, DDH_TAG_DATA, batch.bytes());
-  return reinterpret_cast<ddh_batch*>(std::make_unique<KgatBatch>(std::move(batch)).release());
+  return give_away(std::make_unique<KgatBatch>(std::move(batch)));
 }
 
 ddh_batch* Kgat::batch_create(const ddh_batch_args& args, ddh_batch_info& info) {
   info.items = args.n_samples;
   info.loss_count = args.n_samples;
   const std::string_view name = desc_.get().programs[args.program]->name;
-  if (name == "cf") return give_away(sampler_.cf(args));
-  if (name == "kg") return give_away(sampler_.kg(args));
+  if (name == "cf") return complete(sampler_.cf(args));
+  if (name == "kg") return complete(sampler_.kg(args));
   // The host gives ascending indices without gaps to an update program.
   if (name == "attention")
-    return give_away(attention_batch(graph_, args.n_samples > 0 ? args.samples[0] : 0, args.n_samples));
+    return complete(attention_batch(graph_, args.n_samples > 0 ? args.samples[0] : 0, args.n_samples));
   KgatBatch batch;
   batch.B = args.n_samples;
   for (uint32_t b = 0; b < args.n_samples; ++b) {
     batch.users.push_back(test_users_[static_cast<size_t>(args.samples[b])]);
     batch.rows.push_back(static_cast<int32_t>(data_.n_entities) + batch.users.back());
   }
-  return give_away(std::move(batch));
-}
-
-void Kgat::batch_destroy(ddh_batch* batch) noexcept {
-  host.alloc->account(host.h, DDH_TAG_DATA, -batch_of(batch).bytes());
-  std::unique_ptr<KgatBatch>(&batch_of(batch)).reset();
+  return complete(std::move(batch));
 }
 
 // ---- Forward -------------------------------------------------------------------------------------------------

@@ -17,12 +17,11 @@
 // program renews it, which every rank runs over all nodes; a phase of train.phases, or train.update_every, says when.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <optional>
 
 #include "../ops/model_products.hpp"
-#include "ddh/sdk/torch/base.hpp"
+#include "ddh/sdk/torch/unit_model.hpp"
 #include "layers.hpp"
 #include "simplified.hpp"
 
@@ -30,18 +29,34 @@ namespace kgat {
 
 inline constexpr int32_t kEmbeddingUnit = 0;
 
-class DDH_HIDDEN Kgat final : public ddh::TorchBase {
+// What a micro-batch keeps from forward to backward.
+struct Context {
+  std::vector<at::Tensor> e;      // (N, width) outputs of embedding and aggregators
+  std::vector<at::Tensor> norms;  // (N) of the aggregators' outputs
+  std::vector<AggregatorSaved> saved;
+  std::vector<SimplifiedSaved> simplified;  // of variant simplified, instead of norms and saved
+  at::Tensor x;                             // rows (rows, d) that TransR projects
+  at::Tensor y;                             // projected (rows, k)
+  at::Tensor rows;                          // representations (3 B, F); in backward their gradients
+  at::Tensor g;                             // backward: gradient of the last e, or of x
+  std::vector<double> sums;
+  std::vector<int32_t> users;  // of an evaluation whose scores were sent
+  double count = 0;
+  BatchOnDevice indices;
+  [[nodiscard]] LayerOutputs outputs() const { return {e, norms}; }
+};
+
+class DDH_HIDDEN Kgat final : public ddh::UnitModel<KgatBatch, Context> {
  public:
   explicit Kgat(const ddh_create& create);
 
   const ddh_model_desc& describe() override { return desc_.get(); }
   void prepare() override;
   ddh_batch* batch_create(const ddh_batch_args& args, ddh_batch_info& info) override;
-  void batch_destroy(ddh_batch* batch) noexcept override;
   bool estimate(const ddh_estimate_args& args, ddh_estimate& out) override;
 
-  // Takes over a batch that is made by hand.
-  ddh_batch* give_away(KgatBatch batch);
+  // Adds to a batch what the graph needs; the host takes it over.
+  ddh_batch* complete(KgatBatch batch);
   [[nodiscard]] const KgatData& data() const { return data_; }
   [[nodiscard]] const Graph& graph() const { return graph_; }
   [[nodiscard]] const SimplifiedGraph& simplified() const { return simplified_.value(); }
@@ -58,26 +73,8 @@ class DDH_HIDDEN Kgat final : public ddh::TorchBase {
   void run_forward(const ddh_unit_call& c) override;
   void run_backward(const ddh_unit_call& c) override;
   void give_metrics(int32_t program, int32_t micro_batch, double* sums, double* counts) override;
-  void forget(int32_t micro_batch) noexcept override { contexts_.erase(micro_batch); }
 
  private:
-  // What a micro-batch keeps from forward to backward.
-  struct Context {
-    std::vector<at::Tensor> e;      // (N, width) outputs of embedding and aggregators
-    std::vector<at::Tensor> norms;  // (N) of the aggregators' outputs
-    std::vector<AggregatorSaved> saved;
-    std::vector<SimplifiedSaved> simplified;  // of variant simplified, instead of norms and saved
-    at::Tensor x;                             // rows (rows, d) that TransR projects
-    at::Tensor y;                             // projected (rows, k)
-    at::Tensor rows;                          // representations (3 B, F); in backward their gradients
-    at::Tensor g;                             // backward: gradient of the last e, or of x
-    std::vector<double> sums;
-    std::vector<int32_t> users;  // of an evaluation whose scores were sent
-    double count = 0;
-    BatchOnDevice indices;
-    [[nodiscard]] LayerOutputs outputs() const { return {e, norms}; }
-  };
-
   [[nodiscard]] int32_t score_unit() const { return static_cast<int32_t>(config_.n_layers()) + 1; }
   [[nodiscard]] int32_t transr_unit() const { return score_unit() + 1; }
   [[nodiscard]] size_t layer_of(int32_t unit) const { return static_cast<size_t>(unit) - 1; }
@@ -111,7 +108,6 @@ class DDH_HIDDEN Kgat final : public ddh::TorchBase {
   at::Tensor weights_;            // the same on the device; undefined: must be copied there
   ddh::ModelDesc desc_;
   ops::ModelProducts products_;
-  std::map<int32_t, Context> contexts_;  // per micro-batch
 };
 
 extern const char* const kNeeds[];

@@ -24,6 +24,7 @@ struct VitBatch {
   at::Tensor labels_on_device;  // (B) int64, for operators
   int64_t B = 0;
   double weight = 0;  // of all targets
+  [[nodiscard]] int64_t bytes() const { return static_cast<int64_t>(patches.nbytes() + targets.nbytes()); }
 };
 
 // (B, channels, side, side) -> (B N, channels P P): patches row by row, each as the patch convolution's weight has it.

@@ -16,12 +16,6 @@ constexpr int32_t kTrainProgram = 0;
 constexpr int64_t kTop = 5;
 constexpr int64_t kMetrics = 3;
 
-VitBatch& batch_of(ddh_batch* batch) { return *reinterpret_cast<VitBatch*>(batch); }
-
-int64_t batch_bytes(const VitBatch& batch) {
-  return static_cast<int64_t>(batch.patches.nbytes() + batch.targets.nbytes());
-}
-
 template <class Saved>
 Saved only_input(const Saved& saved) {
   Saved out;
@@ -35,7 +29,7 @@ const char* const kNeeds[] = {DDH_CONFIG_IFACE, DDH_ALLOC_IFACE, DDH_COMM_IFACE,
                               DDH_STREAM_IFACE, DDH_COPY_IFACE,  nullptr};
 
 Vit::Vit(const ddh_create& create)
-    : TorchBase(create, ddh::Host(create.host).text("model.operators")),
+    : UnitModel(create, ddh::Host(create.host).text("model.operators")),
       loader_(host, side_of(host)),
       config_(host, loader_.side(), loader_.channels(), loader_.classes()),
       desc_(ddh::str("vit ", host.text("model.size"))),
@@ -47,7 +41,7 @@ void Vit::prepare() {
   products_.settle({host.i64("data.micro_batch") * config_.tokens(), config_.width, config_.mlp_width});
 }
 
-ddh_batch* Vit::give_away(images::ImageBatch images, ddh_batch_info* info) {
+ddh_batch* Vit::make_batch(images::ImageBatch images, ddh_batch_info* info) {
   auto batch = std::make_unique<VitBatch>();
   batch->B = images.B();
   batch->patches = patches_of(images.pixels, config_.patch);
@@ -58,21 +52,15 @@ ddh_batch* Vit::give_away(images::ImageBatch images, ddh_batch_info* info) {
     info->items = static_cast<uint64_t>(batch->B);
     info->loss_count = batch->weight;
   }
-  host.alloc->account(host.h, DDH_TAG_DATA, batch_bytes(*batch));
-  return reinterpret_cast<ddh_batch*>(batch.release());
+  return give_away(std::move(batch));
 }
 
 ddh_batch* Vit::batch_create(const ddh_batch_args& args, ddh_batch_info& info) {
-  return give_away(loader_.load(args, args.program == kTrainProgram), &info);
+  return make_batch(loader_.load(args, args.program == kTrainProgram), &info);
 }
 
 ddh_batch* Vit::batch_of_pixels(const std::vector<float>& pixels, const std::vector<int64_t>& labels) {
-  return give_away(loader_.batch_of(pixels, labels), nullptr);
-}
-
-void Vit::batch_destroy(ddh_batch* batch) noexcept {
-  host.alloc->account(host.h, DDH_TAG_DATA, -batch_bytes(batch_of(batch)));
-  std::unique_ptr<VitBatch>(&batch_of(batch)).reset();
+  return make_batch(loader_.batch_of(pixels, labels), nullptr);
 }
 
 VitBatch Vit::batch_on_device(const ddh_unit_call& c) {

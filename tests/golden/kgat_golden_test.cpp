@@ -86,13 +86,13 @@ struct Toy {
     const std::vector<int32_t> users = ids("cf.users"), right = ids("cf.pos"), wrong = ids("cf.neg");
     std::vector<kgat::CfTriple> samples;
     for (size_t i = 0; i < users.size(); ++i) samples.push_back({users[i], right[i], wrong[i]});
-    return kgat().give_away(kgat::cf_batch(samples));
+    return kgat().complete(kgat::cf_batch(samples));
   }
   ddh_batch* kg_batch() {
     const std::vector<int32_t> h = ids("kg.h"), r = ids("kg.r"), right = ids("kg.pos_t"), wrong = ids("kg.neg_t");
     std::vector<kgat::KgSample> samples;
     for (size_t i = 0; i < h.size(); ++i) samples.push_back({h[i], r[i], right[i], wrong[i]});
-    return kgat().give_away(kgat::kg_batch(samples));
+    return kgat().complete(kgat::kg_batch(samples));
   }
   // The mean loss of a batch in a program; the gradients are then the model driver's.
   double train(const std::string& name, ddh_batch* batch) {
