@@ -30,7 +30,7 @@ using namespace ddhost;
 PreparedRun plan_of(const std::vector<Override>& overrides) {
   Registry registry(&host_interface, DDHOST_BUILD_DIR, linked_plugins());
   const UserConfig user = UserConfig::read("", overrides);
-  return prepare_run(user, registry, wanted_world_size(user, registry));
+  return prepare_run(user, registry, choose_place(user, registry));
 }
 
 void measure_calls() {
@@ -66,7 +66,6 @@ Plugin linked(ddh_plugin_entry_fn entry, const ProbeHost& probe) {
 int run_linked(int argc, char** argv) {
   std::vector<Override> overrides = {{"strategy.plugin", "zero1", ""}};
   for (int i = 1; i < argc; ++i) overrides.push_back(parse_override(argv[i]));
-  share_cores(2);
   PreparedRun plan = plan_of(overrides);  // the options' schemas come from the loaded libraries
   const ProbeHost probe(&host_interface, MissingInterfaces::kRefuse);
   plan.strategy = linked(ddh_entry_zero1, probe);

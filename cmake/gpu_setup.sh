@@ -45,7 +45,8 @@ setup_cuda() { # [wheels]: no other nvcc will do
   mv "$partial" .deps/cuda-wheels
 }
 
-has_gpus() { compgen -G "${DDHOST_GPU_NODES:-/dev}/nvidia[0-9]*" >/dev/null; } # the same nodes as host/plan/gpus.hpp
+# The same nodes as plugins/device/cuda/visible.hpp.
+has_gpus() { compgen -G "${DDHOST_GPU_NODES:-/dev}/nvidia[0-9]*" >/dev/null; }
 
 # The libraries that the loader does not find for LibTorch's library for GPUs.
 lacks_for_gpus() { # folder of LibTorch

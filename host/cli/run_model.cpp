@@ -133,7 +133,8 @@ Prepared prepare(const Request& request, Registry& registry, LoaderRecord& recor
   const CommandLine& line = request.line;
   const auto run =
       std::make_shared<PreparedRun>(prepare_run(request.user, registry, request.place, work_of(line.command), &record));
-  for (const auto& warnings : {request.replaced, run->replaced, registry.warnings(), run->config.warnings()})
+  for (const auto& warnings :
+       {request.place.device.warnings, request.replaced, run->replaced, registry.warnings(), run->config.warnings()})
     print_warnings(warnings);
   in_words_of_user(run->config, [&] {
     if (run->wish.from == ResumeWish::From::path)

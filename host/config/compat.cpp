@@ -14,7 +14,8 @@ namespace ddhost {
 namespace {
 
 [[noreturn]] void ill_formed(const std::string& file, const std::string& name, const std::string& what) {
-  ddh::fail(DDH_INTERNAL, "the table ", file, " is ill-formed: '", name, "' ", what, "; fix the table");
+  ddh::fail(DDH_INVALID_ARGUMENT, "the table of names ", file, " is ill-formed: '", name, "' ", what,
+            "; fix the table");
 }
 
 std::string type_of(const Json& value) {
@@ -88,11 +89,25 @@ Form form_of(const CompatTable& table, const std::string& name, const Json& entr
 }  // namespace
 
 CompatTable read_compat_table(const std::string& file, const std::string& text) {
+  CompatTable table{file, {}};
   try {
-    return {file, read_json(text)};
+    table.groups = read_json(text);
   } catch (const JsonError& error) {
     ill_formed(file, "it", error.what());
   }
+  if (!table.groups.is_object()) ill_formed(file, "it", "is not an object");
+  for (const auto& [kind, groups] : table.groups.items()) {
+    if (kind == "file") continue;
+    if (!groups.is_array()) ill_formed(file, kind, "is not a list");
+    for (const Json& group : groups) {
+      const bool is_whole = group.is_object() && group.contains("for") && group["for"].is_array() &&
+                            group.contains("names") && group["names"].is_object();
+      if (!is_whole) ill_formed(file, kind, "has an entry without a list `for` or an object `names`");
+      for (const auto& [name, entry] : group["names"].items())
+        if (!entry.is_object()) ill_formed(file, name, "is not an object");
+    }
+  }
+  return table;
 }
 
 std::vector<CompatTable> compat_tables_in(const std::vector<std::filesystem::path>& folders) {
@@ -107,6 +122,9 @@ std::vector<CompatTable> compat_tables_in(const std::vector<std::filesystem::pat
   std::vector<CompatTable> tables;
   for (const fs::path& file : files) {
     std::ifstream in(file);
+    if (!in)
+      ddh::fail(DDH_PERMISSION_DENIED, "the table of names '", file.string(),
+                "' can't be read; allow it, or remove it");
     tables.push_back(read_compat_table(file.string(), {std::istreambuf_iterator<char>(in), {}}));
   }
   return tables;

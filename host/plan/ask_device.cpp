@@ -111,56 +111,68 @@ class AskedDevice {
     throw ddh::Error(rc, text.empty() ? ddh::str(name, " failed and gave no reason") : text);
   }
 
-  const AskingHost host_;
+  AskingHost host_;
   const Instance instance_;
   const ddh_device_api& table_;
 };
 
-// What the child sends.
-std::string answers_of(const fs::path& file, InterfaceLookup lookup) {
-  Json answer = Json::array();
+Json as_json(const DeviceAnswer& answer) {
+  return {{"plugin", answer.plugin},
+          {"present", answer.present},
+          {"instructions", answer.instructions},
+          {"problem", answer.problem}};
+}
+
+// In the child.
+Json answers_of(const fs::path& file, InterfaceLookup lookup, const std::string& limit) {
+  Json answers = Json::array();
   const Library library = Library::load(file, lookup);
   for (uint32_t i = 0; i < library.module().n_desc; ++i) {
     const ddh_desc* const desc = library.module().desc[i];
     if (desc->kind != DDH_KIND_DEVICE) continue;
-    Json entry = {{"plugin", desc->id}, {"count", 0}, {"problem", ""}};
+    DeviceAnswer answer{.plugin = desc->id};
     try {
-      entry["count"] = AskedDevice({&library.module(), desc, file}).present();
+      const AskedDevice device({&library.module(), desc, file});
+      answer.present = device.present();
+      answer.instructions = device.instruction_set(limit);
     } catch (const std::exception& error) {
-      entry["problem"] = plain_text(sentence_of(error));
+      answer.problem = plain_text(sentence_of(error));
     }
-    answer.push_back(entry);
+    answers.push_back(as_json(answer));
   }
-  return answer.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return answers;
 }
 
 }  // namespace
 
-std::vector<PresentDevices> ask_present(const fs::path& file, InterfaceLookup lookup) {
+std::vector<DeviceAnswer> ask_devices(const fs::path& file, InterfaceLookup lookup, const std::string& limit) {
   constexpr std::chrono::seconds kLimit{5};
+  DeviceAnswer none{.plugin = file.stem().string()};
   ChildProcess child("to ask '" + file.string() + "'", [&] {
+    Json answers;
     try {
-      return answers_of(file, lookup);
+      answers = answers_of(file, lookup, limit);
     } catch (const std::exception& error) {
-      const Json entry = {{"plugin", file.stem().string()}, {"count", 0}, {"problem", plain_text(sentence_of(error))}};
-      return Json::array({entry}).dump(-1, ' ', false, Json::error_handler_t::replace);
+      none.problem = plain_text(sentence_of(error));
+      answers = Json::array({as_json(none)});
     }
+    return answers.dump(-1, ' ', false, Json::error_handler_t::replace);
   });
   const std::optional<std::string> text = child.answer(ChildProcess::Clock::now() + kLimit);
-  const Json answer = text ? Json::parse(*text, nullptr, /*allow_exceptions=*/false) : Json();
-  if (!answer.is_array()) {
-    const bool is_ended = child.is_silent();
-    return {
-        {file.stem().string(), 0,
-         is_ended ? "it ended the process that asked it" : ddh::str("it did not answer for ", kLimit.count(), " s")}};
+  const Json answers = text ? Json::parse(*text, nullptr, /*allow_exceptions=*/false) : Json();
+  if (!answers.is_array()) {
+    none.problem = child.is_silent() ? "it ended the process that asked it"
+                                     : ddh::str("it did not answer for ", kLimit.count(), " s");
+    return {none};
   }
-  std::vector<PresentDevices> out;
-  for (const Json& entry : answer)
-    out.push_back({entry.value("plugin", ""), entry.value("count", 0), entry.value("problem", "")});
+  std::vector<DeviceAnswer> out;
+  for (const Json& answer : answers)
+    out.push_back({answer.value("plugin", ""), answer.value("present", 0), answer.value("instructions", ""),
+                   answer.value("problem", "")});
   return out;
 }
 
-std::string instruction_set_of(const Plugin& device, const std::string& limit) {
+std::string instructions_of_linked(const Plugin& device, const std::string& limit) {
   return AskedDevice(device).instruction_set(limit);
 }
 

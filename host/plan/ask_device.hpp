@@ -12,17 +12,19 @@
 
 namespace ddhost {
 
-struct PresentDevices {
-  std::string plugin;   // its id
-  int count = 0;        // ddh_device_api.present; 0 where the plugin has no such function
-  std::string problem;  // why it could not be asked; empty: it could
+struct DeviceAnswer {
+  std::string plugin{};        // its id
+  int present = 0;             // ddh_device_api.present; 0 where the plugin has no such function
+  std::string instructions{};  // ddh_device_api.instruction_set; empty where the plugin has no such function
+  std::string problem{};       // why it could not be asked; empty: it could
 };
 
-// The devices of the plugins in `file`. A child process loads it, because this one loads no library.
-std::vector<PresentDevices> ask_present(const std::filesystem::path& file, InterfaceLookup lookup);
+// Asks the devices of the plugins in `file`, in a child process that loads it. `limit`: the value of DDHOST_CPU.
+std::vector<DeviceAnswer> ask_devices(const std::filesystem::path& file, InterfaceLookup lookup,
+                                      const std::string& limit);
 
-// The text of ddh_device_api.instruction_set; empty where the device has no such function. `limit`: the value of DDHOST_CPU.
-// Error: the device refuses the limit. The plugin is loaded or linked, and is called in this process.
-std::string instruction_set_of(const Plugin& device, const std::string& limit);
+// The instructions of a device that is linked into this program, which is asked in this process; empty where it names none.
+// Error: it refuses the limit.
+std::string instructions_of_linked(const Plugin& device, const std::string& limit);
 
 }  // namespace ddhost

@@ -2,6 +2,8 @@
 #include "plan/device_choice.hpp"
 
 #include <algorithm>
+#include <iterator>
+#include <map>
 
 #include "ddh/abi.h"
 #include "ddh/sdk/plugin.hpp"
@@ -13,43 +15,55 @@ namespace fs = std::filesystem;
 namespace ddhost {
 namespace {
 
-std::string linked_device(const Registry& registry) {
-  for (const Plugin& plugin : registry.built_in())
-    if (plugin.desc->kind == DDH_KIND_DEVICE) return plugin.id();
-  ddh::fail(DDH_NOT_FOUND, "no device is linked into this program; name one: --device NAME");
+// Libraries that can't be read: one of them might hold a device.
+std::vector<std::string> unreadable_files(const Registry& registry) {
+  std::vector<std::string> warnings;
+  const auto add = [&](const fs::path& file, const std::string& problem) {
+    warnings.push_back(ddh::str("device.plugin=auto can't look into '", file.string(), "', which ", problem,
+                                "; repair it, or take it out of the folder"));
+  };
+  for (const fs::path& file : registry.all_files()) {
+    try {
+      if (const std::string problem = read_elf(file).problem; !problem.empty()) add(file, problem);
+    } catch (const ddh::Error& error) {
+      add(file, ddh::str("can't be read: ", error.what()));
+    }
+  }
+  return warnings;
 }
 
-// "; '/plugins/cuda.so' is empty": a library that can't be read might hold a device.
-std::string unreadable_files(const Registry& registry) {
-  std::string text;
-  for (const fs::path& file : registry.all_files()) {
-    const std::string problem = read_elf(file).problem;
-    if (!problem.empty()) text += ddh::str("; '", file.string(), "' ", problem);
-  }
-  return text;
+std::string counted_devices(const std::string& plugin, int count) {
+  return ddh::str(count, count == 1 ? " device" : " devices", " of '", plugin, "'");
 }
 
 DeviceChoice choose_present(const Registry& registry, const AskDevices& ask) {
-  std::vector<PresentDevices> present;
-  std::string problems;
+  std::map<std::string, int> present;  // by plugin; one name may be in several folders, and loading it says so
+  DeviceChoice choice;
+  choice.warnings = unreadable_files(registry);
   for (const fs::path& file : registry.files_of(DDH_KIND_DEVICE)) {
-    for (const PresentDevices& devices : ask(file)) {
-      if (!devices.problem.empty())
-        problems += ddh::str("; device '", devices.plugin, "' could not be asked: ", devices.problem);
-      if (devices.count > 0) present.push_back(devices);
+    for (const DeviceAnswer& device : ask(file)) {
+      if (!device.problem.empty())
+        choice.warnings.push_back(ddh::str("device.plugin=auto can't ask device '", device.plugin, "' ('",
+                                           file.string(), "'), so it is not taken: ", device.problem));
+      if (device.present > 0) present.emplace(device.plugin, device.present);
     }
   }
-  if (present.empty())
-    return {linked_device(registry), "no other device is present" + problems + unreadable_files(registry)};
-  if (present.size() > 1)
-    ddh::fail(DDH_INVALID_ARGUMENT, "device.plugin is auto, but there are ", present[0].count, " devices of '",
-              present[0].plugin, "' and ", present[1].count, " of '", present[1].plugin, "'; choose one: --device ",
-              present[0].plugin);
-  const PresentDevices& one = present.front();
-  return {one.plugin,
-          ddh::str(one.count, one.count == 1 ? " device" : " devices", " of '", one.plugin, "' ",
-                   one.count == 1 ? "is" : "are", " present", problems),
-          one.count};
+  if (present.empty()) {
+    choice.plugin = linked_device(registry);
+    choice.reason = "no other device is present";
+    return choice;
+  }
+  const auto& [plugin, count] = *present.begin();
+  if (present.size() > 1) {
+    const auto& [other, other_count] = *std::next(present.begin());
+    ddh::fail(DDH_INVALID_ARGUMENT,
+              "device.plugin is auto, but there is more than one kind of device here: ", counted_devices(plugin, count),
+              " and ", counted_devices(other, other_count), "; choose one: --device ", plugin);
+  }
+  choice.plugin = plugin;
+  choice.present = count;
+  choice.reason = counted_devices(plugin, count) + (count == 1 ? " is present" : " are present");
+  return choice;
 }
 
 // How many devices of a named plugin are present; 0 also if it can't be asked: loading it gives the reason.
@@ -61,13 +75,21 @@ int present_of(const std::string& choice, const Registry& registry, const fs::pa
   } catch (const ddh::Error&) {
     return 0;
   }
-  for (const fs::path& file : files)
-    for (const PresentDevices& devices : ask(file))
-      if (devices.plugin == id_of(choice) || (parts.is_path && parts.id.empty())) return devices.count;
+  if (files.size() != 1) return 0;
+  const std::vector<DeviceAnswer> devices = ask(files.front());
+  if (parts.is_path && parts.id.empty()) return devices.size() == 1 ? devices.front().present : 0;
+  for (const DeviceAnswer& device : devices)
+    if (device.plugin == id_of(choice)) return device.present;
   return 0;
 }
 
 }  // namespace
+
+std::string linked_device(const Registry& registry) {
+  for (const Plugin& plugin : registry.built_in())
+    if (plugin.desc->kind == DDH_KIND_DEVICE) return plugin.id();
+  ddh::fail(DDH_NOT_FOUND, "no device is linked into this program; name one: --device NAME");
+}
 
 DeviceChoice choose_device(const Config& config, const Registry& registry, const fs::path& base,
                            const AskDevices& ask) {

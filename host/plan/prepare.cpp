@@ -79,8 +79,8 @@ Plugin find_device(const Source& source, const Role& role, const DeviceChoice& c
     return find_plugin(source, role);
   } catch (const ddh::Error& error) {
     if (choice.reason.empty()) throw;
-    ddh::fail(error.code(), error.what(), "; device.plugin=auto chose it: ", choice.reason,
-              "; name another --device to compute without it");
+    ddh::fail(error.code(), error.what(), "; device.plugin=auto chose it: ", choice.reason, "; --device ",
+              linked_device(source.registry), " computes without it");
   }
 }
 
@@ -223,6 +223,9 @@ Config find_plugins(UserConfig& user, Registry& registry, const DeviceChoice& de
   std::vector<Section> sections = of_host;
   for (const std::string& section : optimizer_sections(user)) plan.optimizers.push_back({section, {}});
   for (const std::string& section : schedule_sections(user)) plan.phase_schedules.push_back({section, {}});
+  // Before the first library is loaded: it may bring along one that another plugin names.
+  for (const Role& role : roles_of(plan))
+    registry.set_variables_of(role.kind, choices.text(role.key), base_of(user, role));
   for (const Role& role : roles_of(plan)) {
     Plugin& plugin = *role.plugin;
     plugin = role.kind == DDH_KIND_DEVICE ? find_device(source, role, device) : find_plugin(source, role);
@@ -287,25 +290,30 @@ int threads_per_rank(PreparedRun& plan, int share) {
   return share;
 }
 
-// The instructions that the linked devices and the device of the run use, and what limits single libraries. Called before
-// any library is loaded it refuses a limit that this machine can't keep.
+// The instructions that the linked devices use. Error: this machine can't keep the limit.
 std::string linked_instructions(const Registry& registry, const std::string& limit) {
   std::string text;
   for (const Plugin& plugin : registry.built_in()) {
     if (plugin.desc->kind != DDH_KIND_DEVICE) continue;
-    const std::string more = instruction_set_of(plugin, limit);
+    const std::string more = instructions_of_linked(plugin, limit);
     if (!more.empty()) text += (text.empty() ? "" : ", ") + more;
   }
   return text;
 }
-std::string instruction_set(PreparedRun& plan, const Registry& registry, const std::string& limit) {
-  std::string text = linked_instructions(registry, limit);
+
+// Those of the run's device, if it is not linked; "" also where it can't be asked before it has its options.
+std::string device_instructions(const PreparedRun& plan, const Registry& registry, const std::string& limit) {
   const std::vector<Plugin> linked = registry.built_in();
   const auto is_device = [&](const Plugin& plugin) { return plugin.desc == plan.device.desc; };
-  if (std::none_of(linked.begin(), linked.end(), is_device)) {
-    const std::string more = instruction_set_of(plan.device, limit);
-    if (!more.empty()) text += ", " + more;
-  }
+  if (std::any_of(linked.begin(), linked.end(), is_device)) return "";
+  for (const DeviceAnswer& answer : ask_devices(plan.device.file, registry.lookup(), limit))
+    if (answer.plugin == plan.device.id() && !answer.instructions.empty()) return ", " + answer.instructions;
+  return "";
+}
+
+// " MKL_ENABLE_INSTRUCTIONS=AVX2": what limits single libraries of the run's plugins.
+std::string library_limits(PreparedRun& plan, const std::string& limit) {
+  std::string text;
   std::set<std::string> named;
   for (const Plugin* plugin : plugins_of(plan))
     for (const ForeignLibrary& library : libraries_of(*plugin->module->build))
@@ -313,13 +321,19 @@ std::string instruction_set(PreparedRun& plan, const Registry& registry, const s
   return text;
 }
 
+std::string instruction_limit() {
+  const char* const given = std::getenv("DDHOST_CPU");
+  return given == nullptr ? "" : given;
+}
+
 }  // namespace
 
 RunPlace choose_place(const UserConfig& user, const Registry& registry) {
   const Config config(user, run_sections(user), /*plugin_sections=*/false);
   RunPlace place;
-  place.device = choose_device(config, registry, base_of_device(user),
-                               [&](const fs::path& file) { return ask_present(file, registry.lookup()); });
+  place.device = choose_device(config, registry, base_of_device(user), [&](const fs::path& file) {
+    return ask_devices(file, registry.lookup(), instruction_limit());
+  });
   const bool is_given = !config.find("run.nproc")->value.is_null();
   place.world_size =
       resolve_world_size(is_given ? std::optional(config.get<int64_t>("run.nproc")) : std::nullopt, place.device);
@@ -330,15 +344,13 @@ PreparedRun prepare_run(UserConfig user, Registry& registry, const RunPlace& pla
   PreparedRun plan;
   plan.work = work;
   plan.world_size = place.world_size;
-  const char* const given = std::getenv("DDHOST_CPU");
-  const std::string limit = given == nullptr ? "" : given;
-  static_cast<void>(linked_instructions(registry, limit));
+  const std::string limit = instruction_limit(), instructions = linked_instructions(registry, limit);
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   const int share = std::max(1, cores / place.world_size);
   registry.set_limits({share, limit});
   plan.config = find_plugins(user, registry, place.device, record, plan);
   plan.threads_per_rank = threads_per_rank(plan, share);
-  plan.instruction_set = instruction_set(plan, registry, limit);
+  plan.instruction_set = instructions + device_instructions(plan, registry, limit) + library_limits(plan, limit);
   try {
     settle(plan);
     if (work == Work::kTrain) {

@@ -218,7 +218,11 @@ void examine(const Image& image, ElfFacts& facts) {
   }
   const std::vector<Elf64_Phdr> parts = program_headers(image, header);
   image.check(header.e_shoff, uint64_t{header.e_shnum} * header.e_shentsize);
-  if (const auto text = find_note(image, parts, "ddhost", 1)) facts.note = parse_note(*text);
+  if (const auto text = find_note(image, parts, "ddhost", 1)) {
+    facts.note = parse_note(*text);
+    if (!facts.note)
+      facts.problem = "has a ddhost note that is not JSON; leave quotes and backslashes out of its texts";
+  }
   if (const auto id = find_note(image, parts, "GNU", NT_GNU_BUILD_ID)) facts.build_id = *id;
   read_dynamic(image, parts, facts);
 }

@@ -98,20 +98,17 @@ std::vector<ForeignLibrary> libraries_of(const ddh_build& build) {
 }
 
 void set_variables(const ForeignLibrary& library, const LibraryLimits& limits) {
-  if (limits.threads > 0) {
-    std::string number = std::to_string(limits.threads);
-    // Libraries take over each other's numbers, so one that differs would replace the user's.
-    const auto given = std::find_if(library.threads.begin(), library.threads.end(),
-                                    [](const std::string& variable) { return set_value(variable) != nullptr; });
-    if (given != library.threads.end()) {
-      number = set_value(*given);
-      number = number.substr(0, number.find(','));  // one number, or one for each level: "4,2"
-    }
-    for (const std::string& variable : library.threads) ::setenv(variable.c_str(), number.c_str(), /*overwrite=*/0);
+  const auto set = [](const std::string& variable, const std::string& value) {
+    if (set_value(variable) == nullptr) ::setenv(variable.c_str(), value.c_str(), /*overwrite=*/1);  // it may be empty
+  };
+  if (limits.threads > 0 && !library.threads.empty()) {
+    set(library.threads.front(), std::to_string(limits.threads));
+    const std::string first = set_value(library.threads.front());
+    // One number, or one for each level: "4,2". Libraries take over each other's, so one that differs would replace it.
+    for (const std::string& variable : library.threads) set(variable, first.substr(0, first.find(',')));
   }
   for (const Limit& limit : limits_of(library))
-    if (limit.instructions == limits.instructions)
-      ::setenv(limit.variable.c_str(), limit.value.c_str(), /*overwrite=*/0);
+    if (limit.instructions == limits.instructions) set(limit.variable, limit.value);
 }
 
 int threads_of(const ForeignLibrary& library) {

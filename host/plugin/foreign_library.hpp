@@ -36,8 +36,8 @@ struct LibraryLimits {
   std::string instructions;  // a word of ddh_library.limits: "avx2"; empty: all that the processor has
 };
 
-// Sets the environment variables of a library that is not loaded yet. Those that the user has set stay, and the first of its
-// variables of threads that is set is the number for all.
+// Sets the environment variables of a library that is not loaded yet. Those that the user has set stay. The value of its first
+// variable of threads counts for the others too.
 void set_variables(const ForeignLibrary& library, const LibraryLimits& limits);
 
 // The number of threads that its variables give it now; 0: none is set to a number.

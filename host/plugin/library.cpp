@@ -101,10 +101,16 @@ ProbeHost::ProbeHost(InterfaceLookup lookup, MissingInterfaces missing) : lookup
   };
 }
 
+void set_variables_of_libraries(const fs::path& file, const LibraryLimits& limits) {
+  const ElfFacts facts = read_elf(file);
+  if (!facts.note) return;
+  for (const ForeignLibrary& library : facts.note->libraries) set_variables(library, limits);
+}
+
 void prepare_libraries_of(const fs::path& file, const LibraryLimits& limits) {
+  set_variables_of_libraries(file, limits);
   const ElfFacts facts = read_elf(file);
   if (!facts.problem.empty() || !facts.note) return;
-  for (const ForeignLibrary& library : facts.note->libraries) set_variables(library, limits);
   const char* const first = std::getenv("LD_LIBRARY_PATH");
   if (first != nullptr && *first != '\0') return;  // it comes before the run path, so the loader must choose
   const FloatState before = FloatState::current();

@@ -36,8 +36,9 @@ class ProbeHost {
   ddh_host host_{};
 };
 
-// Sets the environment variables of the libraries that a plugin was built with, and loads those that may have a folder of
-// their own, as LibTorch does: they are large, and a child process then inherits them.
+// Sets the environment variables of the libraries that a plugin was built with.
+void set_variables_of_libraries(const std::filesystem::path& file, const LibraryLimits& limits);
+// The same, and loads those that may have a folder of their own: they are large, and a child process then inherits them.
 void prepare_libraries_of(const std::filesystem::path& file, const LibraryLimits& limits);
 
 class Library {

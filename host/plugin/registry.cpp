@@ -183,13 +183,15 @@ std::vector<fs::path> Registry::files_named(const std::string& name) const {
   return files;
 }
 
-bool Registry::knows(int32_t kind, const std::string& name) const {
-  if (!files_named(name).empty()) return true;
-  const std::vector<Plugin> linked = built_in();
-  if (std::any_of(linked.begin(), linked.end(),
-                  [&](const Plugin& plugin) { return plugin.desc->kind == kind && plugin.id() == name; }))
-    return true;
-  return !files_of(kind, name).empty();
+void Registry::set_variables_of(int32_t kind, const std::string& text, const fs::path& base) const {
+  const Choice choice = parse_choice(text);
+  try {
+    const std::vector<fs::path> files =
+        choice.is_path ? std::vector{locate(choice.file, base)} : files_of(kind, choice.file);
+    for (const fs::path& file : files) set_variables_of_libraries(file, limits_);
+  } catch (const ddh::Error&) {
+    return;
+  }
 }
 
 Plugin Registry::pick(const Library& library, int32_t kind, const std::string& id) const {

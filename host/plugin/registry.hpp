@@ -24,9 +24,6 @@ class Registry {
   // several plugins of that name (and their files).
   Plugin find(int32_t kind, const std::string& choice, const std::filesystem::path& base);
 
-  // Whether there is a plugin of this name, or a file <name>.so, which find then takes or refuses. Loads nothing.
-  [[nodiscard]] bool knows(int32_t kind, const std::string& name) const;
-
   // The file of a choice that is a path, or Error.
   [[nodiscard]] std::filesystem::path locate(const std::string& path, const std::filesystem::path& base) const;
   // Every *.so of the search folders, sorted by name within a folder.
@@ -43,6 +40,8 @@ class Registry {
   const Library& load(const std::filesystem::path& file);
   // What the libraries of other makers may use that `load` brings along.
   void set_limits(LibraryLimits limits) { limits_ = std::move(limits); }
+  // Sets the variables of the libraries of a plugin that `find` will load. What can't be found or read is left to `find`.
+  void set_variables_of(int32_t kind, const std::string& choice, const std::filesystem::path& base) const;
   [[nodiscard]] InterfaceLookup lookup() const { return lookup_; }
   [[nodiscard]] const std::vector<std::filesystem::path>& folders() const { return folders_; }
   // Their folders `names`, which hold tables of other programs' names.

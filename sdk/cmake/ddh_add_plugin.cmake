@@ -65,7 +65,7 @@ function(ddh_add_plugin)
   endif()
 
   add_custom_command(TARGET ${target} POST_BUILD VERBATIM
-    COMMAND ${CMAKE_COMMAND} "-DNM=${CMAKE_NM}" "-DFILE=$<TARGET_FILE:${target}>"
+    COMMAND ${CMAKE_COMMAND} "-DNM=${CMAKE_NM}" "-DREADELF=${CMAKE_READELF}" "-DFILE=$<TARGET_FILE:${target}>"
             -P "${DDH_CMAKE_DIR}/ddh_check_plugin.cmake")
   # At the end of the folder, when options of the target and of its sources are all set.
   cmake_language(EVAL CODE "cmake_language(DEFER CALL ddh_refuse_fast_math [[${target}]])")
@@ -83,6 +83,9 @@ function(ddh_library target scope slot)
   cmake_parse_arguments(PARSE_ARGV 3 arg "" "NAME;VERSION;FOLDER;CURE" "FILES;THREADS;LIMITS")
   if(arg_UNPARSED_ARGUMENTS OR NOT arg_NAME)
     message(FATAL_ERROR "ddh_library(target PRIVATE|INTERFACE slot NAME name ...); got: ${ARGN}")
+  endif()
+  if("${ARGN}" MATCHES "[\"\\>$]" OR arg_CURE MATCHES ";")
+    message(FATAL_ERROR "ddh_library(${target} ...): leave out quotes, backslashes, semicolons, > and $; got: ${ARGN}")
   endif()
   list(JOIN arg_FILES " " files)
   list(JOIN arg_THREADS " " threads)

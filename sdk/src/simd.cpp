@@ -12,7 +12,7 @@ inline namespace v1 DDH_HIDDEN {
 SimdLevel simd_level() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  const char* const limit = std::getenv("DDHOST_CPU");  // of the user (host/engine/state/instruction_set.hpp)
+  const char* const limit = std::getenv("DDHOST_CPU");  // of the user (plugins/device/cpu/instruction_set.hpp)
   const bool narrow = limit != nullptr && std::strcmp(limit, "avx2") == 0;
   if (!narrow && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))

@@ -268,9 +268,9 @@ TEST_CASE("an impossible evaluation is refused before the training", "[cli]") {
   check_refused(run(toy({"model.eval_name=train"})), {"'train', which is not an eval program"});
 }
 
-TEST_CASE("names of metrics that metrics.jsonl can't contain are refused", "[cli]") {
+TEST_CASE("names of metrics that rows can't contain are refused", "[cli]") {
   check_refused(run(toy({"model.metrics=2", "model.metric_name=p2"})), {"'train'", "metric 'p2' twice"});
-  check_refused(run(toy({"model.metrics=2", "model.metric_name=grad_norm"})), {"'grad_norm'", "metrics.jsonl"});
+  check_refused(run(toy({"model.metrics=2", "model.metric_name=grad_norm"})), {"'grad_norm'", "the rows of monitors"});
   check_refused(run(toy({"model.metrics=2", "model.metric_name="})), {"'train'", "a metric without a name"});
   check_refused(run(toy({"model.metrics=5000"})), {"5001 metrics", "4096"});
 }

@@ -81,14 +81,13 @@ TEST_CASE("a run whose checkpoints are gone is not started again from its first 
   CHECK(contents_of(folder.path() / "run") == before);
 }
 
-TEST_CASE("a folder of an earlier version, without run.lock, is not started again either", "[cli]") {
+TEST_CASE("a folder of a run without its run.lock is not started again either", "[cli]") {
   const TempFolder folder;
   REQUIRE(train(folder, "csv").code == 0);
   fs::remove(folder.file("run/run.lock"));
-  std::ofstream(folder.file("run/metrics.jsonl")) << "";
   const std::map<std::string, std::string> before = contents_of(folder.path() / "run");
   CHECK(train(folder, "csv", {"--resume", "auto"}).code == 1);
-  CHECK_THAT(train(folder, "csv").err, Catch::Contains("already holds a run (metrics.jsonl)"));
+  CHECK_THAT(train(folder, "csv").err, Catch::Contains("already holds files that a run writes (config.json)"));
   CHECK(contents_of(folder.path() / "run") == before);
 }
 

@@ -104,7 +104,8 @@ inline Outcome run_world(int world, const std::function<void(NcclRank&)>& body, 
                                      {"device.plugin", "cuda", "test"},
                                      {"device.driver", driver_file(), "test"},
                                      {"model.plugin", build_folder() + "/tests/plugins/kernel_toy.so", "test"}});
-  const PreparedRun plan = prepare_run(UserConfig::read("", settings), registry, world);
+  const PreparedRun plan =
+      prepare_run(UserConfig::read("", settings), registry, {.device = {"cuda", ""}, .world_size = world});
   LaunchArgs args;
   args.world_size = world;
   return launch(args, [&](const RankSeat& seat) {

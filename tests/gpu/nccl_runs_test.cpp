@@ -251,7 +251,7 @@ TEST_CASE("a step whose last sum NCCL loses is in no row and no checkpoint", "[g
 
 TEST_CASE("nccl without GPUs, or without a transport for host memory, is refused", "[gpu]") {
   check_refused(toy_run(joined({"--comm", "nccl", "train.steps=1"}, {}), {}, kModel),
-                {"comm 'nccl' exchanges memory of GPUs", "--device cuda"});
+                {"comm 'nccl' exchanges memory of a device", "device 'cpu' has host memory alone", "cuda"});
   check_refused(toy_run(joined({"--device", "cuda", "--comm", "nccl", "comm.host=loop"}, kNccl), {}, kModel),
-                {"comm.host 'loop'", "comm.host=shm"});
+                {"comm.host 'loop'", "choose another comm.host"});
 }

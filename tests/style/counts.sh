@@ -49,7 +49,8 @@ row "$(grep -rl DDHOST_DATA models --include=*.cpp | wc -l)" most 0 reached 'sou
 row "$(sources docs | grep -c '^docs/writing-an\?-[a-z]*\.md$' || true)" least 8 reached 'pages on how to write a plugin'
 row "$(sources tests | cut -d/ -f2 -s | sort -u | grep -vc '\.' || true)" most 12 reached 'folders of tests'
 names=$(bash tests/style/names.sh . || true)
-row "$(awk '/name another program/ { print $1 }' <<<"$names")" most 0 reached 'lines of the host that name another program'
-row "$(awk '/name a plugin/ { print $1 }' <<<"$names")" most 0 reached 'lines of the host that name a plugin'
+programs=$(awk '/name another program/ { print $1 }' <<<"$names") plugins=$(awk '/name a plugin/ { print $1 }' <<<"$names")
+row "${programs:?names.sh printed no count}" most 0 reached 'lines of the host that name another program'
+row "${plugins:?names.sh printed no count}" most 0 reached 'lines of the host that name a plugin'
 row "$(wc -l <CHANGELOG.md)" most 100 reached 'lines of CHANGELOG.md'
 exit "$failed"

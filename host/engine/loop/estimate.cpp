@@ -62,7 +62,8 @@ std::vector<ProgramWork> work_done(const WorkEstimates& estimates, const ddh_mod
 RankPeak rank_peak(const RunConfig& config, const Device& device, int threads) {
   RankPeak peak;
   peak.threads = threads;
-  const int32_t dtype = config.get<std::string>("precision.compute") == "bf16" ? DDH_BF16 : DDH_F32;
+  const std::string compute = config.get<std::string>("precision.compute");
+  const int32_t dtype = compute == "bf16" ? DDH_BF16 : compute == "fp16" ? DDH_F16 : DDH_F32;
   const std::optional<ddh_device_peak> one = device.peak(dtype);
   if (!one) return peak;
   peak.flops_per_s = one->flops_per_s * (device.is_host_memory() ? threads : 1);

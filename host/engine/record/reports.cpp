@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint32_t kMaxMetrics = 4096;  // maximum metrics of a program; each is sent once per micro-batch
 
-// Fields that a row of metrics.jsonl has besides what a model reports.
+// Fields that a row of a monitor has besides what a model reports.
 constexpr std::array<std::string_view, 8> kOwnFields = {"step",    "grad_norm",  "lr",      "step_ms",
                                                         "skipped", "loss_scale", "program", "summary"};
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/services/device.hpp"
 
+#include <cmath>
+
 namespace ddhost {
 namespace {
 
@@ -54,7 +56,8 @@ std::optional<ddh_device_peak> Device::peak(int32_t dtype) const {
   ddh_device_peak out{};
   out.struct_size = sizeof out;
   CallError error;
-  if (table_.peak(context_, dtype, &out, error.get()) != DDH_OK || !(out.flops_per_s > 0)) return std::nullopt;
+  if (table_.peak(context_, dtype, &out, error.get()) != DDH_OK) return std::nullopt;
+  if (!std::isfinite(out.flops_per_s) || out.flops_per_s <= 0 || ddh_dtype_bytes(out.dtype) == 0) return std::nullopt;
   return out;
 }
 

@@ -211,19 +211,20 @@ typedef struct ddh_host {
 #define DDH_FEATURE_PARAM_DTYPES (UINT64_C(1) << 2) /* model: ddh_param_desc.compute_dtype */
 #define DDH_FEATURE_OPTIMIZERS (UINT64_C(1) << 3)   /* model: ddh_program_desc.optimizer beyond 0 */
 
-/* How the library was built. A version of 0 means that it does not link that library. The ELF note has the same data,
- * readable without dlopen. */
-/* A library of another maker that a plugin was built with. The host names it where it is missing, and sets its environment
- * variables before it is loaded, except those that the user has set. Lists are words with blanks between them; "" is an empty
- * one. Passed in arrays, so it never grows. */
+/* A library of another maker that a plugin was built with. The host names it where it is missing. Before it loads the plugins
+ * of a run, it sets the variables of threads and limits that the user has not set; a library without an entry gets none. The
+ * ELF note has the same data, readable without dlopen. */
+/* Lists are words with blanks between them. "" or NULL: empty. No text has a quote, a backslash or a control character, because
+ * the note holds them as JSON. Passed in arrays, so it never grows. */
 typedef struct ddh_library {
   const char* name;    /* "LibTorch" */
   const char* version; /* "2.11.0"; "": not known */
   const char* files;   /* list: how the names of its files begin, "libtorch libc10" */
   const char* folder;  /* environment variable that may name its folder, with the files in lib/; "": none */
   const char* cure;    /* what a user does where it is missing: "set DDHOST_LIBTORCH to the folder of a LibTorch" */
-  const char* threads; /* list: environment variables of its number of threads; the first that is set counts for all */
-  const char* limits;  /* list: what keeps it from newer instructions, "avx2:MKL_ENABLE_INSTRUCTIONS=AVX2" */
+  const char*
+      threads;        /* list: environment variables of its number of threads; the user's first counts for the others */
+  const char* limits; /* list: what DDHOST_CPU=avx2 sets, so that it uses no newer instructions: "avx2:MKL_ISA=AVX2" */
 } ddh_library;
 
 typedef struct ddh_build {
@@ -232,7 +233,7 @@ typedef struct ddh_build {
   uint32_t min_host_minor;       /* the lowest minor version of a host that can load it */
   uint32_t reserved0;
   uint64_t header_checksum;     /* DDH_HEADER_CHECKSUM */
-  const ddh_library* libraries; /* the last has no name (NULL) */
+  const ddh_library* libraries; /* the last has no name (NULL); NULL: none */
 } ddh_build;
 #define DDH_BUILD_MIN_SIZE 32u
 

@@ -9,6 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DDH_HEADER_CHECKSUM UINT64_C(0xc9075388f8cb4958)
-#define DDH_HEADER_CHECKSUM_TEXT "c9075388f8cb4958"
+#define DDH_HEADER_CHECKSUM UINT64_C(0x70907fd22303ab76)
+#define DDH_HEADER_CHECKSUM_TEXT "70907fd22303ab76"
 #endif

@@ -372,7 +372,8 @@ static const ddh_desc kDesc = {sizeof(ddh_desc),
                                NULL,
                                DDH_CAP_IN_PROCESS,
                                0,
-                               DDH_FEATURE_POSITIONS | DDH_FEATURE_UPDATES};
+                               DDH_FEATURE_POSITIONS | DDH_FEATURE_UPDATES,
+                               NULL};
 static const ddh_desc* const kDescs[] = {&kDesc};
 static const ddh_module kModule = {sizeof(ddh_module), 1, kDescs, &kBuild, create, get_interface, destroy};
 DDH_PLUGIN(kModule, "strategy:ddp_in_c");

@@ -5,6 +5,7 @@
 // see, as it does on an accelerator. An author of a device replaces the bodies of the functions here.
 //
 //   ddhost --device ./own_memory.so device.capacity_bytes=100000000
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 
@@ -27,10 +28,10 @@ void require_place(const Memory& memory, const void* p, uint64_t bytes, int32_t 
 // One device of one rank.
 class OpenMemory final : public ddh::OpenDevice {
  public:
-  explicit OpenMemory(uint64_t capacity_bytes) : memory_(capacity_bytes) {}
+  OpenMemory(int32_t index, uint64_t capacity_bytes) : index_(index), memory_(capacity_bytes) {}
 
   ddh_device_info info() override {
-    return {sizeof(ddh_device_info), 0, memory_.capacity_bytes(), memory_.free_bytes(), "own_memory", "", {}};
+    return {sizeof(ddh_device_info), index_, memory_.capacity_bytes(), memory_.free_bytes(), "own_memory", "", {}};
   }
   void* allocate(const ddh_alloc_args& args) override { return memory_.allocate(args); }
   void release(void* p, int32_t) override { memory_.release(p); }
@@ -67,6 +68,7 @@ class OpenMemory final : public ddh::OpenDevice {
   void add(float* dst, const float* src, uint64_t numel, ddh_stream*) override { ddh::flat::add(dst, src, numel); }
 
  private:
+  const int32_t index_;
   Memory memory_;
 };
 
@@ -77,16 +79,16 @@ class OwnMemory final : public ddh::Device {
       : Device(create, {.present = true}), capacity_bytes_(static_cast<uint64_t>(options.i64("capacity_bytes"))) {}
 
   // Ranks share the device: rank r opens device r modulo this number.
-  int32_t count() override { return 1; }
+  int32_t count() override { return std::max(1, present()); }
   // For device.plugin=auto: what the system shows without a driver, such as files in /dev. Here the user says it.
   int32_t present() override {
     const char* const count = std::getenv("OWN_MEMORY_DEVICES");
-    return count == nullptr ? 0 : std::atoi(count);
+    return count == nullptr ? 0 : std::max(0, std::atoi(count));
   }
   // A missing or wrong device is an error here, not in the constructor: `ddhost list` must work without it.
   std::unique_ptr<ddh::OpenDevice> open(int32_t index) override {
-    if (index != 0) ddh::fail(DDH_UNAVAILABLE, "there is one device 'own_memory', with index 0, not ", index);
-    return std::make_unique<OpenMemory>(capacity_bytes_);
+    if (index < 0 || index >= count()) ddh::fail(DDH_UNAVAILABLE, "there is no device 'own_memory' with index ", index);
+    return std::make_unique<OpenMemory>(index, capacity_bytes_);
   }
 
  private:

@@ -40,7 +40,7 @@ void ParamSums::use_device(Device& device, Memory& memory) {
   if (params_.empty()) return;
   if (!DeviceNorm::is_possible(device))
     ddh::fail(DDH_UNIMPLEMENTED, "the optimizer needs norms of parameters, but device '", device.name(),
-              "' has no exact_squares to sum squares in its memory; choose another optimizer, or --device cpu");
+              "' has no exact_squares to sum squares in its memory; choose another optimizer, or another --device");
   uint64_t largest = 0;
   for (const Param& param : params_)
     largest = std::max<uint64_t>(largest, model_->params[static_cast<size_t>(param.index)]->numel);

@@ -28,7 +28,7 @@ void StepCoordinator::set_optimizers(const std::vector<OptimizerRef>& optimizers
   if (!settings_.check_plugins) return;
   if (!device_.is_host_reachable())
     ddh::fail(DDH_UNIMPLEMENTED, "run.check_plugins repeats updates on the host, which can't access the memory of ",
-              "device '", device_.name(), "'; set it to false, or choose --device cpu");
+              "device '", device_.name(), "'; set it to false, or choose another --device");
   check_ = std::make_unique<const UpdateCheck>(model_);
   optimizers_->check_prepare([this](const auto& optimizer, const auto& args) { check_->prepare(optimizer, args); });
 }

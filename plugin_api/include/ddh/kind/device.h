@@ -81,17 +81,17 @@ typedef struct ddh_device_api {
   const ddh_kernels_api* kernels; /* NULL: the device runs no kernels of plugins */
   /* Measures the open device. NULL: it does not measure. [main] */
   ddh_rc (*usage)(void* context, ddh_device_usage* out, ddh_err* err) DDH_NX;
-  /* How many devices a run could use, from the system's files and the vendor's environment variables: it opens no driver and
-   * takes at most a few milliseconds. The host calls it in a process of its own, on an instance that offers ddh.config
-   * alone. device.plugin=auto takes the device plugin that has some. NULL: auto does not take this device. [main] */
+  /* What `count` will give in a run, from the system's files and the vendor's environment variables: it opens no driver and
+   * takes milliseconds. The host calls it in a process of its own, on an instance whose host has ddh.config with the defaults,
+   * and ddh.log. device.plugin=auto takes the plugin that has some devices. NULL: auto does not take this one. [main] */
   ddh_rc (*present)(ddh_inst* self, int32_t* out, ddh_err* err) DDH_NX;
   /* Measures the open device, in less than 0.1 s, for products of factors of `dtype`; out->dtype may be another, where the
    * device has no such instructions. NULL: it does not know. [main] */
   ddh_rc (*peak)(void* context, int32_t dtype, ddh_device_peak* out, ddh_err* err) DDH_NX;
   /* Names the instructions that kernels on this machine use, as they may change the order of sums: a checkpoint records the
    * text ("AuthenticAMD AVX-512"). `limit` is the environment variable DDHOST_CPU, "" where it is not set: nothing beyond it
-   * is used. DDH_INVALID_ARGUMENT: the device does not know this limit; DDH_FAILED_PRECONDITION: the machine lacks these
-   * instructions. *out is valid until the next call, or destroy. NULL: bits do not depend on it. [main] */
+   * is used. Called as `present` is. DDH_INVALID_ARGUMENT: a limit that it does not know; DDH_FAILED_PRECONDITION: the machine
+   * lacks these instructions. *out is valid until the next call, or destroy. NULL: bits do not depend on it. [main] */
   ddh_rc (*instruction_set)(ddh_inst* self, const char* limit, const char** out, ddh_err* err) DDH_NX;
 } ddh_device_api;
 #define DDH_DEVICE_API_MIN_SIZE 120u

@@ -6,12 +6,15 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
 #include <map>
 
 #include "base/read_json.hpp"
 #include "config/config.hpp"
 #include "ddh/kind/strategy.h"
 #include "ddh/sdk/plugin.hpp"
+#include "fixtures/harness/ddhost_process.hpp"
 #include "fixtures/harness/throws.hpp"
 #include "plugin/registry.hpp"
 
@@ -169,12 +172,78 @@ TEST_CASE("every word for a schedule's type in our tables is the name of a sched
   Registry registry(any_interface, DDHOST_BUILD_DIR);
   size_t words = 0;
   for (const CompatTable& table : compat_tables())
-    for (const Json& group : table.groups.value("section", Json::array()))
+    for (const Json& group : table.groups.value("section", Json::array())) {
+      if (group.at("for") != Json::array({"schedule"})) continue;
       for (const auto& [word, id] : group.at("names").at("type").at("words").items()) {
         ++words;
         CHECK(registry.find(DDH_KIND_SCHEDULE, id.get<std::string>(), "/").id() == id);
         const UserConfig user = UserConfig::read("", {parse_override("schedule.type=" + word)});
         CHECK(Config(user, host_sections(), /*plugin_sections=*/false).text("schedule.type") == id);
       }
+    }
   CHECK(words == 6);
+}
+
+namespace {
+
+Config of_host(const std::vector<std::string>& words) {
+  std::vector<Override> overrides;
+  for (const std::string& word : words) overrides.push_back(parse_override(word));
+  return {UserConfig::read("", overrides), host_sections(), /*plugin_sections=*/false};
+}
+
+}  // namespace
+
+TEST_CASE("words of other programs and earlier versions are accepted for options of the host", "[config]") {
+  CHECK(of_host({"precision.compute=torch.bfloat16"}).text("precision.compute") == "bf16");
+  CHECK(of_host({"precision.loss_scale_growth=torch"}).text("precision.loss_scale_growth") == "at_window_end");
+  CHECK(of_host({"precision.loss_scale_growth=deepspeed"}).text("precision.loss_scale_growth") == "after_window");
+  const Config with_gpu = of_host({"device.gpu=npu"});
+  CHECK(with_gpu.find("device.gpu") == nullptr);
+  REQUIRE(with_gpu.warnings().size() == 1);
+  CHECK_THAT(with_gpu.warnings()[0], Contains("device.gpu") && Contains("changes nothing"));
+}
+
+TEST_CASE("a value of an earlier version means the same value of this one", "[config]") {
+  const Config config = of_host({});
+  CHECK(config.meaning_of("precision.loss_scale_growth", "deepspeed") == config.text("precision.loss_scale_growth"));
+  CHECK(config.meaning_of("precision.loss_scale_growth", "torch") != config.text("precision.loss_scale_growth"));
+  CHECK(config.meaning_of("precision.loss_scale_growth", "nobody's") == "nobody's");
+  CHECK(config.meaning_of("train.steps", 3) == 3);
+}
+
+TEST_CASE("every default plugin is the value of an option of the host", "[config]") {
+  const Config config = of_host({});
+  size_t n = 0;
+  for (const auto& [section, options] : default_options().items())
+    for (const auto& [option, value] : options.items()) {
+      INFO(section << '.' << option);
+      ++n;
+      REQUIRE(config.find(section + "." + option) != nullptr);
+      CHECK(config.find(section + "." + option)->value == value);
+    }
+  CHECK(n == 7);
+}
+
+TEST_CASE("further tables are found in folders, and one that can't be read is named", "[config]") {
+  const ddhost::test::TempFolder folder;
+  std::filesystem::create_directory(folder.path() / "names");
+  const std::vector<std::filesystem::path> places = {folder.path() / "none", folder.path() / "names"};
+  CHECK(compat_tables_in(places).empty());
+  std::ofstream(folder.file("names/other.json")) << kTable;
+  std::ofstream(folder.file("names/notes.txt")) << "no table";
+  const std::vector<CompatTable> tables = compat_tables_in(places);
+  REQUIRE(tables.size() == 1);
+  std::vector<Section> sections = host_sections();
+  add_plugin_options(sections, "strategy", kPluginSchema, "strategy 'test'");
+  add_foreign_names(sections, "strategy", "strategy", "test", tables);
+  const UserConfig user = UserConfig::read("", {parse_override("strategy.bucket_size=100")});
+  CHECK(Config(user, sections).get<int64_t>("strategy.bucket_bytes") == 400);
+  for (const char* bad : {"[1]", "{", R"({"strategy": {}})", R"({"strategy": [{"for": "x", "names": {}}]})",
+                          R"({"strategy": [{"names": {}}]})", R"({"strategy": [{"for": [], "names": {"a": 1}}]})"}) {
+    INFO(bad);
+    std::ofstream(folder.file("names/other.json")) << bad;
+    CHECK_THAT(sentence_of([&] { (void)compat_tables_in(places); }),
+               Contains("names/other.json") && Contains("ill-formed"));
+  }
 }

@@ -59,12 +59,11 @@ TEST_CASE("a requested run folder is used, but never a second time", "[prepare]"
   CHECK(refusal(plan_for(folder.path() / "a" / "b", "the command line")).empty());
   CHECK_THAT(refusal(plan_for(folder.path() / "a" / "b", "the command line")),
              Catch::Contains("already holds a run (run.lock)"));
-  // Earlier versions had no run.lock.
   fs::remove(folder.path() / "a" / "b" / "run.lock");
-  std::ofstream(folder.path() / "a" / "b" / "metrics.jsonl") << "{}\n";
+  std::ofstream(folder.path() / "a" / "b" / "config.json") << "{}\n";
   CHECK_THAT(refusal(plan_for(folder.path() / "a" / "b", "the command line")),
-             Catch::Contains("already holds a run (metrics.jsonl)"));
-  CHECK(fs::file_size(folder.path() / "a" / "b" / "metrics.jsonl") == 3);
+             Catch::Contains("already holds files that a run writes (config.json)"));
+  CHECK(fs::file_size(folder.path() / "a" / "b" / "config.json") == 3);
 }
 
 TEST_CASE("a run that has done no step leaves nothing that was not there", "[prepare]") {

@@ -63,6 +63,14 @@ TEST_CASE("a file that is not a shared library for this machine is refused with 
   CHECK_THAT(read_bytes(narrow).problem, Catch::Contains("another machine"));
 }
 
+TEST_CASE("a note that can't be read is named", "[elf]") {
+  std::string broken = read_text(fake_plugin("good"));
+  const size_t note = broken.find(R"({"abi")");
+  REQUIRE(note != std::string::npos);
+  broken[note] = '[';
+  CHECK_THAT(read_bytes(broken).problem, Catch::Contains("has a ddhost note that is not JSON"));
+}
+
 TEST_CASE("a plugin that is truncated anywhere is refused without a crash", "[elf]") {
   const std::string whole = read_text(fake_plugin("good"));
   CHECK(read_bytes(whole).problem.empty());

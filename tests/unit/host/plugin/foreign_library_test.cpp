@@ -47,13 +47,27 @@ TEST_CASE("a library gets its share of the cores, unless the user has set the nu
   CHECK(value_of("FAST_THREADS") == "3");
 }
 
-TEST_CASE("the number that the user gives one variable of a library is that of the others", "[foreign_library]") {
+TEST_CASE("the number that the user gives the first variable of a library is that of the others", "[foreign_library]") {
   const NoVariables none;
-  const Setting given("FASTER_THREADS", "4,2");  // one for each level of loops
+  {
+    const Setting given("FAST_THREADS", "4,2");  // one for each level of loops
+    set_variables(kFast, {1, ""});
+    CHECK(value_of("FAST_THREADS") == "4,2");
+    CHECK(value_of("FASTER_THREADS") == "4");
+    CHECK(threads_of(kFast) == 4);
+  }
+  const NoVariables again;
+  const Setting given("FASTER_THREADS", "7");
   set_variables(kFast, {1, ""});
-  CHECK(value_of("FAST_THREADS") == "4");
-  CHECK(value_of("FASTER_THREADS") == "4,2");
-  CHECK(threads_of(kFast) == 4);
+  CHECK(value_of("FAST_THREADS") == "1");
+  CHECK(value_of("FASTER_THREADS") == "7");
+}
+
+TEST_CASE("an empty variable counts as one that is not set", "[foreign_library]") {
+  const NoVariables none;
+  const Setting empty("FAST_THREADS", "");
+  set_variables(kFast, {2, ""});
+  CHECK(value_of("FAST_THREADS") == "2");
 }
 
 TEST_CASE("without a share no variable is set", "[foreign_library]") {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // ddh/sdk/torch/base.hpp: what every model on LibTorch shares: its device, its way in and out of LibTorch, and the
-// transfers of batches and results. A model that writes gradients itself derives from it (models/gpt); TorchModel, for
+// transfers of batches and results. UnitModel, for models that write gradients themselves, derives from it; TorchModel, for
 // models that use autograd, does too.
 #pragma once
 

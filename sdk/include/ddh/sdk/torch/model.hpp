@@ -8,7 +8,7 @@
 //     return run.unit == 0 ? at::linear(batch(run).x, p[0]) : ...;      // the last unit returns the SUM of the losses
 //   }
 //
-// A model that writes gradients itself (models/gpt) derives from ddh::TorchBase.
+// A model that writes gradients itself (models/gpt) derives from ddh::UnitModel.
 #pragma once
 
 #include <ATen/Parallel.h>
