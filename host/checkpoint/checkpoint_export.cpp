@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "base/new_file.hpp"
+#include "base/durable.hpp"
 #include "checkpoint/chunk_reader.hpp"
 #include "checkpoint/meaning_of_ids.hpp"
 #include "checkpoint/safetensors.hpp"

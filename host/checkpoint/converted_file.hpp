@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "base/new_file.hpp"
+#include "base/durable.hpp"
 #include "ddh/sdk/plugin.hpp"
 
 namespace ddhost {

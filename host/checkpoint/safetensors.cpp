@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
-#include "base/read_json.hpp"
+#include "base/json.hpp"
 #include "base/text.hpp"
 #include "checkpoint/meaning_of_ids.hpp"
 #include "ddh/sdk/input_file.hpp"

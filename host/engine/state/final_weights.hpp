@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "base/new_file.hpp"
+#include "base/durable.hpp"
 
 namespace ddhost {
 

@@ -8,7 +8,7 @@
 #include <catch2/catch.hpp>
 #include <map>
 
-#include "base/read_json.hpp"
+#include "base/json.hpp"
 #include "config/config.hpp"
 #include "ddh/kind/strategy.h"
 #include "ddh/sdk/plugin.hpp"
