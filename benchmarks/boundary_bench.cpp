@@ -17,6 +17,7 @@
 #include "launch/launch.hpp"
 #include "plan/prepare.hpp"
 #include "plan/resume.hpp"
+#include "plan/run_folder.hpp"
 
 DDH_EXTERN_C ddh_rc ddh_entry_zero1(const ddh_host*, const ddh_module**, ddh_err*) DDH_NX;
 DDH_EXTERN_C ddh_rc ddh_entry_adamw(const ddh_host*, const ddh_module**, ddh_err*) DDH_NX;

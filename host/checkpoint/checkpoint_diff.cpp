@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "checkpoint/checkpoint_diff.hpp"
+#include "checkpoint/whole_checkpoints.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "checkpoint/checkpoint_export.hpp"
+#include "checkpoint/whole_checkpoints.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "base/new_file.hpp"
+#include "base/durable.hpp"
+#include "checkpoint/checkpoint_layout.hpp"
 #include "checkpoint/chunk_reader.hpp"
-#include "checkpoint/meaning_of_ids.hpp"
 #include "checkpoint/safetensors.hpp"
-#include "checkpoint/stored_layout.hpp"
 #include "checkpoint/usable_values.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "engine/numerics/kernels.hpp"

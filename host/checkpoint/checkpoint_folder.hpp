@@ -7,7 +7,14 @@
 //   best                a link to the one of the best evaluation (checkpoint.best)
 //   .step-100.partial/  being written
 //
-// A folder is whole if COMPLETE has the size and checksum of the manifest, and the manifest those of the files' headers.
+// A folder is whole if COMPLETE has the size and checksum of the manifest, and the manifest those of the files'
+// headers.
+//
+// The checkpoint that a user's path stands for, wherever one is taken:
+//
+//   runs/a/checkpoints/step-100   that checkpoint
+//   runs/a/checkpoints/latest     the one that this file names
+//   runs/a, runs/a/checkpoints    the newest whole one
 #pragma once
 
 #include <cstdint>
@@ -78,5 +85,17 @@ struct KeepRule {
 std::vector<int64_t> prune_checkpoints(const std::filesystem::path& run_dir, int64_t newest, const KeepRule& keep);
 // Removes the checkpoints of later steps, whole or not, and returns their steps.
 std::vector<int64_t> remove_checkpoints_after(const std::filesystem::path& run_dir, int64_t step);
+
+struct NamedCheckpoint {
+  std::filesystem::path folder;    // the path itself where it is none of these
+  std::vector<std::string> notes;  // sentences about what was chosen, and why a newer one was not
+};
+NamedCheckpoint named_checkpoint(const std::filesystem::path& path);
+
+// Of a safetensors file, or of an index of such files.
+bool is_safetensors_name(const std::filesystem::path& path);
+
+// The same of weights: a folder that holds safetensors files, such as a run's final weights, stands for them.
+NamedCheckpoint named_weights(const std::filesystem::path& path);
 
 }  // namespace ddhost

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "checkpoint/checkpoint_import.hpp"
+#include "checkpoint/whole_checkpoints.hpp"
 
 #include <algorithm>
 #include <optional>
@@ -7,8 +7,8 @@
 
 #include "base/durable.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
+#include "checkpoint/checkpoint_layout.hpp"
 #include "checkpoint/safetensors.hpp"
-#include "checkpoint/stored_layout.hpp"
 #include "checkpoint/usable_values.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "engine/numerics/kernels.hpp"

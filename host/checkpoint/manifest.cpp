@@ -12,7 +12,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "base/read_json.hpp"
+#include "base/json.hpp"
 #include "checkpoint/safetensors.hpp"
 #include "ddh/sdk/plugin.hpp"
 

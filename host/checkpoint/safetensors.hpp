@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // checkpoint/safetensors.hpp: the safetensors format: u64 header bytes (little-endian), that much JSON, then raw
-// row-major tensors at data_offsets counted from the header's end.
+// row-major tensors at data_offsets counted from the header's end. ddh_model_desc.meaning_of_ids is in its metadata.
 #pragma once
 
 #include <cstdint>
@@ -59,5 +59,18 @@ struct SafetensorsLayout {
   };
   SafetensorsLayout(const std::vector<Item>& items, const std::map<std::string, std::string>& metadata);
 };
+
+// ddh_model_desc.meaning_of_ids in the metadata of safetensors files, and a warning where a file's meaning is not that of
+// the run. The key in `__metadata__`:
+inline constexpr const char* kMeaningOfIds = "ddhost.meaning_of_ids";
+
+// "": not known.
+std::string meaning_of_ids(const ddh_model_desc& model);
+
+// The `__metadata__` of a file of weights. `meaning`: "" is left out.
+std::map<std::string, std::string> weights_metadata(const std::string& meaning);
+
+// A sentence where both are known and differ, else "".
+std::string warning_of_other_ids(const std::string& file, const std::string& stored, const ddh_model_desc& model);
 
 }  // namespace ddhost

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "base/read_json.hpp"
+#include "base/json.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
 #include "ddh/sdk/input_file.hpp"
 #include "ddh/sdk/plain_name.hpp"

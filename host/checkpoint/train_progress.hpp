@@ -23,7 +23,7 @@ struct BestValue {
   int64_t step = 0;
 };
 
-// Of a metric of evaluations (engine/loop/evaluate.hpp).
+// Of a metric of evaluations (engine/loop/evaluations.hpp).
 struct BestState {
   std::string metric, mode;  // "" where the option is not given
   uint64_t samples = 0;      // of one evaluation; 0: not known

@@ -7,11 +7,9 @@
 #include <ostream>
 
 #include "base/text.hpp"
-#include "checkpoint/checkpoint_diff.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
-#include "checkpoint/checkpoint_import.hpp"
-#include "checkpoint/named_checkpoint.hpp"
 #include "checkpoint/safetensors.hpp"
+#include "checkpoint/whole_checkpoints.hpp"
 #include "cli/commands.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "engine/record/step_count.hpp"

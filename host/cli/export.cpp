@@ -4,9 +4,8 @@
 #include <ostream>
 
 #include "base/text.hpp"
-#include "checkpoint/checkpoint_export.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
-#include "checkpoint/named_checkpoint.hpp"
+#include "checkpoint/whole_checkpoints.hpp"
 #include "cli/commands.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "launch/launch.hpp"

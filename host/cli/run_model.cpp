@@ -4,13 +4,13 @@
 #include <memory>
 #include <ostream>
 
-#include "checkpoint/named_checkpoint.hpp"
+#include "checkpoint/checkpoint_folder.hpp"
 #include "cli/commands.hpp"
 #include "config/replaced.hpp"
 #include "config/run_length.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "engine/loop/rank.hpp"
-#include "engine/state/load.hpp"
+#include "engine/state/initialize.hpp"
 #include "launch/launch.hpp"
 #include "plan/convert.hpp"
 #include "plan/load_guard.hpp"

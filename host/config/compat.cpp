@@ -7,7 +7,7 @@
 #include <array>
 #include <fstream>
 
-#include "base/read_json.hpp"
+#include "base/json.hpp"
 #include "ddh/sdk/plugin.hpp"
 
 namespace ddhost {

@@ -9,7 +9,7 @@
 #include <cmath>
 #include <span>
 
-#include "base/read_json.hpp"
+#include "base/json.hpp"
 #include "ddh/sdk/plugin.hpp"
 
 namespace ddhost {

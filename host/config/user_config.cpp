@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "base/read_json.hpp"
+#include "base/json.hpp"
 #include "base/text.hpp"
 #include "config/foreign_file.hpp"
 #include "ddh/sdk/input_file.hpp"

@@ -1,11 +1,83 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// launch/kv.cpp: the in-process store.
+// launch/kv.cpp: the in-process store, and both ends of the store's socket.
 #include "launch/kv.hpp"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
 
 #include "ddh/sdk/plugin.hpp"
 
 namespace ddhost {
+namespace {
+
+constexpr uint32_t kSet = 1;
+constexpr uint32_t kGet = 2;
+
+constexpr uint32_t kFound = 0;
+constexpr uint32_t kNotYet = 1;
+constexpr uint32_t kAborted = 2;
+
+struct Request {
+  uint32_t op, key_bytes, value_bytes_or_ms;
+};
+struct Reply {
+  uint32_t status, bytes;
+};
+
+// The time for which one get holds the client's socket before other threads get a turn.
+constexpr std::chrono::milliseconds kSlice{20};
+
+template <class Head>
+std::string packed(const Head& head, const std::string& a, const std::string& b) {
+  std::string message(sizeof head, '\0');
+  std::memcpy(message.data(), &head, sizeof head);
+  return message + a + b;
+}
+
+[[noreturn]] void fail_gone() {
+  ddh::fail(DDH_UNAVAILABLE, "the launcher of this run has ended, so the key-value store of the ranks is gone");
+}
+
+void write_all(int fd, const std::string& message) {
+  size_t done = 0;
+  while (done < message.size()) {
+    const ssize_t n = ::send(fd, message.data() + done, message.size() - done, MSG_NOSIGNAL);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) fail_gone();
+    done += static_cast<size_t>(n);
+  }
+}
+
+std::string read_exactly(int fd, size_t bytes) {
+  std::string text(bytes, '\0');
+  size_t done = 0;
+  while (done < bytes) {
+    const ssize_t n = ::recv(fd, text.data() + done, bytes - done, 0);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) fail_gone();
+    done += static_cast<size_t>(n);
+  }
+  return text;
+}
+
+struct Answer {
+  uint32_t status;
+  std::string text;
+};
+
+Answer exchange(int fd, const std::string& request) {
+  write_all(fd, request);
+  Reply reply;
+  std::memcpy(&reply, read_exactly(fd, sizeof reply).data(), sizeof reply);
+  return {reply.status, read_exactly(fd, reply.bytes)};
+}
+
+}  // namespace
 
 void check_kv_size(const std::string& key, const std::string& value) {
   if (key.empty() || key.size() > kMaxKvKeyBytes)
@@ -42,6 +114,145 @@ void KvLocal::abort(const std::string& reason) {
   const std::lock_guard lock(mutex_);
   abort_reason_ = reason;
   changed_.notify_all();
+}
+
+Fd::~Fd() { reset(); }
+void Fd::reset() {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
+}
+
+SocketPair make_socket_pair() {
+  int fds[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0)
+    ddh::fail(DDH_RESOURCE_EXHAUSTED, "can't create a socket pair for a rank: ", std::strerror(errno),
+              "; raise the limit of open files (ulimit -n) or start fewer ranks");
+  return {Fd(fds[0]), Fd(fds[1])};
+}
+
+void KvClient::set(const std::string& key, const std::string& value) {
+  check_kv_size(key, value);
+  const Request head{kSet, static_cast<uint32_t>(key.size()), static_cast<uint32_t>(value.size())};
+  const std::lock_guard lock(mutex_);
+  exchange(socket_.get(), packed(head, key, value));
+}
+
+std::string KvClient::get(const std::string& key, std::chrono::milliseconds timeout) {
+  check_kv_size(key, "");
+  const auto deadline = KvServer::Clock::now() + timeout;
+  while (true) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - KvServer::Clock::now());
+    const auto slice = std::clamp(left, std::chrono::milliseconds{0}, kSlice);
+    const Request head{kGet, static_cast<uint32_t>(key.size()), static_cast<uint32_t>(slice.count())};
+    Answer answer{};
+    {
+      const std::lock_guard lock(mutex_);
+      answer = exchange(socket_.get(), packed(head, key, ""));
+    }
+    if (answer.status == kFound) return answer.text;
+    if (answer.status == kAborted) ddh::fail(DDH_ABORTED, answer.text);
+    if (left <= slice) fail_kv_timeout(key, timeout);
+  }
+}
+
+KvServer::KvServer(std::vector<Fd> sockets) {
+  for (Fd& socket : sockets) peers_.push_back({std::move(socket), "", "", {}});
+}
+
+std::vector<pollfd> KvServer::poll_set() const {
+  std::vector<pollfd> set;
+  for (const Peer& peer : peers_)
+    set.push_back({peer.socket.get(), static_cast<short>(peer.out.empty() ? POLLIN : POLLIN | POLLOUT), 0});
+  return set;
+}
+
+int KvServer::timeout_ms() const {
+  int64_t shortest = -1;
+  for (const Peer& peer : peers_) {
+    if (!peer.wait.open) continue;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(peer.wait.deadline - Clock::now()).count();
+    shortest = shortest < 0 ? std::max<int64_t>(left, 0) : std::min(shortest, std::max<int64_t>(left, 0));
+  }
+  return static_cast<int>(shortest);
+}
+
+void KvServer::serve(const std::vector<pollfd>& polled) {
+  for (size_t i = 0; i < peers_.size(); ++i) {
+    if ((polled[i].revents & (POLLIN | POLLHUP | POLLERR)) != 0) read_from(peers_[i]);
+    handle_requests(peers_[i]);
+  }
+  answer_waits();
+  for (Peer& peer : peers_) flush(peer);
+}
+
+void KvServer::abort(const std::string& reason) {
+  abort_reason_ = reason;
+  answer_waits();
+  for (Peer& peer : peers_) flush(peer);
+}
+
+void KvServer::read_from(Peer& peer) {
+  char chunk[16384];
+  while (peer.socket.get() >= 0) {
+    const ssize_t n = ::recv(peer.socket.get(), chunk, sizeof chunk, MSG_DONTWAIT);
+    if (n > 0) {
+      peer.in.append(chunk, static_cast<size_t>(n));
+      continue;
+    }
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    peer = Peer{};  // the rank has ended
+  }
+}
+
+void KvServer::handle_requests(Peer& peer) {
+  // A client sends its next request after the reply, so no request follows an open wait.
+  Request head;
+  while (!peer.wait.open && peer.in.size() >= sizeof head) {
+    std::memcpy(&head, peer.in.data(), sizeof head);
+    const size_t value_bytes = head.op == kSet ? head.value_bytes_or_ms : 0;
+    if (head.key_bytes > kMaxKvKeyBytes || value_bytes > kMaxKvBytes) {
+      peer = Peer{};  // invalid protocol: a plugin wrote to the socket
+      return;
+    }
+    const size_t total = sizeof head + head.key_bytes + value_bytes;
+    if (peer.in.size() < total) return;
+    const std::string key = peer.in.substr(sizeof head, head.key_bytes);
+    if (head.op == kSet) {
+      values_[key] = peer.in.substr(sizeof head + head.key_bytes, value_bytes);
+      peer.out += packed(Reply{kFound, 0}, "", "");
+    } else {
+      peer.wait = {true, key, Clock::now() + std::chrono::milliseconds(head.value_bytes_or_ms)};
+    }
+    peer.in.erase(0, total);
+  }
+}
+
+void KvServer::answer_waits() {
+  const auto now = Clock::now();
+  for (Peer& peer : peers_) {
+    if (!peer.wait.open) continue;
+    const auto at = values_.find(peer.wait.key);
+    if (at != values_.end()) {
+      peer.out += packed(Reply{kFound, static_cast<uint32_t>(at->second.size())}, at->second, "");
+    } else if (!abort_reason_.empty()) {
+      peer.out += packed(Reply{kAborted, static_cast<uint32_t>(abort_reason_.size())}, abort_reason_, "");
+    } else if (now >= peer.wait.deadline) {
+      peer.out += packed(Reply{kNotYet, 0}, "", "");
+    } else {
+      continue;
+    }
+    peer.wait.open = false;
+  }
+}
+
+void KvServer::flush(Peer& peer) {
+  while (!peer.out.empty() && peer.socket.get() >= 0) {
+    const ssize_t n = ::send(peer.socket.get(), peer.out.data(), peer.out.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return;  // full: poll again; closed: the next read reports it
+    peer.out.erase(0, static_cast<size_t>(n));
+  }
 }
 
 }  // namespace ddhost

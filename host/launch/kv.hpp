@@ -1,13 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// launch/kv.hpp: the key-value store of the ranks, for ranks that are threads.
+// launch/kv.hpp: the key-value store of the ranks. For ranks that are threads it is in their process. For ranks that
+// are processes the launcher stores the values and serves every rank over a socket pair that was created before the
+// fork.
+//
+//   request   uint32 op, uint32 key bytes, uint32 value bytes or timeout in ms, key, value
+//   reply     uint32 status, uint32 bytes, value or sentence
 #pragma once
+
+#include <poll.h>
 
 #include <chrono>
 #include <condition_variable>
 #include <map>
 #include <mutex>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "engine/services/comm/kv.hpp"
 
@@ -28,6 +37,78 @@ class KvLocal : public Kv {
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
+  std::map<std::string, std::string> values_;
+  std::string abort_reason_;
+};
+
+// A file descriptor that closes itself.
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  Fd(const Fd&) = delete;
+  Fd& operator=(const Fd&) = delete;
+  ~Fd();
+  [[nodiscard]] int get() const { return fd_; }
+  void reset();
+
+ private:
+  int fd_ = -1;
+};
+
+struct SocketPair {
+  Fd server, client;
+};
+SocketPair make_socket_pair();
+
+// A rank's end of the socket. Several threads take turns; a waiting get lets others run every few milliseconds.
+class KvClient : public Kv {
+ public:
+  explicit KvClient(Fd socket) : socket_(std::move(socket)) {}
+  void set(const std::string& key, const std::string& value) override;
+  std::string get(const std::string& key, std::chrono::milliseconds timeout) override;
+
+ private:
+  std::mutex mutex_;
+  Fd socket_;
+};
+
+// The launcher's end. Never blocks: call serve() with the result of poll() for poll_set().
+class KvServer {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  explicit KvServer(std::vector<Fd> sockets);
+  // The descriptors to poll, one per rank; fd = -1 after a rank has ended.
+  [[nodiscard]] std::vector<pollfd> poll_set() const;
+  // Milliseconds until a wait times out; -1: none is open.
+  [[nodiscard]] int timeout_ms() const;
+  void serve(const std::vector<pollfd>& polled);
+  // Ends all current and later waits with this message.
+  void abort(const std::string& reason);
+
+ private:
+  struct Wait {
+    bool open = false;
+    std::string key;
+    Clock::time_point deadline;
+  };
+  struct Peer {
+    Fd socket;
+    std::string in, out;
+    Wait wait;
+  };
+  void read_from(Peer& peer);
+  void handle_requests(Peer& peer);
+  void answer_waits();
+  static void flush(Peer& peer);
+
+  std::vector<Peer> peers_;
   std::map<std::string, std::string> values_;
   std::string abort_reason_;
 };

@@ -16,7 +16,9 @@
 
 namespace ddhost {
 namespace {
+
 constexpr size_t kMostLoads = 96;
+
 }  // namespace
 
 // A text that is written once; a longer one loses its end.
@@ -124,5 +126,25 @@ void LoaderRecord::end(int exit_code) {
   set_state(State::kEnded);
 }
 int LoaderRecord::exit_code() const { return page().exit_code.load(std::memory_order_relaxed); }
+
+Watchdog::News LoadWatch::look(Watchdog::Clock::time_point now) {
+  Watchdog::News news;
+  if (limits_.notice.count() == 0) return news;
+  if (const uint32_t current = record_.current_load(); current != load_) {
+    load_ = current;
+    since_ = now;
+    notice_ = limits_.notice * kPreparationFactor;
+  }
+  if (load_ == 0) return news;
+  const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(now - since_);
+  const std::string sentence = ddh::str(record_.loading(), " has taken ", seconds_text(age), " so far");
+  if (limits_.abort.count() > 0 && age >= limits_.abort) {
+    news.end = sentence + abort_reason(limits_);
+  } else if (age >= notice_) {
+    news.notices.push_back(sentence);
+    while (notice_ <= age) notice_ *= 2;
+  }
+  return news;
+}
 
 }  // namespace ddhost

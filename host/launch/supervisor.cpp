@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/supervisor.hpp"
 
+#include <sys/signalfd.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -26,6 +28,62 @@ bool was_killed(int status) { return WIFSIGNALED(status) && WTERMSIG(status) == 
 constexpr const char* kMemoryHint = "; if the system ran out of memory, use fewer ranks or a smaller batch";
 
 }  // namespace
+
+SignalWatch::SignalWatch() : before_{} {
+  sigset_t watched;
+  sigemptyset(&watched);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD}) {
+    struct sigaction now {};
+    ::sigaction(signal, nullptr, &now);
+    if (signal == SIGCHLD || now.sa_handler != SIG_IGN) sigaddset(&watched, signal);  // nohup stays in effect
+  }
+  fd_ = Fd(::signalfd(-1, &watched, SFD_NONBLOCK | SFD_CLOEXEC));
+  if (fd_.get() < 0) ddh::fail(DDH_RESOURCE_EXHAUSTED, "can't create a signal descriptor: ", std::strerror(errno));
+  ::pthread_sigmask(SIG_BLOCK, &watched, &before_);
+}
+
+SignalWatch::~SignalWatch() {
+  static_cast<void>(take());  // a second Ctrl-C that came late must not end the process now
+  ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
+std::vector<SignalWatch::Signal> SignalWatch::take() const {
+  std::vector<Signal> signals;
+  signalfd_siginfo info;
+  while (::read(fd_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info))
+    signals.push_back({static_cast<int>(info.ssi_signo), static_cast<pid_t>(info.ssi_pid)});
+  return signals;
+}
+
+void SignalWatch::leave_to_launcher() {
+  fd_.reset();
+  for (const int signal : {SIGINT, SIGHUP, SIGUSR1}) ::signal(signal, SIG_IGN);
+  struct sigaction hand_on {};
+  hand_on.sa_handler = [](int) { ::kill(::getppid(), SIGTERM); };
+  hand_on.sa_flags = SA_RESTART;
+  ::sigaction(SIGTERM, &hand_on, nullptr);
+  ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
+UsedFiles::UsedFiles(const std::vector<std::string>& paths) {
+  for (const std::string& path : paths) {
+    struct stat info {};
+    if (::stat(path.c_str(), &info) == 0) files_.push_back({path, info});
+  }
+}
+
+std::string UsedFiles::overwritten() const {
+  for (const Used& file : files_) {
+    struct stat now {};
+    if (::stat(file.path.c_str(), &now) != 0) continue;
+    const bool is_same_file = now.st_dev == file.at_start.st_dev && now.st_ino == file.at_start.st_ino;
+    const bool has_changed = now.st_size != file.at_start.st_size ||
+                             now.st_mtim.tv_sec != file.at_start.st_mtim.tv_sec ||
+                             now.st_mtim.tv_nsec != file.at_start.st_mtim.tv_nsec;
+    if (is_same_file && has_changed) return file.path;
+  }
+  return "";
+}
 
 Supervisor::Supervisor(const LaunchArgs& args, Progress& progress, LoaderRecord& record, SignalWatch& signals,
                        std::vector<Fd> sockets)

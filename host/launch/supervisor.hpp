@@ -1,24 +1,65 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// launch/supervisor.hpp: the launcher while the run goes on. One loop serves the store, follows the loader and the ranks,
-// notices the user's signals, and leaves only when every process of the run has been waited for.
+// launch/supervisor.hpp: the launcher while the run goes on. One loop serves the store, follows the loader and the
+// ranks, notices the user's signals, and leaves only when every process of the run has been waited for.
 #pragma once
 
+#include <sys/stat.h>
 #include <sys/types.h>
 
+#include <csignal>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "launch/kv_socket.hpp"
+#include "launch/kv.hpp"
 #include "launch/launch.hpp"
-#include "launch/load_watch.hpp"
-#include "launch/signals.hpp"
-#include "launch/standstill.hpp"
-#include "launch/used_files.hpp"
+#include "launch/loader_record.hpp"
 #include "launch/verdict.hpp"
+#include "launch/watchdog.hpp"
 
 namespace ddhost {
+
+// Ctrl-C, termination, the request for a checkpoint (SIGUSR1) and the end of children as something that poll() sees.
+// While it lives, SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGCHLD don't interrupt this thread, nor those that it starts.
+class SignalWatch {
+ public:
+  SignalWatch();
+  SignalWatch(const SignalWatch&) = delete;
+  SignalWatch& operator=(const SignalWatch&) = delete;
+  ~SignalWatch();
+  [[nodiscard]] int fd() const { return fd_.get(); }
+  struct Signal {
+    int number;
+    pid_t sender;
+  };
+  // The signals that have arrived since the last call.
+  [[nodiscard]] std::vector<Signal> take() const;
+  // In a rank: ignores the signals that the launcher handles. The terminal sends them to the launcher too. Batch systems
+  // send SIGTERM to every process; a rank passes it on to the launcher.
+  void leave_to_launcher();
+
+ private:
+  Fd fd_;
+  sigset_t before_;
+};
+
+// Notices that a library was overwritten in place while the run used it. Its code then changes in the memory of running ranks,
+// and any call may crash.
+class UsedFiles {
+ public:
+  explicit UsedFiles(const std::vector<std::string>& paths);
+  // The first file whose content is another than at the start; "" if there is none. A file that was replaced by renaming
+  // does no harm.
+  [[nodiscard]] std::string overwritten() const;
+
+ private:
+  struct Used {
+    std::string path;
+    struct stat at_start;
+  };
+  std::vector<Used> files_;
+};
 
 class Supervisor {
  public:

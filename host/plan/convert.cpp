@@ -12,7 +12,7 @@
 #include "base/child_process.hpp"
 #include "base/json.hpp"
 #include "base/text.hpp"
-#include "checkpoint/named_checkpoint.hpp"
+#include "checkpoint/checkpoint_folder.hpp"
 #include "ddh/kind/format.h"
 #include "ddh/sdk/plugin.hpp"
 #include "plan/convert_child.hpp"

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/converted_file.hpp"
+#include "checkpoint/tensor_files.hpp"
 #include "plugin/registry.hpp"
 
 namespace ddhost {

@@ -13,7 +13,6 @@
 
 #include "base/json.hpp"
 #include "base/text.hpp"
-#include "checkpoint/meaning_of_ids.hpp"
 #include "checkpoint/safetensors.hpp"
 #include "ddh/kind/format.h"
 #include "engine/calls/instance.hpp"

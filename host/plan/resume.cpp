@@ -11,7 +11,7 @@
 #include "checkpoint/checkpoint_folder.hpp"
 #include "ddh/sdk/counter_rng.hpp"
 #include "ddh/sdk/plugin.hpp"
-#include "engine/loop/saved_order.hpp"
+#include "engine/loop/checkpointing.hpp"
 #include "engine/record/step_count.hpp"
 #include "plugin/elf_note.hpp"
 

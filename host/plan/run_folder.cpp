@@ -8,7 +8,7 @@
 #include <optional>
 #include <thread>
 
-#include "base/new_file.hpp"
+#include "base/durable.hpp"
 #include "base/text.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
 #include "ddh/sdk/plugin.hpp"

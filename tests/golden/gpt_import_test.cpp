@@ -8,7 +8,7 @@
 #include <map>
 
 #include "engine/services/tables/interfaces.hpp"
-#include "engine/state/load.hpp"
+#include "engine/state/initialize.hpp"
 #include "golden/compare.hpp"
 #include "golden/gpt_fixture.hpp"
 #include "plan/convert.hpp"

@@ -2,16 +2,20 @@
 #include "engine/checks/replicas.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <vector>
 
+#include "checkpoint/checkpoint_layout.hpp"
 #include "ddh/sdk/counter_rng.hpp"
-#include "engine/services/memory/buffer_values.hpp"
-#include "engine/state/place_hash.hpp"
+#include "engine/services/comm/comm.hpp"
+#include "engine/services/memory/staging.hpp"
 #include "engine/state/state_pieces.hpp"
 
 namespace ddhost {
 namespace {
+
+constexpr const char* kOption = "run.check_replicas";
 
 // What one rank holds of a replica of a tensor.
 struct Held {
@@ -41,6 +45,8 @@ class ReplicaSums {
   ReplicaSums(const StateSource& source, const CheckpointLayout& layout, const Comm& comm, Staging& staging)
       : source_(source), layout_(layout), comm_(comm), staging_(staging) {}
 
+  // Throws, on every rank, if replicas differ after step `step`: names the first tensor that differs, and the ranks.
+  // Buffers with DDH_SYNC_STEP are left out, because they may differ until the next step begins. [collective]
   void require_equal(int64_t step) {
     add_state();
     add_buffers();
@@ -167,9 +173,28 @@ class ReplicaSums {
 
 }  // namespace
 
-void require_equal_replicas(const StateSource& source, const CheckpointLayout& layout, const Comm& comm,
-                            Staging& staging, int64_t step) {
-  ReplicaSums(source, layout, comm, staging).require_equal(step);
+ReplicaChecks::ReplicaChecks(const RankServices& services, const StateSource& source)
+    : services_(services),
+      source_(source),
+      is_on_(services.seat.world_size > 1 &&
+             (!services.config.is_given(kOption) || services.config.get<int64_t>(kOption) > 0)),
+      every_(services.config.is_given(kOption) ? services.config.get<int64_t>(kOption) : 0) {}
+
+void ReplicaChecks::step_done(int64_t step, bool ends) {
+  ++steps_;
+  if (ends || is_due(step)) require_equal(step);
+}
+
+bool ReplicaChecks::is_due(int64_t step) const {
+  return every_ > 0 ? step % every_ == 0 : std::has_single_bit(static_cast<uint64_t>(steps_));
+}
+
+void ReplicaChecks::require_equal(int64_t step) {
+  if (!is_on_ || step == checked_) return;
+  checked_ = step;
+  services_.device->synchronize(nullptr);  // the last updates
+  const CheckpointLayout layout(source_.model, services_.step->optimizers());
+  ReplicaSums(source_, layout, *services_.comm, *services_.staging).require_equal(step);
 }
 
 }  // namespace ddhost

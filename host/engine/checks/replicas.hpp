@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/checks/replicas.hpp: compares values that several ranks hold: entries of the strategy's state with
-// replica_count above 1, and the model's buffers. Ranks whose gradients were never summed, or whose memory was
-// overwritten, differ here.
+// engine/checks/replicas.hpp: compares values that several ranks hold, after the steps that run.check_replicas asks
+// for: entries of the strategy's state with replica_count above 1, and the model's buffers. Ranks whose gradients were
+// never summed, or whose memory was overwritten, differ here.
 //
 // Each block of 64 elements has a hash of its place and its bytes. The sum of these hashes over the ranks that hold one
 // replica of a tensor does not depend on how the replica is divided. So each rank adds up its hashes with a factor for
@@ -10,15 +10,30 @@
 // One number per rank is compared; which tensor differs is only asked if the sum is not 0.
 #pragma once
 
-#include "checkpoint/checkpoint_layout.hpp"
-#include "engine/services/comm/comm.hpp"
+#include "engine/services/tables/interfaces.hpp"
 #include "engine/state/state_entries.hpp"
 
 namespace ddhost {
 
-// Throws, on every rank, if replicas differ after step `step`: names the first tensor that differs, and the ranks.
-// Buffers with DDH_SYNC_STEP are left out, because they may differ until the next step begins. [collective]
-void require_equal_replicas(const StateSource& source, const CheckpointLayout& layout, const Comm& comm,
-                            Staging& staging, int64_t step);
+class ReplicaChecks {
+ public:
+  // `services` outlives the object.
+  ReplicaChecks(const RankServices& services, const StateSource& source);
+
+  // Called after each step, when all that changes state in it is done. `ends`: it is the last one of the run. [collective]
+  void step_done(int64_t step, bool ends);
+  // Compares the replicas as they are after this step, unless that was done. Called before they are saved. [collective]
+  void require_equal(int64_t step);
+
+ private:
+  [[nodiscard]] bool is_due(int64_t step) const;
+
+  const RankServices& services_;
+  const StateSource source_;
+  const bool is_on_;
+  const int64_t every_;   // steps; 0: after 1, 2, 4, 8, ... steps of this process
+  int64_t steps_ = 0;     // of this process
+  int64_t checked_ = -1;  // the last step whose replicas were compared
+};
 
 }  // namespace ddhost

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // engine/loop/checkpointing.hpp: decides when a run saves a checkpoint, and saves and restores the state of the train
-// loop. engine/weights saves and loads the tensors.
+// loop. engine/state saves and loads the tensors. A checkpoint also says in which order samples come, and whether this
+// program continues it.
 #pragma once
 
 #include <chrono>
@@ -9,16 +10,18 @@
 #include <future>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "checkpoint/checkpoint_folder.hpp"
-#include "engine/checks/replica_checks.hpp"
+#include "checkpoint/manifest.hpp"
+#include "engine/checks/replicas.hpp"
 #include "engine/checks/step_checks.hpp"
 #include "engine/loop/evaluations.hpp"
 #include "engine/samples/train_order.hpp"
 #include "engine/settings/loss_scale.hpp"
 #include "engine/settings/phase_rates.hpp"
 #include "engine/settings/run_plan.hpp"
-#include "engine/state/checkpoint_write.hpp"
+#include "engine/state/checkpoint_tensors.hpp"
 #include "engine/state/state_entries.hpp"
 
 namespace ddhost {
@@ -134,5 +137,12 @@ class Checkpointing {
   std::chrono::steady_clock::time_point save_begun_ = std::chrono::steady_clock::now();
   std::chrono::steady_clock::duration save_stall_{};  // time that training waited
 };
+
+// An entry of Manifest::host.
+std::pair<std::string, std::string> sample_order_entry();
+
+// The training programs whose samples have another order now than when the checkpoint was saved ("'train' (100 samples)"),
+// or "". `from_file`: the run reads its order from data.order, which is always continued.
+std::string programs_in_another_order(const Manifest& manifest, bool from_file);
 
 }  // namespace ddhost

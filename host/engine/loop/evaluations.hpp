@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/loop/evaluations.hpp: the evaluations of a training run: when they run, with which programs, and who gets the
-// values.
+// engine/loop/evaluations.hpp: runs an eval program over held-out samples, for `ddhost eval` and during a training:
+// when evaluations run, with which programs, and who gets the values. Ranks take the numbered micro-batches in turn. A
+// micro-batch has the same samples at every world size, and metrics are folded in the order of the numbers. So an
+// evaluation has the same bits for every number of ranks.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -11,12 +14,101 @@
 #include <string>
 #include <vector>
 
-#include "engine/loop/evaluate.hpp"
+#include "checkpoint/train_progress.hpp"
+#include "engine/loop/train_setup.hpp"
 #include "engine/record/monitor.hpp"
+#include "engine/record/reports.hpp"
+#include "engine/samples/sample_order.hpp"
 #include "engine/samples/train_order.hpp"
 #include "engine/settings/phase_rates.hpp"
+#include "engine/settings/run_programs.hpp"
 
 namespace ddhost {
+
+// The micro-batches of 0 .. count-1 that a rank runs. All ranks make the same number of passes, because acquire is
+// collective. A rank with none left runs the last one again and does not count it.
+struct EvalTurns {
+  uint64_t count, world_size;
+  struct Turn {
+    uint64_t micro_batch;
+    bool counts;
+  };
+  [[nodiscard]] uint64_t passes() const { return (count + world_size - 1) / world_size; }
+  [[nodiscard]] Turn turn(uint64_t pass, uint64_t rank) const {
+    const uint64_t place = pass * world_size + rank;
+    return {std::min(place, count - 1), place < count};
+  }
+};
+
+// One eval program over train.eval_batches micro-batches, always the same samples.
+class Evaluation {
+ public:
+  // Created before the first step. Throws if the model or its data can't be evaluated.
+  Evaluation(const TrainSetup& setup, int32_t program);
+  // The values of the last run() that was not stopped, equal on every rank.
+  [[nodiscard]] const std::vector<ReportedValue>& values() const { return reported_; }
+  [[nodiscard]] int32_t program() const { return program_; }
+  [[nodiscard]] uint64_t n_samples() const { return span_.count; }  // of all ranks
+  // False: the run was asked to stop meanwhile. [collective]
+  [[nodiscard]] bool run(int64_t step);
+
+ private:
+  void run_pass(int64_t step, uint64_t pass);
+
+  TrainSetup setup_;
+  const int32_t program_;
+  const EvalTurns turns_;
+  const SampleCut cut_;
+  const SampleOrder order_;
+  SampleSpan span_;               // of all micro-batches
+  MicroMetrics metrics_;          // a row for each pass
+  std::vector<double> gathered_;  // the rows of all ranks
+  FoldedMetrics folded_;
+  std::vector<ReportedValue> reported_;
+};
+
+// The programs that `ddhost eval` runs: those that evaluate the given training programs; if they name none, all of the
+// model.
+std::vector<int32_t> programs_to_evaluate(const ddh_model_desc& model, const std::vector<int32_t>& train_programs);
+// Evaluates them; rank 0 prints what they report. [collective]
+void print_evaluations(const TrainSetup& setup, const std::vector<int32_t>& programs);
+
+// Whether the run evaluates: train.eval_every or train.eval_every_epochs.
+bool evaluates(const RunConfig& config);
+// "set train.eval_every=0": how such a run evaluates no more.
+std::string without_evaluation(const RunConfig& config);
+
+// The distinct programs that evaluate the training programs of this run, in the order of their turns. Throws if a
+// training program names none.
+std::vector<int32_t> eval_programs(const TrainSetup& setup);
+
+// A metric of evaluations that a run goes by (train.patience, checkpoint.best), and the best of its values.
+class EvaluatedMetric {
+ public:
+  // The options that name it.
+  struct Options {
+    std::string wish;         // "train.patience=3": what needs evaluations, for errors
+    std::string metric_name;  // "train.patience_metric", for errors
+    std::string metric;       // "loss", or with the program that reports it: "eval_text.loss"
+    std::string mode;         // "min" or "max"
+  };
+  // Error: the run does not evaluate, no evaluation reports the metric, or several do and none of them is named.
+  EvaluatedMetric(const TrainSetup& setup, const std::vector<Evaluation>& evaluations, const Options& options);
+
+  // After each evaluation of a program. Nothing where it is another program; else whether the value is better than the best
+  // one so far, which it then becomes. A value that is not finite is never better.
+  [[nodiscard]] std::optional<bool> is_better(int64_t step, int32_t program, std::span<const ReportedValue> values);
+  [[nodiscard]] const BestState& state() const { return state_; }
+  // Takes the best value of a checkpoint. One of another metric or of other samples is forgotten; returns a sentence that
+  // says so, else "".
+  std::string restore(const BestState& saved);
+
+ private:
+  BestState state_;
+  const std::string option_;  // "train.patience_metric"
+  std::string name_;          // of the value that the program reports
+  int32_t program_ = -1;
+};
 
 // Which evaluation was the best one, so that its checkpoint is kept (checkpoint.best).
 class BestCheckpoint {

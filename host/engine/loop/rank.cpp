@@ -11,19 +11,18 @@
 #include "base/text.hpp"
 #include "engine/calls/instance.hpp"
 #include "engine/checks/check_model.hpp"
-#include "engine/checks/check_programs.hpp"
 #include "engine/loop/estimate.hpp"
-#include "engine/loop/evaluate.hpp"
+#include "engine/loop/evaluations.hpp"
 #include "engine/loop/generate.hpp"
 #include "engine/loop/train_loop.hpp"
 #include "engine/record/rank_log.hpp"
 #include "engine/record/reports.hpp"
 #include "engine/record/summary.hpp"
-#include "engine/services/optim/check_optim.hpp"
+#include "engine/services/optim/optimizers.hpp"
 #include "engine/settings/course.hpp"
 #include "engine/settings/model_settings.hpp"
+#include "engine/state/final_weights.hpp"
 #include "engine/state/initialize.hpp"
-#include "engine/state/save.hpp"
 
 namespace ddhost {
 namespace {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/loop/train_loop.hpp: the loop over steps. It does not depend on the strategy, model or optimizer.
+// engine/loop/train_loop.hpp: the loop over steps, with the work between the phases of a run. It does not depend on the
+// strategy, model or optimizer.
 #pragma once
 
-#include "engine/checks/replica_checks.hpp"
+#include "engine/checks/replicas.hpp"
 #include "engine/loop/checkpointing.hpp"
 #include "engine/loop/train_setup.hpp"
 #include "engine/record/monitor.hpp"

@@ -11,7 +11,7 @@
 #include "engine/checks/step_checks.hpp"
 #include "engine/samples/loader.hpp"
 #include "engine/services/tables/interfaces.hpp"
-#include "engine/settings/phases.hpp"
+#include "engine/settings/course.hpp"
 #include "engine/settings/run_programs.hpp"
 #include "engine/state/state_entries.hpp"
 

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// engine/numerics/exact_norm.cpp: see exact_norm.hpp.
 #include "engine/numerics/exact_norm.hpp"
 
 #include <algorithm>
@@ -8,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <tuple>
 
 #include "ddh/sdk/flat.hpp"
 #include "ddh/sdk/simd.hpp"
@@ -133,6 +132,32 @@ double ExactSum::total() const {
   for (int32_t i = top - 3; i >= 0; --i) rest = rest || limb(i) != 0;
   head |= rest ? 1 : 0;
   return std::ldexp(static_cast<double>(head), 32 * (top - 1) + kLowestExponent - static_cast<int32_t>(lead));
+}
+
+void GradientNorm::add(const float* grad, uint64_t begin, uint64_t numel, std::span<const ddh_range> ranges) {
+  const uint64_t end = begin + numel;
+  const auto behind = [](const ddh_range& range, uint64_t at) { return range.flat_offset + range.numel <= at; };
+  auto range = std::lower_bound(ranges.begin(), ranges.end(), begin, behind);
+  for (; range != ranges.end() && range->flat_offset < end; ++range) {
+    const uint64_t from = std::max(begin, range->flat_offset);
+    const uint64_t to = std::min(end, range->flat_offset + range->numel);
+    const uint64_t block = sum_.add_range(grad + (from - begin), to - from);
+    if (block == ExactSum::kNone) continue;
+    note({range->param, range->param_offset + (from - range->flat_offset) + block * kNormBlock});
+  }
+}
+
+void GradientNorm::note(const Place& found) {
+  if (place_.param < 0 || std::tie(found.param, found.param_offset) < std::tie(place_.param, place_.param_offset))
+    place_ = found;
+}
+
+void GradientNorm::add_words(const uint64_t* words, int32_t param, uint64_t param_offset) {
+  ExactSum::Words sum;
+  std::copy_n(words, sum.size(), sum.begin());
+  sum_.merge(sum.data());
+  const uint64_t block = words[ExactSum::kWords];
+  if (block != ExactSum::kNone) note({param, param_offset + block * kNormBlock});
 }
 
 }  // namespace ddhost

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/converted_file.hpp"
+#include "checkpoint/tensor_files.hpp"
 #include "engine/calls/plugin.hpp"
 #include "engine/state/final_weights.hpp"
 

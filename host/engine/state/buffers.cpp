@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "engine/services/memory/buffer_values.hpp"
+#include "engine/services/memory/staging.hpp"
 
 namespace ddhost {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/state/checkpoint_read.hpp"
+#include "engine/state/checkpoint_tensors.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -8,8 +8,7 @@
 
 #include "checkpoint/chunk_reader.hpp"
 #include "engine/services/comm/together.hpp"
-#include "engine/services/memory/buffer_values.hpp"
-#include "engine/state/place_hash.hpp"
+#include "engine/services/memory/staging.hpp"
 #include "engine/state/state_pieces.hpp"
 
 namespace fs = std::filesystem;

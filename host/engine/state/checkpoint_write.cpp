@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/state/checkpoint_write.hpp"
+#include "engine/state/checkpoint_tensors.hpp"
 
 #include <algorithm>
 #include <cstring>
 
 #include "checkpoint/checkpoint_folder.hpp"
-#include "engine/services/memory/buffer_values.hpp"
+#include "engine/services/memory/staging.hpp"
+#include "engine/state/piece_copy.hpp"
 
 namespace fs = std::filesystem;
 

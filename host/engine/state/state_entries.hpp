@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/state/state_entries.hpp: reads and checks a strategy's state entries, and finds values that are not finite
-// in them.
+// engine/state/state_entries.hpp: reads and checks a strategy's state entries, finds values that are not finite in
+// them, and changes optimizer state between phases, with any strategy: resets it, and frees state that no later phase
+// needs.
 #pragma once
 
 #include <optional>
@@ -10,6 +11,7 @@
 #include "engine/calls/instance.hpp"
 #include "engine/services/memory/staging.hpp"
 #include "engine/services/optim/step_account.hpp"
+#include "engine/services/optim/step_coordinator.hpp"
 
 namespace ddhost {
 
@@ -32,5 +34,13 @@ struct NonfinitePlace {
   uint64_t element;
 };
 std::optional<NonfinitePlace> first_nonfinite(const std::vector<ddh_state_entry>& entries, Staging& staging);
+
+// Sets the slots of a program's steps to zero and counts its updates from 1 again. Parameters stay. [collective]
+void renew_optimizer_state(const StateSource& source, StepCoordinator& step, int32_t program, Staging& staging);
+
+// Tells the strategy which parameters and slots the programs of Optimizers::set_later use. It may free the other slots, and
+// gradients of the other parameters.
+// [collective]
+void free_past_state(const StateSource& source, const Optimizers& optimizers);
 
 }  // namespace ddhost

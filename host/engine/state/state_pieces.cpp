@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "checkpoint/manifest.hpp"
+#include "ddh/ddh.h"
+#include "ddh/sdk/counter_rng.hpp"
 #include "engine/numerics/kernels.hpp"
 
 namespace ddhost {
@@ -16,6 +19,15 @@ void check_dtype(const StateSource& source, const StoredTensor& tensor, int32_t 
 }
 
 }  // namespace
+
+uint64_t place_hash(const char* values, uint64_t begin, uint64_t numel, uint64_t width) {
+  uint64_t sum = 0;
+  for (uint64_t done = 0; done < numel; done += DDH_GRID) {
+    const uint64_t bytes = std::min<uint64_t>(DDH_GRID, numel - done) * width;
+    sum += ddh::mix64(sum_of(values + done * width, bytes) + ddh::kMixStep * ((begin + done) / DDH_GRID + 1));
+  }
+  return sum;
+}
 
 std::vector<StatePiece> state_pieces(const StateSource& source, const CheckpointLayout& layout) {
   const std::vector<ddh_state_entry> entries = state_entries(source);

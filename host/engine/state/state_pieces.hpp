@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/state/state_pieces.hpp: what a rank holds of the tensors of a checkpoint, and how it is read and written in its
-// place: in memory, on a device, or through state_read and state_write.
+// engine/state/state_pieces.hpp: what a rank holds of the tensors of a checkpoint, and how it is read and written in
+// its place: in memory, on a device, or through state_read and state_write.
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <vector>
 
 #include "checkpoint/checkpoint_layout.hpp"
@@ -40,6 +41,11 @@ inline uint64_t stored_begin(const StatePiece& piece, const CheckpointLayout& la
 inline uint64_t stored_bytes(const StatePiece& piece, const CheckpointLayout& layout) {
   return piece.numel * ddh_dtype_bytes(layout.tensors()[piece.tensor].dtype);
 }
+
+// A hash of values and their places in a tensor. The hashes of the parts of a tensor add up to that of the whole, for any
+// division at multiples of the grid.
+// Of elements [begin, begin + numel) of a tensor, `width` bytes each. `begin` is a multiple of DDH_GRID.
+uint64_t place_hash(const char* values, uint64_t begin, uint64_t numel, uint64_t width);
 
 // Every piece of this rank, in the order of the tensors. Throws if the strategy keeps a slot in another dtype than the
 // optimizer's. [main]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/services/memory/memory.hpp: one rank's tagged memory. There are two counts of bytes by tag: addressable (all memory
-// that the rank can access, as in the literature's formulas) and unique (without shared pages that another rank
+// engine/services/memory/memory.hpp: one rank's tagged memory. There are two counts of bytes by tag: addressable (all
+// memory that the rank can access, as in the literature's formulas) and unique (without shared pages that another rank
 // counts). Behind each block that the host can access are guard bytes, which are checked when it is released and at the
 // end; they are not counted.
 #pragma once
@@ -20,6 +20,17 @@
 #include "engine/services/device.hpp"
 
 namespace ddhost {
+
+// Bytes behind a block of memory that nobody may write. If they have changed, someone wrote beyond the block's end.
+inline constexpr uint64_t kGuardBytes = 256;
+
+// Writes the guard at `end`, the end of a block.
+void write_guard(void* end) noexcept;
+// The same in memory that was zero-filled and that several ranks map. Each rank calls it, in any order. Bytes that
+// are not zero any more stay as they are.
+void write_shared_guard(void* end) noexcept;
+// The distance of the first changed byte from the end of the block; nullopt: the guard is whole.
+std::optional<uint64_t> changed_guard_byte(const void* end) noexcept;
 
 inline constexpr size_t kTagCount = 6;
 inline constexpr std::array<const char*, kTagCount> kTagNames = {"param", "grad", "optim", "act", "comm", "data"};

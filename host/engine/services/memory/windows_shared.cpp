@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "engine/numerics/kernels.hpp"
-#include "engine/services/memory/guard_bytes.hpp"
+#include "engine/services/memory/memory.hpp"
 #include "engine/services/memory/windows.hpp"
 
 namespace ddhost {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "ddh/service/optim.h"
-#include "engine/numerics/gradient_norm.hpp"
+#include "engine/numerics/exact_norm.hpp"
 #include "engine/services/device.hpp"
 #include "engine/services/memory/memory.hpp"
 

@@ -1,18 +1,94 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/services/optim/optimizers.hpp: the run's optimizer instances. Strategies see one list of the slots of all instances.
-// A step uses the instance that its program names.
+// engine/services/optim/optimizers.hpp: the run's optimizer instances. Strategies see one list of the slots of all
+// instances. A step uses the instance that its program names. The slots, and the shards that a strategy passes, are
+// checked here.
 #pragma once
 
 #include <deque>
+#include <functional>
+#include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ddh/ddh.h"
-#include "engine/services/optim/param_sums.hpp"
+#include "engine/calls/plugin_caller.hpp"
+#include "engine/numerics/exact_norm.hpp"
+#include "engine/services/comm/comm.hpp"
+#include "engine/services/optim/device_norm.hpp"
+#include "engine/services/optim/step_account.hpp"
 
 namespace ddhost {
+
+// Checks that every slot has a name, and a dtype and an extent that this host knows.
+void check_slots(ddh_inst* optimizer, const ddh_optimizer_api& table, const PluginCaller& caller);
+
+// Checks the pointers of a shard that is not empty. `slot_count`: over all instances.
+void check_shard_pointers(const ddh_optim_shard& shard, uint32_t slot_count);
+
+// The index of this rank among those that hold the same shard.
+struct Replica {
+  int32_t index = 0, count = 1;
+};
+
+// Sums of squares over whole parameters for optimizers that need them (ddh/kind/optimizer.h), exact, so they do not depend
+// on sharding or world size.
+class ParamSums {
+ public:
+  ParamSums() = default;
+  // `needs`: DDH_NEEDS_* of each parameter. The others outlive this object.
+  ParamSums(const ddh_model_desc& model, ddh_inst* optimizer, const ddh_optimizer_api& table,
+            const std::vector<int32_t>& needs, const PluginCaller& caller = PluginCaller("the optimizer"));
+
+  // The optimizer's prepare queues kernels: its values stay in memory of the device, which sums their squares. Both
+  // outlive this object.
+  void use_device(Device& device, Memory& memory);
+  [[nodiscard]] bool needed() const { return !params_.empty(); }
+  // Makes and checks each call of the optimizer's prepare, instead of the plain call.
+  void check_with(std::function<void(const ddh_prepare_args&)> prepare) { checked_prepare_ = std::move(prepare); }
+  void clear();
+  // Calls the optimizer's prepare on one shard. Each square counts on one of the replicas.
+  void prepare(const ddh_update_args& args, Replica replica);
+  // Sums over the ranks. Fails if a parameter was not prepared completely.
+  void agree(const Comm& comm);
+  // Whether this parameter's sums of the step are complete.
+  [[nodiscard]] bool ready(int32_t param) const;
+  // sum_count for each parameter of the model; nullptr: none are needed.
+  [[nodiscard]] const double* totals() const { return totals_.empty() ? nullptr : totals_.data(); }
+
+ private:
+  static constexpr uint64_t kPiece = 4096;  // elements per call: the values stay in the second-level cache
+  static constexpr uint64_t kDevicePiece = uint64_t{1} << 20;  // at most, of kernels
+
+  // The values of one call in memory of the device, which streams use in turn, and the sums so far.
+  struct OnDevice;
+
+  void count_squares(int32_t place, uint64_t numel, ddh_stream* stream);
+
+  // A parameter that needs sums.
+  struct Param {
+    int32_t index;
+    int64_t numel = 0;           // elements counted so far: on this rank; after agree, on all ranks
+    std::vector<ExactSum> sums;  // sum_count of them
+  };
+
+  const ddh_model_desc* model_ = nullptr;
+  ddh_inst* optimizer_ = nullptr;
+  const ddh_optimizer_api* table_ = nullptr;
+  PluginCaller call_;
+  std::function<void(const ddh_prepare_args&)> checked_prepare_;  // empty in a normal run
+  uint32_t sum_count_ = 0;
+  bool agreed_ = false;
+  std::vector<Param> params_;
+  std::vector<int32_t> place_;  // per parameter of the model: index in params_, or -1
+  std::vector<double> totals_;
+  std::vector<std::vector<float>> values_;  // sum_count of them
+  std::vector<float*> value_pointers_;
+  uint64_t piece_ = kPiece;
+  std::shared_ptr<OnDevice> on_device_;  // null: the optimizer computes on the host
+};
 
 // An instance that is attached to the model, and its section: "optimizer", "optimizer_kg". The objects that it points
 // to outlive the steps.

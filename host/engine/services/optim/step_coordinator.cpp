@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "ddh/sdk/stream.hpp"
-#include "engine/services/optim/check_optim.hpp"
+#include "engine/services/optim/optimizers.hpp"
 
 namespace ddhost {
 

@@ -13,7 +13,7 @@
 
 #include "ddh/ddh.h"
 #include "ddh/sdk/stream.hpp"
-#include "engine/numerics/gradient_norm.hpp"
+#include "engine/numerics/exact_norm.hpp"
 #include "engine/services/memory/windows.hpp"
 #include "engine/services/optim/device_norm.hpp"
 #include "engine/services/optim/micro_metrics.hpp"

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/services/tables/interfaces.hpp: the tables that plugins get from the host. They are the same for all ranks; only `h`
-// differs, which points to a PluginSeat.
+// engine/services/tables/interfaces.hpp: the tables that plugins get from the host. They are the same for all ranks;
+// only `h` differs, which points to a PluginSeat.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -13,11 +14,11 @@
 
 #include "base/clock.hpp"
 #include "ddh/ddh.h"
+#include "engine/calls/misuse.hpp"
 #include "engine/services/comm/comm.hpp"
 #include "engine/services/device.hpp"
 #include "engine/services/initial_values.hpp"
 #include "engine/services/memory/memory.hpp"
-#include "engine/services/memory/owned_handles.hpp"
 #include "engine/services/memory/staging.hpp"
 #include "engine/services/memory/windows.hpp"
 #include "engine/services/optim/step_coordinator.hpp"
@@ -29,6 +30,29 @@ class logger;
 }
 
 namespace ddhost {
+
+// The windows, exchanges, streams, events and graphs that the plugins of a rank own. A plugin destroys each of its own once,
+// before it is destroyed itself.
+class OwnedHandles {
+ public:
+  // `misuse` outlives this object.
+  explicit OwnedHandles(Misuse& misuse) : misuse_(misuse) {}
+
+  // `owner`: "strategy 'zero1'"; `kind`: "window"; `name`: from the plugin, may be null.
+  void add(const void* handle, const std::string& owner, const char* kind, const char* name);
+  // Whether the plugin has such a handle, which it now destroys. If not, it is noted.
+  [[nodiscard]] bool take(const void* handle, const std::string& owner, const char* kind);
+  // Notes those that are left. Called when the plugins are destroyed.
+  void note_leaks();
+
+ private:
+  struct Handle {
+    std::string owner, kind, name;
+  };
+  Misuse& misuse_;
+  std::mutex mutex_;
+  std::multimap<const void*, Handle> handles_;  // the streams and events of the CPU are all the same pointer
+};
 
 // The data of one rank's services. Members are set in this order when the rank starts. A service that is called too
 // early returns DDH_FAILED_PRECONDITION.

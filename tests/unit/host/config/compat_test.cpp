@@ -10,7 +10,7 @@
 #include <fstream>
 #include <map>
 
-#include "base/read_json.hpp"
+#include "base/json.hpp"
 #include "config/config.hpp"
 #include "ddh/kind/strategy.h"
 #include "ddh/sdk/plugin.hpp"

@@ -9,7 +9,6 @@
 
 #include "ddh/sdk/plugin.hpp"
 #include "fixtures/harness/throws.hpp"
-#include "launch/kv_socket.hpp"
 
 using namespace ddhost;
 using namespace std::chrono_literals;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A rank that the kernel ends for lack of memory is told from one that a user kills, by the counters of its cgroup.
-#include "launch/memory_kills.hpp"
+#include "launch/launch.hpp"
 
 #include <signal.h>
 
@@ -9,7 +9,6 @@
 #include <fstream>
 
 #include "fixtures/harness/ddhost_process.hpp"
-#include "launch/launch.hpp"
 
 using namespace ddhost;
 using namespace ddhost::test;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Ranks that stand still after a signal, on records and times that the test makes.
-#include "launch/standstill.hpp"
+#include "launch/watchdog.hpp"
 
 #include <catch2/catch.hpp>
 

@@ -2,7 +2,7 @@
 //
 // Learning-rate schedules, from the options of section `schedule` to the rates: against DeepSpeed's published numbers and
 // stored numbers of torch; what they count; their state; what they refuse. The plugins are linked in.
-#include "engine/settings/schedules.hpp"
+#include "engine/settings/phase_rates.hpp"
 
 #include <catch2/catch.hpp>
 #include <cmath>

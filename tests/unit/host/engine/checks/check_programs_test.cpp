@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a model's description of its parameters and programs must satisfy; what breaks a rule is named.
-#include "engine/checks/check_programs.hpp"
+#include "engine/checks/check_model.hpp"
 
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>
 
 #include "ddh/sdk/model.hpp"
-#include "engine/checks/check_model.hpp"
 #include "fixtures/harness/throws.hpp"
 
 using namespace ddhost;

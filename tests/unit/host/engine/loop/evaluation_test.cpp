@@ -2,7 +2,7 @@
 //
 // The distribution of an evaluation's micro-batches: each is counted once at every world size, and all ranks make the
 // same number of passes.
-#include "engine/loop/evaluate.hpp"
+#include "engine/loop/evaluations.hpp"
 
 #include <catch2/catch.hpp>
 #include <map>

@@ -12,8 +12,6 @@
 #include <random>
 #include <vector>
 
-#include "engine/numerics/gradient_norm.hpp"
-
 namespace {
 
 using ddhost::ExactSum;

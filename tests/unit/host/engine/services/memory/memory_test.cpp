@@ -5,7 +5,7 @@
 #include <catch2/catch.hpp>
 #include <cstring>
 
-#include "engine/services/memory/guard_bytes.hpp"
+#include "engine/services/memory/memory.hpp"
 #include "fixtures/harness/host_services.hpp"
 #include "fixtures/harness/throws.hpp"
 

@@ -2,7 +2,7 @@
 //
 // Norms of whole parameters between decide and update: the same bits for every cut, world and number of replicas, and
 // a sentence for a strategy that does not meet an optimizer's needs.
-#include "engine/services/optim/param_sums.hpp"
+#include "engine/services/optim/optimizers.hpp"
 
 #include <catch2/catch.hpp>
 #include <cmath>

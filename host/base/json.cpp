@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/read_json.hpp"
+#include "base/json.hpp"
 
 #include <algorithm>
 #include <limits>

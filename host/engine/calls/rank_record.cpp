@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/calls/call_record.hpp"
+#include "engine/calls/rank_record.hpp"
 
 namespace ddhost {
 namespace {

@@ -1,18 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/state/checkpoint_write.hpp: writes a checkpoint from all ranks at once. Each rank writes its own ranges at their
-// final places.
-//
-//   CheckpointSave save(...);   another thread begins to copy what this rank holds, and then writes the copy
-//   ... forward, backward ...   these change no parameters and no optimizer state
-//   save.wait_copied();         before the update
-//   ... training continues ...  until written() on every rank
-//   save.begin_shared_sums();   another thread reads the chunks that several ranks wrote
-//   ... training continues ...  until written() on every rank
-//   save.finish(reason);        waits for the rest, and commits
-//
-// So no later value ever gets into the file. The constructor itself copies what only the main thread can read (memory of a
-// device, files) and buffers, which forward changes. Copying during forward and backward: DataStates-LLM (Maurya et al. 2024).
+// engine/state/checkpoint_tensors.hpp: reads the tensors of a checkpoint into the state of a run with any strategy and
+// world, and writes a checkpoint from all ranks at once. Each rank writes its own ranges at their final places.
 #pragma once
 
 #include <atomic>
@@ -28,10 +17,28 @@
 #include "engine/services/comm/together.hpp"
 #include "engine/services/memory/staging.hpp"
 #include "engine/state/piece_copy.hpp"
-#include "engine/state/rank_writer.hpp"
+#include "engine/state/state_entries.hpp"
 #include "engine/state/state_pieces.hpp"
 
 namespace ddhost {
+
+// Throws unless the checkpoint has the tensors that later phases need, and no others than those of the whole run: names the
+// first that differs.
+void check_same_tensors(const Manifest& manifest, const CheckpointLayout& needed, const CheckpointLayout& whole,
+                        const std::string& checkpoint);
+
+// Of this rank.
+struct ReadCount {
+  uint64_t needed = 0;  // bytes that it holds
+  uint64_t read = 0;    // from files: chunks, with the blocks in which they begin and end
+};
+
+// Overwrites what this rank holds, and the model's buffers. Each chunk is compared with its checksum before any of it is
+// used. Returns the error of the first rank that finds damage, or "" if there is none. Throws on every rank if one fails for
+// another reason, and on a rank whose strategy has other values after state_commit than were read. After an error the state
+// is undefined. [collective]
+std::string read_checkpoint(const std::filesystem::path& folder, const Manifest& manifest, const StateSource& source,
+                            const CheckpointLayout& layout, const Comm& comm, Staging& staging, ReadCount& count);
 
 struct SaveSettings {
   std::filesystem::path run_dir;
@@ -43,6 +50,16 @@ struct SaveSettings {
 void reserve_copy(CopyMemory& memory, const SaveSettings& settings, const StateSource& source,
                   const CheckpointLayout& layout, bool is_first_rank);
 
+//   CheckpointSave save(...);   another thread begins to copy what this rank holds, and then writes the copy
+//   ... forward, backward ...   these change no parameters and no optimizer state
+//   save.wait_copied();         before the update
+//   ... training continues ...  until written() on every rank
+//   save.begin_shared_sums();   another thread reads the chunks that several ranks wrote
+//   ... training continues ...  until written() on every rank
+//   save.finish(reason);        waits for the rest, and commits
+//
+// So no later value ever gets into the file. The constructor itself copies what only the main thread can read (memory of a
+// device, files) and buffers, which forward changes. Copying during forward and backward: DataStates-LLM (Maurya et al. 2024).
 class CheckpointSave {
  public:
   // Begins <run_dir>/checkpoints/step-N for the step of `manifest`, whose files and tensors are filled in here. Every rank
