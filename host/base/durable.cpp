@@ -35,7 +35,7 @@ void drop(const fs::path& part) {
 }
 
 // A temporary name for what is being written or removed. The leading "." hides it from lists.
-fs::path hidden(const fs::path& path, const char* suffix) {
+fs::path hidden_name(const fs::path& path, const char* suffix) {
   return path.parent_path() / ("." + path.filename().string() + suffix);
 }
 
@@ -159,7 +159,7 @@ void write_durably(const fs::path& file, std::string_view text) {
 }
 
 void replace_durably(const fs::path& file, std::string_view text) {
-  const fs::path part = hidden(file, ".part");
+  const fs::path part = hidden_name(file, ".part");
   try {
     write_durably(part, text);
   } catch (...) {
@@ -174,7 +174,7 @@ void replace_durably(const fs::path& file, std::string_view text) {
 }
 
 void replace_link(const fs::path& link, const fs::path& target) {
-  const fs::path part = hidden(link, ".part");
+  const fs::path part = hidden_name(link, ".part");
   std::error_code ec;
   fs::remove(part, ec);  // of a crash
   if (::symlink(target.c_str(), part.c_str()) != 0 || ::rename(part.c_str(), link.c_str()) != 0) {
@@ -194,7 +194,7 @@ void publish_folder(const fs::path& from, const fs::path& to) {
 }
 
 void remove_folder(const fs::path& folder) {
-  const fs::path nameless = hidden(folder, ".removed");
+  const fs::path nameless = hidden_name(folder, ".removed");
   std::error_code ec;
   fs::remove_all(nameless, ec);
   if (::rename(folder.c_str(), nameless.c_str()) != 0)

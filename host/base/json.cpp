@@ -13,17 +13,17 @@ namespace {
 
 constexpr int kMaxDepth = 64;
 
-template <class Json>
-Json read(const std::string& text, size_t most_keys, bool with_comments) {
+template <class AnyJson>
+AnyJson read(const std::string& text, size_t most_keys, bool with_comments) {
   // The library would end there, and lose what follows.
   if (const size_t nul = text.find('\0'); nul != std::string::npos)
     throw JsonError("not valid JSON (it holds a NUL byte)", nul + 1);
   std::vector<std::set<std::string>> keys;  // of the objects that are open
-  const auto check = [&](int depth, typename Json::parse_event_t event, Json& parsed) {
+  const auto check = [&](int depth, typename AnyJson::parse_event_t event, AnyJson& parsed) {
     if (depth > kMaxDepth) throw JsonError("more than " + std::to_string(kMaxDepth) + " levels", 0);
-    if (event == Json::parse_event_t::object_start) keys.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys.pop_back();
-    if (event != Json::parse_event_t::key) return true;
+    if (event == AnyJson::parse_event_t::object_start) keys.emplace_back();
+    if (event == AnyJson::parse_event_t::object_end) keys.pop_back();
+    if (event != AnyJson::parse_event_t::key) return true;
     const auto name = parsed.template get<std::string>();
     if (!keys.back().insert(name).second)
       throw JsonError("the key '" + plain_text(name, kShownValue) + "' occurs twice in one object", 0);
@@ -32,10 +32,10 @@ Json read(const std::string& text, size_t most_keys, bool with_comments) {
     return true;
   };
   try {
-    return Json::parse(text, check, /*allow_exceptions=*/true, with_comments);
-  } catch (const typename Json::parse_error& error) {
+    return AnyJson::parse(text, check, /*allow_exceptions=*/true, with_comments);
+  } catch (const typename AnyJson::parse_error& error) {
     throw JsonError("not valid JSON (" + reason_of(error) + ")", error.byte);
-  } catch (const typename Json::exception& error) {
+  } catch (const typename AnyJson::exception& error) {
     throw JsonError(reason_of(error), 0);
   }
 }

@@ -56,8 +56,7 @@ void check_file(const fs::path& folder, const Manifest::File& file) {
 fs::path named_by_latest(const fs::path& path) {
   std::error_code ec;
   constexpr uintmax_t kMostBytes = 4096;
-  if (path.filename() != "latest" || !fs::is_regular_file(path, ec) || fs::file_size(path, ec) > kMostBytes)
-    return path;
+  if (path.filename() != kLatest || !fs::is_regular_file(path, ec) || fs::file_size(path, ec) > kMostBytes) return path;
   std::string name = read_whole(path);
   name.erase(name.find_last_not_of(" \n\r\t") + 1);
   if (name.empty() || fs::path(name).filename() != name)
@@ -222,9 +221,9 @@ std::vector<int64_t> remove_checkpoints_after(const fs::path& run_dir, int64_t s
 NamedCheckpoint named_checkpoint(const fs::path& path) {
   NamedCheckpoint out{named_by_latest(path), {}};
   std::error_code ec;
-  if (path.empty() || fs::exists(out.folder / "manifest.json", ec)) return out;
+  if (path.empty() || fs::exists(out.folder / kManifest, ec)) return out;
   const std::vector<CheckpointPlace> places = list_checkpoints(run_folder_of(out.folder));
-  const auto is_ours = [&](const CheckpointPlace& place) { return fs::exists(place.folder / "manifest.json", ec); };
+  const auto is_ours = [&](const CheckpointPlace& place) { return fs::exists(place.folder / kManifest, ec); };
   if (std::none_of(places.begin(), places.end(), is_ours)) return out;
   std::string damages;
   for (const CheckpointPlace& place : places) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // checkpoint/checkpoint_layout.hpp: the tensors of a checkpoint, and where each of them is stored. It depends only on
-// the model and its optimizers, so it is the same for every rank, world size and strategy.
+// the model and its optimizers, so it is the same for every rank, world size and strategy. Also how other programs store
+// the same weights.
 //
 //   model.safetensors      parameters in fp32 (the masters) and the model's buffers, by their names
 //   optimizer.safetensors  slots of the optimizers: "exp_avg/<parameter>"

@@ -7,7 +7,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
@@ -15,17 +14,11 @@
 #include "engine/services/rank_seat.hpp"
 #include "launch/kv.hpp"
 #include "launch/loader_record.hpp"
+#include "launch/memory_kills.hpp"
 #include "launch/progress.hpp"
 #include "launch/watchdog.hpp"
 
 namespace ddhost {
-
-// Where the kernel shows its counters. Tests give files of their own.
-struct CgroupFiles {
-  std::filesystem::path own = "/proc/self/cgroup";  // the cgroups of this process
-  std::filesystem::path root = "/sys/fs/cgroup";    // where they are mounted
-  std::filesystem::path machine = "/proc/vmstat";   // for a process that no cgroup counts
-};
 
 // Runs one rank: returns its exit code (0 = success), or throws ddh::Error. DDH_UNAVAILABLE, DDH_ABORTED and
 // DDH_CANCELLED mean that another rank is the cause.
@@ -73,30 +66,5 @@ void require_memory_of_processes(int world_size, uint64_t available_bytes);
 
 // One line on stderr: "ddhost: <sentence>".
 void print_sentence(const std::string& sentence);
-
-// Whether the kernel has ended a rank for lack of memory. Such a rank dies of signal 9, like one that a user has killed; the
-// counters of its cgroup tell the two apart.
-//
-// The processes that the kernel has ended for lack of memory since this object was made: in this process's cgroup (version 1
-// or 2), or on the whole machine if the cgroup has no such counter.
-class MemoryKills {
- public:
-  explicit MemoryKills(const CgroupFiles& files);
-
-  // "the memory limit of its cgroup is 512 MiB", "the machine had no memory left"; nothing if the counter has not risen.
-  [[nodiscard]] std::optional<std::string> reason() const;
-
- private:
-  struct Counter {
-    std::filesystem::path file;
-    std::string name;             // of its line: "oom_kill"
-    std::filesystem::path limit;  // of the cgroup; empty: the machine's counter
-  };
-  static Counter find_counter(const CgroupFiles& files);
-  [[nodiscard]] std::optional<uint64_t> count() const;
-
-  const Counter counter_;
-  const std::optional<uint64_t> before_;
-};
 
 }  // namespace ddhost

@@ -2,7 +2,7 @@
 //
 // launch/loader_record.hpp: what the loader tells the launcher. The loader is a child of the launcher that loads the
 // plugins, so that code of a plugin never runs in the launcher, and starts the ranks. The record is shared memory,
-// which survives the loader: whatever ends it, the launcher can say what it was doing. A watchdog of loading reads it.
+// which survives the loader: whatever ends it, the launcher can say what it was doing.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,6 @@
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "launch/watchdog.hpp"
 
 namespace ddhost {
 
@@ -67,23 +65,6 @@ class LoaderRecord {
   [[nodiscard]] Page& page() const { return *static_cast<Page*>(memory_); }
 
   void* memory_ = nullptr;
-};
-
-// The watchdog of loading: names a library whose own code takes long when it is loaded.
-class LoadWatch {
- public:
-  // `record` outlives the object.
-  LoadWatch(const LoaderRecord& record, WatchdogLimits limits) : record_(record), limits_(limits) {}
-
-  // The launcher calls it as often as the watchdog of the ranks.
-  [[nodiscard]] Watchdog::News look(Watchdog::Clock::time_point now);
-
- private:
-  const LoaderRecord& record_;
-  const WatchdogLimits limits_;
-  uint32_t load_ = 0;
-  Watchdog::Clock::time_point since_;
-  std::chrono::milliseconds notice_{0};  // the next one is due at this age
 };
 
 }  // namespace ddhost

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // launch/supervisor.hpp: the launcher while the run goes on. One loop serves the store, follows the loader and the
-// ranks, notices the user's signals, and leaves only when every process of the run has been waited for.
+// ranks, notices the user's signals and libraries that are overwritten, and leaves only when every process of the run has been
+// waited for.
 #pragma once
 
 #include <sys/stat.h>
@@ -15,6 +16,7 @@
 #include "launch/kv.hpp"
 #include "launch/launch.hpp"
 #include "launch/loader_record.hpp"
+#include "launch/memory_kills.hpp"
 #include "launch/verdict.hpp"
 #include "launch/watchdog.hpp"
 

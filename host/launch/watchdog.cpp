@@ -6,11 +6,16 @@
 #include <utility>
 
 #include "ddh/sdk/plugin.hpp"
+#include "launch/loader_record.hpp"
 
 namespace ddhost {
 namespace {
 
 using std::chrono::milliseconds;
+using RankState = Watchdog::RankState;
+
+// The factor on the notice limit for calls that prepare the run (create, attach ...), and for loading.
+constexpr int kPreparationFactor = 3;
 
 constexpr uint32_t kStoppedSerial = 1;
 
@@ -27,20 +32,13 @@ std::string numbers(const std::vector<int>& ranks) {
   return text;
 }
 
-using std::chrono::milliseconds;
-using RankState = Watchdog::RankState;
-
-milliseconds between(Standstill::Clock::time_point begin, Standstill::Clock::time_point end) {
-  return std::chrono::duration_cast<milliseconds>(end - begin);
-}
-
-}  // namespace
-
+// "12 s".
 std::string seconds_text(milliseconds time) {
   const int64_t ms = time.count();
   return ms >= 10000 || ms % 1000 == 0 ? ddh::str(ms / 1000, " s") : ddh::str(ms / 1000, ".", ms % 1000 / 100, " s");
 }
 
+// The time since the last look if it is so long that this process and the ranks were stopped (Ctrl-Z); else 0.
 milliseconds pause_before(std::chrono::steady_clock::time_point now,
                           std::optional<std::chrono::steady_clock::time_point> last_look, milliseconds interval) {
   constexpr int kMissedLooks = 10;
@@ -48,10 +46,13 @@ milliseconds pause_before(std::chrono::steady_clock::time_point now,
   return gap < kMissedLooks * interval ? milliseconds{0} : gap;
 }
 
+// The text that follows the message about a call that lasted too long.
 std::string abort_reason(const WatchdogLimits& limits) {
   return ddh::str("; the run has ended (run.watchdog_abort=", seconds_text(limits.abort),
                   "); fix the plugin, or raise run.watchdog_abort (0: no limit)");
 }
+
+}  // namespace
 
 Watchdog::Watchdog(const Progress& progress, int world_size, WatchdogLimits limits)
     : progress_(progress), limits_(limits), ranks_(static_cast<size_t>(world_size)) {}
@@ -226,7 +227,7 @@ void Standstill::follow(int rank, Clock::time_point now) {
       if (depth > 0) continue;
       Call& call = of.calls[t];
       if (call.frame.serial != 0 && !is_preparation(call.frame.call))
-        longest_ = std::max(longest_, between(call.since, call.waited.value_or(now)));
+        longest_ = std::max(longest_, age_of(call.since, call.waited.value_or(now)));
       call = {frame, last_look_.value_or(now), std::nullopt};
     }
   }
@@ -286,7 +287,7 @@ std::string Standstill::look(Clock::time_point now, std::optional<Clock::time_po
   for (int rank = 0; rank < world; ++rank) {
     const Rank& of = ranks_[static_cast<size_t>(rank)];
     if (of.state == RankState::kEnded || progress_.is_complete(rank)) continue;
-    const bool is_still = between(of.changed, now) >= limit();
+    const bool is_still = age_of(of.changed, now) >= limit();
     const std::optional<std::string> place = place_of(rank);
     if (is_still && place)
       still.push_back(ddh::str("rank ", rank, " (", *place, ")"));
@@ -297,6 +298,26 @@ std::string Standstill::look(Clock::time_point now, std::optional<Clock::time_po
   }
   if (!still.empty()) return sentence(still);
   return others_may_go_on || waiting.empty() ? "" : sentence(waiting);
+}
+
+Watchdog::News LoadWatch::look(Watchdog::Clock::time_point now) {
+  Watchdog::News news;
+  if (limits_.notice.count() == 0) return news;
+  if (const uint32_t current = record_.current_load(); current != load_) {
+    load_ = current;
+    since_ = now;
+    notice_ = limits_.notice * kPreparationFactor;
+  }
+  if (load_ == 0) return news;
+  const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(now - since_);
+  const std::string sentence = ddh::str(record_.loading(), " has taken ", seconds_text(age), " so far");
+  if (limits_.abort.count() > 0 && age >= limits_.abort) {
+    news.end = sentence + abort_reason(limits_);
+  } else if (age >= notice_) {
+    news.notices.push_back(sentence);
+    while (notice_ <= age) notice_ *= 2;
+  }
+  return news;
 }
 
 }  // namespace ddhost

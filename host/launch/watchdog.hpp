@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// launch/watchdog.hpp: names the rank, the plugin and the call that the others wait for. It reads the ranks' records,
-// so it also detects ranks that loop, hang or are stopped. The launcher calls it regularly; it has no thread.
+// launch/watchdog.hpp: names the rank, the plugin and the call that the others wait for; a library that takes long to load; and,
+// after a signal, the ranks that begin and end no call any more. It reads the records of the ranks and of the loader, so it also
+// detects ranks that loop, hang or are stopped. The launcher calls it regularly; it has no thread.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <string>
@@ -13,23 +15,13 @@
 
 namespace ddhost {
 
-// The factor on the notice limit for calls that prepare the run (create, attach ...).
-inline constexpr int kPreparationFactor = 3;
-
 // A notice limit of 0 switches the watchdog off.
 struct WatchdogLimits {
   std::chrono::milliseconds notice{0};  // run.watchdog: first notice after this time, each next after twice the time
   std::chrono::milliseconds abort{0};   // run.watchdog_abort; 0: never
 };
 
-// "12 s".
-std::string seconds_text(std::chrono::milliseconds time);
-// The time since the last look if it is so long that this process and the ranks were stopped (Ctrl-Z); else 0.
-std::chrono::milliseconds pause_before(std::chrono::steady_clock::time_point now,
-                                       std::optional<std::chrono::steady_clock::time_point> last_look,
-                                       std::chrono::milliseconds interval);
-// The text that follows the message about a call that lasted too long.
-std::string abort_reason(const WatchdogLimits& limits);
+class LoaderRecord;
 
 class Watchdog {
  public:
@@ -127,6 +119,23 @@ class Standstill {
   std::vector<Rank> ranks_;
   bool is_stopped_ = false;  // the signal has come
   std::optional<Clock::time_point> last_look_;
+};
+
+// The watchdog of loading: names a library whose own code takes long when it is loaded.
+class LoadWatch {
+ public:
+  // `record` outlives the object.
+  LoadWatch(const LoaderRecord& record, WatchdogLimits limits) : record_(record), limits_(limits) {}
+
+  // The launcher calls it as often as the watchdog of the ranks.
+  [[nodiscard]] Watchdog::News look(Watchdog::Clock::time_point now);
+
+ private:
+  const LoaderRecord& record_;
+  const WatchdogLimits limits_;
+  uint32_t load_ = 0;
+  Watchdog::Clock::time_point since_;
+  std::chrono::milliseconds notice_{0};  // the next one is due at this age
 };
 
 }  // namespace ddhost

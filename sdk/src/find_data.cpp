@@ -35,9 +35,7 @@ std::string find_data(const Host& host, const std::string& dataset, DataKind kin
   if (found.empty()) {
     std::error_code ignored;
     const fs::path program = fs::read_symlink("/proc/self/exe", ignored).parent_path();
-    std::vector<fs::path> places = {fs::path("../../shared/data") / dataset};
-    places.insert(places.end(), more.begin(), more.end());
-    for (const fs::path& relative : places) {
+    for (const std::string& relative : more) {
       const fs::path place = (program / relative).lexically_normal();
       if (found.empty() && is_there(place, kind)) found = place;
     }

@@ -7,6 +7,7 @@
 #include <catch2/catch.hpp>
 
 #include "fixtures/harness/safetensors.hpp"
+#include "fixtures/harness/setting.hpp"
 #include "fixtures/harness/toy_run.hpp"
 
 using namespace ddhost::test;
@@ -77,6 +78,18 @@ TEST_CASE("a format of the SDK's examples reads a file of llm.c with the same bi
   const Words named = {"run.format=" + test_plugin("llmc_format"), "--save-final", out.file("b.safetensors")};
   check_equal(call_ddhost(gpt_words(out, "b", joined(from, named))), out.file("b.safetensors"));
 
+  // Training from it is training from these weights.
+  const auto two_steps = [&](const std::string& run, const std::string& file) {
+    const Said said = call_ddhost(
+        gpt_words(out, run, {"train.steps=2", "train.init_from=" + file, "run.format=" + test_plugin("llmc_format")}));
+    INFO(said.err);
+    REQUIRE(said.code == 0);
+    return read_run(out.file(run)).column("loss");
+  };
+  const std::vector<std::string> losses = two_steps("of_llmc", out.file("gpt2.bin"));
+  CHECK(losses.size() == 2);
+  CHECK(losses == two_steps("of_safetensors", out.file("a.safetensors")));
+
   // By itself it is found in the folders of plugins.
   const std::string folder = out.file("plugins");
   std::filesystem::create_directory(folder);
@@ -122,6 +135,46 @@ TEST_CASE("a format that misbehaves ends the run with one sentence", "[cli]") {
     return;
   }
   check_refused(run, words);
+}
+
+TEST_CASE("a format that misbehaves when it is asked whether a file is its own ends the run with one sentence",
+          "[cli]") {
+  const TempFolder folder;
+  std::ofstream(folder.file("x.bad")) << "x";
+  std::filesystem::create_directory(folder.file("plugins"));
+  std::filesystem::copy(test_plugin("bad_format"), folder.file("plugins"));
+  const Setting plugins("DDHOST_PLUGIN_PATH", folder.file("plugins"));
+  const auto refused = [&](const char* fault, const Words& words) {
+    INFO(fault);
+    const Setting how("BAD_FORMAT", fault);
+    check_refused(toy_run({"train.steps=1", "train.init_from=" + folder.file("x.bad"), "run.watchdog_abort=1"}), words);
+  };
+  refused("matches:segv", {"signal 11", "in matches of format 'bad_format'", "x.bad"});
+  refused("matches:loop", {"matches of format 'bad_format' has not returned for 1 s", "x.bad"});
+}
+
+TEST_CASE("ckpt import takes a format, its memory and its time, and leaves nothing behind a format that fails",
+          "[cli]") {
+  const TempFolder folder;
+  std::ofstream(folder.file("x.bad")) << "x";
+  const auto said = [&](const char* fault, const Words& more) {
+    const Setting how("BAD_FORMAT", fault);
+    return call_ddhost(joined({"ckpt", "import", folder.file("x.bad"), "--out", folder.file("out"), "--format",
+                               test_plugin("bad_format"), "--like", folder.file("run")},
+                              more));
+  };
+  REQUIRE(call_ddhost({"--model", toy_model(), "train.steps=1", "checkpoint.every=1", "run.quiet=true",
+                       "run.sample_tokens=0", "run.dir=" + folder.file("run")})
+              .code == 0);
+  const auto refused = [&](const Said& one, const char* words) {
+    INFO(one.err);
+    CHECK(one.code == 1);
+    CHECK_THAT(one.err, Catch::Contains(words) && Catch::Contains("x.bad"));
+    CHECK_FALSE(std::filesystem::exists(folder.file("out")));
+  };
+  refused(said("open:segv", {}), "in open of format 'bad_format'");
+  refused(said("open:memory", {"--convert-memory", "300MiB"}), "--convert-memory");
+  refused(said("open:loop", {"--watchdog-abort", "1"}), "has not returned for 1 s");
 }
 
 TEST_CASE("a format that does not return is ended after run.watchdog_abort", "[cli]") {

@@ -79,3 +79,23 @@ TEST_CASE("offloading to host memory and to files copies the data on a device wi
     }
   }
 }
+
+TEST_CASE("zero1, zero2 and zero3 offload optimizer state on a device with its own memory", "[equivalence][device]") {
+  const auto more = GENERATE(Options{}, Options{"precision.compute=bf16", "train.grad_accum_steps=2"});
+  Options options = {"model.width=20", "model.hidden=130"};  // several tiles
+  options.insert(options.end(), more.begin(), more.end());
+  const Result reference = run(kDdp, 2, options, 6);
+  const TempFolder folder;
+  for (const char* const strategy : {"zero1", "zero2", "zero3"}) {
+    for (const std::string device : {"cpu", "nvme"}) {
+      Variant way = on_device(strategy, "loop");
+      for (const std::string& option :
+           {"strategy.offload_optimizer.device=" + device, "strategy.nvme_path=" + folder.path().string(),
+            std::string("strategy.buffer_bytes=4096"), std::string("strategy.buffer_count=2")})
+        way.options.push_back(option);
+      const Result other = run(way, 2, options, 6);
+      check_same_bits(reference, other);
+      check_plan(other);
+    }
+  }
+}

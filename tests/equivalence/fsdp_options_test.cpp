@@ -149,3 +149,17 @@ TEST_CASE("a model whose states exceed the device's memory trains with cpu_offlo
   const Result reference = run(kReference, 2, model, kSteps);
   check(reference, small + Options{"strategy.cpu_offload=true"}, 2);
 }
+
+// With ZeRO-2 the optimizer state, 8 bytes for each parameter on one rank, leaves the device's memory for pinned memory.
+TEST_CASE("a model whose optimizer state exceeds the device's memory trains with zero2 that offloads it", "[memory]") {
+  const Options model = {"model.layers=12", "model.width=40", "model.hidden=64"};
+  const Options small = kSim + Options{"device.capacity_bytes=900000"};
+  const Result refused = attempt({{"zero2", "loop", small}, 1, model, kSteps});
+  CHECK(refused.code != 0);
+  CHECK_THAT(refused.err, Contains("device.capacity_bytes") && Contains("'optim'"));
+  const Result reference = run(kReference, 1, model, kSteps);
+  check_same_bits(
+      reference,
+      run({"zero2", "loop", small + Options{"strategy.offload_optimizer.device=cpu", "strategy.buffer_bytes=65536"}}, 1,
+          model, kSteps));
+}

@@ -51,7 +51,7 @@ std::optional<WorkEstimate> estimate_program(const PluginCaller& call, ddh_inst*
 }
 
 std::vector<ProgramWork> work_done(const WorkEstimates& estimates, const ddh_model_desc& model,
-                                   const std::map<WorkKind, Monitor::Work>& done) {
+                                   const std::map<WorkKind, RunOutput::Work>& done) {
   std::vector<ProgramWork> out;
   for (const auto& [kind, work] : done)
     if (const auto found = estimates.find(kind); found != estimates.end())

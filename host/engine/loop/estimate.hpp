@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/calls/plugin_caller.hpp"
-#include "engine/record/monitor.hpp"
+#include "engine/record/run_output.hpp"
 #include "engine/record/summary.hpp"
 #include "engine/settings/run_programs.hpp"
 
@@ -24,7 +24,7 @@ using WorkEstimates = std::map<WorkKind, WorkEstimate>;
 
 // Of the training programs that have an estimate.
 std::vector<ProgramWork> work_done(const WorkEstimates& estimates, const ddh_model_desc& model,
-                                   const std::map<WorkKind, Monitor::Work>& done);
+                                   const std::map<WorkKind, RunOutput::Work>& done);
 
 // The device measures for some milliseconds, if it can. `threads`: of each rank, on a device with host memory.
 RankPeak rank_peak(const RunConfig& config, const Device& device, int threads);

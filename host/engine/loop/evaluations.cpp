@@ -196,11 +196,11 @@ std::string EvaluatedMetric::restore(const BestState& saved) {
   return "";
 }
 
-Evaluations::Evaluations(const TrainSetup& setup, const TrainOrder& order, PhaseRates& rates, Monitor& monitor)
+Evaluations::Evaluations(const TrainSetup& setup, const TrainOrder& order, PhaseRates& rates, RunOutput& output)
     : setup_(setup),
       order_(order),
       rates_(rates),
-      monitor_(monitor),
+      output_(output),
       every_steps_(setup.services.config.get<int64_t>("train.eval_every")),
       every_epochs_(setup.services.config.get<int64_t>("train.eval_every_epochs")),
       all_(make_evaluations(setup)),
@@ -239,7 +239,7 @@ bool Evaluations::run(const TrainPosition& at) {
   for (const Evaluation& evaluation : all_) {
     const std::vector<ReportedValue>& values = evaluation.values();
     const ddh_program_desc& program = *setup_.model.programs[evaluation.program()];
-    monitor_.evaluated(at.step, values, setup_.train_programs.size() > 1 ? program.name : "");
+    output_.evaluated(at.step, values, setup_.train_programs.size() > 1 ? program.name : "");
     rates_.evaluated(at.phase, loss_of(program, values));
     patience_.evaluated(at.step, evaluation.program(), values);
     best_.evaluated(at.step, evaluation.program(), values);

@@ -16,8 +16,8 @@
 
 #include "checkpoint/train_progress.hpp"
 #include "engine/loop/train_setup.hpp"
-#include "engine/record/monitor.hpp"
 #include "engine/record/reports.hpp"
+#include "engine/record/run_output.hpp"
 #include "engine/samples/sample_order.hpp"
 #include "engine/samples/train_order.hpp"
 #include "engine/settings/phase_rates.hpp"
@@ -149,7 +149,7 @@ class Evaluations {
  public:
   // The arguments outlive this object. Throws if the model or its data can't be evaluated, or if the schedule needs a
   // loss that no evaluation reports.
-  Evaluations(const TrainSetup& setup, const TrainOrder& order, PhaseRates& rates, Monitor& monitor);
+  Evaluations(const TrainSetup& setup, const TrainOrder& order, PhaseRates& rates, RunOutput& output);
 
   [[nodiscard]] bool are_due(const TrainStep& step) const;
   // Evaluates the training programs of this run after the last step of `at`, with the values that a file of weights would
@@ -166,7 +166,7 @@ class Evaluations {
   const TrainSetup& setup_;
   const TrainOrder& order_;
   PhaseRates& rates_;
-  Monitor& monitor_;
+  RunOutput& output_;
   const int64_t every_steps_, every_epochs_;  // 0: not used
   std::vector<Evaluation> all_;
   Patience patience_;

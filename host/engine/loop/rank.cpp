@@ -306,12 +306,12 @@ class Rank {
     estimate_programs();
     if (const std::string failure = log_failure_->sentence(); !failure.empty())
       ddh::fail(DDH_RESOURCE_EXHAUSTED, failure);
-    monitor_ = std::make_unique<Monitor>(services_, plan_.monitors, plan_.run_dir.string(), first.sample_unit,
-                                         checkpoints_->first_step_after(), order_->last_step());
-    train_end_ = train_loop(setup(), *order_, *rates_, *monitor_, *checkpoints_, *replicas_);
+    output_ = std::make_unique<RunOutput>(services_, plan_.monitors, plan_.run_dir.string(), first.sample_unit,
+                                          checkpoints_->first_step_after(), order_->last_step());
+    train_end_ = train_loop(setup(), *order_, *rates_, *output_, *checkpoints_, *replicas_);
     services_.seat.record.set_begun();  // also a resumed run that had no step left
     if (!train_end_.stopped) services_.seat.record.set_done();
-    monitor_->finish_line();
+    output_->finish_line();
   }
 
   void save() {
@@ -348,9 +348,9 @@ class Rank {
   void report() {
     Summary summary(services_, memory_plan_);
     if (is_first() && !estimates_.empty())
-      summary.set_work(work_done(estimates_, *model_desc_, monitor_->work()),
+      summary.set_work(work_done(estimates_, *model_desc_, output_->work()),
                        rank_peak(config(), *services_.device, plan_.threads_per_rank));
-    monitor_->end(summary.json(services_, train_end_.last_step, monitor_->mean_step_ms()));
+    output_->end(summary.json(services_, train_end_.last_step, output_->mean_step_ms()));
     const std::vector<std::string> samples = samples_of_the_end();
     if (!is_first() || config().get<bool>("run.quiet")) return;
     std::string text;
@@ -369,7 +369,7 @@ class Rank {
   void end_with_failure() const {
     std::string all;
     for (const std::string& sentence :
-         {save_failure_, monitor_->failure(), monitor_->count_failure(), log_failure_->sentence(), stdout_failure_})
+         {save_failure_, output_->failure(), output_->count_failure(), log_failure_->sentence(), stdout_failure_})
       if (!sentence.empty()) all += (all.empty() ? "" : "; ") + sentence;
     if (!all.empty()) ddh::fail(DDH_FAILED_PRECONDITION, all);
   }
@@ -430,7 +430,7 @@ class Rank {
     ddh::ErrorBuffer ignored;
     if (services_.device != nullptr)
       services_.device->streams().synchronize(services_.device->context(), nullptr, ignored.get());
-    monitor_.reset();
+    output_.reset();
     checkpoints_.reset();
     replicas_.reset();
     checks_.reset();
@@ -475,7 +475,7 @@ class Rank {
   std::unique_ptr<Checkpointing> checkpoints_;
   std::unique_ptr<ViewCheck> views_;
   std::unique_ptr<OpRunner> runner_;
-  std::unique_ptr<Monitor> monitor_;
+  std::unique_ptr<RunOutput> output_;
   TrainEnd train_end_{};
   std::string save_failure_, stdout_failure_;  // sentences with which the run ends; empty: none
 };

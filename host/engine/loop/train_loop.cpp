@@ -68,8 +68,8 @@ class UpdatePrograms {
 class PhaseChanges {
  public:
   // All outlive this object.
-  PhaseChanges(const TrainSetup& setup, const TrainOrder& order, const UpdatePrograms& updates, Monitor& monitor)
-      : setup_(setup), order_(order), updates_(updates), monitor_(monitor) {}
+  PhaseChanges(const TrainSetup& setup, const TrainOrder& order, const UpdatePrograms& updates, RunOutput& output)
+      : setup_(setup), order_(order), updates_(updates), output_(output) {}
 
   // Whether before() resets or frees optimizer state.
   [[nodiscard]] bool changes_state(const TrainStep& step) const { return resets_state(step) || frees_state(step); }
@@ -93,7 +93,7 @@ class PhaseChanges {
   const TrainSetup& setup_;
   const TrainOrder& order_;
   const UpdatePrograms& updates_;
-  Monitor& monitor_;
+  RunOutput& output_;
 };
 
 void PhaseChanges::before(const TrainStep& step) const {
@@ -123,7 +123,7 @@ void PhaseChanges::say(const TrainStep& step) const {
   for (const int32_t program : spec_of(step).turns)
     programs += (programs.empty() ? "" : ", ") + std::string(setup_.model.programs[program]->name);
   const std::string cycles = order_.cycles() > 1 ? ddh::str(", in ", order_.cycles(), " cycles") : "";
-  monitor_.finish_line();
+  output_.finish_line();
   setup_.services.log->info("phase {} of {}{}: {}, {} steps", step.phase + 1, count, cycles, programs,
                             order_.steps_of(step.phase));
 }
@@ -163,12 +163,12 @@ void UpdatePrograms::run(int32_t program, int64_t step) const {
 // The loop itself. Members are what outlives a step.
 class TrainLoop {
  public:
-  TrainLoop(const TrainSetup& setup, const TrainOrder& order, PhaseRates& rates, Monitor& monitor,
+  TrainLoop(const TrainSetup& setup, const TrainOrder& order, PhaseRates& rates, RunOutput& output,
             Checkpointing& checkpoints, ReplicaChecks& replicas)
       : setup_(setup),
         order_(order),
         rates_(rates),
-        monitor_(monitor),
+        output_(output),
         checkpoints_(checkpoints),
         replicas_(replicas),
         services_(setup.services),
@@ -177,9 +177,9 @@ class TrainLoop {
         position_(order.begin()),
         loss_scale_(LossScaleSettings::from(services_.config)),
         max_skipped_(services_.config.get<int64_t>("precision.max_skipped")),
-        evaluations_(setup_, order_, rates_, monitor_),
+        evaluations_(setup_, order_, rates_, output_),
         updates_(setup_),
-        changes_(setup_, order_, updates_, monitor_),
+        changes_(setup_, order_, updates_, output_),
         buffers_(setup_.model_callers.main, setup_.model_inst, setup_.model_table, setup_.model, services_, accum_,
                  services_.config.get<bool>("train.sync_buffers")) {
     checkpoints.restore(state());
@@ -189,11 +189,11 @@ class TrainLoop {
     const bool is_pending = checkpoints_.has_evaluation_pending();
     const bool goes_on = checkpoints_.has_resumed() && !is_pending;
     if (goes_on && (order_.is_at_end(position_) || evaluations_.end_run())) return {position_.step, false, true};
-    monitor_.begin();
+    output_.begin();
     if (is_pending) {
       if (!evaluate()) return {position_.step, true, false};
       checkpoints_.late_evaluation_done(state());
-      monitor_.saved(checkpoints_.last_committed());
+      output_.saved(checkpoints_.last_committed());
       if (evaluations_.end_run()) return {position_.step, false, false};
     }
     Loader loader(setup_.model_inst, setup_.model_table, setup_.model_callers, order_, position_,
@@ -213,7 +213,7 @@ class TrainLoop {
 
   void train_step(const TrainStep& now, Loader& loader) {
     const ddh_program_desc& described = *setup_.model.programs[now.program];
-    monitor_.step_begin(now.step);
+    output_.step_begin(now.step);
     if (changes_.changes_state(now)) checkpoints_.before_update();
     changes_.before(now);
     const double seed_scale = seed_scale_for(now.span.count, loss_scale_.value());
@@ -236,7 +236,7 @@ class TrainLoop {
     };
     const RankRecord& record = services_.seat.record;
     services_.step->set_metrics(metrics_,
-                                {record.stop_requested() || !monitor_.failure().empty(), record.saves_requested(),
+                                {record.stop_requested() || !output_.failure().empty(), record.saves_requested(),
                                  checkpoints_.is_writing(), checkpoints_.wants_by_clock()},
                                 results_at_once ? std::function<void()>() : take_all);
     checkpoints_.before_update();
@@ -258,12 +258,12 @@ class TrainLoop {
   Next finish_step(const TrainStep& now) {
     const ddh_step_block& block = services_.step->block();
     const StepOutcome& outcome = services_.step->outcome();
-    monitor_.step_end(block, outcome,
-                      {values_,
-                       setup_.train_programs.size() > 1 ? setup_.model.programs[now.program]->name : "",
-                       now.span.count,
-                       {now.program, now.cut.micro_batch},
-                       epoch_place(order_, now)});
+    output_.step_end(block, outcome,
+                     {values_,
+                      setup_.train_programs.size() > 1 ? setup_.model.programs[now.program]->name : "",
+                      now.span.count,
+                      {now.program, now.cut.micro_batch},
+                      epoch_place(order_, now)});
     require_success_possible(loss_scale_.step_done(!outcome.nonfinite.empty()), outcome, block);
     skipped_in_a_row_ = block.skip == 0 ? 0 : skipped_in_a_row_ + 1;
     require_progress(skipped_in_a_row_, max_skipped_, outcome, block);
@@ -280,7 +280,7 @@ class TrainLoop {
     const bool ends = next != Next::step || order_.is_at_end(position_);
     replicas_.step_done(now.step, ends);
     checkpoints_.step_done({now, outcome.requests, ends, !is_evaluated}, state());
-    monitor_.saved(checkpoints_.last_committed());
+    output_.saved(checkpoints_.last_committed());
     return next;
   }
 
@@ -296,7 +296,7 @@ class TrainLoop {
   TrainSetup setup_;
   const TrainOrder& order_;
   PhaseRates& rates_;
-  Monitor& monitor_;
+  RunOutput& output_;
   Checkpointing& checkpoints_;
   ReplicaChecks& replicas_;
   RankServices& services_;
@@ -316,9 +316,9 @@ class TrainLoop {
 
 }  // namespace
 
-TrainEnd train_loop(const TrainSetup& setup, const TrainOrder& order, PhaseRates& rates, Monitor& monitor,
+TrainEnd train_loop(const TrainSetup& setup, const TrainOrder& order, PhaseRates& rates, RunOutput& output,
                     Checkpointing& checkpoints, ReplicaChecks& replicas) {
-  return TrainLoop(setup, order, rates, monitor, checkpoints, replicas).run();
+  return TrainLoop(setup, order, rates, output, checkpoints, replicas).run();
 }
 
 }  // namespace ddhost

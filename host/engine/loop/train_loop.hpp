@@ -7,7 +7,7 @@
 #include "engine/checks/replicas.hpp"
 #include "engine/loop/checkpointing.hpp"
 #include "engine/loop/train_setup.hpp"
-#include "engine/record/monitor.hpp"
+#include "engine/record/run_output.hpp"
 #include "engine/samples/train_order.hpp"
 #include "engine/settings/phase_rates.hpp"
 
@@ -21,7 +21,7 @@ struct TrainEnd {
 };
 
 // Runs the steps of the order, fewer if the run is asked to stop: from the first, or after that of a checkpoint.
-TrainEnd train_loop(const TrainSetup& setup, const TrainOrder& order, PhaseRates& rates, Monitor& monitor,
+TrainEnd train_loop(const TrainSetup& setup, const TrainOrder& order, PhaseRates& rates, RunOutput& output,
                     Checkpointing& checkpoints, ReplicaChecks& replicas);
 
 }  // namespace ddhost

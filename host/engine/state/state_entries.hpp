@@ -39,8 +39,7 @@ std::optional<NonfinitePlace> first_nonfinite(const std::vector<ddh_state_entry>
 void renew_optimizer_state(const StateSource& source, StepCoordinator& step, int32_t program, Staging& staging);
 
 // Tells the strategy which parameters and slots the programs of Optimizers::set_later use. It may free the other slots, and
-// gradients of the other parameters.
-// [collective]
+// gradients of the other parameters. [collective]
 void free_past_state(const StateSource& source, const Optimizers& optimizers);
 
 }  // namespace ddhost

@@ -2,7 +2,7 @@
 //
 // engine/services/optim/optimizers.hpp: the run's optimizer instances. Strategies see one list of the slots of all
 // instances. A step uses the instance that its program names. The slots, and the shards that a strategy passes, are
-// checked here.
+// checked here. It also sums the norms of parameters that an optimizer needs.
 #pragma once
 
 #include <deque>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // engine/services/tables/interfaces.hpp: the tables that plugins get from the host. They are the same for all ranks;
-// only `h` differs, which points to a PluginSeat.
+// only `h` differs, which points to a PluginSeat: the plugin, its rank's services, and the handles that plugins own.
 #pragma once
 
 #include <cstdint>

@@ -36,10 +36,19 @@ TEST_CASE("a DeepSpeed configuration is named, with the options that say the sam
                                  "other settings are not among these;"));
   CHECK_THAT(refusal(R"({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}},
                          "train_micro_batch_size_per_gpu": "auto"})"),
-             Catch::Contains("give instead: --strategy zero3_offload;"));
+             Catch::Contains("give instead: --strategy zero3_offload strategy.offload_optimizer.device=cpu;"));
   CHECK_THAT(refusal(R"({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}},
                          "train_micro_batch_size_per_gpu": "auto"})"),
              Catch::Contains("give instead: --strategy zero2 strategy.offload_optimizer.device=cpu;"));
+  CHECK_THAT(refusal(R"({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme"},
+                                                 "offload_param": {"device": "cpu"}}})"),
+             Catch::Contains("give instead: --strategy zero3_offload strategy.offload_optimizer.device=nvme "
+                             "strategy.offload_param.device=cpu;"));
+  CHECK_THAT(refusal(R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme"}}})"),
+             Catch::Contains("give instead: --strategy zero3_offload strategy.offload_optimizer.device=none "
+                             "strategy.offload_param.device=nvme;"));
+  CHECK_THAT(refusal(R"({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "none"}}})"),
+             Catch::Contains("give instead: --strategy zero3;"));
   CHECK_THAT(refusal(R"({"train_batch_size": 16, "fp16": {"enabled": true}})"),
              Catch::Contains("DeepSpeed") && Catch::Contains("precision.compute=fp16"));
 }
@@ -52,7 +61,8 @@ TEST_CASE("a configuration of Accelerate is named, with the options that say the
   CHECK_THAT(
       refusal("compute_environment: LOCAL_MACHINE\ndeepspeed_config:\n  zero_stage: 3\n"
               "  offload_optimizer_device: cpu\n  gradient_accumulation_steps: 2\ndistributed_type: DEEPSPEED\n"),
-      Catch::Contains("give instead: --strategy zero3_offload train.grad_accum_steps=2;"));
+      Catch::Contains("give instead: --strategy zero3_offload strategy.offload_optimizer.device=cpu "
+                      "train.grad_accum_steps=2;"));
   CHECK_THAT(
       refusal(R"({"compute_environment": "LOCAL_MACHINE", "distributed_type": "MULTI_GPU", "num_processes": 2})"),
       Catch::Contains("Accelerate") && Catch::Contains("--strategy ddp --nproc 2"));

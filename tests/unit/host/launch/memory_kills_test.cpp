@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A rank that the kernel ends for lack of memory is told from one that a user kills, by the counters of its cgroup.
-#include "launch/launch.hpp"
+#include "launch/memory_kills.hpp"
 
 #include <signal.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The rows that a run gives its monitors: their order and values, and a monitor that fails.
-#include "engine/record/monitor.hpp"
+#include "engine/record/run_output.hpp"
 
 #include <catch2/catch.hpp>
 #include <fstream>
@@ -81,10 +81,10 @@ struct MonitoredRun {
     host.config().set("monitor.progress", "off", "test");
     host.config().set("run.quiet", true, "test");
     std::ofstream(folder.file(kRunLock)) << "";
-    monitor.emplace(host.services, plugins, folder.path().string(), "samples", resumed_after, 4);
+    output.emplace(host.services, plugins, folder.path().string(), "samples", resumed_after, 4);
   }
   void step(int64_t number, double loss, const std::string& nonfinite = "") {
-    monitor->step_begin(number);
+    output->step_begin(number);
     ddh_step_block block{};
     block.struct_size = sizeof block;
     block.step = number;
@@ -95,17 +95,17 @@ struct MonitoredRun {
     outcome.world.items = 24;
     outcome.nonfinite = nonfinite;
     const ReportedValue values[] = {{"loss", loss}, {"accuracy", 0.25}};
-    monitor->step_end(block, outcome, {values, "", 12, {0, 3}, {}});
+    output->step_end(block, outcome, {values, "", 12, {0, 3}, {}});
   }
   void evaluated(int64_t number) {
     const ReportedValue values[] = {{"loss", 0.75}};
-    monitor->evaluated(number, values, "");
+    output->evaluated(number, values, "");
   }
 
   TempFolder folder;
   HostServices host;
   const std::vector<Plugin> plugins = {{&kModule, &kA, "a.so"}, {&kModule, &kB, "b.so"}};
-  std::optional<Monitor> monitor;
+  std::optional<RunOutput> output;
 };
 
 double value(const std::string& name) {
@@ -121,19 +121,19 @@ using Calls = std::vector<std::string>;
 
 TEST_CASE("every monitor gets every row, in the order of the run, and the summary last", "[monitor]") {
   MonitoredRun run;
-  run.monitor->begin();
+  run.output->begin();
   run.step(1, 4);
   run.evaluated(1);
   run.step(2, 3);
-  run.monitor->end("{}");
+  run.output->end("{}");
   CHECK(recorded().calls == Calls{"a begin after 0", "b begin after 0", "a row 1", "b row 1", "a evaluation 1",
                                   "b evaluation 1", "a row 2", "b row 2", "a end {}", "b end {}"});
-  CHECK(run.monitor->failure().empty());
+  CHECK(run.output->failure().empty());
 }
 
 TEST_CASE("a row has the values of the model first, then those of the step", "[monitor]") {
   MonitoredRun run;
-  run.monitor->begin();
+  run.output->begin();
   run.step(1, 4);
   REQUIRE(recorded().values.size() >= 2);
   CHECK(recorded().values[0] == std::pair<std::string, double>("loss", 4));
@@ -145,60 +145,60 @@ TEST_CASE("a row has the values of the model first, then those of the step", "[m
   CHECK(value("samples_per_s") == Approx(24e3 / value("step_ms")));
   run.evaluated(1);
   CHECK(recorded().values == std::vector<std::pair<std::string, double>>{{"val_loss", 0.75}});
-  const auto& [kind, work] = *run.monitor->work().begin();
+  const auto& [kind, work] = *run.output->work().begin();
   CHECK(work.samples == 12);
 }
 
 TEST_CASE("monitor.every leaves out rows, but not that of the last step or of an early end", "[monitor]") {
   MonitoredRun run(3);
-  run.monitor->begin();
+  run.output->begin();
   for (int64_t step = 1; step <= 4; ++step) run.step(step, 1);
   CHECK(recorded().calls == Calls{"a begin after 0", "b begin after 0", "a row 3", "b row 3", "a row 4", "b row 4"});
   MonitoredRun early(3);
-  early.monitor->begin();
+  early.output->begin();
   early.step(1, 1);
   CHECK(recorded().calls.size() == 2);
-  early.monitor->end("{}");
+  early.output->end("{}");
   CHECK(recorded().calls.at(2) == "a row 1");
 }
 
 TEST_CASE("a monitor that fails ends the run with its message, and no row follows", "[monitor]") {
   MonitoredRun run;
   recorded().fails = "b row 2";
-  run.monitor->begin();
+  run.output->begin();
   run.step(1, 1);
-  CHECK(run.monitor->failure().empty());
+  CHECK(run.output->failure().empty());
   run.step(2, 1);
-  CHECK_THAT(run.monitor->failure(), Catch::Contains("monitor 'b'") && Catch::Contains("the disk is full"));
+  CHECK_THAT(run.output->failure(), Catch::Contains("monitor 'b'") && Catch::Contains("the disk is full"));
   const size_t calls = recorded().calls.size();
   run.step(3, 1);
   run.evaluated(3);
-  run.monitor->end("{}");
+  run.output->end("{}");
   CHECK(recorded().calls.size() == calls);
 }
 
 TEST_CASE("a monitor that can't open what it writes to is an error at the start", "[monitor]") {
   MonitoredRun run;
   recorded().fails = "a begin after 0";
-  CHECK_THAT(sentence_of([&] { run.monitor->begin(); }),
+  CHECK_THAT(sentence_of([&] { run.output->begin(); }),
              Catch::Contains("monitor 'a'") && Catch::Contains("the disk is full"));
 }
 
 TEST_CASE("a monitor that can't write the summary is the run's failure", "[monitor]") {
   MonitoredRun run;
   recorded().fails = "a end {}";
-  run.monitor->begin();
+  run.output->begin();
   run.step(1, 1);
-  run.monitor->end("{}");
-  CHECK_THAT(run.monitor->failure(), Catch::Contains("monitor 'a'") && Catch::Contains("the disk is full"));
+  run.output->end("{}");
+  CHECK_THAT(run.output->failure(), Catch::Contains("monitor 'a'") && Catch::Contains("the disk is full"));
 }
 
 TEST_CASE("a run that goes on tells its monitors after which step, and counts from there", "[monitor]") {
   MonitoredRun run(1, 2);
-  run.monitor->begin();
+  run.output->begin();
   CHECK(recorded().calls.front() == "a begin after 2");
   run.step(3, 1);
-  run.monitor->saved(3);
+  run.output->saved(3);
   const std::optional<StepNumbers> numbers = read_step_numbers(run.folder.path());
   REQUIRE(numbers);
   CHECK(*numbers == StepNumbers{2, 3, 3});
@@ -206,9 +206,9 @@ TEST_CASE("a run that goes on tells its monitors after which step, and counts fr
 
 TEST_CASE("a run whose lock is removed while it trains ends", "[monitor]") {
   MonitoredRun run;
-  run.monitor->begin();
+  run.output->begin();
   run.step(1, 1);
   std::filesystem::remove(run.folder.file(kRunLock));
   run.step(2, 1);
-  CHECK_THAT(run.monitor->failure(), Catch::Contains("run.lock") && Catch::Contains("was removed"));
+  CHECK_THAT(run.output->failure(), Catch::Contains("run.lock") && Catch::Contains("was removed"));
 }

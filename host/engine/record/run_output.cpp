@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/record/monitor.hpp"
+#include "engine/record/run_output.hpp"
 
 #include <spdlog/spdlog.h>
 #include <sys/ioctl.h>
@@ -64,8 +64,8 @@ size_t terminal_columns() {
 
 }  // namespace
 
-Monitor::Monitor(RankServices& services, const std::vector<Plugin>& plugins, std::string run_dir,
-                 std::string items_name, int64_t resumed_after, int64_t last_step)
+RunOutput::RunOutput(RankServices& services, const std::vector<Plugin>& plugins, std::string run_dir,
+                     std::string items_name, int64_t resumed_after, int64_t last_step)
     : services_(services),
       plugins_(plugins),
       run_dir_(std::move(run_dir)),
@@ -81,16 +81,16 @@ Monitor::Monitor(RankServices& services, const std::vector<Plugin>& plugins, std
   progress_ = !quiet && (progress == "on" || (progress == "auto" && can_redraw));
 }
 
-Monitor::~Monitor() { finish_line(); }
+RunOutput::~RunOutput() { finish_line(); }
 
-void Monitor::begin() {
+void RunOutput::begin() {
   if (services_.seat.rank != 0) return;
   monitors_.emplace(services_, plugins_, run_dir_, resumed_after_);
   count_.emplace(run_dir_, resumed_after_);
   write_config();
 }
 
-void Monitor::write_config() const {
+void RunOutput::write_config() const {
   const std::string path = run_dir_ + "/config.json";
   std::ofstream out(path);
   out << services_.config.file_text() << '\n';
@@ -98,12 +98,12 @@ void Monitor::write_config() const {
     ddh::fail(DDH_RESOURCE_EXHAUSTED, "cannot write '", path, "'; free some space or give another run.dir");
 }
 
-void Monitor::step_begin(int64_t step) {
+void RunOutput::step_begin(int64_t step) {
   services_.seat.record.set_step(step);
   step_start_ = Clock::now();
 }
 
-void Monitor::step_end(const ddh_step_block& block, const StepOutcome& outcome, const StepFacts& facts) {
+void RunOutput::step_end(const ddh_step_block& block, const StepOutcome& outcome, const StepFacts& facts) {
   const double step_ms = std::chrono::duration<double, std::milli>(Clock::now() - step_start_).count();
   total_ms_ += step_ms;
   ++steps_timed_;
@@ -133,7 +133,7 @@ void Monitor::step_end(const ddh_step_block& block, const StepOutcome& outcome, 
   show_progress(block, facts, step_ms, items_per_s);
 }
 
-void Monitor::write_step() {
+void RunOutput::write_step() {
   if (!unwritten_) return;
   add_usage(unwritten_->values);
   write_row(DDH_ROW_STEP, unwritten_->step, unwritten_->program, unwritten_->values);
@@ -141,7 +141,7 @@ void Monitor::write_step() {
 }
 
 // Of this rank's device, measured at most once a second.
-void Monitor::add_usage(std::vector<RowValue>& row) {
+void RunOutput::add_usage(std::vector<RowValue>& row) {
   constexpr std::chrono::seconds kBetween{1};
   const Clock::time_point now = Clock::now();
   if (now - measured_ >= kBetween) {
@@ -154,7 +154,7 @@ void Monitor::add_usage(std::vector<RowValue>& row) {
   if (usage_->celsius >= 0) row.push_back({"device_celsius", static_cast<double>(usage_->celsius)});
 }
 
-void Monitor::evaluated(int64_t step, std::span<const ReportedValue> values, std::string_view program) {
+void RunOutput::evaluated(int64_t step, std::span<const ReportedValue> values, std::string_view program) {
   constexpr size_t kLogColumns = 160;
   if (!monitors_) return;
   write_row(DDH_ROW_EVAL, step, program, row_of(values, "val_"));
@@ -163,7 +163,7 @@ void Monitor::evaluated(int64_t step, std::span<const ReportedValue> values, std
                       values[0].name, values[0].value, further_values(values, kLogColumns));
 }
 
-void Monitor::end(const std::string& summary) {
+void RunOutput::end(const std::string& summary) {
   if (nonfinite_steps_ > kNonfiniteWarnings)
     services_.log->warn("the gradients of {} steps were not finite", nonfinite_steps_);
   if (!monitors_) return;
@@ -176,7 +176,7 @@ void Monitor::end(const std::string& summary) {
   }
 }
 
-void Monitor::write_row(int32_t kind, int64_t step, std::string_view program, std::span<const RowValue> values) {
+void RunOutput::write_row(int32_t kind, int64_t step, std::string_view program, std::span<const RowValue> values) {
   if (!failure_.empty()) return;
   try {
     monitors_->row(kind, step, program, values);
@@ -187,12 +187,12 @@ void Monitor::write_row(int32_t kind, int64_t step, std::string_view program, st
   }
 }
 
-void Monitor::saved(int64_t step) {
+void RunOutput::saved(int64_t step) {
   if (count_ && step > 0) try_to_count([&] { count_->saved(step); });
 }
 
 template <class Count>
-void Monitor::try_to_count(Count&& count) {
+void RunOutput::try_to_count(Count&& count) {
   try {
     count();
   } catch (const ddh::Error& error) {
@@ -201,7 +201,7 @@ void Monitor::try_to_count(Count&& count) {
 }
 
 // The first steps are named; after that each power of ten is.
-void Monitor::warn_of_nonfinite(const ddh_step_block& block, const std::string& nonfinite) {
+void RunOutput::warn_of_nonfinite(const ddh_step_block& block, const std::string& nonfinite) {
   ++nonfinite_steps_;
   int64_t power = 10;
   while (power < nonfinite_steps_) power *= 10;
@@ -215,7 +215,7 @@ void Monitor::warn_of_nonfinite(const ddh_step_block& block, const std::string& 
                       block.skip != 0 ? "the step is skipped" : "train.skip_nonfinite is off, so it is applied", count);
 }
 
-void Monitor::show_progress(const ddh_step_block& block, const StepFacts& facts, double step_ms, double items_per_s) {
+void RunOutput::show_progress(const ddh_step_block& block, const StepFacts& facts, double step_ms, double items_per_s) {
   const bool last = block.step == last_step_;
   const Clock::time_point now = Clock::now();
   if (!progress_ || (!last && now - last_shown_ < kRedraw)) return;
@@ -233,7 +233,7 @@ void Monitor::show_progress(const ddh_step_block& block, const StepFacts& facts,
   line_open_ = true;
 }
 
-void Monitor::finish_line() {
+void RunOutput::finish_line() {
   if (line_open_) std::fputc('\n', stderr);
   line_open_ = false;
 }

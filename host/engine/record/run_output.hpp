@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/record/monitor.hpp: the output of a run: rows for its monitor plugins, the progress line, warnings. Rank 0
+// engine/record/run_output.hpp: the output of a run: rows for its monitor plugins, the progress line, warnings. Rank 0
 // writes them; the other ranks only report their step to the launcher.
 #pragma once
 
@@ -70,15 +70,15 @@ struct StepFacts {
   EpochPlace epoch;
 };
 
-class Monitor {
+class RunOutput {
  public:
   // `items_name`: what is counted per second ("tokens"). `plugins` outlive the object.
   // `resumed_after`: the step of the checkpoint that the run was resumed from; 0: a new run.
-  Monitor(RankServices& services, const std::vector<Plugin>& plugins, std::string run_dir, std::string items_name,
-          int64_t resumed_after, int64_t last_step);
-  ~Monitor();
-  Monitor(const Monitor&) = delete;
-  Monitor& operator=(const Monitor&) = delete;
+  RunOutput(RankServices& services, const std::vector<Plugin>& plugins, std::string run_dir, std::string items_name,
+            int64_t resumed_after, int64_t last_step);
+  ~RunOutput();
+  RunOutput(const RunOutput&) = delete;
+  RunOutput& operator=(const RunOutput&) = delete;
 
   // Called before the first step or evaluation, but not if a resumed run has none left: its files stay as they are. Lets
   // the monitors open what they write to, and writes config.json. Error: a file can't be written.
