@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// launch/watchdog.hpp: names the rank, the plugin and the call that the others wait for; a library that takes long to load; and,
-// after a signal, the ranks that begin and end no call any more. It reads the records of the ranks and of the loader, so it also
-// detects ranks that loop, hang or are stopped. The launcher calls it regularly; it has no thread.
+// launch/watchdog.hpp: names the rank, the plugin and the call that the others wait for; a library that takes long to load;
+// and, after a signal, the ranks that begin and end no call any more. It reads the records of the ranks and of the loader, so
+// it also detects ranks that loop, hang or are stopped. The launcher calls it regularly; it has no thread.
 #pragma once
 
 #include <algorithm>

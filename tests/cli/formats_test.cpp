@@ -86,8 +86,8 @@ TEST_CASE("a format of the SDK's examples reads a file of llm.c with the same bi
     REQUIRE(said.code == 0);
     return read_run(out.file(run)).column("loss");
   };
-  const std::vector<std::string> losses = two_steps("of_llmc", out.file("gpt2.bin"));
-  CHECK(losses.size() == 2);
+  const std::string losses = two_steps("of_llmc", out.file("gpt2.bin"));
+  CHECK(std::count(losses.begin(), losses.end(), '\n') == 2);
   CHECK(losses == two_steps("of_safetensors", out.file("a.safetensors")));
 
   // By itself it is found in the folders of plugins.

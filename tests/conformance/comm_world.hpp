@@ -78,7 +78,7 @@ inline Outcome run_world(const std::string& transport, int world, const std::fun
   std::vector<Override> settings = {{"comm.plugin", transport, "test"}, {"model.plugin", test_plugin("toy"), "test"}};
   if (transport == "loop" || transport == "shm") settings.push_back({"comm.staging_bytes", "65536", "test"});
   const PreparedRun plan =
-      prepare_run(UserConfig::read("", settings), registry, {.device = {"cpu", ""}, .world_size = world});
+      prepare_run(UserConfig::read("", settings), registry, {.device = {"cpu", "a test"}, .world_size = world});
   LaunchArgs args;
   args.world_size = world;
   args.threads = plan.ranks_are_threads;

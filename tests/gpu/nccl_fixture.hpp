@@ -105,7 +105,7 @@ inline Outcome run_world(int world, const std::function<void(NcclRank&)>& body, 
                                      {"device.driver", driver_file(), "test"},
                                      {"model.plugin", build_folder() + "/tests/plugins/kernel_toy.so", "test"}});
   const PreparedRun plan =
-      prepare_run(UserConfig::read("", settings), registry, {.device = {"cuda", ""}, .world_size = world});
+      prepare_run(UserConfig::read("", settings), registry, {.device = {"cuda", "a test"}, .world_size = world});
   LaunchArgs args;
   args.world_size = world;
   return launch(args, [&](const RankSeat& seat) {

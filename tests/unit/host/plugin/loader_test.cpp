@@ -75,7 +75,7 @@ TEST_CASE("every bad library is refused with its file and the reason", "[loader]
       {"other_major_note", "version 2 of the ddhost ABI"},
       {"first_draft", "was built for the first draft of the ABI (version 1.0)"},
       {"other_headers", "was built with other headers of the ABI than this host (their checksum is 0000000000000007"},
-      {"tail_set", "ddh_desc is of a newer version: byte 80 is set"},
+      {"tail_set", "ddh_desc is of a newer version: byte 88 is set"},
       {"unknown_kind", "'unknown_kind', which is of kind 9, unknown to this host"},
       {"unknown_cap", "strategy 'unknown_cap' with capability bits 0x0000010000000000"},
       {"unknown_use", "strategy 'unknown_use', which uses the features 0x0000000200000000"},
@@ -338,7 +338,7 @@ TEST_CASE("inspect shows why a plugin can't be used, and what is known about it"
                             Catch::Contains("links_gone") && Catch::Contains("libtorch_gone.so"));
   const Report future = inspect("other_major_note");
   CHECK(future.code == 1);
-  CHECK_THAT(future.text, Catch::Contains("future") && Catch::Contains("3.1.0"));
+  CHECK_THAT(future.text, Catch::Contains("strategy     future") && Catch::Contains("Future 3.1.0"));
   CHECK(inspect("bad_schema").code == 1);
   CHECK_THAT(inspect("bad_schema").text, Catch::Contains("colour"));
 }
