@@ -5,9 +5,10 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 
 #include "base/json.hpp"
+#include "base/text.hpp"
+#include "ddh/sdk/input_file.hpp"
 #include "ddh/sdk/plugin.hpp"
 
 namespace ddhost {
@@ -64,14 +65,16 @@ void add_words(Schema& schema, const std::string& name, const Json& words) {
     if (!option->spellings.contains(word)) option->spellings[word] = value;
 }
 
-void add_alias(Schema& schema, const std::string& name, const Json& entry) {
+void add_alias(Schema& schema, const CompatTable& table, const std::string& name, const Json& entry) {
   const std::string key = entry["is"].get<std::string>();
   const bool is_declared = schema.find(name) != nullptr || schema.find_alias(name) != nullptr;
-  const Json with = entry.value("with", Json());
+  Json with = entry.value("with", Json());
   const auto has = [&](const auto& item) { return schema.find(item.key()) != nullptr; };
   const auto items = with.items();
-  if (!is_declared && schema.find(key) != nullptr && std::all_of(items.begin(), items.end(), has))
-    schema.aliases.push_back({name, key, entry.value("factor", 1.0), with});
+  if (is_declared || schema.find(key) == nullptr || !std::all_of(items.begin(), items.end(), has)) return;
+  for (auto& [option, value] : with.items())
+    value = checked_value(*schema.find(option), value, option, "in the table of names " + table.file);
+  schema.aliases.push_back({name, key, entry.value("factor", 1.0), with});
 }
 
 // The form of an entry, by its key.
@@ -86,6 +89,20 @@ Form form_of(const CompatTable& table, const std::string& name, const Json& entr
   return Form::kWords;
 }
 
+// The types of what an entry may have; `type` and the like are those of a schema.
+void check_entry(const std::string& file, const std::string& name, const Json& entry) {
+  if (!entry.is_object()) ill_formed(file, name, "is not an object");
+  const auto require = [&](const char* key, bool (Json::*is_right)() const noexcept, const char* type) {
+    if (entry.contains(key) && !(entry[key].*is_right)())
+      ill_formed(file, name, ddh::str("has a '", key, "' that is no ", type));
+  };
+  for (const char* key : {"is", "repeats", "sets", "ignored", "because"}) require(key, &Json::is_string, "text");
+  for (const char* key : {"words", "with"}) require(key, &Json::is_object, "object");
+  require("factor", &Json::is_number, "number");
+  if (entry.contains("factor") && !(entry["factor"].get<double>() > 0))
+    ill_formed(file, name, "has a 'factor' that is not above 0");
+}
+
 }  // namespace
 
 CompatTable read_compat_table(const std::string& file, const std::string& text) {
@@ -93,9 +110,9 @@ CompatTable read_compat_table(const std::string& file, const std::string& text) 
   try {
     table.groups = read_json(text);
   } catch (const JsonError& error) {
-    ill_formed(file, "it", error.what());
+    ill_formed(file, "", error.what());
   }
-  if (!table.groups.is_object()) ill_formed(file, "it", "is not an object");
+  if (!table.groups.is_object()) ill_formed(file, "", "it is not an object");
   for (const auto& [kind, groups] : table.groups.items()) {
     if (kind == "file") continue;
     if (!groups.is_array()) ill_formed(file, kind, "is not a list");
@@ -103,8 +120,7 @@ CompatTable read_compat_table(const std::string& file, const std::string& text) 
       const bool is_whole = group.is_object() && group.contains("for") && group["for"].is_array() &&
                             group.contains("names") && group["names"].is_object();
       if (!is_whole) ill_formed(file, kind, "has an entry without a list `for` or an object `names`");
-      for (const auto& [name, entry] : group["names"].items())
-        if (!entry.is_object()) ill_formed(file, name, "is not an object");
+      for (const auto& [name, entry] : group["names"].items()) check_entry(file, name, entry);
     }
   }
   return table;
@@ -121,11 +137,9 @@ std::vector<CompatTable> compat_tables_in(const std::vector<std::filesystem::pat
   std::sort(files.begin(), files.end());
   std::vector<CompatTable> tables;
   for (const fs::path& file : files) {
-    std::ifstream in(file);
-    if (!in)
-      ddh::fail(DDH_PERMISSION_DENIED, "the table of names '", file.string(),
-                "' can't be read; allow it, or remove it");
-    tables.push_back(read_compat_table(file.string(), {std::istreambuf_iterator<char>(in), {}}));
+    constexpr uint64_t kMostBytes = uint64_t{1} << 20;
+    const ddh::InputFile in(file.string(), {"table of names", "repair it, or take it out of the folder"});
+    tables.push_back(read_compat_table("'" + file.string() + "'", in.read(kMostBytes)));
   }
   return tables;
 }
@@ -145,7 +159,7 @@ void add_foreign_names(std::vector<Section>& sections, const std::string& sectio
           if (form_of(table, name, entry) != turn) continue;
           if (turn == Form::kWords) add_words(schema, name, entry["words"]);
           if (turn == Form::kOption) add_option(schema, table, name, entry);
-          if (turn == Form::kAlias) add_alias(schema, name, entry);
+          if (turn == Form::kAlias) add_alias(schema, table, name, entry);
         }
       }
     }

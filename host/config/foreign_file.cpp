@@ -27,6 +27,7 @@ Json yaml_lines(const std::string& text) {
     return begin == std::string::npos ? std::string() : part.substr(begin, end - begin + 1);
   };
   for (std::string line; std::getline(in, line);) {
+    line = line.substr(0, std::min(line.find(" #"), line.find('#') == 0 ? 0 : std::string::npos));  // a comment
     const size_t colon = line.find(':');
     if (colon != std::string::npos) out[trimmed(line.substr(0, colon))] = trimmed(line.substr(colon + 1));
   }
@@ -76,6 +77,10 @@ std::optional<std::string> words_of(const Json& entry, const Json& root) {
   if (value == nullptr || value->is_structured() || value->is_null() || *value == "auto" || *value == "")
     return std::nullopt;
   std::string text = text_of(*value);
+  // Only what is safe to paste into a shell, and short.
+  constexpr const char* kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.+-/";
+  if (text.size() > 64 || text.find_first_not_of(kPlain) != std::string::npos || value->is_boolean())
+    return std::nullopt;
   if (entry.value("lower_case", false))
     std::transform(text.begin(), text.end(), text.begin(),
                    [](unsigned char c) { return static_cast<char>(std::tolower(c)); });

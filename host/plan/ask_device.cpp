@@ -136,7 +136,7 @@ Json answers_of(const fs::path& file, InterfaceLookup lookup, const std::string&
       answer.present = device.present();
       answer.instructions = device.instruction_set(limit);
     } catch (const std::exception& error) {
-      answer.problem = plain_text(sentence_of(error));
+      answer = {.plugin = desc->id, .problem = plain_text(sentence_of(error))};
     }
     answers.push_back(as_json(answer));
   }

@@ -16,6 +16,7 @@
 #include "ddh/kind/format.h"
 #include "ddh/sdk/plugin.hpp"
 #include "plan/convert_child.hpp"
+#include "plugin/elf_note.hpp"
 
 namespace fs = std::filesystem;
 
@@ -44,6 +45,19 @@ bool holds_safetensors(const fs::path& path) {
   return fs::exists(path / "model.safetensors", ec) || fs::exists(path / "model.safetensors.index.json", ec);
 }
 
+// By its note, because a library of another kind is not loaded here.
+void require_format(const fs::path& file) {
+  const std::optional<PluginNote> note = read_elf(file).note;
+  if (!note) return;  // loading it says what it is
+  std::string others;
+  for (const NotePlugin& plugin : note->plugins) {
+    if (plugin.kind == kind_name(DDH_KIND_FORMAT)) return;
+    others += ddh::str(others.empty() ? "" : " and ", "the ", plugin.kind, " '", plugin.id, "'");
+  }
+  ddh::fail(DDH_INVALID_ARGUMENT, "'", file.string(), "' holds ", others.empty() ? "no plugin" : others,
+            ", not a format; choose a format (`ddhost list`), or leave the choice to auto");
+}
+
 std::vector<Choice> formats_of(const std::string& format, const Registry& registry) {
   if (format == "auto") {
     std::vector<Choice> out;
@@ -51,7 +65,11 @@ std::vector<Choice> formats_of(const std::string& format, const Registry& regist
     return out;
   }
   const Choice choice = parse_choice(format);
-  if (choice.is_path) return {{registry.locate(choice.file, fs::current_path()).string(), choice.id, true}};
+  if (choice.is_path) {
+    const fs::path file = registry.locate(choice.file, fs::current_path());
+    require_format(file);
+    return {{file.string(), choice.id, true}};
+  }
   std::vector<Choice> out;
   for (const fs::path& file : registry.files_of(DDH_KIND_FORMAT, format)) out.push_back({file.string(), format, true});
   if (out.size() == 1) return out;

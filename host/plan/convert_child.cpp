@@ -317,9 +317,13 @@ std::string recognize_in_child(const fs::path& path, const std::vector<Choice>& 
 std::string convert_in_child(const ConvertTask& task, const RangeFile& out, ConvertRecord& record) {
   return answered(task.memory_bytes, record, [&](FormatHost& host, auto& libraries) {
     const std::vector<LoadedFormat> formats = load_formats(task.format, libraries, record);
-    if (formats.size() != 1)
-      ddh::fail(DDH_INVALID_ARGUMENT, "'", task.format.file, "' holds ", formats.size(), " formats",
-                task.format.id.empty() ? "" : " '" + task.format.id + "'", "; name one of its formats as path:id");
+    if (formats.empty())
+      ddh::fail(DDH_INVALID_ARGUMENT, "'", task.format.file, "' holds no format",
+                task.format.id.empty() ? "" : " '" + task.format.id + "'",
+                "; choose a format (`ddhost list`), or leave the choice to auto");
+    if (formats.size() > 1)
+      ddh::fail(DDH_INVALID_ARGUMENT, "'", task.format.file, "' holds ", formats.size(),
+                " formats; name one of them as path:id");
     OpenFormat format(*formats.front().library, *formats.front().desc, host, record);
     return write(format, task, out);
   });

@@ -19,14 +19,14 @@ namespace {
 std::vector<std::string> unreadable_files(const Registry& registry) {
   std::vector<std::string> warnings;
   const auto add = [&](const fs::path& file, const std::string& problem) {
-    warnings.push_back(ddh::str("device.plugin=auto can't look into '", file.string(), "', which ", problem,
-                                "; repair it, or take it out of the folder"));
+    warnings.push_back(
+        ddh::str("device.plugin=auto does not know whether '", file.string(), "' holds a device: it ", problem));
   };
   for (const fs::path& file : registry.all_files()) {
     try {
       if (const std::string problem = read_elf(file).problem; !problem.empty()) add(file, problem);
     } catch (const ddh::Error& error) {
-      add(file, ddh::str("can't be read: ", error.what()));
+      warnings.push_back(ddh::str("device.plugin=auto does not know whether a file holds a device: ", error.what()));
     }
   }
   return warnings;

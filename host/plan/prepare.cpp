@@ -170,7 +170,8 @@ void check_device(const PreparedRun& plan) {
   if (const char* const* const known = plan.model.desc->native_apis; known != nullptr && !shares_api(plan))
     ddh::fail(DDH_FAILED_PRECONDITION, "model '", plan.model.id(), "' computes in host memory and on devices of ",
               list_text(known), ", and device '", plan.device.id(),
-              "' is none; choose another --device, or another --model");
+              "' is not one of these; choose another --device, or another --model",
+              plan.device_reason.empty() ? "" : " (device.plugin=auto chose the device: " + plan.device_reason + ")");
   if (plan.device.has_cap(DDH_CAP_HOST_REACHABLE)) return;
   for (const RunPlan::Optimizer& optimizer : plan.optimizers) {
     if (optimizer.plugin.has_cap(DDH_CAP_KERNELS)) continue;

@@ -67,8 +67,9 @@ TEST_CASE("a model is refused on a device whose native API it does not know", "[
   }
   const Ended ended = train({"--device", "sim"}, "gpt");
   CHECK(ended.code == 1);
-  CHECK_THAT(ended.err,
-             Contains("model 'gpt' computes in host memory and on devices of cuda, and device 'sim' is none"));
+  CHECK_THAT(
+      ended.err,
+      Contains("model 'gpt' computes in host memory and on devices of cuda, and device 'sim' is not one of these"));
 }
 
 TEST_CASE("a device whose memory is too small ends the run with an error", "[device]") {

@@ -215,6 +215,8 @@ TEST_CASE("a format that is not there, and a file of two formats, are refused", 
   std::ofstream(folder.file("x.bad")) << "x";
   check_refused(toy_run({"train.init_from=" + folder.file("x.bad"), "run.format=typewriter"}),
                 {"there is no format 'typewriter'; there are: torch"});
+  check_refused(toy_run({"train.init_from=" + folder.file("x.bad"), "run.format=" + plugin_file("zero1")}),
+                {"holds the strategy 'zero1', not a format"});
   std::filesystem::create_directory(folder.file("y.bad"));
   std::ofstream(folder.file("y.bad/.metadata")) << "x";
   std::filesystem::create_directory(folder.file("plugins"));

@@ -299,5 +299,5 @@ TEST_CASE("a GPU with too little memory ends the run with its size, the memory b
 TEST_CASE("an optimizer or a model that computes on the host is refused", "[gpu]") {
   const std::string optimizer = test_plugin("bad_optimizer");
   check_refused(cuda_run({kDriver, "--optimizer", optimizer}), {"has no kernels for devices", "another --device"});
-  check_refused(cuda_run({kDriver}, toy_model()), {"computes on the host", "another --device"});
+  check_refused(cuda_run({kDriver}, toy_model()), {"computes on the host", "--device cpu"});
 }

@@ -4,6 +4,8 @@
 // an option that its strategy has.
 #include "config/compat.hpp"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <filesystem>
@@ -240,7 +242,10 @@ TEST_CASE("further tables are found in folders, and one that can't be read is na
   const UserConfig user = UserConfig::read("", {parse_override("strategy.bucket_size=100")});
   CHECK(Config(user, sections).get<int64_t>("strategy.bucket_bytes") == 400);
   for (const char* bad : {"[1]", "{", R"({"strategy": {}})", R"({"strategy": [{"for": "x", "names": {}}]})",
-                          R"({"strategy": [{"names": {}}]})", R"({"strategy": [{"for": [], "names": {"a": 1}}]})"}) {
+                          R"({"strategy": [{"names": {}}]})", R"({"strategy": [{"for": [], "names": {"a": 1}}]})",
+                          R"({"strategy": [{"for": [], "names": {"a": {"is": 5}}}]})",
+                          R"({"strategy": [{"for": [], "names": {"a": {"is": "b", "factor": 0}}}]})",
+                          R"({"strategy": [{"for": [], "names": {"a": {"words": ["b"]}}}]})"}) {
     INFO(bad);
     std::ofstream(folder.file("names/other.json")) << bad;
     CHECK_THAT(sentence_of([&] { (void)compat_tables_in(places); }),

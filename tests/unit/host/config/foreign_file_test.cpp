@@ -68,6 +68,15 @@ TEST_CASE("a configuration of Accelerate is named, with the options that say the
       Catch::Contains("Accelerate") && Catch::Contains("--strategy ddp --nproc 2"));
 }
 
+TEST_CASE("comments of a YAML file, and values that a shell would run, are left out of the advice", "[config]") {
+  CHECK_THAT(refusal("compute_environment: X\ndistributed_type: FSDP\nmixed_precision: bf16  # or fp16\n"
+                     "# num_processes: 8\nnum_processes: 2 # all GPUs\n"),
+             Catch::Contains("give instead: --strategy fsdp --nproc 2 precision.compute=bf16;"));
+  const std::string hostile = refusal(R"json({"zero_optimization": {"stage": 2}, "gradient_clipping": false,
+                                          "optimizer": {"type": "Adam; reboot", "params": {"lr": "$(id)"}}})json");
+  CHECK_THAT(hostile, Catch::Contains("give instead: --strategy zero2;"));
+}
+
 TEST_CASE("a file of ddhost, or of no program, is not mistaken for another one", "[config]") {
   CHECK(refusal(R"({"train": {"steps": 3}, "optimizer": {"lr": 0.1}})").empty());
   CHECK_THAT(refusal("train: {steps: 3}\n"), Catch::Contains("not valid JSON"));
