@@ -74,7 +74,7 @@ std::optional<std::string> words_of(const Json& entry, const Json& root) {
   if (!entry.contains("of")) return words;
   const Json* const value = value_at(root, entry.value("of", ""));
   // "auto" is left to the default.
-  if (value == nullptr || value->is_structured() || value->is_null() || *value == "auto" || *value == "")
+  if (value == nullptr || value->is_structured() || value->is_null() || *value == "auto" || text_of(*value).empty())
     return std::nullopt;
   std::string text = text_of(*value);
   // Only what is safe to paste into a shell, and short.

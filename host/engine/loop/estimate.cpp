@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <thread>
 
 #include "ddh/sdk/plugin.hpp"
 
@@ -61,7 +62,8 @@ std::vector<ProgramWork> work_done(const WorkEstimates& estimates, const ddh_mod
 
 RankPeak rank_peak(const RunConfig& config, const Device& device, int threads) {
   RankPeak peak;
-  peak.threads = threads;
+  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+  peak.threads = std::max(1, std::min(threads, cores));  // more threads than cores are not faster
   const std::string compute = config.get<std::string>("precision.compute");
   const int32_t dtype = compute == "bf16" ? DDH_BF16 : compute == "fp16" ? DDH_F16 : DDH_F32;
   const std::optional<ddh_device_peak> one = device.peak(dtype);
