@@ -101,15 +101,22 @@ ProbeHost::ProbeHost(InterfaceLookup lookup, MissingInterfaces missing) : lookup
   };
 }
 
-void set_variables_of_libraries(const fs::path& file, const LibraryLimits& limits) {
-  const ElfFacts facts = read_elf(file);
+namespace {
+
+void set_variables_of_note(const ElfFacts& facts, const LibraryLimits& limits) {
   if (!facts.note) return;
   for (const ForeignLibrary& library : facts.note->libraries) set_variables(library, limits);
 }
 
+}  // namespace
+
+void set_variables_of_libraries(const fs::path& file, const LibraryLimits& limits) {
+  set_variables_of_note(read_elf(file), limits);
+}
+
 void prepare_libraries_of(const fs::path& file, const LibraryLimits& limits) {
-  set_variables_of_libraries(file, limits);
   const ElfFacts facts = read_elf(file);
+  set_variables_of_note(facts, limits);
   if (!facts.problem.empty() || !facts.note) return;
   const char* const first = std::getenv("LD_LIBRARY_PATH");
   if (first != nullptr && *first != '\0') return;  // it comes before the run path, so the loader must choose
