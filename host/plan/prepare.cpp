@@ -225,8 +225,9 @@ Config find_plugins(UserConfig& user, Registry& registry, const DeviceChoice& de
   for (const std::string& section : optimizer_sections(user)) plan.optimizers.push_back({section, {}});
   for (const std::string& section : schedule_sections(user)) plan.phase_schedules.push_back({section, {}});
   // Before the first library is loaded: it may bring along one that another plugin names.
-  for (const Role& role : roles_of(plan))
-    registry.set_variables_of(role.kind, choices.text(role.key), base_of(user, role));
+  std::vector<Registry::Wanted> wanted;
+  for (const Role& role : roles_of(plan)) wanted.push_back({role.kind, choices.text(role.key), base_of(user, role)});
+  registry.set_variables_of(wanted);
   for (const Role& role : roles_of(plan)) {
     Plugin& plugin = *role.plugin;
     plugin = role.kind == DDH_KIND_DEVICE ? find_device(source, role, device) : find_plugin(source, role);

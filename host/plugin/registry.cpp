@@ -183,14 +183,28 @@ std::vector<fs::path> Registry::files_named(const std::string& name) const {
   return files;
 }
 
-void Registry::set_variables_of(int32_t kind, const std::string& text, const fs::path& base) const {
-  const Choice choice = parse_choice(text);
-  try {
-    const std::vector<fs::path> files =
-        choice.is_path ? std::vector{locate(choice.file, base)} : files_of(kind, choice.file);
-    for (const fs::path& file : files) set_variables_of_libraries(file, limits_);
-  } catch (const ddh::Error&) {
-    return;
+void Registry::set_variables_of(const std::vector<Wanted>& plugins) const {
+  const auto set = [&](const auto& file) {
+    try {
+      set_variables_of_libraries(file(), limits_);
+    } catch (const ddh::Error&) {  // `find` says why
+    }
+  };
+  std::vector<NotePlugin> named;
+  for (const Wanted& wanted : plugins) {
+    const Choice choice = parse_choice(wanted.choice);
+    if (!choice.is_path)
+      named.push_back({kind_name(wanted.kind), choice.file});
+    else
+      set([&] { return locate(choice.file, wanted.base); });
+  }
+  for (const fs::path& file : all_files()) {
+    const std::vector<NotePlugin> offered = announced(file);
+    const auto is_named = [&](const NotePlugin& one) {
+      return std::any_of(named.begin(), named.end(),
+                         [&](const NotePlugin& name) { return name.kind == one.kind && name.id == one.id; });
+    };
+    if (std::any_of(offered.begin(), offered.end(), is_named)) set([&] { return file; });
   }
 }
 

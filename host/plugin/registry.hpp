@@ -40,8 +40,14 @@ class Registry {
   const Library& load(const std::filesystem::path& file);
   // What the libraries of other makers may use that `load` brings along.
   void set_limits(LibraryLimits limits) { limits_ = std::move(limits); }
-  // Sets the variables of the libraries of a plugin that `find` will load. What can't be found or read is left to `find`.
-  void set_variables_of(int32_t kind, const std::string& choice, const std::filesystem::path& base) const;
+  // What `find` takes.
+  struct Wanted {
+    int32_t kind;
+    std::string choice;
+    std::filesystem::path base;
+  };
+  // Sets the variables of the libraries of plugins that `find` will load. What can't be found or read is left to `find`.
+  void set_variables_of(const std::vector<Wanted>& plugins) const;
   [[nodiscard]] InterfaceLookup lookup() const { return lookup_; }
   [[nodiscard]] const std::vector<std::filesystem::path>& folders() const { return folders_; }
   // Their folders `names`, which hold tables of other programs' names.
