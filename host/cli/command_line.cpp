@@ -21,7 +21,7 @@ namespace ddhost {
 namespace {
 
 // Commands that a flag belongs to.
-constexpr unsigned kTrains = 1, kEvaluates = 2, kGenerates = 4, kAll = 7;
+constexpr unsigned kTrains = 1, kEvaluates = 2, kGenerates = 4, kPlans = 8, kAll = 15;
 
 struct Flag {
   const char* name;
@@ -33,8 +33,8 @@ struct Flag {
 constexpr std::array<Flag, 20> kFlags = {{
     {"--strategy", "strategy.plugin", "strategy: a name (ddhost list), a path, or path.so:id"},
     {"--model", "model.plugin", "model, as above"},
-    {"--optimizer", "optimizer.plugin", "optimizer, as above", kTrains},
-    {"--schedule", "schedule.type", "learning-rate schedule, as above", kTrains},
+    {"--optimizer", "optimizer.plugin", "optimizer, as above", kTrains | kPlans},
+    {"--schedule", "schedule.type", "learning-rate schedule, as above", kTrains | kPlans},
     {"--comm", "comm.plugin", "transport between the ranks, as above"},
     {"--device", "device.plugin", "device of the ranks: auto (devices that are present, or the CPU), or as above"},
     {"--monitor", "monitor.plugins", "monitors that record the run, separated by commas", kTrains},
@@ -60,6 +60,7 @@ constexpr const char* kFooter = R"(Commands:
   ddhost [train] [flags] [key=value ...]   train a model (the default command)
   ddhost eval --weights FILE [...]         print the metrics of a trained model over all samples
   ddhost generate --weights FILE [...]     print text or other samples of a trained model
+  ddhost plan [flags] [key=value ...]      print the memory that a training will take, without starting it
   ddhost list                              list the available plugins
   ddhost inspect FILE.so                   describe a plugin: its kind, needs and options
   ddhost inspect --markdown                print all options of the host and of all plugins
@@ -72,7 +73,7 @@ Every key of the configuration can be given as key=value: train.steps=100 optimi
 // `train` may be left out.
 std::vector<std::string> with_command(int argc, const char* const* argv) {
   std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
-  const std::array<std::string, 10> first = {"train", "eval",   "generate", "list",   "inspect",
+  const std::array<std::string, 11> first = {"train", "eval",   "generate", "plan",   "list",     "inspect",
                                              "ckpt",  "export", "-h",       "--help", "--version"};
   if (words.empty() || std::find(first.begin(), first.end(), words[0]) == first.end())
     words.insert(words.begin(), "train");
@@ -162,7 +163,10 @@ CLI::App* add_run_command(CLI::App& app, const char* name, const char* help, uns
       CLI::Option* const option = added->add_option(kFlags[i].name, to.values[i], kFlags[i].help);
       takes_list(kFlags[i]) ? option->join() : option->take_last();
     }
-  added->add_flag("--dry-run", line.dry_run, "print the effective configuration and stop");
+  if (command != kPlans) added->add_flag("--dry-run", line.dry_run, "print the effective configuration and stop");
+  if (command == kTrains)
+    added->add_flag("--fit", line.fit,
+                    "if the run does not fit into memory, take the nearest change with which it does");
   added->add_option("key=value", to.words, "options of the configuration");
   return added;
 }
@@ -193,6 +197,22 @@ std::function<std::string(const std::string&)> at_least(int64_t least) {
       return "'" + plain_text(text, kShownValue) + "' is no integer";
     return value < least ? ddh::str(value, " is less than ", least) : "";
   };
+}
+
+// The flags of `ddhost plan` that no run has.
+void add_plan_flags(CLI::App& plan, std::string& memory, PlanArgs& args) {
+  plan.add_flag("--all-strategies", args.all_strategies, "plan every strategy that `ddhost list` shows");
+  plan.add_option("--memory", memory, "memory of each rank: 80GiB; says which strategies fit");
+  plan.add_flag("--json", args.json, "print the plan as JSON, in bytes");
+}
+
+// A number alone would be bytes, which nobody means here.
+std::optional<uint64_t> memory_of(const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  const std::optional<uint64_t> bytes = bytes_from_text(text);
+  if (bytes && *bytes > 0 && text.find_first_not_of("0123456789.") != std::string::npos) return bytes;
+  ddh::fail(DDH_INVALID_ARGUMENT, "--memory '", plain_text(text, kShownValue), "' is not a size with a unit; ",
+            "give for example 80GiB or 512MB");
 }
 
 CLI::App* add_inspect(CLI::App& app, CommandLine& line) {
@@ -268,12 +288,17 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   app.require_subcommand(1);
 
   RunWords given;
-  const std::array<std::pair<CLI::App*, Command>, 3> runs = {{
+  const std::array<std::pair<CLI::App*, Command>, 4> runs = {{
       {add_run_command(app, "train", "train a model (the default command)", kTrains, given, line), Command::kTrain},
       {add_run_command(app, "eval", "evaluate a trained model", kEvaluates, given, line), Command::kEval},
       {add_run_command(app, "generate", "generate samples with a trained model", kGenerates, given, line),
        Command::kGenerate},
+      {add_run_command(app, "plan", "print the memory that a training will take, without starting it", kPlans, given,
+                       line),
+       Command::kPlan},
   }};
+  std::string memory;
+  add_plan_flags(*runs.back().first, memory, line.planning);
   CLI::App* list = app.add_subcommand("list", "list the available plugins");
   const CLI::App* const inspect = add_inspect(app, line);
   const CLI::App* const ckpt = add_ckpt(app, line.ckpt);
@@ -290,6 +315,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       line.command = kind;
       line.overrides = collect(given, *command);
       has_config = command->count("--config") > 0;
+      if (kind == Command::kPlan && command->count("--memory") > 0) line.planning.memory_bytes = memory_of(memory);
     }
   } catch (const CLI::Success& wish) {
     throw CommandLineExit{app.exit(wish)};  // --help, --version

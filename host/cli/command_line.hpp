@@ -13,7 +13,7 @@
 
 namespace ddhost {
 
-enum class Command { kTrain, kEval, kGenerate, kList, kInspect, kCkpt, kExport };
+enum class Command { kTrain, kEval, kGenerate, kPlan, kList, kInspect, kCkpt, kExport };
 
 enum class CkptAction { kList, kShow, kVerify, kDiff, kPrune, kImport };
 struct CkptArgs {
@@ -34,6 +34,11 @@ struct ExportArgs {
   std::string layout = "model";  // or a layout of the model (ddh_layout_desc)
 };
 
+struct PlanArgs {
+  bool all_strategies = false, json = false;
+  std::optional<uint64_t> memory_bytes;  // of each rank
+};
+
 struct CommandLine {
   Command command = Command::kTrain;
   std::filesystem::path config_file;       // "" = none
@@ -41,6 +46,8 @@ struct CommandLine {
   std::vector<std::string> inspect_files;  // one, but with `markdown` any number
   bool markdown = false;                   // of inspect
   bool dry_run = false;
+  bool fit = false;  // of train: makes a run fit into memory
+  PlanArgs planning;
   CkptArgs ckpt;
   ExportArgs exporting;
 };

@@ -13,12 +13,35 @@
 
 namespace ddhost {
 
+struct PreparedRun;
+struct RunPlace;
+struct Shortage;
+
 inline constexpr const char* kStdoutFailed =
     "can't write to stdout; it is closed, its reader has ended or its disk is full";
 
 // `ddhost train`, `ddhost eval`, `ddhost generate`: run a model on the ranks. With --dry-run they only print the effective
 // configuration.
 int run_model(const CommandLine& line, Registry& registry, std::ostream& out);
+
+// `ddhost plan`: prints the memory of a training by tag, for one strategy or for all, and what fits. It starts no rank and
+// allocates no tensor. Returns 1 if no strategy could be planned.
+int plan_run(const CommandLine& line, Registry& registry, std::ostream& out);
+
+// A change of a training that takes less memory.
+struct MemoryChange {
+  std::vector<Override> overrides;
+  bool same_bits;  // as the run without it
+  // "strategy.plugin=zero3"
+  [[nodiscard]] std::string text() const;
+};
+// For a training that was refused for `shortage`: the nearest changes with which it fits, at most three, those with the same
+// bits first. Starts no rank.
+std::vector<MemoryChange> changes_that_fit(const CommandLine& line, Registry& registry, const RunPlace& place,
+                                           const Shortage& shortage);
+
+// The same table for one prepared training; a sentence if it can't be planned. Called in the loader.
+std::string planned_memory(const PreparedRun& run);
 
 // `ddhost list`: one line for every plugin. Libraries that can't be loaded come last, with the reason. Runs no code of
 // a library in this process.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // cli/run_model.cpp: `ddhost train`, `ddhost eval`, `ddhost generate`.
+#include <iostream>
 #include <memory>
 #include <ostream>
 
@@ -140,10 +141,9 @@ Prepared prepare(const Request& request, Registry& registry, LoaderRecord& recor
     if (run->wish.from == ResumeWish::From::path)
       run->wish.checkpoint = settled(named_checkpoint(run->wish.checkpoint));
     if (run->wish.from == ResumeWish::From::none) settle_weights(*run);
-    if (line.dry_run)
-      print_configuration(*run, out);
-    else
-      make_ready(line, *run, registry, record);
+    if (!line.dry_run) return make_ready(line, *run, registry, record);
+    print_configuration(*run, out);
+    if (run->work == Work::kTrain) std::cerr << planned_memory(*run);
   });
   if (line.dry_run) return {};
   return {run->ranks_are_threads, libraries_of(*run), [run](const RankSeat& seat) { return start_rank(*run, seat); }};
@@ -160,6 +160,14 @@ LaunchArgs launch_args(Command command, const Config& host, int world_size) {
   return args;
 }
 
+// "; it fits with strategy.plugin=zero3, or with train.recompute=1"
+std::string changes_text(const std::vector<MemoryChange>& changes) {
+  if (changes.empty()) return "; no other strategy, recomputation or smaller micro-batch makes it fit";
+  std::string text = "; it fits with ";
+  for (const MemoryChange& change : changes) text += (&change == &changes.front() ? "" : ", or with ") + change.text();
+  return text;
+}
+
 }  // namespace
 
 int run_model(const CommandLine& line, Registry& registry, std::ostream& out) {
@@ -169,11 +177,24 @@ int run_model(const CommandLine& line, Registry& registry, std::ostream& out) {
   const Config host(user, run_sections(user), /*plugin_sections=*/false);
   LoaderRecord record;
   const Request request{line, user, replaced, place};
-  const Outcome outcome = launch(
+  Outcome outcome = launch(
       launch_args(line.command, host, place.world_size),
       [&](LoaderRecord& of_loader) { return prepare(request, registry, of_loader, out); }, record);
-  if (!outcome.sentence.empty()) print_sentence(outcome.sentence);
   clean_up_folder(record.folder(), outcome.exit_code != 0);
+  if (outcome.shortage) {
+    const std::vector<MemoryChange> changes = changes_that_fit(line, registry, place, *outcome.shortage);
+    if (line.fit && !changes.empty()) {
+      print_sentence(outcome.sentence);
+      print_sentence("--fit: the run starts with " + changes.front().text());
+      CommandLine changed = line;
+      changed.fit = false;
+      changed.overrides.insert(changed.overrides.end(), changes.front().overrides.begin(),
+                               changes.front().overrides.end());
+      return run_model(changed, registry, out);
+    }
+    outcome.sentence += changes_text(changes);
+  }
+  if (!outcome.sentence.empty()) print_sentence(outcome.sentence);
   return outcome.exit_code;
 }
 

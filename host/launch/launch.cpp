@@ -21,6 +21,7 @@
 #include <thread>
 
 #include "base/text.hpp"
+#include "ddh/sdk/free_memory.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "launch/exit_guard.hpp"
 #include "launch/mapped_path.hpp"
@@ -96,17 +97,6 @@ void await_launcher(const Start& start, pid_t loader) {
   ::_exit(rc);
 }
 
-// The memory that is available without swapping; no limit if the kernel does not report it.
-uint64_t available_bytes() {
-  std::ifstream meminfo("/proc/meminfo");
-  for (std::string name, unit; meminfo >> name;) {
-    uint64_t kib = 0;
-    if (name == "MemAvailable:" && meminfo >> kib) return kib * 1024;
-    std::getline(meminfo, unit);
-  }
-  return std::numeric_limits<uint64_t>::max();
-}
-
 // The sockets of ranks that are processes. Ranks that are threads need none, so a lack of descriptors is no failure yet.
 struct Sockets {
   std::vector<Fd> servers, clients;
@@ -128,7 +118,7 @@ struct Sockets {
 };
 
 void start_processes(const Start& start, const RankFunction& rank_function, Sockets& sockets) {
-  require_memory_of_processes(start.args.world_size, available_bytes());
+  require_memory_of_processes(start.args.world_size, ddh::free_memory().bytes);
   if (!sockets.problem.empty()) ddh::fail(DDH_RESOURCE_EXHAUSTED, sockets.problem);
   const pid_t loader = ::getpid();
   for (int rank = 0; rank < start.args.world_size; ++rank) {
@@ -236,7 +226,9 @@ Outcome launch(const LaunchArgs& args, const Prepare& prepare, LoaderRecord& rec
   }
   supervisor.set_loader(pid);
   sockets.clients.clear();
-  return supervisor.run();
+  Outcome outcome = supervisor.run();
+  outcome.shortage = progress.shortage();
+  return outcome;
 }
 
 Outcome launch(const LaunchArgs& args, const RankFunction& rank_function) {

@@ -39,8 +39,9 @@ struct LaunchArgs {
 };
 
 struct Outcome {
-  int exit_code = 0;     // 0; 1; 130 after SIGINT, 143 after SIGTERM
-  std::string sentence;  // the reason if it is not 0; may be empty
+  int exit_code = 0;                                // 0; 1; 130 after SIGINT, 143 after SIGTERM
+  std::string sentence;                             // the reason if it is not 0; may be empty
+  std::optional<Shortage> shortage = std::nullopt;  // the run was refused because its plan does not fit
 };
 
 // What the loader has prepared.

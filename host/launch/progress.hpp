@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -59,6 +60,9 @@ class Progress {
   void set_plan(std::string_view text);
   [[nodiscard]] std::string plan() const;
 
+  void set_shortage(const Shortage& shortage);
+  [[nodiscard]] std::optional<Shortage> shortage() const;
+
   // Whether the rank's main thread waits for other ranks in its current call.
   [[nodiscard]] bool waits(int rank) const;
 
@@ -104,6 +108,7 @@ class ProgressOfRank final : public RankRecord {
   uint8_t add_plugin(std::string_view name) override { return progress_.add_plugin(rank_, name); }
   void set_unit_names(const char* const* names, size_t count) override { progress_.set_unit_names(names, count); }
   void set_plan(std::string_view text) override { progress_.set_plan(text); }
+  void set_shortage(const Shortage& shortage) override { progress_.set_shortage(shortage); }
 
  private:
   Progress& progress_;

@@ -99,9 +99,10 @@ DeviceChoice choose_device(const Config& config, const Registry& registry, const
   return {wish, "", counts ? present_of(wish, registry, base, ask) : 0};
 }
 
-int resolve_world_size(std::optional<int64_t> nproc, const DeviceChoice& device) {
-  if (nproc && (*nproc < 1 || *nproc > kMaxRanks))
-    ddh::fail(DDH_OUT_OF_RANGE, "run.nproc (--nproc) is ", *nproc, "; start 1 to ", kMaxRanks, " ranks");
+int resolve_world_size(std::optional<int64_t> nproc, const DeviceChoice& device, int most) {
+  if (nproc && (*nproc < 1 || *nproc > most))
+    ddh::fail(DDH_OUT_OF_RANGE, "run.nproc (--nproc) is ", *nproc, "; ",
+              most == kMaxRanks ? "start 1 to " : "plan 1 to ", most, " ranks");
   if (nproc) return static_cast<int>(*nproc);
   return device.present > 0 ? std::min(device.present, kMaxRanks) : 2;
 }

@@ -35,7 +35,11 @@ DeviceChoice choose_device(const Config& config, const Registry& registry, const
 // The device that is linked into this program. Error: there is none.
 std::string linked_device(const Registry& registry);
 
-// run.nproc; by default one rank for each device that is present, and 2 on a device that does not count its own.
-int resolve_world_size(std::optional<int64_t> nproc, const DeviceChoice& device);
+// Ranks that `ddhost plan` can plan.
+constexpr int kMostPlanned = 1 << 20;
+
+// run.nproc, from 1 to `most`; by default one rank for each device that is present, and 2 on a device that does not count
+// its own.
+int resolve_world_size(std::optional<int64_t> nproc, const DeviceChoice& device, int most = kMaxRanks);
 
 }  // namespace ddhost

@@ -330,7 +330,7 @@ std::string instruction_limit() {
 
 }  // namespace
 
-RunPlace choose_place(const UserConfig& user, const Registry& registry) {
+RunPlace choose_place(const UserConfig& user, const Registry& registry, int most) {
   const Config config(user, run_sections(user), /*plugin_sections=*/false);
   RunPlace place;
   place.device = choose_device(config, registry, base_of_device(user), [&](const fs::path& file) {
@@ -338,7 +338,7 @@ RunPlace choose_place(const UserConfig& user, const Registry& registry) {
   });
   const bool is_given = !config.find("run.nproc")->value.is_null();
   place.world_size =
-      resolve_world_size(is_given ? std::optional(config.get<int64_t>("run.nproc")) : std::nullopt, place.device);
+      resolve_world_size(is_given ? std::optional(config.get<int64_t>("run.nproc")) : std::nullopt, place.device, most);
   return place;
 }
 

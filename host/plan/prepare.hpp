@@ -46,7 +46,8 @@ struct RunPlace {
   int world_size = 1;
 };
 // Also checks all of the host's own sections. Loads no plugin into this process.
-RunPlace choose_place(const UserConfig& user, const Registry& registry);
+// `most`: ranks.
+RunPlace choose_place(const UserConfig& user, const Registry& registry, int most = kMaxRanks);
 
 // Finds and loads the plugins, completes the configuration, and chooses the run's folder, but does not create it.
 // `record`, if any, is told which library is being loaded.

@@ -24,6 +24,7 @@ constexpr std::array<CapName, 18> kCaps = {{
     {DDH_KIND_STRATEGY, DDH_CAP_SHARDS_GRAD, "shards gradients"},
     {DDH_KIND_STRATEGY, DDH_CAP_SHARDS_PARAM, "shards parameters"},
     {DDH_KIND_STRATEGY, DDH_CAP_OFFLOADS, "offloads"},
+    {DDH_KIND_STRATEGY, DDH_CAP_DRY_ATTACH, "can be planned without ranks"},
     {DDH_KIND_MODEL, DDH_CAP_COMPUTE_BF16, "computes in bf16"},
     {DDH_KIND_MODEL, DDH_CAP_COMPUTE_F16, "computes in fp16"},
     {DDH_KIND_MODEL, DDH_CAP_RECOMPUTE, "recomputes activations"},

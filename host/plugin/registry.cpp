@@ -142,11 +142,18 @@ std::vector<fs::path> Registry::files_of(int32_t kind, const std::string& name) 
   return files;
 }
 
-std::string Registry::names_of(int32_t kind) const {
-  std::string names;
+std::vector<std::string> Registry::ids_of(int32_t kind) const {
+  std::vector<std::string> ids;
   for (const fs::path& file : all_files())
     for (const NotePlugin& plugin : announced(file))
-      if (plugin.kind == kind_name(kind)) names += (names.empty() ? "" : ", ") + plugin.id;
+      if (plugin.kind == kind_name(kind) && std::find(ids.begin(), ids.end(), plugin.id) == ids.end())
+        ids.push_back(plugin.id);
+  return ids;
+}
+
+std::string Registry::names_of(int32_t kind) const {
+  std::string names;
+  for (const std::string& id : ids_of(kind)) names += (names.empty() ? "" : ", ") + id;
   return names.empty() ? "none" : names;
 }
 

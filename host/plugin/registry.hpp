@@ -31,7 +31,9 @@ class Registry {
 
   // Files whose note lists a plugin of the kind, and of the name unless it is "".
   [[nodiscard]] std::vector<std::filesystem::path> files_of(int32_t kind, const std::string& name = "") const;
-  // "torch, llmc": the names of all plugins of the kind in these files; "none".
+  // The names of all plugins of the kind in these files, each once.
+  [[nodiscard]] std::vector<std::string> ids_of(int32_t kind) const;
+  // "torch, llmc": the same as text; "none".
   [[nodiscard]] std::string names_of(int32_t kind) const;
 
   // The linked plugins.

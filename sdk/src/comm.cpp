@@ -12,6 +12,10 @@ ddh_rc comm_collective(ddh_inst* i, const ddh_coll* args, ddh_err* err) noexcept
 }
 }  // namespace
 
+void CommBackend::plan(const ddh_comm_init&, uint32_t, ddh_comm_plan&) {
+  fail(DDH_UNIMPLEMENTED, "what a group of this transport takes is not known before it exists");
+}
+
 const void* CommBackend::interface(std::string_view id) const {
   static const ddh_comm_backend_api table = {
       sizeof(ddh_comm_backend_api),
@@ -51,6 +55,13 @@ const void* CommBackend::interface(std::string_view id) const {
         guard(nullptr, [&] { self_as<CommBackend>(i).buffer_release(group, p); });
       },
       [](ddh_inst* i, ddh_err* err) noexcept { return guard(err, [&] { self_as<CommBackend>(i).poll(); }); },
+      [](ddh_inst* i, const ddh_comm_init* args, uint32_t n_ranks, ddh_comm_plan* out, ddh_err* err) noexcept {
+        return guard(err, [&] {
+          ddh_comm_plan mine{};
+          self_as<CommBackend>(i).plan(copy_of(*args), n_ranks, mine);
+          copy_out(mine, *out);
+        });
+      },
   };
   return id == DDH_COMM_BACKEND_IFACE ? &table : nullptr;
 }

@@ -21,6 +21,8 @@ void DataParallel::plan(ddh_plan& out) {
   out.grad_bytes = grads_->bytes();
   out.optim_bytes = optim_->bytes();
   out.file_bytes = optim_->file_bytes();
+  out.shared_bytes = params_->shared_bytes();
+  out.pinned_bytes = params_->pinned_bytes() + grads_->pinned_bytes() + optim_->pinned_bytes();
   out.publish_calls = params_->publish_calls();
 }
 

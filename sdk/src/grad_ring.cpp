@@ -31,6 +31,13 @@ uint64_t GradRing::bytes() const {
   return bytes;
 }
 
+uint64_t GradRing::pinned_bytes() const {
+  uint64_t bytes = 0;
+  for (const FlatSpace& space : layout_->spaces)
+    if (space.trained() && options_.memory == DDH_MEM_PINNED) bytes += space.grad_segment_bytes(args_.rank);
+  return bytes;
+}
+
 void GradRing::materialize(const Host& host) {
   host_ = &host;
   for (size_t s = 0; s < spaces_.size(); ++s) {

@@ -20,6 +20,13 @@ uint64_t ResidentOptim::bytes() const {
   return sum;
 }
 
+uint64_t ResidentOptim::pinned_bytes() const {
+  uint64_t sum = 0;
+  for (size_t s = 0; s < parts_.size(); ++s)
+    if (parts_[s].memory == DDH_MEM_PINNED) sum += OptimState::bytes(host_, layout_.spaces[s], parts_[s].numel);
+  return sum;
+}
+
 void ResidentOptim::materialize() {
   for (size_t s = 0; s < parts_.size(); ++s) {
     const FlatSpace& space = layout_.spaces[s];

@@ -10,6 +10,13 @@ uint64_t ParamStore::bytes() {
   return bytes;
 }
 
+uint64_t ParamStore::window_bytes_of_peers() {
+  if ((host_.window->caps(host_.h, args_.group) & DDH_COMM_SHARED_VIEW) == 0) return 0;
+  uint64_t mine = 0;
+  for (const FlatSpace& space : layout_.spaces) mine += space.value_segment_bytes(args_.rank);
+  return bytes() - mine;
+}
+
 uint64_t ParamStore::publish_calls() {
   uint64_t calls = 0;
   for (const FlatSpace& space : layout_.spaces) calls += space.trained_in(layout_.first_program()) ? 1 : 0;
@@ -58,6 +65,13 @@ uint64_t GatheredStore::bytes() {
       gathered.params, [&](const ddh_unit_use& use, GatheredParams&) { gather_for(use, gathered); },
       [&](const ddh_unit_use& use, GatheredParams&) { drop_after(use, gathered); });
   return gathered.params.resting_bytes() + open_bytes;
+}
+
+uint64_t GatheredStore::shared_bytes() { return make_source() == nullptr ? window_bytes_of_peers() : 0; }
+
+uint64_t GatheredStore::pinned_bytes() {
+  const Gathered gathered = dry();
+  return gathered.source == nullptr ? 0 : gathered.source->pinned_bytes();
 }
 
 uint64_t GatheredStore::publish_calls() {

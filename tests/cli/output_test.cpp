@@ -46,6 +46,7 @@ TEST_CASE("every command fails with a sentence if its output can't be written", 
                                        {"ckpt", "verify", checkpoint},
                                        {"export", checkpoint, folder.file("exported")},
                                        {"--dry-run", "--model", toy_model()},
+                                       {"plan", "--model", toy_model()},
                                        {"eval", "--model", toy_model(), "--weights", checkpoint}};
   for (const Words& words : commands) {
     const Said end = run_without(how, words);

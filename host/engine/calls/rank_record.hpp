@@ -167,6 +167,15 @@ constexpr RankThread data_thread(size_t i) {
   return static_cast<RankThread>(static_cast<size_t>(RankThread::kData) + i);
 }
 
+// Where memory is taken: of the machine, of a device with its own memory, of a process's address space.
+enum class MemoryKind : uint32_t { kHost = 1, kDevice, kAddresses };
+
+// A run does not start because its plan does not fit into what is left.
+struct Shortage {
+  MemoryKind kind;
+  uint64_t bytes_left;  // host: for all ranks together; else for one
+};
+
 class RankRecord {
  public:
   RankRecord() = default;
@@ -192,6 +201,7 @@ class RankRecord {
   virtual uint8_t add_plugin(std::string_view name) = 0;
   // The memory that the strategy has planned, as text for the message about a lack of memory.
   virtual void set_plan(std::string_view /*text*/) {}
+  virtual void set_shortage(const Shortage& /*shortage*/) {}
   // The units of the model, equal on all ranks.
   virtual void set_unit_names(const char* const* names, size_t count) = 0;
 

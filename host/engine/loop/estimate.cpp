@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <thread>
+#include <utility>
 
 #include "ddh/sdk/plugin.hpp"
 
@@ -49,6 +50,26 @@ std::optional<WorkEstimate> estimate_program(const PluginCaller& call, ddh_inst*
     if ((op.flags & DDH_OP_FORWARD_ONLY) == 0) sum.activation_bytes += one.activation_bytes;
   }
   return sum;
+}
+
+std::optional<uint64_t> peak_activation_bytes(const PluginCaller& call, ddh_inst* model, const ddh_model_api& table,
+                                              const ProgramOps& ops, uint32_t n_samples) {
+  if (table.estimate == nullptr) return std::nullopt;
+  std::map<int32_t, uint64_t> kept;  // by position
+  uint64_t now = 0, peak = 0;
+  for (const ddh_op& op : ops.ops()) {
+    if (op.phase == DDH_PHASE_BACKWARD) {
+      now -= std::exchange(kept[op.position], 0);
+      continue;
+    }
+    if ((op.flags & (DDH_OP_FORWARD_ONLY | DDH_OP_RECOMPUTED)) != 0) continue;
+    ddh_estimate one{};
+    if (!ask(call, model, table, {sizeof(ddh_estimate_args), ops.program(), op.position, n_samples}, one))
+      return std::nullopt;
+    now += kept[op.position] = one.activation_bytes;
+    peak = std::max(peak, now);
+  }
+  return peak;
 }
 
 std::vector<ProgramWork> work_done(const WorkEstimates& estimates, const ddh_model_desc& model,

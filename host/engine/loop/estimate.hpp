@@ -20,6 +20,10 @@ namespace ddhost {
 std::optional<WorkEstimate> estimate_program(const PluginCaller& call, ddh_inst* model, const ddh_model_api& table,
                                              const ProgramOps& ops, uint32_t n_samples);
 
+// The most that one micro-batch keeps at once for its backward, with recomputation as in `ops`.
+std::optional<uint64_t> peak_activation_bytes(const PluginCaller& call, ddh_inst* model, const ddh_model_api& table,
+                                              const ProgramOps& ops, uint32_t n_samples);
+
 using WorkEstimates = std::map<WorkKind, WorkEstimate>;
 
 // Of the training programs that have an estimate.

@@ -9,11 +9,14 @@
 #include <optional>
 
 #include "base/text.hpp"
+#include "ddh/sdk/free_memory.hpp"
 #include "engine/calls/instance.hpp"
 #include "engine/checks/check_model.hpp"
 #include "engine/loop/estimate.hpp"
 #include "engine/loop/evaluations.hpp"
 #include "engine/loop/generate.hpp"
+#include "engine/loop/memory_plan.hpp"
+#include "engine/loop/rank_setup.hpp"
 #include "engine/loop/train_loop.hpp"
 #include "engine/record/rank_log.hpp"
 #include "engine/record/reports.hpp"
@@ -28,17 +31,10 @@ namespace ddhost {
 namespace {
 
 // The steps of a rank. Each step creates the members of the same position; `end` destroys them in reverse order.
-class Rank {
+class Rank : RankSetup {
  public:
   Rank(const RunPlan& plan, std::unique_ptr<RunConfig> config, RankLog log, const RankSeat& seat)
-      : plan_(plan),
-        log_failure_(std::move(log.failure)),
-        services_(seat, std::move(config), std::move(log.logger)),
-        device_seat_(services_, "device:" + plan.device.id()),
-        comm_seat_(services_, "comm:" + plan.comm.id()),
-        host_comm_seat_(services_, plan.has_host_comm() ? "comm:" + plan.host_comm.id() : "comm", "comm_host"),
-        model_seat_(services_, "model:" + plan.model.id()),
-        strategy_seat_(services_, "strategy:" + plan.strategy.id()) {}
+      : RankSetup(plan, std::move(config), std::move(log.logger), seat), log_failure_(std::move(log.failure)) {}
   Rank(const Rank&) = delete;
   Rank& operator=(const Rank&) = delete;
   ~Rank() { end(); }
@@ -48,8 +44,13 @@ class Rank {
       open_device();
       join_world();
       describe_model();
+      check_same_everywhere(data_fingerprints(*model_desc_), *services_.comm);
+      choose_programs();
+      choose_initial_values();
       make_optimizers();
-      make_strategy();
+      make_strategy(/*flags=*/0);
+      announce_plan();
+      require_fit();
       materialize();
       work();
       leave_world();
@@ -69,39 +70,11 @@ class Rank {
   }
 
  private:
-  const RunConfig& config() const { return services_.config; }
-  Instance make(const Plugin& plugin, const PluginSeat& seat, const char* section) const {
-    return {plugin, seat.host(), section, &services_.seat.record};
-  }
-  bool is_first() const { return services_.seat.rank == 0; }
-  uint32_t reduce_block() const {
-    return std::max(1U, static_cast<uint32_t>(config().get<int64_t>("train.reduce_block")));
-  }
-  bool sums_in_bf16() const { return config().get<std::string>("precision.reduce_dtype") == "bf16"; }
-
-  void open_device() {
-    device_ = make(plan_.device, device_seat_, "device");
-    const auto& table = device_.require<ddh_device_api>(DDH_DEVICE_IFACE, DDH_DEVICE_API_MIN_SIZE);
-    services_.device = std::make_unique<Device>(device_.get(), table, plan_.device.desc->caps, plan_.device.id(),
-                                                services_.seat.local_rank, device_.caller());
-    services_.memory.use(*services_.device, plan_.less_memory);
-    services_.staging = std::make_unique<Staging>(services_.memory);
-  }
-
   // Connects to all ranks over one transport.
   const ddh_comm_backend_api* join_over(const Instance& comm) const {
     const auto& table = comm.require<ddh_comm_backend_api>(DDH_COMM_BACKEND_IFACE, DDH_COMM_BACKEND_API_MIN_SIZE);
     const ddh_device_info device = services_.device->info();
-    const ddh_comm_init init{sizeof(ddh_comm_init),
-                             services_.seat.rank,
-                             services_.seat.world_size,
-                             reduce_block(),
-                             services_.seat.run_id,
-                             services_.seat.node,
-                             services_.seat.local_rank,
-                             plan_.ranks_per_node,
-                             0,
-                             &device};
+    const ddh_comm_init init = comm_init(device);
     comm.call(PluginCall::kInit, table.init, &init);
     return &table;
   }
@@ -119,31 +92,11 @@ class Rank {
     services_.comm = std::make_unique<Comm>(main.get(), two ? host_comm_table_ : comm_table_, shared, services_.clock,
                                             main.caller());
     if (two) services_.comm->use_device(comm_.get(), *comm_table_, comm_.caller());
-    const bool copy = config().get<std::string>("comm.windows") == "copy" || !services_.device->is_host_memory();
-    services_.windows = std::make_unique<Windows>(
-        *services_.comm, services_.memory, *services_.staging,
-        WindowSettings{copy, config().get<bool>("comm.poison"), reduce_block(), sums_in_bf16()});
+    make_windows();
     check_same_everywhere(plan_.fingerprints, *services_.comm);
   }
 
-  void describe_model() {
-    model_ = make(plan_.model, model_seat_, "model");
-    model_table_ = &model_.require<ddh_model_api>(DDH_MODEL_IFACE, DDH_MODEL_API_MIN_SIZE);
-    model_.call(PluginCall::kDescribe, model_table_->describe, &model_desc_);
-    model_.caller().checked(PluginCall::kDescribe, [&] {
-      check_description(model_desc_);
-      model_copy_ = ModelCopy(model_desc_);
-      model_desc_ = model_copy_.get();
-      check_model(*model_desc_, plan_.model.desc->uses);
-      check_outputs(*model_desc_, *model_table_);
-    });
-    check_same_everywhere(data_fingerprints(*model_desc_), *services_.comm);
-    name_units();
-    phases_ = run_phases(config(), *model_desc_);
-    if (plan_.work == Work::kTrain) leave_out_programs();
-    train_programs_ = programs_of(phases_);
-    if (plan_.work == Work::kTrain) check_optimizers();
-    make_programs();
+  void choose_initial_values() {
     const bool from_checkpoint = !plan_.resume.empty();  // which has all values
     auto values = std::make_unique<ParamInit>(
         *model_desc_, static_cast<uint64_t>(config().get<int64_t>("run.seed")),
@@ -155,86 +108,56 @@ class Rank {
     services_.params = std::move(values);
   }
 
-  void leave_out_programs() {
-    for (const std::string& warning : take_out_programs_of_others(config(), *model_desc_, phases_))
-      if (is_first()) services_.log->warn("{}", warning);
-  }
-
-  void check_optimizers() const {
-    for (const std::string& section :
-         unused_optimizers(*model_desc_, train_programs_, config().get<std::vector<std::string>>("train.optimizers")))
-      if (is_first()) services_.log->warn("no program of the run uses optimizer '{}' of train.optimizers", section);
-  }
-
-  // The programs of the run. Only state that one of them needs is created; an evaluation needs only the parameters.
-  void make_programs() {
-    const bool trains = plan_.work == Work::kTrain;
-    std::vector<int32_t> others = eval_programs_of(*model_desc_, train_programs_);
-    if (plan_.work == Work::kEvaluate) others = programs_to_evaluate(*model_desc_, train_programs_);
-    const bool updates_all = config().get<int64_t>("train.update_every") > 0;
-    for (const int32_t program : updates_all ? update_programs_of(*model_desc_) : updates_of(phases_))
-      if (trains) others.push_back(program);
-    programs_ = std::make_unique<RunPrograms>(*model_desc_, trains ? train_programs_ : std::vector<int32_t>(), others,
-                                              static_cast<uint32_t>(config().get<int64_t>("train.grad_accum_steps")),
-                                              recompute_every(config(), plan_.model));
-    if (trains)
-      order_ = std::make_unique<TrainOrder>(
-          make_order(config(), *model_desc_, phases_, static_cast<uint64_t>(services_.seat.world_size)));
-  }
-
-  void name_units() const {
-    std::vector<const char*> names;
-    for (uint32_t u = 0; u < model_desc_->n_units; ++u) names.push_back(model_desc_->units[u]->name);
-    services_.seat.record.set_unit_names(names.data(), names.size());
-  }
-
-  void make_optimizers() {
-    std::vector<OptimizerRef> refs;
-    for (const RunPlan::Optimizer& given : plan_.optimizers) {
-      optimizer_seats_.emplace_back(services_, given.section + ":" + given.plugin.id(), given.section);
-      optimizers_.push_back(make(given.plugin, optimizer_seats_.back(), given.section.c_str()));
-      const Instance& optimizer = optimizers_.back();
-      const auto& table = optimizer.require<ddh_optimizer_api>(DDH_OPTIMIZER_IFACE, DDH_OPTIMIZER_API_MIN_SIZE);
-      optimizer.call(PluginCall::kAttach, table.attach, model_desc_);
-      check_slots(optimizer.get(), table, optimizer.caller());
-      refs.push_back({optimizer.get(), &table, given.section, optimizer.caller()});
-    }
-    services_.step = std::make_unique<StepCoordinator>(
-        *services_.comm, *services_.device, *services_.windows, *model_desc_,
-        StepSettings{config().get<double>("train.clip_norm"), config().get<double>("train.clip_value"),
-                     config().get<bool>("train.skip_nonfinite"), sums_in_bf16(),
-                     config().get<bool>("run.check_plugins")});
-    services_.step->set_optimizers(refs, programs_->described());
-  }
-
-  void make_strategy() {
-    strategy_ = make(plan_.strategy, strategy_seat_, "strategy");
-    strategy_table_ = &strategy_.require<ddh_strategy_api>(DDH_STRATEGY_IFACE, DDH_STRATEGY_API_MIN_SIZE);
-    const bool rank_first = config().get<std::string>("train.reduce_order") == "rank_first";
-    const ddh_attach_args args{sizeof(ddh_attach_args),
-                               services_.seat.rank,
-                               services_.seat.world_size,
-                               static_cast<uint32_t>(config().get<int64_t>("train.grad_accum_steps")),
-                               model_desc_,
-                               services_.comm->world(),
-                               rank_first ? DDH_RANK_FIRST : DDH_MICRO_FIRST,
-                               compute_dtype(config(), plan_.model),
-                               programs_->described().data(),
-                               sizeof(ddh_run_program),
-                               static_cast<uint32_t>(programs_->described().size()),
-                               reduce_block(),
-                               services_.seat.node,
-                               services_.seat.local_rank,
-                               plan_.ranks_per_node,
-                               0};
-    strategy_.call(PluginCall::kAttach, strategy_table_->attach, &args);
-    memory_plan_.struct_size = sizeof memory_plan_;
-    const Memory::Usage before = services_.memory.usage();
-    strategy_.call(PluginCall::kPlan, strategy_table_->plan, &memory_plan_);
-    if (config().get<bool>("run.check_plugins") && services_.memory.usage() != before)
-      strategy_.caller().blame(PluginCall::kPlan, {}, "allocates memory, which only materialize may do");
-    memory_plan_ = ddh::copy_of(memory_plan_);
+  void announce_plan() const {
     services_.seat.record.set_plan(plan_text(memory_plan_));
+    const auto mb = [](uint64_t bytes) { return static_cast<double>(bytes) / 1e6; };
+    if (is_first() && plan_.work == Work::kTrain)
+      services_.log->info(
+          "planned for each rank, in MB: param {:.1f}, grad {:.1f}, optim {:.1f}, comm {:.1f}; files {:.1f}",
+          mb(memory_plan_.param_bytes), mb(memory_plan_.grad_bytes), mb(memory_plan_.optim_bytes),
+          mb(memory_plan_.comm_bytes), mb(memory_plan_.file_bytes));
+  }
+
+  // Refuses a run that would end in the middle for lack of memory. Rank 0 says why. [collective]
+  void require_fit() const {
+    if (plan_.work != Work::kTrain || config().get<bool>("run.allow_overcommit")) return;
+    struct Seen {
+      RankMemory planned;
+      uint64_t device_left, addresses_left;
+    };
+    const bool own = !services_.device->is_host_memory();
+    const Seen mine = {rank_memory(memory_plan_, services_.seat.rank, 0, activation_bytes().value_or(0)),
+                       services_.device->info().free_bytes, ddh::free_addresses().bytes};
+    std::vector<Seen> all(static_cast<size_t>(services_.seat.world_size));
+    services_.comm->all_gather_bytes(&mine, all.data(), sizeof mine, "plan");
+    if (!is_first()) return services_.comm->barrier();  // if rank 0 fails, this fails too
+    PlannedBytes host{};
+    for (const Seen& rank : all) {
+      const PlannedBytes of_host = rank.planned.in(MemoryKind::kHost, own);
+      for (size_t tag = 0; tag < host.size(); ++tag) host[tag] += of_host[tag];
+      const std::string who = ddh::str("rank ", rank.planned.rank);
+      require_left(who, MemoryKind::kAddresses, rank.planned.in(MemoryKind::kAddresses, own),
+                   {rank.addresses_left, ddh::free_addresses().of});
+      if (own)
+        require_left(who, MemoryKind::kDevice, rank.planned.in(MemoryKind::kDevice, own),
+                     {rank.device_left, ddh::str("device '", plan_.device.id(), "'")});
+    }
+    require_left(counted(all.size(), "rank"), MemoryKind::kHost, host, ddh::free_memory());
+    services_.comm->barrier();
+  }
+
+  void require_left(const std::string& who, MemoryKind kind, const PlannedBytes& needed,
+                    const ddh::FreeMemory& left) const {
+    const char* const tag = first_that_does_not_fit(needed, left.bytes);
+    if (tag == nullptr) return;
+    services_.seat.record.set_shortage({kind, left.bytes});
+    const auto mb = [](uint64_t bytes) { return bytes / 1'000'000; };
+    std::string parts;
+    for (size_t i = 0; i < needed.size(); ++i)
+      parts += ddh::str(parts.empty() ? "" : ", ", kPlannedTags[i], " ", mb(needed[i]));
+    ddh::fail(DDH_RESOURCE_EXHAUSTED, "the run does not fit: ", who, " will take ", mb(sum(needed)), " MB more (",
+              parts, "), and ", left.of, " has ", mb(left.bytes), " MB left, which does not suffice for ", tag,
+              "; run.allow_overcommit=true starts it anyway");
   }
 
   void materialize() {
@@ -424,11 +347,9 @@ class Rank {
     return callers;
   }
 
-  // Destroys plugins before the services they use, windows before the transport whose memory they map, and the device
-  // last. After an error it waits for the device's work, so that no work uses freed memory.
   void end() {
     ddh::ErrorBuffer ignored;
-    if (services_.device != nullptr)
+    if (services_.device != nullptr)  // after an error it may still work for these
       services_.device->streams().synchronize(services_.device->context(), nullptr, ignored.get());
     output_.reset();
     checkpoints_.reset();
@@ -436,40 +357,13 @@ class Rank {
     checks_.reset();
     strategy_ = Instance();
     rates_.reset();
-    optimizers_.clear();
-    model_ = Instance();
-    services_.step.reset();
-    services_.windows.reset();
-    services_.comm.reset();
-    comm_ = Instance();
-    host_comm_ = Instance();
-    services_.staging.reset();
-    services_.handles.note_leaks();
-    services_.memory.note_leaks();
-    services_.memory.release_all();
-    services_.device.reset();
-    device_ = Instance();
+    end_setup();
   }
 
-  const RunPlan& plan_;
   const std::shared_ptr<const LogFailure> log_failure_;
-  RankServices services_;
-  PluginSeat device_seat_, comm_seat_, host_comm_seat_, model_seat_, strategy_seat_;
-  std::deque<PluginSeat> optimizer_seats_;  // elements stay in place
-  Instance device_, comm_, host_comm_, model_, strategy_;
-  std::deque<Instance> optimizers_;  // in the order of train.optimizers
   std::unique_ptr<PhaseRates> rates_;
   const ddh_comm_backend_api *comm_table_ = nullptr, *host_comm_table_ = nullptr;
-  const ddh_model_api* model_table_ = nullptr;
-  const ddh_strategy_api* strategy_table_ = nullptr;
-  ModelCopy model_copy_;
-  const ddh_model_desc* model_desc_ = nullptr;
-  ddh_plan memory_plan_{};
   WorkEstimates estimates_;
-  std::vector<PhaseSpec> phases_;
-  std::vector<int32_t> train_programs_;  // in turn, or those of all phases
-  std::unique_ptr<TrainOrder> order_;
-  std::unique_ptr<RunPrograms> programs_;
   std::unique_ptr<StepChecks> checks_;
   std::unique_ptr<ReplicaChecks> replicas_;
   std::unique_ptr<Checkpointing> checkpoints_;

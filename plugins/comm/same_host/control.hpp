@@ -77,6 +77,8 @@ struct ControlLayout {
     channels_offset = staging_offset + n * 2 * staging_bytes;
     bytes = channels_offset + n * staging_bytes;
   }
+  // Marks, staging and channel.
+  [[nodiscard]] uint64_t bytes_per_rank() const { return bytes / static_cast<uint64_t>(size); }
   static uint64_t align(uint64_t offset) { return (offset + 63) / 64 * 64; }
 };
 

@@ -47,8 +47,7 @@ class Group {
 
   [[nodiscard]] int32_t rank() const { return settings_.rank; }
   [[nodiscard]] int32_t size() const { return layout_.size; }
-  // Bytes per rank of marks, staging and channel.
-  [[nodiscard]] uint64_t control_bytes_per_rank() const { return layout_.bytes / static_cast<uint64_t>(layout_.size); }
+  [[nodiscard]] uint64_t control_bytes_per_rank() const { return layout_.bytes_per_rank(); }
 
   void all_reduce(const ddh_coll& c);
   void reduce_scatter(const ddh_coll& c);

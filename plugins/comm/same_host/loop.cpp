@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "memory_limits.hpp"
+#include "ddh/sdk/free_memory.hpp"
 #include "transport.hpp"
 
 namespace same_host {
@@ -16,7 +16,7 @@ namespace {
 class Pages {
  public:
   Pages(const std::string& what, uint64_t bytes) : bytes_(bytes) {
-    require_memory(what, bytes);
+    ddh::require_memory(what, bytes);
     void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     if (p == MAP_FAILED) {
       ddh::fail(DDH_RESOURCE_EXHAUSTED, "no memory for ", what, " of ", bytes, " bytes: ", std::strerror(errno),

@@ -13,7 +13,7 @@
 #include <cstring>
 #include <map>
 
-#include "memory_limits.hpp"
+#include "ddh/sdk/free_memory.hpp"
 #include "transport.hpp"
 
 namespace same_host {
@@ -63,7 +63,7 @@ class FdOffer final : public Offer {
 class ProcessMemory final : public Memory {
  public:
   Created create(const std::string& what, uint64_t bytes) override {
-    require_memory(what, bytes);
+    ddh::require_memory(what, bytes);
     Fd fd(memfd_create("ddhost", MFD_CLOEXEC));
     if (fd.get() < 0) ddh::fail(DDH_RESOURCE_EXHAUSTED, "cannot make ", what, ": ", std::strerror(errno));
     int rc = 0;

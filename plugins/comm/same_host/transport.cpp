@@ -7,6 +7,7 @@ namespace same_host {
 namespace {
 
 constexpr uint32_t kJoinTimeoutMs = 120'000;
+constexpr uint32_t kCaps = DDH_COMM_SHARED_VIEW | DDH_COMM_ORDERED_SUM | DDH_COMM_INITIAL;
 
 }  // namespace
 
@@ -28,7 +29,7 @@ Group& Transport::make_group(ddh::GroupPlace place, uint32_t reduce_block) {
   GroupSettings settings{std::move(place)};
   settings.reduce_block = reduce_block;
   settings.spin_us = options.i64("spin_us");
-  settings.staging_bytes = ControlLayout::align(static_cast<uint64_t>(options.i64("staging_bytes")));
+  settings.staging_bytes = staging_bytes();
   Group& group = groups_.add(std::make_unique<Group>(*memory_, rendezvous, std::move(settings), world_.load()));
   const int64_t own_bytes = static_cast<int64_t>(group.control_bytes_per_rank());
   if (host.alloc != nullptr) host.alloc->account(host.h, DDH_TAG_COMM, own_bytes);
@@ -43,7 +44,12 @@ ddh_group* Transport::group_create(const char* name, const int32_t* ranks, uint3
 void Transport::group_info(ddh_group* group, int32_t& rank, int32_t& size, uint32_t& caps) {
   rank = of(group).rank();
   size = of(group).size();
-  caps = DDH_COMM_SHARED_VIEW | DDH_COMM_ORDERED_SUM | DDH_COMM_INITIAL;
+  caps = kCaps;
+}
+
+void Transport::plan(const ddh_comm_init&, uint32_t n_ranks, ddh_comm_plan& out) {
+  out.caps = kCaps;
+  out.bytes = ControlLayout(static_cast<int32_t>(n_ranks), staging_bytes()).bytes_per_rank();
 }
 
 void Transport::abort(const char* reason) {

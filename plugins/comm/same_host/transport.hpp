@@ -32,6 +32,7 @@ class Transport : public ddh::CommShared {
   void barrier(ddh_group* group) override { of(group).barrier(); }
   void abort(const char* reason) override;
   void finalize() override { world_.load()->barrier(); }
+  void plan(const ddh_comm_init& args, uint32_t n_ranks, ddh_comm_plan& out) override;
 
   ddh_region* region_create(ddh_group* group, const char* name, uint64_t bytes, void*& base) override;
   void region_destroy(ddh_region* region) override;
@@ -51,6 +52,9 @@ class Transport : public ddh::CommShared {
   static Group& of(ddh_group* group) { return ddh::CommGroups<Group>::of(group); }
   static ddh_group* handle(Group& group) { return ddh::CommGroups<Group>::handle(group); }
   Group& make_group(ddh::GroupPlace place, uint32_t reduce_block);
+  [[nodiscard]] uint64_t staging_bytes() const {
+    return ControlLayout::align(static_cast<uint64_t>(options.i64("staging_bytes")));
+  }
 
   std::unique_ptr<Memory> memory_;
   ddh::CommGroups<Group> groups_{host};

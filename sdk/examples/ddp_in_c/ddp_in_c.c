@@ -370,7 +370,7 @@ static const ddh_desc kDesc = {sizeof(ddh_desc),
                                kNeeds,
                                NULL,
                                NULL,
-                               DDH_CAP_IN_PROCESS,
+                               DDH_CAP_IN_PROCESS | DDH_CAP_DRY_ATTACH,
                                0,
                                DDH_FEATURE_POSITIONS | DDH_FEATURE_UPDATES,
                                NULL};

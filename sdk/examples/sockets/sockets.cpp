@@ -18,6 +18,7 @@ namespace sockets {
 namespace {
 
 constexpr uint32_t kReasonTimeoutMs = 500;
+constexpr uint32_t kCaps = DDH_COMM_ORDERED_SUM | DDH_COMM_INITIAL;  // no DDH_COMM_SHARED_VIEW: ranks share no pages
 
 Group& of(ddh_group* group) { return *reinterpret_cast<Group*>(group); }
 ddh_group* handle(Group& group) { return reinterpret_cast<ddh_group*>(&group); }
@@ -39,8 +40,9 @@ class Sockets final : public ddh::CommBackend {
   void group_info(ddh_group* group, int32_t& rank, int32_t& size, uint32_t& caps) override {
     rank = of(group).mesh.rank();
     size = of(group).mesh.size();
-    caps = DDH_COMM_ORDERED_SUM | DDH_COMM_INITIAL;  // and no DDH_COMM_SHARED_VIEW: ranks share no pages
+    caps = kCaps;
   }
+  void plan(const ddh_comm_init&, uint32_t, ddh_comm_plan& out) override { out.caps = kCaps; }  // no memory of its own
 
   void all_reduce(const ddh_coll& c) override { sockets::all_reduce(of(c.group), c); }
   void reduce_scatter(const ddh_coll& c) override { sockets::reduce_scatter(of(c.group), c); }

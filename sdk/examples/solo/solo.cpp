@@ -97,4 +97,4 @@ constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE,  DDH_FLATOPS_IFACE, DDH_OPTIM
 }  // namespace
 
 DDH_CXX_PLUGIN(Solo, strategy, "solo", "0.1.0", "one rank, nothing sharded", nullptr, kNeeds,
-               DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED);
+               DDH_CAP_IN_PROCESS | DDH_CAP_DRY_ATTACH | DDH_CAP_STREAM_ORDERED);

@@ -29,6 +29,10 @@ uint64_t OffloadedState::state_bytes() const {
   return frames_.bytes() + plan_.state_bytes_on(Place::cpu) + plan_.resident_bytes();
 }
 
+uint64_t OffloadedState::pinned_state_bytes() const {
+  return (uses(Place::nvme) ? frames_.bytes() : 0) + plan_.state_bytes_on(Place::cpu);
+}
+
 uint64_t OffloadedState::file_bytes() const {
   return plan_.value_bytes_on(Place::nvme) + plan_.state_bytes_on(Place::nvme);
 }
@@ -37,15 +41,16 @@ Tier* OffloadedState::tier_of(Place place) {
   return place == Place::nvme ? static_cast<Tier*>(files_.get()) : static_cast<Tier*>(memory_.get());
 }
 
+bool OffloadedState::uses(Place place) const {
+  return plan_.settings.state == place ||
+         std::any_of(plan_.spaces.begin(), plan_.spaces.end(), [&](const TilePlan::Space& s) { return s.place == place; });
+}
+
 // The largest number of transfers that a file engine has in flight.
 static constexpr uint32_t kTransfersUnderWay = 64;
 
 void OffloadedState::add_tensors() {
   const OffloadSettings& how = plan_.settings;
-  const auto uses = [&](Place place) {
-    const auto has_values = [place](const TilePlan::Space& s) { return s.place == place; };
-    return how.state == place || std::any_of(plan_.spaces.begin(), plan_.spaces.end(), has_values);
-  };
   if (uses(Place::nvme)) {
     files_ = std::make_unique<FileTier>(
         host_, FileTierSettings{

@@ -40,6 +40,14 @@ typedef struct ddh_comm_init {
 } ddh_comm_init;
 #define DDH_COMM_INIT_MIN_SIZE 48u
 
+/* A group of `n_ranks` ranks of a run, before it exists. */
+typedef struct ddh_comm_plan {
+  uint32_t struct_size;
+  uint32_t caps;  /* DDH_COMM_* */
+  uint64_t bytes; /* that it takes on each rank, tag comm */
+} ddh_comm_plan;
+#define DDH_COMM_PLAN_MIN_SIZE 16u
+
 typedef struct ddh_comm_backend_api {
   uint32_t struct_size;
   uint32_t reserved0;
@@ -86,8 +94,11 @@ typedef struct ddh_comm_backend_api {
    * undefined. So the host calls this after such waits, before it uses or stores what depends on collectives. It neither
    * waits nor sends. NULL: waits for the device fail themselves. [any] */
   ddh_rc (*poll)(ddh_inst* self, ddh_err* err) DDH_NX;
+  /* What init and group_create will give a group of `n_ranks` of these ranks; n_ranks = args->world_size: all ranks. It is
+   * called instead of init and connects to nobody, so that `ddhost plan` needs no ranks. NULL: it is not known. [main] */
+  ddh_rc (*plan)(ddh_inst* self, const ddh_comm_init* args, uint32_t n_ranks, ddh_comm_plan* out, ddh_err* err) DDH_NX;
 } ddh_comm_backend_api;
-#define DDH_COMM_BACKEND_API_MIN_SIZE 160u
+#define DDH_COMM_BACKEND_API_MIN_SIZE 168u
 
 typedef struct ddh_region ddh_region;
 

@@ -30,6 +30,7 @@
 #define DDH_CAP_SHARDS_GRAD (UINT64_C(1) << 17)
 #define DDH_CAP_SHARDS_PARAM (UINT64_C(1) << 18)
 #define DDH_CAP_OFFLOADS (UINT64_C(1) << 19)
+#define DDH_CAP_DRY_ATTACH (UINT64_C(1) << 20) /* takes DDH_ATTACH_DRY */
 
 #define DDH_RANK_FIRST 1
 #define DDH_MICRO_FIRST 2
@@ -61,6 +62,10 @@ typedef struct ddh_run_program {
 } ddh_run_program;
 #define DDH_RUN_PROGRAM_MIN_SIZE 40u
 
+/* Only attach, plan and destroy are called, for a rank of a run that does not exist. In attach and plan of ddh.comm only
+ * group, group_create and group_info work, and of ddh.window only caps: there are no peers. Nothing is allocated. */
+#define DDH_ATTACH_DRY 1u
+
 /* The state of all programs in the list exists from materialize to destroy. Programs that are not in it are never run
  * and need no state. */
 typedef struct ddh_attach_args {
@@ -80,7 +85,7 @@ typedef struct ddh_attach_args {
   int32_t node;           /* node of this rank; a node has ranks_per_node consecutive ranks */
   int32_t local_rank;     /* rank within its node */
   int32_t ranks_per_node; /* 0: all ranks are on one node */
-  uint32_t reserved0;
+  uint32_t flags;         /* DDH_ATTACH_* */
 } ddh_attach_args;
 #define DDH_ATTACH_ARGS_MIN_SIZE 80u
 
@@ -105,8 +110,10 @@ typedef struct ddh_plan {
   uint64_t reduce_calls;  /* exchange_reduce, reduce_scatter, all_reduce */
   uint64_t publish_calls; /* window commits, all_gather */
   uint64_t file_bytes;    /* in files, not in memory */
+  uint64_t shared_bytes;  /* of param_bytes: in pages of other ranks of the machine, which count them too */
+  uint64_t pinned_bytes;  /* of the bytes in memory: DDH_MEM_PINNED, which is the host's; the rest is the device's */
 } ddh_plan;
-#define DDH_PLAN_MIN_SIZE 64u
+#define DDH_PLAN_MIN_SIZE 80u
 
 /* One use of a unit. `next` lists the units that the host will acquire after it, nearest first, until the end of the
  * training step or of the evaluation's micro-batch: the candidates for prefetching. */

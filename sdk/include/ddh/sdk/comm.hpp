@@ -32,6 +32,8 @@ class CommBackend : public Instance {
   [[nodiscard]] virtual void* buffer_allocate(ddh_group* /*group*/, uint64_t /*bytes*/) { return nullptr; }
   virtual void buffer_release(ddh_group* /*group*/, void* /*p*/) {}
   virtual void poll() {}
+  // Called instead of init. Error: by default DDH_UNIMPLEMENTED, "not known".
+  virtual void plan(const ddh_comm_init& args, uint32_t n_ranks, ddh_comm_plan& out);
 
   [[nodiscard]] const void* interface(std::string_view id) const override;
 };

@@ -26,6 +26,8 @@ class ViewSource {
   [[nodiscard]] virtual bool keeps_segments() const = 0;
   // Bytes under DDH_TAG_PARAM that materialize allocates.
   [[nodiscard]] virtual uint64_t resting_bytes() const = 0;
+  // Of these: in pinned memory.
+  [[nodiscard]] virtual uint64_t pinned_bytes() const { return 0; }
   virtual void materialize() = 0;
   // The memory for a view of this many bytes, and the offset of the view in it.
   [[nodiscard]] virtual uint64_t backing_bytes(uint64_t view_bytes) const { return view_bytes; }

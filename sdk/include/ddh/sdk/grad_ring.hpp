@@ -39,6 +39,7 @@ class GradRing final : public GradStore {
 
   // Bytes that materialize allocates: this rank's segments, spaces' own buffers, and the ring.
   [[nodiscard]] uint64_t bytes() const override;
+  [[nodiscard]] uint64_t pinned_bytes() const override;
   void materialize(const Host& host) override;
 
   // A buffer for a space: numel fp32 elements for gradients until they are reduced. Gradients that the buffer still

@@ -15,6 +15,8 @@ class GradStore {
 
   // Bytes under DDH_TAG_GRAD that materialize allocates on this rank.
   [[nodiscard]] virtual uint64_t bytes() const = 0;
+  // Of these: in pinned memory.
+  [[nodiscard]] virtual uint64_t pinned_bytes() const { return 0; }
   virtual void materialize(const Host& host) = 0;
 
   // Full-size memory for a unit's backward to write to. [collective]

@@ -23,6 +23,8 @@ class OptimStore {
   // Peak bytes under DDH_TAG_OPTIM on this rank, and bytes of files. Known before materialize.
   [[nodiscard]] virtual uint64_t bytes() const = 0;
   [[nodiscard]] virtual uint64_t file_bytes() const { return 0; }
+  // Of the bytes: in pinned memory.
+  [[nodiscard]] virtual uint64_t pinned_bytes() const { return 0; }
   virtual void materialize() = 0;
   // Sets initial values of parameters and masters.
   virtual void init(ParamStore& params) = 0;
@@ -70,6 +72,7 @@ class ResidentOptim final : public OptimStore {
   ResidentOptim(const Host& host, const ModelLayout& layout, const PartOf& part_of);
 
   [[nodiscard]] uint64_t bytes() const override;
+  [[nodiscard]] uint64_t pinned_bytes() const override;
   void materialize() override;
   void init(ParamStore& params) override;
   void prepare(const ddh_step_block& block, ParamStore& params, GradStore& grads) override;

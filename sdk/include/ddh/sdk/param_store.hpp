@@ -26,6 +26,10 @@ class ParamStore {
 
   // Peak bytes under DDH_TAG_PARAM on this rank. Known before materialize.
   [[nodiscard]] virtual uint64_t bytes();
+  // Of these: in pages of other ranks of the machine, which count them too.
+  [[nodiscard]] virtual uint64_t shared_bytes() { return 0; }
+  // Of these: in pinned memory.
+  [[nodiscard]] virtual uint64_t pinned_bytes() { return 0; }
   // The number of publishes and gathers in a step of the run's first program (ddh_plan.publish_calls).
   [[nodiscard]] virtual uint64_t publish_calls();
   virtual void materialize() = 0;
@@ -58,6 +62,9 @@ class ParamStore {
     return layout_.unit_uses[static_cast<size_t>(use.unit)];
   }
 
+  // bytes() without this rank's segments, if windows are in pages that the ranks share; else 0.
+  [[nodiscard]] uint64_t window_bytes_of_peers();
+
   const Host& host_;
   const ModelLayout& layout_;
   const ddh_attach_args& args_;
@@ -84,6 +91,7 @@ class PublishedParams final : public ParamStore {
  public:
   PublishedParams(const Host& host, const ModelLayout& layout, const ddh_attach_args& args, bool waits_at_step)
       : ParamStore(host, layout, args), waits_at_step_(waits_at_step), views_(layout.spaces.size()) {}
+  [[nodiscard]] uint64_t shared_bytes() override { return window_bytes_of_peers(); }
   void materialize() override;
   void open(const ddh_unit_use& use) override;
   void close(const ddh_unit_use& use) override;
@@ -103,6 +111,8 @@ class GatheredStore : public ParamStore {
  public:
   using ParamStore::ParamStore;
   [[nodiscard]] uint64_t bytes() override;
+  [[nodiscard]] uint64_t shared_bytes() override;
+  [[nodiscard]] uint64_t pinned_bytes() override;
   [[nodiscard]] uint64_t publish_calls() override;
   void materialize() override;
   void open(const ddh_unit_use& use) override { gather_for(use, gathered_); }

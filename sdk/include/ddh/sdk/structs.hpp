@@ -78,7 +78,7 @@ constexpr uint32_t kKnownOpFlags =
     DDH_OP_GRADS_READY | DDH_OP_RECOMPUTED | DDH_OP_FORWARD_ONLY | DDH_OP_INPUT_GRAD_ONLY;
 DDH_STRUCT_RULE(ddh_op, DDH_OP_MIN_SIZE, DDH_RESERVED(ddh_op), DDH_KNOWN_BITS(ddh_op, flags, kKnownOpFlags));
 DDH_STRUCT_RULE(ddh_run_program, DDH_RUN_PROGRAM_MIN_SIZE);
-DDH_STRUCT_RULE(ddh_attach_args, DDH_ATTACH_ARGS_MIN_SIZE, DDH_RESERVED(ddh_attach_args));
+DDH_STRUCT_RULE(ddh_attach_args, DDH_ATTACH_ARGS_MIN_SIZE, DDH_KNOWN_BITS(ddh_attach_args, flags, DDH_ATTACH_DRY));
 DDH_STRUCT_RULE(ddh_plan, DDH_PLAN_MIN_SIZE, DDH_RESERVED(ddh_plan));
 DDH_STRUCT_RULE(ddh_unit_use, DDH_UNIT_USE_MIN_SIZE, DDH_KNOWN_BITS(ddh_unit_use, flags, kKnownOpFlags));
 DDH_STRUCT_RULE(ddh_step_begin_args, DDH_STEP_BEGIN_ARGS_MIN_SIZE);
@@ -86,6 +86,7 @@ DDH_STRUCT_RULE(ddh_state_entry, DDH_STATE_ENTRY_MIN_SIZE);
 
 // ---- kind/comm.h, kind/device.h
 DDH_STRUCT_RULE(ddh_comm_init, DDH_COMM_INIT_MIN_SIZE, DDH_RESERVED(ddh_comm_init));
+DDH_STRUCT_RULE(ddh_comm_plan, DDH_COMM_PLAN_MIN_SIZE);
 DDH_STRUCT_RULE(ddh_device_info, DDH_DEVICE_INFO_MIN_SIZE);
 DDH_STRUCT_RULE(ddh_device_usage, DDH_DEVICE_USAGE_MIN_SIZE, DDH_RESERVED(ddh_device_usage));
 DDH_STRUCT_RULE(ddh_device_peak, DDH_DEVICE_PEAK_MIN_SIZE);

@@ -22,6 +22,7 @@ class FetchedParams final : public ViewSource {
   [[nodiscard]] bool keeps_segments() const override { return true; }
   // With the buffers that a dry run has used at a time.
   [[nodiscard]] uint64_t resting_bytes() const override { return state_.value_bytes() + most_upload_bytes_; }
+  [[nodiscard]] uint64_t pinned_bytes() const override { return resting_bytes(); }
   void materialize() override {}
 
   // Extra memory to align the segment for a tier's reads, and to round its size up.

@@ -44,6 +44,8 @@ class OffloadedState {
   // read into pinned memory.
   [[nodiscard]] uint64_t upload_bytes(size_t space) const;
   [[nodiscard]] uint64_t state_bytes() const;
+  // Of state_bytes: in pinned memory.
+  [[nodiscard]] uint64_t pinned_state_bytes() const;
   [[nodiscard]] uint64_t file_bytes() const;
   void materialize();
 
@@ -89,6 +91,8 @@ class OffloadedState {
 
   void add_tensors();
   Tier* tier_of(Place place);
+  // Whether values or state are there.
+  [[nodiscard]] bool uses(Place place) const;
   void run(Pass pass, const std::vector<const Tile*>& tiles, const Values& values, const Work& work);
   std::vector<TilePart> parts_of(const Tile& tile, Pass pass, void* segment_values);
   void run_optimizer(Pass pass, const Values& values, const Grad& grad);

@@ -17,6 +17,7 @@ class PinnedParams final : public ViewSource {
 
   [[nodiscard]] bool keeps_segments() const override { return true; }
   [[nodiscard]] uint64_t resting_bytes() const override;
+  [[nodiscard]] uint64_t pinned_bytes() const override { return resting_bytes(); }
   void materialize() override;
 
   // For work on the default stream, while no view of the space is being opened.

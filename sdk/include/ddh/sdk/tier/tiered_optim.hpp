@@ -33,6 +33,7 @@ class TieredOptim final : public OptimStore {
 
   [[nodiscard]] uint64_t bytes() const override { return offloaded_.state_bytes(); }
   [[nodiscard]] uint64_t file_bytes() const override { return offloaded_.file_bytes(); }
+  [[nodiscard]] uint64_t pinned_bytes() const override { return offloaded_.pinned_state_bytes(); }
   void materialize() override { offloaded_.materialize(); }
   void init(ParamStore& params) override;
   void step_begin() override;

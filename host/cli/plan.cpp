@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// cli/plan.cpp: `ddhost plan`. Everything happens in the loader, as for a run; no rank is started.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <ostream>
+
+#include "base/text.hpp"
+#include "cli/commands.hpp"
+#include "config/replaced.hpp"
+#include "config/run_length.hpp"
+#include "ddh/sdk/plugin.hpp"
+#include "engine/loop/memory_plan.hpp"
+#include "launch/kv.hpp"
+#include "launch/launch.hpp"
+#include "plan/prepare.hpp"
+
+namespace ddhost {
+namespace {
+
+// A strategy's plan, or why it has none.
+struct Planned {
+  std::string strategy;
+  std::optional<MemoryPlan> plan;
+  std::string problem;
+};
+
+std::string megabytes(uint64_t bytes) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.1f", static_cast<double>(bytes) / 1e6);
+  return text.data();
+}
+
+// What a rank takes of the memory that --memory means: that of its device, if the device has its own.
+PlannedBytes bytes_to_fit(const MemoryPlan& plan, const RankMemory& rank) {
+  return rank.in(plan.device_has_memory ? MemoryKind::kDevice : MemoryKind::kAddresses, plan.device_has_memory);
+}
+
+// "yes", or the first tag that does not fit: "no: optim".
+std::string fit_text(const PlannedBytes& bytes, uint64_t memory) {
+  const char* const tag = first_that_does_not_fit(bytes, memory);
+  return tag == nullptr ? "yes" : ddh::str("no: ", tag);
+}
+
+void append_row(std::string& out, const std::vector<std::string>& cells) {
+  for (size_t i = 0; i < cells.size(); ++i) {
+    const size_t width = i == 0 ? 14 : 11;
+    std::string cell = cells[i];
+    if (cell.size() < width) cell.insert(i == 0 ? cell.size() : 0, width - cell.size(), ' ');
+    out += (i == 0 ? "" : " ") + cell;
+  }
+  out.erase(out.find_last_not_of(' ') + 1);
+  out += '\n';
+}
+
+std::string table(const std::vector<Planned>& all, std::optional<uint64_t> memory) {
+  std::string out;
+  for (const Planned& one : all) {
+    if (!one.plan) continue;
+    const MemoryPlan& plan = *one.plan;
+    if (out.empty()) {
+      out = ddh::str(plan.model, ": ", plan.n_params, " parameters on ", counted(plan.world_size, "rank"),
+                     "; MB of the largest rank, and of all ranks with shared pages counted once\n");
+      std::vector<std::string> head = {"strategy", "param", "grad", "optim", "comm", "act", "total", "all ranks"};
+      if (plan.device_has_memory) head.insert(head.end() - 1, "pinned");
+      if (memory) head.push_back("fits");
+      append_row(out, head);
+    }
+    const RankMemory& rank = plan.largest();
+    const std::optional<uint64_t> unique = plan.unique_of_all();
+    std::vector<std::string> row = {
+        plan.strategy,        megabytes(rank.param), megabytes(rank.grad),    megabytes(rank.optim),
+        megabytes(rank.comm), megabytes(rank.act),   megabytes(rank.total()), unique ? megabytes(*unique) : "-"};
+    if (plan.device_has_memory) row.insert(row.end() - 1, megabytes(rank.pinned));
+    if (memory) row.push_back(fit_text(bytes_to_fit(plan, rank), *memory));
+    append_row(out, row);
+  }
+  return out;
+}
+
+// What the numbers leave out.
+std::string notes(const std::vector<Planned>& all) {
+  std::string out;
+  for (const Planned& one : all)
+    if (!one.plan) out += ddh::str(one.strategy, ": not planned: ", one.problem, "\n");
+  const auto any = [&](auto&& holds) {
+    return std::any_of(all.begin(), all.end(), [&](const Planned& one) { return one.plan && holds(*one.plan); });
+  };
+  if (any([](const MemoryPlan& plan) { return !plan.knows_comm; }))
+    out += "comm: the transport does not say what it takes\n";
+  if (any([](const MemoryPlan& plan) { return !plan.knows_act; })) out += "act: the model has no estimate\n";
+  if (any([](const MemoryPlan& plan) { return !plan.unique_of_all(); }))
+    out += ddh::str("of more than ", kMostPlannedRanks, " ranks the first and the last are planned\n");
+  return out + "not counted: temporary tensors, data sets, and the libraries of a process\n";
+}
+
+nlohmann::ordered_json json_of(const RankMemory& rank) {
+  return {{"rank", rank.rank},     {"param", rank.param}, {"grad", rank.grad},     {"optim", rank.optim},
+          {"comm", rank.comm},     {"act", rank.act},     {"total", rank.total()}, {"shared", rank.shared},
+          {"pinned", rank.pinned}, {"file", rank.file}};
+}
+
+nlohmann::ordered_json json_of(const std::vector<Planned>& all, std::optional<uint64_t> memory) {
+  nlohmann::ordered_json out;
+  out["plans"] = nlohmann::ordered_json::array();
+  for (const Planned& one : all) {
+    nlohmann::ordered_json entry = {{"strategy", one.strategy}};
+    if (!one.plan) {
+      entry["problem"] = one.problem;
+      out["plans"].push_back(std::move(entry));
+      continue;
+    }
+    const MemoryPlan& plan = *one.plan;
+    out["model"] = plan.model;
+    out["parameters"] = plan.n_params;
+    out["world_size"] = plan.world_size;
+    entry["ranks_planned"] = plan.ranks.size();
+    entry["largest_rank"] = json_of(plan.largest());
+    if (const std::optional<uint64_t> unique = plan.unique_of_all()) entry["unique_bytes_of_all_ranks"] = *unique;
+    entry["comm_is_known"] = plan.knows_comm;
+    entry["act_is_known"] = plan.knows_act;
+    if (memory) entry["fits"] = sum(bytes_to_fit(plan, plan.largest())) <= *memory;
+    out["plans"].push_back(std::move(entry));
+  }
+  return out;
+}
+
+MemoryPlan plan_of(const PreparedRun& run) {
+  KvLocal kv;
+  Progress progress(1);
+  ProgressOfRank record(progress, 0);
+  const RankSeat seat{0, run.world_size, 0, 0, kv, record, 0};
+  try {
+    return plan_memory(run, run.config.clone(), seat);
+  } catch (const ddh::Error& error) {
+    throw ddh::Error(error.code(), run.config.in_words_of_user(error.what()));
+  }
+}
+
+// The command line with `more`.
+UserConfig user_config(const CommandLine& line, const std::vector<Override>& more) {
+  std::vector<Override> overrides = line.overrides;
+  overrides.insert(overrides.end(), more.begin(), more.end());
+  UserConfig user = UserConfig::read(line.config_file, overrides);
+  static_cast<void>(replace_excluded_options(user));
+  return user;
+}
+
+std::vector<std::string> all_strategies(const Registry& registry) {
+  std::vector<std::string> ids = registry.ids_of(DDH_KIND_STRATEGY);
+  std::sort(ids.begin(), ids.end());
+  return ids;
+}
+
+// In the loader.
+std::vector<Planned> plan_all(const CommandLine& line, Registry& registry, const RunPlace& place,
+                              LoaderRecord& record) {
+  std::vector<std::string> strategies = {""};  // the user's
+  if (line.planning.all_strategies) strategies = all_strategies(registry);
+  std::vector<Planned> out;
+  for (const std::string& strategy : strategies) {
+    Planned one{strategy, std::nullopt, ""};
+    std::vector<Override> more;
+    if (!strategy.empty()) more.push_back({"strategy.plugin", strategy, "--all-strategies"});
+    try {
+      const PreparedRun run = prepare_run(user_config(line, more), registry, place, Work::kTrain, &record);
+      one.plan = plan_of(run);
+      one.strategy = one.plan->strategy;
+    } catch (const ddh::Error& error) {
+      if (!line.planning.all_strategies) throw;
+      one.problem = plain_text(error.what());
+    }
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
+// Whether a plan fits into what a run was refused for.
+bool fits(const MemoryPlan& plan, const Shortage& shortage) {
+  uint64_t all = 0, most = 0;
+  for (const RankMemory& rank : plan.ranks) {
+    const uint64_t one = sum(rank.in(shortage.kind, plan.device_has_memory));
+    all += one, most = std::max(most, one);
+  }
+  return (shortage.kind == MemoryKind::kHost ? all : most) <= shortage.bytes_left;
+}
+
+// Tries changes of a run, in the loader.
+class Changes {
+ public:
+  Changes(const CommandLine& line, Registry& registry, const RunPlace& place, const Shortage& shortage,
+          LoaderRecord& record)
+      : line_(line), registry_(registry), place_(place), shortage_(shortage), record_(record) {
+    const UserConfig user = user_config(line, {});
+    const Config host(user, run_sections(user), /*plugin_sections=*/false);
+    accumulated_ = host.get<int64_t>("train.grad_accum_steps");
+    micro_batch_ = host.get<int64_t>("data.micro_batch");
+    recomputes_ = host.get<int64_t>("train.recompute") > 0;
+    strategy_ = host.get<std::string>("strategy.plugin");
+  }
+
+  // The nearest that fit, at most kMost. Those with the same bits come first.
+  std::vector<MemoryChange> that_fit() {
+    std::vector<MemoryChange> strategies = by_strategy({});
+    take(strategies, 0, 1);
+    try_recompute({});
+    if (place_.world_size % 2 == 0)
+      try_change({{"run.nproc", ddh::str(place_.world_size / 2), ""}, accumulate()}, place_.world_size / 2, true);
+    take(strategies, 1, strategies.size());
+    if (found_.empty() && !recomputes_) {
+      strategies = by_strategy({{"train.recompute", "1", ""}});
+      take(strategies, 0, strategies.size());
+    }
+    if (micro_batch_ % 2 == 0)
+      try_change({{"data.micro_batch", ddh::str(micro_batch_ / 2), ""}, accumulate()}, place_.world_size, false);
+    return found_;
+  }
+
+ private:
+  static constexpr size_t kMost = 3;
+
+  [[nodiscard]] Override accumulate() const { return {"train.grad_accum_steps", ddh::str(accumulated_ * 2), ""}; }
+  // The plan of a change; nullopt: it can't be planned, or does not fit.
+  std::optional<MemoryPlan> plan_with(const std::vector<Override>& change, int world_size) {
+    RunPlace place = place_;
+    place.world_size = world_size;
+    try {
+      const PreparedRun run = prepare_run(user_config(line_, change), registry_, place, Work::kTrain, &record_);
+      MemoryPlan plan = plan_of(run);
+      return fits(plan, shortage_) ? std::optional(std::move(plan)) : std::nullopt;
+    } catch (const ddh::Error&) {
+      return std::nullopt;  // such as a model that can't recompute
+    }
+  }
+  void try_change(const std::vector<Override>& change, int world_size, bool same_bits) {
+    if (found_.size() < kMost && plan_with(change, world_size)) found_.push_back({change, same_bits});
+  }
+  void try_recompute(std::vector<Override> change) {
+    if (recomputes_) return;
+    change.push_back({"train.recompute", "1", ""});
+    try_change(change, place_.world_size, true);
+  }
+  // The other strategies, with `more`, that fit: those that take most come first.
+  std::vector<MemoryChange> by_strategy(const std::vector<Override>& more) {
+    std::vector<std::pair<uint64_t, MemoryChange>> fitting;
+    for (const std::string& id : all_strategies(registry_)) {
+      if (id == id_of(strategy_)) continue;
+      std::vector<Override> change = {{"strategy.plugin", id, ""}};
+      change.insert(change.end(), more.begin(), more.end());
+      if (const std::optional<MemoryPlan> plan = plan_with(change, place_.world_size))
+        fitting.push_back({plan->unique_of_all().value_or(0), {change, true}});
+    }
+    std::stable_sort(fitting.begin(), fitting.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+    std::vector<MemoryChange> out;
+    for (auto& [bytes, change] : fitting) out.push_back(std::move(change));
+    return out;
+  }
+  void take(const std::vector<MemoryChange>& changes, size_t first, size_t last) {
+    for (size_t i = first; i < std::min(last, changes.size()) && found_.size() < kMost; ++i)
+      found_.push_back(changes[i]);
+  }
+
+  const CommandLine& line_;
+  Registry& registry_;
+  const RunPlace& place_;
+  const Shortage& shortage_;
+  LoaderRecord& record_;
+  int64_t accumulated_ = 1, micro_batch_ = 1;
+  bool recomputes_ = false;
+  std::string strategy_;
+  std::vector<MemoryChange> found_;
+};
+
+}  // namespace
+
+std::string MemoryChange::text() const {
+  std::string out;
+  for (const Override& one : overrides) out += ddh::str(out.empty() ? "" : " ", one.key, "=", one.text);
+  return out + (same_bits ? "" : " (with other bits)");
+}
+
+std::vector<MemoryChange> changes_that_fit(const CommandLine& line, Registry& registry, const RunPlace& place,
+                                           const Shortage& shortage) {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return {};
+  Fd read_end(ends[0]), write_end(ends[1]);
+  LoaderRecord record;
+  static_cast<void>(launch(
+      LaunchArgs{},
+      [&](LoaderRecord& of_loader) -> Prepared {
+        Json found = Json::array();
+        for (const MemoryChange& change : Changes(line, registry, place, shortage, of_loader).that_fit()) {
+          Json words = Json::array();
+          for (const Override& one : change.overrides) words.push_back({one.key, one.text});
+          found.push_back({{"words", words}, {"same_bits", change.same_bits}});
+        }
+        const std::string text = found.dump();
+        if (::write(write_end.get(), text.data(), text.size()) < 0) return {};
+        return {};
+      },
+      record));
+  write_end = Fd();
+  std::string text;
+  std::array<char, 4096> part{};
+  for (ssize_t n = 0; (n = ::read(read_end.get(), part.data(), part.size())) > 0;)
+    text.append(part.data(), static_cast<size_t>(n));
+  std::vector<MemoryChange> out;
+  const Json found = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!found.is_array()) return out;
+  for (const Json& change : found) {
+    out.push_back({{}, change.at("same_bits").get<bool>()});
+    for (const Json& word : change.at("words"))
+      out.back().overrides.push_back({word.at(0).get<std::string>(), word.at(1).get<std::string>(), "--fit"});
+  }
+  return out;
+}
+
+std::string planned_memory(const PreparedRun& run) {
+  try {
+    const std::vector<Planned> one = {{run.strategy.id(), plan_of(run), ""}};
+    return table(one, std::nullopt) + notes(one);
+  } catch (const ddh::Error& error) {
+    return ddh::str("the memory of this run can't be planned: ", plain_text(error.what()), "\n");
+  }
+}
+
+int plan_run(const CommandLine& line, Registry& registry, std::ostream& out) {
+  const UserConfig user = user_config(line, {});
+  const RunPlace place = choose_place(user, registry, kMostPlanned);
+  LoaderRecord record;
+  const auto prepare = [&](LoaderRecord& of_loader) -> Prepared {
+    const std::vector<Planned> all = plan_all(line, registry, place, of_loader);
+    if (std::none_of(all.begin(), all.end(), [](const Planned& one) { return one.plan.has_value(); }))
+      ddh::fail(DDH_FAILED_PRECONDITION, "no strategy could be planned: ",
+                all.empty() ? "none was found" : ddh::str(all.front().strategy, ": ", all.front().problem));
+    const std::optional<uint64_t> memory = line.planning.memory_bytes;
+    out << (line.planning.json ? json_of(all, memory).dump(2) + "\n" : table(all, memory) + notes(all));
+    if (!out.flush()) ddh::fail(DDH_RESOURCE_EXHAUSTED, kStdoutFailed);
+    return {};
+  };
+  const Outcome outcome = launch(LaunchArgs{}, prepare, record);
+  if (!outcome.sentence.empty()) print_sentence(outcome.sentence);
+  return outcome.exit_code;
+}
+
+}  // namespace ddhost

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/loop/memory_plan.hpp"
+
+#include <spdlog/sinks/null_sink.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <map>
+
+#include "engine/loop/estimate.hpp"
+#include "engine/loop/rank_setup.hpp"
+#include "engine/services/comm/planned_world.hpp"
+
+namespace ddhost {
+namespace {
+
+// Of one strategy. The model and the optimizers are the same on all ranks, so they are made once.
+class Planner : RankSetup {
+ public:
+  Planner(const RunPlan& plan, std::unique_ptr<RunConfig> config, RankSeat& seat)
+      : RankSetup(plan, std::move(config),
+                  std::make_shared<spdlog::logger>("plan", std::make_shared<spdlog::sinks::null_sink_mt>()), seat),
+        seat_(seat) {}
+  Planner(const Planner&) = delete;
+  Planner& operator=(const Planner&) = delete;
+  ~Planner() { end(); }
+
+  MemoryPlan run() {
+    require_dry_attach();
+    open_device();
+    open_transports();
+    take_place(0);
+    describe_model();
+    choose_programs();
+    MemoryPlan out;
+    out.strategy = plan_.strategy.id();
+    out.model = model_desc_->name;
+    out.world_size = seat_.world_size;
+    out.device_has_memory = !services_.device->is_host_memory();
+    for (uint32_t p = 0; p < model_desc_->n_params; ++p) out.n_params += model_desc_->params[p]->numel;
+    const std::optional<uint64_t> activations = activation_bytes();
+    out.knows_act = activations.has_value();
+    for (const int rank : ranks_to_plan()) {
+      if (rank > 0) take_place(rank);
+      make_optimizers();
+      out.ranks.push_back(plan_rank(activations.value_or(0)));
+    }
+    out.knows_comm = knows_comm_;
+    return out;
+  }
+
+ private:
+  void require_dry_attach() const {
+    if (plan_.strategy.has_cap(DDH_CAP_DRY_ATTACH)) return;
+    ddh::fail(
+        DDH_FAILED_PRECONDITION, "strategy '", plan_.strategy.id(),
+        "' can't be planned without its ranks (it lacks DDH_CAP_DRY_ATTACH); a run of it prints its plan before it ",
+        "allocates memory");
+  }
+
+  // Created, and never connected.
+  void open_transports() {
+    if (plan_.has_host_comm()) host_comm_ = make(plan_.host_comm, host_comm_seat_, "comm_host");
+    comm_ = make(plan_.comm, comm_seat_, "comm");
+  }
+
+  // What a transport says of a group. Error of another kind than "not known" is the transport's own.
+  ddh_comm_plan ask(const Instance& comm, uint32_t n_ranks) {
+    const auto& table = comm.require<ddh_comm_backend_api>(DDH_COMM_BACKEND_IFACE, DDH_COMM_BACKEND_API_MIN_SIZE);
+    ddh_comm_plan out{};
+    out.struct_size = sizeof out;
+    if (!DDH_CAN(&table, ddh_comm_backend_api, plan)) return unknown_group();
+    const ddh_device_info device = services_.device->info();
+    const ddh_comm_init init = comm_init(device);
+    try {
+      comm.call(PluginCall::kPlan, table.plan, &init, n_ranks, &out);
+    } catch (const ddh::Error& error) {
+      if (error.code() != DDH_UNIMPLEMENTED) throw;
+      return unknown_group();
+    }
+    return out;
+  }
+
+  // Strategies refuse a transport with less, and shared pages would take less memory.
+  ddh_comm_plan unknown_group() {
+    knows_comm_ = false;
+    return {sizeof(ddh_comm_plan), DDH_COMM_ORDERED_SUM | DDH_COMM_INITIAL, 0};
+  }
+
+  // From now on the services are those of this rank.
+  void take_place(int rank) {
+    strategy_ = Instance();
+    optimizers_.clear();
+    optimizer_seats_.clear();
+    services_.step.reset();
+    services_.model_group = nullptr;
+    services_.windows.reset();
+    services_.comm.reset();
+    seat_.rank = rank;
+    seat_.node = plan_.ranks_per_node > 0 ? rank / plan_.ranks_per_node : 0;
+    seat_.local_rank = plan_.ranks_per_node > 0 ? rank % plan_.ranks_per_node : rank;
+    const bool two = plan_.has_host_comm();
+    const Instance& main = two ? host_comm_ : comm_;
+    world_ = std::make_unique<PlannedWorld>(rank, seat_.world_size, [this, two, &main](uint32_t n_ranks) {
+      ddh_comm_plan group = ask(main, n_ranks);
+      if (!two) return group;
+      const ddh_comm_plan of_device = ask(comm_, n_ranks);
+      group.caps &= of_device.caps;
+      group.bytes += of_device.bytes;
+      return group;
+    });
+    const auto* shared = main.find<ddh_comm_shared_api>(DDH_COMM_SHARED_IFACE, DDH_COMM_SHARED_API_MIN_SIZE);
+    services_.comm =
+        std::make_unique<Comm>(world_->inst(), &PlannedWorld::table(), shared, services_.clock, main.caller());
+    make_windows();
+  }
+
+  std::vector<int> ranks_to_plan() const {
+    if (seat_.world_size > kMostPlannedRanks) return {0, seat_.world_size - 1};
+    std::vector<int> all;
+    for (int rank = 0; rank < seat_.world_size; ++rank) all.push_back(rank);
+    return all;
+  }
+
+  RankMemory plan_rank(uint64_t activations) {
+    make_strategy(DDH_ATTACH_DRY);
+    const ddh_plan& plan = memory_plan_;
+    if (plan.shared_bytes > plan.param_bytes)
+      strategy_.caller().blame(PluginCall::kPlan, {}, "plans ", plan.shared_bytes, " shared bytes of ",
+                               plan.param_bytes, " of parameters");
+    return rank_memory(plan, seat_.rank, world_->bytes(), activations);
+  }
+
+  void end() { end_setup(); }
+
+  RankSeat& seat_;
+  std::unique_ptr<PlannedWorld> world_;
+  bool knows_comm_ = true;
+};
+
+}  // namespace
+
+PlannedBytes RankMemory::in(MemoryKind kind, bool device_has_memory) const {
+  if (kind == MemoryKind::kAddresses) return {param, grad, optim, comm, act};
+  if (!device_has_memory)
+    return kind == MemoryKind::kHost ? PlannedBytes{param - shared, grad, optim, comm, act} : PlannedBytes{};
+  const uint64_t of_optim = std::min(pinned, optim), of_param = std::min(pinned - of_optim, param);
+  const uint64_t of_grad = std::min(pinned - of_optim - of_param, grad);
+  if (kind == MemoryKind::kHost) return {of_param, of_grad, of_optim, 0, 0};
+  return {param - of_param, grad - of_grad, optim - of_optim, comm, act};
+}
+
+const char* first_that_does_not_fit(const PlannedBytes& bytes, uint64_t left) {
+  for (size_t tag = 0; tag < bytes.size(); ++tag) {
+    if (bytes[tag] > left) return kPlannedTags[tag];
+    left -= bytes[tag];
+  }
+  return nullptr;
+}
+
+RankMemory rank_memory(const ddh_plan& plan, int rank, uint64_t comm, uint64_t activations) {
+  RankMemory out;
+  out.rank = rank;
+  out.param = plan.param_bytes;
+  out.grad = plan.grad_bytes;
+  out.optim = plan.optim_bytes;
+  out.comm = plan.comm_bytes + comm;
+  out.act = activations;
+  out.shared = plan.shared_bytes;
+  out.pinned = plan.pinned_bytes;
+  out.file = plan.file_bytes;
+  return out;
+}
+
+const RankMemory& MemoryPlan::largest() const {
+  return *std::max_element(ranks.begin(), ranks.end(),
+                           [](const RankMemory& a, const RankMemory& b) { return a.total() < b.total(); });
+}
+
+std::optional<uint64_t> MemoryPlan::unique_of_all() const {
+  if (ranks.size() != static_cast<size_t>(world_size)) return std::nullopt;
+  uint64_t sum = 0;
+  for (const RankMemory& rank : ranks) sum += rank.unique();
+  return sum;
+}
+
+MemoryPlan plan_memory(const RunPlan& plan, std::unique_ptr<RunConfig> config, const RankSeat& seat) {
+  RankSeat own = seat;
+  return Planner(plan, std::move(config), own).run();
+}
+
+}  // namespace ddhost

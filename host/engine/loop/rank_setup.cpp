@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/loop/rank_setup.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "engine/loop/estimate.hpp"
+#include "engine/loop/evaluations.hpp"
+#include "engine/services/optim/optimizers.hpp"
+#include "engine/settings/model_settings.hpp"
+
+namespace ddhost {
+
+RankSetup::RankSetup(const RunPlan& plan, std::unique_ptr<RunConfig> config, std::shared_ptr<spdlog::logger> log,
+                     const RankSeat& seat)
+    : plan_(plan),
+      services_(seat, std::move(config), std::move(log)),
+      device_seat_(services_, "device:" + plan.device.id()),
+      comm_seat_(services_, "comm:" + plan.comm.id()),
+      host_comm_seat_(services_, plan.has_host_comm() ? "comm:" + plan.host_comm.id() : "comm", "comm_host"),
+      model_seat_(services_, "model:" + plan.model.id()),
+      strategy_seat_(services_, "strategy:" + plan.strategy.id()) {}
+
+uint32_t RankSetup::reduce_block() const {
+  return std::max(1U, static_cast<uint32_t>(config().get<int64_t>("train.reduce_block")));
+}
+bool RankSetup::sums_in_bf16() const { return config().get<std::string>("precision.reduce_dtype") == "bf16"; }
+
+void RankSetup::open_device() {
+  device_ = make(plan_.device, device_seat_, "device");
+  const auto& table = device_.require<ddh_device_api>(DDH_DEVICE_IFACE, DDH_DEVICE_API_MIN_SIZE);
+  services_.device = std::make_unique<Device>(device_.get(), table, plan_.device.desc->caps, plan_.device.id(),
+                                              services_.seat.local_rank, device_.caller());
+  services_.memory.use(*services_.device, plan_.less_memory);
+  services_.staging = std::make_unique<Staging>(services_.memory);
+}
+
+ddh_comm_init RankSetup::comm_init(const ddh_device_info& device) const {
+  return {sizeof(ddh_comm_init),
+          services_.seat.rank,
+          services_.seat.world_size,
+          reduce_block(),
+          services_.seat.run_id,
+          services_.seat.node,
+          services_.seat.local_rank,
+          plan_.ranks_per_node,
+          0,
+          &device};
+}
+
+void RankSetup::make_windows() {
+  const bool copy = config().get<std::string>("comm.windows") == "copy" || !services_.device->is_host_memory();
+  services_.windows = std::make_unique<Windows>(
+      *services_.comm, services_.memory, *services_.staging,
+      WindowSettings{copy, config().get<bool>("comm.poison"), reduce_block(), sums_in_bf16()});
+}
+
+void RankSetup::describe_model() {
+  model_ = make(plan_.model, model_seat_, "model");
+  model_table_ = &model_.require<ddh_model_api>(DDH_MODEL_IFACE, DDH_MODEL_API_MIN_SIZE);
+  model_.call(PluginCall::kDescribe, model_table_->describe, &model_desc_);
+  model_.caller().checked(PluginCall::kDescribe, [&] {
+    check_description(model_desc_);
+    model_copy_ = ModelCopy(model_desc_);
+    model_desc_ = model_copy_.get();
+    check_model(*model_desc_, plan_.model.desc->uses);
+    check_outputs(*model_desc_, *model_table_);
+  });
+}
+
+void RankSetup::choose_programs() {
+  name_units();
+  phases_ = run_phases(config(), *model_desc_);
+  if (plan_.work == Work::kTrain) leave_out_programs();
+  train_programs_ = programs_of(phases_);
+  if (plan_.work == Work::kTrain) check_optimizers();
+  make_programs();
+}
+
+void RankSetup::leave_out_programs() {
+  for (const std::string& warning : take_out_programs_of_others(config(), *model_desc_, phases_))
+    if (is_first()) services_.log->warn("{}", warning);
+}
+
+void RankSetup::check_optimizers() const {
+  for (const std::string& section :
+       unused_optimizers(*model_desc_, train_programs_, config().get<std::vector<std::string>>("train.optimizers")))
+    if (is_first()) services_.log->warn("no program of the run uses optimizer '{}' of train.optimizers", section);
+}
+
+// The programs of the run. Only state that one of them needs is created; an evaluation needs only the parameters.
+void RankSetup::make_programs() {
+  const bool trains = plan_.work == Work::kTrain;
+  std::vector<int32_t> others = eval_programs_of(*model_desc_, train_programs_);
+  if (plan_.work == Work::kEvaluate) others = programs_to_evaluate(*model_desc_, train_programs_);
+  const bool updates_all = config().get<int64_t>("train.update_every") > 0;
+  for (const int32_t program : updates_all ? update_programs_of(*model_desc_) : updates_of(phases_))
+    if (trains) others.push_back(program);
+  programs_ = std::make_unique<RunPrograms>(*model_desc_, trains ? train_programs_ : std::vector<int32_t>(), others,
+                                            static_cast<uint32_t>(config().get<int64_t>("train.grad_accum_steps")),
+                                            recompute_every(config(), plan_.model));
+  if (trains)
+    order_ = std::make_unique<TrainOrder>(
+        make_order(config(), *model_desc_, phases_, static_cast<uint64_t>(services_.seat.world_size)));
+}
+
+void RankSetup::name_units() const {
+  std::vector<const char*> names;
+  for (uint32_t u = 0; u < model_desc_->n_units; ++u) names.push_back(model_desc_->units[u]->name);
+  services_.seat.record.set_unit_names(names.data(), names.size());
+}
+
+void RankSetup::make_optimizers() {
+  std::vector<OptimizerRef> refs;
+  for (const RunPlan::Optimizer& given : plan_.optimizers) {
+    optimizer_seats_.emplace_back(services_, given.section + ":" + given.plugin.id(), given.section);
+    optimizers_.push_back(make(given.plugin, optimizer_seats_.back(), given.section.c_str()));
+    const Instance& optimizer = optimizers_.back();
+    const auto& table = optimizer.require<ddh_optimizer_api>(DDH_OPTIMIZER_IFACE, DDH_OPTIMIZER_API_MIN_SIZE);
+    optimizer.call(PluginCall::kAttach, table.attach, model_desc_);
+    check_slots(optimizer.get(), table, optimizer.caller());
+    refs.push_back({optimizer.get(), &table, given.section, optimizer.caller()});
+  }
+  services_.step = std::make_unique<StepCoordinator>(
+      *services_.comm, *services_.device, *services_.windows, *model_desc_,
+      StepSettings{config().get<double>("train.clip_norm"), config().get<double>("train.clip_value"),
+                   config().get<bool>("train.skip_nonfinite"), sums_in_bf16(),
+                   config().get<bool>("run.check_plugins")});
+  services_.step->set_optimizers(refs, programs_->described());
+}
+
+void RankSetup::make_strategy(uint32_t flags) {
+  strategy_ = make(plan_.strategy, strategy_seat_, "strategy");
+  strategy_table_ = &strategy_.require<ddh_strategy_api>(DDH_STRATEGY_IFACE, DDH_STRATEGY_API_MIN_SIZE);
+  const bool rank_first = config().get<std::string>("train.reduce_order") == "rank_first";
+  const ddh_attach_args args{sizeof(ddh_attach_args),
+                             services_.seat.rank,
+                             services_.seat.world_size,
+                             static_cast<uint32_t>(config().get<int64_t>("train.grad_accum_steps")),
+                             model_desc_,
+                             services_.comm->world(),
+                             rank_first ? DDH_RANK_FIRST : DDH_MICRO_FIRST,
+                             compute_dtype(config(), plan_.model),
+                             programs_->described().data(),
+                             sizeof(ddh_run_program),
+                             static_cast<uint32_t>(programs_->described().size()),
+                             reduce_block(),
+                             services_.seat.node,
+                             services_.seat.local_rank,
+                             plan_.ranks_per_node,
+                             flags};
+  strategy_.call(PluginCall::kAttach, strategy_table_->attach, &args);
+  memory_plan_.struct_size = sizeof memory_plan_;
+  const Memory::Usage before = services_.memory.usage();
+  strategy_.call(PluginCall::kPlan, strategy_table_->plan, &memory_plan_);
+  if (config().get<bool>("run.check_plugins") && services_.memory.usage() != before)
+    strategy_.caller().blame(PluginCall::kPlan, {}, "allocates memory, which only materialize may do");
+  memory_plan_ = ddh::copy_of(memory_plan_);
+}
+
+std::optional<uint64_t> RankSetup::activation_bytes() const {
+  std::optional<uint64_t> most;
+  for (const TrainPhase& phase : order_->phases())
+    for (const auto& [program, micro_batch] : phase.turns)
+      if (const auto bytes = peak_activation_bytes(model_.caller(), model_.get(), *model_table_, programs_->of(program),
+                                                   static_cast<uint32_t>(micro_batch)))
+        most = std::max(most.value_or(0), *bytes);
+  return most;
+}
+
+// Destroys plugins before the services they use, windows before the transport whose memory they map, and the device last.
+// After an error it waits for the device's work, so that no work uses freed memory.
+void RankSetup::end_setup() {
+  ddh::ErrorBuffer ignored;
+  if (services_.device != nullptr)
+    services_.device->streams().synchronize(services_.device->context(), nullptr, ignored.get());
+  strategy_ = Instance();
+  optimizers_.clear();
+  model_ = Instance();
+  services_.step.reset();
+  services_.windows.reset();
+  services_.comm.reset();
+  comm_ = Instance();
+  host_comm_ = Instance();
+  services_.staging.reset();
+  services_.handles.note_leaks();
+  services_.memory.note_leaks();
+  services_.memory.release_all();
+  services_.device.reset();
+  device_ = Instance();
+}
+
+}  // namespace ddhost

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/loop/rank_setup.hpp: what a rank needs before it allocates memory: its device, the model, the optimizers, and a
+// strategy that is attached. A rank of a run goes on from there (rank.cpp); `ddhost plan` stops there (memory_plan.cpp).
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/calls/instance.hpp"
+#include "engine/checks/check_model.hpp"
+#include "engine/services/tables/interfaces.hpp"
+#include "engine/settings/course.hpp"
+#include "engine/settings/run_plan.hpp"
+#include "engine/settings/run_programs.hpp"
+
+namespace spdlog {
+class logger;
+}
+
+namespace ddhost {
+
+// Each step creates the members of the same position; `end` destroys them in reverse order.
+class RankSetup {
+ public:
+  RankSetup(const RankSetup&) = delete;
+  RankSetup& operator=(const RankSetup&) = delete;
+
+ protected:
+  RankSetup(const RunPlan& plan, std::unique_ptr<RunConfig> config, std::shared_ptr<spdlog::logger> log,
+            const RankSeat& seat);
+  ~RankSetup() { end_setup(); }
+
+  void open_device();
+  void describe_model();
+  // After describe_model: the programs of the run, and the order of its training.
+  void choose_programs();
+  // After these, and a Comm in the services.
+  void make_optimizers();
+  // `flags`: DDH_ATTACH_*.
+  void make_strategy(uint32_t flags);
+  // The most that a training program keeps for its backward. nullopt: the model has no estimates.
+  [[nodiscard]] std::optional<uint64_t> activation_bytes() const;
+  void end_setup();
+
+  [[nodiscard]] const RunConfig& config() const { return services_.config; }
+  [[nodiscard]] Instance make(const Plugin& plugin, const PluginSeat& seat, const char* section) const {
+    return {plugin, seat.host(), section, &services_.seat.record};
+  }
+  [[nodiscard]] bool is_first() const { return services_.seat.rank == 0; }
+  [[nodiscard]] uint32_t reduce_block() const;
+  [[nodiscard]] ddh_comm_init comm_init(const ddh_device_info& device) const;
+  void make_windows();
+
+  const RunPlan& plan_;
+  RankServices services_;
+  PluginSeat device_seat_, comm_seat_, host_comm_seat_, model_seat_, strategy_seat_;
+  std::deque<PluginSeat> optimizer_seats_;  // elements stay in place
+  Instance device_, comm_, host_comm_, model_, strategy_;
+  std::deque<Instance> optimizers_;  // in the order of train.optimizers
+  const ddh_model_api* model_table_ = nullptr;
+  const ddh_strategy_api* strategy_table_ = nullptr;
+  ModelCopy model_copy_;
+  const ddh_model_desc* model_desc_ = nullptr;
+  ddh_plan memory_plan_{};
+  std::vector<PhaseSpec> phases_;
+  std::vector<int32_t> train_programs_;  // in turn, or those of all phases
+  std::unique_ptr<TrainOrder> order_;
+  std::unique_ptr<RunPrograms> programs_;
+
+ private:
+  [[nodiscard]] bool sums_in_bf16() const;
+  void name_units() const;
+  void leave_out_programs();
+  void check_optimizers() const;
+  void make_programs();
+};
+
+}  // namespace ddhost

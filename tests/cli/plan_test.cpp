@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `ddhost plan`: what it says is what a run then takes, without starting a rank.
+#include <sys/resource.h>
+
+#include <catch2/catch.hpp>
+
+#include "ddh/sdk/free_memory.hpp"
+#include "fixtures/harness/built.hpp"
+#include "fixtures/harness/toy_run.hpp"
+#include "fixtures/harness/words.hpp"
+
+using namespace ddhost::test;
+using Catch::Contains;
+using nlohmann::json;
+
+namespace {
+
+Words toy(const Words& more) { return joined({"plan", "--model", toy_model(), "model.layers=3"}, more); }
+
+json plan(const Words& more) {
+  const Said said = call_ddhost(joined(toy({"--json"}), more));
+  INFO(said.err);
+  REQUIRE(said.code == 0);
+  return json::parse(said.out);
+}
+
+void check_refused(const Words& words, const std::vector<std::string>& parts, int code = 1) {
+  const Said said = call_ddhost(words);
+  INFO(said.err);
+  CHECK(said.code == code);
+  CHECK(said.out.empty());
+  for (const std::string& part : parts) CHECK_THAT(said.err, Contains(part));
+  CHECK(std::count(said.err.begin(), said.err.end(), '\n') == 1);
+}
+
+}  // namespace
+
+TEST_CASE("a run takes what was planned for its ranks, by tag, to the byte", "[cli]") {
+  const std::string strategy = GENERATE("ddp", "zero1", "zero2", "zero3", "zero3_offload", "fsdp");
+  const std::string world = GENERATE("1", "2", "3");
+  const TempFolder folder;
+  const Words options = {"--strategy", strategy, "--nproc", world, "train.steps=2"};
+  const json planned = plan(options).at("plans").at(0);
+  REQUIRE(planned.at("ranks_planned") == std::stoi(world));
+  const ToyRun run = ran(toy_run(options, {"model.layers=3", "run.dir=" + folder.file("run")}));
+  const json& largest = planned.at("largest_rank");
+  const json& rank = run.record.summary.at("ranks").at(largest.at("rank").get<size_t>());
+  INFO(strategy << " on " << world << "\n" << planned.dump() << "\n" << rank.dump());
+  for (const char* tag : {"param", "grad", "optim", "comm"})
+    CHECK(largest.at(tag) == rank.at("memory_bytes").at(tag).at("peak"));
+  uint64_t unique = largest.at("act").get<uint64_t>() * std::stoull(world);
+  for (const char* tag : {"param", "grad", "optim", "comm"})
+    unique += run.record.summary.at("unique_peak_bytes").at(tag).get<uint64_t>();
+  CHECK(planned.at("unique_bytes_of_all_ranks") == unique);
+}
+
+TEST_CASE("all strategies are planned in one table, and those that fit are marked", "[cli]") {
+  const json all = plan({"--all-strategies", "--nproc", "4"});
+  std::map<std::string, uint64_t> total;
+  for (const json& one : all.at("plans"))
+    if (one.contains("largest_rank")) total[one.at("strategy")] = one.at("largest_rank").at("total").get<uint64_t>();
+  for (const char* name : {"ddp", "zero1", "zero2", "zero3", "zero3_offload", "fsdp"}) CHECK(total.count(name) == 1);
+  REQUIRE(total.at("zero1") < total.at("ddp"));
+  const std::string between = std::to_string((total.at("zero1") + total.at("ddp")) / 2000) + "KB";
+  for (const json& one : plan({"--all-strategies", "--nproc", "4", "--memory", between}).at("plans")) {
+    if (one.at("strategy") == "zero1") CHECK(one.at("fits") == true);
+    if (one.at("strategy") == "ddp") CHECK(one.at("fits") == false);
+  }
+  const Said table = call_ddhost(toy({"--all-strategies", "--nproc", "4", "--memory", between}));
+  CHECK(table.code == 0);
+  CHECK_THAT(table.out, Contains("zero3_offload") && Contains("yes") && Contains("no: ") && Contains("4 ranks"));
+}
+
+TEST_CASE("ranks that no machine has are planned without starting one", "[cli]") {
+  const json many = plan({"--strategy", "zero3", "--nproc", "1048576"});
+  CHECK(many.at("world_size") == 1048576);
+  CHECK(many.at("plans").at(0).at("ranks_planned") == 2);
+  const json two = plan({"--strategy", "zero3", "--nproc", "2"}), one = plan({"--strategy", "zero3", "--nproc", "1"});
+  const auto optim = [](const json& of) { return of.at("plans").at(0).at("largest_rank").at("optim").get<uint64_t>(); };
+  CHECK(optim(two) < optim(one));
+  CHECK(optim(many) < optim(two));
+}
+
+TEST_CASE("a plan on a device with its own memory tells the host's memory apart", "[cli]") {
+  const json plain = plan({"--strategy", "zero3", "--nproc", "2", "--device", "sim"});
+  CHECK(plain.at("plans").at(0).at("largest_rank").at("pinned") == 0);
+  const json away =
+      plan({"--strategy", "zero3", "--nproc", "2", "--device", "sim", "strategy.offload_optimizer.device=cpu"});
+  const json& rank = away.at("plans").at(0).at("largest_rank");
+  CHECK(rank.at("pinned").get<uint64_t>() > 0);
+  CHECK(rank.at("pinned").get<uint64_t>() <= rank.at("optim").get<uint64_t>());
+}
+
+TEST_CASE("a dry run shows the plan on stderr, and a run before its first step", "[cli]") {
+  const TempFolder folder;
+  const Said dry = call_ddhost({"--dry-run", "--model", toy_model(), "--strategy", "zero2", "--nproc", "3"});
+  CHECK(dry.code == 0);
+  CHECK_NOTHROW(json::parse(dry.out));
+  CHECK_THAT(dry.err, Contains("on 3 ranks") && Contains("zero2"));
+  const Said run = call_ddhost({"--model", toy_model(), "--strategy", "zero2", "--nproc", "2", "train.steps=1",
+                                "run.sample_tokens=0", "run.dir=" + folder.file("run")});
+  CHECK(run.code == 0);
+  CHECK_THAT(run.err, Contains("planned for each rank, in MB: param "));
+}
+
+TEST_CASE("a plan that can't be made is one sentence", "[cli]") {
+  check_refused(toy({"--memory", "80"}), {"--memory '80'", "unit", "80GiB"}, 2);
+  check_refused(toy({"--memory", "0GiB"}), {"--memory '0GiB'"}, 2);
+  check_refused(toy({"--memory", "much"}), {"--memory 'much'"}, 2);
+  check_refused(toy({"--nproc", "0"}), {"nproc", "0"});
+  check_refused(toy({"--nproc", "1048577"}), {"nproc", "1048576"});
+  check_refused(toy({"--strategy", "nothing"}), {"nothing"});
+  check_refused(toy({"--strategy", test_plugin("bad_strategy")}), {"bad_strategy", "DDH_CAP_DRY_ATTACH"});
+  check_refused(toy({"model.layers=0"}), {"model.layers"});
+}
+
+TEST_CASE("a run that does not fit is refused before it takes memory, and names what fits", "[cli]") {
+  const Words model = {"model.width=64", "model.hidden=512", "--nproc", "4", "--device", "sim"};
+  std::map<std::string, uint64_t> total;
+  for (const json& one : plan(joined(model, {"--all-strategies"})).at("plans"))
+    if (one.contains("largest_rank")) total[one.at("strategy")] = one.at("largest_rank").at("total").get<uint64_t>();
+  const std::string little = "device.capacity_bytes=" + std::to_string((total.at("ddp") + total.at("zero1")) / 2);
+  const TempFolder folder;
+  const Words options = joined(model, {"--strategy", "ddp", "train.steps=3"});
+  const ToyRun refused = toy_run(options, {little, "model.layers=3", "run.dir=" + folder.file("refused")});
+  INFO(refused.err);
+  CHECK(refused.code == 1);
+  for (const char* part : {"the run does not fit: rank 0 will take", "device 'sim' has", "suffice for",
+                           "run.allow_overcommit=true", "it fits with strategy.plugin="})
+    CHECK_THAT(refused.err, Contains(part));
+  CHECK_FALSE(std::filesystem::exists(folder.file("refused")));
+
+  const ToyRun fitted = ran(toy_run(options, {little, "model.layers=3", "--fit", "run.dir=" + folder.file("fitted")}));
+  CHECK_THAT(fitted.err, Contains("--fit: the run starts with strategy.plugin="));
+  const ToyRun large = ran(toy_run(options, {"model.layers=3", "run.dir=" + folder.file("large")}));
+  REQUIRE(fitted.record.steps.size() == 3);
+  for (size_t i = 0; i < 3; ++i) CHECK(fitted.record.steps[i].at("loss") == large.record.steps[i].at("loss"));
+
+  const ToyRun forced =
+      toy_run(options, {little, "model.layers=3", "run.allow_overcommit=true", "run.dir=" + folder.file("forced")});
+  CHECK(forced.code == 1);
+  CHECK_THAT(forced.err, Contains("device sim has"));
+}
+
+TEST_CASE("ranks that need more than the machine has are refused within a second, with what fits", "[cli]") {
+  const uint64_t free = ddh::free_memory().bytes;
+  REQUIRE(free < UINT64_MAX);
+  // 4 ranks of ddp take 64 bytes for each parameter, those of zero1 28 where they share pages.
+  const uint64_t n_params = free / 44, hidden = n_params / (3 * 2 * 256);
+  const TempFolder folder;
+  const auto begin = std::chrono::steady_clock::now();
+  const ToyRun run = toy_run({"--strategy", "ddp", "--nproc", "4", "model.width=256", "model.layers=3",
+                              "model.hidden=" + std::to_string(hidden), "run.dir=" + folder.file("run")});
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+  INFO(run.err << "\n" << taken.count() << " s");
+  CHECK(run.code == 1);
+  for (const char* part : {"the run does not fit: 4 ranks will take", "MB left", "it fits with strategy.plugin="})
+    CHECK_THAT(run.err, Contains(part));
+  CHECK(taken.count() < 5);  // of which most is the start of the program under test, on a busy machine
+}
+
+TEST_CASE("a limit of a process's addresses refuses a run, too", "[cli]") {
+  const TempFolder folder;
+  Process process({"--model", toy_model(), "--strategy", "ddp", "--nproc", "2", "model.width=256", "model.hidden=50000",
+                   "train.steps=1", "run.sample_tokens=0", "run.dir=" + folder.file("run")},
+                  [] {
+                    const rlimit limit{uint64_t{1} << 30, uint64_t{1} << 30};
+                    setrlimit(RLIMIT_AS, &limit);
+                  });
+  const int code = process.wait();
+  INFO(process.err());
+  CHECK(code == 1);
+  CHECK_THAT(process.err(), Contains("does not fit") && Contains("ulimit -v"));
+}
