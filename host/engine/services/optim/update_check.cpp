@@ -5,7 +5,7 @@
 #include <cstring>
 #include <span>
 
-#include "ddh/sdk/layout.hpp"
+#include "ddh/sdk/params/layout.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "ddh/sdk/tier/checksum.hpp"
 
