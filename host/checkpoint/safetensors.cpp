@@ -19,6 +19,9 @@ constexpr uint64_t kAlignment = 8;  // of the data section, as the format asks
 
 constexpr uint64_t kMostHeaderBytes = 100'000'000;  // as the reference implementation
 
+// The key of ddh_model_desc.meaning_of_ids in `__metadata__`.
+constexpr const char* kMeaningOfIds = "ddhost.meaning_of_ids";
+
 // Every dtype of the format.
 struct DtypeBits {
   const char* name;
