@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "ddh/sdk/input_file.hpp"
+#include "ddh/sdk/files/input_file.hpp"
 #include "ddh/sdk/plugin.hpp"
 
 namespace fs = std::filesystem;

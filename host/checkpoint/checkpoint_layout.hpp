@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "ddh/ddh.h"
-#include "ddh/sdk/file_tensor.hpp"
+#include "ddh/sdk/files/file_tensor.hpp"
 #include "engine/services/optim/optimizers.hpp"
 
 namespace ddhost {

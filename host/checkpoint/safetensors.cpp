@@ -9,7 +9,7 @@
 
 #include "base/json.hpp"
 #include "base/text.hpp"
-#include "ddh/sdk/input_file.hpp"
+#include "ddh/sdk/files/input_file.hpp"
 #include "ddh/sdk/plugin.hpp"
 
 namespace ddhost {
@@ -18,6 +18,9 @@ namespace {
 constexpr uint64_t kAlignment = 8;  // of the data section, as the format asks
 
 constexpr uint64_t kMostHeaderBytes = 100'000'000;  // as the reference implementation
+
+// The key of ddh_model_desc.meaning_of_ids in `__metadata__`.
+constexpr const char* kMeaningOfIds = "ddhost.meaning_of_ids";
 
 // Every dtype of the format.
 struct DtypeBits {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "ddh/ddh.h"
-#include "ddh/sdk/file_tensor.hpp"
+#include "ddh/sdk/files/file_tensor.hpp"
 
 namespace ddhost {
 
@@ -60,11 +60,7 @@ struct SafetensorsLayout {
   SafetensorsLayout(const std::vector<Item>& items, const std::map<std::string, std::string>& metadata);
 };
 
-// ddh_model_desc.meaning_of_ids in the metadata of safetensors files, and a warning where a file's meaning is not that of
-// the run. The key in `__metadata__`:
-inline constexpr const char* kMeaningOfIds = "ddhost.meaning_of_ids";
-
-// "": not known.
+// ddh_model_desc.meaning_of_ids, which the metadata of safetensors files holds. "": not known.
 std::string meaning_of_ids(const ddh_model_desc& model);
 
 // The `__metadata__` of a file of weights. `meaning`: "" is left out.

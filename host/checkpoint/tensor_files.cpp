@@ -7,8 +7,8 @@
 
 #include "base/json.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
-#include "ddh/sdk/input_file.hpp"
-#include "ddh/sdk/plain_name.hpp"
+#include "ddh/sdk/files/input_file.hpp"
+#include "ddh/sdk/files/plain_name.hpp"
 #include "ddh/sdk/plugin.hpp"
 
 namespace fs = std::filesystem;

@@ -8,7 +8,7 @@
 
 #include "base/json.hpp"
 #include "base/text.hpp"
-#include "ddh/sdk/input_file.hpp"
+#include "ddh/sdk/files/input_file.hpp"
 #include "ddh/sdk/plugin.hpp"
 
 namespace ddhost {

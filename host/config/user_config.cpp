@@ -9,7 +9,7 @@
 #include "base/json.hpp"
 #include "base/text.hpp"
 #include "config/foreign_file.hpp"
-#include "ddh/sdk/input_file.hpp"
+#include "ddh/sdk/files/input_file.hpp"
 #include "ddh/sdk/plugin.hpp"
 
 namespace fs = std::filesystem;

@@ -65,6 +65,19 @@ std::string read_exactly(int fd, size_t bytes) {
   return text;
 }
 
+void check_kv_size(const std::string& key, const std::string& value) {
+  if (key.empty() || key.size() > kMaxKvKeyBytes)
+    ddh::fail(DDH_INVALID_ARGUMENT, "a kv key has ", key.size(), " bytes; it takes 1 to ", kMaxKvKeyBytes);
+  if (value.size() > kMaxKvBytes)
+    ddh::fail(DDH_OUT_OF_RANGE, "the kv value '", key, "' has ", value.size(), " bytes; kv takes at most ",
+              kMaxKvBytes);
+}
+
+[[noreturn]] void fail_kv_timeout(const std::string& key, std::chrono::milliseconds timeout) {
+  ddh::fail(DDH_DEADLINE_EXCEEDED, "no rank has set the kv key '", key, "' within ", timeout.count(),
+            " ms; another rank is stuck or never reached this call");
+}
+
 struct Answer {
   uint32_t status;
   std::string text;
@@ -78,19 +91,6 @@ Answer exchange(int fd, const std::string& request) {
 }
 
 }  // namespace
-
-void check_kv_size(const std::string& key, const std::string& value) {
-  if (key.empty() || key.size() > kMaxKvKeyBytes)
-    ddh::fail(DDH_INVALID_ARGUMENT, "a kv key has ", key.size(), " bytes; it takes 1 to ", kMaxKvKeyBytes);
-  if (value.size() > kMaxKvBytes)
-    ddh::fail(DDH_OUT_OF_RANGE, "the kv value '", key, "' has ", value.size(), " bytes; kv takes at most ",
-              kMaxKvBytes);
-}
-
-void fail_kv_timeout(const std::string& key, std::chrono::milliseconds timeout) {
-  ddh::fail(DDH_DEADLINE_EXCEEDED, "no rank has set the kv key '", key, "' within ", timeout.count(),
-            " ms; another rank is stuck or never reached this call");
-}
 
 void KvLocal::set(const std::string& key, const std::string& value) {
   check_kv_size(key, value);

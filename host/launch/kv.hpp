@@ -22,10 +22,6 @@
 
 namespace ddhost {
 
-// Checks of every implementation of the store, and the error of a wait that timed out.
-void check_kv_size(const std::string& key, const std::string& value);
-[[noreturn]] void fail_kv_timeout(const std::string& key, std::chrono::milliseconds timeout);
-
 // For ranks that are threads of one process.
 class KvLocal : public Kv {
  public:

@@ -21,7 +21,7 @@
 #include <thread>
 
 #include "base/text.hpp"
-#include "ddh/sdk/free_memory.hpp"
+#include "ddh/sdk/memory/free_memory.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "launch/exit_guard.hpp"
 #include "launch/mapped_path.hpp"

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "checkpoint/checkpoint_folder.hpp"
-#include "ddh/sdk/counter_rng.hpp"
+#include "ddh/sdk/kernels/counter_rng.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "engine/loop/checkpointing.hpp"
 #include "engine/record/step_count.hpp"

@@ -18,7 +18,7 @@
 
 #include "../images/image_set.hpp"
 #include "data.hpp"
-#include "ddh/sdk/input_file.hpp"
+#include "ddh/sdk/files/input_file.hpp"
 
 namespace cad {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "ddh/sdk/counter_rng.hpp"
+#include "ddh/sdk/kernels/counter_rng.hpp"
 
 namespace cad {
 

@@ -7,9 +7,9 @@
 #include <set>
 #include <sstream>
 
-#include "ddh/sdk/counter_rng.hpp"
-#include "ddh/sdk/find_data.hpp"
-#include "ddh/sdk/input_file.hpp"
+#include "ddh/sdk/files/find_data.hpp"
+#include "ddh/sdk/files/input_file.hpp"
+#include "ddh/sdk/kernels/counter_rng.hpp"
 
 namespace gpt {
 

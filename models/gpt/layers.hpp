@@ -14,7 +14,7 @@
 #include "../ops/attention.hpp"
 #include "../ops/products.hpp"
 #include "config.hpp"
-#include "ddh/sdk/dropout.hpp"
+#include "ddh/sdk/kernels/dropout.hpp"
 #include "ddh/sdk/model.hpp"
 
 namespace gpt {

@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <string_view>
 
-#include "ddh/sdk/counter_rng.hpp"
-#include "ddh/sdk/find_data.hpp"
+#include "ddh/sdk/files/find_data.hpp"
+#include "ddh/sdk/kernels/counter_rng.hpp"
 #include "image_set.hpp"
 #include "video_file.hpp"
 

@@ -6,7 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "ddh/kind/model.h"
-#include "ddh/sdk/find_data.hpp"
+#include "ddh/sdk/files/find_data.hpp"
 #include "ddh/sdk/options.hpp"
 #include "image_set.hpp"
 #include "transform.hpp"

@@ -4,7 +4,7 @@
 // start differs from image to image. The class is the direction, so a single frame does not show it.
 #include <array>
 
-#include "ddh/sdk/counter_rng.hpp"
+#include "ddh/sdk/kernels/counter_rng.hpp"
 #include "image_set.hpp"
 
 namespace images {

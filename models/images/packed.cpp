@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <span>
 
-#include "ddh/sdk/input_file.hpp"
+#include "ddh/sdk/files/input_file.hpp"
 #include "image_set.hpp"
 
 namespace images {

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "ddh/sdk/counter_rng.hpp"
+#include "ddh/sdk/kernels/counter_rng.hpp"
 #include "image_set.hpp"
 
 namespace images {

@@ -12,7 +12,7 @@
 #include <span>
 #include <string_view>
 
-#include "ddh/sdk/input_file.hpp"
+#include "ddh/sdk/files/input_file.hpp"
 #include "ffmpeg.hpp"
 
 namespace images {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "ddh/sdk/counter_rng.hpp"
+#include "ddh/sdk/kernels/counter_rng.hpp"
 #include "ddh/sdk/model.hpp"
 
 namespace kgat {

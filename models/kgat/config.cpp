@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "../ops/model_products.hpp"
-#include "ddh/sdk/find_data.hpp"
+#include "ddh/sdk/files/find_data.hpp"
 #include "ddh/sdk/options.hpp"
 
 namespace kgat {

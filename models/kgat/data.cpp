@@ -7,8 +7,8 @@
 #include <cmath>
 #include <filesystem>
 
-#include "ddh/sdk/counter_rng.hpp"
-#include "ddh/sdk/find_data.hpp"
+#include "ddh/sdk/files/find_data.hpp"
+#include "ddh/sdk/kernels/counter_rng.hpp"
 
 namespace kgat {
 

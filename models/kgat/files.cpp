@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "data.hpp"
-#include "ddh/sdk/input_file.hpp"
+#include "ddh/sdk/files/input_file.hpp"
 
 namespace kgat {
 

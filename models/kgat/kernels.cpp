@@ -6,7 +6,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "ddh/sdk/simd.hpp"
+#include "ddh/sdk/kernels/simd.hpp"
 
 namespace kgat {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "ddh/sdk/counter_rng.hpp"
+#include "ddh/sdk/kernels/counter_rng.hpp"
 
 namespace ops {
 

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "ddh/sdk/elementwise.hpp"
+#include "ddh/sdk/kernels/elementwise.hpp"
 #include "kernel_image.hpp"
 
 namespace adagrad DDH_HIDDEN {

@@ -14,7 +14,7 @@
 
 #include <cmath>
 
-#include "ddh/sdk/elementwise.hpp"
+#include "ddh/sdk/kernels/elementwise.hpp"
 #include "kernel_image.hpp"
 
 namespace adam DDH_HIDDEN {

@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-#include "ddh/sdk/elementwise.hpp"
+#include "ddh/sdk/kernels/elementwise.hpp"
 #include "kernel_image.hpp"
 
 namespace lamb DDH_HIDDEN {

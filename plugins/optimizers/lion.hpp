@@ -3,7 +3,7 @@
 // plugins/optimizers/lion.hpp: the update of lion, for the CPU and for GPUs (lion.cu).
 #pragma once
 
-#include "ddh/sdk/elementwise.hpp"
+#include "ddh/sdk/kernels/elementwise.hpp"
 #include "kernel_image.hpp"
 
 namespace lion DDH_HIDDEN {

@@ -4,7 +4,7 @@
 // compute).
 #pragma once
 
-#include "ddh/sdk/elementwise.hpp"
+#include "ddh/sdk/kernels/elementwise.hpp"
 
 namespace muon DDH_HIDDEN {
 

@@ -7,7 +7,7 @@
 
 #include <utility>
 
-#include "ddh/sdk/device_kernel.hpp"
+#include "ddh/sdk/kernels/device_kernel.hpp"
 #include "newton_schulz_shape.hpp"
 
 namespace newton_schulz DDH_HIDDEN {

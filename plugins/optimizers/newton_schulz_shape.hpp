@@ -7,7 +7,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "ddh/sdk/simd.hpp"
+#include "ddh/sdk/kernels/simd.hpp"
 
 namespace newton_schulz DDH_HIDDEN {
 

@@ -3,7 +3,7 @@
 // plugins/optimizers/sgd.hpp: the update of sgd, for the CPU and for GPUs (sgd.cu).
 #pragma once
 
-#include "ddh/sdk/elementwise.hpp"
+#include "ddh/sdk/kernels/elementwise.hpp"
 #include "kernel_image.hpp"
 
 namespace sgd DDH_HIDDEN {

@@ -24,7 +24,7 @@
 //
 // Differences from zero3: the ranks of a shard group can be chosen, and so can the times of gathering and freeing.
 #include "ddh/sdk/data_parallel.hpp"
-#include "ddh/sdk/regrouped_params.hpp"
+#include "ddh/sdk/params/regrouped_params.hpp"
 #include "ddh/sdk/tier/pinned_params.hpp"
 #include "fsdp_options.hpp"
 

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <sstream>
 
-#include "ddh/sdk/input_file.hpp"
+#include "ddh/sdk/files/input_file.hpp"
 
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {

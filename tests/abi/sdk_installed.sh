@@ -31,9 +31,9 @@ cp "$source"/tests/fixtures/models/{toy_model.cpp,toy_desc.hpp,toy_extras.hpp} "
 echo 'ddh_add_plugin(NAME toy SOURCES toy_model.cpp)' >>"$work/examples/CMakeLists.txt"
 # Every part of the library, with what it needs in turn, such as liburing.
 cat >"$work/examples/uses_library.cpp" <<'TEXT'
-#include "ddh/sdk/elementwise.hpp"
-#include "ddh/sdk/prefetch_policy.hpp"
-#include "ddh/sdk/regrouped_params.hpp"
+#include "ddh/sdk/kernels/elementwise.hpp"
+#include "ddh/sdk/params/prefetch_policy.hpp"
+#include "ddh/sdk/params/regrouped_params.hpp"
 #include "ddh/sdk/tier/fetched_params.hpp"
 #include "ddh/sdk/tier/pinned_params.hpp"
 __attribute__((used)) static auto* const make_io = &ddh::make_io_engine;

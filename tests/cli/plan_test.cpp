@@ -5,7 +5,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "ddh/sdk/free_memory.hpp"
+#include "ddh/sdk/memory/free_memory.hpp"
 #include "fixtures/harness/built.hpp"
 #include "fixtures/harness/toy_run.hpp"
 #include "fixtures/harness/words.hpp"

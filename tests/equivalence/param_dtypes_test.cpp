@@ -3,7 +3,7 @@
 // Parameters that stay in fp32 in a low-precision run, and parameters that are stored in a low precision in files.
 #include <cstring>
 
-#include "ddh/sdk/lowp.hpp"
+#include "ddh/sdk/kernels/lowp.hpp"
 #include "equivalence/features.hpp"
 #include "fixtures/harness/safetensors.hpp"
 

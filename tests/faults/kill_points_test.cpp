@@ -10,7 +10,7 @@
 #include <catch2/catch.hpp>
 #include <cstdio>
 
-#include "ddh/sdk/counter_rng.hpp"
+#include "ddh/sdk/kernels/counter_rng.hpp"
 #include "fixtures/faults/small_run.hpp"
 #include "fixtures/harness/skip.hpp"
 

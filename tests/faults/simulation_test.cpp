@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "checkpoint/checkpoint_folder.hpp"
-#include "ddh/sdk/counter_rng.hpp"
+#include "ddh/sdk/kernels/counter_rng.hpp"
 #include "fixtures/harness/ddhost_process.hpp"
 #include "fixtures/harness/throws.hpp"
 

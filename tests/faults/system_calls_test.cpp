@@ -11,7 +11,7 @@
 #include <cstring>
 #include <utility>
 
-#include "ddh/sdk/counter_rng.hpp"
+#include "ddh/sdk/kernels/counter_rng.hpp"
 #include "fixtures/faults/small_run.hpp"
 #include "fixtures/harness/skip.hpp"
 

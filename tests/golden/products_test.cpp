@@ -12,7 +12,7 @@
 
 #include "../../models/ops/choice.hpp"
 #include "../../models/ops/column_sums.hpp"
-#include "ddh/sdk/lowp.hpp"
+#include "ddh/sdk/kernels/lowp.hpp"
 #include "fixtures/harness/golden_fill.hpp"
 
 using namespace ddhost::test;

@@ -9,7 +9,7 @@
 #include <csignal>
 #include <functional>
 
-#include "ddh/sdk/flat.hpp"
+#include "ddh/sdk/kernels/flat.hpp"
 #include "engine/numerics/exact_norm.hpp"
 #include "engine/numerics/kernels.hpp"
 #include "fixtures/harness/ddhost_process.hpp"

@@ -6,7 +6,7 @@
 #include <functional>
 #include <thread>
 
-#include "ddh/sdk/graph.hpp"
+#include "ddh/sdk/kernels/graph.hpp"
 #include "gpu/cuda_fixture.hpp"
 
 using namespace ddhost::test;

@@ -2,7 +2,7 @@
 //
 // The transport nccl: every collective against the numbers that the host computes, with memory of the device, and refusals.
 // It runs on the stand-ins for the driver and for NCCL, and on real ones (place.hpp) with as many ranks as there are GPUs.
-#include "ddh/sdk/lowp.hpp"
+#include "ddh/sdk/kernels/lowp.hpp"
 #include "gpu/linked_libraries.hpp"
 #include "gpu/nccl_fixture.hpp"
 

@@ -8,7 +8,7 @@
 #include <limits>
 #include <vector>
 
-#include "ddh/sdk/counter_rng.hpp"
+#include "ddh/sdk/kernels/counter_rng.hpp"
 
 namespace ddhost::test {
 

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <span>
 
-#include "ddh/sdk/lowp.hpp"
+#include "ddh/sdk/kernels/lowp.hpp"
 #include "gpu/cuda_fixture.hpp"
 #include "gpu/numbers.hpp"
 #include "unit/plugins/optimizers/optimizer_fixture.hpp"

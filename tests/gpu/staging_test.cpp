@@ -4,7 +4,7 @@
 // memory that is freed has no data any more.
 #include <catch2/catch.hpp>
 
-#include "ddh/sdk/staging.hpp"
+#include "ddh/sdk/memory/staging.hpp"
 #include "gpu/cuda_fixture.hpp"
 
 using namespace ddhost::test;

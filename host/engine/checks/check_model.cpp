@@ -16,6 +16,85 @@
 namespace ddhost {
 namespace {
 
+// The checks of check_description: what it takes to read a description.
+
+constexpr uint32_t kMaxCount = 1U << 24;  // maximum number of parameters, units ...; more is uninitialized data
+constexpr uint32_t kMaxDims = 64;
+
+template <class... Parts>
+[[noreturn]] void refuse(const Parts&... parts) {
+  ddh::fail(DDH_INVALID_ARGUMENT, parts..., "; fix the model");
+}
+
+// Checks an array of structs that begin with their size.
+template <class T>
+void check_array(const T* const* array, uint32_t count, uint32_t min_size, const char* what) {
+  if (count > kMaxCount) refuse("the model describes ", count, " ", what, "s");
+  if (count > 0 && array == nullptr) refuse("the model describes ", count, " ", what, "s at NULL");
+  for (uint32_t i = 0; i < count; ++i) {
+    if (array[i] == nullptr) refuse(what, " ", i, " of the model is NULL");
+    if (array[i]->struct_size < min_size)
+      refuse(what, " ", i, " of the model has struct_size ", array[i]->struct_size, ", but at least ", min_size,
+             " are needed");
+    if (array[i]->name == nullptr || array[i]->name[0] == '\0') refuse(what, " ", i, " of the model has no name");
+  }
+}
+
+void check_shape(const char* what, const char* name, const int64_t* shape, uint32_t n_dims) {
+  if (n_dims > kMaxDims)
+    refuse(what, " '", name, "' has ", n_dims, " dimensions, at most ", kMaxDims, " are supported");
+  if (n_dims > 0 && shape == nullptr) refuse(what, " '", name, "' has no shape (NULL)");
+}
+
+void check_param(const ddh_param_desc& param) {
+  check_shape("parameter", param.name, param.shape, param.n_dims);
+  if (param.dtype != DDH_F32 && param.dtype != DDH_BF16 && param.dtype != DDH_F16)
+    refuse("parameter '", param.name, "' is stored in dtype ", param.dtype, "; use DDH_F32, DDH_BF16 or DDH_F16");
+  if (param.compute_dtype != 0 && param.compute_dtype != DDH_F32 && param.compute_dtype != DDH_BF16 &&
+      param.compute_dtype != DDH_F16)
+    refuse("parameter '", param.name, "' has compute_dtype ", param.compute_dtype, ", which this host does not know");
+}
+
+// A list of indices below `limit`.
+void check_indices(const std::string& who, const char* what, const int32_t* list, uint32_t count, uint32_t limit) {
+  if (count > kMaxCount) refuse(who, " lists ", count, " ", what, "s");
+  if (count > 0 && list == nullptr) refuse(who, " lists ", count, " ", what, "s at NULL");
+  for (uint32_t i = 0; i < count; ++i)
+    if (list[i] < 0 || static_cast<uint32_t>(list[i]) >= limit)
+      refuse(who, " uses ", what, " ", list[i], " of ", limit);
+}
+
+void check_names(const std::string& who, const char* what, const char* const* names, uint32_t count) {
+  if (count > kMaxCount || (count > 0 && names == nullptr)) refuse(who, " has ", count, " ", what, "s at NULL");
+  for (uint32_t i = 0; i < count; ++i)
+    if (names[i] == nullptr || names[i][0] == '\0') refuse(who, " has a ", what, " without a name");
+}
+
+void check_program_desc(const ddh_program_desc& program, uint32_t n_units) {
+  const std::string who = ddh::str("program '", program.name, "'");
+  check_indices(who, "unit", program.units, program.n_units, n_units);
+  check_names(who, "metric", program.metrics, program.n_metrics);
+  check_names(who, "reported value", program.reported, program.n_reported);
+  if (program.sample_unit == nullptr && program.kind == DDH_PROGRAM_TRAIN) refuse(who, " has no sample_unit");
+  if (program.kind < DDH_PROGRAM_TRAIN || program.kind > DDH_PROGRAM_UPDATE)
+    refuse(who, " is of kind ", program.kind, ", which this host does not know");
+}
+
+void check_layout(const ddh_model_desc& model, const ddh_layout_desc& layout) {
+  const std::string who = ddh::str("layout '", layout.name, "'");
+  check_indices(who, "parameter", layout.transposed, layout.n_transposed, model.n_params);
+  bool shows = false;
+  for (uint32_t i = 0; i < layout.n_transposed; ++i) {
+    const ddh_param_desc& param = *model.params[layout.transposed[i]];
+    if (param.n_dims != 2)
+      refuse(who, " transposes parameter '", param.name, "', which has ", param.n_dims, " dimensions, not 2");
+    shows = shows || param.shape[0] != param.shape[1];
+  }
+  if (!shows) refuse(who, " transposes no parameter with two different sizes, so no file shows it");
+}
+
+// The checks of check_model: the rules of ddh/kind/model.h.
+
 constexpr uint32_t kNoGradients = DDH_POSITION_FORWARD_ONLY | DDH_POSITION_INPUT_GRAD_ONLY;
 
 // Whether the backward of this position computes gradients of the unit's parameters.
@@ -117,38 +196,6 @@ void check_buffers(const ddh_model_desc& model) {
   }
 }
 
-// A parameter's owner is the first unit of every program that uses it: so its gradient is final after the owner's
-// backward.
-void check_program(const ddh_model_desc& model, const ddh_program_desc& program) {
-  if (program.kind != DDH_PROGRAM_TRAIN && program.kind != DDH_PROGRAM_EVAL && program.kind != DDH_PROGRAM_UPDATE)
-    ddh::fail(DDH_UNIMPLEMENTED, "program '", program.name, "' is of kind ", program.kind,
-              ", which this host does not know; update ddhost");
-  if (program.optimizer < 0)
-    ddh::fail(DDH_OUT_OF_RANGE, "program '", program.name, "' has optimizer ", program.optimizer,
-              "; it is an index in train.optimizers");
-  check_update(program);
-  if (program.n_units == 0) ddh::fail(DDH_INVALID_ARGUMENT, "program '", program.name, "' has no units");
-  std::vector<bool> seen(model.n_params, false);
-  for (uint32_t i = 0; i < program.n_units; ++i) {
-    const int32_t u = program.units[i];
-    if (u < 0 || static_cast<uint32_t>(u) >= model.n_units) {
-      ddh::fail(DDH_OUT_OF_RANGE, "program '", program.name, "' uses unit ", u, " of ", model.n_units);
-    }
-    for (uint32_t k = 0; k < model.units[u]->n_params; ++k) {
-      const auto p = static_cast<size_t>(model.units[u]->params[k]);
-      if (!seen[p] && model.params[p]->owner_unit != u && program.kind == DDH_PROGRAM_TRAIN) {
-        ddh::fail(DDH_INVALID_ARGUMENT, "unit '", model.units[u]->name, "' uses parameter '", model.params[p]->name,
-                  "' before its owner in program '", program.name, "'; the owner must be the first unit that uses it");
-      }
-      seen[p] = true;
-    }
-  }
-  check_positions(model, program);
-  check_trained(model, program);
-}
-
-}  // namespace
-
 void check_positions(const ddh_model_desc& model, const ddh_program_desc& program) {
   for (uint32_t i = 0; program.position_flags != nullptr && i < program.n_units; ++i) {
     const uint32_t flags = program.position_flags[i];
@@ -185,6 +232,67 @@ void check_update(const ddh_program_desc& program) {
               ", but an update program only runs forward and changes no parameter; leave that out");
   if (program.n_samples == 0)
     ddh::fail(DDH_INVALID_ARGUMENT, "update program '", program.name, "' has no samples; give it some");
+}
+
+// A parameter's owner is the first unit of every program that uses it: so its gradient is final after the owner's
+// backward.
+void check_program(const ddh_model_desc& model, const ddh_program_desc& program) {
+  if (program.kind != DDH_PROGRAM_TRAIN && program.kind != DDH_PROGRAM_EVAL && program.kind != DDH_PROGRAM_UPDATE)
+    ddh::fail(DDH_UNIMPLEMENTED, "program '", program.name, "' is of kind ", program.kind,
+              ", which this host does not know; update ddhost");
+  if (program.optimizer < 0)
+    ddh::fail(DDH_OUT_OF_RANGE, "program '", program.name, "' has optimizer ", program.optimizer,
+              "; it is an index in train.optimizers");
+  check_update(program);
+  if (program.n_units == 0) ddh::fail(DDH_INVALID_ARGUMENT, "program '", program.name, "' has no units");
+  std::vector<bool> seen(model.n_params, false);
+  for (uint32_t i = 0; i < program.n_units; ++i) {
+    const int32_t u = program.units[i];
+    if (u < 0 || static_cast<uint32_t>(u) >= model.n_units) {
+      ddh::fail(DDH_OUT_OF_RANGE, "program '", program.name, "' uses unit ", u, " of ", model.n_units);
+    }
+    for (uint32_t k = 0; k < model.units[u]->n_params; ++k) {
+      const auto p = static_cast<size_t>(model.units[u]->params[k]);
+      if (!seen[p] && model.params[p]->owner_unit != u && program.kind == DDH_PROGRAM_TRAIN) {
+        ddh::fail(DDH_INVALID_ARGUMENT, "unit '", model.units[u]->name, "' uses parameter '", model.params[p]->name,
+                  "' before its owner in program '", program.name, "'; the owner must be the first unit that uses it");
+      }
+      seen[p] = true;
+    }
+  }
+  check_positions(model, program);
+  check_trained(model, program);
+}
+
+}  // namespace
+
+void check_description(const ddh_model_desc* model) {
+  if (model == nullptr) refuse("the model gave no description (NULL)");
+  if (model->struct_size < DDH_MODEL_DESC_MIN_SIZE)
+    refuse("the model's description has struct_size ", model->struct_size, ", but at least ", DDH_MODEL_DESC_MIN_SIZE,
+           " are needed");
+  if (model->name == nullptr) refuse("the model has no name");
+  if (DDH_HAS(model, ddh_model_desc, meaning_of_ids) && model->meaning_of_ids != nullptr &&
+      !is_utf8(model->meaning_of_ids))
+    refuse("the meaning_of_ids of the model is not UTF-8");
+  check_array(model->params, model->n_params, DDH_PARAM_DESC_MIN_SIZE, "parameter");
+  check_array(model->units, model->n_units, DDH_UNIT_DESC_MIN_SIZE, "unit");
+  check_array(model->buffers, model->n_buffers, DDH_BUFFER_DESC_MIN_SIZE, "buffer");
+  check_array(model->programs, model->n_programs, DDH_PROGRAM_DESC_MIN_SIZE, "program");
+  for (uint32_t p = 0; p < model->n_params; ++p) check_param(*model->params[p]);
+  for (uint32_t b = 0; b < model->n_buffers; ++b)
+    check_shape("buffer", model->buffers[b]->name, model->buffers[b]->shape, model->buffers[b]->n_dims);
+  for (uint32_t u = 0; u < model->n_units; ++u)
+    check_indices(ddh::str("unit '", model->units[u]->name, "'"), "parameter", model->units[u]->params,
+                  model->units[u]->n_params, model->n_params);
+  for (uint32_t g = 0; g < model->n_programs; ++g) check_program_desc(*model->programs[g], model->n_units);
+  check_array(model->layouts, model->n_layouts, DDH_LAYOUT_DESC_MIN_SIZE, "layout");
+  std::set<std::string> names = {"model"};  // the model's own
+  for (uint32_t l = 0; l < model->n_layouts; ++l) {
+    check_layout(*model, *model->layouts[l]);
+    if (!names.insert(model->layouts[l]->name).second)
+      refuse("layout ", l, " of the model has the name '", model->layouts[l]->name, "', which is taken");
+  }
 }
 
 void check_features(const ddh_model_desc& model, uint64_t uses) {
@@ -273,114 +381,6 @@ void check_model(const ddh_model_desc& model, uint64_t uses) {
   }
   for (uint32_t g = 0; g < model.n_programs; ++g) check_program(model, *model.programs[g]);
   check_features(model, uses);
-}
-
-namespace {
-
-constexpr uint32_t kMaxCount = 1U << 24;  // maximum number of parameters, units ...; more is uninitialized data
-constexpr uint32_t kMaxDims = 64;
-
-template <class... Parts>
-[[noreturn]] void refuse(const Parts&... parts) {
-  ddh::fail(DDH_INVALID_ARGUMENT, parts..., "; fix the model");
-}
-
-// Checks an array of structs that begin with their size.
-template <class T>
-void check_array(const T* const* array, uint32_t count, uint32_t min_size, const char* what) {
-  if (count > kMaxCount) refuse("the model describes ", count, " ", what, "s");
-  if (count > 0 && array == nullptr) refuse("the model describes ", count, " ", what, "s at NULL");
-  for (uint32_t i = 0; i < count; ++i) {
-    if (array[i] == nullptr) refuse(what, " ", i, " of the model is NULL");
-    if (array[i]->struct_size < min_size)
-      refuse(what, " ", i, " of the model has struct_size ", array[i]->struct_size, ", but at least ", min_size,
-             " are needed");
-    if (array[i]->name == nullptr || array[i]->name[0] == '\0') refuse(what, " ", i, " of the model has no name");
-  }
-}
-
-void check_shape(const char* what, const char* name, const int64_t* shape, uint32_t n_dims) {
-  if (n_dims > kMaxDims)
-    refuse(what, " '", name, "' has ", n_dims, " dimensions, at most ", kMaxDims, " are supported");
-  if (n_dims > 0 && shape == nullptr) refuse(what, " '", name, "' has no shape (NULL)");
-}
-
-void check_param(const ddh_param_desc& param) {
-  check_shape("parameter", param.name, param.shape, param.n_dims);
-  if (param.dtype != DDH_F32 && param.dtype != DDH_BF16 && param.dtype != DDH_F16)
-    refuse("parameter '", param.name, "' is stored in dtype ", param.dtype, "; use DDH_F32, DDH_BF16 or DDH_F16");
-  if (param.compute_dtype != 0 && param.compute_dtype != DDH_F32 && param.compute_dtype != DDH_BF16 &&
-      param.compute_dtype != DDH_F16)
-    refuse("parameter '", param.name, "' has compute_dtype ", param.compute_dtype, ", which this host does not know");
-}
-
-// A list of indices below `limit`.
-void check_indices(const std::string& who, const char* what, const int32_t* list, uint32_t count, uint32_t limit) {
-  if (count > kMaxCount) refuse(who, " lists ", count, " ", what, "s");
-  if (count > 0 && list == nullptr) refuse(who, " lists ", count, " ", what, "s at NULL");
-  for (uint32_t i = 0; i < count; ++i)
-    if (list[i] < 0 || static_cast<uint32_t>(list[i]) >= limit)
-      refuse(who, " uses ", what, " ", list[i], " of ", limit);
-}
-
-void check_names(const std::string& who, const char* what, const char* const* names, uint32_t count) {
-  if (count > kMaxCount || (count > 0 && names == nullptr)) refuse(who, " has ", count, " ", what, "s at NULL");
-  for (uint32_t i = 0; i < count; ++i)
-    if (names[i] == nullptr || names[i][0] == '\0') refuse(who, " has a ", what, " without a name");
-}
-
-void check_program(const ddh_program_desc& program, uint32_t n_units) {
-  const std::string who = ddh::str("program '", program.name, "'");
-  check_indices(who, "unit", program.units, program.n_units, n_units);
-  check_names(who, "metric", program.metrics, program.n_metrics);
-  check_names(who, "reported value", program.reported, program.n_reported);
-  if (program.sample_unit == nullptr && program.kind == DDH_PROGRAM_TRAIN) refuse(who, " has no sample_unit");
-  if (program.kind < DDH_PROGRAM_TRAIN || program.kind > DDH_PROGRAM_UPDATE)
-    refuse(who, " is of kind ", program.kind, ", which this host does not know");
-}
-
-void check_layout(const ddh_model_desc& model, const ddh_layout_desc& layout) {
-  const std::string who = ddh::str("layout '", layout.name, "'");
-  check_indices(who, "parameter", layout.transposed, layout.n_transposed, model.n_params);
-  bool shows = false;
-  for (uint32_t i = 0; i < layout.n_transposed; ++i) {
-    const ddh_param_desc& param = *model.params[layout.transposed[i]];
-    if (param.n_dims != 2)
-      refuse(who, " transposes parameter '", param.name, "', which has ", param.n_dims, " dimensions, not 2");
-    shows = shows || param.shape[0] != param.shape[1];
-  }
-  if (!shows) refuse(who, " transposes no parameter with two different sizes, so no file shows it");
-}
-
-}  // namespace
-
-void check_description(const ddh_model_desc* model) {
-  if (model == nullptr) refuse("the model gave no description (NULL)");
-  if (model->struct_size < DDH_MODEL_DESC_MIN_SIZE)
-    refuse("the model's description has struct_size ", model->struct_size, ", but at least ", DDH_MODEL_DESC_MIN_SIZE,
-           " are needed");
-  if (model->name == nullptr) refuse("the model has no name");
-  if (DDH_HAS(model, ddh_model_desc, meaning_of_ids) && model->meaning_of_ids != nullptr &&
-      !is_utf8(model->meaning_of_ids))
-    refuse("the meaning_of_ids of the model is not UTF-8");
-  check_array(model->params, model->n_params, DDH_PARAM_DESC_MIN_SIZE, "parameter");
-  check_array(model->units, model->n_units, DDH_UNIT_DESC_MIN_SIZE, "unit");
-  check_array(model->buffers, model->n_buffers, DDH_BUFFER_DESC_MIN_SIZE, "buffer");
-  check_array(model->programs, model->n_programs, DDH_PROGRAM_DESC_MIN_SIZE, "program");
-  for (uint32_t p = 0; p < model->n_params; ++p) check_param(*model->params[p]);
-  for (uint32_t b = 0; b < model->n_buffers; ++b)
-    check_shape("buffer", model->buffers[b]->name, model->buffers[b]->shape, model->buffers[b]->n_dims);
-  for (uint32_t u = 0; u < model->n_units; ++u)
-    check_indices(ddh::str("unit '", model->units[u]->name, "'"), "parameter", model->units[u]->params,
-                  model->units[u]->n_params, model->n_params);
-  for (uint32_t g = 0; g < model->n_programs; ++g) check_program(*model->programs[g], model->n_units);
-  check_array(model->layouts, model->n_layouts, DDH_LAYOUT_DESC_MIN_SIZE, "layout");
-  std::set<std::string> names = {"model"};  // the model's own
-  for (uint32_t l = 0; l < model->n_layouts; ++l) {
-    check_layout(*model, *model->layouts[l]);
-    if (!names.insert(model->layouts[l]->name).second)
-      refuse("layout ", l, " of the model has the name '", model->layouts[l]->name, "', which is taken");
-  }
 }
 
 template <class T>

@@ -56,11 +56,6 @@ void check_same_everywhere(const std::vector<Fingerprint>& fingerprints, const C
 // The numbers of samples of the model's programs and the meaning of its ids, to compare them in the same way.
 std::vector<Fingerprint> data_fingerprints(const ddh_model_desc& model);
 
-// Throws ddh::Error naming the program and the error.
-void check_positions(const ddh_model_desc& model, const ddh_program_desc& program);
-void check_trained(const ddh_model_desc& model, const ddh_program_desc& program);
-void check_update(const ddh_program_desc& program);
-
 // `uses`: ddh_desc.uses of the model's plugin. Throws if the description uses an undeclared feature.
 void check_features(const ddh_model_desc& model, uint64_t uses);
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint_layout.hpp"
-#include "ddh/sdk/counter_rng.hpp"
+#include "ddh/sdk/kernels/counter_rng.hpp"
 #include "engine/services/comm/comm.hpp"
 #include "engine/services/memory/staging.hpp"
 #include "engine/state/state_pieces.hpp"

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <utility>
 
 #include "checkpoint/safetensors.hpp"
 #include "ddh/sdk/plugin.hpp"
@@ -62,9 +63,10 @@ void set_aside(const fs::path& folder) {
   fs::rename(folder, aside, ec);
 }
 
-}  // namespace
-
+// An entry of Manifest::host.
 std::pair<std::string, std::string> sample_order_entry() { return {"sample_order", std::to_string(kSampleOrderWay)}; }
+
+}  // namespace
 
 std::string programs_in_another_order(const Manifest& manifest, bool from_file) {
   const auto now = sample_order_entry();

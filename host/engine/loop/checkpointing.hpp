@@ -10,7 +10,6 @@
 #include <future>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "checkpoint/checkpoint_folder.hpp"
 #include "checkpoint/manifest.hpp"
@@ -137,9 +136,6 @@ class Checkpointing {
   std::chrono::steady_clock::time_point save_begun_ = std::chrono::steady_clock::now();
   std::chrono::steady_clock::duration save_stall_{};  // time that training waited
 };
-
-// An entry of Manifest::host.
-std::pair<std::string, std::string> sample_order_entry();
 
 // The training programs whose samples have another order now than when the checkpoint was saved ("'train' (100 samples)"),
 // or "". `from_file`: the run reads its order from data.order, which is always continued.

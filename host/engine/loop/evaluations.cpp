@@ -31,6 +31,11 @@ SampleCut eval_cut(const TrainSetup& setup, int32_t program) {
   return {micro_batch, 1, asked == 0 ? all : std::min(asked, all)};
 }
 
+// "set train.eval_every=0": how a run that evaluates does so no more.
+std::string without_evaluation(const RunConfig& config) {
+  return config.get<int64_t>("train.eval_every") > 0 ? "set train.eval_every=0" : "set train.eval_every_epochs=0";
+}
+
 // A further cure for an error message, if evaluations are part of a training run.
 std::string or_none(const TrainSetup& setup) {
   const RunConfig& config = setup.services.config;
@@ -53,6 +58,19 @@ SampleOrder eval_order(const TrainSetup& setup, int32_t program) {
 double loss_of(const ddh_program_desc& program, const std::vector<ReportedValue>& values) {
   const int32_t place = loss_place(program);
   return place < 0 ? std::numeric_limits<double>::quiet_NaN() : values[static_cast<size_t>(place)].value;
+}
+
+// The distinct programs that evaluate the training programs of this run, in the order of their turns. Throws if a
+// training program names none.
+std::vector<int32_t> eval_programs(const TrainSetup& setup) {
+  for (const int32_t program : setup.train_programs)
+    if (eval_program_of(setup.model, program) < 0)
+      ddh::fail(
+          DDH_FAILED_PRECONDITION, "program '", described(setup, program).name, "' of model '", setup.model.name,
+          "' names no program that evaluates it: the model has none, or no data for it, of which a warning tells ",
+          "the reason; give validation data (data.val_path, data.val_fraction, or the model's own options), or ",
+          without_evaluation(setup.services.config));
+  return eval_programs_of(setup.model, setup.train_programs);
 }
 
 std::vector<Evaluation> make_evaluations(const TrainSetup& setup) {
@@ -103,17 +121,6 @@ bool Evaluation::run(int64_t step) {
   return true;
 }
 
-std::vector<int32_t> eval_programs(const TrainSetup& setup) {
-  for (const int32_t program : setup.train_programs)
-    if (eval_program_of(setup.model, program) < 0)
-      ddh::fail(
-          DDH_FAILED_PRECONDITION, "program '", described(setup, program).name, "' of model '", setup.model.name,
-          "' names no program that evaluates it: the model has none, or no data for it, of which a warning tells ",
-          "the reason; give validation data (data.val_path, data.val_fraction, or the model's own options), or ",
-          without_evaluation(setup.services.config));
-  return eval_programs_of(setup.model, setup.train_programs);
-}
-
 std::vector<int32_t> programs_to_evaluate(const ddh_model_desc& model, const std::vector<int32_t>& train_programs) {
   std::vector<int32_t> programs = eval_programs_of(model, train_programs);
   for (uint32_t g = 0; programs.empty() && g < model.n_programs; ++g)
@@ -136,10 +143,6 @@ void print_evaluations(const TrainSetup& setup, const std::vector<int32_t>& prog
     }
     write_stdout(text);
   }
-}
-
-std::string without_evaluation(const RunConfig& config) {
-  return config.get<int64_t>("train.eval_every") > 0 ? "set train.eval_every=0" : "set train.eval_every_epochs=0";
 }
 
 bool evaluates(const RunConfig& config) {

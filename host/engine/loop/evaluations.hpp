@@ -75,12 +75,6 @@ void print_evaluations(const TrainSetup& setup, const std::vector<int32_t>& prog
 
 // Whether the run evaluates: train.eval_every or train.eval_every_epochs.
 bool evaluates(const RunConfig& config);
-// "set train.eval_every=0": how such a run evaluates no more.
-std::string without_evaluation(const RunConfig& config);
-
-// The distinct programs that evaluate the training programs of this run, in the order of their turns. Throws if a
-// training program names none.
-std::vector<int32_t> eval_programs(const TrainSetup& setup);
 
 // A metric of evaluations that a run goes by (train.patience, checkpoint.best), and the best of its values.
 class EvaluatedMetric {

@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "base/text.hpp"
-#include "ddh/sdk/free_memory.hpp"
+#include "ddh/sdk/memory/free_memory.hpp"
 #include "engine/calls/instance.hpp"
 #include "engine/checks/check_model.hpp"
 #include "engine/loop/estimate.hpp"

@@ -8,8 +8,8 @@
 #include <limits>
 #include <tuple>
 
-#include "ddh/sdk/flat.hpp"
-#include "ddh/sdk/simd.hpp"
+#include "ddh/sdk/kernels/flat.hpp"
+#include "ddh/sdk/kernels/simd.hpp"
 
 namespace ddhost {
 namespace {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/numerics/kernels.cpp: see kernels.hpp. Bodies are plain loops; ddh/sdk/simd.hpp compiles them for each width.
+// engine/numerics/kernels.cpp: see kernels.hpp. Bodies are plain loops; ddh/sdk/kernels/simd.hpp compiles them for each
+// width.
 #include "engine/numerics/kernels.hpp"
 
 #include <algorithm>
@@ -8,10 +9,10 @@
 #include <cstring>
 #include <utility>
 
-#include "ddh/sdk/flat.hpp"
-#include "ddh/sdk/lowp.hpp"
+#include "ddh/sdk/kernels/flat.hpp"
+#include "ddh/sdk/kernels/lowp.hpp"
+#include "ddh/sdk/kernels/simd.hpp"
 #include "ddh/sdk/plugin.hpp"
-#include "ddh/sdk/simd.hpp"
 
 namespace ddhost::kernels {
 namespace {

@@ -7,14 +7,14 @@
 
 #include <cstdint>
 
-#include "ddh/sdk/flat.hpp"
+#include "ddh/sdk/kernels/flat.hpp"
 
 namespace ddhost::kernels {
 
 using ddh::flat::for_each_chunk;
 using ddh::flat::kChunkNumel;
 
-// Operations of ddh/sdk/flat.hpp, compiled once with the flags of kernels.
+// Operations of ddh/sdk/kernels/flat.hpp, compiled once with the flags of kernels.
 void cast(void* dst, int32_t dst_dtype, const void* src, int32_t src_dtype, uint64_t numel);
 void add(float* dst, const float* src, uint64_t numel);
 [[nodiscard]] bool any_nonfinite(const float* src, uint64_t numel);

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ddh/sdk/counter_rng.hpp"
-#include "ddh/sdk/input_file.hpp"
+#include "ddh/sdk/files/input_file.hpp"
+#include "ddh/sdk/kernels/counter_rng.hpp"
 #include "ddh/sdk/plugin.hpp"
 
 namespace ddhost {

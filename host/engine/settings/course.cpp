@@ -16,6 +16,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr int64_t kMostMicroBatch = 1048576;  // samples
+
 template <class... Parts>
 [[noreturn]] void refuse(size_t number, const Parts&... parts) {
   ddh::fail(DDH_INVALID_ARGUMENT, "phase ", number, " of train.phases ", parts...);
@@ -139,6 +141,12 @@ bool has_phase_in_epochs(const RunConfig& config) {
                      [](const auto& phase) { return phase.contains("epochs") && !phase["epochs"].is_null(); });
 }
 
+// What data.drop_last means for this run.
+EpochEnd epoch_end(const RunConfig& config) {
+  if (!config.is_given("data.drop_last")) return has_phase_in_epochs(config) ? EpochEnd::shorten : EpochEnd::join;
+  return config.get<bool>("data.drop_last") ? EpochEnd::drop : EpochEnd::shorten;
+}
+
 std::vector<TrainPhase> phases_of(const RunConfig& config, const ddh_model_desc& model,
                                   const std::vector<PhaseSpec>& specs) {
   std::vector<TrainPhase> phases;
@@ -216,11 +224,6 @@ std::vector<int32_t> updates_of(const std::vector<PhaseSpec>& phases) {
     add_each_once(out, phase.updates);
   }
   return out;
-}
-
-EpochEnd epoch_end(const RunConfig& config) {
-  if (!config.is_given("data.drop_last")) return has_phase_in_epochs(config) ? EpochEnd::shorten : EpochEnd::join;
-  return config.get<bool>("data.drop_last") ? EpochEnd::drop : EpochEnd::shorten;
 }
 
 uint64_t micro_batch_of(const RunConfig& config, const ddh_program_desc& program) {

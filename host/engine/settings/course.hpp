@@ -15,8 +15,6 @@
 
 namespace ddhost {
 
-constexpr int64_t kMostMicroBatch = 1048576;  // samples
-
 struct PhaseSpec {
   std::vector<int32_t> turns;  // training programs, one per step
   int64_t steps = 0;           // or:
@@ -43,9 +41,6 @@ std::vector<std::string> take_out_programs_of_others(const RunConfig& config, co
 std::vector<int32_t> programs_of(const std::vector<PhaseSpec>& phases);
 // The update programs that phases name, each once.
 std::vector<int32_t> updates_of(const std::vector<PhaseSpec>& phases);
-
-// What data.drop_last means for this run.
-EpochEnd epoch_end(const RunConfig& config);
 
 // Samples of a micro-batch: data.micro_batch.<program>, or data.micro_batch.
 uint64_t micro_batch_of(const RunConfig& config, const ddh_program_desc& program);

@@ -28,6 +28,8 @@ namespace fs = std::filesystem;
 namespace ddhost {
 namespace {
 
+using Place = FinalWeights::Place;
+
 // An abstract socket address, which is no file. The folder counts by its inode, so a link to it is the same folder.
 sockaddr_un address_of(const fs::path& file, socklen_t& bytes) {
   struct stat folder {};
@@ -167,6 +169,60 @@ uint64_t write_own(const EntryWriter& writer, const StateSource& source, std::ve
   return numel;
 }
 
+uint64_t weights_file_bytes(const ddh_model_desc& model) { return layout_of(model).file_bytes; }
+
+struct Exported {
+  std::string disk_failure;           // the disk refused the file, which is incomplete; the same on every rank
+  std::vector<std::string> warnings;  // of this rank, about values that the stored dtype can't represent
+};
+
+// The part of save_final_weights that writes one file, through which all ranks write. [collective]
+Exported export_params(const RangeFile& file, const StateSource& source, const Comm& comm, Staging& staging,
+                       const std::string& nonfinite_reason) {
+  const ddh_model_desc& model = source.model;
+  const SafetensorsLayout plan = layout_of(model);
+  std::vector<Tensor> tensors;
+  for (uint32_t p = 0; p < model.n_params; ++p) tensors.push_back({plan.file_offsets[p], model.params[p]->dtype});
+  uint64_t mine = 0;  // elements that this rank has written
+  std::string disk;   // its error
+  together(comm, "export: write", [&] {
+    try {
+      if (comm.rank() == 0) file.write_at(0, plan.header.data(), plan.header.size());
+      staging.device().synchronize(nullptr);  // the last updates
+      comm.require_healthy();
+      mine = write_own(EntryWriter(file, source, staging, comm.rank(), nonfinite_reason), source, tensors);
+      if (comm.rank() == 0) write_buffers(file, model, plan, staging);
+      file.sync();
+    } catch (const ddh::Error& error) {
+      if (error.code() != DDH_RESOURCE_EXHAUSTED) throw;  // only those of the disk are worth a second try elsewhere
+      disk = error.what();
+    }
+  });
+  Exported out;
+  out.disk_failure = first_failure(comm, text_of(disk), "export: disk").data();
+  if (!out.disk_failure.empty()) return out;
+  check_complete(comm, model, mine);
+  for (uint32_t p = 0; p < model.n_params; ++p) {
+    if (!tensors[p].overflows) continue;
+    out.warnings.push_back(ddh::str("parameter '", model.params[p]->name,
+                                    "' holds values outside the range of fp16, its dtype in the file of "
+                                    "train.save_final: they are infinite there"));
+  }
+  return out;
+}
+
+// Room for two paths.
+using LongText = std::array<char, 12288>;
+
+// What rank 0 has done, on every rank.
+std::string from_first_rank(const Comm& comm, const std::string& text, const char* label) {
+  LongText mine{};
+  std::snprintf(mine.data(), mine.size(), "%s", text.c_str());
+  std::vector<LongText> all(static_cast<size_t>(comm.world_size()));
+  comm.all_gather_bytes(mine.data(), all.data(), mine.size(), label);
+  return all.front().data();
+}
+
 }  // namespace
 
 NameClaim::NameClaim(const fs::path& file) {
@@ -230,60 +286,6 @@ fs::path FinalWeights::publish_in_run_dir() const {
   }
   return spare_.publish_beside(in_run_dir_);
 }
-
-uint64_t weights_file_bytes(const ddh_model_desc& model) { return layout_of(model).file_bytes; }
-
-Exported export_params(const RangeFile& file, const StateSource& source, const Comm& comm, Staging& staging,
-                       const std::string& nonfinite_reason) {
-  const ddh_model_desc& model = source.model;
-  const SafetensorsLayout plan = layout_of(model);
-  std::vector<Tensor> tensors;
-  for (uint32_t p = 0; p < model.n_params; ++p) tensors.push_back({plan.file_offsets[p], model.params[p]->dtype});
-  uint64_t mine = 0;  // elements that this rank has written
-  std::string disk;   // its error
-  together(comm, "export: write", [&] {
-    try {
-      if (comm.rank() == 0) file.write_at(0, plan.header.data(), plan.header.size());
-      staging.device().synchronize(nullptr);  // the last updates
-      comm.require_healthy();
-      mine = write_own(EntryWriter(file, source, staging, comm.rank(), nonfinite_reason), source, tensors);
-      if (comm.rank() == 0) write_buffers(file, model, plan, staging);
-      file.sync();
-    } catch (const ddh::Error& error) {
-      if (error.code() != DDH_RESOURCE_EXHAUSTED) throw;  // only those of the disk are worth a second try elsewhere
-      disk = error.what();
-    }
-  });
-  Exported out;
-  out.disk_failure = first_failure(comm, text_of(disk), "export: disk").data();
-  if (!out.disk_failure.empty()) return out;
-  check_complete(comm, model, mine);
-  for (uint32_t p = 0; p < model.n_params; ++p) {
-    if (!tensors[p].overflows) continue;
-    out.warnings.push_back(ddh::str("parameter '", model.params[p]->name,
-                                    "' holds values outside the range of fp16, its dtype in the file of "
-                                    "train.save_final: they are infinite there"));
-  }
-  return out;
-}
-
-namespace {
-
-using Place = FinalWeights::Place;
-
-// Room for two paths.
-using LongText = std::array<char, 12288>;
-
-// What rank 0 has done, on every rank.
-std::string from_first_rank(const Comm& comm, const std::string& text, const char* label) {
-  LongText mine{};
-  std::snprintf(mine.data(), mine.size(), "%s", text.c_str());
-  std::vector<LongText> all(static_cast<size_t>(comm.world_size()));
-  comm.all_gather_bytes(mine.data(), all.data(), mine.size(), label);
-  return all.front().data();
-}
-
-}  // namespace
 
 void reserve_final_weights(const FinalWeights& file, const ddh_model_desc& model, const Comm& comm) {
   together(comm, "room for the final weights", [&] {

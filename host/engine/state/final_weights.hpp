@@ -11,7 +11,6 @@
 
 #include "base/durable.hpp"
 #include "engine/services/comm/comm.hpp"
-#include "engine/services/memory/staging.hpp"
 #include "engine/services/tables/interfaces.hpp"
 #include "engine/state/state_entries.hpp"
 
@@ -66,23 +65,11 @@ struct FinalSave {
   std::string problem;  // why they are not in train.save_final; empty: they are. The same on every rank
 };
 
-// Writes and names the file. If its disk fails, the run's folder gets the weights. `nonfinite_reason` is as for
-// export_params. [collective]
+// Writes and names the file. Every rank writes the entries that it owns (replica 0), and rank 0 writes its buffers.
+// Parameters are stored in ddh_param_desc.dtype. If the disk fails, the run's folder gets the weights. If a rank fails in
+// another way, every rank throws ddh::Error. Values that are not finite are such a failure; `nonfinite_reason` explains
+// their cause. [collective]
 [[nodiscard]] FinalSave save_final_weights(const FinalWeights& file, const StateSource& source,
                                            const RankServices& services, const std::string& nonfinite_reason);
-
-// The size of the file.
-uint64_t weights_file_bytes(const ddh_model_desc& model);
-
-struct Exported {
-  std::string disk_failure;           // the disk refused the file, which is incomplete; the same on every rank
-  std::vector<std::string> warnings;  // of this rank, about values that the stored dtype can't represent
-};
-
-// Every rank writes the entries that it owns (replica 0), and rank 0 writes its buffers. All write through the same file.
-// Parameters are stored in ddh_param_desc.dtype. If one rank fails, every rank throws ddh::Error. Values that are not
-// finite are such a failure; `nonfinite_reason` explains their cause. [collective]
-[[nodiscard]] Exported export_params(const RangeFile& file, const StateSource& source, const Comm& comm,
-                                     Staging& staging, const std::string& nonfinite_reason);
 
 }  // namespace ddhost

@@ -16,7 +16,7 @@
 #include "checkpoint/checkpoint_layout.hpp"
 #include "checkpoint/safetensors.hpp"
 #include "checkpoint/usable_values.hpp"
-#include "ddh/sdk/counter_rng.hpp"
+#include "ddh/sdk/kernels/counter_rng.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "engine/numerics/kernels.hpp"
 #include "engine/services/memory/staging.hpp"

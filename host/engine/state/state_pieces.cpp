@@ -6,7 +6,7 @@
 
 #include "checkpoint/manifest.hpp"
 #include "ddh/ddh.h"
-#include "ddh/sdk/counter_rng.hpp"
+#include "ddh/sdk/kernels/counter_rng.hpp"
 #include "engine/numerics/kernels.hpp"
 
 namespace ddhost {

@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "ddh/sdk/free_memory.hpp"
+#include "ddh/sdk/memory/free_memory.hpp"
 #include "transport.hpp"
 
 namespace same_host {

@@ -8,8 +8,8 @@
 #include <cstring>
 #include <type_traits>
 
-#include "ddh/sdk/lowp.hpp"
-#include "ddh/sdk/simd.hpp"
+#include "ddh/sdk/kernels/lowp.hpp"
+#include "ddh/sdk/kernels/simd.hpp"
 
 namespace same_host {
 namespace {

@@ -13,7 +13,7 @@
 #include <cstring>
 #include <map>
 
-#include "ddh/sdk/free_memory.hpp"
+#include "ddh/sdk/memory/free_memory.hpp"
 #include "transport.hpp"
 
 namespace same_host {

@@ -6,8 +6,8 @@
 #include <cstring>
 
 #include "ddh/sdk/device.hpp"
-#include "ddh/sdk/flat.hpp"
-#include "ddh/sdk/pages.hpp"
+#include "ddh/sdk/kernels/flat.hpp"
+#include "ddh/sdk/memory/pages.hpp"
 #include "instruction_set.hpp"
 #include "peak_flops.hpp"
 

@@ -6,8 +6,8 @@
 #include <bit>
 #include <cstdint>
 
-#include "ddh/sdk/device_kernel.hpp"
-#include "ddh/sdk/lowp.hpp"
+#include "ddh/sdk/kernels/device_kernel.hpp"
+#include "ddh/sdk/kernels/lowp.hpp"
 
 namespace cuda DDH_HIDDEN {
 

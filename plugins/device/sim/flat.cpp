@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "ddh/sdk/lowp.hpp"
+#include "ddh/sdk/kernels/lowp.hpp"
 #include "ddh/sdk/plugin.hpp"
 
 namespace sim::flat {

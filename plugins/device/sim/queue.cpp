@@ -3,7 +3,7 @@
 
 #include <chrono>
 
-#include "ddh/sdk/counter_rng.hpp"
+#include "ddh/sdk/kernels/counter_rng.hpp"
 
 namespace sim {
 namespace {

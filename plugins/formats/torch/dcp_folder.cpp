@@ -6,8 +6,8 @@
 #include <cstring>
 #include <memory>
 
-#include "ddh/sdk/input_file.hpp"
-#include "ddh/sdk/plain_name.hpp"
+#include "ddh/sdk/files/input_file.hpp"
+#include "ddh/sdk/files/plain_name.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "flat_values.hpp"
 #include "torch_archive.hpp"

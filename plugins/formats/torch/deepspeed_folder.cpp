@@ -11,9 +11,9 @@
 #include <memory>
 #include <regex>
 
-#include "ddh/sdk/flat.hpp"
-#include "ddh/sdk/input_file.hpp"
-#include "ddh/sdk/plain_name.hpp"
+#include "ddh/sdk/files/input_file.hpp"
+#include "ddh/sdk/files/plain_name.hpp"
+#include "ddh/sdk/kernels/flat.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "flat_values.hpp"
 #include "torch_archive.hpp"

@@ -4,7 +4,7 @@
 #include <array>
 #include <fstream>
 
-#include "ddh/sdk/input_file.hpp"
+#include "ddh/sdk/files/input_file.hpp"
 #include "ddh/sdk/plugin.hpp"
 
 namespace fs = std::filesystem;

@@ -17,7 +17,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ddh/sdk/file_tensor.hpp"
+#include "ddh/sdk/files/file_tensor.hpp"
 
 namespace torch_format {
 

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "ddh/sdk/plain_name.hpp"
+#include "ddh/sdk/files/plain_name.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "torch_archive.hpp"
 

@@ -10,7 +10,7 @@
 #include <memory>
 #include <vector>
 
-#include "ddh/sdk/counter_rng.hpp"
+#include "ddh/sdk/kernels/counter_rng.hpp"
 #include "ddh/sdk/model.hpp"
 #include "ddh/sdk/options.hpp"
 

@@ -9,8 +9,8 @@
 #include <array>
 #include <cstring>
 
+#include "ddh/sdk/files/input_file.hpp"
 #include "ddh/sdk/format.hpp"
-#include "ddh/sdk/input_file.hpp"
 
 namespace {
 

@@ -10,7 +10,7 @@
 #include <memory>
 
 #include "ddh/sdk/device.hpp"
-#include "ddh/sdk/flat.hpp"
+#include "ddh/sdk/kernels/flat.hpp"
 #include "ddh/sdk/options.hpp"
 #include "memory.hpp"
 
@@ -55,7 +55,7 @@ class OpenMemory final : public ddh::OpenDevice {
     std::memcpy(dst, src, bytes);
   }
 
-  // ddh/sdk/flat.hpp computes with the bits that every device must give.
+  // ddh/sdk/kernels/flat.hpp computes with the bits that every device must give.
   void fill(void* dst, int32_t dtype, uint64_t numel, double value, ddh_stream*) override {
     ddh::flat::fill(dst, dtype, numel, value);
   }

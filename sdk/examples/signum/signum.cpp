@@ -9,7 +9,7 @@
 // tests/abi/examples_train.sh compares the bits of both.
 //
 //   ddhost --optimizer ./signum.so optimizer.lr=1e-4
-#include "ddh/sdk/elementwise.hpp"
+#include "ddh/sdk/kernels/elementwise.hpp"
 
 namespace {
 

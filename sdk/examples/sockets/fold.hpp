@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "ddh/sdk/flat.hpp"
+#include "ddh/sdk/kernels/flat.hpp"
 
 namespace sockets {
 

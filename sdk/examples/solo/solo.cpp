@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // solo: the smallest strategy. It has one rank, which keeps everything and sends nothing.
-#include "ddh/sdk/optim_state.hpp"
+#include "ddh/sdk/optim/optim_state.hpp"
+#include "ddh/sdk/params/unit_views.hpp"
 #include "ddh/sdk/strategy.hpp"
-#include "ddh/sdk/unit_views.hpp"
 
 namespace {
 

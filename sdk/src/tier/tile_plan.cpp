@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "ddh/sdk/optim_state.hpp"
+#include "ddh/sdk/optim/optim_state.hpp"
 
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {

@@ -11,7 +11,7 @@
 #include <set>
 
 #include "config/config.hpp"
-#include "ddh/sdk/layout.hpp"
+#include "ddh/sdk/params/layout.hpp"
 #include "engine/calls/instance.hpp"
 #include "engine/services/tables/tables.hpp"
 #include "fixtures/harness/attach_args.hpp"

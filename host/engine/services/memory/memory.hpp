@@ -15,7 +15,7 @@
 #include <string>
 
 #include "ddh/ddh.h"
-#include "ddh/sdk/pages.hpp"
+#include "ddh/sdk/memory/pages.hpp"
 #include "engine/calls/misuse.hpp"
 #include "engine/services/device.hpp"
 

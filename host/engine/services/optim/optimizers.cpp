@@ -19,6 +19,21 @@ std::string prefix_of(const std::string& section) {
   return section.starts_with(kFurtherOptimizer) ? section.substr(kFurtherOptimizer.size()) + "." : "";
 }
 
+// Checks the pointers of a shard that is not empty. `slot_count`: over all instances.
+void check_shard_pointers(const ddh_optim_shard& shard, uint32_t slot_count) {
+  const auto refuse = [](const auto&... what) {
+    ddh::fail(DDH_INVALID_ARGUMENT, "a shard for the optimizer has ", what..., "; fix the strategy");
+  };
+  if (shard.master == nullptr) refuse("no master (NULL)");
+  if (shard.n_grads == 0 || shard.grads == nullptr) refuse("no gradient");
+  for (uint32_t g = 0; g < shard.n_grads; ++g)
+    if (shard.grads[g] == nullptr) refuse("a gradient at NULL");
+  if (shard.n_slots != slot_count || (slot_count > 0 && shard.slots == nullptr))
+    refuse(shard.slots == nullptr ? 0 : shard.n_slots, " slots, but the optimizer has ", slot_count);
+  if (shard.lowp != nullptr && shard.lowp_dtype != DDH_BF16 && shard.lowp_dtype != DDH_F16)
+    refuse("a low-precision copy of dtype ", shard.lowp_dtype, ", which is neither DDH_BF16 nor DDH_F16");
+}
+
 }  // namespace
 
 void check_slots(ddh_inst* optimizer, const ddh_optimizer_api& table, const PluginCaller& caller) {
@@ -43,20 +58,6 @@ void check_slots(ddh_inst* optimizer, const ddh_optimizer_api& table, const Plug
       caller.blame(PluginCall::kSlot, {}, "gives slot '", desc.name, "' the extent ", desc.extent,
                    ", which this host does not know; use DDH_SLOT_PER_ELEMENT");
   }
-}
-
-void check_shard_pointers(const ddh_optim_shard& shard, uint32_t slot_count) {
-  const auto refuse = [](const auto&... what) {
-    ddh::fail(DDH_INVALID_ARGUMENT, "a shard for the optimizer has ", what..., "; fix the strategy");
-  };
-  if (shard.master == nullptr) refuse("no master (NULL)");
-  if (shard.n_grads == 0 || shard.grads == nullptr) refuse("no gradient");
-  for (uint32_t g = 0; g < shard.n_grads; ++g)
-    if (shard.grads[g] == nullptr) refuse("a gradient at NULL");
-  if (shard.n_slots != slot_count || (slot_count > 0 && shard.slots == nullptr))
-    refuse(shard.slots == nullptr ? 0 : shard.n_slots, " slots, but the optimizer has ", slot_count);
-  if (shard.lowp != nullptr && shard.lowp_dtype != DDH_BF16 && shard.lowp_dtype != DDH_F16)
-    refuse("a low-precision copy of dtype ", shard.lowp_dtype, ", which is neither DDH_BF16 nor DDH_F16");
 }
 
 struct ParamSums::OnDevice {

@@ -25,9 +25,6 @@ namespace ddhost {
 // Checks that every slot has a name, and a dtype and an extent that this host knows.
 void check_slots(ddh_inst* optimizer, const ddh_optimizer_api& table, const PluginCaller& caller);
 
-// Checks the pointers of a shard that is not empty. `slot_count`: over all instances.
-void check_shard_pointers(const ddh_optim_shard& shard, uint32_t slot_count);
-
 // The index of this rank among those that hold the same shard.
 struct Replica {
   int32_t index = 0, count = 1;

@@ -12,24 +12,13 @@
 
 #include <cstdint>
 #include <functional>
-#include <string>
 #include <vector>
 
 #include "engine/services/optim/optimizers.hpp"
 
 namespace ddhost {
 
-// A buffer that an optimizer's call gets, for the ranges of one parameter.
-struct UpdateBuffer {
-  enum class Kind { kMaster, kLowp, kGrad, kSlot, kValue };
-  Kind kind;
-  const char* base;  // element 0 is at flat_offset 0; NULL if the call gets none
-  uint64_t element_bytes;
-  bool reads, writes;  // what the header allows the call
-  std::string name;    // "the master weights"
-
-  [[nodiscard]] const char* at(uint64_t flat_offset) const { return base + flat_offset * element_bytes; }
-};
+struct UpdateBuffer;  // that a call gets; defined in the source
 
 class UpdateCheck {
  public:

@@ -4,9 +4,9 @@
 // Strategies differ in what a rank keeps of optimizer state, parameters and gradients, and where. A derived class names
 // only these three stores:
 //
-//   optimizer()    ResidentOptim (ddh/sdk/optim_store.hpp), TieredOptim, optim_of (ddh/sdk/tier/tiered_optim.hpp)
-//   parameters()   ReplicatedParams, PublishedParams, PrefetchedParams (ddh/sdk/param_store.hpp)
-//   gradients()    FullGrads, GradRing (ddh/sdk/full_grads.hpp, ddh/sdk/grad_ring.hpp)
+//   optimizer()    ResidentOptim (ddh/sdk/optim/optim_store.hpp), TieredOptim, optim_of (ddh/sdk/tier/tiered_optim.hpp)
+//   parameters()   ReplicatedParams, PublishedParams, PrefetchedParams (ddh/sdk/params/param_store.hpp)
+//   gradients()    FullGrads, GradRing (ddh/sdk/grads/full_grads.hpp, ddh/sdk/grads/grad_ring.hpp)
 //
 // The base does the rest. A unit's parameters are opened before its forward and its backward and closed afterwards; its
 // gradients are handed over after its last backward. Then step():
@@ -26,12 +26,12 @@
 #include <memory>
 #include <vector>
 
-#include "ddh/sdk/full_grads.hpp"
-#include "ddh/sdk/grad_ring.hpp"
-#include "ddh/sdk/grad_store.hpp"
-#include "ddh/sdk/optim_store.hpp"
+#include "ddh/sdk/grads/full_grads.hpp"
+#include "ddh/sdk/grads/grad_ring.hpp"
+#include "ddh/sdk/grads/grad_store.hpp"
+#include "ddh/sdk/optim/optim_store.hpp"
 #include "ddh/sdk/options.hpp"
-#include "ddh/sdk/param_store.hpp"
+#include "ddh/sdk/params/param_store.hpp"
 #include "ddh/sdk/strategy.hpp"
 #include "ddh/sdk/tier/tiered_optim.hpp"
 

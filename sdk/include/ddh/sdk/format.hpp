@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "ddh/sdk/file_tensor.hpp"
+#include "ddh/sdk/files/file_tensor.hpp"
 #include "ddh/sdk/plugin.hpp"
 
 namespace ddh {

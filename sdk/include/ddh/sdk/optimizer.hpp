@@ -10,8 +10,8 @@
 #include <span>
 #include <vector>
 
+#include "ddh/sdk/kernels/simd.hpp"
 #include "ddh/sdk/plugin.hpp"
-#include "ddh/sdk/simd.hpp"
 
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {

@@ -3,8 +3,8 @@
 // ddh/sdk/strategy_options.hpp: options that several strategies have.
 #pragma once
 
-#include "ddh/sdk/layout.hpp"
 #include "ddh/sdk/options.hpp"
+#include "ddh/sdk/params/layout.hpp"
 
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <memory>
 
-#include "ddh/sdk/lowp.hpp"
+#include "ddh/sdk/kernels/lowp.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "driver/for_nccl.hpp"
 

@@ -9,7 +9,7 @@
 #include <limits>
 #include <sstream>
 
-#include "ddh/sdk/lowp.hpp"
+#include "ddh/sdk/kernels/lowp.hpp"
 #include "ptx/program.hpp"
 
 namespace standin::ptx {

@@ -12,7 +12,7 @@
 #include <cstring>
 #include <fstream>
 
-#include "ddh/sdk/input_file.hpp"
+#include "ddh/sdk/files/input_file.hpp"
 #include "fixtures/harness/ddhost_process.hpp"
 
 using namespace ddhost;

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <random>
 
-#include "ddh/sdk/lowp.hpp"
+#include "ddh/sdk/kernels/lowp.hpp"
 #include "fixtures/harness/same_bits.hpp"
 #include "fixtures/harness/throws.hpp"
 #include "unit/plugins/optimizers/optimizer_fixture.hpp"

@@ -6,7 +6,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "ddh/sdk/lowp.hpp"
+#include "ddh/sdk/kernels/lowp.hpp"
 #include "fixtures/harness/throws.hpp"
 #include "unit/sdk/tier/tier_fixture.hpp"
 

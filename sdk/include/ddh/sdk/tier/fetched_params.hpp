@@ -4,7 +4,7 @@
 // Opening a view begins to read this rank's segment; acquiring it gathers the other segments.
 #pragma once
 
-#include "ddh/sdk/gathered_params.hpp"
+#include "ddh/sdk/params/gathered_params.hpp"
 #include "ddh/sdk/tier/offloaded_state.hpp"
 
 namespace ddh {

@@ -4,7 +4,7 @@
 // ZeRO-Infinity, SC 2021.
 #pragma once
 
-#include "ddh/sdk/param_store.hpp"
+#include "ddh/sdk/params/param_store.hpp"
 #include "ddh/sdk/tier/fetched_params.hpp"
 
 namespace ddh {

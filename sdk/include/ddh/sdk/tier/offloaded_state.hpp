@@ -16,7 +16,7 @@
 #include <map>
 #include <memory>
 
-#include "ddh/sdk/optim_state.hpp"
+#include "ddh/sdk/optim/optim_state.hpp"
 #include "ddh/sdk/tier/file_tier.hpp"
 #include "ddh/sdk/tier/memory_tier.hpp"
 #include "ddh/sdk/tier/tile_plan.hpp"

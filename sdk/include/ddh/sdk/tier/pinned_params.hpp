@@ -4,7 +4,7 @@
 // made by copying this rank's segment to the device and an all_gather. The update writes the segment in place.
 #pragma once
 
-#include "ddh/sdk/gathered_params.hpp"
+#include "ddh/sdk/params/gathered_params.hpp"
 #include "ddh/sdk/tier/memory_tier.hpp"
 
 namespace ddh {

@@ -9,7 +9,7 @@
 #include <memory>
 #include <optional>
 
-#include "ddh/sdk/optim_store.hpp"
+#include "ddh/sdk/optim/optim_store.hpp"
 #include "ddh/sdk/tier/offload_options.hpp"
 #include "ddh/sdk/tier/offloaded_state.hpp"
 

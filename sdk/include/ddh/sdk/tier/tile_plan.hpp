@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "ddh/sdk/layout.hpp"
+#include "ddh/sdk/params/layout.hpp"
 #include "ddh/sdk/tier/tile_pipeline.hpp"
 
 namespace ddh {

@@ -8,7 +8,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 
-#include "ddh/sdk/dropout.hpp"
+#include "ddh/sdk/kernels/dropout.hpp"
 #include "ddh/sdk/torch/device.hpp"
 #include "ddh/sdk/torch/pieces.hpp"
 

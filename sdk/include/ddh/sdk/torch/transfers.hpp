@@ -13,7 +13,7 @@
 #include <memory>
 #include <vector>
 
-#include "ddh/sdk/staging.hpp"
+#include "ddh/sdk/memory/staging.hpp"
 #include "ddh/sdk/torch/device.hpp"
 
 namespace ddh {

@@ -11,9 +11,9 @@
 #include <random>
 #include <vector>
 
-#include "ddh/sdk/lowp.hpp"
+#include "ddh/sdk/kernels/lowp.hpp"
+#include "ddh/sdk/kernels/simd.hpp"
 #include "ddh/sdk/plugin.hpp"
-#include "ddh/sdk/simd.hpp"
 #include "fixtures/harness/cpu_device.hpp"
 #include "fixtures/harness/same_bits.hpp"
 

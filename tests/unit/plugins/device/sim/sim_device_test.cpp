@@ -8,7 +8,7 @@
 #include <random>
 #include <thread>
 
-#include "ddh/sdk/lowp.hpp"
+#include "ddh/sdk/kernels/lowp.hpp"
 #include "fixtures/harness/cpu_device.hpp"
 #include "fixtures/harness/throws.hpp"
 #include "unit/plugins/device/sim/sim_fixture.hpp"

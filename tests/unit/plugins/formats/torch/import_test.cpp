@@ -10,7 +10,7 @@
 #include <fstream>
 
 #include "checkpoint/safetensors.hpp"
-#include "ddh/sdk/plain_name.hpp"
+#include "ddh/sdk/files/plain_name.hpp"
 #include "fixtures/harness/ddhost_process.hpp"
 #include "fixtures/harness/throws.hpp"
 #include "foreign_checkpoint.hpp"

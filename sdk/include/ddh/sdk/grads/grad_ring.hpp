@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ddh/sdk/grads/grad_ring.hpp: full gradients that exist only from their unit's backward to their reduction. The units
+// use a ring of a few full-size buffers in turn. Only this rank's segment of the sums stays.
+//
+// Spaces that several units write have their own buffer: tied weights, small parameters of all units. With
+// accumulation in DDH_MICRO_FIRST order every space has its own buffer.
+#pragma once
+
+#include <list>
+
+#include "ddh/sdk/grads/grad_store.hpp"
+#include "ddh/sdk/params/window.hpp"
+
+namespace ddh {
+inline namespace v1 DDH_HIDDEN {
+
+// The ranks that hold the same segments.
+struct ReplicaGroup {
+  ddh_group* group = nullptr;
+  Replica place;
+};
+
+struct GradRingOptions {
+  // The ranks that hold the same segments as this one, if several shard groups hold the model.
+  ReplicaGroup replicas{};
+  // true: a buffer is summed when it is needed again, so peers have time to finish theirs. false: it is summed at once,
+  // which saves one buffer.
+  bool overlap = true;
+  // DDH_MEM_* of the segments. The host sums directly into pinned memory.
+  int32_t memory = DDH_MEM_DEVICE;
+};
+
+class GradRing final : public GradStore {
+ public:
+  GradRing() = default;
+  // Only plans; materialize allocates. `args.group` and `args.rank`: the ranks among which the model is sharded.
+  GradRing(const ModelLayout& layout, const ddh_attach_args& args, GradRingOptions options = {});
+
+  // Bytes that materialize allocates: this rank's segments, spaces' own buffers, and the ring.
+  [[nodiscard]] uint64_t bytes() const override;
+  [[nodiscard]] uint64_t pinned_bytes() const override;
+  void materialize(const Host& host) override;
+
+  // A buffer for a space: numel fp32 elements for gradients until they are reduced. Gradients that the buffer still
+  // holds are summed first.
+  float* writable(size_t space) override;
+
+  // The gradients of a space are complete. `last`: they are the last ones of the step, so their sum counts in the norm.
+  void ready(size_t space, bool last) override;
+
+  // Sums everything that is ready over the ranks. [collective]
+  void reduce_all() override;
+
+  // After reduce_all: this rank's segment of the sums, fp32. nullptr: the step had no gradients. Valid until step_done,
+  // which begins the next step.
+  [[nodiscard]] const float* segment(size_t space) const;
+  [[nodiscard]] const float* sum(size_t space) override;
+  void step_done() override;
+  // This rank's segment of the sums, and the space's own buffer; the ring stays.
+  void free(size_t space) override;
+
+ private:
+  static constexpr size_t kNobody = SIZE_MAX;
+
+  // A full-size buffer and what it holds.
+  struct Held {
+    explicit Held(Exchange x) : exchange(std::move(x)) {}
+    Exchange exchange;
+    size_t space = kNobody;
+    bool is_ready = false;  // complete on this rank, not yet summed
+    bool is_last = false;
+  };
+  struct Space {
+    bool has_own_buffer = false;
+    Held* buffer = nullptr;         // its own buffer, or its last one in the ring
+    std::vector<ddh_range> ranges;  // of this rank's segment
+    Buffer segment;
+    uint32_t reductions = 0;  // in this step
+  };
+
+  // The largest number of ring spaces that are written at the same time. A space is written from the backward of its
+  // first unit to that of its last.
+  [[nodiscard]] size_t most_written_at_once() const;
+
+  // The oldest buffer of the ring that is not being written.
+  Held& next_of_ring();
+
+  void reduce(Held& held);
+
+  // Reduces within the shard group, then over the replicas. Replica 0 adds the accumulated gradient in the first
+  // reduction. So the second gives ((accumulated + sum of shard group 0) + sum of shard group 1) + ... on every
+  // replica.
+  void reduce_in_steps(Held& held, Space& s, const FlatSpace& space, bool adds);
+  void sum_over_replicas(const float* send, float* recv, const float* initial, const FlatSpace& space);
+  // For shard groups of one rank, summed in blocks of several ranks: the sum must start from the accumulated gradient,
+  // which is not part of the first block.
+  [[nodiscard]] bool replicas_share_blocks() const { return args_.world_size == 1 && args_.reduce_block > 1; }
+
+  const Host* host_ = nullptr;
+  const ModelLayout* layout_ = nullptr;
+  ddh_attach_args args_{};
+  GradRingOptions options_;
+  std::vector<Space> spaces_;
+  uint64_t ring_numel_ = 0;  // the largest space that uses the ring
+  size_t ring_size_ = 0;
+  std::list<Held> buffers_;  // list: elements stay in place
+  std::vector<Held*> ring_;
+  size_t ring_next_ = 0;
+};
+
+}  // namespace DDH_HIDDEN
+}  // namespace ddh

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ddh/sdk/grads/grad_store.hpp: how a data-parallel strategy stores gradients, from a unit's backward to the update.
+#pragma once
+
+#include "ddh/sdk/params/layout.hpp"
+
+namespace ddh {
+inline namespace v1 DDH_HIDDEN {
+
+// Gradients are fp32. A `space` is an index in ModelLayout::spaces.
+class GradStore {
+ public:
+  virtual ~GradStore() = default;
+
+  // Bytes under DDH_TAG_GRAD that materialize allocates on this rank.
+  [[nodiscard]] virtual uint64_t bytes() const = 0;
+  // Of these: in pinned memory.
+  [[nodiscard]] virtual uint64_t pinned_bytes() const { return 0; }
+  virtual void materialize(const Host& host) = 0;
+
+  // Full-size memory for a unit's backward to write to. [collective]
+  virtual float* writable(size_t space) = 0;
+  // This rank has written all gradients of the space. `last`: they are the last ones of this step, so their sum counts
+  // in the norm.
+  virtual void ready(size_t space, bool last) = 0;
+  // Sums all gradients that are ready and not summed yet over the ranks. [collective]
+  virtual void reduce_all() = 0;
+
+  // After reduce_all: the sums for this rank's update, or nullptr if the step had no gradients.
+  [[nodiscard]] virtual const float* sum(size_t space) = 0;
+  // The sums were used.
+  virtual void step_done() = 0;
+
+  // Frees memory of a space that no later step trains. [collective]
+  virtual void free(size_t space) = 0;
+};
+
+}  // namespace DDH_HIDDEN
+}  // namespace ddh
