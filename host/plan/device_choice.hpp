@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "config/config.hpp"
+#include "launch/launch.hpp"
 #include "plan/ask_device.hpp"
 #include "plugin/registry.hpp"
 

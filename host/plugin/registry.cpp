@@ -116,6 +116,12 @@ fs::path Registry::locate(const std::string& path, const fs::path& base) const {
             beside_user == beside_exe ? "" : " and " + beside_exe.string(), "); check the path, or see `ddhost list`");
 }
 
+bool Registry::is_own(const fs::path& file) const {
+  const fs::path folder = file.parent_path().lexically_normal();
+  const auto is_it = [&](const char* own) { return folder == (exe_folder_ / own).lexically_normal(); };
+  return is_it("plugins") || is_it("../lib/ddhost/plugins");
+}
+
 std::vector<fs::path> Registry::name_folders() const {
   std::vector<fs::path> folders;
   for (const fs::path& folder : folders_) folders.push_back(folder / "names");

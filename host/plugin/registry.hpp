@@ -52,6 +52,8 @@ class Registry {
   void set_variables_of(const std::vector<Wanted>& plugins) const;
   [[nodiscard]] InterfaceLookup lookup() const { return lookup_; }
   [[nodiscard]] const std::vector<std::filesystem::path>& folders() const { return folders_; }
+  // Whether a file is in one of the program's own folders, and not where the user told it to search.
+  [[nodiscard]] bool is_own(const std::filesystem::path& file) const;
   // Their folders `names`, which hold tables of other programs' names.
   [[nodiscard]] std::vector<std::filesystem::path> name_folders() const;
   // Warnings of loading.

@@ -108,14 +108,46 @@ class Rank : RankSetup {
     services_.params = std::move(values);
   }
 
-  void announce_plan() const {
+  void announce_plan() {
     services_.seat.record.set_plan(plan_text(memory_plan_));
+    Memory::Plan expected{};
+    for (const auto& [tag, planned] : planned_tags()) expected[static_cast<size_t>(tag)] = planned;
+    services_.memory.expect(expected);
     const auto mb = [](uint64_t bytes) { return static_cast<double>(bytes) / 1e6; };
     if (is_first() && plan_.work == Work::kTrain)
       services_.log->info(
           "planned for each rank, in MB: param {:.1f}, grad {:.1f}, optim {:.1f}, comm {:.1f}; files {:.1f}",
           mb(memory_plan_.param_bytes), mb(memory_plan_.grad_bytes), mb(memory_plan_.optim_bytes),
           mb(memory_plan_.comm_bytes), mb(memory_plan_.file_bytes));
+  }
+
+  // At the end: whether the strategy kept to its plan, which it allocated itself to the byte. A plan that is too large by more
+  // than 1 % and 1 MiB is a warning.
+  void compare_with_plan() {
+    const auto& c = config();
+    const std::string how = c.get<std::string>("run.plan_check");
+    const bool fails = how == "error" || (how == "auto" && plan_.strategy_is_own);
+    for (const auto& [tag, planned] : planned_tags()) {
+      const uint64_t peak = services_.memory.usage(tag).peak_bytes;
+      const char* const name = kTagNames[static_cast<size_t>(tag)];
+      const std::string who = ddh::str("strategy '", plan_.strategy.id(), "' ");
+      if (peak > planned) {
+        const std::string sentence =
+            ddh::str(who, "planned ", planned, " bytes of tag ", name, " and took ", peak, "; ",
+                     services_.memory.first_above_plan(tag), " was the first above the plan");
+        if (fails && plan_failure_.empty())
+          plan_failure_ = sentence + "; correct its plan, or set run.plan_check=warn";
+        else
+          services_.log->warn("{}", sentence);
+      } else if (planned - peak > std::max(planned / 100, uint64_t{1} << 20)) {
+        services_.log->warn("{}planned {} bytes of tag {} and took {}", who, planned, name, peak);
+      }
+    }
+  }
+  std::array<std::pair<int32_t, uint64_t>, 3> planned_tags() const {
+    return {{{DDH_TAG_PARAM, memory_plan_.param_bytes},
+             {DDH_TAG_GRAD, memory_plan_.grad_bytes},
+             {DDH_TAG_OPTIM, memory_plan_.optim_bytes}}};
   }
 
   // Refuses a run that would end in the middle for lack of memory. Rank 0 says why. [collective]
@@ -212,6 +244,7 @@ class Rank : RankSetup {
       case Work::kTrain:
         train();
         save();
+        if (!train_end_.idle) compare_with_plan();
         if (train_end_.idle)
           say_nothing_left();
         else
@@ -291,8 +324,8 @@ class Rank : RankSetup {
   // What went wrong without costing the run its results.
   void end_with_failure() const {
     std::string all;
-    for (const std::string& sentence :
-         {save_failure_, output_->failure(), output_->count_failure(), log_failure_->sentence(), stdout_failure_})
+    for (const std::string& sentence : {save_failure_, plan_failure_, output_->failure(), output_->count_failure(),
+                                        log_failure_->sentence(), stdout_failure_})
       if (!sentence.empty()) all += (all.empty() ? "" : "; ") + sentence;
     if (!all.empty()) ddh::fail(DDH_FAILED_PRECONDITION, all);
   }
@@ -371,7 +404,7 @@ class Rank : RankSetup {
   std::unique_ptr<OpRunner> runner_;
   std::unique_ptr<RunOutput> output_;
   TrainEnd train_end_{};
-  std::string save_failure_, stdout_failure_;  // sentences with which the run ends; empty: none
+  std::string save_failure_, plan_failure_, stdout_failure_;  // sentences with which the run ends; empty: none
 };
 
 }  // namespace

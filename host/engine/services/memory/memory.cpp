@@ -71,8 +71,11 @@ void* Memory::allocate(const ddh_alloc_args& args, const std::string& owner) {
   }
   if (guarded) write_guard(static_cast<char*>(p) + args.bytes);
   const std::lock_guard lock(mutex_);
-  blocks_.emplace(static_cast<const char*>(p), Block{args.tag, args.bytes, args.memory, guarded, owner, wanted.name});
-  add(args.tag, static_cast<int64_t>(args.bytes), false);
+  const auto& [at, block] =
+      *blocks_
+           .emplace(static_cast<const char*>(p), Block{args.tag, args.bytes, args.memory, guarded, owner, wanted.name})
+           .first;
+  add(args.tag, static_cast<int64_t>(args.bytes), false, &block);
   return p;
 }
 
@@ -221,9 +224,24 @@ Memory::Usage Memory::usage() const {
   return usage_;
 }
 
-void Memory::add(int32_t tag, int64_t bytes, bool alias) {
+void Memory::expect(const Plan& plan) {
+  const std::lock_guard lock(mutex_);
+  plan_ = plan;
+}
+
+std::string Memory::first_above_plan(int32_t tag) const {
+  const std::lock_guard lock(mutex_);
+  return above_plan_[static_cast<size_t>(tag)];
+}
+
+void Memory::add(int32_t tag, int64_t bytes, bool alias, const Block* what) {
   TagUsage& u = usage_[static_cast<size_t>(tag)];
   u.now_bytes += static_cast<uint64_t>(bytes);
+  const std::optional<uint64_t>& planned = plan_[static_cast<size_t>(tag)];
+  std::string& above = above_plan_[static_cast<size_t>(tag)];
+  if (planned && u.now_bytes > *planned && above.empty())
+    above = what == nullptr ? ddh::str("a window or an exchange (", bytes, " bytes)")
+                            : text_of(*what) + (what->owner.empty() ? "" : " of " + what->owner);
   u.peak_bytes = std::max(u.peak_bytes, u.now_bytes);
   if (alias) return;
   u.unique_now_bytes += static_cast<uint64_t>(bytes);

@@ -90,6 +90,11 @@ class Memory {
   void account_for_plugin(int32_t tag, int64_t bytes);
 
   [[nodiscard]] TagUsage usage(int32_t tag) const;
+  // From now on notes the first block with which a tag exceeds its planned bytes. Tags without a plan are not compared.
+  using Plan = std::array<std::optional<uint64_t>, kTagCount>;
+  void expect(const Plan& plan);
+  // "'gradients of h.3' (4096 bytes of tag grad) of strategy 'x'"; "": the tag stayed within its plan.
+  [[nodiscard]] std::string first_above_plan(int32_t tag) const;
   // Of all tags.
   using Usage = std::array<TagUsage, kTagCount>;
   [[nodiscard]] Usage usage() const;
@@ -113,7 +118,8 @@ class Memory {
   void note(const std::string& sentence) const;
   // What is wrong with a release of `p` by `owner`; empty: nothing. With mutex_ held.
   [[nodiscard]] std::string wrong_release(const std::string& owner, const void* p) const;
-  void add(int32_t tag, int64_t bytes, bool alias);  // with mutex_ held
+  // With mutex_ held. `what`: the block, if it has a name.
+  void add(int32_t tag, int64_t bytes, bool alias, const Block* what = nullptr);
 
   Device* device_ = nullptr;
   std::string cure_ = "choose a strategy that shards or offloads more";
@@ -123,6 +129,8 @@ class Memory {
   std::deque<Released> released_;  // the last ones of plugins, for sentences
   Misuse* misuse_ = nullptr;
   Usage usage_{};
+  Plan plan_{};
+  std::array<std::string, kTagCount> above_plan_;
 };
 
 // Throws unless `tag` is one of DDH_TAG_*.
