@@ -47,7 +47,9 @@ case $tiny in
       {"program":"stage3_all","steps":2,"lr":1e-3,"optimizer":"new"}]' train.eval_every=6 train.eval_batches=2) ;;
   *) short=(train.steps=4 train.eval_every=4 train.eval_batches=2) ;;
 esac
-strategies="ddp zero1 zero2 zero3 zero3_offload fsdp"
+others=$(./ddhost list | awk '$1 == "strategy" && $2 != "ddp" { print $2 }')
+[[ $others == *zero3* ]] || fail "ddhost list shows no strategy zero3"
+strategies="ddp ${others//$'\n'/ }" # ddp first: the others are compared with it
 losses_of() { # of a run: the program where there are several, and the loss of each step
   awk -F '[{},]' '/[{,]"loss":/ {
     program = ""

@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 #include <functional>
 
+#include "fixtures/harness/listed.hpp"
 #include "fixtures/harness/safetensors.hpp"
 #include "fixtures/harness/toy_run.hpp"
 
@@ -53,7 +54,7 @@ TEST_CASE("a file fills the part of a model that its prefix names, and the rest 
   const std::string file = folder.file("tower.safetensors");
   const auto is_tower = [](const std::string& name) { return name.starts_with("layers.1."); };
   write_safetensors(file, renamed(other, "layers.1.", ""));
-  for (const char* strategy : {"ddp", "zero1", "zero2", "zero3", "zero3_offload", "fsdp"}) {
+  for (const std::string& strategy : listed_strategies()) {
     const Tensors found = first_values({init({{{"file", file}, {"prefix", "layers.1."}}}), "--strategy", strategy});
     check_each(found, other, is_tower);
     check_each(found, drawn, [&](const std::string& name) { return !is_tower(name); });

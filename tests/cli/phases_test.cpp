@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "fixtures/harness/built.hpp"
+#include "fixtures/harness/listed.hpp"
 #include "fixtures/harness/toy_run.hpp"
 
 using namespace ddhost::test;
@@ -100,7 +101,7 @@ TEST_CASE("a phase with new optimizer state has the bits of a run that starts wi
   std::ofstream out(order, std::ios::binary);
   for (int64_t i = 0; i < 30; ++i) out.write(reinterpret_cast<const char*>(&i), sizeof i);
   out.close();
-  for (const char* strategy : {"ddp", "zero1", "zero2", "zero3", "zero3_offload", "fsdp"}) {
+  for (const std::string& strategy : listed_strategies()) {
     std::filesystem::remove(weights);
     const std::vector<std::string> options = {"--strategy", strategy, "data.order=" + order};
     const json later = {{"program", "train"}, {"epochs", 1}};
@@ -185,7 +186,7 @@ TEST_CASE("phases give the same bits under every strategy and in every world of 
                                             "train.optimizers=[\"optimizer\",\"optimizer_b\"]",
                                             "train.eval_every=4"};
   std::string first;
-  for (const char* strategy : {"ddp", "zero1", "zero2", "zero3", "zero3_offload", "fsdp"}) {
+  for (const std::string& strategy : listed_strategies()) {
     for (const auto& [world, accum] : {std::pair{"1", "4"}, std::pair{"2", "2"}, std::pair{"4", "1"}}) {
       const ToyRun one = ran(run(
           joined(options, {"--strategy", strategy, "--nproc", world, std::string("train.grad_accum_steps=") + accum})));

@@ -8,6 +8,7 @@
 
 #include "fixtures/harness/built.hpp"
 #include "fixtures/harness/ddhost_process.hpp"
+#include "fixtures/harness/listed.hpp"
 
 using namespace ddhost::test;
 namespace fs = std::filesystem;
@@ -22,8 +23,8 @@ Said train(const TempFolder& folder, const std::string& monitor, Words more = {}
 
 // Each monitor that the program ships, two from outside, of which one writes no file, and none.
 std::string any_monitor() {
-  return GENERATE(as<std::string>(), "jsonl", "csv", "tensorboard", test_plugin("best_loss"),
-                  test_plugin("bad_monitor"), "[]");
+  return GENERATE(from_range(
+      joined(listed_plugins("monitor", "jsonl"), {test_plugin("best_loss"), test_plugin("bad_monitor"), "[]"})));
 }
 
 // The columns of metrics.csv and lines of other texts that do not depend on time.

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <sstream>
 
+#include "fixtures/harness/listed.hpp"
 #include "fixtures/harness/toy_run.hpp"
 
 using namespace ddhost::test;
@@ -54,7 +55,7 @@ double printed(const ToyRun& run, const std::string& name) {
 TEST_CASE("ddhost eval reports what the training run reported, under every strategy and in every world", "[cli]") {
   const Trained trained;
   std::string first;
-  for (const char* strategy : {"ddp", "zero1", "zero2", "zero3", "zero3_offload", "fsdp"}) {
+  for (const std::string& strategy : listed_strategies()) {
     for (const char* world : {"1", "2", "3"}) {
       const ToyRun run =
           ran(use("eval", joined(kModel, {"--weights", trained.weights, "--strategy", strategy, "--nproc", world})));

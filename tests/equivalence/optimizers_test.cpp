@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The same bits with optimizers that are not element-wise: they need norms of parameters, or whole matrices.
+// The same bits with every optimizer, and more of those that are not element-wise: they need norms of parameters, or whole
+// matrices.
 #include "equivalence/variants.hpp"
+#include "fixtures/harness/listed.hpp"
 
 using namespace ddhost::test;
 
-TEST_CASE("every strategy gives the same bits: an optimizer that keeps one number per element", "[equivalence]") {
+TEST_CASE("every strategy gives the same bits with every optimizer", "[equivalence]") {
+  for (const std::string& name : listed_plugins("optimizer", "adamw"))
+    check_all_equal(2, {"--optimizer", name, "train.clip_norm=0.5"});
+}
+
+TEST_CASE("every strategy gives the same bits: lion, which keeps one number per element", "[equivalence]") {
   check_all_equal(GENERATE(1, 2, 3), {"--optimizer", "lion", "train.clip_norm=0.5", "optimizer.weight_decay=0.1"});
 }
 

@@ -197,8 +197,11 @@ std::vector<Variant> taken_variants() {
 std::vector<std::string> taken_strategies(const std::vector<std::string>& except) {
   if (given_strategy() != nullptr) return {given_strategy()};
   std::vector<std::string> out;
-  for (const char* name : {"ddp", "zero1", "zero2", "zero3", "fsdp", "zero3_offload"}) {
-    if (std::find(except.begin(), except.end(), name) == except.end()) out.emplace_back(name);
+  for (const Variant& way : built_in_ways()) {
+    const auto holds = [&](const std::vector<std::string>& names) {
+      return std::find(names.begin(), names.end(), way.strategy) != names.end();
+    };
+    if (!holds(except) && !holds(out)) out.push_back(way.strategy);
   }
   return out;
 }

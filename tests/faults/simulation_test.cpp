@@ -11,6 +11,7 @@
 #include "checkpoint/checkpoint_folder.hpp"
 #include "ddh/sdk/kernels/counter_rng.hpp"
 #include "fixtures/harness/ddhost_process.hpp"
+#include "fixtures/harness/listed.hpp"
 #include "fixtures/harness/throws.hpp"
 
 using namespace ddhost::test;
@@ -31,6 +32,7 @@ class Draw {
   const T& of(const T (&values)[N]) {
     return values[below(N)];
   }
+  const std::string& of(const Words& values) { return values[below(static_cast<int64_t>(values.size()))]; }
 
  private:
   const ddh::CounterRng random_;
@@ -74,14 +76,14 @@ Words words_for(const fs::path& run_dir, int nproc) {
 }
 
 Start draw_start(Draw& draw, const TempFolder& folder, bool disturbed) {
-  static constexpr const char* kStrategies[] = {"ddp", "zero1", "zero2", "zero3", "zero3_offload", "fsdp"};
+  static const Words kStrategies = listed_strategies();
   static constexpr const char* kFaults[] = {"none", "kill", "kill_all", "enospc", "eio", "short"};
   static constexpr int kWorlds[] = {1, 2, 3}, kSignals[] = {SIGTERM, SIGKILL, SIGSTOP};
   Start out;
   const int nproc = draw.of(kWorlds);
   out.words = words_for(folder.path() / "run", nproc);
   const auto add = [&](const std::string& word) { out.words.push_back(word); };
-  add(std::string("strategy.plugin=") + draw.of(kStrategies));
+  add("strategy.plugin=" + draw.of(kStrategies));
   add("checkpoint.every=" + std::to_string(1 + draw.below(3)));
   add(draw.one_in(3) ? "checkpoint.async=false" : "checkpoint.async=true");
   add("checkpoint.keep_last=" + std::to_string(draw.below(3)));

@@ -29,10 +29,18 @@ MOST_RESTARTS = 60
 ROUND_LIMIT_S = 900
 
 
+def strategies(build):
+    """The names that `ddhost list` shows."""
+    lines = subprocess.run([str(build / "ddhost"), "list"], check=True, capture_output=True, text=True).stdout.splitlines()
+    names = [line.split()[1] for line in lines if line.startswith("strategy ")]
+    assert "zero3" in names, lines
+    return names
+
+
 def command(build, rng, folder):
     """The arguments of a run, the same for both but for the folder."""
     ranks = rng.choice([1, 2, 3])
-    words = ["--nproc", str(ranks), "--strategy", rng.choice(["ddp", "zero1", "zero2", "zero3", "zero3_offload", "fsdp"]),
+    words = ["--nproc", str(ranks), "--strategy", rng.choice(strategies(build)),
              f"comm.plugin={rng.choice(['shm', 'loop'])}", "run.quiet=true", "run.sample_tokens=0",
              f"checkpoint.every={rng.randint(60, 400)}", "checkpoint.keep_last=2", f"run.seed={rng.randint(0, 10**6)}",
              f"train.grad_accum_steps={6 // ranks}", f"run.dir={folder}/run", f"train.save_final={folder}/final.safetensors",

@@ -151,7 +151,7 @@ TEST_CASE("a run whose memory NCCL does not register says so once, and ends well
 }
 
 TEST_CASE("a run over NCCL has the bits of the CPU under every strategy", "[gpu]") {
-  const std::string strategy = GENERATE("ddp", "zero1", "zero2", "zero3", "zero3_offload", "fsdp");
+  const std::string strategy = GENERATE(from_range(taken_strategies()));
   check_bits(strategy, 2, {"data.micro_batch=4", "precision.compute=bf16", "precision.reduce_dtype=bf16"});
   check_bits(strategy, 2, {"data.micro_batch=3", "train.grad_accum_steps=2", "train.clip_norm=0.5"});
 }
@@ -163,7 +163,7 @@ TEST_CASE("three ranks over NCCL, blocks of sums, and either order of accumulati
 }
 
 TEST_CASE("windows and exchanges in symmetric memory of NCCL have the bits of the CPU under every strategy", "[gpu]") {
-  const std::string strategy = GENERATE("ddp", "zero1", "zero2", "zero3", "zero3_offload", "fsdp");
+  const std::string strategy = GENERATE(from_range(taken_strategies()));
   const int ranks = strategy == "zero1" || strategy == "zero3" ? 3 : 2;  // segments of three ranks are uneven
   check_bits(strategy, ranks, {"data.micro_batch=2"}, {"comm.symmetric_windows=true"});
 }
@@ -238,7 +238,7 @@ TEST_CASE("a rank that NCCL loses ends the run with a sentence, although its GPU
 
 // A wait for a GPU succeeds after NCCL was aborted, although the sum before it is lost.
 TEST_CASE("a step whose last sum NCCL loses is in no row and no checkpoint", "[gpu]") {
-  const std::string strategy = GENERATE("ddp", "zero1", "zero2", "zero3", "zero3_offload", "fsdp");
+  const std::string strategy = GENERATE(from_range(taken_strategies()));
   const Options options = {"--strategy", strategy};
   const int64_t first = operations_of(joined(options, {"train.steps=1"}));
   const int64_t each = operations_of(joined(options, {"train.steps=2"})) - first;

@@ -128,8 +128,11 @@ on_gpus() { # name, ranks, strategy, transport, options...
   local rc=$?
   if ((rc == 0)); then compare "cpu-$2" "$1"; else did_not_end "$1" "$rc" "$no_group"; fi
 }
+plugins_of() { ./ddhost list | awk -v kind="$1" '$1 == kind { print $2 }'; }
+strategies=$(plugins_of strategy)
+[[ $strategies == *zero3* ]] || report FAILED "ddhost list: it shows no strategy zero3"
 for world in 1 2; do
-  for strategy in ddp zero1 zero2 zero3 zero3_offload fsdp; do
+  for strategy in $strategies; do
     for comm in shm nccl; do on_gpus "$strategy-$comm-$world" "$world" "$strategy" "$comm"; done
   done
   on_gpus "symmetric-$world" "$world" zero1 nccl comm.symmetric_windows=true
@@ -210,7 +213,7 @@ compare_model() { # model, format, limit
   else report FAILED "$name: other losses than on the CPU"; fi
 }
 compared=0 impossible=${count["not possible here"]:-0}
-for model in gpt vit cnn kgat cad_mllm; do
+for model in $(plugins_of model); do
   [[ -e plugins/$model.so ]] || continue
   compare_model "$model" fp32 1e-4
   for format in bf16 fp16; do compare_model "$model" "$format" 2e-2; done

@@ -2,6 +2,7 @@
 //
 // The kernels of the optimizers as nvcc makes them give the bits that g++ gives with the same source, their arguments
 // have the size that the plugin passes, and a kernel with fused products and sums is found.
+// These are forms that kernels have; optimizers_test.cpp compares every optimizer, so a new one need not be added here.
 #include <catch2/catch.hpp>
 #include <fstream>
 #include <map>

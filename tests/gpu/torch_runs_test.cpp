@@ -2,6 +2,7 @@
 //
 // Models on LibTorch on the device cuda, over the stand-in for the driver. LibTorch's operators for GPUs can't run there, so
 // each model ends with a sentence before its first step. What the models say of their operators shows on the CPU.
+#include "fixtures/harness/listed.hpp"
 #include "fixtures/harness/toy_run.hpp"
 #include "gpu/cuda_fixture.hpp"
 
@@ -11,7 +12,7 @@ TEST_CASE("a model on LibTorch is refused without LibTorch's operators for GPUs"
   if (needs_stand_ins("on_gpu.sh trains the models on this machine's GPUs")) return;
   if (gpu_count("libcuda.so.1") > 0)
     return skip("this machine has a GPU, which LibTorch would use beside the stand-in");
-  const std::string model = GENERATE("gpt", "vit", "cnn", "kgat", "cad_mllm");
+  const std::string model = GENERATE(from_range(listed_plugins("model", "gpt")));
   CAPTURE(model);
   const ToyRun run =
       toy_run({"--device", "cuda", "train.steps=2", "run.nproc=1", "device.driver=" + driver_file()}, {}, model);

@@ -17,6 +17,7 @@ program() { # file; its text comes from stdin
 program folder/ddhost <<TEXT
 all=" \$* "
 case \$all in
+  " list ") exec "$build/ddhost" list ;;
   *"--nproc 2 --strategy ddp --comm nccl"*)
     [[ -z \${NO_HANG:-} ]] || exit 1
     echo \$\$ >"$work/pid"

@@ -26,7 +26,7 @@ TEST_CASE("one to four ranks have the bits of the CPU under every strategy and o
   const int world = GENERATE(1, 2, 3, 4);
   const Result cpu = run_on({}, "ddp", "shm", world);
   REQUIRE(cpu.code == 0);
-  for (const std::string strategy : {"ddp", "zero1", "zero2", "zero3", "zero3_offload", "fsdp"})
+  for (const std::string& strategy : taken_strategies())
     for (const std::string comm : {"shm", "nccl"}) {
       const Result gpu = run_on(comm == "nccl" ? with_nccl : cuda, strategy, comm, world);
       INFO(gpu.command << "\n" << cpu.command << "\n" << gpu.err);

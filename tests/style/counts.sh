@@ -19,6 +19,32 @@ headers_with_one_user() {
   done
 }
 
+# Files that a new plugin touches: the hand-written ones that name <plugin>, an existing one of the kind in <folder>.
+# Left out are docs/options.md (made by `ddhost inspect --markdown`), data of tests except the scripts that make it, this file,
+# and uses: files to which a new plugin of the kind is not added. A use with a line that names three of the kind counts, because
+# that is a list. So does one that does not name the plugin any more.
+touched() { # plugin, folder, uses...
+  local name=$1 folder=$2 others file uses=" ${*:3} "
+  others=$(basename -as .cpp "$folder"/*.cpp | grep -vx "$name" | paste -sd '|')
+  sources . | grep -vxE 'docs/options\.md|tests/style/counts\.sh' |
+    awk '!/^tests\/data\// || /\/make_[a-z_]*\.py$/' | xargs -d '\n' grep -lwI -e "$name" | while IFS= read -r file; do
+    if [[ $uses == *" $file "* ]]; then
+      grep -w -e "$name" "$file" | grep -qE "\b($others)\b.*\b($others)\b" || continue
+    fi
+    echo "$file"
+  done
+  for file in $uses; do grep -qw -e "$name" "$file" || echo "$file"; done
+}
+uses_of_wsd=(tests/cli/swap_test.cpp) # replaces a schedule by another one
+uses_of_lion=(
+  tests/abi/examples_train.sh                      # equals the example signum, with equal betas
+  tests/cli/swap_test.cpp                          # replaces an optimizer by another one
+  tests/equivalence/optimizers_test.cpp            # further worlds, with one number per element; every optimizer before
+  tests/gpu/optimizer_ptx_test.cpp                 # forms of kernels alone; tests/gpu/optimizers_test.cpp has every optimizer
+  tests/gpu/outside_kernel.sh                      # is built outside of the tree
+  tests/unit/plugins/optimizers/optimizer_test.cpp # what lion alone does, beside the cases for every optimizer
+)
+
 failed=0
 printf '%6s %6s  %s\n' value goal count
 # row <value> <at most|at least> <goal> <reached|open> <what is counted>
@@ -52,5 +78,9 @@ names=$(bash tests/style/names.sh . || true)
 programs=$(awk '/name another program/ { print $1 }' <<<"$names") plugins=$(awk '/name a plugin/ { print $1 }' <<<"$names")
 row "${programs:?names.sh printed no count}" most 0 reached 'lines of the host that name another program'
 row "${plugins:?names.sh printed no count}" most 0 reached 'lines of the host that name a plugin'
+row "$(touched wsd plugins/schedules "${uses_of_wsd[@]}" | wc -l)" most 3 reached \
+  'hand-written files that a schedule (wsd) touches'
+row "$(touched lion plugins/optimizers "${uses_of_lion[@]}" | wc -l)" most 4 reached \
+  'hand-written files that an optimizer (lion) touches'
 row "$(wc -l <CHANGELOG.md)" most 100 reached 'lines of CHANGELOG.md'
 exit "$failed"

@@ -9,42 +9,22 @@
 #include "ddh/sdk/kernels/lowp.hpp"
 #include "fixtures/harness/same_bits.hpp"
 #include "fixtures/harness/throws.hpp"
-#include "unit/plugins/optimizers/optimizer_fixture.hpp"
-
-#define DDHOST_OPTIMIZERS(X) X(adagrad) X(adam) X(adamw) X(lamb) X(lion) X(muon) X(sgd)
-#define DDHOST_DECLARE(name) extern "C" ddh_rc ddh_entry_##name(const ddh_host*, const ddh_module**, ddh_err*) noexcept;
-DDHOST_OPTIMIZERS(DDHOST_DECLARE)
+#include "linked.hpp"
+#include "unit/plugins/optimizers/optimizer_reference.hpp"
 
 namespace {
 
+using Case = ddhost::test::OptimizerCase;
 using ddhost::test::Numbers;
 using ddhost::test::OptimizerFixture;
+using ddhost::test::options_of;
+using ddhost::test::reference_cases;
 using ddhost::test::same_bits;
 using ddhost::test::sentence_of;
 using ddhost::test::Shard;
 using ddhost::test::step_block;
 using ddhost::test::Texts;
-
-struct Kept {
-  int64_t step;
-  std::vector<std::vector<double>> arrays;  // parameter, then slots; all tensors in a row
-};
-struct Case {
-  std::string optimizer;
-  double lr;
-  Numbers options;
-  Texts texts;
-  std::vector<std::vector<int64_t>> shapes;
-  double peer_fp32_error;  // max |dp| / (|p| + lr) of the same run in fp32, by torch
-  std::vector<double> peer_fp32_slot_errors;
-  std::vector<Kept> kept;
-};
-const std::vector<Case>& reference_cases() {
-  static const std::vector<Case> cases = {
-#include "data/optimizer_reference.inc"
-  };
-  return cases;
-}
+using ddhost::test::texts_of;
 
 // As in make_optimizer_reference.py.
 float reference_value(uint64_t tensor, uint64_t step, uint64_t i) {
@@ -54,22 +34,7 @@ float reference_value(uint64_t tensor, uint64_t step, uint64_t i) {
   return step == 0 ? x : std::ldexp(x, -static_cast<int>(i % 20));
 }
 
-Numbers options_of(const Case& c) {
-  Numbers options = c.options;
-  options["decay_groups"] = {1};
-  options["lr"] = {c.lr};
-  return options;
-}
-Texts texts_of(const Case& c) {
-  Texts texts = c.texts;
-  texts["adamw_params"] = "*embed*";
-  return texts;
-}
-ddh_plugin_entry_fn entry_of(const std::string& id) {
-#define DDHOST_ENTRY(name) {#name, ddh_entry_##name},
-  static const std::map<std::string, ddh_plugin_entry_fn> entries = {DDHOST_OPTIMIZERS(DDHOST_ENTRY)};
-  return entries.at(id);
-}
+ddh_plugin_entry_fn entry_of(const std::string& id) { return kLinked.at(id); }
 const Case& last_case(const std::string& id) {
   const auto& cases = reference_cases();
   return *std::find_if(cases.rbegin(), cases.rend(), [&](const Case& c) { return c.optimizer == id; });
@@ -107,6 +72,15 @@ Shard random_shard(const std::vector<uint64_t>& numels, uint32_t n_slots, uint32
 
 }  // namespace
 
+TEST_CASE("every optimizer is compared with a stored trajectory") {
+  CHECK(kLinked.contains("adamw"));
+  for (const auto& [name, entry] : kLinked) {
+    INFO(name << " needs a case in tests/data/make_optimizer_reference.py");
+    CHECK(std::any_of(reference_cases().begin(), reference_cases().end(),
+                      [&id = name](const Case& c) { return c.optimizer == id; }));
+  }
+}
+
 TEST_CASE("optimizers follow the fp64 trajectory, with an error near that of torch in fp32") {
   for (const Case& c : reference_cases()) {
     INFO(c.optimizer << " lr " << c.lr << " at " << &c - reference_cases().data());
@@ -124,7 +98,7 @@ TEST_CASE("optimizers follow the fp64 trajectory, with an error near that of tor
     for (int64_t step = 1; step <= 10; ++step) {
       fill(shard.grads[0], step);
       optimizer.update(shard.view(), step_block(step, c.lr), std::vector<int64_t>(numels.size(), step));
-      for (const Kept& kept : c.kept) {
+      for (const auto& kept : c.kept) {
         if (kept.step != step) continue;
         REQUIRE(kept.arrays.size() == 1 + optimizer.slot_count());
         size_t at = 0;
