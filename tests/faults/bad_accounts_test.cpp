@@ -13,6 +13,22 @@ TEST_CASE("a step without decide is refused, on one rank and on all", "[misbehav
               {"rank 1: strategy 'bad', step", "without ddh.optim decide"});
 }
 
+TEST_CASE("a strategy that takes more than it planned is named with the block, at the end", "[misbehaving]") {
+  const Words half = bad_strategy("plan", "half");
+  check_named(run_bad(joined(half, {"run.plan_check=error"})), {"strategy 'bad' planned", "of tag optim and took",
+                                                                "was the first above the plan", "run.plan_check=warn"});
+  for (const Words& options : {half, joined(half, {"run.plan_check=warn"})}) {
+    const BadEnd end = run_bad(joined(options, {"run.quiet=false", "run.sample_tokens=0"}));
+    INFO(end.err);
+    CHECK(end.code == 0);  // a plugin from outside
+    CHECK_THAT(end.err, Catch::Contains("of tag optim and took"));
+  }
+  const BadEnd twice = run_bad(joined(bad_strategy("plan", "double"), {"run.quiet=false", "run.sample_tokens=0"}));
+  INFO(twice.err);
+  CHECK(twice.code == 0);
+  CHECK_THAT(twice.err, Catch::Contains("strategy 'bad' planned") && !Catch::Contains("above the plan"));
+}
+
 TEST_CASE("a gradient counts once over all ranks", "[misbehaving]") {
   const char* const comm = GENERATE("shm", "loop");
   check_named(run_bad(bad_strategy("step", "gradient_twice", {"--comm", comm})),
