@@ -202,6 +202,8 @@ std::function<std::string(const std::string&)> at_least(int64_t least) {
 // The flags of `ddhost plan` that no run has.
 void add_plan_flags(CLI::App& plan, std::string& memory, PlanArgs& args) {
   plan.add_flag("--all-strategies", args.all_strategies, "plan every strategy that `ddhost list` shows");
+  plan.add_option("--sizes", args.sizes, "sizes of the model (model.size), separated by commas, or all")
+      ->delimiter(',');
   plan.add_option("--memory", memory, "memory of each rank: 80GiB; says which strategies fit");
   plan.add_flag("--json", args.json, "print the plan as JSON, in bytes");
 }

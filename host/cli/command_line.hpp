@@ -36,6 +36,7 @@ struct ExportArgs {
 
 struct PlanArgs {
   bool all_strategies = false, json = false;
+  std::vector<std::string> sizes;        // of the model: values of model.size, or "all" alone; empty: the user's
   std::optional<uint64_t> memory_bytes;  // of each rank
 };
 

@@ -23,9 +23,10 @@
 namespace ddhost {
 namespace {
 
-// A strategy's plan, or why it has none.
+// The plan of a strategy and a size of the model, or why there is none.
 struct Planned {
   std::string strategy;
+  std::string size;  // empty: the user's
   std::optional<MemoryPlan> plan;
   std::string problem;
 };
@@ -58,26 +59,39 @@ void append_row(std::string& out, const std::vector<std::string>& cells) {
   out += '\n';
 }
 
+std::string title(const MemoryPlan& plan, bool has_sizes) {
+  return ddh::str(plan.model, ": ", has_sizes ? "" : ddh::str(plan.n_params, " parameters on "),
+                  counted(plan.world_size, "rank"),
+                  "; MB of the largest rank, and of all ranks with shared pages counted once\n");
+}
+
 std::string table(const std::vector<Planned>& all, std::optional<uint64_t> memory) {
+  const bool has_sizes = !all.empty() && !all.front().size.empty();
   std::string out;
   for (const Planned& one : all) {
     if (!one.plan) continue;
     const MemoryPlan& plan = *one.plan;
-    if (out.empty()) {
-      out = ddh::str(plan.model, ": ", plan.n_params, " parameters on ", counted(plan.world_size, "rank"),
-                     "; MB of the largest rank, and of all ranks with shared pages counted once\n");
-      std::vector<std::string> head = {"strategy", "param", "grad", "optim", "comm", "act", "total", "all ranks"};
-      if (plan.device_has_memory) head.insert(head.end() - 1, "pinned");
-      if (memory) head.push_back("fits");
-      append_row(out, head);
+    std::vector<std::string> head = {"strategy"}, row = {plan.strategy};
+    const auto add = [&](const char* name, std::string value) {
+      head.emplace_back(name);
+      row.push_back(std::move(value));
+    };
+    if (has_sizes) {
+      add("size", one.size);
+      add("parameters", ddh::str(plan.n_params));
     }
     const RankMemory& rank = plan.largest();
+    const PlannedBytes bytes = rank.in(MemoryKind::kAddresses, plan.device_has_memory);
+    for (size_t tag = 0; tag < bytes.size(); ++tag) add(kPlannedTags[tag], megabytes(bytes[tag]));
+    add("total", megabytes(rank.total()));
+    if (plan.device_has_memory) add("pinned", megabytes(rank.pinned));
     const std::optional<uint64_t> unique = plan.unique_of_all();
-    std::vector<std::string> row = {
-        plan.strategy,        megabytes(rank.param), megabytes(rank.grad),    megabytes(rank.optim),
-        megabytes(rank.comm), megabytes(rank.act),   megabytes(rank.total()), unique ? megabytes(*unique) : "-"};
-    if (plan.device_has_memory) row.insert(row.end() - 1, megabytes(rank.pinned));
-    if (memory) row.push_back(fit_text(bytes_to_fit(plan, rank), *memory));
+    add("all ranks", unique ? megabytes(*unique) : "-");
+    if (memory) add("fits", fit_text(bytes_to_fit(plan, rank), *memory));
+    if (out.empty()) {
+      out = title(plan, has_sizes);
+      append_row(out, head);
+    }
     append_row(out, row);
   }
   return out;
@@ -87,7 +101,8 @@ std::string table(const std::vector<Planned>& all, std::optional<uint64_t> memor
 std::string notes(const std::vector<Planned>& all) {
   std::string out;
   for (const Planned& one : all)
-    if (!one.plan) out += ddh::str(one.strategy, ": not planned: ", one.problem, "\n");
+    if (!one.plan)
+      out += ddh::str(one.strategy, one.size.empty() ? "" : " at " + one.size, ": not planned: ", one.problem, "\n");
   const auto any = [&](auto&& holds) {
     return std::any_of(all.begin(), all.end(), [&](const Planned& one) { return one.plan && holds(*one.plan); });
   };
@@ -110,6 +125,7 @@ nlohmann::ordered_json json_of(const std::vector<Planned>& all, std::optional<ui
   out["plans"] = nlohmann::ordered_json::array();
   for (const Planned& one : all) {
     nlohmann::ordered_json entry = {{"strategy", one.strategy}};
+    if (!one.size.empty()) entry["size"] = one.size;
     if (!one.plan) {
       entry["problem"] = one.problem;
       out["plans"].push_back(std::move(entry));
@@ -117,7 +133,7 @@ nlohmann::ordered_json json_of(const std::vector<Planned>& all, std::optional<ui
     }
     const MemoryPlan& plan = *one.plan;
     out["model"] = plan.model;
-    out["parameters"] = plan.n_params;
+    entry["parameters"] = plan.n_params;
     out["world_size"] = plan.world_size;
     entry["ranks_planned"] = plan.ranks.size();
     entry["largest_rank"] = json_of(plan.largest());
@@ -157,26 +173,47 @@ std::vector<std::string> all_strategies(const Registry& registry) {
   return ids;
 }
 
+// The values of the model's option `size`, but for "custom", which needs further options.
+std::vector<std::string> sizes_of(const Plugin& model) {
+  const Json schema = Json::parse(model.desc->config_schema == nullptr ? "{}" : model.desc->config_schema);
+  std::vector<std::string> sizes;
+  for (const Json& size : schema.value("/properties/size/enum"_json_pointer, Json::array()))
+    if (size.is_string() && size != "custom") sizes.push_back(size.get<std::string>());
+  if (sizes.empty())
+    ddh::fail(DDH_INVALID_ARGUMENT, "--sizes all: model '", model.id(),
+              "' has no list of sizes (model.size); leave --sizes ", "out, or give options of the model");
+  return sizes;
+}
+
+Planned plan_one(const CommandLine& line, Registry& registry, const RunPlace& place, LoaderRecord& record,
+                 const std::string& strategy, const std::string& size) {
+  Planned one{strategy, size, std::nullopt, ""};
+  std::vector<Override> more;
+  if (!strategy.empty()) more.push_back({"strategy.plugin", strategy, "--all-strategies"});
+  if (!size.empty()) more.push_back({"model.size", size, "--sizes"});
+  try {
+    const PreparedRun run = prepare_run(user_config(line, more), registry, place, Work::kTrain, &record);
+    one.strategy = run.strategy.id();
+    one.plan = plan_of(run);
+  } catch (const ddh::Error& error) {
+    if (!line.planning.all_strategies && line.planning.sizes.size() < 2) throw;
+    one.problem = plain_text(error.what());
+  }
+  return one;
+}
+
 // In the loader.
 std::vector<Planned> plan_all(const CommandLine& line, Registry& registry, const RunPlace& place,
                               LoaderRecord& record) {
-  std::vector<std::string> strategies = {""};  // the user's
+  std::vector<std::string> strategies = {""}, sizes = line.planning.sizes;
   if (line.planning.all_strategies) strategies = all_strategies(registry);
+  if (sizes == std::vector<std::string>{"all"})
+    sizes = sizes_of(prepare_run(user_config(line, {}), registry, place, Work::kTrain, &record).model);
+  if (sizes.empty()) sizes = {""};
   std::vector<Planned> out;
-  for (const std::string& strategy : strategies) {
-    Planned one{strategy, std::nullopt, ""};
-    std::vector<Override> more;
-    if (!strategy.empty()) more.push_back({"strategy.plugin", strategy, "--all-strategies"});
-    try {
-      const PreparedRun run = prepare_run(user_config(line, more), registry, place, Work::kTrain, &record);
-      one.plan = plan_of(run);
-      one.strategy = one.plan->strategy;
-    } catch (const ddh::Error& error) {
-      if (!line.planning.all_strategies) throw;
-      one.problem = plain_text(error.what());
-    }
-    out.push_back(std::move(one));
-  }
+  for (const std::string& size : sizes)
+    for (const std::string& strategy : strategies)
+      out.push_back(plan_one(line, registry, place, record, strategy, size));
   return out;
 }
 
@@ -322,7 +359,7 @@ std::vector<MemoryChange> changes_that_fit(const CommandLine& line, Registry& re
 
 std::string planned_memory(const PreparedRun& run) {
   try {
-    const std::vector<Planned> one = {{run.strategy.id(), plan_of(run), ""}};
+    const std::vector<Planned> one = {{run.strategy.id(), "", plan_of(run), ""}};
     return table(one, std::nullopt) + notes(one);
   } catch (const ddh::Error& error) {
     return ddh::str("the memory of this run can't be planned: ", plain_text(error.what()), "\n");

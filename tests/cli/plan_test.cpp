@@ -113,6 +113,7 @@ TEST_CASE("a plan that can't be made is one sentence", "[cli]") {
   check_refused(toy({"--strategy", "nothing"}), {"nothing"});
   check_refused(toy({"--strategy", test_plugin("bad_strategy")}), {"bad_strategy", "DDH_CAP_DRY_ATTACH"});
   check_refused(toy({"model.layers=0"}), {"model.layers"});
+  check_refused(toy({"--sizes", "all"}), {"--sizes all", "toy", "model.size"});
 }
 
 TEST_CASE("a run that does not fit is refused before it takes memory, and names what fits", "[cli]") {
