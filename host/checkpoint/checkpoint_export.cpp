@@ -87,7 +87,7 @@ class ShardWriter {
     const auto put = [&](uint64_t begin, const char* data, uint64_t bytes) {
       const uint64_t width = ddh_dtype_bytes(t.dtype), to_width = ddh_dtype_bytes(t.export_dtype);
       const uint64_t numel = bytes / width;
-      if (t.kind == TensorKind::param) require_finite(t, reinterpret_cast<const float*>(data), numel, begin / width);
+      require_usable(t, data, bytes, begin / width);
       if (t.export_dtype != t.dtype) {
         rounded_.resize(kChunkBytes);
         kernels::cast(rounded_.data(), t.export_dtype, data, t.dtype, numel);
@@ -120,10 +120,10 @@ class ShardWriter {
       for (uint64_t i = 0; i < in; ++i) turned[i * out + o] = whole[o * in + i];
     return turned;
   }
-  static void require_finite(const StoredTensor& t, const float* values, uint64_t numel, uint64_t first) {
-    if (const std::optional<uint64_t> at = first_nonfinite(values, numel))
-      ddh::fail(DDH_DATA_LOSS, "parameter '", t.name, "' is not finite from element ", first + *at,
-                " on, so the weights are not written; export an earlier checkpoint");
+  static void require_usable(const StoredTensor& t, const char* values, uint64_t bytes, uint64_t first) {
+    if (const std::optional<uint64_t> at = first_unusable(t, values, bytes))
+      ddh::fail(DDH_DATA_LOSS, unusable_text(t, first + *at),
+                ", so the weights are not written; export an earlier checkpoint");
   }
   // Whether finite values became infinite when they were rounded to fp16.
   bool has_infinity(uint64_t numel) {

@@ -58,8 +58,11 @@ class ForeignSource {
   void require_no_surplus() const {
     for (const auto& [name, tensor] : tensors_)
       if (!used_.contains(name))
-        ddh::fail(DDH_FAILED_PRECONDITION, what_, " has the tensor '", name.substr(name.find('/') + 1),
-                  "', which the run has not; it is of another model or optimizer");
+        ddh::fail(
+            DDH_FAILED_PRECONDITION, what_, " has the tensor '", name.substr(name.find('/') + 1),
+            "', which the run has not; it is of another model or optimizer, or holds more than a run keeps, such as ",
+            "a mask: save it without the tensor, or give the weights alone as train.init_from, which may name it in ",
+            "allow_surplus");
   }
 
  private:

@@ -70,6 +70,7 @@ CheckpointLayout::CheckpointLayout(const ddh_model_desc& model, const Optimizers
   for (uint32_t b = 0; b < model.n_buffers; ++b) {
     const ddh_buffer_desc& d = *model.buffers[b];
     tensors_.push_back(tensor_of(TensorKind::buffer, d.name, d.dtype, d.shape, d.n_dims, d.numel));
+    tensors_.back().holds_any_value = d.sync == DDH_SYNC_NEVER;
   }
   const size_t first_slot = tensors_.size();
   for (uint32_t s = 0; s < optimizers.slot_count(); ++s) {

@@ -63,6 +63,7 @@ struct StoredTensor {
   uint64_t first_chunk;                 // in the list of the chunks of all tensors
   int32_t export_dtype;                 // of parameters: as the model stores them in a file of weights
   std::vector<std::string> tied_names;  // of parameters
+  bool holds_any_value = false;         // of buffers with DDH_SYNC_NEVER, in which a model may keep an infinity
 
   [[nodiscard]] uint64_t chunks() const { return (bytes + kChunkBytes - 1) / kChunkBytes; }
   [[nodiscard]] uint64_t chunk_bytes(uint64_t chunk) const {

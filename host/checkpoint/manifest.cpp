@@ -58,6 +58,7 @@ Json json_of(const Manifest::Tensor& tensor, const Manifest& manifest) {
               {"bytes", t.bytes}};
   if (t.kind == TensorKind::param) out["weights_dtype"] = safetensors_name(t.export_dtype);
   if (!t.tied_names.empty()) out["tied_names"] = t.tied_names;
+  if (t.holds_any_value) out["any_value"] = true;
   Json& sums = out["xxh3"] = Json::array();
   for (const uint64_t sum : tensor.sums) sums.push_back(hex(sum));
   return out;
@@ -75,6 +76,7 @@ Manifest::Tensor tensor_of(const Json& json, const Manifest& manifest) {
   t.export_dtype =
       t.kind == TensorKind::param ? safetensors_dtype(json.at("weights_dtype").get<std::string>()) : t.dtype;
   t.tied_names = json.value("tied_names", std::vector<std::string>());
+  t.holds_any_value = t.kind == TensorKind::buffer && json.value("any_value", false);
   const auto file = std::find_if(manifest.files.begin(), manifest.files.end(),
                                  [&](const Manifest::File& f) { return f.name == json.at("file"); });
   if (file == manifest.files.end() || t.dtype == 0) throw std::invalid_argument("tensor " + t.name);

@@ -48,19 +48,28 @@ uint64_t first_above(const char* values, uint64_t numel, Bits most) {
   return numel;
 }
 
-}  // namespace
-
-std::optional<uint64_t> first_unusable(const StoredTensor& tensor, const char* values, uint64_t bytes) {
+std::optional<uint64_t> first_refused(int32_t dtype, const char* values, uint64_t bytes, bool takes_infinity) {
   std::optional<uint64_t> found;
-  if (tensor.kind == TensorKind::buffer) return found;
-  with_format(tensor.dtype, [&](auto format) {
+  with_format(dtype, [&](auto format) {
     using Bits = decltype(format.infinity);
-    const bool takes_infinity = tensor.kind == TensorKind::slot;
     const Bits most = takes_infinity ? format.infinity : static_cast<Bits>(format.infinity - 1);
     const uint64_t numel = bytes / sizeof(Bits), at = first_above<Bits>(values, numel, most);
     if (at < numel) found = at;
   });
   return found;
+}
+
+}  // namespace
+
+std::optional<uint64_t> first_unusable(const StoredTensor& tensor, const char* values, uint64_t bytes) {
+  if (tensor.holds_any_value) return std::nullopt;
+  return first_refused(tensor.dtype, values, bytes, tensor.kind == TensorKind::slot);
+}
+
+std::optional<uint64_t> first_unusable(const ddh_buffer_desc& buffer, const void* values) {
+  if (buffer.sync == DDH_SYNC_NEVER) return std::nullopt;
+  return first_refused(buffer.dtype, static_cast<const char*>(values), buffer.numel * ddh_dtype_bytes(buffer.dtype),
+                       /*takes_infinity=*/false);
 }
 
 std::optional<uint64_t> first_nonfinite(const float* values, uint64_t numel) {
@@ -81,8 +90,8 @@ uint64_t count_nonfinite(int32_t dtype, const char* values, uint64_t bytes) {
 
 std::string unusable_text(const StoredTensor& tensor, uint64_t element) {
   const bool is_slot = tensor.kind == TensorKind::slot;
-  return ddh::str(is_slot ? "optimizer state '" : "parameter '", tensor.name, is_slot ? "' is NaN" : "' is not finite",
-                  " from element ", element, " on");
+  const char* const kind = is_slot ? "optimizer state" : tensor.kind == TensorKind::buffer ? "buffer" : "parameter";
+  return ddh::str(kind, " '", tensor.name, is_slot ? "' is NaN" : "' is not finite", " from element ", element, " on");
 }
 
 }  // namespace ddhost

@@ -14,7 +14,7 @@ struct CapName {
   uint64_t bit;
   const char* text;
 };
-constexpr std::array<CapName, 18> kCaps = {{
+constexpr std::array<CapName, 19> kCaps = {{
     {0, DDH_CAP_IN_PROCESS, "several ranks in one process"},
     {0, DDH_CAP_STREAM_ORDERED, "accesses device memory only on streams"},
     {DDH_KIND_COMM, DDH_CAP_RANKS_ARE_THREADS, "ranks are threads"},

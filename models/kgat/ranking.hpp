@@ -11,7 +11,8 @@
 namespace kgat {
 
 // For each k, in this order. ndcg: the ideal ranking begins with min(k, test items) hits, as in the port of KGAT to PyTorch.
-// ndcg_topk: the ideal is the retrieved top k with its hits first, as in the original of KGAT, so it is higher.
+// ndcg_topk: the ideal begins with the hits of the retrieved top k. The original of KGAT takes those of the top max(ks), so it
+// has the same value where k is the last of ks, and an equal or smaller one at each other k.
 // ndcg_candidates: the ideal begins with the test items that can be retrieved; where no test item was trained on that is ndcg.
 inline constexpr const char* kRankingMetrics[] = {"recall", "precision", "hit", "ndcg", "ndcg_topk", "ndcg_candidates"};
 inline constexpr size_t kMetricsOfK = std::size(kRankingMetrics);

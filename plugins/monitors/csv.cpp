@@ -9,6 +9,7 @@
 // metrics.<program>.csv. A number that is not finite is nan.
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <vector>
 
@@ -38,6 +39,30 @@ std::string cell(std::string_view text) {
   return out.append(1, '"');
 }
 
+std::vector<std::filesystem::path> tables_in(const std::string& folder) {
+  std::vector<std::filesystem::path> out;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("metrics") && name.ends_with(".csv")) out.push_back(entry.path());
+  }
+  return out;
+}
+
+bool has_columns(std::string_view line) { return line == "step" || line.starts_with("step,"); }
+
+// Leaves alone what no run wrote.
+void remove_table(const std::filesystem::path& path) {
+  std::error_code ec;
+  if (!std::filesystem::is_regular_file(std::filesystem::symlink_status(path, ec))) return;
+  std::ifstream in(path);
+  std::string line;
+  if (!std::getline(in, line) || !has_columns(line)) return;
+  std::filesystem::remove(path, ec);
+  if (ec)
+    ddh::fail(DDH_PERMISSION_DENIED, "cannot remove '", path.string(), "', a table of the run before: ", ec.message(),
+              "; give another run.dir");
+}
+
 class Csv final : public ddh::Monitor {
  public:
   using Monitor::Monitor;
@@ -45,11 +70,12 @@ class Csv final : public ddh::Monitor {
   void begin(const ddh_monitor_args& args) override {
     folder_ = args.run_dir;
     resumed_after_ = args.resumed_after;
-    if (resumed_after_ == 0) return;
-    // Continues all tables at once, because a table that gets no further row must not keep rows of later steps.
-    for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
-      const std::string name = entry.path().filename().string();
-      if (name.starts_with("metrics") && name.ends_with(".csv")) continue_table(entry.path().string());
+    // All tables at once, because one that gets no row, or a late one, must not keep rows that this run does not have.
+    for (const std::filesystem::path& table : tables_in(folder_)) {
+      if (resumed_after_ > 0)
+        continue_table(table.string());
+      else
+        remove_table(table);
     }
   }
 
@@ -78,7 +104,7 @@ class Csv final : public ddh::Monitor {
     Table table;
     table.file = ddh::OutputFile::continued(path, [&](std::string_view line) {
       if (table.columns.empty()) {
-        if (line != "step" && !line.starts_with("step,"))
+        if (!has_columns(line))
           ddh::fail(DDH_DATA_LOSS, "'", path, "' does not begin with column names; move it away to begin a new table");
         table.columns = line;
         return true;

@@ -88,11 +88,10 @@ class TensorBoard final : public ddh::Monitor {
     version.set_file_version("brain.Event:2");
     file_.write(record::framed(version.SerializeAsString()));
     file_.write(record::framed(text_event(0, "config", config_).SerializeAsString()));
-    if (resumed_after_ > 0) {
-      tb::Event session = event_at(resumed_after_ + 1);
-      session.mutable_session_log()->set_status(tb::SessionLog::START);
-      file_.write(record::framed(session.SerializeAsString()));
-    }
+    // Also where the run was not resumed: one that was killed before its first checkpoint begins anew, beside its old file.
+    tb::Event session = event_at(resumed_after_ + 1);
+    session.mutable_session_log()->set_status(tb::SessionLog::START);
+    file_.write(record::framed(session.SerializeAsString()));
     has_header_ = true;
   }
   void write(const tb::Event& event) {

@@ -104,6 +104,22 @@ TEST_CASE("ckpt import refuses what it can't take over, and leaves nothing", "[c
   CHECK(runs.saved("out").empty());
 }
 
+// Files of GPT-2 by old versions of transformers hold masks.
+TEST_CASE("ckpt import names a tensor that the run has not, and what to do with it", "[cli]") {
+  const Runs runs;
+  REQUIRE(runs.train("like", {"train.steps=1", "checkpoint.every=1", "model.layers=1"}).code == 0);
+  const std::string from = runs.dir("universal");
+  fs::copy(import_of("universal"), from, fs::copy_options::recursive);
+  fs::create_directory(from + "/zero/layers.0.mask");
+  fs::copy_file(from + "/zero/bias/fp32.pt", from + "/zero/layers.0.mask/fp32.pt");
+  const Said said = call_ddhost({"ckpt", "import", from, "--like", runs.dir("like"), "--out", runs.dir("out")});
+  INFO(said.err);
+  CHECK(said.code == 1);
+  CHECK_THAT(said.err, Catch::Contains("the tensor 'layers.0.mask'") && Catch::Contains("save it without the tensor") &&
+                           Catch::Contains("allow_surplus"));
+  CHECK(runs.saved("out").empty());
+}
+
 TEST_CASE("a universal checkpoint with exchanged parameters is refused as weights and by ckpt import", "[cli]") {
   const std::string from = import_of("universal_round_robin");
   const Runs runs;

@@ -4,6 +4,7 @@
 // kept, or the run is refused.
 #include <catch2/catch.hpp>
 #include <filesystem>
+#include <fstream>
 #include <map>
 
 #include "fixtures/harness/built.hpp"
@@ -117,6 +118,31 @@ TEST_CASE("rows of a monitor that a resumed run does not use any more are kept",
   for (const auto& [path, text] : before)
     if (path.ends_with(".csv") || path.find("events.out") != std::string::npos) CHECK(after.at(path) == text);
   CHECK(read_run(folder.path() / "run").steps.size() == 2);
+}
+
+// The evaluations of the run before stayed until the first new one, or for good.
+TEST_CASE("a run that begins anew has no table and no events of the one before", "[cli]") {
+  const TempFolder folder;
+  const std::string bad = test_plugin("bad_monitor");
+  CHECK(train(folder, "csv,tensorboard," + bad,
+              {"checkpoint.every=100", "monitor.bad_monitor.at=row", "monitor.bad_monitor.step=4",
+               "monitor.bad_monitor.fault=segv"})
+            .code > 0);
+  REQUIRE(fs::exists(folder.file("run/metrics_eval.csv")));
+  std::ofstream(folder.file("run/metrics_of_mine.csv")) << "name,value\n";
+  const Said again =
+      train(folder, "csv,tensorboard", {"checkpoint.every=100", "train.eval_every=0", "--resume", "auto"});
+  INFO(again.err);
+  REQUIRE(again.code == 0);
+  CHECK_FALSE(fs::exists(folder.file("run/metrics_eval.csv")));
+  CHECK(read_text(folder.file("run/metrics_of_mine.csv")) == "name,value\n");
+  size_t files = 0;
+  for (const auto& [path, text] : contents_of(folder.path() / "run")) {
+    if (path.find("events.out") == std::string::npos) continue;
+    ++files;
+    CHECK_THAT(text, Catch::Contains("\x3a\x02\x08\x01"));  // Event.session_log: START, from which TensorBoard reads
+  }
+  CHECK(files == 2);
 }
 
 TEST_CASE("a run that was killed before its first checkpoint begins anew, and its rows are the same", "[cli]") {

@@ -35,3 +35,15 @@ if [[ $model == gpt ]]; then exit 0; fi
 "$build/ddhost" --nproc 2 --monitor jsonl,tensorboard train.steps=4 run.quiet=true "run.dir=$work/turns" \
   --model "$build/tests/plugins/toy.so" model.programs=2
 "$venv/bin/python" "$here/read_events.py" "$work/turns"
+
+# A run that was killed before its first checkpoint begins anew; of its first part TensorBoard shows nothing.
+killed=(--nproc 2 train.steps=6 train.eval_every=3 train.eval_batches=1 checkpoint.every=100 run.quiet=true
+  --model "$build/tests/plugins/toy.so" "run.dir=$work/killed")
+if "$build/ddhost" "${killed[@]}" --monitor "tensorboard,$build/tests/plugins/bad_monitor.so" \
+  monitor.bad_monitor.at=row monitor.bad_monitor.step=5 monitor.bad_monitor.fault=segv; then
+  echo "FAILED: the run was not killed"
+  exit 1
+fi
+sleep 1  # event files are read in the order of the second in their names
+"$build/ddhost" "${killed[@]}" --monitor jsonl,tensorboard --resume auto
+"$venv/bin/python" "$here/read_events.py" "$work/killed"

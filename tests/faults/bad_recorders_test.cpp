@@ -50,6 +50,23 @@ TEST_CASE("numbers of a schedule that a checkpoint can't store are refused befor
   check_named(run_bad(bad_schedule("number", "twice")), {"schedule 'bad_schedule', number", "two numbers", "'lr'"});
 }
 
+// The resumed run went on with the schedule's first values, without a word.
+TEST_CASE("a schedule that does not keep the numbers of a checkpoint ends the resumed run", "[misbehaving]") {
+  const TempFolder folder;
+  const auto resumed = [&](const std::string& fault) {
+    const std::string dir = folder.file(fault);
+    const BadEnd first = run_bad(bad_schedule("number", fault, {"run.dir=" + dir, "checkpoint.every=2"}));
+    INFO(first.command << "\n" << first.err);
+    REQUIRE(first.code == 0);
+    return run_bad(bad_schedule("number", fault, {"--resume", dir + "/checkpoints/step-2"}));
+  };
+  const BadEnd kept = resumed("own");
+  INFO(kept.command << "\n" << kept.err);
+  CHECK(kept.code == 0);
+  check_named(resumed("copy"), {"schedule 'bad_schedule', number", "number 'steps' with the value 0 after",
+                                "had written 2, from the checkpoint", "fix the plugin"});
+}
+
 TEST_CASE("a monitor that throws, has no table or dies ends the run, and the error names it", "[misbehaving]") {
   check_named(run_bad(bad_monitor("begin", "throw")), {"monitor 'bad_monitor', begin", "the tide is out"});
   check_named(run_bad(bad_monitor("row", "throw", {"monitor.bad_monitor.step=3"})),

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "checkpoint/checkpoint_folder.hpp"
+#include "checkpoint/safetensors.hpp"
 #include "cli/checkpoint_runs.hpp"
 
 using namespace ddhost::test;
@@ -44,6 +45,14 @@ void put(const fs::path& folder, const std::string& name, float value) {
     tensor.sums[0] = ddhost::sum_of(&file[t.offset], t.bytes);
   }
   write_manifest(folder, ddhost::manifest_text(manifest));
+}
+
+// The forwards that the toy has counted.
+int64_t forwards_in(const fs::path& checkpoint) {
+  const ddhost::SafetensorsFile file((checkpoint / "model.safetensors").string());
+  int64_t out = 0;
+  std::memcpy(&out, file.find("forwards")->data, sizeof out);
+  return out;
 }
 
 }  // namespace
@@ -181,4 +190,77 @@ TEST_CASE("final weights with NaN are not written, and the error names the rank"
   CHECK(end.code == 1);
   CHECK_THAT(end.err, Catch::Contains("the weights are not written: parameter '") && Catch::Contains("(rank 0): "));
   CHECK_FALSE(fs::exists(runs.dir("w.safetensors")));
+}
+
+// A forward that overflowed made the running statistics infinite for good, and files held them.
+TEST_CASE("a micro-batch whose contribution is not finite changes no buffer, and one warning names the buffer",
+          "[faults]") {
+  const Runs runs;
+  const Words words = {"model.buffers=true", "model.nan_mean_at_step=3", "checkpoint.every=6"};
+  const Said end = runs.train("a", words);
+  INFO(end.err);
+  REQUIRE(end.code == 0);
+  const size_t at = end.err.find("buffer 'running_mean' is not finite");
+  REQUIRE(at != std::string::npos);
+  CHECK(end.err.find("is not finite", at + 30) == std::string::npos);
+  CHECK(forwards_in(runs.step("a", 6)) == 10);  // of 2 ranks in 5 steps
+  const Said verified = call_ddhost({"ckpt", "verify", runs.dir("a")});
+  CHECK(verified.code == 0);
+  CHECK_THAT(verified.out, !Catch::Contains("not finite"));
+  // One rank with both micro-batches of a step has the same bits.
+  Words alone = words;
+  alone.insert(alone.end(), {"--nproc", "1", "train.grad_accum_steps=2"});
+  REQUIRE(runs.train("b", alone).code == 0);
+  CHECK(call_ddhost({"ckpt", "diff", runs.step("a", 6), runs.step("b", 6)}).code == 0);
+}
+
+TEST_CASE("a buffer that is not finite is in no checkpoint and no final weights", "[faults]") {
+  const Runs runs;
+  const Words words = {"model.buffers=true", "model.buffer_sync=step", "model.nan_mean_at_step=4"};
+  Words saving = words, final_only = words;
+  saving.insert(saving.end(), {"checkpoint.every=2"});
+  final_only.insert(final_only.end(), {"--save-final", runs.dir("w.safetensors")});
+  const Said end = runs.train("a", saving);
+  INFO(end.err);
+  CHECK(end.code == 1);
+  CHECK_THAT(end.err,
+             Catch::Contains("step 4 is not saved: buffer 'running_mean' is not finite from element 0 on (rank 0)") &&
+                 Catch::Contains("DDH_SYNC_NEVER"));
+  CHECK(runs.saved("a") == std::set<std::string>{"latest", "step-2"});
+  const Said last = runs.train("b", final_only);
+  INFO(last.err);
+  CHECK(last.code == 1);
+  CHECK_THAT(last.err, Catch::Contains("the weights are not written: buffer 'running_mean' is not finite"));
+  CHECK_FALSE(fs::exists(runs.dir("w.safetensors")));
+}
+
+TEST_CASE("an older checkpoint with a buffer that is not finite is named, passed over and not exported", "[faults]") {
+  const Runs runs;
+  const Words words = {"model.buffers=true", "checkpoint.every=2", "checkpoint.keep_last=0", "run.quiet=false"};
+  REQUIRE(runs.train("a", words).code == 0);
+  put(runs.step("a", 6), "running_mean", HUGE_VALF);
+  const Said verified = call_ddhost({"ckpt", "verify", runs.dir("a")});
+  CHECK(verified.code == 1);
+  CHECK_THAT(verified.out, Catch::Contains("no run can go on from it: buffer 'running_mean' is not finite"));
+  const Said exported = call_ddhost({"export", runs.step("a", 6), runs.dir("out")});
+  CHECK(exported.code == 1);
+  CHECK_THAT(exported.err,
+             Catch::Contains("buffer 'running_mean' is not finite") && Catch::Contains("export an earlier checkpoint"));
+  Words again = words;
+  again.insert(again.end(), {"--resume", "auto"});
+  const Said resumed = runs.train("a", again);
+  INFO(resumed.err);
+  CHECK(resumed.code == 0);
+  CHECK_THAT(resumed.err, Catch::Contains("this checkpoint is skipped") && Catch::Contains("resumed after step 4"));
+}
+
+TEST_CASE("a buffer that the model keeps to itself may hold an infinity", "[faults]") {
+  const Runs runs;
+  const std::string model = test_plugin("toy_features");
+  REQUIRE(runs.train("a", {"--model", model, "model.update_samples=24", "checkpoint.every=6"}).code == 0);
+  put(runs.step("a", 6), "table", -HUGE_VALF);
+  const Said verified = call_ddhost({"ckpt", "verify", runs.dir("a")});
+  CHECK(verified.code == 0);
+  CHECK_THAT(verified.out, Catch::Contains("1 value of 'table' is not finite"));
+  CHECK(call_ddhost({"export", runs.step("a", 6), runs.dir("out")}).code == 0);
 }

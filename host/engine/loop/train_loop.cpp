@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "engine/loop/evaluations.hpp"
 #include "engine/settings/course.hpp"
@@ -241,9 +242,19 @@ class TrainLoop {
                                 results_at_once ? std::function<void()>() : take_all);
     checkpoints_.before_update();
     setup_.runner.step();
-    buffers_.fold();
+    warn_of_left_out(buffers_.fold(), now.step);
     report(setup_.model_callers.main, setup_.model_inst, setup_.model_table, setup_.model, now.program,
            services_.step->outcome().world, values_);
+  }
+
+  // `buffer`: what Buffers::fold returned. Said once, because it may be so in every step.
+  void warn_of_left_out(const std::string& buffer, int64_t step) {
+    if (buffer.empty() || std::exchange(has_left_out_, true) || services_.seat.rank != 0) return;
+    output_.finish_line();
+    services_.log->warn(
+        "step {}: a micro-batch's contribution to buffer '{}' is not finite, so this micro-batch changes no buffer; "
+        "later ones are left out without a warning; lower optimizer.lr, or set precision.compute=bf16 if it is fp16",
+        step, buffer);
   }
 
   // Records the metrics of micro-batch `m` and its contributions to buffers, and frees it.
@@ -306,6 +317,7 @@ class TrainLoop {
   LossScale loss_scale_;
   const int64_t max_skipped_;
   int64_t skipped_in_a_row_ = 0;
+  bool has_left_out_ = false;  // a micro-batch, from the buffers
   Evaluations evaluations_;
   const UpdatePrograms updates_;
   const PhaseChanges changes_;

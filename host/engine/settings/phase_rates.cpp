@@ -2,6 +2,7 @@
 #include "engine/settings/phase_rates.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -102,6 +103,21 @@ void Schedules::restore(int32_t optimizer, const ScheduleState& saved) {
               at(optimizer).caller().name(), " keeps ", own_names,
               "; continue with the schedule.type of the checkpoint");
   for (const auto& [name, value] : numbers(at(optimizer))) *value = saved.at(name);
+  require_kept(optimizer, saved);
+}
+
+// A schedule that gives the address of a copy would go on with its first values.
+void Schedules::require_kept(int32_t optimizer, const ScheduleState& saved) const {
+  const PluginCaller& caller = at(optimizer).caller();
+  const ScheduleState now = state(optimizer);
+  if (names_of(now) != names_of(saved))
+    caller.blame(PluginCall::kNumber, {}, "gave ", names_of(saved), " and then ", names_of(now));
+  for (const auto& [name, value] : now) {
+    const double written = saved.at(name);
+    if (std::bit_cast<uint64_t>(value) == std::bit_cast<uint64_t>(written)) continue;  // so that NaN equals itself
+    caller.blame(PluginCall::kNumber, {}, "gave number '", name, "' with the value ", value,
+                 " after the host had written ", written, ", from the checkpoint, to the address that it gave for it");
+  }
 }
 
 PhaseRates::PhaseRates(RankServices& services, const RunPlan& plan, const std::vector<PhaseSpec>& phases,

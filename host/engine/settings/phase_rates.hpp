@@ -51,13 +51,14 @@ class Schedules {
   [[nodiscard]] const std::string& name() const { return name_; }  // "schedule.type=plateau"
 
   [[nodiscard]] ScheduleState state(int32_t optimizer) const;
-  // Error: `saved` is of another schedule.
+  // Error: `saved` is of another schedule, or the schedule does not keep it.
   void restore(int32_t optimizer, const ScheduleState& saved);
 
  private:
   [[nodiscard]] const Instance& at(int32_t optimizer) const { return all_.at(static_cast<size_t>(optimizer)); }
   // Pointers to the instance's numbers, by name.
   [[nodiscard]] std::map<std::string, double*> numbers(const Instance& instance) const;
+  void require_kept(int32_t optimizer, const ScheduleState& saved) const;
   void observe(double loss);
 
   PluginSeat seat_;

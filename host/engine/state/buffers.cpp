@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/state/buffers.hpp"
 
+#include <algorithm>
 #include <cstring>
 
+#include "checkpoint/usable_values.hpp"
 #include "engine/services/memory/staging.hpp"
 
 namespace ddhost {
@@ -89,21 +91,40 @@ void Buffers::collect(int32_t program, uint64_t micro_batch) {
   }
 }
 
-void Buffers::fold() {
-  if (folded_.empty()) return;
+std::string Buffers::fold() {
+  if (folded_.empty()) return "";
   services_.comm->all_gather_bytes(mine_.data(), all_.data(), mine_.size(), "buffers of the step");
+  std::string left_out = drop_nonfinite();
   for (const Folded& buffer : folded_) {
     std::memcpy(values_.data(), buffer_values(*buffer.desc, *services_.staging), bytes_of(*buffer.desc));
     fold_one(buffer, values_.data());
     set_buffer_values(*buffer.desc, values_.data(), *services_.staging);
   }
+  return left_out;
 }
 
-void Buffers::fold_one(const Folded& buffer, char* values) const {
+std::string Buffers::drop_nonfinite() {
+  std::string first;
+  for (uint64_t m = 0; m < micro_batches_; ++m) {
+    for (uint64_t r = 0; r < static_cast<uint64_t>(services_.seat.world_size); ++r) {
+      char* const row = row_of(r, m);
+      const auto spoiled = std::find_if(folded_.begin(), folded_.end(), [row](const Folded& buffer) {
+        const char* const at = row + buffer.offset;
+        return *at != 0 && first_unusable(*buffer.desc, at + kFlagBytes);
+      });
+      if (spoiled == folded_.end()) continue;
+      if (first.empty()) first = spoiled->desc->name;
+      for (const Folded& buffer : folded_) row[buffer.offset] = 0;
+    }
+  }
+  return first;
+}
+
+void Buffers::fold_one(const Folded& buffer, char* values) {
   const auto world_size = static_cast<uint64_t>(services_.seat.world_size);
   for (uint64_t m = 0; m < micro_batches_; ++m) {
     for (uint64_t r = 0; r < world_size; ++r) {
-      const char* const at = all_.data() + r * mine_.size() + m * row_bytes_ + buffer.offset;
+      const char* const at = row_of(r, m) + buffer.offset;
       if (*at != 0) fold_into(*buffer.desc, at + kFlagBytes, values);
     }
   }

@@ -5,6 +5,7 @@
 // ranks are folded in global order, so the result does not depend on the number of ranks.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "engine/services/tables/interfaces.hpp"
@@ -28,8 +29,10 @@ class Buffers {
   // Reads the contribution of a micro-batch to folded buffers. Called with its metrics, before it is discarded.
   void collect(int32_t program, uint64_t micro_batch);
   // Folds the step's contributions of all ranks into the buffers of every rank. Called after decide, which has waited for
-  // the model's work on them. [collective]
-  void fold();
+  // the model's work on them. A micro-batch with a contribution that is not finite changes no buffer, because the buffers
+  // would never be finite again, and its other contributions are of the same forward. Returns the name of the first such
+  // buffer of the step, or "". Every rank sees all contributions, so the ranks agree. [collective]
+  std::string fold();
 
  private:
   using Descs = std::vector<const ddh_buffer_desc*>;
@@ -39,7 +42,12 @@ class Buffers {
     uint64_t offset;  // bytes from the start of a row: an 8-byte flag for a contribution, then its elements
   };
   void add_folded(const ddh_buffer_desc& buffer, uint32_t index);
-  void fold_one(const Folded& buffer, char* values) const;
+  // Takes back the contributions of micro-batches with one that is not finite. Returns what fold returns.
+  std::string drop_nonfinite();
+  [[nodiscard]] char* row_of(uint64_t rank, uint64_t micro_batch) {
+    return all_.data() + rank * mine_.size() + micro_batch * row_bytes_;
+  }
+  void fold_one(const Folded& buffer, char* values);
   void account(int64_t sign);
 
   const PluginCaller call_;  // of the model, on the main thread

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <future>
+#include <optional>
 #include <span>
 
 #include "checkpoint/chunk_reader.hpp"
@@ -133,16 +134,20 @@ class PieceReader {
 
 void read_buffers(const fs::path& folder, const Manifest& manifest, const ddh_model_desc& model, Staging& staging,
                   ReadCount& count) {
-  ChunkReader reader(folder, manifest);
+  // The model says which buffers may hold any value: manifests of earlier versions do not.
+  ChunkReader usable(folder, manifest, ChunkReader::Values::usable);
+  std::optional<ChunkReader> any;
   for (uint32_t b = 0; b < model.n_buffers; ++b) {
     const ddh_buffer_desc& buffer = *model.buffers[b];
     if (buffer.numel == 0) continue;
     std::vector<char> values(bytes_of(buffer));
     count.needed += values.size();
-    reader.read(*manifest.find(buffer.name), 0, values.size(), values.data());
+    const bool takes_any = buffer.sync == DDH_SYNC_NEVER;
+    if (takes_any && !any) any.emplace(folder, manifest);
+    (takes_any ? *any : usable).read(*manifest.find(buffer.name), 0, values.size(), values.data());
     set_buffer_values(buffer, values.data(), staging);
   }
-  count.read += reader.bytes_read();
+  count.read += usable.bytes_read() + (any ? any->bytes_read() : 0);
 }
 
 }  // namespace

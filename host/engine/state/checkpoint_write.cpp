@@ -200,7 +200,8 @@ void CheckpointSave::require_usable(const std::string& reason) const {
     if (all[rank].tensor < 0) continue;
     const StoredTensor& tensor = layout_.tensors()[static_cast<size_t>(all[rank].tensor)];
     ddh::fail(DDH_DATA_LOSS, "the checkpoint of step ", step(),
-              " is not saved: ", unusable_text(tensor, all[rank].element), " (rank ", rank, "): ", reason);
+              " is not saved: ", unusable_text(tensor, all[rank].element), " (rank ", rank,
+              "): ", tensor.kind == TensorKind::buffer ? kUnusableBufferReason : reason);
   }
 }
 

@@ -139,7 +139,11 @@ void write_buffers(const RangeFile& file, const ddh_model_desc& model, const Saf
                    Staging& staging) {
   for (uint32_t b = 0; b < model.n_buffers; ++b) {
     const ddh_buffer_desc& buffer = *model.buffers[b];
-    file.write_at(plan.file_offsets[model.n_params + b], buffer_values(buffer, staging), bytes_of(buffer));
+    const void* const values = buffer_values(buffer, staging);
+    if (const std::optional<uint64_t> at = first_unusable(buffer, values))
+      ddh::fail(DDH_DATA_LOSS, "the weights are not written: buffer '", buffer.name, "' is not finite from element ",
+                *at, " on (rank 0): ", kUnusableBufferReason);
+    file.write_at(plan.file_offsets[model.n_params + b], values, bytes_of(buffer));
   }
 }
 

@@ -82,6 +82,11 @@ double part_within(const ddh_param_desc& param) {
   return below(param.init_high) - below(param.init_low);
 }
 
+[[noreturn]] void fail_nonfinite(const char* kind, const char* name, uint64_t element) {
+  ddh::fail(DDH_DATA_LOSS, "the weights of train.init_from (--weights) are not finite: ", kind, " '", name,
+            "' from element ", element, " on; give a file of a run that ended well");
+}
+
 constexpr double kLeastPart = 1.0 / 64;  // limits the number of draws to some hundred, except for few values
 
 void check_truncated(const ddh_param_desc& param) {
@@ -299,8 +304,13 @@ void WeightsFiles::note_drawn() {
 }
 
 void WeightsFiles::set_buffers(Staging& staging) const {
-  for (uint32_t b = 0; b < model_.n_buffers; ++b)
-    if (buffers_[b] != nullptr) set_buffer_values(*model_.buffers[b], buffers_[b]->data, staging);
+  for (uint32_t b = 0; b < model_.n_buffers; ++b) {
+    if (buffers_[b] == nullptr) continue;
+    const ddh_buffer_desc& buffer = *model_.buffers[b];
+    if (const std::optional<uint64_t> at = first_unusable(buffer, buffers_[b]->data))
+      fail_nonfinite("buffer", buffer.name, *at);
+    set_buffer_values(buffer, buffers_[b]->data, staging);
+  }
 }
 
 bool WeightsFiles::read_range(int32_t param, uint64_t offset, uint64_t numel, float* dst) const {
@@ -342,8 +352,7 @@ void ParamInit::init_range(int32_t index, uint64_t offset, uint64_t numel, float
   }
   if (!files_.read_range(index, offset, numel, dst)) return draw(param, offset, numel, dst);
   if (const std::optional<uint64_t> at = first_nonfinite(dst, numel))
-    ddh::fail(DDH_DATA_LOSS, "the weights of train.init_from (--weights) are not finite: parameter '", param.name,
-              "' from element ", offset + *at, " on; give a file of a run that ended well");
+    fail_nonfinite("parameter", param.name, offset + *at);
 }
 
 void ParamInit::draw(const ddh_param_desc& param, uint64_t offset, uint64_t numel, float* dst) const {

@@ -141,6 +141,7 @@ class DeepSpeedReader {
 
   void read() {
     is_sharded_ = state_of(0).find("fp32_flat_groups") != nullptr;  // ZeRO 3
+    require_own_files();
     const PickleValue& model = models_[0]->root();
     read_model(model);
     const std::vector<Group> groups = groups_of(model);
@@ -163,6 +164,40 @@ class DeepSpeedReader {
     return std::make_unique<TorchArchive>(out_.map(file.string()), "'" + file.string() + "'");
   }
   const PickleValue& state_of(size_t rank) const { return optims_[rank]->root().at("optimizer_state_dict"); }
+
+  // DeepSpeed leaves the files of another run in a folder that it saves into, and their values would be taken for those of
+  // further ranks. Groups of experts have fewer partitions than there are ranks.
+  void require_own_files() const {
+    const PickleValue::Ref count = state_of(0).find("partition_count");
+    if (count == nullptr) return;
+    const std::vector<int64_t> counts =
+        count->kind == Kind::integer ? std::vector<int64_t>{count->integer} : count->as_integers();
+    const int64_t ranks = counts.empty() ? 0 : *std::max_element(counts.begin(), counts.end());
+    const auto found = static_cast<int64_t>(optims_.size());
+    if (found == ranks) return;
+    ddh::fail(found > ranks ? DDH_FAILED_PRECONDITION : DDH_NOT_FOUND, "'", folder_.string(),
+              "' has the optimizer state ", "(*_optim_states.pt) of ", found, found == 1 ? " rank" : " ranks",
+              ", but the file of rank 0 counts ", ranks,
+              found > ranks ? ddh::str(": those from rank ", ranks, " on may be of another run; move them elsewhere")
+                            : "; get the folder again");
+  }
+  // `left`: elements of a partition, or of all, behind those of the parameters. Some may be padding.
+  void require_all_taken(uint64_t left, uint64_t padding, const std::string& quantity) const {
+    if (left <= padding) return;
+    ddh::fail(DDH_DATA_LOSS, "the partitions of ", quantity, " in '", folder_.string(), "' hold ", left,
+              " elements more than the parameters, where ", padding, " may be padding, so the files do not fit each ",
+              "other; get the folder again");
+  }
+  // Behind the parameters of a group of ZeRO 1 and 2: DeepSpeed aligns it to 2 elements for each rank, and notes how many it
+  // has added.
+  uint64_t padding_of(size_t group) const {
+    uint64_t noted = 0;
+    for (size_t rank = 0; rank < optims_.size(); ++rank)
+      if (const PickleValue::Ref paddings = state_of(rank).find("group_paddings");
+          paddings != nullptr && paddings->items.size() > group)
+        noted += static_cast<uint64_t>(paddings->items.at(group)->as_integer());
+    return std::max<uint64_t>(noted, 2 * optims_.size() - 1);
+  }
 
   // What the optimizer does not own: buffers, and frozen parameters.
   void read_model(const PickleValue& model) {
@@ -234,6 +269,7 @@ class DeepSpeedReader {
       put(quantity, param.name, {DDH_F32, param.shape, flat.data() + at, bytes});
       at += bytes + param.padding * sizeof(float);
     }
+    require_all_taken(at < flat.size() ? (flat.size() - at) / sizeof(float) : 0, padding_of(index), quantity);
   }
 
   // ZeRO 3: each parameter is cut into as many parts as there are ranks; the groups of a rank follow each other.
@@ -257,6 +293,10 @@ class DeepSpeedReader {
         put(quantity, param.name, joined(flats, param.shape, at, each));
         at += each;
       }
+    }
+    for (const ddh::FileTensor& flat : flats) {
+      if (flat.bytes / sizeof(float) < at) throw std::out_of_range("a partition is cut short");
+      require_all_taken(flat.bytes / sizeof(float) - at, 0, quantity);
     }
   }
 

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <cstring>
 
 using namespace ddhost;
@@ -40,12 +41,33 @@ TEST_CASE("the first value from which no run can go on is found in every dtype, 
   CHECK(count_nonfinite(bits.dtype, values, numel * width) == 0);
   put(numel - 1, is_negative ? bits.negative_infinity : bits.infinity);
   CHECK(found(TensorKind::param) == numel - 1);
+  CHECK(found(TensorKind::buffer) == numel - 1);
   CHECK(found(TensorKind::slot) == std::nullopt);
   CHECK(count_nonfinite(bits.dtype, values, numel * width) == 1);
   put(numel / 2, bits.nan);
   CHECK(found(TensorKind::param) == numel / 2);
   CHECK(found(TensorKind::slot) == numel / 2);
-  CHECK(found(TensorKind::buffer) == std::nullopt);
+  CHECK(found(TensorKind::buffer) == numel / 2);
+}
+
+TEST_CASE("a buffer with DDH_SYNC_NEVER may hold any value, and others only finite ones", "[checkpoint]") {
+  const std::array<float, 3> values = {1, HUGE_VALF, std::nanf("")};
+  StoredTensor stored = tensor(TensorKind::buffer, DDH_F32);
+  const auto* const bytes = reinterpret_cast<const char*>(values.data());
+  CHECK(first_unusable(stored, bytes, sizeof values) == 1);
+  CHECK(unusable_text(stored, 1) == "buffer 'w' is not finite from element 1 on");
+  stored.holds_any_value = true;
+  CHECK(first_unusable(stored, bytes, sizeof values) == std::nullopt);
+
+  ddh_buffer_desc buffer{};
+  buffer.dtype = DDH_F32;
+  buffer.numel = values.size();
+  for (const int32_t sync : {DDH_SYNC_STEP, DDH_SYNC_FOLD}) {
+    buffer.sync = sync;
+    CHECK(first_unusable(buffer, values.data()) == 1);
+  }
+  buffer.sync = DDH_SYNC_NEVER;
+  CHECK(first_unusable(buffer, values.data()) == std::nullopt);
 }
 
 TEST_CASE("a dtype without NaN has only usable values", "[checkpoint]") {

@@ -53,6 +53,23 @@ TEST_CASE("a DeepSpeed configuration is named, with the options that say the sam
              Catch::Contains("DeepSpeed") && Catch::Contains("precision.compute=fp16"));
 }
 
+// Adam gave --optimizer adam, whose weight decay is added to the gradient, and Lamb another optimizer of that name.
+TEST_CASE("the advice for DeepSpeed's Adam is the optimizer with its weight decay, and there is none for Lamb",
+          "[config]") {
+  const auto advice = [](const std::string& type, const std::string& more) {
+    return refusal(R"({"zero_optimization": {"stage": 1}, "optimizer": {"type": ")" + type +
+                   R"(", "params": {"lr": 0.001)" + more + "}}}");
+  };
+  for (const char* more : {"", R"(, "adam_w_mode": true)", R"(, "torch_adam": true)"})
+    CHECK_THAT(advice("Adam", more), Catch::Contains("--strategy zero1 --optimizer adamw optimizer.lr=0.001;"));
+  for (const char* more : {R"(, "adam_w_mode": false)", R"(, "adam_w_mode": false, "torch_adam": true)"})
+    CHECK_THAT(advice("Adam", more), Catch::Contains("--strategy zero1 --optimizer adam optimizer.lr=0.001;"));
+  CHECK_THAT(advice("AdamW", R"(, "adam_w_mode": false)"), Catch::Contains("--optimizer adamw optimizer.lr=0.001;"));
+  CHECK_THAT(advice("Lion", ""), Catch::Contains("--optimizer lion optimizer.lr=0.001;"));
+  for (const char* type : {"Lamb", "OneBitAdam"})
+    CHECK_THAT(advice(type, ""), Catch::Contains("give instead: --strategy zero1;"));
+}
+
 TEST_CASE("a configuration of Accelerate is named, with the options that say the same", "[config]") {
   CHECK_THAT(refusal("compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nfsdp_config:\n"
                      "  fsdp_sharding_strategy: FULL_SHARD\nmixed_precision: 'bf16'\nnum_processes: 4\n"),

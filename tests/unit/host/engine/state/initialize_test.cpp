@@ -111,18 +111,42 @@ TEST_CASE("invalid bounds of a truncated normal are refused by the parameter's n
 namespace {
 
 // A file with one tensor "weight" of zeros and, by name, a buffer of two floats.
-void write_file(const std::string& path, const char* buffer, int32_t dtype = DDH_F32) {
+void write_file(const std::string& path, const char* buffer, int32_t dtype = DDH_F32, float last_value = 4) {
   std::vector<SafetensorsLayout::Item> items = {{"weight", dtype, {static_cast<int64_t>(kNumel)}}};
   if (buffer != nullptr) items.push_back({buffer, DDH_F32, {2}});
   const SafetensorsLayout plan(items, {});
   std::string bytes = plan.header;
   bytes.resize(plan.file_bytes);
-  const float values[] = {3, 4};
+  const float values[] = {3, last_value};
   if (buffer != nullptr) std::memcpy(&bytes[plan.file_offsets[1]], values, sizeof values);
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
 }  // namespace
+
+TEST_CASE("a buffer of a file that is not finite is refused by name, unless the model keeps it to itself") {
+  const test::TempFolder folder;
+  const std::string file = folder.file("first.safetensors");
+  OneParam p(DDH_INIT_ZERO, 0, 0);
+  const int64_t shape = 2;
+  std::vector<float> values = {1, 2};
+  ddh_buffer_desc buffer{sizeof buffer, DDH_F32, "table", &shape, 2, 1, DDH_SYNC_FOLD, values.data(), 0.9};
+  const ddh_buffer_desc* buffers[] = {&buffer};
+  p.model.buffers = buffers;
+  p.model.n_buffers = 1;
+  Device device(ddhost::test::cpu_inst(), ddhost::test::cpu_device(), DDH_CAP_HOST_MEMORY, "cpu", 0);
+  Memory memory;
+  memory.use(device);
+  Staging staging(memory);
+
+  write_file(file, "table", DDH_F32, HUGE_VALF);
+  CHECK_THROWS_WITH(ParamInit(p.model, 1, {{file, ""}}).init_buffers(staging),
+                    Catch::Contains("buffer 'table' from element 1 on") && Catch::Contains("train.init_from"));
+  CHECK(values == std::vector<float>{1, 2});
+  buffer.sync = DDH_SYNC_NEVER;
+  ParamInit(p.model, 1, {{file, ""}}).init_buffers(staging);
+  CHECK(values == std::vector<float>{3, HUGE_VALF});
+}
 
 TEST_CASE("a buffer that a file may lack keeps the model's values, unless the file has values for it") {
   const test::TempFolder folder;

@@ -11,6 +11,7 @@
 
 #include "checkpoint/safetensors.hpp"
 #include "ddh/sdk/files/plain_name.hpp"
+#include "ddh/sdk/plugin.hpp"
 #include "fixtures/harness/ddhost_process.hpp"
 #include "fixtures/harness/throws.hpp"
 #include "foreign_checkpoint.hpp"
@@ -176,6 +177,48 @@ TEST_CASE("folders of DeepSpeed give fp32 weights and moments from the partition
   }
   // The folder of a step needs no `latest`.
   check_equals(read_foreign(kImports / "zero3" / "global_step3"), kImports / "zero3" / "expected.safetensors", true);
+}
+
+// The files of further ranks were taken for those of the run: the weights were of none.
+TEST_CASE("a folder of DeepSpeed with the files of more or fewer ranks than its run had is refused") {
+  for (const char* from : {"zero1", "zero2", "zero3"}) {
+    INFO(from);
+    const ddhost::test::TempFolder folder;
+    fs::copy(kImports / from / "global_step3", folder.path(), fs::copy_options::recursive);
+    const auto file_of = [&](int rank) {
+      return folder.path() / ddh::str("bf16_zero_pp_rank_", rank, "_mp_rank_00_optim_states.pt");
+    };
+    for (const int rank : {2, 3}) fs::copy_file(file_of(rank - 2), file_of(rank));
+    CHECK_THAT(sentence_of([&] { read_foreign(folder.path()); }),
+               Catch::Contains("(*_optim_states.pt) of 4 ranks") && Catch::Contains("rank 0 counts 2: ") &&
+                   Catch::Contains("those from rank 2 on") && Catch::Contains("move them elsewhere"));
+    for (const int rank : {1, 2, 3}) fs::remove(file_of(rank));
+    CHECK_THAT(
+        sentence_of([&] { read_foreign(folder.path()); }),
+        Catch::Contains("of 1 rank, but the file of rank 0 counts 2") && Catch::Contains("get the folder again"));
+  }
+}
+
+TEST_CASE("partitions of DeepSpeed that hold more than the parameters are refused") {
+  for (const char* from : {"zero1", "zero3"}) {
+    INFO(from);
+    const ddhost::test::TempFolder folder;
+    fs::copy(kImports / from / "global_step3", folder.path(), fs::copy_options::recursive);
+    int changed = 0;
+    for (const auto& entry : fs::directory_iterator(folder.path())) {
+      std::string bytes = whole_file(entry.path());
+      const size_t list = bytes.find("param_shapes");
+      if (list == std::string::npos) continue;
+      const size_t at = bytes.find("K\x1fK\x05\x86", list);  // the shape (31, 5)
+      REQUIRE(at != std::string::npos);
+      bytes[at + 3] = '\4';
+      std::ofstream(entry.path(), std::ios::binary) << bytes;
+      ++changed;
+    }
+    REQUIRE(changed > 0);
+    CHECK_THAT(sentence_of([&] { read_foreign(folder.path()); }),
+               Catch::Contains("the partitions of fp32") && Catch::Contains("elements more than the parameters"));
+  }
 }
 
 TEST_CASE("a parameter of DeepSpeed that is another one too has its fp32 weights under both names") {
