@@ -40,7 +40,7 @@ constexpr const char* kRun = R"json({"properties": {
   "watchdog": {"type": "number", "default": 10, "minimum": 0, "maximum": 1000000, "x-unit": "s",
     "description": "a plugin call that takes longer is reported on stderr, again whenever its time has doubled; 0: off"},
   "plan_check": {"type": "string", "default": "auto", "enum": ["auto", "warn", "error"],
-    "description": "what happens at the end if the strategy took more memory than it had planned; auto means error for a strategy of the program's own folders, and warn for others"},
+    "description": "what a strategy gets at the end that took more memory than planned; auto: error if it ships with ddhost"},
   "allow_overcommit": {"type": "boolean", "default": false,
     "description": "start a run whose plan does not fit into the memory that is free"},
   "watchdog_abort": {"type": "number", "default": 300, "minimum": 0, "maximum": 1000000, "x-unit": "s",

@@ -36,7 +36,7 @@ class Ddp final : public ddh::DataParallel {
 
 constexpr std::array kOptions = {ddh::bucket_option("bucket_bytes")};
 constexpr std::string_view kMore = R"("x-less-memory": "zero1")";
-constexpr uint64_t kCaps = DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP_DRY_ATTACH;
+constexpr uint64_t kCaps = ddh::DataParallel::kCaps;
 
 }  // namespace
 

@@ -289,8 +289,8 @@ class Fsdp final : public ddh::DataParallel {
   ddh::ReplicaGroup replicas_;
 };
 
-constexpr uint64_t kCaps = DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP_DRY_ATTACH | DDH_CAP_SHARDS_OPTIM |
-                           DDH_CAP_SHARDS_GRAD | DDH_CAP_SHARDS_PARAM | DDH_CAP_OFFLOADS;
+constexpr uint64_t kCaps =
+    ddh::DataParallel::kCaps | DDH_CAP_SHARDS_OPTIM | DDH_CAP_SHARDS_GRAD | DDH_CAP_SHARDS_PARAM | DDH_CAP_OFFLOADS;
 
 }  // namespace
 

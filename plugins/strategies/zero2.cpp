@@ -39,8 +39,7 @@ class Zero2 final : public ddh::DataParallel {
 constexpr auto kOptions =
     ddh::joined({ddh::kReduceBucket, ddh::kOverlapPublish, ddh::kOverlapComm}, ddh::kOffloadOptimizer);
 constexpr std::string_view kMore = R"("x-less-memory": "zero3")";
-constexpr uint64_t kCaps = DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP_DRY_ATTACH | DDH_CAP_SHARDS_OPTIM |
-                           DDH_CAP_SHARDS_GRAD | DDH_CAP_OFFLOADS;
+constexpr uint64_t kCaps = ddh::DataParallel::kCaps | DDH_CAP_SHARDS_OPTIM | DDH_CAP_SHARDS_GRAD | DDH_CAP_OFFLOADS;
 
 }  // namespace
 

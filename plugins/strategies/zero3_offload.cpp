@@ -68,8 +68,8 @@ class Zero3Offload final : public ddh::DataParallel {
 constexpr auto kOptions = ddh::with_default(
     ddh::joined(ddh::kPrefetchOptions, {ddh::kOverlapComm}, ddh::kOffloadOptimizer, ddh::kOffloadParam),
     "offload_optimizer.device", R"("cpu")");
-constexpr uint64_t kCaps = DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP_DRY_ATTACH | DDH_CAP_SHARDS_OPTIM |
-                           DDH_CAP_SHARDS_GRAD | DDH_CAP_SHARDS_PARAM | DDH_CAP_OFFLOADS;
+constexpr uint64_t kCaps =
+    ddh::DataParallel::kCaps | DDH_CAP_SHARDS_OPTIM | DDH_CAP_SHARDS_GRAD | DDH_CAP_SHARDS_PARAM | DDH_CAP_OFFLOADS;
 
 }  // namespace
 

@@ -27,9 +27,9 @@ enum class Work { kTrain, kEvaluate, kGenerate };
 struct RunPlan {
   Work work = Work::kTrain;
   Plugin strategy, model, comm, device, schedule;
-  std::string less_memory;    // a strategy that takes less memory, as `strategy` names it; empty: it names none
+  std::string less_memory;       // a strategy that takes less memory, as `strategy` names it; empty: it names none
   bool strategy_is_own = false;  // it is in the program's own plugin folders
-  std::string device_reason;  // why device.plugin=auto is this device; empty: the user named it
+  std::string device_reason;     // why device.plugin=auto is this device; empty: the user named it
   // The transport of host memory, where `comm` takes buffers of the device only (comm.host); else there is none.
   Plugin host_comm;
   [[nodiscard]] bool has_host_comm() const { return host_comm.desc != nullptr; }

@@ -42,8 +42,8 @@ Tier* OffloadedState::tier_of(Place place) {
 }
 
 bool OffloadedState::uses(Place place) const {
-  return plan_.settings.state == place ||
-         std::any_of(plan_.spaces.begin(), plan_.spaces.end(), [&](const TilePlan::Space& s) { return s.place == place; });
+  return plan_.settings.state == place || std::any_of(plan_.spaces.begin(), plan_.spaces.end(),
+                                                      [&](const TilePlan::Space& s) { return s.place == place; });
 }
 
 // The largest number of transfers that a file engine has in flight.

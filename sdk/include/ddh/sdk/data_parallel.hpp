@@ -46,6 +46,8 @@ class DataParallel : public Strategy {
   static constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE,   DDH_CONFIG_IFACE, DDH_COMM_IFACE,  DDH_COPY_IFACE,
                                            DDH_FLATOPS_IFACE, DDH_WINDOW_IFACE, DDH_OPTIM_IFACE, DDH_PARAMS_IFACE,
                                            DDH_STREAM_IFACE,  nullptr};
+  // The capabilities of every strategy on this base.
+  static constexpr uint64_t kCaps = DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP_DRY_ATTACH;
   // The features that this base class supports. They are listed by name, so features of a later SDK are not included.
   static constexpr uint64_t kUnderstands =
       DDH_FEATURE_POSITIONS | DDH_FEATURE_UPDATES | DDH_FEATURE_PARAM_DTYPES | DDH_FEATURE_OPTIMIZERS;

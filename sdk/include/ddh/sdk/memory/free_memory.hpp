@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ddh/sdk/memory/free_memory.hpp: the memory that this process can still take. It is compared before memory is allocated, because
-// later the kernel would end the process by a signal, without an error message.
+// ddh/sdk/memory/free_memory.hpp: the memory that this process can still take. It is compared before memory is allocated,
+// because later the kernel would end the process by a signal, without an error message.
 #pragma once
 
 #include <cstdint>
