@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `ddhost plan` of models and worlds that no test machine has.
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "fixtures/harness/ddhost_process.hpp"
+
+using namespace ddhost::test;
+using nlohmann::json;
+
+namespace {
+
+json plan(const Words& words) {
+  const Said said = call_ddhost(words);
+  INFO(said.err);
+  REQUIRE(said.code == 0);
+  return json::parse(said.out);
+}
+
+}  // namespace
+
+TEST_CASE("512 ranks of a model of 65 billion parameters are planned within seconds", "[cli]") {
+  const auto begin = std::chrono::steady_clock::now();
+  const json planned =
+      plan({"plan", "--json", "--model", "gpt", "--strategy", "zero3", "--nproc", "512", "precision.compute=bf16",
+            "model.size=custom", "model.n_layer=80", "model.n_head=64", "model.n_embd=8192", "model.vocab=32000",
+            "model.context=2048", "data.micro_batch=1", "train.recompute=1", "--memory", "80GiB"});
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+  const json& one = planned.at("plans").at(0);
+  const auto n_params = one.at("parameters").get<double>();
+  CHECK(n_params > 64e9);
+  CHECK(one.at("ranks_planned") == 512);
+  CHECK(one.at("fits") == true);
+  const auto optim = one.at("largest_rank").at("optim").get<double>();
+  CHECK(std::abs(optim / (12 * n_params / 512) - 1) < 0.01);  // master and two moments, of 4 bytes each
+  CHECK(taken.count() < 10);                                  // it takes one; the machine may be busy
+}
+
+TEST_CASE("sizes of a model are planned in one table", "[cli]") {
+  const json planned = plan({"plan", "--json", "--model", "gpt", "--nproc", "2", "--sizes", "all"});
+  std::map<std::string, uint64_t> parameters;
+  for (const json& one : planned.at("plans")) parameters[one.at("size")] = one.at("parameters").get<uint64_t>();
+  CHECK(parameters.size() >= 6);
+  CHECK(parameters.count("custom") == 0);
+  CHECK(parameters.at("gpt2") < parameters.at("gpt2-xl"));
+  const json two = plan({"plan", "--json", "--model", "gpt", "--nproc", "2", "--sizes", "gpt2,gpt2-medium"});
+  CHECK(two.at("plans").size() == 2);
+}
