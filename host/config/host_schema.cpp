@@ -23,7 +23,7 @@ constexpr const char* kRun = R"json({"properties": {
     "description": "folder for metrics, configuration and log; empty means runs/<name>, with -2, -3 ... if it exists"},
   "seed": {"type": "integer", "default": 1337, "minimum": 0, "description": "seed of initial weights, sample order, dropout"},
   "nproc": {"type": ["integer", "null"], "default": null, "minimum": 1, "maximum": 1048576,
-    "description": "number of ranks; a run has at most 1024, a plan more; null means one for each device that is present, or 2"},
+    "description": "number of ranks (a run: at most 1024); null means one for each device that is present, or 2"},
   "ranks_per_node": {"type": "integer", "default": 0, "minimum": 0, "maximum": 1048576,
     "description": "simulate nodes with this number of ranks each; 0 means one node"},
   "sample_tokens": {"type": "integer", "default": 160, "minimum": 0, "maximum": 1000000,
