@@ -39,11 +39,10 @@ void check_refused(const Words& words, const std::vector<std::string>& parts, in
 TEST_CASE("a run takes what was planned for its ranks, by tag, to the byte", "[cli]") {
   const std::string strategy = GENERATE("ddp", "zero1", "zero2", "zero3", "zero3_offload", "fsdp");
   const std::string world = GENERATE("1", "2", "3");
-  const TempFolder folder;
   const Words options = {"--strategy", strategy, "--nproc", world, "train.steps=2"};
   const json planned = plan(options).at("plans").at(0);
   REQUIRE(planned.at("ranks_planned") == std::stoi(world));
-  const ToyRun run = ran(toy_run(options, {"model.layers=3", "run.dir=" + folder.file("run")}));
+  const ToyRun run = ran(toy_run(options, {"model.layers=3"}));
   const json& largest = planned.at("largest_rank");
   const json& rank = run.record.summary.at("ranks").at(largest.at("rank").get<size_t>());
   INFO(strategy << " on " << world << "\n" << planned.dump() << "\n" << rank.dump());
@@ -123,8 +122,8 @@ TEST_CASE("a run that does not fit is refused before it takes memory, and names 
     if (one.contains("largest_rank")) total[one.at("strategy")] = one.at("largest_rank").at("total").get<uint64_t>();
   const std::string little = "device.capacity_bytes=" + std::to_string((total.at("ddp") + total.at("zero1")) / 2);
   const TempFolder folder;
-  const Words options = joined(model, {"--strategy", "ddp", "train.steps=3"});
-  const ToyRun refused = toy_run(options, {little, "model.layers=3", "run.dir=" + folder.file("refused")});
+  const Words options = joined(model, {"--strategy", "ddp", "train.steps=3", "model.layers=3"});
+  const ToyRun refused = toy_run(options, {little, "run.dir=" + folder.file("refused")});
   INFO(refused.err);
   CHECK(refused.code == 1);
   for (const char* part : {"the run does not fit: rank 0 will take", "device 'sim' has", "suffice for",
@@ -132,14 +131,13 @@ TEST_CASE("a run that does not fit is refused before it takes memory, and names 
     CHECK_THAT(refused.err, Contains(part));
   CHECK_FALSE(std::filesystem::exists(folder.file("refused")));
 
-  const ToyRun fitted = ran(toy_run(options, {little, "model.layers=3", "--fit", "run.dir=" + folder.file("fitted")}));
+  const ToyRun fitted = ran(toy_run(options, {little, "--fit"}));
   CHECK_THAT(fitted.err, Contains("--fit: the run starts with strategy.plugin="));
-  const ToyRun large = ran(toy_run(options, {"model.layers=3", "run.dir=" + folder.file("large")}));
+  const ToyRun large = ran(toy_run(options));
   REQUIRE(fitted.record.steps.size() == 3);
   for (size_t i = 0; i < 3; ++i) CHECK(fitted.record.steps[i].at("loss") == large.record.steps[i].at("loss"));
 
-  const ToyRun forced =
-      toy_run(options, {little, "model.layers=3", "run.allow_overcommit=true", "run.dir=" + folder.file("forced")});
+  const ToyRun forced = toy_run(options, {little, "run.allow_overcommit=true"});
   CHECK(forced.code == 1);
   CHECK_THAT(forced.err, Contains("device sim has"));
 }
@@ -149,10 +147,9 @@ TEST_CASE("ranks that need more than the machine has are refused within a second
   REQUIRE(free < UINT64_MAX);
   // 4 ranks of ddp take 64 bytes for each parameter, those of zero1 28 where they share pages.
   const uint64_t n_params = free / 44, hidden = n_params / (3 * 2 * 256);
-  const TempFolder folder;
   const auto begin = std::chrono::steady_clock::now();
   const ToyRun run = toy_run({"--strategy", "ddp", "--nproc", "4", "model.width=256", "model.layers=3",
-                              "model.hidden=" + std::to_string(hidden), "run.dir=" + folder.file("run")});
+                              "model.hidden=" + std::to_string(hidden)});
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
   INFO(run.err << "\n" << taken.count() << " s");
   CHECK(run.code == 1);

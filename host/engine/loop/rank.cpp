@@ -46,6 +46,7 @@ class Rank : RankSetup {
       describe_model();
       check_same_everywhere(data_fingerprints(*model_desc_), *services_.comm);
       choose_programs();
+      choose_order();
       choose_initial_values();
       make_optimizers();
       make_strategy(/*flags=*/0);
@@ -94,6 +95,12 @@ class Rank : RankSetup {
     if (two) services_.comm->use_device(comm_.get(), *comm_table_, comm_.caller());
     make_windows();
     check_same_everywhere(plan_.fingerprints, *services_.comm);
+  }
+
+  void choose_order() {
+    if (plan_.work == Work::kTrain)
+      order_ = std::make_unique<TrainOrder>(
+          make_order(config(), *model_desc_, phases_, static_cast<uint64_t>(services_.seat.world_size)));
   }
 
   void choose_initial_values() {
@@ -394,6 +401,7 @@ class Rank : RankSetup {
   }
 
   const std::shared_ptr<const LogFailure> log_failure_;
+  std::unique_ptr<TrainOrder> order_;
   std::unique_ptr<PhaseRates> rates_;
   const ddh_comm_backend_api *comm_table_ = nullptr, *host_comm_table_ = nullptr;
   WorkEstimates estimates_;

@@ -100,9 +100,6 @@ void RankSetup::make_programs() {
   programs_ = std::make_unique<RunPrograms>(*model_desc_, trains ? train_programs_ : std::vector<int32_t>(), others,
                                             static_cast<uint32_t>(config().get<int64_t>("train.grad_accum_steps")),
                                             recompute_every(config(), plan_.model));
-  if (trains)
-    order_ = std::make_unique<TrainOrder>(
-        make_order(config(), *model_desc_, phases_, static_cast<uint64_t>(services_.seat.world_size)));
 }
 
 void RankSetup::name_units() const {
@@ -161,11 +158,14 @@ void RankSetup::make_strategy(uint32_t flags) {
 
 std::optional<uint64_t> RankSetup::activation_bytes() const {
   std::optional<uint64_t> most;
-  for (const TrainPhase& phase : order_->phases())
-    for (const auto& [program, micro_batch] : phase.turns)
+  for (const PhaseSpec& phase : phases_)
+    for (const int32_t program : phase.turns) {
+      const uint64_t micro_batch =
+          phase.micro_batch.value_or(micro_batch_of(config(), *model_desc_->programs[program]));
       if (const auto bytes = peak_activation_bytes(model_.caller(), model_.get(), *model_table_, programs_->of(program),
                                                    static_cast<uint32_t>(micro_batch)))
         most = std::max(most.value_or(0), *bytes);
+    }
   return most;
 }
 

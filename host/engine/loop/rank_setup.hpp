@@ -36,7 +36,7 @@ class RankSetup {
 
   void open_device();
   void describe_model();
-  // After describe_model: the programs of the run, and the order of its training.
+  // After describe_model: the programs of the run.
   void choose_programs();
   // After these, and a Comm in the services.
   void make_optimizers();
@@ -68,7 +68,6 @@ class RankSetup {
   ddh_plan memory_plan_{};
   std::vector<PhaseSpec> phases_;
   std::vector<int32_t> train_programs_;  // in turn, or those of all phases
-  std::unique_ptr<TrainOrder> order_;
   std::unique_ptr<RunPrograms> programs_;
 
  private:
