@@ -84,7 +84,7 @@ std::string table(const std::vector<Planned>& all, std::optional<uint64_t> memor
     const PlannedBytes bytes = rank.in(MemoryKind::kAddresses, plan.device_has_memory);
     for (size_t tag = 0; tag < bytes.size(); ++tag) add(kPlannedTags[tag], megabytes(bytes[tag]));
     add("total", megabytes(rank.total()));
-    if (plan.device_has_memory) add("pinned", megabytes(rank.pinned));
+    if (plan.device_has_memory) add("host", megabytes(sum(rank.in(MemoryKind::kHost, true))));
     const std::optional<uint64_t> unique = plan.unique_of_all();
     add("all ranks", unique ? megabytes(*unique) : "-");
     if (memory) add("fits", fit_text(bytes_to_fit(plan, rank), *memory));
@@ -114,10 +114,15 @@ std::string notes(const std::vector<Planned>& all) {
   return out + "not counted: temporary tensors, data sets, and the libraries of a process\n";
 }
 
-nlohmann::ordered_json json_of(const RankMemory& rank) {
-  return {{"rank", rank.rank},     {"param", rank.param}, {"grad", rank.grad},     {"optim", rank.optim},
-          {"comm", rank.comm},     {"act", rank.act},     {"total", rank.total()}, {"shared", rank.shared},
-          {"pinned", rank.pinned}, {"file", rank.file}};
+nlohmann::ordered_json json_of(const RankMemory& rank, bool device_has_memory) {
+  nlohmann::ordered_json out = {{"rank", rank.rank}};
+  const PlannedBytes bytes = rank.in(MemoryKind::kAddresses, device_has_memory);
+  for (size_t tag = 0; tag < bytes.size(); ++tag) out[kPlannedTags[tag]] = bytes[tag];
+  out["total"] = rank.total();
+  out["shared"] = rank.shared;
+  if (device_has_memory) out["host"] = sum(rank.in(MemoryKind::kHost, true));
+  out["file"] = rank.file;
+  return out;
 }
 
 nlohmann::ordered_json json_of(const std::vector<Planned>& all, std::optional<uint64_t> memory) {
@@ -136,7 +141,7 @@ nlohmann::ordered_json json_of(const std::vector<Planned>& all, std::optional<ui
     entry["parameters"] = plan.n_params;
     out["world_size"] = plan.world_size;
     entry["ranks_planned"] = plan.ranks.size();
-    entry["largest_rank"] = json_of(plan.largest());
+    entry["largest_rank"] = json_of(plan.largest(), plan.device_has_memory);
     if (const std::optional<uint64_t> unique = plan.unique_of_all()) entry["unique_bytes_of_all_ranks"] = *unique;
     entry["comm_is_known"] = plan.knows_comm;
     entry["act_is_known"] = plan.knows_act;

@@ -62,7 +62,8 @@ TEST_CASE("all strategies are planned in one table, and those that fit are marke
   for (const char* name : {"ddp", "zero1", "zero2", "zero3", "zero3_offload", "fsdp"}) CHECK(total.count(name) == 1);
   REQUIRE(total.at("zero1") < total.at("ddp"));
   const std::string between = std::to_string((total.at("zero1") + total.at("ddp")) / 2000) + "KB";
-  for (const json& one : plan({"--all-strategies", "--nproc", "4", "--memory", between}).at("plans")) {
+  const json marked = plan({"--all-strategies", "--nproc", "4", "--memory", between});
+  for (const json& one : marked.at("plans")) {
     if (one.at("strategy") == "zero1") CHECK(one.at("fits") == true);
     if (one.at("strategy") == "ddp") CHECK(one.at("fits") == false);
   }
@@ -83,12 +84,14 @@ TEST_CASE("ranks that no machine has are planned without starting one", "[cli]")
 
 TEST_CASE("a plan on a device with its own memory tells the host's memory apart", "[cli]") {
   const json plain = plan({"--strategy", "zero3", "--nproc", "2", "--device", "sim"});
-  CHECK(plain.at("plans").at(0).at("largest_rank").at("pinned") == 0);
+  CHECK(plain.at("plans").at(0).at("largest_rank").at("host") ==
+        plain.at("plans").at(0).at("largest_rank").at("comm"));  // shm is on the host
   const json away =
       plan({"--strategy", "zero3", "--nproc", "2", "--device", "sim", "strategy.offload_optimizer.device=cpu"});
   const json& rank = away.at("plans").at(0).at("largest_rank");
-  CHECK(rank.at("pinned").get<uint64_t>() > 0);
-  CHECK(rank.at("pinned").get<uint64_t>() <= rank.at("optim").get<uint64_t>());
+  const uint64_t host = rank.at("host").get<uint64_t>() - rank.at("comm").get<uint64_t>();
+  CHECK(host > 0);
+  CHECK(host <= rank.at("optim").get<uint64_t>());
 }
 
 TEST_CASE("a dry run shows the plan on stderr, and a run before its first step", "[cli]") {
@@ -110,7 +113,7 @@ TEST_CASE("a plan that can't be made is one sentence", "[cli]") {
   check_refused(toy({"--nproc", "0"}), {"nproc", "0"});
   check_refused(toy({"--nproc", "1048577"}), {"nproc", "1048576"});
   check_refused(toy({"--strategy", "nothing"}), {"nothing"});
-  check_refused(toy({"--strategy", test_plugin("bad_strategy")}), {"bad_strategy", "DDH_CAP_DRY_ATTACH"});
+  check_refused(toy({"--strategy", test_plugin("bad_strategy")}), {"strategy 'bad'", "DDH_CAP_DRY_ATTACH"});
   check_refused(toy({"model.layers=0"}), {"model.layers"});
   check_refused(toy({"--sizes", "all"}), {"--sizes all", "toy", "model.size"});
 }
@@ -118,7 +121,8 @@ TEST_CASE("a plan that can't be made is one sentence", "[cli]") {
 TEST_CASE("a run that does not fit is refused before it takes memory, and names what fits", "[cli]") {
   const Words model = {"model.width=64", "model.hidden=512", "--nproc", "4", "--device", "sim"};
   std::map<std::string, uint64_t> total;
-  for (const json& one : plan(joined(model, {"--all-strategies"})).at("plans"))
+  const json planned = plan(joined(model, {"--all-strategies"}));
+  for (const json& one : planned.at("plans"))
     if (one.contains("largest_rank")) total[one.at("strategy")] = one.at("largest_rank").at("total").get<uint64_t>();
   const std::string little = "device.capacity_bytes=" + std::to_string((total.at("ddp") + total.at("zero1")) / 2);
   const TempFolder folder;

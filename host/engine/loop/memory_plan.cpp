@@ -96,6 +96,7 @@ class Planner : RankSetup {
     services_.model_group = nullptr;
     services_.windows.reset();
     services_.comm.reset();
+    device_comm_ = 0;
     seat_.rank = rank;
     seat_.node = plan_.ranks_per_node > 0 ? rank / plan_.ranks_per_node : 0;
     seat_.local_rank = plan_.ranks_per_node > 0 ? rank % plan_.ranks_per_node : rank;
@@ -107,6 +108,7 @@ class Planner : RankSetup {
       const ddh_comm_plan of_device = ask(comm_, n_ranks);
       group.caps &= of_device.caps;
       group.bytes += of_device.bytes;
+      device_comm_ += of_device.bytes;
       return group;
     });
     const auto* shared = main.find<ddh_comm_shared_api>(DDH_COMM_SHARED_IFACE, DDH_COMM_SHARED_API_MIN_SIZE);
@@ -128,13 +130,14 @@ class Planner : RankSetup {
     if (plan.shared_bytes > plan.param_bytes)
       strategy_.caller().blame(PluginCall::kPlan, {}, "plans ", plan.shared_bytes, " shared bytes of ",
                                plan.param_bytes, " of parameters");
-    return rank_memory(plan, seat_.rank, world_->bytes(), activations);
+    return rank_memory(plan, seat_.rank, world_->bytes() - device_comm_, device_comm_, activations);
   }
 
   void end() { end_setup(); }
 
   RankSeat& seat_;
   std::unique_ptr<PlannedWorld> world_;
+  uint64_t device_comm_ = 0;  // of world_->bytes(): of the device's transport
   bool knows_comm_ = true;
 };
 
@@ -146,8 +149,8 @@ PlannedBytes RankMemory::in(MemoryKind kind, bool device_has_memory) const {
     return kind == MemoryKind::kHost ? PlannedBytes{param - shared, grad, optim, comm, act} : PlannedBytes{};
   const uint64_t of_optim = std::min(pinned, optim), of_param = std::min(pinned - of_optim, param);
   const uint64_t of_grad = std::min(pinned - of_optim - of_param, grad);
-  if (kind == MemoryKind::kHost) return {of_param, of_grad, of_optim, 0, 0};
-  return {param - of_param, grad - of_grad, optim - of_optim, comm, act};
+  if (kind == MemoryKind::kHost) return {of_param, of_grad, of_optim, host_comm, 0};
+  return {param - of_param, grad - of_grad, optim - of_optim, comm - host_comm, act};
 }
 
 const char* first_that_does_not_fit(const PlannedBytes& bytes, uint64_t left) {
@@ -158,13 +161,14 @@ const char* first_that_does_not_fit(const PlannedBytes& bytes, uint64_t left) {
   return nullptr;
 }
 
-RankMemory rank_memory(const ddh_plan& plan, int rank, uint64_t comm, uint64_t activations) {
+RankMemory rank_memory(const ddh_plan& plan, int rank, uint64_t host_comm, uint64_t device_comm, uint64_t activations) {
   RankMemory out;
   out.rank = rank;
   out.param = plan.param_bytes;
   out.grad = plan.grad_bytes;
   out.optim = plan.optim_bytes;
-  out.comm = plan.comm_bytes + comm;
+  out.comm = plan.comm_bytes + host_comm + device_comm;
+  out.host_comm = host_comm;
   out.act = activations;
   out.shared = plan.shared_bytes;
   out.pinned = plan.pinned_bytes;

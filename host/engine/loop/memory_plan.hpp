@@ -32,7 +32,8 @@ struct RankMemory {
   int rank = 0;
   uint64_t param = 0, grad = 0, optim = 0, comm = 0, act = 0;
   uint64_t shared = 0;  // of param: in pages of other ranks, which count them too
-  uint64_t pinned = 0;  // of all: the host's memory, where the device has its own
+  uint64_t pinned = 0;     // of param, grad and optim: the host's memory, where the device has its own
+  uint64_t host_comm = 0;  // of comm: the same
   uint64_t file = 0;    // in files
   [[nodiscard]] uint64_t total() const { return param + grad + optim + comm + act; }
   // Shared pages are counted once on a machine.
@@ -44,8 +45,8 @@ inline uint64_t sum(const PlannedBytes& bytes) { return std::accumulate(bytes.be
 // The first tag for which `left` does not suffice; nullptr: all fit.
 const char* first_that_does_not_fit(const PlannedBytes& bytes, uint64_t left);
 
-// `comm`: of the transport.
-RankMemory rank_memory(const ddh_plan& plan, int rank, uint64_t comm, uint64_t activations);
+// `host_comm`: of a transport of host memory, `device_comm`: of one of the device's memory.
+RankMemory rank_memory(const ddh_plan& plan, int rank, uint64_t host_comm, uint64_t device_comm, uint64_t activations);
 
 struct MemoryPlan {
   std::string strategy, model;

@@ -165,7 +165,7 @@ class Rank : RankSetup {
       uint64_t device_left, addresses_left;
     };
     const bool own = !services_.device->is_host_memory();
-    const Seen mine = {rank_memory(memory_plan_, services_.seat.rank, 0, activation_bytes().value_or(0)),
+    const Seen mine = {rank_memory(memory_plan_, services_.seat.rank, 0, 0, activation_bytes().value_or(0)),
                        services_.device->info().free_bytes, ddh::free_addresses().bytes};
     std::vector<Seen> all(static_cast<size_t>(services_.seat.world_size));
     services_.comm->all_gather_bytes(&mine, all.data(), sizeof mine, "plan");
