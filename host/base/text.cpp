@@ -118,6 +118,17 @@ std::string number_text(double value) {
   return text;
 }
 
+std::string bytes_text(uint64_t bytes) {
+  if (bytes < 10'000) return std::to_string(bytes) + " bytes";
+  constexpr std::array<const char*, 4> kUnits = {"KB", "MB", "GB", "TB"};
+  double value = static_cast<double>(bytes) / 1e3;
+  size_t unit = 0;
+  for (; value >= 1e4 && unit + 1 < kUnits.size(); ++unit) value /= 1e3;
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.1f %s", value, kUnits[unit]);
+  return text.data();
+}
+
 std::optional<uint64_t> bytes_from_text(std::string_view text) {
   struct Unit {
     std::string_view name;

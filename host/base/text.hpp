@@ -23,6 +23,9 @@ std::string nearest(std::string_view name, const std::vector<std::string>& candi
 // The shortest text that reads back as the same number: "10", "0.1", "1048576", "1e+30".
 std::string number_text(double value);
 
+// "512 bytes", "70.5 KB", "24.1 GB": powers of 1,000, as in the tables of memory.
+std::string bytes_text(uint64_t bytes);
+
 // Bytes of "5GB", "500MiB" or "1000000"; nullopt: it is no size.
 std::optional<uint64_t> bytes_from_text(std::string_view text);
 inline constexpr const char* kSizeForms = "give a number, alone or with KB, MB, GB, KiB, MiB or GiB";

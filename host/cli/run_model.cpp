@@ -162,7 +162,7 @@ LaunchArgs launch_args(Command command, const Config& host, int world_size) {
 
 // "; it fits with strategy.plugin=zero3, or with train.recompute=1"
 std::string changes_text(const std::vector<MemoryChange>& changes) {
-  if (changes.empty()) return "; no other strategy, recomputation or smaller micro-batch makes it fit";
+  if (changes.empty()) return "; of other strategies with their defaults, recomputation and fewer ranks none makes it fit";
   std::string text = "; it fits with ";
   for (const MemoryChange& change : changes) text += (&change == &changes.front() ? "" : ", or with ") + change.text();
   return text;

@@ -143,7 +143,7 @@ TEST_CASE("replicas of state in host memory stay equal", "[equivalence]") {
 TEST_CASE("a model whose states exceed the device's memory trains with cpu_offload", "[memory]") {
   const Options model = {"model.layers=12", "model.width=40", "model.hidden=64"};
   const Options small = kSim + Options{"device.capacity_bytes=262144"};
-  const Result refused = attempt({{"fsdp", "loop", small}, 2, model, kSteps});
+  const Result refused = attempt({{"fsdp", "loop", small + Options{"run.allow_overcommit=true"}}, 2, model, kSteps});
   CHECK(refused.code != 0);
   CHECK_THAT(refused.err, Contains("device.capacity_bytes"));
   const Result reference = run(kReference, 2, model, kSteps);
@@ -154,7 +154,7 @@ TEST_CASE("a model whose states exceed the device's memory trains with cpu_offlo
 TEST_CASE("a model whose optimizer state exceeds the device's memory trains with zero2 that offloads it", "[memory]") {
   const Options model = {"model.layers=12", "model.width=40", "model.hidden=64"};
   const Options small = kSim + Options{"device.capacity_bytes=900000"};
-  const Result refused = attempt({{"zero2", "loop", small}, 1, model, kSteps});
+  const Result refused = attempt({{"zero2", "loop", small + Options{"run.allow_overcommit=true"}}, 1, model, kSteps});
   CHECK(refused.code != 0);
   CHECK_THAT(refused.err, Contains("device.capacity_bytes") && Contains(", optim "));
   const Result reference = run(kReference, 1, model, kSteps);

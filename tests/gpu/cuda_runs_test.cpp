@@ -264,7 +264,8 @@ TEST_CASE("CUDA_VISIBLE_DEVICES chooses the GPUs, by number or by UUID", "[gpu]"
   const std::string list = GENERATE("2", "GPU-03030303-0303-0303-0303-030303030303", "GPU-03", "MIG-8383");
   const Setting gpus("DDHOST_STANDIN_GPUS", "4"), visible("CUDA_VISIBLE_DEVICES", list);
   const Setting small("DDHOST_STANDIN_BYTES", "4096");
-  check_refused(cuda_run({kDriver}), {"stand-in GPU 2"});  // it has too little memory, so the message names it
+  for (const char* overcommit : {"run.allow_overcommit=false", "run.allow_overcommit=true"})
+    check_refused(cuda_run({kDriver, overcommit}), {"stand-in GPU 2"});  // it has too little memory and is named
 }
 
 TEST_CASE("UUIDs that name no GPU, or several, show none", "[gpu]") {
@@ -292,7 +293,7 @@ TEST_CASE("a GPU with too little memory ends the run with its size, the memory b
       {"zero3_offload", "choose a strategy that shards or offloads more ("},
   };
   for (const auto& [strategy, cure] : cures)
-    check_refused(cuda_run({kDriver, "--strategy", strategy}),
+    check_refused(cuda_run({kDriver, "--strategy", strategy, "run.allow_overcommit=true"}),
                   {"no memory for", "GPU 0", "8192 bytes", "this rank holds ", "lower data.micro_batch", cure});
 }
 

@@ -162,11 +162,12 @@ class Rank : RankSetup {
     if (plan_.work != Work::kTrain || config().get<bool>("run.allow_overcommit")) return;
     struct Seen {
       RankMemory planned;
-      uint64_t device_left, addresses_left;
+      ddh_device_info device;
+      uint64_t addresses_left;
     };
     const bool own = !services_.device->is_host_memory();
     const Seen mine = {rank_memory(memory_plan_, services_.seat.rank, 0, 0, activation_bytes().value_or(0)),
-                       services_.device->info().free_bytes, ddh::free_addresses().bytes};
+                       services_.device->info(), ddh::free_addresses().bytes};
     std::vector<Seen> all(static_cast<size_t>(services_.seat.world_size));
     services_.comm->all_gather_bytes(&mine, all.data(), sizeof mine, "plan");
     if (!is_first()) return services_.comm->barrier();  // if rank 0 fails, this fails too
@@ -179,7 +180,7 @@ class Rank : RankSetup {
                    {rank.addresses_left, ddh::free_addresses().of});
       if (own)
         require_left(who, MemoryKind::kDevice, rank.planned.in(MemoryKind::kDevice, own),
-                     {rank.device_left, ddh::str("device '", plan_.device.id(), "'")});
+                     {rank.device.free_bytes, ddh::str("device '", plan_.device.id(), "' (", rank.device.name, ")")});
     }
     require_left(counted(all.size(), "rank"), MemoryKind::kHost, host, ddh::free_memory());
     services_.comm->barrier();
@@ -190,12 +191,11 @@ class Rank : RankSetup {
     const char* const tag = first_that_does_not_fit(needed, left.bytes);
     if (tag == nullptr) return;
     services_.seat.record.set_shortage({kind, left.bytes});
-    const auto mb = [](uint64_t bytes) { return bytes / 1'000'000; };
     std::string parts;
     for (size_t i = 0; i < needed.size(); ++i)
-      parts += ddh::str(parts.empty() ? "" : ", ", kPlannedTags[i], " ", mb(needed[i]));
-    ddh::fail(DDH_RESOURCE_EXHAUSTED, "the run does not fit: ", who, " will take ", mb(sum(needed)), " MB more (",
-              parts, "), and ", left.of, " has ", mb(left.bytes), " MB left, which does not suffice for ", tag,
+      parts += ddh::str(parts.empty() ? "" : ", ", kPlannedTags[i], " ", bytes_text(needed[i]));
+    ddh::fail(DDH_RESOURCE_EXHAUSTED, "the run does not fit: ", who, " will take ", bytes_text(sum(needed)), " more (",
+              parts, "), and ", left.of, " has ", bytes_text(left.bytes), " left, which does not suffice for ", tag,
               "; run.allow_overcommit=true starts it anyway");
   }
 
