@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "cli/command_line.hpp"
+#include "launch/launch.hpp"
 #include "plugin/registry.hpp"
 
 namespace ddhost {
 
 struct PreparedRun;
 struct RunPlace;
-struct Shortage;
 
 inline constexpr const char* kStdoutFailed =
     "can't write to stdout; it is closed, its reader has ended or its disk is full";
@@ -35,10 +35,13 @@ struct MemoryChange {
   // "strategy.plugin=zero3"
   [[nodiscard]] std::string text() const;
 };
-// For a training that was refused for `shortage`: the nearest changes with which it fits, at most three, those with the same
-// bits first. Starts no rank.
-std::vector<MemoryChange> changes_that_fit(const CommandLine& line, Registry& registry, const RunPlace& place,
-                                           const Shortage& shortage);
+struct TriedChanges {
+  std::vector<MemoryChange> changes;  // the nearest with which it fits, at most three, those with the same bits first
+  Outcome end;                        // of the search; not 0: it failed, or a signal ended it
+};
+// For a training that was refused for `shortage`. Starts no rank.
+TriedChanges changes_that_fit(const CommandLine& line, Registry& registry, const RunPlace& place,
+                              const Shortage& shortage);
 
 // The same table for one prepared training; a sentence if it can't be planned. Called in the loader.
 std::string planned_memory(const PreparedRun& run);

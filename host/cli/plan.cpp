@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <ostream>
 
@@ -186,13 +188,13 @@ std::vector<std::string> sizes_of(const Plugin& model) {
     if (size.is_string() && size != "custom") sizes.push_back(size.get<std::string>());
   if (sizes.empty())
     ddh::fail(DDH_INVALID_ARGUMENT, "--sizes all: model '", model.id(),
-              "' has no list of sizes (model.size); leave --sizes ", "out, or give options of the model");
+              "' has no list of sizes (model.size); leave --sizes out, or give options of the model");
   return sizes;
 }
 
 Planned plan_one(const CommandLine& line, Registry& registry, const RunPlace& place, LoaderRecord& record,
                  const std::string& strategy, const std::string& size) {
-  Planned one{strategy, size, std::nullopt, ""};
+  Planned one{strategy.empty() ? "the strategy" : strategy, size, std::nullopt, ""};
   std::vector<Override> more;
   if (!strategy.empty()) more.push_back({"strategy.plugin", strategy, "--all-strategies"});
   if (!size.empty()) more.push_back({"model.size", size, "--sizes"});
@@ -222,14 +224,18 @@ std::vector<Planned> plan_all(const CommandLine& line, Registry& registry, const
   return out;
 }
 
-// Whether a plan fits into what a run was refused for.
+// Whether a plan fits into what a run was refused for. The bytes that were left are without the transport, which had taken
+// its memory.
 bool fits(const MemoryPlan& plan, const Shortage& shortage) {
-  uint64_t all = 0, most = 0;
+  std::vector<uint64_t> ranks;
   for (const RankMemory& rank : plan.ranks) {
-    const uint64_t one = sum(rank.in(shortage.kind, plan.device_has_memory));
-    all += one, most = std::max(most, one);
+    PlannedBytes bytes = rank.in(shortage.kind, plan.device_has_memory);
+    bytes[kCommTag] = 0;
+    ranks.push_back(sum(bytes));
   }
-  return (shortage.kind == MemoryKind::kHost ? all : most) <= shortage.bytes_left;
+  std::sort(ranks.rbegin(), ranks.rend());
+  ranks.resize(std::min<size_t>(ranks.size(), shortage.n_ranks));
+  return std::accumulate(ranks.begin(), ranks.end(), uint64_t{0}) <= shortage.bytes_left;
 }
 
 // Tries changes of a run, in the loader.
@@ -243,6 +249,9 @@ class Changes {
     accumulated_ = host.get<int64_t>("train.grad_accum_steps");
     micro_batch_ = host.get<int64_t>("data.micro_batch");
     recomputes_ = host.get<int64_t>("train.recompute") > 0;
+    // docs/numerics.md: then the bits are the same for every strategy and number of ranks.
+    same_order_ =
+        host.get<std::string>("train.reduce_order") == "rank_first" && host.get<int64_t>("train.reduce_block") <= 1;
     strategy_ = host.get<std::string>("strategy.plugin");
   }
 
@@ -252,7 +261,8 @@ class Changes {
     take(strategies, 0, 1);
     try_recompute({});
     if (place_.world_size % 2 == 0)
-      try_change({{"run.nproc", ddh::str(place_.world_size / 2), ""}, accumulate()}, place_.world_size / 2, true);
+      try_change({{"run.nproc", ddh::str(place_.world_size / 2), ""}, accumulate()}, place_.world_size / 2,
+                 same_order_);
     take(strategies, 1, strategies.size());
     if (found_.empty() && !recomputes_) {
       strategies = by_strategy({{"train.recompute", "1", ""}});
@@ -260,6 +270,8 @@ class Changes {
     }
     if (micro_batch_ % 2 == 0)
       try_change({{"data.micro_batch", ddh::str(micro_batch_ / 2), ""}, accumulate()}, place_.world_size, false);
+    std::stable_sort(found_.begin(), found_.end(),
+                     [](const MemoryChange& a, const MemoryChange& b) { return a.same_bits && !b.same_bits; });
     return found_;
   }
 
@@ -295,7 +307,7 @@ class Changes {
       std::vector<Override> change = {{"strategy.plugin", id, ""}};
       change.insert(change.end(), more.begin(), more.end());
       if (const std::optional<MemoryPlan> plan = plan_with(change, place_.world_size))
-        fitting.push_back({plan->unique_of_all().value_or(0), {change, true}});
+        fitting.push_back({plan->unique_of_all().value_or(0), {change, same_order_}});
     }
     std::stable_sort(fitting.begin(), fitting.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
     std::vector<MemoryChange> out;
@@ -313,7 +325,7 @@ class Changes {
   const Shortage& shortage_;
   LoaderRecord& record_;
   int64_t accumulated_ = 1, micro_batch_ = 1;
-  bool recomputes_ = false;
+  bool recomputes_ = false, same_order_ = true;
   std::string strategy_;
   std::vector<MemoryChange> found_;
 };
@@ -326,13 +338,17 @@ std::string MemoryChange::text() const {
   return out + (same_bits ? "" : " (with other bits)");
 }
 
-std::vector<MemoryChange> changes_that_fit(const CommandLine& line, Registry& registry, const RunPlace& place,
-                                           const Shortage& shortage) {
+TriedChanges changes_that_fit(const CommandLine& line, Registry& registry, const RunPlace& place,
+                              const Shortage& shortage) {
+  TriedChanges out;
   std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return {};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
+    out.end = {1, ddh::str("can't make a pipe: ", std::strerror(errno)), std::nullopt};
+    return out;
+  }
   Fd read_end(ends[0]), write_end(ends[1]);
   LoaderRecord record;
-  static_cast<void>(launch(
+  out.end = launch(
       LaunchArgs{},
       [&](LoaderRecord& of_loader) -> Prepared {
         Json found = Json::array();
@@ -342,22 +358,21 @@ std::vector<MemoryChange> changes_that_fit(const CommandLine& line, Registry& re
           found.push_back({{"words", words}, {"same_bits", change.same_bits}});
         }
         const std::string text = found.dump();
-        if (::write(write_end.get(), text.data(), text.size()) < 0) return {};
+        if (::write(write_end.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+          ddh::fail(DDH_INTERNAL, "can't write to a pipe: ", std::strerror(errno));
         return {};
       },
-      record));
+      record);
   write_end = Fd();
+  if (out.end.exit_code != 0) return out;
   std::string text;
   std::array<char, 4096> part{};
   for (ssize_t n = 0; (n = ::read(read_end.get(), part.data(), part.size())) > 0;)
     text.append(part.data(), static_cast<size_t>(n));
-  std::vector<MemoryChange> out;
-  const Json found = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!found.is_array()) return out;
-  for (const Json& change : found) {
-    out.push_back({{}, change.at("same_bits").get<bool>()});
+  for (const Json& change : Json::parse(text)) {
+    out.changes.push_back({{}, change.at("same_bits").get<bool>()});
     for (const Json& word : change.at("words"))
-      out.back().overrides.push_back({word.at(0).get<std::string>(), word.at(1).get<std::string>(), "--fit"});
+      out.changes.back().overrides.push_back({word.at(0).get<std::string>(), word.at(1).get<std::string>(), "--fit"});
   }
   return out;
 }
@@ -366,7 +381,7 @@ std::string planned_memory(const PreparedRun& run) {
   try {
     const std::vector<Planned> one = {{run.strategy.id(), "", plan_of(run), ""}};
     return table(one, std::nullopt) + notes(one);
-  } catch (const ddh::Error& error) {
+  } catch (const std::exception& error) {
     return ddh::str("the memory of this run can't be planned: ", plain_text(error.what()), "\n");
   }
 }

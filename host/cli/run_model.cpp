@@ -161,10 +161,15 @@ LaunchArgs launch_args(Command command, const Config& host, int world_size) {
 }
 
 // "; it fits with strategy.plugin=zero3, or with train.recompute=1"
-std::string changes_text(const std::vector<MemoryChange>& changes) {
-  if (changes.empty()) return "; of other strategies with their defaults, recomputation and fewer ranks none makes it fit";
+std::string changes_text(const TriedChanges& tried) {
+  if (tried.end.exit_code != 0) return "; no change could be tried: " + tried.end.sentence;
+  if (tried.changes.empty())
+    return "; of other strategies with their defaults, recomputation, fewer ranks and smaller micro-batches none makes "
+           "it "
+           "fit";
   std::string text = "; it fits with ";
-  for (const MemoryChange& change : changes) text += (&change == &changes.front() ? "" : ", or with ") + change.text();
+  for (const MemoryChange& change : tried.changes)
+    text += (&change == &tried.changes.front() ? "" : ", or with ") + change.text();
   return text;
 }
 
@@ -182,17 +187,18 @@ int run_model(const CommandLine& line, Registry& registry, std::ostream& out) {
       [&](LoaderRecord& of_loader) { return prepare(request, registry, of_loader, out); }, record);
   clean_up_folder(record.folder(), outcome.exit_code != 0);
   if (outcome.shortage) {
-    const std::vector<MemoryChange> changes = changes_that_fit(line, registry, place, *outcome.shortage);
-    if (line.fit && !changes.empty()) {
+    const TriedChanges tried = changes_that_fit(line, registry, place, *outcome.shortage);
+    if (line.fit && !tried.changes.empty()) {
       print_sentence(outcome.sentence);
-      print_sentence("--fit: the run starts with " + changes.front().text());
+      const MemoryChange& change = tried.changes.front();
+      print_sentence("--fit: the run starts with " + change.text());
       CommandLine changed = line;
       changed.fit = false;
-      changed.overrides.insert(changed.overrides.end(), changes.front().overrides.begin(),
-                               changes.front().overrides.end());
+      changed.overrides.insert(changed.overrides.end(), change.overrides.begin(), change.overrides.end());
       return run_model(changed, registry, out);
     }
-    outcome.sentence += changes_text(changes);
+    outcome.sentence += changes_text(tried);
+    if (tried.end.exit_code > 1) outcome.exit_code = tried.end.exit_code;  // a signal
   }
   if (!outcome.sentence.empty()) print_sentence(outcome.sentence);
   return outcome.exit_code;

@@ -39,12 +39,18 @@ std::string cell(std::string_view text) {
   return out.append(1, '"');
 }
 
+// The names of Csv::row: metrics.csv, metrics_eval.csv, metrics.PROGRAM.csv, metrics_eval.PROGRAM.csv.
+bool is_table_name(std::string_view name) {
+  if (!name.starts_with("metrics") || !name.ends_with(".csv")) return false;
+  name = name.substr(7, name.size() - 11);
+  if (name.starts_with("_eval")) name.remove_prefix(5);
+  return name.empty() || name.starts_with('.');
+}
+
 std::vector<std::filesystem::path> tables_in(const std::string& folder) {
   std::vector<std::filesystem::path> out;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with("metrics") && name.ends_with(".csv")) out.push_back(entry.path());
-  }
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    if (is_table_name(entry.path().filename().string())) out.push_back(entry.path());
   return out;
 }
 

@@ -146,20 +146,29 @@ TEST_CASE("a run that does not fit is refused before it takes memory, and names 
   CHECK_THAT(forced.err, Contains("device sim has"));
 }
 
-TEST_CASE("ranks that need more than the machine has are refused within a second, with what fits", "[cli]") {
+TEST_CASE("ranks that need more than the machine has are refused before they take it, with what fits", "[cli]") {
   const uint64_t free = ddh::free_memory().bytes;
   REQUIRE(free < UINT64_MAX);
   // 4 ranks of ddp take 64 bytes for each parameter, those of zero1 28 where they share pages.
   const uint64_t n_params = free / 44, hidden = n_params / (3 * 2 * 256);
-  const auto begin = std::chrono::steady_clock::now();
   const ToyRun run = toy_run({"--strategy", "ddp", "--nproc", "4", "model.width=256", "model.layers=3",
                               "model.hidden=" + std::to_string(hidden)});
-  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
-  INFO(run.err << "\n" << taken.count() << " s");
+  INFO(run.err);
   CHECK(run.code == 1);
   for (const char* part : {"the run does not fit: 4 ranks will take", "left, which", "it fits with strategy.plugin="})
     CHECK_THAT(run.err, Contains(part));
-  CHECK(taken.count() < 5);  // of which most is the start of the program under test, on a busy machine
+  CHECK(run.out.empty());
+}
+
+TEST_CASE("a change that gives other bits is not called the same, and comes last", "[cli]") {
+  const Words options = {"--strategy",     "ddp",
+                         "--nproc",        "4",
+                         "--device",       "sim",
+                         "model.width=64", "model.hidden=512",
+                         "model.layers=3", "device.capacity_bytes=3000000",
+                         "train.steps=1"};
+  CHECK_THAT(toy_run(options).err, Contains("it fits with ") && !Contains("other bits"));
+  CHECK_THAT(toy_run(options, {"train.reduce_order=micro_first"}).err, Contains("(with other bits)"));
 }
 
 TEST_CASE("a limit of a process's addresses refuses a run, too", "[cli]") {

@@ -129,13 +129,13 @@ TEST_CASE("a run that begins anew has no table and no events of the one before",
                "monitor.bad_monitor.fault=segv"})
             .code > 0);
   REQUIRE(fs::exists(folder.file("run/metrics_eval.csv")));
-  std::ofstream(folder.file("run/metrics_of_mine.csv")) << "name,value\n";
+  std::ofstream(folder.file("run/metrics_of_mine.csv")) << "step,value\n";
   const Said again =
       train(folder, "csv,tensorboard", {"checkpoint.every=100", "train.eval_every=0", "--resume", "auto"});
   INFO(again.err);
   REQUIRE(again.code == 0);
   CHECK_FALSE(fs::exists(folder.file("run/metrics_eval.csv")));
-  CHECK(read_text(folder.file("run/metrics_of_mine.csv")) == "name,value\n");
+  CHECK(read_text(folder.file("run/metrics_of_mine.csv")) == "step,value\n");
   size_t files = 0;
   for (const auto& [path, text] : contents_of(folder.path() / "run")) {
     if (path.find("events.out") == std::string::npos) continue;

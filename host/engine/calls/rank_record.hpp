@@ -173,7 +173,8 @@ enum class MemoryKind : uint32_t { kHost = 1, kDevice, kAddresses };
 // A run does not start because its plan does not fit into what is left.
 struct Shortage {
   MemoryKind kind;
-  uint64_t bytes_left;  // host: for all ranks together; else for one
+  uint64_t bytes_left;
+  uint32_t n_ranks;  // that share them
 };
 
 class RankRecord {

@@ -111,9 +111,10 @@ class Planner : RankSetup {
       device_comm_ += of_device.bytes;
       return group;
     });
-    const auto* shared = main.find<ddh_comm_shared_api>(DDH_COMM_SHARED_IFACE, DDH_COMM_SHARED_API_MIN_SIZE);
+    const bool shares = main.find<ddh_comm_shared_api>(DDH_COMM_SHARED_IFACE, DDH_COMM_SHARED_API_MIN_SIZE) != nullptr;
     services_.comm =
-        std::make_unique<Comm>(world_->inst(), &PlannedWorld::table(), shared, services_.clock, main.caller());
+        std::make_unique<Comm>(world_->inst(), &PlannedWorld::table(), shares ? &PlannedWorld::shared_table() : nullptr,
+                               services_.clock, main.caller());
     make_windows();
   }
 
@@ -126,11 +127,7 @@ class Planner : RankSetup {
 
   RankMemory plan_rank(uint64_t activations) {
     make_strategy(DDH_ATTACH_DRY);
-    const ddh_plan& plan = memory_plan_;
-    if (plan.shared_bytes > plan.param_bytes)
-      strategy_.caller().blame(PluginCall::kPlan, {}, "plans ", plan.shared_bytes, " shared bytes of ",
-                               plan.param_bytes, " of parameters");
-    return rank_memory(plan, seat_.rank, world_->bytes() - device_comm_, device_comm_, activations);
+    return rank_memory(memory_plan_, seat_.rank, world_->bytes() - device_comm_, device_comm_, activations);
   }
 
   void end() { end_setup(); }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <deque>
 #include <filesystem>
+#include <map>
 #include <optional>
 
 #include "base/text.hpp"
@@ -119,7 +120,7 @@ class Rank : RankSetup {
     services_.seat.record.set_plan(plan_text(memory_plan_));
     Memory::Plan expected{};
     for (const auto& [tag, planned] : planned_tags()) expected[static_cast<size_t>(tag)] = planned;
-    services_.memory.expect(expected);
+    services_.memory.expect(expected, strategy_seat_.shown);
     const auto mb = [](uint64_t bytes) { return static_cast<double>(bytes) / 1e6; };
     if (is_first() && plan_.work == Work::kTrain)
       services_.log->info(
@@ -135,7 +136,7 @@ class Rank : RankSetup {
     const std::string how = c.get<std::string>("run.plan_check");
     const bool fails = how == "error" || (how == "auto" && plan_.strategy_is_own);
     for (const auto& [tag, planned] : planned_tags()) {
-      const uint64_t peak = services_.memory.usage(tag).peak_bytes;
+      const uint64_t peak = services_.memory.planned_peak(tag);
       const char* const name = kTagNames[static_cast<size_t>(tag)];
       const std::string who = ddh::str("strategy '", plan_.strategy.id(), "' ");
       if (peak > planned) {
@@ -160,43 +161,69 @@ class Rank : RankSetup {
   // Refuses a run that would end in the middle for lack of memory. Rank 0 says why. [collective]
   void require_fit() const {
     if (plan_.work != Work::kTrain || config().get<bool>("run.allow_overcommit")) return;
-    struct Seen {
-      RankMemory planned;
-      ddh_device_info device;
-      uint64_t addresses_left;
-    };
-    const bool own = !services_.device->is_host_memory();
-    const Seen mine = {rank_memory(memory_plan_, services_.seat.rank, 0, 0, activation_bytes().value_or(0)),
-                       services_.device->info(), ddh::free_addresses().bytes};
-    std::vector<Seen> all(static_cast<size_t>(services_.seat.world_size));
+    SeenMemory mine{};
+    mine.planned = rank_memory(memory_plan_, services_.seat.rank, 0, 0, activation_bytes().value_or(0));
+    mine.device = services_.device->info();
+    mine.addresses_left = ddh::free_addresses().bytes;
+    std::vector<SeenMemory> all(static_cast<size_t>(services_.seat.world_size));
     services_.comm->all_gather_bytes(&mine, all.data(), sizeof mine, "plan");
-    if (!is_first()) return services_.comm->barrier();  // if rank 0 fails, this fails too
-    PlannedBytes host{};
-    for (const Seen& rank : all) {
-      const PlannedBytes of_host = rank.planned.in(MemoryKind::kHost, own);
-      for (size_t tag = 0; tag < host.size(); ++tag) host[tag] += of_host[tag];
-      const std::string who = ddh::str("rank ", rank.planned.rank);
-      require_left(who, MemoryKind::kAddresses, rank.planned.in(MemoryKind::kAddresses, own),
-                   {rank.addresses_left, ddh::free_addresses().of});
-      if (own)
-        require_left(who, MemoryKind::kDevice, rank.planned.in(MemoryKind::kDevice, own),
-                     {rank.device.free_bytes, ddh::str("device '", plan_.device.id(), "' (", rank.device.name, ")")});
-    }
-    require_left(counted(all.size(), "rank"), MemoryKind::kHost, host, ddh::free_memory());
-    services_.comm->barrier();
+    if (is_first()) require_all_fit(all);
+    services_.comm->barrier();  // if rank 0 fails, the others fail here
   }
 
-  void require_left(const std::string& who, MemoryKind kind, const PlannedBytes& needed,
-                    const ddh::FreeMemory& left) const {
-    const char* const tag = first_that_does_not_fit(needed, left.bytes);
+  struct SeenMemory {
+    RankMemory planned;
+    ddh_device_info device;
+    uint64_t addresses_left;
+  };
+  // Ranks that take the same memory together.
+  struct Sharing {
+    PlannedBytes needed{};
+    uint32_t n_ranks = 0;
+    std::string first;  // "rank 0"
+    void add(const PlannedBytes& bytes, int rank) {
+      for (size_t tag = 0; tag < needed.size(); ++tag) needed[tag] += bytes[tag];
+      if (n_ranks++ == 0) first = ddh::str("rank ", rank);
+    }
+    [[nodiscard]] std::string who() const { return n_ranks == 1 ? first : counted(n_ranks, "rank"); }
+  };
+
+  void require_all_fit(const std::vector<SeenMemory>& all) const {
+    const bool own = !services_.device->is_host_memory(), threads = plan_.comm.has_cap(DDH_CAP_RANKS_ARE_THREADS);
+    Sharing machine, process;
+    std::map<std::string, Sharing> devices;  // by UUID, if it is known, else by rank
+    std::map<std::string, const SeenMemory*> last;
+    for (const SeenMemory& rank : all) {
+      const int number = rank.planned.rank;
+      machine.add(rank.planned.in(MemoryKind::kHost, own), number);
+      if (!threads) process = {};
+      process.add(rank.planned.in(MemoryKind::kAddresses, own), number);
+      if (!threads || &rank == &all.back())
+        require_left(process, MemoryKind::kAddresses, {rank.addresses_left, ddh::free_addresses().of});
+      const std::string uuid(reinterpret_cast<const char*>(rank.device.uuid), sizeof rank.device.uuid);
+      const bool is_known = uuid.find_first_not_of('\0') != std::string::npos;
+      const std::string key = is_known ? uuid : ddh::str(number);
+      devices[key].add(rank.planned.in(MemoryKind::kDevice, own), number);
+      last[key] = &rank;
+    }
+    if (own)
+      for (const auto& [key, sharing] : devices)
+        require_left(sharing, MemoryKind::kDevice,
+                     {last[key]->device.free_bytes,
+                      ddh::str("device '", plan_.device.id(), "' (", last[key]->device.name, ")")});
+    require_left(machine, MemoryKind::kHost, ddh::free_memory());
+  }
+
+  void require_left(const Sharing& ranks, MemoryKind kind, const ddh::FreeMemory& left) const {
+    const char* const tag = first_that_does_not_fit(ranks.needed, left.bytes);
     if (tag == nullptr) return;
-    services_.seat.record.set_shortage({kind, left.bytes});
+    services_.seat.record.set_shortage({kind, left.bytes, ranks.n_ranks});
     std::string parts;
-    for (size_t i = 0; i < needed.size(); ++i)
-      parts += ddh::str(parts.empty() ? "" : ", ", kPlannedTags[i], " ", bytes_text(needed[i]));
-    ddh::fail(DDH_RESOURCE_EXHAUSTED, "the run does not fit: ", who, " will take ", bytes_text(sum(needed)), " more (",
-              parts, "), and ", left.of, " has ", bytes_text(left.bytes), " left, which does not suffice for ", tag,
-              "; run.allow_overcommit=true starts it anyway");
+    for (size_t i = 0; i < ranks.needed.size(); ++i)
+      parts += ddh::str(parts.empty() ? "" : ", ", kPlannedTags[i], " ", bytes_text(ranks.needed[i]));
+    ddh::fail(DDH_RESOURCE_EXHAUSTED, "the run does not fit: ", ranks.who(), " will take ",
+              bytes_text(sum(ranks.needed)), " more (", parts, "), and ", left.of, " has ", bytes_text(left.bytes),
+              " left, which does not suffice for ", tag, "; run.allow_overcommit=true starts it anyway");
   }
 
   void materialize() {

@@ -154,6 +154,12 @@ void RankSetup::make_strategy(uint32_t flags) {
   if (config().get<bool>("run.check_plugins") && services_.memory.usage() != before)
     strategy_.caller().blame(PluginCall::kPlan, {}, "allocates memory, which only materialize may do");
   memory_plan_ = ddh::copy_of(memory_plan_);
+  const ddh_plan& plan = memory_plan_;
+  if (plan.shared_bytes > plan.param_bytes)
+    strategy_.caller().blame(PluginCall::kPlan, {}, "plans ", plan.shared_bytes, " shared bytes of ", plan.param_bytes,
+                             " of parameters");
+  if (plan.pinned_bytes > plan.param_bytes + plan.grad_bytes + plan.optim_bytes)
+    strategy_.caller().blame(PluginCall::kPlan, {}, "plans ", plan.pinned_bytes, " pinned bytes, more than all others");
 }
 
 std::optional<uint64_t> RankSetup::activation_bytes() const {

@@ -23,7 +23,7 @@ class logger;
 
 namespace ddhost {
 
-// Each step creates the members of the same position; `end` destroys them in reverse order.
+// Each step creates the members of the same position; `end_setup` destroys them in reverse order, and may be called twice.
 class RankSetup {
  public:
   RankSetup(const RankSetup&) = delete;

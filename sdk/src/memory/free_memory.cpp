@@ -38,11 +38,11 @@ std::optional<uint64_t> number_after(const fs::path& path, std::string_view name
 
 // The names of files in a group's folder, which differ between the versions.
 struct Version {
-  const char *folder, *limit, *used, *inactive_file, *active_file;
+  const char *folder, *limit, *used, *inactive_file, *active_file, *slab;
 };
-constexpr Version kSecond = {"", "memory.max", "memory.current", "inactive_file", "active_file"};
-constexpr Version kFirst = {"memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file",
-                            "total_active_file"};
+constexpr Version kSecond = {"", "memory.max", "memory.current", "inactive_file", "active_file", "slab_reclaimable"};
+constexpr Version kFirst = {
+    "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file", "total_active_file", "-"};
 
 // What the limits of a group and of those above it leave. In a container the group's own folder may be the root.
 void lower_by_groups(FreeMemory& free, const fs::path& root, const Version& version, std::string group) {
@@ -53,7 +53,8 @@ void lower_by_groups(FreeMemory& free, const fs::path& root, const Version& vers
     if (most && used) {
       const fs::path counts = folder / "memory.stat";
       const uint64_t droppable = number_after(counts, version.inactive_file).value_or(0) +
-                                 number_after(counts, version.active_file).value_or(0);
+                                 number_after(counts, version.active_file).value_or(0) +
+                                 number_after(counts, version.slab).value_or(0);
       const uint64_t kept = *used - std::min(*used, droppable), left = *most - std::min(*most, kept);
       if (left < free.bytes) free = {left, "the control group " + group};
     }

@@ -31,6 +31,11 @@ class PlannedWorld {
     static const ddh_comm_backend_api planned = make_table();
     return planned;
   }
+  // For a transport whose ranks share memory.
+  [[nodiscard]] static const ddh_comm_shared_api& shared_table() {
+    static const ddh_comm_shared_api planned = make_shared_table();
+    return planned;
+  }
   // Of all groups, on this rank.
   [[nodiscard]] uint64_t bytes() const {
     uint64_t sum = 0;
@@ -59,8 +64,9 @@ class PlannedWorld {
 
   static ddh_rc refuse(ddh_err* err) {
     return ddh::guard(err, [] {
-      ddh::fail(DDH_FAILED_PRECONDITION, "there are no other ranks: attach and plan of a strategy may not communicate ",
-                "where ddh_attach_args.flags has DDH_ATTACH_DRY");
+      ddh::fail(DDH_FAILED_PRECONDITION,
+                "in a plan there are no other ranks: no plugin may communicate or make windows, ",
+                "and a strategy with DDH_CAP_DRY_ATTACH leaves that to materialize");
     });
   }
   static ddh_rc collective(ddh_inst*, const ddh_coll*, ddh_err* err) noexcept { return refuse(err); }
@@ -80,6 +86,21 @@ class PlannedWorld {
     };
     t.all_reduce = t.reduce_scatter = t.all_gather = t.broadcast = t.all_to_all = t.send = t.recv = collective;
     t.barrier = [](ddh_inst*, ddh_group*, ddh_err* err) noexcept { return refuse(err); };
+    return t;
+  }
+
+  static ddh_comm_shared_api make_shared_table() {
+    ddh_comm_shared_api t{};
+    t.struct_size = sizeof t;
+    t.region_create = [](ddh_inst*, ddh_group*, const char*, uint64_t, void**, ddh_region**, ddh_err* err) noexcept {
+      return refuse(err);
+    };
+    t.region_destroy = [](ddh_inst*, ddh_region*) noexcept {};
+    t.marks_create = [](ddh_inst*, ddh_group*, uint32_t, uint32_t*, ddh_err* err) noexcept { return refuse(err); };
+    t.mark_set = [](ddh_inst*, ddh_group*, uint32_t, uint64_t) noexcept {};
+    t.mark_wait = [](ddh_inst*, ddh_group*, int32_t, uint32_t, uint64_t, const char*, ddh_err* err) noexcept {
+      return refuse(err);
+    };
     return t;
   }
 

@@ -167,7 +167,7 @@ std::optional<Memory::Block> Memory::take_out(void* p) {
   const auto it = blocks_.find(static_cast<const char*>(p));
   if (it == blocks_.end()) return std::nullopt;
   const Block block = it->second;
-  add(block.tag, -static_cast<int64_t>(block.bytes), false);
+  add(block.tag, -static_cast<int64_t>(block.bytes), false, &block);
   blocks_.erase(it);
   return block;
 }
@@ -224,25 +224,34 @@ Memory::Usage Memory::usage() const {
   return usage_;
 }
 
-void Memory::expect(const Plan& plan) {
+void Memory::expect(const Plan& plan, const std::string& owner) {
   const std::lock_guard lock(mutex_);
-  plan_ = plan;
+  planner_ = owner;
+  for (size_t tag = 0; tag < kTagCount; ++tag) planned_[tag].bytes = plan[tag];
+}
+
+uint64_t Memory::planned_peak(int32_t tag) const {
+  const std::lock_guard lock(mutex_);
+  return planned_[static_cast<size_t>(tag)].peak_bytes;
 }
 
 std::string Memory::first_above_plan(int32_t tag) const {
   const std::lock_guard lock(mutex_);
-  return above_plan_[static_cast<size_t>(tag)];
+  return planned_[static_cast<size_t>(tag)].first_above;
 }
 
 void Memory::add(int32_t tag, int64_t bytes, bool alias, const Block* what) {
   TagUsage& u = usage_[static_cast<size_t>(tag)];
   u.now_bytes += static_cast<uint64_t>(bytes);
-  const std::optional<uint64_t>& planned = plan_[static_cast<size_t>(tag)];
-  std::string& above = above_plan_[static_cast<size_t>(tag)];
-  if (planned && u.now_bytes > *planned && above.empty())
-    above = what == nullptr ? ddh::str("a window or an exchange (", bytes, " bytes)")
-                            : text_of(*what) + (what->owner.empty() ? "" : " of " + what->owner);
   u.peak_bytes = std::max(u.peak_bytes, u.now_bytes);
+  const bool is_planned = what == nullptr || what->owner.empty() || what->owner == planner_;
+  if (Planned& plan = planned_[static_cast<size_t>(tag)]; plan.bytes && is_planned) {
+    plan.now_bytes += static_cast<uint64_t>(bytes);
+    plan.peak_bytes = std::max(plan.peak_bytes, plan.now_bytes);
+    if (bytes > 0 && plan.now_bytes > *plan.bytes && plan.first_above.empty())
+      plan.first_above =
+          what == nullptr ? ddh::str("a window, an exchange or an account of ", bytes, " bytes") : text_of(*what);
+  }
   if (alias) return;
   u.unique_now_bytes += static_cast<uint64_t>(bytes);
   u.unique_peak_bytes = std::max(u.unique_peak_bytes, u.unique_now_bytes);

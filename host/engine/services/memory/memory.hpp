@@ -90,10 +90,12 @@ class Memory {
   void account_for_plugin(int32_t tag, int64_t bytes);
 
   [[nodiscard]] TagUsage usage(int32_t tag) const;
-  // From now on notes the first block with which a tag exceeds its planned bytes. Tags without a plan are not compared.
+  // What `owner` ("strategy 'zero1'") will take by tag. Compared with it is all but the blocks of other plugins.
   using Plan = std::array<std::optional<uint64_t>, kTagCount>;
-  void expect(const Plan& plan);
-  // "'gradients of h.3' (4096 bytes of tag grad) of strategy 'x'"; "": the tag stayed within its plan.
+  void expect(const Plan& plan, const std::string& owner);
+  // The peak of what the plan is for.
+  [[nodiscard]] uint64_t planned_peak(int32_t tag) const;
+  // The first block above the plan, "'gradients of h.3' (4096 bytes of tag grad)"; "": there was none.
   [[nodiscard]] std::string first_above_plan(int32_t tag) const;
   // Of all tags.
   using Usage = std::array<TagUsage, kTagCount>;
@@ -129,8 +131,13 @@ class Memory {
   std::deque<Released> released_;  // the last ones of plugins, for sentences
   Misuse* misuse_ = nullptr;
   Usage usage_{};
-  Plan plan_{};
-  std::array<std::string, kTagCount> above_plan_;
+  struct Planned {
+    std::optional<uint64_t> bytes;
+    uint64_t now_bytes = 0, peak_bytes = 0;
+    std::string first_above;
+  };
+  std::array<Planned, kTagCount> planned_;
+  std::string planner_;  // whose plan it is
 };
 
 // Throws unless `tag` is one of DDH_TAG_*.

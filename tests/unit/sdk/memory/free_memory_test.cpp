@@ -89,7 +89,6 @@ TEST_CASE("what the kernel does not say is no limit", "[unit]") {
 }
 
 TEST_CASE("the limit of a process's addresses leaves what is not in use", "[unit]") {
-  CHECK(ddh::free_addresses().bytes > 0);
   const pid_t child = fork();
   if (child == 0) {
     rlimit limit{};
