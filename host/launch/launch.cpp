@@ -118,7 +118,7 @@ struct Sockets {
 };
 
 void start_processes(const Start& start, const RankFunction& rank_function, Sockets& sockets) {
-  require_memory_of_processes(start.args.world_size, ddh::free_memory().bytes);
+  require_memory_of_processes(start.args.world_size, ddh::free_memory());
   if (!sockets.problem.empty()) ddh::fail(DDH_RESOURCE_EXHAUSTED, sockets.problem);
   const pid_t loader = ::getpid();
   for (int rank = 0; rank < start.args.world_size; ++rank) {
@@ -241,14 +241,14 @@ Outcome launch(const LaunchArgs& args, const RankFunction& rank_function) {
       record);
 }
 
-void require_memory_of_processes(int world_size, uint64_t available_bytes) {
+void require_memory_of_processes(int world_size, const ddh::FreeMemory& free) {
   constexpr uint64_t kMiB = uint64_t{1} << 20,
                      kRankBytes = 32 * kMiB;  // a rank with a small model takes about 95 MiB
   const uint64_t needed = static_cast<uint64_t>(world_size) * kRankBytes;
-  if (needed <= available_bytes) return;
+  if (needed <= free.bytes) return;
   ddh::fail(DDH_RESOURCE_EXHAUSTED, world_size, " ranks need more than ", needed / kMiB,
-            " MiB of memory before they load a model, but ", available_bytes / kMiB,
-            " MiB are available; start fewer ranks");
+            " MiB of memory before they load a model, but ", free.of, " has ", free.bytes / kMiB,
+            " MiB left; start fewer ranks");
 }
 
 }  // namespace ddhost

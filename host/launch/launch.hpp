@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 
+#include "ddh/sdk/memory/free_memory.hpp"
 #include "engine/services/rank_seat.hpp"
 #include "launch/kv.hpp"
 #include "launch/loader_record.hpp"
@@ -63,7 +64,7 @@ constexpr int kMaxRanks = 1024;
 
 // Refuses a number of ranks whose processes alone would fill the memory. Otherwise the kernel would later kill some of them
 // without giving a reason. The model and its state need further memory.
-void require_memory_of_processes(int world_size, uint64_t available_bytes);
+void require_memory_of_processes(int world_size, const ddh::FreeMemory& free);
 
 // One line on stderr: "ddhost: <sentence>".
 void print_sentence(const std::string& sentence);

@@ -73,10 +73,12 @@ TEST_CASE("a model is refused on a device whose native API it does not know", "[
 }
 
 TEST_CASE("a device whose memory is too small ends the run with an error", "[device]") {
-  const Ended ended = train({"--device", "sim", "--strategy", "ddp", "device.capacity_bytes=20000"});
+  // Past the comparison with the plan, which also counts activations that the toy keeps on the host.
+  const Words small = {"--device", "sim", "device.capacity_bytes=20000", "run.allow_overcommit=true"};
+  const Ended ended = train(joined(small, {"--strategy", "ddp"}));
   CHECK(ended.code == 1);
   CHECK_THAT(ended.err, Contains("no memory for") && Contains("device.capacity_bytes") && Contains("20000"));
-  CHECK(train({"--device", "sim", "--strategy", "zero1", "device.capacity_bytes=20000"}).code == 0);
+  CHECK(train(joined(small, {"--strategy", "zero1"})).code == 0);
 }
 
 // The example own_memory is a device from elsewhere: it is in a folder of DDHOST_PLUGIN_PATH, and the host knows nothing of it.

@@ -155,7 +155,8 @@ TEST_CASE("ranks that need more than the machine has are refused before they tak
                               "model.hidden=" + std::to_string(hidden)});
   INFO(run.err);
   CHECK(run.code == 1);
-  for (const char* part : {"the run does not fit: 4 ranks will take", "left, which", "it fits with strategy.plugin="})
+  for (const char* part :
+       {"the run does not fit: 4 ranks will take", "of memory left, which", "it fits with strategy.plugin="})
     CHECK_THAT(run.err, Contains(part));
   CHECK(run.out.empty());
 }

@@ -17,8 +17,8 @@ namespace fs = std::filesystem;
 namespace {
 
 Said train(const TempFolder& folder, const std::string& monitor, Words more = {}) {
-  more.insert(more.end(), {"--monitor", monitor, "--model", toy_model(), "--nproc", "2", "train.steps=6",
-                           "train.eval_every=2", "train.eval_batches=1", "run.dir=" + folder.file("run")});
+  more.insert(more.begin(), {"--monitor", monitor, "--model", toy_model(), "--nproc", "2", "train.steps=6",
+                             "train.eval_every=2", "train.eval_batches=1", "run.dir=" + folder.file("run")});
   return call_ddhost(more, std::chrono::seconds(60));
 }
 

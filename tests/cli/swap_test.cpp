@@ -3,6 +3,7 @@
 // The command line replaces what a file says: plugins, whose options in the file then count no more, and the length of the
 // run. A line names what is not used, and the run is the one that the rest describes.
 #include <catch2/catch.hpp>
+#include <sstream>
 
 #include "fixtures/harness/built.hpp"
 #include "fixtures/harness/toy_run.hpp"
@@ -40,6 +41,15 @@ void check_same_steps(const ToyRun& a, const ToyRun& b) {
   for (const char* key : {"loss", "grad_norm", "lr"}) CHECK(a.record.column(key) == b.record.column(key));
 }
 
+// The program's own lines, without the table of the plan.
+std::string sentences_of(const std::string& err) {
+  std::istringstream in(err);
+  std::string out;
+  for (std::string line; std::getline(in, line);)
+    if (line.starts_with("ddhost: ")) out += line + "\n";
+  return out;
+}
+
 // The effective configuration that a dry run prints, in a folder that stays empty.
 struct Dry {
   json config;
@@ -53,7 +63,7 @@ Dry dry(const Words& words) {
   INFO(process.command() << "\n" << process.err());
   REQUIRE(code == 0);
   CHECK(std::filesystem::is_empty(folder.path()));
-  return {json::parse(process.out()), process.err()};
+  return {json::parse(process.out()), sentences_of(process.err())};
 }
 Dry dry_toy(const Words& words) { return dry(joined({"--model", toy_model()}, words)); }
 

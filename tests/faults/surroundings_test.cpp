@@ -31,7 +31,8 @@ class MemoryGroup {
     for (std::string line; std::getline(in, line);) {
       const size_t at = line.find(":memory:");
       if (at != std::string::npos)
-        path_ = "/sys/fs/cgroup/memory" + line.substr(at + 8) + "/ddhost-test-" + std::to_string(getpid());
+        path_ = "/sys/fs/cgroup/memory" + line.substr(at + 8) + "/ddhost-test-" + std::to_string(getpid()) + "-" +
+                std::to_string(bytes);
     }
     std::error_code ec;
     if (path_.empty() || !fs::create_directory(path_, ec)) {
@@ -55,13 +56,10 @@ class MemoryGroup {
   bool ready_ = false;
 };
 
-}  // namespace
-
-TEST_CASE("a run that its cgroup's limit ends says so, with the planned memory", "[faults]") {
-  const MemoryGroup group(60 << 20);
-  if (!group.ready()) return skip("no memory cgroup of version 1 can be made here");
+// A run of 25 million parameters in the group, which ends with one sentence of these words.
+void check_ended(const MemoryGroup& group, const Words& options, const std::vector<std::string>& words) {
   const TempFolder folder;
-  Process process(words_for(folder, {"model.width=512", "model.hidden=4096", "model.layers=6"}), [&] {
+  Process process(words_for(folder, joined({"model.width=512", "model.hidden=4096", "model.layers=6"}, options)), [&] {
     const int fd = open(group.members().c_str(), O_WRONLY);
     const std::string self = std::to_string(getpid());
     if (fd < 0 || write(fd, self.data(), self.size()) < 0) _exit(126);
@@ -70,8 +68,24 @@ TEST_CASE("a run that its cgroup's limit ends says so, with the planned memory",
   const int code = process.wait(60s);
   INFO(process.err());
   CHECK(code == 1);
-  for (const char* word : {"for lack of memory", "cgroup is 60 MiB", "param", "raise the limit"})
-    CHECK_THAT(process.err(), Catch::Contains(word));
+  for (const std::string& word : words) CHECK_THAT(process.err(), Catch::Contains(word));
+}
+
+}  // namespace
+
+TEST_CASE("a run that its cgroup's limit ends says so, with the planned memory", "[faults]") {
+  const MemoryGroup group(80 << 20);
+  if (!group.ready()) return skip("no memory cgroup of version 1 can be made here");
+  check_ended(group, {"run.allow_overcommit=true"},
+              {"for lack of memory", "cgroup is 80 MiB", "param", "raise the limit"});
+}
+
+TEST_CASE("a run that does not fit into the limit of its cgroup does not start", "[faults]") {
+  const MemoryGroup little(60 << 20), group(200 << 20);
+  if (!group.ready()) return skip("no memory cgroup of version 1 can be made here");
+  check_ended(little, {}, {"2 ranks need more than", "the control group", "start fewer ranks"});
+  check_ended(group, {},
+              {"the run does not fit: 2 ranks will take", "the control group", "which does not suffice for"});
 }
 
 TEST_CASE("without /proc a run is refused with a cure", "[faults]") {

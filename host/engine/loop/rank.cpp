@@ -223,7 +223,7 @@ class Rank : RankSetup {
       parts += ddh::str(parts.empty() ? "" : ", ", kPlannedTags[i], " ", bytes_text(ranks.needed[i]));
     ddh::fail(DDH_RESOURCE_EXHAUSTED, "the run does not fit: ", ranks.who(), " will take ",
               bytes_text(sum(ranks.needed)), " more (", parts, "), and ", left.of, " has ", bytes_text(left.bytes),
-              " left, which does not suffice for ", tag, "; run.allow_overcommit=true starts it anyway");
+              " of memory left, which does not suffice for ", tag, "; run.allow_overcommit=true starts it anyway");
   }
 
   void materialize() {

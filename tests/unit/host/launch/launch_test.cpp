@@ -441,7 +441,10 @@ TEST_CASE("a long sentence of a rank loses its middle, not its begin and its cur
 
 TEST_CASE("a world whose processes would fill the memory is refused", "[launch]") {
   constexpr uint64_t kGiB = uint64_t{1} << 30;
-  CHECK_THAT(ddhost::test::sentence_of([] { require_memory_of_processes(1000, 23 * kGiB); }),
-             Catch::Contains("1000 ranks need more than 32000 MiB") && Catch::Contains("23552 MiB are available"));
-  CHECK(ddhost::test::sentence_of([] { require_memory_of_processes(8, kGiB); }).empty());
+  CHECK_THAT(
+      ddhost::test::sentence_of([] {
+        require_memory_of_processes(1000, {23 * kGiB, "the machine"});
+      }),
+      Catch::Contains("1000 ranks need more than 32000 MiB") && Catch::Contains("the machine has 23552 MiB left"));
+  CHECK(ddhost::test::sentence_of([] { require_memory_of_processes(8, {kGiB, "the machine"}); }).empty());
 }
