@@ -32,10 +32,10 @@ using PlannedBytes = std::array<uint64_t, kPlannedTags.size()>;
 struct RankMemory {
   int rank = 0;
   uint64_t param = 0, grad = 0, optim = 0, comm = 0, act = 0;
-  uint64_t shared = 0;  // of param: in pages of other ranks, which count them too
+  uint64_t shared = 0;     // of param: in pages of other ranks, which count them too
   uint64_t pinned = 0;     // of param, grad and optim: the host's memory, where the device has its own
   uint64_t host_comm = 0;  // of comm: the same
-  uint64_t file = 0;    // in files
+  uint64_t file = 0;       // in files
   [[nodiscard]] uint64_t total() const { return param + grad + optim + comm + act; }
   // Shared pages are counted once on a machine.
   [[nodiscard]] uint64_t unique() const { return total() - shared; }
