@@ -119,14 +119,17 @@ TEST_CASE("a plan that can't be made is one sentence", "[cli]") {
 }
 
 TEST_CASE("a run that does not fit is refused before it takes memory, and names what fits", "[cli]") {
-  const Words model = {"model.width=64", "model.hidden=512", "--nproc", "4", "--device", "sim"};
-  std::map<std::string, uint64_t> total;
+  const Words model = {"model.layers=12", "model.width=40", "model.hidden=64", "--nproc", "4", "--device", "sim"};
+  std::map<std::string, uint64_t> on_device;
   const json planned = plan(joined(model, {"--all-strategies"}));
   for (const json& one : planned.at("plans"))
-    if (one.contains("largest_rank")) total[one.at("strategy")] = one.at("largest_rank").at("total").get<uint64_t>();
-  const std::string little = "device.capacity_bytes=" + std::to_string((total.at("ddp") + total.at("zero1")) / 2);
+    if (one.contains("largest_rank"))
+      on_device[one.at("strategy")] =
+          one.at("largest_rank").at("total").get<uint64_t>() - one.at("largest_rank").at("host").get<uint64_t>();
+  const std::string little =
+      "device.capacity_bytes=" + std::to_string((on_device.at("ddp") + on_device.at("zero1")) / 2);
   const TempFolder folder;
-  const Words options = joined(model, {"--strategy", "ddp", "train.steps=3", "model.layers=3"});
+  const Words options = joined(model, {"--strategy", "ddp", "train.steps=3"});
   const ToyRun refused = toy_run(options, {little, "run.dir=" + folder.file("refused")});
   INFO(refused.err);
   CHECK(refused.code == 1);

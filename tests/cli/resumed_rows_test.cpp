@@ -131,7 +131,8 @@ TEST_CASE("a run that begins anew has no table and no events of the one before",
   REQUIRE(fs::exists(folder.file("run/metrics_eval.csv")));
   std::ofstream(folder.file("run/metrics_of_mine.csv")) << "step,value\n";
   const Said again =
-      train(folder, "csv,tensorboard", {"checkpoint.every=100", "train.eval_every=0", "--resume", "auto"});
+      train(folder, "csv,tensorboard",
+            {"checkpoint.every=100", "train.eval_every=0", "--resume", "auto", "--resume-allow", "train.eval_every"});
   INFO(again.err);
   REQUIRE(again.code == 0);
   CHECK_FALSE(fs::exists(folder.file("run/metrics_eval.csv")));
