@@ -104,6 +104,26 @@ TEST_CASE("without /proc a run is refused with a cure", "[faults]") {
   CHECK_FALSE(fs::exists(folder.path() / "run"));
 }
 
+TEST_CASE("optimizer state that should go to a read-only disk is refused in one sentence", "[faults]") {
+  if (geteuid() != 0) return skip("only root may mount a file system, in a mount namespace of its own");
+  const TempFolder folder;
+  const std::string disk = folder.file("disk");
+  fs::create_directory(disk);
+  Process process(words_for(folder, {"--strategy", "zero2", "strategy.offload_optimizer.device=nvme",
+                                     "strategy.nvme_path=" + disk}),
+                  [&] {
+                    if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+                        mount("none", disk.c_str(), "tmpfs", MS_RDONLY, nullptr) != 0)
+                      _exit(126);
+                  });
+  const int code = process.wait(60s);
+  INFO(process.err());
+  if (code == 126) return skip("no file system can be mounted here");
+  CHECK(code == 1);
+  CHECK_THAT(process.err(), Catch::Contains("strategy.nvme_path") && Catch::Contains("Read-only file system"));
+  CHECK(std::count(process.err().begin(), process.err().end(), '\n') == 1);
+}
+
 TEST_CASE("SIGTERM in the middle of a long step ends the run after this step, saved, and it resumes with the same bits",
           "[faults]") {
   const Words work = {"checkpoint.every=2", "model.width=64", "model.hidden=256", "data.micro_batch=8",

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <map>
 
+#include "base/text.hpp"
+#include "ddh/sdk/memory/free_memory.hpp"
 #include "engine/loop/estimate.hpp"
 #include "engine/loop/rank_setup.hpp"
 #include "engine/services/comm/planned_world.hpp"
@@ -138,7 +140,74 @@ class Planner : RankSetup {
   bool knows_comm_ = true;
 };
 
+// Ranks that take the same memory together.
+struct Sharing {
+  PlannedBytes needed{};
+  uint32_t n_ranks = 0;
+  std::string first;  // "rank 0"
+  void add(const PlannedBytes& bytes, int rank) {
+    for (size_t tag = 0; tag < needed.size(); ++tag) needed[tag] += bytes[tag];
+    if (n_ranks++ == 0) first = ddh::str("rank ", rank);
+  }
+  [[nodiscard]] std::string who() const { return n_ranks == 1 ? first : counted(n_ranks, "rank"); }
+
+  // nullopt: `left` suffices.
+  [[nodiscard]] std::optional<DoesNotFit> compared(MemoryKind kind, const ddh::FreeMemory& left) const {
+    const char* const tag = first_that_does_not_fit(needed, left.bytes);
+    if (tag == nullptr) return std::nullopt;
+    std::string parts;
+    for (size_t i = 0; i < needed.size(); ++i)
+      parts += ddh::str(parts.empty() ? "" : ", ", kPlannedTags[i], " ", bytes_text(needed[i]));
+    return DoesNotFit{
+        {kind, left.bytes, n_ranks},
+        ddh::str("the run does not fit: ", who(), " will take ", bytes_text(sum(needed)), " more (", parts, "), and ",
+                 left.of, " has ", bytes_text(left.bytes), " of memory left, which does not suffice for ", tag,
+                 "; run.allow_overcommit=true starts it anyway")};
+  }
+};
+
+// Of a rank's process, or of the process of all ranks.
+std::optional<DoesNotFit> shortage_of_addresses(const std::vector<SeenMemory>& ranks, const FitQuestion& question) {
+  Sharing process;
+  for (const SeenMemory& rank : ranks) {
+    if (!question.ranks_are_threads) process = {};
+    process.add(rank.planned.in(MemoryKind::kAddresses, question.device_has_memory), rank.planned.rank);
+    if (question.ranks_are_threads && &rank != &ranks.back()) continue;
+    if (auto found = process.compared(MemoryKind::kAddresses, {rank.addresses_left, ddh::free_addresses().of}))
+      return found;
+  }
+  return std::nullopt;
+}
+
+// Ranks may share a device, which its UUID tells.
+std::optional<DoesNotFit> shortage_of_devices(const std::vector<SeenMemory>& ranks, const FitQuestion& question) {
+  std::map<std::string, std::pair<Sharing, const ddh_device_info*>> devices;
+  for (const SeenMemory& rank : ranks) {
+    const std::string uuid(reinterpret_cast<const char*>(rank.device.uuid), sizeof rank.device.uuid);
+    const bool is_known = uuid.find_first_not_of('\0') != std::string::npos;
+    auto& [sharing, info] = devices[is_known ? uuid : ddh::str("rank ", rank.planned.rank)];
+    sharing.add(rank.planned.in(MemoryKind::kDevice, true), rank.planned.rank);
+    info = &rank.device;
+  }
+  for (const auto& [key, device] : devices)
+    if (auto found = device.first.compared(
+            MemoryKind::kDevice,
+            {device.second->free_bytes, ddh::str("device '", question.device, "' (", device.second->name, ")")}))
+      return found;
+  return std::nullopt;
+}
+
 }  // namespace
+
+std::optional<DoesNotFit> first_shortage(const std::vector<SeenMemory>& ranks, const FitQuestion& question) {
+  if (auto found = shortage_of_addresses(ranks, question)) return found;
+  if (question.device_has_memory)
+    if (auto found = shortage_of_devices(ranks, question)) return found;
+  Sharing machine;
+  for (const SeenMemory& rank : ranks)
+    machine.add(rank.planned.in(MemoryKind::kHost, question.device_has_memory), rank.planned.rank);
+  return machine.compared(MemoryKind::kHost, ddh::free_memory());
+}
 
 PlannedBytes RankMemory::in(MemoryKind kind, bool device_has_memory) const {
   if (kind == MemoryKind::kAddresses) return {param, grad, optim, comm, act};

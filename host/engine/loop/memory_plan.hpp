@@ -67,4 +67,22 @@ struct MemoryPlan {
 // plugins refuses its options.
 MemoryPlan plan_memory(const RunPlan& plan, std::unique_ptr<RunConfig> config, const RankSeat& seat);
 
+// What a rank of a run has planned, and what it sees before it allocates that.
+struct SeenMemory {
+  RankMemory planned;
+  ddh_device_info device;
+  uint64_t addresses_left;  // of its process
+};
+struct FitQuestion {
+  std::string device;  // its id
+  bool device_has_memory;
+  bool ranks_are_threads;  // of one process
+};
+struct DoesNotFit {
+  Shortage shortage;
+  std::string sentence;
+};
+// The first memory that does not suffice for all ranks of a machine; nullopt: the run fits. Reads what the machine has free.
+std::optional<DoesNotFit> first_shortage(const std::vector<SeenMemory>& ranks, const FitQuestion& question);
+
 }  // namespace ddhost

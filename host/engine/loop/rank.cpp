@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <deque>
 #include <filesystem>
-#include <map>
 #include <optional>
 
 #include "base/text.hpp"
@@ -167,63 +166,15 @@ class Rank : RankSetup {
     mine.addresses_left = ddh::free_addresses().bytes;
     std::vector<SeenMemory> all(static_cast<size_t>(services_.seat.world_size));
     services_.comm->all_gather_bytes(&mine, all.data(), sizeof mine, "plan");
-    if (is_first()) require_all_fit(all);
+    if (is_first()) {
+      const FitQuestion question{plan_.device.id(), !services_.device->is_host_memory(),
+                                 plan_.comm.has_cap(DDH_CAP_RANKS_ARE_THREADS)};
+      if (const std::optional<DoesNotFit> shortage = first_shortage(all, question)) {
+        services_.seat.record.set_shortage(shortage->shortage);
+        ddh::fail(DDH_RESOURCE_EXHAUSTED, shortage->sentence);
+      }
+    }
     services_.comm->barrier();  // if rank 0 fails, the others fail here
-  }
-
-  struct SeenMemory {
-    RankMemory planned;
-    ddh_device_info device;
-    uint64_t addresses_left;
-  };
-  // Ranks that take the same memory together.
-  struct Sharing {
-    PlannedBytes needed{};
-    uint32_t n_ranks = 0;
-    std::string first;  // "rank 0"
-    void add(const PlannedBytes& bytes, int rank) {
-      for (size_t tag = 0; tag < needed.size(); ++tag) needed[tag] += bytes[tag];
-      if (n_ranks++ == 0) first = ddh::str("rank ", rank);
-    }
-    [[nodiscard]] std::string who() const { return n_ranks == 1 ? first : counted(n_ranks, "rank"); }
-  };
-
-  void require_all_fit(const std::vector<SeenMemory>& all) const {
-    const bool own = !services_.device->is_host_memory(), threads = plan_.comm.has_cap(DDH_CAP_RANKS_ARE_THREADS);
-    Sharing machine, process;
-    std::map<std::string, Sharing> devices;  // by UUID, if it is known, else by rank
-    std::map<std::string, const SeenMemory*> last;
-    for (const SeenMemory& rank : all) {
-      const int number = rank.planned.rank;
-      machine.add(rank.planned.in(MemoryKind::kHost, own), number);
-      if (!threads) process = {};
-      process.add(rank.planned.in(MemoryKind::kAddresses, own), number);
-      if (!threads || &rank == &all.back())
-        require_left(process, MemoryKind::kAddresses, {rank.addresses_left, ddh::free_addresses().of});
-      const std::string uuid(reinterpret_cast<const char*>(rank.device.uuid), sizeof rank.device.uuid);
-      const bool is_known = uuid.find_first_not_of('\0') != std::string::npos;
-      const std::string key = is_known ? uuid : ddh::str(number);
-      devices[key].add(rank.planned.in(MemoryKind::kDevice, own), number);
-      last[key] = &rank;
-    }
-    if (own)
-      for (const auto& [key, sharing] : devices)
-        require_left(sharing, MemoryKind::kDevice,
-                     {last[key]->device.free_bytes,
-                      ddh::str("device '", plan_.device.id(), "' (", last[key]->device.name, ")")});
-    require_left(machine, MemoryKind::kHost, ddh::free_memory());
-  }
-
-  void require_left(const Sharing& ranks, MemoryKind kind, const ddh::FreeMemory& left) const {
-    const char* const tag = first_that_does_not_fit(ranks.needed, left.bytes);
-    if (tag == nullptr) return;
-    services_.seat.record.set_shortage({kind, left.bytes, ranks.n_ranks});
-    std::string parts;
-    for (size_t i = 0; i < ranks.needed.size(); ++i)
-      parts += ddh::str(parts.empty() ? "" : ", ", kPlannedTags[i], " ", bytes_text(ranks.needed[i]));
-    ddh::fail(DDH_RESOURCE_EXHAUSTED, "the run does not fit: ", ranks.who(), " will take ",
-              bytes_text(sum(ranks.needed)), " more (", parts, "), and ", left.of, " has ", bytes_text(left.bytes),
-              " of memory left, which does not suffice for ", tag, "; run.allow_overcommit=true starts it anyway");
   }
 
   void materialize() {
