@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Whether the plans of ranks fit into what they share: a device, a process, the machine.
+#include "engine/loop/memory_plan.hpp"
+
+#include <catch2/catch.hpp>
+#include <cstring>
+
+using namespace ddhost;
+using Catch::Contains;
+
+namespace {
+
+constexpr uint64_t kMuch = UINT64_MAX;
+
+SeenMemory rank_on(int rank, const char* uuid, uint64_t device_left, uint64_t optim) {
+  SeenMemory seen{};
+  seen.planned.rank = rank;
+  seen.planned.optim = optim;
+  seen.device.free_bytes = device_left;
+  std::strncpy(seen.device.name, "a GPU", sizeof seen.device.name - 1);
+  std::memcpy(seen.device.uuid, uuid, std::strlen(uuid));
+  seen.addresses_left = kMuch;
+  return seen;
+}
+
+const FitQuestion kGpus{"gpu", true, false};
+
+}  // namespace
+
+TEST_CASE("ranks on one device share its memory, and ranks on two do not", "[unit]") {
+  const std::vector<SeenMemory> apart = {rank_on(0, "A", 100, 60), rank_on(1, "B", 100, 60)};
+  CHECK_FALSE(first_shortage(apart, kGpus).has_value());
+  const std::vector<SeenMemory> unknown = {rank_on(0, "", 100, 60), rank_on(1, "", 100, 60)};
+  CHECK_FALSE(first_shortage(unknown, kGpus).has_value());
+  const std::vector<SeenMemory> together = {rank_on(0, "A", 100, 60), rank_on(1, "A", 100, 60)};
+  const std::optional<DoesNotFit> found = first_shortage(together, kGpus);
+  REQUIRE(found.has_value());
+  CHECK(found->shortage.kind == MemoryKind::kDevice);
+  CHECK(found->shortage.bytes_left == 100);
+  CHECK(found->shortage.n_ranks == 2);
+  CHECK_THAT(found->sentence, Contains("2 ranks will take 120 bytes more") && Contains("device 'gpu' (a GPU)") &&
+                                  Contains("100 bytes of memory left") && Contains("suffice for optim"));
+}
+
+TEST_CASE("pinned memory does not count for the device", "[unit]") {
+  std::vector<SeenMemory> ranks = {rank_on(0, "A", 50, 60)};
+  REQUIRE(first_shortage(ranks, kGpus).has_value());
+  ranks[0].planned.pinned = 20;
+  CHECK_FALSE(first_shortage(ranks, kGpus).has_value());
+}
+
+TEST_CASE("ranks that are threads share the addresses of a process", "[unit]") {
+  std::vector<SeenMemory> ranks = {rank_on(0, "", 0, 60), rank_on(1, "", 0, 60)};
+  for (SeenMemory& rank : ranks) rank.addresses_left = 100;
+  CHECK_FALSE(first_shortage(ranks, {"cpu", false, false}).has_value());
+  const std::optional<DoesNotFit> found = first_shortage(ranks, {"cpu", false, true});
+  REQUIRE(found.has_value());
+  CHECK(found->shortage.kind == MemoryKind::kAddresses);
+  CHECK(found->shortage.n_ranks == 2);
+}
+
+TEST_CASE("pages that ranks share count once on the machine, and in each process", "[unit]") {
+  RankMemory rank;
+  rank.param = 100, rank.shared = 75, rank.grad = 10;
+  CHECK(sum(rank.in(MemoryKind::kHost, false)) == 35);
+  CHECK(sum(rank.in(MemoryKind::kAddresses, false)) == 110);
+  CHECK(sum(rank.in(MemoryKind::kDevice, false)) == 0);
+}
+
+TEST_CASE("what the machine has not is refused, with the tag that takes it", "[unit]") {
+  std::vector<SeenMemory> ranks = {rank_on(0, "", 0, 8)};
+  ranks[0].planned.grad = uint64_t{1} << 60;
+  const std::optional<DoesNotFit> found = first_shortage(ranks, {"cpu", false, false});
+  REQUIRE(found.has_value());
+  CHECK(found->shortage.kind == MemoryKind::kHost);
+  CHECK_THAT(found->sentence, Contains("rank 0 will take") && Contains("suffice for grad"));
+}
