@@ -134,14 +134,16 @@ std::optional<uint64_t> bytes_from_text(std::string_view text) {
     std::string_view name;
     double bytes;
   };
-  constexpr std::array<Unit, 8> kUnits = {{{"", 1},
-                                           {"B", 1},
-                                           {"KB", 1e3},
-                                           {"MB", 1e6},
-                                           {"GB", 1e9},
-                                           {"KiB", 1024.0},
-                                           {"MiB", 1048576.0},
-                                           {"GiB", 1073741824.0}}};
+  constexpr std::array<Unit, 10> kUnits = {{{"", 1},
+                                            {"B", 1},
+                                            {"KB", 1e3},
+                                            {"MB", 1e6},
+                                            {"GB", 1e9},
+                                            {"KiB", 1024.0},
+                                            {"MiB", 1048576.0},
+                                            {"GiB", 1073741824.0},
+                                            {"TB", 1e12},
+                                            {"TiB", 1099511627776.0}}};
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   const std::string_view unit(end, static_cast<size_t>(text.data() + text.size() - end));

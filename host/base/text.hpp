@@ -28,7 +28,7 @@ std::string bytes_text(uint64_t bytes);
 
 // Bytes of "5GB", "500MiB" or "1000000"; nullopt: it is no size.
 std::optional<uint64_t> bytes_from_text(std::string_view text);
-inline constexpr const char* kSizeForms = "give a number, alone or with KB, MB, GB, KiB, MiB or GiB";
+inline constexpr const char* kSizeForms = "give a number, alone or with KB, MB, GB, TB, KiB, MiB, GiB or TiB";
 
 // "1 rank", "2 ranks", "2 micro-batches"
 std::string counted(uint64_t count, std::string_view noun);

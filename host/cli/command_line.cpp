@@ -200,21 +200,36 @@ std::function<std::string(const std::string&)> at_least(int64_t least) {
 }
 
 // The flags of `ddhost plan` that no run has.
-void add_plan_flags(CLI::App& plan, std::string& memory, PlanArgs& args) {
+void add_plan_flags(CLI::App& plan, std::string& memory, std::string& sizes, PlanArgs& args) {
   plan.add_flag("--all-strategies", args.all_strategies, "plan every strategy that `ddhost list` shows");
-  plan.add_option("--sizes", args.sizes, "sizes of the model (model.size), separated by commas, or all")
-      ->delimiter(',');
+  plan.add_option("--sizes", sizes, "sizes of the model (model.size), separated by commas, or all");
   plan.add_option("--memory", memory, "memory of each rank: 80GiB; says which strategies fit");
   plan.add_flag("--json", args.json, "print the plan as JSON, in bytes");
 }
 
 // A number alone would be bytes, which nobody means here.
 std::optional<uint64_t> memory_of(const std::string& text) {
-  if (text.empty()) return std::nullopt;
   const std::optional<uint64_t> bytes = bytes_from_text(text);
   if (bytes && *bytes > 0 && text.find_first_not_of("0123456789.") != std::string::npos) return bytes;
   ddh::fail(DDH_INVALID_ARGUMENT, "--memory '", plain_text(text, kShownValue), "' is not a size with a unit; ",
-            "give for example 80GiB or 512MB");
+            "give for example 80GiB, with KB, MB, GB, TB, KiB, MiB, GiB or TiB");
+}
+
+// Each once.
+std::vector<std::string> sizes_of(const std::string& text) {
+  std::vector<std::string> sizes;
+  std::istringstream items(text);
+  for (std::string item; std::getline(items, item, ',');) {
+    const size_t begin = item.find_first_not_of(' ');
+    if (begin == std::string::npos) continue;
+    item = item.substr(begin, item.find_last_not_of(' ') - begin + 1);
+    if (std::find(sizes.begin(), sizes.end(), item) == sizes.end()) sizes.push_back(item);
+  }
+  const bool has_all = std::find(sizes.begin(), sizes.end(), "all") != sizes.end();
+  if (sizes.empty() || (has_all && sizes.size() > 1))
+    ddh::fail(DDH_INVALID_ARGUMENT, "--sizes '", plain_text(text, kShownValue),
+              "' names no sizes; give names separated by commas, or all alone");
+  return sizes;
 }
 
 CLI::App* add_inspect(CLI::App& app, CommandLine& line) {
@@ -299,8 +314,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                        line),
        Command::kPlan},
   }};
-  std::string memory;
-  add_plan_flags(*runs.back().first, memory, line.planning);
+  std::string memory, sizes;
+  add_plan_flags(*runs.back().first, memory, sizes, line.planning);
   CLI::App* list = app.add_subcommand("list", "list the available plugins");
   const CLI::App* const inspect = add_inspect(app, line);
   const CLI::App* const ckpt = add_ckpt(app, line.ckpt);
@@ -318,6 +333,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       line.overrides = collect(given, *command);
       has_config = command->count("--config") > 0;
       if (kind == Command::kPlan && command->count("--memory") > 0) line.planning.memory_bytes = memory_of(memory);
+      if (kind == Command::kPlan && command->count("--sizes") > 0) line.planning.sizes = sizes_of(sizes);
     }
   } catch (const CLI::Success& wish) {
     throw CommandLineExit{app.exit(wish)};  // --help, --version

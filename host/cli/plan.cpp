@@ -62,7 +62,7 @@ void append_row(std::string& out, const std::vector<std::string>& cells) {
 }
 
 std::string title(const MemoryPlan& plan, bool has_sizes) {
-  return ddh::str(plan.model, ": ", has_sizes ? "" : ddh::str(plan.n_params, " parameters on "),
+  return ddh::str(has_sizes ? "sizes of the model on " : ddh::str(plan.model, ": ", plan.n_params, " parameters on "),
                   counted(plan.world_size, "rank"),
                   "; MB of the largest rank, and of all ranks with shared pages counted once\n");
 }
@@ -84,7 +84,10 @@ std::string table(const std::vector<Planned>& all, std::optional<uint64_t> memor
     }
     const RankMemory& rank = plan.largest();
     const PlannedBytes bytes = rank.in(MemoryKind::kAddresses, plan.device_has_memory);
-    for (size_t tag = 0; tag < bytes.size(); ++tag) add(kPlannedTags[tag], megabytes(bytes[tag]));
+    const auto is_known = [&](size_t tag) {
+      return tag == kCommTag ? plan.knows_comm : tag != kActTag || plan.knows_act;
+    };
+    for (size_t tag = 0; tag < bytes.size(); ++tag) add(kPlannedTags[tag], is_known(tag) ? megabytes(bytes[tag]) : "-");
     add("total", megabytes(rank.total()));
     if (plan.device_has_memory) add("host", megabytes(sum(rank.in(MemoryKind::kHost, true))));
     const std::optional<uint64_t> unique = plan.unique_of_all();
@@ -104,7 +107,8 @@ std::string notes(const std::vector<Planned>& all) {
   std::string out;
   for (const Planned& one : all)
     if (!one.plan)
-      out += ddh::str(one.strategy, one.size.empty() ? "" : " at " + one.size, ": not planned: ", one.problem, "\n");
+      out += ddh::str(one.strategy, one.strategy.empty() || one.size.empty() ? "" : " at ", one.size,
+                      ": not planned: ", one.problem, "\n");
   const auto any = [&](auto&& holds) {
     return std::any_of(all.begin(), all.end(), [&](const Planned& one) { return one.plan && holds(*one.plan); });
   };
@@ -194,7 +198,7 @@ std::vector<std::string> sizes_of(const Plugin& model) {
 
 Planned plan_one(const CommandLine& line, Registry& registry, const RunPlace& place, LoaderRecord& record,
                  const std::string& strategy, const std::string& size) {
-  Planned one{strategy.empty() ? "the strategy" : strategy, size, std::nullopt, ""};
+  Planned one{strategy, size, std::nullopt, ""};
   std::vector<Override> more;
   if (!strategy.empty()) more.push_back({"strategy.plugin", strategy, "--all-strategies"});
   if (!size.empty()) more.push_back({"model.size", size, "--sizes"});
@@ -203,7 +207,8 @@ Planned plan_one(const CommandLine& line, Registry& registry, const RunPlace& pl
     one.strategy = run.strategy.id();
     one.plan = plan_of(run);
   } catch (const ddh::Error& error) {
-    if (!line.planning.all_strategies && line.planning.sizes.size() < 2) throw;
+    const bool has_list = line.planning.all_strategies || line.planning.sizes == std::vector<std::string>{"all"};
+    if (!has_list) throw;
     one.problem = plain_text(error.what());
   }
   return one;
@@ -224,9 +229,8 @@ std::vector<Planned> plan_all(const CommandLine& line, Registry& registry, const
   return out;
 }
 
-// Whether a plan fits into what a run was refused for. The bytes that were left are without the transport, which had taken
-// its memory.
-bool fits(const MemoryPlan& plan, const Shortage& shortage) {
+// What a plan takes of the memory for which a run was refused. The transport does not count: it had taken its memory before.
+uint64_t bytes_in(const MemoryPlan& plan, const Shortage& shortage) {
   std::vector<uint64_t> ranks;
   for (const RankMemory& rank : plan.ranks) {
     PlannedBytes bytes = rank.in(shortage.kind, plan.device_has_memory);
@@ -235,7 +239,7 @@ bool fits(const MemoryPlan& plan, const Shortage& shortage) {
   }
   std::sort(ranks.rbegin(), ranks.rend());
   ranks.resize(std::min<size_t>(ranks.size(), shortage.n_ranks));
-  return std::accumulate(ranks.begin(), ranks.end(), uint64_t{0}) <= shortage.bytes_left;
+  return std::accumulate(ranks.begin(), ranks.end(), uint64_t{0});
 }
 
 // Tries changes of a run, in the loader.
@@ -286,7 +290,7 @@ class Changes {
     try {
       const PreparedRun run = prepare_run(user_config(line_, change), registry_, place, Work::kTrain, &record_);
       MemoryPlan plan = plan_of(run);
-      return fits(plan, shortage_) ? std::optional(std::move(plan)) : std::nullopt;
+      return bytes_in(plan, shortage_) <= shortage_.bytes_left ? std::optional(std::move(plan)) : std::nullopt;
     } catch (const ddh::Error&) {
       return std::nullopt;  // such as a model that can't recompute
     }
@@ -307,7 +311,7 @@ class Changes {
       std::vector<Override> change = {{"strategy.plugin", id, ""}};
       change.insert(change.end(), more.begin(), more.end());
       if (const std::optional<MemoryPlan> plan = plan_with(change, place_.world_size))
-        fitting.push_back({plan->unique_of_all().value_or(0), {change, same_order_}});
+        fitting.push_back({bytes_in(*plan, shortage_), {change, same_order_}});
     }
     std::stable_sort(fitting.begin(), fitting.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
     std::vector<MemoryChange> out;

@@ -44,6 +44,10 @@ TEST_CASE("sizes of a model are planned in one table", "[cli]") {
   CHECK(parameters.size() >= 6);
   CHECK(parameters.count("custom") == 0);
   CHECK(parameters.at("gpt2") < parameters.at("gpt2-xl"));
-  const json two = plan({"plan", "--json", "--model", "gpt", "--nproc", "2", "--sizes", "gpt2,gpt2-medium"});
+  const json two =
+      plan({"plan", "--json", "--model", "gpt", "--nproc", "2", "--sizes", "gpt2,gpt2-medium", "data.micro_batch=4"});
   CHECK(two.at("plans").size() == 2);
+  const Said unknown = call_ddhost({"plan", "--model", "gpt", "--sizes", "gpt2,small", "--nproc", "2"});
+  CHECK(unknown.code == 1);
+  CHECK_THAT(unknown.err, Catch::Contains("model.size") && Catch::Contains("small"));
 }

@@ -54,6 +54,13 @@ TEST_CASE("a run takes what was planned for its ranks, by tag, to the byte", "[c
   CHECK(planned.at("unique_bytes_of_all_ranks") == unique);
 }
 
+TEST_CASE("windows that are copied are within the plan, too", "[cli]") {
+  const std::string strategy = GENERATE("ddp", "zero1", "zero2", "zero3", "fsdp");
+  const ToyRun run = ran(toy_run({"--strategy", strategy, "comm.windows=copy", "model.width=256", "model.hidden=256",
+                                  "model.layers=5", "model.deviation=0.02", "optimizer.lr=1e-5", "train.steps=2"}));
+  CHECK(run.err.empty());  // no warning that less, or more, was taken than planned
+}
+
 TEST_CASE("all strategies are planned in one table, and those that fit are marked", "[cli]") {
   const json all = plan({"--all-strategies", "--nproc", "4"});
   std::map<std::string, uint64_t> total;
@@ -110,6 +117,8 @@ TEST_CASE("a plan that can't be made is one sentence", "[cli]") {
   check_refused(toy({"--memory", "80"}), {"--memory '80'", "unit", "80GiB"}, 2);
   check_refused(toy({"--memory", "0GiB"}), {"--memory '0GiB'"}, 2);
   check_refused(toy({"--memory", "much"}), {"--memory 'much'"}, 2);
+  check_refused(toy({"--memory", ""}), {"--memory ''"}, 2);
+  check_refused(toy({"--sizes", "all,big"}), {"--sizes 'all,big'", "all alone"}, 2);
   check_refused(toy({"--nproc", "0"}), {"nproc", "0"});
   check_refused(toy({"--nproc", "1048577"}), {"nproc", "1048576"});
   check_refused(toy({"--strategy", "nothing"}), {"nothing"});

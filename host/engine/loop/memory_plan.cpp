@@ -157,7 +157,7 @@ struct Sharing {
     if (tag == nullptr) return std::nullopt;
     std::string parts;
     for (size_t i = 0; i < needed.size(); ++i)
-      parts += ddh::str(parts.empty() ? "" : ", ", kPlannedTags[i], " ", bytes_text(needed[i]));
+      if (needed[i] > 0) parts += ddh::str(parts.empty() ? "" : ", ", kPlannedTags[i], " ", bytes_text(needed[i]));
     return DoesNotFit{
         {kind, left.bytes, n_ranks},
         ddh::str("the run does not fit: ", who(), " will take ", bytes_text(sum(needed)), " more (", parts, "), and ",

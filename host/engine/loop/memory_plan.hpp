@@ -25,7 +25,7 @@ inline constexpr int kMostPlannedRanks = 512;
 
 // The tags that a plan knows, in the order in which a run takes them.
 inline constexpr std::array<const char*, 5> kPlannedTags = {"param", "grad", "optim", "comm", "act"};
-inline constexpr size_t kCommTag = 3;
+inline constexpr size_t kCommTag = 3, kActTag = 4;
 using PlannedBytes = std::array<uint64_t, kPlannedTags.size()>;
 
 // Bytes of one rank by tag, addressable as in the tables of a run.

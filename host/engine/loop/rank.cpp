@@ -122,10 +122,9 @@ class Rank : RankSetup {
     services_.memory.expect(expected, strategy_seat_.shown);
     const auto mb = [](uint64_t bytes) { return static_cast<double>(bytes) / 1e6; };
     if (is_first() && plan_.work == Work::kTrain)
-      services_.log->info(
-          "planned for each rank, in MB: param {:.1f}, grad {:.1f}, optim {:.1f}, comm {:.1f}; files {:.1f}",
-          mb(memory_plan_.param_bytes), mb(memory_plan_.grad_bytes), mb(memory_plan_.optim_bytes),
-          mb(memory_plan_.comm_bytes), mb(memory_plan_.file_bytes));
+      services_.log->info("planned for each rank, in MB: param {:.1f}, grad {:.1f}, optim {:.1f}; files {:.1f}",
+                          mb(memory_plan_.param_bytes), mb(memory_plan_.grad_bytes), mb(memory_plan_.optim_bytes),
+                          mb(memory_plan_.file_bytes));
   }
 
   // At the end: whether the strategy kept to its plan, which it allocated itself to the byte. A plan that is too large by more

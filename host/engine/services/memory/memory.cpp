@@ -244,7 +244,8 @@ void Memory::add(int32_t tag, int64_t bytes, bool alias, const Block* what) {
   TagUsage& u = usage_[static_cast<size_t>(tag)];
   u.now_bytes += static_cast<uint64_t>(bytes);
   u.peak_bytes = std::max(u.peak_bytes, u.now_bytes);
-  const bool is_planned = what == nullptr || what->owner.empty() || what->owner == planner_;
+  // "strategy 'zero1'", "a window of strategy 'zero1'"
+  const bool is_planned = what == nullptr || what->owner.empty() || what->owner.ends_with(planner_);
   if (Planned& plan = planned_[static_cast<size_t>(tag)]; plan.bytes && is_planned) {
     plan.now_bytes += static_cast<uint64_t>(bytes);
     plan.peak_bytes = std::max(plan.peak_bytes, plan.now_bytes);
