@@ -117,11 +117,12 @@ TEST_CASE("optimizer state that should go to a read-only disk is refused in one 
                       _exit(126);
                   });
   const int code = process.wait(60s);
-  INFO(process.err());
+  const std::string err = process.err();
+  INFO(err);
   if (code == 126) return skip("no file system can be mounted here");
   CHECK(code == 1);
-  CHECK_THAT(process.err(), Catch::Contains("strategy.nvme_path") && Catch::Contains("Read-only file system"));
-  CHECK(std::count(process.err().begin(), process.err().end(), '\n') == 1);
+  CHECK_THAT(err, Catch::Contains("strategy.nvme_path") && Catch::Contains("Read-only file system"));
+  CHECK(std::count(err.begin(), err.end(), '\n') == 1);
 }
 
 TEST_CASE("SIGTERM in the middle of a long step ends the run after this step, saved, and it resumes with the same bits",
