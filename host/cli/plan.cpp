@@ -162,11 +162,7 @@ MemoryPlan plan_of(const PreparedRun& run) {
   Progress progress(1);
   ProgressOfRank record(progress, 0);
   const RankSeat seat{0, run.world_size, 0, 0, kv, record, 0};
-  try {
-    return plan_memory(run, run.config.clone(), seat);
-  } catch (const ddh::Error& error) {
-    throw ddh::Error(error.code(), run.config.in_words_of_user(error.what()));
-  }
+  return in_words_of_user(run.config, [&] { return plan_memory(run, run.config.clone(), seat); });
 }
 
 // The command line with `more`.
@@ -263,7 +259,7 @@ class Changes {
   std::vector<MemoryChange> that_fit() {
     std::vector<MemoryChange> strategies = by_strategy({});
     take(strategies, 0, 1);
-    try_recompute({});
+    if (!recomputes_) try_change({{"train.recompute", "1", ""}}, place_.world_size, true);
     if (place_.world_size % 2 == 0)
       try_change({{"run.nproc", ddh::str(place_.world_size / 2), ""}, accumulate()}, place_.world_size / 2,
                  same_order_);
@@ -297,11 +293,6 @@ class Changes {
   }
   void try_change(const std::vector<Override>& change, int world_size, bool same_bits) {
     if (found_.size() < kMost && plan_with(change, world_size)) found_.push_back({change, same_bits});
-  }
-  void try_recompute(std::vector<Override> change) {
-    if (recomputes_) return;
-    change.push_back({"train.recompute", "1", ""});
-    try_change(change, place_.world_size, true);
   }
   // The other strategies, with `more`, that fit: those that take most come first.
   std::vector<MemoryChange> by_strategy(const std::vector<Override>& more) {

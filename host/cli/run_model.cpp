@@ -26,16 +26,6 @@ void print_warnings(const std::vector<std::string>& warnings) {
   for (const std::string& warning : warnings) print_sentence("warning: " + warning);
 }
 
-// Calls body; an error names options as the user wrote them.
-template <class Body>
-auto in_words_of_user(const Config& config, Body&& body) {
-  try {
-    return body();
-  } catch (const ddh::Error& error) {
-    throw ddh::Error(error.code(), config.in_words_of_user(error.what()));
-  }
-}
-
 // Every rank gets its own copy of the configuration.
 int start_rank(const PreparedRun& run, const RankSeat& seat) {
   return in_words_of_user(run.config, [&] { return run_rank(run, run.config.clone(), seat); });

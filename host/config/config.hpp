@@ -15,6 +15,7 @@
 #include "config/given.hpp"
 #include "config/host_schema.hpp"
 #include "config/user_config.hpp"
+#include "ddh/sdk/plugin.hpp"
 #include "engine/services/run_config.hpp"
 
 namespace ddhost {
@@ -71,5 +72,15 @@ class Config final : public RunConfig {
   std::map<std::string, Json> spellings_;     // by key
   std::map<std::string, std::string> words_;  // by key: "--nproc", "strategy.reduce_bucket_size = 500"
 };
+
+// Calls body; an error names options as the user wrote them.
+template <class Body>
+auto in_words_of_user(const Config& config, Body&& body) {
+  try {
+    return body();
+  } catch (const ddh::Error& error) {
+    throw ddh::Error(error.code(), config.in_words_of_user(error.what()));
+  }
+}
 
 }  // namespace ddhost

@@ -356,15 +356,12 @@ PreparedRun prepare_run(UserConfig user, Registry& registry, const RunPlace& pla
   plan.config = find_plugins(user, registry, place.device, record, plan);
   plan.threads_per_rank = threads_per_rank(plan, share);
   plan.instruction_set = instructions + device_instructions(plan, registry, limit) + library_limits(plan, limit);
-  try {
+  in_words_of_user(plan.config, [&] {
     settle(plan);
-    if (work == Work::kTrain) {
-      plan.wish = resume_wish(user, plan.config);
-      choose_run_folder(plan);
-    }
-  } catch (const ddh::Error& error) {
-    throw ddh::Error(error.code(), plan.config.in_words_of_user(error.what()));
-  }
+    if (work != Work::kTrain) return;
+    plan.wish = resume_wish(user, plan.config);
+    choose_run_folder(plan);
+  });
   return plan;
 }
 

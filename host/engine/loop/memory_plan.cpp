@@ -168,13 +168,13 @@ struct Sharing {
 
 // Of a rank's process, or of the process of all ranks.
 std::optional<DoesNotFit> shortage_of_addresses(const std::vector<SeenMemory>& ranks, const FitQuestion& question) {
+  const std::string limit = ddh::free_addresses().of;  // the same for every rank
   Sharing process;
   for (const SeenMemory& rank : ranks) {
     if (!question.ranks_are_threads) process = {};
     process.add(rank.planned.in(MemoryKind::kAddresses, question.device_has_memory), rank.planned.rank);
     if (question.ranks_are_threads && &rank != &ranks.back()) continue;
-    if (auto found = process.compared(MemoryKind::kAddresses, {rank.addresses_left, ddh::free_addresses().of}))
-      return found;
+    if (auto found = process.compared(MemoryKind::kAddresses, {rank.addresses_left, limit})) return found;
   }
   return std::nullopt;
 }
